@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# Builds all of user space into $(B) and runs every test. Nothing is ever
+# written into the source folders.
+#
+#   V=1          show every command
+#   SAN=address  AddressSanitizer + UBSan      SAN=thread  ThreadSanitizer
+#   DEBUG=1      -O1 with assertions           ABLATE=1    guards can be switched off
+#   B=DIR        where to build (default: build)
+#
+# Each of these variants has its own folder below $(B), so they never mix and
+# a switch between two of them rebuilds nothing. Sources are found by wildcard:
+# a new .c file needs no edit here. Only the portable core has an explicit
+# list, kmod/core/Makefile.objs, which the kernel build reads too.
+
+B       ?= build
+PREFIX  ?= /usr/local
+CC      ?= cc
+AR      ?= ar
+PKGCONF ?= pkg-config
+
+VERSION := $(shell sed -n 's/^.define MP_VERSION "\(.*\)"/\1/p' kmod/version.h)
+SOMAJOR := 1
+
+ifeq ($(V),1)
+Q :=
+say = @:
+else
+Q := @
+say = @printf '  %-7s %s\n'
+endif
+
+# ---- variants ---------------------------------------------------------
+
+OPT      := -O2 -g -DNDEBUG
+FORTIFY  := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+VARIANT  :=
+SANFLAGS :=
+
+ifeq ($(SAN),address)
+VARIANT  := address
+SANFLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+else ifeq ($(SAN),thread)
+VARIANT  := thread
+SANFLAGS := -fsanitize=thread
+else ifneq ($(SAN),)
+$(error SAN=$(SAN): wanted address or thread)
+endif
+ifneq ($(VARIANT),)
+OPT      := -O1 -g -fno-omit-frame-pointer
+FORTIFY  :=
+endif
+ifeq ($(DEBUG),1)
+VARIANT  := $(VARIANT)debug
+OPT      := -O1 -g -DMP_DEBUG
+FORTIFY  :=
+endif
+ifeq ($(ABLATE),1)
+VARIANT  := $(VARIANT)ablate
+OPT      := $(OPT) -DMP_ABLATE
+endif
+
+O := $(B)$(if $(VARIANT),/$(VARIANT))
+
+# ---- flags ------------------------------------------------------------
+
+LIB_PKGS := liburing blkid libudev json-c liblz4 libzstd libxxhash
+PKG_CFLAGS := $(shell $(PKGCONF) --cflags $(LIB_PKGS) 2>/dev/null)
+PKG_LIBS   := $(shell $(PKGCONF) --libs $(LIB_PKGS) 2>/dev/null)
+# --as-needed (below) drops what a library or program does not use
+
+WARN     := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes
+# CFLAGS, CPPFLAGS and LDFLAGS stay free for the caller
+BASE_CFLAGS := -std=gnu11 $(OPT) $(WARN) -pthread -fstack-protector-strong -fno-strict-aliasing \
+	$(SANFLAGS)
+# defined as empty so that a source file may define it as well
+BASE_CPPFLAGS := -D_GNU_SOURCE= -D_FILE_OFFSET_BITS=64 -DMP_VERSION='"$(VERSION)"' $(FORTIFY)
+BASE_LDFLAGS := -pthread $(SANFLAGS) -Wl,-z,relro,-z,now -Wl,--as-needed
+
+INC_CORE := -Ikmod/core -Ilibmpool
+INC_MP   := -Ilibmpool/include -Ilibmpool -Ikmod/core
+INC_KV   := -Ilibmpool/include -Ilibkvdb/include -Ilibkvdb
+INC_UTIL := -Ilibmpool/include -Ilibkvdb/include -Iutils/common
+INC_TEST := -Itests -Itests/common -Itests/crash $(INC_MP) -Ilibkvdb/include -Ilibkvdb -Iutils/common
+
+# ---- sources ----------------------------------------------------------
+
+include kmod/core/Makefile.objs
+core_src := $(wildcard $(addprefix kmod/core/,$(core-objs:.o=.c)))
+mp_src   := $(sort $(wildcard libmpool/*.c))
+kv_src   := $(sort $(wildcard libkvdb/*.c))
+ut_src   := $(sort $(wildcard utils/common/*.c))
+test_all := $(sort $(wildcard tests/unit/*.c tests/conform/*.c tests/crash/*.c tests/stress/*.c \
+	tests/bench/*.c tests/common/*.c))
+is_prog   = $(filter test_% crash_% stress_% bench_%,$(notdir $(1)))
+test_src := $(foreach f,$(test_all),$(if $(call is_prog,$(f)),$(f)))
+help_src := $(filter-out $(test_src),$(test_all))
+
+obj = $(patsubst %.c,$(O)/obj/%.o,$(1))
+test_bin := $(foreach f,$(test_src),$(O)/tests/$(basename $(notdir $(f))))
+tools    := $(foreach t,mpool kvdb,$(if $(wildcard utils/$(t)/*.c),$(O)/bin/$(t)))
+
+libs_a  := $(O)/lib/libmpool.a $(O)/lib/libkvdb.a
+libs_so := $(O)/lib/libmpool.so $(O)/lib/libkvdb.so
+test_a  := $(if $(help_src),$(O)/obj/tests/helpers.a)
+util_a  := $(if $(ut_src),$(O)/obj/utils/common.a)
+
+# ---- what to make -----------------------------------------------------
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SECONDARY:
+.SUFFIXES:
+.PHONY: all lib bin tests check check-unit check-conform check-cli check-crash check-ablate \
+	check-asan lint demo bench ablate nightly fresh deps man install uninstall modules clean help
+
+all: lib bin ## the libraries and the two commands (the default)
+lib: $(libs_a) $(libs_so) ## libmpool and libkvdb, shared and static
+bin: $(tools) ## build/bin/mpool and build/bin/kvdb
+tests: $(test_bin) ## all test programs, without running them
+
+# Another variant is another make, which computes its own folder; it also sees
+# the packages that `deps` has just installed.
+submake = +$(Q)$(MAKE) --no-print-directory B='$(B)'
+run     = $(Q)B='$(B)' O='$(O)' tests/run.sh
+
+check: deps ## everything that must hold before a commit; under 15 minutes on two cores
+	$(submake) -j2 all tests
+	$(submake) -j2 ABLATE=1 tests
+	$(submake) -j2 SAN=address all tests
+	$(run) unit crash ablate asan conform cli lint
+
+check-unit: tests ## unit tests only
+	$(run) unit
+check-conform: tests ## API conformance only
+	$(run) conform
+check-cli: bin tests ## tests of the two commands only
+	$(run) cli
+check-crash: tests ## crash enumeration only (SEED= repeats a run)
+	$(run) crash
+check-ablate: ## the short ablation only
+	$(submake) -j2 ABLATE=1 tests
+	$(run) ablate
+check-asan: ## the short run under ASan and UBSan only
+	$(submake) -j2 SAN=address all tests
+	$(run) asan
+lint: all ## rules of the source tree: layers, guards, exports, headers, documents
+	$(submake) -j2 ABLATE=1 lib
+	$(run) lint
+
+demo: deps ## a pool and a database with real data, crashes and figures, in five minutes
+	$(submake) -j2 all
+	$(Q)B='$(B)' tests/demo.sh
+bench: all tests ## the figures of README.md, measured here
+	$(Q)B='$(B)' tests/bench.sh
+ablate: ## switch off every guard, one by one; the suites must notice each (long)
+	$(submake) -j2 ABLATE=1 tests
+	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py full
+nightly: deps ## the long runs: crash enumeration, stress, sanitizers, full ablation
+	$(submake) -j2 all tests
+	$(submake) -j2 ABLATE=1 tests
+	$(submake) -j2 SAN=address all tests
+	$(submake) -j2 SAN=thread tests
+	$(Q)TEST_LONG=1 B='$(B)' O='$(O)' tests/run.sh unit crash stress asan tsan conform cli lint
+	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py full
+fresh: ## prove README's two commands in a minimal Debian root (needs root, debootstrap, network)
+	$(Q)tests/fresh.sh
+deps: ## list the packages needed and install what is missing
+	$(Q)tests/deps.sh
+
+man: bin ## rewrite the commands' manual pages from their option tables
+	$(Q)for t in mpool kvdb; do $(O)/bin/$$t help --man >utils/man/$$t.8 || exit 1; done
+
+# KDIR=, else the running kernel's headers, else the newest installed
+KDIR ?= $(firstword $(wildcard /lib/modules/$(shell uname -r)/build) \
+	$(lastword $(sort $(wildcard /lib/modules/*/build))))
+modules: ## compile the core as a kernel module against the installed headers (KDIR=)
+ifeq ($(KDIR),)
+	@echo 'modules: skipped: no kernel headers (apt-get install linux-headers-amd64)'
+else
+	$(Q)mkdir -p '$(B)/kmod' && cp -pr kmod/. '$(B)/kmod'
+	$(Q)$(MAKE) --no-print-directory -C '$(B)/kmod' KDIR='$(KDIR)' && ls -l '$(B)/kmod/mpool.ko'
+endif
+
+# ---- rules ------------------------------------------------------------
+
+# every object: its folder decides flags and include path
+$(O)/obj/kmod/core/%.o: private INC = $(INC_CORE)
+$(O)/obj/kmod/core/%.o: private EXTRA = -fPIC -fvisibility=hidden -Wframe-larger-than=1024
+$(O)/obj/libmpool/%.o: private INC = $(INC_MP)
+$(O)/obj/libmpool/%.o: private EXTRA = -fPIC -fvisibility=hidden
+$(O)/obj/libkvdb/%.o: private INC = $(INC_KV)
+$(O)/obj/libkvdb/%.o: private EXTRA = -fPIC -fvisibility=hidden
+$(O)/obj/utils/%.o: private INC = $(INC_UTIL)
+$(O)/obj/utils/%.o: private EXTRA = -fPIE
+$(O)/obj/tests/%.o: private INC = $(INC_TEST)
+$(O)/obj/tests/%.o: private EXTRA = -fPIE -UNDEBUG
+
+# our own headers come before those of packages, which also have a json.h;
+# $(O)/flags changes when a flag does, and then everything is compiled again
+flags := $(BASE_CPPFLAGS) $(PKG_CFLAGS) $(CPPFLAGS) $(BASE_CFLAGS) $(CFLAGS) $(CC)
+$(O)/flags: force
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(subst ','\'',$(flags))' | cmp -s - $@ || \
+		printf '%s\n' '$(subst ','\'',$(flags))' >$@
+.PHONY: force
+
+$(O)/obj/%.o: %.c $(O)/flags
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE_CPPFLAGS) $(INC) $(PKG_CFLAGS) $(CPPFLAGS) $(BASE_CFLAGS) $(EXTRA) $(CFLAGS) \
+		-MMD -MP -c -o $@ $<
+
+$(O)/lib/libmpool.a: $(call obj,$(core_src) $(mp_src))
+$(O)/lib/libkvdb.a: $(call obj,$(kv_src))
+$(test_a): $(call obj,$(help_src))
+$(util_a): $(call obj,$(ut_src))
+$(libs_a) $(test_a) $(util_a):
+	$(say) AR $@
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(Q)$(AR) rcs $@ $^
+
+$(O)/lib/libmpool.so: $(call obj,$(core_src) $(mp_src)) libmpool/libmpool.map
+$(O)/lib/libkvdb.so: $(call obj,$(kv_src)) libkvdb/libkvdb.map $(O)/lib/libmpool.so
+$(libs_so):
+	$(say) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) -shared $(BASE_LDFLAGS) $(LDFLAGS) -Wl,-soname,$(@F).$(SOMAJOR) \
+		-Wl,--version-script=$(filter %.map,$^) $(if $(SANFLAGS),,-Wl,-z,defs) \
+		-o $@.$(VERSION) $(filter %.o %.so,$^) $(PKG_LIBS) -lm
+	@ln -sf $(@F).$(VERSION) $@.$(SOMAJOR)
+	@ln -sf $(@F).$(SOMAJOR) $@
+
+# The commands and the tests take the static libraries: they run from the build
+# folder, and tests reach internal functions.
+define tool_rule
+$(O)/bin/$(1): $(call obj,$(sort $(wildcard utils/$(1)/*.c))) $(util_a) $(O)/lib/libkvdb.a \
+	$(O)/lib/libmpool.a
+endef
+$(foreach t,mpool kvdb,$(eval $(call tool_rule,$(t))))
+
+define test_rule
+$(O)/tests/$(basename $(notdir $(1))): $(call obj,$(1)) $(test_a) $(util_a) $(O)/lib/libkvdb.a \
+	$(O)/lib/libmpool.a
+endef
+$(foreach f,$(test_src),$(eval $(call test_rule,$(f))))
+
+$(tools) $(test_bin):
+	$(say) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) -pie $(BASE_LDFLAGS) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) -lm
+
+-include $(patsubst %.o,%.d,$(call obj,$(core_src) $(mp_src) $(kv_src) $(ut_src) $(test_all) \
+	$(wildcard utils/mpool/*.c utils/kvdb/*.c)))
+
+# ---- installation -----------------------------------------------------
+
+D := $(DESTDIR)$(PREFIX)
+# udev reads rules below /usr/lib and /etc only, whatever PREFIX is
+UDEVDIR ?= $(if $(filter /usr,$(PREFIX)),/usr/lib/udev/rules.d,/etc/udev/rules.d)
+
+man_src  := $(sort $(wildcard utils/man/*.[1-8] libmpool/man/*.[1-8] libkvdb/man/*.[1-8]))
+comp_src := $(sort $(wildcard utils/completions/*))
+pc_out   := $(O)/libmpool.pc $(O)/libkvdb.pc
+
+$(O)/libmpool.pc: libmpool/libmpool.pc.in
+$(O)/libkvdb.pc: libkvdb/libkvdb.pc.in
+$(pc_out): kmod/version.h Makefile
+	@mkdir -p $(@D)
+	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' $(filter %.in,$^) >$@
+
+install: all $(pc_out) ## install below DESTDIR and PREFIX (default /usr/local)
+	install -d '$(D)/bin' '$(D)/lib/pkgconfig' '$(D)/include/mpool' '$(D)/include/kvdb' \
+		'$(DESTDIR)$(UDEVDIR)'
+	install -m 755 $(tools) '$(D)/bin'
+	install -m 644 $(libs_a) '$(D)/lib'
+	for l in libmpool libkvdb; do \
+		install -m 755 $(O)/lib/$$l.so.$(VERSION) '$(D)/lib' && \
+		ln -sf $$l.so.$(VERSION) '$(D)'/lib/$$l.so.$(SOMAJOR) && \
+		ln -sf $$l.so.$(SOMAJOR) '$(D)'/lib/$$l.so || exit 1; \
+	done
+	install -m 644 libmpool/include/mpool/*.h '$(D)/include/mpool'
+	install -m 644 libkvdb/include/kvdb/*.h '$(D)/include/kvdb'
+	install -m 644 $(pc_out) '$(D)/lib/pkgconfig'
+	for m in $(man_src); do \
+		install -D -m 644 $$m '$(D)'/share/man/man$${m##*.}/$${m##*/} || exit 1; \
+	done
+	for c in $(comp_src); do \
+		install -D -m 644 $$c '$(D)'/share/bash-completion/completions/$${c##*/} || exit 1; \
+	done
+	install -m 644 udev/69-mpool.rules '$(DESTDIR)$(UDEVDIR)'
+
+uninstall: ## remove what install put there
+	rm -f $(foreach t,$(notdir $(tools)),'$(D)/bin/$(t)') '$(DESTDIR)$(UDEVDIR)/69-mpool.rules'
+	rm -f '$(D)'/lib/libmpool.* '$(D)'/lib/libkvdb.* '$(D)'/lib/pkgconfig/libmpool.pc \
+		'$(D)'/lib/pkgconfig/libkvdb.pc
+	rm -rf '$(D)/include/mpool' '$(D)/include/kvdb'
+	rm -f $(foreach m,$(notdir $(man_src)),'$(D)/share/man/man$(subst .,,$(suffix $(m)))/$(m)') \
+		$(foreach c,$(notdir $(comp_src)),'$(D)/share/bash-completion/completions/$(c)')
+
+clean: ## remove the build folder
+	rm -rf '$(B)'
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1	\2/p' Makefile | \
+		while IFS='	' read -r t d; do printf '  %-14s %s\n' "$$t" "$$d"; done

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""BARRIER and CHECK: complete, numbered once, and absent from the product.
+
+The rule for flushes. A *flush point* is, in core, libmpool and libkvdb,
+ - a call through a device's flush pointer, `->flush(...)`;
+ - a call of *dev_flush, mpool_flush, mpool_mlog_sync, mpool_mdc_sync, fsync,
+   fdatasync, syncfs, sync_file_range, io_uring_prep_fsync;
+ - MP_DEV_FUA, MPOOL_SYNC, MPOOL_FLUSH or RWF_DSYNC, unless it is tested
+   (after `&`, `==`, `!=` or `case`).
+Each must lie inside BARRIER(n, ...), with one exception: the function that *is*
+such a primitive, because then every call of it is a flush point. A function is
+one when its name is on the list, when an ops table says `.flush = it`, or when
+its name says `flush` and it has a flush point of its own outside BARRIER."""
+
+import glob
+import os
+import re
+
+from lib import B, O, Skip, code, functions, line_of, main, run, spans, under
+
+RANGES = {"kmod/core/": (1, 199), "libmpool/": (200, 299), "libkvdb/": (300, 449)}
+PRIMITIVE = r"\w*dev_flush|mpool_flush|mpool_mlog_sync|mpool_mdc_sync|fsync|fdatasync|syncfs|" \
+            r"sync_file_range|io_uring_prep_fsync"
+WORDS = r"MP_DEV_FUA|MPOOL_SYNC|MPOOL_FLUSH|RWF_DSYNC"
+TESTED = re.compile(r"(?:&\s*~?|==|!=|\bcase)\s*$")
+
+
+def guarded():
+    for prefix, limits in RANGES.items():
+        for f in under(prefix, ".c", ".h"):
+            if not f.endswith("/guard.h") and not f.startswith("libmpool/include") and \
+               not f.startswith("libkvdb/include"):
+                yield f, limits
+
+
+def numbers():
+    return [(f, limits, kind, pos, n) for f, limits in guarded() for kind in ("BARRIER", "CHECK")
+            for pos, _, n in spans(f, kind)]
+
+
+def guard_numbers_are_literal_unique_and_in_range():
+    seen = {}
+    for f, (low, high), kind, pos, n in numbers():
+        at = "%s:%d" % (f, line_of(f, pos))
+        if not re.fullmatch(r"[1-9][0-9]*", n):
+            yield "%s: %s(%s): not a literal number" % (at, kind, n)
+        elif not low <= int(n) <= high:
+            yield "%s: %s(%s): outside %d..%d" % (at, kind, n, low, high)
+        elif n in seen:
+            yield "%s: %s(%s): also at %s" % (at, kind, n, seen[n])
+        seen.setdefault(n, at)
+
+
+def no_guard_inside_a_macro():
+    for f, _ in guarded():
+        define = r"^[ \t]*#[ \t]*define(?:.*\\\n)*.*\b(BARRIER|CHECK)\("
+        for m in re.finditer(define, code(f), re.M):
+            yield "%s:%d: a macro would use one number at many places" % (f, line_of(f, m.start()))
+
+
+def flush_points(names):
+    """(file, line, text, enclosing function) of each flush point outside BARRIER."""
+    point = re.compile(r"(?:->\s*flush|\b(?:%s))\s*\(|\b(?:%s)\b" % ("|".join(names), WORDS))
+    for f, _ in guarded():
+        src = code(f)
+        inside = [(a, b) for a, b, _ in spans(f, "BARRIER")]
+        for m in point.finditer(src):
+            begin = src.rfind("\n", 0, m.start()) + 1
+            before = src[begin:m.start()]
+            if not before or not before[0].isspace() or TESTED.search(before):
+                continue  # a prototype, definition or preprocessor line; or a test
+            if any(a <= m.start() < b for a, b in inside):
+                continue
+            line = line_of(f, m.start())
+            body = [n for n, first, last in functions(f) if first <= line <= last]
+            if not body and re.search(r"\b(enum|=)\b|\(\*", src[begin:src.find("\n", begin)]):
+                continue  # a declaration in a header
+            yield f, line, m.group(0), body[0] if body else ""
+
+
+def every_flush_point_is_inside_a_barrier():
+    names = {PRIMITIVE}
+    ops = set()
+    for f, _ in guarded():
+        ops.update(re.findall(r"\.\s*flush\s*=\s*(\w+)", code(f)))
+    while True:
+        bad = [p for p in flush_points(sorted(names))
+               if not re.fullmatch("|".join(names), p[3]) and p[3] not in ops]
+        more = {p[3] for p in bad if "flush" in p[3]} - names
+        if not more:
+            break
+        names |= more
+    for f, line, what, _ in bad:
+        yield "%s:%d: %s outside BARRIER" % (f, line, what)
+
+
+def every_checksum_comparison_is_inside_a_check():
+    """A comparison one of whose sides mentions a crc."""
+    side = r"[\w\s\->.\[\]()&*+,]*"
+    for f, _ in guarded():
+        src = code(f)
+        inside = [(a, b) for a, b, _ in spans(f, "CHECK")]
+        for m in re.finditer(r"[!=]=", src):
+            left = re.search(side + r"$", src[max(0, m.start() - 120):m.start()]).group(0)
+            right = re.match(side, src[m.end():m.end() + 120]).group(0)
+            left = re.split(r"\breturn\b|\bif\b", left)[-1]
+            if not re.search(r"crc", left.split("\n")[-1] + right.split("\n")[0]):
+                continue
+            if re.match(r"\s*(NULL|0)\b", right) or any(a <= m.start() < b for a, b in inside):
+                continue
+            yield "%s:%d: a crc compared outside CHECK" % (f, line_of(f, m.start()))
+
+
+def each_layer_has_guards():
+    """The rules above must not pass because they look at nothing."""
+    for prefix, (low, high) in RANGES.items():
+        for kind in ("BARRIER", "CHECK"):
+            if not any(f.startswith(prefix) and k == kind for f, _, k, _, _ in numbers()):
+                yield "%s: no %s at all" % (prefix, kind)
+
+
+def products_have_no_switch():
+    made = glob.glob(O + "/lib/*.a") + glob.glob(O + "/lib/*.so") + glob.glob(O + "/bin/*")
+    if not made:
+        raise Skip("nothing is built")
+    for f in made:
+        if "mp_ablated" in run("nm", f).stdout + run("nm", "-D", f).stdout:
+            yield "%s: has mp_ablated" % f
+
+
+def the_ablation_build_has_it():
+    libs = glob.glob(B + "/ablate/lib/*.a")
+    if not libs:
+        raise Skip("the ablation variant is not built")
+    for f in libs:
+        if "mp_ablated" not in run("nm", f).stdout:
+            yield "%s: no mp_ablated" % os.path.basename(f)
+
+
+main([guard_numbers_are_literal_unique_and_in_range, no_guard_inside_a_macro,
+      every_flush_point_is_inside_a_barrier, every_checksum_comparison_is_inside_a_check,
+      each_layer_has_guards, products_have_no_switch, the_ablation_build_has_it])

@@ -1,0 +1,165 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# Runs test programs, JOBS (default 2) at a time, and sums up their TAP.
+#
+#   B=build O=build tests/run.sh SUITE...      (make check, make check-unit, ...)
+#
+# Suites: unit conform crash stress  programs of that folder, from $O/tests
+#         cli                        tests/cli/test_*, executables
+#         lint                       tests/lint/*.sh and *.py
+#         ablate                     tests/ablate.py short
+#         asan tsan                  unit and conform again, from that build, shortened
+#
+# A program finds: O (build folder of its variant), BIN (its commands), TMPDIR
+# (its own empty folder on the build's file system, removed afterwards),
+# TEST_SHORT=1 when it should take a tenth of its time, TEST_LONG=1 when it may
+# take ten times as long, SEED when the caller gave one. Standard input is
+# empty. It prints TAP; exit 77 or a plan of 0 means skipped.
+#
+# One that dies, runs out of time, or ends before its plan counts as one failed
+# test more. The last line is: N passed, N failed, N skipped.
+
+set -u
+cd "$(dirname "$0")/.." || exit 1
+B=$(realpath -m "${B:-build}")
+O=$(realpath -m "${O:-$B}")
+JOBS=${JOBS:-2}
+log=$O/check
+rm -rf "$log"
+mkdir -p "$log" || exit 1
+factor=1
+[ -n "${TEST_LONG-}" ] && factor=15
+
+stop_all() {
+	trap - INT TERM
+	# each program runs under timeout(1), which passes the signal to its group
+	local pids
+	pids=$(jobs -p)
+	# shellcheck disable=SC2086
+	[ -n "$pids" ] && kill $pids 2>/dev/null
+	echo "interrupted"
+	exit 130
+}
+trap stop_all INT TERM
+
+# sum_up RC < TAP: prints "passed failed skipped", then a word on what went wrong
+sum_up() {
+	awk -v rc="$1" '
+	/^ok / { if (toupper($0) ~ /# *SKIP/) s++; else p++ }
+	/^not ok / { f++ }
+	/^Bail out!/ { bail = 1 }
+	/^1\.\.[0-9]+/ { split($1, a, "\\.\\."); plan = a[2]; has_plan = 1 }
+	END {
+		p += 0; f += 0; s += 0; why = ""
+		if (rc == 77 || (rc == 0 && has_plan && plan == 0)) {
+			if (p + f + s == 0) s = 1
+		} else if (rc == 124 || rc == 137) {
+			f++; why = "out of time or killed"
+		} else if (rc > 128) {
+			f++; why = "died of signal " (rc - 128)
+		} else if (bail) {
+			f++; why = "bailed out"
+		} else if (!has_plan || p + f + s != plan) {
+			f++; why = "ended before its plan, exit " rc
+		} else if (rc != 0 && f == 0) {
+			f++; why = "exit " rc
+		}
+		print p, f, s, why
+	}'
+}
+
+# one SUITE NAME SECONDS COMMAND...: runs it, reports it under the lock
+one() {
+	local suite=$1 name=$2 limit=$3 out rc start end p f s why
+	shift 3
+	out=$log/$suite.$name
+	export TMPDIR=$out.tmp
+	mkdir -p "$TMPDIR"
+	start=$(date +%s%N)
+	timeout -k 10 $((limit * factor)) "$@" >"$out" 2>&1 </dev/null
+	rc=$?
+	end=$(date +%s%N)
+	rm -rf "$TMPDIR"
+	read -r p f s why < <(sum_up $rc <"$out")
+	echo "$p $f $s" >"$out.sum"
+	exec 9>"$log/lock"
+	flock 9
+	printf '%-6s %-42s %5d passed %3d failed %3d skipped %4d.%01d s  %s\n' \
+		"$([ "$f" = 0 ] && echo ok || echo FAIL)" "$suite/$name" "$p" "$f" "$s" \
+		$(((end - start) / 1000000000)) $(((end - start) / 100000000 % 10)) "$why"
+	if [ "$f" != 0 ]; then
+		sed 's/^/    | /' "$out" | tail -n 200
+	elif [ "$s" != 0 ]; then
+		grep -iE '# *skip' "$out" | sed 's/^/    skipped: /'
+	fi
+	exec 9>&-
+}
+
+start() {
+	while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do
+		wait -n
+	done
+	one "$@" &
+}
+
+# programs SUITE FOLDER SECONDS BUILD
+programs() {
+	local suite=$1 folder=$2 limit=$3 build=$4 src name
+	for src in tests/"$folder"/{test,crash,stress}_*.c; do
+		[ -e "$src" ] || continue
+		name=$(basename "$src" .c)
+		O=$build BIN=$build/bin start "$suite" "$name" "$limit" "$build/tests/$name"
+	done
+}
+
+scripts() {
+	local suite=$1 limit=$2 build=$3 f
+	shift 3
+	for f in "$@"; do
+		[ -x "$f" ] || continue
+		O=$build B=$B BIN=$build/bin start "$suite" "$(basename "$f")" "$limit" "$f"
+	done
+}
+
+# python may not leave its caches in the source folders
+export PYTHONDONTWRITEBYTECODE=1
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+export ASAN_OPTIONS=detect_stack_use_after_return=1:abort_on_error=0
+export TSAN_OPTIONS=halt_on_error=1
+
+for suite; do
+	case $suite in
+	unit) programs unit unit 120 "$O" ;;
+	conform) programs conform conform 120 "$O" ;;
+	crash) programs crash crash 420 "$O" ;;
+	stress) programs stress stress 300 "$O" ;;
+	cli) scripts cli 180 "$O" tests/cli/test_* ;;
+	lint) scripts lint 60 "$O" tests/lint/*.sh tests/lint/*.py ;;
+	ablate)
+		export B TEST_SHORT=1
+		O=$B/ablate start ablate short 300 tests/ablate.py short
+		unset TEST_SHORT
+		;;
+	asan | tsan)
+		build=$B/address
+		[ "$suite" = tsan ] && build=$B/thread
+		export TEST_SHORT=1
+		programs "$suite" unit 240 "$build"
+		programs "$suite" conform 240 "$build"
+		unset TEST_SHORT
+		;;
+	*)
+		echo "run.sh: unknown suite $suite" >&2
+		exit 2
+		;;
+	esac
+done
+wait
+
+cat "$log"/*.sum 2>/dev/null | awk '
+	{ p += $1; f += $2; s += $3 }
+	END {
+		printf "%d passed, %d failed, %d skipped\n", p, f, s
+		exit !(f == 0 && p > 0)
+	}'
