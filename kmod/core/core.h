@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Structures that the core's files share and nobody else sees. Lock order,
+ * outermost first: p_root_lock -> l_lock (one mlog) -> md_lock -> p_lock -> o_lock. No I/O
+ * under md_lock, p_lock or o_lock; l_lock serialises one mlog's I/O.
+ */
+#ifndef MP_CORE_CORE_H
+#define MP_CORE_CORE_H
+
+#include "guard.h"
+#include "omf.h"
+#include "pool.h"
+#include "smap.h"
+#include "tree.h"
+
+#define MP_ROOTS_MAX	1024u
+#define MP_ID_BATCH	(1ull << 20)	/* ids reserved ahead of use */
+#define MP_ID_LAST	(1ull << 62)
+#define MP_SB_AREA	(64u << 10)	/* start of a device kept for copy 0 */
+
+/* ---- one member device of an open pool ---- */
+struct mp_pdev {
+	struct mp_dev *pd_dev;
+	u8 pd_uuid[MP_UUID_LEN];
+	u32 pd_slot;
+	u32 pd_mclass;
+	u32 pd_flags;		/* MP_DEVF_* */
+	u64 pd_bytes;
+	u64 pd_data_off;	/* bytes */
+	struct mp_sb *pd_sb;	/* as read at open, or last written */
+	u32 pd_sb_bad;		/* superblock copies that differ, bit per copy */
+	struct mp_smap pd_smap;	/* guarded by p_lock */
+};
+
+/* ---- one object ---- */
+#define MP_O_BUSY	0x1u	/* in a batch in flight */
+#define MP_O_LOG_OPEN	0x2u	/* an mp_mlog uses it */
+#define MP_O_DOUBT	0x4u	/* a failed record may name its space: never reuse it */
+
+struct mp_obj {
+	struct mp_node o_node;	/* key: id; in p_objs while durable; p_lock */
+	struct mp_pool *o_pool;
+	u64 o_tag, o_capacity, o_gen;
+	u64 o_length;		/* final length; o_lock to change */
+	u32 o_kind, o_mclass;
+	u32 o_flags;		/* MP_OBJF_*; changed under p_lock and o_lock */
+	u32 o_crc;
+	u32 o_refs;		/* p_lock */
+	u32 o_state;		/* MP_O_*; p_lock */
+	spinlock_t o_lock;
+	u64 o_wpos;		/* next byte to write; o_lock */
+	u64 o_fail_off;		/* lowest offset of a failed write; o_lock */
+	u32 o_inflight;		/* writes begun and not ended; o_lock */
+	bool o_is_placed;	/* o_wpos is known; o_lock */
+	bool o_is_listed;	/* in p_objs: durable and not deleted; p_lock */
+	u32 o_nextents;
+	struct mp_extent o_extent[];
+};
+
+struct mp_root {
+	struct list_head r_list;	/* in p_roots by name; p_lock */
+	char r_name[MP_NAME_LEN];
+	u64 r_id[2];
+};
+
+/* ---- metadata log ---- */
+struct mp_txn {
+	struct list_head t_list;	/* md_lock */
+	u8 *t_buf;			/* encoded records */
+	u32 t_len, t_max, t_nrecs;
+	/* called by the group's leader, in log order, after the record is durable */
+	void (*t_apply)(struct mp_txn *txn);
+	void *t_arg;
+	int t_rc;
+	bool t_is_done;
+};
+
+struct mp_mdlog {
+	struct mp_pdev *md_dev[2];	/* mirrors */
+	u32 md_ndevs;
+	u64 md_off, md_bytes;		/* region 0, and the size of one region */
+	u32 md_frame_max;		/* bytes */
+	struct mutex md_lock;
+	struct os_cond md_cond;
+	struct list_head md_queue;	/* txns waiting; md_lock */
+	bool md_is_busy;		/* a leader is at work; md_lock */
+	/* owned by the leader */
+	u64 md_epoch, md_seq, md_tail;	/* tail: bytes from the region's start */
+	u32 md_prev;
+	u64 md_id_hwm;			/* durable; read under md_lock by others */
+	u8 *md_buf;			/* md_frame_max bytes */
+	void *md_load;			/* what mdload.c found, for the repair */
+};
+
+struct mp_cls {
+	u32 c_ndevs, c_next;		/* c_next: round robin; p_lock */
+	u32 c_slot[MP_CLASS_DEVS];
+	u64 c_total, c_reserve;		/* blocks */
+};
+
+struct mp_pool {
+	struct mutex p_root_lock;	/* creation and removal of roots; outside md_lock */
+	struct mutex p_lock;
+	struct os_cond p_cond;		/* a discard ended, or a busy object is idle again */
+	bool p_is_rdonly;
+	spinlock_t p_fault_lock;	/* innermost */
+	u32 p_fault_id;			/* p_fault_lock, as the next two; 0 = none */
+	int p_fault_err;
+	char p_fault[256];
+	struct mp_sb *p_sb;		/* of slot 0, as of open */
+	u64 p_gen;			/* that frames carry */
+	u64 p_sb_gen;			/* highest of the superblocks */
+	u32 p_ndevs;
+	struct mp_pdev *p_dev[MP_SLOTS];
+	struct mp_cls p_cls[MP_CLASSES];
+	struct mp_tree p_objs;		/* durable objects by id; p_lock */
+	u64 p_nobjs;
+	struct list_head p_roots;
+	u32 p_nroots;
+	u32 p_nhandles;			/* references held by callers; p_lock */
+	u64 p_next_id;			/* p_lock */
+	u64 p_mem, p_mem_max;		/* bytes of objects and space nodes; p_lock */
+	u64 p_ckpt;			/* bytes of a checkpoint of what is durable; p_lock */
+	u64 p_ckpt_pend;		/* and of what is being made durable; p_lock */
+	struct mp_mdlog p_md;
+};
+
+/* sb.c */
+u64 mp_sb_copy_addr(u64 dev_bytes, u32 copy);
+/* copies 1 and 2; @bad as mp_sb_read() found them, 0 for a new device */
+int mp_sb_write(struct mp_dev *dev, struct mp_sb *sb, u32 bad, void *buf);
+/* copy 0, once in a pool's life */
+int mp_sb_write_first(struct mp_dev *dev, struct mp_sb *sb, void *buf);
+/* best copy; *@bad: bit per copy that is not equal to it. -EINVAL: not a member */
+int mp_sb_read(struct mp_dev *dev, struct mp_sb *sb, u32 *bad);
+int mp_sb_erase(struct mp_dev *dev, u64 dev_bytes, void *buf);
+
+/* otab.c */
+struct mp_obj *mp_otab_new(struct mp_pool *pool, u32 nextents);
+void mp_otab_free(struct mp_obj *obj);
+struct mp_obj *mp_otab_find(struct mp_pool *pool, u64 id);
+void mp_otab_insert(struct mp_pool *pool, struct mp_obj *obj);
+void mp_otab_remove(struct mp_pool *pool, struct mp_obj *obj);
+void mp_otab_rec(const struct mp_obj *obj, struct mp_rec *r);
+u32 mp_otab_rec_size(const struct mp_obj *obj);
+struct mp_root *mp_otab_root(struct mp_pool *pool, const char *name);
+int mp_otab_root_add(struct mp_pool *pool, struct mp_root *root);
+void mp_otab_root_del(struct mp_pool *pool, struct mp_root *root);
+/* apply one record during replay; 0 or a negative errno with detail */
+int mp_otab_replay(struct mp_pool *pool, const struct mp_rec *r);
+void mp_otab_fini(struct mp_pool *pool);
+/* encode durable state after the cursor; returns bytes used, 0 at the end */
+struct mp_ckpt_cursor {
+	u32 cc_phase;
+	u64 cc_key;
+	char cc_name[MP_NAME_LEN];
+};
+u32 mp_otab_encode(struct mp_pool *pool, struct mp_ckpt_cursor *c, u8 *buf, u32 max, u32 *nrecs);
+
+/* mdlog.c */
+int mp_md_init(struct mp_pool *pool);
+void mp_md_fini(struct mp_pool *pool);
+int mp_md_format(struct mp_pool *pool);
+/* find the newest intact log and replay it; is_repair: make the mirrors equal */
+int mp_md_load(struct mp_pool *pool, mp_finding_fn *fn, void *arg);
+int mp_md_repair(struct mp_pool *pool);
+int mp_md_commit(struct mp_pool *pool, struct mp_txn *txn);
+int mp_txn_init(struct mp_txn *txn, u32 max);
+void mp_txn_fini(struct mp_txn *txn);
+int mp_txn_add(struct mp_txn *txn, const struct mp_rec *r);
+/* may @bytes more of records become durable? -ENOSPC. p_lock held */
+int mp_md_room(struct mp_pool *pool, u64 bytes);
+u64 mp_md_region(const struct mp_mdlog *md, u64 epoch);
+
+/* mclass.c */
+void mp_class_init(struct mp_pool *pool);
+/* fills obj's extents; p_lock held, may drop it to wait for a discard in flight */
+int mp_class_alloc(struct mp_pool *pool, u32 mclass, u64 blocks, u32 kind, u32 flags,
+		   struct mp_extent *ext, u32 *next, u32 *got_class);
+void mp_class_free(struct mp_pool *pool, const struct mp_extent *ext, u32 n, u32 kind,
+		   bool is_clean);
+u64 mp_class_avail(const struct mp_pool *pool, u32 mclass, bool is_spare);
+
+/* mblock.c */
+void mp_obj_free_space(struct mp_obj *obj, bool is_clean);
+int mp_obj_id_reserve(struct mp_pool *pool, u32 n, u64 *first);
+int mp_obj_make(struct mp_pool *pool, const struct mp_alloc *req, u64 id, struct mp_obj **out);
+int mp_alloc_durable(struct mp_pool *pool, const struct mp_alloc *req, u32 n,
+		     struct mp_root *root, struct mp_obj **out);
+
+/* batch.c */
+int mp_obj_erase(struct mp_obj *obj, u64 gen);
+int mp_obj_seal_log(struct mp_obj *obj, u64 length);
+
+/* pool.c, open.c */
+int mp_dev_flush(struct mp_pool *pool, struct mp_pdev *pd);
+int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len);
+struct mp_pool *mp_pool_new(void);
+void mp_pool_free(struct mp_pool *pool);
+int mp_pool_add(struct mp_pool *pool, struct mp_dev *dev, const struct mp_sb *sb, u32 bad);
+int mp_pool_load(struct mp_dev **dev, u32 ndevs, u32 flags, mp_finding_fn *fn, void *arg,
+		 struct mp_pool **out);
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Every origin of an error: stable number (shown as MPnnnn), name, errno,
+ * meaning, cure. Numbers are never reused. 1-99 common, 100-399 core,
+ * 400-599 libmpool, 600-899 libkvdb, 900-999 tools. A function reports its
+ * detail with mp_err() and returns what that returns.
+ */
+#ifndef MP_CORE_ERR_H
+#define MP_CORE_ERR_H
+
+#include "os.h"
+
+#define MP_ERRORS(X) \
+X(NOMEM, 1, ENOMEM, "out of memory", "free memory or raise the limit, then try again") \
+X(INVAL, 2, EINVAL, "an argument is invalid", "correct the argument named in the message") \
+X(RDONLY, 3, EROFS, "the pool was opened read-only", "open it for writing") \
+X(NOTMEMBER, 101, EINVAL, "the device carries no pool signature at byte 0", \
+  "check the path; a device that was overwritten is never touched by this pool again") \
+X(SB_CORRUPT, 102, EUCLEAN, "no copy of the superblock is intact", \
+  "restore the device from a backup; run verify for details") \
+X(SB_VERSION, 103, EOPNOTSUPP, "the format version is newer than this program", \
+  "use a newer release") \
+X(SB_OLD, 104, EOPNOTSUPP, "a pool of the older Micron mpool format", \
+  "open it with the software that made it") \
+X(SB_INCOMPAT, 105, EOPNOTSUPP, "the pool uses features that this program does not know", \
+  "use a newer release") \
+X(SB_ROCOMPAT, 106, EROFS, "the pool uses features that this program can only read", \
+  "open it read-only or use a newer release") \
+X(SB_SHRUNK, 107, EUCLEAN, "the device is smaller than when the pool was made", \
+  "restore the device's size; nothing was written") \
+X(SB_BLOCKSIZE, 108, EOPNOTSUPP, "the device's sector size is larger than 4096 bytes", \
+  "use a device with sectors of 4096 bytes or less") \
+X(SB_READ, 109, EIO, "the superblock cannot be read", "check the device") \
+X(SB_WRITE, 110, EIO, "the superblock cannot be written", "check the device") \
+X(CREATING, 111, ENOENT, "the creation of this pool was interrupted: there is no pool", \
+  "create it again") \
+X(DESTROYED, 112, ENOENT, "this pool was destroyed", "create a new pool") \
+X(NOPOOL, 113, ENOENT, "no member device was given", "name the pool's devices") \
+X(DEV_FOREIGN, 114, EINVAL, "the devices belong to different pools", \
+  "give only the devices of one pool") \
+X(DEV_DUP, 115, ENOTUNIQ, "two devices claim the same place in the pool", \
+  "remove the copy (a clone or a snapshot)") \
+X(DEV_MISSING, 116, ENODEV, "a member device is missing", "attach the device named by its uuid") \
+X(DEV_STALE, 117, ESTALE, "a member device is an older copy", \
+  "attach the current device; mixing would lose data") \
+X(DEV_TABLE, 118, EUCLEAN, "member devices disagree about the device table", \
+  "run verify; restore the odd device") \
+X(DEV_SMALL, 119, EINVAL, "the device is too small for a pool", "use at least 2 MiB") \
+X(DEV_MANY, 120, EINVAL, "too many devices", "at most 64 devices in a class") \
+X(DEV_BUSY, 121, EEXIST, "the device is a member of a pool", "destroy that pool first or force") \
+X(NO_CAPACITY, 122, EINVAL, "a pool needs a device of class capacity", "add one") \
+X(NAME, 123, EINVAL, "the name is not valid", \
+  "use 1 to 31 characters of A-Z a-z 0-9 . _ - that do not begin with . or -") \
+X(MD_NONE, 140, EUCLEAN, "no intact metadata log was found", "restore the pool from a backup") \
+X(MD_CORRUPT, 141, EUCLEAN, "the metadata log is damaged before its end", \
+  "restore the pool from a backup; run verify for details") \
+X(MD_RECORD, 142, EUCLEAN, "a metadata record is not valid", \
+  "restore the pool from a backup; run verify for details") \
+X(MD_EXTENT, 143, EUCLEAN, "an object's space is outside its device or taken twice", \
+  "restore the pool from a backup; run verify for details") \
+X(MD_READ, 144, EIO, "the metadata log cannot be read", "check the device") \
+X(MD_WRITE, 145, EIO, "a metadata write failed: the pool is read-only now", \
+  "check the device, close and open the pool") \
+X(MD_FLUSH, 146, EIO, "a flush failed: the pool is read-only now", \
+  "check the device, close and open the pool") \
+X(MD_FULL, 147, ENOSPC, "the metadata log cannot hold more objects", \
+  "delete objects, or make the pool on larger devices") \
+X(MD_BATCH, 148, ENOSPC, "the batch is larger than a metadata record", "use smaller batches") \
+X(MD_LIMIT, 149, ENOSPC, "the pool holds as many objects as memory limits allow", \
+  "delete objects or use larger ones") \
+X(MD_LOST, 150, EUCLEAN, "the device lost metadata writes that it had acknowledged", \
+  "replace the device; restore the pool from a backup") \
+X(FAILSTOP, 151, EROFS, "the pool is read-only after an earlier failure", \
+  "see the pool's fault, check the device, close and open the pool") \
+X(IDS, 152, ENOSPC, "no object ids are left", "make a new pool") \
+X(NOSPC, 160, ENOSPC, "the media class has no free space", "delete objects or add devices") \
+X(NOCLASS, 161, ENOSPC, "the pool has no device of this class", "use another class") \
+X(RESERVE, 162, ENOSPC, "the file system below cannot reserve space", \
+  "free space in the file system that holds the pool's files") \
+X(ZERO, 163, EIO, "new space cannot be zeroed", "check the device") \
+X(OBJ_NONE, 170, ENOENT, "no such object", "check the id") \
+X(OBJ_STATE, 171, EINVAL, "the object's state does not allow this", \
+  "an object is written once, then committed or sealed, then read") \
+X(OBJ_RANGE, 172, EINVAL, "offset or length is outside the object or not a multiple of 4096", \
+  "correct the request") \
+X(OBJ_BUSY, 173, EBUSY, "the object is part of another operation in flight", "wait for it") \
+X(OBJ_WFAIL, 174, EIO, "a write of this object failed", "write the data to a new object") \
+X(OBJ_KIND, 175, EINVAL, "the object is of another kind", "use the calls of its kind") \
+X(OBJ_OPEN, 176, EBUSY, "the log is open already", "close it first") \
+X(OBJ_FRAG, 177, ENOSPC, "free space is in too many pieces", "use smaller objects") \
+X(POOL_BUSY, 178, EBUSY, "objects of the pool are still open", "close them first") \
+X(MLOG_CORRUPT, 180, EUCLEAN, "the log is damaged before its end", "restore from a backup") \
+X(MLOG_FULL, 181, EFBIG, "the record does not fit in the log", "erase or compact the log") \
+X(MLOG_READ, 182, EIO, "the log cannot be read", "check the device") \
+X(MLOG_WRITE, 183, EIO, "a write of the log failed: no more appends", "check the device") \
+X(MLOG_SEALED, 184, EROFS, "the log is sealed or failed", "erase it or use another") \
+X(MLOG_POS, 185, EINVAL, "the read position is not one that was returned", "start from 0") \
+X(ROOT_NAME, 190, EINVAL, "the container name is not valid", "use 1 to 31 bytes") \
+X(ROOT_EXISTS, 191, EEXIST, "the container exists", "choose another name") \
+X(ROOT_NONE, 192, ENOENT, "no such container", "check the name") \
+X(CRC_DATA, 200, EUCLEAN, "the object's content does not match its checksum", \
+  "restore the object from a backup") \
+X(DATA_READ, 201, EIO, "the object's content cannot be read", "check the device") \
+X(V_SBCOPY, 210, EUCLEAN, "a copy of the superblock is damaged or old", \
+  "it is repaired at the next open for writing") \
+X(V_MDCOPY, 211, EUCLEAN, "a copy of the metadata log is damaged or short", \
+  "it is repaired at the next open for writing") \
+X(V_TAIL, 212, EUCLEAN, "the metadata log ends in a torn record", \
+  "it was never acknowledged and is overwritten by the next one") \
+X(V_SPACE, 213, EUCLEAN, "space accounting does not add up", "report this") \
+X(V_ROOT, 214, EUCLEAN, "a container names an object that is not a log", "restore from a backup") \
+X(V_MLOG, 215, EUCLEAN, "a log ends in a torn record", "it is cut at the next open of the log")
+
+enum mp_err_id {
+#define X(name, num, err, text, cure)	MP_##name = num,
+	MP_ERRORS(X)
+#undef X
+};
+
+struct mp_err_info {
+	int ei_id;
+	int ei_errno;		/* positive */
+	const char *ei_name;
+	const char *ei_text;
+	const char *ei_cure;
+};
+
+/* record the detail of an error; returns its negative errno */
+int mp_err(enum mp_err_id id, const char *fmt, ...) __printf(2, 3);
+/* the same with another negative errno than the table's (a device's own) */
+int mp_err_as(enum mp_err_id id, int err, const char *fmt, ...) __printf(3, 4);
+/* NULL when there is no such number */
+const struct mp_err_info *mp_err_lookup(int id);
+
+#endif

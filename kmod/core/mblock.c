@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Objects: allocation, references, state rules, the data path's map, and
+ * atomic batches.
+ *
+ * A plain mblock lives in memory only until its commit record; append objects
+ * and mlogs exist from their allocation record on. The table holds durable
+ * objects; handles are counted in o_refs. Space returns to the map when the
+ * delete record is durable and no handle is left (INV-9).
+ *
+ * Virgin space: an append object may be read before it is written, so space
+ * that was never written under this pool is zeroed, and the zeroes are durable,
+ * before the object's record is. s_virgin is the mark below which that holds.
+ *
+ * Locks: p_lock for table, space and references; o_lock for the write position.
+ */
+#include "core.h"
+
+/* ---- space ---- */
+
+void mp_obj_free_space(struct mp_obj *obj, bool is_clean)
+{
+	mp_class_free(obj->o_pool, obj->o_extent, obj->o_nextents, obj->o_kind, is_clean);
+}
+
+int mp_obj_id_reserve(struct mp_pool *pool, u32 n, u64 *first)
+{
+	struct mp_txn txn;
+	u64 hwm;
+	int rc, turn;
+
+	/* bounded: a turn advances the mark by MP_ID_BATCH, others take at most so many */
+	for (turn = 0; turn < 100; turn++) {
+		mutex_lock(&pool->p_md.md_lock);
+		hwm = pool->p_md.md_id_hwm;
+		mutex_unlock(&pool->p_md.md_lock);
+		mutex_lock(&pool->p_lock);
+		/* an id beyond the durable mark could be given out twice: INV-10 */
+		if (CHECK(130, pool->p_next_id + n <= hwm)) {
+			*first = pool->p_next_id;
+			pool->p_next_id += n;
+			mutex_unlock(&pool->p_lock);
+			return 0;
+		}
+		mutex_unlock(&pool->p_lock);
+		if (hwm >= MP_ID_LAST)
+			break;
+		rc = mp_txn_init(&txn, 0);
+		if (!rc)
+			rc = mp_md_commit(pool, &txn);
+		if (rc)
+			return rc;
+	}
+	return mp_err(MP_IDS, "mark %llu", hwm);
+}
+
+static int reserve_extents(struct mp_pool *pool, const struct mp_extent *ext, u32 n)
+{
+	u32 i;
+	int rc = 0;
+
+	for (i = 0; i < n && !rc; i++) {
+		struct mp_dev *dev = pool->p_dev[ext[i].ex_slot]->pd_dev;
+
+		if (!dev->d_ops->reserve)
+			continue;
+		rc = dev->d_ops->reserve(dev, ext[i].ex_start * MP_BLOCK,
+					 (u64)ext[i].ex_count * MP_BLOCK);
+		if (rc)
+			mp_err_as(MP_RESERVE, rc, "%s: %llu bytes", dev->d_path,
+				  (u64)ext[i].ex_count * MP_BLOCK);
+	}
+	return rc;
+}
+
+static int class_choose(struct mp_pool *pool, const struct mp_alloc *req, u64 blocks,
+			struct mp_extent *ext, u32 *n, u32 *mclass)
+{
+	u32 i;
+	int rc;
+
+	rc = mp_class_alloc(pool, req->al_mclass, blocks, req->al_kind, req->al_flags, ext, n,
+			    mclass);
+	for (i = 0; rc == -ENOSPC && (req->al_flags & MP_ALLOC_ANY) && i < MP_CLASSES; i++)
+		if (i != req->al_mclass)
+			rc = mp_class_alloc(pool, i, blocks, req->al_kind, req->al_flags, ext, n,
+					    mclass);
+	return rc;
+}
+
+/* an object in memory with its space; one reference */
+int mp_obj_make(struct mp_pool *pool, const struct mp_alloc *req, u64 id, struct mp_obj **out)
+{
+	struct mp_extent ext[MP_EXTENTS_MAX];
+	u64 blocks = DIV_ROUND_UP(req->al_capacity, MP_BLOCK);
+	struct mp_obj *obj = NULL;
+	u32 n = 0, mclass = 0;
+	int rc;
+
+	mutex_lock(&pool->p_lock);
+	rc = class_choose(pool, req, blocks, ext, &n, &mclass);
+	if (!rc) {
+		obj = mp_otab_new(pool, n);
+		if (!obj) {
+			mp_class_free(pool, ext, n, req->al_kind, true);
+			rc = -ENOMEM;
+		}
+	}
+	if (obj) {
+		obj->o_node.n_key = id;
+		obj->o_tag = req->al_tag;
+		obj->o_capacity = blocks * MP_BLOCK;
+		obj->o_gen = 1;
+		obj->o_kind = req->al_kind;
+		obj->o_mclass = mclass;
+		obj->o_is_placed = true;
+		obj->o_refs = 1;
+		pool->p_nhandles++;
+		memcpy(obj->o_extent, ext, n * sizeof(ext[0]));
+	}
+	mutex_unlock(&pool->p_lock);
+	if (rc)
+		return rc;
+	rc = reserve_extents(pool, ext, n);
+	if (rc) {
+		mp_obj_put(obj);
+		return rc;
+	}
+	*out = obj;
+	return 0;
+}
+
+/* ---- references ---- */
+
+void mp_obj_get(struct mp_obj *obj)
+{
+	mutex_lock(&obj->o_pool->p_lock);
+	obj->o_refs++;
+	obj->o_pool->p_nhandles++;
+	mutex_unlock(&obj->o_pool->p_lock);
+}
+
+/* p_lock held; the object is gone from the table and nobody holds it */
+static void obj_release(struct mp_obj *obj, bool is_clean)
+{
+	mp_obj_free_space(obj, is_clean);
+	mp_otab_free(obj);
+}
+
+void mp_obj_put(struct mp_obj *obj)
+{
+	struct mp_pool *pool = obj->o_pool;
+
+	mutex_lock(&pool->p_lock);
+	pool->p_nhandles--;
+	/* an object in a batch is released by the batch */
+	if (--obj->o_refs == 0 && !obj->o_is_listed && !(obj->o_state & MP_O_BUSY)) {
+		/* after a failed metadata write nobody knows whether media names this space */
+		if (obj->o_state & MP_O_DOUBT)
+			mp_otab_free(obj);
+		else
+			obj_release(obj, !obj->o_wpos && !(obj->o_flags & MP_OBJF_DELETED));
+	}
+	mutex_unlock(&pool->p_lock);
+}
+
+int mp_obj_open(struct mp_pool *pool, u64 id, struct mp_obj **out)
+{
+	struct mp_obj *obj;
+
+	mutex_lock(&pool->p_lock);
+	obj = mp_otab_find(pool, id);
+	if (obj) {
+		obj->o_refs++;
+		pool->p_nhandles++;
+		*out = obj;
+	}
+	mutex_unlock(&pool->p_lock);
+	return obj ? 0 : mp_err(MP_OBJ_NONE, "object %llu", id);
+}
+
+void mp_obj_info(struct mp_obj *obj, struct mp_obj_info *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->oi_id = obj->o_node.n_key;
+	out->oi_tag = obj->o_tag;
+	out->oi_capacity = obj->o_capacity;
+	out->oi_kind = obj->o_kind;
+	out->oi_mclass = obj->o_mclass;
+	spin_lock(&obj->o_lock);
+	out->oi_gen = obj->o_gen;
+	out->oi_flags = obj->o_flags;
+	out->oi_crc = obj->o_crc;
+	out->oi_length = obj->o_flags & (MP_OBJF_COMMITTED | MP_OBJF_SEALED) ? obj->o_length :
+			 obj->o_wpos;
+	spin_unlock(&obj->o_lock);
+}
+
+u64 mp_obj_id(const struct mp_obj *obj)
+{
+	return obj->o_node.n_key;
+}
+
+struct mp_pool *mp_obj_pool(const struct mp_obj *obj)
+{
+	return obj->o_pool;
+}
+
+int mp_obj_list(struct mp_pool *pool, u64 after, u64 tag, struct mp_obj_info *out, u32 max)
+{
+	struct mp_node *n;
+	u32 i = 0;
+
+	if (after == ~0ull)
+		return 0;
+	mutex_lock(&pool->p_lock);
+	for (n = mp_tree_ceil(&pool->p_objs, after + 1); n && i < max; n = mp_tree_next(n)) {
+		struct mp_obj *obj = container_of(n, struct mp_obj, o_node);
+
+		if (!tag || obj->o_tag == tag)
+			mp_obj_info(obj, &out[i++]);
+	}
+	mutex_unlock(&pool->p_lock);
+	return (int)i;
+}
+
+/* ---- data path ---- */
+
+int mp_obj_write_begin(struct mp_obj *obj, u64 off, u64 len)
+{
+	int rc = 0;
+
+	if (!CHECK(131, len && !((off | len) % MP_BLOCK) && off < obj->o_capacity &&
+		   len <= obj->o_capacity - off))
+		return mp_err(MP_OBJ_RANGE, "object %llu: write %llu+%llu of %llu", mp_obj_id(obj),
+			      off, len, obj->o_capacity);
+	rc = mp_pool_writable(obj->o_pool);
+	if (rc)
+		return rc;
+	spin_lock(&obj->o_lock);
+	if (!CHECK(132, !(obj->o_flags & (MP_OBJF_COMMITTED | MP_OBJF_SEALED | MP_OBJF_DELETED)) &&
+		   obj->o_kind != MP_MLOG))
+		rc = -EINVAL;
+	else if (obj->o_is_placed && !CHECK(133, off == obj->o_wpos))
+		rc = -ERANGE;
+	if (!rc) {
+		obj->o_is_placed = true;
+		obj->o_wpos = off + len;
+		obj->o_inflight++;
+	}
+	spin_unlock(&obj->o_lock);
+	if (rc == -EINVAL)
+		return mp_err(MP_OBJ_STATE, "object %llu is not open for writing", mp_obj_id(obj));
+	if (rc == -ERANGE)
+		return mp_err(MP_OBJ_STATE, "object %llu: write at %llu, it ends elsewhere",
+			      mp_obj_id(obj), off);
+	return 0;
+}
+
+void mp_obj_write_end(struct mp_obj *obj, u64 off, int err)
+{
+	spin_lock(&obj->o_lock);
+	obj->o_inflight--;
+	if (err && off < obj->o_fail_off)
+		obj->o_fail_off = off;
+	spin_unlock(&obj->o_lock);
+}
+
+int mp_obj_read_check(struct mp_obj *obj, u64 off, u64 len)
+{
+	u64 end;
+
+	spin_lock(&obj->o_lock);
+	if (obj->o_flags & (MP_OBJF_COMMITTED | MP_OBJF_SEALED))
+		end = obj->o_length;
+	else
+		end = obj->o_kind == MP_APPEND ? obj->o_capacity : obj->o_wpos;
+	spin_unlock(&obj->o_lock);
+	if (!CHECK(134, len && !((off | len) % MP_BLOCK) && off < end && len <= end - off))
+		return mp_err(MP_OBJ_RANGE, "object %llu: read %llu+%llu of %llu", mp_obj_id(obj),
+			      off, len, end);
+	return 0;
+}
+
+int mp_obj_map_slot(const struct mp_obj *obj, u64 off, u64 len, u32 *slot, u64 *pos, u64 *contig)
+{
+	u64 base = 0, bytes;
+	u32 i;
+
+	for (i = 0; i < obj->o_nextents; i++, base += bytes) {
+		bytes = (u64)obj->o_extent[i].ex_count * MP_BLOCK;
+		if (off - base < bytes) {
+			*slot = obj->o_extent[i].ex_slot;
+			*pos = obj->o_extent[i].ex_start * MP_BLOCK + (off - base);
+			*contig = min_t(u64, len, bytes - (off - base));
+			return 0;
+		}
+	}
+	return mp_err(MP_OBJ_RANGE, "object %llu: offset %llu", mp_obj_id(obj), off);
+}
+
+int mp_obj_map(const struct mp_obj *obj, u64 off, u64 len, struct mp_dev **dev, u64 *pos,
+	       u64 *contig)
+{
+	u32 slot;
+	int rc = mp_obj_map_slot(obj, off, len, &slot, pos, contig);
+
+	if (!rc)
+		*dev = obj->o_pool->p_dev[slot]->pd_dev;
+	return rc;
+}
+
+static void mark_devs(const struct mp_obj *obj, u8 *mask)
+{
+	u32 i;
+
+	for (i = 0; i < obj->o_nextents; i++)
+		mask[obj->o_extent[i].ex_slot] = 1;
+}
+
+static int flush_devs(struct mp_pool *pool, const u8 *mask)
+{
+	u32 i;
+	int rc = 0;
+
+	for (i = 0; i < pool->p_ndevs && !rc; i++)
+		if (mask[i])
+			rc = mp_dev_flush(pool, pool->p_dev[i]);
+	return rc;
+}
+
+int mp_obj_flush(struct mp_obj *obj)
+{
+	u8 mask[MP_SLOTS] = { 0 };
+
+	mark_devs(obj, mask);
+	return BARRIER(135, flush_devs(obj->o_pool, mask));
+}
+
+/* ---- durable allocation ---- */
+
+/* zero what an append object would expose for the first time; INV-11 */
+static int expose(struct mp_pool *pool, struct mp_obj *obj, struct mp_txn *txn, u8 *mask)
+{
+	struct mp_rec r;
+	u32 i;
+	int rc;
+
+	for (i = 0; obj->o_kind == MP_APPEND && i < obj->o_nextents; i++) {
+		const struct mp_extent *ex = &obj->o_extent[i];
+		struct mp_pdev *pd = pool->p_dev[ex->ex_slot];
+		u64 end = ex->ex_start + ex->ex_count, from;
+
+		mutex_lock(&pool->p_lock);
+		from = max_t(u64, ex->ex_start, pd->pd_smap.s_virgin);
+		mutex_unlock(&pool->p_lock);
+		if (from >= end || (pd->pd_flags & MP_DEVF_ZEROED))
+			continue;
+		rc = mp_dev_zero(pool, pd, from * MP_BLOCK, (end - from) * MP_BLOCK);
+		if (rc)
+			return rc;
+		mask[ex->ex_slot] = 1;
+		memset(&r, 0, sizeof(r));
+		r.r_type = MP_REC_VIRGIN;
+		r.r_slot = ex->ex_slot;
+		r.r_id = ex->ex_start;
+		r.r_length = end;
+		rc = mp_txn_add(txn, &r);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+struct alloc_ctx {
+	struct mp_pool *pool;
+	struct mp_obj **obj;
+	struct mp_root *root;
+	const struct mp_txn *txn;
+	u32 n;
+	u64 pend;
+};
+
+static void alloc_apply(struct mp_txn *txn)
+{
+	struct alloc_ctx *a = txn->t_arg;
+	u32 i, off = 0;
+	struct mp_rec r;
+	int rc;
+
+	mutex_lock(&a->pool->p_lock);
+	a->pool->p_ckpt_pend -= a->pend;
+	a->pend = 0;
+	for (i = 0; i < a->n; i++) {
+		if (a->obj[i]->o_kind == MP_MBLOCK)
+			continue;
+		mp_otab_insert(a->pool, a->obj[i]);
+		a->obj[i]->o_is_listed = true;
+	}
+	if (a->root)
+		mp_otab_root_add(a->pool, a->root);
+	for (; off < txn->t_len; off += (u32)rc) {
+		rc = mp_rec_decode(txn->t_buf + off, txn->t_len - off, &r);
+		if (rc < 0)
+			break;
+		if (r.r_type == MP_REC_VIRGIN)
+			mp_otab_replay(a->pool, &r);
+	}
+	mutex_unlock(&a->pool->p_lock);
+}
+
+static int alloc_encode(struct alloc_ctx *a, struct mp_txn *txn)
+{
+	u8 mask[MP_SLOTS] = { 0 };
+	struct mp_rec r;
+	u32 i;
+	int rc = 0;
+
+	for (i = 0; i < a->n && !rc; i++) {
+		if (a->obj[i]->o_kind == MP_MBLOCK)
+			continue;
+		rc = expose(a->pool, a->obj[i], txn, mask);
+		if (rc)
+			break;
+		mp_otab_rec(a->obj[i], &r);
+		rc = mp_txn_add(txn, &r);
+	}
+	if (!rc && a->root) {
+		memset(&r, 0, sizeof(r));
+		r.r_type = MP_REC_ROOT;
+		memcpy(r.r_name, a->root->r_name, MP_NAME_LEN);
+		a->root->r_id[0] = mp_obj_id(a->obj[0]);
+		a->root->r_id[1] = mp_obj_id(a->obj[1]);
+		r.r_root[0] = a->root->r_id[0];
+		r.r_root[1] = a->root->r_id[1];
+		rc = mp_txn_add(txn, &r);
+	}
+	/* zeroes before the record that exposes them: INV-11 */
+	if (!rc)
+		rc = BARRIER(136, flush_devs(a->pool, mask));
+	return rc;
+}
+
+/* one record for all objects that are not plain mblocks */
+static int alloc_commit(struct alloc_ctx *a)
+{
+	struct mp_txn txn;
+	u32 i, max = 64;
+	int rc;
+
+	for (i = 0; i < a->n; i++)
+		if (a->obj[i]->o_kind != MP_MBLOCK)
+			max += mp_otab_rec_size(a->obj[i]) +
+			       a->obj[i]->o_nextents * (u32)sizeof(struct mp_idrec_omf);
+	rc = mp_txn_init(&txn, max);
+	if (rc)
+		return rc;
+	txn.t_apply = alloc_apply;
+	txn.t_arg = a;
+	mutex_lock(&a->pool->p_lock);
+	rc = mp_md_room(a->pool, max);
+	if (!rc) {
+		a->pend = max;
+		a->pool->p_ckpt_pend += max;
+	}
+	mutex_unlock(&a->pool->p_lock);
+	if (!rc)
+		rc = alloc_encode(a, &txn);
+	if (!rc) {
+		rc = mp_md_commit(a->pool, &txn);
+		for (i = 0; rc && rc != -ENOSPC && rc != -ENOMEM && i < a->n; i++)
+			a->obj[i]->o_state |= MP_O_DOUBT;
+	}
+	mutex_lock(&a->pool->p_lock);
+	a->pool->p_ckpt_pend -= a->pend;
+	mutex_unlock(&a->pool->p_lock);
+	mp_txn_fini(&txn);
+	return rc;
+}
+
+int mp_alloc_durable(struct mp_pool *pool, const struct mp_alloc *req, u32 n,
+		     struct mp_root *root, struct mp_obj **out)
+{
+	struct alloc_ctx a = { .pool = pool, .obj = out, .root = root };
+	bool is_durable_kind = false;
+	u64 id = 0;
+	u32 i;
+	int rc;
+
+	rc = mp_pool_writable(pool);
+	for (i = 0; i < n && !rc; i++) {
+		if (req[i].al_kind < MP_MBLOCK || req[i].al_kind > MP_MLOG ||
+		    req[i].al_mclass >= MP_CLASSES || !req[i].al_capacity ||
+		    req[i].al_capacity > (1ull << 44))
+			rc = mp_err(MP_INVAL, "allocation %u: kind, class or capacity", i);
+		is_durable_kind |= req[i].al_kind != MP_MBLOCK;
+	}
+	if (!rc)
+		rc = mp_obj_id_reserve(pool, n, &id);
+	for (i = 0; i < n && !rc; i++) {
+		rc = mp_obj_make(pool, &req[i], id + i, &out[i]);
+		a.n += !rc;
+	}
+	if (!rc && is_durable_kind)
+		rc = alloc_commit(&a);
+	for (i = 0; rc && i < a.n; i++) {
+		mp_obj_put(out[i]);
+		out[i] = NULL;
+	}
+	return rc;
+}
+
+int mp_obj_alloc(struct mp_pool *pool, const struct mp_alloc *req, u32 n, struct mp_obj **out)
+{
+	struct mp_obj **tmp;
+	int rc;
+
+	if (!n || n > MP_BATCH_MAX)
+		return mp_err(MP_INVAL, "%u objects in a batch", n);
+	tmp = os_zalloc(n * sizeof(*tmp));
+	if (!tmp)
+		return mp_err(MP_NOMEM, "batch");
+	rc = mp_alloc_durable(pool, req, n, NULL, tmp);
+	if (!rc)
+		memcpy(out, tmp, n * sizeof(*tmp));
+	os_free(tmp);
+	return rc;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Media classes: which devices, how much space, and the choice of a device
+ * for an object. Whole objects go round robin over the devices of a class;
+ * only when no device has one contiguous extent is an object cut into pieces,
+ * on one device if possible. Everything under pool->p_lock; no I/O.
+ */
+#include "core.h"
+
+void mp_class_init(struct mp_pool *pool)
+{
+	u32 i;
+
+	for (i = 0; i < pool->p_ndevs; i++) {
+		struct mp_pdev *pd = pool->p_dev[i];
+		struct mp_cls *c = &pool->p_cls[pd->pd_mclass];
+
+		c->c_slot[c->c_ndevs++] = i;
+		c->c_total += pd->pd_smap.s_total;
+		/* an eighth of a device may lie in stock until somebody says better */
+		pd->pd_smap.s_stock_max = pd->pd_smap.s_total / 8;
+	}
+	for (i = 0; i < MP_CLASSES; i++)
+		pool->p_cls[i].c_reserve = pool->p_cls[i].c_total / 100 *
+					   pool->p_sb->sb_spare_pct[i];
+}
+
+static u64 class_free(const struct mp_pool *pool, u32 mclass, u64 *inflight)
+{
+	const struct mp_cls *c = &pool->p_cls[mclass];
+	u64 sum = 0;
+	u32 i;
+
+	*inflight = 0;
+	for (i = 0; i < c->c_ndevs; i++) {
+		sum += mp_smap_free_blocks(&pool->p_dev[c->c_slot[i]]->pd_smap);
+		*inflight += pool->p_dev[c->c_slot[i]]->pd_smap.s_inflight;
+	}
+	return sum + *inflight;
+}
+
+u64 mp_class_avail(const struct mp_pool *pool, u32 mclass, bool is_spare)
+{
+	u64 inflight, n = class_free(pool, mclass, &inflight);
+	u64 reserve = is_spare ? 0 : pool->p_cls[mclass].c_reserve;
+
+	return n > reserve ? n - reserve : 0;
+}
+
+void mp_class_free(struct mp_pool *pool, const struct mp_extent *ext, u32 n, u32 kind,
+		   bool is_clean)
+{
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		mp_smap_put(&pool->p_dev[ext[i].ex_slot]->pd_smap, ext[i].ex_start,
+			    ext[i].ex_count, kind != MP_MBLOCK, is_clean);
+}
+
+/* up to @want blocks on the device @slot; adds to ext[*n] */
+static int take_from(struct mp_pool *pool, u32 slot, u64 want, u32 sflags, struct mp_extent *ext,
+		     u32 *n, u64 *got)
+{
+	int i, rc;
+
+	rc = mp_smap_alloc(&pool->p_dev[slot]->pd_smap, want, sflags, ext + *n,
+			   MP_EXTENTS_MAX - *n, got);
+	if (rc < 0)
+		return rc;
+	for (i = 0; i < rc; i++)
+		ext[*n + (u32)i].ex_slot = slot;
+	*n += (u32)rc;
+	return 0;
+}
+
+/* pass 0: contiguous; 1: pieces on one device; 2: pieces on several */
+static int try_pass(struct mp_pool *pool, struct mp_cls *c, u64 blocks, u32 kind, int pass,
+		    struct mp_extent *ext, u32 *n)
+{
+	u32 sflags = (kind == MP_MBLOCK ? 0 : MP_SMAP_LOG) | (pass ? MP_SMAP_PIECES : 0);
+	u64 want = blocks, got;
+	u32 i, k;
+	int rc;
+
+	for (i = 0; i < c->c_ndevs && want; i++) {
+		k = (c->c_next + i) % c->c_ndevs;
+		rc = take_from(pool, c->c_slot[k], want, sflags, ext, n, &got);
+		if (!rc && got == want) {
+			c->c_next = k + 1;
+			return 0;
+		}
+		want -= got;
+		if (rc || pass < 2) {
+			mp_class_free(pool, ext, *n, kind, true);
+			*n = 0;
+			want = blocks;
+			if (rc)
+				return rc;
+		}
+	}
+	mp_class_free(pool, ext, *n, kind, true);
+	*n = 0;
+	return -ENOSPC;
+}
+
+int mp_class_alloc(struct mp_pool *pool, u32 mclass, u64 blocks, u32 kind, u32 flags,
+		   struct mp_extent *ext, u32 *next, u32 *got_class)
+{
+	struct mp_cls *c = &pool->p_cls[mclass];
+	u64 inflight;
+	int pass, rc, turn;
+
+	if (!c->c_ndevs)
+		return mp_err(MP_NOCLASS, "no device of class %s", mp_class_text(mclass));
+	/* bounded: every turn waits for one discard to end */
+	for (turn = 0; turn < 1000; turn++) {
+		if (mp_class_avail(pool, mclass, flags & MP_ALLOC_SPARE) < blocks)
+			break;
+		*next = 0;
+		for (pass = 0; pass < 3; pass++) {
+			rc = try_pass(pool, c, blocks, kind, pass, ext, next);
+			if (!rc) {
+				*got_class = mclass;
+				return 0;
+			}
+			if (rc != -ENOSPC)
+				return mp_err(MP_NOMEM, "space map");
+		}
+		class_free(pool, mclass, &inflight);
+		if (!inflight)
+			return mp_err(MP_OBJ_FRAG, "%llu bytes in class %s",
+				      blocks * MP_BLOCK, mp_class_text(mclass));
+		os_cond_wait(&pool->p_cond, &pool->p_lock);
+	}
+	return mp_err(MP_NOSPC, "%llu bytes in class %s, %llu are free", blocks * MP_BLOCK,
+		      mp_class_text(mclass),
+		      mp_class_avail(pool, mclass, flags & MP_ALLOC_SPARE) * MP_BLOCK);
+}

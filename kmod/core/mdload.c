@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The metadata log, reading side: find the newest epoch whose checkpoint is
+ * complete, take the longest valid chain of frames among the mirrors, replay
+ * it, and tell a torn tail from damage.
+ *
+ * Torn or corrupt: every frame says up to which sequence all was durable when
+ * it was written. A chain that stops is torn, unless some mirror holds a valid
+ * frame of the same epoch that proves a later sequence durable: then records
+ * that were acknowledged are gone and the open is refused.
+ * Runs alone at open; reads only, except mp_md_repair(). Reads are bounded by
+ * the region's size, memory by one window.
+ */
+#include "core.h"
+
+#define WINDOW	(2u * MP_FRAME_MAX)
+#define AHEAD	(4ull << 20)	/* bytes looked at behind the end of a chain */
+
+struct window {
+	struct mp_pool *w_pool;
+	struct mp_dev *w_dev;
+	u8 *w_buf;
+	u64 w_base;		/* device offset of the region */
+	u64 w_off;		/* of w_buf in the region */
+	u32 w_len;
+	int w_rc;		/* first read error */
+};
+
+struct walk {
+	bool wk_has_first;	/* the region begins with a valid frame */
+	bool wk_is_complete;	/* END seen */
+	u64 wk_epoch;
+	u64 wk_end;		/* bytes of valid chain */
+	u64 wk_seq;		/* of the last frame of the chain */
+	u64 wk_gen, wk_id_hwm;
+	u32 wk_csum;
+	u64 wk_ahead;		/* highest sequence proven durable by frames behind the end */
+	bool wk_has_tail;	/* something of this epoch lies behind the end */
+	int wk_rc;
+};
+
+/* bytes at @off; NULL at a read error or the region's end */
+static const u8 *window_get(struct window *w, u64 off, u32 need)
+{
+	u64 bytes = w->w_pool->p_md.md_bytes;
+	int rc;
+
+	if (off + need > bytes)
+		return NULL;
+	if (off < w->w_off || off + need > w->w_off + w->w_len) {
+		w->w_off = off;
+		w->w_len = (u32)min_t(u64, WINDOW, bytes - off);
+		rc = w->w_dev->d_ops->read(w->w_dev, w->w_base + off, w->w_buf, w->w_len);
+		if (rc) {
+			w->w_len = 0;
+			w->w_rc = rc;
+			return NULL;
+		}
+	}
+	return w->w_buf + (off - w->w_off);
+}
+
+/* the valid frame at @off, or NULL */
+static const u8 *frame_get(struct window *w, u64 off, struct mp_frame *fr)
+{
+	const u8 *uuid = w->w_pool->p_sb->sb_uuid;
+	u64 left = w->w_pool->p_md.md_bytes - off;
+	u32 max = (u32)min_t(u64, left, MP_FRAME_MAX) / MP_BLOCK;
+	const u8 *p = window_get(w, off, MP_BLOCK);
+
+	if (!p || mp_frame_peek(p, uuid, w->w_base + off, max, fr))
+		return NULL;
+	p = window_get(w, off, fr->mf_blocks * MP_BLOCK);
+	if (!p || mp_frame_decode(p, uuid, w->w_base + off, max, fr))
+		return NULL;
+	return p;
+}
+
+static int frame_replay(struct mp_pool *pool, const u8 *p, const struct mp_frame *fr)
+{
+	struct mp_rec r;
+	u32 off = 0, n = 0;
+	int rc, err;
+
+	for (p += MP_FRAME_HDR; off < fr->mf_len; off += (u32)rc, n++) {
+		rc = mp_rec_decode(p + off, fr->mf_len - off, &r);
+		if (rc < 0)
+			return mp_err(MP_MD_RECORD, "epoch %llu sequence %llu offset %u",
+				      fr->mf_epoch, fr->mf_seq, off);
+		err = mp_otab_replay(pool, &r);
+		if (err)
+			return err;
+	}
+	if (!CHECK(110, n == fr->mf_nrecs))
+		return mp_err(MP_MD_RECORD, "epoch %llu sequence %llu: %u records, not %u",
+			      fr->mf_epoch, fr->mf_seq, n, fr->mf_nrecs);
+	return 0;
+}
+
+/* does @fr continue the chain of @wk? */
+static bool is_next(const struct walk *wk, const struct mp_frame *fr)
+{
+	bool is_ckpt = fr->mf_flags & MP_FRAME_CKPT;
+
+	if (!wk->wk_end)
+		return is_ckpt;
+	if (!CHECK(111, fr->mf_epoch == wk->wk_epoch))
+		return false;
+	if (!CHECK(112, fr->mf_seq == wk->wk_seq + 1 && fr->mf_prev == wk->wk_csum))
+		return false;
+	return is_ckpt != wk->wk_is_complete;
+}
+
+/* look behind the end of the chain for frames that prove more */
+static void look_ahead(struct window *w, struct walk *wk)
+{
+	u64 end = min_t(u64, w->w_pool->p_md.md_bytes, wk->wk_end + AHEAD), off;
+	struct mp_frame fr;
+
+	for (off = wk->wk_end; off + MP_BLOCK <= end; off += MP_BLOCK) {
+		const u8 *p = window_get(w, off, MP_BLOCK);
+
+		if (!p)
+			return;
+		if (mp_frame_peek(p, w->w_pool->p_sb->sb_uuid, w->w_base + off,
+				  MP_FRAME_MAX / MP_BLOCK, &fr) || fr.mf_epoch != wk->wk_epoch)
+			continue;
+		wk->wk_has_tail = true;
+		if (frame_get(w, off, &fr))
+			wk->wk_ahead = max_t(u64, wk->wk_ahead, fr.mf_durable);
+	}
+}
+
+/*
+ * Follow the chain from the region's start; with @limit, replay it up to there.
+ */
+static int walk(struct window *w, u64 limit, struct walk *wk)
+{
+	struct mp_pool *pool = w->w_pool;
+	struct mp_frame fr;
+	const u8 *p;
+	int rc;
+
+	memset(wk, 0, sizeof(*wk));
+	w->w_len = 0;
+	w->w_rc = 0;
+	while (!limit || wk->wk_end < limit) {
+		p = frame_get(w, wk->wk_end, &fr);
+		if (!p || !is_next(wk, &fr))
+			break;
+		if (limit) {
+			rc = frame_replay(pool, p, &fr);
+			if (rc)
+				return rc;
+		}
+		wk->wk_has_first = true;
+		wk->wk_epoch = fr.mf_epoch;
+		wk->wk_end += (u64)fr.mf_blocks * MP_BLOCK;
+		wk->wk_seq = fr.mf_seq;
+		wk->wk_csum = fr.mf_csum;
+		wk->wk_gen = fr.mf_gen;
+		wk->wk_id_hwm = fr.mf_id_hwm;
+		if (fr.mf_flags & MP_FRAME_END)
+			wk->wk_is_complete = true;
+	}
+	if (limit && wk->wk_end != limit)
+		return mp_err(MP_MD_READ, "%s: the log changed while it was read",
+			      w->w_dev->d_path);
+	if (!limit && wk->wk_has_first)
+		look_ahead(w, wk);
+	wk->wk_rc = w->w_rc;
+	return 0;
+}
+
+/* a region that does not begin with a frame: does anything in it prove epoch > @epoch? */
+static bool has_newer(struct window *w, u64 epoch)
+{
+	struct mp_frame fr;
+	u64 off;
+
+	for (off = 0; off + MP_BLOCK <= w->w_pool->p_md.md_bytes; off += MP_BLOCK) {
+		const u8 *p = window_get(w, off, MP_BLOCK);
+
+		if (!p)
+			return false;
+		if (mp_frame_peek(p, w->w_pool->p_sb->sb_uuid, w->w_base + off,
+				  MP_FRAME_MAX / MP_BLOCK, &fr) || fr.mf_epoch <= epoch)
+			continue;
+		if (frame_get(w, off, &fr) &&
+		    (!(fr.mf_flags & MP_FRAME_CKPT) || (fr.mf_flags & MP_FRAME_END)))
+			return true;
+	}
+	return false;
+}
+
+struct load {
+	struct window w;
+	struct walk wk[2][2];	/* mirror, region */
+	u32 best_m, best_r;
+	bool has_best;
+};
+
+static void load_pick(struct mp_mdlog *md, struct load *l)
+{
+	u32 m, r;
+
+	for (m = 0; m < md->md_ndevs; m++) {
+		for (r = 0; r < 2; r++) {
+			struct walk *wk = &l->wk[m][r], *best = &l->wk[l->best_m][l->best_r];
+
+			if (!wk->wk_is_complete || (wk->wk_epoch & 1) != r)
+				continue;
+			if (!l->has_best || wk->wk_epoch > best->wk_epoch ||
+			    (wk->wk_epoch == best->wk_epoch && wk->wk_end > best->wk_end)) {
+				l->best_m = m;
+				l->best_r = r;
+				l->has_best = true;
+			}
+		}
+	}
+}
+
+/* does any mirror or region prove that the best chain is not the whole truth? */
+static int load_doubt(struct mp_pool *pool, struct load *l)
+{
+	struct mp_mdlog *md = &pool->p_md;
+	struct walk *best = &l->wk[l->best_m][l->best_r];
+	u32 m, r;
+
+	for (m = 0; m < md->md_ndevs; m++) {
+		for (r = 0; r < 2; r++) {
+			struct walk *wk = &l->wk[m][r];
+			const char *path = md->md_dev[m]->pd_dev->d_path;
+
+			if (wk->wk_epoch == best->wk_epoch && wk->wk_has_first &&
+			    !CHECK(113, wk->wk_ahead <= best->wk_seq))
+				return mp_err(MP_MD_CORRUPT,
+					      "%s: %llu was durable, the chain ends at %llu",
+					      path, wk->wk_ahead, best->wk_seq);
+			/* an incomplete newer checkpoint is torn, unless it was once complete */
+			if (wk->wk_has_first && wk->wk_epoch > best->wk_epoch &&
+			    !CHECK(114, wk->wk_ahead <= wk->wk_seq))
+				return mp_err(MP_MD_CORRUPT, "%s: checkpoint %llu is damaged", path,
+					      wk->wk_epoch);
+			if (wk->wk_has_first || wk->wk_rc)
+				continue;
+			l->w.w_dev = md->md_dev[m]->pd_dev;
+			l->w.w_base = md->md_off + r * md->md_bytes;
+			l->w.w_len = 0;
+			if (!CHECK(115, !has_newer(&l->w, best->wk_epoch)))
+				return mp_err(MP_MD_CORRUPT,
+					      "%s: the start of region %u is damaged", path, r);
+		}
+	}
+	if (!CHECK(116, best->wk_epoch >= pool->p_sb->sb_md_epoch))
+		return mp_err(MP_MD_LOST, "checkpoint %llu is the newest, %llu was durable",
+			      best->wk_epoch, pool->p_sb->sb_md_epoch);
+	return 0;
+}
+
+static void load_report(struct mp_pool *pool, struct load *l, mp_finding_fn *fn, void *arg)
+{
+	struct mp_mdlog *md = &pool->p_md;
+	struct walk *best = &l->wk[l->best_m][l->best_r];
+	char text[200];
+	u32 m;
+
+	for (m = 0; fn && m < md->md_ndevs; m++) {
+		struct walk *wk = &l->wk[m][l->best_r];
+		struct mp_finding f = { .fi_id = MP_V_MDCOPY, .fi_text = text };
+
+		if (wk->wk_epoch != best->wk_epoch || wk->wk_end != best->wk_end) {
+			scnprintf(text, sizeof(text), "%s: log copy %u ends at %llu, not %llu",
+				  md->md_dev[m]->pd_dev->d_path, m, wk->wk_end, best->wk_end);
+			fn(arg, &f);
+		} else if (wk->wk_has_tail) {
+			f.fi_id = MP_V_TAIL;
+			scnprintf(text, sizeof(text), "%s: log copy %u has a torn tail at %llu",
+				  md->md_dev[m]->pd_dev->d_path, m, wk->wk_end);
+			fn(arg, &f);
+		}
+	}
+}
+
+/* copy what a mirror lacks; the source is @best */
+static int mirror_copy(struct load *l, struct mp_pool *pool, u32 m)
+{
+	struct mp_mdlog *md = &pool->p_md;
+	struct walk *best = &l->wk[l->best_m][l->best_r], *wk = &l->wk[m][l->best_r];
+	u64 base = mp_md_region(md, best->wk_epoch);
+	u64 off = wk->wk_epoch == best->wk_epoch && wk->wk_is_complete ? wk->wk_end : 0;
+	struct mp_dev *src = md->md_dev[l->best_m]->pd_dev, *dst = md->md_dev[m]->pd_dev;
+	int rc = 0;
+
+	while (off < best->wk_end && !rc) {
+		u32 len = (u32)min_t(u64, WINDOW, best->wk_end - off);
+
+		rc = src->d_ops->read(src, base + off, l->w.w_buf, len);
+		if (!rc)
+			rc = dst->d_ops->write(dst, base + off, l->w.w_buf, len, 0);
+		off += len;
+	}
+	if (rc)
+		return mp_err_as(MP_MD_WRITE, rc, "%s: repair of the log copy: error %d",
+				 dst->d_path, rc);
+	return 0;
+}
+
+static int load_apply(struct mp_pool *pool, struct load *l)
+{
+	struct mp_mdlog *md = &pool->p_md;
+	struct walk done, *best = &l->wk[l->best_m][l->best_r];
+	int rc;
+
+	l->w.w_dev = md->md_dev[l->best_m]->pd_dev;
+	l->w.w_base = mp_md_region(md, best->wk_epoch);
+	rc = walk(&l->w, best->wk_end, &done);
+	if (rc)
+		return rc;
+	md->md_epoch = best->wk_epoch;
+	md->md_seq = best->wk_seq;
+	md->md_prev = best->wk_csum;
+	md->md_tail = best->wk_end;
+	md->md_id_hwm = best->wk_id_hwm;
+	pool->p_next_id = max_t(u64, best->wk_id_hwm, 1);
+	if (!CHECK(117, pool->p_next_id <= MP_ID_LAST))
+		return mp_err(MP_MD_RECORD, "object id mark %llu", pool->p_next_id);
+	pool->p_gen = best->wk_gen;
+	return 0;
+}
+
+/* epochs that the regions begin with; unread regions of older epochs stay unread */
+static void load_peek(struct mp_mdlog *md, struct load *l)
+{
+	struct mp_frame fr;
+	u32 m, r;
+
+	for (m = 0; m < md->md_ndevs; m++) {
+		for (r = 0; r < 2; r++) {
+			struct walk *wk = &l->wk[m][r];
+
+			l->w.w_dev = md->md_dev[m]->pd_dev;
+			l->w.w_base = md->md_off + r * md->md_bytes;
+			l->w.w_len = 0;
+			l->w.w_rc = 0;
+			wk->wk_has_first = frame_get(&l->w, 0, &fr) && is_next(wk, &fr);
+			wk->wk_epoch = wk->wk_has_first ? fr.mf_epoch : 0;
+			wk->wk_rc = l->w.w_rc;
+		}
+	}
+}
+
+static int load_walk(struct mp_mdlog *md, struct load *l, u32 r)
+{
+	u32 m;
+	int rc = 0;
+
+	for (m = 0; m < md->md_ndevs && !rc; m++) {
+		if (!l->wk[m][r].wk_has_first)
+			continue;
+		l->w.w_dev = md->md_dev[m]->pd_dev;
+		l->w.w_base = md->md_off + r * md->md_bytes;
+		rc = walk(&l->w, 0, &l->wk[m][r]);
+	}
+	return rc;
+}
+
+static int load_all(struct mp_pool *pool, struct load *l, mp_finding_fn *fn, void *arg)
+{
+	struct mp_mdlog *md = &pool->p_md;
+	u64 epoch[2] = { 0, 0 };
+	u32 m, r, newer;
+	int rc, io = 0;
+
+	load_peek(md, l);
+	for (m = 0; m < md->md_ndevs; m++) {
+		for (r = 0; r < 2; r++) {
+			epoch[r] = max_t(u64, epoch[r], l->wk[m][r].wk_epoch);
+			io = io ? io : l->wk[m][r].wk_rc;
+		}
+	}
+	newer = epoch[1] > epoch[0];
+	rc = load_walk(md, l, newer);
+	if (rc)
+		return rc;
+	load_pick(md, l);
+	if (!l->has_best) {
+		rc = load_walk(md, l, !newer);
+		if (rc)
+			return rc;
+		load_pick(md, l);
+	}
+	if (!l->has_best)
+		return io ? mp_err_as(MP_MD_READ, io, "no copy can be read: error %d", io) :
+			    mp_err(MP_MD_NONE, "none of %u copies has a checkpoint", md->md_ndevs);
+	rc = load_doubt(pool, l);
+	if (rc)
+		return rc;
+	load_report(pool, l, fn, arg);
+	return load_apply(pool, l);
+}
+
+int mp_md_load(struct mp_pool *pool, mp_finding_fn *fn, void *arg)
+{
+	struct load *l = os_zalloc(sizeof(*l));
+	int rc = -ENOMEM;
+
+	if (l)
+		l->w.w_buf = os_alloc_io(WINDOW);
+	if (l && l->w.w_buf) {
+		l->w.w_pool = pool;
+		rc = load_all(pool, l, fn, arg);
+		os_free(pool->p_md.md_load);
+		pool->p_md.md_load = NULL;
+		if (!rc) {
+			os_free_io(l->w.w_buf);
+			l->w.w_buf = NULL;
+			pool->p_md.md_load = l;
+			return 0;
+		}
+	} else {
+		mp_err(MP_NOMEM, "metadata log");
+	}
+	if (l)
+		os_free_io(l->w.w_buf);
+	os_free(l);
+	return rc;
+}
+
+int mp_md_repair(struct mp_pool *pool)
+{
+	struct mp_mdlog *md = &pool->p_md;
+	struct load *l = md->md_load;
+	int rc = 0;
+	u32 m;
+
+	l->w.w_buf = os_alloc_io(WINDOW);
+	if (!l->w.w_buf)
+		return mp_err(MP_NOMEM, "metadata log");
+	for (m = 0; m < md->md_ndevs && !rc; m++) {
+		if (m != l->best_m)
+			rc = mirror_copy(l, pool, m);
+		/* what replay accepted may be in a volatile cache: INV-7 */
+		if (!rc)
+			rc = BARRIER(103, mp_dev_flush(pool, md->md_dev[m]));
+	}
+	os_free_io(l->w.w_buf);
+	os_free(l);
+	md->md_load = NULL;
+	return rc;
+}

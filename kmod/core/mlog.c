@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * mlogs: framed logs of records inside one object.
+ *
+ * Records gather in a buffer and leave it as frames of whole blocks; a block
+ * is written once per generation. A frame carries pool, object, generation,
+ * offset, sequence, the checksum of the frame before, and the sequence up to
+ * which all was durable. The valid log is the longest chain from the start;
+ * what follows is a torn tail, unless a frame there proves that the missing
+ * part was durable once. Erase raises the generation in the metadata log.
+ * l_lock serialises everything on one log, I/O included.
+ */
+#include "core.h"
+
+#define BUF_FIRST	(64u << 10)
+#define AHEAD		(16ull << 20)
+#define POS_BITS	24	/* of a read position: offset inside a frame */
+
+struct mp_mlog {
+	struct mp_obj *l_obj;
+	struct mp_pool *l_pool;
+	struct mutex l_lock;
+	u8 *l_buf;		/* frame being filled */
+	u32 l_cap, l_len, l_nrecs;
+	u64 l_tail;		/* where the next frame goes, bytes */
+	u64 l_seq, l_durable;
+	u32 l_prev;
+	bool l_is_failed;
+	u8 *l_win;		/* read window */
+	u32 l_win_cap, l_win_len;
+	u64 l_win_off;
+};
+
+static int log_io(struct mp_mlog *l, u64 off, u8 *buf, u32 len, bool is_write)
+{
+	struct mp_dev *dev;
+	u64 pos, n;
+	int rc;
+
+	while (len) {
+		rc = mp_obj_map(l->l_obj, off, len, &dev, &pos, &n);
+		if (rc)
+			return rc;
+		rc = is_write ? dev->d_ops->write(dev, pos, buf, n, 0) :
+				dev->d_ops->read(dev, pos, buf, n);
+		if (rc)
+			return mp_err_as(is_write ? MP_MLOG_WRITE : MP_MLOG_READ, rc,
+					 "%s: log %llu offset %llu: error %d", dev->d_path,
+					 mp_obj_id(l->l_obj), off, rc);
+		off += n;
+		buf += n;
+		len -= (u32)n;
+	}
+	return 0;
+}
+
+/* at least @need bytes at @off in the window; *@p = NULL at the object's end */
+static int win_get(struct mp_mlog *l, u64 off, u32 need, u8 **p)
+{
+	u64 cap = l->l_obj->o_capacity;
+	u32 want;
+	int rc;
+
+	*p = NULL;
+	if (off >= cap || need > cap - off)
+		return 0;
+	if (off < l->l_win_off || off + need > l->l_win_off + l->l_win_len) {
+		if (need > l->l_win_cap) {
+			u8 *bigger = os_alloc_io(ALIGN(need, MP_BLOCK));
+
+			if (!bigger)
+				return mp_err(MP_NOMEM, "log window");
+			os_free_io(l->l_win);
+			l->l_win = bigger;
+			l->l_win_cap = ALIGN(need, MP_BLOCK);
+		}
+		l->l_win_len = 0;
+		want = (u32)min_t(u64, l->l_win_cap, cap - off);
+		rc = log_io(l, off, l->l_win, want, false);
+		if (rc)
+			return rc;
+		l->l_win_off = off;
+		l->l_win_len = want;
+	}
+	*p = l->l_win + (off - l->l_win_off);
+	return 0;
+}
+
+/* the valid frame at @off; *@p = NULL when there is none */
+static int frame_get(struct mp_mlog *l, u64 off, struct mp_mlframe *fr, u8 **p)
+{
+	const u8 *uuid = l->l_pool->p_sb->sb_uuid;
+	u64 id = mp_obj_id(l->l_obj), gen = l->l_obj->o_gen;
+	u32 max;
+	int rc;
+
+	rc = win_get(l, off, MP_BLOCK, p);
+	if (rc || !*p)
+		return rc;
+	max = (u32)min_t(u64, l->l_obj->o_capacity - off, MP_MLFRAME_MAX) / MP_BLOCK;
+	if (!mp_mlframe_peek(*p, uuid, id, gen, off, max, fr)) {
+		rc = win_get(l, off, fr->ml_blocks * MP_BLOCK, p);
+		if (rc || !*p)
+			return rc;
+		if (!mp_mlframe_decode(*p, uuid, id, gen, off, max, fr))
+			return 0;
+	}
+	*p = NULL;
+	return 0;
+}
+
+static int look_ahead(struct mp_mlog *l)
+{
+	u64 end = min_t(u64, l->l_obj->o_capacity, l->l_tail + AHEAD), off;
+	struct mp_mlframe fr;
+	u8 *p;
+	int rc;
+
+	for (off = l->l_tail; off < end; off += MP_BLOCK) {
+		rc = frame_get(l, off, &fr, &p);
+		if (rc)
+			return rc;
+		if (p && !CHECK(150, fr.ml_durable <= l->l_seq))
+			return mp_err(MP_MLOG_CORRUPT, "log %llu: sequence %llu was durable, the "
+				      "chain ends at %llu", mp_obj_id(l->l_obj), fr.ml_durable,
+				      l->l_seq);
+	}
+	return 0;
+}
+
+/* find the valid chain */
+static int log_scan(struct mp_mlog *l)
+{
+	struct mp_mlframe fr;
+	u8 *p;
+	int rc;
+
+	l->l_tail = 0;
+	l->l_seq = 0;
+	l->l_prev = 0;
+	while (l->l_tail < l->l_obj->o_capacity) {
+		rc = frame_get(l, l->l_tail, &fr, &p);
+		if (rc)
+			return rc;
+		if (!p || !CHECK(151, fr.ml_seq == l->l_seq + 1 && fr.ml_prev == l->l_prev))
+			break;
+		l->l_tail += (u64)fr.ml_blocks * MP_BLOCK;
+		l->l_seq = fr.ml_seq;
+		l->l_prev = fr.ml_csum;
+	}
+	rc = look_ahead(l);
+	if (rc)
+		return rc;
+	if ((l->l_obj->o_flags & MP_OBJF_SEALED) &&
+	    !CHECK(152, l->l_tail >= l->l_obj->o_length))
+		return mp_err(MP_MLOG_CORRUPT, "log %llu: sealed at %llu, the chain ends at %llu",
+			      mp_obj_id(l->l_obj), l->l_obj->o_length, l->l_tail);
+	return 0;
+}
+
+static void log_free(struct mp_mlog *l)
+{
+	mutex_destroy(&l->l_lock);
+	os_free_io(l->l_buf);
+	os_free_io(l->l_win);
+	os_free(l);
+}
+
+static int log_claim(struct mp_mlog *l)
+{
+	int rc = 0;
+
+	mutex_lock(&l->l_pool->p_lock);
+	if (l->l_obj->o_state & (MP_O_LOG_OPEN | MP_O_BUSY))
+		rc = mp_err(MP_OBJ_OPEN, "log %llu", mp_obj_id(l->l_obj));
+	else
+		l->l_obj->o_state |= MP_O_LOG_OPEN;
+	mutex_unlock(&l->l_pool->p_lock);
+	return rc;
+}
+
+static void log_unclaim(struct mp_mlog *l)
+{
+	mutex_lock(&l->l_pool->p_lock);
+	l->l_obj->o_state &= ~MP_O_LOG_OPEN;
+	mutex_unlock(&l->l_pool->p_lock);
+	mp_obj_put(l->l_obj);
+}
+
+int mp_mlog_open(struct mp_pool *pool, u64 id, struct mp_mlog **out)
+{
+	struct mp_mlog *l;
+	struct mp_obj *obj;
+	int rc;
+
+	rc = mp_obj_open(pool, id, &obj);
+	if (rc)
+		return rc;
+	l = os_zalloc(sizeof(*l));
+	if (!l || obj->o_kind != MP_MLOG) {
+		mp_obj_put(obj);
+		os_free(l);
+		return l ? mp_err(MP_OBJ_KIND, "object %llu is no log", id) :
+			   mp_err(MP_NOMEM, "log %llu", id);
+	}
+	l->l_obj = obj;
+	l->l_pool = pool;
+	mutex_init(&l->l_lock);
+	l->l_cap = BUF_FIRST;
+	l->l_win_cap = BUF_FIRST;
+	l->l_buf = os_alloc_io(l->l_cap);
+	l->l_win = os_alloc_io(l->l_win_cap);
+	rc = l->l_buf && l->l_win ? log_claim(l) : mp_err(MP_NOMEM, "log %llu", id);
+	if (rc) {
+		mp_obj_put(obj);
+		log_free(l);
+		return rc;
+	}
+	rc = log_scan(l);
+	/* what the scan accepted may be in a volatile cache: INV-7 */
+	if (!rc && l->l_seq && !pool->p_is_rdonly && !mp_pool_writable(pool))
+		rc = BARRIER(153, mp_obj_flush(obj));
+	if (rc) {
+		log_unclaim(l);
+		log_free(l);
+		return rc;
+	}
+	l->l_durable = l->l_seq;
+	*out = l;
+	return 0;
+}
+
+void mp_mlog_close(struct mp_mlog *l)
+{
+	if (!l)
+		return;
+	log_unclaim(l);
+	log_free(l);
+}
+
+/* write the buffered records as one frame; l_lock held */
+static int frame_put(struct mp_mlog *l)
+{
+	struct mp_mlframe fr = {
+		.ml_blocks = DIV_ROUND_UP(MP_FRAME_HDR + l->l_len, MP_BLOCK),
+		.ml_id = mp_obj_id(l->l_obj),
+		.ml_gen = l->l_obj->o_gen,
+		.ml_off = l->l_tail,
+		.ml_seq = l->l_seq + 1,
+		.ml_durable = l->l_durable,
+		.ml_len = l->l_len,
+		.ml_nrecs = l->l_nrecs,
+		.ml_prev = l->l_prev,
+	};
+	int rc;
+
+	if (!l->l_nrecs)
+		return 0;
+	mp_mlframe_encode(&fr, l->l_pool->p_sb->sb_uuid, l->l_buf);
+	rc = log_io(l, l->l_tail, l->l_buf, fr.ml_blocks * MP_BLOCK, true);
+	if (rc) {
+		l->l_is_failed = true;
+		return rc;
+	}
+	l->l_tail += (u64)fr.ml_blocks * MP_BLOCK;
+	l->l_seq++;
+	l->l_prev = fr.ml_csum;
+	l->l_len = 0;
+	l->l_nrecs = 0;
+	l->l_win_len = 0;
+	return 0;
+}
+
+static int log_sync(struct mp_mlog *l)
+{
+	int rc = frame_put(l);
+
+	if (rc || l->l_durable == l->l_seq)
+		return rc;
+	/* acknowledged records are on media: INV-5 */
+	rc = BARRIER(154, mp_obj_flush(l->l_obj));
+	if (rc)
+		l->l_is_failed = true;
+	else
+		l->l_durable = l->l_seq;
+	return rc;
+}
+
+static int log_writable(struct mp_mlog *l)
+{
+	if (l->l_is_failed || (l->l_obj->o_flags & MP_OBJF_SEALED))
+		return mp_err(MP_MLOG_SEALED, "log %llu is %s", mp_obj_id(l->l_obj),
+			      l->l_is_failed ? "failed" : "sealed");
+	return mp_pool_writable(l->l_pool);
+}
+
+/* room in the buffer for @need bytes, writing out what is there if it must; l_lock held */
+static int buf_room(struct mp_mlog *l, u32 need)
+{
+	u64 cap = l->l_obj->o_capacity;
+	u32 used = MP_FRAME_HDR + l->l_len;
+	u64 out = l->l_nrecs ? ALIGN(used, MP_BLOCK) : 0;
+	bool is_fit = used + need <= l->l_cap;
+	u8 *bigger;
+	int rc;
+
+	if (l->l_tail + (is_fit ? ALIGN((u64)used + need, MP_BLOCK) :
+			 out + ALIGN((u64)MP_FRAME_HDR + need, MP_BLOCK)) > cap)
+		return mp_err(MP_MLOG_FULL, "log %llu: %u bytes, %llu of %llu used",
+			      mp_obj_id(l->l_obj), need, l->l_tail + out, cap);
+	if (is_fit)
+		return 0;
+	rc = frame_put(l);
+	if (rc || MP_FRAME_HDR + need <= l->l_cap)
+		return rc;
+	bigger = os_alloc_io(ALIGN(MP_FRAME_HDR + need, MP_BLOCK));
+	if (!bigger)
+		return mp_err(MP_NOMEM, "log record");
+	os_free_io(l->l_buf);
+	l->l_buf = bigger;
+	l->l_cap = ALIGN(MP_FRAME_HDR + need, MP_BLOCK);
+	return 0;
+}
+
+int mp_mlog_append(struct mp_mlog *l, const struct mp_vec *vec, u32 n, bool is_sync)
+{
+	u64 total = 0;
+	u8 *p;
+	u32 i, need;
+	int rc;
+
+	for (i = 0; i < n; i++) {
+		if (vec[i].v_len > MP_MLREC_MAX)
+			return mp_err(MP_INVAL, "log record of more than %u bytes", MP_MLREC_MAX);
+		total += vec[i].v_len;
+	}
+	if (!total || total > MP_MLREC_MAX)
+		return mp_err(MP_INVAL, "log record of %llu bytes", total);
+	need = 8 + (u32)ALIGN(total, 8);
+	mutex_lock(&l->l_lock);
+	rc = log_writable(l);
+	if (!rc)
+		rc = buf_room(l, need);
+	if (!rc) {
+		p = l->l_buf + MP_FRAME_HDR + l->l_len;
+		memset(p + need - 8, 0, 8);
+		mp_mlrec_encode(p, (u32)total);
+		for (p += 8, i = 0; i < n; p += vec[i].v_len, i++)
+			memcpy(p, vec[i].v_buf, vec[i].v_len);
+		l->l_len += need;
+		l->l_nrecs++;
+		if (is_sync)
+			rc = log_sync(l);
+	}
+	mutex_unlock(&l->l_lock);
+	return rc;
+}
+
+int mp_mlog_sync(struct mp_mlog *l)
+{
+	int rc;
+
+	mutex_lock(&l->l_lock);
+	rc = l->l_nrecs || l->l_durable != l->l_seq ? log_writable(l) : 0;
+	if (!rc)
+		rc = log_sync(l);
+	mutex_unlock(&l->l_lock);
+	return rc;
+}
+
+/* one record at *@pos; l_lock held */
+static int read_one(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t *len)
+{
+	u64 frame = (*pos >> POS_BITS) * MP_BLOCK, off = *pos & ((1u << POS_BITS) - 1);
+	struct mp_mlframe fr;
+	u32 n;
+	u8 *p;
+	int rc;
+
+	off = off ? off : MP_FRAME_HDR;
+	if (frame >= l->l_tail && l->l_nrecs) {
+		rc = frame_put(l);
+		if (rc)
+			return rc;
+	}
+	while (frame < l->l_tail) {
+		rc = frame_get(l, frame, &fr, &p);
+		if (rc)
+			return rc;
+		if (!p)
+			return mp_err(MP_MLOG_CORRUPT, "log %llu: no frame at offset %llu",
+				      mp_obj_id(l->l_obj), frame);
+		if (off < MP_FRAME_HDR || off > MP_FRAME_HDR + fr.ml_len || off % 8)
+			return mp_err(MP_MLOG_POS, "log %llu: position %llu", mp_obj_id(l->l_obj),
+				      *pos);
+		if (off == MP_FRAME_HDR + fr.ml_len) {
+			frame += (u64)fr.ml_blocks * MP_BLOCK;
+			off = MP_FRAME_HDR;
+			continue;
+		}
+		if (mp_mlrec_decode(p + off, (u32)(MP_FRAME_HDR + fr.ml_len - off), &n))
+			return mp_err(MP_MLOG_CORRUPT, "log %llu: record at %llu+%llu",
+				      mp_obj_id(l->l_obj), frame, off);
+		*len = n;
+		if (n > size)
+			return -EOVERFLOW;
+		memcpy(buf, p + off + 8, n);
+		*pos = (frame / MP_BLOCK) << POS_BITS | (off + 8 + ALIGN(n, 8));
+		return 0;
+	}
+	return -ENODATA;
+}
+
+int mp_mlog_read(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t *len)
+{
+	int rc;
+
+	mutex_lock(&l->l_lock);
+	rc = read_one(l, pos, buf, size, len);
+	mutex_unlock(&l->l_lock);
+	return rc;
+}
+
+int mp_mlog_erase(struct mp_mlog *l)
+{
+	int rc;
+
+	mutex_lock(&l->l_lock);
+	rc = l->l_obj->o_flags & MP_OBJF_SEALED ? log_writable(l) : mp_pool_writable(l->l_pool);
+	if (!rc)
+		rc = mp_obj_erase(l->l_obj, l->l_obj->o_gen + 1);
+	if (!rc) {
+		l->l_tail = 0;
+		l->l_seq = 0;
+		l->l_durable = 0;
+		l->l_prev = 0;
+		l->l_len = 0;
+		l->l_nrecs = 0;
+		l->l_win_len = 0;
+		l->l_is_failed = false;
+	}
+	mutex_unlock(&l->l_lock);
+	return rc;
+}
+
+int mp_mlog_seal(struct mp_mlog *l)
+{
+	int rc;
+
+	mutex_lock(&l->l_lock);
+	rc = log_writable(l);
+	if (!rc)
+		rc = log_sync(l);
+	if (!rc)
+		rc = mp_obj_seal_log(l->l_obj, l->l_tail);
+	mutex_unlock(&l->l_lock);
+	return rc;
+}
+
+void mp_mlog_space(struct mp_mlog *l, u64 *used, u64 *capacity)
+{
+	mutex_lock(&l->l_lock);
+	*used = l->l_tail + (l->l_nrecs ? ALIGN(MP_FRAME_HDR + l->l_len, MP_BLOCK) : 0);
+	*capacity = l->l_obj->o_capacity;
+	mutex_unlock(&l->l_lock);
+}
+
+u64 mp_mlog_gen(struct mp_mlog *l)
+{
+	u64 gen;
+
+	mutex_lock(&l->l_lock);
+	gen = l->l_obj->o_gen;
+	mutex_unlock(&l->l_lock);
+	return gen;
+}
+
+bool mp_mlog_is_empty(struct mp_mlog *l)
+{
+	bool is_empty;
+
+	mutex_lock(&l->l_lock);
+	is_empty = !l->l_seq && !l->l_nrecs;
+	mutex_unlock(&l->l_lock);
+	return is_empty;
+}
+
+u64 mp_mlog_id(const struct mp_mlog *l)
+{
+	return mp_obj_id(l->l_obj);
+}

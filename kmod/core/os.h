@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The operating system contract of the portable core: everything the core may
+ * use from its surroundings, spelled as the kernel spells it. The core
+ * includes nothing else, and only this file knows which world it is built for.
+ *
+ *  types      u8 u16 u32 u64 s64 bool size_t, __le16/32/64, __u8
+ *  bytes      cpu_to_leNN() leNN_to_cpu() memcpy memset memcmp memmove strlen
+ *  numbers    min() max() min_t() ALIGN() ALIGN_DOWN() DIV_ROUND_UP() ARRAY_SIZE() fls64()
+ *  lists      struct list_head and list_*()
+ *  memory     os_alloc() os_zalloc() os_free(): may sleep, may fail; os_alloc_io(): aligned
+ *             to 4 KiB for device I/O, freed by os_free_io()
+ *  locks      struct mutex: mutex_init/destroy/lock/unlock; spinlock_t: spin_lock_init/
+ *             spin_lock/spin_unlock; struct os_cond: os_cond_init/destroy/wait/wake_all
+ *  checks     os_assert(), static_assert()
+ *  text       scnprintf() vscnprintf()
+ *  others     crc32c() as in the kernel (no inversions), os_random(), os_verror()
+ */
+#ifndef MP_CORE_OS_H
+#define MP_CORE_OS_H
+
+#ifdef __KERNEL__
+#include "os_kern.h"
+#else
+#include "os_user.h"
+#endif
+
+/*
+ * Details of an error for whoever asks afterwards: @id is a number of err.h.
+ * Stored per thread in user space, rate-limited log in the kernel.
+ */
+void os_verror(int id, int err, const char *fmt, va_list ap);
+
+#endif

@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Pool-wide services: the sticky fail-stop state, flushes, discards, info,
+ * creation and destruction. Opening is in open.c.
+ *
+ * The home device is slot 0. A pool exists from the moment one copy of the
+ * home's superblock says ACTIVE until one says DESTROYED; both are single
+ * block writes, so a crash anywhere leaves a pool or none (INV-1).
+ */
+#include "core.h"
+
+/* ---- fail-stop ---- */
+
+int mp_pool_fail(struct mp_pool *pool, enum mp_err_id id, int err, const char *fmt, ...)
+{
+	char text[sizeof(pool->p_fault)];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vscnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	spin_lock(&pool->p_fault_lock);
+	if (!pool->p_fault_id) {
+		memcpy(pool->p_fault, text, sizeof(text));
+		pool->p_fault_err = err;
+		pool->p_fault_id = id;
+	}
+	spin_unlock(&pool->p_fault_lock);
+	return mp_err_as(id, err, "%s", text);
+}
+
+int mp_pool_writable(struct mp_pool *pool)
+{
+	char text[sizeof(pool->p_fault)];
+	u32 id;
+
+	if (pool->p_is_rdonly)
+		return mp_err(MP_RDONLY, "pool %s", pool->p_sb->sb_name);
+	spin_lock(&pool->p_fault_lock);
+	id = pool->p_fault_id;
+	if (id)
+		memcpy(text, pool->p_fault, sizeof(text));
+	spin_unlock(&pool->p_fault_lock);
+	return id ? mp_err(MP_FAILSTOP, "MP%04u: %s", id, text) : 0;
+}
+
+int mp_dev_flush(struct mp_pool *pool, struct mp_pdev *pd)
+{
+	int rc = pd->pd_dev->d_ops->flush(pd->pd_dev);
+
+	if (rc)
+		return mp_pool_fail(pool, MP_MD_FLUSH, rc, "%s: flush: error %d",
+				    pd->pd_dev->d_path, rc);
+	return 0;
+}
+
+int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len)
+{
+	struct mp_dev *dev = pd->pd_dev;
+	u32 max = 256u << 10;
+	u8 *buf;
+	int rc = 0;
+
+	(void)pool;
+	if (dev->d_ops->zero) {
+		rc = dev->d_ops->zero(dev, off, len);
+	} else {
+		buf = os_alloc_io(max);
+		if (!buf)
+			return mp_err(MP_NOMEM, "zeroes");
+		memset(buf, 0, max);
+		for (; len && !rc; off += max) {
+			u64 n = min_t(u64, len, max);
+
+			rc = dev->d_ops->write(dev, off, buf, n, 0);
+			len -= n;
+		}
+		os_free_io(buf);
+	}
+	return rc ? mp_err_as(MP_ZERO, rc, "%s: error %d", dev->d_path, rc) : 0;
+}
+
+int mp_pool_flush(struct mp_pool *pool, u32 mask)
+{
+	u32 i;
+	int rc = mp_pool_writable(pool);
+
+	for (i = 0; i < pool->p_ndevs && !rc; i++)
+		if (mask & (1u << pool->p_dev[i]->pd_mclass))
+			rc = BARRIER(104, mp_dev_flush(pool, pool->p_dev[i]));
+	return rc;
+}
+
+/* ---- discard ---- */
+
+int mp_pool_discard_step(struct mp_pool *pool, u64 max_bytes)
+{
+	struct mp_pdev *pd = NULL;
+	struct mp_free *f = NULL;
+	u32 i;
+	int more = 0;
+
+	if (mp_pool_writable(pool))
+		return 0;
+	mutex_lock(&pool->p_lock);
+	for (i = 0; i < pool->p_ndevs && !f; i++) {
+		pd = pool->p_dev[i];
+		f = mp_smap_discard_begin(&pd->pd_smap, max_bytes / MP_BLOCK);
+	}
+	mutex_unlock(&pool->p_lock);
+	if (!f)
+		return 0;
+	/* a hint: its failure changes nothing */
+	pd->pd_dev->d_ops->discard(pd->pd_dev, f->f_node.n_key * MP_BLOCK, f->f_count * MP_BLOCK);
+	mutex_lock(&pool->p_lock);
+	mp_smap_discard_end(&pd->pd_smap, f);
+	for (i = 0; i < pool->p_ndevs; i++)
+		more |= pool->p_dev[i]->pd_smap.s_map[MP_SPACE_PEND] != 0;
+	os_cond_wake_all(&pool->p_cond);
+	mutex_unlock(&pool->p_lock);
+	return more;
+}
+
+void mp_pool_stock_set(struct mp_pool *pool, u32 mclass, u64 bytes)
+{
+	struct mp_cls *c;
+	u32 i;
+
+	if (mclass >= MP_CLASSES)
+		return;
+	mutex_lock(&pool->p_lock);
+	c = &pool->p_cls[mclass];
+	for (i = 0; i < c->c_ndevs; i++)
+		pool->p_dev[c->c_slot[i]]->pd_smap.s_stock_max = bytes / MP_BLOCK / c->c_ndevs;
+	mutex_unlock(&pool->p_lock);
+}
+
+/* ---- info ---- */
+
+static void class_info(struct mp_pool *pool, u32 mclass, struct mp_class_info *ci)
+{
+	const struct mp_cls *c = &pool->p_cls[mclass];
+	u64 avail = mp_class_avail(pool, mclass, true);
+	u32 i;
+
+	ci->ci_devs = c->c_ndevs;
+	ci->ci_total = c->c_total * MP_BLOCK;
+	ci->ci_used = (c->c_total - avail) * MP_BLOCK;
+	ci->ci_reserve = c->c_reserve * MP_BLOCK;
+	ci->ci_free = mp_class_avail(pool, mclass, false) * MP_BLOCK;
+	for (i = 0; i < c->c_ndevs; i++) {
+		const struct mp_smap *s = &pool->p_dev[c->c_slot[i]]->pd_smap;
+
+		ci->ci_discarding += (s->s_free[MP_SPACE_PEND] + s->s_inflight) * MP_BLOCK;
+	}
+}
+
+void mp_pool_info(struct mp_pool *pool, struct mp_pool_info *out)
+{
+	const struct mp_sb *sb = pool->p_sb;
+	u32 i;
+
+	memset(out, 0, sizeof(*out));
+	memcpy(out->pi_uuid, sb->sb_uuid, MP_UUID_LEN);
+	memcpy(out->pi_name, sb->sb_name, MP_NAME_LEN);
+	memcpy(out->pi_label, sb->sb_label, MP_LABEL_LEN);
+	out->pi_uid = sb->sb_uid;
+	out->pi_gid = sb->sb_gid;
+	out->pi_mode = sb->sb_mode;
+	out->pi_format = sb->sb_format;
+	out->pi_ndevs = pool->p_ndevs;
+	out->pi_gen = pool->p_gen;
+	spin_lock(&pool->p_fault_lock);
+	out->pi_is_rdonly = pool->p_is_rdonly || pool->p_fault_id;
+	out->pi_fault_id = (int)pool->p_fault_id;
+	memcpy(out->pi_fault, pool->p_fault, sizeof(out->pi_fault));
+	spin_unlock(&pool->p_fault_lock);
+	mutex_lock(&pool->p_lock);
+	out->pi_objects = pool->p_nobjs;
+	for (i = 0; i < MP_CLASSES; i++)
+		class_info(pool, i, &out->pi_cls[i]);
+	mutex_unlock(&pool->p_lock);
+}
+
+int mp_pool_member(struct mp_pool *pool, u32 slot, struct mp_member *out)
+{
+	const struct mp_pdev *pd;
+
+	if (slot >= pool->p_ndevs)
+		return -ENOENT;
+	pd = pool->p_dev[slot];
+	memset(out, 0, sizeof(*out));
+	memcpy(out->mb_uuid, pd->pd_uuid, MP_UUID_LEN);
+	out->mb_mclass = pd->pd_mclass;
+	out->mb_slot = slot;
+	out->mb_bytes = pd->pd_bytes;
+	out->mb_dev = pd->pd_dev;
+	out->mb_has_md = pd->pd_flags & MP_DEVF_MD;
+	return 0;
+}
+
+/* ---- create ---- */
+
+int mp_name_check(const char *name)
+{
+	size_t i, n = name ? strlen(name) : 0;
+
+	if (!n || n >= MP_NAME_LEN || name[0] == '.' || name[0] == '-')
+		return mp_err(MP_NAME, "'%s'", name ? name : "");
+	for (i = 0; i < n; i++) {
+		char c = name[i];
+
+		if (!((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+		      c == '.' || c == '_' || c == '-'))
+			return mp_err(MP_NAME, "'%s'", name);
+	}
+	return 0;
+}
+
+static int create_check(const struct mp_create *c)
+{
+	u32 count[MP_CLASSES] = { 0 };
+	struct mp_probe pb;
+	u32 i;
+	int rc;
+
+	rc = mp_name_check(c->mc_name);
+	if (rc)
+		return rc;
+	if (c->mc_label && strlen(c->mc_label) >= MP_LABEL_LEN)
+		return mp_err(MP_NAME, "the label is longer than %u bytes", MP_LABEL_LEN - 1);
+	if (!c->mc_ndevs || c->mc_ndevs > MP_SLOTS)
+		return mp_err(MP_DEV_MANY, "%u devices", c->mc_ndevs);
+	for (i = 0; i < c->mc_ndevs; i++) {
+		struct mp_dev *dev = c->mc_dev[i];
+
+		if (c->mc_mclass[i] >= MP_CLASSES)
+			return mp_err(MP_INVAL, "%s: class %u", dev->d_path, c->mc_mclass[i]);
+		if (++count[c->mc_mclass[i]] > MP_CLASS_DEVS)
+			return mp_err(MP_DEV_MANY, "class %s", mp_class_text(c->mc_mclass[i]));
+		if (dev->d_size < MP_MIN_DEV || dev->d_size > (1ull << 59))
+			return mp_err(MP_DEV_SMALL, "%s: %llu bytes", dev->d_path, dev->d_size);
+		if (dev->d_sector > MP_BLOCK)
+			return mp_err(MP_SB_BLOCKSIZE, "%s: sectors of %u bytes", dev->d_path,
+				      dev->d_sector);
+		rc = mp_probe(dev, &pb);
+		if (rc == -EIO)
+			return rc;
+		if (c->mc_flags & MP_CREATE_FORCE)
+			continue;
+		if (!rc && pb.pb_state == MP_SB_ACTIVE)
+			return mp_err(MP_DEV_BUSY, "%s: member of pool '%s'", dev->d_path,
+				      pb.pb_name);
+		if (rc && rc != -EINVAL)
+			return rc;	/* our magic, but not readable: somebody's data */
+	}
+	for (i = 0; i < MP_CLASSES; i++)
+		if (c->mc_spare_pct[i] > 90)
+			return mp_err(MP_INVAL, "spare of %u percent", c->mc_spare_pct[i]);
+	return count[MP_CAPACITY] ? 0 : mp_err(MP_NO_CAPACITY, "%u devices", c->mc_ndevs);
+}
+
+/* the second copy of the metadata log goes to another class when there is one */
+static u32 second_md(const struct mp_create *c)
+{
+	u32 i;
+
+	for (i = 1; i < c->mc_ndevs; i++)
+		if (c->mc_mclass[i] != c->mc_mclass[0])
+			return i;
+	return c->mc_ndevs > 1 ? 1 : 0;
+}
+
+static u64 md_size(const struct mp_create *c, u32 second)
+{
+	u64 n = min(c->mc_dev[0]->d_size, c->mc_dev[second]->d_size);
+	u64 most = ALIGN_DOWN((n / 2 - MP_SB_AREA) / 2 - MP_SB_AREA, MP_SB_AREA);
+
+	n = c->mc_md_bytes ? c->mc_md_bytes : n / 64;
+	n = max_t(u64, n, 256u << 10);
+	n = min_t(u64, n, 64u << 20);
+	return min(ALIGN(n, MP_SB_AREA), most);
+}
+
+static void create_sb(const struct mp_create *c, struct mp_sb *sb)
+{
+	u32 second = second_md(c), i;
+
+	memset(sb, 0, sizeof(*sb));
+	memcpy(sb->sb_name, c->mc_name, strlen(c->mc_name));
+	if (c->mc_label)
+		memcpy(sb->sb_label, c->mc_label, strlen(c->mc_label));
+	memcpy(sb->sb_uuid, c->mc_uuid, MP_UUID_LEN);
+	for (i = 0; i < MP_UUID_LEN && !sb->sb_uuid[i]; i++)
+		;
+	if (i == MP_UUID_LEN) {
+		os_random(sb->sb_uuid, MP_UUID_LEN);
+		sb->sb_uuid[6] = (sb->sb_uuid[6] & 0x0f) | 0x40;
+		sb->sb_uuid[8] = (sb->sb_uuid[8] & 0x3f) | 0x80;
+	}
+	sb->sb_format = MP_FORMAT;
+	sb->sb_state = MP_SB_CREATING;
+	sb->sb_gen = 2;
+	sb->sb_ndevs = c->mc_ndevs;
+	sb->sb_md_off = MP_SB_AREA;
+	sb->sb_md_bytes = md_size(c, second);
+	sb->sb_uid = c->mc_uid;
+	sb->sb_gid = c->mc_gid;
+	sb->sb_mode = c->mc_mode;
+	for (i = 0; i < MP_CLASSES; i++)
+		sb->sb_spare_pct[i] = (u8)c->mc_spare_pct[i];
+	for (i = 0; i < c->mc_ndevs; i++) {
+		struct mp_sbdev *d = &sb->sb_dev[i];
+
+		os_random(d->sd_uuid, MP_UUID_LEN);
+		d->sd_bytes = ALIGN_DOWN(c->mc_dev[i]->d_size, MP_BLOCK);
+		d->sd_mclass = (u8)c->mc_mclass[i];
+		d->sd_flags = i == 0 || i == second ? MP_DEVF_MD : 0;
+		if (c->mc_dev[i]->d_flags & MP_DEV_ZEROED)
+			d->sd_flags |= MP_DEVF_ZEROED;
+	}
+}
+
+/* turn the common superblock into that of member @i */
+static void member_sb(struct mp_sb *sb, u32 i)
+{
+	sb->sb_slot = i;
+	memcpy(sb->sb_dev_uuid, sb->sb_dev[i].sd_uuid, MP_UUID_LEN);
+	sb->sb_dev_bytes = sb->sb_dev[i].sd_bytes;
+	sb->sb_mclass = sb->sb_dev[i].sd_mclass;
+	sb->sb_data_off = MP_SB_AREA;
+	if (sb->sb_dev[i].sd_flags & MP_DEVF_MD)
+		sb->sb_data_off += 2 * sb->sb_md_bytes;
+}
+
+static int create_reserve(const struct mp_create *c, struct mp_sb *sb)
+{
+	u32 i, k;
+	int rc = 0;
+
+	for (i = 0; i < c->mc_ndevs && !rc; i++) {
+		struct mp_dev *dev = c->mc_dev[i];
+
+		member_sb(sb, i);
+		if (!dev->d_ops->reserve)
+			continue;
+		rc = dev->d_ops->reserve(dev, 0, sb->sb_data_off);
+		for (k = 1; k < MP_SB_COPIES && !rc; k++)
+			rc = dev->d_ops->reserve(dev, mp_sb_copy_addr(sb->sb_dev_bytes, k),
+						 MP_BLOCK);
+		if (rc)
+			mp_err_as(MP_RESERVE, rc, "%s: metadata of %llu bytes", dev->d_path,
+				  sb->sb_data_off);
+	}
+	return rc;
+}
+
+static int create_sbs(const struct mp_create *c, struct mp_sb *sb, u8 *buf)
+{
+	u32 i;
+	int rc = 0;
+
+	for (i = 0; i < c->mc_ndevs && !rc; i++) {
+		member_sb(sb, i);
+		rc = mp_sb_write(c->mc_dev[i], sb, 0, buf);
+	}
+	return rc;
+}
+
+/*
+ * The copies that are never written again: ACTIVE, because they outlive the
+ * creation, of a generation below the CREATING copies, which so count.
+ */
+static int create_first_sbs(const struct mp_create *c, const struct mp_sb *sb, u8 *buf)
+{
+	struct mp_sb *first = os_alloc(sizeof(*first));
+	u32 i;
+	int rc = 0;
+
+	if (!first)
+		return mp_err(MP_NOMEM, "superblock");
+	*first = *sb;
+	first->sb_state = MP_SB_ACTIVE;
+	first->sb_gen = 1;
+	for (i = 0; i < c->mc_ndevs && !rc; i++) {
+		member_sb(first, i);
+		rc = mp_sb_write_first(c->mc_dev[i], first, buf);
+	}
+	os_free(first);
+	return rc;
+}
+
+/* an empty metadata log on both copies, through a pool that is never opened */
+static int create_log(const struct mp_create *c, struct mp_sb *sb)
+{
+	struct mp_pool *pool = mp_pool_new();
+	u32 i;
+	int rc = 0;
+
+	if (!pool)
+		return mp_err(MP_NOMEM, "pool");
+	for (i = 0; i < c->mc_ndevs && !rc; i++) {
+		member_sb(sb, i);
+		rc = mp_pool_add(pool, c->mc_dev[i], sb, 0);
+	}
+	if (!rc) {
+		pool->p_gen = 1;
+		pool->p_next_id = 1;
+		rc = mp_md_init(pool);
+	}
+	if (!rc)
+		rc = mp_md_format(pool);
+	mp_pool_free(pool);
+	return rc;
+}
+
+int mp_pool_create(const struct mp_create *c)
+{
+	struct mp_sb *sb;
+	u8 *buf;
+	int rc = create_check(c);
+
+	if (rc || (c->mc_flags & MP_CREATE_PLAN))
+		return rc;
+	sb = os_alloc(sizeof(*sb));
+	buf = os_alloc_io(MP_BLOCK);
+	if (sb && buf) {
+		create_sb(c, sb);
+		rc = create_reserve(c, sb);
+		if (!rc)
+			rc = create_sbs(c, sb, buf);
+		if (!rc)
+			rc = create_first_sbs(c, sb, buf);
+		if (!rc)
+			rc = create_log(c, sb);
+		if (!rc) {
+			/* home first: its first ACTIVE copy is the birth of the pool */
+			sb->sb_state = MP_SB_ACTIVE;
+			sb->sb_gen = 3;
+			sb->sb_md_epoch = 1;
+			rc = create_sbs(c, sb, buf);
+		}
+	} else {
+		rc = mp_err(MP_NOMEM, "superblock");
+	}
+	os_free_io(buf);
+	os_free(sb);
+	return rc;
+}
+
+/* ---- destroy ---- */
+
+struct doomed {
+	struct mp_sb *sb[MP_SLOTS];
+	struct mp_dev *dev[MP_SLOTS];
+	u32 bad[MP_SLOTS];
+	u64 gen;
+};
+
+static int doom_add(struct doomed *d, struct mp_dev *dev)
+{
+	struct mp_sb *sb = os_alloc(sizeof(*sb));
+	u32 bad, i;
+	int rc;
+
+	if (!sb)
+		return mp_err(MP_NOMEM, "superblock");
+	rc = mp_sb_read(dev, sb, &bad);
+	if (rc) {
+		os_free(sb);
+		return rc == -EINVAL ? 0 : rc;	/* not a member (any more) */
+	}
+	for (i = 0; i < MP_SLOTS && !rc; i++)
+		if (d->sb[i] && memcmp(d->sb[i]->sb_uuid, sb->sb_uuid, MP_UUID_LEN))
+			rc = mp_err(MP_DEV_FOREIGN, "%s", dev->d_path);
+	if (!rc && d->sb[sb->sb_slot])
+		rc = mp_err(MP_DEV_DUP, "%s and %s", dev->d_path, d->dev[sb->sb_slot]->d_path);
+	if (rc) {
+		os_free(sb);
+		return rc;
+	}
+	d->sb[sb->sb_slot] = sb;
+	d->dev[sb->sb_slot] = dev;
+	d->bad[sb->sb_slot] = bad;
+	d->gen = max(d->gen, sb->sb_gen);
+	return 0;
+}
+
+static int doom_run(struct doomed *d, u8 *buf)
+{
+	u32 i, n = 0;
+	int rc = 0;
+
+	for (i = 0; i < MP_SLOTS && !rc; i++) {
+		if (!d->sb[i])
+			continue;
+		n++;
+		d->sb[i]->sb_state = MP_SB_DESTROYED;
+		d->sb[i]->sb_gen = d->gen + 1;
+		rc = mp_sb_write(d->dev[i], d->sb[i], d->bad[i], buf);
+	}
+	/* every member says so on media before the first one forgets: INV-3 */
+	for (i = 0; i < MP_SLOTS && !rc; i++)
+		if (d->sb[i])
+			rc = mp_sb_erase(d->dev[i], d->sb[i]->sb_dev_bytes, buf);
+	return rc || n ? rc : mp_err(MP_NOTMEMBER, "no member device was given");
+}
+
+int mp_pool_destroy(struct mp_dev **dev, u32 ndevs)
+{
+	struct doomed *d = os_zalloc(sizeof(*d));
+	u8 *buf = os_alloc_io(MP_BLOCK);
+	u32 i;
+	int rc = d && buf ? 0 : mp_err(MP_NOMEM, "superblock");
+
+	for (i = 0; i < ndevs && !rc; i++)
+		rc = doom_add(d, dev[i]);
+	if (!rc)
+		rc = doom_run(d, buf);
+	for (i = 0; d && i < MP_SLOTS; i++)
+		os_free(d->sb[i]);
+	os_free(d);
+	os_free_io(buf);
+	return rc;
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The core's interface: what libmpool's embedded backend and the kernel glue
+ * call. Semantics follow mpool.h; where both have a call, this is its body.
+ *
+ * Devices belong to the caller: opened before mp_pool_open() (exclusively),
+ * closed after mp_pool_close(); the core never calls d_ops->close. All calls
+ * return 0 or a negative errno with a detail through os_verror(), leave
+ * out-parameters untouched on failure, and may sleep, unless said otherwise.
+ * Any thread may call at any time on a live handle. Lock order: INVARIANTS.md.
+ */
+#ifndef MP_CORE_POOL_H
+#define MP_CORE_POOL_H
+
+#include "dev.h"
+#include "err.h"
+
+struct mp_pool;
+struct mp_obj;
+struct mp_mlog;
+
+#define MP_POOL_NAME	32u	/* bytes with the NUL; same as MP_NAME_LEN of omf.h */
+#define MP_POOL_LABEL	64u
+#define MP_POOL_CLASSES	2u
+#define MP_BATCH_MAX	1024u
+#define MP_MIN_DEV	(2u << 20)	/* smallest member device, bytes */
+
+enum mp_class { MP_CAPACITY = 0, MP_STAGING = 1 };
+enum mp_kind { MP_MBLOCK = 1, MP_APPEND = 2, MP_MLOG = 3 };
+
+/* ---- pools ---- */
+
+struct mp_create {
+	const char *mc_name;
+	const char *mc_label;		/* may be NULL */
+	u8 mc_uuid[16];			/* all zero: made here */
+	u32 mc_uid, mc_gid, mc_mode;
+	u32 mc_spare_pct[MP_POOL_CLASSES];
+	u32 mc_ndevs;
+	struct mp_dev **mc_dev;		/* at least one of MP_CAPACITY */
+	const u32 *mc_mclass;		/* class of each */
+	u64 mc_md_bytes;		/* size of a metadata log region; 0: chosen */
+	u32 mc_flags;
+};
+
+#define MP_CREATE_FORCE	0x1u	/* overwrite members of other (active) pools */
+#define MP_CREATE_PLAN	0x2u	/* all checks, nothing written */
+
+/* 0 when @name may be a pool's name */
+int mp_name_check(const char *name);
+/*
+ * Make a pool. A crash anywhere leaves a pool or none; durable on return.
+ * -EINVAL, -EEXIST (member of an active pool), -EIO, -ENOMEM, -ENOSPC.
+ */
+int mp_pool_create(const struct mp_create *c);
+
+#define MP_OPEN_RDONLY	0x1u	/* nothing is written */
+
+/*
+ * Open a pool from all of its members in any order. Nothing is written before
+ * the whole set has been validated. Errors as mpool_open().
+ */
+int mp_pool_open(struct mp_dev **dev, u32 ndevs, u32 flags, struct mp_pool **out);
+/* -EBUSY while an object or mlog is open (the pool stays open) */
+int mp_pool_close(struct mp_pool *pool);
+/*
+ * Destroy from the members that are left (completes an interrupted destroy,
+ * removes a half-created pool). Devices that are not members are not touched.
+ */
+int mp_pool_destroy(struct mp_dev **dev, u32 ndevs);
+
+struct mp_probe {
+	u8 pb_uuid[16];
+	u8 pb_dev_uuid[16];
+	char pb_name[MP_POOL_NAME];
+	u32 pb_state;		/* 1 half-created, 2 active, 3 destroyed */
+	u32 pb_slot, pb_ndevs, pb_mclass;
+	u32 pb_format;
+	u64 pb_gen;
+	u64 pb_bytes;
+};
+
+/* what a device says it is; reads only. -EINVAL: not a member */
+int mp_probe(struct mp_dev *dev, struct mp_probe *out);
+
+struct mp_class_info {
+	u32 ci_devs;
+	u64 ci_total, ci_used, ci_free, ci_reserve, ci_discarding;	/* bytes */
+};
+
+struct mp_pool_info {
+	u8 pi_uuid[16];
+	char pi_name[MP_POOL_NAME];
+	char pi_label[MP_POOL_LABEL];
+	u32 pi_uid, pi_gid, pi_mode;
+	u32 pi_format;
+	u32 pi_ndevs;
+	u64 pi_gen;
+	u64 pi_objects;		/* durable ones */
+	bool pi_is_rdonly;	/* opened so, or fail-stopped */
+	int pi_fault_id;	/* err.h number of the cause, 0 = none */
+	char pi_fault[256];	/* cause of the fail-stop, or "" */
+	struct mp_class_info pi_cls[MP_POOL_CLASSES];
+};
+
+void mp_pool_info(struct mp_pool *pool, struct mp_pool_info *out);
+
+struct mp_member {
+	u8 mb_uuid[16];
+	u32 mb_mclass, mb_slot;
+	u64 mb_bytes;
+	struct mp_dev *mb_dev;
+	bool mb_has_md;		/* carries a copy of the metadata log */
+};
+
+/* -ENOENT past the last slot; never sleeps */
+int mp_pool_member(struct mp_pool *pool, u32 slot, struct mp_member *out);
+
+/* 0, or -EROFS with the detail of the first failure; never sleeps */
+int mp_pool_writable(struct mp_pool *pool);
+/*
+ * Fail-stop: read-only for good, with this cause. The first call wins. The
+ * flush owner calls it before any waiter learns of a failed flush. Returns @err.
+ */
+int mp_pool_fail(struct mp_pool *pool, enum mp_err_id id, int err, const char *fmt, ...)
+	__printf(4, 5);
+
+/* flush the devices of the classes in @mask (1 << class); failure fail-stops */
+int mp_pool_flush(struct mp_pool *pool, u32 mask);
+
+/*
+ * Discard at most one queued extent (at most @max_bytes of it). Returns 1 when
+ * there is more to do, 0 when the queue is empty. For a background thread.
+ */
+int mp_pool_discard_step(struct mp_pool *pool, u64 max_bytes);
+/* bound of the undiscarded stock of freed append and log extents of a class */
+void mp_pool_stock_set(struct mp_pool *pool, u32 mclass, u64 bytes);
+
+/* ---- objects ---- */
+
+#define MP_ALLOC_SPARE	0x1u
+#define MP_ALLOC_ANY	0x2u
+
+struct mp_alloc {
+	u32 al_kind;		/* enum mp_kind; MP_MLOG is allowed here */
+	u32 al_mclass;
+	u32 al_flags;
+	u64 al_capacity;	/* bytes, rounded up to 4 KiB */
+	u64 al_tag;
+};
+
+/*
+ * Allocate, all or none; @out gets one reference each. Plain mblocks only: no
+ * I/O but d_ops->reserve. Others: durable on return, one record, one flush.
+ */
+int mp_obj_alloc(struct mp_pool *pool, const struct mp_alloc *req, u32 n, struct mp_obj **out);
+/* a reference on a durable object */
+int mp_obj_open(struct mp_pool *pool, u64 id, struct mp_obj **out);
+void mp_obj_get(struct mp_obj *obj);
+/* last reference: an uncommitted mblock is aborted, a deleted object's space freed */
+void mp_obj_put(struct mp_obj *obj);
+
+struct mp_obj_info {
+	u64 oi_id, oi_tag;
+	u64 oi_capacity;	/* bytes */
+	u64 oi_length;		/* bytes; unsealed: written since open */
+	u64 oi_gen;		/* mlog: generation */
+	u32 oi_kind, oi_mclass;
+	u32 oi_flags;		/* as MPOOL_OBJ_*: 1 committed 2 sealed 4 deleted 8 crc */
+	u32 oi_crc;
+};
+
+/* both never sleep for I/O */
+void mp_obj_info(struct mp_obj *obj, struct mp_obj_info *out);
+u64 mp_obj_id(const struct mp_obj *obj);
+struct mp_pool *mp_obj_pool(const struct mp_obj *obj);
+/* durable objects in ascending order; returns the number filled */
+int mp_obj_list(struct mp_pool *pool, u64 after, u64 tag, struct mp_obj_info *out, u32 max);
+
+enum mp_op_type {
+	MP_OP_COMMIT = 1,
+	MP_OP_SEAL = 2,		/* append mblock or mlog */
+	MP_OP_DELETE = 3,
+};
+
+#define MP_OPF_CRC	0x8u	/* op_crc is given */
+
+struct mp_op {
+	u32 op_type;
+	u32 op_flags;
+	struct mp_obj *op_obj;	/* may be NULL for MP_OP_DELETE */
+	u64 op_id;		/* MP_OP_DELETE without a handle */
+	u64 op_length;		/* bytes, 4 KiB multiple */
+	u32 op_crc;
+};
+
+/*
+ * Atomic batch as mpool_batch(): flushes the devices that hold data of the
+ * committed and sealed objects, then one record and one flush of the metadata log.
+ */
+int mp_pool_batch(struct mp_pool *pool, const struct mp_op *op, u32 n);
+
+/* ---- data path: the caller does the I/O ---- */
+
+/*
+ * Admission of one write: offset and length 4 KiB multiples, inside the
+ * capacity, at the end of what was written (the first write of a reopened
+ * append object chooses its place). 0 = go; then mp_obj_write_end() once.
+ * Never sleeps for I/O.
+ */
+int mp_obj_write_begin(struct mp_obj *obj, u64 off, u64 len);
+/* @err: 0 or the negative errno of the write: commit and seal beyond @off then fail */
+void mp_obj_write_end(struct mp_obj *obj, u64 off, int err);
+/* bounds of one read: committed length, what was written, or an append object's capacity */
+int mp_obj_read_check(struct mp_obj *obj, u64 off, u64 len);
+/*
+ * Where byte @off lies: device, byte position, and contiguous bytes from there
+ * (at most @len). -EINVAL beyond the capacity. Never sleeps, takes no lock.
+ */
+int mp_obj_map(const struct mp_obj *obj, u64 off, u64 len, struct mp_dev **dev, u64 *pos,
+	       u64 *contig);
+/* the same by slot number */
+int mp_obj_map_slot(const struct mp_obj *obj, u64 off, u64 len, u32 *slot, u64 *pos, u64 *contig);
+/* flush the devices that hold this object; failure fail-stops */
+int mp_obj_flush(struct mp_obj *obj);
+
+/* ---- mlogs ---- */
+
+struct mp_vec {
+	const void *v_buf;
+	size_t v_len;
+};
+
+/* -EBUSY: open already; -EUCLEAN: damage before the tail. Takes its own reference */
+int mp_mlog_open(struct mp_pool *pool, u64 id, struct mp_mlog **out);
+/* writes out nothing: unsynced records may be lost */
+void mp_mlog_close(struct mp_mlog *log);
+/* one record of 1 .. 1 MiB; -EFBIG when it does not fit; is_sync: durable on return */
+int mp_mlog_append(struct mp_mlog *log, const struct mp_vec *vec, u32 n, bool is_sync);
+int mp_mlog_sync(struct mp_mlog *log);
+/* as mpool_mlog_read() */
+int mp_mlog_read(struct mp_mlog *log, u64 *pos, void *buf, size_t size, size_t *len);
+/* new generation, durable on return */
+int mp_mlog_erase(struct mp_mlog *log);
+int mp_mlog_seal(struct mp_mlog *log);
+void mp_mlog_space(struct mp_mlog *log, u64 *used, u64 *capacity);
+/* generation, and number of records read so far or appended: for pair logic */
+u64 mp_mlog_gen(struct mp_mlog *log);
+bool mp_mlog_is_empty(struct mp_mlog *log);
+u64 mp_mlog_id(const struct mp_mlog *log);
+
+/* ---- named roots: a name and two mlog ids ---- */
+
+/* allocate two mlogs and the name in one record; durable on return */
+int mp_root_create(struct mp_pool *pool, const char *name, u32 mclass, u64 capacity, u64 tag);
+int mp_root_get(struct mp_pool *pool, const char *name, u64 id[2]);
+/* remove the name and delete both logs in one record; -EBUSY while a log is open */
+int mp_root_delete(struct mp_pool *pool, const char *name);
+/* the first name after @after ("" = from the start); -ENOENT at the end */
+int mp_root_next(struct mp_pool *pool, const char *after, char name[32], u64 id[2]);
+
+/* ---- inspection; devices are only read ---- */
+
+struct mp_finding {
+	int fi_id;		/* err.h number */
+	bool fi_is_damage;
+	const char *fi_text;
+};
+
+typedef void mp_finding_fn(void *arg, const struct mp_finding *f);
+typedef void mp_print_fn(void *arg, const char *line);	/* one line with newline */
+
+#define MP_VERIFY_DATA	0x1u	/* read contents that carry a CRC */
+
+int mp_verify(struct mp_dev **dev, u32 ndevs, u32 flags, mp_finding_fn *fn, void *arg,
+	      u64 *damage);
+int mp_dump(struct mp_dev **dev, u32 ndevs, mp_print_fn *fn, void *arg);
+
+struct mp_map_extent {
+	u32 me_slot;
+	u32 me_kind;		/* enum mp_kind; 0 = pool metadata */
+	u64 me_off, me_len;	/* bytes on the device */
+	u64 me_id;
+	const char *me_what;
+};
+
+typedef void mp_map_fn(void *arg, const struct mp_map_extent *e);
+/* every live extent in device order */
+int mp_map(struct mp_dev **dev, u32 ndevs, mp_map_fn *fn, void *arg);
+
+/* ---- text ---- */
+
+void mp_uuid_text(const u8 *uuid, char out[37]);
+const char *mp_kind_text(u32 kind);
+const char *mp_class_text(u32 mclass);
+const char *mp_state_text(u32 sb_state);
+
+#endif

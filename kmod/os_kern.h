@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The kernel half of core/os.h. Nearly all of the contract is the kernel's own
+ * spelling; what remains are memory, the condition variable and the two checks.
+ *
+ * os_alloc_io() needs 4 KiB alignment without a size at free time: kmalloc()
+ * aligns powers of two naturally and takes anything larger than two pages from
+ * the page allocator, so a multiple of 4 KiB is always aligned to 4 KiB.
+ */
+#ifndef MPK_OS_KERN_H
+#define MPK_OS_KERN_H
+
+#include <linux/align.h>
+#include <linux/bitops.h>
+#include <linux/bug.h>
+#include <linux/build_bug.h>
+#include <linux/crc32c.h>
+#include <linux/errno.h>
+#include <linux/kernel.h>
+#include <linux/list.h>
+#include <linux/math.h>
+#include <linux/minmax.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/random.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/stdarg.h>
+#include <linux/string.h>
+#include <linux/types.h>
+#include <linux/wait.h>
+
+#define EXPORT_CORE
+
+static inline void *os_alloc(size_t size)
+{
+	return kvmalloc(size ? size : 1, GFP_KERNEL);
+}
+
+static inline void *os_zalloc(size_t size)
+{
+	return kvzalloc(size ? size : 1, GFP_KERNEL);
+}
+
+static inline void os_free(void *p)
+{
+	kvfree(p);
+}
+
+static inline void *os_alloc_io(size_t size)
+{
+	return kvmalloc(ALIGN(size, 4096), GFP_KERNEL);
+}
+
+static inline void os_free_io(void *p)
+{
+	kvfree(p);
+}
+
+static inline void os_random(void *buf, size_t len)
+{
+	get_random_bytes(buf, len);
+}
+
+struct os_cond {
+	wait_queue_head_t c;
+};
+
+static inline void os_cond_init(struct os_cond *c)
+{
+	init_waitqueue_head(&c->c);
+}
+
+static inline void os_cond_destroy(struct os_cond *c)
+{
+}
+
+/* releases @m while asleep; may wake spuriously */
+static inline void os_cond_wait(struct os_cond *c, struct mutex *m)
+{
+	DEFINE_WAIT(wait);
+
+	/* on the queue before the lock is dropped: no wake-up can be missed */
+	prepare_to_wait(&c->c, &wait, TASK_UNINTERRUPTIBLE);
+	mutex_unlock(m);
+	schedule();
+	finish_wait(&c->c, &wait);
+	mutex_lock(m);
+}
+
+static inline void os_cond_wake_all(struct os_cond *c)
+{
+	wake_up_all(&c->c);
+}
+
+/* a programmer's error is reported once; media are never asserted on */
+#define os_assert(cond)	WARN_ON_ONCE(!(cond))
+
+#endif

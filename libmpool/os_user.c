@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The user half of the core's operating system contract: memory, entropy,
+ * text, CRC32C (crc32c.c has it) and the per-thread error detail.
+ * Hooks are process-wide, set before threads exist; error details belong to
+ * their thread; nothing else has state.
+ */
+#include "os_user.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "crc32c.h"
+
+static struct os_user_hooks hooks;
+
+static _Thread_local struct os_user_error last_error;
+
+void os_user_hooks_set(const struct os_user_hooks *h)
+{
+	if (h)
+		hooks = *h;
+	else
+		memset(&hooks, 0, sizeof(hooks));
+}
+
+static void *mem_get(size_t size, size_t align)
+{
+	void *p = NULL;
+
+	if (hooks.alloc)
+		return hooks.alloc(hooks.ctx, size, align);
+	if (!align)
+		return malloc(size);
+	return posix_memalign(&p, align, size) ? NULL : p;
+}
+
+static void mem_put(void *p)
+{
+	if (!p)
+		return;
+	if (hooks.free)
+		hooks.free(hooks.ctx, p);
+	else
+		free(p);
+}
+
+void *os_alloc(size_t size)
+{
+	return mem_get(size ? size : 1, 0);
+}
+
+void *os_zalloc(size_t size)
+{
+	void *p = os_alloc(size);
+
+	if (p)
+		memset(p, 0, size);
+	return p;
+}
+
+void os_free(void *p)
+{
+	mem_put(p);
+}
+
+void *os_alloc_io(size_t size)
+{
+	return mem_get(size, 4096);
+}
+
+void os_free_io(void *p)
+{
+	mem_put(p);
+}
+
+void os_random(void *buf, size_t len)
+{
+	u8 *p = buf;
+	ssize_t n;
+
+	if (hooks.random) {
+		hooks.random(hooks.ctx, buf, len);
+		return;
+	}
+	while (len) {
+		n = getrandom(p, len < 256 ? len : 256, 0);
+		if (n <= 0)
+			continue;	/* EINTR only: the kernel's pool is ready by now */
+		p += n;
+		len -= (size_t)n;
+	}
+}
+
+int vscnprintf(char *buf, size_t size, const char *fmt, va_list ap)
+{
+	int n;
+
+	if (!size)
+		return 0;
+	n = vsnprintf(buf, size, fmt, ap);
+	if (n < 0) {
+		buf[0] = 0;
+		return 0;
+	}
+	return (size_t)n < size ? n : (int)size - 1;
+}
+
+int scnprintf(char *buf, size_t size, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vscnprintf(buf, size, fmt, ap);
+	va_end(ap);
+	return n;
+}
+
+/* one definition for the core and for libmpool's own origins */
+void os_verror(int id, int err, const char *fmt, va_list ap) __printf(3, 0);
+
+void os_verror(int id, int err, const char *fmt, va_list ap)
+{
+	last_error.oe_id = id;
+	last_error.oe_err = err;
+	vscnprintf(last_error.oe_text, sizeof(last_error.oe_text), fmt, ap);
+}
+
+void os_user_error_set(int id, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	os_verror(id, err, fmt, ap);
+	va_end(ap);
+}
+
+const struct os_user_error *os_user_error(void)
+{
+	return &last_error;
+}
+
+void os_user_error_clear(void)
+{
+	last_error.oe_id = 0;
+	last_error.oe_err = 0;
+	last_error.oe_text[0] = 0;
+}
+
+/* the kernel's convention (no inversions) over the library's */
+u32 crc32c(u32 crc, const void *buf, size_t len)
+{
+	return ~mpool_crc32c(~crc, buf, len);
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The metadata log of the core: checkpoints, torn tails, mirrors, damage, and
+ * the cost of an open. One commit takes one block on a small pool, so offsets
+ * of frames are known: the region of epoch 1 is the second one.
+ */
+#include "core_mem.h"
+
+#define MD_OFF	(64u << 10)
+#define MD_SIZE	(256u << 10)
+
+static struct rig r;
+
+static u64 count_objs(void)
+{
+	struct mp_pool_info pi;
+
+	mp_pool_info(r.pool, &pi);
+	return pi.pi_objects;
+}
+
+static void add_objs(int n)
+{
+	struct mp_obj *o;
+
+	while (n--) {
+		T_EQ(alloc_one(r.pool, MP_APPEND, 4096, &o), 0);
+		mp_obj_put(o);
+	}
+}
+
+/* offset of the last frame of epoch 1 */
+static u64 last_frame(struct mem *m)
+{
+	u64 off = MD_OFF + MD_SIZE, last = 0;
+	u32 magic;
+
+	for (; off < MD_OFF + 2 * MD_SIZE; off += 4096) {
+		memcpy(&magic, m->now + off, 4);
+		if (magic == MP_FRAME_MAGIC)
+			last = off;
+	}
+	return last;
+}
+
+static void start(u32 n)
+{
+	rig_init(&r, n, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+}
+
+static void stop(void)
+{
+	T_EQ(mp_pool_close(r.pool), 0);
+	r.pool = NULL;
+}
+
+static void checkpoints_keep_everything(void)
+{
+	struct mp_obj_info oi;
+	int i;
+
+	start(2);
+	add_objs(10);
+	for (i = 0; i < 300; i++) {
+		add_objs(1);
+		T_EQ(mp_obj_list(r.pool, 0, 0, &oi, 1), 1);
+		T_EQ(delete_id(r.pool, oi.oi_id), 0);
+		if (i % 50 == 49)
+			rig_reopen(&r, 1);
+		T_EQ(count_objs(), 10);
+	}
+	rig_fini(&r);
+}
+
+static void torn_tail_is_cut(void)
+{
+	start(1);
+	add_objs(5);
+	stop();
+	r.m[0].now[last_frame(&r.m[0]) + 100] ^= 1;
+	T_EQ(rig_open(&r), 0);
+	T_EQ(count_objs(), 4);
+	add_objs(3);
+	rig_reopen(&r, 1);
+	T_EQ(count_objs(), 7);
+	rig_fini(&r);
+}
+
+static void damage_before_the_tail_is_refused(void)
+{
+	start(1);
+	add_objs(5);
+	stop();
+	r.m[0].now[last_frame(&r.m[0]) - 8192 + 100] ^= 1;
+	T_EQ(rig_open(&r), -EUCLEAN);
+	T_EQ(r.pool == NULL, 1);
+	rig_fini(&r);
+}
+
+static void damaged_checkpoint_is_refused(void)
+{
+	u32 k;
+
+	for (k = 0; k < 2; k++) {
+		start(1);
+		add_objs(5);
+		stop();
+		r.m[0].now[MD_OFF + MD_SIZE + k * 4096 + 100] ^= 1;
+		T_EQ(rig_open(&r), -EUCLEAN);
+		rig_fini(&r);
+	}
+}
+
+static void one_good_mirror_is_enough_and_repairs_the_other(void)
+{
+	u64 off;
+	u32 k;
+
+	for (k = 0; k < 2; k++) {
+		start(2);
+		add_objs(5);
+		stop();
+		off = last_frame(&r.m[k]) - 8192;
+		r.m[k].now[off + 100] ^= 1;
+		T_EQ(rig_open(&r), 0);
+		T_EQ(count_objs(), 5);
+		stop();
+		T_MEMEQ(r.m[0].now + MD_OFF, r.m[1].now + MD_OFF, 2 * MD_SIZE);
+		r.m[!k].now[off + 100] ^= 1;
+		T_EQ(rig_open(&r), 0);
+		T_EQ(count_objs(), 5);
+		rig_fini(&r);
+	}
+}
+
+static void longer_mirror_wins(void)
+{
+	u8 *old = malloc(MD_SIZE);
+
+	start(2);
+	add_objs(2);
+	memcpy(old, r.m[0].now + MD_OFF + MD_SIZE, MD_SIZE);
+	add_objs(3);
+	stop();
+	memcpy(r.m[0].now + MD_OFF + MD_SIZE, old, MD_SIZE);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(count_objs(), 5);
+	rig_fini(&r);
+	free(old);
+}
+
+static void lost_acknowledged_checkpoint_is_noticed(void)
+{
+	u8 *old = malloc(2 * MD_SIZE);
+	int i;
+
+	start(1);
+	add_objs(1);
+	memcpy(old, r.m[0].now + MD_OFF, 2 * MD_SIZE);
+	for (i = 0; i < 70; i++)
+		add_objs(1);
+	rig_reopen(&r, 0);
+	stop();
+	memcpy(r.m[0].now + MD_OFF, old, 2 * MD_SIZE);
+	T_OK(rig_open(&r) == -EUCLEAN);
+	rig_fini(&r);
+	free(old);
+}
+
+/* any single bit flipped before the last frame: refused; padding is covered too */
+static void every_flipped_bit_is_noticed(void)
+{
+	uint64_t seed = t_seed();
+	u64 off, n;
+	int i, rc;
+
+	start(1);
+	add_objs(20);
+	for (i = 0; i < 400; i++) {
+		stop();
+		off = MD_OFF + MD_SIZE;
+		off += t_rand(&seed) % (last_frame(&r.m[0]) - off);
+		n = t_rand(&seed) % 8;
+		r.m[0].now[off] ^= (u8)(1 << n);
+		rc = mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool);
+		T_EQ(rc, -EUCLEAN);
+		r.m[0].now[off] ^= (u8)(1 << n);
+		T_EQ(mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool), 0);
+	}
+	rig_fini(&r);
+}
+
+static void hundred_thousand_objects_open_in_a_second(void)
+{
+	struct mp_alloc a[1000];
+	struct mp_obj *o[1000];
+	struct timespec t0, t1;
+	int i, k;
+
+	rig_init(&r, 1, 640 << 20);
+	T_EQ(rig_open(&r), 0);
+	for (i = 0; i < 1000; i++)
+		a[i] = (struct mp_alloc){ .al_kind = MP_MLOG, .al_capacity = 4096 };
+	for (i = 0; i < 100; i++) {
+		memset(o, 0, sizeof(o));
+		T_EQ(mp_obj_alloc(r.pool, a, 1000, o), 0);
+		for (k = 0; k < 1000; k++)
+			mp_obj_put(o[k]);
+	}
+	stop();
+	clock_gettime(CLOCK_MONOTONIC, &t0);
+	T_EQ(mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool), 0);
+	clock_gettime(CLOCK_MONOTONIC, &t1);
+	T_EQ(count_objs(), 100000);
+	printf("# open: %lld ms\n", (t1.tv_sec - t0.tv_sec) * 1000ll +
+	       (t1.tv_nsec - t0.tv_nsec) / 1000000);
+	T_OK(t1.tv_sec - t0.tv_sec < 2);
+	rig_fini(&r);
+}
+
+struct worker {
+	pthread_t t;
+	int rc;
+};
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	struct mp_obj *o;
+	int i;
+
+	for (i = 0; i < 40 && !w->rc; i++) {
+		w->rc = alloc_one(r.pool, MP_APPEND, 4096, &o);
+		if (!w->rc && i & 1)
+			w->rc = delete_id(r.pool, mp_obj_id(o));
+		if (!w->rc)
+			mp_obj_put(o);
+	}
+	return NULL;
+}
+
+static void concurrent_committers_lose_nothing(void)
+{
+	struct worker w[8] = { { 0 } };
+	int i;
+
+	start(2);
+	for (i = 0; i < 8; i++)
+		T_EQ(pthread_create(&w[i].t, NULL, work, &w[i]), 0);
+	for (i = 0; i < 8; i++)
+		pthread_join(w[i].t, NULL);
+	for (i = 0; i < 8; i++)
+		T_EQ(w[i].rc, 0);
+	T_EQ(count_objs(), 8 * 20);
+	rig_reopen(&r, 1);
+	T_EQ(count_objs(), 8 * 20);
+	rig_fini(&r);
+}
+
+int main(void)
+{
+	T_RUN(checkpoints_keep_everything);
+	T_RUN(torn_tail_is_cut);
+	T_RUN(damage_before_the_tail_is_refused);
+	T_RUN(damaged_checkpoint_is_refused);
+	T_RUN(one_good_mirror_is_enough_and_repairs_the_other);
+	T_RUN(longer_mirror_wins);
+	T_RUN(lost_acknowledged_checkpoint_is_noticed);
+	T_RUN(every_flipped_bit_is_noticed);
+	T_RUN(hundred_thousand_objects_open_in_a_second);
+	T_RUN(concurrent_committers_lose_nothing);
+	return t_done();
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The media format: round trips, every flipped bit rejected, golden bytes,
+ * and checks that hold even when an attacker recomputes the checksums.
+ */
+#include "../harness.h"
+#include "omf.h"
+
+/* CRC32C of the encoded samples below: a change of these is a change of the format */
+#define GOLDEN_SB	2396024129u
+#define GOLDEN_FRAME	2842747335u
+
+static u8 block[8192];
+static const u8 uuid[16] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 };
+static struct mp_sb sb, back;
+
+static void sb_sample(void)
+{
+	memset(&sb, 0, sizeof(sb));
+	memcpy(sb.sb_name, "golden", 6);
+	memcpy(sb.sb_label, "a label", 7);
+	memcpy(sb.sb_uuid, uuid, 16);
+	memset(sb.sb_dev_uuid, 0x77, 16);
+	sb.sb_format = MP_FORMAT;
+	sb.sb_gen = 5;
+	sb.sb_dev_bytes = 8 << 20;
+	sb.sb_mclass = 0;
+	sb.sb_state = MP_SB_ACTIVE;
+	sb.sb_ndevs = 1;
+	sb.sb_md_off = 65536;
+	sb.sb_md_bytes = 262144;
+	sb.sb_md_epoch = 1;
+	sb.sb_data_off = 65536 + 2 * 262144;
+	sb.sb_uid = 1000;
+	sb.sb_gid = 100;
+	sb.sb_mode = 0600;
+	memset(sb.sb_dev[0].sd_uuid, 0x77, 16);
+	sb.sb_dev[0].sd_bytes = 8 << 20;
+	sb.sb_dev[0].sd_flags = MP_DEVF_MD;
+}
+
+static void superblock_round_trip(void)
+{
+	sb_sample();
+	mp_sb_encode(&sb, block);
+	T_EQ(mp_sb_decode(block, 0, &back), 0);
+	T_MEMEQ(&sb, &back, sizeof(sb));
+	T_EQ(mp_sb_decode(block, 4096, &back), -EUCLEAN);
+}
+
+static void superblock_rejects_every_flipped_bit(void)
+{
+	u32 i;
+
+	sb_sample();
+	mp_sb_encode(&sb, block);
+	for (i = 0; i < 4096 * 8; i++) {
+		block[i / 8] ^= (u8)(1 << (i % 8));
+		T_OK(mp_sb_decode(block, 0, &back) < 0);
+		block[i / 8] ^= (u8)(1 << (i % 8));
+	}
+	T_EQ(mp_sb_decode(block, 0, &back), 0);
+}
+
+static void superblock_prefix_is_what_libblkid_knows(void)
+{
+	static const u8 head[8] = "mpoolDev";
+	u32 crc;
+
+	sb_sample();
+	mp_sb_encode(&sb, block);
+	T_MEMEQ(block, head, 8);
+	T_STREQ((char *)block + 8, "golden");
+	T_MEMEQ(block + 40, uuid, 16);
+	T_EQ(block[56], 0);
+	T_EQ(block[57], 1);
+	T_EQ(block[58], 5);
+	memcpy(&crc, block + 62, 4);
+	T_EQ(crc, mp_csum(block, 62));
+	T_EQ(mp_csum("123456789", 9), 0xe3069283u);
+}
+
+static void superblock_golden_bytes(void)
+{
+	sb_sample();
+	mp_sb_encode(&sb, block);
+	T_EQ(mp_csum(block, 4096), GOLDEN_SB);
+}
+
+static int try_sb(void)
+{
+	mp_sb_encode(&sb, block);
+	return mp_sb_decode(block, 0, &back);
+}
+
+#define BAD(field, value, err) do {	\
+	sb_sample();			\
+	sb.field = (value);		\
+	T_EQ(try_sb(), (err));		\
+} while (0)
+
+static void superblock_fields_are_bounded_behind_a_good_checksum(void)
+{
+	BAD(sb_format, 0x0200, -EOPNOTSUPP);
+	BAD(sb_incompat, 1, -EOPNOTSUPP);
+	BAD(sb_addr, 4096, -EUCLEAN);
+	BAD(sb_ndevs, 0, -EUCLEAN);
+	BAD(sb_ndevs, 129, -EUCLEAN);
+	BAD(sb_slot, 1, -EUCLEAN);
+	BAD(sb_md_bytes, 1ull << 31, -EUCLEAN);
+	BAD(sb_md_bytes, 4097, -EUCLEAN);
+	BAD(sb_md_off, ~0ull, -EUCLEAN);
+	BAD(sb_data_off, 65536, -EUCLEAN);
+	BAD(sb_data_off, 5 << 20, -EUCLEAN);
+	BAD(sb_dev_bytes, 1ull << 62, -EUCLEAN);
+	BAD(sb_state, 9, -EUCLEAN);
+	BAD(sb_spare_pct[0], 91, -EUCLEAN);
+	BAD(sb_dev[0].sd_flags, 0, -EUCLEAN);
+	BAD(sb_dev[0].sd_bytes, 4 << 20, -EUCLEAN);
+	BAD(sb_name[0], '\n', -EUCLEAN);
+}
+
+static void frame_rejects_every_flipped_bit_and_every_other_place(void)
+{
+	struct mp_frame fr = { .mf_blocks = 2, .mf_addr = 65536, .mf_epoch = 3, .mf_seq = 9,
+			       .mf_durable = 8, .mf_gen = 2, .mf_id_hwm = 77, .mf_len = 4096,
+			       .mf_prev = 5, .mf_nrecs = 1 }, got;
+	u8 other[16] = { 0 };
+	u32 i;
+
+	for (i = 0; i < sizeof(block); i++)
+		block[i] = (u8)(i * 7);
+	mp_frame_encode(&fr, uuid, block);
+	T_EQ(mp_frame_decode(block, uuid, 65536, 2, &got), 0);
+	T_MEMEQ(&fr, &got, sizeof(fr));
+	T_EQ(mp_csum(block, 8192), GOLDEN_FRAME);
+	T_OK(mp_frame_decode(block, uuid, 69632, 2, &got) < 0);
+	T_OK(mp_frame_decode(block, other, 65536, 2, &got) < 0);
+	T_OK(mp_frame_decode(block, uuid, 65536, 1, &got) < 0);
+	for (i = 0; i < 8192 * 8; i++) {
+		block[i / 8] ^= (u8)(1 << (i % 8));
+		T_OK(mp_frame_decode(block, uuid, 65536, 2, &got) < 0);
+		block[i / 8] ^= (u8)(1 << (i % 8));
+	}
+}
+
+static void mlog_frame_rejects_every_flipped_bit_and_every_other_place(void)
+{
+	struct mp_mlframe fr = { .ml_blocks = 1, .ml_id = 4, .ml_gen = 2, .ml_off = 8192,
+				 .ml_seq = 3, .ml_durable = 1, .ml_len = 64, .ml_nrecs = 2,
+				 .ml_prev = 9 }, got;
+	u32 i;
+
+	mp_mlframe_encode(&fr, uuid, block);
+	T_EQ(mp_mlframe_decode(block, uuid, 4, 2, 8192, 1, &got), 0);
+	T_OK(got.ml_seq == 3 && got.ml_durable == 1 && got.ml_len == 64 && got.ml_prev == 9 &&
+	     got.ml_nrecs == 2 && got.ml_csum == fr.ml_csum);
+	T_OK(mp_mlframe_decode(block, uuid, 5, 2, 8192, 1, &got) < 0);
+	T_OK(mp_mlframe_decode(block, uuid, 4, 1, 8192, 1, &got) < 0);
+	T_OK(mp_mlframe_decode(block, uuid, 4, 2, 4096, 1, &got) < 0);
+	for (i = 0; i < 4096 * 8; i++) {
+		block[i / 8] ^= (u8)(1 << (i % 8));
+		T_OK(mp_mlframe_decode(block, uuid, 4, 2, 8192, 1, &got) < 0);
+		block[i / 8] ^= (u8)(1 << (i % 8));
+	}
+}
+
+static void records_round_trip_and_bounds(void)
+{
+	struct mp_extent ex[2] = { { 10, 3, 0 }, { 20, 1, 1 } }, e;
+	struct mp_rec r = { .r_type = MP_REC_OBJ, .r_id = 9, .r_tag = 1, .r_length = 4096,
+			    .r_capacity = 16384, .r_gen = 1, .r_kind = 1, .r_nextents = 2,
+			    .r_extent = ex, .r_crc = 44 }, got;
+	u32 n = mp_rec_encode(&r, block);
+
+	T_EQ(n, mp_rec_size(&r));
+	T_EQ(mp_rec_decode(block, n, &got), n);
+	T_EQ(got.r_capacity, 16384);
+	T_EQ(got.r_crc, 44);
+	mp_rec_extent(&got, 1, &e);
+	T_EQ(e.ex_start, 20);
+	T_EQ(e.ex_slot, 1);
+	T_OK(mp_rec_decode(block, n - 8, &got) < 0);
+	T_OK(mp_rec_decode(block, 4, &got) < 0);
+	block[52] = 3;
+	T_OK(mp_rec_decode(block, n, &got) < 0);
+	r.r_length = 32768;
+	mp_rec_encode(&r, block);
+	T_OK(mp_rec_decode(block, n, &got) < 0);
+	memset(&r, 0, sizeof(r));
+	r.r_type = MP_REC_ROOT;
+	memset(r.r_name, 'n', 32);
+	n = mp_rec_encode(&r, block);
+	T_OK(mp_rec_decode(block, n, &got) < 0);
+	r.r_name[31] = 0;
+	mp_rec_encode(&r, block);
+	T_EQ(mp_rec_decode(block, n, &got), n);
+}
+
+/* no bytes make a decoder crash or overrun (run under ASan too) */
+static void random_bytes_are_survived(void)
+{
+	uint64_t seed = t_seed();
+	struct mp_frame fr;
+	struct mp_rec r;
+	u32 i, k, len;
+	u8 *heap;
+
+	for (i = 0; i < 20000; i++) {
+		len = 8 + t_rand(&seed) % 120;
+		heap = malloc(len);
+		for (k = 0; k < len; k++)
+			heap[k] = (u8)t_rand(&seed);
+		heap[0] = 1 + t_rand(&seed) % 8;
+		heap[1] = 0;
+		heap[2] = (u8)(len & ~7u);
+		heap[3] = 0;
+		T_OK(mp_rec_decode(heap, len, &r) <= (int)len);
+		free(heap);
+	}
+	for (k = 0; k < 4096; k++)
+		block[k] = (u8)t_rand(&seed);
+	T_OK(mp_frame_decode(block, uuid, 0, 1, &fr) < 0);
+}
+
+int main(void)
+{
+	T_RUN(superblock_round_trip);
+	T_RUN(superblock_rejects_every_flipped_bit);
+	T_RUN(superblock_prefix_is_what_libblkid_knows);
+	T_RUN(superblock_golden_bytes);
+	T_RUN(superblock_fields_are_bounded_behind_a_good_checksum);
+	T_RUN(frame_rejects_every_flipped_bit_and_every_other_place);
+	T_RUN(mlog_frame_rejects_every_flipped_bit_and_every_other_place);
+	T_RUN(records_round_trip_and_bounds);
+	T_RUN(random_bytes_are_survived);
+	return t_done();
+}

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Behaviour of the portable core on small in-memory pools.
+ */
+#include "core_mem.h"
+
+static struct rig r;
+
+static void committed_mblock_survives_a_cut(void)
+{
+	struct mp_obj_info oi;
+	struct mp_obj *o;
+	u64 id;
+
+	rig_init(&r, 2, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(alloc_one(r.pool, MP_MBLOCK, 65536, &o), 0);
+	T_EQ(fill(o, 0, 8192, 'x'), 0);
+	T_EQ(fill(o, 0, 4096, 'y'), -EINVAL);
+	T_EQ(commit(r.pool, o, 12288), -EINVAL);
+	T_EQ(commit(r.pool, o, 8192), 0);
+	id = mp_obj_id(o);
+	mp_obj_put(o);
+	rig_reopen(&r, 1);
+	T_EQ(mp_obj_list(r.pool, 0, 7, &oi, 1), 1);
+	T_EQ(oi.oi_id, id);
+	T_EQ(oi.oi_length, 8192);
+	T_EQ(mp_obj_open(r.pool, id, &o), 0);
+	T_EQ(mp_obj_read_check(o, 0, 8192), 0);
+	T_EQ(mp_obj_read_check(o, 8192, 4096), -EINVAL);
+	T_EQ(fill(o, 8192, 4096, 'z'), -EINVAL);
+	mp_obj_put(o);
+	rig_fini(&r);
+}
+
+static void uncommitted_mblock_leaves_no_trace(void)
+{
+	struct mp_pool_info a, b;
+	struct mp_obj_info oi;
+	struct mp_obj *o;
+
+	rig_init(&r, 1, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	mp_pool_info(r.pool, &a);
+	T_EQ(alloc_one(r.pool, MP_MBLOCK, 1 << 20, &o), 0);
+	T_EQ(fill(o, 0, 4096, 'x'), 0);
+	mp_pool_info(r.pool, &b);
+	T_EQ(b.pi_cls[0].ci_used - a.pi_cls[0].ci_used, 1 << 20);
+	mp_obj_put(o);
+	mp_pool_info(r.pool, &b);
+	T_EQ(b.pi_cls[0].ci_used, a.pi_cls[0].ci_used);
+	rig_reopen(&r, 1);
+	T_EQ(mp_obj_list(r.pool, 0, 0, &oi, 1), 0);
+	rig_fini(&r);
+}
+
+static void ids_are_never_reused(void)
+{
+	struct mp_obj *o;
+	u64 last = 0;
+	int i;
+
+	rig_init(&r, 1, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	for (i = 0; i < 5; i++) {
+		T_EQ(alloc_one(r.pool, MP_MBLOCK, 4096, &o), 0);
+		T_OK(mp_obj_id(o) > last);
+		last = mp_obj_id(o);
+		mp_obj_put(o);
+		rig_reopen(&r, i & 1);
+	}
+	rig_fini(&r);
+}
+
+static void deleted_space_waits_for_the_last_handle(void)
+{
+	struct mp_pool_info a, b;
+	struct mp_obj *o;
+
+	rig_init(&r, 2, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	mp_pool_info(r.pool, &a);
+	T_EQ(alloc_one(r.pool, MP_APPEND, 1 << 20, &o), 0);
+	T_EQ(delete_id(r.pool, mp_obj_id(o)), 0);
+	T_EQ(delete_id(r.pool, mp_obj_id(o)), -ENOENT);
+	mp_pool_info(r.pool, &b);
+	T_EQ(b.pi_cls[0].ci_used - a.pi_cls[0].ci_used, 1 << 20);
+	mp_obj_put(o);
+	mp_pool_info(r.pool, &b);
+	T_EQ(b.pi_cls[0].ci_used, a.pi_cls[0].ci_used);
+	rig_fini(&r);
+}
+
+static void full_pool_fails_fast_and_deletes_make_room(void)
+{
+	struct timespec t0, t1;
+	struct mp_obj_info oi[64];
+	struct mp_obj *o;
+	long long ns;
+	int i, n = 0;
+
+	rig_init(&r, 1, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	while (!alloc_one(r.pool, MP_APPEND, 256 << 10, &o)) {
+		mp_obj_put(o);
+		n++;
+	}
+	T_OK(n >= 26 && n < 32);
+	clock_gettime(CLOCK_MONOTONIC, &t0);
+	for (i = 0; i < 100; i++)
+		T_EQ(alloc_one(r.pool, MP_MBLOCK, 256 << 10, &o), -ENOSPC);
+	clock_gettime(CLOCK_MONOTONIC, &t1);
+	ns = (t1.tv_sec - t0.tv_sec) * 1000000000ll + t1.tv_nsec - t0.tv_nsec;
+	T_OK(ns / 100 < 100000);
+	T_EQ(mp_obj_list(r.pool, 0, 0, oi, 64), n);
+	for (i = 0; i < n; i++)
+		T_EQ(delete_id(r.pool, oi[i].oi_id), 0);
+	T_EQ(alloc_one(r.pool, MP_MBLOCK, 2 << 20, &o), 0);
+	mp_obj_put(o);
+	while (mp_pool_discard_step(r.pool, 1 << 20))
+		;
+	T_OK(r.m[0].discards > 0);
+	rig_fini(&r);
+}
+
+static void batch_is_all_or_nothing(void)
+{
+	struct mp_alloc a[2] = { { .al_kind = MP_APPEND, .al_capacity = 8192 },
+				 { .al_kind = MP_APPEND, .al_capacity = 8192 } };
+	struct mp_op op[2] = { { .op_type = MP_OP_SEAL, .op_length = 4096 },
+			       { .op_type = MP_OP_SEAL, .op_length = 1 } };
+	struct mp_obj_info oi[4];
+	struct mp_obj *o[2];
+
+	rig_init(&r, 2, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(mp_obj_alloc(r.pool, a, 2, o), 0);
+	op[0].op_obj = o[0];
+	op[1].op_obj = o[1];
+	T_EQ(fill(o[0], 0, 4096, 1), 0);
+	T_EQ(fill(o[1], 0, 8192, 2), 0);
+	T_EQ(mp_pool_batch(r.pool, op, 2), -EINVAL);
+	mp_obj_info(o[0], &oi[0]);
+	T_EQ(oi[0].oi_flags, 0);
+	op[1].op_length = 8192;
+	T_EQ(mp_pool_batch(r.pool, op, 2), 0);
+	mp_obj_put(o[0]);
+	mp_obj_put(o[1]);
+	rig_reopen(&r, 1);
+	T_EQ(mp_obj_list(r.pool, 0, 0, oi, 4), 2);
+	T_EQ(oi[0].oi_length, 4096);
+	T_EQ(oi[1].oi_flags & MP_OBJF_SEALED, MP_OBJF_SEALED);
+	rig_fini(&r);
+}
+
+static void append_object_never_exposes_foreign_bytes(void)
+{
+	struct mp_obj *o;
+	struct mp_dev *dev;
+	u8 buf[4096];
+	u64 pos, n, off;
+
+	rig_init(&r, 1, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(alloc_one(r.pool, MP_APPEND, 1 << 20, &o), 0);
+	for (off = 0; off < 1 << 20; off += 4096) {
+		T_EQ(mp_obj_map(o, off, 4096, &dev, &pos, &n), 0);
+		T_EQ(dev->d_ops->read(dev, pos, buf, 4096), 0);
+		T_EQ(buf[0] | buf[4095], 0);
+	}
+	mp_obj_put(o);
+	rig_fini(&r);
+}
+
+static void flush_failure_is_sticky(void)
+{
+	struct mp_pool_info pi;
+	struct mp_obj *o;
+
+	rig_init(&r, 2, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(alloc_one(r.pool, MP_MBLOCK, 8192, &o), 0);
+	T_EQ(fill(o, 0, 8192, 1), 0);
+	r.m[0].fail_flush = -EIO;
+	T_EQ(commit(r.pool, o, 8192), -EIO);
+	r.m[0].fail_flush = 0;
+	T_EQ(commit(r.pool, o, 8192), -EROFS);
+	mp_pool_info(r.pool, &pi);
+	T_OK(pi.pi_is_rdonly && pi.pi_fault[0]);
+	mp_obj_put(o);
+	rig_fini(&r);
+}
+
+static void foreign_device_is_refused_and_untouched(void)
+{
+	rig_init(&r, 1, 8 << 20);
+	memset(r.m[0].now, 'F', 4096);
+	r.m[0].writes = 0;
+	T_EQ(rig_open(&r), -EINVAL);
+	T_EQ(r.m[0].writes, 0);
+	r.pool = NULL;
+	rig_fini(&r);
+}
+
+static void any_superblock_copy_is_enough(void)
+{
+	u32 i;
+
+	for (i = 0; i < 3; i++) {
+		rig_init(&r, 2, 8 << 20);
+		r.m[0].now[i == 0 ? 300 : i == 1 ? (4 << 20) + 300 : (8 << 20) - 4096 + 300] ^= 1;
+		T_EQ(rig_open(&r), 0);
+		rig_reopen(&r, 0);
+		rig_fini(&r);
+	}
+}
+
+static void stale_missing_and_duplicate_members_are_refused(void)
+{
+	struct mp_dev *dup[3];
+	u8 *old = malloc(8 << 20);
+	int k;
+
+	for (k = 0; k < 2; k++) {
+		rig_init(&r, 2, 8 << 20);
+		T_EQ(rig_open(&r), 0);
+		memcpy(old, r.m[k].now, 8 << 20);
+		rig_reopen(&r, 0);
+		T_EQ(mp_pool_close(r.pool), 0);
+		r.pool = NULL;
+		T_EQ(mp_pool_open(r.dev, 1, 0, &r.pool), -ENODEV);
+		dup[0] = dup[1] = r.dev[0];
+		dup[2] = r.dev[1];
+		T_EQ(mp_pool_open(dup, 3, 0, &r.pool), -ENOTUNIQ);
+		memcpy(r.m[k].now, old, 8 << 20);
+		T_EQ(rig_open(&r), -ESTALE);
+		rig_fini(&r);
+	}
+	free(old);
+}
+
+static void shrunk_device_is_refused(void)
+{
+	rig_init(&r, 1, 8 << 20);
+	r.m[0].dev.d_size -= 4096;
+	T_EQ(rig_open(&r), -EUCLEAN);
+	rig_fini(&r);
+}
+
+/* power cuts after every write of create and destroy: a pool or none */
+static void create_and_destroy_cut_anywhere_leave_a_pool_or_none(void)
+{
+	static const u32 mclass[2] = { MP_CAPACITY, MP_STAGING };
+	struct mp_create c = { .mc_name = "unit", .mc_ndevs = 2, .mc_dev = r.dev,
+			       .mc_mclass = mclass };
+	int rc, k, seen_none = 0, seen_pool = 0;
+
+	for (k = 0; k < 40; k++) {
+		rig_init(&r, 2, 4 << 20);
+		T_EQ(mp_pool_destroy(r.dev, 2), 0);
+		r.m[k & 1].fail_write = -EIO;
+		r.m[k & 1].fail_after = (u64)k / 2;
+		rc = mp_pool_create(&c);
+		mem_cut(&r.m[0]);
+		mem_cut(&r.m[1]);
+		r.pool = NULL;
+		rc = rig_open(&r);
+		T_OK(rc == 0 || rc == -ENOENT || rc == -EINVAL);
+		seen_pool += !rc;
+		seen_none += rc != 0;
+		if (!rc)
+			T_EQ(mp_pool_close(r.pool), 0);
+		r.pool = NULL;
+		rig_fini(&r);
+		rig_init(&r, 2, 4 << 20);
+		r.m[k & 1].fail_write = -EIO;
+		r.m[k & 1].fail_after = (u64)k / 2;
+		mp_pool_destroy(r.dev, 2);
+		mem_cut(&r.m[0]);
+		mem_cut(&r.m[1]);
+		rc = rig_open(&r);
+		T_OK(rc == 0 || rc == -ENOENT || rc == -EINVAL);
+		if (!rc)
+			T_EQ(mp_pool_close(r.pool), 0);
+		r.pool = NULL;
+		T_OK(mp_pool_destroy(r.dev, 2) == 0 || rc == -EINVAL);
+		rig_fini(&r);
+	}
+	T_OK(seen_none && seen_pool);
+}
+
+struct seen {
+	u64 findings, lines, extents, last;
+	u32 slot;
+};
+
+static void on_finding(void *arg, const struct mp_finding *f)
+{
+	printf("# MP%04d %s\n", f->fi_id, f->fi_text);
+	((struct seen *)arg)->findings++;
+}
+
+static void on_line(void *arg, const char *line)
+{
+	T_OK(line[strlen(line) - 1] == '\n');
+	((struct seen *)arg)->lines++;
+}
+
+static void on_extent(void *arg, const struct mp_map_extent *e)
+{
+	struct seen *s = arg;
+
+	if (e->me_slot != s->slot)
+		s->last = 0;
+	s->slot = e->me_slot;
+	T_OK(e->me_off >= s->last);
+	s->last = e->me_off + e->me_len;
+	s->extents++;
+}
+
+static void verify_dump_and_map_read_only(void)
+{
+	struct seen s = { 0 };
+	struct mp_op op;
+	struct mp_obj *o;
+	u64 damage = 9, pos, n;
+	struct mp_dev *dev;
+
+	rig_init(&r, 2, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(mp_root_create(r.pool, "root", MP_STAGING, 65536, 1), 0);
+	T_EQ(alloc_one(r.pool, MP_MBLOCK, 8192, &o), 0);
+	T_EQ(fill(o, 0, 8192, 0), 0);
+	op = (struct mp_op){ .op_type = MP_OP_COMMIT, .op_flags = MP_OPF_CRC, .op_obj = o,
+			     .op_length = 8192 };
+	{
+		static const u8 zero[8192];
+
+		op.op_crc = mp_csum(zero, 8192);
+	}
+	T_EQ(mp_pool_batch(r.pool, &op, 1), 0);
+	T_EQ(mp_obj_map(o, 0, 8192, &dev, &pos, &n), 0);
+	mp_obj_put(o);
+	T_EQ(mp_pool_close(r.pool), 0);
+	r.pool = NULL;
+	r.m[0].writes = r.m[1].writes = 0;
+	T_EQ(mp_verify(r.dev, 2, MP_VERIFY_DATA, on_finding, &s, &damage), 0);
+	T_EQ(damage, 0);
+	T_EQ(s.findings, 0);
+	T_EQ(mp_dump(r.dev, 2, on_line, &s), 0);
+	T_OK(s.lines > 12);
+	T_EQ(mp_map(r.dev, 2, on_extent, &s), 0);
+	T_EQ(s.extents, 2 * 5 + 3);
+	((struct mem *)dev)->now[pos + 5000] = 1;
+	T_EQ(mp_verify(r.dev, 2, MP_VERIFY_DATA, on_finding, &s, &damage), 0);
+	T_EQ(damage, 1);
+	T_EQ(r.m[0].writes + r.m[1].writes, 0);
+	rig_fini(&r);
+}
+
+static void roots_are_atomic_and_ordered(void)
+{
+	char name[32];
+	u64 id[2];
+
+	rig_init(&r, 2, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(mp_root_create(r.pool, "b", MP_CAPACITY, 65536, 1), 0);
+	T_EQ(mp_root_create(r.pool, "a", MP_CAPACITY, 65536, 1), 0);
+	T_EQ(mp_root_create(r.pool, "a", MP_CAPACITY, 65536, 1), -EEXIST);
+	rig_reopen(&r, 1);
+	T_EQ(mp_root_next(r.pool, "", name, id), 0);
+	T_STREQ(name, "a");
+	T_EQ(mp_root_next(r.pool, name, name, id), 0);
+	T_STREQ(name, "b");
+	T_EQ(mp_root_delete(r.pool, "a"), 0);
+	T_EQ(mp_root_get(r.pool, "a", id), -ENOENT);
+	rig_reopen(&r, 1);
+	T_EQ(mp_root_get(r.pool, "a", id), -ENOENT);
+	T_EQ(mp_root_get(r.pool, "b", id), 0);
+	rig_fini(&r);
+}
+
+static void mlog_records_come_back_and_erase_forgets(void)
+{
+	static u8 big[1 << 20], back[1 << 20];
+	struct mp_vec v = { big, 100 };
+	struct mp_mlog *l;
+	u64 id[2], pos = 0;
+	size_t len;
+	int i;
+
+	rig_init(&r, 2, 16 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(mp_root_create(r.pool, "x", MP_CAPACITY, 3 << 20, 1), 0);
+	T_EQ(mp_root_get(r.pool, "x", id), 0);
+	T_EQ(mp_mlog_open(r.pool, id[0], &l), 0);
+	for (i = 0; i < 1000; i++) {
+		memset(big, i, sizeof(big));
+		v.v_len = (size_t)(i + 1);
+		T_EQ(mp_mlog_append(l, &v, 1, i % 100 == 99), 0);
+	}
+	v.v_len = sizeof(big);
+	T_EQ(mp_mlog_append(l, &v, 1, true), 0);
+	v.v_len = 10;
+	T_EQ(mp_mlog_append(l, &v, 1, false), 0);
+	mp_mlog_close(l);
+	rig_reopen(&r, 1);
+	T_EQ(mp_mlog_open(r.pool, id[0], &l), 0);
+	for (i = 0; i < 1000; i++) {
+		T_EQ(mp_mlog_read(l, &pos, back, sizeof(back), &len), 0);
+		T_EQ(len, i + 1);
+		T_EQ(back[len - 1], (u8)i);
+	}
+	T_EQ(mp_mlog_read(l, &pos, back, 5, &len), -EOVERFLOW);
+	T_EQ(mp_mlog_read(l, &pos, back, sizeof(back), &len), 0);
+	T_EQ(len, sizeof(big));
+	T_EQ(mp_mlog_read(l, &pos, back, sizeof(back), &len), -ENODATA);
+	T_EQ(mp_mlog_erase(l), 0);
+	T_OK(mp_mlog_is_empty(l));
+	T_EQ(mp_mlog_append(l, &v, 1, true), 0);
+	T_EQ(mp_mlog_seal(l), 0);
+	T_EQ(mp_mlog_append(l, &v, 1, true), -EROFS);
+	mp_mlog_close(l);
+	rig_reopen(&r, 1);
+	T_EQ(mp_mlog_open(r.pool, id[0], &l), 0);
+	pos = 0;
+	T_EQ(mp_mlog_read(l, &pos, back, sizeof(back), &len), 0);
+	T_EQ(len, 10);
+	T_EQ(mp_mlog_read(l, &pos, back, sizeof(back), &len), -ENODATA);
+	mp_mlog_close(l);
+	rig_fini(&r);
+}
+
+int main(void)
+{
+	T_RUN(committed_mblock_survives_a_cut);
+	T_RUN(uncommitted_mblock_leaves_no_trace);
+	T_RUN(ids_are_never_reused);
+	T_RUN(deleted_space_waits_for_the_last_handle);
+	T_RUN(full_pool_fails_fast_and_deletes_make_room);
+	T_RUN(batch_is_all_or_nothing);
+	T_RUN(append_object_never_exposes_foreign_bytes);
+	T_RUN(flush_failure_is_sticky);
+	T_RUN(foreign_device_is_refused_and_untouched);
+	T_RUN(any_superblock_copy_is_enough);
+	T_RUN(stale_missing_and_duplicate_members_are_refused);
+	T_RUN(shrunk_device_is_refused);
+	T_RUN(create_and_destroy_cut_anywhere_leave_a_pool_or_none);
+	T_RUN(verify_dump_and_map_read_only);
+	T_RUN(roots_are_atomic_and_ordered);
+	T_RUN(mlog_records_come_back_and_erase_forgets);
+	return t_done();
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The space map against a plain bitmap: never two owners, nothing lost,
+ * discards and stock are free space.
+ */
+#include "../harness.h"
+#include "smap.h"
+
+#define BLOCKS	4096u
+
+static u8 owner[BLOCKS];
+
+static void claim(const struct mp_extent *ex, int n)
+{
+	u32 k;
+	int i;
+
+	for (i = 0; i < n; i++) {
+		for (k = 0; k < ex[i].ex_count; k++) {
+			T_EQ(owner[ex[i].ex_start + k], 0);
+			owner[ex[i].ex_start + k] = 1;
+		}
+	}
+}
+
+static void random_use_matches_a_bitmap(void)
+{
+	uint64_t seed = t_seed();
+	struct { struct mp_extent ex[8]; int n; } held[64];
+	struct mp_free *f;
+	struct mp_smap s;
+	u64 got, used = 0, want;
+	int i, k, slot;
+
+	memset(held, 0, sizeof(held));
+	memset(owner, 0, sizeof(owner));
+	T_EQ(mp_smap_init(&s, true), 0);
+	s.s_stock_max = 200;
+	T_EQ(mp_smap_add(&s, 0, BLOCKS), 0);
+	for (i = 0; i < 50000; i++) {
+		slot = t_rand(&seed) % 64;
+		if (held[slot].n) {
+			for (k = 0; k < held[slot].n; k++) {
+				struct mp_extent *ex = &held[slot].ex[k];
+
+				memset(owner + ex->ex_start, 0, ex->ex_count);
+				mp_smap_put(&s, ex->ex_start, ex->ex_count, slot & 1, slot & 2);
+				used -= ex->ex_count;
+			}
+			held[slot].n = 0;
+		} else {
+			want = 1 + t_rand(&seed) % 120;
+			held[slot].n = mp_smap_alloc(&s, want, (slot & 1 ? MP_SMAP_LOG : 0) |
+						     (slot & 4 ? MP_SMAP_PIECES : 0),
+						     held[slot].ex, 8, &got);
+			T_OK(held[slot].n >= 0);
+			T_OK(!held[slot].n || got == want || (slot & 4));
+			claim(held[slot].ex, held[slot].n);
+			used += got;
+		}
+		if (i % 7 == 0) {
+			f = mp_smap_discard_begin(&s, 16);
+			if (f)
+				mp_smap_discard_end(&s, f);
+		}
+		T_EQ(mp_smap_free_blocks(&s) + used, BLOCKS);
+		T_OK(s.s_free[MP_SPACE_STOCK] <= 200 + 120);
+	}
+	mp_smap_fini(&s);
+}
+
+static void everything_joins_again(void)
+{
+	struct mp_extent ex[64], one;
+	struct mp_smap s;
+	u64 got;
+	int i;
+
+	T_EQ(mp_smap_init(&s, false), 0);
+	T_EQ(mp_smap_add(&s, 16, 64), 0);
+	for (i = 0; i < 64; i++)
+		T_EQ(mp_smap_alloc(&s, 1, i & 1 ? MP_SMAP_LOG : 0, &ex[i], 1, &got), 1);
+	T_EQ(mp_smap_alloc(&s, 1, MP_SMAP_PIECES, &one, 1, &got), 0);
+	for (i = 0; i < 64; i++)
+		mp_smap_put(&s, ex[(i * 37) % 64].ex_start, 1, false, false);
+	T_EQ(mp_smap_alloc(&s, 64, 0, &one, 1, &got), 1);
+	T_EQ(one.ex_start, 16);
+	mp_smap_fini(&s);
+}
+
+static void taking_twice_is_refused(void)
+{
+	struct mp_smap s;
+
+	T_EQ(mp_smap_init(&s, false), 0);
+	T_EQ(mp_smap_add(&s, 10, 100), 0);
+	T_EQ(mp_smap_take(&s, 20, 10), 0);
+	T_EQ(mp_smap_take(&s, 29, 1), -EUCLEAN);
+	T_EQ(mp_smap_take(&s, 15, 6), -EUCLEAN);
+	T_EQ(mp_smap_take(&s, 5, 6), -EUCLEAN);
+	T_EQ(mp_smap_take(&s, 105, 6), -EUCLEAN);
+	T_EQ(mp_smap_take(&s, 105, ~0ull), -EUCLEAN);
+	T_EQ(mp_smap_take(&s, 10, 10), 0);
+	T_EQ(mp_smap_take(&s, 30, 80), 0);
+	T_EQ(mp_smap_free_blocks(&s), 0);
+	mp_smap_fini(&s);
+}
+
+static void queued_discards_are_free_space_and_those_in_flight_are_not(void)
+{
+	struct mp_extent ex;
+	struct mp_free *f;
+	struct mp_smap s;
+	u64 got;
+
+	T_EQ(mp_smap_init(&s, true), 0);
+	T_EQ(mp_smap_add(&s, 0, 64), 0);
+	T_EQ(mp_smap_alloc(&s, 64, 0, &ex, 1, &got), 1);
+	mp_smap_put(&s, ex.ex_start, 64, false, false);
+	T_EQ(s.s_free[MP_SPACE_PEND], 64);
+	T_EQ(mp_smap_alloc(&s, 64, 0, &ex, 1, &got), 1);
+	mp_smap_put(&s, ex.ex_start, 64, false, false);
+	f = mp_smap_discard_begin(&s, 16);
+	T_OK(f);
+	T_EQ(mp_smap_alloc(&s, 64, 0, &ex, 1, &got), 0);
+	mp_smap_discard_end(&s, f);
+	T_EQ(mp_smap_free_blocks(&s), 64);
+	s.s_stock_max = 8;
+	T_EQ(mp_smap_alloc(&s, 8, MP_SMAP_LOG, &ex, 1, &got), 1);
+	mp_smap_put(&s, ex.ex_start, 8, true, false);
+	T_EQ(s.s_free[MP_SPACE_STOCK], 8);
+	mp_smap_fini(&s);
+}
+
+int main(void)
+{
+	T_RUN(random_use_matches_a_bitmap);
+	T_RUN(everything_joins_again);
+	T_RUN(taking_twice_is_refused);
+	T_RUN(queued_discards_are_free_space_and_those_in_flight_are_not);
+	return t_done();
+}
