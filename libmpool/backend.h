@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What a backend offers behind the public calls. The public layer checks the
+ * arguments, keeps the handles and refuses mpool_close() while any is open; the
+ * backend does the rest. Semantics, threads and errors are those of mpool.h.
+ */
+#ifndef MPL_BACKEND_H
+#define MPL_BACKEND_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include <mpool/mpool.h>
+
+struct mpl_backend_ops;
+
+/* embedded in the backend's own pool, first */
+struct mpool {
+	const struct mpl_backend_ops *mp_ops;
+	uint64_t mp_open;		/* atomic: handles of all kinds */
+	int mp_is_rdonly;		/* opened so */
+	pthread_mutex_t mp_lease_lock;
+	int mp_is_leased;		/* guarded by mp_lease_lock, as mp_lease */
+	uint8_t mp_lease[16];
+	char *mp_path;
+};
+
+struct mp_obj;
+struct mp_mlog;
+
+struct mpool_obj {
+	struct mpool *ob_pool;
+	struct mp_obj *ob_core;		/* the embedded backend's object */
+	uint64_t ob_refs;		/* atomic */
+};
+
+struct mpool_mlog {
+	struct mpool *lg_pool;
+	struct mp_mlog *lg_core;
+};
+
+struct mpl_backend_ops {
+	int (*close)(struct mpool *mp);	/* frees @mp on success */
+	void (*info)(struct mpool *mp, struct mpool_info *out);
+	int (*dev_info)(struct mpool *mp, unsigned slot, struct mpool_dev_info *out);
+	int (*flush)(struct mpool *mp, unsigned mask);
+
+	/* fill ob_core of @out[i] */
+	int (*alloc)(struct mpool *mp, const struct mpool_alloc *req, unsigned n,
+		     struct mpool_obj **out);
+	int (*obj_open)(struct mpool *mp, uint64_t id, struct mpool_obj *obj);
+	void (*obj_close)(struct mpool_obj *obj);
+	void (*obj_info)(struct mpool_obj *obj, struct mpool_obj_info *out);
+	uint64_t (*obj_id)(const struct mpool_obj *obj);
+	int (*objects)(struct mpool *mp, uint64_t after, uint64_t tag,
+		       struct mpool_obj_info *out, unsigned max);
+	int (*place)(struct mpool_obj *obj, uint64_t off, int *fd, uint64_t *pos, uint64_t *len);
+	int (*batch)(struct mpool *mp, const struct mpool_op *op, unsigned n);
+	int (*rw)(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned n,
+		  int is_write);
+	int (*ioq_open)(struct mpool *mp, unsigned depth, struct mpool_ioq **out);
+
+	int (*mlog_create)(struct mpool *mp, uint32_t mclass, uint64_t capacity, uint64_t tag,
+			   uint64_t *id);
+	int (*mlog_open)(struct mpool *mp, uint64_t id, struct mpool_mlog *log);
+	void (*mlog_close)(struct mpool_mlog *log);
+	int (*mlog_append)(struct mpool_mlog *log, const struct iovec *iov, unsigned n,
+			   int is_sync);
+	int (*mlog_sync)(struct mpool_mlog *log);
+	int (*mlog_read)(struct mpool_mlog *log, uint64_t *pos, void *buf, size_t size,
+			 size_t *len);
+	int (*mlog_erase)(struct mpool_mlog *log);
+	int (*mlog_seal)(struct mpool_mlog *log);
+	void (*mlog_space)(struct mpool_mlog *log, uint64_t *used, uint64_t *capacity);
+
+	int (*root_create)(struct mpool *mp, const char *name, uint32_t mclass,
+			   uint64_t capacity, uint64_t tag);
+	int (*root_get)(struct mpool *mp, const char *name, uint64_t id[2]);
+	int (*root_delete)(struct mpool *mp, const char *name);
+};
+
+/* the embedded backend (backend_user.c) */
+int mpl_user_create(const char *path, const struct mpool_create_opts *opts);
+int mpl_user_open(const char *path, const struct mpool_open_opts *opts, struct mpool **out);
+int mpl_user_destroy(const char *path, const struct mpool_open_opts *opts);
+int mpl_user_verify(const char *path, const struct mpool_open_opts *opts, unsigned flags,
+		    mpool_problem_fn *fn, void *arg, uint64_t *damage);
+int mpl_user_dump(const char *path, const struct mpool_open_opts *opts, mpool_print_fn *fn,
+		  void *arg);
+int mpl_user_map(const char *path, const struct mpool_open_opts *opts, mpool_extent_fn *fn,
+		 void *arg);
+
+/* one public handle more or less */
+static inline void mpl_pool_hold(struct mpool *mp)
+{
+	__atomic_fetch_add(&mp->mp_open, 1, __ATOMIC_RELAXED);
+}
+
+static inline void mpl_pool_drop(struct mpool *mp)
+{
+	__atomic_fetch_sub(&mp->mp_open, 1, __ATOMIC_RELEASE);
+}
+
+/* 0, or -EINVAL: alignment and total of a vector, 1 .. @max buffers */
+int mpl_iov_check(const struct iovec *iov, unsigned n, unsigned max, uint64_t *bytes);
+
+#endif

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Members that are plain files or block devices.
+ *
+ * Exclusion: a block device is opened O_EXCL. A file carries OFD locks: byte 0
+ * for the writer, byte 1 shared by readers and taken exclusively by the writer
+ * too; they hold against other opens of the same process and go with the
+ * descriptor. A file behind a loop device is refused, because the loop device
+ * would write around the lock.
+ *
+ * I/O is O_DIRECT. Where a file system refuses it (tmpfs) the same calls are
+ * buffered; fdatasync makes both durable. Space is reserved with fallocate when
+ * an object is allocated and is never filled with zeroes.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "device.h"
+#include "guard.h"
+
+struct file_dev {
+	int fd_fd;
+	int fd_is_block;
+};
+
+/* One transfer of the whole vector, resuming after short counts. 0 or -errno. */
+static int file_rw(int fd, uint64_t off, const struct iovec *iov, unsigned n, int is_write, int rwf)
+{
+	struct iovec v[MPL_IOV_MAX];
+	unsigned i = 0;
+	ssize_t r;
+
+	if (n > MPL_IOV_MAX)
+		return -EINVAL;
+	memcpy(v, iov, n * sizeof(*v));
+	while (i < n) {
+		r = is_write ? pwritev2(fd, v + i, (int)(n - i), (off_t)off, rwf) :
+			       preadv(fd, v + i, (int)(n - i), (off_t)off);
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r < 0)
+			return -errno;
+		if (r == 0)
+			return -EIO; /* the file is shorter than the pool says */
+		off += (uint64_t)r;
+		while (i < n && (size_t)r >= v[i].iov_len)
+			r -= (ssize_t)v[i++].iov_len;
+		if (i < n) {
+			v[i].iov_base = (char *)v[i].iov_base + r;
+			v[i].iov_len -= (size_t)r;
+		}
+	}
+	return 0;
+}
+
+static int file_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned n,
+		      uint64_t *ready_ns)
+{
+	struct file_dev *fd = dev;
+
+	if (ready_ns)
+		*ready_ns = 0;
+	return file_rw(fd->fd_fd, off, iov, n, 0, 0);
+}
+
+static int file_writev(void *dev, uint64_t off, const struct iovec *iov, unsigned n, int is_fua,
+		       uint64_t *ready_ns)
+{
+	struct file_dev *fd = dev;
+
+	if (ready_ns)
+		*ready_ns = 0;
+	return file_rw(fd->fd_fd, off, iov, n, 1, BARRIER(204, is_fua ? RWF_DSYNC : 0));
+}
+
+static int file_flush(void *dev, uint64_t *ready_ns)
+{
+	struct file_dev *fd = dev;
+
+	if (ready_ns)
+		*ready_ns = 0;
+	return BARRIER(201, fdatasync(fd->fd_fd) ? -errno : 0);
+}
+
+/* A hint: a device or file system that cannot do it is no error. */
+static int file_discard(void *dev, uint64_t off, uint64_t len)
+{
+	struct file_dev *fd = dev;
+	uint64_t range[2] = { off, len };
+	int rc;
+
+	if (fd->fd_is_block)
+		rc = ioctl(fd->fd_fd, BLKDISCARD, range);
+	else
+		rc = fallocate(fd->fd_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
+			       (off_t)len);
+	return rc && errno != EOPNOTSUPP && errno != ENOTTY ? -errno : 0;
+}
+
+static int file_reserve(void *dev, uint64_t off, uint64_t len)
+{
+	struct file_dev *fd = dev;
+	int rc;
+
+	if (fd->fd_is_block)
+		return 0;
+	do {
+		rc = fallocate(fd->fd_fd, 0, (off_t)off, (off_t)len);
+	} while (rc && errno == EINTR);
+	return rc ? (errno == EDQUOT || errno == EFBIG ? -ENOSPC : -errno) : 0;
+}
+
+static void file_close(void *dev)
+{
+	struct file_dev *fd = dev;
+	struct flock fl = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
+
+	/* a ring that had the file registered lets go of it some time after its end */
+	fcntl(fd->fd_fd, F_OFD_SETLK, &fl);
+	close(fd->fd_fd);
+	free(fd);
+}
+
+static const struct mpool_vdev_ops file_ops = {
+	.readv = file_readv,
+	.writev = file_writev,
+	.flush = file_flush,
+	.discard = file_discard,
+	.reserve = file_reserve,
+	.close = file_close,
+};
+
+/* 1 when a loop device has this file as its backing file */
+static int file_has_loop(const struct stat *st)
+{
+	char path[300], back[4096];
+	struct dirent *de;
+	struct stat lst;
+	int found = 0;
+	ssize_t n;
+	DIR *d = opendir("/sys/block");
+
+	if (!d)
+		return 0;
+	while (!found && (de = readdir(d))) {
+		int fd;
+
+		if (strncmp(de->d_name, "loop", 4))
+			continue;
+		snprintf(path, sizeof(path), "/sys/block/%s/loop/backing_file", de->d_name);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			continue;
+		n = read(fd, back, sizeof(back) - 1);
+		close(fd);
+		if (n <= 0)
+			continue;
+		back[n] = 0;
+		back[strcspn(back, "\n")] = 0;
+		found = !stat(back, &lst) && lst.st_dev == st->st_dev && lst.st_ino == st->st_ino;
+	}
+	closedir(d);
+	return found;
+}
+
+/*
+ * The locks of a killed process go when the kernel has ended its rings, and with
+ * them the last writes in flight: that takes some tens of milliseconds. Hence
+ * the patience; a lock that is still held after it has a living owner.
+ */
+#define LOCK_PATIENCE_MS 1000
+
+static int file_lock_byte(int fd, off_t byte, int is_write)
+{
+	const struct timespec nap = { .tv_nsec = 5000000 };
+	struct flock fl = {
+		.l_type = is_write ? F_WRLCK : F_RDLCK,
+		.l_whence = SEEK_SET,
+		.l_start = byte,
+		.l_len = 1,
+	};
+	int i;
+
+	for (i = 0; fcntl(fd, F_OFD_SETLK, &fl); i++) {
+		if (errno != EAGAIN && errno != EACCES)
+			return -errno;
+		if (i == LOCK_PATIENCE_MS / 5)
+			return -EBUSY;
+		nanosleep(&nap, NULL);
+	}
+	return 0;
+}
+
+static int file_lock(int fd, const struct stat *st, unsigned flags, const char **why)
+{
+	int rc;
+
+	if (flags & MPL_FILE_RDONLY) {
+		rc = file_lock_byte(fd, 1, 0);
+	} else {
+		rc = file_lock_byte(fd, 0, 1);
+		if (!rc)
+			rc = file_lock_byte(fd, 1, 1);
+	}
+	if (rc) {
+		*why = rc == -EBUSY ? "it is open already; close the other user first" :
+				      "it cannot be locked";
+		return rc;
+	}
+	if (file_has_loop(st)) {
+		*why = "a loop device uses it; detach that first (losetup -d)";
+		return -EBUSY;
+	}
+	return 0;
+}
+
+/* O_DIRECT or not is settled by trying: open flag first, then one aligned read. */
+static int file_try_direct(int fd, uint64_t size)
+{
+	void *buf;
+	ssize_t r;
+	int fl = fcntl(fd, F_GETFL);
+
+	if (fl < 0 || fcntl(fd, F_SETFL, fl | O_DIRECT))
+		return 0;
+	if (size < MP_BLOCK)
+		return 1;
+	if (posix_memalign(&buf, MP_BLOCK, MP_BLOCK)) {
+		fcntl(fd, F_SETFL, fl);
+		return 0;
+	}
+	r = pread(fd, buf, MP_BLOCK, 0);
+	free(buf);
+	if (r < 0 && errno == EINVAL) {
+		fcntl(fd, F_SETFL, fl);
+		return 0;
+	}
+	return 1;
+}
+
+/* Size and kind; a new file gets its size here and is made durable with its directory later. */
+static int file_setup(int fd, const struct stat *st, unsigned flags, uint64_t size,
+		      struct mpl_low *out, const char **why)
+{
+	int sector;
+
+	memset(out, 0, sizeof(*out));
+	out->lo_sector = MP_SECTOR;
+	if (S_ISBLK(st->st_mode)) {
+		uint64_t bytes;
+
+		if (ioctl(fd, BLKGETSIZE64, &bytes))
+			return -errno;
+		if (!ioctl(fd, BLKSSZGET, &sector) && sector > 0)
+			out->lo_sector = (uint32_t)sector;
+		out->lo_is_block = 1;
+		out->lo_vdev.size = size && size < bytes ? size : bytes;
+	} else {
+		if (flags & MPL_FILE_CREATE) {
+			if (ftruncate(fd, (off_t)size)) {
+				*why = "its size cannot be set";
+				return errno == EFBIG ? -ENOSPC : -errno;
+			}
+			out->lo_vdev.is_zeroed = 1;
+			out->lo_vdev.size = size;
+		} else {
+			out->lo_vdev.size = (uint64_t)st->st_size;
+		}
+	}
+	out->lo_vdev.size &= ~(uint64_t)(MP_BLOCK - 1);
+	if (out->lo_sector > MP_BLOCK) {
+		*why = "its sectors are larger than 4096 bytes";
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int file_open_fd(const char *path, unsigned flags, struct stat *st, const char **why)
+{
+	int of = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK |
+		 (flags & MPL_FILE_RDONLY ? O_RDONLY : O_RDWR);
+	int fd, rc;
+
+	/* a block device may be named by a link of /dev/disk; a file may not */
+	if (!(flags & MPL_FILE_CREATE) && !stat(path, st) && S_ISBLK(st->st_mode))
+		of = (of & ~O_NOFOLLOW) | O_EXCL;
+	else if (flags & MPL_FILE_CREATE)
+		of |= O_CREAT | O_EXCL;
+	fd = open(path, of, 0600);
+	if (fd < 0) {
+		rc = -errno;
+		*why = rc == -ELOOP ? "it is a symbolic link" :
+		       rc == -EBUSY ? "the device is in use (mounted, or held by another program)" :
+		       strerror(errno);
+		return rc;
+	}
+	if (fstat(fd, st) || (!S_ISREG(st->st_mode) && !S_ISBLK(st->st_mode))) {
+		*why = "it is neither a file nor a block device";
+		close(fd);
+		return -EINVAL;
+	}
+	return fd;
+}
+
+int mpl_file_open(const char *path, unsigned flags, uint64_t size, struct mpl_low *out,
+		  const char **why)
+{
+	struct file_dev *fd;
+	struct stat st;
+	int rc;
+
+	*why = "";
+	fd = calloc(1, sizeof(*fd));
+	if (!fd)
+		return -ENOMEM;
+	fd->fd_fd = file_open_fd(path, flags, &st, why);
+	if (fd->fd_fd < 0) {
+		rc = fd->fd_fd;
+		free(fd);
+		return rc;
+	}
+	rc = S_ISREG(st.st_mode) ? file_lock(fd->fd_fd, &st, flags, why) : 0;
+	if (!rc)
+		rc = file_setup(fd->fd_fd, &st, flags, size, out, why);
+	if (rc) {
+		if (!**why)
+			*why = strerror(-rc);
+		if (flags & MPL_FILE_CREATE)
+			unlink(path);
+		file_close(fd);
+		return rc;
+	}
+	fd->fd_is_block = out->lo_is_block;
+	out->lo_is_direct = file_try_direct(fd->fd_fd, out->lo_vdev.size);
+	out->lo_vdev.ops = &file_ops;
+	out->lo_vdev.dev = fd;
+	out->lo_vdev.fd = fd->fd_fd;
+	return 0;
+}

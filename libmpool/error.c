@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Error details: libmpool's own origins go into the same per-thread record as
+ * the core's, and mpool_error_detail() turns it into the public form. Every
+ * public call that may fail ends in mpl_ret(), so no failure is without a text.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <mpool/mpool.h>
+
+#include "mpl_err.h"
+
+static const struct mp_err_info own[] = {
+#define X(name, num, err, text, cure)	{ num, err, #name, text, cure },
+	MPL_ERRORS(X)
+#undef X
+};
+
+static const struct mp_err_info *err_find(int id)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(own); i++)
+		if (own[i].ei_id == id)
+			return &own[i];
+	return mp_err_lookup(id);
+}
+
+
+int mpl_err(enum mpl_err_id id, const char *fmt, ...)
+{
+	const struct mp_err_info *ei = err_find(id);
+	int err = ei ? -ei->ei_errno : -EIO;
+	va_list ap;
+
+	va_start(ap, fmt);
+	os_verror(id, err, fmt, ap);
+	va_end(ap);
+	return err;
+}
+
+int mpl_err_as(enum mpl_err_id id, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	os_verror(id, err, fmt, ap);
+	va_end(ap);
+	return err;
+}
+
+int mpl_ret(int rc)
+{
+	if (rc >= 0) {
+		os_user_error_clear(); /* what was met and overcome on the way is no news */
+		return rc;
+	}
+	if (os_user_error()->oe_err == rc)
+		return rc;
+	if (rc == -ENOMEM)
+		os_user_error_set(MP_NOMEM, rc, "out of memory");
+	else if (rc == -EINVAL)
+		os_user_error_set(MP_INVAL, rc, "an argument is invalid");
+	else
+		os_user_error_set(MPL_DEVOPEN, rc, "%s", strerror(-rc));
+	return rc;
+}
+
+const struct mpool_error *mpool_error_detail(void)
+{
+	static _Thread_local struct mpool_error detail;
+	const struct os_user_error *oe = os_user_error();
+	const struct mp_err_info *ei = oe->oe_id ? err_find(oe->oe_id) : NULL;
+
+	memset(&detail, 0, sizeof(detail));
+	if (!oe->oe_id)
+		return &detail;
+	snprintf(detail.id, sizeof(detail.id), "MP%04u", (unsigned)oe->oe_id % 10000);
+	detail.err = oe->oe_err;
+	memcpy(detail.text, oe->oe_text, sizeof(detail.text));
+	if (ei)
+		snprintf(detail.cure, sizeof(detail.cure), "%s", ei->ei_cure);
+	return &detail;
+}
+
+int mpool_error_explain(const char *id, const char **name, const char **text, const char **cure)
+{
+	const struct mp_err_info *ei = NULL;
+	char *end;
+	long n;
+
+	if (id && !strncmp(id, "MP", 2) && id[2] >= '0' && id[2] <= '9') {
+		n = strtol(id + 2, &end, 10);
+		if (!*end && n > 0 && n < 10000)
+			ei = err_find((int)n);
+	}
+	if (!ei)
+		return -ENOENT;
+	if (name)
+		*name = ei->ei_name;
+	if (text)
+		*text = ei->ei_text;
+	if (cure)
+		*cure = ei->ei_cure;
+	return 0;
+}

@@ -1,0 +1,749 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * libmpool: object storage media pools.
+ *
+ * A pool joins files or block devices of several media classes and holds two
+ * kinds of objects: write-once mblocks and append-only mlogs. The pool may be
+ * opened inside the calling process (a path, containing '/') or, when the
+ * kernel module is present, by name.
+ *
+ * Conventions, true for every function unless its comment says otherwise:
+ *  - it returns 0 or a negative errno and leaves out-parameters untouched on
+ *    failure; mpool_error_detail() tells the calling thread the rest;
+ *  - any thread may call it at any time on a live handle;
+ *  - offsets, lengths and sizes are bytes; times are nanoseconds unless the
+ *    name ends in another unit;
+ *  - it never prints, never exits, and installs no signal handler.
+ */
+#ifndef MPOOL_MPOOL_H
+#define MPOOL_MPOOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* the libraries are built with hidden symbols; what is declared here is exported */
+#pragma GCC visibility push(default)
+
+#define MPOOL_NAME_MAX   31   /* bytes, without the NUL */
+#define MPOOL_LABEL_MAX  63
+#define MPOOL_ALIGN      4096 /* unit of offsets and lengths of object I/O */
+#define MPOOL_DEVS_MAX   64   /* devices per media class */
+#define MPOOL_BATCH_MAX  1024 /* operations in one atomic batch */
+
+/** enum mpool_mclass - media class of a device or an object */
+enum mpool_mclass {
+	MPOOL_CAPACITY = 0, /* required in every pool */
+	MPOOL_STAGING  = 1, /* optional: fast, enduring */
+	MPOOL_MCLASSES = 2,
+};
+
+/** enum mpool_kind - kind of an object */
+enum mpool_kind {
+	MPOOL_MBLOCK = 1, /* written once, exists after commit */
+	MPOOL_APPEND = 2, /* exists from alloc on, appended, then sealed */
+	MPOOL_MLOG   = 3, /* framed log of records */
+};
+
+struct mpool;      /* an open pool */
+struct mpool_obj;  /* a handle on an object: its space is not reused while one is held */
+struct mpool_ioq;  /* an I/O queue, owned by one thread */
+struct mpool_mlog; /* an open mlog */
+struct mpool_mdc;  /* an open metadata container: a pair of mlogs */
+struct mpool_dev_provider; /* porting interface, see mpool/provider.h */
+
+/* ---- errors ---------------------------------------------------------- */
+
+/**
+ * struct mpool_error - what went wrong, for the calling thread
+ * @id: stable identifier "MPnnnn"; "" when the last call succeeded
+ * @err: the negative errno that was returned
+ * @text: one line: object, reason, way out
+ * @cure: what usually helps, or ""
+ */
+struct mpool_error {
+	char id[8];
+	int err;
+	char text[256];
+	char cure[256];
+};
+
+/**
+ * mpool_error_detail() - details of this thread's last failed call
+ *
+ * Threads: any; the result belongs to the calling thread until its next call.
+ * Blocking: never. Durability: none. Errors: none.
+ */
+const struct mpool_error *mpool_error_detail(void);
+
+/**
+ * mpool_error_explain() - look up a stable error identifier
+ * @id: "MPnnnn"
+ * @name: set to the symbolic name; may be NULL
+ * @text: set to the meaning; may be NULL
+ * @cure: set to the cure; may be NULL
+ *
+ * Threads: any. Blocking: never. Durability: none. Errors: -ENOENT.
+ */
+int mpool_error_explain(const char *id, const char **name, const char **text, const char **cure);
+
+/* ---- pools ----------------------------------------------------------- */
+
+/**
+ * struct mpool_dev_spec - one member device at create
+ * @path: file or block device; for a file pool NULL takes the default name
+ *        inside the pool's directory
+ * @mclass: enum mpool_mclass
+ * @size: bytes to use; required for a file, 0 = all of a block device
+ */
+struct mpool_dev_spec {
+	const char *path;
+	uint32_t mclass;
+	uint32_t pad;
+	uint64_t size;
+};
+
+#define MPOOL_CREATE_FORCE 0x1u /* override the foreign-signature check */
+#define MPOOL_CREATE_PLAN  0x2u /* check everything, write nothing */
+
+/**
+ * struct mpool_create_opts - options of mpool_create()
+ * @size: sizeof(struct mpool_create_opts)
+ * @flags: MPOOL_CREATE_*
+ * @name: pool name; NULL takes the last component of the path
+ * @label: free text; may be NULL
+ * @uid: owner recorded in the pool
+ * @gid: group recorded in the pool
+ * @mode: permissions recorded in the pool, 0 = 0600
+ * @spare_pct: percent of each class withheld from ordinary allocation
+ * @devs: member devices, at least one of MPOOL_CAPACITY
+ * @ndevs: number of @devs
+ * @provider: porting interface; NULL = files and block devices
+ */
+struct mpool_create_opts {
+	size_t size;
+	uint32_t flags;
+	uint32_t uid, gid, mode;
+	uint32_t spare_pct[MPOOL_MCLASSES];
+	const char *name;
+	const char *label;
+	const struct mpool_dev_spec *devs;
+	unsigned ndevs;
+	const struct mpool_dev_provider *provider;
+};
+#define MPOOL_CREATE_OPTS_INIT { .size = sizeof(struct mpool_create_opts) }
+
+/**
+ * mpool_create() - make a pool
+ * @path: directory of the pool (made if absent, mode 0700); holds pool.json
+ *        and, for file pools, capacity.mp and staging.mp
+ * @opts: what to make
+ *
+ * All member devices are checked before the first byte is written; a device
+ * with a foreign signature (libblkid) is refused unless forced.
+ *
+ * Threads: any. Blocking: I/O. Durability: durable on return; a crash in the
+ * middle leaves a pool or none.
+ * Errors: -EEXIST (a pool is there), -EBUSY (device in use), -EINVAL (name,
+ * sizes), -ENOSPC (files cannot be allocated), -EPERM (foreign signature),
+ * -EACCES, -EIO, -ENOMEM.
+ */
+int mpool_create(const char *path, const struct mpool_create_opts *opts);
+
+#define MPOOL_OPEN_RDONLY 0x1u /* take the readers' lock; nothing is written */
+
+/**
+ * struct mpool_open_opts - options of mpool_open()
+ * @size: sizeof(struct mpool_open_opts)
+ * @flags: MPOOL_OPEN_*
+ * @io: "uring", "sync" or NULL (environment MPOOL_IO, else the best that works)
+ * @dev: device layers as in the environment variable MPOOL_DEV, or NULL
+ * @provider: porting interface; NULL = files and block devices
+ */
+struct mpool_open_opts {
+	size_t size;
+	uint32_t flags;
+	const char *io;
+	const char *dev;
+	const struct mpool_dev_provider *provider;
+};
+#define MPOOL_OPEN_OPTS_INIT { .size = sizeof(struct mpool_open_opts) }
+
+/**
+ * mpool_open() - open (activate) a pool
+ * @path: what mpool_create() was given; a name without '/' asks for the module
+ * @opts: options, or NULL
+ * @out: the pool
+ *
+ * Threads: any. Blocking: I/O; time follows live objects, not history.
+ * Durability: repairs of superblock copies are durable on return.
+ * Errors: -ENOENT, -EBUSY (open elsewhere), -EUCLEAN (damage, lost writes),
+ * -ENOTUNIQ (duplicate member), -ENODEV (member missing), -ESTALE (an older
+ * copy of a member), -EOPNOTSUPP (format or module), -EACCES, -EIO, -ENOMEM.
+ */
+int mpool_open(const char *path, const struct mpool_open_opts *opts, struct mpool **out);
+
+/**
+ * mpool_close() - close a pool
+ * @mp: the pool; every object, queue, log and container must be closed
+ *
+ * Threads: no other use of @mp may be in progress. Blocking: I/O.
+ * Durability: nothing that was not durable before becomes required.
+ * Errors: -EBUSY (something is open; the pool stays open), -EIO.
+ */
+int mpool_close(struct mpool *mp);
+
+/**
+ * mpool_destroy() - remove a pool and the files that it made
+ * @path: as in mpool_open()
+ * @opts: options, or NULL
+ *
+ * Threads: any. Blocking: I/O. Durability: durable on return; a cut anywhere
+ * leaves the whole pool or none.
+ * Errors: as mpool_open().
+ */
+int mpool_destroy(const char *path, const struct mpool_open_opts *opts);
+
+/** struct mpool_class_info - sizes of one class, bytes */
+struct mpool_class_info {
+	uint32_t mclass;
+	uint32_t devs;
+	uint64_t total;      /* usable for objects */
+	uint64_t used;       /* held by objects, committed or not */
+	uint64_t free;       /* total - used - reserve */
+	uint64_t reserve;    /* withheld: spare and metadata reserve */
+	uint64_t discarding; /* part of free, waiting for discard */
+};
+
+/** struct mpool_info - what a pool is */
+struct mpool_info {
+	uint8_t uuid[16];
+	char name[MPOOL_NAME_MAX + 1];
+	char label[MPOOL_LABEL_MAX + 1];
+	uint32_t uid, gid, mode;
+	uint32_t format_version; /* 0x0100 ... */
+	uint32_t is_rdonly;      /* 1: sticky fail-stop state, see fault */
+	uint32_t is_direct;      /* 1: O_DIRECT works on every member */
+	uint64_t generation;
+	uint64_t objects;
+	char io[16];             /* "uring", "sync" */
+	char fault[256];         /* cause of the read-only state, or "" */
+	struct mpool_class_info cls[MPOOL_MCLASSES];
+};
+
+/**
+ * mpool_info() - describe an open pool.
+ * Threads: any. Blocking: never. Durability: none. Errors: none.
+ */
+int mpool_info(struct mpool *mp, struct mpool_info *out);
+
+/** struct mpool_dev_info - one member device */
+struct mpool_dev_info {
+	uint8_t uuid[16];
+	char path[256];
+	uint32_t mclass;
+	uint32_t slot;
+	uint64_t size;
+	uint32_t is_direct;
+	uint32_t is_block;
+	/* since open: bytes and calls submitted to the device */
+	uint64_t read_bytes, write_bytes, discard_bytes;
+	uint64_t reads, writes, flushes, errors;
+};
+
+/**
+ * mpool_dev_info() - describe member @slot (0, 1, ...)
+ * Threads: any. Blocking: never. Durability: none. Errors: -ENOENT past the last.
+ */
+int mpool_dev_info(struct mpool *mp, unsigned slot, struct mpool_dev_info *out);
+
+/* ---- objects --------------------------------------------------------- */
+
+#define MPOOL_ALLOC_SPARE 0x1u /* may take spare space */
+#define MPOOL_ALLOC_ANY   0x2u /* when the class is full take another */
+
+/**
+ * struct mpool_alloc - one object to allocate
+ * @kind: enum mpool_kind (not MPOOL_MLOG)
+ * @mclass: enum mpool_mclass
+ * @flags: MPOOL_ALLOC_*
+ * @capacity: bytes, rounded up to 4 KiB
+ * @tag: client tag, kept with the object
+ */
+struct mpool_alloc {
+	uint32_t kind;
+	uint32_t mclass;
+	uint32_t flags;
+	uint32_t pad;
+	uint64_t capacity;
+	uint64_t tag;
+};
+
+/**
+ * mpool_alloc() - allocate objects, all or none
+ * @mp: pool
+ * @req: what to allocate
+ * @n: number of @req, 1 .. MPOOL_BATCH_MAX
+ * @out: @n handles
+ *
+ * Threads: any. Blocking: MPOOL_MBLOCK never; MPOOL_APPEND until durable (one
+ * record and one flush for the whole batch).
+ * Durability: an append object exists from return on; a plain mblock exists
+ * when committed, and its space is free again when its last handle closes
+ * uncommitted.
+ * Errors: -ENOSPC (microseconds), -EROFS (pool is fail-stopped), -EINVAL, -ENOMEM, -EIO.
+ */
+int mpool_alloc(struct mpool *mp, const struct mpool_alloc *req, unsigned n,
+		struct mpool_obj **out);
+
+/**
+ * mpool_obj_open() - open an existing (committed, append or sealed) object
+ * @mp: pool
+ * @id: object id
+ * @out: handle
+ * Threads: any. Blocking: never. Durability: none. Errors: -ENOENT, -ENOMEM.
+ */
+int mpool_obj_open(struct mpool *mp, uint64_t id, struct mpool_obj **out);
+
+/**
+ * mpool_obj_get() - take another reference on a handle.
+ * Threads: any. Blocking: never. Durability: none. Errors: none.
+ */
+struct mpool_obj *mpool_obj_get(struct mpool_obj *obj);
+
+/**
+ * mpool_obj_close() - drop a reference; NULL is ignored
+ * An uncommitted mblock is aborted with its last handle; the space of a
+ * deleted object is freed with its last handle.
+ * Threads: any. Blocking: never. Durability: none. Errors: none.
+ */
+void mpool_obj_close(struct mpool_obj *obj);
+
+#define MPOOL_OBJ_COMMITTED 0x1u
+#define MPOOL_OBJ_SEALED    0x2u
+#define MPOOL_OBJ_DELETED   0x4u
+#define MPOOL_OBJ_HAS_CRC   0x8u
+
+/** struct mpool_obj_info - what an object is */
+struct mpool_obj_info {
+	uint64_t id;
+	uint64_t tag;
+	uint64_t capacity; /* bytes allocated */
+	/* committed or sealed length; of an unsealed append object: written since open */
+	uint64_t length;
+	uint32_t kind;
+	uint32_t mclass;
+	uint32_t flags; /* MPOOL_OBJ_* */
+	uint32_t crc;   /* of the content, when MPOOL_OBJ_HAS_CRC */
+};
+
+/**
+ * mpool_obj_info() - describe an object.
+ * Threads: any. Blocking: never. Durability: none. Errors: none.
+ */
+int mpool_obj_info(struct mpool_obj *obj, struct mpool_obj_info *out);
+/**
+ * mpool_obj_id() - id of an object.
+ * Threads: any. Blocking: never. Durability: none. Errors: none.
+ */
+uint64_t mpool_obj_id(const struct mpool_obj *obj);
+
+/**
+ * mpool_objects() - enumerate durable objects in ascending id order
+ * @mp: pool
+ * @after: return ids greater than this; 0 to begin
+ * @tag: only this client tag; 0 = all
+ * @out: array
+ * @max: its size
+ * Returns the number filled, 0 at the end.
+ * Threads: any. Blocking: never. Durability: none. Errors: -EINVAL.
+ */
+int mpool_objects(struct mpool *mp, uint64_t after, uint64_t tag, struct mpool_obj_info *out,
+		  unsigned max);
+
+/**
+ * mpool_obj_place() - where a byte range of an object lies, for outside tools such as fio
+ * @obj: object
+ * @off: offset in the object
+ * @fd: file descriptor of the member (owned by the pool; do not close)
+ * @pos: offset in the member
+ * @len: contiguous bytes from there
+ * Threads: any. Blocking: never. Durability: none.
+ * Errors: -EINVAL (beyond capacity), -EOPNOTSUPP (member has no descriptor).
+ */
+int mpool_obj_place(struct mpool_obj *obj, uint64_t off, int *fd, uint64_t *pos, uint64_t *len);
+
+enum mpool_op_type {
+	MPOOL_OP_COMMIT = 1, /* plain mblock: length (and CRC) become final */
+	MPOOL_OP_SEAL   = 2, /* append mblock: length (and CRC) become final */
+	MPOOL_OP_DELETE = 3, /* any object: by handle or by id */
+};
+
+/**
+ * struct mpool_op - one operation of an atomic batch
+ * @type: enum mpool_op_type
+ * @flags: MPOOL_OBJ_HAS_CRC when @crc is given
+ * @obj: handle; may be NULL for MPOOL_OP_DELETE
+ * @id: for MPOOL_OP_DELETE without a handle
+ * @length: final length, bytes, 4 KiB multiple, <= capacity
+ * @crc: CRC32C of the content up to @length
+ */
+struct mpool_op {
+	uint32_t type;
+	uint32_t flags;
+	struct mpool_obj *obj;
+	uint64_t id;
+	uint64_t length;
+	uint32_t crc;
+	uint32_t pad;
+};
+
+/**
+ * mpool_batch() - apply operations atomically
+ * @mp: pool
+ * @op: operations
+ * @n: 1 .. MPOOL_BATCH_MAX
+ *
+ * The data of the objects that are committed or sealed must have been written;
+ * this call flushes their devices before the metadata record, then writes one
+ * record with one flush. A crash shows all of it or nothing.
+ *
+ * Threads: any; concurrent batches share flushes. Blocking: I/O.
+ * Durability: durable on return.
+ * Errors: -ENOENT (no such object), -EINVAL (state, length), -ENOSPC (metadata
+ * log full), -EROFS, -EIO (the pool is then read-only).
+ */
+int mpool_batch(struct mpool *mp, const struct mpool_op *op, unsigned n);
+
+/**
+ * mpool_flush() - make all completed writes of a class durable
+ * @mp: pool
+ * @mclass_mask: bit (1 << enum mpool_mclass) per class
+ *
+ * One flush per device serves all callers that wait for it.
+ * Threads: any. Blocking: I/O. Durability: what completed before the call.
+ * Errors: -EIO: the first failure makes the pool read-only for good; -EROFS.
+ */
+int mpool_flush(struct mpool *mp, unsigned mclass_mask);
+
+/* ---- data I/O: queues ------------------------------------------------- */
+
+enum mpool_io_type { MPOOL_READ = 1, MPOOL_WRITE = 2, MPOOL_FLUSH = 3 };
+
+/**
+ * struct mpool_io - one request
+ * @obj: object; its reference must be held until the completion is reaped
+ * @type: enum mpool_io_type; MPOOL_FLUSH makes the object's completed writes durable
+ * @iovcnt: number of @iov, 1 .. 64
+ * @off: byte offset in the object, multiple of MPOOL_ALIGN
+ * @iov: buffers, addresses and lengths multiples of MPOOL_ALIGN; must stay
+ *       valid until the completion (the array itself too)
+ * @cookie: returned in the completion
+ *
+ * Writes of an append object continue where the object ends; several may be in
+ * flight. Rewriting is refused with -EINVAL. A request that crosses extents is
+ * split by the queue and completes once.
+ */
+struct mpool_io {
+	struct mpool_obj *obj;
+	uint32_t type;
+	uint32_t iovcnt;
+	uint64_t off;
+	const struct iovec *iov;
+	uint64_t cookie;
+};
+
+/** struct mpool_cqe - a completion: @res is bytes or -errno (never short) */
+struct mpool_cqe {
+	uint64_t cookie;
+	int64_t res;
+};
+
+/**
+ * mpool_ioq_open() - make a queue
+ * @mp: pool
+ * @depth: requests in flight at most, 1 .. 4096
+ * @out: queue
+ * Threads: the queue belongs to one thread at a time. Blocking: never.
+ * Durability: none. Errors: -ENOMEM, -EINVAL, -EMFILE.
+ */
+int mpool_ioq_open(struct mpool *mp, unsigned depth, struct mpool_ioq **out);
+/**
+ * mpool_ioq_close() - wait for what is in flight and free the queue.
+ * Threads: owner. Blocking: I/O. Durability: none. Errors: none.
+ */
+void mpool_ioq_close(struct mpool_ioq *q);
+/**
+ * mpool_ioq_submit() - start requests
+ * Returns the number started (all, unless the depth is reached).
+ * Threads: owner. Blocking: the synchronous back end executes here; MPOOL_FLUSH
+ * waits. Durability: only MPOOL_FLUSH. Errors: -EINVAL (request 0 is bad;
+ * nothing started), -EROFS.
+ */
+int mpool_ioq_submit(struct mpool_ioq *q, const struct mpool_io *io, unsigned n);
+/**
+ * mpool_ioq_reap() - take completions
+ * @q: queue
+ * @out: array
+ * @max: its size
+ * @min: wait for so many (not more than are in flight)
+ * @timeout_ns: -1 = for ever
+ * Returns the number taken.
+ * Threads: owner. Blocking: as asked. Durability: none. Errors: -ETIME is not
+ * an error: 0 is returned.
+ */
+int mpool_ioq_reap(struct mpool_ioq *q, struct mpool_cqe *out, unsigned max, unsigned min,
+		   int64_t timeout_ns);
+/**
+ * mpool_ioq_fd() - event fd that is readable when completions wait.
+ * Threads: owner. Blocking: never. Durability: none. Errors: -ENOMEM, -EMFILE.
+ */
+int mpool_ioq_fd(struct mpool_ioq *q);
+/**
+ * mpool_ioq_register() - register buffers (a hint; 0 where it does not apply)
+ * Threads: owner. Blocking: never. Durability: none. Errors: -ENOMEM.
+ */
+int mpool_ioq_register(struct mpool_ioq *q, const struct iovec *iov, unsigned n);
+
+/**
+ * mpool_read() - read synchronously without a queue; as one MPOOL_READ.
+ * Threads: any. Blocking: I/O. Durability: none. Errors: -EIO, -EINVAL.
+ */
+int mpool_read(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned iovcnt);
+/**
+ * mpool_write() - write synchronously without a queue; as one MPOOL_WRITE.
+ * Threads: any. Blocking: I/O. Durability: none until flushed. Errors: -EIO,
+ * -EINVAL, -EROFS.
+ */
+int mpool_write(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned iovcnt);
+
+/* ---- mlogs ------------------------------------------------------------ */
+
+/**
+ * mpool_mlog_create() - make an empty mlog
+ * @mp: pool
+ * @mclass: class
+ * @capacity: bytes
+ * @tag: client tag
+ * @id: its object id
+ * Threads: any. Blocking: I/O. Durability: durable on return. Errors: as mpool_alloc().
+ */
+int mpool_mlog_create(struct mpool *mp, uint32_t mclass, uint64_t capacity, uint64_t tag,
+		      uint64_t *id);
+/**
+ * mpool_mlog_open() - open an mlog; finds its valid prefix of records
+ * Threads: any; one handle per mlog. Blocking: I/O. Durability: none.
+ * Errors: -ENOENT, -EBUSY (open already), -EUCLEAN (damage before the tail), -EIO, -ENOMEM.
+ */
+int mpool_mlog_open(struct mpool *mp, uint64_t id, struct mpool_mlog **out);
+/**
+ * mpool_mlog_close() - close; unsynced records may be lost.
+ * Threads: sole user. Blocking: never. Durability: none. Errors: none.
+ */
+void mpool_mlog_close(struct mpool_mlog *log);
+#define MPOOL_SYNC 0x1u
+/**
+ * mpool_mlog_append() - append one record
+ * @log: mlog
+ * @iov: content, 1 .. 1 MiB in total
+ * @iovcnt: number of @iov
+ * @flags: MPOOL_SYNC: durable on return
+ * Threads: any; serialised. Blocking: I/O when the buffer is full or synced.
+ * Durability: with MPOOL_SYNC or after mpool_mlog_sync(); a prefix survives.
+ * Errors: -EFBIG (does not fit; nothing appended), -EROFS (sticky after a
+ * failed write or sealed), -EIO.
+ */
+int mpool_mlog_append(struct mpool_mlog *log, const struct iovec *iov, unsigned iovcnt,
+		      unsigned flags);
+/**
+ * mpool_mlog_sync() - make all appended records durable.
+ * Threads: any. Blocking: I/O. Durability: yes. Errors: -EIO, -EROFS.
+ */
+int mpool_mlog_sync(struct mpool_mlog *log);
+/**
+ * mpool_mlog_read() - read records in order
+ * @log: mlog
+ * @pos: position, 0 for the first; advanced past the record
+ * @buf: buffer
+ * @size: its size
+ * @len: length of the record
+ * Threads: any. Blocking: I/O. Durability: none.
+ * Errors: -ENODATA (no further record), -EOVERFLOW (@len says what is needed;
+ * @pos unchanged), -EUCLEAN, -EIO.
+ */
+int mpool_mlog_read(struct mpool_mlog *log, uint64_t *pos, void *buf, size_t size, size_t *len);
+/**
+ * mpool_mlog_erase() - drop all records.
+ * Threads: any. Blocking: I/O. Durability: durable on return. Errors: -EIO,
+ * -EROFS.
+ */
+int mpool_mlog_erase(struct mpool_mlog *log);
+/**
+ * mpool_mlog_seal() - refuse further appends for good.
+ * Threads: any. Blocking: I/O. Durability: durable on return. Errors: -EIO,
+ * -EROFS.
+ */
+int mpool_mlog_seal(struct mpool_mlog *log);
+/**
+ * mpool_mlog_space() - bytes used and capacity of the log.
+ * Threads: any. Blocking: never. Durability: none. Errors: none.
+ */
+int mpool_mlog_space(struct mpool_mlog *log, uint64_t *used, uint64_t *capacity);
+
+/* ---- metadata containers ---------------------------------------------- */
+
+/**
+ * mpool_mdc_create() - make a named container: a pair of mlogs found by name
+ * @mp: pool
+ * @name: 1 .. 31 bytes
+ * @mclass: class
+ * @capacity: bytes of each mlog
+ * @tag: client tag of both mlogs
+ * Threads: any. Blocking: I/O. Durability: durable on return, atomic.
+ * Errors: -EEXIST, and as mpool_alloc().
+ */
+int mpool_mdc_create(struct mpool *mp, const char *name, uint32_t mclass, uint64_t capacity,
+		     uint64_t tag);
+/**
+ * mpool_mdc_open() - open by name: the newest complete log of the pair.
+ * Threads: sole user at open. Blocking: I/O. Durability: none. Errors:
+ * -ENOENT, -EBUSY, -EUCLEAN, -EIO, -ENOMEM.
+ */
+int mpool_mdc_open(struct mpool *mp, const char *name, struct mpool_mdc **out);
+/**
+ * mpool_mdc_close() - close.
+ * Threads: sole user. Blocking: never. Durability: none. Errors: none.
+ */
+void mpool_mdc_close(struct mpool_mdc *mdc);
+/**
+ * mpool_mdc_append() - append one record; flags as mpool_mlog_append().
+ * Threads: any. Blocking: I/O. Durability: with MPOOL_SYNC. Errors: -EFBIG
+ * (compact first), -EROFS, -EIO.
+ */
+int mpool_mdc_append(struct mpool_mdc *mdc, const struct iovec *iov, unsigned iovcnt,
+		     unsigned flags);
+/**
+ * mpool_mdc_read() - read records in order, as mpool_mlog_read().
+ * Threads: any. Blocking: I/O. Durability: none. Errors: as mpool_mlog_read().
+ */
+int mpool_mdc_read(struct mpool_mdc *mdc, uint64_t *pos, void *buf, size_t size, size_t *len);
+/**
+ * mpool_mdc_compact_begin() - start writing the other log
+ * Appends go to the new log until mpool_mdc_compact_end() makes it the valid
+ * one in one durable step. A crash before that shows the old log.
+ * Threads: one compaction at a time; no reader. Blocking: I/O. Durability:
+ * none yet. Errors: -EROFS, -EIO, -EBUSY.
+ */
+int mpool_mdc_compact_begin(struct mpool_mdc *mdc);
+/**
+ * mpool_mdc_compact_end() - switch to the new log.
+ * Threads: as begin. Blocking: I/O. Durability: durable on return. Errors:
+ * -EROFS, -EIO.
+ */
+int mpool_mdc_compact_end(struct mpool_mdc *mdc);
+/**
+ * mpool_mdc_space() - bytes used and capacity of the valid log.
+ * Threads: any. Blocking: never. Durability: none. Errors: none.
+ */
+int mpool_mdc_space(struct mpool_mdc *mdc, uint64_t *used, uint64_t *capacity);
+/**
+ * mpool_mdc_delete() - remove a closed container.
+ * Threads: any. Blocking: I/O. Durability: durable on return, atomic. Errors:
+ * -ENOENT, -EBUSY, -EROFS, -EIO.
+ */
+int mpool_mdc_delete(struct mpool *mp, const char *name);
+
+/* ---- exclusion --------------------------------------------------------- */
+
+/**
+ * mpool_lease() - take the named exclusive lease of a client on this pool
+ * @mp: pool
+ * @id: 16 bytes that name the client
+ * Released by mpool_unlease() or mpool_close().
+ * Threads: any. Blocking: never. Durability: none. Errors: -EBUSY.
+ */
+int mpool_lease(struct mpool *mp, const uint8_t id[16]);
+/**
+ * mpool_unlease() - release it.
+ * Threads: any. Blocking: never. Durability: none. Errors: -ENOENT.
+ */
+int mpool_unlease(struct mpool *mp, const uint8_t id[16]);
+
+/* ---- inspection: pools that are not open ------------------------------- */
+
+/** mpool_print_fn - receives text line by line (with newline) */
+typedef void mpool_print_fn(void *arg, const char *line);
+
+/** struct mpool_problem - one finding of mpool_verify() */
+struct mpool_problem {
+	const char *id;    /* "MPnnnn" */
+	const char *text;  /* object, check, what was seen */
+	uint32_t is_damage; /* 0: repaired at the next open (a stale copy, a torn tail) */
+};
+/** mpool_problem_fn - receives findings */
+typedef void mpool_problem_fn(void *arg, const struct mpool_problem *p);
+
+#define MPOOL_VERIFY_DATA 0x1u /* read object contents that carry a CRC */
+
+/**
+ * mpool_verify() - check a pool without writing to it
+ * @path: pool
+ * @opts: open options (provider, io), or NULL
+ * @flags: MPOOL_VERIFY_*
+ * @fn: called per finding; may be NULL
+ * @arg: its argument
+ * @damage: number of findings that are damage
+ * Threads: any. Blocking: I/O. Durability: none; writes nothing.
+ * Errors: as mpool_open(), when the pool cannot be read at all.
+ */
+int mpool_verify(const char *path, const struct mpool_open_opts *opts, unsigned flags,
+		 mpool_problem_fn *fn, void *arg, uint64_t *damage);
+
+/**
+ * mpool_dump() - print all metadata readably.
+ * Threads: any. Blocking: I/O. Durability: none; writes nothing. Errors: as
+ * mpool_open().
+ */
+int mpool_dump(const char *path, const struct mpool_open_opts *opts, mpool_print_fn *fn, void *arg);
+
+/** struct mpool_extent - one live extent */
+struct mpool_extent {
+	uint32_t slot;   /* device */
+	uint32_t kind;   /* enum mpool_kind; 0 = pool metadata */
+	uint64_t off;    /* bytes on the device */
+	uint64_t len;
+	uint64_t id;     /* object id; 0 for metadata */
+	const char *what; /* "superblock", "mdlog", "mblock", ... */
+};
+typedef void mpool_extent_fn(void *arg, const struct mpool_extent *e);
+/**
+ * mpool_map() - report every live extent in device order.
+ * Threads: any. Blocking: I/O. Durability: none; writes nothing. Errors: as
+ * mpool_open().
+ */
+int mpool_map(const char *path, const struct mpool_open_opts *opts, mpool_extent_fn *fn, void *arg);
+
+/* ---- helpers ----------------------------------------------------------- */
+
+/**
+ * mpool_crc32c() - CRC32C (Castagnoli), begin with crc 0; fastest instructions
+ * of this CPU.
+ * Threads: any. Blocking: never. Durability: none. Errors: none.
+ */
+uint32_t mpool_crc32c(uint32_t crc, const void *buf, size_t len);
+/**
+ * mpool_version() - library version "MAJOR.MINOR.PATCH".
+ * Threads: any. Blocking: never. Durability: none. Errors: none.
+ */
+const char *mpool_version(void);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The io_uring back end of the I/O queues, for members with O_DIRECT
+ * descriptors. The ring is made at the first submission, by the thread that
+ * owns the queue (SINGLE_ISSUER binds it to that thread); a queue that is
+ * handed to another thread with nothing in flight gets a new ring there. Where
+ * the kernel lacks the newer flags they are left out; where it gives no ring at
+ * all the queue goes on with plain calls.
+ *
+ * Short transfers are resumed, EAGAIN and EINTR resubmitted; a transfer of zero
+ * bytes is an error (the file is shorter than the pool).
+ */
+#include <errno.h>
+#include <liburing.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "ioq.h"
+
+#define URING_BUFS_MAX	1024u
+
+struct mpl_uring {
+	struct io_uring ur_ring;
+	int ur_is_up;
+	int ur_has_files;		/* members are registered, by slot */
+	const void *ur_owner;
+	unsigned ur_parts;		/* in flight */
+	int ur_event_fd;		/* -1 until asked for */
+	unsigned ur_nbufs;
+	struct iovec *ur_buf;
+	int ur_has_bufs;
+};
+
+static __thread char uring_self;	/* its address names the thread */
+
+static int uring_setup(struct io_uring *ring, unsigned entries)
+{
+	static const unsigned flags[] = {
+		IORING_SETUP_CLAMP | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
+		IORING_SETUP_CLAMP | IORING_SETUP_COOP_TASKRUN,
+		IORING_SETUP_CLAMP,
+	};
+	unsigned i;
+	int rc = -EINVAL;
+
+	for (i = 0; i < ARRAY_SIZE(flags) && rc == -EINVAL; i++) {
+		struct io_uring_params p = { .flags = flags[i] };
+
+		rc = io_uring_queue_init_params(entries, ring, &p);
+	}
+	return rc;
+}
+
+int mpl_uring_works(void)
+{
+	struct io_uring ring;
+
+	if (uring_setup(&ring, 2))
+		return 0;
+	io_uring_queue_exit(&ring);
+	return 1;
+}
+
+static void uring_down(struct mpl_uring *ur)
+{
+	if (!ur->ur_is_up)
+		return;
+	/* the ring is freed later than it is closed; the files must be free at once */
+	if (ur->ur_has_files)
+		io_uring_unregister_files(&ur->ur_ring);
+	io_uring_queue_exit(&ur->ur_ring);
+	ur->ur_is_up = 0;
+}
+
+static int uring_up(struct mpool_ioq *q)
+{
+	struct mpl_uring *ur = q->q_uring;
+	struct mpl_set *set = &q->q_user->us_set;
+	int fds[MPL_CFG_DEVS], rc;
+	unsigned i;
+
+	uring_down(ur);
+	rc = uring_setup(&ur->ur_ring, q->q_depth);
+	if (rc)
+		return rc;
+	ur->ur_is_up = 1;
+	ur->ur_owner = &uring_self;
+	for (i = 0; i < set->st_n; i++)
+		fds[i] = set->st_dev[i]->md_vdev.fd;
+	/* both are optimisations: without them the same requests work */
+	ur->ur_has_files = !io_uring_register_files(&ur->ur_ring, fds, set->st_n);
+	ur->ur_has_bufs = ur->ur_nbufs &&
+			  !io_uring_register_buffers(&ur->ur_ring, ur->ur_buf, ur->ur_nbufs);
+	if (ur->ur_event_fd >= 0)
+		io_uring_register_eventfd(&ur->ur_ring, ur->ur_event_fd);
+	return 0;
+}
+
+/* index of the registered buffer that holds @v, or -1 */
+static int uring_buf_find(const struct mpl_uring *ur, const struct iovec *v)
+{
+	const char *p = v->iov_base;
+	unsigned i;
+
+	for (i = 0; ur->ur_has_bufs && i < ur->ur_nbufs; i++) {
+		const char *b = ur->ur_buf[i].iov_base;
+
+		if (p >= b && p + v->iov_len <= b + ur->ur_buf[i].iov_len)
+			return (int)i;
+	}
+	return -1;
+}
+
+static struct io_uring_sqe *uring_sqe(struct mpl_uring *ur)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&ur->ur_ring);
+	int i, rc;
+
+	for (i = 0; !sqe && i < 1000; i++) {
+		rc = io_uring_submit(&ur->ur_ring);
+		if (rc < 0 && rc != -EAGAIN && rc != -EBUSY && rc != -EINTR)
+			break;
+		if (rc < 0)
+			io_uring_get_events(&ur->ur_ring);
+		sqe = io_uring_get_sqe(&ur->ur_ring);
+	}
+	return sqe;
+}
+
+static int uring_queue(struct mpl_uring *ur, struct mpl_part *pt)
+{
+	struct io_uring_sqe *sqe = uring_sqe(ur);
+	const struct iovec *v = pt->pt_iov;
+	int fd, buf, is_write = pt->pt_req->rq_is_write;
+
+	if (!sqe)
+		return -EAGAIN;
+	fd = ur->ur_has_files ? (int)pt->pt_dev->md_slot : pt->pt_dev->md_vdev.fd;
+	buf = pt->pt_niov == 1 ? uring_buf_find(ur, v) : -1;
+	if (buf >= 0 && is_write)
+		io_uring_prep_write_fixed(sqe, fd, v->iov_base, (unsigned)v->iov_len, pt->pt_pos,
+					  buf);
+	else if (buf >= 0)
+		io_uring_prep_read_fixed(sqe, fd, v->iov_base, (unsigned)v->iov_len, pt->pt_pos,
+					 buf);
+	else if (is_write)
+		io_uring_prep_writev(sqe, fd, v, pt->pt_niov, pt->pt_pos);
+	else
+		io_uring_prep_readv(sqe, fd, v, pt->pt_niov, pt->pt_pos);
+	if (ur->ur_has_files)
+		sqe->flags |= IOSQE_FIXED_FILE;
+	io_uring_sqe_set_data(sqe, pt);
+	ur->ur_parts++;
+	return 0;
+}
+
+/* without a ring the queue continues with plain calls, for good */
+static int uring_start(struct mpool_ioq *q, struct mpl_part *pt)
+{
+	struct mpl_uring *ur = q->q_uring;
+
+	if (ur->ur_is_up && ur->ur_owner != &uring_self && ur->ur_parts)
+		return -EINVAL;
+	if (!ur->ur_is_up || ur->ur_owner != &uring_self) {
+		if (uring_up(q))
+			return mpl_ioq_sync_ops.start(q, pt);
+	}
+	return uring_queue(ur, pt);
+}
+
+static void uring_started(struct mpool_ioq *q, struct mpl_req *rq)
+{
+	if (!rq->rq_parts)
+		mpl_req_finish(q, rq);
+}
+
+static void uring_kick(struct mpool_ioq *q)
+{
+	if (q->q_uring->ur_is_up)
+		io_uring_submit(&q->q_uring->ur_ring);
+}
+
+/* the rest of a part after a short transfer of @n bytes; 0 or -ENOMEM */
+static int part_advance(struct mpl_part *pt, uint64_t n)
+{
+	struct iovec *v = malloc(pt->pt_niov * sizeof(*v));
+
+	if (!v)
+		return -ENOMEM;
+	pt->pt_pos += n;
+	pt->pt_left -= n;
+	pt->pt_niov = mpl_iov_slice(pt->pt_iov, pt->pt_niov, n, pt->pt_left, v);
+	free(pt->pt_own);
+	pt->pt_own = v;
+	pt->pt_iov = v;
+	return 0;
+}
+
+static void uring_complete(struct mpool_ioq *q, struct mpl_part *pt, int res)
+{
+	struct mpl_uring *ur = q->q_uring;
+	struct mpl_req *rq = pt->pt_req;
+	int err = res < 0 ? res : res == 0 ? -EIO : 0;
+
+	ur->ur_parts--;
+	if (err == -EAGAIN || err == -EINTR || (res > 0 && (uint64_t)res < pt->pt_left)) {
+		err = res > 0 ? part_advance(pt, (uint64_t)res) : 0;
+		if (!err)
+			err = uring_queue(ur, pt);
+		if (!err) {
+			io_uring_submit(&ur->ur_ring);
+			return;
+		}
+	}
+	mpl_part_done(q, pt, err);
+	if (!rq->rq_parts)
+		mpl_req_finish(q, rq);
+}
+
+static void uring_collect(struct mpool_ioq *q)
+{
+	struct mpl_uring *ur = q->q_uring;
+	struct io_uring_cqe *cqe;
+
+	while (ur->ur_parts && !io_uring_peek_cqe(&ur->ur_ring, &cqe)) {
+		struct mpl_part *pt = io_uring_cqe_get_data(cqe);
+		int res = cqe->res;
+
+		io_uring_cqe_seen(&ur->ur_ring, cqe);
+		uring_complete(q, pt, res);
+	}
+}
+
+static void uring_wait(struct mpl_uring *ur, unsigned want, uint64_t end_ns)
+{
+	struct __kernel_timespec ts;
+	struct io_uring_cqe *cqe;
+	uint64_t now;
+
+	if (end_ns == UINT64_MAX) {
+		io_uring_submit_and_wait(&ur->ur_ring, want);
+		return;
+	}
+	now = mpl_now_ns();
+	if (now >= end_ns)
+		return;
+	ts.tv_sec = (long long)((end_ns - now) / 1000000000u);
+	ts.tv_nsec = (long long)((end_ns - now) % 1000000000u);
+	io_uring_submit_and_wait_timeout(&ur->ur_ring, &cqe, want, &ts, NULL);
+}
+
+static int uring_poll(struct mpool_ioq *q, unsigned want, uint64_t end_ns)
+{
+	struct mpl_uring *ur = q->q_uring;
+
+	if (ur->ur_event_fd >= 0) {
+		uint64_t v;
+		ssize_t r = read(ur->ur_event_fd, &v, sizeof(v));
+
+		(void)r; /* only to make it unreadable */
+	}
+	if (!ur->ur_parts)
+		return 0;
+	if (ur->ur_owner != &uring_self)
+		return -EINVAL;
+	if (want > ur->ur_parts)
+		want = ur->ur_parts;
+	if (want)
+		uring_wait(ur, want, end_ns);
+	else if (!io_uring_cq_ready(&ur->ur_ring))
+		io_uring_get_events(&ur->ur_ring);
+	uring_collect(q);
+	return 0;
+}
+
+static int uring_event_fd(struct mpool_ioq *q)
+{
+	struct mpl_uring *ur = q->q_uring;
+
+	if (ur->ur_event_fd < 0) {
+		ur->ur_event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		if (ur->ur_event_fd < 0)
+			return -errno;
+		if (ur->ur_is_up)
+			io_uring_register_eventfd(&ur->ur_ring, ur->ur_event_fd);
+	}
+	return ur->ur_event_fd;
+}
+
+/* The kernel signals its completions; ours that wait here are signalled by us. */
+static void uring_event(struct mpool_ioq *q)
+{
+	struct mpl_uring *ur = q->q_uring;
+	uint64_t one = 1;
+
+	if (ur->ur_event_fd >= 0 &&
+	    (q->q_done_n || (ur->ur_is_up && io_uring_cq_ready(&ur->ur_ring)))) {
+		ssize_t r = write(ur->ur_event_fd, &one, sizeof(one));
+
+		(void)r; /* full means readable already */
+	}
+}
+
+static int uring_reg(struct mpool_ioq *q, const struct iovec *iov, unsigned n)
+{
+	struct mpl_uring *ur = q->q_uring;
+	struct iovec *copy = NULL;
+
+	if (n > URING_BUFS_MAX)
+		n = 0; /* a hint: too many to look them up quickly */
+	if (n) {
+		copy = malloc(n * sizeof(*copy));
+		if (!copy)
+			return -ENOMEM;
+		memcpy(copy, iov, n * sizeof(*copy));
+	}
+	if (ur->ur_is_up && ur->ur_has_bufs)
+		io_uring_unregister_buffers(&ur->ur_ring);
+	free(ur->ur_buf);
+	ur->ur_buf = copy;
+	ur->ur_nbufs = n;
+	ur->ur_has_bufs = ur->ur_is_up && n &&
+			  !io_uring_register_buffers(&ur->ur_ring, ur->ur_buf, n);
+	return 0;
+}
+
+static void uring_fini(struct mpool_ioq *q)
+{
+	struct mpl_uring *ur = q->q_uring;
+
+	uring_down(ur);
+	if (ur->ur_event_fd >= 0)
+		close(ur->ur_event_fd);
+	free(ur->ur_buf);
+	free(ur);
+}
+
+const struct mpl_ioq_ops mpl_ioq_uring_ops = {
+	.start = uring_start,
+	.started = uring_started,
+	.kick = uring_kick,
+	.poll = uring_poll,
+	.event_fd = uring_event_fd,
+	.event = uring_event,
+	.reg = uring_reg,
+	.fini = uring_fini,
+};
+
+int mpl_uring_init(struct mpool_ioq *q)
+{
+	q->q_uring = calloc(1, sizeof(*q->q_uring));
+	if (!q->q_uring)
+		return -ENOMEM;
+	q->q_uring->ur_event_fd = -1;
+	q->q_ops = &mpl_ioq_uring_ops;
+	return 0;
+}

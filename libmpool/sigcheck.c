@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What lies on a device that a pool shall overwrite: file systems, RAID and
+ * volume members, crypto headers and partition tables, by libblkid. Ambiguous
+ * results count as something. A pool of ours is not foreign: the core decides
+ * about those.
+ */
+#include <blkid/blkid.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device.h"
+#include "mpl_err.h"
+
+static blkid_probe sig_probe_new(int fd)
+{
+	blkid_probe pr = blkid_new_probe();
+
+	if (!pr)
+		return NULL;
+	if (blkid_probe_set_device(pr, fd, 0, 0)) {
+		blkid_free_probe(pr);
+		return NULL;
+	}
+	blkid_probe_enable_superblocks(pr, 1);
+	blkid_probe_set_superblocks_flags(pr, BLKID_SUBLKS_TYPE | BLKID_SUBLKS_LABEL |
+					  BLKID_SUBLKS_MAGIC | BLKID_SUBLKS_BADCSUM);
+	blkid_probe_enable_partitions(pr, 1);
+	blkid_probe_set_partitions_flags(pr, BLKID_PARTS_MAGIC | BLKID_PARTS_FORCE_GPT);
+	return pr;
+}
+
+/* 1 when bytes 0.. carry our prefix with our version; the core judges the rest */
+static int sig_is_ours(int fd)
+{
+	unsigned char b[64];
+
+	return pread(fd, b, sizeof(b), 0) == (ssize_t)sizeof(b) && !memcmp(b, "mpoolDev", 8) &&
+	       b[56] + 256u * b[57] >= 0x0100;
+}
+
+static int sig_name(blkid_probe pr, char *what, size_t size)
+{
+	const char *type = NULL, *label = NULL;
+
+	if (!blkid_probe_lookup_value(pr, "TYPE", &type, NULL)) {
+		blkid_probe_lookup_value(pr, "LABEL", &label, NULL);
+		if (!strcmp(type, "mpool"))
+			snprintf(what, size, "a pool of the older Micron mpool format%s%s",
+				 label ? " named " : "", label ? label : "");
+		else
+			snprintf(what, size, "%s%s%s%s", type, label ? " labelled \"" : "",
+				 label ? label : "", label ? "\"" : "");
+		return 1;
+	}
+	if (!blkid_probe_lookup_value(pr, "PTTYPE", &type, NULL)) {
+		snprintf(what, size, "a %s partition table", type);
+		return 1;
+	}
+	return 0;
+}
+
+int mpl_sigcheck(const char *path, char *what, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc, found = 0;
+	blkid_probe pr;
+
+	if (fd < 0)
+		return -errno;
+	pr = sig_probe_new(fd);
+	if (!pr) {
+		close(fd);
+		return -ENOMEM;
+	}
+	rc = blkid_do_safeprobe(pr);
+	if (rc == -2) {
+		snprintf(what, size, "several signatures at once");
+		found = 1;
+	} else if (rc == 0) {
+		found = sig_name(pr, what, size) && !sig_is_ours(fd);
+	}
+	blkid_free_probe(pr);
+	close(fd);
+	return found ? -EPERM : rc == -1 ? -EIO : 0;
+}
+
+int mpl_sigwipe(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK), rc = 0, n = 0;
+	blkid_probe pr;
+
+	if (fd < 0)
+		return -errno;
+	pr = sig_probe_new(fd);
+	if (!pr) {
+		close(fd);
+		return -ENOMEM;
+	}
+	/*
+	 * Each round finds the next signature, backup copies too, and libblkid
+	 * syncs what it wiped; 64 are plenty.
+	 */
+	while (n++ < 64 && blkid_do_probe(pr) == 0) {
+		if (blkid_do_wipe(pr, 0)) {
+			rc = -EIO;
+			break;
+		}
+	}
+	blkid_free_probe(pr);
+	close(fd);
+	return rc;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The embedded backend's pool: the core in this process over a set of member
+ * devices. The set is fixed while the pool is open.
+ */
+#ifndef MPL_USER_H
+#define MPL_USER_H
+
+#include "backend.h"
+#include "device.h"
+#include "mpl_err.h"
+#include "pool.h"
+#include "poolcfg.h"
+
+/* opened member devices */
+struct mpl_set {
+	unsigned st_n;
+	struct mpl_dev **st_dev;
+	struct mp_dev **st_core;	/* the same, as the core takes them */
+	struct mpl_power *st_power;
+	struct mpl_cfg *st_cfg;
+	const struct mpool_dev_provider *st_pv;
+	int st_is_uring;		/* every member can be driven by io_uring */
+	int st_is_direct;
+};
+
+#define MPL_SET_RDONLY	0x1u
+#define MPL_SET_PARTIAL	0x2u	/* missing members are left out */
+
+int mpl_set_open(const char *path, const struct mpool_open_opts *opts, unsigned flags,
+		 struct mpl_set *set);
+void mpl_set_close(struct mpl_set *set);
+/* room for @n members; 0 or -ENOMEM */
+int mpl_set_alloc(struct mpl_set *set, unsigned n);
+/* takes over @low: layers, top, place @set->st_n */
+int mpl_set_add(struct mpl_set *set, struct mpl_low *low, const char *path, uint32_t mclass,
+		const char *layers);
+
+struct mpl_user {
+	struct mpool us_pool;		/* first */
+	struct mp_pool *us_core;
+	struct mpl_set us_set;
+	int us_is_uring;
+	pthread_t us_thread;		/* discards; absent on a provider */
+	int us_has_thread;
+	pthread_mutex_t us_lock;
+	pthread_cond_t us_cond;
+	int us_is_kicked;		/* guarded by us_lock, as us_is_closing */
+	int us_is_closing;
+};
+
+static inline struct mpl_user *mpl_user(const struct mpool *mp)
+{
+	return (struct mpl_user *)(uintptr_t)mp;
+}
+
+/* part [@skip, @skip + @len) of a vector into @out (64 entries); returns the count */
+unsigned mpl_iov_slice(const struct iovec *iov, unsigned n, uint64_t skip, uint64_t len,
+		       struct iovec *out);
+
+/* ioq.c */
+int mpl_user_ioq_open(struct mpool *mp, unsigned depth, struct mpool_ioq **out);
+/* 1 when this process may use io_uring */
+int mpl_uring_works(void);
+
+#endif

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Making and removing pools. Order at create: every check on every member;
+ * then the directory, files, pool.json; then the core writes the superblocks,
+ * the last of which makes the pool exist. A failure undoes what this call made
+ * and nothing else; after a crash in the middle the left-over files are
+ * recognised as no pool and create may be repeated. Order at destroy: the core
+ * first (durable), then the files, pool.json last, so that an interrupted
+ * destroy can be repeated.
+ *
+ * Existing content is overwritten only where it is a left-over of an unfinished
+ * create or destroy, or when the caller forces it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "user.h"
+
+enum member_kind {
+	MEMBER_NEW,		/* a file to be made */
+	MEMBER_LEFTOVER,	/* a file of an unfinished create or destroy: made anew */
+	MEMBER_BLOCK,		/* a block device */
+	MEMBER_VDEV,		/* the provider's */
+};
+
+struct member {
+	char mm_path[PATH_MAX];
+	enum member_kind mm_kind;
+	int mm_is_made;		/* by this call */
+	int mm_is_signed;	/* forced over a foreign signature */
+};
+
+struct creation {
+	const char *cr_pool;
+	const struct mpool_create_opts *cr_opts;
+	struct mpl_cfg *cr_cfg;
+	struct member *cr_member;
+	struct mpl_set cr_set;
+	uint8_t cr_uuid[16];
+	char cr_name[MPOOL_NAME_MAX + 1];
+	int cr_made_dir;
+	int cr_made_cfg;
+};
+
+/* what a file or device that exists already carries; its state by mp_probe() */
+static int probe_path(const char *path, uint32_t *state, const char **why)
+{
+	struct mp_probe pb;
+	struct mpl_low low;
+	struct mpl_dev dev;
+	int rc = mpl_file_open(path, MPL_FILE_RDONLY, 0, &low, why);
+
+	if (rc)
+		return rc;
+	mpl_dev_init(&dev, &low, path, 0, 0);
+	rc = mp_probe(&dev.md_core, &pb);
+	mpl_dev_fini(&dev);
+	os_user_error_clear();
+	*state = rc ? 0 : pb.pb_state;
+	return 0;
+}
+
+/* 1 when a file holds no data at all: what a crash leaves before the first write */
+static int file_is_hole(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), empty;
+
+	if (fd < 0)
+		return 0;
+	empty = lseek(fd, 0, SEEK_DATA) < 0 && errno == ENXIO;
+	close(fd);
+	return empty;
+}
+
+#define STATE_ACTIVE	2u	/* pb_state */
+
+/* An existing member: decides what it is and refuses what must not be touched. */
+static int member_existing(struct creation *cr, struct member *mm, const struct stat *st)
+{
+	int force = !!(cr->cr_opts->flags & MPOOL_CREATE_FORCE), rc;
+	char what[160] = "";
+	const char *why;
+	uint32_t state = 0;
+
+	if (!S_ISREG(st->st_mode) && !S_ISBLK(st->st_mode))
+		return mpl_err_as(MPL_DEVOPEN, -EINVAL, "%s is neither a file nor a block device",
+				  mm->mm_path);
+	mm->mm_kind = S_ISBLK(st->st_mode) ? MEMBER_BLOCK : MEMBER_LEFTOVER;
+	rc = probe_path(mm->mm_path, &state, &why);
+	if (rc)
+		return rc == -EBUSY ? mpl_err(MPL_BUSY, "%s is in use: %s", mm->mm_path, why) :
+		       mpl_err_as(MPL_DEVOPEN, rc, "%s cannot be opened: %s", mm->mm_path, why);
+	if (state == STATE_ACTIVE)
+		return mpl_err(MPL_EXISTS, "%s belongs to a pool; destroy that pool first",
+			       mm->mm_path);
+	if (state)
+		return 0;
+	rc = mpl_sigcheck(mm->mm_path, what, sizeof(what));
+	if (rc == -EPERM && !force)
+		return mpl_err(MPL_FOREIGN, "%s holds %s; nothing was written", mm->mm_path, what);
+	mm->mm_is_signed = rc == -EPERM;
+	if (rc && rc != -EPERM)
+		return mpl_err_as(MPL_DEVOPEN, rc, "%s cannot be examined: %s", mm->mm_path,
+				  strerror(-rc));
+	if (mm->mm_kind == MEMBER_LEFTOVER && !force && !file_is_hole(mm->mm_path))
+		return mpl_err(MPL_EXISTS,
+			       "%s exists and is not empty; remove it or choose another path",
+			       mm->mm_path);
+	return 0;
+}
+
+static int member_check(struct creation *cr, unsigned i)
+{
+	static const char *const name[] = { "capacity", "staging" };
+	const struct mpool_dev_spec *sp = &cr->cr_opts->devs[i];
+	struct mpl_cfg_dev *cd = &cr->cr_cfg->cf_dev[i];
+	struct member *mm = &cr->cr_member[i];
+	unsigned j, nth = 0;
+	struct stat st;
+
+	if (sp->mclass >= MPOOL_MCLASSES)
+		return mpl_err(MPL_SPEC, "device %u: no media class %u", i, sp->mclass);
+	for (j = 0; j < i; j++)
+		nth += cr->cr_opts->devs[j].mclass == sp->mclass;
+	if (nth >= MPOOL_DEVS_MAX)
+		return mpl_err(MPL_SPEC, "class %s: more than %d devices", name[sp->mclass],
+			       MPOOL_DEVS_MAX);
+	cd->cd_mclass = sp->mclass;
+	cd->cd_size = sp->size & ~(uint64_t)(MPOOL_ALIGN - 1);
+	if (sp->path)
+		snprintf(cd->cd_path, sizeof(cd->cd_path), "%s", sp->path);
+	else if (nth)
+		snprintf(cd->cd_path, sizeof(cd->cd_path), "%s-%u.mp", name[sp->mclass], nth + 1);
+	else
+		snprintf(cd->cd_path, sizeof(cd->cd_path), "%s.mp", name[sp->mclass]);
+	/* a path that the caller gave is relative to where the caller stands */
+	if (sp->path && !cr->cr_opts->provider && sp->path[0] != '/') {
+		char cwd[PATH_MAX - 1];
+
+		if (!getcwd(cwd, sizeof(cwd)) ||
+		    snprintf(cd->cd_path, sizeof(cd->cd_path), "%s/%s", cwd, sp->path) >=
+		    (int)sizeof(cd->cd_path))
+			return -ENAMETOOLONG;
+	}
+	if (mpl_cfg_path(cr->cr_pool, cr->cr_opts->provider, cd->cd_path, mm->mm_path,
+			 sizeof(mm->mm_path)))
+		return -ENAMETOOLONG;
+	for (j = 0; j < i; j++)
+		if (!strcmp(mm->mm_path, cr->cr_member[j].mm_path))
+			return mpl_err(MPL_SPEC, "%s is given twice", mm->mm_path);
+	if (cr->cr_opts->provider) {
+		mm->mm_kind = MEMBER_VDEV;
+		return 0;
+	}
+	if (!lstat(mm->mm_path, &st) && S_ISLNK(st.st_mode) &&
+	    (stat(mm->mm_path, &st) || !S_ISBLK(st.st_mode)))
+		return mpl_err_as(MPL_DEVOPEN, -ELOOP, "%s is a symbolic link", mm->mm_path);
+	if (!stat(mm->mm_path, &st)) {
+		int rc = member_existing(cr, mm, &st);
+
+		if (rc)
+			return rc;
+	}
+	if (mm->mm_kind != MEMBER_BLOCK && cd->cd_size < MP_MIN_DEV)
+		return mpl_err(MPL_SPEC, "%s: size %llu is below the smallest of %u bytes",
+			       mm->mm_path, (unsigned long long)cd->cd_size, MP_MIN_DEV);
+	return 0;
+}
+
+/* The directory must be usable before anything is made. */
+static int dir_check(struct creation *cr)
+{
+	char up[PATH_MAX], *slash;
+	struct stat st;
+
+	if (!stat(cr->cr_pool, &st)) {
+		if (!S_ISDIR(st.st_mode))
+			return mpl_err_as(MPL_DIR, -ENOTDIR, "%s is not a directory", cr->cr_pool);
+		if (access(cr->cr_pool, W_OK | X_OK))
+			return mpl_err_as(MPL_DIR, -EACCES, "directory %s cannot be written: %s",
+					  cr->cr_pool, strerror(errno));
+		return 0;
+	}
+	if (errno != ENOENT)
+		return mpl_err_as(MPL_DIR, -errno, "directory %s cannot be used: %s", cr->cr_pool,
+				  strerror(errno));
+	if (snprintf(up, sizeof(up), "%s", cr->cr_pool) >= (int)sizeof(up))
+		return -ENAMETOOLONG;
+	while ((slash = strrchr(up, '/')) && slash > up && !slash[1])
+		*slash = 0;
+	if (slash == up)
+		up[1] = 0;
+	else if (slash)
+		*slash = 0;
+	if (access(slash ? up : ".", W_OK | X_OK))
+		return mpl_err_as(MPL_DIR, -errno, "directory %s cannot be made in %s: %s",
+				  cr->cr_pool, slash ? up : ".", strerror(errno));
+	return 0;
+}
+
+/* the last component of the path, unless a name is given */
+static int name_choose(struct creation *cr)
+{
+	const char *s = cr->cr_opts->name;
+	char path[PATH_MAX];
+	size_t len;
+
+	if (!s) {
+		if (snprintf(path, sizeof(path), "%s", cr->cr_pool) >= (int)sizeof(path))
+			return -ENAMETOOLONG;
+		len = strlen(path);
+		while (len > 1 && path[len - 1] == '/')
+			path[--len] = 0;
+		s = strrchr(path, '/') + 1;
+	}
+	if (strlen(s) > MPOOL_NAME_MAX)
+		return mpl_err(MPL_SPEC, "pool name \"%.40s\" is longer than %d bytes", s,
+			       MPOOL_NAME_MAX);
+	strcpy(cr->cr_name, s);
+	return mp_name_check(cr->cr_name);
+}
+
+static int create_check(struct creation *cr)
+{
+	const struct mpool_create_opts *o = cr->cr_opts;
+	unsigned i, ncap = 0;
+	int rc = name_choose(cr);
+
+	if (rc)
+		return rc;
+	if (o->label && strlen(o->label) > MPOOL_LABEL_MAX)
+		return mpl_err(MPL_SPEC, "the label is longer than %d bytes", MPOOL_LABEL_MAX);
+	/* the superblock's decoder accepts none either */
+	for (i = 0; o->label && o->label[i]; i++)
+		if ((unsigned char)o->label[i] < 0x20 || o->label[i] == 0x7f)
+			return mpl_err(MPL_SPEC, "the label holds a control character");
+	for (i = 0; i < MPOOL_MCLASSES; i++)
+		if (o->spare_pct[i] > 90)
+			return mpl_err(MPL_SPEC, "spare of %u percent is more than 90",
+				       o->spare_pct[i]);
+	if (!o->provider)
+		rc = dir_check(cr);
+	for (i = 0; i < o->ndevs && !rc; i++) {
+		rc = member_check(cr, i);
+		ncap += o->devs[i].mclass == MPOOL_CAPACITY;
+	}
+	if (!rc && !ncap)
+		rc = mpl_err(MPL_SPEC, "a pool needs a device of class capacity");
+	return rc;
+}
+
+/* A pool.json that names a live member means: there is a pool. */
+static int pool_absent(struct creation *cr)
+{
+	const struct mpool_dev_provider *pv = cr->cr_opts->provider;
+	struct mpl_cfg *cf;
+	char path[PATH_MAX];
+	const char *why;
+	uint32_t state;
+	unsigned i;
+	int rc = mpl_cfg_load(cr->cr_pool, pv, &cf);
+
+	os_user_error_clear();
+	if (rc)
+		return rc == -ENOENT ? 0 : mpl_err(MPL_EXISTS, "%s has a %s already", cr->cr_pool,
+						   MPL_CFG_NAME);
+	for (i = 0; i < cf->cf_ndevs && !rc && !pv; i++) {
+		if (mpl_cfg_path(cr->cr_pool, pv, cf->cf_dev[i].cd_path, path, sizeof(path)))
+			continue;
+		rc = probe_path(path, &state, &why);
+		if (rc == -EBUSY || (!rc && state == STATE_ACTIVE))
+			rc = mpl_err(MPL_EXISTS, "%s is a pool already", cr->cr_pool);
+		else
+			rc = 0;
+	}
+	mpl_cfg_free(cf);
+	return rc;
+}
+
+/* ---- making ---- */
+
+static int member_make(struct creation *cr, unsigned i)
+{
+	const struct mpool_dev_provider *pv = cr->cr_opts->provider;
+	struct mpl_cfg_dev *cd = &cr->cr_cfg->cf_dev[i];
+	struct member *mm = &cr->cr_member[i];
+	const char *why = "";
+	struct mpl_low low;
+	int rc = 0;
+
+	if (mm->mm_kind == MEMBER_VDEV) {
+		memset(&low, 0, sizeof(low));
+		low.lo_sector = MP_SECTOR;
+		low.lo_is_direct = 1;
+		rc = pv->open(pv->ctx, mm->mm_path, 1, 0, cd->cd_size, &low.lo_vdev);
+	} else {
+		if (mm->mm_kind == MEMBER_LEFTOVER && unlink(mm->mm_path))
+			rc = -errno;
+		if (!rc && mm->mm_is_signed && mm->mm_kind == MEMBER_BLOCK)
+			rc = mpl_sigwipe(mm->mm_path);
+		if (!rc)
+			rc = mpl_file_open(mm->mm_path, mm->mm_kind == MEMBER_BLOCK ? 0 :
+					   MPL_FILE_CREATE, cd->cd_size, &low, &why);
+	}
+	if (rc)
+		return rc == -EBUSY ? mpl_err(MPL_BUSY, "%s is in use: %s", mm->mm_path, why) :
+		       mpl_err_as(rc == -ENOSPC ? MPL_FULLFS : MPL_DEVOPEN, rc,
+				  "%s cannot be made: %s", mm->mm_path, *why ? why : strerror(-rc));
+	mm->mm_is_made = mm->mm_kind != MEMBER_BLOCK;
+	cd->cd_size = low.lo_vdev.size;
+	return mpl_set_add(&cr->cr_set, &low, mm->mm_path, cd->cd_mclass, NULL);
+}
+
+static int create_core(struct creation *cr)
+{
+	const struct mpool_create_opts *o = cr->cr_opts;
+	struct mp_create c = {
+		.mc_name = cr->cr_name,
+		.mc_label = o->label,
+		.mc_uid = o->uid,
+		.mc_gid = o->gid,
+		.mc_mode = o->mode ? o->mode : 0600,
+		.mc_ndevs = cr->cr_set.st_n,
+		.mc_dev = cr->cr_set.st_core,
+		.mc_flags = o->flags & MPOOL_CREATE_FORCE ? MP_CREATE_FORCE : 0,
+	};
+	u32 *mclass = calloc(o->ndevs, sizeof(*mclass));
+	unsigned i;
+	int rc;
+
+	if (!mclass)
+		return -ENOMEM;
+	for (i = 0; i < o->ndevs; i++)
+		mclass[i] = o->devs[i].mclass;
+	for (i = 0; i < MPOOL_MCLASSES; i++)
+		c.mc_spare_pct[i] = o->spare_pct[i];
+	c.mc_mclass = mclass;
+	memcpy(c.mc_uuid, cr->cr_uuid, 16);
+	rc = mp_pool_create(&c);
+	free(mclass);
+	return rc;
+}
+
+static void create_undo(struct creation *cr)
+{
+	const struct mpool_dev_provider *pv = cr->cr_opts->provider;
+	unsigned i;
+
+	mpl_set_close(&cr->cr_set);
+	for (i = 0; i < cr->cr_opts->ndevs; i++) {
+		if (!cr->cr_member[i].mm_is_made)
+			continue;
+		if (pv && pv->remove)
+			pv->remove(pv->ctx, cr->cr_member[i].mm_path);
+		else if (!pv)
+			unlink(cr->cr_member[i].mm_path);
+	}
+	if (cr->cr_made_cfg)
+		mpl_cfg_remove(cr->cr_pool, pv);
+	if (cr->cr_made_dir)
+		rmdir(cr->cr_pool);
+}
+
+static int create_make(struct creation *cr)
+{
+	const struct mpool_create_opts *o = cr->cr_opts;
+	unsigned i;
+	int rc = 0;
+
+	if (!o->provider && !mkdir(cr->cr_pool, 0700))
+		cr->cr_made_dir = 1;
+	else if (!o->provider && errno != EEXIST)
+		return mpl_err_as(errno == ENOSPC ? MPL_FULLFS : MPL_DIR, -errno,
+				  "directory %s cannot be made: %s", cr->cr_pool, strerror(errno));
+	rc = mpl_set_alloc(&cr->cr_set, o->ndevs);
+	for (i = 0; i < o->ndevs && !rc; i++)
+		rc = member_make(cr, i);
+	if (rc)
+		return rc;
+	cr->cr_made_cfg = 1;
+	rc = mpl_cfg_store(cr->cr_pool, o->provider, cr->cr_cfg);
+	if (!rc && cr->cr_made_dir) {
+		char up[PATH_MAX + 4];
+
+		snprintf(up, sizeof(up), "%s/..", cr->cr_pool);
+		rc = mpl_dir_sync(up);
+		if (rc == -EACCES)
+			rc = 0; /* a parent that may be searched but not read */
+	}
+	return rc ? rc : create_core(cr);
+}
+
+int mpl_user_create(const char *path, const struct mpool_create_opts *opts)
+{
+	struct creation cr = { .cr_pool = path, .cr_opts = opts };
+	int rc;
+
+	if (opts->ndevs > MPL_CFG_DEVS)
+		return mpl_err(MPL_SPEC, "%u devices are more than %d", opts->ndevs, MPL_CFG_DEVS);
+	cr.cr_cfg = mpl_cfg_new(opts->ndevs);
+	cr.cr_member = calloc(opts->ndevs, sizeof(*cr.cr_member));
+	rc = cr.cr_cfg && cr.cr_member ? pool_absent(&cr) : -ENOMEM;
+	if (!rc)
+		rc = create_check(&cr);
+	if (!rc && !(opts->flags & MPOOL_CREATE_PLAN)) {
+		os_random(cr.cr_uuid, 16);
+		cr.cr_uuid[6] = (uint8_t)((cr.cr_uuid[6] & 0x0f) | 0x40);
+		cr.cr_uuid[8] = (uint8_t)((cr.cr_uuid[8] & 0x3f) | 0x80);
+		mp_uuid_text(cr.cr_uuid, cr.cr_cfg->cf_uuid);
+		strcpy(cr.cr_cfg->cf_name, cr.cr_name);
+		rc = create_make(&cr);
+		if (rc)
+			create_undo(&cr);
+		else
+			mpl_set_close(&cr.cr_set);
+	}
+	mpl_cfg_free(cr.cr_cfg);
+	free(cr.cr_member);
+	return rc;
+}
+
+/* ---- destroy ---- */
+
+/* Removes the files of the members; block devices stay. */
+static int destroy_files(const char *path, const struct mpool_dev_provider *pv,
+			 char (*made)[PATH_MAX], unsigned n)
+{
+	unsigned i;
+	int rc = 0;
+
+	for (i = 0; i < n; i++) {
+		if (pv && pv->remove)
+			rc = pv->remove(pv->ctx, made[i]);
+		else if (!pv && unlink(made[i]) && errno != ENOENT)
+			rc = -errno;
+		if (rc)
+			return mpl_err_as(MPL_DIR, rc, "%s cannot be removed: %s", made[i],
+					  strerror(-rc));
+	}
+	rc = mpl_cfg_remove(path, pv);
+	if (rc)
+		return mpl_err_as(MPL_DIR, rc, "%s/%s cannot be removed: %s", path, MPL_CFG_NAME,
+				  strerror(-rc));
+	if (!pv)
+		rmdir(path); /* stays when it holds anything else */
+	return 0;
+}
+
+int mpl_user_destroy(const char *path, const struct mpool_open_opts *opts)
+{
+	struct mpool_open_opts o = *opts;
+	char (*made)[PATH_MAX];
+	struct mpl_set set;
+	struct mp_probe pb;
+	unsigned i, n = 0;
+	int rc;
+
+	o.dev = "";
+	rc = mpl_set_open(path, &o, MPL_SET_PARTIAL, &set);
+	if (rc)
+		return rc;
+	made = calloc(set.st_n ? set.st_n : 1, sizeof(*made));
+	if (!made) {
+		mpl_set_close(&set);
+		return -ENOMEM;
+	}
+	/* only files that are this pool's members are removed afterwards */
+	for (i = 0; i < set.st_n; i++)
+		if (!(set.st_core[i]->d_flags & MP_DEV_IS_BLOCK) &&
+		    !mp_probe(set.st_core[i], &pb))
+			strcpy(made[n++], set.st_dev[i]->md_path);
+	os_user_error_clear();
+	if (set.st_n)
+		rc = mp_pool_destroy(set.st_core, set.st_n);
+	mpl_set_close(&set);
+	if (!rc)
+		rc = destroy_files(path, opts->provider, made, n);
+	free(made);
+	return rc;
+}

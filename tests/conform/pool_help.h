@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Helpers of the conformance tests of libmpool: a scratch folder that is
+ * removed at the end, a small pool in it, aligned buffers.
+ */
+#ifndef TESTS_POOL_HELP_H
+#define TESTS_POOL_HELP_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <mpool/mpool.h>
+
+#include "harness.h"
+
+#define MIB	(1ull << 20)
+
+static char th_dir[256];
+static char th_pool[512];
+
+static int th_rm(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st;
+	(void)type;
+	(void)ftw;
+	return remove(path);
+}
+
+static inline void th_clean(void)
+{
+	if (*th_dir)
+		nftw(th_dir, th_rm, 16, FTW_DEPTH | FTW_PHYS);
+	*th_dir = 0;
+}
+
+/* a fresh scratch folder; th_pool is a path in it where nothing is yet */
+static inline void th_fresh(void)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	th_clean();
+	snprintf(th_dir, sizeof(th_dir), "%s/mpool-test-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+	if (!mkdtemp(th_dir)) {
+		perror("mkdtemp");
+		exit(1);
+	}
+	snprintf(th_pool, sizeof(th_pool), "%s/pool", th_dir);
+}
+
+static inline int th_create_at(const char *path, uint64_t capacity, uint64_t staging)
+{
+	struct mpool_dev_spec dev[2] = {
+		{ .mclass = MPOOL_CAPACITY, .size = capacity },
+		{ .mclass = MPOOL_STAGING, .size = staging },
+	};
+	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+
+	o.devs = dev;
+	o.ndevs = staging ? 2 : 1;
+	return mpool_create(path, &o);
+}
+
+/* a fresh pool of two classes, opened with back end @io and layers @dev (or NULL) */
+static inline struct mpool *th_open_with(const char *io, const char *dev)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	struct mpool *mp = NULL;
+
+	o.io = io;
+	o.dev = dev;
+	T_EQ(mpool_open(th_pool, &o, &mp), 0);
+	return mp;
+}
+
+static inline struct mpool *th_new_pool(const char *io, const char *dev)
+{
+	th_fresh();
+	T_EQ(th_create_at(th_pool, 64 * MIB, 32 * MIB), 0);
+	return th_open_with(io, dev);
+}
+
+static inline void *th_buf(size_t size, uint64_t seed)
+{
+	uint64_t *p = NULL;
+	size_t i;
+
+	if (posix_memalign((void **)&p, MPOOL_ALIGN, size))
+		exit(1);
+	for (i = 0; i < size / 8; i++)
+		p[i] = t_rand(&seed);
+	return p;
+}
+
+static inline struct mpool_obj *th_alloc(struct mpool *mp, uint32_t kind, uint32_t mclass,
+					 uint64_t capacity, uint64_t tag)
+{
+	struct mpool_alloc req = { .kind = kind, .mclass = mclass, .capacity = capacity,
+				   .tag = tag };
+	struct mpool_obj *obj = NULL;
+
+	T_EQ(mpool_alloc(mp, &req, 1, &obj), 0);
+	return obj;
+}
+
+static inline int th_write(struct mpool_obj *obj, uint64_t off, void *buf, size_t len)
+{
+	struct iovec v = { .iov_base = buf, .iov_len = len };
+
+	return mpool_write(obj, off, &v, 1);
+}
+
+static inline int th_read(struct mpool_obj *obj, uint64_t off, void *buf, size_t len)
+{
+	struct iovec v = { .iov_base = buf, .iov_len = len };
+
+	return mpool_read(obj, off, &v, 1);
+}
+
+static inline int th_op(struct mpool *mp, uint32_t type, struct mpool_obj *obj, uint64_t id,
+			uint64_t length)
+{
+	struct mpool_op op = { .type = type, .obj = obj, .id = id, .length = length };
+
+	return mpool_batch(mp, &op, 1);
+}
+
+#endif

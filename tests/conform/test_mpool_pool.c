@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Conformance of the calls on whole pools: every documented error once, with
+ * the promise that nothing is left behind or changed.
+ */
+#include <dirent.h>
+#include <sys/wait.h>
+
+#include "pool_help.h"
+
+static int entries(const char *path)
+{
+	struct dirent *de;
+	DIR *d = opendir(path);
+	int n = 0;
+
+	if (!d)
+		return -1;
+	while ((de = readdir(d)))
+		n += de->d_name[0] != '.';
+	closedir(d);
+	return n;
+}
+
+static void create_open_close_destroy(void)
+{
+	struct mpool_info in;
+	struct mpool_dev_info di;
+	struct mpool *mp;
+	struct stat st;
+
+	th_fresh();
+	T_EQ(th_create_at(th_pool, 64 * MIB, 32 * MIB), 0);
+	T_STREQ(mpool_error_detail()->id, "");
+	T_EQ(stat(th_pool, &st), 0);
+	T_EQ(st.st_mode & 0777, 0700);
+	T_EQ(entries(th_pool), 3);
+	T_EQ(mpool_open(th_pool, NULL, &mp), 0);
+	T_EQ(mpool_info(mp, &in), 0);
+	T_STREQ(in.name, "pool");
+	T_EQ(in.format_version, 0x0100);
+	T_EQ(in.is_rdonly, 0);
+	T_EQ(in.cls[MPOOL_CAPACITY].devs, 1);
+	T_EQ(in.cls[MPOOL_STAGING].devs, 1);
+	T_OK(in.cls[MPOOL_CAPACITY].total > 48 * MIB && in.cls[MPOOL_CAPACITY].total <= 64 * MIB);
+	T_EQ(in.cls[MPOOL_CAPACITY].used, 0);
+	T_EQ(mpool_dev_info(mp, 0, &di), 0);
+	T_EQ(di.size, 64 * MIB);
+	T_EQ(di.is_block, 0);
+	T_EQ(mpool_dev_info(mp, 2, &di), -ENOENT);
+	T_EQ(mpool_close(mp), 0);
+	T_EQ(mpool_destroy(th_pool, NULL), 0);
+	T_OK(stat(th_pool, &st) && errno == ENOENT);
+	T_EQ(mpool_open(th_pool, NULL, &mp), -ENOENT);
+	T_EQ(mpool_destroy(th_pool, NULL), -ENOENT);
+}
+
+static void create_existing_pool_is_eexist(void)
+{
+	th_fresh();
+	T_EQ(th_create_at(th_pool, 16 * MIB, 0), 0);
+	T_EQ(th_create_at(th_pool, 16 * MIB, 0), -EEXIST);
+	T_OK(strstr(mpool_error_detail()->text, th_pool));
+	T_OK(*mpool_error_detail()->cure);
+}
+
+static void create_bad_arguments_leave_nothing(void)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_STAGING, .size = 16 * MIB };
+	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+	struct stat st;
+
+	th_fresh();
+	T_EQ(mpool_create(th_pool, NULL), -EINVAL);
+	T_EQ(mpool_create(th_pool, &o), -EINVAL);
+	o.devs = &dev;
+	o.ndevs = 1;
+	T_EQ(mpool_create(th_pool, &o), -EINVAL); /* no capacity device */
+	dev.mclass = 7;
+	T_EQ(mpool_create(th_pool, &o), -EINVAL);
+	dev.mclass = MPOOL_CAPACITY;
+	dev.size = 4096;
+	T_EQ(mpool_create(th_pool, &o), -EINVAL);
+	dev.size = 16 * MIB;
+	o.name = "-bad";
+	T_EQ(mpool_create(th_pool, &o), -EINVAL);
+	o.name = "0123456789012345678901234567890123456789";
+	T_EQ(mpool_create(th_pool, &o), -EINVAL);
+	o.name = NULL;
+	o.flags = 0x80;
+	T_EQ(mpool_create(th_pool, &o), -EINVAL);
+	o.flags = 0;
+	o.size = 8;
+	T_EQ(mpool_create(th_pool, &o), -EINVAL);
+	T_OK(stat(th_pool, &st) && errno == ENOENT);
+}
+
+static void create_plan_writes_nothing(void)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 16 * MIB };
+	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+	struct stat st;
+
+	th_fresh();
+	o.devs = &dev;
+	o.ndevs = 1;
+	o.flags = MPOOL_CREATE_PLAN;
+	T_EQ(mpool_create(th_pool, &o), 0);
+	T_OK(stat(th_pool, &st) && errno == ENOENT);
+}
+
+static void create_refuses_a_file_with_content(void)
+{
+	char path[600];
+	char text[] = "precious";
+	char back[16] = "";
+	int fd;
+
+	th_fresh();
+	T_EQ(mkdir(th_pool, 0700), 0);
+	snprintf(path, sizeof(path), "%s/capacity.mp", th_pool);
+	fd = open(path, O_RDWR | O_CREAT, 0600);
+	T_EQ(write(fd, text, 8), 8);
+	T_EQ(th_create_at(th_pool, 16 * MIB, 0), -EEXIST);
+	T_EQ(pread(fd, back, 15, 0), 8);
+	T_STREQ(back, text);
+	close(fd);
+	T_EQ(entries(th_pool), 1);
+}
+
+static void create_names_a_foreign_signature(void)
+{
+	char path[600], before[8192], after[8192];
+	int fd;
+
+	th_fresh();
+	T_EQ(mkdir(th_pool, 0700), 0);
+	snprintf(path, sizeof(path), "%s/capacity.mp", th_pool);
+	fd = open(path, O_RDWR | O_CREAT, 0600);
+	T_EQ(ftruncate(fd, 16 * MIB), 0);
+	/* an MBR partition table is the shortest signature to write by hand */
+	memset(before, 0, sizeof(before));
+	before[446] = (char)0x80;
+	before[450] = (char)0x83;
+	before[454] = 1;
+	before[459] = 1;
+	before[510] = 0x55;
+	before[511] = (char)0xaa;
+	T_EQ(pwrite(fd, before, sizeof(before), 0), sizeof(before));
+	T_EQ(th_create_at(th_pool, 16 * MIB, 0), -EPERM);
+	T_OK(strstr(mpool_error_detail()->text, "dos"));
+	T_EQ(pread(fd, after, sizeof(after), 0), sizeof(after));
+	T_MEMEQ(before, after, sizeof(before));
+	close(fd);
+}
+
+static void create_without_permission_is_eacces(void)
+{
+	if (!geteuid())
+		return;
+	th_fresh();
+	T_EQ(chmod(th_dir, 0500), 0);
+	T_EQ(th_create_at(th_pool, 16 * MIB, 0), -EACCES);
+	T_EQ(chmod(th_dir, 0700), 0);
+}
+
+static void create_where_a_file_is_not_a_directory(void)
+{
+	char path[600];
+
+	th_fresh();
+	T_EQ(close(open(th_pool, O_CREAT | O_WRONLY, 0600)), 0);
+	T_EQ(th_create_at(th_pool, 16 * MIB, 0), -ENOTDIR);
+	snprintf(path, sizeof(path), "%s/none/pool", th_dir);
+	T_OK(th_create_at(path, 16 * MIB, 0) < 0);
+}
+
+static void create_repeats_after_an_interruption(void)
+{
+	char path[600];
+	int fd;
+
+	th_fresh();
+	T_EQ(mkdir(th_pool, 0700), 0);
+	snprintf(path, sizeof(path), "%s/capacity.mp", th_pool);
+	fd = open(path, O_RDWR | O_CREAT, 0600);
+	T_EQ(ftruncate(fd, 16 * MIB), 0); /* made, nothing written: no pool */
+	close(fd);
+	T_EQ(th_create_at(th_pool, 16 * MIB, 0), 0);
+}
+
+static void second_open_is_ebusy_and_names_the_way_out(void)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	struct mpool *mp = th_new_pool(NULL, NULL), *two;
+	uint64_t damage;
+	pid_t pid;
+	int st;
+
+	T_EQ(mpool_open(th_pool, NULL, &two), -EBUSY);
+	T_OK(strstr(mpool_error_detail()->text, th_pool));
+	T_OK(*mpool_error_detail()->cure);
+	o.flags = MPOOL_OPEN_RDONLY;
+	T_EQ(mpool_open(th_pool, &o, &two), -EBUSY);
+	T_EQ(mpool_verify(th_pool, NULL, 0, NULL, NULL, &damage), -EBUSY);
+	T_EQ(mpool_destroy(th_pool, NULL), -EBUSY);
+	pid = fork();
+	if (!pid)
+		_exit(mpool_open(th_pool, NULL, &two) == -EBUSY ? 0 : 1);
+	T_EQ(waitpid(pid, &st, 0), pid);
+	T_EQ(st, 0);
+	T_EQ(mpool_close(mp), 0);
+	mp = th_open_with(NULL, NULL);
+	T_EQ(mpool_close(mp), 0);
+}
+
+static void two_readers_share(void)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .capacity = 4096 };
+	struct mpool *a, *b, *w;
+	struct mpool_obj *obj;
+	struct mpool_info in;
+
+	T_EQ(mpool_close(th_new_pool(NULL, NULL)), 0);
+	o.flags = MPOOL_OPEN_RDONLY;
+	T_EQ(mpool_open(th_pool, &o, &a), 0);
+	T_EQ(mpool_open(th_pool, &o, &b), 0);
+	T_EQ(mpool_open(th_pool, NULL, &w), -EBUSY);
+	T_EQ(mpool_info(a, &in), 0);
+	T_EQ(in.is_rdonly, 1);
+	T_EQ(mpool_alloc(a, &req, 1, &obj), -EROFS);
+	T_EQ(mpool_close(a), 0);
+	T_EQ(mpool_close(b), 0);
+}
+
+static void close_refuses_while_something_is_open(void)
+{
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	struct mpool_obj *obj = th_alloc(mp, MPOOL_MBLOCK, MPOOL_CAPACITY, 4096, 0);
+	struct mpool_ioq *q;
+
+	T_EQ(mpool_close(mp), -EBUSY);
+	mpool_obj_close(obj);
+	T_EQ(mpool_ioq_open(mp, 4, &q), 0);
+	T_EQ(mpool_close(mp), -EBUSY);
+	mpool_ioq_close(q);
+	T_EQ(mpool_close(mp), 0);
+}
+
+static void open_bad_arguments(void)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	struct mpool *mp = NULL;
+
+	th_fresh();
+	T_EQ(mpool_open("name-without-slash", NULL, &mp), -EOPNOTSUPP);
+	T_OK(strstr(mpool_error_detail()->text, "module"));
+	T_EQ(mpool_open("", NULL, &mp), -EINVAL);
+	T_EQ(mpool_open(th_pool, NULL, &mp), -ENOENT);
+	T_EQ(th_create_at(th_pool, 16 * MIB, 0), 0);
+	T_EQ(mpool_open(th_pool, NULL, NULL), -EINVAL);
+	o.flags = 0x100;
+	T_EQ(mpool_open(th_pool, &o, &mp), -EINVAL);
+	o.flags = 0;
+	o.io = "magic";
+	T_EQ(mpool_open(th_pool, &o, &mp), -EINVAL);
+	o.io = NULL;
+	o.dev = "capacity:speed=3";
+	T_EQ(mpool_open(th_pool, &o, &mp), -EINVAL);
+	T_OK(strstr(mpool_error_detail()->text, "speed=3"));
+	o.dev = NULL;
+	o.size = 4;
+	T_EQ(mpool_open(th_pool, &o, &mp), -EINVAL);
+	T_OK(!mp);
+}
+
+static void open_missing_and_replaced_members(void)
+{
+	char path[600], moved[600];
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	int fd;
+
+	T_EQ(mpool_close(mp), 0);
+	snprintf(path, sizeof(path), "%s/staging.mp", th_pool);
+	snprintf(moved, sizeof(moved), "%s/moved", th_dir);
+	T_EQ(rename(path, moved), 0);
+	T_EQ(mpool_open(th_pool, NULL, &mp), -ENODEV);
+	T_OK(strstr(mpool_error_detail()->text, "staging.mp"));
+	T_EQ(symlink(moved, path), 0);
+	T_EQ(mpool_open(th_pool, NULL, &mp), -ELOOP);
+	T_EQ(unlink(path), 0);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	T_EQ(ftruncate(fd, 32 * MIB), 0);
+	close(fd);
+	T_OK(mpool_open(th_pool, NULL, &mp) < 0); /* not a member */
+	T_EQ(rename(moved, path), 0);
+	mp = th_open_with(NULL, NULL);
+	T_EQ(mpool_close(mp), 0);
+}
+
+static void open_finds_default_members_without_pool_json(void)
+{
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	char path[600];
+	int fd;
+
+	T_EQ(mpool_close(mp), 0);
+	snprintf(path, sizeof(path), "%s/pool.json", th_pool);
+	T_EQ(unlink(path), 0);
+	mp = th_open_with(NULL, NULL);
+	T_EQ(mpool_close(mp), 0);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	T_EQ(write(fd, "{\"devices\":[{}]}", 16), 16);
+	close(fd);
+	T_EQ(mpool_open(th_pool, NULL, &mp), -EUCLEAN);
+}
+
+static void pool_json_is_checked(void)
+{
+	static const char *const bad[] = {
+		"", "[]", "{}", "{\"devices\":[]}", "{\"devices\":5}",
+		"{\"devices\":[{\"path\":1}]}",
+		"{\"devices\":[{\"path\":\"capacity.mp\",\"class\":\"fast\"}]}", "rubbish",
+	};
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	char path[600];
+	unsigned i;
+	int fd;
+
+	T_EQ(mpool_close(mp), 0);
+	snprintf(path, sizeof(path), "%s/pool.json", th_pool);
+	for (i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		fd = open(path, O_CREAT | O_RDWR | O_TRUNC, 0600);
+		T_EQ(write(fd, bad[i], strlen(bad[i])), strlen(bad[i]));
+		close(fd);
+		T_EQ(mpool_open(th_pool, NULL, &mp), -EUCLEAN);
+	}
+}
+
+static void lease_is_exclusive(void)
+{
+	const uint8_t a[16] = "client-a", b[16] = "client-b";
+	struct mpool *mp = th_new_pool(NULL, NULL);
+
+	T_EQ(mpool_lease(mp, a), 0);
+	T_EQ(mpool_lease(mp, b), -EBUSY);
+	T_EQ(mpool_lease(mp, a), -EBUSY);
+	T_EQ(mpool_unlease(mp, b), -ENOENT);
+	T_EQ(mpool_unlease(mp, a), 0);
+	T_EQ(mpool_unlease(mp, a), -ENOENT);
+	T_EQ(mpool_lease(mp, b), 0);
+	T_EQ(mpool_close(mp), 0);
+}
+
+static int lines;
+
+static void count_line(void *arg, const char *line)
+{
+	(void)arg;
+	lines += !!strchr(line, '\n');
+}
+
+static uint64_t mapped;
+
+static void count_extent(void *arg, const struct mpool_extent *e)
+{
+	(void)arg;
+	if (e->what && e->len)
+		mapped++;
+}
+
+static void inspection_reads_only(void)
+{
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	struct mpool_obj *obj = th_alloc(mp, MPOOL_APPEND, MPOOL_STAGING, 64 << 10, 5);
+	char path[600];
+	struct stat a, b;
+	uint64_t damage = 9;
+
+	mpool_obj_close(obj);
+	T_EQ(mpool_close(mp), 0);
+	snprintf(path, sizeof(path), "%s/capacity.mp", th_pool);
+	T_EQ(stat(path, &a), 0);
+	T_EQ(mpool_verify(th_pool, NULL, MPOOL_VERIFY_DATA, NULL, NULL, &damage), 0);
+	T_EQ(damage, 0);
+	lines = 0;
+	T_EQ(mpool_dump(th_pool, NULL, count_line, NULL), 0);
+	T_OK(lines > 3);
+	mapped = 0;
+	T_EQ(mpool_map(th_pool, NULL, count_extent, NULL), 0);
+	T_OK(mapped >= 7);
+	T_EQ(stat(path, &b), 0);
+	T_EQ(a.st_mtim.tv_nsec, b.st_mtim.tv_nsec);
+	T_EQ(a.st_mtim.tv_sec, b.st_mtim.tv_sec);
+	T_EQ(mpool_verify(th_pool, NULL, 0x10, NULL, NULL, &damage), -EINVAL);
+	T_EQ(mpool_dump(th_pool, NULL, NULL, NULL), -EINVAL);
+	T_EQ(mpool_map(th_pool, NULL, NULL, NULL), -EINVAL);
+}
+
+static void errors_are_explained(void)
+{
+	const char *name, *text, *cure;
+
+	T_EQ(mpool_error_explain("MP0403", &name, &text, &cure), 0);
+	T_STREQ(name, "BUSY");
+	T_EQ(mpool_error_explain("MP0101", NULL, &text, NULL), 0);
+	T_EQ(mpool_error_explain("MP9999", NULL, NULL, NULL), -ENOENT);
+	T_EQ(mpool_error_explain("rubbish", NULL, NULL, NULL), -ENOENT);
+	T_EQ(mpool_error_explain(NULL, NULL, NULL, NULL), -ENOENT);
+	T_OK(strchr(mpool_version(), '.'));
+}
+
+int main(void)
+{
+	unsetenv("MPOOL_DEV");
+	T_RUN(create_open_close_destroy);
+	T_RUN(create_existing_pool_is_eexist);
+	T_RUN(create_bad_arguments_leave_nothing);
+	T_RUN(create_plan_writes_nothing);
+	T_RUN(create_refuses_a_file_with_content);
+	T_RUN(create_names_a_foreign_signature);
+	T_RUN(create_without_permission_is_eacces);
+	T_RUN(create_where_a_file_is_not_a_directory);
+	T_RUN(create_repeats_after_an_interruption);
+	T_RUN(second_open_is_ebusy_and_names_the_way_out);
+	T_RUN(two_readers_share);
+	T_RUN(close_refuses_while_something_is_open);
+	T_RUN(open_bad_arguments);
+	T_RUN(open_missing_and_replaced_members);
+	T_RUN(open_finds_default_members_without_pool_json);
+	T_RUN(pool_json_is_checked);
+	T_RUN(lease_is_exclusive);
+	T_RUN(inspection_reads_only);
+	T_RUN(errors_are_explained);
+	th_clean();
+	return t_done();
+}
