@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The memory and media budget: one function decides every size that follows
+ * from cache_bytes, the cores and the pool (R10), so that nothing is sized by
+ * a constant. It is pure; kv_limits_read() looks at the machine.
+ *
+ * Invariant: memtables + slabs + index + buffers <= cache_bytes, and the slabs
+ * hold an image of the open segment of every stream at least twice.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kv.h"
+
+#define KIB	(1ull << 10)
+#define MIB	(1ull << 20)
+#define GIB	(1ull << 30)
+
+#define CACHE_MIN	(64 * MIB)
+#define CACHE_DEFAULT	(4 * GIB)
+#define SEG_MIN		(256 * KIB)
+#define SEG_OPT_MIN	(64 * KIB)
+#define SEG_MAX		(32 * MIB)
+#define THREADS_MAX	64u
+
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t max64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t pow2_floor(uint64_t x)
+{
+	return x ? 1ull << (63 - __builtin_clzll(x)) : 0;
+}
+
+static int check_opts(const struct kvdb_opts *o)
+{
+	if (o->cache_bytes && o->cache_bytes < CACHE_MIN)
+		return kv_error(-EINVAL, "MP0951", "cache_bytes is %llu; the least is 64 MiB",
+				(unsigned long long)o->cache_bytes);
+	if (o->logs > KV_LOGS_MAX)
+		return kv_error(-EINVAL, "MP0951", "logs is %u; the most is %u", o->logs,
+				KV_LOGS_MAX);
+	if (o->threads > THREADS_MAX)
+		return kv_error(-EINVAL, "MP0951", "threads is %u; the most is %u", o->threads,
+				THREADS_MAX);
+	if (o->segment_bytes && (o->segment_bytes < SEG_OPT_MIN || o->segment_bytes > SEG_MAX ||
+				 o->segment_bytes % (64 * KIB)))
+		return kv_error(-EINVAL, "MP0951",
+				"segment_bytes is %llu; wanted a multiple of 64 KiB from 64 KiB "
+				"to 32 MiB",
+				(unsigned long long)o->segment_bytes);
+	return 0;
+}
+
+/* Slabs: what is left beside memtables, index and I/O buffers. */
+static void split_cache(struct kv_budget *b)
+{
+	uint64_t cache = b->b_cache_bytes, buffers = min64(cache / 64, 64 * MIB);
+
+	b->b_mt_bytes = min64(cache / 4, GIB);
+	b->b_index_bytes = cache / 8;
+	b->b_slab_bytes = cache - b->b_mt_bytes - b->b_index_bytes - buffers;
+}
+
+static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_budget *b)
+{
+	uint64_t seg, streams, least = o->segment_bytes ? o->segment_bytes : SEG_MIN;
+
+	b->b_logs = o->logs ? o->logs : (uint32_t)max64(min64(l->l_cores, KV_LOGS_MAX), 1);
+	if (!o->logs) {
+		/* by default no more logs than slabs and class can serve with ease */
+		uint64_t fit = min64(b->b_slab_bytes / (4 * KV_STREAMS * least),
+				     l->l_class_bytes / (8 * KV_STREAMS * least));
+
+		b->b_logs = (uint32_t)max64(min64(b->b_logs, fit), 1);
+	}
+	streams = (uint64_t)b->b_logs * KV_STREAMS;
+	seg = max64(min64(l->l_class_bytes / (64 * streams), SEG_MAX), SEG_MIN);
+	seg = min64(seg, b->b_cache_bytes / 64);
+	seg = min64(seg, max64(b->b_slab_bytes / (4 * streams), SEG_MIN));
+	seg = max64(pow2_floor(seg), SEG_MIN);
+	if (o->segment_bytes)
+		seg = o->segment_bytes;
+	if (seg * streams > b->b_slab_bytes)
+		return kv_error(-EINVAL, "MP0951",
+				"%u logs with segments of %llu bytes do not fit into cache_bytes "
+				"%llu",
+				b->b_logs, (unsigned long long)seg,
+				(unsigned long long)b->b_cache_bytes);
+	b->b_seg_bytes = (uint32_t)seg;
+	b->b_slab_bytes = b->b_slab_bytes / seg * seg;
+	b->b_frame_max = (uint32_t)min64(512 * KIB, seg / 2 / KV_BLOCK * KV_BLOCK);
+	return 0;
+}
+
+int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_budget *b)
+{
+	uint64_t least, kb;
+	int err = check_opts(o);
+
+	if (err)
+		return err;
+	memset(b, 0, sizeof(*b));
+	b->b_cache_bytes = o->cache_bytes;
+	if (!b->b_cache_bytes)
+		b->b_cache_bytes = max64(min64(l->l_ram_bytes / 4, CACHE_DEFAULT), CACHE_MIN);
+	split_cache(b);
+	err = split_logs(o, l, b);
+	if (err)
+		return err;
+
+	/* a log that holds less than four segments per stream flushes all the time */
+	least = min64(4ull * b->b_logs * KV_STREAMS * b->b_seg_bytes,
+		      max64(l->l_class_bytes / 2, b->b_seg_bytes));
+	b->b_log_bytes = o->log_bytes;
+	if (!b->b_log_bytes)
+		b->b_log_bytes = min64(min64(512 * MIB, l->l_class_bytes / 8),
+				       2 * b->b_cache_bytes);
+	b->b_log_bytes = max64(b->b_log_bytes, least);
+
+	b->b_threads = o->threads;
+	if (!b->b_threads)
+		b->b_threads = (uint32_t)max64(min64(l->l_cores / 2, 16), 1);
+	kb = min64(min64(l->l_capacity_bytes / 128, 32 * MIB), b->b_cache_bytes / 32);
+	b->b_kblock_bytes = (uint32_t)max64(pow2_floor(kb), 256 * KIB);
+	return 0;
+}
+
+/* ---- what the machine offers ----------------------------------------------- */
+
+static uint64_t read_number(const char *path)
+{
+	char buf[64];
+	uint64_t v = UINT64_MAX;
+	FILE *f = fopen(path, "re");
+
+	if (!f)
+		return UINT64_MAX;
+	/* "max" means no limit and stays UINT64_MAX */
+	if (fgets(buf, sizeof(buf), f) && buf[0] >= '0' && buf[0] <= '9')
+		v = strtoull(buf, NULL, 10);
+	fclose(f);
+	return v;
+}
+
+/* Smallest memory limit of the control groups from ours to the root. */
+static uint64_t cgroup_limit(void)
+{
+	char line[512], path[640], *p, *slash;
+	uint64_t limit = min64(read_number("/sys/fs/cgroup/memory.max"),
+			       read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
+	FILE *f = fopen("/proc/self/cgroup", "re");
+
+	if (!f)
+		return limit;
+	while (fgets(line, sizeof(line), f)) {
+		if (strncmp(line, "0::/", 4))
+			continue;
+		line[strcspn(line, "\n")] = 0;
+		for (p = line + 3; p[0] && p[1]; ) {
+			snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", p);
+			limit = min64(limit, read_number(path));
+			slash = strrchr(p, '/');
+			if (!slash || slash == p)
+				break;
+			*slash = 0;
+		}
+	}
+	fclose(f);
+	return limit;
+}
+
+int kv_limits_read(struct mpool *mp, struct kv_limits *l)
+{
+	struct mpool_info pi;
+	cpu_set_t set;
+	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+	int err = mpool_info(mp, &pi);
+
+	if (err)
+		return kv_error_mpool(err);
+	memset(l, 0, sizeof(*l));
+	l->l_ram_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : GIB;
+	l->l_ram_bytes = min64(l->l_ram_bytes, cgroup_limit());
+	l->l_cores = 1;
+	if (!sched_getaffinity(0, sizeof(set), &set))
+		l->l_cores = (uint32_t)max64((uint64_t)CPU_COUNT(&set), 1);
+	l->l_capacity_bytes = pi.cls[MPOOL_CAPACITY].total;
+	l->l_class_bytes = pi.cls[MPOOL_STAGING].devs ? pi.cls[MPOOL_STAGING].total :
+			   l->l_capacity_bytes;
+	return 0;
+}

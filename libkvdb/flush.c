@@ -1,0 +1,755 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Epochs: closing them, writing them, making them durable.
+ *
+ * Invariants
+ *  E1  (R4) d_closed = e is stored only when every slot of epochs <= e is done
+ *      or withdrawn; a writer of epoch e + 1 installs nothing before. Closing
+ *      helps and withdraws, it never waits for a writer.
+ *  E2  (R4) Memtables switch while an epoch is closed, after its last slot and
+ *      before d_closed moves; seq advances by one at every switch.
+ *  E3  (R2) The last thing written of an epoch is its descriptor, in the same
+ *      batch; d_durable = e is stored only after every device written in it
+ *      was flushed. One epoch at a time.
+ *  E4  (R1) The gate is set with the first reservation of an epoch and moves
+ *      only when that epoch is durable.
+ *  E5  (P5) The first failed write or flush stops the database for good: no
+ *      later sync returns 0.
+ *
+ * Locks: fl_io_lock > d_tick_lock > lo_lock; fl_lock alone or innermost.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "flush.h"
+#include "frame.h"
+#include "memtable.h"
+#include "work.h"
+
+#define IOQ_DEPTH	64u
+#define TICK_BYTES	(16u << 20)	/* an epoch ends early when it has written so much */
+/* segments that usually may join an epoch while it is closed */
+#define DESC_SLACK	4u
+
+/* ---- closing an epoch ----------------------------------------------------------- */
+
+/* Completes or withdraws one thread's record (R1, R12). Registry lock held. */
+static void resolve_slot(struct kv_tctx *tc, void *arg)
+{
+	struct kv_slot *sl = &tc->tc_slot;
+	uint64_t e = *(uint64_t *)arg, st = atomic_load(&sl->sl_state), seq;
+	struct kv_frame *f;
+	struct kv_version *v;
+	uint32_t i, off;
+	uint8_t *buf;
+
+	while ((st & KV_SLOT_MASK) == KV_SLOT_OPEN)
+		if (atomic_compare_exchange_weak(&sl->sl_state, &st,
+						 (st & ~(uint64_t)KV_SLOT_MASK) | KV_SLOT_SKIPPED))
+			return;
+	if ((st & KV_SLOT_MASK) != KV_SLOT_INSTALLING)
+		return;
+	f = atomic_load(&sl->sl_frame);
+	i = atomic_load(&sl->sl_index);
+	off = atomic_load(&sl->sl_off);
+	buf = atomic_load(&sl->sl_buf);
+	v = atomic_load(&sl->sl_ver);
+	if (atomic_load(&sl->sl_state) != st || f->fr_epoch > e)
+		return;		/* it finished by itself */
+	seq = KV_HIDDEN;
+	atomic_compare_exchange_strong(&v->v_seq, &seq, KV_PENDING);
+	seq = kv_version_stamp(tc->tc_db, v);
+	kv_rec_stamp(buf, f->fr_seg->sg_id, off, seq);
+	atomic_fetch_or(&f->fr_rec[i], KV_REC_HELPED);
+}
+
+/* True when every closed frame of epochs <= e is done: then no slot is left. */
+static bool frames_done(struct kvdb *db, uint64_t e)
+{
+	struct kv_logs *ls = db->d_logs;
+	bool done = true;
+
+	for (unsigned int i = 0; done && i < ls->ls_n * KV_STREAMS; i++) {
+		struct kv_log *lo = kv_log_at(ls, i);
+
+		pthread_mutex_lock(&lo->lo_lock);
+		for (struct kv_frame *f = lo->lo_pending; f && done; f = f->fr_next)
+			done = f->fr_epoch > e || kv_frame_is_done(f);
+		pthread_mutex_unlock(&lo->lo_lock);
+	}
+	return done;
+}
+
+/* Number of segments that epoch @e wrote to, at most. */
+static uint32_t count_segs(struct kvdb *db, uint64_t e)
+{
+	struct kv_logs *ls = db->d_logs;
+	uint32_t n = db->d_flusher->fl_nsegs;
+
+	for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++) {
+		struct kv_log *lo = kv_log_at(ls, i);
+		struct kv_seg *last = NULL;
+
+		pthread_mutex_lock(&lo->lo_lock);
+		for (struct kv_frame *f = lo->lo_pending; f; f = f->fr_next) {
+			n += f->fr_epoch == e && f->fr_seg != last;
+			last = f->fr_seg;
+		}
+		pthread_mutex_unlock(&lo->lo_lock);
+	}
+	return n;
+}
+
+/* True when a frame of epoch @e was closed. */
+static bool epoch_wrote(struct kvdb *db, uint64_t e)
+{
+	struct kv_logs *ls = db->d_logs;
+	bool wrote = false;
+
+	for (unsigned int i = 0; !wrote && i < ls->ls_n * KV_STREAMS; i++) {
+		struct kv_log *lo = kv_log_at(ls, i);
+
+		pthread_mutex_lock(&lo->lo_lock);
+		wrote = lo->lo_last_epoch == e;
+		pthread_mutex_unlock(&lo->lo_lock);
+	}
+	return wrote;
+}
+
+/* The log whose last frame of the epoch will carry the descriptor: one that has records, if any. */
+static struct kv_log *pick_carrier(struct kvdb *db)
+{
+	struct kv_logs *ls = db->d_logs;
+
+	for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++)
+		if (kv_log_is_dirty(kv_log_at(ls, i)))
+			return kv_log_at(ls, i);
+	return kv_log_at(ls, 0);
+}
+
+/* E2: puts the prepared memtables in front. */
+static void switch_memtables(struct kvdb *db, uint64_t e)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&db->d_kvs_lock);
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
+		struct kvdb_kvs *kvs = db->d_kvs[i];
+		struct kv_mt *next = kvs ? atomic_exchange(&kvs->k_next_mt, NULL) : NULL;
+		struct kv_tree *tr;
+
+		if (!next)
+			continue;
+		tr = atomic_load(&kvs->k_tree);
+		if (tr->tr_nmt >= 4 || !kv_mt_first_epoch(tr->tr_mt[0])) {
+			kv_mt_put(db, next);
+			continue;
+		}
+		atomic_store(&tr->tr_mt[0]->m_boundary, e);
+		if (!any)
+			atomic_fetch_add(&db->d_seq, 1);
+		any = true;
+		if (kv_tree_switch(kvs, next)) {
+			atomic_store(&tr->tr_mt[0]->m_boundary, 0);
+			kv_mt_put(db, next);
+		}
+	}
+	pthread_mutex_unlock(&db->d_kvs_lock);
+}
+
+/*
+ * Closes all logs. *carrier is the frame that takes the descriptor, with
+ * *room bytes kept for it, or NULL when there is no such room. False when
+ * nothing was written in the epoch. d_tick_lock held.
+ */
+static bool close_logs(struct kvdb *db, uint64_t e, struct kv_frame **carrier, uint32_t *room)
+{
+	struct kv_logs *ls = db->d_logs;
+	struct kv_log *c = pick_carrier(db);
+
+	*carrier = NULL;
+	for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++)
+		if (kv_log_at(ls, i) != c)
+			kv_log_close(db, kv_log_at(ls, i), e, 0);
+	if (epoch_wrote(db, e) || kv_log_is_dirty(c)) {
+		*room = KV_REC_HDR + kv_desc_size(count_segs(db, e) + 1 + DESC_SLACK);
+		*carrier = kv_log_close(db, c, e, *room);
+		if (*carrier)
+			return true;
+	}
+	kv_log_close(db, c, e, 0);
+	return epoch_wrote(db, e);
+}
+
+/* Ends epoch @e = d_epoch; as close_logs(). */
+static bool close_epoch(struct kvdb *db, uint64_t e, struct kv_frame **carrier, uint32_t *room)
+{
+	struct kv_thread *t = kv_enter();
+	bool wrote;
+
+	pthread_mutex_lock(&db->d_tick_lock);
+	/* first, so that a writer that is overtaken by a closed log sees it (R7) */
+	atomic_store(&db->d_epoch, e + 1);
+	wrote = close_logs(db, e, carrier, room);
+	if (!frames_done(db, e))
+		kv_tctx_each(db, resolve_slot, &e);
+	switch_memtables(db, e);
+	atomic_store(&db->d_logs->ls_epoch_bytes, 0);
+	atomic_store(&db->d_closed, e);
+	pthread_mutex_unlock(&db->d_tick_lock);
+	kv_exit(t);
+	return wrote;
+}
+
+/* ---- writing -------------------------------------------------------------------- */
+
+/* Takes completions; with @all until nothing is in flight. */
+static int reap(struct kvdb *db, bool all)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	struct mpool_cqe cqe[IOQ_DEPTH];
+	int err = 0;
+
+	while (fl->fl_inflight) {
+		int n = mpool_ioq_reap(fl->fl_ioq, cqe, IOQ_DEPTH, all ? 1 : 0, all ? -1 : 0);
+
+		if (n < 0)
+			return kv_fail(db, n, "reaping log writes failed");
+		if (n == 0)
+			break;
+		for (int i = 0; i < n; i++) {
+			struct kv_frame *f = (struct kv_frame *)(uintptr_t)cqe[i].cookie;
+
+			fl->fl_inflight--;
+			if (cqe[i].res < 0)
+				err = kv_fail(db, (int)cqe[i].res,
+					      "log segment %llu: write at %u failed",
+					      (unsigned long long)f->fr_seg->sg_id, f->fr_off);
+		}
+	}
+	return err;
+}
+
+/* Notes how far the epoch got in a segment. */
+static int note_seg(struct kv_flusher *fl, struct kv_frame *f)
+{
+	uint32_t i = fl->fl_nsegs;
+
+	while (i && fl->fl_segs[i - 1].es_seg != f->fr_seg)
+		i--;
+	if (!i) {
+		if (fl->fl_nsegs == fl->fl_maxsegs) {
+			uint32_t max = fl->fl_maxsegs ? 2 * fl->fl_maxsegs : 64;
+			void *p = realloc(fl->fl_segs, max * sizeof(fl->fl_segs[0]));
+
+			if (!p)
+				return -ENOMEM;
+			fl->fl_segs = p;
+			fl->fl_maxsegs = max;
+		}
+		i = ++fl->fl_nsegs;
+		fl->fl_segs[i - 1].es_seg = f->fr_seg;
+	}
+	fl->fl_segs[i - 1].es_end = f->fr_off + f->fr_space;
+	fl->fl_segs[i - 1].es_chain = f->fr_seg->sg_chain;
+	return 0;
+}
+
+/* Starts the write of a sealed frame. */
+static int submit(struct kvdb *db, struct kv_frame *f)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	struct mpool_io io = { .obj = f->fr_seg->sg_obj, .type = MPOOL_WRITE, .iovcnt = 1,
+			       .off = f->fr_off, .iov = &f->fr_iov, .cookie = (uintptr_t)f };
+	int n, err;
+
+	f->fr_next = fl->fl_written;
+	fl->fl_written = f;
+	fl->fl_classes |= 1u << f->fr_seg->sg_mclass;
+	atomic_fetch_add(&db->d_count.log_bytes[f->fr_seg->sg_mclass], f->fr_iov.iov_len);
+	for (;;) {
+		n = mpool_ioq_submit(fl->fl_ioq, &io, 1);
+		if (n == 1)
+			break;
+		if (n < 0)
+			return kv_fail(db, n, "log segment %llu: write at %u refused",
+				       (unsigned long long)f->fr_seg->sg_id, f->fr_off);
+		err = reap(db, true);
+		if (err)
+			return err;
+	}
+	fl->fl_inflight++;
+	return reap(db, false);
+}
+
+static int write_frame(struct kvdb *db, struct kv_frame *f)
+{
+	kv_frame_seal(db, f, kv_frame_source(db, f));
+	if (note_seg(db->d_flusher, f))
+		return kv_fail(db, -ENOMEM, "no memory to close an epoch");
+	return submit(db, f);
+}
+
+/* Takes the log's oldest pending frame of an epoch <= @e; @done_only: if its writers are done. */
+static struct kv_frame *take_pending(struct kv_log *lo, uint64_t e, bool done_only,
+				     const struct kv_frame *but)
+{
+	struct kv_frame *f;
+
+	pthread_mutex_lock(&lo->lo_lock);
+	f = lo->lo_pending;
+	if (f && (f == but || f->fr_epoch > e || (done_only && !kv_frame_is_done(f))))
+		f = NULL;
+	if (f) {
+		lo->lo_pending = f->fr_next;
+		if (!lo->lo_pending)
+			lo->lo_tail = &lo->lo_pending;
+	}
+	pthread_mutex_unlock(&lo->lo_lock);
+	return f;
+}
+
+/* Writes pending frames of epochs <= e, but for the carrier. */
+static int write_pending(struct kvdb *db, uint64_t e, bool done_only, const struct kv_frame *but)
+{
+	struct kv_logs *ls = db->d_logs;
+	struct kv_frame *f;
+	int err;
+
+	for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++) {
+		while ((f = take_pending(kv_log_at(ls, i), e, done_only, but))) {
+			err = write_frame(db, f);
+			if (err)
+				return err;
+		}
+	}
+	return 0;
+}
+
+/* A frame of its own for a descriptor that found no room behind another. */
+static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_frame **out)
+{
+	struct kv_log *lo = kv_log_at(db->d_logs, 0);
+	uint32_t bytes = kv_align_block(KV_FRAME_HDR + room);
+	struct kv_seg *s;
+	uint8_t *image;
+	int err = kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, true, &s);
+
+	if (err)
+		return kv_fail(db, err, "no space for an epoch descriptor");
+	image = kv_slab_take_image(db, s);
+	*out = image ? kv_frame_new(lo, s, image, 0, KV_FRAME_HDR + room, e) : NULL;
+	if (!*out) {
+		kv_seg_close(db, s, 0);
+		kv_seg_put(db, s);
+		return kv_fail(db, -ENOMEM, "no memory for an epoch descriptor");
+	}
+	(*out)->fr_len = KV_FRAME_HDR;
+	(*out)->fr_space = bytes;
+	atomic_store(&s->sg_first_epoch, e);
+	atomic_store(&s->sg_last_epoch, e);
+	kv_seg_close(db, s, bytes);
+	kv_seg_put(db, s);	/* the table's reference lasts until the epoch is durable */
+	return 0;
+}
+
+/* Adds the descriptor to its carrier and writes it (R2). */
+static int write_carrier(struct kvdb *db, struct kv_frame *f, uint64_t e)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	uint8_t *src = kv_frame_source(db, f);
+	struct kv_seg *s = f->fr_seg;
+	struct kv_desc d = { .ds_incarnation = db->d_incarnation, .ds_epoch = e,
+			     .ds_prev_epoch = db->d_desc.epoch, .ds_prev_obj = db->d_desc.obj,
+			     .ds_prev_off = db->d_desc.off };
+	struct kv_desc_ent *ents;
+	uint32_t i, chain = s->sg_chain, size;
+
+	if (note_seg(fl, f))
+		return kv_fail(db, -ENOMEM, "no memory to close an epoch");
+	d.ds_n = fl->fl_nsegs;
+	size = KV_REC_HDR + kv_pad8(kv_desc_size(d.ds_n));
+	ents = malloc(d.ds_n * sizeof(*ents));
+	if (!ents)
+		return kv_fail(db, -ENOMEM, "no memory to close an epoch");
+	for (i = 0; i < d.ds_n; i++) {
+		struct kv_epoch_seg *es = &fl->fl_segs[i];
+
+		ents[i] = (struct kv_desc_ent){ es->es_seg->sg_id, es->es_end, es->es_chain };
+		if (es->es_seg == s) {	/* the carrier's own: the chain before it */
+			ents[i].de_chain = chain;
+		}
+	}
+	kv_desc_encode(src + f->fr_len, s->sg_id, f->fr_off + f->fr_len, &d, ents);
+	free(ents);
+	f->fr_len += size;
+	f->fr_nrec++;
+	kv_frame_seal(db, f, src);
+	db->d_desc.epoch = e;
+	db->d_desc.obj = s->sg_id;
+	db->d_desc.off = f->fr_off;
+	return submit(db, f);
+}
+
+/* ---- durability ------------------------------------------------------------------- */
+
+static void retire_written(struct kv_flusher *fl)
+{
+	struct kv_frame *f;
+
+	while ((f = fl->fl_written)) {
+		fl->fl_written = f->fr_next;
+		kv_frame_retire(f);
+	}
+}
+
+static uint64_t gate_of(struct kvdb *db, uint64_t birth)
+{
+	uint64_t bound = (uint64_t)db->d_interval_ms * 1000000u;
+
+	if (!birth || db->d_interval_ms == KVDB_INTERVAL_NONE)
+		return UINT64_MAX;
+	return birth + bound - bound / 16;
+}
+
+void kv_epoch_born(struct kvdb *db, uint64_t e)
+{
+	struct kv_flusher *fl = db->d_flusher;
+
+	pthread_mutex_lock(&fl->fl_lock);
+	if (atomic_load(&db->d_durable) + 1 == e)
+		atomic_store(&fl->fl_gate_ns, gate_of(db,
+						      atomic_load(&db->d_logs->ls_birth[e % 4])));
+	pthread_cond_signal(&fl->fl_wake);
+	pthread_mutex_unlock(&fl->fl_lock);
+}
+
+/* E3: @e is durable: lets waiters go and moves the gate to the next epoch. */
+static void publish(struct kvdb *db, uint64_t e)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	_Atomic(uint64_t) *birth = db->d_logs->ls_birth;
+	uint64_t b;
+
+	pthread_mutex_lock(&fl->fl_lock);
+	b = atomic_exchange(&birth[e % 4], 0);
+	if (b && db->d_interval_ms != KVDB_INTERVAL_NONE &&
+	    kv_now(db) - b > (uint64_t)db->d_interval_ms * 500000u)
+		atomic_fetch_add(&db->d_count.durability_late, 1);
+	atomic_store(&db->d_durable, e);
+	atomic_store(&fl->fl_gate_ns, gate_of(db, atomic_load(&birth[(e + 1) % 4])));
+	pthread_cond_broadcast(&fl->fl_done);
+	pthread_mutex_unlock(&fl->fl_lock);
+	kv_work_kick(db);
+}
+
+static int write_epoch(struct kvdb *db, uint64_t e, struct kv_frame *carrier, uint32_t room)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	struct kv_frame *f;
+	uint32_t need;
+	int err;
+
+	err = write_pending(db, e, false, carrier);
+	if (err)
+		return err;
+	need = KV_REC_HDR + kv_pad8(kv_desc_size(fl->fl_nsegs + 1));
+	if (carrier) {
+		f = take_pending(carrier->fr_log, e, false, NULL);
+		if (f != carrier)
+			return kv_fail(db, -EUCLEAN, "log frames out of order");
+		if (need > room) {	/* more segments joined than were counted */
+			err = write_frame(db, carrier);
+			if (err)
+				return err;
+			carrier = NULL;
+			need += KV_DESC_ENT;
+		}
+	}
+	if (!carrier) {
+		room = need;
+		err = lone_carrier(db, e, room, &carrier);
+		if (err)
+			return err;
+	}
+	err = write_carrier(db, carrier, e);
+	if (!err)
+		err = reap(db, true);
+	if (err)
+		return err;
+	err = BARRIER(302, mpool_flush(db->d_mp, fl->fl_classes));
+	if (err)
+		return kv_fail(db, err, "flush of the log devices failed");
+	fl->fl_classes = 0;
+	fl->fl_nsegs = 0;
+	retire_written(fl);
+	return 0;
+}
+
+/* Ends the open epoch and makes it durable. fl_io_lock held. */
+static int epoch_run(struct kvdb *db)
+{
+	uint64_t e = atomic_load(&db->d_epoch);
+	struct kv_frame *carrier = NULL;
+	uint32_t room = 0;
+	int err = kv_fault(db);
+
+	if (err)
+		return err;
+	if (close_epoch(db, e, &carrier, &room)) {
+		err = write_epoch(db, e, carrier, room);
+		if (err)
+			return err;
+	}
+	publish(db, e);
+	kv_segs_durable(db);
+	kv_pressure(db);
+	return 0;
+}
+
+int kv_epoch_force(struct kvdb *db)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	int err;
+
+	pthread_mutex_lock(&fl->fl_io_lock);
+	err = epoch_run(db);
+	pthread_mutex_unlock(&fl->fl_io_lock);
+	return err;
+}
+
+/* With KVDB_MANUAL the caller does it. */
+static int run_until(struct kvdb *db, uint64_t epoch)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	int err = 0;
+
+	pthread_mutex_lock(&fl->fl_io_lock);
+	while (!err && atomic_load(&db->d_durable) < epoch)
+		err = epoch_run(db);
+	pthread_mutex_unlock(&fl->fl_io_lock);
+	return err ? err : kv_fault(db);
+}
+
+int kv_wait_durable(struct kvdb *db, uint64_t epoch)
+{
+	struct kv_flusher *fl = db->d_flusher;
+
+	if (kv_is_manual(db))
+		return run_until(db, epoch);
+	pthread_mutex_lock(&fl->fl_lock);
+	if (fl->fl_want < epoch)
+		fl->fl_want = epoch;
+	pthread_cond_signal(&fl->fl_wake);
+	while (atomic_load(&db->d_durable) < epoch && !kv_fault(db))
+		pthread_cond_wait(&fl->fl_done, &fl->fl_lock);
+	pthread_mutex_unlock(&fl->fl_lock);
+	return kv_fault(db);
+}
+
+int kv_epoch_sync(struct kvdb *db)
+{
+	uint64_t e = atomic_load(&db->d_epoch);
+	int err = kv_fault(db);
+
+	if (err)
+		return err;
+	/* nothing was reserved in the open epoch: what was acknowledged is older */
+	if (!atomic_load(&db->d_logs->ls_birth[e % 4]))
+		e--;
+	return kv_wait_durable(db, e);
+}
+
+/* ---- the gate ------------------------------------------------------------------------ */
+
+int kv_gate_wait(struct kvdb *db)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	uint64_t t0 = kv_now(db), e;
+	int err = 0;
+
+	atomic_fetch_add(&db->d_count.gate_waits, 1);
+	while (!err && kv_now(db) >= atomic_load(&fl->fl_gate_ns)) {
+		e = atomic_load(&db->d_durable) + 1;
+		err = kv_wait_durable(db, e);
+	}
+	atomic_fetch_add(&db->d_count.gate_wait_ns, kv_now(db) - t0);
+	return err;
+}
+
+/* ---- the flusher's thread --------------------------------------------------------------- */
+
+void kv_flusher_kick(struct kvdb *db)
+{
+	struct kv_flusher *fl = db->d_flusher;
+
+	if (kv_is_manual(db))
+		return;
+	pthread_mutex_lock(&fl->fl_lock);
+	fl->fl_kicked = true;
+	pthread_cond_signal(&fl->fl_wake);
+	pthread_mutex_unlock(&fl->fl_lock);
+}
+
+void kv_flusher_tick(struct kvdb *db)
+{
+	struct kv_flusher *fl = db->d_flusher;
+
+	pthread_mutex_lock(&fl->fl_lock);
+	if (fl->fl_want < atomic_load(&db->d_epoch))
+		fl->fl_want = atomic_load(&db->d_epoch);
+	pthread_cond_signal(&fl->fl_wake);
+	pthread_mutex_unlock(&fl->fl_lock);
+}
+
+void kv_flusher_room(struct kvdb *db)
+{
+	struct kv_flusher *fl = db->d_flusher;
+
+	if (!fl)
+		return;
+	kv_pressure(db);
+	pthread_mutex_lock(&fl->fl_lock);
+	pthread_cond_broadcast(&fl->fl_done);
+	pthread_mutex_unlock(&fl->fl_lock);
+}
+
+/* When the open epoch must end, in ns; UINT64_MAX = not by time. */
+static uint64_t tick_due(struct kvdb *db)
+{
+	uint64_t e = atomic_load(&db->d_epoch);
+	uint64_t birth = atomic_load(&db->d_logs->ls_birth[e % 4]);
+	uint64_t ms = db->d_interval_ms == KVDB_INTERVAL_NONE ? 4000 : db->d_interval_ms;
+
+	return birth ? birth + ms * 250000u : UINT64_MAX;
+}
+
+bool kv_epoch_is_due(struct kvdb *db)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	bool due;
+
+	pthread_mutex_lock(&fl->fl_lock);
+	due = fl->fl_want > atomic_load(&db->d_durable) || kv_now(db) >= tick_due(db) ||
+	      atomic_load(&db->d_logs->ls_epoch_bytes) >= TICK_BYTES;
+	pthread_mutex_unlock(&fl->fl_lock);
+	return due;
+}
+
+/* Sleeps until something is due; true = the end. */
+static bool flusher_sleep(struct kvdb *db)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	struct timespec ts;
+	uint64_t due;
+	bool end;
+
+	pthread_mutex_lock(&fl->fl_lock);
+	while (!fl->fl_stop && !fl->fl_kicked && !kv_fault(db) && fl->fl_want <=
+	       atomic_load(&db->d_durable)) {
+		due = tick_due(db);
+		if (due == UINT64_MAX) {
+			pthread_cond_wait(&fl->fl_wake, &fl->fl_lock);
+			continue;
+		}
+		if (kv_now(db) >= due)
+			break;
+		ts.tv_sec = (time_t)(due / 1000000000u);
+		ts.tv_nsec = (long)(due % 1000000000u);
+		pthread_cond_timedwait(&fl->fl_wake, &fl->fl_lock, &ts);
+	}
+	fl->fl_kicked = false;
+	end = fl->fl_stop || kv_fault(db);
+	pthread_mutex_unlock(&fl->fl_lock);
+	return end;
+}
+
+static void *flusher_main(void *arg)
+{
+	struct kvdb *db = arg;
+	struct kv_flusher *fl = db->d_flusher;
+
+	while (!flusher_sleep(db)) {
+		pthread_mutex_lock(&fl->fl_io_lock);
+		if (kv_epoch_is_due(db)) {
+			epoch_run(db);
+		} else {
+			write_pending(db, atomic_load(&db->d_epoch), true, NULL);
+			kv_pressure(db);
+		}
+		pthread_mutex_unlock(&fl->fl_io_lock);
+	}
+	return NULL;
+}
+
+void kv_flusher_failed(struct kvdb *db)
+{
+	struct kv_flusher *fl = db->d_flusher;
+
+	if (!fl)
+		return;
+	pthread_mutex_lock(&fl->fl_lock);
+	pthread_cond_broadcast(&fl->fl_done);
+	pthread_cond_broadcast(&fl->fl_wake);
+	pthread_mutex_unlock(&fl->fl_lock);
+}
+
+int kv_flusher_start(struct kvdb *db)
+{
+	struct kv_flusher *fl = calloc(1, sizeof(*fl));
+	pthread_condattr_t ca;
+	int err;
+
+	if (!fl)
+		return -ENOMEM;
+	pthread_condattr_init(&ca);
+	pthread_condattr_setclock(&ca, CLOCK_MONOTONIC);
+	pthread_cond_init(&fl->fl_wake, &ca);
+	pthread_cond_init(&fl->fl_done, &ca);
+	pthread_condattr_destroy(&ca);
+	pthread_mutex_init(&fl->fl_lock, NULL);
+	pthread_mutex_init(&fl->fl_io_lock, NULL);
+	atomic_store(&fl->fl_gate_ns, UINT64_MAX);
+	db->d_flusher = fl;
+	err = mpool_ioq_open(db->d_mp, IOQ_DEPTH, &fl->fl_ioq);
+	if (err) {
+		kv_flusher_stop(db);
+		return kv_error_mpool(err);
+	}
+	if (kv_is_manual(db))
+		return 0;
+	err = pthread_create(&fl->fl_thread, NULL, flusher_main, db);
+	if (err) {
+		kv_flusher_stop(db);
+		return kv_error(-err, "MP0902", "cannot start the flusher's thread");
+	}
+	fl->fl_started = true;
+	return 0;
+}
+
+void kv_flusher_stop(struct kvdb *db)
+{
+	struct kv_flusher *fl = db->d_flusher;
+
+	if (!fl)
+		return;
+	pthread_mutex_lock(&fl->fl_lock);
+	fl->fl_stop = true;
+	pthread_cond_signal(&fl->fl_wake);
+	pthread_mutex_unlock(&fl->fl_lock);
+	if (fl->fl_started)
+		pthread_join(fl->fl_thread, NULL);
+	reap(db, true);
+	retire_written(fl);
+	mpool_ioq_close(fl->fl_ioq);
+	free(fl->fl_segs);
+	pthread_cond_destroy(&fl->fl_wake);
+	pthread_cond_destroy(&fl->fl_done);
+	pthread_mutex_destroy(&fl->fl_lock);
+	pthread_mutex_destroy(&fl->fl_io_lock);
+	db->d_flusher = NULL;
+	free(fl);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* The flusher's state: who closes epochs, who waits for what. */
+#ifndef KV_FLUSH_H
+#define KV_FLUSH_H
+
+#include "kv.h"
+#include "log.h"
+
+struct kv_epoch_seg {		/* a segment that the epoch in hand wrote to */
+	struct kv_seg *es_seg;
+	uint32_t es_end;
+	uint32_t es_chain;
+};
+
+struct kv_flusher {
+	pthread_t fl_thread;
+	bool fl_started;
+	pthread_mutex_t fl_lock;	/* the fields of this group */
+	pthread_cond_t fl_wake;		/* the flusher sleeps here */
+	pthread_cond_t fl_done;		/* durable epoch, room or fault changed */
+	bool fl_stop;
+	bool fl_kicked;			/* a frame is full */
+	uint64_t fl_want;		/* somebody waits for this epoch to be durable */
+
+	_Atomic(uint64_t) fl_gate_ns;	/* no acknowledgement from this time on (R1) */
+	_Atomic(bool) fl_stall;		/* memtables or logs are over their budget */
+	_Atomic(int) fl_space_err;	/* why background work cannot make room, or 0 */
+
+	pthread_mutex_t fl_io_lock;	/* one writer of frames; outside d_tick_lock */
+	struct mpool_ioq *fl_ioq;	/* fl_io_lock, like all below */
+	unsigned int fl_inflight;
+	unsigned int fl_classes;	/* written since the last flush: bit per class */
+	struct kv_frame *fl_written;	/* frames on their way, until the flush */
+	struct kv_epoch_seg *fl_segs;	/* of the epoch in hand */
+	uint32_t fl_nsegs, fl_maxsegs;
+};
+
+/* Ends the open epoch, empty or not, and makes it durable. */
+int kv_epoch_force(struct kvdb *db);
+/* Looks at memory and log space: asks for memtable switches, holds writers back. */
+void kv_pressure(struct kvdb *db);
+/* Blocks while writers are held back; -ENOSPC, -EROFS. @urgent: deletes go on longer. */
+int kv_stall_wait(struct kvdb *db, bool urgent);
+/* Blocks an acknowledgement that the loss bound forbids (R1). */
+int kv_gate_wait(struct kvdb *db);
+
+static inline bool kv_is_manual(const struct kvdb *db)
+{
+	return db->d_flags & KVDB_MANUAL;
+}
+
+#endif

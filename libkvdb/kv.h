@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Types and calls shared by the files of libkvdb. One section per noun; the
+ * file that owns it is named. Lock order is written in DESIGN.md.
+ */
+#ifndef KV_KV_H
+#define KV_KV_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvdb/kvdb.h>
+
+#include "guard.h"
+#include "kv_omf.h"
+
+#define KV_LIKELY(x)	__builtin_expect(!!(x), 1)
+#define KV_UNLIKELY(x)	__builtin_expect(!!(x), 0)
+#define KV_CACHELINE	64
+
+#define KV_LOGS_MAX	64u
+#define KV_INLINE_MAX	128u	/* values up to this live with their key, bytes */
+
+struct kv_thread;
+struct kv_mt;
+struct kv_run;
+struct kv_seg;
+struct kv_log;
+struct kv_tree;
+struct kv_pagepool;
+struct kv_mdc;
+
+/* ---- thread.c: per-thread state and epoch-based reclamation ---------------- */
+
+/*
+ * A thread reads shared structures only between kv_enter() and kv_exit()
+ * (they nest). What was unlinked is freed by kv_retire() once every thread
+ * that might still see it has left. A sleeping thread must not be inside,
+ * except for bounded I/O on an object that it pins.
+ */
+struct kv_thread *kv_enter(void);
+void kv_exit(struct kv_thread *t);
+void kv_retire(void (*fn)(void *), void *arg);
+/* Wait until everything retired so far was freed (close, tests). */
+void kv_retire_barrier(void);
+/* Frees what is due, if anything (background work). */
+void kv_reclaim(void);
+
+/* ---- budget.c ------------------------------------------------------------ */
+
+struct kv_budget {
+	uint64_t b_cache_bytes;
+	uint64_t b_log_bytes;	/* log since the oldest unflushed record */
+	uint64_t b_mt_bytes;	/* all memtables of all KVSs, frozen included */
+	uint64_t b_slab_bytes;	/* window and page pool */
+	uint64_t b_index_bytes;	/* fences, filters (watched, not enforced) */
+	uint32_t b_seg_bytes;	/* log segment and slab size, multiple of 64 KiB */
+	uint32_t b_frame_max;	/* a frame is closed when it reaches this */
+	uint32_t b_logs;
+	uint32_t b_threads;
+	uint32_t b_kblock_bytes; /* key block objects, at most */
+};
+
+struct kv_limits {		/* what the machine and the pool offer */
+	uint64_t l_ram_bytes;	/* the smaller of RAM and cgroup limit */
+	uint32_t l_cores;
+	uint64_t l_class_bytes;	/* of the class that the logs live in */
+	uint64_t l_capacity_bytes;
+};
+/* -EINVAL with a detail when an option is out of range */
+int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_budget *b);
+int kv_limits_read(struct mpool *mp, struct kv_limits *l);
+
+/* ---- err.c ----------------------------------------------------------------- */
+
+/* Records the detail of this thread's error and returns @err. */
+int kv_error(int err, const char *id, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Copies mpool_error_detail() into ours and returns @err. */
+int kv_error_mpool(int err);
+
+/* ---- seg.c: log segments, which are the value blocks ------------------------- */
+
+enum kv_seg_state {
+	KV_SEG_FREE = 0,	/* allocated, unused: in the stock */
+	KV_SEG_OPEN,		/* a log appends to it */
+	KV_SEG_FULL,		/* no more appends; seal not durable yet */
+	KV_SEG_SEALED,
+	KV_SEG_DELETED,
+};
+
+/*
+ * struct kv_seg - one log segment
+ * References: the segment table holds one, every run that refers to a value
+ * in it (sg_refs counts all). sg_runs counts durable runs only.
+ */
+struct kv_seg {
+	uint64_t sg_id;			/* object id */
+	struct mpool_obj *sg_obj;
+	uint32_t sg_bytes;		/* capacity */
+	uint8_t sg_stream;		/* enum kv_stream */
+	uint16_t sg_log;
+	uint8_t sg_mclass;
+	_Atomic(uint32_t) sg_state;	/* enum kv_seg_state; changes under db->seg_lock */
+	/* end of frames written or, after recovery, the sealed length */
+	_Atomic(uint32_t) sg_end;
+	/* its bytes in the window, or NULL; read inside kv_enter() */
+	_Atomic(uint8_t *) sg_image;
+	_Atomic(uint64_t) sg_first_epoch; /* epochs of its frames; 0 = none yet */
+	_Atomic(uint64_t) sg_last_epoch;
+	_Atomic(uint64_t) sg_live_bytes; /* value bytes that runs and memtables refer to (hint) */
+	_Atomic(uint32_t) sg_refs;	/* in-memory holders */
+	_Atomic(uint32_t) sg_runs;	/* runs of the durable tree that refer to it */
+	uint32_t sg_chain;		/* fh_crc of its last finished frame; flusher only */
+	/* queue of full segments whose image is still held; seg_lock */
+	struct kv_seg *sg_full_next;
+	struct kv_seg *sg_next;		/* list of all segments, db->seg_lock */
+	struct kv_seg *sg_prev;
+	struct kv_seg *sg_hash;		/* by id, db->seg_lock */
+	bool sg_obj_sealed;		/* the object is sealed too; upkeep and recovery only */
+};
+
+int kv_segs_init(struct kvdb *db);
+void kv_segs_fini(struct kvdb *db);
+/*
+ * A fresh segment for a log: from the stock, which is refilled in batches
+ * (one durable mpool_alloc() of several). @bytes > the ordinary size asks for
+ * a segment of its own for one large record. -ENOSPC: class full.
+ * @urgent may use the reserve (deletes).
+ */
+int kv_seg_alloc(struct kvdb *db, uint16_t log, uint8_t stream, uint32_t bytes, bool urgent,
+		 struct kv_seg **out);
+/* The log is done with it: FULL; background work seals it. */
+void kv_seg_close(struct kvdb *db, struct kv_seg *s, uint32_t end);
+/* Lets go of the images of full segments that are durable (flusher). */
+void kv_segs_durable(struct kvdb *db);
+struct kv_seg *kv_seg_find(struct kvdb *db, uint64_t id);	/* with a reference, or NULL */
+struct kv_seg *kv_seg_get(struct kv_seg *s);
+void kv_seg_put(struct kvdb *db, struct kv_seg *s);
+/* Adds a segment found at recovery (state SEALED, end = sealed length). */
+int kv_seg_add(struct kvdb *db, uint64_t id, struct kv_seg **out);
+/*
+ * One step of upkeep: refill the stock, seal FULL segments whose frames are
+ * durable, delete dead ones (R6). 1 = did something, 0 = nothing due, or -errno.
+ */
+int kv_segs_step(struct kvdb *db);
+uint64_t kv_segs_free_bytes(struct kvdb *db);
+/* Fills segments, dead_value_bytes. */
+void kv_segs_stats(struct kvdb *db, struct kvdb_stats *st);
+
+/* ---- slab.c: memory of the window and the page pool -------------------------- */
+
+/*
+ * Slabs are b_seg_bytes each, mapped on first use, never returned. The window
+ * takes one per segment image, the page pool cuts one into pages. When all
+ * are in use the taker steals: the window its oldest image, the pool likewise,
+ * or the other's above its guaranteed share.
+ */
+int kv_slabs_init(struct kvdb *db);
+void kv_slabs_fini(struct kvdb *db);
+/* waits for reclamation if needed; NULL = -ENOMEM */
+uint8_t *kv_slab_take_image(struct kvdb *db, struct kv_seg *owner);
+/* The image of @seg is complete and durable: it may be stolen from now on. */
+void kv_slab_image_idle(struct kvdb *db, struct kv_seg *seg);
+/* Gives an image back at once (klog segments, deleted segments). */
+void kv_slab_drop_image(struct kvdb *db, struct kv_seg *seg);
+/* A slab for the page pool, or NULL when its share is used up. */
+uint8_t *kv_slab_take_pages(struct kvdb *db);
+
+/* ---- pagepool.c: cached 4 KiB pages ------------------------------------------- */
+
+struct kv_page;	/* a cached page; pinned by kv_enter() of the reader */
+
+int kv_pagepool_init(struct kvdb *db);
+void kv_pagepool_fini(struct kvdb *db);
+/*
+ * kv_page_get - a page of an object
+ * @crc: expected CRC32C of its 4096 bytes, compared once when it is read from
+ * the device; NULL = the caller checks content itself.
+ * Call inside kv_enter(); the pointer is good until kv_exit(). May do I/O.
+ * -EUCLEAN with object and offset when the CRC differs; -EIO.
+ */
+int kv_page_get(struct kvdb *db, struct mpool_obj *obj, uint64_t page_no, const uint32_t *crc,
+		const uint8_t **out);
+/* Copies a page that was just written into the pool (a hint). */
+void kv_page_insert(struct kvdb *db, uint64_t obj_id, uint64_t page_no, const uint8_t *data);
+/* Forgets all pages of an object that is being deleted. */
+void kv_page_purge(struct kvdb *db, uint64_t obj_id, uint64_t pages);
+/* Steals one slab's worth of pages back for the window; NULL when none. */
+uint8_t *kv_pagepool_yield_slab(struct kvdb *db);
+
+/* ---- entries: what memtables and runs say about a key -------------------------- */
+
+enum kv_ent_kind { KV_ENT_TOMB = 1, KV_ENT_INLINE = 2, KV_ENT_REF = 3 };
+
+struct kv_ent {
+	const uint8_t *e_key;
+	uint16_t e_klen;
+	uint8_t e_kind;		/* enum kv_ent_kind */
+	uint8_t e_pad;
+	uint32_t e_vlen;
+	uint32_t e_vcrc;	/* CRC32C of the value */
+	uint32_t e_off8;	/* REF: offset of the value in the segment, / 8 */
+	struct kv_seg *e_seg;	/* REF */
+	const uint8_t *e_val;	/* INLINE: the bytes */
+	uint64_t e_seq;
+};
+
+/*
+ * kv_value_read - the bytes of an entry's value (value.c)
+ * Copies min(size, vlen) bytes to @buf. Verifies the CRC when the bytes came
+ * from a device (then the whole value is read), not when they are in memory.
+ * Call inside kv_enter().
+ */
+int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t size);
+
+/* Ordered source of entries, ascending (or descending when opened so). */
+struct kv_iter;
+struct kv_iter_ops {
+	/* position at the first entry >= key (reverse: <= key); klen 0 = the very first */
+	int (*seek)(struct kv_iter *it, const void *key, size_t klen);
+	/* fills @e and moves on; -ENOENT at the end. Pointers live until the next call. */
+	int (*next)(struct kv_iter *it, struct kv_ent *e);
+	void (*close)(struct kv_iter *it);
+};
+struct kv_iter {
+	const struct kv_iter_ops *it_ops;
+};
+
+/* ---- memtable.c, order.c ---------------------------------------------------------- */
+
+/*
+ * A memtable holds the records of the epochs (mt_base, mt_boundary] of one
+ * KVS. It is referenced by the tree snapshot that lists it and by cursors.
+ */
+/* An empty active memtable; sized and partitioned like @like when given (its predecessor). */
+int kv_mt_new(struct kvdb *db, uint32_t kvs, struct kv_mt *like, struct kv_mt **out);
+/* Database-wide memtable state (d_views): call before the first memtable is made. */
+int kv_mts_init(struct kvdb *db);
+void kv_mts_fini(struct kvdb *db);
+struct kv_mt *kv_mt_get(struct kv_mt *mt);
+void kv_mt_put(struct kvdb *db, struct kv_mt *mt);
+uint64_t kv_mt_first_epoch(const struct kv_mt *mt);	/* of any record ever inserted; 0 = none */
+uint64_t kv_mt_boundary(const struct kv_mt *mt);	/* last epoch, once frozen */
+uint64_t kv_mt_keys(const struct kv_mt *mt);
+/* R13: the birth of a view; returns its number. */
+uint64_t kv_view_open(struct kvdb *db);
+/*
+ * Ordered walk of what is visible at @seq (UINT64_MAX: newest final version;
+ * frozen memtables). Each key once.
+ */
+int kv_mt_iter(struct kvdb *db, struct kv_mt *mt, uint64_t seq, bool reverse, struct kv_iter **out);
+/* Recovery, single-threaded: insert a record read from a segment (R3: order is (epoch, rev)). */
+int kv_mt_replay(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_rec *r, uint64_t epoch,
+		 struct kv_seg *seg, uint32_t val_off);
+
+/* ---- runs: run_omf.[ch], run_build.c, run_read.c, filter.c --------------------------- */
+
+/*
+ * A run is a sorted list of key blocks (mblocks), immutable. Its description
+ * lives in the MDC; fences, filters and segment tables are read at open and
+ * stay in memory.
+ */
+#define KV_RUN_KBLOCKS_MAX 4096u
+
+struct kv_kblock_desc {		/* as kept in the MDC */
+	uint64_t kd_id;		/* object */
+	uint32_t kd_len;	/* bytes */
+	uint32_t kd_crc;	/* of its footer page: parent-held */
+};
+
+struct kv_run_desc {
+	uint64_t rd_id;		/* never reused within the database */
+	uint64_t rd_pos;	/* list position: greater = newer data */
+	uint64_t rd_keys;
+	uint64_t rd_min_seq, rd_max_seq;
+	uint64_t rd_newest_epoch;	/* of a record in it (R3) */
+	uint32_t rd_kvs;
+	uint32_t rd_n;		/* key blocks */
+	struct kv_kblock_desc *rd_kb;
+};
+
+struct kv_run_build;
+int kv_run_build_open(struct kvdb *db, uint32_t kvs, uint64_t keys_estimate, bool urgent,
+		      struct kv_run_build **out);
+/*
+ * Ascending keys; each key once in this version of the engine (the format allows several,
+ * newest first).
+ */
+int kv_run_build_add(struct kv_run_build *rb, const struct kv_ent *e);
+/*
+ * Writes what is left. The objects are written, not flushed and not committed;
+ * the run can be read at once and holds references to its segments. An empty
+ * build gives *out = NULL.
+ */
+int kv_run_build_finish(struct kv_run_build *rb, struct kv_run **out);
+void kv_run_build_abort(struct kv_run_build *rb);
+
+/* Opens a run that the MDC describes. Checks footers against kd_crc. */
+int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **out);
+struct kv_run *kv_run_get_ref(struct kv_run *r);
+/* The last reference frees it; when it was dropped by a durable edit its objects are deleted. */
+void kv_run_put(struct kvdb *db, struct kv_run *r);
+/* rd_id, rd_pos, rd_newest_epoch are set by the caller that publishes it */
+struct kv_run_desc *kv_run_desc(struct kv_run *r);
+/* Handles of its key blocks, for mpool_batch(). */
+struct mpool_obj *kv_run_obj(struct kv_run *r, uint32_t i);
+/* Segments it refers to: calls fn(arg, seg, live records, live bytes). */
+void kv_run_segs(struct kv_run *r, void (*fn)(void *arg, struct kv_seg *s, uint64_t n,
+					      uint64_t bytes),
+		 void *arg);
+uint64_t kv_run_index_bytes(const struct kv_run *r);	/* memory it pins */
+uint64_t kv_run_bytes(const struct kv_run *r);	/* media it takes */
+/* Marks it dropped by a durable edit: its objects go when the last reference goes. */
+void kv_run_drop(struct kv_run *r);
+/*
+ * Looks a key up. @hash = kv_hash(key). Call inside kv_enter(). 0 and *e
+ * (pointers live until kv_exit()), -ENOENT, -EIO, -EUCLEAN, -ENOMEM.
+ */
+int kv_run_lookup(struct kvdb *db, struct kv_run *r, const void *key, size_t klen, uint64_t hash,
+		  struct kv_ent *e);
+/* Prefetches what the lookup touches first. */
+void kv_run_prefetch(struct kv_run *r, uint64_t hash);
+int kv_run_iter(struct kvdb *db, struct kv_run *r, bool reverse, struct kv_iter **out);
+
+static inline uint64_t kv_mix(uint64_t x)
+{
+	x ^= x >> 32;
+	x *= 0xd6e8feb86659fd93ull;
+	x ^= x >> 32;
+	x *= 0xd6e8feb86659fd93ull;
+	x ^= x >> 32;
+	return x;
+}
+/* hash.c: XXH3; media format of filters depends on it */
+uint64_t kv_hash(const void *key, size_t klen);
+
+/* ---- merge.c ------------------------------------------------------------------------- */
+
+/*
+ * Merging iterator over @n sources, newest first: each key once, the newest
+ * source wins; entries of KV_ENT_TOMB are returned when @keep_tombs. Takes
+ * ownership of the sources.
+ */
+int kv_merge_iter(struct kv_iter **src, unsigned n, bool reverse, bool keep_tombs,
+		  struct kv_iter **out);
+/*
+ * One due key-only merge of one KVS, tiered (T = 4; at most 8 runs per KVS
+ * before writers are slowed): picks age-contiguous runs, merges, publishes.
+ * Tombstones go only when the merge holds the oldest run. 1 = did one, 0 =
+ * none due, -errno.
+ */
+int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs);
+
+/* ---- tree.c: the list of memtables and runs of a KVS ---------------------------------- */
+
+/*
+ * Immutable snapshot, replaced as a whole under kvs->k_tree_lock; readers load
+ * kvs->k_tree inside kv_enter() or hold a reference.
+ */
+struct kv_tree {
+	_Atomic(uint32_t) tr_refs;
+	uint32_t tr_nmt;		/* memtables, [0] is the active one */
+	uint32_t tr_nrun;
+	struct kv_mt *tr_mt[4];		/* newest first */
+	struct kv_run *tr_run[];	/* newest first */
+};
+struct kv_tree *kv_tree_get(struct kvdb_kvs *kvs);	/* with a reference */
+void kv_tree_put(struct kvdb *db, struct kv_tree *tr);
+/*
+ * Replace the oldest memtable @mt (may be NULL) by @add (may be NULL) and @ndrop runs @drop
+ * by @merged (may be NULL), in place.
+ */
+int kv_tree_flushed(struct kvdb_kvs *kvs, struct kv_mt *mt, struct kv_run *add);
+int kv_tree_merged(struct kvdb_kvs *kvs, struct kv_run **drop, unsigned ndrop,
+		   struct kv_run *merged);
+/* A new active memtable in front (memtable switch; db->d_tick_lock held). */
+int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt);
+
+/* ---- mdc.c: version edits ---------------------------------------------------------------- */
+
+struct kv_horizon { uint32_t kvs; uint64_t epoch; };
+struct kv_cut { uint64_t obj; uint32_t len; };
+
+struct kv_edit {
+	uint32_t ed_kvs;
+	struct kv_run *ed_add;		/* or NULL */
+	struct kv_run **ed_drop;
+	unsigned ed_ndrop;
+	const struct kv_horizon *ed_hor;	/* new horizons (flush) */
+	unsigned ed_nhor;
+};
+/*
+ * kv_mdc_edit - one atomic, durable change of the tree
+ * Flushes and commits the objects of ed_add (one mpool_batch), then appends
+ * one record with MPOOL_SYNC. Compacts the container first when it is nearly
+ * full. On return 0 the horizons are durable (kvs->k_horizon is updated here).
+ */
+int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed);
+
+/* ---- log.c: reservation, frames ------------------------------------------------------------ */
+
+/* A place in a log, taken by one atomic operation together with its epoch (R4). */
+struct kv_resv {
+	struct kv_frame *rs_frame;
+	uint8_t *rs_buf;
+	struct kv_seg *rs_seg;
+	uint32_t rs_off;		/* of the record in the segment */
+	uint64_t rs_epoch;
+};
+
+int kv_logs_init(struct kvdb *db);
+void kv_logs_fini(struct kvdb *db);
+
+/*
+ * ---- flush.c: epochs, flusher, durability
+ * ------------------------------------------------------
+ */
+
+int kv_flusher_start(struct kvdb *db);
+/* A frame is full: it may be written before its epoch ends. */
+void kv_flusher_kick(struct kvdb *db);
+/* Memory or log space came free: writers that wait may go on. */
+void kv_flusher_room(struct kvdb *db);
+/* kv_fail() calls it: whoever waits for durability sees the fault. */
+void kv_flusher_failed(struct kvdb *db);
+/* True when the open epoch should end now. */
+bool kv_epoch_is_due(struct kvdb *db);
+/* The first record of epoch @e was reserved: sets the gate (R1). */
+void kv_epoch_born(struct kvdb *db, uint64_t e);
+void kv_flusher_stop(struct kvdb *db);
+/* Closes the open epoch, writes it, flushes the devices, publishes durable_epoch. */
+int kv_epoch_sync(struct kvdb *db);
+/* Waits until @epoch is durable. */
+int kv_wait_durable(struct kvdb *db, uint64_t epoch);
+
+/*
+ * ---- work.c: background work
+ * --------------------------------------------------------------------
+ */
+
+int kv_work_start(struct kvdb *db);
+void kv_work_stop(struct kvdb *db);
+void kv_work_kick(struct kvdb *db);
+/* One step of whatever is due (memtable flush, merge, segment upkeep): 1, 0, -errno. */
+int kv_work_step(struct kvdb *db);
+bool kv_work_stopping(struct kvdb *db);
+
+/*
+ * ---- recover.c
+ * ----------------------------------------------------------------------------------
+ */
+
+/*
+ * kv_recover - R2, R3: find D, replay into memtables, commit the incarnation record
+ * Called by kvdb_open() after the MDC is read (stores, runs, horizons known)
+ * and before logs and threads exist. Read-only opens replay but write nothing.
+ */
+int kv_recover(struct kvdb *db, bool rdonly);
+
+/*
+ * ---- the database
+ * ---------------------------------------------------------------------------------
+ */
+
+struct kvdb_kvs {
+	struct kvdb *k_db;
+	uint32_t k_id;
+	char k_name[KVDB_NAME_MAX + 1];
+	_Atomic(struct kv_tree *) k_tree;	/* readers: inside kv_enter() */
+	pthread_mutex_t k_tree_lock;		/* replaces k_tree */
+	/* one flush builds at a time; outside k_edit_lock */
+	pthread_mutex_t k_flush_lock;
+	/* one flush or merge publishes at a time; outside k_tree_lock */
+	pthread_mutex_t k_edit_lock;
+	_Atomic(uint64_t) k_horizon;		/* durable replay horizon (R4), epochs */
+	uint64_t k_next_pos;			/* next rd_pos, k_edit_lock */
+	_Atomic(uint32_t) k_cursors;
+	_Atomic(bool) k_merging;		/* one merge at a time */
+	/* background work on it: wait for 0 before freeing */
+	_Atomic(uint32_t) k_holds;
+	_Atomic(struct kv_mt *) k_next_mt;	/* prepared for the next switch, or NULL */
+	bool k_dropped;
+};
+
+/* Counters that many threads bump live in kv_thread; these are rarely touched. */
+struct kv_counters {
+	_Atomic(uint64_t) log_bytes[MPOOL_MCLASSES], key_bytes[MPOOL_MCLASSES];
+	_Atomic(uint64_t) meta_bytes[MPOOL_MCLASSES], read_bytes[MPOOL_MCLASSES];
+	_Atomic(uint64_t) flushes, merges, segments_freed, syncs;
+	_Atomic(uint64_t) page_hits, page_misses, value_dev;
+	_Atomic(uint64_t) durability_late, gate_waits, gate_wait_ns, stalls, stall_ns, skipped;
+};
+
+struct kvdb {
+	uint64_t d_id;			/* of this open handle in this process (thread.c) */
+	struct kv_tctx *d_ctxs;		/* thread.c */
+	struct kv_tctx *d_ctx_ended;
+	struct mpool *d_mp;
+	uint8_t d_uuid[16];
+	uint64_t d_tag;			/* client tag of every object; its low half is fh_tag */
+	uint32_t d_flags;		/* KVDB_* */
+	uint32_t d_interval_ms;
+	bool d_commit;
+	bool d_rdonly;
+	uint8_t d_log_class;		/* enum mpool_mclass of logs and runs */
+	struct kv_budget d_budget;
+	struct kvdb_clock d_clock;
+
+	/* fail-stop (P5): set once, never cleared; kv_fail() */
+	_Atomic(int) d_fault;		/* 0 or -errno */
+	char d_fault_text[256];
+
+	/* epochs, all only grow */
+	_Atomic(uint64_t) d_epoch;	/* open epoch */
+	_Atomic(uint64_t) d_closed;	/* every slot of epochs <= it is DONE or SKIP */
+	_Atomic(uint64_t) d_durable;	/* durable epoch */
+	_Atomic(uint64_t) d_seq;	/* R12: stamps and views */
+	pthread_mutex_t d_tick_lock;	/* closing an epoch */
+	uint32_t d_incarnation;
+	struct {			/* newest descriptor on media: flusher, recovery */
+		uint64_t epoch, obj;
+		uint32_t off;
+	} d_desc;
+
+	pthread_mutex_t d_kvs_lock;	/* the array below */
+	struct kvdb_kvs *d_kvs[KVDB_KVS_MAX];
+	uint32_t d_nkvs;
+	uint32_t d_next_kvs_id;
+	_Atomic(uint64_t) d_next_run;
+
+	struct kv_segs *d_segs;		/* seg.c */
+	struct kv_slabs *d_slabs;	/* slab.c */
+	struct kv_pagepool *d_pages;	/* pagepool.c */
+	struct kv_logs *d_logs;		/* log.c */
+	struct kv_flusher *d_flusher;	/* flush.c */
+	struct kv_work *d_work;		/* work.c */
+	struct kv_mdc *d_mdc;		/* mdc.c */
+	struct kv_views *d_views;	/* memtable.c */
+
+	struct kv_counters d_count;
+	struct kvdb_recovery d_recovery;
+};
+
+/* First failure wins: sets the sticky state and its text, returns @err. */
+int kv_fail(struct kvdb *db, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static inline int kv_fault(struct kvdb *db)
+{
+	return atomic_load_explicit(&db->d_fault, memory_order_acquire);
+}
+
+static inline uint64_t kv_now(struct kvdb *db)
+{
+	return db->d_clock.now_ns(db->d_clock.arg);
+}
+
+/* Smallest durable horizon of all stores: epochs <= it need no log. */
+uint64_t kv_min_horizon(struct kvdb *db);
+/* Smallest first epoch of all memtables alive, UINT64_MAX when none (memtable.c). */
+uint64_t kv_mt_oldest_epoch(struct kvdb *db);
+/* kvs by id, or NULL. */
+struct kvdb_kvs *kv_kvs_by_id(struct kvdb *db, uint32_t id);
+/* In-memory store object with an empty tree; adds it to d_kvs (open, create, recovery). */
+int kv_kvs_new(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
+	       struct kvdb_kvs **out);
+void kv_kvs_free(struct kvdb *db, struct kvdb_kvs *kvs);
+
+#endif

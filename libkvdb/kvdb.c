@@ -1,0 +1,733 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Life of a database and of its stores: create, open, close, drop, describe.
+ *
+ * Order at open: pool and lease, metadata container, budget, memory, segment
+ * table, stores and runs, recovery, logs, flusher, workers; at close the
+ * reverse, after everything is durable. A store that is dropped leaves the
+ * table at once; its memory stays until the database is closed, because a
+ * worker may still look at it.
+ *
+ * Locks: m_ddl_lock (outermost) for create and drop of stores; d_kvs_lock for
+ * the table, never across I/O.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "mdc.h"
+#include "thread.h"
+
+#define MIB		(1ull << 20)
+#define NSEC		1000000000ull
+#define INTERVAL_MS	100u	/* default loss bound */
+
+static const uint8_t lease_id[16] = "kvdb";
+
+/* ---- options ------------------------------------------------------------------------- */
+
+static uint64_t mono_now(void *arg)
+{
+	struct timespec ts;
+
+	(void)arg;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * NSEC + (uint64_t)ts.tv_nsec;
+}
+
+static void mono_sleep(void *arg, uint64_t t_ns)
+{
+	struct timespec ts = { .tv_sec = (time_t)(t_ns / NSEC), .tv_nsec = (long)(t_ns % NSEC) };
+
+	(void)arg;
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
+		;
+}
+
+static int opts_take(const struct kvdb_opts *in, struct kvdb_opts *o)
+{
+	const struct kvdb_opts none = KVDB_OPTS_INIT;
+
+	*o = in ? *in : none;
+	if (o->size != sizeof(*o))
+		return kv_error(-EINVAL, "MP0951", "kvdb_opts.size is %zu, wanted %zu", o->size,
+				sizeof(*o));
+	if (o->flags & ~(KVDB_RDONLY | KVDB_MANUAL) || o->pad || o->commit > 1)
+		return kv_error(-EINVAL, "MP0951", "kvdb_opts has unknown flags");
+	if (o->clock && (!o->clock->now_ns || !o->clock->sleep_until_ns))
+		return kv_error(-EINVAL, "MP0951", "kvdb_opts.clock is incomplete");
+	if (!o->interval_ms)
+		o->interval_ms = INTERVAL_MS;
+	return 0;
+}
+
+static int pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly,
+		     struct mpool **out)
+{
+	struct mpool_open_opts mo = MPOOL_OPEN_OPTS_INIT;
+	int err;
+
+	if (!pool)
+		return kv_error(-EINVAL, "MP0951", "no pool was named");
+	if (o->pool)
+		mo = *o->pool;
+	if (is_rdonly)
+		mo.flags |= MPOOL_OPEN_RDONLY;
+	err = mpool_open(pool, &mo, out);
+	if (err)
+		return kv_error_mpool(err);
+	/* the readers' lock of the pool excludes writers already */
+	err = is_rdonly ? 0 : mpool_lease(*out, lease_id);
+	if (err) {
+		kv_error_mpool(err);
+		mpool_close(*out);
+	}
+	return err;
+}
+
+static uint8_t log_class(struct mpool *mp)
+{
+	struct mpool_info pi;
+
+	if (mpool_info(mp, &pi) || !pi.cls[MPOOL_STAGING].devs)
+		return MPOOL_CAPACITY;
+	return MPOOL_STAGING;
+}
+
+/* ---- create, drop ------------------------------------------------------------------------ */
+
+/* Deletes what a database left that is no more: objects with our mark that no container owns. */
+static int collect(struct mpool *mp, uint64_t *count)
+{
+	struct mpool_obj_info oi[64];
+	uint64_t ids[64], after = 0;
+	size_t k;
+	int i, n, err = 0;
+
+	*count = 0;
+	while (!err && (n = mpool_objects(mp, after, 0, oi, 64)) > 0) {
+		for (i = 0, k = 0; i < n; i++) {
+			after = oi[i].id;
+			if (oi[i].kind != MPOOL_MLOG && kv_tag_is_ours(oi[i].tag))
+				ids[k++] = oi[i].id;
+		}
+		err = k ? kv_objs_delete(mp, ids, k) : 0;
+		*count += k;
+	}
+	return err;
+}
+
+static uint64_t mdc_bytes(struct mpool *mp, uint8_t mclass)
+{
+	struct mpool_info pi;
+	uint64_t n = MIB;
+
+	if (!mpool_info(mp, &pi))
+		n = pi.cls[mclass].total / 64;
+	n = n < MIB ? MIB : n > 64 * MIB ? 64 * MIB : n;
+	return n / MIB * MIB;
+}
+
+static int super_make(const struct kvdb_opts *o, struct kv_mdc_super *s)
+{
+	uint64_t id[2];
+
+	memset(s, 0, sizeof(*s));
+	if (getrandom(s->ms_uuid, 16, 0) != 16)
+		return kv_error(-EIO, "MP0951", "no random bytes for the database's UUID");
+	s->ms_uuid[6] = (uint8_t)((s->ms_uuid[6] & 0x0f) | 0x40);
+	s->ms_uuid[8] = (uint8_t)((s->ms_uuid[8] & 0x3f) | 0x80);
+	memcpy(id, s->ms_uuid, 16);
+	s->ms_tag = KV_TAG_MARK << 48 | kv_mix(id[0] ^ kv_mix(id[1])) >> 16;
+	s->ms_format = KV_FORMAT;
+	s->ms_seg_bytes = (uint32_t)o->segment_bytes;
+	s->ms_next_kvs = 1;
+	s->ms_next_run = 1;
+	return 0;
+}
+
+static int create_in(struct mpool *mp, const char *pool, const struct kvdb_opts *o)
+{
+	struct kv_mdc_super s;
+	struct kv_limits lim;
+	struct kv_budget b;
+	uint64_t left;
+	bool is_there;
+	int err;
+
+	err = kv_limits_read(mp, &lim);
+	if (!err)
+		err = kv_budget(o, &lim, &b);
+	if (!err)
+		err = kv_mdc_probe(mp, &is_there);
+	if (err)
+		return err;
+	if (is_there)
+		return kv_error(-EEXIST, "MP0953", "%s: there is a database in this pool", pool);
+	/* a create that was cut left a container without its first record, or none */
+	err = mpool_mdc_delete(mp, KV_MDC_NAME);
+	if (err && err != -ENOENT)
+		return kv_error_mpool(err);
+	err = collect(mp, &left);
+	if (!err)
+		err = super_make(o, &s);
+	if (!err)
+		err = kv_mdc_create(mp, log_class(mp), mdc_bytes(mp, log_class(mp)), &s);
+	return err;
+}
+
+int kvdb_create(const char *pool, const struct kvdb_opts *opts)
+{
+	struct kvdb_opts o;
+	struct mpool *mp;
+	int err, rc;
+
+	err = opts_take(opts, &o);
+	if (!err)
+		err = pool_open(pool, &o, false, &mp);
+	if (err)
+		return err;
+	err = create_in(mp, pool, &o);
+	rc = mpool_close(mp);
+	return err ? err : rc ? kv_error_mpool(rc) : 0;
+}
+
+int kvdb_drop(const char *pool, const struct kvdb_opts *opts)
+{
+	struct kvdb_opts o;
+	struct mpool *mp;
+	uint64_t count;
+	bool was_there;
+	int err, rc;
+
+	err = opts_take(opts, &o);
+	if (!err)
+		err = pool_open(pool, &o, false, &mp);
+	if (err)
+		return err;
+	/* without its container there is no database: what is left is only space */
+	rc = mpool_mdc_delete(mp, KV_MDC_NAME);
+	was_there = !rc;
+	if (rc && rc != -ENOENT)
+		err = kv_error_mpool(rc);
+	if (!err)
+		err = collect(mp, &count);
+	if (!err && !was_there && !count)
+		err = kv_error(-ENOENT, "MP0952", "%s: there is no database in this pool", pool);
+	rc = mpool_close(mp);
+	return err ? err : rc ? kv_error_mpool(rc) : 0;
+}
+
+/* ---- open ------------------------------------------------------------------------------------ */
+
+static int size_up(struct kvdb *db, const struct kvdb_opts *in)
+{
+	struct kvdb_opts o = *in;
+	struct kv_limits lim;
+	int err = kv_limits_read(db->d_mp, &lim);
+
+	if (err)
+		return err;
+	if (!o.segment_bytes)
+		o.segment_bytes = db->d_mdc->m_st.st_super.ms_seg_bytes;
+	err = kv_budget(&o, &lim, &db->d_budget);
+	/* what create asked for need not fit into the memory of this machine */
+	if (err && !in->segment_bytes)
+		err = kv_budget(in, &lim, &db->d_budget);
+	return err;
+}
+
+int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, bool is_rdonly)
+{
+	static const struct kvdb_clock mono = { mono_now, mono_sleep, NULL };
+	int err;
+
+	pthread_mutex_init(&db->d_tick_lock, NULL);
+	pthread_mutex_init(&db->d_kvs_lock, NULL);
+	db->d_flags = o->flags;
+	db->d_interval_ms = o->interval_ms;
+	db->d_commit = o->commit;
+	db->d_rdonly = is_rdonly;
+	db->d_clock = o->clock ? *o->clock : mono;
+	err = pool_open(pool, o, is_rdonly, &db->d_mp);
+	if (err)
+		return err;
+	db->d_log_class = log_class(db->d_mp);
+	err = kv_mdc_open(db);
+	if (err == -ENOENT)
+		return kv_error(err, "MP0952", "%s: there is no database in this pool", pool);
+	if (!err)
+		err = size_up(db, o);
+	if (!err)
+		err = kv_threads_init(db);
+	if (!err)
+		err = kv_segs_init(db);
+	if (!err)
+		err = kv_slabs_init(db);
+	if (!err)
+		err = kv_pagepool_init(db);
+	if (!err)
+		err = kv_mts_init(db);
+	return err ? err : kv_segs_load(db);
+}
+
+static int open_runs(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_mdc_kvs *mk)
+{
+	struct kv_run **run = calloc(mk->mk_nrun ? mk->mk_nrun : 1, sizeof(*run));
+	uint32_t i, n = 0;
+	int err = run ? 0 : -ENOMEM;
+
+	/* the container lists them oldest first */
+	for (i = mk->mk_nrun; i-- && !err; ) {
+		err = kv_run_open(db, &mk->mk_run[i], &run[n]);
+		if (err)
+			break;
+		kv_run_count(run[n], 1);
+		n++;
+		if (mk->mk_run[i].rd_pos >= kvs->k_next_pos)
+			kvs->k_next_pos = mk->mk_run[i].rd_pos + 1;
+	}
+	if (!err)
+		err = kv_tree_load(kvs, run, n);
+	if (err)
+		while (n--)
+			kv_run_put(db, run[n]);
+	free(run);
+	return err;
+}
+
+int kv_db_load_kvs(struct kvdb *db, bool with_runs)
+{
+	struct kv_mdc_state *st = &db->d_mdc->m_st;
+	struct kvdb_kvs *kvs;
+	uint32_t i;
+	int err = 0;
+
+	db->d_next_kvs_id = st->st_super.ms_next_kvs;
+	atomic_store(&db->d_next_run, st->st_super.ms_next_run);
+	for (i = 0; i < st->st_nkvs && !err; i++) {
+		const struct kv_mdc_kvs *mk = &st->st_kvs[i];
+
+		err = kv_kvs_new(db, mk->mk_id, mk->mk_name, mk->mk_horizon, &kvs);
+		if (!err && with_runs)
+			err = open_runs(db, kvs, mk);
+	}
+	return err;
+}
+
+static void free_stores(struct kvdb *db)
+{
+	struct kv_mdc *m = db->d_mdc;
+	uint32_t i;
+
+	for (i = 0; i < KVDB_KVS_MAX; i++)
+		if (db->d_kvs[i])
+			kv_kvs_free(db, db->d_kvs[i]);
+	memset(db->d_kvs, 0, sizeof(db->d_kvs));
+	db->d_nkvs = 0;
+	while (m && m->m_ndropped)
+		kv_kvs_free(db, m->m_dropped[--m->m_ndropped]);
+}
+
+/* A tree retires its runs, a run its segments: each level needs a barrier of its own. */
+static void retire_all(void)
+{
+	int i;
+
+	for (i = 0; i < 4; i++)
+		kv_retire_barrier();
+}
+
+/* Frees everything that was made, in whatever state; threads and logs are gone. */
+void kv_db_detach(struct kvdb *db)
+{
+	free_stores(db);
+	retire_all();
+	kv_mdc_close(db);
+	if (db->d_pages)
+		kv_pagepool_fini(db);
+	if (db->d_slabs)
+		kv_slabs_fini(db);
+	kv_segs_fini(db);
+	retire_all();
+	kv_mts_fini(db);
+	if (db->d_id)
+		kv_threads_fini(db);
+	pthread_mutex_destroy(&db->d_tick_lock);
+	pthread_mutex_destroy(&db->d_kvs_lock);
+}
+
+static int start(struct kvdb *db)
+{
+	int err = kv_db_load_kvs(db, true);
+
+	if (!err)
+		err = kv_recover(db, db->d_rdonly);
+	if (err || db->d_rdonly)
+		return err;
+	err = kv_logs_init(db);
+	if (err)
+		return err;
+	err = kv_flusher_start(db);
+	if (err)
+		goto fail_logs;
+	err = kv_work_start(db);
+	if (!err)
+		return 0;
+	kv_flusher_stop(db);
+fail_logs:
+	kv_logs_fini(db);
+	return err;
+}
+
+int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
+{
+	struct kvdb_opts o;
+	struct kvdb *db;
+	int err;
+
+	err = opts_take(opts, &o);
+	if (err)
+		return err;
+	db = calloc(1, sizeof(*db));
+	if (!db)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a database");
+	err = kv_db_attach(db, pool, &o, !!(o.flags & KVDB_RDONLY));
+	if (!err)
+		err = start(db);
+	if (!err) {
+		*out = db;
+		return 0;
+	}
+	if (err == -ENOMEM && !kvdb_error_detail()->id[0])
+		kv_error(err, "MP0902", "no memory to open the database");
+	kv_db_detach(db);
+	if (db->d_mp)
+		mpool_close(db->d_mp);
+	free(db);
+	return err;
+}
+
+/* ---- close --------------------------------------------------------------------- */
+
+/* Nothing is left in memtables: the next open reads no log. A failure only costs that open time. */
+static void leave_clean(struct kvdb *db)
+{
+	if (!kv_segs_finish(db) && kv_mt_oldest_epoch(db) == UINT64_MAX)
+		kv_mdc_clean(db, atomic_load(&db->d_durable));
+}
+
+int kvdb_close(struct kvdb *db)
+{
+	int err = 0, rc;
+
+	if (!db)
+		return 0;
+	if (!db->d_rdonly) {
+		/* a drain that finds no space leaves the data in the logs, which the sync covers */
+		if (!kv_fault(db))
+			kvdb_drain(db, KVDB_WAIT_FLUSH);
+		kv_work_stop(db);
+		err = kv_fault(db) ? -EROFS : kv_epoch_sync(db);
+		kv_flusher_stop(db);
+		if (kv_fault(db))
+			err = kv_error(-EROFS, "MP0963", "the database had stopped: %.200s",
+				       db->d_fault_text);
+		kv_logs_fini(db);
+		retire_all();
+		if (!err)
+			leave_clean(db);
+	}
+	kv_db_detach(db);
+	rc = mpool_close(db->d_mp);
+	if (rc && !err)
+		err = kv_error_mpool(rc);
+	free(db);
+	return err;
+}
+
+/* ---- stores -------------------------------------------------------------------- */
+
+int kv_kvs_new(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
+	       struct kvdb_kvs **out)
+{
+	struct kvdb_kvs *k = calloc(1, sizeof(*k));
+	struct kv_mt *mt = NULL;
+	struct kv_tree *tr;
+	uint32_t i;
+	int err = k ? kv_mt_new(db, id, NULL, &mt) : -ENOMEM;
+
+	if (err) {
+		free(k);
+		return err;
+	}
+	tr = kv_tree_new(db, mt);
+	if (!tr) {
+		kv_mt_put(db, mt);
+		free(k);
+		return -ENOMEM;
+	}
+	k->k_db = db;
+	k->k_id = id;
+	strncpy(k->k_name, name, KVDB_NAME_MAX);
+	atomic_store(&k->k_tree, tr);
+	atomic_store(&k->k_horizon, horizon);
+	k->k_next_pos = 1;
+	pthread_mutex_init(&k->k_tree_lock, NULL);
+	pthread_mutex_init(&k->k_flush_lock, NULL);
+	pthread_mutex_init(&k->k_edit_lock, NULL);
+	pthread_mutex_lock(&db->d_kvs_lock);
+	for (i = 0; db->d_kvs[i]; i++)
+		;	/* the callers see to it that one is free */
+	db->d_kvs[i] = k;
+	db->d_nkvs++;
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	*out = k;
+	return 0;
+}
+
+void kv_kvs_free(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	struct kv_mt *next = atomic_exchange(&kvs->k_next_mt, NULL);
+
+	if (next)
+		kv_mt_put(db, next);
+	kv_tree_put(db, atomic_load(&kvs->k_tree));
+	pthread_mutex_destroy(&kvs->k_tree_lock);
+	pthread_mutex_destroy(&kvs->k_flush_lock);
+	pthread_mutex_destroy(&kvs->k_edit_lock);
+	free(kvs);
+}
+
+struct kvdb_kvs *kv_kvs_by_id(struct kvdb *db, uint32_t id)
+{
+	struct kvdb_kvs *k = NULL;
+	uint32_t i;
+
+	pthread_mutex_lock(&db->d_kvs_lock);
+	for (i = 0; i < KVDB_KVS_MAX && !k; i++)
+		if (db->d_kvs[i] && db->d_kvs[i]->k_id == id)
+			k = db->d_kvs[i];
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	return k;
+}
+
+uint64_t kv_min_horizon(struct kvdb *db)
+{
+	/* read first: a store that comes meanwhile has at least this horizon */
+	uint64_t min = UINT64_MAX, durable = atomic_load(&db->d_durable);
+	uint32_t i;
+
+	pthread_mutex_lock(&db->d_kvs_lock);
+	for (i = 0; i < KVDB_KVS_MAX; i++) {
+		if (db->d_kvs[i]) {
+			uint64_t h = atomic_load(&db->d_kvs[i]->k_horizon);
+
+			min = h < min ? h : min;
+		}
+	}
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	return min == UINT64_MAX ? durable : min;
+}
+
+static struct kvdb_kvs *find_name(struct kvdb *db, const char *name)
+{
+	struct kvdb_kvs *k = NULL;
+	uint32_t i;
+
+	pthread_mutex_lock(&db->d_kvs_lock);
+	for (i = 0; i < KVDB_KVS_MAX && !k; i++)
+		if (db->d_kvs[i] && !strcmp(db->d_kvs[i]->k_name, name))
+			k = db->d_kvs[i];
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	return k;
+}
+
+static bool name_is_ok(const char *s)
+{
+	static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+				      "0123456789._-";
+	size_t n = s ? strlen(s) : 0;
+
+	return n && n <= KVDB_NAME_MAX && s[0] != '.' && s[0] != '-' && strspn(s, letters) == n;
+}
+
+static int may_change(struct kvdb *db)
+{
+	if (db->d_rdonly)
+		return kv_error(-EROFS, "MP0951", "the database is open for reading only");
+	if (kv_fault(db))
+		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+	return 0;
+}
+
+static int create_locked(struct kvdb *db, const char *name)
+{
+	uint64_t horizon = atomic_load(&db->d_durable);
+	struct kvdb_kvs *kvs;
+	int err;
+
+	if (find_name(db, name))
+		return kv_error(-EEXIST, "MP0951", "there is a store named %s", name);
+	if (db->d_nkvs == KVDB_KVS_MAX)
+		return kv_error(-ENOSPC, "MP0951", "a database holds at most %u stores",
+				KVDB_KVS_MAX);
+	/* ids are 16 bits in log records and never used again */
+	if (db->d_next_kvs_id > UINT16_MAX)
+		return kv_error(-ENOSPC, "MP0951", "all %u store ids were used", UINT16_MAX);
+	err = kv_mdc_kvs_add(db, db->d_next_kvs_id, name, horizon);
+	if (err)
+		return err;
+	err = kv_kvs_new(db, db->d_next_kvs_id++, name, horizon, &kvs);
+	if (err)	/* on media it is there; memory must not differ from it */
+		return kv_fail(db, err, "store %s was made but could not be opened", name);
+	return 0;
+}
+
+int kvdb_kvs_create(struct kvdb *db, const char *name)
+{
+	int err;
+
+	if (!name_is_ok(name))
+		return kv_error(-EINVAL, "MP0951",
+				"a store's name has 1 to %u of A-Z a-z 0-9 . _ - and begins with "
+				"none of . -",
+				KVDB_NAME_MAX);
+	err = may_change(db);
+	if (err)
+		return err;
+	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
+	err = create_locked(db, name);
+	pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);
+	return err;
+}
+
+int kvdb_kvs_open(struct kvdb *db, const char *name, struct kvdb_kvs **out)
+{
+	struct kvdb_kvs *k = name ? find_name(db, name) : NULL;
+
+	if (!k)
+		return kv_error(-ENOENT, "MP0965", "there is no store named %s", name ? name : "");
+	*out = k;
+	return 0;
+}
+
+/* Its runs lose their durable references at once, their objects with the last reader. */
+static void forget_runs(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+	uint32_t i;
+
+	for (i = 0; i < tr->tr_nrun; i++) {
+		kv_run_count(tr->tr_run[i], -1);
+		kv_run_drop(tr->tr_run[i]);
+	}
+	kv_tree_put(db, tr);
+	/* out of memory: the tree stays until close, which frees it as well */
+	kv_tree_empty(kvs);
+}
+
+/* From now on no worker takes it up; waits for those that have. */
+static void quiesce(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	struct timespec ts = { .tv_nsec = 1000000 };
+
+	pthread_mutex_lock(&db->d_kvs_lock);
+	kvs->k_dropped = true;
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	while (atomic_load(&kvs->k_holds))
+		nanosleep(&ts, NULL);
+}
+
+static int drop_locked(struct kvdb *db, const char *name)
+{
+	struct kvdb_kvs *kvs = find_name(db, name);
+	struct kv_mdc *m = db->d_mdc;
+	uint32_t i;
+	int err;
+
+	if (!kvs)
+		return kv_error(-ENOENT, "MP0965", "there is no store named %s", name);
+	if (atomic_load(&kvs->k_cursors))
+		return kv_error(-EBUSY, "MP0964", "store %s has open cursors", name);
+	if (m->m_ndropped == KVDB_KVS_MAX)
+		return kv_error(-EBUSY, "MP0951",
+				"%u stores were dropped since the database was opened; open it "
+				"again",
+				KVDB_KVS_MAX);
+	quiesce(db, kvs);
+	err = kv_mdc_kvs_drop(db, kvs->k_id);
+	pthread_mutex_lock(&db->d_kvs_lock);
+	if (err) {
+		kvs->k_dropped = false;
+	} else {
+		for (i = 0; db->d_kvs[i] != kvs; i++)
+			;
+		db->d_kvs[i] = NULL;
+		db->d_nkvs--;
+	}
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	if (err)
+		return err;
+	m->m_dropped[m->m_ndropped++] = kvs;
+	forget_runs(db, kvs);
+	return 0;
+}
+
+int kvdb_kvs_drop(struct kvdb *db, const char *name)
+{
+	int err = may_change(db);
+
+	if (err)
+		return err;
+	if (!name)
+		return kv_error(-EINVAL, "MP0951", "no store was named");
+	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
+	err = drop_locked(db, name);
+	pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);
+	return err;
+}
+
+int kvdb_kvs_list(struct kvdb *db, char (*names)[KVDB_NAME_MAX + 1], unsigned max)
+{
+	uint32_t i;
+	int n = 0;
+
+	pthread_mutex_lock(&db->d_kvs_lock);
+	for (i = 0; i < KVDB_KVS_MAX; i++) {
+		if (!db->d_kvs[i])
+			continue;
+		if ((unsigned)n < max)
+			memcpy(names[n], db->d_kvs[i]->k_name, sizeof(names[n]));
+		n++;
+	}
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	return n;
+}
+
+int kvdb_info(struct kvdb *db, struct kvdb_info *out)
+{
+	struct kvdb_info in;
+	int err;
+
+	memset(&in, 0, sizeof(in));
+	memcpy(in.uuid, db->d_uuid, 16);
+	in.format_version = KV_FORMAT;
+	in.kvs = db->d_nkvs;
+	in.interval_ms = db->d_interval_ms;
+	in.commit = db->d_commit;
+	in.logs = db->d_budget.b_logs;
+	in.is_rdonly = db->d_rdonly || kv_fault(db);
+	in.cache_bytes = db->d_budget.b_cache_bytes;
+	in.log_bytes = db->d_budget.b_log_bytes;
+	in.segment_bytes = db->d_budget.b_seg_bytes;
+	if (kv_fault(db))
+		memcpy(in.fault, db->d_fault_text, sizeof(in.fault));
+	err = mpool_info(db->d_mp, &in.pool);
+	if (err)
+		return kv_error_mpool(err);
+	*out = in;
+	return 0;
+}

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Logs: reservation of records, frames, segments in use.
+ *
+ * Invariants
+ *  L1  A record belongs to the epoch of its frame; a frame has one epoch and
+ *      is fixed when it is created, under lo_lock (R4).
+ *  L2  The frame of number n stands in lo_frame[n % 4] before lo_word names
+ *      n, and its memory is freed through kv_retire() only: a reservation
+ *      that loses the race fails its compare-and-swap and reads no freed memory.
+ *  L3  Frames of a segment are created in order of offset and become pending
+ *      in that order; only the holder of fl_io_lock takes them off.
+ *
+ * Locks: d_tick_lock > lo_prep_lock > lo_lock > seg.c's. Nothing does I/O under
+ * lo_lock; kv_log_prepare() allocates under lo_prep_lock.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+
+#define WORD(seq, n, len)	((uint64_t)(seq) << 40 | (uint64_t)(n) << 20 | (len) >> 3)
+#define WORD_SEQ(w)		((uint32_t)((w) >> 40))
+#define WORD_N(w)		((uint32_t)((w) >> 20) & 0xfffffu)
+#define WORD_LEN(w)		(((uint32_t)(w) & 0xfffffu) << 3)
+#define SEQ_MASK		0xffffffu
+#define WORD_FULL		0xfffffull	/* a length beyond every frame */
+
+static void frame_free(void *arg)
+{
+	struct kv_frame *f = arg;
+
+	free(f->fr_bounce);
+	free(f);
+}
+
+void kv_frame_retire(struct kv_frame *f)
+{
+	kv_retire(frame_free, f);
+}
+
+struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *image, uint32_t off,
+			      uint32_t cap, uint64_t epoch)
+{
+	/* the shortest record has a one-byte key; values in the value log are longer */
+	size_t rec = KV_REC_HDR + KV_REC_ALIGN + (lo->lo_stream == KV_VLOG ? KV_INLINE_MAX : 0);
+	size_t n = cap / rec + 1;
+	struct kv_frame *f = calloc(1, sizeof(*f) + n * sizeof(f->fr_rec[0]));
+
+	if (!f)
+		return NULL;
+	f->fr_log = lo;
+	f->fr_seg = s;
+	f->fr_base = image + off;
+	f->fr_off = off;
+	f->fr_cap = cap;
+	f->fr_epoch = epoch;
+	return f;
+}
+
+int kv_logs_init(struct kvdb *db)
+{
+	struct kv_logs *ls = calloc(1, sizeof(*ls));
+	unsigned int i, n = db->d_budget.b_logs;
+
+	if (!ls)
+		return -ENOMEM;
+	ls->ls_n = n;
+	ls->ls_log = aligned_alloc(KV_CACHELINE, sizeof(struct kv_log) * n * KV_STREAMS);
+	if (!ls->ls_log) {
+		free(ls);
+		return -ENOMEM;
+	}
+	memset(ls->ls_log, 0, sizeof(struct kv_log) * n * KV_STREAMS);
+	db->d_logs = ls;
+	for (i = 0; i < n * KV_STREAMS; i++) {
+		struct kv_log *lo = kv_log_at(ls, i);
+		/* full from birth: the first reservation asks for a segment */
+		struct kv_frame *f = kv_frame_new(lo, NULL, NULL, 0, 0, 0);
+
+		pthread_mutex_init(&lo->lo_lock, NULL);
+		pthread_mutex_init(&lo->lo_prep_lock, NULL);
+		lo->lo_no = (uint16_t)(i % n);
+		lo->lo_stream = (uint8_t)(i / n);
+		lo->lo_tail = &lo->lo_pending;
+		if (!f) {
+			kv_logs_fini(db);
+			return -ENOMEM;
+		}
+		f->fr_epoch = atomic_load(&db->d_epoch);
+		atomic_store(&lo->lo_frame[0], f);
+		atomic_store(&lo->lo_word, WORD(0, 0, KV_FRAME_HDR));
+	}
+	return 0;
+}
+
+static void log_fini(struct kvdb *db, struct kv_log *lo)
+{
+	struct kv_frame *f;
+
+	while ((f = lo->lo_pending)) {
+		lo->lo_pending = f->fr_next;
+		frame_free(f);
+	}
+	f = atomic_load(&lo->lo_frame[WORD_SEQ(atomic_load(&lo->lo_word)) % 4]);
+	if (f)
+		frame_free(f);
+	if (lo->lo_seg)
+		kv_seg_put(db, lo->lo_seg);
+	if (lo->lo_next)
+		kv_seg_put(db, lo->lo_next);
+	if (lo->lo_own)
+		kv_seg_put(db, lo->lo_own);
+	pthread_mutex_destroy(&lo->lo_lock);
+	pthread_mutex_destroy(&lo->lo_prep_lock);
+}
+
+void kv_logs_fini(struct kvdb *db)
+{
+	struct kv_logs *ls = db->d_logs;
+	unsigned int i;
+
+	if (!ls)
+		return;
+	for (i = 0; i < ls->ls_n * KV_STREAMS; i++)
+		log_fini(db, kv_log_at(ls, i));
+	free(ls->ls_log);
+	free(ls);
+	db->d_logs = NULL;
+}
+
+struct kv_log *kv_log_pick(struct kvdb *db, enum kv_stream stream)
+{
+	struct kv_logs *ls = db->d_logs;
+	int cpu = sched_getcpu();
+
+	return &ls->ls_log[stream * ls->ls_n + (cpu < 0 ? 0u : (unsigned int)cpu) % ls->ls_n];
+}
+
+bool kv_log_is_dirty(struct kv_log *lo)
+{
+	return WORD_N(atomic_load(&lo->lo_word)) != 0;
+}
+
+bool kv_log_wants_segment(struct kv_log *lo)
+{
+	bool wants = false;
+
+	if (pthread_mutex_trylock(&lo->lo_lock))
+		return false;
+	if (lo->lo_seg && !lo->lo_next) {
+		uint64_t w = atomic_load(&lo->lo_word);
+		struct kv_frame *f = atomic_load(&lo->lo_frame[WORD_SEQ(w) % 4]);
+
+		wants = f->fr_off + WORD_LEN(w) > lo->lo_seg->sg_bytes / 2;
+	}
+	pthread_mutex_unlock(&lo->lo_lock);
+	return wants;
+}
+
+/* The log will not write to @s again; drops the log's reference. */
+static void seg_done(struct kvdb *db, struct kv_seg *s, uint32_t end)
+{
+	kv_seg_close(db, s, end);
+	kv_seg_put(db, s);
+}
+
+/* Appends a closed frame to the pending list. lo_lock held. */
+static void pend(struct kvdb *db, struct kv_log *lo, struct kv_frame *f)
+{
+	uint32_t bytes = f->fr_space;
+
+	*lo->lo_tail = f;
+	lo->lo_tail = &f->fr_next;
+	lo->lo_last_epoch = f->fr_epoch;
+	lo->lo_bytes += bytes;
+	if (!atomic_load(&f->fr_seg->sg_first_epoch))
+		atomic_store(&f->fr_seg->sg_first_epoch, f->fr_epoch);
+	atomic_store(&f->fr_seg->sg_last_epoch, f->fr_epoch);
+	atomic_fetch_add(&db->d_logs->ls_bytes, bytes);
+	atomic_fetch_add(&db->d_logs->ls_epoch_bytes, bytes);
+}
+
+/*
+ * Stops reservations in the open frame and fixes its length. Reservers now
+ * see a full frame and queue up in roll(), behind lo_lock. lo_lock held.
+ */
+static struct kv_frame *freeze(struct kv_log *lo, uint64_t *word)
+{
+	uint64_t w = atomic_load(&lo->lo_word);
+
+	while (!atomic_compare_exchange_weak(&lo->lo_word, &w, w | WORD_FULL))
+		;
+	*word = w;
+	return atomic_load(&lo->lo_frame[WORD_SEQ(w) % 4]);
+}
+
+/* Reopens a frozen frame: nothing else can have changed the word. lo_lock held. */
+static void thaw(struct kv_log *lo, uint64_t word)
+{
+	atomic_store(&lo->lo_word, word);
+}
+
+/*
+ * Makes @g the open frame in place of the frozen @f. f owns @space bytes and
+ * becomes pending; 0 = it is empty and goes. lo_lock held.
+ */
+static void replace(struct kvdb *db, struct kv_log *lo, uint64_t word, struct kv_frame *f,
+		    struct kv_frame *g, uint32_t space)
+{
+	uint32_t next = (WORD_SEQ(word) + 1) & SEQ_MASK;
+
+	f->fr_len = WORD_LEN(word);
+	f->fr_nrec = WORD_N(word);
+	f->fr_space = space;
+	atomic_store(&lo->lo_frame[next % 4], g);
+	atomic_store(&lo->lo_word, WORD(next, 0, KV_FRAME_HDR));
+	if (space)
+		pend(db, lo, f);
+	else
+		kv_frame_retire(f);
+}
+
+/* Room for an ordinary frame at @off; 0 = the segment is full. */
+static uint32_t frame_room(const struct kv_seg *s, uint32_t off, uint32_t want)
+{
+	uint32_t end = s->sg_bytes - KV_SEG_TAIL;
+	uint32_t room = off < end ? end - off : 0;
+
+	if (room <= KV_FRAME_HDR)
+		return 0;
+	return want < room ? want : room;
+}
+
+struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, uint32_t desc_room)
+{
+	struct kv_frame *f, *g;
+	uint32_t used, off = 0, cap = 0;
+	uint64_t w;
+
+	pthread_mutex_lock(&lo->lo_lock);
+	f = freeze(lo, &w);
+	used = WORD_N(w) || desc_room ? kv_align_block(WORD_LEN(w) + desc_room) : 0;
+	if (f->fr_seg) {
+		if (desc_room && f->fr_off + used > f->fr_seg->sg_bytes) {
+			thaw(lo, w);
+			pthread_mutex_unlock(&lo->lo_lock);
+			return NULL;
+		}
+		off = f->fr_off + used;
+		cap = frame_room(f->fr_seg, off, db->d_budget.b_frame_max);
+	} else if (desc_room) {
+		thaw(lo, w);
+		pthread_mutex_unlock(&lo->lo_lock);
+		return NULL;
+	}
+	/* an epoch must end: wait for memory */
+	while (!(g = kv_frame_new(lo, f->fr_seg, f->fr_seg ? f->fr_base - f->fr_off : NULL, off,
+				  cap, e + 1)))
+		sched_yield();
+	replace(db, lo, w, f, g, used);
+	pthread_mutex_unlock(&lo->lo_lock);
+	return used ? f : NULL;
+}
+
+/*
+ * Capacity of a frame at @off that must hold a record of @size: more than the
+ * ordinary when the record asks for it. 0 = does not fit.
+ */
+static uint32_t frame_cap(const struct kv_seg *s, uint32_t off, uint32_t size, uint32_t frame_max)
+{
+	uint32_t want = KV_FRAME_HDR + size;
+	uint32_t cap = frame_room(s, off, want > frame_max ? want : frame_max);
+
+	return cap >= want ? cap : 0;
+}
+
+/*
+ * Opens a frame with room for @size, in this segment or its prepared
+ * successor, in the same epoch. -EAGAIN: a segment must be prepared first.
+ */
+static int roll(struct kvdb *db, struct kv_log *lo, uint32_t seq, uint32_t size)
+{
+	uint32_t frame_max = db->d_budget.b_frame_max, cap = 0, off = 0, end = 0;
+	struct kv_frame *f, *g;
+	struct kv_seg *s;
+	uint64_t w;
+	int err = 0;
+
+	pthread_mutex_lock(&lo->lo_lock);
+	f = freeze(lo, &w);
+	if (WORD_SEQ(w) != seq || WORD_LEN(w) + size <= f->fr_cap) {
+		thaw(lo, w);		/* somebody did it */
+		goto out;
+	}
+	s = lo->lo_seg;
+	if (s) {
+		end = f->fr_off + (WORD_N(w) ? kv_align_block(WORD_LEN(w)) : 0);
+		off = end;
+		cap = frame_cap(s, off, size, frame_max);
+	}
+	if (!cap && lo->lo_next) {
+		s = lo->lo_next;
+		off = 0;
+		cap = frame_cap(s, off, size, frame_max);
+	}
+	g = cap ? kv_frame_new(lo, s, atomic_load(&s->sg_image), off, cap, f->fr_epoch) : NULL;
+	if (!g) {
+		thaw(lo, w);
+		err = cap ? -ENOMEM : -EAGAIN;
+		goto out;
+	}
+	replace(db, lo, w, f, g, WORD_N(w) ? kv_align_block(WORD_LEN(w)) : 0);
+	if (s == lo->lo_next) {
+		if (lo->lo_seg)
+			seg_done(db, lo->lo_seg, end);
+		lo->lo_seg = s;
+		lo->lo_next = NULL;
+	}
+out:
+	pthread_mutex_unlock(&lo->lo_lock);
+	return err;
+}
+
+/* Size of a segment that holds one record of @size. */
+static uint32_t own_bytes(uint32_t size)
+{
+	return kv_align_block(KV_FRAME_HDR + size) + KV_SEG_TAIL;
+}
+
+/*
+ * A record too large for a shared segment gets one of its own (R9), which is
+ * prepared as lo_own; its only frame is closed at once. The
+ * epoch is the log's, taken under the lock that a tick needs to close it.
+ */
+static int reserve_own(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_resv *rs,
+		       struct kv_slot *sl)
+{
+	struct kv_seg *s;
+	struct kv_frame *f, *open;
+	int err = 0;
+
+	pthread_mutex_lock(&lo->lo_lock);
+	s = lo->lo_own;
+	if (!s || s->sg_bytes < own_bytes(size)) {
+		err = -EAGAIN;
+		goto out;
+	}
+	open = atomic_load(&lo->lo_frame[WORD_SEQ(atomic_load(&lo->lo_word)) % 4]);
+	f = kv_frame_new(lo, s, atomic_load(&s->sg_image), 0, KV_FRAME_HDR + size, open->fr_epoch);
+	if (!f) {
+		err = -ENOMEM;
+		goto out;
+	}
+	lo->lo_own = NULL;
+	f->fr_len = KV_FRAME_HDR + size;
+	f->fr_space = kv_align_block(f->fr_len);
+	f->fr_nrec = 1;
+	*rs = (struct kv_resv){ .rs_frame = f, .rs_buf = f->fr_base + KV_FRAME_HDR, .rs_seg = s,
+				.rs_off = KV_FRAME_HDR, .rs_epoch = f->fr_epoch };
+	atomic_store(&sl->sl_index, 0);
+	pend(db, lo, f);
+	seg_done(db, s, f->fr_space);
+out:
+	pthread_mutex_unlock(&lo->lo_lock);
+	return err;
+}
+
+/* R1: the epoch is born with its first reservation. */
+static inline void epoch_birth(struct kvdb *db, uint64_t e)
+{
+	_Atomic(uint64_t) *b = &db->d_logs->ls_birth[e % 4];
+	uint64_t none = 0;
+
+	if (KV_UNLIKELY(atomic_load_explicit(b, memory_order_acquire) == 0)) {
+		if (atomic_compare_exchange_strong(b, &none, kv_now(db)))
+			kv_epoch_born(db, e);
+	}
+}
+
+static inline bool is_large(struct kvdb *db, uint32_t size)
+{
+	return size > db->d_budget.b_seg_bytes / 16 && size > KV_BLOCK;
+}
+
+int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_resv *rs)
+{
+	struct kv_slot *sl = &kv_tctx(db)->tc_slot;
+	int err;
+
+	if (KV_UNLIKELY(is_large(db, size))) {
+		err = reserve_own(db, lo, size, rs, sl);
+		if (!err)
+			epoch_birth(db, rs->rs_epoch);
+		return err;
+	}
+	for (;;) {
+		uint64_t w = atomic_load_explicit(&lo->lo_word, memory_order_acquire);
+		struct kv_frame *f = atomic_load_explicit(&lo->lo_frame[WORD_SEQ(w) % 4],
+							  memory_order_acquire);
+		uint32_t len = WORD_LEN(w);
+
+		if (KV_UNLIKELY(len + size > f->fr_cap)) {
+			err = roll(db, lo, WORD_SEQ(w), size);
+			if (err)
+				return err;
+			kv_flusher_kick(db);
+			continue;
+		}
+		if (!atomic_compare_exchange_weak(&lo->lo_word, &w, w + WORD(0, 1, size)))
+			continue;
+		rs->rs_frame = f;
+		rs->rs_buf = f->fr_base + len;
+		rs->rs_seg = f->fr_seg;
+		rs->rs_off = f->fr_off + len;
+		rs->rs_epoch = f->fr_epoch;
+		atomic_store_explicit(&sl->sl_index, WORD_N(w), memory_order_relaxed);
+		epoch_birth(db, f->fr_epoch);
+		return 0;
+	}
+}
+
+int kv_log_prepare(struct kvdb *db, struct kv_log *lo, uint32_t size, bool urgent)
+{
+	bool own = is_large(db, size);
+	uint32_t bytes = own ? own_bytes(size) : db->d_budget.b_seg_bytes;
+	struct kv_seg *s, *spare, **place = own ? &lo->lo_own : &lo->lo_next;
+	bool ready;
+	int err = 0;
+
+	pthread_mutex_lock(&lo->lo_prep_lock);
+	pthread_mutex_lock(&lo->lo_lock);
+	ready = *place && (*place)->sg_bytes >= bytes;
+	pthread_mutex_unlock(&lo->lo_lock);
+	if (ready)
+		goto out;
+	err = kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, urgent, &s);
+	if (err)
+		goto out;
+	if (!kv_slab_take_image(db, s)) {
+		seg_done(db, s, 0);
+		err = kv_error(-ENOMEM, "MP0902", "no memory for a log segment of %u bytes", bytes);
+		goto out;
+	}
+	pthread_mutex_lock(&lo->lo_lock);
+	spare = *place;
+	*place = s;
+	pthread_mutex_unlock(&lo->lo_lock);
+	if (spare)
+		seg_done(db, spare, 0);
+out:
+	pthread_mutex_unlock(&lo->lo_prep_lock);
+	return err;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Logs: one per stream and core. A record's place and its epoch come from one
+ * compare-and-swap on its log's reservation word (R4).
+ */
+#ifndef KV_LOG_H
+#define KV_LOG_H
+
+#include <sys/uio.h>
+
+#include "kv.h"
+#include "thread.h"
+
+/* Marks of one record of a frame, beside its end offset. */
+#define KV_REC_DONE	1u	/* its writer is done with it, or withdrew it itself */
+#define KV_REC_HELPED	2u	/* the flusher completed it */
+
+/*
+ * struct kv_frame - a frame while it is filled and written
+ * Its bytes are the segment's image from fr_off on. fr_rec[i] is where record
+ * i lies in the frame (KV_REC_AT) and its marks; 0 = its writer has not said yet.
+ */
+#define KV_REC_AT(start, end)	((uint64_t)(start) << 32 | (uint64_t)(end) << 2)
+#define KV_REC_START(r)		((uint32_t)((r) >> 32))
+#define KV_REC_END(r)		((uint32_t)(r) >> 2)
+
+struct kv_frame {
+	struct kv_log *fr_log;
+	struct kv_seg *fr_seg;
+	uint8_t *fr_base;		/* image of the frame */
+	uint32_t fr_off;		/* in the segment, bytes */
+	uint32_t fr_cap;		/* records may fill so many bytes, header included */
+	uint32_t fr_len;		/* final, once closed */
+	uint32_t fr_nrec;		/* final, once closed */
+	/* media it owns, once closed: the next frame begins behind it */
+	uint32_t fr_space;
+	uint64_t fr_epoch;
+	struct kv_frame *fr_next;	/* lo_pending; fl_io_lock or lo_lock */
+	uint8_t *fr_bounce;		/* what is written instead of the image, or NULL */
+	struct iovec fr_iov;		/* of its write */
+	_Atomic(uint32_t) fr_done;	/* bytes of records that are done */
+	_Atomic(uint64_t) fr_rec[];
+};
+
+/*
+ * struct kv_log - one log
+ * lo_word: frame number << 40 | records << 20 | used bytes / 8. The frame of
+ * number n is lo_frame[n % 4], stored before the word names it.
+ */
+struct kv_log {
+	_Atomic(uint64_t) lo_word __attribute__((aligned(KV_CACHELINE)));
+	_Atomic(struct kv_frame *) lo_frame[4];
+	/* frame changes; below d_tick_lock */
+	pthread_mutex_t lo_lock __attribute__((aligned(KV_CACHELINE)));
+	uint16_t lo_no;
+	uint8_t lo_stream;		/* enum kv_stream */
+	struct kv_seg *lo_seg;		/* lo_lock */
+	struct kv_seg *lo_next;		/* prepared successor or NULL; lo_lock */
+	struct kv_seg *lo_own;		/* prepared for one large record or NULL; lo_lock */
+	struct kv_frame *lo_pending;	/* closed, not yet written; oldest first; lo_lock */
+	struct kv_frame **lo_tail;
+	uint64_t lo_last_epoch;		/* newest epoch of a frame that was closed; lo_lock */
+	uint64_t lo_bytes;		/* closed so far, padding included; lo_lock */
+	pthread_mutex_t lo_prep_lock;	/* one preparer at a time; outside lo_lock */
+};
+
+struct kv_logs {
+	unsigned int ls_n;		/* per stream */
+	struct kv_log *ls_log;		/* [stream * ls_n + i] */
+	/* first reservation in epoch e, [e % 4], ns; 0 = none (R1) */
+	_Atomic(uint64_t) ls_birth[4];
+	_Atomic(uint64_t) ls_bytes;	/* closed so far in all logs */
+	_Atomic(uint64_t) ls_epoch_bytes; /* closed since the last tick */
+};
+
+static inline struct kv_log *kv_log_at(struct kv_logs *ls, unsigned int i)
+{
+	return &ls->ls_log[i];
+}
+
+/* The log of this CPU. */
+struct kv_log *kv_log_pick(struct kvdb *db, enum kv_stream stream);
+/*
+ * kv_log_reserve - take @size bytes in the open epoch
+ * The slot must be OPEN. 0, or -EAGAIN: the log needs a segment; leave
+ * kv_enter(), call kv_log_prepare() and try again.
+ */
+int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_resv *rs);
+/* Gets a segment with an image ready for the log (may block; outside kv_enter()). */
+int kv_log_prepare(struct kvdb *db, struct kv_log *lo, uint32_t size, bool urgent);
+/* True when kv_log_prepare() ahead of need would be useful. */
+bool kv_log_wants_segment(struct kv_log *lo);
+/*
+ * kv_log_close - close the log's frame at the end of epoch @e; later
+ * reservations belong to @e + 1. A frame that holds records becomes pending.
+ * @desc_room > 0: leaves so many bytes after the frame's records for a
+ * descriptor, and returns the frame even when it is empty (the carrier); NULL
+ * when the segment has no room for it. Caller holds d_tick_lock.
+ */
+struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, uint32_t desc_room);
+/* True when the log's open frame holds a record. */
+bool kv_log_is_dirty(struct kv_log *lo);
+struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *image, uint32_t off,
+			      uint32_t cap, uint64_t epoch);
+void kv_frame_retire(struct kv_frame *f);
+
+static inline uint32_t kv_align_block(uint32_t n)
+{
+	return (n + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
+}
+
+/*
+ * Room kept free at the end of every segment, so that a descriptor usually fits behind the
+ * last frame.
+ */
+#define KV_SEG_TAIL	KV_BLOCK
+
+#endif

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The metadata container: what a durable change of the database is. Every
+ * change is one record; it counts when the record is on media, and the state
+ * in memory is folded from the very bytes that were written.
+ *
+ * A record whose append failed may or may not be on media, so the database
+ * stops (kv_fail()); only "does not fit" leaves it as it was. When the log is
+ * nearly full the state is written to the other log of the pair.
+ *
+ * Locks: m_lock orders records. kv_mdc_edit() commits the run's objects before
+ * it takes m_lock: two edits may flush at once.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mdc.h"
+
+#define BATCH	256u		/* objects in one commit or delete */
+#define SLACK	(64u << 10)	/* bytes of the log that appends leave alone */
+
+static int bad_record(int rc, uint64_t n)
+{
+	if (rc == -EOPNOTSUPP)
+		return kv_error(rc, "MP0956",
+				"metadata record %llu has a format or feature that is not known "
+				"here",
+				(unsigned long long)n);
+	if (rc > 0)
+		return kv_error(-EUCLEAN, "MP0960", "metadata record %llu is damaged (check %d)",
+				(unsigned long long)n, rc);
+	return rc;
+}
+
+/* Replays all records into @st. -ENOENT when there is none. */
+static int replay(struct mpool_mdc *log, struct kv_mdc_state *st)
+{
+	uint8_t *buf = malloc(KV_MDC_REC_MAX);
+	uint64_t pos = 0, n = 0;
+	size_t len;
+	int err = 0;
+
+	if (!buf)
+		return -ENOMEM;
+	for (;;) {
+		err = mpool_mdc_read(log, &pos, buf, KV_MDC_REC_MAX, &len);
+		if (err == -ENODATA) {
+			err = n ? 0 : -ENOENT;
+			break;
+		}
+		if (err) {
+			kv_error_mpool(err);
+			break;
+		}
+		err = bad_record(kv_mdc_fold(st, buf, len), n++);
+		if (err)
+			break;
+	}
+	free(buf);
+	return err;
+}
+
+int kv_mdc_probe(struct mpool *mp, bool *is_there)
+{
+	struct mpool_mdc *log;
+	uint8_t first[4096];
+	uint64_t pos = 0;
+	size_t len;
+	int err = mpool_mdc_open(mp, KV_MDC_NAME, &log);
+
+	*is_there = false;
+	if (err == -ENOENT)
+		return 0;
+	if (err)
+		return kv_error_mpool(err);
+	err = mpool_mdc_read(log, &pos, first, sizeof(first), &len);
+	mpool_mdc_close(log);
+	if (err == -ENODATA)
+		return 0;
+	/* anything else is somebody's database, sound or not */
+	*is_there = true;
+	return 0;
+}
+
+int kv_mdc_create(struct mpool *mp, uint8_t mclass, uint64_t bytes, const struct kv_mdc_super *s)
+{
+	struct kv_mdc_buf b = { 0 };
+	struct mpool_mdc *log;
+	struct iovec v;
+	int err;
+
+	err = mpool_mdc_create(mp, KV_MDC_NAME, mclass, bytes, s->ms_tag);
+	if (err)
+		return kv_error_mpool(err);
+	err = mpool_mdc_open(mp, KV_MDC_NAME, &log);
+	if (err)
+		return kv_error_mpool(err);
+	kv_mdc_enc_super(&b, s);
+	v.iov_base = b.mb_p;
+	v.iov_len = b.mb_len;
+	err = b.mb_err ? b.mb_err : mpool_mdc_append(log, &v, 1, BARRIER(440, MPOOL_SYNC));
+	if (err && err != -ENOMEM)
+		kv_error_mpool(err);
+	kv_mdc_buf_free(&b);
+	mpool_mdc_close(log);
+	return err;
+}
+
+int kv_mdc_open(struct kvdb *db)
+{
+	struct kv_mdc *m = calloc(1, sizeof(*m));
+	struct mpool_obj_info oi;
+	int err;
+
+	if (!m)
+		return -ENOMEM;
+	m->m_db = db;
+	m->m_mclass = db->d_log_class;
+	pthread_mutex_init(&m->m_lock, NULL);
+	pthread_mutex_init(&m->m_ddl_lock, NULL);
+	db->d_mdc = m;
+	err = mpool_mdc_open(db->d_mp, KV_MDC_NAME, &m->m_log);
+	if (err) {
+		m->m_log = NULL;
+		kv_error_mpool(err);
+	} else {
+		err = replay(m->m_log, &m->m_st);
+	}
+	if (err) {
+		kv_mdc_close(db);
+		return err;
+	}
+	memcpy(db->d_uuid, m->m_st.st_super.ms_uuid, 16);
+	db->d_tag = m->m_st.st_super.ms_tag;
+	if (mpool_objects(db->d_mp, 0, db->d_tag, &oi, 1) == 1 && oi.kind == MPOOL_MLOG)
+		m->m_mclass = (uint8_t)oi.mclass;
+	return 0;
+}
+
+void kv_mdc_close(struct kvdb *db)
+{
+	struct kv_mdc *m = db->d_mdc;
+
+	if (!m)
+		return;
+	if (m->m_log)
+		mpool_mdc_close(m->m_log);
+	kv_mdc_state_free(&m->m_st);
+	kv_mdc_buf_free(&m->m_buf);
+	pthread_mutex_destroy(&m->m_lock);
+	pthread_mutex_destroy(&m->m_ddl_lock);
+	free(m);
+	db->d_mdc = NULL;
+}
+
+/* ---- appending ------------------------------------------------------------------- */
+
+/* Appends the record in m_buf, without folding. @flags: MPOOL_SYNC or 0. */
+static int append_raw(struct kv_mdc *m, int flags)
+{
+	struct kv_mdc_buf *b = &m->m_buf;
+	struct iovec v = { b->mb_p, b->mb_len };
+	int err;
+
+	if (b->mb_err) {
+		err = b->mb_err;
+		b->mb_err = 0;
+		return err;
+	}
+	if (b->mb_len > KV_MDC_REC_MAX - 64)
+		return kv_error(-EFBIG, "MP0955", "a metadata record of %zu bytes is too long",
+				b->mb_len);
+	err = mpool_mdc_append(m->m_log, &v, 1, (unsigned)flags);
+	if (err)
+		return kv_error_mpool(err);
+	atomic_fetch_add(&m->m_db->d_count.meta_bytes[m->m_mclass], b->mb_len);
+	return 0;
+}
+
+static int put_seg_parts(struct kv_mdc *m, bool is_cuts, const struct kv_mdc_seg *seg, size_t n)
+{
+	uint32_t part = 0, k;
+	int err = 0;
+
+	while (n && !err) {
+		k = n < KV_MDC_PART ? (uint32_t)n : KV_MDC_PART;
+		kv_mdc_enc_segs(&m->m_buf, m->m_st.st_super.ms_tag, is_cuts, part++, seg, k);
+		err = append_raw(m, 0);
+		seg += k;
+		n -= k;
+	}
+	return err;
+}
+
+static int put_kvs(struct kv_mdc *m, const struct kv_mdc_kvs *k)
+{
+	uint64_t tag = m->m_st.st_super.ms_tag;
+	uint32_t i;
+	int err;
+
+	kv_mdc_enc_kvs_add(&m->m_buf, tag, k->mk_id, k->mk_name, k->mk_horizon);
+	err = append_raw(m, 0);
+	for (i = 0; i < k->mk_nrun && !err; i++) {
+		kv_mdc_enc_edit(&m->m_buf, tag, k->mk_id, &k->mk_run[i], NULL, 0, NULL, 0);
+		err = append_raw(m, 0);
+	}
+	return err;
+}
+
+/* The whole state as records; kv_mdc_fold() over them gives it back. */
+static int put_state(struct kv_mdc *m)
+{
+	struct kv_mdc_state *st = &m->m_st;
+	uint64_t tag = st->st_super.ms_tag;
+	struct kv_mdc_incarn in = st->st_inc;
+	size_t i, n;
+	int err;
+
+	kv_mdc_enc_super(&m->m_buf, &st->st_super);
+	err = append_raw(m, 0);
+	in.mi_nsegs = (uint32_t)st->st_nseg;
+	if (!err && in.mi_incarnation) {
+		err = put_seg_parts(m, true, st->st_seg, st->st_nseg);
+		kv_mdc_enc_incarn(&m->m_buf, tag, &in);
+		if (!err)
+			err = append_raw(m, 0);
+	} else if (!err) {
+		err = put_seg_parts(m, false, st->st_seg, st->st_nseg);
+	}
+	for (i = 0; i < st->st_nkvs && !err; i++)
+		err = put_kvs(m, &st->st_kvs[i]);
+	for (i = 0; i < st->st_ngone && !err; i += n) {
+		n = st->st_ngone - i < 4096 ? st->st_ngone - i : 4096;
+		kv_mdc_enc_gone(&m->m_buf, tag, st->st_gone + i, (uint32_t)n);
+		err = append_raw(m, 0);
+	}
+	return err;
+}
+
+/* Dropped objects that are deleted by now need no memory. */
+static void forget_gone(struct kv_mdc *m)
+{
+	struct kv_mdc_state *st = &m->m_st;
+	struct mpool_obj *obj;
+	size_t i = 0;
+
+	while (i < st->st_ngone) {
+		if (mpool_obj_open(m->m_db->d_mp, st->st_gone[i], &obj)) {
+			st->st_gone[i] = st->st_gone[--st->st_ngone];
+			continue;
+		}
+		mpool_obj_close(obj);
+		i++;
+	}
+}
+
+static int compact(struct kv_mdc *m)
+{
+	int err;
+
+	forget_gone(m);
+	err = mpool_mdc_compact_begin(m->m_log);
+	if (err)
+		return kv_fail(m->m_db, kv_error_mpool(err), "metadata container: compaction: %s",
+			       mpool_error_detail()->text);
+	err = put_state(m);
+	if (!err) {
+		err = mpool_mdc_compact_end(m->m_log);
+		if (err)
+			kv_error_mpool(err);
+	}
+	/* appends now go to a log that never became the valid one */
+	if (err)
+		return kv_fail(m->m_db, err, "metadata container: compaction: %s",
+			       kvdb_error_detail()->text);
+	return 0;
+}
+
+/* Makes room for @len bytes more; the record under construction is not touched. */
+static int make_room(struct kv_mdc *m, uint64_t len)
+{
+	struct kv_mdc_buf keep = m->m_buf;
+	uint64_t used, cap, want = len + SLACK;
+	int err;
+
+	err = mpool_mdc_space(m->m_log, &used, &cap);
+	if (err)
+		return kv_error_mpool(err);
+	if (used + want <= cap)
+		return 0;
+	if (kv_mdc_state_bytes(&m->m_st) + want > cap)
+		return kv_error(-ENOSPC, "MP0955",
+				"the metadata container of %llu bytes is too small for this "
+				"database",
+				(unsigned long long)cap);
+	memset(&m->m_buf, 0, sizeof(m->m_buf));
+	err = compact(m);
+	kv_mdc_buf_free(&m->m_buf);
+	m->m_buf = keep;
+	return err;
+}
+
+/* Appends and folds the record in m_buf. Caller holds m_lock. */
+static int append(struct kv_mdc *m, int flags)
+{
+	struct kvdb *db = m->m_db;
+	int err = kv_fault(db);
+
+	if (err)
+		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+	if (m->m_buf.mb_err) {
+		m->m_buf.mb_err = 0;
+		return -ENOMEM;
+	}
+	err = make_room(m, m->m_buf.mb_len);
+	if (err)
+		return err;
+	err = append_raw(m, flags);
+	if (err == -EFBIG)
+		return kv_error(-ENOSPC, "MP0955", "the metadata container is full");
+	if (err)
+		return kv_fail(db, err, "metadata container: append: %s",
+			       kvdb_error_detail()->text);
+	err = kv_mdc_fold(&m->m_st, m->m_buf.mb_p, m->m_buf.mb_len);
+	if (err)
+		return kv_fail(db, err == -ENOMEM ? err : -EUCLEAN,
+			       "metadata container: own record refused (check %d)", err);
+	return 0;
+}
+
+int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_kvs_add(&m->m_buf, db->d_tag, id, name, horizon);
+	err = append(m, BARRIER(441, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_kvs_drop(struct kvdb *db, uint32_t id)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_kvs_drop(&m->m_buf, db->d_tag, id);
+	err = append(m, BARRIER(442, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_incarn(struct kvdb *db, const struct kv_mdc_incarn *in, const struct kv_mdc_seg *seg,
+		  uint32_t n)
+{
+	struct kv_mdc *m = db->d_mdc;
+	struct kv_mdc_incarn rec = *in;
+	uint32_t i, k, part = 0;
+	int err;
+
+	rec.mi_nsegs = n;
+	pthread_mutex_lock(&m->m_lock);
+	/* all parts into one log: a compaction between them would drop those before it */
+	err = make_room(m, (uint64_t)n * 24 + (n / KV_MDC_PART + 2) * 64);
+	for (i = 0; i < n && !err; i += k) {
+		k = n - i < KV_MDC_PART ? n - i : KV_MDC_PART;
+		kv_mdc_enc_segs(&m->m_buf, db->d_tag, true, part++, seg + i, k);
+		err = append(m, 0);
+	}
+	if (!err) {
+		kv_mdc_enc_incarn(&m->m_buf, db->d_tag, &rec);
+		err = append(m, BARRIER(443, MPOOL_SYNC));
+	}
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_segs(struct kvdb *db, const struct kv_mdc_seg *seg, uint32_t n)
+{
+	struct kv_mdc *m = db->d_mdc;
+	uint32_t i, k;
+	int err = 0;
+
+	pthread_mutex_lock(&m->m_lock);
+	for (i = 0; i < n && !err; i += k) {
+		k = n - i < KV_MDC_PART ? n - i : KV_MDC_PART;
+		kv_mdc_enc_segs(&m->m_buf, db->d_tag, false, 0, seg + i, k);
+		err = append(m, 0);
+	}
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+void kv_mdc_seg_gone(struct kvdb *db, uint64_t obj)
+{
+	struct kv_mdc *m = db->d_mdc;
+
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_state_seg_del(&m->m_st, obj);
+	pthread_mutex_unlock(&m->m_lock);
+}
+
+int kv_mdc_clean(struct kvdb *db, uint64_t epoch)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_clean(&m->m_buf, db->d_tag, epoch, atomic_load(&db->d_seq));
+	err = append(m, BARRIER(444, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+/* ---- version edits --------------------------------------------------------------- */
+
+/* Commits the key blocks: their devices are flushed by the batch. */
+static int commit_run(struct kvdb *db, struct kv_run *r)
+{
+	struct kv_run_desc *d = kv_run_desc(r);
+	struct mpool_op op[BATCH];
+	uint32_t i, n = 0;
+	int err = 0;
+
+	for (i = 0; i < d->rd_n && !err; i++) {
+		memset(&op[n], 0, sizeof(op[n]));
+		op[n].type = MPOOL_OP_COMMIT;
+		op[n].obj = kv_run_obj(r, i);
+		op[n].length = ((uint64_t)d->rd_kb[i].kd_len + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
+		if (++n == BATCH || i + 1 == d->rd_n) {
+			err = BARRIER(445, mpool_batch(db->d_mp, op, n));
+			n = 0;
+		}
+	}
+	return err ? kv_error_mpool(err) : 0;
+}
+
+static void count_one(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	(void)n;
+	(void)bytes;
+	atomic_fetch_add(&s->sg_runs, (uint32_t)*(int *)arg);
+}
+
+void kv_run_count(struct kv_run *r, int by)
+{
+	kv_run_segs(r, count_one, &by);
+}
+
+/* Horizons of stores that were dropped meanwhile mean nothing. */
+static uint32_t live_horizons(struct kv_mdc *m, const struct kv_edit *ed, struct kv_horizon *to)
+{
+	uint32_t n = 0;
+	unsigned i;
+
+	for (i = 0; i < ed->ed_nhor && n < KVDB_KVS_MAX; i++)
+		if (kv_mdc_state_kvs(&m->m_st, ed->ed_hor[i].kvs))
+			to[n++] = ed->ed_hor[i];
+	return n;
+}
+
+static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
+{
+	struct kv_horizon hor[KVDB_KVS_MAX];
+	uint64_t *drop = NULL;
+	uint32_t nhor;
+	unsigned i;
+	int err;
+
+	if (ed->ed_ndrop) {
+		drop = malloc(ed->ed_ndrop * sizeof(*drop));
+		if (!drop)
+			return -ENOMEM;
+	}
+	for (i = 0; i < ed->ed_ndrop; i++)
+		drop[i] = kv_run_desc(ed->ed_drop[i])->rd_id;
+	pthread_mutex_lock(&m->m_lock);
+	if (!kv_mdc_state_kvs(&m->m_st, ed->ed_kvs)) {
+		err = kv_error(-ENOENT, "MP0965", "store %u was dropped", ed->ed_kvs);
+	} else {
+		nhor = live_horizons(m, ed, hor);
+		kv_mdc_enc_edit(&m->m_buf, m->m_db->d_tag, ed->ed_kvs,
+				ed->ed_add ? kv_run_desc(ed->ed_add) : NULL, drop, ed->ed_ndrop,
+				hor, nhor);
+		err = append(m, BARRIER(446, MPOOL_SYNC));
+	}
+	pthread_mutex_unlock(&m->m_lock);
+	free(drop);
+	return err;
+}
+
+int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed)
+{
+	struct kvdb_kvs *kvs;
+	unsigned i;
+	int err = 0;
+
+	if (ed->ed_add)
+		err = commit_run(db, ed->ed_add);
+	if (!err)
+		err = append_edit(db->d_mdc, ed);
+	if (err)
+		return err;
+	if (ed->ed_add)
+		kv_run_count(ed->ed_add, 1);
+	for (i = 0; i < ed->ed_ndrop; i++)
+		kv_run_count(ed->ed_drop[i], -1);
+	for (i = 0; i < ed->ed_nhor; i++) {
+		uint64_t e = ed->ed_hor[i].epoch, old;
+
+		kvs = kv_kvs_by_id(db, ed->ed_hor[i].kvs);
+		if (!kvs)
+			continue;
+		old = atomic_load(&kvs->k_horizon);
+		while (old < e && !atomic_compare_exchange_weak(&kvs->k_horizon, &old, e))
+			;
+	}
+	return 0;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The metadata container of an open database, seen by the files that open,
+ * recover and check it. The state is guarded by m_lock, except while the
+ * database is being opened (one thread).
+ */
+#ifndef KV_MDC_H
+#define KV_MDC_H
+
+#include "mdc_omf.h"
+
+#define KV_MDC_NAME "kvdb"
+
+struct kv_mdc {
+	struct kvdb *m_db;
+	struct mpool_mdc *m_log;	/* NULL in tests of recovery without a container */
+	uint8_t m_mclass;
+	pthread_mutex_t m_lock;		/* order of records; below d_kvs_lock and k_edit_lock */
+	struct kv_mdc_state m_st;
+	struct kv_mdc_buf m_buf;
+	pthread_mutex_t m_ddl_lock;	/* one store is made or dropped at a time; outermost */
+	/* their memory may still be looked at; m_ddl_lock */
+	struct kvdb_kvs *m_dropped[KVDB_KVS_MAX];
+	uint32_t m_ndropped;
+};
+
+/* Opens the container and replays it to its end. -ENOENT: none, or one without its first record. */
+int kv_mdc_open(struct kvdb *db);
+void kv_mdc_close(struct kvdb *db);
+/* Makes an empty container whose first record is @s. -EEXIST. */
+int kv_mdc_create(struct mpool *mp, uint8_t mclass, uint64_t bytes, const struct kv_mdc_super *s);
+/* True when a container holds a database; false when it is none or half made. */
+int kv_mdc_probe(struct mpool *mp, bool *is_there);
+
+int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon);
+int kv_mdc_kvs_drop(struct kvdb *db, uint32_t id);
+/* R3: the parts and the record, durable on return. @seg ascending, every live segment. */
+int kv_mdc_incarn(struct kvdb *db, const struct kv_mdc_incarn *in, const struct kv_mdc_seg *seg,
+		  uint32_t n);
+/* Segments that are sealed and durable; not synced, a hint that a crash may lose. */
+int kv_mdc_segs(struct kvdb *db, const struct kv_mdc_seg *seg, uint32_t n);
+void kv_mdc_seg_gone(struct kvdb *db, uint64_t obj);
+int kv_mdc_clean(struct kvdb *db, uint64_t epoch);
+/* Adds (@by 1) or takes (-1) a durable run's references on its segments. */
+void kv_run_count(struct kv_run *r, int by);
+/* tree.c: a tree with one memtable; references on what is given are taken over */
+struct kv_tree *kv_tree_new(struct kvdb *db, struct kv_mt *mt);
+/* Runs, newest first, in place of those that are there. */
+int kv_tree_load(struct kvdb_kvs *kvs, struct kv_run **runs, unsigned n);
+/* Neither memtables nor runs: a dropped store. */
+int kv_tree_empty(struct kvdb_kvs *kvs);
+
+/* seg.c: the table of all segments of the pool with this database's tag */
+int kv_segs_load(struct kvdb *db);
+struct kv_seg *kv_segs_first(struct kvdb *db);	/* newest first; open and recovery only */
+/* Close: seals what is full, records where every segment ends, gives the stock back. */
+int kv_segs_finish(struct kvdb *db);
+
+/* recover.c: what recovery leaves to be done once its record is durable */
+int kv_objs_delete(struct mpool *mp, const uint64_t *id, size_t n);
+/* kvdb.c: everything up to the opened runs; verify.c uses it with is_check */
+int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, bool is_rdonly);
+int kv_db_load_kvs(struct kvdb *db, bool with_runs);
+void kv_db_detach(struct kvdb *db);
+/* recover.c: reads every segment whole, whatever the horizon says; calls fn per bad segment */
+int kv_logs_check(struct kvdb *db, bool check_values,
+		  void (*fn)(void *arg, const struct kv_seg *s, uint32_t valid, uint32_t want),
+		  void *arg);
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Records of the metadata container and the state that they add up to. The
+ * container is replayed from its first record; the state after record n is
+ * the fold of records 1 .. n and of nothing else. Byte tables:
+ * DESIGN.md, "Metadata container".
+ */
+#ifndef KV_MDC_OMF_H
+#define KV_MDC_OMF_H
+
+#include "kv.h"
+
+#define KV_MDC_MAGIC	0x434d564bu	/* "KVMC" */
+#define KV_MDC_HDR	24u		/* bytes */
+#define KV_MDC_REC_MAX	(1u << 20)	/* bytes; the container takes 8 less */
+#define KV_MDC_PART	16384u		/* segments in one CUTS or SEGS record, at most */
+#define KV_TAG_MARK	0x4b56ull	/* "VK" in the top 16 bits of a database's tag */
+
+static inline bool kv_tag_is_ours(uint64_t tag)
+{
+	return tag >> 48 == KV_TAG_MARK;
+}
+
+enum kv_mdc_type {
+	KV_MDC_SUPER = 1,	/* first record: what the database is */
+	KV_MDC_KVS_ADD = 2,
+	KV_MDC_KVS_DROP = 3,
+	KV_MDC_EDIT = 4,	/* horizons, runs dropped, run added: one change of the tree */
+	KV_MDC_CUTS = 5,	/* part of the next INCARN record */
+	KV_MDC_INCARN = 6,	/* R3: completes the parts before it */
+	/* segments that are sealed and durable: where they end, their last epoch */
+	KV_MDC_SEGS = 7,
+	KV_MDC_CLEAN = 8,	/* everything up to this epoch is in runs */
+	KV_MDC_GONE = 9,	/* objects of dropped runs that may still exist */
+	KV_MDC_TYPES
+};
+
+struct kv_mdc_super {
+	uint8_t ms_uuid[16];
+	uint64_t ms_tag;
+	uint16_t ms_format;
+	uint32_t ms_compat, ms_ro_compat, ms_incompat;	/* feature masks */
+	uint32_t ms_seg_bytes;	/* given at create; 0 = by the budget */
+	uint32_t ms_next_kvs;	/* next store id, never reused */
+	uint64_t ms_next_run;	/* next run id, never reused */
+	uint64_t ms_floor;	/* every epoch <= it was proven durable by some horizon */
+};
+
+struct kv_mdc_seg {
+	uint64_t sc_obj;
+	uint64_t sc_last;	/* newest epoch of a frame within the length; 0 = none */
+	uint32_t sc_len;	/* replay never reads past it */
+};
+
+struct kv_mdc_incarn {
+	uint32_t mi_incarnation;
+	uint32_t mi_nsegs;	/* in the CUTS records before it */
+	uint64_t mi_d;
+	uint64_t mi_epoch;	/* newest epoch seen anywhere on media */
+	uint64_t mi_seq;
+	uint64_t mi_ckpt;	/* R8: objects up to this id are no orphans */
+};
+
+struct kv_mdc_kvs {
+	uint32_t mk_id;
+	char mk_name[KVDB_NAME_MAX + 1];
+	uint64_t mk_horizon;
+	uint32_t mk_nrun;
+	struct kv_run_desc *mk_run;	/* ascending rd_pos */
+};
+
+struct kv_mdc_state {
+	bool st_has_super;
+	bool st_clean;			/* the newest record is CLEAN */
+	struct kv_mdc_super st_super;
+	struct kv_mdc_incarn st_inc;
+	uint32_t st_nkvs;
+	struct kv_mdc_kvs st_kvs[KVDB_KVS_MAX];
+	struct kv_mdc_seg *st_seg;	/* ascending sc_obj */
+	size_t st_nseg, st_segcap;
+	struct kv_mdc_seg *st_part;	/* CUTS of an INCARN that has not come yet */
+	size_t st_npart, st_partcap;
+	uint32_t st_parts;
+	uint64_t *st_gone;
+	size_t st_ngone, st_gonecap;
+};
+
+/* A record under construction. mb_err is sticky: -ENOMEM. */
+struct kv_mdc_buf {
+	uint8_t *mb_p;
+	size_t mb_len, mb_cap;
+	int mb_err;
+};
+
+/* Each replaces what the buffer holds by one whole record; kv_mdc_end() completes it. */
+void kv_mdc_enc_super(struct kv_mdc_buf *b, const struct kv_mdc_super *s);
+void kv_mdc_enc_kvs_add(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const char *name,
+			uint64_t horizon);
+void kv_mdc_enc_kvs_drop(struct kv_mdc_buf *b, uint64_t tag, uint32_t id);
+void kv_mdc_enc_edit(struct kv_mdc_buf *b, uint64_t tag, uint32_t kvs,
+		     const struct kv_run_desc *add, const uint64_t *drop, uint32_t ndrop,
+		     const struct kv_horizon *hor, uint32_t nhor);
+void kv_mdc_enc_segs(struct kv_mdc_buf *b, uint64_t tag, bool is_cuts, uint32_t part,
+		     const struct kv_mdc_seg *seg, uint32_t n);
+void kv_mdc_enc_incarn(struct kv_mdc_buf *b, uint64_t tag, const struct kv_mdc_incarn *i);
+void kv_mdc_enc_clean(struct kv_mdc_buf *b, uint64_t tag, uint64_t epoch, uint64_t seq);
+void kv_mdc_enc_gone(struct kv_mdc_buf *b, uint64_t tag, const uint64_t *id, uint32_t n);
+void kv_mdc_buf_free(struct kv_mdc_buf *b);
+
+/*
+ * kv_mdc_fold - apply one record to the state
+ * Returns 0, the positive number of the check that failed (the state is then
+ * of no use), -EOPNOTSUPP (a format or feature that is not known), -ENOMEM.
+ */
+int kv_mdc_fold(struct kv_mdc_state *st, const uint8_t *rec, size_t len);
+void kv_mdc_state_free(struct kv_mdc_state *st);
+
+struct kv_mdc_kvs *kv_mdc_state_kvs(struct kv_mdc_state *st, uint32_t id);
+const struct kv_mdc_seg *kv_mdc_state_seg(const struct kv_mdc_state *st, uint64_t obj);
+void kv_mdc_state_seg_del(struct kv_mdc_state *st, uint64_t obj);
+void kv_mdc_state_gone_del(struct kv_mdc_state *st, uint64_t obj);
+/* Bytes that a fresh container with this state takes, at most. */
+uint64_t kv_mdc_state_bytes(const struct kv_mdc_state *st);
+
+#endif

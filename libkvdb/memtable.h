@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The memtable: a hash table of entries with chains of versions, and range
+ * partitions that are sorted only when somebody asks for order (order.c).
+ */
+#ifndef KV_MEMTABLE_H
+#define KV_MEMTABLE_H
+
+#include "kv.h"
+#include "log.h"
+#include "thread.h"
+
+/* Stamps that are not yet sequence numbers (R12). */
+#define KV_HIDDEN	UINT64_MAX		/* linked, invisible to all, stamped by nobody */
+#define KV_PENDING	(UINT64_MAX - 1)	/* whoever meets it stamps it */
+#define KV_SEQ_NOW	(UINT64_MAX - 2)	/* sees every final stamp */
+
+struct kv_version {
+	_Atomic(uint64_t) v_seq;	/* stamp, KV_HIDDEN or KV_PENDING */
+	_Atomic(struct kv_version *) v_older;
+	struct kv_seg *v_seg;		/* KV_ENT_REF */
+	uint64_t v_epoch;
+	uint32_t v_off8;
+	uint32_t v_vlen;
+	uint32_t v_vcrc;
+	uint32_t v_rev;
+	uint8_t v_kind;			/* enum kv_ent_kind */
+	uint8_t v_val[];		/* KV_ENT_INLINE */
+};
+
+struct kv_entry {
+	_Atomic(struct kv_version *) en_head;	/* newest first; changes under the bucket lock */
+	struct kv_entry *en_next;		/* partition's list of unsorted entries */
+	uint16_t en_klen;
+	uint8_t en_key[];
+};
+
+#define KV_BUCKET_SLOTS 6
+#define KV_BUCKET_LOCK	1u
+#define KV_BUCKET_MOVED	2u
+
+/* A slot is tag << 48 | pointer: the tag is the top of the key's hash. */
+struct kv_bucket {
+	_Atomic(uint64_t) bk_meta;
+	_Atomic(uint64_t) bk_slot[KV_BUCKET_SLOTS];
+	_Atomic(struct kv_bucket *) bk_more;
+};
+
+struct kv_table {
+	uint64_t tb_mask;
+	_Atomic(struct kv_table *) tb_next;	/* buckets that are MOVED live there */
+	struct kv_bucket *tb_bucket;
+};
+
+/* Entries in order, immutable; shared by iterators. */
+struct kv_sorted {
+	_Atomic(uint32_t) so_refs;
+	uint32_t so_n;
+	struct kv_entry *so_ent[];
+};
+
+/*
+ * One key range. New entries are pushed to pt_new without a lock; order.c
+ * moves them to pt_tail and pt_main, both sorted, under pt_lock.
+ */
+struct kv_part {
+	_Atomic(struct kv_entry *) pt_new;
+	pthread_mutex_t pt_lock;
+	struct kv_sorted *pt_main;
+	struct kv_sorted *pt_tail;
+	const uint8_t *pt_fence;		/* smallest key of the range; NULL for the first */
+	uint16_t pt_fence_len;
+};
+
+struct kv_chunk;	/* arena memory */
+
+#define KV_STRIPES 8u
+
+struct kv_stripe {
+	_Atomic(struct kv_chunk *) st_chunk;
+	pthread_mutex_t st_lock;
+} __attribute__((aligned(KV_CACHELINE)));
+
+struct kv_mt {
+	_Atomic(uint32_t) m_refs;
+	uint32_t m_kvs;
+	struct kvdb *m_db;
+	_Atomic(struct kv_table *) m_table;
+	_Atomic(uint64_t) m_keys;
+	_Atomic(uint64_t) m_bytes;		/* arenas and table */
+	_Atomic(uint64_t) m_first_epoch;
+	_Atomic(uint64_t) m_last_epoch;		/* of its newest record */
+	_Atomic(uint64_t) m_boundary;		/* set when it freezes */
+	_Atomic(uint64_t) m_log_pos;		/* ls_bytes when its first record came */
+	_Atomic(bool) m_grow_wanted;
+	_Atomic(bool) m_flushed;		/* its run is durable; only cursors hold it */
+	pthread_mutex_t m_grow_lock;
+	struct kv_stripe m_stripe[KV_STRIPES];
+	struct kv_chunk *m_chunks;		/* all; views lock */
+	struct kv_mt *m_next, *m_prev;		/* list of all alive; views lock */
+	uint8_t *m_fences;			/* storage of the partitions' fences */
+	uint32_t m_nparts;
+	struct kv_part m_part[];
+};
+
+struct kv_views {
+	pthread_mutex_t vw_lock;
+	struct kv_mt *vw_mts;			/* every memtable alive */
+	struct kv_chunk *vw_free;		/* arena chunks to reuse */
+	uint64_t vw_free_bytes;
+	_Atomic(uint64_t) vw_bytes;		/* held by all memtables */
+};
+
+/* What a write puts into the memtable. */
+struct kv_mt_op {
+	const void *op_key;
+	uint16_t op_klen;
+	uint8_t op_kind;
+	uint64_t op_hash;
+	const void *op_val;	/* KV_ENT_INLINE */
+	uint32_t op_vlen;
+	uint32_t op_vcrc;
+	uint32_t op_val_off;	/* KV_ENT_REF: in the segment, bytes */
+};
+
+void *kv_mt_arena(struct kv_mt *mt, uint32_t bytes);
+/*
+ * kv_mt_install - link a version and take its record from OPEN to INSTALLING (R7, R12)
+ * -EAGAIN: the record was late or withdrawn; nothing is left in the table.
+ * The caller is inside kv_enter() and has seen every epoch before the
+ * record's closed (R4).
+ */
+int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *sl,
+		  const struct kv_resv *rs, struct kv_version **out);
+/* Gives a PENDING version its stamp; returns the stamp, or KV_HIDDEN. */
+uint64_t kv_version_stamp(struct kvdb *db, struct kv_version *v);
+/* Newest version visible at @seq, or NULL. */
+struct kv_version *kv_version_at(struct kvdb *db, struct kv_entry *en, uint64_t seq);
+void kv_version_ent(const struct kv_entry *en, const struct kv_version *v, struct kv_ent *e);
+/* Looks a key up at @seq: 0 or -ENOENT. Call inside kv_enter(). */
+int kv_mt_lookup(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash, uint64_t seq,
+		 struct kv_ent *e);
+void kv_mt_prefetch(struct kv_mt *mt, uint64_t hash);
+/* Grows the table when an insertion asked for it (outside kv_enter() is best). */
+void kv_mt_grow(struct kv_mt *mt);
+
+/* The active memtable of a store; inside kv_enter(). */
+struct kv_mt *kv_mt_active(struct kvdb_kvs *kvs);
+
+/* order.c */
+int kv_order_init(struct kv_mt *mt, struct kv_mt *like);
+void kv_order_fini(struct kv_mt *mt);
+uint32_t kv_order_parts(struct kv_mt *like);
+void kv_order_push(struct kv_mt *mt, struct kv_entry *en);
+int kv_key_cmp(const void *a, size_t alen, const void *b, size_t blen);
+
+#endif

@@ -1,0 +1,772 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The page pool: 4 KiB pages of objects, found through one hash table.
+ *
+ * A reader looks a page up without a lock, inside kv_enter(); the bytes stay
+ * until it leaves, for an evicted page is reused only after a grace period.
+ * Chains change under the lock of their shard. A miss puts a page in state
+ * LOADING into the chain first, so that others wait for the one read. A thread
+ * finishes its own reads before it waits for those of others.
+ *
+ * A reader never waits for a free page: it may be the one who holds up the
+ * grace period. When the free list is empty it reads into memory of its own,
+ * which is retired at once.
+ *
+ * States: FREE -> LOADING -> LIVE -> RETIRED -> FREE, or LOADING -> FAILED ->
+ * FREE. Who moves a page from LIVE to RETIRED (by compare-and-swap, under the
+ * shard lock) retires it.
+ *
+ * Locks: pp_lock (free list, slabs, clock hand), then a shard's lock. Neither
+ * is held during I/O or kv_retire().
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "pages.h"
+
+#define SHARDS		64u
+#define BATCH		64u
+#define PAGE		4096u
+#define SCRATCH_KEEP	4u
+#define HITS_FOLD	256u
+
+enum page_state { PG_FREE = 0, PG_LOADING, PG_LIVE, PG_RETIRED, PG_FAILED };
+
+struct kv_page {
+	uint64_t pg_obj;
+	uint64_t pg_no;
+	_Atomic(struct kv_page *) pg_next;	/* of its chain, or of the free list */
+	uint8_t *pg_data;
+	_Atomic(uint32_t) pg_state;		/* enum page_state */
+	int pg_err;				/* FAILED: why */
+	_Atomic(uint8_t) pg_use;		/* clock: rounds it survives */
+	uint8_t pg_weight;			/* rounds that a use is worth */
+	uint16_t pg_slab;
+} __attribute__((aligned(64)));
+
+struct pslab {
+	uint8_t *ps_mem;
+	struct kv_page *ps_page;
+	bool ps_leaving;	/* its pages go FREE for good */
+};
+
+struct shard {
+	pthread_mutex_t sh_lock;
+	pthread_cond_t sh_cond;
+	unsigned sh_waiters;
+} __attribute__((aligned(KV_CACHELINE)));
+
+struct kv_pagepool {
+	struct kvdb *pp_db;
+	_Atomic(struct kv_page *) *pp_bucket;
+	uint64_t pp_mask;
+	unsigned pp_per_slab;	/* pages */
+	unsigned pp_low;	/* start evicting below so many free pages */
+
+	pthread_mutex_t pp_lock;
+	struct kv_page *pp_free;
+	unsigned pp_nfree;	/* on the free list */
+	unsigned pp_ngrace;	/* evicted, not free yet */
+	struct pslab *pp_slab;
+	unsigned pp_nslab, pp_slab_cap;
+	unsigned pp_hand_slab, pp_hand;
+	uint8_t *pp_scratch[SCRATCH_KEEP];
+	unsigned pp_nscratch;
+	_Atomic(uint32_t) pp_out;	/* batches in flight to the reclaimer */
+
+	struct shard pp_shard[SHARDS];
+};
+
+/* Pages on the way to the free list. */
+struct batch {
+	struct kv_pagepool *ba_pool;
+	unsigned ba_n;
+	struct kv_page *ba_page[BATCH];
+};
+
+static inline uint64_t page_hash(uint64_t obj, uint64_t no)
+{
+	return kv_mix(obj * 0x9e3779b97f4a7c15ull + no);
+}
+
+static inline struct kv_page *lookup(struct kv_pagepool *pp, uint64_t hash, uint64_t obj,
+				     uint64_t no)
+{
+	struct kv_page *p = atomic_load_explicit(&pp->pp_bucket[hash & pp->pp_mask],
+						 memory_order_acquire);
+
+	while (p && (p->pg_no != no || p->pg_obj != obj))
+		p = atomic_load_explicit(&p->pg_next, memory_order_acquire);
+	return p;
+}
+
+static inline struct shard *shard_of(struct kv_pagepool *pp, uint64_t hash)
+{
+	return &pp->pp_shard[hash % SHARDS];
+}
+
+int kv_pagepool_init(struct kvdb *db)
+{
+	struct kv_pagepool *pp = aligned_alloc(KV_CACHELINE, sizeof(*pp));
+	uint64_t pages = db->d_budget.b_slab_bytes / PAGE, n = 1024;
+
+	if (!pp)
+		return -ENOMEM;
+	memset(pp, 0, sizeof(*pp));
+	while (n < pages)
+		n *= 2;
+	pp->pp_db = db;
+	pp->pp_mask = n - 1;
+	pp->pp_per_slab = db->d_budget.b_seg_bytes / PAGE;
+	pp->pp_low = pp->pp_per_slab / 4 < BATCH ? pp->pp_per_slab / 4 : BATCH;
+	pp->pp_bucket = mmap(NULL, n * sizeof(*pp->pp_bucket), PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (pp->pp_bucket == MAP_FAILED) {
+		free(pp);
+		return -ENOMEM;
+	}
+	pthread_mutex_init(&pp->pp_lock, NULL);
+	for (unsigned i = 0; i < SHARDS; i++) {
+		pthread_mutex_init(&pp->pp_shard[i].sh_lock, NULL);
+		pthread_cond_init(&pp->pp_shard[i].sh_cond, NULL);
+	}
+	db->d_pages = pp;
+	return 0;
+}
+
+void kv_pagepool_fini(struct kvdb *db)
+{
+	struct kv_pagepool *pp = db->d_pages;
+
+	if (!pp)
+		return;
+	kv_retire_barrier();
+	while (atomic_load(&pp->pp_out)) {
+		sched_yield();
+		kv_retire_barrier();
+	}
+	for (unsigned i = 0; i < SHARDS; i++) {
+		pthread_mutex_destroy(&pp->pp_shard[i].sh_lock);
+		pthread_cond_destroy(&pp->pp_shard[i].sh_cond);
+	}
+	for (unsigned i = 0; i < pp->pp_nslab; i++)
+		free(pp->pp_slab[i].ps_page);
+	for (unsigned i = 0; i < pp->pp_nscratch; i++)
+		free(pp->pp_scratch[i]);
+	munmap(pp->pp_bucket, (pp->pp_mask + 1) * sizeof(*pp->pp_bucket));
+	pthread_mutex_destroy(&pp->pp_lock);
+	free(pp->pp_slab);
+	free(pp);
+	db->d_pages = NULL;
+}
+
+/* ---- the free list ------------------------------------------------------------ */
+
+/* Under pp_lock. */
+static void page_free(struct kv_pagepool *pp, struct kv_page *p)
+{
+	atomic_store_explicit(&p->pg_state, PG_FREE, memory_order_release);
+	if (pp->pp_slab[p->pg_slab].ps_leaving)
+		return;
+	atomic_store_explicit(&p->pg_next, pp->pp_free, memory_order_relaxed);
+	pp->pp_free = p;
+	pp->pp_nfree++;
+}
+
+static void batch_freed(void *arg)
+{
+	struct batch *b = arg;
+	struct kv_pagepool *pp = b->ba_pool;
+
+	pthread_mutex_lock(&pp->pp_lock);
+	for (unsigned i = 0; i < b->ba_n; i++)
+		page_free(pp, b->ba_page[i]);
+	pp->pp_ngrace -= b->ba_n;
+	pthread_mutex_unlock(&pp->pp_lock);
+	free(b);
+	atomic_fetch_sub(&pp->pp_out, 1);
+}
+
+/* Hands the pages of a batch to the reclaimer. */
+static void batch_retire(struct batch *b)
+{
+	struct kv_pagepool *pp = b->ba_pool;
+
+	if (!b->ba_n) {
+		free(b);
+		return;
+	}
+	pthread_mutex_lock(&pp->pp_lock);
+	pp->pp_ngrace += b->ba_n;
+	pthread_mutex_unlock(&pp->pp_lock);
+	atomic_fetch_add(&pp->pp_out, 1);
+	kv_retire(batch_freed, b);
+}
+
+static struct batch *batch_new(struct kv_pagepool *pp)
+{
+	struct batch *b = malloc(sizeof(*b));
+
+	if (b) {
+		b->ba_pool = pp;
+		b->ba_n = 0;
+	}
+	return b;
+}
+
+/* Takes @p out of its chain when it is in state @from; false: somebody else did. */
+static bool page_unlink(struct kv_pagepool *pp, struct kv_page *p, uint32_t from, uint32_t to)
+{
+	uint64_t hash = page_hash(p->pg_obj, p->pg_no);
+	struct shard *sh = shard_of(pp, hash);
+	_Atomic(struct kv_page *) *pp_link = &pp->pp_bucket[hash & pp->pp_mask];
+	struct kv_page *q;
+	bool won;
+
+	pthread_mutex_lock(&sh->sh_lock);
+	won = atomic_compare_exchange_strong(&p->pg_state, &from, to);
+	while (won && (q = atomic_load_explicit(pp_link, memory_order_relaxed))) {
+		if (q == p) {
+			atomic_store_explicit(pp_link, atomic_load(&p->pg_next),
+					      memory_order_release);
+			break;
+		}
+		pp_link = &q->pg_next;
+	}
+	if (won && sh->sh_waiters)
+		pthread_cond_broadcast(&sh->sh_cond);
+	pthread_mutex_unlock(&sh->sh_lock);
+	return won;
+}
+
+/* Under pp_lock: the next page that the clock gives up, or NULL. */
+static struct kv_page *clock_next(struct kv_pagepool *pp, uint64_t *steps)
+{
+	while (*steps && pp->pp_nslab) {
+		struct pslab *ps;
+		struct kv_page *p;
+		uint8_t use;
+
+		if (pp->pp_hand >= pp->pp_per_slab) {
+			pp->pp_hand = 0;
+			pp->pp_hand_slab++;
+		}
+		if (pp->pp_hand_slab >= pp->pp_nslab)
+			pp->pp_hand_slab = 0;
+		ps = &pp->pp_slab[pp->pp_hand_slab];
+		if (!ps->ps_mem || ps->ps_leaving) {
+			pp->pp_hand = pp->pp_per_slab;
+			--*steps;
+			continue;
+		}
+		p = &ps->ps_page[pp->pp_hand++];
+		--*steps;
+		if (atomic_load_explicit(&p->pg_state, memory_order_acquire) != PG_LIVE)
+			continue;
+		use = atomic_load_explicit(&p->pg_use, memory_order_relaxed);
+		if (!use)
+			return p;
+		atomic_store_explicit(&p->pg_use, use - 1, memory_order_relaxed);
+	}
+	return NULL;
+}
+
+static void evict(struct kv_pagepool *pp)
+{
+	struct batch *b = batch_new(pp);
+	uint64_t steps;
+
+	if (!b)
+		return;
+	pthread_mutex_lock(&pp->pp_lock);
+	steps = 4ull * pp->pp_nslab * pp->pp_per_slab;
+	while (b->ba_n < pp->pp_low) {
+		struct kv_page *p = clock_next(pp, &steps);
+
+		if (!p)
+			break;
+		if (page_unlink(pp, p, PG_LIVE, PG_RETIRED))
+			b->ba_page[b->ba_n++] = p;
+	}
+	pthread_mutex_unlock(&pp->pp_lock);
+	batch_retire(b);
+}
+
+/* Adds a slab's pages to the free list; the slab goes to a hole in the table or to its end. */
+static void grow(struct kv_pagepool *pp, uint8_t *mem)
+{
+	struct kv_page *pages = aligned_alloc(64, pp->pp_per_slab * sizeof(*pages));
+	unsigned at = 0;
+
+	pthread_mutex_lock(&pp->pp_lock);
+	while (at < pp->pp_nslab && pp->pp_slab[at].ps_mem)
+		at++;
+	if (at == pp->pp_slab_cap) {
+		unsigned cap = at ? at * 2 : 16;
+		struct pslab *s = realloc(pp->pp_slab, cap * sizeof(*s));
+
+		if (s) {
+			pp->pp_slab = s;
+			pp->pp_slab_cap = cap;
+		}
+	}
+	/* without memory for the table the slab stays unused: the pool is a cache */
+	if (!pages || at == pp->pp_slab_cap) {
+		pthread_mutex_unlock(&pp->pp_lock);
+		free(pages);
+		return;
+	}
+	if (at == pp->pp_nslab)
+		pp->pp_nslab++;
+	pp->pp_slab[at] = (struct pslab){ .ps_mem = mem, .ps_page = pages };
+	memset(pages, 0, pp->pp_per_slab * sizeof(*pages));
+	for (unsigned i = pp->pp_per_slab; i-- > 0;) {
+		pages[i].pg_data = mem + (size_t)i * PAGE;
+		pages[i].pg_slab = (uint16_t)at;
+		page_free(pp, &pages[i]);
+	}
+	pthread_mutex_unlock(&pp->pp_lock);
+}
+
+/* A page in state LOADING that nobody else sees, or NULL. */
+static struct kv_page *page_take(struct kv_pagepool *pp)
+{
+	struct kv_page *p;
+	bool low;
+
+	pthread_mutex_lock(&pp->pp_lock);
+	low = pp->pp_nfree + pp->pp_ngrace < pp->pp_low;
+	pthread_mutex_unlock(&pp->pp_lock);
+	if (low) {
+		uint8_t *mem = kv_slab_take_pages(pp->pp_db);
+
+		if (mem)
+			grow(pp, mem);
+		else
+			evict(pp);
+	}
+	pthread_mutex_lock(&pp->pp_lock);
+	p = pp->pp_free;
+	if (p) {
+		pp->pp_free = atomic_load_explicit(&p->pg_next, memory_order_relaxed);
+		pp->pp_nfree--;
+		atomic_store_explicit(&p->pg_state, PG_LOADING, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&pp->pp_lock);
+	return p;
+}
+
+static void page_untake(struct kv_pagepool *pp, struct kv_page *p)
+{
+	pthread_mutex_lock(&pp->pp_lock);
+	page_free(pp, p);
+	pthread_mutex_unlock(&pp->pp_lock);
+}
+
+/* Links @p, or returns the page that was there already (and keeps @p out). */
+static struct kv_page *page_link(struct kv_pagepool *pp, struct kv_page *p, uint64_t hash,
+				 uint64_t obj, uint64_t no, uint32_t state)
+{
+	struct shard *sh = shard_of(pp, hash);
+	_Atomic(struct kv_page *) *head = &pp->pp_bucket[hash & pp->pp_mask];
+	struct kv_page *q;
+
+	pthread_mutex_lock(&sh->sh_lock);
+	q = lookup(pp, hash, obj, no);
+	if (!q) {
+		p->pg_obj = obj;
+		p->pg_no = no;
+		p->pg_err = 0;
+		atomic_store_explicit(&p->pg_use, p->pg_weight, memory_order_relaxed);
+		atomic_store_explicit(&p->pg_next, atomic_load(head), memory_order_relaxed);
+		atomic_store_explicit(&p->pg_state, state, memory_order_release);
+		atomic_store_explicit(head, p, memory_order_release);
+	}
+	pthread_mutex_unlock(&sh->sh_lock);
+	return q;
+}
+
+/* ---- reading -------------------------------------------------------------------- */
+
+int kv_dev_read(struct kvdb *db, struct mpool_obj *obj, uint64_t off, void *buf, size_t len)
+{
+	struct iovec iov = { .iov_base = buf, .iov_len = len };
+	struct mpool_obj_info info;
+	int rc = mpool_read(obj, off, &iov, 1);
+
+	if (rc)
+		return kv_error_mpool(rc);
+	if (!mpool_obj_info(obj, &info) && info.mclass < MPOOL_MCLASSES)
+		atomic_fetch_add_explicit(&db->d_count.read_bytes[info.mclass], len,
+					  memory_order_relaxed);
+	return 0;
+}
+
+static inline void count_hit(struct kv_pagepool *pp)
+{
+	static __thread uint32_t hits;
+
+	if (++hits == HITS_FOLD) {
+		hits = 0;
+		atomic_fetch_add_explicit(&pp->pp_db->d_count.page_hits, HITS_FOLD,
+					  memory_order_relaxed);
+	}
+}
+
+static inline void page_used(struct kv_page *p)
+{
+	if (atomic_load_explicit(&p->pg_use, memory_order_relaxed) < p->pg_weight)
+		atomic_store_explicit(&p->pg_use, p->pg_weight, memory_order_relaxed);
+}
+
+/* The bytes of a page that another thread may still be reading in. */
+static int page_wait(struct kv_pagepool *pp, struct kv_page *p, const uint8_t **out)
+{
+	uint32_t st = atomic_load_explicit(&p->pg_state, memory_order_acquire);
+
+	if (KV_UNLIKELY(st == PG_LOADING)) {
+		struct shard *sh = shard_of(pp, page_hash(p->pg_obj, p->pg_no));
+
+		pthread_mutex_lock(&sh->sh_lock);
+		sh->sh_waiters++;
+		while ((st = atomic_load(&p->pg_state)) == PG_LOADING)
+			pthread_cond_wait(&sh->sh_cond, &sh->sh_lock);
+		sh->sh_waiters--;
+		pthread_mutex_unlock(&sh->sh_lock);
+	}
+	if (KV_UNLIKELY(st == PG_FAILED))
+		return kv_error(p->pg_err, p->pg_err == -EUCLEAN ? "MP0960" : "MP0963",
+				"object %llu, offset %llu: reading a page failed",
+				(unsigned long long)p->pg_obj,
+				(unsigned long long)p->pg_no * PAGE);
+	/* RETIRED is as good: the bytes stay while we are inside */
+	page_used(p);
+	*out = p->pg_data;
+	return 0;
+}
+
+/* Ends the loading of @p. */
+static void page_loaded(struct kv_pagepool *pp, struct kv_page *p, int err)
+{
+	struct shard *sh = shard_of(pp, page_hash(p->pg_obj, p->pg_no));
+	struct batch *b;
+
+	if (!err) {
+		pthread_mutex_lock(&sh->sh_lock);
+		atomic_store_explicit(&p->pg_state, PG_LIVE, memory_order_release);
+		if (sh->sh_waiters)
+			pthread_cond_broadcast(&sh->sh_cond);
+		pthread_mutex_unlock(&sh->sh_lock);
+		return;
+	}
+	p->pg_err = err;
+	page_unlink(pp, p, PG_LOADING, PG_FAILED);
+	b = batch_new(pp);
+	if (b) {	/* else the page is lost until close: memory is short anyway */
+		b->ba_page[b->ba_n++] = p;
+		batch_retire(b);
+	}
+}
+
+static int page_check(struct kvdb *db, struct mpool_obj *obj, uint64_t no, uint8_t *data,
+		      const uint32_t *crc)
+{
+	int rc;
+
+	if (!crc || CHECK(374, mpool_crc32c(0, data, PAGE) == *crc))
+		return 0;
+	/* once more: the transfer may have been at fault */
+	rc = kv_dev_read(db, obj, no * PAGE, data, PAGE);
+	if (rc)
+		return rc;
+	if (CHECK(375, mpool_crc32c(0, data, PAGE) == *crc))
+		return 0;
+	return kv_error(-EUCLEAN, "MP0960",
+			"object %llu, offset %llu: key page: CRC is not what its parent holds",
+			(unsigned long long)mpool_obj_id(obj), (unsigned long long)no * PAGE);
+}
+
+/* One request for several pages. */
+struct fetch {
+	struct kvdb *f_db;
+	struct mpool_obj *f_obj;
+	uint64_t f_first;
+	unsigned f_n;
+	const uint32_t *f_crc;
+	const uint8_t **f_out;
+	struct kv_page *f_page[KV_PAGES_MAX];
+	uint8_t *f_into[KV_PAGES_MAX];	/* we read it: into this memory */
+	bool f_own[KV_PAGES_MAX];	/* and that is not the pool's */
+};
+
+/* Finds the page, or claims it, or takes memory of our own. */
+static int fetch_claim(struct fetch *f, unsigned i)
+{
+	struct kv_pagepool *pp = f->f_db->d_pages;
+	uint64_t obj = mpool_obj_id(f->f_obj), no = f->f_first + i, hash = page_hash(obj, no);
+	struct kv_page *p = lookup(pp, hash, obj, no), *q;
+
+	f->f_into[i] = NULL;
+	f->f_own[i] = false;
+	f->f_page[i] = p;
+	if (p) {
+		count_hit(pp);
+		return 0;
+	}
+	atomic_fetch_add_explicit(&f->f_db->d_count.page_misses, 1, memory_order_relaxed);
+	p = page_take(pp);
+	if (p) {
+		p->pg_weight = f->f_crc ? 3 : 1;
+		q = page_link(pp, p, hash, obj, no, PG_LOADING);
+		if (q) {
+			page_untake(pp, p);
+			f->f_page[i] = q;
+			return 0;
+		}
+		f->f_page[i] = p;
+		f->f_into[i] = p->pg_data;
+		return 0;
+	}
+	f->f_into[i] = aligned_alloc(PAGE, PAGE);
+	if (!f->f_into[i])
+		return -ENOMEM;
+	f->f_own[i] = true;
+	kv_retire(free, f->f_into[i]);
+	return 0;
+}
+
+/* Reads the claimed pages [i, j) with one request and publishes them. */
+static int fetch_read(struct fetch *f, unsigned i, unsigned j)
+{
+	struct kvdb *db = f->f_db;
+	struct iovec iov[KV_PAGES_MAX];
+	struct mpool_obj_info info;
+	int rc, first = 0;
+
+	for (unsigned k = i; k < j; k++)
+		iov[k - i] = (struct iovec){ .iov_base = f->f_into[k], .iov_len = PAGE };
+	rc = mpool_read(f->f_obj, (f->f_first + i) * PAGE, iov, j - i);
+	if (rc)
+		kv_error_mpool(rc);
+	else if (!mpool_obj_info(f->f_obj, &info) && info.mclass < MPOOL_MCLASSES)
+		atomic_fetch_add_explicit(&db->d_count.read_bytes[info.mclass],
+					  (uint64_t)(j - i) * PAGE, memory_order_relaxed);
+	for (unsigned k = i; k < j; k++) {
+		int err = rc;
+
+		if (!err)
+			err = page_check(db, f->f_obj, f->f_first + k, f->f_into[k],
+					 f->f_crc ? f->f_crc + k : NULL);
+		if (!f->f_own[k])
+			page_loaded(db->d_pages, f->f_page[k], err);
+		if (err && !first)
+			first = err;
+		f->f_out[k] = f->f_into[k];
+	}
+	return first;
+}
+
+static int fetch_run(struct fetch *f)
+{
+	unsigned claimed = 0, i = 0, j;
+	int rc = 0, err;
+
+	while (claimed < f->f_n && !rc)
+		rc = fetch_claim(f, claimed++);
+	while (i < claimed) {
+		if (!f->f_into[i]) {
+			i++;
+			continue;
+		}
+		for (j = i; j < claimed && f->f_into[j]; j++)
+			;
+		err = fetch_read(f, i, j);
+		if (!rc)
+			rc = err;
+		i = j;
+	}
+	for (i = 0; i < f->f_n && !rc; i++)
+		if (!f->f_into[i])
+			rc = page_wait(f->f_db->d_pages, f->f_page[i], &f->f_out[i]);
+	return rc;
+}
+
+int kv_pages_get(struct kvdb *db, struct mpool_obj *obj, uint64_t first, unsigned n,
+		 const uint32_t *crc, const uint8_t **out)
+{
+	struct fetch f = { .f_db = db, .f_obj = obj, .f_first = first, .f_n = n, .f_crc = crc,
+			   .f_out = out };
+
+	return n && n <= KV_PAGES_MAX ? fetch_run(&f) : -EINVAL;
+}
+
+int kv_page_get(struct kvdb *db, struct mpool_obj *obj, uint64_t page_no, const uint32_t *crc,
+		const uint8_t **out)
+{
+	struct kv_pagepool *pp = db->d_pages;
+	uint64_t id = mpool_obj_id(obj);
+	struct kv_page *p = lookup(pp, page_hash(id, page_no), id, page_no);
+
+	if (KV_LIKELY(p != NULL)) {
+		count_hit(pp);
+		return page_wait(pp, p, out);
+	}
+	return kv_pages_get(db, obj, page_no, 1, crc, out);
+}
+
+const uint8_t *kv_page_peek(struct kvdb *db, uint64_t obj_id, uint64_t page_no)
+{
+	struct kv_page *p = lookup(db->d_pages, page_hash(obj_id, page_no), obj_id, page_no);
+
+	return p && atomic_load_explicit(&p->pg_state, memory_order_acquire) == PG_LIVE ?
+	       p->pg_data : NULL;
+}
+
+void kv_page_insert(struct kvdb *db, uint64_t obj_id, uint64_t page_no, const uint8_t *data)
+{
+	struct kv_pagepool *pp = db->d_pages;
+	uint64_t hash = page_hash(obj_id, page_no);
+	struct kv_thread *t = kv_enter();
+	struct kv_page *p = NULL;
+
+	if (!lookup(pp, hash, obj_id, page_no))
+		p = page_take(pp);
+	if (p) {
+		memcpy(p->pg_data, data, PAGE);
+		p->pg_weight = 3;
+		if (page_link(pp, p, hash, obj_id, page_no, PG_LIVE))
+			page_untake(pp, p);
+		else	/* nobody asked for it yet: it goes before pages that were used */
+			atomic_store_explicit(&p->pg_use, 1, memory_order_relaxed);
+	}
+	kv_exit(t);
+}
+
+void kv_page_purge(struct kvdb *db, uint64_t obj_id, uint64_t pages)
+{
+	struct kv_pagepool *pp = db->d_pages;
+	struct batch *b = batch_new(pp);
+	struct kv_thread *t = kv_enter();
+
+	for (uint64_t no = 0; no < pages && b; no++) {
+		struct kv_page *p = lookup(pp, page_hash(obj_id, no), obj_id, no);
+
+		if (!p || !page_unlink(pp, p, PG_LIVE, PG_RETIRED))
+			continue;
+		b->ba_page[b->ba_n++] = p;
+		if (b->ba_n == BATCH) {
+			batch_retire(b);
+			b = batch_new(pp);
+		}
+	}
+	kv_exit(t);
+	if (b)
+		batch_retire(b);
+}
+
+/* ---- giving a slab back ------------------------------------------------------------ */
+
+/* Under pp_lock: takes the pages of leaving slabs off the free list. */
+static void free_list_filter(struct kv_pagepool *pp)
+{
+	struct kv_page *p = pp->pp_free, *next;
+
+	pp->pp_free = NULL;
+	pp->pp_nfree = 0;
+	for (; p; p = next) {
+		next = atomic_load_explicit(&p->pg_next, memory_order_relaxed);
+		page_free(pp, p);
+	}
+}
+
+/* Evicts what is in the slab; returns the number of pages that are not FREE yet. */
+static unsigned slab_empty(struct kv_pagepool *pp, struct kv_page *pages)
+{
+	struct batch *b = batch_new(pp);
+	unsigned busy = 0;
+
+	for (unsigned i = 0; i < pp->pp_per_slab; i++) {
+		struct kv_page *p = &pages[i];
+
+		if (atomic_load_explicit(&p->pg_state, memory_order_acquire) == PG_FREE)
+			continue;
+		busy++;
+		if (!b || atomic_load(&p->pg_state) != PG_LIVE ||
+		    !page_unlink(pp, p, PG_LIVE, PG_RETIRED))
+			continue;
+		b->ba_page[b->ba_n++] = p;
+		if (b->ba_n == BATCH) {
+			batch_retire(b);
+			b = batch_new(pp);
+		}
+	}
+	if (b)
+		batch_retire(b);
+	return busy;
+}
+
+/* Call outside kv_enter(): it waits for a grace period. */
+uint8_t *kv_pagepool_yield_slab(struct kvdb *db)
+{
+	struct kv_pagepool *pp = db->d_pages;
+	struct kv_page *pages = NULL;
+	uint8_t *mem = NULL;
+	unsigned at;
+
+	if (!pp)
+		return NULL;
+	pthread_mutex_lock(&pp->pp_lock);
+	for (at = pp->pp_nslab; at-- > 0;) {
+		struct pslab *ps = &pp->pp_slab[at];
+
+		if (ps->ps_mem && !ps->ps_leaving) {
+			ps->ps_leaving = true;
+			mem = ps->ps_mem;
+			pages = ps->ps_page;
+			free_list_filter(pp);
+			break;
+		}
+	}
+	pthread_mutex_unlock(&pp->pp_lock);
+	if (!mem)
+		return NULL;
+	while (slab_empty(pp, pages)) {
+		kv_retire_barrier();
+		sched_yield();
+	}
+	pthread_mutex_lock(&pp->pp_lock);
+	pp->pp_slab[at] = (struct pslab){ .ps_mem = NULL };
+	pthread_mutex_unlock(&pp->pp_lock);
+	free(pages);
+	return mem;
+}
+
+/* ---- buffers for large values ---------------------------------------------------------- */
+
+uint8_t *kv_scratch_get(struct kvdb *db)
+{
+	struct kv_pagepool *pp = db->d_pages;
+	uint8_t *b = NULL;
+
+	pthread_mutex_lock(&pp->pp_lock);
+	if (pp->pp_nscratch)
+		b = pp->pp_scratch[--pp->pp_nscratch];
+	pthread_mutex_unlock(&pp->pp_lock);
+	return b ? b : aligned_alloc(PAGE, KV_SCRATCH);
+}
+
+void kv_scratch_put(struct kvdb *db, uint8_t *buf)
+{
+	struct kv_pagepool *pp = db->d_pages;
+
+	pthread_mutex_lock(&pp->pp_lock);
+	if (pp->pp_nscratch < SCRATCH_KEEP) {
+		pp->pp_scratch[pp->pp_nscratch++] = buf;
+		buf = NULL;
+	}
+	pthread_mutex_unlock(&pp->pp_lock);
+	free(buf);
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Memory and log space: when memtables switch, when writers are held back.
+ *
+ * Two budgets: bytes in all memtables, and log bytes since the oldest record
+ * that no durable run holds. A memtable is switched when it reaches its share
+ * of either; writers wait only while a budget is exceeded, that is when
+ * flushing cannot keep up or cannot find space.
+ */
+#include <errno.h>
+#include <time.h>
+
+#include "flush.h"
+#include "memtable.h"
+#include "work.h"
+
+struct usage {
+	uint64_t mt_bytes;
+	uint64_t log_bytes;	/* since the oldest unflushed record */
+};
+
+static struct usage usage(struct kvdb *db)
+{
+	struct kv_views *vw = db->d_views;
+	uint64_t now = atomic_load(&db->d_logs->ls_bytes), oldest = now;
+	struct usage u = { .mt_bytes = atomic_load(&vw->vw_bytes) };
+
+	pthread_mutex_lock(&vw->vw_lock);
+	for (struct kv_mt *mt = vw->vw_mts; mt; mt = mt->m_next) {
+		if (atomic_load(&mt->m_flushed) || !atomic_load(&mt->m_first_epoch))
+			continue;
+		if (atomic_load(&mt->m_log_pos) < oldest)
+			oldest = atomic_load(&mt->m_log_pos);
+	}
+	pthread_mutex_unlock(&vw->vw_lock);
+	u.log_bytes = now - oldest;
+	return u;
+}
+
+void kv_pressure(struct kvdb *db)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	const struct kv_budget *b = &db->d_budget;
+	struct usage u = usage(db);
+	bool stall = u.mt_bytes > b->b_mt_bytes || u.log_bytes > b->b_log_bytes;
+	bool was = atomic_exchange(&fl->fl_stall, stall);
+
+	if (was && !stall) {
+		pthread_mutex_lock(&fl->fl_lock);
+		pthread_cond_broadcast(&fl->fl_done);
+		pthread_mutex_unlock(&fl->fl_lock);
+	}
+	if (stall || u.mt_bytes > b->b_mt_bytes / 4 || u.log_bytes > b->b_log_bytes / 4)
+		kv_work_kick(db);
+}
+
+/* True when the store's active memtable has had its share. */
+static bool wants_switch(struct kvdb *db, struct kv_mt *mt, const struct usage *u)
+{
+	const struct kv_budget *b = &db->d_budget;
+	uint64_t age;
+
+	if (!kv_mt_first_epoch(mt))
+		return false;
+	age = atomic_load(&db->d_logs->ls_bytes) - atomic_load(&mt->m_log_pos);
+	if (age > b->b_log_bytes / 2 || atomic_load(&mt->m_bytes) > b->b_mt_bytes / 3)
+		return true;
+	/* many stores: the total is what counts, the larger ones go first */
+	return u->mt_bytes > b->b_mt_bytes - b->b_mt_bytes / 4 &&
+	       atomic_load(&mt->m_bytes) > b->b_mt_bytes / 64;
+}
+
+int kv_switch_prepare(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	struct kv_thread *t = kv_enter();
+	struct kv_mt *mt = kv_mt_get(kv_mt_active(kvs)), *next, *none = NULL;
+	int err;
+
+	kv_exit(t);
+	err = kv_mt_new(db, kvs->k_id, mt, &next);
+	kv_mt_put(db, mt);
+	if (err)
+		return err;
+	if (!atomic_compare_exchange_strong(&kvs->k_next_mt, &none, next))
+		kv_mt_put(db, next);
+	return 0;
+}
+
+int kv_switch_step(struct kvdb *db)
+{
+	struct usage u = usage(db);
+	int did = 0;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		struct kv_thread *t;
+		bool wants;
+		int err = 0;
+
+		if (!kvs)
+			continue;
+		t = kv_enter();
+		wants = !atomic_load(&kvs->k_next_mt) && atomic_load(&kvs->k_tree)->tr_nmt < 4 &&
+			wants_switch(db, kv_mt_active(kvs), &u);
+		kv_exit(t);
+		if (wants) {
+			err = kv_switch_prepare(db, kvs);
+			did = 1;
+		}
+		kv_kvs_release(kvs);
+		if (err)
+			return err;
+	}
+	if (did && kv_is_manual(db))
+		return kv_epoch_force(db) ? kv_fault(db) : 1;
+	if (did)
+		kv_flusher_tick(db);
+	return did;
+}
+
+/* KVDB_MANUAL: the writer does the work itself. */
+static int stall_manual(struct kvdb *db)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	int r = 1;
+
+	while (atomic_load(&fl->fl_stall) && r > 0) {
+		r = kv_work_step(db);
+		if (r == 0 && kv_epoch_force(db) == 0)
+			r = kv_work_step(db);
+		kv_pressure(db);
+	}
+	return r < 0 ? r : kv_fault(db);
+}
+
+int kv_stall_wait(struct kvdb *db, bool urgent)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	uint64_t t0 = kv_now(db);
+	struct timespec ts;
+	int err = 0;
+
+	atomic_fetch_add(&db->d_count.stalls, 1);
+	if (kv_is_manual(db)) {
+		err = stall_manual(db);
+	} else {
+		kv_work_kick(db);
+		pthread_mutex_lock(&fl->fl_lock);
+		while (atomic_load(&fl->fl_stall) && !(err = kv_fault(db)) &&
+		       !(err = urgent ? 0 : atomic_load(&fl->fl_space_err))) {
+			uint64_t until = kv_now(db) + 10000000u;
+
+			ts.tv_sec = (time_t)(until / 1000000000u);
+			ts.tv_nsec = (long)(until % 1000000000u);
+			pthread_cond_timedwait(&fl->fl_done, &fl->fl_lock, &ts);
+			if (urgent && atomic_load(&fl->fl_space_err))
+				break;	/* a delete on a full pool is how space comes back */
+		}
+		pthread_mutex_unlock(&fl->fl_lock);
+	}
+	atomic_fetch_add(&db->d_count.stall_ns, kv_now(db) - t0);
+	return err;
+}

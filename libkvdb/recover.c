@@ -1,0 +1,816 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Recovery: which epochs survived (R2), that what is discarded stays discarded
+ * (R3), replay above the horizons (R4), orphans (R8). DESIGN-recovery.md has
+ * the algorithm and its invariants; RV numbers below are theirs.
+ *
+ * Runs in one thread before logs, flusher and workers exist; needs no lock.
+ * Segments are read one at a time; images are kept up to a share of the
+ * slab budget, so that replay need not read them again.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mdc.h"
+
+#define ORPHANS_MAX	1000u
+#define ORPHANS_FEW	64u	/* so many are never suspicious */
+
+struct rv_frame {
+	uint64_t vf_epoch;
+	uint32_t vf_off, vf_end;	/* end with padding */
+	uint32_t vf_crc, vf_chain;
+	uint32_t vf_nrec;
+};
+
+struct rv_desc {
+	struct kv_desc vd_d;
+	struct kv_desc_ent *vd_ent;
+	uint64_t vd_obj;
+	uint32_t vd_off;	/* of the frame */
+};
+
+struct rv_seg {
+	struct kv_seg *vs_seg;
+	const struct kv_mdc_seg *vs_known;	/* its entry in the container, or NULL */
+	bool vs_skip;			/* wholly at or below B: not read */
+	uint32_t vs_valid;		/* end of the last valid frame */
+	uint32_t vs_cut;		/* sealed length from now on */
+	uint64_t vs_last;		/* newest epoch within it */
+	uint8_t *vs_image;		/* kept bytes, or NULL */
+	struct rv_frame *vs_frame;
+	uint32_t vs_n, vs_cap;
+};
+
+struct recovery {
+	struct kvdb *rv_db;
+	struct kv_mdc_state *rv_st;
+	uint64_t rv_b, rv_floor;	/* smallest and largest durable horizon */
+	uint64_t rv_d0, rv_d;
+	uint64_t rv_epoch, rv_seq;	/* newest seen anywhere */
+	struct rv_seg *rv_seg;		/* ascending object id */
+	uint32_t rv_n;
+	struct rv_desc *rv_desc;
+	uint32_t rv_ndesc, rv_desccap;
+	uint64_t rv_kept, rv_keep_max;	/* bytes of images */
+	uint64_t *rv_orphan;
+	size_t rv_norphan, rv_orphancap;
+	uint64_t rv_newest_obj;
+};
+
+static int grow(void *pp, uint32_t *cap, uint32_t n, size_t size)
+{
+	void **p = pp, *q;
+	uint32_t want = *cap ? *cap * 2 : 64;
+
+	if (n < *cap)
+		return 0;
+	q = realloc(*p, want * size);
+	if (!q)
+		return -ENOMEM;
+	*p = q;
+	*cap = want;
+	return 0;
+}
+
+static int lost(const char *what, uint64_t a, uint64_t b)
+{
+	return kv_error(-EUCLEAN, "MP0961",
+			"device lost acknowledged writes: %s (%llu, found %llu)", what,
+			(unsigned long long)a, (unsigned long long)b);
+}
+
+/* ---- reading segments ----------------------------------------------------------------- */
+
+/* Bytes of the segment that may be looked at. */
+static uint32_t seg_limit(const struct rv_seg *vs)
+{
+	struct mpool_obj_info oi;
+	uint64_t n = vs->vs_seg->sg_bytes;
+
+	if (vs->vs_known && vs->vs_known->sc_len < n)
+		n = vs->vs_known->sc_len;
+	if (vs->vs_seg->sg_obj_sealed && !mpool_obj_info(vs->vs_seg->sg_obj, &oi) && oi.length < n)
+		n = oi.length;
+	return (uint32_t)n / KV_BLOCK * KV_BLOCK;
+}
+
+static int seg_read(struct recovery *rv, struct rv_seg *vs, uint32_t len)
+{
+	struct kvdb *db = rv->rv_db;
+	struct iovec v;
+	int err;
+
+	if (vs->vs_image)
+		return 0;
+	vs->vs_image = aligned_alloc(MPOOL_ALIGN, len);
+	if (!vs->vs_image)
+		return kv_error(-ENOMEM, "MP0902", "no memory to read a log segment of %u bytes",
+				len);
+	v.iov_base = vs->vs_image;
+	v.iov_len = len;
+	err = mpool_read(vs->vs_seg->sg_obj, 0, &v, 1);
+	if (err) {
+		free(vs->vs_image);
+		vs->vs_image = NULL;
+		return kv_error_mpool(err);
+	}
+	atomic_fetch_add(&db->d_count.read_bytes[vs->vs_seg->sg_mclass], len);
+	db->d_recovery.bytes += len;
+	return 0;
+}
+
+/* Keeps the image for replay while there is memory for it. */
+static void seg_done(struct recovery *rv, struct rv_seg *vs, uint32_t len, bool may_keep)
+{
+	if (may_keep && rv->rv_kept + len <= rv->rv_keep_max) {
+		rv->rv_kept += len;
+		return;
+	}
+	free(vs->vs_image);
+	vs->vs_image = NULL;
+}
+
+static int desc_add(struct recovery *rv, const struct kv_rec *r, const struct kv_desc *d,
+		    uint64_t obj, uint32_t off)
+{
+	struct rv_desc *vd;
+	uint32_t i;
+
+	if (grow(&rv->rv_desc, &rv->rv_desccap, rv->rv_ndesc, sizeof(*vd)))
+		return -ENOMEM;
+	vd = &rv->rv_desc[rv->rv_ndesc];
+	vd->vd_ent = malloc(d->ds_n * sizeof(vd->vd_ent[0]));
+	if (!vd->vd_ent)
+		return -ENOMEM;
+	for (i = 0; i < d->ds_n; i++)
+		kv_desc_ent(r, i, &vd->vd_ent[i]);
+	vd->vd_d = *d;
+	vd->vd_obj = obj;
+	vd->vd_off = off;
+	rv->rv_ndesc++;
+	return 0;
+}
+
+/*
+ * Walks the records of a frame. 0, the failed check, or -ENOMEM. Descriptors
+ * are remembered, the newest sequence number is noted.
+ */
+static int walk_frame(struct recovery *rv, const uint8_t *p, const struct kv_frame_hdr *h,
+		      bool check_values)
+{
+	uint32_t off = KV_FRAME_HDR, n = 0;
+	struct kv_desc d;
+	struct kv_rec r;
+	int err;
+
+	for (; off < h->fh_len; off += r.r_size, n++) {
+		err = kv_rec_decode(p + off, h->fh_obj, h->fh_off + off, h->fh_len - off,
+				    check_values, &r);
+		if (err)
+			return err;
+		if (r.r_seq > rv->rv_seq)
+			rv->rv_seq = r.r_seq;
+		if (r.r_type != KV_REC_DESC)
+			continue;
+		err = kv_desc_decode(&r, &d);
+		if (err)
+			return err;
+		if (!CHECK(424, d.ds_epoch == h->fh_epoch && d.ds_incarnation == h->fh_incarnation))
+			return 424;
+		err = desc_add(rv, &r, &d, h->fh_obj, h->fh_off);
+		if (err)
+			return err;
+	}
+	return CHECK(425, n == h->fh_nrec) ? 0 : 425;
+}
+
+/*
+ * A frame of another incarnation than the segment's first, or of an older epoch, is not its
+ * next.
+ */
+static bool follows(const struct recovery *rv, const struct rv_seg *vs,
+		    const struct kv_frame_hdr *h, uint32_t incarnation)
+{
+	const struct rv_frame *prev = vs->vs_n ? &vs->vs_frame[vs->vs_n - 1] : NULL;
+
+	if (!CHECK(426, h->fh_chain == (prev ? prev->vf_crc : 0)))
+		return false;
+	/* a segment that no incarnation record lists was made after the last one */
+	if (!vs->vs_known && !CHECK(427, h->fh_incarnation == rv->rv_st->st_inc.mi_incarnation))
+		return false;
+	return !prev || (h->fh_epoch >= prev->vf_epoch && h->fh_incarnation == incarnation);
+}
+
+/* RV4: frames after the first bad one are not replayed, but no epoch reuses their numbers. */
+static void see_tail(struct recovery *rv, const struct rv_seg *vs, uint32_t off, uint32_t limit)
+{
+	struct kv_frame_hdr h;
+
+	for (; off < limit; off += KV_BLOCK)
+		if (!kv_frame_decode(vs->vs_image + off, (uint32_t)rv->rv_db->d_tag,
+				     vs->vs_seg->sg_id, off, limit - off, &h) &&
+		    h.fh_epoch > rv->rv_epoch)
+			rv->rv_epoch = h.fh_epoch;
+}
+
+static int scan_image(struct recovery *rv, struct rv_seg *vs, uint32_t limit, bool check_values)
+{
+	struct kv_seg *s = vs->vs_seg;
+	uint32_t off = 0, incarnation = 0;
+	struct kv_frame_hdr h;
+	struct rv_frame *f;
+	int rc;
+
+	while (off < limit) {
+		const uint8_t *p = vs->vs_image + off;
+
+		if (kv_frame_decode(p, (uint32_t)rv->rv_db->d_tag, s->sg_id, off, limit - off,
+				    &h) ||
+		    !follows(rv, vs, &h, incarnation) || !kv_frame_check_payload(p, &h))
+			break;
+		rc = walk_frame(rv, p, &h, check_values);
+		if (rc < 0)
+			return rc;
+		if (rc)
+			break;
+		if (grow(&vs->vs_frame, &vs->vs_cap, vs->vs_n, sizeof(*f)))
+			return -ENOMEM;
+		f = &vs->vs_frame[vs->vs_n++];
+		f->vf_epoch = h.fh_epoch;
+		f->vf_off = off;
+		off += (h.fh_len + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
+		f->vf_end = off;
+		f->vf_crc = h.fh_crc;
+		f->vf_chain = h.fh_chain;
+		f->vf_nrec = h.fh_nrec;
+		incarnation = h.fh_incarnation;
+		s->sg_log = h.fh_log;
+		s->sg_stream = h.fh_stream;
+		s->sg_chain = h.fh_crc;
+		if (h.fh_epoch > rv->rv_epoch)
+			rv->rv_epoch = h.fh_epoch;
+	}
+	vs->vs_valid = off;
+	see_tail(rv, vs, off, limit);
+	return 0;
+}
+
+static int scan_seg(struct recovery *rv, struct rv_seg *vs)
+{
+	struct kvdb_recovery *st = &rv->rv_db->d_recovery;
+	uint32_t limit = seg_limit(vs), i;
+	int err;
+
+	if (vs->vs_known && vs->vs_known->sc_last <= rv->rv_b) {
+		vs->vs_skip = true;
+		vs->vs_valid = vs->vs_known->sc_len;
+		return 0;
+	}
+	if (!limit)
+		return 0;
+	err = seg_read(rv, vs, limit);
+	if (!err)
+		err = scan_image(rv, vs, limit, false);
+	if (err)
+		return err;
+	st->segments++;
+	st->frames += vs->vs_n;
+	for (i = 0; i < vs->vs_n; i++)
+		st->records += vs->vs_frame[i].vf_nrec;
+	seg_done(rv, vs, limit, vs->vs_n && vs->vs_frame[vs->vs_n - 1].vf_epoch > rv->rv_b);
+	return 0;
+}
+
+static int by_obj(const void *a, const void *b)
+{
+	const struct rv_seg *x = a, *y = b;
+
+	return x->vs_seg->sg_id < y->vs_seg->sg_id ? -1 : x->vs_seg->sg_id > y->vs_seg->sg_id;
+}
+
+static int list_segs(struct recovery *rv)
+{
+	struct kv_seg *s;
+	uint32_t n = 0;
+
+	for (s = kv_segs_first(rv->rv_db); s; s = s->sg_next)
+		n++;
+	rv->rv_seg = calloc(n ? n : 1, sizeof(rv->rv_seg[0]));
+	if (!rv->rv_seg)
+		return -ENOMEM;
+	for (s = kv_segs_first(rv->rv_db); s; s = s->sg_next) {
+		rv->rv_seg[rv->rv_n].vs_seg = s;
+		rv->rv_seg[rv->rv_n++].vs_known = kv_mdc_state_seg(rv->rv_st, s->sg_id);
+	}
+	qsort(rv->rv_seg, rv->rv_n, sizeof(rv->rv_seg[0]), by_obj);
+	return 0;
+}
+
+static struct rv_seg *seg_by_id(struct recovery *rv, uint64_t id)
+{
+	uint32_t lo = 0, hi = rv->rv_n;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (rv->rv_seg[mid].vs_seg->sg_id < id)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < rv->rv_n && rv->rv_seg[lo].vs_seg->sg_id == id ? &rv->rv_seg[lo] : NULL;
+}
+
+/* ---- the durable prefix (R2) ------------------------------------------------------------ */
+
+static struct rv_frame *frame_ending(struct rv_seg *vs, uint32_t end)
+{
+	uint32_t lo = 0, hi = vs->vs_n;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (vs->vs_frame[mid].vf_end < end)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < vs->vs_n && vs->vs_frame[lo].vf_end == end ? &vs->vs_frame[lo] : NULL;
+}
+
+/*
+ * RV1: every segment that the epoch wrote to is valid from its start to the
+ * listed end with the listed chain value. The carrier's own entry names the
+ * chain before its frame, since the frame's CRC covers the descriptor.
+ */
+static bool desc_is_complete(struct recovery *rv, const struct rv_desc *vd)
+{
+	bool has_carrier = false;
+	uint32_t i;
+
+	for (i = 0; i < vd->vd_d.ds_n; i++) {
+		const struct kv_desc_ent *e = &vd->vd_ent[i];
+		struct rv_seg *vs = seg_by_id(rv, e->de_obj);
+		struct rv_frame *f = vs ? frame_ending(vs, e->de_end) : NULL;
+		bool is_carrier = f && e->de_obj == vd->vd_obj && f->vf_off == vd->vd_off;
+
+		if (!CHECK(428, f && f->vf_epoch == vd->vd_d.ds_epoch))
+			return false;
+		if (!CHECK(429, e->de_chain == (is_carrier ? f->vf_chain : f->vf_crc)))
+			return false;
+		has_carrier |= is_carrier;
+	}
+	return CHECK(430, has_carrier);
+}
+
+static int by_epoch(const void *a, const void *b)
+{
+	const struct rv_desc *x = a, *y = b;
+
+	return x->vd_d.ds_epoch < y->vd_d.ds_epoch ? -1 : x->vd_d.ds_epoch > y->vd_d.ds_epoch;
+}
+
+/* The newest epoch linked with B through complete descriptors; d_desc = its descriptor. */
+static void find_d0(struct recovery *rv)
+{
+	struct kvdb *db = rv->rv_db;
+	const struct rv_desc *prev = NULL;
+	uint32_t i;
+
+	if (rv->rv_ndesc)
+		qsort(rv->rv_desc, rv->rv_ndesc, sizeof(rv->rv_desc[0]), by_epoch);
+	rv->rv_d0 = rv->rv_b;
+	for (i = 0; i < rv->rv_ndesc; i++) {
+		const struct rv_desc *vd = &rv->rv_desc[i];
+		const struct kv_desc *d = &vd->vd_d;
+
+		if (d->ds_epoch > rv->rv_b) {
+			bool is_linked = d->ds_prev_epoch <= rv->rv_b ||
+				(prev && d->ds_prev_epoch == prev->vd_d.ds_epoch &&
+				 d->ds_prev_obj == prev->vd_obj && d->ds_prev_off == prev->vd_off);
+
+			if (!CHECK(431, is_linked) || !desc_is_complete(rv, vd))
+				break;
+			rv->rv_d0 = d->ds_epoch;
+		}
+		prev = vd;
+	}
+	rv->rv_d = rv->rv_d0 > rv->rv_floor ? rv->rv_d0 : rv->rv_floor;
+	memset(&db->d_desc, 0, sizeof(db->d_desc));
+	if (prev) {
+		db->d_desc.epoch = prev->vd_d.ds_epoch;
+		db->d_desc.obj = prev->vd_obj;
+		db->d_desc.off = prev->vd_off;
+	}
+}
+
+/* ---- lost writes (R3) --------------------------------------------------------------------- */
+
+/* RV5: what the container says was durable must be there; never a hole. */
+static int check_lost(struct recovery *rv)
+{
+	struct kv_mdc_state *st = rv->rv_st;
+	uint32_t i, j;
+
+	for (i = 0; i < st->st_nkvs; i++)
+		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
+			if (!CHECK(432, st->st_kvs[i].mk_run[j].rd_newest_epoch <= rv->rv_d0))
+				return lost("a run holds records of a later epoch than the logs",
+					    st->st_kvs[i].mk_run[j].rd_newest_epoch, rv->rv_d0);
+	if (!CHECK(433, rv->rv_d >= st->st_inc.mi_d))
+		return lost("the last recovery reached a later epoch", st->st_inc.mi_d, rv->rv_d);
+	for (i = 0; i < rv->rv_n; i++) {
+		struct rv_seg *vs = &rv->rv_seg[i];
+		bool is_sealed = vs->vs_known || vs->vs_seg->sg_obj_sealed;
+		uint32_t want = vs->vs_known ? vs->vs_known->sc_len : seg_limit(vs);
+
+		if (!vs->vs_skip && is_sealed && !CHECK(434, vs->vs_valid >= want))
+			return lost("a log segment ends before its sealed length", want,
+				    vs->vs_valid);
+		/* an epoch that a horizon covers was durable whole, so its descriptor must be */
+		for (j = 0; j < vs->vs_n; j++)
+			if (!CHECK(435, vs->vs_frame[j].vf_epoch <= rv->rv_d0 ||
+				   vs->vs_frame[j].vf_epoch > rv->rv_d))
+				return lost("an epoch below a durable horizon is incomplete",
+					    vs->vs_frame[j].vf_epoch, rv->rv_d0);
+	}
+	return 0;
+}
+
+/* Sealed lengths (RV2): never more than an earlier record said. */
+static void set_cuts(struct recovery *rv)
+{
+	uint32_t i, j;
+
+	for (i = 0; i < rv->rv_n; i++) {
+		struct rv_seg *vs = &rv->rv_seg[i];
+
+		if (vs->vs_skip) {
+			vs->vs_cut = vs->vs_known->sc_len;
+			vs->vs_last = vs->vs_known->sc_last;
+		}
+		for (j = 0; j < vs->vs_n && vs->vs_frame[j].vf_epoch <= rv->rv_d; j++) {
+			vs->vs_cut = vs->vs_frame[j].vf_end;
+			vs->vs_last = vs->vs_frame[j].vf_epoch;
+		}
+		for (; j < vs->vs_n; j++)
+			rv->rv_db->d_recovery.discarded += vs->vs_frame[j].vf_nrec;
+		atomic_store(&vs->vs_seg->sg_state, KV_SEG_SEALED);
+		atomic_store(&vs->vs_seg->sg_end, vs->vs_cut);
+		atomic_store(&vs->vs_seg->sg_first_epoch, vs->vs_n ? vs->vs_frame[0].vf_epoch : 0);
+		atomic_store(&vs->vs_seg->sg_last_epoch, vs->vs_last);
+	}
+}
+
+/* ---- replay (R4) ----------------------------------------------------------------------------- */
+
+static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_rec *r,
+		      uint64_t epoch, uint32_t off)
+{
+	struct kvdb *db = rv->rv_db;
+	struct kvdb_kvs *kvs;
+	int err;
+
+	if (r->r_type == KV_REC_SKIP || r->r_type == KV_REC_DESC)
+		return 0;
+	if (r->r_type != KV_REC_PUT && r->r_type != KV_REC_DEL)
+		return kv_error(-EOPNOTSUPP, "MP0956", "log record of type %u is not known here",
+				r->r_type);
+	if (!CHECK(436, r->r_klen && r->r_klen <= KVDB_KEY_MAX && r->r_vlen <= KVDB_VALUE_MAX))
+		return kv_error(-EUCLEAN, "MP0960",
+				"object %llu: record at %u has impossible sizes",
+				(unsigned long long)vs->vs_seg->sg_id, off);
+	kvs = kv_kvs_by_id(db, r->r_kvs);
+	if (!kvs || epoch <= atomic_load(&kvs->k_horizon))
+		return 0;	/* dropped, or in a run */
+	err = kv_mt_replay(db, kvs, r, epoch, vs->vs_seg, off + kv_rec_val_off(r->r_klen));
+	if (!err)
+		db->d_recovery.replayed++;
+	return err;
+}
+
+static int replay_frame(struct recovery *rv, struct rv_seg *vs, const struct rv_frame *f)
+{
+	const uint8_t *p = vs->vs_image + f->vf_off;
+	uint32_t off = KV_FRAME_HDR;
+	struct kv_frame_hdr h;
+	struct kv_rec r;
+	int err;
+
+	err = kv_frame_decode(p, (uint32_t)rv->rv_db->d_tag, vs->vs_seg->sg_id, f->vf_off,
+			      f->vf_end - f->vf_off, &h);
+	for (; !err && off < h.fh_len; off += r.r_size) {
+		err = kv_rec_decode(p + off, h.fh_obj, f->vf_off + off, h.fh_len - off, false, &r);
+		if (!err)
+			err = replay_rec(rv, vs, &r, f->vf_epoch, f->vf_off + off);
+		if (err < 0)
+			return err;
+	}
+	if (err)
+		return kv_error(-EUCLEAN, "MP0960",
+				"object %llu: frame at %u changed between two reads (check %d)",
+				(unsigned long long)vs->vs_seg->sg_id, f->vf_off, err);
+	return 0;
+}
+
+static int replay_seg(struct recovery *rv, struct rv_seg *vs)
+{
+	uint32_t i, limit = vs->vs_cut;
+	int err = 0;
+
+	if (vs->vs_skip || !vs->vs_n || vs->vs_last <= rv->rv_b)
+		return 0;
+	err = seg_read(rv, vs, limit);
+	for (i = 0; !err && i < vs->vs_n && vs->vs_frame[i].vf_end <= limit; i++)
+		if (vs->vs_frame[i].vf_epoch > rv->rv_b)
+			err = replay_frame(rv, vs, &vs->vs_frame[i]);
+	free(vs->vs_image);
+	vs->vs_image = NULL;
+	return err;
+}
+
+/* ---- orphans (R8) ---------------------------------------------------------------------------- */
+
+static int by_id(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static uint64_t *listed_blocks(struct kv_mdc_state *st, size_t *n)
+{
+	size_t cap = 1, k = 0;
+	uint32_t i, j, b;
+	uint64_t *id;
+
+	for (i = 0; i < st->st_nkvs; i++)
+		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
+			cap += st->st_kvs[i].mk_run[j].rd_n;
+	id = malloc(cap * sizeof(*id));
+	if (!id)
+		return NULL;
+	for (i = 0; i < st->st_nkvs; i++)
+		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
+			for (b = 0; b < st->st_kvs[i].mk_run[j].rd_n; b++)
+				id[k++] = st->st_kvs[i].mk_run[j].rd_kb[b].kd_id;
+	qsort(id, k, sizeof(*id), by_id);
+	*n = k;
+	return id;
+}
+
+static int orphan_add(struct recovery *rv, uint64_t id)
+{
+	size_t want = rv->rv_orphancap ? rv->rv_orphancap * 2 : 64;
+	uint64_t *p;
+
+	if (rv->rv_norphan == rv->rv_orphancap) {
+		p = realloc(rv->rv_orphan, want * sizeof(*p));
+		if (!p)
+			return -ENOMEM;
+		rv->rv_orphan = p;
+		rv->rv_orphancap = want;
+	}
+	rv->rv_orphan[rv->rv_norphan++] = id;
+	return 0;
+}
+
+static bool in_gone(const struct kv_mdc_state *st, uint64_t id)
+{
+	size_t i;
+
+	for (i = 0; i < st->st_ngone; i++)
+		if (st->st_gone[i] == id)
+			return true;
+	return false;
+}
+
+/* Objects of dropped runs are named by the container; others must be newer than its checkpoint. */
+static int find_orphans(struct recovery *rv)
+{
+	struct kvdb *db = rv->rv_db;
+	struct kv_mdc_state *st = rv->rv_st;
+	struct mpool_obj_info oi[64];
+	uint64_t after = 0, objects = 0, strange = 0;
+	size_t nlisted;
+	uint64_t *listed = listed_blocks(st, &nlisted);
+	int i, n, err = listed ? 0 : -ENOMEM;
+
+	while (!err && (n = mpool_objects(db->d_mp, after, db->d_tag, oi, 64)) != 0) {
+		if (n < 0)
+			err = kv_error_mpool(n);
+		for (i = 0; i < n && !err; i++) {
+			after = oi[i].id;
+			objects++;
+			rv->rv_newest_obj = after;
+			if (oi[i].kind != MPOOL_MBLOCK ||
+			    bsearch(&after, listed, nlisted, sizeof(after), by_id))
+				continue;
+			if (in_gone(st, after)) {
+				err = orphan_add(rv, after);
+			} else if (CHECK(437, after > st->st_inc.mi_ckpt)) {
+				strange++;
+				err = orphan_add(rv, after);
+			}
+		}
+	}
+	free(listed);
+	if (!err && !CHECK(438, strange <= ORPHANS_FEW ||
+			   (strange <= ORPHANS_MAX && strange <= objects / 100)))
+		err = kv_error(-EUCLEAN, "MP0962",
+			       "%llu of %llu objects belong to no run; kvdb repair looks into it",
+			       (unsigned long long)strange, (unsigned long long)objects);
+	return err;
+}
+
+int kv_objs_delete(struct mpool *mp, const uint64_t *id, size_t n)
+{
+	struct mpool_op op[64];
+	size_t i, k;
+	int err;
+
+	for (i = 0; i < n; i += k) {
+		memset(op, 0, sizeof(op));
+		for (k = 0; k < 64 && i + k < n; k++) {
+			op[k].type = MPOOL_OP_DELETE;
+			op[k].id = id[i + k];
+		}
+		err = mpool_batch(mp, op, (unsigned)k);
+		if (err)
+			return kv_error_mpool(err);
+	}
+	return 0;
+}
+
+/* ---- all of it ----------------------------------------------------------------- */
+
+/* R3: one record, durable before anything else happens. RV4: then new numbers begin above it. */
+static int commit_incarnation(struct recovery *rv)
+{
+	struct kv_mdc_incarn in = {
+		.mi_incarnation = rv->rv_st->st_inc.mi_incarnation + 1,
+		.mi_d = rv->rv_d, .mi_epoch = rv->rv_epoch, .mi_seq = rv->rv_seq,
+		.mi_ckpt = rv->rv_newest_obj,
+	};
+	struct kv_mdc_seg *seg = calloc(rv->rv_n ? rv->rv_n : 1, sizeof(*seg));
+	size_t k;
+	uint32_t i;
+	int err;
+
+	if (!seg)
+		return -ENOMEM;
+	/* what is not collected yet stays above the checkpoint */
+	for (k = 0; k < rv->rv_norphan; k++)
+		if (rv->rv_orphan[k] <= in.mi_ckpt)
+			in.mi_ckpt = rv->rv_orphan[k] - 1;
+	for (i = 0; i < rv->rv_n; i++) {
+		seg[i].sc_obj = rv->rv_seg[i].vs_seg->sg_id;
+		seg[i].sc_len = rv->rv_seg[i].vs_cut;
+		seg[i].sc_last = rv->rv_seg[i].vs_last;
+		rv->rv_seg[i].vs_known = NULL;	/* the fold moves the entries */
+	}
+	err = kv_mdc_incarn(rv->rv_db, &in, seg, rv->rv_n);
+	free(seg);
+	return err;
+}
+
+static void set_numbers(struct recovery *rv)
+{
+	struct kv_mdc_state *st = rv->rv_st;
+	struct kvdb *db = rv->rv_db;
+	uint32_t i, j;
+
+	if (rv->rv_epoch < st->st_inc.mi_epoch)
+		rv->rv_epoch = st->st_inc.mi_epoch;
+	if (rv->rv_epoch < rv->rv_d)
+		rv->rv_epoch = rv->rv_d;
+	if (rv->rv_seq < st->st_inc.mi_seq)
+		rv->rv_seq = st->st_inc.mi_seq;
+	for (i = 0; i < st->st_nkvs; i++) {
+		for (j = 0; j < st->st_kvs[i].mk_nrun; j++) {
+			const struct kv_run_desc *d = &st->st_kvs[i].mk_run[j];
+
+			if (rv->rv_seq < d->rd_max_seq)
+				rv->rv_seq = d->rd_max_seq;
+			if (rv->rv_epoch < d->rd_newest_epoch)
+				rv->rv_epoch = d->rd_newest_epoch;
+		}
+	}
+	db->d_incarnation = st->st_inc.mi_incarnation + 1;
+	atomic_store(&db->d_seq, rv->rv_seq + 1);
+	atomic_store(&db->d_epoch, rv->rv_epoch + 1);
+	atomic_store(&db->d_closed, rv->rv_epoch);
+	atomic_store(&db->d_durable, rv->rv_epoch);
+	db->d_recovery.incarnation = db->d_incarnation;
+	db->d_recovery.durable_epoch = rv->rv_d;
+}
+
+static int recover(struct recovery *rv, bool rdonly)
+{
+	struct kvdb *db = rv->rv_db;
+	uint32_t i;
+	int err = 0;
+
+	/* what a process crash left in a device's cache must not vanish after it was believed */
+	if (!rdonly)
+		err = BARRIER(448, mpool_flush(db->d_mp, (1u << MPOOL_MCLASSES) - 1));
+	if (err)
+		return kv_error_mpool(err);
+	err = list_segs(rv);
+	for (i = 0; i < rv->rv_n && !err; i++)
+		err = scan_seg(rv, &rv->rv_seg[i]);
+	if (err)
+		return err;
+	find_d0(rv);
+	err = check_lost(rv);
+	if (err)
+		return err;
+	set_cuts(rv);
+	set_numbers(rv);
+	for (i = 0; i < rv->rv_n && !err; i++)
+		err = replay_seg(rv, &rv->rv_seg[i]);
+	if (err || rdonly)
+		return err;
+	err = find_orphans(rv);
+	if (!err)
+		err = commit_incarnation(rv);
+	return err ? err : kv_objs_delete(db->d_mp, rv->rv_orphan, rv->rv_norphan);
+}
+
+static void recovery_free(struct recovery *rv)
+{
+	uint32_t i;
+
+	for (i = 0; i < rv->rv_n; i++) {
+		free(rv->rv_seg[i].vs_image);
+		free(rv->rv_seg[i].vs_frame);
+	}
+	for (i = 0; i < rv->rv_ndesc; i++)
+		free(rv->rv_desc[i].vd_ent);
+	free(rv->rv_seg);
+	free(rv->rv_desc);
+	free(rv->rv_orphan);
+}
+
+static void recovery_init(struct recovery *rv, struct kvdb *db)
+{
+	struct kv_mdc_state *st = &db->d_mdc->m_st;
+	uint32_t i;
+
+	memset(rv, 0, sizeof(*rv));
+	rv->rv_db = db;
+	rv->rv_st = st;
+	rv->rv_floor = st->st_super.ms_floor;
+	rv->rv_keep_max = db->d_budget.b_slab_bytes / 2;
+	/* without stores nothing needs the logs */
+	rv->rv_b = st->st_nkvs ? UINT64_MAX :
+		   rv->rv_floor > st->st_inc.mi_d ? rv->rv_floor : st->st_inc.mi_d;
+	for (i = 0; i < st->st_nkvs; i++)
+		if (st->st_kvs[i].mk_horizon < rv->rv_b)
+			rv->rv_b = st->st_kvs[i].mk_horizon;
+}
+
+int kv_recover(struct kvdb *db, bool rdonly)
+{
+	struct recovery rv;
+	uint64_t start = kv_now(db);
+	int err;
+
+	recovery_init(&rv, db);
+	memset(&db->d_recovery, 0, sizeof(db->d_recovery));
+	db->d_recovery.was_clean = rv.rv_st->st_clean || !rv.rv_st->st_inc.mi_incarnation;
+	err = recover(&rv, rdonly);
+	recovery_free(&rv);
+	db->d_recovery.elapsed_ns = kv_now(db) - start;
+	return err;
+}
+
+int kv_logs_check(struct kvdb *db, bool check_values,
+		  void (*fn)(void *arg, const struct kv_seg *s, uint32_t valid, uint32_t want),
+		  void *arg)
+{
+	struct recovery rv;
+	uint32_t i, limit;
+	int err;
+
+	recovery_init(&rv, db);
+	rv.rv_keep_max = 0;
+	err = list_segs(&rv);
+	for (i = 0; i < rv.rv_n && !err; i++) {
+		struct rv_seg *vs = &rv.rv_seg[i];
+
+		limit = seg_limit(vs);
+		if (!limit || (!vs->vs_known && !vs->vs_seg->sg_obj_sealed))
+			continue;
+		err = seg_read(&rv, vs, limit);
+		if (!err)
+			err = scan_image(&rv, vs, limit, check_values);
+		if (!err && !CHECK(439, vs->vs_valid >= limit))
+			fn(arg, vs->vs_seg, vs->vs_valid, limit);
+		seg_done(&rv, vs, limit, false);
+	}
+	recovery_free(&rv);
+	return err;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * A run in memory: shared by run_build.c, which makes one, run_read.c, which
+ * opens and searches one, and run_iter.c, which walks one. Everything here is
+ * immutable once the run is published; only rn_refs and rn_dropped change.
+ */
+#ifndef KV_RUN_H
+#define KV_RUN_H
+
+#include "kv.h"
+#include "run_omf.h"
+
+struct kv_kblock {
+	struct mpool_obj *kb_obj;
+	uint64_t kb_id;
+	uint32_t kb_npages;
+	uint32_t kb_fblocks;		/* 64-byte blocks of the filter, 0 = none */
+	const uint8_t *kb_filter;
+	const uint64_t *kb_heads;	/* of the separators, behind their prefix; [0] unused */
+	const uint8_t *kb_prefix;	/* that prefix */
+	uint32_t kb_plen;
+	uint32_t kb_nsegs;
+	const uint8_t *kb_ends;		/* le32[npages]: end of each separator */
+	const uint8_t *kb_seps;		/* separator i <= all keys of page i; 0 is empty */
+	const uint8_t *kb_crcs;		/* le32[npages] */
+	const uint8_t *kb_segtab;
+	struct kv_seg **kb_segs;
+	uint8_t *kb_index;		/* the areas as on media; owns the pointers above */
+	uint32_t kb_index_len;
+	uint16_t kb_min_klen, kb_max_klen;
+	uint8_t *kb_min, *kb_max;	/* one allocation */
+};
+
+struct kv_run {
+	_Atomic(uint32_t) rn_refs;
+	_Atomic(bool) rn_dropped;
+	uint32_t rn_n;
+	struct kv_kblock *rn_kb;
+	struct kv_run_desc rn_desc;
+	uint64_t rn_index_bytes;
+	uint64_t rn_bytes;
+};
+
+/* -EUCLEAN that names object, offset and check. */
+int kv_run_damaged(uint64_t obj, uint64_t off, const char *check);
+/*
+ * kv_kblock_attach - takes over @index (what lies between key pages and footer) and checks it
+ * @known: the segments in table order, references are taken; NULL: find them
+ * On failure @kb holds what it took so far; kv_kblock_free() releases it.
+ */
+int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
+		     uint8_t *index, uint32_t len, struct kv_seg *const *known);
+void kv_kblock_free(struct kvdb *db, struct kv_kblock *kb);
+struct kv_run *kv_run_new(uint32_t n);
+/* Sums of the blocks: index bytes, media bytes. */
+void kv_run_measure(struct kv_run *r);
+/* Last block whose first key is <= the key, or -1. */
+int kv_run_route(const struct kv_run *r, const uint8_t *key, size_t klen);
+/* The page that holds the key if any does. */
+uint32_t kv_kblock_page(const struct kv_kblock *kb, const uint8_t *key, size_t klen);
+/* Turns a decoded entry into a kv_ent without its key. */
+int kv_kblock_ent(const struct kv_kblock *kb, uint32_t page, const struct kv_kent *k,
+		  struct kv_ent *e);
+/* As kv_run_iter(), ascending, reads past the page pool in large pieces (merge). */
+int kv_run_iter_bulk(struct kvdb *db, struct kv_run *r, struct kv_iter **out);
+
+/*
+ * kv_merge_pick - which of @n runs (newest first, sizes in keys) to merge (merge.c)
+ * The group is [*first, *first + returned). 0: none is due.
+ */
+unsigned kv_merge_pick(const uint64_t *keys, unsigned n, unsigned *first);
+
+static inline const uint8_t *kv_kblock_sep(const struct kv_kblock *kb, uint32_t i, size_t *len)
+{
+	uint32_t from = i ? kv_le32(kb->kb_ends + 4 * (i - 1)) : 0;
+
+	*len = kv_le32(kb->kb_ends + 4 * i) - from;
+	return kb->kb_seps + from;
+}
+
+#endif

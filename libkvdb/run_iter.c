@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Ordered walk of one run, both ways. The iterator owns a copy of the page it
+ * stands on, so nothing is pinned between calls; it holds a reference on the
+ * run. Cursors read through the page pool and, once they have walked a few
+ * pages in a row, ask for the next ones together. A merge reads past the pool
+ * in large pieces, for its pages are used once.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "pages.h"
+#include "run.h"
+
+#define AHEAD_MAX	16u	/* pages a cursor asks for at once */
+#define BULK_PAGES	32u	/* pages a merge reads at once */
+
+struct run_iter {
+	struct kv_iter ri_it;
+	struct kvdb *ri_db;
+	struct kv_run *ri_run;
+	bool ri_reverse;
+	bool ri_bulk;
+	bool ri_loaded;		/* ri_kp is page ri_page of block ri_kb */
+	int64_t ri_kb;		/* -1 and rn_n: beyond the ends */
+	int64_t ri_page;
+	int64_t ri_i;		/* entry to return next; may lie outside the page */
+	unsigned ri_streak;	/* pages walked since the last seek */
+	struct kv_kpage ri_kp;
+	uint8_t *ri_buf;	/* one page, or BULK_PAGES */
+	int64_t ri_buf_kb;	/* bulk: what the buffer holds */
+	uint32_t ri_buf_first, ri_buf_n;
+	uint8_t ri_key[KVDB_KEY_MAX];
+};
+
+static const struct kv_kblock *iter_kb(const struct run_iter *ri)
+{
+	return &ri->ri_run->rn_kb[ri->ri_kb];
+}
+
+/* Through the page pool, with neighbours in the direction of the walk. */
+static int page_pool_copy(struct run_iter *ri, const struct kv_kblock *kb, uint32_t no)
+{
+	unsigned n = ri->ri_streak < 2 ? 1 : ri->ri_streak < AHEAD_MAX ? ri->ri_streak : AHEAD_MAX;
+	const uint8_t *page[AHEAD_MAX];
+	uint32_t crc[AHEAD_MAX], first = no;
+	struct kv_thread *t = kv_enter();
+	const uint8_t *have = kv_page_peek(ri->ri_db, kb->kb_id, no);
+	int rc = 0;
+
+	if (have)
+		n = 1;
+	if (ri->ri_reverse) {
+		if (n > no + 1)
+			n = no + 1;
+		first = no + 1 - n;
+	} else if (n > kb->kb_npages - no) {
+		n = kb->kb_npages - no;
+	}
+	for (unsigned i = 0; i < n; i++)
+		crc[i] = kv_le32(kb->kb_crcs + 4ull * (first + i));
+	if (n == 1)
+		rc = kv_page_get(ri->ri_db, kb->kb_obj, no, crc, page);
+	else
+		rc = kv_pages_get(ri->ri_db, kb->kb_obj, first, n, crc, page);
+	if (!rc)
+		memcpy(ri->ri_buf, page[no - first], KV_PAGE);
+	kv_exit(t);
+	return rc;
+}
+
+/* From the large buffer, which is refilled from the device when it does not hold the page. */
+static int page_bulk(struct run_iter *ri, const struct kv_kblock *kb, uint32_t no,
+		     const uint8_t **out)
+{
+	uint8_t *p;
+	int rc;
+
+	if (ri->ri_buf_kb != ri->ri_kb || no < ri->ri_buf_first ||
+	    no >= ri->ri_buf_first + ri->ri_buf_n) {
+		uint32_t n = kb->kb_npages - no;
+
+		if (n > BULK_PAGES)
+			n = BULK_PAGES;
+		ri->ri_buf_n = 0;
+		rc = kv_dev_read(ri->ri_db, kb->kb_obj, (uint64_t)no * KV_PAGE, ri->ri_buf,
+				 (size_t)n * KV_PAGE);
+		if (rc)
+			return rc;
+		ri->ri_buf_kb = ri->ri_kb;
+		ri->ri_buf_first = no;
+		ri->ri_buf_n = n;
+	}
+	p = ri->ri_buf + (size_t)(no - ri->ri_buf_first) * KV_PAGE;
+	*out = p;
+	if (CHECK(387, mpool_crc32c(0, p, KV_PAGE) == kv_le32(kb->kb_crcs + 4ull * no)))
+		return 0;
+	rc = kv_dev_read(ri->ri_db, kb->kb_obj, (uint64_t)no * KV_PAGE, p, KV_PAGE);
+	if (rc)
+		return rc;
+	if (CHECK(388, mpool_crc32c(0, p, KV_PAGE) == kv_le32(kb->kb_crcs + 4ull * no)))
+		return 0;
+	return kv_run_damaged(kb->kb_id, (uint64_t)no * KV_PAGE,
+			      "key page: CRC differs from the one its parent holds");
+}
+
+static int iter_load(struct run_iter *ri)
+{
+	const struct kv_kblock *kb = iter_kb(ri);
+	const uint8_t *page = ri->ri_buf;
+	uint32_t no = (uint32_t)ri->ri_page;
+	const char *bad;
+	int rc;
+
+	ri->ri_loaded = false;
+	rc = ri->ri_bulk ? page_bulk(ri, kb, no, &page) : page_pool_copy(ri, kb, no);
+	if (rc)
+		return rc;
+	bad = kv_kpage_decode(page, no, &ri->ri_kp);
+	if (bad)
+		return kv_run_damaged(kb->kb_id, (uint64_t)no * KV_PAGE, bad);
+	ri->ri_loaded = true;
+	ri->ri_streak++;
+	return 0;
+}
+
+/* Goes to the neighbouring page in the direction of the walk. -ENOENT at the end. */
+static int iter_turn(struct run_iter *ri)
+{
+	const struct kv_run *r = ri->ri_run;
+	int rc;
+
+	if (!ri->ri_reverse) {
+		if (++ri->ri_page >= iter_kb(ri)->kb_npages) {
+			ri->ri_page = 0;
+			ri->ri_kb++;
+		}
+	} else if (--ri->ri_page < 0) {
+		ri->ri_kb--;
+		ri->ri_page = ri->ri_kb >= 0 ? (int64_t)iter_kb(ri)->kb_npages - 1 : 0;
+	}
+	ri->ri_loaded = false;
+	ri->ri_i = ri->ri_reverse ? INT64_MAX : 0;
+	if (ri->ri_kb < 0 || ri->ri_kb >= r->rn_n)
+		return -ENOENT;
+	rc = iter_load(ri);
+	if (!rc && ri->ri_reverse)
+		ri->ri_i = ri->ri_kp.kp_n - 1;
+	return rc;
+}
+
+static void iter_rewind(struct run_iter *ri)
+{
+	const struct kv_run *r = ri->ri_run;
+
+	ri->ri_loaded = false;
+	ri->ri_streak = 0;
+	ri->ri_kb = ri->ri_reverse ? (int64_t)r->rn_n - 1 : 0;
+	ri->ri_page = ri->ri_reverse ? (int64_t)iter_kb(ri)->kb_npages - 1 : 0;
+	ri->ri_i = ri->ri_reverse ? INT64_MAX : 0;	/* clipped when the page is loaded */
+}
+
+static int run_seek(struct kv_iter *it, const void *key, size_t klen)
+{
+	struct run_iter *ri = (struct run_iter *)it;
+	int kb, rc;
+	const char *bad;
+	bool exact;
+
+	iter_rewind(ri);
+	if (!klen)
+		return 0;
+	kb = kv_run_route(ri->ri_run, key, klen);
+	if (kb < 0) {	/* before the first key */
+		if (ri->ri_reverse)
+			ri->ri_kb = -1;
+		return 0;
+	}
+	ri->ri_kb = kb;
+	ri->ri_page = kv_kblock_page(iter_kb(ri), key, klen);
+	rc = iter_load(ri);
+	if (rc)
+		return rc;
+	ri->ri_i = kv_kpage_lower(&ri->ri_kp, key, klen, &exact, &bad);
+	if (bad)
+		return kv_run_damaged(iter_kb(ri)->kb_id, (uint64_t)ri->ri_page * KV_PAGE, bad);
+	if (ri->ri_reverse && !exact)
+		ri->ri_i--;
+	return 0;
+}
+
+static int run_next(struct kv_iter *it, struct kv_ent *e)
+{
+	struct run_iter *ri = (struct run_iter *)it;
+	struct kv_kent ke;
+	const char *bad;
+	int rc;
+
+	if (ri->ri_kb < 0 || ri->ri_kb >= ri->ri_run->rn_n)
+		return -ENOENT;
+	if (!ri->ri_loaded) {
+		rc = iter_load(ri);
+		if (rc)
+			return rc;
+		if (ri->ri_i >= ri->ri_kp.kp_n)
+			ri->ri_i = ri->ri_kp.kp_n - 1;
+	}
+	if (ri->ri_i < 0 || ri->ri_i >= ri->ri_kp.kp_n) {
+		rc = iter_turn(ri);
+		if (rc)
+			return rc;
+	}
+	bad = kv_kpage_ent(&ri->ri_kp, (unsigned)ri->ri_i, &ke);
+	if (bad)
+		return kv_run_damaged(iter_kb(ri)->kb_id, (uint64_t)ri->ri_page * KV_PAGE, bad);
+	e->e_klen = kv_kpage_key(&ri->ri_kp, (unsigned)ri->ri_i, &ke, ri->ri_key);
+	e->e_key = ri->ri_key;
+	rc = kv_kblock_ent(iter_kb(ri), (uint32_t)ri->ri_page, &ke, e);
+	if (rc)
+		return rc;
+	ri->ri_i += ri->ri_reverse ? -1 : 1;
+	return 0;
+}
+
+static void run_close(struct kv_iter *it)
+{
+	struct run_iter *ri = (struct run_iter *)it;
+
+	kv_run_put(ri->ri_db, ri->ri_run);
+	free(ri->ri_buf);
+	free(ri);
+}
+
+static const struct kv_iter_ops run_iter_ops = {
+	.seek = run_seek,
+	.next = run_next,
+	.close = run_close,
+};
+
+static int iter_open(struct kvdb *db, struct kv_run *r, bool reverse, bool bulk,
+		     struct kv_iter **out)
+{
+	struct run_iter *ri = malloc(sizeof(*ri));
+
+	if (!ri)
+		return -ENOMEM;
+	*ri = (struct run_iter){ .ri_it = { &run_iter_ops }, .ri_db = db, .ri_reverse = reverse,
+				 .ri_bulk = bulk, .ri_buf_kb = -1 };
+	ri->ri_buf = aligned_alloc(KV_PAGE, bulk ? BULK_PAGES * KV_PAGE : KV_PAGE);
+	if (!ri->ri_buf) {
+		free(ri);
+		return -ENOMEM;
+	}
+	ri->ri_run = kv_run_get_ref(r);
+	iter_rewind(ri);
+	*out = &ri->ri_it;
+	return 0;
+}
+
+int kv_run_iter(struct kvdb *db, struct kv_run *r, bool reverse, struct kv_iter **out)
+{
+	return iter_open(db, r, reverse, false, out);
+}
+
+int kv_run_iter_bulk(struct kvdb *db, struct kv_run *r, struct kv_iter **out)
+{
+	return iter_open(db, r, false, true, out);
+}

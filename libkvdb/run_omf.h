@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Media format of runs: key pages, key block indexes and footers. Encoded and
+ * decoded in run_omf.c alone; the twins here are host structs. Byte tables:
+ * DESIGN-runs.md, "Run format". Every decoder takes bytes of unknown origin,
+ * reads nothing outside of what it was given, and says which check failed.
+ */
+#ifndef KV_RUN_OMF_H
+#define KV_RUN_OMF_H
+
+#include <endian.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <kvdb/kvdb.h>
+
+#define KV_KBLOCK_MAGIC	0x4b4c424bu	/* "KBLK" */
+#define KV_RUN_FORMAT	0x0100u
+#define KV_PAGE		4096u		/* bytes of a key page and of the footer */
+#define KV_KPAGE_HDR	24u
+#define KV_KPAGE_MAXN	400u		/* entries in a page, at most */
+#define KV_KSEG_SIZE	24u		/* one row of the segment table */
+#define KV_KBLOCK_MAX	(64u << 20)	/* a key block is never longer, bytes */
+#define KV_KBLOCK_SEGS_MAX (1u << 20)
+
+/* areas of a key block behind its key pages */
+enum kv_karea {
+	KV_AREA_FENCE = 0,	/* u32 end[npages], then the separators */
+	KV_AREA_PAGECRC = 1,	/* u32 crc[npages] */
+	KV_AREA_FILTER = 2,	/* 64-byte blocks */
+	KV_AREA_SEGS = 3,	/* segment table */
+	KV_AREA_PTOMB = 4,	/* prefix and range tombstones: empty in this version */
+	KV_AREA_SPARE = 5,	/* empty in this version */
+	KV_AREAS = 6
+};
+
+struct kv_area {
+	uint32_t ar_off;	/* bytes from the start of the object */
+	uint32_t ar_len;
+	uint32_t ar_crc;
+};
+
+struct kv_kfoot {
+	uint64_t kf_tag;	/* database */
+	uint64_t kf_obj;
+	uint32_t kf_kvs;
+	uint32_t kf_npages;
+	uint64_t kf_nkeys;
+	uint64_t kf_ntombs;
+	uint64_t kf_min_seq, kf_max_seq;
+	uint64_t kf_live_bytes;	/* value bytes its entries refer to, inline ones included */
+	struct kv_area kf_area[KV_AREAS];
+	uint16_t kf_min_klen, kf_max_klen;
+	uint8_t kf_min[KVDB_KEY_MAX], kf_max[KVDB_KEY_MAX];
+};
+
+/* Fills a 4 KiB page and returns the CRC that the parent holds. */
+uint32_t kv_kfoot_encode(const struct kv_kfoot *f, uint8_t *page);
+/*
+ * kv_kfoot_decode - check the footer of key block @obj that is @len bytes long
+ * Returns NULL, or the name of the check that failed.
+ */
+const char *kv_kfoot_decode(const uint8_t *page, uint32_t crc, uint64_t tag, uint64_t obj,
+			    uint32_t kvs, uint32_t len, struct kv_kfoot *f);
+
+/* One row of the segment table. */
+struct kv_kseg {
+	uint64_t ks_id;		/* segment object */
+	uint64_t ks_bytes;	/* value bytes that this block refers to */
+	uint32_t ks_n;		/* entries that refer to it */
+};
+void kv_kseg_encode(const struct kv_kseg *s, uint8_t *buf);
+void kv_kseg_decode(const uint8_t *buf, struct kv_kseg *s);
+
+/* A key page that passed its structural checks. */
+struct kv_kpage {
+	const uint8_t *kp_page;
+	const uint8_t *kp_heads, *kp_offs, *kp_tags, *kp_prefix;
+	uint64_t kp_seq;	/* base */
+	uint16_t kp_n, kp_plen;
+	uint16_t kp_ents;	/* first byte of entries */
+	uint16_t kp_used;	/* end of entries */
+};
+
+struct kv_kent {
+	uint64_t ke_seq;
+	const uint8_t *ke_rest;	/* key bytes behind the prefix and the head */
+	const uint8_t *ke_val;	/* INLINE */
+	uint32_t ke_seg;	/* REF: row of the segment table */
+	uint32_t ke_off8;
+	uint32_t ke_vlen;
+	uint32_t ke_vcrc;
+	uint16_t ke_slen;	/* key bytes behind the prefix, head included */
+	uint8_t ke_kind;
+};
+
+const char *kv_kpage_decode(const uint8_t *page, uint32_t page_no, struct kv_kpage *kp);
+/* Entry @i < kp_n. */
+const char *kv_kpage_ent(const struct kv_kpage *kp, unsigned i, struct kv_kent *e);
+/* Rebuilds the key of entry @i into @buf (KVDB_KEY_MAX bytes); returns its length. */
+uint16_t kv_kpage_key(const struct kv_kpage *kp, unsigned i, const struct kv_kent *e, uint8_t *buf);
+/*
+ * kv_kpage_lower - first entry that is >= the key
+ * Returns its index, kp_n when all are smaller; *exact when it is equal. A
+ * damaged entry gives *bad.
+ */
+unsigned kv_kpage_lower(const struct kv_kpage *kp, const uint8_t *key, size_t klen, bool *exact,
+			const char **bad);
+/* Finds exactly this key through the tags: its index, or -1. */
+int kv_kpage_find(const struct kv_kpage *kp, const uint8_t *key, size_t klen, uint8_t tag,
+		  struct kv_kent *e, const char **bad);
+
+static inline uint8_t kv_hash_tag(uint64_t hash)
+{
+	return (uint8_t)hash;
+}
+
+static inline uint16_t kv_le16(const uint8_t *p)
+{
+	uint16_t v;
+
+	memcpy(&v, p, 2);
+	return le16toh(v);
+}
+
+static inline uint32_t kv_le32(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, 4);
+	return le32toh(v);
+}
+
+static inline uint64_t kv_le64(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, 8);
+	return le64toh(v);
+}
+
+static inline void kv_le16_set(uint8_t *p, uint16_t v)
+{
+	v = htole16(v);
+	memcpy(p, &v, 2);
+}
+
+static inline void kv_le32_set(uint8_t *p, uint32_t v)
+{
+	v = htole32(v);
+	memcpy(p, &v, 4);
+}
+
+static inline void kv_le64_set(uint8_t *p, uint64_t v)
+{
+	v = htole64(v);
+	memcpy(p, &v, 8);
+}
+
+/* Bytes of @v as a base-128 number, 1 .. 10. */
+static inline unsigned kv_varint_size(uint64_t v)
+{
+	return v ? (70u - (unsigned)__builtin_clzll(v)) / 7u : 1u;
+}
+
+/* The first 8 bytes as a number that orders as memcmp does, padded with 0. */
+static inline uint64_t kv_head8(const uint8_t *key, size_t klen)
+{
+	uint64_t v = 0;
+
+	memcpy(&v, key, klen < 8 ? klen : 8);
+	return be64toh(v);
+}
+
+static inline uint32_t kv_head4(const uint8_t *key, size_t klen)
+{
+	uint32_t v = 0;
+
+	memcpy(&v, key, klen < 4 ? klen : 4);
+	return be32toh(v);
+}
+
+static inline int kv_kcmp(const void *a, size_t alen, const void *b, size_t blen)
+{
+	int c = memcmp(a, b, alen < blen ? alen : blen);
+
+	return c ? c : (alen > blen) - (alen < blen);
+}
+
+static inline size_t kv_klcp(const uint8_t *a, size_t alen, const uint8_t *b, size_t blen)
+{
+	size_t n = alen < blen ? alen : blen, i = 0;
+
+	while (i < n && a[i] == b[i])
+		i++;
+	return i;
+}
+
+/* ---- builder of one key page ------------------------------------------------- */
+
+/* What the builder keeps of an entry until the page is written. */
+struct kv_kpb_ent {
+	uint32_t pe_key;	/* offset in pb_bytes; the inline value follows the key */
+	uint16_t pe_klen;
+	uint8_t pe_kind;
+	uint8_t pe_tag;
+	uint32_t pe_seg, pe_off8, pe_vlen, pe_vcrc;
+	uint64_t pe_seq;
+};
+
+struct kv_kpb {
+	unsigned pb_n;
+	unsigned pb_plen;	/* common prefix of what is in */
+	uint64_t pb_seq;	/* smallest */
+	unsigned pb_size;	/* bytes of entries, encoded with that prefix and base */
+	uint32_t pb_used;	/* of pb_bytes */
+	uint32_t pb_cap;
+	uint8_t *pb_bytes;
+	struct kv_kpb_ent pb_ent[KV_KPAGE_MAXN];
+};
+
+/* What one add needs to know; key and value are copied. */
+struct kv_kpb_in {
+	const uint8_t *in_key;
+	const uint8_t *in_val;
+	struct kv_kpb_ent in_ent;
+};
+/* 0, -ENOSPC when the page is full (nothing changed), -ENOMEM. */
+int kv_kpb_add(struct kv_kpb *pb, const struct kv_kpb_in *in);
+/* Writes the page and empties the builder. */
+void kv_kpb_encode(struct kv_kpb *pb, uint32_t page_no, uint8_t *page);
+/* Key of entry @i. */
+static inline const uint8_t *kv_kpb_key(const struct kv_kpb *pb, unsigned i)
+{
+	return pb->pb_bytes + pb->pb_ent[i].pe_key;
+}
+
+#endif

@@ -1,0 +1,683 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Log segments. A segment is an append mblock with the database's tag; its
+ * values stay where the log put them until the segment is wholly dead.
+ *
+ * Invariants
+ *  S1  A segment is allocated durably before a frame is written to it (mpool
+ *      does that for a batch of them at once).
+ *  S2  A segment is deleted only when it is sealed, its last epoch is covered
+ *      by every store's durable horizon, no durable run refers to it, nobody
+ *      holds it, and no memtable that is alive may hold a record of it (R6).
+ *  S3  An ordinary allocation leaves the reserve of R19 in the pool; only
+ *      deletes and background work go below it.
+ *  S4  The end of a segment is recorded as sealed only after its frames are
+ *      durable.
+ *
+ * Locks: sg_lock guards list, table, stock and states; a leaf lock. Batches,
+ * allocations and metadata records happen outside it, under sg_step_lock or
+ * sg_fill_lock, so that one thread does each.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mdc.h"
+
+#define HASH_BITS	12
+#define BATCH_MAX	8u	/* segments per allocation */
+#define SEAL_MIN	8u	/* sealing waits for so many */
+#define STEP_MAX	64u	/* segments handled by one step */
+#define SEG_LIMIT	(64u << 20) /* bytes; a greater object is none of ours */
+
+struct kv_segs {
+	pthread_mutex_t sg_lock;
+	pthread_mutex_t sg_fill_lock;	/* one allocation at a time; outside sg_lock */
+	pthread_mutex_t sg_step_lock;	/* one upkeep step at a time; outside sg_lock */
+	struct kv_seg *sg_list;
+	struct kv_seg *sg_full, **sg_full_tail;	/* in order of closing, each with a reference */
+	struct kv_seg *sg_hash[1u << HASH_BITS];
+	struct kv_seg *sg_stock[BATCH_MAX];	/* with the table's reference only */
+	uint32_t sg_nstock;
+	uint32_t sg_count;
+	_Atomic(uint64_t) sg_retry_ns;	/* background refill failed: not before this time */
+};
+
+static struct kv_seg **bucket(struct kv_segs *ss, uint64_t id)
+{
+	return &ss->sg_hash[kv_mix(id) >> (64 - HASH_BITS)];
+}
+
+static void seg_free(void *arg)
+{
+	struct kv_seg *s = arg;
+
+	mpool_obj_close(s->sg_obj);
+	free(s);
+}
+
+int kv_segs_init(struct kvdb *db)
+{
+	struct kv_segs *ss = calloc(1, sizeof(*ss));
+
+	if (!ss)
+		return -ENOMEM;
+	pthread_mutex_init(&ss->sg_lock, NULL);
+	pthread_mutex_init(&ss->sg_fill_lock, NULL);
+	pthread_mutex_init(&ss->sg_step_lock, NULL);
+	ss->sg_full_tail = &ss->sg_full;
+	db->d_segs = ss;
+	return 0;
+}
+
+void kv_segs_fini(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	struct kv_seg *s, *next;
+
+	if (!ss)
+		return;
+	for (s = ss->sg_list; s; s = next) {
+		next = s->sg_next;
+		seg_free(s);
+	}
+	pthread_mutex_destroy(&ss->sg_lock);
+	pthread_mutex_destroy(&ss->sg_fill_lock);
+	pthread_mutex_destroy(&ss->sg_step_lock);
+	free(ss);
+	db->d_segs = NULL;
+}
+
+/* ---- table ------------------------------------------------------------------------- */
+
+static void table_add(struct kv_segs *ss, struct kv_seg *s)
+{
+	struct kv_seg **b = bucket(ss, s->sg_id);
+
+	s->sg_hash = *b;
+	*b = s;
+	s->sg_prev = NULL;
+	s->sg_next = ss->sg_list;
+	if (s->sg_next)
+		s->sg_next->sg_prev = s;
+	ss->sg_list = s;
+	ss->sg_count++;
+}
+
+static void table_del(struct kv_segs *ss, struct kv_seg *s)
+{
+	struct kv_seg **b = bucket(ss, s->sg_id);
+
+	while (*b != s)
+		b = &(*b)->sg_hash;
+	*b = s->sg_hash;
+	if (s->sg_prev)
+		s->sg_prev->sg_next = s->sg_next;
+	else
+		ss->sg_list = s->sg_next;
+	if (s->sg_next)
+		s->sg_next->sg_prev = s->sg_prev;
+	ss->sg_count--;
+}
+
+static struct kv_seg *table_find(struct kv_segs *ss, uint64_t id)
+{
+	struct kv_seg *s = *bucket(ss, id);
+
+	while (s && s->sg_id != id)
+		s = s->sg_hash;
+	return s;
+}
+
+struct kv_seg *kv_seg_find(struct kvdb *db, uint64_t id)
+{
+	struct kv_segs *ss = db->d_segs;
+	struct kv_seg *s;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	s = table_find(ss, id);
+	if (s)
+		kv_seg_get(s);
+	pthread_mutex_unlock(&ss->sg_lock);
+	return s;
+}
+
+struct kv_seg *kv_seg_get(struct kv_seg *s)
+{
+	atomic_fetch_add(&s->sg_refs, 1);
+	return s;
+}
+
+void kv_seg_put(struct kvdb *db, struct kv_seg *s)
+{
+	(void)db;
+	/* a reader inside kv_enter() may still look at it */
+	if (s && atomic_fetch_sub(&s->sg_refs, 1) == 1)
+		kv_retire(seg_free, s);
+}
+
+struct kv_seg *kv_segs_first(struct kvdb *db)
+{
+	return db->d_segs->sg_list;
+}
+
+static struct kv_seg *seg_new(struct mpool_obj *obj)
+{
+	struct kv_seg *s = calloc(1, sizeof(*s));
+	struct mpool_obj_info oi;
+
+	if (!s || mpool_obj_info(obj, &oi)) {
+		free(s);
+		return NULL;
+	}
+	s->sg_id = oi.id;
+	s->sg_obj = obj;
+	s->sg_bytes = (uint32_t)oi.capacity;
+	s->sg_mclass = (uint8_t)oi.mclass;
+	s->sg_obj_sealed = !!(oi.flags & MPOOL_OBJ_SEALED);
+	atomic_store(&s->sg_refs, 1);
+	return s;
+}
+
+int kv_seg_add(struct kvdb *db, uint64_t id, struct kv_seg **out)
+{
+	struct kv_segs *ss = db->d_segs;
+	struct mpool_obj_info oi;
+	struct mpool_obj *obj;
+	struct kv_seg *s;
+	int err = mpool_obj_open(db->d_mp, id, &obj);
+
+	if (err)
+		return kv_error_mpool(err);
+	err = mpool_obj_info(obj, &oi);
+	if (!err && (oi.capacity > SEG_LIMIT || oi.capacity < KV_BLOCK))
+		err = kv_error(-EUCLEAN, "MP0960", "object %llu: %llu bytes are no log segment",
+			       (unsigned long long)id, (unsigned long long)oi.capacity);
+	s = err ? NULL : seg_new(obj);
+	if (!s) {
+		mpool_obj_close(obj);
+		return err ? err : -ENOMEM;
+	}
+	atomic_store(&s->sg_state, KV_SEG_SEALED);
+	pthread_mutex_lock(&ss->sg_lock);
+	table_add(ss, s);
+	pthread_mutex_unlock(&ss->sg_lock);
+	if (out)
+		*out = s;
+	return 0;
+}
+
+int kv_segs_load(struct kvdb *db)
+{
+	struct mpool_obj_info oi[64];
+	uint64_t after = 0;
+	int i, n, err = 0;
+
+	for (;;) {
+		n = mpool_objects(db->d_mp, after, db->d_tag, oi, 64);
+		if (n <= 0)
+			return n < 0 ? kv_error_mpool(n) : 0;
+		for (i = 0; i < n; i++) {
+			after = oi[i].id;
+			if (oi[i].kind == MPOOL_APPEND)
+				err = kv_seg_add(db, oi[i].id, NULL);
+			if (err)
+				return err;
+		}
+	}
+}
+
+/* ---- allocation ---------------------------------------------------------------------- */
+
+/* R19: one klog segment per stream, one flush of all memtables' keys, a key block each way. */
+static uint64_t reserve_bytes(struct kvdb *db)
+{
+	const struct kv_budget *b = &db->d_budget;
+	uint64_t keys = b->b_mt_bytes < b->b_log_bytes ? b->b_mt_bytes : b->b_log_bytes;
+
+	return (uint64_t)b->b_logs * b->b_seg_bytes + keys + 2ull * b->b_kblock_bytes;
+}
+
+static uint64_t pool_free(struct kvdb *db, uint64_t *total)
+{
+	struct mpool_info pi;
+	uint64_t sum = 0;
+	int c;
+
+	*total = 0;
+	if (mpool_info(db->d_mp, &pi))
+		return 0;
+	for (c = 0; c < MPOOL_MCLASSES; c++) {
+		sum += pi.cls[c].free;
+		*total += pi.cls[c].total;
+	}
+	return sum;
+}
+
+/* The reserve never takes more than a quarter of a small pool. */
+static bool room_for(struct kvdb *db, uint64_t bytes)
+{
+	uint64_t total, avail = pool_free(db, &total), reserve = reserve_bytes(db);
+
+	if (reserve > total / 4)
+		reserve = total / 4;
+	return avail >= bytes + reserve;
+}
+
+uint64_t kv_segs_free_bytes(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	uint64_t total, n = pool_free(db, &total);
+
+	pthread_mutex_lock(&ss->sg_lock);
+	n += (uint64_t)ss->sg_nstock * db->d_budget.b_seg_bytes;
+	pthread_mutex_unlock(&ss->sg_lock);
+	return n;
+}
+
+/* @n new segments of @bytes: the log's class first, then the other, then what is kept spare. */
+static int alloc_objs(struct kvdb *db, uint32_t bytes, unsigned n, bool urgent,
+		      struct mpool_obj **out)
+{
+	struct mpool_alloc req[BATCH_MAX];
+	unsigned i, try;
+	int err = -ENOSPC;
+
+	for (try = 0; try < 4 && err == -ENOSPC; try++) {
+		uint32_t mclass = try % 2 ? MPOOL_CAPACITY : db->d_log_class;
+
+		if (try % 2 && db->d_log_class == MPOOL_CAPACITY)
+			continue;
+		if (try >= 2 && !urgent)
+			break;
+		for (i = 0; i < n; i++)
+			req[i] = (struct mpool_alloc){
+				.kind = MPOOL_APPEND, .mclass = mclass, .capacity = bytes,
+				.tag = db->d_tag, .flags = try >= 2 ? MPOOL_ALLOC_SPARE : 0,
+			};
+		err = mpool_alloc(db->d_mp, req, n, out);
+	}
+	return err;
+}
+
+static unsigned batch_size(struct kvdb *db)
+{
+	uint64_t total, seg = db->d_budget.b_seg_bytes, n;
+
+	pool_free(db, &total);
+	n = total / 32 / seg;	/* R10 */
+	return n < 1 ? 1 : n > BATCH_MAX ? BATCH_MAX : (unsigned)n;
+}
+
+/* Allocates up to @n into @out, with the table's reference. Caller holds sg_fill_lock. */
+static int alloc_segs(struct kvdb *db, uint32_t bytes, unsigned *n, bool urgent,
+		      struct kv_seg **out)
+{
+	struct kv_segs *ss = db->d_segs;
+	struct mpool_obj *obj[BATCH_MAX];
+	unsigned i, want = *n, got = 0;
+	int err;
+
+	while (want > 1 && !room_for(db, (uint64_t)want * bytes))
+		want = 1;
+	if (!urgent && !room_for(db, (uint64_t)want * bytes))
+		return kv_error(-ENOSPC, "MP0955",
+				"the pool is full: what is left is kept for deletes and flushes");
+	err = alloc_objs(db, bytes, want, urgent, obj);
+	if (err == -ENOSPC && want > 1) {
+		want = 1;
+		err = alloc_objs(db, bytes, want, urgent, obj);
+	}
+	if (err)
+		return kv_error_mpool(err);
+	for (i = 0; i < want; i++) {
+		struct kv_seg *s = seg_new(obj[i]);
+
+		if (!s) {
+			/* recovery finds it unused and deletes it */
+			mpool_obj_close(obj[i]);
+			continue;
+		}
+		pthread_mutex_lock(&ss->sg_lock);
+		table_add(ss, s);
+		pthread_mutex_unlock(&ss->sg_lock);
+		out[got++] = s;
+	}
+	*n = got;
+	return got ? 0 : -ENOMEM;
+}
+
+static struct kv_seg *stock_take(struct kv_segs *ss)
+{
+	struct kv_seg *s = NULL;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	if (ss->sg_nstock)
+		s = ss->sg_stock[--ss->sg_nstock];
+	pthread_mutex_unlock(&ss->sg_lock);
+	return s;
+}
+
+static int refill(struct kvdb *db, bool urgent)
+{
+	struct kv_segs *ss = db->d_segs;
+	struct kv_seg *got[BATCH_MAX];
+	unsigned i, n = batch_size(db);
+	int err;
+
+	if (n > BATCH_MAX - ss->sg_nstock)
+		n = BATCH_MAX - ss->sg_nstock;
+	err = n ? alloc_segs(db, db->d_budget.b_seg_bytes, &n, urgent, got) : 0;
+	if (err)
+		return err;
+	pthread_mutex_lock(&ss->sg_lock);
+	for (i = 0; i < n; i++)
+		ss->sg_stock[ss->sg_nstock++] = got[i];
+	pthread_mutex_unlock(&ss->sg_lock);
+	return 0;
+}
+
+int kv_seg_alloc(struct kvdb *db, uint16_t log, uint8_t stream, uint32_t bytes, bool urgent,
+		 struct kv_seg **out)
+{
+	struct kv_segs *ss = db->d_segs;
+	struct kv_seg *s = NULL;
+	unsigned one = 1;
+	int err = 0;
+
+	if (kv_fault(db))
+		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+	if (bytes > db->d_budget.b_seg_bytes) {
+		bytes = (bytes + 0xffffu) & ~0xffffu;
+		pthread_mutex_lock(&ss->sg_fill_lock);
+		err = alloc_segs(db, bytes, &one, urgent, &s);
+		pthread_mutex_unlock(&ss->sg_fill_lock);
+		if (err)
+			return err;
+	}
+	while (!s) {
+		s = stock_take(ss);
+		if (s)
+			break;
+		pthread_mutex_lock(&ss->sg_fill_lock);
+		if (!ss->sg_nstock)
+			err = refill(db, urgent);
+		pthread_mutex_unlock(&ss->sg_fill_lock);
+		if (err)
+			return err;
+	}
+	s->sg_log = log;
+	s->sg_stream = stream;
+	kv_seg_get(s);
+	pthread_mutex_lock(&ss->sg_lock);
+	atomic_store(&s->sg_state, KV_SEG_OPEN);
+	pthread_mutex_unlock(&ss->sg_lock);
+	*out = s;
+	return 0;
+}
+
+void kv_seg_close(struct kvdb *db, struct kv_seg *s, uint32_t end)
+{
+	struct kv_segs *ss = db->d_segs;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	atomic_store(&s->sg_end, end);
+	atomic_store(&s->sg_state, KV_SEG_FULL);
+	*ss->sg_full_tail = kv_seg_get(s);
+	ss->sg_full_tail = &s->sg_full_next;
+	pthread_mutex_unlock(&ss->sg_lock);
+}
+
+/* The oldest full segment, if all its epochs are durable, off the queue. */
+static struct kv_seg *full_take(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	uint64_t durable = atomic_load(&db->d_durable);
+	struct kv_seg *s;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	s = ss->sg_full;
+	if (s && atomic_load(&s->sg_last_epoch) > durable)
+		s = NULL;
+	if (s) {
+		ss->sg_full = s->sg_full_next;
+		if (!ss->sg_full)
+			ss->sg_full_tail = &ss->sg_full;
+	}
+	pthread_mutex_unlock(&ss->sg_lock);
+	return s;
+}
+
+void kv_segs_durable(struct kvdb *db)
+{
+	struct kv_seg *s;
+
+	while ((s = full_take(db))) {
+		/* values are read from the image; key logs are read by recovery only */
+		if (s->sg_stream == KV_VLOG && atomic_load(&s->sg_last_epoch))
+			kv_slab_image_idle(db, s);
+		else
+			kv_slab_drop_image(db, s);
+		kv_seg_put(db, s);
+	}
+}
+
+/* ---- upkeep -------------------------------------------------------------------------- */
+
+/* Takes up to STEP_MAX segments that are to be sealed, with references. */
+static unsigned pick_seals(struct kvdb *db, struct kv_seg **out)
+{
+	struct kv_segs *ss = db->d_segs;
+	uint64_t durable = atomic_load(&db->d_durable);
+	struct kv_seg *s;
+	unsigned n = 0;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	for (s = ss->sg_list; s && n < STEP_MAX; s = s->sg_next) {
+		uint32_t state = atomic_load(&s->sg_state);
+
+		if ((state == KV_SEG_FULL && atomic_load(&s->sg_last_epoch) <= durable) ||
+		    (state == KV_SEG_SEALED && !s->sg_obj_sealed))
+			out[n++] = kv_seg_get(s);
+	}
+	pthread_mutex_unlock(&ss->sg_lock);
+	return n;
+}
+
+/* S4: the batch flushes, the record that says where they end comes after it. */
+static int seal(struct kvdb *db, struct kv_seg **seg, unsigned n)
+{
+	struct kv_segs *ss = db->d_segs;
+	struct mpool_op op[STEP_MAX];
+	struct kv_mdc_seg rec[STEP_MAX];
+	unsigned i;
+	int err;
+
+	memset(op, 0, n * sizeof(op[0]));
+	for (i = 0; i < n; i++) {
+		op[i].type = MPOOL_OP_SEAL;
+		op[i].obj = seg[i]->sg_obj;
+		op[i].length = atomic_load(&seg[i]->sg_end);
+		rec[i].sc_obj = seg[i]->sg_id;
+		rec[i].sc_len = atomic_load(&seg[i]->sg_end);
+		rec[i].sc_last = atomic_load(&seg[i]->sg_last_epoch);
+	}
+	err = BARRIER(447, mpool_batch(db->d_mp, op, n));
+	if (err)
+		return kv_fail(db, kv_error_mpool(err), "sealing log segments: %s",
+			       mpool_error_detail()->text);
+	err = kv_mdc_segs(db, rec, n);
+	if (err)
+		return err;
+	pthread_mutex_lock(&ss->sg_lock);
+	for (i = 0; i < n; i++) {
+		atomic_store(&seg[i]->sg_state, KV_SEG_SEALED);
+		seg[i]->sg_obj_sealed = true;
+	}
+	pthread_mutex_unlock(&ss->sg_lock);
+	return 0;
+}
+
+static int seal_step(struct kvdb *db, unsigned least)
+{
+	struct kv_seg *seg[STEP_MAX];
+	unsigned i, n = pick_seals(db, seg);
+	int err = 0;
+
+	if (n >= least && n)
+		err = seal(db, seg, n);
+	for (i = 0; i < n; i++)
+		kv_seg_put(db, seg[i]);
+	return err ? err : n >= least && n;
+}
+
+/* R6; caller holds sg_lock. */
+static bool is_dead(struct kv_seg *s, uint64_t horizon, uint64_t memtables)
+{
+	uint64_t last = atomic_load(&s->sg_last_epoch);
+
+	return atomic_load(&s->sg_state) == KV_SEG_SEALED && last <= horizon && last < memtables &&
+	       !atomic_load(&s->sg_runs) && atomic_load(&s->sg_refs) == 1;
+}
+
+static int delete_step(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	uint64_t horizon = kv_min_horizon(db), memtables = kv_mt_oldest_epoch(db);
+	struct kv_seg *s, *next, *dead[STEP_MAX];
+	struct mpool_op op[STEP_MAX];
+	unsigned i, n = 0;
+	int err;
+
+	memset(op, 0, sizeof(op));
+	pthread_mutex_lock(&ss->sg_lock);
+	for (s = ss->sg_list; s && n < STEP_MAX; s = next) {
+		next = s->sg_next;
+		if (!is_dead(s, horizon, memtables))
+			continue;
+		atomic_store(&s->sg_state, KV_SEG_DELETED);
+		table_del(ss, s);
+		op[n].type = MPOOL_OP_DELETE;
+		op[n].obj = s->sg_obj;
+		dead[n++] = s;
+	}
+	pthread_mutex_unlock(&ss->sg_lock);
+	if (!n)
+		return 0;
+	err = mpool_batch(db->d_mp, op, n);
+	if (err)
+		kv_fail(db, kv_error_mpool(err), "deleting dead log segments: %s",
+			mpool_error_detail()->text);
+	for (i = 0; i < n; i++) {
+		if (atomic_load(&dead[i]->sg_image))
+			kv_slab_drop_image(db, dead[i]);
+		kv_page_purge(db, dead[i]->sg_id, dead[i]->sg_bytes / KV_BLOCK);
+		kv_mdc_seg_gone(db, dead[i]->sg_id);
+		kv_seg_put(db, dead[i]);	/* the table's */
+	}
+	atomic_fetch_add(&db->d_count.segments_freed, n);
+	return err ? err : 1;
+}
+
+/* Ahead of need; a full pool is not an error here. */
+static int stock_step(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	unsigned low = batch_size(db) / 2;
+	int err = 0;
+
+	if (ss->sg_nstock >= low || kv_now(db) < atomic_load(&ss->sg_retry_ns))
+		return 0;
+	pthread_mutex_lock(&ss->sg_fill_lock);
+	err = ss->sg_nstock < low ? refill(db, false) : 0;
+	pthread_mutex_unlock(&ss->sg_fill_lock);
+	if (err == -ENOSPC || err == -ENOMEM) {
+		atomic_store(&ss->sg_retry_ns, kv_now(db) + 100000000ull);
+		return 0;
+	}
+	return err ? err : 1;
+}
+
+int kv_segs_step(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	int rc;
+
+	if (db->d_rdonly || kv_fault(db))
+		return 0;
+	rc = stock_step(db);
+	if (rc)
+		return rc;
+	if (pthread_mutex_trylock(&ss->sg_step_lock))
+		return 0;
+	rc = delete_step(db);
+	if (!rc)
+		rc = seal_step(db, SEAL_MIN);
+	pthread_mutex_unlock(&ss->sg_step_lock);
+	return rc;
+}
+
+/* The stock holds nothing: it goes back with the close. */
+static int drop_stock(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	struct mpool_op op[BATCH_MAX];
+	struct kv_seg *s;
+	unsigned n = 0;
+	int err;
+
+	memset(op, 0, sizeof(op));
+	pthread_mutex_lock(&ss->sg_lock);
+	for (; n < ss->sg_nstock; n++) {
+		op[n].type = MPOOL_OP_DELETE;
+		op[n].obj = ss->sg_stock[n]->sg_obj;
+		table_del(ss, ss->sg_stock[n]);
+	}
+	pthread_mutex_unlock(&ss->sg_lock);
+	err = n ? mpool_batch(db->d_mp, op, n) : 0;
+	while (ss->sg_nstock) {
+		s = ss->sg_stock[--ss->sg_nstock];
+		kv_seg_put(db, s);
+	}
+	return err ? kv_error_mpool(err) : 0;
+}
+
+int kv_segs_finish(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	struct kv_seg *s;
+	int rc;
+
+	/* what the logs had open is as full as it gets; what they never used is dead */
+	pthread_mutex_lock(&ss->sg_lock);
+	for (s = ss->sg_list; s; s = s->sg_next)
+		if (atomic_load(&s->sg_state) == KV_SEG_OPEN)
+			atomic_store(&s->sg_state, atomic_load(&s->sg_end) ? KV_SEG_FULL :
+				     KV_SEG_SEALED);
+	pthread_mutex_unlock(&ss->sg_lock);
+	do {
+		rc = delete_step(db);
+	} while (rc > 0);
+	while (!rc) {
+		rc = seal_step(db, 1);
+		if (!rc)
+			break;
+		rc = rc > 0 ? 0 : rc;
+	}
+	return rc ? rc : drop_stock(db);
+}
+
+void kv_segs_stats(struct kvdb *db, struct kvdb_stats *st)
+{
+	struct kv_segs *ss = db->d_segs;
+	uint64_t values = 0;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	st->segments = ss->sg_count;
+	for (struct kv_seg *s = ss->sg_list; s; s = s->sg_next)
+		if (s->sg_stream == KV_VLOG && atomic_load(&s->sg_state) == KV_SEG_SEALED)
+			values += atomic_load(&s->sg_end);
+	pthread_mutex_unlock(&ss->sg_lock);
+	/* headers, keys and what memtables still refer to count as dead: a rough upper bound */
+	st->dead_value_bytes = values > st->live_value_bytes ? values - st->live_value_bytes : 0;
+}

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Memory of the window (images of log segments) and of the page pool: slabs
+ * of one segment each, cut from one reserved range of addresses. Pages of the
+ * range become real when they are first written and are never given back.
+ *
+ * Shares: the window can always have sl_win_min slabs, the pool sl_pool_min;
+ * what lies between goes to whoever asks first. Under pressure from both the
+ * pool ends at half of all: above that the window takes slabs from it, below
+ * it takes slabs from the window.
+ *
+ * Only an image that is complete and durable is stolen (sl_fifo holds exactly
+ * those, oldest first, with one second chance for images that readers used).
+ * A stolen slab is reused after a grace period, so readers copy from an image
+ * without a lock. When every image is still being written, the taker gets a
+ * mapping of its own: waiting there could wait for itself.
+ *
+ * Lock: sl_lock, innermost; never held while waiting, retiring or calling the
+ * page pool.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "pages.h"
+
+#define HUGE_PAGE	(2u << 20)
+
+enum slab_user { SLAB_FREE = 0, SLAB_IMAGE, SLAB_PAGES, SLAB_GRACE };
+
+struct slab {
+	struct kv_slabs *s_owner;
+	struct kv_seg *s_seg;		/* IMAGE */
+	struct slab *s_next, *s_prev;	/* of sl_fifo or sl_free (next only) */
+	uint8_t s_user;			/* enum slab_user */
+	bool s_idle;			/* in sl_fifo */
+	_Atomic(bool) s_used;		/* second chance */
+};
+
+/* An image outside of the slabs: one large record, or nothing else was left. */
+struct big {
+	uint8_t *b_mem;
+	size_t b_bytes;
+	struct kv_slabs *b_owner;
+	struct big *b_next;
+};
+
+struct kv_slabs {
+	pthread_mutex_t sl_lock;
+	uint8_t *sl_base;
+	void *sl_map;			/* what munmap() wants */
+	size_t sl_map_bytes;
+	size_t sl_bytes;		/* of one slab */
+	unsigned sl_max;
+	unsigned sl_win_min, sl_pool_min;
+	unsigned sl_touched;		/* slabs [0, sl_touched) were handed out once */
+	unsigned sl_nimage, sl_npages, sl_ngrace;
+	unsigned sl_nbig;		/* in use or retired */
+	uint64_t sl_big_bytes;
+	struct slab *sl_slab;
+	struct slab *sl_free;
+	struct slab sl_fifo;		/* list head */
+	struct big *sl_big;
+};
+
+static uint8_t *slab_mem(const struct slab *s)
+{
+	return s->s_owner->sl_base + (size_t)(s - s->s_owner->sl_slab) * s->s_owner->sl_bytes;
+}
+
+static struct slab *slab_of(struct kv_slabs *sl, const uint8_t *mem)
+{
+	size_t off = (size_t)(mem - sl->sl_base);
+
+	if (mem < sl->sl_base || off >= sl->sl_max * sl->sl_bytes)
+		return NULL;
+	return &sl->sl_slab[off / sl->sl_bytes];
+}
+
+int kv_slabs_init(struct kvdb *db)
+{
+	const struct kv_budget *b = &db->d_budget;
+	struct kv_slabs *sl = calloc(1, sizeof(*sl));
+	unsigned need = 4 * (b->b_logs ? b->b_logs : 1) + 2;
+
+	if (!sl)
+		return -ENOMEM;
+	sl->sl_bytes = b->b_seg_bytes;
+	sl->sl_max = (unsigned)(b->b_slab_bytes / b->b_seg_bytes);
+	if (sl->sl_max < need + need / 2)
+		sl->sl_max = need + need / 2;
+	sl->sl_win_min = sl->sl_max / 8 > need ? sl->sl_max / 8 : need;
+	sl->sl_pool_min = sl->sl_max / 4;
+	sl->sl_slab = calloc(sl->sl_max, sizeof(*sl->sl_slab));
+	sl->sl_map_bytes = sl->sl_max * sl->sl_bytes + HUGE_PAGE;
+	sl->sl_map = mmap(NULL, sl->sl_map_bytes, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (!sl->sl_slab || sl->sl_map == MAP_FAILED) {
+		if (sl->sl_map != MAP_FAILED)
+			munmap(sl->sl_map, sl->sl_map_bytes);
+		free(sl->sl_slab);
+		free(sl);
+		return -ENOMEM;
+	}
+	sl->sl_base = (uint8_t *)(((uintptr_t)sl->sl_map + HUGE_PAGE - 1) &
+				  ~(uintptr_t)(HUGE_PAGE - 1));
+	madvise(sl->sl_base, sl->sl_max * sl->sl_bytes, MADV_HUGEPAGE);
+	for (unsigned i = 0; i < sl->sl_max; i++)
+		sl->sl_slab[i].s_owner = sl;
+	sl->sl_fifo.s_next = sl->sl_fifo.s_prev = &sl->sl_fifo;
+	pthread_mutex_init(&sl->sl_lock, NULL);
+	db->d_slabs = sl;
+	return 0;
+}
+
+void kv_slabs_fini(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct big *b;
+	unsigned live;
+	bool busy;
+
+	if (!sl)
+		return;
+	do {	/* a destructor that another thread runs may still hold the lock */
+		kv_retire_barrier();
+		pthread_mutex_lock(&sl->sl_lock);
+		live = 0;
+		for (b = sl->sl_big; b; b = b->b_next)
+			live++;
+		busy = sl->sl_ngrace || live != sl->sl_nbig;
+		pthread_mutex_unlock(&sl->sl_lock);
+	} while (busy);
+	while ((b = sl->sl_big)) {
+		sl->sl_big = b->b_next;
+		munmap(b->b_mem, b->b_bytes);
+		free(b);
+	}
+	munmap(sl->sl_map, sl->sl_map_bytes);
+	pthread_mutex_destroy(&sl->sl_lock);
+	free(sl->sl_slab);
+	free(sl);
+	db->d_slabs = NULL;
+}
+
+static void fifo_del(struct slab *s)
+{
+	if (!s->s_idle)
+		return;
+	s->s_prev->s_next = s->s_next;
+	s->s_next->s_prev = s->s_prev;
+	s->s_idle = false;
+}
+
+static void fifo_add(struct kv_slabs *sl, struct slab *s)
+{
+	s->s_next = &sl->sl_fifo;
+	s->s_prev = sl->sl_fifo.s_prev;
+	s->s_prev->s_next = s;
+	sl->sl_fifo.s_prev = s;
+	s->s_idle = true;
+}
+
+static void slab_freed(void *arg)
+{
+	struct slab *s = arg;
+	struct kv_slabs *sl = s->s_owner;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	s->s_user = SLAB_FREE;
+	s->s_next = sl->sl_free;
+	sl->sl_free = s;
+	sl->sl_ngrace--;
+	pthread_mutex_unlock(&sl->sl_lock);
+}
+
+/* Under sl_lock: the image is unreachable from here on; the caller retires the slab. */
+static void image_unhook(struct kv_slabs *sl, struct slab *s)
+{
+	fifo_del(s);
+	atomic_store_explicit(&s->s_seg->sg_image, NULL, memory_order_release);
+	s->s_seg = NULL;
+	s->s_user = SLAB_GRACE;
+	sl->sl_nimage--;
+	sl->sl_ngrace++;
+}
+
+/* Under sl_lock: the image to steal, or NULL when none is idle. */
+static struct slab *image_steal(struct kv_slabs *sl)
+{
+	struct slab *s = sl->sl_fifo.s_next;
+
+	for (unsigned n = sl->sl_nimage; n && s != &sl->sl_fifo; n--) {
+		if (!atomic_load_explicit(&s->s_used, memory_order_relaxed))
+			break;
+		atomic_store_explicit(&s->s_used, false, memory_order_relaxed);
+		fifo_del(s);
+		fifo_add(sl, s);
+		s = sl->sl_fifo.s_next;
+	}
+	if (s == &sl->sl_fifo)
+		return NULL;
+	image_unhook(sl, s);
+	return s;
+}
+
+/* Under sl_lock. */
+static struct slab *slab_unused(struct kv_slabs *sl)
+{
+	struct slab *s = sl->sl_free;
+
+	if (s)
+		sl->sl_free = s->s_next;
+	else if (sl->sl_touched < sl->sl_max)
+		s = &sl->sl_slab[sl->sl_touched++];
+	return s;
+}
+
+static unsigned unused_count(const struct kv_slabs *sl)
+{
+	return sl->sl_max - sl->sl_nimage - sl->sl_npages - sl->sl_ngrace;
+}
+
+static uint8_t *big_take(struct kv_slabs *sl, struct kv_seg *owner)
+{
+	size_t bytes = owner->sg_bytes;
+	struct big *b = malloc(sizeof(*b));
+
+	if (!b)
+		return NULL;
+	b->b_bytes = (bytes + 4095) & ~(size_t)4095;
+	b->b_owner = sl;
+	b->b_mem = mmap(NULL, b->b_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			-1, 0);
+	if (b->b_mem == MAP_FAILED) {
+		free(b);
+		return NULL;
+	}
+	pthread_mutex_lock(&sl->sl_lock);
+	b->b_next = sl->sl_big;
+	sl->sl_big = b;
+	sl->sl_nbig++;
+	sl->sl_big_bytes += b->b_bytes;
+	atomic_store_explicit(&owner->sg_image, b->b_mem, memory_order_release);
+	pthread_mutex_unlock(&sl->sl_lock);
+	return b->b_mem;
+}
+
+static void big_freed(void *arg)
+{
+	struct big *b = arg;
+	struct kv_slabs *sl = b->b_owner;
+
+	munmap(b->b_mem, b->b_bytes);
+	pthread_mutex_lock(&sl->sl_lock);
+	sl->sl_nbig--;
+	sl->sl_big_bytes -= b->b_bytes;
+	pthread_mutex_unlock(&sl->sl_lock);
+	free(b);
+}
+
+/* Under sl_lock: takes the image's entry off the list. */
+static struct big *big_find(struct kv_slabs *sl, const uint8_t *mem)
+{
+	struct big **pp, *b;
+
+	for (pp = &sl->sl_big; (b = *pp); pp = &b->b_next) {
+		if (b->b_mem == mem) {
+			*pp = b->b_next;
+			return b;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * Under sl_lock: a slab for an image, or what must be done first: *stolen to
+ * retire, *yield to ask the pool, neither to wait for a grace period.
+ */
+static struct slab *image_slab(struct kv_slabs *sl, struct slab **stolen, bool *yield)
+{
+	bool pool_rich = sl->sl_npages > sl->sl_max / 2;
+	struct slab *s = NULL;
+
+	*stolen = NULL;
+	*yield = false;
+	if (sl->sl_nimage < sl->sl_max - sl->sl_pool_min || sl->sl_nimage < sl->sl_win_min)
+		s = slab_unused(sl);
+	if (s || sl->sl_ngrace)
+		return s;
+	if (!pool_rich)
+		*stolen = image_steal(sl);
+	if (!*stolen)
+		*yield = sl->sl_npages > sl->sl_pool_min;
+	if (!*stolen && !*yield)
+		*stolen = image_steal(sl);
+	return NULL;
+}
+
+/* Under sl_lock: keeps one slab coming, so that the next taker need not wait. */
+static struct slab *steal_ahead(struct kv_slabs *sl)
+{
+	unsigned limit = sl->sl_max - sl->sl_pool_min;
+
+	if (sl->sl_ngrace || (unused_count(sl) && sl->sl_nimage < limit) ||
+	    sl->sl_npages > sl->sl_max / 2)
+		return NULL;
+	return image_steal(sl);
+}
+
+/*
+ * Sets owner->sg_image. The memory holds whatever it held before. Call outside
+ * kv_enter(): it may wait for a grace period.
+ */
+uint8_t *kv_slab_take_image(struct kvdb *db, struct kv_seg *owner)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s, *stolen;
+	bool yield;
+
+	if (owner->sg_bytes > sl->sl_bytes)
+		return big_take(sl, owner);
+	for (unsigned tries = 0; tries < 64; tries++) {
+		uint8_t *mem = NULL;
+
+		pthread_mutex_lock(&sl->sl_lock);
+		s = image_slab(sl, &stolen, &yield);
+		if (s) {
+			s->s_user = SLAB_IMAGE;
+			s->s_seg = owner;
+			atomic_store(&s->s_used, false);
+			sl->sl_nimage++;
+			stolen = steal_ahead(sl);
+			mem = slab_mem(s);
+			atomic_store_explicit(&owner->sg_image, mem, memory_order_release);
+		} else if (!stolen && !yield && !sl->sl_ngrace) {
+			tries = 64;
+		}
+		pthread_mutex_unlock(&sl->sl_lock);
+		if (stolen)
+			kv_retire(slab_freed, stolen);
+		if (mem)
+			return mem;
+		if (yield && (mem = kv_pagepool_yield_slab(db))) {
+			s = slab_of(sl, mem);
+			pthread_mutex_lock(&sl->sl_lock);
+			sl->sl_npages--;
+			sl->sl_ngrace++;
+			pthread_mutex_unlock(&sl->sl_lock);
+			slab_freed(s);
+		} else if (tries < 64) {
+			kv_retire_barrier();
+		}
+	}
+	return big_take(sl, owner);
+}
+
+/* Unhooks the image of @seg, whatever it is made of; retires its memory. */
+static void image_release(struct kv_slabs *sl, struct kv_seg *seg)
+{
+	uint8_t *mem;
+	struct slab *s = NULL;
+	struct big *b = NULL;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	mem = atomic_load(&seg->sg_image);
+	if (mem) {
+		s = slab_of(sl, mem);
+		if (s) {
+			image_unhook(sl, s);
+		} else {
+			b = big_find(sl, mem);
+			atomic_store_explicit(&seg->sg_image, NULL, memory_order_release);
+		}
+	}
+	pthread_mutex_unlock(&sl->sl_lock);
+	if (s)
+		kv_retire(slab_freed, s);
+	if (b)
+		kv_retire(big_freed, b);
+}
+
+void kv_slab_image_idle(struct kvdb *db, struct kv_seg *seg)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	bool is_big = false;
+	struct slab *s;
+	uint8_t *mem;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	mem = atomic_load(&seg->sg_image);
+	if (mem) {
+		s = slab_of(sl, mem);
+		is_big = !s;
+		if (s && !s->s_idle)
+			fifo_add(sl, s);
+	}
+	pthread_mutex_unlock(&sl->sl_lock);
+	if (is_big)
+		image_release(sl, seg);
+}
+
+void kv_slab_drop_image(struct kvdb *db, struct kv_seg *seg)
+{
+	image_release(db->d_slabs, seg);
+}
+
+uint8_t *kv_slab_take_pages(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s = NULL, *stolen = NULL;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	if (sl->sl_npages < sl->sl_max - sl->sl_win_min) {
+		s = slab_unused(sl);
+		if (s) {
+			s->s_user = SLAB_PAGES;
+			sl->sl_npages++;
+		} else if (!sl->sl_ngrace && sl->sl_npages < sl->sl_max / 2) {
+			stolen = image_steal(sl);
+		}
+	}
+	pthread_mutex_unlock(&sl->sl_lock);
+	if (stolen)
+		kv_retire(slab_freed, stolen);
+	return s ? slab_mem(s) : NULL;
+}
+
+void kv_slab_touch(struct kvdb *db, const uint8_t *image)
+{
+	struct slab *s = slab_of(db->d_slabs, image);
+
+	if (s && !atomic_load_explicit(&s->s_used, memory_order_relaxed))
+		atomic_store_explicit(&s->s_used, true, memory_order_relaxed);
+}
+
+uint64_t kv_slab_window_bytes(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	uint64_t n;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	n = (uint64_t)(sl->sl_nimage + sl->sl_ngrace) * sl->sl_bytes + sl->sl_big_bytes;
+	pthread_mutex_unlock(&sl->sl_lock);
+	return n;
+}
+
+uint64_t kv_slab_page_bytes(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	uint64_t n;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	n = (uint64_t)sl->sl_npages * sl->sl_bytes;
+	pthread_mutex_unlock(&sl->sl_lock);
+	return n;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Statistics: per-thread counters summed, and what is held now. Counters of
+ * running threads are read without locks; each is a plain word that only its
+ * thread writes.
+ */
+#include <string.h>
+
+#include "flush.h"
+#include "memtable.h"
+#include "pages.h"
+#include "thread.h"
+
+static void add_thread(struct kv_tctx *tc, void *arg)
+{
+	struct kvdb_stats *st = arg;
+
+	st->puts += tc->tc_puts;
+	st->gets += tc->tc_gets;
+	st->dels += tc->tc_dels;
+	st->seeks += tc->tc_seeks;
+	st->nexts += tc->tc_nexts;
+	st->user_write_bytes += tc->tc_user_bytes;
+	st->value_mem += tc->tc_value_mem;
+}
+
+static void add_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	struct kvdb_stats *st = arg;
+
+	(void)s;
+	(void)n;
+	st->live_value_bytes += bytes;
+}
+
+static void add_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kvdb_stats *st)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+	uint32_t i;
+
+	for (i = 0; i < tr->tr_nmt; i++)
+		st->keys_estimate += kv_mt_keys(tr->tr_mt[i]);
+	for (i = 0; i < tr->tr_nrun; i++) {
+		st->keys_estimate += kv_run_desc(tr->tr_run[i])->rd_keys;
+		st->index_bytes += kv_run_index_bytes(tr->tr_run[i]);
+		kv_run_segs(tr->tr_run[i], add_seg, st);
+	}
+	st->runs += tr->tr_nrun;
+	kv_tree_put(db, tr);
+}
+
+static void add_counters(struct kvdb *db, struct kvdb_stats *st)
+{
+	struct kv_counters *c = &db->d_count;
+
+	st->syncs = atomic_load(&c->syncs);
+	st->flushes = atomic_load(&c->flushes);
+	st->merges = atomic_load(&c->merges);
+	st->segments_freed = atomic_load(&c->segments_freed);
+	st->page_hits = atomic_load(&c->page_hits);
+	st->page_misses = atomic_load(&c->page_misses);
+	st->value_dev = atomic_load(&c->value_dev);
+	st->durability_late = atomic_load(&c->durability_late);
+	st->gate_waits = atomic_load(&c->gate_waits);
+	st->gate_wait_ns = atomic_load(&c->gate_wait_ns);
+	st->stalls = atomic_load(&c->stalls);
+	st->stall_ns = atomic_load(&c->stall_ns);
+	st->skipped_records = atomic_load(&c->skipped);
+	for (int i = 0; i < MPOOL_MCLASSES; i++) {
+		st->io[i].log_bytes = atomic_load(&c->log_bytes[i]);
+		st->io[i].key_bytes = atomic_load(&c->key_bytes[i]);
+		st->io[i].meta_bytes = atomic_load(&c->meta_bytes[i]);
+		st->io[i].read_bytes = atomic_load(&c->read_bytes[i]);
+	}
+}
+
+int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
+{
+	struct kvdb_stats st = { .cache_bytes = db->d_budget.b_cache_bytes,
+				 .recovery = db->d_recovery };
+
+	kv_tctx_each(db, add_thread, &st);
+	add_counters(db, &st);
+	pthread_mutex_lock(&db->d_kvs_lock);
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
+		if (db->d_kvs[i] && !db->d_kvs[i]->k_dropped)
+			add_store(db, db->d_kvs[i], &st);
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	st.memtable_bytes = atomic_load(&db->d_views->vw_bytes);
+	st.epoch = atomic_load(&db->d_epoch);
+	st.durable_epoch = atomic_load(&db->d_durable);
+	kv_segs_stats(db, &st);
+	st.window_bytes = kv_slab_window_bytes(db);
+	st.page_bytes = kv_slab_page_bytes(db);
+	*out = st;
+	return 0;
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Threads: epoch-based reclamation and the per-database contexts.
+ *
+ * Reclamation (after Fraser, "Practical lock-freedom", 2004): a reader
+ * announces the global epoch on entry. What is retired in epoch g is freed
+ * when the global epoch has reached g + 2, for then every reader that could
+ * hold it has left. The epoch moves only when all announced readers have seen
+ * it. One domain serves the process; retirement is rare and takes a mutex.
+ *
+ * Locks: reg_lock (threads and contexts), limbo_lock (retired items); neither
+ * is held while a destructor runs.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "thread.h"
+
+struct kv_thread {
+	_Atomic(uint64_t) t_epoch;	/* announced epoch, 0 = outside */
+	uint32_t t_nest;
+	uint32_t t_no;
+	uint64_t t_db_id;		/* of t_ctx */
+	struct kv_tctx *t_ctx;		/* last used */
+	struct kv_tctx *t_ctxs;		/* all of this thread; reg_lock */
+	struct kv_thread *t_next;	/* reg_lock */
+} __attribute__((aligned(128)));
+
+struct limbo {
+	void (*fn)(void *);
+	void *arg;
+	uint64_t epoch;
+	struct limbo *next;
+};
+
+static pthread_mutex_t reg_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct kv_thread *threads;
+static uint32_t next_no;
+static _Atomic(uint64_t) next_db_id = 1;
+
+static pthread_mutex_t limbo_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct limbo *limbo_head, **limbo_tail = &limbo_head;
+static _Atomic(uint64_t) limbo_n;
+static _Atomic(uint64_t) epoch = 1;
+
+static __thread struct kv_thread *self;
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* The counters of a context that ends stay in the database's first context. */
+static void fold(struct kv_tctx *into, const struct kv_tctx *from)
+{
+	into->tc_puts += from->tc_puts;
+	into->tc_gets += from->tc_gets;
+	into->tc_dels += from->tc_dels;
+	into->tc_seeks += from->tc_seeks;
+	into->tc_nexts += from->tc_nexts;
+	into->tc_user_bytes += from->tc_user_bytes;
+	into->tc_value_mem += from->tc_value_mem;
+}
+
+static void unlink_db(struct kv_tctx *tc)
+{
+	struct kv_tctx **pp;
+
+	for (pp = &tc->tc_db->d_ctxs; *pp; pp = &(*pp)->tc_db_next) {
+		if (*pp == tc) {
+			*pp = tc->tc_db_next;
+			return;
+		}
+	}
+}
+
+static void thread_exit(void *arg)
+{
+	struct kv_thread *t = arg, **pp;
+	struct kv_tctx *tc;
+
+	pthread_mutex_lock(&reg_lock);
+	while ((tc = t->t_ctxs)) {
+		t->t_ctxs = tc->tc_thread_next;
+		unlink_db(tc);
+		fold(tc->tc_db->d_ctx_ended, tc);
+		free(tc);
+	}
+	for (pp = &threads; *pp != t; pp = &(*pp)->t_next)
+		;
+	*pp = t->t_next;
+	pthread_mutex_unlock(&reg_lock);
+	self = NULL;
+	free(t);
+}
+
+static void init_key(void)
+{
+	if (pthread_key_create(&key, thread_exit))
+		abort();
+}
+
+static struct kv_thread *thread_new(void)
+{
+	struct kv_thread *t = aligned_alloc(128, sizeof(*t));
+
+	if (!t)
+		abort();	/* a few hundred bytes, once per thread; there is nobody to tell */
+	memset(t, 0, sizeof(*t));
+	pthread_once(&once, init_key);
+	pthread_mutex_lock(&reg_lock);
+	t->t_no = next_no++;
+	t->t_next = threads;
+	threads = t;
+	pthread_mutex_unlock(&reg_lock);
+	pthread_setspecific(key, t);
+	self = t;
+	return t;
+}
+
+static inline struct kv_thread *thread_self(void)
+{
+	struct kv_thread *t = self;
+
+	return KV_LIKELY(t != NULL) ? t : thread_new();
+}
+
+struct kv_thread *kv_enter(void)
+{
+	struct kv_thread *t = thread_self();
+
+	if (t->t_nest++ == 0) {
+		/* the announcement must be visible before any shared pointer is read */
+		atomic_exchange_explicit(&t->t_epoch,
+					 atomic_load_explicit(&epoch, memory_order_relaxed),
+					 memory_order_seq_cst);
+	}
+	return t;
+}
+
+void kv_exit(struct kv_thread *t)
+{
+	if (--t->t_nest == 0)
+		atomic_store_explicit(&t->t_epoch, 0, memory_order_release);
+}
+
+unsigned int kv_thread_no(void)
+{
+	return thread_self()->t_no;
+}
+
+/* Moves the epoch on when every reader has seen it. */
+static void advance(void)
+{
+	uint64_t now = atomic_load(&epoch);
+	struct kv_thread *t;
+	bool all = true;
+
+	pthread_mutex_lock(&reg_lock);
+	for (t = threads; t && all; t = t->t_next) {
+		uint64_t e = atomic_load(&t->t_epoch);
+
+		all = e == 0 || e == now;
+	}
+	pthread_mutex_unlock(&reg_lock);
+	if (all)
+		atomic_compare_exchange_strong(&epoch, &now, now + 1);
+}
+
+/* Frees what is old enough. */
+static void reclaim(void)
+{
+	struct limbo *list = NULL, **tail = &list, *l;
+	uint64_t now;
+
+	advance();
+	now = atomic_load(&epoch);
+	pthread_mutex_lock(&limbo_lock);
+	while ((l = limbo_head) && l->epoch + 2 <= now) {
+		limbo_head = l->next;
+		if (!limbo_head)
+			limbo_tail = &limbo_head;
+		l->next = NULL;
+		*tail = l;
+		tail = &l->next;
+		atomic_fetch_sub(&limbo_n, 1);
+	}
+	pthread_mutex_unlock(&limbo_lock);
+	while ((l = list)) {
+		list = l->next;
+		l->fn(l->arg);
+		free(l);
+	}
+}
+
+void kv_retire(void (*fn)(void *), void *arg)
+{
+	struct limbo *l = malloc(sizeof(*l));
+
+	if (!l) {
+		/* never free early, never leak: wait until nobody can hold it */
+		kv_retire_barrier();
+		fn(arg);
+		return;
+	}
+	*l = (struct limbo){ .fn = fn, .arg = arg };
+	pthread_mutex_lock(&limbo_lock);
+	l->epoch = atomic_load(&epoch);
+	*limbo_tail = l;
+	limbo_tail = &l->next;
+	pthread_mutex_unlock(&limbo_lock);
+	atomic_fetch_add(&limbo_n, 1);
+	reclaim();
+}
+
+void kv_reclaim(void)
+{
+	if (atomic_load_explicit(&limbo_n, memory_order_relaxed))
+		reclaim();
+}
+
+void kv_retire_barrier(void)
+{
+	uint64_t want = atomic_load(&epoch) + 2;
+
+	while (atomic_load(&epoch) < want) {
+		advance();
+		sched_yield();
+	}
+	reclaim();
+}
+
+/* ---- contexts ------------------------------------------------------------- */
+
+static struct kv_tctx *ctx_alloc(struct kvdb *db)
+{
+	struct kv_tctx *tc = aligned_alloc(128, sizeof(*tc));
+
+	if (tc) {
+		memset(tc, 0, sizeof(*tc));
+		tc->tc_db = db;
+	}
+	return tc;
+}
+
+static struct kv_tctx *ctx_find(struct kvdb *db, struct kv_thread *t)
+{
+	struct kv_tctx *tc;
+
+	pthread_mutex_lock(&reg_lock);
+	for (tc = t->t_ctxs; tc && tc->tc_db != db; tc = tc->tc_thread_next)
+		;
+	pthread_mutex_unlock(&reg_lock);
+	if (tc)
+		return tc;
+	tc = ctx_alloc(db);
+	if (!tc)
+		return NULL;
+	tc->tc_thread = t;
+	pthread_mutex_lock(&reg_lock);
+	tc->tc_db_next = db->d_ctxs;
+	db->d_ctxs = tc;
+	tc->tc_thread_next = t->t_ctxs;
+	t->t_ctxs = tc;
+	pthread_mutex_unlock(&reg_lock);
+	return tc;
+}
+
+struct kv_tctx *kv_tctx(struct kvdb *db)
+{
+	struct kv_thread *t = thread_self();
+
+	if (KV_LIKELY(t->t_db_id == db->d_id))
+		return t->t_ctx;
+	t->t_ctx = ctx_find(db, t);
+	t->t_db_id = t->t_ctx ? db->d_id : 0;
+	return t->t_ctx;
+}
+
+void kv_tctx_each(struct kvdb *db, void (*fn)(struct kv_tctx *tc, void *arg), void *arg)
+{
+	struct kv_tctx *tc;
+
+	pthread_mutex_lock(&reg_lock);
+	for (tc = db->d_ctxs; tc; tc = tc->tc_db_next)
+		fn(tc, arg);
+	if (db->d_ctx_ended)
+		fn(db->d_ctx_ended, arg);
+	pthread_mutex_unlock(&reg_lock);
+}
+
+int kv_threads_init(struct kvdb *db)
+{
+	db->d_ctx_ended = ctx_alloc(db);
+	if (!db->d_ctx_ended)
+		return -ENOMEM;
+	db->d_id = atomic_fetch_add(&next_db_id, 1);
+	return 0;
+}
+
+void kv_threads_fini(struct kvdb *db)
+{
+	struct kv_tctx *tc, **pp;
+
+	pthread_mutex_lock(&reg_lock);
+	while ((tc = db->d_ctxs)) {
+		db->d_ctxs = tc->tc_db_next;
+		for (pp = &tc->tc_thread->t_ctxs; *pp != tc; pp = &(*pp)->tc_thread_next)
+			;
+		*pp = tc->tc_thread_next;
+		free(tc);
+	}
+	pthread_mutex_unlock(&reg_lock);
+	free(db->d_ctx_ended);
+	db->d_ctx_ended = NULL;
+}

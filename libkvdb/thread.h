@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What one thread does in one database: its operation slot, which the flusher
+ * may have to finish or withdraw, and its counters.
+ */
+#ifndef KV_THREAD_H
+#define KV_THREAD_H
+
+#include "kv.h"
+
+struct kv_frame;
+struct kv_version;
+
+/*
+ * States of a slot. OPEN is stored before the record's place is reserved, so
+ * whoever closes an epoch and then looks at the slots sees every record of it.
+ * OPEN -> INSTALLING and OPEN -> SKIPPED are decided by compare-and-swap: the
+ * writer and the flusher cannot both win (R1, R12).
+ */
+enum kv_slot_state {
+	KV_SLOT_IDLE = 0,
+	KV_SLOT_OPEN = 1,
+	KV_SLOT_INSTALLING = 2,
+	KV_SLOT_SKIPPED = 3,
+};
+#define KV_SLOT_MASK 3u
+
+struct kv_slot {
+	_Atomic(uint64_t) sl_state;	/* generation << 2 | enum kv_slot_state */
+	/* valid while INSTALLING; written before that state is entered */
+	_Atomic(struct kv_frame *) sl_frame;
+	_Atomic(uint32_t) sl_index;	/* number of the record in its frame */
+	_Atomic(uint32_t) sl_off;	/* of the record in its segment */
+	_Atomic(uint8_t *) sl_buf;	/* the record's bytes */
+	_Atomic(struct kv_version *) sl_ver;
+};
+
+/* One per (thread, database). Owned by the database; linked under the registry lock. */
+struct kv_tctx {
+	struct kv_slot tc_slot;
+	uint64_t tc_puts, tc_gets, tc_dels, tc_seeks, tc_nexts;
+	uint64_t tc_user_bytes, tc_value_mem;
+	struct kvdb *tc_db;
+	struct kv_thread *tc_thread;
+	struct kv_tctx *tc_db_next;
+	struct kv_tctx *tc_thread_next;
+} __attribute__((aligned(128)));
+
+/* This thread's context in @db; made at first use. NULL = -ENOMEM. */
+struct kv_tctx *kv_tctx(struct kvdb *db);
+/* Calls fn for every context of @db, under the registry lock. */
+void kv_tctx_each(struct kvdb *db, void (*fn)(struct kv_tctx *tc, void *arg), void *arg);
+int kv_threads_init(struct kvdb *db);	/* gives the database its identity */
+void kv_threads_fini(struct kvdb *db);	/* frees its contexts */
+/* Number of a thread, small and dense: picks stripes. */
+unsigned int kv_thread_no(void);
+
+#endif

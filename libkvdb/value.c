@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Reading of values. While the segment's image is in the window a value is a
+ * plain copy. From the device the whole value is read, its CRC is compared
+ * with the one that the reference carries, and only then are bytes handed out:
+ * small values through the page pool, large ones straight into a buffer.
+ *
+ * The caller is inside kv_enter() and something that it holds (a run or a
+ * memtable) refers to the segment, so neither image nor object goes away.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "pages.h"
+#include "thread.h"
+
+#define DIRECT_MIN	65536u	/* larger values bypass the page pool */
+#define PAGE		4096u
+
+static int value_damaged(const struct kv_ent *e, const char *check)
+{
+	return kv_error(-EUCLEAN, "MP0960", "object %llu, offset %llu: value of %u bytes: %s",
+			(unsigned long long)e->e_seg->sg_id, (unsigned long long)e->e_off8 * 8,
+			e->e_vlen, check);
+}
+
+/* Reads past every cache into @buf (KV_SCRATCH bytes); *val is where the value begins. */
+static int read_direct(struct kvdb *db, const struct kv_ent *e, uint8_t *buf, const uint8_t **val)
+{
+	uint64_t off = (uint64_t)e->e_off8 * 8, from = off & ~(uint64_t)(PAGE - 1);
+	size_t len = (off + e->e_vlen - from + PAGE - 1) & ~(size_t)(PAGE - 1);
+
+	*val = buf + (off - from);
+	return kv_dev_read(db, e->e_seg->sg_obj, from, buf, len);
+}
+
+static int value_direct(struct kvdb *db, const struct kv_ent *e, void *out, size_t size)
+{
+	uint8_t *buf = kv_scratch_get(db);
+	const uint8_t *val;
+	int rc = -EUCLEAN;
+
+	if (!buf)
+		return -ENOMEM;
+	for (int tries = 0; tries < 2 && rc == -EUCLEAN; tries++) {
+		rc = read_direct(db, e, buf, &val);
+		if (!rc && !CHECK(376, mpool_crc32c(0, val, e->e_vlen) == e->e_vcrc))
+			rc = -EUCLEAN;
+	}
+	if (!rc)
+		memcpy(out, val, size);
+	kv_scratch_put(db, buf);
+	return rc == -EUCLEAN ? value_damaged(e, "CRC differs from the one in its reference") : rc;
+}
+
+/* Through the page pool. -EUCLEAN: the CRC differs. */
+static int value_pages(struct kvdb *db, const struct kv_ent *e, uint8_t *out, size_t size)
+{
+	const uint8_t *page[KV_PAGES_MAX];
+	uint64_t off = (uint64_t)e->e_off8 * 8, first = off / PAGE;
+	unsigned n = (unsigned)((off + e->e_vlen - 1) / PAGE - first + 1);
+	uint32_t crc = 0, left = e->e_vlen, skip = (uint32_t)(off % PAGE);
+	size_t done = 0;
+	int rc = kv_pages_get(db, e->e_seg->sg_obj, first, n, NULL, page);
+
+	if (rc)
+		return rc;
+	for (unsigned i = 0; i < n; i++, skip = 0) {
+		uint32_t part = left < PAGE - skip ? left : PAGE - skip;
+		size_t copy = size - done < part ? size - done : part;
+
+		crc = mpool_crc32c(crc, page[i] + skip, part);
+		if (copy)
+			memcpy(out + done, page[i] + skip, copy);
+		done += copy;
+		left -= part;
+	}
+	return CHECK(377, crc == e->e_vcrc) ? 0 : -EUCLEAN;
+}
+
+static int value_dev(struct kvdb *db, const struct kv_ent *e, void *out, size_t size)
+{
+	uint64_t first = (uint64_t)e->e_off8 * 8 / PAGE;
+	int rc;
+
+	atomic_fetch_add_explicit(&db->d_count.value_dev, 1, memory_order_relaxed);
+	if (e->e_vlen > DIRECT_MIN)
+		return value_direct(db, e, out, size);
+	rc = value_pages(db, e, out, size);
+	if (rc != -EUCLEAN)
+		return rc;
+	rc = value_direct(db, e, out, size);
+	if (!rc)	/* the cached copy was bad, the device is right */
+		kv_page_purge(db, e->e_seg->sg_id, first + DIRECT_MIN / PAGE + 1);
+	return rc;
+}
+
+int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t size)
+{
+	const uint8_t *image;
+	struct kv_tctx *tc;
+
+	if (size > e->e_vlen)
+		size = e->e_vlen;
+	if (e->e_kind == KV_ENT_TOMB)
+		return -ENOENT;
+	if (e->e_kind == KV_ENT_INLINE) {
+		if (size)
+			memcpy(buf, e->e_val, size);
+		return 0;
+	}
+	if (!e->e_vlen)
+		return 0;
+	if (!CHECK(378, e->e_vlen <= KVDB_VALUE_MAX &&
+		   (uint64_t)e->e_off8 * 8 + e->e_vlen <= e->e_seg->sg_bytes))
+		return value_damaged(e, "reference beyond the segment");
+	image = atomic_load_explicit(&e->e_seg->sg_image, memory_order_acquire);
+	if (!image)
+		return value_dev(db, e, buf, size);
+	if (size)
+		memcpy(buf, image + (size_t)e->e_off8 * 8, size);
+	if (!(e->e_vcrc & 15))
+		kv_slab_touch(db, image);
+	tc = kv_tctx(db);
+	if (tc)
+		tc->tc_value_mem++;
+	return 0;
+}

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Background work. Two kinds of threads: the keeper switches and flushes
+ * memtables, prepares log segments, seals and frees them; mergers do nothing
+ * but merges, so that a long merge never stands before a flush.
+ *
+ * A flush (R4, R6): the oldest frozen memtable of a store, once its boundary
+ * is durable; the run is written, committed and listed by one version edit,
+ * which also moves the horizons of all stores that hold nothing older.
+ *
+ * Locks: wk_lock alone; k_flush_lock > k_edit_lock > k_tree_lock.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "flush.h"
+#include "memtable.h"
+#include "work.h"
+
+#define RETRY_MS 100u
+
+struct kv_work {
+	pthread_mutex_t wk_lock;
+	pthread_cond_t wk_wake;
+	_Atomic(bool) wk_stop;
+	uint64_t wk_kicks;		/* wk_lock */
+	_Atomic(bool) wk_merge_off;	/* a merge met damage: its inputs stay as they are */
+	unsigned int wk_n;
+	pthread_t *wk_thread;
+};
+
+bool kv_work_stopping(struct kvdb *db)
+{
+	return db->d_work && atomic_load_explicit(&db->d_work->wk_stop, memory_order_relaxed);
+}
+
+void kv_work_kick(struct kvdb *db)
+{
+	struct kv_work *wk = db->d_work;
+
+	if (!wk || !wk->wk_n)
+		return;
+	pthread_mutex_lock(&wk->wk_lock);
+	wk->wk_kicks++;
+	pthread_cond_broadcast(&wk->wk_wake);
+	pthread_mutex_unlock(&wk->wk_lock);
+}
+
+struct kvdb_kvs *kv_kvs_hold(struct kvdb *db, uint32_t i)
+{
+	struct kvdb_kvs *kvs;
+
+	pthread_mutex_lock(&db->d_kvs_lock);
+	kvs = db->d_kvs[i];
+	if (kvs && kvs->k_dropped)
+		kvs = NULL;
+	if (kvs)
+		atomic_fetch_add(&kvs->k_holds, 1);
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	return kvs;
+}
+
+void kv_kvs_release(struct kvdb_kvs *kvs)
+{
+	atomic_fetch_sub(&kvs->k_holds, 1);
+}
+
+static void nap(void)
+{
+	struct timespec ts = { .tv_nsec = 1000000 };
+
+	nanosleep(&ts, NULL);
+}
+
+/* ---- memtable flush ------------------------------------------------------------- */
+
+/* The oldest frozen memtable whose epochs are durable, with a reference; or NULL. */
+static struct kv_mt *flush_victim(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+	struct kv_mt *mt = NULL;
+
+	if (tr->tr_nmt > 1) {
+		mt = tr->tr_mt[tr->tr_nmt - 1];
+		if (kv_mt_boundary(mt) && kv_mt_boundary(mt) <= atomic_load(&db->d_durable))
+			kv_mt_get(mt);
+		else
+			mt = NULL;
+	}
+	kv_tree_put(db, tr);
+	return mt;
+}
+
+static int build_run(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt, struct kv_run **out)
+{
+	struct kv_run_build *rb;
+	struct kv_iter *it;
+	struct kv_ent e;
+	int err = kv_run_build_open(db, kvs->k_id, kv_mt_keys(mt), true, &rb);
+
+	if (err)
+		return err;
+	err = kv_mt_iter(db, mt, KV_SEQ_NOW, false, &it);
+	if (!err) {
+		while (!(err = it->it_ops->next(it, &e)))
+			if ((err = kv_run_build_add(rb, &e)))
+				break;
+		it->it_ops->close(it);
+	}
+	if (err != -ENOENT) {
+		kv_run_build_abort(rb);
+		return err;
+	}
+	return kv_run_build_finish(rb, out);
+}
+
+/*
+ * R4: the flushed store's horizon, and that of every store which holds no
+ * record of an epoch <= @e: none is frozen, and its active memtable began later.
+ */
+static unsigned int horizons(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t e,
+			     struct kv_horizon *hor)
+{
+	struct kv_thread *t = kv_enter();
+	unsigned int n = 0;
+
+	pthread_mutex_lock(&db->d_kvs_lock);
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
+		struct kvdb_kvs *k = db->d_kvs[i];
+		struct kv_tree *tr;
+		uint64_t first;
+
+		if (!k || k->k_dropped)
+			continue;
+		tr = atomic_load(&k->k_tree);
+		first = kv_mt_first_epoch(tr->tr_mt[0]);
+		if (k != kvs && (tr->tr_nmt > 1 || (first && first <= e)))
+			continue;
+		if (atomic_load(&k->k_horizon) < e)
+			hor[n++] = (struct kv_horizon){ .kvs = k->k_id, .epoch = e };
+	}
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	kv_exit(t);
+	return n;
+}
+
+static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
+{
+	struct kv_horizon hor[KVDB_KVS_MAX];
+	struct kv_edit ed = { .ed_kvs = kvs->k_id, .ed_hor = hor };
+	struct kv_run *run = NULL;
+	struct kv_run_desc *d;
+	int err = build_run(db, kvs, mt, &run);
+
+	if (err)
+		return err;
+	pthread_mutex_lock(&kvs->k_edit_lock);
+	if (run) {
+		d = kv_run_desc(run);
+		d->rd_id = atomic_fetch_add(&db->d_next_run, 1);
+		d->rd_pos = kvs->k_next_pos++;
+		d->rd_newest_epoch = atomic_load(&mt->m_last_epoch);
+		ed.ed_add = run;
+	}
+	ed.ed_nhor = horizons(db, kvs, kv_mt_boundary(mt), hor);
+	err = kv_mdc_edit(db, &ed);
+	if (err && run)
+		kv_run_put(db, run);
+	/* what is durable must be shown: wait for memory, there is no way back */
+	while (!err && kv_tree_flushed(kvs, mt, run) == -ENOMEM)
+		nap();
+	pthread_mutex_unlock(&kvs->k_edit_lock);
+	if (err)
+		return err;
+	atomic_store(&mt->m_flushed, true);
+	atomic_fetch_add(&db->d_count.flushes, 1);
+	return 0;
+}
+
+int kv_flush_step(struct kvdb *db)
+{
+	int did = 0, err = 0;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !did && !err; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		struct kv_mt *mt;
+
+		if (!kvs)
+			continue;
+		if (!pthread_mutex_trylock(&kvs->k_flush_lock)) {
+			mt = flush_victim(db, kvs);
+			if (mt) {
+				err = flush_mt(db, kvs, mt);
+				kv_mt_put(db, mt);
+				did = 1;
+			}
+			pthread_mutex_unlock(&kvs->k_flush_lock);
+		}
+		kv_kvs_release(kvs);
+	}
+	atomic_store(&db->d_flusher->fl_space_err, err == -ENOSPC ? err : 0);
+	if (did && !err)
+		kv_flusher_room(db);
+	return err ? err : did;
+}
+
+/* ---- the other steps ---------------------------------------------------------------- */
+
+/* Gets segments ready before the logs run into the end of theirs. */
+static int prepare_step(struct kvdb *db)
+{
+	struct kv_logs *ls = db->d_logs;
+
+	for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++) {
+		struct kv_log *lo = kv_log_at(ls, i);
+
+		if (kv_log_wants_segment(lo)) {
+			int err = kv_log_prepare(db, lo, 0, false);
+
+			/* full media: the writer that needs the segment will say so */
+			return err == -ENOSPC ? 0 : err ? err : 1;
+		}
+	}
+	return 0;
+}
+
+static int keeper_step(struct kvdb *db)
+{
+	int r = kv_switch_step(db);
+
+	if (r >= 0) {
+		int f = kv_flush_step(db);
+
+		r = f < 0 || f > r ? f : r;
+	}
+	if (r == 0)
+		r = prepare_step(db);
+	if (r == 0)
+		r = kv_segs_step(db);
+	if (r == 0)
+		kv_reclaim();
+	return r;
+}
+
+static int merger_step(struct kvdb *db)
+{
+	struct kv_work *wk = db->d_work;
+	int r = 0;
+
+	if (atomic_load(&wk->wk_merge_off))
+		return 0;
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !r; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+
+		if (!kvs)
+			continue;
+		r = kv_merge_step(db, kvs);
+		kv_kvs_release(kvs);
+	}
+	if (r == -EUCLEAN || r == -EIO) {
+		/* damage is reported where it is read; a merge must not launder it */
+		atomic_store(&wk->wk_merge_off, true);
+		r = 0;
+	}
+	return r;
+}
+
+int kv_work_step(struct kvdb *db)
+{
+	int r = kv_fault(db);
+
+	if (r)
+		return r;
+	r = keeper_step(db);
+	return r ? r : merger_step(db);
+}
+
+/* Sleeps until something is kicked; a failed step is tried again after a while. */
+static void work_sleep(struct kv_work *wk, uint64_t *seen)
+{
+	struct timespec ts;
+
+	pthread_mutex_lock(&wk->wk_lock);
+	if (wk->wk_kicks == *seen && !atomic_load(&wk->wk_stop)) {
+		clock_gettime(CLOCK_MONOTONIC, &ts);
+		ts.tv_nsec += RETRY_MS * 1000000l;
+		if (ts.tv_nsec >= 1000000000l) {
+			ts.tv_nsec -= 1000000000l;
+			ts.tv_sec++;
+		}
+		pthread_cond_timedwait(&wk->wk_wake, &wk->wk_lock, &ts);
+	}
+	*seen = wk->wk_kicks;
+	pthread_mutex_unlock(&wk->wk_lock);
+}
+
+static void work_loop(struct kvdb *db, int (*step)(struct kvdb *db))
+{
+	struct kv_work *wk = db->d_work;
+	uint64_t seen = 0;
+
+	while (!atomic_load(&wk->wk_stop) && !kv_fault(db)) {
+		int r = step(db);
+
+		if (r < 0 && r != -ENOSPC && r != -ENOMEM)
+			kv_fail(db, r, "background work failed: %s", kvdb_error_detail()->text);
+		if (r <= 0)
+			work_sleep(wk, &seen);
+	}
+}
+
+static void *keeper_main(void *arg)
+{
+	work_loop(arg, keeper_step);
+	return NULL;
+}
+
+static void *merger_main(void *arg)
+{
+	work_loop(arg, merger_step);
+	return NULL;
+}
+
+int kv_work_start(struct kvdb *db)
+{
+	unsigned int n = db->d_budget.b_threads < 2 ? 2 : db->d_budget.b_threads, i;
+	struct kv_work *wk = calloc(1, sizeof(*wk));
+	pthread_condattr_t ca;
+
+	if (!wk)
+		return -ENOMEM;
+	wk->wk_thread = calloc(n, sizeof(wk->wk_thread[0]));
+	if (!wk->wk_thread) {
+		free(wk);
+		return -ENOMEM;
+	}
+	pthread_condattr_init(&ca);
+	pthread_condattr_setclock(&ca, CLOCK_MONOTONIC);
+	pthread_cond_init(&wk->wk_wake, &ca);
+	pthread_condattr_destroy(&ca);
+	pthread_mutex_init(&wk->wk_lock, NULL);
+	db->d_work = wk;
+	if (kv_is_manual(db) || db->d_rdonly)
+		return 0;
+	for (i = 0; i < n; i++) {
+		int err = pthread_create(&wk->wk_thread[i], NULL, i ? merger_main : keeper_main,
+					 db);
+
+		if (err) {
+			kv_work_stop(db);
+			return kv_error(-err, "MP0902", "cannot start background threads");
+		}
+		wk->wk_n++;
+	}
+	return 0;
+}
+
+void kv_work_stop(struct kvdb *db)
+{
+	struct kv_work *wk = db->d_work;
+
+	if (!wk)
+		return;
+	atomic_store(&wk->wk_stop, true);
+	pthread_mutex_lock(&wk->wk_lock);
+	pthread_cond_broadcast(&wk->wk_wake);
+	pthread_mutex_unlock(&wk->wk_lock);
+	for (unsigned int i = 0; i < wk->wk_n; i++)
+		pthread_join(wk->wk_thread[i], NULL);
+	pthread_cond_destroy(&wk->wk_wake);
+	pthread_mutex_destroy(&wk->wk_lock);
+	free(wk->wk_thread);
+	db->d_work = NULL;
+	free(wk);
+}
+
+/* ---- public ------------------------------------------------------------------------------ */
+
+int kvdb_poll(struct kvdb *db)
+{
+	int err = kv_fault(db);
+
+	if (err)
+		return err;
+	if (kv_epoch_is_due(db)) {
+		err = kv_epoch_force(db);
+		return err ? err : 1;
+	}
+	return kv_work_step(db);
+}
+
+/* Prepares a switch in every store that holds records. */
+static int switch_all(struct kvdb *db)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !err; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		struct kv_thread *t;
+		bool holds;
+
+		if (!kvs)
+			continue;
+		t = kv_enter();
+		holds = kv_mt_first_epoch(kv_mt_active(kvs)) != 0;
+		kv_exit(t);
+		if (holds && !atomic_load(&kvs->k_next_mt))
+			err = kv_switch_prepare(db, kvs);
+		kv_kvs_release(kvs);
+	}
+	return err;
+}
+
+/* True while a store has a frozen memtable, or with @active records anywhere in memory. */
+static bool has_memtables(struct kvdb *db, bool active)
+{
+	bool has = false;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !has; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		struct kv_tree *tr;
+
+		if (!kvs)
+			continue;
+		tr = kv_tree_get(kvs);
+		has = tr->tr_nmt > 1 || (active && kv_mt_first_epoch(tr->tr_mt[0]));
+		kv_tree_put(db, tr);
+		kv_kvs_release(kvs);
+	}
+	return has;
+}
+
+static int drain_flush(struct kvdb *db)
+{
+	int err = 0, r;
+
+	while (!err && has_memtables(db, false)) {
+		r = kv_flush_step(db);
+		if (r < 0)
+			err = r;
+		else if (r == 0 && !(err = kv_fault(db)))
+			nap();
+	}
+	if (!err)
+		err = switch_all(db);
+	if (!err)
+		err = kv_epoch_force(db);
+	while (!err && has_memtables(db, false)) {
+		r = kv_flush_step(db);
+		if (r < 0)
+			err = r;
+		else if (r == 0 && !(err = kv_fault(db)))
+			nap();
+	}
+	return err;
+}
+
+int kvdb_drain(struct kvdb *db, unsigned flags)
+{
+	int err, r = 1;
+
+	if (db->d_rdonly)
+		return kv_error(-EROFS, "MP0903", "the database is open for reading only");
+	err = kv_epoch_sync(db);
+	if (!err && (flags & KVDB_WAIT_FLUSH))
+		err = drain_flush(db);
+	while (!err && r > 0 && (flags & KVDB_WAIT_COMPACT)) {
+		r = merger_step(db);
+		if (r == 0)
+			r = kv_segs_step(db);
+		err = r < 0 ? r : kv_fault(db);
+	}
+	return err;
+}

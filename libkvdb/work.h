@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Background work: memtable switches and flushes, segment upkeep, merges. */
+#ifndef KV_WORK_H
+#define KV_WORK_H
+
+#include "kv.h"
+
+/* Prepares the next memtable of a store: the switch happens when the open epoch ends. */
+int kv_switch_prepare(struct kvdb *db, struct kvdb_kvs *kvs);
+/* Prepares switches of memtables that had their share: 1, 0, -errno. */
+int kv_switch_step(struct kvdb *db);
+/* Flushes one frozen memtable to a run: 1, 0 (none is ready), -errno. */
+int kv_flush_step(struct kvdb *db);
+/* Asks the flusher to end the open epoch soon. */
+void kv_flusher_tick(struct kvdb *db);
+/*
+ * The store in slot @i of d_kvs, kept from being dropped until
+ * kv_kvs_release(); NULL = none.
+ */
+struct kvdb_kvs *kv_kvs_hold(struct kvdb *db, uint32_t i);
+void kv_kvs_release(struct kvdb_kvs *kvs);
+
+#endif

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * A struct kvdb on a small pool of plain files with just the parts that runs,
+ * pages and values need: no logs, no container, no threads. And a model: an
+ * array of entries whose values are known, in key order.
+ */
+#ifndef TESTS_KV_RIG_H
+#define TESTS_KV_RIG_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "kv.h"
+#include "pages.h"
+#include "run.h"
+#include "thread.h"
+#include "harness.h"
+
+#define RIG_SEGS	4u
+#define RIG_SEG_BYTES	(256u << 10)
+
+struct rig {
+	char dir[256];
+	struct kvdb db;
+	struct kv_seg *seg[RIG_SEGS];
+	uint8_t *content[RIG_SEGS];	/* what the segments hold */
+	uint64_t rnd;
+};
+
+static inline void rig_open(struct rig *r, uint64_t slab_bytes, uint64_t pool_bytes)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = pool_bytes };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	const char *tmp = getenv("TMPDIR");
+
+	memset(r, 0, sizeof(*r));
+	r->rnd = t_seed();
+	snprintf(r->dir, sizeof(r->dir), "%s/kvrig-XXXXXX", tmp ? tmp : "/tmp");
+	T_OK(mkdtemp(r->dir));
+	co.devs = &dev;
+	co.ndevs = 1;
+	co.name = "rig";
+	T_EQ(mpool_create(r->dir, &co), 0);
+	T_EQ(mpool_open(r->dir, NULL, &r->db.d_mp), 0);
+	r->db.d_tag = 0x1234567890abcdefull;
+	r->db.d_log_class = MPOOL_CAPACITY;
+	r->db.d_budget = (struct kv_budget){
+		.b_cache_bytes = 64 << 20, .b_log_bytes = 1 << 20, .b_mt_bytes = 1 << 20,
+		.b_slab_bytes = slab_bytes, .b_seg_bytes = RIG_SEG_BYTES, .b_logs = 1,
+		.b_threads = 1, .b_kblock_bytes = 1 << 20,
+	};
+	T_EQ(kv_threads_init(&r->db), 0);
+	T_EQ(kv_segs_init(&r->db), 0);
+	T_EQ(kv_slabs_init(&r->db), 0);
+	T_EQ(kv_pagepool_init(&r->db), 0);
+}
+
+/* Segments full of random bytes, written to the pool, without images. */
+static inline void rig_segs(struct rig *r)
+{
+	for (unsigned i = 0; i < RIG_SEGS; i++) {
+		struct iovec iov;
+
+		T_EQ(kv_seg_alloc(&r->db, 0, KV_VLOG, RIG_SEG_BYTES, false, &r->seg[i]), 0);
+		r->content[i] = aligned_alloc(4096, RIG_SEG_BYTES);
+		for (unsigned j = 0; j < RIG_SEG_BYTES; j += 8) {
+			uint64_t v = t_rand(&r->rnd);
+
+			memcpy(r->content[i] + j, &v, 8);
+		}
+		iov = (struct iovec){ .iov_base = r->content[i], .iov_len = RIG_SEG_BYTES };
+		T_EQ(mpool_write(r->seg[i]->sg_obj, 0, &iov, 1), 0);
+	}
+}
+
+/* Everything must be given back: a handle that leaked keeps the pool busy. */
+static inline void rig_close(struct rig *r)
+{
+	struct mpool *mp = r->db.d_mp;
+
+	kv_retire_barrier();
+	kv_retire_barrier();
+	kv_pagepool_fini(&r->db);
+	kv_slabs_fini(&r->db);
+	for (unsigned i = 0; i < RIG_SEGS; i++)
+		free(r->content[i]);
+	kv_segs_fini(&r->db);
+	kv_retire_barrier();
+	kv_threads_fini(&r->db);
+	T_EQ(mpool_close(mp), 0);
+	T_EQ(mpool_destroy(r->dir, NULL), 0);
+	rmdir(r->dir);
+}
+
+/* ---- the model -------------------------------------------------------------------- */
+
+struct rec {
+	uint8_t *key;
+	uint16_t klen;
+	uint8_t kind;
+	uint8_t seg;
+	uint32_t vlen, off8;
+	uint64_t seq;
+	uint8_t val[KV_INLINE_MAX];
+};
+
+static inline const uint8_t *rec_val(const struct rig *r, const struct rec *m)
+{
+	return m->kind == KV_ENT_INLINE ? m->val : r->content[m->seg] + (size_t)m->off8 * 8;
+}
+
+static inline void rec_ent(const struct rig *r, const struct rec *m, struct kv_ent *e)
+{
+	*e = (struct kv_ent){ .e_key = m->key, .e_klen = m->klen, .e_kind = m->kind,
+			      .e_seq = m->seq };
+	if (m->kind == KV_ENT_TOMB)
+		return;
+	e->e_vlen = m->vlen;
+	e->e_vcrc = mpool_crc32c(0, rec_val(r, m), m->vlen);
+	if (m->kind == KV_ENT_INLINE) {
+		e->e_val = m->val;
+	} else {
+		e->e_seg = r->seg[m->seg];
+		e->e_off8 = m->off8;
+	}
+}
+
+static inline int rec_cmp(const void *a, const void *b)
+{
+	const struct rec *x = a, *y = b;
+
+	return kv_kcmp(x->key, x->klen, y->key, y->klen);
+}
+
+/* A key of one of several shapes: short, long, common prefixes, zeros, 0xff. */
+static inline uint16_t rig_key(struct rig *r, uint8_t *key)
+{
+	uint64_t x = t_rand(&r->rnd);
+	unsigned shape = x % 8, len;
+
+	switch (shape) {
+	case 0:
+		len = 1 + (x >> 8) % 3;
+		break;
+	case 1:
+		len = 1 + (x >> 8) % KVDB_KEY_MAX;
+		break;
+	case 2:
+		len = 1 + (x >> 8) % 8;
+		break;
+	default:
+		return (uint16_t)sprintf((char *)key, "user%020llu",
+					 (unsigned long long)(t_rand(&r->rnd) >> 20));
+	}
+	for (unsigned i = 0; i < len; i++) {
+		uint8_t b = (uint8_t)t_rand(&r->rnd);
+
+		key[i] = shape == 2 ? (b & 1 ? 0 : 0xff) : shape == 1 && i + 8 < len ? 'p' : b;
+	}
+	return (uint16_t)len;
+}
+
+static inline void rec_random(struct rig *r, struct rec *m, uint64_t seq)
+{
+	uint64_t x = t_rand(&r->rnd);
+
+	m->seq = seq;
+	m->kind = (uint8_t)(KV_ENT_TOMB + x % 3);
+	if (m->kind == KV_ENT_REF && !r->seg[0])
+		m->kind = KV_ENT_INLINE;
+	m->vlen = 0;
+	if (m->kind == KV_ENT_INLINE) {
+		m->vlen = (x >> 8) % (KV_INLINE_MAX + 1);
+		for (unsigned i = 0; i < m->vlen; i++)
+			m->val[i] = (uint8_t)t_rand(&r->rnd);
+	} else if (m->kind == KV_ENT_REF) {
+		m->seg = (x >> 8) % RIG_SEGS;
+		m->vlen = (x >> 16) % 5000;
+		m->off8 = (uint32_t)((x >> 32) % ((RIG_SEG_BYTES - m->vlen) / 8));
+	}
+}
+
+/* Up to @n records with distinct keys in order; *got of them. */
+static inline struct rec *model_make(struct rig *r, unsigned n, unsigned *got)
+{
+	struct rec *m = calloc(n, sizeof(*m));
+	uint8_t key[KVDB_KEY_MAX + 32];
+	unsigned k = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		m[i].klen = rig_key(r, key);
+		m[i].key = malloc(m[i].klen);
+		memcpy(m[i].key, key, m[i].klen);
+		rec_random(r, &m[i], 1000 + t_rand(&r->rnd) % 100000);
+	}
+	qsort(m, n, sizeof(*m), rec_cmp);
+	for (unsigned i = 0; i < n; i++) {
+		if (k && !rec_cmp(&m[k - 1], &m[i]))
+			free(m[i].key);
+		else
+			m[k++] = m[i];
+	}
+	*got = k;
+	return m;
+}
+
+static inline void model_free(struct rec *m, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		free(m[i].key);
+	free(m);
+}
+
+/* Number of records with a key < (or <= when @upto) the key. */
+static inline unsigned model_below(const struct rec *m, unsigned n, const uint8_t *key,
+				   size_t klen, bool upto)
+{
+	unsigned lo = 0, hi = n;
+
+	while (lo < hi) {
+		unsigned mid = (lo + hi) / 2;
+		int c = kv_kcmp(m[mid].key, m[mid].klen, key, klen);
+
+		if (c < 0 || (upto && !c))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static inline struct kv_run *model_run(struct rig *r, const struct rec *m, unsigned n)
+{
+	struct kv_run_build *rb;
+	struct kv_run *run = NULL;
+	struct kv_ent e;
+
+	T_EQ(kv_run_build_open(&r->db, 7, n, false, &rb), 0);
+	for (unsigned i = 0; i < n; i++) {
+		rec_ent(r, &m[i], &e);
+		T_EQ(kv_run_build_add(rb, &e), 0);
+	}
+	T_EQ(kv_run_build_finish(rb, &run), 0);
+	return run;
+}
+
+static inline void rig_commit(struct rig *r, struct kv_run *run)
+{
+	struct kv_run_desc *d = kv_run_desc(run);
+
+	for (uint32_t i = 0; i < d->rd_n; i++) {
+		struct mpool_op op = { .type = MPOOL_OP_COMMIT, .obj = kv_run_obj(run, i),
+				       .length = d->rd_kb[i].kd_len };
+
+		T_EQ(mpool_batch(r->db.d_mp, &op, 1), 0);
+	}
+}
+
+/* A copy of a description, which outlives its run. */
+static inline struct kv_run_desc desc_copy(struct kv_run *run)
+{
+	struct kv_run_desc d = *kv_run_desc(run);
+	struct kv_kblock_desc *kb = malloc(d.rd_n * sizeof(*kb));
+
+	memcpy(kb, d.rd_kb, d.rd_n * sizeof(*kb));
+	d.rd_kb = kb;
+	return d;
+}
+
+/* Whether @e says what @m says; values are read. */
+static inline int ent_same(struct rig *r, const struct kv_ent *e, const struct rec *m)
+{
+	static uint8_t buf[KVDB_VALUE_MAX];
+	struct kv_thread *t;
+	int rc;
+
+	if (e->e_klen != m->klen || memcmp(e->e_key, m->key, m->klen) || e->e_kind != m->kind ||
+	    e->e_seq != m->seq || e->e_vlen != (m->kind == KV_ENT_TOMB ? 0 : m->vlen))
+		return 0;
+	if (m->kind == KV_ENT_TOMB)
+		return 1;
+	t = kv_enter();
+	rc = kv_value_read(&r->db, e, buf, sizeof(buf));
+	kv_exit(t);
+	return !rc && !memcmp(buf, rec_val(r, m), m->vlen);
+}
+
+#endif

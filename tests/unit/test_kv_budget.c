@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* The budget over 64 MiB to 1 TiB of cache, 1 to 256 cores, tiny to huge media (R10). */
+#include "harness.h"
+
+#include <errno.h>
+
+#include "kv.h"
+
+#define KIB (1ull << 10)
+#define MIB (1ull << 20)
+#define GIB (1ull << 30)
+
+static void check_one(const struct kvdb_opts *o, const struct kv_limits *l)
+{
+	struct kv_budget b;
+	uint64_t streams;
+
+	T_EQ(kv_budget(o, l, &b), 0);
+	streams = (uint64_t)b.b_logs * KV_STREAMS;
+	T_OK(b.b_mt_bytes + b.b_slab_bytes + b.b_index_bytes <= b.b_cache_bytes);
+	T_OK(b.b_mt_bytes >= b.b_cache_bytes / 4 || b.b_mt_bytes == GIB);
+	T_OK(b.b_slab_bytes >= b.b_cache_bytes / 2);
+	T_OK(b.b_logs >= 1 && b.b_logs <= KV_LOGS_MAX);
+	T_OK(b.b_threads >= 1);
+	T_OK(b.b_seg_bytes >= 256 * KIB && b.b_seg_bytes <= 32 * MIB);
+	T_EQ(b.b_seg_bytes & (b.b_seg_bytes - 1), 0);
+	T_OK(b.b_seg_bytes <= b.b_cache_bytes / 64);
+	T_EQ(b.b_slab_bytes % b.b_seg_bytes, 0);
+	T_OK(b.b_seg_bytes * streams <= b.b_slab_bytes);
+	T_OK(b.b_frame_max <= 512 * KIB && b.b_frame_max <= b.b_seg_bytes / 2);
+	T_EQ(b.b_frame_max % KV_BLOCK, 0);
+	T_OK(b.b_log_bytes >= b.b_seg_bytes);
+	if (l->l_class_bytes >= 8 * streams * b.b_seg_bytes)
+		T_OK(b.b_log_bytes >= 4 * streams * b.b_seg_bytes);
+	T_OK(b.b_log_bytes <= 512 * MIB || b.b_log_bytes == 4 * streams * b.b_seg_bytes);
+	T_OK(b.b_kblock_bytes >= 256 * KIB && b.b_kblock_bytes <= 32 * MIB);
+}
+
+static void whole_range(void)
+{
+	static const uint32_t cores[] = { 1, 2, 4, 16, 64, 256 };
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kv_limits l = { .l_ram_bytes = 64 * GIB };
+	uint64_t cache, media;
+	unsigned i;
+
+	for (cache = 64 * MIB; cache <= 1024 * GIB; cache *= 2)
+		for (media = 64 * MIB; media <= 16384 * GIB; media *= 4)
+			for (i = 0; i < 6; i++) {
+				o.cache_bytes = cache;
+				l.l_cores = cores[i];
+				l.l_class_bytes = l.l_capacity_bytes = media;
+				check_one(&o, &l);
+			}
+}
+
+static void default_cache(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kv_limits l = { .l_ram_bytes = 8 * GIB, .l_cores = 2, .l_class_bytes = 10 * GIB,
+			       .l_capacity_bytes = 10 * GIB };
+	struct kv_budget b;
+
+	T_EQ(kv_budget(&o, &l, &b), 0);
+	T_EQ(b.b_cache_bytes, 2 * GIB);
+	T_EQ(b.b_logs, 2);
+	l.l_ram_bytes = 100 * GIB;
+	T_EQ(kv_budget(&o, &l, &b), 0);
+	T_EQ(b.b_cache_bytes, 4 * GIB);
+	l.l_ram_bytes = 100 * MIB;
+	T_EQ(kv_budget(&o, &l, &b), 0);
+	T_EQ(b.b_cache_bytes, 64 * MIB);
+}
+
+/* R21: as many logs as asked for, also on two cores, also in 64 MiB. */
+static void logs_are_real(void)
+{
+	static const uint32_t logs[] = { 1, 4, 16, 64 };
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kv_limits l = { .l_ram_bytes = 8 * GIB, .l_cores = 2, .l_class_bytes = GIB,
+			       .l_capacity_bytes = GIB };
+	struct kv_budget b;
+	unsigned i;
+
+	o.cache_bytes = 64 * MIB;
+	for (i = 0; i < 4; i++) {
+		o.logs = logs[i];
+		T_EQ(kv_budget(&o, &l, &b), 0);
+		T_EQ(b.b_logs, logs[i]);
+		check_one(&o, &l);
+	}
+}
+
+static void bad_options(void)
+{
+	struct kv_limits l = { .l_ram_bytes = 8 * GIB, .l_cores = 2, .l_class_bytes = GIB,
+			       .l_capacity_bytes = GIB };
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kv_budget b;
+
+	o.cache_bytes = 64 * MIB - 1;
+	T_EQ(kv_budget(&o, &l, &b), -EINVAL);
+	T_OK(kvdb_error_detail()->text[0]);
+	o.cache_bytes = 0;
+	o.logs = KV_LOGS_MAX + 1;
+	T_EQ(kv_budget(&o, &l, &b), -EINVAL);
+	o.logs = 0;
+	o.segment_bytes = 100000;
+	T_EQ(kv_budget(&o, &l, &b), -EINVAL);
+	o.segment_bytes = 64 * MIB;
+	T_EQ(kv_budget(&o, &l, &b), -EINVAL);
+	/* segments of all streams must fit into the slabs */
+	o.segment_bytes = 32 * MIB;
+	o.logs = 64;
+	o.cache_bytes = 64 * MIB;
+	T_EQ(kv_budget(&o, &l, &b), -EINVAL);
+	o.segment_bytes = 64 * KIB;
+	T_EQ(kv_budget(&o, &l, &b), 0);
+	T_EQ(b.b_seg_bytes, 64 * KIB);
+	T_EQ(b.b_frame_max, 32 * KIB);
+}
+
+int main(void)
+{
+	T_RUN(whole_range);
+	T_RUN(default_cache);
+	T_RUN(logs_are_real);
+	T_RUN(bad_options);
+	return t_done();
+}

@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Writers that stop at every step of a write while epochs end, views open and
+ * the process dies (ENGINE-RULES R1, R4, R7, R12). A "stopped writer" is a
+ * thread that has done some of the steps of kvs.c and then waits.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "flush.h"
+#include "frame.h"
+#include "memtable.h"
+
+#define INTERVAL_MS 100u
+
+static char dir[256];
+static struct kvdb *db;
+static struct kvdb_kvs *kvs;
+static uint64_t now_ns = 1000000000u;
+
+static uint64_t clock_now(void *arg)
+{
+	(void)arg;
+	return __atomic_load_n(&now_ns, __ATOMIC_RELAXED);
+}
+
+static void clock_sleep(void *arg, uint64_t t)
+{
+	(void)arg;
+	if (t > now_ns)
+		__atomic_store_n(&now_ns, t, __ATOMIC_RELAXED);
+}
+
+static const struct kvdb_clock test_clock = { clock_now, clock_sleep, NULL };
+
+static void open_db(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	o.flags = KVDB_MANUAL;
+	o.interval_ms = INTERVAL_MS;
+	o.logs = 2;
+	o.cache_bytes = 64u << 20;
+	o.clock = &test_clock;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	if (kvdb_kvs_open(db, "s", &kvs)) {
+		T_EQ(kvdb_kvs_create(db, "s"), 0);
+		T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	}
+}
+
+static void make_db(void)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 96u << 20 };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(dir, sizeof(dir), "%s/kv_epoch.XXXXXX", tmp ? tmp : "/tmp");
+	T_OK(mkdtemp(dir));
+	co.devs = &dev;
+	co.ndevs = 1;
+	T_EQ(mpool_create(dir, &co), 0);
+	T_EQ(kvdb_create(dir, NULL), 0);
+}
+
+static void drop_db(void)
+{
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+static void put(const char *key, const char *val)
+{
+	T_EQ(kvdb_put(kvs, key, strlen(key), val, strlen(val)), 0);
+}
+
+static void expect(const char *key, const char *val)
+{
+	char buf[64];
+	size_t len = 0;
+	int err = kvdb_get(kvs, key, strlen(key), buf, sizeof(buf) - 1, &len);
+
+	if (!val) {
+		T_EQ(err, -ENOENT);
+		return;
+	}
+	T_EQ(err, 0);
+	buf[len] = 0;
+	T_STREQ(buf, val);
+}
+
+/* ---- a writer that stops ------------------------------------------------------ */
+
+enum stop { AFTER_RESERVE, AFTER_ENCODE, AFTER_INSTALL, AFTER_STAMP };
+
+struct writer {
+	pthread_t thread;
+	pthread_barrier_t stopped, go;
+	const char *key, *val;
+	enum stop where;
+	int result;	/* of kv_mt_install() when it goes on */
+};
+
+static void writer_steps(struct writer *w)
+{
+	struct kv_slot *sl = &kv_tctx(db)->tc_slot;
+	struct kv_log *lo = kv_log_at(db->d_logs, db->d_logs->ls_n);	/* first key log */
+	uint32_t klen = (uint32_t)strlen(w->key), vlen = (uint32_t)strlen(w->val);
+	uint32_t size = kv_rec_size(klen, vlen), crc = mpool_crc32c(0, w->val, vlen), start, i;
+	struct kv_mt_op op = { .op_key = w->key, .op_klen = (uint16_t)klen, .op_val = w->val,
+			       .op_vlen = vlen, .op_vcrc = crc, .op_kind = KV_ENT_INLINE,
+			       .op_hash = kv_hash(w->key, klen) };
+	struct kv_thread *t = kv_enter();
+	struct kv_version *v;
+	struct kv_resv rs;
+
+	atomic_store(&sl->sl_state, 1u << 2 | KV_SLOT_OPEN);
+	if (kv_log_reserve(db, lo, size, &rs))
+		abort();
+	i = atomic_load(&sl->sl_index);
+	start = rs.rs_off - rs.rs_frame->fr_off;
+	if (w->where == AFTER_RESERVE) {
+		pthread_barrier_wait(&w->stopped);
+		pthread_barrier_wait(&w->go);
+	}
+	atomic_store(&sl->sl_frame, rs.rs_frame);
+	atomic_store(&sl->sl_off, rs.rs_off);
+	atomic_store(&sl->sl_buf, rs.rs_buf);
+	kv_rec_encode(rs.rs_buf, KV_REC_PUT, (uint16_t)kvs->k_id, w->key, (uint16_t)klen, w->val,
+		      vlen, crc);
+	atomic_store(&rs.rs_frame->fr_rec[i], KV_REC_AT(start, start + size));
+	if (w->where == AFTER_ENCODE) {
+		pthread_barrier_wait(&w->stopped);
+		pthread_barrier_wait(&w->go);
+	}
+	w->result = kv_mt_install(kv_mt_active(kvs), &op, sl, &rs, &v);
+	if (!w->result) {
+		if (w->where == AFTER_INSTALL) {
+			pthread_barrier_wait(&w->stopped);
+			pthread_barrier_wait(&w->go);
+		}
+		kv_rec_stamp(rs.rs_buf, rs.rs_seg->sg_id, rs.rs_off, kv_version_stamp(db, v));
+		if (w->where == AFTER_STAMP) {
+			pthread_barrier_wait(&w->stopped);
+			pthread_barrier_wait(&w->go);
+		}
+	} else {
+		kv_rec_encode_skip(rs.rs_buf, rs.rs_seg->sg_id, rs.rs_off, size);
+	}
+	atomic_fetch_or(&rs.rs_frame->fr_rec[i], KV_REC_DONE);
+	atomic_fetch_add(&rs.rs_frame->fr_done, size);
+	atomic_store(&sl->sl_state, 1u << 2);
+	kv_exit(t);
+}
+
+static void *writer_main(void *arg)
+{
+	writer_steps(arg);
+	return NULL;
+}
+
+/* Returns when the writer stands at its stop. */
+static void writer_start(struct writer *w, const char *key, const char *val, enum stop where)
+{
+	struct kv_log *lo;
+
+	*w = (struct writer){ .key = key, .val = val, .where = where, .result = 1 };
+	/* the log must have a segment: the writer's steps have no way to get one */
+	lo = kv_log_at(db->d_logs, db->d_logs->ls_n);
+	T_EQ(kv_log_prepare(db, lo, 64, false), 0);
+	pthread_barrier_init(&w->stopped, NULL, 2);
+	pthread_barrier_init(&w->go, NULL, 2);
+	T_EQ(pthread_create(&w->thread, NULL, writer_main, w), 0);
+	pthread_barrier_wait(&w->stopped);
+}
+
+static void writer_go(struct writer *w)
+{
+	pthread_barrier_wait(&w->go);
+	pthread_join(w->thread, NULL);
+}
+
+/* ---- crashes ------------------------------------------------------------------- */
+
+/* Runs @fn on an open database in a process that dies without closing it. */
+static void die_in(void (*fn)(void))
+{
+	pid_t pid = fork();
+	int status;
+
+	T_OK(pid >= 0);
+	if (!pid) {
+		int r = setjmp(t_env);
+
+		if (!r) {
+			open_db();
+			fn();
+		}
+		fflush(stdout);
+		_exit(r);
+	}
+	T_EQ(waitpid(pid, &status, 0), pid);
+	T_OK(WIFEXITED(status) && !WEXITSTATUS(status));
+}
+
+static uint64_t damage(void)
+{
+	uint64_t n = 1;
+
+	T_EQ(kvdb_verify(dir, NULL, MPOOL_VERIFY_DATA, NULL, NULL, &n), 0);
+	return n;
+}
+
+static struct writer wr;
+
+static void stop_and_sync(enum stop where)
+{
+	uint64_t e;
+
+	put("before", "1");
+	writer_start(&wr, "late", "x", where);
+	put("after", "2");
+	e = atomic_load(&db->d_epoch);
+	T_EQ(kvdb_sync(db), 0);		/* does not wait for the writer (R1) */
+	T_OK(atomic_load(&db->d_durable) >= e);
+}
+
+static void open_unpublished(void) { stop_and_sync(AFTER_RESERVE); }
+static void open_published(void) { stop_and_sync(AFTER_ENCODE); }
+static void installing(void) { stop_and_sync(AFTER_INSTALL); }
+static void stamped(void) { stop_and_sync(AFTER_STAMP); }
+
+static void crash_with(void (*fn)(void), const char *late)
+{
+	make_db();
+	die_in(fn);
+	T_EQ(damage(), 0);
+	open_db();
+	expect("before", "1");
+	expect("after", "2");
+	expect("late", late);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+static void open_record_of_unknown_place_is_withdrawn_at_the_tick(void)
+{
+	crash_with(open_unpublished, NULL);
+}
+
+static void open_record_is_withdrawn_at_the_tick(void)
+{
+	crash_with(open_published, NULL);
+}
+
+static void installing_record_is_completed_at_the_tick(void)
+{
+	crash_with(installing, "x");
+}
+
+static void stamped_record_is_completed_at_the_tick(void)
+{
+	crash_with(stamped, "x");
+}
+
+/* A reader has seen the value: it may not be gone after the sync (P4). */
+static void seen_then_sync(void)
+{
+	writer_start(&wr, "late", "x", AFTER_INSTALL);
+	expect("late", "x");
+	T_EQ(kvdb_sync(db), 0);
+}
+
+static void what_a_reader_saw_before_a_sync_survives(void)
+{
+	make_db();
+	die_in(seen_then_sync);
+	open_db();
+	expect("late", "x");
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+/* ---- writers that go on after the tick --------------------------------------------- */
+
+static void late_writer_is_told_to_log_again(void)
+{
+	make_db();
+	open_db();
+	writer_start(&wr, "late", "x", AFTER_ENCODE);
+	put("other", "1");
+	T_EQ(kvdb_sync(db), 0);
+	writer_go(&wr);
+	T_EQ(wr.result, -EAGAIN);
+	expect("late", NULL);
+	put("late", "y");
+	expect("late", "y");
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(damage(), 0);
+	drop_db();
+}
+
+/* R7: the epoch moved on between the reservation and the installation. */
+static void late_writer_without_its_slot_withdrawn_is_told_too(void)
+{
+	make_db();
+	open_db();
+	writer_start(&wr, "late", "x", AFTER_ENCODE);
+	/* as if the tick had opened the next epoch and stood still there */
+	atomic_fetch_add(&db->d_epoch, 1);
+	writer_go(&wr);
+	atomic_fetch_sub(&db->d_epoch, 1);
+	T_EQ(wr.result, -EAGAIN);
+	expect("late", NULL);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+static void helped_writer_goes_on_unharmed(void)
+{
+	make_db();
+	open_db();
+	writer_start(&wr, "late", "x", AFTER_INSTALL);
+	T_EQ(kvdb_sync(db), 0);
+	put("late", "y");
+	writer_go(&wr);
+	T_EQ(wr.result, 0);
+	expect("late", "y");
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(damage(), 0);
+	open_db();
+	expect("late", "y");
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+/* ---- views ----------------------------------------------------------------------------- */
+
+static unsigned int count(struct kvdb_cursor *c)
+{
+	const void *k, *v;
+	size_t kl, vl;
+	unsigned int n = 0;
+
+	while (!kvdb_cursor_next(c, &k, &kl, &v, &vl))
+		n++;
+	return n;
+}
+
+static void version_pending_at_a_views_birth_is_not_in_it(void)
+{
+	struct kvdb_cursor *c;
+
+	make_db();
+	open_db();
+	put("a", "1");
+	writer_start(&wr, "b", "2", AFTER_INSTALL);
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &c), 0);
+	T_EQ(count(c), 1);
+	expect("b", "2");
+	T_EQ(kvdb_cursor_seek(c, "a", 1), 0);
+	T_EQ(count(c), 1);	/* the same view, the same answer */
+	kvdb_cursor_close(c);
+	writer_go(&wr);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+static void overwrites_keep_what_a_view_can_see_and_no_more(void)
+{
+	struct kvdb_cursor *c;
+	struct kv_version *v;
+	struct kv_entry *en = NULL;
+	const void *k, *val;
+	size_t kl, vl;
+	uint64_t s;
+	unsigned int n = 0;
+
+	make_db();
+	open_db();
+	put("k", "1");
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &c), 0);
+	put("k", "2");
+	put("k", "3");
+	put("k", "4");
+	T_EQ(kvdb_cursor_next(c, &k, &kl, &val, &vl), 0);
+	T_OK(vl == 1 && !memcmp(val, "1", 1));
+	for (uint64_t i = 0; !en && i <= kv_mt_active(kvs)->m_table->tb_mask; i++) {
+		s = atomic_load(&kv_mt_active(kvs)->m_table->tb_bucket[i].bk_slot[0]);
+		en = (struct kv_entry *)(s & 0xffffffffffffull);
+	}
+	T_OK(en);
+	for (v = atomic_load(&en->en_head); v; v = atomic_load(&v->v_older))
+		n++;
+	T_OK(n == 3);	/* newest, its predecessor (dropped at the next put), the view's */
+	kvdb_cursor_close(c);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+/* ---- the loss bound ----------------------------------------------------------------------- */
+
+static void acknowledgements_wait_at_the_gate(void)
+{
+	struct kvdb_stats st;
+
+	make_db();
+	open_db();
+	put("a", "1");
+	/* nobody ticked: the flusher stands still */
+	now_ns += (INTERVAL_MS - 2) * 1000000ull;
+	put("b", "2");		/* must not be acknowledged before a is durable */
+	T_EQ(kvdb_stats(db, &st), 0);
+	T_EQ(st.gate_waits, 1);
+	T_OK(atomic_load(&db->d_durable) + 1 >= atomic_load(&db->d_epoch));
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+static void undurable_acknowledgements_never_span_more_than_the_interval(void)
+{
+	uint64_t oldest = 0, seed = t_seed();
+	char key[32];
+
+	make_db();
+	open_db();
+	for (int i = 0; i < 400; i++) {
+		uint64_t durable = atomic_load(&db->d_durable);
+
+		now_ns += t_rand(&seed) % 30000000u;
+		snprintf(key, sizeof(key), "k%d", i);
+		put(key, "v");
+		if (atomic_load(&db->d_durable) != durable)
+			oldest = 0;	/* the put waited: it is durable too */
+		else if (!oldest)
+			oldest = now_ns;
+		T_OK(!oldest || now_ns - oldest < INTERVAL_MS * 1000000ull);
+	}
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+static void idle_database_writes_nothing(void)
+{
+	struct kvdb_stats a, b;
+
+	make_db();
+	open_db();
+	put("a", "1");
+	T_EQ(kvdb_sync(db), 0);
+	kvdb_stats(db, &a);
+	for (int i = 0; i < 100; i++) {
+		now_ns += 1000000000u;
+		T_OK(kvdb_poll(db) >= 0);
+		T_EQ(kvdb_sync(db), 0);
+	}
+	kvdb_stats(db, &b);
+	T_EQ(a.io[0].log_bytes, b.io[0].log_bytes);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+int main(void)
+{
+	T_RUN(open_record_of_unknown_place_is_withdrawn_at_the_tick);
+	T_RUN(open_record_is_withdrawn_at_the_tick);
+	T_RUN(installing_record_is_completed_at_the_tick);
+	T_RUN(stamped_record_is_completed_at_the_tick);
+	T_RUN(what_a_reader_saw_before_a_sync_survives);
+	T_RUN(late_writer_is_told_to_log_again);
+	T_RUN(late_writer_without_its_slot_withdrawn_is_told_too);
+	T_RUN(helped_writer_goes_on_unharmed);
+	T_RUN(version_pending_at_a_views_birth_is_not_in_it);
+	T_RUN(overwrites_keep_what_a_view_can_see_and_no_more);
+	T_RUN(acknowledgements_wait_at_the_gate);
+	T_RUN(undurable_acknowledgements_never_span_more_than_the_interval);
+	T_RUN(idle_database_writes_nothing);
+	return t_done();
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The metadata container: fold of records, every bit flip refused, torn
+ * INCARN parts, hostile sizes, and, on a real pool, compaction that keeps the
+ * state.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "mdc.h"
+
+#define TAG (KV_TAG_MARK << 48 | 0x123456789abull)
+
+static struct kv_mdc_buf b;
+
+static int fold(struct kv_mdc_state *st)
+{
+	return b.mb_err ? b.mb_err : kv_mdc_fold(st, b.mb_p, b.mb_len);
+}
+
+static void start(struct kv_mdc_state *st)
+{
+	struct kv_mdc_super s = { .ms_uuid = "0123456789abcde", .ms_tag = TAG, .ms_format =
+				 KV_FORMAT,
+				  .ms_next_kvs = 1, .ms_next_run = 1 };
+
+	memset(st, 0, sizeof(*st));
+	kv_mdc_enc_super(&b, &s);
+	T_EQ(fold(st), 0);
+}
+
+static void add_run(struct kv_mdc_state *st, uint32_t kvs, uint64_t id, uint64_t pos,
+		    const uint64_t *drop, uint32_t ndrop, int want)
+{
+	struct kv_kblock_desc kb[2] = { { 100 + id * 2, 4096, 7 }, { 101 + id * 2, 8192, 8 } };
+	struct kv_run_desc d = { .rd_id = id, .rd_pos = pos, .rd_keys = 10, .rd_min_seq = 1,
+				 .rd_max_seq = 5 + id, .rd_newest_epoch = id, .rd_kvs = kvs,
+				 .rd_n = 2,
+				 .rd_kb = kb };
+	struct kv_horizon hor = { kvs, 10 * id };
+
+	kv_mdc_enc_edit(&b, TAG, kvs, &d, drop, ndrop, &hor, 1);
+	T_EQ(fold(st), want);
+}
+
+static void fold_builds_the_state(void)
+{
+	static struct kv_mdc_state st;
+	uint64_t drop[2] = { 1, 2 };
+
+	start(&st);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 3);
+	T_EQ(fold(&st), 0);
+	kv_mdc_enc_kvs_add(&b, TAG, 2, "second", 4);
+	T_EQ(fold(&st), 0);
+	add_run(&st, 1, 1, 1, NULL, 0, 0);
+	add_run(&st, 1, 2, 2, NULL, 0, 0);
+	add_run(&st, 2, 3, 1, NULL, 0, 0);
+	T_EQ(st.st_nkvs, 2);
+	T_EQ(st.st_kvs[0].mk_nrun, 2);
+	T_EQ(st.st_kvs[0].mk_horizon, 20);
+	T_EQ(st.st_kvs[1].mk_horizon, 30);
+	T_EQ(st.st_super.ms_floor, 30);
+	T_EQ(st.st_super.ms_next_run, 4);
+	T_EQ(st.st_super.ms_next_kvs, 3);
+	/* a merge: one record drops two and adds one; the dropped objects are remembered */
+	add_run(&st, 1, 4, 2, drop, 2, 0);
+	T_EQ(st.st_kvs[0].mk_nrun, 1);
+	T_EQ(st.st_kvs[0].mk_run[0].rd_id, 4);
+	T_EQ(st.st_ngone, 4);
+	/* dropping a store keeps the floor */
+	kv_mdc_enc_kvs_drop(&b, TAG, 1);
+	T_EQ(fold(&st), 0);
+	T_EQ(st.st_nkvs, 1);
+	T_EQ(st.st_kvs[0].mk_id, 2);
+	T_EQ(st.st_ngone, 6);
+	T_EQ(st.st_super.ms_floor, 40);
+	kv_mdc_enc_clean(&b, TAG, 50, 60);
+	T_EQ(fold(&st), 0);
+	T_OK(st.st_clean);
+	T_EQ(st.st_kvs[0].mk_horizon, 50);
+	kv_mdc_enc_kvs_add(&b, TAG, 7, "third", 50);
+	T_EQ(fold(&st), 0);
+	T_OK(!st.st_clean);
+	kv_mdc_state_free(&st);
+}
+
+static void what_is_not_there_is_refused(void)
+{
+	static struct kv_mdc_state st;
+	uint64_t drop = 9;
+
+	start(&st);
+	kv_mdc_enc_kvs_drop(&b, TAG, 1);
+	T_EQ(fold(&st), 422);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 0);
+	T_EQ(fold(&st), 0);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "again", 0);
+	T_EQ(fold(&st), 422);
+	add_run(&st, 2, 1, 1, NULL, 0, 422);
+	add_run(&st, 1, 1, 1, &drop, 1, 422);
+	kv_mdc_state_free(&st);
+	/* nothing before the first record, no second first record, no other database's record */
+	kv_mdc_enc_kvs_drop(&b, TAG, 1);
+	T_EQ(fold(&st), 420);
+	start(&st);
+	kv_mdc_enc_super(&b, &st.st_super);
+	T_EQ(fold(&st), 420);
+	kv_mdc_enc_kvs_add(&b, TAG + 1, 1, "other", 0);
+	T_EQ(fold(&st), 420);
+	kv_mdc_state_free(&st);
+}
+
+static void unknown_formats_are_refused_by_name(void)
+{
+	struct kv_mdc_super s = { .ms_tag = TAG, .ms_format = KV_FORMAT, .ms_next_kvs = 1,
+				  .ms_next_run = 1, .ms_incompat = 4 };
+	static struct kv_mdc_state st;
+
+	kv_mdc_enc_super(&b, &s);
+	T_EQ(fold(&st), -EOPNOTSUPP);
+	s.ms_incompat = 0;
+	s.ms_format = KV_FORMAT + 1;
+	kv_mdc_enc_super(&b, &s);
+	T_EQ(fold(&st), -EOPNOTSUPP);
+}
+
+static void fix_crc(void)
+{
+	uint32_t crc = mpool_crc32c(mpool_crc32c(0, b.mb_p, 12), b.mb_p + 16, b.mb_len - 16);
+
+	memcpy(b.mb_p + 12, &crc, 4);
+}
+
+/* One wrong header field with a right CRC. */
+static void header_each_check(void)
+{
+	static struct kv_mdc_state st;
+
+	start(&st);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 0);
+	b.mb_p[0] ^= 1;
+	fix_crc();
+	T_EQ(fold(&st), 416);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 0);
+	b.mb_p[8]++;
+	fix_crc();
+	T_EQ(fold(&st), 417);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 0);
+	b.mb_p[6] ^= 1;
+	fix_crc();
+	T_EQ(fold(&st), -EOPNOTSUPP);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 0);
+	b.mb_p[4] = KV_MDC_TYPES;
+	fix_crc();
+	T_EQ(fold(&st), -EOPNOTSUPP);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 0);
+	T_EQ(fold(&st), 0);
+	kv_mdc_state_free(&st);
+}
+
+static void every_bit_flip_is_refused(void)
+{
+	static struct kv_mdc_state st;
+	struct kv_kblock_desc kb = { 55, 4096, 7 };
+	struct kv_run_desc d = { .rd_id = 1, .rd_pos = 1, .rd_max_seq = 5, .rd_kvs = 1, .rd_n = 1,
+				 .rd_kb = &kb };
+	struct kv_horizon hor = { 1, 3 };
+	size_t i;
+
+	start(&st);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 0);
+	T_EQ(fold(&st), 0);
+	kv_mdc_enc_edit(&b, TAG, 1, &d, NULL, 0, &hor, 1);
+	for (i = 0; i < b.mb_len * 8; i++) {
+		b.mb_p[i / 8] ^= (uint8_t)(1u << (i % 8));
+		T_OK(fold(&st));
+		b.mb_p[i / 8] ^= (uint8_t)(1u << (i % 8));
+	}
+	for (i = 0; i < b.mb_len; i++)
+		T_OK(kv_mdc_fold(&st, b.mb_p, i));
+	T_EQ(st.st_kvs[0].mk_nrun, 0);
+	T_EQ(fold(&st), 0);
+	kv_mdc_state_free(&st);
+}
+
+/* Random bodies with a right CRC must neither crash nor allocate without bound. */
+static void hostile_bodies(void)
+{
+	static struct kv_mdc_state st;
+	uint64_t seed = t_seed();
+	unsigned i, j, len;
+	uint32_t crc;
+
+	for (i = 0; i < 20000; i++) {
+		start(&st);
+		kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 0);
+		T_EQ(fold(&st), 0);
+		kv_mdc_enc_gone(&b, TAG, (uint64_t[16]){ 0 }, 16);
+		len = KV_MDC_HDR + (unsigned)(t_rand(&seed) % 128);
+		for (j = KV_MDC_HDR; j < len; j++)
+			b.mb_p[j] = t_rand(&seed) % 3 ? 0 : (uint8_t)t_rand(&seed);
+		b.mb_p[4] = (uint8_t)(1 + t_rand(&seed) % KV_MDC_TYPES);
+		b.mb_p[8] = (uint8_t)len;
+		b.mb_p[9] = 0;
+		crc = mpool_crc32c(mpool_crc32c(0, b.mb_p, 12), b.mb_p + 16, len - 16);
+		memcpy(b.mb_p + 12, &crc, 4);
+		kv_mdc_fold(&st, b.mb_p, len);
+		kv_mdc_state_free(&st);
+	}
+}
+
+static void torn_incarnation_is_forgotten(void)
+{
+	static struct kv_mdc_state st;
+	struct kv_mdc_seg s[3] = { { 10, 5, 4096 }, { 11, 6, 8192 }, { 12, 0, 0 } };
+	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_nsegs = 3, .mi_d = 6, .mi_epoch = 7,
+				    .mi_seq = 9, .mi_ckpt = 12 };
+
+	start(&st);
+	/* an attempt that was cut after its first part */
+	kv_mdc_enc_segs(&b, TAG, true, 0, s, 1);
+	T_EQ(fold(&st), 0);
+	T_EQ(st.st_nseg, 0);
+	/* the next one, complete in two parts */
+	kv_mdc_enc_segs(&b, TAG, true, 0, s, 2);
+	T_EQ(fold(&st), 0);
+	kv_mdc_enc_segs(&b, TAG, true, 1, s + 2, 1);
+	T_EQ(fold(&st), 0);
+	kv_mdc_enc_incarn(&b, TAG, &in);
+	T_EQ(fold(&st), 0);
+	T_EQ(st.st_nseg, 3);
+	T_EQ(kv_mdc_state_seg(&st, 11)->sc_len, 8192);
+	/* an incarnation does not come twice, nor without its parts */
+	in.mi_nsegs = 0;
+	kv_mdc_enc_incarn(&b, TAG, &in);
+	T_EQ(fold(&st), 422);
+	in.mi_incarnation = 2;
+	in.mi_nsegs = 1;
+	kv_mdc_enc_incarn(&b, TAG, &in);
+	T_EQ(fold(&st), 421);
+	kv_mdc_state_free(&st);
+}
+
+/* R3: never more than an earlier record said. */
+static void sealed_lengths_never_grow(void)
+{
+	static struct kv_mdc_state st;
+	struct kv_mdc_seg s = { 10, 5, 4096 };
+
+	start(&st);
+	kv_mdc_enc_segs(&b, TAG, false, 0, &s, 1);
+	T_EQ(fold(&st), 0);
+	s.sc_len = 8192;
+	kv_mdc_enc_segs(&b, TAG, false, 0, &s, 1);
+	T_EQ(fold(&st), 0);
+	T_EQ(kv_mdc_state_seg(&st, 10)->sc_len, 4096);
+	kv_mdc_state_seg_del(&st, 10);
+	T_OK(!kv_mdc_state_seg(&st, 10));
+	kv_mdc_state_free(&st);
+}
+
+/* ---- on a pool ------------------------------------------------------------------ */
+
+static char dir[64];
+
+static void pool_make(void)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64u << 20 };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+
+	strcpy(dir, "/tmp/test_kv_mdc.XXXXXX");
+	T_OK(mkdtemp(dir));
+	co.devs = &dev;
+	co.ndevs = 1;
+	T_EQ(mpool_create(dir, &co), 0);
+	T_EQ(kvdb_create(dir, NULL), 0);
+}
+
+static void compaction_keeps_the_state(void)
+{
+	static struct kvdb db;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kv_mdc_seg s = { 10, 5, 4096 };
+	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7, .mi_seq = 9 };
+	uint64_t used, before = 0, cap;
+	bool was_compacted = false;
+	char name[32];
+	unsigned i;
+
+	pool_make();
+	T_EQ(kvdb_create(dir, NULL), -EEXIST);
+	memset(&db, 0, sizeof(db));
+	T_EQ(kv_db_attach(&db, dir, &o, false), 0);
+	T_EQ(kv_mdc_incarn(&db, &in, &s, 1), 0);
+	for (i = 1; i <= 400; i++) {
+		snprintf(name, sizeof(name), "store%u", i);
+		T_EQ(kv_mdc_kvs_add(&db, i, name, 5), 0);
+		if (i > 5)
+			T_EQ(kv_mdc_kvs_drop(&db, i), 0);
+		mpool_mdc_space(db.d_mdc->m_log, &used, &cap);
+		was_compacted |= used < before;
+		before = used;
+	}
+	T_OK(was_compacted);
+	kv_db_detach(&db);
+	T_EQ(mpool_close(db.d_mp), 0);
+	memset(&db, 0, sizeof(db));
+	T_EQ(kv_db_attach(&db, dir, &o, false), 0);
+	T_EQ(db.d_mdc->m_st.st_nkvs, 5);
+	T_EQ(db.d_mdc->m_st.st_super.ms_next_kvs, 401);
+	T_EQ(db.d_mdc->m_st.st_inc.mi_incarnation, 1);
+	T_EQ(db.d_mdc->m_st.st_inc.mi_epoch, 7);
+	T_EQ(db.d_mdc->m_st.st_nseg, 1);
+	T_EQ(db.d_mdc->m_st.st_kvs[0].mk_horizon, 5);
+	kv_db_detach(&db);
+	T_EQ(mpool_close(db.d_mp), 0);
+	T_EQ(kvdb_drop(dir, NULL), 0);
+	T_EQ(kvdb_drop(dir, NULL), -ENOENT);
+	T_EQ(kvdb_create(dir, NULL), 0);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+int main(void)
+{
+	T_RUN(fold_builds_the_state);
+	T_RUN(what_is_not_there_is_refused);
+	T_RUN(unknown_formats_are_refused_by_name);
+	T_RUN(header_each_check);
+	T_RUN(every_bit_flip_is_refused);
+	T_RUN(hostile_bodies);
+	T_RUN(torn_incarnation_is_forgotten);
+	T_RUN(sealed_lengths_never_grow);
+	T_RUN(compaction_keeps_the_state);
+	kv_mdc_buf_free(&b);
+	return t_done();
+}

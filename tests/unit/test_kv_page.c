@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Pages, slabs and values: bytes are right whatever the budget, the damage and
+ * the number of threads; memory stays inside its shares.
+ */
+#include <pthread.h>
+
+#include "kv_rig.h"
+
+static struct rig r;
+
+#define PAGES	2048u	/* 8 MiB, several times the budget of the stress test */
+
+/* A committed object whose page n holds n in every word. */
+static struct mpool_obj *numbered_object(void)
+{
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
+				   .capacity = PAGES * 4096, .tag = r.db.d_tag };
+	uint64_t *buf = aligned_alloc(4096, PAGES * 4096);
+	struct iovec iov = { .iov_base = buf, .iov_len = PAGES * 4096 };
+	struct mpool_op op = { .type = MPOOL_OP_COMMIT, .length = PAGES * 4096 };
+
+	T_EQ(mpool_alloc(r.db.d_mp, &req, 1, &op.obj), 0);
+	for (unsigned i = 0; i < PAGES * 512; i++)
+		buf[i] = i / 512;
+	T_EQ(mpool_write(op.obj, 0, &iov, 1), 0);
+	T_EQ(mpool_batch(r.db.d_mp, &op, 1), 0);
+	free(buf);
+	return op.obj;
+}
+
+static int page_is(const uint8_t *p, uint64_t no)
+{
+	uint64_t first, last;
+
+	memcpy(&first, p, 8);
+	memcpy(&last, p + 4088, 8);
+	return first == no && last == no;
+}
+
+struct job {
+	struct mpool_obj *obj;
+	uint64_t rnd;
+	unsigned rounds, wrong;
+};
+
+static void *reader(void *arg)
+{
+	struct job *j = arg;
+	const uint8_t *p[KV_PAGES_MAX];
+
+	for (unsigned i = 0; i < j->rounds; i++) {
+		struct kv_thread *t = kv_enter();
+		uint64_t x = t_rand(&j->rnd);
+		unsigned n = 1 + (x >> 40) % 8, no = x % (PAGES - n);
+
+		/* most readers want the same pages */
+		if (x >> 63)
+			no %= 64;
+		if (kv_pages_get(&r.db, j->obj, no, n, NULL, p))
+			j->wrong++;
+		else
+			for (unsigned k = 0; k < n; k++)
+				j->wrong += !page_is(p[k], no + k);
+		for (unsigned k = 0; k < n; k++)
+			j->wrong += !page_is(p[k], no + k);
+		kv_exit(t);
+		if (i % 512 == 0)
+			kv_page_purge(&r.db, mpool_obj_id(j->obj), 64);
+	}
+	return NULL;
+}
+
+/* Takes and gives images, so that slabs wander between window and pool. */
+static void *imager(void *arg)
+{
+	struct job *j = arg;
+
+	for (unsigned i = 0; i < j->rounds; i++) {
+		struct kv_seg *s = r.seg[t_rand(&j->rnd) % RIG_SEGS];
+		uint8_t *mem;
+
+		if (atomic_load(&s->sg_image)) {
+			kv_slab_drop_image(&r.db, s);
+			continue;
+		}
+		mem = kv_slab_take_image(&r.db, s);
+		if (!mem || mem != atomic_load(&s->sg_image)) {
+			j->wrong++;
+			continue;
+		}
+		memset(mem, 0xee, s->sg_bytes);
+		if (i & 1)
+			kv_slab_image_idle(&r.db, s);
+	}
+	return NULL;
+}
+
+static void tiny_pool_stays_right_under_threads(void)
+{
+	struct mpool_obj *obj;
+	struct job j[5];
+	pthread_t th[5];
+	unsigned rounds = getenv("TEST_SHORT") ? 2000 : 8000;
+
+	rig_open(&r, 2 << 20, 64 << 20);
+	rig_segs(&r);
+	obj = numbered_object();
+	for (unsigned i = 0; i < 5; i++) {
+		j[i] = (struct job){ .obj = obj, .rnd = t_rand(&r.rnd), .rounds = rounds };
+		if (i == 4)
+			j[i].rounds = 400;
+		T_EQ(pthread_create(&th[i], NULL, i == 4 ? imager : reader, &j[i]), 0);
+	}
+	for (unsigned i = 0; i < 5; i++)
+		pthread_join(th[i], NULL);
+	for (unsigned i = 0; i < 5; i++)
+		T_EQ(j[i].wrong, 0);
+	T_OK(kv_slab_page_bytes(&r.db) <= 2 << 20);
+	T_OK(atomic_load(&r.db.d_count.page_misses) > 100);
+	for (unsigned i = 0; i < RIG_SEGS; i++)
+		kv_slab_drop_image(&r.db, r.seg[i]);
+	mpool_obj_close(obj);
+	rig_close(&r);
+}
+
+static void second_read_comes_from_memory(void)
+{
+	struct mpool_obj *obj;
+	struct kv_thread *t;
+	const uint8_t *p[8];
+	uint64_t reads;
+
+	rig_open(&r, 8 << 20, 64 << 20);
+	obj = numbered_object();
+	t = kv_enter();
+	T_EQ(kv_pages_get(&r.db, obj, 10, 8, NULL, p), 0);
+	kv_exit(t);
+	reads = atomic_load(&r.db.d_count.read_bytes[MPOOL_CAPACITY]);
+	T_EQ(reads, 8 * 4096);
+	t = kv_enter();
+	T_EQ(kv_pages_get(&r.db, obj, 8, 8, NULL, p), 0);
+	T_OK(page_is(p[0], 8) && page_is(p[7], 15));
+	T_OK(kv_page_peek(&r.db, mpool_obj_id(obj), 17) != NULL);
+	T_OK(kv_page_peek(&r.db, mpool_obj_id(obj), 18) == NULL);
+	kv_exit(t);
+	T_EQ(atomic_load(&r.db.d_count.read_bytes[MPOOL_CAPACITY]) - reads, 2 * 4096);
+	kv_page_purge(&r.db, mpool_obj_id(obj), PAGES);
+	T_OK(kv_page_peek(&r.db, mpool_obj_id(obj), 10) == NULL);
+	mpool_obj_close(obj);
+	rig_close(&r);
+}
+
+static void wrong_crc_is_refused_and_not_cached(void)
+{
+	struct mpool_obj *obj;
+	struct kv_thread *t;
+	const uint8_t *p;
+	uint32_t crc = 1;
+
+	rig_open(&r, 8 << 20, 64 << 20);
+	obj = numbered_object();
+	t = kv_enter();
+	T_EQ(kv_page_get(&r.db, obj, 5, &crc, &p), -EUCLEAN);
+	T_OK(kv_page_peek(&r.db, mpool_obj_id(obj), 5) == NULL);
+	T_EQ(kv_page_get(&r.db, obj, 5, NULL, &p), 0);
+	T_OK(page_is(p, 5));
+	kv_exit(t);
+	mpool_obj_close(obj);
+	rig_close(&r);
+}
+
+/* ---- images --------------------------------------------------------------------------- */
+
+static void only_idle_images_are_stolen(void)
+{
+	struct kv_seg *seg[40];
+	unsigned had = 0;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	for (unsigned i = 0; i < 40; i++) {
+		T_EQ(kv_seg_alloc(&r.db, 0, KV_VLOG, RIG_SEG_BYTES, true, &seg[i]), 0);
+		T_OK(kv_slab_take_image(&r.db, seg[i]) != NULL);
+		if (i >= 3)
+			kv_slab_image_idle(&r.db, seg[i]);
+	}
+	for (unsigned i = 0; i < 40; i++)
+		had += atomic_load(&seg[i]->sg_image) != NULL;
+	T_OK(had < 16 && had > 3);
+	for (unsigned i = 0; i < 3; i++)
+		T_OK(atomic_load(&seg[i]->sg_image) != NULL);
+	T_OK(kv_slab_window_bytes(&r.db) <= 4 << 20);
+	for (unsigned i = 0; i < 40; i++)
+		kv_slab_drop_image(&r.db, seg[i]);
+	rig_close(&r);
+}
+
+static void taker_never_waits_for_itself(void)
+{
+	struct kv_seg *seg[30];
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	for (unsigned i = 0; i < 30; i++) {
+		T_EQ(kv_seg_alloc(&r.db, 0, KV_VLOG, RIG_SEG_BYTES, true, &seg[i]), 0);
+		T_OK(kv_slab_take_image(&r.db, seg[i]) != NULL);
+		memset(atomic_load(&seg[i]->sg_image), (int)i, RIG_SEG_BYTES);
+	}
+	for (unsigned i = 0; i < 30; i++)
+		T_EQ(atomic_load(&seg[i]->sg_image)[i], i);
+	for (unsigned i = 0; i < 30; i++)
+		kv_slab_drop_image(&r.db, seg[i]);
+	kv_retire_barrier();
+	kv_retire_barrier();
+	T_EQ(kv_slab_window_bytes(&r.db), 0);
+	rig_close(&r);
+}
+
+/* ---- values ------------------------------------------------------------------------------ */
+
+static int read_value(unsigned seg, uint32_t off8, uint32_t vlen, uint32_t crc, uint8_t *buf,
+		      size_t size)
+{
+	struct kv_ent e = { .e_kind = KV_ENT_REF, .e_seg = r.seg[seg], .e_off8 = off8,
+			    .e_vlen = vlen, .e_vcrc = crc };
+	struct kv_thread *t = kv_enter();
+	int rc = kv_value_read(&r.db, &e, buf, size);
+
+	kv_exit(t);
+	return rc;
+}
+
+static void values_of_all_sizes_are_read(void)
+{
+	uint8_t *buf = malloc(RIG_SEG_BYTES);
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	rig_segs(&r);
+	for (unsigned i = 0; i < 600; i++) {
+		uint64_t x = t_rand(&r.rnd);
+		uint32_t vlen = x % (i % 3 ? 6000 : 200000), off8, crc;
+		size_t size = i % 5 ? vlen : vlen / 2;
+		unsigned s = (x >> 60) % RIG_SEGS;
+
+		off8 = (uint32_t)((x >> 32) % ((RIG_SEG_BYTES - vlen) / 8));
+		crc = mpool_crc32c(0, r.content[s] + off8 * 8, vlen);
+		memset(buf, 0, RIG_SEG_BYTES);
+		T_EQ(read_value(s, off8, vlen, crc, buf, size), 0);
+		T_MEMEQ(buf, r.content[s] + off8 * 8, size);
+		T_EQ(buf[size], 0);
+		if (vlen)
+			T_EQ(read_value(s, off8, vlen, crc ^ 1, buf, size), -EUCLEAN);
+	}
+	T_OK(strstr(kvdb_error_detail()->text, "object"));
+	T_EQ(read_value(0, RIG_SEG_BYTES / 8, 1, 0, buf, 1), -EUCLEAN);
+	T_EQ(read_value(0, UINT32_MAX, KVDB_VALUE_MAX, 0, buf, 1), -EUCLEAN);
+	T_EQ(read_value(0, 0, KVDB_VALUE_MAX + 1, 0, buf, 1), -EUCLEAN);
+	rig_close(&r);
+	free(buf);
+}
+
+static void image_is_preferred_to_the_device(void)
+{
+	uint8_t buf[100], *mem;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	rig_segs(&r);
+	mem = kv_slab_take_image(&r.db, r.seg[0]);
+	memcpy(mem, r.content[0], RIG_SEG_BYTES);
+	T_EQ(read_value(0, 9, 100, 12345, buf, 100), 0);
+	T_MEMEQ(buf, r.content[0] + 72, 100);
+	T_EQ(atomic_load(&r.db.d_count.value_dev), 0);
+	kv_slab_drop_image(&r.db, r.seg[0]);
+	T_EQ(read_value(0, 9, 100, mpool_crc32c(0, r.content[0] + 72, 100), buf, 100), 0);
+	T_EQ(atomic_load(&r.db.d_count.value_dev), 1);
+	rig_close(&r);
+}
+
+/* A cached copy that went bad is read again from the device. */
+static void bad_cached_copy_is_read_again(void)
+{
+	uint32_t crc;
+	uint8_t buf[100], *p;
+	struct kv_thread *t;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	rig_segs(&r);
+	crc = mpool_crc32c(0, r.content[0], 100);
+	T_EQ(read_value(0, 0, 100, crc, buf, 100), 0);
+	t = kv_enter();
+	p = (uint8_t *)kv_page_peek(&r.db, r.seg[0]->sg_id, 0);
+	kv_exit(t);
+	T_OK(p);
+	p[50] ^= 1;
+	T_EQ(read_value(0, 0, 100, crc, buf, 100), 0);
+	T_MEMEQ(buf, r.content[0], 100);
+	t = kv_enter();
+	T_OK(kv_page_peek(&r.db, r.seg[0]->sg_id, 0) == NULL);
+	kv_exit(t);
+	rig_close(&r);
+}
+
+int main(void)
+{
+	T_RUN(second_read_comes_from_memory);
+	T_RUN(wrong_crc_is_refused_and_not_cached);
+	T_RUN(only_idle_images_are_stolen);
+	T_RUN(taker_never_waits_for_itself);
+	T_RUN(values_of_all_sizes_are_read);
+	T_RUN(image_is_preferred_to_the_device);
+	T_RUN(bad_cached_copy_is_read_again);
+	T_RUN(tiny_pool_stays_right_under_threads);
+	return t_done();
+}

@@ -1,0 +1,622 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Runs: what is built is found, walked and read back; what is damaged is
+ * refused and never becomes another answer.
+ */
+#include "kv_rig.h"
+
+static struct rig r;
+
+static void check_lookups(struct kv_run *run, const struct rec *m, unsigned n)
+{
+	uint8_t key[KVDB_KEY_MAX + 32];
+	struct kv_ent e;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct kv_thread *t = kv_enter();
+		int rc = kv_run_lookup(&r.db, run, m[i].key, m[i].klen,
+				       kv_hash(m[i].key, m[i].klen), &e);
+		int same = !rc && ent_same(&r, &e, &m[i]);
+
+		kv_exit(t);
+		T_EQ(rc, 0);
+		T_OK(same);
+	}
+	for (unsigned i = 0; i < 2000; i++) {
+		uint16_t klen = rig_key(&r, key);
+		unsigned at = model_below(m, n, key, klen, false);
+		bool there = at < n && !kv_kcmp(m[at].key, m[at].klen, key, klen);
+		struct kv_thread *t = kv_enter();
+		int rc = kv_run_lookup(&r.db, run, key, klen, kv_hash(key, klen), &e);
+
+		kv_exit(t);
+		T_EQ(rc, there ? 0 : -ENOENT);
+	}
+}
+
+static void check_walk(struct kv_run *run, const struct rec *m, unsigned n, bool reverse)
+{
+	uint8_t key[KVDB_KEY_MAX + 32];
+	struct kv_iter *it;
+	struct kv_ent e;
+
+	T_EQ(kv_run_iter(&r.db, run, reverse, &it), 0);
+	for (unsigned i = 0; i < n; i++) {
+		T_EQ(it->it_ops->next(it, &e), 0);
+		T_OK(ent_same(&r, &e, &m[reverse ? n - 1 - i : i]));
+	}
+	T_EQ(it->it_ops->next(it, &e), -ENOENT);
+	T_EQ(it->it_ops->next(it, &e), -ENOENT);
+	for (unsigned i = 0; i < 400; i++) {
+		uint16_t klen = rig_key(&r, key);
+		int64_t at = model_below(m, n, key, klen, reverse);
+
+		T_EQ(it->it_ops->seek(it, key, klen), 0);
+		if (reverse)
+			at--;
+		for (unsigned j = 0; j < 5; j++, at += reverse ? -1 : 1) {
+			int rc = it->it_ops->next(it, &e);
+
+			T_EQ(rc, at < 0 || at >= n ? -ENOENT : 0);
+			if (rc)
+				break;
+			T_OK(ent_same(&r, &e, &m[at]));
+		}
+	}
+	it->it_ops->close(it);
+}
+
+static void runs_of(unsigned n)
+{
+	struct kv_run_desc d;
+	struct kv_run *run;
+	struct rec *m;
+	unsigned got;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	rig_segs(&r);
+	m = model_make(&r, n, &got);
+	run = model_run(&r, m, got);
+	T_EQ(kv_run_desc(run)->rd_keys, got);
+	check_lookups(run, m, got);
+	rig_commit(&r, run);
+	d = desc_copy(run);
+	kv_run_put(&r.db, run);
+	for (uint32_t i = 0; i < d.rd_n; i++)
+		kv_page_purge(&r.db, d.rd_kb[i].kd_id, 4096);
+	T_EQ(kv_run_open(&r.db, &d, &run), 0);
+	check_walk(run, m, got, false);
+	check_walk(run, m, got, true);
+	check_lookups(run, m, got);
+	kv_run_put(&r.db, run);
+	free(d.rd_kb);
+	model_free(m, got);
+	rig_close(&r);
+}
+
+static void one_key_round_trips(void)
+{
+	runs_of(1);
+}
+
+static void hundreds_of_keys_round_trip(void)
+{
+	runs_of(700);
+}
+
+static void many_blocks_round_trip(void)
+{
+	runs_of(12000);
+}
+
+static void largest_keys_fit_two_a_page(void)
+{
+	uint8_t key[KVDB_KEY_MAX], val[KV_INLINE_MAX] = { 1 };
+	struct kv_ent e = { .e_key = key, .e_klen = KVDB_KEY_MAX, .e_kind = KV_ENT_INLINE,
+			    .e_vlen = KV_INLINE_MAX, .e_val = val };
+	struct kv_run_build *rb;
+	struct kv_run *run;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	T_EQ(kv_run_build_open(&r.db, 7, 0, false, &rb), 0);
+	for (unsigned i = 0; i < 200; i++) {
+		for (unsigned j = 0; j < sizeof(key); j++)
+			key[j] = (uint8_t)t_rand(&r.rnd);
+		key[0] = (uint8_t)i;
+		e.e_seq = t_rand(&r.rnd);
+		T_EQ(kv_run_build_add(rb, &e), 0);
+	}
+	T_EQ(kv_run_build_finish(rb, &run), 0);
+	T_OK(run->rn_kb[0].kb_npages <= 100);
+	kv_run_put(&r.db, run);
+	rig_close(&r);
+}
+
+static void empty_build_gives_no_run(void)
+{
+	struct kv_run *run = (void *)1;
+	struct kv_run_build *rb;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	T_EQ(kv_run_build_open(&r.db, 7, 0, false, &rb), 0);
+	T_EQ(kv_run_build_finish(rb, &run), 0);
+	T_OK(!run);
+	rig_close(&r);
+}
+
+static void keys_out_of_order_are_refused(void)
+{
+	struct kv_ent e = { .e_key = (const uint8_t *)"b", .e_klen = 1, .e_kind = KV_ENT_TOMB };
+	struct kv_run_build *rb;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	T_EQ(kv_run_build_open(&r.db, 7, 0, false, &rb), 0);
+	T_EQ(kv_run_build_add(rb, &e), 0);
+	T_EQ(kv_run_build_add(rb, &e), -EUCLEAN);
+	e.e_key = (const uint8_t *)"a";
+	T_EQ(kv_run_build_add(rb, &e), -EUCLEAN);
+	kv_run_build_abort(rb);
+	rig_close(&r);
+}
+
+static void segment_table_counts_what_is_referred_to(void)
+{
+	struct kv_run *run;
+	struct rec *m;
+	unsigned got;
+	uint64_t n = 0, bytes = 0, want_n = 0, want_bytes = 0;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	rig_segs(&r);
+	m = model_make(&r, 1000, &got);
+	run = model_run(&r, m, got);
+	for (unsigned i = 0; i < got; i++) {
+		want_n += m[i].kind == KV_ENT_REF;
+		want_bytes += m[i].kind == KV_ENT_REF ? m[i].vlen : 0;
+	}
+	for (uint32_t i = 0; i < run->rn_n; i++) {
+		for (uint32_t j = 0; j < run->rn_kb[i].kb_nsegs; j++) {
+			struct kv_kseg ks;
+
+			kv_kseg_decode(run->rn_kb[i].kb_segtab + j * KV_KSEG_SIZE, &ks);
+			T_EQ(ks.ks_id, run->rn_kb[i].kb_segs[j]->sg_id);
+			n += ks.ks_n;
+			bytes += ks.ks_bytes;
+		}
+	}
+	T_EQ(n, want_n);
+	T_EQ(bytes, want_bytes);
+	kv_run_put(&r.db, run);
+	model_free(m, got);
+	rig_close(&r);
+}
+
+/* ---- damage -------------------------------------------------------------------------- */
+
+/* Changes one byte of an object behind the pool's back. */
+static void flip(struct mpool_obj *obj, uint64_t off, uint8_t x)
+{
+	uint64_t pos, len;
+	char path[64];
+	uint8_t b;
+	int fd, own;
+
+	T_EQ(mpool_obj_place(obj, off & ~4095ull, &fd, &pos, &len), 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	own = open(path, O_RDWR | O_CLOEXEC);
+	T_OK(own >= 0);
+	pos += off & 4095;
+	T_EQ(pread(own, &b, 1, (off_t)pos), 1);
+	b ^= x;
+	T_EQ(pwrite(own, &b, 1, (off_t)pos), 1);
+	T_EQ(fdatasync(own), 0);
+	close(own);
+}
+
+/* Every answer is the right one or -EUCLEAN; returns the number of refusals. */
+static unsigned answers_are_right(const struct kv_run_desc *d, const struct rec *m, unsigned n)
+{
+	struct kv_run *run;
+	struct kv_iter *it;
+	struct kv_ent e;
+	unsigned bad = 0, i;
+	int rc = kv_run_open(&r.db, d, &run);
+
+	if (rc) {
+		T_EQ(rc, -EUCLEAN);
+		T_OK(strstr(kvdb_error_detail()->text, "key block"));
+		return 1;
+	}
+	for (i = 0; i < n; i++) {
+		struct kv_thread *t = kv_enter();
+		int same;
+
+		rc = kv_run_lookup(&r.db, run, m[i].key, m[i].klen,
+				   kv_hash(m[i].key, m[i].klen), &e);
+		same = !rc && ent_same(&r, &e, &m[i]);
+		kv_exit(t);
+		T_OK(rc == -EUCLEAN || (!rc && same));
+		bad += rc != 0;
+	}
+	T_EQ(kv_run_iter_bulk(&r.db, run, &it), 0);
+	for (i = 0; !(rc = it->it_ops->next(it, &e)); i++)
+		T_OK(i < n && ent_same(&r, &e, &m[i]));
+	T_OK(rc == -EUCLEAN || (rc == -ENOENT && i == n));
+	bad += rc == -EUCLEAN;
+	it->it_ops->close(it);
+	kv_run_put(&r.db, run);
+	return bad;
+}
+
+static void bit_flips_never_give_wrong_data(void)
+{
+	unsigned got, flips = getenv("TEST_SHORT") ? 60 : 300, refused = 0, inside = 0;
+	struct kv_run_desc d;
+	struct kv_run *run;
+	struct kv_kblock *kb;
+	struct mpool_obj *obj;
+	uint64_t areas;
+	struct rec *m;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	rig_segs(&r);
+	m = model_make(&r, 120, &got);
+	run = model_run(&r, m, got);
+	rig_commit(&r, run);
+	d = desc_copy(run);
+	T_EQ(d.rd_n, 1);
+	kb = &run->rn_kb[0];
+	areas = (uint64_t)(kb->kb_segtab - kb->kb_index) + kb->kb_nsegs * KV_KSEG_SIZE;
+	areas += (uint64_t)kb->kb_npages * KV_PAGE;
+	obj = mpool_obj_get(kb->kb_obj);
+	T_EQ(answers_are_right(&d, m, got), 0);
+	for (unsigned i = 0; i < flips; i++) {
+		uint64_t off = t_rand(&r.rnd) % d.rd_kb[0].kd_len;
+		uint8_t x = (uint8_t)(1u << t_rand(&r.rnd) % 8);
+		unsigned bad;
+
+		if (i % 3 == 0)	/* index areas and footer are small: hit them too */
+			off = areas - 1 - t_rand(&r.rnd) % (areas - kb->kb_npages * KV_PAGE);
+		else if (i % 3 == 1)
+			off = d.rd_kb[0].kd_len - 1 - t_rand(&r.rnd) % KV_PAGE;
+		flip(obj, off, x);
+		kv_page_purge(&r.db, d.rd_kb[0].kd_id, 4096);
+		bad = answers_are_right(&d, m, got);
+		flip(obj, off, x);
+		refused += bad > 0;
+		inside += off < areas || off >= d.rd_kb[0].kd_len - KV_PAGE;
+		/* only the unused gaps between areas may be changed unseen */
+		T_OK(bad || (off >= (uint64_t)kb->kb_npages * KV_PAGE &&
+			     off < d.rd_kb[0].kd_len - KV_PAGE));
+	}
+	T_OK(refused >= inside * 9 / 10);
+	kv_page_purge(&r.db, d.rd_kb[0].kd_id, 4096);
+	T_EQ(answers_are_right(&d, m, got), 0);
+	mpool_obj_close(obj);
+	kv_run_put(&r.db, run);
+	free(d.rd_kb);
+	model_free(m, got);
+	rig_close(&r);
+}
+
+static void wrong_parent_crc_is_refused(void)
+{
+	struct kv_run_desc d;
+	struct kv_run *run;
+	struct rec *m;
+	unsigned got;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	m = model_make(&r, 100, &got);
+	run = model_run(&r, m, got);
+	rig_commit(&r, run);
+	d = desc_copy(run);
+	kv_run_put(&r.db, run);
+	d.rd_kb[0].kd_crc ^= 1;
+	T_EQ(kv_run_open(&r.db, &d, &run), -EUCLEAN);
+	d.rd_kb[0].kd_crc ^= 1;
+	d.rd_kb[0].kd_len += 4096;
+	T_EQ(kv_run_open(&r.db, &d, &run), -EUCLEAN);
+	d.rd_kb[0].kd_len -= 4096;
+	d.rd_kvs++;
+	T_EQ(kv_run_open(&r.db, &d, &run), -EUCLEAN);
+	d.rd_kvs--;
+	d.rd_kb[0].kd_id += 1000;
+	T_EQ(kv_run_open(&r.db, &d, &run), -EUCLEAN);
+	free(d.rd_kb);
+	model_free(m, got);
+	rig_close(&r);
+}
+
+static void blocks_in_wrong_order_are_refused(void)
+{
+	struct kv_kblock_desc tmp;
+	struct kv_run_desc d;
+	struct kv_run *run;
+	struct rec *m;
+	unsigned got;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	r.db.d_budget.b_kblock_bytes = 256 << 10;
+	m = model_make(&r, 12000, &got);
+	run = model_run(&r, m, got);
+	rig_commit(&r, run);
+	d = desc_copy(run);
+	kv_run_put(&r.db, run);
+	T_OK(d.rd_n >= 2);
+	tmp = d.rd_kb[0];
+	d.rd_kb[0] = d.rd_kb[1];
+	d.rd_kb[1] = tmp;
+	T_EQ(kv_run_open(&r.db, &d, &run), -EUCLEAN);
+	d.rd_kb[0] = d.rd_kb[1];
+	T_EQ(kv_run_open(&r.db, &d, &run), -EUCLEAN);
+	d.rd_n = 0;
+	T_EQ(kv_run_open(&r.db, &d, &run), -EUCLEAN);
+	free(d.rd_kb);
+	model_free(m, got);
+	rig_close(&r);
+}
+
+/* The areas of a block with right CRCs but a row or an entry that points nowhere. */
+static void references_to_nowhere_are_refused(void)
+{
+	struct kv_kent ke = { .ke_kind = KV_ENT_REF };
+	struct kv_kfoot *f = calloc(1, sizeof(*f));
+	struct kv_kblock k = { .kb_npages = 0 };
+	struct kv_kblock *kb;
+	struct kv_run *run;
+	struct kv_ent e;
+	struct rec *m;
+	uint8_t *page = aligned_alloc(4096, KV_PAGE), *index;
+	struct iovec iov = { .iov_base = page, .iov_len = KV_PAGE };
+	uint32_t len, row;
+	unsigned got;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	rig_segs(&r);
+	m = model_make(&r, 300, &got);
+	run = model_run(&r, m, got);
+	kb = &run->rn_kb[0];
+	len = run->rn_desc.rd_kb[0].kd_len;
+	T_EQ(mpool_read(kb->kb_obj, len - KV_PAGE, &iov, 1), 0);
+	T_OK(!kv_kfoot_decode(page, run->rn_desc.rd_kb[0].kd_crc, r.db.d_tag, kb->kb_id, 7, len,
+			      f));
+	ke.ke_seg = kb->kb_nsegs - 1;
+	T_EQ(kv_kblock_ent(kb, 0, &ke, &e), 0);
+	ke.ke_seg = kb->kb_nsegs;
+	T_EQ(kv_kblock_ent(kb, 0, &ke, &e), -EUCLEAN);
+	index = aligned_alloc(4096, kb->kb_index_len);
+	memcpy(index, kb->kb_index, kb->kb_index_len);
+	row = (uint32_t)(kb->kb_segtab - kb->kb_index);
+	kv_le64_set(index + row, 987654321);
+	f->kf_area[KV_AREA_SEGS].ar_crc =
+		mpool_crc32c(0, index + row, f->kf_area[KV_AREA_SEGS].ar_len);
+	T_EQ(kv_kblock_attach(&r.db, &k, f, index, kb->kb_index_len, NULL), -EUCLEAN);
+	T_OK(strstr(kvdb_error_detail()->text, "987654321"));
+	kv_kblock_free(&r.db, &k);
+	kv_run_put(&r.db, run);
+	free(page);
+	free(f);
+	model_free(m, got);
+	rig_close(&r);
+}
+
+/* Pages whose CRC would be right but whose content is hostile: nothing may be read outside. */
+static void hostile_pages_are_survived(void)
+{
+	uint8_t key[KVDB_KEY_MAX + 32], *page = malloc(KV_PAGE), *good = malloc(KV_PAGE);
+	static struct kv_kpb pb;
+	const char *bad;
+	bool exact;
+
+	memset(&r, 0, sizeof(r));
+	r.rnd = t_seed();
+	for (unsigned round = 0; round < 20000; round++) {
+		struct kv_kpage kp;
+		struct kv_kent ke;
+
+		if (round % 500 == 0) {
+			unsigned got;
+			struct rec *m = model_make(&r, 40, &got);
+
+			for (unsigned i = 0; i < got; i++) {
+				struct kv_kpb_in in = { .in_key = m[i].key, .in_val = m[i].val };
+
+				in.in_ent.pe_klen = m[i].klen;
+				in.in_ent.pe_kind = m[i].kind;
+				in.in_ent.pe_vlen = m[i].vlen;
+				in.in_ent.pe_seq = m[i].seq;
+				if (kv_kpb_add(&pb, &in))
+					break;
+			}
+			kv_kpb_encode(&pb, 3, good);
+			T_OK(!kv_kpage_decode(good, 3, &kp));
+			model_free(m, got);
+		}
+		memcpy(page, good, KV_PAGE);
+		for (unsigned i = 0; i <= round % 4; i++)
+			page[t_rand(&r.rnd) % (i ? KV_PAGE : 400)] = (uint8_t)t_rand(&r.rnd);
+		if (kv_kpage_decode(page, 3, &kp))
+			continue;
+		for (unsigned i = 0; i < kp.kp_n; i++)
+			if (!kv_kpage_ent(&kp, i, &ke))
+				T_OK(kv_kpage_key(&kp, i, &ke, key) <= KVDB_KEY_MAX);
+		for (unsigned i = 0; i < 4; i++) {
+			uint16_t klen = rig_key(&r, key);
+
+			T_OK(kv_kpage_lower(&kp, key, klen, &exact, &bad) <= kp.kp_n);
+			kv_kpage_find(&kp, key, klen, (uint8_t)i, &ke, &bad);
+		}
+	}
+	free(pb.pb_bytes);
+	free(page);
+	free(good);
+}
+
+/* The same for the index areas and the footer. */
+static void hostile_indexes_are_survived(void)
+{
+	struct kv_kfoot *f = malloc(sizeof(*f)), *g = malloc(sizeof(*g));
+	unsigned got, opened = 0;
+	struct kv_kblock *kb;
+	struct kv_run *run;
+	uint8_t *page = malloc(KV_PAGE);
+	struct rec *m;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	rig_segs(&r);
+	m = model_make(&r, 600, &got);
+	run = model_run(&r, m, got);
+	kb = &run->rn_kb[0];
+	for (unsigned round = 0; round < 3000; round++) {
+		uint32_t base = kb->kb_npages * KV_PAGE, len = run->rn_desc.rd_kb[0].kd_len;
+		struct iovec iov = { .iov_base = page, .iov_len = KV_PAGE };
+		struct kv_kblock k = { .kb_npages = 0 };
+		uint8_t *index, *raw = aligned_alloc(4096, KV_PAGE);
+
+		iov.iov_base = raw;
+		T_EQ(mpool_read(kb->kb_obj, len - KV_PAGE, &iov, 1), 0);
+		if (round % 2)
+			raw[t_rand(&r.rnd) % 200] = (uint8_t)t_rand(&r.rnd);
+		kv_le32_set(raw + KV_PAGE - 4, mpool_crc32c(0, raw, KV_PAGE - 4));
+		memset(f, 0, sizeof(*f));
+		if (kv_kfoot_decode(raw, kv_le32(raw + KV_PAGE - 4), r.db.d_tag, kb->kb_id, 7,
+				    len, f)) {
+			free(raw);
+			continue;
+		}
+		free(raw);
+		base = f->kf_npages * KV_PAGE;
+		index = aligned_alloc(4096, len - KV_PAGE - base + (len - KV_PAGE == base) * 4096);
+		memset(index, 0, len - KV_PAGE - base);
+		if (base == kb->kb_npages * KV_PAGE)
+			memcpy(index, kb->kb_index, kb->kb_index_len);
+		if (len - KV_PAGE > base)
+			for (unsigned i = 0; i < 3; i++)
+				index[t_rand(&r.rnd) % (i ? 256 : len - KV_PAGE - base)] ^=
+					(uint8_t)(1u << t_rand(&r.rnd) % 8);
+		for (unsigned i = 0; i < KV_AREAS; i++)
+			f->kf_area[i].ar_crc = mpool_crc32c(
+				0, index + (f->kf_area[i].ar_off - base), f->kf_area[i].ar_len);
+		if (!kv_kblock_attach(&r.db, &k, f, index, len - KV_PAGE - base, NULL)) {
+			opened++;
+			for (unsigned i = 0; i < got; i += 7)
+				T_OK(kv_kblock_page(&k, m[i].key, m[i].klen) < k.kb_npages);
+		}
+		kv_kblock_free(&r.db, &k);
+	}
+	printf("# %u of 3000 hostile indexes opened\n", opened);
+	kv_run_put(&r.db, run);
+	model_free(m, got);
+	rig_close(&r);
+	free(f);
+	free(g);
+	free(page);
+}
+
+/* ---- size and speed, printed; only gross failures count -------------------------------- */
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+#define KEYS 400000u
+
+static struct kv_run *big_run(void)
+{
+	struct kv_run_build *rb;
+	struct kv_run *run;
+	char key[32];
+	struct kv_ent e = { .e_kind = KV_ENT_REF, .e_vlen = 1000, .e_key = (void *)key };
+
+	r.db.d_budget.b_kblock_bytes = 16 << 20;
+	T_EQ(kv_run_build_open(&r.db, 7, KEYS, false, &rb), 0);
+	for (unsigned i = 0; i < KEYS; i++) {
+		e.e_klen = (uint16_t)sprintf(key, "user%020llu", i * 46116860184273ull);
+		e.e_seq = 1 + i * 7919ull % KEYS;
+		e.e_seg = r.seg[i % RIG_SEGS];
+		e.e_off8 = i * 17 % 30000;
+		e.e_vcrc = i;
+		T_EQ(kv_run_build_add(rb, &e), 0);
+	}
+	T_EQ(kv_run_build_finish(rb, &run), 0);
+	return run;
+}
+
+static void lookup_cost(struct kv_run *run, unsigned per_enter, bool hit)
+{
+	unsigned n = 500000, wrong = 0;
+	uint64_t *hash = malloc(n * sizeof(*hash)), t0, x = 1;
+	char (*key)[32] = malloc(n * sizeof(*key));
+	struct kv_thread *t = NULL;
+	struct kv_ent e;
+
+	for (unsigned i = 0; i < n; i++) {
+		sprintf(key[i], "user%020llu",
+			t_rand(&x) % KEYS * 46116860184273ull + (hit ? 0 : 1));
+		hash[i] = kv_hash(key[i], 24);
+	}
+	t0 = now_ns();
+	for (unsigned i = 0; i < n; i++) {
+		if (i % per_enter == 0) {
+			if (t)
+				kv_exit(t);
+			t = kv_enter();
+		}
+		if (i + 8 < n && !hit)
+			kv_run_prefetch(run, hash[i + 8]);
+		wrong += kv_run_lookup(&r.db, run, key[i], 24, hash[i], &e) != (hit ? 0 : -ENOENT);
+	}
+	t0 = now_ns() - t0;
+	kv_exit(t);
+	printf("# %s: %.0f ns\n", hit ? "hit in memory" : "filter miss, prefetched",
+	       (double)t0 / n);
+	free(hash);
+	free(key);
+	T_EQ(wrong, 0);
+}
+
+static void size_and_speed(void)
+{
+	struct kv_run *run;
+	uint64_t t0;
+
+	rig_open(&r, 256 << 20, 256 << 20);
+	rig_segs(&r);
+	t0 = now_ns();
+	run = big_run();
+	t0 = now_ns() - t0;
+	printf("# build: %.0f ns a key; media %.1f bytes a key; memory %.2f bytes a key\n",
+	       (double)t0 / KEYS, (double)kv_run_bytes(run) / KEYS,
+	       (double)kv_run_index_bytes(run) / KEYS);
+	T_OK(kv_run_bytes(run) < KEYS * 50ull);
+	T_OK(kv_run_index_bytes(run) < KEYS * 2ull);
+	lookup_cost(run, 1, true);
+	lookup_cost(run, 1, true);
+	lookup_cost(run, 1, false);
+	kv_run_put(&r.db, run);
+	rig_close(&r);
+}
+
+int main(void)
+{
+	T_RUN(one_key_round_trips);
+	T_RUN(hundreds_of_keys_round_trip);
+	T_RUN(many_blocks_round_trip);
+	T_RUN(largest_keys_fit_two_a_page);
+	T_RUN(empty_build_gives_no_run);
+	T_RUN(keys_out_of_order_are_refused);
+	T_RUN(segment_table_counts_what_is_referred_to);
+	T_RUN(bit_flips_never_give_wrong_data);
+	T_RUN(wrong_parent_crc_is_refused);
+	T_RUN(blocks_in_wrong_order_are_refused);
+	T_RUN(references_to_nowhere_are_refused);
+	T_RUN(hostile_pages_are_survived);
+	T_RUN(hostile_indexes_are_survived);
+	T_RUN(size_and_speed);
+	return t_done();
+}
