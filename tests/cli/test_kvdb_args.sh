@@ -1,0 +1,152 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# The command line of kvdb: help, manual page and parser say the same, bad usage
+# is named, and nothing is made by it.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+help_lists_every_verb_and_option() {
+	want 0 kvdb help -j
+	schema kvdb_help
+	cp "$S/out" table.json
+	python3 - <<-'EOF'
+	import json, re, subprocess, sys
+	table = json.load(open("table.json"))
+	def spelled(options):
+	    for o in options:
+	        yield "--" + o["name"]
+	        if o["short"]:
+	            yield "-" + o["short"]
+	everywhere = set(spelled(table["global_options"]))
+	names = {v["name"] for v in table["verbs"]}
+	wanted = {"create", "info", "get", "put", "del", "scan", "load", "verify", "stats", "bench",
+	          "kvs create", "kvs drop", "kvs list", "drop", "help", "version"}
+	bad = 0
+	if wanted - names:
+	    print("no such verbs:", wanted - names)
+	    bad = 1
+	for verb in table["verbs"]:
+	    words = verb["name"].split()
+	    text = subprocess.run(["kvdb"] + words + ["--help"], capture_output=True, text=True,
+	                          check=True).stdout
+	    shown = set()
+	    for line in re.findall(r"^  +(-.*?)(?:  |$)", text, re.M):
+	        shown.update(re.findall(r"(?<!\S)(--?[a-zA-Z][a-z0-9-]*)", line))
+	    if shown != set(spelled(verb["options"])) | everywhere:
+	        print(verb["name"], "help differs from the table")
+	        bad = 1
+	    for o in verb["options"]:
+	        for s in spelled([o]):
+	            r = subprocess.run(["kvdb"] + words + [s] + ([] if o["value"] else ["--help"]),
+	                               capture_output=True, text=True, stdin=subprocess.DEVNULL)
+	            if o["value"] and (r.returncode != 2 or "needs a value" not in r.stderr):
+	                print(verb["name"], s, "is not parsed with a value:", r.stderr)
+	                bad = 1
+	            if not o["value"] and r.returncode:
+	                print(verb["name"], s, "is not parsed:", r.stderr)
+	                bad = 1
+	sys.exit(bad)
+	EOF
+}
+
+manual_page_is_made_from_the_table() {
+	want 0 kvdb help --man
+	cmp "$S/out" "$TOP/utils/man/kvdb.8"
+	for s in NAME SYNOPSIS DESCRIPTION "EXIT STATUS" EXAMPLES FILES; do
+		has out "^.SH $s\$"
+	done
+}
+
+version_names_every_part() {
+	want 0 kvdb --version
+	has out '^kvdb [0-9]'
+	has out '^library '
+	want 0 kvdb version -j
+	schema kvdb_version
+}
+
+bad_usage_exits_2() {
+	local line
+	want 2 kvdb
+	has err '^Usage'
+	while read -r line; do
+		# shellcheck disable=SC2086
+		want 2 kvdb $line
+		one_line_error
+		has err 'see: kvdb help'
+	done <<-'EOF'
+	frobnicate
+	--frobnicate
+	create
+	create ./d --size
+	create ./d --size ten
+	create ./d --frob
+	create ./d frob=1
+	create ./d --cache 63M
+	create ./d --interval 10
+	create ./d --interval 1us
+	create ./d --interval soon
+	create ./d --io magic
+	create ./a ./b
+	info
+	get ./d s
+	get ./d s k x
+	get -X ./d s 0g
+	put ./d s k
+	put -x ./d s k xyz
+	put -x ./d s k abc
+	del ./d
+	scan ./d
+	scan ./d s --limit many
+	scan -X ./d s --prefix abc
+	load ./d
+	load ./d s --format xml
+	verify
+	stats
+	kvs
+	kvs frob ./d
+	kvs create ./d
+	kvs list
+	drop
+	bench --workload g
+	bench --workload load,,a
+	bench --threads 0
+	bench --threads 100000
+	bench --records 0
+	bench --value-size 2M
+	bench --distribution normal
+	bench --check f
+	bench ./d --keep
+	bench ./a ./b
+	EOF
+	[ -z "$(ls -A)" ] || fail "something was made: $(ls -A)"
+}
+
+bad_usage_is_json_with_j() {
+	want 2 kvdb create -j --frobnicate
+	schema error err
+}
+
+data_operands_are_never_options() {
+	want 3 kvdb put ./none s cache=1G io=sync
+	want 3 kvdb get ./none s interval=5
+	want 3 kvdb put ./none s -- -k -v
+}
+
+undelivered_output_exits_1() {
+	local rc=0
+	kvdb help >/dev/full 2>"$S/err" || rc=$?
+	same full $rc 1
+	has err 'standard output'
+}
+
+run help_lists_every_verb_and_option
+run manual_page_is_made_from_the_table
+run version_names_every_part
+run bad_usage_exits_2
+run bad_usage_is_json_with_j
+run data_operands_are_never_options
+run undelivered_output_exits_1
+finish

@@ -1,0 +1,243 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# Databases, stores and records by command: what is put comes back byte for
+# byte, what cannot be is refused by name and changes nothing.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+make_db() {
+	want 0 kvdb -q create ./d --size 256M
+	want 0 kvdb kvs create ./d s
+}
+
+# bytes N: N reproducible bytes of every value
+bytes() {
+	[ "$1" = 0 ] || head -c "$1" <(python3 -c 'import sys, random
+random.seed(7)
+sys.stdout.buffer.write(random.randbytes(1 << 20) + b"!")')
+}
+
+# letters N: a word of N bytes
+letters() {
+	printf "%$1s" '' | tr ' ' k
+}
+
+create_makes_a_pool_and_says_so() {
+	want 0 kvdb create ./d --size 256M --staging-size 128M
+	has out '^made pool \./d .*256M.*128M'
+	has out '^made database \./d'
+	want 0 kvdb info ./d -j
+	schema kvdb_info
+	same classes "$(field 'sorted(c["class"] for c in d["pool"]["classes"])')" \
+		"['capacity', 'staging']"
+	want 5 kvdb create ./d
+	one_line_error
+	want 2 kvdb create ./d --size 1G
+	has err 'a pool already'
+}
+
+create_uses_a_pool_that_is_there() {
+	want 0 mpool create ./d --size 256M
+	want 0 kvdb create ./d -j
+	schema kvdb_create
+	same made "$(field 'd["made_pool"]')" False
+	want 0 kvdb kvs list ./d -j
+	schema kvdb_kvs_list
+	same stores "$(field 'd["kvs"]')" "[]"
+}
+
+create_plan_writes_nothing() {
+	want 0 kvdb create ./d -n --size 256M
+	has out 'would make pool'
+	[ ! -e d ] || fail "the plan made something"
+	make_db
+	local before
+	before=$(sums d)
+	want 5 kvdb create ./d -n
+	unchanged "$before" d
+}
+
+info_and_stats_are_typed() {
+	make_db
+	want 0 kvdb put ./d s k v
+	want 0 kvdb info ./d
+	has out '^stores +1$'
+	want 0 kvdb stats ./d -j
+	schema kvdb_stats
+	same keys "$(field 'd["keys_estimate"]')" 1
+	want 0 kvdb stats ./d
+	has out '^keys_estimate +1$'
+}
+
+stores_are_made_listed_and_dropped() {
+	make_db
+	want 0 kvdb kvs create ./d another.store-2
+	want 0 kvdb kvs list ./d
+	same list "$(sort <"$S/out" | tr '\n' ' ')" "another.store-2 s "
+	want 0 kvdb put ./d s k v
+	want 3 kvdb get ./d another.store-2 k
+	want 5 kvdb kvs drop ./d s
+	has err '-y'
+	want 0 kvdb kvs drop ./d s -n
+	want 0 kvdb get ./d s k
+	want 0 kvdb kvs drop ./d s -y
+	want 3 kvdb get ./d s k
+	want 3 kvdb kvs drop ./d s -y
+	want 5 kvdb kvs create ./d another.store-2
+	local name
+	for name in '' .hidden 'with space' a/b 12345678901234567890123456789012; do
+		want 2 kvdb kvs create ./d "$name"
+		one_line_error
+	done
+	want 2 kvdb kvs create ./d -- -dash
+}
+
+drop_asks_and_leaves_the_pool() {
+	make_db
+	want 5 kvdb drop ./d
+	has err '-y'
+	want 0 kvdb drop ./d -n
+	want 0 kvdb info ./d
+	want 0 kvdb drop ./d -y
+	want 3 kvdb info ./d
+	want 0 mpool verify ./d
+	want 0 kvdb create ./d
+}
+
+values_of_every_size_come_back() {
+	local n
+	make_db
+	for n in 0 1 127 128 129 4095 4096 65536 1048575 1048576; do
+		bytes $n >"v$n"
+		kvdb put ./d s "key$n" - <"v$n" || fail "put $n"
+	done
+	for n in 0 1 127 128 129 4095 4096 65536 1048575 1048576; do
+		want 0 kvdb get ./d s "key$n"
+		cmp "v$n" "$S/out"
+	done
+	want 0 kvdb verify --data ./d
+}
+
+keys_of_every_size_come_back() {
+	local n
+	make_db
+	for n in 1 2 15 16 17 127 128 255 256 1000 1343 1344; do
+		want 0 kvdb put ./d s "$(letters $n)" "value of $n"
+	done
+	for n in 1 2 15 16 17 127 128 255 256 1000 1343 1344; do
+		want 0 kvdb get ./d s "$(letters $n)"
+		same "$n" "$(cat "$S/out")" "value of $n"
+	done
+	want 0 kvdb verify --data ./d
+}
+
+too_long_is_refused_and_changes_nothing() {
+	local before n
+	make_db
+	want 0 kvdb put ./d s k v
+	before=$(sums d)
+	for n in 1345 2000 100000; do
+		want 2 kvdb put ./d s "$(letters $n)" v
+		one_line_error
+		has err "key.*$n bytes"
+	done
+	want 2 kvdb put ./d s '' v
+	one_line_error
+	bytes 1048577 >big
+	kvdb put ./d s k - <big 2>"$S/err" && fail "a value of 1 MiB and 1 byte was taken"
+	one_line_error
+	has err 'value has more than 1048576 bytes'
+	local rc=0
+	kvdb put ./d s k - <big 2>"$S/err" || rc=$?
+	same "exit code" $rc 2
+	unchanged "$before" d
+	want 0 kvdb get ./d s k
+	same value "$(cat "$S/out")" v
+}
+
+binary_keys_and_values_by_hex() {
+	make_db
+	want 0 kvdb put -x -X ./d s 00ff0a 01000d0aFF
+	want 0 kvdb get -x -X ./d s 00FF0A
+	same value "$(cat "$S/out")" 01000d0aff
+	want 0 kvdb get -j -X ./d s 00ff0a
+	schema kvdb_get
+	same json "$(field 'd["key_hex"], d["value_hex"], d["length"]')" \
+		"('00ff0a', '01000d0aff', 5)"
+	want 0 kvdb put ./d s 'ключ' 'значение'
+	want 0 kvdb get -j ./d s 'ключ'
+	schema kvdb_get
+	same json "$(field 'd["key"], d["value"]')" "('ключ', 'значение')"
+}
+
+put_replaces_and_del_deletes() {
+	make_db
+	want 0 kvdb put ./d s k one
+	want 0 kvdb put --sync ./d s k two
+	want 0 kvdb get ./d s k
+	same value "$(cat "$S/out")" two
+	want 0 kvdb del ./d s k
+	want 3 kvdb get ./d s k
+	one_line_error
+	want 3 kvdb del ./d s k
+	want 0 kvdb put ./d s k three
+	want 0 kvdb get ./d s k
+	same value "$(cat "$S/out")" three
+}
+
+what_is_absent_exits_3() {
+	make_db
+	want 3 kvdb get ./d s nothing
+	want 3 kvdb get ./d nothing k
+	want 3 kvdb put ./d nothing k v
+	want 3 kvdb get ./nothing s k
+	want 3 kvdb verify ./nothing
+	want 3 kvdb -j get ./d s nothing
+	schema error err
+	[ ! -e nothing ] || fail "something was made"
+}
+
+verify_of_a_sound_database_is_clean() {
+	make_db
+	bytes 300000 >v
+	kvdb put ./d s k - <v
+	local before
+	before=$(sums d)
+	want 0 kvdb verify ./d
+	has out clean
+	want 0 kvdb verify --data -j ./d
+	schema kvdb_verify
+	same clean "$(field 'd["is_clean"], d["damage"]')" "(True, 0)"
+	unchanged "$before" d
+}
+
+reading_verbs_write_nothing() {
+	make_db
+	want 0 kvdb put ./d s k v
+	local before
+	before=$(sums d)
+	want 0 kvdb get ./d s k
+	want 0 kvdb scan ./d s
+	want 0 kvdb info ./d
+	want 0 kvdb stats ./d
+	want 0 kvdb kvs list ./d
+	unchanged "$before" d
+}
+
+run create_makes_a_pool_and_says_so
+run create_uses_a_pool_that_is_there
+run create_plan_writes_nothing
+run info_and_stats_are_typed
+run stores_are_made_listed_and_dropped
+run drop_asks_and_leaves_the_pool
+run values_of_every_size_come_back
+run keys_of_every_size_come_back
+run too_long_is_refused_and_changes_nothing
+run binary_keys_and_values_by_hex
+run put_replaces_and_del_deletes
+run what_is_absent_exits_3
+run verify_of_a_sound_database_is_clean
+run reading_verbs_write_nothing
+finish

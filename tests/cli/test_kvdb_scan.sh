@@ -1,0 +1,187 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# scan and load: order, ranges, text forms, and what a bad line does.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+make_db() {
+	want 0 kvdb -q create ./d --size 256M
+	want 0 kvdb kvs create ./d s
+}
+
+# fruit: a store of 400 records in no order
+fruit() {
+	make_db
+	python3 - >in.tsv <<-'EOF'
+	import random
+	random.seed(3)
+	keys = ["%s%03d" % (w, i) for w in ("apple", "fig", "kiwi", "pear") for i in range(100)]
+	random.shuffle(keys)
+	for k in keys:
+	    print("%s\tv-%s" % (k, k))
+	EOF
+	want 0 kvdb load ./d s in.tsv
+	LC_ALL=C sort in.tsv >sorted.tsv
+}
+
+scan_is_in_key_order_both_ways() {
+	fruit
+	want 0 kvdb scan -H ./d s
+	cmp "$S/out" sorted.tsv
+	tac sorted.tsv >reversed.tsv
+	want 0 kvdb scan -H --reverse ./d s
+	cmp "$S/out" reversed.tsv
+	want 0 kvdb scan ./d s
+	same header "$(head -n 1 "$S/out")" "$(printf 'KEY\tVALUE')"
+	want 0 kvdb scan -Hk ./d s
+	cut -f1 sorted.tsv | cmp - "$S/out"
+}
+
+scan_obeys_prefix_and_range() {
+	fruit
+	want 0 kvdb scan -H --prefix fig ./d s
+	grep '^fig' sorted.tsv | cmp - "$S/out"
+	want 0 kvdb scan -Hr --prefix fig ./d s
+	grep '^fig' sorted.tsv | tac | cmp - "$S/out"
+	want 0 kvdb scan -H --from fig010 --to kiwi005 ./d s
+	awk -F'\t' '$1 >= "fig010" && $1 < "kiwi005"' sorted.tsv | cmp - "$S/out"
+	want 0 kvdb scan -Hr --from fig010 --to kiwi005 ./d s
+	awk -F'\t' '$1 >= "fig010" && $1 < "kiwi005"' sorted.tsv | tac | cmp - "$S/out"
+	want 0 kvdb scan -H --prefix kiwi --from fig --to kiwi050 ./d s
+	awk -F'\t' '$1 >= "kiwi" && $1 < "kiwi050"' sorted.tsv | cmp - "$S/out"
+	want 0 kvdb scan -Hr --prefix fig --to zoo ./d s
+	grep '^fig' sorted.tsv | tac | cmp - "$S/out"
+	want 0 kvdb scan -H --limit 7 --from pear ./d s
+	grep '^pear' sorted.tsv | head -n 7 | cmp - "$S/out"
+	want 0 kvdb scan -H --from b --to c ./d s
+	same nothing "$(cat "$S/out")" ""
+	want 0 kvdb scan -H --limit 0 ./d s
+	same nothing "$(cat "$S/out")" ""
+}
+
+json_lines_obey_the_schema_and_load_again() {
+	fruit
+	want 0 kvdb put -xX ./d s 00fffe 0102ff
+	want 0 kvdb put ./d s tab "$(printf 'a\tb\nc\\d"e')"
+	want 0 kvdb put ./d s empty ''
+	want 0 kvdb scan -j ./d s
+	schema kvdb_scan out --lines
+	cp "$S/out" all.jsonl
+	same lines "$(wc -l <all.jsonl)" 404
+	want 0 kvdb load -c --format jsonl ./d again all.jsonl
+	want 0 kvdb scan -j ./d again
+	cmp "$S/out" all.jsonl
+	want 0 kvdb scan -j -x ./d s --limit 3
+	schema kvdb_scan out --lines
+	want 0 kvdb scan -j -k ./d s --limit 3
+	schema kvdb_scan out --lines
+}
+
+tsv_escapes_are_exact() {
+	make_db
+	python3 -c 'import sys
+for i in range(256):
+    k = bytes([i, 255 - i, i])
+    print("%s\t%s" % (k.hex(), bytes(range(i)).hex()))' >hex.tsv
+	sed 's/[0-9a-f][0-9a-f]/\\x&/g' hex.tsv >in.tsv
+	want 0 kvdb load ./d s in.tsv
+	want 0 kvdb scan -Hx ./d s
+	LC_ALL=C sort hex.tsv | cmp - "$S/out"
+	want 0 kvdb scan -H ./d s
+	cp "$S/out" out.tsv
+	want 0 kvdb load -c ./d again out.tsv
+	want 0 kvdb scan -Hx ./d again
+	LC_ALL=C sort hex.tsv | cmp - "$S/out"
+}
+
+load_reads_standard_input() {
+	make_db
+	printf 'a\t1\n\nb\t2' | kvdb load -j ./d s >"$S/out"
+	schema kvdb_load
+	same records "$(field 'd["records"], d["lines"], d["bytes"]')" "(2, 3, 4)"
+	want 0 kvdb get ./d s b
+	same b "$(cat "$S/out")" 2
+}
+
+bad_lines_are_named_with_their_number() {
+	local line
+	make_db
+	while read -r line; do
+		printf 'a\t1\n%b\nz\t1\n' "$line" >bad.tsv
+		want 1 kvdb load ./d s bad.tsv
+		one_line_error
+		has err 'bad\.tsv:2: '
+		want 3 kvdb get ./d s z
+	done <<-'EOF'
+	no tab here
+	\tvalue without a key
+	k\ta\\q
+	k\ta\\x4
+	k\ta\\
+	EOF
+	while read -r line; do
+		printf '{"key":"a","value":"1"}\n%s\n{"key":"z","value":"1"}\n' "$line" >bad.jsonl
+		want 1 kvdb load --format jsonl ./d s bad.jsonl
+		one_line_error
+		has err 'bad\.jsonl:2: '
+		want 3 kvdb get ./d s z
+	done <<-'EOF'
+	{"key":"k","value":
+	{"key":"k"}
+	{"value":"v"}
+	{"key":1,"value":"v"}
+	{"key":"k","value_hex":"0"}
+	{"key":"k","value":"v"} more
+	["key","value"]
+	nonsense
+	{"key":"","value":"v"}
+	EOF
+}
+
+too_long_lines_are_refused() {
+	make_db
+	python3 -c 'print("a\t1\n" + "k" * 1345 + "\tv\nz\t1")' >k.tsv
+	want 1 kvdb load ./d s k.tsv
+	has err 'k\.tsv:2: the key has 1345 bytes'
+	python3 -c 'print("a\t1\nk\t" + "v" * 1048577 + "\nz\t1")' >v.tsv
+	want 1 kvdb load ./d s v.tsv
+	has err 'v\.tsv:2: the value has 1048577 bytes'
+	want 3 kvdb get ./d s k
+	want 3 kvdb get ./d s z
+	python3 -c 'print("k\t" + "v" * 1048576)' >v.tsv
+	want 0 kvdb load ./d s v.tsv
+}
+
+skip_bad_goes_on_and_says_so() {
+	make_db
+	printf 'a\t1\nbad\nb\t2\nworse\nc\t3\n' >in.tsv
+	want 1 kvdb load --skip-bad ./d s in.tsv
+	has err 'in\.tsv:2: '
+	has err 'in\.tsv:4: '
+	has out 'loaded 3 records.*left out 2'
+	want 0 kvdb scan -Hk ./d s
+	same keys "$(tr '\n' ' ' <"$S/out")" "a b c "
+}
+
+load_needs_its_file_and_store() {
+	make_db
+	want 3 kvdb load ./d s nothing.tsv
+	one_line_error
+	printf 'a\t1\n' >in.tsv
+	want 3 kvdb load ./d none in.tsv
+	want 0 kvdb load --create ./d none in.tsv
+	want 0 kvdb get ./d none a
+}
+
+run scan_is_in_key_order_both_ways
+run scan_obeys_prefix_and_range
+run json_lines_obey_the_schema_and_load_again
+run tsv_escapes_are_exact
+run load_reads_standard_input
+run bad_lines_are_named_with_their_number
+run too_long_lines_are_refused
+run skip_bad_goes_on_and_says_so
+run load_needs_its_file_and_store
+finish

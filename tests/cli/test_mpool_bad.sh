@@ -1,0 +1,328 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# Bad input to mpool: what is not a pool, no longer a pool, or not ours to use.
+# Always one clear message, the documented exit status, and not a byte changed.
+
+# tests are called by name, and words are split on purpose
+# shellcheck disable=SC2317,SC2086 source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+pool() {
+	want 0 mpool create ./p --size 16M "$@"
+}
+
+# refused CODES PATH [brief]: no verb reads or destroys PATH; each exits with one
+# of CODES and one message that names PATH. status reports bad health on stdout.
+refused() {
+	local codes=$1 path=$2 before rc v verbs
+	verbs=("list" "verify" "dump" "map" "destroy -y" "status --exit")
+	[ $# -gt 2 ] || verbs+=("verify --data" "destroy -n" "list -j" "verify -j" "dump -j"
+		"map -j" "destroy -y -j")
+	before=$(sums .)
+	for v in "${verbs[@]}"; do
+		rc=0
+		mpool $v "$path" >"$S/out" 2>"$S/err" </dev/null || rc=$?
+		case " $codes " in
+		*" $rc "*) ;;
+		*) cat "$S/out" "$S/err"; fail "$v $path exited $rc, wanted one of $codes" ;;
+		esac
+		if [ "$v" = "status --exit" ] && [ $rc = 6 ]; then
+			has out 'health: [a-z]+'
+			has out 'cause: '
+		elif [[ $v == *-j ]]; then
+			# verify may have printed its findings first
+			schema error err
+		elif [[ $v == verify* ]] && grep -q '^damage: ' "$S/out"; then
+			:
+		else
+			one_line_error
+			grep -qF "$path" "$S/err" || fail "$v does not name $path: $(cat "$S/err")"
+			has err '\[MP[0-9]{4}\]$'
+		fi
+		unchanged "$before" .
+	done
+}
+
+nothing_there_exits_3() {
+	refused 3 ./none
+	mkdir empty
+	refused 3 ./empty brief
+	refused 3 ./none/deeper brief
+}
+
+a_file_that_is_not_a_pool_exits_3() {
+	echo hello >file
+	refused 3 ./file
+	head -c 4M /dev/urandom >image
+	refused 3 ./image
+}
+
+a_directory_with_strange_files_is_refused() {
+	mkdir d
+	echo '{ not json' >d/pool.json
+	refused "3 6" ./d
+	python3 -c 'print("[" * 100000)' >d/pool.json
+	refused "3 6" ./d
+	head -c 4M /dev/zero >d/capacity.mp
+	refused "3 6" ./d
+	rm d/pool.json
+	refused "3 6" ./d
+	# a link is never followed
+	ln -s /etc/hostname d/pool.json
+	refused 1 ./d
+}
+
+truncated_pools_exit_6() {
+	for size in 12M 1M; do
+		pool
+		truncate -s $size p/capacity.mp
+		refused 6 ./p brief
+		rm -r p
+	done
+	# too short to hold a superblock: nothing says that this was a member
+	pool
+	for size in 4096 0; do
+		truncate -s $size p/capacity.mp
+		refused 3 ./p
+	done
+	rm p/capacity.mp
+	refused 6 ./p
+}
+
+a_missing_staging_file_exits_6() {
+	pool --staging-size 8M
+	mv p/staging.mp kept
+	refused 6 ./p
+	mv kept p/staging.mp
+	want 0 mpool verify ./p
+}
+
+# Single flipped bits wherever the media holds something: never a crash, never
+# a write by a verb that reads, always a documented status.
+flipped_bits_are_found_or_harmless() {
+	pool --staging-size 8M
+	want 0 mpool map -H -p -o device,offset ./p
+	cp "$S/out" extents
+	cp -r --sparse=always p good
+	seen=0
+	while read -r dev off; do
+		file=p/capacity.mp
+		[ "$dev" = 0 ] || file=p/staging.mp
+		for at in 3 58 63 70 1000; do
+			python3 - "$file" $((off + at)) <<-'EOF'
+			import sys
+			with open(sys.argv[1], "r+b") as f:
+			    f.seek(int(sys.argv[2]))
+			    b = f.read(1)
+			    f.seek(-1, 1)
+			    f.write(bytes([b[0] ^ 0x10]))
+			EOF
+			before=$(sha256sum p/*)
+			for v in verify "status --exit" dump map "list"; do
+				rc=0
+				mpool $v ./p >"$S/out" 2>"$S/err" </dev/null || rc=$?
+				case $rc in
+				0 | 3 | 6 | 7) ;;
+				*) cat "$S/err"; fail "$v: $rc after a flip at $dev:$off+$at" ;;
+				esac
+				if [ "$v" = verify ] && { [ $rc != 0 ] ||
+					grep -q repairable "$S/out"; }; then
+					seen=$((seen + 1))
+				fi
+			done
+			same "after a flip at $dev:$off+$at" "$(sha256sum p/*)" "$before"
+			python3 - "$file" "${file/p/good}" $((off + at)) <<-'EOF'
+			import sys
+			at = int(sys.argv[3])
+			with open(sys.argv[1], "r+b") as f, open(sys.argv[2], "rb") as g:
+			    f.seek(at)
+			    g.seek(at)
+			    f.write(g.read(1))
+			EOF
+		done
+	done < <(head -n 12 extents)
+	want 0 mpool verify ./p
+	[ $seen -ge 10 ] || fail "only $seen flips were noticed"
+}
+
+# A member reformatted by another tool belongs to that tool.
+reformatted_members_are_never_written() {
+	for kind in ext4 xfs luks lvm gpt swap micron; do
+		pool
+		python3 "$CLI/images.py" $kind p/capacity.mp
+		refused "3 6 7" ./p brief
+		rm -r p
+	done
+}
+
+foreign_signatures_refuse_create() {
+	for kind in ext4 xfs luks lvm gpt swap micron; do
+		truncate -s 16M dev.img
+		python3 "$CLI/images.py" $kind dev.img
+		before=$(sums .)
+		want 5 mpool create ./p ./dev.img --size 16M
+		one_line_error
+		has err '\./dev\.img.*\(use -f to overwrite\)'
+		has err '\[MP[0-9]{4}\]$'
+		want 5 mpool create -j ./p ./dev.img --size 16M
+		schema error err
+		want 5 mpool create -n ./p ./dev.img --size 16M
+		has out 'dev\.img.*holds: '
+		# -y answers a question, it does not override a check
+		want 5 mpool create -y ./p ./dev.img --size 16M
+		# as a staging member too
+		want 5 mpool create ./p --size 16M --staging ./dev.img --staging-size 16M
+		# -f overrides the check, it does not answer the question
+		want 5 mpool create -f ./p ./dev.img --size 16M
+		has err 'use -y'
+		want 0 mpool create -f -n ./p ./dev.img --size 16M
+		unchanged "$before" .
+		rm dev.img
+	done
+}
+
+force_wipes_what_was_there() {
+	for kind in ext4 gpt lvm; do
+		truncate -s 16M dev.img
+		python3 "$CLI/images.py" $kind dev.img
+		want 0 mpool create -f -y ./p ./dev.img --size 16M
+		want 0 mpool verify ./p
+		if command -v wipefs >/dev/null; then
+			want 0 wipefs -n dev.img
+			hasnt out "$kind|LVM2|PMBR"
+		fi
+		want 0 mpool destroy -y ./p
+		rm -rf dev.img p
+	done
+}
+
+a_member_of_another_pool_is_refused() {
+	pool
+	before=$(sums .)
+	want 5 mpool create ./q ./p/capacity.mp --size 16M
+	one_line_error
+	unchanged "$before" .
+}
+
+# A block device (a loop device, where one can be had): members are what they
+# are, and after mkfs the device is the file system's.
+block_devices_are_members_until_mkfs() {
+	truncate -s 16M disk.img
+	dev=$(losetup -f --show disk.img 2>/dev/null) || skip "no loop device can be had"
+	# shellcheck disable=SC2064
+	trap "losetup -d $dev" EXIT
+	want 0 mpool create -n -j ./p "$dev"
+	schema mpool_create
+	same block "$(field 'd["devices"][0]["is_block"]')" True
+	same size "$(field 'd["devices"][0]["size"]')" $((16 << 20))
+	want 0 mpool create ./p "$dev"
+	want 0 mpool status -j ./p
+	same block "$(field 'd["pools"][0]["devices"][0]["is_block"]')" True
+	want 5 mpool create ./q "$dev"
+	one_line_error
+	python3 "$CLI/images.py" ext4 disk.img
+	sync disk.img
+	blockdev --flushbufs "$dev"
+	refused "3 6" ./p
+	want 5 mpool create ./q "$dev"
+	has err 'ext4'
+}
+
+a_file_under_a_loop_device_is_in_use() {
+	pool
+	dev=$(losetup -f --show p/capacity.mp 2>/dev/null) || skip "no loop device can be had"
+	# shellcheck disable=SC2064
+	trap "losetup -d $dev" EXIT
+	want 4 mpool destroy -y ./p
+	one_line_error
+}
+
+a_pool_open_elsewhere_exits_4() {
+	lib=$O/lib/libmpool.so
+	[ -e "$lib" ] || skip "no shared library was built"
+	pool
+	mkfifo end
+	python3 "$CLI/hold.py" "$lib" ./p <end >held 2>&1 &
+	exec 8>end
+	for _ in $(seq 100); do
+		[ -s held ] && break
+		sleep 0.1
+	done
+	grep -q open held || { cat held; fail "the holder did not open the pool"; }
+	refused 4 ./p
+	want 5 mpool create ./p --size 16M
+	want 0 mpool list -H -o path,health
+	same listed "$(cat "$S/out")" "./p	busy"
+	exec 8>&-
+	wait
+	want 0 mpool verify ./p
+}
+
+without_permission_exits_8() {
+	can_drop_override || skip "modes of files do not count for this user"
+	pool
+	for what in p p/capacity.mp; do
+		old=$(stat -c %a $what)
+		chmod 000 $what
+		for v in list verify dump map "destroy -y" status; do
+			want 8 without_override mpool $v ./p
+			one_line_error
+			has err '\[MP[0-9]{4}\]$'
+		done
+		chmod "$old" $what
+	done
+	mkdir closed
+	chmod 500 closed
+	want 8 without_override mpool create ./closed/p --size 16M
+	one_line_error
+	same left "$(ls -A closed)" ""
+	want 0 mpool verify ./p
+}
+
+a_file_size_limit_exits_1() {
+	rc=0
+	(
+		ulimit -f 8192
+		exec mpool create ./p --size 16M
+	) >"$S/out" 2>"$S/err" </dev/null || rc=$?
+	same status $rc 1
+	one_line_error
+	has err '\[MP[0-9]{4}\]$'
+	[ ! -e p/capacity.mp ] || fail "capacity.mp was left behind"
+}
+
+a_full_file_system_exits_1() {
+	mkdir fs
+	# a file system of 256 KiB in a private name space; -r makes an ordinary user its root
+	cmd='mount -t tmpfs -o size=256k none fs && cd fs && echo before >keep &&
+		{ mpool create ./p --size 16M; echo status $?; ls -AR; }'
+	own=
+	[ "$(id -u)" = 0 ] || own=-r
+	unshare -m $own true 2>/dev/null || skip "no private mount name space"
+	unshare -m $own bash -c "$cmd" >"$S/out" 2>"$S/err" </dev/null ||
+		skip "tmpfs cannot be mounted"
+	has out '^status 1$'
+	one_line_error
+	has err '\[MP[0-9]{4}\]$'
+	hasnt out 'capacity'
+	has out '^keep$'
+}
+
+run nothing_there_exits_3
+run a_file_that_is_not_a_pool_exits_3
+run a_directory_with_strange_files_is_refused
+run truncated_pools_exit_6
+run a_missing_staging_file_exits_6
+run flipped_bits_are_found_or_harmless
+run reformatted_members_are_never_written
+run foreign_signatures_refuse_create
+run force_wipes_what_was_there
+run a_member_of_another_pool_is_refused
+run block_devices_are_members_until_mkfs
+run a_file_under_a_loop_device_is_in_use
+run a_pool_open_elsewhere_exits_4
+run without_permission_exits_8
+run a_file_size_limit_exits_1
+run a_full_file_system_exits_1
+finish

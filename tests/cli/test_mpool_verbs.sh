@@ -1,0 +1,301 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# What every verb of mpool does with healthy pools: text, JSON, exit status,
+# questions, plans.
+
+# tests are called by name, and words are split on purpose
+# shellcheck disable=SC2317,SC2086 source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# a pool ./p of two classes
+pool() {
+	want 0 mpool create "${1:-./p}" --size 64M --staging-size 32M --label "a label"
+}
+
+create_makes_files_only_the_owner_reads() {
+	umask 000
+	pool
+	has out '^created \./p: capacity [0-9.]+M, staging [0-9.]+M$'
+	same stderr "$(cat "$S/err")" ""
+	same files "$(ls p)" "$(printf 'capacity.mp\npool.json\nstaging.mp')"
+	same mode "$(stat -c %a p)" 700
+	for f in p/*; do
+		same "$f" "$(stat -c %a "$f")" 600
+	done
+	same size "$(stat -c %s p/capacity.mp)" $((64 << 20))
+	want 0 mpool verify ./p
+}
+
+create_prints_json() {
+	want 0 mpool create -j ./p --size 64M --name other --mode 0640
+	schema mpool_create
+	same name "$(field 'd["name"]')" other
+	same dry "$(field 'd["is_dry_run"]')" False
+	same path "$(field 'd["devices"][0]["path"]')" ./p/capacity.mp
+}
+
+create_takes_members_by_path() {
+	mkdir fast
+	want 0 mpool create ./p ./elsewhere.mp --size 64M --staging ./fast --staging-size 32M
+	same size "$(stat -c %s elsewhere.mp)" $((64 << 20))
+	same size "$(stat -c %s fast/staging.mp)" $((32 << 20))
+	want 0 mpool status -j ./p
+	same paths "$(field 'len(d["pools"][0]["devices"])')" 2
+	want 0 mpool destroy -y ./p
+}
+
+create_plan_changes_nothing() {
+	before=$(sums .)
+	want 0 mpool create -n ./p --size 64M --staging-size 32M
+	has out 'capacity +64M +\./p/capacity\.mp +new file'
+	has out 'staging +32M +\./p/staging\.mp +new file'
+	want 0 mpool create -n -j ./p --size 64M
+	schema mpool_create
+	same dry "$(field 'd["is_dry_run"]')" True
+	same uuid "$(field 'd["uuid"]')" None
+	unchanged "$before" .
+}
+
+create_refuses_an_existing_pool() {
+	pool
+	before=$(sums .)
+	for f in "" -n -j; do
+		want 5 mpool create ./p --size 64M $f
+	done
+	want 5 mpool create ./p --size 64M
+	one_line_error
+	has err '\[MP[0-9]{4}\]$'
+	want 5 mpool create -j ./p --size 64M
+	schema error err
+	unchanged "$before" .
+}
+
+create_names_bad_arguments() {
+	want 2 mpool create ./p --size 64M --name .hidden
+	one_line_error
+	want 2 mpool create ./p --size 64M --name "a b"
+	want 2 mpool create ./p --size 64M --name 12345678901234567890123456789012
+	want 2 mpool create ./p --size 64M --label "$(printf '%064d' 0)"
+	want 2 mpool create ./p --size 4K
+	one_line_error
+	[ ! -e p ] || fail "something was made"
+	want 3 mpool create ./no/such/parent --size 64M
+	one_line_error
+}
+
+list_prints_a_table() {
+	pool
+	want 0 mpool list ./p
+	has out '^NAME +SIZE +ALLOC +FREE +CAP'
+	has out '^p +[0-9.]+M .* capacity,staging +ok +a label +\./p$'
+	want 0 mpool list -H -p -o name,health,size ./p
+	has out "^p	ok	[0-9]{8}\$"
+	same lines "$(wc -l <"$S/out")" 1
+	want 0 mpool list -j ./p
+	schema mpool_list
+	want 0 mpool list -o help
+	has out '^name '
+	want 0 mpool list -j -o help
+	schema mpool_columns
+}
+
+list_finds_pools_one_level_deep() {
+	want 0 mpool list
+	same stdout "$(cat "$S/out")" ""
+	has err 'no pool'
+	want 0 mpool list -j
+	schema mpool_list
+	pool ./a
+	pool ./b
+	mkdir c
+	pool ./c/deep
+	want 0 mpool list -H -o path
+	same found "$(cat "$S/out")" "$(printf './a\n./b')"
+	cd c
+	want 0 mpool list -H -o name
+	same found "$(cat "$S/out")" deep
+	cd deep
+	want 0 mpool list -H -o path,health
+	same found "$(cat "$S/out")" "./	ok"
+}
+
+list_goes_on_after_an_error() {
+	pool ./a
+	want 3 mpool list -H -o name ./none ./a
+	same found "$(cat "$S/out")" a
+	one_line_error
+	want 3 mpool list -j ./none ./a
+	schema mpool_list
+	schema error err
+}
+
+status_tells_health() {
+	pool
+	want 0 mpool status ./p
+	has out '^ +health: ok$'
+	has out '^capacity: .*free'
+	has out 'staging .*\./p/staging\.mp|staging .*/p/staging\.mp'
+	has out 'i/o: '
+	want 0 mpool status -j ./p
+	schema mpool_status
+	same healthy "$(field 'd["pools"][0]["is_healthy"]')" True
+	same format "$(field 'd["pools"][0]["format_version"]')" 256
+	want 0 mpool status -x --exit ./p
+	same stdout "$(cat "$S/out")" ""
+	want 0 mpool status
+	has out 'pool: p'
+	want 3 mpool status ./none
+	one_line_error
+}
+
+status_of_a_damaged_pool_says_what_to_do() {
+	pool
+	truncate -s 1M p/capacity.mp
+	want 0 mpool status ./p
+	has out 'health: (damaged|missing)'
+	has out 'cause: .*\[MP[0-9]{4}\]'
+	has out 'action: '
+	want 6 mpool status --exit ./p
+	want 6 mpool status -x --exit -j
+	schema mpool_status
+	same healthy "$(field 'd["pools"][0]["is_healthy"]')" False
+}
+
+verify_dump_and_map_write_nothing() {
+	pool
+	before=$(sums .)
+	want 0 mpool verify ./p
+	has out 'no damage'
+	want 0 mpool verify -q ./p
+	same stdout "$(cat "$S/out")" ""
+	want 0 mpool verify --data -j ./p
+	schema mpool_verify
+	want 0 mpool dump ./p
+	has out '[Ss]uperblock|uuid'
+	want 0 mpool dump -j ./p
+	schema mpool_dump
+	want 0 mpool map ./p
+	has out '^DEVICE +OFFSET +LENGTH'
+	has out 'metadata'
+	want 0 mpool map -j ./p
+	schema mpool_map out --lines
+	want 0 mpool map -o help -j ./p
+	schema mpool_columns
+	unchanged "$before" .
+}
+
+map_shows_objects_that_do_not_overlap() {
+	pool
+	lib=$O/lib/libmpool.so
+	[ -e "$lib" ] || skip "no shared library was built"
+	want 0 python3 "$CLI/hold.py" "$lib" ./p 5
+	want 0 mpool list -H -o objects ./p
+	same objects "$(cat "$S/out")" 5
+	want 0 mpool verify --data ./p
+	want 0 mpool map -H -p ./p
+	python3 - "$S/out" <<-'EOF'
+	import sys
+	end = {}
+	objects = set()
+	for line in open(sys.argv[1]):
+	    dev, off, length, kind, ident, what = line.rstrip("\n").split("\t")
+	    off, length = int(off), int(length)
+	    assert off >= end.get(dev, 0), "overlap or disorder: " + line
+	    assert length > 0 and off % 4096 == 0, line
+	    end[dev] = off + length
+	    if kind == "mblock":
+	        objects.add(ident)
+	        assert length == 65536, line
+	assert len(objects) == 5, objects
+	EOF
+}
+
+destroy_asks() {
+	pool
+	before=$(sums .)
+	want 5 mpool destroy ./p
+	one_line_error
+	has err 'use -y'
+	want 5 mpool destroy -j ./p
+	schema error err
+	want 0 mpool destroy -n ./p
+	has out '^pool p \(\./p\): 0 objects'
+	want 0 mpool destroy -n -j ./p
+	schema mpool_destroy
+	want 5 python3 "$CLI/on_tty.py" q mpool destroy ./p
+	has out 'not confirmed'
+	unchanged "$before" .
+	want 0 python3 "$CLI/on_tty.py" p mpool destroy ./p
+	has out 'destroyed \./p'
+	[ ! -e p/capacity.mp ] || fail "capacity.mp is still there"
+	want 3 mpool status ./p
+}
+
+destroy_checks_all_before_the_first() {
+	pool ./a
+	before=$(sums a)
+	want 3 mpool destroy -y ./a ./none
+	one_line_error
+	unchanged "$before" a
+	pool ./b
+	want 0 mpool destroy -y -j ./a ./b
+	schema mpool_destroy
+	same pools "$(field 'len(d["pools"])')" 2
+	want 0 mpool list -H
+	same stdout "$(cat "$S/out")" ""
+}
+
+a_terminal_gets_colour_unless_told() {
+	pool
+	want 0 python3 "$CLI/on_tty.py" "" mpool status ./p
+	has out "$(printf '\033')"
+	want 0 env NO_COLOR=1 python3 "$CLI/on_tty.py" "" mpool status ./p
+	hasnt out "$(printf '\033')"
+	want 0 mpool status ./p
+	hasnt out "$(printf '\033')"
+}
+
+a_label_is_text() {
+	want 2 mpool create ./p --size 64M --label "$(printf 'x\033[31my')"
+	one_line_error
+	hasnt err "$(printf '\033')"
+	[ ! -e p ] || fail "something was made"
+	want 0 mpool create ./p --size 64M --label "Größe 1"
+	want 0 mpool list ./p
+	has out 'Größe 1'
+	want 0 mpool list -j ./p
+	same label "$(field 'd["pools"][0]["label"]')" "Größe 1"
+}
+
+closed_output_does_not_reach_a_pool() {
+	pool
+	before=$(sums .)
+	rc=0
+	mpool status ./p >&- 2>&- <&- || rc=$?
+	same status $rc 1
+	rc=0
+	mpool dump ./p >/dev/full 2>/dev/null || rc=$?
+	same full $rc 1
+	unchanged "$before" .
+}
+
+run create_makes_files_only_the_owner_reads
+run create_prints_json
+run create_takes_members_by_path
+run create_plan_changes_nothing
+run create_refuses_an_existing_pool
+run create_names_bad_arguments
+run list_prints_a_table
+run list_finds_pools_one_level_deep
+run list_goes_on_after_an_error
+run status_tells_health
+run status_of_a_damaged_pool_says_what_to_do
+run verify_dump_and_map_write_nothing
+run map_shows_objects_that_do_not_overlap
+run destroy_asks
+run destroy_checks_all_before_the_first
+run a_terminal_gets_colour_unless_told
+run a_label_is_text
+run closed_output_does_not_reach_a_pool
+finish

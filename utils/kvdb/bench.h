@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The benchmark: phases (YCSB workloads) run one after another on one store,
+ * each by its own set of threads, each measured from its first operation until
+ * the database has no deferred work left.
+ *
+ * Threads share struct bench read-only, except the fields marked atomic; each
+ * writes only its own struct bench_thread, which no two threads share a cache
+ * line of. The main thread reads `done` for progress.
+ */
+#ifndef KVDB_BENCH_H
+#define KVDB_BENCH_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <kvdb/kvdb.h>
+
+#include "bench_gen.h"
+#include "bench_hist.h"
+#include "bench_value.h"
+#include "cli.h"
+
+#define BENCH_PHASES  32u
+#define BENCH_THREADS 1024u
+#define BENCH_STORE   "usertable" /* YCSB's name of its table */
+#define BENCH_SCAN    100u        /* longest scan of workload E */
+
+enum bench_op { OP_READ, OP_UPDATE, OP_INSERT, OP_SCAN, OP_RMW, BENCH_OPS };
+
+/* struct bench_mix - a workload: percent of each operation, and its chooser */
+struct bench_mix {
+	const char *name;
+	uint8_t pct[BENCH_OPS];
+	enum bench_dist dist;
+	bool is_load;
+};
+
+struct bench;
+struct bench_journal;
+
+struct bench_thread {
+	_Alignas(128) uint64_t done; /* atomic: operations ended */
+	uint64_t version;            /* atomic: number of the newest version this thread wrote */
+	struct bench *b;
+	unsigned id;
+	pthread_t tid;
+	uint64_t ops;                /* to do */
+	uint64_t skipped;            /* load --missing: records that were there */
+	uint64_t write_bytes, read_bytes; /* keys and values, user's view */
+	uint64_t scanned;            /* records that scans returned */
+	unsigned char *val, *buf;    /* value_size each (buf: at least 64 more) */
+	struct bench_rng rng;
+	struct bench_chooser chooser;
+	struct bench_hist hist[BENCH_OPS]; /* clock ticks */
+};
+
+/* struct bench_meter - what is read at the edges of a phase */
+struct bench_meter {
+	uint64_t ns;          /* CLOCK_MONOTONIC */
+	uint64_t ticks;
+	uint64_t cpu_ns;      /* user + system, all threads, living and ended */
+	uint64_t proc_read, proc_write; /* /proc/self/io, block layer bytes; 0 = unreadable */
+	struct kvdb_stats st;
+};
+
+/* struct bench_phase - result of one phase */
+struct bench_phase {
+	const struct bench_mix *mix;
+	struct bench_meter begin, ack, end;
+	struct bench_hist hist[BENCH_OPS];
+	uint64_t ops, skipped, scanned, write_bytes, read_bytes;
+	uint64_t live_bytes;  /* user bytes alive at its end */
+	uint64_t peak_rss;    /* bytes */
+	uint64_t used[MPOOL_MCLASSES];
+	double ns_per_tick;
+	enum bench_dist dist;
+};
+
+struct bench {
+	struct ui *ui;
+	/* what was asked for */
+	const char *path;   /* database, or NULL: make one */
+	const char *dir, *journal_file;
+	char made[4096];    /* path of the database that was made, or "" */
+	struct bench_mix mixes[BENCH_PHASES];
+	unsigned nmixes;
+	uint64_t records, ops, value_size, seed, size, staging_size;
+	unsigned threads;
+	int dist;           /* enum bench_dist, or -1: as the workload says */
+	bool is_keep, is_full, is_missing, has_size;
+	uint8_t run;        /* tag of this process's versions, never 0 */
+	/* state */
+	struct kvdb *db;
+	struct kvdb_kvs *kvs;
+	struct kvdb_info info;
+	struct kvdb_recovery recovery;
+	struct bench_seq seq;
+	struct bench_thread *thr;
+	struct bench_journal *journal;
+	const struct bench_mix *mix; /* of the running phase */
+	pthread_barrier_t gate;
+	uint64_t stop;      /* atomic: end early */
+	pthread_mutex_t lock; /* guards error */
+	char error[400];    /* first failure: key and reason */
+	struct bench_phase phase[BENCH_PHASES];
+	unsigned nphases;
+};
+
+/* ---- clock (bench_measure.c) ---------------------------------------------- */
+
+extern bool bench_has_tsc;
+void bench_clock_init(void);
+uint64_t bench_now_ns(void);
+
+static inline uint64_t bench_ticks(void)
+{
+#if defined(__x86_64__)
+	if (bench_has_tsc)
+		return __builtin_ia32_rdtsc();
+#endif
+	return bench_now_ns();
+}
+
+void bench_meter_read(struct bench *b, struct bench_meter *m, bool has_stats);
+uint64_t bench_peak_rss(void);
+void bench_peak_reset(void);
+
+/* ---- driver (bench_work.c) ------------------------------------------------ */
+
+/* Run one phase; an exit code. The result is b->phase[b->nphases - 1]. */
+int bench_run(struct bench *b, const struct bench_mix *mix);
+/* Reason why this is no value of the key with @hash, or NULL. */
+const char *bench_value_bad(struct bench *b, const unsigned char *buf, size_t len, uint64_t hash);
+/* Note the first failure and ask every thread to end. */
+void bench_fail(struct bench *b, const void *key, unsigned klen, const char *what, int err);
+
+/* ---- report (bench_report.c) ---------------------------------------------- */
+
+extern const char *const bench_op_name[BENCH_OPS];
+extern const char *const bench_dist_name[];
+void bench_report_json(struct bench *b);
+void bench_report_text(struct bench *b);
+uint64_t bench_class_written(const struct bench_phase *p, unsigned cls);
+uint64_t bench_class_read(const struct bench_phase *p, unsigned cls);
+
+/* ---- journal of acknowledgements (bench_journal.c, bench_check.c) --------- */
+
+#define BENCH_JOURNAL_MAGIC 0x4c4e524a4b434142ull
+
+/* struct bench_jhead - first page of the file; the same machine reads it */
+struct bench_jhead {
+	uint64_t magic;
+	uint32_t threads, interval_ms;
+	uint64_t per_thread;  /* entries that each thread has room for */
+	uint64_t records, value_size;
+	uint64_t begin_ns;
+	uint64_t was_empty;   /* 1: the store had no record before */
+	uint64_t is_missing;  /* 1: loads only what is not there: numbers may be skipped */
+};
+
+struct bench_jentry {
+	uint64_t record;
+	uint64_t ack_ns; /* CLOCK_MONOTONIC, read after kvdb_put() returned */
+};
+
+/* per thread: a cache line with the count, then per_thread entries */
+struct bench_jlane {
+	_Alignas(64) uint64_t count; /* atomic, stored after its entry */
+	struct bench_jentry entry[];
+};
+
+struct bench_journal {
+	struct bench_jhead *head;
+	size_t bytes;
+};
+
+size_t bench_journal_lane(const struct bench_jhead *h);
+int bench_journal_make(struct bench *b);
+int bench_journal_open(struct ui *ui, const char *file, struct bench_journal *j);
+void bench_journal_close(struct bench_journal *j);
+static inline struct bench_jlane *bench_jlane_of(const struct bench_journal *j, unsigned thread)
+{
+	return (void *)((char *)j->head + 4096 + thread * bench_journal_lane(j->head));
+}
+
+static inline void bench_journal_note(const struct bench_journal *j, unsigned thread,
+				      uint64_t record)
+{
+	struct bench_jlane *l = bench_jlane_of(j, thread);
+	uint64_t n = l->count;
+
+	if (n >= j->head->per_thread)
+		return;
+	l->entry[n].record = record;
+	l->entry[n].ack_ns = bench_now_ns();
+	__atomic_store_n(&l->count, n + 1, __ATOMIC_RELEASE);
+}
+
+/* kvdb bench --check FILE DB */
+int bench_check(struct bench *b, const char *file);
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What the benchmark prints. Every figure of the table is in the JSON as well.
+ *
+ * Write amplification takes the larger of two witnesses: what the engine says
+ * it submitted per class, and what the kernel counted for the process (the
+ * second includes the pool's own metadata; a journal file would distort it).
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "bench.h"
+#include "size.h"
+
+const char *const bench_op_name[BENCH_OPS] = { "read", "update", "insert", "scan", "rmw" };
+const char *const bench_dist_name[] = { "zipfian", "latest", "uniform" };
+static const char *const class_name[MPOOL_MCLASSES] = { "capacity", "staging" };
+static const struct {
+	const char *name;
+	double part;
+} quant[] = { { "p50", 0.5 }, { "p99", 0.99 }, { "p999", 0.999 } };
+
+uint64_t bench_class_written(const struct bench_phase *p, unsigned cls)
+{
+	const struct kvdb_io *a = &p->begin.st.io[cls], *z = &p->end.st.io[cls];
+
+	return z->log_bytes - a->log_bytes + z->key_bytes - a->key_bytes + z->meta_bytes -
+	       a->meta_bytes;
+}
+
+uint64_t bench_class_read(const struct bench_phase *p, unsigned cls)
+{
+	return p->end.st.io[cls].read_bytes - p->begin.st.io[cls].read_bytes;
+}
+
+static uint64_t engine_written(const struct bench_phase *p)
+{
+	return bench_class_written(p, MPOOL_CAPACITY) + bench_class_written(p, MPOOL_STAGING);
+}
+
+static uint64_t device_written(const struct bench *b, const struct bench_phase *p)
+{
+	uint64_t e = engine_written(p), k = p->end.proc_write - p->begin.proc_write;
+
+	return k > e && !b->journal ? k : e;
+}
+
+static double ratio(double a, double z)
+{
+	return z > 0 ? a / z : 0;
+}
+
+static double cpu_us(const struct bench_phase *p, const struct bench_meter *to)
+{
+	return ratio((double)(to->cpu_ns - p->begin.cpu_ns) / 1000.0, (double)p->ops);
+}
+
+static double rate(const struct bench_phase *p, const struct bench_meter *to)
+{
+	return ratio((double)p->ops * 1e9, (double)(to->ns - p->begin.ns));
+}
+
+static double write_amp(const struct bench *b, const struct bench_phase *p)
+{
+	return ratio((double)device_written(b, p), (double)p->write_bytes);
+}
+
+static double space_amp(const struct bench_phase *p)
+{
+	return ratio((double)(p->used[MPOOL_CAPACITY] + p->used[MPOOL_STAGING]),
+		     (double)p->live_bytes);
+}
+
+static uint64_t to_ns(const struct bench_phase *p, uint64_t ticks)
+{
+	return (uint64_t)((double)ticks * p->ns_per_tick);
+}
+
+/* ---- JSON ----------------------------------------------------------------- */
+
+static void json_class(struct json *j, const struct bench_phase *p, unsigned c)
+{
+	const struct kvdb_io *a = &p->begin.st.io[c], *z = &p->end.st.io[c];
+
+	json_obj(j, NULL);
+	json_str(j, "class", class_name[c]);
+	json_u64(j, "written_bytes", bench_class_written(p, c));
+	json_u64(j, "log_bytes", z->log_bytes - a->log_bytes);
+	json_u64(j, "key_bytes", z->key_bytes - a->key_bytes);
+	json_u64(j, "meta_bytes", z->meta_bytes - a->meta_bytes);
+	json_u64(j, "read_bytes", bench_class_read(p, c));
+	json_u64(j, "used_bytes", p->used[c]);
+	json_end(j);
+}
+
+static void json_ops(struct json *j, const struct bench_phase *p)
+{
+	unsigned op, q;
+
+	json_arr(j, "operations");
+	for (op = 0; op < BENCH_OPS; op++) {
+		const struct bench_hist *h = &p->hist[op];
+		char name[16];
+
+		if (!h->count)
+			continue;
+		json_obj(j, NULL);
+		json_str(j, "op", bench_op_name[op]);
+		json_u64(j, "count", h->count);
+		for (q = 0; q < 3; q++) {
+			snprintf(name, sizeof(name), "%s_ns", quant[q].name);
+			json_u64(j, name, to_ns(p, bench_hist_quantile(h, quant[q].part)));
+		}
+		json_u64(j, "max_ns", to_ns(p, h->max));
+		json_u64(j, "mean_ns", to_ns(p, h->sum / h->count));
+		json_end(j);
+	}
+	json_end(j);
+}
+
+static void json_phase(struct json *j, const struct bench *b, const struct bench_phase *p)
+{
+	const struct kvdb_stats *a = &p->begin.st, *z = &p->end.st;
+	unsigned c;
+
+	json_obj(j, NULL);
+	json_str(j, "workload", p->mix->name);
+	json_str(j, "distribution", p->mix->is_load ? "sequence" : bench_dist_name[p->dist]);
+	json_u64(j, "operations_done", p->ops);
+	json_u64(j, "skipped", p->skipped);
+	json_u64(j, "records_scanned", p->scanned);
+	json_u64(j, "ack_ns", p->ack.ns - p->begin.ns);
+	json_u64(j, "drained_ns", p->end.ns - p->begin.ns);
+	json_f64(j, "ops_per_s_ack", rate(p, &p->ack));
+	json_f64(j, "ops_per_s_drained", rate(p, &p->end));
+	json_f64(j, "cpu_us_per_op_ack", cpu_us(p, &p->ack));
+	json_f64(j, "cpu_us_per_op_drained", cpu_us(p, &p->end));
+	json_ops(j, p);
+	json_arr(j, "classes");
+	for (c = 0; c < MPOOL_MCLASSES; c++)
+		if (b->info.pool.cls[c].devs)
+			json_class(j, p, c);
+	json_end(j);
+	json_u64(j, "process_written_bytes", p->end.proc_write - p->begin.proc_write);
+	json_u64(j, "process_read_bytes", p->end.proc_read - p->begin.proc_read);
+	json_u64(j, "user_written_bytes", p->write_bytes);
+	json_u64(j, "user_read_bytes", p->read_bytes);
+	json_u64(j, "live_user_bytes", p->live_bytes);
+	json_f64(j, "write_amplification", write_amp(b, p));
+	json_f64(j, "space_amplification", space_amp(p));
+	json_u64(j, "peak_rss_bytes", p->peak_rss);
+	json_u64(j, "gate_waits", z->gate_waits - a->gate_waits);
+	json_u64(j, "gate_wait_ns", z->gate_wait_ns - a->gate_wait_ns);
+	json_u64(j, "stalls", z->stalls - a->stalls);
+	json_u64(j, "stall_ns", z->stall_ns - a->stall_ns);
+	json_u64(j, "durability_late", z->durability_late - a->durability_late);
+	json_end(j);
+}
+
+void bench_report_json(struct bench *b)
+{
+	struct json *j = &b->ui->js;
+	unsigned i;
+
+	ui_doc_begin(b->ui, 1, 0);
+	json_str(j, "db", b->path ? b->path : b->made);
+	json_obj(j, "config");
+	json_u64(j, "records", b->records);
+	json_u64(j, "ops", b->ops);
+	json_u64(j, "threads", b->threads);
+	json_u64(j, "value_size", b->value_size);
+	json_u64(j, "seed", b->seed);
+	json_str(j, "verify", b->is_full ? "full" : "sample");
+	if (b->info.interval_ms == KVDB_INTERVAL_NONE)
+		json_null(j, "interval_ms");
+	else
+		json_u64(j, "interval_ms", b->info.interval_ms);
+	json_u64(j, "cache_bytes", b->info.cache_bytes);
+	json_str(j, "io", b->info.pool.io);
+	json_bool(j, "is_direct", b->info.pool.is_direct);
+	json_str(j, "clock", bench_has_tsc ? "tsc" : "monotonic");
+	json_end(j);
+	json_obj(j, "recovery");
+	json_bool(j, "was_clean", b->recovery.was_clean);
+	json_u64(j, "replayed", b->recovery.replayed);
+	json_u64(j, "discarded", b->recovery.discarded);
+	json_u64(j, "elapsed_ns", b->recovery.elapsed_ns);
+	json_end(j);
+	json_arr(j, "phases");
+	for (i = 0; i < b->nphases; i++)
+		json_phase(j, b, &b->phase[i]);
+	json_end(j);
+	ui_doc_end(b->ui);
+}
+
+/* ---- text ----------------------------------------------------------------- */
+
+static void text_rates(const struct bench *b)
+{
+	unsigned i;
+
+	printf("%-6s %10s %11s %11s %8s %8s %7s %7s %8s\n", "PHASE", "OPS", "OPS/S", "DRAINED/S",
+	       "CPU-US", "DRAINED", "W-AMP", "SPACE", "RSS");
+	for (i = 0; i < b->nphases; i++) {
+		const struct bench_phase *p = &b->phase[i];
+		char rss[SIZE_STR], amp[16] = "-";
+
+		if (p->write_bytes)
+			snprintf(amp, sizeof(amp), "%.2f", write_amp(b, p));
+		printf("%-6s %10" PRIu64 " %11.0f %11.0f %8.2f %8.2f %7s %7.2f %8s\n", p->mix->name,
+		       p->ops, rate(p, &p->ack), rate(p, &p->end), cpu_us(p, &p->ack),
+		       cpu_us(p, &p->end), amp, space_amp(p), size_str(rss, p->peak_rss));
+	}
+}
+
+static void text_latency(const struct bench *b)
+{
+	unsigned i, op, q;
+
+	printf("\n%-6s %-7s %10s %9s %9s %9s %9s\n", "PHASE", "OP", "COUNT", "P50", "P99", "P99.9",
+	       "MAX");
+	for (i = 0; i < b->nphases; i++) {
+		const struct bench_phase *p = &b->phase[i];
+
+		for (op = 0; op < BENCH_OPS; op++) {
+			const struct bench_hist *h = &p->hist[op];
+			char s[SIZE_STR];
+
+			if (!h->count)
+				continue;
+			printf("%-6s %-7s %10" PRIu64, p->mix->name, bench_op_name[op], h->count);
+			for (q = 0; q < 3; q++)
+				printf(" %9s", time_str(s, to_ns(p, bench_hist_quantile(
+								       h, quant[q].part))));
+			printf(" %9s\n", time_str(s, to_ns(p, h->max)));
+		}
+	}
+}
+
+static void text_classes(const struct bench *b)
+{
+	unsigned i, c;
+
+	printf("\n%-6s %-9s %9s %9s %9s %9s %9s\n", "PHASE", "CLASS", "LOG", "KEYS", "META", "READ",
+	       "USED");
+	for (i = 0; i < b->nphases; i++) {
+		const struct bench_phase *p = &b->phase[i];
+
+		for (c = 0; c < MPOOL_MCLASSES; c++) {
+			const struct kvdb_io *a = &p->begin.st.io[c], *z = &p->end.st.io[c];
+			char s[5][SIZE_STR];
+
+			if (!b->info.pool.cls[c].devs)
+				continue;
+			printf("%-6s %-9s %9s %9s %9s %9s %9s\n", p->mix->name, class_name[c],
+			       size_str(s[0], z->log_bytes - a->log_bytes),
+			       size_str(s[1], z->key_bytes - a->key_bytes),
+			       size_str(s[2], z->meta_bytes - a->meta_bytes),
+			       size_str(s[3], bench_class_read(p, c)), size_str(s[4], p->used[c]));
+		}
+		if (p->end.proc_write) {
+			char w[SIZE_STR], r[SIZE_STR];
+
+			printf("%-6s kernel counted %s written, %s read\n", p->mix->name,
+			       size_str(w, p->end.proc_write - p->begin.proc_write),
+			       size_str(r, p->end.proc_read - p->begin.proc_read));
+		}
+	}
+}
+
+void bench_report_text(struct bench *b)
+{
+	char s[SIZE_STR];
+
+	printf("%" PRIu64 " records of %" PRIu64 " bytes, %u threads, cache %s, %s%s", b->records,
+	       b->value_size, b->threads, size_str(s, b->info.cache_bytes), b->info.pool.io,
+	       b->info.pool.is_direct ? " direct" : " buffered");
+	if (b->info.interval_ms == KVDB_INTERVAL_NONE)
+		printf(", no loss bound\n");
+	else
+		printf(", loss bound %u ms\n", b->info.interval_ms);
+	if (!b->made[0])
+		printf("opened in %s (%s; %" PRIu64 " records replayed)\n",
+		       time_str(s, b->recovery.elapsed_ns),
+		       b->recovery.was_clean ? "was closed" : "recovered", b->recovery.replayed);
+	putchar('\n');
+	text_rates(b);
+	text_latency(b);
+	text_classes(b);
+}

@@ -1,0 +1,598 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Verbs on databases and stores: create, info, verify, stats, drop, kvs.
+ *
+ * A database lives in a pool and is named by the pool's path. Only create may
+ * make a pool, and it says so; drop never removes one.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "confirm.h"
+#include "size.h"
+
+#define DEFAULT_SIZE (10ull << 30)
+
+/* ---- opening -------------------------------------------------------------- */
+
+int db_opts(struct ui *ui, struct db_opts *o, unsigned flags)
+{
+	const char *s = args_str(ui->args, "interval", NULL);
+	static const char *const io[] = { "sync", "uring" };
+	uint64_t ns;
+
+	*o = (struct db_opts){ .kv = KVDB_OPTS_INIT, .pool = MPOOL_OPEN_OPTS_INIT };
+	o->kv.flags = flags;
+	o->kv.cache_bytes = args_num(ui->args, "cache", 0);
+	o->kv.pool = &o->pool;
+	if (args_has(ui->args, "io"))
+		o->pool.io = io[args_num(ui->args, "io", 0)];
+	if (o->kv.cache_bytes && o->kv.cache_bytes < (64u << 20))
+		return ui_usage(ui, "--cache: at least 64M");
+	if (s && !strcmp(s, "none")) {
+		o->kv.interval_ms = KVDB_INTERVAL_NONE;
+	} else if (s) {
+		if (time_parse(s, &ns))
+			return ui_usage(ui, "--interval: \"%s\" is not a time such as 100ms", s);
+		if (ns < 1000000 || ns / 1000000 >= KVDB_INTERVAL_NONE)
+			return ui_usage(ui, "--interval: 1ms or more, or none");
+		o->kv.interval_ms = (uint32_t)(ns / 1000000);
+	}
+	return EXIT_DONE;
+}
+
+int db_fail(struct ui *ui, const char *object, int err)
+{
+	int code = ui_fail(ui, object, err, kvdb_error_detail());
+
+	return err == -E2BIG ? EXIT_USAGE : code;
+}
+
+int db_open(struct ui *ui, const char *path, unsigned flags, struct kvdb **out)
+{
+	struct db_opts o;
+	int rc = db_opts(ui, &o, flags);
+
+	if (rc)
+		return rc;
+	rc = kvdb_open(path, &o.kv, out);
+	return rc ? db_fail(ui, path, rc) : EXIT_DONE;
+}
+
+int db_open_kvs(struct ui *ui, const char *path, const char *name, unsigned flags,
+		struct kvdb **db, struct kvdb_kvs **kvs)
+{
+	int rc = db_open(ui, path, flags, db);
+
+	if (rc)
+		return rc;
+	rc = kvdb_kvs_open(*db, name, kvs);
+	if (!rc)
+		return EXIT_DONE;
+	rc = db_fail(ui, name, rc);
+	kvdb_close(*db);
+	return rc;
+}
+
+int db_close(struct ui *ui, const char *path, struct kvdb *db, int code)
+{
+	int rc = kvdb_close(db);
+
+	if (!rc || code)
+		return code;
+	return db_fail(ui, path, rc);
+}
+
+/* last component of a path, for the question before destruction */
+static const char *base_name(const char *path, char buf[256])
+{
+	size_t end = strlen(path), at;
+
+	while (end > 1 && path[end - 1] == '/')
+		end--;
+	for (at = end; at && path[at - 1] != '/'; at--)
+		;
+	if (end - at > 255)
+		at = end - 255;
+	memcpy(buf, path + at, end - at);
+	buf[end - at] = 0;
+	return buf;
+}
+
+/* ---- create --------------------------------------------------------------- */
+
+const struct opt create_opts[] = {
+	{ "size", 0, OPT_SIZE, 0, "SIZE",
+	  "capacity of the pool to make, when no pool is at DB (default 10G)", "size", NULL },
+	{ "staging-size", 0, OPT_SIZE, 0, "SIZE",
+	  "give the new pool a staging class of this size", "staging-size", NULL },
+	{ "segment-size", 0, OPT_SIZE, 0, "SIZE", "log segment size (default: by pool size)",
+	  "segment-size", NULL },
+	PLAN_OPT,
+	DB_OPTS,
+	{ .name = NULL },
+};
+
+static void say_pool(struct ui *ui, const char *path, uint64_t size, uint64_t staging, bool is_plan)
+{
+	const char *will = is_plan ? "would make" : "made";
+	char a[SIZE_STR], b[SIZE_STR];
+
+	if (ui->json || ui->quiet)
+		return;
+	if (staging)
+		printf("%s pool %s on plain files: capacity %s, staging %s\n", will, path,
+		       size_str(a, size), size_str(b, staging));
+	else
+		printf("%s pool %s on plain files: capacity %s\n", will, path, size_str(a, size));
+}
+
+static int make_pool(struct ui *ui, const char *path, unsigned flags)
+{
+	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+	struct mpool_dev_spec dev[2] = { { .mclass = MPOOL_CAPACITY },
+					 { .mclass = MPOOL_STAGING } };
+	int rc;
+
+	dev[0].size = args_num(ui->args, "size", DEFAULT_SIZE);
+	dev[1].size = args_num(ui->args, "staging-size", 0);
+	o.flags = flags;
+	o.uid = (uint32_t)getuid();
+	o.gid = (uint32_t)getgid();
+	o.devs = dev;
+	o.ndevs = dev[1].size ? 2 : 1;
+	rc = mpool_create(path, &o);
+	if (rc)
+		return ui_fail(ui, path, rc, mpool_error_detail());
+	say_pool(ui, path, dev[0].size, dev[1].size, flags & MPOOL_CREATE_PLAN);
+	return EXIT_DONE;
+}
+
+/* 1 a pool is there, 0 none, else a reported exit code negated */
+static int pool_exists(struct ui *ui, const char *path, const struct mpool_open_opts *po)
+{
+	struct mpool_open_opts o = *po;
+	struct mpool *mp;
+	int rc;
+
+	o.flags |= MPOOL_OPEN_RDONLY;
+	rc = mpool_open(path, &o, &mp);
+	if (rc == -ENOENT)
+		return 0;
+	if (rc)
+		return -ui_fail(ui, path, rc, mpool_error_detail());
+	mpool_close(mp);
+	return 1;
+}
+
+static int create_result(struct ui *ui, const char *path, bool has_made_pool, bool is_plan)
+{
+	if (ui->json) {
+		ui_doc_begin(ui, 1, 0);
+		json_str(&ui->js, "db", path);
+		json_bool(&ui->js, "made_pool", has_made_pool);
+		json_bool(&ui->js, "plan", is_plan);
+		ui_doc_end(ui);
+	} else if (!ui->quiet) {
+		printf("%s database %s\n", is_plan ? "would make" : "made", path);
+	}
+	return EXIT_DONE;
+}
+
+/* a database is there already: the plan must fail as the deed would */
+static int plan_in_pool(struct ui *ui, const char *path, const struct db_opts *o)
+{
+	struct db_opts ro = *o;
+	struct kvdb *db;
+	int rc;
+
+	ro.kv.pool = &ro.pool;
+	ro.kv.flags |= KVDB_RDONLY;
+	rc = kvdb_open(path, &ro.kv, &db);
+	if (!rc) {
+		kvdb_close(db);
+		return ui_error(ui, EXIT_REFUSED, path, "kvdb drop removes it",
+				"the pool holds a database already");
+	}
+	return rc == -ENOENT ? EXIT_DONE : db_fail(ui, path, rc);
+}
+
+int verb_create(struct ui *ui)
+{
+	const char *path = ui->args->v[0];
+	bool is_plan = args_has(ui->args, "dry-run"), has_made = false;
+	struct db_opts o;
+	int rc = db_opts(ui, &o, 0), there;
+
+	if (rc)
+		return rc;
+	o.kv.segment_bytes = args_num(ui->args, "segment-size", 0);
+	there = pool_exists(ui, path, &o.pool);
+	if (there < 0)
+		return -there;
+	if (there && (args_has(ui->args, "size") || args_has(ui->args, "staging-size")))
+		return ui_usage(ui, "%s is a pool already: --size is for making one", path);
+	if (is_plan) {
+		rc = there ? plan_in_pool(ui, path, &o) : make_pool(ui, path, MPOOL_CREATE_PLAN);
+		return rc ? rc : create_result(ui, path, !there, true);
+	}
+	if (!there) {
+		rc = make_pool(ui, path, 0);
+		if (rc)
+			return rc;
+		has_made = true;
+	}
+	rc = kvdb_create(path, &o.kv);
+	if (rc) {
+		rc = db_fail(ui, path, rc);
+		if (has_made && mpool_destroy(path, &o.pool))
+			ui_note(ui, "the new pool %s is left behind; mpool destroy removes it",
+				path);
+		return rc;
+	}
+	return create_result(ui, path, has_made, false);
+}
+
+/* ---- info ----------------------------------------------------------------- */
+
+const struct opt info_opts[] = { DB_OPTS, { .name = NULL } };
+
+static const char *const class_name[MPOOL_MCLASSES] = { "capacity", "staging" };
+
+static void json_recovery(struct json *j, const struct kvdb_recovery *r)
+{
+	json_obj(j, "recovery");
+	json_bool(j, "was_clean", r->was_clean);
+	json_u64(j, "incarnation", r->incarnation);
+	json_u64(j, "durable_epoch", r->durable_epoch);
+	json_u64(j, "segments", r->segments);
+	json_u64(j, "frames", r->frames);
+	json_u64(j, "records", r->records);
+	json_u64(j, "bytes", r->bytes);
+	json_u64(j, "replayed", r->replayed);
+	json_u64(j, "discarded", r->discarded);
+	json_u64(j, "elapsed_ns", r->elapsed_ns);
+	json_end(j);
+}
+
+static void info_json(struct ui *ui, const char *path, const struct kvdb_info *in,
+		      const struct kvdb_stats *st)
+{
+	struct json *j = &ui->js;
+	char uuid[UUID_STR];
+	unsigned c;
+
+	ui_doc_begin(ui, 1, 0);
+	json_str(j, "db", path);
+	json_str(j, "uuid", uuid_str(uuid, in->uuid));
+	json_u64(j, "format_version", in->format_version);
+	json_u64(j, "kvs", in->kvs);
+	if (in->interval_ms == KVDB_INTERVAL_NONE)
+		json_null(j, "interval_ms");
+	else
+		json_u64(j, "interval_ms", in->interval_ms);
+	json_bool(j, "commit", in->commit);
+	json_u64(j, "logs", in->logs);
+	json_u64(j, "cache_bytes", in->cache_bytes);
+	json_u64(j, "log_bytes", in->log_bytes);
+	json_u64(j, "segment_bytes", in->segment_bytes);
+	json_u64(j, "keys_estimate", st->keys_estimate);
+	json_str(j, "fault", in->fault);
+	json_recovery(j, &st->recovery);
+	json_obj(j, "pool");
+	json_str(j, "name", in->pool.name);
+	json_str(j, "uuid", uuid_str(uuid, in->pool.uuid));
+	json_str(j, "io", in->pool.io);
+	json_bool(j, "is_direct", in->pool.is_direct);
+	json_arr(j, "classes");
+	for (c = 0; c < MPOOL_MCLASSES; c++) {
+		if (!in->pool.cls[c].devs)
+			continue;
+		json_obj(j, NULL);
+		json_str(j, "class", class_name[c]);
+		json_u64(j, "devices", in->pool.cls[c].devs);
+		json_u64(j, "total", in->pool.cls[c].total);
+		json_u64(j, "used", in->pool.cls[c].used);
+		json_u64(j, "free", in->pool.cls[c].free);
+		json_end(j);
+	}
+	json_end(j);
+	json_end(j);
+	ui_doc_end(ui);
+}
+
+static void info_text(const char *path, const struct kvdb_info *in, const struct kvdb_stats *st)
+{
+	char a[UUID_STR], b[SIZE_STR], d[SIZE_STR];
+	unsigned c;
+
+	printf("database       %s\n", path);
+	printf("uuid           %s\n", uuid_str(a, in->uuid));
+	printf("format         %u\n", in->format_version);
+	printf("stores         %u\n", in->kvs);
+	printf("keys           about %" PRIu64 "\n", st->keys_estimate);
+	if (in->interval_ms == KVDB_INTERVAL_NONE)
+		printf("loss bound     none\n");
+	else
+		printf("loss bound     %u ms\n", in->interval_ms);
+	printf("logs           %u, segments of %s\n", in->logs, size_str(b, in->segment_bytes));
+	printf("cache          %s\n", size_str(b, in->cache_bytes));
+	printf("last close     %s\n", st->recovery.was_clean ? "clean" : "not clean, recovered");
+	printf("pool           %s (%s, %s)\n", in->pool.name, in->pool.io,
+	       in->pool.is_direct ? "direct" : "buffered");
+	for (c = 0; c < MPOOL_MCLASSES; c++)
+		if (in->pool.cls[c].devs)
+			printf("%-14s %s used, %s free\n", class_name[c],
+			       size_str(b, in->pool.cls[c].used),
+			       size_str(d, in->pool.cls[c].free));
+	if (in->fault[0])
+		printf("fault          %s\n", in->fault);
+}
+
+int verb_info(struct ui *ui)
+{
+	const char *path = ui->args->v[0];
+	struct kvdb_info in;
+	struct kvdb_stats st;
+	struct kvdb *db;
+	int rc = db_open(ui, path, KVDB_RDONLY, &db);
+
+	if (rc)
+		return rc;
+	rc = kvdb_info(db, &in);
+	if (!rc)
+		rc = kvdb_stats(db, &st);
+	if (rc)
+		return db_close(ui, path, db, db_fail(ui, path, rc));
+	if (ui->json)
+		info_json(ui, path, &in, &st);
+	else
+		info_text(path, &in, &st);
+	return db_close(ui, path, db, EXIT_DONE);
+}
+
+/* ---- stats ---------------------------------------------------------------- */
+
+const struct opt stats_opts[] = { DB_OPTS, { .name = NULL } };
+
+#define STAT(f) { #f, offsetof(struct kvdb_stats, f) }
+static const struct {
+	const char *name;
+	size_t off;
+} stat_list[] = {
+	STAT(keys_estimate), STAT(live_value_bytes), STAT(dead_value_bytes), STAT(segments),
+	STAT(runs), STAT(memtable_bytes), STAT(window_bytes), STAT(page_bytes), STAT(index_bytes),
+	STAT(cache_bytes), STAT(puts), STAT(gets), STAT(dels), STAT(seeks), STAT(nexts),
+	STAT(syncs), STAT(user_write_bytes), STAT(flushes), STAT(merges), STAT(segments_freed),
+	STAT(page_hits), STAT(page_misses), STAT(value_mem), STAT(value_dev), STAT(epoch),
+	STAT(durable_epoch), STAT(durability_late), STAT(gate_waits), STAT(gate_wait_ns),
+	STAT(stalls), STAT(stall_ns), STAT(skipped_records),
+};
+
+static uint64_t stat_value(const struct kvdb_stats *st, unsigned i)
+{
+	uint64_t v;
+
+	memcpy(&v, (const char *)st + stat_list[i].off, sizeof(v));
+	return v;
+}
+
+static void stats_json(struct ui *ui, const char *path, const struct kvdb_stats *st)
+{
+	struct json *j = &ui->js;
+	unsigned i;
+
+	ui_doc_begin(ui, 1, 0);
+	json_str(j, "db", path);
+	for (i = 0; i < sizeof(stat_list) / sizeof(stat_list[0]); i++)
+		json_u64(j, stat_list[i].name, stat_value(st, i));
+	json_arr(j, "io");
+	for (i = 0; i < MPOOL_MCLASSES; i++) {
+		json_obj(j, NULL);
+		json_str(j, "class", class_name[i]);
+		json_u64(j, "log_bytes", st->io[i].log_bytes);
+		json_u64(j, "key_bytes", st->io[i].key_bytes);
+		json_u64(j, "meta_bytes", st->io[i].meta_bytes);
+		json_u64(j, "read_bytes", st->io[i].read_bytes);
+		json_end(j);
+	}
+	json_end(j);
+	json_recovery(j, &st->recovery);
+	ui_doc_end(ui);
+}
+
+static void stats_text(const struct kvdb_stats *st)
+{
+	const struct kvdb_recovery *r = &st->recovery;
+	char b[SIZE_STR];
+	unsigned i;
+
+	for (i = 0; i < sizeof(stat_list) / sizeof(stat_list[0]); i++)
+		printf("%-18s %" PRIu64 "\n", stat_list[i].name, stat_value(st, i));
+	for (i = 0; i < MPOOL_MCLASSES; i++)
+		printf("io %-15s log %" PRIu64 " key %" PRIu64 " meta %" PRIu64 " read %" PRIu64
+		       "\n", class_name[i], st->io[i].log_bytes, st->io[i].key_bytes,
+		       st->io[i].meta_bytes, st->io[i].read_bytes);
+	printf("recovery           %s: %" PRIu64 " segments, %" PRIu64 " records read, %" PRIu64
+	       " replayed, %" PRIu64 " discarded, %s\n",
+	       r->was_clean ? "clean" : "not clean", r->segments, r->records, r->replayed,
+	       r->discarded, time_str(b, r->elapsed_ns));
+}
+
+int verb_stats(struct ui *ui)
+{
+	const char *path = ui->args->v[0];
+	struct kvdb_stats st;
+	struct kvdb *db;
+	int rc = db_open(ui, path, KVDB_RDONLY, &db);
+
+	if (rc)
+		return rc;
+	rc = kvdb_stats(db, &st);
+	if (rc)
+		return db_close(ui, path, db, db_fail(ui, path, rc));
+	if (ui->json)
+		stats_json(ui, path, &st);
+	else
+		stats_text(&st);
+	return db_close(ui, path, db, EXIT_DONE);
+}
+
+/* ---- verify --------------------------------------------------------------- */
+
+const struct opt verify_opts[] = {
+	{ "data", 0, OPT_FLAG, 0, NULL, "read every value and check its checksum", NULL, NULL },
+	DB_OPTS,
+	{ .name = NULL },
+};
+
+static void finding(void *arg, const struct mpool_problem *p)
+{
+	struct ui *ui = arg;
+
+	if (!ui->json) {
+		printf("%s%s%s: %s [%s]\n", p->is_damage ? ui_bad(ui) : "",
+		       p->is_damage ? "damage" : "note", p->is_damage ? ui_plain(ui) : "", p->text,
+		       p->id);
+		return;
+	}
+	json_obj(&ui->js, NULL);
+	json_str(&ui->js, "id", p->id);
+	json_str(&ui->js, "text", p->text);
+	json_bool(&ui->js, "is_damage", p->is_damage);
+	json_end(&ui->js);
+}
+
+int verb_verify(struct ui *ui)
+{
+	const char *path = ui->args->v[0];
+	unsigned flags = args_has(ui->args, "data") ? MPOOL_VERIFY_DATA : 0;
+	struct db_opts o;
+	uint64_t damage = 0;
+	int rc = db_opts(ui, &o, 0);
+
+	if (rc)
+		return rc;
+	if (ui->json) {
+		ui_doc_begin(ui, 1, 0);
+		json_str(&ui->js, "db", path);
+		json_bool(&ui->js, "data", flags);
+		json_arr(&ui->js, "findings");
+	}
+	rc = kvdb_verify(path, &o.kv, flags, finding, ui, &damage);
+	if (ui->json) {
+		json_end(&ui->js);
+		json_u64(&ui->js, "damage", damage);
+		json_bool(&ui->js, "is_clean", !rc && !damage);
+		ui_doc_end(ui);
+	}
+	if (rc)
+		return db_fail(ui, path, rc);
+	if (!ui->json && !ui->quiet)
+		printf(damage ? "%s: %" PRIu64 " damaged\n" : "%s: clean\n", path, damage);
+	return damage ? EXIT_DAMAGE : EXIT_DONE;
+}
+
+/* ---- drop ----------------------------------------------------------------- */
+
+const struct opt drop_opts[] = { CONFIRM_OPTS, PLAN_OPT, DB_OPTS, { .name = NULL } };
+
+int verb_drop(struct ui *ui)
+{
+	const char *path = ui->args->v[0];
+	struct kvdb_stats st;
+	struct db_opts o;
+	struct kvdb *db;
+	char base[256];
+	int rc = db_open(ui, path, KVDB_RDONLY, &db);
+
+	if (rc)
+		return rc;
+	rc = kvdb_stats(db, &st);
+	kvdb_close(db);
+	if (rc)
+		return db_fail(ui, path, rc);
+	if (!ui->quiet && !ui->json)
+		printf("database %s: about %" PRIu64 " keys; the pool stays\n", path,
+		       st.keys_estimate);
+	if (args_has(ui->args, "dry-run"))
+		return EXIT_DONE;
+	rc = confirm(ui, path, "the database and everything in it", base_name(path, base));
+	if (!rc)
+		rc = db_opts(ui, &o, 0);
+	if (rc)
+		return rc;
+	rc = kvdb_drop(path, &o.kv);
+	return rc ? db_fail(ui, path, rc) : EXIT_DONE;
+}
+
+/* ---- stores --------------------------------------------------------------- */
+
+const struct opt kvs_opts[] = { DB_OPTS, { .name = NULL } };
+const struct opt kvs_drop_opts[] = { CONFIRM_OPTS, PLAN_OPT, DB_OPTS, { .name = NULL } };
+
+int verb_kvs_create(struct ui *ui)
+{
+	const char *path = ui->args->v[0], *name = ui->args->v[1];
+	struct kvdb *db;
+	int rc = db_open(ui, path, 0, &db);
+
+	if (rc)
+		return rc;
+	rc = kvdb_kvs_create(db, name);
+	return db_close(ui, path, db, rc ? db_fail(ui, name, rc) : EXIT_DONE);
+}
+
+int verb_kvs_drop(struct ui *ui)
+{
+	const char *path = ui->args->v[0], *name = ui->args->v[1];
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	int rc = db_open_kvs(ui, path, name, args_has(ui->args, "dry-run") ? KVDB_RDONLY : 0, &db,
+			     &kvs);
+
+	if (rc)
+		return rc;
+	if (!ui->quiet && !ui->json)
+		printf("store %s of database %s\n", name, path);
+	if (args_has(ui->args, "dry-run"))
+		return db_close(ui, path, db, EXIT_DONE);
+	rc = confirm(ui, name, "the store and everything in it", name);
+	if (!rc) {
+		rc = kvdb_kvs_drop(db, name);
+		if (rc)
+			rc = db_fail(ui, name, rc);
+	}
+	return db_close(ui, path, db, rc);
+}
+
+int verb_kvs_list(struct ui *ui)
+{
+	static char names[KVDB_KVS_MAX][KVDB_NAME_MAX + 1];
+	const char *path = ui->args->v[0];
+	struct kvdb *db;
+	int rc = db_open(ui, path, KVDB_RDONLY, &db), n, i;
+
+	if (rc)
+		return rc;
+	n = kvdb_kvs_list(db, names, KVDB_KVS_MAX);
+	if (ui->json) {
+		ui_doc_begin(ui, 1, 0);
+		json_str(&ui->js, "db", path);
+		json_arr(&ui->js, "kvs");
+		for (i = 0; i < n; i++) {
+			json_obj(&ui->js, NULL);
+			json_str(&ui->js, "name", names[i]);
+			json_end(&ui->js);
+		}
+		json_end(&ui->js);
+		ui_doc_end(ui);
+	} else {
+		for (i = 0; i < n; i++)
+			puts(names[i]);
+	}
+	return db_close(ui, path, db, EXIT_DONE);
+}

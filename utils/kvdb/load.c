@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The verb load: records from a text file, one per line.
+ *
+ * tsv:   key TAB value, with the escapes \t \n \r \\ \xHH in both.
+ * jsonl: {"key":..,"value":..}; key_hex and value_hex carry bytes that are not
+ *        text. A line with "output_version" (the first line that "scan -j"
+ *        writes) is skipped, so that scan's output can be loaded as it is.
+ *
+ * A bad line stops the load and is named with its number; what came before it
+ * stays loaded. With --skip-bad it is named and left out, and the exit code
+ * says so at the end.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* json-c has a type of the name that the JSON writer of the tools gives a function */
+#define json_bool jsonc_bool
+#include <json-c/json.h>
+#undef json_bool
+
+#include "cli.h"
+#include "progress.h"
+#include "size.h"
+
+/* text of a record at its longest: both parts wholly escaped, and the frame */
+#define LINE_MAX_BYTES (8u * (KVDB_VALUE_MAX + KVDB_KEY_MAX) + 4096)
+#define BAD_SHOWN      20
+
+const struct opt load_opts[] = {
+	{ "format", 0, OPT_ENUM, 0, "FORMAT", "format of the lines (default tsv)", "format",
+	  "tsv|jsonl" },
+	{ "create", 'c', OPT_FLAG, 0, NULL, "make the store when it does not exist", NULL, NULL },
+	{ "skip-bad", 0, OPT_FLAG, 0, NULL, "name bad lines, leave them out and go on", NULL,
+	  NULL },
+	DB_OPTS,
+	{ .name = NULL },
+};
+
+struct load {
+	struct ui *ui;
+	const char *file;
+	struct kvdb_kvs *kvs;
+	struct json_tokener *tok;
+	struct bytes key, val;
+	bool is_jsonl, is_skip;
+	uint64_t line, records, bytes, bad;
+	char why[160];
+};
+
+static int bad(struct load *l, const char *why)
+{
+	snprintf(l->why, sizeof(l->why), "%s", why);
+	return -EBADMSG;
+}
+
+static int parse_tsv(struct load *l, const char *s, size_t len)
+{
+	const char *tab = memchr(s, '\t', len);
+	int rc;
+
+	if (!tab)
+		return bad(l, "no tab between key and value");
+	rc = esc_decode(&l->key, s, (size_t)(tab - s));
+	if (!rc)
+		rc = esc_decode(&l->val, tab + 1, len - (size_t)(tab + 1 - s));
+	return rc == -EINVAL ? bad(l, "unknown escape (\\t \\n \\r \\\\ \\xHH are known)") : rc;
+}
+
+static int json_part(struct load *l, struct json_object *o, const char *name, struct bytes *out)
+{
+	char hex[16];
+	struct json_object *v;
+	int rc;
+
+	if (json_object_object_get_ex(o, name, &v)) {
+		if (!json_object_is_type(v, json_type_string)) {
+			snprintf(l->why, sizeof(l->why), "\"%s\" is not a string", name);
+			return -EBADMSG;
+		}
+		return bytes_add(out, json_object_get_string(v),
+				 (size_t)json_object_get_string_len(v));
+	}
+	snprintf(hex, sizeof(hex), "%s_hex", name);
+	if (!json_object_object_get_ex(o, hex, &v) || !json_object_is_type(v, json_type_string)) {
+		snprintf(l->why, sizeof(l->why), "no \"%s\" and no \"%s\"", name, hex);
+		return -EBADMSG;
+	}
+	rc = hex_decode(out, json_object_get_string(v), (size_t)json_object_get_string_len(v));
+	if (rc == -EINVAL) {
+		snprintf(l->why, sizeof(l->why), "\"%s\" is not hexadecimal", hex);
+		return -EBADMSG;
+	}
+	return rc;
+}
+
+/* 1 = a line to skip */
+static int parse_jsonl(struct load *l, const char *s, size_t len)
+{
+	struct json_object *o;
+	int rc;
+
+	json_tokener_reset(l->tok);
+	o = json_tokener_parse_ex(l->tok, s, (int)len);
+	if (!o) {
+		enum json_tokener_error e = json_tokener_get_error(l->tok);
+
+		snprintf(l->why, sizeof(l->why), "not JSON: %s",
+			 e == json_tokener_continue ? "it ends in the middle" :
+						      json_tokener_error_desc(e));
+		return -EBADMSG;
+	}
+	if (!json_object_is_type(o, json_type_object))
+		rc = bad(l, "not a JSON object");
+	else if (json_tokener_get_parse_end(l->tok) < len)
+		rc = bad(l, "text after the JSON object");
+	else if (json_object_object_get_ex(o, "output_version", NULL))
+		rc = 1;
+	else
+		rc = json_part(l, o, "key", &l->key);
+	if (!rc)
+		rc = json_part(l, o, "value", &l->val);
+	json_object_put(o);
+	return rc;
+}
+
+static int check_record(struct load *l)
+{
+	if (!l->key.len)
+		return bad(l, "the key is empty");
+	if (l->key.len > KVDB_KEY_MAX) {
+		snprintf(l->why, sizeof(l->why), "the key has %zu bytes; at most %u are possible",
+			 l->key.len, KVDB_KEY_MAX);
+		return -EBADMSG;
+	}
+	if (l->val.len > KVDB_VALUE_MAX) {
+		snprintf(l->why, sizeof(l->why), "the value has %zu bytes; at most %u are possible",
+			 l->val.len, KVDB_VALUE_MAX);
+		return -EBADMSG;
+	}
+	return 0;
+}
+
+static int load_line(struct load *l, const char *s, size_t len)
+{
+	int rc;
+
+	l->key.len = 0;
+	l->val.len = 0;
+	if (len > LINE_MAX_BYTES)
+		return bad(l, "the line is longer than any record can be");
+	rc = l->is_jsonl ? parse_jsonl(l, s, len) : parse_tsv(l, s, len);
+	if (rc)
+		return rc > 0 ? 0 : rc;
+	rc = check_record(l);
+	if (rc)
+		return rc;
+	rc = kvdb_put(l->kvs, l->key.p, l->key.len, l->val.len ? (void *)l->val.p : "", l->val.len);
+	if (rc)
+		return rc;
+	l->records++;
+	l->bytes += l->key.len + l->val.len;
+	return 0;
+}
+
+static int load_bad(struct load *l)
+{
+	char where[300];
+
+	snprintf(where, sizeof(where), "%s:%" PRIu64, l->file, l->line);
+	l->bad++;
+	if (!l->is_skip)
+		return ui_error(l->ui, EXIT_FAILED, where, "--skip-bad leaves such lines out", "%s",
+				l->why);
+	if (l->bad <= BAD_SHOWN)
+		ui_error(l->ui, EXIT_FAILED, where, NULL, "%s", l->why);
+	return EXIT_DONE;
+}
+
+static int load_all(struct load *l, FILE *f, struct progress *p)
+{
+	uint64_t read = 0;
+	char *line = NULL;
+	size_t room = 0;
+	ssize_t len;
+	int rc = 0, code = EXIT_DONE;
+
+	while (!code && (len = getline(&line, &room, f)) >= 0) {
+		read += (uint64_t)len;
+		l->line++;
+		if (len && line[len - 1] == '\n')
+			len--;
+		if (!len)
+			continue;
+		rc = load_line(l, line, (size_t)len);
+		if (rc == -EBADMSG)
+			code = load_bad(l);
+		else if (rc)
+			code = db_fail(l->ui, l->file, rc);
+		if (!(l->line & 255))
+			progress_update(p, read);
+	}
+	if (!code && ferror(f))
+		code = ui_error(l->ui, EXIT_FAILED, l->file, NULL, "%s", strerror(errno));
+	free(line);
+	progress_end(p, read);
+	return code;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static void load_report(const struct load *l, uint64_t ns)
+{
+	struct json *j = &l->ui->js;
+	char b[SIZE_STR];
+
+	if (l->ui->json) {
+		ui_doc_begin(l->ui, 1, 0);
+		json_str(j, "file", l->file);
+		json_u64(j, "lines", l->line);
+		json_u64(j, "records", l->records);
+		json_u64(j, "bytes", l->bytes);
+		json_u64(j, "bad_lines", l->bad);
+		json_u64(j, "elapsed_ns", ns);
+		ui_doc_end(l->ui);
+	} else if (!l->ui->quiet) {
+		printf("loaded %" PRIu64 " records, %s, in %.2f s", l->records,
+		       size_str(b, l->bytes), (double)ns / 1e9);
+		if (l->bad)
+			printf("; left out %" PRIu64 " bad lines", l->bad);
+		putchar('\n');
+	}
+}
+
+static int load_into(struct load *l, struct kvdb *db, FILE *f)
+{
+	const char *name = l->ui->args->v[1];
+	uint64_t begin = now_ns();
+	struct progress p;
+	struct stat st;
+	int rc, code;
+
+	rc = kvdb_kvs_open(db, name, &l->kvs);
+	if (rc == -ENOENT && args_has(l->ui->args, "create")) {
+		rc = kvdb_kvs_create(db, name);
+		if (!rc)
+			rc = kvdb_kvs_open(db, name, &l->kvs);
+	}
+	if (rc)
+		return db_fail(l->ui, name, rc);
+	progress_begin(&p, l->ui, "load",
+		       !fstat(fileno(f), &st) && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0,
+		       true);
+	code = load_all(l, f, &p);
+	rc = kvdb_sync(db);
+	if (rc && !code)
+		code = db_fail(l->ui, name, rc);
+	if (!code || l->bad)
+		load_report(l, now_ns() - begin);
+	return !code && l->bad ? EXIT_FAILED : code;
+}
+
+int verb_load(struct ui *ui)
+{
+	struct load l = { .ui = ui, .file = ui->args->n > 2 ? ui->args->v[2] : "-" };
+	struct kvdb *db;
+	FILE *f = stdin;
+	int rc;
+
+	l.is_jsonl = args_num(ui->args, "format", 0) == 1;
+	l.is_skip = args_has(ui->args, "skip-bad");
+	if (strcmp(l.file, "-")) {
+		int fd = open(l.file, O_RDONLY | O_CLOEXEC);
+
+		f = fd >= 0 ? fdopen(fd, "r") : NULL;
+		if (!f)
+			return ui_fail(ui, l.file, -errno, NULL);
+	}
+	if (l.is_jsonl) {
+		l.tok = json_tokener_new();
+		if (!l.tok)
+			return ui_fail(ui, l.file, -ENOMEM, NULL);
+		json_tokener_set_flags(l.tok, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8 |
+						      JSON_TOKENER_ALLOW_TRAILING_CHARS);
+	}
+	rc = db_open(ui, ui->args->v[0], 0, &db);
+	if (!rc)
+		rc = db_close(ui, ui->args->v[0], db, load_into(&l, db, f));
+	if (f != stdin)
+		fclose(f);
+	if (l.tok)
+		json_tokener_free(l.tok);
+	bytes_free(&l.key);
+	bytes_free(&l.val);
+	return rc;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The verbs of the mpool command and what they share. Every verb works through
+ * the public library only.
+ */
+#ifndef UTILS_MPOOL_H
+#define UTILS_MPOOL_H
+
+#include <stdbool.h>
+
+#include <mpool/mpool.h>
+
+#include "ui.h"
+
+#define POOL_PATH_MAX 4096
+
+int verb_create(struct ui *ui);
+int verb_destroy(struct ui *ui);
+int verb_list(struct ui *ui);
+int verb_status(struct ui *ui);
+int verb_verify(struct ui *ui);
+int verb_dump(struct ui *ui);
+int verb_map(struct ui *ui);
+
+extern const struct opt create_opts[], destroy_opts[], list_opts[], status_opts[], verify_opts[],
+	map_opts[];
+
+/* Open for reading, without a message. The caller closes. */
+int pool_open_rdonly(const char *path, struct mpool **mp);
+
+/*
+ * Pools below the current directory: "." itself and its direct subdirectories.
+ * Returns a NULL-terminated array to give to pool_list_free(), sorted; NULL
+ * without memory.
+ */
+char **pool_find(void);
+void pool_list_free(char **list);
+
+/* Fail-stopped, as opposed to merely opened for reading. */
+static inline bool pool_has_fault(const struct mpool_info *info)
+{
+	return info->is_rdonly && info->fault[0];
+}
+
+const char *mclass_name(unsigned mclass);
+const char *kind_name(unsigned kind);
+
+/* One word for the health of a pool that could not be opened, from -errno. */
+const char *health_of_error(int err);
+
+/*
+ * What stock libblkid sees on @path: "ext4 file system \"home\"", "gpt partition
+ * table", ... Returns true when there is something. Reads only. A file that does
+ * not exist, or cannot be read, has no signature here; the library checks again.
+ */
+bool signature_find(const char *path, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What several verbs need: names, paths and the search for pools.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mpool.h"
+
+int pool_open_rdonly(const char *path, struct mpool **mp)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+
+	o.flags = MPOOL_OPEN_RDONLY;
+	return mpool_open(path, &o, mp);
+}
+
+/* A directory of a pool holds its description or, that lost, its first file. */
+static bool is_pool_dir(int dirfd, const char *name)
+{
+	char path[POOL_PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/pool.json", name);
+	if (!faccessat(dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW))
+		return true;
+	snprintf(path, sizeof(path), "%s/capacity.mp", name);
+	return !faccessat(dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+char **pool_find(void)
+{
+	DIR *d = opendir(".");
+	struct dirent *e;
+	char **list = calloc(1, sizeof(*list)), **more;
+	size_t n = 0;
+
+	while (list && d && (e = readdir(d))) {
+		if (!strcmp(e->d_name, "..") || (e->d_type != DT_DIR && e->d_type != DT_UNKNOWN) ||
+		    !is_pool_dir(dirfd(d), e->d_name))
+			continue;
+		more = realloc(list, (n + 2) * sizeof(*list));
+		if (!more)
+			break;
+		list = more;
+		if (asprintf(&list[n], "./%s", strcmp(e->d_name, ".") ? e->d_name : "") < 0)
+			break;
+		list[++n] = NULL;
+	}
+	if (d)
+		closedir(d);
+	if (list)
+		qsort(list, n, sizeof(*list), by_name);
+	return list;
+}
+
+void pool_list_free(char **list)
+{
+	for (char **p = list; p && *p; p++)
+		free(*p);
+	free(list);
+}
+
+const char *mclass_name(unsigned mclass)
+{
+	static const char *const name[MPOOL_MCLASSES] = {
+		[MPOOL_CAPACITY] = "capacity",
+		[MPOOL_STAGING] = "staging",
+	};
+
+	return mclass < MPOOL_MCLASSES ? name[mclass] : "unknown";
+}
+
+const char *kind_name(unsigned kind)
+{
+	switch (kind) {
+	case 0:
+		return "metadata";
+	case MPOOL_MBLOCK:
+		return "mblock";
+	case MPOOL_APPEND:
+		return "append";
+	case MPOOL_MLOG:
+		return "mlog";
+	default:
+		return "unknown";
+	}
+}
+
+const char *health_of_error(int err)
+{
+	switch (err) {
+	case -EBUSY:
+		return "busy";
+	case -EUCLEAN:
+	case -EBADMSG:
+		return "damaged";
+	case -EINVAL:
+		return "foreign";
+	case -ENOTUNIQ:
+		return "duplicate";
+	case -ENODEV:
+		return "missing";
+	case -ESTALE:
+		return "stale";
+	case -EACCES:
+	case -EPERM:
+		return "denied";
+	case -EOPNOTSUPP:
+		return "unsupported";
+	case -ENOENT:
+	case -ENOTDIR:
+		return "none";
+	default:
+		return "error";
+	}
+}
