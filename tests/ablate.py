@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Ablation: is every guard needed, and would the suites notice its loss?
+
+Runs test programs of the ablation build with one guard (BARRIER or CHECK, see
+guard.h) switched off by MP_ABLATE=n. A guard is noticed when a program that
+passes with all guards on fails, dies or hangs. Prints TAP, one test per guard.
+
+  tests/ablate.py full          every guard against every program until one notices
+  tests/ablate.py short         a sample that fits into SECONDS (default 100)
+  tests/ablate.py full N...     these guards only
+
+tests/ablate.txt remembers which program noticed which guard, so that it is
+tried first; `full` with UPDATE=1 rewrites it. O is the ablation build's folder,
+SEED chooses the sample."""
+
+import concurrent.futures
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "lint"))
+sys.dont_write_bytecode = True
+from lib import O, spans, under  # noqa: E402
+
+MEMORY = "tests/ablate.txt"
+LIMIT = 300 if os.environ.get("TEST_LONG") else 60  # seconds for one program
+JOBS = int(os.environ.get("JOBS", "2"))
+
+
+def guards():
+    """{number: (kind, file)} of the product's sources, from the same scanner as lint."""
+    found = {}
+    for prefix in ("kmod/core/", "libmpool/", "libkvdb/"):
+        for f in under(prefix, ".c", ".h"):
+            if f.endswith("/guard.h"):
+                continue
+            for kind in ("BARRIER", "CHECK"):
+                for _, _, n in spans(f, kind):
+                    if n.isdigit():
+                        found[int(n)] = (kind, f)
+    return found
+
+
+def programs():
+    """Quick ones first: unit, conformance, crash enumeration."""
+    out = []
+    for folder in ("unit", "conform", "crash"):
+        for f in under("tests/%s/" % folder, ".c"):
+            name = os.path.basename(f)[:-2]
+            if name.startswith(("test_", "crash_")):
+                out.append(name)
+    return [p for p in out if os.path.exists(os.path.join(O, "tests", p))]
+
+
+def remembered():
+    out = {}
+    if os.path.exists(MEMORY):
+        for line in open(MEMORY):
+            m = re.match(r"(\d+)\s+(\w+)", line)
+            if m:
+                out[int(m.group(1))] = m.group(2)
+    return out
+
+
+def run(program, guard):
+    """True when the program passed (or was skipped) with that guard off."""
+    tmp = tempfile.mkdtemp(dir=os.environ.get("TMPDIR"))
+    # the same crash states with and without the guard
+    env = dict(os.environ, MP_ABLATE=str(guard), TEST_SHORT="1", TMPDIR=tmp)
+    env.setdefault("SEED", "1")
+    try:
+        rc = subprocess.run(["timeout", "-k", "5", str(LIMIT), os.path.join(O, "tests", program)],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.DEVNULL, env=env).returncode
+        return rc in (0, 77)
+    finally:
+        shutil.rmtree(tmp, ignore_errors=True)
+
+
+class Baseline:
+    """Programs that pass with every guard on; others can notice nothing."""
+
+    def __init__(self):
+        self.known = {}
+
+    def good(self, program):
+        if program not in self.known:
+            self.known[program] = run(program, 0)
+        return self.known[program]
+
+
+def noticed_by(guard, order, baseline, deadline):
+    for p in order:
+        if deadline and time.monotonic() > deadline:
+            return None
+        if baseline.good(p) and not run(p, guard):
+            return p
+    return ""
+
+
+def main():
+    mode = sys.argv[1] if len(sys.argv) > 1 else "short"
+    wanted = [int(a) for a in sys.argv[2:]]
+    all_guards, progs, memory = guards(), programs(), remembered()
+    if not progs or not all_guards:
+        print("1..0 # SKIP %s" % ("no test program in %s/tests" % O if not progs else "no guard"))
+        return 77
+    todo = sorted(wanted or all_guards)
+    deadline = 0
+    if mode == "short":
+        deadline = time.monotonic() + float(os.environ.get("SECONDS_MAX", "100"))
+        seed = int(os.environ.get("SEED", "0"), 0) or int(time.time())
+        print("# SEED=%d" % seed)
+        random.Random(seed).shuffle(todo)
+        # the sample costs one program per guard
+        todo = [n for n in todo if memory.get(n) in progs] or todo
+    baseline = Baseline()
+    count = failed = 0
+    found = {}
+    with concurrent.futures.ThreadPoolExecutor(JOBS if mode == "full" else 1) as pool:
+        def one(n):
+            first = [memory[n]] if memory.get(n) in progs else []
+            rest = [] if mode == "short" and first else [p for p in progs if p not in first]
+            return n, noticed_by(n, first + rest, baseline, deadline)
+        for n, by in pool.map(one, todo):
+            if by is None:
+                continue
+            count += 1
+            kind, f = all_guards.get(n, ("guard", "?"))
+            if by:
+                found[n] = by
+            else:
+                failed += 1
+            print("%s %d - %s_%d_of_%s_is_noticed%s" % (
+                "ok" if by else "not ok", count, kind.lower(), n,
+                re.sub(r"\W", "_", os.path.basename(f)), " # by " + by if by else ""), flush=True)
+    for p, ok in baseline.known.items():
+        if not ok:
+            count += 1
+            failed += 1
+            print("not ok %d - %s_passes_with_every_guard_on" % (count, p))
+    print("1..%d" % count)
+    if mode == "full" and not wanted and os.environ.get("UPDATE"):
+        with open(MEMORY, "w") as out:
+            out.write("# SPDX-License-Identifier: GPL-2.0-only OR MIT\n"
+                      "# guard, the program that noticed its absence (UPDATE=1 make ablate)\n")
+            for n in sorted(found):
+                out.write("%d %s\n" % (n, found[n]))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# The figures that README.md speaks of, measured on this machine: the YCSB
+# workloads on a pool of plain files, the same under a small memory budget, then
+# the programs of tests/bench. Prints tables; nothing is judged here.
+#
+# B=        build folder
+# RECORDS=  records of 1000 bytes to load (default 2000000)
+# DIR=      where the pool is made (default: inside the build folder); it needs
+#           about 1.5 KiB of free space per record
+
+set -eu
+cd "$(dirname "$0")/.."
+B=$(realpath -m "${B:-build}")
+RECORDS=${RECORDS:-2000000}
+dir=$(mktemp -d "${DIR:-$B}/bench.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM
+
+show() {
+	printf '\n$ %s\n' "${*/#$B/build}"
+	"$@"
+}
+
+memory=$(awk '/MemTotal/ { printf "%.1f GiB", $2 / 1048576 }' /proc/meminfo)
+echo "$(uname -sr), $(nproc) cores, $memory, load $(cut -d' ' -f1-3 /proc/loadavg)," \
+	"file system $(stat -f -c %T "$dir")"
+bench=("$B/bin/kvdb" bench --dir "$dir" --records "$RECORDS" --value-size 1000 --threads 4)
+show "${bench[@]}" --workload load,c
+show "${bench[@]}" --workload load,a,b,d,e,f --ops $((RECORDS / 10))
+show "${bench[@]}" --workload load,a --ops $((RECORDS / 10)) --cache 64M
+
+for program in "$B"/tests/bench_*; do
+	if [ -x "$program" ]; then
+		TMPDIR=$dir show "$program"
+	fi
+done

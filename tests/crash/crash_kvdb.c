@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Crash enumeration of databases: seven workloads, every crash point, oracle in
+ * kv_check.c. The database runs without threads on a virtual clock, so a run
+ * follows from SEED alone. Arguments choose workloads.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+#include "kv_model.h"
+
+#define KiB	(1ull << 10)
+#define MiB	(1ull << 20)
+
+static struct km *model_new(uint64_t seed)
+{
+	struct km *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		abort();
+	m->m_rand = seed;
+	m->m_dropped = km_never;
+	return m;
+}
+
+static int steps(struct eng *e, struct km *m, struct km_rt *rt, unsigned n)
+{
+	unsigned i;
+
+	for (i = 0; i < n; i++)
+		if (km_step(e, m, rt))
+			return -1;
+	return 0;
+}
+
+/* stores at the start are made by the same step that may come later */
+static int first_stores(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	unsigned k, n = km_conf_of(e)->kc_stores;
+
+	for (k = 0; k < n; k++) {
+		struct km_store *s = &m->m_store[m->m_nstore];
+		unsigned i;
+		int rc;
+
+		s->s_exists.b = sim_now(&e->e_sim);
+		snprintf(s->s_name, sizeof(s->s_name), "store%u", k);
+		rc = kvdb_kvs_create(rt->rt_db, s->s_name);
+		s->s_exists.e = sim_now(&e->e_sim);
+		s->s_dropped = km_never;
+		if (!rc)
+			rc = kvdb_kvs_open(rt->rt_db, s->s_name, &rt->rt_kvs[m->m_nstore]);
+		if (rc)
+			return eng_fail(e, "store: %d (%s)", rc, kvdb_error_detail()->text);
+		for (i = 0; i < KM_KEYS; i++) {
+			m->m_base[m->m_nstore][i].v_len = KM_ABSENT;
+			m->m_now[m->m_nstore][i].v_len = KM_ABSENT;
+		}
+		m->m_nstore++;
+	}
+	return 0;
+}
+
+static int kv_record(struct eng *e, void **model)
+{
+	const struct km_conf *c = km_conf_of(e);
+	struct km *m = model_new(sim_mix(e->e_conf.ec_seed, c->kc_steps));
+	struct km_rt rt;
+
+	*model = m;
+	km_clock_reset(e, m->m_rand);
+	if (km_pool_create(e))
+		return -1;
+	if (!c->kc_is_create) {
+		if (km_create(e, m) || km_open(e, m, &rt) || first_stores(e, m, &rt) ||
+		    km_close(e, m, &rt))
+			return -1;
+		eng_record_begin(e);
+		/* what happened before the log has happened */
+		if (km_open(e, m, &rt))
+			return -1;
+	} else {
+		eng_record_begin(e);
+		if (km_create(e, m) || km_open(e, m, &rt) || first_stores(e, m, &rt))
+			return -1;
+	}
+	if (steps(e, m, &rt, c->kc_steps) || km_close(e, m, &rt))
+		return -1;
+	return c->kc_is_create ? km_drop(e, m) : 0;
+}
+
+static int create_again(struct eng *e)
+{
+	struct km *m = model_new(e->e_rand);
+	struct km_rt rt;
+	int rc;
+
+	rc = km_create(e, m) || km_open(e, m, &rt) || first_stores(e, m, &rt) ||
+	     steps(e, m, &rt, 5) || km_close(e, m, &rt) ? -1 : 0;
+	free(m);
+	return rc;
+}
+
+static int judge_once(struct eng *e, const struct km *m, unsigned at, bool post)
+{
+	struct km *next = post ? model_new(e->e_rand) : NULL;
+	struct km_rt rt;
+	int rc;
+
+	km_clock_reset(e, e->e_rand);
+	rc = km_judge(e, m, at, &rt, next);
+	if (!rc && !rt.rt_db) {
+		rc = create_again(e);
+	} else if (!rc && post) {
+		rc = steps(e, next, &rt, 24) || km_close(e, next, &rt) ||
+		     km_judge(e, next, KM_END, &rt, NULL) ? -1 : 0;
+		if (!rc)
+			rc = kvdb_close(rt.rt_db);
+	} else if (rt.rt_db) {
+		int err = kvdb_close(rt.rt_db);
+
+		if (!rc && err)
+			rc = eng_fail(e, "kvdb_close: %d", err);
+	}
+	e->e_sim.s_tick = NULL;
+	free(next);
+	return rc;
+}
+
+static int kv_check(struct eng *e, void *model, unsigned at, bool post)
+{
+	const struct km *m = model;
+
+	if (m->m_prev && at < m->m_opened)
+		return judge_once(e, m->m_prev, m->m_prev_at, post);
+	return judge_once(e, m, at, post);
+}
+
+static int kv_again(struct eng *e, void *model, unsigned at, void **out)
+{
+	struct km *next = model_new(e->e_rand);
+	struct km_rt rt;
+	int rc;
+
+	*out = next;
+	km_clock_reset(e, e->e_rand);
+	rc = km_judge(e, model, at, &rt, next);
+	next->m_prev = model;
+	next->m_prev_at = at;
+	if (!rc && !rt.rt_db) {
+		next->m_opened = KM_NEVER;
+		return 0;
+	}
+	if (!rc) {
+		eng_opened(e);
+		next->m_opened = e->e_opened;
+		rc = steps(e, next, &rt, 14);
+	}
+	if (rt.rt_db)
+		rc |= km_close(e, next, &rt);
+	return rc;
+}
+
+#define KV_WL(nm, two, ...) {								\
+	.w_ops = { .eo_name = nm, .eo_is_two_devs = two, .eo_record = kv_record,		\
+		   .eo_check = kv_check, .eo_again = kv_again, .eo_free = free },		\
+	.w_conf = { .kc_name = nm, .kc_devs = (two) ? 2 : 1, .kc_segment_bytes = 64 * KiB,	\
+		    __VA_ARGS__ },							\
+}
+
+static const struct km_wl workload[] = {
+	KV_WL("values", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 400, .kc_stores = 1,
+	      .kc_keys = 60, .kc_stall = 40, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
+	      .kc_weight = { [KM_PUT] = 24, [KM_BIG] = 3, [KM_DEL] = 5, [KM_GET] = 3,
+			     [KM_SYNC] = 2, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 1 }),
+	KV_WL("stores", false, .kc_bytes = { 32 * MiB }, .kc_steps = 350, .kc_stores = 4,
+	      .kc_keys = 20, .kc_has_idle = true, .kc_logs = 3,
+	      .kc_log_bytes = 1 * MiB,
+	      .kc_weight = { [KM_PUT] = 30, [KM_BIG] = 1, [KM_DEL] = 6, [KM_GET] = 2,
+			     [KM_SYNC] = 2, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 2,
+			     [KM_REOPEN] = 1 }),
+	KV_WL("compact", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 260, .kc_stores = 2,
+	      .kc_keys = 50, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
+	      .kc_weight = { [KM_PUT] = 24, [KM_BIG] = 2, [KM_DEL] = 8, [KM_GET] = 2,
+			     [KM_SYNC] = 1, [KM_POLL] = 4, [KM_IDLE] = 2, [KM_FLUSH] = 8,
+			     [KM_COMPACT] = 4 }),
+	KV_WL("segments", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 300,
+	      .kc_stores = 1, .kc_keys = 14, .kc_logs = 1, .kc_log_bytes = 512 * KiB,
+	      .kc_weight = { [KM_PUT] = 6, [KM_BIG] = 16, [KM_DEL] = 3, [KM_GET] = 2,
+			     [KM_SYNC] = 2, [KM_POLL] = 8, [KM_IDLE] = 3, [KM_FLUSH] = 1,
+			     [KM_COMPACT] = 1 }),
+	KV_WL("commit", false, .kc_bytes = { 24 * MiB }, .kc_steps = 200, .kc_stores = 2,
+	      .kc_keys = 30, .kc_commit = 1, .kc_logs = 4, .kc_log_bytes = 1 * MiB,
+	      .kc_weight = { [KM_PUT] = 20, [KM_BIG] = 1, [KM_DEL] = 6, [KM_GET] = 2,
+			     [KM_POLL] = 4, [KM_IDLE] = 1, [KM_FLUSH] = 1, [KM_REOPEN] = 1 }),
+	KV_WL("lifecycle", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 140,
+	      .kc_stores = 2, .kc_keys = 20, .kc_is_create = true, .kc_logs = 2,
+	      .kc_log_bytes = 1 * MiB,
+	      .kc_weight = { [KM_PUT] = 16, [KM_BIG] = 1, [KM_DEL] = 3, [KM_SYNC] = 2,
+			     [KM_POLL] = 3, [KM_IDLE] = 1, [KM_FLUSH] = 2, [KM_CREATE] = 5,
+			     [KM_DROP] = 4, [KM_REOPEN] = 1 }),
+	KV_WL("fallback", true, .kc_bytes = { 32 * MiB, 6 * MiB }, .kc_steps = 60, .kc_stores = 1,
+	      .kc_keys = 40, .kc_stall = 30, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
+	      .kc_weight = { [KM_PUT] = 10, [KM_BIG] = 10, [KM_DEL] = 4, [KM_GET] = 2,
+			     [KM_SYNC] = 2, [KM_POLL] = 4, [KM_IDLE] = 1, [KM_FILL] = 2,
+			     [KM_COMPACT] = 1 }),
+};
+
+int main(int argc, char **argv)
+{
+	enum { N = sizeof(workload) / sizeof(workload[0]) };
+	const struct eng_ops *ops[N];
+	unsigned i;
+
+	for (i = 0; i < N; i++)
+		ops[i] = &workload[i].w_ops;
+	return eng_main(argc, argv, ops, N);
+}

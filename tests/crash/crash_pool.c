@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Crash enumeration of pools: eight workloads of random operations, every crash
+ * point, oracle in pool_check.c. Arguments choose workloads; SEED= repeats.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+#include "pool_model.h"
+
+#define MiB	(1ull << 20)
+
+static const struct pm_conf *conf_of(const struct eng *e)
+{
+	return &((const struct pm_wl *)e->e_ops)->w_conf;
+}
+
+static struct pm *model_new(uint64_t seed)
+{
+	struct pm *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		abort();
+	m->m_rand = seed;
+	m->m_destroyed = pm_never;
+	m->m_certain = PM_NEVER;
+	return m;
+}
+
+static int steps(struct eng *e, struct pm *m, struct pm_rt *rt, unsigned n)
+{
+	unsigned i;
+
+	for (i = 0; i < n; i++)
+		if (pm_step(e, m, rt, conf_of(e)))
+			return -1;
+	return 0;
+}
+
+static int destroy(struct eng *e, struct pm *m)
+{
+	struct mpool_open_opts oo;
+	int rc;
+
+	pm_open_opts(e, &oo);
+	m->m_destroyed.b = sim_now(&e->e_sim);
+	rc = mpool_destroy(PM_POOL, &oo);
+	m->m_destroyed.e = sim_now(&e->e_sim);
+	return rc ? eng_fail(e, "mpool_destroy: %d (%s)", rc, mpool_error_detail()->text) : 0;
+}
+
+static int pool_record(struct eng *e, void **model)
+{
+	const struct pm_conf *c = conf_of(e);
+	struct pm *m = model_new(sim_mix(e->e_conf.ec_seed, c->pc_steps));
+	struct pm_rt *rt = calloc(1, sizeof(*rt));
+	int rc;
+
+	*model = m;
+	if (!c->pc_is_create && pm_create(e, NULL, c))
+		goto fail;
+	eng_record_begin(e);
+	if (c->pc_is_create && pm_create(e, m, c))
+		goto fail;
+	if (pm_rt_open(e, m, rt) || steps(e, m, rt, c->pc_steps) || pm_rt_close(e, m, rt) ||
+	    (c->pc_is_create && destroy(e, m)))
+		goto fail;
+	free(rt);
+	return 0;
+fail:
+	rc = -1;
+	free(rt);
+	return rc;
+}
+
+/*
+ * There is no pool: then a new one can be made, at worst after the destroy that
+ * was cut short has been repeated.
+ */
+static int create_again(struct eng *e)
+{
+	struct pm_rt *rt = calloc(1, sizeof(*rt));
+	struct pm *m = model_new(e->e_rand);
+	int rc;
+
+	rc = (pm_create(e, m, conf_of(e)) && (destroy(e, m) || pm_create(e, m, conf_of(e)))) ||
+		pm_rt_open(e, m, rt) || steps(e, m, rt, 4) ||
+	     pm_rt_close(e, m, rt) ? -1 : 0;
+	free(rt);
+	free(m);
+	return rc;
+}
+
+/* After a check: write, close, reopen, and look again. */
+static int write_more(struct eng *e, struct pm *next, struct pm_rt *rt)
+{
+	next->m_rand = e->e_rand;
+	if (steps(e, next, rt, 8) || pm_rt_close(e, next, rt) ||
+	    pm_judge(e, next, PM_END, rt, NULL))
+		return -1;
+	return pm_rt_close(e, next, rt);
+}
+
+static int judge_once(struct eng *e, const struct pm *m, unsigned at, bool post)
+{
+	static struct pm_rt rt;
+	struct pm *next = post ? model_new(0) : NULL;
+	int rc = pm_judge(e, m, at, &rt, next);
+
+	if (!rc && !rt.rt_mp)
+		rc = create_again(e);
+	else if (!rc && post)
+		rc = write_more(e, next, &rt);
+	else if (rt.rt_mp)
+		rc |= pm_rt_close(e, (struct pm *)m, &rt);
+	free(next);
+	return rc;
+}
+
+static int pool_check(struct eng *e, void *model, unsigned at, bool post)
+{
+	const struct pm *m = model;
+
+	if (m->m_prev && at < m->m_opened)
+		return judge_once(e, m->m_prev, m->m_prev_at, post);
+	/*
+	 * What a process crash left in the caches was seen, but it is certain only
+	 * with the first durable call after it.
+	 */
+	if (m->m_prev && at < m->m_certain) {
+		int rc;
+
+		sim_snap(&e->e_sim);
+		rc = judge_once(e, m, at, post);
+		sim_release(&e->e_sim);
+		sim_rollback(&e->e_sim);
+		return rc ? judge_once(e, m->m_prev, m->m_prev_at, post) : 0;
+	}
+	return judge_once(e, m, at, post);
+}
+
+static int pool_again(struct eng *e, void *model, unsigned at, void **out)
+{
+	struct pm_rt *rt = calloc(1, sizeof(*rt));
+	struct pm *next = model_new(0);
+	int rc = pm_judge(e, model, at, rt, next);
+
+	if (!rc && rt->rt_mp) {
+		eng_opened(e);
+		next->m_prev = model;
+		next->m_prev_at = at;
+		next->m_opened = e->e_opened;
+		next->m_rand = e->e_rand;
+		rc = steps(e, next, rt, 6);
+	} else if (!rc) {
+		/* no pool: a crash later in this generation finds none either */
+		*next = *(struct pm *)model;
+		next->m_prev = model;
+		next->m_prev_at = at;
+		next->m_opened = PM_NEVER;
+	}
+	if (rt->rt_mp)
+		rc |= pm_rt_close(e, next, rt);
+	*out = next;
+	free(rt);
+	return rc;
+}
+
+#define POOL_WL(nm, two, ...) {							\
+	.w_ops = { .eo_name = nm, .eo_is_two_devs = two, .eo_record = pool_record,	\
+		   .eo_check = pool_check, .eo_again = pool_again, .eo_free = free },	\
+	.w_conf = { .pc_name = nm, .pc_devs = (two) ? 2 : 1, __VA_ARGS__ },	\
+}
+
+static const struct pm_wl workload[] = {
+	POOL_WL("batches", false, .pc_bytes = { 16 * MiB }, .pc_steps = 90, .pc_obj_bytes = 32768,
+		.pc_weight = { [PM_BATCH] = 8, [PM_ABORT] = 3, [PM_DELETE] = 4, [PM_MIXED] = 4,
+			       [PM_REOPEN] = 1 }),
+	POOL_WL("append", true, .pc_bytes = { 16 * MiB, 16 * MiB }, .pc_steps = 140,
+		.pc_obj_bytes = 49152,
+		.pc_weight = { [PM_APPEND] = 4, [PM_GROW] = 14, [PM_FLUSH] = 3, [PM_SEAL] = 4,
+			       [PM_DELETE] = 2, [PM_MIXED] = 3, [PM_REOPEN] = 1 }),
+	POOL_WL("mlog", false, .pc_bytes = { 16 * MiB }, .pc_steps = 240, .pc_obj_bytes = 16384,
+		.pc_weight = { [PM_MLOG] = 3, [PM_REC] = 40, [PM_SYNC] = 6, [PM_ERASE] = 3,
+			       [PM_MLOG_SEAL] = 1, [PM_MLOG_DELETE] = 1, [PM_BATCH] = 2,
+			       [PM_DELETE] = 1, [PM_REOPEN] = 1 }),
+	POOL_WL("mdc", true, .pc_bytes = { 16 * MiB, 16 * MiB }, .pc_steps = 200,
+		.pc_obj_bytes = 16384,
+		.pc_weight = { [PM_MDC] = 3, [PM_REC] = 30, [PM_COMPACT] = 6, [PM_MDC_DELETE] = 1,
+			       [PM_BATCH] = 2, [PM_DELETE] = 1, [PM_REOPEN] = 1 }),
+	POOL_WL("lifecycle", true, .pc_bytes = { 16 * MiB, 16 * MiB }, .pc_steps = 30,
+		.pc_is_create = true, .pc_obj_bytes = 16384,
+		.pc_weight = { [PM_BATCH] = 6, [PM_DELETE] = 2, [PM_APPEND] = 2, [PM_GROW] = 4,
+			       [PM_MLOG] = 1, [PM_REC] = 4, [PM_REOPEN] = 2 }),
+	POOL_WL("full", false, .pc_bytes = { 3 * MiB }, .pc_steps = 30, .pc_is_dirty = true,
+		.pc_obj_bytes = 160u << 10,
+		.pc_weight = { [PM_FILL] = 2, [PM_BATCH] = 4, [PM_DELETE] = 4, [PM_MIXED] = 3,
+			       [PM_APPEND] = 2, [PM_GROW] = 4, [PM_REOPEN] = 1 }),
+	POOL_WL("mirror", true, .pc_bytes = { 16 * MiB, 16 * MiB }, .pc_steps = 160,
+		.pc_is_dirty = true, .pc_obj_bytes = 32768,
+		.pc_weight = { [PM_BATCH] = 6, [PM_ABORT] = 1, [PM_DELETE] = 4, [PM_MIXED] = 5,
+			       [PM_APPEND] = 3, [PM_GROW] = 6, [PM_FLUSH] = 2, [PM_SEAL] = 2,
+			       [PM_MLOG] = 2, [PM_REC] = 10, [PM_SYNC] = 1, [PM_ERASE] = 1,
+			       [PM_MDC] = 1, [PM_COMPACT] = 1, [PM_REOPEN] = 1 }),
+	POOL_WL("checkpoint", true, .pc_bytes = { 16 * MiB, 16 * MiB }, .pc_steps = 420,
+		.pc_obj_bytes = 8192,
+		.pc_weight = { [PM_BATCH] = 6, [PM_DELETE] = 4, [PM_MIXED] = 5, [PM_APPEND] = 3,
+			       [PM_SEAL] = 1, [PM_GROW] = 2 }),
+};
+
+int main(int argc, char **argv)
+{
+	enum { N = sizeof(workload) / sizeof(workload[0]) };
+	const struct eng_ops *ops[N];
+	unsigned i;
+
+	for (i = 0; i < N; i++)
+		ops[i] = &workload[i].w_ops;
+	return eng_main(argc, argv, ops, N);
+}

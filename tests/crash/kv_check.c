@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What a recovered database must show: the stores that exist, and in all of
+ * them together the effect of one prefix of the history. How long that prefix
+ * must be: every sync, close and drain that returned, in commit mode every
+ * write that returned, and by the loss bound all but a suffix whose first and
+ * last acknowledgements lie at most the interval apart.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kv_model.h"
+
+static struct km_val found[KM_STORES][KM_KEYS];
+
+/* ---- reading everything ---- */
+
+static int key_number(const uint8_t *key, size_t klen)
+{
+	uint8_t want[KVDB_KEY_MAX];
+	unsigned n;
+
+	if (klen < 5 || key[1] != '-')
+		return -1;
+	n = (unsigned)((key[2] - '0') * 100 + (key[3] - '0') * 10 + (key[4] - '0'));
+	if (n >= KM_KEYS || km_key(n, want) != klen || memcmp(want, key, klen))
+		return -1;
+	return (int)n;
+}
+
+/* One walk; reverse must show what forward did. */
+static int scan(struct eng *e, struct kvdb_kvs *kvs, unsigned s, bool reverse)
+{
+	uint8_t last[KVDB_KEY_MAX];
+	struct kvdb_cursor *cur;
+	size_t klen, vlen, last_len = 0;
+	const void *key, *val;
+	unsigned n = 0, k;
+	int rc;
+
+	rc = kvdb_cursor_open(kvs, reverse ? KVDB_REVERSE : 0, NULL, 0, &cur);
+	if (rc)
+		return eng_fail(e, "kvdb_cursor_open: %d", rc);
+	while (!(rc = kvdb_cursor_next(cur, &key, &klen, &val, &vlen))) {
+		int i = key_number(key, klen), order = 0;
+
+		if (i < 0) {
+			rc = eng_fail(e, "store %u shows a key that was never written", s);
+			break;
+		}
+		if (n) {
+			size_t least = klen < last_len ? klen : last_len;
+
+			order = memcmp(key, last, least);
+			if (!order)
+				order = klen < last_len ? -1 : klen > last_len;
+		}
+		if (n++ && (reverse ? order >= 0 : order <= 0)) {
+			rc = eng_fail(e, "store %u: the cursor is out of order at key %d", s, i);
+			break;
+		}
+		memcpy(last, key, klen);
+		last_len = klen;
+		if (!reverse) {
+			found[s][i].v_len = (uint32_t)vlen;
+			found[s][i].v_hash = km_hash(val, vlen);
+		} else if (found[s][i].v_len != vlen || found[s][i].v_hash != km_hash(val, vlen)) {
+			rc = eng_fail(e, "store %u key %d: backward differs from forward", s, i);
+			break;
+		}
+	}
+	kvdb_cursor_close(cur);
+	if (rc != -ENOENT)
+		return rc == -1 ? -1 : eng_fail(e, "store %u: cursor: %d (%s)", s, rc,
+						kvdb_error_detail()->text);
+	for (k = 0; reverse && k < KM_KEYS; k++)
+		n -= found[s][k].v_len != KM_ABSENT;
+	return reverse && n ? eng_fail(e, "store %u: backward shows fewer keys", s) : 0;
+}
+
+static int gets(struct eng *e, struct kvdb_kvs *kvs, unsigned s)
+{
+	static uint8_t val[KM_VALUE_MAX];
+	uint8_t key[KVDB_KEY_MAX];
+	unsigned k;
+
+	for (k = 0; k < km_conf_of(e)->kc_keys; k++) {
+		const struct km_val *f = &found[s][k];
+		size_t vlen = 0;
+		int rc = kvdb_get(kvs, key, km_key(k, key), val, sizeof(val), &vlen);
+
+		if (f->v_len == KM_ABSENT ? rc != -ENOENT :
+		    (rc || vlen != f->v_len || km_hash(val, vlen) != f->v_hash))
+			return eng_fail(e, "store %u key %u: get says %d, %zu bytes, the cursor %d",
+					s, k, rc, vlen, (int)f->v_len);
+	}
+	return 0;
+}
+
+/* ---- history ---- */
+
+static unsigned least_ops(const struct km *m, unsigned at, const struct km_conf *c)
+{
+	uint32_t interval = c->kc_interval_ms ? c->kc_interval_ms : 100;
+	unsigned acked = 0, lo = 0, i;
+
+	while (acked < m->m_nop && m->m_op[acked].op_e <= at)
+		acked++;
+	for (i = 0; i < m->m_nsync; i++)
+		if (m->m_sync[i].sy_e <= at && m->m_sync[i].sy_ops > lo)
+			lo = m->m_sync[i].sy_ops;
+	if (c->kc_commit)
+		lo = acked;
+	if (interval == KVDB_INTERVAL_NONE)
+		return lo;
+	while (lo < acked && m->m_op[acked - 1].op_ack_ns - m->m_op[lo].op_ack_ns >
+			     interval * 1000000ull)
+		lo++;
+	return lo;
+}
+
+static bool same(const struct km_val *a, const struct km_val *b)
+{
+	return a->v_len == b->v_len && (a->v_len == KM_ABSENT || a->v_hash == b->v_hash);
+}
+
+/*
+ * The longest legal prefix whose effect was found, or -1. Stores that do not
+ * exist any more say nothing.
+ */
+static int prefix_find(const struct km *m, unsigned lo, unsigned hi, const bool *exists,
+		       unsigned *near)
+{
+	struct km_val now[KM_STORES][KM_KEYS];
+	unsigned wrong = 0, p, s, k, best = KM_NEVER;
+	int fit = -1;
+
+	memcpy(now, m->m_base, sizeof(now));
+	for (p = 0; p < lo; p++)
+		now[m->m_op[p].op_store][m->m_op[p].op_key] = m->m_op[p].op_val;
+	for (s = 0; s < m->m_nstore; s++)
+		for (k = 0; exists[s] && k < KM_KEYS; k++)
+			wrong += !same(&now[s][k], &found[s][k]);
+	for (p = lo;; p++) {
+		const struct km_op *op = &m->m_op[p];
+
+		if (wrong < best) {
+			best = wrong;
+			*near = p;
+		}
+		if (!wrong)
+			fit = (int)p;
+		if (p == hi)
+			return fit;
+		if (!exists[op->op_store])
+			continue;
+		wrong -= !same(&now[op->op_store][op->op_key], &found[op->op_store][op->op_key]);
+		now[op->op_store][op->op_key] = op->op_val;
+		wrong += !same(&op->op_val, &found[op->op_store][op->op_key]);
+	}
+}
+
+/* Says which keys differ from the nearest prefix. */
+static int no_prefix(struct eng *e, const struct km *m, unsigned lo, unsigned hi, unsigned near,
+		     const bool *exists)
+{
+	struct km_val now[KM_STORES][KM_KEYS];
+	unsigned p, s, k, n = 0, last;
+	char what[256] = "";
+
+	memcpy(now, m->m_base, sizeof(now));
+	for (p = 0; p < near; p++)
+		now[m->m_op[p].op_store][m->m_op[p].op_key] = m->m_op[p].op_val;
+	for (s = 0; s < m->m_nstore; s++) {
+		for (k = 0; exists[s] && k < KM_KEYS; k++) {
+			if (same(&now[s][k], &found[s][k]) || n++ > 2)
+				continue;
+			last = KM_NEVER;
+			for (p = 0; p < m->m_nop; p++)
+				if (m->m_op[p].op_store == s && m->m_op[p].op_key == k &&
+				    same(&m->m_op[p].op_val, &found[s][k]))
+					last = p;
+			snprintf(what + strlen(what), sizeof(what) - strlen(what),
+				 " [store %u key %u: %d bytes, wanted %d; found is of write %d]", s,
+				 k, (int)found[s][k].v_len, (int)now[s][k].v_len, (int)last);
+		}
+	}
+	return eng_fail(e, "no prefix of %u..%u writes; nearest %u differs in %u keys:%s", lo, hi,
+			near, n, what);
+}
+
+/* ---- stores ---- */
+
+static int store_effect(struct eng *e, const struct km_store *s, unsigned at, bool is_there)
+{
+	if (km_begun(s->s_dropped, at)) {
+		if (km_certain(s->s_dropped, at) && is_there)
+			return eng_fail(e, "dropped store %s is back", s->s_name);
+		return 0;
+	}
+	if (km_certain(s->s_exists, at) && !is_there)
+		return eng_fail(e, "store %s is lost", s->s_name);
+	return 0;
+}
+
+/* Which stores of the model are there; a name belongs to one at a time. */
+static int stores_find(struct eng *e, const struct km *m, unsigned at, struct kvdb *db,
+		       bool *exists)
+{
+	char names[KM_STORES][KVDB_NAME_MAX + 1];
+	bool known[KM_STORES] = { false };
+	int n = kvdb_kvs_list(db, names, KM_STORES), k;
+	unsigned i;
+
+	if (n < 0 || n > (int)KM_STORES)
+		return eng_fail(e, "kvdb_kvs_list: %d", n);
+	for (i = 0; i < m->m_nstore; i++) {
+		const struct km_store *s = &m->m_store[i];
+
+		exists[i] = false;
+		if (!km_begun(s->s_exists, at) || km_certain(s->s_dropped, at))
+			continue;
+		for (k = 0; k < n; k++) {
+			if (strcmp(names[k], s->s_name) || known[k])
+				continue;
+			exists[i] = known[k] = true;
+		}
+		if (store_effect(e, s, at, exists[i]))
+			return -1;
+	}
+	for (k = 0; k < n; k++)
+		if (!known[k])
+			return eng_fail(e, "store %s should not exist", names[k]);
+	return 0;
+}
+
+static void next_fill(const struct km *m, unsigned at, const bool *exists, struct km *next)
+{
+	unsigned i;
+
+	memcpy(next->m_store, m->m_store, sizeof(next->m_store));
+	next->m_nstore = m->m_nstore;
+	next->m_dropped = km_never;
+	memcpy(next->m_base, found, sizeof(found));
+	memcpy(next->m_now, found, sizeof(found));
+	for (i = 0; i < m->m_nstore; i++) {
+		struct km_time now = { at, at };
+
+		next->m_store[i].s_is_dead = !exists[i];
+		next->m_store[i].s_exists = exists[i] ? now : km_never;
+		next->m_store[i].s_dropped = km_never;
+	}
+}
+
+/* ---- the whole ---- */
+
+static int judge_verify(struct eng *e)
+{
+	struct sim *s = &e->e_sim;
+	struct mpool_open_opts oo;
+	struct kvdb_opts o;
+	uint64_t damage = 0;
+	int rc;
+
+	km_opts(e, &o, &oo);
+	s->s_bad_writes = 0;
+	s->s_is_frozen = true;
+	rc = kvdb_verify(KM_POOL, &o, MPOOL_VERIFY_DATA, NULL, NULL, &damage);
+	s->s_is_frozen = false;
+	if (rc || damage)
+		return eng_fail(e, "kvdb_verify: %d, %" PRIu64 " damaged (%s)", rc, damage,
+				kvdb_error_detail()->text);
+	return s->s_bad_writes ? eng_fail(e, "kvdb_verify wrote to a device") : 0;
+}
+
+static bool may_be_absent(const struct km *m, unsigned at)
+{
+	return !km_certain(m->m_created, at) || km_begun(m->m_dropped, at);
+}
+
+static int judge_stores(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt,
+			bool *exists)
+{
+	unsigned i, k;
+	int rc;
+
+	if (stores_find(e, m, at, rt->rt_db, exists))
+		return -1;
+	for (i = 0; i < m->m_nstore; i++) {
+		for (k = 0; k < KM_KEYS; k++)
+			found[i][k] = (struct km_val){ .v_len = KM_ABSENT };
+		if (!exists[i])
+			continue;
+		rc = kvdb_kvs_open(rt->rt_db, m->m_store[i].s_name, &rt->rt_kvs[i]);
+		if (rc)
+			return eng_fail(e, "kvdb_kvs_open: %d", rc);
+		if (scan(e, rt->rt_kvs[i], i, false) || scan(e, rt->rt_kvs[i], i, true) ||
+		    gets(e, rt->rt_kvs[i], i))
+			return -1;
+	}
+	return 0;
+}
+
+int km_judge(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt, struct km *next)
+{
+	const struct km_conf *c = km_conf_of(e);
+	bool exists[KM_STORES];
+	struct mpool_open_opts oo;
+	struct kvdb_opts o;
+	unsigned lo, hi = 0, near = 0;
+	int rc;
+
+	memset(rt, 0, sizeof(*rt));
+	if ((e->e_rand & 7) == 0 && !may_be_absent(m, at) && judge_verify(e))
+		return -1;
+	km_opts(e, &o, &oo);
+	eng_recovery_begin(e);
+	rc = kvdb_open(KM_POOL, &o, &rt->rt_db);
+	eng_recovery_end(e);
+	if (rc) {
+		rt->rt_db = NULL;
+		if (rc == -ENOENT && may_be_absent(m, at))
+			return 0;
+		return eng_fail(e, "kvdb_open: %d (%s)", rc, kvdb_error_detail()->text);
+	}
+	if (km_certain(m->m_dropped, at))
+		return eng_fail(e, "a dropped database is back");
+	if (judge_stores(e, m, at, rt, exists))
+		return -1;
+	while (hi < m->m_nop && m->m_op[hi].op_b <= at)
+		hi++;
+	lo = least_ops(m, at, c);
+	if (prefix_find(m, lo, hi, exists, &near) < 0)
+		return no_prefix(e, m, lo, hi, near, exists);
+	if (next)
+		next_fill(m, at, exists, next);
+	return 0;
+}

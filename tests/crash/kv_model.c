@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Random operations on a database, written into the history of the model; the
+ * virtual clock that makes a run deterministic. See kv_model.h.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "kv_model.h"
+
+#define USEC	1000ull
+#define MSEC	1000000ull
+#define POLLS	20	/* background steps at once, at most */
+
+/* ---- clock ---- */
+
+static uint64_t clock_ns, clock_rand;
+static unsigned clock_stall;
+
+static uint64_t clock_now(void *arg)
+{
+	(void)arg;
+	/* time passes between any two looks */
+	return clock_ns += 100;
+}
+
+static void clock_sleep(void *arg, uint64_t t_ns)
+{
+	(void)arg;
+	if (t_ns > clock_ns)
+		clock_ns = t_ns;
+}
+
+static const struct kvdb_clock virtual_clock = {
+	.now_ns = clock_now,
+	.sleep_until_ns = clock_sleep,
+};
+
+/* Device work takes time; now and then a flush takes longer than the bound. */
+static void tick(void *arg, int kind, uint64_t bytes)
+{
+	uint64_t r = sim_rand(&clock_rand);
+
+	(void)arg;
+	if (kind != 2) {
+		clock_ns += 10 * USEC + bytes / 2;
+		return;
+	}
+	clock_ns += 100 * USEC + r % (2 * MSEC);
+	if (clock_stall && (r >> 32) % clock_stall == 0)
+		clock_ns += 150 * MSEC;
+}
+
+void km_clock_reset(struct eng *e, uint64_t seed)
+{
+	clock_ns = 1000 * MSEC;
+	clock_rand = seed;
+	clock_stall = km_conf_of(e)->kc_stall;
+	e->e_sim.s_tick = tick;
+}
+
+uint64_t km_clock(void)
+{
+	return clock_ns;
+}
+
+/* ---- helpers ---- */
+
+void km_opts(struct eng *e, struct kvdb_opts *o, struct mpool_open_opts *oo)
+{
+	const struct km_conf *c = km_conf_of(e);
+
+	*oo = (struct mpool_open_opts)MPOOL_OPEN_OPTS_INIT;
+	oo->io = "sync";
+	oo->provider = &e->e_sim.s_prov;
+	*o = (struct kvdb_opts)KVDB_OPTS_INIT;
+	o->flags = KVDB_MANUAL;
+	o->interval_ms = c->kc_interval_ms;
+	o->commit = c->kc_commit;
+	o->logs = c->kc_logs;
+	o->threads = 1;
+	o->cache_bytes = 64u << 20;
+	o->log_bytes = c->kc_log_bytes;
+	o->segment_bytes = c->kc_segment_bytes;
+	o->clock = &virtual_clock;
+	o->pool = oo;
+}
+
+/* Keys of all lengths, some of the greatest, with long common prefixes. */
+size_t km_key(unsigned key, uint8_t *buf)
+{
+	size_t len = (size_t)snprintf((char *)buf, 16, "%c-%03u", 'a' + (char)(key % 5), key);
+
+	if (key % 13 == 0) {
+		memset(buf + len, 'x', KVDB_KEY_MAX - len);
+		return KVDB_KEY_MAX;
+	}
+	if (key % 7 == 0) {
+		memset(buf + len, 'y', 90);
+		return len + 90;
+	}
+	return len;
+}
+
+uint64_t km_hash(const void *val, size_t len)
+{
+	return XXH3_64bits_withSeed(val, len, len);
+}
+
+static unsigned rnd(struct km *m, unsigned n)
+{
+	return (unsigned)(sim_rand(&m->m_rand) % n);
+}
+
+static int broken(struct eng *e, const char *what, int rc)
+{
+	return eng_fail(e, "%s: %d (%s)", what, rc, kvdb_error_detail()->text);
+}
+
+static void synced(struct eng *e, struct km *m, unsigned ops)
+{
+	if (m->m_nsync == KM_SYNCS)
+		return;
+	m->m_sync[m->m_nsync].sy_ops = ops;
+	m->m_sync[m->m_nsync++].sy_e = sim_now(&e->e_sim);
+}
+
+static int store_pick(struct km *m, const struct km_conf *c, bool for_write)
+{
+	unsigned start = m->m_nstore ? rnd(m, m->m_nstore) : 0, i;
+
+	for (i = 0; i < m->m_nstore; i++) {
+		unsigned s = (start + i) % m->m_nstore;
+
+		if (m->m_store[s].s_is_dead)
+			continue;
+		if (for_write && c->kc_has_idle && s == 0 && m->m_nop > 12)
+			continue;
+		return (int)s;
+	}
+	return -1;
+}
+
+/* ---- operations ---- */
+
+/* 1 = no space: nothing changed */
+static int do_write(struct eng *e, struct km *m, struct km_rt *rt, uint32_t vlen)
+{
+	static uint8_t val[KM_VALUE_MAX];
+	const struct km_conf *c = km_conf_of(e);
+	int s = store_pick(m, c, true), rc;
+	uint8_t key[KVDB_KEY_MAX];
+	unsigned k = rnd(m, c->kc_keys);
+	size_t klen = km_key(k, key);
+	struct km_op *op = &m->m_op[m->m_nop];
+
+	if (s < 0 || m->m_nop == KM_HIST)
+		return 0;
+	op->op_store = (uint16_t)s;
+	op->op_key = (uint16_t)k;
+	op->op_b = sim_now(&e->e_sim);
+	op->op_val.v_len = vlen;
+	op->op_val.v_hash = 0;
+	if (vlen == KM_ABSENT) {
+		rc = kvdb_del(rt->rt_kvs[s], key, klen);
+	} else {
+		sim_garbage(val, vlen, sim_rand(&m->m_rand));
+		op->op_val.v_hash = km_hash(val, vlen);
+		rc = kvdb_put(rt->rt_kvs[s], key, klen, val, vlen);
+	}
+	if (rc == -ENOSPC && vlen != KM_ABSENT)
+		return 1;
+	if (rc)
+		return broken(e, vlen == KM_ABSENT ? "kvdb_del" : "kvdb_put", rc);
+	op->op_e = sim_now(&e->e_sim);
+	op->op_ack_ns = clock_ns;
+	m->m_now[s][k] = op->op_val;
+	m->m_nop++;
+	return 0;
+}
+
+static int do_get(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	static uint8_t val[KM_VALUE_MAX];
+	int s = store_pick(m, km_conf_of(e), false), rc;
+	uint8_t key[KVDB_KEY_MAX];
+	unsigned k = rnd(m, km_conf_of(e)->kc_keys);
+	const struct km_val *want;
+	size_t vlen = 0;
+
+	if (s < 0)
+		return 0;
+	want = &m->m_now[s][k];
+	rc = kvdb_get(rt->rt_kvs[s], key, km_key(k, key), val, sizeof(val), &vlen);
+	if (want->v_len == KM_ABSENT)
+		return rc == -ENOENT ? 0 : eng_fail(e, "live: key %u should be absent: %d", k, rc);
+	if (rc || vlen != want->v_len || km_hash(val, vlen) != want->v_hash)
+		return eng_fail(e, "live: store %d key %u is wrong: %d, %zu bytes (%s)", s, k, rc,
+				vlen, kvdb_error_detail()->text);
+	return 0;
+}
+
+static int do_polls(struct eng *e, struct km_rt *rt, unsigned n)
+{
+	int rc = 1;
+
+	for (; n && rc > 0; n--)
+		rc = kvdb_poll(rt->rt_db);
+	return rc < 0 ? broken(e, "kvdb_poll", rc) : 0;
+}
+
+static int do_sync(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	unsigned ops = m->m_nop;
+	int rc = kvdb_sync(rt->rt_db);
+
+	if (rc)
+		return broken(e, "kvdb_sync", rc);
+	synced(e, m, ops);
+	return 0;
+}
+
+static int do_drain(struct eng *e, struct km *m, struct km_rt *rt, unsigned flags)
+{
+	unsigned ops = m->m_nop;
+	int rc = kvdb_drain(rt->rt_db, flags);
+
+	if (rc)
+		return broken(e, "kvdb_drain", rc);
+	synced(e, m, ops);
+	return 0;
+}
+
+static int do_create(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	struct km_store *s = &m->m_store[m->m_nstore];
+	unsigned k, slot = m->m_nstore % 4;
+	int rc;
+
+	if (m->m_nstore == KM_STORES)
+		return 0;
+	/* names come back, stores do not */
+	memset(s, 0, sizeof(*s));
+	snprintf(s->s_name, sizeof(s->s_name), "store%u", slot);
+	for (k = 0; k < m->m_nstore; k++)
+		if (!m->m_store[k].s_is_dead && !strcmp(m->m_store[k].s_name, s->s_name))
+			return 0;
+	s->s_exists.b = sim_now(&e->e_sim);
+	rc = kvdb_kvs_create(rt->rt_db, s->s_name);
+	if (rc)
+		return broken(e, "kvdb_kvs_create", rc);
+	s->s_exists.e = sim_now(&e->e_sim);
+	s->s_dropped = km_never;
+	rc = kvdb_kvs_open(rt->rt_db, s->s_name, &rt->rt_kvs[m->m_nstore]);
+	if (rc)
+		return broken(e, "kvdb_kvs_open", rc);
+	for (k = 0; k < KM_KEYS; k++) {
+		m->m_now[m->m_nstore][k].v_len = KM_ABSENT;
+		m->m_base[m->m_nstore][k].v_len = KM_ABSENT;
+	}
+	m->m_nstore++;
+	return 0;
+}
+
+static int do_drop(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	int s = store_pick(m, km_conf_of(e), true), rc;
+
+	if (s < 0)
+		return 0;
+	m->m_store[s].s_dropped.b = sim_now(&e->e_sim);
+	rc = kvdb_kvs_drop(rt->rt_db, m->m_store[s].s_name);
+	if (rc)
+		return broken(e, "kvdb_kvs_drop", rc);
+	m->m_store[s].s_dropped.e = sim_now(&e->e_sim);
+	m->m_store[s].s_is_dead = true;
+	rt->rt_kvs[s] = NULL;
+	return 0;
+}
+
+static uint32_t small_length(struct km *m)
+{
+	switch (rnd(m, 6)) {
+	case 0:
+		return 0;
+	case 1:
+		return 1;
+	case 2:
+		return 8 + rnd(m, 120);
+	default:
+		return 100 + rnd(m, 1500);
+	}
+}
+
+static uint32_t big_length(struct km *m)
+{
+	return rnd(m, 4) ? 4096 + rnd(m, 9000) : 30000 + rnd(m, 72400);
+}
+
+static int do_fill(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	unsigned k;
+	int rc = 0;
+
+	for (k = 0; k < 60 && !rc; k++)
+		rc = do_write(e, m, rt, 60000 + rnd(m, 80000));
+	if (rc < 0)
+		return -1;
+	/* a full database still deletes */
+	for (k = 0; k < 30; k++)
+		if (do_write(e, m, rt, KM_ABSENT))
+			return -1;
+	return do_drain(e, m, rt, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT);
+}
+
+int km_open(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	struct mpool_open_opts oo;
+	struct kvdb_opts o;
+	unsigned i;
+	int rc;
+
+	memset(rt, 0, sizeof(*rt));
+	km_opts(e, &o, &oo);
+	rc = kvdb_open(KM_POOL, &o, &rt->rt_db);
+	if (rc)
+		return broken(e, "kvdb_open", rc);
+	for (i = 0; i < m->m_nstore; i++) {
+		if (m->m_store[i].s_is_dead)
+			continue;
+		rc = kvdb_kvs_open(rt->rt_db, m->m_store[i].s_name, &rt->rt_kvs[i]);
+		if (rc)
+			return broken(e, "kvdb_kvs_open", rc);
+	}
+	return 0;
+}
+
+int km_close(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	unsigned ops = m->m_nop;
+	int rc = kvdb_close(rt->rt_db);
+
+	memset(rt, 0, sizeof(*rt));
+	if (rc)
+		return broken(e, "kvdb_close", rc);
+	synced(e, m, ops);
+	return 0;
+}
+
+int km_pool_create(struct eng *e)
+{
+	const struct km_conf *c = km_conf_of(e);
+	struct mpool_dev_spec dev[2] = {
+		{ .path = "capacity", .mclass = MPOOL_CAPACITY, .size = c->kc_bytes[0] },
+		{ .path = "staging", .mclass = MPOOL_STAGING, .size = c->kc_bytes[1] },
+	};
+	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+	int rc;
+
+	o.name = "sim";
+	o.devs = dev;
+	o.ndevs = c->kc_devs;
+	o.provider = &e->e_sim.s_prov;
+	rc = mpool_create(KM_POOL, &o);
+	return rc ? eng_fail(e, "mpool_create: %d (%s)", rc, mpool_error_detail()->text) : 0;
+}
+
+int km_create(struct eng *e, struct km *m)
+{
+	struct mpool_open_opts oo;
+	struct kvdb_opts o;
+	int rc;
+
+	km_opts(e, &o, &oo);
+	m->m_created.b = sim_now(&e->e_sim);
+	rc = kvdb_create(KM_POOL, &o);
+	m->m_created.e = sim_now(&e->e_sim);
+	return rc ? broken(e, "kvdb_create", rc) : 0;
+}
+
+int km_drop(struct eng *e, struct km *m)
+{
+	struct mpool_open_opts oo;
+	struct kvdb_opts o;
+	int rc;
+
+	km_opts(e, &o, &oo);
+	m->m_dropped.b = sim_now(&e->e_sim);
+	rc = kvdb_drop(KM_POOL, &o);
+	m->m_dropped.e = sim_now(&e->e_sim);
+	return rc ? broken(e, "kvdb_drop", rc) : 0;
+}
+
+static unsigned step_choose(struct km *m, const struct km_conf *c)
+{
+	unsigned sum = 0, k, w;
+
+	for (k = 0; k < KM_STEPS; k++)
+		sum += c->kc_weight[k];
+	w = rnd(m, sum);
+	for (k = 0; w >= c->kc_weight[k]; k++)
+		w -= c->kc_weight[k];
+	return k;
+}
+
+int km_step(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	unsigned step = step_choose(m, km_conf_of(e));
+	int rc;
+
+	clock_ns += rnd(m, 2000) * USEC;
+	switch (step) {
+	case KM_PUT:
+	case KM_BIG:
+		rc = do_write(e, m, rt, step == KM_PUT ? small_length(m) : big_length(m));
+		return rc < 0 ? -1 : 0;
+	case KM_DEL:
+		return do_write(e, m, rt, KM_ABSENT);
+	case KM_GET:
+		return do_get(e, m, rt);
+	case KM_SYNC:
+		return do_sync(e, m, rt);
+	case KM_POLL:
+		return do_polls(e, rt, 1 + rnd(m, 4));
+	case KM_IDLE:
+		clock_ns += (1 + rnd(m, 60)) * MSEC;
+		return do_polls(e, rt, POLLS);
+	case KM_FLUSH:
+		return do_drain(e, m, rt, KVDB_WAIT_FLUSH);
+	case KM_COMPACT:
+		return do_drain(e, m, rt, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT);
+	case KM_CREATE:
+		return do_create(e, m, rt);
+	case KM_DROP:
+		return do_drop(e, m, rt);
+	case KM_FILL:
+		return do_fill(e, m, rt);
+	default:
+		if (km_close(e, m, rt))
+			return -1;
+		return km_open(e, m, rt);
+	}
+}

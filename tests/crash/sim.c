@@ -1,0 +1,652 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Simulated devices: contents, undo, the event log and the provider's calls.
+ * See sim.h for the rules.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "sim.h"
+
+#define CHUNK_BYTES	(4u << 20)
+
+struct sim_chunk {
+	struct sim_chunk *ch_next;
+	size_t ch_used, ch_size;
+	uint8_t ch_data[];
+};
+
+struct sim_undo {
+	uint32_t u_page;
+	uint32_t u_stamp;	/* the page's stamp before */
+	uint8_t u_dev;
+	uint8_t *u_data;
+};
+
+static void die(const char *what)
+{
+	fprintf(stderr, "simulator: %s\n", what);
+	abort();
+}
+
+static void *must(void *p)
+{
+	if (!p)
+		die("out of memory");
+	return p;
+}
+
+uint64_t sim_rand(uint64_t *state)
+{
+	uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+	return z ^ (z >> 31);
+}
+
+uint64_t sim_mix(uint64_t a, uint64_t b)
+{
+	uint64_t s = a * 0x9e3779b97f4a7c15ull ^ (b + 0x7f4a7c15u);
+
+	return sim_rand(&s);
+}
+
+void sim_garbage(void *buf, size_t len, uint64_t seed)
+{
+	uint8_t *p = buf;
+	uint64_t v;
+
+	for (; len >= 8; len -= 8, p += 8) {
+		v = sim_rand(&seed);
+		memcpy(p, &v, 8);
+	}
+	v = sim_rand(&seed);
+	memcpy(p, &v, len);
+}
+
+/* ---- images ---- */
+
+static void undo_save(struct sim *s, unsigned dev, uint32_t page)
+{
+	struct sim_dev *d = &s->s_dev[dev];
+	struct sim_undo *u;
+
+	if (d->d_stamp[page] == s->s_level[s->s_nlevel - 1].l_stamp)
+		return;
+	if (s->s_nundo == s->s_undo_cap) {
+		unsigned cap = s->s_undo_cap ? s->s_undo_cap * 2 : 256;
+
+		s->s_undo = must(realloc(s->s_undo, cap * sizeof(*s->s_undo)));
+		memset(s->s_undo + s->s_undo_cap, 0,
+		       (cap - s->s_undo_cap) * sizeof(*s->s_undo));
+		s->s_undo_cap = cap;
+	}
+	u = &s->s_undo[s->s_nundo++];
+	if (!u->u_data)
+		u->u_data = must(malloc(SIM_PAGE));
+	u->u_dev = (uint8_t)dev;
+	u->u_page = page;
+	u->u_stamp = d->d_stamp[page];
+	memcpy(u->u_data, d->d_mem + (size_t)page * SIM_PAGE, SIM_PAGE);
+	d->d_stamp[page] = s->s_level[s->s_nlevel - 1].l_stamp;
+}
+
+void sim_poke(struct sim *s, unsigned dev, uint64_t off, const void *data, size_t len)
+{
+	struct sim_dev *d = &s->s_dev[dev];
+
+	if (!len)
+		return;
+	if (off + len > d->d_size)
+		die("write beyond the device");
+	if (s->s_nlevel) {
+		uint64_t page = off / SIM_PAGE, last = (off + len - 1) / SIM_PAGE;
+
+		for (; page <= last; page++)
+			undo_save(s, dev, (uint32_t)page);
+	}
+	memcpy(d->d_mem + off, data, len);
+}
+
+void sim_snap(struct sim *s)
+{
+	struct sim_level *l = &s->s_level[s->s_nlevel];
+	unsigned i;
+
+	if (s->s_nlevel == SIM_LEVELS)
+		die("too many snapshots");
+	s->s_nlevel++;
+	l->l_undo = s->s_nundo;
+	l->l_stamp = ++s->s_stamp;
+	for (i = 0; i < SIM_DEVS; i++)
+		l->l_exists[i] = s->s_dev[i].d_exists;
+	l->l_has_conf = s->s_has_conf;
+	l->l_conf = must(strdup(s->s_conf));
+}
+
+void sim_rollback(struct sim *s)
+{
+	struct sim_level *l = &s->s_level[s->s_nlevel - 1];
+	unsigned i;
+
+	while (s->s_nundo > l->l_undo) {
+		struct sim_undo *u = &s->s_undo[--s->s_nundo];
+		struct sim_dev *d = &s->s_dev[u->u_dev];
+
+		memcpy(d->d_mem + (size_t)u->u_page * SIM_PAGE, u->u_data, SIM_PAGE);
+		d->d_stamp[u->u_page] = u->u_stamp;
+	}
+	for (i = 0; i < SIM_DEVS; i++)
+		s->s_dev[i].d_exists = l->l_exists[i];
+	s->s_has_conf = l->l_has_conf;
+	strcpy(s->s_conf, l->l_conf);
+	free(l->l_conf);
+	s->s_nlevel--;
+}
+
+void sim_keep(struct sim *s)
+{
+	struct sim_level *l = &s->s_level[s->s_nlevel - 1];
+
+	/*
+	 * The records stay, they restore older bytes when the level below rolls
+	 * back (newest first, so a page saved twice ends with its oldest copy).
+	 */
+	free(l->l_conf);
+	s->s_nlevel--;
+	if (!s->s_nlevel)
+		s->s_nundo = 0;
+}
+
+void sim_release(struct sim *s)
+{
+	unsigned i;
+
+	for (i = 0; i < s->s_ndev; i++)
+		s->s_dev[i].d_is_open = false;
+	s->s_is_frozen = false;
+}
+
+/* ---- logs ---- */
+
+void sim_log_init(struct sim_log *lo, unsigned first)
+{
+	memset(lo, 0, sizeof(*lo));
+	lo->lo_first = first;
+}
+
+void sim_log_fini(struct sim_log *lo)
+{
+	struct sim_chunk *c, *next;
+
+	for (c = lo->lo_chunks; c; c = next) {
+		next = c->ch_next;
+		free(c);
+	}
+	free(lo->lo_ev);
+	memset(lo, 0, sizeof(*lo));
+}
+
+static struct sim_ev *log_add(struct sim_log *lo)
+{
+	if (lo->lo_n == lo->lo_cap) {
+		lo->lo_cap = lo->lo_cap ? lo->lo_cap * 2 : 256;
+		lo->lo_ev = must(realloc(lo->lo_ev, lo->lo_cap * sizeof(*lo->lo_ev)));
+	}
+	memset(&lo->lo_ev[lo->lo_n], 0, sizeof(*lo->lo_ev));
+	return &lo->lo_ev[lo->lo_n++];
+}
+
+static uint8_t *log_space(struct sim_log *lo, size_t len)
+{
+	struct sim_chunk *c = lo->lo_chunks;
+	uint8_t *p;
+
+	if (!c || c->ch_size - c->ch_used < len) {
+		/* small logs of second generations stay small */
+		size_t size = c ? CHUNK_BYTES : 64u << 10;
+
+		if (size < len)
+			size = len;
+		c = must(malloc(sizeof(*c) + size));
+		c->ch_size = size;
+		c->ch_used = 0;
+		c->ch_next = lo->lo_chunks;
+		lo->lo_chunks = c;
+	}
+	p = c->ch_data + c->ch_used;
+	c->ch_used += len;
+	return p;
+}
+
+void sim_log_prefix(struct sim_log *lo, const struct sim_log *from, unsigned end)
+{
+	unsigned n = end - from->lo_first;
+
+	sim_log_init(lo, from->lo_first);
+	lo->lo_cap = n + 64;
+	lo->lo_ev = must(malloc(lo->lo_cap * sizeof(*lo->lo_ev)));
+	if (n)
+		memcpy(lo->lo_ev, from->lo_ev, n * sizeof(*lo->lo_ev));
+	lo->lo_n = n;
+}
+
+unsigned sim_now(const struct sim *s)
+{
+	return s->s_log ? sim_log_end(s->s_log) : 0;
+}
+
+void sim_meta_add(struct sim *s, unsigned dev, uint64_t off, uint64_t len)
+{
+	if (s->s_nmeta == sizeof(s->s_meta) / sizeof(s->s_meta[0]))
+		return;
+	s->s_meta[s->s_nmeta++] = (struct sim_meta){ .m_off = off, .m_len = len, .m_dev = dev };
+}
+
+static bool is_meta(const struct sim *s, unsigned dev, uint64_t off)
+{
+	unsigned i;
+
+	for (i = 0; i < s->s_nmeta; i++)
+		if (s->s_meta[i].m_dev == dev && off >= s->s_meta[i].m_off &&
+		    off < s->s_meta[i].m_off + s->s_meta[i].m_len)
+			return true;
+	return false;
+}
+
+/* ---- the provider's calls ---- */
+
+struct sim_handle {
+	struct sim *h_sim;
+	unsigned h_dev;
+};
+
+static size_t iov_bytes(const struct iovec *iov, unsigned n)
+{
+	size_t len = 0;
+	unsigned i;
+
+	for (i = 0; i < n; i++)
+		len += iov[i].iov_len;
+	return len;
+}
+
+static int sim_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned n,
+		     uint64_t *ready_ns)
+{
+	struct sim_handle *h = dev;
+	struct sim *s = h->h_sim;
+	struct sim_dev *d = &s->s_dev[h->h_dev];
+	size_t len = iov_bytes(iov, n);
+	unsigned i;
+
+	if (ready_ns)
+		*ready_ns = 0;
+	if (off > d->d_size || len > d->d_size - off || off % SIM_PAGE || len % SIM_PAGE)
+		return -EINVAL;
+	pthread_mutex_lock(&s->s_lock);
+	if (s->s_is_hashing) {
+		uint64_t key[3] = { h->h_dev, off, len };
+
+		s->s_hash = XXH3_64bits_withSeed(key, sizeof(key), s->s_hash);
+		s->s_hash = XXH3_64bits_withSeed(d->d_mem + off, len, s->s_hash);
+		s->s_read_bytes += len;
+	}
+	for (i = 0; i < n; i++) {
+		memcpy(iov[i].iov_base, d->d_mem + off, iov[i].iov_len);
+		off += iov[i].iov_len;
+	}
+	pthread_mutex_unlock(&s->s_lock);
+	return 0;
+}
+
+/* Under s_lock: may this change happen? 0 or the error. */
+static int change_begin(struct sim *s, struct sim_dev *d, int kind, uint64_t bytes)
+{
+	if (s->s_is_frozen || d->d_is_rdonly) {
+		s->s_bad_writes++;
+		return -EROFS;
+	}
+	s->s_ops++;
+	if (s->s_fail_at && s->s_ops >= s->s_fail_at)
+		return -EIO;
+	if (s->s_tick)
+		s->s_tick(s->s_tick_arg, kind, bytes);
+	return 0;
+}
+
+static int sim_writev(void *dev, uint64_t off, const struct iovec *iov, unsigned n, int is_fua,
+		      uint64_t *ready_ns)
+{
+	struct sim_handle *h = dev;
+	struct sim *s = h->h_sim;
+	struct sim_dev *d = &s->s_dev[h->h_dev];
+	size_t len = iov_bytes(iov, n);
+	uint8_t *copy = NULL;
+	unsigned i;
+	int rc;
+
+	if (ready_ns)
+		*ready_ns = 0;
+	if (off > d->d_size || len > d->d_size - off || off % SIM_PAGE || len % SIM_PAGE)
+		return -EINVAL;
+	pthread_mutex_lock(&s->s_lock);
+	rc = change_begin(s, d, 1, len);
+	if (!rc && s->s_log) {
+		struct sim_ev *ev = log_add(s->s_log);
+
+		copy = log_space(s->s_log, len);
+		ev->ev_type = SIM_WRITE;
+		ev->ev_dev = (uint8_t)h->h_dev;
+		ev->ev_is_fua = !!is_fua;
+		ev->ev_is_meta = is_meta(s, h->h_dev, off);
+		ev->ev_off = off;
+		ev->ev_len = (uint32_t)len;
+		ev->ev_data = copy;
+	}
+	for (i = 0; !rc && i < n; i++) {
+		if (copy) {
+			memcpy(copy, iov[i].iov_base, iov[i].iov_len);
+			copy += iov[i].iov_len;
+		}
+		sim_poke(s, h->h_dev, off, iov[i].iov_base, iov[i].iov_len);
+		off += iov[i].iov_len;
+	}
+	pthread_mutex_unlock(&s->s_lock);
+	return rc;
+}
+
+static int sim_flush(void *dev, uint64_t *ready_ns)
+{
+	struct sim_handle *h = dev;
+	struct sim *s = h->h_sim;
+	int rc;
+
+	if (ready_ns)
+		*ready_ns = 0;
+	pthread_mutex_lock(&s->s_lock);
+	rc = change_begin(s, &s->s_dev[h->h_dev], 2, 0);
+	if (!rc && s->s_log) {
+		struct sim_ev *ev = log_add(s->s_log);
+
+		ev->ev_type = SIM_FLUSH;
+		ev->ev_dev = (uint8_t)h->h_dev;
+	}
+	pthread_mutex_unlock(&s->s_lock);
+	return rc;
+}
+
+/* The running system sees garbage at once: nobody may rely on a discarded range. */
+static int sim_discard(void *dev, uint64_t off, uint64_t len)
+{
+	struct sim_handle *h = dev;
+	struct sim *s = h->h_sim;
+	struct sim_dev *d = &s->s_dev[h->h_dev];
+	uint8_t page[SIM_PAGE];
+	uint64_t o;
+	int rc;
+
+	if (off > d->d_size || len > d->d_size - off || off % SIM_PAGE || len % SIM_PAGE)
+		return -EINVAL;
+	pthread_mutex_lock(&s->s_lock);
+	rc = change_begin(s, d, 3, len);
+	if (!rc && s->s_log) {
+		struct sim_ev *ev = log_add(s->s_log);
+
+		ev->ev_type = SIM_DISCARD;
+		ev->ev_dev = (uint8_t)h->h_dev;
+		ev->ev_off = off;
+		ev->ev_len = (uint32_t)len;
+	}
+	sim_garbage(page, sizeof(page), off ^ 0xd15ca4d);
+	for (o = 0; !rc && o < len; o += SIM_PAGE)
+		sim_poke(s, h->h_dev, off + o, page, SIM_PAGE);
+	pthread_mutex_unlock(&s->s_lock);
+	return rc;
+}
+
+static void sim_close(void *dev)
+{
+	struct sim_handle *h = dev;
+
+	h->h_sim->s_dev[h->h_dev].d_is_open = false;
+	free(h);
+}
+
+static const struct mpool_vdev_ops sim_ops = {
+	.readv = sim_readv,
+	.writev = sim_writev,
+	.flush = sim_flush,
+	.discard = sim_discard,
+	.close = sim_close,
+};
+
+static int dev_find(const struct sim *s, const char *path)
+{
+	unsigned i;
+
+	for (i = 0; i < s->s_ndev; i++)
+		if (!strcmp(s->s_dev[i].d_path, path))
+			return (int)i;
+	return -1;
+}
+
+static struct sim_dev *dev_new(struct sim *s, const char *path, uint64_t size)
+{
+	struct sim_dev *d = &s->s_dev[s->s_ndev];
+	void *p;
+
+	if (s->s_ndev == SIM_DEVS || strlen(path) >= sizeof(d->d_path))
+		return NULL;
+	memset(d, 0, sizeof(*d));
+	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		die("out of memory");
+	d->d_mem = p;
+	d->d_stamp = must(calloc(size / SIM_PAGE, sizeof(*d->d_stamp)));
+	d->d_size = size;
+	strcpy(d->d_path, path);
+	s->s_ndev++;
+	return d;
+}
+
+/* A device that comes (back) into being holds nothing, or garbage. */
+static int dev_create(struct sim *s, int *idx, const char *path, uint64_t size)
+{
+	static const uint8_t zero[SIM_PAGE];
+	struct sim_dev *d;
+	uint64_t o;
+
+	if (*idx < 0) {
+		d = dev_new(s, path, size);
+		if (!d)
+			return -ENOSPC;
+		*idx = (int)(s->s_ndev - 1);
+	}
+	d = &s->s_dev[*idx];
+	if (d->d_exists)
+		return -EEXIST;
+	if (d->d_size != size)
+		return -EINVAL;
+	if (s->s_is_frozen) {
+		s->s_bad_writes++;
+		return -EROFS;
+	}
+	for (o = 0; o < size; o += SIM_PAGE) {
+		uint8_t page[SIM_PAGE];
+
+		if (s->s_is_dirty) {
+			sim_garbage(page, sizeof(page), o ^ 0x6d157);
+			sim_poke(s, (unsigned)*idx, o, page, SIM_PAGE);
+		} else if (memcmp(d->d_mem + o, zero, SIM_PAGE)) {
+			sim_poke(s, (unsigned)*idx, o, zero, SIM_PAGE);
+		}
+	}
+	d->d_exists = true;
+	if (s->s_log) {
+		struct sim_ev *ev = log_add(s->s_log);
+
+		ev->ev_type = SIM_CREATE;
+		ev->ev_dev = (uint8_t)*idx;
+	}
+	return 0;
+}
+
+static int sim_open(void *ctx, const char *path, int is_create, int is_rdonly, uint64_t size,
+		    struct mpool_vdev *out)
+{
+	struct sim *s = ctx;
+	struct sim_handle *h;
+	int idx, rc = 0;
+
+	pthread_mutex_lock(&s->s_lock);
+	idx = dev_find(s, path);
+	if (is_create && (idx < 0 || !s->s_dev[idx].d_exists))
+		rc = dev_create(s, &idx, path, size);
+	else if (idx < 0 || !s->s_dev[idx].d_exists)
+		rc = -ENOENT;
+	else if (s->s_dev[idx].d_is_open)
+		rc = -EBUSY;
+	if (!rc) {
+		h = must(malloc(sizeof(*h)));
+		h->h_sim = s;
+		h->h_dev = (unsigned)idx;
+		s->s_dev[idx].d_is_open = true;
+		s->s_dev[idx].d_is_rdonly = !!is_rdonly;
+		out->ops = &sim_ops;
+		out->dev = h;
+		out->size = s->s_dev[idx].d_size;
+		out->is_zeroed = is_create && !s->s_is_dirty;
+		out->fd = -1;
+	}
+	pthread_mutex_unlock(&s->s_lock);
+	return rc;
+}
+
+static int sim_remove(void *ctx, const char *path)
+{
+	struct sim *s = ctx;
+	int idx, rc = 0;
+
+	pthread_mutex_lock(&s->s_lock);
+	idx = dev_find(s, path);
+	if (idx < 0 || !s->s_dev[idx].d_exists) {
+		rc = -ENOENT;
+	} else if (s->s_is_frozen) {
+		s->s_bad_writes++;
+		rc = -EROFS;
+	} else {
+		s->s_dev[idx].d_exists = false;
+		if (s->s_log) {
+			struct sim_ev *ev = log_add(s->s_log);
+
+			ev->ev_type = SIM_REMOVE;
+			ev->ev_dev = (uint8_t)idx;
+		}
+	}
+	pthread_mutex_unlock(&s->s_lock);
+	return rc;
+}
+
+static int sim_config_load(void *ctx, const char *pool, char *buf, size_t size)
+{
+	struct sim *s = ctx;
+	int rc = 0;
+
+	(void)pool;
+	pthread_mutex_lock(&s->s_lock);
+	if (!s->s_has_conf)
+		rc = -ENOENT;
+	else if (strlen(s->s_conf) >= size)
+		rc = -EOVERFLOW;
+	else
+		strcpy(buf, s->s_conf);
+	if (s->s_is_hashing)
+		s->s_hash = XXH3_64bits_withSeed(s->s_conf, strlen(s->s_conf),
+						 s->s_hash + s->s_has_conf);
+	pthread_mutex_unlock(&s->s_lock);
+	return rc;
+}
+
+static int sim_config_store(void *ctx, const char *pool, const char *text)
+{
+	struct sim *s = ctx;
+	int rc = 0;
+
+	(void)pool;
+	pthread_mutex_lock(&s->s_lock);
+	if (s->s_is_frozen) {
+		s->s_bad_writes++;
+		rc = -EROFS;
+	} else if (text && strlen(text) >= sizeof(s->s_conf)) {
+		rc = -EFBIG;
+	} else {
+		if (s->s_log) {
+			struct sim_ev *ev = log_add(s->s_log);
+
+			ev->ev_type = SIM_CONFIG;
+			if (text) {
+				uint8_t *p = log_space(s->s_log, strlen(text) + 1);
+
+				memcpy(p, text, strlen(text) + 1);
+				ev->ev_data = p;
+			}
+		}
+		s->s_has_conf = text != NULL;
+		strcpy(s->s_conf, text ? text : "");
+	}
+	pthread_mutex_unlock(&s->s_lock);
+	return rc;
+}
+
+void sim_init(struct sim *s)
+{
+	memset(s, 0, sizeof(*s));
+	pthread_mutex_init(&s->s_lock, NULL);
+	s->s_prov.ctx = s;
+	s->s_prov.open = sim_open;
+	s->s_prov.remove = sim_remove;
+	s->s_prov.config_load = sim_config_load;
+	s->s_prov.config_store = sim_config_store;
+}
+
+void sim_wipe(struct sim *s)
+{
+	unsigned i;
+
+	if (s->s_nlevel)
+		die("wipe below a snapshot");
+	for (i = 0; i < s->s_ndev; i++) {
+		munmap(s->s_dev[i].d_mem, s->s_dev[i].d_size);
+		free(s->s_dev[i].d_stamp);
+	}
+	memset(s->s_dev, 0, sizeof(s->s_dev));
+	s->s_ndev = 0;
+	s->s_nmeta = 0;
+	s->s_has_conf = false;
+	s->s_conf[0] = '\0';
+	s->s_log = NULL;
+	s->s_is_dirty = false;
+	s->s_tick = NULL;
+	s->s_fail_at = 0;
+}
+
+void sim_fini(struct sim *s)
+{
+	unsigned i;
+
+	while (s->s_nlevel)
+		sim_rollback(s);
+	sim_wipe(s);
+	for (i = 0; i < s->s_undo_cap; i++)
+		free(s->s_undo[i].u_data);
+	free(s->s_undo);
+	pthread_mutex_destroy(&s->s_lock);
+}
