@@ -313,6 +313,8 @@ void kv_run_segs(struct kv_run *r, void (*fn)(void *arg, struct kv_seg *s, uint6
 		 void *arg);
 uint64_t kv_run_index_bytes(const struct kv_run *r);	/* memory it pins */
 uint64_t kv_run_bytes(const struct kv_run *r);	/* media it takes */
+/* Deletes the objects of dropped runs that nobody reads any more: 1 = did something. */
+int kv_runs_reap(struct kvdb *db);
 /* Marks it dropped by a durable edit: its objects go when the last reference goes. */
 void kv_run_drop(struct kv_run *r);
 /*
@@ -530,6 +532,7 @@ struct kvdb {
 	uint32_t d_nkvs;
 	uint32_t d_next_kvs_id;
 	_Atomic(uint64_t) d_next_run;
+	_Atomic(struct kv_run *) d_doomed;	/* dropped, unreferenced, objects not yet deleted */
 
 	struct kv_segs *d_segs;		/* seg.c */
 	struct kv_slabs *d_slabs;	/* slab.c */

@@ -345,6 +345,7 @@ void kv_db_detach(struct kvdb *db)
 {
 	free_stores(db);
 	retire_all();
+	kv_runs_reap(db);
 	kv_mdc_close(db);
 	if (db->d_pages)
 		kv_pagepool_fini(db);
@@ -437,6 +438,7 @@ int kvdb_close(struct kvdb *db)
 				       db->d_fault_text);
 		kv_logs_fini(db);
 		retire_all();
+		kv_runs_reap(db);
 		if (!err)
 			leave_clean(db);
 	}

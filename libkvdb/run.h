@@ -39,6 +39,7 @@ struct kv_run {
 	struct kv_run_desc rn_desc;
 	uint64_t rn_index_bytes;
 	uint64_t rn_bytes;
+	struct kv_run *rn_next;		/* d_doomed */
 };
 
 /* -EUCLEAN that names object, offset and check. */

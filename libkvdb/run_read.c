@@ -327,13 +327,36 @@ static void delete_objects(struct kvdb *db, struct kv_run *r)
 	}
 }
 
+/*
+ * The last reference may go anywhere, in a reader's reclamation too: deleting
+ * objects is I/O and waits for kv_runs_reap().
+ */
 void kv_run_put(struct kvdb *db, struct kv_run *r)
 {
 	if (!r || atomic_fetch_sub_explicit(&r->rn_refs, 1, memory_order_acq_rel) != 1)
 		return;
-	if (atomic_load(&r->rn_dropped) && !db->d_rdonly)
-		delete_objects(db, r);
-	run_free(db, r);
+	if (!atomic_load(&r->rn_dropped) || db->d_rdonly) {
+		run_free(db, r);
+		return;
+	}
+	r->rn_next = atomic_load(&db->d_doomed);
+	while (!atomic_compare_exchange_weak(&db->d_doomed, &r->rn_next, r))
+		;
+	kv_work_kick(db);
+}
+
+int kv_runs_reap(struct kvdb *db)
+{
+	struct kv_run *r = atomic_exchange(&db->d_doomed, NULL), *next;
+	int did = r != NULL;
+
+	for (; r; r = next) {
+		next = r->rn_next;
+		if (!kv_fault(db))
+			delete_objects(db, r);
+		run_free(db, r);
+	}
+	return did;
 }
 
 void kv_run_drop(struct kv_run *r)

@@ -195,14 +195,11 @@ static void reclaim(void)
 
 void kv_retire(void (*fn)(void *), void *arg)
 {
-	struct limbo *l = malloc(sizeof(*l));
+	struct limbo *l;
 
-	if (!l) {
-		/* never free early, never leak: wait until nobody can hold it */
-		kv_retire_barrier();
-		fn(arg);
-		return;
-	}
+	/* never free early, never leak; a reader cannot wait for its own epoch, but for memory */
+	while (!(l = malloc(sizeof(*l))))
+		sched_yield();
 	*l = (struct limbo){ .fn = fn, .arg = arg };
 	pthread_mutex_lock(&limbo_lock);
 	l->epoch = atomic_load(&epoch);

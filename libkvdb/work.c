@@ -239,8 +239,9 @@ static int keeper_step(struct kvdb *db)
 		r = prepare_step(db);
 	if (r == 0)
 		r = kv_segs_step(db);
-	if (r == 0)
-		kv_reclaim();
+	kv_reclaim();
+	if (kv_runs_reap(db) && r == 0)
+		r = 1;
 	return r;
 }
 
