@@ -171,10 +171,6 @@ static int value_fetch(struct kvdb_cursor *c, const struct kv_ent *e)
 		size_t size = e->e_vlen < 4096 ? 4096 : e->e_vlen;
 		uint8_t *p;
 
-		/* a hostile length ends here, before memory is taken for it */
-		if (!CHECK(390, e->e_vlen <= KVDB_VALUE_MAX))
-			return kv_error(-EUCLEAN, "MP0960", "store %s: a value of %u bytes",
-					c->c_kvs->k_name, e->e_vlen);
 		p = malloc(size);
 		if (!p)
 			return -ENOMEM;

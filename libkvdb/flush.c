@@ -510,17 +510,6 @@ static int epoch_run(struct kvdb *db)
 	return 0;
 }
 
-int kv_epoch_force(struct kvdb *db)
-{
-	struct kv_flusher *fl = db->d_flusher;
-	int err;
-
-	pthread_mutex_lock(&fl->fl_io_lock);
-	err = epoch_run(db);
-	pthread_mutex_unlock(&fl->fl_io_lock);
-	return err;
-}
-
 /* With KVDB_MANUAL the caller does it. */
 static int run_until(struct kvdb *db, uint64_t epoch)
 {
@@ -548,6 +537,11 @@ int kv_wait_durable(struct kvdb *db, uint64_t epoch)
 		pthread_cond_wait(&fl->fl_done, &fl->fl_lock);
 	pthread_mutex_unlock(&fl->fl_lock);
 	return kv_fault(db);
+}
+
+int kv_epoch_force(struct kvdb *db)
+{
+	return kv_wait_durable(db, atomic_load(&db->d_epoch));
 }
 
 int kv_epoch_sync(struct kvdb *db)
@@ -682,6 +676,8 @@ static void *flusher_main(void *arg)
 		}
 		pthread_mutex_unlock(&fl->fl_io_lock);
 	}
+	/* the queue belongs to this thread while anything is in flight */
+	reap(db, true);
 	return NULL;
 }
 
