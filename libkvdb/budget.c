@@ -67,8 +67,8 @@ static void split_cache(struct kv_budget *b)
 {
 	uint64_t cache = b->b_cache_bytes, buffers = min64(cache / 64, 64 * MIB);
 
-	b->b_mt_bytes = min64(cache / 4, GIB);
-	b->b_index_bytes = cache / 8;
+	b->b_mt_bytes = min64(cache / 6, GIB);
+	b->b_index_bytes = cache / 16;
 	b->b_slab_bytes = cache - b->b_mt_bytes - b->b_index_bytes - buffers;
 }
 

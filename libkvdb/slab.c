@@ -90,7 +90,7 @@ int kv_slabs_init(struct kvdb *db)
 	if (sl->sl_max < need + need / 2)
 		sl->sl_max = need + need / 2;
 	sl->sl_win_min = sl->sl_max / 8 > need ? sl->sl_max / 8 : need;
-	sl->sl_pool_min = sl->sl_max / 4;
+	sl->sl_pool_min = sl->sl_max / 16 ? sl->sl_max / 16 : 1;
 	sl->sl_slab = calloc(sl->sl_max, sizeof(*sl->sl_slab));
 	sl->sl_map_bytes = sl->sl_max * sl->sl_bytes + HUGE_PAGE;
 	sl->sl_map = mmap(NULL, sl->sl_map_bytes, PROT_READ | PROT_WRITE,
