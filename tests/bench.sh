@@ -31,6 +31,18 @@ show "${bench[@]}" --workload load,c
 show "${bench[@]}" --workload load,a,b,d,e,f --ops $((RECORDS / 10))
 show "${bench[@]}" --workload load,a --ops $((RECORDS / 10)) --cache 64M
 
+# what fio reaches: the measure for bench_pool's appends
+if command -v fio > /dev/null; then
+	printf '\n$ fio: 1 GiB appended to a new file, 1 MiB blocks, depth 8, O_DIRECT, flushed\n'
+	fio --name=append --filename="$dir/fio.file" --rw=write --bs=1M --iodepth=8 --direct=1 \
+		--ioengine=io_uring --size=1G --fallocate=native --end_fsync=1 \
+		--output-format=json | python3 -c '
+import json, sys
+w = json.load(sys.stdin)["jobs"][0]["write"]
+print("fio append %.0f MB/s" % (w["bw_bytes"] / 1e6))'
+	rm -f "$dir/fio.file"
+fi
+
 for program in "$B"/tests/bench_*; do
 	if [ -x "$program" ]; then
 		TMPDIR=$dir show "$program"

@@ -41,12 +41,6 @@ ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)
 	return pwritev(fd, iov, n, off);
 }
 
-ssize_t pwritev64v2(int fd, const struct iovec *iov, int n, off_t off, int flags);
-ssize_t pwritev64v2(int fd, const struct iovec *iov, int n, off_t off, int flags)
-{
-	return pwritev2(fd, iov, n, off, flags);
-}
-
 /* ---- a device that counts ---- */
 
 struct fake {
