@@ -196,6 +196,7 @@ static bool has_newer(struct window *w, u64 epoch)
 struct load {
 	struct window w;
 	struct walk wk[2][2];	/* mirror, region */
+	int io[2];		/* first read error of each mirror */
 	u32 best_m, best_r;
 	bool has_best;
 };
@@ -247,9 +248,11 @@ static int load_doubt(struct mp_pool *pool, struct load *l)
 			l->w.w_dev = md->md_dev[m]->pd_dev;
 			l->w.w_base = md->md_off + r * md->md_bytes;
 			l->w.w_len = 0;
+			l->w.w_rc = 0;
 			if (!CHECK(115, !has_newer(&l->w, best->wk_epoch)))
 				return mp_err(MP_MD_CORRUPT,
 					      "%s: the start of region %u is damaged", path, r);
+			l->io[m] = l->io[m] ? l->io[m] : l->w.w_rc;
 		}
 	}
 	if (!CHECK(116, best->wk_epoch >= pool->p_sb->sb_md_epoch))
@@ -346,6 +349,7 @@ static void load_peek(struct mp_mdlog *md, struct load *l)
 			wk->wk_has_first = frame_get(&l->w, 0, &fr) && is_next(wk, &fr);
 			wk->wk_epoch = wk->wk_has_first ? fr.mf_epoch : 0;
 			wk->wk_rc = l->w.w_rc;
+			l->io[m] = l->io[m] ? l->io[m] : wk->wk_rc;
 		}
 	}
 }
@@ -361,8 +365,23 @@ static int load_walk(struct mp_mdlog *md, struct load *l, u32 r)
 		l->w.w_dev = md->md_dev[m]->pd_dev;
 		l->w.w_base = md->md_off + r * md->md_bytes;
 		rc = walk(&l->w, 0, &l->wk[m][r]);
+		l->io[m] = l->io[m] ? l->io[m] : l->wk[m][r].wk_rc;
 	}
 	return rc;
+}
+
+/*
+ * A chain that stops at a read error does not end there. What was acknowledged
+ * is on every mirror, so one that was read without error tells the whole truth.
+ */
+static int load_unread(struct mp_mdlog *md, const struct load *l)
+{
+	u32 m;
+
+	for (m = 0; m < md->md_ndevs; m++)
+		if (CHECK(118, !l->io[m]))
+			return 0;
+	return mp_err_as(MP_MD_READ, l->io[0], "no copy can be read whole: error %d", l->io[0]);
 }
 
 static int load_all(struct mp_pool *pool, struct load *l, mp_finding_fn *fn, void *arg)
@@ -384,7 +403,11 @@ static int load_all(struct mp_pool *pool, struct load *l, mp_finding_fn *fn, voi
 	if (rc)
 		return rc;
 	load_pick(md, l);
-	if (!l->has_best) {
+	/*
+	 * A torn start of a new checkpoint may look like the old epoch that it
+	 * overwrites, whole on that mirror: the other region holds a newer one then.
+	 */
+	if (!l->has_best || l->wk[l->best_m][l->best_r].wk_epoch < epoch[!newer]) {
 		rc = load_walk(md, l, !newer);
 		if (rc)
 			return rc;
@@ -394,6 +417,8 @@ static int load_all(struct mp_pool *pool, struct load *l, mp_finding_fn *fn, voi
 		return io ? mp_err_as(MP_MD_READ, io, "no copy can be read: error %d", io) :
 			    mp_err(MP_MD_NONE, "none of %u copies has a checkpoint", md->md_ndevs);
 	rc = load_doubt(pool, l);
+	if (!rc)
+		rc = load_unread(md, l);
 	if (rc)
 		return rc;
 	load_report(pool, l, fn, arg);

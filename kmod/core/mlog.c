@@ -26,6 +26,7 @@ struct mp_mlog {
 	u64 l_seq, l_durable;
 	u32 l_prev;
 	bool l_is_failed;
+	u64 l_torn_end;		/* frames that were refused lie between l_tail and this; 0 = none */
 	u8 *l_win;		/* read window */
 	u32 l_win_cap, l_win_len;
 	u64 l_win_off;
@@ -109,14 +110,35 @@ static int frame_get(struct mp_mlog *l, u64 off, struct mp_mlframe *fr, u8 **p)
 	return 0;
 }
 
+/* does a frame of this life, whole or not, begin at @off? */
+static int has_head(struct mp_mlog *l, u64 off, bool *yes)
+{
+	u32 max = (u32)min_t(u64, l->l_obj->o_capacity - off, MP_MLFRAME_MAX) / MP_BLOCK;
+	struct mp_mlframe fr;
+	u8 *p;
+	int rc = win_get(l, off, MP_BLOCK, &p);
+
+	*yes = !rc && p && !mp_mlframe_peek(p, l->l_pool->p_sb->sb_uuid, mp_obj_id(l->l_obj),
+					    l->l_obj->o_gen, off, max, &fr);
+	return rc;
+}
+
 static int look_ahead(struct mp_mlog *l)
 {
 	u64 end = min_t(u64, l->l_obj->o_capacity, l->l_tail + AHEAD), off;
 	struct mp_mlframe fr;
+	bool is_head;
 	u8 *p;
 	int rc;
 
+	l->l_torn_end = 0;
 	for (off = l->l_tail; off < end; off += MP_BLOCK) {
+		rc = has_head(l, off, &is_head);
+		if (rc)
+			return rc;
+		if (!is_head)
+			continue;
+		l->l_torn_end = off + MP_BLOCK;
 		rc = frame_get(l, off, &fr, &p);
 		if (rc)
 			return rc;
@@ -238,6 +260,35 @@ void mp_mlog_close(struct mp_mlog *l)
 	log_free(l);
 }
 
+/*
+ * A refused frame must never come back: a write above it that is torn could
+ * repair it, and one equal to its lost predecessor would link it again. So the
+ * heads of all of them are gone from the media before anything follows; in
+ * random bytes, because zeroes may be just what a bad sector of one lacks.
+ */
+static int torn_wipe(struct mp_mlog *l)
+{
+	bool is_head;
+	u64 off;
+	int rc = 0;
+
+	if (!l->l_torn_end)
+		return 0;
+	for (off = l->l_tail; off < l->l_torn_end && !rc; off += MP_BLOCK) {
+		rc = has_head(l, off, &is_head);
+		if (rc || !is_head)
+			continue;
+		l->l_win_len = 0;
+		os_random(l->l_win, MP_BLOCK);
+		rc = log_io(l, off, l->l_win, MP_BLOCK, true);
+	}
+	if (!rc)
+		rc = BARRIER(155, mp_obj_flush(l->l_obj));
+	if (!rc)
+		l->l_torn_end = 0;
+	return rc;
+}
+
 /* write the buffered records as one frame; l_lock held */
 static int frame_put(struct mp_mlog *l)
 {
@@ -251,13 +302,17 @@ static int frame_put(struct mp_mlog *l)
 		.ml_len = l->l_len,
 		.ml_nrecs = l->l_nrecs,
 		.ml_prev = l->l_prev,
+		/* what a crash discarded behind here must not chain to the same bytes again */
+		.ml_life = (u32)l->l_pool->p_gen,
 	};
 	int rc;
 
 	if (!l->l_nrecs)
 		return 0;
 	mp_mlframe_encode(&fr, l->l_pool->p_sb->sb_uuid, l->l_buf);
-	rc = log_io(l, l->l_tail, l->l_buf, fr.ml_blocks * MP_BLOCK, true);
+	rc = torn_wipe(l);
+	if (!rc)
+		rc = log_io(l, l->l_tail, l->l_buf, fr.ml_blocks * MP_BLOCK, true);
 	if (rc) {
 		l->l_is_failed = true;
 		return rc;
@@ -438,6 +493,7 @@ int mp_mlog_erase(struct mp_mlog *l)
 		l->l_nrecs = 0;
 		l->l_win_len = 0;
 		l->l_is_failed = false;
+		l->l_torn_end = 0;
 	}
 	mutex_unlock(&l->l_lock);
 	return rc;

@@ -460,6 +460,7 @@ void mp_mlframe_encode(struct mp_mlframe *fr, const u8 *uuid, void *buf)
 	o->ml_len = cpu_to_le32(fr->ml_len);
 	o->ml_nrecs = cpu_to_le32(fr->ml_nrecs);
 	o->ml_prev = cpu_to_le32(fr->ml_prev);
+	o->ml_life = cpu_to_le32(fr->ml_life);
 	fr->ml_csum = csum_without(buf, len, offsetof(struct mp_mlframe_omf, ml_csum));
 	o->ml_csum = cpu_to_le32(fr->ml_csum);
 }
@@ -480,6 +481,7 @@ int mp_mlframe_peek(const void *buf, const u8 *uuid, u64 id, u64 gen, u64 off, u
 	fr->ml_len = le32_to_cpu(o->ml_len);
 	fr->ml_nrecs = le32_to_cpu(o->ml_nrecs);
 	fr->ml_prev = le32_to_cpu(o->ml_prev);
+	fr->ml_life = le32_to_cpu(o->ml_life);
 	fr->ml_csum = le32_to_cpu(o->ml_csum);
 	if (!CHECK(50, !memcmp(o->ml_uuid, uuid, MP_UUID_LEN) && fr->ml_id == id))
 		return -EUCLEAN;

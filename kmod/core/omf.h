@@ -180,7 +180,7 @@ struct mp_mlframe_omf {
 	__le32 ml_len;
 	__le32 ml_nrecs;
 	__le32 ml_prev;
-	__le32 ml_pad;
+	__le32 ml_life;		/* low half of the pool's generation when it was written */
 } __packed;
 
 struct mp_mlrec_omf {
@@ -276,6 +276,7 @@ struct mp_mlframe {
 	u32 ml_len;
 	u32 ml_nrecs;
 	u32 ml_prev;
+	u32 ml_life;	/* makes frames of two opens differ even when they say the same */
 	u32 ml_csum;
 };
 

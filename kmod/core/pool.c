@@ -355,14 +355,19 @@ static int create_reserve(const struct mp_create *c, struct mp_sb *sb)
 	return rc;
 }
 
+/* the log's devices first: they are never behind another member, INV-12 */
 static int create_sbs(const struct mp_create *c, struct mp_sb *sb, u8 *buf)
 {
-	u32 i;
+	u32 i, pass;
 	int rc = 0;
 
-	for (i = 0; i < c->mc_ndevs && !rc; i++) {
-		member_sb(sb, i);
-		rc = mp_sb_write(c->mc_dev[i], sb, 0, buf);
+	for (pass = 0; pass < 2; pass++) {
+		for (i = 0; i < c->mc_ndevs && !rc; i++) {
+			if ((sb->sb_dev[i].sd_flags & MP_DEVF_MD ? 0 : 1) != pass)
+				continue;
+			member_sb(sb, i);
+			rc = mp_sb_write(c->mc_dev[i], sb, 0, buf);
+		}
 	}
 	return rc;
 }

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The core against schedules that once lost something: reads that fail while a
+ * pool is opened, a log that repeats what a crash took from it, a creation that
+ * is cut between the members.
+ */
+#include "core_mem.h"
+
+static struct mp_dev_ops ops;
+static u64 reads, bad_read, bad_reads;
+static u64 writes, cut_at;
+
+/* the reads [bad_read, bad_read + bad_reads) fail, counted from 1 */
+static int failing_read(struct mp_dev *d, u64 off, void *buf, size_t len)
+{
+	reads++;
+	if (bad_read && reads >= bad_read && reads < bad_read + bad_reads)
+		return -EIO;
+	return mem_read(d, off, buf, len);
+}
+
+static int cut_write(struct mp_dev *d, u64 off, const void *buf, size_t len, unsigned int flags)
+{
+	return ++writes > cut_at ? -EIO : mem_write(d, off, buf, len, flags);
+}
+
+static void read_error_is_no_shorter_history(void)
+{
+	struct mp_obj_info oi[16];
+	struct mp_obj *o;
+	struct rig r;
+	u64 n, len;
+	int i, rc;
+
+	/* with a checkpoint in each region, so that an old epoch is there to fall back to */
+	rig_init(&r, 1, 64 << 20);
+	T_EQ(rig_open(&r), 0);
+	for (i = 0; i < 200; i++) {
+		T_EQ(alloc_one(r.pool, MP_APPEND, 4096, &o), 0);
+		len = mp_obj_id(o);
+		mp_obj_put(o);
+		if (i < 190)
+			T_EQ(delete_id(r.pool, len), 0);
+	}
+	T_EQ(mp_pool_close(r.pool), 0);
+	r.pool = NULL;
+	ops = mem_ops;
+	ops.read = failing_read;
+	r.dev[0]->d_ops = &ops;
+	for (len = 1; len <= 1000; len += 999) {
+		for (n = 1;; n++) {
+			reads = 0;
+			bad_read = n;
+			bad_reads = len;
+			/* reading only: the next round finds the same bytes */
+			rc = mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool);
+			bad_read = 0;
+			if (!rc) {
+				rc = mp_obj_list(r.pool, 0, 7, oi, 16);
+				T_EQ(mp_pool_close(r.pool), 0);
+				if (rc != 10)
+					T_FAIL("read %llu of %llu failed: %d objects of 10",
+					       (unsigned long long)n, (unsigned long long)len, rc);
+			}
+			r.pool = NULL;
+			if (reads < n)
+				break;
+		}
+		T_OK(n > 3);
+	}
+	rig_fini(&r);
+}
+
+/* Two frames are written, only the second reaches the media; then the first is written again. */
+static void repeated_record_brings_nothing_back(void)
+{
+	static u8 rec[40000], got[40000];
+	struct mp_vec v = { .v_buf = rec, .v_len = sizeof(rec) };
+	struct mp_dev *dev;
+	struct mp_mlog *l;
+	struct mp_obj *o;
+	struct rig r;
+	u64 id, pos, n;
+	size_t len;
+	int i;
+
+	rig_init(&r, 1, 64 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(alloc_one(r.pool, MP_MLOG, 1 << 20, &o), 0);
+	id = mp_obj_id(o);
+	T_EQ(mp_obj_map(o, 0, 1 << 20, &dev, &pos, &n), 0);
+	mp_obj_put(o);
+	T_EQ(mp_mlog_open(r.pool, id, &l), 0);
+	for (i = 0; i < 3; i++)	/* more than one buffer: frames leave without a flush */
+		T_EQ(mp_mlog_append(l, &v, 1, false), 0);
+	mp_mlog_close(l);
+	/* the second frame is on media, the first is not */
+	memcpy(r.m[0].media + pos + 40960, r.m[0].now + pos + 40960, 40960);
+	rig_reopen(&r, 1);
+	T_EQ(mp_mlog_open(r.pool, id, &l), 0);
+	T_OK(mp_mlog_is_empty(l));
+	T_EQ(mp_mlog_append(l, &v, 1, true), 0);
+	mp_mlog_close(l);
+	rig_reopen(&r, 1);
+	T_EQ(mp_mlog_open(r.pool, id, &l), 0);
+	pos = 0;
+	T_EQ(mp_mlog_read(l, &pos, got, sizeof(got), &len), 0);
+	T_EQ(mp_mlog_read(l, &pos, got, sizeof(got), &len), -ENODATA);
+	mp_mlog_close(l);
+	rig_fini(&r);
+}
+
+/* The second copy of the metadata log is on the last member. */
+static void cut_create_leaves_a_pool_or_none(void)
+{
+	static const u32 mclass[3] = { MP_CAPACITY, MP_CAPACITY, MP_STAGING };
+	struct mem m[3];
+	struct mp_dev *dev[3];
+	struct mp_create c = { .mc_name = "cut", .mc_ndevs = 3, .mc_dev = dev, .mc_mclass = mclass };
+	struct mp_pool *pool;
+	int i, rc, open_rc, is_done = 0;
+
+	ops = mem_ops;
+	ops.write = cut_write;
+	for (cut_at = 0; !is_done; cut_at++) {
+		u64 at = cut_at;
+
+		for (i = 0; i < 3; i++) {
+			mem_init(&m[i], 16 << 20);
+			m[i].dev.d_ops = &ops;
+			dev[i] = &m[i].dev;
+		}
+		writes = 0;
+		is_done = !mp_pool_create(&c);
+		cut_at = ~0ull;
+		for (i = 0; i < 3; i++)
+			mem_cut(&m[i]);
+		open_rc = mp_pool_open(dev, 3, 0, &pool);
+		if (!open_rc)
+			T_EQ(mp_pool_close(pool), 0);
+		rc = open_rc ? mp_pool_create(&c) : 0;
+		if (rc)
+			T_FAIL("cut after %llu writes: open says %d, create %d",
+			       (unsigned long long)at, open_rc, rc);
+		cut_at = at;
+		for (i = 0; i < 3; i++)
+			mem_fini(&m[i]);
+	}
+}
+
+int main(void)
+{
+	T_RUN(read_error_is_no_shorter_history);
+	T_RUN(repeated_record_brings_nothing_back);
+	T_RUN(cut_create_leaves_a_pool_or_none);
+	return t_done();
+}
