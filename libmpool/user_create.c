@@ -299,7 +299,12 @@ static int member_make(struct creation *cr, unsigned i)
 		memset(&low, 0, sizeof(low));
 		low.lo_sector = MP_SECTOR;
 		low.lo_is_direct = 1;
-		rc = pv->open(pv->ctx, mm->mm_path, 1, 0, cd->cd_size, &low.lo_vdev);
+		/* one that exists is not ours to remove when this create fails */
+		rc = pv->open(pv->ctx, mm->mm_path, 0, 0, cd->cd_size, &low.lo_vdev);
+		if (rc == -ENOENT) {
+			mm->mm_kind = MEMBER_NEW;
+			rc = pv->open(pv->ctx, mm->mm_path, 1, 0, cd->cd_size, &low.lo_vdev);
+		}
 	} else {
 		if (mm->mm_kind == MEMBER_LEFTOVER && unlink(mm->mm_path))
 			rc = -errno;
@@ -313,12 +318,12 @@ static int member_make(struct creation *cr, unsigned i)
 		return rc == -EBUSY ? mpl_err(MPL_BUSY, "%s is in use: %s", mm->mm_path, why) :
 		       mpl_err_as(rc == -ENOSPC ? MPL_FULLFS : MPL_DEVOPEN, rc,
 				  "%s cannot be made: %s", mm->mm_path, *why ? why : strerror(-rc));
-	mm->mm_is_made = mm->mm_kind != MEMBER_BLOCK;
+	mm->mm_is_made = mm->mm_kind != MEMBER_BLOCK && mm->mm_kind != MEMBER_VDEV;
 	cd->cd_size = low.lo_vdev.size;
 	return mpl_set_add(&cr->cr_set, &low, mm->mm_path, cd->cd_mclass, NULL);
 }
 
-static int create_core(struct creation *cr)
+static int create_core(struct creation *cr, uint32_t flags)
 {
 	const struct mpool_create_opts *o = cr->cr_opts;
 	struct mp_create c = {
@@ -329,7 +334,7 @@ static int create_core(struct creation *cr)
 		.mc_mode = o->mode ? o->mode : 0600,
 		.mc_ndevs = cr->cr_set.st_n,
 		.mc_dev = cr->cr_set.st_core,
-		.mc_flags = o->flags & MPOOL_CREATE_FORCE ? MP_CREATE_FORCE : 0,
+		.mc_flags = flags | (o->flags & MPOOL_CREATE_FORCE ? MP_CREATE_FORCE : 0),
 	};
 	u32 *mclass = calloc(o->ndevs, sizeof(*mclass));
 	unsigned i;
@@ -382,6 +387,9 @@ static int create_make(struct creation *cr)
 	rc = mpl_set_alloc(&cr->cr_set, o->ndevs);
 	for (i = 0; i < o->ndevs && !rc; i++)
 		rc = member_make(cr, i);
+	/* the core's checks come before the first change */
+	if (!rc)
+		rc = create_core(cr, MP_CREATE_PLAN);
 	if (rc)
 		return rc;
 	cr->cr_made_cfg = 1;
@@ -394,7 +402,7 @@ static int create_make(struct creation *cr)
 		if (rc == -EACCES)
 			rc = 0; /* a parent that may be searched but not read */
 	}
-	return rc ? rc : create_core(cr);
+	return rc ? rc : create_core(cr, 0);
 }
 
 int mpl_user_create(const char *path, const struct mpool_create_opts *opts)
