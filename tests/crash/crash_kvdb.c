@@ -165,7 +165,8 @@ static int kv_again(struct eng *e, void *model, unsigned at, void **out)
 
 #define KV_WL(nm, two, ...) {								\
 	.w_ops = { .eo_name = nm, .eo_is_two_devs = two, .eo_record = kv_record,		\
-		   .eo_check = kv_check, .eo_again = kv_again, .eo_free = free },		\
+		   .eo_check = kv_check, .eo_again = kv_again, .eo_free = free,		\
+		   .eo_share = 2 },							\
 	.w_conf = { .kc_name = nm, .kc_devs = (two) ? 2 : 1, .kc_segment_bytes = 64 * KiB,	\
 		    __VA_ARGS__ },							\
 }
@@ -201,7 +202,7 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_PUT] = 16, [KM_BIG] = 1, [KM_DEL] = 3, [KM_SYNC] = 2,
 			     [KM_POLL] = 3, [KM_IDLE] = 1, [KM_FLUSH] = 2, [KM_CREATE] = 5,
 			     [KM_DROP] = 4, [KM_REOPEN] = 1 }),
-	KV_WL("fallback", true, .kc_bytes = { 32 * MiB, 6 * MiB }, .kc_steps = 60, .kc_stores = 1,
+	KV_WL("fallback", true, .kc_bytes = { 16 * MiB, 3 * MiB }, .kc_steps = 60, .kc_stores = 1,
 	      .kc_keys = 40, .kc_stall = 30, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
 	      .kc_weight = { [KM_PUT] = 10, [KM_BIG] = 10, [KM_DEL] = 4, [KM_GET] = 2,
 			     [KM_SYNC] = 2, [KM_POLL] = 4, [KM_IDLE] = 1, [KM_FILL] = 2,

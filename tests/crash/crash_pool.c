@@ -125,19 +125,6 @@ static int pool_check(struct eng *e, void *model, unsigned at, bool post)
 
 	if (m->m_prev && at < m->m_opened)
 		return judge_once(e, m->m_prev, m->m_prev_at, post);
-	/*
-	 * What a process crash left in the caches was seen, but it is certain only
-	 * with the first durable call after it.
-	 */
-	if (m->m_prev && at < m->m_certain) {
-		int rc;
-
-		sim_snap(&e->e_sim);
-		rc = judge_once(e, m, at, post);
-		sim_release(&e->e_sim);
-		sim_rollback(&e->e_sim);
-		return rc ? judge_once(e, m->m_prev, m->m_prev_at, post) : 0;
-	}
 	return judge_once(e, m, at, post);
 }
 

@@ -23,6 +23,7 @@ struct eng;
 struct eng_ops {
 	const char *eo_name;
 	bool eo_is_two_devs;
+	unsigned eo_share;	/* 1/n of the usual variants per point: for long logs */
 	/*
 	 * Prepares the simulator, calls eng_record_begin(), works, and leaves the
 	 * model that judges the states. 0, or -1 with eng_fail().
@@ -44,7 +45,8 @@ struct eng_ops {
 
 struct eng_conf {
 	uint64_t ec_seed;
-	enum sim_plant ec_plant;	/* stop at the first violation */
+	enum sim_plant ec_plant;
+	bool ec_is_hunt;		/* a violation is wanted: stop at the first one */
 	unsigned ec_want;		/* distinct states */
 	unsigned ec_per_point;		/* variants per crash point and pass */
 	unsigned ec_again_every;	/* one state in so many begins a second generation */

@@ -308,7 +308,7 @@ static int do_fill(struct eng *e, struct km *m, struct km_rt *rt)
 	unsigned k;
 	int rc = 0;
 
-	for (k = 0; k < 60 && !rc; k++)
+	for (k = 0; k < 30 && !rc; k++)
 		rc = do_write(e, m, rt, 60000 + rnd(m, 80000));
 	if (rc < 0)
 		return -1;
@@ -353,6 +353,14 @@ int km_close(struct eng *e, struct km *m, struct km_rt *rt)
 	return 0;
 }
 
+static void extent(void *arg, const struct mpool_extent *x)
+{
+	struct eng *e = arg;
+
+	if (!x->id)
+		sim_meta_add(&e->e_sim, x->slot, x->off, x->len);
+}
+
 int km_pool_create(struct eng *e)
 {
 	const struct km_conf *c = km_conf_of(e);
@@ -361,13 +369,18 @@ int km_pool_create(struct eng *e)
 		{ .path = "staging", .mclass = MPOOL_STAGING, .size = c->kc_bytes[1] },
 	};
 	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+	struct mpool_open_opts oo = MPOOL_OPEN_OPTS_INIT;
 	int rc;
 
 	o.name = "sim";
 	o.devs = dev;
 	o.ndevs = c->kc_devs;
 	o.provider = &e->e_sim.s_prov;
+	oo.provider = o.provider;
+	oo.io = "sync";
 	rc = mpool_create(KM_POOL, &o);
+	if (!rc)
+		rc = mpool_map(KM_POOL, &oo, extent, e);
 	return rc ? eng_fail(e, "mpool_create: %d (%s)", rc, mpool_error_detail()->text) : 0;
 }
 

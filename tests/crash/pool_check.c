@@ -271,6 +271,25 @@ static void next_version(struct judge *j, struct pm *next, unsigned st, unsigned
 	next->m_nver++;
 }
 
+/* what was expected of a stream, for the message */
+static void version_text(const struct judge *j, unsigned ver, char *buf, size_t size)
+{
+	const struct pm *m = j->j_m;
+	unsigned i, n = 0, begun = 0, durable = 0;
+
+	for (i = 0; i < m->m_nrec; i++) {
+		if (m->m_rec[i].r_ver != ver)
+			continue;
+		n++;
+		begun += m->m_rec[i].r_b <= j->j_at;
+		durable += m->m_rec[i].r_durable <= j->j_at;
+	}
+	snprintf(buf, size,
+		 "version %d: switch %u..%u, %u records, %u begun, %u durable, %u at least",
+		 (int)ver, m->m_ver[ver].v_switch.b, m->m_ver[ver].v_switch.e, n, begun, durable,
+		 m->m_ver[ver].v_need);
+}
+
 static int judge_version(struct judge *j, struct pm_rt *rt, unsigned st, struct pm *next)
 {
 	static struct records rs;
@@ -289,9 +308,17 @@ static int judge_version(struct judge *j, struct pm_rt *rt, unsigned st, struct 
 	}
 	if (old != PM_NEVER && version_fits(j, old, &rs))
 		newer = old;
-	else if (newer == PM_NEVER || !version_fits(j, newer, &rs))
-		return eng_fail(j->j_eng, "stream %u shows %u records: not a legal prefix", st,
-				rs.rc_n);
+	else if (newer == PM_NEVER || !version_fits(j, newer, &rs)) {
+		char a[120] = "", b[120] = "";
+
+		if (old != PM_NEVER)
+			version_text(j, old, a, sizeof(a));
+		if (newer != PM_NEVER)
+			version_text(j, newer, b, sizeof(b));
+		return eng_fail(j->j_eng,
+				"stream %u shows %u records: no legal prefix of (%s) (%s)", st,
+				rs.rc_n, a, b);
+	}
 	if (next)
 		next_version(j, next, st, newer, rs.rc_n);
 	return 0;
