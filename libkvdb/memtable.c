@@ -293,6 +293,45 @@ out:
 	pthread_mutex_unlock(&mt->m_grow_lock);
 }
 
+static int each_in_bucket(struct kv_bucket *bk, int (*fn)(struct kv_entry *en, void *arg),
+			  void *arg)
+{
+	int err = 0;
+
+	for (; bk && !err; bk = atomic_load(&bk->bk_more)) {
+		for (int i = 0; i < KV_BUCKET_SLOTS && !err; i++) {
+			uint64_t s = atomic_load(&bk->bk_slot[i]);
+
+			if (!s)
+				return 0;
+			err = fn((struct kv_entry *)(s & PTR_MASK), arg);
+		}
+	}
+	return err;
+}
+
+int kv_mt_each(struct kv_mt *mt, int (*fn)(struct kv_entry *en, void *arg), void *arg)
+{
+	struct kv_table *tb;
+	int err = 0;
+
+	pthread_mutex_lock(&mt->m_grow_lock);
+	/* a move that ran out of memory leaves entries in two tables */
+	for (tb = atomic_load(&mt->m_table); tb && !err; tb = atomic_load(&tb->tb_next)) {
+		for (uint64_t i = 0; i <= tb->tb_mask && !err; i++) {
+			struct kv_bucket *bk = &tb->tb_bucket[i];
+
+			bucket_lock_raw(bk);
+			if (atomic_load(&bk->bk_meta) & KV_BUCKET_MOVED)
+				continue;
+			err = each_in_bucket(bk, fn, arg);
+			bucket_unlock(bk);
+		}
+	}
+	pthread_mutex_unlock(&mt->m_grow_lock);
+	return err;
+}
+
 /* ---- versions ---------------------------------------------------------------------- */
 
 uint64_t kv_version_stamp(struct kvdb *db, struct kv_version *v)
@@ -367,12 +406,14 @@ static struct kv_entry *entry_get(struct kv_mt *mt, struct kv_bucket *bk, const 
 	if (!en)
 		return NULL;
 	atomic_init(&en->en_head, NULL);
+	en->en_next = KV_UNORDERED;
 	en->en_klen = op->op_klen;
 	memcpy(en->en_key, op->op_key, op->op_klen);
 	if (bucket_add(mt, bk, op->op_hash, en))
 		return NULL;
 	atomic_fetch_add_explicit(&mt->m_keys, 1, memory_order_relaxed);
-	kv_order_push(mt, en);
+	if (atomic_load(&mt->m_ordered))
+		kv_order_push(mt, en);
 	return en;
 }
 
@@ -593,6 +634,7 @@ int kv_mt_new(struct kvdb *db, uint32_t kvs, struct kv_mt *like, struct kv_mt **
 	atomic_store(&mt->m_refs, 1);
 	atomic_store(&mt->m_table, tb);
 	pthread_mutex_init(&mt->m_grow_lock, NULL);
+	pthread_mutex_init(&mt->m_collect_lock, NULL);
 	for (i = 0; i < KV_STRIPES; i++)
 		pthread_mutex_init(&mt->m_stripe[i].st_lock, NULL);
 	if (kv_order_init(mt, like))
@@ -657,8 +699,8 @@ static void mt_free(void *arg)
 	for (i = 0; i < KV_STRIPES; i++)
 		pthread_mutex_destroy(&mt->m_stripe[i].st_lock);
 	pthread_mutex_destroy(&mt->m_grow_lock);
+	pthread_mutex_destroy(&mt->m_collect_lock);
 	free(mt);
-	kv_flusher_room(db);
 }
 
 void kv_mt_put(struct kvdb *db, struct kv_mt *mt)

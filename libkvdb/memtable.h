@@ -30,10 +30,12 @@ struct kv_version {
 
 struct kv_entry {
 	_Atomic(struct kv_version *) en_head;	/* newest first; changes under the bucket lock */
-	struct kv_entry *en_next;		/* partition's list of unsorted entries */
+	struct kv_entry *en_next;		/* partition's list; KV_UNORDERED = in no partition yet */
 	uint16_t en_klen;
 	uint8_t en_key[];
 };
+
+#define KV_UNORDERED	((struct kv_entry *)1)
 
 #define KV_BUCKET_SLOTS 6
 #define KV_BUCKET_LOCK	1u
@@ -61,10 +63,11 @@ struct kv_sorted {
 
 /*
  * One key range. New entries are pushed to pt_new without a lock; order.c
- * moves them to pt_tail and pt_main, both sorted, under pt_lock.
+ * moves them and pt_raw to pt_tail and pt_main, both sorted, under pt_lock.
  */
 struct kv_part {
 	_Atomic(struct kv_entry *) pt_new;
+	struct kv_sorted *pt_raw;		/* collected from the hash table, not sorted yet */
 	pthread_mutex_t pt_lock;
 	struct kv_sorted *pt_main;
 	struct kv_sorted *pt_tail;
@@ -98,6 +101,10 @@ struct kv_mt {
 	struct kv_stripe m_stripe[KV_STRIPES];
 	struct kv_chunk *m_chunks;		/* all; views lock */
 	struct kv_mt *m_next, *m_prev;		/* list of all alive; views lock */
+	_Atomic(bool) m_ordered;		/* new entries go to their partitions at once */
+	_Atomic(bool) m_collected;		/* and those from before are there too */
+	_Atomic(bool) m_walked;			/* a cursor wanted order: so will the successor's */
+	pthread_mutex_t m_collect_lock;		/* outside m_grow_lock */
 	uint8_t *m_fences;			/* storage of the partitions' fences */
 	uint32_t m_nparts;
 	struct kv_part m_part[];
@@ -146,6 +153,12 @@ void kv_mt_grow(struct kv_mt *mt);
 
 /* The active memtable of a store; inside kv_enter(). */
 struct kv_mt *kv_mt_active(struct kvdb_kvs *kvs);
+
+/*
+ * Calls fn for every entry, each under its bucket's lock; the table does not
+ * grow meanwhile. Stops at the first error and returns it.
+ */
+int kv_mt_each(struct kv_mt *mt, int (*fn)(struct kv_entry *en, void *arg), void *arg);
 
 /* order.c */
 int kv_order_init(struct kv_mt *mt, struct kv_mt *like);

@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Order on demand. New entries are pushed, unsorted, to the list of their key
- * range; whoever wants order takes the list, sorts it and merges it into the
- * range's sorted arrays. Arrays are immutable and shared by reference, so an
- * iterator keeps what it walks while others go on inserting.
+ * Order on demand. A memtable has no order until somebody walks it, a cursor
+ * or its flush: then the entries are collected from the hash table into key
+ * ranges (partitions), and from that moment on insertions push their entry to
+ * its partition's list. Whoever enters a partition sorts what is new there
+ * and merges it into sorted arrays. Arrays are immutable and shared by
+ * reference, so an iterator keeps what it walks while others go on inserting.
  *
- * Ranges (partitions) are fixed when a memtable is made: quantiles of a sample
- * of its predecessor's keys.
+ * Every entry gets into its partition once: m_ordered is set before the
+ * collection starts, an insertion looks at it under its bucket's lock, and the
+ * collection visits each bucket under that lock and passes over entries that
+ * their insertion has pushed.
  *
- * Locks: pt_lock, one at a time; pushing takes none.
+ * Partitions are fixed when a memtable is made: quantiles of a sample of its
+ * predecessor's keys.
+ *
+ * Locks: m_collect_lock > m_grow_lock > bucket; pt_lock, one at a time;
+ * pushing takes none.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,6 +27,7 @@
 #define PART_KEYS	4096u	/* keys a partition should hold */
 #define PARTS_MAX	256u
 #define SAMPLE_PER_PART	16u
+#define AHEAD		12u	/* entries that are prefetched before they are read */
 #define TAIL_MAX	256u	/* sorted tail is merged into the main array beyond this */
 
 struct sort_key {
@@ -175,8 +184,14 @@ static void sort_entries(struct sort_key *k, size_t n)
 	size_t skip = n ? k[0].en->en_klen : 0, i;
 	unsigned int depth = 4;
 
-	for (i = 1; i < n && skip; i++)
+	for (i = 1; i < n; i++) {
+		if (i + AHEAD < n) {
+			__builtin_prefetch(k[i + AHEAD].en);
+			/* its first version lies behind it: that is read next */
+			__builtin_prefetch((const char *)k[i + AHEAD].en + KV_CACHELINE);
+		}
 		skip = common_prefix(k[0].en, k[i].en, skip);
+	}
 	for (i = 0; i < n; i++)
 		k[i].head = key_head(k[i].en, skip);
 	for (i = n; i; i /= 2)
@@ -228,19 +243,16 @@ static struct kv_sorted *sorted_merge(const struct kv_sorted *a, const struct kv
 	return so;
 }
 
-/* Sorts a taken list. */
-static struct kv_sorted *sorted_of_list(struct kv_entry *list)
+/* Sorts what was collected and a taken list into one array. */
+static struct kv_sorted *sorted_of(const struct kv_sorted *raw, struct kv_entry *list)
 {
+	size_t n = raw ? raw->so_n : 0, i;
 	struct sort_key *k;
 	struct kv_sorted *so;
 	struct kv_entry *en;
-	size_t n = 0;
 
-	for (en = list; en; en = en->en_next) {
-		/* its first version lies behind it: whoever sorts will read that next */
-		__builtin_prefetch((const char *)en + KV_CACHELINE);
+	for (en = list; en; en = en->en_next)
 		n++;
-	}
 	k = malloc(n * sizeof(*k));
 	so = sorted_new(n);
 	if (!k || !so) {
@@ -248,11 +260,12 @@ static struct kv_sorted *sorted_of_list(struct kv_entry *list)
 		free(so);
 		return NULL;
 	}
-	n = 0;
+	for (n = 0; raw && n < raw->so_n; n++)
+		k[n].en = raw->so_ent[n];
 	for (en = list; en; en = en->en_next)
 		k[n++].en = en;
 	sort_entries(k, n);
-	for (size_t i = 0; i < n; i++)
+	for (i = 0; i < n; i++)
 		so->so_ent[i] = k[i].en;
 	free(k);
 	return so;
@@ -277,15 +290,18 @@ static int part_absorb(struct kv_part *pt)
 	struct kv_entry *list = atomic_exchange(&pt->pt_new, NULL);
 	struct kv_sorted *add, *so;
 
-	if (!list)
+	if (!list && !pt->pt_raw)
 		return 0;
-	add = sorted_of_list(list);
+	add = sorted_of(pt->pt_raw, list);
 	so = add ? sorted_merge(pt->pt_tail, add) : NULL;
 	sorted_put(add);
 	if (!so) {
-		unpush(pt, list);
+		if (list)
+			unpush(pt, list);
 		return -ENOMEM;
 	}
+	sorted_put(pt->pt_raw);
+	pt->pt_raw = NULL;
 	sorted_put(pt->pt_tail);
 	pt->pt_tail = so;
 	if (so->so_n > TAIL_MAX) {
@@ -358,8 +374,13 @@ static int set_fences(struct kv_mt *mt, const struct sort_key *k, size_t n)
 int kv_order_init(struct kv_mt *mt, struct kv_mt *like)
 {
 	size_t want = (size_t)mt->m_nparts * SAMPLE_PER_PART, n = 0;
+	bool walked = like && atomic_load(&like->m_walked);
 	struct sort_key *k;
 	int err = 0;
+
+	/* nothing is here yet: it is all collected */
+	atomic_store(&mt->m_ordered, walked);
+	atomic_store(&mt->m_collected, walked);
 
 	for (uint32_t i = 0; i < mt->m_nparts; i++)
 		pthread_mutex_init(&mt->m_part[i].pt_lock, NULL);
@@ -384,6 +405,7 @@ int kv_order_init(struct kv_mt *mt, struct kv_mt *like)
 void kv_order_fini(struct kv_mt *mt)
 {
 	for (uint32_t i = 0; i < mt->m_nparts; i++) {
+		sorted_put(mt->m_part[i].pt_raw);
 		sorted_put(mt->m_part[i].pt_main);
 		sorted_put(mt->m_part[i].pt_tail);
 		pthread_mutex_destroy(&mt->m_part[i].pt_lock);
@@ -417,6 +439,89 @@ void kv_order_push(struct kv_mt *mt, struct kv_entry *en)
 		en->en_next = head;
 	while (!atomic_compare_exchange_weak_explicit(&pt->pt_new, &head, en, memory_order_release,
 						      memory_order_relaxed));
+}
+
+/* ---- collection ------------------------------------------------------------------ */
+
+struct collection {
+	struct kv_entry **ent;
+	size_t n, max;
+};
+
+/* Under the entry's bucket lock. */
+static int collect_one(struct kv_entry *en, void *arg)
+{
+	struct collection *co = arg;
+
+	if (en->en_next != KV_UNORDERED)
+		return 0;
+	if (co->n == co->max) {
+		size_t max = co->max ? 2 * co->max : 1024;
+		void *p = realloc(co->ent, max * sizeof(co->ent[0]));
+
+		if (!p)
+			return -ENOMEM;
+		co->ent = p;
+		co->max = max;
+	}
+	co->ent[co->n++] = en;
+	return 0;
+}
+
+/* Distributes the collected entries; all or nothing. m_collect_lock held. */
+static int distribute(struct kv_mt *mt, const struct collection *co)
+{
+	uint32_t parts = mt->m_nparts, p;
+	uint32_t *count = calloc(parts, sizeof(*count));
+	struct kv_sorted **raw = calloc(parts, sizeof(*raw));
+	uint16_t *part = malloc((co->n ? co->n : 1) * sizeof(*part));
+	int err = count && raw && part ? 0 : -ENOMEM;
+	size_t i;
+
+	for (i = 0; i < co->n && !err; i++) {
+		if (i + AHEAD < co->n)
+			__builtin_prefetch(co->ent[i + AHEAD]);
+		part[i] = (uint16_t)part_of(mt, co->ent[i]->en_key, co->ent[i]->en_klen);
+		count[part[i]]++;
+	}
+	for (p = 0; p < parts && !err; p++) {
+		raw[p] = count[p] ? sorted_new(count[p]) : NULL;
+		if (count[p] && !raw[p])
+			err = -ENOMEM;
+		count[p] = 0;
+	}
+	for (i = 0; i < co->n && !err; i++)
+		raw[part[i]]->so_ent[count[part[i]]++] = co->ent[i];
+	for (p = 0; p < parts && raw; p++) {
+		if (err)
+			sorted_put(raw[p]);
+		else
+			mt->m_part[p].pt_raw = raw[p];
+	}
+	free(count);
+	free(raw);
+	free(part);
+	return err;
+}
+
+/* From here on every entry is in its partition. */
+static int collect(struct kv_mt *mt)
+{
+	struct collection co = { 0 };
+	int err = 0;
+
+	pthread_mutex_lock(&mt->m_collect_lock);
+	if (!atomic_load(&mt->m_collected)) {
+		atomic_store(&mt->m_ordered, true);
+		err = kv_mt_each(mt, collect_one, &co);
+		if (!err)
+			err = distribute(mt, &co);
+		if (!err)
+			atomic_store(&mt->m_collected, true);
+		free(co.ent);
+	}
+	pthread_mutex_unlock(&mt->m_collect_lock);
+	return err;
 }
 
 /* ---- iterator ----------------------------------------------------------------------------- */
@@ -455,6 +560,11 @@ static int enter_part(struct mt_iter *mi, uint32_t part)
 	int err;
 
 	leave_part(mi);
+	if (!atomic_load_explicit(&mi->mt->m_collected, memory_order_acquire)) {
+		err = collect(mi->mt);
+		if (err)
+			return err;
+	}
 	pthread_mutex_lock(&pt->pt_lock);
 	err = part_absorb(pt);
 	if (!err) {
@@ -586,6 +696,8 @@ int kv_mt_iter(struct kvdb *db, struct kv_mt *mt, uint64_t seq, bool reverse, st
 	mi->mt = mt;
 	mi->seq = seq > KV_SEQ_NOW ? KV_SEQ_NOW : seq;
 	mi->reverse = reverse;
+	if (seq < KV_SEQ_NOW)	/* a cursor; the flush of a memtable walks at "now" */
+		atomic_store(&mt->m_walked, true);
 	*out = &mi->it;
 	return 0;
 }
