@@ -68,6 +68,8 @@ int kvdb_cursor_open(struct kvdb_kvs *kvs, unsigned flags, const void *prefix, s
 
 	if (flags & ~(KVDB_REVERSE | KVDB_KEYS_ONLY))
 		return kv_error(-EINVAL, "MP0951", "cursor flags %#x are not known", flags);
+	if (plen && !prefix)
+		return kv_error(-EINVAL, "MP0951", "a prefix of %zu bytes at NULL", plen);
 	if (plen > KVDB_KEY_MAX)
 		return kv_error(-ENAMETOOLONG, "MP0951", "a prefix of %zu bytes; the most is %u",
 				plen, KVDB_KEY_MAX);
@@ -146,7 +148,7 @@ int kvdb_cursor_seek(struct kvdb_cursor *cur, const void *key, size_t klen)
 		return kv_error(-EINVAL, "MP0951", "a key of %zu bytes; the most is %u", klen,
 				KVDB_KEY_MAX);
 	if (tc)
-		tc->tc_seeks++;
+		kv_count(&tc->tc_seeks, 1);
 	return cursor_place(cur, klen ? key : NULL, klen);
 }
 
@@ -192,7 +194,7 @@ int kvdb_cursor_next(struct kvdb_cursor *cur, const void **key, size_t *klen, co
 	int rc = cur->c_err, side;
 
 	if (tc)
-		tc->tc_nexts++;
+		kv_count(&tc->tc_nexts, 1);
 	if (!cur->c_placed)
 		rc = cursor_place(cur, NULL, 0);
 	do {

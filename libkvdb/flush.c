@@ -370,6 +370,10 @@ static int write_carrier(struct kvdb *db, struct kv_frame *f, uint64_t e)
 
 	if (note_seg(fl, f))
 		return kv_fail(db, -ENOMEM, "no memory to close an epoch");
+	/* readers refuse more: an epoch without a proof must not count as durable */
+	if (!CHECK(315, fl->fl_nsegs <= KV_DESC_ENTS_MAX))
+		return kv_fail(db, -E2BIG, "an epoch wrote to %u log segments, more than %u",
+			       fl->fl_nsegs, KV_DESC_ENTS_MAX);
 	d.ds_n = fl->fl_nsegs;
 	size = KV_REC_HDR + kv_pad8(kv_desc_size(d.ds_n));
 	ents = malloc(d.ds_n * sizeof(*ents));
@@ -418,11 +422,16 @@ static uint64_t gate_of(struct kvdb *db, uint64_t birth)
 void kv_epoch_born(struct kvdb *db, uint64_t e)
 {
 	struct kv_flusher *fl = db->d_flusher;
+	_Atomic(uint64_t) *birth = &db->d_logs->ls_birth[e % 4];
+	uint64_t durable;
 
 	pthread_mutex_lock(&fl->fl_lock);
-	if (atomic_load(&db->d_durable) + 1 == e)
-		atomic_store(&fl->fl_gate_ns, gate_of(db,
-						      atomic_load(&db->d_logs->ls_birth[e % 4])));
+	durable = atomic_load(&db->d_durable);
+	/* a writer that was withdrawn long ago must not leave a birth to epoch e + 4 */
+	if (durable < e && !atomic_load(birth))
+		atomic_store(birth, kv_now(db));
+	if (durable + 1 == e)
+		atomic_store(&fl->fl_gate_ns, gate_of(db, atomic_load(birth)));
 	pthread_cond_signal(&fl->fl_wake);
 	pthread_mutex_unlock(&fl->fl_lock);
 }
@@ -738,7 +747,8 @@ void kv_flusher_stop(struct kvdb *db)
 	pthread_mutex_unlock(&fl->fl_lock);
 	if (fl->fl_started)
 		pthread_join(fl->fl_thread, NULL);
-	reap(db, true);
+	else
+		reap(db, true);
 	retire_written(fl);
 	mpool_ioq_close(fl->fl_ioq);
 	free(fl->fl_segs);

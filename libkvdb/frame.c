@@ -33,7 +33,7 @@ static void skip(struct kv_frame *f, uint32_t from, uint32_t to, uint32_t *n)
 /* Builds the copy; returns the number of records in it. */
 static uint32_t bounce_fill(struct kv_frame *f)
 {
-	uint32_t pos = KV_FRAME_HDR, n = 0, i;
+	uint32_t pos = KV_FRAME_HDR, n = 0, i, from;
 
 	for (i = 0; i < f->fr_nrec; i++) {
 		uint64_t r = atomic_load_explicit(&f->fr_rec[i], memory_order_acquire);
@@ -41,8 +41,10 @@ static uint32_t bounce_fill(struct kv_frame *f)
 		if (!(r & (KV_REC_DONE | KV_REC_HELPED)))
 			continue;
 		skip(f, pos, KV_REC_START(r), &n);
-		memcpy(f->fr_bounce + KV_REC_START(r), f->fr_base + KV_REC_START(r),
-		       KV_REC_END(r) - KV_REC_START(r));
+		from = KV_REC_START(r) + KV_REC_HDR;
+		/* a writer that was helped may be stamping the header, with what is there */
+		kv_rec_header_copy(f->fr_bounce + KV_REC_START(r), f->fr_base + KV_REC_START(r));
+		memcpy(f->fr_bounce + from, f->fr_base + from, KV_REC_END(r) - from);
 		pos = KV_REC_END(r);
 		n++;
 	}

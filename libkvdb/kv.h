@@ -126,8 +126,8 @@ int kv_segs_init(struct kvdb *db);
 void kv_segs_fini(struct kvdb *db);
 /*
  * A fresh segment for a log: from the stock, which is refilled in batches
- * (one durable mpool_alloc() of several). @bytes > the ordinary size asks for
- * a segment of its own for one large record. -ENOSPC: class full.
+ * (one durable mpool_alloc() of several). Other than the ordinary @bytes asks
+ * for a segment of its own for one large record. -ENOSPC: class full.
  * @urgent may use the reserve (deletes).
  */
 int kv_seg_alloc(struct kvdb *db, uint16_t log, uint8_t stream, uint32_t bytes, bool urgent,
@@ -147,6 +147,10 @@ int kv_seg_add(struct kvdb *db, uint64_t id, struct kv_seg **out);
  */
 int kv_segs_step(struct kvdb *db);
 uint64_t kv_segs_free_bytes(struct kvdb *db);
+/* Somebody is in the middle of a step. */
+bool kv_segs_are_busy(struct kvdb *db);
+/* Ordinary writes are about to find the pool full. */
+bool kv_segs_are_short(struct kvdb *db);
 /* Fills segments, dead_value_bytes. */
 void kv_segs_stats(struct kvdb *db, struct kvdb_stats *st);
 
@@ -529,10 +533,12 @@ struct kvdb {
 
 	pthread_mutex_t d_kvs_lock;	/* the array below */
 	struct kvdb_kvs *d_kvs[KVDB_KVS_MAX];
+	bool d_kvs_coming;		/* a store is being made; d_kvs_lock */
 	uint32_t d_nkvs;
 	uint32_t d_next_kvs_id;
 	_Atomic(uint64_t) d_next_run;
 	_Atomic(struct kv_run *) d_doomed;	/* dropped, unreferenced, objects not yet deleted */
+	_Atomic(uint32_t) d_reaping;	/* threads inside kv_runs_reap() */
 
 	struct kv_segs *d_segs;		/* seg.c */
 	struct kv_slabs *d_slabs;	/* slab.c */

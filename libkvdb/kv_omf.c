@@ -162,14 +162,16 @@ bool kv_frame_check_payload(const uint8_t *buf, const struct kv_frame_hdr *h)
 /* ---- records ------------------------------------------------------------- */
 
 /* CRC over place, header after the CRC field, and key: a moved record is a bad record. */
-static uint32_t rec_crc(const uint8_t *buf, uint64_t obj, uint32_t off, uint32_t klen)
+/* @hdr: the record's header; it is followed by the key in @buf */
+static uint32_t rec_crc(const uint8_t *hdr, const uint8_t *buf, uint64_t obj, uint32_t off,
+			uint32_t klen)
 {
 	uint8_t head[12 + KV_REC_HDR - RH_TYPE];
 	uint32_t c;
 
 	put64(head, obj);
 	put32(head + 8, off);
-	memcpy(head + 12, buf + RH_TYPE, KV_REC_HDR - RH_TYPE);
+	memcpy(head + 12, hdr + RH_TYPE, KV_REC_HDR - RH_TYPE);
 	c = mpool_crc32c(0, head, sizeof(head));
 	return klen ? mpool_crc32c(c, buf + KV_REC_HDR, klen) : c;
 }
@@ -202,10 +204,29 @@ void kv_rec_set_rev(uint8_t *buf, uint32_t rev)
 	put32(buf + RH_REV, rev);
 }
 
+void kv_rec_header_copy(uint8_t *to, const uint8_t *from)
+{
+	uint64_t w;
+
+	for (unsigned int i = 0; i < KV_REC_HDR; i += sizeof(w)) {
+		w = __atomic_load_n((const uint64_t *)(const void *)(from + i), __ATOMIC_RELAXED);
+		memcpy(to + i, &w, sizeof(w));
+	}
+}
+
 void kv_rec_stamp(uint8_t *buf, uint64_t obj, uint32_t off, uint64_t seq)
 {
-	put64(buf + RH_SEQ, seq);
-	put32(buf + RH_CRC, rec_crc(buf, obj, off, get16(buf + RH_KLEN)));
+	uint8_t hdr[KV_REC_HDR];
+	uint64_t w;
+	uint32_t c;
+
+	kv_rec_header_copy(hdr, buf);
+	put64(hdr + RH_SEQ, seq);
+	put32(hdr + RH_CRC, rec_crc(hdr, buf, obj, off, get16(hdr + RH_KLEN)));
+	memcpy(&w, hdr + RH_SEQ, sizeof(w));
+	memcpy(&c, hdr + RH_CRC, sizeof(c));
+	__atomic_store_n((uint64_t *)(void *)(buf + RH_SEQ), w, __ATOMIC_RELAXED);
+	__atomic_store_n((uint32_t *)(void *)(buf + RH_CRC), c, __ATOMIC_RELAXED);
 }
 
 void kv_rec_encode_skip(uint8_t *buf, uint64_t obj, uint32_t off, uint32_t size)
@@ -239,7 +260,7 @@ int kv_rec_decode(const uint8_t *buf, uint64_t obj, uint32_t off, uint32_t room,
 	r->r_vcrc = get32(buf + RH_VCRC);
 	if (!CHECK(409, rec_lengths_ok(r, room)))
 		return 409;
-	if (!CHECK(410, rec_crc(buf, obj, off, r->r_klen) == get32(buf + RH_CRC)))
+	if (!CHECK(410, rec_crc(buf, buf, obj, off, r->r_klen) == get32(buf + RH_CRC)))
 		return 410;
 	if (!CHECK(411, r->r_type && r->r_type < KV_REC_TYPES && !r->r_flags &&
 		   !get16(buf + RH_PAD)))

@@ -24,7 +24,7 @@
 #define KV_BLOCK	4096u		/* unit of frames, bytes */
 #define KV_REC_ALIGN	8u
 #define KV_FRAME_MAX	(2u << 20)	/* bytes, padding included */
-#define KV_DESC_ENTS_MAX 4096u		/* segments one epoch may write to */
+#define KV_DESC_ENTS_MAX 65536u		/* segments one epoch may write to */
 
 /* stream of a segment: which records it holds */
 enum kv_stream { KV_VLOG = 0, KV_KLOG = 1, KV_STREAMS = 2 };
@@ -105,6 +105,8 @@ void kv_rec_encode(uint8_t *buf, uint8_t type, uint16_t kvs, const void *key, ui
 		   const void *val, uint32_t vlen, uint32_t vcrc);
 void kv_rec_set_rev(uint8_t *buf, uint32_t rev);
 void kv_rec_stamp(uint8_t *buf, uint64_t obj, uint32_t off, uint64_t seq);
+/* Copies a record's header (8-byte aligned) while another thread may be stamping it, again. */
+void kv_rec_header_copy(uint8_t *to, const uint8_t *from);
 /* A record of @size bytes that readers pass over. Needs @size >= KV_REC_HDR, multiple of 8. */
 void kv_rec_encode_skip(uint8_t *buf, uint64_t obj, uint32_t off, uint32_t size);
 /*

@@ -523,6 +523,9 @@ uint64_t kv_min_horizon(struct kvdb *db)
 	uint32_t i;
 
 	pthread_mutex_lock(&db->d_kvs_lock);
+	/* one that is not in the table yet may already have its horizon on media */
+	if (db->d_kvs_coming)
+		min = 0;
 	for (i = 0; i < KVDB_KVS_MAX; i++) {
 		if (db->d_kvs[i]) {
 			uint64_t h = atomic_load(&db->d_kvs[i]->k_horizon);
@@ -565,10 +568,17 @@ static int may_change(struct kvdb *db)
 	return 0;
 }
 
+static void set_coming(struct kvdb *db, bool is_coming)
+{
+	pthread_mutex_lock(&db->d_kvs_lock);
+	db->d_kvs_coming = is_coming;
+	pthread_mutex_unlock(&db->d_kvs_lock);
+}
+
 static int create_locked(struct kvdb *db, const char *name)
 {
-	uint64_t horizon = atomic_load(&db->d_durable);
 	struct kvdb_kvs *kvs;
+	uint64_t horizon;
 	int err;
 
 	if (find_name(db, name))
@@ -579,10 +589,16 @@ static int create_locked(struct kvdb *db, const char *name)
 	/* ids are 16 bits in log records and never used again */
 	if (db->d_next_kvs_id > UINT16_MAX)
 		return kv_error(-ENOSPC, "MP0951", "all %u store ids were used", UINT16_MAX);
+	/* R6: the proof of epochs above its horizon stays until it is in the table */
+	set_coming(db, true);
+	horizon = atomic_load(&db->d_durable);
 	err = kv_mdc_kvs_add(db, db->d_next_kvs_id, name, horizon);
-	if (err)
+	if (err) {
+		set_coming(db, false);
 		return err;
+	}
 	err = kv_kvs_new(db, db->d_next_kvs_id++, name, horizon, &kvs);
+	set_coming(db, false);
 	if (err)	/* on media it is there; memory must not differ from it */
 		return kv_fail(db, err, "store %s was made but could not be opened", name);
 	return 0;

@@ -115,9 +115,12 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 				break;
 			err = write_record(db, w, sl, &rs);
 			slot_idle(sl);
-			/* late: do not fill a dying epoch with withdrawn records */
+			/*
+			 * Late: do not fill a dying epoch with withdrawn records. But the record
+			 * may be of the epoch that is open now: that one ends in its own time.
+			 */
 			if (err == -EAGAIN)
-				wait_closed(db, rs.rs_epoch + 1);
+				wait_closed(db, atomic_load(&db->d_epoch));
 			if (!err) {
 				w->epoch = rs.rs_epoch;
 				mt = kv_mt_active(w->kvs);
@@ -161,11 +164,13 @@ static int write_op(struct kvdb *db, struct write *w)
 	err = write_install(db, w, tc);
 	if (err)
 		return err;
-	tc->tc_user_bytes += w->op.op_klen + w->op.op_vlen;
-	if (w->type == KV_REC_PUT)
-		tc->tc_puts++;
-	else
-		tc->tc_dels++;
+	kv_count(&tc->tc_user_bytes, w->op.op_klen + w->op.op_vlen);
+	kv_count(w->type == KV_REC_PUT ? &tc->tc_puts : &tc->tc_dels, 1);
+	/* whoever was first in the epoch may have lost the processor before it set the gate */
+	if (KV_UNLIKELY(atomic_load_explicit(&fl->fl_gate_ns, memory_order_relaxed) ==
+			UINT64_MAX) &&
+	    db->d_interval_ms != KVDB_INTERVAL_NONE && atomic_load(&db->d_durable) < w->epoch)
+		kv_epoch_born(db, w->epoch);
 	if (db->d_commit)
 		err = kv_wait_durable(db, w->epoch);
 	else if (KV_UNLIKELY(atomic_load_explicit(&fl->fl_gate_ns, memory_order_relaxed) !=
@@ -246,7 +251,7 @@ int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size
 	tc = kv_tctx(db);
 	if (KV_UNLIKELY(!tc))
 		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
-	tc->tc_gets++;
+	kv_count(&tc->tc_gets, 1);
 	t = kv_enter();
 	err = lookup(kvs, key, klen, &e);
 	if (!err && e.e_kind == KV_ENT_TOMB)

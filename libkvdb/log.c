@@ -245,7 +245,7 @@ struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, ui
 	f = freeze(lo, &w);
 	used = WORD_N(w) || desc_room ? kv_align_block(WORD_LEN(w) + desc_room) : 0;
 	if (f->fr_seg) {
-		if (desc_room && f->fr_off + used > f->fr_seg->sg_bytes) {
+		if (desc_room && (used > KV_FRAME_MAX || f->fr_off + used > f->fr_seg->sg_bytes)) {
 			thaw(lo, w);
 			pthread_mutex_unlock(&lo->lo_lock);
 			return NULL;
@@ -325,10 +325,10 @@ out:
 	return err;
 }
 
-/* Size of a segment that holds one record of @size. */
+/* Size of a segment that holds one record of @size; no descriptor ever joins it. */
 static uint32_t own_bytes(uint32_t size)
 {
-	return kv_align_block(KV_FRAME_HDR + size) + KV_SEG_TAIL;
+	return kv_align_block(KV_FRAME_HDR + size);
 }
 
 /*
@@ -373,12 +373,9 @@ out:
 static inline void epoch_birth(struct kvdb *db, uint64_t e)
 {
 	_Atomic(uint64_t) *b = &db->d_logs->ls_birth[e % 4];
-	uint64_t none = 0;
 
-	if (KV_UNLIKELY(atomic_load_explicit(b, memory_order_acquire) == 0)) {
-		if (atomic_compare_exchange_strong(b, &none, kv_now(db)))
-			kv_epoch_born(db, e);
-	}
+	if (KV_UNLIKELY(atomic_load_explicit(b, memory_order_acquire) == 0))
+		kv_epoch_born(db, e);
 }
 
 static inline bool is_large(struct kvdb *db, uint32_t size)

@@ -18,6 +18,7 @@
 #include "mdc.h"
 
 #define BATCH	256u		/* objects in one commit or delete */
+#define ANNOUNCED 4u		/* orphans that one cut edit may leave; a fraction of ORPHANS_FEW */
 #define SLACK	(64u << 10)	/* bytes of the log that appends leave alone */
 
 static int bad_record(int rc, uint64_t n)
@@ -301,8 +302,8 @@ static int make_room(struct kv_mdc *m, uint64_t len)
 	return err;
 }
 
-/* Appends and folds the record in m_buf. Caller holds m_lock. */
-static int append(struct kv_mdc *m, int flags)
+/* Appends and folds the record in m_buf, for which there is room. Caller holds m_lock. */
+static int append_here(struct kv_mdc *m, int flags)
 {
 	struct kvdb *db = m->m_db;
 	int err = kv_fault(db);
@@ -313,9 +314,6 @@ static int append(struct kv_mdc *m, int flags)
 		m->m_buf.mb_err = 0;
 		return -ENOMEM;
 	}
-	err = make_room(m, m->m_buf.mb_len);
-	if (err)
-		return err;
 	err = append_raw(m, flags);
 	if (err == -EFBIG)
 		return kv_error(-ENOSPC, "MP0955", "the metadata container is full");
@@ -327,6 +325,14 @@ static int append(struct kv_mdc *m, int flags)
 		return kv_fail(db, err == -ENOMEM ? err : -EUCLEAN,
 			       "metadata container: own record refused (check %d)", err);
 	return 0;
+}
+
+/* As append_here(), making room first. */
+static int append(struct kv_mdc *m, int flags)
+{
+	int err = kv_fault(m->m_db) || m->m_buf.mb_err ? 0 : make_room(m, m->m_buf.mb_len);
+
+	return err ? err : append_here(m, flags);
 }
 
 int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon)
@@ -363,16 +369,19 @@ int kv_mdc_incarn(struct kvdb *db, const struct kv_mdc_incarn *in, const struct 
 
 	rec.mi_nsegs = n;
 	pthread_mutex_lock(&m->m_lock);
-	/* all parts into one log: a compaction between them would drop those before it */
-	err = make_room(m, (uint64_t)n * 24 + (n / KV_MDC_PART + 2) * 64);
+	/*
+	 * All parts and the record into one log: a compaction between them would drop those
+	 * before it. Blocks and their frames take a little more than the bytes.
+	 */
+	err = make_room(m, (uint64_t)n * 26 + (n / KV_MDC_PART + 2) * 2ull * KV_BLOCK);
 	for (i = 0; i < n && !err; i += k) {
 		k = n - i < KV_MDC_PART ? n - i : KV_MDC_PART;
 		kv_mdc_enc_segs(&m->m_buf, db->d_tag, true, part++, seg + i, k);
-		err = append(m, 0);
+		err = append_here(m, 0);
 	}
 	if (!err) {
 		kv_mdc_enc_incarn(&m->m_buf, db->d_tag, &rec);
-		err = append(m, BARRIER(443, MPOOL_SYNC));
+		err = append_here(m, BARRIER(443, MPOOL_SYNC));
 	}
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
@@ -438,6 +447,32 @@ static int commit_run(struct kvdb *db, struct kv_run *r)
 	return err ? kv_error_mpool(err) : 0;
 }
 
+/*
+ * R8: a crash between the commit of many objects and the edit that lists them must not
+ * look like damage. They are named as gone first; the edit makes them live (run_insert).
+ */
+static int announce_run(struct kv_mdc *m, struct kv_run *r)
+{
+	struct kv_run_desc *d = kv_run_desc(r);
+	uint64_t *id;
+	uint32_t i;
+	int err;
+
+	if (d->rd_n <= ANNOUNCED)
+		return 0;
+	id = malloc(d->rd_n * sizeof(*id));
+	if (!id)
+		return -ENOMEM;
+	for (i = 0; i < d->rd_n; i++)
+		id[i] = d->rd_kb[i].kd_id;
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_gone(&m->m_buf, m->m_db->d_tag, id, d->rd_n);
+	err = append(m, BARRIER(449, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	free(id);
+	return err;
+}
+
 static void count_one(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 {
 	(void)n;
@@ -499,6 +534,8 @@ int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed)
 	int err = 0;
 
 	if (ed->ed_add)
+		err = announce_run(db->d_mdc, ed->ed_add);
+	if (ed->ed_add && !err)
 		err = commit_run(db, ed->ed_add);
 	if (!err)
 		err = append_edit(db->d_mdc, ed);

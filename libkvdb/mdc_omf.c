@@ -568,6 +568,8 @@ static int run_insert(struct kv_mdc_state *st, struct kv_mdc_kvs *k, const struc
 		p[i] = p[i - 1];
 	p[i] = *d;
 	k->mk_nrun++;
+	for (i = 0; i < d->rd_n && st->st_ngone; i++)
+		kv_mdc_state_gone_del(st, d->rd_kb[i].kd_id);
 	if (d->rd_id >= st->st_super.ms_next_run)
 		st->st_super.ms_next_run = d->rd_id + 1;
 	return 0;

@@ -230,6 +230,24 @@ unsigned kv_merge_pick(const uint64_t *keys, unsigned n, unsigned *first)
 	return want;
 }
 
+/*
+ * R19: what is deleted or overwritten gives its space back when it meets the
+ * oldest run. On a full pool that is due when the newer runs hold a quarter of
+ * its keys: less would copy the oldest run for little.
+ */
+static unsigned pick_for_space(struct kvdb *db, const uint64_t *keys, unsigned n, unsigned *first)
+{
+	unsigned len = n < MERGE_MAX ? n : MERGE_MAX;
+	uint64_t newer = 0;
+
+	for (unsigned i = n - len; i + 1 < n; i++)
+		newer += keys[i];
+	if (newer < keys[n - 1] / 4 || !kv_segs_are_short(db))
+		return 0;
+	*first = n - len;
+	return len;
+}
+
 /* ---- one merge -------------------------------------------------------------------------- */
 
 struct job {
@@ -336,8 +354,12 @@ static int job_publish(struct job *j, struct kv_run *r)
 				j->j_kvs->k_name);
 	}
 	pthread_mutex_unlock(&j->j_kvs->k_edit_lock);
-	if (rc)
+	if (rc) {
+		/* what is not listed goes; after a failure nobody knows what is listed */
+		if (r && !kv_fault(j->j_db))
+			kv_run_drop(r);
 		kv_run_put(j->j_db, r);
+	}
 	return rc;
 }
 
@@ -349,6 +371,8 @@ static int merge_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
 	struct job j;
 	int rc;
 
+	if (n < 2)
+		return 0;
 	if (n > 256) {	/* the oldest count first */
 		skip = n - 256;
 		n = 256;
@@ -356,6 +380,8 @@ static int merge_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
 	for (unsigned i = 0; i < n; i++)
 		keys[i] = kv_run_desc(tr->tr_run[skip + i])->rd_keys;
 	len = kv_merge_pick(keys, n, &first);
+	if (len < 2)
+		len = pick_for_space(db, keys, n, &first);
 	if (len < 2)
 		return 0;
 	first += skip;

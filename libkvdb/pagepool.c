@@ -44,7 +44,7 @@ struct kv_page {
 	int pg_err;				/* FAILED: why */
 	_Atomic(uint8_t) pg_use;		/* clock: rounds it survives */
 	uint8_t pg_weight;			/* rounds that a use is worth */
-	uint16_t pg_slab;
+	uint32_t pg_slab;
 } __attribute__((aligned(64)));
 
 struct pslab {
@@ -325,7 +325,7 @@ static void grow(struct kv_pagepool *pp, uint8_t *mem)
 	memset(pages, 0, pp->pp_per_slab * sizeof(*pages));
 	for (unsigned i = pp->pp_per_slab; i-- > 0;) {
 		pages[i].pg_data = mem + (size_t)i * PAGE;
-		pages[i].pg_slab = (uint16_t)at;
+		pages[i].pg_slab = at;
 		page_free(pp, &pages[i]);
 	}
 	pthread_mutex_unlock(&pp->pp_lock);

@@ -17,18 +17,26 @@
 struct usage {
 	uint64_t mt_bytes;
 	uint64_t log_bytes;	/* since the oldest unflushed record */
+	uint64_t mts;		/* memtables that hold them */
 };
 
+/*
+ * Only memtables that a flush can free are counted. One that is flushed is
+ * held by cursors, whose owner may be the writer that would wait; the table of
+ * an empty one is untouched memory, and switching would not make it smaller.
+ */
 static struct usage usage(struct kvdb *db)
 {
 	struct kv_views *vw = db->d_views;
 	uint64_t now = atomic_load(&db->d_logs->ls_bytes), oldest = now;
-	struct usage u = { .mt_bytes = atomic_load(&vw->vw_bytes) };
+	struct usage u = { 0 };
 
 	pthread_mutex_lock(&vw->vw_lock);
 	for (struct kv_mt *mt = vw->vw_mts; mt; mt = mt->m_next) {
 		if (atomic_load(&mt->m_flushed) || !atomic_load(&mt->m_first_epoch))
 			continue;
+		u.mt_bytes += atomic_load(&mt->m_bytes);
+		u.mts++;
 		if (atomic_load(&mt->m_log_pos) < oldest)
 			oldest = atomic_load(&mt->m_log_pos);
 	}
@@ -58,16 +66,22 @@ void kv_pressure(struct kvdb *db)
 static bool wants_switch(struct kvdb *db, struct kv_mt *mt, const struct usage *u)
 {
 	const struct kv_budget *b = &db->d_budget;
-	uint64_t age;
+	uint64_t age, least;
 
-	if (!kv_mt_first_epoch(mt))
+	if (!kv_mt_first_epoch(mt) || !u->mts)
 		return false;
 	age = atomic_load(&db->d_logs->ls_bytes) - atomic_load(&mt->m_log_pos);
 	if (age > b->b_log_bytes / 2 || atomic_load(&mt->m_bytes) > b->b_mt_bytes / 3)
 		return true;
-	/* many stores: the total is what counts, the larger ones go first */
+	/*
+	 * many stores: the total is what counts, the larger ones go first; some
+	 * have always more than half the average
+	 */
+	least = u->mt_bytes / (2 * u->mts);
+	if (least > b->b_mt_bytes / 64)
+		least = b->b_mt_bytes / 64;
 	return u->mt_bytes > b->b_mt_bytes - b->b_mt_bytes / 4 &&
-	       atomic_load(&mt->m_bytes) > b->b_mt_bytes / 64;
+	       atomic_load(&mt->m_bytes) > least;
 }
 
 int kv_switch_prepare(struct kvdb *db, struct kvdb_kvs *kvs)
@@ -119,7 +133,7 @@ int kv_switch_step(struct kvdb *db)
 }
 
 /* KVDB_MANUAL: the writer does the work itself. */
-static int stall_manual(struct kvdb *db)
+static int stall_manual(struct kvdb *db, bool urgent)
 {
 	struct kv_flusher *fl = db->d_flusher;
 	int r = 1;
@@ -130,6 +144,8 @@ static int stall_manual(struct kvdb *db)
 			r = kv_work_step(db);
 		kv_pressure(db);
 	}
+	if (urgent && r == -ENOSPC)
+		r = 0;	/* a delete on a full pool is how space comes back */
 	return r < 0 ? r : kv_fault(db);
 }
 
@@ -142,7 +158,7 @@ int kv_stall_wait(struct kvdb *db, bool urgent)
 
 	atomic_fetch_add(&db->d_count.stalls, 1);
 	if (kv_is_manual(db)) {
-		err = stall_manual(db);
+		err = stall_manual(db, urgent);
 	} else {
 		kv_work_kick(db);
 		pthread_mutex_lock(&fl->fl_lock);
@@ -154,7 +170,11 @@ int kv_stall_wait(struct kvdb *db, bool urgent)
 			ts.tv_nsec = (long)(until % 1000000000u);
 			pthread_cond_timedwait(&fl->fl_done, &fl->fl_lock, &ts);
 			if (urgent && atomic_load(&fl->fl_space_err))
-				break;	/* a delete on a full pool is how space comes back */
+				break;
+			/* two kv_pressure() at once may leave the older answer behind */
+			pthread_mutex_unlock(&fl->fl_lock);
+			kv_pressure(db);
+			pthread_mutex_lock(&fl->fl_lock);
 		}
 		pthread_mutex_unlock(&fl->fl_lock);
 	}

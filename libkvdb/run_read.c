@@ -347,15 +347,19 @@ void kv_run_put(struct kvdb *db, struct kv_run *r)
 
 int kv_runs_reap(struct kvdb *db)
 {
-	struct kv_run *r = atomic_exchange(&db->d_doomed, NULL), *next;
-	int did = r != NULL;
+	struct kv_run *r, *next;
+	int did;
 
+	atomic_fetch_add(&db->d_reaping, 1);
+	r = atomic_exchange(&db->d_doomed, NULL);
+	did = r != NULL;
 	for (; r; r = next) {
 		next = r->rn_next;
 		if (!kv_fault(db))
 			delete_objects(db, r);
 		run_free(db, r);
 	}
+	atomic_fetch_sub(&db->d_reaping, 1);
 	return did;
 }
 

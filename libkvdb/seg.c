@@ -38,7 +38,7 @@ struct kv_segs {
 	struct kv_seg *sg_full, **sg_full_tail;	/* in order of closing, each with a reference */
 	struct kv_seg *sg_hash[1u << HASH_BITS];
 	struct kv_seg *sg_stock[BATCH_MAX];	/* with the table's reference only */
-	uint32_t sg_nstock;
+	_Atomic(uint32_t) sg_nstock;	/* changes under sg_lock */
 	uint32_t sg_count;
 	_Atomic(uint64_t) sg_retry_ns;	/* background refill failed: not before this time */
 };
@@ -264,6 +264,14 @@ static bool room_for(struct kvdb *db, uint64_t bytes)
 	return avail >= bytes + reserve;
 }
 
+bool kv_segs_are_short(struct kvdb *db)
+{
+	uint64_t total;
+
+	pool_free(db, &total);
+	return !room_for(db, total / 16);
+}
+
 uint64_t kv_segs_free_bytes(struct kvdb *db)
 {
 	struct kv_segs *ss = db->d_segs;
@@ -387,8 +395,10 @@ int kv_seg_alloc(struct kvdb *db, uint16_t log, uint8_t stream, uint32_t bytes, 
 
 	if (kv_fault(db))
 		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault_text);
-	if (bytes > db->d_budget.b_seg_bytes) {
-		bytes = (bytes + 0xffffu) & ~0xffffu;
+	if (bytes != db->d_budget.b_seg_bytes) {
+		/* as large as its record (R9): an ordinary one would be nearly empty */
+		if (bytes > db->d_budget.b_seg_bytes)
+			bytes = (bytes + 0xffffu) & ~0xffffu;
 		pthread_mutex_lock(&ss->sg_fill_lock);
 		err = alloc_segs(db, bytes, &one, urgent, &s);
 		pthread_mutex_unlock(&ss->sg_fill_lock);
@@ -615,6 +625,16 @@ int kv_segs_step(struct kvdb *db)
 		rc = seal_step(db, SEAL_MIN);
 	pthread_mutex_unlock(&ss->sg_step_lock);
 	return rc;
+}
+
+bool kv_segs_are_busy(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+
+	if (pthread_mutex_trylock(&ss->sg_step_lock))
+		return true;
+	pthread_mutex_unlock(&ss->sg_step_lock);
+	return false;
 }
 
 /* The stock holds nothing: it goes back with the close. */

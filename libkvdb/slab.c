@@ -318,7 +318,7 @@ uint8_t *kv_slab_take_image(struct kvdb *db, struct kv_seg *owner)
 	struct slab *s, *stolen;
 	bool yield;
 
-	if (owner->sg_bytes > sl->sl_bytes)
+	if (owner->sg_bytes != sl->sl_bytes)
 		return big_take(sl, owner);
 	for (unsigned tries = 0; tries < 64; tries++) {
 		uint8_t *mem = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Statistics: per-thread counters summed, and what is held now. Counters of
- * running threads are read without locks; each is a plain word that only its
- * thread writes.
+ * running threads are read without locks; each is a word that only its thread
+ * writes.
  */
 #include <string.h>
 
@@ -15,13 +15,13 @@ static void add_thread(struct kv_tctx *tc, void *arg)
 {
 	struct kvdb_stats *st = arg;
 
-	st->puts += tc->tc_puts;
-	st->gets += tc->tc_gets;
-	st->dels += tc->tc_dels;
-	st->seeks += tc->tc_seeks;
-	st->nexts += tc->tc_nexts;
-	st->user_write_bytes += tc->tc_user_bytes;
-	st->value_mem += tc->tc_value_mem;
+	st->puts += kv_counted(&tc->tc_puts);
+	st->gets += kv_counted(&tc->tc_gets);
+	st->dels += kv_counted(&tc->tc_dels);
+	st->seeks += kv_counted(&tc->tc_seeks);
+	st->nexts += kv_counted(&tc->tc_nexts);
+	st->user_write_bytes += kv_counted(&tc->tc_user_bytes);
+	st->value_mem += kv_counted(&tc->tc_value_mem);
 }
 
 static void add_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
@@ -78,14 +78,17 @@ int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 {
 	struct kvdb_stats st = { .cache_bytes = db->d_budget.b_cache_bytes,
 				 .recovery = db->d_recovery };
+	struct kv_thread *t;
 
 	kv_tctx_each(db, add_thread, &st);
 	add_counters(db, &st);
+	t = kv_enter();	/* what the trees leave behind is not freed under the lock */
 	pthread_mutex_lock(&db->d_kvs_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
 		if (db->d_kvs[i] && !db->d_kvs[i]->k_dropped)
 			add_store(db, db->d_kvs[i], &st);
 	pthread_mutex_unlock(&db->d_kvs_lock);
+	kv_exit(t);
 	st.memtable_bytes = atomic_load(&db->d_views->vw_bytes);
 	st.epoch = atomic_load(&db->d_epoch);
 	st.durable_epoch = atomic_load(&db->d_durable);

@@ -8,8 +8,14 @@
  * hold it has left. The epoch moves only when all announced readers have seen
  * it. One domain serves the process; retirement is rare and takes a mutex.
  *
- * Locks: reg_lock (threads and contexts), limbo_lock (retired items); neither
- * is held while a destructor runs.
+ * A destructor may do I/O and take locks, so kv_retire() runs none for a caller
+ * inside kv_enter(), who may hold locks; whoever retires or reclaims outside
+ * does. It may belong to another database than the thread that runs it: only
+ * kv_retire_barrier(), which waits for those that are running, makes it safe
+ * to free what destructors use.
+ *
+ * Locks: reg_lock (threads and contexts), limbo_lock (retired items, running
+ * destructors); neither is held while a destructor runs.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -36,6 +42,13 @@ struct limbo {
 	struct limbo *next;
 };
 
+/* One reclaim() that runs destructors, on its caller's stack; they nest. */
+struct batch {
+	struct kv_thread *owner;
+	uint64_t no;
+	struct batch *next;
+};
+
 static pthread_mutex_t reg_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kv_thread *threads;
 static uint32_t next_no;
@@ -43,6 +56,8 @@ static _Atomic(uint64_t) next_db_id = 1;
 
 static pthread_mutex_t limbo_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct limbo *limbo_head, **limbo_tail = &limbo_head;
+static struct batch *running;	/* limbo_lock */
+static uint64_t next_batch;	/* limbo_lock */
 static _Atomic(uint64_t) limbo_n;
 static _Atomic(uint64_t) epoch = 1;
 
@@ -53,13 +68,13 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* The counters of a context that ends stay in the database's first context. */
 static void fold(struct kv_tctx *into, const struct kv_tctx *from)
 {
-	into->tc_puts += from->tc_puts;
-	into->tc_gets += from->tc_gets;
-	into->tc_dels += from->tc_dels;
-	into->tc_seeks += from->tc_seeks;
-	into->tc_nexts += from->tc_nexts;
-	into->tc_user_bytes += from->tc_user_bytes;
-	into->tc_value_mem += from->tc_value_mem;
+	kv_count(&into->tc_puts, kv_counted(&from->tc_puts));
+	kv_count(&into->tc_gets, kv_counted(&from->tc_gets));
+	kv_count(&into->tc_dels, kv_counted(&from->tc_dels));
+	kv_count(&into->tc_seeks, kv_counted(&from->tc_seeks));
+	kv_count(&into->tc_nexts, kv_counted(&from->tc_nexts));
+	kv_count(&into->tc_user_bytes, kv_counted(&from->tc_user_bytes));
+	kv_count(&into->tc_value_mem, kv_counted(&from->tc_value_mem));
 }
 
 static void unlink_db(struct kv_tctx *tc)
@@ -167,15 +182,12 @@ static void advance(void)
 		atomic_compare_exchange_strong(&epoch, &now, now + 1);
 }
 
-/* Frees what is old enough. */
-static void reclaim(void)
+/* Under limbo_lock: takes what is old enough off the list. */
+static struct limbo *take_due(void)
 {
 	struct limbo *list = NULL, **tail = &list, *l;
-	uint64_t now;
+	uint64_t now = atomic_load(&epoch);
 
-	advance();
-	now = atomic_load(&epoch);
-	pthread_mutex_lock(&limbo_lock);
 	while ((l = limbo_head) && l->epoch + 2 <= now) {
 		limbo_head = l->next;
 		if (!limbo_head)
@@ -185,29 +197,85 @@ static void reclaim(void)
 		tail = &l->next;
 		atomic_fetch_sub(&limbo_n, 1);
 	}
+	return list;
+}
+
+/* Frees what is old enough. Outside kv_enter(). */
+static void reclaim(void)
+{
+	struct batch me = { .owner = thread_self() }, **pp;
+	struct limbo *list, *l;
+
+	advance();
+	pthread_mutex_lock(&limbo_lock);
+	list = take_due();
+	if (list) {
+		me.no = next_batch++;
+		me.next = running;
+		running = &me;
+	}
 	pthread_mutex_unlock(&limbo_lock);
+	if (!list)
+		return;
 	while ((l = list)) {
 		list = l->next;
 		l->fn(l->arg);
 		free(l);
 	}
+	pthread_mutex_lock(&limbo_lock);
+	for (pp = &running; *pp != &me; pp = &(*pp)->next)
+		;
+	*pp = me.next;
+	pthread_mutex_unlock(&limbo_lock);
+}
+
+/* Waits until nobody holds what was unlinked before the call. Outside kv_enter(). */
+static void grace(void)
+{
+	uint64_t want = atomic_load(&epoch) + 2;
+
+	while (atomic_load(&epoch) < want) {
+		advance();
+		sched_yield();
+	}
+}
+
+/* True while another thread runs destructors of a batch before @no. */
+static bool is_running(uint64_t no)
+{
+	struct kv_thread *t = thread_self();
+	struct batch *b;
+
+	pthread_mutex_lock(&limbo_lock);
+	for (b = running; b && (b->no >= no || b->owner == t); b = b->next)
+		;
+	pthread_mutex_unlock(&limbo_lock);
+	return b != NULL;
 }
 
 void kv_retire(void (*fn)(void *), void *arg)
 {
+	bool is_inside = thread_self()->t_nest != 0;
 	struct limbo *l;
 
-	/* never free early, never leak; a reader cannot wait for its own epoch, but for memory */
-	while (!(l = malloc(sizeof(*l))))
+	/* never free early, never leak: without memory wait until nobody can hold it */
+	while (!(l = malloc(sizeof(*l)))) {
+		if (!is_inside) {
+			grace();
+			fn(arg);
+			return;
+		}
 		sched_yield();
+	}
 	*l = (struct limbo){ .fn = fn, .arg = arg };
 	pthread_mutex_lock(&limbo_lock);
 	l->epoch = atomic_load(&epoch);
 	*limbo_tail = l;
 	limbo_tail = &l->next;
-	pthread_mutex_unlock(&limbo_lock);
 	atomic_fetch_add(&limbo_n, 1);
-	reclaim();
+	pthread_mutex_unlock(&limbo_lock);
+	if (!is_inside)
+		reclaim();
 }
 
 void kv_reclaim(void)
@@ -218,13 +286,16 @@ void kv_reclaim(void)
 
 void kv_retire_barrier(void)
 {
-	uint64_t want = atomic_load(&epoch) + 2;
+	uint64_t no;
 
-	while (atomic_load(&epoch) < want) {
-		advance();
-		sched_yield();
-	}
+	grace();
 	reclaim();
+	/* others may have taken what we wait for */
+	pthread_mutex_lock(&limbo_lock);
+	no = next_batch;
+	pthread_mutex_unlock(&limbo_lock);
+	while (is_running(no))
+		sched_yield();
 }
 
 /* ---- contexts ------------------------------------------------------------- */

@@ -38,13 +38,24 @@ struct kv_slot {
 /* One per (thread, database). Owned by the database; linked under the registry lock. */
 struct kv_tctx {
 	struct kv_slot tc_slot;
-	uint64_t tc_puts, tc_gets, tc_dels, tc_seeks, tc_nexts;
-	uint64_t tc_user_bytes, tc_value_mem;
+	_Atomic(uint64_t) tc_puts, tc_gets, tc_dels, tc_seeks, tc_nexts;	/* kv_count() */
+	_Atomic(uint64_t) tc_user_bytes, tc_value_mem;
 	struct kvdb *tc_db;
 	struct kv_thread *tc_thread;
 	struct kv_tctx *tc_db_next;
 	struct kv_tctx *tc_thread_next;
 } __attribute__((aligned(128)));
+
+/* A counter that one thread writes and anybody reads: no locked instruction. */
+static inline uint64_t kv_counted(const _Atomic(uint64_t) *c)
+{
+	return atomic_load_explicit(c, memory_order_relaxed);
+}
+
+static inline void kv_count(_Atomic(uint64_t) *c, uint64_t n)
+{
+	atomic_store_explicit(c, kv_counted(c) + n, memory_order_relaxed);
+}
 
 /* This thread's context in @db; made at first use. NULL = -ENOMEM. */
 struct kv_tctx *kv_tctx(struct kvdb *db);

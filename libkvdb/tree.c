@@ -8,7 +8,7 @@
  * The functions that publish take over the caller's reference on what is
  * added (memtable, run); what is removed loses the reference of the old tree.
  * On failure nothing changed and the caller still owns its reference.
- * Lock: kvs->k_tree_lock, a leaf lock except for kv_retire().
+ * Lock: kvs->k_tree_lock, a leaf lock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -84,18 +84,18 @@ void kv_tree_put(struct kvdb *db, struct kv_tree *tr)
 		kv_retire(tree_free, tr);
 }
 
-/* Publish @tr, whose lists are filled without references on what @old lists. */
-static void tree_publish(struct kvdb_kvs *kvs, struct kv_tree *tr)
+/*
+ * Publish @tr. Returns what it replaces: to be put after k_tree_lock, for that
+ * may free what trees left behind.
+ */
+static struct kv_tree *tree_publish(struct kvdb_kvs *kvs, struct kv_tree *tr)
 {
-	struct kv_tree *old = atomic_load(&kvs->k_tree);
-
-	atomic_store_explicit(&kvs->k_tree, tr, memory_order_release);
-	kv_tree_put(kvs->k_db, old);
+	return atomic_exchange(&kvs->k_tree, tr);
 }
 
 int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt)
 {
-	struct kv_tree *old, *tr;
+	struct kv_tree *old, *tr, *gone = NULL;
 	uint32_t i;
 	int err = 0;
 
@@ -115,15 +115,16 @@ int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt)
 		tr->tr_mt[tr->tr_nmt++] = kv_mt_get(old->tr_mt[i]);
 	for (i = 0; i < old->tr_nrun; i++)
 		tr->tr_run[tr->tr_nrun++] = kv_run_get_ref(old->tr_run[i]);
-	tree_publish(kvs, tr);
+	gone = tree_publish(kvs, tr);
 out:
 	pthread_mutex_unlock(&kvs->k_tree_lock);
+	kv_tree_put(kvs->k_db, gone);
 	return err;
 }
 
 int kv_tree_flushed(struct kvdb_kvs *kvs, struct kv_mt *mt, struct kv_run *add)
 {
-	struct kv_tree *old, *tr;
+	struct kv_tree *old, *tr, *gone = NULL;
 	uint32_t i, keep;
 	int err = 0;
 
@@ -149,9 +150,10 @@ int kv_tree_flushed(struct kvdb_kvs *kvs, struct kv_mt *mt, struct kv_run *add)
 		tr->tr_run[tr->tr_nrun++] = add;
 	for (i = 0; i < old->tr_nrun; i++)
 		tr->tr_run[tr->tr_nrun++] = kv_run_get_ref(old->tr_run[i]);
-	tree_publish(kvs, tr);
+	gone = tree_publish(kvs, tr);
 out:
 	pthread_mutex_unlock(&kvs->k_tree_lock);
+	kv_tree_put(kvs->k_db, gone);
 	return err;
 }
 
@@ -168,8 +170,8 @@ static bool run_in(struct kv_run *r, struct kv_run **list, unsigned n)
 int kv_tree_merged(struct kvdb_kvs *kvs, struct kv_run **drop, unsigned ndrop,
 		   struct kv_run *merged)
 {
-	struct kv_tree *old, *tr;
-	uint32_t i, gone = 0;
+	struct kv_tree *old, *tr, *gone = NULL;
+	uint32_t i, hits = 0;
 	int err = 0;
 
 	pthread_mutex_lock(&kvs->k_tree_lock);
@@ -184,12 +186,13 @@ int kv_tree_merged(struct kvdb_kvs *kvs, struct kv_run **drop, unsigned ndrop,
 	for (i = 0; i < old->tr_nrun; i++) {
 		if (!run_in(old->tr_run[i], drop, ndrop))
 			tr->tr_run[tr->tr_nrun++] = kv_run_get_ref(old->tr_run[i]);
-		else if (!gone++ && merged)
+		else if (!hits++ && merged)
 			tr->tr_run[tr->tr_nrun++] = merged;
 	}
-	tree_publish(kvs, tr);
+	gone = tree_publish(kvs, tr);
 out:
 	pthread_mutex_unlock(&kvs->k_tree_lock);
+	kv_tree_put(kvs->k_db, gone);
 	return err;
 }
 
@@ -206,19 +209,21 @@ int kv_tree_load(struct kvdb_kvs *kvs, struct kv_run **runs, unsigned n)
 		tr->tr_mt[tr->tr_nmt++] = kv_mt_get(old->tr_mt[i]);
 	for (i = 0; i < n; i++)
 		tr->tr_run[tr->tr_nrun++] = runs[i];
-	tree_publish(kvs, tr);
+	old = tree_publish(kvs, tr);
 	pthread_mutex_unlock(&kvs->k_tree_lock);
+	kv_tree_put(kvs->k_db, old);
 	return 0;
 }
 
 int kv_tree_empty(struct kvdb_kvs *kvs)
 {
-	struct kv_tree *tr = tree_new(kvs->k_db, 0);
+	struct kv_tree *tr = tree_new(kvs->k_db, 0), *old;
 
 	if (!tr)
 		return -ENOMEM;
 	pthread_mutex_lock(&kvs->k_tree_lock);
-	tree_publish(kvs, tr);
+	old = tree_publish(kvs, tr);
 	pthread_mutex_unlock(&kvs->k_tree_lock);
+	kv_tree_put(kvs->k_db, old);
 	return 0;
 }

@@ -123,6 +123,6 @@ int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t siz
 		kv_slab_touch(db, image);
 	tc = kv_tctx(db);
 	if (tc)
-		tc->tc_value_mem++;
+		kv_count(&tc->tc_value_mem, 1);
 	return 0;
 }

@@ -166,8 +166,12 @@ static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
 	}
 	ed.ed_nhor = horizons(db, kvs, kv_mt_boundary(mt), hor);
 	err = kv_mdc_edit(db, &ed);
-	if (err && run)
+	if (err && run) {
+		/* what is not listed goes; after a failure nobody knows what is listed */
+		if (!kv_fault(db))
+			kv_run_drop(run);
 		kv_run_put(db, run);
+	}
 	/* what is durable must be shown: wait for memory, there is no way back */
 	while (!err && kv_tree_flushed(kvs, mt, run) == -ENOMEM)
 		nap();
@@ -237,8 +241,12 @@ static int keeper_step(struct kvdb *db)
 	}
 	if (r == 0)
 		r = prepare_step(db);
-	if (r == 0)
-		r = kv_segs_step(db);
+	/* a flush that finds no room gets it from segments that died meanwhile */
+	if (r == 0 || r == -ENOSPC) {
+		int s = kv_segs_step(db);
+
+		r = s ? s : r;
+	}
 	kv_reclaim();
 	if (kv_runs_reap(db) && r == 0)
 		r = 1;
@@ -275,7 +283,13 @@ int kv_work_step(struct kvdb *db)
 	if (r)
 		return r;
 	r = keeper_step(db);
-	return r ? r : merger_step(db);
+	/* a flush that finds no room may get it from a merge */
+	if (r == 0 || r == -ENOSPC) {
+		int m = merger_step(db);
+
+		r = m ? m : r;
+	}
+	return r;
 }
 
 /* Sleeps until something is kicked; a failed step is tried again after a while. */
@@ -458,20 +472,61 @@ static int drain_flush(struct kvdb *db)
 	return err;
 }
 
+/* True while a worker is in the middle of what drain_compact() waits for. */
+static bool is_busy(struct kvdb *db)
+{
+	bool is = atomic_load(&db->d_reaping) || kv_segs_are_busy(db);
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !is; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+
+		if (!kvs)
+			continue;
+		is = atomic_load(&kvs->k_merging);
+		kv_kvs_release(kvs);
+	}
+	return is;
+}
+
+/*
+ * A tree retires its runs, a run its segments, a segment its object: work is
+ * over when none is due after each level had its barrier, and then the space
+ * of what was deleted is free.
+ */
+static int drain_compact(struct kvdb *db)
+{
+	unsigned int idle = 0;
+
+	while (idle < 4) {
+		int r = merger_step(db), err = kv_fault(db);
+
+		if (r == 0)
+			r = kv_segs_step(db);
+		if (r < 0 || err)
+			return r < 0 ? r : err;
+		if (r > 0) {
+			idle = 0;
+		} else if (is_busy(db)) {
+			nap();
+			idle = 0;
+		} else {
+			kv_retire_barrier();
+			idle = kv_runs_reap(db) ? 0 : idle + 1;
+		}
+	}
+	return 0;
+}
+
 int kvdb_drain(struct kvdb *db, unsigned flags)
 {
-	int err, r = 1;
+	int err;
 
 	if (db->d_rdonly)
 		return kv_error(-EROFS, "MP0903", "the database is open for reading only");
 	err = kv_epoch_sync(db);
 	if (!err && (flags & KVDB_WAIT_FLUSH))
 		err = drain_flush(db);
-	while (!err && r > 0 && (flags & KVDB_WAIT_COMPACT)) {
-		r = merger_step(db);
-		if (r == 0)
-			r = kv_segs_step(db);
-		err = r < 0 ? r : kv_fault(db);
-	}
+	if (!err && (flags & KVDB_WAIT_COMPACT))
+		err = drain_compact(db);
 	return err;
 }

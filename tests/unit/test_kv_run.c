@@ -401,6 +401,161 @@ static void references_to_nowhere_are_refused(void)
 	rig_close(&r);
 }
 
+/* A footer of two pages and one key with room behind the areas. */
+static void plain_foot(struct kv_kfoot *f)
+{
+	memset(f, 0, sizeof(*f));
+	f->kf_tag = 1;
+	f->kf_obj = 2;
+	f->kf_kvs = 3;
+	f->kf_npages = 2;
+	f->kf_nkeys = 1;
+	f->kf_min_klen = f->kf_max_klen = 1;
+	f->kf_min[0] = f->kf_max[0] = 'k';
+	f->kf_min_seq = f->kf_max_seq = 5;
+	for (unsigned i = 0; i < KV_AREAS; i++)
+		f->kf_area[i].ar_off = 8192 + 128 * i;
+	f->kf_area[KV_AREA_FENCE].ar_len = f->kf_area[KV_AREA_PAGECRC].ar_len = 8;
+	f->kf_area[KV_AREA_FILTER].ar_len = 64;
+	f->kf_area[KV_AREA_SEGS].ar_len = 24;
+}
+
+static void each_footer_check_works(void)
+{
+	static const struct {
+		uint16_t off, size;
+		uint32_t val;
+	} bad[] = {
+		{ 0, 4, 1 }, { 4, 2, 0x101 }, { 6, 2, 1 }, { 8, 4, 9 }, { 16, 4, 9 }, { 24, 4, 9 },
+		{ 28, 4, 0 }, { 28, 4, 3 }, { 32, 4, 0 }, { 32, 4, 801 }, { 48, 4, 6 },
+		{ 72, 2, 0 }, { 74, 2, 1345 }, { 176, 2, 'z' }, { 80, 4, 4096 }, { 84, 4, 4 },
+		{ 96, 4, 8195 }, { 100, 4, 4 }, { 112, 4, 8460 }, { 116, 4, 63 }, { 132, 4, 23 },
+		{ 144, 4, 12289 }, { 164, 4, 1 },
+	};
+	struct kv_kfoot f, g;
+	uint8_t page[KV_PAGE];
+	uint32_t crc;
+
+	plain_foot(&f);
+	crc = kv_kfoot_encode(&f, page);
+	T_OK(!kv_kfoot_decode(page, crc, 1, 2, 3, 16384, &g));
+	T_OK(kv_kfoot_decode(page, crc ^ 1, 1, 2, 3, 16384, &g));
+	page[KV_PAGE - 1] ^= 1;
+	T_OK(kv_kfoot_decode(page, crc, 1, 2, 3, 16384, &g));
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		kv_kfoot_encode(&f, page);
+		if (bad[i].size == 2)
+			kv_le16_set(page + bad[i].off, (uint16_t)bad[i].val);
+		else
+			kv_le32_set(page + bad[i].off, bad[i].val);
+		crc = mpool_crc32c(0, page, KV_PAGE - 4);
+		kv_le32_set(page + KV_PAGE - 4, crc);
+		if (!kv_kfoot_decode(page, crc, 1, 2, 3, 16384, &g))
+			T_FAIL("footer case %u was taken for good", i);
+	}
+}
+
+/* A page with these keys, inline values of @vlen zero bytes; returns where entry 0 is. */
+static unsigned plain_page(uint8_t *page, const char *a, const char *b, size_t klen,
+			   uint32_t vlen)
+{
+	static const uint8_t zeros[KV_INLINE_MAX];
+	struct kv_kpb *pb = calloc(1, sizeof(*pb));
+	struct kv_kpb_in in = { .in_val = zeros };
+
+	in.in_ent.pe_klen = (uint16_t)klen;
+	in.in_ent.pe_kind = KV_ENT_INLINE;
+	in.in_ent.pe_vlen = vlen;
+	in.in_key = (const uint8_t *)a;
+	T_EQ(kv_kpb_add(pb, &in), 0);
+	in.in_key = (const uint8_t *)b;
+	T_EQ(kv_kpb_add(pb, &in), 0);
+	kv_kpb_encode(pb, 3, page);
+	free(pb->pb_bytes);
+	free(pb);
+	return kv_le16(page + 24 + 8);
+}
+
+static bool page_is_good(const uint8_t *page)
+{
+	struct kv_kpage kp;
+	struct kv_kent e;
+
+	if (kv_kpage_decode(page, 3, &kp))
+		return false;
+	for (unsigned i = 0; i < kp.kp_n; i++)
+		if (kv_kpage_ent(&kp, i, &e))
+			return false;
+	return true;
+}
+
+static void each_page_check_works(void)
+{
+	char a[KVDB_KEY_MAX], b[KVDB_KEY_MAX];
+	uint8_t page[KV_PAGE];
+	unsigned off;
+
+	for (unsigned i = 0; i < 3; i++) {	/* flags, number, reserved */
+		plain_page(page, "a", "b", 1, 0);
+		T_OK(page_is_good(page));
+		page[i == 0 ? 6 : i == 1 ? 16 : 20] ^= 1;
+		T_OK(!page_is_good(page));
+	}
+	off = plain_page(page, "a", "b", 1, 0);
+	page[off + 1] = 0;			/* an empty key */
+	T_OK(!page_is_good(page));
+	off = plain_page(page, "a", "b", 1, 0);
+	page[off] |= 8;				/* a flag of a later format */
+	T_OK(!page_is_good(page));
+	plain_page(page, "a", "b", 1, 0);
+	page[4] -= 3;				/* the last CRC is cut */
+	T_OK(!page_is_good(page));
+	plain_page(page, "a", "b", 1, 9);
+	page[4] -= 1;				/* the last value is cut */
+	T_OK(!page_is_good(page));
+	off = plain_page(page, "\1\1\0a", "\1\1\0b", 4, 0);
+	kv_le16_set(page + 32, (uint16_t)(off - 3));	/* an entry inside the prefix */
+	T_OK(!page_is_good(page));
+	off = plain_page(page, "a", "b", 1, 100);
+	memset(page + off + 2, 0x80, 10);	/* a number of eleven bytes */
+	T_OK(!page_is_good(page));
+	memset(a, 'p', sizeof(a));
+	memset(b, 'p', sizeof(b));
+	b[KVDB_KEY_MAX - 1] = 'q';
+	off = plain_page(page, a, b, KVDB_KEY_MAX, KV_INLINE_MAX);
+	page[off + 1] = 120;			/* longer than any key, inside the page */
+	T_OK(!page_is_good(page));
+}
+
+/* Separators that do not ascend. */
+static void fences_out_of_order_are_refused(void)
+{
+	struct kv_kblock k = { .kb_npages = 0 };
+	uint8_t *index;
+	struct kv_kfoot f;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	for (unsigned good = 0; good < 2; good++) {
+		plain_foot(&f);
+		f.kf_npages = 3;
+		for (unsigned i = 0; i < KV_AREAS; i++)
+			f.kf_area[i] = (struct kv_area){ .ar_off = 12288 + 128 * i };
+		f.kf_area[KV_AREA_FENCE].ar_len = 14;
+		f.kf_area[KV_AREA_PAGECRC].ar_len = 12;
+		index = aligned_alloc(4096, 4096);
+		memset(index, 0, 4096);
+		kv_le32_set(index + 4, 1);
+		kv_le32_set(index + 8, 2);
+		memcpy(index + 12, good ? "bc" : "cb", 2);
+		for (unsigned i = 0; i < KV_AREAS; i++)
+			f.kf_area[i].ar_crc = mpool_crc32c(0, index + 128 * i, f.kf_area[i].ar_len);
+		memset(&k, 0, sizeof(k));
+		T_EQ(kv_kblock_attach(&r.db, &k, &f, index, 4096, NULL), good ? 0 : -EUCLEAN);
+		kv_kblock_free(&r.db, &k);
+	}
+	rig_close(&r);
+}
+
 /* Pages whose CRC would be right but whose content is hostile: nothing may be read outside. */
 static void hostile_pages_are_survived(void)
 {
@@ -615,6 +770,9 @@ int main(void)
 	T_RUN(wrong_parent_crc_is_refused);
 	T_RUN(blocks_in_wrong_order_are_refused);
 	T_RUN(references_to_nowhere_are_refused);
+	T_RUN(each_footer_check_works);
+	T_RUN(each_page_check_works);
+	T_RUN(fences_out_of_order_are_refused);
 	T_RUN(hostile_pages_are_survived);
 	T_RUN(hostile_indexes_are_survived);
 	T_RUN(size_and_speed);

@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Every public function of kvdb.h and every error that its comment promises,
+ * and that an error changes nothing.
+ */
+#include "kvdb_help.h"
+
+#define POOL (128 * MIB)
+
+static struct kvdb *const untouched = (struct kvdb *)0x10;
+
+static void end(void)
+{
+	kh_close();
+	T_EQ(kh_damage(MPOOL_VERIFY_DATA), 0);
+	th_clean();
+}
+
+/* The call failed, and says so in detail to this thread. */
+#define FAILS(call, wanted) do {						\
+	T_EQ(call, wanted);							\
+	T_EQ(kvdb_error_detail()->err, wanted);					\
+	T_OK(!strncmp(kvdb_error_detail()->id, "MP", 2));			\
+	T_OK(kvdb_error_detail()->text[0]);					\
+} while (0)
+
+/* ---- create, open, drop ------------------------------------------------------------ */
+
+static void create_and_open_say_what_is_missing(void)
+{
+	struct kvdb *db = untouched;
+	uint64_t damage = 77;
+
+	th_fresh();
+	FAILS(kvdb_create(th_pool, NULL), -ENOENT);
+	FAILS(kvdb_open(th_pool, NULL, &db), -ENOENT);
+	FAILS(kvdb_drop(th_pool, NULL), -ENOENT);
+	FAILS(kvdb_verify(th_pool, NULL, 0, NULL, NULL, &damage), -ENOENT);
+	FAILS(kvdb_create(NULL, NULL), -EINVAL);
+	FAILS(kvdb_open(NULL, NULL, &db), -EINVAL);
+	T_EQ(th_create_at(th_pool, POOL, 0), 0);
+	FAILS(kvdb_open(th_pool, NULL, &db), -ENOENT);
+	FAILS(kvdb_drop(th_pool, NULL), -ENOENT);
+	FAILS(kvdb_verify(th_pool, NULL, 0, NULL, NULL, &damage), -ENOENT);
+	T_EQ(damage, 77);
+	T_OK(db == untouched);
+	T_EQ(kvdb_create(th_pool, NULL), 0);
+	FAILS(kvdb_create(th_pool, NULL), -EEXIST);
+	kh_open();
+	end();
+	T_OK(strchr(kvdb_version(), '.') != NULL);
+}
+
+static void bad_options_are_refused(void)
+{
+	struct kvdb_clock clock = { NULL, NULL, NULL };
+	struct kvdb_opts o[10];
+	struct kvdb *db = untouched;
+	size_t i;
+
+	kh_make(POOL, 0);
+	for (i = 0; i < 10; i++)
+		o[i] = (struct kvdb_opts)KVDB_OPTS_INIT;
+	o[0].size = 8;
+	o[1].flags = 0x80;
+	o[2].pad = 1;
+	o[3].commit = 2;
+	o[4].logs = 65;
+	o[5].cache_bytes = 1 * MIB;
+	o[6].segment_bytes = 100000;
+	o[7].segment_bytes = 64 * MIB;
+	o[8].clock = &clock;
+	o[9].threads = 1000;
+	for (i = 0; i < 10; i++) {
+		FAILS(kvdb_open(th_pool, &o[i], &db), -EINVAL);
+		FAILS(kvdb_create(th_pool, &o[i]), -EINVAL);
+		T_OK(db == untouched);
+	}
+	kh_open();
+	end();
+}
+
+static void a_database_is_open_once(void)
+{
+	struct kvdb_opts o = kh_opts();
+	struct kvdb *db = untouched;
+	uint64_t damage;
+
+	kh_fresh(POOL, 0);
+	FAILS(kvdb_open(th_pool, NULL, &db), -EBUSY);
+	FAILS(kvdb_create(th_pool, NULL), -EBUSY);
+	FAILS(kvdb_drop(th_pool, NULL), -EBUSY);
+	FAILS(kvdb_verify(th_pool, NULL, 0, NULL, NULL, &damage), -EBUSY);
+	o.flags |= KVDB_RDONLY;
+	FAILS(kvdb_open(th_pool, &o, &db), -EBUSY);
+	T_OK(db == untouched);
+	kh_close();
+	/* readers share, and keep a writer out */
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	T_EQ(kvdb_open(th_pool, &o, &db), 0);
+	T_EQ(kvdb_close(db), 0);
+	FAILS(kvdb_open(th_pool, NULL, &db), -EBUSY);
+	end();
+}
+
+static void drop_leaves_an_empty_pool(void)
+{
+	struct mpool_info before, after;
+	struct kvdb *db = untouched;
+	struct mpool *mp;
+	int i;
+
+	th_fresh();
+	T_EQ(th_create_at(th_pool, POOL, 0), 0);
+	T_EQ(mpool_open(th_pool, NULL, &mp), 0);
+	T_EQ(mpool_info(mp, &before), 0);
+	T_EQ(mpool_close(mp), 0);
+	T_EQ(kvdb_create(th_pool, NULL), 0);
+	kh_open();
+	for (i = 0; i < 100; i++)
+		T_EQ(kh_put(kh_kvs("s"), &i, 4, 1, 50000), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	kh_close();
+	T_EQ(kvdb_drop(th_pool, NULL), 0);
+	FAILS(kvdb_open(th_pool, NULL, &db), -ENOENT);
+	FAILS(kvdb_drop(th_pool, NULL), -ENOENT);
+	T_EQ(mpool_open(th_pool, NULL, &mp), 0);
+	T_EQ(mpool_info(mp, &after), 0);
+	T_EQ(mpool_close(mp), 0);
+	T_EQ(after.objects, before.objects);
+	T_EQ(after.cls[0].used, before.cls[0].used);
+	T_EQ(kvdb_create(th_pool, NULL), 0);
+	kh_open();
+	T_EQ(kvdb_kvs_list(kh_db, NULL, 0), 0);
+	end();
+}
+
+/* ---- stores ---------------------------------------------------------------------------- */
+
+static void store_names(void)
+{
+	static const char *const bad[] = { "", ".", ".a", "-a", "a b", "a/b", "\xc3\xa9",
+					   "12345678901234567890123456789012", "a\n" };
+	static const char *const good[] = { "a", "Z", "0", "_", "a.b-c_d",
+					    "1234567890123456789012345678901" };
+	char names[8][KVDB_NAME_MAX + 1];
+	struct kvdb_kvs *k = (struct kvdb_kvs *)untouched, *again;
+	unsigned i, j, seen = 0;
+
+	kh_fresh(POOL, 0);
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		FAILS(kvdb_kvs_create(kh_db, bad[i]), -EINVAL);
+		FAILS(kvdb_kvs_open(kh_db, bad[i], &k), -ENOENT);
+	}
+	FAILS(kvdb_kvs_create(kh_db, NULL), -EINVAL);
+	T_OK(k == (struct kvdb_kvs *)untouched);
+	T_EQ(kvdb_kvs_list(kh_db, names, 8), 0);
+	for (i = 0; i < 6; i++) {
+		T_EQ(kvdb_kvs_create(kh_db, good[i]), 0);
+		FAILS(kvdb_kvs_create(kh_db, good[i]), -EEXIST);
+		T_EQ(kvdb_kvs_open(kh_db, good[i], &k), 0);
+		T_EQ(kvdb_kvs_open(kh_db, good[i], &again), 0);
+		T_OK(k == again);
+	}
+	T_EQ(kvdb_kvs_list(kh_db, names, 8), 6);
+	for (i = 0; i < 6; i++)
+		for (j = 0; j < 6; j++)
+			seen += !strcmp(names[i], good[j]);
+	T_EQ(seen, 6);
+	memset(names, 'x', sizeof(names));
+	T_EQ(kvdb_kvs_list(kh_db, names, 2), 6);
+	T_EQ(names[2][0], 'x');
+	T_EQ(kvdb_kvs_list(kh_db, NULL, 0), 6);
+	FAILS(kvdb_kvs_drop(kh_db, "none"), -ENOENT);
+	T_EQ(kvdb_kvs_drop(kh_db, "a"), 0);
+	FAILS(kvdb_kvs_drop(kh_db, "a"), -ENOENT);
+	FAILS(kvdb_kvs_open(kh_db, "a", &k), -ENOENT);
+	T_EQ(kvdb_kvs_list(kh_db, NULL, 0), 5);
+	end();
+}
+
+static void a_store_with_cursors_is_not_dropped(void)
+{
+	struct kvdb_cursor *cur;
+	struct kvdb_kvs *kvs;
+
+	kh_fresh(POOL, 0);
+	kvs = kh_kvs("s");
+	T_EQ(kh_put_str(kvs, "k", "v"), 0);
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &cur), 0);
+	FAILS(kvdb_kvs_drop(kh_db, "s"), -EBUSY);
+	T_OK(kh_holds_str(kvs, "k", "v"));
+	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), 0);
+	kvdb_cursor_close(cur);
+	T_EQ(kvdb_kvs_drop(kh_db, "s"), 0);
+	end();
+}
+
+/* ---- data -------------------------------------------------------------------------------- */
+
+static void bad_keys_and_values_change_nothing(void)
+{
+	static uint8_t big[KVDB_VALUE_MAX + 1];
+	struct kvdb_stats a, b;
+	struct kvdb_kvs *kvs;
+	size_t len = 99;
+
+	kh_fresh(POOL, 0);
+	kvs = kh_kvs("s");
+	memset(big, 'k', sizeof(big));
+	T_EQ(kvdb_put(kvs, big, KVDB_KEY_MAX, "old", 3), 0);
+	kvdb_stats(kh_db, &a);
+	FAILS(kvdb_put(kvs, big, KVDB_KEY_MAX + 1, "v", 1), -ENAMETOOLONG);
+	FAILS(kvdb_put(kvs, big, SIZE_MAX, "v", 1), -ENAMETOOLONG);
+	FAILS(kvdb_put(kvs, big, 0, "v", 1), -EINVAL);
+	FAILS(kvdb_put(kvs, NULL, 1, "v", 1), -EINVAL);
+	FAILS(kvdb_put(kvs, big, KVDB_KEY_MAX, big, KVDB_VALUE_MAX + 1), -E2BIG);
+	FAILS(kvdb_put(kvs, big, KVDB_KEY_MAX, big, SIZE_MAX), -E2BIG);
+	FAILS(kvdb_del(kvs, big, KVDB_KEY_MAX + 1), -ENAMETOOLONG);
+	FAILS(kvdb_del(kvs, big, 0), -EINVAL);
+	FAILS(kvdb_get(kvs, big, KVDB_KEY_MAX + 1, kh_buf, 8, &len), -ENAMETOOLONG);
+	FAILS(kvdb_get(kvs, big, 0, kh_buf, 8, &len), -EINVAL);
+	T_EQ(kvdb_get(kvs, big, 5, kh_buf, 8, &len), -ENOENT);
+	T_EQ(len, 99);
+	kvdb_stats(kh_db, &b);
+	T_EQ(a.puts, b.puts);
+	T_EQ(a.dels, b.dels);
+	T_EQ(a.user_write_bytes, b.user_write_bytes);
+	T_EQ(kvdb_get(kvs, big, KVDB_KEY_MAX, kh_buf, 8, &len), 0);
+	T_EQ(len, 3);
+	T_MEMEQ(kh_buf, "old", 3);
+	/* an empty value is a value */
+	T_EQ(kvdb_put(kvs, "e", 1, NULL, 0), 0);
+	T_EQ(kvdb_get(kvs, "e", 1, kh_buf, 8, &len), 0);
+	T_EQ(len, 0);
+	end();
+}
+
+/* All lengths are told, no byte beyond the buffer is touched; in memory and from media. */
+static void get_with_short_buffers(void)
+{
+	static const size_t vlens[] = { 0, 5, 128, 129, 5000, 200000 };
+	size_t i, j, len;
+	int round;
+
+	kh_fresh(POOL, 0);
+	for (i = 0; i < 6; i++)
+		T_EQ(kh_put(kh_kvs("s"), &vlens[i], 8, i, vlens[i]), 0);
+	for (round = 0; round < 3; round++) {
+		for (i = 0; i < 6; i++) {
+			size_t sizes[] = { 0, 1, 4, 127, 4096, vlens[i], vlens[i] + 1 };
+
+			T_EQ(kvdb_get(kh_kvs("s"), &vlens[i], 8, NULL, 0, &len), 0);
+			T_EQ(len, vlens[i]);
+			for (j = 0; j < 7; j++) {
+				size_t n = sizes[j] < vlens[i] ? sizes[j] : vlens[i];
+
+				memset(kh_buf, 0xa5, sizes[j] + 1);
+				T_EQ(kvdb_get(kh_kvs("s"), &vlens[i], 8, kh_buf, sizes[j], &len), 0);
+				T_EQ(len, vlens[i]);
+				T_MEMEQ(kh_buf, kh_value(i, vlens[i]), n);
+				T_EQ(kh_buf[sizes[j]], 0xa5);
+			}
+		}
+		if (round == 0)
+			T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+		if (round == 1) {
+			kh_close();
+			kh_open();
+		}
+	}
+	end();
+}
+
+static void cursor_errors(void)
+{
+	struct kvdb_cursor *cur = (struct kvdb_cursor *)untouched;
+	static uint8_t key[KVDB_KEY_MAX + 1];
+	struct kvdb_kvs *kvs;
+
+	kh_fresh(POOL, 0);
+	kvs = kh_kvs("s");
+	FAILS(kvdb_cursor_open(kvs, 0, key, sizeof(key), &cur), -ENAMETOOLONG);
+	FAILS(kvdb_cursor_open(kvs, 4, NULL, 0, &cur), -EINVAL);
+	FAILS(kvdb_cursor_open(kvs, 0, NULL, 3, &cur), -EINVAL);
+	T_OK(cur == (struct kvdb_cursor *)untouched);
+	T_EQ(kvdb_cursor_open(kvs, 0, key, KVDB_KEY_MAX, &cur), 0);
+	FAILS(kvdb_cursor_seek(cur, key, sizeof(key)), -EINVAL);
+	FAILS(kvdb_cursor_seek(cur, NULL, 1), -EINVAL);
+	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), -ENOENT);
+	kvdb_cursor_close(cur);
+	kvdb_cursor_close(NULL);
+	end();
+}
+
+/* ---- reading only --------------------------------------------------------------------- */
+
+static uint32_t pool_crc(void)
+{
+	static uint8_t buf[1 << 20];
+	char path[600];
+	uint32_t crc = 0;
+	size_t n;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/capacity.mp", th_pool);
+	f = fopen(path, "re");
+	T_OK(f != NULL);
+	while ((n = fread(buf, 1, sizeof(buf), f)) > 0)
+		crc = mpool_crc32c(crc, buf, n);
+	fclose(f);
+	return crc;
+}
+
+static void put_and_flush(void)
+{
+	T_EQ(kh_put(kh_kvs("s"), "run", 3, 1, 5000), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(kh_put(kh_kvs("s"), "log", 3, 2, 6000), 0);
+	T_EQ(kh_put_str(kh_kvs("s"), "small", "x"), 0);
+	T_EQ(kvdb_sync(kh_db), 0);
+}
+
+static void reading_only_writes_nothing(void)
+{
+	struct kvdb_cursor *cur;
+	struct kvdb_info in;
+	struct kvdb_kvs *kvs;
+	uint32_t crc;
+	int round, n;
+
+	kh_make(POOL, 0);
+	kh_die_in(put_and_flush);
+	for (round = 0; round < 2; round++) {
+		crc = pool_crc();
+		T_EQ(kh_open_with(KVDB_RDONLY), 0);
+		kvs = kh_kvs("s");
+		T_OK(kh_holds(kvs, "run", 3, 1, 5000));
+		T_OK(kh_holds(kvs, "log", 3, 2, 6000));
+		T_OK(kh_holds_str(kvs, "small", "x"));
+		FAILS(kvdb_put(kvs, "k", 1, "v", 1), -EROFS);
+		FAILS(kvdb_del(kvs, "run", 3), -EROFS);
+		FAILS(kvdb_kvs_create(kh_db, "t"), -EROFS);
+		FAILS(kvdb_kvs_drop(kh_db, "s"), -EROFS);
+		FAILS(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), -EROFS);
+		T_OK(kh_holds(kvs, "run", 3, 1, 5000));
+		T_OK(kh_absent(kvs, "k", 1));
+		T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &cur), 0);
+		for (n = 0; !kvdb_cursor_next(cur, NULL, NULL, NULL, NULL); n++)
+			;
+		T_EQ(n, 3);
+		kvdb_cursor_close(cur);
+		T_EQ(kvdb_info(kh_db, &in), 0);
+		T_EQ(in.is_rdonly, 1);
+		kh_close();
+		T_EQ(pool_crc(), crc);
+		T_EQ(kh_damage(MPOOL_VERIFY_DATA), 0);
+		T_EQ(pool_crc(), crc);
+		kh_open();	/* the second round is after a clean close */
+		kh_close();
+	}
+	th_clean();
+}
+
+/* ---- durability options ----------------------------------------------------------------- */
+
+static struct kvdb_opts durability;
+
+static void put_as_told(void)
+{
+	kh_close();
+	T_EQ(kvdb_open(th_pool, &durability, &kh_db), 0);
+	T_EQ(kh_put_str(kh_kvs("s"), "a", "1"), 0);
+	if (!durability.commit)
+		T_EQ(kvdb_sync(kh_db), 0);
+	T_EQ(kh_put(kh_kvs("s"), "b", 1, 7, 3000), 0);
+	if (!durability.commit)
+		T_EQ(kvdb_sync(kh_db), 0);
+}
+
+static void commit_mode_and_no_interval(void)
+{
+	struct kvdb_info in;
+	int round;
+
+	for (round = 0; round < 4; round++) {
+		durability = kh_opts();
+		durability.flags = round & 1 ? KVDB_MANUAL : 0;
+		durability.commit = round < 2;
+		durability.interval_ms = round < 2 ? 0 : KVDB_INTERVAL_NONE;
+		kh_make(POOL, 0);
+		kh_die_in(put_as_told);
+		T_EQ(kvdb_open(th_pool, &durability, &kh_db), 0);
+		T_OK(kh_holds_str(kh_kvs("s"), "a", "1"));
+		T_OK(kh_holds(kh_kvs("s"), "b", 1, 7, 3000));
+		T_EQ(kvdb_info(kh_db, &in), 0);
+		T_EQ(in.commit, round < 2);
+		T_EQ(in.interval_ms, round < 2 ? 100 : KVDB_INTERVAL_NONE);
+		end();
+	}
+}
+
+/* A device that fails: one clear error, no later success, and reading goes on. */
+static void a_failed_write_stops_the_database(void)
+{
+	struct mpool_open_opts mo = MPOOL_OPEN_OPTS_INIT;
+	struct kvdb_opts o = kh_opts();
+	struct kvdb *db;
+	struct kvdb_info in;
+	struct kvdb_kvs *kvs;
+	int i, err = 0;
+
+	kh_fresh(POOL, 0);
+	T_EQ(kh_put_str(kh_kvs("s"), "old", "1"), 0);
+	kh_close();
+	mo.dev = "capacity:fail=write,after=20,sticky";
+	o.pool = &mo;
+	T_EQ(kvdb_open(th_pool, &o, &db), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	for (i = 0; i < 100 && !err; i++) {
+		T_EQ(kh_put(kvs, &i, 4, 1, 5000), 0);
+		err = kvdb_sync(db);
+	}
+	T_OK(err == -EIO || err == -EROFS);
+	T_OK(kvdb_error_detail()->text[0]);
+	FAILS(kvdb_put(kvs, "k", 1, "v", 1), -EROFS);
+	FAILS(kvdb_kvs_create(db, "t"), -EROFS);
+	T_OK(kvdb_sync(db) == -EIO || kvdb_sync(db) == -EROFS);
+	T_OK(kvdb_drain(db, KVDB_WAIT_FLUSH) < 0);
+	T_OK(kh_holds_str(kvs, "old", "1"));
+	T_EQ(kvdb_info(db, &in), 0);
+	T_OK(in.fault[0]);
+	err = kvdb_close(db);
+	T_OK(err == -EIO || err == -EROFS);
+	kh_open();
+	T_OK(kh_holds_str(kh_kvs("s"), "old", "1"));
+	end();
+}
+
+/* ---- figures -------------------------------------------------------------------------------- */
+
+static void statistics_are_plausible(void)
+{
+	struct kvdb_stats a, b;
+	struct kvdb_cursor *cur;
+	struct kvdb_info in;
+	struct kvdb_kvs *kvs;
+	int i;
+
+	kh_fresh(POOL, 0);
+	kvs = kh_kvs("s");
+	T_EQ(kvdb_stats(kh_db, &a), 0);
+	for (i = 0; i < 500; i++)
+		T_EQ(kh_put(kvs, &i, 4, 1, 1000), 0);
+	for (i = 0; i < 20; i++)
+		T_EQ(kvdb_del(kvs, &i, 4), 0);
+	for (i = 0; i < 30; i++)
+		(void)kh_absent(kvs, &i, 4);
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &cur), 0);
+	T_EQ(kvdb_cursor_seek(cur, "a", 1), 0);
+	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), 0);
+	kvdb_cursor_close(cur);
+	T_EQ(kvdb_sync(kh_db), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(kvdb_stats(kh_db, &b), 0);
+	T_EQ(b.puts - a.puts, 500);
+	T_EQ(b.dels - a.dels, 20);
+	T_EQ(b.gets - a.gets, 30);
+	T_EQ(b.seeks - a.seeks, 1);
+	T_EQ(b.nexts - a.nexts, 1);
+	T_OK(b.syncs > a.syncs);
+	T_EQ(b.user_write_bytes - a.user_write_bytes, 500 * 1004 + 20 * 4);
+	T_OK(b.keys_estimate >= 480 && b.keys_estimate <= 520);
+	T_EQ(b.live_value_bytes, 480 * 1000);
+	T_OK(b.runs >= 1 && b.flushes >= 1 && b.segments >= 2);
+	T_EQ(b.cache_bytes, 64 * MIB);
+	T_OK(b.memtable_bytes + b.window_bytes + b.page_bytes + b.index_bytes <= 64 * MIB);
+	T_OK(b.durable_epoch > a.durable_epoch && b.epoch > b.durable_epoch);
+	T_OK(b.io[0].log_bytes >= 500 * 1004 && b.io[0].log_bytes < 4 * MIB);
+	T_OK(b.io[0].key_bytes >= 480 * 4 && b.io[0].meta_bytes > 0);
+	T_EQ(b.io[1].log_bytes, 0);
+	T_EQ(kvdb_info(kh_db, &in), 0);
+	T_EQ(in.kvs, 1);
+	T_EQ(in.logs, kh_mode->logs);
+	T_EQ(in.is_rdonly, 0);
+	T_EQ(in.cache_bytes, 64 * MIB);
+	T_OK(in.log_bytes && in.segment_bytes && in.format_version && !in.fault[0]);
+	kh_close();
+	kh_open();
+	T_EQ(kvdb_stats(kh_db, &b), 0);
+	T_EQ(b.recovery.was_clean, 1);
+	T_EQ(b.recovery.replayed, 0);
+	T_EQ(b.puts, 0);
+	T_OK(b.keys_estimate >= 480 && b.runs >= 1);
+	end();
+}
+
+static void poll_says_whether_it_did_something(void)
+{
+	int i, r;
+
+	kh_mode = &kh_modes[3];
+	kh_fresh(POOL, 0);
+	for (i = 0; i < 100 && (r = kvdb_poll(kh_db)) > 0; i++)
+		;
+	T_EQ(r, 0);
+	T_EQ(kh_put_str(kh_kvs("s"), "k", "v"), 0);
+	/* the epoch is due after a part of the interval */
+	for (i = 0; i < 200 && (r = kvdb_poll(kh_db)) == 0; i++)
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	T_EQ(r, 1);
+	end();
+	kh_mode = &kh_modes[0];
+}
+
+/* ---- damage ------------------------------------------------------------------------------------ */
+
+static void note_problem(void *arg, const struct mpool_problem *p)
+{
+	unsigned *n = arg;
+
+	*n += p->is_damage && !strncmp(p->id, "MP", 2) && p->text[0];
+}
+
+static void a_damaged_value_is_found_and_not_returned(void)
+{
+	static uint8_t img[POOL];
+	unsigned found = 0;
+	uint64_t damage = 0;
+	char path[600];
+	uint8_t *p;
+	size_t len;
+	FILE *f;
+
+	kh_fresh(POOL, 0);
+	T_EQ(kh_put(kh_kvs("s"), "bad", 3, 5, 9000), 0);
+	T_EQ(kh_put(kh_kvs("s"), "good", 4, 6, 9000), 0);
+	kh_close();
+	snprintf(path, sizeof(path), "%s/capacity.mp", th_pool);
+	f = fopen(path, "r+e");
+	T_OK(f != NULL);
+	len = fread(img, 1, sizeof(img), f);
+	p = memmem(img, len, kh_value(5, 9000) + 4000, 64);
+	T_OK(p != NULL);
+	T_EQ(fseek(f, p - img, SEEK_SET), 0);
+	T_EQ(fputc(*p ^ 1, f), *p ^ 1);
+	T_EQ(fclose(f), 0);
+	T_EQ(kvdb_verify(th_pool, NULL, MPOOL_VERIFY_DATA, note_problem, &found, &damage), 0);
+	T_OK(damage > 0);
+	T_EQ(found, damage);
+	kh_open();
+	FAILS(kvdb_get(kh_kvs("s"), "bad", 3, kh_buf, sizeof(kh_buf), &len), -EUCLEAN);
+	T_OK(kh_holds(kh_kvs("s"), "good", 4, 6, 9000));
+	kh_close();
+	th_clean();
+}
+
+int main(void)
+{
+	T_RUN(create_and_open_say_what_is_missing);
+	T_RUN(bad_options_are_refused);
+	T_RUN(a_database_is_open_once);
+	T_RUN(drop_leaves_an_empty_pool);
+	T_RUN(store_names);
+	T_RUN(a_store_with_cursors_is_not_dropped);
+	T_RUN(bad_keys_and_values_change_nothing);
+	T_RUN(get_with_short_buffers);
+	T_RUN(cursor_errors);
+	T_RUN(reading_only_writes_nothing);
+	T_RUN(commit_mode_and_no_interval);
+	KH_RUN_MODES(a_failed_write_stops_the_database);
+	KH_RUN_MODES(statistics_are_plausible);
+	T_RUN(poll_says_whether_it_did_something);
+	T_RUN(a_damaged_value_is_found_and_not_returned);
+	th_clean();
+	return t_done();
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Little room: a pool that is filled to the last (ENGINE-RULES R19), and the
+ * memory budget when many stores or many cursors want a part of it. Writers
+ * may be slow then, but they get an answer.
+ */
+#include "kvdb_help.h"
+
+#define FILL_MAX 400000u
+
+static uint32_t fill_len;	/* bytes of a value */
+static unsigned filled;		/* keys 0 .. filled - 1 are there */
+
+static size_t fill_key(char *key, unsigned i)
+{
+	/* spread in key order */
+	return (size_t)sprintf(key, "%08x-%u", i * 0x9e3779b9u, i);
+}
+
+/* Without threads somebody must end epochs and flush. */
+static void poll_some(unsigned i)
+{
+	while (kh_mode->flags & KVDB_MANUAL && i % 64 == 0 && kvdb_poll(kh_db) > 0)
+		;
+}
+
+/* Puts until the pool is full; the number of puts that were taken. */
+static unsigned fill_more(struct kvdb_kvs *kvs, unsigned from)
+{
+	char key[40];
+	unsigned i;
+	int err = 0;
+
+	for (i = from; i < FILL_MAX && !err; i++) {
+		err = kh_put(kvs, key, fill_key(key, i), i, fill_len);
+		if (err)
+			break;
+		poll_some(i);
+	}
+	T_EQ(err, -ENOSPC);
+	T_OK(kvdb_error_detail()->id[0] == 'M');
+	T_EQ(kvdb_error_detail()->err, -ENOSPC);
+	T_OK(kvdb_error_detail()->text[0]);
+	return i;
+}
+
+static void fill_check(struct kvdb_kvs *kvs, unsigned from, unsigned to, unsigned step)
+{
+	char key[40];
+	unsigned i;
+
+	for (i = from; i < to; i += step)
+		T_OK(kh_holds(kvs, key, fill_key(key, i), i, fill_len));
+}
+
+static void delete_range(struct kvdb_kvs *kvs, unsigned from, unsigned to)
+{
+	char key[40];
+	unsigned i;
+
+	for (i = from; i < to; i++) {
+		T_EQ(kvdb_del(kvs, key, fill_key(key, i)), 0);
+		poll_some(i);
+	}
+}
+
+static void fill_delete_fill(uint64_t capacity, uint64_t staging, uint32_t len)
+{
+	unsigned step = 3, n;
+	struct kvdb_kvs *kvs;
+	char key[40];
+
+	fill_len = len;
+	kh_fresh(capacity, staging);
+	kvs = kh_kvs("s");
+	filled = fill_more(kvs, 0);
+	T_OK((uint64_t)filled * len > capacity / 4);
+	T_OK(kh_absent(kvs, key, fill_key(key, filled)));
+	fill_check(kvs, 0, filled, step);
+	T_EQ(kvdb_sync(kh_db), 0);
+	delete_range(kvs, 0, 10);
+	T_OK(kh_absent(kvs, key, fill_key(key, 3)));
+	fill_check(kvs, 10, filled, step);
+	/* full, and open again */
+	kh_close();
+	T_EQ(kh_damage(0), 0);
+	kh_open();
+	kvs = kh_kvs("s");
+	T_OK(kh_absent(kvs, key, fill_key(key, 3)));
+	fill_check(kvs, 10, filled, step);
+	/* room comes back without opening again, more than once */
+	for (n = 0; n < 2; n++) {
+		delete_range(kvs, 0, filled);
+		T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+		T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+		T_OK(kh_absent(kvs, key, fill_key(key, filled / 2)));
+		T_OK(fill_more(kvs, 0) > filled / 4);
+		fill_check(kvs, 0, filled / 4, step);
+	}
+	kh_close();
+	T_EQ(kh_damage(MPOOL_VERIFY_DATA), 0);
+	th_clean();
+}
+
+static void full_of_large_values(void)
+{
+	fill_delete_fill(32 * MIB, 0, 60000);
+}
+
+static void full_of_middle_values(void)
+{
+	fill_delete_fill(32 * MIB, 0, 3000);
+}
+
+static void full_with_two_classes(void)
+{
+	fill_delete_fill(32 * MIB, 24 * MIB, 12000);
+}
+
+/* ---- death while full --------------------------------------------------------------- */
+
+static void fill_and_die(void)
+{
+	unsigned n = fill_more(kh_kvs("s"), 0);
+	char note[300];
+	FILE *f;
+
+	T_EQ(kvdb_sync(kh_db), 0);
+	snprintf(note, sizeof(note), "%s/note", th_dir);
+	f = fopen(note, "we");
+	T_OK(f && fprintf(f, "%u\n", n) > 0 && !fclose(f));
+}
+
+static void full_when_the_process_dies(void)
+{
+	char note[300];
+	FILE *f;
+
+	fill_len = 12000;
+	kh_make(32 * MIB, 0);
+	kh_die_in(fill_and_die);
+	snprintf(note, sizeof(note), "%s/note", th_dir);
+	f = fopen(note, "re");
+	T_OK(f && fscanf(f, "%u", &filled) == 1 && !fclose(f));
+	T_EQ(kh_damage(MPOOL_VERIFY_DATA), 0);
+	kh_open();
+	fill_check(kh_kvs("s"), 0, filled, 1);
+	delete_range(kh_kvs("s"), 0, filled);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	T_OK(fill_more(kh_kvs("s"), 0) > filled / 2);
+	kh_close();
+	T_EQ(kh_damage(0), 0);
+	th_clean();
+}
+
+static void dropping_a_store_gives_room(void)
+{
+	struct mpool_info before, after;
+	struct kvdb_info in;
+	int i;
+
+	fill_len = 12000;
+	kh_fresh(32 * MIB, 0);
+	for (i = 0; i < 3; i++) {
+		filled = fill_more(kh_kvs("s"), 0);
+		T_OK(filled > 100);
+		kvdb_info(kh_db, &in);
+		before = in.pool;
+		T_EQ(kvdb_kvs_drop(kh_db, "s"), 0);
+		T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+		T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+		kvdb_info(kh_db, &in);
+		after = in.pool;
+		T_OK(after.cls[0].used + 8 * MIB < before.cls[0].used);
+	}
+	kh_close();
+	T_EQ(kh_damage(0), 0);
+	T_EQ(kvdb_drop(th_pool, NULL), 0);
+	T_EQ(kvdb_create(th_pool, NULL), 0);
+	kh_open();
+	T_OK(fill_more(kh_kvs("s"), 0) > 100);
+	kh_close();
+	th_clean();
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+/* Each store once held many keys: what it keeps ready for more must not use the budget up. */
+static void stores_loaded_one_after_another(void)
+{
+	char name[16];
+	unsigned i, j;
+
+	kh_fresh(256 * MIB, 0);
+	for (i = 0; i < 24; i++) {
+		struct kvdb_kvs *kvs;
+
+		snprintf(name, sizeof(name), "s%u", i);
+		kvs = kh_kvs(name);
+		for (j = 0; j < 33000; j++)
+			T_EQ(kvdb_put(kvs, &(uint64_t){ j * 0x9e3779b9ull }, 8, "v", 1), 0);
+		T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	}
+	for (j = 0; j < 1000; j++)
+		T_EQ(kvdb_put(kh_kvs("s3"), &j, 4, "v", 1), 0);
+	kh_close();
+	th_clean();
+}
+
+static unsigned count(struct kvdb_cursor *cur)
+{
+	unsigned n = 0;
+
+	while (!kvdb_cursor_next(cur, NULL, NULL, NULL, NULL))
+		n++;
+	return n;
+}
+
+/* A cursor keeps the memtables of its birth; the writer may be its owner. */
+static void cursors_do_not_stop_writers(void)
+{
+	struct kvdb_cursor *cur[8];
+	struct kvdb_kvs *kvs;
+	char val[128] = "";
+	unsigned i, j;
+
+	kh_fresh(256 * MIB, 0);
+	kvs = kh_kvs("s");
+	for (i = 0; i < 8; i++) {
+		for (j = 0; j < 18000; j++)
+			T_EQ(kvdb_put(kvs, &(uint64_t){ (i * 18000 + j) * 0x9e3779b9ull }, 8, val,
+				      sizeof(val)), 0);
+		T_EQ(kvdb_cursor_open(kvs, KVDB_KEYS_ONLY, NULL, 0, &cur[i]), 0);
+		T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	}
+	for (i = 0; i < 8; i++) {
+		T_EQ(count(cur[i]), (i + 1) * 18000);
+		kvdb_cursor_close(cur[i]);
+	}
+	kh_close();
+	th_clean();
+}
+
+static void run_both(const char *name, void (*fn)(void))
+{
+	char full[160];
+
+	kh_mode = &kh_modes[1];
+	snprintf(full, sizeof(full), "%s (%s)", name, kh_mode->name);
+	t_run(full, fn);
+	kh_mode = &kh_modes[3];
+	snprintf(full, sizeof(full), "%s (%s)", name, kh_mode->name);
+	t_run(full, fn);
+}
+
+int main(void)
+{
+	run_both("full_of_large_values", full_of_large_values);
+	run_both("full_of_middle_values", full_of_middle_values);
+	run_both("full_with_two_classes", full_with_two_classes);
+	run_both("full_when_the_process_dies", full_when_the_process_dies);
+	run_both("dropping_a_store_gives_room", dropping_a_store_gives_room);
+	run_both("stores_loaded_one_after_another", stores_loaded_one_after_another);
+	run_both("cursors_do_not_stop_writers", cursors_do_not_stop_writers);
+	th_clean();
+	return t_done();
+}

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The memtable from inside: order over one and many ranges against a sorted
+ * model, the sort when keys are alike, the table that grows beneath readers,
+ * replay in any order of records (ENGINE-RULES R3, R4).
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "harness.h"
+#include "memtable.h"
+
+static char dir[256];
+static struct kvdb *db;
+static uint64_t rnd;
+
+static void make_db(void)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64u << 20 };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	const char *tmp = getenv("TMPDIR");
+
+	rnd = t_seed();
+	snprintf(dir, sizeof(dir), "%s/kv_memtable.XXXXXX", tmp ? tmp : "/tmp");
+	T_OK(mkdtemp(dir));
+	co.devs = &dev;
+	co.ndevs = 1;
+	T_EQ(mpool_create(dir, &co), 0);
+	T_EQ(kvdb_create(dir, NULL), 0);
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	o.cache_bytes = 64u << 20;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+}
+
+static void drop_db(void)
+{
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+/* ---- insertion without a log ------------------------------------------------------ */
+
+/* Links a version whose record is in no segment; 0 or -errno. */
+static int insert(struct kv_mt *mt, const void *key, size_t klen, uint32_t number)
+{
+	uint8_t rec[64 + KVDB_KEY_MAX] __attribute__((aligned(8))) = { 0 };
+	struct kv_slot sl = { .sl_state = 1u << 2 | KV_SLOT_OPEN };
+	struct kv_resv rs = { .rs_buf = rec, .rs_epoch = atomic_load(&db->d_epoch) };
+	struct kv_mt_op op = { .op_key = key, .op_klen = (uint16_t)klen, .op_val = &number,
+			       .op_vlen = 4, .op_kind = KV_ENT_INLINE,
+			       .op_hash = kv_hash(key, klen) };
+	struct kv_thread *t = kv_enter();
+	struct kv_version *v;
+	int err = kv_mt_install(mt, &op, &sl, &rs, &v);
+
+	if (!err)
+		kv_version_stamp(db, v);
+	kv_exit(t);
+	if (atomic_load(&mt->m_grow_wanted))
+		kv_mt_grow(mt);
+	return err;
+}
+
+/* The number under a key, or UINT32_MAX. */
+static uint32_t number_of(struct kv_mt *mt, const void *key, size_t klen)
+{
+	struct kv_thread *t = kv_enter();
+	uint32_t n = UINT32_MAX;
+	struct kv_ent e;
+
+	if (!kv_mt_lookup(mt, key, klen, kv_hash(key, klen), KV_SEQ_NOW, &e))
+		memcpy(&n, e.e_val, 4);
+	kv_exit(t);
+	return n;
+}
+
+/* ---- a model ------------------------------------------------------------------------ */
+
+struct mkey {
+	uint16_t len;
+	uint8_t key[60];
+	uint32_t number;
+};
+
+struct model {
+	struct mkey *k;
+	unsigned n;
+};
+
+static int mkey_cmp(const void *a, const void *b)
+{
+	const struct mkey *x = a, *y = b;
+
+	return kv_key_cmp(x->key, x->len, y->key, y->len);
+}
+
+/* Shapes: equal heads, prefixes of each other, zeros at the end, all different. */
+static void mkey_make(struct mkey *k, unsigned shape)
+{
+	uint64_t x = t_rand(&rnd);
+	unsigned i;
+
+	switch (shape) {
+	case 0:		/* a long common prefix, then few different bytes */
+		memset(k->key, 'p', 40);
+		k->len = (uint16_t)(40 + x % 12);
+		for (i = 40; i < k->len; i++)
+			k->key[i] = (uint8_t)(t_rand(&rnd) % 3);
+		break;
+	case 1:		/* equal heads: the first 8 bytes decide nothing */
+		memcpy(k->key, "headhead", 8);
+		memcpy(k->key + 8, &x, 8);
+		k->len = (uint16_t)(8 + x % 9);
+		break;
+	case 2:		/* only zeros and 0xff, of all lengths */
+		k->len = (uint16_t)(1 + x % 20);
+		for (i = 0; i < k->len; i++)
+			k->key[i] = t_rand(&rnd) % 2 ? 0 : 0xff;
+		break;
+	default:
+		k->len = (uint16_t)(1 + x % 32);
+		for (i = 0; i < k->len; i++)
+			k->key[i] = (uint8_t)t_rand(&rnd);
+	}
+}
+
+/* @shape 4 = a mixture. Distinct keys, sorted. */
+static void model_make(struct model *m, unsigned n, unsigned shape)
+{
+	unsigned i, k = 0;
+
+	m->k = calloc(n, sizeof(*m->k));
+	for (i = 0; i < n; i++)
+		mkey_make(&m->k[i], shape == 4 ? i % 4 : shape);
+	qsort(m->k, n, sizeof(*m->k), mkey_cmp);
+	for (i = 0; i < n; i++)
+		if (!k || mkey_cmp(&m->k[k - 1], &m->k[i]))
+			m->k[k++] = m->k[i];
+	m->n = k;
+	for (i = 0; i < k; i++)
+		m->k[i].number = i + 1;
+}
+
+/* Inserts keys number @from, @from + @step, ... in an order that is not theirs. */
+static void model_insert(const struct model *m, struct kv_mt *mt, unsigned from, unsigned step)
+{
+	unsigned i, n = (m->n - from + step - 1) / step, mul = 7919;
+
+	while (n % mul == 0)
+		mul += 2;
+	for (i = 0; i < n; i++) {
+		const struct mkey *k = &m->k[from + (uint64_t)i * mul % n * step];
+
+		T_EQ(insert(mt, k->key, k->len, k->number), 0);
+	}
+}
+
+static void ent_is(const struct kv_ent *e, const struct mkey *k)
+{
+	T_EQ(e->e_klen, k->len);
+	T_MEMEQ(e->e_key, k->key, k->len);
+	T_EQ(e->e_vlen, 4);
+	T_MEMEQ(e->e_val, &k->number, 4);
+}
+
+/* Every @step-th key of the model is in the table: all of it, then seeks. */
+static void walk(const struct model *m, struct kv_mt *mt, bool reverse, unsigned step)
+{
+	unsigned last = (m->n - 1) / step * step, i;
+	struct kv_iter *it;
+	struct kv_ent e;
+
+	T_EQ(kv_mt_iter(db, mt, UINT64_MAX, reverse, &it), 0);
+	for (i = 0; i <= last; i += step) {
+		T_EQ(it->it_ops->next(it, &e), 0);
+		ent_is(&e, &m->k[reverse ? last - i : i]);
+	}
+	T_EQ(it->it_ops->next(it, &e), -ENOENT);
+	for (i = 0; i < 300; i++) {
+		unsigned at = t_rand(&rnd) % m->n;
+		unsigned want = reverse ? at / step * step : (at + step - 1) / step * step;
+
+		T_EQ(it->it_ops->seek(it, m->k[at].key, m->k[at].len), 0);
+		if (want > last) {
+			T_EQ(it->it_ops->next(it, &e), -ENOENT);
+			continue;
+		}
+		T_EQ(it->it_ops->next(it, &e), 0);
+		ent_is(&e, &m->k[want]);
+	}
+	it->it_ops->close(it);
+}
+
+static void order_of_shape(unsigned shape, unsigned n)
+{
+	struct model m;
+	struct kv_mt *mt;
+	unsigned i;
+
+	make_db();
+	model_make(&m, n, shape);
+	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
+	T_EQ(mt->m_nparts, 1);
+	/* half of the keys, order, the rest: sorted arrays and a new list are joined */
+	model_insert(&m, mt, 0, 2);
+	walk(&m, mt, false, 2);
+	walk(&m, mt, true, 2);
+	if (m.n > 1)
+		model_insert(&m, mt, 1, 2);
+	walk(&m, mt, true, 1);
+	walk(&m, mt, false, 1);
+	T_EQ(kv_mt_keys(mt), m.n);
+	for (i = 0; i < m.n; i++)
+		T_EQ(number_of(mt, m.k[i].key, m.k[i].len), m.k[i].number);
+	kv_mt_put(db, mt);
+	free(m.k);
+	drop_db();
+}
+
+static void long_common_prefixes_are_sorted(void) { order_of_shape(0, 6000); }
+static void equal_heads_are_sorted(void) { order_of_shape(1, 6000); }
+static void zeros_and_prefixes_are_sorted(void) { order_of_shape(2, 6000); }
+static void random_keys_are_sorted(void) { order_of_shape(3, 6000); }
+static void a_mixture_is_sorted(void) { order_of_shape(4, 6000); }
+static void few_keys_are_sorted(void) { order_of_shape(4, 5); }
+static void one_key_is_sorted(void) { order_of_shape(1, 1); }
+
+/* ---- ranges ------------------------------------------------------------------------------ */
+
+static void ranges_come_from_the_predecessor(void)
+{
+	struct kv_mt *first, *mt, *third;
+	struct model m, other;
+	unsigned i;
+
+	make_db();
+	model_make(&m, 60000, 4);
+	model_make(&other, 3000, 0);
+	T_EQ(kv_mt_new(db, 1, NULL, &first), 0);
+	model_insert(&m, first, 0, 1);
+	T_EQ(kv_mt_new(db, 1, first, &mt), 0);
+	T_OK(mt->m_nparts > 4);
+	T_OK(!mt->m_part[0].pt_fence);
+	for (i = 2; i < mt->m_nparts; i++)
+		T_OK(kv_key_cmp(mt->m_part[i - 1].pt_fence, mt->m_part[i - 1].pt_fence_len,
+				mt->m_part[i].pt_fence, mt->m_part[i].pt_fence_len) <= 0);
+	/* the fences outlive where they came from */
+	kv_mt_put(db, first);
+	kv_retire_barrier();
+	model_insert(&m, mt, 0, 3);
+	walk(&m, mt, false, 3);
+	walk(&m, mt, true, 3);
+	/* keys that all fall into one of the ranges, and none in most of them */
+	T_EQ(kv_mt_new(db, 1, mt, &third), 0);
+	T_OK(third->m_nparts > 1);
+	kv_mt_put(db, mt);
+	model_insert(&other, third, 0, 1);
+	walk(&other, third, false, 1);
+	walk(&other, third, true, 1);
+	kv_mt_put(db, third);
+	free(m.k);
+	free(other.k);
+	drop_db();
+}
+
+static void count_all(struct kv_mt *mt)
+{
+	struct kv_iter *it;
+	struct kv_ent e;
+	uint64_t n = 0;
+
+	T_EQ(kv_mt_iter(db, mt, UINT64_MAX, true, &it), 0);
+	while (!it->it_ops->next(it, &e))
+		n++;
+	it->it_ops->close(it);
+	T_EQ(n, kv_mt_keys(mt));
+}
+
+static void an_iterator_keeps_what_it_walks(void)
+{
+	struct kv_iter *it;
+	struct model m;
+	struct kv_mt *mt;
+	struct kv_ent e;
+	uint64_t view;
+	unsigned i;
+
+	make_db();
+	model_make(&m, 4000, 4);
+	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
+	model_insert(&m, mt, 0, 2);
+	view = kv_view_open(db);
+	T_EQ(kv_mt_iter(db, mt, view, false, &it), 0);
+	for (i = 0; i < m.n; i += 2) {
+		/* newer keys come between, newer versions on top */
+		if (i + 1 < m.n)
+			T_EQ(insert(mt, m.k[i + 1].key, m.k[i + 1].len, 7), 0);
+		T_EQ(insert(mt, m.k[i].key, m.k[i].len, 8), 0);
+		T_EQ(it->it_ops->next(it, &e), 0);
+		ent_is(&e, &m.k[i]);
+		if (i % 500 == 0)	/* another walk takes the new entries in */
+			count_all(mt);
+	}
+	T_EQ(it->it_ops->next(it, &e), -ENOENT);
+	it->it_ops->close(it);
+	kv_mt_put(db, mt);
+	free(m.k);
+	drop_db();
+}
+
+/* ---- growth ------------------------------------------------------------------------------- */
+
+#define GROW_KEYS 60000u
+#define GROW_THREADS 3u
+
+struct grower {
+	pthread_t thread;
+	struct kv_mt *mt;
+	unsigned no;
+	_Atomic(unsigned) done;	/* keys inserted so far, all of them visible */
+	struct grower *all;
+	int err;
+};
+
+static void *insert_main(void *arg)
+{
+	struct grower *g = arg;
+
+	for (unsigned i = 0; i < GROW_KEYS / GROW_THREADS && !g->err; i++) {
+		uint32_t key[2] = { i * 0x9e3779b9u, g->no };
+
+		g->err = insert(g->mt, key, sizeof(key), i);
+		atomic_store(&g->done, i + 1);
+	}
+	return NULL;
+}
+
+/* Whatever was inserted is found, whichever table it is in at the moment. */
+static void *read_main(void *arg)
+{
+	struct grower *g = arg;
+	uint64_t seed = g->no + 1;
+
+	for (;;) {
+		struct grower *of = &g->all[t_rand(&seed) % GROW_THREADS];
+		unsigned n = atomic_load(&of->done), i = n ? t_rand(&seed) % n : 0;
+		uint32_t key[2] = { i * 0x9e3779b9u, of->no };
+
+		if (n && number_of(g->mt, key, sizeof(key)) != i)
+			g->err = 1;
+		if (g->err || n == GROW_KEYS / GROW_THREADS)
+			return NULL;
+	}
+}
+
+static void a_growing_table_loses_nothing(void)
+{
+	struct grower g[GROW_THREADS + 1] = { 0 };
+	uint64_t buckets;
+	struct kv_mt *mt;
+	unsigned i, j;
+
+	make_db();
+	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
+	buckets = atomic_load(&mt->m_table)->tb_mask;
+	for (i = 0; i <= GROW_THREADS; i++) {
+		g[i].mt = mt;
+		g[i].no = i;
+		g[i].all = g;
+		T_EQ(pthread_create(&g[i].thread, NULL, i < GROW_THREADS ? insert_main : read_main,
+				    &g[i]), 0);
+	}
+	for (i = 0; i <= GROW_THREADS; i++) {
+		pthread_join(g[i].thread, NULL);
+		T_EQ(g[i].err, 0);
+	}
+	T_OK(atomic_load(&mt->m_table)->tb_mask > 16 * buckets);
+	T_EQ(kv_mt_keys(mt), GROW_KEYS);
+	for (i = 0; i < GROW_THREADS; i++) {
+		for (j = 0; j < GROW_KEYS / GROW_THREADS; j++) {
+			uint32_t key[2] = { j * 0x9e3779b9u, i };
+
+			T_EQ(number_of(mt, key, sizeof(key)), j);
+		}
+	}
+	kv_mt_put(db, mt);
+	drop_db();
+}
+
+/* ---- replay --------------------------------------------------------------------------------- */
+
+static struct kvdb_kvs *replay_store(const char *name)
+{
+	struct kvdb_kvs *kvs;
+
+	T_EQ(kvdb_kvs_create(db, name), 0);
+	T_EQ(kvdb_kvs_open(db, name, &kvs), 0);
+	return kvs;
+}
+
+static void replay(struct kvdb_kvs *kvs, uint64_t epoch, uint32_t rev, bool is_del)
+{
+	uint32_t number = (uint32_t)(epoch * 100 + rev);
+	struct kv_rec r = { .r_type = is_del ? KV_REC_DEL : KV_REC_PUT,
+			    .r_kvs = (uint16_t)kvs->k_id, .r_key = (const uint8_t *)"key",
+			    .r_klen = 3, .r_rev = rev, .r_seq = 1 };
+
+	if (!is_del) {
+		r.r_val = (const uint8_t *)&number;
+		r.r_vlen = 4;
+	}
+	T_EQ(kv_mt_replay(db, kvs, &r, epoch, NULL, 0), 0);
+}
+
+/* All orders of five records of one key: the last by (epoch, rev) wins. */
+static void replay_takes_the_newest_by_epoch_and_revision(void)
+{
+	static const struct { uint64_t epoch; uint32_t rev; } rec[5] = {
+		{ 5, 9 }, { 6, 1 }, { 6, 2 }, { 7, 1 }, { 7, 3 },
+	};
+	unsigned perm, del;
+	char name[16];
+
+	make_db();
+	for (perm = 0; perm < 120; perm++) {
+		struct kvdb_kvs *kvs;
+		struct kv_mt *mt;
+		unsigned left = 31, x = perm, i;
+		struct kv_thread *t;
+		struct kv_ent e;
+
+		snprintf(name, sizeof(name), "s%u", perm);
+		kvs = replay_store(name);
+		del = perm % 2;		/* the newest is a delete */
+		for (i = 5; i > 0; x /= i, i--) {
+			unsigned nth = x % i, k = 0;
+
+			while (!(left & 1u << k) || nth--)
+				k++;
+			left &= ~(1u << k);
+			replay(kvs, rec[k].epoch, rec[k].rev, del && k == 4);
+			/* the same record again, as from a second copy: no matter */
+			replay(kvs, rec[k].epoch, rec[k].rev, del && k == 4);
+		}
+		mt = kv_mt_active(kvs);
+		T_OK(kv_mt_first_epoch(mt) >= 5 && kv_mt_first_epoch(mt) <= 7);
+		T_EQ(atomic_load(&mt->m_last_epoch), 7);
+		T_EQ(kv_mt_keys(mt), 1);
+		t = kv_enter();
+		i = (unsigned)kv_mt_lookup(mt, "key", 3, kv_hash("key", 3), KV_SEQ_NOW, &e);
+		kv_exit(t);
+		T_EQ(i, 0);
+		T_EQ(e.e_kind, del ? KV_ENT_TOMB : KV_ENT_INLINE);
+		if (!del)
+			T_MEMEQ(e.e_val, &(uint32_t){ 703 }, 4);
+		T_EQ(kvdb_kvs_drop(db, name), 0);
+	}
+	drop_db();
+}
+
+int main(void)
+{
+	T_RUN(long_common_prefixes_are_sorted);
+	T_RUN(equal_heads_are_sorted);
+	T_RUN(zeros_and_prefixes_are_sorted);
+	T_RUN(random_keys_are_sorted);
+	T_RUN(a_mixture_is_sorted);
+	T_RUN(few_keys_are_sorted);
+	T_RUN(one_key_is_sorted);
+	T_RUN(ranges_come_from_the_predecessor);
+	T_RUN(an_iterator_keeps_what_it_walks);
+	T_RUN(a_growing_table_loses_nothing);
+	T_RUN(replay_takes_the_newest_by_epoch_and_revision);
+	return t_done();
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The database against schedules that once lost something: opens at every fill
+ * of the metadata container, epochs of very many segments, drains beside
+ * writers, stores that are made while others are flushed.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "flush.h"
+#include "mdc.h"
+
+static char dir[256];
+
+static void make_db(uint64_t bytes, uint64_t seg_bytes)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = bytes };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(dir, sizeof(dir), "%s/kv_review.XXXXXX", tmp ? tmp : "/tmp");
+	T_OK(mkdtemp(dir));
+	co.devs = &dev;
+	co.ndevs = 1;
+	T_EQ(mpool_create(dir, &co), 0);
+	o.segment_bytes = seg_bytes;
+	T_EQ(kvdb_create(dir, &o), 0);
+}
+
+static void drop_db(void)
+{
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+static void opts(struct kvdb_opts *o, unsigned flags)
+{
+	*o = (struct kvdb_opts)KVDB_OPTS_INIT;
+	o->flags = flags;
+	o->logs = 1;
+	o->cache_bytes = 64u << 20;
+}
+
+/* Every open adds to the container; some open meets every distance from its end. */
+static void open_works_at_every_fill_of_the_container(void)
+{
+	static const char val[1000];
+	struct kvdb_opts o;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	int i, err;
+
+	make_db(64u << 20, 0);
+	opts(&o, KVDB_MANUAL);
+	/* a value keeps its segment: the record of an incarnation has parts */
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_create(db, "keep"), 0);
+	T_EQ(kvdb_kvs_open(db, "keep", &kvs), 0);
+	T_EQ(kvdb_put(kvs, "k", 1, val, sizeof(val)), 0);
+	T_EQ(kvdb_close(db), 0);
+	for (i = 0; i < 600; i++) {
+		err = kvdb_open(dir, &o, &db);
+		if (err)
+			T_FAIL("open %d: %d %s", i, err, kvdb_error_detail()->text);
+		if (i % 7 == 0)
+			T_EQ(kvdb_kvs_create(db, "s"), 0);
+		if (i % 7 == 3)
+			T_EQ(kvdb_kvs_drop(db, "s"), 0);
+		T_EQ(kvdb_close(db), 0);
+	}
+	drop_db();
+}
+
+#define LARGE 4500u	/* records, each in a segment of its own */
+
+static void fill_large(void)
+{
+	static char val[5000];
+	struct kvdb_opts o;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	uint32_t i;
+
+	opts(&o, KVDB_MANUAL);
+	o.log_bytes = 2ull << 30;
+	o.cache_bytes = 1ull << 30;
+	o.interval_ms = KVDB_INTERVAL_NONE;
+	if (kvdb_open(dir, &o, &db) || kvdb_kvs_create(db, "s") || kvdb_kvs_open(db, "s", &kvs))
+		_exit(1);
+	for (i = 0; i < LARGE; i++)
+		if (kvdb_put(kvs, &i, sizeof(i), val, sizeof(val)))
+			_exit(2);
+	if (kvdb_sync(db))
+		_exit(3);
+	_exit(0);
+}
+
+static void epoch_of_many_segments_is_durable(void)
+{
+	static char val[5000];
+	struct kvdb_opts o;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	uint32_t i;
+	size_t len;
+	pid_t pid;
+	int st;
+
+	make_db(1ull << 30, 64u << 10);
+	pid = fork();
+	if (!pid)
+		fill_large();
+	T_EQ(waitpid(pid, &st, 0), pid);
+	T_EQ(st, 0);
+	opts(&o, KVDB_MANUAL);
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	for (i = 0; i < LARGE; i++)
+		T_EQ(kvdb_get(kvs, &i, sizeof(i), val, sizeof(val), &len), 0);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+static void *make_store(void *arg)
+{
+	return (void *)(intptr_t)kvdb_kvs_create(arg, "late");
+}
+
+/* The maker has read its horizon and waits for the container; meanwhile others flush. */
+static void segments_wait_for_a_store_that_is_made(void)
+{
+	struct timespec nap = { .tv_nsec = 20000000 };
+	struct kvdb_opts o;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	pthread_t th;
+	uint64_t before, least;
+	void *rc;
+	int i;
+
+	make_db(64u << 20, 0);
+	opts(&o, KVDB_MANUAL);
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_create(db, "s"), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	T_EQ(kvdb_put(kvs, "a", 1, "a", 1), 0);
+	T_EQ(kvdb_sync(db), 0);
+	before = atomic_load(&db->d_durable);
+	pthread_mutex_lock(&db->d_mdc->m_lock);
+	T_EQ(pthread_create(&th, NULL, make_store, db), 0);
+	for (i = 0; i < 10; i++)
+		nanosleep(&nap, NULL);
+	T_EQ(kvdb_put(kvs, "b", 1, "b", 1), 0);
+	T_EQ(kvdb_sync(db), 0);
+	T_OK(atomic_load(&db->d_durable) > before);
+	atomic_store(&kvs->k_horizon, atomic_load(&db->d_durable));	/* a flush */
+	least = kv_min_horizon(db);
+	pthread_mutex_unlock(&db->d_mdc->m_lock);
+	pthread_join(th, &rc);
+	T_EQ((intptr_t)rc, 0);
+	atomic_store(&kvs->k_horizon, 0);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+	T_OK(least <= before);
+}
+
+/* R1: the writer that gave birth to the epoch stands before the gate is set. */
+static void second_writer_sets_the_gate(void)
+{
+	struct kvdb_opts o;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	uint64_t e;
+
+	make_db(64u << 20, 0);
+	opts(&o, KVDB_MANUAL);
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_create(db, "s"), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	e = atomic_load(&db->d_epoch);
+	T_EQ(atomic_load(&db->d_flusher->fl_gate_ns), UINT64_MAX);
+	atomic_store(&db->d_logs->ls_birth[e % 4], kv_now(db));
+	T_EQ(kvdb_put(kvs, "a", 1, "a", 1), 0);
+	T_OK(atomic_load(&db->d_flusher->fl_gate_ns) != UINT64_MAX);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+#define CUT_BLOCKS 70u
+
+/* Commits the blocks of a large run, dies before the edit: its store does not exist. */
+static void cut_edit(void)
+{
+	struct kv_edit ed = { .ed_kvs = 77 };
+	struct kv_ent e = { .e_kind = KV_ENT_INLINE, .e_seq = 1 };
+	struct kv_run_build *rb;
+	struct kvdb_opts o;
+	struct kvdb *db;
+	uint8_t key[512] = { 0 };
+	struct kv_run *run;
+	uint32_t i;
+
+	opts(&o, KVDB_MANUAL);
+	if (kvdb_open(dir, &o, &db))
+		_exit(1);
+	db->d_budget.b_kblock_bytes = 256u << 10;
+	if (kv_run_build_open(db, 77, 1, true, &rb))
+		_exit(2);
+	e.e_key = key;
+	e.e_klen = sizeof(key);
+	e.e_val = key;
+	e.e_vlen = KV_INLINE_MAX;
+	e.e_vcrc = mpool_crc32c(0, key, KV_INLINE_MAX);
+	for (i = 0; i < CUT_BLOCKS << 10; i++) {
+		uint32_t be = __builtin_bswap32(i);
+
+		/* no common prefixes: pages fill with keys */
+		memcpy(key, &be, 4);
+		for (unsigned j = 4; j < sizeof(key); j++)
+			key[j] = (uint8_t)(i * 2654435761u >> j % 24);
+		if (kv_run_build_add(rb, &e))
+			_exit(3);
+	}
+	if (kv_run_build_finish(rb, &run) || kv_run_desc(run)->rd_n < CUT_BLOCKS)
+		_exit(4);
+	ed.ed_add = run;
+	_exit(kv_mdc_edit(db, &ed) == -ENOENT ? 0 : 5);
+}
+
+static void cut_edit_of_a_large_run_is_collected(void)
+{
+	struct mpool_obj_info oi[4];
+	struct kvdb_opts o;
+	struct kvdb *db;
+	uint64_t after = 0;
+	unsigned n = 0;
+	pid_t pid;
+	int st;
+
+	make_db(256u << 20, 0);
+	pid = fork();
+	if (!pid)
+		cut_edit();
+	T_EQ(waitpid(pid, &st, 0), pid);
+	T_EQ(st, 0);
+	opts(&o, KVDB_MANUAL);
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	for (; mpool_objects(db->d_mp, after, db->d_tag, oi, 1) == 1; after = oi[0].id)
+		n += oi[0].kind == MPOOL_MBLOCK;
+	T_EQ(n, 0);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+static struct kvdb_kvs *busy_kvs;
+static int busy_stop, busy_err;
+
+static void *busy_writer(void *arg)
+{
+	static const char val[100000];
+	uint64_t i, base = (uintptr_t)arg << 32;
+
+	for (i = 0; !__atomic_load_n(&busy_stop, __ATOMIC_RELAXED); i++) {
+		uint64_t key = base + i % 1000;
+		int err = kvdb_put(busy_kvs, &key, sizeof(key), val, i % 2 ? 6000 : 100);
+
+		if (err)
+			__atomic_store_n(&busy_err, err, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void drain_beside_writers_keeps_the_database_alive(void)
+{
+	pthread_t th[2];
+	struct kvdb_opts o;
+	struct kvdb *db;
+	uintptr_t i;
+	int err = 0;
+
+	make_db(512u << 20, 0);
+	opts(&o, 0);
+	busy_stop = busy_err = 0;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_create(db, "s"), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &busy_kvs), 0);
+	for (i = 0; i < 2; i++)
+		T_EQ(pthread_create(&th[i], NULL, busy_writer, (void *)i), 0);
+	for (i = 0; i < 100 && !err; i++)
+		err = kvdb_drain(db, KVDB_WAIT_FLUSH);
+	__atomic_store_n(&busy_stop, 1, __ATOMIC_RELAXED);
+	pthread_join(th[0], NULL);
+	pthread_join(th[1], NULL);
+	if (err)
+		printf("# drain %d: %s\n", (int)i, kvdb_error_detail()->text);
+	T_EQ(err, 0);
+	T_EQ(busy_err, 0);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+int main(void)
+{
+	T_RUN(open_works_at_every_fill_of_the_container);
+	T_RUN(epoch_of_many_segments_is_durable);
+	T_RUN(segments_wait_for_a_store_that_is_made);
+	T_RUN(second_writer_sets_the_gate);
+	T_RUN(cut_edit_of_a_large_run_is_collected);
+	T_RUN(drain_beside_writers_keeps_the_database_alive);
+	return t_done();
+}
