@@ -11,26 +11,40 @@
 #include <string.h>
 
 #include "kv.h"
+#include "kv_err.h"
 
 static _Thread_local struct mpool_error err_tls;
 
-static const struct {
-	const char *id, *cure;
-} err_cures[] = {
-	{ "MP0951", "check the argument against kvdb.h" },
-	{ "MP0952", "create the database first: kvdb create POOL" },
-	{ "MP0953", "open it, or remove it first: kvdb drop POOL" },
-	{ "MP0954", "close the other process that uses this database" },
-	{ "MP0955", "free space: delete data, or add a device to the pool" },
-	{ "MP0956", "use a version of the tools that knows this format" },
-	{ "MP0960", "restore from a backup; kvdb verify lists what is damaged" },
-	{ "MP0961", "the device or its controller broke its flush promise; replace it and "
-		"restore" },
-	{ "MP0962", "run kvdb repair" },
-	{ "MP0963", "close the database, repair the cause, and open it again" },
-	{ "MP0964", "close its cursors first" },
-	{ "MP0965", "list the stores: kvdb info POOL" },
+static const struct kv_err {
+	const char *id, *name, *text, *cure;
+} kv_errs[] = {
+#define X(id, name, text, cure) { id, name, text, cure },
+	KV_ERRS(X)
+#undef X
 };
+
+static const struct kv_err *find(const char *id)
+{
+	for (size_t i = 0; i < sizeof(kv_errs) / sizeof(kv_errs[0]); i++)
+		if (!strcmp(kv_errs[i].id, id))
+			return &kv_errs[i];
+	return NULL;
+}
+
+int kvdb_error_explain(const char *id, const char **name, const char **text, const char **cure)
+{
+	const struct kv_err *e = id ? find(id) : NULL;
+
+	if (!e)
+		return mpool_error_explain(id, name, text, cure);
+	if (name)
+		*name = e->name;
+	if (text)
+		*text = e->text;
+	if (cure)
+		*cure = e->cure;
+	return 0;
+}
 
 const struct mpool_error *kvdb_error_detail(void)
 {
@@ -45,8 +59,8 @@ const char *kvdb_version(void)
 int kv_error(int err, const char *id, const char *fmt, ...)
 {
 	struct mpool_error *e = &err_tls;
+	const struct kv_err *known = find(id);
 	va_list ap;
-	size_t i;
 
 	memset(e, 0, sizeof(*e));
 	snprintf(e->id, sizeof(e->id), "%s", id);
@@ -54,9 +68,8 @@ int kv_error(int err, const char *id, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(e->text, sizeof(e->text), fmt, ap);
 	va_end(ap);
-	for (i = 0; i < sizeof(err_cures) / sizeof(err_cures[0]); i++)
-		if (!strcmp(err_cures[i].id, id))
-			snprintf(e->cure, sizeof(e->cure), "%s", err_cures[i].cure);
+	if (known)
+		snprintf(e->cure, sizeof(e->cure), "%s", known->cure);
 	return err;
 }
 

@@ -428,8 +428,8 @@ static int switch_all(struct kvdb *db)
 	return err;
 }
 
-/* True while a store has a frozen memtable, or with @active records anywhere in memory. */
-static bool has_memtables(struct kvdb *db, bool active)
+/* True while a store has a frozen memtable. */
+static bool has_memtables(struct kvdb *db)
 {
 	bool has = false;
 
@@ -440,29 +440,19 @@ static bool has_memtables(struct kvdb *db, bool active)
 		if (!kvs)
 			continue;
 		tr = kv_tree_get(kvs);
-		has = tr->tr_nmt > 1 || (active && kv_mt_first_epoch(tr->tr_mt[0]));
+		has = tr->tr_nmt > 1;
 		kv_tree_put(db, tr);
 		kv_kvs_release(kvs);
 	}
 	return has;
 }
 
-static int drain_flush(struct kvdb *db)
+/* Flushes until no memtable is frozen; other threads may be at it too. */
+static int flush_frozen(struct kvdb *db)
 {
 	int err = 0, r;
 
-	while (!err && has_memtables(db, false)) {
-		r = kv_flush_step(db);
-		if (r < 0)
-			err = r;
-		else if (r == 0 && !(err = kv_fault(db)))
-			nap();
-	}
-	if (!err)
-		err = switch_all(db);
-	if (!err)
-		err = kv_epoch_force(db);
-	while (!err && has_memtables(db, false)) {
+	while (!err && has_memtables(db)) {
 		r = kv_flush_step(db);
 		if (r < 0)
 			err = r;
@@ -470,6 +460,17 @@ static int drain_flush(struct kvdb *db)
 			nap();
 	}
 	return err;
+}
+
+static int drain_flush(struct kvdb *db)
+{
+	int err = flush_frozen(db);
+
+	if (!err)
+		err = switch_all(db);
+	if (!err)
+		err = kv_epoch_force(db);
+	return err ? err : flush_frozen(db);
 }
 
 /* True while a worker is in the middle of what drain_compact() waits for. */

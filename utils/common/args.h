@@ -76,6 +76,7 @@ struct tool {
 	const char *see_also;
 	const struct verb *verbs;
 	const char *(*lib_version)(void);
+	int (*explain)(const char *id, const char **name, const char **text, const char **cure);
 	unsigned format_min, format_max; /* media format versions that can be read */
 };
 

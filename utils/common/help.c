@@ -220,7 +220,7 @@ int verb_explain(struct ui *ui)
 	char id[8];
 
 	id_normal(id, word);
-	if (strlen(word) > 6 || mpool_error_explain(id, &name, &text, &cure))
+	if (strlen(word) > 6 || ui->tool->explain(id, &name, &text, &cure))
 		return ui_error(ui, EXIT_NOTFOUND, word, NULL, "no such error identifier");
 	if (ui->json) {
 		ui_doc_begin(ui, 1, 0);

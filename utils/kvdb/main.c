@@ -136,6 +136,7 @@ static const struct tool kvdb_tool = {
 	.see_also = "\\fBmpool\\fR(8)",
 	.verbs = verbs,
 	.lib_version = kvdb_version,
+	.explain = kvdb_error_explain,
 	.format_min = 0x0100,
 	.format_max = 0x0100,
 };

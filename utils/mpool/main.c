@@ -75,6 +75,7 @@ static const struct tool mpool_tool = {
 	.see_also = "\\fBkvdb\\fR(8), \\fBblkid\\fR(8)",
 	.verbs = verbs,
 	.lib_version = mpool_version,
+	.explain = mpool_error_explain,
 	.format_min = 0x0100,
 	.format_max = 0x0100,
 };

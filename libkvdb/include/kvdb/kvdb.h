@@ -10,7 +10,8 @@
  *    one thread at a time;
  *  - lengths are bytes; times are nanoseconds unless the name ends in another
  *    unit;
- *  - it never prints, never exits, and installs no signal handler.
+ *  - it never prints, never exits, and installs no signal handler;
+ *  - after fork() only the parent may use its handles.
  */
 #ifndef KVDB_KVDB_H
 #define KVDB_KVDB_H
@@ -38,6 +39,16 @@ struct kvdb_cursor; /* an ordered walk on a stable snapshot */
 
 /** kvdb_error_detail() - details of this thread's last failed call; as mpool_error_detail(). Threads: any. Blocking: never. Durability: none. Errors: none. */
 const struct mpool_error *kvdb_error_detail(void);
+/**
+ * kvdb_error_explain() - look up a stable error identifier, of this library or of libmpool
+ * @id: "MPnnnn"
+ * @name: set to the symbolic name; may be NULL
+ * @text: set to the meaning; may be NULL
+ * @cure: set to the cure; may be NULL
+ *
+ * Threads: any. Blocking: never. Durability: none. Errors: -ENOENT.
+ */
+int kvdb_error_explain(const char *id, const char **name, const char **text, const char **cure);
 /** kvdb_version() - library version. Threads: any. Blocking: never. Durability: none. Errors: none. */
 const char *kvdb_version(void);
 
