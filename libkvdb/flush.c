@@ -32,6 +32,7 @@
 #define IOQ_DEPTH	64u
 #define TICK_BYTES	(16u << 20)	/* an epoch ends early when it has written so much */
 /* segments that usually may join an epoch while it is closed */
+#define SPARE_BYTES	(16u << 10)	/* a descriptor of a thousand segments */
 #define DESC_SLACK	4u
 
 /* ---- closing an epoch ----------------------------------------------------------- */
@@ -119,15 +120,25 @@ static bool epoch_wrote(struct kvdb *db, uint64_t e)
 	return wrote;
 }
 
-/* The log whose last frame of the epoch will carry the descriptor: one that has records, if any. */
+/*
+ * The log whose last frame of the epoch will carry the descriptor: one that
+ * has records, else one that has room (large records lie in segments of their
+ * own, whose frames are closed already).
+ */
 static struct kv_log *pick_carrier(struct kvdb *db)
 {
 	struct kv_logs *ls = db->d_logs;
+	struct kv_log *roomy = NULL;
 
-	for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++)
-		if (kv_log_is_dirty(kv_log_at(ls, i)))
-			return kv_log_at(ls, i);
-	return kv_log_at(ls, 0);
+	for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++) {
+		struct kv_log *lo = kv_log_at(ls, i);
+
+		if (kv_log_is_dirty(lo))
+			return lo;
+		if (!roomy && kv_log_has_room(lo))
+			roomy = lo;
+	}
+	return roomy ? roomy : kv_log_at(ls, 0);
 }
 
 /* E2: puts the prepared memtables in front. */
@@ -329,19 +340,49 @@ static int write_pending(struct kvdb *db, uint64_t e, bool done_only, const stru
 	return 0;
 }
 
-/* A frame of its own for a descriptor that found no room behind another. */
+static int carrier_seg(struct kvdb *db, uint32_t bytes, struct kv_seg **out)
+{
+	struct kv_log *lo = kv_log_at(db->d_logs, 0);
+	int err = kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, true, out);
+
+	if (!err && !kv_slab_take_image(db, *out)) {
+		kv_seg_close(db, *out, 0);
+		kv_seg_put(db, *out);
+		err = -ENOMEM;
+	}
+	return err;
+}
+
+void kv_flusher_spare(struct kvdb *db)
+{
+	struct kv_flusher *fl = db->d_flusher;
+	struct kv_seg *s, *none = NULL;
+
+	if (atomic_load(&fl->fl_spare) || carrier_seg(db, SPARE_BYTES, &s))
+		return;
+	if (!atomic_compare_exchange_strong(&fl->fl_spare, &none, s)) {
+		kv_seg_close(db, s, 0);
+		kv_seg_put(db, s);
+	}
+}
+
+/*
+ * A frame of its own for a descriptor that found no room behind another. On a
+ * full pool (R19) the segment that is kept in stock serves.
+ */
 static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_frame **out)
 {
 	struct kv_log *lo = kv_log_at(db->d_logs, 0);
 	uint32_t bytes = kv_align_block(KV_FRAME_HDR + room);
-	struct kv_seg *s;
-	uint8_t *image;
-	int err = kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, true, &s);
+	struct kv_seg *s = NULL;
+	int err;
 
+	if (bytes <= SPARE_BYTES)
+		s = atomic_exchange(&db->d_flusher->fl_spare, NULL);
+	err = s ? 0 : carrier_seg(db, bytes, &s);
 	if (err)
-		return kv_fail(db, err, "no space for an epoch descriptor");
-	image = kv_slab_take_image(db, s);
-	*out = image ? kv_frame_new(lo, s, image, 0, KV_FRAME_HDR + room, e) : NULL;
+		return kv_fail(db, err, "no room for an epoch descriptor");
+	*out = kv_frame_new(lo, s, atomic_load(&s->sg_image), 0, KV_FRAME_HDR + room, e);
 	if (!*out) {
 		kv_seg_close(db, s, 0);
 		kv_seg_put(db, s);
@@ -749,6 +790,8 @@ void kv_flusher_stop(struct kvdb *db)
 		pthread_join(fl->fl_thread, NULL);
 	else
 		reap(db, true);
+	if (atomic_load(&fl->fl_spare))
+		kv_seg_put(db, atomic_load(&fl->fl_spare));
 	retire_written(fl);
 	mpool_ioq_close(fl->fl_ioq);
 	free(fl->fl_segs);

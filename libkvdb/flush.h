@@ -31,12 +31,15 @@ struct kv_flusher {
 	unsigned int fl_inflight;
 	unsigned int fl_classes;	/* written since the last flush: bit per class */
 	struct kv_frame *fl_written;	/* frames on their way, until the flush */
+	_Atomic(struct kv_seg *) fl_spare; /* for a descriptor that finds no room; R19 */
 	struct kv_epoch_seg *fl_segs;	/* of the epoch in hand */
 	uint32_t fl_nsegs, fl_maxsegs;
 };
 
 /* Ends the open epoch, empty or not, and makes it durable. */
 int kv_epoch_force(struct kvdb *db);
+/* Keeps a segment for a lone descriptor in stock (background work). */
+void kv_flusher_spare(struct kvdb *db);
 /* Looks at memory and log space: asks for memtable switches, holds writers back. */
 void kv_pressure(struct kvdb *db);
 /* Blocks while writers are held back; -ENOSPC, -EROFS. @urgent: deletes go on longer. */

@@ -12,9 +12,11 @@
 	X("MP0903", "KV_RDONLY", "the database takes no writes: it is open for reading only, or " \
 	  "it stopped at an error that its text names", \
 	  "open it for writing; after an error close it, repair the cause, open it again") \
-	X("MP0904", "KV_NOROOM", "memtables or logs have reached their budget and cannot be flushed", \
+	X("MP0904", "KV_NOROOM", "memtables or logs have reached their budget and cannot be " \
+	  "flushed", \
 	  "free space in the pool: delete data, or add a device") \
-	X("MP0905", "KV_NOTDURABLE", "what was written could not be made durable; no later sync of " \
+	X("MP0905", "KV_NOTDURABLE", "what was written could not be made durable; no " \
+	  "later sync of " \
 	  "this handle succeeds", "close the database, repair the device, open it again") \
 	X("MP0910", "KV_KEY_EMPTY", "a key has at least 1 byte", "check the argument") \
 	X("MP0911", "KV_KEY_LONG", "a key has at most 1344 bytes; nothing was changed", \

@@ -145,6 +145,18 @@ bool kv_log_is_dirty(struct kv_log *lo)
 	return WORD_N(atomic_load(&lo->lo_word)) != 0;
 }
 
+bool kv_log_has_room(struct kv_log *lo)
+{
+	struct kv_frame *f;
+	bool has;
+
+	pthread_mutex_lock(&lo->lo_lock);
+	f = atomic_load(&lo->lo_frame[WORD_SEQ(atomic_load(&lo->lo_word)) % 4]);
+	has = f->fr_seg && f->fr_off + KV_BLOCK <= f->fr_seg->sg_bytes;
+	pthread_mutex_unlock(&lo->lo_lock);
+	return has;
+}
+
 bool kv_log_wants_segment(struct kv_log *lo)
 {
 	bool wants = false;

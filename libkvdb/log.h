@@ -100,6 +100,8 @@ bool kv_log_wants_segment(struct kv_log *lo);
 struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, uint32_t desc_room);
 /* True when the log's open frame holds a record. */
 bool kv_log_is_dirty(struct kv_log *lo);
+/* True when a descriptor can join the log's open frame, as long as nobody fills it. */
+bool kv_log_has_room(struct kv_log *lo);
 struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *image, uint32_t off,
 			      uint32_t cap, uint64_t epoch);
 void kv_frame_retire(struct kv_frame *f);

@@ -30,7 +30,8 @@ struct kv_version {
 
 struct kv_entry {
 	_Atomic(struct kv_version *) en_head;	/* newest first; changes under the bucket lock */
-	struct kv_entry *en_next;		/* partition's list; KV_UNORDERED = in no partition yet */
+	/* partition's list; KV_UNORDERED = in no partition yet */
+	struct kv_entry *en_next;
 	uint16_t en_klen;
 	uint8_t en_key[];
 };

@@ -241,6 +241,7 @@ static int keeper_step(struct kvdb *db)
 	}
 	if (r == 0)
 		r = prepare_step(db);
+	kv_flusher_spare(db);
 	/* a flush that finds no room gets it from segments that died meanwhile */
 	if (r == 0 || r == -ENOSPC) {
 		int s = kv_segs_step(db);

@@ -84,7 +84,8 @@ def readme_example_compiles_and_runs():
             yield "README.md: " + r.stderr[:600].replace("\n", " | ")
             return
         # the commands that README shows above it, then the example itself
-        steps = re.findall(r"^build/(bin/kvdb (?:create|put) \./mydb.*)$", text("README.md"), re.M)
+        steps = re.findall(r"^build/(bin/kvdb (?:create|kvs create|put) \./mydb.*)$",
+                           text("README.md"), re.M)
         if not os.path.exists(O + "/bin/kvdb"):
             raise Skip("compiled; not run: kvdb is not built")
         for step in steps + [prog]:

@@ -30,7 +30,7 @@ trap '[ -n "$own" ] && rm -rf "$own"' EXIT
 name=shell_scripts_pass_shellcheck
 if command -v shellcheck >/dev/null; then
 	mapfile -t scripts < <(grep -rlE '^#!/bin/(ba)?sh' tests utils kmod .ci | grep -v '/build/')
-	shellcheck -x -P SCRIPTDIR "${scripts[@]}" >"$TMPDIR/out" 2>&1
+	shellcheck -S warning -x -P SCRIPTDIR "${scripts[@]}" >"$TMPDIR/out" 2>&1
 	verdict $name
 else
 	skip $name "no shellcheck"
