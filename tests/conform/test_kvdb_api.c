@@ -256,7 +256,8 @@ static void get_with_short_buffers(void)
 				size_t n = sizes[j] < vlens[i] ? sizes[j] : vlens[i];
 
 				memset(kh_buf, 0xa5, sizes[j] + 1);
-				T_EQ(kvdb_get(kh_kvs("s"), &vlens[i], 8, kh_buf, sizes[j], &len), 0);
+				T_EQ(kvdb_get(kh_kvs("s"), &vlens[i], 8, kh_buf, sizes[j], &len),
+				     0);
 				T_EQ(len, vlens[i]);
 				T_MEMEQ(kh_buf, kh_value(i, vlens[i]), n);
 				T_EQ(kh_buf[sizes[j]], 0xa5);
@@ -513,7 +514,10 @@ static void poll_says_whether_it_did_something(void)
 	kh_mode = &kh_modes[0];
 }
 
-/* ---- damage ------------------------------------------------------------------------------------ */
+/*
+ * ---- damage
+ * ------------------------------------------------------------------------------------
+ */
 
 static void note_problem(void *arg, const struct mpool_problem *p)
 {

@@ -290,7 +290,7 @@ static void *pair_main(void *arg)
 		w->err = kvdb_put(w->kvs, "a", 1, val, i % 2 ? 4 : 300);
 		if (!w->err)
 			w->err = kvdb_put(w->kvs, "z", 1, val, i % 3 ? 4 : 200);
-		w->rounds = i;
+		__atomic_store_n(&w->rounds, i, __ATOMIC_RELAXED);
 	}
 	return NULL;
 }
@@ -324,7 +324,9 @@ static void a_view_is_one_moment(void)
 	T_EQ(kvdb_put(w.kvs, "a", 1, "\0\0\0\0", 4), 0);
 	T_EQ(kvdb_put(w.kvs, "z", 1, "\0\0\0\0", 4), 0);
 	T_EQ(pthread_create(&thread, NULL, pair_main, &w), 0);
-	for (i = 0; i < 600 && !bad; i++) {
+	/* the writer may come late, and may fail */
+	for (i = 0; !bad && !__atomic_load_n(&w.err, __ATOMIC_RELAXED) &&
+	     (i < 600 || __atomic_load_n(&w.rounds, __ATOMIC_RELAXED) < 50); i++) {
 		uint32_t a, z;
 
 		if (i % 2)
@@ -341,7 +343,6 @@ static void a_view_is_one_moment(void)
 	pthread_join(thread, NULL);
 	T_OK(!bad);
 	T_EQ(w.err, 0);
-	T_OK(w.rounds > 10);
 	end();
 }
 

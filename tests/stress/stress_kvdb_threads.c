@@ -155,13 +155,15 @@ static uint32_t check_val(struct worker *w, unsigned s, unsigned t, unsigned k, 
 
 	memcpy(&v, p, n < 8 ? n : 8);
 	if (v < lo || v > hi) {
-		fail(w->b, "%s: store %u thread %u key %u: version %llu, legal are %u to %u", who, s,
+		fail(w->b, "%s: store %u thread %u key %u: version %llu, legal are %u to %u", who,
+		     s,
 		     t, k, (unsigned long long)v, lo, hi);
 		return 0;
 	}
 	if (is_absent(s, t, k, (uint32_t)v) || val_make(s, t, k, (uint32_t)v, w->put) != n ||
 	    memcmp(w->put, p, n)) {
-		fail(w->b, "%s: store %u thread %u key %u version %llu: wrong bytes, %zu", who, s, t,
+		fail(w->b, "%s: store %u thread %u key %u version %llu: wrong bytes, %zu", who, s,
+		     t,
 		     k, (unsigned long long)v, n);
 		return 0;
 	}
@@ -235,7 +237,8 @@ static bool walk(struct worker *w, struct kvdb_cursor *cur, unsigned s, unsigned
 		fail(w->b, "cursor: %d %s", err, kvdb_error_detail()->text);
 	for (k = 0; k < KEYS && err == -ENOENT; k++)
 		if (!seen[k] && !may_be_absent(s, t, k, lo[k], hi[k])) {
-			fail(w->b, "cursor: store %u thread %u key %u is missing, legal are %u to %u",
+			fail(w->b, "cursor: store %u thread %u key %u is missing, legal are %u "
+				"to %u",
 			     s, t, k, lo[k], hi[k]);
 			return false;
 		}
@@ -298,7 +301,8 @@ static void *worker_slice(void *arg)
 			if (x & 1)
 				do_write(w, s, k);
 			else
-				do_get(w, s, x & 2 ? w->no : (unsigned)((x >> 32) % b->nthreads), k);
+				do_get(w, s, x & 2 ? w->no : (unsigned)((x >> 32) % b->nthreads),
+				       k);
 		}
 		n++;
 	}
@@ -374,7 +378,8 @@ static void *drain_main(void *arg)
 	for (unsigned i = 0; !over(b); i++) {
 		if (kvdb_stats(b->db, &st))
 			fail(b, "stats: %s", kvdb_error_detail()->text);
-		if (kvdb_drain(b->db, i % 2 ? KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT : KVDB_WAIT_FLUSH))
+		if (kvdb_drain(b->db,
+			       i % 2 ? KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT : KVDB_WAIT_FLUSH))
 			fail(b, "drain: %s", kvdb_error_detail()->text);
 		nap_us(100000);
 	}

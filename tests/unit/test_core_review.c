@@ -116,7 +116,8 @@ static void cut_create_leaves_a_pool_or_none(void)
 	static const u32 mclass[3] = { MP_CAPACITY, MP_CAPACITY, MP_STAGING };
 	struct mem m[3];
 	struct mp_dev *dev[3];
-	struct mp_create c = { .mc_name = "cut", .mc_ndevs = 3, .mc_dev = dev, .mc_mclass = mclass };
+	struct mp_create c = { .mc_name = "cut", .mc_ndevs = 3, .mc_dev = dev, .mc_mclass =
+			      mclass };
 	struct mp_pool *pool;
 	int i, rc, open_rc, is_done = 0;
 
