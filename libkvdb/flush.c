@@ -104,17 +104,20 @@ static uint32_t count_segs(struct kvdb *db, uint64_t e)
 	return n;
 }
 
-/* True when a frame of epoch @e was closed. */
+/*
+ * True when the epoch @e, which is being closed, has frames: pending ones, or
+ * such that were written early. Logs that are closed already go on in e + 1.
+ */
 static bool epoch_wrote(struct kvdb *db, uint64_t e)
 {
 	struct kv_logs *ls = db->d_logs;
-	bool wrote = false;
+	bool wrote = db->d_flusher->fl_nsegs > 0;
 
 	for (unsigned int i = 0; !wrote && i < ls->ls_n * KV_STREAMS; i++) {
 		struct kv_log *lo = kv_log_at(ls, i);
 
 		pthread_mutex_lock(&lo->lo_lock);
-		wrote = lo->lo_last_epoch == e;
+		wrote = lo->lo_pending && lo->lo_pending->fr_epoch <= e;
 		pthread_mutex_unlock(&lo->lo_lock);
 	}
 	return wrote;
