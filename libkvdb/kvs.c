@@ -12,6 +12,7 @@
 
 #include "flush.h"
 #include "memtable.h"
+#include "work.h"
 
 struct write {
 	struct kvdb_kvs *kvs;
@@ -136,7 +137,12 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 		if (err != -EAGAIN)
 			return kv_error(err, "MP0902", "no memory for a write");
 		/* the log needs a segment; that may take I/O */
-		err = kv_log_prepare(db, lo, w->size, w->type == KV_REC_DEL);
+		err = kv_log_prepare(db, lo, w->size, false);
+		if (err == -ENOSPC && w->type == KV_REC_DEL) {
+			/* R19: room is made before a delete takes from the reserve */
+			kv_make_room(db);
+			err = kv_log_prepare(db, lo, w->size, true);
+		}
 		if (err)
 			return err;
 	}

@@ -232,20 +232,46 @@ unsigned kv_merge_pick(const uint64_t *keys, unsigned n, unsigned *first)
 
 /*
  * R19: what is deleted or overwritten gives its space back when it meets the
- * oldest run. On a full pool that is due when the newer runs hold a quarter of
- * its keys: less would copy the oldest run for little.
+ * oldest run. That is due when the newer runs delete as much as a quarter of
+ * its keys, and on a full pool also when they merely hold so many: less would
+ * copy the oldest run for little.
  */
-static unsigned pick_for_space(struct kvdb *db, const uint64_t *keys, unsigned n, unsigned *first)
+static unsigned pick_for_space(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first)
 {
 	unsigned len = n < MERGE_MAX ? n : MERGE_MAX;
-	uint64_t newer = 0;
+	uint64_t newer = 0, tombs = 0, oldest;
 
-	for (unsigned i = n - len; i + 1 < n; i++)
-		newer += keys[i];
-	if (newer < keys[n - 1] / 4 || !kv_segs_are_short(db))
+	if (len < 2)
+		return 0;
+	for (unsigned i = n - len; i + 1 < n; i++) {
+		newer += kv_run_desc(run[i])->rd_keys;
+		tombs += run[i]->rn_tombs;
+	}
+	oldest = kv_run_desc(run[n - 1])->rd_keys;
+	if (tombs <= oldest / 4 && (newer < oldest / 4 || !kv_segs_are_short(db)))
 		return 0;
 	*first = n - len;
 	return len;
+}
+
+/*
+ * On a full pool a merge that cannot hold its output would only take the room
+ * that deletes and flushes live on. Every deletion removes itself and, most
+ * likely, what it deletes.
+ */
+static bool output_fits(struct kvdb *db, struct kv_run **run, unsigned n)
+{
+	uint64_t keys = 1, tombs = 0, bytes = 0, left;
+
+	if (!kv_segs_are_short(db))
+		return true;
+	for (unsigned i = 0; i < n; i++) {
+		keys += kv_run_desc(run[i])->rd_keys;
+		tombs += run[i]->rn_tombs;
+		bytes += run[i]->rn_bytes;
+	}
+	left = keys > 2 * tombs ? keys - 2 * tombs : 0;
+	return bytes / keys * left <= kv_segs_free_bytes(db) / 2;
 }
 
 /* ---- one merge -------------------------------------------------------------------------- */
@@ -381,10 +407,12 @@ static int merge_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
 		keys[i] = kv_run_desc(tr->tr_run[skip + i])->rd_keys;
 	len = kv_merge_pick(keys, n, &first);
 	if (len < 2)
-		len = pick_for_space(db, keys, n, &first);
+		len = pick_for_space(db, &tr->tr_run[skip], n, &first);
 	if (len < 2)
 		return 0;
 	first += skip;
+	if (!output_fits(db, &tr->tr_run[first], len))
+		return 0;
 	j = (struct job){ .j_db = db, .j_kvs = kvs, .j_in = &tr->tr_run[first], .j_n = len,
 			  .j_oldest = first + len == tr->tr_nrun };
 	rc = job_build(&j, &out);

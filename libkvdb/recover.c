@@ -620,8 +620,8 @@ static int find_orphans(struct recovery *rv)
 	if (!err && !CHECK(438, strange <= ORPHANS_FEW ||
 			   (strange <= ORPHANS_MAX && strange <= objects / 100)))
 		err = kv_error(-EUCLEAN, "MP0962",
-			       "%llu of %llu objects belong to no run: more than a crash leaves "
-			       "behind",
+			       "%llu of %llu objects belong to no run: more than a crash leaves; "
+			       "this is for kvdb repair",
 			       (unsigned long long)strange, (unsigned long long)objects);
 	return err;
 }

@@ -13,6 +13,7 @@
 struct kv_kblock {
 	struct mpool_obj *kb_obj;
 	uint64_t kb_id;
+	uint64_t kb_ntombs;		/* deletions among its keys */
 	uint32_t kb_npages;
 	uint32_t kb_fblocks;		/* 64-byte blocks of the filter, 0 = none */
 	const uint8_t *kb_filter;
@@ -37,6 +38,7 @@ struct kv_run {
 	uint32_t rn_n;
 	struct kv_kblock *rn_kb;
 	struct kv_run_desc rn_desc;
+	uint64_t rn_tombs;		/* deletions among its keys */
 	uint64_t rn_index_bytes;
 	uint64_t rn_bytes;
 	struct kv_run *rn_next;		/* d_doomed */

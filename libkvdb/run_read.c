@@ -124,6 +124,7 @@ int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoo
 	kb->kb_index_len = len;
 	kb->kb_id = f->kf_obj;
 	kb->kb_npages = f->kf_npages;
+	kb->kb_ntombs = f->kf_ntombs;
 	kb->kb_ends = index + (a[KV_AREA_FENCE].ar_off - base);
 	kb->kb_seps = kb->kb_ends + 4ull * f->kf_npages;
 	kb->kb_crcs = index + (a[KV_AREA_PAGECRC].ar_off - base);
@@ -250,12 +251,14 @@ void kv_run_measure(struct kv_run *r)
 {
 	r->rn_index_bytes = sizeof(*r);
 	r->rn_bytes = 0;
+	r->rn_tombs = 0;
 	for (uint32_t i = 0; i < r->rn_n; i++) {
 		const struct kv_kblock *kb = &r->rn_kb[i];
 
 		r->rn_index_bytes += kb->kb_index_len + 8ull * kb->kb_npages + sizeof(*kb) +
 				     2ull * KVDB_KEY_MAX + 8ull * kb->kb_nsegs;
 		r->rn_bytes += r->rn_desc.rd_kb[i].kd_len;
+		r->rn_tombs += kb->kb_ntombs;
 	}
 }
 

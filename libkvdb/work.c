@@ -474,6 +474,17 @@ static int drain_flush(struct kvdb *db)
 	return err ? err : flush_frozen(db);
 }
 
+void kv_make_room(struct kvdb *db)
+{
+	unsigned int i;
+
+	if (drain_flush(db))
+		return;
+	merger_step(db);
+	for (i = 0; i < 8 && kv_segs_step(db) > 0; i++)
+		;
+}
+
 /* True while a worker is in the middle of what drain_compact() waits for. */
 static bool is_busy(struct kvdb *db)
 {

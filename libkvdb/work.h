@@ -11,6 +11,11 @@ int kv_switch_prepare(struct kvdb *db, struct kvdb_kvs *kvs);
 int kv_switch_step(struct kvdb *db);
 /* Flushes one frozen memtable to a run: 1, 0 (none is ready), -errno. */
 int kv_flush_step(struct kvdb *db);
+/*
+ * Full media: flushes the memtables, so that key logs come free, merges and
+ * frees what is dead. Whatever it gains; errors show where space is asked for.
+ */
+void kv_make_room(struct kvdb *db);
 /* Asks the flusher to end the open epoch soon. */
 void kv_flusher_tick(struct kvdb *db);
 /*

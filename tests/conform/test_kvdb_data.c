@@ -3,7 +3,7 @@
  * What was put is what is read: all sizes, overwriting and deleting, stores
  * beside each other, dropped stores, clean reopening and the death of the
  * process, many stores in little memory. With 1, 4 and 16 logs, with threads
- * and without (ENGINE-RULES R21).
+ * and without.
  */
 #include <pthread.h>
 
