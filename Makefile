@@ -3,15 +3,20 @@
 # Builds all of user space into $(B) and runs every test. Nothing is ever
 # written into the source folders.
 #
-#   V=1          show every command
-#   SAN=address  AddressSanitizer + UBSan      SAN=thread  ThreadSanitizer
-#   DEBUG=1      -O1 with assertions           ABLATE=1    guards can be switched off
 #   B=DIR        where to build (default: build)
+#   V=1          show every command
+#   SAN=address  AddressSanitizer and UBSan
+#   SAN=thread   ThreadSanitizer
+#   DEBUG=1      -O1 with assertions
+#   ABLATE=1     guards can be switched off
+#   PREFIX=DIR   where to install (default: /usr/local)
+#   DESTDIR=DIR  a root to install into, for packages
 #
-# Each of these variants has its own folder below $(B), so they never mix and
-# a switch between two of them rebuilds nothing. Sources are found by wildcard:
-# a new .c file needs no edit here. Only the portable core has an explicit
-# list, kmod/core/Makefile.objs, which the kernel build reads too.
+# SAN, DEBUG and ABLATE make variants. Each has its own folder below $(B), so
+# they never mix and a switch between two of them rebuilds nothing. Sources are
+# found by wildcard: a new .c file needs no edit here. Only the portable core
+# has an explicit list, kmod/core/Makefile.objs, which the kernel build reads
+# too.
 
 B       ?= build
 PREFIX  ?= /usr/local
@@ -266,8 +271,15 @@ pc_out   := $(O)/libmpool.pc $(O)/libkvdb.pc
 
 $(O)/libmpool.pc: libmpool/libmpool.pc.in
 $(O)/libkvdb.pc: libkvdb/libkvdb.pc.in
-$(pc_out): kmod/version.h Makefile
+# $(O)/prefix changes when PREFIX does, and then both are written again; rm,
+# because the last install may have been root's
+$(O)/prefix: force
 	@mkdir -p $(@D)
+	@printf '%s\n' '$(PREFIX)' | cmp -s - $@ || \
+		{ rm -f $@; printf '%s\n' '$(PREFIX)' >$@; }
+$(pc_out): kmod/version.h Makefile $(O)/prefix
+	@mkdir -p $(@D)
+	@rm -f $@
 	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' $(filter %.in,$^) >$@
 
 install: all $(pc_out) ## install below DESTDIR and PREFIX (default /usr/local)
@@ -305,3 +317,5 @@ clean: ## remove the build folder
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1	\2/p' Makefile | \
 		while IFS='	' read -r t d; do printf '  %-14s %s\n' "$$t" "$$d"; done
+	@printf '\nVariables, as in "make B=../build SAN=address all":\n'
+	@sed -n 's/^#   \([A-Z]*=.*\)/  \1/p' Makefile

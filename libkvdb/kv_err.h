@@ -14,7 +14,7 @@
 	  "open it for writing; after an error close it, repair the cause, open it again") \
 	X("MP0904", "KV_NOROOM", "memtables or logs have reached their budget and cannot be " \
 	  "flushed", \
-	  "free space in the pool: delete data, or add a device") \
+	  "free space in the pool: delete data, or make a larger pool") \
 	X("MP0905", "KV_NOTDURABLE", "what was written could not be made durable; no " \
 	  "later sync of " \
 	  "this handle succeeds", "close the database, repair the device, open it again") \
@@ -33,7 +33,7 @@
 	X("MP0954", "KV_BUSY", "another process has the database open", \
 	  "close the other process that uses this database") \
 	X("MP0955", "KV_FULL", "the pool has no space left for this; deletes still work", \
-	  "free space: delete data, or add a device to the pool") \
+	  "free space: delete data, or load it into a larger pool") \
 	X("MP0956", "KV_FORMAT", "the database uses a format or feature that is not known here", \
 	  "use a version of the tools that knows this format") \
 	X("MP0960", "KV_DAMAGED", "a checksum or bound of something on media is wrong", \

@@ -269,8 +269,10 @@ static int file_setup(int fd, const struct stat *st, unsigned flags, uint64_t si
 	} else {
 		if (flags & MPL_FILE_CREATE) {
 			if (ftruncate(fd, (off_t)size)) {
-				*why = "its size cannot be set";
-				return errno == EFBIG ? -ENOSPC : -errno;
+				*why = errno == EFBIG ? "files may not be so large" :
+				       errno == ENOSPC || errno == EDQUOT ? "it is full" :
+				       "its size cannot be set";
+				return errno == EFBIG || errno == EDQUOT ? -ENOSPC : -errno;
 			}
 			out->lo_vdev.is_zeroed = 1;
 			out->lo_vdev.size = size;

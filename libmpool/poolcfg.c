@@ -269,9 +269,12 @@ int mpl_cfg_store(const char *pool, const struct mpool_dev_provider *pv, const s
 	else
 		rc = pv ? pv->config_store(pv->ctx, pool, text) : cfg_write(pool, text);
 	json_object_put(root);
+	if (rc == -ENOSPC || rc == -EDQUOT)
+		return mpl_err(MPL_FULLFS, "the file system below is full: cannot write %s/%s",
+			       pool, MPL_CFG_NAME);
 	if (rc && rc != -ENOMEM)
-		return mpl_err_as(rc == -ENOSPC ? MPL_FULLFS : MPL_DIR, rc,
-				  "%s/%s cannot be written: %s", pool, MPL_CFG_NAME, strerror(-rc));
+		return mpl_err_as(MPL_DIR, rc, "%s/%s cannot be written: %s", pool, MPL_CFG_NAME,
+				  strerror(-rc));
 	return rc;
 }
 

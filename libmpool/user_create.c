@@ -314,10 +314,15 @@ static int member_make(struct creation *cr, unsigned i)
 			rc = mpl_file_open(mm->mm_path, mm->mm_kind == MEMBER_BLOCK ? 0 :
 					   MPL_FILE_CREATE, cd->cd_size, &low, &why);
 	}
+	if (rc == -EBUSY)
+		return mpl_err(MPL_BUSY, "%s is in use: %s", mm->mm_path, why);
+	if (rc == -ENOSPC)
+		return mpl_err(MPL_FULLFS, "the file system below cannot hold %s of %llu bytes: %s",
+			       mm->mm_path, (unsigned long long)cd->cd_size,
+			       *why ? why : "it is full");
 	if (rc)
-		return rc == -EBUSY ? mpl_err(MPL_BUSY, "%s is in use: %s", mm->mm_path, why) :
-		       mpl_err_as(rc == -ENOSPC ? MPL_FULLFS : MPL_DEVOPEN, rc,
-				  "%s cannot be made: %s", mm->mm_path, *why ? why : strerror(-rc));
+		return mpl_err_as(MPL_DEVOPEN, rc, "%s cannot be made: %s", mm->mm_path,
+				  *why ? why : strerror(-rc));
 	mm->mm_is_made = mm->mm_kind != MEMBER_BLOCK && mm->mm_kind != MEMBER_VDEV;
 	cd->cd_size = low.lo_vdev.size;
 	return mpl_set_add(&cr->cr_set, &low, mm->mm_path, cd->cd_mclass, NULL);
@@ -382,8 +387,11 @@ static int create_make(struct creation *cr)
 	if (!o->provider && !mkdir(cr->cr_pool, 0700))
 		cr->cr_made_dir = 1;
 	else if (!o->provider && errno != EEXIST)
-		return mpl_err_as(errno == ENOSPC ? MPL_FULLFS : MPL_DIR, -errno,
-				  "directory %s cannot be made: %s", cr->cr_pool, strerror(errno));
+		return errno == ENOSPC || errno == EDQUOT ?
+		       mpl_err(MPL_FULLFS, "the file system below is full: cannot make %s",
+			       cr->cr_pool) :
+		       mpl_err_as(MPL_DIR, -errno, "directory %s cannot be made: %s", cr->cr_pool,
+				  strerror(errno));
 	rc = mpl_set_alloc(&cr->cr_set, o->ndevs);
 	for (i = 0; i < o->ndevs && !rc; i++)
 		rc = member_make(cr, i);

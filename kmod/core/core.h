@@ -194,6 +194,8 @@ int mp_obj_seal_log(struct mp_obj *obj, u64 length);
 
 /* pool.c, open.c */
 int mp_dev_flush(struct mp_pool *pool, struct mp_pdev *pd);
+/* space for later writes, where the device knows of such; 0 or a negative errno with detail */
+int mp_dev_reserve(struct mp_dev *dev, u64 off, u64 len);
 int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len);
 struct mp_pool *mp_pool_new(void);
 void mp_pool_free(struct mp_pool *pool);

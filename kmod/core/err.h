@@ -73,9 +73,9 @@ X(MD_LOST, 150, EUCLEAN, "the device lost metadata writes that it had acknowledg
 X(FAILSTOP, 151, EROFS, "the pool is read-only after an earlier failure", \
   "see the pool's fault, check the device, close and open the pool") \
 X(IDS, 152, ENOSPC, "no object ids are left", "make a new pool") \
-X(NOSPC, 160, ENOSPC, "the media class has no free space", "delete objects or add devices") \
+X(NOSPC, 160, ENOSPC, "the media class has no free space", "delete objects, or use a larger pool") \
 X(NOCLASS, 161, ENOSPC, "the pool has no device of this class", "use another class") \
-X(RESERVE, 162, ENOSPC, "the file system below cannot reserve space", \
+X(RESERVE, 162, ENOSPC, "the file system below the pool cannot reserve space", \
   "free space in the file system that holds the pool's files") \
 X(ZERO, 163, EIO, "new space cannot be zeroed", "check the device") \
 X(OBJ_NONE, 170, ENOENT, "no such object", "check the id") \

@@ -62,13 +62,8 @@ static int reserve_extents(struct mp_pool *pool, const struct mp_extent *ext, u3
 	for (i = 0; i < n && !rc; i++) {
 		struct mp_dev *dev = pool->p_dev[ext[i].ex_slot]->pd_dev;
 
-		if (!dev->d_ops->reserve)
-			continue;
-		rc = dev->d_ops->reserve(dev, ext[i].ex_start * MP_BLOCK,
-					 (u64)ext[i].ex_count * MP_BLOCK);
-		if (rc)
-			mp_err_as(MP_RESERVE, rc, "%s: %llu bytes", dev->d_path,
-				  (u64)ext[i].ex_count * MP_BLOCK);
+		rc = mp_dev_reserve(dev, ext[i].ex_start * MP_BLOCK,
+				    (u64)ext[i].ex_count * MP_BLOCK);
 	}
 	return rc;
 }

@@ -183,7 +183,7 @@ int mp_sb_decode(const void *buf, u64 addr, struct mp_sb *sb)
 	u32 pre = mp_csum(buf, offsetof(struct mp_sb_omf, sb_pre_csum));
 	u32 i;
 
-	if (!mp_sb_is_magic(buf))
+	if (!CHECK(62, mp_sb_is_magic(buf)))
 		return mp_err(MP_NOTMEMBER, "no pool signature at offset %llu", addr);
 	if (pre == le32_to_cpu(o->sb_pre_csum) && le16_to_cpu(o->sb_pre_version) < MP_FORMAT)
 		return mp_err(MP_SB_OLD, "superblock version %u of the older mpool format",

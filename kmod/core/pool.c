@@ -54,6 +54,20 @@ int mp_dev_flush(struct mp_pool *pool, struct mp_pdev *pd)
 	return 0;
 }
 
+int mp_dev_reserve(struct mp_dev *dev, u64 off, u64 len)
+{
+	int rc = dev->d_ops->reserve ? dev->d_ops->reserve(dev, off, len) : 0;
+
+	if (rc == -ENOSPC)
+		return mp_err(MP_RESERVE,
+			      "the file system below is full: cannot reserve %llu bytes for %s",
+			      len, dev->d_path);
+	if (rc)
+		return mp_err_as(MP_RESERVE, rc, "%s: cannot reserve %llu bytes: error %d",
+				 dev->d_path, len, rc);
+	return 0;
+}
+
 int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len)
 {
 	struct mp_dev *dev = pd->pd_dev;
@@ -342,15 +356,9 @@ static int create_reserve(const struct mp_create *c, struct mp_sb *sb)
 		struct mp_dev *dev = c->mc_dev[i];
 
 		member_sb(sb, i);
-		if (!dev->d_ops->reserve)
-			continue;
-		rc = dev->d_ops->reserve(dev, 0, sb->sb_data_off);
+		rc = mp_dev_reserve(dev, 0, sb->sb_data_off);
 		for (k = 1; k < MP_SB_COPIES && !rc; k++)
-			rc = dev->d_ops->reserve(dev, mp_sb_copy_addr(sb->sb_dev_bytes, k),
-						 MP_BLOCK);
-		if (rc)
-			mp_err_as(MP_RESERVE, rc, "%s: metadata of %llu bytes", dev->d_path,
-				  sb->sb_data_off);
+			rc = mp_dev_reserve(dev, mp_sb_copy_addr(sb->sb_dev_bytes, k), MP_BLOCK);
 	}
 	return rc;
 }

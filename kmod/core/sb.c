@@ -111,17 +111,14 @@ static int copies_read(struct mp_dev *dev, struct copies *c, u8 *buf)
 
 	rc0 = dev->d_ops->read(dev, 0, buf, MP_BLOCK);
 	if (!rc0) {
-		if (!CHECK(62, mp_sb_is_magic(buf)))
-			return mp_err(MP_NOTMEMBER, "%s: no pool signature", dev->d_path);
 		rc = mp_sb_decode(buf, 0, c->cur);
+		if (rc == -EINVAL && !mp_sb_is_magic(buf))
+			return mp_err(MP_NOTMEMBER, "%s: no pool signature", dev->d_path);
 		if (rc && rc != -EUCLEAN)
 			return rc;	/* another version or unknown features: final */
 		if (!rc) {
 			bytes = c->cur->sb_dev_bytes;
 			copy_take(c, 0);
-			if (!CHECK(63, bytes <= dev->d_size))
-				return mp_err(MP_SB_SHRUNK, "%s: %llu bytes, was %llu", dev->d_path,
-					      dev->d_size, bytes);
 		} else {
 			memcpy(uuid, buf + 40, MP_UUID_LEN);
 			has_uuid = true;
@@ -130,6 +127,7 @@ static int copies_read(struct mp_dev *dev, struct copies *c, u8 *buf)
 	for (i = 1; i < MP_SB_COPIES; i++) {
 		u64 addr = mp_sb_copy_addr(bytes, i);
 
+		/* behind the end of a device that shrank nothing can be read: the caller tells */
 		rc = dev->d_ops->read(dev, addr, buf, MP_BLOCK);
 		if (rc || mp_sb_decode(buf, addr, c->cur))
 			continue;

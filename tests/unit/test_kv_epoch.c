@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Writers that stop at every step of a write while epochs end, views open and
- * the process dies (ENGINE-RULES R1, R4, R7, R12). A "stopped writer" is a
+ * the process dies (R1, R4, R7, R12). A "stopped writer" is a
  * thread that has done some of the steps of kvs.c and then waits.
  */
 #include "harness.h"

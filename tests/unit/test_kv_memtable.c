@@ -2,7 +2,7 @@
 /*
  * The memtable from inside: order over one and many ranges against a sorted
  * model, the sort when keys are alike, the table that grows beneath readers,
- * replay in any order of records (ENGINE-RULES R3, R4).
+ * replay in any order of records (R3, R4).
  */
 #include <errno.h>
 #include <pthread.h>

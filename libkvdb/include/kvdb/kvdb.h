@@ -11,7 +11,8 @@
  *  - lengths are bytes; times are nanoseconds unless the name ends in another
  *    unit;
  *  - it never prints, never exits, and installs no signal handler;
- *  - after fork() only the parent may use its handles.
+ *  - after fork() only the parent may use its handles; a child that goes on
+ *    should call exec(), which closes what it inherited.
  */
 #ifndef KVDB_KVDB_H
 #define KVDB_KVDB_H
@@ -52,7 +53,11 @@ int kvdb_error_explain(const char *id, const char **name, const char **text, con
 /** kvdb_version() - library version. Threads: any. Blocking: never. Durability: none. Errors: none. */
 const char *kvdb_version(void);
 
-#define KVDB_RDONLY 0x1u /* open for reading only: recovers in memory, writes nothing */
+/*
+ * open for reading only: recovers in memory, writes nothing. Several processes
+ * may have a database on files open this way, as long as none has it for writing
+ */
+#define KVDB_RDONLY 0x1u
 /* no threads: kvdb_poll() and blocked callers do the background work (tests, simulation) */
 #define KVDB_MANUAL 0x2u
 
@@ -77,8 +82,11 @@ struct kvdb_clock {
  * @log_bytes: log written since the oldest unflushed record, at most; default
  *   min(512 MiB, 1/8 of the class, a share of cache_bytes)
  * @logs: number of logs, default one per core, at most 64
- * @segment_bytes: log segment size; default by ENGINE-RULES R10 (create and open)
- * @threads: background workers, default by cores
+ * @segment_bytes: log segment size, a multiple of 64 KiB from 64 KiB to 32 MiB;
+ *   default: the class that holds the logs / (128 x @logs), not above 1/64 of
+ *   cache_bytes, rounded down to a power of two, 256 KiB to 32 MiB (create and
+ *   open; what create was given is the default of open)
+ * @threads: background workers, at most 64; default half the cores, 2 to 16
  * @clock: NULL = CLOCK_MONOTONIC
  * @pool: options for mpool_open(), or NULL
  */

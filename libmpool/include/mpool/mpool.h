@@ -13,7 +13,9 @@
  *  - any thread may call it at any time on a live handle;
  *  - offsets, lengths and sizes are bytes; times are nanoseconds unless the
  *    name ends in another unit;
- *  - it never prints, never exits, and installs no signal handler.
+ *  - it never prints, never exits, and installs no signal handler;
+ *  - after fork() only the parent may use its handles. The child shares the
+ *    pool's locks until it ends or calls exec(), which closes them.
  */
 #ifndef MPOOL_MPOOL_H
 #define MPOOL_MPOOL_H
@@ -154,7 +156,11 @@ struct mpool_create_opts {
  */
 int mpool_create(const char *path, const struct mpool_create_opts *opts);
 
-#define MPOOL_OPEN_RDONLY 0x1u /* take the readers' lock; nothing is written */
+/*
+ * Nothing is written. Several readers may have a pool on files open at once; a
+ * writer excludes readers, and readers a writer. A block device has one opener.
+ */
+#define MPOOL_OPEN_RDONLY 0x1u
 
 /**
  * struct mpool_open_opts - options of mpool_open()
@@ -198,9 +204,13 @@ int mpool_open(const char *path, const struct mpool_open_opts *opts, struct mpoo
 int mpool_close(struct mpool *mp);
 
 /**
- * mpool_destroy() - remove a pool and the files that it made
+ * mpool_destroy() - remove a pool and all its member files
  * @path: as in mpool_open()
  * @opts: options, or NULL
+ *
+ * Every member that is a file is removed, wherever it lies and whether or not
+ * it existed before mpool_create(). Block devices stay and lose their
+ * superblocks. The directory is removed when nothing else is in it.
  *
  * Threads: any. Blocking: I/O. Durability: durable on return; a cut anywhere
  * leaves the whole pool or none.
@@ -295,7 +305,8 @@ struct mpool_alloc {
  * Durability: an append object exists from return on; a plain mblock exists
  * when committed, and its space is free again when its last handle closes
  * uncommitted.
- * Errors: -ENOSPC (microseconds), -EROFS (pool is fail-stopped), -EINVAL, -ENOMEM, -EIO.
+ * Errors: -ENOSPC (microseconds; also when the file system below is full), -EROFS (pool is
+ * fail-stopped), -EINVAL, -ENOMEM, -EIO.
  */
 int mpool_alloc(struct mpool *mp, const struct mpool_alloc *req, unsigned n,
 		struct mpool_obj **out);
