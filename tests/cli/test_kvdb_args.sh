@@ -85,9 +85,15 @@ bad_usage_exits_2() {
 	create ./d --frob
 	create ./d frob=1
 	create ./d --cache 63M
-	create ./d --interval 10
-	create ./d --interval 1us
-	create ./d --interval soon
+	create ./d --interval 10ms
+	create ./d --size 1
+	create ./d --segment-size 3
+	create ./d --segment-size 64M
+	create ./d --segment-size 32M --cache 64M
+	info ./d --interval 10ms
+	load ./d s --interval 10
+	load ./d s --interval 1us
+	load ./d s --interval soon
 	create ./d --io magic
 	create ./a ./b
 	info
@@ -124,6 +130,43 @@ bad_usage_exits_2() {
 	[ -z "$(ls -A)" ] || fail "something was made: $(ls -A)"
 }
 
+half_a_verb_is_named_with_its_other_half() {
+	local words='wanted kvs create, kvs drop or kvs list'
+	want 2 kvdb kvs
+	has err "'kvs' .*$words"
+	want 2 kvdb kvs frob ./d
+	has err "$words"
+	want 3 kvdb help kvs
+	has err "$words"
+	want 3 kvdb help kvs frob
+	has err "$words"
+	want 3 kvdb help frob
+	hasnt err wanted
+}
+
+operands_like_options_are_told_the_way() {
+	want 2 kvdb get ./d s -5
+	has err 'unknown option -5 .*use -- before it'
+	want 3 kvdb get ./d s -- -5
+}
+
+values_of_choices_are_in_the_help() {
+	want 0 kvdb help bench
+	for s in 'sync or uring' 'zipfian, latest or uniform' 'sample \(' 'full \('; do
+		tr -s ' \n' ' ' <"$S/out" | grep -qE "$s" || fail "no $s"
+	done
+	want 0 kvdb help load
+	has out 'tsv or jsonl'
+}
+
+identifiers_are_known_in_every_spelling() {
+	local id
+	for id in MP0965 mp0965 Mp0965 0965; do
+		want 0 kvdb explain $id
+		has out '^MP0965 '
+	done
+}
+
 bad_usage_is_json_with_j() {
 	want 2 kvdb create -j --frobnicate
 	schema error err
@@ -146,6 +189,10 @@ run help_lists_every_verb_and_option
 run manual_page_is_made_from_the_table
 run version_names_every_part
 run bad_usage_exits_2
+run half_a_verb_is_named_with_its_other_half
+run operands_like_options_are_told_the_way
+run values_of_choices_are_in_the_help
+run identifiers_are_known_in_every_spelling
 run bad_usage_is_json_with_j
 run data_operands_are_never_options
 run undelivered_output_exits_1

@@ -17,6 +17,8 @@ every_workload_runs_verified() {
 	same phases "$(field '[p["workload"] for p in d["phases"]]')" \
 		"['load', 'a', 'b', 'c', 'd', 'e', 'f']"
 	same operations "$(field '{p["operations_done"] for p in d["phases"]}')" "{3000}"
+	same verified "$(field 'd["phases"][3]["values_verified"]')" 3000
+	same scans "$(field 'd["phases"][5]["values_verified"] > 3000')" True
 	same latest "$(field 'd["phases"][4]["distribution"]')" latest
 	same user "$(field 'd["phases"][0]["user_written_bytes"] > 3000 * 1000')" True
 	same amp "$(field 'd["phases"][0]["write_amplification"] >= 1')" True
@@ -28,7 +30,10 @@ every_workload_runs_verified() {
 the_table_names_every_figure() {
 	# shellcheck disable=SC2086
 	want 0 kvdb bench $small --workload load,a
-	has out '^PHASE +OPS +OPS/S +DRAINED/S +CPU-US'
+	has out '^PHASE +OPS +OPS/S +DRAINED/S +CPU-US/OP +DRAINED/OP '
+	has out '^drained: .*CPU in microseconds'
+	has out '^amplification: W-AMP.*SPACE'
+	has out '^verified: [1-9][0-9]* values read'
 	has out '^load +3000 '
 	has out '^a +update '
 	has out '^a +capacity '
@@ -190,6 +195,30 @@ what_nobody_put_is_noticed() {
 	has err 'never put'
 }
 
+# what was not looked at must not be taken for lost
+interrupted_check_gives_no_verdict() {
+	local sig pid rc i
+	want 0 kvdb -q create ./d --size 1G
+	want 0 kvdb bench ./d --workload load --records 600000 --value-size 300 --journal acks
+	for sig in INT HUP; do
+		rc=0
+		kvdb bench ./d --check acks --threads 1 --progress=json \
+			>"$S/out" 2>"$S/err" </dev/null &
+		pid=$!
+		for i in $(seq 200); do
+			grep -q '"done"' "$S/err" && break
+			sleep 0.01
+		done
+		kill -$sig $pid 2>/dev/null || fail "it ended before the signal: $(cat "$S/out")"
+		wait $pid || rc=$?
+		same "exit code of $sig" $rc 1
+		has err interrupted
+		hasnt err 'lost|never put'
+		same stdout "$(cat "$S/out")" ""
+	done
+	want 0 kvdb bench ./d --check acks
+}
+
 no_journal_is_named() {
 	want 0 kvdb -q create ./d --size 256M
 	head -c 8192 /dev/zero >acks
@@ -228,6 +257,7 @@ run a_lost_end_within_the_bound_is_accepted
 run a_loss_of_one_thread_is_noticed
 run a_loss_beyond_the_bound_is_noticed
 run what_nobody_put_is_noticed
+run interrupted_check_gives_no_verdict
 run no_journal_is_named
 run interrupted_bench_removes_its_pool
 finish

@@ -51,6 +51,12 @@ create_uses_a_pool_that_is_there() {
 create_plan_writes_nothing() {
 	want 0 kvdb create ./d -n --size 256M
 	has out 'would make pool'
+	want 0 kvdb create ./d -n -j --size 256M --staging-size 128M
+	schema kvdb_create
+	same plan "$(field 'd["plan"], [(x["path"], x["size"] >> 20) for x in d["devices"]]')" \
+		"(True, [('./d/capacity.mp', 256), ('./d/staging.mp', 128)])"
+	want 2 kvdb create ./d -n --segment-size 3
+	same stdout "$(cat "$S/out")" ""
 	[ ! -e d ] || fail "the plan made something"
 	make_db
 	local before
@@ -59,11 +65,36 @@ create_plan_writes_nothing() {
 	unchanged "$before" d
 }
 
+create_that_fails_says_nothing_was_made() {
+	want 2 kvdb create ./d --segment-size 3 --size 256M
+	same stdout "$(cat "$S/out")" ""
+	one_line_error
+	# a pool that has no room for a database
+	want 1 kvdb create ./d --size 2M
+	same stdout "$(cat "$S/out")" ""
+	want 2 kvdb create ./d --size 1
+	has err "'1'"
+	[ ! -e d ] || fail "something was left"
+}
+
+pools_have_the_name_that_was_asked_for() {
+	want 2 kvdb create './a b' --size 256M
+	has err "name taken from the path, 'a b'.*--name"
+	want 2 kvdb create './a b' --size 256M --name 'c d'
+	hasnt err 'taken from'
+	want 0 kvdb create './a b' --size 256M --name ab
+	want 0 kvdb info './a b' -j
+	same name "$(field 'd["pool"]["name"]')" ab
+	want 2 kvdb create './a b' --name ab
+}
+
 info_and_stats_are_typed() {
 	make_db
 	want 0 kvdb put ./d s k v
 	want 0 kvdb info ./d
 	has out '^stores +1$'
+	has out '^loss bound +chosen at each open'
+	has out '^cache +chosen at each open'
 	want 0 kvdb stats ./d -j
 	schema kvdb_stats
 	same keys "$(field 'd["keys_estimate"]')" 1
@@ -73,7 +104,8 @@ info_and_stats_are_typed() {
 
 stores_are_made_listed_and_dropped() {
 	make_db
-	want 0 kvdb kvs create ./d another.store-2
+	want 0 kvdb kvs create ./d another.store-2 -j
+	schema kvdb_kvs_create
 	want 0 kvdb kvs list ./d
 	same list "$(sort <"$S/out" | tr '\n' ' ')" "another.store-2 s "
 	want 0 kvdb put ./d s k v
@@ -81,8 +113,13 @@ stores_are_made_listed_and_dropped() {
 	want 5 kvdb kvs drop ./d s
 	has err '-y'
 	want 0 kvdb kvs drop ./d s -n
+	has out '^would remove store s '
+	want 0 kvdb kvs drop ./d s -n -j
+	schema kvdb_kvs_drop
 	want 0 kvdb get ./d s k
-	want 0 kvdb kvs drop ./d s -y
+	want 0 kvdb kvs drop ./d s -y -j
+	schema kvdb_kvs_drop
+	same plan "$(field 'd["plan"]')" False
 	want 3 kvdb get ./d s k
 	want 3 kvdb kvs drop ./d s -y
 	want 5 kvdb kvs create ./d another.store-2
@@ -99,8 +136,13 @@ drop_asks_and_leaves_the_pool() {
 	want 5 kvdb drop ./d
 	has err '-y'
 	want 0 kvdb drop ./d -n
+	has out '^would remove database ./d: about 0 keys'
+	want 0 kvdb drop ./d -n -j
+	schema kvdb_drop
 	want 0 kvdb info ./d
-	want 0 kvdb drop ./d -y
+	want 0 kvdb drop ./d -y -j
+	schema kvdb_drop
+	same plan "$(field 'd["plan"]')" False
 	want 3 kvdb info ./d
 	want 0 mpool verify ./d
 	want 0 kvdb create ./d
@@ -175,10 +217,14 @@ binary_keys_and_values_by_hex() {
 put_replaces_and_del_deletes() {
 	make_db
 	want 0 kvdb put ./d s k one
-	want 0 kvdb put --sync ./d s k two
+	same stdout "$(cat "$S/out")" ""
+	want 0 kvdb put -j --sync ./d s k two
+	schema kvdb_put
+	same json "$(field 'd["db"], d["kvs"], d["key"], d["length"]')" "('./d', 's', 'k', 3)"
 	want 0 kvdb get ./d s k
 	same value "$(cat "$S/out")" two
-	want 0 kvdb del ./d s k
+	want 0 kvdb del -j ./d s k
+	schema kvdb_del
 	want 3 kvdb get ./d s k
 	one_line_error
 	want 3 kvdb del ./d s k
@@ -229,6 +275,8 @@ reading_verbs_write_nothing() {
 run create_makes_a_pool_and_says_so
 run create_uses_a_pool_that_is_there
 run create_plan_writes_nothing
+run create_that_fails_says_nothing_was_made
+run pools_have_the_name_that_was_asked_for
 run info_and_stats_are_typed
 run stores_are_made_listed_and_dropped
 run drop_asks_and_leaves_the_pool

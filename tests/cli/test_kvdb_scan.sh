@@ -138,6 +138,30 @@ bad_lines_are_named_with_their_number() {
 	nonsense
 	{"key":"","value":"v"}
 	EOF
+	want 1 kvdb load ./d s bad.tsv
+	has err 'stopped after 1 records'
+}
+
+interrupted_load_keeps_what_it_read() {
+	local sig pid rc
+	make_db
+	mkfifo pipe
+	for sig in INT TERM; do
+		rc=0
+		# standard input stays open: the loader waits for a third line
+		exec 7<>pipe
+		printf 'a%s\t1\nb%s\t2\n' $sig $sig >&7
+		kvdb load ./d s --progress=json <pipe >"$S/out" 2>"$S/err" 7>&- &
+		pid=$!
+		sleep 1
+		kill -$sig $pid 2>/dev/null || fail "it ended by itself: $(cat "$S/err")"
+		wait $pid || rc=$?
+		exec 7>&-
+		same "exit code of $sig" $rc 1
+		has err 'interrupted after 2 records'
+		want 0 kvdb get ./d s b$sig
+	done
+	want 0 kvdb verify ./d
 }
 
 too_long_lines_are_refused() {
@@ -181,6 +205,7 @@ run json_lines_obey_the_schema_and_load_again
 run tsv_escapes_are_exact
 run load_reads_standard_input
 run bad_lines_are_named_with_their_number
+run interrupted_load_keeps_what_it_read
 run too_long_lines_are_refused
 run skip_bad_goes_on_and_says_so
 run load_needs_its_file_and_store

@@ -126,6 +126,8 @@ bad_usage_exits_2() {
 	create ./p --size 1e6
 	create ./p --size 10X
 	create ./p --size 0
+	create ./p --size 1
+	create ./p --size 4M --staging-size 1
 	create ./p --size 1G --size 2G
 	create ./p --size 99999999999P
 	create ./p --size 1G --mode 999

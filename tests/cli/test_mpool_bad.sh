@@ -254,6 +254,15 @@ a_pool_open_elsewhere_exits_4() {
 	want 5 mpool create ./p --size 16M
 	want 0 mpool list -H -o path,health
 	same listed "$(cat "$S/out")" "./p	busy"
+	# in use is not unhealthy: a monitor stays silent
+	want 0 mpool status -q -x --exit
+	same stdout "$(cat "$S/out")" ""
+	want 0 mpool status -q -x --exit ./p
+	same output "$(cat "$S/out" "$S/err")" ""
+	want 0 mpool status -j
+	schema mpool_status
+	same healthy "$(field 'd["pools"][0]["health"], d["pools"][0]["is_healthy"]')" \
+		"('busy', True)"
 	exec 8>&-
 	wait
 	want 0 mpool verify ./p

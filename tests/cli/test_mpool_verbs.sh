@@ -112,10 +112,10 @@ list_finds_pools_one_level_deep() {
 	pool ./c/deep
 	want 0 mpool list -H -o path
 	same found "$(cat "$S/out")" "$(printf './a\n./b')"
-	cd c
+	cd c || exit 1
 	want 0 mpool list -H -o name
 	same found "$(cat "$S/out")" deep
-	cd deep
+	cd deep || exit 1
 	want 0 mpool list -H -o path,health
 	same found "$(cat "$S/out")" "./	ok"
 }

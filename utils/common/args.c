@@ -239,6 +239,9 @@ static int parse_short(struct args *a, const char *word, const char *next, int *
 	for (const char *p = word + 1; *p; p++) {
 		spelled[1] = *p;
 		o = opt_get(a, NULL, 0, *p);
+		if (!o && a->verb && a->verb->max && p == word + 1)
+			return args_err(a, "unknown option %s (an operand? use -- before it)",
+					spelled);
 		if (!o)
 			return args_err(a, "unknown option %s", spelled);
 		if (o->type != OPT_FLAG) {
@@ -317,6 +320,31 @@ static const struct verb *verb_match(const struct tool *tool, int argc, char **a
 	return strchr(argv[i], ' ') ? NULL : args_verb(tool, argv[i]);
 }
 
+bool args_group(const struct tool *tool, const char *word, char *buf, size_t size)
+{
+	const struct verb *v, *last = NULL;
+	size_t len = strlen(word), n = 0;
+
+	*buf = '\0';
+	for (v = tool->verbs; v->name; v++)
+		if (!strncmp(v->name, word, len) && v->name[len] == ' ')
+			last = v;
+	for (v = tool->verbs; last && v <= last && n < size; v++)
+		if (!strncmp(v->name, word, len) && v->name[len] == ' ')
+			n += (size_t)snprintf(buf + n, size - n, "%s%s",
+					      !n ? "" : v == last ? " or " : ", ", v->name);
+	return last;
+}
+
+static int verb_unknown(const struct tool *tool, struct args *a, const char *word)
+{
+	char group[160];
+
+	if (args_group(tool, word, group, sizeof(group)))
+		return args_err(a, "'%s' is not a whole verb, wanted %s", word, group);
+	return args_err(a, "unknown verb '%s'", word);
+}
+
 static int check_operands(const struct tool *tool, struct args *a)
 {
 	if (a->want_help || a->want_version)
@@ -353,7 +381,7 @@ int args_parse(const struct tool *tool, int argc, char **argv, struct args *a)
 		} else if (!a->verb) {
 			a->verb = verb_match(tool, argc, argv, i, &words);
 			if (!a->verb)
-				return args_err(a, "unknown verb '%s'", w);
+				return verb_unknown(tool, a, w);
 			used = words - 1;
 			rc = 0;
 		} else {

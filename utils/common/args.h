@@ -16,6 +16,7 @@
 #define UTILS_ARGS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define ARGS_MAX 256 /* options given, and operands, in one command line */
@@ -110,6 +111,12 @@ int args_parse(const struct tool *tool, int argc, char **argv, struct args *a);
 
 /* Look up a verb by name ("create", "kvs create"); NULL when there is none. */
 const struct verb *args_verb(const struct tool *tool, const char *name);
+
+/*
+ * When verbs of two words begin with @word, writes "kvs create, kvs drop or kvs
+ * list" into @buf and returns true.
+ */
+bool args_group(const struct tool *tool, const char *word, char *buf, size_t size);
 
 /* Values by long option name. The last one given wins. */
 bool args_has(const struct args *a, const char *name);

@@ -184,7 +184,7 @@ int verb_help(struct ui *ui)
 {
 	const struct args *a = ui->args;
 	const struct verb *v = NULL;
-	char name[80];
+	char name[80], group[160];
 
 	if (args_has(a, "man")) {
 		help_man(stdout, ui->tool);
@@ -194,6 +194,8 @@ int verb_help(struct ui *ui)
 		snprintf(name, sizeof(name), "%s%s%s", a->v[0], a->n > 1 ? " " : "",
 			 a->n > 1 ? a->v[1] : "");
 		v = args_verb(ui->tool, name);
+		if (!v && args_group(ui->tool, a->v[0], group, sizeof(group)))
+			return ui_error(ui, EXIT_NOTFOUND, name, NULL, "wanted %s", group);
 		if (!v)
 			return ui_error(ui, EXIT_NOTFOUND, name, NULL, "no such verb");
 	}

@@ -16,6 +16,9 @@ int size_parse(const char *s, uint64_t *bytes);
 int count_parse(const char *s, uint64_t *n);     /* K M G are 1000-based */
 int time_parse(const char *s, uint64_t *ns);     /* a bare number is refused unless 0 */
 
+/* the smallest member that libmpool makes; named here as the user typed the size */
+#define MEMBER_MIN (2u << 20)
+
 #define SIZE_STR 32 /* enough for every size_str(), time_str(), uuid_str() excepted */
 #define UUID_STR 37
 

@@ -214,7 +214,7 @@ int ui_fail(struct ui *ui, const char *object, int err, const struct mpool_error
 int ui_error(struct ui *ui, int code, const char *object, const char *cure, const char *fmt, ...)
 {
 	struct report r = { .code = code, .object = object, .cure = cure };
-	char reason[512];
+	char reason[800];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -223,6 +223,22 @@ int ui_error(struct ui *ui, int code, const char *object, const char *cure, cons
 	r.reason = reason;
 	report(ui, &r);
 	return code;
+}
+
+void ui_pool_name(struct mpool_error *e, const char *path, const char *name)
+{
+	size_t end = strlen(path), at;
+
+	if (name || strcmp(e->id, "MP0123"))
+		return;
+	while (end > 1 && path[end - 1] == '/')
+		end--;
+	for (at = end; at && path[at - 1] != '/'; at--)
+		;
+	snprintf(e->text, sizeof(e->text), "the name taken from the path, '%.*s', is not valid for "
+		 "a pool", (int)(end - at > 64 ? 64 : end - at), path + at);
+	snprintf(e->cure, sizeof(e->cure), "give another with --name: 1 to 31 characters of A-Z "
+		 "a-z 0-9 . _ - that do not begin with . or -");
 }
 
 int ui_usage(struct ui *ui, const char *fmt, ...)

@@ -48,6 +48,12 @@ int ui_fail(struct ui *ui, const char *object, int err, const struct mpool_error
 int ui_error(struct ui *ui, int code, const char *object, const char *cure, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 
+/*
+ * When @e says that a pool's name is not valid and that name was taken from
+ * @path (@name is NULL), say so, and name --name as the way out.
+ */
+void ui_pool_name(struct mpool_error *e, const char *path, const char *name);
+
 /* Report bad usage, with a pointer to the help of the verb. Returns EXIT_USAGE. */
 int ui_usage(struct ui *ui, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -32,12 +32,13 @@ const struct opt bench_opts[] = {
 	  NULL },
 	{ "field-size", 0, OPT_SIZE, 0, "BYTES", "size of a field (default 100)", "field-size",
 	  NULL },
-	{ "distribution", 0, OPT_ENUM, 0, "NAME", "choice of keys (default: as the workload says)",
+	{ "distribution", 0, OPT_ENUM, 0, "NAME",
+	  "choice of keys: zipfian, latest or uniform (default: as the workload says)",
 	  "distribution", "zipfian|latest|uniform" },
 	{ "seed", 0, OPT_UINT, 0, "N", "seed of the key choosers (default 1)", "seed", NULL },
 	{ "verify", 0, OPT_ENUM, 0, "HOW",
-	  "check of every value read: length, key, version and a sample of its bytes, or all bytes "
-	  "(default sample)", "verify", "sample|full" },
+	  "check of every value read: sample (length, key, version and a sample of its bytes) or "
+	  "full (all bytes); default sample", "verify", "sample|full" },
 	{ "dir", 0, OPT_STR, 0, "DIR", "where to make the pool when no DB is given (default .)",
 	  "dir", NULL },
 	{ "keep", 0, OPT_FLAG, 0, NULL, "do not remove the pool that was made", NULL, NULL },
@@ -51,7 +52,7 @@ const struct opt bench_opts[] = {
 	{ "check", 0, OPT_STR, 0, "FILE",
 	  "instead of running workloads, prove from a journal that DB lost nothing but what the "
 	  "loss bound allows", NULL, NULL },
-	DB_OPTS,
+	DB_OPTS_WRITE,
 	{ .name = NULL },
 };
 
@@ -340,6 +341,7 @@ int verb_bench(struct ui *ui)
 	stop_flag = &b->stop;
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGHUP, &sa, NULL);
 	rc = parse(b);
 	if (!rc && check && !b->path)
 		rc = ui_usage(ui, "--check needs the database");
@@ -348,6 +350,7 @@ int verb_bench(struct ui *ui)
 	/* a second Ctrl-C ends the process; from here on the first does too */
 	signal(SIGINT, SIG_DFL);
 	signal(SIGTERM, SIG_DFL);
+	signal(SIGHUP, SIG_DFL);
 	free_threads(b);
 	bench_journal_close(b->journal);
 	free(b->journal);

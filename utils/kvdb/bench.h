@@ -103,7 +103,7 @@ struct bench {
 	pthread_barrier_t gate;
 	uint64_t stop;      /* atomic: end early */
 	pthread_mutex_t lock; /* guards error */
-	char error[400];    /* first failure: key and reason */
+	char error[700];    /* first failure: key and reason */
 	struct bench_phase phase[BENCH_PHASES];
 	unsigned nphases;
 };

@@ -35,6 +35,11 @@ struct check {
 	const char *verdict;           /* NULL: proven */
 };
 
+static bool is_stopped(struct bench *b)
+{
+	return __atomic_load_n(&b->stop, __ATOMIC_RELAXED);
+}
+
 struct worker {
 	struct check *c;
 	unsigned id;
@@ -85,7 +90,7 @@ static void *worker_main(void *arg)
 		const struct bench_jlane *l = bench_jlane_of(&c->j, lane);
 
 		for (i = w->id; i < l->count; i += c->workers) {
-			if (__atomic_load_n(&c->b->stop, __ATOMIC_RELAXED))
+			if (is_stopped(c->b))
 				goto out;
 			rc = probe(c, l->entry[i].record, buf);
 			if (rc < 0)
@@ -103,7 +108,7 @@ static int check_probe_all(struct check *c)
 {
 	struct worker *w = calloc(c->workers, sizeof(*w));
 	struct progress p;
-	unsigned i, n;
+	unsigned i, n, k;
 	uint64_t done = 0;
 
 	if (!w)
@@ -121,8 +126,6 @@ static int check_probe_all(struct check *c)
 		struct timespec ts;
 
 		do {
-			unsigned k;
-
 			for (done = 0, k = 0; k < n; k++)
 				done += __atomic_load_n(&w[k].done, __ATOMIC_RELAXED);
 			progress_update(&p, done);
@@ -130,6 +133,8 @@ static int check_probe_all(struct check *c)
 			ts.tv_sec++;
 		} while (pthread_timedjoin_np(w[i].tid, NULL, &ts) == ETIMEDOUT);
 	}
+	for (done = 0, k = 0; k < n; k++)
+		done += w[k].done;
 	progress_end(&p, done);
 	free(w);
 	return EXIT_DONE;
@@ -165,10 +170,10 @@ static int check_count_keys(struct check *c)
 
 	if (rc)
 		return db_fail(c->b->ui, c->b->path, rc);
-	while (!(rc = kvdb_cursor_next(cur, &key, &klen, &val, &vlen)))
+	while (!is_stopped(c->b) && !(rc = kvdb_cursor_next(cur, &key, &klen, &val, &vlen)))
 		c->keys++;
 	kvdb_cursor_close(cur);
-	return rc == -ENOENT ? EXIT_DONE : db_fail(c->b->ui, c->b->path, rc);
+	return !rc || rc == -ENOENT ? EXIT_DONE : db_fail(c->b->ui, c->b->path, rc);
 }
 
 static void judge_lane(struct check *c, unsigned lane)
@@ -306,6 +311,27 @@ static void check_text(const struct check *c)
 
 /* ---- frame ----------------------------------------------------------------- */
 
+/*
+ * Reads everything that is judged. An interrupted walk has seen only a part, and
+ * what it did not see must never be taken for lost: no verdict then.
+ */
+static int check_read(struct check *c)
+{
+	struct bench *b = c->b;
+	int rc = check_probe_all(c);
+
+	if (!rc && !is_stopped(b))
+		check_in_flight(c);
+	if (!rc && !is_stopped(b) && c->j.head->was_empty)
+		rc = check_count_keys(c);
+	if (!rc && b->error[0])
+		rc = ui_error(b->ui, EXIT_FAILED, b->path, NULL, "%s", b->error);
+	if (!rc && is_stopped(b))
+		rc = ui_error(b->ui, EXIT_FAILED, b->path, NULL,
+			      "interrupted, nothing was proven or disproven");
+	return rc;
+}
+
 static int check_run(struct check *c)
 {
 	struct bench *b = c->b;
@@ -321,13 +347,7 @@ static int check_run(struct check *c)
 		c->total += n;
 	}
 	c->begin_ns = bench_now_ns();
-	rc = check_probe_all(c);
-	if (!rc && !b->error[0])
-		check_in_flight(c);
-	if (!rc && !b->error[0] && c->j.head->was_empty)
-		rc = check_count_keys(c);
-	if (!rc && b->error[0])
-		rc = ui_error(b->ui, EXIT_FAILED, b->path, NULL, "%s", b->error);
+	rc = check_read(c);
 	if (rc)
 		return rc;
 	c->checked_ns = bench_now_ns() - c->begin_ns;

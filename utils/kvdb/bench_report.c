@@ -71,6 +71,12 @@ static double space_amp(const struct bench_phase *p)
 		     (double)p->live_bytes);
 }
 
+/* Values that were read; every one of them was checked, or the run had ended. */
+static uint64_t verified_of(const struct bench_phase *p)
+{
+	return p->hist[OP_READ].count + p->hist[OP_RMW].count + p->scanned;
+}
+
 static uint64_t to_ns(const struct bench_phase *p, uint64_t ticks)
 {
 	return (uint64_t)((double)ticks * p->ns_per_tick);
@@ -129,6 +135,7 @@ static void json_phase(struct json *j, const struct bench *b, const struct bench
 	json_u64(j, "operations_done", p->ops);
 	json_u64(j, "skipped", p->skipped);
 	json_u64(j, "records_scanned", p->scanned);
+	json_u64(j, "values_verified", verified_of(p));
 	json_u64(j, "ack_ns", p->ack.ns - p->begin.ns);
 	json_u64(j, "drained_ns", p->end.ns - p->begin.ns);
 	json_f64(j, "ops_per_s_ack", rate(p, &p->ack));
@@ -197,20 +204,28 @@ void bench_report_json(struct bench *b)
 
 static void text_rates(const struct bench *b)
 {
+	uint64_t verified = 0;
 	unsigned i;
 
-	printf("%-6s %10s %11s %11s %8s %8s %7s %7s %8s\n", "PHASE", "OPS", "OPS/S", "DRAINED/S",
-	       "CPU-US", "DRAINED", "W-AMP", "SPACE", "RSS");
+	printf("%-6s %10s %11s %11s %9s %10s %7s %7s %8s\n", "PHASE", "OPS", "OPS/S",
+	       "DRAINED/S", "CPU-US/OP", "DRAINED/OP", "W-AMP", "SPACE", "RSS");
 	for (i = 0; i < b->nphases; i++) {
 		const struct bench_phase *p = &b->phase[i];
 		char rss[SIZE_STR], amp[16] = "-";
 
 		if (p->write_bytes)
 			snprintf(amp, sizeof(amp), "%.2f", write_amp(b, p));
-		printf("%-6s %10" PRIu64 " %11.0f %11.0f %8.2f %8.2f %7s %7.2f %8s\n", p->mix->name,
-		       p->ops, rate(p, &p->ack), rate(p, &p->end), cpu_us(p, &p->ack),
+		printf("%-6s %10" PRIu64 " %11.0f %11.0f %9.2f %10.2f %7s %7.2f %8s\n",
+		       p->mix->name, p->ops, rate(p, &p->ack), rate(p, &p->end), cpu_us(p, &p->ack),
 		       cpu_us(p, &p->end), amp, space_amp(p), size_str(rss, p->peak_rss));
+		verified += verified_of(p);
 	}
+	printf("drained: with the deferred work done and all durable; CPU in microseconds, all "
+	       "threads\n"
+	       "amplification: W-AMP, bytes written per byte put; SPACE, bytes used per living "
+	       "byte\n");
+	printf("verified: %" PRIu64 " values read, each by its length, key, version and %s of its "
+	       "bytes\n", verified, b->is_full ? "all" : "a sample");
 }
 
 static void text_latency(const struct bench *b)

@@ -18,17 +18,28 @@
 #include "bench.h"
 #include "progress.h"
 
-void bench_fail(struct bench *b, const void *key, unsigned klen, const char *what, int err)
+/* In the form of every message: reason (way out) [identifier]. */
+static void fail_text(struct bench *b, const void *key, unsigned klen, const char *what, int err)
 {
 	const struct mpool_error *e = kvdb_error_detail();
-	bool has_text = e && e->text[0];
+	bool has_cure = e && e->cure[0] && !strstr(e->text, e->cure);
 
+	if (!e || !e->text[0])
+		snprintf(b->error, sizeof(b->error), "key %.*s: %s: %s", (int)klen,
+			 (const char *)key, what, strerror(-err));
+	else
+		snprintf(b->error, sizeof(b->error), "key %.*s: %s: %s%s%s%s%s%s%s", (int)klen,
+			 (const char *)key, what, e->text, has_cure ? " (" : "",
+			 has_cure ? e->cure : "", has_cure ? ")" : "", e->id[0] ? " [" : "",
+			 e->id, e->id[0] ? "]" : "");
+}
+
+void bench_fail(struct bench *b, const void *key, unsigned klen, const char *what, int err)
+{
 	pthread_mutex_lock(&b->lock);
 	if (!b->error[0]) {
 		if (err)
-			snprintf(b->error, sizeof(b->error), "key %.*s: %s: %s%s%s", (int)klen,
-				 (const char *)key, what, has_text ? e->text : strerror(-err),
-				 has_text ? " " : "", has_text ? e->id : "");
+			fail_text(b, key, klen, what, err);
 		else
 			snprintf(b->error, sizeof(b->error), "key %.*s: %s", (int)klen,
 				 (const char *)key, what);

@@ -10,21 +10,28 @@
 
 #include "ui.h"
 
-/* Options of every verb that opens a database. */
+/* Options of every verb that opens a database; none of them is kept in it. */
 #define DB_OPTS_AS(KEY) \
 	{ "cache", 0, OPT_SIZE, 0, "SIZE", \
-	  "memory budget of everything the database holds, at least 64M " \
-	  "(default: a quarter of memory, at most 4G)", KEY("cache"), NULL }, \
+	  "memory budget of everything the database holds, at least 64M, for this command " \
+	  "only; each open chooses its own (default: a quarter of memory, at most 4G)", \
+	  KEY("cache"), NULL }, \
+	{ "io", 0, OPT_ENUM, 0, "HOW", \
+	  "system calls used: sync or uring (default: uring where it works)", \
+	  KEY("io"), "sync|uring" }
+#define DB_INTERVAL_AS(KEY) \
 	{ "interval", 0, OPT_STR, 0, "TIME", \
 	  "loss bound: a power cut loses at most so much of acknowledging time, 1ms or more; " \
-	  "'none' = durable at sync and close only (default 100ms)", KEY("interval"), NULL }, \
-	{ "io", 0, OPT_ENUM, 0, "HOW", "system calls used (default: uring where it works)", \
-	  KEY("io"), "sync|uring" }
+	  "'none' = durable at sync and close only; for this command only; each open chooses " \
+	  "its own (default 100ms)", KEY("interval"), NULL }
 #define DB_KEY_YES(name) name
 #define DB_KEY_NO(name)  NULL
 #define DB_OPTS          DB_OPTS_AS(DB_KEY_YES)
+/* for verbs that acknowledge writes: the loss bound means something */
+#define DB_OPTS_WRITE    DB_INTERVAL_AS(DB_KEY_YES), DB_OPTS
 /* for verbs whose operands are data: "io=x" is a value there, not an option */
 #define DB_OPTS_PLAIN    DB_OPTS_AS(DB_KEY_NO)
+#define DB_OPTS_WRITE_PLAIN DB_INTERVAL_AS(DB_KEY_NO), DB_OPTS_PLAIN
 
 #define KEY_HEX_OPT \
 	{ "key-hex", 'X', OPT_FLAG, 0, NULL, "keys on the command line are hexadecimal", \

@@ -80,7 +80,7 @@ const struct opt put_opts[] = {
 	{ "sync", 0, OPT_FLAG, 0, NULL, "make it durable before reporting success", NULL, NULL },
 	{ "hex", 'x', OPT_FLAG, 0, NULL, "VALUE is hexadecimal text", NULL, NULL },
 	KEY_HEX_OPT,
-	DB_OPTS_PLAIN,
+	DB_OPTS_WRITE_PLAIN,
 	{ .name = NULL },
 };
 
@@ -131,6 +131,18 @@ static int check_sizes(struct ui *ui, const char *what, size_t klen, size_t vlen
 	return EXIT_DONE;
 }
 
+/* What put stored, or (@val NULL) what del deleted; printed when it is durable. */
+static void record_json(struct ui *ui, const struct bytes *key, const struct bytes *val)
+{
+	ui_doc_begin(ui, 1, 0);
+	json_str(&ui->js, "db", ui->args->v[0]);
+	json_str(&ui->js, "kvs", ui->args->v[1]);
+	json_bytes(&ui->js, "key", "key_hex", key->p, key->len);
+	if (val)
+		json_u64(&ui->js, "length", val->len);
+	ui_doc_end(ui);
+}
+
 int verb_put(struct ui *ui)
 {
 	const char *path = ui->args->v[0], *name = ui->args->v[1];
@@ -152,6 +164,8 @@ int verb_put(struct ui *ui)
 	if (!rc && args_has(ui->args, "sync"))
 		rc = kvdb_sync(db);
 	rc = db_close(ui, path, db, rc ? db_fail(ui, name, rc) : EXIT_DONE);
+	if (!rc && ui->json)
+		record_json(ui, &key, &val);
 out:
 	bytes_free(&key);
 	bytes_free(&val);
@@ -163,7 +177,7 @@ out:
 const struct opt del_opts[] = {
 	{ "sync", 0, OPT_FLAG, 0, NULL, "make it durable before reporting success", NULL, NULL },
 	KEY_HEX_OPT,
-	DB_OPTS_PLAIN,
+	DB_OPTS_WRITE_PLAIN,
 	{ .name = NULL },
 };
 
@@ -195,6 +209,8 @@ int verb_del(struct ui *ui)
 			rc = db_fail(ui, name, rc);
 	}
 	rc = db_close(ui, path, db, rc);
+	if (!rc && ui->json)
+		record_json(ui, &key, NULL);
 out:
 	bytes_free(&key);
 	return rc;

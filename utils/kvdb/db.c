@@ -109,25 +109,51 @@ const struct opt create_opts[] = {
 	  "capacity of the pool to make, when no pool is at DB (default 10G)", "size", NULL },
 	{ "staging-size", 0, OPT_SIZE, 0, "SIZE",
 	  "give the new pool a staging class of this size", "staging-size", NULL },
-	{ "segment-size", 0, OPT_SIZE, 0, "SIZE", "log segment size (default: by pool size)",
-	  "segment-size", NULL },
+	{ "name", 0, OPT_STR, 0, "NAME", "name of the pool to make, else the last part of DB",
+	  "name", NULL },
+	{ "segment-size", 0, OPT_SIZE, 0, "SIZE",
+	  "log segment size, kept in the database: a multiple of 64K, at most 32M and a quarter "
+	  "of --cache (default: by pool size)", "segment-size", NULL },
 	PLAN_OPT,
 	DB_OPTS,
 	{ .name = NULL },
 };
 
-static void say_pool(struct ui *ui, const char *path, uint64_t size, uint64_t staging, bool is_plan)
+static const char *const class_name[MPOOL_MCLASSES] = { "capacity", "staging" };
+
+/* the pool that create makes; a staging size of 0 is none */
+static uint64_t pool_size(struct ui *ui, unsigned c)
 {
-	const char *will = is_plan ? "would make" : "made";
+	return c == MPOOL_CAPACITY ? args_num(ui->args, "size", DEFAULT_SIZE) :
+				     args_num(ui->args, "staging-size", 0);
+}
+
+static void say_pool(struct ui *ui, const char *path, bool is_plan)
+{
+	uint64_t staging = pool_size(ui, MPOOL_STAGING);
 	char a[SIZE_STR], b[SIZE_STR];
 
-	if (ui->json || ui->quiet)
-		return;
-	if (staging)
-		printf("%s pool %s on plain files: capacity %s, staging %s\n", will, path,
-		       size_str(a, size), size_str(b, staging));
-	else
-		printf("%s pool %s on plain files: capacity %s\n", will, path, size_str(a, size));
+	printf("%s pool %s on plain files: capacity %s%s%s\n", is_plan ? "would make" : "made",
+	       path, size_str(a, pool_size(ui, MPOOL_CAPACITY)), staging ? ", staging " : "",
+	       staging ? size_str(b, staging) : "");
+}
+
+static void json_pool(struct ui *ui, const char *path)
+{
+	struct json *j = &ui->js;
+	char file[4096];
+	unsigned c;
+
+	for (c = 0; c < MPOOL_MCLASSES; c++) {
+		if (!pool_size(ui, c))
+			continue;
+		snprintf(file, sizeof(file), "%s/%s.mp", path, class_name[c]);
+		json_obj(j, NULL);
+		json_str(j, "path", file);
+		json_str(j, "class", class_name[c]);
+		json_u64(j, "size", pool_size(ui, c));
+		json_end(j);
+	}
 }
 
 static int make_pool(struct ui *ui, const char *path, unsigned flags)
@@ -137,17 +163,46 @@ static int make_pool(struct ui *ui, const char *path, unsigned flags)
 					 { .mclass = MPOOL_STAGING } };
 	int rc;
 
-	dev[0].size = args_num(ui->args, "size", DEFAULT_SIZE);
-	dev[1].size = args_num(ui->args, "staging-size", 0);
+	dev[0].size = pool_size(ui, MPOOL_CAPACITY);
+	dev[1].size = pool_size(ui, MPOOL_STAGING);
+	o.name = args_str(ui->args, "name", NULL);
 	o.flags = flags;
 	o.uid = (uint32_t)getuid();
 	o.gid = (uint32_t)getgid();
 	o.devs = dev;
 	o.ndevs = dev[1].size ? 2 : 1;
 	rc = mpool_create(path, &o);
-	if (rc)
-		return ui_fail(ui, path, rc, mpool_error_detail());
-	say_pool(ui, path, dev[0].size, dev[1].size, flags & MPOOL_CREATE_PLAN);
+	if (rc) {
+		struct mpool_error e = *mpool_error_detail();
+
+		ui_pool_name(&e, path, o.name);
+		return ui_fail(ui, path, rc, &e);
+	}
+	return EXIT_DONE;
+}
+
+/*
+ * What the library would refuse only after the pool was made. Sizes are checked
+ * here as they were typed: the library sees them rounded.
+ */
+static int create_args(struct ui *ui, struct db_opts *o)
+{
+	const struct args *a = ui->args;
+	uint64_t seg = args_num(a, "segment-size", 0), cache = o->kv.cache_bytes;
+	static const char *const size[] = { "size", "staging-size" };
+	unsigned c;
+
+	for (c = 0; c < MPOOL_MCLASSES; c++)
+		if (args_has(a, size[c]) && pool_size(ui, c) < MEMBER_MIN)
+			return ui_usage(ui, "--%s: '%s' is too small, at least 2M", size[c],
+					args_str(a, size[c], ""));
+	if (args_has(a, "segment-size") && (!seg || seg % (64 << 10) || seg > (32 << 20)))
+		return ui_usage(ui, "--segment-size: '%s' is not a multiple of 64K of at most 32M",
+				args_str(a, "segment-size", ""));
+	if (cache && seg > cache / 4)
+		return ui_usage(ui, "--segment-size: '%s' is more than a quarter of --cache",
+				args_str(a, "segment-size", ""));
+	o->kv.segment_bytes = seg;
 	return EXIT_DONE;
 }
 
@@ -175,8 +230,14 @@ static int create_result(struct ui *ui, const char *path, bool has_made_pool, bo
 		json_str(&ui->js, "db", path);
 		json_bool(&ui->js, "made_pool", has_made_pool);
 		json_bool(&ui->js, "plan", is_plan);
+		json_arr(&ui->js, "devices");
+		if (has_made_pool)
+			json_pool(ui, path);
+		json_end(&ui->js);
 		ui_doc_end(ui);
 	} else if (!ui->quiet) {
+		if (has_made_pool)
+			say_pool(ui, path, is_plan);
 		printf("%s database %s\n", is_plan ? "would make" : "made", path);
 	}
 	return EXIT_DONE;
@@ -207,14 +268,17 @@ int verb_create(struct ui *ui)
 	struct db_opts o;
 	int rc = db_opts(ui, &o, 0), there;
 
+	if (!rc)
+		rc = create_args(ui, &o);
 	if (rc)
 		return rc;
-	o.kv.segment_bytes = args_num(ui->args, "segment-size", 0);
 	there = pool_exists(ui, path, &o.pool);
 	if (there < 0)
 		return -there;
-	if (there && (args_has(ui->args, "size") || args_has(ui->args, "staging-size")))
-		return ui_usage(ui, "%s is a pool already: --size is for making one", path);
+	if (there && (args_has(ui->args, "size") || args_has(ui->args, "staging-size") ||
+		      args_has(ui->args, "name")))
+		return ui_usage(ui, "%s is a pool already: --size, --staging-size and --name are "
+				"for making one", path);
 	if (is_plan) {
 		rc = there ? plan_in_pool(ui, path, &o) : make_pool(ui, path, MPOOL_CREATE_PLAN);
 		return rc ? rc : create_result(ui, path, !there, true);
@@ -239,8 +303,6 @@ int verb_create(struct ui *ui)
 /* ---- info ----------------------------------------------------------------- */
 
 const struct opt info_opts[] = { DB_OPTS, { .name = NULL } };
-
-static const char *const class_name[MPOOL_MCLASSES] = { "capacity", "staging" };
 
 static void json_recovery(struct json *j, const struct kvdb_recovery *r)
 {
@@ -314,12 +376,9 @@ static void info_text(const char *path, const struct kvdb_info *in, const struct
 	printf("format         %u\n", in->format_version);
 	printf("stores         %u\n", in->kvs);
 	printf("keys           about %" PRIu64 "\n", st->keys_estimate);
-	if (in->interval_ms == KVDB_INTERVAL_NONE)
-		printf("loss bound     none\n");
-	else
-		printf("loss bound     %u ms\n", in->interval_ms);
+	printf("loss bound     chosen at each open (default %u ms)\n", in->interval_ms);
 	printf("logs           %u, segments of %s\n", in->logs, size_str(b, in->segment_bytes));
-	printf("cache          %s\n", size_str(b, in->cache_bytes));
+	printf("cache          chosen at each open (here %s)\n", size_str(b, in->cache_bytes));
 	printf("last close     %s\n", st->recovery.was_clean ? "clean" : "not clean, recovered");
 	printf("pool           %s (%s, %s)\n", in->pool.name, in->pool.io,
 	       in->pool.is_direct ? "direct" : "buffered");
@@ -500,13 +559,28 @@ int verb_verify(struct ui *ui)
 
 const struct opt drop_opts[] = { CONFIRM_OPTS, PLAN_OPT, DB_OPTS, { .name = NULL } };
 
+static int drop_result(struct ui *ui, const char *path, uint64_t keys, bool is_plan)
+{
+	if (ui->json) {
+		ui_doc_begin(ui, 1, 0);
+		json_str(&ui->js, "db", path);
+		json_bool(&ui->js, "plan", is_plan);
+		json_u64(&ui->js, "keys_estimate", keys);
+		ui_doc_end(ui);
+	} else if (!ui->quiet) {
+		printf("%s database %s: about %" PRIu64 " keys; the pool stays\n",
+		       is_plan ? "would remove" : "removed", path, keys);
+	}
+	return EXIT_DONE;
+}
+
 int verb_drop(struct ui *ui)
 {
 	const char *path = ui->args->v[0];
 	struct kvdb_stats st;
 	struct db_opts o;
 	struct kvdb *db;
-	char base[256];
+	char base[256], what[80];
 	int rc = db_open(ui, path, KVDB_RDONLY, &db);
 
 	if (rc)
@@ -515,18 +589,17 @@ int verb_drop(struct ui *ui)
 	kvdb_close(db);
 	if (rc)
 		return db_fail(ui, path, rc);
-	if (!ui->quiet && !ui->json)
-		printf("database %s: about %" PRIu64 " keys; the pool stays\n", path,
-		       st.keys_estimate);
 	if (args_has(ui->args, "dry-run"))
-		return EXIT_DONE;
-	rc = confirm(ui, path, "the database and everything in it", base_name(path, base));
+		return drop_result(ui, path, st.keys_estimate, true);
+	snprintf(what, sizeof(what), "the database and its about %" PRIu64 " keys",
+		 st.keys_estimate);
+	rc = confirm(ui, path, what, base_name(path, base));
 	if (!rc)
 		rc = db_opts(ui, &o, 0);
 	if (rc)
 		return rc;
 	rc = kvdb_drop(path, &o.kv);
-	return rc ? db_fail(ui, path, rc) : EXIT_DONE;
+	return rc ? db_fail(ui, path, rc) : drop_result(ui, path, st.keys_estimate, false);
 }
 
 /* ---- stores --------------------------------------------------------------- */
@@ -543,30 +616,50 @@ int verb_kvs_create(struct ui *ui)
 	if (rc)
 		return rc;
 	rc = kvdb_kvs_create(db, name);
-	return db_close(ui, path, db, rc ? db_fail(ui, name, rc) : EXIT_DONE);
+	rc = db_close(ui, path, db, rc ? db_fail(ui, name, rc) : EXIT_DONE);
+	if (!rc && ui->json) {
+		ui_doc_begin(ui, 1, 0);
+		json_str(&ui->js, "db", path);
+		json_str(&ui->js, "kvs", name);
+		ui_doc_end(ui);
+	}
+	return rc;
+}
+
+static int kvs_drop_result(struct ui *ui, const char *path, const char *name, bool is_plan)
+{
+	if (ui->json) {
+		ui_doc_begin(ui, 1, 0);
+		json_str(&ui->js, "db", path);
+		json_str(&ui->js, "kvs", name);
+		json_bool(&ui->js, "plan", is_plan);
+		ui_doc_end(ui);
+	} else if (!ui->quiet) {
+		printf("%s store %s of database %s\n", is_plan ? "would remove" : "removed", name,
+		       path);
+	}
+	return EXIT_DONE;
 }
 
 int verb_kvs_drop(struct ui *ui)
 {
 	const char *path = ui->args->v[0], *name = ui->args->v[1];
+	bool is_plan = args_has(ui->args, "dry-run");
 	struct kvdb_kvs *kvs;
 	struct kvdb *db;
-	int rc = db_open_kvs(ui, path, name, args_has(ui->args, "dry-run") ? KVDB_RDONLY : 0, &db,
-			     &kvs);
+	int rc = db_open_kvs(ui, path, name, is_plan ? KVDB_RDONLY : 0, &db, &kvs);
 
 	if (rc)
 		return rc;
-	if (!ui->quiet && !ui->json)
-		printf("store %s of database %s\n", name, path);
-	if (args_has(ui->args, "dry-run"))
-		return db_close(ui, path, db, EXIT_DONE);
-	rc = confirm(ui, name, "the store and everything in it", name);
-	if (!rc) {
+	if (!is_plan)
+		rc = confirm(ui, name, "the store and everything in it", name);
+	if (!rc && !is_plan) {
 		rc = kvdb_kvs_drop(db, name);
 		if (rc)
 			rc = db_fail(ui, name, rc);
 	}
-	return db_close(ui, path, db, rc);
+	rc = db_close(ui, path, db, rc);
+	return rc ? rc : kvs_drop_result(ui, path, name, is_plan);
 }
 
 int verb_kvs_list(struct ui *ui)

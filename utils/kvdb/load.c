@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -34,14 +35,23 @@
 #define BAD_SHOWN      20
 
 const struct opt load_opts[] = {
-	{ "format", 0, OPT_ENUM, 0, "FORMAT", "format of the lines (default tsv)", "format",
-	  "tsv|jsonl" },
+	{ "format", 0, OPT_ENUM, 0, "FORMAT", "format of the lines: tsv or jsonl (default tsv)",
+	  "format", "tsv|jsonl" },
 	{ "create", 'c', OPT_FLAG, 0, NULL, "make the store when it does not exist", NULL, NULL },
 	{ "skip-bad", 0, OPT_FLAG, 0, NULL, "name bad lines, leave them out and go on", NULL,
 	  NULL },
-	DB_OPTS,
+	DB_OPTS_WRITE,
 	{ .name = NULL },
 };
+
+/* set by SIGINT, SIGTERM and SIGHUP: end after the current record */
+static volatile sig_atomic_t is_stopped;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	is_stopped = 1;
+}
 
 struct load {
 	struct ui *ui;
@@ -176,11 +186,25 @@ static int load_bad(struct load *l)
 	snprintf(where, sizeof(where), "%s:%" PRIu64, l->file, l->line);
 	l->bad++;
 	if (!l->is_skip)
-		return ui_error(l->ui, EXIT_FAILED, where, "--skip-bad leaves such lines out", "%s",
-				l->why);
+		return ui_error(l->ui, EXIT_FAILED, where, "--skip-bad leaves such lines out",
+				"%s; stopped after %" PRIu64 " records", l->why, l->records);
 	if (l->bad <= BAD_SHOWN)
 		ui_error(l->ui, EXIT_FAILED, where, NULL, "%s", l->why);
 	return EXIT_DONE;
+}
+
+/* The library's reason, and how far the load came. */
+static int load_fail(struct load *l, int rc)
+{
+	struct mpool_error e = *kvdb_error_detail();
+	size_t n = strlen(e.text);
+
+	if (!e.id[0])
+		return ui_error(l->ui, exit_from_error(rc, NULL), l->file, NULL,
+				"%s; stopped after %" PRIu64 " records", strerror(-rc), l->records);
+	snprintf(e.text + n, sizeof(e.text) - n, "; stopped after %" PRIu64 " records",
+		 l->records);
+	return ui_fail(l->ui, l->file, rc, &e);
 }
 
 static int load_all(struct load *l, FILE *f, struct progress *p)
@@ -191,7 +215,7 @@ static int load_all(struct load *l, FILE *f, struct progress *p)
 	ssize_t len;
 	int rc = 0, code = EXIT_DONE;
 
-	while (!code && (len = getline(&line, &room, f)) >= 0) {
+	while (!code && !is_stopped && (len = getline(&line, &room, f)) >= 0) {
 		read += (uint64_t)len;
 		l->line++;
 		if (len && line[len - 1] == '\n')
@@ -202,14 +226,20 @@ static int load_all(struct load *l, FILE *f, struct progress *p)
 		if (rc == -EBADMSG)
 			code = load_bad(l);
 		else if (rc)
-			code = db_fail(l->ui, l->file, rc);
+			code = load_fail(l, rc);
 		if (!(l->line & 255))
 			progress_update(p, read);
 	}
-	if (!code && ferror(f))
-		code = ui_error(l->ui, EXIT_FAILED, l->file, NULL, "%s", strerror(errno));
+	rc = errno;
 	free(line);
 	progress_end(p, read);
+	/* a signal also ends the wait for a line */
+	if (!code && is_stopped)
+		code = ui_error(l->ui, EXIT_FAILED, l->file, NULL,
+				"interrupted after %" PRIu64 " records", l->records);
+	else if (!code && ferror(f))
+		code = ui_error(l->ui, EXIT_FAILED, l->file, NULL,
+				"%s; stopped after %" PRIu64 " records", strerror(rc), l->records);
 	return code;
 }
 
@@ -267,13 +297,15 @@ static int load_into(struct load *l, struct kvdb *db, FILE *f)
 	rc = kvdb_sync(db);
 	if (rc && !code)
 		code = db_fail(l->ui, name, rc);
-	if (!code || l->bad)
+	if (!code || (l->bad && l->is_skip && !is_stopped))
 		load_report(l, now_ns() - begin);
 	return !code && l->bad ? EXIT_FAILED : code;
 }
 
 int verb_load(struct ui *ui)
 {
+	/* without SA_RESTART, so that waiting for a line ends; a second signal kills */
+	struct sigaction sa = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
 	struct load l = { .ui = ui, .file = ui->args->n > 2 ? ui->args->v[2] : "-" };
 	struct kvdb *db;
 	FILE *f = stdin;
@@ -295,6 +327,9 @@ int verb_load(struct ui *ui)
 		json_tokener_set_flags(l.tok, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8 |
 						      JSON_TOKENER_ALLOW_TRAILING_CHARS);
 	}
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGHUP, &sa, NULL);
 	rc = db_open(ui, ui->args->v[0], 0, &db);
 	if (!rc)
 		rc = db_close(ui, ui->args->v[0], db, load_into(&l, db, f));

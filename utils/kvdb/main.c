@@ -14,8 +14,8 @@ static const struct verb verbs[] = {
 	  "Make an empty database in the pool at the path DB. When no pool is there, one is made "
 	  "on plain files in that directory, with --size of capacity and, if --staging-size is "
 	  "given, a staging class; the output says so. A pool holds one database. With -n "
-	  "everything is "
-	  "checked and nothing written.",
+	  "everything is checked and nothing written. Loss bound and cache are not settings of "
+	  "the database: each open chooses its own.",
 	  create_opts, "01245678",
 	  "{} create ./db1 --size 10G --staging-size 2G\tpool of two files, and a database\n"
 	  "{} create ./db1 -n\tsay what would be made\n", verb_create },
@@ -58,7 +58,9 @@ static const struct verb verbs[] = {
 	  "\"output_version\" is skipped. Other members are ignored.\n\n"
 	  "A line that is not good, also one whose key or value is too long, is named with its "
 	  "number and ends the load with exit status 1; the records before it stay stored. "
-	  "--skip-bad names such lines and goes on, and the exit status is 1 at the end.",
+	  "--skip-bad names such lines and goes on, and the exit status is 1 at the end. SIGINT, "
+	  "SIGTERM and SIGHUP end the load after the current record: what was stored is made "
+	  "durable, its number is printed, and the exit status is 1.",
 	  load_opts, "01234678",
 	  "{} load -c ./db1 words words.tsv\tmake the store and load it\n"
 	  "{} load ./db1 users --format jsonl < users.jsonl\twhat scan -j wrote\n", verb_load },
@@ -98,7 +100,8 @@ static const struct verb verbs[] = {
 	  "them; the first error ends the run with exit status 1 and names the key.\n\n"
 	  "For each phase: throughput until the last acknowledgement (OPS/S) and until no deferred "
 	  "work is left and all is durable (DRAINED/S); CPU microseconds per operation, user and "
-	  "system, of all threads of the process, for both; latency per kind of operation, to "
+	  "system, of all threads of the process, for both (CPU-US/OP, DRAINED/OP); "
+	  "latency per kind of operation, to "
 	  "1.6 % from above; bytes written and read per media class as the database submitted "
 	  "them, and as the kernel counted them; write amplification, the larger of both divided "
 	  "by the bytes of keys and values; space amplification, bytes used in the pool divided by "
@@ -133,7 +136,8 @@ static const struct tool kvdb_tool = {
 		       "MPOOL_IO\thow data is read and written: uring or sync\n"
 		       "MPOOL_DEV\tlayers below the pool that slow it down or cut its power, for "
 		       "trials\n",
-	.see_also = "\\fBmpool\\fR(8)",
+	.see_also = "\\fBmpool\\fR(8), \\fBlibmpool\\fR(7), \\fBlibkvdb\\fR(7), "
+		    "\\fBlibkvdb\\fR(3)",
 	.verbs = verbs,
 	.lib_version = kvdb_version,
 	.explain = kvdb_error_explain,

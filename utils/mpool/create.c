@@ -106,6 +106,10 @@ static int plan_add(struct ui *ui, struct plan *p, const char *path, unsigned mc
 	if (!m->is_block && !size)
 		return ui_usage(ui, "%s is a file: its size must be given with %s", m->path,
 				opt[mclass]);
+	/* named as it was typed: the library sees it rounded */
+	if (size && size < MEMBER_MIN)
+		return ui_usage(ui, "%s: '%s' is too small, at least 2M", opt[mclass],
+				args_str(ui->args, opt[mclass] + 2, ""));
 	m->size = m->is_block && !size ? block_size(m->path) : size;
 	if (m->exists && signature_find(m->path, m->signature, sizeof(m->signature)))
 		p->signatures++;
@@ -260,6 +264,7 @@ static int create_fail(struct ui *ui, const struct plan *p, int rc)
 
 	if (exit_from_error(rc, e.id) == EXIT_REFUSED && rc == -EPERM)
 		snprintf(e.cure, sizeof(e.cure), "use -f to overwrite");
+	ui_pool_name(&e, p->path, args_str(ui->args, "name", NULL));
 	return ui_fail(ui, p->path, rc, &e);
 }
 

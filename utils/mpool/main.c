@@ -35,9 +35,10 @@ static const struct verb verbs[] = {
 	{ "status", "[PATH...]", 0, ARGS_MAX, 0, "tell the health of pools and what to do",
 	  "Print health, cause and cure, space per class, and every member device with its kind "
 	  "of I/O. Without PATH the pools are searched for as by list. A pool that is damaged is "
-	  "reported and does not change the exit status unless --exit is given.",
+	  "reported and does not change the exit status unless --exit is given. A pool that is "
+	  "busy, which means open elsewhere, counts as healthy: -x passes over it.",
 	  status_opts, "01234678",
-	  "{} status -x --exit\tfor a monitor: silent and 0 when all is well\n", verb_status },
+	  "{} status -q -x --exit\tfor a monitor: silent and 0 when all is well\n", verb_status },
 	{ "verify", "PATH", 1, 1, 0, "check a pool without writing to it",
 	  "Check every structure of the pool and print each finding. Damage gives exit status 6. "
 	  "A finding that is not damage, such as a stale copy or a torn tail, is repaired when the "
@@ -72,7 +73,8 @@ static const struct tool mpool_tool = {
 	.environment = "NO_COLOR\twhen set and not empty, no colour is used\n"
 		       "MPOOL_IO\thow data is read and written: uring or sync\n"
 		       "MPOOL_DEV\tlayers that slow devices down, for trials\n",
-	.see_also = "\\fBkvdb\\fR(8), \\fBblkid\\fR(8)",
+	.see_also = "\\fBkvdb\\fR(8), \\fBlibmpool\\fR(7), \\fBlibkvdb\\fR(7), "
+		    "\\fBlibkvdb\\fR(3), \\fBblkid\\fR(8)",
 	.verbs = verbs,
 	.lib_version = mpool_version,
 	.explain = mpool_error_explain,

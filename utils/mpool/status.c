@@ -29,9 +29,15 @@ struct status {
 	unsigned ndevs;
 };
 
+/* Open elsewhere: nothing is known to be wrong, and whoever has it open would know. */
+static bool is_busy(const struct status *s)
+{
+	return !strcmp(s->health, "busy");
+}
+
 static bool is_healthy(const struct status *s)
 {
-	return s->is_open && !pool_has_fault(&s->info);
+	return s->is_open ? !pool_has_fault(&s->info) : is_busy(s);
 }
 
 /* Fill @s; returns 0 or the negative errno of the open. */
@@ -223,6 +229,8 @@ static int status_code(struct ui *ui, const struct status *s, int rc, bool is_as
 
 	if (code == EXIT_DAMAGE || (!rc && !is_healthy(s)))
 		return args_has(ui->args, "exit") ? EXIT_DAMAGE : EXIT_DONE;
+	if (is_busy(s) && args_has(ui->args, "unhealthy"))
+		return EXIT_DONE;
 	return is_asked ? code : EXIT_DONE;
 }
 
