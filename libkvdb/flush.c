@@ -400,6 +400,14 @@ static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_fr
 	return 0;
 }
 
+/* A frame that was taken from its log but will never be written goes when the flusher ends. */
+static int unwritten(struct kvdb *db, struct kv_frame *f, int err)
+{
+	f->fr_next = db->d_flusher->fl_written;
+	db->d_flusher->fl_written = f;
+	return err;
+}
+
 /* Adds the descriptor to its carrier and writes it (R2). */
 static int write_carrier(struct kvdb *db, struct kv_frame *f, uint64_t e)
 {
@@ -413,16 +421,17 @@ static int write_carrier(struct kvdb *db, struct kv_frame *f, uint64_t e)
 	uint32_t i, chain = s->sg_chain, size;
 
 	if (note_seg(fl, f))
-		return kv_fail(db, -ENOMEM, "no memory to close an epoch");
+		return unwritten(db, f, kv_fail(db, -ENOMEM, "no memory to close an epoch"));
 	/* readers refuse more: an epoch without a proof must not count as durable */
 	if (!CHECK(315, fl->fl_nsegs <= KV_DESC_ENTS_MAX))
-		return kv_fail(db, -E2BIG, "an epoch wrote to %u log segments, more than %u",
-			       fl->fl_nsegs, KV_DESC_ENTS_MAX);
+		return unwritten(db, f, kv_fail(db, -E2BIG,
+						"an epoch wrote to %u log segments, more than %u",
+						fl->fl_nsegs, KV_DESC_ENTS_MAX));
 	d.ds_n = fl->fl_nsegs;
 	size = KV_REC_HDR + kv_pad8(kv_desc_size(d.ds_n));
 	ents = malloc(d.ds_n * sizeof(*ents));
 	if (!ents)
-		return kv_fail(db, -ENOMEM, "no memory to close an epoch");
+		return unwritten(db, f, kv_fail(db, -ENOMEM, "no memory to close an epoch"));
 	for (i = 0; i < d.ds_n; i++) {
 		struct kv_epoch_seg *es = &fl->fl_segs[i];
 
