@@ -4,24 +4,28 @@
 
 Runs test programs of the ablation build with one guard (BARRIER or CHECK, see
 guard.h) switched off by MP_ABLATE=n. A guard is noticed when a program that
-passes with all guards on fails, dies or hangs. Prints TAP, one test per guard.
+passes with all guards on reports a failed test, dies or hangs; the first "not
+ok" ends it. Prints TAP, one test per guard.
 
   tests/ablate.py full          every guard against every program until one notices
-  tests/ablate.py short         a sample that fits into SECONDS (default 100)
+  tests/ablate.py short         what tests/ablate.txt knows, within SECONDS_MAX
+                                (default 60), in an order that SEED chooses
   tests/ablate.py full N...     these guards only
 
-tests/ablate.txt remembers which program noticed which guard, so that it is
-tried first; `full` with UPDATE=1 rewrites it. O is the ablation build's folder,
-SEED chooses the sample."""
+tests/ablate.txt remembers which program noticed which guard after how many
+milliseconds, so that it is tried first; `full` with UPDATE=1 rewrites it. O is
+the ablation build's folder."""
 
 import concurrent.futures
 import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -32,6 +36,8 @@ from lib import O, spans, under  # noqa: E402
 MEMORY = "tests/ablate.txt"
 LIMIT = 300 if os.environ.get("TEST_LONG") else 60  # seconds for one program
 JOBS = int(os.environ.get("JOBS", "2"))
+# the short run takes what was noticed this fast, so that a busy machine changes nothing
+QUICK_MS = 5000
 
 
 def guards():
@@ -60,28 +66,54 @@ def programs():
 
 
 def remembered():
+    """{guard: (program, milliseconds)}"""
     out = {}
     if os.path.exists(MEMORY):
         for line in open(MEMORY):
-            m = re.match(r"(\d+)\s+(\w+)", line)
+            m = re.match(r"(\d+)\s+(\w+)(?:\s+(\d+))?$", line)
             if m:
-                out[int(m.group(1))] = m.group(2)
+                out[int(m.group(1))] = (m.group(2), int(m.group(3) or 0))
     return out
 
 
-def run(program, guard):
-    """True when the program passed (or was skipped) with that guard off."""
-    tmp = tempfile.mkdtemp(dir=os.environ.get("TMPDIR"))
-    # the same crash states with and without the guard
-    env = dict(os.environ, MP_ABLATE=str(guard), TEST_SHORT="1", TMPDIR=tmp)
-    env.setdefault("SEED", "1")
+def kill(proc):
     try:
-        rc = subprocess.run(["timeout", "-k", "5", str(LIMIT), os.path.join(O, "tests", program)],
-                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                            stderr=subprocess.DEVNULL, env=env).returncode
-        return rc in (0, 77)
+        os.killpg(proc.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def run(program, guard):
+    """How the program noticed that the guard is off, or None: it passed or was skipped."""
+    tmp = tempfile.mkdtemp(dir=os.environ.get("TMPDIR"))
+    # the same crash states and the same random numbers with and without the guard
+    env = dict(os.environ, MP_ABLATE=str(guard), TEST_SHORT="1", TMPDIR=tmp, SEED="1")
+    proc = subprocess.Popen([os.path.join(O, "tests", program)], stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env,
+                            start_new_session=True)
+    timer = threading.Timer(LIMIT, kill, [proc])
+    timer.start()
+    failed = False
+    try:
+        for line in proc.stdout:
+            if line.startswith(b"not ok"):
+                failed = True
+                break
+        if not failed:
+            rc = proc.wait()
     finally:
+        # children of the test hold the pipe and the folder: all of them go
+        kill(proc)
+        proc.stdout.close()
+        proc.wait()
+        late = not timer.is_alive()
+        timer.cancel()
         shutil.rmtree(tmp, ignore_errors=True)
+    if failed:
+        return "fails"
+    if rc in (0, 77):
+        return None
+    return "hangs" if late else "dies"
 
 
 class Baseline:
@@ -92,17 +124,32 @@ class Baseline:
 
     def good(self, program):
         if program not in self.known:
-            self.known[program] = run(program, 0)
+            # twice: a busy machine can fail a test that looks at time
+            self.known[program] = run(program, 0) is None or run(program, 0) is None
         return self.known[program]
 
 
 def noticed_by(guard, order, baseline, deadline):
+    """(program, how, milliseconds); None: no time; (): nothing noticed."""
     for p in order:
         if deadline and time.monotonic() > deadline:
             return None
-        if baseline.good(p) and not run(p, guard):
-            return p
-    return ""
+        if not baseline.good(p):
+            continue
+        t = time.monotonic()
+        how = run(p, guard)
+        if how:
+            return p, how, int(1000 * (time.monotonic() - t))
+    return ()
+
+
+def write_memory(found):
+    with open(MEMORY, "w") as out:
+        out.write("# SPDX-License-Identifier: GPL-2.0-only OR MIT\n"
+                  "# guard, the program that noticed its absence, milliseconds "
+                  "(UPDATE=1 make ablate)\n")
+        for n in sorted(found):
+            out.write("%d %s %d\n" % (n, found[n][0], found[n][2]))
 
 
 def main():
@@ -115,19 +162,19 @@ def main():
     todo = sorted(wanted or all_guards)
     deadline = 0
     if mode == "short":
-        deadline = time.monotonic() + float(os.environ.get("SECONDS_MAX", "100"))
+        deadline = time.monotonic() + float(os.environ.get("SECONDS_MAX", "60"))
         seed = int(os.environ.get("SEED", "0"), 0) or int(time.time())
         print("# SEED=%d" % seed)
         random.Random(seed).shuffle(todo)
-        # the sample costs one program per guard
-        todo = [n for n in todo if memory.get(n) in progs] or todo
+        todo = [n for n in todo if memory.get(n, ("", 0))[0] in progs and
+                memory[n][1] <= QUICK_MS]
     baseline = Baseline()
     count = failed = 0
     found = {}
-    with concurrent.futures.ThreadPoolExecutor(JOBS if mode == "full" else 1) as pool:
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         def one(n):
-            first = [memory[n]] if memory.get(n) in progs else []
-            rest = [] if mode == "short" and first else [p for p in progs if p not in first]
+            first = [memory[n][0]] if n in memory and memory[n][0] in progs else []
+            rest = [] if mode == "short" else [p for p in progs if p not in first]
             return n, noticed_by(n, first + rest, baseline, deadline)
         for n, by in pool.map(one, todo):
             if by is None:
@@ -140,19 +187,17 @@ def main():
                 failed += 1
             print("%s %d - %s_%d_of_%s_is_noticed%s" % (
                 "ok" if by else "not ok", count, kind.lower(), n,
-                re.sub(r"\W", "_", os.path.basename(f)), " # by " + by if by else ""), flush=True)
+                re.sub(r"\W", "_", os.path.basename(f)),
+                " # %s %s, %d ms" % by if by else ""), flush=True)
     for p, ok in baseline.known.items():
         if not ok:
             count += 1
             failed += 1
             print("not ok %d - %s_passes_with_every_guard_on" % (count, p))
     print("1..%d" % count)
+    print("# %d of %d guards" % (len(found), len(all_guards)))
     if mode == "full" and not wanted and os.environ.get("UPDATE"):
-        with open(MEMORY, "w") as out:
-            out.write("# SPDX-License-Identifier: GPL-2.0-only OR MIT\n"
-                      "# guard, the program that noticed its absence (UPDATE=1 make ablate)\n")
-            for n in sorted(found):
-                out.write("%d %s\n" % (n, found[n]))
+        write_memory(found)
     return 1 if failed else 0
 
 

@@ -133,6 +133,12 @@ static void mdc_compacts_and_survives_reopen(void)
 	T_EQ(mpool_mdc_open(mp, "meta", &mdc), 0);
 	T_OK(mdc_has(mdc, "b,c,"));
 	T_EQ(mpool_mdc_compact_begin(mdc), 0);
+	T_EQ(mpool_mdc_append(mdc, &a, 1, 0), 0);
+	T_EQ(mpool_mdc_compact_end(mdc), 0);
+	mpool_mdc_close(mdc);	/* the end itself is durable, whatever follows */
+	T_EQ(mpool_mdc_open(mp, "meta", &mdc), 0);
+	T_OK(mdc_has(mdc, "a,"));
+	T_EQ(mpool_mdc_compact_begin(mdc), 0);
 	T_EQ(mpool_mdc_compact_end(mdc), 0);
 	T_OK(mdc_has(mdc, ""));
 	mpool_mdc_close(mdc);

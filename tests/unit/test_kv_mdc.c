@@ -135,6 +135,22 @@ static void fix_crc(void)
 }
 
 /* One wrong header field with a right CRC. */
+static void super_each_check(void)
+{
+	static struct kv_mdc_state st;
+	struct kv_mdc_super s = { .ms_tag = TAG, .ms_format = KV_FORMAT, .ms_next_kvs = 1,
+				  .ms_next_run = 1 };
+
+	kv_mdc_enc_super(&b, &s);
+	b.mb_p[KV_MDC_HDR + 18] = 1;	/* a reserved field */
+	fix_crc();
+	T_EQ(fold(&st), 421);
+	s.ms_next_kvs = 0;
+	kv_mdc_enc_super(&b, &s);
+	T_EQ(fold(&st), 422);
+	kv_mdc_state_free(&st);
+}
+
 static void header_each_check(void)
 {
 	static struct kv_mdc_state st;
@@ -326,6 +342,7 @@ static void compaction_keeps_the_state(void)
 
 int main(void)
 {
+	T_RUN(super_each_check);
 	T_RUN(fold_builds_the_state);
 	T_RUN(what_is_not_there_is_refused);
 	T_RUN(unknown_formats_are_refused_by_name);

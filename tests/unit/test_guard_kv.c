@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Ordering points of libkvdb that a crash of the process or of the power at an
+ * arbitrary moment hardly ever meets: each is watched where it has to act.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "flush.h"
+#include "log.h"
+#include "mdc.h"
+#include "sim.h"
+
+#define POOL	"./sim"
+
+static struct sim sim;
+static struct mpool_open_opts oo;
+static struct kvdb_opts opts;
+
+static void make_db(void)
+{
+	struct mpool_dev_spec dev[2] = {
+		{ .path = "capacity", .mclass = MPOOL_CAPACITY, .size = 64u << 20 },
+		{ .path = "staging", .mclass = MPOOL_STAGING, .size = 64u << 20 },
+	};
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+
+	sim_init(&sim);
+	co.name = "guards";
+	co.devs = dev;
+	co.ndevs = 2;
+	co.provider = &sim.s_prov;
+	T_EQ(mpool_create(POOL, &co), 0);
+	oo = (struct mpool_open_opts)MPOOL_OPEN_OPTS_INIT;
+	oo.io = "sync";
+	oo.provider = &sim.s_prov;
+	opts = (struct kvdb_opts)KVDB_OPTS_INIT;
+	opts.flags = KVDB_MANUAL;
+	opts.logs = 1;
+	opts.cache_bytes = 64u << 20;
+	opts.segment_bytes = 2u << 20;
+	opts.pool = &oo;
+	T_EQ(kvdb_create(POOL, &opts), 0);
+}
+
+static struct kvdb_kvs *open_db(struct kvdb **db)
+{
+	struct kvdb_kvs *kvs;
+
+	T_EQ(kvdb_open(POOL, &opts, db), 0);
+	T_EQ(kvdb_kvs_create(*db, "s"), 0);
+	T_EQ(kvdb_kvs_open(*db, "s", &kvs), 0);
+	return kvs;
+}
+
+/* Bytes in the volatile caches of both devices, which recovery might be going to believe. */
+static void dirty(struct mpool *mp)
+{
+	struct mpool_alloc req[2] = {
+		{ .kind = MPOOL_APPEND, .mclass = MPOOL_CAPACITY, .capacity = 4096 },
+		{ .kind = MPOOL_APPEND, .mclass = MPOOL_STAGING, .capacity = 4096 },
+	};
+	static uint8_t buf[4096] __attribute__((aligned(4096)));
+	struct iovec v = { buf, sizeof(buf) };
+	struct mpool_obj *o[2] = { NULL, NULL };
+	unsigned i;
+
+	T_EQ(mpool_alloc(mp, req, 2, o), 0);
+	for (i = 0; i < 2; i++)
+		T_EQ(mpool_write(o[i], 0, &v, 1), 0);
+	for (i = 0; i < 2; i++)
+		mpool_obj_close(o[i]);
+}
+
+/* R3: the pool may have been open all the time; only the process of the database died. */
+static void recovery_builds_on_nothing_volatile(void)
+{
+	static struct kvdb db;
+	struct sim_log log;
+	unsigned i, flushed = 0, writes = 0;
+
+	make_db();
+	memset(&db, 0, sizeof(db));
+	T_EQ(kv_db_attach(&db, POOL, &opts, false), 0);
+	dirty(db.d_mp);
+	T_EQ(kv_db_load_kvs(&db, false), 0);
+	sim_log_init(&log, 0);
+	sim.s_log = &log;
+	T_EQ(kv_recover(&db, false), 0);
+	sim.s_log = NULL;
+	for (i = 0; i < sim_log_end(&log); i++) {
+		const struct sim_ev *ev = sim_log_at(&log, i);
+
+		if (ev->ev_type == SIM_FLUSH)
+			flushed |= 1u << ev->ev_dev;
+		else if (ev->ev_type == SIM_WRITE && !writes++)
+			T_EQ(flushed, 3);
+	}
+	T_OK(writes > 0);
+	sim_log_fini(&log);
+	kv_db_detach(&db);
+	T_EQ(mpool_close(db.d_mp), 0);
+	sim_fini(&sim);
+}
+
+/* S4: a segment that the container calls sealed is a sealed object of that length. */
+static void sealed_segments_are_sealed_objects(void)
+{
+	static char val[60000];
+	struct mpool_obj_info oi;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	uint64_t after = 0;
+	unsigned i, sealed = 0;
+	char key[16];
+
+	make_db();
+	opts.segment_bytes = 256u << 10;
+	kvs = open_db(&db);
+	for (i = 0; i < 40; i++) {
+		snprintf(key, sizeof(key), "key%u", i);
+		T_EQ(kvdb_put(kvs, key, strlen(key), val, sizeof(val)), 0);
+	}
+	T_EQ(kvdb_sync(db), 0);
+	for (i = 0; i < 1000 && kvdb_poll(db) == 1; i++)
+		;
+	for (; mpool_objects(db->d_mp, after, db->d_tag, &oi, 1) == 1; after = oi.id) {
+		if (oi.kind != MPOOL_APPEND || !(oi.flags & MPOOL_OBJ_SEALED))
+			continue;
+		sealed++;
+		T_OK(oi.length > 0);
+	}
+	/* 2.4 MB of values, 256 KiB each */
+	T_OK(sealed >= 5);
+	T_EQ(kvdb_close(db), 0);
+	sim_fini(&sim);
+}
+
+/* ---- epochs ---- */
+
+static struct kvdb_kvs *late_kvs;
+static int late_begun, late_done, late_err;
+
+static void *late_put(void *arg)
+{
+	(void)arg;
+	__atomic_store_n(&late_begun, 1, __ATOMIC_SEQ_CST);
+	late_err = kvdb_put(late_kvs, "b", 1, "2", 1);
+	__atomic_store_n(&late_done, 1, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+/* R4: a write of the next epoch waits while the one before it is being closed. */
+static void nothing_is_installed_before_the_last_epoch_closed(void)
+{
+	struct kvdb *db;
+	pthread_t t;
+	int i;
+
+	make_db();
+	late_kvs = open_db(&db);
+	T_EQ(kvdb_sync(db), 0);
+	T_EQ(kvdb_put(late_kvs, "a", 1, "1", 1), 0);
+	/* as if the tick had opened this epoch and stood still before the last was closed */
+	pthread_mutex_lock(&db->d_tick_lock);
+	atomic_fetch_sub(&db->d_closed, 1);
+	late_begun = late_done = 0;
+	T_EQ(pthread_create(&t, NULL, late_put, NULL), 0);
+	while (!__atomic_load_n(&late_begun, __ATOMIC_SEQ_CST))
+		usleep(1000);
+	for (i = 0; i < 500 && !__atomic_load_n(&late_done, __ATOMIC_SEQ_CST); i++)
+		usleep(1000);
+	T_EQ(late_done, 0);
+	T_EQ(kvdb_get(late_kvs, "b", 1, NULL, 0, NULL), -ENOENT);
+	atomic_fetch_add(&db->d_closed, 1);
+	pthread_mutex_unlock(&db->d_tick_lock);
+	T_EQ(pthread_join(t, NULL), 0);
+	T_EQ(late_err, 0);
+	T_EQ(kvdb_sync(db), 0);
+	T_EQ(kvdb_close(db), 0);
+	sim_fini(&sim);
+}
+
+/* No reader takes a descriptor of more segments, so no writer may make one. */
+static void epoch_of_too_many_segments_is_not_durable(void)
+{
+	enum { N = KV_DESC_ENTS_MAX + 1 };
+	struct kv_flusher *fl;
+	struct kvdb_kvs *kvs;
+	struct kv_seg *s;
+	struct kvdb *db;
+	unsigned i;
+
+	make_db();
+	kvs = open_db(&db);
+	T_EQ(kvdb_put(kvs, "a", 1, "1", 1), 0);
+	fl = db->d_flusher;
+	s = kv_log_at(db->d_logs, db->d_logs->ls_n)->lo_seg;	/* of the first key log */
+	T_OK(s != NULL);
+	free(fl->fl_segs);
+	fl->fl_segs = calloc(2 * N, sizeof(fl->fl_segs[0]));
+	fl->fl_maxsegs = 2 * N;
+	fl->fl_nsegs = N;
+	for (i = 0; i < N; i++)
+		fl->fl_segs[i].es_seg = s;
+	T_OK(kvdb_sync(db) < 0);
+	T_OK(strstr(kvdb_error_detail()->text, "log segments, more than"));
+	kvdb_close(db);
+	sim_fini(&sim);
+}
+
+int main(void)
+{
+	T_RUN(recovery_builds_on_nothing_volatile);
+	T_RUN(sealed_segments_are_sealed_objects);
+	T_RUN(nothing_is_installed_before_the_last_epoch_closed);
+	T_RUN(epoch_of_too_many_segments_is_not_durable);
+	return t_done();
+}
