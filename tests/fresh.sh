@@ -47,9 +47,10 @@ root=$(realpath -m "$root")
 mkdir -p "$root"
 clean_up() {
 	# the namespace's mounts first, then only what lies on this file system
-	for m in dev proc; do
+	for m in sys dev proc; do
 		mountpoint -q "$root/$m" && umount -R -l "$root/$m"
 	done
+	mountpoint -q "$root" && umount -l "$root"
 	if [ -n "${FRESH_KEEP-}" ]; then
 		echo "fresh: kept $root"
 	else
@@ -69,12 +70,17 @@ say "debootstrap $suite from $mirror into $root"
 debootstrap --variant=minbase --include=make,ca-certificates "$suite" "$root" "$mirror" \
 	>"$root.log" 2>&1 || { tail -20 "$root.log"; rm -f "$root.log"; fail debootstrap; }
 rm -f "$root.log"
+# a mount point, as the root of a machine is: tests mount inside name spaces of their own
+mount --bind "$root" "$root" || fail "bind mount"
 cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null
 # a proxy of this machine is one of the root too
 [ -d /etc/apt/apt.conf.d ] && grep -rhi 'proxy' /etc/apt/apt.conf /etc/apt/apt.conf.d 2>/dev/null \
 	>"$root/etc/apt/apt.conf.d/90proxy"
 mount --rbind /dev "$root/dev" || fail "mount /dev"
 mount --make-rslave "$root/dev"
+# which loop devices stand on a file is seen in /sys
+mount --rbind /sys "$root/sys" || fail "mount /sys"
+mount --make-rslave "$root/sys"
 mount -t proc proc "$root/proc" || mount --rbind /proc "$root/proc" || fail "mount /proc"
 
 # the commands as README prints them
