@@ -45,6 +45,7 @@ mirror=$(awk -v suite="$suite" '
 root=${FRESH_DIR:-$(mktemp -d)}
 root=$(realpath -m "$root")
 mkdir -p "$root"
+chmod 755 "$root"	# it becomes the / of an ordinary user
 clean_up() {
 	# the namespace's mounts first, then only what lies on this file system
 	for m in sys dev proc; do
