@@ -448,7 +448,9 @@ int kv_wait_durable(struct kvdb *db, uint64_t epoch);
  */
 
 int kv_work_start(struct kvdb *db);
+/* Ends the threads; the flusher may still kick, so the rest goes after it: kv_work_fini(). */
 void kv_work_stop(struct kvdb *db);
+void kv_work_fini(struct kvdb *db);
 void kv_work_kick(struct kvdb *db);
 /* One step of whatever is due (memtable flush, merge, segment upkeep): 1, 0, -errno. */
 int kv_work_step(struct kvdb *db);
@@ -545,7 +547,7 @@ struct kvdb {
 	struct kv_pagepool *d_pages;	/* pagepool.c */
 	struct kv_logs *d_logs;		/* log.c */
 	struct kv_flusher *d_flusher;	/* flush.c */
-	struct kv_work *d_work;		/* work.c */
+	_Atomic(struct kv_work *) d_work; /* work.c; the flusher runs before it is there */
 	struct kv_mdc *d_mdc;		/* mdc.c */
 	struct kv_views *d_views;	/* memtable.c */
 

@@ -343,6 +343,7 @@ static void retire_all(void)
 /* Frees everything that was made, in whatever state; threads and logs are gone. */
 void kv_db_detach(struct kvdb *db)
 {
+	kv_work_fini(db);
 	free_stores(db);
 	retire_all();
 	kv_runs_reap(db);

@@ -27,7 +27,7 @@ struct kv_work {
 	_Atomic(bool) wk_stop;
 	uint64_t wk_kicks;		/* wk_lock */
 	_Atomic(bool) wk_merge_off;	/* a merge met damage: its inputs stay as they are */
-	unsigned int wk_n;
+	_Atomic(unsigned int) wk_n;	/* threads that run */
 	pthread_t *wk_thread;
 };
 
@@ -376,6 +376,7 @@ int kv_work_start(struct kvdb *db)
 void kv_work_stop(struct kvdb *db)
 {
 	struct kv_work *wk = db->d_work;
+	unsigned int n = wk ? atomic_exchange(&wk->wk_n, 0) : 0;
 
 	if (!wk)
 		return;
@@ -383,8 +384,17 @@ void kv_work_stop(struct kvdb *db)
 	pthread_mutex_lock(&wk->wk_lock);
 	pthread_cond_broadcast(&wk->wk_wake);
 	pthread_mutex_unlock(&wk->wk_lock);
-	for (unsigned int i = 0; i < wk->wk_n; i++)
+	for (unsigned int i = 0; i < n; i++)
 		pthread_join(wk->wk_thread[i], NULL);
+}
+
+void kv_work_fini(struct kvdb *db)
+{
+	struct kv_work *wk = db->d_work;
+
+	if (!wk)
+		return;
+	kv_work_stop(db);
 	pthread_cond_destroy(&wk->wk_wake);
 	pthread_mutex_destroy(&wk->wk_lock);
 	free(wk->wk_thread);

@@ -282,14 +282,16 @@ static void *pair_main(void *arg)
 {
 	struct pair_writer *w = arg;
 	uint32_t i;
+	int err = 0;
 
-	for (i = 1; !__atomic_load_n(&w->stop, __ATOMIC_RELAXED) && !w->err; i++) {
+	for (i = 1; !__atomic_load_n(&w->stop, __ATOMIC_RELAXED) && !err; i++) {
 		uint8_t val[300] = "";
 
 		memcpy(val, &i, 4);
-		w->err = kvdb_put(w->kvs, "a", 1, val, i % 2 ? 4 : 300);
-		if (!w->err)
-			w->err = kvdb_put(w->kvs, "z", 1, val, i % 3 ? 4 : 200);
+		err = kvdb_put(w->kvs, "a", 1, val, i % 2 ? 4 : 300);
+		if (!err)
+			err = kvdb_put(w->kvs, "z", 1, val, i % 3 ? 4 : 200);
+		__atomic_store_n(&w->err, err, __ATOMIC_RELAXED);
 		__atomic_store_n(&w->rounds, i, __ATOMIC_RELAXED);
 	}
 	return NULL;
