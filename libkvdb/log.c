@@ -187,7 +187,6 @@ static void pend(struct kvdb *db, struct kv_log *lo, struct kv_frame *f)
 
 	*lo->lo_tail = f;
 	lo->lo_tail = &f->fr_next;
-	lo->lo_bytes += bytes;
 	if (!atomic_load(&f->fr_seg->sg_first_epoch))
 		atomic_store(&f->fr_seg->sg_first_epoch, f->fr_epoch);
 	atomic_store(&f->fr_seg->sg_last_epoch, f->fr_epoch);

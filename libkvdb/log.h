@@ -59,7 +59,6 @@ struct kv_log {
 	struct kv_seg *lo_own;		/* prepared for one large record or NULL; lo_lock */
 	struct kv_frame *lo_pending;	/* closed, not yet written; oldest first; lo_lock */
 	struct kv_frame **lo_tail;
-	uint64_t lo_bytes;		/* closed so far, padding included; lo_lock */
 	pthread_mutex_t lo_prep_lock;	/* one preparer at a time; outside lo_lock */
 };
 

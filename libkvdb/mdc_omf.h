@@ -92,7 +92,7 @@ struct kv_mdc_buf {
 	int mb_err;
 };
 
-/* Each replaces what the buffer holds by one whole record; kv_mdc_end() completes it. */
+/* Each replaces what the buffer holds by one whole record. */
 void kv_mdc_enc_super(struct kv_mdc_buf *b, const struct kv_mdc_super *s);
 void kv_mdc_enc_kvs_add(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const char *name,
 			uint64_t horizon);

@@ -184,7 +184,7 @@ int kvdb_put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val
 int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
 	     size_t *vlen);
 
-/** kvdb_del() - delete a key, present or not; as kvdb_put(). Threads: any. Blocking: as kvdb_put(). Durability: as kvdb_put(). Errors: as kvdb_put(); works on a full pool. */
+/** kvdb_del() - delete a key, present or not; as kvdb_put(). Threads: any. Blocking: as kvdb_put(). Durability: as kvdb_put(). Errors: as kvdb_put(); on a full pool it may use the reserve. */
 int kvdb_del(struct kvdb_kvs *kvs, const void *key, size_t klen);
 
 /**
