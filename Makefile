@@ -232,7 +232,7 @@ $(libs_so):
 	$(say) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared $(BASE_LDFLAGS) $(LDFLAGS) -Wl,-soname,$(@F).$(SOMAJOR) \
-		-Wl,--version-script=$(filter %.map,$^) $(if $(SANFLAGS),,-Wl,-z,defs) \
+		-Wl,--version-script=$(filter %.map,$^) $(if $(SANFLAGS)$(ABLATE),,-Wl,-z,defs) \
 		-o $@.$(VERSION) $(filter %.o %.so,$^) $(PKG_LIBS) -lm
 	@ln -sf $(@F).$(VERSION) $@.$(SOMAJOR)
 	@ln -sf $(@F).$(SOMAJOR) $@
