@@ -31,6 +31,7 @@ struct mpl_low {
 /* flags of mpl_file_open() */
 #define MPL_FILE_RDONLY	0x1u
 #define MPL_FILE_CREATE	0x2u	/* make the file; it must not exist */
+#define MPL_FILE_PEEK	0x4u	/* read only, beside whoever has it open: no lock, no claim */
 
 /*
  * Opens a file or block device exclusively and finds out whether O_DIRECT
@@ -38,6 +39,8 @@ struct mpl_low {
  */
 int mpl_file_open(const char *path, unsigned flags, uint64_t size, struct mpl_low *out,
 		  const char **why);
+/* one transfer of the whole vector, resuming after short counts; 0 or -errno */
+int mpl_fd_rw(int fd, uint64_t off, const struct iovec *iov, unsigned n, int is_write, int rwf);
 /* 0, or -EPERM with the name of the signature that was found in @what */
 int mpl_sigcheck(const char *path, char *what, size_t size);
 /* removes every signature that libblkid knows, backup copies too */

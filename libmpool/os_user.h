@@ -62,6 +62,9 @@ static inline int fls64(u64 x)
 	return x ? 64 - __builtin_clzll(x) : 0;
 }
 
+#define smp_load_acquire(p)	__atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define smp_store_release(p, v)	__atomic_store_n(p, v, __ATOMIC_RELEASE)
+
 struct list_head {
 	struct list_head *next, *prev;
 };
@@ -157,6 +160,18 @@ static inline void spin_unlock(spinlock_t *l)
 {
 	pthread_mutex_unlock(&l->m);
 }
+
+/* there are no interrupts here: @flags keeps its kernel spelling and means nothing */
+#define spin_lock_irqsave(l, flags)	\
+	do {				\
+		(flags) = 0;		\
+		spin_lock(l);		\
+	} while (0)
+#define spin_unlock_irqrestore(l, flags)	\
+	do {					\
+		(void)(flags);			\
+		spin_unlock(l);			\
+	} while (0)
 
 struct os_cond {
 	pthread_cond_t c;

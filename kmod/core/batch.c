@@ -55,6 +55,7 @@ static int op_check(const struct mp_op *op, struct mp_obj *obj)
 static int op_mark(struct batch *b, const struct mp_op *op)
 {
 	struct mp_obj *obj = op->op_obj;
+	unsigned long irq;
 	int rc;
 
 	if (op->op_type != MP_OP_COMMIT && op->op_type != MP_OP_SEAL &&
@@ -64,13 +65,13 @@ static int op_mark(struct batch *b, const struct mp_op *op)
 		obj = mp_otab_find(b->pool, op->op_id);
 	if (!obj)
 		return mp_err(MP_OBJ_NONE, "object %llu", op->op_id);
-	spin_lock(&obj->o_lock);
+	spin_lock_irqsave(&obj->o_lock, irq);
 	rc = op_check(op, obj);
 	if (!rc && op->op_type == MP_OP_COMMIT)
 		b->pend += mp_otab_rec_size(obj);
 	if (!rc)
 		obj->o_state |= MP_O_BUSY;
-	spin_unlock(&obj->o_lock);
+	spin_unlock_irqrestore(&obj->o_lock, irq);
 	if (!rc)
 		b->obj[b->n++] = obj;
 	return rc;
@@ -100,8 +101,9 @@ static void batch_unmark(struct batch *b, bool is_doubt)
 static void op_apply(struct mp_pool *pool, const struct mp_op *op, struct mp_obj *obj)
 {
 	u32 crc_flag = op->op_flags & MP_OPF_CRC;
+	unsigned long irq;
 
-	spin_lock(&obj->o_lock);
+	spin_lock_irqsave(&obj->o_lock, irq);
 	switch (op->op_type) {
 	case MP_OP_COMMIT:
 	case MP_OP_SEAL:
@@ -121,7 +123,7 @@ static void op_apply(struct mp_pool *pool, const struct mp_op *op, struct mp_obj
 		obj->o_flags |= MP_OBJF_DELETED;
 		break;
 	}
-	spin_unlock(&obj->o_lock);
+	spin_unlock_irqrestore(&obj->o_lock, irq);
 	if (op->op_type == MP_OP_COMMIT) {
 		mp_otab_insert(pool, obj);
 		obj->o_is_listed = true;
@@ -180,8 +182,8 @@ static int op_encode(const struct mp_op *op, struct mp_obj *obj, struct mp_txn *
 /* make the data of what becomes final durable first: INV-4 */
 static int data_flush(struct batch *b)
 {
+	u32 i, k, n = smp_load_acquire(&b->pool->p_ndevs);
 	u8 mask[MP_SLOTS] = { 0 };
-	u32 i, k;
 	int rc = 0;
 
 	for (i = 0; i < b->n; i++)
@@ -189,7 +191,7 @@ static int data_flush(struct batch *b)
 		    b->op[i].op_length)
 			for (k = 0; k < b->obj[i]->o_nextents; k++)
 				mask[b->obj[i]->o_extent[k].ex_slot] = 1;
-	for (i = 0; i < b->pool->p_ndevs && !rc; i++)
+	for (i = 0; i < n && !rc; i++)
 		if (mask[i])
 			rc = BARRIER(139, mp_dev_flush(b->pool, b->pool->p_dev[i]));
 	return rc;

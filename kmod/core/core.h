@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Structures that the core's files share and nobody else sees. Lock order,
- * outermost first: p_root_lock -> l_lock (one mlog) -> md_lock -> p_lock -> o_lock. No I/O
- * under md_lock, p_lock or o_lock; l_lock serialises one mlog's I/O.
+ * outermost first: p_admin_lock -> p_root_lock -> l_lock (one mlog) -> md_lock -> p_lock ->
+ * o_lock. No I/O under md_lock, p_lock or o_lock; l_lock serialises one mlog's I/O.
  */
 #ifndef MP_CORE_CORE_H
 #define MP_CORE_CORE_H
@@ -16,7 +16,15 @@
 #define MP_ROOTS_MAX	1024u
 #define MP_ID_BATCH	(1ull << 20)	/* ids reserved ahead of use */
 #define MP_ID_LAST	(1ull << 62)
+#define MP_SPARE_MAX	90u	/* percent */
 #define MP_SB_AREA	(64u << 10)	/* start of a device kept for copy 0 */
+
+/* ---- what reading a superblock found ---- */
+struct mp_sb_found {
+	u32 f_bad;		/* bit per copy that is not equal to the best */
+	u32 f_mark;		/* mp_sb_mark() of copy 0; 0: it is not intact */
+	char f_name[MP_NAME_LEN];	/* that copy 0 shows when it is intact */
+};
 
 /* ---- one member device of an open pool ---- */
 struct mp_pdev {
@@ -25,10 +33,10 @@ struct mp_pdev {
 	u32 pd_slot;
 	u32 pd_mclass;
 	u32 pd_flags;		/* MP_DEVF_* */
-	u64 pd_bytes;
+	u64 pd_bytes;		/* acquire and release: read without a lock */
 	u64 pd_data_off;	/* bytes */
-	struct mp_sb *pd_sb;	/* as read at open, or last written */
-	u32 pd_sb_bad;		/* superblock copies that differ, bit per copy */
+	struct mp_sb *pd_sb;	/* what it should say; changed under p_admin_lock and p_lock */
+	struct mp_sb_found pd_found;	/* at open */
 	struct mp_smap pd_smap;	/* guarded by p_lock */
 };
 
@@ -99,6 +107,7 @@ struct mp_cls {
 };
 
 struct mp_pool {
+	struct mutex p_admin_lock;	/* one administration call at a time; outermost */
 	struct mutex p_root_lock;	/* creation and removal of roots; outside md_lock */
 	struct mutex p_lock;
 	struct os_cond p_cond;		/* a discard ended, or a busy object is idle again */
@@ -107,10 +116,13 @@ struct mp_pool {
 	u32 p_fault_id;			/* p_fault_lock, as the next two; 0 = none */
 	int p_fault_err;
 	char p_fault[256];
-	struct mp_sb *p_sb;		/* of slot 0, as of open */
+	void (*p_fault_fn)(void *arg);	/* NULL: none, or it has run */
+	void *p_fault_arg;
+	u8 p_uuid[MP_UUID_LEN];		/* never changes */
+	struct mp_sb *p_sb;		/* of slot 0; as pd_sb */
 	u64 p_gen;			/* that frames carry */
-	u64 p_sb_gen;			/* highest of the superblocks */
-	u32 p_ndevs;
+	u64 p_sb_gen;			/* highest of the superblocks; as pd_sb */
+	u32 p_ndevs;			/* acquire and release: read without a lock */
 	struct mp_pdev *p_dev[MP_SLOTS];
 	struct mp_cls p_cls[MP_CLASSES];
 	struct mp_tree p_objs;		/* durable objects by id; p_lock */
@@ -126,14 +138,20 @@ struct mp_pool {
 };
 
 /* sb.c */
+/* copies 0 to 2 of a device of @dev_bytes at creation */
 u64 mp_sb_copy_addr(u64 dev_bytes, u32 copy);
-/* copies 1 and 2; @bad as mp_sb_read() found them, 0 for a new device */
+/* how many copies there are, and where */
+u32 mp_sb_copies(const struct mp_sb *sb);
+u64 mp_sb_addr(const struct mp_sb *sb, u32 copy);
+/* all copies but the first; @bad as mp_sb_read() found them, 0 for a new device */
 int mp_sb_write(struct mp_dev *dev, struct mp_sb *sb, u32 bad, void *buf);
-/* copy 0, once in a pool's life */
+/* copy 0, when the device becomes a member */
 int mp_sb_write_first(struct mp_dev *dev, struct mp_sb *sb, void *buf);
-/* best copy; *@bad: bit per copy that is not equal to it. -EINVAL: not a member */
-int mp_sb_read(struct mp_dev *dev, struct mp_sb *sb, u32 *bad);
-int mp_sb_erase(struct mp_dev *dev, u64 dev_bytes, void *buf);
+/* its sector 0, while the other copies carry @sb->sb_mark */
+int mp_sb_rewrite_first(struct mp_dev *dev, const struct mp_sb *sb, void *buf);
+/* best copy. -EINVAL: not a member */
+int mp_sb_read(struct mp_dev *dev, struct mp_sb *sb, struct mp_sb_found *found);
+int mp_sb_erase(struct mp_dev *dev, const struct mp_sb *sb, void *buf);
 
 /* otab.c */
 struct mp_obj *mp_otab_new(struct mp_pool *pool, u32 nextents);
@@ -172,8 +190,21 @@ int mp_txn_add(struct mp_txn *txn, const struct mp_rec *r);
 int mp_md_room(struct mp_pool *pool, u64 bytes);
 u64 mp_md_region(const struct mp_mdlog *md, u64 epoch);
 
+/* admin.c */
+/*
+ * Write the next generation of @next, which says all that members have in
+ * common, to all of them and to @extra new ones, the home device first.
+ */
+int mp_admin_write(struct mp_pool *pool, const struct mp_sb *next, struct mp_pdev **extra,
+		   u32 nextra, void *buf);
+/* give copy 0 of every member that carries a mark the pool's name, and take the marks off */
+int mp_admin_names(struct mp_pool *pool, void *buf);
+
 /* mclass.c */
 void mp_class_init(struct mp_pool *pool);
+/* p_lock held, or nobody else knows the pool */
+void mp_class_add(struct mp_pool *pool, struct mp_pdev *pd);
+void mp_class_reserve(struct mp_pool *pool);
 /* fills obj's extents; p_lock held, may drop it to wait for a discard in flight */
 int mp_class_alloc(struct mp_pool *pool, u32 mclass, u64 blocks, u32 kind, u32 flags,
 		   struct mp_extent *ext, u32 *next, u32 *got_class);
@@ -199,7 +230,20 @@ int mp_dev_reserve(struct mp_dev *dev, u64 off, u64 len);
 int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len);
 struct mp_pool *mp_pool_new(void);
 void mp_pool_free(struct mp_pool *pool);
-int mp_pool_add(struct mp_pool *pool, struct mp_dev *dev, const struct mp_sb *sb, u32 bad);
+struct mp_pdev *mp_pdev_new(struct mp_dev *dev, const struct mp_sb *sb);
+void mp_pdev_free(struct mp_pdev *pd);
+int mp_pool_add(struct mp_pool *pool, struct mp_dev *dev, const struct mp_sb *sb);
+/* the space that objects may use, all free */
+int mp_pdev_space(struct mp_pdev *pd);
+/* turn superblock @sb into that of member @i of its table, which did not grow */
+void mp_sb_member(struct mp_sb *sb, u32 i);
+/* entry @i of its table: a new member */
+void mp_sb_entry(struct mp_sb *sb, u32 i, const struct mp_dev *dev, u32 mclass);
+/* space for the superblocks, and the metadata log where there is one */
+int mp_sb_reserve(struct mp_dev *dev, const struct mp_sb *sb);
+/* may @label be one, @dev a member? NULL is no label */
+int mp_label_check(const char *label);
+int mp_dev_check(const struct mp_dev *dev);
 int mp_pool_load(struct mp_dev **dev, u32 ndevs, u32 flags, mp_finding_fn *fn, void *arg,
 		 struct mp_pool **out);
 

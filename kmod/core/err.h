@@ -51,6 +51,8 @@ X(DEV_BUSY, 121, EEXIST, "the device is a member of a pool", "destroy that pool 
 X(NO_CAPACITY, 122, EINVAL, "a pool needs a device of class capacity", "add one") \
 X(NAME, 123, EINVAL, "the name is not valid", \
   "use 1 to 31 characters of A-Z a-z 0-9 . _ - that do not begin with . or -") \
+X(LABEL, 124, EINVAL, "the label is not valid", \
+  "use at most 63 bytes without control characters") \
 X(MD_NONE, 140, EUCLEAN, "no intact metadata log was found", "restore the pool from a backup") \
 X(MD_CORRUPT, 141, EUCLEAN, "the metadata log is damaged before its end", \
   "restore the pool from a backup; run verify for details") \
@@ -109,7 +111,37 @@ X(V_TAIL, 212, EUCLEAN, "the metadata log ends in a torn record", \
   "it was never acknowledged and is overwritten by the next one") \
 X(V_SPACE, 213, EUCLEAN, "space accounting does not add up", "report this") \
 X(V_ROOT, 214, EUCLEAN, "a container names an object that is not a log", "restore from a backup") \
-X(V_MLOG, 215, EUCLEAN, "a log ends in a torn record", "it is cut at the next open of the log")
+X(V_MLOG, 215, EUCLEAN, "a log ends in a torn record", "it is cut at the next open of the log") \
+X(V_EXTRA, 216, EUCLEAN, "a device of this pool was left by an interrupted add and is no member", \
+  "add it again, or use it for something else") \
+/* kernel module */ \
+X(K_ARG, 300, EINVAL, "an argument of the module's call is invalid", \
+  "use a libmpool of the module's version") \
+X(K_PERM, 301, EPERM, "administration needs CAP_SYS_ADMIN", "run the command as root") \
+X(K_RDONLY, 302, EBADF, "the pool's descriptor is open for reading only", \
+  "open the pool for writing") \
+X(K_NOTBLK, 303, ENOTBLK, "the descriptor is not one of a block device", \
+  "name a block device; pools on files are opened in the process, by path") \
+X(K_DEVMODE, 304, EACCES, "the device is read-only, or its descriptor is", \
+  "open the device for reading and writing") \
+X(K_ZONED, 305, EOPNOTSUPP, "zoned block devices are not supported", \
+  "use a conventional device or namespace") \
+X(K_CLAIMED, 306, EBUSY, "the device is in use", \
+  "unmount it, or take it out of the RAID, volume group or pool that uses it") \
+X(K_TWICE, 307, EINVAL, "a device was given twice", "name each device once") \
+X(K_ACTIVE, 308, EEXIST, "a pool of this name or identity is active", \
+  "deactivate it first, or rename one of the two") \
+X(K_NOPOOL, 309, ENOENT, "no active pool has this name", "mpool list shows the active pools") \
+X(K_INUSE, 310, EBUSY, "the pool is in use", "close the programs that use it, then try again") \
+X(K_HANDLE, 311, ENOENT, "the object is not held by this descriptor", "hold it first") \
+X(K_LOGNONE, 312, ENOENT, "the log is not open on this descriptor", "open it first") \
+X(K_LOGBUSY, 313, EBUSY, "the log is open for writing already", "close the other descriptor") \
+X(K_LEASED, 314, EBUSY, "the pool is leased", "end the process named in the message") \
+X(K_NOLEASE, 315, ENOENT, "this descriptor holds no such lease", "take the lease first") \
+X(K_NODE, 316, ENOMEM, "the pool's device node cannot be made", "free memory, then try again") \
+X(K_MINORS, 317, ENOSPC, "too many pools are active", "deactivate one") \
+X(K_GONE, 318, EIO, "a member device was removed: the pool is read-only now", \
+  "attach the device again, deactivate and activate the pool")
 
 enum mp_err_id {
 #define X(name, num, err, text, cure)	MP_##name = num,

@@ -176,19 +176,21 @@ int mp_obj_open(struct mp_pool *pool, u64 id, struct mp_obj **out)
 
 void mp_obj_info(struct mp_obj *obj, struct mp_obj_info *out)
 {
+	unsigned long irq;
+
 	memset(out, 0, sizeof(*out));
 	out->oi_id = obj->o_node.n_key;
 	out->oi_tag = obj->o_tag;
 	out->oi_capacity = obj->o_capacity;
 	out->oi_kind = obj->o_kind;
 	out->oi_mclass = obj->o_mclass;
-	spin_lock(&obj->o_lock);
+	spin_lock_irqsave(&obj->o_lock, irq);
 	out->oi_gen = obj->o_gen;
 	out->oi_flags = obj->o_flags;
 	out->oi_crc = obj->o_crc;
 	out->oi_length = obj->o_flags & (MP_OBJF_COMMITTED | MP_OBJF_SEALED) ? obj->o_length :
 			 obj->o_wpos;
-	spin_unlock(&obj->o_lock);
+	spin_unlock_irqrestore(&obj->o_lock, irq);
 }
 
 u64 mp_obj_id(const struct mp_obj *obj)
@@ -223,6 +225,7 @@ int mp_obj_list(struct mp_pool *pool, u64 after, u64 tag, struct mp_obj_info *ou
 
 int mp_obj_write_begin(struct mp_obj *obj, u64 off, u64 len)
 {
+	unsigned long irq;
 	int rc = 0;
 
 	if (!CHECK(131, len && !((off | len) % MP_BLOCK) && off < obj->o_capacity &&
@@ -232,7 +235,7 @@ int mp_obj_write_begin(struct mp_obj *obj, u64 off, u64 len)
 	rc = mp_pool_writable(obj->o_pool);
 	if (rc)
 		return rc;
-	spin_lock(&obj->o_lock);
+	spin_lock_irqsave(&obj->o_lock, irq);
 	if (!CHECK(132, !(obj->o_flags & (MP_OBJF_COMMITTED | MP_OBJF_SEALED | MP_OBJF_DELETED)) &&
 		   obj->o_kind != MP_MLOG))
 		rc = -EINVAL;
@@ -243,7 +246,7 @@ int mp_obj_write_begin(struct mp_obj *obj, u64 off, u64 len)
 		obj->o_wpos = off + len;
 		obj->o_inflight++;
 	}
-	spin_unlock(&obj->o_lock);
+	spin_unlock_irqrestore(&obj->o_lock, irq);
 	if (rc == -EINVAL)
 		return mp_err(MP_OBJ_STATE, "object %llu is not open for writing", mp_obj_id(obj));
 	if (rc == -ERANGE)
@@ -254,23 +257,28 @@ int mp_obj_write_begin(struct mp_obj *obj, u64 off, u64 len)
 
 void mp_obj_write_end(struct mp_obj *obj, u64 off, int err)
 {
-	spin_lock(&obj->o_lock);
+	unsigned long irq;
+
+	spin_lock_irqsave(&obj->o_lock, irq);
 	obj->o_inflight--;
 	if (err && off < obj->o_fail_off)
 		obj->o_fail_off = off;
-	spin_unlock(&obj->o_lock);
+	spin_unlock_irqrestore(&obj->o_lock, irq);
 }
 
 int mp_obj_read_check(struct mp_obj *obj, u64 off, u64 len)
 {
+	unsigned long irq;
 	u64 end;
 
-	spin_lock(&obj->o_lock);
+	spin_lock_irqsave(&obj->o_lock, irq);
 	if (obj->o_flags & (MP_OBJF_COMMITTED | MP_OBJF_SEALED))
 		end = obj->o_length;
 	else
-		end = obj->o_kind == MP_APPEND ? obj->o_capacity : obj->o_wpos;
-	spin_unlock(&obj->o_lock);
+		/* an mblock's failed write leaves what lay there before */
+		end = obj->o_kind == MP_APPEND ? obj->o_capacity :
+		      min_t(u64, obj->o_wpos, obj->o_fail_off);
+	spin_unlock_irqrestore(&obj->o_lock, irq);
 	if (!CHECK(134, len && !((off | len) % MP_BLOCK) && off < end && len <= end - off))
 		return mp_err(MP_OBJ_RANGE, "object %llu: read %llu+%llu of %llu", mp_obj_id(obj),
 			      off, len, end);
@@ -315,10 +323,10 @@ static void mark_devs(const struct mp_obj *obj, u8 *mask)
 
 static int flush_devs(struct mp_pool *pool, const u8 *mask)
 {
-	u32 i;
+	u32 i, n = smp_load_acquire(&pool->p_ndevs);
 	int rc = 0;
 
-	for (i = 0; i < pool->p_ndevs && !rc; i++)
+	for (i = 0; i < n && !rc; i++)
 		if (mask[i])
 			rc = mp_dev_flush(pool, pool->p_dev[i]);
 	return rc;
@@ -345,11 +353,13 @@ static int expose(struct mp_pool *pool, struct mp_obj *obj, struct mp_txn *txn, 
 		const struct mp_extent *ex = &obj->o_extent[i];
 		struct mp_pdev *pd = pool->p_dev[ex->ex_slot];
 		u64 end = ex->ex_start + ex->ex_count, from;
+		bool is_zeroed;
 
 		mutex_lock(&pool->p_lock);
 		from = max_t(u64, ex->ex_start, pd->pd_smap.s_virgin);
+		is_zeroed = pd->pd_flags & MP_DEVF_ZEROED;
 		mutex_unlock(&pool->p_lock);
-		if (from >= end || (pd->pd_flags & MP_DEVF_ZEROED))
+		if (from >= end || is_zeroed)
 			continue;
 		rc = mp_dev_zero(pool, pd, from * MP_BLOCK, (end - from) * MP_BLOCK);
 		if (rc)

@@ -7,22 +7,32 @@
  */
 #include "core.h"
 
+void mp_class_add(struct mp_pool *pool, struct mp_pdev *pd)
+{
+	struct mp_cls *c = &pool->p_cls[pd->pd_mclass];
+
+	c->c_slot[c->c_ndevs++] = pd->pd_slot;
+	c->c_total += pd->pd_smap.s_total;
+	/* an eighth of a device may lie in stock until somebody says better */
+	pd->pd_smap.s_stock_max = pd->pd_smap.s_total / 8;
+}
+
+void mp_class_reserve(struct mp_pool *pool)
+{
+	u32 i;
+
+	for (i = 0; i < MP_CLASSES; i++)
+		pool->p_cls[i].c_reserve = pool->p_cls[i].c_total / 100 *
+					   pool->p_sb->sb_spare_pct[i];
+}
+
 void mp_class_init(struct mp_pool *pool)
 {
 	u32 i;
 
-	for (i = 0; i < pool->p_ndevs; i++) {
-		struct mp_pdev *pd = pool->p_dev[i];
-		struct mp_cls *c = &pool->p_cls[pd->pd_mclass];
-
-		c->c_slot[c->c_ndevs++] = i;
-		c->c_total += pd->pd_smap.s_total;
-		/* an eighth of a device may lie in stock until somebody says better */
-		pd->pd_smap.s_stock_max = pd->pd_smap.s_total / 8;
-	}
-	for (i = 0; i < MP_CLASSES; i++)
-		pool->p_cls[i].c_reserve = pool->p_cls[i].c_total / 100 *
-					   pool->p_sb->sb_spare_pct[i];
+	for (i = 0; i < pool->p_ndevs; i++)
+		mp_class_add(pool, pool->p_dev[i]);
+	mp_class_reserve(pool);
 }
 
 static u64 class_free(const struct mp_pool *pool, u32 mclass, u64 *inflight)

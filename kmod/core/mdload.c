@@ -63,7 +63,7 @@ static const u8 *window_get(struct window *w, u64 off, u32 need)
 /* the valid frame at @off, or NULL */
 static const u8 *frame_get(struct window *w, u64 off, struct mp_frame *fr)
 {
-	const u8 *uuid = w->w_pool->p_sb->sb_uuid;
+	const u8 *uuid = w->w_pool->p_uuid;
 	u64 left = w->w_pool->p_md.md_bytes - off;
 	u32 max = (u32)min_t(u64, left, MP_FRAME_MAX) / MP_BLOCK;
 	const u8 *p = window_get(w, off, MP_BLOCK);
@@ -122,7 +122,7 @@ static void look_ahead(struct window *w, struct walk *wk)
 
 		if (!p)
 			return;
-		if (mp_frame_peek(p, w->w_pool->p_sb->sb_uuid, w->w_base + off,
+		if (mp_frame_peek(p, w->w_pool->p_uuid, w->w_base + off,
 				  MP_FRAME_MAX / MP_BLOCK, &fr) || fr.mf_epoch != wk->wk_epoch)
 			continue;
 		wk->wk_has_tail = true;
@@ -183,7 +183,7 @@ static bool has_newer(struct window *w, u64 epoch)
 
 		if (!p)
 			return false;
-		if (mp_frame_peek(p, w->w_pool->p_sb->sb_uuid, w->w_base + off,
+		if (mp_frame_peek(p, w->w_pool->p_uuid, w->w_base + off,
 				  MP_FRAME_MAX / MP_BLOCK, &fr) || fr.mf_epoch <= epoch)
 			continue;
 		if (frame_get(w, off, &fr) &&

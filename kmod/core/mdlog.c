@@ -75,7 +75,7 @@ static int frame_write(struct mp_pool *pool, u32 flags, u32 len, u32 nrecs, u64 
 	mutex_lock(&pool->p_lock);
 	fr.mf_id_hwm = min_t(u64, pool->p_next_id + MP_ID_BATCH, MP_ID_LAST);
 	mutex_unlock(&pool->p_lock);
-	mp_frame_encode(&fr, pool->p_sb->sb_uuid, md->md_buf);
+	mp_frame_encode(&fr, pool->p_uuid, md->md_buf);
 	for (i = 0; i < md->md_ndevs; i++) {
 		struct mp_dev *dev = md->md_dev[i]->pd_dev;
 
@@ -130,7 +130,7 @@ static int checkpoint(struct mp_pool *pool)
 		rc = frame_write(pool, MP_FRAME_CKPT, len, nrecs, durable);
 		if (rc)
 			return rc;
-	} while (c.cc_phase < 2 || c.cc_key < pool->p_ndevs);
+	} while (c.cc_phase < 2 || c.cc_key < smp_load_acquire(&pool->p_ndevs));
 	/* the parts before the mark that makes them count: INV-6 */
 	rc = BARRIER(100, mirrors_flush(pool));
 	if (rc)

@@ -90,7 +90,7 @@ static int win_get(struct mp_mlog *l, u64 off, u32 need, u8 **p)
 /* the valid frame at @off; *@p = NULL when there is none */
 static int frame_get(struct mp_mlog *l, u64 off, struct mp_mlframe *fr, u8 **p)
 {
-	const u8 *uuid = l->l_pool->p_sb->sb_uuid;
+	const u8 *uuid = l->l_pool->p_uuid;
 	u64 id = mp_obj_id(l->l_obj), gen = l->l_obj->o_gen;
 	u32 max;
 	int rc;
@@ -118,7 +118,7 @@ static int has_head(struct mp_mlog *l, u64 off, bool *yes)
 	u8 *p;
 	int rc = win_get(l, off, MP_BLOCK, &p);
 
-	*yes = !rc && p && !mp_mlframe_peek(p, l->l_pool->p_sb->sb_uuid, mp_obj_id(l->l_obj),
+	*yes = !rc && p && !mp_mlframe_peek(p, l->l_pool->p_uuid, mp_obj_id(l->l_obj),
 					    l->l_obj->o_gen, off, max, &fr);
 	return rc;
 }
@@ -309,7 +309,7 @@ static int frame_put(struct mp_mlog *l)
 
 	if (!l->l_nrecs)
 		return 0;
-	mp_mlframe_encode(&fr, l->l_pool->p_sb->sb_uuid, l->l_buf);
+	mp_mlframe_encode(&fr, l->l_pool->p_uuid, l->l_buf);
 	rc = torn_wipe(l);
 	if (!rc)
 		rc = log_io(l, l->l_tail, l->l_buf, fr.ml_blocks * MP_BLOCK, true);
@@ -423,8 +423,8 @@ int mp_mlog_sync(struct mp_mlog *l)
 	return rc;
 }
 
-/* one record at *@pos; l_lock held */
-static int read_one(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t *len)
+/* one record at *@pos; is_peek: of what has left the buffer; l_lock held */
+static int read_one(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t *len, bool is_peek)
 {
 	u64 frame = (*pos >> POS_BITS) * MP_BLOCK, off = *pos & ((1u << POS_BITS) - 1);
 	struct mp_mlframe fr;
@@ -433,7 +433,7 @@ static int read_one(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t 
 	int rc;
 
 	off = off ? off : MP_FRAME_HDR;
-	if (frame >= l->l_tail && l->l_nrecs) {
+	if (frame >= l->l_tail && l->l_nrecs && !is_peek) {
 		rc = frame_put(l);
 		if (rc)
 			return rc;
@@ -471,7 +471,17 @@ int mp_mlog_read(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t *le
 	int rc;
 
 	mutex_lock(&l->l_lock);
-	rc = read_one(l, pos, buf, size, len);
+	rc = read_one(l, pos, buf, size, len, false);
+	mutex_unlock(&l->l_lock);
+	return rc;
+}
+
+int mp_mlog_peek(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t *len)
+{
+	int rc;
+
+	mutex_lock(&l->l_lock);
+	rc = read_one(l, pos, buf, size, len, true);
 	mutex_unlock(&l->l_lock);
 	return rc;
 }

@@ -42,18 +42,14 @@ int mp_sb_is_magic(const void *buf)
 	return memcmp(buf, MP_SB_MAGIC, 8) == 0;
 }
 
-void mp_sb_encode(const struct mp_sb *sb, void *buf)
+/* the first sector, without checksums */
+static void sb_head(const struct mp_sb *sb, struct mp_sb_omf *o)
 {
-	struct mp_sb_omf *o = buf;
-	u32 i;
-
-	memset(o, 0, sizeof(*o));
 	memcpy(o->sb_magic, MP_SB_MAGIC, 8);
 	memcpy(o->sb_name, sb->sb_name, MP_NAME_LEN);
 	memcpy(o->sb_uuid, sb->sb_uuid, MP_UUID_LEN);
 	o->sb_pre_version = cpu_to_le16(MP_FORMAT);
 	o->sb_pre_gen = cpu_to_le32((u32)sb->sb_gen);
-	o->sb_pre_csum = cpu_to_le32(mp_csum(buf, offsetof(struct mp_sb_omf, sb_pre_csum)));
 	o->sb_format = cpu_to_le32(sb->sb_format);
 	o->sb_compat = cpu_to_le64(sb->sb_compat);
 	o->sb_ro_compat = cpu_to_le64(sb->sb_ro_compat);
@@ -76,6 +72,19 @@ void mp_sb_encode(const struct mp_sb *sb, void *buf)
 	o->sb_block = cpu_to_le32(MP_BLOCK);
 	memcpy(o->sb_label, sb->sb_label, MP_LABEL_LEN);
 	memcpy(o->sb_spare_pct, sb->sb_spare_pct, 8);
+	if (sb->sb_base_bytes < sb->sb_dev_bytes)
+		o->sb_base_bytes = cpu_to_le64(sb->sb_base_bytes);
+	o->sb_mark = cpu_to_le32(sb->sb_mark);
+}
+
+void mp_sb_encode(const struct mp_sb *sb, void *buf)
+{
+	struct mp_sb_omf *o = buf;
+	u32 i;
+
+	memset(o, 0, sizeof(*o));
+	sb_head(sb, o);
+	o->sb_pre_csum = cpu_to_le32(mp_csum(buf, offsetof(struct mp_sb_omf, sb_pre_csum)));
 	for (i = 0; i < sb->sb_ndevs && i < MP_SLOTS; i++) {
 		const struct mp_sbdev *d = &sb->sb_dev[i];
 		u64 blocks = d->sd_bytes / MP_BLOCK;
@@ -86,6 +95,50 @@ void mp_sb_encode(const struct mp_sb *sb, void *buf)
 		o->sb_dev[i].sd_mclass = d->sd_mclass;
 		o->sb_dev[i].sd_flags = d->sd_flags;
 	}
+	o->sb_csum = cpu_to_le32(csum_without(buf, MP_BLOCK, offsetof(struct mp_sb_omf, sb_csum)));
+}
+
+u32 mp_sb_mark(const void *buf)
+{
+	u32 c = mp_csum((const u8 *)buf + MP_SECTOR, MP_BLOCK - MP_SECTOR);
+
+	return c ? c : 1;
+}
+
+static u64 sbdev_bytes(const struct mp_sbdev_omf *d)
+{
+	return ((u64)le32_to_cpu(d->sd_blocks_lo) |
+		(u64)le16_to_cpu(d->sd_blocks_hi) << 32) * MP_BLOCK;
+}
+
+u64 mp_sb_hint(const void *buf, u32 i)
+{
+	const struct mp_sb_omf *o = buf;
+
+	if (!i)
+		return le64_to_cpu(o->sb_dev_bytes);
+	return i <= MP_SLOTS ? sbdev_bytes(&o->sb_dev[i - 1]) : 0;
+}
+
+void mp_sb_first_encode(const struct mp_sb *sb, void *buf)
+{
+	struct mp_sb_omf *o = buf;
+	u32 n = 0;
+
+	/* the members that there were when this copy was made */
+	while (n < MP_SLOTS && (o->sb_dev[n].sd_blocks_lo || o->sb_dev[n].sd_blocks_hi))
+		n++;
+	memset(o, 0, MP_SECTOR);
+	sb_head(sb, o);
+	o->sb_state = MP_SB_ACTIVE;
+	o->sb_gen = cpu_to_le64(1);
+	o->sb_addr = 0;
+	o->sb_dev_bytes = cpu_to_le64(sb->sb_base_bytes);
+	o->sb_base_bytes = 0;
+	o->sb_mark = 0;
+	o->sb_ndevs = cpu_to_le32(n);
+	o->sb_pre_gen = cpu_to_le32(1);
+	o->sb_pre_csum = cpu_to_le32(mp_csum(buf, offsetof(struct mp_sb_omf, sb_pre_csum)));
 	o->sb_csum = cpu_to_le32(csum_without(buf, MP_BLOCK, offsetof(struct mp_sb_omf, sb_csum)));
 }
 
@@ -102,12 +155,13 @@ static bool is_text(const __u8 *s, size_t len)
 /* geometry of one member: everything later code divides, adds or indexes with */
 static bool sb_geometry_is_good(const struct mp_sb *sb)
 {
-	u64 end = sb->sb_dev_bytes, md_end = sb->sb_md_off + 2 * sb->sb_md_bytes;
+	u64 end = sb->sb_base_bytes, md_end = sb->sb_md_off + 2 * sb->sb_md_bytes;
 
 	if (sb->sb_ndevs < 1 || sb->sb_ndevs > MP_SLOTS || sb->sb_slot >= sb->sb_ndevs ||
 	    sb->sb_mclass >= MP_CLASSES)
 		return false;
-	if (end < (1u << 20) || end > (1ull << 59) || end % MP_BLOCK)
+	if (end < (1u << 20) || end % MP_BLOCK || end > sb->sb_dev_bytes ||
+	    sb->sb_dev_bytes > (1ull << 59) || sb->sb_dev_bytes % MP_BLOCK)
 		return false;
 	if (sb->sb_md_bytes < (64u << 10) || sb->sb_md_bytes > (1u << 30) ||
 	    sb->sb_md_bytes % MP_BLOCK || sb->sb_md_off < MP_BLOCK || sb->sb_md_off > (1u << 30) ||
@@ -166,12 +220,15 @@ static void sb_load(const struct mp_sb_omf *o, struct mp_sb *sb)
 	sb->sb_mode = le32_to_cpu(o->sb_mode);
 	memcpy(sb->sb_label, o->sb_label, MP_LABEL_LEN);
 	memcpy(sb->sb_spare_pct, o->sb_spare_pct, 8);
+	sb->sb_base_bytes = le64_to_cpu(o->sb_base_bytes);
+	if (!sb->sb_base_bytes)
+		sb->sb_base_bytes = sb->sb_dev_bytes;
+	sb->sb_mark = le32_to_cpu(o->sb_mark);
 	for (i = 0; i < MP_SLOTS; i++) {
 		struct mp_sbdev *d = &sb->sb_dev[i];
 
 		memcpy(d->sd_uuid, o->sb_dev[i].sd_uuid, MP_UUID_LEN);
-		d->sd_bytes = ((u64)le32_to_cpu(o->sb_dev[i].sd_blocks_lo) |
-			       (u64)le16_to_cpu(o->sb_dev[i].sd_blocks_hi) << 32) * MP_BLOCK;
+		d->sd_bytes = sbdev_bytes(&o->sb_dev[i]);
 		d->sd_mclass = o->sb_dev[i].sd_mclass;
 		d->sd_flags = o->sb_dev[i].sd_flags;
 	}

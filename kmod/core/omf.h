@@ -82,7 +82,9 @@ struct mp_sb_omf {
 	__le32 sb_block;
 	__u8 sb_label[64];
 	__u8 sb_spare_pct[8];
-	__u8 sb_pad1[240];
+	__le64 sb_base_bytes;	/* size at creation of a device that has grown, or 0 */
+	__le32 sb_mark;		/* see mp_sb_first_encode() */
+	__u8 sb_pad1[228];
 	struct mp_sbdev_omf sb_dev[128];
 	__u8 sb_pad2[512];
 } __packed;
@@ -218,6 +220,8 @@ struct mp_sb {
 	u32 sb_uid, sb_gid, sb_mode;
 	char sb_label[MP_LABEL_LEN];
 	u8 sb_spare_pct[8];
+	u64 sb_base_bytes;	/* device size at creation: where copies 1 and 2 are */
+	u32 sb_mark;		/* not 0: copy 0 is being rewritten; mp_sb_mark() of it */
 	struct mp_sbdev sb_dev[MP_SLOTS];
 };
 
@@ -290,6 +294,19 @@ u32 mp_csum(const void *buf, size_t len);
 /* byte 0 of a device: 1 our magic, 0 not */
 int mp_sb_is_magic(const void *buf);
 void mp_sb_encode(const struct mp_sb *sb, void *buf);
+/*
+ * Copy 0 is rewritten only in its first sector, and only while the other copies
+ * carry the mark: the checksum of all that is not rewritten. So a sector 0 that
+ * was lost in the middle still is ours when the rest of the block is unchanged.
+ */
+u32 mp_sb_mark(const void *buf);
+/* sector 0 of copy 0 with the fields of @sb, in front of the rest, which is in @buf */
+void mp_sb_first_encode(const struct mp_sb *sb, void *buf);
+/*
+ * Sizes that a damaged copy 0 may have had: its own field first, then its table's.
+ * Unchecked: only good for looking there. 0 = no more.
+ */
+u64 mp_sb_hint(const void *buf, u32 i);
 /* returns 0 or a negative errno with the failed check named; @addr: where it was read */
 int mp_sb_decode(const void *buf, u64 addr, struct mp_sb *sb);
 

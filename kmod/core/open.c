@@ -4,10 +4,12 @@
  * and only then (and only for writing) repair copies and raise the generation.
  *
  * The generation: every open for writing writes generation G+1 to all members,
- * the log's devices first, and then a frame that carries it. So generations
- * differ by at most one step of an interrupted open, a log device is never
- * behind another member, and a member behind the log's generation is an old
- * copy of itself (INV-12).
+ * the home device first, then the other log device, and then a frame that
+ * carries it. Administration (admin.c) does the same without a frame. So
+ * generations differ by at most one step of an interrupted call, the home
+ * device is never behind, a log device never behind others, and a member behind
+ * the log's generation is an old copy of itself (INV-12). What members have in
+ * common, their table too, is as the home device says.
  */
 #include "core.h"
 
@@ -18,6 +20,7 @@ struct mp_pool *mp_pool_new(void)
 	if (!pool)
 		return NULL;
 	mutex_init(&pool->p_lock);
+	mutex_init(&pool->p_admin_lock);
 	mutex_init(&pool->p_root_lock);
 	spin_lock_init(&pool->p_fault_lock);
 	os_cond_init(&pool->p_cond);
@@ -33,21 +36,16 @@ void mp_pool_free(struct mp_pool *pool)
 	if (pool->p_md.md_buf)
 		mp_md_fini(pool);
 	mp_otab_fini(pool);
-	for (i = 0; i < MP_SLOTS; i++) {
-		if (!pool->p_dev[i])
-			continue;
-		mp_smap_fini(&pool->p_dev[i]->pd_smap);
-		os_free(pool->p_dev[i]->pd_sb);
-		os_free(pool->p_dev[i]);
-	}
+	for (i = 0; i < MP_SLOTS; i++)
+		mp_pdev_free(pool->p_dev[i]);
 	os_cond_destroy(&pool->p_cond);
 	mutex_destroy(&pool->p_lock);
 	mutex_destroy(&pool->p_root_lock);
+	mutex_destroy(&pool->p_admin_lock);
 	os_free(pool);
 }
 
-/* member with a copy of @sb; the slot must be free */
-int mp_pool_add(struct mp_pool *pool, struct mp_dev *dev, const struct mp_sb *sb, u32 bad)
+struct mp_pdev *mp_pdev_new(struct mp_dev *dev, const struct mp_sb *sb)
 {
 	struct mp_pdev *pd = os_zalloc(sizeof(*pd));
 
@@ -55,10 +53,10 @@ int mp_pool_add(struct mp_pool *pool, struct mp_dev *dev, const struct mp_sb *sb
 		pd->pd_sb = os_alloc(sizeof(*sb));
 	if (!pd || !pd->pd_sb) {
 		os_free(pd);
-		return mp_err(MP_NOMEM, "%s", dev->d_path);
+		mp_err(MP_NOMEM, "%s", dev->d_path);
+		return NULL;
 	}
 	*pd->pd_sb = *sb;
-	pd->pd_sb_bad = bad;
 	pd->pd_dev = dev;
 	memcpy(pd->pd_uuid, sb->sb_dev_uuid, MP_UUID_LEN);
 	pd->pd_slot = sb->sb_slot;
@@ -67,95 +65,220 @@ int mp_pool_add(struct mp_pool *pool, struct mp_dev *dev, const struct mp_sb *sb
 	pd->pd_bytes = sb->sb_dev_bytes;
 	pd->pd_data_off = sb->sb_data_off;
 	mp_smap_init(&pd->pd_smap, dev->d_ops->discard != NULL);
+	return pd;
+}
+
+void mp_pdev_free(struct mp_pdev *pd)
+{
+	if (!pd)
+		return;
+	mp_smap_fini(&pd->pd_smap);
+	os_free(pd->pd_sb);
+	os_free(pd);
+}
+
+/* member with a copy of @sb; the slot must be free */
+int mp_pool_add(struct mp_pool *pool, struct mp_dev *dev, const struct mp_sb *sb)
+{
+	struct mp_pdev *pd = mp_pdev_new(dev, sb);
+
+	if (!pd)
+		return -ENOMEM;
 	pool->p_dev[sb->sb_slot] = pd;
 	pool->p_ndevs = max(pool->p_ndevs, sb->sb_slot + 1);
-	if (sb->sb_slot == 0)
+	if (sb->sb_slot == 0) {
 		pool->p_sb = pd->pd_sb;
+		memcpy(pool->p_uuid, sb->sb_uuid, MP_UUID_LEN);
+	}
 	return 0;
 }
 
 /* ---- the set of members ---- */
 
-static int member_read(struct mp_pool *pool, struct mp_dev *dev, struct mp_sb *sb)
-{
-	struct mp_pdev *other;
-	u32 bad, i;
-	int rc = mp_sb_read(dev, sb, &bad);
+/* a device that was given, and what it says of itself */
+struct given {
+	struct mp_dev *g_dev;
+	struct mp_sb *g_sb;		/* NULL: not a member of anything */
+	struct mp_sb_found g_found;
+};
 
-	if (rc)
-		return rc;
-	for (i = 0; i < MP_SLOTS; i++) {
-		other = pool->p_dev[i];
-		if (other && !CHECK(170, !memcmp(other->pd_sb->sb_uuid, sb->sb_uuid, MP_UUID_LEN)))
-			return mp_err(MP_DEV_FOREIGN, "%s and %s", other->pd_dev->d_path,
-				      dev->d_path);
-	}
-	other = pool->p_dev[sb->sb_slot];
-	if (other)
-		return mp_err(MP_DEV_DUP, "%s and %s are slot %u", other->pd_dev->d_path,
-			      dev->d_path, sb->sb_slot);
-	return mp_pool_add(pool, dev, sb, bad);
-}
+struct given_set {
+	struct given *gs_dev;
+	u32 gs_n;
+	struct mp_sb *gs_home;		/* NULL: not among them */
+	struct mp_sb *gs_any;		/* the lowest slot */
+	struct mp_dev *gs_stranger;
+};
 
-static int set_state(struct mp_pool *pool, struct mp_pdev *any)
+static int given_read(struct given_set *gs, struct mp_dev *dev)
 {
+	struct given *g = &gs->gs_dev[gs->gs_n++];
 	u32 i;
+	int rc;
 
-	for (i = 0; i < MP_SLOTS; i++)
-		if (pool->p_dev[i] &&
-		    !CHECK(171, pool->p_dev[i]->pd_sb->sb_state != MP_SB_DESTROYED))
-			return mp_err(MP_DESTROYED, "pool '%s'", any->pd_sb->sb_name);
-	if (pool->p_dev[0] ? !CHECK(172, pool->p_sb->sb_state == MP_SB_ACTIVE) :
-			     any->pd_sb->sb_state == MP_SB_CREATING)
-		return mp_err(MP_CREATING, "pool '%s'", any->pd_sb->sb_name);
+	g->g_dev = dev;
+	g->g_sb = os_alloc(sizeof(*g->g_sb));
+	if (!g->g_sb)
+		return mp_err(MP_NOMEM, "superblock");
+	rc = mp_sb_read(dev, g->g_sb, &g->g_found);
+	if (rc) {
+		os_free(g->g_sb);
+		g->g_sb = NULL;
+		if (rc != -EINVAL)
+			return rc;
+		gs->gs_stranger = dev;
+		return 0;
+	}
+	for (i = 0; i + 1 < gs->gs_n; i++) {
+		const struct given *o = &gs->gs_dev[i];
+
+		if (!o->g_sb)
+			continue;
+		if (!CHECK(170, !memcmp(o->g_sb->sb_uuid, g->g_sb->sb_uuid, MP_UUID_LEN)))
+			return mp_err(MP_DEV_FOREIGN, "%s and %s", o->g_dev->d_path, dev->d_path);
+		if (o->g_sb->sb_slot == g->g_sb->sb_slot &&
+		    (!g->g_sb->sb_slot ||
+		     !memcmp(o->g_sb->sb_dev_uuid, g->g_sb->sb_dev_uuid, MP_UUID_LEN)))
+			return mp_err(MP_DEV_DUP, "%s and %s are slot %u", o->g_dev->d_path,
+				      dev->d_path, g->g_sb->sb_slot);
+	}
+	if (g->g_sb->sb_slot == 0)
+		gs->gs_home = g->g_sb;
+	if (!gs->gs_any || g->g_sb->sb_slot < gs->gs_any->sb_slot)
+		gs->gs_any = g->g_sb;
 	return 0;
 }
 
-static int set_complete(struct mp_pool *pool, struct mp_pdev *any)
+/* is it in the home device's table? The table decides, not the device */
+static bool given_is_member(const struct given_set *gs, const struct given *g)
+{
+	const struct mp_sb *home = gs->gs_home;
+
+	if (!g->g_sb || (home && g->g_sb->sb_slot >= home->sb_ndevs))
+		return false;
+	return !home || !memcmp(home->sb_dev[g->g_sb->sb_slot].sd_uuid, g->g_sb->sb_dev_uuid,
+				MP_UUID_LEN);
+}
+
+static int set_state(const struct given_set *gs)
+{
+	u32 i;
+
+	for (i = 0; i < gs->gs_n; i++)
+		if (given_is_member(gs, &gs->gs_dev[i]) &&
+		    !CHECK(171, gs->gs_dev[i].g_sb->sb_state != MP_SB_DESTROYED))
+			return mp_err(MP_DESTROYED, "pool '%s'", gs->gs_any->sb_name);
+	if (gs->gs_home ? !CHECK(172, gs->gs_home->sb_state == MP_SB_ACTIVE) :
+			  gs->gs_any->sb_state == MP_SB_CREATING)
+		return mp_err(MP_CREATING, "pool '%s'", gs->gs_any->sb_name);
+	return 0;
+}
+
+static int set_complete(const struct mp_pool *pool, const struct mp_sb *any)
 {
 	char uuid[37];
 	u32 i;
 
-	for (i = 0; i < any->pd_sb->sb_ndevs; i++) {
+	for (i = 0; i < any->sb_ndevs; i++) {
 		if (pool->p_dev[i])
 			continue;
-		mp_uuid_text(any->pd_sb->sb_dev[i].sd_uuid, uuid);
+		mp_uuid_text(any->sb_dev[i].sd_uuid, uuid);
 		return mp_err(MP_DEV_MISSING, "pool '%s': slot %u of %u, class %s, uuid %s",
-			      any->pd_sb->sb_name, i, any->pd_sb->sb_ndevs,
-			      mp_class_text(any->pd_sb->sb_dev[i].sd_mclass), uuid);
+			      any->sb_name, i, any->sb_ndevs,
+			      mp_class_text(any->sb_dev[i].sd_mclass), uuid);
 	}
 	return 0;
 }
 
-static int set_agree(struct mp_pool *pool, u64 *top)
+/*
+ * Does @sb fit the table of @home? The space map and the log are built from
+ * these: never switched off. One that missed the last update may know fewer
+ * members, or smaller ones.
+ */
+static bool table_fits(const struct mp_sb *home, const struct mp_sb *sb)
+{
+	const struct mp_sbdev *h = home->sb_dev, *d = sb->sb_dev;
+	u32 i;
+
+	if (sb->sb_md_off != home->sb_md_off || sb->sb_md_bytes != home->sb_md_bytes ||
+	    sb->sb_ndevs > home->sb_ndevs ||
+	    (sb->sb_gen == home->sb_gen && sb->sb_ndevs != home->sb_ndevs))
+		return false;
+	for (i = 0; i < sb->sb_ndevs; i++) {
+		if (memcmp(h[i].sd_uuid, d[i].sd_uuid, MP_UUID_LEN) ||
+		    h[i].sd_mclass != d[i].sd_mclass ||
+		    (h[i].sd_flags & MP_DEVF_MD) != (d[i].sd_flags & MP_DEVF_MD) ||
+		    h[i].sd_bytes < d[i].sd_bytes)
+			return false;
+		if (sb->sb_gen == home->sb_gen && (h[i].sd_bytes != d[i].sd_bytes ||
+						   h[i].sd_flags != d[i].sd_flags))
+			return false;
+	}
+	return true;
+}
+
+static int set_agree(struct mp_pool *pool)
 {
 	const struct mp_sb *home = pool->p_sb, *sb;
 	bool has_old_md = false;
 	u32 i;
 
-	for (*top = 0, i = 0; i < pool->p_ndevs; i++) {
+	for (i = 0; i < pool->p_ndevs; i++) {
 		sb = pool->p_dev[i]->pd_sb;
-		*top = max_t(u64, *top, sb->sb_gen);
-		/* the space map and the log are built from these: never switched off */
-		if (sb->sb_ndevs != home->sb_ndevs || sb->sb_md_off != home->sb_md_off ||
-		    sb->sb_md_bytes != home->sb_md_bytes ||
-		    memcmp(sb->sb_dev, home->sb_dev, sizeof(sb->sb_dev)))
+		if (!CHECK(176, sb->sb_gen <= home->sb_gen))
+			return mp_err(MP_DEV_STALE, "%s: generation %llu, newest %llu",
+				      pool->p_dev[0]->pd_dev->d_path, home->sb_gen, sb->sb_gen);
+		if (!table_fits(home, sb))
 			return mp_err(MP_DEV_TABLE, "%s and %s", pool->p_dev[0]->pd_dev->d_path,
 				      pool->p_dev[i]->pd_dev->d_path);
-	}
-	for (i = 0; i < pool->p_ndevs; i++)
 		has_old_md |= (pool->p_dev[i]->pd_flags & MP_DEVF_MD) &&
-			      pool->p_dev[i]->pd_sb->sb_gen < *top;
+			      sb->sb_gen < home->sb_gen;
+	}
 	for (i = 0; i < pool->p_ndevs; i++) {
 		struct mp_pdev *pd = pool->p_dev[i];
-		u64 gen = pd->pd_sb->sb_gen;
+		u64 gen = pd->pd_sb->sb_gen, top = home->sb_gen;
 
-		if (!CHECK(173, gen + 1 >= *top &&
-			   !(has_old_md && gen == *top && !(pd->pd_flags & MP_DEVF_MD))))
+		if (!CHECK(173, gen + 1 >= top &&
+			   !(has_old_md && gen == top && i && !(pd->pd_flags & MP_DEVF_MD))))
 			return mp_err(MP_DEV_STALE, "%s: generation %llu, newest %llu",
-				      pd->pd_dev->d_path, gen, *top);
+				      pd->pd_dev->d_path, gen, top);
+		if (!CHECK(177, home->sb_dev[i].sd_bytes <= pd->pd_dev->d_size))
+			return mp_err(MP_SB_SHRUNK, "%s: %llu bytes, was %llu",
+				      pd->pd_dev->d_path, pd->pd_dev->d_size,
+				      home->sb_dev[i].sd_bytes);
 	}
+	pool->p_sb_gen = home->sb_gen;
 	return 0;
+}
+
+/*
+ * Every member shall say what the home device says, under its own identity. A
+ * copy 0 that shows another name is to be rewritten.
+ */
+static void set_unify(struct mp_pool *pool)
+{
+	u32 i;
+
+	for (i = 0; i < pool->p_ndevs; i++) {
+		struct mp_pdev *pd = pool->p_dev[i];
+		struct mp_sb *sb = pd->pd_sb;
+		u64 base = sb->sb_base_bytes, gen = sb->sb_gen;
+		u32 mark = sb->sb_mark;
+
+		if (!mark && pd->pd_found.f_mark &&
+		    memcmp(pd->pd_found.f_name, pool->p_sb->sb_name, MP_NAME_LEN))
+			mark = pd->pd_found.f_mark;
+		if (i) {
+			*sb = *pool->p_sb;
+			mp_sb_member(sb, i);
+			sb->sb_gen = gen;
+			sb->sb_base_bytes = base;
+			sb->sb_data_off = pd->pd_data_off;
+		}
+		sb->sb_mark = mark;
+		pd->pd_bytes = sb->sb_dev_bytes;
+		pd->pd_flags = sb->sb_dev[i].sd_flags;
+	}
 }
 
 static int set_not_stale(struct mp_pool *pool)
@@ -170,39 +293,102 @@ static int set_not_stale(struct mp_pool *pool)
 	return 0;
 }
 
-static int set_read(struct mp_pool *pool, struct mp_dev **dev, u32 ndevs, u64 *top)
+/*
+ * A device of this pool that the home device does not know was left by an add
+ * that was cut short: it holds nothing. Unless the home device is the old one.
+ */
+static int set_extra(const struct given_set *gs, const struct given *g, mp_finding_fn *fn,
+		     void *arg)
 {
-	struct mp_dev *stranger = NULL;
-	struct mp_pdev *any = NULL;
-	struct mp_sb *sb;
+	char text[160];
+	struct mp_finding f = { .fi_id = MP_V_EXTRA, .fi_text = text };
+
+	if (!CHECK(179, g->g_sb->sb_gen <= gs->gs_home->sb_gen))
+		return mp_err(MP_DEV_STALE, "slot 0: generation %llu, %s has %llu",
+			      gs->gs_home->sb_gen, g->g_dev->d_path, g->g_sb->sb_gen);
+	scnprintf(text, sizeof(text), "%s is not in the device table", g->g_dev->d_path);
+	if (fn)
+		fn(arg, &f);
+	return 0;
+}
+
+static int set_build(struct mp_pool *pool, const struct given_set *gs, mp_finding_fn *fn,
+		     void *arg)
+{
+	const struct given *g;
 	u32 i;
 	int rc = 0;
 
-	if (!ndevs || ndevs > MP_SLOTS)
-		return mp_err(MP_NOPOOL, "%u devices", ndevs);
-	sb = os_alloc(sizeof(*sb));
-	if (!sb)
-		return mp_err(MP_NOMEM, "superblock");
-	for (i = 0; i < ndevs && (!rc || rc == -EINVAL); i++) {
-		rc = member_read(pool, dev[i], sb);
-		stranger = rc == -EINVAL ? dev[i] : stranger;
-	}
-	os_free(sb);
-	if (rc && rc != -EINVAL)
-		return rc;
-	for (i = 0; i < MP_SLOTS; i++)
-		any = any ? any : pool->p_dev[i];
 	/* a member may lack its superblock because create or destroy was cut short */
-	rc = any ? set_state(pool, any) : 0;
-	if (!rc && stranger)
+	if (gs->gs_any)
+		rc = set_state(gs);
+	if (!rc && gs->gs_stranger)
 		rc = mp_err(MP_NOTMEMBER, "%s: no pool signature, or another pool's",
-			    stranger->d_path);
+			    gs->gs_stranger->d_path);
+	for (i = 0; i < gs->gs_n && !rc; i++) {
+		g = &gs->gs_dev[i];
+		if (!given_is_member(gs, g)) {
+			rc = set_extra(gs, g, fn, arg);
+		} else if (pool->p_dev[g->g_sb->sb_slot]) {
+			rc = mp_err(MP_DEV_DUP, "%s is slot %u", g->g_dev->d_path,
+				    g->g_sb->sb_slot);
+		} else {
+			rc = mp_pool_add(pool, g->g_dev, g->g_sb);
+			if (!rc)
+				pool->p_dev[g->g_sb->sb_slot]->pd_found = g->g_found;
+		}
+	}
 	if (!rc)
-		rc = set_complete(pool, any);
-	return rc ? rc : set_agree(pool, top);
+		rc = set_complete(pool, gs->gs_home ? gs->gs_home : gs->gs_any);
+	return rc;
+}
+
+static int set_read(struct mp_pool *pool, struct mp_dev **dev, u32 ndevs, mp_finding_fn *fn,
+		    void *arg)
+{
+	struct given_set gs = { .gs_n = 0 };
+	u32 i;
+	int rc = 0;
+
+	if (!ndevs || ndevs > 2 * MP_SLOTS)
+		return mp_err(MP_NOPOOL, "%u devices", ndevs);
+	gs.gs_dev = os_zalloc(ndevs * sizeof(*gs.gs_dev));
+	if (!gs.gs_dev)
+		return mp_err(MP_NOMEM, "superblock");
+	for (i = 0; i < ndevs && !rc; i++)
+		rc = given_read(&gs, dev[i]);
+	if (!rc)
+		rc = set_build(pool, &gs, fn, arg);
+	if (!rc)
+		rc = set_agree(pool);
+	if (!rc)
+		set_unify(pool);
+	for (i = 0; i < gs.gs_n; i++)
+		os_free(gs.gs_dev[i].g_sb);
+	os_free(gs.gs_dev);
+	return rc;
 }
 
 /* ---- space and log ---- */
+
+int mp_pdev_space(struct mp_pdev *pd)
+{
+	const struct mp_sb *sb = pd->pd_sb;
+	u64 at = pd->pd_data_off / MP_BLOCK, end;
+	u32 i;
+	int rc = 0;
+
+	pd->pd_smap.s_virgin = at;
+	/* what lies between the superblock copies, which are in ascending order */
+	for (i = 1; i < mp_sb_copies(sb) && !rc; i++) {
+		end = mp_sb_addr(sb, i) / MP_BLOCK;
+		if (end < at)
+			return mp_err(MP_SB_CORRUPT, "%s: geometry", pd->pd_dev->d_path);
+		rc = mp_smap_add(&pd->pd_smap, at, end - at);
+		at = end + 1;
+	}
+	return rc ? mp_err(MP_NOMEM, "space map") : 0;
+}
 
 static int space_init(struct mp_pool *pool)
 {
@@ -211,21 +397,11 @@ static int space_init(struct mp_pool *pool)
 	int rc = 0;
 
 	for (i = 0; i < pool->p_ndevs && !rc; i++) {
-		struct mp_pdev *pd = pool->p_dev[i];
-		u64 first = pd->pd_data_off / MP_BLOCK;
-		u64 mid = mp_sb_copy_addr(pd->pd_bytes, 1) / MP_BLOCK;
-		u64 last = mp_sb_copy_addr(pd->pd_bytes, 2) / MP_BLOCK;
-
-		if (first > mid || mid + 1 > last)
-			return mp_err(MP_SB_CORRUPT, "%s: geometry", pd->pd_dev->d_path);
-		rc = mp_smap_add(&pd->pd_smap, first, mid - first);
-		if (!rc)
-			rc = mp_smap_add(&pd->pd_smap, mid + 1, last - mid - 1);
-		pd->pd_smap.s_virgin = first;
-		bytes += pd->pd_bytes;
+		rc = mp_pdev_space(pool->p_dev[i]);
+		bytes += pool->p_dev[i]->pd_bytes;
 	}
 	if (rc)
-		return mp_err(MP_NOMEM, "space map");
+		return rc;
 	/* three quarters of the bound on what an open may use */
 	pool->p_mem_max = (48ull << 20) + bytes / 4096 * 3;
 	mp_class_init(pool);
@@ -241,7 +417,7 @@ int mp_pool_load(struct mp_dev **dev, u32 ndevs, u32 flags, mp_finding_fn *fn, v
 	if (!pool)
 		return mp_err(MP_NOMEM, "pool");
 	pool->p_is_rdonly = flags & MP_OPEN_RDONLY;
-	rc = set_read(pool, dev, ndevs, &pool->p_sb_gen);
+	rc = set_read(pool, dev, ndevs, fn, arg);
 	if (!rc && !pool->p_is_rdonly &&
 	    !CHECK(175, !(pool->p_sb->sb_ro_compat & ~MP_RO_COMPAT_KNOWN)))
 		rc = mp_err(MP_SB_ROCOMPAT, "features 0x%llx", pool->p_sb->sb_ro_compat);
@@ -278,14 +454,14 @@ static int raise_gen(struct mp_pool *pool, u64 gen, u8 *buf)
 			struct mp_pdev *pd = pool->p_dev[i];
 
 			if ((pd->pd_flags & MP_DEVF_MD ? 0 : 1) != pass ||
-			    (pd->pd_sb->sb_gen >= gen && !(pd->pd_sb_bad & ~1u)))
+			    (pd->pd_sb->sb_gen >= gen && !(pd->pd_found.f_bad & ~1u)))
 				continue;
 			pd->pd_sb->sb_gen = gen;
 			pd->pd_sb->sb_state = MP_SB_ACTIVE;
 			pd->pd_sb->sb_md_epoch = pool->p_md.md_epoch;
-			rc = mp_sb_write(pd->pd_dev, pd->pd_sb, pd->pd_sb_bad, buf);
+			rc = mp_sb_write(pd->pd_dev, pd->pd_sb, pd->pd_found.f_bad, buf);
 			if (!rc)
-				pd->pd_sb_bad &= 1;
+				pd->pd_found.f_bad &= 1;
 		}
 	}
 	return rc;
@@ -307,10 +483,14 @@ static int activate(struct mp_pool *pool)
 		rc = raise_gen(pool, pool->p_sb_gen, buf);
 	if (!rc)
 		rc = raise_gen(pool, pool->p_sb_gen + 1, buf);
+	if (!rc) {
+		pool->p_sb_gen++;
+		rc = mp_admin_names(pool, buf);
+	}
 	os_free_io(buf);
 	if (rc)
 		return rc;
-	pool->p_gen = ++pool->p_sb_gen;
+	pool->p_gen = pool->p_sb_gen;
 	rc = mp_txn_init(&txn, 0);
 	return rc ? rc : mp_md_commit(pool, &txn);
 }

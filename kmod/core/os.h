@@ -11,7 +11,10 @@
  *  memory     os_alloc() os_zalloc() os_free(): may sleep, may fail; os_alloc_io(): aligned
  *             to 4 KiB for device I/O, freed by os_free_io()
  *  locks      struct mutex: mutex_init/destroy/lock/unlock; spinlock_t: spin_lock_init/
- *             spin_lock/spin_unlock; struct os_cond: os_cond_init/destroy/wait/wake_all
+ *             spin_lock_irqsave/spin_unlock_irqrestore (unsigned long flags): those of the
+ *             core are taken in interrupts too; struct os_cond: os_cond_init/destroy/
+ *             wait/wake_all
+ *  ordering   smp_load_acquire() smp_store_release()
  *  checks     os_assert(), static_assert()
  *  text       scnprintf() vscnprintf()
  *  others     crc32c() as in the kernel (no inversions), os_random(), os_verror()

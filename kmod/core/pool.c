@@ -13,34 +13,57 @@
 
 int mp_pool_fail(struct mp_pool *pool, enum mp_err_id id, int err, const char *fmt, ...)
 {
+	void (*fn)(void *arg) = NULL;
 	char text[sizeof(pool->p_fault)];
+	unsigned long irq;
+	void *arg = NULL;
 	va_list ap;
 
 	va_start(ap, fmt);
 	vscnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	spin_lock(&pool->p_fault_lock);
+	spin_lock_irqsave(&pool->p_fault_lock, irq);
 	if (!pool->p_fault_id) {
 		memcpy(pool->p_fault, text, sizeof(text));
 		pool->p_fault_err = err;
 		pool->p_fault_id = id;
+		fn = pool->p_fault_fn;
+		arg = pool->p_fault_arg;
+		pool->p_fault_fn = NULL;
 	}
-	spin_unlock(&pool->p_fault_lock);
+	spin_unlock_irqrestore(&pool->p_fault_lock, irq);
+	if (fn)
+		fn(arg);
 	return mp_err_as(id, err, "%s", text);
+}
+
+void mp_pool_on_fault(struct mp_pool *pool, void (*fn)(void *arg), void *arg)
+{
+	unsigned long irq;
+	bool is_late;
+
+	spin_lock_irqsave(&pool->p_fault_lock, irq);
+	is_late = fn && pool->p_fault_id;
+	pool->p_fault_fn = is_late ? NULL : fn;
+	pool->p_fault_arg = arg;
+	spin_unlock_irqrestore(&pool->p_fault_lock, irq);
+	if (is_late)
+		fn(arg);
 }
 
 int mp_pool_writable(struct mp_pool *pool)
 {
 	char text[sizeof(pool->p_fault)];
+	unsigned long irq;
 	u32 id;
 
 	if (pool->p_is_rdonly)
 		return mp_err(MP_RDONLY, "pool %s", pool->p_sb->sb_name);
-	spin_lock(&pool->p_fault_lock);
+	spin_lock_irqsave(&pool->p_fault_lock, irq);
 	id = pool->p_fault_id;
 	if (id)
 		memcpy(text, pool->p_fault, sizeof(text));
-	spin_unlock(&pool->p_fault_lock);
+	spin_unlock_irqrestore(&pool->p_fault_lock, irq);
 	return id ? mp_err(MP_FAILSTOP, "MP%04u: %s", id, text) : 0;
 }
 
@@ -96,10 +119,10 @@ int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len)
 
 int mp_pool_flush(struct mp_pool *pool, u32 mask)
 {
-	u32 i;
+	u32 i, n = smp_load_acquire(&pool->p_ndevs);
 	int rc = mp_pool_writable(pool);
 
-	for (i = 0; i < pool->p_ndevs && !rc; i++)
+	for (i = 0; i < n && !rc; i++)
 		if (mask & (1u << pool->p_dev[i]->pd_mclass))
 			rc = BARRIER(104, mp_dev_flush(pool, pool->p_dev[i]));
 	return rc;
@@ -172,9 +195,16 @@ static void class_info(struct mp_pool *pool, u32 mclass, struct mp_class_info *c
 void mp_pool_info(struct mp_pool *pool, struct mp_pool_info *out)
 {
 	const struct mp_sb *sb = pool->p_sb;
+	unsigned long irq;
 	u32 i;
 
 	memset(out, 0, sizeof(*out));
+	spin_lock_irqsave(&pool->p_fault_lock, irq);
+	out->pi_is_rdonly = pool->p_is_rdonly || pool->p_fault_id;
+	out->pi_fault_id = (int)pool->p_fault_id;
+	memcpy(out->pi_fault, pool->p_fault, sizeof(out->pi_fault));
+	spin_unlock_irqrestore(&pool->p_fault_lock, irq);
+	mutex_lock(&pool->p_lock);
 	memcpy(out->pi_uuid, sb->sb_uuid, MP_UUID_LEN);
 	memcpy(out->pi_name, sb->sb_name, MP_NAME_LEN);
 	memcpy(out->pi_label, sb->sb_label, MP_LABEL_LEN);
@@ -183,16 +213,12 @@ void mp_pool_info(struct mp_pool *pool, struct mp_pool_info *out)
 	out->pi_mode = sb->sb_mode;
 	out->pi_format = sb->sb_format;
 	out->pi_ndevs = pool->p_ndevs;
-	out->pi_gen = pool->p_gen;
-	spin_lock(&pool->p_fault_lock);
-	out->pi_is_rdonly = pool->p_is_rdonly || pool->p_fault_id;
-	out->pi_fault_id = (int)pool->p_fault_id;
-	memcpy(out->pi_fault, pool->p_fault, sizeof(out->pi_fault));
-	spin_unlock(&pool->p_fault_lock);
-	mutex_lock(&pool->p_lock);
+	out->pi_gen = pool->p_sb_gen;
 	out->pi_objects = pool->p_nobjs;
-	for (i = 0; i < MP_CLASSES; i++)
+	for (i = 0; i < MP_CLASSES; i++) {
+		out->pi_spare_pct[i] = sb->sb_spare_pct[i];
 		class_info(pool, i, &out->pi_cls[i]);
+	}
 	mutex_unlock(&pool->p_lock);
 }
 
@@ -200,14 +226,14 @@ int mp_pool_member(struct mp_pool *pool, u32 slot, struct mp_member *out)
 {
 	const struct mp_pdev *pd;
 
-	if (slot >= pool->p_ndevs)
+	if (slot >= smp_load_acquire(&pool->p_ndevs))
 		return -ENOENT;
 	pd = pool->p_dev[slot];
 	memset(out, 0, sizeof(*out));
 	memcpy(out->mb_uuid, pd->pd_uuid, MP_UUID_LEN);
 	out->mb_mclass = pd->pd_mclass;
 	out->mb_slot = slot;
-	out->mb_bytes = pd->pd_bytes;
+	out->mb_bytes = smp_load_acquire(&pd->pd_bytes);
 	out->mb_dev = pd->pd_dev;
 	out->mb_has_md = pd->pd_flags & MP_DEVF_MD;
 	return 0;
@@ -231,6 +257,26 @@ int mp_name_check(const char *name)
 	return 0;
 }
 
+int mp_label_check(const char *label)
+{
+	size_t i;
+
+	for (i = 0; label && label[i]; i++)
+		if (i + 1 >= MP_LABEL_LEN || (u8)label[i] < 0x20 || label[i] == 0x7f)
+			return mp_err(MP_LABEL, "byte %zu", i);
+	return 0;
+}
+
+int mp_dev_check(const struct mp_dev *dev)
+{
+	if (dev->d_size < MP_MIN_DEV || dev->d_size > (1ull << 59))
+		return mp_err(MP_DEV_SMALL, "%s: %llu bytes", dev->d_path, dev->d_size);
+	if (dev->d_sector > MP_BLOCK)
+		return mp_err(MP_SB_BLOCKSIZE, "%s: sectors of %u bytes", dev->d_path,
+			      dev->d_sector);
+	return 0;
+}
+
 static int create_check(const struct mp_create *c)
 {
 	u32 count[MP_CLASSES] = { 0 };
@@ -241,8 +287,9 @@ static int create_check(const struct mp_create *c)
 	rc = mp_name_check(c->mc_name);
 	if (rc)
 		return rc;
-	if (c->mc_label && strlen(c->mc_label) >= MP_LABEL_LEN)
-		return mp_err(MP_NAME, "the label is longer than %u bytes", MP_LABEL_LEN - 1);
+	rc = mp_label_check(c->mc_label);
+	if (rc)
+		return rc;
 	if (!c->mc_ndevs || c->mc_ndevs > MP_SLOTS)
 		return mp_err(MP_DEV_MANY, "%u devices", c->mc_ndevs);
 	for (i = 0; i < c->mc_ndevs; i++) {
@@ -252,24 +299,24 @@ static int create_check(const struct mp_create *c)
 			return mp_err(MP_INVAL, "%s: class %u", dev->d_path, c->mc_mclass[i]);
 		if (++count[c->mc_mclass[i]] > MP_CLASS_DEVS)
 			return mp_err(MP_DEV_MANY, "class %s", mp_class_text(c->mc_mclass[i]));
-		if (dev->d_size < MP_MIN_DEV || dev->d_size > (1ull << 59))
-			return mp_err(MP_DEV_SMALL, "%s: %llu bytes", dev->d_path, dev->d_size);
-		if (dev->d_sector > MP_BLOCK)
-			return mp_err(MP_SB_BLOCKSIZE, "%s: sectors of %u bytes", dev->d_path,
-				      dev->d_sector);
+		rc = mp_dev_check(dev);
+		if (rc)
+			return rc;
 		rc = mp_probe(dev, &pb);
 		if (rc == -EIO)
 			return rc;
 		if (c->mc_flags & MP_CREATE_FORCE)
 			continue;
-		if (!rc && pb.pb_state == MP_SB_ACTIVE)
+		/* a later generation than creation writes: perhaps a member added just now */
+		if (!rc && (pb.pb_state == MP_SB_ACTIVE ||
+			    (pb.pb_state == MP_SB_CREATING && pb.pb_gen > 2)))
 			return mp_err(MP_DEV_BUSY, "%s: member of pool '%s'", dev->d_path,
 				      pb.pb_name);
 		if (rc && rc != -EINVAL)
 			return rc;	/* our magic, but not readable: somebody's data */
 	}
 	for (i = 0; i < MP_CLASSES; i++)
-		if (c->mc_spare_pct[i] > 90)
+		if (c->mc_spare_pct[i] > MP_SPARE_MAX)
 			return mp_err(MP_INVAL, "spare of %u percent", c->mc_spare_pct[i]);
 	return count[MP_CAPACITY] ? 0 : mp_err(MP_NO_CAPACITY, "%u devices", c->mc_ndevs);
 }
@@ -294,6 +341,16 @@ static u64 md_size(const struct mp_create *c, u32 second)
 	n = max_t(u64, n, 256u << 10);
 	n = min_t(u64, n, 64u << 20);
 	return min(ALIGN(n, MP_SB_AREA), most);
+}
+
+void mp_sb_entry(struct mp_sb *sb, u32 i, const struct mp_dev *dev, u32 mclass)
+{
+	struct mp_sbdev *d = &sb->sb_dev[i];
+
+	os_random(d->sd_uuid, MP_UUID_LEN);
+	d->sd_bytes = ALIGN_DOWN(dev->d_size, MP_BLOCK);
+	d->sd_mclass = (u8)mclass;
+	d->sd_flags = dev->d_flags & MP_DEV_ZEROED ? MP_DEVF_ZEROED : 0;
 }
 
 static void create_sb(const struct mp_create *c, struct mp_sb *sb)
@@ -324,41 +381,43 @@ static void create_sb(const struct mp_create *c, struct mp_sb *sb)
 	for (i = 0; i < MP_CLASSES; i++)
 		sb->sb_spare_pct[i] = (u8)c->mc_spare_pct[i];
 	for (i = 0; i < c->mc_ndevs; i++) {
-		struct mp_sbdev *d = &sb->sb_dev[i];
-
-		os_random(d->sd_uuid, MP_UUID_LEN);
-		d->sd_bytes = ALIGN_DOWN(c->mc_dev[i]->d_size, MP_BLOCK);
-		d->sd_mclass = (u8)c->mc_mclass[i];
-		d->sd_flags = i == 0 || i == second ? MP_DEVF_MD : 0;
-		if (c->mc_dev[i]->d_flags & MP_DEV_ZEROED)
-			d->sd_flags |= MP_DEVF_ZEROED;
+		mp_sb_entry(sb, i, c->mc_dev[i], c->mc_mclass[i]);
+		if (i == 0 || i == second)
+			sb->sb_dev[i].sd_flags |= MP_DEVF_MD;
 	}
 }
 
-/* turn the common superblock into that of member @i */
-static void member_sb(struct mp_sb *sb, u32 i)
+void mp_sb_member(struct mp_sb *sb, u32 i)
 {
 	sb->sb_slot = i;
 	memcpy(sb->sb_dev_uuid, sb->sb_dev[i].sd_uuid, MP_UUID_LEN);
 	sb->sb_dev_bytes = sb->sb_dev[i].sd_bytes;
+	sb->sb_base_bytes = sb->sb_dev_bytes;
+	sb->sb_mark = 0;
 	sb->sb_mclass = sb->sb_dev[i].sd_mclass;
 	sb->sb_data_off = MP_SB_AREA;
 	if (sb->sb_dev[i].sd_flags & MP_DEVF_MD)
 		sb->sb_data_off += 2 * sb->sb_md_bytes;
 }
 
+int mp_sb_reserve(struct mp_dev *dev, const struct mp_sb *sb)
+{
+	u32 k;
+	int rc = mp_dev_reserve(dev, 0, sb->sb_data_off);
+
+	for (k = 1; k < mp_sb_copies(sb) && !rc; k++)
+		rc = mp_dev_reserve(dev, mp_sb_addr(sb, k), MP_BLOCK);
+	return rc;
+}
+
 static int create_reserve(const struct mp_create *c, struct mp_sb *sb)
 {
-	u32 i, k;
+	u32 i;
 	int rc = 0;
 
 	for (i = 0; i < c->mc_ndevs && !rc; i++) {
-		struct mp_dev *dev = c->mc_dev[i];
-
-		member_sb(sb, i);
-		rc = mp_dev_reserve(dev, 0, sb->sb_data_off);
-		for (k = 1; k < MP_SB_COPIES && !rc; k++)
-			rc = mp_dev_reserve(dev, mp_sb_copy_addr(sb->sb_dev_bytes, k), MP_BLOCK);
+		mp_sb_member(sb, i);
+		rc = mp_sb_reserve(c->mc_dev[i], sb);
 	}
 	return rc;
 }
@@ -373,7 +432,7 @@ static int create_sbs(const struct mp_create *c, struct mp_sb *sb, u8 *buf)
 		for (i = 0; i < c->mc_ndevs && !rc; i++) {
 			if ((sb->sb_dev[i].sd_flags & MP_DEVF_MD ? 0 : 1) != pass)
 				continue;
-			member_sb(sb, i);
+			mp_sb_member(sb, i);
 			rc = mp_sb_write(c->mc_dev[i], sb, 0, buf);
 		}
 	}
@@ -396,7 +455,7 @@ static int create_first_sbs(const struct mp_create *c, const struct mp_sb *sb, u
 	first->sb_state = MP_SB_ACTIVE;
 	first->sb_gen = 1;
 	for (i = 0; i < c->mc_ndevs && !rc; i++) {
-		member_sb(first, i);
+		mp_sb_member(first, i);
 		rc = mp_sb_write_first(c->mc_dev[i], first, buf);
 	}
 	os_free(first);
@@ -413,8 +472,8 @@ static int create_log(const struct mp_create *c, struct mp_sb *sb)
 	if (!pool)
 		return mp_err(MP_NOMEM, "pool");
 	for (i = 0; i < c->mc_ndevs && !rc; i++) {
-		member_sb(sb, i);
-		rc = mp_pool_add(pool, c->mc_dev[i], sb, 0);
+		mp_sb_member(sb, i);
+		rc = mp_pool_add(pool, c->mc_dev[i], sb);
 	}
 	if (!rc) {
 		pool->p_gen = 1;
@@ -464,75 +523,93 @@ int mp_pool_create(const struct mp_create *c)
 /* ---- destroy ---- */
 
 struct doomed {
-	struct mp_sb *sb[MP_SLOTS];
-	struct mp_dev *dev[MP_SLOTS];
-	u32 bad[MP_SLOTS];
+	struct mp_sb *sb;
+	struct mp_dev *dev;
+	u32 bad;
+};
+
+struct doom {
+	struct doomed d[MP_SLOTS];
+	u32 n;
 	u64 gen;
 };
 
-static int doom_add(struct doomed *d, struct mp_dev *dev)
+static int doom_add(struct doom *all, struct mp_dev *dev)
 {
-	struct mp_sb *sb = os_alloc(sizeof(*sb));
-	u32 bad, i;
+	struct doomed *d = &all->d[all->n], t;
+	struct mp_sb_found found;
+	u32 i;
 	int rc;
 
-	if (!sb)
+	d->sb = os_alloc(sizeof(*d->sb));
+	if (!d->sb)
 		return mp_err(MP_NOMEM, "superblock");
-	rc = mp_sb_read(dev, sb, &bad);
+	rc = mp_sb_read(dev, d->sb, &found);
+	for (i = 0; i < all->n && !rc; i++) {
+		const struct mp_sb *o = all->d[i].sb;
+
+		if (memcmp(o->sb_uuid, d->sb->sb_uuid, MP_UUID_LEN))
+			rc = mp_err(MP_DEV_FOREIGN, "%s", dev->d_path);
+		/* two of one slot: one of them was left by an add that was cut short */
+		else if (o->sb_slot == d->sb->sb_slot &&
+			 (!o->sb_slot || !memcmp(o->sb_dev_uuid, d->sb->sb_dev_uuid, MP_UUID_LEN)))
+			rc = mp_err(MP_DEV_DUP, "%s and %s", dev->d_path, all->d[i].dev->d_path);
+		if (rc) {
+			os_free(d->sb);
+			return rc;
+		}
+	}
 	if (rc) {
-		os_free(sb);
+		os_free(d->sb);
 		return rc == -EINVAL ? 0 : rc;	/* not a member (any more) */
 	}
-	for (i = 0; i < MP_SLOTS && !rc; i++)
-		if (d->sb[i] && memcmp(d->sb[i]->sb_uuid, sb->sb_uuid, MP_UUID_LEN))
-			rc = mp_err(MP_DEV_FOREIGN, "%s", dev->d_path);
-	if (!rc && d->sb[sb->sb_slot])
-		rc = mp_err(MP_DEV_DUP, "%s and %s", dev->d_path, d->dev[sb->sb_slot]->d_path);
-	if (rc) {
-		os_free(sb);
-		return rc;
+	d->dev = dev;
+	d->bad = found.f_bad;
+	all->gen = max(all->gen, d->sb->sb_gen);
+	/* in the order of slots: the home device is first */
+	for (i = all->n++; i && all->d[i].sb->sb_slot < all->d[i - 1].sb->sb_slot; i--) {
+		t = all->d[i];
+		all->d[i] = all->d[i - 1];
+		all->d[i - 1] = t;
 	}
-	d->sb[sb->sb_slot] = sb;
-	d->dev[sb->sb_slot] = dev;
-	d->bad[sb->sb_slot] = bad;
-	d->gen = max(d->gen, sb->sb_gen);
 	return 0;
 }
 
-static int doom_run(struct doomed *d, u8 *buf)
+static int doom_run(struct doom *all, u8 *buf)
 {
-	u32 i, n = 0;
+	u32 i;
 	int rc = 0;
 
-	for (i = 0; i < MP_SLOTS && !rc; i++) {
-		if (!d->sb[i])
-			continue;
-		n++;
-		d->sb[i]->sb_state = MP_SB_DESTROYED;
-		d->sb[i]->sb_gen = d->gen + 1;
-		rc = mp_sb_write(d->dev[i], d->sb[i], d->bad[i], buf);
+	for (i = 0; i < all->n && !rc; i++) {
+		struct doomed *d = &all->d[i];
+
+		d->sb->sb_state = MP_SB_DESTROYED;
+		d->sb->sb_gen = all->gen + 1;
+		d->sb->sb_mark = 0;
+		rc = mp_sb_write(d->dev, d->sb, d->bad, buf);
 	}
 	/* every member says so on media before the first one forgets: INV-3 */
-	for (i = 0; i < MP_SLOTS && !rc; i++)
-		if (d->sb[i])
-			rc = mp_sb_erase(d->dev[i], d->sb[i]->sb_dev_bytes, buf);
-	return rc || n ? rc : mp_err(MP_NOTMEMBER, "no member device was given");
+	for (i = 0; i < all->n && !rc; i++)
+		rc = mp_sb_erase(all->d[i].dev, all->d[i].sb, buf);
+	return rc || all->n ? rc : mp_err(MP_NOTMEMBER, "no member device was given");
 }
 
 int mp_pool_destroy(struct mp_dev **dev, u32 ndevs)
 {
-	struct doomed *d = os_zalloc(sizeof(*d));
+	struct doom *all = os_zalloc(sizeof(*all));
 	u8 *buf = os_alloc_io(MP_BLOCK);
 	u32 i;
-	int rc = d && buf ? 0 : mp_err(MP_NOMEM, "superblock");
+	int rc = all && buf ? 0 : mp_err(MP_NOMEM, "superblock");
 
+	if (!rc && ndevs > MP_SLOTS)
+		rc = mp_err(MP_DEV_MANY, "%u devices", ndevs);
 	for (i = 0; i < ndevs && !rc; i++)
-		rc = doom_add(d, dev[i]);
+		rc = doom_add(all, dev[i]);
 	if (!rc)
-		rc = doom_run(d, buf);
-	for (i = 0; d && i < MP_SLOTS; i++)
-		os_free(d->sb[i]);
-	os_free(d);
+		rc = doom_run(all, buf);
+	for (i = 0; all && i < all->n; i++)
+		os_free(all->d[i].sb);
+	os_free(all);
 	os_free_io(buf);
 	return rc;
 }

@@ -82,6 +82,11 @@ struct mp_probe {
 
 /* what a device says it is; reads only. -EINVAL: not a member */
 int mp_probe(struct mp_dev *dev, struct mp_probe *out);
+/*
+ * The first superblock anew from the copies, which *out tells. With @is_plan
+ * nothing is written. -EINVAL: there is none.
+ */
+int mp_recover(struct mp_dev *dev, bool is_plan, struct mp_probe *out);
 
 struct mp_class_info {
 	u32 ci_devs;
@@ -93,6 +98,7 @@ struct mp_pool_info {
 	char pi_name[MP_POOL_NAME];
 	char pi_label[MP_POOL_LABEL];
 	u32 pi_uid, pi_gid, pi_mode;
+	u32 pi_spare_pct[MP_POOL_CLASSES];
 	u32 pi_format;
 	u32 pi_ndevs;
 	u64 pi_gen;
@@ -135,6 +141,36 @@ int mp_pool_flush(struct mp_pool *pool, u32 mask);
 int mp_pool_discard_step(struct mp_pool *pool, u64 max_bytes);
 /* bound of the undiscarded stock of freed append and log extents of a class */
 void mp_pool_stock_set(struct mp_pool *pool, u32 mclass, u64 bytes);
+
+/* ---- administration ---- */
+
+#define MP_SET_OWNER	0x1u
+#define MP_SET_LABEL	0x2u
+#define MP_SET_SPARE	0x4u
+
+struct mp_set {
+	u32 ms_mask;		/* MP_SET_*: which fields count */
+	u32 ms_uid, ms_gid, ms_mode;
+	u32 ms_spare_pct[MP_POOL_CLASSES];
+	const char *ms_label;
+};
+
+/* change properties, or the name; durable on return, a crash shows the old or the new */
+int mp_pool_set(struct mp_pool *pool, const struct mp_set *set);
+int mp_pool_rename(struct mp_pool *pool, const char *name);
+/*
+ * Add devices, opened by the caller as for mp_pool_open(). All or none, durable
+ * on return; then they are members like the others. @flags: MP_CREATE_*
+ */
+int mp_pool_add_devs(struct mp_pool *pool, struct mp_dev **dev, const u32 *mclass, u32 n,
+		     u32 flags);
+/* use every member whose d_size, refreshed by the caller, is larger than recorded */
+int mp_pool_grow(struct mp_pool *pool);
+/*
+ * @fn runs once, when the pool turns read-only, or here when it has already: in
+ * any context, without locks. NULL: no more; one that has begun may still run.
+ */
+void mp_pool_on_fault(struct mp_pool *pool, void (*fn)(void *arg), void *arg);
 
 /* ---- objects ---- */
 
@@ -209,7 +245,10 @@ int mp_pool_batch(struct mp_pool *pool, const struct mp_op *op, u32 n);
  * Never sleeps for I/O.
  */
 int mp_obj_write_begin(struct mp_obj *obj, u64 off, u64 len);
-/* @err: 0 or the negative errno of the write: commit and seal beyond @off then fail */
+/*
+ * @err: 0 or the negative errno of the write: commit and seal beyond @off then
+ * fail. Any context, interrupts too.
+ */
 void mp_obj_write_end(struct mp_obj *obj, u64 off, int err);
 /* bounds of one read: committed length, what was written, or an append object's capacity */
 int mp_obj_read_check(struct mp_obj *obj, u64 off, u64 len);
@@ -240,6 +279,8 @@ int mp_mlog_append(struct mp_mlog *log, const struct mp_vec *vec, u32 n, bool is
 int mp_mlog_sync(struct mp_mlog *log);
 /* as mpool_mlog_read() */
 int mp_mlog_read(struct mp_mlog *log, u64 *pos, void *buf, size_t size, size_t *len);
+/* the same for those who may not write: without records that are still in the buffer */
+int mp_mlog_peek(struct mp_mlog *log, u64 *pos, void *buf, size_t size, size_t *len);
 /* new generation, durable on return */
 int mp_mlog_erase(struct mp_mlog *log);
 int mp_mlog_seal(struct mp_mlog *log);

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Superblock copies of one device: at the start, in the middle, at the end.
+ * Superblock copies of one device: at the start, in the middle, at the end; a
+ * device that has grown carries one more, at its present end.
  *
  * They are read only while byte 0 carries our magic or cannot be read: anything
  * else at byte 0 means that the device belongs to somebody else now. So the
- * first copy is written once, at create, before the pool exists: a power cut
- * may leave garbage in a sector that is being written, and would disown the
- * device. The other two are written one at a time with a flush between.
- * Among intact copies of one identity the highest generation counts. No locks:
- * callers own the device.
+ * first copy is written once, when the device becomes a member: a power cut may
+ * leave garbage in a sector that is being written, and would disown the device.
+ * Only a new name goes into its sector 0 later, under a mark in the other
+ * copies that tells such a cut from a foreign owner. The others are written
+ * one at a time with a flush between. Among intact copies of one identity the
+ * highest generation counts; copy 0 keeps generation 1. No locks: callers own
+ * the device.
  */
 #include "core.h"
 
@@ -24,11 +27,22 @@ u64 mp_sb_copy_addr(u64 dev_bytes, u32 copy)
 	}
 }
 
+u32 mp_sb_copies(const struct mp_sb *sb)
+{
+	return sb->sb_base_bytes < sb->sb_dev_bytes ? MP_SB_COPIES + 1 : MP_SB_COPIES;
+}
+
+u64 mp_sb_addr(const struct mp_sb *sb, u32 copy)
+{
+	return copy < MP_SB_COPIES ? mp_sb_copy_addr(sb->sb_base_bytes, copy) :
+				     mp_sb_copy_addr(sb->sb_dev_bytes, 2);
+}
+
 static int copy_write(struct mp_dev *dev, struct mp_sb *sb, u32 copy, void *buf)
 {
 	int rc;
 
-	sb->sb_addr = mp_sb_copy_addr(sb->sb_dev_bytes, copy);
+	sb->sb_addr = mp_sb_addr(sb, copy);
 	mp_sb_encode(sb, buf);
 	rc = dev->d_ops->write(dev, sb->sb_addr, buf, MP_BLOCK, 0);
 	/* this copy must be on media before the next is touched: INV-2 */
@@ -46,7 +60,11 @@ int mp_sb_write(struct mp_dev *dev, struct mp_sb *sb, u32 bad, void *buf)
 	u32 first = bad & 4 ? 2 : 1;
 	int rc = copy_write(dev, sb, first, buf);
 
-	return rc ? rc : copy_write(dev, sb, 3 - first, buf);
+	if (!rc)
+		rc = copy_write(dev, sb, 3 - first, buf);
+	if (!rc && mp_sb_copies(sb) > MP_SB_COPIES)
+		rc = copy_write(dev, sb, MP_SB_COPIES, buf);
+	return rc;
 }
 
 int mp_sb_write_first(struct mp_dev *dev, struct mp_sb *sb, void *buf)
@@ -54,17 +72,35 @@ int mp_sb_write_first(struct mp_dev *dev, struct mp_sb *sb, void *buf)
 	return copy_write(dev, sb, 0, buf);
 }
 
+int mp_sb_rewrite_first(struct mp_dev *dev, const struct mp_sb *sb, void *buf)
+{
+	int rc = dev->d_ops->read(dev, 0, buf, MP_BLOCK);
+
+	/* one that is damaged elsewhere is worth nothing but its magic: keep that */
+	if (rc || mp_sb_mark(buf) != sb->sb_mark)
+		return 0;
+	mp_sb_first_encode(sb, buf);
+	rc = dev->d_ops->write(dev, 0, buf, MP_BLOCK, 0);
+	/* whole on media before the mark goes that vouches for it: INV-2 */
+	if (!rc)
+		rc = BARRIER(63, dev->d_ops->flush(dev));
+	if (rc)
+		return mp_err_as(MP_SB_WRITE, rc, "%s: superblock at offset 0: error %d",
+				 dev->d_path, rc);
+	return 0;
+}
+
 /*
  * Copy 0 first: without it the device is nobody's, whatever the others say.
  */
-int mp_sb_erase(struct mp_dev *dev, u64 dev_bytes, void *buf)
+int mp_sb_erase(struct mp_dev *dev, const struct mp_sb *sb, void *buf)
 {
 	u32 i;
 	int rc;
 
 	memset(buf, 0, MP_BLOCK);
-	for (i = 0; i < MP_SB_COPIES; i++) {
-		u64 addr = mp_sb_copy_addr(dev_bytes, i);
+	for (i = 0; i < mp_sb_copies(sb); i++) {
+		u64 addr = mp_sb_addr(sb, i);
 
 		rc = dev->d_ops->write(dev, addr, buf, MP_BLOCK, 0);
 		/* copy 0 must be gone before the others: INV-3 */
@@ -78,10 +114,15 @@ int mp_sb_erase(struct mp_dev *dev, u64 dev_bytes, void *buf)
 }
 
 struct copies {
+	struct mp_dev *dev;
+	u8 *first;		/* block 0 */
+	u8 *buf;
 	struct mp_sb *best;
 	struct mp_sb *cur;
-	u64 gen[MP_SB_COPIES];	/* 0: not intact */
+	u64 gen[MP_SB_COPIES + 1];	/* 0: not intact */
 	bool has_best;
+	bool has_uuid;		/* copy 0 is damaged, but says whose it is */
+	u8 uuid[MP_UUID_LEN];
 };
 
 static void copy_take(struct copies *c, u32 i)
@@ -101,40 +142,97 @@ static void copy_take(struct copies *c, u32 i)
 	}
 }
 
-static int copies_read(struct mp_dev *dev, struct copies *c, u8 *buf)
+/* the copy at @addr, if there is one that belongs there */
+static void copy_at(struct copies *c, u64 addr)
 {
-	u64 bytes = dev->d_size;
-	u8 uuid[MP_UUID_LEN];
-	bool has_uuid = false;
-	int rc, rc0;
 	u32 i;
 
-	rc0 = dev->d_ops->read(dev, 0, buf, MP_BLOCK);
-	if (!rc0) {
-		rc = mp_sb_decode(buf, 0, c->cur);
-		if (rc == -EINVAL && !mp_sb_is_magic(buf))
-			return mp_err(MP_NOTMEMBER, "%s: no pool signature", dev->d_path);
-		if (rc && rc != -EUCLEAN)
-			return rc;	/* another version or unknown features: final */
-		if (!rc) {
-			bytes = c->cur->sb_dev_bytes;
-			copy_take(c, 0);
-		} else {
-			memcpy(uuid, buf + 40, MP_UUID_LEN);
-			has_uuid = true;
+	/* behind the end of a device that shrank nothing can be read: the caller tells */
+	if (c->dev->d_ops->read(c->dev, addr, c->buf, MP_BLOCK) || !mp_sb_is_magic(c->buf) ||
+	    mp_sb_decode(c->buf, addr, c->cur))
+		return;
+	if (c->has_uuid && memcmp(c->uuid, c->cur->sb_uuid, MP_UUID_LEN))
+		return;
+	for (i = 1; i < mp_sb_copies(c->cur); i++) {
+		if (mp_sb_addr(c->cur, i) == addr) {
+			copy_take(c, i);
+			return;
 		}
 	}
-	for (i = 1; i < MP_SB_COPIES; i++) {
-		u64 addr = mp_sb_copy_addr(bytes, i);
+}
 
-		/* behind the end of a device that shrank nothing can be read: the caller tells */
-		rc = dev->d_ops->read(dev, addr, buf, MP_BLOCK);
-		if (rc || mp_sb_decode(buf, addr, c->cur))
+static void copies_at(struct copies *c, u64 bytes)
+{
+	copy_at(c, mp_sb_copy_addr(bytes, 1));
+	copy_at(c, mp_sb_copy_addr(bytes, 2));
+}
+
+/*
+ * Copy 0 is damaged, perhaps while it was being rewritten: the device's size
+ * tells where the others are, or what is left of copy 0 when it is larger now.
+ */
+static void copies_search(struct copies *c)
+{
+	u64 tried = c->dev->d_size, bytes;
+	u32 i;
+
+	copies_at(c, tried);
+	for (i = 0; !c->has_best && i <= MP_SLOTS; i++) {
+		bytes = mp_sb_hint(c->first, i);
+		if (i && !bytes)
+			break;
+		if (bytes == tried || bytes < (1u << 20) || bytes > c->dev->d_size)
 			continue;
-		if (has_uuid && memcmp(uuid, c->cur->sb_uuid, MP_UUID_LEN))
-			continue;
-		copy_take(c, i);
+		tried = bytes;
+		copies_at(c, bytes);
 	}
+}
+
+/*
+ * Byte 0 is not ours, but may have been lost while copy 0 was being rewritten:
+ * then the other copies carry the mark of what is left. Not when sector 0 ends
+ * like a partition table.
+ */
+static bool is_rewritten(const struct copies *c)
+{
+	const u8 *end = c->first + MP_SECTOR - 2;
+
+	return c->has_best && CHECK(9, c->best->sb_mark == mp_sb_mark(c->first)) &&
+	       !(end[0] == 0x55 && end[1] == 0xaa);
+}
+
+static int copies_read(struct copies *c, struct mp_sb_found *found)
+{
+	struct mp_dev *dev = c->dev;
+	bool is_lost = false;
+	int rc, rc0;
+
+	rc0 = dev->d_ops->read(dev, 0, c->first, MP_BLOCK);
+	rc = rc0 ? rc0 : mp_sb_decode(c->first, 0, c->cur);
+	if (!rc) {
+		u64 bytes = c->cur->sb_dev_bytes;
+
+		found->f_mark = mp_sb_mark(c->first);
+		memcpy(found->f_name, c->cur->sb_name, MP_NAME_LEN);
+		copy_take(c, 0);
+		copies_at(c, bytes);
+	} else if (rc0) {
+		copies_at(c, dev->d_size);
+	} else {
+		is_lost = rc == -EINVAL && !mp_sb_is_magic(c->first);
+		if (rc != -EUCLEAN && !is_lost)
+			return rc;	/* another version or unknown features: final */
+		c->has_uuid = !is_lost;
+		memcpy(c->uuid, c->first + 40, MP_UUID_LEN);
+		copies_search(c);
+	}
+	/* the copy at the end of a grown device tells where the others are, and they of it */
+	if (c->has_best && mp_sb_copies(c->best) > MP_SB_COPIES) {
+		copies_at(c, c->best->sb_base_bytes);
+		copy_at(c, mp_sb_addr(c->best, MP_SB_COPIES));
+	}
+	if (is_lost && !is_rewritten(c))
+		return mp_err(MP_NOTMEMBER, "%s: no pool signature", dev->d_path);
 	if (c->has_best)
 		return 0;
 	if (rc0)
@@ -142,50 +240,52 @@ static int copies_read(struct mp_dev *dev, struct copies *c, u8 *buf)
 	return mp_err(MP_SB_CORRUPT, "%s: no intact superblock", dev->d_path);
 }
 
-int mp_sb_read(struct mp_dev *dev, struct mp_sb *sb, u32 *bad)
+int mp_sb_read(struct mp_dev *dev, struct mp_sb *sb, struct mp_sb_found *found)
 {
-	struct copies c = { .has_best = false };
-	struct mp_sb *tmp = os_alloc(sizeof(*tmp));
-	u8 *buf = os_alloc_io(MP_BLOCK);
+	struct copies c = { .dev = dev };
 	int rc;
 	u32 i;
 
-	c.best = os_alloc(sizeof(*tmp));
-	c.cur = tmp;
-	if (!tmp || !buf || !c.best)
+	memset(found, 0, sizeof(*found));
+	c.best = os_alloc(sizeof(*c.best));
+	c.cur = os_alloc(sizeof(*c.cur));
+	c.buf = os_alloc_io(MP_BLOCK);
+	c.first = os_alloc_io(MP_BLOCK);
+	if (!c.best || !c.cur || !c.buf || !c.first)
 		rc = mp_err(MP_NOMEM, "%s: superblock", dev->d_path);
 	else if (dev->d_size < (1u << 20))
 		rc = mp_err(MP_NOTMEMBER, "%s: %llu bytes are no pool", dev->d_path, dev->d_size);
 	else if (dev->d_sector > MP_BLOCK)
 		rc = mp_err(MP_SB_BLOCKSIZE, "%s: sectors of %u bytes", dev->d_path, dev->d_sector);
 	else
-		rc = copies_read(dev, &c, buf);
+		rc = copies_read(&c, found);
 	if (!rc) {
 		*sb = *c.best;
 		/* the first copy keeps the generation of create */
-		*bad = !c.gen[0];
-		for (i = 1; i < MP_SB_COPIES; i++)
+		found->f_bad = !c.gen[0];
+		for (i = 1; i < mp_sb_copies(sb); i++)
 			if (c.gen[i] != sb->sb_gen)
-				*bad |= 1u << i;
+				found->f_bad |= 1u << i;
 		if (!CHECK(64, sb->sb_dev_bytes <= dev->d_size))
 			rc = mp_err(MP_SB_SHRUNK, "%s: %llu bytes, was %llu", dev->d_path,
 				    dev->d_size, sb->sb_dev_bytes);
 	}
 	os_free(c.best);
 	os_free(c.cur);
-	os_free_io(buf);
+	os_free_io(c.buf);
+	os_free_io(c.first);
 	return rc;
 }
 
 int mp_probe(struct mp_dev *dev, struct mp_probe *out)
 {
 	struct mp_sb *sb = os_alloc(sizeof(*sb));
-	u32 bad;
+	struct mp_sb_found found;
 	int rc;
 
 	if (!sb)
 		return mp_err(MP_NOMEM, "%s: superblock", dev->d_path);
-	rc = mp_sb_read(dev, sb, &bad);
+	rc = mp_sb_read(dev, sb, &found);
 	if (!rc) {
 		memset(out, 0, sizeof(*out));
 		memcpy(out->pb_uuid, sb->sb_uuid, MP_UUID_LEN);

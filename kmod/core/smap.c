@@ -131,6 +131,19 @@ static void link_free(struct mp_smap *s, struct mp_free *f, u64 start)
 	index_add(s, f);
 }
 
+struct mp_free *mp_smap_node(void)
+{
+	return node_new();
+}
+
+void mp_smap_extend(struct mp_smap *s, struct mp_free *f, u64 start, u64 count)
+{
+	f->f_count = count;
+	f->f_state = MP_SPACE_CLEAN;
+	link_free(s, f, start);
+	s->s_total += count;
+}
+
 int mp_smap_add(struct mp_smap *s, u64 start, u64 count)
 {
 	struct mp_free *f;
@@ -140,10 +153,7 @@ int mp_smap_add(struct mp_smap *s, u64 start, u64 count)
 	f = node_new();
 	if (!f)
 		return -ENOMEM;
-	f->f_count = count;
-	f->f_state = MP_SPACE_CLEAN;
-	link_free(s, f, start);
-	s->s_total += count;
+	mp_smap_extend(s, f, start, count);
 	return 0;
 }
 

@@ -42,6 +42,9 @@ int mp_smap_init(struct mp_smap *s, bool has_discard);
 void mp_smap_fini(struct mp_smap *s);
 /* add [start, start + count) as clean space at open */
 int mp_smap_add(struct mp_smap *s, u64 start, u64 count);
+/* the same in two steps, of which only the first can fail (NULL); frees with os_free() */
+struct mp_free *mp_smap_node(void);
+void mp_smap_extend(struct mp_smap *s, struct mp_free *f, u64 start, u64 count);
 /* remove exactly this range at replay; -EUCLEAN when it is not wholly free */
 int mp_smap_take(struct mp_smap *s, u64 start, u64 count);
 /* blocks free in all states, without those in flight */

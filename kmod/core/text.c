@@ -70,8 +70,12 @@ static void sb_to_text(struct out *o, const struct mp_pdev *pd)
 	put(o, "  uuid %s class %s state %s generation %llu", uuid, mp_class_text(sb->sb_mclass),
 	    mp_state_text(sb->sb_state), sb->sb_gen);
 	put(o, "  bytes %llu data_off %llu flags 0x%x copies_bad 0x%x virgin_block %llu",
-	    sb->sb_dev_bytes, sb->sb_data_off, pd->pd_flags, pd->pd_sb_bad,
+	    sb->sb_dev_bytes, sb->sb_data_off, pd->pd_flags, pd->pd_found.f_bad,
 	    pd->pd_smap.s_virgin);
+	if (sb->sb_base_bytes < sb->sb_dev_bytes)
+		put(o, "  bytes_at_creation %llu", sb->sb_base_bytes);
+	if (sb->sb_mark)
+		put(o, "  rename of copy 0 unfinished");
 }
 
 static void pool_to_text(struct out *o, struct mp_pool *pool)

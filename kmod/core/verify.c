@@ -34,11 +34,16 @@ static void check_copies(struct check *c)
 	for (i = 0; i < c->pool->p_ndevs; i++) {
 		struct mp_pdev *pd = c->pool->p_dev[i];
 
-		for (k = 0; k < MP_SB_COPIES; k++) {
-			if (!(pd->pd_sb_bad & (1u << k)))
+		for (k = 0; k < mp_sb_copies(pd->pd_sb); k++) {
+			if (!(pd->pd_found.f_bad & (1u << k)))
 				continue;
 			scnprintf(text, sizeof(text), "%s: superblock copy at %llu",
-				  pd->pd_dev->d_path, mp_sb_copy_addr(pd->pd_bytes, k));
+				  pd->pd_dev->d_path, mp_sb_addr(pd->pd_sb, k));
+			found(c, MP_V_SBCOPY, false, text);
+		}
+		if (pd->pd_sb->sb_gen < c->pool->p_sb_gen || pd->pd_sb->sb_mark) {
+			scnprintf(text, sizeof(text), "%s: the superblock missed the last change",
+				  pd->pd_dev->d_path);
 			found(c, MP_V_SBCOPY, false, text);
 		}
 	}
@@ -199,8 +204,8 @@ static void map_dev(struct mp_pool *pool, struct mp_pdev *pd, struct pieces *ps,
 
 	mp_tree_init(&ps->tree);
 	ps->n = 0;
-	for (i = 0; i < MP_SB_COPIES; i++)
-		piece_add(ps, mp_sb_copy_addr(pd->pd_bytes, i), MP_BLOCK, 0, 0, "superblock");
+	for (i = 0; i < mp_sb_copies(pd->pd_sb); i++)
+		piece_add(ps, mp_sb_addr(pd->pd_sb, i), MP_BLOCK, 0, 0, "superblock");
 	for (i = 0; i < 2 && (pd->pd_flags & MP_DEVF_MD); i++)
 		piece_add(ps, mp_md_region(&pool->p_md, i), pool->p_md.md_bytes, 0, 0, "mdlog");
 	for (n = mp_tree_first(&pool->p_objs); n; n = mp_tree_next(n)) {
@@ -225,7 +230,7 @@ static void map_dev(struct mp_pool *pool, struct mp_pdev *pd, struct pieces *ps,
 
 int mp_map(struct mp_dev **dev, u32 ndevs, mp_map_fn *fn, void *arg)
 {
-	struct pieces ps = { .max = MP_SB_COPIES + 2 };
+	struct pieces ps = { .max = MP_SB_COPIES + 3 };
 	struct mp_pool *pool;
 	struct mp_node *n;
 	u32 i;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Crash enumeration of pools: eight workloads of random operations, every crash
+ * Crash enumeration of pools: workloads of random operations, every crash
  * point, oracle in pool_check.c. Arguments choose workloads; SEED= repeats.
  */
 #include <errno.h>
@@ -33,9 +33,14 @@ static int steps(struct eng *e, struct pm *m, struct pm_rt *rt, unsigned n)
 {
 	unsigned i;
 
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
+		/* whatever chance says, once in the middle */
+		if (m->m_nadm == 1 && i == n / 2 &&
+		    pm_admin(e, m, rt, conf_of(e), conf_of(e)->pc_admin))
+			return -1;
 		if (pm_step(e, m, rt, conf_of(e)))
 			return -1;
+	}
 	return 0;
 }
 
@@ -64,7 +69,14 @@ static int pool_record(struct eng *e, void **model)
 	eng_record_begin(e);
 	if (c->pc_is_create && pm_create(e, m, c))
 		goto fail;
-	if (pm_rt_open(e, m, rt) || steps(e, m, rt, c->pc_steps) || pm_rt_close(e, m, rt) ||
+	if (pm_rt_open(e, m, rt))
+		goto fail;
+	if (c->pc_admin) {
+		if (pm_adm_read(e, rt->rt_mp, &m->m_adm[0]))
+			goto fail;
+		m->m_nadm = 1;
+	}
+	if (steps(e, m, rt, c->pc_steps) || pm_rt_close(e, m, rt) ||
 	    (c->pc_is_create && destroy(e, m)))
 		goto fail;
 	free(rt);
@@ -195,6 +207,21 @@ static const struct pm_wl workload[] = {
 		.pc_obj_bytes = 8192,
 		.pc_weight = { [PM_BATCH] = 6, [PM_DELETE] = 4, [PM_MIXED] = 5, [PM_APPEND] = 3,
 			       [PM_SEAL] = 1, [PM_GROW] = 2 }),
+	POOL_WL("properties", true, .pc_bytes = { 8 * MiB, 8 * MiB }, .pc_steps = 30,
+		.pc_admin = PM_RENAME, .pc_obj_bytes = 16384,
+		.pc_weight = { [PM_SET] = 4, [PM_RENAME] = 4, [PM_BATCH] = 6, [PM_DELETE] = 3,
+			       [PM_APPEND] = 2, [PM_GROW] = 4, [PM_MLOG] = 1, [PM_REC] = 4,
+			       [PM_REOPEN] = 1 }),
+	POOL_WL("add", false, .pc_bytes = { 8 * MiB, 4 * MiB }, .pc_steps = 24,
+		.pc_admin = PM_ADD, .pc_is_mixed = true, .pc_obj_bytes = 32768,
+		.pc_weight = { [PM_ADD] = 5, [PM_SET] = 1, [PM_RENAME] = 1, [PM_LARGER] = 1,
+			       [PM_BATCH] = 8, [PM_MIXED] = 2, [PM_DELETE] = 3, [PM_APPEND] = 3,
+			       [PM_GROW] = 4, [PM_MDC] = 1, [PM_REC] = 4, [PM_REOPEN] = 1 }),
+	POOL_WL("grow", true, .pc_bytes = { 4 * MiB, 3 * MiB }, .pc_steps = 24,
+		.pc_admin = PM_LARGER, .pc_is_dirty = true, .pc_obj_bytes = 160u << 10,
+		.pc_weight = { [PM_LARGER] = 6, [PM_FILL] = 1, [PM_BATCH] = 8, [PM_MIXED] = 2,
+			       [PM_DELETE] = 3, [PM_APPEND] = 3, [PM_GROW] = 4, [PM_RENAME] = 1,
+			       [PM_ADD] = 1, [PM_REOPEN] = 1 }),
 };
 
 int main(int argc, char **argv)

@@ -104,6 +104,7 @@ static void put_create(struct sim *s, const struct sim_ev *ev)
 	uint64_t o;
 
 	d->d_exists = true;
+	d->d_size = ev->ev_off;
 	if (s->s_is_dirty)
 		return;
 	for (o = 0; o < d->d_size; o += SIM_PAGE)
@@ -124,6 +125,9 @@ static void put_event(struct sim *s, const struct sim_ev *ev, const struct sim_c
 		break;
 	case SIM_CREATE:
 		put_create(s, ev);
+		break;
+	case SIM_RESIZE:
+		s->s_dev[ev->ev_dev].d_size = ev->ev_off;
 		break;
 	case SIM_REMOVE:
 		s->s_dev[ev->ev_dev].d_exists = false;
@@ -269,6 +273,7 @@ void sim_cut_to(struct sim_cut *cu, unsigned idx)
 				pend_add(cu, cu->cu_at, is_fua);
 			break;
 		case SIM_DISCARD:
+		case SIM_RESIZE:
 			pend_add(cu, cu->cu_at, false);
 			break;
 		case SIM_FLUSH:

@@ -189,7 +189,7 @@ static bool is_over(const struct eng *e)
 static void trace(const struct sim_cut *cu, const struct sim_variants *va, unsigned v)
 {
 	static const char *const name[] = { "?", "write", "flush", "discard", "create", "remove",
-					    "config" };
+					    "config", "resize" };
 	unsigned from = cu->cu_log->lo_first, i, k;
 
 	if (!getenv("CRASH_TRACE"))

@@ -370,6 +370,42 @@ static int judge_stream(struct judge *j, struct pm_rt *rt, unsigned st, struct p
 	return judge_version(j, rt, st, next);
 }
 
+/* ---- administration ---- */
+
+static int judge_admin(struct judge *j, struct mpool *mp, struct pm *next)
+{
+	const struct pm *m = j->j_m;
+	struct pm_adm found = { .a_devs = 0 };
+	unsigned i, old = 0;
+
+	if (!m->m_nadm)
+		return 0;
+	if (pm_adm_read(j->j_eng, mp, &found) || pm_adm_names(j->j_eng, mp))
+		return -1;
+	for (i = 0; i < m->m_nadm; i++)
+		if (pm_certain(m->m_adm[i].a_t, j->j_at))
+			old = i;
+	i = old + 1;
+	if (next) {
+		next->m_adm[0] = found;
+		next->m_adm[0].a_t = (struct pm_time){ 0, 0 };
+		next->m_nadm = 1;
+	}
+	if (i < m->m_nadm && pm_begun(m->m_adm[i].a_t, j->j_at)) {
+		if (pm_adm_equal(&found, &m->m_adm[i]))
+			return in_flight(j, 1, "administration", i);
+		if (pm_adm_equal(&found, &m->m_adm[old]))
+			return in_flight(j, 0, "administration", i);
+	} else if (pm_adm_equal(&found, &m->m_adm[old])) {
+		return 0;
+	}
+	return eng_fail(j->j_eng, "state %u of administration (%s '%s' %u devices %" PRIu64
+			" bytes), found %s '%s' %u devices %" PRIu64 " bytes", old,
+			m->m_adm[old].a_name, m->m_adm[old].a_label, m->m_adm[old].a_devs,
+			m->m_adm[old].a_bytes, found.a_name, found.a_label, found.a_devs,
+			found.a_bytes);
+}
+
 /* ---- the whole ---- */
 
 /* What a model looks like to which nothing happened. */
@@ -378,7 +414,7 @@ static void next_begin(const struct pm *m, unsigned at, struct pm *next)
 	unsigned i;
 
 	*next = *m;
-	next->m_nrec = next->m_nver = 0;
+	next->m_nrec = next->m_nver = next->m_nadm = 0;
 	next->m_max_id = 0;
 	next->m_prev = NULL;
 	next->m_certain = PM_NEVER;
@@ -485,7 +521,8 @@ int pm_judge(struct eng *e, const struct pm *m, unsigned at, struct pm_rt *rt, s
 		return eng_fail(e, "a destroyed pool is back");
 	if (next)
 		next_begin(m, at, next);
-	if (list_all(j, rt->rt_mp, next) || judge_objects(j, rt, next))
+	if (judge_admin(j, rt->rt_mp, next) || list_all(j, rt->rt_mp, next) ||
+	    judge_objects(j, rt, next))
 		return -1;
 	for (i = 0; i < m->m_nstream; i++)
 		if (judge_stream(j, rt, i, next))

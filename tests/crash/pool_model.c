@@ -13,6 +13,8 @@
 
 #define OBJ_ALIVE_MAX	28u	/* a check reads all of them */
 
+const char *pm_pool = "./sim";
+
 void pm_fill(void *buf, size_t len, uint64_t pat, uint64_t off)
 {
 	uint8_t *p = buf;
@@ -28,7 +30,7 @@ void pm_open_opts(struct eng *e, struct mpool_open_opts *o)
 {
 	*o = (struct mpool_open_opts)MPOOL_OPEN_OPTS_INIT;
 	o->io = "sync";
-	o->provider = &e->e_sim.s_prov;
+	o->provider = e->e_sim.s_prov.open ? &e->e_sim.s_prov : NULL;
 }
 
 static unsigned rnd(struct pm *m, unsigned n)
@@ -110,7 +112,7 @@ static int objs_alloc(struct eng *e, struct pm *m, struct pm_rt *rt, const struc
 	*first = m->m_nobj;
 	for (i = 0; i < n; i++) {
 		req[i].kind = kind;
-		req[i].mclass = c->pc_devs > 1 ? rnd(m, 2) : MPOOL_CAPACITY;
+		req[i].mclass = c->pc_devs > 1 || c->pc_is_mixed ? rnd(m, 2) : MPOOL_CAPACITY;
 		req[i].capacity = SIM_PAGE * (1 + rnd(m, c->pc_obj_bytes / SIM_PAGE));
 		req[i].tag = sim_rand(&m->m_rand) >> 1;
 	}
@@ -417,7 +419,7 @@ static int do_stream_create(struct eng *e, struct pm *m, struct pm_rt *rt,
 			    const struct pm_conf *c, bool is_mdc)
 {
 	struct pm_stream *st = &m->m_stream[m->m_nstream];
-	uint32_t cls = c->pc_devs > 1 ? rnd(m, 2) : MPOOL_CAPACITY;
+	uint32_t cls = c->pc_devs > 1 || c->pc_is_mixed ? rnd(m, 2) : MPOOL_CAPACITY;
 	uint64_t cap = SIM_PAGE * (8 + rnd(m, 40));
 	struct pm_time t;
 	int rc;
@@ -706,7 +708,7 @@ int pm_rt_close(struct eng *e, struct pm *m, struct pm_rt *rt)
 }
 
 /* Synced only: a clean close may lose unsynced records. */
-static int do_reopen(struct eng *e, struct pm *m, struct pm_rt *rt)
+int pm_reopen(struct eng *e, struct pm *m, struct pm_rt *rt)
 {
 	unsigned i;
 	int rc;
@@ -791,7 +793,12 @@ int pm_step(struct eng *e, struct pm *m, struct pm_rt *rt, const struct pm_conf 
 		return do_mdc_delete(e, m, rt);
 	case PM_FILL:
 		return do_fill(e, m, rt, c);
+	case PM_SET:
+	case PM_RENAME:
+	case PM_ADD:
+	case PM_LARGER:
+		return pm_admin(e, m, rt, c, (enum pm_op)op);
 	default:
-		return do_reopen(e, m, rt);
+		return pm_reopen(e, m, rt);
 	}
 }

@@ -14,16 +14,23 @@
 
 #include "engine.h"
 
-#define PM_POOL		"./sim"
+#define PM_POOL		pm_pool
 #define PM_OBJS		600u
 #define PM_STREAMS	12u
 #define PM_RECS		2000u	/* records of all streams */
 #define PM_VERS		64u	/* versions of all streams */
 #define PM_FLUSHES	8u
+#define PM_ADMS		40u
 #define PM_TAG_MDC	0x4d444300ull
 #define PM_NEVER	UINT32_MAX
 #define PM_END		(UINT32_MAX - 1)	/* a crash after everything */
 #define PM_REC_MAX	(40u << 10)
+
+/*
+ * The pool that models work on: "./sim" on simulated devices. A program that
+ * works on real ones names its own and leaves e_sim without a provider.
+ */
+extern const char *pm_pool;
 
 /* an effect of a call: begun iff b <= at, certain iff e <= at */
 struct pm_time {
@@ -63,6 +70,17 @@ struct pm_stream {		/* an mlog or a metadata container */
 	struct pm_time st_exists, st_deleted, st_sealed;
 };
 
+/* what administration changes */
+struct pm_adm {
+	struct pm_time a_t;
+	char a_name[MPOOL_NAME_MAX + 1];
+	char a_label[MPOOL_LABEL_MAX + 1];
+	uint32_t a_uid, a_gid, a_mode;
+	uint32_t a_spare[2];
+	uint32_t a_devs;
+	uint64_t a_bytes;	/* of all members */
+};
+
 struct pm {
 	struct pm_obj m_obj[PM_OBJS];
 	unsigned m_nobj;
@@ -72,6 +90,8 @@ struct pm {
 	unsigned m_nrec;
 	struct pm_ver m_ver[PM_VERS];
 	unsigned m_nver;
+	struct pm_adm m_adm[PM_ADMS];	/* empty: the workload has no administration */
+	unsigned m_nadm;
 	struct pm_time m_created, m_destroyed;	/* the pool itself */
 	uint64_t m_max_id;	/* highest id of an object that may have been durable */
 	uint64_t m_rand;
@@ -102,6 +122,10 @@ enum pm_op {
 	PM_MDC_DELETE,
 	PM_FILL,	/* until -ENOSPC, then delete most */
 	PM_REOPEN,
+	PM_SET,		/* properties */
+	PM_RENAME,
+	PM_ADD,		/* a device of either class */
+	PM_LARGER,	/* grow one or all devices */
 	PM_OPS,
 };
 
@@ -112,6 +136,8 @@ struct pm_conf {
 	unsigned pc_steps;
 	bool pc_is_dirty;
 	bool pc_is_create;	/* creation and destruction are part of the log */
+	enum pm_op pc_admin;	/* one that happens for certain; 0: no administration */
+	bool pc_is_mixed;	/* classes come later: objects ask for either */
 	uint32_t pc_obj_bytes;	/* largest object */
 	uint8_t pc_weight[PM_OPS];
 };
@@ -145,6 +171,17 @@ int pm_create(struct eng *e, struct pm *m, const struct pm_conf *c);
 int pm_rt_open(struct eng *e, struct pm *m, struct pm_rt *rt);
 /* closes everything; what was not committed is gone for the model too */
 int pm_rt_close(struct eng *e, struct pm *m, struct pm_rt *rt);
+/* closes and opens; everything stays that was there */
+int pm_reopen(struct eng *e, struct pm *m, struct pm_rt *rt);
+
+/* pool_admin.c: one change, of the open pool or between two opens */
+int pm_admin(struct eng *e, struct pm *m, struct pm_rt *rt, const struct pm_conf *c,
+	     enum pm_op op);
+int pm_adm_read(struct eng *e, struct mpool *mp, struct pm_adm *a);
+bool pm_adm_equal(const struct pm_adm *a, const struct pm_adm *b);
+/* byte 0 of every member shows the pool's name, or is damaged elsewhere */
+int pm_adm_names(struct eng *e, struct mpool *mp);
+
 /* one random operation */
 int pm_step(struct eng *e, struct pm *m, struct pm_rt *rt, const struct pm_conf *c);
 

@@ -104,7 +104,7 @@ void sim_poke(struct sim *s, unsigned dev, uint64_t off, const void *data, size_
 
 	if (!len)
 		return;
-	if (off + len > d->d_size)
+	if (off + len > d->d_cap)
 		die("write beyond the device");
 	if (s->s_nlevel) {
 		uint64_t page = off / SIM_PAGE, last = (off + len - 1) / SIM_PAGE;
@@ -125,8 +125,10 @@ void sim_snap(struct sim *s)
 	s->s_nlevel++;
 	l->l_undo = s->s_nundo;
 	l->l_stamp = ++s->s_stamp;
-	for (i = 0; i < SIM_DEVS; i++)
+	for (i = 0; i < SIM_DEVS; i++) {
 		l->l_exists[i] = s->s_dev[i].d_exists;
+		l->l_size[i] = s->s_dev[i].d_size;
+	}
 	l->l_has_conf = s->s_has_conf;
 	l->l_conf = must(strdup(s->s_conf));
 }
@@ -143,8 +145,12 @@ void sim_rollback(struct sim *s)
 		memcpy(d->d_mem + (size_t)u->u_page * SIM_PAGE, u->u_data, SIM_PAGE);
 		d->d_stamp[u->u_page] = u->u_stamp;
 	}
-	for (i = 0; i < SIM_DEVS; i++)
+	for (i = 0; i < SIM_DEVS; i++) {
 		s->s_dev[i].d_exists = l->l_exists[i];
+		/* one that was made above this level keeps its memory */
+		if (l->l_size[i])
+			s->s_dev[i].d_size = l->l_size[i];
+	}
 	s->s_has_conf = l->l_has_conf;
 	strcpy(s->s_conf, l->l_conf);
 	free(l->l_conf);
@@ -240,6 +246,8 @@ void sim_log_prefix(struct sim_log *lo, const struct sim_log *from, unsigned end
 
 unsigned sim_now(const struct sim *s)
 {
+	if (s->s_clock)
+		return s->s_clock(s->s_clock_arg);
 	return s->s_log ? sim_log_end(s->s_log) : 0;
 }
 
@@ -446,15 +454,31 @@ static struct sim_dev *dev_new(struct sim *s, const char *path, uint64_t size)
 	if (s->s_ndev == SIM_DEVS || strlen(path) >= sizeof(d->d_path))
 		return NULL;
 	memset(d, 0, sizeof(*d));
-	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	d->d_cap = 4 * size;
+	p = mmap(NULL, d->d_cap, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
 		die("out of memory");
 	d->d_mem = p;
-	d->d_stamp = must(calloc(size / SIM_PAGE, sizeof(*d->d_stamp)));
+	d->d_stamp = must(calloc(d->d_cap / SIM_PAGE, sizeof(*d->d_stamp)));
 	d->d_size = size;
 	strcpy(d->d_path, path);
 	s->s_ndev++;
 	return d;
+}
+
+void sim_resize(struct sim *s, unsigned dev, uint64_t size)
+{
+	if (size < s->s_dev[dev].d_size || size > s->s_dev[dev].d_cap)
+		die("resize out of bounds");
+	if (s->s_log) {
+		struct sim_ev *ev = log_add(s->s_log);
+
+		ev->ev_type = SIM_RESIZE;
+		ev->ev_dev = (uint8_t)dev;
+		ev->ev_off = size;
+	}
+	s->s_dev[dev].d_size = size;
 }
 
 /* A device that comes (back) into being holds nothing, or garbage. */
@@ -473,12 +497,13 @@ static int dev_create(struct sim *s, int *idx, const char *path, uint64_t size)
 	d = &s->s_dev[*idx];
 	if (d->d_exists)
 		return -EEXIST;
-	if (d->d_size != size)
+	if (size > d->d_cap || size % SIM_PAGE)
 		return -EINVAL;
 	if (s->s_is_frozen) {
 		s->s_bad_writes++;
 		return -EROFS;
 	}
+	d->d_size = size;
 	for (o = 0; o < size; o += SIM_PAGE) {
 		uint8_t page[SIM_PAGE];
 
@@ -495,6 +520,7 @@ static int dev_create(struct sim *s, int *idx, const char *path, uint64_t size)
 
 		ev->ev_type = SIM_CREATE;
 		ev->ev_dev = (uint8_t)*idx;
+		ev->ev_off = size;
 	}
 	return 0;
 }
@@ -624,7 +650,7 @@ void sim_wipe(struct sim *s)
 	if (s->s_nlevel)
 		die("wipe below a snapshot");
 	for (i = 0; i < s->s_ndev; i++) {
-		munmap(s->s_dev[i].d_mem, s->s_dev[i].d_size);
+		munmap(s->s_dev[i].d_mem, s->s_dev[i].d_cap);
 		free(s->s_dev[i].d_stamp);
 	}
 	memset(s->s_dev, 0, sizeof(s->s_dev));

@@ -38,6 +38,7 @@ enum sim_ev_type {
 	SIM_CREATE,	/* atomic and durable, like the two below */
 	SIM_REMOVE,
 	SIM_CONFIG,
+	SIM_RESIZE,	/* durable with the device's next flush */
 };
 
 struct sim_ev {
@@ -46,7 +47,7 @@ struct sim_ev {
 	uint8_t ev_is_fua;
 	uint8_t ev_is_meta;	/* lies in the pool's own metadata, see sim_meta_add() */
 	uint32_t ev_len;	/* bytes */
-	uint64_t ev_off;	/* bytes */
+	uint64_t ev_off;	/* bytes; of a new or larger device its size */
 	const uint8_t *ev_data;	/* owned by a log; NULL for flush and discard */
 };
 
@@ -69,6 +70,7 @@ struct sim_dev {
 	uint8_t *d_mem;
 	uint32_t *d_stamp;	/* per page: level stamp of its newest undo record */
 	uint64_t d_size;	/* bytes */
+	uint64_t d_cap;		/* bytes it may grow to */
 	bool d_exists;
 	bool d_is_open;
 	bool d_is_rdonly;
@@ -86,6 +88,7 @@ struct sim_level {
 	unsigned l_undo;	/* undo records below this belong to lower levels */
 	uint32_t l_stamp;
 	bool l_exists[SIM_DEVS];
+	uint64_t l_size[SIM_DEVS];
 	bool l_has_conf;
 	char *l_conf;
 };
@@ -105,6 +108,9 @@ struct sim {
 	uint64_t s_read_bytes;
 	bool s_is_frozen;		/* any change is counted in s_bad_writes and refused */
 	unsigned s_bad_writes;
+	/* tells the time instead of s_log: marks in the log of another recorder */
+	unsigned (*s_clock)(void *arg);
+	void *s_clock_arg;
 	/* called before each write (1), flush (2); advances a virtual clock */
 	void (*s_tick)(void *arg, int kind, uint64_t bytes);
 	void *s_tick_arg;
@@ -129,6 +135,8 @@ void sim_wipe(struct sim *s);
 
 /* ---- images ---- */
 
+/* the device is larger now, by zeroes: like a volume that was extended */
+void sim_resize(struct sim *s, unsigned dev, uint64_t size);
 void sim_poke(struct sim *s, unsigned dev, uint64_t off, const void *data, size_t len);
 /* bytes that only depend on @seed; the same for the same seed */
 void sim_garbage(void *buf, size_t len, uint64_t seed);

@@ -6,9 +6,14 @@
 #ifndef TESTS_CORE_MEM_H
 #define TESTS_CORE_MEM_H
 
+#include <pthread.h>
+
 #include "pool.h"
 #include "omf.h"
 #include "../harness.h"
+
+/* one for all devices: nobody measures them */
+static pthread_mutex_t mem_lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct mem {
 	struct mp_dev dev;
@@ -29,15 +34,16 @@ static int mem_read(struct mp_dev *d, u64 off, void *buf, size_t len)
 {
 	if (off + len > d->d_size)
 		return -EIO;
+	pthread_mutex_lock(&mem_lock);
 	memcpy(buf, mem_of(d)->now + off, len);
+	pthread_mutex_unlock(&mem_lock);
 	return 0;
 }
 
-static int mem_write(struct mp_dev *d, u64 off, const void *buf, size_t len, unsigned int flags)
+static int mem_write_locked(struct mp_dev *d, u64 off, const void *buf, size_t len)
 {
 	struct mem *m = mem_of(d);
 
-	(void)flags;
 	m->writes++;
 	if (m->fail_write && !m->fail_after)
 		return m->fail_write;
@@ -50,7 +56,18 @@ static int mem_write(struct mp_dev *d, u64 off, const void *buf, size_t len, uns
 	return 0;
 }
 
-static int mem_flush(struct mp_dev *d)
+static int mem_write(struct mp_dev *d, u64 off, const void *buf, size_t len, unsigned int flags)
+{
+	int rc;
+
+	(void)flags;
+	pthread_mutex_lock(&mem_lock);
+	rc = mem_write_locked(d, off, buf, len);
+	pthread_mutex_unlock(&mem_lock);
+	return rc;
+}
+
+static int mem_flush_locked(struct mp_dev *d)
 {
 	struct mem *m = mem_of(d);
 
@@ -64,10 +81,22 @@ static int mem_flush(struct mp_dev *d)
 	return 0;
 }
 
+static int mem_flush(struct mp_dev *d)
+{
+	int rc;
+
+	pthread_mutex_lock(&mem_lock);
+	rc = mem_flush_locked(d);
+	pthread_mutex_unlock(&mem_lock);
+	return rc;
+}
+
 static int mem_discard(struct mp_dev *d, u64 off, u64 len)
 {
+	pthread_mutex_lock(&mem_lock);
 	mem_of(d)->discards++;
 	memset(mem_of(d)->now + off, 0xdd, len);
+	pthread_mutex_unlock(&mem_lock);
 	return 0;
 }
 

@@ -24,6 +24,7 @@ static void sb_sample(void)
 	sb.sb_format = MP_FORMAT;
 	sb.sb_gen = 5;
 	sb.sb_dev_bytes = 8 << 20;
+	sb.sb_base_bytes = 8 << 20;
 	sb.sb_mclass = 0;
 	sb.sb_state = MP_SB_ACTIVE;
 	sb.sb_ndevs = 1;
@@ -46,6 +47,48 @@ static void superblock_round_trip(void)
 	T_EQ(mp_sb_decode(block, 0, &back), 0);
 	T_MEMEQ(&sb, &back, sizeof(sb));
 	T_EQ(mp_sb_decode(block, 4096, &back), -EUCLEAN);
+}
+
+/* a device that has grown, while its copy 0 is being rewritten */
+static void superblock_of_a_grown_device(void)
+{
+	sb_sample();
+	sb.sb_base_bytes = 4 << 20;
+	sb.sb_mark = 0x1234;
+	mp_sb_encode(&sb, block);
+	T_EQ(mp_sb_decode(block, 0, &back), 0);
+	T_MEMEQ(&sb, &back, sizeof(sb));
+	sb.sb_base_bytes = 512 << 10;	/* too small to have been a member */
+	mp_sb_encode(&sb, block);
+	T_EQ(mp_sb_decode(block, 0, &back), -EUCLEAN);
+	sb.sb_base_bytes = (4 << 20) + 512;
+	mp_sb_encode(&sb, block);
+	T_EQ(mp_sb_decode(block, 0, &back), -EUCLEAN);
+}
+
+/* a new name changes the first sector only, and leaves a whole copy 0 */
+static void superblock_first_sector(void)
+{
+	static u8 was[4096];
+
+	sb_sample();
+	sb.sb_gen = 1;
+	mp_sb_encode(&sb, block);
+	memcpy(was, block, sizeof(was));
+	memcpy(sb.sb_name, "silver", 6);
+	sb.sb_gen = 77;
+	sb.sb_dev_bytes = 16 << 20;	/* what grew since and came since is not for copy 0 */
+	sb.sb_dev[0].sd_bytes = 16 << 20;
+	sb.sb_dev[1] = sb.sb_dev[0];
+	sb.sb_ndevs = 2;
+	mp_sb_first_encode(&sb, block);
+	T_MEMEQ(block + 512, was + 512, sizeof(was) - 512);
+	T_EQ(mp_sb_mark(block), mp_sb_mark(was));
+	T_EQ(mp_sb_decode(block, 0, &back), 0);
+	T_STREQ(back.sb_name, "silver");
+	T_EQ(back.sb_gen, 1);
+	T_EQ(back.sb_dev_bytes, 8 << 20);
+	T_EQ(back.sb_ndevs, 1);
 }
 
 static void superblock_rejects_every_flipped_bit(void)
@@ -226,6 +269,8 @@ static void random_bytes_are_survived(void)
 int main(void)
 {
 	T_RUN(superblock_round_trip);
+	T_RUN(superblock_of_a_grown_device);
+	T_RUN(superblock_first_sector);
 	T_RUN(superblock_rejects_every_flipped_bit);
 	T_RUN(superblock_prefix_is_what_libblkid_knows);
 	T_RUN(superblock_golden_bytes);
