@@ -83,7 +83,7 @@ BASE_CPPFLAGS := -D_GNU_SOURCE= -D_FILE_OFFSET_BITS=64 -DMP_VERSION='"$(VERSION)
 BASE_LDFLAGS := -pthread $(SANFLAGS) -Wl,-z,relro,-z,now -Wl,--as-needed
 
 INC_CORE := -Ikmod/core -Ilibmpool
-INC_MP   := -Ilibmpool/include -Ilibmpool -Ikmod/core
+INC_MP   := -Ilibmpool/include -Ilibmpool -Ikmod/core -Ikmod
 INC_KV   := -Ilibmpool/include -Ilibkvdb/include -Ilibkvdb
 INC_UTIL := -Ilibmpool/include -Ilibkvdb/include -Iutils/common
 INC_TEST := -Itests -Itests/common -Itests/crash $(INC_MP) -Ilibkvdb/include -Ilibkvdb -Iutils/common
@@ -96,8 +96,8 @@ mp_src   := $(sort $(wildcard libmpool/*.c))
 kv_src   := $(sort $(wildcard libkvdb/*.c))
 ut_src   := $(sort $(wildcard utils/common/*.c))
 test_all := $(sort $(wildcard tests/unit/*.c tests/conform/*.c tests/crash/*.c tests/stress/*.c \
-	tests/bench/*.c tests/common/*.c))
-is_prog   = $(filter test_% crash_% stress_% bench_%,$(notdir $(1)))
+	tests/bench/*.c tests/common/*.c $(if $(VARIANT),,tests/kmod/*.c)))
+is_prog   = $(filter test_% crash_% stress_% bench_% cut_%,$(notdir $(1)))
 test_src := $(foreach f,$(test_all),$(if $(call is_prog,$(f)),$(f)))
 help_src := $(filter-out $(test_src),$(test_all))
 
@@ -117,7 +117,8 @@ util_a  := $(if $(ut_src),$(O)/obj/utils/common.a)
 .SECONDARY:
 .SUFFIXES:
 .PHONY: all lib bin tests check check-unit check-conform check-cli check-crash check-ablate \
-	check-asan lint demo bench ablate nightly fresh deps man install uninstall modules clean help
+	check-asan check-vm lint demo bench ablate nightly fresh deps man install uninstall modules \
+	dkms-install dkms-remove clean help
 
 all: lib bin ## the libraries and the two commands (the default)
 lib: $(libs_a) $(libs_so) ## libmpool and libkvdb, shared and static
@@ -133,7 +134,8 @@ check: deps ## everything that must hold before a commit; under 15 minutes on tw
 	$(submake) -j2 all tests
 	$(submake) -j2 ABLATE=1 tests
 	$(submake) -j2 SAN=address all tests
-	$(run) unit crash ablate asan conform cli lint
+	$(submake) modules
+	$(run) unit crash ablate asan conform cli lint vm
 
 check-unit: tests ## unit tests only
 	$(run) unit
@@ -149,6 +151,10 @@ check-ablate: ## the short ablation only
 check-asan: ## the short run under ASan and UBSan only
 	$(submake) -j2 SAN=address all tests
 	$(run) asan
+check-vm: ## the kernel module in virtual machines only (no root needed)
+	$(submake) -j2 bin tests
+	$(submake) modules
+	$(run) vm
 lint: all ## rules of the source tree: layers, guards, exports, headers, documents
 	$(submake) -j2 ABLATE=1 lib
 	$(run) lint
@@ -173,19 +179,38 @@ fresh: ## prove README's two commands in a minimal Debian root (needs root, debo
 deps: ## list the packages needed and install what is missing
 	$(Q)tests/deps.sh
 
-man: bin ## rewrite the commands' manual pages from their option tables
-	$(Q)for t in mpool kvdb; do $(O)/bin/$$t help --man >utils/man/$$t.8 || exit 1; done
+man: bin ## rewrite the commands' manual pages and completions from their option tables
+	$(Q)mkdir -p utils/completions
+	$(Q)for t in mpool kvdb; do \
+		$(O)/bin/$$t help --man >utils/man/$$t.8 && \
+		$(O)/bin/$$t completion bash >utils/completions/$$t && \
+		$(O)/bin/$$t completion zsh >utils/completions/_$$t || exit 1; \
+	done
 
-# KDIR=, else the running kernel's headers, else the newest installed
-KDIR ?= $(firstword $(wildcard /lib/modules/$(shell uname -r)/build) \
-	$(lastword $(sort $(wildcard /lib/modules/*/build))))
-modules: ## compile the core as a kernel module against the installed headers (KDIR=)
-ifeq ($(KDIR),)
-	@echo 'modules: skipped: no kernel headers (apt-get install linux-headers-amd64)'
-else
-	$(Q)mkdir -p '$(B)/kmod' && cp -pr kmod/. '$(B)/kmod'
-	$(Q)$(MAKE) --no-print-directory -C '$(B)/kmod' KDIR='$(KDIR)' && ls -l '$(B)/kmod/mpool.ko'
-endif
+KVERS ?=
+modules: ## the kernel module for every kernel whose headers are installed (KVERS=), warnings fail
+	$(Q)B='$(B)' tests/kmod/modules.sh $(KVERS)
+
+# What DKMS gets, by name. A file that the build needs and that is missing here
+# is found by tests/kmod/host_dkms.sh.
+dkms_files := dkms.conf COPYING kmod/core/Makefile.objs $(addprefix kmod/, \
+	Kbuild Makefile version.h mpk.h object.h os_kern.h selftest.h trace.h main.c cmd.c ctl.c \
+	pools.c pool_dev.c pool_mlog.c object_fd.c object_io.c dev_bio.c sysfs.c selftest.c \
+	compat/compat.h uapi/mpool.h) $(addprefix kmod/core/,$(core-objs:.o=.c) \
+	core.h dev.h err.h guard.h omf.h omf_check.h os.h pool.h smap.h tree.h)
+DKMS_SRC = /usr/src/mpool-$(VERSION)
+
+dkms-install: ## give the module to DKMS, which builds it for every kernel now and later (root)
+	for f in $(dkms_files); do \
+		install -D -m 644 $$f '$(DESTDIR)$(DKMS_SRC)'/$$f || exit 1; \
+	done
+	$(if $(DESTDIR),@echo 'below DESTDIR nothing is built',dkms add mpool/$(VERSION) && \
+		for k in $$(tests/kmod/kernels.sh headers); do \
+			dkms install mpool/$(VERSION) -k $$k || exit 1; \
+		done)
+dkms-remove: ## take it out of DKMS and of every kernel (root)
+	dkms remove mpool/$(VERSION) --all
+	rm -r '$(DKMS_SRC)'
 
 # ---- rules ------------------------------------------------------------
 
@@ -264,9 +289,12 @@ $(tools) $(test_bin):
 D := $(DESTDIR)$(PREFIX)
 # udev reads rules below /usr/lib and /etc only, whatever PREFIX is
 UDEVDIR ?= $(if $(filter /usr,$(PREFIX)),/usr/lib/udev/rules.d,/etc/udev/rules.d)
+# the same for systemd; beside the rules when those go to a folder of one's own
+beside    = $(if $(filter %/udev/rules.d,$(UDEVDIR)),$(UDEVDIR:/udev/rules.d=/$(1)),$(UDEVDIR))
+UNITDIR     ?= $(call beside,systemd/system)
+SYSUSERSDIR ?= $(call beside,sysusers.d)
 
 man_src  := $(sort $(wildcard utils/man/*.[1-8] libmpool/man/*.[1-8] libkvdb/man/*.[1-8]))
-comp_src := $(sort $(wildcard utils/completions/*))
 pc_out   := $(O)/libmpool.pc $(O)/libkvdb.pc
 
 $(O)/libmpool.pc: libmpool/libmpool.pc.in
@@ -284,7 +312,7 @@ $(pc_out): kmod/version.h Makefile $(O)/prefix
 
 install: all $(pc_out) ## install below DESTDIR and PREFIX (default /usr/local)
 	install -d '$(D)/bin' '$(D)/lib/pkgconfig' '$(D)/include/mpool' '$(D)/include/kvdb' \
-		'$(DESTDIR)$(UDEVDIR)'
+		'$(DESTDIR)$(UDEVDIR)' '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)$(SYSUSERSDIR)'
 	install -m 755 $(tools) '$(D)/bin'
 	install -m 644 $(libs_a) '$(D)/lib'
 	for l in libmpool libkvdb; do \
@@ -293,23 +321,34 @@ install: all $(pc_out) ## install below DESTDIR and PREFIX (default /usr/local)
 		ln -sf $$l.so.$(SOMAJOR) '$(D)'/lib/$$l.so || exit 1; \
 	done
 	install -m 644 libmpool/include/mpool/*.h '$(D)/include/mpool'
+	install -m 644 kmod/uapi/mpool.h '$(D)/include/mpool/uapi.h'
 	install -m 644 libkvdb/include/kvdb/*.h '$(D)/include/kvdb'
 	install -m 644 $(pc_out) '$(D)/lib/pkgconfig'
 	for m in $(man_src); do \
 		install -D -m 644 $$m '$(D)'/share/man/man$${m##*.}/$${m##*/} || exit 1; \
 	done
-	for c in $(comp_src); do \
-		install -D -m 644 $$c '$(D)'/share/bash-completion/completions/$${c##*/} || exit 1; \
+	for c in $(notdir $(tools)); do \
+		install -D -m 644 utils/completions/$$c \
+			'$(D)'/share/bash-completion/completions/$$c && \
+		install -D -m 644 utils/completions/_$$c \
+			'$(D)'/share/zsh/site-functions/_$$c || exit 1; \
 	done
-	install -m 644 udev/69-mpool.rules '$(DESTDIR)$(UDEVDIR)'
+	set -e; for f in udev/*.rules udev/*.service udev/*.timer; do \
+		d='$(DESTDIR)$(UNITDIR)'; case $$f in *.rules) d='$(DESTDIR)$(UDEVDIR)' ;; esac; \
+		sed 's|@BINDIR@|$(PREFIX)/bin|g' $$f | install -m 644 /dev/stdin "$$d/$${f##*/}"; \
+	done
+	install -m 644 udev/mpool.sysusers '$(DESTDIR)$(SYSUSERSDIR)/mpool.conf'
 
 uninstall: ## remove what install put there
 	rm -f $(foreach t,$(notdir $(tools)),'$(D)/bin/$(t)') '$(DESTDIR)$(UDEVDIR)/69-mpool.rules'
+	rm -f $(foreach u,$(notdir $(wildcard udev/*.service udev/*.timer)),'$(DESTDIR)$(UNITDIR)/$(u)') \
+		'$(DESTDIR)$(SYSUSERSDIR)/mpool.conf'
 	rm -f '$(D)'/lib/libmpool.* '$(D)'/lib/libkvdb.* '$(D)'/lib/pkgconfig/libmpool.pc \
 		'$(D)'/lib/pkgconfig/libkvdb.pc
 	rm -rf '$(D)/include/mpool' '$(D)/include/kvdb'
 	rm -f $(foreach m,$(notdir $(man_src)),'$(D)/share/man/man$(subst .,,$(suffix $(m)))/$(m)') \
-		$(foreach c,$(notdir $(comp_src)),'$(D)/share/bash-completion/completions/$(c)')
+		$(foreach c,$(notdir $(tools)),'$(D)/share/bash-completion/completions/$(c)' \
+			'$(D)/share/zsh/site-functions/_$(c)')
 
 clean: ## remove the build folder
 	rm -rf '$(B)'

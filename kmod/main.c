@@ -1,44 +1,66 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Module init and exit, and the kernel's side of error details. The core is
- * checked before anything else happens: a module that fails its self-test
- * stays out. It serves no devices: pools are opened in user space.
+ * Module init and exit. The core is checked before anything else happens: a
+ * module that fails its self-test registers no device and stays out.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/module.h>
 #include <linux/printk.h>
 
-#include "core/err.h"
+#include "mpk.h"
 #include "selftest.h"
 #include "version.h"
 
-void os_verror(int id, int err, const char *fmt, va_list ap)
-{
-	struct va_format vaf = { .fmt = fmt };
-	va_list copy;
-
-	va_copy(copy, ap);
-	vaf.va = &copy;
-	pr_err_ratelimited("%pV (error %d) [MP%04d]\n", &vaf, err, id);
-	va_end(copy);
-}
-
 static int __init mpool_module_init(void)
 {
+	struct mpk_detail *de = kmalloc(sizeof(*de), GFP_KERNEL);
 	const char *what;
-	int rc = mpk_selftest(&what);
+	int rc;
 
+	if (!de)
+		return -ENOMEM;
+	/* what it provokes is not for the log */
+	mpk_detail_begin(de);
+	rc = mpk_selftest(&what);
+	mpk_detail_end(de);
+	kfree(de);
 	if (rc) {
 		pr_err("self-test failed: %s: error %d; not loaded\n", what, rc);
 		return rc;
 	}
+	rc = mpk_objfs_init();
+	if (rc)
+		return rc;
+	rc = mpk_sysfs_init();
+	if (rc)
+		goto err_objfs;
+	rc = mpk_pool_dev_init();
+	if (rc)
+		goto err_sysfs;
+	/* last: from here on pools may come */
+	rc = mpk_ctl_init();
+	if (rc)
+		goto err_pool_dev;
 	pr_info("version " MP_VERSION ", self-test passed\n");
 	return 0;
+err_pool_dev:
+	mpk_pool_dev_exit();
+err_sysfs:
+	mpk_sysfs_exit();
+err_objfs:
+	mpk_objfs_exit();
+	pr_err("not loaded: error %d\n", rc);
+	return rc;
 }
 
+/* each active pool and each open file holds a reference on the module: none is left */
 static void __exit mpool_module_exit(void)
 {
+	mpk_ctl_exit();
+	mpk_pool_dev_exit();
+	mpk_sysfs_exit();
+	mpk_objfs_exit();
 }
 
 module_init(mpool_module_init);

@@ -6,6 +6,10 @@
  * os_alloc_io() needs 4 KiB alignment without a size at free time: kmalloc()
  * aligns powers of two naturally and takes anything larger than two pages from
  * the page allocator, so a multiple of 4 KiB is always aligned to 4 KiB.
+ *
+ * The core allocates with its locks held, and reclaim may evict inodes of objects,
+ * which takes the same locks: hence GFP_NOFS. Buffers are charged to who asked for
+ * them; what describes the pool is bounded by the core itself.
  */
 #ifndef MPK_OS_KERN_H
 #define MPK_OS_KERN_H
@@ -35,12 +39,12 @@
 
 static inline void *os_alloc(size_t size)
 {
-	return kvmalloc(size ? size : 1, GFP_KERNEL);
+	return kvmalloc(size ? size : 1, GFP_NOFS);
 }
 
 static inline void *os_zalloc(size_t size)
 {
-	return kvzalloc(size ? size : 1, GFP_KERNEL);
+	return kvzalloc(size ? size : 1, GFP_NOFS);
 }
 
 static inline void os_free(void *p)
@@ -50,7 +54,7 @@ static inline void os_free(void *p)
 
 static inline void *os_alloc_io(size_t size)
 {
-	return kvmalloc(ALIGN(size, 4096), GFP_KERNEL);
+	return kvmalloc(ALIGN(size, 4096), GFP_NOFS | __GFP_ACCOUNT);
 }
 
 static inline void os_free_io(void *p)

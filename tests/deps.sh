@@ -10,8 +10,8 @@
 
 set -u
 
-# name on Debian and Ubuntu | name on Fedora and RHEL | what for; a '+' marks
-# what only a few tests use: without it they are skipped and say so
+# name on Debian and Ubuntu | name on Fedora and RHEL (- where there is none) | what
+# for; a '+' marks what only a few tests use: without it they are skipped and say so
 packages='
 gcc|gcc|C compiler
 libc6-dev|glibc-devel|C library headers
@@ -30,6 +30,17 @@ g++|gcc-c++|+lint: public headers compile as C++
 sparse|sparse|+lint: endianness of media structures
 shellcheck|ShellCheck|+lint: shell scripts
 man-db|man-db|+lint: manual pages
+linux-headers-amd64|kernel-devel|+the kernel module
+linux-headers-6.12-amd64|-|+the kernel module on a newer kernel
+dkms|dkms|+the kernel module through DKMS
+qemu-system-x86|qemu-system-x86-core|+virtual machines for the kernel module
+busybox-static|busybox|+virtual machines: commands of the guest
+cpio|cpio|+virtual machines: files of the guest
+kmod|kmod|+virtual machines: modules of the guest
+xz-utils|xz|+virtual machines: modules of the guest
+e2fsprogs|e2fsprogs|+virtual machines: a file system to compare with
+dmsetup|device-mapper|+virtual machines: failing and logging disks
+udev|systemd-udev|+virtual machines: udev rules
 '
 
 if command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; then
@@ -40,13 +51,16 @@ if command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; then
 			sed -n 's/^installed \([^:]*\).*/\1/p'
 	}
 	refresh=(apt-get -q update)
+	# false only when the package lists are there and do not have it
+	exists() { apt-cache show "$1" >/dev/null 2>&1 || ! apt-cache show make >/dev/null 2>&1; }
 	# leftover interrupted downloads are retried; no question is ever asked
 	install=(env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends)
 elif command -v dnf >/dev/null; then
 	column=2
 	is_there_many() { rpm -q --qf '%{NAME}\n' "$@" 2>/dev/null | grep -v ' '; }
 	refresh=()
-	install=(dnf -q install -y --setopt=install_weak_deps=False)
+	exists() { true; }
+	install=(dnf -q install -y --setopt=install_weak_deps=False --setopt=strict=0)
 else
 	echo "deps: neither apt-get nor dnf here; these are needed (Debian names):" >&2
 	printf '%s' "$packages" | sed -n 's/^\([^|]*\)|[^|]*|\(.*\)/  \1  \2/p' >&2
@@ -58,7 +72,9 @@ fi
 names=() why=()
 while IFS='|' read -r deb rpm what; do
 	[ -n "$deb" ] || continue
-	if [ $column = 1 ]; then names+=("$deb"); else names+=("$rpm"); fi
+	[ $column = 1 ] && name=$deb || name=$rpm
+	[ "$name" = - ] && continue
+	names+=("$name")
 	why+=("$what")
 done <<<"$packages"
 
@@ -72,15 +88,22 @@ missing=() needed=0
 for i in "${!names[@]}"; do
 	state=installed
 	if [[ "$present" != *" ${names[i]} "* ]]; then
-		missing+=("${names[i]}")
-		state=missing
-		[ "${why[i]#+}" = "${why[i]}" ] && needed=1
+		if [ "${why[i]#+}" = "${why[i]}" ]; then
+			missing+=("${names[i]}")
+			state=missing
+			needed=1
+		elif exists "${names[i]}"; then
+			missing+=("${names[i]}")
+			state=missing
+		else
+			state="not here"
+		fi
 	fi
-	printf '  %-20s %-10s %s\n' "${names[i]}" $state "${why[i]#+}"
+	printf '  %-24s %-10s %s\n' "${names[i]}" $state "${why[i]#+}"
 done
 
 if [ ${#missing[@]} = 0 ]; then
-	echo "deps: all ${#names[@]} packages are installed"
+	echo "deps: nothing to install"
 	exit 0
 fi
 [ "${1-}" = --check ] && exit 1
@@ -104,6 +127,12 @@ if [ ${#refresh[@]} != 0 ]; then
 	"${as_root[@]}" "${refresh[@]}" ||
 		echo "deps: package lists not refreshed, trying with the old ones" >&2
 fi
+# with lists read just now: names of another release are left out
+found=()
+for name in "${missing[@]}"; do
+	exists "$name" && found+=("$name")
+done
+missing=("${found[@]}")
 if ! "${as_root[@]}" "${install[@]}" "${missing[@]}"; then
 	echo "deps: installation failed; missing: ${missing[*]}" >&2
 	exit $needed

@@ -10,6 +10,9 @@
 #         lint                       tests/lint/*.sh and *.py
 #         ablate                     tests/ablate.py short
 #         asan tsan                  unit and conform again, from that build, shortened
+#         vm                         tests/kmod and tests/conform on the kernel module, in
+#                                    virtual machines (VM_KERNELS, VM_TESTS: only these)
+#         kmod                       the same in this machine's kernel, as root
 #
 # A program finds: O (build folder of its variant), BIN (its commands), TMPDIR
 # (its own empty folder on the build's file system, removed afterwards),
@@ -25,7 +28,7 @@ cd "$(dirname "$0")/.." || exit 1
 B=$(realpath -m "${B:-build}")
 O=$(realpath -m "${O:-$B}")
 JOBS=${JOBS:-2}
-log=$O/check
+log=$(realpath -m "${LOG:-$O/check}")
 rm -rf "$log"
 mkdir -p "$log" || exit 1
 factor=1
@@ -43,16 +46,18 @@ stop_all() {
 }
 trap stop_all INT TERM
 
-# sum_up RC < TAP: prints "passed failed skipped", then a word on what went wrong
+# sum_up RC [WHY] < TAP: prints "passed failed skipped", then a word on what went wrong
 sum_up() {
-	awk -v rc="$1" '
+	awk -v rc="$1" -v found="${2-}" '
 	/^ok / { if (toupper($0) ~ /# *SKIP/) s++; else p++ }
 	/^not ok / { f++ }
 	/^Bail out!/ { bail = 1 }
 	/^1\.\.[0-9]+/ { split($1, a, "\\.\\."); plan = a[2]; has_plan = 1 }
 	END {
 		p += 0; f += 0; s += 0; why = ""
-		if (rc == 77 || (rc == 0 && has_plan && plan == 0)) {
+		if (found != "") {
+			f++; why = found
+		} else if (rc == 77 || (rc == 0 && has_plan && plan == 0)) {
 			if (p + f + s == 0) s = 1
 		} else if (rc == 124 || rc == 137) {
 			f++; why = "out of time or killed"
@@ -71,7 +76,7 @@ sum_up() {
 
 # one SUITE NAME SECONDS COMMAND...: runs it, reports it under the lock
 one() {
-	local suite=$1 name=$2 limit=$3 out rc start end p f s why
+	local suite=$1 name=$2 limit=$3 out rc start end
 	shift 3
 	out=$log/$suite.$name
 	export TMPDIR=$out.tmp
@@ -81,13 +86,19 @@ one() {
 	rc=$?
 	end=$(date +%s%N)
 	rm -rf "$TMPDIR"
-	read -r p f s why < <(sum_up $rc <"$out")
+	report "$suite" "$name" $rc $(((end - start) / 100000000))
+}
+
+# report SUITE NAME RC TENTHS [WHY]: one line, under the lock, and what was printed if it failed
+report() {
+	local suite=$1 name=$2 rc=$3 tenths=$4 out=$log/$1.$2 p f s why
+	read -r p f s why < <(sum_up "$rc" "${5-}" <"$out")
 	echo "$p $f $s" >"$out.sum"
 	exec 9>"$log/lock"
 	flock 9
 	printf '%-6s %-42s %5d passed %3d failed %3d skipped %4d.%01d s  %s\n' \
 		"$([ "$f" = 0 ] && echo ok || echo FAIL)" "$suite/$name" "$p" "$f" "$s" \
-		$(((end - start) / 1000000000)) $(((end - start) / 100000000 % 10)) "$why"
+		$((tenths / 10)) $((tenths % 10)) "$why"
 	if [ "$f" != 0 ]; then
 		sed 's/^/    | /' "$out" | tail -n 200
 	elif [ "$s" != 0 ]; then
@@ -122,6 +133,57 @@ scripts() {
 	done
 }
 
+# what runs on the module: everything in tests/kmod that is named test_*, and the conformance
+# suites again
+vm_tests() {
+	local f
+	for f in tests/kmod/test_*.c tests/kmod/test_*.sh; do
+		f=${f##*/}
+		[ "$f" = 'test_*.c' ] || [ "$f" = 'test_*.sh' ] || echo "${f%.*}"
+	done
+}
+
+# vm_report SUITE PREFIX DIR: what split.awk left in DIR, like all other programs
+vm_report() {
+	local name rc secs why
+	while read -r name rc secs why; do
+		cp "$3/$name" "$log/$1.$2$name"
+		report "$1" "$2$name" "$rc" "$(awk -v s="$secs" 'BEGIN { print int(s * 10) }')" "$why"
+	done <"$3/results"
+}
+
+# vm KVER: one machine
+vm() {
+	local kver=$1 dir=$log/vm-$1
+	# shellcheck disable=SC2046
+	set -- ${VM_TESTS:-$(vm_tests)}
+	B=$B O=$O VM_TIMEOUT=$((600 * factor)) tests/kmod/boot.sh "$kver" "$dir" "$@" \
+		>"$dir.log" 2>&1
+	if [ ! -e "$dir/results" ]; then
+		cp "$dir.log" "$log/vm.${kver%-*}"
+		report vm "${kver%-*}" 1 0 "no machine"
+		return
+	fi
+	vm_report vm "${kver%-*}." "$dir"
+}
+
+# here: this machine
+here() {
+	local dir=$log/here
+	# shellcheck disable=SC2046
+	set -- ${VM_TESTS:-$(vm_tests)}
+	mkdir -p "$dir"
+	MPK_KO=$B/kmod/$(uname -r)/mpool.ko tests/kmod/each.sh "$@" >"$dir/console" 2>"$dir.log" </dev/null
+	awk -v out="$dir" -v list="$*" -f tests/kmod/split.awk "$dir/console" || sed 's/^/    | /' "$dir.log"
+	vm_report kmod '' "$dir"
+}
+
+# skipped SUITE WHY
+skipped() {
+	echo "1..0 # SKIP $2" >"$log/$1.all"
+	report "$1" all 77 0
+}
+
 # python may not leave its caches in the source folders
 export PYTHONDONTWRITEBYTECODE=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
@@ -149,6 +211,23 @@ for suite; do
 		programs "$suite" conform 240 "$build"
 		unset TEST_SHORT
 		;;
+	vm)
+		kernels=${VM_KERNELS:-$(tests/kmod/kernels.sh boot)}
+		if ! command -v qemu-system-x86_64 >/dev/null || ! command -v busybox >/dev/null; then
+			skipped vm "no qemu-system-x86_64 or no busybox"
+		elif [ -z "$kernels" ]; then
+			skipped vm "no kernel headers, 6.1 or newer"
+		fi
+		for kver in $kernels; do
+			while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do
+				wait -n
+			done
+			vm "$kver" &
+		done
+		# what needs machines or kernels of its own
+		[ -n "${VM_TESTS-}" ] || scripts vm 400 "$O" tests/kmod/host_*.sh
+		;;
+	kmod) here ;;
 	*)
 		echo "run.sh: unknown suite $suite" >&2
 		exit 2

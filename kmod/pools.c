@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The table of active pools, and a pool's life from activation to deactivation.
+ *
+ * A pool is in the table while it has a name, a minor and devices. It can be
+ * opened from the moment its node is there (pl_is_dead becomes false) until
+ * deactivation finds no open file and says pl_is_dead for good. Both happen under
+ * pl_lock, which every open takes: so either the open fails, or deactivation does.
+ *
+ * mpk_pools_lock: the list, the minors, names. Never held over I/O.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/idr.h>
+#include <linux/module.h>
+#include <linux/uuid.h>
+
+#include "mpk.h"
+
+#define DISCARD_STEP	(64ull << 20)	/* bytes between two looks at the queue */
+#define DISCARD_WAIT_MS	20		/* for more of the same */
+
+static DEFINE_MUTEX(mpk_pools_lock);
+static LIST_HEAD(pools);
+static DEFINE_XARRAY_ALLOC(minors);
+
+/* ---- references ---- */
+
+static void pool_free(struct kref *ref)
+{
+	struct mpk_pool *pool = container_of(ref, struct mpk_pool, pl_ref);
+
+	mutex_destroy(&pool->pl_admin);
+	mutex_destroy(&pool->pl_lock);
+	mutex_destroy(&pool->pl_mlog_lock);
+	mutex_destroy(&pool->pl_node_lock);
+	kfree(pool);
+}
+
+void mpk_pool_get(struct mpk_pool *pool)
+{
+	kref_get(&pool->pl_ref);
+}
+
+void mpk_pool_put(struct mpk_pool *pool)
+{
+	kref_put(&pool->pl_ref, pool_free);
+}
+
+int mpk_pool_hold(struct mpk_pool *pool)
+{
+	int rc = -ENODEV;
+
+	mutex_lock(&pool->pl_lock);
+	if (!pool->pl_is_dead) {
+		pool->pl_opens++;
+		kref_get(&pool->pl_ref);
+		rc = 0;
+	}
+	mutex_unlock(&pool->pl_lock);
+	return rc;
+}
+
+void mpk_pool_release(struct mpk_pool *pool)
+{
+	mutex_lock(&pool->pl_lock);
+	pool->pl_opens--;
+	mutex_unlock(&pool->pl_lock);
+	mpk_pool_put(pool);
+}
+
+/* ---- the table ---- */
+
+struct mpk_pool *mpk_pool_open_minor(u32 minor)
+{
+	struct mpk_pool *pool;
+
+	mutex_lock(&mpk_pools_lock);
+	pool = xa_load(&minors, minor);
+	if (pool && mpk_pool_hold(pool))
+		pool = NULL;
+	mutex_unlock(&mpk_pools_lock);
+	return pool ? pool : ERR_PTR(-ENODEV);
+}
+
+/* mpk_pools_lock held; a new name counts from the beginning of the rename */
+static struct mpk_pool *find_name(const char *name)
+{
+	struct mpk_pool *pool;
+
+	list_for_each_entry(pool, &pools, pl_list)
+		if (!strcmp(pool->pl_name, name) || !strcmp(pool->pl_next_name, name))
+			return pool;
+	return NULL;
+}
+
+/* mpk_pools_lock held */
+static struct mpk_pool *find_uuid(const u8 uuid[16])
+{
+	struct mpk_pool *pool;
+
+	list_for_each_entry(pool, &pools, pl_list)
+		if (!memcmp(pool->pl_uuid, uuid, 16))
+			return pool;
+	return NULL;
+}
+
+struct mpk_pool *mpk_pool_lock_name(const char *name)
+{
+	struct mpk_pool *pool;
+
+	mutex_lock(&mpk_pools_lock);
+	pool = find_name(name);
+	if (pool)
+		kref_get(&pool->pl_ref);
+	mutex_unlock(&mpk_pools_lock);
+	if (pool) {
+		mutex_lock(&pool->pl_admin);
+		/* it may be gone by now, or not be here yet, or have another name */
+		if (!pool->pl_is_dead && !strcmp(pool->pl_name, name))
+			return pool;
+		mpk_pool_unlock(pool);
+	}
+	return ERR_PTR(mp_err(MP_K_NOPOOL, "pool '%s'", name));
+}
+
+void mpk_pool_unlock(struct mpk_pool *pool)
+{
+	mutex_unlock(&pool->pl_admin);
+	mpk_pool_put(pool);
+}
+
+bool mpk_pool_is_active(const u8 uuid[16])
+{
+	bool is_active;
+
+	mutex_lock(&mpk_pools_lock);
+	is_active = find_uuid(uuid);
+	mutex_unlock(&mpk_pools_lock);
+	return is_active;
+}
+
+bool mpk_pool_of_dev(dev_t dev, char name[MPOOL_IOC_NAME])
+{
+	struct mpk_pool *pool;
+	bool is_found = false;
+	u32 i;
+
+	mutex_lock(&mpk_pools_lock);
+	list_for_each_entry(pool, &pools, pl_list) {
+		mutex_lock(&pool->pl_lock);
+		for (i = 0; i < pool->pl_ndevs && !is_found; i++) {
+			is_found = pool->pl_dev[i]->dv_bdev->bd_dev == dev;
+			if (is_found)
+				memcpy(name, pool->pl_name, MPOOL_IOC_NAME);
+		}
+		mutex_unlock(&pool->pl_lock);
+	}
+	mutex_unlock(&mpk_pools_lock);
+	return is_found;
+}
+
+u32 mpk_pool_state(struct mpk_pool *pool, const struct mp_pool_info *pi)
+{
+	return (pi->pi_is_rdonly ? MPOOL_IOC_POOL_RDONLY : 0) |
+	       (pi->pi_fault_id ? MPOOL_IOC_POOL_FAULT : 0) |
+	       (pool->pl_is_trusted ? MPOOL_IOC_POOL_TRUSTED : 0);
+}
+
+int mpk_pool_list_next(struct mpool_ioc_list *li)
+{
+	struct mp_pool_info pi;
+	struct mpk_pool *pool;
+	int rc = -ENOENT;
+
+	mutex_lock(&mpk_pools_lock);
+	list_for_each_entry(pool, &pools, pl_list) {
+		if (strcmp(pool->pl_name, li->li_after) <= 0)
+			continue;
+		/* a pool that can be opened keeps its core while pl_lock is held */
+		mutex_lock(&pool->pl_lock);
+		if (!pool->pl_is_dead) {
+			mp_pool_info(pool->pl_core, &pi);
+			memcpy(li->li_name, pool->pl_name, MPOOL_IOC_NAME);
+			memcpy(li->li_uuid, pool->pl_uuid, 16);
+			li->li_state = mpk_pool_state(pool, &pi);
+			li->li_opens = pool->pl_opens;
+			li->li_minor = pool->pl_minor;
+			rc = 0;
+		}
+		mutex_unlock(&pool->pl_lock);
+		if (!rc)
+			break;
+	}
+	mutex_unlock(&mpk_pools_lock);
+	return rc;
+}
+
+/* mpk_pools_lock held */
+static void list_insert(struct mpk_pool *pool)
+{
+	struct mpk_pool *other;
+
+	list_for_each_entry(other, &pools, pl_list)
+		if (strcmp(other->pl_name, pool->pl_name) > 0)
+			break;
+	/* before @other, or at the end */
+	list_add_tail(&pool->pl_list, &other->pl_list);
+}
+
+static int table_add(struct mpk_pool *pool)
+{
+	int rc = 0;
+
+	mutex_lock(&mpk_pools_lock);
+	if (find_uuid(pool->pl_uuid) || find_name(pool->pl_name))
+		rc = mp_err(MP_K_ACTIVE, "pool '%s' uuid %pUb", pool->pl_name, pool->pl_uuid);
+	else
+		rc = xa_alloc(&minors, &pool->pl_minor, pool, XA_LIMIT(0, MPK_MINORS - 1),
+			      GFP_KERNEL);
+	if (rc == -EBUSY)
+		rc = mp_err(MP_K_MINORS, "%u are", MPK_MINORS);
+	if (!rc)
+		list_insert(pool);
+	mutex_unlock(&mpk_pools_lock);
+	return rc;
+}
+
+static void table_del(struct mpk_pool *pool)
+{
+	mutex_lock(&mpk_pools_lock);
+	list_del(&pool->pl_list);
+	xa_erase(&minors, pool->pl_minor);
+	mutex_unlock(&mpk_pools_lock);
+}
+
+/* ---- background work ---- */
+
+static void discard_work(struct work_struct *work)
+{
+	struct mpk_pool *pool = container_of(to_delayed_work(work), struct mpk_pool,
+					     pl_discard_work);
+
+	if (mp_pool_discard_step(pool->pl_core, DISCARD_STEP))
+		queue_delayed_work(system_unbound_wq, &pool->pl_discard_work, 0);
+}
+
+void mpk_pool_kick_discard(struct mpk_pool *pool)
+{
+	if (!pool->pl_is_rdonly)
+		queue_delayed_work(system_unbound_wq, &pool->pl_discard_work,
+				   msecs_to_jiffies(DISCARD_WAIT_MS));
+}
+
+/* the core says that the pool turned read-only; any context */
+static void pool_fault(void *arg)
+{
+	struct mpk_pool *pool = arg;
+
+	schedule_work(&pool->pl_fault_work);
+}
+
+/* ---- activation ---- */
+
+int mpk_pool_set_owner(struct mpk_pool *pool, u32 uid, u32 gid, u32 mode)
+{
+	kuid_t kuid = make_kuid(&init_user_ns, uid);
+	kgid_t kgid = make_kgid(&init_user_ns, gid);
+
+	if (!uid_valid(kuid) || !gid_valid(kgid) || (mode & ~0777u))
+		return mp_err(MP_K_ARG, "owner %u:%u mode 0%o", uid, gid, mode);
+	mutex_lock(&pool->pl_lock);
+	WRITE_ONCE(pool->pl_uid, kuid);
+	WRITE_ONCE(pool->pl_gid, kgid);
+	WRITE_ONCE(pool->pl_mode, (umode_t)mode);
+	mutex_unlock(&pool->pl_lock);
+	return 0;
+}
+
+static struct mpk_pool *pool_new(u32 flags)
+{
+	struct mpk_pool *pool = kzalloc(sizeof(*pool), GFP_KERNEL_ACCOUNT);
+
+	if (!pool)
+		return NULL;
+	kref_init(&pool->pl_ref);
+	INIT_LIST_HEAD(&pool->pl_list);
+	mutex_init(&pool->pl_admin);
+	mutex_init(&pool->pl_lock);
+	mutex_init(&pool->pl_mlog_lock);
+	mutex_init(&pool->pl_node_lock);
+	INIT_LIST_HEAD(&pool->pl_mlogs);
+	init_completion(&pool->pl_sb_gone);
+	INIT_DELAYED_WORK(&pool->pl_discard_work, discard_work);
+	INIT_WORK(&pool->pl_fault_work, mpk_sysfs_fault_work);
+	pool->pl_is_rdonly = flags & MPOOL_IOC_ACTIVATE_RDONLY;
+	pool->pl_is_trusted = flags & MPOOL_IOC_ACTIVATE_TRUST;
+	pool->pl_is_dead = true;
+	return pool;
+}
+
+/* before anything is written: copies of an active pool's devices stay untouched */
+static int check_free(struct mpk_dev **dev, u32 n)
+{
+	struct mp_probe *pb = kmalloc(sizeof(*pb), GFP_KERNEL);
+	struct mpk_pool *other;
+	u32 i;
+	int rc = pb ? 0 : -ENOMEM;
+
+	for (i = 0; i < n && !rc; i++) {
+		/* what cannot be read is for mp_pool_open() to say */
+		if (mp_probe(&dev[i]->dv_core, pb))
+			continue;
+		mutex_lock(&mpk_pools_lock);
+		other = find_uuid(pb->pb_uuid);
+		if (!other)
+			other = find_name(pb->pb_name);
+		if (other)
+			rc = mp_err(MP_K_ACTIVE, "%s: pool '%s'; active is '%s'",
+				    dev[i]->dv_path, pb->pb_name, other->pl_name);
+		mutex_unlock(&mpk_pools_lock);
+	}
+	kfree(pb);
+	return rc;
+}
+
+/* open the core and take from it what the node needs */
+static int pool_load(struct mpk_pool *pool, struct mpk_dev **dev, u32 n)
+{
+	struct mp_dev **md = kcalloc(n, sizeof(*md), GFP_KERNEL);
+	struct mp_pool_info pi;
+	u32 i;
+	int rc;
+
+	if (!md)
+		return -ENOMEM;
+	for (i = 0; i < n; i++)
+		md[i] = &dev[i]->dv_core;
+	rc = mp_pool_open(md, n, pool->pl_is_rdonly ? MP_OPEN_RDONLY : 0, &pool->pl_core);
+	kfree(md);
+	if (rc)
+		return rc;
+	mp_pool_info(pool->pl_core, &pi);
+	memcpy(pool->pl_name, pi.pi_name, MPOOL_IOC_NAME);
+	memcpy(pool->pl_uuid, pi.pi_uuid, 16);
+	if (!pool->pl_is_trusted ||
+	    mpk_pool_set_owner(pool, pi.pi_uid, pi.pi_gid, pi.pi_mode & 0777))
+		rc = mpk_pool_set_owner(pool, 0, 0, 0600);
+	for (i = 0; i < n; i++)
+		smp_store_release(&dev[i]->dv_pool, pool);
+	mp_pool_on_fault(pool->pl_core, pool_fault, pool);
+	return rc;
+}
+
+/* what deactivation does when nobody can open the pool any more */
+static void pool_unload(struct mpk_pool *pool)
+{
+	cancel_delayed_work_sync(&pool->pl_discard_work);
+	cancel_work_sync(&pool->pl_fault_work);
+	/* nothing is left that holds an object: only a bug could make it refuse */
+	WARN_ON_ONCE(mp_pool_close(pool->pl_core));
+	pool->pl_core = NULL;
+}
+
+static int pool_publish(struct mpk_pool *pool)
+{
+	int rc;
+
+	mutex_lock(&pool->pl_admin);
+	rc = mpk_sysfs_add(pool);
+	if (!rc) {
+		mpk_sysfs_members(pool);
+		mutex_lock(&pool->pl_lock);
+		pool->pl_is_dead = false;
+		mutex_unlock(&pool->pl_lock);
+		mpk_sysfs_announce(pool);
+	}
+	mutex_unlock(&pool->pl_admin);
+	return rc;
+}
+
+int mpk_pool_activate(struct mpk_dev **dev, u32 n, u32 flags, struct mpool_ioc_activate *ia)
+{
+	struct mpk_pool *pool;
+	int rc = check_free(dev, n);
+
+	if (rc)
+		return rc;
+	pool = pool_new(flags);
+	if (!pool)
+		return -ENOMEM;
+	/* with the pool goes the module: it must not be unloaded meanwhile */
+	__module_get(THIS_MODULE);
+	rc = pool_load(pool, dev, n);
+	if (rc)
+		goto err_put;
+	rc = mpk_objfs_mount(pool);
+	if (rc)
+		goto err_unload;
+	rc = table_add(pool);
+	if (rc)
+		goto err_unmount;
+	mutex_lock(&pool->pl_lock);
+	memcpy(pool->pl_dev, dev, n * sizeof(*dev));
+	pool->pl_ndevs = n;
+	mutex_unlock(&pool->pl_lock);
+	rc = pool_publish(pool);
+	if (rc)
+		goto err_table;
+	memcpy(ia->ia_name, pool->pl_name, MPOOL_IOC_NAME);
+	memcpy(ia->ia_uuid, pool->pl_uuid, 16);
+	ia->ia_minor = pool->pl_minor;
+	return 0;
+err_table:
+	table_del(pool);
+	mutex_lock(&pool->pl_lock);
+	pool->pl_ndevs = 0;
+	mutex_unlock(&pool->pl_lock);
+err_unmount:
+	mpk_objfs_unmount(pool);
+err_unload:
+	pool_unload(pool);
+err_put:
+	mpk_pool_put(pool);
+	module_put(THIS_MODULE);
+	return rc;
+}
+
+/* ---- deactivation and rename ---- */
+
+int mpk_pool_deactivate(struct mpk_pool *pool)
+{
+	u32 i, n;
+
+	mutex_lock(&pool->pl_lock);
+	n = pool->pl_opens;
+	pool->pl_is_dead = !n;
+	mutex_unlock(&pool->pl_lock);
+	if (n)
+		return mp_err(MP_K_INUSE, "pool '%s': %u files are open", pool->pl_name, n);
+	mpk_sysfs_del(pool);
+	mpk_objfs_unmount(pool);
+	pool_unload(pool);
+	mutex_lock(&pool->pl_lock);
+	n = pool->pl_ndevs;
+	pool->pl_ndevs = 0;
+	mutex_unlock(&pool->pl_lock);
+	for (i = 0; i < n; i++)
+		mpk_dev_release(pool->pl_dev[i]);
+	/* the name is free when the devices are */
+	table_del(pool);
+	mpk_pool_put(pool);
+	/* this call came through an open file: the module stays until it returns */
+	module_put(THIS_MODULE);
+	return 0;
+}
+
+int mpk_pool_rename(struct mpk_pool *pool, const char *name)
+{
+	int rc = mp_name_check(name);
+
+	/* to its own name: makes a node anew that could not be made before */
+	if (rc || !strcmp(pool->pl_name, name))
+		return rc;
+	mutex_lock(&mpk_pools_lock);
+	if (find_name(name))
+		rc = mp_err(MP_K_ACTIVE, "pool '%s'", name);
+	else
+		strscpy_pad(pool->pl_next_name, name, sizeof(pool->pl_next_name));
+	mutex_unlock(&mpk_pools_lock);
+	if (rc)
+		return rc;
+	rc = mp_pool_rename(pool->pl_core, name);
+	mutex_lock(&mpk_pools_lock);
+	if (!rc) {
+		mutex_lock(&pool->pl_lock);
+		memcpy(pool->pl_name, pool->pl_next_name, sizeof(pool->pl_name));
+		mutex_unlock(&pool->pl_lock);
+		list_del(&pool->pl_list);
+		list_insert(pool);
+	}
+	pool->pl_next_name[0] = 0;
+	mutex_unlock(&mpk_pools_lock);
+	return rc;
+}
