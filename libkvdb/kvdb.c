@@ -78,8 +78,8 @@ static int pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly
 	err = mpool_open(pool, &mo, out);
 	if (err)
 		return kv_error_mpool(err);
-	/* the readers' lock of the pool excludes writers already */
-	err = is_rdonly ? 0 : mpool_lease(*out, lease_id);
+	/* readers of one pool share it */
+	err = mpool_lease(*out, lease_id);
 	if (err) {
 		kv_error_mpool(err);
 		mpool_close(*out);

@@ -27,16 +27,23 @@ struct mpool {
 
 struct mp_obj;
 struct mp_mlog;
+struct mpl_kobj;
 
 struct mpool_obj {
 	struct mpool *ob_pool;
-	struct mp_obj *ob_core;		/* the embedded backend's object */
+	union {
+		struct mp_obj *ob_core;		/* embedded backend */
+		struct mpl_kobj *ob_kobj;	/* kernel backend */
+	};
 	uint64_t ob_refs;		/* atomic */
 };
 
 struct mpool_mlog {
 	struct mpool *lg_pool;
-	struct mp_mlog *lg_core;
+	union {
+		struct mp_mlog *lg_core;	/* embedded backend */
+		uint64_t lg_id;			/* kernel backend */
+	};
 };
 
 struct mpl_backend_ops {
@@ -45,7 +52,7 @@ struct mpl_backend_ops {
 	int (*dev_info)(struct mpool *mp, unsigned slot, struct mpool_dev_info *out);
 	int (*flush)(struct mpool *mp, unsigned mask);
 
-	/* fill ob_core of @out[i] */
+	/* fill the backend's part of @out[i] */
 	int (*alloc)(struct mpool *mp, const struct mpool_alloc *req, unsigned n,
 		     struct mpool_obj **out);
 	int (*obj_open)(struct mpool *mp, uint64_t id, struct mpool_obj *obj);
@@ -77,6 +84,9 @@ struct mpl_backend_ops {
 			   uint64_t capacity, uint64_t tag);
 	int (*root_get)(struct mpool *mp, const char *name, uint64_t id[2]);
 	int (*root_delete)(struct mpool *mp, const char *name);
+
+	int (*lease)(struct mpool *mp, const uint8_t id[16]);
+	int (*unlease)(struct mpool *mp, const uint8_t id[16]);
 };
 
 /* the embedded backend (backend_user.c) */
@@ -89,6 +99,33 @@ int mpl_user_dump(const char *path, const struct mpool_open_opts *opts, mpool_pr
 		  void *arg);
 int mpl_user_map(const char *path, const struct mpool_open_opts *opts, mpool_extent_fn *fn,
 		 void *arg);
+/* user_admin.c: as the public calls of the same names, for a pool given by its path */
+int mpl_user_set(const char *path, const struct mpool_open_opts *opts,
+		 const struct mpool_set_opts *set);
+int mpl_user_rename(const char *path, const struct mpool_open_opts *opts, const char *name);
+int mpl_user_add(const char *path, const struct mpool_open_opts *opts,
+		 const struct mpool_dev_spec *devs, unsigned ndevs, uint32_t flags);
+int mpl_user_grow(const char *path, const struct mpool_open_opts *opts, uint64_t size,
+		  uint32_t mclass);
+int mpl_user_probe(const char *path, struct mpool_probe *out);
+
+/* the kernel backend (backend_kmod.c, kmod_admin.c, kmod_check.c): for a pool given by its name */
+int mpl_kmod_create(const char *name, const struct mpool_create_opts *opts);
+int mpl_kmod_open(const char *name, const struct mpool_open_opts *opts, struct mpool **out);
+int mpl_kmod_destroy(const char *name);
+int mpl_kmod_verify(const char *name, unsigned flags, mpool_problem_fn *fn, void *arg,
+		    uint64_t *damage);
+int mpl_kmod_dump(const char *name, mpool_print_fn *fn, void *arg);
+int mpl_kmod_map(const char *name, mpool_extent_fn *fn, void *arg);
+int mpl_kmod_set(const char *name, const struct mpool_set_opts *set);
+int mpl_kmod_rename(const char *name, const char *to);
+int mpl_kmod_add(const char *name, const struct mpool_dev_spec *devs, unsigned ndevs,
+		 uint32_t flags);
+int mpl_kmod_grow(const char *name, uint64_t size);
+int mpl_kmod_activate(const char *const *devs, unsigned ndevs, uint32_t flags,
+		      char name[MPOOL_NAME_MAX + 1]);
+int mpl_kmod_deactivate(const char *name);
+int mpl_kmod_active_next(const char *after, struct mpool_active *out);
 
 /* one public handle more or less */
 static inline void mpl_pool_hold(struct mpool *mp)
@@ -103,5 +140,7 @@ static inline void mpl_pool_drop(struct mpool *mp)
 
 /* 0, or -EINVAL: alignment and total of a vector, 1 .. @max buffers */
 int mpl_iov_check(const struct iovec *iov, unsigned n, unsigned max, uint64_t *bytes);
+/* 0, or -EINVAL: the operations of a batch */
+int mpl_batch_check(struct mpool *mp, const struct mpool_op *op, unsigned n);
 
 #endif

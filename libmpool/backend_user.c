@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ioq.h"
 #include "user.h"
 
 #define DISCARD_STEP	(64ull << 20)	/* bytes per step of the thread */
@@ -124,6 +125,7 @@ static void user_info(struct mpool *mp, struct mpool_info *out)
 	for (i = 0; i < MPOOL_MCLASSES; i++) {
 		out->cls[i].mclass = i;
 		out->cls[i].devs = pi.pi_cls[i].ci_devs;
+		out->cls[i].spare_pct = pi.pi_spare_pct[i];
 		out->cls[i].total = pi.pi_cls[i].ci_total;
 		out->cls[i].used = pi.pi_cls[i].ci_used;
 		out->cls[i].free = pi.pi_cls[i].ci_free;
@@ -450,6 +452,40 @@ static int user_root_delete(struct mpool *mp, const char *name)
 	return rc;
 }
 
+/* ---- lease ---- */
+
+/* Kept in the open pool: it is open exclusively, so no other process can hold one. */
+static int user_lease(struct mpool *mp, const uint8_t id[16])
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&mp->mp_lease_lock);
+	if (mp->mp_is_leased) {
+		rc = mpl_err(MPL_LEASED, "pool %s: %s", mp->mp_path,
+			     memcmp(mp->mp_lease, id, 16) ? "another client holds the lease" :
+			     "this client holds the lease already");
+	} else {
+		memcpy(mp->mp_lease, id, 16);
+		mp->mp_is_leased = 1;
+	}
+	pthread_mutex_unlock(&mp->mp_lease_lock);
+	return rc;
+}
+
+static int user_unlease(struct mpool *mp, const uint8_t id[16])
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&mp->mp_lease_lock);
+	if (!mp->mp_is_leased || memcmp(mp->mp_lease, id, 16))
+		rc = mpl_err(MPL_NOLEASE, "pool %s: this client does not hold the lease",
+			     mp->mp_path);
+	else
+		mp->mp_is_leased = 0;
+	pthread_mutex_unlock(&mp->mp_lease_lock);
+	return rc;
+}
+
 static const struct mpl_backend_ops user_ops = {
 	.close = user_close,
 	.info = user_info,
@@ -477,6 +513,8 @@ static const struct mpl_backend_ops user_ops = {
 	.root_create = user_root_create,
 	.root_get = user_root_get,
 	.root_delete = user_root_delete,
+	.lease = user_lease,
+	.unlease = user_unlease,
 };
 
 /* ---- open ---- */

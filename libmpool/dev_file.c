@@ -34,8 +34,7 @@ struct file_dev {
 	int fd_is_block;
 };
 
-/* One transfer of the whole vector, resuming after short counts. 0 or -errno. */
-static int file_rw(int fd, uint64_t off, const struct iovec *iov, unsigned n, int is_write, int rwf)
+int mpl_fd_rw(int fd, uint64_t off, const struct iovec *iov, unsigned n, int is_write, int rwf)
 {
 	struct iovec v[MPL_IOV_MAX];
 	unsigned i = 0;
@@ -71,7 +70,7 @@ static int file_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned
 
 	if (ready_ns)
 		*ready_ns = 0;
-	return file_rw(fd->fd_fd, off, iov, n, 0, 0);
+	return mpl_fd_rw(fd->fd_fd, off, iov, n, 0, 0);
 }
 
 static int file_writev(void *dev, uint64_t off, const struct iovec *iov, unsigned n, int is_fua,
@@ -81,7 +80,7 @@ static int file_writev(void *dev, uint64_t off, const struct iovec *iov, unsigne
 
 	if (ready_ns)
 		*ready_ns = 0;
-	return file_rw(fd->fd_fd, off, iov, n, 1, BARRIER(204, is_fua ? RWF_DSYNC : 0));
+	return mpl_fd_rw(fd->fd_fd, off, iov, n, 1, BARRIER(204, is_fua ? RWF_DSYNC : 0));
 }
 
 static int file_flush(void *dev, uint64_t *ready_ns)
@@ -291,12 +290,12 @@ static int file_setup(int fd, const struct stat *st, unsigned flags, uint64_t si
 static int file_open_fd(const char *path, unsigned flags, struct stat *st, const char **why)
 {
 	int of = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK |
-		 (flags & MPL_FILE_RDONLY ? O_RDONLY : O_RDWR);
+		 (flags & (MPL_FILE_RDONLY | MPL_FILE_PEEK) ? O_RDONLY : O_RDWR);
 	int fd, rc;
 
 	/* a block device may be named by a link of /dev/disk; a file may not */
 	if (!(flags & MPL_FILE_CREATE) && !stat(path, st) && S_ISBLK(st->st_mode))
-		of = (of & ~O_NOFOLLOW) | O_EXCL;
+		of = (of & ~O_NOFOLLOW) | (flags & MPL_FILE_PEEK ? 0 : O_EXCL);
 	else if (flags & MPL_FILE_CREATE)
 		of |= O_CREAT | O_EXCL;
 	fd = open(path, of, 0600);
@@ -332,7 +331,8 @@ int mpl_file_open(const char *path, unsigned flags, uint64_t size, struct mpl_lo
 		free(fd);
 		return rc;
 	}
-	rc = S_ISREG(st.st_mode) ? file_lock(fd->fd_fd, &st, flags, why) : 0;
+	rc = S_ISREG(st.st_mode) && !(flags & MPL_FILE_PEEK) ?
+	     file_lock(fd->fd_fd, &st, flags, why) : 0;
 	if (!rc)
 		rc = file_setup(fd->fd_fd, &st, flags, size, out, why);
 	if (rc) {

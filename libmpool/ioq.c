@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * I/O queues: admission by the core (bounds, append order), splitting at
- * extents, completion. The transfer itself is the back end's. A write's end is
- * told to the core when its completion is collected, never earlier, so commit
- * and seal see only writes that are done.
+ * I/O queues: the public calls, and the life of requests and parts. Admission
+ * and splitting are the backend's (ioq_user.c, kmod_ioq.c), the transfer is the
+ * transport's (ioq_uring.c, ioq_sync.c).
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "device.h"
 #include "ioq.h"
+#include "mpl_err.h"
 
 unsigned mpl_iov_slice(const struct iovec *iov, unsigned n, uint64_t skip, uint64_t len,
 		       struct iovec *out)
@@ -34,6 +35,8 @@ unsigned mpl_iov_slice(const struct iovec *iov, unsigned n, uint64_t skip, uint6
 	return k;
 }
 
+/* ---- requests and parts ---- */
+
 static void done_push(struct mpool_ioq *q, uint64_t cookie, int64_t res)
 {
 	unsigned i = (q->q_done_head + q->q_done_n++) % q->q_depth;
@@ -44,99 +47,86 @@ static void done_push(struct mpool_ioq *q, uint64_t cookie, int64_t res)
 
 void mpl_req_finish(struct mpool_ioq *q, struct mpl_req *rq)
 {
-	if (rq->rq_is_write)
-		mp_obj_write_end(rq->rq_obj, rq->rq_off, rq->rq_err);
+	if (q->q_back->finish)
+		q->q_back->finish(q, rq);
 	done_push(q, rq->rq_cookie, rq->rq_err ? rq->rq_err : (int64_t)rq->rq_bytes);
 	rq->rq_next = q->q_free;
 	q->q_free = rq;
+}
+
+struct mpl_part *mpl_part_new(struct mpl_req *rq, enum mpl_part_op op)
+{
+	/* the request itself is one part while its parts are being made */
+	struct mpl_part *pt = rq->rq_parts > 1 ? malloc(sizeof(*pt)) : &rq->rq_first;
+
+	if (!pt)
+		return NULL;
+	memset(pt, 0, sizeof(*pt));
+	pt->pt_req = rq;
+	pt->pt_op = op;
+	pt->pt_fd = -1;
+	rq->rq_parts++;
+	return pt;
+}
+
+int mpl_part_iov(struct mpl_part *pt, const struct mpool_io *io, uint64_t at, uint64_t len)
+{
+	pt->pt_left = len;
+	pt->pt_iov = io->iov;
+	pt->pt_niov = io->iovcnt;
+	if (len == pt->pt_req->rq_bytes)
+		return 0;
+	pt->pt_own = malloc(io->iovcnt * sizeof(*pt->pt_own));
+	if (!pt->pt_own)
+		return -ENOMEM;
+	pt->pt_niov = mpl_iov_slice(io->iov, io->iovcnt, at, len, pt->pt_own);
+	pt->pt_iov = pt->pt_own;
+	return 0;
+}
+
+void mpl_part_drop(struct mpl_part *pt)
+{
+	struct mpl_req *rq = pt->pt_req;
+
+	free(pt->pt_own);
+	free(pt->pt_arg);
+	if (pt != &rq->rq_first)
+		free(pt);
+	rq->rq_parts--;
 }
 
 void mpl_part_done(struct mpool_ioq *q, struct mpl_part *pt, int err)
 {
 	struct mpl_req *rq = pt->pt_req;
 
-	(void)q;
-	mpl_dev_done(pt->pt_dev, rq->rq_is_write, err);
-	if (err && !rq->rq_err) {
+	q->q_back->part_done(q, pt, err);
+	if (err && !rq->rq_err)
 		rq->rq_err = err;
-		mpl_err_as(rq->rq_is_write ? MPL_DATAWRITE : MPL_DATAREAD, err,
-			   "object %llx: %s of device %s at byte %llu failed: %s",
-			   (unsigned long long)mp_obj_id(rq->rq_obj),
-			   rq->rq_is_write ? "write" : "read", pt->pt_dev->md_path,
-			   (unsigned long long)pt->pt_pos, strerror(-err));
-	}
-	free(pt->pt_own);
-	if (pt != &rq->rq_first)
-		free(pt);
-	rq->rq_parts--;
+	mpl_part_drop(pt);
 }
 
-/* The part of @rq at @at bytes; *len is what it covers. */
-static struct mpl_part *part_make(struct mpl_req *rq, const struct mpool_io *io, uint64_t at,
-				  uint64_t *len)
+void mpl_part_start(struct mpool_ioq *q, struct mpl_part *pt)
 {
-	struct mpl_part *pt = at ? calloc(1, sizeof(*pt)) : &rq->rq_first;
-	struct mp_dev *dev;
-	u64 pos, contig;
+	int rc = q->q_ops->start(q, pt);
 
-	if (!pt)
-		return NULL;
-	memset(pt, 0, sizeof(*pt));
-	if (mp_obj_map(rq->rq_obj, rq->rq_off + at, rq->rq_bytes - at, &dev, &pos, &contig))
-		goto fail;
-	if (contig > rq->rq_bytes - at)
-		contig = rq->rq_bytes - at;
-	pt->pt_req = rq;
-	pt->pt_dev = (struct mpl_dev *)dev;
-	pt->pt_pos = pos;
-	pt->pt_left = contig;
-	pt->pt_iov = io->iov;
-	pt->pt_niov = io->iovcnt;
-	if (contig != rq->rq_bytes) {
-		pt->pt_own = malloc(io->iovcnt * sizeof(*pt->pt_own));
-		if (!pt->pt_own)
-			goto fail;
-		pt->pt_niov = mpl_iov_slice(io->iov, io->iovcnt, at, contig, pt->pt_own);
-		pt->pt_iov = pt->pt_own;
-	}
-	*len = contig;
-	return pt;
-fail:
-	if (at)
-		free(pt);
-	return NULL;
+	if (rc)
+		mpl_part_done(q, pt, rc);
 }
 
-/* Starts every part. A request of which a part could not be started completes with that error. */
-static void req_start(struct mpool_ioq *q, struct mpl_req *rq, const struct mpool_io *io)
-{
-	struct mpl_part *pt;
-	uint64_t at = 0, len = 0;
-	int rc;
-
-	rq->rq_parts = 1; /* holds the request until all parts are started */
-	for (; at < rq->rq_bytes; at += len) {
-		pt = part_make(rq, io, at, &len);
-		if (!pt) {
-			rq->rq_err = rq->rq_err ? rq->rq_err : -ENOMEM;
-			break;
-		}
-		mpl_dev_count(pt->pt_dev, rq->rq_is_write, len);
-		rq->rq_parts++;
-		rc = q->q_ops->start(q, pt);
-		if (rc)
-			mpl_part_done(q, pt, rc);
-	}
-	rq->rq_parts--;
-	q->q_ops->started(q, rq);
-}
+/* ---- submission ---- */
 
 static int io_check(struct mpool_ioq *q, const struct mpool_io *io, uint64_t *bytes)
 {
 	int rc;
 
 	*bytes = 0;
-	if (!io->obj || io->obj->ob_pool != &q->q_user->us_pool)
+	if (io->type == MPOOL_BATCH) {
+		if (io->obj || io->off)
+			return mpl_err_as(MPL_SPEC, -EINVAL,
+					  "a batch request has neither object nor offset");
+		return mpl_batch_check(q->q_pool, io->op, io->iovcnt);
+	}
+	if (!io->obj || io->obj->ob_pool != q->q_pool)
 		return mpl_err_as(MPL_SPEC, -EINVAL, "request without an object of this pool");
 	if (io->type == MPOOL_FLUSH)
 		return 0;
@@ -146,16 +136,31 @@ static int io_check(struct mpool_ioq *q, const struct mpool_io *io, uint64_t *by
 		return mpl_err_as(MPL_SPEC, -EINVAL, "offset %llu is not a multiple of %d",
 				  (unsigned long long)io->off, MPOOL_ALIGN);
 	rc = mpl_iov_check(io->iov, io->iovcnt, 64, bytes);
-	if (rc)
-		return rc;
-	if (io->type == MPOOL_WRITE)
-		return mp_obj_write_begin(io->obj->ob_core, io->off, *bytes);
-	return mp_obj_read_check(io->obj->ob_core, io->off, *bytes);
+	return rc ? rc : q->q_back->admit(q, io, *bytes);
+}
+
+/* A request of which a part could not be started completes with that error. */
+static void req_start(struct mpool_ioq *q, const struct mpool_io *io, uint64_t bytes)
+{
+	struct mpl_req *rq = q->q_free;
+
+	q->q_free = rq->rq_next;
+	q->q_inflight++;
+	rq->rq_cookie = io->cookie;
+	rq->rq_obj = io->obj;
+	rq->rq_off = io->off;
+	rq->rq_bytes = bytes;
+	rq->rq_ready_ns = 0;
+	rq->rq_type = io->type;
+	rq->rq_err = 0;
+	rq->rq_parts = 1; /* holds the request until all parts are started */
+	q->q_back->start(q, rq, io);
+	rq->rq_parts--;
+	q->q_ops->started(q, rq);
 }
 
 int mpool_ioq_submit(struct mpool_ioq *q, const struct mpool_io *io, unsigned n)
 {
-	struct mpl_req *rq;
 	uint64_t bytes;
 	unsigned i;
 	int rc = 0;
@@ -166,21 +171,7 @@ int mpool_ioq_submit(struct mpool_ioq *q, const struct mpool_io *io, unsigned n)
 		rc = io_check(q, &io[i], &bytes);
 		if (rc)
 			break;
-		q->q_inflight++;
-		if (io[i].type == MPOOL_FLUSH) {
-			done_push(q, io[i].cookie, mp_obj_flush(io[i].obj->ob_core));
-			continue;
-		}
-		rq = q->q_free;
-		q->q_free = rq->rq_next;
-		rq->rq_cookie = io[i].cookie;
-		rq->rq_obj = io[i].obj->ob_core;
-		rq->rq_off = io[i].off;
-		rq->rq_bytes = bytes;
-		rq->rq_ready_ns = 0;
-		rq->rq_is_write = io[i].type == MPOOL_WRITE;
-		rq->rq_err = 0;
-		req_start(q, rq, &io[i]);
+		req_start(q, &io[i], bytes);
 	}
 	if (i) {
 		q->q_ops->kick(q);
@@ -188,6 +179,8 @@ int mpool_ioq_submit(struct mpool_ioq *q, const struct mpool_io *io, unsigned n)
 	}
 	return i || !rc ? (int)i : mpl_ret(rc);
 }
+
+/* ---- completion ---- */
 
 static unsigned done_take(struct mpool_ioq *q, struct mpool_cqe *out, unsigned max)
 {
@@ -246,30 +239,39 @@ int mpool_ioq_register(struct mpool_ioq *q, const struct iovec *iov, unsigned n)
 	return mpl_ret(q->q_ops->reg(q, iov, n));
 }
 
-int mpl_user_ioq_open(struct mpool *mp, unsigned depth, struct mpool_ioq **out)
+/* ---- open, close ---- */
+
+static void ioq_free(struct mpool_ioq *q)
+{
+	free(q->q_reqs);
+	free(q->q_done);
+	free(q->q_pin);
+	free(q);
+}
+
+int mpl_ioq_new(struct mpool *mp, unsigned depth, const struct mpl_ioq_back *back, int is_uring,
+		struct mpool_ioq **out)
 {
 	struct mpool_ioq *q = calloc(1, sizeof(*q));
 	unsigned i;
-	int rc = q ? 0 : -ENOMEM;
+	int rc;
 
-	if (!rc) {
-		q->q_user = mpl_user(mp);
-		q->q_depth = depth;
-		q->q_timer_fd = -1;
-		q->q_reqs = calloc(depth, sizeof(*q->q_reqs));
-		q->q_done = calloc(depth, sizeof(*q->q_done));
-		rc = q->q_reqs && q->q_done ? 0 : -ENOMEM;
-	}
-	if (!rc && q->q_user->us_is_uring)
+	if (!q)
+		return -ENOMEM;
+	q->q_pool = mp;
+	q->q_back = back;
+	q->q_depth = depth;
+	q->q_timer_fd = -1;
+	q->q_reqs = calloc(depth, sizeof(*q->q_reqs));
+	q->q_done = calloc(depth, sizeof(*q->q_done));
+	q->q_pin = calloc(depth, sizeof(*q->q_pin));
+	rc = q->q_reqs && q->q_done && q->q_pin ? 0 : -ENOMEM;
+	if (!rc && is_uring)
 		rc = mpl_uring_init(q);
 	else if (!rc)
 		mpl_sync_init(q);
 	if (rc) {
-		if (q) {
-			free(q->q_reqs);
-			free(q->q_done);
-		}
-		free(q);
+		ioq_free(q);
 		return rc;
 	}
 	for (i = 0; i < depth; i++) {
@@ -300,12 +302,10 @@ void mpool_ioq_close(struct mpool_ioq *q)
 
 	if (!q)
 		return;
-	mp = &q->q_user->us_pool;
+	mp = q->q_pool;
 	while (q->q_inflight && mpool_ioq_reap(q, cqe, 16, 1, -1) > 0)
 		;
 	q->q_ops->fini(q);
-	free(q->q_reqs);
-	free(q->q_done);
-	free(q);
+	ioq_free(q);
 	mpl_pool_drop(mp);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The plain back end of the I/O queues: every part is one call of the device
- * stack, executed at submission. A device that answers later (a delay layer, a
+ * The plain transport of the I/O queues: every part is one call of the backend,
+ * executed at submission. A device that answers later (a delay layer, a
  * simulated device) says when, and the completion waits in time order until
  * then, so requests overlap as on the real thing.
  */
@@ -11,18 +11,14 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "device.h"
 #include "ioq.h"
 
 static int sync_start(struct mpool_ioq *q, struct mpl_part *pt)
 {
-	struct mpool_vdev *vd = &pt->pt_dev->md_vdev;
 	uint64_t ready = 0;
-	int rc;
+	int rc = q->q_back->transfer(q, pt, &ready);
 
-	if (pt->pt_req->rq_is_write)
-		rc = vd->ops->writev(vd->dev, pt->pt_pos, pt->pt_iov, pt->pt_niov, 0, &ready);
-	else
-		rc = vd->ops->readv(vd->dev, pt->pt_pos, pt->pt_iov, pt->pt_niov, &ready);
 	if (ready > pt->pt_req->rq_ready_ns)
 		pt->pt_req->rq_ready_ns = ready;
 	mpl_part_done(q, pt, rc);
@@ -113,7 +109,7 @@ static void sync_fini(struct mpool_ioq *q)
 		close(q->q_timer_fd);
 }
 
-const struct mpl_ioq_ops mpl_ioq_sync_ops = {
+const struct mpl_transport mpl_ioq_sync_ops = {
 	.start = sync_start,
 	.started = sync_started,
 	.kick = sync_kick,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The io_uring back end of the I/O queues, for members with O_DIRECT
- * descriptors. The ring is made at the first submission, by the thread that
+ * The io_uring transport of the I/O queues, for O_DIRECT descriptors: of members
+ * (embedded) or of objects (kernel). The ring is made at the first submission, by the thread that
  * owns the queue (SINGLE_ISSUER binds it to that thread); a queue that is
  * handed to another thread with nothing in flight gets a new ring there. Where
  * the kernel lacks the newer flags they are left out; where it gives no ring at
@@ -9,6 +9,10 @@
  *
  * Short transfers are resumed, EAGAIN and EINTR resubmitted; a transfer of zero
  * bytes is an error (the file is shorter than the pool).
+ *
+ * Parts are issued in the order of their submission: the kernel module admits
+ * writes at the end of an object, so nothing here may put one behind another
+ * (no IOSQE_ASYNC, no links).
  */
 #include <errno.h>
 #include <liburing.h>
@@ -18,6 +22,7 @@
 #include <unistd.h>
 
 #include "ioq.h"
+#include "user.h"
 
 #define URING_BUFS_MAX	1024u
 
@@ -77,9 +82,8 @@ static void uring_down(struct mpl_uring *ur)
 static int uring_up(struct mpool_ioq *q)
 {
 	struct mpl_uring *ur = q->q_uring;
-	struct mpl_set *set = &q->q_user->us_set;
 	int fds[MPL_CFG_DEVS], rc;
-	unsigned i;
+	unsigned n = 0;
 
 	uring_down(ur);
 	rc = uring_setup(&ur->ur_ring, q->q_depth);
@@ -87,10 +91,10 @@ static int uring_up(struct mpool_ioq *q)
 		return rc;
 	ur->ur_is_up = 1;
 	ur->ur_owner = &uring_self;
-	for (i = 0; i < set->st_n; i++)
-		fds[i] = set->st_dev[i]->md_vdev.fd;
+	if (q->q_back->files)
+		n = q->q_back->files(q, fds, MPL_CFG_DEVS);
 	/* both are optimisations: without them the same requests work */
-	ur->ur_has_files = !io_uring_register_files(&ur->ur_ring, fds, set->st_n);
+	ur->ur_has_files = n && !io_uring_register_files(&ur->ur_ring, fds, n);
 	ur->ur_has_bufs = ur->ur_nbufs &&
 			  !io_uring_register_buffers(&ur->ur_ring, ur->ur_buf, ur->ur_nbufs);
 	if (ur->ur_event_fd >= 0)
@@ -113,32 +117,40 @@ static int uring_buf_find(const struct mpl_uring *ur, const struct iovec *v)
 	return -1;
 }
 
-static struct io_uring_sqe *uring_sqe(struct mpl_uring *ur)
+/* Hands over what was queued. What the ring does not take now stays queued, with its files. */
+static int uring_push(struct mpool_ioq *q)
 {
-	struct io_uring_sqe *sqe = io_uring_get_sqe(&ur->ur_ring);
+	struct io_uring *ring = &q->q_uring->ur_ring;
+	int rc = io_uring_submit(ring);
+
+	if (q->q_back->kicked && !io_uring_sq_ready(ring))
+		q->q_back->kicked(q);
+	return rc;
+}
+
+/* 1 when the ring has room for one more */
+static int uring_room(struct mpool_ioq *q)
+{
+	struct io_uring *ring = &q->q_uring->ur_ring;
 	int i, rc;
 
-	for (i = 0; !sqe && i < 1000; i++) {
-		rc = io_uring_submit(&ur->ur_ring);
+	for (i = 0; !io_uring_sq_space_left(ring) && i < 1000; i++) {
+		rc = uring_push(q);
 		if (rc < 0 && rc != -EAGAIN && rc != -EBUSY && rc != -EINTR)
 			break;
 		if (rc < 0)
-			io_uring_get_events(&ur->ur_ring);
-		sqe = io_uring_get_sqe(&ur->ur_ring);
+			io_uring_get_events(ring);
 	}
-	return sqe;
+	return io_uring_sq_space_left(ring) > 0;
 }
 
-static int uring_queue(struct mpl_uring *ur, struct mpl_part *pt)
+static void uring_prep_data(struct mpl_uring *ur, struct io_uring_sqe *sqe,
+			    const struct mpl_part *pt)
 {
-	struct io_uring_sqe *sqe = uring_sqe(ur);
 	const struct iovec *v = pt->pt_iov;
-	int fd, buf, is_write = pt->pt_req->rq_is_write;
+	int buf = pt->pt_niov == 1 ? uring_buf_find(ur, v) : -1, fd = pt->pt_fd;
+	int is_write = pt->pt_op == MPL_PART_WRITE;
 
-	if (!sqe)
-		return -EAGAIN;
-	fd = ur->ur_has_files ? (int)pt->pt_dev->md_slot : pt->pt_dev->md_vdev.fd;
-	buf = pt->pt_niov == 1 ? uring_buf_find(ur, v) : -1;
 	if (buf >= 0 && is_write)
 		io_uring_prep_write_fixed(sqe, fd, v->iov_base, (unsigned)v->iov_len, pt->pt_pos,
 					  buf);
@@ -149,7 +161,43 @@ static int uring_queue(struct mpl_uring *ur, struct mpl_part *pt)
 		io_uring_prep_writev(sqe, fd, v, pt->pt_niov, pt->pt_pos);
 	else
 		io_uring_prep_readv(sqe, fd, v, pt->pt_niov, pt->pt_pos);
-	if (ur->ur_has_files)
+}
+
+/* the payload of a command is the address of its structure */
+static void uring_prep_cmd(struct io_uring_sqe *sqe, const struct mpl_part *pt)
+{
+	uint64_t addr = (uintptr_t)pt->pt_arg;
+
+	memset(sqe, 0, sizeof(*sqe));
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = pt->pt_fd;
+	sqe->cmd_op = pt->pt_cmd;
+	memcpy(sqe->cmd, &addr, sizeof(addr));
+}
+
+static int uring_queue(struct mpool_ioq *q, struct mpl_part *pt)
+{
+	struct mpl_uring *ur = q->q_uring;
+	struct io_uring_sqe *sqe;
+	int rc;
+
+	/* room first: between ready() and the entry nothing may be handed over */
+	if (!uring_room(q))
+		return -EAGAIN;
+	pt->pt_is_slot = ur->ur_has_files;
+	rc = q->q_back->ready(q, pt);
+	if (rc)
+		return rc;
+	sqe = io_uring_get_sqe(&ur->ur_ring);
+	if (!sqe)
+		return -EAGAIN;
+	if (mpl_part_is_data(pt))
+		uring_prep_data(ur, sqe, pt);
+	else if (pt->pt_op == MPL_PART_FSYNC)
+		io_uring_prep_fsync(sqe, pt->pt_fd, IORING_FSYNC_DATASYNC);
+	else
+		uring_prep_cmd(sqe, pt);
+	if (pt->pt_is_slot)
 		sqe->flags |= IOSQE_FIXED_FILE;
 	io_uring_sqe_set_data(sqe, pt);
 	ur->ur_parts++;
@@ -167,7 +215,7 @@ static int uring_start(struct mpool_ioq *q, struct mpl_part *pt)
 		if (uring_up(q))
 			return mpl_ioq_sync_ops.start(q, pt);
 	}
-	return uring_queue(ur, pt);
+	return uring_queue(q, pt);
 }
 
 static void uring_started(struct mpool_ioq *q, struct mpl_req *rq)
@@ -179,7 +227,7 @@ static void uring_started(struct mpool_ioq *q, struct mpl_req *rq)
 static void uring_kick(struct mpool_ioq *q)
 {
 	if (q->q_uring->ur_is_up)
-		io_uring_submit(&q->q_uring->ur_ring);
+		uring_push(q);
 }
 
 /* the rest of a part after a short transfer of @n bytes; 0 or -ENOMEM */
@@ -200,17 +248,18 @@ static int part_advance(struct mpl_part *pt, uint64_t n)
 
 static void uring_complete(struct mpool_ioq *q, struct mpl_part *pt, int res)
 {
-	struct mpl_uring *ur = q->q_uring;
 	struct mpl_req *rq = pt->pt_req;
-	int err = res < 0 ? res : res == 0 ? -EIO : 0;
+	int is_data = mpl_part_is_data(pt), err;
+	int is_short = is_data && res > 0 && (uint64_t)res < pt->pt_left;
 
-	ur->ur_parts--;
-	if (err == -EAGAIN || err == -EINTR || (res > 0 && (uint64_t)res < pt->pt_left)) {
-		err = res > 0 ? part_advance(pt, (uint64_t)res) : 0;
+	err = res < 0 ? res : res == 0 && is_data ? -EIO : 0;
+	q->q_uring->ur_parts--;
+	if (err == -EAGAIN || err == -EINTR || is_short) {
+		err = is_short ? part_advance(pt, (uint64_t)res) : 0;
 		if (!err)
-			err = uring_queue(ur, pt);
+			err = uring_queue(q, pt);
 		if (!err) {
-			io_uring_submit(&ur->ur_ring);
+			uring_push(q);
 			return;
 		}
 	}
@@ -233,12 +282,15 @@ static void uring_collect(struct mpool_ioq *q)
 	}
 }
 
-static void uring_wait(struct mpl_uring *ur, unsigned want, uint64_t end_ns)
+static void uring_wait(struct mpool_ioq *q, unsigned want, uint64_t end_ns)
 {
+	struct mpl_uring *ur = q->q_uring;
 	struct __kernel_timespec ts;
 	struct io_uring_cqe *cqe;
 	uint64_t now;
 
+	if (io_uring_sq_ready(&ur->ur_ring))
+		uring_push(q);
 	if (end_ns == UINT64_MAX) {
 		io_uring_submit_and_wait(&ur->ur_ring, want);
 		return;
@@ -268,7 +320,7 @@ static int uring_poll(struct mpool_ioq *q, unsigned want, uint64_t end_ns)
 	if (want > ur->ur_parts)
 		want = ur->ur_parts;
 	if (want)
-		uring_wait(ur, want, end_ns);
+		uring_wait(q, want, end_ns);
 	else if (!io_uring_cq_ready(&ur->ur_ring))
 		io_uring_get_events(&ur->ur_ring);
 	uring_collect(q);
@@ -337,7 +389,7 @@ static void uring_fini(struct mpool_ioq *q)
 	free(ur);
 }
 
-const struct mpl_ioq_ops mpl_ioq_uring_ops = {
+const struct mpl_transport mpl_ioq_uring_ops = {
 	.start = uring_start,
 	.started = uring_started,
 	.kick = uring_kick,

@@ -181,20 +181,28 @@ static int op_check(struct mpool *mp, const struct mpool_op *op, unsigned i)
 	return 0;
 }
 
-int mpool_batch(struct mpool *mp, const struct mpool_op *op, unsigned n)
+int mpl_batch_check(struct mpool *mp, const struct mpool_op *op, unsigned n)
 {
 	unsigned i;
+	int rc = 0;
+
+	if (!op || !n || n > MPOOL_BATCH_MAX)
+		return mpl_err_as(MPL_SPEC, -EINVAL, "%u operations, wanted 1 to %d", n,
+				  MPOOL_BATCH_MAX);
+	for (i = 0; i < n && !rc; i++)
+		rc = op_check(mp, &op[i], i);
+	return rc;
+}
+
+int mpool_batch(struct mpool *mp, const struct mpool_op *op, unsigned n)
+{
 	int rc;
 
 	os_user_error_clear();
-	if (!mp || !op || !n || n > MPOOL_BATCH_MAX)
+	if (!mp)
 		return mpl_ret(-EINVAL);
-	for (i = 0; i < n; i++) {
-		rc = op_check(mp, &op[i], i);
-		if (rc)
-			return rc;
-	}
-	return mpl_ret(mp->mp_ops->batch(mp, op, n));
+	rc = mpl_batch_check(mp, op, n);
+	return mpl_ret(rc ? rc : mp->mp_ops->batch(mp, op, n));
 }
 
 static int obj_rw(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned n,

@@ -44,7 +44,20 @@ X(MDCSTATE, 420, EBUSY, "the container is not in the state that this call needs"
   "end the compaction in progress first, or begin one") \
 X(MDCFAIL, 421, EROFS, "an earlier failure stopped the container", "close and open it") \
 X(FLUSHFAIL, 422, EIO, "a device flush failed: the pool is read-only now", \
-  "check the device, close and open the pool")
+  "check the device, close and open the pool") \
+X(NOTACTIVE, 423, ENOENT, "no pool of this name is active in the kernel module", \
+  "mpool scan finds it, mpool activate activates it; a directory needs a '/', such as ./NAME") \
+X(ABI, 424, EOPNOTSUPP, "the loaded kernel module speaks another interface than this program", \
+  "install module and library of one version, then load the module anew") \
+X(NOTHERE, 425, EOPNOTSUPP, "a pool of the kernel module does not have this", \
+  "use a pool opened by its path") \
+X(NODE, 426, EACCES, "the pool's device node cannot be opened", \
+  "mpool set gives a pool an owner, a group and a mode; administration needs root") \
+X(FDS, 427, EMFILE, "no file descriptor is left for an object", \
+  "raise the limit of open files (ulimit -n), or close some") \
+X(MOVING, 428, EBUSY, "the pool changed during every attempt to inspect it", \
+  "try again when it is less busy, or deactivate it first") \
+X(INTACT, 429, EEXIST, "the device's first superblock is there", "there is nothing to restore")
 
 enum mpl_err_id {
 #define X(name, num, err, text, cure)	MPL_##name = num,

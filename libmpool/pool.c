@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Public calls on whole pools: argument checks, choice of the backend, the
- * lease. A lease is kept in the open pool: the pool itself is open exclusively,
- * so no other process can hold one.
+ * Public calls on whole pools: argument checks and the choice of the backend.
+ * A path has a '/' and is a pool in this process; a name is the kernel module's.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "backend.h"
 #include "mpl_err.h"
+#include "pool.h"
 
 #ifndef MP_VERSION
 #define MP_VERSION "0.0.0"
@@ -20,16 +20,17 @@ const char *mpool_version(void)
 	return MP_VERSION;
 }
 
-/* A path has a '/'; a name would be the module's. */
 static int path_check(const char *path)
 {
 	os_user_error_clear();
 	if (!path || !*path)
 		return mpl_err_as(MPL_SPEC, -EINVAL, "the pool's path is empty");
-	if (!strchr(path, '/'))
-		return mpl_err(MPL_NOMODULE, "%s: a name without '/' asks for the kernel module, "
-			       "which is not loaded; write ./%s for a directory", path, path);
 	return 0;
+}
+
+static int is_name(const char *path)
+{
+	return !strchr(path, '/');
 }
 
 static int open_opts_check(const struct mpool_open_opts *in, struct mpool_open_opts *out)
@@ -42,6 +43,26 @@ static int open_opts_check(const struct mpool_open_opts *in, struct mpool_open_o
 				  out->size, sizeof(*out));
 	if (out->flags & ~MPOOL_OPEN_RDONLY)
 		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown open flags 0x%x", out->flags);
+	return 0;
+}
+
+/* both at once; a module's pool takes neither providers nor layers */
+static int pool_check(const char *path, const struct mpool_open_opts *in,
+		      struct mpool_open_opts *out)
+{
+	int rc = path_check(path);
+
+	if (!rc)
+		rc = open_opts_check(in, out);
+	if (rc || !is_name(path))
+		return rc;
+	if (out->provider)
+		return mpl_err(MPL_NOTHERE, "pool %s: a pool of the module has no provider", path);
+	if (!out->dev)
+		out->dev = getenv("MPOOL_DEV");
+	if (out->dev && *out->dev)
+		return mpl_err(MPL_NOTHERE, "pool %s: a pool of the module has no device layers "
+			       "(MPOOL_DEV=%s)", path, out->dev);
 	return 0;
 }
 
@@ -58,19 +79,19 @@ int mpool_create(const char *path, const struct mpool_create_opts *opts)
 		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown create flags 0x%x", opts->flags);
 	if (!opts->devs || !opts->ndevs)
 		return mpl_err_as(MPL_SPEC, -EINVAL, "%s: no member device was given", path);
-	return mpl_ret(mpl_user_create(path, opts));
+	return mpl_ret(is_name(path) ? mpl_kmod_create(path, opts) : mpl_user_create(path, opts));
 }
 
 int mpool_open(const char *path, const struct mpool_open_opts *opts, struct mpool **out)
 {
 	struct mpool_open_opts o;
-	int rc = path_check(path);
+	int rc = pool_check(path, opts, &o);
 
-	if (!rc)
-		rc = open_opts_check(opts, &o);
 	if (!rc && !out)
 		rc = -EINVAL;
-	return mpl_ret(rc ? rc : mpl_user_open(path, &o, out));
+	if (!rc)
+		rc = is_name(path) ? mpl_kmod_open(path, &o, out) : mpl_user_open(path, &o, out);
+	return mpl_ret(rc);
 }
 
 int mpool_close(struct mpool *mp)
@@ -90,11 +111,11 @@ int mpool_close(struct mpool *mp)
 int mpool_destroy(const char *path, const struct mpool_open_opts *opts)
 {
 	struct mpool_open_opts o;
-	int rc = path_check(path);
+	int rc = pool_check(path, opts, &o);
 
 	if (!rc)
-		rc = open_opts_check(opts, &o);
-	return mpl_ret(rc ? rc : mpl_user_destroy(path, &o));
+		rc = is_name(path) ? mpl_kmod_destroy(path) : mpl_user_destroy(path, &o);
+	return mpl_ret(rc);
 }
 
 int mpool_info(struct mpool *mp, struct mpool_info *out)
@@ -124,74 +145,152 @@ int mpool_flush(struct mpool *mp, unsigned mclass_mask)
 
 int mpool_lease(struct mpool *mp, const uint8_t id[16])
 {
-	int rc = 0;
-
 	os_user_error_clear();
-	if (!mp || !id)
-		return mpl_ret(-EINVAL);
-	pthread_mutex_lock(&mp->mp_lease_lock);
-	if (mp->mp_is_leased) {
-		rc = mpl_err(MPL_LEASED, "pool %s: %s", mp->mp_path,
-			     memcmp(mp->mp_lease, id, 16) ? "another client holds the lease" :
-			     "this client holds the lease already");
-	} else {
-		memcpy(mp->mp_lease, id, 16);
-		mp->mp_is_leased = 1;
-	}
-	pthread_mutex_unlock(&mp->mp_lease_lock);
-	return rc;
+	return mpl_ret(mp && id ? mp->mp_ops->lease(mp, id) : -EINVAL);
 }
 
 int mpool_unlease(struct mpool *mp, const uint8_t id[16])
 {
-	int rc = 0;
-
 	os_user_error_clear();
-	if (!mp || !id)
-		return mpl_ret(-EINVAL);
-	pthread_mutex_lock(&mp->mp_lease_lock);
-	if (!mp->mp_is_leased || memcmp(mp->mp_lease, id, 16))
-		rc = mpl_err(MPL_NOLEASE, "pool %s: this client does not hold the lease",
-			     mp->mp_path);
-	else
-		mp->mp_is_leased = 0;
-	pthread_mutex_unlock(&mp->mp_lease_lock);
-	return rc;
+	return mpl_ret(mp && id ? mp->mp_ops->unlease(mp, id) : -EINVAL);
 }
 
 int mpool_verify(const char *path, const struct mpool_open_opts *opts, unsigned flags,
 		 mpool_problem_fn *fn, void *arg, uint64_t *damage)
 {
 	struct mpool_open_opts o;
-	int rc = path_check(path);
+	int rc = pool_check(path, opts, &o);
 
-	if (!rc)
-		rc = open_opts_check(opts, &o);
 	if (!rc && (flags & ~MPOOL_VERIFY_DATA || !damage))
 		rc = -EINVAL;
-	return mpl_ret(rc ? rc : mpl_user_verify(path, &o, flags, fn, arg, damage));
+	if (!rc)
+		rc = is_name(path) ? mpl_kmod_verify(path, flags, fn, arg, damage) :
+				     mpl_user_verify(path, &o, flags, fn, arg, damage);
+	return mpl_ret(rc);
 }
 
 int mpool_dump(const char *path, const struct mpool_open_opts *opts, mpool_print_fn *fn, void *arg)
 {
 	struct mpool_open_opts o;
-	int rc = path_check(path);
+	int rc = pool_check(path, opts, &o);
 
-	if (!rc)
-		rc = open_opts_check(opts, &o);
 	if (!rc && !fn)
 		rc = -EINVAL;
-	return mpl_ret(rc ? rc : mpl_user_dump(path, &o, fn, arg));
+	if (!rc)
+		rc = is_name(path) ? mpl_kmod_dump(path, fn, arg) :
+				     mpl_user_dump(path, &o, fn, arg);
+	return mpl_ret(rc);
 }
 
 int mpool_map(const char *path, const struct mpool_open_opts *opts, mpool_extent_fn *fn, void *arg)
 {
 	struct mpool_open_opts o;
-	int rc = path_check(path);
+	int rc = pool_check(path, opts, &o);
 
-	if (!rc)
-		rc = open_opts_check(opts, &o);
 	if (!rc && !fn)
 		rc = -EINVAL;
-	return mpl_ret(rc ? rc : mpl_user_map(path, &o, fn, arg));
+	if (!rc)
+		rc = is_name(path) ? mpl_kmod_map(path, fn, arg) :
+				     mpl_user_map(path, &o, fn, arg);
+	return mpl_ret(rc);
+}
+
+/* ---- administration ---- */
+
+int mpool_set(const char *path, const struct mpool_open_opts *opts,
+	      const struct mpool_set_opts *set)
+{
+	struct mpool_open_opts o;
+	int rc = pool_check(path, opts, &o);
+
+	if (rc)
+		return mpl_ret(rc);
+	if (!set || set->size != sizeof(*set))
+		return mpl_err_as(MPL_SPEC, -EINVAL,
+				  "mpool_set_opts is missing or of another size");
+	if (!set->mask || set->mask & ~(MPOOL_SET_OWNER | MPOOL_SET_LABEL | MPOOL_SET_SPARE))
+		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown properties 0x%x", set->mask);
+	if (set->mask & MPOOL_SET_LABEL && (!set->label || strlen(set->label) > MPOOL_LABEL_MAX))
+		return mpl_err_as(MPL_SPEC, -EINVAL, "a label has at most %d bytes",
+				  MPOOL_LABEL_MAX);
+	if (set->mask & MPOOL_SET_OWNER && set->mode > 0777)
+		return mpl_err_as(MPL_SPEC, -EINVAL, "mode 0%o is not in 0 .. 0777", set->mode);
+	return mpl_ret(is_name(path) ? mpl_kmod_set(path, set) : mpl_user_set(path, &o, set));
+}
+
+int mpool_rename(const char *path, const struct mpool_open_opts *opts, const char *name)
+{
+	struct mpool_open_opts o;
+	int rc = pool_check(path, opts, &o);
+
+	if (!rc)
+		rc = name ? mp_name_check(name) : -EINVAL;
+	if (!rc)
+		rc = is_name(path) ? mpl_kmod_rename(path, name) : mpl_user_rename(path, &o, name);
+	return mpl_ret(rc);
+}
+
+int mpool_add(const char *path, const struct mpool_open_opts *opts,
+	      const struct mpool_dev_spec *devs, unsigned ndevs, uint32_t flags)
+{
+	struct mpool_open_opts o;
+	int rc = pool_check(path, opts, &o);
+
+	if (rc)
+		return mpl_ret(rc);
+	if (!devs || !ndevs)
+		return mpl_err_as(MPL_SPEC, -EINVAL, "%s: no device was given", path);
+	if (flags & ~(MPOOL_CREATE_FORCE | MPOOL_CREATE_PLAN))
+		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown flags 0x%x", flags);
+	return mpl_ret(is_name(path) ? mpl_kmod_add(path, devs, ndevs, flags) :
+				       mpl_user_add(path, &o, devs, ndevs, flags));
+}
+
+int mpool_grow(const char *path, const struct mpool_open_opts *opts, uint64_t size,
+	       uint32_t mclass)
+{
+	struct mpool_open_opts o;
+	int rc = pool_check(path, opts, &o);
+
+	if (!rc && mclass >= MPOOL_MCLASSES)
+		rc = mpl_err_as(MPL_SPEC, -EINVAL, "no media class %u", mclass);
+	if (!rc)
+		rc = is_name(path) ? mpl_kmod_grow(path, size) :
+				     mpl_user_grow(path, &o, size, mclass);
+	return mpl_ret(rc);
+}
+
+int mpool_probe(const char *path, struct mpool_probe *out)
+{
+	int rc = path_check(path);
+
+	return mpl_ret(rc ? rc : out ? mpl_user_probe(path, out) : -EINVAL);
+}
+
+int mpool_activate(const char *const *devs, unsigned ndevs, uint32_t flags,
+		   char name[MPOOL_NAME_MAX + 1])
+{
+	os_user_error_clear();
+	if (!devs || !ndevs || !name)
+		return mpl_ret(-EINVAL);
+	if (flags & ~(MPOOL_ACTIVATE_RDONLY | MPOOL_ACTIVATE_TRUST))
+		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown flags 0x%x", flags);
+	return mpl_ret(mpl_kmod_activate(devs, ndevs, flags, name));
+}
+
+int mpool_deactivate(const char *name)
+{
+	int rc = path_check(name);
+
+	if (!rc)
+		rc = mp_name_check(name);
+	return mpl_ret(rc ? rc : mpl_kmod_deactivate(name));
+}
+
+int mpool_active_next(const char *after, struct mpool_active *out)
+{
+	os_user_error_clear();
+	if (!after || !out || strlen(after) > MPOOL_NAME_MAX)
+		return mpl_ret(-EINVAL);
+	return mpl_ret(mpl_kmod_active_next(after, out));
 }

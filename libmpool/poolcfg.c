@@ -87,6 +87,8 @@ static int cfg_dev_parse(struct json_object *o, struct mpl_cfg_dev *cd)
 		return -EINVAL;
 	if (json_object_object_get_ex(o, "size", &v) && json_object_is_type(v, json_type_int))
 		cd->cd_size = (uint64_t)json_object_get_int64(v);
+	if (json_object_object_get_ex(o, "adding", &v))
+		cd->cd_is_adding = json_object_get_boolean(v);
 	return 0;
 }
 
@@ -215,6 +217,8 @@ static struct json_object *cfg_json(const struct mpl_cfg *cf)
 		json_object_object_add(o, "class",
 				       json_object_new_string(class_name[cd->cd_mclass]));
 		json_object_object_add(o, "size", json_object_new_int64((int64_t)cd->cd_size));
+		if (cd->cd_is_adding)
+			json_object_object_add(o, "adding", json_object_new_boolean(1));
 		json_object_array_add(devs, o);
 	}
 	json_object_object_add(root, "devices", devs);

@@ -17,7 +17,8 @@
 struct mpl_cfg_dev {
 	char cd_path[4096];	/* absolute, or relative to the pool's directory */
 	uint32_t cd_mclass;
-	uint64_t cd_size;	/* bytes at create, 0 = unknown */
+	uint64_t cd_size;	/* bytes when it was made or grown, 0 = unknown */
+	int cd_is_adding;	/* an add is under way, or was cut short: may be no member */
 };
 
 struct mpl_cfg {

@@ -35,6 +35,8 @@ int mpl_set_alloc(struct mpl_set *set, unsigned n);
 /* takes over @low: layers, top, place @set->st_n */
 int mpl_set_add(struct mpl_set *set, struct mpl_low *low, const char *path, uint32_t mclass,
 		const char *layers);
+/* closes member @i and forgets it */
+void mpl_set_drop(struct mpl_set *set, unsigned i);
 
 struct mpl_user {
 	struct mpool us_pool;		/* first */
@@ -54,13 +56,7 @@ static inline struct mpl_user *mpl_user(const struct mpool *mp)
 	return (struct mpl_user *)(uintptr_t)mp;
 }
 
-/* part [@skip, @skip + @len) of a vector into @out (64 entries); returns the count */
-unsigned mpl_iov_slice(const struct iovec *iov, unsigned n, uint64_t skip, uint64_t len,
-		       struct iovec *out);
-
-/* ioq.c */
+/* ioq_user.c */
 int mpl_user_ioq_open(struct mpool *mp, unsigned depth, struct mpool_ioq **out);
-/* 1 when this process may use io_uring */
-int mpl_uring_works(void);
 
 #endif

@@ -21,38 +21,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "user.h"
+#include "user_make.h"
 
-enum member_kind {
-	MEMBER_NEW,		/* a file to be made */
-	MEMBER_LEFTOVER,	/* a file of an unfinished create or destroy: made anew */
-	MEMBER_BLOCK,		/* a block device */
-	MEMBER_VDEV,		/* the provider's */
-};
-
-struct member {
-	char mm_path[PATH_MAX];
-	enum member_kind mm_kind;
-	int mm_is_made;		/* by this call */
-	int mm_is_signed;	/* forced over a foreign signature */
-};
-
-struct creation {
-	const char *cr_pool;
-	const struct mpool_create_opts *cr_opts;
-	struct mpl_cfg *cr_cfg;
-	struct member *cr_member;
-	struct mpl_set cr_set;
-	uint8_t cr_uuid[16];
-	char cr_name[MPOOL_NAME_MAX + 1];
-	int cr_made_dir;
-	int cr_made_cfg;
-};
-
-/* what a file or device that exists already carries; its state by mp_probe() */
-static int probe_path(const char *path, uint32_t *state, const char **why)
+/* what a file or device that exists already carries: pb_state 0 when nothing of ours */
+static int probe_path(const char *path, struct mp_probe *pb, const char **why)
 {
-	struct mp_probe pb;
 	struct mpl_low low;
 	struct mpl_dev dev;
 	int rc = mpl_file_open(path, MPL_FILE_RDONLY, 0, &low, why);
@@ -60,11 +33,21 @@ static int probe_path(const char *path, uint32_t *state, const char **why)
 	if (rc)
 		return rc;
 	mpl_dev_init(&dev, &low, path, 0, 0);
-	rc = mp_probe(&dev.md_core, &pb);
+	rc = mp_probe(&dev.md_core, pb);
 	mpl_dev_fini(&dev);
 	os_user_error_clear();
-	*state = rc ? 0 : pb.pb_state;
+	if (rc)
+		pb->pb_state = 0;
 	return 0;
+}
+
+#define STATE_CREATING	1u	/* pb_state */
+#define STATE_ACTIVE	2u
+
+/* a member of a pool, or perhaps one: added a moment before a crash */
+static int is_member(const struct mp_probe *pb)
+{
+	return pb->pb_state == STATE_ACTIVE || (pb->pb_state == STATE_CREATING && pb->pb_gen > 2);
 }
 
 /* 1 when a file holds no data at all: what a crash leaves before the first write */
@@ -79,28 +62,29 @@ static int file_is_hole(const char *path)
 	return empty;
 }
 
-#define STATE_ACTIVE	2u	/* pb_state */
-
 /* An existing member: decides what it is and refuses what must not be touched. */
 static int member_existing(struct creation *cr, struct member *mm, const struct stat *st)
 {
 	int force = !!(cr->cr_opts->flags & MPOOL_CREATE_FORCE), rc;
 	char what[160] = "";
+	struct mp_probe pb;
 	const char *why;
-	uint32_t state = 0;
 
 	if (!S_ISREG(st->st_mode) && !S_ISBLK(st->st_mode))
 		return mpl_err_as(MPL_DEVOPEN, -EINVAL, "%s is neither a file nor a block device",
 				  mm->mm_path);
 	mm->mm_kind = S_ISBLK(st->st_mode) ? MEMBER_BLOCK : MEMBER_LEFTOVER;
-	rc = probe_path(mm->mm_path, &state, &why);
+	rc = probe_path(mm->mm_path, &pb, &why);
 	if (rc)
 		return rc == -EBUSY ? mpl_err(MPL_BUSY, "%s is in use: %s", mm->mm_path, why) :
 		       mpl_err_as(MPL_DEVOPEN, rc, "%s cannot be opened: %s", mm->mm_path, why);
-	if (state == STATE_ACTIVE)
+	/* the pool's own members are open and locked: this one was never counted as one */
+	if (pb.pb_state && cr->cr_old && !memcmp(pb.pb_uuid, cr->cr_uuid, 16))
+		return 0;
+	if (is_member(&pb))
 		return mpl_err(MPL_EXISTS, "%s belongs to a pool; destroy that pool first",
 			       mm->mm_path);
-	if (state)
+	if (pb.pb_state)
 		return 0;
 	rc = mpl_sigcheck(mm->mm_path, what, sizeof(what));
 	if (rc == -EPERM && !force)
@@ -109,14 +93,34 @@ static int member_existing(struct creation *cr, struct member *mm, const struct 
 	if (rc && rc != -EPERM)
 		return mpl_err_as(MPL_DEVOPEN, rc, "%s cannot be examined: %s", mm->mm_path,
 				  strerror(-rc));
-	if (mm->mm_kind == MEMBER_LEFTOVER && !force && !file_is_hole(mm->mm_path))
+	if (mm->mm_kind == MEMBER_LEFTOVER && !force && !mm->mm_is_adding &&
+	    !file_is_hole(mm->mm_path))
 		return mpl_err(MPL_EXISTS,
 			       "%s exists and is not empty; remove it or choose another path",
 			       mm->mm_path);
 	return 0;
 }
 
-static int member_check(struct creation *cr, unsigned i)
+/* -EEXIST: an add names a device that the pool has */
+static int old_check(const struct creation *cr, struct member *mm)
+{
+	char path[PATH_MAX];
+	unsigned i;
+
+	for (i = 0; cr->cr_old && i < cr->cr_old->cf_ndevs; i++) {
+		const struct mpl_cfg_dev *cd = &cr->cr_old->cf_dev[i];
+
+		if (mpl_cfg_path(cr->cr_pool, cr->cr_opts->provider, cd->cd_path, path,
+				 sizeof(path)) || strcmp(path, mm->mm_path))
+			continue;
+		if (!cd->cd_is_adding)
+			return -EEXIST;
+		mm->mm_is_adding = 1;
+	}
+	return 0;
+}
+
+int mpl_member_check(struct creation *cr, unsigned i)
 {
 	static const char *const name[] = { "capacity", "staging" };
 	const struct mpool_dev_spec *sp = &cr->cr_opts->devs[i];
@@ -155,6 +159,8 @@ static int member_check(struct creation *cr, unsigned i)
 	for (j = 0; j < i; j++)
 		if (!strcmp(mm->mm_path, cr->cr_member[j].mm_path))
 			return mpl_err(MPL_SPEC, "%s is given twice", mm->mm_path);
+	if (old_check(cr, mm))
+		return mpl_err(MPL_EXISTS, "%s is a member of this pool already", mm->mm_path);
 	if (cr->cr_opts->provider) {
 		mm->mm_kind = MEMBER_VDEV;
 		return 0;
@@ -248,7 +254,7 @@ static int create_check(struct creation *cr)
 	if (!o->provider)
 		rc = dir_check(cr);
 	for (i = 0; i < o->ndevs && !rc; i++) {
-		rc = member_check(cr, i);
+		rc = mpl_member_check(cr, i);
 		ncap += o->devs[i].mclass == MPOOL_CAPACITY;
 	}
 	if (!rc && !ncap)
@@ -262,8 +268,8 @@ static int pool_absent(struct creation *cr)
 	const struct mpool_dev_provider *pv = cr->cr_opts->provider;
 	struct mpl_cfg *cf;
 	char path[PATH_MAX];
+	struct mp_probe pb;
 	const char *why;
-	uint32_t state;
 	unsigned i;
 	int rc = mpl_cfg_load(cr->cr_pool, pv, &cf);
 
@@ -274,8 +280,8 @@ static int pool_absent(struct creation *cr)
 	for (i = 0; i < cf->cf_ndevs && !rc && !pv; i++) {
 		if (mpl_cfg_path(cr->cr_pool, pv, cf->cf_dev[i].cd_path, path, sizeof(path)))
 			continue;
-		rc = probe_path(path, &state, &why);
-		if (rc == -EBUSY || (!rc && state == STATE_ACTIVE))
+		rc = probe_path(path, &pb, &why);
+		if (rc == -EBUSY || (!rc && is_member(&pb)))
 			rc = mpl_err(MPL_EXISTS, "%s is a pool already", cr->cr_pool);
 		else
 			rc = 0;
@@ -286,7 +292,7 @@ static int pool_absent(struct creation *cr)
 
 /* ---- making ---- */
 
-static int member_make(struct creation *cr, unsigned i)
+int mpl_member_make(struct creation *cr, unsigned i)
 {
 	const struct mpool_dev_provider *pv = cr->cr_opts->provider;
 	struct mpl_cfg_dev *cd = &cr->cr_cfg->cf_dev[i];
@@ -358,7 +364,7 @@ static int create_core(struct creation *cr, uint32_t flags)
 	return rc;
 }
 
-static void create_undo(struct creation *cr)
+void mpl_creation_undo(struct creation *cr)
 {
 	const struct mpool_dev_provider *pv = cr->cr_opts->provider;
 	unsigned i;
@@ -394,7 +400,7 @@ static int create_make(struct creation *cr)
 				  strerror(errno));
 	rc = mpl_set_alloc(&cr->cr_set, o->ndevs);
 	for (i = 0; i < o->ndevs && !rc; i++)
-		rc = member_make(cr, i);
+		rc = mpl_member_make(cr, i);
 	/* the core's checks come before the first change */
 	if (!rc)
 		rc = create_core(cr, MP_CREATE_PLAN);
@@ -433,7 +439,7 @@ int mpl_user_create(const char *path, const struct mpool_create_opts *opts)
 		strcpy(cr.cr_cfg->cf_name, cr.cr_name);
 		rc = create_make(&cr);
 		if (rc)
-			create_undo(&cr);
+			mpl_creation_undo(&cr);
 		else
 			mpl_set_close(&cr.cr_set);
 	}

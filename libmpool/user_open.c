@@ -34,6 +34,16 @@ void mpl_set_close(struct mpl_set *set)
 	memset(set, 0, sizeof(*set));
 }
 
+void mpl_set_drop(struct mpl_set *set, unsigned i)
+{
+	mpl_dev_fini(set->st_dev[i]);
+	free(set->st_dev[i]);
+	for (set->st_n--; i < set->st_n; i++) {
+		set->st_dev[i] = set->st_dev[i + 1];
+		set->st_core[i] = set->st_core[i + 1];
+	}
+}
+
 int mpl_set_add(struct mpl_set *set, struct mpl_low *low, const char *path, uint32_t mclass,
 		const char *layers)
 {
@@ -93,6 +103,19 @@ static int member_open(const char *pool, const struct mpool_dev_provider *pv,
 	return rc ? member_error(pool, path, rc, why) : 0;
 }
 
+/* the newest of @set may be no member at all; the core judges one that says it is */
+static int added_check(struct mpl_set *set)
+{
+	struct mp_probe pb;
+	int rc = mp_probe(set->st_core[set->st_n - 1], &pb);
+
+	if (rc != -EINVAL)
+		return rc == -EUCLEAN ? 0 : rc;
+	os_user_error_clear();
+	mpl_set_drop(set, set->st_n - 1);
+	return 0;
+}
+
 static const char *layer_text(const struct mpool_open_opts *opts)
 {
 	const char *s = opts->dev ? opts->dev : getenv("MPOOL_DEV");
@@ -123,12 +146,15 @@ int mpl_set_open(const char *path, const struct mpool_open_opts *opts, unsigned 
 		const struct mpl_cfg_dev *cd = &set->st_cfg->cf_dev[i];
 
 		rc = member_open(path, opts->provider, cd, flags, &low, dev_path);
-		if (rc == -ENODEV && flags & MPL_SET_PARTIAL) {
+		if (rc == -ENODEV && (flags & MPL_SET_PARTIAL || cd->cd_is_adding)) {
+			os_user_error_clear();
 			rc = 0;
 			continue;
 		}
 		if (!rc)
 			rc = mpl_set_add(set, &low, dev_path, cd->cd_mclass, layers);
+		if (!rc && cd->cd_is_adding)
+			rc = added_check(set);
 	}
 	free(dev_path);
 	if (rc)

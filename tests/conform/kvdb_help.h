@@ -61,6 +61,9 @@ static inline int kh_open_with(uint32_t flags)
 	struct kvdb_opts o = kh_opts();
 
 	o.flags |= flags;
+	/* activating writes */
+	if (!(flags & KVDB_RDONLY))
+		th_again();
 	return kvdb_open(th_pool, &o, &kh_db);
 }
 
@@ -108,8 +111,13 @@ static inline struct kvdb_kvs *kh_kvs(const char *name)
 static inline uint64_t kh_damage(unsigned flags)
 {
 	uint64_t n = 12345;
+	int rc;
 
-	T_EQ(kvdb_verify(th_pool, NULL, flags, NULL, NULL, &n), 0);
+	/* reads the member devices */
+	th_root();
+	rc = kvdb_verify(th_pool, NULL, flags, NULL, NULL, &n);
+	th_user();
+	T_EQ(rc, 0);
 	return n;
 }
 

@@ -15,11 +15,11 @@
 #include <mpool/mpool.h>
 
 #include "harness.h"
+#include "kmod_help.h"
 
 #define MIB	(1ull << 20)
 
 static char th_dir[256];
-static char th_pool[512];
 
 static int th_rm(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -31,23 +31,44 @@ static int th_rm(const char *path, const struct stat *st, int type, struct FTW *
 
 static inline void th_clean(void)
 {
+	th_kmod_clean();
 	if (*th_dir)
 		nftw(th_dir, th_rm, 16, FTW_DEPTH | FTW_PHYS);
 	*th_dir = 0;
+}
+
+/* What is about files, layers or simulated devices has no meaning for a pool of the module. */
+#define TH_RUN_FILES(fn) th_run_files(#fn, fn)
+
+static inline void th_run_files(const char *name, void (*fn)(void))
+{
+	if (th_is_kmod())
+		t_skip(name, "about files or device layers of an embedded pool");
+	else
+		t_run(name, fn);
 }
 
 /* a fresh scratch folder; th_pool is a path in it where nothing is yet */
 static inline void th_fresh(void)
 {
 	const char *tmp = getenv("TMPDIR");
+	static unsigned serial;
 
 	th_clean();
+	th_user_init();
+	th_root();
 	snprintf(th_dir, sizeof(th_dir), "%s/mpool-test-XXXXXX", tmp && *tmp ? tmp : "/tmp");
 	if (!mkdtemp(th_dir)) {
 		perror("mkdtemp");
 		exit(1);
 	}
-	snprintf(th_pool, sizeof(th_pool), "%s/pool", th_dir);
+	if (th_uid && chown(th_dir, th_uid, th_gid))
+		perror("chown");
+	th_user();
+	if (th_is_kmod())
+		snprintf(th_pool, sizeof(th_pool), "t%d-%u", (int)getpid(), serial++);
+	else
+		snprintf(th_pool, sizeof(th_pool), "%s/pool", th_dir);
 }
 
 static inline int th_create_at(const char *path, uint64_t capacity, uint64_t staging)
@@ -57,10 +78,22 @@ static inline int th_create_at(const char *path, uint64_t capacity, uint64_t sta
 		{ .mclass = MPOOL_STAGING, .size = staging },
 	};
 	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+	int rc;
 
+	dev[0].path = th_dev_make(MPOOL_CAPACITY, capacity);
+	dev[1].path = staging ? th_dev_make(MPOOL_STAGING, staging) : NULL;
 	o.devs = dev;
 	o.ndevs = staging ? 2 : 1;
-	return mpool_create(path, &o);
+	if (th_uid) {
+		o.gid = th_gid;
+		o.mode = 0660;
+	}
+	th_root();
+	rc = mpool_create(path, &o);
+	th_user();
+	if (rc)
+		printf("# create: %s\n", mpool_error_detail()->text);
+	return rc;
 }
 
 /* a fresh pool of two classes, opened with back end @io and layers @dev (or NULL) */
@@ -71,6 +104,7 @@ static inline struct mpool *th_open_with(const char *io, const char *dev)
 
 	o.io = io;
 	o.dev = dev;
+	th_again();
 	T_EQ(mpool_open(th_pool, &o, &mp), 0);
 	return mp;
 }

@@ -176,7 +176,7 @@ static void power_cut_shows_acknowledged_state(void)
 int main(void)
 {
 	unsetenv("MPOOL_DEV");
-	T_RUN(power_cut_shows_acknowledged_state);
+	TH_RUN_FILES(power_cut_shows_acknowledged_state);
 	th_clean();
 	return t_done();
 }

@@ -327,6 +327,81 @@ static void queue_flush_errors_and_event_fd(void)
 	free(buf);
 }
 
+/* batches beside flushes in one queue: several in flight, each all or none */
+static void queue_carries_batches(void)
+{
+	struct mpool *mp = th_new_pool(io, NULL);
+	void *buf = th_buf(KIB64, 12);
+	struct iovec v = { .iov_base = buf, .iov_len = KIB64 };
+	struct mpool_obj *obj[8];
+	struct mpool_op op[8];
+	struct mpool_io r[5];
+	struct mpool_cqe cqe[8];
+	struct mpool_obj_info oi[8];
+	struct mpool_ioq *q;
+	int64_t res[6] = { 1, 1, 1, 1, 1, 1 };
+	unsigned i;
+
+	memset(r, 0, sizeof(r));
+	T_EQ(mpool_ioq_open(mp, 8, &q), 0);
+	for (i = 0; i < 8; i++) {
+		obj[i] = th_alloc(mp, MPOOL_MBLOCK, i % 2, KIB64, i / 4 + 1);
+		r[0] = (struct mpool_io){ .obj = obj[i], .type = MPOOL_WRITE, .iovcnt = 1,
+					  .iov = &v };
+		T_EQ(mpool_ioq_submit(q, r, 1), 1);
+		op[i] = (struct mpool_op){ .type = MPOOL_OP_COMMIT, .obj = obj[i],
+					   .length = KIB64 };
+	}
+	T_EQ(mpool_ioq_reap(q, cqe, 8, 8, -1), 8);
+	for (i = 0; i < 4; i++)
+		r[i] = (struct mpool_io){ .type = MPOOL_BATCH, .iovcnt = 4, .cookie = i };
+	r[0].op = op;
+	r[1].op = op + 4;
+	r[2] = (struct mpool_io){ .obj = obj[0], .type = MPOOL_FLUSH, .cookie = 2 };
+	T_EQ(mpool_ioq_submit(q, r, 3), 3);
+	memset(op, 0xff, sizeof(op));	/* copied at submission */
+	T_EQ(mpool_ioq_reap(q, cqe, 8, 3, -1), 3);
+	for (i = 0; i < 3; i++)
+		res[cqe[i].cookie] = cqe[i].res;
+	T_OK(!res[0] && !res[1] && !res[2]);
+	T_EQ(mpool_objects(mp, 0, 0, oi, 8), 8);
+	T_EQ(oi[7].flags, MPOOL_OBJ_COMMITTED);
+	T_EQ(th_write(obj[0], 0, buf, KIB64), -EINVAL);
+	/* all or none */
+	op[0] = (struct mpool_op){ .type = MPOOL_OP_DELETE, .obj = obj[0] };
+	op[1] = (struct mpool_op){ .type = MPOOL_OP_DELETE, .id = 123456789 };
+	r[0] = (struct mpool_io){ .type = MPOOL_BATCH, .iovcnt = 2, .op = op, .cookie = 5 };
+	T_EQ(mpool_ioq_submit(q, r, 1), 1);
+	T_EQ(mpool_ioq_reap(q, cqe, 8, 1, -1), 1);
+	T_EQ(cqe[0].cookie, 5);
+	T_EQ(cqe[0].res, -ENOENT);
+	T_EQ(mpool_objects(mp, 0, 0, oi, 8), 8);
+	r[0].iovcnt = 1;
+	T_EQ(mpool_ioq_submit(q, r, 1), 1);
+	T_EQ(mpool_ioq_reap(q, cqe, 8, 1, -1), 1);
+	T_EQ(cqe[0].res, 0);
+	T_EQ(mpool_objects(mp, 0, 0, oi, 8), 7);
+	/* arguments */
+	r[0].iovcnt = 0;
+	T_EQ(mpool_ioq_submit(q, r, 1), -EINVAL);
+	r[0].iovcnt = MPOOL_BATCH_MAX + 1;
+	T_EQ(mpool_ioq_submit(q, r, 1), -EINVAL);
+	r[0].iovcnt = 1;
+	r[0].obj = obj[1];
+	T_EQ(mpool_ioq_submit(q, r, 1), -EINVAL);
+	r[0].obj = NULL;
+	r[0].off = 4096;
+	T_EQ(mpool_ioq_submit(q, r, 1), -EINVAL);
+	r[0].off = 0;
+	op[0].type = 9;
+	T_EQ(mpool_ioq_submit(q, r, 1), -EINVAL);
+	mpool_ioq_close(q);
+	for (i = 0; i < 8; i++)
+		mpool_obj_close(obj[i]);
+	T_EQ(mpool_close(mp), 0);
+	free(buf);
+}
+
 /* calls that an open makes on the capacity device, so that a fault can be aimed behind it */
 static struct mpool *open_with_fault(const char *kind)
 {
@@ -494,6 +569,7 @@ static void run_all(void)
 	T_RUN(full_class_is_enospc_and_any_takes_another);
 	T_RUN(queue_moves_many_requests);
 	T_RUN(queue_flush_errors_and_event_fd);
+	T_RUN(queue_carries_batches);
 	T_RUN(threads_share_a_pool);
 	T_RUN(queue_moves_to_another_thread_when_idle);
 }
@@ -506,8 +582,8 @@ int main(void)
 	unsetenv("MPOOL_DEV");
 	io = "sync";
 	run_all();
-	T_RUN(failed_write_is_that_objects_error);
-	T_RUN(failed_flush_makes_the_pool_read_only);
+	TH_RUN_FILES(failed_write_is_that_objects_error);
+	TH_RUN_FILES(failed_flush_makes_the_pool_read_only);
 	th_fresh();
 	o.io = "uring";
 	if (!th_create_at(th_pool, 16 * MIB, 0) && !mpool_open(th_pool, &o, &mp)) {

@@ -142,7 +142,8 @@ struct mpool_create_opts {
 /**
  * mpool_create() - make a pool
  * @path: directory of the pool (made if absent, mode 0700); holds pool.json
- *        and, for file pools, capacity.mp and staging.mp
+ *        and, for file pools, capacity.mp and staging.mp; a name
+ *        without '/' makes a pool of the kernel module, active on return
  * @opts: what to make
  *
  * All member devices are checked before the first byte is written; a device
@@ -222,6 +223,8 @@ int mpool_destroy(const char *path, const struct mpool_open_opts *opts);
 struct mpool_class_info {
 	uint32_t mclass;
 	uint32_t devs;
+	uint32_t spare_pct;  /* withheld from ordinary allocation, percent of total */
+	uint32_t pad;
 	uint64_t total;      /* usable for objects */
 	uint64_t used;       /* held by objects, committed or not */
 	uint64_t free;       /* total - used - reserve */
@@ -443,17 +446,21 @@ int mpool_flush(struct mpool *mp, unsigned mclass_mask);
 
 /* ---- data I/O: queues ------------------------------------------------- */
 
-enum mpool_io_type { MPOOL_READ = 1, MPOOL_WRITE = 2, MPOOL_FLUSH = 3 };
+enum mpool_io_type { MPOOL_READ = 1, MPOOL_WRITE = 2, MPOOL_FLUSH = 3, MPOOL_BATCH = 4 };
 
 /**
  * struct mpool_io - one request
- * @obj: object; its reference must be held until the completion is reaped
- * @type: enum mpool_io_type; MPOOL_FLUSH makes the object's completed writes durable
- * @iovcnt: number of @iov, 1 .. 64
- * @off: byte offset in the object, multiple of MPOOL_ALIGN
+ * @obj: object; its reference must be held until the completion is reaped.
+ *       MPOOL_BATCH: NULL; the same holds for the objects of @op
+ * @type: enum mpool_io_type; MPOOL_FLUSH makes the object's completed writes
+ *        durable; MPOOL_BATCH is mpool_batch() without waiting
+ * @iovcnt: number of @iov, 1 .. 64; or of @op, 1 .. MPOOL_BATCH_MAX
+ * @off: byte offset in the object, multiple of MPOOL_ALIGN; MPOOL_BATCH: 0
  * @iov: buffers, addresses and lengths multiples of MPOOL_ALIGN; must stay
  *       valid until the completion (the array itself too)
- * @cookie: returned in the completion
+ * @op: MPOOL_BATCH: the operations, copied at submission; the writes of their
+ *      objects must have been reaped before
+ * @cookie: returned in the completion; the result of a batch is 0 or -errno
  *
  * Writes of an append object continue where the object ends; several may be in
  * flight. Rewriting is refused with -EINVAL. A request that crosses extents is
@@ -464,7 +471,10 @@ struct mpool_io {
 	uint32_t type;
 	uint32_t iovcnt;
 	uint64_t off;
-	const struct iovec *iov;
+	union {
+		const struct iovec *iov;
+		const struct mpool_op *op;
+	};
 	uint64_t cookie;
 };
 
@@ -491,9 +501,10 @@ void mpool_ioq_close(struct mpool_ioq *q);
 /**
  * mpool_ioq_submit() - start requests
  * Returns the number started (all, unless the depth is reached).
- * Threads: owner. Blocking: the synchronous back end executes here; MPOOL_FLUSH
- * waits. Durability: only MPOOL_FLUSH. Errors: -EINVAL (request 0 is bad;
- * nothing started), -EROFS.
+ * Threads: owner. Blocking: the synchronous back end executes here. MPOOL_FLUSH
+ * and MPOOL_BATCH wait in an embedded pool; in a pool of the kernel module, with
+ * io_uring, they do not. Durability: MPOOL_FLUSH and MPOOL_BATCH, when completed.
+ * Errors: -EINVAL (request 0 is bad; nothing started), -EROFS, -EMFILE.
  */
 int mpool_ioq_submit(struct mpool_ioq *q, const struct mpool_io *io, unsigned n);
 /**
@@ -668,13 +679,164 @@ int mpool_mdc_space(struct mpool_mdc *mdc, uint64_t *used, uint64_t *capacity);
  */
 int mpool_mdc_delete(struct mpool *mp, const char *name);
 
+/* ---- administration ---------------------------------------------------- */
+
+#define MPOOL_SET_OWNER 0x1u /* uid, gid, mode */
+#define MPOOL_SET_LABEL 0x2u
+#define MPOOL_SET_SPARE 0x4u
+
+/**
+ * struct mpool_set_opts - what mpool_set() changes
+ * @size: sizeof(struct mpool_set_opts)
+ * @mask: MPOOL_SET_*: which of the other fields count
+ * @uid: owner
+ * @gid: group
+ * @mode: permissions, 0 .. 0777
+ * @spare_pct: percent of each class withheld from ordinary allocation, 0 .. 50
+ * @label: at most MPOOL_LABEL_MAX bytes
+ */
+struct mpool_set_opts {
+	size_t size;
+	uint32_t mask;
+	uint32_t uid, gid, mode;
+	uint32_t spare_pct[MPOOL_MCLASSES];
+	const char *label;
+};
+#define MPOOL_SET_OPTS_INIT { .size = sizeof(struct mpool_set_opts) }
+
+/**
+ * mpool_set() - change properties of a pool
+ * @path: pool; a path must not be open, a name must be active
+ * @opts: open options, or NULL
+ * @set: what to change
+ * Threads: any. Blocking: I/O. Durability: durable on return; a crash shows
+ * the old or the new properties. Errors: -EINVAL, and as mpool_open().
+ */
+int mpool_set(const char *path, const struct mpool_open_opts *opts,
+	      const struct mpool_set_opts *set);
+
+/**
+ * mpool_rename() - give a pool another name
+ * @path: pool; a path must not be open, a name must be active
+ * @opts: open options, or NULL
+ * @name: new name; the directory of a path keeps its own
+ * Threads: any. Blocking: I/O. Durability: durable on return, atomic.
+ * Errors: -EINVAL (name), -EEXIST (another active pool has it), and as mpool_open().
+ */
+int mpool_rename(const char *path, const struct mpool_open_opts *opts, const char *name);
+
+/**
+ * mpool_add() - add member devices
+ * @path: pool; a path must not be open, a name must be active
+ * @opts: open options, or NULL
+ * @devs: devices; a file needs path and size
+ * @ndevs: number of @devs
+ * @flags: MPOOL_CREATE_FORCE, MPOOL_CREATE_PLAN
+ * Threads: any. Blocking: I/O. Durability: durable on return, all or none.
+ * Errors: as mpool_create() and mpool_open().
+ */
+int mpool_add(const char *path, const struct mpool_open_opts *opts,
+	      const struct mpool_dev_spec *devs, unsigned ndevs, uint32_t flags);
+
+/**
+ * mpool_grow() - use what the members have gained
+ * @path: pool; a path must not be open, a name must be active
+ * @opts: open options, or NULL
+ * @size: file pools: new size of every member file of @mclass, bytes; else 0: the
+ *        devices' sizes as they are now
+ * @mclass: class to grow (files only)
+ * Threads: any. Blocking: I/O. Durability: durable on return.
+ * Errors: -EINVAL (smaller than before), -ENOSPC, and as mpool_open().
+ */
+int mpool_grow(const char *path, const struct mpool_open_opts *opts, uint64_t size,
+	       uint32_t mclass);
+
+/**
+ * struct mpool_probe - what a device or file says it is
+ * @state: 1 half-created, 2 active (complete), 3 destroyed
+ */
+struct mpool_probe {
+	uint8_t uuid[16];
+	uint8_t dev_uuid[16];
+	char name[MPOOL_NAME_MAX + 1];
+	uint32_t state;
+	uint32_t slot, ndevs, mclass;
+	uint32_t format_version;
+	uint32_t pad;
+	uint64_t generation;
+	uint64_t bytes;
+};
+
+/**
+ * mpool_probe() - read the superblocks of one device or file; writes nothing
+ * Threads: any. Blocking: I/O. Durability: none.
+ * Errors: -EINVAL (not a member), -ENOENT, -EACCES, -EIO.
+ */
+int mpool_probe(const char *path, struct mpool_probe *out);
+
+#define MPOOL_RECOVER_PLAN 0x1u /* look only, write nothing */
+
+/**
+ * mpool_recover() - restore the first superblock of a device from the others
+ * @path: device or file whose first block holds something else
+ * @flags: MPOOL_RECOVER_PLAN
+ * @out: what the copies further on say; may be NULL
+ *
+ * The only way back for a device that was overwritten at its start: everything
+ * else takes it as somebody else's. What its first 4 KiB hold is lost.
+ * Threads: any. Blocking: I/O. Durability: durable on return.
+ * Errors: -EEXIST (the first block is a pool's), -EINVAL (no copy either),
+ * -EBUSY, -ENOENT, -EACCES, -EIO.
+ */
+int mpool_recover(const char *path, uint32_t flags, struct mpool_probe *out);
+
+#define MPOOL_ACTIVATE_RDONLY 0x1u
+#define MPOOL_ACTIVATE_TRUST  0x2u /* owner and mode from the media, else root 0600 */
+
+/**
+ * mpool_activate() - give a pool on block devices to the kernel module
+ * @devs: paths of all members
+ * @ndevs: number of @devs
+ * @flags: MPOOL_ACTIVATE_*
+ * @name: gets the pool's name: /dev/mpool/NAME
+ * Threads: any. Blocking: I/O. Durability: as mpool_open().
+ * Errors: -EOPNOTSUPP (module not loaded), -EEXIST, and as mpool_open().
+ */
+int mpool_activate(const char *const *devs, unsigned ndevs, uint32_t flags,
+		   char name[MPOOL_NAME_MAX + 1]);
+
+/**
+ * mpool_deactivate() - take an active pool back from the module
+ * Threads: any. Blocking: I/O. Durability: nothing that was not durable becomes required.
+ * Errors: -EBUSY (something is open), -ENOENT, -EOPNOTSUPP.
+ */
+int mpool_deactivate(const char *name);
+
+/** struct mpool_active - an active pool */
+struct mpool_active {
+	char name[MPOOL_NAME_MAX + 1];
+	uint8_t uuid[16];
+	uint32_t is_rdonly;
+	uint32_t is_faulted;
+	uint32_t is_trusted;
+	uint32_t opens;
+};
+
+/**
+ * mpool_active_next() - the active pool after @after ("" for the first), in name order
+ * Threads: any. Blocking: never. Durability: none.
+ * Errors: -ENOENT (no further one), -EOPNOTSUPP (module not loaded), -EACCES.
+ */
+int mpool_active_next(const char *after, struct mpool_active *out);
+
 /* ---- exclusion --------------------------------------------------------- */
 
 /**
  * mpool_lease() - take the named exclusive lease of a client on this pool
  * @mp: pool
  * @id: 16 bytes that name the client
- * Released by mpool_unlease() or mpool_close().
+ * Pools that are open read-only share a lease among them, but not with a writer.
+ * Released by mpool_unlease() or mpool_close(), or when the process ends.
  * Threads: any. Blocking: never. Durability: none. Errors: -EBUSY.
  */
 int mpool_lease(struct mpool *mp, const uint8_t id[16]);
