@@ -59,6 +59,20 @@ manual_page_is_made_from_the_table() {
 	done
 }
 
+completion_is_made_from_the_table() {
+	want 0 kvdb completion bash
+	cmp "$S/out" "$TOP/utils/completions/kvdb"
+	want 0 bash -n "$TOP/utils/completions/kvdb"
+	want 0 python3 "$CLI/completion.py" kvdb "$TOP/utils/completions/kvdb"
+	want 0 kvdb completion zsh
+	cmp "$S/out" "$TOP/utils/completions/_kvdb"
+	# the table is the same in both
+	diff <(sed -n '/^_kvdb_table/,/^}/p' "$S/out") \
+		<(sed -n '/^_kvdb_table/,/^}/p' "$TOP/utils/completions/kvdb")
+	want 2 kvdb completion fish
+	one_line_error
+}
+
 version_names_every_part() {
 	want 0 kvdb --version
 	has out '^kvdb [0-9]'
@@ -187,6 +201,7 @@ undelivered_output_exits_1() {
 
 run help_lists_every_verb_and_option
 run manual_page_is_made_from_the_table
+run completion_is_made_from_the_table
 run version_names_every_part
 run bad_usage_exits_2
 run half_a_verb_is_named_with_its_other_half

@@ -72,6 +72,30 @@ manual_page_is_made_from_the_table() {
 	done
 }
 
+completion_is_made_from_the_table() {
+	want 0 $tool completion bash
+	cmp "$S/out" "$TOP/utils/completions/$tool"
+	want 0 bash -n "$TOP/utils/completions/$tool"
+	want 0 python3 "$CLI/completion.py" $tool "$TOP/utils/completions/$tool"
+	want 0 $tool completion zsh
+	cmp "$S/out" "$TOP/utils/completions/_$tool"
+	# the table is the same in both
+	diff <(sed -n '/^_mpool_table/,/^}/p' "$S/out") \
+		<(sed -n '/^_mpool_table/,/^}/p' "$TOP/utils/completions/$tool")
+	want 2 $tool completion fish
+	one_line_error
+}
+
+every_verb_has_a_schema() {
+	local v
+	want 0 $tool help -j
+	for v in $(field '" ".join(x["name"] for x in d["verbs"])'); do
+		# it prints a script
+		[ $v = completion ] && continue
+		[ -e "$CLI/schema/mpool_$v.json" ] || fail "no schema for $v"
+	done
+}
+
 help_needs_no_pool() {
 	want 0 $tool --help
 	has out '^Usage: mpool'
@@ -139,6 +163,42 @@ bad_usage_exits_2() {
 	create ./p capsz=1G capsz=1G
 	create ./p --staging ./x.mp --size 1G
 	create ./p --size 1G --yes=1
+	create ./p --size 1G --no-activate
+	create db1 --name db2 ./x.mp --size 64M
+	activate
+	activate -a db1
+	deactivate
+	deactivate -a db1
+	get
+	set
+	rename ./p
+	rename ./p a b
+	add ./p
+	add ./p --staging --capacity ./x.mp --size 64M
+	add ./p ./x.mp
+	add ./p ./x.mp --size 1M
+	grow
+	grow ./p ./q
+	objects ./p --type frob
+	objects ./p -o frob
+	df
+	scrub ./p --rate 0
+	scrub ./p --from frob
+	scrub ./p --from -1
+	wipe
+	history
+	history ./p -o frob
+	iostat 0
+	iostat 1 0
+	iostat -o frob
+	bench
+	bench ./p --size 1M
+	bench ./p --runtime 0
+	bench ./p --runtime 5
+	scan --recover
+	scan --recover --trust ./p
+	completion
+	completion fish
 	list --output nonsense
 	list -o name,,size
 	list --progress=sometimes
@@ -199,7 +259,7 @@ names_without_a_slash_belong_to_the_module() {
 	for v in status list verify dump map "destroy -y" "create --size 64M"; do
 		want 7 $tool $v db1
 		one_line_error
-		has err 'write \./db1'
+		has err '\./(db1|NAME)'
 	done
 	[ ! -e db1 ] || fail "something was made"
 }
@@ -221,6 +281,8 @@ undelivered_output_exits_1() {
 
 run help_and_parser_agree
 run manual_page_is_made_from_the_table
+run completion_is_made_from_the_table
+run every_verb_has_a_schema
 run help_needs_no_pool
 run version_names_every_part
 run explain_knows_identifiers

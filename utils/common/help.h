@@ -17,13 +17,21 @@ void help_tool(FILE *f, const struct tool *tool);
 void help_verb(FILE *f, const struct tool *tool, const struct verb *verb);
 void help_man(FILE *f, const struct tool *tool);
 
-/* The verbs explain, help and version. */
+/* The verbs completion, explain, help and version. */
 extern const struct opt help_opts[];
 int verb_explain(struct ui *ui);
 int verb_help(struct ui *ui);
 int verb_version(struct ui *ui);
 
+/* completion.c */
+int verb_completion(struct ui *ui);
+
 #define HELP_VERBS \
+	{ "completion", "bash|zsh", 1, 1, 0, "print the completion script of a shell", \
+	  "Print a script that completes verbs, options, their values and operands. 'make " \
+	  "install' installs both.", \
+	  NULL, "012", "eval \"$({} completion bash)\"\tin this shell, without installation\n", \
+	  verb_completion }, \
 	{ "explain", "MPnnnn", 1, 1, 0, "explain an error identifier", \
 	  "Print the name, the meaning and the cure of an identifier that ends an error message.", \
 	  NULL, "0123", "{} explain MP0401\twhat a message ending in [MP0401] means\n", \

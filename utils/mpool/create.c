@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "confirm.h"
-#include "mpool.h"
+#include "members.h"
 #include "size.h"
 
 const struct opt create_opts[] = {
@@ -42,6 +42,8 @@ const struct opt create_opts[] = {
 	  NULL },
 	{ "spare", 0, OPT_PERCENT, 0, "PERCENT",
 	  "part of each class withheld from ordinary allocation", "spare", NULL },
+	{ "no-activate", 0, OPT_FLAG, 0, NULL,
+	  "a pool made by the module: leave it inactive", NULL, NULL },
 	{ "force", 'f', OPT_FLAG, 0, NULL, "overwrite members that hold something else", NULL,
 	  NULL },
 	CONFIRM_OPTS,
@@ -126,8 +128,16 @@ static int plan_members(struct ui *ui, struct plan *p)
 	const uint64_t size = args_num(a, "size", 0), ssize = args_num(a, "staging-size", 0);
 	const struct arg *g;
 	unsigned pos = 0;
+	bool is_name = !strchr(p->path, '/');
 	int i, rc = 0;
 
+	if (is_name && args_has(a, "name"))
+		return ui_usage(ui, "the pool's name is given twice: %s and --name", p->path);
+	if (!is_name && args_has(a, "no-activate"))
+		return ui_usage(ui, "--no-activate is for a pool that is given by its name");
+	if (is_name && a->n == 1 && !args_has(a, "capacity") && !access("/dev/mpoolctl", F_OK))
+		return ui_usage(ui, "a pool of the kernel module needs block devices; write ./%s "
+				"for a pool in files", p->path);
 	if (args_has(a, "size") && !size)
 		return ui_usage(ui, "--size must not be 0");
 	if (args_has(a, "staging-size") && !ssize)
@@ -229,19 +239,51 @@ static int create_confirm(struct ui *ui, const struct plan *p, const struct mpoo
 	return confirm(ui, p->path, what, o->name ? o->name : p->path);
 }
 
+/*
+ * A pool by name is trusted on the machine that made it. The library has left
+ * it active.
+ */
+static int create_trust(struct ui *ui, const struct plan *p)
+{
+	struct mpool_probe probe;
+	int rc = mpool_probe(p->spec[0].path, &probe);
+
+	if (rc)
+		return ui_fail(ui, p->path, rc, mpool_error_detail());
+	rc = trust_add(probe.uuid, p->path);
+	if (rc)
+		ui_note(ui, "%s is not activated at boot: %s: %s", p->path, trust_dir(),
+			strerror(-rc));
+	rc = args_has(ui->args, "no-activate") ? mpool_deactivate(p->path) : 0;
+	return rc ? ui_fail(ui, p->path, rc, mpool_error_detail()) : EXIT_DONE;
+}
+
 static int create_report(struct ui *ui, const struct plan *p, const struct mpool_create_opts *o)
 {
 	struct mpool_info info;
+	struct target t;
 	struct mpool *mp;
 	char size[SIZE_STR];
 	int rc;
 
+	if (!strchr(p->path, '/')) {
+		rc = create_trust(ui, p);
+		if (rc)
+			return rc;
+	}
 	/* what was made is what can be opened: success is not reported without it */
-	rc = pool_open_rdonly(p->path, &mp);
+	rc = target_open(ui, p->path, &t);
+	if (rc)
+		return rc;
+	history_add(ui, t.path);
+	rc = pool_open_rdonly(t.path, &mp);
+	if (!rc) {
+		mpool_info(mp, &info);
+		mpool_close(mp);
+	}
+	target_close(&t);
 	if (rc)
 		return ui_fail(ui, p->path, rc, mpool_error_detail());
-	mpool_info(mp, &info);
-	mpool_close(mp);
 	if (ui->json) {
 		plan_json(ui, p, o, &info);
 		return EXIT_DONE;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "confirm.h"
-#include "mpool.h"
+#include "members.h"
 #include "size.h"
 
 const struct opt destroy_opts[] = {
@@ -20,7 +20,7 @@ const struct opt destroy_opts[] = {
 };
 
 struct victim {
-	const char *path;
+	const char *path; /* or name */
 	struct mpool_info info;
 	struct mpool_dev_info *dev;
 	unsigned ndevs;
@@ -28,15 +28,22 @@ struct victim {
 
 static int victim_look(struct ui *ui, struct victim *v)
 {
+	struct target t;
 	struct mpool *mp;
 	int rc;
 
 	v->dev = calloc(MPOOL_MCLASSES * MPOOL_DEVS_MAX, sizeof(*v->dev));
 	if (!v->dev)
 		return ui_error(ui, EXIT_FAILED, NULL, NULL, "out of memory");
-	rc = pool_open_rdonly(v->path, &mp);
+	rc = target_open(ui, v->path, &t);
 	if (rc)
-		return ui_fail(ui, v->path, rc, mpool_error_detail());
+		return rc;
+	rc = pool_open_rdonly(t.path, &mp);
+	if (rc)
+		rc = ui_fail(ui, v->path, rc, mpool_error_detail());
+	target_close(&t);
+	if (rc)
+		return rc;
 	mpool_info(mp, &v->info);
 	while (v->ndevs < MPOOL_MCLASSES * MPOOL_DEVS_MAX &&
 	       !mpool_dev_info(mp, v->ndevs, &v->dev[v->ndevs]))
@@ -108,6 +115,29 @@ static int victim_confirm(struct ui *ui, const struct victim *v)
 	return confirm(ui, v->path, what, v->info.name);
 }
 
+/* An active pool is taken from the module first, which refuses while it is in use. */
+static int victim_destroy(struct ui *ui, const struct victim *v)
+{
+	struct target t;
+	int rc = target_open(ui, v->path, &t);
+
+	if (!rc && t.is_active) {
+		rc = mpool_deactivate(t.path);
+		if (rc)
+			return ui_fail(ui, v->path, rc, mpool_error_detail());
+		rc = target_open(ui, v->path, &t);
+	}
+	if (!rc) {
+		rc = mpool_destroy(t.path, NULL);
+		if (rc)
+			rc = ui_fail(ui, v->path, rc, mpool_error_detail());
+		else if (t.is_temp)
+			trust_del(t.uuid);
+	}
+	target_close(&t);
+	return rc;
+}
+
 static int victims_run(struct ui *ui, struct victim *v, int n)
 {
 	bool is_dry = args_has(ui->args, "dry-run");
@@ -122,9 +152,9 @@ static int victims_run(struct ui *ui, struct victim *v, int n)
 	if (rc)
 		return rc;
 	for (i = 0; !is_dry && i < n; i++) {
-		rc = mpool_destroy(v[i].path, NULL);
+		rc = victim_destroy(ui, &v[i]);
 		if (rc)
-			return ui_fail(ui, v[i].path, rc, mpool_error_detail());
+			return rc;
 		if (!ui->quiet && !ui->json)
 			printf("destroyed %s\n", v[i].path);
 	}

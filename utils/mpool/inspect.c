@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "mpool.h"
+#include "members.h"
 #include "table.h"
 
 const struct opt map_opts[] = {
@@ -42,9 +42,13 @@ static void dump_line(void *arg, const char *line)
 int verb_dump(struct ui *ui)
 {
 	struct dump d = { .ui = ui, .path = ui->args->v[0] };
-	int rc;
+	struct target t;
+	int rc = target_open(ui, d.path, &t);
 
-	rc = mpool_dump(d.path, NULL, dump_line, &d);
+	if (rc)
+		return rc;
+	rc = mpool_dump(t.path, NULL, dump_line, &d);
+	target_close(&t);
 	if (d.is_begun) {
 		json_end(&ui->js);
 		json_bool(&ui->js, "is_complete", rc == 0);
@@ -103,16 +107,20 @@ static void map_extent(void *arg, const struct mpool_extent *e)
 int verb_map(struct ui *ui)
 {
 	struct map m = { .ui = ui };
-	const char *path = ui->args->v[0];
+	struct target t;
 	int rc, code;
 
 	m.tbl = tbl_new(ui, map_cols, &code);
 	if (!m.tbl)
 		return code;
-	rc = mpool_map(path, NULL, map_extent, &m);
-	if (rc || ui->json)
+	code = target_open(ui, ui->args->v[0], &t);
+	rc = code ? 0 : mpool_map(t.path, NULL, map_extent, &m);
+	target_close(&t);
+	if (rc)
+		code = ui_fail(ui, t.word, rc, mpool_error_detail());
+	if (code || ui->json)
 		tbl_free(m.tbl);
 	else
 		tbl_print(m.tbl, NULL);
-	return rc ? ui_fail(ui, path, rc, mpool_error_detail()) : EXIT_DONE;
+	return code;
 }

@@ -5,8 +5,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "mpool.h"
+#include "members.h"
 #include "size.h"
 #include "table.h"
 
@@ -22,9 +23,10 @@ static const struct col list_cols[] = {
 	{ "free", COL_SIZE, true, "bytes free" },
 	{ "cap", COL_PCT, true, "percent allocated" },
 	{ "classes", COL_STR, true, "media classes" },
-	{ "health", COL_STR, true, "ok, or why not: fault, damaged, missing, foreign, busy, ..." },
+	{ "health", COL_STR, true,
+	  "ok, or why not: fault, damaged, missing, foreign, busy, inactive, ..." },
 	{ "label", COL_STR, true, "free text" },
-	{ "path", COL_STR, true, "directory" },
+	{ "path", COL_STR, true, "directory, or name in the kernel" },
 	{ "uuid", COL_STR, false, "identity" },
 	{ "objects", COL_COUNT, false, "number of objects" },
 	{ "uid", COL_COUNT, false, "owner recorded in the pool" },
@@ -77,10 +79,14 @@ static void row_space(struct tbl *t, const struct mpool_info *info)
 static int list_one(struct ui *ui, struct tbl *t, const char *path, bool is_asked)
 {
 	struct mpool_info info;
+	struct target target;
 	struct mpool *mp;
-	int rc;
+	int rc = target_open(ui, path, &target);
 
-	rc = pool_open_rdonly(path, &mp);
+	if (rc)
+		return rc;
+	rc = pool_open_rdonly(target.path, &mp);
+	target_close(&target);
 	if (rc) {
 		const struct mpool_error *e = mpool_error_detail();
 
@@ -102,6 +108,29 @@ static int list_one(struct ui *ui, struct tbl *t, const char *path, bool is_aske
 	return EXIT_DONE;
 }
 
+/* Pools on block devices that nobody has activated; only root may look. */
+static void list_inactive(struct tbl *t)
+{
+	char uuid[UUID_STR];
+	struct scan s;
+
+	if (geteuid() || scan_run(&s, NULL, 0))
+		return;
+	for (unsigned i = 0; i < s.ngroups; i++) {
+		const struct pgroup *g = &s.group[i];
+
+		if (g->is_active || g->state == GROUP_DESTROYED)
+			continue;
+		tbl_row(t);
+		tbl_str(t, "name", g->name);
+		tbl_str(t, "path", g->name);
+		tbl_str(t, "uuid", uuid_str(uuid, g->uuid));
+		tbl_str(t, "health", g->state == GROUP_COMPLETE ? "inactive" :
+			group_state_name(g));
+	}
+	scan_free(&s);
+}
+
 int verb_list(struct ui *ui)
 {
 	const struct args *a = ui->args;
@@ -120,12 +149,13 @@ int verb_list(struct ui *ui)
 		found = pool_find();
 		for (char **p = found; p && *p; p++)
 			list_one(ui, t, *p, false);
+		list_inactive(t);
 		if (!tbl_rows(t))
 			ui_note(ui, "no pool in this directory or its direct subdirectories");
 		pool_list_free(found);
 	}
 	if (ui->json)
-		ui_doc_begin(ui, 1, 0);
+		ui_doc_begin(ui, 1, 1);
 	tbl_print(t, "pools");
 	if (ui->json)
 		ui_doc_end(ui);

@@ -38,30 +38,46 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+struct found {
+	char **list;
+	size_t n;
+};
+
+static void found_add(struct found *f, const char *before, const char *name)
+{
+	char **more = realloc(f->list, (f->n + 2) * sizeof(*more));
+
+	if (!more)
+		return;
+	f->list = more;
+	if (asprintf(&more[f->n], "%s%s", before, name) < 0)
+		more[f->n] = NULL;
+	else
+		more[++f->n] = NULL;
+}
+
 char **pool_find(void)
 {
+	struct found f = { .list = calloc(1, sizeof(char *)) };
 	DIR *d = opendir(".");
 	struct dirent *e;
-	char **list = calloc(1, sizeof(*list)), **more;
-	size_t n = 0;
 
-	while (list && d && (e = readdir(d))) {
-		if (!strcmp(e->d_name, "..") || (e->d_type != DT_DIR && e->d_type != DT_UNKNOWN) ||
-		    !is_pool_dir(dirfd(d), e->d_name))
-			continue;
-		more = realloc(list, (n + 2) * sizeof(*list));
-		if (!more)
-			break;
-		list = more;
-		if (asprintf(&list[n], "./%s", strcmp(e->d_name, ".") ? e->d_name : "") < 0)
-			break;
-		list[++n] = NULL;
-	}
+	while (f.list && d && (e = readdir(d)))
+		if (strcmp(e->d_name, "..") && (e->d_type == DT_DIR || e->d_type == DT_UNKNOWN) &&
+		    is_pool_dir(dirfd(d), e->d_name))
+			found_add(&f, "./", strcmp(e->d_name, ".") ? e->d_name : "");
 	if (d)
 		closedir(d);
-	if (list)
-		qsort(list, n, sizeof(*list), by_name);
-	return list;
+	/* the nodes of the kernel's pools */
+	d = opendir("/dev/mpool");
+	while (f.list && d && (e = readdir(d)))
+		if (e->d_name[0] != '.')
+			found_add(&f, "", e->d_name);
+	if (d)
+		closedir(d);
+	if (f.list)
+		qsort(f.list, f.n, sizeof(*f.list), by_name);
+	return f.list;
 }
 
 void pool_list_free(char **list)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mpool.h"
+#include "members.h"
 #include "size.h"
 
 const struct opt status_opts[] = {
@@ -40,15 +40,18 @@ static bool is_healthy(const struct status *s)
 	return s->is_open ? !pool_has_fault(&s->info) : is_busy(s);
 }
 
-/* Fill @s; returns 0 or the negative errno of the open. */
-static int status_get(const char *path, struct status *s)
+/*
+ * Fill @s from the pool that the library opens as @path, named @word by the
+ * user; returns 0 or the negative errno of the open.
+ */
+static int status_get(const char *word, const char *path, struct status *s)
 {
 	const struct mpool_error *e;
 	struct mpool *mp;
 	int rc;
 
 	memset(s, 0, sizeof(*s));
-	s->path = path;
+	s->path = word;
 	rc = pool_open_rdonly(path, &mp);
 	if (rc) {
 		e = mpool_error_detail();
@@ -236,13 +239,18 @@ static int status_code(struct ui *ui, const struct status *s, int rc, bool is_as
 
 static int status_one(struct ui *ui, const char *path, bool is_asked, unsigned *shown)
 {
+	struct target t;
 	struct status *s;
 	int rc, code;
 
+	code = target_open(ui, path, &t);
+	if (code)
+		return code;
 	s = malloc(sizeof(*s));
 	if (!s)
 		return ui_error(ui, EXIT_FAILED, NULL, NULL, "out of memory");
-	rc = status_get(path, s);
+	rc = status_get(path, t.path, s);
+	target_close(&t);
 	code = status_code(ui, s, rc, is_asked);
 	if (rc && is_asked && code && code != EXIT_DAMAGE) {
 		ui_fail(ui, path, rc, mpool_error_detail());

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "mpool.h"
+#include "members.h"
 
 const struct opt verify_opts[] = {
 	{ "data", 0, OPT_FLAG, 0, NULL, "read the contents of objects that carry a checksum too",
@@ -71,9 +71,13 @@ int verb_verify(struct ui *ui)
 	struct verify v = { .ui = ui, .path = ui->args->v[0] };
 	unsigned flags = args_has(ui->args, "data") ? MPOOL_VERIFY_DATA : 0;
 	uint64_t damage = 0;
-	int rc;
+	struct target t;
+	int rc = target_open(ui, v.path, &t);
 
-	rc = mpool_verify(v.path, NULL, flags, verify_finding, &v, &damage);
+	if (rc)
+		return rc;
+	rc = mpool_verify(t.path, NULL, flags, verify_finding, &v, &damage);
+	target_close(&t);
 	if (rc) {
 		if (v.is_begun)
 			verify_json_end(&v, damage, false);

@@ -1,0 +1,482 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# The administrator's verbs of mpool on pools in files: properties, growth,
+# objects, scrub, history, members found and lost; what they refuse, and that a
+# pool is not touched by what is refused.
+
+# tests are called by name, and words are split on purpose
+# shellcheck disable=SC2317,SC2086 source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+lib=$O/lib/libmpool.so
+
+# a pool ./p of two classes
+pool() {
+	want 0 mpool create "${1:-./p}" --size 64M --staging-size 32M --label "a label"
+}
+
+# value KEY [POOL]
+value() {
+	want 0 mpool get -H -p -o value "${2:-./p}" $1
+	cat "$S/out"
+}
+
+# fill N: objects of 64 KiB with a checksum
+fill() {
+	[ -e "$lib" ] || skip "no shared library was built"
+	want 0 python3 "$CLI/hold.py" "$lib" ./p "$1"
+}
+
+get_prints_properties() {
+	pool
+	same label "$(value label)" "a label"
+	same mode "$(value mode)" 0600
+	want 0 mpool get ./p
+	has out '^KEY +VALUE'
+	has out '^free_staging +[0-9.]+M'
+	want 0 mpool get -j ./p
+	schema mpool_get
+	same all "$(field '"spare_staging" in d["properties"]')" True
+	want 0 mpool get -j ./p uid name
+	schema mpool_get
+	same asked "$(field 'sorted(d["properties"])')" "['name', 'uid']"
+	want 2 mpool get ./p frobs
+	one_line_error
+	want 3 mpool get ./none
+	one_line_error
+}
+
+set_changes_what_is_given() {
+	pool
+	want 0 mpool set ./p mode=0660 gid=12
+	same mode "$(value mode)" 0660
+	same gid "$(value gid)" 12
+	same label "$(value label)" "a label"
+	want 0 mpool set ./p --label "another label"
+	same label "$(value label)" "another label"
+	same mode "$(value mode)" 0660
+	want 0 mpool set ./p spare_staging=10
+	same staging "$(value spare_staging)" 10
+	same capacity "$(value spare_capacity)" 0
+	[ "$(value reserve_staging)" -gt $((3 << 20)) ] || fail "nothing is withheld"
+	want 0 mpool set ./p spare=7 spare_capacity=5
+	same both "$(value spare_capacity) $(value spare_staging)" "5 7"
+	want 0 mpool set -j ./p uid=3
+	schema mpool_set
+	want 0 mpool verify ./p
+}
+
+set_refuses() {
+	pool
+	before=$(sums .)
+	want 2 mpool set ./p
+	want 2 mpool set ./p colour=blue
+	want 2 mpool set ./p mode=999
+	unchanged "$before" .
+	want 2 mpool set ./p label="$(printf '%064d' 0)"
+	one_line_error
+	want 2 mpool set ./p label="$(printf 'x\033y')"
+	want 2 mpool set ./p spare=91
+	one_line_error
+	same label "$(value label)" "a label"
+	want 3 mpool set ./none uid=1
+}
+
+rename_keeps_the_folder() {
+	pool
+	uuid=$(value uuid)
+	want 0 mpool rename ./p archive
+	same name "$(value name)" archive
+	same uuid "$(value uuid)" "$uuid"
+	want 0 mpool verify ./p
+	want 0 mpool rename -j ./p other
+	schema mpool_rename
+	want 0 blkid -p -o value -s LABEL p/capacity.mp
+	same label "$(cat "$S/out")" other
+	want 2 mpool rename ./p .hidden
+	one_line_error
+	want 2 mpool rename ./p "a b"
+	same name "$(value name)" other
+}
+
+add_takes_files() {
+	pool
+	before=$(value size_capacity)
+	want 0 mpool add -n ./p ./more.mp --size 64M
+	has out 'would add'
+	[ ! -e more.mp ] || fail "the plan made a file"
+	want 0 mpool add ./p ./more.mp --size 64M
+	same devices "$(value devices_capacity)" 2
+	[ "$(value size_capacity)" -gt $((before + (60 << 20))) ] || fail "nothing was gained"
+	same mode "$(stat -c %a more.mp)" 600
+	want 0 mpool add -j --staging ./p ./fast.mp --size 32M
+	schema mpool_add
+	same devices "$(value devices_staging)" 2
+	want 0 mpool verify ./p
+	want 0 mpool destroy -y ./p
+	same left "$(ls)" ""
+}
+
+add_makes_a_class() {
+	want 0 mpool create ./p --size 64M
+	want 0 mpool add ./p --staging ./fast.mp --size 32M
+	want 0 mpool list -H -o classes ./p
+	same classes "$(cat "$S/out")" capacity,staging
+	want 0 mpool verify ./p
+}
+
+add_refuses_what_holds_data() {
+	pool
+	truncate -s 64M other.img
+	mkfs.ext4 -q -F other.img
+	before=$(sums other.img)
+	want 5 mpool add ./p ./other.img --size 64M
+	one_line_error
+	want 5 mpool add -j ./p ./other.img --size 64M
+	schema error err
+	unchanged "$before" other.img
+	same devices "$(value devices_capacity)" 1
+	want 0 mpool verify ./p
+}
+
+grow_makes_files_larger() {
+	pool
+	before=$(value size_capacity)
+	want 0 mpool grow ./p --size 128M
+	has out 'capacity from .* to '
+	[ "$(value size_capacity)" -gt $((before + (60 << 20))) ] || fail "nothing was gained"
+	same size "$(stat -c %s p/capacity.mp)" $((128 << 20))
+	want 0 mpool grow -j ./p --class staging --size 64M
+	schema mpool_grow
+	want 0 mpool verify ./p
+	want 2 mpool grow ./p --size 32M
+	one_line_error
+	want 2 mpool grow ./p --class staging
+	want 0 mpool verify ./p
+}
+
+objects_and_df() {
+	pool
+	fill 3
+	want 0 mpool objects ./p
+	has out '^ID +TYPE'
+	want 0 mpool objects -H -o capacity,state -p --type mblock ./p
+	same lines "$(sort "$S/out" | uniq -c | tr -s ' \t' ' ')" " 3 65536 committed"
+	want 0 mpool objects -j ./p
+	schema mpool_objects out --lines
+	want 0 mpool objects -H --type mblock --class staging ./p
+	same stdout "$(cat "$S/out")" ""
+	want 0 mpool df -H -p -o class,size ./p
+	same classes "$(cut -f1 "$S/out" | xargs)" "capacity staging"
+	want 0 mpool df -j ./p
+	schema mpool_df
+	want 0 mpool df -o help ./p
+	has out '^reserve'
+	want 3 mpool df ./none
+}
+
+scrub_finds_damage() {
+	pool
+	fill 5
+	before=$(sums .)
+	want 0 mpool scrub ./p
+	has out '5 objects, 320K read, 0 damaged'
+	want 0 mpool scrub -j ./p
+	schema mpool_scrub
+	unchanged "$before" .
+	# one byte of the third object
+	want 0 mpool map -j ./p
+	python3 - "$S/out" <<-'EOF'
+	import json, sys
+	at = [e for e in map(json.loads, open(sys.argv[1])) if e.get("kind") == "mblock"]
+	at.sort(key=lambda e: e["id"])
+	with open("p/capacity.mp", "r+b") as f:
+	    f.seek(at[2]["offset"] + 777)
+	    f.write(b"\x5a")
+	print(*[e["id"] for e in at], file=open("ids", "w"))
+	EOF
+	read -ra id <ids
+	want 6 mpool scrub ./p
+	has out "^damage: object $(printf 0x%x "${id[2]}"), capacity: its CRC32C is"
+	want 6 mpool scrub -j ./p
+	schema mpool_scrub
+	same damaged "$(field '[f["id"] for f in d["findings"]]')" "[${id[2]}]"
+	want 0 mpool scrub -j --from "${id[3]}" ./p
+	same rest "$(field 'd["objects"]')" 2
+}
+
+scrub_keeps_its_rate_and_resumes() {
+	pool
+	fill 8
+	start=$(date +%s%N)
+	want 0 mpool scrub --rate 512K --progress=json ./p
+	took=$((($(date +%s%N) - start) / 1000000))
+	[ $took -ge 800 ] || fail "512K at 512K/s took $took ms"
+	tail -n 1 "$S/err" >"$S/last"
+	schema progress last
+	mpool scrub --rate 64K ./p >out 2>err &
+	pid=$!
+	sleep 1.5
+	kill -INT $pid 2>/dev/null || fail "it did not wait"
+	rc=0
+	wait $pid || rc=$?
+	same interrupted $rc 1
+	from=$(sed -n 's/.*go on with --from \(0x[0-9a-f]*\).*/\1/p' err)
+	[ -n "$from" ] || fail "it does not say how to go on: $(cat err)"
+	want 0 mpool scrub --from "$from" ./p
+}
+
+history_is_kept_in_the_pool() {
+	pool
+	want 0 mpool set ./p label="x y"
+	want 0 mpool rename ./p q
+	want 2 mpool set ./p mode=frob
+	want 0 mpool history -H -o user,command ./p
+	sed -i 's/^[^\t]*\t//' "$S/out"
+	same history "$(cat "$S/out")" "$(printf '%s\n' \
+		'mpool create --size=64M --staging-size=32M --label=a label ./p' \
+		'mpool set --label=x y ./p' 'mpool rename ./p q')"
+	want 0 mpool history -j ./p
+	schema mpool_history
+	same uid "$(field 'd["commands"][0]["uid"]')" "$(id -u)"
+	before=$(sums .)
+	want 0 mpool history ./p
+	unchanged "$before" .
+	want 0 mpool verify ./p
+}
+
+# its logs are full several times over; the newest 1000 are kept. In memory, where
+# flushes cost nothing
+history_keeps_the_newest() {
+	local count=160
+	[ -n "${TEST_LONG-}" ] && count=1080
+	dir=$(mktemp -d -p /dev/shm 2>/dev/null) || dir=$PWD
+	cd "$dir" || exit 1
+	trap 'rm -rf "$dir"' EXIT
+	pool
+	for i in $(seq 1 $count); do
+		mpool set ./p label=$i || fail "set $i"
+	done
+	want 0 mpool history -H -o command ./p
+	same newest "$(tail -n 1 "$S/out")" "mpool set --label=$count ./p"
+	n=$(wc -l <"$S/out")
+	# all of them with the create, or a thousand less what the last full log dropped
+	[ $count -lt 1000 ] && same lines "$n" $((count + 1))
+	case $count.$n in 160.161 | 1080.9?? | 1080.1000) ;; *) fail "$n lines" ;; esac
+	# without a gap
+	sed -n 's/.*label=\([0-9]*\).*/\1/p' "$S/out" | awk 'NR > 1 && $1 != last + 1 { exit 1 }
+		{ last = $1 }' || fail "there is a gap"
+	want 0 mpool verify ./p
+}
+
+history_never_fails_a_verb() {
+	want 0 mpool create ./p --size 2M
+	want 0 mpool history -H ./p
+	same none "$(cat "$S/out")" ""
+	want 0 mpool set ./p label=small
+	want 0 mpool verify ./p
+}
+
+scan_groups_members() {
+	pool ./a
+	pool ./b
+	export MPOOL_TRUST_DIR=$PWD/etc/pools.d
+	want 0 mpool scan ./a/capacity.mp ./b/capacity.mp ./b/staging.mp
+	has out '^a +incomplete +1 +2 +no '
+	has out '^b +complete +2 +2 +no '
+	want 0 mpool scan -j ./a/capacity.mp ./a/staging.mp ./b/staging.mp
+	schema mpool_scan
+	same states "$(field '[(p["name"], p["state"]) for p in d["pools"]]')" \
+		"[('a', 'complete'), ('b', 'incomplete')]"
+	same classes "$(field '[x["class"] for x in d["pools"][0]["devices"]]')" \
+		"['capacity', 'staging']"
+	cp a/staging.mp copy.mp
+	want 0 mpool scan -H -o state a/capacity.mp a/staging.mp copy.mp
+	same copied "$(cat "$S/out")" duplicate
+	echo text >text
+	truncate -s 2M text
+	want 3 mpool scan ./text
+	one_line_error
+	want 3 mpool scan ./none
+	[ ! -e etc ] || fail "something was trusted"
+}
+
+scan_trusts() {
+	umask 077
+	pool ./a
+	export MPOOL_TRUST_DIR=$PWD/etc/pools.d
+	want 0 mpool scan --trust -n ./a/capacity.mp ./a/staging.mp
+	[ ! -e etc ] || fail "the plan wrote something"
+	want 0 mpool scan --trust ./a/capacity.mp ./a/staging.mp
+	has err 'a is trusted now'
+	uuid=$(value uuid ./a)
+	same modes "$(stat -c %a etc etc/pools.d "etc/pools.d/$uuid" | xargs)" "755 755 644"
+	want 0 mpool scan -H -o trusted ./a/capacity.mp
+	same trusted "$(cat "$S/out")" yes
+	# what others may write, or a link, counts for nothing
+	chmod 0666 "etc/pools.d/$uuid"
+	want 0 mpool scan -H -o trusted ./a/capacity.mp
+	same writable "$(cat "$S/out")" no
+	rm "etc/pools.d/$uuid"
+	touch file
+	ln -s ../../file "etc/pools.d/$uuid"
+	want 0 mpool scan -H -o trusted ./a/capacity.mp
+	same link "$(cat "$S/out")" no
+	rm "etc/pools.d/$uuid"
+	want 0 mpool scan --trust ./a/capacity.mp
+	chmod 0777 etc/pools.d
+	want 0 mpool scan -H -o trusted ./a/capacity.mp
+	same folder "$(cat "$S/out")" no
+	want 8 mpool scan --trust ./a/capacity.mp
+}
+
+scan_recovers_a_lost_first_block() {
+	pool
+	fill 2
+	truncate -s 64M ext4.img
+	mkfs.ext4 -q -F ext4.img
+	want 5 mpool scan --recover -y p/capacity.mp
+	one_line_error
+	dd if=ext4.img of=p/capacity.mp bs=4k count=1 conv=notrunc status=none
+	want 3 mpool verify ./p
+	before=$(sums .)
+	want 5 mpool scan --recover p/capacity.mp
+	has err 'use -y'
+	want 0 mpool scan --recover -n p/capacity.mp
+	has out 'member 1 of 2 of pool p .*holds ext4'
+	want 0 mpool scan --recover -n -j p/capacity.mp
+	schema mpool_scan_recover
+	unchanged "$before" .
+	want 0 mpool scan --recover -y p/capacity.mp
+	want 0 mpool verify --data ./p
+	want 0 mpool scrub ./p
+	want 5 mpool scan --recover -y p/capacity.mp
+	# without any copy there is nothing to go by
+	before=$(sums ext4.img)
+	want 3 mpool scan --recover -y ext4.img
+	unchanged "$before" ext4.img
+}
+
+scan_recovers_a_device_that_grew() {
+	pool
+	want 0 mpool grow ./p --size 128M
+	want 0 mpool rename ./p q
+	dd if=/dev/zero of=p/capacity.mp bs=4k count=1 conv=notrunc status=none
+	want 3 mpool verify ./p
+	want 0 mpool scan --recover -y p/capacity.mp
+	want 0 mpool verify --data ./p
+	same name "$(value name)" q
+}
+
+wipe_takes_our_signature_only() {
+	pool
+	want 0 mpool wipe -n p/staging.mp
+	has out 'member of pool p'
+	before=$(sums .)
+	want 5 mpool wipe p/staging.mp
+	one_line_error
+	want 0 mpool wipe -n -j p/staging.mp
+	schema mpool_wipe
+	truncate -s 64M other.img
+	mkfs.ext4 -q -F other.img
+	cp other.img other.old
+	want 3 mpool wipe -y other.img
+	cmp other.img other.old
+	rm other.img other.old
+	unchanged "$before" .
+	cp p/staging.mp before.mp
+	want 0 mpool wipe -y p/staging.mp
+	want 2 blkid -p p/staging.mp
+	# nothing but the first bytes changed
+	cmp -s before.mp p/staging.mp && fail "nothing was wiped"
+	cmp -i 4096 before.mp p/staging.mp
+	want 3 mpool wipe -y p/staging.mp
+	want 0 mpool scan --recover -y p/staging.mp
+	want 0 mpool verify ./p
+}
+
+wipe_refuses_an_open_pool() {
+	[ -e "$lib" ] || skip "no shared library was built"
+	pool
+	mkfifo hold
+	python3 "$CLI/hold.py" "$lib" ./p <hold >open &
+	exec 7>hold
+	for _ in $(seq 100); do
+		grep -q open open && break
+		sleep 0.05
+	done
+	want 4 mpool wipe -y p/capacity.mp
+	one_line_error
+	want 4 mpool set ./p label=x
+	want 4 mpool grow ./p --size 128M
+	want 4 mpool scrub ./p
+	exec 7>&-
+	wait
+	want 0 mpool verify ./p
+}
+
+verbs_of_the_module_say_what_to_do() {
+	[ -e /dev/mpoolctl ] && skip "the module is loaded"
+	pool
+	want 7 mpool activate ./p/capacity.mp
+	has err 'open it by its path'
+	want 7 mpool deactivate ./p
+	one_line_error
+	want 7 mpool deactivate db1
+	one_line_error
+	want 0 mpool deactivate -a
+	want 0 mpool activate -a
+	want 0 mpool activate -a -j
+	schema mpool_activate
+	want 0 mpool deactivate -a -j
+	schema mpool_deactivate
+	want 3 mpool activate db1
+	one_line_error
+	want 7 mpool iostat ./p
+	one_line_error
+	has err 'activate the pool'
+	want 7 mpool iostat
+	one_line_error
+}
+
+doctor_names_states_and_cures() {
+	rc=0
+	mpool doctor -j >"$S/out" 2>"$S/err" || rc=$?
+	schema mpool_doctor
+	same agree "$(field '6 * any(c["state"] == "wrong" for c in d["checks"])')" $rc
+	same cures "$(field 'all(c["cure"] for c in d["checks"] if c["state"] != "ok")')" True
+	for c in library module kernel io_uring "open files"; do
+		same "$c" "$(field "'$c' in [c['check'] for c in d['checks']]")" True
+	done
+	mkdir -m 0777 open
+	want 6 env MPOOL_TRUST_DIR="$PWD/open" mpool doctor -H -o check,state
+	has out '^trusted pools	wrong$'
+	rc=0
+	(ulimit -n 256 && mpool doctor -H -o check,state) >"$S/out" || rc=$?
+	has out '^open files	note$'
+}
+
+run get_prints_properties
+run set_changes_what_is_given
+run set_refuses
+run rename_keeps_the_folder
+run add_takes_files
+run add_makes_a_class
+run add_refuses_what_holds_data
+run grow_makes_files_larger
+run objects_and_df
+run scrub_finds_damage
+run scrub_keeps_its_rate_and_resumes
+run history_is_kept_in_the_pool
+run history_keeps_the_newest
+run history_never_fails_a_verb
+run scan_groups_members
+run scan_trusts
+run scan_recovers_a_lost_first_block
+run scan_recovers_a_device_that_grew
+run wipe_takes_our_signature_only
+run wipe_refuses_an_open_pool
+run verbs_of_the_module_say_what_to_do
+run doctor_names_states_and_cures
+finish

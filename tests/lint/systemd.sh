@@ -1,0 +1,87 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# What make install gives to udev and systemd, installed into a folder of its own and read by
+# systemd's own checkers. Where they are absent their tests are skipped.
+
+cd "$(dirname "$0")/../.." || exit 1
+n=0 failed=0
+own=
+[ -n "${TMPDIR-}" ] || own=$(mktemp -d)
+T=${TMPDIR:-$own}
+trap '[ -n "$own" ] && rm -rf "$own"' EXIT
+
+verdict() {
+	n=$((n + 1))
+	if [ -s "$T/out" ]; then
+		sed 's/^/# /' "$T/out" | head -n 40
+		echo "not ok $n - $1"
+		failed=1
+	else
+		echo "ok $n - $1"
+	fi
+}
+skip() {
+	n=$((n + 1))
+	echo "ok $n - $1 # SKIP $2"
+}
+# ours FILE...: what systemd-analyze says about them; it reads units that they name, too
+analyze() { systemd-analyze verify --man=no "$@" 2>&1 | grep -v '^$'; }
+
+p=$T/prefix u=$T/prefix/etc/systemd/system
+env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make --no-print-directory B="${B:-build}" PREFIX="$p" \
+	UDEVDIR="$p/etc/udev/rules.d" install >"$T/make" 2>&1 || cp "$T/make" "$T/out"
+{
+	for f in udev/*; do
+		case $f in
+		*.rules) t=$p/etc/udev/rules.d/${f##*/} ;;
+		*.sysusers) t=$p/etc/sysusers.d/$(basename "$f" .sysusers).conf ;;
+		*) t=$u/${f##*/} ;;
+		esac
+		[ -s "$t" ] || echo "$f is not installed at ${t#"$T/"}"
+	done
+	grep -rn '@[A-Z]*@' "$p/etc"
+	grep -rhoE "$p/bin/[a-z]+" "$p/etc" | sort -u | while read -r c; do
+		[ -x "$c" ] || echo "$c is named and was not installed"
+	done
+	# each command line is one that mpool understands
+	grep -rhoE 'bin/mpool .*' udev | sed 's/"$//' | sort -u | while read -r _ args; do
+		set -- $args
+		[ "$1" = -q ] && shift
+		"$p/bin/mpool" help "$1" >/dev/null 2>&1 || echo "no such verb: mpool $args"
+		for a; do
+			case $a in
+			--*) "$p/bin/mpool" help "$1" | grep -q -e "$a" || echo "unknown: mpool $args" ;;
+			esac
+		done
+	done
+} >>"$T/out" 2>&1
+verdict rules_and_units_are_installed
+
+if command -v systemd-analyze >/dev/null; then
+	# the commands of the build folder take the place of installed libraries' users
+	analyze "$u"/mpool.service "$u"/mpool-activate@.service "$u"/mpool-scrub@.service \
+		"$u"/mpool-scrub@.timer >"$T/out"
+	verdict units_pass_systemd_analyze
+	sed 's/^Type=.*/Typ=oneshot/' "$u/mpool.service" >"$u/planted.service"
+	analyze "$u/planted.service" | grep -q planted.service || echo "Typ= was not noticed" >"$T/out"
+	verdict systemd_analyze_sees_a_planted_mistake
+else
+	skip units_pass_systemd_analyze "no systemd-analyze"
+	skip systemd_analyze_sees_a_planted_mistake "no systemd-analyze"
+fi
+
+if command -v systemd-sysusers >/dev/null; then
+	systemd-sysusers --dry-run "$p/etc/sysusers.d/mpool.conf" >"$T/say" 2>&1 || cp "$T/say" "$T/out"
+	verdict the_group_can_be_made
+else
+	skip the_group_can_be_made "no systemd-sysusers"
+fi
+
+make --no-print-directory B="${B:-build}" PREFIX="$p" UDEVDIR="$p/etc/udev/rules.d" uninstall \
+	>"$T/make" 2>&1
+find "$p/etc" -type f ! -name planted.service >"$T/out"
+verdict uninstall_leaves_nothing
+
+echo "1..$n"
+exit $failed
