@@ -1,0 +1,89 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# DKMS, in trees of its own: the files that `make dkms-install` hands over suffice to build
+# the module (with TEST_LONG=1 for every kernel whose headers are installed); a kernel that is too old, or has
+# interfaces that this version does not know, is refused in one sentence. Nothing of the
+# machine is touched; as root it runs as another user, for whom DKMS makes no signing key.
+
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+top=$PWD
+own=
+[ -n "${TMPDIR-}" ] || own=$(mktemp -d)
+T=${TMPDIR:-$own}
+trap '[ -n "$own" ] && rm -rf "$own"' EXIT
+PATH=$PATH:/usr/sbin:/sbin
+n=0 failed=0
+
+verdict() {
+	n=$((n + 1))
+	if [ "$1" = 0 ]; then
+		echo "ok $n - $2"
+	else
+		sed 's/^/# /' "$T/log" | tail -n 60
+		echo "not ok $n - $2"
+		failed=1
+	fi
+}
+
+skip() {
+	echo "1..0 # SKIP $1"
+	exit 77
+}
+command -v dkms >/dev/null || skip "no dkms"
+mapfile -t kvers < <(tests/kmod/kernels.sh headers)
+# `make modules` compiles for each; here the newest tells as much, in half the time
+[ -n "${TEST_LONG-}" ] || [ ${#kvers[@]} -lt 2 ] || kvers=("${kvers[-1]}")
+[ ${#kvers[@]} != 0 ] || skip "no kernel headers, 6.1 or newer"
+version=$(sed -n 's/^.define MP_VERSION "\(.*\)"/\1/p' kmod/version.h)
+
+env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -s dkms-install DESTDIR="$T" >"$T/log" 2>&1
+verdict $? the_files_are_handed_over
+mkdir -p "$T"/{tree,inst,tmp}
+mv "$T/usr/src" "$T/src"
+chmod -R a+rX "$T"
+as=()
+if [ "$(id -u)" = 0 ]; then
+	chown -R 65534:65534 "$T"
+	as=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+fi
+as+=(env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS HOME="$T" TMPDIR="$T/tmp")
+trees=(--dkmstree "$T/tree" --sourcetree "$T/src" --installtree /lib/modules)
+: >"$T/log" && chmod 666 "$T/log"
+
+"${as[@]}" dkms add "${trees[@]}" -m mpool -v "$version" >"$T/log" 2>&1
+verdict $? dkms_takes_them
+for k in "${kvers[@]}"; do
+	"${as[@]}" dkms build "${trees[@]}" -m mpool -v "$version" -k "$k" -j 2 >"$T/log" 2>&1
+	rc=$?
+	cat "$T"/tree/mpool/"$version"/build/make.log >>"$T/log" 2>/dev/null
+	ko=$(find "$T/tree/mpool/$version/$k" -name 'mpool.ko*' 2>/dev/null)
+	[ -n "$ko" ] && [ "$(modinfo -F version "$ko")" = "$version" ] &&
+		[ "$(modinfo -F vermagic "$ko" | cut -d' ' -f1)" = "$k" ] || rc=1
+	verdict $rc "dkms_builds_for_$k"
+done
+
+# kernels that are not here: their headers only say who they are
+refused() {
+	local name=$1 what=$2
+	shift 2
+	"${as[@]}" make -s -C "$T/src/mpool-$version/kmod" "$@" >"$T/log" 2>&1
+	[ $? != 0 ] && grep -q "^mpool: .*$what" "$T/log"
+	verdict $? "$name"
+}
+mkdir -p "$T/old/include/config"
+echo 5.10.0-30-amd64 >"$T/old/include/config/kernel.release"
+refused an_older_kernel_is_refused_in_a_sentence "5.10.0-30-amd64.* is too old" KDIR="$T/old"
+refused missing_headers_are_named "no kernel headers in /lib/modules/0.0/build" KVER=0.0
+"${as[@]}" dkms build "${trees[@]}" -m mpool -v "$version" -k 5.10.0-30-amd64 \
+	--kernelsourcedir "$T/old" >"$T/log" 2>&1
+[ $? != 0 ] && grep -qiE 'BUILD_EXCLUSIVE|not.*supported' "$T/log"
+verdict $? dkms_leaves_an_older_kernel_alone
+echo 'int no_such_interface(void); int mpk_probe = sizeof(no_such_interface().field);' \
+	>>"$T/src/mpool-$version/kmod/version.h"
+refused unknown_interfaces_are_told_in_a_sentence "could not be built for kernel" \
+	KVER="${kvers[-1]}" KDIR="/lib/modules/${kvers[-1]}/build"
+cd "$top" || exit 1
+echo "1..$n"
+exit $failed

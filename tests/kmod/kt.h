@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What the test programs of the kernel module share: an active pool on two
+ * disks in memory, its descriptors, and calls whose errors say what they met.
+ */
+#ifndef TESTS_KMOD_KT_H
+#define TESTS_KMOD_KT_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness.h"
+#include "ioc_help.h"
+
+#define KT_MIB	(1ull << 20)
+
+struct kt_rig {
+	int ctl;
+	struct ioc_disk disk[2];
+	struct mpool_ioc_dev dev[2];
+	int rw, ro;		/* descriptors of the pool's node, or -1 */
+	char name[MPOOL_IOC_NAME];
+};
+
+/* error of the last kt_call() */
+static char kt_text[MPOOL_IOC_TEXT];
+static uint32_t kt_error;
+
+/* the ioctl's result or negative errno; details go to kt_text and kt_error */
+static inline int kt_call(int fd, unsigned long cmd, void *arg)
+{
+	struct mpool_ioc_arg *ma = arg;
+	int rc;
+
+	memset(kt_text, 0, sizeof(kt_text));
+	ma->ma_text = (uintptr_t)kt_text;
+	ma->ma_text_size = sizeof(kt_text);
+	rc = ioc_call(fd, cmd, arg);
+	kt_error = rc < 0 ? ma->ma_error : 0;
+	return rc;
+}
+
+/* a check of a result that prints the module's own words when it fails */
+#define KT_EQ(rc, want) do {						\
+	long long kt_rc = (long long)(rc), kt_want = (long long)(want);	\
+	if (kt_rc != kt_want)						\
+		T_FAIL("%s = %lld, wanted %s = %lld; last error MP%04u: %s", #rc, kt_rc, #want,	\
+		       kt_want, kt_error, kt_text);			\
+} while (0)
+
+/* NULL, or why programs cannot run here */
+static inline const char *kt_missing(void)
+{
+	const char *why = NULL;
+
+	if (geteuid())
+		return "needs root";
+	if (access("/dev/mpoolctl", F_OK))
+		return "the kernel module is not loaded";
+	return ioc_disks_init(&why) ? why : NULL;
+}
+
+/* waits for a node to come or go: udev or devtmpfs make it */
+static inline void kt_settle(const char *path, int is_there)
+{
+	int i;
+
+	for (i = 0; i < 250 && (access(path, F_OK) == 0) != is_there; i++)
+		usleep(20000);
+}
+
+static inline void kt_open(struct kt_rig *r)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/dev/mpool/%s", r->name);
+	kt_settle(path, 1);
+	r->rw = ioc_pool_open(r->name, O_RDWR);
+	r->ro = ioc_pool_open(r->name, O_RDONLY);
+	T_OK(r->rw >= 0 && r->ro >= 0);
+}
+
+static inline void kt_close(struct kt_rig *r)
+{
+	if (r->rw >= 0)
+		close(r->rw);
+	if (r->ro >= 0)
+		close(r->ro);
+	r->rw = r->ro = -1;
+}
+
+/* an active pool @name: capacity on the first disk, staging on the second, @mib each */
+static inline void kt_up(struct kt_rig *r, const char *name, unsigned int mib)
+{
+	static const char *const disk[2] = { "ktdisk0", "ktdisk1" };
+	int i;
+
+	memset(r, 0, sizeof(*r));
+	r->rw = r->ro = -1;
+	snprintf(r->name, sizeof(r->name), "%s", name);
+	for (i = 0; i < 2; i++) {
+		T_EQ(ioc_disk_make(&r->disk[i], disk[i], mib, false, 0), 0);
+		r->dev[i] = (struct mpool_ioc_dev){ .id_fd = r->disk[i].dk_fd,
+						    .id_mclass = (uint32_t)i };
+	}
+	r->ctl = ioc_ctl_open();
+	T_OK(r->ctl >= 0);
+	KT_EQ(ioc_create(r->ctl, name, r->dev, 2, 0600, 0), 0);
+	KT_EQ(ioc_activate(r->ctl, r->dev, 2, 0), 0);
+	kt_open(r);
+}
+
+static inline void kt_down(struct kt_rig *r)
+{
+	int i;
+
+	kt_close(r);
+	ioc_deactivate(r->ctl, r->name);
+	close(r->ctl);
+	for (i = 0; i < 2; i++)
+		ioc_disk_remove(&r->disk[i]);
+}
+
+/* runs @fn in a child process; its result, 0 .. 100, or 128 and the signal that ended it */
+static inline int kt_child(int (*fn)(void *arg), void *arg)
+{
+	int st = 0;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0)
+		_exit(fn(arg));
+	if (pid < 0 || waitpid(pid, &st, 0) != pid)
+		return -1;
+	return WIFSIGNALED(st) ? 128 + WTERMSIG(st) : WEXITSTATUS(st);
+}
+
+#endif

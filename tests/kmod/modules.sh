@@ -1,0 +1,38 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# Builds the module into $B/kmod/KVER for each release given, or for all whose headers are
+# installed, 6.1 and newer. With every check that the headers can do (W=1, sparse), and any
+# warning is a failure.
+
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+B=$(realpath -m "${B:-build}")
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+[ $# != 0 ] || mapfile -t kvers < <(tests/kmod/kernels.sh headers)
+[ $# != 0 ] && kvers=("$@")
+if [ ${#kvers[@]} = 0 ]; then
+	echo 'modules: skipped: no kernel headers, 6.1 or newer (apt-get install linux-headers-amd64)'
+	exit 0
+fi
+checks=(W=1)
+if command -v sparse >/dev/null; then
+	checks+=(C=1 CF=-D__CHECK_ENDIAN__)
+fi
+
+for kver in "${kvers[@]}"; do
+	dir=$B/kmod/$kver
+	mkdir -p "$dir" && cp -pr kmod/. "$dir" || exit 1
+	# several makes at once belong to different folders
+	if ! env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS -u B -u O make -j2 -C "$dir" KVER="$kver" \
+		"${checks[@]}" >"$log" 2>&1 ||
+		grep -i 'warning' "$log" | grep -qv 'compiler differs'; then
+		# what compiled with a warning must not look up to date the next time
+		make -s -C "$dir" KVER="$kver" clean >/dev/null 2>&1
+		grep -vE '^ +(CC|CHECK|LD|BTF)' "$log" >&2
+		echo "modules: $kver: failed" >&2
+		exit 1
+	fi
+	printf '  %-7s %s\n' MODULE "$dir/mpool.ko"
+done

@@ -1,0 +1,253 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# The administrator's verbs of mpool on pools by name: made, activated, changed and destroyed
+# through the module; inactive ones used in the command's own process. Overwrites $MPK_DEVS.
+
+# tests are called by name, and words are split on purpose
+# shellcheck disable=SC2317,SC2086 source=../cli/lib.sh
+. "$(dirname "$0")/../cli/lib.sh"
+
+# shellcheck disable=SC2086
+set -- ${MPK_DEVS-}
+if [ ! -e /dev/mpoolctl ] || [ $# -lt 3 ]; then
+	echo "1..0 # SKIP the module is not loaded, or fewer than three devices"
+	exit 77
+fi
+A=$1 B=$2 C=$3
+export MPOOL_TRUST_DIR=$T/pools.d
+
+clear() {
+	local d
+	mpool deactivate -q -a || fail "a pool of the test before is in use"
+	for d in $A $B $C; do
+		wipefs -q -a $d
+	done
+	rm -rf "$MPOOL_TRUST_DIR"
+}
+# the pool cli of two classes
+pool() {
+	clear
+	want 0 mpool create -y cli $A --staging $B "$@"
+}
+value() {
+	want 0 mpool get -H -p -o value "${2:-cli}" $1
+	cat "$S/out"
+}
+as_user() { setpriv --reuid=1234 --regid=1234 --clear-groups -- "$@"; }
+
+create_activates_and_trusts() {
+	pool mode=0640 gid=1234 --label "by name"
+	has out '^created cli: capacity .*, staging '
+	same node "$(stat -c '%F %g %a' /dev/mpool/cli)" "character special file 1234 640"
+	uuid=$(value uuid)
+	same uuid "$(blkid -p -o value -s UUID $A)" "$uuid"
+	same trust "$(stat -c %a "$MPOOL_TRUST_DIR/$uuid")" 644
+	want 0 mpool list -H -o name,health,classes,label,path
+	has out '^cli	ok	capacity,staging	by name	cli$'
+	want 0 mpool status cli
+	has out "capacity .*block device .*$A"
+	want 5 mpool create -y other $C $A
+	one_line_error
+	want 0 mpool history -H -o command cli
+	has out '^mpool create .* cli '
+}
+
+create_keeps_its_hands_off() {
+	clear
+	mkfs.ext4 -q -F $C 16M
+	before=$(dd if=$C bs=1M count=8 status=none | sha256sum)
+	want 5 mpool create cli $C
+	one_line_error
+	want 5 mpool create -f cli $C
+	has err 'use -y'
+	same bytes "$(dd if=$C bs=1M count=8 status=none | sha256sum)" "$before"
+	want 2 mpool create cli
+	want 8 as_user mpool create -y cli $A
+	one_line_error
+	want 0 mpool create --no-activate -f -y cli $C
+	[ ! -e /dev/mpool/cli ] || fail "it is active"
+	want 0 mpool list -H -o name,health
+	has out '^cli	inactive$'
+}
+
+set_and_rename_hold_at_once() {
+	pool
+	want 3 mpool get other
+	want 8 as_user mpool get cli
+	want 0 mpool set cli gid=1234 mode=0660 spare_staging=10
+	same node "$(stat -c '%g %a' /dev/mpool/cli)" "1234 660"
+	want 0 as_user mpool get -H -o value cli spare_staging
+	same spare "$(cat "$S/out")" 10%
+	want 8 as_user mpool set cli mode=0666
+	want 8 as_user mpool rename cli mine
+	want 8 as_user mpool deactivate cli
+	want 0 mpool rename cli archive
+	same nodes "$(ls /dev/mpool)" archive
+	want 2 mpool rename archive a/b
+	want 0 mpool deactivate archive
+	want 0 mpool activate archive
+	same label "$(value mode archive)" 0660
+	want 0 mpool history -H -o command archive
+	has out 'mpool rename cli archive'
+}
+
+add_and_grow() {
+	pool
+	before=$(value size_capacity)
+	want 0 mpool add -n cli $C
+	same devices "$(value devices_capacity)" 1
+	want 0 mpool add -y cli $C
+	same devices "$(value devices_capacity)" 2
+	[ "$(value size_capacity)" -gt $before ] || fail "nothing was gained"
+	want 0 mpool deactivate cli
+	want 0 mpool verify cli
+	want 0 mpool activate cli
+	truncate -s 64M img
+	modprobe -q loop
+	loop=$(losetup -f --show img) || skip "no loop device"
+	want 0 mpool add --staging -y cli $loop
+	before=$(value size_staging)
+	want 0 mpool grow cli
+	has err 'not gained'
+	truncate -s 128M img
+	losetup -c $loop
+	want 0 mpool grow cli
+	has out 'staging from '
+	[ "$(value size_staging)" -gt $before ] || fail "nothing was gained"
+	want 0 mpool destroy -y cli
+	losetup -d $loop
+}
+
+inactive_pools_work_by_name() {
+	pool
+	uuid=$(value uuid)
+	want 0 mpool deactivate cli
+	want 0 mpool scan
+	has out "^cli +complete +2 +2 +yes +$A,$B +$uuid"
+	want 0 mpool verify cli
+	want 0 mpool dump cli
+	want 0 mpool set cli label=asleep
+	same label "$(value label)" asleep
+	same by-uuid "$(value label $uuid)" asleep
+	want 0 mpool rename cli other
+	want 0 mpool activate $uuid
+	same label "$(value label other)" asleep
+	want 0 mpool deactivate -a
+	[ -z "$(ls /tmp/mpool.* "$T"/mpool.* 2>/dev/null)" ] || fail "a folder was left behind"
+}
+
+activate_says_what_is_missing() {
+	pool
+	want 0 mpool activate cli
+	has out 'active already'
+	want 0 mpool deactivate cli
+	cp --sparse=always $B staging.img
+	wipefs -q -a $B
+	want 6 mpool activate cli
+	has err '1 of 2 members'
+	want 0 mpool activate --incremental $A
+	has out 'waits for more members'
+	want 0 mpool scan --activate $A
+	has err 'waits for more members'
+	want 6 mpool status cli
+	dd if=staging.img of=$B bs=1M conv=sparse status=none
+	want 0 mpool scan --activate $A
+	[ -c /dev/mpool/cli ] || fail "it is not active"
+	want 0 mpool deactivate cli
+	want 0 mpool activate --read-only cli
+	want 1 mpool set cli label=x
+	want 0 mpool get cli
+}
+
+untrusted_pools_belong_to_root() {
+	pool mode=0666 gid=1234
+	same node "$(stat -c '%g %a' /dev/mpool/cli)" "1234 666"
+	want 0 mpool deactivate cli
+	rm -r "$MPOOL_TRUST_DIR"
+	want 0 mpool activate -a
+	want 0 mpool activate --incremental $A
+	want 0 mpool scan --activate $A
+	[ ! -e /dev/mpool/cli ] || fail "an untrusted pool is active"
+	want 0 mpool activate cli
+	same node "$(stat -c '%u %g %a' /dev/mpool/cli)" "0 0 600"
+	want 0 mpool deactivate cli
+	want 0 mpool scan --trust --activate $A
+	same node "$(stat -c '%g %a' /dev/mpool/cli)" "1234 666"
+}
+
+busy_pools_stay() {
+	pool
+	exec 7<>/dev/mpool/cli
+	want 4 mpool deactivate cli
+	one_line_error
+	want 4 mpool destroy -y cli
+	want 4 mpool deactivate -a
+	exec 7>&-
+	want 4 mpool wipe -y $A
+	want 0 mpool verify cli
+	want 0 mpool deactivate -a
+	want 0 mpool wipe -y $A
+	want 2 blkid -p $A
+	want 0 mpool scan --recover -y $A
+	want 0 mpool activate cli
+}
+
+what_is_in_it() {
+	pool
+	want 0 mpool objects -H -o type,class cli
+	same objects "$(sort -u "$S/out")" "mlog	capacity"
+	want 0 mpool df -H -p -o class,free cli
+	same classes "$(cut -f1 "$S/out" | xargs)" "capacity staging"
+	want 0 mpool scrub cli
+	has out '0 damaged'
+	want 0 mpool iostat -H -o pool,device,writes cli 1 2
+	same lines "$(wc -l <"$S/out")" 4
+	has out "^cli	$A	[1-9]"
+	want 0 mpool iostat -j
+	has out '"pool": ?"cli"'
+}
+
+doctor_knows_the_module() {
+	pool
+	want 0 mpool doctor
+	has out '^module +ok '
+	has out '^control node +ok '
+	has out "^$A +ok +capacity device of cli"
+	chmod 0666 /dev/mpoolctl
+	want 6 mpool doctor
+	has out '^control node +wrong '
+	chmod 0600 /dev/mpoolctl
+	want 0 mpool deactivate cli
+	wipefs -q -a $B
+	want 6 mpool doctor
+	has out '^cli +wrong +pool, incomplete'
+}
+
+destroy_leaves_blank_devices() {
+	pool
+	uuid=$(value uuid)
+	want 5 mpool destroy cli
+	want 0 mpool destroy -n cli
+	[ -c /dev/mpool/cli ] || fail "the plan took it away"
+	want 0 mpool destroy -y cli
+	[ ! -e /dev/mpool/cli ] || fail "it is still active"
+	want 2 blkid -p $A
+	want 2 blkid -p $B
+	[ ! -e "$MPOOL_TRUST_DIR/$uuid" ] || fail "it is still trusted"
+	want 3 mpool status cli
+}
+
+run create_activates_and_trusts
+run create_keeps_its_hands_off
+run set_and_rename_hold_at_once
+run add_and_grow
+run inactive_pools_work_by_name
+run activate_says_what_is_missing
+run untrusted_pools_belong_to_root
+run busy_pools_stay
+run what_is_in_it
+run doctor_knows_the_module
+run destroy_leaves_blank_devices
+clear
+finish

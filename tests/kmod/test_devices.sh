@@ -1,0 +1,137 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# Pools of the module on disks of several kinds, used by the two commands as an
+# administrator and a program would: virtio disks of two classes, an NVMe disk, a remote
+# disk over NVMe/TCP, a disk that grows; and the demo's work, a database that survives the
+# death of its loader, on /dev/mpool/NAME.
+#
+# vm-files: dmsetup
+
+[ "$(id -u)" = 0 ] && [ -e /dev/mpoolctl ] || {
+	echo "1..0 # SKIP needs root and the kernel module"
+	exit 77
+}
+. "$(dirname "$0")/../cli/lib.sh"
+set +u
+read -r -a devs <<<"$MPK_DEVS"
+tools=$(cd "$(dirname "$0")" && pwd)
+DM=(dmsetup --noudevsync --noudevrules)
+
+# records N: lines for kvdb load
+records() {
+	seq "$1" | awk '{ printf "key-%08d\tvalue %d of a record that is read back %d\n", $1, $1, $1 * 7 }'
+}
+
+# pool NAME [ARGUMENTS]: made, active, and gone with the test
+pool() {
+	local n
+	P=$1
+	# of a test that failed
+	for n in /dev/mpool/*; do
+		[ ! -e "$n" ] || mpool destroy -y "${n##*/}"
+	done
+	for n in "${devs[@]}" $MPK_NVME; do
+		mpool wipe -y "$n" >/dev/null 2>&1 || true
+	done
+	want 0 mpool create -f -y "$@"
+	[ -c "/dev/mpool/$P" ] || fail "no node of $P"
+}
+gone() {
+	want 0 mpool destroy -y "$P"
+	[ ! -e "/dev/mpool/$P" ] || fail "$P is still there"
+}
+
+# holds NAME N COMMAND...: a database takes N records and gives them back, also after the
+# pool was deactivated and COMMAND activated it
+holds() {
+	local name=$1
+	records "$2" >in.tsv
+	shift 2
+	want 0 kvdb create "$name"
+	want 0 kvdb load --create "$name" words in.tsv
+	want 0 kvdb scan -H "$name" words
+	cmp "$S/out" in.tsv || fail "read back is not what was loaded"
+	want 0 mpool deactivate "$name"
+	want 0 "$@"
+	set -- "$name"
+	want 0 kvdb scan -H "$1" words
+	cmp "$S/out" in.tsv || fail "not the same after an activation"
+	want 0 kvdb verify "$1"
+	want 0 mpool verify "$1"
+}
+
+two_classes_on_several_disks() {
+	pool several "${devs[0]}" "${devs[1]}" --staging "${devs[2]}" --staging "${devs[3]}"
+	want 0 mpool status -j several
+	has out '"devices"'
+	holds several 20000 mpool scan --activate
+	want 0 mpool df several
+	has out staging
+	gone
+}
+
+nvme_is_staging() {
+	[ -n "$MPK_NVME" ] || skip "no NVMe disk"
+	pool fast "${devs[0]}" --staging "$MPK_NVME"
+	holds fast 20000 mpool activate fast
+	gone
+}
+
+a_remote_disk_is_capacity() {
+	local far
+	far=$("$tools/nvmet.sh" up "${devs[1]}") || fail "no remote disk"
+	pool remote "$far" --staging "${devs[0]}"
+	# by device: in this machine the target's disk shows the same pool once more
+	holds remote 20000 mpool activate "$far" "${devs[0]}"
+	gone
+	"$tools/nvmet.sh" down
+}
+
+the_demos_work_survives_the_death_of_its_loader() {
+	local n=60000 done=0 loader rc=0 i
+	pool demo "${devs[0]}" "${devs[1]}" --staging "${MPK_NVME:-${devs[2]}}"
+	want 0 kvdb create demo
+	kvdb bench demo --workload load --records $n --journal acks --progress=json >loader 2>&1 &
+	loader=$!
+	for ((i = 0; i < 1000; i++)); do
+		sleep 0.05
+		kill -0 $loader 2>/dev/null || break
+		done=$(sed -n 's/.*"done":\([0-9]*\).*/\1/p' loader | tail -n 1)
+		[ "${done:-0}" -ge $((n * 2 / 5)) ] && break
+	done
+	kill -KILL $loader || { cat loader; fail "the loader was not there any more"; }
+	wait $loader || rc=$?
+	same "end of the loader" $rc 137
+	want 0 kvdb bench demo --check acks --threads 4
+	cat "$S/out"
+	want 0 kvdb bench demo --workload load,a,c --missing --records $n --ops 20000
+	want 0 kvdb verify demo
+	want 0 mpool verify demo
+	gone
+}
+
+a_disk_grows_under_a_live_pool() {
+	local before after
+	echo "0 262144 linear ${devs[0]} 0" | "${DM[@]}" create ktgrow
+	"${DM[@]}" mknodes
+	pool grow /dev/mapper/ktgrow
+	want 0 mpool df -j grow
+	before=$(grep -oE '"total[a-z_]*": ?[0-9]+' "$S/out" | head -n 1 | grep -oE '[0-9]+$')
+	"${DM[@]}" suspend ktgrow
+	echo "0 524288 linear ${devs[0]} 0" | "${DM[@]}" load ktgrow
+	"${DM[@]}" resume ktgrow
+	want 0 mpool grow grow
+	want 0 mpool df -j grow
+	after=$(grep -oE '"total[a-z_]*": ?[0-9]+' "$S/out" | head -n 1 | grep -oE '[0-9]+$')
+	[ "$after" -ge $((before + 100 * 1024 * 1024)) ] || fail "total $before, then $after"
+	gone
+	"${DM[@]}" remove ktgrow
+}
+
+run two_classes_on_several_disks
+run nvme_is_staging
+run a_remote_disk_is_capacity
+run a_disk_grows_under_a_live_pool
+run the_demos_work_survives_the_death_of_its_loader
+finish
