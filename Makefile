@@ -97,7 +97,7 @@ kv_src   := $(sort $(wildcard libkvdb/*.c))
 ut_src   := $(sort $(wildcard utils/common/*.c))
 test_all := $(sort $(wildcard tests/unit/*.c tests/conform/*.c tests/crash/*.c tests/stress/*.c \
 	tests/bench/*.c tests/common/*.c $(if $(VARIANT),,tests/kmod/*.c)))
-is_prog   = $(filter test_% crash_% stress_% bench_% cut_%,$(notdir $(1)))
+is_prog   = $(filter test_% crash_% stress_% bench_% cut_% fuzz_ioctl% fail_nth%,$(notdir $(1)))
 test_src := $(foreach f,$(test_all),$(if $(call is_prog,$(f)),$(f)))
 help_src := $(filter-out $(test_src),$(test_all))
 
@@ -117,8 +117,8 @@ util_a  := $(if $(ut_src),$(O)/obj/utils/common.a)
 .SECONDARY:
 .SUFFIXES:
 .PHONY: all lib bin tests check check-unit check-conform check-cli check-crash check-ablate \
-	check-asan check-vm lint demo bench ablate nightly fresh deps man install uninstall modules \
-	dkms-install dkms-remove clean help
+	check-asan check-vm check-uml kernel-uml lint demo bench ablate nightly fresh deps man install uninstall kernels \
+	modules dkms-install dkms-remove clean help
 
 all: lib bin ## the libraries and the two commands (the default)
 lib: $(libs_a) $(libs_so) ## libmpool and libkvdb, shared and static
@@ -134,8 +134,9 @@ check: deps ## everything that must hold before a commit; under 15 minutes on tw
 	$(submake) -j2 all tests
 	$(submake) -j2 ABLATE=1 tests
 	$(submake) -j2 SAN=address all tests
-	$(submake) modules
-	$(run) unit crash ablate asan conform cli lint vm
+	$(submake) kernels modules
+	$(submake) kernel-uml
+	$(run) unit crash ablate asan conform cli lint vm uml
 
 check-unit: tests ## unit tests only
 	$(run) unit
@@ -153,8 +154,14 @@ check-asan: ## the short run under ASan and UBSan only
 	$(run) asan
 check-vm: ## the kernel module in virtual machines only (no root needed)
 	$(submake) -j2 bin tests
-	$(submake) modules
+	$(submake) kernels modules
 	$(run) vm
+check-uml: ## the kernel module under sanitizers only: User Mode Linux (COUNT= calls of the fuzzer)
+	$(submake) -j2 bin tests
+	$(submake) kernel-uml
+	$(run) uml
+kernel-uml: ## build that kernel, once: about three minutes
+	$(Q)B='$(B)' tests/kmod/uml/build.sh kernel || [ $$? = 77 ]
 lint: all ## rules of the source tree: layers, guards, exports, headers, documents
 	$(submake) -j2 ABLATE=1 lib
 	$(run) lint
@@ -172,7 +179,10 @@ nightly: deps ## the long runs: crash enumeration, stress, sanitizers, full abla
 	$(submake) -j2 ABLATE=1 tests
 	$(submake) -j2 SAN=address all tests
 	$(submake) -j2 SAN=thread tests
-	$(Q)TEST_LONG=1 B='$(B)' O='$(O)' tests/run.sh unit crash stress asan tsan conform cli lint
+	$(submake) kernels modules
+	$(submake) kernel-uml
+	$(Q)TEST_LONG=1 B='$(B)' O='$(O)' tests/run.sh unit crash stress asan tsan conform cli lint \
+		vm newer uml debug
 	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py full
 fresh: ## prove README's two commands in a minimal Debian root (needs root, debootstrap, network)
 	$(Q)tests/fresh.sh
@@ -187,8 +197,13 @@ man: bin ## rewrite the commands' manual pages and completions from their option
 		$(O)/bin/$$t completion zsh >utils/completions/_$$t || exit 1; \
 	done
 
+# Two series of Debian kernels are tested. What is not installed is downloaded
+# into $(B)/kernels and stays there; nothing of the machine changes.
+VM_SERIES ?= 6.1 6.12
+kernels: ## fetch the kernels that check-vm boots, unless they are here (VM_SERIES=)
+	$(Q)B='$(B)' tests/kmod/kernels.sh get $(VM_SERIES)
 KVERS ?=
-modules: ## the kernel module for every kernel whose headers are installed (KVERS=), warnings fail
+modules: $(filter kernels,$(MAKECMDGOALS)) ## the kernel module for each kernel found (KVERS=)
 	$(Q)B='$(B)' tests/kmod/modules.sh $(KVERS)
 
 # What DKMS gets, by name. A file that the build needs and that is missing here

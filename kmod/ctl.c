@@ -236,6 +236,9 @@ static int node_move(struct mpk_pool *pool)
 {
 	int rc = mpk_sysfs_add(pool);
 
+	/* the name is durable by now, and the old node may be gone: once more */
+	if (rc == -ENOMEM)
+		rc = mpk_sysfs_add(pool);
 	if (rc)
 		return mp_err_as(MP_K_NODE, rc, "pool '%s': error %d", pool->pl_name, rc);
 	mpk_sysfs_members(pool);
@@ -311,14 +314,15 @@ static int add_run(struct mpk_pool *pool, struct devs *ds)
 
 	if (pool->pl_ndevs + ds->ds_n > MPOOL_IOC_DEVS_MAX)
 		return mp_err(MP_DEV_MANY, "%u and %u more", pool->pl_ndevs, ds->ds_n);
-	for (i = 0; i < ds->ds_n; i++)
-		smp_store_release(&ds->ds_dev[i]->dv_pool, pool);
 	rc = mp_pool_add_devs(pool->pl_core, ds->ds_core, ds->ds_mclass, ds->ds_n, 0);
 	if (rc)
 		return rc;
+	/* not before: a bad new device must not stop the pool. Pairs with dev_bio.c */
+	for (i = 0; i < ds->ds_n; i++)
+		smp_store_release(&ds->ds_dev[i]->dv_pool, pool);
 	mutex_lock(&pool->pl_lock);
 	memcpy(&pool->pl_dev[pool->pl_ndevs], ds->ds_dev, ds->ds_n * sizeof(ds->ds_dev[0]));
-	smp_store_release(&pool->pl_ndevs, pool->pl_ndevs + ds->ds_n);
+	pool->pl_ndevs += ds->ds_n;
 	mutex_unlock(&pool->pl_lock);
 	ds->ds_n = 0;
 	mpk_sysfs_members(pool);

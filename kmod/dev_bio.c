@@ -31,6 +31,7 @@
  */
 static void dev_failed(struct mpk_dev *dev)
 {
+	/* pairs with pool_load() and add_run() */
 	struct mpk_pool *pool = smp_load_acquire(&dev->dv_pool);
 
 	this_cpu_inc(dev->dv_stats->ds_errors);
@@ -188,6 +189,7 @@ static int flush_device(struct mpk_dev *dev)
 		return 0;
 	}
 	dev_failed(dev);
+	/* as in dev_failed() */
 	pool = smp_load_acquire(&dev->dv_pool);
 	if (pool)
 		mp_pool_fail(pool->pl_core, MP_MD_FLUSH, rc, "%s: flush: error %d", dev->dv_path,

@@ -95,7 +95,7 @@ struct mpk_pool {
 	struct mutex pl_mlog_lock;
 	struct list_head pl_mlogs;	/* open mlogs, pool_mlog.c; pl_mlog_lock */
 	atomic64_t pl_uring_cmds, pl_batches, pl_batch_ops;
-	u32 pl_ndevs;			/* grows only */
+	u32 pl_ndevs;			/* pl_admin and pl_lock to change, as the next */
 	struct mpk_dev *pl_dev[MPOOL_IOC_DEVS_MAX];	/* in no special order */
 	struct mutex pl_node_lock;	/* pl_device comes and goes; inside pl_admin */
 	struct device *pl_device;	/* /sys/class/mpool/NAME and the node; pl_node_lock */

@@ -427,15 +427,21 @@ static struct file *obj_file(struct mpk_onode *on, u32 flags)
 
 int mpk_obj_fd(struct mpk_pool *pool, struct mp_obj *obj, u32 flags)
 {
+	struct mp_obj_info info;
 	struct mpk_onode *on;
 	struct file *file;
 	int fd, rc;
 
+	/* before it gets an inode, which would stay when the log is sealed */
+	mp_obj_info(obj, &info);
+	if (info.oi_kind == MP_MLOG) {
+		mp_obj_put(obj);
+		return mp_err(MP_OBJ_KIND, "object %llu is a log", info.oi_id);
+	}
 	on = onode_get(pool, obj);
 	if (!on)
 		return -ENOMEM;
-	rc = on->on_kind == MP_MLOG ? mp_err(MP_OBJ_KIND, "object %llu is a log", on->on_id) :
-	     onode_check_open(on, flags & MPOOL_IOC_OPEN_WRITE, 0);
+	rc = onode_check_open(on, flags & MPOOL_IOC_OPEN_WRITE, 0);
 	if (!rc)
 		rc = mpk_pool_hold(pool);
 	if (rc)

@@ -44,10 +44,23 @@ struct obj_write {
 	struct obj_part *ow_part;
 };
 
-/* what users see of a device's error: theirs is an input/output error, whatever its kind */
+/*
+ * What users see of a device's error: an input/output error, whatever its kind. Memory of
+ * theirs that is not there, or not aligned, comes the same way and stays what it is.
+ */
 static int user_err(int err)
 {
-	return err && err != -EAGAIN && err != -EOPNOTSUPP && err != -ENOMEM ? -EIO : err;
+	switch (err) {
+	case 0:
+	case -EAGAIN:
+	case -EFAULT:
+	case -EINVAL:
+	case -ENOMEM:
+	case -EOPNOTSUPP:
+		return err;
+	default:
+		return -EIO;
+	}
 }
 
 /* ---- mapping ---- */

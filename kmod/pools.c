@@ -9,11 +9,7 @@
  *
  * mpk_pools_lock: the list, the minors, names. Never held over I/O.
  */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
-#include <linux/idr.h>
 #include <linux/module.h>
-#include <linux/uuid.h>
 
 #include "mpk.h"
 
@@ -346,6 +342,7 @@ static int pool_load(struct mpk_pool *pool, struct mpk_dev **dev, u32 n)
 	if (!pool->pl_is_trusted ||
 	    mpk_pool_set_owner(pool, pi.pi_uid, pi.pi_gid, pi.pi_mode & 0777))
 		rc = mpk_pool_set_owner(pool, 0, 0, 0600);
+	/* with pl_core set; pairs with the loads in dev_bio.c */
 	for (i = 0; i < n; i++)
 		smp_store_release(&dev[i]->dv_pool, pool);
 	mp_pool_on_fault(pool->pl_core, pool_fault, pool);

@@ -14,6 +14,7 @@
 #include "pool.h"
 
 #define DEV_BYTES	(4u << 20)
+#define CHUNK		(DEV_BYTES / 64)
 #define NDEVS		2u
 #define DATA_BYTES	(64u << 10)
 #define RECORDS		5u
@@ -22,6 +23,7 @@ struct st_dev {
 	struct mp_dev sd_dev;	/* first */
 	u8 *sd_written;
 	u8 *sd_durable;
+	u64 sd_dirty;		/* bit per CHUNK that differs */
 	bool sd_is_cut;		/* from now on nothing becomes durable */
 };
 
@@ -48,10 +50,13 @@ static int st_write(struct mp_dev *dev, u64 off_bytes, const void *buf, size_t l
 		    unsigned int flags)
 {
 	struct st_dev *sd = (struct st_dev *)dev;
+	u64 at;
 
 	if (off_bytes > DEV_BYTES || len_bytes > DEV_BYTES - off_bytes)
 		return -EIO;
 	memcpy(sd->sd_written + off_bytes, buf, len_bytes);
+	for (at = ALIGN_DOWN(off_bytes, CHUNK); at < off_bytes + len_bytes; at += CHUNK)
+		sd->sd_dirty |= 1ull << (at / CHUNK);
 	if ((flags & MP_DEV_FUA) && !sd->sd_is_cut)
 		memcpy(sd->sd_durable + off_bytes, buf, len_bytes);
 	return 0;
@@ -60,9 +65,13 @@ static int st_write(struct mp_dev *dev, u64 off_bytes, const void *buf, size_t l
 static int st_flush(struct mp_dev *dev)
 {
 	struct st_dev *sd = (struct st_dev *)dev;
+	u32 i;
 
+	for (i = 0; i < DEV_BYTES / CHUNK && !sd->sd_is_cut; i++)
+		if (sd->sd_dirty & (1ull << i))
+			memcpy(sd->sd_durable + i * CHUNK, sd->sd_written + i * CHUNK, CHUNK);
 	if (!sd->sd_is_cut)
-		memcpy(sd->sd_durable, sd->sd_written, DEV_BYTES);
+		sd->sd_dirty = 0;
 	return 0;
 }
 
@@ -304,6 +313,7 @@ static int st_run(struct st *st)
 		return rc;
 	for (i = 0; i < NDEVS; i++) {
 		memcpy(st->dev[i].sd_written, st->dev[i].sd_durable, DEV_BYTES);
+		st->dev[i].sd_dirty = 0;
 		st->dev[i].sd_is_cut = false;
 	}
 	return st_session(st, false);

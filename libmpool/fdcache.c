@@ -125,7 +125,7 @@ static int open_locked(struct mpl_kmod *km, struct mpl_kobj *ko, int is_write, i
 	while (km->km_nfds >= km->km_fds_max) {
 		old = evict(km);
 		if (old < 0)
-			break;	/* all in use at this very moment: one more for now */
+			break;	/* all are in use at this moment: one more */
 		pthread_mutex_unlock(&km->km_lock);
 		close(old);
 		pthread_mutex_lock(&km->km_lock);

@@ -99,7 +99,7 @@ void mpl_part_done(struct mpool_ioq *q, struct mpl_part *pt, int err)
 {
 	struct mpl_req *rq = pt->pt_req;
 
-	q->q_back->part_done(q, pt, err);
+	err = q->q_back->part_done(q, pt, err);
 	if (err && !rq->rq_err)
 		rq->rq_err = err;
 	mpl_part_drop(pt);

@@ -84,8 +84,11 @@ struct mpl_ioq_back {
 	void (*kicked)(struct mpool_ioq *q);
 	/* the part as plain calls; 0 or -errno. *ready_ns as in mpool/provider.h */
 	int (*transfer)(struct mpool_ioq *q, struct mpl_part *pt, uint64_t *ready_ns);
-	/* accounting, and the detail when @err is the request's first */
-	void (*part_done)(struct mpool_ioq *q, struct mpl_part *pt, int err);
+	/*
+	 * accounting, and the detail when @err is the request's first; returns the error
+	 * that the request gets
+	 */
+	int (*part_done)(struct mpool_ioq *q, struct mpl_part *pt, int err);
 	/* all parts are done. May be NULL */
 	void (*finish)(struct mpool_ioq *q, struct mpl_req *rq);
 	/* descriptors to register with a ring, in slot order; at most @max. May be NULL */

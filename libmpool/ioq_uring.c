@@ -21,6 +21,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "guard.h"
 #include "ioq.h"
 #include "user.h"
 
@@ -193,10 +194,10 @@ static int uring_queue(struct mpool_ioq *q, struct mpl_part *pt)
 		return -EAGAIN;
 	if (mpl_part_is_data(pt))
 		uring_prep_data(ur, sqe, pt);
-	else if (pt->pt_op == MPL_PART_FSYNC)
-		io_uring_prep_fsync(sqe, pt->pt_fd, IORING_FSYNC_DATASYNC);
-	else
+	else if (pt->pt_op == MPL_PART_CMD)
 		uring_prep_cmd(sqe, pt);
+	else if (!BARRIER(210, (io_uring_prep_fsync(sqe, pt->pt_fd, IORING_FSYNC_DATASYNC), 1)))
+		io_uring_prep_nop(sqe);
 	if (pt->pt_is_slot)
 		sqe->flags |= IOSQE_FIXED_FILE;
 	io_uring_sqe_set_data(sqe, pt);

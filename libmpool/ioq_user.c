@@ -87,7 +87,7 @@ static int user_transfer(struct mpool_ioq *q, struct mpl_part *pt, uint64_t *rea
 	return vd->ops->readv(vd->dev, pt->pt_pos, pt->pt_iov, pt->pt_niov, ready_ns);
 }
 
-static void user_part_done(struct mpool_ioq *q, struct mpl_part *pt, int err)
+static int user_part_done(struct mpool_ioq *q, struct mpl_part *pt, int err)
 {
 	int is_write = pt->pt_op == MPL_PART_WRITE;
 
@@ -99,6 +99,7 @@ static void user_part_done(struct mpool_ioq *q, struct mpl_part *pt, int err)
 			   (unsigned long long)mp_obj_id(pt->pt_req->rq_obj->ob_core),
 			   is_write ? "write" : "read", pt->pt_dev->md_path,
 			   (unsigned long long)pt->pt_pos, strerror(-err));
+	return err;
 }
 
 static void user_finish(struct mpool_ioq *q, struct mpl_req *rq)

@@ -76,9 +76,6 @@ void mpl_ioc_detail(const struct mpool_ioc_arg *arg, int rc, const char *text);
 int mpl_node_open(const char *name, int is_rdonly);
 /* -EROFS with the detail, for a pool that is open read-only */
 int mpl_kmod_writable(struct mpl_kmod *km);
-/* the detail of an errno that read, write or fsync of an object gave */
-int mpl_kmod_io_error(struct mpl_kmod *km, const struct mpl_kobj *ko, int is_write, uint64_t off,
-		      int err);
 
 /* ---- kmod_obj.c ---- */
 
@@ -96,11 +93,17 @@ int mpl_kobj_batch(struct mpool *mp, const struct mpool_op *op, unsigned n);
 struct mpool_ioc_batch *mpl_kobj_batch_arg(const struct mpool_op *op, unsigned n);
 /* the operations of that command were applied */
 void mpl_kobj_batch_done(struct mpl_kmod *km, const struct mpool_ioc_batch *ba);
+/* they were not, and io_uring told it: leaves the detail */
+void mpl_kobj_batch_error(const struct mpool_ioc_batch *ba, int err);
 /* admission of a transfer, as mp_obj_write_begin() and mp_obj_read_check() */
 int mpl_kobj_admit(struct mpl_kmod *km, struct mpl_kobj *ko, int is_write, uint64_t off,
 		   uint64_t bytes);
-/* a transfer failed, or ended early: what is known of the object may be old */
-void mpl_kobj_doubt(struct mpl_kmod *km, struct mpl_kobj *ko);
+/*
+ * A transfer or a flush failed with @err: leaves the detail, returns the errno of
+ * the public contract.
+ */
+int mpl_kobj_io_error(struct mpl_kmod *km, struct mpl_kobj *ko, int is_write, uint64_t off,
+		      int err);
 
 /* ---- fdcache.c ---- */
 

@@ -46,8 +46,8 @@ static int dev_open(struct devs *dv, const char *path, uint32_t mclass, int is_r
 				  path ? path : "a device without a path",
 				  path ? strerror(errno) : "the module needs block devices");
 	if (!S_ISBLK(st.st_mode))
-		return mpl_err_as(MPL_DEVOPEN, -ENOTBLK, "%s is not a block device; a pool on files "
-				  "has a directory, with '/' in its path", path);
+		return mpl_err_as(MPL_DEVOPEN, -ENOTBLK, "%s is not a block device; a pool on "
+				  "files has a directory, with '/' in its path", path);
 	fd = open(path, (is_rdonly ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0) {
 		rc = -errno;

@@ -120,19 +120,3 @@ int mpl_kmod_writable(struct mpl_kmod *km)
 	os_user_error_set(MP_RDONLY, -EROFS, "pool %s", km->km_name);
 	return -EROFS;
 }
-
-int mpl_kmod_io_error(struct mpl_kmod *km, const struct mpl_kobj *ko, int is_write, uint64_t off,
-		      int err)
-{
-	struct mpool_ioc_info in = { .in_gen = 0 };
-
-	if (err == -EROFS && !mpl_ioc(km->km_fd, MPOOL_IOC_INFO, &in) && in.in_fault_id) {
-		in.in_fault[sizeof(in.in_fault) - 1] = 0;
-		os_user_error_set(MP_FAILSTOP, err, "MP%04u: %.200s", in.in_fault_id, in.in_fault);
-		return err;
-	}
-	return mpl_err_as(is_write ? MPL_DATAWRITE : MPL_DATAREAD, err,
-			  "object %llx: %s of pool %s at byte %llu failed: %s",
-			  (unsigned long long)ko->ko_id, is_write ? "write" : "read", km->km_name,
-			  (unsigned long long)off, strerror(-err));
-}

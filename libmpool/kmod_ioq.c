@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "device.h"
+#include "guard.h"
 #include "ioq.h"
 #include "kmod.h"
 
@@ -26,22 +27,30 @@ static int kmod_admit(struct mpool_ioq *q, const struct mpool_io *io, uint64_t b
 			      io->off, bytes);
 }
 
+static enum mpl_part_op part_op(uint32_t type)
+{
+	switch (type) {
+	case MPOOL_READ:
+		return MPL_PART_READ;
+	case MPOOL_WRITE:
+		return MPL_PART_WRITE;
+	case MPOOL_FLUSH:
+		return MPL_PART_FSYNC;
+	default:
+		return MPL_PART_CMD;
+	}
+}
+
 static void kmod_start(struct mpool_ioq *q, struct mpl_req *rq, const struct mpool_io *io)
 {
-	static const enum mpl_part_op op[] = {
-		[MPOOL_READ] = MPL_PART_READ,
-		[MPOOL_WRITE] = MPL_PART_WRITE,
-		[MPOOL_FLUSH] = MPL_PART_FSYNC,
-		[MPOOL_BATCH] = MPL_PART_CMD,
-	};
-	struct mpl_part *pt = &rq->rq_first;
+	struct mpl_part *pt;
 
 	if (rq->rq_type == MPOOL_BATCH) {
 		rq->rq_err = mpl_kmod_writable(mpl_kmod(q->q_pool));
 		if (rq->rq_err)
 			return;
 	}
-	pt = mpl_part_new(rq, op[rq->rq_type]);
+	pt = mpl_part_new(rq, part_op(rq->rq_type)); /* the first is the request's own */
 	pt->pt_pos = rq->rq_off;
 	if (mpl_part_is_data(pt)) {
 		mpl_part_iov(pt, io, 0, rq->rq_bytes); /* the whole: cannot fail */
@@ -103,7 +112,7 @@ static int obj_call(struct mpl_kmod *km, struct mpl_kobj *ko, enum mpl_part_op o
 	if (fd < 0)
 		return fd;
 	if (op == MPL_PART_FSYNC)
-		rc = fdatasync(fd) ? -errno : 0;
+		rc = BARRIER(211, fdatasync(fd) ? -errno : 0);
 	else
 		rc = mpl_fd_rw(fd, off, iov, n, op == MPL_PART_WRITE, 0);
 	mpl_fdcache_unpin(km, &ko, 1);
@@ -134,31 +143,27 @@ int mpl_kmod_rw(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, un
 	if (rc)
 		return rc;
 	rc = obj_call(km, obj->ob_kobj, is_write ? MPL_PART_WRITE : MPL_PART_READ, off, iov, n);
-	if (rc) {
-		mpl_kobj_doubt(km, obj->ob_kobj);
-		mpl_kmod_io_error(km, obj->ob_kobj, is_write, off, rc);
-	}
-	return rc;
+	return rc ? mpl_kobj_io_error(km, obj->ob_kobj, is_write, off, rc) : 0;
 }
 
 /* ---- completion ---- */
 
-static void kmod_part_done(struct mpool_ioq *q, struct mpl_part *pt, int err)
+static int kmod_part_done(struct mpool_ioq *q, struct mpl_part *pt, int err)
 {
 	struct mpl_kmod *km = mpl_kmod(q->q_pool);
 	const struct mpool_ioc_batch *ba = pt->pt_arg;
 
-	if (pt->pt_op == MPL_PART_CMD && !err) {
-		mpl_kobj_batch_done(km, ba);
-	} else if (pt->pt_op == MPL_PART_CMD) {
-		/* plain calls have left the detail already */
-		if (ba->ba_arg.ma_text == (uintptr_t)(ba + 1) + ba->ba_n * sizeof(struct mpool_ioc_op))
-			mpl_ioc_detail(&ba->ba_arg, err, (const char *)(uintptr_t)ba->ba_arg.ma_text);
-	} else if (err) {
-		mpl_kobj_doubt(km, part_obj(pt));
-		mpl_kmod_io_error(km, part_obj(pt), pt->pt_op != MPL_PART_READ,
-				  pt->pt_op == MPL_PART_FSYNC ? 0 : pt->pt_pos, err);
+	if (pt->pt_op == MPL_PART_CMD) {
+		if (!err)
+			mpl_kobj_batch_done(km, ba);
+		else
+			mpl_kobj_batch_error(ba, err);
+		return err;
 	}
+	if (err)
+		err = mpl_kobj_io_error(km, part_obj(pt), pt->pt_op != MPL_PART_READ,
+					pt->pt_pos, err);
+	return err;
 }
 
 static const struct mpl_ioq_back kmod_back = {

@@ -56,13 +56,14 @@ static void table_del(struct mpl_kmod *km, struct mpl_kobj *ko)
 
 /*
  * What the kernel said. An answer may be older than what is known here: states
- * are never left again, and a write on its way to the kernel (a pin) counts.
+ * are never left again, and the end of an object never moves back, unless a
+ * write that was counted here failed.
  */
 static void state_take(struct mpl_kobj *ko, const struct mpool_ioc_obj *ob)
 {
-	unsigned pins = ko->ko_pins - (ko->ko_is_lent ? 1 : 0);
-
-	if (ob->ob_flags & OBJ_DONE || (!(ko->ko_flags & OBJ_DONE) && !pins))
+	if (ob->ob_flags & OBJ_DONE)
+		ko->ko_length = ob->ob_length;
+	else if (!(ko->ko_flags & OBJ_DONE) && (ko->ko_is_stale || ob->ob_length > ko->ko_length))
 		ko->ko_length = ob->ob_length;
 	ko->ko_flags |= ob->ob_flags;
 	if (ob->ob_length)
@@ -374,11 +375,38 @@ int mpl_kobj_admit(struct mpl_kmod *km, struct mpl_kobj *ko, int is_write, uint6
 	return rc;
 }
 
-void mpl_kobj_doubt(struct mpl_kmod *km, struct mpl_kobj *ko)
+/* the cause of the pool's fail-stop, when that is why nothing can be written */
+static int fault_told(struct mpl_kmod *km)
 {
+	struct mpool_ioc_info in = { .in_gen = 0 };
+
+	if (mpl_ioc(km->km_fd, MPOOL_IOC_INFO, &in) || !in.in_fault_id)
+		return 0;
+	in.in_fault[sizeof(in.in_fault) - 1] = 0;
+	os_user_error_set(MP_FAILSTOP, -EROFS, "MP%04u: %.200s", in.in_fault_id, in.in_fault);
+	return 1;
+}
+
+int mpl_kobj_io_error(struct mpl_kmod *km, struct mpl_kobj *ko, int is_write, uint64_t off,
+		      int err)
+{
+	struct mpool_ioc_obj ob;
+
+	/* what is known of the object may be old: ask before the next write */
 	pthread_mutex_lock(&km->km_lock);
 	ko->ko_is_stale = 1;
 	pthread_mutex_unlock(&km->km_lock);
+	if (err == -EROFS && fault_told(km))
+		return err;
+	if (err == -EROFS && is_write && !state_ask(km, ko, &ob) && ob.ob_flags) {
+		os_user_error_set(MP_OBJ_STATE, -EINVAL, "object %llu is not open for writing",
+				  (unsigned long long)ko->ko_id);
+		return -EINVAL;
+	}
+	return mpl_err_as(is_write ? MPL_DATAWRITE : MPL_DATAREAD, err,
+			  "object %llx: %s of pool %s at byte %llu failed: %s",
+			  (unsigned long long)ko->ko_id, is_write ? "write" : "read", km->km_name,
+			  (unsigned long long)off, strerror(-err));
 }
 
 /* ---- batches ---- */
@@ -434,6 +462,16 @@ void mpl_kobj_batch_done(struct mpl_kmod *km, const struct mpool_ioc_batch *ba)
 		ko->ko_length = v[i].op_length;
 	}
 	pthread_mutex_unlock(&km->km_lock);
+}
+
+void mpl_kobj_batch_error(const struct mpool_ioc_batch *ba, int err)
+{
+	const struct mpool_ioc_op *v = (const struct mpool_ioc_op *)(ba + 1);
+	const char *text = (const char *)(v + ba->ba_n);
+
+	/* a plain call had its own place for the text and has told it already */
+	if (ba->ba_arg.ma_text == (uintptr_t)text)
+		mpl_ioc_detail(&ba->ba_arg, err, text);
 }
 
 int mpl_kobj_batch(struct mpool *mp, const struct mpool_op *op, unsigned n)

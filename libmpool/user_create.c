@@ -101,6 +101,20 @@ static int member_existing(struct creation *cr, struct member *mm, const struct 
 	return 0;
 }
 
+/* one file or device by two names? One that is not there is none */
+static int is_same(const char *a, const char *b)
+{
+	struct stat sa, sb;
+
+	if (!strcmp(a, b))
+		return 1;
+	if (stat(a, &sa) || stat(b, &sb))
+		return 0;
+	if (S_ISBLK(sa.st_mode) && S_ISBLK(sb.st_mode))
+		return sa.st_rdev == sb.st_rdev;
+	return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+}
+
 /* -EEXIST: an add names a device that the pool has */
 static int old_check(const struct creation *cr, struct member *mm)
 {
@@ -111,7 +125,9 @@ static int old_check(const struct creation *cr, struct member *mm)
 		const struct mpl_cfg_dev *cd = &cr->cr_old->cf_dev[i];
 
 		if (mpl_cfg_path(cr->cr_pool, cr->cr_opts->provider, cd->cd_path, path,
-				 sizeof(path)) || strcmp(path, mm->mm_path))
+				 sizeof(path)) ||
+		    (cr->cr_opts->provider ? strcmp(path, mm->mm_path) :
+					     !is_same(path, mm->mm_path)))
 			continue;
 		if (!cd->cd_is_adding)
 			return -EEXIST;

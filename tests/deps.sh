@@ -30,8 +30,12 @@ g++|gcc-c++|+lint: public headers compile as C++
 sparse|sparse|+lint: endianness of media structures
 shellcheck|ShellCheck|+lint: shell scripts
 man-db|man-db|+lint: manual pages
-linux-headers-amd64|kernel-devel|+the kernel module
-linux-headers-6.12-amd64|-|+the kernel module on a newer kernel
+libelf1|elfutils-libelf|+the kernel module: kernel build tools
+pahole|dwarves|+the kernel module: kernel build tools
+libelf-dev|elfutils-libelf-devel|+the kernel under sanitizers: its build
+flex|flex|+the kernel under sanitizers: its build
+bison|bison|+the kernel under sanitizers: its build
+bc|bc|+the kernel under sanitizers: its build
 dkms|dkms|+the kernel module through DKMS
 qemu-system-x86|qemu-system-x86-core|+virtual machines for the kernel module
 busybox-static|busybox|+virtual machines: commands of the guest

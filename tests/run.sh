@@ -13,6 +13,11 @@
 #         vm                         tests/kmod and tests/conform on the kernel module, in
 #                                    virtual machines (VM_KERNELS, VM_TESTS: only these)
 #         kmod                       the same in this machine's kernel, as root
+#         newer                      tests/kmod/newer.sh: compiles for a kernel of the future
+#
+#         uml                        tests/kmod on the kernel module under sanitizers, in User
+#                                    Mode Linux: its tests, the ioctl fuzzer, failing memory
+#         debug                      the same in QEMU: several processors, preemption
 #
 # A program finds: O (build folder of its variant), BIN (its commands), TMPDIR
 # (its own empty folder on the build's file system, removed afterwards),
@@ -137,7 +142,7 @@ scripts() {
 # suites again
 vm_tests() {
 	local f
-	for f in tests/kmod/test_*.c tests/kmod/test_*.sh; do
+	for f in tests/kmod/test_*.c tests/kmod/test_*.sh ${TEST_LONG:+tests/kmod/bench_*.c}; do
 		f=${f##*/}
 		[ "$f" = 'test_*.c' ] || [ "$f" = 'test_*.sh' ] || echo "${f%.*}"
 	done
@@ -148,7 +153,8 @@ vm_report() {
 	local name rc secs why
 	while read -r name rc secs why; do
 		cp "$3/$name" "$log/$1.$2$name"
-		report "$1" "$2$name" "$rc" "$(awk -v s="$secs" 'BEGIN { print int(s * 10) }')" "$why"
+		secs=$(awk -v s="$secs" 'BEGIN { print int(s * 10) }')
+		report "$1" "$2$name" "$rc" "$secs" "$why"
 	done <"$3/results"
 }
 
@@ -157,7 +163,7 @@ vm() {
 	local kver=$1 dir=$log/vm-$1
 	# shellcheck disable=SC2046
 	set -- ${VM_TESTS:-$(vm_tests)}
-	B=$B O=$O VM_TIMEOUT=$((600 * factor)) tests/kmod/boot.sh "$kver" "$dir" "$@" \
+	B=$B O=$O VM_TIMEOUT=${VM_TIMEOUT:-$((600 * factor))} tests/kmod/boot.sh "$kver" "$dir" "$@" \
 		>"$dir.log" 2>&1
 	if [ ! -e "$dir/results" ]; then
 		cp "$dir.log" "$log/vm.${kver%-*}"
@@ -173,9 +179,34 @@ here() {
 	# shellcheck disable=SC2046
 	set -- ${VM_TESTS:-$(vm_tests)}
 	mkdir -p "$dir"
-	MPK_KO=$B/kmod/$(uname -r)/mpool.ko tests/kmod/each.sh "$@" >"$dir/console" 2>"$dir.log" </dev/null
-	awk -v out="$dir" -v list="$*" -f tests/kmod/split.awk "$dir/console" || sed 's/^/    | /' "$dir.log"
+	MPK_KO=$B/kmod/$(uname -r)/mpool.ko tests/kmod/each.sh "$@" >"$dir/console" \
+		2>"$dir.log" </dev/null
+	awk -v out="$dir" -v list="$*" -f tests/kmod/split.awk "$dir/console" ||
+		sed 's/^/    | /' "$dir.log"
 	vm_report kmod '' "$dir"
+}
+
+# what runs under sanitizers: those tests that need nothing but disks in memory, and abuse
+san_tests='test_ioctl test_lifecycle test_uring test_objfd fuzz_ioctl fail_nth'
+
+# sanitized SUITE COMMAND...: COMMAND DIR NAME... runs them, reported like all others
+sanitized() {
+	local suite=$1 dir=$log/$1 rc name secs why
+	shift
+	# shellcheck disable=SC2086
+	TEST_LIMIT=$((900 * factor)) "$@" "$dir" $san_tests >"$log/$suite.log" 2>&1
+	rc=$?
+	if [ ! -e "$dir/results" ]; then
+		cp "$log/$suite.log" "$log/$suite.all"
+		[ $rc = 77 ] && echo "1..0 # SKIP $(tail -n 1 "$log/$suite.log")" >"$log/$suite.all"
+		report "$suite" all $rc 0
+		return
+	fi
+	while read -r name rc secs why; do
+		cp "$dir/$name" "$log/$suite.$name"
+		report "$suite" "$name" "$rc" "$(awk -v s="$secs" 'BEGIN { print int(s * 10) }')" \
+			"$why"
+	done <"$dir/results"
 }
 
 # skipped SUITE WHY
@@ -211,9 +242,18 @@ for suite; do
 		programs "$suite" conform 240 "$build"
 		unset TEST_SHORT
 		;;
+	uml)
+		while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do
+			wait -n
+		done
+		B=$B O=$O UML_TIMEOUT=$((1200 * factor)) sanitized uml tests/kmod/uml/run.sh &
+		;;
+	debug)
+		B=$B O=$O VM_TIMEOUT=$((1800 * factor)) sanitized debug tests/kmod/uml/debug.sh &
+		;;
 	vm)
 		kernels=${VM_KERNELS:-$(tests/kmod/kernels.sh boot)}
-		if ! command -v qemu-system-x86_64 >/dev/null || ! command -v busybox >/dev/null; then
+		if ! type qemu-system-x86_64 busybox >/dev/null 2>&1; then
 			skipped vm "no qemu-system-x86_64 or no busybox"
 		elif [ -z "$kernels" ]; then
 			skipped vm "no kernel headers, 6.1 or newer"
@@ -228,6 +268,7 @@ for suite; do
 		[ -n "${VM_TESTS-}" ] || scripts vm 400 "$O" tests/kmod/host_*.sh
 		;;
 	kmod) here ;;
+	newer) B=$B start newer newer 120 tests/kmod/newer.sh ;;
 	*)
 		echo "run.sh: unknown suite $suite" >&2
 		exit 2

@@ -61,7 +61,8 @@ int mp_admin_write(struct mp_pool *pool, const struct mp_sb *next, struct mp_pde
 	rc = members_write(pool, next, extra, nextra, sb, buf);
 	if (rc) {
 		os_free(sb);
-		return mp_pool_fail(pool, MP_SB_WRITE, rc, "superblocks of generation %llu: error %d",
+		return mp_pool_fail(pool, MP_SB_WRITE, rc,
+				    "superblocks of generation %llu: error %d",
 				    pool->p_sb_gen + 1, rc);
 	}
 	mutex_lock(&pool->p_lock);
@@ -94,7 +95,8 @@ int mp_admin_names(struct mp_pool *pool, void *buf)
 		rc = mp_sb_rewrite_first(pd->pd_dev, pd->pd_sb, buf);
 	}
 	if (rc)
-		return mp_pool_fail(pool, MP_SB_WRITE, rc, "copy 0 of slot %u: error %d", i - 1, rc);
+		return mp_pool_fail(pool, MP_SB_WRITE, rc, "copy 0 of slot %u: error %d", i - 1,
+				    rc);
 	if (!has_marks)
 		return 0;
 	for (i = 0; i < pool->p_ndevs; i++)
@@ -219,6 +221,8 @@ int mp_pool_rename(struct mp_pool *pool, const char *name)
 	}
 	if (!rc)
 		rc = mp_admin_names(pool, ch.ch_buf);
+	for (i = 0; i < pool->p_ndevs && rc; i++)
+		pool->p_dev[i]->pd_sb->sb_mark = 0;
 	change_end(pool, &ch);
 	return rc;
 }
@@ -230,6 +234,7 @@ struct addition {
 	struct mp_dev **ad_dev;
 	const u32 *ad_mclass;
 	u32 ad_n, ad_flags;
+	u32 ad_touched;		/* devices that were written to */
 	struct mp_pdev *ad_pdev[MP_SLOTS];
 };
 
@@ -322,6 +327,7 @@ static int add_write(struct addition *ad, struct mp_sb *sb, void *buf)
 	for (i = 0; i < ad->ad_n && !rc; i++) {
 		struct mp_pdev *pd = ad->ad_pdev[i];
 
+		ad->ad_touched = i + 1;
 		*sb = *pd->pd_sb;
 		sb->sb_state = MP_SB_CREATING;
 		sb->sb_gen = ad->ad_pool->p_sb_gen;
@@ -390,7 +396,7 @@ static int add_run(struct addition *ad, struct change *ch)
 		rc = add_read_back(ad, sb);
 	if (rc) {
 		/* not to be taken for left-overs of a crash; what cannot be erased is one */
-		for (i = 0; i < ad->ad_n; i++)
+		for (i = 0; i < ad->ad_touched; i++)
 			mp_sb_erase(ad->ad_dev[i], ad->ad_pdev[i]->pd_sb, ch->ch_buf);
 		os_free(sb);
 		return rc;

@@ -15,7 +15,7 @@ X(NOMEM, 1, ENOMEM, "out of memory", "free memory or raise the limit, then try a
 X(INVAL, 2, EINVAL, "an argument is invalid", "correct the argument named in the message") \
 X(RDONLY, 3, EROFS, "the pool was opened read-only", "open it for writing") \
 X(NOTMEMBER, 101, EINVAL, "the device carries no pool signature at byte 0", \
-  "check the path; a device that was overwritten is never touched by this pool again") \
+  "check the path; what was overwritten comes back by mpool scan --recover only") \
 X(SB_CORRUPT, 102, EUCLEAN, "no copy of the superblock is intact", \
   "restore the device from a backup; run verify for details") \
 X(SB_VERSION, 103, EOPNOTSUPP, "the format version is newer than this program", \

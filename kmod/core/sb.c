@@ -190,15 +190,20 @@ static void copies_search(struct copies *c)
 
 /*
  * Byte 0 is not ours, but may have been lost while copy 0 was being rewritten:
- * then the other copies carry the mark of what is left. Not when sector 0 ends
- * like a partition table.
+ * then the other copies carry the mark of what is left. Not when sector 0 looks
+ * like the work of a person: zeroes, a partition table, only our magic wiped.
  */
 static bool is_rewritten(const struct copies *c)
 {
-	const u8 *end = c->first + MP_SECTOR - 2;
+	const u8 *p = c->first;
+	u32 i = 0;
 
-	return c->has_best && CHECK(9, c->best->sb_mark == mp_sb_mark(c->first)) &&
-	       !(end[0] == 0x55 && end[1] == 0xaa);
+	while (i < MP_SECTOR && !p[i])
+		i++;
+	if (i == MP_SECTOR || (p[MP_SECTOR - 2] == 0x55 && p[MP_SECTOR - 1] == 0xaa))
+		return false;
+	return c->has_best && memcmp(p + 40, c->best->sb_uuid, MP_UUID_LEN) &&
+	       CHECK(9, c->best->sb_mark == mp_sb_mark(p));
 }
 
 static int copies_read(struct copies *c, struct mp_sb_found *found)

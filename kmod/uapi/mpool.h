@@ -19,8 +19,8 @@
  *    user namespace (-EPERM), except MPOOL_IOC_VERSION. A pool's node is not opened
  *    for writing only (-EINVAL);
  *  - devices are descriptors of block devices (else -ENOTBLK), open for reading and
- *    writing (else -EACCES), without O_EXCL: the module claims the device itself. Sizes and sectors come
- *    from the device. Names are NUL-terminated, else -EINVAL;
+ *    writing (else -EACCES), without O_EXCL: the module claims the device itself.
+ *    Sizes and sectors come from the device. Names are NUL-terminated, else -EINVAL;
  *  - integers are in host order, sizes and offsets are bytes; 32-bit processes
  *    use the same structures.
  *
@@ -496,7 +496,8 @@ struct mpool_ioc_append {
  * @rd_pos: 0 for the first; out: the next one
  * @rd_buf: address of @rd_size bytes
  * @rd_len: out: length of the record, also with -EOVERFLOW (@rd_pos unchanged)
- * -ENODATA: no further record.
+ * -ENODATA: no further record. A descriptor open for reading only sees what has
+ * left the writer's buffer: all that was synced, at least.
  */
 struct mpool_ioc_read {
 	struct mpool_ioc_arg rd_arg;

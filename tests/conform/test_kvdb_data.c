@@ -454,7 +454,9 @@ static void stores_256_take_bounded_memory_and_open_fast(void)
 	clock_gettime(CLOCK_MONOTONIC, &a);
 	kh_open();
 	clock_gettime(CLOCK_MONOTONIC, &b);
-	T_OK((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000 < 2000);
+	/* the module's machine is an emulated one as a rule, and its clock its own */
+	T_OK((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000 <
+	     (th_is_kmod() ? 60000 : 2000));
 	T_EQ(kvdb_kvs_list(kh_db, NULL, 0), KVDB_KVS_MAX);
 	for (i = 0; i < KVDB_KVS_MAX; i++) {
 		snprintf(name, sizeof(name), "s%u", i);

@@ -13,6 +13,8 @@
 #   VM_DISKS=4 VM_DISK_SIZE=512M          virtio disks; one more is NVMe
 #   VM_QEMU, VM_APPEND                    further arguments of QEMU and of the kernel
 #   VM_FILES                              further files of this machine for the guest
+#   TEST_LIMIT=300                        limit of one program, seconds
+#   TEST_LONG, SEED                       reach the programs
 #
 # A program in tests/kmod asks for more with a line of its own:
 #   vm-files: fio /lib/systemd/systemd-udevd     commands or files, if this machine has them
@@ -29,13 +31,14 @@ PATH=$PATH:/usr/sbin:/sbin
 here=tests/kmod
 mkdir -p "$out" || exit 1
 out=$(realpath "$out")
-work=$(mktemp -d) || exit 1
+# beside the results: disks may grow, and /tmp may be memory
+work=$(mktemp -d "$out/work.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 
-# commands of this machine that the guest gets, beside busybox
-tools='busybox bash dmsetup modprobe rmmod insmod lsmod setpriv losetup blockdev wipefs blkid mkfs.ext4
-	mount umount udevadm flock unshare getfacl find grep sed awk dmesg ps xxd blkzone blkdiscard
-	cmp diff'
+# commands of this machine that the guest gets
+tools='busybox bash dmsetup modprobe rmmod insmod lsmod setpriv losetup blockdev wipefs blkid
+	mkfs.ext4 mount umount udevadm flock unshare getfacl find grep sed awk dmesg ps xxd blkzone
+	blkdiscard cmp diff'
 modules='virtio_pci virtio_blk nvme null_blk scsi_debug sd_mod nvmet nvmet-tcp nvme-tcp dm-mod
 	dm-flakey dm-delay dm-log-writes loop ext4 libcrc32c crc32c_generic crc32c_intel
 	configfs 9p 9pnet_virtio'
@@ -178,7 +181,8 @@ tests_cpio "$@"
 cat "$B/kernels/tools.cpio" "$B/kernels/$kver/modules.cpio" "$work/tests.cpio" >"$work/initrd"
 
 qemu=(qemu-system-x86_64 -nodefaults -no-reboot -display none -serial stdio
-	-machine pc -smp "${VM_CPUS:-2}" -m "${VM_MEM:-1536}" -kernel "$vmlinux" -initrd "$work/initrd")
+	-machine pc -smp "${VM_CPUS:-2}" -m "${VM_MEM:-1536}" -kernel "$vmlinux"
+	-initrd "$work/initrd")
 if [ "$(accel "$vmlinux")" = kvm ]; then
 	qemu+=(-accel kvm -cpu host)
 else
@@ -193,9 +197,11 @@ done
 truncate -s "${VM_DISK_SIZE:-512M}" "$work/n0"
 qemu+=(-drive "id=n0,file=$work/n0,format=raw,if=none,cache=unsafe,discard=unmap"
 	-device "nvme,id=nv,serial=mpk-n0" -device "nvme-ns,drive=n0,bus=nv,nsid=1")
-append="console=ttyS0 quiet panic=-1 no_timer_check mitigations=off nokaslr tsc=reliable random.trust_cpu=on
-	log_buf_len=4M rcupdate.rcu_cpu_stall_timeout=120 mpk_disks=$((disks + 1)) ${VM_APPEND-}"
+append="console=ttyS0 quiet panic=-1 no_timer_check mitigations=off nokaslr tsc=reliable
+	random.trust_cpu=on log_buf_len=4M rcupdate.rcu_cpu_stall_timeout=120 mpk_disks=$((disks + 1))
+	mpk_limit=${TEST_LIMIT:-300} ${TEST_LONG:+mpk_long=1} ${SEED:+mpk_seed=$SEED}
+	${VM_APPEND-}"
 # shellcheck disable=SC2086
-timeout -k 10 "${VM_TIMEOUT:-600}" "${qemu[@]}" -append "$(echo $append)" ${VM_QEMU-} \
+timeout --foreground -k 10 "${VM_TIMEOUT:-600}" "${qemu[@]}" -append "$(echo $append)" ${VM_QEMU-} \
 	</dev/null 2>"$out/qemu" | tr -d '\r' >"$out/console"
 awk -v out="$out" -v list="$*" -f $here/split.awk "$out/console"

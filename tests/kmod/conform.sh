@@ -41,13 +41,14 @@ why=$(missing)
 
 # suite PROGRAM [NAME=VALUE]...
 suite() {
-	local prog=$1 rc line word plan='' seen=0 what
+	local prog=$1 pid rc line word plan='' seen=0 what
 	shift
 	what=${prog#test_}${*:+ ($*)}
 	echo "# $prog $*"
-	coproc PROG { exec env "$@" "$O/tests/$prog" 2>&1; }
+	exec 5< <(exec env "$@" "$O/tests/$prog" 2>&1)
+	pid=$!
 	# line by line: what was reached is seen even when time runs out
-	while IFS= read -r line <&"${PROG[0]}"; do
+	while IFS= read -r line <&5; do
 		case $line in
 		ok\ * | not\ ok\ *)
 			word=${line%%ok *}ok
@@ -60,7 +61,8 @@ suite() {
 		*) echo "$line" ;;
 		esac
 	done
-	wait "$PROG_PID"
+	exec 5<&-
+	wait "$pid"
 	rc=$?
 	if [ "$plan" != "$seen" ] || { [ $rc != 0 ] && [ $c_failed = 0 ]; }; then
 		c_failed=1

@@ -61,10 +61,10 @@ unslice() {
 logged() { table logged "0 $(sectors "$1") log-writes $1 $2"; }
 
 fua() {
-	local data log
+	local data log q
 	data=$(disk cut-fua) && log=$(disk cut-fua-log) || return
-	echo "cut_guest: the disk's write cache: $(cat "/sys/block/${data##*/}/queue/write_cache"), FUA: $(
-		cat "/sys/block/${data##*/}/queue/fua")"
+	q=/sys/block/${data##*/}/queue
+	echo "cut_guest: the disk's write cache: $(cat "$q/write_cache"), FUA: $(cat "$q/fua")"
 	logged "$data" "$log" && slices /dev/mapper/logged &&
 		"$O/tests/cut_work" -l logged -m /dev/mapper/mark fua /dev/mapper/cap
 	unslice
@@ -76,8 +76,8 @@ record() {
 	data=$(disk "cut-data$1") && log=$(disk "cut-log$1") && out=$(disk "cut-out$1") || return
 	logged "$data" "$log" && slices /dev/mapper/logged || return
 	# shellcheck disable=SC2086
-	"$O/tests/cut_work" $back -c /dev/mapper/cap -s /dev/mapper/stg -l logged \
-		-m /dev/mapper/mark -d /tmp/cutpool -S "$(option seed)" -n "$(option steps)" work "$out"
+	"$O/tests/cut_work" $back $members -l logged -m /dev/mapper/mark -S "$(option seed)" \
+		-n "$(option steps)" work "$out"
 	rc=$?
 	unslice
 	rm -rf /tmp/cutpool
@@ -88,7 +88,7 @@ check() {
 	local data pack rc
 	data=$(disk cut-data) && pack=$(disk cut-pack) && slices "$data" || return
 	# shellcheck disable=SC2086
-	"$O/tests/cut_work" $back -c /dev/mapper/cap -s /dev/mapper/stg -d /tmp/cutpool check "$pack"
+	"$O/tests/cut_work" $back $members check "$pack"
 	rc=$?
 	unslice
 	return $rc
@@ -111,6 +111,7 @@ say() {
 	fi
 }
 
+members='-c /dev/mapper/cap -s /dev/mapper/stg -d /tmp/cutpool'
 back=
 [ "$(option back)" = kernel ] && back=-k
 modprobe dm-mod

@@ -31,8 +31,9 @@
  * log never shows A without B is its limit; subsets of the writes before a flush are
  * ours to choose. RWF_DSYNC on a block device sends a flush behind the FUA write.
  * blklogwrites sees the order of completion, and what the block layer made of a
- * FUA write for a disk without it: a write and a flush, which is one flush with the
- * one behind it. It knows no messages: its marks are the written sectors.
+ * FUA write for a disk without it: a write and a flush. QEMU leaves out a flush
+ * after which nothing was written, such as the one behind that. It knows no
+ * messages: its marks are the written sectors.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -458,14 +459,14 @@ static void state_write(struct eng *e, struct replay *r, unsigned at)
  */
 static uint64_t state_hash(const struct eng *e, const struct replay *r, unsigned at)
 {
+	const uint8_t *mem[2] = { e->e_sim.s_dev[0].d_mem, e->e_sim.s_dev[1].d_mem };
 	uint64_t h = at, page;
 	unsigned dev;
 
 	for (dev = 0; dev < 2; dev++)
 		for (page = 0; page < cut_bytes[dev] / SIM_PAGE; page++)
 			if (r->r_touched[dev][page])
-				h = XXH3_64bits_withSeed(e->e_sim.s_dev[dev].d_mem + page * SIM_PAGE,
-							 SIM_PAGE, h);
+				h = XXH3_64bits_withSeed(mem[dev] + page * SIM_PAGE, SIM_PAGE, h);
 	return h;
 }
 
@@ -568,8 +569,8 @@ static int plants(struct eng *e, const struct eng_conf *conf)
 
 		c.ec_plant = (enum sim_plant)p;
 		found = eng_run(e, &replay_ops, &c) && e->e_n.en_violations;
-		printf("# planted \"%s\": %s%s\n", sim_plant_name[p], found ? "found: " : "NOT FOUND",
-		       found ? e->e_why : "");
+		printf("# planted \"%s\": %s%s\n", sim_plant_name[p],
+		       found ? "found: " : "NOT FOUND", found ? e->e_why : "");
 		rc |= !found;
 	}
 	return rc;

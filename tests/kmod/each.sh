@@ -22,8 +22,9 @@ cd "$(dirname "$0")/../.." || exit 1
 O=${O:-${B:-build}}
 : "${MPK_KO:=$O/kmod/$(uname -r)/mpool.ko}" "${MPK_VM=}" "${MPK_DEVS=}" "${MPK_NVME=}"
 export O MPK_KO MPK_VM MPK_DEVS MPK_NVME
-bad='BUG:|WARNING:|possible circular|possible recursive|suspicious RCU|Oops|KASAN|UBSAN|general protection'
-bad+='|INFO: task .* blocked|soft lockup|rcu.*detected.*stall|refcount_t|bad page|Call Trace|list_(add|del) corr'
+bad='BUG:|WARNING:|possible circular|possible recursive|suspicious RCU|Oops|KASAN|UBSAN'
+bad+='|general protection|INFO: task .* blocked|soft lockup|rcu.*detected.*stall|refcount_t'
+bad+='|bad page|Call Trace|list_(add|del) corr'
 
 say() { echo "@@mpk $*"; }
 
@@ -64,7 +65,7 @@ unload() {
 }
 
 one() {
-	local name=$1 limit=${TEST_LIMIT:-150} rc t0 t1 cmd mark
+	local name=$1 limit=${TEST_LIMIT:-300} rc t0 t1 cmd mark
 	if [ -x "tests/kmod/$name.sh" ]; then
 		cmd=tests/kmod/$name.sh
 	elif [ -x "$O/tests/$name" ]; then
@@ -77,7 +78,8 @@ one() {
 	fi
 	mark="mpk: begin $name $$ $RANDOM"
 	echo "$mark" >/dev/kmsg
-	TMPDIR=$(mktemp -d)
+	# that of the program before is gone
+	TMPDIR=$(TMPDIR=/tmp mktemp -d)
 	export TMPDIR
 	t0=$(cut -d' ' -f1 /proc/uptime)
 	say begin "$name"

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * The fuzzer's system calls on objects' descriptors: data, maps, splice, attributes, and
+ * all that must never work.
+ */
 #include "fuzz_files.h"
 
 #include <errno.h>
@@ -283,7 +287,9 @@ static void do_splice(uint64_t *rng, const struct fd_pick *p)
 
 static void do_change(uint64_t *rng, const struct fd_pick *p)
 {
-	static const int modes[] = { 0, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE | 1, 8, 16, 32, 64 };
+	static const int modes[] = {
+		0, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE | 1, 8, 16, 32, 64,
+	};
 	uint64_t r = t_rand(rng);
 	char path[64];
 	int flags = FS_IMMUTABLE_FL;

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 #
 # DKMS, in trees of its own: the files that `make dkms-install` hands over suffice to build
-# the module (with TEST_LONG=1 for every kernel whose headers are installed); a kernel that is too old, or has
-# interfaces that this version does not know, is refused in one sentence. Nothing of the
+# the module (with TEST_LONG=1 for every kernel that is here); a kernel that is too old, or
+# has interfaces that this version does not know, is refused in one sentence. Nothing of the
 # machine is touched; as root it runs as another user, for whom DKMS makes no signing key.
 
 set -u
@@ -55,7 +55,8 @@ trees=(--dkmstree "$T/tree" --sourcetree "$T/src" --installtree /lib/modules)
 "${as[@]}" dkms add "${trees[@]}" -m mpool -v "$version" >"$T/log" 2>&1
 verdict $? dkms_takes_them
 for k in "${kvers[@]}"; do
-	"${as[@]}" dkms build "${trees[@]}" -m mpool -v "$version" -k "$k" -j 2 >"$T/log" 2>&1
+	"${as[@]}" dkms build "${trees[@]}" -m mpool -v "$version" -k "$k" -j 2 \
+		--kernelsourcedir "$(tests/kmod/kernels.sh dir "$k")" >"$T/log" 2>&1
 	rc=$?
 	cat "$T"/tree/mpool/"$version"/build/make.log >>"$T/log" 2>/dev/null
 	ko=$(find "$T/tree/mpool/$version/$k" -name 'mpool.ko*' 2>/dev/null)
@@ -83,7 +84,7 @@ verdict $? dkms_leaves_an_older_kernel_alone
 echo 'int no_such_interface(void); int mpk_probe = sizeof(no_such_interface().field);' \
 	>>"$T/src/mpool-$version/kmod/version.h"
 refused unknown_interfaces_are_told_in_a_sentence "could not be built for kernel" \
-	KVER="${kvers[-1]}" KDIR="/lib/modules/${kvers[-1]}/build"
+	KVER="${kvers[-1]}" KDIR="$(tests/kmod/kernels.sh dir "${kvers[-1]}")"
 cd "$top" || exit 1
 echo "1..$n"
 exit $failed

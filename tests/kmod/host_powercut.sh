@@ -29,6 +29,7 @@ long=${TEST_LONG:+1}
 : "${BACK:=kernel}" "${SEED:=$RANDOM}"
 export SEED
 [ "$BACK" = kernel ] || BROKEN=
+limit=$((${long:-0} ? 4000 : 340)) # seconds for one machine
 kver=${KVER:-$(tests/kmod/kernels.sh boot | head -n 1)}
 ko=$B/kmod/$kver/mpool.ko
 
@@ -77,8 +78,8 @@ watched() {
 broken() {
 	local d=$B/kmod-broken/$kver-$1
 	mkdir -p "$d" && cp -pr kmod/. tests/kmod/broken.h "$d" || return
-	env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS -u B -u O KCFLAGS="-DMP_BROKEN=$1 -include $d/broken.h" \
-		make -j2 -C "$d" KVER="$kver" >"$dir/make" 2>&1 || {
+	env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS -u B -u O make -j2 -C "$d" KVER="$kver" \
+		KCFLAGS="-DMP_BROKEN=$1 -include $d/broken.h" >"$dir/make" 2>&1 || {
 		tail -n 20 "$dir/make"
 		return 1
 	}
@@ -87,10 +88,10 @@ broken() {
 
 # boot WHAT QEMU-ARGUMENTS: 0 when all went well in the machine
 boot() {
-	local rc
-	VM_DISKS=1 VM_DISK_SIZE=16M VM_MEM=1024 VM_TIMEOUT=${VM_TIMEOUT:-400} \
-		O=$dir/guest VM_QEMU=$2 VM_APPEND="TEST_LIMIT=360 cut=$1 cut_seed=$SEED cut_steps=$STEPS
-			cut_back=$BACK cut_broken=$(echo "$BROKEN" | tr ' ' ,)" \
+	local rc list=${BROKEN// /,}
+	VM_DISKS=1 VM_DISK_SIZE=16M VM_MEM=1024 VM_TIMEOUT=${VM_TIMEOUT:-$limit} \
+		O=$dir/guest VM_QEMU=$2 VM_APPEND="TEST_LIMIT=$((limit - 40)) cut=$1
+			cut_seed=$SEED cut_steps=$STEPS cut_back=$BACK cut_broken=$list" \
 		tests/kmod/boot.sh "$kver" "$dir/$1" cut_guest >"$dir/$1.log" 2>&1
 	# name, exit code, seconds, and what was wrong
 	[ "$(awk '{ print $2 $4 }' "$dir/$1/results" 2>/dev/null)" = 0 ]

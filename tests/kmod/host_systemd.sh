@@ -21,7 +21,8 @@ done
 [ -n "$kver" ] || skip "no kernel headers, 6.1 or newer"
 [ -e "$B/kmod/$kver/mpool.ko" ] || skip "no module for $kver: make modules"
 s=/lib/systemd
-[ -x $s/systemd ] && [ -x $s/systemd-udevd ] && [ -e /lib/udev/rules.d/60-persistent-storage.rules ] ||
+[ -x $s/systemd ] && [ -x $s/systemd-udevd ] &&
+	[ -e /lib/udev/rules.d/60-persistent-storage.rules ] ||
 	skip "no systemd or no udev on this machine"
 
 dir=$(mktemp -d) || exit 1
@@ -29,10 +30,9 @@ trap 'rm -rf "$dir"' EXIT
 mkdir -p "$dir"/guest/{bin,tests}
 cp "$O/bin/mpool" "$dir/guest/bin"
 files="$s/systemd $s/systemd-udevd $s/systemd-shutdown systemctl udevadm depmod"
-for u in basic.target sysinit.target local-fs.target local-fs-pre.target paths.target slices.target \
-	sockets.target timers.target swap.target shutdown.target umount.target final.target \
-	reboot.target systemd-reboot.service systemd-udevd.service systemd-udevd-control.socket \
-	systemd-udevd-kernel.socket systemd-udev-trigger.service modprobe@.service; do
+for u in {basic,sysinit,local-fs,local-fs-pre,paths,slices,sockets,timers,swap}.target \
+	{shutdown,umount,final,reboot}.target systemd-reboot.service systemd-udevd.service \
+	systemd-udevd-{control,kernel}.socket systemd-udev-trigger.service modprobe@.service; do
 	files+=" $s/system/$u"
 done
 for f in 50-udev-default.rules 60-block.rules 60-persistent-storage.rules 99-systemd.rules; do

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * The table of commands and their fields, values for them, and what may be wrong with a call.
+ */
 #include "ioc_gen.h"
 
 #include <errno.h>
@@ -46,7 +49,8 @@ static const struct ioc_field f_name[] = {
 static const struct ioc_field f_list[] = {
 	F(mpool_ioc_list, li_after, K_NAME, 0), F(mpool_ioc_list, li_reserved, K_OUT, 0), { 0 } };
 static const struct ioc_field f_rename[] = {
-	F(mpool_ioc_rename, rn_from, K_NEW_NAME, 0), F(mpool_ioc_rename, rn_to, K_NEW_NAME, 0), { 0 } };
+	F(mpool_ioc_rename, rn_from, K_NEW_NAME, 0), F(mpool_ioc_rename, rn_to, K_NEW_NAME, 0),
+	{ 0 } };
 static const struct ioc_field f_add[] = {
 	F(mpool_ioc_add, ad_name, K_NEW_NAME, 0), F(mpool_ioc_add, ad_ndevs, K_COUNT, 1),
 	F(mpool_ioc_add, ad_reserved, K_RESERVED, 0),
@@ -184,7 +188,9 @@ int gen_mem_init(struct gen_mem *m, uint8_t *slow)
 	m->gm_none = p + GEN_PAGE;
 	m->gm_edge = p + 4 * GEN_PAGE;
 	if (mprotect(m->gm_rdonly, GEN_PAGE, PROT_READ) ||
-	    mprotect(m->gm_none, GEN_PAGE, PROT_NONE) || munmap(m->gm_edge, 2 * GEN_PAGE))
+	    mprotect(m->gm_none, GEN_PAGE, PROT_NONE) ||
+	    /* not unmapped: another map could take the place */
+	    mprotect(m->gm_edge, 2 * GEN_PAGE, PROT_NONE))
 		return -errno;
 	m->gm_slow = slow;
 	return 0;
@@ -287,7 +293,8 @@ static void fill_op(uint8_t *p, uint64_t *rng, struct gen_call *gc)
 {
 	uint64_t r = t_rand(rng);
 	struct mpool_ioc_op o = {
-		.op_type = 1 + r % 3, .op_id = world_id(rng, t_rand(rng) % 8 ? ID_OBJ : ID_LOG, &gc->gc_hint),
+		.op_type = 1 + r % 3,
+		.op_id = world_id(rng, t_rand(rng) % 8 ? ID_OBJ : ID_LOG, &gc->gc_hint),
 		.op_length = r >> 4 & 3 ? 0 : length(rng),
 		.op_flags = r >> 8 & 7 ? 0 : MPOOL_IOC_OP_CRC, .op_crc = (uint32_t)(r >> 32),
 	};
@@ -352,7 +359,8 @@ static void fill_elem(uint8_t *p, unsigned int kind, uint64_t *rng, struct gen_m
 static void fill_array(struct gen_call *gc, const struct ioc_field *f, uint64_t *rng,
 		       struct gen_mem *m)
 {
-	bool is_out = f->fi_kind == K_IDS_OUT || f->fi_kind == K_OBJS_OUT || f->fi_kind == K_BUF_OUT;
+	bool is_out = f->fi_kind == K_IDS_OUT || f->fi_kind == K_OBJS_OUT ||
+		      f->fi_kind == K_BUF_OUT;
 	size_t size = (size_t)gc->gc_n * f->fi_arg;
 	bool is_bad = false;
 	uint8_t *p, elem[64];
@@ -537,16 +545,23 @@ static void mutate_cmd(struct gen_call *gc, uint64_t *rng)
 	gc->gc_bad |= BAD_CMD;
 }
 
+#define MUTATED_HEAD	30
+#define MUTATED_CMD	31
+
+/* each part once: a second change could make it right again */
 static void mutate(struct gen_call *gc, struct gen_mem *m, uint64_t *rng)
 {
 	const struct ioc_field *f = gc->gc_desc->de_field;
-	unsigned int n = 0, r = t_rand(rng) % 16;
+	unsigned int n = 0, r = t_rand(rng) % 16, part;
 
 	while (f[n].fi_size)
 		n++;
-	gc->gc_is_mutated = true;
+	part = r < 10 ? t_rand(rng) % n : r < 14 ? MUTATED_HEAD : MUTATED_CMD;
+	if (gc->gc_mutated & 1u << part)
+		return;
+	gc->gc_mutated |= 1u << part;
 	if (r < 10)
-		mutate_field(gc, &f[t_rand(rng) % n], rng);
+		mutate_field(gc, &f[part], rng);
 	else if (r < 14)
 		mutate_head(gc, m, rng);
 	else
@@ -585,7 +600,7 @@ static void judge_fd(struct gen_call *gc)
 		gc->gc_bad |= BAD_WRITE;
 }
 
-void gen_call(struct gen_call *gc, struct gen_mem *m, uint64_t *rng, unsigned long only)
+void gen_call(struct gen_call *gc, struct gen_mem *m, uint64_t *rng)
 {
 	const struct ioc_desc *de;
 	const struct ioc_field *f;
@@ -596,11 +611,8 @@ void gen_call(struct gen_call *gc, struct gen_mem *m, uint64_t *rng, unsigned lo
 	for (i = 0; i < gen_ncmds; i++)
 		total += gen_table[i].de_weight;
 	r = t_rand(rng) % total;
-	for (i = 0, de = gen_table; r >= de->de_weight; de++)
+	for (de = gen_table; r >= de->de_weight; de++)
 		r -= de->de_weight;
-	for (i = 0; only && i < gen_ncmds; i++)
-		if (gen_table[i].de_cmd == only)
-			de = &gen_table[i];
 	memset(gc, 0, sizeof(*gc));
 	gc->gc_desc = de;
 	gc->gc_cmd = de->de_cmd;

@@ -95,14 +95,13 @@ struct gen_call {
 	uint32_t gc_n;		/* elements of the arrays */
 	int gc_hint;		/* the descriptor that holds what the call names, or -1 */
 	uint32_t gc_bad;	/* BAD_* */
-	bool gc_is_mutated;
+	uint32_t gc_mutated;	/* bit per field, then head, then command */
 };
 
 extern const struct ioc_desc gen_table[];
 extern const unsigned int gen_ncmds;
 
-/* @only: a command number, or 0 for any */
-void gen_call(struct gen_call *gc, struct gen_mem *m, uint64_t *rng, unsigned long only);
+void gen_call(struct gen_call *gc, struct gen_mem *m, uint64_t *rng);
 /* a documented error of this command */
 bool gen_errno_ok(const struct ioc_desc *de, int err);
 /* a boundary value, or anything, of @size bytes */

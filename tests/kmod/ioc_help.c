@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Valid calls of the module's interface, and null_blk disks.
+ */
 #include "ioc_help.h"
 
 #include <errno.h>
@@ -193,7 +196,8 @@ int ioc_info(int fd, struct mpool_ioc_info *in)
 	return ioc_call(fd, MPOOL_IOC_INFO, in);
 }
 
-int ioc_alloc(int fd, uint32_t kind, uint32_t mclass, uint64_t capacity, uint64_t tag, uint64_t *id)
+int ioc_alloc(int fd, uint32_t kind, uint32_t mclass, uint64_t capacity, uint64_t tag,
+	      uint64_t *id)
 {
 	struct mpool_ioc_alloc_one one = {
 		.ao_kind = kind, .ao_mclass = mclass, .ao_capacity = capacity, .ao_tag = tag,

@@ -47,7 +47,8 @@ int ioc_destroy(int ctl, const struct mpool_ioc_dev *dev, uint32_t n);
 int ioc_pool_open(const char *name, int flags);
 int ioc_info(int fd, struct mpool_ioc_info *in);
 
-int ioc_alloc(int fd, uint32_t kind, uint32_t mclass, uint64_t capacity, uint64_t tag, uint64_t *id);
+int ioc_alloc(int fd, uint32_t kind, uint32_t mclass, uint64_t capacity, uint64_t tag,
+	      uint64_t *id);
 int ioc_drop(int fd, uint64_t id);
 /* @type: 1 commit, 2 seal, 3 delete */
 int ioc_op(int fd, uint32_t type, uint64_t id, uint64_t length);

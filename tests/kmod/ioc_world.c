@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * What the fuzzer's threads share, the canary, and memory that arrives late.
+ */
 #include "ioc_world.h"
 
 #include <errno.h>
@@ -400,7 +403,8 @@ void world_check_canary(void)
 		finding("the canary's properties changed");
 	if (canary_counters(ios, secs))
 		finding("the canary's disks are gone");
-	else if (memcmp(ios, w.canary_ios, sizeof(ios)) || memcmp(secs, w.canary_secs, sizeof(secs)))
+	else if (memcmp(ios, w.canary_ios, sizeof(ios)) ||
+		 memcmp(secs, w.canary_secs, sizeof(secs)))
 		finding("the canary's disks were written");
 }
 
@@ -555,6 +559,46 @@ void world_epoch_end(void)
 	close(w.pool);
 	deactivate_all();
 	world_check_canary();
+}
+
+unsigned long world_life(uint64_t *rng, int ctl, int *rc)
+{
+	static const char *const names[] = { "fz1", "fz2", "fz3" };
+	uint64_t r = t_rand(rng);
+	unsigned int i = r % 3;
+	struct mpool_ioc_dev dev = { .id_fd = w.disk[2 + i].dk_fd };
+	struct mpool_ioc_dev last = { .id_fd = w.disk[NDISKS - 1].dk_fd, .id_mclass = 1 };
+	struct mpool_ioc_rename rn = { 0 };
+	struct mpool_ioc_name na = { 0 };
+	struct mpool_ioc_add ad = { .ad_ndevs = 1, .ad_devs = (uintptr_t)&last };
+
+	snprintf(rn.rn_from, sizeof(rn.rn_from), "%s", names[i]);
+	snprintf(rn.rn_to, sizeof(rn.rn_to), "%s", names[(r >> 16) % 3]);
+	memcpy(na.na_name, rn.rn_from, sizeof(na.na_name));
+	memcpy(ad.ad_name, rn.rn_from, sizeof(ad.ad_name));
+	switch ((r >> 8) % 9) {
+	case 0:
+		*rc = ioc_create(ctl, names[i], &dev, 1, 0660, MPOOL_IOC_CREATE_FORCE);
+		return MPOOL_IOC_CREATE;
+	case 1:
+	case 2:
+	case 3:
+		*rc = ioc_activate(ctl, &dev, 1, r >> 20 & 3 ? 0 : MPOOL_IOC_ACTIVATE_RDONLY);
+		return MPOOL_IOC_ACTIVATE;
+	case 4:
+	case 5:
+		*rc = ioc_deactivate(ctl, names[i]);
+		return MPOOL_IOC_DEACTIVATE;
+	case 6:
+		*rc = ioc_call(ctl, MPOOL_IOC_RENAME, &rn);
+		return MPOOL_IOC_RENAME;
+	case 7:
+		*rc = ioc_call(ctl, MPOOL_IOC_ADD, &ad);
+		return MPOOL_IOC_ADD;
+	default:
+		*rc = ioc_call(ctl, MPOOL_IOC_GROW, &na);
+		return MPOOL_IOC_GROW;
+	}
 }
 
 /* ---- beginning and end ---- */

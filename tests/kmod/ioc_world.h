@@ -34,6 +34,12 @@ void world_check_canary(void);
 /* no pool may have stopped: nobody injected a device error */
 void world_check_faults(void);
 
+/*
+ * One valid step in the life of a pool beside fz0: create, activate, rename, add, ...
+ * Which command, and its result, also when others were faster.
+ */
+unsigned long world_life(uint64_t *rng, int ctl, int *rc);
+
 /* descriptors that come and go */
 void world_fd_add(int fd, enum fd_kind kind);
 void world_fd_close(uint64_t *rng);	/* a random one */

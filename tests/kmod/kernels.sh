@@ -1,29 +1,40 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 #
-# Finds kernels to test the module with, and makes them bootable.
+# Finds kernels to test the module with, and makes them usable.
 #
-#   kernels.sh headers        releases whose headers are installed, 6.1 and newer, oldest first
-#   kernels.sh boot           the same, the newest of each series only (6.1, 6.12, ...)
+#   kernels.sh get SERIES...  fetches the newest kernel of each series (6.1, 6.12, ...) unless
+#                             one is there: Debian packages, downloaded and unpacked below
+#                             $B/kernels. Nothing is installed: no boot menu changes
+#   kernels.sh headers        releases that have headers, 6.1 and newer, oldest first
+#   kernels.sh boot           the same, the newest of each series only
+#   kernels.sh dir KVER       prints the folder of its headers
 #   kernels.sh image KVER     prints "VMLINUX ROOT": an ELF kernel for QEMU, and the folder
 #                             that has lib/modules/KVER
 #
-# An image is taken from the system, or else its Debian package is downloaded and unpacked
-# below $B/kernels: nothing is installed, no boot menu changes. What was made once is kept.
+# What was fetched or unpacked once is kept.
 
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 B=$(realpath -m "${B:-build}")
 PATH=$PATH:/usr/sbin:/sbin
 
+dir() {
+	local d
+	for d in "/lib/modules/$1/build" "$B/kernels/$1/root/usr/src/linux-headers-$1"; do
+		[ -e "$d/Makefile" ] && echo "$d" && return
+	done
+	return 1
+}
+
 headers() {
 	local d v
-	for d in /lib/modules/*/build; do
-		[ -e "$d/Makefile" ] || continue
-		v=${d#/lib/modules/}
-		v=${v%/build}
+	for d in /lib/modules/*/build "$B"/kernels/*/root; do
+		v=${d%/*}
+		v=${v##*/}
+		dir "$v" >/dev/null || continue
 		[ "$(printf '6.1\n%s\n' "${v%%-*}" | sort -V | head -n 1)" = 6.1 ] && echo "$v"
-	done | sort -V
+	done | sort -Vu
 }
 
 boot() {
@@ -61,17 +72,40 @@ if elf[:4] != b"\x7fELF" or len(elf) != size:
 open(sys.argv[2], "wb").write(elf)' "$1" "$2.part" && mv "$2.part" "$2"
 }
 
-# fetch KVER DIR: the package of the image, unpacked into DIR
+# fetch KVER DIR PACKAGE...: unpacked into DIR
 fetch() {
-	local deb
+	local kver=$1 dir=$2 deb
+	shift 2
 	command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
-	rm -rf "$2.part"
-	mkdir -p "$2.part" || return 1
+	mkdir -p "$dir" || return 1
 	# as root apt would like to read with another account, which cannot write here
-	(cd "$2.part" && apt-get -q -o APT::Sandbox::User=root download "linux-image-$1") >&2 ||
-		return 1
-	deb=$(echo "$2.part"/*.deb)
-	dpkg-deb -x "$deb" "$2.part" && rm "$deb" && depmod -b "$2.part" "$1" && mv "$2.part" "$2"
+	(cd "$dir" && apt-get -q -o APT::Sandbox::User=root download "$@") >&2 || return 1
+	for deb in "$dir"/*.deb; do
+		dpkg-deb -x "$deb" "$dir" && rm "$deb" || return 1
+	done
+	# headers name the place where they would be installed
+	sed -i "s|^include /usr/src/|include $dir/usr/src/|" "$dir"/usr/src/*/Makefile 2>/dev/null
+	depmod -b "$dir" "$kver"
+}
+
+# get SERIES: its newest kernel, image and headers; 1: there is none to be had
+get() {
+	local series=$1 kver root
+	boot | grep -qE "^${series//./\\.}([.-]|\$)" && return
+	# images of containers come without package lists
+	[ "$(id -u)" != 0 ] || apt-cache show make >/dev/null 2>&1 || apt-get -q update >&2
+	kver=$(apt-cache search --names-only "^linux-headers-${series//./\\.}[.0-9+a-z-]*-amd64\$" \
+		2>/dev/null | sed -n 's/^linux-headers-\([^ ]*\) .*/\1/p' | grep -vE 'cloud|rt-' |
+		grep -E "^${series//./\\.}\." | sort -V | tail -n 1)
+	[ -n "$kver" ] || return 1
+	root=$B/kernels/$kver/root
+	rm -rf "$root.part"
+	# the names of some releases have the flavour in the middle of what is common
+	fetch "$kver" "$root.part" "linux-image-$kver" "linux-headers-$kver" \
+		"linux-headers-${kver%-amd64}-common" "$(apt-cache depends "linux-headers-$kver" |
+			sed -n 's/.*Depends: \(linux-kbuild-[^ ]*\).*/\1/p')" || return 1
+	sed -i "s|$root.part/|$root/|" "$root.part"/usr/src/*/Makefile
+	mv "$root.part" "$root"
 }
 
 image() {
@@ -80,8 +114,9 @@ image() {
 		root=$dir/root
 		boot=$root/boot/vmlinuz-$kver
 		if [ ! -e "$root" ]; then
-			mkdir -p "$dir"
-			fetch "$kver" "$root" || return 1
+			rm -rf "$root.part"
+			fetch "$kver" "$root.part" "linux-image-$kver" || return 1
+			mv "$root.part" "$root"
 		fi
 	fi
 	mkdir -p "$dir" || return 1
@@ -94,6 +129,15 @@ image() {
 case ${1-} in
 headers) headers ;;
 boot) boot ;;
+dir) dir "$2" ;;
+get)
+	shift
+	mkdir -p "$B/kernels" || exit 1
+	for series; do
+		get "$series" || echo "kernels: none of series $series could be had here" >&2 &
+	done
+	wait
+	;;
 image)
 	mkdir -p "$B/kernels" || exit 1
 	# one of two runs at the same time makes it
@@ -102,7 +146,7 @@ image)
 	image "$2"
 	;;
 *)
-	echo "usage: kernels.sh headers | boot | image KVER" >&2
+	echo "usage: kernels.sh get SERIES... | headers | boot | dir KVER | image KVER" >&2
 	exit 2
 	;;
 esac

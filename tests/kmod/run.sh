@@ -20,7 +20,8 @@ build=1
 while getopts k:n opt; do
 	case $opt in
 	k)
-		k=$(tests/kmod/kernels.sh headers | grep -E "^${OPTARG//./\\.}([.-]|\$)" | tail -n 1)
+		k=$(tests/kmod/kernels.sh headers |
+			grep -E "^${OPTARG//./\\.}([.-]|\$)" | tail -n 1)
 		[ -n "$k" ] || {
 			echo "run.sh: no headers of kernel $OPTARG here" >&2
 			exit 2

@@ -28,7 +28,8 @@ disk() {
 }
 mpool create -y up "$(disk mpk-v0)" --staging "$(disk mpk-v1)" --gid 1100 --mode 0660 &&
 	mpool deactivate up && mpool create -y other "$(disk mpk-v2)" && mpool deactivate other &&
-	rm "/etc/mpool/pools.d/$(blkid -p -o value -s UUID "$(disk mpk-v2)")" && rmmod mpool || exit 1
+	rm "/etc/mpool/pools.d/$(blkid -p -o value -s UUID "$(disk mpk-v2)")" &&
+	rmmod mpool || exit 1
 
 # as make install does it
 mkdir -p /etc/udev/rules.d /etc/systemd/system
@@ -51,7 +52,6 @@ U
 cat >/etc/systemd/system/check.service <<'U'
 [Unit]
 After=basic.target
-Wants=basic.target
 [Service]
 Type=oneshot
 ExecStart=/bin/bash /t/tests/kmod/systemd_guest.sh check
@@ -81,6 +81,6 @@ for u in systemd-udevd systemd-udev-trigger; do
 done
 ln -s /etc/systemd/system/witness.service $w
 systemctl --root=/ -q enable mpool.service || exit 1
-ln -sf /etc/systemd/system/check.service /etc/systemd/system/default.target
+printf '[Unit]\nRequires=basic.target\nWants=check.service\n' >/etc/systemd/system/default.target
 umount /tmp
 exec /lib/systemd/systemd --show-status=no --log-target=kmsg

@@ -30,7 +30,7 @@ static struct mpool_ioc_info info_now(void)
 
 	memset(&in, 0, sizeof(in));
 	in.in_arg.ma_size = sizeof(in);
-	snprintf(path, sizeof(path), "/dev/mpool/%s", th_pool);
+	snprintf(path, sizeof(path), "/dev/mpool/%.31s", th_pool);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	T_OK(fd >= 0);
 	T_EQ(ioctl(fd, MPOOL_IOC_INFO, &in), 0);
@@ -100,6 +100,7 @@ static int through_queue(struct mpool *mp, struct mpool_obj **obj, char *buf, ui
 }
 
 static const char *io_kind;
+static int threads_left;	/* atomic */
 
 /* its own objects, all of them again and again */
 static void *fds_thread(void *arg)
@@ -130,6 +131,7 @@ static void *fds_thread(void *arg)
 		mpool_obj_close(obj[i]);
 	free(buf);
 	free(back);
+	__atomic_fetch_sub(&threads_left, 1, __ATOMIC_SEQ_CST);
 	return (void *)bad;
 }
 
@@ -146,10 +148,11 @@ static void few_descriptors_serve_many_objects(void)
 	before = fds_open();
 	T_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
 	mp_now = th_new_pool(io_kind, NULL);
+	threads_left = 3;
 	for (i = 0; i < 3; i++)
 		T_EQ(pthread_create(&t[i], NULL, fds_thread, (void *)(uintptr_t)(i + 1)), 0);
-	for (i = 0; i < 100; i++) {
-		const struct timespec nap = { .tv_nsec = 5000000 };
+	while (__atomic_load_n(&threads_left, __ATOMIC_SEQ_CST)) {
+		const struct timespec nap = { .tv_nsec = 2000000 };
 		unsigned n = fds_open();
 
 		most = n > most ? n : most;
@@ -355,7 +358,7 @@ static void a_database_has_one_process(void)
 
 /* ---- permissions ---- */
 
-/* As user @uid of group @gid and no other, in a process of its own: 0 when all is as it should be */
+/* As user @uid of group @gid alone, in a process of its own: 0 when all is as it should be */
 static int as_user(unsigned uid, unsigned gid, int (*fn)(void))
 {
 	gid_t g = gid;
@@ -519,7 +522,7 @@ static void an_active_pool_is_administered(void)
 	T_EQ(mpool_info(mp, &in), 0);
 	T_STREQ(in.label, "a label");
 	T_EQ(in.cls[0].spare_pct, 7);
-	snprintf(old, sizeof(old), "%s", th_pool);
+	snprintf(old, sizeof(old), "%.31s", th_pool);
 	T_EQ(mpool_rename(th_pool, NULL, ".."), -EINVAL);
 	T_EQ(mpool_rename(th_pool, NULL, "renamed"), 0);
 	snprintf(th_pool, sizeof(th_pool), "renamed");

@@ -27,7 +27,8 @@ struct cmd {
 
 static const struct cmd cmds[] = {
 	{ "VERSION", MPOOL_IOC_VERSION, CTL | POOL, 0, { NONE, NONE }, NONE },
-	{ "CREATE", MPOOL_IOC_CREATE, CTL, 0, { R(create, ic_reserved), NONE }, R(create, ic_name) },
+	{ "CREATE", MPOOL_IOC_CREATE, CTL, 0, { R(create, ic_reserved), NONE },
+	  R(create, ic_name) },
 	{ "CREATE", MPOOL_IOC_CREATE, CTL, 0, { NONE, NONE }, R(create, ic_label) },
 	{ "DESTROY", MPOOL_IOC_DESTROY, CTL, 0, { R(devs, ds_reserved), NONE }, NONE },
 	{ "PROBE", MPOOL_IOC_PROBE, CTL, 0, { R(probe, pr_reserved), NONE }, NONE },
@@ -137,7 +138,8 @@ static void another_size_is_enotty(void)
 		}
 		/* nothing but "write" or "read" in the number */
 		u.arg.ma_size = size;
-		CMD_EQ(c, ioctl(node_fd(c), _IOC(1, MPOOL_IOC_MAGIC, _IOC_NR(c->nr), size), &u), -1);
+		CMD_EQ(c, ioctl(node_fd(c), _IOC(1, MPOOL_IOC_MAGIC, _IOC_NR(c->nr), size), &u),
+		       -1);
 		CMD_EQ(c, errno, ENOTTY);
 	}
 }
@@ -237,7 +239,8 @@ static void names_without_an_end_are_einval(void)
 
 static void bad_names_are_einval(void)
 {
-	static const char *const bad[] = { "", ".", "..", "a/b", "-a", ".a", "a b", "a\nb", "\x80" };
+	static const char *const bad[] = { "", ".", "..", "a/b", "-a", ".a", "a b", "a\nb",
+					   "\x80" };
 	struct mpool_ioc_dev dev = { 0 };
 	struct mpool_ioc_rename rn;
 	struct ioc_disk dk;

@@ -258,8 +258,8 @@ static void fail_all(int is_capacity)
 		T_EQ(ioc_disk_make(&dk[i], i ? "ktfail1" : "ktfail0", 256, false, 0), 0);
 		close(dk[i].dk_fd);
 		dk[i].dk_fd = -1;
-		T_EQ(sh("echo 0 524288 linear %s 0 | " DM "create ktdm%d && " DM "mknodes >/dev/null",
-			dk[i].dk_path, i), 0);
+		T_EQ(sh("echo 0 524288 linear %s 0 | " DM "create ktdm%d && " DM
+			"mknodes >/dev/null", dk[i].dk_path, i), 0);
 	}
 	pool_up("/dev/mapper/ktdm0", "/dev/mapper/ktdm1");
 	load_start();
@@ -286,13 +286,19 @@ static void every_request_of_capacity_fails(void)
 	fail_all(1);
 }
 
-static const char *this_dir(void)
+/* @disk over NVMe/TCP; its path to @dev. Programs run in the repository's top folder */
+static void connect_to(const char *disk, char dev[64])
 {
-	static char dir[512];
-	const char *top = getenv("MPK_TESTS");
+	const char *tmp = getenv("TMPDIR");
+	char path[512];
+	FILE *f;
 
-	snprintf(dir, sizeof(dir), "%s", top && *top ? top : "tests/kmod");
-	return dir;
+	snprintf(path, sizeof(path), "%s/nvmet", tmp && *tmp ? tmp : "/tmp");
+	T_EQ(sh("tests/kmod/nvmet.sh up %s >%s", disk, path), 0);
+	f = fopen(path, "re");
+	T_OK(f && fscanf(f, "%63s", dev) == 1);
+	fclose(f);
+	kt_settle(dev, 1);
 }
 
 /* capacity is a namespace of NVMe over TCP; its target ends */
@@ -300,7 +306,6 @@ static void a_remote_target_dies(void)
 {
 	struct ioc_disk dk[2];
 	char dev[64] = "";
-	FILE *f;
 	int i;
 
 	for (i = 0; i < 2; i++) {
@@ -308,26 +313,18 @@ static void a_remote_target_dies(void)
 		close(dk[i].dk_fd);
 		dk[i].dk_fd = -1;
 	}
-	T_EQ(sh("%s/nvmet.sh up %s >$TMPDIR/nvmet", this_dir(), dk[0].dk_path), 0);
-	T_EQ(sh("cp $TMPDIR/nvmet /tmp/kt-nvmet"), 0);
-	f = fopen("/tmp/kt-nvmet", "re");
-	T_OK(f && fscanf(f, "%63s", dev) == 1);
-	fclose(f);
+	connect_to(dk[0].dk_path, dev);
 	pool_up(dev, dk[1].dk_path);
 	printf("# capacity is %s\n", dev);
 	load_start();
 	wait_for_load();
-	T_EQ(sh("%s/nvmet.sh kill", this_dir()), 0);
+	T_EQ(sh("tests/kmod/nvmet.sh kill"), 0);
 	the_pool_stops_and_lets_go("target killed");
 	/* the target returns: what it had acknowledged is there */
-	T_EQ(sh("%s/nvmet.sh disconnect; %s/nvmet.sh up %s >/tmp/kt-nvmet", this_dir(), this_dir(),
-		dk[0].dk_path), 0);
-	f = fopen("/tmp/kt-nvmet", "re");
-	T_OK(f && fscanf(f, "%63s", dev) == 1);
-	fclose(f);
-	kt_settle(dev, 1);
+	T_EQ(sh("tests/kmod/nvmet.sh disconnect"), 0);
+	connect_to(dk[0].dk_path, dev);
 	all_that_was_committed_is_there(dev, dk[1].dk_path);
-	T_EQ(sh("%s/nvmet.sh down", this_dir()), 0);
+	T_EQ(sh("tests/kmod/nvmet.sh down"), 0);
 	for (i = 0; i < 2; i++)
 		ioc_disk_remove(&dk[i]);
 }

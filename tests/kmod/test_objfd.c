@@ -497,8 +497,10 @@ static void map_equals_reads(void)
 	size_t len = 9 * MIB + 3 * BLK;
 	uint64_t id = obj_final(len), off;
 	int fd = obj_open(id, CACHED), wr;
+	int mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
 	unsigned char *m, *p;
 
+	T_OK(mem >= 0);
 	drop_caches();
 	m = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
 	T_OK(m != MAP_FAILED);
@@ -512,6 +514,8 @@ static void map_equals_reads(void)
 	T_EQ(pread(fd, b, 100000, 333333), 100000);
 	T_MEMEQ(b, m + 333333, 100000);
 	T_ERR(mprotect(m, BLK, PROT_READ | PROT_WRITE), EACCES);
+	T_ERR(pwrite(mem, a, BLK, (off_t)(uintptr_t)m), EIO);	/* as a debugger would */
+	close(mem);
 	p = mremap(m, len, len + MIB, MREMAP_MAYMOVE);
 	T_OK(p != MAP_FAILED);
 	T_ERR(mprotect(p, BLK, PROT_READ | PROT_WRITE), EACCES);
@@ -639,7 +643,7 @@ static void uring_writes_and_reads_with_fixed_files_and_buffers(void)
 	T_EQ(io_uring_register_buffers(&ring, iov, 2), 0);
 	T_EQ(io_uring_register_files(&ring, &fd, 1), 0);
 	ioc_pattern(a, id, 0, sizeof(a));
-	for (i = 0; i < 32; i++) {	/* in order, all in flight; 64 KiB and odd places in memory */
+	for (i = 0; i < 32; i++) {	/* in order, all in flight */
 		sqe = io_uring_get_sqe(&ring);
 		io_uring_prep_write_fixed(sqe, 0, a + i * 65536, 65536, (uint64_t)i * 65536, 0);
 		sqe->flags |= IOSQE_FIXED_FILE;
@@ -766,7 +770,7 @@ static int reopen_as(void *arg)
 
 static int wanted(uint32_t uid, uint32_t owner, uint32_t gid, uint32_t mode, int flags)
 {
-	uint32_t need = (flags & O_ACCMODE) == O_RDONLY ? 4 : (flags & O_ACCMODE) == O_WRONLY ? 2 : 6;
+	uint32_t how = flags & O_ACCMODE, need = how == O_RDONLY ? 4 : how == O_WRONLY ? 2 : 6;
 	uint32_t have = uid == owner ? mode >> 6 : gid == uid || (uid == ALICE && gid == GROUP) ?
 			mode >> 3 : mode;
 
@@ -777,8 +781,9 @@ static void reopen_is_checked_each_time(void)
 {
 	static const uint32_t uids[] = { 0, ALICE, BOB };
 	static const struct { uint32_t uid, gid, mode; } own[] = {
-		{ 0, 0, 0600 }, { 0, GROUP, 0660 }, { 0, GROUP, 0640 }, { 0, 0, 0644 }, { 0, 0, 0666 },
-		{ ALICE, BOB, 0460 }, { ALICE, GROUP, 0060 }, { BOB, 0, 0200 }, { BOB, BOB, 0400 },
+		{ 0, 0, 0600 }, { 0, GROUP, 0660 }, { 0, GROUP, 0640 }, { 0, 0, 0644 },
+		{ 0, 0, 0666 }, { ALICE, BOB, 0460 }, { ALICE, GROUP, 0060 }, { BOB, 0, 0200 },
+		{ BOB, BOB, 0400 },
 	};
 	static const int flags[] = { O_RDONLY, O_RDWR, O_WRONLY };
 	uint64_t id = obj_new(MBLOCK, MIB);
@@ -796,13 +801,13 @@ static void reopen_is_checked_each_time(void)
 				for (k = 0; k < 2; k++) {
 					struct as as = { uids[u], k ? wr : ro, flags[f] };
 					int got = kt_child(reopen_as, &as);
-					int want = wanted(uids[u], own[i].uid, own[i].gid, own[i].mode,
-							  flags[f]);
+					int want = wanted(uids[u], own[i].uid, own[i].gid,
+							  own[i].mode, flags[f]);
 
 					if (got != want)
-						T_FAIL("uid %u, %s, object %u:%u %o: %d, wanted %d",
+						T_FAIL("uid %u, %s, object %u: %d, wanted %d",
 						       uids[u], f ? f == 1 ? "rw" : "w" : "r",
-						       own[i].uid, own[i].gid, own[i].mode, got, want);
+						       i, got, want);
 				}
 	}
 	set_owner(0, 0, 0600);
@@ -824,8 +829,10 @@ static void reopen_is_checked_each_time(void)
 static void attributes_do_not_change(void)
 {
 	uint64_t id = obj_final(MIB), raw = obj_new(MBLOCK, MIB);
-	int fd = obj_open(id, CACHED), wr = obj_open(raw, WR), flags = 0, i;
-	struct timespec atime[2] = { { 1, 0 }, { 0, UTIME_OMIT } }, both[2] = { { 1, 0 }, { 1, 0 } };
+	int src = obj_open(id, CACHED), fd = reopen(src, O_RDONLY), wr = obj_open(raw, WR);
+	struct timespec atime[2] = { { 1, 0 }, { 0, UTIME_OMIT } };
+	struct timespec both[2] = { { 1, 0 }, { 1, 0 } };
+	int flags = 0, i;
 	struct { struct fiemap fm; struct fiemap_extent fe[4]; } map;
 	struct stat st;
 
@@ -845,19 +852,15 @@ static void attributes_do_not_change(void)
 		map.fm.fm_length = MIB;
 		map.fm.fm_extent_count = 4;
 		T_ERR(ioctl(fd, FS_IOC_FIEMAP, &map), EOPNOTSUPP);
-		T_OK(ioctl(wr, FICLONE, obj_open(id, CACHED)) < 0);
+		T_OK(ioctl(wr, FICLONE, src) < 0);
 		T_ERR(syscall(SYS_execveat, fd, "", (char *[]){ "x", NULL }, (char *[]){ NULL },
 			      AT_EMPTY_PATH), EACCES);
 		T_EQ(fstat(fd, &st), 0);
 		T_OK((st.st_mode & 07777) == 0600 && st.st_uid == 0 && st.st_gid == 0);
-		if (fd != wr)
-			close(fd);
+		close(fd);
 	}
-	close(wr);
+	close(src);
 	KT_EQ(ioc_drop(rig.rw, raw), 0);
-	/* those that FICLONE was given are open still: close all above the pool's */
-	for (i = rig.ro > rig.rw ? rig.ro + 1 : rig.rw + 1; i < 64; i++)
-		close(i);
 	obj_delete(id);
 }
 
@@ -993,6 +996,45 @@ static void cached_object_does_not_hold_its_space(void)
 	T_EQ(pool_free(), before);
 }
 
+/* what the kernel's trace says of one write, its commit and its read */
+static void tracepoints_tell(void)
+{
+	static const char dir[] = "/sys/kernel/debug/tracing", *const want[] = {
+		"mpool_obj_io: ", " write off=0 ret=4096", " read off=0 ret=4096",
+		"mpool_batch: ", " operations=1 ", "mpool_md_write: ", "mpool_flush: ",
+	};
+	char path[64], *text;
+	unsigned int i;
+	uint64_t id;
+	FILE *f;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/events/mpool/enable", dir);
+	if (access(path, F_OK)) {
+		printf("# this kernel has no tracing\n");
+		return;
+	}
+	T_EQ(ioc_put(path, "1"), 0);
+	id = obj_new(MBLOCK, MIB);
+	fd = obj_open(id, WR);
+	obj_write(fd, id, 0, BLK);
+	KT_EQ(ioc_op(rig.rw, OP_COMMIT, id, BLK), 0);
+	obj_check(fd, id, 0, BLK);
+	close(fd);
+	T_EQ(ioc_put(path, "0"), 0);
+	snprintf(path, sizeof(path), "%s/trace", dir);
+	f = fopen(path, "re");
+	T_OK(f != NULL);
+	text = (char *)b;
+	i = (unsigned int)fread(text, 1, sizeof(b) - 1, f);
+	text[i] = 0;
+	fclose(f);
+	for (i = 0; i < sizeof(want) / sizeof(want[0]); i++)
+		if (!strstr(text, want[i]))
+			T_FAIL("'%s' is not in: %.3000s", want[i], text);
+	obj_delete(id);
+}
+
 static void pool_stays_while_anything_is_open(void)
 {
 	uint64_t id = obj_final(MIB);
@@ -1084,6 +1126,7 @@ int main(void)
 	RUN(closing_the_last_descriptor_aborts);
 	RUN(deleted_object_lives_with_its_users);
 	RUN(cached_object_does_not_hold_its_space);
+	RUN(tracepoints_tell);
 	RUN(pool_stays_while_anything_is_open);
 	RUN(read_only_pool_opens_nothing_for_writing);
 	RUN(pool_goes_away_clean);

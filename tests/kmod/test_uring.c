@@ -244,7 +244,7 @@ static void a_batch_of_64_costs_one_flush_of_each(void)
 		uint64_t want = (di[i].di_mclass == 1) + (di[i].di_has_md != 0);
 		uint64_t got = after[i].counted - before[i].counted;
 
-		printf("# %s: class %u, metadata %u: %llu flushes counted, %llu seen by the disk%s\n",
+		printf("# %s: class %u, metadata %u: %llu flushes counted, %llu on the disk%s\n",
 		       di[i].di_path, di[i].di_mclass, di[i].di_has_md, (unsigned long long)got,
 		       (unsigned long long)(after[i].device - before[i].device),
 		       before[i].has_cache ? "" : " (it has no cache)");

@@ -51,7 +51,7 @@ env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make --no-print-directory B="${B:-build}
 		"$p/bin/mpool" help "$1" >/dev/null 2>&1 || echo "no such verb: mpool $args"
 		for a; do
 			case $a in
-			--*) "$p/bin/mpool" help "$1" | grep -q -e "$a" || echo "unknown: mpool $args" ;;
+			--*) "$p/bin/mpool" help "$1" | grep -q -e "$a" || echo "unknown: $args" ;;
 			esac
 		done
 	done
@@ -64,7 +64,8 @@ if command -v systemd-analyze >/dev/null; then
 		"$u"/mpool-scrub@.timer >"$T/out"
 	verdict units_pass_systemd_analyze
 	sed 's/^Type=.*/Typ=oneshot/' "$u/mpool.service" >"$u/planted.service"
-	analyze "$u/planted.service" | grep -q planted.service || echo "Typ= was not noticed" >"$T/out"
+	analyze "$u/planted.service" | grep -q planted.service ||
+		echo "Typ= was not noticed" >"$T/out"
 	verdict systemd_analyze_sees_a_planted_mistake
 else
 	skip units_pass_systemd_analyze "no systemd-analyze"
@@ -72,7 +73,8 @@ else
 fi
 
 if command -v systemd-sysusers >/dev/null; then
-	systemd-sysusers --dry-run "$p/etc/sysusers.d/mpool.conf" >"$T/say" 2>&1 || cp "$T/say" "$T/out"
+	systemd-sysusers --dry-run "$p/etc/sysusers.d/mpool.conf" >"$T/say" 2>&1 ||
+		cp "$T/say" "$T/out"
 	verdict the_group_can_be_made
 else
 	skip the_group_can_be_made "no systemd-sysusers"

@@ -241,8 +241,11 @@ static void foreign_byte_0_is_never_taken_back(void)
 	rig_init(&r, 1, SIZE);
 	T_EQ(rig_open(&r), 0);
 	leave_marks(&r, "fresh");
-	poke(&r.m[0], 0, 0, 512);	/* a partition table */
-	poke(&r.m[0], 510, 0x55, 1);
+	poke(&r.m[0], 0, 0, 8);		/* what wipefs does */
+	T_EQ(rig_open(&r), -EINVAL);
+	poke(&r.m[0], 0, 0, 512);	/* somebody's dd */
+	T_EQ(rig_open(&r), -EINVAL);
+	poke(&r.m[0], 510, 0x55, 1);	/* a partition table */
 	poke(&r.m[0], 511, 0xaa, 1);
 	T_EQ(rig_open(&r), -EINVAL);
 	rig_fini(&r);
@@ -274,14 +277,15 @@ static void damaged_copy_0_is_left_alone(void)
 
 /* ---- members that missed the last change ---- */
 
-/* one step of the pool that device @i misses; comes back closed */
-static void miss(struct rig *r, u32 i)
+/* @n steps of the pool that device @i misses; comes back closed */
+static void miss(struct rig *r, u32 i, u32 n)
 {
 	struct mp_set set = { .ms_mask = MP_SET_LABEL, .ms_label = "new" };
 	u8 *old = malloc(r->m[i].dev.d_size);
 
 	memcpy(old, r->m[i].media, r->m[i].dev.d_size);
-	T_EQ(mp_pool_set(r->pool, &set), 0);
+	while (n--)
+		T_EQ(mp_pool_set(r->pool, &set), 0);
 	T_EQ(mp_pool_close(r->pool), 0);
 	r->pool = NULL;
 	memcpy(r->m[i].now, old, r->m[i].dev.d_size);
@@ -296,7 +300,7 @@ static void home_device_decides(void)
 
 	rig_init(&r, 2, SIZE);
 	T_EQ(rig_open(&r), 0);
-	miss(&r, 1);
+	miss(&r, 1, 1);
 	T_EQ(mp_verify(r.dev, 2, 0, NULL, NULL, &damage), 0);
 	T_EQ(damage, 0);
 	T_EQ(mp_pool_open(r.dev, 2, MP_OPEN_RDONLY, &r.pool), 0);
@@ -306,7 +310,13 @@ static void home_device_decides(void)
 	T_OK(!strcmp(info_of(r.pool).pi_label, "new"));
 	T_OK(!strcmp(r.pool->p_dev[1]->pd_sb->sb_label, "new"));
 	/* the home device is never the one behind */
-	miss(&r, 0);
+	miss(&r, 0, 1);
+	T_EQ(rig_open(&r), -ESTALE);
+	rig_fini(&r);
+	/* a crash leaves nobody two steps behind */
+	rig_init(&r, 2, SIZE);
+	T_EQ(rig_open(&r), 0);
+	miss(&r, 1, 2);
 	T_EQ(rig_open(&r), -ESTALE);
 	rig_fini(&r);
 }
@@ -570,6 +580,15 @@ static void old_home_device_is_refused(void)
 
 /* ---- grow ---- */
 
+static int no_first_read(struct mp_dev *d, u64 off, void *buf, size_t len)
+{
+	return off ? mem_read(d, off, buf, len) : -EIO;
+}
+
+static const struct mp_dev_ops no_first_ops = {
+	.read = no_first_read, .write = mem_write, .flush = mem_flush,
+};
+
 static void devices_grow_again_and_again(void)
 {
 	struct mp_pool_info in;
@@ -606,6 +625,12 @@ static void devices_grow_again_and_again(void)
 	T_EQ(mp_verify(r.dev, 2, MP_VERIFY_DATA, NULL, NULL, &damage), 0);
 	T_EQ(damage, 0);
 	/* without copy 0 the one at the end is found, and the others by it */
+	r.m[0].dev.d_ops = &no_first_ops;
+	T_EQ(mp_pool_open(r.dev, 2, MP_OPEN_RDONLY, &r.pool), 0);
+	T_EQ(r.pool->p_dev[0]->pd_found.f_bad, 1);
+	T_EQ(mp_pool_close(r.pool), 0);
+	r.m[0].dev.d_ops = &mem_ops;
+	/* a damaged one still tells where */
 	poke(&r.m[0], 700, 0x5a, 4);
 	T_EQ(mp_pool_open(r.dev, 2, MP_OPEN_RDONLY, &r.pool), 0);
 	T_EQ(r.pool->p_dev[0]->pd_found.f_bad, 1);
@@ -621,6 +646,7 @@ static void devices_grow_again_and_again(void)
 
 static void devices_never_shrink(void)
 {
+	struct mp_probe pb;
 	struct rig r;
 	u64 total;
 
@@ -629,6 +655,8 @@ static void devices_never_shrink(void)
 	total = info_of(r.pool).pi_cls[0].ci_total;
 	r.m[0].dev.d_size = SIZE - 65536;
 	T_EQ(mp_pool_grow(r.pool), -EUCLEAN);
+	T_EQ(mp_probe(r.dev[0], &pb), -EUCLEAN);
+	T_EQ(mp_pool_destroy(r.dev, 1), -EUCLEAN);
 	/* a device that claims more than it has */
 	r.m[0].dev.d_size = SIZE;
 	mem_grow(&r.m[0], 2 * SIZE);

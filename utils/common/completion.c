@@ -91,10 +91,7 @@ static const char finder[] =
 	"\tdone\n"
 	"}\n\n"
 	"_@_names() {\n"
-	"\tlocal n\n"
-	"\tfor n in /dev/mpool/*; do\n"
-	"\t\t[ -c \"$n\" ] && printf '%s\\n' \"${n##*/}\"\n"
-	"\tdone\n"
+	"\tls /dev/mpool 2>/dev/null\n"
 	"}\n\n";
 
 static const char bash_end[] =

@@ -252,7 +252,8 @@ int scan_group(struct scan *s)
 		qsort_r(g->member, g->found, sizeof(*g->member), by_class_and_slot, s);
 		group_judge(s, g, active_find(g->uuid, &a));
 	}
-	qsort(s->group, s->ngroups, sizeof(*s->group), by_group_name);
+	if (s->ngroups)
+		qsort(s->group, s->ngroups, sizeof(*s->group), by_group_name);
 	return 0;
 }
 

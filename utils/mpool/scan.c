@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "confirm.h"
 #include "members.h"
@@ -116,7 +117,8 @@ static void scan_print(struct ui *ui, struct tbl *t, const struct scan *s, int c
 	for (unsigned i = 0; i < s->ngroups; i++)
 		group_row(t, s, &s->group[i]);
 	if (!s->ngroups && !code)
-		ui_note(ui, "no member of a pool was found");
+		ui_note(ui, "no member of a pool was found%s", geteuid() && !ui->args->n ?
+			": only root may look at block devices" : "");
 	if (s->ngroups)
 		tbl_print(t, NULL);
 	else

@@ -142,8 +142,9 @@ struct mpool_create_opts {
 /**
  * mpool_create() - make a pool
  * @path: directory of the pool (made if absent, mode 0700); holds pool.json
- *        and, for file pools, capacity.mp and staging.mp; a name
- *        without '/' makes a pool of the kernel module, active on return
+ *        and, for file pools, capacity.mp and staging.mp. Without '/': name of a
+ *        pool of the kernel module, whose members are whole block devices (root);
+ *        active on return, with the owner and mode given here
  * @opts: what to make
  *
  * All member devices are checked before the first byte is written; a device
@@ -153,13 +154,14 @@ struct mpool_create_opts {
  * middle leaves a pool or none.
  * Errors: -EEXIST (a pool is there), -EBUSY (device in use), -EINVAL (name,
  * sizes), -ENOSPC (files cannot be allocated), -EPERM (foreign signature),
- * -EACCES, -EIO, -ENOMEM.
+ * -EACCES, -EIO, -ENOMEM, -EOPNOTSUPP (module).
  */
 int mpool_create(const char *path, const struct mpool_create_opts *opts);
 
 /*
  * Nothing is written. Several readers may have a pool on files open at once; a
  * writer excludes readers, and readers a writer. A block device has one opener.
+ * A pool of the kernel module has any number of both: see mpool_lease().
  */
 #define MPOOL_OPEN_RDONLY 0x1u
 
@@ -182,7 +184,9 @@ struct mpool_open_opts {
 
 /**
  * mpool_open() - open (activate) a pool
- * @path: what mpool_create() was given; a name without '/' asks for the module
+ * @path: what mpool_create() was given; a name without '/' is that of a pool that
+ *        is active in the kernel module. There, providers and device layers
+ *        are -EOPNOTSUPP, and whoever the node's mode lets may open it
  * @opts: options, or NULL
  * @out: the pool
  *
@@ -206,7 +210,7 @@ int mpool_close(struct mpool *mp);
 
 /**
  * mpool_destroy() - remove a pool and all its member files
- * @path: as in mpool_open()
+ * @path: as in mpool_open(); an active pool is deactivated first
  * @opts: options, or NULL
  *
  * Every member that is a file is removed, wherever it lies and whether or not
@@ -383,8 +387,9 @@ int mpool_objects(struct mpool *mp, uint64_t after, uint64_t tag, struct mpool_o
  * mpool_obj_place() - where a byte range of an object lies, for outside tools such as fio
  * @obj: object
  * @off: offset in the object
- * @fd: file descriptor of the member (owned by the pool; do not close)
- * @pos: offset in the member
+ * @fd: file descriptor of the member (owned by the pool; do not close). Kernel
+ *      module: of the object itself, open as long as the object has handles
+ * @pos: offset in what @fd names
  * @len: contiguous bytes from there
  * Threads: any. Blocking: never. Durability: none.
  * Errors: -EINVAL (beyond capacity), -EOPNOTSUPP (member has no descriptor).
@@ -471,7 +476,7 @@ struct mpool_io {
 	uint32_t type;
 	uint32_t iovcnt;
 	uint64_t off;
-	union {
+	__extension__ union {
 		const struct iovec *iov;
 		const struct mpool_op *op;
 	};
@@ -864,7 +869,9 @@ typedef void mpool_problem_fn(void *arg, const struct mpool_problem *p);
 
 /**
  * mpool_verify() - check a pool without writing to it
- * @path: pool
+ * @path: pool. An active pool is read from its members (root) while it is in use:
+ *        what looks wrong is looked at again, and damage is reported only when nothing was
+ *        written meanwhile; -EBUSY when the pool never rests
  * @opts: open options (provider, io), or NULL
  * @flags: MPOOL_VERIFY_*
  * @fn: called per finding; may be NULL
@@ -877,7 +884,7 @@ int mpool_verify(const char *path, const struct mpool_open_opts *opts, unsigned 
 		 mpool_problem_fn *fn, void *arg, uint64_t *damage);
 
 /**
- * mpool_dump() - print all metadata readably.
+ * mpool_dump() - print all metadata readably; active pools as mpool_verify().
  * Threads: any. Blocking: I/O. Durability: none; writes nothing. Errors: as
  * mpool_open().
  */
@@ -894,7 +901,8 @@ struct mpool_extent {
 };
 typedef void mpool_extent_fn(void *arg, const struct mpool_extent *e);
 /**
- * mpool_map() - report every live extent in device order.
+ * mpool_map() - report every live extent in device order; active pools as
+ * mpool_verify().
  * Threads: any. Blocking: I/O. Durability: none; writes nothing. Errors: as
  * mpool_open().
  */

@@ -1,0 +1,198 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# Members found, trusted, lost, recovered and wiped, on pools in files; what the verbs of the
+# kernel module say without it; doctor.
+
+# tests are called by name, and words are split on purpose
+# shellcheck disable=SC2317,SC2086,SC2154,SC2119 source=admin.sh
+. "$(dirname "$0")/admin.sh"
+
+scan_groups_members() {
+	pool ./a
+	pool ./b
+	export MPOOL_TRUST_DIR=$PWD/etc/pools.d
+	want 0 mpool scan ./a/capacity.mp ./b/capacity.mp ./b/staging.mp
+	has out '^a +incomplete +1 +2 +no '
+	has out '^b +complete +2 +2 +no '
+	want 0 mpool scan -j ./a/capacity.mp ./a/staging.mp ./b/staging.mp
+	schema mpool_scan
+	same states "$(field '[(p["name"], p["state"]) for p in d["pools"]]')" \
+		"[('a', 'complete'), ('b', 'incomplete')]"
+	same classes "$(field '[x["class"] for x in d["pools"][0]["devices"]]')" \
+		"['capacity', 'staging']"
+	cp a/staging.mp copy.mp
+	want 0 mpool scan -H -o state a/capacity.mp a/staging.mp copy.mp
+	same copied "$(cat "$S/out")" duplicate
+	echo text >text
+	truncate -s 2M text
+	want 3 mpool scan ./text
+	one_line_error
+	want 3 mpool scan ./none
+	[ ! -e etc ] || fail "something was trusted"
+}
+
+scan_trusts() {
+	umask 077
+	pool ./a
+	export MPOOL_TRUST_DIR=$PWD/etc/pools.d
+	want 0 mpool scan --trust -n ./a/capacity.mp ./a/staging.mp
+	[ ! -e etc ] || fail "the plan wrote something"
+	want 0 mpool scan --trust ./a/capacity.mp ./a/staging.mp
+	has err 'a is trusted now'
+	uuid=$(value uuid ./a)
+	same modes "$(stat -c %a etc etc/pools.d "etc/pools.d/$uuid" | xargs)" "755 755 644"
+	want 0 mpool scan -H -o trusted ./a/capacity.mp
+	same trusted "$(cat "$S/out")" yes
+	# what others may write, or a link, counts for nothing
+	chmod 0666 "etc/pools.d/$uuid"
+	want 0 mpool scan -H -o trusted ./a/capacity.mp
+	same writable "$(cat "$S/out")" no
+	rm "etc/pools.d/$uuid"
+	touch file
+	ln -s ../../file "etc/pools.d/$uuid"
+	want 0 mpool scan -H -o trusted ./a/capacity.mp
+	same link "$(cat "$S/out")" no
+	rm "etc/pools.d/$uuid"
+	want 0 mpool scan --trust ./a/capacity.mp
+	chmod 0777 etc/pools.d
+	want 0 mpool scan -H -o trusted ./a/capacity.mp
+	same folder "$(cat "$S/out")" no
+	want 8 mpool scan --trust ./a/capacity.mp
+}
+
+scan_recovers_a_lost_first_block() {
+	pool
+	fill 2
+	truncate -s 64M ext4.img
+	mkfs.ext4 -q -F ext4.img
+	want 5 mpool scan --recover -y p/capacity.mp
+	one_line_error
+	dd if=ext4.img of=p/capacity.mp bs=4k count=1 conv=notrunc status=none
+	want 3 mpool verify ./p
+	before=$(sums .)
+	want 5 mpool scan --recover p/capacity.mp
+	has err 'use -y'
+	want 0 mpool scan --recover -n p/capacity.mp
+	has out 'member 1 of 2 of pool p .*holds ext4'
+	want 0 mpool scan --recover -n -j p/capacity.mp
+	schema mpool_scan_recover
+	unchanged "$before" .
+	want 0 mpool scan --recover -y p/capacity.mp
+	want 0 mpool verify --data ./p
+	want 0 mpool scrub ./p
+	want 5 mpool scan --recover -y p/capacity.mp
+	# without any copy there is nothing to go by
+	before=$(sums ext4.img)
+	want 3 mpool scan --recover -y ext4.img
+	unchanged "$before" ext4.img
+}
+
+scan_recovers_a_device_that_grew() {
+	pool
+	want 0 mpool grow ./p --size 128M
+	want 0 mpool rename ./p q
+	dd if=/dev/zero of=p/capacity.mp bs=4k count=1 conv=notrunc status=none
+	want 3 mpool verify ./p
+	want 0 mpool scan --recover -y p/capacity.mp
+	want 0 mpool verify --data ./p
+	same name "$(value name)" q
+}
+
+wipe_takes_our_signature_only() {
+	pool
+	want 0 mpool wipe -n p/staging.mp
+	has out 'member of pool p'
+	before=$(sums .)
+	want 5 mpool wipe p/staging.mp
+	one_line_error
+	want 0 mpool wipe -n -j p/staging.mp
+	schema mpool_wipe
+	truncate -s 64M other.img
+	mkfs.ext4 -q -F other.img
+	cp other.img other.old
+	want 3 mpool wipe -y other.img
+	cmp other.img other.old
+	rm other.img other.old
+	unchanged "$before" .
+	cp p/staging.mp before.mp
+	want 0 mpool wipe -y p/staging.mp
+	want 2 blkid -p p/staging.mp
+	# nothing but the first bytes changed
+	cmp -s before.mp p/staging.mp && fail "nothing was wiped"
+	cmp -i 4096 before.mp p/staging.mp
+	want 3 mpool wipe -y p/staging.mp
+	want 0 mpool scan --recover -y p/staging.mp
+	want 0 mpool verify ./p
+}
+
+wipe_refuses_an_open_pool() {
+	[ -e "$lib" ] || skip "no shared library was built"
+	pool
+	mkfifo hold
+	python3 "$CLI/hold.py" "$lib" ./p <hold >open &
+	exec 7>hold
+	for _ in $(seq 100); do
+		grep -q open open && break
+		sleep 0.05
+	done
+	want 4 mpool wipe -y p/capacity.mp
+	one_line_error
+	want 4 mpool set ./p label=x
+	want 4 mpool grow ./p --size 128M
+	want 4 mpool scrub ./p
+	exec 7>&-
+	wait
+	want 0 mpool verify ./p
+}
+
+verbs_of_the_module_say_what_to_do() {
+	[ -e /dev/mpoolctl ] && skip "the module is loaded"
+	pool
+	want 7 mpool activate ./p/capacity.mp
+	has err 'open it by its path'
+	want 7 mpool deactivate ./p
+	one_line_error
+	want 7 mpool deactivate db1
+	one_line_error
+	want 0 mpool deactivate -a
+	want 0 mpool activate -a
+	want 0 mpool activate -a -j
+	schema mpool_activate
+	want 0 mpool deactivate -a -j
+	schema mpool_deactivate
+	want 3 mpool activate db1
+	one_line_error
+	want 7 mpool iostat ./p
+	one_line_error
+	has err 'activate the pool'
+	want 7 mpool iostat
+	one_line_error
+}
+
+doctor_names_states_and_cures() {
+	rc=0
+	mpool doctor -j >"$S/out" 2>"$S/err" || rc=$?
+	schema mpool_doctor
+	same agree "$(field '6 * any(c["state"] == "wrong" for c in d["checks"])')" $rc
+	same cures "$(field 'all(c["cure"] for c in d["checks"] if c["state"] != "ok")')" True
+	for c in library module kernel io_uring "open files"; do
+		same "$c" "$(field "'$c' in [c['check'] for c in d['checks']]")" True
+	done
+	mkdir -m 0777 open
+	want 6 env MPOOL_TRUST_DIR="$PWD/open" mpool doctor -H -o check,state
+	has out '^trusted pools	wrong$'
+	rc=0
+	(ulimit -n 256 && mpool doctor -H -o check,state) >"$S/out" || rc=$?
+	has out '^open files	note$'
+}
+
+run scan_groups_members
+run scan_trusts
+run scan_recovers_a_lost_first_block
+run scan_recovers_a_device_that_grew
+run wipe_takes_our_signature_only
+run wipe_refuses_an_open_pool
+run verbs_of_the_module_say_what_to_do
+run doctor_names_states_and_cures
+finish

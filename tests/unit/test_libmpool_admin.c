@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Administration of pools in a directory, and what a crash in the middle of an
+ * add leaves in pool.json and beside it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <mpool/mpool.h>
+
+#include "harness.h"
+#include "poolcfg.h"
+
+#define MiB	(1ull << 20)
+
+static char dir[256], pool[300];
+
+static const char *in_pool(const char *name)
+{
+	static char path[4][600];
+	static int k;
+
+	k = (k + 1) % 4;
+	snprintf(path[k], sizeof(path[k]), "%s/%s", pool, name);
+	return path[k];
+}
+
+static void make(void)
+{
+	struct mpool_dev_spec dev = { .size = 16 * MiB };
+	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+	char cmd[400];
+
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", pool);
+	T_EQ(system(cmd), 0);
+	o.devs = &dev;
+	o.ndevs = 1;
+	T_EQ(mpool_create(pool, &o), 0);
+}
+
+static struct mpool_info info(void)
+{
+	struct mpool_info in;
+	struct mpool *mp;
+	int rc = mpool_open(pool, NULL, &mp);
+
+	if (rc)
+		T_FAIL("open: %d %s", rc, mpool_error_detail()->text);
+	T_EQ(mpool_info(mp, &in), 0);
+	T_EQ(mpool_close(mp), 0);
+	return in;
+}
+
+static int add(const char *path, uint32_t mclass, uint64_t size, uint32_t flags)
+{
+	struct mpool_dev_spec dev = { .path = path, .mclass = mclass, .size = size };
+
+	return mpool_add(pool, NULL, &dev, 1, flags);
+}
+
+static void set_and_rename(void)
+{
+	struct mpool_set_opts so = MPOOL_SET_OPTS_INIT;
+	struct mpool_probe pb;
+	struct mpool *mp;
+
+	make();
+	so.mask = MPOOL_SET_LABEL | MPOOL_SET_SPARE | MPOOL_SET_OWNER;
+	so.label = "a label";
+	so.spare_pct[0] = 25;
+	so.uid = 12;
+	so.gid = 34;
+	so.mode = 0640;
+	T_EQ(mpool_set(pool, NULL, &so), 0);
+	T_STREQ(info().label, "a label");
+	T_EQ(info().uid, 12);
+	T_EQ(info().mode, 0640);
+	T_OK(info().cls[0].reserve > 3 * MiB);
+	T_EQ(mpool_rename(pool, NULL, "other"), 0);
+	T_STREQ(info().name, "other");
+	T_EQ(mpool_probe(in_pool("capacity.mp"), &pb), 0);
+	T_STREQ(pb.name, "other");
+	T_EQ(pb.state, 2);
+	T_EQ(pb.bytes, 16 * MiB);
+	T_EQ(mpool_rename(pool, NULL, "-bad"), -EINVAL);
+	/* in use, or opened for reading only */
+	T_EQ(mpool_open(pool, NULL, &mp), 0);
+	T_EQ(mpool_rename(pool, NULL, "third"), -EBUSY);
+	T_EQ(mpool_set(pool, NULL, &so), -EBUSY);
+	T_EQ(add(in_pool("new.mp"), 0, 16 * MiB, 0), -EBUSY);
+	T_EQ(mpool_grow(pool, NULL, 32 * MiB, 0), -EBUSY);
+	/* a look beside the owner */
+	T_EQ(mpool_probe(in_pool("capacity.mp"), &pb), 0);
+	T_EQ(mpool_close(mp), 0);
+	T_EQ(mpool_probe(in_pool("pool.json"), &pb), -EINVAL);
+	T_EQ(mpool_probe(in_pool("nothing"), &pb), -ENOENT);
+}
+
+static void add_files(void)
+{
+	struct mpool_dev_spec two[2] = {
+		{ .mclass = MPOOL_STAGING, .size = 8 * MiB }, { .size = 8 * MiB },
+	};
+	char st[600], c2[600];
+	struct mpl_cfg *cf;
+	char away[300], cmd[1024];
+
+	make();
+	strcpy(st, in_pool("st.mp"));
+	strcpy(c2, in_pool("c2.mp"));
+	two[0].path = st;
+	/* a path is needed; nothing was made */
+	T_EQ(mpool_add(pool, NULL, two, 2, 0), -EINVAL);
+	two[1].path = two[0].path;
+	T_EQ(mpool_add(pool, NULL, two, 2, 0), -EINVAL);
+	T_OK(access(in_pool("st.mp"), F_OK));
+	two[1].path = c2;
+	T_EQ(mpool_add(pool, NULL, two, 2, MPOOL_CREATE_PLAN), 0);
+	T_OK(access(in_pool("st.mp"), F_OK));
+	T_EQ(mpool_add(pool, NULL, two, 2, 0), 0);
+	T_EQ(info().cls[0].devs, 2);
+	T_EQ(info().cls[1].devs, 1);
+	T_EQ(mpool_add(pool, NULL, two, 2, 0), -EEXIST);
+	T_EQ(mpool_add(pool, NULL, two, 2, MPOOL_CREATE_FORCE), -EEXIST);
+	T_EQ(add(in_pool("tiny.mp"), 0, MiB, 0), -EINVAL);
+	T_OK(access(in_pool("tiny.mp"), F_OK));
+	/* files in the pool's directory move with it */
+	T_EQ(mpl_cfg_load(pool, NULL, &cf), 0);
+	T_EQ(cf->cf_ndevs, 3);
+	T_STREQ(cf->cf_dev[1].cd_path, "st.mp");
+	T_EQ(cf->cf_dev[1].cd_is_adding, 0);
+	mpl_cfg_free(cf);
+	snprintf(away, sizeof(away), "%.250s/away", dir);
+	T_EQ(rename(pool, away), 0);
+	T_EQ(rename(away, pool), 0);
+	snprintf(away, sizeof(away), "%.250s/c3.mp", dir);
+	T_EQ(add(away, 0, 8 * MiB, 0), 0);
+	T_EQ(info().cls[0].devs, 3);
+	T_EQ(mpool_destroy(pool, NULL), 0);
+	T_OK(access(away, F_OK));
+	snprintf(cmd, sizeof(cmd), "%s/c2.mp", pool);
+	T_OK(access(cmd, F_OK));
+}
+
+/* what is not ours is not overwritten */
+static void add_refuses(void)
+{
+	struct mpool_dev_spec dev = { .size = 8 * MiB };
+	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+	char other[300], file[600];
+	int fd;
+
+	make();
+	snprintf(other, sizeof(other), "%.250s/other", dir);
+	o.devs = &dev;
+	o.ndevs = 1;
+	T_EQ(mpool_create(other, &o), 0);
+	snprintf(file, sizeof(file), "%s/capacity.mp", other);
+	T_EQ(add(file, 0, 8 * MiB, 0), -EEXIST);
+	T_EQ(add(file, 0, 8 * MiB, MPOOL_CREATE_FORCE), -EEXIST);
+	T_EQ(mpool_destroy(other, NULL), 0);
+	/* data, and a swap signature */
+	fd = open(in_pool("data"), O_RDWR | O_CREAT, 0600);
+	T_EQ(ftruncate(fd, 8 * MiB), 0);
+	T_EQ(pwrite(fd, "hello", 5, MiB), 5);
+	T_EQ(add(in_pool("data"), 0, 8 * MiB, 0), -EEXIST);
+	T_EQ(pwrite(fd, "SWAPSPACE2", 10, 4096 - 10), 10);
+	T_EQ(pwrite(fd, "\1\0\0\0\377\7\0\0", 8, 1024), 8);
+	T_EQ(add(in_pool("data"), 0, 8 * MiB, 0), -EPERM);
+	T_EQ(pread(fd, file, 5, MiB), 5);
+	T_MEMEQ(file, "hello", 5);
+	T_EQ(info().cls[0].devs, 1);
+	T_EQ(add(in_pool("data"), 0, 8 * MiB, MPOOL_CREATE_FORCE), 0);
+	close(fd);
+	T_EQ(symlink("nowhere", in_pool("link")), 0);
+	T_EQ(add(in_pool("link"), 0, 8 * MiB, 0), -ELOOP);
+	T_EQ(info().cls[0].devs, 2);
+}
+
+/* pool.json as it is while devices are being added */
+static void cut_json(const char *path)
+{
+	struct mpl_cfg *cf, *more;
+
+	T_EQ(mpl_cfg_load(pool, NULL, &cf), 0);
+	more = mpl_cfg_new(cf->cf_ndevs + 1);
+	memcpy(more->cf_dev, cf->cf_dev, cf->cf_ndevs * sizeof(*cf->cf_dev));
+	memcpy(more->cf_name, cf->cf_name, sizeof(cf->cf_name));
+	memcpy(more->cf_uuid, cf->cf_uuid, sizeof(cf->cf_uuid));
+	strcpy(more->cf_dev[cf->cf_ndevs].cd_path, path);
+	more->cf_dev[cf->cf_ndevs].cd_is_adding = 1;
+	T_EQ(mpl_cfg_store(pool, NULL, more), 0);
+	mpl_cfg_free(more);
+	mpl_cfg_free(cf);
+}
+
+static void mark_adding(void)
+{
+	struct mpl_cfg *cf;
+
+	T_EQ(mpl_cfg_load(pool, NULL, &cf), 0);
+	T_EQ(cf->cf_dev[1].cd_is_adding, 0);
+	cf->cf_dev[1].cd_is_adding = 1;
+	T_EQ(mpl_cfg_store(pool, NULL, cf), 0);
+	mpl_cfg_free(cf);
+}
+
+static void add_cut_short(void)
+{
+	struct mpl_cfg *cf;
+	int fd;
+
+	/* before the file: it is missing */
+	make();
+	cut_json("new.mp");
+	T_EQ(info().cls[0].devs, 1);
+	T_EQ(add(in_pool("new.mp"), 0, 8 * MiB, 0), 0);
+	T_EQ(info().cls[0].devs, 2);
+	/* after the file, before its superblocks */
+	make();
+	cut_json("new.mp");
+	fd = open(in_pool("new.mp"), O_RDWR | O_CREAT, 0600);
+	T_EQ(ftruncate(fd, 8 * MiB), 0);
+	T_EQ(info().cls[0].devs, 1);
+	/* and with a part of them */
+	T_EQ(pwrite(fd, "part", 4, 4 * MiB), 4);
+	close(fd);
+	T_EQ(info().cls[0].devs, 1);
+	T_EQ(add(in_pool("new.mp"), 0, 8 * MiB, 0), 0);
+	T_EQ(info().cls[0].devs, 2);
+	/* after everything but the last pool.json: a member all the same */
+	mark_adding();
+	T_EQ(info().cls[0].devs, 2);
+	T_EQ(add(in_pool("third.mp"), 1, 8 * MiB, 0), 0);
+	T_EQ(mpl_cfg_load(pool, NULL, &cf), 0);
+	T_EQ(cf->cf_ndevs, 3);
+	T_EQ(cf->cf_dev[1].cd_is_adding + cf->cf_dev[2].cd_is_adding, 0);
+	mpl_cfg_free(cf);
+	T_EQ(info().cls[1].devs, 1);
+}
+
+/* a whole device that the table does not name */
+static void add_leaves_a_stranger(void)
+{
+	char cmd[2200], keep[300];
+
+	make();
+	snprintf(keep, sizeof(keep), "%.250s/keep", dir);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s && cp -a --sparse=always %s %s", keep, pool, keep);
+	T_EQ(system(cmd), 0);
+	T_EQ(add(in_pool("new.mp"), 0, 8 * MiB, 0), 0);
+	/* the pool as it was, with the device and a pool.json that is in the middle */
+	snprintf(cmd, sizeof(cmd), "mv %s/new.mp %s/pool.json %s && rm -rf %s && mv %s %s", pool,
+		 pool, keep, pool, keep, pool);
+	T_EQ(system(cmd), 0);
+	mark_adding();
+	/* it is active and of a later generation than the home device: something is old */
+	T_OK(mpool_verify(pool, NULL, 0, NULL, NULL, &(uint64_t){ 0 }) == -ESTALE);
+}
+
+static void grow_files(void)
+{
+	struct stat st;
+	uint64_t total;
+	struct mpool *mp;
+	struct mpool_obj *o;
+	struct mpool_alloc a = { .kind = MPOOL_MBLOCK, .capacity = 24 * MiB };
+
+	make();
+	T_EQ(add(in_pool("st.mp"), MPOOL_STAGING, 8 * MiB, 0), 0);
+	total = info().cls[0].total;
+	T_EQ(mpool_grow(pool, NULL, 8 * MiB, MPOOL_CAPACITY), -EINVAL);
+	T_EQ(mpool_grow(pool, NULL, 64 * MiB, 7), -EINVAL);
+	T_EQ(mpool_grow(pool, NULL, 48 * MiB, MPOOL_CAPACITY), 0);
+	T_EQ(info().cls[0].total, total + 32 * MiB - 4096);
+	T_EQ(stat(in_pool("capacity.mp"), &st), 0);
+	T_EQ(st.st_size, 48 * MiB);
+	T_EQ(stat(in_pool("st.mp"), &st), 0);
+	T_EQ(st.st_size, 8 * MiB);
+	T_EQ(mpool_open(pool, NULL, &mp), 0);
+	T_EQ(mpool_alloc(mp, &a, 1, &o), 0);
+	mpool_obj_close(o);
+	T_EQ(mpool_close(mp), 0);
+	/* larger already: by its size as it is */
+	T_EQ(truncate(in_pool("st.mp"), 16 * MiB), 0);
+	total = info().cls[1].total;
+	T_EQ(mpool_grow(pool, NULL, 0, MPOOL_STAGING), 0);
+	T_EQ(info().cls[1].total, total + 8 * MiB - 4096);
+	T_EQ(mpool_grow(pool, NULL, 0, MPOOL_STAGING), 0);
+	T_EQ(info().cls[1].total, total + 8 * MiB - 4096);
+}
+
+int main(void)
+{
+	const char *tmp = getenv("TMPDIR");
+	char cmd[300];
+
+	snprintf(dir, sizeof(dir), "%.200s/mpadmXXXXXX", tmp ? tmp : "/tmp");
+	if (!mkdtemp(dir))
+		return 1;
+	snprintf(pool, sizeof(pool), "%s/pool", dir);
+	T_RUN(set_and_rename);
+	T_RUN(add_files);
+	T_RUN(add_refuses);
+	T_RUN(add_cut_short);
+	T_RUN(add_leaves_a_stranger);
+	T_RUN(grow_files);
+	snprintf(cmd, sizeof(cmd), "rm -rf %.255s", dir);
+	return system(cmd) ? 1 : t_done();
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The kernel backend's queues without the module: an object whose descriptor is
+ * in the cache already, here a file, or a pipe, which cannot be flushed. So a
+ * flush that never reaches the system is seen.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "harness.h"
+#include "ioq.h"
+#include "kmod.h"
+
+static struct mpl_kmod *km;
+static struct mpl_kobj *ko;
+static struct mpool_obj obj;
+
+/* an open pool with one object, whose descriptor is @fd */
+static void rig(int fd, int is_uring)
+{
+	km = calloc(1, sizeof(*km));
+	ko = calloc(1, sizeof(*ko));
+	T_OK(km && ko && fd >= 0);
+	km->km_fd = -1;
+	km->km_is_uring = is_uring;
+	pthread_mutex_init(&km->km_lock, NULL);
+	pthread_cond_init(&km->km_cond, NULL);
+	mpl_fdcache_init(km);
+	T_OK(km->km_fds_max >= 4);
+	ko->ko_id = 7;
+	ko->ko_kind = MPOOL_APPEND;
+	ko->ko_capacity = 1 << 20;
+	ko->ko_fd = fd;
+	ko->ko_is_writable = 1;
+	km->km_oldest = km->km_newest = ko;
+	km->km_nfds = 1;
+	obj.ob_pool = &km->km_pool;
+	obj.ob_kobj = ko;
+}
+
+static void rig_free(void)
+{
+	T_EQ(ko->ko_pins, 0);
+	close(mpl_fdcache_take(km, ko));
+	T_EQ(km->km_nfds, 0);
+	T_OK(!km->km_oldest && !km->km_newest);
+	free(ko);
+	free(km);
+}
+
+/* the result of one request */
+static int64_t run_one(uint32_t type, struct iovec *v)
+{
+	struct mpool_io io = { .obj = &obj, .type = type, .iovcnt = v ? 1 : 0, .iov = v };
+	struct mpool_cqe cqe = { .res = 12345 };
+	struct mpool_ioq *q;
+
+	T_EQ(mpl_kmod_ioq_open(&km->km_pool, 2, &q), 0);
+	km->km_pool.mp_open++;	/* as mpool_ioq_open() does */
+	T_EQ(mpool_ioq_submit(q, &io, 1), 1);
+	T_EQ(mpool_ioq_reap(q, &cqe, 1, 1, -1), 1);
+	mpool_ioq_close(q);
+	return cqe.res;
+}
+
+static void flush_on(int is_uring)
+{
+	int fd[2];
+
+	T_EQ(pipe(fd), 0);
+	rig(fd[0], is_uring);
+	T_EQ(run_one(MPOOL_FLUSH, NULL), -EINVAL);
+	T_STREQ(mpool_error_detail()->id, "MP0418");
+	T_OK(ko->ko_is_stale);
+	rig_free();
+	close(fd[1]);
+	fd[0] = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	rig(fd[0], is_uring);
+	T_EQ(run_one(MPOOL_FLUSH, NULL), 0);
+	rig_free();
+}
+
+static void flushes_reach_the_system(void)
+{
+	flush_on(0);
+	if (mpl_uring_works())
+		flush_on(1);
+	else
+		printf("# no io_uring here\n");
+}
+
+static void transfers_use_the_cached_descriptor(void)
+{
+	char path[] = "/tmp/mpool-kmod-XXXXXX";
+	struct iovec v = { .iov_len = 4096 };
+	int is_uring;
+	char *back;
+
+	T_EQ(posix_memalign(&v.iov_base, 4096, 4096), 0);
+	T_EQ(posix_memalign((void **)&back, 4096, 4096), 0);
+	for (is_uring = 0; is_uring <= mpl_uring_works(); is_uring++) {
+		memset(v.iov_base, 'a' + is_uring, 4096);
+		strcpy(path + sizeof(path) - 7, "XXXXXX");
+		rig(mkstemp(path), is_uring);
+		unlink(path);
+		T_EQ(run_one(MPOOL_WRITE, &v), 4096);
+		T_EQ(ko->ko_length, 4096);
+		T_EQ(pread(ko->ko_fd, back, 4096, 0), 4096);
+		T_MEMEQ(back, v.iov_base, 4096);
+		memset(back, 0, 4096);
+		T_EQ(run_one(MPOOL_READ, &(struct iovec){ back, 4096 }), 4096);
+		T_MEMEQ(back, v.iov_base, 4096);
+		rig_free();
+	}
+	free(v.iov_base);
+	free(back);
+}
+
+/* A lent descriptor and pinned ones stay; the least recently used of the others goes first. */
+static void pins_count(void)
+{
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	rig(fd, 0);
+	T_EQ(mpl_fdcache_pin(km, ko, 0, 1), fd);
+	T_EQ(mpl_fdcache_pin(km, ko, 1, 1), fd);
+	T_EQ(ko->ko_pins, 2);
+	mpl_fdcache_unpin(km, (struct mpl_kobj *[]){ ko, ko }, 2);
+	ko->ko_is_writable = 0;
+	T_EQ(mpl_fdcache_pin(km, ko, 0, 1), fd);
+	/* it cannot be exchanged for one that writes while somebody uses it */
+	T_EQ(mpl_fdcache_pin(km, ko, 1, 1), -EINVAL);
+	mpl_fdcache_unpin(km, &ko, 1);
+	rig_free();
+}
+
+int main(void)
+{
+	T_RUN(flushes_reach_the_system);
+	T_RUN(transfers_use_the_cached_descriptor);
+	T_RUN(pins_count);
+	return t_done();
+}
