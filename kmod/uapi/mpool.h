@@ -496,8 +496,9 @@ struct mpool_ioc_append {
  * @rd_pos: 0 for the first; out: the next one
  * @rd_buf: address of @rd_size bytes
  * @rd_len: out: length of the record, also with -EOVERFLOW (@rd_pos unchanged)
- * -ENODATA: no further record. A descriptor open for reading only sees what has
- * left the writer's buffer: all that was synced, at least.
+ * -ENODATA: no further record. -EUCLEAN: no intact record begins at @rd_pos. A
+ * descriptor open for reading only sees what has left the writer's buffer: all
+ * that was synced, at least.
  */
 struct mpool_ioc_read {
 	struct mpool_ioc_arg rd_arg;

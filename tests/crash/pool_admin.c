@@ -196,11 +196,11 @@ static int seen(struct eng *e, struct pm *m, struct pm_rt *rt)
 		return -1;
 	if (pm_adm_equal(&now, &m->m_adm[m->m_nadm - 1]))
 		return 0;
-	return eng_fail(e, "asked for %s '%s' %u devices %" PRIu64
-			" bytes, got %s '%s' %u devices %" PRIu64 " bytes", m->m_adm[m->m_nadm - 1].a_name,
-			m->m_adm[m->m_nadm - 1].a_label, m->m_adm[m->m_nadm - 1].a_devs,
-			m->m_adm[m->m_nadm - 1].a_bytes, now.a_name, now.a_label, now.a_devs,
-			now.a_bytes);
+	return eng_fail(e, "asked for %s '%s' %u devices %" PRIu64 " bytes, "
+			"got %s '%s' %u devices %" PRIu64 " bytes",
+			m->m_adm[m->m_nadm - 1].a_name, m->m_adm[m->m_nadm - 1].a_label,
+			m->m_adm[m->m_nadm - 1].a_devs, m->m_adm[m->m_nadm - 1].a_bytes,
+			now.a_name, now.a_label, now.a_devs, now.a_bytes);
 }
 
 int pm_admin(struct eng *e, struct pm *m, struct pm_rt *rt, const struct pm_conf *c,

@@ -109,6 +109,7 @@ ERRS(e_alloc, EROFS, ENOSPC);
 ERRS(e_batch, ENOENT, ENOSPC, EROFS, EBUSY, EIO);
 ERRS(e_open, ENOENT, EROFS, EMFILE, ENFILE, EACCES);
 ERRS(e_mlog, ENOENT, EBUSY, EROFS, ENODATA, EOVERFLOW, EFBIG, ENOSPC);
+ERRS(e_read, ENOENT, ENODATA, EOVERFLOW, EUCLEAN);
 ERRS(e_root, ENOENT, EEXIST, EBUSY, EROFS, ENOSPC);
 ERRS(e_lease, EBUSY, ENOENT);
 
@@ -143,7 +144,7 @@ const struct ioc_desc gen_table[] = {
 	POOL(MLOG_CLOSE, false, 4, 0, f_mlog, e_mlog),
 	POOL(MLOG_APPEND, true, 10, 1, f_append, e_mlog),
 	POOL(MLOG_SYNC, true, 3, 0, f_mlog, e_mlog),
-	POOL(MLOG_READ, false, 8, 0, f_read, e_mlog),
+	POOL(MLOG_READ, false, 8, 0, f_read, e_read),
 	POOL(MLOG_ERASE, true, 2, 0, f_mlog, e_mlog),
 	POOL(MLOG_SEAL, true, 1, 0, f_mlog, e_mlog),
 	POOL(MLOG_SPACE, false, 3, 0, f_mlog, e_mlog),

@@ -5,10 +5,13 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <unistd.h>
 
 #include "members.h"
@@ -75,13 +78,31 @@ static int results_end(struct ui *ui, int code)
 	return code;
 }
 
+#define LOCK_PATH "/run/mpool.lock"
+
+/*
+ * Two device events may both have seen the last member. One activates; the other
+ * waits here, instead of finding the members claimed by a pool that is not active
+ * yet. Without the lock (not root) it may meet just that.
+ */
+static int activation_lock(void)
+{
+	int fd = open(LOCK_PATH, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	while (fd >= 0 && flock(fd, LOCK_EX) && errno == EINTR)
+		;
+	return fd;
+}
+
 int group_activate(struct ui *ui, const struct scan *s, const struct pgroup *g, bool is_rdonly,
 		   bool is_silent)
 {
 	char name[MPOOL_NAME_MAX + 1];
+	struct mpool_active active;
 	const char **devs;
 	unsigned flags = 0;
-	int rc;
+	bool is_late;
+	int rc, lock;
 
 	if (g->is_active) {
 		result_add(ui, g->name, g->uuid, "active already");
@@ -92,10 +113,13 @@ int group_activate(struct ui *ui, const struct scan *s, const struct pgroup *g, 
 		return ui_error(ui, EXIT_FAILED, NULL, NULL, "out of memory");
 	flags |= is_rdonly ? MPOOL_ACTIVATE_RDONLY : 0;
 	flags |= g->is_trusted ? MPOOL_ACTIVATE_TRUST : 0;
-	rc = mpool_activate(devs, g->found, flags, name);
+	lock = activation_lock();
+	is_late = active_find(g->uuid, &active) != NULL;
+	rc = is_late ? 0 : mpool_activate(devs, g->found, flags, name);
+	if (lock >= 0)
+		close(lock);
 	free(devs);
-	/* two device events may both have seen the last member */
-	if (rc == -EEXIST && is_silent) {
+	if (is_late) {
 		result_add(ui, g->name, g->uuid, "active already");
 		return EXIT_DONE;
 	}

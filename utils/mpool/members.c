@@ -217,8 +217,7 @@ static int by_group_name(const void *a, const void *b)
 	return c ? c : memcmp(x->uuid, y->uuid, sizeof(x->uuid));
 }
 
-/* The active pool of that UUID, or NULL. */
-static const struct mpool_active *active_find(const uint8_t uuid[16], struct mpool_active *a)
+const struct mpool_active *active_find(const uint8_t uuid[16], struct mpool_active *a)
 {
 	char after[MPOOL_NAME_MAX + 1] = "";
 

@@ -62,6 +62,9 @@ void scan_free(struct scan *s);
 /* The pool of that name or UUID; *count gets how many there are. */
 struct pgroup *scan_find(struct scan *s, const char *word, unsigned *count);
 
+/* The active pool of that UUID in @a, or NULL. */
+const struct mpool_active *active_find(const uint8_t uuid[16], struct mpool_active *a);
+
 /* Paths of a pool's members, to be freed; NULL without memory. */
 const char **group_paths(const struct scan *s, const struct pgroup *g);
 
