@@ -84,16 +84,12 @@ static bool is_zero_uuid(const u8 uuid[16])
 
 static int create_check(const struct mpool_ioc_create *ic)
 {
-	u32 i;
 	int rc = mpk_text_check(ic->ic_name, sizeof(ic->ic_name), "name");
 
 	if (!rc)
 		rc = mpk_text_check(ic->ic_label, sizeof(ic->ic_label), "label");
 	if (rc)
 		return rc;
-	for (i = 0; i < MPOOL_IOC_CLASSES; i++)
-		if (ic->ic_spare_pct[i] > 50)
-			return mp_err(MP_K_ARG, "spare of %u percent", ic->ic_spare_pct[i]);
 	if ((ic->ic_mode & ~0777u) || ic->ic_uid == ~0u || ic->ic_gid == ~0u)
 		return mp_err(MP_K_ARG, "owner %u:%u mode 0%o", ic->ic_uid, ic->ic_gid,
 			      ic->ic_mode);
@@ -285,7 +281,7 @@ static int set_run(struct mpk_pool *pool, const struct mpool_ioc_set *st)
 static long ctl_set(struct file *file, void *arg)
 {
 	const struct mpool_ioc_set *st = arg;
-	u32 mask = st->st_arg.ma_flags, i;
+	u32 mask = st->st_arg.ma_flags;
 	struct mpk_pool *pool;
 	int rc = mpk_text_check(st->st_label, sizeof(st->st_label), "label");
 
@@ -294,9 +290,6 @@ static long ctl_set(struct file *file, void *arg)
 	if ((mask & MPOOL_IOC_SET_OWNER) &&
 	    ((st->st_mode & ~0777u) || st->st_uid == ~0u || st->st_gid == ~0u))
 		rc = mp_err(MP_K_ARG, "owner %u:%u mode 0%o", st->st_uid, st->st_gid, st->st_mode);
-	for (i = 0; i < MPOOL_IOC_CLASSES; i++)
-		if ((mask & MPOOL_IOC_SET_SPARE) && st->st_spare_pct[i] > 50)
-			rc = mp_err(MP_K_ARG, "spare of %u percent", st->st_spare_pct[i]);
 	if (rc)
 		return rc;
 	pool = pool_lock(st->st_name);

@@ -45,6 +45,8 @@ xz-utils|xz|+virtual machines: modules of the guest
 e2fsprogs|e2fsprogs|+virtual machines: a file system to compare with
 dmsetup|device-mapper|+virtual machines: failing and logging disks
 udev|systemd-udev|+virtual machines: udev rules
+xxd|vim-common|+virtual machines: forged superblocks
+systemd|systemd|+virtual machines: units
 '
 
 if command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; then

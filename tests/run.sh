@@ -139,12 +139,15 @@ scripts() {
 }
 
 # what runs on the module: everything in tests/kmod that is named test_*, and the conformance
-# suites again
+# suites again. On every kernel but the first only what is close to the module, except in
+# long runs: commands, udev and the database see the same interface on all
 vm_tests() {
-	local f
+	local f far='test_(cli.*|udev|conform_.*)'
+	[ "${1-}" = other ] && [ -z "${TEST_LONG-}" ] || far=none
 	for f in tests/kmod/test_*.c tests/kmod/test_*.sh ${TEST_LONG:+tests/kmod/bench_*.c}; do
 		f=${f##*/}
-		[ "$f" = 'test_*.c' ] || [ "$f" = 'test_*.sh' ] || echo "${f%.*}"
+		f=${f%.*}
+		[ "$f" = 'test_*' ] || [[ $f =~ ^$far$ ]] || echo "$f"
 	done
 }
 
@@ -158,12 +161,13 @@ vm_report() {
 	done <"$3/results"
 }
 
-# vm KVER: one machine
+# vm KVER first|other: one machine
 vm() {
 	local kver=$1 dir=$log/vm-$1
 	# shellcheck disable=SC2046
-	set -- ${VM_TESTS:-$(vm_tests)}
-	B=$B O=$O VM_TIMEOUT=${VM_TIMEOUT:-$((600 * factor))} tests/kmod/boot.sh "$kver" "$dir" "$@" \
+	set -- ${VM_TESTS:-$(vm_tests "$2")}
+	B=$B O=$O VM_TIMEOUT=${VM_TIMEOUT:-$((600 * factor))} \
+		tests/kmod/boot.sh "$kver" "$dir" "$@" \
 		>"$dir.log" 2>&1
 	if [ ! -e "$dir/results" ]; then
 		cp "$dir.log" "$log/vm.${kver%-*}"
@@ -253,6 +257,7 @@ for suite; do
 		;;
 	vm)
 		kernels=${VM_KERNELS:-$(tests/kmod/kernels.sh boot)}
+		which=first
 		if ! type qemu-system-x86_64 busybox >/dev/null 2>&1; then
 			skipped vm "no qemu-system-x86_64 or no busybox"
 		elif [ -z "$kernels" ]; then
@@ -262,7 +267,8 @@ for suite; do
 			while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do
 				wait -n
 			done
-			vm "$kver" &
+			vm "$kver" "$which" &
+			which=other
 		done
 		# what needs machines or kernels of its own
 		[ -n "${VM_TESTS-}" ] || scripts vm 400 "$O" tests/kmod/host_*.sh

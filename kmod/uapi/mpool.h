@@ -97,7 +97,7 @@ struct mpool_ioc_dev {
 /**
  * struct mpool_ioc_create - MPOOL_IOC_CREATE: make a pool, not active
  * @ic_uid: owner on media, and @ic_gid, @ic_mode: what an activation gives the node
- * @ic_spare_pct: percent of each class withheld, 0 .. 50
+ * @ic_spare_pct: percent of each class withheld, 0 .. 90
  * @ic_ndevs: number of devices at @ic_devs, 1 .. MPOOL_IOC_DEVS_MAX
  * @ic_uuid: all zero: made by the module and returned
  *

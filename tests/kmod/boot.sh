@@ -198,7 +198,8 @@ truncate -s "${VM_DISK_SIZE:-512M}" "$work/n0"
 qemu+=(-drive "id=n0,file=$work/n0,format=raw,if=none,cache=unsafe,discard=unmap"
 	-device "nvme,id=nv,serial=mpk-n0" -device "nvme-ns,drive=n0,bus=nv,nsid=1")
 append="console=ttyS0 quiet panic=-1 no_timer_check mitigations=off nokaslr tsc=reliable
-	random.trust_cpu=on log_buf_len=4M rcupdate.rcu_cpu_stall_timeout=120 mpk_disks=$((disks + 1))
+	random.trust_cpu=on log_buf_len=4M rcupdate.rcu_cpu_stall_timeout=120
+	mpk_disks=$((disks + 1))
 	mpk_limit=${TEST_LIMIT:-300} ${TEST_LONG:+mpk_long=1} ${SEED:+mpk_seed=$SEED}
 	${VM_APPEND-}"
 # shellcheck disable=SC2086

@@ -38,13 +38,15 @@ name == "" { tail = $0 }
 END {
 	if (name != "")
 		result(124, 0, "the machine ended in it, or ran out of time")
+	if (last)
+		tail = "in " last
 	k = split(list, names, " ")
 	for (i = 1; i <= k; i++) {
 		if (names[i] in had)
 			continue
 		name = names[i]
 		printf "" >(out "/" name)
-		result(124, 0, "did not run: the machine ended" (last ? " in " last : ": " tail))
+		result(124, 0, "did not run: the machine ended: " tail)
 	}
 	exit !done
 }

@@ -458,7 +458,7 @@ static void properties_have_bounds(void)
 	for (i = 0; i < 5; i++) {
 		ic = (struct mpool_ioc_create){ .ic_name = "spare", .ic_mode = 0600,
 						.ic_ndevs = 1, .ic_devs = (uintptr_t)&dev };
-		ic.ic_spare_pct[0] = i == 0 ? 51 : 0;
+		ic.ic_spare_pct[0] = i == 0 ? 91 : 0;
 		ic.ic_spare_pct[1] = i == 1 ? 0xffffffffu : 0;
 		ic.ic_mode |= i == 2 ? 01000 : 0;
 		ic.ic_uid = i == 3 ? 0xffffffffu : 0;
@@ -467,7 +467,7 @@ static void properties_have_bounds(void)
 		st = (struct mpool_ioc_set){ .st_mode = 0600 };
 		st.st_arg.ma_flags = MPOOL_IOC_SET_OWNER | MPOOL_IOC_SET_SPARE;
 		strcpy(st.st_name, rig.name);
-		st.st_spare_pct[0] = i == 0 ? 51 : 0;
+		st.st_spare_pct[0] = i == 0 ? 91 : 0;
 		st.st_spare_pct[1] = i == 1 ? 0xffffffffu : 0;
 		st.st_mode |= i == 2 ? 04000 : 0;
 		st.st_uid = i == 3 ? 0xffffffffu : 0;

@@ -358,8 +358,8 @@ static void report_text(const struct bench *b)
 	printf("endurance:  cannot be measured; compare the maker's bytes written or writes per "
 	       "day\n            with what staging will take\n");
 	if (!b->is_direct)
-		printf("caution:    no direct I/O here: these are figures of the page cache, not of "
-		       "a device\n");
+		printf("caution:    no direct I/O here: these are figures of the page cache, not "
+		       "of a device\n");
 }
 
 static void report(struct bench *b, struct tbl *t)

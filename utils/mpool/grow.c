@@ -14,8 +14,8 @@
 #include "size.h"
 
 const struct opt add_opts[] = {
-	{ "capacity", 0, OPT_FLAG, 0, NULL, "each DEV is for the capacity class (the default)", NULL,
-	  NULL },
+	{ "capacity", 0, OPT_FLAG, 0, NULL, "each DEV is for the capacity class (the default)",
+	  NULL, NULL },
 	{ "staging", 0, OPT_FLAG, 0, NULL, "each DEV is for the staging class", NULL, NULL },
 	{ "size", 's', OPT_SIZE, 0, "SIZE",
 	  "size of each DEV that is a file; of a block device, all of it when not given", NULL,

@@ -33,8 +33,8 @@ static const struct verb verbs[] = {
 	{ "list", "[NAME|PATH...]", 0, ARGS_MAX, 0, "list pools",
 	  "Print one line per pool. Pools in files are in no registry: without PATH the current "
 	  "directory and its direct subdirectories are searched for pools, and no further; active "
-	  "pools follow and, for root, inactive ones on block devices. A pool that cannot be opened "
-	  "is listed with the cause as its health.",
+	  "pools follow and, for root, inactive ones on block devices. A pool that cannot be "
+	  "opened is listed with the cause as its health.",
 	  list_opts, "01234678",
 	  "{} list -H -p -o name,free ./db1\tfree bytes, for a script\n", verb_list },
 	{ "status", "[NAME|PATH...]", 0, ARGS_MAX, 0, "tell the health of pools and what to do",
@@ -168,8 +168,8 @@ static const struct tool mpool_tool = {
 		 "capacity, which every pool has, and staging, which is faster.\n\n"
 		 "A pool is given by the path of its directory, which must contain a '/': ./db1 "
 		 "or /srv/db1; it is then opened in this process. Or it is given by its NAME: the "
-		 "kernel module has it, or root has its devices searched for. Sizes such as 64M, 4KiB and 1.5T are 1024-based. Results go to "
-		 "standard "
+		 "kernel module has it, or root has its devices searched for. Sizes such as 64M, "
+		 "4KiB and 1.5T are 1024-based. Results go to standard "
 		 "output, everything else to standard error. An error message ends in a stable "
 		 "identifier when the library gave one; 'mpool explain' tells more about it.",
 	.files = "PATH/pool.json\tdescription of the pool: which members it has\n"

@@ -697,7 +697,7 @@ int mpool_mdc_delete(struct mpool *mp, const char *name);
  * @uid: owner
  * @gid: group
  * @mode: permissions, 0 .. 0777
- * @spare_pct: percent of each class withheld from ordinary allocation, 0 .. 50
+ * @spare_pct: percent of each class withheld from ordinary allocation, 0 .. 90
  * @label: at most MPOOL_LABEL_MAX bytes
  */
 struct mpool_set_opts {
