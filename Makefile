@@ -130,7 +130,7 @@ tests: $(test_bin) ## all test programs, without running them
 submake = +$(Q)$(MAKE) --no-print-directory B='$(B)'
 run     = $(Q)B='$(B)' O='$(O)' tests/run.sh
 
-check: deps ## everything that must hold before a commit; under 15 minutes on two cores
+check: deps ## everything that must hold before a commit; about half an hour on two cores
 	$(submake) -j2 all tests
 	$(submake) -j2 ABLATE=1 tests
 	$(submake) -j2 SAN=address all tests
