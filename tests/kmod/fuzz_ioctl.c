@@ -195,7 +195,7 @@ static void reap(struct fuzzer *f, bool all)
 			struct gen_call *gc = (void *)(uintptr_t)cqe->user_data;
 
 			if (gc->gc_cmd == MPOOL_IOC_OPEN && cqe->res >= 0)
-				finding("OPEN succeeded through io_uring");
+				finding("OPEN through io_uring gave %d", cqe->res);
 			else if (cqe->res != -EOPNOTSUPP)
 				judge(f, gc, cqe->res);
 			gc->gc_desc = NULL;
