@@ -164,7 +164,7 @@ vm_report() {
 # vm KVER first|other: one machine
 vm() {
 	local kver=$1 dir=$log/vm-$1
-	# shellcheck disable=SC2046
+	# shellcheck disable=SC2046,SC2086
 	set -- ${VM_TESTS:-$(vm_tests "$2")}
 	B=$B O=$O VM_TIMEOUT=${VM_TIMEOUT:-$((600 * factor))} \
 		tests/kmod/boot.sh "$kver" "$dir" "$@" \
