@@ -166,7 +166,7 @@ vm() {
 	local kver=$1 dir=$log/vm-$1
 	# shellcheck disable=SC2046,SC2086
 	set -- ${VM_TESTS:-$(vm_tests "$2")}
-	B=$B O=$O VM_TIMEOUT=${VM_TIMEOUT:-$((600 * factor))} \
+	B=$B O=$O VM_TIMEOUT=${VM_TIMEOUT:-$((1200 * factor))} \
 		tests/kmod/boot.sh "$kver" "$dir" "$@" \
 		>"$dir.log" 2>&1
 	if [ ! -e "$dir/results" ]; then
