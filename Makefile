@@ -130,18 +130,12 @@ tests: $(test_bin) ## all test programs, without running them
 submake = +$(Q)$(MAKE) --no-print-directory B='$(B)'
 run     = $(Q)B='$(B)' O='$(O)' tests/run.sh
 
-# The fuzzer and the allocation faults still report what is not understood: `make check-uml`
-# and the nightly run have them.
-san_sure := test_ioctl test_lifecycle test_uring test_objfd
-
 check: deps ## everything that must hold before a commit; about half an hour on two cores
 	$(submake) -j2 all tests
 	$(submake) -j2 ABLATE=1 tests
 	$(submake) -j2 SAN=address all tests
 	$(submake) kernels modules
-	$(submake) kernel-uml
-	$(Q)B='$(B)' O='$(O)' SAN_TESTS='$(san_sure)' \
-		tests/run.sh unit crash ablate asan conform cli lint vm uml
+	$(run) unit crash ablate asan conform cli lint vm
 
 check-unit: tests ## unit tests only
 	$(run) unit
