@@ -12,7 +12,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <unistd.h>
 
 #include "members.h"
 #include "size.h"
