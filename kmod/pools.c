@@ -19,6 +19,7 @@
 static DEFINE_MUTEX(mpk_pools_lock);
 static LIST_HEAD(pools);
 static DEFINE_XARRAY_ALLOC(minors);
+static u32 minor_next;	/* mpk_pools_lock */
 
 /* ---- references ---- */
 
@@ -212,8 +213,11 @@ static int table_add(struct mpk_pool *pool)
 	if (find_uuid(pool->pl_uuid) || find_name(pool->pl_name))
 		rc = mp_err(MP_K_ACTIVE, "pool '%s' uuid %pUb", pool->pl_name, pool->pl_uuid);
 	else
-		rc = xa_alloc(&minors, &pool->pl_minor, pool, XA_LIMIT(0, MPK_MINORS - 1),
-			      GFP_KERNEL);
+		/* in turn: a node that devtmpfs failed to remove leads to no other pool */
+		rc = xa_alloc_cyclic(&minors, &pool->pl_minor, pool,
+				     XA_LIMIT(0, MPK_MINORS - 1), &minor_next, GFP_KERNEL);
+	if (rc > 0)	/* began anew */
+		rc = 0;
 	if (rc == -EBUSY)
 		rc = mp_err(MP_K_MINORS, "%u are", MPK_MINORS);
 	if (!rc)

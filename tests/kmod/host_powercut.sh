@@ -79,6 +79,7 @@ broken() {
 	local d=$B/kmod-broken/$kver-$1
 	mkdir -p "$d" && cp -pr kmod/. tests/kmod/broken.h "$d" || return
 	env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS -u B -u O make -j2 -C "$d" KVER="$kver" \
+		KDIR="$(tests/kmod/kernels.sh dir "$kver")" \
 		KCFLAGS="-DMP_BROKEN=$1 -include $d/broken.h" >"$dir/make" 2>&1 || {
 		tail -n 20 "$dir/make"
 		return 1

@@ -102,7 +102,7 @@ static void make(const char *pool)
 	T_EQ(mpool_create(pool, &o), 0);
 	T_EQ(kvdb_create(pool, NULL), 0);
 	T_EQ(kvdb_open(pool, NULL, &db), 0);
-	T_EQ(kvdb_kvs_create(db, "s"), 0);
+	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
 	T_EQ(kvdb_close(db), 0);
 }
 
