@@ -87,6 +87,8 @@ struct mpl_backend_ops {
 
 	int (*lease)(struct mpool *mp, const uint8_t id[16]);
 	int (*unlease)(struct mpool *mp, const uint8_t id[16]);
+	/* a descriptor whose locks all openers of the pool see; -1 = none */
+	int (*hold_fd)(struct mpool *mp);
 };
 
 /* the embedded backend (backend_user.c) */

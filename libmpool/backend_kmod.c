@@ -300,6 +300,11 @@ static int kmod_unlease(struct mpool *mp, const uint8_t id[16])
 	return rc;
 }
 
+static int kmod_hold_fd(struct mpool *mp)
+{
+	return mpl_kmod(mp)->km_fd;
+}
+
 static const struct mpl_backend_ops kmod_ops = {
 	.close = kmod_close,
 	.info = kmod_info,
@@ -329,6 +334,7 @@ static const struct mpl_backend_ops kmod_ops = {
 	.root_delete = kmod_root_delete,
 	.lease = kmod_lease,
 	.unlease = kmod_unlease,
+	.hold_fd = kmod_hold_fd,
 };
 
 /* ---- open ---- */

@@ -486,6 +486,14 @@ static int user_unlease(struct mpool *mp, const uint8_t id[16])
 	return rc;
 }
 
+/* Locks of a block device lie on its node, of a file on the file. */
+static int user_hold_fd(struct mpool *mp)
+{
+	const struct mpl_set *set = &mpl_user(mp)->us_set;
+
+	return set->st_pv || !set->st_n ? -1 : set->st_dev[0]->md_vdev.fd;
+}
+
 static const struct mpl_backend_ops user_ops = {
 	.close = user_close,
 	.info = user_info,
@@ -515,6 +523,7 @@ static const struct mpl_backend_ops user_ops = {
 	.root_delete = user_root_delete,
 	.lease = user_lease,
 	.unlease = user_unlease,
+	.hold_fd = user_hold_fd,
 };
 
 /* ---- open ---- */
@@ -558,7 +567,10 @@ int mpl_user_open(const char *path, const struct mpool_open_opts *opts, struct m
 
 	if (!us)
 		return -ENOMEM;
-	rc = mpl_set_open(path, opts, is_rdonly ? MPL_SET_RDONLY : 0, &us->us_set);
+	rc = opts->flags & MPOOL_OPEN_SHARED && opts->provider ?
+	     mpl_err(MPL_NOFD, "pool %s: a provider's devices cannot be shared", path) :
+	     mpl_set_open(path, opts, (is_rdonly ? MPL_SET_RDONLY : 0) |
+			  (opts->flags & MPOOL_OPEN_SHARED ? MPL_SET_PEEK : 0), &us->us_set);
 	if (rc) {
 		free(us);
 		return rc;

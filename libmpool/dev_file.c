@@ -175,10 +175,11 @@ static int file_has_loop(const struct stat *st)
 
 /*
  * The locks of a killed process go when the kernel has ended its rings, and with
- * them the last writes in flight: that takes some tens of milliseconds. Hence
- * the patience; a lock that is still held after it has a living owner.
+ * them the last writes in flight: that takes some tens of milliseconds, and
+ * with dozens of rings on busy processors was seen to take more than a second.
+ * Hence the patience; a lock that is still held after it has a living owner.
  */
-#define LOCK_PATIENCE_MS 1000
+#define LOCK_PATIENCE_MS 2000
 
 static int file_lock_byte(int fd, off_t byte, int is_write)
 {

@@ -57,7 +57,8 @@ X(FDS, 427, EMFILE, "no file descriptor is left for an object", \
   "raise the limit of open files (ulimit -n), or close some") \
 X(MOVING, 428, EBUSY, "the pool changed during every attempt to inspect it", \
   "try again when it is less busy, or deactivate it first") \
-X(INTACT, 429, EEXIST, "the device's first superblock is there", "there is nothing to restore")
+X(INTACT, 429, EEXIST, "the device's first superblock is there", "there is nothing to restore") \
+X(HELD, 430, EBUSY, "another process holds this part of the pool", "close that process first")
 
 enum mpl_err_id {
 #define X(name, num, err, text, cure)	MPL_##name = num,

@@ -4,6 +4,7 @@
  * A path has a '/' and is a pool in this process; a name is the kernel module's.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +42,8 @@ static int open_opts_check(const struct mpool_open_opts *in, struct mpool_open_o
 	if (out->size != sizeof(*out))
 		return mpl_err_as(MPL_SPEC, -EINVAL, "mpool_open_opts.size is %zu, wanted %zu",
 				  out->size, sizeof(*out));
-	if (out->flags & ~MPOOL_OPEN_RDONLY)
+	if (out->flags & ~(MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED) ||
+	    (out->flags & (MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED)) == MPOOL_OPEN_SHARED)
 		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown open flags 0x%x", out->flags);
 	return 0;
 }
@@ -153,6 +155,39 @@ int mpool_unlease(struct mpool *mp, const uint8_t id[16])
 {
 	os_user_error_clear();
 	return mpl_ret(mp && id ? mp->mp_ops->unlease(mp, id) : -EINVAL);
+}
+
+/* bytes: above every lock of the device layer and all data */
+#define HOLD_BASE	(1ull << 62)
+
+static int hold(struct mpool *mp, uint64_t n, short type)
+{
+	struct flock fl = { .l_type = type, .l_whence = SEEK_SET, .l_len = 1 };
+	int fd;
+
+	os_user_error_clear();
+	if (!mp || n >= HOLD_BASE)
+		return mpl_ret(-EINVAL);
+	fd = mp->mp_ops->hold_fd(mp);
+	if (fd < 0)
+		return mpl_err(MPL_NOFD, "pool %s: nothing of it can be locked", mp->mp_path);
+	fl.l_start = (off_t)(HOLD_BASE + n);
+	if (!fcntl(fd, F_OFD_SETLK, &fl))
+		return 0;
+	if (errno != EAGAIN && errno != EACCES)
+		return mpl_ret(-errno);
+	return mpl_err(MPL_HELD, "pool %s: %s", mp->mp_path, mp->mp_is_rdonly ?
+		       "a writer has what was to be held" : "a reader holds it");
+}
+
+int mpool_hold(struct mpool *mp, uint64_t n)
+{
+	return hold(mp, n, mp && mp->mp_is_rdonly ? F_RDLCK : F_WRLCK);
+}
+
+int mpool_unhold(struct mpool *mp, uint64_t n)
+{
+	return hold(mp, n, F_UNLCK);
 }
 
 int mpool_verify(const char *path, const struct mpool_open_opts *opts, unsigned flags,

@@ -97,8 +97,8 @@ static int member_open(const char *pool, const struct mpool_dev_provider *pv,
 		low->lo_sector = MP_SECTOR;
 		low->lo_is_direct = 1;
 	} else {
-		rc = mpl_file_open(path, flags & MPL_SET_RDONLY ? MPL_FILE_RDONLY : 0, 0, low,
-				   &why);
+		rc = mpl_file_open(path, flags & MPL_SET_PEEK ? MPL_FILE_PEEK :
+				   flags & MPL_SET_RDONLY ? MPL_FILE_RDONLY : 0, 0, low, &why);
 	}
 	return rc ? member_error(pool, path, rc, why) : 0;
 }

@@ -453,6 +453,76 @@ static void errors_are_explained(void)
 	T_OK(strchr(mpool_version(), '.'));
 }
 
+static struct mpool *open_beside(uint32_t flags)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	struct mpool *mp = NULL;
+
+	o.flags = flags;
+	T_EQ(mpool_open(th_pool, &o, &mp), 0);
+	return mp;
+}
+
+/* Objects that were there when it was opened are read, beside a writer that works on. */
+static void a_shared_reader_reads_beside_the_writer(void)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	struct mpool *w = th_new_pool(NULL, NULL), *r = NULL;
+	uint8_t *buf = th_buf(65536, 1), *got = th_buf(65536, 2);
+	struct mpool_obj *obj = th_alloc(w, MPOOL_MBLOCK, MPOOL_CAPACITY, 65536, 7), *seen = NULL;
+	uint64_t id = mpool_obj_id(obj);
+	unsigned i;
+
+	T_EQ(th_write(obj, 0, buf, 65536), 0);
+	T_EQ(th_op(w, MPOOL_OP_COMMIT, obj, 0, 65536), 0);
+	o.flags = MPOOL_OPEN_SHARED;
+	T_EQ(mpool_open(th_pool, &o, &r), -EINVAL);
+	r = open_beside(MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED);
+	T_EQ(mpool_obj_open(r, id, &seen), 0);
+	for (i = 0; i < 50; i++) {
+		struct mpool_obj *more = th_alloc(w, MPOOL_MBLOCK, MPOOL_CAPACITY, 65536, 7);
+
+		T_EQ(th_write(more, 0, got, 65536), 0);
+		T_EQ(th_op(w, MPOOL_OP_COMMIT, more, 0, 65536), 0);
+		T_EQ(th_op(w, MPOOL_OP_DELETE, more, 0, 0), 0);
+		mpool_obj_close(more);
+	}
+	memset(got, 0, 65536);
+	T_EQ(th_read(seen, 0, got, 65536), 0);
+	T_OK(!memcmp(got, buf, 65536));
+	T_EQ(th_write(seen, 0, buf, 4096), -EROFS);
+	mpool_obj_close(seen);
+	T_EQ(mpool_close(r), 0);
+	mpool_obj_close(obj);
+	T_EQ(mpool_close(w), 0);
+	free(buf);
+	free(got);
+}
+
+static void a_number_is_held_by_readers_together_or_by_a_writer_alone(void)
+{
+	struct mpool *w = th_new_pool(NULL, NULL);
+	struct mpool *r1 = open_beside(MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED);
+	struct mpool *r2 = open_beside(MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED);
+
+	T_EQ(mpool_hold(w, 1ull << 62), -EINVAL);
+	T_EQ(mpool_hold(r1, 5), 0);
+	T_EQ(mpool_hold(r1, 5), 0);
+	T_EQ(mpool_hold(r2, 5), 0);
+	T_EQ(mpool_hold(w, 5), -EBUSY);
+	T_EQ(mpool_hold(w, 6), 0);
+	T_EQ(mpool_hold(r1, 6), -EBUSY);
+	T_EQ(mpool_unhold(r1, 5), 0);
+	T_EQ(mpool_hold(w, 5), -EBUSY);
+	/* closing releases */
+	T_EQ(mpool_close(r2), 0);
+	T_EQ(mpool_hold(w, 5), 0);
+	T_EQ(mpool_unhold(w, 5), 0);
+	T_EQ(mpool_hold(r1, 5), 0);
+	T_EQ(mpool_close(r1), 0);
+	T_EQ(mpool_close(w), 0);
+}
+
 int main(void)
 {
 	unsetenv("MPOOL_DEV");
@@ -477,6 +547,8 @@ int main(void)
 	T_RUN(lease_is_exclusive);
 	T_RUN(inspection_reads_only);
 	T_RUN(errors_are_explained);
+	T_RUN(a_shared_reader_reads_beside_the_writer);
+	T_RUN(a_number_is_held_by_readers_together_or_by_a_writer_alone);
 	th_clean();
 	return t_done();
 }

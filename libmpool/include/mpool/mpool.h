@@ -164,6 +164,14 @@ int mpool_create(const char *path, const struct mpool_create_opts *opts);
  * A pool of the kernel module has any number of both: see mpool_lease().
  */
 #define MPOOL_OPEN_RDONLY 0x1u
+/*
+ * With MPOOL_OPEN_RDONLY: beside a writer, without excluding it or being excluded. What is seen
+ * is the pool of some moment: objects that existed then, of which those that the writer deletes
+ * read as anything. So a client needs an agreement with the writer about what stays, see
+ * mpool_hold(), and takes what looks damaged, in mpool_open() or later, for a reason to close
+ * the pool and look again. Not with a provider (-EOPNOTSUPP).
+ */
+#define MPOOL_OPEN_SHARED 0x2u
 
 /**
  * struct mpool_open_opts - options of mpool_open()
@@ -850,6 +858,23 @@ int mpool_lease(struct mpool *mp, const uint8_t id[16]);
  * Threads: any. Blocking: never. Durability: none. Errors: -ENOENT.
  */
 int mpool_unlease(struct mpool *mp, const uint8_t id[16]);
+/**
+ * mpool_hold() - hold a number of this pool against other processes
+ * @mp: pool
+ * @n: number below 2^62, whose meaning the clients agree upon
+ * Pools that are open read-only share a number among them; one that is open for writing has it
+ * alone. Released by mpool_unhold() or mpool_close(), or when the process ends. Taking a number
+ * again that this handle holds is nothing new.
+ * Threads: any. Blocking: never. Durability: none.
+ * Errors: -EBUSY (another handle has it), -EOPNOTSUPP (a provider or device layers: no file to
+ * lock; a writer may take that for nobody), -EINVAL.
+ */
+int mpool_hold(struct mpool *mp, uint64_t n);
+/**
+ * mpool_unhold() - release it.
+ * Threads: any. Blocking: never. Durability: none. Errors: -EINVAL, -EOPNOTSUPP.
+ */
+int mpool_unhold(struct mpool *mp, uint64_t n);
 
 /* ---- inspection: pools that are not open ------------------------------- */
 
