@@ -96,8 +96,8 @@ mp_src   := $(sort $(wildcard libmpool/*.c))
 kv_src   := $(sort $(wildcard libkvdb/*.c))
 ut_src   := $(sort $(wildcard utils/common/*.c))
 test_all := $(sort $(wildcard tests/unit/*.c tests/conform/*.c tests/crash/*.c tests/stress/*.c \
-	tests/bench/*.c tests/common/*.c $(if $(VARIANT),,tests/kmod/*.c)))
-is_prog   = $(filter test_% crash_% stress_% bench_% cut_% fuzz_ioctl% fail_nth%,$(notdir $(1)))
+	tests/model/*.c tests/bench/*.c tests/common/*.c $(if $(VARIANT),,tests/kmod/*.c)))
+is_prog   = $(filter test_% crash_% stress_% model_% bench_% cut_% fuzz_ioctl% fail_nth%,$(notdir $(1)))
 test_src := $(foreach f,$(test_all),$(if $(call is_prog,$(f)),$(f)))
 help_src := $(filter-out $(test_src),$(test_all))
 
@@ -116,9 +116,9 @@ util_a  := $(if $(ut_src),$(O)/obj/utils/common.a)
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all lib bin tests check check-unit check-conform check-cli check-crash check-ablate \
-	check-asan check-vm check-uml kernel-uml lint demo bench ablate nightly fresh deps man install uninstall kernels \
-	modules dkms-install dkms-remove clean help
+.PHONY: all lib bin tests check check-unit check-conform check-cli check-crash check-model \
+	check-ablate check-asan check-vm check-uml kernel-uml lint demo bench ablate nightly fresh deps \
+	man install uninstall kernels modules dkms-install dkms-remove clean help
 
 all: lib bin ## the libraries and the two commands (the default)
 lib: $(libs_a) $(libs_so) ## libmpool and libkvdb, shared and static
@@ -135,7 +135,8 @@ check: deps ## everything that must hold before a commit; about half an hour on 
 	$(submake) -j2 ABLATE=1 tests
 	$(submake) -j2 SAN=address all tests
 	$(submake) kernels modules
-	$(run) unit crash ablate asan conform cli lint vm
+	$(submake) kernel-uml
+	$(run) uml unit crash model ablate asan conform cli lint vm
 
 check-unit: tests ## unit tests only
 	$(run) unit
@@ -145,6 +146,8 @@ check-cli: bin tests ## tests of the two commands only
 	$(run) cli
 check-crash: tests ## crash enumeration only (SEED= repeats a run)
 	$(run) crash
+check-model: tests ## model tests of the database only (SEED= WORLD= repeat a world)
+	$(run) model
 check-ablate: ## the short ablation only
 	$(submake) -j2 ABLATE=1 tests
 	$(run) ablate
@@ -180,7 +183,7 @@ nightly: deps ## the long runs: crash enumeration, stress, sanitizers, full abla
 	$(submake) -j2 SAN=thread tests
 	$(submake) kernels modules
 	$(submake) kernel-uml
-	$(Q)TEST_LONG=1 B='$(B)' O='$(O)' tests/run.sh unit crash stress asan tsan conform cli lint \
+	$(Q)TEST_LONG=1 B='$(B)' O='$(O)' tests/run.sh unit crash model stress asan tsan conform cli lint \
 		vm newer uml debug
 	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py full
 fresh: ## prove README's two commands in a minimal Debian root (needs root, debootstrap, network)
@@ -242,7 +245,9 @@ $(O)/obj/tests/%.o: private EXTRA = -fPIE -UNDEBUG
 
 # our own headers come before those of packages, which also have a json.h;
 # $(O)/flags changes when a flag does, and then everything is compiled again
-flags := $(BASE_CPPFLAGS) $(PKG_CFLAGS) $(CPPFLAGS) $(BASE_CFLAGS) $(CFLAGS) $(CC)
+DEPFLAGS = -MMD -MP -MT $@
+flags := $(BASE_CPPFLAGS) $(PKG_CFLAGS) $(CPPFLAGS) $(BASE_CFLAGS) $(CFLAGS) $(CC) \
+	$(value DEPFLAGS)
 $(O)/flags: force
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(subst ','\'',$(flags))' | cmp -s - $@ || \
@@ -253,7 +258,7 @@ $(O)/obj/%.o: %.c $(O)/flags
 	$(say) CC $<
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE_CPPFLAGS) $(INC) $(PKG_CFLAGS) $(CPPFLAGS) $(BASE_CFLAGS) $(EXTRA) $(CFLAGS) \
-		-MMD -MP -c -o $@ $<
+		$(DEPFLAGS) -c -o $@ $<
 
 $(O)/lib/libmpool.a: $(call obj,$(core_src) $(mp_src))
 $(O)/lib/libkvdb.a: $(call obj,$(kv_src))

@@ -6,225 +6,660 @@
  * was made from versions that are older than the view, and what is newer is
  * in memtables, where stamps hide it.
  *
- * Opening is cheap; the sources are opened at the first use. Between calls the
+ * A cursor has a place in key order: below or above everything, below, on or
+ * above a key. From it a walk starts in either direction, so that a change of
+ * direction, a failed read and a changed write set are the same thing: the
+ * sources are sought again. While the direction stays, keys run ahead of what
+ * the caller sees: a batch of entries is taken from the merge, values in memory
+ * are prefetched meanwhile, those on devices are read with one submission. While
+ * a walk that finds values on devices goes on, the batch doubles.
+ *
+ * Opening is cheap: the sources are opened at the first use. Between calls the
  * cursor pins objects by reference only and is outside kv_enter().
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cursor.h"
 #include "pages.h"
 #include "run.h"
 #include "thread.h"
+#include "tomb.h"
+#include "txn.h"
+
+#define BATCH_MIN	2u
+#define BATCH_NEAR	16u	/* while values come from memory */
+#define BATCH_MAX	KV_AHEAD_MAX
+#define BATCH_BYTES	12288u	/* of keys and inline values; more than two of the largest */
+#define VALUE_MIN	4096u
+
+/* Where the cursor stands, in key order whatever its direction. */
+enum place {
+	AT_BOTTOM,	/* below every key of the range */
+	BELOW_KEY,
+	ON_KEY,
+	ABOVE_KEY,
+	AT_TOP
+};
+
+/* Entries taken from the merge and not yet shown. Their bytes are copies. */
+struct batch {
+	unsigned b_n, b_i;	/* shown: [0, b_i) */
+	unsigned b_want;	/* entries of the next one */
+	uint32_t b_used;
+	int b_end;		/* why it ends: 0 = it was full; -ENOENT; an error */
+	uint8_t *b_val;		/* value shown last; b_val_size */
+	size_t b_val_size;
+	struct kv_ent b_ent[BATCH_MAX];
+	uint8_t b_key[KVDB_KEY_MAX];	/* of the place */
+	uint8_t b_bytes[BATCH_BYTES];
+};
 
 struct kvdb_cursor {
 	struct kvdb_kvs *c_kvs;
-	struct kv_tree *c_tree;
+	struct kv_tree *c_tree;	/* NULL: the store is younger than the transaction */
+	struct kvdb_txn *c_txn;	/* whose view and writes it shows, or NULL */
 	uint64_t c_seq;
-	unsigned c_flags;
-	bool c_placed;		/* c_it stands where the walk goes on */
-	bool c_ended;
-	int c_err;		/* the walk lost its place: every next fails until a seek */
+	uint64_t c_ent_seq;	/* stamp of the entry returned last */
+	uint64_t c_now;		/* engine time of its birth, ms: what expires later is there */
+	struct kv_cover *c_cover;	/* deletes of many keys, or NULL */
+	uint32_t c_flags;
+	uint8_t c_place;	/* enum place */
+	bool c_up;		/* direction of c_it */
+	bool c_ready;		/* c_it and the batch go on from the place in direction c_up */
+	bool c_skip;		/* the first entry is passed over when it has the place's key */
+	uint16_t c_klen;	/* of the place's key */
+	uint16_t c_lo_len;	/* range [lo, hi); 0: open */
+	uint16_t c_hi_len;
+	const uint8_t *c_key;	/* in the batch */
+	uint64_t c_limit, c_left;
+	const _Atomic(uint64_t) *c_changes;
+	uint64_t c_seen;	/* *c_changes when the walk began */
 	struct kv_iter *c_it;	/* NULL until used */
-	uint8_t *c_val;
-	size_t c_val_size;
-	uint16_t c_plen;
-	uint16_t c_succ_len;	/* 0: nothing is greater than all keys with the prefix */
-	uint8_t *c_succ;	/* smallest key behind those with the prefix */
-	uint8_t c_prefix[];	/* c_plen, then c_succ */
+	struct batch *c_batch;	/* likewise */
+	struct kv_iter **c_extra;
+	unsigned c_nextra;
+	uint8_t c_range[];	/* lo, then hi */
 };
 
-/* The smallest string that is greater than every string with the prefix. */
-static void succ_make(struct kvdb_cursor *c)
+static inline const uint8_t *range_lo(const struct kvdb_cursor *c)
 {
-	uint16_t n = c->c_plen;
-
-	c->c_succ = c->c_prefix + c->c_plen;
-	memcpy(c->c_succ, c->c_prefix, n);
-	while (n && c->c_succ[n - 1] == 0xff)
-		n--;
-	if (n)
-		c->c_succ[n - 1]++;
-	c->c_succ_len = n;
+	return c->c_range;
 }
 
-static void snapshot_take(struct kvdb_cursor *c)
+static inline const uint8_t *range_hi(const struct kvdb_cursor *c)
 {
-	struct kvdb *db = c->c_kvs->k_db;
+	return c->c_range + c->c_lo_len;
+}
+
+/* ---- making one ----------------------------------------------------------------------- */
+
+/* Length of the smallest string above all with the prefix, once its last byte is raised; 0: none */
+static size_t succ_len(const uint8_t *prefix, size_t n)
+{
+	while (n && prefix[n - 1] == 0xff)
+		n--;
+	return n;
+}
+
+static int opts_check(const struct kvdb_cursor_opts *o)
+{
+	if (o->size < sizeof(*o))
+		return kv_error(-EINVAL, "MP0951", "cursor options of %zu bytes", o->size);
+	if (o->flags & ~(KVDB_REVERSE | KVDB_KEYS_ONLY))
+		return kv_error(-EINVAL, "MP0951", "cursor flags %#x are not known", o->flags);
+	if ((o->plen && !o->prefix) || (o->flen && !o->from) || (o->tlen && !o->to))
+		return kv_error(-EINVAL, "MP0951", "a cursor's bound of some bytes at NULL");
+	if (o->plen > KVDB_KEY_MAX)
+		return kv_error(-ENAMETOOLONG, "MP0951", "a prefix of %zu bytes; the most is %u",
+				o->plen, KVDB_KEY_MAX);
+	if (o->flen > KVDB_KEY_MAX || o->tlen > KVDB_KEY_MAX)
+		return kv_error(-ENAMETOOLONG, "MP0951", "a bound of %zu bytes; the most is %u",
+				o->flen > o->tlen ? o->flen : o->tlen, KVDB_KEY_MAX);
+	return 0;
+}
+
+/* The range that prefix, from and to have in common. */
+static void range_make(struct kvdb_cursor *c, const struct kvdb_cursor_opts *o)
+{
+	const uint8_t *lo = o->prefix, *hi = o->prefix;
+	size_t lo_len = o->plen, hi_len = succ_len(o->prefix, o->plen);
+	bool is_succ = true;
+	uint8_t *p = c->c_range;
+
+	if (o->flen && (!lo_len || kv_kcmp(o->from, o->flen, lo, lo_len) > 0)) {
+		lo = o->from;
+		lo_len = o->flen;
+	}
+	/* the successor differs from the prefix in its last byte: compare what is before it */
+	if (o->tlen) {
+		int d = hi_len ? kv_kcmp(o->to, o->tlen < hi_len ? o->tlen : hi_len, hi, hi_len) :
+				 -1;
+
+		if (!hi_len || d <= 0) {
+			hi = o->to;
+			hi_len = o->tlen;
+			is_succ = false;
+		}
+	}
+	c->c_lo_len = (uint16_t)lo_len;
+	c->c_hi_len = (uint16_t)hi_len;
+	if (lo_len)
+		memcpy(p, lo, lo_len);
+	if (hi_len)
+		memcpy(p + lo_len, hi, hi_len);
+	if (hi_len && is_succ)
+		p[lo_len + hi_len - 1]++;
+}
+
+int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
+		  const struct kv_cursor_in *in, struct kvdb_cursor **out)
+{
+	size_t bounds = o->plen + o->flen + o->plen + o->tlen;
+	size_t extra = in->nextra * sizeof(struct kv_iter *);
+	struct kvdb_cursor *c;
+	int rc = opts_check(o);
+
+	c = rc ? NULL : malloc(sizeof(*c) + bounds + 8 + extra);
+	if (!c) {
+		for (unsigned i = 0; i < in->nextra; i++)
+			in->extra[i]->it_ops->close(in->extra[i]);
+		kv_tree_put(kvs->k_db, in->tree);
+		return rc ? rc : -ENOMEM;
+	}
+	*c = (struct kvdb_cursor){ .c_kvs = kvs, .c_tree = in->tree, .c_seq = in->seq,
+				   .c_txn = in->txn ? kv_txn_get(in->txn) : NULL,
+				   .c_flags = o->flags, .c_changes = in->changes,
+				   .c_nextra = in->nextra, .c_limit = o->limit,
+				   .c_left = o->limit,
+				   .c_place = o->flags & KVDB_REVERSE ? AT_TOP : AT_BOTTOM };
+	c->c_now = in->txn ? kv_time_at(kvs->k_db, in->txn->t_view.vi_born_ns) :
+			     kv_time_ms(kvs->k_db);
+	range_make(c, o);
+	c->c_extra = (struct kv_iter **)(((uintptr_t)c->c_range + bounds + 7) & ~(uintptr_t)7);
+	if (extra)
+		memcpy(c->c_extra, in->extra, extra);
+	atomic_fetch_add(&kvs->k_cursors, 1);
+	*out = c;
+	return 0;
+}
+
+void kv_snapshot(struct kvdb_kvs *kvs, struct kv_tree **tree, uint64_t *seq)
+{
+	struct kvdb *db = kvs->k_db;
 
 	for (;;) {
-		c->c_tree = kv_tree_get(c->c_kvs);
-		c->c_seq = kv_view_open(db);
-		if (atomic_load_explicit(&c->c_kvs->k_tree, memory_order_acquire) == c->c_tree)
+		*tree = kv_tree_get(kvs);
+		*seq = kv_view_open(db);
+		if (atomic_load_explicit(&kvs->k_tree, memory_order_acquire) == *tree)
 			return;
-		kv_tree_put(db, c->c_tree);
+		kv_tree_put(db, *tree);
 	}
+}
+
+int kvdb_cursor_open_opts(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *opts,
+			  struct kvdb_cursor **out)
+{
+	static const struct kvdb_cursor_opts none = KVDB_CURSOR_OPTS_INIT;
+	struct kv_cursor_in in = { 0 };
+
+	kv_snapshot(kvs, &in.tree, &in.seq);
+	return kv_cursor_new(kvs, opts ? opts : &none, &in, out);
 }
 
 int kvdb_cursor_open(struct kvdb_kvs *kvs, unsigned flags, const void *prefix, size_t plen,
 		     struct kvdb_cursor **out)
 {
-	struct kvdb_cursor *c;
+	struct kvdb_cursor_opts o = KVDB_CURSOR_OPTS_INIT;
 
-	if (flags & ~(KVDB_REVERSE | KVDB_KEYS_ONLY))
-		return kv_error(-EINVAL, "MP0951", "cursor flags %#x are not known", flags);
-	if (plen && !prefix)
-		return kv_error(-EINVAL, "MP0951", "a prefix of %zu bytes at NULL", plen);
-	if (plen > KVDB_KEY_MAX)
-		return kv_error(-ENAMETOOLONG, "MP0951", "a prefix of %zu bytes; the most is %u",
-				plen, KVDB_KEY_MAX);
-	c = calloc(1, sizeof(*c) + 2 * plen);
-	if (!c)
+	o.flags = flags;
+	o.prefix = prefix;
+	o.plen = plen;
+	return kvdb_cursor_open_opts(kvs, &o, out);
+}
+
+/* The view of a transaction; the cursor has its own hold on the tree and the writes. */
+int kvdb_txn_cursor_open_opts(struct kvdb_txn *txn, struct kvdb_kvs *kvs,
+			      const struct kvdb_cursor_opts *opts, struct kvdb_cursor **out)
+{
+	static const struct kvdb_cursor_opts none = KVDB_CURSOR_OPTS_INIT;
+	struct kv_cursor_in in = { .txn = txn, .nextra = 1 };
+	struct kv_iter *own;
+	int rc = kv_txn_snapshot(txn, kvs, &in.tree, &in.seq);
+
+	if (rc)
+		return rc;
+	rc = kv_txn_iter(txn, kvs, false, &own);
+	if (rc) {
+		kv_tree_put(kvs->k_db, in.tree);
+		return rc;
+	}
+	in.extra = &own;
+	return kv_cursor_new(kvs, opts ? opts : &none, &in, out);
+}
+
+int kvdb_txn_cursor_open(struct kvdb_txn *txn, struct kvdb_kvs *kvs, unsigned flags,
+			 const void *prefix, size_t plen, struct kvdb_cursor **out)
+{
+	struct kvdb_cursor_opts o = KVDB_CURSOR_OPTS_INIT;
+
+	o.flags = flags;
+	o.prefix = prefix;
+	o.plen = plen;
+	return kvdb_txn_cursor_open_opts(txn, kvs, &o, out);
+}
+
+/* ---- sources ---------------------------------------------------------------------------- */
+
+/* Leaves out what deletes of many keys hide from the view. */
+static int sources_hide(struct kvdb_cursor *c)
+{
+	struct kv_tree *tr = c->c_tree;
+	int rc = 0;
+
+	if (tr)
+		c->c_cover = kv_cover_new(tr->tr_mt, tr->tr_nmt, tr->tr_run, tr->tr_nrun, c->c_seq,
+					  &rc);
+	if (c->c_cover)
+		kv_merge_hide(c->c_it, kv_cover_hides, c->c_cover);
+	if (rc) {
+		c->c_it->it_ops->close(c->c_it);
+		c->c_it = NULL;
+	}
+	return rc;
+}
+
+static int sources_open(struct kvdb_cursor *c, bool up)
+{
+	struct kvdb *db = c->c_kvs->k_db;
+	struct kv_tree *tr = c->c_tree;
+	unsigned nmt = tr ? tr->tr_nmt : 0, nrun = tr ? tr->tr_nrun : 0;
+	unsigned most = c->c_nextra + nmt + nrun, n = c->c_nextra;
+	struct kv_iter *few[16], **src = few;
+	int rc = 0;
+
+	if (most > sizeof(few) / sizeof(few[0]))
+		src = malloc(most * sizeof(*src));
+	if (!src)
 		return -ENOMEM;
-	c->c_kvs = kvs;
-	c->c_flags = flags;
-	c->c_plen = (uint16_t)plen;
-	if (plen)
-		memcpy(c->c_prefix, prefix, plen);
-	succ_make(c);
-	atomic_fetch_add(&kvs->k_cursors, 1);
-	snapshot_take(c);
-	*out = c;
+	for (unsigned i = 0; i < nmt && !rc; i++) {
+		rc = kv_mt_iter(db, tr->tr_mt[i], c->c_seq, !up, &src[n]);
+		n += !rc;
+	}
+	for (unsigned i = 0; i < nrun && !rc; i++) {
+		rc = kv_run_iter(db, tr->tr_run[i], !up, &src[n]);
+		n += !rc;
+	}
+	if (!rc) {
+		for (unsigned i = 0; i < c->c_nextra; i++) {
+			src[i] = c->c_extra[i];
+			src[i]->it_ops->turn(src[i], !up);
+		}
+		rc = kv_merge_iter(src, n, !up, false, &c->c_it);
+		c->c_nextra = 0;
+	} else {
+		while (n > c->c_nextra)
+			n--, src[n]->it_ops->close(src[n]);
+	}
+	if (src != few)
+		free(src);
+	c->c_up = up;
+	return rc ? rc : sources_hide(c);
+}
+
+/* Each thread keeps the batch of the cursor that it closed last. */
+static int batch_open(struct kvdb_cursor *c)
+{
+	struct kv_tctx *tc;
+	struct batch *b;
+
+	if (c->c_batch)
+		return 0;
+	tc = kv_tctx(c->c_kvs->k_db);
+	b = tc ? tc->tc_batch : NULL;
+	if (b) {
+		tc->tc_batch = NULL;
+	} else {
+		b = malloc(sizeof(*b) + VALUE_MIN);
+		if (!b)
+			return -ENOMEM;
+		b->b_val = (uint8_t *)(b + 1);
+		b->b_val_size = VALUE_MIN;
+	}
+	b->b_want = BATCH_MIN;
+	b->b_n = b->b_i = 0;
+	c->c_batch = b;
 	return 0;
 }
 
-static int cursor_build(struct kvdb_cursor *c)
+static void batch_close(struct kvdb_cursor *c)
 {
-	bool reverse = c->c_flags & KVDB_REVERSE;
-	struct kvdb *db = c->c_kvs->k_db;
-	struct kv_tree *tr = c->c_tree;
-	unsigned most = tr->tr_nmt + tr->tr_nrun, n = 0;
-	struct kv_iter **src = calloc(most ? most : 1, sizeof(struct kv_iter *));
-	int rc = 0;
+	struct batch *b = c->c_batch;
+	struct kv_tctx *tc;
 
-	if (!src)
-		return -ENOMEM;
-	for (unsigned i = 0; i < tr->tr_nmt && !rc; i++) {
-		rc = kv_mt_iter(db, tr->tr_mt[i], c->c_seq, reverse, &src[n]);
-		n += !rc;
+	if (!b)
+		return;
+	if (b->b_val != (uint8_t *)(b + 1)) {
+		free(b->b_val);
+		b->b_val = (uint8_t *)(b + 1);
+		b->b_val_size = VALUE_MIN;
 	}
-	for (unsigned i = 0; i < tr->tr_nrun && !rc; i++) {
-		rc = kv_run_iter(db, tr->tr_run[i], reverse, &src[n]);
-		n += !rc;
-	}
-	if (!rc)
-		rc = kv_merge_iter(src, n, reverse, false, &c->c_it);
+	tc = kv_tctx(c->c_kvs->k_db);
+	if (tc && !tc->tc_batch)
+		tc->tc_batch = b;
 	else
-		while (n)
-			n--, src[n]->it_ops->close(src[n]);
-	free(src);
+		free(b);
+}
+
+/* The place's key moves to where it outlives what the sources do. */
+static void place_keep(struct kvdb_cursor *c)
+{
+	if (c->c_place < BELOW_KEY || c->c_place > ABOVE_KEY || c->c_key == c->c_batch->b_key)
+		return;
+	memcpy(c->c_batch->b_key, c->c_key, c->c_klen);
+	c->c_key = c->c_batch->b_key;
+}
+
+/*
+ * What to seek for a walk from the place; false: nothing lies there. c_skip is
+ * set when the first entry may be one that the walk must not show: then b_key
+ * holds its key.
+ */
+static bool seek_key(struct kvdb_cursor *c, bool up, const uint8_t **key, size_t *klen)
+{
+	bool has_key = c->c_place >= BELOW_KEY && c->c_place <= ABOVE_KEY;
+
+	*key = NULL;
+	*klen = 0;
+	c->c_skip = false;
+	if (c->c_place == (up ? AT_TOP : AT_BOTTOM))
+		return false;
+	if (has_key) {
+		*key = c->c_key;
+		*klen = c->c_klen;
+		c->c_skip = c->c_place == ON_KEY || c->c_place == (up ? ABOVE_KEY : BELOW_KEY);
+	}
+	if (up && c->c_lo_len &&
+	    (!has_key || kv_kcmp(*key, *klen, range_lo(c), c->c_lo_len) < 0)) {
+		*key = range_lo(c);
+		*klen = c->c_lo_len;
+		c->c_skip = false;
+	} else if (!up && c->c_hi_len &&
+		   (!has_key || kv_kcmp(*key, *klen, range_hi(c), c->c_hi_len) >= 0)) {
+		/* the upper bound itself is outside; the walk continues as from below it */
+		memcpy(c->c_batch->b_key, range_hi(c), c->c_hi_len);
+		*key = c->c_key = c->c_batch->b_key;
+		*klen = c->c_klen = c->c_hi_len;
+		c->c_place = BELOW_KEY;
+		c->c_skip = true;
+	}
+	return true;
+}
+
+/* Makes the walk go on from the place in the direction. */
+static int cursor_place(struct kvdb_cursor *c, bool up)
+{
+	const uint8_t *key;
+	struct batch *b;
+	size_t klen;
+	int rc = batch_open(c);
+
+	if (rc)
+		return rc;
+	b = c->c_batch;
+	place_keep(c);
+	if (c->c_ready && b->b_want > BATCH_MIN)
+		b->b_want /= 2;
+	c->c_ready = false;
+	b->b_n = b->b_i = 0;
+	if (!c->c_it)
+		rc = sources_open(c, up);
+	else if (c->c_up != up)
+		c->c_it->it_ops->turn(c->c_it, !up);
+	if (rc)
+		return rc;
+	c->c_up = up;
+	if (c->c_changes)
+		c->c_seen = atomic_load_explicit(c->c_changes, memory_order_acquire);
+	b->b_end = -ENOENT;
+	if (seek_key(c, up, &key, &klen)) {
+		/* not inside kv_enter(): it may have to put a memtable in order */
+		rc = c->c_it->it_ops->seek(c->c_it, key, klen);
+		b->b_end = 0;
+	}
+	c->c_ready = !rc;
 	return rc;
 }
 
-/* Seeks the sources; @key NULL: where the walk begins. */
-static int cursor_place(struct kvdb_cursor *c, const uint8_t *key, size_t klen)
+/* ---- batches ---------------------------------------------------------------------------- */
+
+/* Is the entry beyond the range in the direction of the walk? */
+static inline bool is_beyond(const struct kvdb_cursor *c, const struct kv_ent *e)
 {
-	bool reverse = c->c_flags & KVDB_REVERSE;
+	if (c->c_up)
+		return c->c_hi_len &&
+		       kv_kcmp(e->e_key, e->e_klen, range_hi(c), c->c_hi_len) >= 0;
+	return c->c_lo_len && kv_kcmp(e->e_key, e->e_klen, range_lo(c), c->c_lo_len) < 0;
+}
+
+/* Keeps the entry behind the last one, with its bytes. */
+static inline void batch_add(struct batch *b)
+{
+	struct kv_ent *e = &b->b_ent[b->b_n++];
+
+	e->e_key = memcpy(b->b_bytes + b->b_used, e->e_key, e->e_klen);
+	b->b_used += e->e_klen;
+	if (e->e_kind == KV_ENT_INLINE && e->e_vlen) {
+		e->e_val = memcpy(b->b_bytes + b->b_used, e->e_val, e->e_vlen);
+		b->b_used += e->e_vlen;
+	}
+}
+
+/* Takes the next entries from the merge: 0 = there is one, or what ended the walk. */
+static int batch_fill(struct kvdb_cursor *c)
+{
+	struct batch *b = c->c_batch;
+	struct kv_thread *t;
+	unsigned want = b->b_want, far = 0, most;
+	int rc = b->b_end;
+
+	if (rc)
+		return rc;
+	if (c->c_limit && want > c->c_left)
+		want = (unsigned)c->c_left;
+	place_keep(c);
+	b->b_n = b->b_i = 0;
+	b->b_used = 0;
+	kv_pages_room(c->c_kvs->k_db, 2 * BATCH_MAX);
+	t = kv_enter();
+	while (b->b_n < want && b->b_used + KVDB_KEY_MAX + KV_PAGE <= BATCH_BYTES) {
+		struct kv_ent *e = &b->b_ent[b->b_n];
+
+		rc = c->c_it->it_ops->next(c->c_it, e);
+		if (rc)
+			break;
+		if (c->c_skip) {
+			c->c_skip = false;
+			if (!kv_kcmp(e->e_key, e->e_klen, b->b_key, c->c_klen))
+				continue;
+		}
+		if (is_beyond(c, e)) {
+			rc = -ENOENT;
+			break;
+		}
+		if (KV_UNLIKELY(e->e_expiry) && kv_is_expired(e, c->c_now))
+			continue;
+		batch_add(b);
+		/* one by one: the fetching goes on beside the merging */
+		if (!(c->c_flags & KVDB_KEYS_ONLY))
+			far += !kv_value_prefetch(e);
+	}
+	kv_iter_park(c->c_it);
+	if (far > 1)
+		kv_values_ahead(c->c_kvs->k_db, b->b_ent, b->b_n);
+	kv_exit(t);
+	b->b_end = rc;
+	/* what is in memory needs no long way ahead, and keys read in vain cost too */
+	most = far || c->c_flags & KVDB_KEYS_ONLY ? BATCH_MAX : BATCH_NEAR;
+	b->b_want = b->b_want * 2 < most ? b->b_want * 2 : most;
+	return b->b_n ? 0 : rc;
+}
+
+/* One step in key order. -ENOENT: the end of the range. */
+static int cursor_step(struct kvdb_cursor *c, bool up, const struct kv_ent **out)
+{
+	struct batch *b;
 	int rc = 0;
 
-	if (c->c_plen && !reverse && (!key || kv_kcmp(key, klen, c->c_prefix, c->c_plen) < 0)) {
-		key = c->c_prefix;
-		klen = c->c_plen;
-	} else if (c->c_succ_len && reverse &&
-		   (!key || kv_kcmp(key, klen, c->c_succ, c->c_succ_len) > 0)) {
-		key = c->c_succ;
-		klen = c->c_succ_len;
+	if (KV_UNLIKELY(!c->c_ready || c->c_up != up ||
+			(c->c_changes && c->c_seen != atomic_load_explicit(c->c_changes,
+									   memory_order_acquire))))
+		rc = cursor_place(c, up);
+	if (rc)
+		return rc;
+	b = c->c_batch;
+	if (b->b_i == b->b_n) {
+		rc = batch_fill(c);
+		if (rc == -ENOENT)
+			c->c_place = up ? AT_TOP : AT_BOTTOM;
+		else if (rc)	/* the next call tries again from the place */
+			c->c_ready = false;
+		if (rc)
+			return rc;
 	}
-	if (!c->c_it)
-		rc = cursor_build(c);
-	if (!rc)
-		rc = c->c_it->it_ops->seek(c->c_it, key, key ? klen : 0);
-	c->c_placed = true;
-	c->c_ended = false;
-	c->c_err = rc;
-	return rc;
+	*out = &b->b_ent[b->b_i++];
+	c->c_place = ON_KEY;
+	c->c_key = (*out)->e_key;
+	c->c_klen = (*out)->e_klen;
+	return 0;
 }
 
-int kvdb_cursor_seek(struct kvdb_cursor *cur, const void *key, size_t klen)
-{
-	struct kv_tctx *tc = kv_tctx(cur->c_kvs->k_db);
+/* ---- the calls ------------------------------------------------------------------------- */
 
+static int seek_to(struct kvdb_cursor *c, const void *key, size_t klen, bool behind)
+{
+	struct kv_tctx *tc = kv_tctx(c->c_kvs->k_db);
+	bool up = !(c->c_flags & KVDB_REVERSE);
+	int rc = c->c_txn ? kv_txn_check(c->c_txn) : 0;
+
+	if (rc)
+		return rc;
 	if (klen > KVDB_KEY_MAX || (klen && !key))
 		return kv_error(-EINVAL, "MP0951", "a key of %zu bytes; the most is %u", klen,
 				KVDB_KEY_MAX);
 	if (tc)
 		kv_count(&tc->tc_seeks, 1);
-	return cursor_place(cur, klen ? key : NULL, klen);
+	rc = batch_open(c);
+	if (rc)
+		return rc;
+	if (klen) {
+		memcpy(c->c_batch->b_key, key, klen);
+		c->c_key = c->c_batch->b_key;
+		c->c_klen = (uint16_t)klen;
+		c->c_place = behind == up ? ABOVE_KEY : BELOW_KEY;
+	} else {
+		c->c_place = behind == up ? AT_TOP : AT_BOTTOM;
+	}
+	c->c_left = c->c_limit;
+	/* most walks go on in the cursor's direction; for others it is found at the first step */
+	if (!behind)
+		return cursor_place(c, up);
+	c->c_ready = false;
+	return 0;
 }
 
-/* 0: in the prefix; -1: the walk has not come to it yet; 1: it is past it. */
-static int prefix_side(const struct kvdb_cursor *c, const struct kv_ent *e)
+int kvdb_cursor_seek(struct kvdb_cursor *cur, const void *key, size_t klen)
 {
-	size_t n = e->e_klen < c->c_plen ? e->e_klen : c->c_plen;
-	int d = memcmp(e->e_key, c->c_prefix, n);
+	return seek_to(cur, key, klen, false);
+}
 
-	if (!d && e->e_klen >= c->c_plen)
-		return 0;
-	d = d > 0 ? 1 : -1;
-	return c->c_flags & KVDB_REVERSE ? -d : d;
+int kvdb_cursor_seek_after(struct kvdb_cursor *cur, const void *key, size_t klen)
+{
+	return seek_to(cur, key, klen, true);
 }
 
 static int value_fetch(struct kvdb_cursor *c, const struct kv_ent *e)
 {
+	struct batch *b = c->c_batch;
 	struct kv_thread *t;
 	int rc;
 
-	if (e->e_vlen > c->c_val_size || !c->c_val) {
-		size_t size = e->e_vlen < 4096 ? 4096 : e->e_vlen;
-		uint8_t *p;
+	if (KV_UNLIKELY(e->e_vlen > b->b_val_size)) {
+		uint8_t *p = malloc(e->e_vlen);
 
-		p = malloc(size);
 		if (!p)
 			return -ENOMEM;
-		free(c->c_val);
-		c->c_val = p;
-		c->c_val_size = size;
+		if (b->b_val != (uint8_t *)(b + 1))
+			free(b->b_val);
+		b->b_val = p;
+		b->b_val_size = e->e_vlen;
 	}
 	t = kv_enter();
-	rc = kv_value_read(c->c_kvs->k_db, e, c->c_val, e->e_vlen);
+	rc = kv_value_read(c->c_kvs->k_db, e, b->b_val, e->e_vlen);
 	kv_exit(t);
 	return rc;
+}
+
+static int cursor_show(struct kvdb_cursor *c, bool up, const void **key, size_t *klen,
+		       const void **val, size_t *vlen)
+{
+	struct kv_tctx *tc = kv_tctx(c->c_kvs->k_db);
+	bool with_value = !(c->c_flags & KVDB_KEYS_ONLY);
+	const struct kv_ent *e;
+	const uint8_t *v = NULL;
+	int rc = c->c_txn ? kv_txn_check(c->c_txn) : 0;
+
+	if (rc)
+		return rc;
+	if (tc)
+		kv_count(&tc->tc_nexts, 1);
+	if (c->c_limit && !c->c_left)
+		return -ENOENT;
+	rc = cursor_step(c, up, &e);
+	if (rc)
+		return rc;
+	if (with_value && e->e_kind == KV_ENT_INLINE) {
+		v = e->e_vlen ? e->e_val : e->e_key;
+	} else if (with_value) {
+		rc = value_fetch(c, e);
+		if (rc)
+			return rc;
+		v = c->c_batch->b_val;
+	}
+	c->c_left -= c->c_limit != 0;
+	c->c_ent_seq = e->e_seq;
+	if (key)
+		*key = e->e_key;
+	if (klen)
+		*klen = e->e_klen;
+	if (val)
+		*val = v;
+	if (vlen)
+		*vlen = e->e_vlen;
+	return 0;
 }
 
 int kvdb_cursor_next(struct kvdb_cursor *cur, const void **key, size_t *klen, const void **val,
 		     size_t *vlen)
 {
-	struct kv_tctx *tc = kv_tctx(cur->c_kvs->k_db);
-	struct kv_ent e;
-	int rc = cur->c_err, side;
+	return cursor_show(cur, !(cur->c_flags & KVDB_REVERSE), key, klen, val, vlen);
+}
 
-	if (tc)
-		kv_count(&tc->tc_nexts, 1);
-	if (!cur->c_placed)
-		rc = cursor_place(cur, NULL, 0);
-	do {
-		if (!rc)
-			rc = cur->c_ended ? -ENOENT : cur->c_it->it_ops->next(cur->c_it, &e);
-		if (rc) {
-			cur->c_ended = rc == -ENOENT;
-			cur->c_err = rc == -ENOENT ? 0 : rc;
-			return rc;
-		}
-		side = prefix_side(cur, &e);
-	} while (side < 0);
-	if (side > 0) {
-		cur->c_ended = true;
-		return -ENOENT;
-	}
-	if (!(cur->c_flags & KVDB_KEYS_ONLY)) {
-		rc = value_fetch(cur, &e);
-		if (rc)
-			return rc;
-	}
-	if (key)
-		*key = e.e_key;
-	if (klen)
-		*klen = e.e_klen;
-	if (val)
-		*val = cur->c_flags & KVDB_KEYS_ONLY ? NULL : cur->c_val;
-	if (vlen)
-		*vlen = e.e_vlen;
-	return 0;
+int kvdb_cursor_prev(struct kvdb_cursor *cur, const void **key, size_t *klen, const void **val,
+		     size_t *vlen)
+{
+	return cursor_show(cur, cur->c_flags & KVDB_REVERSE, key, klen, val, vlen);
+}
+
+void kv_cursor_show_expired(struct kvdb_cursor *cur)
+{
+	cur->c_now = 0;
+}
+
+uint64_t kv_cursor_ent_seq(const struct kvdb_cursor *cur)
+{
+	return cur->c_ent_seq;
 }
 
 void kvdb_cursor_close(struct kvdb_cursor *cur)
@@ -236,8 +671,13 @@ void kvdb_cursor_close(struct kvdb_cursor *cur)
 	db = cur->c_kvs->k_db;
 	if (cur->c_it)
 		cur->c_it->it_ops->close(cur->c_it);
+	for (unsigned i = 0; i < cur->c_nextra; i++)
+		cur->c_extra[i]->it_ops->close(cur->c_extra[i]);
+	free(cur->c_cover);
 	kv_tree_put(db, cur->c_tree);
 	atomic_fetch_sub(&cur->c_kvs->k_cursors, 1);
-	free(cur->c_val);
+	if (cur->c_txn)
+		kv_txn_put(cur->c_txn);
+	batch_close(cur);
 	free(cur);
 }

@@ -73,6 +73,13 @@ int kv_error(int err, const char *id, const char *fmt, ...)
 	return err;
 }
 
+int kv_error_take(const struct mpool_error *e, int err)
+{
+	err_tls = *e;
+	err_tls.err = err;
+	return err;
+}
+
 int kv_error_mpool(int err)
 {
 	const struct mpool_error *m = mpool_error_detail();

@@ -27,6 +27,7 @@
 #include "flush.h"
 #include "frame.h"
 #include "memtable.h"
+#include "txn.h"
 #include "work.h"
 
 #define IOQ_DEPTH	64u
@@ -43,8 +44,8 @@ static void resolve_slot(struct kv_tctx *tc, void *arg)
 	struct kv_slot *sl = &tc->tc_slot;
 	uint64_t e = *(uint64_t *)arg, st = atomic_load(&sl->sl_state), seq;
 	struct kv_frame *f;
-	struct kv_version *v;
 	uint32_t i, off;
+	uintptr_t ver;
 	uint8_t *buf;
 
 	while ((st & KV_SLOT_MASK) == KV_SLOT_OPEN)
@@ -57,13 +58,20 @@ static void resolve_slot(struct kv_tctx *tc, void *arg)
 	i = atomic_load(&sl->sl_index);
 	off = atomic_load(&sl->sl_off);
 	buf = atomic_load(&sl->sl_buf);
-	v = atomic_load(&sl->sl_ver);
+	ver = atomic_load(&sl->sl_ver);
 	if (atomic_load(&sl->sl_state) != st || f->fr_epoch > e)
 		return;		/* it finished by itself */
-	seq = KV_HIDDEN;
-	atomic_compare_exchange_strong(&v->v_seq, &seq, KV_PENDING);
-	seq = kv_version_stamp(tc->tc_db, v);
-	kv_rec_stamp(buf, f->fr_seg->sg_id, off, seq);
+	if (ver & KV_SLOT_TXN) {
+		seq = kv_tslot_commit(tc->tc_db, (struct kv_tslot *)(ver - KV_SLOT_TXN));
+		kv_rec_stamp(buf, f->fr_seg->sg_id, off, seq);
+	} else if (ver) {
+		struct kv_version *v = (struct kv_version *)ver;
+
+		seq = KV_HIDDEN;
+		atomic_compare_exchange_strong(&v->v_seq, &seq, KV_PENDING);
+		seq = kv_version_stamp(tc->tc_db, v);
+		kv_rec_stamp(buf, f->fr_seg->sg_id, off, seq);
+	}
 	atomic_fetch_or(&f->fr_rec[i], KV_REC_HELPED);
 }
 
@@ -147,29 +155,40 @@ static struct kv_log *pick_carrier(struct kvdb *db)
 /* E2: puts the prepared memtables in front. */
 static void switch_memtables(struct kvdb *db, uint64_t e)
 {
-	bool any = false;
+	bool any = false, all = true;
 
 	pthread_mutex_lock(&db->d_kvs_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
 		struct kvdb_kvs *kvs = db->d_kvs[i];
 		struct kv_mt *next = kvs ? atomic_exchange(&kvs->k_next_mt, NULL) : NULL;
-		struct kv_tree *tr;
+		struct kv_tree *tr = kvs ? atomic_load(&kvs->k_tree) : NULL;
+		bool holds = tr && kv_mt_first_epoch(tr->tr_mt[0]);
 
-		if (!next)
-			continue;
-		tr = atomic_load(&kvs->k_tree);
-		if (tr->tr_nmt >= 4 || !kv_mt_first_epoch(tr->tr_mt[0])) {
-			kv_mt_put(db, next);
+		if (!next || !holds || tr->tr_nmt >= 4) {
+			all &= !holds;
+			if (next)
+				kv_mt_put(db, next);
 			continue;
 		}
 		atomic_store(&tr->tr_mt[0]->m_boundary, e);
 		if (!any)
 			atomic_fetch_add(&db->d_seq, 1);
 		any = true;
+		/* H3: no version in it has a smaller stamp */
+		atomic_store(&next->m_min_seq, atomic_load(&db->d_seq));
 		if (kv_tree_switch(kvs, next)) {
 			atomic_store(&tr->tr_mt[0]->m_boundary, 0);
 			kv_mt_put(db, next);
+			all = false;
 		}
+	}
+	if (all) {
+		/*
+		 * versions of later epochs are not installed before this one is closed; no put
+		 * has this very stamp
+		 */
+		atomic_store(&db->d_boundary_seq, atomic_fetch_add(&db->d_seq, 2) + 1);
+		atomic_store(&db->d_boundary, e);
 	}
 	pthread_mutex_unlock(&db->d_kvs_lock);
 }
@@ -505,6 +524,7 @@ static void publish(struct kvdb *db, uint64_t e)
 	atomic_store(&fl->fl_gate_ns, gate_of(db, atomic_load(&birth[(e + 1) % 4])));
 	pthread_cond_broadcast(&fl->fl_done);
 	pthread_mutex_unlock(&fl->fl_lock);
+	kv_cqs_wake(db);
 	kv_work_kick(db);
 }
 
@@ -582,6 +602,8 @@ static int run_until(struct kvdb *db, uint64_t epoch)
 	while (!err && atomic_load(&db->d_durable) < epoch)
 		err = epoch_run(db);
 	pthread_mutex_unlock(&fl->fl_io_lock);
+	if (kv_durable_has(db))
+		kv_durable_run(db, false);
 	return err ? err : kv_fault(db);
 }
 
@@ -601,25 +623,45 @@ int kv_wait_durable(struct kvdb *db, uint64_t epoch)
 	return kv_fault(db);
 }
 
+void kv_want_durable(struct kvdb *db, uint64_t epoch)
+{
+	struct kv_flusher *fl = db->d_flusher;
+
+	pthread_mutex_lock(&fl->fl_lock);
+	if (fl->fl_want < epoch)
+		fl->fl_want = epoch;
+	pthread_cond_signal(&fl->fl_wake);
+	pthread_mutex_unlock(&fl->fl_lock);
+}
+
 int kv_epoch_force(struct kvdb *db)
 {
 	return kv_wait_durable(db, atomic_load(&db->d_epoch));
 }
 
-int kv_epoch_sync(struct kvdb *db)
+uint64_t kv_sync_epoch(struct kvdb *db)
 {
 	uint64_t e = atomic_load(&db->d_epoch);
+
+	/* nothing was reserved in the open epoch: what was acknowledged is older */
+	return atomic_load(&db->d_logs->ls_birth[e % 4]) ? e : e - 1;
+}
+
+int kv_epoch_sync(struct kvdb *db)
+{
 	int err = kv_fault(db);
 
-	if (err)
-		return err;
-	/* nothing was reserved in the open epoch: what was acknowledged is older */
-	if (!atomic_load(&db->d_logs->ls_birth[e % 4]))
-		e--;
-	return kv_wait_durable(db, e);
+	return err ? err : kv_wait_durable(db, kv_sync_epoch(db));
 }
 
 /* ---- the gate ------------------------------------------------------------------------ */
+
+bool kv_gate_is_shut(struct kvdb *db)
+{
+	uint64_t gate = atomic_load_explicit(&db->d_flusher->fl_gate_ns, memory_order_relaxed);
+
+	return gate != UINT64_MAX && kv_now(db) >= gate;
+}
 
 int kv_gate_wait(struct kvdb *db)
 {
@@ -632,7 +674,9 @@ int kv_gate_wait(struct kvdb *db)
 		e = atomic_load(&db->d_durable) + 1;
 		err = kv_wait_durable(db, e);
 	}
-	atomic_fetch_add(&db->d_count.gate_wait_ns, kv_now(db) - t0);
+	t0 = kv_now(db) - t0;
+	atomic_fetch_add(&db->d_count.gate_wait_ns, t0);
+	kv_delayed(db, KVDB_DELAY_GATE, t0);
 	return err;
 }
 
@@ -671,6 +715,7 @@ void kv_flusher_room(struct kvdb *db)
 	pthread_mutex_lock(&fl->fl_lock);
 	pthread_cond_broadcast(&fl->fl_done);
 	pthread_mutex_unlock(&fl->fl_lock);
+	kv_cqs_wake(db);
 }
 
 /* When the open epoch must end, in ns; UINT64_MAX = not by time. */
@@ -737,7 +782,11 @@ static void *flusher_main(void *arg)
 			kv_pressure(db);
 		}
 		pthread_mutex_unlock(&fl->fl_io_lock);
+		if (kv_durable_has(db))
+			kv_durable_run(db, false);
 	}
+	if (kv_durable_has(db))
+		kv_durable_run(db, false);
 	/* the queue belongs to this thread while anything is in flight */
 	reap(db, true);
 	return NULL;
@@ -753,6 +802,7 @@ void kv_flusher_failed(struct kvdb *db)
 	pthread_cond_broadcast(&fl->fl_done);
 	pthread_cond_broadcast(&fl->fl_wake);
 	pthread_mutex_unlock(&fl->fl_lock);
+	kv_cqs_wake(db);
 }
 
 int kv_flusher_start(struct kvdb *db)

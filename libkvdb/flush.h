@@ -47,9 +47,21 @@ int kv_stall_wait(struct kvdb *db, bool urgent);
 /* Blocks an acknowledgement that the loss bound forbids (R1). */
 int kv_gate_wait(struct kvdb *db);
 
+/* Blocks an acknowledgement as long as the gate, kvdb_opts.commit or @is_durable ask. */
+int kv_ack(struct kvdb *db, uint64_t epoch, bool is_durable);
+
 static inline bool kv_is_manual(const struct kvdb *db)
 {
 	return db->d_flags & KVDB_MANUAL;
+}
+
+/* Whoever was first in the epoch may have lost the processor before it set the gate. */
+static inline void kv_mind_gate(struct kvdb *db, uint64_t epoch)
+{
+	if (KV_UNLIKELY(atomic_load_explicit(&db->d_flusher->fl_gate_ns, memory_order_relaxed) ==
+			UINT64_MAX) &&
+	    db->d_interval_ms != KVDB_INTERVAL_NONE && atomic_load(&db->d_durable) < epoch)
+		kv_epoch_born(db, epoch);
 }
 
 #endif

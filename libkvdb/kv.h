@@ -21,6 +21,16 @@
 #define KV_UNLIKELY(x)	__builtin_expect(!!(x), 0)
 #define KV_CACHELINE	64
 
+/* Between two looks at a lock that another thread holds. */
+static inline void kv_cpu_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield" ::: "memory");
+#endif
+}
+
 #define KV_LOGS_MAX	64u
 #define KV_INLINE_MAX	128u	/* values up to this live with their key, bytes */
 
@@ -32,6 +42,8 @@ struct kv_log;
 struct kv_tree;
 struct kv_pagepool;
 struct kv_mdc;
+struct kv_txns;
+struct kv_forest;
 
 /* ---- thread.c: per-thread state and epoch-based reclamation ---------------- */
 
@@ -53,7 +65,8 @@ void kv_reclaim(void);
 
 struct kv_budget {
 	uint64_t b_cache_bytes;
-	uint64_t b_log_bytes;	/* log since the oldest unflushed record */
+	/* log since the oldest unflushed record; kvdb_set() changes it */
+	_Atomic(uint64_t) b_log_bytes;
 	uint64_t b_mt_bytes;	/* all memtables of all KVSs, frozen included */
 	uint64_t b_slab_bytes;	/* window and page pool */
 	uint64_t b_index_bytes;	/* fences, filters (watched, not enforced) */
@@ -78,6 +91,8 @@ int kv_limits_read(struct mpool *mp, struct kv_limits *l);
 
 /* Records the detail of this thread's error and returns @err. */
 int kv_error(int err, const char *id, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Makes another thread's detail of @err ours; returns @err. */
+int kv_error_take(const struct mpool_error *e, int err);
 /* Copies mpool_error_detail() into ours and returns @err. */
 int kv_error_mpool(int err);
 
@@ -113,6 +128,7 @@ struct kv_seg {
 	_Atomic(uint64_t) sg_live_bytes; /* value bytes that runs and memtables refer to (hint) */
 	_Atomic(uint32_t) sg_refs;	/* in-memory holders */
 	_Atomic(uint32_t) sg_runs;	/* runs of the durable tree that refer to it */
+	_Atomic(uint32_t) sg_pins;	/* checkpoints that list it; ckpt.c */
 	uint32_t sg_chain;		/* fh_crc of its last finished frame; flusher only */
 	/* queue of full segments whose image is still held; seg_lock */
 	struct kv_seg *sg_full_next;
@@ -120,6 +136,9 @@ struct kv_seg {
 	struct kv_seg *sg_prev;
 	struct kv_seg *sg_hash;		/* by id, db->seg_lock */
 	bool sg_obj_sealed;		/* the object is sealed too; upkeep and recovery only */
+	_Atomic(bool) sg_victim;	/* relocation is moving its values */
+	_Atomic(bool) sg_damaged;	/* a value in it could not be read: never a victim again */
+	uint32_t sg_cand;		/* number + 1 among the candidates; the relocation job's */
 };
 
 int kv_segs_init(struct kvdb *db);
@@ -134,6 +153,10 @@ int kv_seg_alloc(struct kvdb *db, uint16_t log, uint8_t stream, uint32_t bytes, 
 		 struct kv_seg **out);
 /* The log is done with it: FULL; background work seals it. */
 void kv_seg_close(struct kvdb *db, struct kv_seg *s, uint32_t end);
+/* As kv_seg_close() of a segment that has no image, or was never used (@end 0). */
+void kv_seg_close_cold(struct kvdb *db, struct kv_seg *s, uint32_t end);
+/* Seals them now: they are durable on return, and the container says where they end. */
+int kv_segs_seal(struct kvdb *db, struct kv_seg **seg, size_t n);
 /* Lets go of the images of full segments that are durable (flusher). */
 void kv_segs_durable(struct kvdb *db);
 struct kv_seg *kv_seg_find(struct kvdb *db, uint64_t id);	/* with a reference, or NULL */
@@ -146,6 +169,8 @@ int kv_seg_add(struct kvdb *db, uint64_t id, struct kv_seg **out);
  * durable, delete dead ones (R6). 1 = did something, 0 = nothing due, or -errno.
  */
 int kv_segs_step(struct kvdb *db);
+/* The part of it that writers wait for: refills the stock. */
+int kv_segs_stock_step(struct kvdb *db);
 uint64_t kv_segs_free_bytes(struct kvdb *db);
 /* Somebody is in the middle of a step. */
 bool kv_segs_are_busy(struct kvdb *db);
@@ -197,7 +222,12 @@ uint8_t *kv_pagepool_yield_slab(struct kvdb *db);
 
 /* ---- entries: what memtables and runs say about a key -------------------------- */
 
-enum kv_ent_kind { KV_ENT_TOMB = 1, KV_ENT_INLINE = 2, KV_ENT_REF = 3 };
+enum kv_ent_kind {
+	KV_ENT_TOMB = 1,
+	KV_ENT_INLINE = 2,
+	KV_ENT_REF = 3,
+	KV_ENT_COVER = 4,	/* tomb.c: a version that is a delete of many keys */
+};
 
 struct kv_ent {
 	const uint8_t *e_key;
@@ -210,6 +240,7 @@ struct kv_ent {
 	struct kv_seg *e_seg;	/* REF */
 	const uint8_t *e_val;	/* INLINE: the bytes */
 	uint64_t e_seq;
+	uint64_t e_expiry;	/* engine time from which on it is a tombstone, ms; 0 = never */
 };
 
 /*
@@ -220,18 +251,32 @@ struct kv_ent {
  */
 int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t size);
 
-/* Ordered source of entries, ascending (or descending when opened so). */
+/* Ordered source of entries, ascending (or descending when opened or turned so). */
 struct kv_iter;
 struct kv_iter_ops {
 	/* position at the first entry >= key (reverse: <= key); klen 0 = the very first */
 	int (*seek)(struct kv_iter *it, const void *key, size_t klen);
 	/* fills @e and moves on; -ENOENT at the end. Pointers live until the next call. */
 	int (*next)(struct kv_iter *it, struct kv_ent *e);
+	/* sets the direction of what follows; the place is lost: seek next */
+	void (*turn)(struct kv_iter *it, bool reverse);
+	/*
+	 * lets go of what only kv_enter() protects; the place and what next() gave stay.
+	 * A caller parks before it leaves kv_enter(), or after each call when it was not
+	 * inside. NULL: nothing to let go of
+	 */
+	void (*park)(struct kv_iter *it);
 	void (*close)(struct kv_iter *it);
 };
 struct kv_iter {
 	const struct kv_iter_ops *it_ops;
 };
+
+static inline void kv_iter_park(struct kv_iter *it)
+{
+	if (it->it_ops->park)
+		it->it_ops->park(it);
+}
 
 /* ---- memtable.c, order.c ---------------------------------------------------------- */
 
@@ -294,6 +339,9 @@ int kv_run_build_open(struct kvdb *db, uint32_t kvs, uint64_t keys_estimate, boo
  * newest first).
  */
 int kv_run_build_add(struct kv_run_build *rb, const struct kv_ent *e);
+/* Tombstones over many keys that go into the run; before the first key, at most once. */
+struct kv_trange;
+int kv_run_build_tombs(struct kv_run_build *rb, const struct kv_trange *r, uint32_t n);
 /*
  * Writes what is left. The objects are written, not flushed and not committed;
  * the run can be read at once and holds references to its segments. An empty
@@ -343,15 +391,29 @@ static inline uint64_t kv_mix(uint64_t x)
 /* hash.c: XXH3; media format of filters depends on it */
 uint64_t kv_hash(const void *key, size_t klen);
 
-/* ---- merge.c ------------------------------------------------------------------------- */
+/* ---- merge_iter.c -------------------------------------------------------------------- */
 
 /*
  * Merging iterator over @n sources, newest first: each key once, the newest
  * source wins; entries of KV_ENT_TOMB are returned when @keep_tombs. Takes
- * ownership of the sources.
+ * ownership of the sources, also when it fails.
  */
 int kv_merge_iter(struct kv_iter **src, unsigned n, bool reverse, bool keep_tombs,
 		  struct kv_iter **out);
+/* cursor.c: stamp of the entry that kvdb_cursor_next() returned last */
+uint64_t kv_cursor_ent_seq(const struct kvdb_cursor *cur);
+/* Before the first step: values that have expired are shown, too. */
+void kv_cursor_show_expired(struct kvdb_cursor *cur);
+/*
+ * The one place where more than a tombstone hides a key: when @hides says so of
+ * its newest entry, the key is passed over. Whatever hides a version hides all
+ * older ones.
+ */
+void kv_merge_hide(struct kv_iter *it, bool (*hides)(void *arg, const struct kv_ent *e),
+		   void *arg);
+
+/* ---- merge.c ------------------------------------------------------------------------- */
+
 /*
  * One due key-only merge of one KVS, tiered (T = 4; at most 8 runs per KVS
  * before writers are slowed): picks age-contiguous runs, merges, publishes.
@@ -370,10 +432,17 @@ struct kv_tree {
 	_Atomic(uint32_t) tr_refs;
 	uint32_t tr_nmt;		/* memtables, [0] is the active one */
 	uint32_t tr_nrun;
+	_Atomic(bool) tr_tombs;		/* some source has deletes of many keys (tomb.c) */
 	struct kv_mt *tr_mt[4];		/* newest first */
 	struct kv_run *tr_run[];	/* newest first */
 };
 struct kv_tree *kv_tree_get(struct kvdb_kvs *kvs);	/* with a reference */
+/*
+ * What the tree says about a key in view @seq (KV_SEQ_NOW: now); kvs.c. A view looks
+ * into trees of its birth only. Call inside kv_enter(). 0 with *e, -ENOENT, -EIO, -EUCLEAN.
+ */
+int kv_tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *key, size_t klen,
+		   uint64_t seq, struct kv_ent *e);
 void kv_tree_put(struct kvdb *db, struct kv_tree *tr);
 /*
  * Replace the oldest memtable @mt (may be NULL) by @add (may be NULL) and @ndrop runs @drop
@@ -382,6 +451,8 @@ void kv_tree_put(struct kvdb *db, struct kv_tree *tr);
 int kv_tree_flushed(struct kvdb_kvs *kvs, struct kv_mt *mt, struct kv_run *add);
 int kv_tree_merged(struct kvdb_kvs *kvs, struct kv_run **drop, unsigned ndrop,
 		   struct kv_run *merged);
+/* A run where its position says (bulk load). */
+int kv_tree_insert(struct kvdb_kvs *kvs, struct kv_run *add);
 /* A new active memtable in front (memtable switch; db->d_tick_lock held). */
 int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt);
 
@@ -441,6 +512,31 @@ void kv_flusher_stop(struct kvdb *db);
 int kv_epoch_sync(struct kvdb *db);
 /* Waits until @epoch is durable. */
 int kv_wait_durable(struct kvdb *db, uint64_t epoch);
+/* Asks for @epoch to be durable, without waiting. */
+void kv_want_durable(struct kvdb *db, uint64_t epoch);
+/* The epoch that is to be durable for all that was acknowledged so far. */
+uint64_t kv_sync_epoch(struct kvdb *db);
+/* The loss bound forbids acknowledgements of what is not durable (R1). */
+bool kv_gate_is_shut(struct kvdb *db);
+
+/* ---- cq.c: completion queues ---- */
+
+/* Durable epoch, room or fault changed: queues that wait look again. */
+void kv_cqs_wake(struct kvdb *db);
+
+/* ---- kvs.c: writes that never wait ---- */
+
+/*
+ * As kvdb_put() and kvdb_del(), but -EAGAIN instead of waiting for room, and
+ * the acknowledgement is the caller's: not before *epoch is durable (commit
+ * mode) or while kv_gate_is_shut() and it is not durable.
+ */
+int kv_put_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
+		 uint64_t *epoch);
+int kv_del_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t *epoch);
+/* txn.c: likewise kvdb_txn_commit(); *epoch is 0 when nothing was written, -EAGAIN does nothing */
+int kv_txn_commit_begin(struct kvdb_txn *txn, uint64_t *epoch);
+struct kvdb *kv_txn_db(const struct kvdb_txn *txn);
 
 /*
  * ---- work.c: background work
@@ -468,6 +564,54 @@ bool kv_work_stopping(struct kvdb *db);
  */
 int kv_recover(struct kvdb *db, bool rdonly);
 
+/* ---- etime.c: engine time (R18) ---------------------------------------------------------- */
+
+/* At open: -ETIME when the wall clock jumped ahead. */
+int kv_time_start(struct kvdb *db);
+uint64_t kv_time_ms(struct kvdb *db);
+uint64_t kv_time_at(struct kvdb *db, uint64_t now_ns);	/* of a time that kv_now() gave */
+/* When something expires that is put now. */
+uint64_t kv_expiry(struct kvdb *db, uint64_t ttl_s);
+
+/* What it is once it has expired. */
+static inline void kv_ent_expire(struct kv_ent *e)
+{
+	e->e_kind = KV_ENT_TOMB;
+	e->e_vlen = 0;
+	e->e_vcrc = 0;
+	e->e_seg = NULL;
+	e->e_expiry = 0;
+}
+
+static inline bool kv_is_expired(const struct kv_ent *e, uint64_t now_ms)
+{
+	return e->e_expiry && e->e_expiry <= now_ms;
+}
+
+/* ---- kvs_opts.c: options of stores ------------------------------------------------------- */
+
+/* Their numbers on media. */
+enum kv_prop {
+	KV_PROP_PFX_LEN = 1,
+	KV_PROP_TTL = 2,	/* seconds */
+	KV_PROP_POLICY = 3,	/* enum kvdb_policy */
+	KV_PROP_COMPRESS = 4,	/* enum kvdb_compress */
+	KV_PROPS
+};
+#define KV_PROP_BIT(p)	(1u << (p))
+#define KV_PROP_ALL	(KV_PROP_BIT(KV_PROPS) - 2u)
+
+struct kv_props {
+	uint64_t pr_val[KV_PROPS];	/* by number; 0 = default */
+	uint32_t pr_unknown;		/* number of one that is not known here; 0 = none */
+};
+bool kv_props_are_default(const struct kv_props *p);
+bool kv_prop_is_known(uint32_t prop, uint64_t val);
+/* -EINVAL, -EOPNOTSUPP; @opts NULL: defaults. @which: bits of those that are looked at. */
+int kv_props_take(const struct kvdb_kvs_opts *opts, uint32_t which, struct kv_props *p);
+/* -EOPNOTSUPP when an option of the store is not known here. */
+int kv_props_check(const struct kv_props *p, const char *name);
+
 /*
  * ---- the database
  * ---------------------------------------------------------------------------------
@@ -476,6 +620,7 @@ int kv_recover(struct kvdb *db, bool rdonly);
 struct kvdb_kvs {
 	struct kvdb *k_db;
 	uint32_t k_id;
+	uint32_t k_slot;	/* its place in d_kvs */
 	char k_name[KVDB_NAME_MAX + 1];
 	_Atomic(struct kv_tree *) k_tree;	/* readers: inside kv_enter() */
 	pthread_mutex_t k_tree_lock;		/* replaces k_tree */
@@ -485,18 +630,57 @@ struct kvdb_kvs {
 	pthread_mutex_t k_edit_lock;
 	_Atomic(uint64_t) k_horizon;		/* durable replay horizon (R4), epochs */
 	uint64_t k_next_pos;			/* next rd_pos, k_edit_lock */
-	_Atomic(uint32_t) k_cursors;
+	_Atomic(uint32_t) k_cursors;		/* and transactions that wrote to it */
 	_Atomic(bool) k_merging;		/* one merge at a time */
+	_Atomic(bool) k_bulk;		/* a bulk load has a place among the runs: no merge */
 	/* background work on it: wait for 0 before freeing */
 	_Atomic(uint32_t) k_holds;
 	_Atomic(struct kv_mt *) k_next_mt;	/* prepared for the next switch, or NULL */
+	_Atomic(uint64_t) k_prop[KV_PROPS];	/* by enum kv_prop; written under m_ddl_lock */
 	bool k_dropped;
+	/*
+	 * Writer: a delete of many keys is stamped; reader: an update looks at such
+	 * deletes and is stamped (U1). A leaf, held without I/O or waiting.
+	 */
+	pthread_rwlock_t k_many_lock;
 };
+
+/* ---- throttle.c ---- */
+
+#define KV_DEBT_MAX	1000u
+
+struct kv_delay {
+	_Atomic(uint64_t) de_waits, de_ns, de_max_ns;
+};
+
+struct kv_throttle {
+	_Atomic(uint32_t) th_cost;	/* ns per KiB that writers are charged, 0 = free */
+	_Atomic(uint32_t) th_cause;	/* enum kvdb_delay: the largest debt */
+	_Atomic(uint64_t) th_next;	/* virtual clock, ns */
+	_Atomic(uint64_t) th_looked;	/* when the debt was measured last, ns */
+	struct kv_delay th_delay[KVDB_DELAYS];
+};
+
+/* Share of [from, limit] that @have has used up, in thousandths. */
+uint32_t kv_debt_part(uint64_t have, uint64_t from, uint64_t limit);
+/* ns per KiB at a debt of so many thousandths. */
+uint32_t kv_throttle_cost(uint32_t debt);
+/* Sets rate and cause from the parts of the debt, by enum kvdb_delay. */
+void kv_throttle_set(struct kvdb *db, const uint32_t part[KVDB_DELAYS]);
+/* A write of @bytes while th_cost is not 0; -EAGAIN instead of sleeping unless @may_wait. */
+int kv_throttle(struct kvdb *db, uint32_t bytes, bool may_wait);
+/* Counts a wait of a writer. */
+void kv_delayed(struct kvdb *db, unsigned cause, uint64_t ns);
+/* What would hold a writer back now. */
+unsigned kv_delay_cause(struct kvdb *db);
+void kv_throttle_stats(struct kvdb *db, struct kvdb_stats *st);
 
 /* Counters that many threads bump live in kv_thread; these are rarely touched. */
 struct kv_counters {
 	_Atomic(uint64_t) log_bytes[MPOOL_MCLASSES], key_bytes[MPOOL_MCLASSES];
 	_Atomic(uint64_t) meta_bytes[MPOOL_MCLASSES], read_bytes[MPOOL_MCLASSES];
+	_Atomic(uint64_t) move_bytes[MPOOL_MCLASSES];
+	_Atomic(uint64_t) relocations, damaged;
 	_Atomic(uint64_t) flushes, merges, segments_freed, syncs;
 	_Atomic(uint64_t) page_hits, page_misses, value_dev;
 	_Atomic(uint64_t) durability_late, gate_waits, gate_wait_ns, stalls, stall_ns, skipped;
@@ -510,12 +694,15 @@ struct kvdb {
 	uint8_t d_uuid[16];
 	uint64_t d_tag;			/* client tag of every object; its low half is fh_tag */
 	uint32_t d_flags;		/* KVDB_* */
-	uint32_t d_interval_ms;
-	bool d_commit;
+	_Atomic(uint32_t) d_interval_ms; /* this and the next: kvdb_set() */
+	_Atomic(bool) d_commit;
 	bool d_rdonly;
+	bool d_at_ckpt;			/* open at a checkpoint: no logs are read */
 	uint8_t d_log_class;		/* enum mpool_mclass of logs and runs */
 	struct kv_budget d_budget;
 	struct kvdb_clock d_clock;
+	uint64_t d_time_base, d_time_mono;	/* etime.c: ms and ns, at open */
+	_Atomic(bool) d_time_used;		/* something expires: the time is recorded */
 
 	/* fail-stop (P5): set once, never cleared; kv_fail() */
 	_Atomic(int) d_fault;		/* 0 or -errno */
@@ -525,6 +712,10 @@ struct kvdb {
 	_Atomic(uint64_t) d_epoch;	/* open epoch */
 	_Atomic(uint64_t) d_closed;	/* every slot of epochs <= it is DONE or SKIP */
 	_Atomic(uint64_t) d_durable;	/* durable epoch */
+	/* newest epoch at whose end no active memtable held a record; d_tick_lock writes */
+	_Atomic(uint64_t) d_boundary;
+	/* stamps given until then are at most this, later ones are above */
+	_Atomic(uint64_t) d_boundary_seq;
 	_Atomic(uint64_t) d_seq;	/* R12: stamps and views */
 	pthread_mutex_t d_tick_lock;	/* closing an epoch */
 	uint32_t d_incarnation;
@@ -545,12 +736,26 @@ struct kvdb {
 	struct kv_segs *d_segs;		/* seg.c */
 	struct kv_slabs *d_slabs;	/* slab.c */
 	struct kv_pagepool *d_pages;	/* pagepool.c */
+	struct kv_readers *d_readers;	/* read.c */
 	struct kv_logs *d_logs;		/* log.c */
 	struct kv_flusher *d_flusher;	/* flush.c */
 	_Atomic(struct kv_work *) d_work; /* work.c; the flusher runs before it is there */
 	struct kv_mdc *d_mdc;		/* mdc.c */
+	struct kv_reloc *d_reloc;	/* reloc.c */
 	struct kv_views *d_views;	/* memtable.c */
+	struct kv_ckpts *d_ckpts;	/* ckpt.c */
+	pthread_mutex_t d_cq_lock;	/* completion queues, cq.c; a leaf */
+	struct kvdb_cq *d_cqs;
+	_Atomic(uint32_t) d_cq_armed;	/* of them, that wait for kv_cqs_wake() */
+	struct kv_txns *d_txns;		/* txn.c */
+	uint32_t d_view_max_age_ms;
+	/* transactions that own keys: a plain write looks at it under the bucket lock */
+	_Atomic(uint32_t) d_owners;
+	_Atomic(uint64_t) d_tree_gen;	/* trees published so far (view.c) */
+	_Atomic(struct kv_forest *) d_forest; /* the trees of now, cached (view.c) */
 
+	struct kv_throttle d_throttle;	/* throttle.c */
+	struct kv_ctl *d_ctl;		/* ctl.c; NULL = no control socket */
 	struct kv_counters d_count;
 	struct kvdb_recovery d_recovery;
 };
@@ -571,11 +776,16 @@ static inline uint64_t kv_now(struct kvdb *db)
 uint64_t kv_min_horizon(struct kvdb *db);
 /* Smallest first epoch of all memtables alive, UINT64_MAX when none (memtable.c). */
 uint64_t kv_mt_oldest_epoch(struct kvdb *db);
+/* Arguments of a write: -EINVAL, -ENAMETOOLONG, -E2BIG (kvs.c). */
+int kv_check_key(const struct kvdb_kvs *kvs, const void *key, size_t klen);
+int kv_check_value(const struct kvdb_kvs *kvs, const void *val, size_t vlen);
 /* kvs by id, or NULL. */
 struct kvdb_kvs *kv_kvs_by_id(struct kvdb *db, uint32_t id);
 /* In-memory store object with an empty tree; adds it to d_kvs (open, create, recovery). */
 int kv_kvs_new(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
-	       struct kvdb_kvs **out);
+	       const struct kv_props *props, struct kvdb_kvs **out);
+/* 0, or -EROFS: open for reading only, or stopped. */
+int kv_may_change(struct kvdb *db);
 void kv_kvs_free(struct kvdb *db, struct kvdb_kvs *kvs);
 
 #endif

@@ -24,6 +24,39 @@
 	X("MP0912", "KV_VALUE_LONG", "a value has at most 1 MiB; nothing was changed", \
 	  "split the value over several keys") \
 	X("MP0913", "KV_VALUE_NULL", "a length was given without a value", "check the argument") \
+	X("MP0920", "KV_CONFLICT", "another writer was first with a key of the transaction; it " \
+	  "can only be aborted", "abort it and run it again") \
+	X("MP0921", "KV_KEY_OWNED", "a key belongs to an open transaction longer than a plain " \
+	  "write waits; nothing was changed", "try again; end transactions soon") \
+	X("MP0922", "KV_VIEW_OLD", "a transaction is older than view_max_age_ms allows", \
+	  "abort it and run it again; make it shorter, or raise view_max_age_ms") \
+	X("MP0923", "KV_VIEW_MEMORY", "the snapshot of a transaction was given up, because old " \
+	  "snapshots held too much memory", \
+	  "abort it and run it again; make it shorter, or raise cache_bytes") \
+	X("MP0924", "KV_TXN_LOG", "the values of a transaction hold more log segments than half " \
+	  "of log_bytes", "abort it; write less in one transaction, or raise log_bytes") \
+	X("MP0925", "KV_TXN_LARGE", "keys and small values of a transaction do not fit into one " \
+	  "commit record; the write was refused, the transaction goes on", \
+	  "commit what is there, or abort; write less in one transaction") \
+	X("MP0926", "KV_TXN_RDONLY", "a transaction that was begun for reading only cannot write", \
+	  "begin it without KVDB_TXN_RDONLY") \
+	X("MP0927", "KV_TXN_DOOMED", "an earlier write of the transaction failed, so it cannot " \
+	  "be committed", "abort it and run it again") \
+	X("MP0928", "KV_TICKET", "a ticket is of another database or of a time to come", \
+	  "pass what kvdb_txn_commit() or kvdb_ticket() gave") \
+	X("MP0935", "KV_PROPERTY", "a store has an option, or an option has a value, that is not " \
+	  "known here or that this version does not act on", \
+	  "use a version of the engine that knows the option, or leave it at its default") \
+	X("MP0946", "KV_READ", "a device failed to read", \
+	  "look at the device's health; what is cached or on other devices can still be read") \
+	X("MP0947", "KV_DESCRIPTOR", "the process has no descriptor left for an event", \
+	  "raise the limit of open files (ulimit -n)") \
+	X("MP0940", "KV_STAGING_FULL", "staging has no room, and the policy of the store allows " \
+	  "no other class; nothing was changed", \
+	  "delete data, make staging larger, or set the store's policy to staging_pref") \
+	X("MP0936", "KV_CLOCK", "the wall clock is more than a day ahead of the time that the " \
+	  "database recorded last, and it holds values that expire", \
+	  "set the clock right; if it is right, open with KVDB_TIME_JUMP once") \
 	X("MP0951", "KV_ARGUMENT", "an argument or option is out of its range", \
 	  "check the argument against kvdb.h") \
 	X("MP0952", "KV_NODB", "the pool holds no database", \
@@ -44,8 +77,36 @@
 	  "do not write to it; keep a copy of the pool and report the case") \
 	X("MP0963", "KV_STOPPED", "the database stopped at its first failed write or flush", \
 	  "close the database, repair the cause, and open it again") \
-	X("MP0964", "KV_INUSE", "a store is in use", "close its cursors first") \
+	X("MP0964", "KV_INUSE", "a store is in use", \
+	  "close its cursors and end its transactions first") \
 	X("MP0965", "KV_NOSTORE", "the database has no store of that name", \
-	  "list the stores: kvdb info POOL; make one: kvdb kvs create POOL NAME")
+	  "list the stores: kvdb kvs list POOL; make one: kvdb kvs create POOL NAME") \
+	X("MP0970", "KV_NAMETAKEN", "the database has a store of that name already", \
+	  "choose another name, or drop or rename the other store first: kvdb kvs list POOL") \
+	X("MP0971", "KV_CTLLONG", "a line on the control socket is longer than a request can be", \
+	  "end each request with a newline") \
+	X("MP0972", "KV_CTLPEER", "the control socket answers the user of the database's process " \
+	  "and root only", "ask as that user: sudo -u USER kvdb ...") \
+	X("MP0973", "KV_CTLFULL", "the control socket has all the clients that it takes", \
+	  "close other clients, such as kvdb top, or try again in a second") \
+	X("MP0974", "KV_SETTING", "a setting is not known, or its value is out of range", \
+	  "see kvdb help set") \
+	X("MP0975", "KV_CTLREQUEST", "a request on the control socket is not understood", \
+	  "use the kvdb command of the database's version, or see kvdb info") \
+	X("MP0980", "KV_MANIFEST", "the list of what a checkpoint consists of is damaged; the " \
+	  "database itself is not touched by that, but frees no space until the checkpoint is " \
+	  "dropped", "drop the checkpoint and make another") \
+	X("MP0981", "KV_NOCKPT", "the database has no checkpoint of that name", \
+	  "list the checkpoints: kvdb checkpoint list POOL") \
+	X("MP0982", "KV_CKPT_LONG", "the database has more objects than a checkpoint can list", \
+	  "compact the database first: kvdb compact POOL") \
+	X("MP0983", "KV_CKPT_EXISTS", "a checkpoint of that name exists, or too many exist", \
+	  "drop a checkpoint first: kvdb checkpoint drop POOL NAME") \
+	X("MP0984", "KV_CKPT_BUSY", "a checkpoint is being read, or dropped, by another process", \
+	  "end the process that reads it; a pin without a reader can be dropped") \
+	X("MP0985", "KV_UNSORTED", "a bulk load takes keys in strictly ascending order of their " \
+	  "bytes", "sort the input (LC_ALL=C), or load it without --sorted") \
+	X("MP0986", "KV_BULK_BUSY", "the store has a bulk load already", \
+	  "finish or abort that one first")
 
 #endif

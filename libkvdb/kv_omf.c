@@ -12,6 +12,8 @@
 
 #include "guard.h"
 #include "kv_omf.h"
+#include "run_omf.h"
+#include "tomb.h"
 
 /* frame header, byte offsets */
 enum {
@@ -161,7 +163,7 @@ bool kv_frame_check_payload(const uint8_t *buf, const struct kv_frame_hdr *h)
 
 /* ---- records ------------------------------------------------------------- */
 
-/* CRC over place, header after the CRC field, and key: a moved record is a bad record. */
+/* CRC over place, header after the CRC field, key, expiry: a moved record is a bad record. */
 /* @hdr: the record's header; it is followed by the key in @buf */
 static uint32_t rec_crc(const uint8_t *hdr, const uint8_t *buf, uint64_t obj, uint32_t off,
 			uint32_t klen)
@@ -173,7 +175,11 @@ static uint32_t rec_crc(const uint8_t *hdr, const uint8_t *buf, uint64_t obj, ui
 	put32(head + 8, off);
 	memcpy(head + 12, hdr + RH_TYPE, KV_REC_HDR - RH_TYPE);
 	c = mpool_crc32c(0, head, sizeof(head));
-	return klen ? mpool_crc32c(c, buf + KV_REC_HDR, klen) : c;
+	if (klen)
+		c = mpool_crc32c(c, buf + KV_REC_HDR, klen);
+	if (hdr[RH_FLAGS] & KV_RECF_EXPIRY)
+		c = mpool_crc32c(c, buf + kv_rec_size(klen, get32(hdr + RH_VLEN)), 8);
+	return c;
 }
 
 void kv_rec_encode(uint8_t *buf, uint8_t type, uint16_t kvs, const void *key, uint16_t klen,
@@ -195,13 +201,25 @@ void kv_rec_encode(uint8_t *buf, uint8_t type, uint16_t kvs, const void *key, ui
 	}
 	if (vlen) {
 		put64(buf + KV_REC_HDR + kpad + vpad - 8, 0);
-		memcpy(buf + KV_REC_HDR + kpad, val, vlen);
+		if (val)
+			memcpy(buf + KV_REC_HDR + kpad, val, vlen);
 	}
+}
+
+void kv_rec_set_expiry(uint8_t *buf, uint64_t ms)
+{
+	buf[RH_FLAGS] |= KV_RECF_EXPIRY;
+	put64(buf + kv_rec_size(get16(buf + RH_KLEN), get32(buf + RH_VLEN)), ms);
 }
 
 void kv_rec_set_rev(uint8_t *buf, uint32_t rev)
 {
 	put32(buf + RH_REV, rev);
+}
+
+void kv_rec_set_flags(uint8_t *buf, uint8_t flags)
+{
+	buf[RH_FLAGS] = flags;
 }
 
 void kv_rec_header_copy(uint8_t *to, const uint8_t *from)
@@ -242,7 +260,13 @@ static bool rec_lengths_ok(const struct kv_rec *r, uint32_t room)
 {
 	if (r->r_klen > 4096 || r->r_vlen > KV_FRAME_MAX)
 		return false;
-	return kv_rec_size(r->r_klen, r->r_vlen) <= room;
+	return kv_rec_size(r->r_klen, r->r_vlen) + (r->r_flags & KV_RECF_EXPIRY ? 8 : 0) <= room;
+}
+
+static bool rec_flags_ok(const struct kv_rec *r)
+{
+	return !r->r_flags || (r->r_type == KV_REC_PUT && (r->r_flags == KV_RECF_TXN ||
+							  r->r_flags == KV_RECF_EXPIRY));
 }
 
 int kv_rec_decode(const uint8_t *buf, uint64_t obj, uint32_t off, uint32_t room, bool check_value,
@@ -262,16 +286,56 @@ int kv_rec_decode(const uint8_t *buf, uint64_t obj, uint32_t off, uint32_t room,
 		return 409;
 	if (!CHECK(410, rec_crc(buf, buf, obj, off, r->r_klen) == get32(buf + RH_CRC)))
 		return 410;
-	if (!CHECK(411, r->r_type && r->r_type < KV_REC_TYPES && !r->r_flags &&
+	if (!CHECK(411, r->r_type && r->r_type < KV_REC_TYPES && rec_flags_ok(r) &&
 		   !get16(buf + RH_PAD)))
 		return 411;
 	r->r_size = kv_rec_size(r->r_klen, r->r_vlen);
+	r->r_expiry = 0;
+	if (r->r_flags & KV_RECF_EXPIRY) {
+		r->r_expiry = get64(buf + r->r_size);
+		r->r_size += 8;
+	}
 	r->r_key = buf + KV_REC_HDR;
 	r->r_val = buf + kv_rec_val_off(r->r_klen);
 	if (check_value && r->r_type != KV_REC_SKIP &&
 	    !CHECK(412, mpool_crc32c(0, r->r_val, r->r_vlen) == r->r_vcrc))
 		return 412;
 	return 0;
+}
+
+/* ---- deletes of many keys ---------------------------------------------------- */
+
+uint32_t kv_rec_rdel_value(const struct kv_trange *t, uint8_t *val)
+{
+	uint32_t n = t->tr_flags & KV_TR_ENDLESS ? 0 : t->tr_tlen;
+
+	val[0] = t->tr_flags & KV_TR_ENDLESS ? KV_RDEL_ENDLESS : 0;
+	if (n)
+		memcpy(val + 1, t->tr_to, n);
+	return 1 + n;
+}
+
+bool kv_rec_trange(const struct kv_rec *r, struct kv_trange *t)
+{
+	memset(t, 0, sizeof(*t));
+	t->tr_from = r->r_key;
+	t->tr_flen = r->r_klen;
+	t->tr_seq = r->r_seq;
+	if (r->r_klen > KVDB_KEY_MAX)
+		return false;
+	if (r->r_type == KV_REC_PDEL) {
+		t->tr_flags = KV_TR_PREFIX;
+		return r->r_klen && !r->r_vlen;
+	}
+	if (r->r_type != KV_REC_RDEL || !r->r_vlen || r->r_vlen > KVDB_KEY_MAX + 1 ||
+	    r->r_val[0] > KV_RDEL_ENDLESS)
+		return false;
+	t->tr_flags = r->r_val[0] ? KV_TR_ENDLESS : 0;
+	t->tr_to = r->r_val + 1;
+	t->tr_tlen = (uint16_t)(r->r_vlen - 1);
+	if (t->tr_flags)
+		return !t->tr_tlen;
+	return kv_kcmp(t->tr_from, t->tr_flen, t->tr_to, t->tr_tlen) < 0;
 }
 
 /* ---- epoch descriptors ------------------------------------------------------ */

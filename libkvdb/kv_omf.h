@@ -26,6 +26,13 @@
 #define KV_FRAME_MAX	(2u << 20)	/* bytes, padding included */
 #define KV_DESC_ENTS_MAX 65536u		/* segments one epoch may write to */
 
+/*
+ * What relocation writes: frames of this log number in the stream of values, records of this
+ * revision, which no log record of the same key and sequence number has.
+ */
+#define KV_MOVED_LOG	0xffffu
+#define KV_MOVED_REV	UINT32_MAX
+
 /* stream of a segment: which records it holds */
 enum kv_stream { KV_VLOG = 0, KV_KLOG = 1, KV_STREAMS = 2 };
 
@@ -50,20 +57,29 @@ enum kv_rec_type {
 	KV_REC_DEL = 2,
 	KV_REC_SKIP = 3,	/* space of a record that was withdrawn */
 	KV_REC_DESC = 4,	/* epoch descriptor: value = kv_desc */
-	KV_REC_COMMIT = 5,	/* transaction commit record (later) */
-	KV_REC_PDEL = 6,	/* prefix delete (later) */
+	KV_REC_COMMIT = 5,	/* a transaction: value = its write set (txn_omf.h) */
+	KV_REC_PDEL = 6,	/* prefix delete: key = prefix */
+	KV_REC_RDEL = 7,	/* range delete: key = start, value = flags (1), end */
 	KV_REC_TYPES
 };
 
+/* Bits of r_flags. */
+#define KV_RECF_TXN	1u	/* a put that counts only through the commit record that names it */
+/* an expiry: 8 bytes behind the padded value */
+#define KV_RECF_EXPIRY	2u
+
+#define KV_RDEL_ENDLESS	0x01u	/* of KV_REC_RDEL: no end */
+
 struct kv_rec {
 	uint8_t r_type;
-	uint8_t r_flags;	/* optional fields present; 0 in this version */
+	uint8_t r_flags;	/* KV_RECF_*; an unknown one is refused */
 	uint16_t r_kvs;
 	uint16_t r_klen;	/* bytes; for SKIP 0 */
 	uint32_t r_vlen;	/* bytes; for SKIP everything after the header */
 	uint64_t r_seq;
 	uint32_t r_rev;		/* order among versions of one key in one memtable */
 	uint32_t r_vcrc;	/* CRC32C of the value */
+	uint64_t r_expiry;	/* engine time, ms; 0 = none */
 	const uint8_t *r_key;	/* into the buffer */
 	const uint8_t *r_val;
 	uint32_t r_size;	/* bytes of the whole record, padding included */
@@ -99,11 +115,15 @@ bool kv_frame_check_payload(const uint8_t *buf, const struct kv_frame_hdr *h);
  * The header is written in two steps: everything but the sequence number with
  * the key and value (kv_rec_encode), then, once the version is stamped, the
  * number and the CRC (kv_rec_stamp). Both are idempotent: a helper and the
- * writer may store the same bytes.
+ * writer may store the same bytes. @val NULL: the caller puts the bytes in place.
  */
 void kv_rec_encode(uint8_t *buf, uint8_t type, uint16_t kvs, const void *key, uint16_t klen,
 		   const void *val, uint32_t vlen, uint32_t vcrc);
+/* Gives an encoded record, which has 8 bytes of room behind it, an expiry. */
+void kv_rec_set_expiry(uint8_t *buf, uint64_t ms);
 void kv_rec_set_rev(uint8_t *buf, uint32_t rev);
+/* Between kv_rec_encode() and kv_rec_stamp(). */
+void kv_rec_set_flags(uint8_t *buf, uint8_t flags);
 void kv_rec_stamp(uint8_t *buf, uint64_t obj, uint32_t off, uint64_t seq);
 /* Copies a record's header (8-byte aligned) while another thread may be stamping it, again. */
 void kv_rec_header_copy(uint8_t *to, const uint8_t *from);

@@ -17,12 +17,19 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "ckpt.h"
+#include "ctl.h"
+#include "load.h"
 #include "mdc.h"
+#include "reloc.h"
 #include "thread.h"
+#include "txn.h"
 
 #define MIB		(1ull << 20)
 #define NSEC		1000000000ull
 #define INTERVAL_MS	100u	/* default loss bound */
+#define LOOKS		15	/* at a checkpoint of a database in use */
+#define VIEW_MAX_AGE_MS	300000u
 
 static const uint8_t lease_id[16] = "kvdb";
 
@@ -54,17 +61,24 @@ static int opts_take(const struct kvdb_opts *in, struct kvdb_opts *o)
 	if (o->size != sizeof(*o))
 		return kv_error(-EINVAL, "MP0951", "kvdb_opts.size is %zu, wanted %zu", o->size,
 				sizeof(*o));
-	if (o->flags & ~(KVDB_RDONLY | KVDB_MANUAL) || o->pad || o->commit > 1)
+	if (o->flags & ~(KVDB_RDONLY | KVDB_MANUAL | KVDB_NOCTL | KVDB_TIME_JUMP) ||
+	    o->commit > 1)
 		return kv_error(-EINVAL, "MP0951", "kvdb_opts has unknown flags");
+	if (o->checkpoint && !(o->flags & KVDB_RDONLY))
+		return kv_error(-EINVAL, "MP0951", "a checkpoint is opened with KVDB_RDONLY");
 	if (o->clock && (!o->clock->now_ns || !o->clock->sleep_until_ns))
 		return kv_error(-EINVAL, "MP0951", "kvdb_opts.clock is incomplete");
+	if (o->space_amp_max != 0 && !(o->space_amp_max >= 1.1 && o->space_amp_max <= 100))
+		return kv_error(-EINVAL, "MP0951", "space_amp_max is %g; wanted 1.1 to 100",
+				o->space_amp_max);
 	if (!o->interval_ms)
 		o->interval_ms = INTERVAL_MS;
+	if (!o->view_max_age_ms)
+		o->view_max_age_ms = VIEW_MAX_AGE_MS;
 	return 0;
 }
 
-static int pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly,
-		     struct mpool **out)
+int kv_pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly, struct mpool **out)
 {
 	struct mpool_open_opts mo = MPOOL_OPEN_OPTS_INIT;
 	int err;
@@ -75,9 +89,14 @@ static int pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly
 		mo = *o->pool;
 	if (is_rdonly)
 		mo.flags |= MPOOL_OPEN_RDONLY;
+	/* R20: a checkpoint is read beside the writer; a simulation has one process */
+	if (o->checkpoint && !mo.provider)
+		mo.flags |= MPOOL_OPEN_SHARED;
 	err = mpool_open(pool, &mo, out);
 	if (err)
 		return kv_error_mpool(err);
+	if (mo.flags & MPOOL_OPEN_SHARED)
+		return 0;
 	/* readers of one pool share it */
 	err = mpool_lease(*out, lease_id);
 	if (err) {
@@ -186,7 +205,7 @@ int kvdb_create(const char *pool, const struct kvdb_opts *opts)
 
 	err = opts_take(opts, &o);
 	if (!err)
-		err = pool_open(pool, &o, false, &mp);
+		err = kv_pool_open(pool, &o, false, &mp);
 	if (err)
 		return err;
 	err = create_in(mp, pool, &o);
@@ -204,9 +223,14 @@ int kvdb_drop(const char *pool, const struct kvdb_opts *opts)
 
 	err = opts_take(opts, &o);
 	if (!err)
-		err = pool_open(pool, &o, false, &mp);
+		err = kv_pool_open(pool, &o, false, &mp);
 	if (err)
 		return err;
+	rc = mpool_hold(mp, KV_HOLD_ANY);
+	if (rc == -EBUSY) {
+		mpool_close(mp);
+		return kv_error(rc, "MP0984", "%s: another process reads a checkpoint", pool);
+	}
 	/* without its container there is no database: what is left is only space */
 	rc = mpool_mdc_delete(mp, KV_MDC_NAME);
 	was_there = !rc;
@@ -241,23 +265,27 @@ static int size_up(struct kvdb *db, const struct kvdb_opts *in)
 
 int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, bool is_rdonly)
 {
-	static const struct kvdb_clock mono = { mono_now, mono_sleep, NULL };
+	static const struct kvdb_clock mono = { mono_now, mono_sleep, NULL, NULL };
 	int err;
 
 	pthread_mutex_init(&db->d_tick_lock, NULL);
 	pthread_mutex_init(&db->d_kvs_lock, NULL);
+	pthread_mutex_init(&db->d_cq_lock, NULL);
 	db->d_flags = o->flags;
 	db->d_interval_ms = o->interval_ms;
 	db->d_commit = o->commit;
+	db->d_view_max_age_ms = o->view_max_age_ms;
 	db->d_rdonly = is_rdonly;
 	db->d_clock = o->clock ? *o->clock : mono;
-	err = pool_open(pool, o, is_rdonly, &db->d_mp);
+	err = kv_pool_open(pool, o, is_rdonly, &db->d_mp);
 	if (err)
 		return err;
 	db->d_log_class = log_class(db->d_mp);
 	err = kv_mdc_open(db);
 	if (err == -ENOENT)
 		return kv_error(err, "MP0952", "%s: there is no database in this pool", pool);
+	if (!err && o->checkpoint)
+		err = kv_ckpt_enter(db, pool, o);
 	if (!err)
 		err = size_up(db, o);
 	if (!err)
@@ -269,8 +297,16 @@ int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, b
 	if (!err)
 		err = kv_pagepool_init(db);
 	if (!err)
+		err = kv_readers_init(db);
+	if (!err)
 		err = kv_mts_init(db);
-	return err ? err : kv_segs_load(db);
+	if (!err)
+		err = kv_reloc_init(db, o->space_amp_max);
+	if (!err)
+		err = kv_txns_init(db);
+	if (!err)
+		err = kv_segs_load(db);
+	return err ? err : kv_ckpts_load(db);
 }
 
 static int open_runs(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_mdc_kvs *mk)
@@ -310,7 +346,10 @@ int kv_db_load_kvs(struct kvdb *db, bool with_runs)
 	for (i = 0; i < st->st_nkvs && !err; i++) {
 		const struct kv_mdc_kvs *mk = &st->st_kvs[i];
 
-		err = kv_kvs_new(db, mk->mk_id, mk->mk_name, mk->mk_horizon, &kvs);
+		err = kv_props_check(&mk->mk_props, mk->mk_name);
+		if (!err)
+			err = kv_kvs_new(db, mk->mk_id, mk->mk_name, mk->mk_horizon,
+					 &mk->mk_props, &kvs);
 		if (!err && with_runs)
 			err = open_runs(db, kvs, mk);
 	}
@@ -344,29 +383,38 @@ static void retire_all(void)
 void kv_db_detach(struct kvdb *db)
 {
 	kv_work_fini(db);
+	kv_forest_stale(db);
+	kv_retire_barrier();
 	free_stores(db);
 	retire_all();
 	kv_runs_reap(db);
+	kv_ckpts_fini(db);
 	kv_mdc_close(db);
 	if (db->d_pages)
 		kv_pagepool_fini(db);
+	kv_readers_fini(db);
 	if (db->d_slabs)
 		kv_slabs_fini(db);
+	kv_reloc_fini(db);
 	kv_segs_fini(db);
 	retire_all();
+	kv_txns_fini(db);
 	kv_mts_fini(db);
 	if (db->d_id)
 		kv_threads_fini(db);
+	pthread_mutex_destroy(&db->d_cq_lock);
 	pthread_mutex_destroy(&db->d_tick_lock);
 	pthread_mutex_destroy(&db->d_kvs_lock);
 }
 
 static int start(struct kvdb *db)
 {
-	int err = kv_db_load_kvs(db, true);
+	int err = kv_time_start(db);
 
 	if (!err)
-		err = kv_recover(db, db->d_rdonly);
+		err = kv_db_load_kvs(db, true);
+	if (!err)
+		err = db->d_at_ckpt ? kv_ckpt_numbers(db) : kv_recover(db, db->d_rdonly);
 	if (err || db->d_rdonly)
 		return err;
 	err = kv_logs_init(db);
@@ -384,22 +432,19 @@ fail_logs:
 	return err;
 }
 
-int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
+static int open_once(const char *pool, const struct kvdb_opts *o, struct kvdb **out)
 {
-	struct kvdb_opts o;
-	struct kvdb *db;
+	struct kvdb *db = calloc(1, sizeof(*db));
 	int err;
 
-	err = opts_take(opts, &o);
-	if (err)
-		return err;
-	db = calloc(1, sizeof(*db));
 	if (!db)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a database");
-	err = kv_db_attach(db, pool, &o, !!(o.flags & KVDB_RDONLY));
+	err = kv_db_attach(db, pool, o, !!(o->flags & KVDB_RDONLY));
 	if (!err)
 		err = start(db);
 	if (!err) {
+		if (!(o->flags & (KVDB_RDONLY | KVDB_MANUAL | KVDB_NOCTL)))
+			kv_ctl_start(db);
 		*out = db;
 		return 0;
 	}
@@ -412,13 +457,36 @@ int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 	return err;
 }
 
+/* What a writer changes below a look can look like damage; what stays is damage. */
+static bool may_look_again(int err)
+{
+	return err == -EUCLEAN || err == -EIO || err == -ESTALE || err == -EBUSY;
+}
+
+int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
+{
+	struct timespec ts = { .tv_nsec = 20000000 };
+	struct kvdb_opts o;
+	int looks = 0, err;
+
+	err = opts_take(opts, &o);
+	if (err)
+		return err;
+	do {
+		if (looks)
+			nanosleep(&ts, NULL);
+		err = open_once(pool, &o, out);
+	} while (o.checkpoint && may_look_again(err) && ++looks < LOOKS);
+	return err;
+}
+
 /* ---- close --------------------------------------------------------------------- */
 
 /* Nothing is left in memtables: the next open reads no log. A failure only costs that open time. */
 static void leave_clean(struct kvdb *db)
 {
 	if (!kv_segs_finish(db) && kv_mt_oldest_epoch(db) == UINT64_MAX)
-		kv_mdc_clean(db, atomic_load(&db->d_durable));
+		kv_mdc_clean(db, atomic_load(&db->d_durable));	/* records the time, too */
 }
 
 int kvdb_close(struct kvdb *db)
@@ -427,6 +495,7 @@ int kvdb_close(struct kvdb *db)
 
 	if (!db)
 		return 0;
+	kv_ctl_stop(db);
 	if (!db->d_rdonly) {
 		/* a drain that finds no space leaves the data in the logs, which the sync covers */
 		if (!kv_fault(db))
@@ -454,9 +523,10 @@ int kvdb_close(struct kvdb *db)
 /* ---- stores -------------------------------------------------------------------- */
 
 int kv_kvs_new(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
-	       struct kvdb_kvs **out)
+	       const struct kv_props *props, struct kvdb_kvs **out)
 {
 	struct kvdb_kvs *k = calloc(1, sizeof(*k));
+	pthread_rwlockattr_t ra;
 	struct kv_mt *mt = NULL;
 	struct kv_tree *tr;
 	uint32_t i;
@@ -478,15 +548,24 @@ int kv_kvs_new(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
 	atomic_store(&k->k_tree, tr);
 	atomic_store(&k->k_horizon, horizon);
 	k->k_next_pos = 1;
+	for (i = 0; i < KV_PROPS; i++)
+		atomic_init(&k->k_prop[i], props->pr_val[i]);
 	pthread_mutex_init(&k->k_tree_lock, NULL);
 	pthread_mutex_init(&k->k_flush_lock, NULL);
 	pthread_mutex_init(&k->k_edit_lock, NULL);
+	pthread_rwlockattr_init(&ra);
+	/* updates one after the other must not keep a delete out */
+	pthread_rwlockattr_setkind_np(&ra, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&k->k_many_lock, &ra);
+	pthread_rwlockattr_destroy(&ra);
 	pthread_mutex_lock(&db->d_kvs_lock);
 	for (i = 0; db->d_kvs[i]; i++)
 		;	/* the callers see to it that one is free */
 	db->d_kvs[i] = k;
+	k->k_slot = i;
 	db->d_nkvs++;
 	pthread_mutex_unlock(&db->d_kvs_lock);
+	kv_forest_stale(db);
 	*out = k;
 	return 0;
 }
@@ -501,6 +580,7 @@ void kv_kvs_free(struct kvdb *db, struct kvdb_kvs *kvs)
 	pthread_mutex_destroy(&kvs->k_tree_lock);
 	pthread_mutex_destroy(&kvs->k_flush_lock);
 	pthread_mutex_destroy(&kvs->k_edit_lock);
+	pthread_rwlock_destroy(&kvs->k_many_lock);
 	free(kvs);
 }
 
@@ -551,7 +631,7 @@ static struct kvdb_kvs *find_name(struct kvdb *db, const char *name)
 	return k;
 }
 
-static bool name_is_ok(const char *s)
+bool kv_name_is_ok(const char *s)
 {
 	static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 				      "0123456789._-";
@@ -560,7 +640,17 @@ static bool name_is_ok(const char *s)
 	return n && n <= KVDB_NAME_MAX && s[0] != '.' && s[0] != '-' && strspn(s, letters) == n;
 }
 
-static int may_change(struct kvdb *db)
+static int check_name(const char *name)
+{
+	if (kv_name_is_ok(name))
+		return 0;
+	return kv_error(-EINVAL, "MP0951",
+			"a store's name has 1 to %u of A-Z a-z 0-9 . _ - and begins with none "
+			"of . -",
+			KVDB_NAME_MAX);
+}
+
+int kv_may_change(struct kvdb *db)
 {
 	if (db->d_rdonly)
 		return kv_error(-EROFS, "MP0951", "the database is open for reading only");
@@ -576,7 +666,7 @@ static void set_coming(struct kvdb *db, bool is_coming)
 	pthread_mutex_unlock(&db->d_kvs_lock);
 }
 
-static int create_locked(struct kvdb *db, const char *name)
+static int create_locked(struct kvdb *db, const char *name, const struct kv_props *props)
 {
 	struct kvdb_kvs *kvs;
 	uint64_t horizon;
@@ -593,32 +683,31 @@ static int create_locked(struct kvdb *db, const char *name)
 	/* R6: the proof of epochs above its horizon stays until it is in the table */
 	set_coming(db, true);
 	horizon = atomic_load(&db->d_durable);
-	err = kv_mdc_kvs_add(db, db->d_next_kvs_id, name, horizon);
+	err = kv_mdc_kvs_add(db, db->d_next_kvs_id, name, horizon, props);
 	if (err) {
 		set_coming(db, false);
 		return err;
 	}
-	err = kv_kvs_new(db, db->d_next_kvs_id++, name, horizon, &kvs);
+	err = kv_kvs_new(db, db->d_next_kvs_id++, name, horizon, props, &kvs);
 	set_coming(db, false);
 	if (err)	/* on media it is there; memory must not differ from it */
 		return kv_fail(db, err, "store %s was made but could not be opened", name);
 	return 0;
 }
 
-int kvdb_kvs_create(struct kvdb *db, const char *name)
+int kvdb_kvs_create(struct kvdb *db, const char *name, const struct kvdb_kvs_opts *opts)
 {
-	int err;
+	struct kv_props props;
+	int err = check_name(name);
 
-	if (!name_is_ok(name))
-		return kv_error(-EINVAL, "MP0951",
-				"a store's name has 1 to %u of A-Z a-z 0-9 . _ - and begins with "
-				"none of . -",
-				KVDB_NAME_MAX);
-	err = may_change(db);
+	if (!err)
+		err = kv_props_take(opts, KV_PROP_ALL, &props);
+	if (!err)
+		err = kv_may_change(db);
 	if (err)
 		return err;
 	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
-	err = create_locked(db, name);
+	err = create_locked(db, name, &props);
 	pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);
 	return err;
 }
@@ -670,7 +759,9 @@ static int drop_locked(struct kvdb *db, const char *name)
 	if (!kvs)
 		return kv_error(-ENOENT, "MP0965", "there is no store named %s", name);
 	if (atomic_load(&kvs->k_cursors))
-		return kv_error(-EBUSY, "MP0964", "store %s has open cursors", name);
+		return kv_error(-EBUSY, "MP0964",
+				"store %s has open cursors, or an open transaction wrote to it",
+				name);
 	if (m->m_ndropped == KVDB_KVS_MAX)
 		return kv_error(-EBUSY, "MP0951",
 				"%u stores were dropped since the database was opened; open it "
@@ -697,7 +788,7 @@ static int drop_locked(struct kvdb *db, const char *name)
 
 int kvdb_kvs_drop(struct kvdb *db, const char *name)
 {
-	int err = may_change(db);
+	int err = kv_may_change(db);
 
 	if (err)
 		return err;
@@ -705,6 +796,45 @@ int kvdb_kvs_drop(struct kvdb *db, const char *name)
 		return kv_error(-EINVAL, "MP0951", "no store was named");
 	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
 	err = drop_locked(db, name);
+	pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);
+	return err;
+}
+
+static int rename_locked(struct kvdb *db, const char *from, const char *to)
+{
+	struct kvdb_kvs *kvs = find_name(db, from);
+	int err;
+
+	if (!kvs)
+		return kv_error(-ENOENT, "MP0965", "there is no store named %s", from);
+	if (kvs == find_name(db, to))
+		return 0;
+	if (find_name(db, to))
+		return kv_error(-EEXIST, "MP0970", "there is a store named %s", to);
+	err = kv_mdc_kvs_rename(db, kvs->k_id, to);
+	if (err)
+		return err;
+	/* a message that another call makes right now may show either name */
+	pthread_mutex_lock(&db->d_kvs_lock);
+	memset(kvs->k_name, 0, sizeof(kvs->k_name));
+	strncpy(kvs->k_name, to, KVDB_NAME_MAX);
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	return 0;
+}
+
+int kvdb_kvs_rename(struct kvdb *db, const char *from, const char *to)
+{
+	int err;
+
+	if (!from)
+		return kv_error(-EINVAL, "MP0951", "no store was named");
+	err = check_name(to);
+	if (!err)
+		err = kv_may_change(db);
+	if (err)
+		return err;
+	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
+	err = rename_locked(db, from, to);
 	pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);
 	return err;
 }
@@ -742,6 +872,7 @@ int kvdb_info(struct kvdb *db, struct kvdb_info *out)
 	in.cache_bytes = db->d_budget.b_cache_bytes;
 	in.log_bytes = db->d_budget.b_log_bytes;
 	in.segment_bytes = db->d_budget.b_seg_bytes;
+	strncpy(in.ctl, kv_ctl_path(db), sizeof(in.ctl) - 1);
 	if (kv_fault(db))
 		memcpy(in.fault, db->d_fault_text, sizeof(in.fault));
 	err = mpool_info(db->d_mp, &in.pool);

@@ -8,11 +8,31 @@
  * both withdrawn and installed: one compare-and-swap on the slot decides.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "flush.h"
+#include "load.h"
 #include "memtable.h"
+#include "reloc.h"
+#include "slot.h"
+#include "tomb.h"
+#include "txn.h"
 #include "work.h"
+
+/* A delete of many keys on its way: in which memtable its tombstone waits. */
+struct many {
+	struct kv_trange range;
+	struct kv_mt *mt;	/* with a reference, or NULL */
+	struct kv_tomb *tomb;
+	bool is_installed;
+};
+
+/* What kvdb_update() read, and must still find when it writes (R7). */
+struct based {
+	struct kv_mt *mt;	/* the active memtable, with a reference */
+	uint64_t hidden;	/* newest delete of many keys that covers the key */
+};
 
 struct write {
 	struct kvdb_kvs *kvs;
@@ -20,10 +40,13 @@ struct write {
 	uint8_t type;		/* enum kv_rec_type */
 	uint8_t stream;		/* enum kv_stream */
 	uint32_t size;		/* of the record */
+	bool is_begun;		/* never waits: kv_put_begin(), kv_del_begin() */
 	uint64_t epoch;		/* result */
+	struct many *many;	/* or NULL: of one key */
+	struct based *based;	/* or NULL: whatever is there */
 };
 
-static int check_key(const struct kvdb_kvs *kvs, const void *key, size_t klen)
+static inline int check_key(const struct kvdb_kvs *kvs, const void *key, size_t klen)
 {
 	if (KV_LIKELY(key && klen - 1 < KVDB_KEY_MAX))
 		return 0;
@@ -33,66 +56,132 @@ static int check_key(const struct kvdb_kvs *kvs, const void *key, size_t klen)
 			kvs->k_name, klen, KVDB_KEY_MAX);
 }
 
-static inline void slot_open(struct kv_slot *sl)
+int kv_check_key(const struct kvdb_kvs *kvs, const void *key, size_t klen)
 {
-	uint64_t st = atomic_load_explicit(&sl->sl_state, memory_order_relaxed);
-
-	/* sequentially consistent: seen by whoever closes the epoch that we reserve in */
-	atomic_store(&sl->sl_state, ((st >> 2) + 1) << 2 | KV_SLOT_OPEN);
+	return check_key(kvs, key, klen);
 }
 
-static inline void slot_idle(struct kv_slot *sl)
+/* R15: links the tombstone, hidden, where readers will look. Inside kv_enter(). */
+static int many_link(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
 {
-	uint64_t st = atomic_load_explicit(&sl->sl_state, memory_order_relaxed);
+	struct kv_tomb *tb = kv_mt_tomb_add(mt, &m->range);
 
-	atomic_store_explicit(&sl->sl_state, st & ~(uint64_t)KV_SLOT_MASK, memory_order_release);
-}
-
-/* The record needs no more attention; its bytes are final. */
-static inline void record_done(const struct kv_resv *rs, uint32_t index, uint32_t size)
-{
-	struct kv_frame *f = rs->rs_frame;
-	uint32_t start = rs->rs_off - f->fr_off;
-
-	atomic_store_explicit(&f->fr_rec[index], KV_REC_AT(start, start + size) | KV_REC_DONE,
-			      memory_order_release);
-	atomic_fetch_add_explicit(&f->fr_done, size, memory_order_release);
-}
-
-/* R4: nothing of epoch e is installed before e - 1 is closed. */
-static void wait_closed(struct kvdb *db, uint64_t e)
-{
-	while (atomic_load(&db->d_closed) + 1 < e) {
-		pthread_mutex_lock(&db->d_tick_lock);
-		pthread_mutex_unlock(&db->d_tick_lock);
+	if (!tb)
+		return -ENOMEM;
+	kv_tree_note_tombs(atomic_load(&kvs->k_tree));
+	if (m->mt) {
+		kv_mt_tomb_kill(m->mt, m->tomb);
+		kv_mt_put(kvs->k_db, m->mt);
 	}
+	m->mt = kv_mt_get(mt);
+	m->tomb = tb;
+	return 0;
 }
 
-/* One attempt in a reserved place: 0, -EAGAIN (withdrawn), -ENOMEM. */
+static int many_install(struct write *w, struct kv_mt *mt, struct kv_slot *sl,
+			const struct kv_resv *rs, struct kv_version **out)
+{
+	struct many *m = w->many;
+	int err = m->mt == mt ? 0 : many_link(w->kvs, m, mt);
+
+	if (err)
+		return err;
+	/* U1: no update stands between its look at the tombstones and its stamp */
+	pthread_rwlock_wrlock(&w->kvs->k_many_lock);
+	err = kv_mt_tomb_install(mt, m->tomb, sl, rs, out);
+	if (!err)
+		kv_version_stamp(w->kvs->k_db, *out);
+	pthread_rwlock_unlock(&w->kvs->k_many_lock);
+	m->is_installed = !err;
+	return err;
+}
+
+static uint64_t hidden_now(struct kvdb_kvs *kvs, const void *key, size_t klen)
+{
+	struct kv_tree *tr = atomic_load(&kvs->k_tree);
+
+	return atomic_load(&tr->tr_tombs) ? kv_tombs_at(tr, key, klen, KV_SEQ_NOW) : 0;
+}
+
+/*
+ * As kv_mt_install(), if the key is still what was read: -ESTALE. The bucket
+ * lock holds back other writes of the key, k_many_lock deletes of many keys:
+ * one that is hidden now gets a stamp above ours.
+ */
+static int based_install(struct write *w, struct kv_mt *mt, struct kv_slot *sl,
+			 const struct kv_resv *rs, struct kv_version **out)
+{
+	int err = -ESTALE;
+
+	if (!CHECK(495, mt == w->based->mt))
+		return err;
+	pthread_rwlock_rdlock(&w->kvs->k_many_lock);
+	if (CHECK(496, hidden_now(w->kvs, w->op.op_key, w->op.op_klen) == w->based->hidden))
+		err = kv_mt_install(mt, &w->op, sl, rs, out);
+	if (!err)
+		kv_version_stamp(w->kvs->k_db, *out);
+	pthread_rwlock_unlock(&w->kvs->k_many_lock);
+	return err;
+}
+
+static int install(struct write *w, struct kv_slot *sl, const struct kv_resv *rs,
+		   struct kv_version **out)
+{
+	struct kv_mt *mt = kv_mt_active(w->kvs);
+
+	if (KV_UNLIKELY(w->many != NULL))
+		return many_install(w, mt, sl, rs, out);
+	if (KV_UNLIKELY(w->based != NULL))
+		return based_install(w, mt, sl, rs, out);
+	return kv_mt_install(mt, &w->op, sl, rs, out);
+}
+
+/* One attempt in a reserved place: 0, -EAGAIN (withdrawn), -EBUSY (a transaction's), -ENOMEM. */
 static int write_record(struct kvdb *db, struct write *w, struct kv_slot *sl,
 			const struct kv_resv *rs)
 {
 	uint32_t index = atomic_load_explicit(&sl->sl_index, memory_order_relaxed);
-	uint32_t start = rs->rs_off - rs->rs_frame->fr_off;
 	struct kv_version *v;
 	int err;
 
-	atomic_store_explicit(&sl->sl_frame, rs->rs_frame, memory_order_relaxed);
-	atomic_store_explicit(&sl->sl_off, rs->rs_off, memory_order_relaxed);
-	atomic_store_explicit(&sl->sl_buf, rs->rs_buf, memory_order_relaxed);
+	kv_slot_place(sl, rs);
 	kv_rec_encode(rs->rs_buf, w->type, (uint16_t)w->kvs->k_id, w->op.op_key, w->op.op_klen,
 		      w->op.op_val, w->op.op_vlen, w->op.op_vcrc);
-	atomic_store_explicit(&rs->rs_frame->fr_rec[index], KV_REC_AT(start, start + w->size),
-			      memory_order_release);
+	if (KV_UNLIKELY(w->op.op_expiry))
+		kv_rec_set_expiry(rs->rs_buf, w->op.op_expiry);
+	kv_record_encoded(rs, index, w->size);
 	w->op.op_val_off = rs->rs_off + kv_rec_val_off(w->op.op_klen);
-	(void)BARRIER(303, (wait_closed(db, rs->rs_epoch), 0));
-	err = kv_mt_install(kv_mt_active(w->kvs), &w->op, sl, rs, &v);
+	(void)BARRIER(303, (kv_wait_closed(db, rs->rs_epoch), 0));
+	/* the space becomes a SKIP record: nothing was logged */
+	if (KV_UNLIKELY(w->type == KV_REC_PUT && kv_policy_refuses(w->kvs, rs->rs_seg)))
+		err = -ENOSPC;
+	else
+		err = install(w, sl, rs, &v);
 	if (KV_UNLIKELY(err))
 		kv_rec_encode_skip(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, w->size);
 	else
 		kv_rec_stamp(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, kv_version_stamp(db, v));
-	record_done(rs, index, w->size);
+	kv_record_done(rs, index, w->size);
 	return err;
+}
+
+/* An acknowledgement waits for what the loss bound or the caller demands (R1). */
+static inline int ack(struct kvdb *db, uint64_t epoch, bool is_durable)
+{
+	struct kv_flusher *fl = db->d_flusher;
+
+	kv_mind_gate(db, epoch);
+	if (db->d_commit || is_durable)
+		return kv_wait_durable(db, epoch);
+	if (KV_UNLIKELY(atomic_load_explicit(&fl->fl_gate_ns, memory_order_relaxed) !=
+			UINT64_MAX && kv_now(db) >= atomic_load(&fl->fl_gate_ns)))
+		return BARRIER(304, kv_gate_wait(db));
+	return 0;
+}
+
+int kv_ack(struct kvdb *db, uint64_t epoch, bool is_durable)
+{
+	return ack(db, epoch, is_durable);
 }
 
 /* Logs and installs; returns with the version visible. */
@@ -102,7 +191,9 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 	struct kv_thread *t;
 	struct kv_resv rs;
 	struct kv_log *lo;
+	struct timespec until = { 0 };
 	struct kv_mt *mt;
+	uint64_t t0;
 	int err;
 
 	for (;;) {
@@ -110,18 +201,18 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 		t = kv_enter();
 		kv_mt_prefetch(kv_mt_active(w->kvs), w->op.op_hash);
 		do {
-			slot_open(sl);
+			kv_slot_open(sl);
 			err = kv_log_reserve(db, lo, w->size, &rs);
 			if (err)
 				break;
 			err = write_record(db, w, sl, &rs);
-			slot_idle(sl);
+			kv_slot_idle(sl);
 			/*
 			 * Late: do not fill a dying epoch with withdrawn records. But the record
 			 * may be of the epoch that is open now: that one ends in its own time.
 			 */
 			if (err == -EAGAIN)
-				wait_closed(db, atomic_load(&db->d_epoch));
+				kv_wait_closed(db, atomic_load(&db->d_epoch));
 			if (!err) {
 				w->epoch = rs.rs_epoch;
 				mt = kv_mt_active(w->kvs);
@@ -132,20 +223,44 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 				return 0;
 			}
 		} while (err == -EAGAIN);
-		slot_idle(sl);
+		kv_slot_idle(sl);
 		kv_exit(t);
+		if (KV_UNLIKELY(err == -EBUSY)) {
+			err = kv_key_wait(w->kvs, w->op.op_key, w->op.op_klen, w->op.op_hash,
+					  !w->is_begun, &until);
+			if (err)
+				return err;
+			continue;
+		}
+		if (err == -ENOSPC)
+			return kv_error(err, "MP0940", "%s: staging is full, and the store's "
+					"policy allows no other class", w->kvs->k_name);
+		if (err == -ESTALE)
+			return err;
 		if (err != -EAGAIN)
 			return kv_error(err, "MP0902", "no memory for a write");
 		/* the log needs a segment; that may take I/O */
+		t0 = kv_now(db);
 		err = kv_log_prepare(db, lo, w->size, false);
-		if (err == -ENOSPC && w->type == KV_REC_DEL) {
+		if (err == -ENOSPC && (w->type != KV_REC_PUT || kv_reloc_may_help(db))) {
 			/* R19: room is made before a delete takes from the reserve */
 			kv_make_room(db);
-			err = kv_log_prepare(db, lo, w->size, true);
+			err = kv_log_prepare(db, lo, w->size, w->type != KV_REC_PUT);
 		}
+		kv_delayed(db, KVDB_DELAY_SEGMENT, kv_now(db) - t0);
 		if (err)
 			return err;
 	}
+}
+
+/* As kv_stall_wait() for who cannot wait: -EAGAIN while waiting might help. */
+static int stall_begun(struct kvdb *db, const struct write *w)
+{
+	int err = atomic_load(&db->d_flusher->fl_space_err);
+
+	if (!err)
+		return -EAGAIN;
+	return w->type == KV_REC_DEL ? 0 : err;
 }
 
 static int write_op(struct kvdb *db, struct write *w)
@@ -158,115 +273,402 @@ static int write_op(struct kvdb *db, struct write *w)
 		return kv_error(-EROFS, "MP0903", "%s", db->d_rdonly ?
 				"the database is open for reading only" : db->d_fault_text);
 	if (KV_UNLIKELY(atomic_load_explicit(&fl->fl_stall, memory_order_relaxed))) {
-		err = kv_stall_wait(db, w->type == KV_REC_DEL);
+		err = w->is_begun ? stall_begun(db, w) :
+				    kv_stall_wait(db, w->type != KV_REC_PUT);
+		if (err == -EAGAIN)
+			return err;
 		if (err)
 			return kv_error(err, "MP0904", "%s: no room for a write", w->kvs->k_name);
+	}
+	if (KV_UNLIKELY(atomic_load_explicit(&db->d_throttle.th_cost, memory_order_relaxed))) {
+		err = kv_throttle(db, kv_rec_size(w->op.op_klen, w->op.op_vlen), !w->is_begun);
+		if (err)
+			return err;
 	}
 	tc = kv_tctx(db);
 	if (!tc)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
 	w->op.op_hash = kv_hash(w->op.op_key, w->op.op_klen);
-	w->size = kv_rec_size(w->op.op_klen, w->op.op_vlen);
+	w->size = kv_rec_size(w->op.op_klen, w->op.op_vlen) + (w->op.op_expiry ? 8 : 0);
 	err = write_install(db, w, tc);
 	if (err)
 		return err;
 	kv_count(&tc->tc_user_bytes, w->op.op_klen + w->op.op_vlen);
 	kv_count(w->type == KV_REC_PUT ? &tc->tc_puts : &tc->tc_dels, 1);
-	/* whoever was first in the epoch may have lost the processor before it set the gate */
-	if (KV_UNLIKELY(atomic_load_explicit(&fl->fl_gate_ns, memory_order_relaxed) ==
-			UINT64_MAX) &&
-	    db->d_interval_ms != KVDB_INTERVAL_NONE && atomic_load(&db->d_durable) < w->epoch)
-		kv_epoch_born(db, w->epoch);
-	if (db->d_commit)
-		err = kv_wait_durable(db, w->epoch);
-	else if (KV_UNLIKELY(atomic_load_explicit(&fl->fl_gate_ns, memory_order_relaxed) !=
-			     UINT64_MAX &&
-			     kv_now(db) >= atomic_load(&fl->fl_gate_ns)))
-		err = BARRIER(304, kv_gate_wait(db));
+	if (w->is_begun) {
+		kv_mind_gate(db, w->epoch);
+		return 0;
+	}
+	err = ack(db, w->epoch, false);
 	return err ? kv_error(-EIO, "MP0905", "%s: written, but not durable: %s", w->kvs->k_name,
 			      db->d_fault_text) : 0;
 }
 
-int kvdb_put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen)
+static inline int check_value(const struct kvdb_kvs *kvs, const void *val, size_t vlen)
 {
-	struct write w = { .kvs = kvs, .type = KV_REC_PUT };
-	int err = check_key(kvs, key, klen);
-
-	if (KV_UNLIKELY(err))
-		return err;
 	if (KV_UNLIKELY(!val && vlen))
 		return kv_error(-EINVAL, "MP0913", "%s: a value of %zu bytes at NULL", kvs->k_name,
 				vlen);
 	if (KV_UNLIKELY(vlen > KVDB_VALUE_MAX))
 		return kv_error(-E2BIG, "MP0912", "%s: value of %zu bytes; the longest is %u",
 				kvs->k_name, vlen, KVDB_VALUE_MAX);
-	w.stream = vlen > KV_INLINE_MAX ? KV_VLOG : KV_KLOG;
-	w.op = (struct kv_mt_op){ .op_key = key, .op_klen = (uint16_t)klen, .op_val = val,
-				  .op_vlen = (uint32_t)vlen,
-				  .op_kind = vlen > KV_INLINE_MAX ? KV_ENT_REF : KV_ENT_INLINE,
-				  .op_vcrc = mpool_crc32c(0, val, vlen) };
-	return write_op(kvs->k_db, &w);
+	return 0;
 }
 
-int kvdb_del(struct kvdb_kvs *kvs, const void *key, size_t klen)
+int kv_check_value(const struct kvdb_kvs *kvs, const void *val, size_t vlen)
 {
-	struct write w = { .kvs = kvs, .type = KV_REC_DEL, .stream = KV_KLOG };
+	return check_value(kvs, val, vlen);
+}
+
+#define TTL_OF_STORE	UINT64_MAX
+
+/* What a put writes, but for the key. */
+static inline int put_fill(struct write *w, const void *val, size_t vlen, uint64_t ttl_s)
+{
+	struct kvdb_kvs *kvs = w->kvs;
+	int err = check_value(kvs, val, vlen);
+
+	if (KV_UNLIKELY(err))
+		return err;
+	w->type = KV_REC_PUT;
+	w->stream = vlen > KV_INLINE_MAX ? KV_VLOG : KV_KLOG;
+	w->op.op_val = val;
+	w->op.op_vlen = (uint32_t)vlen;
+	w->op.op_kind = vlen > KV_INLINE_MAX ? KV_ENT_REF : KV_ENT_INLINE;
+	w->op.op_vcrc = mpool_crc32c(0, val, vlen);
+	if (ttl_s == TTL_OF_STORE)
+		ttl_s = atomic_load_explicit(&kvs->k_prop[KV_PROP_TTL], memory_order_relaxed);
+	if (KV_UNLIKELY(ttl_s))
+		w->op.op_expiry = kv_expiry(kvs->k_db, ttl_s);
+	return 0;
+}
+
+static int put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
+	       uint64_t ttl_s, uint64_t *epoch)
+{
+	struct write w = { .kvs = kvs, .is_begun = epoch };
+	int err = check_key(kvs, key, klen);
+
+	if (KV_LIKELY(!err))
+		err = put_fill(&w, val, vlen, ttl_s);
+	if (KV_UNLIKELY(err))
+		return err;
+	w.op.op_key = key;
+	w.op.op_klen = (uint16_t)klen;
+	err = write_op(kvs->k_db, &w);
+	if (epoch && !err)
+		*epoch = w.epoch;
+	return err;
+}
+
+int kvdb_put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen)
+{
+	return put(kvs, key, klen, val, vlen, TTL_OF_STORE, NULL);
+}
+
+int kvdb_put_ttl(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
+		 uint64_t ttl_s)
+{
+	if (ttl_s > KVDB_TTL_MAX)
+		return kv_error(-EINVAL, "MP0951",
+				"%s: a time to live of %llu seconds; the most is %llu",
+				kvs->k_name, (unsigned long long)ttl_s, KVDB_TTL_MAX);
+	return put(kvs, key, klen, val, vlen, ttl_s, NULL);
+}
+
+int kv_put_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
+		 uint64_t *epoch)
+{
+	return put(kvs, key, klen, val, vlen, TTL_OF_STORE, epoch);
+}
+
+static int del(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t *epoch)
+{
+	struct write w = { .kvs = kvs, .type = KV_REC_DEL, .stream = KV_KLOG,
+			   .is_begun = epoch };
 	int err = check_key(kvs, key, klen);
 
 	if (KV_UNLIKELY(err))
 		return err;
 	w.op = (struct kv_mt_op){ .op_key = key, .op_klen = (uint16_t)klen,
 				  .op_kind = KV_ENT_TOMB };
-	return write_op(kvs->k_db, &w);
+	err = write_op(kvs->k_db, &w);
+	if (epoch && !err)
+		*epoch = w.epoch;
+	return err;
 }
 
-/* What the store says about a key now. Inside kv_enter(). */
-static int lookup(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kv_ent *e)
+int kvdb_del(struct kvdb_kvs *kvs, const void *key, size_t klen)
 {
-	struct kv_tree *tr = atomic_load_explicit(&kvs->k_tree, memory_order_acquire);
-	uint64_t hash = kv_hash(key, klen);
+	return del(kvs, key, klen, NULL);
+}
+
+int kv_del_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t *epoch)
+{
+	return del(kvs, key, klen, epoch);
+}
+
+/* Ends a delete of many keys, done or not. */
+static void many_end(struct kvdb_kvs *kvs, struct many *m)
+{
+	if (m->mt && !m->is_installed)
+		kv_mt_tomb_kill(m->mt, m->tomb);
+	if (m->mt)
+		kv_mt_put(kvs->k_db, m->mt);
+}
+
+static bool many_covers(const void *range, const void *key, size_t klen)
+{
+	return kv_trange_has(range, key, klen);
+}
+
+/*
+ * R15: linked, hidden, before owners of covered keys are looked for: a
+ * transaction that takes one later finds the tombstone.
+ */
+static int many_begin(struct kvdb_kvs *kvs, struct many *m)
+{
+	struct kvdb *db = kvs->k_db;
+	struct kv_thread *t;
+	int err;
+
+	if (db->d_rdonly || kv_fault(db))
+		return 0;	/* write_op() refuses */
+	t = kv_enter();
+	err = many_link(kvs, m, kv_mt_active(kvs));
+	kv_exit(t);
+	if (err)
+		return kv_error(err, "MP0902", "no memory for a write");
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!atomic_load(&db->d_owners))
+		return 0;
+	return BARRIER(499, kv_keys_wait(kvs, many_covers, &m->range));
+}
+
+static int delete_many(struct kvdb_kvs *kvs, struct many *m)
+{
+	struct write w = { .kvs = kvs, .stream = KV_KLOG, .many = m };
+	uint8_t val[KVDB_KEY_MAX + 1];
+	int err;
+
+	w.op.op_key = m->range.tr_from;
+	w.op.op_klen = m->range.tr_flen;
+	w.op.op_kind = KV_ENT_COVER;
+	w.type = KV_REC_PDEL;
+	if (!(m->range.tr_flags & KV_TR_PREFIX)) {
+		w.type = KV_REC_RDEL;
+		w.op.op_val = val;
+		w.op.op_vlen = kv_rec_rdel_value(&m->range, val);
+		w.op.op_vcrc = mpool_crc32c(0, val, w.op.op_vlen);
+	}
+	err = many_begin(kvs, m);
+	if (!err)
+		err = write_op(kvs->k_db, &w);
+	many_end(kvs, m);
+	return err;
+}
+
+int kvdb_prefix_del(struct kvdb_kvs *kvs, const void *prefix, size_t plen)
+{
+	uint8_t end[KVDB_KEY_MAX];
+	struct many m = { .range = { .tr_from = prefix, .tr_to = end } };
+	struct kv_trange *r = &m.range;
+	int err = check_key(kvs, prefix, plen);
+
+	if (err)
+		return err;
+	r->tr_flen = (uint16_t)plen;
+	if (plen == atomic_load_explicit(&kvs->k_prop[KV_PROP_PFX_LEN], memory_order_relaxed)) {
+		r->tr_flags = KV_TR_PREFIX;
+	} else {
+		r->tr_tlen = kv_prefix_end(prefix, r->tr_flen, end);
+		r->tr_flags = r->tr_tlen ? 0 : KV_TR_ENDLESS;
+	}
+	return delete_many(kvs, &m);
+}
+
+int kvdb_range_del(struct kvdb_kvs *kvs, const void *from, size_t flen, const void *to, size_t tlen)
+{
+	struct many m = { .range = { .tr_from = from, .tr_to = to } };
+	struct kv_trange *r = &m.range;
+	int err = flen || from ? check_key(kvs, from, flen) : 0;
+
+	if (!err && (tlen || to))
+		err = check_key(kvs, to, tlen);
+	if (err)
+		return err;
+	r->tr_flen = (uint16_t)flen;
+	r->tr_tlen = (uint16_t)tlen;
+	r->tr_flags = tlen ? 0 : KV_TR_ENDLESS;
+	if (tlen && flen && kv_key_cmp(from, flen, to, tlen) >= 0)
+		return 0;	/* nothing lies in it */
+	return delete_many(kvs, &m);
+}
+
+static inline int tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *key, size_t klen,
+			      uint64_t seq, struct kv_ent *e)
+{
+	uint64_t hash = kv_hash(key, klen), hidden = 0;
 	uint32_t i;
 	int err;
 
+	/* before the versions (R15) */
+	if (KV_UNLIKELY(atomic_load_explicit(&tr->tr_tombs, memory_order_relaxed)))
+		hidden = kv_tombs_at(tr, key, klen, seq);
 	for (i = 0; i < tr->tr_nmt; i++)
 		kv_mt_prefetch(tr->tr_mt[i], hash);
 	for (i = 0; i < tr->tr_nrun; i++)
 		kv_run_prefetch(tr->tr_run[i], hash);
 	for (i = 0; i < tr->tr_nmt; i++)
-		if (!kv_mt_lookup(tr->tr_mt[i], key, klen, hash, KV_SEQ_NOW, e))
-			return 0;
+		if (!kv_mt_lookup(tr->tr_mt[i], key, klen, hash, seq, e))
+			return e->e_seq <= hidden ? -ENOENT : 0;
 	for (i = 0; i < tr->tr_nrun; i++) {
-		err = kv_run_lookup(kvs->k_db, tr->tr_run[i], key, klen, hash, e);
+		err = kv_run_lookup(db, tr->tr_run[i], key, klen, hash, e);
 		if (err != -ENOENT)
-			return err;
+			return !err && e->e_seq <= hidden ? -ENOENT : err;
 	}
 	return -ENOENT;
 }
 
-int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
-	     size_t *vlen)
+int kv_tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *key, size_t klen,
+		   uint64_t seq, struct kv_ent *e)
+{
+	return tree_lookup(db, tr, key, klen, seq, e);
+}
+
+static inline int get_run(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf,
+			  size_t size, size_t *vlen)
 {
 	struct kvdb *db = kvs->k_db;
-	struct kv_thread *t;
-	struct kv_tctx *tc;
+	struct kv_thread *t = kv_enter();
 	struct kv_ent e;
-	int err = check_key(kvs, key, klen);
+	int err = tree_lookup(db, atomic_load_explicit(&kvs->k_tree, memory_order_acquire), key,
+			      klen, KV_SEQ_NOW, &e);
 
-	if (KV_UNLIKELY(err))
-		return err;
-	tc = kv_tctx(db);
-	if (KV_UNLIKELY(!tc))
-		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
-	kv_count(&tc->tc_gets, 1);
-	t = kv_enter();
-	err = lookup(kvs, key, klen, &e);
-	if (!err && e.e_kind == KV_ENT_TOMB)
+	if (!err && (e.e_kind == KV_ENT_TOMB ||
+		     (KV_UNLIKELY(e.e_expiry) && kv_is_expired(&e, kv_time_ms(db)))))
 		err = -ENOENT;
 	if (!err && size)
 		err = kv_value_read(db, &e, buf, size);
 	if (!err)
 		*vlen = e.e_vlen;
 	kv_exit(t);
+	return err;
+}
+
+int kv_get_run(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
+	       size_t *vlen)
+{
+	int err = check_key(kvs, key, klen);
+
+	return err ? err : get_run(kvs, key, klen, buf, size, vlen);
+}
+
+int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
+	     size_t *vlen)
+{
+	struct kv_tctx *tc;
+	int err = check_key(kvs, key, klen);
+
+	if (KV_UNLIKELY(err))
+		return err;
+	tc = kv_tctx(kvs->k_db);
+	if (KV_UNLIKELY(!tc))
+		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
+	kv_count(&tc->tc_gets, 1);
+	tc->tc_restarts = true;
+	err = get_run(kvs, key, klen, buf, size, vlen);
+	tc->tc_restarts = false;
+	return KV_LIKELY(err != -EINPROGRESS) ? err :
+	       kv_get_wait(kvs, key, klen, buf, size, vlen);
+}
+
+/* ---- update ------------------------------------------------------------------ */
+
+/* Takes the value and what says that it is still the one. Inside kv_enter(). */
+static int update_read(struct write *w, uint8_t **buf, size_t *size, const uint8_t **old,
+		       size_t *olen)
+{
+	struct kvdb *db = w->kvs->k_db;
+	struct kv_ent e;
+	uint8_t *p;
+	int err;
+
+	w->based->mt = kv_mt_get(kv_mt_active(w->kvs));
+	/* before the version: what comes between the two is noticed when it is written */
+	w->based->hidden = hidden_now(w->kvs, w->op.op_key, w->op.op_klen);
+	w->op.op_expect = kv_mt_newest_version(w->based->mt, w->op.op_key, w->op.op_klen,
+					       w->op.op_hash);
+	*old = NULL;
+	*olen = 0;
+	err = kv_tree_lookup(db, atomic_load(&w->kvs->k_tree), w->op.op_key, w->op.op_klen,
+			     KV_SEQ_NOW, &e);
+	if (err == -ENOENT || (!err && (e.e_kind == KV_ENT_TOMB ||
+					kv_is_expired(&e, kv_time_ms(db)))))
+		return 0;
+	if (!err && (e.e_vlen > *size || !*buf)) {
+		p = realloc(*buf, e.e_vlen + 1);
+		if (!p)
+			return -ENOMEM;
+		*buf = p;
+		*size = e.e_vlen;
+	}
+	if (!err)
+		err = kv_value_read(db, &e, *buf, e.e_vlen);
+	*old = *buf;
+	*olen = e.e_vlen;
+	return err;
+}
+
+/* One attempt: -ESTALE when somebody was faster. */
+static int update_once(struct kvdb_kvs *kvs, struct write *w, kvdb_update_fn *fn, void *arg,
+		       uint8_t **buf, size_t *size)
+{
+	struct kv_thread *t = kv_enter();
+	const void *val = NULL;
+	const uint8_t *old;
+	size_t olen, vlen = 0;
+	int err = update_read(w, buf, size, &old, &olen), what;
+
+	kv_exit(t);
+	if (err)
+		return err;
+	what = fn(arg, old, olen, &val, &vlen);
+	if (what < 0 || what == KVDB_UPDATE_KEEP)
+		return what < 0 ? what : 0;
+	w->type = KV_REC_DEL;
+	w->stream = KV_KLOG;
+	w->op.op_kind = KV_ENT_TOMB;
+	w->op.op_vlen = 0;
+	w->op.op_vcrc = 0;
+	w->op.op_expiry = 0;
+	if (what == KVDB_UPDATE_PUT)
+		err = put_fill(w, val, vlen, TTL_OF_STORE);
+	else if (what != KVDB_UPDATE_DEL)
+		err = kv_error(-EINVAL, "MP0951", "%s: an update answered %d", kvs->k_name,
+			       what);
+	return err ? err : write_op(kvs->k_db, w);
+}
+
+int kvdb_update(struct kvdb_kvs *kvs, const void *key, size_t klen, kvdb_update_fn *fn, void *arg)
+{
+	struct based b = { NULL, 0 };
+	struct write w = { .kvs = kvs, .based = &b };
+	size_t size = 0;
+	uint8_t *buf = NULL;
+	int err = kv_check_key(kvs, key, klen);
+
+	if (err)
+		return err;
+	w.op.op_key = key;
+	w.op.op_klen = (uint16_t)klen;
+	w.op.op_hash = kv_hash(key, klen);
+	w.op.op_is_based = true;
+	do {
+		err = update_once(kvs, &w, fn, arg, &buf, &size);
+		kv_mt_put(kvs->k_db, b.mt);
+	} while (err == -ESTALE);
+	free(buf);
 	return err;
 }
 

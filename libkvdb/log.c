@@ -45,7 +45,7 @@ void kv_frame_retire(struct kv_frame *f)
 struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *image, uint32_t off,
 			      uint32_t cap, uint64_t epoch)
 {
-	/* the shortest record has a one-byte key; values in the value log are longer */
+	/* the shortest record has a one-byte key, or value; those in the value log are longer */
 	size_t rec = KV_REC_HDR + KV_REC_ALIGN + (lo->lo_stream == KV_VLOG ? KV_INLINE_MAX : 0);
 	size_t n = cap / rec + 1;
 	struct kv_frame *f = calloc(1, sizeof(*f) + n * sizeof(f->fr_rec[0]));

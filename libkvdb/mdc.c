@@ -172,6 +172,10 @@ static int append_raw(struct kv_mdc *m, int flags)
 	if (b->mb_len > KV_MDC_REC_MAX - 64)
 		return kv_error(-EFBIG, "MP0955", "a metadata record of %zu bytes is too long",
 				b->mb_len);
+	if (m->m_capture) {
+		kv_mdc_buf_add(&m->m_capture->mp_out, b->mb_p, b->mb_len);
+		return m->m_capture->mp_out.mb_err;
+	}
 	err = mpool_mdc_append(m->m_log, &v, 1, (unsigned)flags);
 	if (err)
 		return kv_error_mpool(err);
@@ -198,10 +202,15 @@ static int put_kvs(struct kv_mdc *m, const struct kv_mdc_kvs *k)
 {
 	uint64_t tag = m->m_st.st_super.ms_tag;
 	uint32_t i;
-	int err;
+	int err = 0;
 
+	if (!kv_props_are_default(&k->mk_props)) {
+		kv_mdc_enc_kvs_prop(&m->m_buf, tag, k->mk_id, &k->mk_props, KV_PROP_ALL);
+		err = append_raw(m, 0);
+	}
 	kv_mdc_enc_kvs_add(&m->m_buf, tag, k->mk_id, k->mk_name, k->mk_horizon);
-	err = append_raw(m, 0);
+	if (!err)
+		err = append_raw(m, 0);
 	for (i = 0; i < k->mk_nrun && !err; i++) {
 		kv_mdc_enc_edit(&m->m_buf, tag, k->mk_id, &k->mk_run[i], NULL, 0, NULL, 0);
 		err = append_raw(m, 0);
@@ -209,28 +218,49 @@ static int put_kvs(struct kv_mdc *m, const struct kv_mdc_kvs *k)
 	return err;
 }
 
+/* Where the log stands: not part of a manifest, which has its own list of segments. */
+static int put_log_state(struct kv_mdc *m)
+{
+	struct kv_mdc_state *st = &m->m_st;
+	struct kv_mdc_incarn in = st->st_inc;
+	int err;
+
+	if (m->m_capture)
+		return put_seg_parts(m, false, m->m_capture->mp_seg, m->m_capture->mp_nseg);
+	if (!in.mi_incarnation)
+		return put_seg_parts(m, false, st->st_seg, st->st_nseg);
+	in.mi_nsegs = (uint32_t)st->st_nseg;
+	err = put_seg_parts(m, true, st->st_seg, st->st_nseg);
+	if (err)
+		return err;
+	kv_mdc_enc_incarn(&m->m_buf, st->st_super.ms_tag, &in);
+	return append_raw(m, 0);
+}
+
 /* The whole state as records; kv_mdc_fold() over them gives it back. */
 static int put_state(struct kv_mdc *m)
 {
 	struct kv_mdc_state *st = &m->m_st;
 	uint64_t tag = st->st_super.ms_tag;
-	struct kv_mdc_incarn in = st->st_inc;
 	size_t i, n;
 	int err;
 
 	kv_mdc_enc_super(&m->m_buf, &st->st_super);
 	err = append_raw(m, 0);
-	in.mi_nsegs = (uint32_t)st->st_nseg;
-	if (!err && in.mi_incarnation) {
-		err = put_seg_parts(m, true, st->st_seg, st->st_nseg);
-		kv_mdc_enc_incarn(&m->m_buf, tag, &in);
-		if (!err)
-			err = append_raw(m, 0);
-	} else if (!err) {
-		err = put_seg_parts(m, false, st->st_seg, st->st_nseg);
+	if (!err && st->st_time) {
+		kv_mdc_enc_time(&m->m_buf, tag, st->st_time);
+		err = append_raw(m, 0);
 	}
+	if (!err)
+		err = put_log_state(m);
 	for (i = 0; i < st->st_nkvs && !err; i++)
 		err = put_kvs(m, &st->st_kvs[i]);
+	if (m->m_capture)
+		return err;
+	for (i = 0; i < st->st_nckpt && !err; i++) {
+		kv_mdc_enc_ckpt_add(&m->m_buf, tag, &st->st_ckpt[i]);
+		err = append_raw(m, 0);
+	}
 	for (i = 0; i < st->st_ngone && !err; i += n) {
 		n = st->st_ngone - i < 4096 ? st->st_ngone - i : 4096;
 		kv_mdc_enc_gone(&m->m_buf, tag, st->st_gone + i, (uint32_t)n);
@@ -335,14 +365,63 @@ static int append(struct kv_mdc *m, int flags)
 	return err ? err : append_here(m, flags);
 }
 
-int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon)
+/* R18: records engine time in front of a record that is synced. m_lock held. */
+static int append_time(struct kv_mdc *m)
+{
+	struct kvdb *db = m->m_db;
+	uint64_t ms = kv_time_ms(db);
+
+	if (!atomic_load(&db->d_time_used) || ms <= m->m_st.st_time)
+		return 0;
+	kv_mdc_enc_time(&m->m_buf, db->d_tag, ms);
+	return append(m, 0);
+}
+
+int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
+		   const struct kv_props *props)
 {
 	struct kv_mdc *m = db->d_mdc;
 	int err;
 
 	pthread_mutex_lock(&m->m_lock);
-	kv_mdc_enc_kvs_add(&m->m_buf, db->d_tag, id, name, horizon);
-	err = append(m, BARRIER(441, MPOOL_SYNC));
+	/*
+	 * The options come first and count from the store's own record on. Both go into one
+	 * log: a compaction between them would drop what waits. An earlier creation that was
+	 * cut may have left options for this id.
+	 */
+	if (props->pr_val[KV_PROP_TTL])
+		atomic_store(&db->d_time_used, true);
+	err = append_time(m);
+	if (!err && !kv_fault(db))
+		err = make_room(m, 4 * KV_BLOCK);
+	if (!err && (!kv_props_are_default(props) || m->m_st.st_prop_kvs)) {
+		kv_mdc_enc_kvs_prop(&m->m_buf, db->d_tag, id, props, KV_PROP_ALL);
+		err = append_here(m, 0);
+	}
+	if (!err) {
+		kv_mdc_enc_kvs_add(&m->m_buf, db->d_tag, id, name, horizon);
+		err = append_here(m, BARRIER(441, MPOOL_SYNC));
+	}
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_kvs_prop(struct kvdb *db, uint32_t id, const struct kv_props *props, uint32_t which)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	if (kv_mdc_state_kvs(&m->m_st, id)) {
+		if (props->pr_val[KV_PROP_TTL])
+			atomic_store(&db->d_time_used, true);
+		err = append_time(m);
+		kv_mdc_enc_kvs_prop(&m->m_buf, db->d_tag, id, props, which);
+		if (!err)
+			err = append(m, BARRIER(481, MPOOL_SYNC));
+	} else {
+		err = kv_error(-ENOENT, "MP0965", "store %u was dropped", id);
+	}
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -355,6 +434,18 @@ int kv_mdc_kvs_drop(struct kvdb *db, uint32_t id)
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_kvs_drop(&m->m_buf, db->d_tag, id);
 	err = append(m, BARRIER(442, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_kvs_rename(struct kvdb *db, uint32_t id, const char *name)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_kvs_rename(&m->m_buf, db->d_tag, id, name);
+	err = append(m, BARRIER(540, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -418,8 +509,47 @@ int kv_mdc_clean(struct kvdb *db, uint64_t epoch)
 	int err;
 
 	pthread_mutex_lock(&m->m_lock);
+	err = append_time(m);
 	kv_mdc_enc_clean(&m->m_buf, db->d_tag, epoch, atomic_load(&db->d_seq));
-	err = append(m, BARRIER(444, MPOOL_SYNC));
+	if (!err)
+		err = append(m, BARRIER(444, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_capture(struct kvdb *db, struct kv_mdc_capture *cap)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	m->m_capture = cap;
+	err = put_state(m);
+	m->m_capture = NULL;
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_ckpt_add(struct kvdb *db, const struct kv_mdc_ckpt *c)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_ckpt_add(&m->m_buf, db->d_tag, c);
+	err = append(m, BARRIER(551, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_ckpt_drop(&m->m_buf, db->d_tag, obj);
+	err = append(m, BARRIER(552, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -517,10 +647,12 @@ static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
 		err = kv_error(-ENOENT, "MP0965", "store %u was dropped", ed->ed_kvs);
 	} else {
 		nhor = live_horizons(m, ed, hor);
+		err = append_time(m);
 		kv_mdc_enc_edit(&m->m_buf, m->m_db->d_tag, ed->ed_kvs,
 				ed->ed_add ? kv_run_desc(ed->ed_add) : NULL, drop, ed->ed_ndrop,
 				hor, nhor);
-		err = append(m, BARRIER(446, MPOOL_SYNC));
+		if (!err)
+			err = append(m, BARRIER(446, MPOOL_SYNC));
 	}
 	pthread_mutex_unlock(&m->m_lock);
 	free(drop);

@@ -18,6 +18,7 @@ struct kv_mdc {
 	pthread_mutex_t m_lock;		/* order of records; below d_kvs_lock and k_edit_lock */
 	struct kv_mdc_state m_st;
 	struct kv_mdc_buf m_buf;
+	struct kv_mdc_capture *m_capture;	/* records go there, not to m_log; m_lock */
 	pthread_mutex_t m_ddl_lock;	/* one store is made or dropped at a time; outermost */
 	/* their memory may still be looked at; m_ddl_lock */
 	struct kvdb_kvs *m_dropped[KVDB_KVS_MAX];
@@ -32,8 +33,12 @@ int kv_mdc_create(struct mpool *mp, uint8_t mclass, uint64_t bytes, const struct
 /* True when a container holds a database; false when it is none or half made. */
 int kv_mdc_probe(struct mpool *mp, bool *is_there);
 
-int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon);
+int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
+		   const struct kv_props *props);
+/* Changes those options of a store that @which names, durable on return. */
+int kv_mdc_kvs_prop(struct kvdb *db, uint32_t id, const struct kv_props *props, uint32_t which);
 int kv_mdc_kvs_drop(struct kvdb *db, uint32_t id);
+int kv_mdc_kvs_rename(struct kvdb *db, uint32_t id, const char *name);
 /* R3: the parts and the record, durable on return. @seg ascending, every live segment. */
 int kv_mdc_incarn(struct kvdb *db, const struct kv_mdc_incarn *in, const struct kv_mdc_seg *seg,
 		  uint32_t n);
@@ -41,6 +46,18 @@ int kv_mdc_incarn(struct kvdb *db, const struct kv_mdc_incarn *in, const struct 
 int kv_mdc_segs(struct kvdb *db, const struct kv_mdc_seg *seg, uint32_t n);
 void kv_mdc_seg_gone(struct kvdb *db, uint64_t obj);
 int kv_mdc_clean(struct kvdb *db, uint64_t epoch);
+/*
+ * The tree of all stores as records, for a manifest: super, @segs, stores with their runs;
+ * what only the log has (cuts, incarnation, objects that are gone, checkpoints) is not in it.
+ */
+struct kv_mdc_capture {
+	const struct kv_mdc_seg *mp_seg;	/* ascending */
+	size_t mp_nseg;
+	struct kv_mdc_buf mp_out;		/* the records, back to back */
+};
+int kv_mdc_capture(struct kvdb *db, struct kv_mdc_capture *cap);
+int kv_mdc_ckpt_add(struct kvdb *db, const struct kv_mdc_ckpt *c);
+int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj);
 /* Adds (@by 1) or takes (-1) a durable run's references on its segments. */
 void kv_run_count(struct kv_run *r, int by);
 /* tree.c: a tree with one memtable; references on what is given are taken over */
@@ -59,9 +76,12 @@ int kv_segs_finish(struct kvdb *db);
 /* recover.c: what recovery leaves to be done once its record is durable */
 int kv_objs_delete(struct mpool *mp, const uint64_t *id, size_t n);
 /* kvdb.c: everything up to the opened runs; verify.c uses it with is_check */
+int kv_pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly, struct mpool **out);
 int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, bool is_rdonly);
 int kv_db_load_kvs(struct kvdb *db, bool with_runs);
 void kv_db_detach(struct kvdb *db);
+/* The rule for names of stores and checkpoints. */
+bool kv_name_is_ok(const char *s);
 /* recover.c: reads every segment whole, whatever the horizon says; calls fn per bad segment */
 int kv_logs_check(struct kvdb *db, bool check_values,
 		  void (*fn)(void *arg, const struct kv_seg *s, uint32_t valid, uint32_t want),

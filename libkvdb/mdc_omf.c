@@ -121,11 +121,48 @@ void kv_mdc_enc_kvs_add(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const c
 	end(b);
 }
 
+void kv_mdc_enc_time(struct kv_mdc_buf *b, uint64_t tag, uint64_t ms)
+{
+	begin(b, KV_MDC_TIME, tag);
+	w64(b, ms);
+	end(b);
+}
+
+void kv_mdc_enc_kvs_prop(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const struct kv_props *p,
+			 uint32_t which)
+{
+	uint32_t i;
+
+	begin(b, KV_MDC_KVS_PROP, tag);
+	w32(b, id);
+	w32(b, (uint32_t)__builtin_popcount(which & KV_PROP_ALL));
+	for (i = 1; i < KV_PROPS; i++) {
+		if (!(which & KV_PROP_BIT(i)))
+			continue;
+		w32(b, i);
+		w32(b, 0);
+		w64(b, p->pr_val[i]);
+	}
+	end(b);
+}
+
 void kv_mdc_enc_kvs_drop(struct kv_mdc_buf *b, uint64_t tag, uint32_t id)
 {
 	begin(b, KV_MDC_KVS_DROP, tag);
 	w32(b, id);
 	w32(b, 0);
+	end(b);
+}
+
+void kv_mdc_enc_kvs_rename(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const char *name)
+{
+	char field[KVDB_NAME_MAX + 1] = "";
+
+	strncpy(field, name, KVDB_NAME_MAX);
+	begin(b, KV_MDC_KVS_RENAME, tag);
+	w32(b, id);
+	w32(b, 0);
+	wbytes(b, field, sizeof(field));
 	end(b);
 }
 
@@ -220,6 +257,31 @@ void kv_mdc_enc_gone(struct kv_mdc_buf *b, uint64_t tag, const uint64_t *id, uin
 	end(b);
 }
 
+void kv_mdc_enc_ckpt_add(struct kv_mdc_buf *b, uint64_t tag, const struct kv_mdc_ckpt *c)
+{
+	begin(b, KV_MDC_CKPT_ADD, tag);
+	w64(b, c->mc_epoch);
+	w64(b, c->mc_seq);
+	w64(b, c->mc_time_ns);
+	w64(b, c->mc_obj);
+	w32(b, c->mc_len);
+	w32(b, c->mc_crc);
+	wbytes(b, c->mc_name, sizeof(c->mc_name));
+	end(b);
+}
+
+void kv_mdc_enc_ckpt_drop(struct kv_mdc_buf *b, uint64_t tag, uint64_t obj)
+{
+	begin(b, KV_MDC_CKPT_DROP, tag);
+	w64(b, obj);
+	end(b);
+}
+
+void kv_mdc_buf_add(struct kv_mdc_buf *b, const void *p, size_t n)
+{
+	wbytes(b, p, n);
+}
+
 void kv_mdc_buf_free(struct kv_mdc_buf *b)
 {
 	free(b->mb_p);
@@ -311,6 +373,7 @@ void kv_mdc_state_free(struct kv_mdc_state *st)
 	free(st->st_seg);
 	free(st->st_part);
 	free(st->st_gone);
+	free(st->st_ckpt);
 	memset(st, 0, sizeof(*st));
 }
 
@@ -485,11 +548,47 @@ static int fold_kvs_add(struct kv_mdc_state *st, struct reader *r)
 		return BAD_BODY;
 	if (!state_ok(!kv_mdc_state_kvs(st, k.mk_id) && st->st_nkvs < KVDB_KVS_MAX))
 		return BAD_STATE;
+	/* options of a store whose creation was cut belong to nobody */
+	if (st->st_prop_kvs == k.mk_id)
+		k.mk_props = st->st_props;
+	st->st_prop_kvs = 0;
 	st->st_kvs[st->st_nkvs++] = k;
 	if (k.mk_id >= st->st_super.ms_next_kvs)
 		st->st_super.ms_next_kvs = k.mk_id + 1;
 	if (k.mk_horizon > st->st_super.ms_floor)
 		st->st_super.ms_floor = k.mk_horizon;
+	return 0;
+}
+
+/* For a store that is not there yet they wait for its KVS_ADD, and replace what waited. */
+static int fold_kvs_prop(struct kv_mdc_state *st, struct reader *r)
+{
+	uint32_t id = r32(r), n = r32(r), i, prop;
+	struct kv_mdc_kvs *k = kv_mdc_state_kvs(st, id);
+	struct kv_props p = { 0 };
+	uint64_t val;
+
+	if (k)
+		p = k->mk_props;
+	if (!body_ok(id && id <= UINT16_MAX && n && (size_t)(r->rd_end - r->rd_p) == n * 16ull))
+		return BAD_BODY;
+	for (i = 0; i < n; i++) {
+		prop = r32(r);
+		rzero(r, 4);
+		val = r64(r);
+		if (!body_ok(prop && !r->rd_bad))
+			return BAD_BODY;
+		if (kv_prop_is_known(prop, val))
+			p.pr_val[prop] = val;
+		else
+			p.pr_unknown = prop;
+	}
+	if (k) {
+		k->mk_props = p;
+		return 0;
+	}
+	st->st_prop_kvs = id;
+	st->st_props = p;
 	return 0;
 }
 
@@ -510,6 +609,25 @@ static int fold_kvs_drop(struct kv_mdc_state *st, struct reader *r)
 	kvs_free(k);
 	*k = st->st_kvs[--st->st_nkvs];
 	memset(&st->st_kvs[st->st_nkvs], 0, sizeof(*k));
+	return 0;
+}
+
+static int fold_kvs_rename(struct kv_mdc_state *st, struct reader *r)
+{
+	struct kv_mdc_kvs *k = kv_mdc_state_kvs(st, r32(r));
+	char name[KVDB_NAME_MAX + 1];
+	uint32_t i;
+
+	rzero(r, 4);
+	rbytes(r, name, sizeof(name));
+	if (!body_ok(rdone(r) && name_ok(name)))
+		return BAD_BODY;
+	for (i = 0; i < st->st_nkvs && k; i++)
+		if (!strcmp(st->st_kvs[i].mk_name, name))
+			k = NULL;
+	if (!state_ok(k))
+		return BAD_STATE;
+	memcpy(k->mk_name, name, sizeof(name));
 	return 0;
 }
 
@@ -724,6 +842,64 @@ static int fold_gone(struct kv_mdc_state *st, struct reader *r)
 	return err;
 }
 
+static int fold_ckpt_add(struct kv_mdc_state *st, struct reader *r)
+{
+	struct kv_mdc_ckpt c = { 0 };
+	size_t i;
+
+	c.mc_epoch = r64(r);
+	c.mc_seq = r64(r);
+	c.mc_time_ns = r64(r);
+	c.mc_obj = r64(r);
+	c.mc_len = r32(r);
+	c.mc_crc = r32(r);
+	rbytes(r, c.mc_name, sizeof(c.mc_name));
+	if (!body_ok(rdone(r) && name_ok(c.mc_name) && c.mc_obj && c.mc_len &&
+		     c.mc_len % KV_BLOCK == 0))
+		return BAD_BODY;
+	for (i = 0; i < st->st_nckpt; i++)
+		if (!state_ok(st->st_ckpt[i].mc_obj != c.mc_obj &&
+			      strcmp(st->st_ckpt[i].mc_name, c.mc_name)))
+			return BAD_STATE;
+	if (!state_ok(st->st_nckpt < KVDB_CHECKPOINT_MAX))
+		return BAD_STATE;
+	if (grow((void **)&st->st_ckpt, &st->st_ckptcap, st->st_nckpt + 1, sizeof(c)))
+		return -ENOMEM;
+	st->st_ckpt[st->st_nckpt++] = c;
+	kv_mdc_state_gone_del(st, c.mc_obj);
+	return 0;
+}
+
+static int fold_ckpt_drop(struct kv_mdc_state *st, struct reader *r)
+{
+	uint64_t obj = r64(r);
+	size_t i = 0;
+
+	if (!body_ok(rdone(r)))
+		return BAD_BODY;
+	while (i < st->st_nckpt && st->st_ckpt[i].mc_obj != obj)
+		i++;
+	if (!state_ok(i < st->st_nckpt))
+		return BAD_STATE;
+	if (gone_add(st, obj))
+		return -ENOMEM;
+	st->st_nckpt--;
+	memmove(&st->st_ckpt[i], &st->st_ckpt[i + 1],
+		(st->st_nckpt - i) * sizeof(st->st_ckpt[0]));
+	return 0;
+}
+
+static int fold_time(struct kv_mdc_state *st, struct reader *r)
+{
+	uint64_t ms = r64(r);
+
+	if (!body_ok(rdone(r)))
+		return BAD_BODY;
+	if (ms > st->st_time)
+		st->st_time = ms;
+	return 0;
+}
+
 int kv_mdc_fold(struct kv_mdc_state *st, const uint8_t *rec, size_t len)
 {
 	struct reader r = { rec, rec + (len < KV_MDC_HDR ? len : KV_MDC_HDR), false };
@@ -751,6 +927,8 @@ int kv_mdc_fold(struct kv_mdc_state *st, const uint8_t *rec, size_t len)
 		return fold_kvs_add(st, &r);
 	case KV_MDC_KVS_DROP:
 		return fold_kvs_drop(st, &r);
+	case KV_MDC_KVS_RENAME:
+		return fold_kvs_rename(st, &r);
 	case KV_MDC_EDIT:
 		return fold_edit(st, &r);
 	case KV_MDC_CUTS:
@@ -762,6 +940,14 @@ int kv_mdc_fold(struct kv_mdc_state *st, const uint8_t *rec, size_t len)
 		return fold_clean(st, &r);
 	case KV_MDC_GONE:
 		return fold_gone(st, &r);
+	case KV_MDC_TIME:
+		return fold_time(st, &r);
+	case KV_MDC_KVS_PROP:
+		return fold_kvs_prop(st, &r);
+	case KV_MDC_CKPT_ADD:
+		return fold_ckpt_add(st, &r);
+	case KV_MDC_CKPT_DROP:
+		return fold_ckpt_drop(st, &r);
 	default:
 		return -EOPNOTSUPP;
 	}
@@ -770,11 +956,11 @@ int kv_mdc_fold(struct kv_mdc_state *st, const uint8_t *rec, size_t len)
 uint64_t kv_mdc_state_bytes(const struct kv_mdc_state *st)
 {
 	uint64_t n = 512 + (st->st_nseg / KV_MDC_PART + 2) * 64 + st->st_nseg * 24 +
-		st->st_ngone * 8;
+		st->st_ngone * 8 + st->st_nckpt * 128;
 	uint32_t i, j;
 
 	for (i = 0; i < st->st_nkvs; i++) {
-		n += 128;
+		n += 128 + 64 + 16 * KV_PROPS;
 		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
 			n += 160 + 16ull * st->st_kvs[i].mk_run[j].rd_n;
 	}

@@ -32,6 +32,11 @@ enum kv_mdc_type {
 	KV_MDC_SEGS = 7,
 	KV_MDC_CLEAN = 8,	/* everything up to this epoch is in runs */
 	KV_MDC_GONE = 9,	/* objects of dropped runs that may still exist */
+	KV_MDC_TIME = 11,	/* engine time, ms */
+	KV_MDC_KVS_PROP = 10,	/* options of a store, or of the one that the next KVS_ADD adds */
+	KV_MDC_KVS_RENAME = 16,	/* a store has another name from now on */
+	KV_MDC_CKPT_ADD = 17,	/* pins what a manifest lists */
+	KV_MDC_CKPT_DROP = 18,
 	KV_MDC_TYPES
 };
 
@@ -65,8 +70,19 @@ struct kv_mdc_kvs {
 	uint32_t mk_id;
 	char mk_name[KVDB_NAME_MAX + 1];
 	uint64_t mk_horizon;
+	struct kv_props mk_props;
 	uint32_t mk_nrun;
 	struct kv_run_desc *mk_run;	/* ascending rd_pos */
+};
+
+/* A checkpoint: its state is in its manifest, an mblock of the same tag (ckpt_omf.h). */
+struct kv_mdc_ckpt {
+	char mc_name[KVDB_NAME_MAX + 1];
+	uint64_t mc_epoch;	/* it holds every record of epochs up to this one, no later */
+	uint64_t mc_seq;	/* above every sequence number in it */
+	uint64_t mc_time_ns;	/* since 1970 */
+	uint64_t mc_obj;	/* the manifest, and the checkpoint's id */
+	uint32_t mc_len, mc_crc;	/* bytes, CRC32C of them */
 };
 
 struct kv_mdc_state {
@@ -83,6 +99,11 @@ struct kv_mdc_state {
 	uint32_t st_parts;
 	uint64_t *st_gone;
 	size_t st_ngone, st_gonecap;
+	uint64_t st_time;		/* greatest engine time recorded, ms; 0 = none */
+	uint32_t st_prop_kvs;		/* the store that st_props wait for, 0 = none */
+	struct kv_props st_props;
+	struct kv_mdc_ckpt *st_ckpt;	/* in order of making */
+	size_t st_nckpt, st_ckptcap;
 };
 
 /* A record under construction. mb_err is sticky: -ENOMEM. */
@@ -96,7 +117,11 @@ struct kv_mdc_buf {
 void kv_mdc_enc_super(struct kv_mdc_buf *b, const struct kv_mdc_super *s);
 void kv_mdc_enc_kvs_add(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const char *name,
 			uint64_t horizon);
+void kv_mdc_enc_time(struct kv_mdc_buf *b, uint64_t tag, uint64_t ms);
+void kv_mdc_enc_kvs_prop(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const struct kv_props *p,
+			 uint32_t which);
 void kv_mdc_enc_kvs_drop(struct kv_mdc_buf *b, uint64_t tag, uint32_t id);
+void kv_mdc_enc_kvs_rename(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const char *name);
 void kv_mdc_enc_edit(struct kv_mdc_buf *b, uint64_t tag, uint32_t kvs,
 		     const struct kv_run_desc *add, const uint64_t *drop, uint32_t ndrop,
 		     const struct kv_horizon *hor, uint32_t nhor);
@@ -105,6 +130,10 @@ void kv_mdc_enc_segs(struct kv_mdc_buf *b, uint64_t tag, bool is_cuts, uint32_t 
 void kv_mdc_enc_incarn(struct kv_mdc_buf *b, uint64_t tag, const struct kv_mdc_incarn *i);
 void kv_mdc_enc_clean(struct kv_mdc_buf *b, uint64_t tag, uint64_t epoch, uint64_t seq);
 void kv_mdc_enc_gone(struct kv_mdc_buf *b, uint64_t tag, const uint64_t *id, uint32_t n);
+void kv_mdc_enc_ckpt_add(struct kv_mdc_buf *b, uint64_t tag, const struct kv_mdc_ckpt *c);
+void kv_mdc_enc_ckpt_drop(struct kv_mdc_buf *b, uint64_t tag, uint64_t obj);
+/* Adds bytes behind what the buffer holds. */
+void kv_mdc_buf_add(struct kv_mdc_buf *b, const void *p, size_t n);
 void kv_mdc_buf_free(struct kv_mdc_buf *b);
 
 /*

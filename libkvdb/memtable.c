@@ -26,6 +26,9 @@
 #include <sys/mman.h>
 
 #include "memtable.h"
+#include "slot.h"
+#include "tomb.h"
+#include "txn.h"
 
 #define PTR_MASK	0xffffffffffffull
 #define CHUNK_MIN	(16u << 10)
@@ -162,7 +165,7 @@ static void bucket_lock_raw(struct kv_bucket *bk)
 		if (++spins % 64 == 0)
 			sched_yield();	/* its holder may have lost the processor */
 		else
-			__builtin_ia32_pause();
+			kv_cpu_pause();
 	}
 }
 
@@ -334,17 +337,59 @@ int kv_mt_each(struct kv_mt *mt, int (*fn)(struct kv_entry *en, void *arg), void
 
 /* ---- versions ---------------------------------------------------------------------- */
 
+uint64_t kv_tslot_stamp(struct kvdb *db, struct kv_tslot *ts)
+{
+	uint64_t s = atomic_load(&ts->ts_state);
+
+	if (s == KV_TS_PREPARED) {
+		uint64_t now = atomic_load(&db->d_seq);
+
+		if (atomic_compare_exchange_strong(&ts->ts_state, &s, now))
+			s = now;
+	}
+	return s & KV_IN_SLOT ? KV_HIDDEN : s;
+}
+
+uint64_t kv_tslot_commit(struct kvdb *db, struct kv_tslot *ts)
+{
+	uint64_t s = KV_TS_ACTIVE;
+
+	atomic_compare_exchange_strong(&ts->ts_state, &s, KV_TS_PREPARED);
+	return kv_tslot_stamp(db, ts);
+}
+
+/* A version that is HIDDEN, PENDING or its transaction's (R12). */
+static uint64_t stamp_undecided(struct kvdb *db, struct kv_version *v, uint64_t s)
+{
+	struct kv_thread *t;
+	uint64_t now;
+
+	if (s == KV_HIDDEN)
+		return s;
+	if (s == KV_PENDING) {
+		/* H2: what is written after a delete of many keys is above its stamp */
+		now = v->v_kind == KV_ENT_COVER ? atomic_fetch_add(&db->d_seq, 1) :
+						  atomic_load(&db->d_seq);
+		return atomic_compare_exchange_strong(&v->v_seq, &s, now) ? now : s;
+	}
+	/* iterators come from outside: only a slot that is named in here is still there (T10) */
+	t = kv_enter();
+	s = now = atomic_load(&v->v_seq);
+	if (s & KV_IN_SLOT && s != KV_HIDDEN) {
+		now = kv_tslot_stamp(db, (struct kv_tslot *)(s & PTR_MASK));
+		/* from now on it needs no slot */
+		if (now != KV_HIDDEN)
+			atomic_compare_exchange_strong(&v->v_seq, &s, now);
+	}
+	kv_exit(t);
+	return now;
+}
+
 uint64_t kv_version_stamp(struct kvdb *db, struct kv_version *v)
 {
 	uint64_t s = atomic_load_explicit(&v->v_seq, memory_order_acquire);
 
-	if (KV_UNLIKELY(s == KV_PENDING)) {
-		uint64_t now = atomic_load(&db->d_seq);
-
-		if (atomic_compare_exchange_strong(&v->v_seq, &s, now))
-			s = now;
-	}
-	return s;
+	return KV_UNLIKELY(s & KV_IN_SLOT) ? stamp_undecided(db, v, s) : s;
 }
 
 struct kv_version *kv_version_at(struct kvdb *db, struct kv_entry *en, uint64_t seq)
@@ -370,6 +415,9 @@ void kv_version_ent(const struct kv_entry *en, const struct kv_version *v, struc
 	e->e_off8 = v->v_off8;
 	e->e_seg = v->v_seg;
 	e->e_val = v->v_val;
+	e->e_expiry = 0;
+	if (KV_UNLIKELY(v->v_expires))
+		memcpy(&e->e_expiry, v->v_val + (v->v_kind == KV_ENT_INLINE ? v->v_vlen : 0), 8);
 	e->e_seq = atomic_load_explicit(&v->v_seq, memory_order_relaxed);
 }
 
@@ -377,7 +425,8 @@ static struct kv_version *version_new(struct kv_mt *mt, const struct kv_mt_op *o
 				      struct kv_seg *seg, uint64_t epoch)
 {
 	uint32_t inl = op->op_kind == KV_ENT_INLINE ? op->op_vlen : 0;
-	struct kv_version *v = kv_mt_arena(mt, (uint32_t)sizeof(*v) + inl);
+	struct kv_version *v = kv_mt_arena(mt, (uint32_t)sizeof(*v) + inl +
+					   (op->op_expiry ? 8 : 0));
 
 	if (!v)
 		return NULL;
@@ -390,13 +439,17 @@ static struct kv_version *version_new(struct kv_mt *mt, const struct kv_mt_op *o
 	v->v_vcrc = op->op_vcrc;
 	v->v_kind = op->op_kind;
 	v->v_rev = 1;
+	v->v_expires = op->op_expiry != 0;
 	if (inl)
 		memcpy(v->v_val, op->op_val, inl);
+	if (KV_UNLIKELY(op->op_expiry))
+		memcpy(v->v_val + inl, &op->op_expiry, 8);
 	return v;
 }
 
 /* The entry of a key in a locked bucket, made when absent. */
-static struct kv_entry *entry_get(struct kv_mt *mt, struct kv_bucket *bk, const struct kv_mt_op *op)
+static inline struct kv_entry *entry_get(struct kv_mt *mt, struct kv_bucket *bk,
+					 const struct kv_mt_op *op)
 {
 	struct kv_entry *en = bucket_find(bk, op->op_hash, op->op_key, op->op_klen);
 
@@ -428,7 +481,7 @@ static void unlink_equal(struct kv_version *old)
 }
 
 /* Notes that a record of epoch @e is about to be installed. */
-static void note_epoch(struct kv_mt *mt, uint64_t e)
+static inline void note_epoch(struct kv_mt *mt, uint64_t e)
 {
 	uint64_t none = 0, last = atomic_load_explicit(&mt->m_last_epoch, memory_order_relaxed);
 
@@ -447,17 +500,27 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
 {
 	struct kvdb *db = mt->m_db;
 	struct kv_bucket *bk = bucket_lock(mt, op->op_hash);
-	struct kv_entry *en = entry_get(mt, bk, op);
 	struct kv_version *v, *old = NULL;
+	struct kv_entry *en;
 	uint64_t st;
-	int err = -ENOMEM;
+	int err = -EBUSY;
 
+	/* the look and the link are under one hold of the bucket's lock (R14) */
+	if (KV_UNLIKELY(atomic_load_explicit(&db->d_owners, memory_order_relaxed)) &&
+	    !CHECK(454, !kv_key_is_owned(db, mt->m_kvs, op->op_key, op->op_klen, op->op_hash)))
+		goto out;
+	err = -ENOMEM;
+	en = entry_get(mt, bk, op);
 	if (!en)
 		goto out;
+	old = atomic_load_explicit(&en->en_head, memory_order_relaxed);
+	if (KV_UNLIKELY(op->op_is_based) && !CHECK(497, old == op->op_expect)) {
+		err = -ESTALE;
+		goto out;
+	}
 	v = version_new(mt, op, rs->rs_seg, rs->rs_epoch);
 	if (!v)
 		goto out;
-	old = atomic_load_explicit(&en->en_head, memory_order_relaxed);
 	if (old) {
 		kv_version_stamp(db, old);	/* R12: the predecessor is final first */
 		unlink_equal(old);
@@ -471,13 +534,10 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
 		goto out;
 	note_epoch(mt, rs->rs_epoch);
 	kv_rec_set_rev(rs->rs_buf, v->v_rev);
-	atomic_store_explicit(&sl->sl_ver, v, memory_order_relaxed);
+	atomic_store_explicit(&sl->sl_ver, (uintptr_t)v, memory_order_relaxed);
 	atomic_store_explicit(&en->en_head, v, memory_order_release);
 	/* sequentially consistent: linked before INSTALLING is seen (R12) */
-	st = atomic_load_explicit(&sl->sl_state, memory_order_relaxed);
-	if ((st & KV_SLOT_MASK) != KV_SLOT_OPEN ||
-	    !atomic_compare_exchange_strong(&sl->sl_state, &st,
-					    (st & ~(uint64_t)KV_SLOT_MASK) | KV_SLOT_INSTALLING)) {
+	if (!kv_slot_install(sl)) {
 		atomic_store_explicit(&en->en_head, old, memory_order_release);
 		goto out;
 	}
@@ -490,20 +550,100 @@ out:
 	return err;
 }
 
-int kv_mt_lookup(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash, uint64_t seq,
-		 struct kv_ent *e)
+/* ---- versions of transactions -------------------------------------------------------- */
+
+void kv_mt_note_epoch(struct kv_mt *mt, uint64_t e)
+{
+	note_epoch(mt, e);
+}
+
+int kv_mt_pin(struct kv_mt *mt, struct kv_seg *seg)
+{
+	struct kv_mt_pin *pin = kv_mt_arena(mt, sizeof(*pin));
+
+	if (!pin)
+		return -ENOMEM;
+	pin->mp_seg = kv_seg_get(seg);
+	pin->mp_next = atomic_load(&mt->m_pins);
+	while (!atomic_compare_exchange_weak(&mt->m_pins, &pin->mp_next, pin))
+		;
+	return 0;
+}
+
+int kv_mt_link(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_seg *seg,
+	       struct kv_tslot *ts, struct kv_version **out)
+{
+	struct kv_version *v, *old;
+	struct kv_bucket *bk;
+	struct kv_entry *en;
+	int err = -ENOMEM;
+
+	if (op->op_kind == KV_ENT_REF && kv_mt_pin(mt, seg))
+		return -ENOMEM;
+	bk = bucket_lock(mt, op->op_hash);
+	en = entry_get(mt, bk, op);
+	v = en ? version_new(mt, op, seg, 0) : NULL;
+	if (!v)
+		goto out;
+	atomic_init(&v->v_seq, KV_IN_SLOT | (uint64_t)(uintptr_t)ts);
+	old = atomic_load_explicit(&en->en_head, memory_order_relaxed);
+	if (old) {
+		kv_version_stamp(mt->m_db, old);	/* R12: the predecessor is final first */
+		unlink_equal(old);
+		v->v_rev = old->v_rev + 1;
+		atomic_store_explicit(&v->v_older, old, memory_order_relaxed);
+	}
+	atomic_store_explicit(&en->en_head, v, memory_order_release);
+	*out = v;
+	err = 0;
+out:
+	bucket_unlock(bk);
+	return err;
+}
+
+void kv_mt_unlink(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_version *v)
+{
+	struct kv_bucket *bk = bucket_lock(mt, op->op_hash);
+	struct kv_entry *en = bucket_find(bk, op->op_hash, op->op_key, op->op_klen);
+
+	atomic_store(&v->v_seq, KV_HIDDEN);
+	/* the key is owned: nothing was linked above it */
+	if (en && atomic_load(&en->en_head) == v)
+		atomic_store_explicit(&en->en_head, atomic_load(&v->v_older),
+				      memory_order_release);
+	bucket_unlock(bk);
+}
+
+uint64_t kv_mt_newest(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash)
+{
+	struct kv_bucket *bk = bucket_lock(mt, hash);
+	struct kv_entry *en = bucket_find(bk, hash, key, klen);
+	struct kv_version *v = en ? kv_version_at(mt->m_db, en, KV_SEQ_NOW) : NULL;
+	uint64_t s = v ? atomic_load(&v->v_seq) : 0;
+
+	bucket_unlock(bk);
+	return s;
+}
+
+static struct kv_entry *entry_find(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash)
 {
 	struct kv_table *tb = atomic_load_explicit(&mt->m_table, memory_order_acquire);
 	struct kv_bucket *bk = &tb->tb_bucket[hash & tb->tb_mask];
-	struct kv_version *v;
-	struct kv_entry *en;
 
 	while (KV_UNLIKELY(atomic_load_explicit(&bk->bk_meta, memory_order_acquire) &
 			   KV_BUCKET_MOVED)) {
 		tb = atomic_load_explicit(&tb->tb_next, memory_order_acquire);
 		bk = &tb->tb_bucket[hash & tb->tb_mask];
 	}
-	en = bucket_find(bk, hash, key, klen);
+	return bucket_find(bk, hash, key, klen);
+}
+
+int kv_mt_lookup(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash, uint64_t seq,
+		 struct kv_ent *e)
+{
+	struct kv_entry *en = entry_find(mt, key, klen, hash);
+	struct kv_version *v;
+
 	if (!en)
 		return -ENOENT;
 	v = kv_version_at(mt->m_db, en, seq);
@@ -511,6 +651,14 @@ int kv_mt_lookup(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash, 
 		return -ENOENT;
 	kv_version_ent(en, v, e);
 	return 0;
+}
+
+const struct kv_version *kv_mt_newest_version(struct kv_mt *mt, const void *key, size_t klen,
+					      uint64_t hash)
+{
+	struct kv_entry *en = entry_find(mt, key, klen, hash);
+
+	return en ? kv_version_at(mt->m_db, en, KV_SEQ_NOW) : NULL;
 }
 
 void kv_mt_prefetch(struct kv_mt *mt, uint64_t hash)
@@ -527,11 +675,21 @@ static void replay_op(struct kv_mt_op *op, const struct kv_rec *r, uint32_t val_
 	*op = (struct kv_mt_op){ .op_key = r->r_key, .op_klen = r->r_klen,
 				 .op_hash = kv_hash(r->r_key, r->r_klen), .op_val = r->r_val,
 				 .op_vlen = r->r_vlen, .op_vcrc = r->r_vcrc, .op_val_off =
-				 val_off };
+				 val_off, .op_expiry = r->r_expiry };
 	if (r->r_type == KV_REC_DEL)
 		op->op_kind = KV_ENT_TOMB;
 	else
 		op->op_kind = r->r_vlen <= KV_INLINE_MAX ? KV_ENT_INLINE : KV_ENT_REF;
+}
+
+void kv_mt_note_replay(struct kv_mt *mt, uint64_t e)
+{
+	uint64_t first = atomic_load(&mt->m_first_epoch);
+
+	if (!first || e < first)
+		atomic_store(&mt->m_first_epoch, e);
+	if (e > atomic_load(&mt->m_last_epoch))
+		atomic_store(&mt->m_last_epoch, e);
 }
 
 int kv_mt_replay(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_rec *r, uint64_t epoch,
@@ -542,7 +700,6 @@ int kv_mt_replay(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_rec *r, 
 	struct kv_bucket *bk;
 	struct kv_entry *en;
 	struct kv_mt_op op;
-	uint64_t first;
 	int err = -ENOMEM;
 
 	(void)db;
@@ -564,11 +721,9 @@ int kv_mt_replay(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_rec *r, 
 	v->v_rev = r->r_rev;
 	atomic_store(&v->v_seq, r->r_seq);
 	atomic_store(&en->en_head, v);
-	first = atomic_load(&mt->m_first_epoch);
-	if (!first || epoch < first)
-		atomic_store(&mt->m_first_epoch, epoch);
-	if (epoch > atomic_load(&mt->m_last_epoch))
-		atomic_store(&mt->m_last_epoch, epoch);
+	if (r->r_seq < atomic_load(&mt->m_min_seq))
+		atomic_store(&mt->m_min_seq, r->r_seq);
+	kv_mt_note_replay(mt, epoch);
 out:
 	bucket_unlock(bk);
 	if (atomic_load(&mt->m_grow_wanted))
@@ -632,6 +787,7 @@ int kv_mt_new(struct kvdb *db, uint32_t kvs, struct kv_mt *like, struct kv_mt **
 	mt->m_kvs = kvs;
 	mt->m_nparts = parts;
 	atomic_store(&mt->m_refs, 1);
+	atomic_store(&mt->m_min_seq, UINT64_MAX);
 	atomic_store(&mt->m_table, tb);
 	pthread_mutex_init(&mt->m_grow_lock, NULL);
 	pthread_mutex_init(&mt->m_collect_lock, NULL);
@@ -694,7 +850,10 @@ static void mt_free(void *arg)
 		table_free(atomic_load(&tb->tb_next));
 	table_free(tb);
 	kv_order_fini(mt);
+	kv_mt_tombs_fini(mt);
 	atomic_fetch_sub(&db->d_views->vw_bytes, atomic_load(&mt->m_bytes));
+	for (struct kv_mt_pin *p = atomic_load(&mt->m_pins); p; p = p->mp_next)
+		kv_seg_put(db, p->mp_seg);
 	chunks_free(db, mt->m_chunks);
 	for (i = 0; i < KV_STRIPES; i++)
 		pthread_mutex_destroy(&mt->m_stripe[i].st_lock);

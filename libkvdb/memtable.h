@@ -14,9 +14,23 @@
 #define KV_HIDDEN	UINT64_MAX		/* linked, invisible to all, stamped by nobody */
 #define KV_PENDING	(UINT64_MAX - 1)	/* whoever meets it stamps it */
 #define KV_SEQ_NOW	(UINT64_MAX - 2)	/* sees every final stamp */
+#define KV_IN_SLOT	(1ull << 63)		/* with the address of a kv_tslot */
+
+/*
+ * struct kv_tslot - where one attempt to commit a transaction is decided (R12)
+ * Its versions name it until each has the stamp itself. Freed after a grace
+ * period, so inside kv_enter() whoever read its address may use it.
+ */
+struct kv_tslot {
+	_Atomic(uint64_t) ts_state;	/* final stamp or KV_TS_* */
+	struct kv_tslot *ts_next;
+};
+#define KV_TS_ACTIVE	UINT64_MAX		/* invisible, helped by nobody */
+#define KV_TS_PREPARED	(UINT64_MAX - 1)	/* whoever meets it commits it */
+#define KV_TS_ABORTED	(UINT64_MAX - 2)	/* invisible for ever */
 
 struct kv_version {
-	_Atomic(uint64_t) v_seq;	/* stamp, KV_HIDDEN or KV_PENDING */
+	_Atomic(uint64_t) v_seq;	/* stamp, KV_HIDDEN, KV_PENDING or KV_IN_SLOT */
 	_Atomic(struct kv_version *) v_older;
 	struct kv_seg *v_seg;		/* KV_ENT_REF */
 	uint64_t v_epoch;
@@ -25,6 +39,7 @@ struct kv_version {
 	uint32_t v_vcrc;
 	uint32_t v_rev;
 	uint8_t v_kind;			/* enum kv_ent_kind */
+	uint8_t v_expires;		/* 8 bytes behind the value say when */
 	uint8_t v_val[];		/* KV_ENT_INLINE */
 };
 
@@ -95,12 +110,20 @@ struct kv_mt {
 	_Atomic(uint64_t) m_first_epoch;
 	_Atomic(uint64_t) m_last_epoch;		/* of its newest record */
 	_Atomic(uint64_t) m_boundary;		/* set when it freezes */
+	/*
+	 * no version of a key has a smaller stamp; UINT64_MAX: nor one that a
+	 * range tombstone of a run hides
+	 */
+	_Atomic(uint64_t) m_min_seq;
+	_Atomic(struct kv_mtombs *) m_tombs;	/* tomb.c; NULL until the first */
 	_Atomic(uint64_t) m_log_pos;		/* ls_bytes when its first record came */
 	_Atomic(bool) m_grow_wanted;
 	_Atomic(bool) m_flushed;		/* its run is durable; only cursors hold it */
 	pthread_mutex_t m_grow_lock;
 	struct kv_stripe m_stripe[KV_STRIPES];
 	struct kv_chunk *m_chunks;		/* all; views lock */
+	_Atomic(struct kv_mt_pin *) m_pins;	/* segments of values older than it (R5) */
+	uint64_t m_mark;			/* view.c, under its lock */
 	struct kv_mt *m_next, *m_prev;		/* list of all alive; views lock */
 	_Atomic(bool) m_ordered;		/* new entries go to their partitions at once */
 	_Atomic(bool) m_collected;		/* and those from before are there too */
@@ -129,17 +152,45 @@ struct kv_mt_op {
 	uint32_t op_vlen;
 	uint32_t op_vcrc;
 	uint32_t op_val_off;	/* KV_ENT_REF: in the segment, bytes */
+	uint64_t op_expiry;	/* 0 = never */
+	bool op_is_based;	/* only over op_expect, which is NULL for none */
+	const struct kv_version *op_expect;
+};
+
+struct kv_mt_pin {
+	struct kv_seg *mp_seg;
+	struct kv_mt_pin *mp_next;
 };
 
 void *kv_mt_arena(struct kv_mt *mt, uint32_t bytes);
 /*
  * kv_mt_install - link a version and take its record from OPEN to INSTALLING (R7, R12)
- * -EAGAIN: the record was late or withdrawn; nothing is left in the table.
+ * -EAGAIN: the record was late or withdrawn; -EBUSY: a transaction owns the
+ * key (R14). Nothing is left in the table then.
  * The caller is inside kv_enter() and has seen every epoch before the
  * record's closed (R4).
  */
 int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *sl,
 		  const struct kv_resv *rs, struct kv_version **out);
+/*
+ * kv_mt_link - link a transaction's version, invisible until its slot is final
+ * The caller owns the key, so nothing is linked above it before the slot is
+ * final. @seg holds the value of a KV_ENT_REF and is kept as long as the memtable.
+ */
+int kv_mt_link(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_seg *seg,
+	       struct kv_tslot *ts, struct kv_version **out);
+/* Takes it out again; it stays invisible to whoever has met it. */
+void kv_mt_unlink(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_version *v);
+/* A record of epoch @e is about to be installed. */
+void kv_mt_note_epoch(struct kv_mt *mt, uint64_t e);
+/* Keeps a segment as long as the memtable. -ENOMEM. */
+int kv_mt_pin(struct kv_mt *mt, struct kv_seg *seg);
+/* R14: the newest stamp of a key, looked at under its bucket's lock; 0 = none. */
+uint64_t kv_mt_newest(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash);
+/* The stamp of a slot, given when it is PREPARED; KV_HIDDEN while it is undecided or aborted. */
+uint64_t kv_tslot_stamp(struct kvdb *db, struct kv_tslot *ts);
+/* Every version is linked and the record INSTALLING: commits it; returns the stamp (flusher). */
+uint64_t kv_tslot_commit(struct kvdb *db, struct kv_tslot *ts);
 /* Gives a PENDING version its stamp; returns the stamp, or KV_HIDDEN. */
 uint64_t kv_version_stamp(struct kvdb *db, struct kv_version *v);
 /* Newest version visible at @seq, or NULL. */
@@ -148,7 +199,14 @@ void kv_version_ent(const struct kv_entry *en, const struct kv_version *v, struc
 /* Looks a key up at @seq: 0 or -ENOENT. Call inside kv_enter(). */
 int kv_mt_lookup(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash, uint64_t seq,
 		 struct kv_ent *e);
+/* The newest version of a key that is not hidden, or NULL. Inside kv_enter(). */
+const struct kv_version *kv_mt_newest_version(struct kv_mt *mt, const void *key, size_t klen,
+					      uint64_t hash);
 void kv_mt_prefetch(struct kv_mt *mt, uint64_t hash);
+/* A record of epoch @e is about to be installed. */
+void kv_mt_note_epoch(struct kv_mt *mt, uint64_t e);
+/* Recovery: a record of epoch @e is in it. */
+void kv_mt_note_replay(struct kv_mt *mt, uint64_t e);
 /* Grows the table when an insertion asked for it (outside kv_enter() is best). */
 void kv_mt_grow(struct kv_mt *mt);
 

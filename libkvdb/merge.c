@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Merging of ordered sources, and the compaction of runs that is built on it.
+ * Compaction of runs.
  *
  * Compaction moves keys only: a merged entry keeps its reference, the value
  * stays where the log wrote it. Runs are merged in groups that are neighbours
@@ -15,9 +15,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "pages.h"
+#include "reloc.h"
 #include "run.h"
+#include "tomb.h"
+#include "txn.h"
 
 #define MERGE_MAX	32u	/* sources */
 #define TIER_FACTOR	4u
@@ -25,153 +29,6 @@
 #define SUM_DEN		5
 #define RUNS_WANTED	8u	/* more are merged whatever their sizes */
 #define CHECK_EVERY	128u	/* entries (about a page) between looks at stop and fault */
-
-/* ---- merging iterator --------------------------------------------------------------- */
-
-struct source {
-	struct kv_iter *so_it;
-	uint64_t so_head;	/* of so_ent's key */
-	struct kv_ent so_ent;
-	bool so_live;		/* so_ent is valid */
-	bool so_stale;		/* so_ent was returned; the next call moves on */
-};
-
-struct merge_iter {
-	struct kv_iter mi_it;
-	unsigned mi_n;
-	bool mi_reverse, mi_tombs;
-	bool mi_started;
-	int mi_err;		/* a source has lost its place: only a seek helps */
-	struct source mi_src[];
-};
-
-static int source_next(struct source *s)
-{
-	int rc = s->so_it->it_ops->next(s->so_it, &s->so_ent);
-
-	s->so_stale = false;
-	s->so_live = !rc;
-	if (!rc)
-		s->so_head = kv_head8(s->so_ent.e_key, s->so_ent.e_klen);
-	return rc == -ENOENT ? 0 : rc;
-}
-
-static int merge_seek(struct kv_iter *it, const void *key, size_t klen)
-{
-	struct merge_iter *mi = (struct merge_iter *)it;
-	int rc = 0;
-
-	for (unsigned i = 0; i < mi->mi_n && !rc; i++) {
-		struct kv_iter *src = mi->mi_src[i].so_it;
-
-		mi->mi_src[i].so_live = false;
-		mi->mi_src[i].so_stale = false;
-		rc = src->it_ops->seek(src, key, klen);
-		if (!rc)
-			rc = source_next(&mi->mi_src[i]);
-	}
-	mi->mi_started = true;
-	mi->mi_err = rc;
-	return rc;
-}
-
-static inline int source_cmp(const struct source *a, const struct source *b)
-{
-	if (a->so_head != b->so_head)
-		return a->so_head < b->so_head ? -1 : 1;
-	return kv_kcmp(a->so_ent.e_key, a->so_ent.e_klen, b->so_ent.e_key, b->so_ent.e_klen);
-}
-
-/*
- * The source whose key comes first, the newest of them when several hold it.
- * The others that hold the same key become stale.
- */
-static struct source *merge_pick(struct merge_iter *mi)
-{
-	struct source *best = NULL;
-	unsigned same[MERGE_MAX], n = 0;
-
-	for (unsigned i = 0; i < mi->mi_n; i++) {
-		struct source *s = &mi->mi_src[i];
-		int c;
-
-		if (!s->so_live)
-			continue;
-		c = best ? source_cmp(s, best) : -1;
-		if (mi->mi_reverse && best)
-			c = -c;
-		if (c < 0) {
-			best = s;
-			n = 0;
-		} else if (!c) {
-			same[n++] = i;
-		}
-	}
-	while (n)
-		mi->mi_src[same[--n]].so_stale = true;
-	return best;
-}
-
-static int merge_next(struct kv_iter *it, struct kv_ent *e)
-{
-	struct merge_iter *mi = (struct merge_iter *)it;
-	struct source *s;
-	int rc = mi->mi_err;
-
-	if (!mi->mi_started)
-		rc = merge_seek(it, NULL, 0);
-	do {
-		for (unsigned i = 0; i < mi->mi_n && !rc; i++)
-			if (mi->mi_src[i].so_stale)
-				rc = source_next(&mi->mi_src[i]);
-		mi->mi_err = rc;
-		if (rc)
-			return rc;
-		s = merge_pick(mi);
-		if (!s)
-			return -ENOENT;
-		s->so_stale = true;
-	} while (s->so_ent.e_kind == KV_ENT_TOMB && !mi->mi_tombs);
-	*e = s->so_ent;
-	return 0;
-}
-
-static void merge_close(struct kv_iter *it)
-{
-	struct merge_iter *mi = (struct merge_iter *)it;
-
-	for (unsigned i = 0; i < mi->mi_n; i++)
-		mi->mi_src[i].so_it->it_ops->close(mi->mi_src[i].so_it);
-	free(mi);
-}
-
-static const struct kv_iter_ops merge_ops = {
-	.seek = merge_seek,
-	.next = merge_next,
-	.close = merge_close,
-};
-
-int kv_merge_iter(struct kv_iter **src, unsigned n, bool reverse, bool keep_tombs,
-		  struct kv_iter **out)
-{
-	struct merge_iter *mi = NULL;
-
-	if (n <= MERGE_MAX)
-		mi = calloc(1, sizeof(*mi) + n * sizeof(mi->mi_src[0]));
-	if (!mi) {
-		for (unsigned i = 0; i < n; i++)
-			src[i]->it_ops->close(src[i]);
-		return n <= MERGE_MAX ? -ENOMEM : -E2BIG;
-	}
-	mi->mi_it.it_ops = &merge_ops;
-	mi->mi_n = n;
-	mi->mi_reverse = reverse;
-	mi->mi_tombs = keep_tombs;
-	for (unsigned i = 0; i < n; i++)
-		mi->mi_src[i].so_it = src[i];
-	*out = &mi->mi_it;
-	return 0;
-}
 
 /* ---- choice of runs ------------------------------------------------------------------- */
 
@@ -248,6 +105,7 @@ static unsigned pick_for_space(struct kvdb *db, struct kv_run **run, unsigned n,
 		tombs += run[i]->rn_tombs;
 	}
 	oldest = kv_run_desc(run[n - 1])->rd_keys;
+	tombs += kv_tombs_garbage(run + (n - len), len);
 	if (tombs <= oldest / 4 && (newer < oldest / 4 || !kv_segs_are_short(db)))
 		return 0;
 	*first = n - len;
@@ -270,6 +128,7 @@ static bool output_fits(struct kvdb *db, struct kv_run **run, unsigned n)
 		tombs += run[i]->rn_tombs;
 		bytes += run[i]->rn_bytes;
 	}
+	tombs += kv_tombs_garbage(run, n) / 2;
 	left = keys > 2 * tombs ? keys - 2 * tombs : 0;
 	return bytes / keys * left <= kv_segs_free_bytes(db) / 2;
 }
@@ -279,10 +138,27 @@ static bool output_fits(struct kvdb *db, struct kv_run **run, unsigned n)
 struct job {
 	struct kvdb *j_db;
 	struct kvdb_kvs *j_kvs;
+	struct kv_tree *j_tree;
 	struct kv_run **j_in;	/* newest first; the tree reference keeps them */
 	unsigned j_n;
-	bool j_oldest;		/* the oldest run of the store is among them */
+	/* the oldest run of the store is among them, and no transaction looks for them (T6) */
+	bool j_no_tombs;
+	struct kv_move *j_move;	/* values of victims move on the way, or NULL */
 };
+
+/* Drops what tombstones over many keys of the inputs cover. */
+static int job_hide(struct job *j, struct kv_iter **it)
+{
+	struct kv_cover *co;
+	int rc;
+
+	co = kv_cover_new(NULL, 0, j->j_in, j->j_n, UINT64_MAX, &rc);
+	if (co)
+		return kv_cover_iter(*it, co, it);
+	if (rc)
+		(*it)->it_ops->close(*it);
+	return rc;
+}
 
 static int job_sources(struct job *j, struct kv_iter **out)
 {
@@ -292,10 +168,28 @@ static int job_sources(struct job *j, struct kv_iter **out)
 
 	for (n = 0; n < j->j_n && !rc; n++)
 		rc = kv_run_iter_bulk(j->j_db, j->j_in[n], &src[n]);
-	if (!rc)
-		return kv_merge_iter(src, n, false, !j->j_oldest, out);
+	if (!rc) {
+		rc = kv_merge_iter(src, n, false, !j->j_no_tombs, out);
+		return rc ? rc : job_hide(j, out);
+	}
 	for (n--; n-- > 0;)
 		src[n]->it_ops->close(src[n]);
+	return rc;
+}
+
+/* H3: tombstones over many keys go on, as long as they may hide something elsewhere. */
+static int job_tombs(struct job *j, struct kv_run_build *rb)
+{
+	struct kv_trows tv = { 0 };
+	int rc = 0;
+
+	for (unsigned i = 0; i < j->j_n && !rc; i++)
+		rc = kv_trows_run(&tv, j->j_in[i]);
+	if (!rc) {
+		kv_trows_needed(&tv, j->j_tree, j->j_in, j->j_n, NULL);
+		rc = kv_run_build_tombs(rb, tv.tv_r, tv.tv_n);
+	}
+	free(tv.tv_r);
 	return rc;
 }
 
@@ -303,16 +197,24 @@ static int job_sources(struct job *j, struct kv_iter **out)
 static int job_copy(struct job *j, struct kv_iter *it, struct kv_run_build *rb)
 {
 	struct kv_ent e;
+	uint64_t now = kv_time_ms(j->j_db);
 	int rc;
 
 	for (uint64_t n = 0;; n++) {
-		if (n % CHECK_EVERY == 0 && (kv_work_stopping(j->j_db) || kv_fault(j->j_db)))
+		if (n % CHECK_EVERY == 0 && (kv_work_stopping(j->j_db) || kv_fault(j->j_db) ||
+					     (j->j_move && kv_reloc_is_cancelled(j->j_db))))
 			return -ECANCELED;
 		rc = it->it_ops->next(it, &e);
 		if (rc == -ENOENT)
-			return 0;
+			return j->j_move ? kv_move_flush(j->j_move, rb) : 0;
+		/* R18: where nothing older is left it is nothing, else a tombstone */
+		if (!rc && KV_UNLIKELY(kv_is_expired(&e, now))) {
+			if (j->j_no_tombs)
+				continue;
+			kv_ent_expire(&e);
+		}
 		if (!rc)
-			rc = kv_run_build_add(rb, &e);
+			rc = j->j_move ? kv_move_add(j->j_move, rb, &e) : kv_run_build_add(rb, &e);
 		if (rc)
 			return rc;
 	}
@@ -333,7 +235,9 @@ static int job_build(struct job *j, struct kv_run **out)
 	/* a merge frees space: it may use the reserve */
 	rc = kv_run_build_open(j->j_db, j->j_kvs->k_id, keys, true, &rb);
 	if (!rc) {
-		rc = job_copy(j, it, rb);
+		rc = job_tombs(j, rb);
+		if (!rc)
+			rc = job_copy(j, it, rb);
 		if (rc)
 			kv_run_build_abort(rb);
 		else
@@ -389,6 +293,40 @@ static int job_publish(struct job *j, struct kv_run *r)
 	return rc;
 }
 
+/*
+ * A transaction finds out by the newest version that a key was deleted after
+ * its view. Views that come later are newer than everything in a run.
+ */
+static bool is_looked_for(struct kvdb *db, struct kv_run **run, unsigned n)
+{
+	uint64_t view = kv_views_oldest(db);
+
+	for (unsigned i = 0; i < n; i++)
+		if (!CHECK(460, kv_run_desc(run[i])->rd_max_seq <= view))
+			return true;
+	return false;
+}
+
+/*
+ * What expired is garbage as well: due from the newest run on in which it is a
+ * quarter of the keys, down to the oldest, alone if it is that one.
+ */
+static unsigned pick_for_expiry(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first)
+{
+	unsigned len = n < MERGE_MAX ? n : MERGE_MAX;
+	uint64_t now = kv_time_ms(db);
+
+	for (unsigned i = n - len; i < n; i++) {
+		uint64_t gone = kv_run_expired(run[i], now);
+
+		if (!gone || gone < kv_run_desc(run[i])->rd_keys / 4)
+			continue;
+		*first = i;
+		return n - i;
+	}
+	return 0;
+}
+
 static int merge_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
 {
 	uint64_t keys[256];
@@ -397,7 +335,7 @@ static int merge_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
 	struct job j;
 	int rc;
 
-	if (n < 2)
+	if (!n)
 		return 0;
 	if (n > 256) {	/* the oldest count first */
 		skip = n - 256;
@@ -409,12 +347,16 @@ static int merge_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
 	if (len < 2)
 		len = pick_for_space(db, &tr->tr_run[skip], n, &first);
 	if (len < 2)
+		len = pick_for_expiry(db, &tr->tr_run[skip], n, &first);
+	if (!len)
 		return 0;
 	first += skip;
 	if (!output_fits(db, &tr->tr_run[first], len))
 		return 0;
-	j = (struct job){ .j_db = db, .j_kvs = kvs, .j_in = &tr->tr_run[first], .j_n = len,
-			  .j_oldest = first + len == tr->tr_nrun };
+	j = (struct job){ .j_db = db, .j_kvs = kvs, .j_tree = tr, .j_in = &tr->tr_run[first],
+			  .j_n = len,
+			  .j_no_tombs = first + len == tr->tr_nrun &&
+					!is_looked_for(db, &tr->tr_run[first], len) };
 	rc = job_build(&j, &out);
 	if (!rc)
 		rc = job_publish(&j, out);
@@ -423,6 +365,87 @@ static int merge_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
 	if (!rc)
 		atomic_fetch_add(&db->d_count.merges, 1);
 	return rc ? rc : 1;
+}
+
+static void has_victim(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	(void)n;
+	(void)bytes;
+	*(bool *)arg |= atomic_load(&s->sg_victim);
+}
+
+/* How many runs from the newest on hold all references to victims. */
+static unsigned runs_to_victims(struct kv_tree *tr)
+{
+	unsigned len = 0;
+
+	for (unsigned i = 0; i < tr->tr_nrun; i++) {
+		bool has = false;
+
+		kv_run_segs(tr->tr_run[i], has_victim, &has);
+		if (has)
+			len = i + 1;
+	}
+	return len;
+}
+
+static int move_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, uint8_t mclass,
+		     bool only, uint64_t *bytes)
+{
+	unsigned len = runs_to_victims(tr);
+	struct job j = { .j_db = db, .j_kvs = kvs, .j_tree = tr, .j_in = tr->tr_run, .j_n = len,
+			 .j_no_tombs = len == tr->tr_nrun &&
+				       !is_looked_for(db, tr->tr_run, len) };
+	struct kv_run *out = NULL;
+	int rc;
+
+	if (!len)
+		return 0;
+	if (len > MERGE_MAX)
+		return -EAGAIN;
+	rc = kv_move_open(db, kvs->k_id, mclass, only, &j.j_move);
+	if (rc)
+		return rc;
+	rc = job_build(&j, &out);
+	/* G2: what the edit refers to is durable before it */
+	if (!rc) {
+		rc = BARRIER(502, kv_move_seal(j.j_move));
+		if (rc)
+			kv_run_put(db, out);
+	}
+	if (!rc)
+		rc = job_publish(&j, out);
+	*bytes += kv_move_bytes(j.j_move);
+	kv_move_close(j.j_move);
+	if (rc == -ECANCELED)
+		return -EAGAIN;
+	return rc ? rc : 1;
+}
+
+int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint8_t mclass, bool only,
+		  uint64_t *bytes)
+{
+	struct timespec ts = { .tv_nsec = 1000000 };
+	struct kv_tree *tr;
+	bool busy = false;
+	int rc;
+
+	/* G3: the list below the newest run stands still; flushes may add in front */
+	while (!atomic_compare_exchange_strong(&kvs->k_merging, &busy, true)) {
+		if (kv_fault(db) || kv_work_stopping(db) || kv_reloc_is_cancelled(db))
+			return -EAGAIN;
+		nanosleep(&ts, NULL);
+		busy = false;
+	}
+	if (atomic_load(&kvs->k_bulk)) {	/* B1 */
+		atomic_store(&kvs->k_merging, false);
+		return -EAGAIN;
+	}
+	tr = kv_tree_get(kvs);
+	rc = move_tree(db, kvs, tr, mclass, only, bytes);
+	kv_tree_put(db, tr);
+	atomic_store(&kvs->k_merging, false);
+	return rc;
 }
 
 int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs)
@@ -434,6 +457,10 @@ int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs)
 	if (kv_fault(db) || db->d_rdonly ||
 	    !atomic_compare_exchange_strong(&kvs->k_merging, &busy, true))
 		return 0;
+	if (atomic_load(&kvs->k_bulk)) {	/* B1: its run is to come between two of these */
+		atomic_store(&kvs->k_merging, false);
+		return 0;
+	}
 	tr = kv_tree_get(kvs);
 	rc = merge_tree(db, kvs, tr);
 	kv_tree_put(db, tr);

@@ -657,7 +657,11 @@ static int mt_next(struct kv_iter *it, struct kv_ent *e)
 		struct kv_version *v;
 
 		if (en) {
+			/* the stamp may be in a transaction's slot, which lives for those inside */
+			struct kv_thread *t = kv_enter();
+
 			v = kv_version_at(mi->db, en, mi->seq);
+			kv_exit(t);
 			if (!v)
 				continue;
 			kv_version_ent(en, v, e);
@@ -671,6 +675,14 @@ static int mt_next(struct kv_iter *it, struct kv_ent *e)
 	}
 }
 
+static void mt_turn(struct kv_iter *it, bool reverse)
+{
+	struct mt_iter *mi = (struct mt_iter *)it;
+
+	mi->reverse = reverse;
+	mi->positioned = false;
+}
+
 static void mt_close(struct kv_iter *it)
 {
 	struct mt_iter *mi = (struct mt_iter *)it;
@@ -682,6 +694,7 @@ static void mt_close(struct kv_iter *it)
 static const struct kv_iter_ops mt_iter_ops = {
 	.seek = mt_seek,
 	.next = mt_next,
+	.turn = mt_turn,
 	.close = mt_close,
 };
 

@@ -5,8 +5,9 @@
  * A reader looks a page up without a lock, inside kv_enter(); the bytes stay
  * until it leaves, for an evicted page is reused only after a grace period.
  * Chains change under the lock of their shard. A miss puts a page in state
- * LOADING into the chain first, so that others wait for the one read. A thread
- * finishes its own reads before it waits for those of others.
+ * LOADING into the chain first, so that others wait for the one read; load.c
+ * does the read. A thread finishes its own reads before it waits for those of
+ * others, and one that may leave in between claims nothing.
  *
  * A reader never waits for a free page: it may be the one who holds up the
  * grace period. When the free list is empty it reads into memory of its own,
@@ -73,6 +74,7 @@ struct kv_pagepool {
 	struct pslab *pp_slab;
 	unsigned pp_nslab, pp_slab_cap;
 	unsigned pp_hand_slab, pp_hand;
+	_Atomic(bool) pp_short;		/* somebody found few free pages */
 	uint8_t *pp_scratch[SCRATCH_KEEP];
 	unsigned pp_nscratch;
 	_Atomic(uint32_t) pp_out;	/* batches in flight to the reclaimer */
@@ -343,6 +345,7 @@ static struct kv_page *page_take(struct kv_pagepool *pp)
 	if (low) {
 		uint8_t *mem = kv_slab_take_pages(pp->pp_db);
 
+		atomic_store_explicit(&pp->pp_short, true, memory_order_relaxed);
 		if (mem)
 			grow(pp, mem);
 		else
@@ -357,6 +360,38 @@ static struct kv_page *page_take(struct kv_pagepool *pp)
 	}
 	pthread_mutex_unlock(&pp->pp_lock);
 	return p;
+}
+
+/*
+ * Evicted pages come back two grace periods later, so room for a batch is made
+ * some batches ahead.
+ */
+void kv_pages_room(struct kvdb *db, unsigned n)
+{
+	struct kv_pagepool *pp = db->d_pages;
+
+	if (!atomic_load_explicit(&pp->pp_short, memory_order_relaxed))
+		return;
+	for (unsigned tries = 0; tries < 8; tries++) {
+		bool is_short, is_coming;
+		uint8_t *mem;
+
+		pthread_mutex_lock(&pp->pp_lock);
+		is_short = pp->pp_nfree < n;
+		is_coming = pp->pp_nfree + pp->pp_ngrace >= 4 * n;
+		pthread_mutex_unlock(&pp->pp_lock);
+		if (is_short && is_coming)
+			kv_reclaim();
+		else if (!is_short)
+			atomic_store_explicit(&pp->pp_short, false, memory_order_relaxed);
+		if (!is_short || is_coming)
+			return;
+		mem = kv_slab_take_pages(db);
+		if (mem)
+			grow(pp, mem);
+		else
+			evict(pp);
+	}
 }
 
 static void page_untake(struct kv_pagepool *pp, struct kv_page *p)
@@ -389,21 +424,7 @@ static struct kv_page *page_link(struct kv_pagepool *pp, struct kv_page *p, uint
 	return q;
 }
 
-/* ---- reading -------------------------------------------------------------------- */
-
-int kv_dev_read(struct kvdb *db, struct mpool_obj *obj, uint64_t off, void *buf, size_t len)
-{
-	struct iovec iov = { .iov_base = buf, .iov_len = len };
-	struct mpool_obj_info info;
-	int rc = mpool_read(obj, off, &iov, 1);
-
-	if (rc)
-		return kv_error_mpool(rc);
-	if (!mpool_obj_info(obj, &info) && info.mclass < MPOOL_MCLASSES)
-		atomic_fetch_add_explicit(&db->d_count.read_bytes[info.mclass], len,
-					  memory_order_relaxed);
-	return 0;
-}
+/* ---- what load.c uses ------------------------------------------------------------- */
 
 static inline void count_hit(struct kv_pagepool *pp)
 {
@@ -422,35 +443,38 @@ static inline void page_used(struct kv_page *p)
 		atomic_store_explicit(&p->pg_use, p->pg_weight, memory_order_relaxed);
 }
 
-/* The bytes of a page that another thread may still be reading in. */
-static int page_wait(struct kv_pagepool *pp, struct kv_page *p, const uint8_t **out)
+/* Waits while another thread reads the page in; returns its state then. */
+static uint32_t wait_loaded(struct kv_pagepool *pp, struct kv_page *p)
+{
+	struct shard *sh = shard_of(pp, page_hash(p->pg_obj, p->pg_no));
+	uint32_t st;
+
+	pthread_mutex_lock(&sh->sh_lock);
+	sh->sh_waiters++;
+	while ((st = atomic_load(&p->pg_state)) == PG_LOADING)
+		pthread_cond_wait(&sh->sh_cond, &sh->sh_lock);
+	sh->sh_waiters--;
+	pthread_mutex_unlock(&sh->sh_lock);
+	return st;
+}
+
+int kv_page_wait(struct kvdb *db, struct kv_page *p, const uint8_t **out)
 {
 	uint32_t st = atomic_load_explicit(&p->pg_state, memory_order_acquire);
 
-	if (KV_UNLIKELY(st == PG_LOADING)) {
-		struct shard *sh = shard_of(pp, page_hash(p->pg_obj, p->pg_no));
-
-		pthread_mutex_lock(&sh->sh_lock);
-		sh->sh_waiters++;
-		while ((st = atomic_load(&p->pg_state)) == PG_LOADING)
-			pthread_cond_wait(&sh->sh_cond, &sh->sh_lock);
-		sh->sh_waiters--;
-		pthread_mutex_unlock(&sh->sh_lock);
-	}
+	if (KV_UNLIKELY(st == PG_LOADING))
+		st = wait_loaded(db->d_pages, p);
 	if (KV_UNLIKELY(st == PG_FAILED))
-		return kv_error(p->pg_err, p->pg_err == -EUCLEAN ? "MP0960" : "MP0963",
-				"object %llu, offset %llu: reading a page failed",
-				(unsigned long long)p->pg_obj,
-				(unsigned long long)p->pg_no * PAGE);
+		return kv_load_error(p->pg_err, p->pg_obj, p->pg_no);
 	/* RETIRED is as good: the bytes stay while we are inside */
 	page_used(p);
 	*out = p->pg_data;
 	return 0;
 }
 
-/* Ends the loading of @p. */
-static void page_loaded(struct kv_pagepool *pp, struct kv_page *p, int err)
+void kv_page_settle(struct kvdb *db, struct kv_page *p, int err)
 {
+	struct kv_pagepool *pp = db->d_pages;
 	struct shard *sh = shard_of(pp, page_hash(p->pg_obj, p->pg_no));
 	struct batch *b;
 
@@ -471,136 +495,30 @@ static void page_loaded(struct kv_pagepool *pp, struct kv_page *p, int err)
 	}
 }
 
-static int page_check(struct kvdb *db, struct mpool_obj *obj, uint64_t no, uint8_t *data,
-		      const uint32_t *crc)
+struct kv_page *kv_page_claim(struct kvdb *db, uint64_t obj, uint64_t no, bool is_key,
+			      uint8_t **into)
 {
-	int rc;
-
-	if (!crc || CHECK(374, mpool_crc32c(0, data, PAGE) == *crc))
-		return 0;
-	/* once more: the transfer may have been at fault */
-	rc = kv_dev_read(db, obj, no * PAGE, data, PAGE);
-	if (rc)
-		return rc;
-	if (CHECK(375, mpool_crc32c(0, data, PAGE) == *crc))
-		return 0;
-	return kv_error(-EUCLEAN, "MP0960",
-			"object %llu, offset %llu: key page: CRC is not what its parent holds",
-			(unsigned long long)mpool_obj_id(obj), (unsigned long long)no * PAGE);
-}
-
-/* One request for several pages. */
-struct fetch {
-	struct kvdb *f_db;
-	struct mpool_obj *f_obj;
-	uint64_t f_first;
-	unsigned f_n;
-	const uint32_t *f_crc;
-	const uint8_t **f_out;
-	struct kv_page *f_page[KV_PAGES_MAX];
-	uint8_t *f_into[KV_PAGES_MAX];	/* we read it: into this memory */
-	bool f_own[KV_PAGES_MAX];	/* and that is not the pool's */
-};
-
-/* Finds the page, or claims it, or takes memory of our own. */
-static int fetch_claim(struct fetch *f, unsigned i)
-{
-	struct kv_pagepool *pp = f->f_db->d_pages;
-	uint64_t obj = mpool_obj_id(f->f_obj), no = f->f_first + i, hash = page_hash(obj, no);
+	struct kv_pagepool *pp = db->d_pages;
+	uint64_t hash = page_hash(obj, no);
 	struct kv_page *p = lookup(pp, hash, obj, no), *q;
 
-	f->f_into[i] = NULL;
-	f->f_own[i] = false;
-	f->f_page[i] = p;
+	*into = NULL;
 	if (p) {
 		count_hit(pp);
-		return 0;
+		return p;
 	}
-	atomic_fetch_add_explicit(&f->f_db->d_count.page_misses, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&db->d_count.page_misses, 1, memory_order_relaxed);
 	p = page_take(pp);
-	if (p) {
-		p->pg_weight = f->f_crc ? 3 : 1;
-		q = page_link(pp, p, hash, obj, no, PG_LOADING);
-		if (q) {
-			page_untake(pp, p);
-			f->f_page[i] = q;
-			return 0;
-		}
-		f->f_page[i] = p;
-		f->f_into[i] = p->pg_data;
-		return 0;
+	if (!p)
+		return NULL;
+	p->pg_weight = is_key ? 3 : 1;
+	q = page_link(pp, p, hash, obj, no, PG_LOADING);
+	if (q) {
+		page_untake(pp, p);
+		return q;
 	}
-	f->f_into[i] = aligned_alloc(PAGE, PAGE);
-	if (!f->f_into[i])
-		return -ENOMEM;
-	f->f_own[i] = true;
-	kv_retire(free, f->f_into[i]);
-	return 0;
-}
-
-/* Reads the claimed pages [i, j) with one request and publishes them. */
-static int fetch_read(struct fetch *f, unsigned i, unsigned j)
-{
-	struct kvdb *db = f->f_db;
-	struct iovec iov[KV_PAGES_MAX];
-	struct mpool_obj_info info;
-	int rc, first = 0;
-
-	for (unsigned k = i; k < j; k++)
-		iov[k - i] = (struct iovec){ .iov_base = f->f_into[k], .iov_len = PAGE };
-	rc = mpool_read(f->f_obj, (f->f_first + i) * PAGE, iov, j - i);
-	if (rc)
-		kv_error_mpool(rc);
-	else if (!mpool_obj_info(f->f_obj, &info) && info.mclass < MPOOL_MCLASSES)
-		atomic_fetch_add_explicit(&db->d_count.read_bytes[info.mclass],
-					  (uint64_t)(j - i) * PAGE, memory_order_relaxed);
-	for (unsigned k = i; k < j; k++) {
-		int err = rc;
-
-		if (!err)
-			err = page_check(db, f->f_obj, f->f_first + k, f->f_into[k],
-					 f->f_crc ? f->f_crc + k : NULL);
-		if (!f->f_own[k])
-			page_loaded(db->d_pages, f->f_page[k], err);
-		if (err && !first)
-			first = err;
-		f->f_out[k] = f->f_into[k];
-	}
-	return first;
-}
-
-static int fetch_run(struct fetch *f)
-{
-	unsigned claimed = 0, i = 0, j;
-	int rc = 0, err;
-
-	while (claimed < f->f_n && !rc)
-		rc = fetch_claim(f, claimed++);
-	while (i < claimed) {
-		if (!f->f_into[i]) {
-			i++;
-			continue;
-		}
-		for (j = i; j < claimed && f->f_into[j]; j++)
-			;
-		err = fetch_read(f, i, j);
-		if (!rc)
-			rc = err;
-		i = j;
-	}
-	for (i = 0; i < f->f_n && !rc; i++)
-		if (!f->f_into[i])
-			rc = page_wait(f->f_db->d_pages, f->f_page[i], &f->f_out[i]);
-	return rc;
-}
-
-int kv_pages_get(struct kvdb *db, struct mpool_obj *obj, uint64_t first, unsigned n,
-		 const uint32_t *crc, const uint8_t **out)
-{
-	struct fetch f = { .f_db = db, .f_obj = obj, .f_first = first, .f_n = n, .f_crc = crc,
-			   .f_out = out };
-
-	return n && n <= KV_PAGES_MAX ? fetch_run(&f) : -EINVAL;
+	*into = p->pg_data;
+	return p;
 }
 
 int kv_page_get(struct kvdb *db, struct mpool_obj *obj, uint64_t page_no, const uint32_t *crc,
@@ -610,9 +528,11 @@ int kv_page_get(struct kvdb *db, struct mpool_obj *obj, uint64_t page_no, const 
 	uint64_t id = mpool_obj_id(obj);
 	struct kv_page *p = lookup(pp, page_hash(id, page_no), id, page_no);
 
-	if (KV_LIKELY(p != NULL)) {
+	if (KV_LIKELY(p && atomic_load_explicit(&p->pg_state, memory_order_acquire) == PG_LIVE)) {
 		count_hit(pp);
-		return page_wait(pp, p, out);
+		page_used(p);
+		*out = p->pg_data;
+		return 0;
 	}
 	return kv_pages_get(db, obj, page_no, 1, crc, out);
 }
@@ -625,7 +545,26 @@ const uint8_t *kv_page_peek(struct kvdb *db, uint64_t obj_id, uint64_t page_no)
 	       p->pg_data : NULL;
 }
 
-void kv_page_insert(struct kvdb *db, uint64_t obj_id, uint64_t page_no, const uint8_t *data)
+void kv_page_prefetch(struct kvdb *db, uint64_t obj_id, uint64_t page_no)
+{
+	struct kv_pagepool *pp = db->d_pages;
+
+	__builtin_prefetch(&pp->pp_bucket[page_hash(obj_id, page_no) & pp->pp_mask]);
+}
+
+const uint8_t *kv_page_hit(struct kvdb *db, uint64_t obj_id, uint64_t page_no)
+{
+	struct kv_page *p = lookup(db->d_pages, page_hash(obj_id, page_no), obj_id, page_no);
+
+	if (!p || atomic_load_explicit(&p->pg_state, memory_order_acquire) != PG_LIVE)
+		return NULL;
+	count_hit(db->d_pages);
+	page_used(p);
+	return p->pg_data;
+}
+
+void kv_page_add(struct kvdb *db, uint64_t obj_id, uint64_t page_no, const uint8_t *data,
+		 bool is_key, bool is_used)
 {
 	struct kv_pagepool *pp = db->d_pages;
 	uint64_t hash = page_hash(obj_id, page_no);
@@ -636,13 +575,18 @@ void kv_page_insert(struct kvdb *db, uint64_t obj_id, uint64_t page_no, const ui
 		p = page_take(pp);
 	if (p) {
 		memcpy(p->pg_data, data, PAGE);
-		p->pg_weight = 3;
+		p->pg_weight = is_key ? 3 : 1;
 		if (page_link(pp, p, hash, obj_id, page_no, PG_LIVE))
 			page_untake(pp, p);
-		else	/* nobody asked for it yet: it goes before pages that were used */
+		else if (!is_used)	/* it goes before pages that were used */
 			atomic_store_explicit(&p->pg_use, 1, memory_order_relaxed);
 	}
 	kv_exit(t);
+}
+
+void kv_page_insert(struct kvdb *db, uint64_t obj_id, uint64_t page_no, const uint8_t *data)
+{
+	kv_page_add(db, obj_id, page_no, data, true, false);
 }
 
 void kv_page_purge(struct kvdb *db, uint64_t obj_id, uint64_t pages)
@@ -745,6 +689,18 @@ uint8_t *kv_pagepool_yield_slab(struct kvdb *db)
 }
 
 /* ---- buffers for large values ---------------------------------------------------------- */
+
+uint64_t kv_pagepool_table_bytes(struct kvdb *db)
+{
+	struct kv_pagepool *pp = db->d_pages;
+	uint64_t n = sizeof(*pp) + (pp->pp_mask + 1) * sizeof(pp->pp_bucket[0]);
+
+	pthread_mutex_lock(&pp->pp_lock);
+	n += (uint64_t)pp->pp_nslab * pp->pp_per_slab * sizeof(struct kv_page);
+	n += (uint64_t)pp->pp_nscratch * KV_SCRATCH;
+	pthread_mutex_unlock(&pp->pp_lock);
+	return n;
+}
 
 uint8_t *kv_scratch_get(struct kvdb *db)
 {

@@ -22,13 +22,73 @@ int kv_pages_get(struct kvdb *db, struct mpool_obj *obj, uint64_t first, unsigne
 const uint8_t *kv_page_peek(struct kvdb *db, uint64_t obj_id, uint64_t page_no);
 /* mpool_read() of @len bytes at @off, counted by class. All multiples of 4096. */
 int kv_dev_read(struct kvdb *db, struct mpool_obj *obj, uint64_t off, void *buf, size_t len);
+
+/* ---- between pagepool.c and load.c ---- */
+
+/*
+ * The page, or one in state LOADING that the caller must fill (*into) and
+ * settle; NULL: the pool has no memory for it. Inside kv_enter(), and the
+ * caller does not leave before it settled what it claimed.
+ */
+struct kv_page *kv_page_claim(struct kvdb *db, uint64_t obj, uint64_t no, bool is_key,
+			      uint8_t **into);
+/* Ends the loading of a page that was claimed. */
+void kv_page_settle(struct kvdb *db, struct kv_page *p, int err);
+/* The bytes of a page that another thread may still be reading in. */
+int kv_page_wait(struct kvdb *db, struct kv_page *p, const uint8_t **out);
+/* As kv_page_peek(), and the page counts as used. */
+const uint8_t *kv_page_hit(struct kvdb *db, uint64_t obj_id, uint64_t page_no);
+/* Prefetches what looking for the page touches first. */
+void kv_page_prefetch(struct kvdb *db, uint64_t obj_id, uint64_t page_no);
+/* Copies a page into the pool. */
+void kv_page_add(struct kvdb *db, uint64_t obj_id, uint64_t page_no, const uint8_t *data,
+		 bool is_key, bool is_used);
+/* Error detail of a page that could not be had; returns @err. */
+int kv_load_error(int err, uint64_t obj, uint64_t page_no);
+
 /* An aligned buffer of KV_SCRATCH bytes, NULL = no memory; a few are kept. */
 uint8_t *kv_scratch_get(struct kvdb *db);
 void kv_scratch_put(struct kvdb *db, uint8_t *buf);
+
+/* Pages that will be read soon; @wa_crc as in kv_pages_get(). */
+struct kv_want {
+	struct mpool_obj *wa_obj;
+	uint64_t wa_first;
+	unsigned wa_n;
+	const uint32_t *wa_crc;
+};
+/*
+ * kv_pages_ahead - reads what is missing of @n wants with one submission
+ * A hint: what has no room or fails is left to who reads it. Inside kv_enter().
+ */
+void kv_pages_ahead(struct kvdb *db, const struct kv_want *w, unsigned n);
+/* Sees to it that @n pages are, or will soon be, free for that. Outside kv_enter(). */
+void kv_pages_room(struct kvdb *db, unsigned n);
+
+#define KV_AHEAD_MAX	32u	/* entries of one kv_values_ahead() */
+/* The same for the values of entries; what is in the window costs nothing. */
+void kv_values_ahead(struct kvdb *db, const struct kv_ent *e, unsigned n);
+
+/*
+ * The value of @e will be read soon: prefetches what is in memory. False: it is
+ * not there. Inside kv_enter().
+ */
+bool kv_value_prefetch(const struct kv_ent *e);
+
+/*
+ * kv_slab_pin - keeps the bytes of an image beyond kv_exit()
+ * @image: what seg->sg_image was, read inside the same kv_enter(). NULL: it
+ * cannot be pinned (too many are, it is not a slab's, it is gone).
+ */
+void *kv_slab_pin(struct kvdb *db, struct kv_seg *seg, const uint8_t *image);
+void kv_slab_unpin(struct kvdb *db, void *pin);
 
 /* Notes that an image was useful; cheap, needs no exactness. */
 void kv_slab_touch(struct kvdb *db, const uint8_t *image);
 uint64_t kv_slab_window_bytes(struct kvdb *db);
 uint64_t kv_slab_page_bytes(struct kvdb *db);
+uint64_t kv_slab_spare_bytes(struct kvdb *db);	/* used once, by nobody now */
+/* What the page pool takes beside the pages: its table, their descriptors, buffers kept. */
+uint64_t kv_pagepool_table_bytes(struct kvdb *db);
 
 #endif

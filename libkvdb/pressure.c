@@ -4,8 +4,9 @@
  *
  * Two budgets: bytes in all memtables, and log bytes since the oldest record
  * that no durable run holds. A memtable is switched when it reaches its share
- * of either; writers wait only while a budget is exceeded, that is when
- * flushing cannot keep up or cannot find space.
+ * of either. Beyond such shares writers are slowed (throttle.c); they stop only
+ * while a budget is exceeded, that is when flushing cannot keep up with the
+ * slowest of rates or cannot find space.
  */
 #include <errno.h>
 #include <time.h>
@@ -13,6 +14,10 @@
 #include "flush.h"
 #include "memtable.h"
 #include "work.h"
+
+#define FROZEN_LIMIT	4u	/* memtables of a store that wait: there is no room for more */
+#define RUNS_SLOW	24u	/* runs of a store: merging is behind */
+#define RUNS_LIMIT	64u
 
 struct usage {
 	uint64_t mt_bytes;
@@ -45,6 +50,48 @@ static struct usage usage(struct kvdb *db)
 	return u;
 }
 
+/* The store that is furthest behind: frozen memtables, runs. */
+static void backlog(struct kvdb *db, uint64_t *frozen, uint64_t *runs)
+{
+	struct kv_thread *t = kv_enter();
+
+	*frozen = *runs = 0;
+	pthread_mutex_lock(&db->d_kvs_lock);
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
+		struct kvdb_kvs *kvs = db->d_kvs[i];
+		struct kv_tree *tr;
+
+		if (!kvs || kvs->k_dropped)
+			continue;
+		tr = atomic_load(&kvs->k_tree);
+		if (tr->tr_nmt > *frozen + 1)
+			*frozen = tr->tr_nmt - 1;
+		if (tr->tr_nrun > *runs)
+			*runs = tr->tr_nrun;
+	}
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	kv_exit(t);
+}
+
+/*
+ * How far background work is behind. A memtable that fills and one that is
+ * being flushed are no debt: each may have a third of the memory, and half of
+ * the log.
+ */
+static void measure_debt(struct kvdb *db, const struct usage *u)
+{
+	const struct kv_budget *b = &db->d_budget;
+	uint32_t part[KVDB_DELAYS] = { 0 };
+	uint64_t frozen, runs;
+
+	backlog(db, &frozen, &runs);
+	part[KVDB_DELAY_MEMORY] = kv_debt_part(u->mt_bytes, b->b_mt_bytes * 2 / 3, b->b_mt_bytes);
+	part[KVDB_DELAY_LOG] = kv_debt_part(u->log_bytes, b->b_log_bytes * 3 / 5, b->b_log_bytes);
+	part[KVDB_DELAY_FROZEN] = kv_debt_part(frozen, 1, FROZEN_LIMIT);
+	part[KVDB_DELAY_RUNS] = kv_debt_part(runs, RUNS_SLOW, RUNS_LIMIT);
+	kv_throttle_set(db, part);
+}
+
 void kv_pressure(struct kvdb *db)
 {
 	struct kv_flusher *fl = db->d_flusher;
@@ -53,10 +100,13 @@ void kv_pressure(struct kvdb *db)
 	bool stall = u.mt_bytes > b->b_mt_bytes || u.log_bytes > b->b_log_bytes;
 	bool was = atomic_exchange(&fl->fl_stall, stall);
 
+	measure_debt(db, &u);
+
 	if (was && !stall) {
 		pthread_mutex_lock(&fl->fl_lock);
 		pthread_cond_broadcast(&fl->fl_done);
 		pthread_mutex_unlock(&fl->fl_lock);
+		kv_cqs_wake(db);
 	}
 	if (stall || u.mt_bytes > b->b_mt_bytes / 4 || u.log_bytes > b->b_log_bytes / 4)
 		kv_work_kick(db);
@@ -152,6 +202,7 @@ static int stall_manual(struct kvdb *db, bool urgent)
 int kv_stall_wait(struct kvdb *db, bool urgent)
 {
 	struct kv_flusher *fl = db->d_flusher;
+	unsigned cause = atomic_load(&fl->fl_space_err) ? KVDB_DELAY_SPACE : kv_delay_cause(db);
 	uint64_t t0 = kv_now(db);
 	struct timespec ts;
 	int err = 0;
@@ -178,6 +229,8 @@ int kv_stall_wait(struct kvdb *db, bool urgent)
 		}
 		pthread_mutex_unlock(&fl->fl_lock);
 	}
-	atomic_fetch_add(&db->d_count.stall_ns, kv_now(db) - t0);
+	t0 = kv_now(db) - t0;
+	atomic_fetch_add(&db->d_count.stall_ns, t0);
+	kv_delayed(db, cause, t0);
 	return err;
 }

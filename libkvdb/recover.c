@@ -12,7 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt.h"
 #include "mdc.h"
+#include "memtable.h"
+#include "tomb.h"
+#include "txn_omf.h"
 
 #define ORPHANS_MAX	1000u
 #define ORPHANS_FEW	64u	/* so many are never suspicious */
@@ -172,6 +176,11 @@ static int walk_frame(struct recovery *rv, const uint8_t *p, const struct kv_fra
 			return err;
 		if (r.r_seq > rv->rv_seq)
 			rv->rv_seq = r.r_seq;
+		if (r.r_type == KV_REC_COMMIT) {
+			err = kv_commit_check(&r);
+			if (err)
+				return err;
+		}
 		if (r.r_type != KV_REC_DESC)
 			continue;
 		err = kv_desc_decode(&r, &d);
@@ -466,6 +475,78 @@ static void set_cuts(struct recovery *rv)
 
 /* ---- replay (R4) ----------------------------------------------------------------------------- */
 
+/* The value of a transaction's write, in a segment that may be older than the commit record. */
+static int find_value(struct recovery *rv, struct rv_seg *vs, uint32_t off,
+		      const struct kv_commit_ent *e, struct kv_seg **out)
+{
+	struct rv_seg *at = seg_by_id(rv, e->ce_obj);
+
+	/* its epoch is at most the record's: so it is as durable, or was lost */
+	if (!CHECK(461, at && (uint64_t)e->ce_off8 * KV_REC_ALIGN + e->ce_vlen <= at->vs_cut))
+		return kv_error(-EUCLEAN, "MP0961", "device lost acknowledged writes: object %llu: "
+				"the commit record at %u refers to object %llu, which ends before",
+				(unsigned long long)vs->vs_seg->sg_id, off,
+				(unsigned long long)e->ce_obj);
+	*out = at->vs_seg;
+	return 0;
+}
+
+/* RV14: a transaction belongs to the epoch of its commit record, in each of its stores. */
+static int replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv_rec *r,
+			 uint64_t epoch, uint32_t off)
+{
+	struct kvdb *db = rv->rv_db;
+	struct kv_commit_ent e;
+	struct kvdb_kvs *kvs;
+	uint32_t pos = 0;
+	int err = 0;
+
+	while (!err && kv_commit_next(r, &pos, &e)) {
+		struct kv_rec w = { .r_type = e.ce_kind == KV_ENT_TOMB ? KV_REC_DEL : KV_REC_PUT,
+				    .r_kvs = e.ce_kvs, .r_klen = e.ce_klen, .r_vlen = e.ce_vlen,
+				    .r_vcrc = e.ce_vcrc, .r_seq = r->r_seq, .r_rev = e.ce_rev,
+				    .r_key = e.ce_key, .r_val = e.ce_val };
+		struct kv_seg *seg = NULL;
+
+		kvs = kv_kvs_by_id(db, e.ce_kvs);
+		if (!kvs || !CHECK(462, epoch > atomic_load(&kvs->k_horizon)))
+			continue;	/* dropped, or in a run */
+		if (e.ce_kind == KV_ENT_REF) {
+			err = find_value(rv, vs, off, &e, &seg);
+			/* the memtable's epochs do not protect an older segment (RV7) */
+			if (!err)
+				err = kv_mt_pin(atomic_load(&kvs->k_tree)->tr_mt[0], seg);
+		}
+		if (!err)
+			err = kv_mt_replay(db, kvs, &w, epoch, seg, e.ce_off8 * KV_REC_ALIGN);
+		db->d_recovery.replayed += !err;
+	}
+	return err;
+}
+
+/* A delete of many keys: it hides by its stamp, so the order of replay does not matter. */
+static int replay_many(struct recovery *rv, struct rv_seg *vs, const struct kv_rec *r,
+		       uint64_t epoch, uint32_t off)
+{
+	struct kv_trange t = { .tr_from = r->r_key, .tr_flen = r->r_klen, .tr_seq = r->r_seq };
+	struct kvdb_kvs *kvs = kv_kvs_by_id(rv->rv_db, r->r_kvs);
+	int err;
+
+	if (!kvs || epoch <= atomic_load(&kvs->k_horizon))
+		return 0;	/* dropped, or in a run */
+	if (!CHECK(491, kv_rec_trange(r, &t) &&
+		   (r->r_type == KV_REC_RDEL ||
+		    r->r_klen == atomic_load(&kvs->k_prop[KV_PROP_PFX_LEN]))))
+		return kv_error(-EUCLEAN, "MP0960",
+				"object %llu: range delete at %u is impossible",
+				(unsigned long long)vs->vs_seg->sg_id, off);
+	err = kv_mt_tomb_replay(atomic_load(&kvs->k_tree)->tr_mt[0], &t, epoch);
+	if (!err)
+		rv->rv_db->d_recovery.replayed++;
+	kv_tree_note_tombs(atomic_load(&kvs->k_tree));
+	return err;
+}
+
 static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_rec *r,
 		      uint64_t epoch, uint32_t off)
 {
@@ -475,6 +556,12 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 
 	if (r->r_type == KV_REC_SKIP || r->r_type == KV_REC_DESC)
 		return 0;
+	if (r->r_type == KV_REC_COMMIT)
+		return replay_commit(rv, vs, r, epoch, off);
+	if (r->r_flags & KV_RECF_TXN)
+		return 0;	/* a value that counts only through its commit record (R5) */
+	if (r->r_type == KV_REC_PDEL || r->r_type == KV_REC_RDEL)
+		return replay_many(rv, vs, r, epoch, off);
 	if (r->r_type != KV_REC_PUT && r->r_type != KV_REC_DEL)
 		return kv_error(-EOPNOTSUPP, "MP0956", "log record of type %u is not known here",
 				r->r_type);
@@ -606,7 +693,8 @@ static int find_orphans(struct recovery *rv)
 			objects++;
 			rv->rv_newest_obj = after;
 			if (oi[i].kind != MPOOL_MBLOCK ||
-			    bsearch(&after, listed, nlisted, sizeof(after), by_id))
+			    bsearch(&after, listed, nlisted, sizeof(after), by_id) ||
+			    kv_ckpt_lists(db, after))
 				continue;
 			if (in_gone(st, after)) {
 				err = orphan_add(rv, after);

@@ -9,6 +9,7 @@
 
 #include "kv.h"
 #include "run_omf.h"
+#include "tomb.h"
 
 struct kv_kblock {
 	struct mpool_obj *kb_obj;
@@ -25,6 +26,11 @@ struct kv_kblock {
 	const uint8_t *kb_seps;		/* separator i <= all keys of page i; 0 is empty */
 	const uint8_t *kb_crcs;		/* le32[npages] */
 	const uint8_t *kb_segtab;
+	const uint8_t *kb_tombs;	/* rows of kv_ktomb_size(), kb_tombs_len bytes */
+	uint32_t kb_tombs_len;
+	uint64_t kb_min_seq;		/* of a key's entry */
+	uint64_t kb_expiring;		/* entries that expire, and between what times, ms */
+	uint64_t kb_min_expiry, kb_max_expiry;
 	struct kv_seg **kb_segs;
 	uint8_t *kb_index;		/* the areas as on media; owns the pointers above */
 	uint32_t kb_index_len;
@@ -36,9 +42,13 @@ struct kv_run {
 	_Atomic(uint32_t) rn_refs;
 	_Atomic(bool) rn_dropped;
 	uint32_t rn_n;
+	uint32_t rn_nkeyed;		/* so many of them, the first ones, hold keys */
 	struct kv_kblock *rn_kb;
 	struct kv_run_desc rn_desc;
 	uint64_t rn_tombs;		/* deletions among its keys */
+	uint64_t rn_pages;		/* of keys */
+	uint64_t rn_min_seq;		/* of a key's entry; UINT64_MAX: there is none */
+	struct kv_tindex *rn_tindex;	/* tombstones over many keys, or NULL */
 	uint64_t rn_index_bytes;
 	uint64_t rn_bytes;
 	struct kv_run *rn_next;		/* d_doomed */
@@ -55,12 +65,33 @@ int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoo
 		     uint8_t *index, uint32_t len, struct kv_seg *const *known);
 void kv_kblock_free(struct kvdb *db, struct kv_kblock *kb);
 struct kv_run *kv_run_new(uint32_t n);
+/* Gathers the blocks' tombstones over many keys: sets rn_tindex, rn_nkeyed. */
+int kv_run_index_tombs(struct kv_run *r);
+/* Key pages, and about how many keys, that may lie in what the tombstone covers. */
+uint64_t kv_run_pages_in(const struct kv_run *r, const struct kv_trange *tr);
+/* About how many of its entries have expired by @now_ms. */
+uint64_t kv_run_expired(const struct kv_run *r, uint64_t now_ms);
+uint64_t kv_run_keys_in(const struct kv_run *r, const struct kv_trange *tr);
 /* Sums of the blocks: index bytes, media bytes. */
 void kv_run_measure(struct kv_run *r);
 /* Last block whose first key is <= the key, or -1. */
 int kv_run_route(const struct kv_run *r, const uint8_t *key, size_t klen);
 /* The page that holds the key if any does. */
 uint32_t kv_kblock_page(const struct kv_kblock *kb, const uint8_t *key, size_t klen);
+/*
+ * kv_run_lookup() in steps, for many keys side by side: where the key would be
+ * (false: nowhere in the run), its page from there, the entry in the page.
+ */
+struct kv_spot {
+	const struct kv_kblock *sp_kb;
+	uint32_t sp_page;
+	uint32_t sp_crc;
+};
+bool kv_run_spot(struct kv_run *r, const void *key, size_t klen, uint64_t hash,
+		 struct kv_spot *sp);
+void kv_kpage_prefetch(const uint8_t *page);
+int kv_spot_find(const struct kv_spot *sp, const uint8_t *page, const void *key, size_t klen,
+		 uint64_t hash, struct kv_ent *e);
 /* Turns a decoded entry into a kv_ent without its key. */
 int kv_kblock_ent(const struct kv_kblock *kb, uint32_t page, const struct kv_kent *k,
 		  struct kv_ent *e);

@@ -14,6 +14,7 @@
 
 #include "filter.h"
 #include "pages.h"
+#include "reloc.h"
 #include "run.h"
 
 #define BLOCK_MIN	(256u << 10)
@@ -26,6 +27,7 @@ struct kv_run_build {
 	struct kvdb *rb_db;
 	uint32_t rb_kvs;
 	bool rb_urgent;
+	uint8_t rb_mclass;
 	uint32_t rb_limit;		/* bytes of a block, at most */
 	uint8_t *rb_buf;		/* rb_limit bytes: pages, areas, footer */
 
@@ -54,6 +56,10 @@ struct kv_run_build {
 	uint32_t rb_n, rb_n_cap, rb_d_cap;
 	uint64_t rb_keys, rb_min_seq, rb_max_seq;
 
+	/* tombstones over many keys, encoded; the first of them go into the current block */
+	uint8_t *rb_tomb;
+	uint32_t rb_tomb_len, rb_tomb_done, rb_tomb_here;
+
 	struct kv_kpb rb_page;
 };
 
@@ -76,6 +82,23 @@ static int vec_grow(void *vec, uint32_t *cap, uint32_t need, size_t size)
 	return 0;
 }
 
+/* Those that the current block takes: a quarter of its bytes, but one at least. */
+static void tombs_choose(struct kv_run_build *rb)
+{
+	uint32_t room = rb->rb_limit / 4, size = 0;
+	struct kv_trange r;
+
+	rb->rb_tomb_here = 0;
+	while (rb->rb_tomb_done + rb->rb_tomb_here < rb->rb_tomb_len) {
+		const uint8_t *p = rb->rb_tomb + rb->rb_tomb_done + rb->rb_tomb_here;
+
+		kv_ktomb_decode(p, rb->rb_tomb_len, &r, &size);
+		if (rb->rb_tomb_here && rb->rb_tomb_here + size > room)
+			break;
+		rb->rb_tomb_here += size;
+	}
+}
+
 static void block_reset(struct kv_run_build *rb)
 {
 	for (uint32_t i = 0; i < rb->rb_nsegs; i++)
@@ -86,6 +109,10 @@ static void block_reset(struct kv_run_build *rb)
 	rb->rb_sep_used = 0;
 	if (rb->rb_map)
 		memset(rb->rb_map, 0, rb->rb_map_size * sizeof(*rb->rb_map));
+	tombs_choose(rb);
+	rb->rb_foot.kf_min_klen = 0;
+	rb->rb_foot.kf_expiring = 0;
+	rb->rb_foot.kf_min_expiry = rb->rb_foot.kf_max_expiry = 0;
 	rb->rb_foot.kf_ntombs = 0;
 	rb->rb_foot.kf_live_bytes = 0;
 	rb->rb_foot.kf_min_seq = UINT64_MAX;
@@ -103,6 +130,7 @@ int kv_run_build_open(struct kvdb *db, uint32_t kvs, uint64_t keys_estimate, boo
 	rb->rb_db = db;
 	rb->rb_kvs = kvs;
 	rb->rb_urgent = urgent;
+	rb->rb_mclass = kv_policy_key_class(db, kv_kvs_by_id(db, kvs));
 	rb->rb_limit = db->d_budget.b_kblock_bytes;
 	if (want > rb->rb_limit)
 		rb->rb_limit = want < BLOCK_GROWN ? (uint32_t)want : BLOCK_GROWN;
@@ -121,9 +149,34 @@ int kv_run_build_open(struct kvdb *db, uint32_t kvs, uint64_t keys_estimate, boo
 	return 0;
 }
 
+int kv_run_build_tombs(struct kv_run_build *rb, const struct kv_trange *r, uint32_t n)
+{
+	uint64_t len = 0;
+	uint32_t pos = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		len += kv_ktomb_size(&r[i]);
+	if (len > UINT32_MAX)
+		return kv_error(-EFBIG, "MP0955",
+				"store %u: %u range deletes are too many for a run", rb->rb_kvs, n);
+	if (!n)
+		return 0;
+	rb->rb_tomb = malloc(len);
+	if (!rb->rb_tomb)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++) {
+		kv_ktomb_encode(&r[i], rb->rb_tomb + pos);
+		pos += kv_ktomb_size(&r[i]);
+	}
+	rb->rb_tomb_len = pos;
+	tombs_choose(rb);
+	return 0;
+}
+
 static void build_free(struct kv_run_build *rb)
 {
 	block_reset(rb);
+	free(rb->rb_tomb);
 	munmap(rb->rb_buf, rb->rb_limit);
 	free(rb->rb_hash);
 	free(rb->rb_end);
@@ -220,10 +273,11 @@ static uint32_t align64(uint32_t n)
 }
 
 /* Bytes of a block with these counts, areas aligned to 64, footer included. */
-static uint64_t block_bytes(uint64_t pages, uint64_t keys, uint64_t sep, uint64_t segs)
+static uint64_t block_bytes(const struct kv_run_build *rb, uint64_t pages, uint64_t keys,
+			    uint64_t sep, uint64_t segs)
 {
 	uint64_t n = pages * 4 + sep + pages * 4 + kv_filter_bytes(keys) + segs * KV_KSEG_SIZE +
-		     KV_AREAS * 64;
+		     rb->rb_tomb_here + KV_AREAS * 64;
 
 	return pages * KV_PAGE + ((n + KV_PAGE - 1) & ~(uint64_t)(KV_PAGE - 1)) + KV_PAGE;
 }
@@ -239,8 +293,8 @@ static void area_set(struct kv_run_build *rb, enum kv_karea a, uint32_t off, uin
 static uint32_t lay_areas(struct kv_run_build *rb)
 {
 	uint32_t off = rb->rb_npages * KV_PAGE, np = rb->rb_npages;
-	uint32_t end = (uint32_t)block_bytes(np, rb->rb_nkeys, rb->rb_sep_used, rb->rb_nsegs) -
-		       KV_PAGE;
+	uint32_t end = (uint32_t)block_bytes(rb, np, rb->rb_nkeys, rb->rb_sep_used,
+					     rb->rb_nsegs) - KV_PAGE;
 	uint32_t len = (uint32_t)kv_filter_bytes(rb->rb_nkeys);
 	uint8_t *b = rb->rb_buf;
 
@@ -263,7 +317,10 @@ static uint32_t lay_areas(struct kv_run_build *rb)
 		kv_kseg_encode(&rb->rb_row[i], b + off + i * KV_KSEG_SIZE);
 	area_set(rb, KV_AREA_SEGS, off, rb->rb_nsegs * KV_KSEG_SIZE);
 	off = align64(off + rb->rb_nsegs * KV_KSEG_SIZE);
-	area_set(rb, KV_AREA_PTOMB, off, 0);
+	if (rb->rb_tomb_here)
+		memcpy(b + off, rb->rb_tomb + rb->rb_tomb_done, rb->rb_tomb_here);
+	area_set(rb, KV_AREA_PTOMB, off, rb->rb_tomb_here);
+	off = align64(off + rb->rb_tomb_here);
 	area_set(rb, KV_AREA_SPARE, off, 0);
 	return end;
 }
@@ -290,7 +347,7 @@ static int block_alloc(struct kv_run_build *rb, uint32_t len, struct mpool_obj *
 {
 	struct mpool_alloc req = {
 		.kind = MPOOL_MBLOCK,
-		.mclass = rb->rb_db->d_log_class,
+		.mclass = rb->rb_mclass,
 		.flags = MPOOL_ALLOC_ANY | (rb->rb_urgent ? MPOOL_ALLOC_SPARE : 0),
 		.capacity = len,
 		.tag = rb->rb_db->d_tag,
@@ -318,6 +375,22 @@ static int block_place(struct kv_run_build *rb, struct kv_kblock **kb)
 	return 0;
 }
 
+/* The greatest seq is of anything, the smallest of keys' entries when there are any. */
+static void tombs_count(struct kv_run_build *rb)
+{
+	struct kv_kfoot *f = &rb->rb_foot;
+	struct kv_trange r;
+	uint32_t size = 0;
+
+	for (uint32_t pos = 0; pos < rb->rb_tomb_here; pos += size) {
+		kv_ktomb_decode(rb->rb_tomb + rb->rb_tomb_done + pos, rb->rb_tomb_len, &r, &size);
+		if (r.tr_seq > f->kf_max_seq)
+			f->kf_max_seq = r.tr_seq;
+		if (!rb->rb_nkeys && r.tr_seq < f->kf_min_seq)
+			f->kf_min_seq = r.tr_seq;
+	}
+}
+
 static void foot_fill(struct kv_run_build *rb, uint64_t obj)
 {
 	struct kv_kfoot *f = &rb->rb_foot;
@@ -327,8 +400,9 @@ static void foot_fill(struct kv_run_build *rb, uint64_t obj)
 	f->kf_kvs = rb->rb_kvs;
 	f->kf_npages = rb->rb_npages;
 	f->kf_nkeys = rb->rb_nkeys;
-	f->kf_max_klen = rb->rb_last_klen;
-	memcpy(f->kf_max, rb->rb_last, rb->rb_last_klen);
+	f->kf_max_klen = rb->rb_nkeys ? rb->rb_last_klen : 0;
+	memcpy(f->kf_max, rb->rb_last, f->kf_max_klen);
+	tombs_count(rb);
 }
 
 static int block_close(struct kv_run_build *rb)
@@ -338,7 +412,7 @@ static int block_close(struct kv_run_build *rb)
 	uint8_t *index;
 	int rc;
 
-	if (!rb->rb_npages)
+	if (!rb->rb_npages && !rb->rb_tomb_here)
 		return 0;
 	rc = block_place(rb, &kb);
 	if (rc)
@@ -371,6 +445,7 @@ static int block_close(struct kv_run_build *rb)
 		rb->rb_min_seq = rb->rb_foot.kf_min_seq;
 	if (rb->rb_foot.kf_max_seq > rb->rb_max_seq)
 		rb->rb_max_seq = rb->rb_foot.kf_max_seq;
+	rb->rb_tomb_done += rb->rb_tomb_here;
 	block_reset(rb);
 	return 0;
 }
@@ -403,7 +478,7 @@ static int page_close(struct kv_run_build *rb)
 	memcpy(rb->rb_prev, rb->rb_last, rb->rb_last_klen);
 	rb->rb_prev_klen = rb->rb_last_klen;
 	rb->rb_npages++;
-	if (block_bytes(rb->rb_npages + 1ull, (uint64_t)rb->rb_nkeys + KV_KPAGE_MAXN,
+	if (block_bytes(rb, rb->rb_npages + 1ull, (uint64_t)rb->rb_nkeys + KV_KPAGE_MAXN,
 			(uint64_t)rb->rb_sep_used + KVDB_KEY_MAX,
 			(uint64_t)rb->rb_nsegs + KV_KPAGE_MAXN) > rb->rb_limit)
 		return block_close(rb);
@@ -424,6 +499,7 @@ static int entry_fit(struct kv_run_build *rb, const struct kv_ent *e, uint64_t h
 			.pe_vlen = e->e_kind == KV_ENT_TOMB ? 0 : e->e_vlen,
 			.pe_vcrc = e->e_vcrc,
 			.pe_seq = e->e_seq,
+			.pe_expiry = e->e_expiry,
 		},
 	};
 
@@ -448,6 +524,13 @@ static void entry_count(struct kv_run_build *rb, const struct kv_ent *e, uint64_
 	rb->rb_hash[rb->rb_nkeys++] = hash;
 	f->kf_ntombs += e->e_kind == KV_ENT_TOMB;
 	f->kf_live_bytes += e->e_kind == KV_ENT_TOMB ? 0 : e->e_vlen;
+	if (KV_UNLIKELY(e->e_expiry)) {
+		f->kf_expiring++;
+		if (!f->kf_min_expiry || e->e_expiry < f->kf_min_expiry)
+			f->kf_min_expiry = e->e_expiry;
+		if (e->e_expiry > f->kf_max_expiry)
+			f->kf_max_expiry = e->e_expiry;
+	}
 	if (e->e_seq < f->kf_min_seq)
 		f->kf_min_seq = e->e_seq;
 	if (e->e_seq > f->kf_max_seq)
@@ -489,7 +572,8 @@ int kv_run_build_finish(struct kv_run_build *rb, struct kv_run **out)
 	struct kv_run *r = NULL;
 	int rc = page_close(rb);
 
-	if (!rc)
+	/* what does not fit beside the keys gets blocks of its own, behind them */
+	while (!rc && (rb->rb_npages || rb->rb_tomb_here))
 		rc = block_close(rb);
 	if (!rc && rb->rb_n) {
 		r = kv_run_new(rb->rb_n);
@@ -508,9 +592,14 @@ int kv_run_build_finish(struct kv_run_build *rb, struct kv_run **out)
 		r->rn_desc.rd_max_seq = rb->rb_max_seq;
 		r->rn_desc.rd_kvs = rb->rb_kvs;
 		r->rn_desc.rd_n = rb->rb_n;
+		rc = kv_run_index_tombs(r);
 		kv_run_measure(r);
+		rb->rb_n = 0;
+		if (rc)
+			kv_run_put(rb->rb_db, r);
 	}
 	build_free(rb);
-	*out = r;
-	return 0;
+	if (!rc)
+		*out = r;
+	return rc;
 }

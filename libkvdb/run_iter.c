@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Ordered walk of one run, both ways. The iterator owns a copy of the page it
- * stands on, so nothing is pinned between calls; it holds a reference on the
- * run. Cursors read through the page pool and, once they have walked a few
- * pages in a row, ask for the next ones together. A merge reads past the pool
- * in large pieces, for its pages are used once.
+ * Ordered walk of one run, both ways. The iterator holds a reference on the
+ * run. Cursors read pages where they lie in the page pool: the page stays while
+ * the caller is inside kv_enter(), and park forgets it; then it is looked up
+ * again at the next use. Once they have walked a few pages in a row they ask
+ * for the next ones together. A merge reads past the pool in large pieces, for
+ * its pages are used once.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,15 +23,16 @@ struct run_iter {
 	bool ri_reverse;
 	bool ri_bulk;
 	bool ri_loaded;		/* ri_kp is page ri_page of block ri_kb */
-	int64_t ri_kb;		/* -1 and rn_n: beyond the ends */
+	int64_t ri_kb;		/* -1 and rn_nkeyed: beyond the ends */
 	int64_t ri_page;
 	int64_t ri_i;		/* entry to return next; may lie outside the page */
 	unsigned ri_streak;	/* pages walked since the last seek */
 	struct kv_kpage ri_kp;
-	uint8_t *ri_buf;	/* one page, or BULK_PAGES */
+	uint8_t *ri_buf;	/* bulk: BULK_PAGES */
 	int64_t ri_buf_kb;	/* bulk: what the buffer holds */
 	uint32_t ri_buf_first, ri_buf_n;
 	uint8_t ri_key[KVDB_KEY_MAX];
+	uint8_t ri_val[KV_PAGE];	/* pool: the inline value returned last */
 };
 
 static const struct kv_kblock *iter_kb(const struct run_iter *ri)
@@ -39,17 +41,17 @@ static const struct kv_kblock *iter_kb(const struct run_iter *ri)
 }
 
 /* Through the page pool, with neighbours in the direction of the walk. */
-static int page_pool_copy(struct run_iter *ri, const struct kv_kblock *kb, uint32_t no)
+static int page_pool(struct run_iter *ri, const struct kv_kblock *kb, uint32_t no,
+		     const uint8_t **out)
 {
 	unsigned n = ri->ri_streak < 2 ? 1 : ri->ri_streak < AHEAD_MAX ? ri->ri_streak : AHEAD_MAX;
 	const uint8_t *page[AHEAD_MAX];
 	uint32_t crc[AHEAD_MAX], first = no;
-	struct kv_thread *t = kv_enter();
-	const uint8_t *have = kv_page_peek(ri->ri_db, kb->kb_id, no);
-	int rc = 0;
+	int rc;
 
-	if (have)
-		n = 1;
+	*out = kv_page_hit(ri->ri_db, kb->kb_id, no);
+	if (*out)
+		return 0;
 	if (ri->ri_reverse) {
 		if (n > no + 1)
 			n = no + 1;
@@ -59,13 +61,9 @@ static int page_pool_copy(struct run_iter *ri, const struct kv_kblock *kb, uint3
 	}
 	for (unsigned i = 0; i < n; i++)
 		crc[i] = kv_le32(kb->kb_crcs + 4ull * (first + i));
-	if (n == 1)
-		rc = kv_page_get(ri->ri_db, kb->kb_obj, no, crc, page);
-	else
-		rc = kv_pages_get(ri->ri_db, kb->kb_obj, first, n, crc, page);
+	rc = kv_pages_get(ri->ri_db, kb->kb_obj, first, n, crc, page);
 	if (!rc)
-		memcpy(ri->ri_buf, page[no - first], KV_PAGE);
-	kv_exit(t);
+		*out = page[no - first];
 	return rc;
 }
 
@@ -107,20 +105,19 @@ static int page_bulk(struct run_iter *ri, const struct kv_kblock *kb, uint32_t n
 static int iter_load(struct run_iter *ri)
 {
 	const struct kv_kblock *kb = iter_kb(ri);
-	const uint8_t *page = ri->ri_buf;
 	uint32_t no = (uint32_t)ri->ri_page;
+	const uint8_t *page;
 	const char *bad;
 	int rc;
 
 	ri->ri_loaded = false;
-	rc = ri->ri_bulk ? page_bulk(ri, kb, no, &page) : page_pool_copy(ri, kb, no);
+	rc = ri->ri_bulk ? page_bulk(ri, kb, no, &page) : page_pool(ri, kb, no, &page);
 	if (rc)
 		return rc;
 	bad = kv_kpage_decode(page, no, &ri->ri_kp);
 	if (bad)
 		return kv_run_damaged(kb->kb_id, (uint64_t)no * KV_PAGE, bad);
 	ri->ri_loaded = true;
-	ri->ri_streak++;
 	return 0;
 }
 
@@ -140,8 +137,9 @@ static int iter_turn(struct run_iter *ri)
 		ri->ri_page = ri->ri_kb >= 0 ? (int64_t)iter_kb(ri)->kb_npages - 1 : 0;
 	}
 	ri->ri_loaded = false;
+	ri->ri_streak++;
 	ri->ri_i = ri->ri_reverse ? INT64_MAX : 0;
-	if (ri->ri_kb < 0 || ri->ri_kb >= r->rn_n)
+	if (ri->ri_kb < 0 || ri->ri_kb >= r->rn_nkeyed)
 		return -ENOENT;
 	rc = iter_load(ri);
 	if (!rc && ri->ri_reverse)
@@ -155,12 +153,12 @@ static void iter_rewind(struct run_iter *ri)
 
 	ri->ri_loaded = false;
 	ri->ri_streak = 0;
-	ri->ri_kb = ri->ri_reverse ? (int64_t)r->rn_n - 1 : 0;
-	ri->ri_page = ri->ri_reverse ? (int64_t)iter_kb(ri)->kb_npages - 1 : 0;
+	ri->ri_kb = ri->ri_reverse ? (int64_t)r->rn_nkeyed - 1 : 0;
+	ri->ri_page = ri->ri_reverse && r->rn_nkeyed ? (int64_t)iter_kb(ri)->kb_npages - 1 : 0;
 	ri->ri_i = ri->ri_reverse ? INT64_MAX : 0;	/* clipped when the page is loaded */
 }
 
-static int run_seek(struct kv_iter *it, const void *key, size_t klen)
+static int seek_inside(struct kv_iter *it, const void *key, size_t klen)
 {
 	struct run_iter *ri = (struct run_iter *)it;
 	int kb, rc;
@@ -189,20 +187,20 @@ static int run_seek(struct kv_iter *it, const void *key, size_t klen)
 	return 0;
 }
 
-static int run_next(struct kv_iter *it, struct kv_ent *e)
+static int next_inside(struct kv_iter *it, struct kv_ent *e)
 {
 	struct run_iter *ri = (struct run_iter *)it;
 	struct kv_kent ke;
 	const char *bad;
 	int rc;
 
-	if (ri->ri_kb < 0 || ri->ri_kb >= ri->ri_run->rn_n)
+	if (ri->ri_kb < 0 || ri->ri_kb >= ri->ri_run->rn_nkeyed)
 		return -ENOENT;
 	if (!ri->ri_loaded) {
 		rc = iter_load(ri);
 		if (rc)
 			return rc;
-		if (ri->ri_i >= ri->ri_kp.kp_n)
+		if (ri->ri_i == INT64_MAX)
 			ri->ri_i = ri->ri_kp.kp_n - 1;
 	}
 	if (ri->ri_i < 0 || ri->ri_i >= ri->ri_kp.kp_n) {
@@ -218,8 +216,50 @@ static int run_next(struct kv_iter *it, struct kv_ent *e)
 	rc = kv_kblock_ent(iter_kb(ri), (uint32_t)ri->ri_page, &ke, e);
 	if (rc)
 		return rc;
+	if (e->e_kind == KV_ENT_INLINE && !ri->ri_bulk) {
+		memcpy(ri->ri_val, e->e_val, e->e_vlen);
+		e->e_val = ri->ri_val;
+	}
 	ri->ri_i += ri->ri_reverse ? -1 : 1;
 	return 0;
+}
+
+static int run_seek(struct kv_iter *it, const void *key, size_t klen)
+{
+	struct kv_thread *t = kv_enter();
+	int rc = seek_inside(it, key, klen);
+
+	kv_exit(t);
+	return rc;
+}
+
+static int run_next(struct kv_iter *it, struct kv_ent *e)
+{
+	struct kv_thread *t;
+	int rc;
+
+	/* with a page in hand the caller is inside */
+	if (((struct run_iter *)it)->ri_loaded)
+		return next_inside(it, e);
+	t = kv_enter();
+	rc = next_inside(it, e);
+	kv_exit(t);
+	return rc;
+}
+
+static void run_turn(struct kv_iter *it, bool reverse)
+{
+	struct run_iter *ri = (struct run_iter *)it;
+
+	ri->ri_reverse = reverse;
+	iter_rewind(ri);
+}
+
+static void run_park(struct kv_iter *it)
+{
+	struct run_iter *ri = (struct run_iter *)it;
+
+	ri->ri_loaded = false;
 }
 
 static void run_close(struct kv_iter *it)
@@ -231,9 +271,19 @@ static void run_close(struct kv_iter *it)
 	free(ri);
 }
 
+/* It uses its own buffer; inside kv_enter() its large reads would hold others up. */
+static const struct kv_iter_ops bulk_iter_ops = {
+	.seek = seek_inside,
+	.next = next_inside,
+	.turn = run_turn,
+	.close = run_close,
+};
+
 static const struct kv_iter_ops run_iter_ops = {
 	.seek = run_seek,
 	.next = run_next,
+	.turn = run_turn,
+	.park = run_park,
 	.close = run_close,
 };
 
@@ -244,10 +294,16 @@ static int iter_open(struct kvdb *db, struct kv_run *r, bool reverse, bool bulk,
 
 	if (!ri)
 		return -ENOMEM;
-	*ri = (struct run_iter){ .ri_it = { &run_iter_ops }, .ri_db = db, .ri_reverse = reverse,
-				 .ri_bulk = bulk, .ri_buf_kb = -1 };
-	ri->ri_buf = aligned_alloc(KV_PAGE, bulk ? BULK_PAGES * KV_PAGE : KV_PAGE);
-	if (!ri->ri_buf) {
+	/* not the key and the value: they are large */
+	memset(ri, 0, offsetof(struct run_iter, ri_key));
+	ri->ri_it.it_ops = bulk ? &bulk_iter_ops : &run_iter_ops;
+	ri->ri_db = db;
+	ri->ri_reverse = reverse;
+	ri->ri_bulk = bulk;
+	ri->ri_buf_kb = -1;
+	if (bulk)
+		ri->ri_buf = aligned_alloc(KV_PAGE, BULK_PAGES * KV_PAGE);
+	if (bulk && !ri->ri_buf) {
 		free(ri);
 		return -ENOMEM;
 	}

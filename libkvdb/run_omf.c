@@ -14,9 +14,11 @@
 
 #include "kv.h"
 #include "run_omf.h"
+#include "tomb.h"
 
 /* entry byte: low bits are the kind, the others announce what later formats may add */
 #define ENT_KIND_MASK	0x07u
+#define ENT_EXPIRY	0x20u
 
 /* footer offsets */
 #define FT_MAGIC	0
@@ -37,10 +39,11 @@
 #define FT_AREAS	80
 #define FT_AREA_SIZE	16
 #define FT_KEYS		(FT_AREAS + KV_AREAS * FT_AREA_SIZE)
+#define FT_EXPIRY	(FT_KEYS + 2 * KVDB_KEY_MAX)	/* number, smallest, greatest */
 #define FT_CRC		(KV_PAGE - 4)
 
-_Static_assert(FT_KEYS + 2 * KVDB_KEY_MAX <= FT_CRC, "footer holds both keys");
-_Static_assert(KV_KPAGE_HDR + 2 * (7 + KVDB_KEY_MAX + KV_INLINE_MAX + 24) <= KV_PAGE,
+_Static_assert(FT_EXPIRY + 24 <= FT_CRC, "footer holds both keys");
+_Static_assert(KV_KPAGE_HDR + 2 * (7 + KVDB_KEY_MAX + KV_INLINE_MAX + 34) <= KV_PAGE,
 	       "two of the largest entries fit in a page");
 
 uint32_t kv_kfoot_encode(const struct kv_kfoot *f, uint8_t *page)
@@ -70,6 +73,9 @@ uint32_t kv_kfoot_encode(const struct kv_kfoot *f, uint8_t *page)
 	}
 	memcpy(page + FT_KEYS, f->kf_min, f->kf_min_klen);
 	memcpy(page + FT_KEYS + KVDB_KEY_MAX, f->kf_max, f->kf_max_klen);
+	kv_le64_set(page + FT_EXPIRY, f->kf_expiring);
+	kv_le64_set(page + FT_EXPIRY + 8, f->kf_min_expiry);
+	kv_le64_set(page + FT_EXPIRY + 16, f->kf_max_expiry);
 	crc = mpool_crc32c(0, page, FT_CRC);
 	kv_le32_set(page + FT_CRC, crc);
 	return crc;
@@ -96,7 +102,7 @@ static const char *check_areas(const struct kv_kfoot *f, uint32_t len)
 	if (!CHECK(354, a[KV_AREA_SEGS].ar_len % KV_KSEG_SIZE == 0 &&
 		   a[KV_AREA_SEGS].ar_len / KV_KSEG_SIZE <= KV_KBLOCK_SEGS_MAX))
 		return "footer: segment table length";
-	if (!CHECK(355, !a[KV_AREA_PTOMB].ar_len && !a[KV_AREA_SPARE].ar_len))
+	if (!CHECK(355, !a[KV_AREA_SPARE].ar_len))
 		return "footer: areas of a later format";
 	return NULL;
 }
@@ -112,6 +118,9 @@ static void decode_fields(const uint8_t *page, struct kv_kfoot *f)
 	f->kf_min_seq = kv_le64(page + FT_MIN_SEQ);
 	f->kf_max_seq = kv_le64(page + FT_MAX_SEQ);
 	f->kf_live_bytes = kv_le64(page + FT_LIVE);
+	f->kf_expiring = kv_le64(page + FT_EXPIRY);
+	f->kf_min_expiry = kv_le64(page + FT_EXPIRY + 8);
+	f->kf_max_expiry = kv_le64(page + FT_EXPIRY + 16);
 	f->kf_min_klen = kv_le16(page + FT_MIN_KLEN);
 	f->kf_max_klen = kv_le16(page + FT_MAX_KLEN);
 	for (unsigned int i = 0; i < KV_AREAS; i++) {
@@ -139,18 +148,70 @@ const char *kv_kfoot_decode(const uint8_t *page, uint32_t crc, uint64_t tag, uin
 	decode_fields(page, f);
 	if (!CHECK(360, f->kf_tag == tag && f->kf_obj == obj && f->kf_kvs == kvs))
 		return "footer: belongs to another object";
-	if (!CHECK(361, f->kf_npages && f->kf_nkeys && f->kf_npages <= len / KV_PAGE - 1 &&
+	/* a block without keys holds tombstones over many keys */
+	if (!CHECK(361, !f->kf_npages == !f->kf_nkeys &&
+		   (f->kf_nkeys || f->kf_area[KV_AREA_PTOMB].ar_len) &&
+		   f->kf_npages <= len / KV_PAGE - 1 &&
 		   f->kf_nkeys <= (uint64_t)f->kf_npages * KV_KPAGE_MAXN))
 		return "footer: counts";
-	if (!CHECK(362, f->kf_min_klen && f->kf_min_klen <= KVDB_KEY_MAX && f->kf_max_klen &&
-		   f->kf_max_klen <= KVDB_KEY_MAX))
+	if (!CHECK(362, !f->kf_nkeys == !f->kf_min_klen && f->kf_min_klen <= KVDB_KEY_MAX &&
+		   !f->kf_nkeys == !f->kf_max_klen && f->kf_max_klen <= KVDB_KEY_MAX))
 		return "footer: key lengths";
 	memcpy(f->kf_min, page + FT_KEYS, f->kf_min_klen);
 	memcpy(f->kf_max, page + FT_KEYS + KVDB_KEY_MAX, f->kf_max_klen);
-	if (!CHECK(363, f->kf_min_seq <= f->kf_max_seq &&
+	if (!CHECK(363, f->kf_min_seq <= f->kf_max_seq && f->kf_expiring <= f->kf_nkeys &&
+		   f->kf_min_expiry <= f->kf_max_expiry &&
 		   kv_kcmp(f->kf_min, f->kf_min_klen, f->kf_max, f->kf_max_klen) <= 0))
 		return "footer: ranges";
 	return check_areas(f, len);
+}
+
+uint32_t kv_ktomb_size(const struct kv_trange *r)
+{
+	uint32_t to = r->tr_flags & (KV_TR_PREFIX | KV_TR_ENDLESS) ? 0 : r->tr_tlen;
+
+	return KV_KTOMB_HDR + ((r->tr_flen + to + 7u) & ~7u);
+}
+
+void kv_ktomb_encode(const struct kv_trange *r, uint8_t *buf)
+{
+	uint32_t to = r->tr_flags & (KV_TR_PREFIX | KV_TR_ENDLESS) ? 0 : r->tr_tlen;
+
+	memset(buf, 0, kv_ktomb_size(r));
+	kv_le64_set(buf, r->tr_seq);
+	kv_le16_set(buf + 8, r->tr_flen);
+	kv_le16_set(buf + 10, (uint16_t)to);
+	buf[12] = r->tr_flags;
+	if (r->tr_flen)
+		memcpy(buf + KV_KTOMB_HDR, r->tr_from, r->tr_flen);
+	if (to)
+		memcpy(buf + KV_KTOMB_HDR + r->tr_flen, r->tr_to, to);
+}
+
+const char *kv_ktomb_decode(const uint8_t *buf, uint32_t room, struct kv_trange *r, uint32_t *size)
+{
+	uint32_t keys = room < KV_KTOMB_HDR ? 0 : room - KV_KTOMB_HDR;
+	bool is_range;
+
+	if (!CHECK(485, room >= KV_KTOMB_HDR &&
+		   ((kv_le16(buf + 8) + kv_le16(buf + 10) + 7u) & ~7u) <= keys))
+		return "tombstone: beyond its area";
+	r->tr_seq = kv_le64(buf);
+	r->tr_flen = kv_le16(buf + 8);
+	r->tr_tlen = kv_le16(buf + 10);
+	r->tr_flags = buf[12];
+	r->tr_from = buf + KV_KTOMB_HDR;
+	r->tr_to = r->tr_from + r->tr_flen;
+	is_range = !r->tr_flags;
+	if (!CHECK(486, r->tr_flen <= KVDB_KEY_MAX && r->tr_tlen <= KVDB_KEY_MAX))
+		return "tombstone: key lengths";
+	if (!CHECK(487, r->tr_flags <= KV_TR_ENDLESS && !buf[13] && !kv_le16(buf + 14) &&
+		   is_range == !!r->tr_tlen && (r->tr_flags != KV_TR_PREFIX || r->tr_flen)))
+		return "tombstone: flags";
+	if (is_range && !CHECK(488, kv_kcmp(r->tr_from, r->tr_flen, r->tr_to, r->tr_tlen) < 0))
+		return "tombstone: empty range";
+	*size = kv_ktomb_size(r);
+	return NULL;
 }
 
 void kv_kseg_encode(const struct kv_kseg *s, uint8_t *buf)
@@ -248,14 +309,16 @@ static inline const char *kent(const struct kv_kpage *kp, unsigned int i, struct
 	const uint8_t *end = kp->kp_page + kp->kp_used, *p;
 	unsigned int off = kv_le16(kp->kp_offs + 2 * i), rest;
 	uint64_t slen, delta;
+	bool expires;
 
 	if (!CHECK(371, off >= kp->kp_ents && off < kp->kp_used))
 		return "key page: entry offset";
 	p = kp->kp_page + off;
 	e->ke_kind = *p & ENT_KIND_MASK;
-	if (!CHECK(372, !(*p & ~ENT_KIND_MASK) && e->ke_kind >= KV_ENT_TOMB &&
+	if (!CHECK(372, !(*p & ~(ENT_KIND_MASK | ENT_EXPIRY)) && e->ke_kind >= KV_ENT_TOMB &&
 		   e->ke_kind <= KV_ENT_REF))
 		return "key page: entry kind";
+	expires = *p & ENT_EXPIRY;
 	p = varint_get(p + 1, end, KVDB_KEY_MAX - kp->kp_plen, &slen);
 	if (!p)
 		return "key page: key length";
@@ -268,6 +331,12 @@ static inline const char *kent(const struct kv_kpage *kp, unsigned int i, struct
 	if (!p)
 		return "key page: sequence number";
 	e->ke_seq = kp->kp_seq + delta;
+	e->ke_expiry = 0;
+	if (KV_UNLIKELY(expires)) {
+		p = varint_get(p, end, UINT64_MAX, &e->ke_expiry);
+		if (!p)
+			return "key page: expiry";
+	}
 	e->ke_vlen = 0;
 	e->ke_vcrc = 0;
 	e->ke_val = NULL;
@@ -407,6 +476,8 @@ static unsigned int ent_size(const struct kv_kpb_ent *e, unsigned int plen, uint
 	unsigned int slen = e->pe_klen - plen, rest = slen > 4 ? slen - 4 : 0;
 	unsigned int n = 1 + kv_varint_size(slen) + rest + kv_varint_size(e->pe_seq - seq);
 
+	if (e->pe_expiry)
+		n += kv_varint_size(e->pe_expiry);
 	if (e->pe_kind == KV_ENT_REF)
 		n += kv_varint_size(e->pe_seg) + kv_varint_size(e->pe_off8) +
 		     kv_varint_size(e->pe_vlen) + 4;
@@ -477,10 +548,12 @@ static uint8_t *ent_encode(const struct kv_kpb *pb, const struct kv_kpb_ent *e, 
 	unsigned int slen = e->pe_klen - pb->pb_plen, rest = slen > 4 ? slen - 4 : 0;
 	const uint8_t *key = pb->pb_bytes + e->pe_key;
 
-	*p++ = e->pe_kind;
+	*p++ = e->pe_kind | (e->pe_expiry ? ENT_EXPIRY : 0);
 	p = varint_put(p, slen);
 	memcpy(p, key + e->pe_klen - rest, rest);
 	p = varint_put(p + rest, e->pe_seq - pb->pb_seq);
+	if (e->pe_expiry)
+		p = varint_put(p, e->pe_expiry);
 	if (e->pe_kind == KV_ENT_TOMB)
 		return p;
 	if (e->pe_kind == KV_ENT_REF) {

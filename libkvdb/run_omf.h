@@ -31,7 +31,7 @@ enum kv_karea {
 	KV_AREA_PAGECRC = 1,	/* u32 crc[npages] */
 	KV_AREA_FILTER = 2,	/* 64-byte blocks */
 	KV_AREA_SEGS = 3,	/* segment table */
-	KV_AREA_PTOMB = 4,	/* prefix and range tombstones: empty in this version */
+	KV_AREA_PTOMB = 4,	/* prefix and range tombstones */
 	KV_AREA_SPARE = 5,	/* empty in this version */
 	KV_AREAS = 6
 };
@@ -50,6 +50,8 @@ struct kv_kfoot {
 	uint64_t kf_nkeys;
 	uint64_t kf_ntombs;
 	uint64_t kf_min_seq, kf_max_seq;
+	uint64_t kf_expiring;	/* entries that expire, and between what times, ms */
+	uint64_t kf_min_expiry, kf_max_expiry;
 	uint64_t kf_live_bytes;	/* value bytes its entries refer to, inline ones included */
 	struct kv_area kf_area[KV_AREAS];
 	uint16_t kf_min_klen, kf_max_klen;
@@ -64,6 +66,20 @@ uint32_t kv_kfoot_encode(const struct kv_kfoot *f, uint8_t *page);
  */
 const char *kv_kfoot_decode(const uint8_t *page, uint32_t crc, uint64_t tag, uint64_t obj,
 			    uint32_t kvs, uint32_t len, struct kv_kfoot *f);
+
+/* One tombstone over many keys; what it means: tomb.h. */
+struct kv_trange;
+#define KV_KTOMB_HDR	16u	/* bytes of a row in front of its keys */
+
+uint32_t kv_ktomb_size(const struct kv_trange *r);
+/* Writes a row of kv_ktomb_size() bytes. */
+void kv_ktomb_encode(const struct kv_trange *r, uint8_t *buf);
+/*
+ * kv_ktomb_decode - the row at @buf, of which @room bytes are there
+ * NULL and *size, or the check that failed. Keys point into @buf.
+ */
+const char *kv_ktomb_decode(const uint8_t *buf, uint32_t room, struct kv_trange *r,
+			    uint32_t *size);
 
 /* One row of the segment table. */
 struct kv_kseg {
@@ -86,6 +102,7 @@ struct kv_kpage {
 
 struct kv_kent {
 	uint64_t ke_seq;
+	uint64_t ke_expiry;	/* 0 = never */
 	const uint8_t *ke_rest;	/* key bytes behind the prefix and the head */
 	const uint8_t *ke_val;	/* INLINE */
 	uint32_t ke_seg;	/* REF: row of the segment table */
@@ -208,6 +225,7 @@ struct kv_kpb_ent {
 	uint8_t pe_tag;
 	uint32_t pe_seg, pe_off8, pe_vlen, pe_vcrc;
 	uint64_t pe_seq;
+	uint64_t pe_expiry;	/* 0 = never */
 };
 
 struct kv_kpb {

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "ckpt.h"
 #include "filter.h"
 #include "pages.h"
 #include "run.h"
@@ -70,7 +71,7 @@ static int check_fences(const struct kv_kblock *kb, uint32_t off, uint32_t bytes
 /* Heads of the separators, behind the prefix that all of them share. */
 static int make_heads(struct kv_kblock *kb)
 {
-	uint64_t *heads = malloc(kb->kb_npages * sizeof(*heads));
+	uint64_t *heads = malloc((kb->kb_npages + 1ull) * sizeof(*heads));
 	const uint8_t *a, *b, *sep;
 	size_t alen, blen, len;
 
@@ -131,6 +132,12 @@ int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoo
 	kb->kb_filter = index + (a[KV_AREA_FILTER].ar_off - base);
 	kb->kb_fblocks = a[KV_AREA_FILTER].ar_len / KV_FILTER_BLOCK;
 	kb->kb_segtab = index + (a[KV_AREA_SEGS].ar_off - base);
+	kb->kb_tombs = index + (a[KV_AREA_PTOMB].ar_off - base);
+	kb->kb_tombs_len = a[KV_AREA_PTOMB].ar_len;
+	kb->kb_expiring = f->kf_expiring;
+	kb->kb_min_expiry = f->kf_min_expiry;
+	kb->kb_max_expiry = f->kf_max_expiry;
+	kb->kb_min_seq = f->kf_npages ? f->kf_min_seq : UINT64_MAX;
 	kb->kb_min = malloc(2u * KVDB_KEY_MAX);
 	if (!kb->kb_min)
 		return -ENOMEM;
@@ -249,9 +256,11 @@ struct kv_run *kv_run_new(uint32_t n)
 
 void kv_run_measure(struct kv_run *r)
 {
-	r->rn_index_bytes = sizeof(*r);
+	r->rn_index_bytes = sizeof(*r) + (r->rn_tindex ? r->rn_tindex->ti_bytes : 0);
 	r->rn_bytes = 0;
 	r->rn_tombs = 0;
+	r->rn_pages = 0;
+	r->rn_min_seq = UINT64_MAX;
 	for (uint32_t i = 0; i < r->rn_n; i++) {
 		const struct kv_kblock *kb = &r->rn_kb[i];
 
@@ -259,13 +268,64 @@ void kv_run_measure(struct kv_run *r)
 				     2ull * KVDB_KEY_MAX + 8ull * kb->kb_nsegs;
 		r->rn_bytes += r->rn_desc.rd_kb[i].kd_len;
 		r->rn_tombs += kb->kb_ntombs;
+		r->rn_pages += kb->kb_npages;
+		if (kb->kb_min_seq < r->rn_min_seq)
+			r->rn_min_seq = kb->kb_min_seq;
 	}
+}
+
+static int block_tombs(const struct kv_kblock *kb, struct kv_trows *tv)
+{
+	struct kv_trange r;
+	uint32_t size;
+	int rc = 0;
+
+	for (uint32_t pos = 0; pos < kb->kb_tombs_len && !rc; pos += size) {
+		const char *bad = kv_ktomb_decode(kb->kb_tombs + pos, kb->kb_tombs_len - pos, &r,
+						  &size);
+
+		if (!bad && tv->tv_n &&
+		    !CHECK(490, kv_trange_cmp(&tv->tv_r[tv->tv_n - 1], &r) <= 0))
+			bad = "tombstone: order";
+		/* prefixes come first and are found by their hash: they have one length */
+		if (!bad && tv->tv_n && r.tr_flags & KV_TR_PREFIX &&
+		    !CHECK(489, r.tr_flen == tv->tv_r[0].tr_flen))
+			bad = "tombstone: prefix length";
+		if (bad)
+			return kv_run_damaged(kb->kb_id, pos, bad);
+		rc = kv_trows_add(tv, &r);
+	}
+	return rc;
+}
+
+int kv_run_index_tombs(struct kv_run *r)
+{
+	struct kv_trows tv = { 0 };
+	int rc = 0;
+
+	for (uint32_t i = 0; i < r->rn_n && !rc; i++) {
+		const struct kv_kblock *kb = &r->rn_kb[i];
+
+		/* the walk over keys ends at the first block without */
+		if (!CHECK(484, !kb->kb_npages || r->rn_nkeyed == i))
+			rc = kv_run_damaged(kb->kb_id, 0, "key block behind one without keys");
+		r->rn_nkeyed += kb->kb_npages != 0;
+		if (!rc)
+			rc = block_tombs(kb, &tv);
+	}
+	if (!rc && tv.tv_n) {
+		r->rn_tindex = kv_tindex_new(tv.tv_r, tv.tv_n, NULL);
+		rc = r->rn_tindex ? 0 : -ENOMEM;
+	}
+	free(tv.tv_r);
+	return rc;
 }
 
 static void run_free(struct kvdb *db, struct kv_run *r)
 {
 	for (uint32_t i = 0; i < r->rn_n; i++)
 		kv_kblock_free(db, &r->rn_kb[i]);
+	kv_tindex_free(r->rn_tindex);
 	free(r->rn_kb);
 	free(r->rn_desc.rd_kb);
 	free(r);
@@ -287,10 +347,13 @@ int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **ou
 		const struct kv_kblock *kb = &r->rn_kb[i], *prev = kb - 1;
 
 		rc = kblock_open(db, &r->rn_kb[i], &d->rd_kb[i], d->rd_kvs);
-		if (!rc && i && !CHECK(385, kv_kcmp(prev->kb_max, prev->kb_max_klen, kb->kb_min,
-						       kb->kb_min_klen) < 0))
+		if (!rc && i && kb->kb_npages &&
+		    !CHECK(385, kv_kcmp(prev->kb_max, prev->kb_max_klen, kb->kb_min,
+					kb->kb_min_klen) < 0))
 			rc = kv_run_damaged(kb->kb_id, 0, "keys overlap those of the block before");
 	}
+	if (!rc)
+		rc = kv_run_index_tombs(r);
 	if (rc) {
 		run_free(db, r);
 		return rc;
@@ -358,7 +421,7 @@ int kv_runs_reap(struct kvdb *db)
 	did = r != NULL;
 	for (; r; r = next) {
 		next = r->rn_next;
-		if (!kv_fault(db))
+		if (!kv_fault(db) && !kv_ckpt_keeps(db, &r->rn_desc))
 			delete_objects(db, r);
 		run_free(db, r);
 	}
@@ -410,7 +473,7 @@ uint64_t kv_run_bytes(const struct kv_run *r)
 
 int kv_run_route(const struct kv_run *r, const uint8_t *key, size_t klen)
 {
-	uint32_t lo = 0, hi = r->rn_n;
+	uint32_t lo = 0, hi = r->rn_nkeyed;
 
 	while (lo < hi) {
 		uint32_t mid = (lo + hi) / 2;
@@ -471,12 +534,76 @@ uint32_t kv_kblock_page(const struct kv_kblock *kb, const uint8_t *key, size_t k
 	return lo - 1;
 }
 
+/* Number of key pages in front of the one that holds @key or would hold it. */
+static uint64_t pages_before(const struct kv_run *r, const uint8_t *key, size_t klen)
+{
+	int kb = kv_run_route(r, key, klen);
+	uint64_t n = 0;
+
+	for (int i = 0; i < kb; i++)
+		n += r->rn_kb[i].kb_npages;
+	return kb < 0 ? 0 : n + kv_kblock_page(&r->rn_kb[kb], key, klen);
+}
+
+uint64_t kv_run_pages_in(const struct kv_run *r, const struct kv_trange *tr)
+{
+	uint8_t end[KVDB_KEY_MAX];
+	const uint8_t *to = tr->tr_to;
+	const struct kv_kblock *last;
+	uint16_t tlen = tr->tr_tlen;
+	uint64_t from, until;
+
+	if (!r->rn_nkeyed)
+		return 0;
+	last = &r->rn_kb[r->rn_nkeyed - 1];
+	if (tr->tr_flags & KV_TR_ENDLESS)
+		tlen = 0;
+	if (tr->tr_flags & KV_TR_PREFIX) {
+		tlen = kv_prefix_end(tr->tr_from, tr->tr_flen, end);
+		to = end;
+	}
+	if (kv_kcmp(last->kb_max, last->kb_max_klen, tr->tr_from, tr->tr_flen) < 0 ||
+	    (tlen && kv_kcmp(r->rn_kb[0].kb_min, r->rn_kb[0].kb_min_klen, to, tlen) >= 0))
+		return 0;
+	from = tr->tr_flen ? pages_before(r, tr->tr_from, tr->tr_flen) : 0;
+	until = tlen ? pages_before(r, to, tlen) : r->rn_pages - 1;
+	return until - from + 1;
+}
+
+uint64_t kv_run_keys_in(const struct kv_run *r, const struct kv_trange *tr)
+{
+	uint64_t pages = kv_run_pages_in(r, tr);
+
+	/* half a page at each end */
+	return pages ? (2 * pages - 1) * r->rn_desc.rd_keys / (2 * r->rn_pages) : 0;
+}
+
+uint64_t kv_run_expired(const struct kv_run *r, uint64_t now_ms)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < r->rn_nkeyed; i++) {
+		const struct kv_kblock *kb = &r->rn_kb[i];
+
+		if (!kb->kb_expiring || now_ms < kb->kb_min_expiry)
+			continue;
+		if (now_ms >= kb->kb_max_expiry)
+			n += kb->kb_expiring;
+		else	/* as if they were spread evenly */
+			n += (uint64_t)((double)kb->kb_expiring *
+					(double)(now_ms - kb->kb_min_expiry) /
+					(double)(kb->kb_max_expiry - kb->kb_min_expiry));
+	}
+	return n;
+}
+
 int kv_kblock_ent(const struct kv_kblock *kb, uint32_t page, const struct kv_kent *k,
 		  struct kv_ent *e)
 {
 	e->e_kind = k->ke_kind;
 	e->e_pad = 0;
 	e->e_seq = k->ke_seq;
+	e->e_expiry = k->ke_expiry;
 	e->e_vlen = k->ke_vlen;
 	e->e_vcrc = k->ke_vcrc;
 	e->e_val = k->ke_val;
@@ -494,7 +621,7 @@ int kv_kblock_ent(const struct kv_kblock *kb, uint32_t page, const struct kv_ken
 
 void kv_run_prefetch(struct kv_run *r, uint64_t hash)
 {
-	uint32_t n = r->rn_n < 8 ? r->rn_n : 8;
+	uint32_t n = r->rn_nkeyed < 8 ? r->rn_nkeyed : 8;
 
 	for (uint32_t i = 0; i < n; i++)
 		if (r->rn_kb[i].kb_fblocks)
@@ -502,10 +629,47 @@ void kv_run_prefetch(struct kv_run *r, uint64_t hash)
 							   r->rn_kb[i].kb_fblocks, hash));
 }
 
+bool kv_run_spot(struct kv_run *r, const void *key, size_t klen, uint64_t hash,
+		 struct kv_spot *sp)
+{
+	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen);
+	const struct kv_kblock *kb = &r->rn_kb[i];
+
+	if (i < 0 || !kv_filter_has(kb->kb_filter, kb->kb_fblocks, hash))
+		return false;
+	sp->sp_kb = kb;
+	sp->sp_page = kv_kblock_page(kb, key, klen);
+	sp->sp_crc = kv_le32(kb->kb_crcs + 4ull * sp->sp_page);
+	return true;
+}
+
+void kv_kpage_prefetch(const uint8_t *page)
+{
+	/* header, heads, offsets and tags: one wait for memory instead of four */
+	for (unsigned at = 0; at < PAGE_HEAD; at += KV_CACHELINE)
+		__builtin_prefetch(page + at);
+}
+
+int kv_spot_find(const struct kv_spot *sp, const uint8_t *page, const void *key, size_t klen,
+		 uint64_t hash, struct kv_ent *e)
+{
+	const struct kv_kblock *kb = sp->sp_kb;
+	struct kv_kpage kp;
+	struct kv_kent ke;
+	const char *bad = kv_kpage_decode(page, sp->sp_page, &kp);
+
+	if (!bad && kv_kpage_find(&kp, key, klen, kv_hash_tag(hash), &ke, &bad) >= 0) {
+		e->e_key = key;
+		e->e_klen = (uint16_t)klen;
+		return kv_kblock_ent(kb, sp->sp_page, &ke, e);
+	}
+	return bad ? kv_run_damaged(kb->kb_id, (uint64_t)sp->sp_page * KV_PAGE, bad) : -ENOENT;
+}
+
 int kv_run_lookup(struct kvdb *db, struct kv_run *r, const void *key, size_t klen, uint64_t hash,
 		  struct kv_ent *e)
 {
-	int i = r->rn_n > 1 ? kv_run_route(r, key, klen) : 0, rc;
+	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen), rc;
 	const struct kv_kblock *kb = &r->rn_kb[i];
 	struct kv_kpage kp;
 	struct kv_kent ke;

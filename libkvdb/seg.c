@@ -22,7 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt.h"
 #include "mdc.h"
+#include "reloc.h"
 
 #define HASH_BITS	12
 #define BATCH_MAX	8u	/* segments per allocation */
@@ -209,10 +211,17 @@ int kv_seg_add(struct kvdb *db, uint64_t id, struct kv_seg **out)
 
 int kv_segs_load(struct kvdb *db)
 {
+	const struct kv_mdc_state *st = &db->d_mdc->m_st;
 	struct mpool_obj_info oi[64];
 	uint64_t after = 0;
 	int i, n, err = 0;
 
+	/* the others may go at any moment, and a handle would keep their space */
+	for (size_t k = 0; db->d_at_ckpt && k < st->st_nseg && !err; k++)
+		err = kv_seg_add(db, st->st_seg[k].sc_obj, NULL);
+	if (db->d_at_ckpt)
+		return err != -ENOENT ? err :
+		       kv_error(-EUCLEAN, "MP0980", "a segment of the checkpoint does not exist");
 	for (;;) {
 		n = mpool_objects(db->d_mp, after, db->d_tag, oi, 64);
 		if (n <= 0)
@@ -283,18 +292,19 @@ uint64_t kv_segs_free_bytes(struct kvdb *db)
 	return n;
 }
 
-/* @n new segments of @bytes: the log's class first, then the other, then what is kept spare. */
-static int alloc_objs(struct kvdb *db, uint32_t bytes, unsigned n, bool urgent,
-		      struct mpool_obj **out)
+/* @n new segments of @bytes: class @first, then the other, then what is kept spare. */
+static int alloc_objs(struct kvdb *db, uint32_t first, bool only, uint32_t bytes, unsigned n,
+		      bool urgent, struct mpool_obj **out)
 {
+	uint32_t other = first == MPOOL_CAPACITY ? MPOOL_STAGING : MPOOL_CAPACITY;
 	struct mpool_alloc req[BATCH_MAX];
 	unsigned i, try;
 	int err = -ENOSPC;
 
 	for (try = 0; try < 4 && err == -ENOSPC; try++) {
-		uint32_t mclass = try % 2 ? MPOOL_CAPACITY : db->d_log_class;
+		uint32_t mclass = try % 2 ? other : first;
 
-		if (try % 2 && db->d_log_class == MPOOL_CAPACITY)
+		if (try % 2 && (only || db->d_log_class == MPOOL_CAPACITY))
 			continue;
 		if (try >= 2 && !urgent)
 			break;
@@ -318,8 +328,8 @@ static unsigned batch_size(struct kvdb *db)
 }
 
 /* Allocates up to @n into @out, with the table's reference. Caller holds sg_fill_lock. */
-static int alloc_segs(struct kvdb *db, uint32_t bytes, unsigned *n, bool urgent,
-		      struct kv_seg **out)
+static int alloc_segs(struct kvdb *db, uint32_t mclass, bool only, uint32_t bytes, unsigned *n,
+		      bool urgent, struct kv_seg **out)
 {
 	struct kv_segs *ss = db->d_segs;
 	struct mpool_obj *obj[BATCH_MAX];
@@ -331,10 +341,10 @@ static int alloc_segs(struct kvdb *db, uint32_t bytes, unsigned *n, bool urgent,
 	if (!urgent && !room_for(db, (uint64_t)want * bytes))
 		return kv_error(-ENOSPC, "MP0955",
 				"the pool is full: what is left is kept for deletes and flushes");
-	err = alloc_objs(db, bytes, want, urgent, obj);
+	err = alloc_objs(db, mclass, only, bytes, want, urgent, obj);
 	if (err == -ENOSPC && want > 1) {
 		want = 1;
-		err = alloc_objs(db, bytes, want, urgent, obj);
+		err = alloc_objs(db, mclass, only, bytes, want, urgent, obj);
 	}
 	if (err)
 		return kv_error_mpool(err);
@@ -375,7 +385,8 @@ static int refill(struct kvdb *db, bool urgent)
 
 	if (n > BATCH_MAX - ss->sg_nstock)
 		n = BATCH_MAX - ss->sg_nstock;
-	err = n ? alloc_segs(db, db->d_budget.b_seg_bytes, &n, urgent, got) : 0;
+	err = n ? alloc_segs(db, db->d_log_class, false, db->d_budget.b_seg_bytes, &n, urgent,
+			     got) : 0;
 	if (err)
 		return err;
 	pthread_mutex_lock(&ss->sg_lock);
@@ -400,7 +411,7 @@ int kv_seg_alloc(struct kvdb *db, uint16_t log, uint8_t stream, uint32_t bytes, 
 		if (bytes > db->d_budget.b_seg_bytes)
 			bytes = (bytes + 0xffffu) & ~0xffffu;
 		pthread_mutex_lock(&ss->sg_fill_lock);
-		err = alloc_segs(db, bytes, &one, urgent, &s);
+		err = alloc_segs(db, db->d_log_class, false, bytes, &one, urgent, &s);
 		pthread_mutex_unlock(&ss->sg_fill_lock);
 		if (err)
 			return err;
@@ -426,6 +437,41 @@ int kv_seg_alloc(struct kvdb *db, uint16_t log, uint8_t stream, uint32_t bytes, 
 	return 0;
 }
 
+int kv_seg_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, uint32_t bytes,
+		       struct kv_seg **out)
+{
+	struct kv_segs *ss = db->d_segs;
+	struct kv_seg *s;
+	unsigned one = 1;
+	int err;
+
+	if (kv_fault(db))
+		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+	pthread_mutex_lock(&ss->sg_fill_lock);
+	err = alloc_segs(db, mclass, only, bytes, &one, true, &s);
+	pthread_mutex_unlock(&ss->sg_fill_lock);
+	if (err)
+		return err;
+	s->sg_log = KV_MOVED_LOG;
+	s->sg_stream = KV_VLOG;
+	kv_seg_get(s);
+	pthread_mutex_lock(&ss->sg_lock);
+	atomic_store(&s->sg_state, KV_SEG_OPEN);
+	pthread_mutex_unlock(&ss->sg_lock);
+	*out = s;
+	return 0;
+}
+
+void kv_seg_abandon(struct kvdb *db, struct kv_seg *s, uint32_t end)
+{
+	struct kv_segs *ss = db->d_segs;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	atomic_store(&s->sg_end, end);
+	atomic_store(&s->sg_state, KV_SEG_SEALED);
+	pthread_mutex_unlock(&ss->sg_lock);
+}
+
 void kv_seg_close(struct kvdb *db, struct kv_seg *s, uint32_t end)
 {
 	struct kv_segs *ss = db->d_segs;
@@ -435,6 +481,16 @@ void kv_seg_close(struct kvdb *db, struct kv_seg *s, uint32_t end)
 	atomic_store(&s->sg_state, KV_SEG_FULL);
 	*ss->sg_full_tail = kv_seg_get(s);
 	ss->sg_full_tail = &s->sg_full_next;
+	pthread_mutex_unlock(&ss->sg_lock);
+}
+
+void kv_seg_close_cold(struct kvdb *db, struct kv_seg *s, uint32_t end)
+{
+	struct kv_segs *ss = db->d_segs;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	atomic_store(&s->sg_end, end);
+	atomic_store(&s->sg_state, end ? KV_SEG_FULL : KV_SEG_SEALED);
 	pthread_mutex_unlock(&ss->sg_lock);
 }
 
@@ -528,6 +584,33 @@ static int seal(struct kvdb *db, struct kv_seg **seg, unsigned n)
 	return 0;
 }
 
+int kv_segs_seal_moved(struct kvdb *db, struct kv_seg **seg, unsigned n)
+{
+	return seal(db, seg, n);
+}
+
+int kv_segs_seal(struct kvdb *db, struct kv_seg **seg, size_t n)
+{
+	struct kv_segs *ss = db->d_segs;
+	struct kv_seg *part[STEP_MAX];
+	unsigned k = 0;
+	size_t i;
+	int err = 0;
+
+	/* upkeep may be at the same segments */
+	pthread_mutex_lock(&ss->sg_step_lock);
+	for (i = 0; i < n && !err; i++) {
+		if (!seg[i]->sg_obj_sealed)
+			part[k++] = seg[i];
+		if (k && (k == STEP_MAX || i + 1 == n)) {
+			err = seal(db, part, k);
+			k = 0;
+		}
+	}
+	pthread_mutex_unlock(&ss->sg_step_lock);
+	return err;
+}
+
 static int seal_step(struct kvdb *db, unsigned least)
 {
 	struct kv_seg *seg[STEP_MAX];
@@ -547,7 +630,8 @@ static bool is_dead(struct kv_seg *s, uint64_t horizon, uint64_t memtables)
 	uint64_t last = atomic_load(&s->sg_last_epoch);
 
 	return atomic_load(&s->sg_state) == KV_SEG_SEALED && last <= horizon && last < memtables &&
-	       !atomic_load(&s->sg_runs) && atomic_load(&s->sg_refs) == 1;
+	       !atomic_load(&s->sg_runs) && !atomic_load(&s->sg_pins) &&
+	       atomic_load(&s->sg_refs) == 1;
 }
 
 static int delete_step(struct kvdb *db)
@@ -559,6 +643,8 @@ static int delete_step(struct kvdb *db)
 	unsigned i, n = 0;
 	int err;
 
+	if (kv_ckpt_holds_all(db))
+		return 0;
 	memset(op, 0, sizeof(op));
 	pthread_mutex_lock(&ss->sg_lock);
 	for (s = ss->sg_list; s && n < STEP_MAX; s = next) {
@@ -590,7 +676,7 @@ static int delete_step(struct kvdb *db)
 }
 
 /* Ahead of need; a full pool is not an error here. */
-static int stock_step(struct kvdb *db)
+int kv_segs_stock_step(struct kvdb *db)
 {
 	struct kv_segs *ss = db->d_segs;
 	unsigned low = batch_size(db) / 2;
@@ -615,7 +701,7 @@ int kv_segs_step(struct kvdb *db)
 
 	if (db->d_rdonly || kv_fault(db))
 		return 0;
-	rc = stock_step(db);
+	rc = kv_segs_stock_step(db);
 	if (rc)
 		return rc;
 	if (pthread_mutex_trylock(&ss->sg_step_lock))
@@ -625,6 +711,29 @@ int kv_segs_step(struct kvdb *db)
 		rc = seal_step(db, SEAL_MIN);
 	pthread_mutex_unlock(&ss->sg_step_lock);
 	return rc;
+}
+
+int kv_segs_seal_now(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	int rc;
+
+	pthread_mutex_lock(&ss->sg_step_lock);
+	do {
+		rc = seal_step(db, 1);
+	} while (rc > 0);
+	pthread_mutex_unlock(&ss->sg_step_lock);
+	return rc;
+}
+
+void kv_segs_each(struct kvdb *db, void (*fn)(void *arg, struct kv_seg *s), void *arg)
+{
+	struct kv_segs *ss = db->d_segs;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	for (struct kv_seg *s = ss->sg_list; s; s = s->sg_next)
+		fn(arg, s);
+	pthread_mutex_unlock(&ss->sg_lock);
 }
 
 bool kv_segs_are_busy(struct kvdb *db)
@@ -694,10 +803,16 @@ void kv_segs_stats(struct kvdb *db, struct kvdb_stats *st)
 
 	pthread_mutex_lock(&ss->sg_lock);
 	st->segments = ss->sg_count;
-	for (struct kv_seg *s = ss->sg_list; s; s = s->sg_next)
-		if (s->sg_stream == KV_VLOG && atomic_load(&s->sg_state) == KV_SEG_SEALED)
+	for (struct kv_seg *s = ss->sg_list; s; s = s->sg_next) {
+		if (atomic_load(&s->sg_state) != KV_SEG_SEALED)
+			continue;
+		if (atomic_load(&s->sg_pins) && !atomic_load(&s->sg_runs))
+			st->pinned_bytes += s->sg_bytes;
+		else if (s->sg_stream == KV_VLOG)
 			values += atomic_load(&s->sg_end);
+	}
 	pthread_mutex_unlock(&ss->sg_lock);
+	kv_ckpt_stats(db, st);
 	/* headers, keys and what memtables still refer to count as dead: a rough upper bound */
 	st->dead_value_bytes = values > st->live_value_bytes ? values - st->live_value_bytes : 0;
 }

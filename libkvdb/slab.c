@@ -12,7 +12,10 @@
  * Only an image that is complete and durable is stolen (sl_fifo holds exactly
  * those, oldest first, with one second chance for images that readers used).
  * A stolen slab is reused after a grace period, so readers copy from an image
- * without a lock. When every image is still being written, the taker gets a
+ * without a lock. A reader that keeps a pointer to an image beyond kv_enter()
+ * pins its slab, which is then not stolen and, when its segment goes, not reused
+ * before it is unpinned. At most sl_pin_max slabs are pinned at a time: others are
+ * refused, and their readers make copies. When every image is still being written, the taker gets a
  * mapping of its own: waiting there could wait for itself.
  *
  * Lock: sl_lock, innermost; never held while waiting, retiring or calling the
@@ -26,7 +29,8 @@
 
 #define HUGE_PAGE	(2u << 20)
 
-enum slab_user { SLAB_FREE = 0, SLAB_IMAGE, SLAB_PAGES, SLAB_GRACE };
+/* HELD: the image was let go of, but somebody still pins its bytes */
+enum slab_user { SLAB_FREE = 0, SLAB_IMAGE, SLAB_PAGES, SLAB_GRACE, SLAB_HELD };
 
 struct slab {
 	struct kv_slabs *s_owner;
@@ -35,6 +39,7 @@ struct slab {
 	uint8_t s_user;			/* enum slab_user */
 	bool s_idle;			/* in sl_fifo */
 	_Atomic(bool) s_used;		/* second chance */
+	_Atomic(uint32_t) s_pins;	/* 0 -> 1 and 1 -> 0 under sl_lock */
 };
 
 /* An image outside of the slabs: one large record, or nothing else was left. */
@@ -54,7 +59,9 @@ struct kv_slabs {
 	unsigned sl_max;
 	unsigned sl_win_min, sl_pool_min;
 	unsigned sl_touched;		/* slabs [0, sl_touched) were handed out once */
-	unsigned sl_nimage, sl_npages, sl_ngrace;
+	unsigned sl_nimage, sl_npages, sl_ngrace, sl_nheld;
+	unsigned sl_npinned;		/* slabs that somebody pins, at most sl_pin_max */
+	unsigned sl_pin_max;
 	unsigned sl_nbig;		/* in use or retired */
 	uint64_t sl_big_bytes;
 	struct slab *sl_slab;
@@ -91,6 +98,10 @@ int kv_slabs_init(struct kvdb *db)
 		sl->sl_max = need + need / 2;
 	sl->sl_win_min = sl->sl_max / 8 > need ? sl->sl_max / 8 : need;
 	sl->sl_pool_min = sl->sl_max / 16 ? sl->sl_max / 16 : 1;
+	/* what is left over beside the least that window and pool need */
+	sl->sl_pin_max = (sl->sl_max - sl->sl_win_min - sl->sl_pool_min) / 4;
+	if (sl->sl_pin_max > sl->sl_max / 8)
+		sl->sl_pin_max = sl->sl_max / 8;
 	sl->sl_slab = calloc(sl->sl_max, sizeof(*sl->sl_slab));
 	sl->sl_map_bytes = sl->sl_max * sl->sl_bytes + HUGE_PAGE;
 	sl->sl_map = mmap(NULL, sl->sl_map_bytes, PROT_READ | PROT_WRITE,
@@ -161,16 +172,27 @@ static void fifo_add(struct kv_slabs *sl, struct slab *s)
 	s->s_idle = true;
 }
 
+/* Under sl_lock. */
+static void slab_put(struct kv_slabs *sl, struct slab *s)
+{
+	s->s_user = SLAB_FREE;
+	s->s_next = sl->sl_free;
+	sl->sl_free = s;
+}
+
 static void slab_freed(void *arg)
 {
 	struct slab *s = arg;
 	struct kv_slabs *sl = s->s_owner;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	s->s_user = SLAB_FREE;
-	s->s_next = sl->sl_free;
-	sl->sl_free = s;
 	sl->sl_ngrace--;
+	if (atomic_load(&s->s_pins)) {	/* nobody finds it any more: only unpinning is left */
+		s->s_user = SLAB_HELD;
+		sl->sl_nheld++;
+	} else {
+		slab_put(sl, s);
+	}
 	pthread_mutex_unlock(&sl->sl_lock);
 }
 
@@ -191,7 +213,8 @@ static struct slab *image_steal(struct kv_slabs *sl)
 	struct slab *s = sl->sl_fifo.s_next;
 
 	for (unsigned n = sl->sl_nimage; n && s != &sl->sl_fifo; n--) {
-		if (!atomic_load_explicit(&s->s_used, memory_order_relaxed))
+		if (!atomic_load_explicit(&s->s_used, memory_order_relaxed) &&
+		    !atomic_load_explicit(&s->s_pins, memory_order_relaxed))
 			break;
 		atomic_store_explicit(&s->s_used, false, memory_order_relaxed);
 		fifo_del(s);
@@ -218,7 +241,7 @@ static struct slab *slab_unused(struct kv_slabs *sl)
 
 static unsigned unused_count(const struct kv_slabs *sl)
 {
-	return sl->sl_max - sl->sl_nimage - sl->sl_npages - sl->sl_ngrace;
+	return sl->sl_max - sl->sl_nimage - sl->sl_npages - sl->sl_ngrace - sl->sl_nheld;
 }
 
 static uint8_t *big_take(struct kv_slabs *sl, struct kv_seg *owner)
@@ -426,6 +449,62 @@ uint8_t *kv_slab_take_pages(struct kvdb *db)
 	return s ? slab_mem(s) : NULL;
 }
 
+/* The first pin of a slab: as long as there are few. */
+static bool pin_first(struct kv_slabs *sl, struct slab *s)
+{
+	bool ok;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	ok = atomic_load(&s->s_pins) || sl->sl_npinned < sl->sl_pin_max;
+	if (ok && !atomic_fetch_add(&s->s_pins, 1))
+		sl->sl_npinned++;
+	pthread_mutex_unlock(&sl->sl_lock);
+	return ok;
+}
+
+void *kv_slab_pin(struct kvdb *db, struct kv_seg *seg, const uint8_t *image)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s = slab_of(sl, image);
+	uint32_t n = s ? atomic_load(&s->s_pins) : 0;
+
+	if (!s)
+		return NULL;
+	while (n && !atomic_compare_exchange_weak(&s->s_pins, &n, n + 1))
+		;
+	if (!n && !pin_first(sl, s))
+		return NULL;
+	/*
+	 * Still its image: then whoever unhooks it later finds the pin when the grace
+	 * period, which our caller is part of, is over.
+	 */
+	if (atomic_load(&seg->sg_image) == image)
+		return s;
+	kv_slab_unpin(db, s);
+	return NULL;
+}
+
+void kv_slab_unpin(struct kvdb *db, void *pin)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s = pin;
+	uint32_t n = atomic_load(&s->s_pins);
+
+	while (n > 1 && !atomic_compare_exchange_weak(&s->s_pins, &n, n - 1))
+		;
+	if (n > 1)
+		return;
+	pthread_mutex_lock(&sl->sl_lock);
+	if (atomic_fetch_sub(&s->s_pins, 1) == 1) {
+		sl->sl_npinned--;
+		if (s->s_user == SLAB_HELD) {
+			sl->sl_nheld--;
+			slab_put(sl, s);
+		}
+	}
+	pthread_mutex_unlock(&sl->sl_lock);
+}
+
 void kv_slab_touch(struct kvdb *db, const uint8_t *image)
 {
 	struct slab *s = slab_of(db->d_slabs, image);
@@ -440,7 +519,21 @@ uint64_t kv_slab_window_bytes(struct kvdb *db)
 	uint64_t n;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	n = (uint64_t)(sl->sl_nimage + sl->sl_ngrace) * sl->sl_bytes + sl->sl_big_bytes;
+	n = (uint64_t)(sl->sl_nimage + sl->sl_ngrace + sl->sl_nheld) * sl->sl_bytes +
+	    sl->sl_big_bytes;
+	pthread_mutex_unlock(&sl->sl_lock);
+	return n;
+}
+
+uint64_t kv_slab_spare_bytes(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	uint64_t n;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	/* slabs are never given back to the system */
+	n = (uint64_t)(sl->sl_touched - sl->sl_nimage - sl->sl_ngrace - sl->sl_npages) *
+	    sl->sl_bytes;
 	pthread_mutex_unlock(&sl->sl_lock);
 	return n;
 }

@@ -9,7 +9,9 @@
 #include "flush.h"
 #include "memtable.h"
 #include "pages.h"
+#include "reloc.h"
 #include "thread.h"
+#include "txn.h"
 
 static void add_thread(struct kv_tctx *tc, void *arg)
 {
@@ -22,6 +24,11 @@ static void add_thread(struct kv_tctx *tc, void *arg)
 	st->nexts += kv_counted(&tc->tc_nexts);
 	st->user_write_bytes += kv_counted(&tc->tc_user_bytes);
 	st->value_mem += kv_counted(&tc->tc_value_mem);
+	st->txn_begun += kv_counted(&tc->tc_begun);
+	st->txn_committed += kv_counted(&tc->tc_committed);
+	st->txn_aborted += kv_counted(&tc->tc_aborted);
+	st->txn_conflicts += kv_counted(&tc->tc_conflicts);
+	st->txn_stale += kv_counted(&tc->tc_stale);
 }
 
 static void add_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
@@ -66,13 +73,23 @@ static void add_counters(struct kvdb *db, struct kvdb_stats *st)
 	st->stalls = atomic_load(&c->stalls);
 	st->stall_ns = atomic_load(&c->stall_ns);
 	st->skipped_records = atomic_load(&c->skipped);
+	kv_throttle_stats(db, st);
 	for (int i = 0; i < MPOOL_MCLASSES; i++) {
 		st->io[i].log_bytes = atomic_load(&c->log_bytes[i]);
 		st->io[i].key_bytes = atomic_load(&c->key_bytes[i]);
 		st->io[i].meta_bytes = atomic_load(&c->meta_bytes[i]);
 		st->io[i].read_bytes = atomic_load(&c->read_bytes[i]);
+		st->io[i].move_bytes = atomic_load(&c->move_bytes[i]);
 	}
 }
+
+/* Whoever adds a member to the structure finds out here that it belongs into the list too. */
+#define X(f) +sizeof(((struct kvdb_stats *)0)->f)
+_Static_assert(sizeof(struct kvdb_stats) == sizeof(((struct kvdb_stats *)0)->io) +
+	       sizeof(struct kvdb_recovery) + sizeof(((struct kvdb_stats *)0)->delay)
+	       KVDB_STATS_FIELDS(X),
+	       "KVDB_STATS_FIELDS in kvdb.h lists every 64-bit member of struct kvdb_stats");
+#undef X
 
 int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 {
@@ -93,8 +110,17 @@ int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 	st.epoch = atomic_load(&db->d_epoch);
 	st.durable_epoch = atomic_load(&db->d_durable);
 	kv_segs_stats(db, &st);
+	kv_reloc_stats(db, &st);
 	st.window_bytes = kv_slab_window_bytes(db);
 	st.page_bytes = kv_slab_page_bytes(db);
+	kv_views_stats(db, &st);
+	st.spare_bytes = kv_slab_spare_bytes(db);
+	pthread_mutex_lock(&db->d_views->vw_lock);
+	st.spare_bytes += db->d_views->vw_free_bytes;
+	pthread_mutex_unlock(&db->d_views->vw_lock);
+	st.table_bytes = kv_pagepool_table_bytes(db) + st.segments * sizeof(struct kv_seg);
+	st.memory_bytes = st.memtable_bytes + st.window_bytes + st.page_bytes + st.index_bytes +
+			  st.spare_bytes + st.table_bytes;
 	*out = st;
 	return 0;
 }

@@ -75,6 +75,11 @@ static void fold(struct kv_tctx *into, const struct kv_tctx *from)
 	kv_count(&into->tc_nexts, kv_counted(&from->tc_nexts));
 	kv_count(&into->tc_user_bytes, kv_counted(&from->tc_user_bytes));
 	kv_count(&into->tc_value_mem, kv_counted(&from->tc_value_mem));
+	kv_count(&into->tc_begun, kv_counted(&from->tc_begun));
+	kv_count(&into->tc_committed, kv_counted(&from->tc_committed));
+	kv_count(&into->tc_aborted, kv_counted(&from->tc_aborted));
+	kv_count(&into->tc_conflicts, kv_counted(&from->tc_conflicts));
+	kv_count(&into->tc_stale, kv_counted(&from->tc_stale));
 }
 
 static void unlink_db(struct kv_tctx *tc)
@@ -99,6 +104,7 @@ static void thread_exit(void *arg)
 		t->t_ctxs = tc->tc_thread_next;
 		unlink_db(tc);
 		fold(tc->tc_db->d_ctx_ended, tc);
+		free(tc->tc_batch);
 		free(tc);
 	}
 	for (pp = &threads; *pp != t; pp = &(*pp)->t_next)
@@ -376,6 +382,7 @@ void kv_threads_fini(struct kvdb *db)
 		for (pp = &tc->tc_thread->t_ctxs; *pp != tc; pp = &(*pp)->tc_thread_next)
 			;
 		*pp = tc->tc_thread_next;
+		free(tc->tc_batch);
 		free(tc);
 	}
 	pthread_mutex_unlock(&reg_lock);

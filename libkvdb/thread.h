@@ -32,14 +32,23 @@ struct kv_slot {
 	_Atomic(uint32_t) sl_index;	/* number of the record in its frame */
 	_Atomic(uint32_t) sl_off;	/* of the record in its segment */
 	_Atomic(uint8_t *) sl_buf;	/* the record's bytes */
-	_Atomic(struct kv_version *) sl_ver;
+	/*
+	 * What gives the record its stamp: a version; KV_SLOT_TXN | address of a
+	 * kv_tslot for a commit record; 0 for a record that has its stamp
+	 */
+	_Atomic(uintptr_t) sl_ver;
 };
+#define KV_SLOT_TXN 1u
 
 /* One per (thread, database). Owned by the database; linked under the registry lock. */
 struct kv_tctx {
 	struct kv_slot tc_slot;
 	_Atomic(uint64_t) tc_puts, tc_gets, tc_dels, tc_seeks, tc_nexts;	/* kv_count() */
 	_Atomic(uint64_t) tc_user_bytes, tc_value_mem;
+	_Atomic(uint64_t) tc_begun, tc_committed, tc_aborted, tc_conflicts, tc_stale;
+	/* the owner is in a get that can begin anew: a missing page ends it with -EINPROGRESS */
+	bool tc_restarts;
+	void *tc_batch;			/* memory for the next cursor, or NULL; its thread's */
 	struct kvdb *tc_db;
 	struct kv_thread *tc_thread;
 	struct kv_tctx *tc_db_next;

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 
 #include "mdc.h"
+#include "tomb.h"
+#include "txn.h"
 
 struct tree_box {
 	struct kvdb *tb_db;
@@ -90,7 +92,13 @@ void kv_tree_put(struct kvdb *db, struct kv_tree *tr)
  */
 static struct kv_tree *tree_publish(struct kvdb_kvs *kvs, struct kv_tree *tr)
 {
-	return atomic_exchange(&kvs->k_tree, tr);
+	struct kv_tree *old;
+
+	kv_tree_note_tombs(tr);
+	old = atomic_exchange(&kvs->k_tree, tr);
+	/* a tombstone that came between the two has marked the old tree only */
+	kv_tree_note_tombs(tr);
+	return old;
 }
 
 int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt)
@@ -118,6 +126,7 @@ int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt)
 	gone = tree_publish(kvs, tr);
 out:
 	pthread_mutex_unlock(&kvs->k_tree_lock);
+	kv_forest_stale(kvs->k_db);
 	kv_tree_put(kvs->k_db, gone);
 	return err;
 }
@@ -153,8 +162,37 @@ int kv_tree_flushed(struct kvdb_kvs *kvs, struct kv_mt *mt, struct kv_run *add)
 	gone = tree_publish(kvs, tr);
 out:
 	pthread_mutex_unlock(&kvs->k_tree_lock);
+	kv_forest_stale(kvs->k_db);
 	kv_tree_put(kvs->k_db, gone);
 	return err;
+}
+
+int kv_tree_insert(struct kvdb_kvs *kvs, struct kv_run *add)
+{
+	uint64_t pos = kv_run_desc(add)->rd_pos;
+	struct kv_tree *old, *tr, *gone = NULL;
+	bool is_in = false;
+	uint32_t i;
+
+	pthread_mutex_lock(&kvs->k_tree_lock);
+	old = atomic_load(&kvs->k_tree);
+	tr = tree_new(kvs->k_db, old->tr_nrun + 1);
+	for (i = 0; tr && i < old->tr_nmt; i++)
+		tr->tr_mt[tr->tr_nmt++] = kv_mt_get(old->tr_mt[i]);
+	for (i = 0; tr && i <= old->tr_nrun; i++) {
+		if (!is_in && (i == old->tr_nrun || kv_run_desc(old->tr_run[i])->rd_pos < pos)) {
+			tr->tr_run[tr->tr_nrun++] = add;
+			is_in = true;
+		}
+		if (i < old->tr_nrun)
+			tr->tr_run[tr->tr_nrun++] = kv_run_get_ref(old->tr_run[i]);
+	}
+	if (tr)
+		gone = tree_publish(kvs, tr);
+	pthread_mutex_unlock(&kvs->k_tree_lock);
+	kv_forest_stale(kvs->k_db);
+	kv_tree_put(kvs->k_db, gone);
+	return tr ? 0 : -ENOMEM;
 }
 
 static bool run_in(struct kv_run *r, struct kv_run **list, unsigned n)
@@ -192,6 +230,7 @@ int kv_tree_merged(struct kvdb_kvs *kvs, struct kv_run **drop, unsigned ndrop,
 	gone = tree_publish(kvs, tr);
 out:
 	pthread_mutex_unlock(&kvs->k_tree_lock);
+	kv_forest_stale(kvs->k_db);
 	kv_tree_put(kvs->k_db, gone);
 	return err;
 }
@@ -211,6 +250,7 @@ int kv_tree_load(struct kvdb_kvs *kvs, struct kv_run **runs, unsigned n)
 		tr->tr_run[tr->tr_nrun++] = runs[i];
 	old = tree_publish(kvs, tr);
 	pthread_mutex_unlock(&kvs->k_tree_lock);
+	kv_forest_stale(kvs->k_db);
 	kv_tree_put(kvs->k_db, old);
 	return 0;
 }
@@ -224,6 +264,7 @@ int kv_tree_empty(struct kvdb_kvs *kvs)
 	pthread_mutex_lock(&kvs->k_tree_lock);
 	old = tree_publish(kvs, tr);
 	pthread_mutex_unlock(&kvs->k_tree_lock);
+	kv_forest_stale(kvs->k_db);
 	kv_tree_put(kvs->k_db, old);
 	return 0;
 }

@@ -16,6 +16,7 @@
 
 #define DIRECT_MIN	65536u	/* larger values bypass the page pool */
 #define PAGE		4096u
+#define FETCH_MAX	1024u	/* bytes of a value to prefetch; then the hardware follows */
 
 static int value_damaged(const struct kv_ent *e, const char *check)
 {
@@ -125,4 +126,41 @@ int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t siz
 	if (tc)
 		kv_count(&tc->tc_value_mem, 1);
 	return 0;
+}
+
+bool kv_value_prefetch(const struct kv_ent *e)
+{
+	const uint8_t *image, *val;
+
+	if (e->e_kind != KV_ENT_REF || !e->e_vlen)
+		return true;
+	image = atomic_load_explicit(&e->e_seg->sg_image, memory_order_acquire);
+	if (!image)
+		return false;
+	val = image + (size_t)e->e_off8 * 8;
+	for (uint32_t at = 0; at < e->e_vlen && at < FETCH_MAX; at += KV_CACHELINE)
+		__builtin_prefetch(val + at);
+	return true;
+}
+
+void kv_values_ahead(struct kvdb *db, const struct kv_ent *e, unsigned n)
+{
+	struct kv_want want[KV_AHEAD_MAX];
+	unsigned k = 0;
+
+	for (unsigned i = 0; i < n && k < KV_AHEAD_MAX; i++) {
+		uint64_t off = (uint64_t)e[i].e_off8 * 8;
+
+		if (e[i].e_kind != KV_ENT_REF || !e[i].e_vlen || e[i].e_vlen > DIRECT_MIN ||
+		    off + e[i].e_vlen > e[i].e_seg->sg_bytes ||
+		    atomic_load_explicit(&e[i].e_seg->sg_image, memory_order_acquire))
+			continue;
+		want[k].wa_obj = e[i].e_seg->sg_obj;
+		want[k].wa_first = off / PAGE;
+		want[k].wa_n = (unsigned)((off + e[i].e_vlen - 1) / PAGE - off / PAGE + 1);
+		want[k++].wa_crc = NULL;
+	}
+	/* a single one is read as well by who wants it */
+	if (k > 1)
+		kv_pages_ahead(db, want, k);
 }

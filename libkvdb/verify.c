@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "ckpt.h"
 #include "mdc.h"
 
 struct verify {
@@ -102,6 +103,7 @@ static int walk_run(struct verify *v, struct kv_run *r, const struct kv_run_desc
 			if (v->v_values)
 				err = check_value(v, &e, d->rd_id);
 		}
+		kv_iter_park(it);
 		kv_exit(t);
 		if (err)
 			break;
@@ -116,9 +118,8 @@ static int walk_run(struct verify *v, struct kv_run *r, const struct kv_run_desc
 	return 0;
 }
 
-static int check_runs(struct verify *v)
+static int check_runs(struct verify *v, struct kv_mdc_state *st)
 {
-	struct kv_mdc_state *st = &v->v_db->d_mdc->m_st;
 	uint32_t i, j;
 	int err = 0;
 
@@ -145,12 +146,34 @@ static void bad_segment(void *arg, const struct kv_seg *s, uint32_t valid, uint3
 	      (unsigned long long)s->sg_id, valid, want);
 }
 
+/* Every checkpoint: its manifest, and all of its runs, shared with the tree or not. */
+static int check_checkpoints(struct verify *v)
+{
+	const struct kv_mdc_state *st = &v->v_db->d_mdc->m_st;
+	size_t i;
+	int err = 0;
+
+	for (i = 0; i < st->st_nckpt && !err; i++) {
+		struct kv_mdc_state own = { 0 };
+
+		err = kv_manifest_read(v->v_db, &st->st_ckpt[i], &own);
+		if (!err)
+			err = check_runs(v, &own);
+		kv_mdc_state_free(&own);
+		if (err)
+			err = judge(v, err, "checkpoint", st->st_ckpt[i].mc_obj);
+	}
+	return err;
+}
+
 static int check_all(struct verify *v)
 {
 	int err = kv_db_load_kvs(v->v_db, false);
 
 	if (!err)
-		err = check_runs(v);
+		err = check_runs(v, &v->v_db->d_mdc->m_st);
+	if (!err)
+		err = check_checkpoints(v);
 	if (!err) {
 		err = kv_recover(v->v_db, true);
 		if (err)
@@ -172,7 +195,8 @@ int kvdb_verify(const char *pool, const struct kvdb_opts *opts, unsigned flags,
 	struct verify v = { .v_fn = fn, .v_arg = arg, .v_values = flags & MPOOL_VERIFY_DATA };
 	int err;
 
-	if (flags & ~MPOOL_VERIFY_DATA || (opts && opts->size != sizeof(o)))
+	if (flags & ~MPOOL_VERIFY_DATA || (opts && opts->size != sizeof(o)) ||
+	    (opts && opts->checkpoint))
 		return kv_error(-EINVAL, "MP0951", "unknown flags or size of the options");
 	if (opts)
 		o = *opts;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Background work. Two kinds of threads: the keeper switches and flushes
- * memtables, prepares log segments, seals and frees them; mergers do nothing
- * but merges, so that a long merge never stands before a flush.
+ * Background work. Three kinds of threads: the keeper switches and flushes
+ * memtables, seals and frees log segments; the supplier has the next segments
+ * of the logs ready, which writers would wait for; mergers do nothing but
+ * merges. So a long merge never stands before a flush, nor a flush before a log.
  *
  * A flush (R4, R6): the oldest frozen memtable of a store, once its boundary
  * is durable; the run is written, committed and listed by one version edit,
@@ -17,6 +18,9 @@
 
 #include "flush.h"
 #include "memtable.h"
+#include "reloc.h"
+#include "tomb.h"
+#include "txn.h"
 #include "work.h"
 
 #define RETRY_MS 100u
@@ -93,20 +97,69 @@ static struct kv_mt *flush_victim(struct kvdb *db, struct kvdb_kvs *kvs)
 	return mt;
 }
 
+/* Its deletes of many keys, as far as they hide something in older runs (H3). */
+static int build_tombs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt,
+		       struct kv_run_build *rb)
+{
+	struct kv_trows tv = { 0 };
+	struct kv_tree *tr;
+	bool bulk;
+	int err;
+
+	if (!kv_mt_has_tombs(mt))
+		return 0;
+	err = kv_trows_mt(&tv, mt);
+	if (!err) {
+		/*
+		 * What a bulk load brings has an older stamp (B1). Looked at behind the stamps
+		 * and in front of the tree: it is still to come, or in the tree.
+		 */
+		bulk = atomic_load(&kvs->k_bulk);
+		tr = kv_tree_get(kvs);
+		kv_trows_needed(&tv, bulk ? NULL : tr, NULL, 0, mt);
+		kv_tree_put(db, tr);
+		err = kv_run_build_tombs(rb, tv.tv_r, tv.tv_n);
+	}
+	free(tv.tv_r);
+	return err;
+}
+
+/* The memtable in order, without what its own deletes of many keys cover. */
+static int build_source(struct kvdb *db, struct kv_mt *mt, struct kv_iter **out)
+{
+	struct kv_cover *co;
+	int err = kv_mt_iter(db, mt, KV_SEQ_NOW, false, out);
+
+	if (err)
+		return err;
+	co = kv_cover_new(&mt, 1, NULL, 0, KV_SEQ_NOW, &err);
+	if (co)
+		return kv_cover_iter(*out, co, out);
+	if (err)
+		(*out)->it_ops->close(*out);
+	return err;
+}
+
 static int build_run(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt, struct kv_run **out)
 {
 	struct kv_run_build *rb;
 	struct kv_iter *it;
 	struct kv_ent e;
+	uint64_t now = kv_time_ms(db);
 	int err = kv_run_build_open(db, kvs->k_id, kv_mt_keys(mt), true, &rb);
 
 	if (err)
 		return err;
-	err = kv_mt_iter(db, mt, KV_SEQ_NOW, false, &it);
+	err = build_tombs(db, kvs, mt, rb);
+	if (!err)
+		err = build_source(db, mt, &it);
 	if (!err) {
-		while (!(err = it->it_ops->next(it, &e)))
+		while (!(err = it->it_ops->next(it, &e))) {
+			if (KV_UNLIKELY(kv_is_expired(&e, now)))
+				kv_ent_expire(&e);
 			if ((err = kv_run_build_add(rb, &e)))
 				break;
+		}
 		it->it_ops->close(it);
 	}
 	if (err != -ENOENT) {
@@ -183,6 +236,22 @@ static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
 	return 0;
 }
 
+int kv_flush_oldest(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t upto)
+{
+	struct kv_mt *mt = flush_victim(db, kvs);
+	int err = 0, did = 0;
+
+	if (mt && kv_mt_boundary(mt) <= upto) {
+		err = flush_mt(db, kvs, mt);
+		did = 1;
+	}
+	if (mt)
+		kv_mt_put(db, mt);
+	if (did && !err)
+		kv_flusher_room(db);
+	return err ? err : did;
+}
+
 int kv_flush_step(struct kvdb *db)
 {
 	int did = 0, err = 0;
@@ -205,6 +274,8 @@ int kv_flush_step(struct kvdb *db)
 		kv_kvs_release(kvs);
 	}
 	atomic_store(&db->d_flusher->fl_space_err, err == -ENOSPC ? err : 0);
+	if (err == -ENOSPC)
+		kv_cqs_wake(db);
 	if (did && !err)
 		kv_flusher_room(db);
 	return err ? err : did;
@@ -242,6 +313,7 @@ static int keeper_step(struct kvdb *db)
 	if (r == 0)
 		r = prepare_step(db);
 	kv_flusher_spare(db);
+	kv_views_step(db);
 	/* a flush that finds no room gets it from segments that died meanwhile */
 	if (r == 0 || r == -ENOSPC) {
 		int s = kv_segs_step(db);
@@ -252,6 +324,13 @@ static int keeper_step(struct kvdb *db)
 	if (kv_runs_reap(db) && r == 0)
 		r = 1;
 	return r;
+}
+
+static int supplier_step(struct kvdb *db)
+{
+	int r = prepare_step(db);
+
+	return r ? r : kv_segs_stock_step(db);
 }
 
 static int merger_step(struct kvdb *db)
@@ -269,6 +348,8 @@ static int merger_step(struct kvdb *db)
 		r = kv_merge_step(db, kvs);
 		kv_kvs_release(kvs);
 	}
+	if (!r)
+		r = kv_reloc_step(db);
 	if (r == -EUCLEAN || r == -EIO) {
 		/* damage is reported where it is read; a merge must not launder it */
 		atomic_store(&wk->wk_merge_off, true);
@@ -333,6 +414,12 @@ static void *keeper_main(void *arg)
 	return NULL;
 }
 
+static void *supplier_main(void *arg)
+{
+	work_loop(arg, supplier_step);
+	return NULL;
+}
+
 static void *merger_main(void *arg)
 {
 	work_loop(arg, merger_step);
@@ -341,7 +428,8 @@ static void *merger_main(void *arg)
 
 int kv_work_start(struct kvdb *db)
 {
-	unsigned int n = db->d_budget.b_threads < 2 ? 2 : db->d_budget.b_threads, i;
+	/* the supplier sleeps nearly always: it comes on top */
+	unsigned int n = (db->d_budget.b_threads < 2 ? 2 : db->d_budget.b_threads) + 1, i;
 	struct kv_work *wk = calloc(1, sizeof(*wk));
 	pthread_condattr_t ca;
 
@@ -361,8 +449,9 @@ int kv_work_start(struct kvdb *db)
 	if (kv_is_manual(db) || db->d_rdonly)
 		return 0;
 	for (i = 0; i < n; i++) {
-		int err = pthread_create(&wk->wk_thread[i], NULL, i ? merger_main : keeper_main,
-					 db);
+		int err = pthread_create(&wk->wk_thread[i], NULL,
+					 i == 0 ? keeper_main : i == 1 ? supplier_main :
+					 merger_main, db);
 
 		if (err) {
 			kv_work_stop(db);
@@ -491,14 +580,19 @@ void kv_make_room(struct kvdb *db)
 	if (drain_flush(db))
 		return;
 	merger_step(db);
-	for (i = 0; i < 8 && kv_segs_step(db) > 0; i++)
-		;
+	kv_reloc_make_room(db);
+	/* a tree retires its runs, a run its segments */
+	for (i = 0; i < 12; i++) {
+		kv_retire_barrier();
+		kv_runs_reap(db);
+		kv_segs_step(db);
+	}
 }
 
 /* True while a worker is in the middle of what drain_compact() waits for. */
 static bool is_busy(struct kvdb *db)
 {
-	bool is = atomic_load(&db->d_reaping) || kv_segs_are_busy(db);
+	bool is = atomic_load(&db->d_reaping) || kv_segs_are_busy(db) || kv_reloc_is_busy(db);
 
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && !is; i++) {
 		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
@@ -512,7 +606,7 @@ static bool is_busy(struct kvdb *db)
 }
 
 /*
- * A tree retires its runs, a run its segments, a segment its object: work is
+ * A forest retires its trees, a tree its runs, a run its segments, a segment its object: work is
  * over when none is due after each level had its barrier, and then the space
  * of what was deleted is free.
  */
@@ -520,8 +614,12 @@ static int drain_compact(struct kvdb *db)
 {
 	unsigned int idle = 0;
 
-	while (idle < 4) {
-		int r = merger_step(db), err = kv_fault(db);
+	while (idle < 5) {
+		int r, err;
+
+		kv_reloc_look(db);
+		r = merger_step(db);
+		err = kv_fault(db);
 
 		if (r == 0)
 			r = kv_segs_step(db);

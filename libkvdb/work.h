@@ -9,6 +9,11 @@
 int kv_switch_prepare(struct kvdb *db, struct kvdb_kvs *kvs);
 /* Prepares switches of memtables that had their share: 1, 0, -errno. */
 int kv_switch_step(struct kvdb *db);
+/*
+ * Flushes the store's oldest frozen memtable if its boundary is at most @upto: 1, 0, -errno.
+ * The caller holds k_flush_lock.
+ */
+int kv_flush_oldest(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t upto);
 /* Flushes one frozen memtable to a run: 1, 0 (none is ready), -errno. */
 int kv_flush_step(struct kvdb *db);
 /*

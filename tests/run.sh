@@ -5,7 +5,7 @@
 #
 #   B=build O=build tests/run.sh SUITE...      (make check, make check-unit, ...)
 #
-# Suites: unit conform crash stress  programs of that folder, from $O/tests
+# Suites: unit conform crash stress model  programs of that folder, from $O/tests
 #         cli                        tests/cli/test_*, executables
 #         lint                       tests/lint/*.sh and *.py
 #         ablate                     tests/ablate.py short
@@ -86,11 +86,14 @@ one() {
 	out=$log/$suite.$name
 	export TMPDIR=$out.tmp
 	mkdir -p "$TMPDIR"
+	# control sockets: the path of a socket is short
+	XDG_RUNTIME_DIR=$(mktemp -d /tmp/kvrun.XXXXXX)
+	export XDG_RUNTIME_DIR
 	start=$(date +%s%N)
 	timeout -k 10 $((limit * factor)) "$@" >"$out" 2>&1 </dev/null
 	rc=$?
 	end=$(date +%s%N)
-	rm -rf "$TMPDIR"
+	rm -rf "$TMPDIR" "$XDG_RUNTIME_DIR"
 	report "$suite" "$name" $rc $(((end - start) / 100000000))
 }
 
@@ -122,7 +125,7 @@ start() {
 # programs SUITE FOLDER SECONDS BUILD
 programs() {
 	local suite=$1 folder=$2 limit=$3 build=$4 src name
-	for src in tests/"$folder"/{test,crash,stress}_*.c; do
+	for src in tests/"$folder"/{test,crash,stress,model}_*.c; do
 		[ -e "$src" ] || continue
 		name=$(basename "$src" .c)
 		O=$build BIN=$build/bin start "$suite" "$name" "$limit" "$build/tests/$name"
@@ -230,9 +233,14 @@ for suite; do
 	unit) programs unit unit 120 "$O" ;;
 	conform) programs conform conform 120 "$O" ;;
 	# a workload takes up to a minute; crash_pool has eleven
-	crash) programs crash crash 900 "$O" ;;
+	crash) programs crash crash 1500 "$O" ;;
+	model)
+		programs model model 600 "$O"
+		scripts model 600 "$O" tests/model/*.py
+		;;
 	stress) programs stress stress 300 "$O" ;;
-	cli) scripts cli 180 "$O" tests/cli/test_* ;;
+	# answers of "in use" take two seconds each
+	cli) scripts cli 300 "$O" tests/cli/test_* ;;
 	lint) scripts lint 60 "$O" tests/lint/*.sh tests/lint/*.py ;;
 	ablate)
 		export B TEST_SHORT=1

@@ -22,7 +22,10 @@ own_tmp=
 T=${TMPDIR:-$own_tmp}
 S=$T/.state
 mkdir -p "$S"
-trap '[ -n "$own_tmp" ] && rm -rf "$own_tmp"' EXIT
+# control sockets: their path is short, and nobody else's sockets are met
+XDG_RUNTIME_DIR=$(mktemp -d /tmp/kvcli.XXXXXX)
+export XDG_RUNTIME_DIR
+trap 'rm -rf "$XDG_RUNTIME_DIR"; [ -n "$own_tmp" ] && rm -rf "$own_tmp"' EXIT
 PATH=$BIN:$PATH:/usr/sbin:/sbin
 export PATH PYTHONDONTWRITEBYTECODE=1
 unset MPOOL_IO MPOOL_DEV NO_COLOR

@@ -22,7 +22,9 @@ help_lists_every_verb_and_option() {
 	everywhere = set(spelled(table["global_options"]))
 	names = {v["name"] for v in table["verbs"]}
 	wanted = {"create", "info", "get", "put", "del", "scan", "load", "verify", "stats", "bench",
-	          "kvs create", "kvs drop", "kvs list", "drop", "help", "version"}
+	          "kvs create", "kvs drop", "kvs list", "kvs rename", "kvs info", "list", "tree",
+	          "dump", "set", "shell", "compact", "tune", "top",
+	          "drop", "help", "version"}
 	bad = 0
 	if wanted - names:
 	    print("no such verbs:", wanted - names)
@@ -129,6 +131,25 @@ bad_usage_exits_2() {
 	kvs frob ./d
 	kvs create ./d
 	kvs list
+	kvs rename ./d s
+	kvs info ./d
+	tree
+	shell
+	compact
+	tune
+	top ./d 0
+	top ./d 1 none
+	set
+	set ./d
+	set ./d interval=0ms
+	set ./d s interval=1s
+	kvs create ./d s --prefix-len 1345
+	kvs create ./d s --ttl 1500ms
+	kvs create ./d s --policy fast
+	dump
+	dump ./d --format tsv
+	load --dump ./d a b
+	list -o colour
 	drop
 	bench --workload g
 	bench --workload load,,a
@@ -145,7 +166,7 @@ bad_usage_exits_2() {
 }
 
 half_a_verb_is_named_with_its_other_half() {
-	local words='wanted kvs create, kvs drop or kvs list'
+	local words='wanted kvs create, kvs drop, kvs list, kvs rename or kvs info'
 	want 2 kvdb kvs
 	has err "'kvs' .*$words"
 	want 2 kvdb kvs frob ./d

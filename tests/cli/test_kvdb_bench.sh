@@ -40,6 +40,18 @@ the_table_names_every_figure() {
 	same stderr "$(cat "$S/err")" ""
 }
 
+queues_do_the_same_work() {
+	# shellcheck disable=SC2086
+	want 0 kvdb bench -j $small --workload load,a,c --verify full --in-flight 50
+	schema kvdb_bench
+	same in_flight "$(field 'd["config"]["in_flight"]')" 50
+	same operations "$(field '{p["operations_done"] for p in d["phases"]}')" "{3000}"
+	same verified "$(field 'd["phases"][2]["values_verified"]')" 3000
+	same causes "$(field '[x["cause"] for x in d["phases"][0]["delays"]]')" \
+		"['memory', 'frozen', 'log', 'runs', 'space', 'segment', 'gate', 'key']"
+	want 2 kvdb bench --in-flight 10001
+}
+
 values_of_odd_sizes_verify() {
 	local n
 	for n in 0 1 7 8 15 16 17 31 100 65553 200000; do
@@ -245,6 +257,7 @@ interrupted_bench_removes_its_pool() {
 
 run every_workload_runs_verified
 run the_table_names_every_figure
+run queues_do_the_same_work
 run values_of_odd_sizes_verify
 run a_given_database_is_used_and_kept
 run a_wrong_value_ends_the_run

@@ -106,7 +106,7 @@ stores_are_made_listed_and_dropped() {
 	make_db
 	want 0 kvdb kvs create ./d another.store-2 -j
 	schema kvdb_kvs_create
-	want 0 kvdb kvs list ./d
+	want 0 kvdb kvs list ./d -H -o name
 	same list "$(sort <"$S/out" | tr '\n' ' ')" "another.store-2 s "
 	want 0 kvdb put ./d s k v
 	want 3 kvdb get ./d another.store-2 k
@@ -268,7 +268,7 @@ reading_verbs_write_nothing() {
 	want 0 kvdb scan ./d s
 	want 0 kvdb info ./d
 	want 0 kvdb stats ./d
-	want 0 kvdb kvs list ./d
+	want 0 kvdb kvs list ./d -H -o name
 	unchanged "$before" d
 }
 

@@ -102,7 +102,7 @@ static inline struct kvdb_kvs *kh_kvs(const char *name)
 	struct kvdb_kvs *k = NULL;
 
 	if (kvdb_kvs_open(kh_db, name, &k)) {
-		T_EQ(kvdb_kvs_create(kh_db, name), 0);
+		T_EQ(kvdb_kvs_create(kh_db, name, NULL), 0);
 		T_EQ(kvdb_kvs_open(kh_db, name, &k), 0);
 	}
 	return k;

@@ -53,7 +53,7 @@ static void create_and_open_say_what_is_missing(void)
 
 static void bad_options_are_refused(void)
 {
-	struct kvdb_clock clock = { NULL, NULL, NULL };
+	struct kvdb_clock clock = { NULL, NULL, NULL, NULL };
 	struct kvdb_opts o[10];
 	struct kvdb *db = untouched;
 	size_t i;
@@ -63,7 +63,7 @@ static void bad_options_are_refused(void)
 		o[i] = (struct kvdb_opts)KVDB_OPTS_INIT;
 	o[0].size = 8;
 	o[1].flags = 0x80;
-	o[2].pad = 1;
+	o[2].flags = 0x80000000u;
 	o[3].commit = 2;
 	o[4].logs = 65;
 	o[5].cache_bytes = 1 * MIB;
@@ -149,15 +149,15 @@ static void store_names(void)
 
 	kh_fresh(POOL, 0);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		FAILS(kvdb_kvs_create(kh_db, bad[i]), -EINVAL);
+		FAILS(kvdb_kvs_create(kh_db, bad[i], NULL), -EINVAL);
 		FAILS(kvdb_kvs_open(kh_db, bad[i], &k), -ENOENT);
 	}
-	FAILS(kvdb_kvs_create(kh_db, NULL), -EINVAL);
+	FAILS(kvdb_kvs_create(kh_db, NULL, NULL), -EINVAL);
 	T_OK(k == (struct kvdb_kvs *)untouched);
 	T_EQ(kvdb_kvs_list(kh_db, names, 8), 0);
 	for (i = 0; i < 6; i++) {
-		T_EQ(kvdb_kvs_create(kh_db, good[i]), 0);
-		FAILS(kvdb_kvs_create(kh_db, good[i]), -EEXIST);
+		T_EQ(kvdb_kvs_create(kh_db, good[i], NULL), 0);
+		FAILS(kvdb_kvs_create(kh_db, good[i], NULL), -EEXIST);
 		T_EQ(kvdb_kvs_open(kh_db, good[i], &k), 0);
 		T_EQ(kvdb_kvs_open(kh_db, good[i], &again), 0);
 		T_OK(k == again);
@@ -176,6 +176,69 @@ static void store_names(void)
 	FAILS(kvdb_kvs_drop(kh_db, "a"), -ENOENT);
 	FAILS(kvdb_kvs_open(kh_db, "a", &k), -ENOENT);
 	T_EQ(kvdb_kvs_list(kh_db, NULL, 0), 5);
+	end();
+}
+
+static void options_of_a_store(void)
+{
+	struct kvdb_kvs_opts o = KVDB_KVS_OPTS_INIT;
+	struct kvdb_kvs_info in;
+	struct kvdb_kvs *k;
+
+	kh_fresh(POOL, 0);
+	o.pfx_len = 12;
+	T_EQ(kvdb_kvs_create(kh_db, "p", &o), 0);
+	k = kh_kvs("p");
+	memset(&in, 'x', sizeof(in));
+	T_EQ(kvdb_kvs_info(k, &in), 0);
+	T_EQ(strcmp(in.name, "p"), 0);
+	T_EQ(in.pfx_len, 12);
+	T_EQ(in.ttl_s, 0);
+	T_EQ(in.keys_estimate, 0);
+	T_EQ(kh_put_str(k, "key", "v"), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	kh_close();
+	kh_open();
+	T_EQ(kvdb_kvs_info(kh_kvs("p"), &in), 0);
+	T_EQ(in.pfx_len, 12);
+	T_EQ(in.runs, 1);
+	T_EQ(in.keys_estimate, 1);
+	T_OK(in.key_bytes > 0);
+	T_EQ(kvdb_kvs_info(kh_kvs("other"), &in), 0);
+	T_EQ(in.pfx_len, 0);
+	o.pfx_len = KVDB_KEY_MAX + 1;
+	FAILS(kvdb_kvs_create(kh_db, "q", &o), -EINVAL);
+	o.pfx_len = 0;
+	o.reserved[7] = 1;
+	FAILS(kvdb_kvs_create(kh_db, "q", &o), -EINVAL);
+	o.reserved[7] = 0;
+	o.size--;
+	FAILS(kvdb_kvs_create(kh_db, "q", &o), -EINVAL);
+	o.size++;
+	o.policy = KVDB_POLICY_CAPACITY_ONLY + 1;
+	FAILS(kvdb_kvs_create(kh_db, "q", &o), -EINVAL);
+	o.policy = 0;
+	FAILS(kvdb_kvs_set(k = kh_kvs("p"), &o, 0), -EINVAL);
+	FAILS(kvdb_kvs_set(k, &o, 0x80), -EINVAL);
+	FAILS(kvdb_kvs_set(k, NULL, KVDB_KVS_TTL), -EINVAL);
+	T_EQ(kvdb_kvs_list(kh_db, NULL, 0), 2);
+	end();
+}
+
+/* What this version does not act on is refused, not kept in silence. */
+static void options_without_effect_are_refused(void)
+{
+	struct kvdb_kvs_opts o = KVDB_KVS_OPTS_INIT;
+	struct kvdb_kvs_info in;
+
+	kh_fresh(POOL, 0);
+	o.compress = KVDB_COMPRESS_ZSTD;
+	FAILS(kvdb_kvs_create(kh_db, "q", &o), -EOPNOTSUPP);
+	FAILS(kvdb_kvs_set(kh_kvs("p"), &o, KVDB_KVS_COMPRESS), -EOPNOTSUPP);
+	T_EQ(kvdb_kvs_set(kh_kvs("p"), &o, KVDB_KVS_POLICY), 0);
+	T_EQ(kvdb_kvs_info(kh_kvs("p"), &in), 0);
+	T_EQ(in.compress, KVDB_COMPRESS_NONE);
+	T_EQ(kvdb_kvs_list(kh_db, NULL, 0), 1);
 	end();
 }
 
@@ -360,7 +423,7 @@ static void reading_only_writes_nothing(void)
 		T_OK(kh_holds_str(kvs, "small", "x"));
 		FAILS(kvdb_put(kvs, "k", 1, "v", 1), -EROFS);
 		FAILS(kvdb_del(kvs, "run", 3), -EROFS);
-		FAILS(kvdb_kvs_create(kh_db, "t"), -EROFS);
+		FAILS(kvdb_kvs_create(kh_db, "t", NULL), -EROFS);
 		FAILS(kvdb_kvs_drop(kh_db, "s"), -EROFS);
 		FAILS(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), -EROFS);
 		T_OK(kh_holds(kvs, "run", 3, 1, 5000));
@@ -444,7 +507,7 @@ static void a_failed_write_stops_the_database(void)
 	T_OK(err == -EIO || err == -EROFS);
 	T_OK(kvdb_error_detail()->text[0]);
 	FAILS(kvdb_put(kvs, "k", 1, "v", 1), -EROFS);
-	FAILS(kvdb_kvs_create(db, "t"), -EROFS);
+	FAILS(kvdb_kvs_create(db, "t", NULL), -EROFS);
 	T_OK(kvdb_sync(db) == -EIO || kvdb_sync(db) == -EROFS);
 	T_OK(kvdb_drain(db, KVDB_WAIT_FLUSH) < 0);
 	T_OK(kh_holds_str(kvs, "old", "1"));
@@ -593,6 +656,8 @@ int main(void)
 	T_RUN(a_database_is_open_once);
 	T_RUN(drop_leaves_an_empty_pool);
 	T_RUN(store_names);
+	T_RUN(options_of_a_store);
+	T_RUN(options_without_effect_are_refused);
 	T_RUN(a_store_with_cursors_is_not_dropped);
 	T_RUN(bad_keys_and_values_change_nothing);
 	T_RUN(get_with_short_buffers);

@@ -276,7 +276,7 @@ static void drop_and_make_again(void)
 	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
 	fill(kh_kvs("s"), 2);
 	T_EQ(kvdb_kvs_drop(kh_db, "s"), 0);
-	T_EQ(kvdb_kvs_create(kh_db, "s"), 0);
+	T_EQ(kvdb_kvs_create(kh_db, "s", NULL), 0);
 	nothing_of_old();
 	T_EQ(kh_put_str(kh_kvs("s"), "new", "yes"), 0);
 	T_EQ(kvdb_sync(kh_db), 0);
@@ -439,9 +439,9 @@ static void stores_256_take_bounded_memory_and_open_fast(void)
 	kh_fresh(512 * MIB, 0);
 	for (i = 0; i < KVDB_KVS_MAX; i++) {
 		snprintf(name, sizeof(name), "s%u", i);
-		T_EQ(kvdb_kvs_create(kh_db, name), 0);
+		T_EQ(kvdb_kvs_create(kh_db, name, NULL), 0);
 	}
-	T_EQ(kvdb_kvs_create(kh_db, "more"), -ENOSPC);
+	T_EQ(kvdb_kvs_create(kh_db, "more", NULL), -ENOSPC);
 	for (i = 0; i < KVDB_KVS_MAX; i++) {
 		snprintf(name, sizeof(name), "s%u", i);
 		for (j = 0; j < 300; j++)

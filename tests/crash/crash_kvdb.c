@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Crash enumeration of databases: seven workloads, every crash point, oracle in
+ * Crash enumeration of databases: nine workloads, every crash point, oracle in
  * kv_check.c. The database runs without threads on a virtual clock, so a run
  * follows from SEED alone. Arguments choose workloads.
  */
@@ -47,7 +47,7 @@ static int first_stores(struct eng *e, struct km *m, struct km_rt *rt)
 
 		s->s_exists.b = sim_now(&e->e_sim);
 		snprintf(s->s_name, sizeof(s->s_name), "store%u", k);
-		rc = kvdb_kvs_create(rt->rt_db, s->s_name);
+		rc = km_store_create(e, rt, s->s_name, k);
 		s->s_exists.e = sim_now(&e->e_sim);
 		s->s_dropped = km_never;
 		if (!rc)
@@ -88,6 +88,8 @@ static int kv_record(struct eng *e, void **model)
 	}
 	if (steps(e, m, &rt, c->kc_steps) || km_close(e, m, &rt))
 		return -1;
+	if (c->kc_moves && !m->m_moves)
+		return eng_fail(e, "no relocation in the whole history");
 	return c->kc_is_create ? km_drop(e, m) : 0;
 }
 
@@ -110,6 +112,9 @@ static int judge_once(struct eng *e, const struct km *m, unsigned at, bool post)
 	int rc;
 
 	km_clock_reset(e, e->e_rand);
+	/* checkpoints are looked at when the database is closed again */
+	if (!next && m->m_nckpt)
+		next = model_new(e->e_rand);
 	rc = km_judge(e, m, at, &rt, next);
 	if (!rc && !rt.rt_db) {
 		rc = create_again(e);
@@ -117,12 +122,14 @@ static int judge_once(struct eng *e, const struct km *m, unsigned at, bool post)
 		rc = steps(e, next, &rt, 24) || km_close(e, next, &rt) ||
 		     km_judge(e, next, KM_END, &rt, NULL) ? -1 : 0;
 		if (!rc)
-			rc = kvdb_close(rt.rt_db);
+			rc = kvdb_close(rt.rt_db) || km_ckpt_judge(e, next) ? -1 : 0;
 	} else if (rt.rt_db) {
 		int err = kvdb_close(rt.rt_db);
 
 		if (!rc && err)
 			rc = eng_fail(e, "kvdb_close: %d", err);
+		if (!rc && next)
+			rc = km_ckpt_judge(e, next);
 	}
 	e->e_sim.s_tick = NULL;
 	free(next);
@@ -174,17 +181,17 @@ static int kv_again(struct eng *e, void *model, unsigned at, void **out)
 static const struct km_wl workload[] = {
 	KV_WL("values", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 400, .kc_stores = 1,
 	      .kc_keys = 60, .kc_stall = 40, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
-	      .kc_weight = { [KM_PUT] = 24, [KM_BIG] = 3, [KM_DEL] = 5, [KM_GET] = 3,
+	      .kc_weight = { [KM_PUT] = 24, [KM_BIG] = 3, [KM_DEL] = 5, [KM_MANY] = 1, [KM_GET] = 3,
 			     [KM_SYNC] = 2, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 1 }),
 	KV_WL("stores", false, .kc_bytes = { 32 * MiB }, .kc_steps = 350, .kc_stores = 4,
 	      .kc_keys = 20, .kc_has_idle = true, .kc_logs = 3,
 	      .kc_log_bytes = 1 * MiB,
-	      .kc_weight = { [KM_PUT] = 30, [KM_BIG] = 1, [KM_DEL] = 6, [KM_GET] = 2,
+	      .kc_weight = { [KM_PUT] = 30, [KM_BIG] = 1, [KM_DEL] = 6, [KM_MANY] = 3, [KM_GET] = 2,
 			     [KM_SYNC] = 2, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 2,
 			     [KM_REOPEN] = 1 }),
 	KV_WL("compact", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 260, .kc_stores = 2,
 	      .kc_keys = 50, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
-	      .kc_weight = { [KM_PUT] = 24, [KM_BIG] = 2, [KM_DEL] = 8, [KM_GET] = 2,
+	      .kc_weight = { [KM_PUT] = 24, [KM_BIG] = 2, [KM_DEL] = 8, [KM_MANY] = 5, [KM_GET] = 2,
 			     [KM_SYNC] = 1, [KM_POLL] = 4, [KM_IDLE] = 2, [KM_FLUSH] = 8,
 			     [KM_COMPACT] = 4 }),
 	KV_WL("segments", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 300,
@@ -192,9 +199,23 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_PUT] = 6, [KM_BIG] = 16, [KM_DEL] = 3, [KM_GET] = 2,
 			     [KM_SYNC] = 2, [KM_POLL] = 8, [KM_IDLE] = 3, [KM_FLUSH] = 1,
 			     [KM_COMPACT] = 1 }),
+	/* values that share segments, overwritten and compacted all the time: they move */
+	KV_WL("relocate", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 420,
+	      .kc_stores = 2, .kc_keys = 70, .kc_logs = 1, .kc_log_bytes = 512 * KiB,
+	      .kc_moves = true,
+	      .kc_weight = { [KM_PUT] = 60, [KM_DEL] = 2, [KM_GET] = 4, [KM_SYNC] = 1,
+			     [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 2, [KM_COMPACT] = 10,
+			     [KM_REOPEN] = 1 }),
+	/* stores of every policy on a staging class that is soon tight */
+	KV_WL("policies", true, .kc_bytes = { 24 * MiB, 5 * MiB }, .kc_steps = 420,
+	      .kc_stores = 4, .kc_keys = 70, .kc_logs = 1, .kc_log_bytes = 512 * KiB,
+	      .kc_moves = true, .kc_policies = true,
+	      .kc_weight = { [KM_PUT] = 60, [KM_DEL] = 2, [KM_GET] = 4, [KM_SYNC] = 1,
+			     [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 2, [KM_COMPACT] = 10,
+			     [KM_REOPEN] = 1 }),
 	KV_WL("commit", false, .kc_bytes = { 24 * MiB }, .kc_steps = 200, .kc_stores = 2,
 	      .kc_keys = 30, .kc_commit = 1, .kc_logs = 4, .kc_log_bytes = 1 * MiB,
-	      .kc_weight = { [KM_PUT] = 20, [KM_BIG] = 1, [KM_DEL] = 6, [KM_GET] = 2,
+	      .kc_weight = { [KM_PUT] = 20, [KM_BIG] = 1, [KM_DEL] = 6, [KM_MANY] = 3, [KM_GET] = 2,
 			     [KM_POLL] = 4, [KM_IDLE] = 1, [KM_FLUSH] = 1, [KM_REOPEN] = 1 }),
 	KV_WL("lifecycle", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 140,
 	      .kc_stores = 2, .kc_keys = 20, .kc_is_create = true, .kc_logs = 2,
@@ -206,7 +227,18 @@ static const struct km_wl workload[] = {
 	      .kc_keys = 40, .kc_stall = 30, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
 	      .kc_weight = { [KM_PUT] = 10, [KM_BIG] = 10, [KM_DEL] = 4, [KM_GET] = 2,
 			     [KM_SYNC] = 2, [KM_POLL] = 4, [KM_IDLE] = 1, [KM_FILL] = 2,
-			     [KM_COMPACT] = 1 }),
+			     [KM_COMPACT] = 1, [KM_BULK] = 3 }),
+	KV_WL("checkpoint", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 220,
+	      .kc_stores = 2, .kc_keys = 24, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
+	      .kc_weight = { [KM_PUT] = 20, [KM_BIG] = 3, [KM_DEL] = 5, [KM_GET] = 1,
+			     [KM_SYNC] = 1, [KM_POLL] = 3, [KM_IDLE] = 1, [KM_FLUSH] = 2,
+			     [KM_COMPACT] = 3, [KM_CREATE] = 1, [KM_DROP] = 1, [KM_REOPEN] = 1,
+			     [KM_CKPT] = 4, [KM_UNCKPT] = 3, [KM_BULK] = 2 }),
+	KV_WL("txns", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 500, .kc_stores = 3,
+	      .kc_keys = 40, .kc_stall = 40, .kc_logs = 2, .kc_log_bytes = 2 * MiB,
+	      .kc_weight = { [KM_TXN] = 70, [KM_PUT] = 8, [KM_BIG] = 1, [KM_DEL] = 3, [KM_GET] = 1,
+			     [KM_SYNC] = 1, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 1,
+			     [KM_FLUSH_ONE] = 3, [KM_COMPACT] = 1, [KM_REOPEN] = 1 }),
 };
 
 int main(int argc, char **argv)

@@ -52,7 +52,9 @@ struct eng_conf {
 	unsigned ec_again_every;	/* one state in so many begins a second generation */
 	unsigned ec_again_points;	/* states taken from each second generation */
 	unsigned ec_post_every;		/* one state in so many is written to and reopened */
-	double ec_seconds;		/* give up after so long */
+	double ec_seconds;		/* give up after so long, */
+	/* or three times as long while there are fewer distinct states */
+	unsigned ec_least;
 	unsigned ec_max_passes;
 };
 

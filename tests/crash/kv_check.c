@@ -100,6 +100,26 @@ static int gets(struct eng *e, struct kvdb_kvs *kvs, unsigned s)
 	return 0;
 }
 
+int km_store_is(struct eng *e, struct kvdb *db, const char *name, const struct km_val *want)
+{
+	struct kvdb_kvs *kvs;
+	unsigned k;
+	int rc = kvdb_kvs_open(db, name, &kvs);
+
+	if (rc)
+		return eng_fail(e, "kvdb_kvs_open %s: %d", name, rc);
+	for (k = 0; k < KM_KEYS; k++)
+		found[0][k] = (struct km_val){ .v_len = KM_ABSENT };
+	if (scan(e, kvs, 0, false) || scan(e, kvs, 0, true) || gets(e, kvs, 0))
+		return -1;
+	for (k = 0; k < KM_KEYS; k++)
+		if (found[0][k].v_len != want[k].v_len ||
+		    (want[k].v_len != KM_ABSENT && found[0][k].v_hash != want[k].v_hash))
+			return eng_fail(e, "store %s key %u: %d bytes, wanted %d", name, k,
+					(int)found[0][k].v_len, (int)want[k].v_len);
+	return 0;
+}
+
 /* ---- history ---- */
 
 static unsigned least_ops(const struct km *m, unsigned at, const struct km_conf *c)
@@ -127,6 +147,15 @@ static bool same(const struct km_val *a, const struct km_val *b)
 	return a->v_len == b->v_len && (a->v_len == KM_ABSENT || a->v_hash == b->v_hash);
 }
 
+static void apply(struct km_val now[KM_STORES][KM_KEYS], const struct km_op *op)
+{
+	unsigned k;
+
+	for (k = 0; k < KM_KEYS; k++)
+		if (km_changes(op, k))
+			now[op->op_store][k] = op->op_val;
+}
+
 /*
  * The longest legal prefix whose effect was found, or -1. Stores that do not
  * exist any more say nothing.
@@ -140,7 +169,7 @@ static int prefix_find(const struct km *m, unsigned lo, unsigned hi, const bool 
 
 	memcpy(now, m->m_base, sizeof(now));
 	for (p = 0; p < lo; p++)
-		now[m->m_op[p].op_store][m->m_op[p].op_key] = m->m_op[p].op_val;
+		apply(now, &m->m_op[p]);
 	for (s = 0; s < m->m_nstore; s++)
 		for (k = 0; exists[s] && k < KM_KEYS; k++)
 			wrong += !same(&now[s][k], &found[s][k]);
@@ -151,15 +180,20 @@ static int prefix_find(const struct km *m, unsigned lo, unsigned hi, const bool 
 			best = wrong;
 			*near = p;
 		}
-		if (!wrong)
+		/* P4: no transaction is half there */
+		if (!wrong && !(p && m->m_op[p - 1].op_more))
 			fit = (int)p;
 		if (p == hi)
 			return fit;
 		if (!exists[op->op_store])
 			continue;
-		wrong -= !same(&now[op->op_store][op->op_key], &found[op->op_store][op->op_key]);
-		now[op->op_store][op->op_key] = op->op_val;
-		wrong += !same(&op->op_val, &found[op->op_store][op->op_key]);
+		for (k = 0; k < KM_KEYS; k++) {
+			if (!km_changes(op, k))
+				continue;
+			wrong -= !same(&now[op->op_store][k], &found[op->op_store][k]);
+			now[op->op_store][k] = op->op_val;
+			wrong += !same(&op->op_val, &found[op->op_store][k]);
+		}
 	}
 }
 
@@ -173,14 +207,14 @@ static int no_prefix(struct eng *e, const struct km *m, unsigned lo, unsigned hi
 
 	memcpy(now, m->m_base, sizeof(now));
 	for (p = 0; p < near; p++)
-		now[m->m_op[p].op_store][m->m_op[p].op_key] = m->m_op[p].op_val;
+		apply(now, &m->m_op[p]);
 	for (s = 0; s < m->m_nstore; s++) {
 		for (k = 0; exists[s] && k < KM_KEYS; k++) {
 			if (same(&now[s][k], &found[s][k]) || n++ > 2)
 				continue;
 			last = KM_NEVER;
 			for (p = 0; p < m->m_nop; p++)
-				if (m->m_op[p].op_store == s && m->m_op[p].op_key == k &&
+				if (m->m_op[p].op_store == s && km_changes(&m->m_op[p], k) &&
 				    same(&m->m_op[p].op_val, &found[s][k]))
 					last = p;
 			snprintf(what + strlen(what), sizeof(what) - strlen(what),
@@ -284,6 +318,7 @@ static bool may_be_absent(const struct km *m, unsigned at)
 static int judge_stores(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt,
 			bool *exists)
 {
+	struct kvdb_kvs_info in;
 	unsigned i, k;
 	int rc;
 
@@ -297,6 +332,9 @@ static int judge_stores(struct eng *e, const struct km *m, unsigned at, struct k
 		rc = kvdb_kvs_open(rt->rt_db, m->m_store[i].s_name, &rt->rt_kvs[i]);
 		if (rc)
 			return eng_fail(e, "kvdb_kvs_open: %d", rc);
+		rc = kvdb_kvs_info(rt->rt_kvs[i], &in);
+		if (rc || in.pfx_len != KM_PFX)
+			return eng_fail(e, "store %u lost its options: %d", i, rc);
 		if (scan(e, rt->rt_kvs[i], i, false) || scan(e, rt->rt_kvs[i], i, true) ||
 		    gets(e, rt->rt_kvs[i], i))
 			return -1;
@@ -337,5 +375,5 @@ int km_judge(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt, s
 		return no_prefix(e, m, lo, hi, near, exists);
 	if (next)
 		next_fill(m, at, exists, next);
-	return 0;
+	return km_ckpt_find(e, m, at, rt->rt_db, next);
 }

@@ -37,9 +37,16 @@ static void clock_sleep(void *arg, uint64_t t_ns)
 		clock_ns = t_ns;
 }
 
+static uint64_t clock_wall(void *arg)
+{
+	(void)arg;
+	return 1700000000000 * MSEC;
+}
+
 static const struct kvdb_clock virtual_clock = {
 	.now_ns = clock_now,
 	.sleep_until_ns = clock_sleep,
+	.wall_ns = clock_wall,
 };
 
 /* Device work takes time; now and then a flush takes longer than the bound. */
@@ -123,7 +130,7 @@ static int broken(struct eng *e, const char *what, int rc)
 	return eng_fail(e, "%s: %d (%s)", what, rc, kvdb_error_detail()->text);
 }
 
-static void synced(struct eng *e, struct km *m, unsigned ops)
+void km_synced(struct eng *e, struct km *m, unsigned ops)
 {
 	if (m->m_nsync == KM_SYNCS)
 		return;
@@ -164,23 +171,93 @@ static int do_write(struct eng *e, struct km *m, struct km_rt *rt, uint32_t vlen
 		return 0;
 	op->op_store = (uint16_t)s;
 	op->op_key = (uint16_t)k;
+	op->op_is_many = false;
 	op->op_b = sim_now(&e->e_sim);
 	op->op_val.v_len = vlen;
 	op->op_val.v_hash = 0;
+	op->op_more = false;
 	if (vlen == KM_ABSENT) {
 		rc = kvdb_del(rt->rt_kvs[s], key, klen);
 	} else {
 		sim_garbage(val, vlen, sim_rand(&m->m_rand));
 		op->op_val.v_hash = km_hash(val, vlen);
-		rc = kvdb_put(rt->rt_kvs[s], key, klen, val, vlen);
+		/* some would expire, much later */
+		if (rnd(m, 8))
+			rc = kvdb_put(rt->rt_kvs[s], key, klen, val, vlen);
+		else
+			rc = kvdb_put_ttl(rt->rt_kvs[s], key, klen, val, vlen, 1000000);
 	}
 	if (rc == -ENOSPC && vlen != KM_ABSENT)
 		return 1;
+	if (km_txn_owns(rt, (unsigned)s, k))
+		return rc == -ECANCELED ? 0 : broken(e, "a write of an owned key", rc);
 	if (rc)
 		return broken(e, vlen == KM_ABSENT ? "kvdb_del" : "kvdb_put", rc);
 	op->op_e = sim_now(&e->e_sim);
 	op->op_ack_ns = clock_ns;
 	m->m_now[s][k] = op->op_val;
+	m->m_nop++;
+	return 0;
+}
+
+static int order(const uint8_t *a, size_t alen, const uint8_t *b, size_t blen)
+{
+	int c = memcmp(a, b, alen < blen ? alen : blen);
+
+	return c ? c : alen < blen ? -1 : alen > blen;
+}
+
+/* Which keys a prefix, or a range, holds. */
+static void many_keys(struct km_op *op, const uint8_t *from, size_t flen, const uint8_t *to,
+		      size_t tlen)
+{
+	uint8_t key[KVDB_KEY_MAX];
+	unsigned k;
+
+	memset(op->op_keys, 0, sizeof(op->op_keys));
+	for (k = 0; k < KM_KEYS; k++) {
+		size_t klen = km_key(k, key);
+		bool is_in = to ? order(key, klen, from, flen) >= 0 &&
+				  order(key, klen, to, tlen) < 0 :
+				  klen >= flen && !memcmp(key, from, flen);
+
+		op->op_keys[k / 8] |= (uint8_t)(is_in << (k % 8));
+	}
+}
+
+/* Mostly a few keys; short prefixes take a fifth of all. */
+static int do_many(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	const struct km_conf *c = km_conf_of(e);
+	int s = store_pick(m, c, true), rc;
+	uint8_t from[KVDB_KEY_MAX], to[KVDB_KEY_MAX];
+	struct km_op *op = &m->m_op[m->m_nop];
+	size_t flen = km_key(rnd(m, c->kc_keys), from), tlen = 0;
+	unsigned k;
+
+	if (s < 0 || m->m_nop == KM_HIST)
+		return 0;
+	op->op_store = (uint16_t)s;
+	op->op_is_many = true;
+	op->op_b = sim_now(&e->e_sim);
+	op->op_val.v_len = KM_ABSENT;
+	op->op_val.v_hash = 0;
+	if (rnd(m, 3)) {
+		flen = rnd(m, 6) ? KM_PFX : 1 + rnd(m, 3);
+		many_keys(op, from, flen, NULL, 0);
+		rc = kvdb_prefix_del(rt->rt_kvs[s], from, flen);
+	} else {
+		tlen = km_key(rnd(m, c->kc_keys), to);
+		many_keys(op, from, flen, to, tlen);
+		rc = kvdb_range_del(rt->rt_kvs[s], from, flen, to, tlen);
+	}
+	if (rc)
+		return broken(e, tlen ? "kvdb_range_del" : "kvdb_prefix_del", rc);
+	op->op_e = sim_now(&e->e_sim);
+	op->op_ack_ns = clock_ns;
+	for (k = 0; k < KM_KEYS; k++)
+		if (km_changes(op, k))
+			m->m_now[s][k] = op->op_val;
 	m->m_nop++;
 	return 0;
 }
@@ -222,7 +299,7 @@ static int do_sync(struct eng *e, struct km *m, struct km_rt *rt)
 
 	if (rc)
 		return broken(e, "kvdb_sync", rc);
-	synced(e, m, ops);
+	km_synced(e, m, ops);
 	return 0;
 }
 
@@ -233,8 +310,19 @@ static int do_drain(struct eng *e, struct km *m, struct km_rt *rt, unsigned flag
 
 	if (rc)
 		return broken(e, "kvdb_drain", rc);
-	synced(e, m, ops);
+	km_synced(e, m, ops);
 	return 0;
+}
+
+/* Stores of one history may differ in where their values live. */
+int km_store_create(struct eng *e, struct km_rt *rt, const char *name, unsigned n)
+{
+	struct kvdb_kvs_opts o = KVDB_KVS_OPTS_INIT;
+
+	o.pfx_len = KM_PFX;
+	if (km_conf_of(e)->kc_policies)
+		o.policy = (n + 1) % (KVDB_POLICY_CAPACITY_ONLY + 1);
+	return kvdb_kvs_create(rt->rt_db, name, &o);
 }
 
 static int do_create(struct eng *e, struct km *m, struct km_rt *rt)
@@ -252,7 +340,7 @@ static int do_create(struct eng *e, struct km *m, struct km_rt *rt)
 		if (!m->m_store[k].s_is_dead && !strcmp(m->m_store[k].s_name, s->s_name))
 			return 0;
 	s->s_exists.b = sim_now(&e->e_sim);
-	rc = kvdb_kvs_create(rt->rt_db, s->s_name);
+	rc = km_store_create(e, rt, s->s_name, m->m_nstore);
 	if (rc)
 		return broken(e, "kvdb_kvs_create", rc);
 	s->s_exists.e = sim_now(&e->e_sim);
@@ -264,6 +352,9 @@ static int do_create(struct eng *e, struct km *m, struct km_rt *rt)
 		m->m_now[m->m_nstore][k].v_len = KM_ABSENT;
 		m->m_base[m->m_nstore][k].v_len = KM_ABSENT;
 	}
+	for (unsigned i = 0; i < KM_TXNS; i++)
+		memcpy(rt->rt_txn[i].t_view[m->m_nstore], m->m_now[m->m_nstore],
+		       sizeof(m->m_now[0]));
 	m->m_nstore++;
 	return 0;
 }
@@ -274,6 +365,7 @@ static int do_drop(struct eng *e, struct km *m, struct km_rt *rt)
 
 	if (s < 0)
 		return 0;
+	km_txns_abort(rt);
 	m->m_store[s].s_dropped.b = sim_now(&e->e_sim);
 	rc = kvdb_kvs_drop(rt->rt_db, m->m_store[s].s_name);
 	if (rc)
@@ -284,8 +376,10 @@ static int do_drop(struct eng *e, struct km *m, struct km_rt *rt)
 	return 0;
 }
 
-static uint32_t small_length(struct km *m)
+static uint32_t small_length(struct eng *e, struct km *m)
 {
+	if (km_conf_of(e)->kc_moves && rnd(m, 8))
+		return 200 + rnd(m, 3600);
 	switch (rnd(m, 6)) {
 	case 0:
 		return 0;
@@ -344,12 +438,18 @@ int km_open(struct eng *e, struct km *m, struct km_rt *rt)
 int km_close(struct eng *e, struct km *m, struct km_rt *rt)
 {
 	unsigned ops = m->m_nop;
-	int rc = kvdb_close(rt->rt_db);
+	struct kvdb_stats st;
+	int rc = kvdb_stats(rt->rt_db, &st);
+
+	if (!rc)
+		m->m_moves += st.relocations;
+	km_txns_abort(rt);
+	rc = kvdb_close(rt->rt_db);
 
 	memset(rt, 0, sizeof(*rt));
 	if (rc)
 		return broken(e, "kvdb_close", rc);
-	synced(e, m, ops);
+	km_synced(e, m, ops);
 	return 0;
 }
 
@@ -431,10 +531,12 @@ int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 	switch (step) {
 	case KM_PUT:
 	case KM_BIG:
-		rc = do_write(e, m, rt, step == KM_PUT ? small_length(m) : big_length(m));
+		rc = do_write(e, m, rt, step == KM_PUT ? small_length(e, m) : big_length(m));
 		return rc < 0 ? -1 : 0;
 	case KM_DEL:
 		return do_write(e, m, rt, KM_ABSENT);
+	case KM_MANY:
+		return do_many(e, m, rt);
 	case KM_GET:
 		return do_get(e, m, rt);
 	case KM_SYNC:
@@ -454,6 +556,16 @@ int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 		return do_drop(e, m, rt);
 	case KM_FILL:
 		return do_fill(e, m, rt);
+	case KM_TXN:
+		return km_txn_step(e, m, rt);
+	case KM_FLUSH_ONE:
+		return km_flush_one(e, m, rt);
+	case KM_CKPT:
+		return km_ckpt_make(e, m, rt);
+	case KM_UNCKPT:
+		return km_ckpt_drop(e, m, rt);
+	case KM_BULK:
+		return km_bulk(e, m, rt);
 	default:
 		if (km_close(e, m, rt))
 			return -1;

@@ -18,6 +18,7 @@
 #define KM_KEYS		80u	/* per store */
 #define KM_HIST		4000u
 #define KM_SYNCS	800u
+#define KM_CKPTS	24u	/* over the life of a history */
 #define KM_NEVER	UINT32_MAX
 #define KM_END		(UINT32_MAX - 1)
 #define KM_ABSENT	UINT32_MAX	/* as a length */
@@ -36,14 +37,26 @@ struct km_val {
 struct km_op {
 	uint16_t op_store, op_key;
 	unsigned op_b, op_e;
+	bool op_is_many;	/* a delete of the keys in op_keys */
+	uint8_t op_keys[KM_KEYS / 8];
 	struct km_val op_val;
 	uint64_t op_ack_ns;
+	bool op_more;		/* the next one is of the same transaction */
 };
 
 struct km_store {
 	char s_name[16];
 	bool s_is_dead;
 	struct km_time s_exists, s_dropped;
+};
+
+struct km_ckpt {
+	char c_name[16];
+	struct km_time c_made, c_dropped;
+	bool c_is_dead;
+	bool c_exists[KM_STORES];
+	/* one thread writes: everything that went before */
+	struct km_val c_val[KM_STORES][KM_KEYS];
 };
 
 /* everything acknowledged before the call is durable from its return on */
@@ -60,8 +73,11 @@ struct km {
 	unsigned m_nsync;
 	struct km_store m_store[KM_STORES];
 	unsigned m_nstore;
+	struct km_ckpt m_ckpt[KM_CKPTS];
+	unsigned m_nckpt;
 	struct km_time m_created, m_dropped;	/* the database */
 	uint64_t m_rand;
+	uint64_t m_moves;	/* relocations */
 	const struct km *m_prev;		/* judges before m_opened */
 	unsigned m_prev_at, m_opened;
 };
@@ -70,6 +86,7 @@ enum km_step {
 	KM_PUT,		/* small value */
 	KM_BIG,		/* 4 KiB to 100 KiB */
 	KM_DEL,
+	KM_MANY,	/* delete by prefix or range */
 	KM_GET,
 	KM_SYNC,
 	KM_POLL,
@@ -80,6 +97,11 @@ enum km_step {
 	KM_DROP,
 	KM_REOPEN,
 	KM_FILL,	/* put until -ENOSPC, then delete much */
+	KM_CKPT,	/* a checkpoint */
+	KM_UNCKPT,
+	KM_TXN,		/* something in a transaction */
+	KM_FLUSH_ONE,	/* one store alone */
+	KM_BULK,	/* a bulk load of some keys, now and then given up */
 	KM_STEPS,
 };
 
@@ -93,18 +115,45 @@ struct km_conf {
 	unsigned kc_stores, kc_keys;
 	bool kc_is_create;	/* creation and removal of the database are in the log */
 	bool kc_has_idle;	/* store 0 is written once and then left alone */
+	bool kc_moves;		/* middle values; relocations must happen */
+	bool kc_policies;	/* each store has another policy */
 	uint8_t kc_weight[KM_STEPS];
+};
+
+#define KM_TXNS		2u
+#define KM_TWRITES	24u
+
+struct km_twrite {
+	uint16_t w_store, w_key;
+	struct km_val w_val;
+};
+
+struct km_txn {
+	struct kvdb_txn *t_txn;		/* NULL: none is open */
+	unsigned t_begun;		/* m_nop then */
+	unsigned t_n;
+	struct km_twrite t_write[KM_TWRITES];
+	struct km_val t_view[KM_STORES][KM_KEYS];
 };
 
 struct km_rt {
 	struct kvdb *rt_db;
 	struct kvdb_kvs *rt_kvs[KM_STORES];
+	struct km_txn rt_txn[KM_TXNS];
 };
 
 struct km_wl {
 	struct eng_ops w_ops;	/* first */
 	struct km_conf w_conf;
 };
+
+#define KM_PFX	4u	/* prefix length of all stores */
+
+/* Does the write change the key? */
+static inline bool km_changes(const struct km_op *op, unsigned k)
+{
+	return op->op_is_many ? op->op_keys[k / 8] >> (k % 8) & 1 : op->op_key == k;
+}
 
 static inline bool km_begun(struct km_time t, unsigned at)
 {
@@ -130,9 +179,25 @@ int km_pool_create(struct eng *e);
 int km_create(struct eng *e, struct km *m);
 int km_drop(struct eng *e, struct km *m);
 int km_open(struct eng *e, struct km *m, struct km_rt *rt);
+int km_store_create(struct eng *e, struct km_rt *rt, const char *name, unsigned n);
 int km_close(struct eng *e, struct km *m, struct km_rt *rt);
+/* everything acknowledged by the first @ops writes is durable from now on */
+void km_synced(struct eng *e, struct km *m, unsigned ops);
+int km_txn_step(struct eng *e, struct km *m, struct km_rt *rt);
+bool km_txn_owns(struct km_rt *rt, unsigned s, unsigned k);
+void km_txns_abort(struct km_rt *rt);
+int km_flush_one(struct eng *e, struct km *m, struct km_rt *rt);
 int km_step(struct eng *e, struct km *m, struct km_rt *rt);
 /* opens, demands, and with @next describes what was found; stays open in @rt */
 int km_judge(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt, struct km *next);
+/* kv_ckpt.c: steps, and what must be there; the contents with the database closed */
+int km_bulk(struct eng *e, struct km *m, struct km_rt *rt);
+int km_ckpt_make(struct eng *e, struct km *m, struct km_rt *rt);
+int km_ckpt_drop(struct eng *e, struct km *m, struct km_rt *rt);
+/* which of the model's checkpoints are there; with @next they are its own from now on */
+int km_ckpt_find(struct eng *e, const struct km *m, unsigned at, struct kvdb *db, struct km *next);
+int km_ckpt_judge(struct eng *e, const struct km *m);
+/* kv_check.c: reads a store whole, twice, and compares it with @want */
+int km_store_is(struct eng *e, struct kvdb *db, const char *name, const struct km_val *want);
 
 #endif

@@ -77,7 +77,7 @@ def readme_example_compiles_and_runs():
             f.write(m.group(1))
         pkgs = run("pkg-config", "--libs", "liburing", "blkid", "libudev", "json-c", "liblz4",
                    "libzstd", "libxxhash").stdout.split()
-        r = run(os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror",
+        r = run(*os.environ.get("CC", "cc").split(), "-std=c11", "-Wall", "-Wextra", "-Werror",
                 "-Ilibmpool/include", "-Ilibkvdb/include", src, "-o", prog, *libs, *pkgs,
                 "-lm", "-pthread")
         if r.returncode:

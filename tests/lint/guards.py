@@ -19,7 +19,7 @@ import re
 
 from lib import B, O, Skip, code, functions, line_of, main, run, spans, under
 
-RANGES = {"kmod/core/": (1, 199), "libmpool/": (200, 299), "libkvdb/": (300, 449)}
+RANGES = {"kmod/core/": (1, 199), "libmpool/": (200, 299), "libkvdb/": (300, 699)}
 PRIMITIVE = r"\w*dev_flush|mpool_flush|mpool_mlog_sync|mpool_mdc_sync|fsync|fdatasync|syncfs|" \
             r"sync_file_range|io_uring_prep_fsync"
 WORDS = r"MP_DEV_FUA|MPOOL_SYNC|MPOOL_FLUSH|RWF_DSYNC"

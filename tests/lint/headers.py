@@ -31,7 +31,8 @@ def declared(header, prefix):
 
 
 def compiles_alone(compiler, lang, standards):
-    if not shutil.which(compiler):
+    # it may be a wrapper and a compiler
+    if not shutil.which(compiler.split()[0]):
         raise Skip("no " + compiler)
     with tempfile.TemporaryDirectory() as tmp:
         for std in standards:
@@ -40,8 +41,9 @@ def compiles_alone(compiler, lang, standards):
                 name = h.split("/include/")[1]
                 with open(src, "w") as f:
                     f.write("#include <%s>\n#include <%s>\nextern int x;\n" % (name, name))
-                r = run(compiler, "-std=" + std, "-Wall", "-Wextra", "-pedantic", "-Werror",
-                        "-fsyntax-only", "-Ilibmpool/include", "-Ilibkvdb/include", src)
+                r = run(*compiler.split(), "-std=" + std, "-Wall", "-Wextra", "-pedantic",
+                        "-Werror", "-fsyntax-only", "-Ilibmpool/include", "-Ilibkvdb/include",
+                        src)
                 if r.returncode:
                     yield "%s as %s: %s" % (h, std, r.stderr.split("\n")[0])
 

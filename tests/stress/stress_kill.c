@@ -193,7 +193,7 @@ static void every_kill_leaves_a_prefix(void)
 	T_EQ(mpool_create(path, &co), 0);
 	T_EQ(kvdb_create(path, &o), 0);
 	T_EQ(kvdb_open(path, &o, &db), 0);
-	T_EQ(kvdb_kvs_create(db, "all"), 0);
+	T_EQ(kvdb_kvs_create(db, "all", NULL), 0);
 	T_EQ(kvdb_close(db), 0);
 	for (i = 0; i < kills; i++) {
 		pid_t pid = fork();

@@ -335,7 +335,7 @@ static void one_store(struct bench *b, unsigned round, uint8_t *val)
 	size_t klen;
 	unsigned i, n = 0;
 
-	if (kvdb_kvs_create(b->db, "temp") || kvdb_kvs_open(b->db, "temp", &kvs)) {
+	if (kvdb_kvs_create(b->db, "temp", NULL) || kvdb_kvs_open(b->db, "temp", &kvs)) {
 		fail(b, "create store: %s", kvdb_error_detail()->text);
 		return;
 	}
@@ -448,7 +448,7 @@ static void stores_open(struct bench *b, bool create)
 
 		snprintf(name, sizeof(name), "s%u", s);
 		if (create)
-			T_EQ(kvdb_kvs_create(b->db, name), 0);
+			T_EQ(kvdb_kvs_create(b->db, name, NULL), 0);
 		T_EQ(kvdb_kvs_open(b->db, name, &b->kvs[s]), 0);
 	}
 }
@@ -467,7 +467,7 @@ static void bench_make(struct bench *b, const struct kvdb_opts *o)
 	pool_make(b->dir, POOL_BYTES, o);
 	pool_make(b->side, 128 << 20, o);
 	T_EQ(kvdb_open(b->side, o, &db), 0);
-	T_EQ(kvdb_kvs_create(db, "side"), 0);
+	T_EQ(kvdb_kvs_create(db, "side", NULL), 0);
 	T_EQ(kvdb_close(db), 0);
 	T_EQ(kvdb_open(b->dir, o, &b->db), 0);
 	stores_open(b, true);
@@ -584,7 +584,7 @@ static void opens_across_compactions(void)
 	T_OK(mkdtemp(dir));
 	pool_make(dir, 64 << 20, &o);
 	T_EQ(kvdb_open(dir, &o, &db), 0);
-	T_EQ(kvdb_kvs_create(db, "s"), 0);
+	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
 	T_EQ(kvdb_close(db), 0);
 	for (uint64_t i = 1; i <= 250; i++) {
 		if (kvdb_open(dir, &o, &db))

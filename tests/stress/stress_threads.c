@@ -171,7 +171,7 @@ static void threads_agree_with_their_models(void)
 	T_EQ(mpool_create(path, &co), 0);
 	T_EQ(kvdb_create(path, &o), 0);
 	T_EQ(kvdb_open(path, &o, &db), 0);
-	T_EQ(kvdb_kvs_create(db, "all"), 0);
+	T_EQ(kvdb_kvs_create(db, "all", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "all", &kvs), 0);
 	for (i = 0; i < THREADS; i++) {
 		worker[i].w_no = i;

@@ -268,6 +268,23 @@ static inline struct kv_run_desc desc_copy(struct kv_run *run)
 	return d;
 }
 
+/* Steps of an iterator by somebody who is outside kv_enter(). */
+static inline int iter_next(struct kv_iter *it, struct kv_ent *e)
+{
+	int rc = it->it_ops->next(it, e);
+
+	kv_iter_park(it);
+	return rc;
+}
+
+static inline int iter_seek(struct kv_iter *it, const void *key, size_t klen)
+{
+	int rc = it->it_ops->seek(it, key, klen);
+
+	kv_iter_park(it);
+	return rc;
+}
+
 /* Whether @e says what @m says; values are read. */
 static inline int ent_same(struct rig *r, const struct kv_ent *e, const struct rec *m)
 {

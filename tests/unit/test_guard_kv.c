@@ -52,7 +52,7 @@ static struct kvdb_kvs *open_db(struct kvdb **db)
 	struct kvdb_kvs *kvs;
 
 	T_EQ(kvdb_open(POOL, &opts, db), 0);
-	T_EQ(kvdb_kvs_create(*db, "s"), 0);
+	T_EQ(kvdb_kvs_create(*db, "s", NULL), 0);
 	T_EQ(kvdb_kvs_open(*db, "s", &kvs), 0);
 	return kvs;
 }
@@ -140,6 +140,30 @@ static void sealed_segments_are_sealed_objects(void)
 	sim_fini(&sim);
 }
 
+/* The answer comes after the flush that makes the change durable. */
+static void options_of_stores_are_durable_when_they_are_set(void)
+{
+	struct kv_props p = { .pr_val = { [KV_PROP_TTL] = 5 } };
+	struct kvdb_kvs *kvs;
+	struct sim_log log;
+	struct kvdb *db;
+	unsigned n;
+
+	make_db();
+	kvs = open_db(&db);
+	sim_log_init(&log, 0);
+	sim.s_log = &log;
+	T_EQ(kv_mdc_kvs_prop(db, kvs->k_id, &p, KV_PROP_BIT(KV_PROP_TTL)), 0);
+	sim.s_log = NULL;
+	n = sim_log_end(&log);
+	T_OK(n >= 1);
+	T_OK(sim_log_at(&log, n - 1)->ev_type == SIM_FLUSH ||
+	     sim_log_at(&log, n - 1)->ev_is_fua);
+	sim_log_fini(&log);
+	T_EQ(kvdb_close(db), 0);
+	sim_fini(&sim);
+}
+
 /* ---- epochs ---- */
 
 static struct kvdb_kvs *late_kvs;
@@ -213,11 +237,43 @@ static void epoch_of_too_many_segments_is_not_durable(void)
 	sim_fini(&sim);
 }
 
+/* RV14: when it returns, nothing of it is in a device's cache. */
+static void rename_of_a_store_is_on_media_when_it_returns(void)
+{
+	struct sim_log log;
+	struct kvdb *db;
+	unsigned i, writes = 0, open = 0;
+
+	make_db();
+	open_db(&db);
+	sim_log_init(&log, 0);
+	sim.s_log = &log;
+	T_EQ(kvdb_kvs_rename(db, "s", "t"), 0);
+	sim.s_log = NULL;
+	for (i = 0; i < sim_log_end(&log); i++) {
+		const struct sim_ev *ev = sim_log_at(&log, i);
+
+		if (ev->ev_type == SIM_WRITE) {
+			writes++;
+			open |= ev->ev_is_fua ? 0 : 1u << ev->ev_dev;
+		} else if (ev->ev_type == SIM_FLUSH) {
+			open &= ~(1u << ev->ev_dev);
+		}
+	}
+	T_OK(writes > 0);
+	T_EQ(open, 0);
+	sim_log_fini(&log);
+	T_EQ(kvdb_close(db), 0);
+	sim_fini(&sim);
+}
+
 int main(void)
 {
 	T_RUN(recovery_builds_on_nothing_volatile);
 	T_RUN(sealed_segments_are_sealed_objects);
+	T_RUN(options_of_stores_are_durable_when_they_are_set);
 	T_RUN(nothing_is_installed_before_the_last_epoch_closed);
 	T_RUN(epoch_of_too_many_segments_is_not_durable);
+	T_RUN(rename_of_a_store_is_on_media_when_it_returns);
 	return t_done();
 }

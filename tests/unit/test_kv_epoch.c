@@ -34,7 +34,7 @@ static void clock_sleep(void *arg, uint64_t t)
 		__atomic_store_n(&now_ns, t, __ATOMIC_RELAXED);
 }
 
-static const struct kvdb_clock test_clock = { clock_now, clock_sleep, NULL };
+static const struct kvdb_clock test_clock = { clock_now, clock_sleep, NULL, NULL };
 
 static void open_db(void)
 {
@@ -47,7 +47,7 @@ static void open_db(void)
 	o.clock = &test_clock;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	if (kvdb_kvs_open(db, "s", &kvs)) {
-		T_EQ(kvdb_kvs_create(db, "s"), 0);
+		T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
 		T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
 	}
 }

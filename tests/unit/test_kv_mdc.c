@@ -87,6 +87,60 @@ static void fold_builds_the_state(void)
 	kv_mdc_state_free(&st);
 }
 
+static struct kv_mdc_ckpt pin(const char *name, uint64_t obj)
+{
+	struct kv_mdc_ckpt c = { .mc_epoch = 5, .mc_seq = 6, .mc_time_ns = 7, .mc_obj = obj,
+				 .mc_len = 8192, .mc_crc = 9 };
+
+	strcpy(c.mc_name, name);
+	return c;
+}
+
+static void add_pin(struct kv_mdc_state *st, struct kv_mdc_ckpt c, int want)
+{
+	kv_mdc_enc_ckpt_add(&b, TAG, &c);
+	T_EQ(fold(st), want);
+}
+
+static void checkpoints_come_and_go(void)
+{
+	static struct kv_mdc_state st;
+	struct kv_mdc_ckpt c = pin("bad", 60);
+
+	start(&st);
+	add_pin(&st, pin("one", 50), 0);
+	add_pin(&st, pin("two", 51), 0);
+	T_EQ(st.st_nckpt, 2);
+	T_OK(!strcmp(st.st_ckpt[1].mc_name, "two"));
+	T_EQ(st.st_ckpt[1].mc_obj, 51);
+	T_EQ(st.st_ckpt[1].mc_epoch, 5);
+	T_EQ(st.st_ckpt[1].mc_seq, 6);
+	T_EQ(st.st_ckpt[1].mc_time_ns, 7);
+	T_EQ(st.st_ckpt[1].mc_len, 8192);
+	T_EQ(st.st_ckpt[1].mc_crc, 9);
+	/* neither a name nor a manifest twice */
+	add_pin(&st, pin("one", 52), 422);
+	add_pin(&st, pin("three", 51), 422);
+	c.mc_len = 8191;
+	add_pin(&st, c, 421);
+	c.mc_len = 0;
+	add_pin(&st, c, 421);
+	c = pin("", 60);
+	add_pin(&st, c, 421);
+	c = pin("none", 0);
+	add_pin(&st, c, 421);
+	/* the manifest is remembered until it is deleted, and taken back when it is a pin's */
+	kv_mdc_enc_ckpt_drop(&b, TAG, 50);
+	T_EQ(fold(&st), 0);
+	T_EQ(st.st_nckpt, 1);
+	T_EQ(st.st_ngone, 1);
+	T_EQ(st.st_gone[0], 50);
+	T_EQ(fold(&st), 422);
+	add_pin(&st, pin("one", 50), 0);
+	T_EQ(st.st_ngone, 0);
+	kv_mdc_state_free(&st);
+}
+
 static void what_is_not_there_is_refused(void)
 {
 	static struct kv_mdc_state st;
@@ -151,6 +205,61 @@ static void super_each_check(void)
 	kv_mdc_state_free(&st);
 }
 
+static void add_prop(struct kv_mdc_state *st, uint32_t kvs, uint32_t prop, uint64_t val, int want)
+{
+	struct kv_props p = { .pr_val = { 0 } };
+
+	p.pr_val[1] = val;
+	kv_mdc_enc_kvs_prop(&b, TAG, kvs, &p, KV_PROP_BIT(1));
+	b.mb_p[KV_MDC_HDR + 8] = (uint8_t)prop;
+	fix_crc();
+	T_EQ(fold(st), want);
+}
+
+static void options_wait_for_their_store_and_for_no_other(void)
+{
+	static struct kv_mdc_state st;
+
+	start(&st);
+	add_prop(&st, 1, KV_PROP_TTL, 7, 0);
+	/* the creation was cut; the next attempt has other options */
+	add_prop(&st, 1, KV_PROP_PFX_LEN, 5, 0);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 0);
+	T_EQ(fold(&st), 0);
+	T_EQ(st.st_kvs[0].mk_props.pr_val[KV_PROP_PFX_LEN], 5);
+	T_EQ(st.st_kvs[0].mk_props.pr_val[KV_PROP_TTL], 0);
+	/* the store that came instead has none of those that wait for another */
+	add_prop(&st, 2, KV_PROP_TTL, 7, 0);
+	kv_mdc_enc_kvs_add(&b, TAG, 3, "third", 0);
+	T_EQ(fold(&st), 0);
+	T_OK(kv_props_are_default(&st.st_kvs[1].mk_props));
+	add_prop(&st, 0, KV_PROP_TTL, 7, 421);
+	add_prop(&st, 1, 0, 7, 421);
+	/* a change keeps what it does not name */
+	add_prop(&st, 1, KV_PROP_TTL, 9, 0);
+	T_EQ(st.st_kvs[0].mk_props.pr_val[KV_PROP_PFX_LEN], 5);
+	T_EQ(st.st_kvs[0].mk_props.pr_val[KV_PROP_TTL], 9);
+	kv_mdc_state_free(&st);
+}
+
+static void options_that_are_not_known_are_remembered_as_such(void)
+{
+	static struct kv_mdc_state st;
+
+	start(&st);
+	add_prop(&st, 1, KV_PROPS, 1, 0);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 0);
+	T_EQ(fold(&st), 0);
+	T_EQ(kv_props_check(&st.st_kvs[0].mk_props, "first"), -EOPNOTSUPP);
+	T_OK(strstr(kvdb_error_detail()->text, "first"));
+	kv_mdc_enc_kvs_add(&b, TAG, 2, "second", 0);
+	T_EQ(fold(&st), 0);
+	T_EQ(kv_props_check(&st.st_kvs[1].mk_props, "second"), 0);
+	add_prop(&st, 2, KV_PROP_POLICY, KVDB_POLICY_CAPACITY_ONLY + 1, 0);
+	T_EQ(kv_props_check(&st.st_kvs[1].mk_props, "second"), -EOPNOTSUPP);
+	kv_mdc_state_free(&st);
+}
+
 static void header_each_check(void)
 {
 	static struct kv_mdc_state st;
@@ -174,6 +283,50 @@ static void header_each_check(void)
 	T_EQ(fold(&st), -EOPNOTSUPP);
 	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 0);
 	T_EQ(fold(&st), 0);
+	kv_mdc_state_free(&st);
+}
+
+static void rename_changes_the_name_and_nothing_else(void)
+{
+	static struct kv_mdc_state st;
+
+	start(&st);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 3);
+	T_EQ(fold(&st), 0);
+	kv_mdc_enc_kvs_add(&b, TAG, 2, "second", 4);
+	T_EQ(fold(&st), 0);
+	add_run(&st, 1, 1, 1, NULL, 0, 0);
+	kv_mdc_enc_kvs_rename(&b, TAG, 1, "other");
+	T_EQ(fold(&st), 0);
+	T_EQ(st.st_nkvs, 2);
+	T_STREQ(st.st_kvs[0].mk_name, "other");
+	T_EQ(st.st_kvs[0].mk_nrun, 1);
+	T_EQ(st.st_kvs[0].mk_horizon, 10);
+	T_STREQ(st.st_kvs[1].mk_name, "second");
+	kv_mdc_state_free(&st);
+}
+
+static void rename_of_what_is_not_there_or_to_what_is_there_is_refused(void)
+{
+	static struct kv_mdc_state st;
+
+	start(&st);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 3);
+	T_EQ(fold(&st), 0);
+	kv_mdc_enc_kvs_add(&b, TAG, 2, "second", 4);
+	T_EQ(fold(&st), 0);
+	kv_mdc_enc_kvs_rename(&b, TAG, 3, "third");
+	T_EQ(fold(&st), 422);
+	kv_mdc_enc_kvs_rename(&b, TAG, 1, "second");
+	T_EQ(fold(&st), 422);
+	kv_mdc_enc_kvs_rename(&b, TAG, 1, "");
+	T_EQ(fold(&st), 421);
+	kv_mdc_enc_kvs_rename(&b, TAG, 1, "a");
+	/* bytes behind the name's end */
+	b.mb_p[KV_MDC_HDR + 8 + 5] = 'x';
+	fix_crc();
+	T_EQ(fold(&st), 421);
+	T_STREQ(st.st_kvs[0].mk_name, "first");
 	kv_mdc_state_free(&st);
 }
 
@@ -301,6 +454,8 @@ static void compaction_keeps_the_state(void)
 	struct kvdb_opts o = KVDB_OPTS_INIT;
 	struct kv_mdc_seg s = { 10, 5, 4096 };
 	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7, .mi_seq = 9 };
+	struct kv_props p = { .pr_val = { [KV_PROP_PFX_LEN] = 9 } };
+	struct kv_props later = { .pr_val = { [KV_PROP_TTL] = 60 } };
 	uint64_t used, before = 0, cap;
 	bool was_compacted = false;
 	char name[32];
@@ -313,7 +468,9 @@ static void compaction_keeps_the_state(void)
 	T_EQ(kv_mdc_incarn(&db, &in, &s, 1), 0);
 	for (i = 1; i <= 400; i++) {
 		snprintf(name, sizeof(name), "store%u", i);
-		T_EQ(kv_mdc_kvs_add(&db, i, name, 5), 0);
+		T_EQ(kv_mdc_kvs_add(&db, i, name, 5, &p), 0);
+		if (i == 3)
+			T_EQ(kv_mdc_kvs_prop(&db, i, &later, KV_PROP_BIT(KV_PROP_TTL)), 0);
 		if (i > 5)
 			T_EQ(kv_mdc_kvs_drop(&db, i), 0);
 		mpool_mdc_space(db.d_mdc->m_log, &used, &cap);
@@ -330,7 +487,13 @@ static void compaction_keeps_the_state(void)
 	T_EQ(db.d_mdc->m_st.st_inc.mi_incarnation, 1);
 	T_EQ(db.d_mdc->m_st.st_inc.mi_epoch, 7);
 	T_EQ(db.d_mdc->m_st.st_nseg, 1);
-	T_EQ(db.d_mdc->m_st.st_kvs[0].mk_horizon, 5);
+	for (i = 0; i < 5; i++) {
+		const struct kv_mdc_kvs *k = &db.d_mdc->m_st.st_kvs[i];
+
+		T_EQ(k->mk_horizon, 5);
+		T_EQ(k->mk_props.pr_val[KV_PROP_PFX_LEN], 9);
+		T_EQ(k->mk_props.pr_val[KV_PROP_TTL], k->mk_id == 3 ? 60 : 0);
+	}
 	kv_db_detach(&db);
 	T_EQ(mpool_close(db.d_mp), 0);
 	T_EQ(kvdb_drop(dir, NULL), 0);
@@ -344,8 +507,13 @@ int main(void)
 {
 	T_RUN(super_each_check);
 	T_RUN(fold_builds_the_state);
+	T_RUN(checkpoints_come_and_go);
 	T_RUN(what_is_not_there_is_refused);
+	T_RUN(rename_changes_the_name_and_nothing_else);
+	T_RUN(rename_of_what_is_not_there_or_to_what_is_there_is_refused);
 	T_RUN(unknown_formats_are_refused_by_name);
+	T_RUN(options_wait_for_their_store_and_for_no_other);
+	T_RUN(options_that_are_not_known_are_remembered_as_such);
 	T_RUN(header_each_check);
 	T_RUN(every_bit_flip_is_refused);
 	T_RUN(hostile_bodies);

@@ -397,7 +397,7 @@ static struct kvdb_kvs *replay_store(const char *name)
 {
 	struct kvdb_kvs *kvs;
 
-	T_EQ(kvdb_kvs_create(db, name), 0);
+	T_EQ(kvdb_kvs_create(db, name, NULL), 0);
 	T_EQ(kvdb_kvs_open(db, name, &kvs), 0);
 	return kvs;
 }

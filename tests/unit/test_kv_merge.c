@@ -3,6 +3,7 @@
  * Merging: the iterator against a model, the choice of runs, and whole merges
  * and cursors on a real database, against the same model.
  */
+#include "cursor.h"
 #include "kv_rig.h"
 
 static struct rig r;
@@ -104,20 +105,20 @@ static void check_stack(struct stack *s, bool reverse, bool tombs)
 
 		if (m->kind == KV_ENT_TOMB && !tombs)
 			continue;
-		T_EQ(it->it_ops->next(it, &e), 0);
+		T_EQ(iter_next(it, &e), 0);
 		T_OK(ent_same(&r, &e, m));
 	}
-	T_EQ(it->it_ops->next(it, &e), -ENOENT);
+	T_EQ(iter_next(it, &e), -ENOENT);
 	for (unsigned i = 0; i < 300; i++) {
 		uint16_t klen = rig_key(&r, key);
 		int64_t at = model_below(s->all, s->nall, key, klen, reverse);
 
-		T_EQ(it->it_ops->seek(it, key, klen), 0);
+		T_EQ(iter_seek(it, key, klen), 0);
 		at -= reverse;
 		for (unsigned j = 0; j < 4; j++, at += reverse ? -1 : 1) {
 			while (!tombs && at >= 0 && at < s->nall && s->all[at].kind == KV_ENT_TOMB)
 				at += reverse ? -1 : 1;
-			T_EQ(it->it_ops->next(it, &e), at < 0 || at >= s->nall ? -ENOENT : 0);
+			T_EQ(iter_next(it, &e), at < 0 || at >= s->nall ? -ENOENT : 0);
 			if (at < 0 || at >= s->nall)
 				break;
 			T_OK(ent_same(&r, &e, &s->all[at]));
@@ -135,6 +136,75 @@ static void newest_source_wins_both_ways(void)
 	stack_make(&s);
 	for (unsigned i = 0; i < 4; i++)
 		check_stack(&s, i & 1, i & 2);
+	stack_free(&s);
+	rig_close(&r);
+}
+
+/* One iterator that is turned now and then, in front of the model. */
+static void turns_keep_the_order(void)
+{
+	uint8_t key[KVDB_KEY_MAX + 32];
+	bool reverse = false;
+	struct kv_iter *it;
+	struct kv_ent e;
+	struct stack s;
+
+	rig_open(&r, 4 << 20, 128 << 20);
+	rig_segs(&r);
+	stack_make(&s);
+	it = stack_iter(&s, reverse, true);
+	for (unsigned i = 0; i < 600; i++) {
+		uint16_t klen = rig_key(&r, key);
+		int64_t at;
+
+		if (i % 3 != 2) {
+			reverse = !reverse;
+			it->it_ops->turn(it, reverse);
+		}
+		at = model_below(s.all, s.nall, key, klen, reverse) - reverse;
+		if (i % 7 == 6)	/* without a seek: from the end */
+			at = reverse ? (int64_t)s.nall - 1 : 0;
+		T_EQ(iter_seek(it, key, i % 7 == 6 ? 0 : klen), 0);
+		for (unsigned j = 0; j < 5; j++, at += reverse ? -1 : 1) {
+			T_EQ(iter_next(it, &e), at < 0 || at >= s.nall ? -ENOENT : 0);
+			if (at < 0 || at >= s.nall)
+				break;
+			T_OK(ent_same(&r, &e, &s.all[at]));
+		}
+	}
+	it->it_ops->close(it);
+	stack_free(&s);
+	rig_close(&r);
+}
+
+static bool odd_seq(void *arg, const struct kv_ent *e)
+{
+	++*(unsigned *)arg;
+	return e->e_seq & 1;
+}
+
+/* What hides the newest version of a key hides the key: no older one comes out instead. */
+static void a_hidden_key_is_passed_over(void)
+{
+	unsigned asked = 0;
+	struct kv_iter *it;
+	struct kv_ent e;
+	struct stack s;
+
+	rig_open(&r, 4 << 20, 128 << 20);
+	rig_segs(&r);
+	stack_make(&s);
+	it = stack_iter(&s, false, true);
+	kv_merge_hide(it, odd_seq, &asked);
+	for (unsigned i = 0; i < s.nall; i++) {
+		if (s.all[i].seq & 1)
+			continue;
+		T_EQ(iter_next(it, &e), 0);
+		T_OK(ent_same(&r, &e, &s.all[i]));
+	}
+	T_EQ(iter_next(it, &e), -ENOENT);
+	T_EQ(asked, s.nall);
+	it->it_ops->close(it);
 	stack_free(&s);
 	rig_close(&r);
 }
@@ -212,7 +282,7 @@ static void db_open(void)
 	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 	struct kvdb_opts o = KVDB_OPTS_INIT;
 	static uint64_t now = 1;
-	static struct kvdb_clock clk = { clock_now, clock_sleep, &now };
+	static struct kvdb_clock clk = { clock_now, clock_sleep, &now, NULL };
 	const char *tmp = getenv("TMPDIR");
 
 	memset(model, 0, sizeof(model));
@@ -229,7 +299,7 @@ static void db_open(void)
 	o.logs = 1;
 	T_EQ(kvdb_create(pool_dir, &o), 0);
 	T_EQ(kvdb_open(pool_dir, &o, &db), 0);
-	T_EQ(kvdb_kvs_create(db, "s"), 0);
+	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
 }
 
@@ -394,6 +464,156 @@ static void merges_keep_what_readers_see(void)
 	db_close();
 }
 
+/* ---- a source in front of the tree ----------------------------------------------------- */
+
+/* A write set: for every slot what is written over the store, by generation. */
+struct over {
+	struct kv_iter it;
+	bool reverse;
+	int at;				/* index in key order of the next */
+	uint8_t val[1024];
+};
+
+static uint32_t over_gen[SLOTS];	/* UINT32_MAX: deleted; 0: not written */
+static struct slot_pos over_pos[SLOTS];
+static _Atomic(uint64_t) over_changes;
+
+static int over_seek(struct kv_iter *it, const void *key, size_t klen)
+{
+	struct over *o = (struct over *)it;
+	int n = 0;
+
+	while (klen && n < (int)SLOTS) {
+		int c = kv_kcmp(over_pos[n].key, over_pos[n].klen, key, klen);
+
+		if (o->reverse ? c > 0 : c >= 0)
+			break;
+		n++;
+	}
+	o->at = !klen ? o->reverse ? (int)SLOTS - 1 : 0 : n - o->reverse;
+	return 0;
+}
+
+static int over_next(struct kv_iter *it, struct kv_ent *e)
+{
+	struct over *o = (struct over *)it;
+	int step = o->reverse ? -1 : 1;
+	const struct slot_pos *p;
+	uint32_t gen;
+
+	while (o->at >= 0 && o->at < (int)SLOTS && !over_gen[over_pos[o->at].slot])
+		o->at += step;
+	if (o->at < 0 || o->at >= (int)SLOTS)
+		return -ENOENT;
+	p = &over_pos[o->at];
+	o->at += step;
+	gen = over_gen[p->slot];
+	*e = (struct kv_ent){ .e_key = (const uint8_t *)p->key, .e_klen = (uint16_t)p->klen,
+			      .e_kind = gen == UINT32_MAX ? KV_ENT_TOMB : KV_ENT_INLINE };
+	if (gen != UINT32_MAX) {
+		e->e_vlen = (uint32_t)slot_val(p->slot, gen, o->val);
+		e->e_val = o->val;
+	}
+	return 0;
+}
+
+static void over_turn(struct kv_iter *it, bool reverse)
+{
+	((struct over *)it)->reverse = reverse;
+}
+
+static void over_close(struct kv_iter *it)
+{
+	free(it);
+}
+
+static const struct kv_iter_ops over_ops = {
+	.seek = over_seek, .next = over_next, .turn = over_turn, .close = over_close,
+};
+
+static struct kvdb_cursor *over_cursor(void)
+{
+	struct kvdb_cursor_opts o = KVDB_CURSOR_OPTS_INIT;
+	struct over *ov = calloc(1, sizeof(*ov));
+	struct kv_iter *src = &ov->it;
+	struct kv_cursor_in in = { .extra = &src, .nextra = 1, .changes = &over_changes };
+	struct kvdb_cursor *c;
+
+	ov->it.it_ops = &over_ops;
+	in.tree = kv_tree_get(kvs);
+	in.seq = kv_view_open(db);
+	T_EQ(kv_cursor_new(kvs, &o, &in, &c), 0);
+	return c;
+}
+
+static uint32_t over_shown(const uint32_t *snap, unsigned slot)
+{
+	return over_gen[slot] == UINT32_MAX ? 0 : over_gen[slot] ? over_gen[slot] : snap[slot];
+}
+
+static void check_over_step(struct kvdb_cursor *c, const uint32_t *snap, int *place)
+{
+	bool back = t_rand(&r.rnd) % 3 == 0;
+	int i = *place, err;
+	const void *key, *val;
+	size_t klen, vlen;
+	uint8_t want[1024];
+
+	do
+		i += back ? -1 : 1;
+	while (i >= 0 && i < (int)SLOTS && !over_shown(snap, over_pos[i].slot));
+	err = back ? kvdb_cursor_prev(c, &key, &klen, &val, &vlen) :
+		     kvdb_cursor_next(c, &key, &klen, &val, &vlen);
+	if (i < 0 || i >= (int)SLOTS) {
+		T_EQ(err, -ENOENT);
+		*place = i < 0 ? -1 : (int)SLOTS;
+		return;
+	}
+	T_EQ(err, 0);
+	T_EQ(klen, over_pos[i].klen);
+	T_MEMEQ(key, over_pos[i].key, klen);
+	T_EQ(vlen, slot_val(over_pos[i].slot, over_shown(snap, over_pos[i].slot), want));
+	T_MEMEQ(val, want, vlen);
+	*place = i;
+}
+
+static void a_write_set_shows_through_at_once(void)
+{
+	uint32_t snap[SLOTS];
+	struct kvdb_cursor *c;
+
+	db_open();
+	for (unsigned i = 0; i < SLOTS; i++) {
+		over_pos[i].klen = slot_key(i, over_pos[i].key);
+		over_pos[i].slot = i;
+	}
+	qsort(over_pos, SLOTS, sizeof(*over_pos), pos_cmp);
+	memset(over_gen, 0, sizeof(over_gen));
+	for (unsigned round = 0; round < 12; round++) {
+		int place = -1;
+
+		db_change(300, 1 + 2 * round);
+		if (round % 3 == 1)
+			T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+		memcpy(snap, model, sizeof(snap));
+		c = over_cursor();
+		db_change(100, 2 + 2 * round);
+		for (unsigned i = 0; i < 800; i++) {
+			if (t_rand(&r.rnd) % 5 == 0) {
+				unsigned slot = t_rand(&r.rnd) % SLOTS;
+
+				over_gen[slot] = i % 4 ? 1000 + i : i % 3 ? UINT32_MAX : 0;
+				atomic_fetch_add(&over_changes, 1);
+			}
+			check_over_step(c, snap, &place);
+		}
+		kvdb_cursor_close(c);
+	}
+	/* one that is never used lets go of its source all the same */
+	kvdb_cursor_close(over_cursor());
+	db_close();
+}
+
 static void tombstones_go_with_the_oldest_run(void)
 {
 	char key[32];
@@ -420,9 +640,12 @@ static void tombstones_go_with_the_oldest_run(void)
 int main(void)
 {
 	T_RUN(newest_source_wins_both_ways);
+	T_RUN(turns_keep_the_order);
+	T_RUN(a_hidden_key_is_passed_over);
 	T_RUN(pick_takes_neighbours_of_the_lowest_tier);
 	T_RUN(picking_always_ends_with_few_runs);
 	T_RUN(merges_keep_what_readers_see);
+	T_RUN(a_write_set_shows_through_at_once);
 	T_RUN(tombstones_go_with_the_oldest_run);
 	return t_done();
 }

@@ -199,7 +199,16 @@ static void record_each_check(void)
 	kv_rec_stamp(buf, OBJ, OFF, 1);
 	T_EQ(kv_rec_decode(buf, OBJ, OFF, 4096, true, &r), 411);
 	make_rec();
-	buf[5] = 1;
+	buf[5] = 0x80;
+	kv_rec_stamp(buf, OBJ, OFF, 1);
+	T_EQ(kv_rec_decode(buf, OBJ, OFF, 4096, true, &r), 411);
+	/* a transaction's value is a put */
+	make_rec();
+	kv_rec_set_flags(buf, KV_RECF_TXN);
+	kv_rec_stamp(buf, OBJ, OFF, 1);
+	T_EQ(kv_rec_decode(buf, OBJ, OFF, 4096, true, &r), 0);
+	T_EQ(r.r_flags, KV_RECF_TXN);
+	buf[4] = KV_REC_DEL;
 	kv_rec_stamp(buf, OBJ, OFF, 1);
 	T_EQ(kv_rec_decode(buf, OBJ, OFF, 4096, true, &r), 411);
 }

@@ -50,13 +50,22 @@ static void *reader(void *arg)
 	const uint8_t *p[KV_PAGES_MAX];
 
 	for (unsigned i = 0; i < j->rounds; i++) {
-		struct kv_thread *t = kv_enter();
 		uint64_t x = t_rand(&j->rnd);
 		unsigned n = 1 + (x >> 40) % 8, no = x % (PAGES - n);
+		struct kv_thread *t;
 
+		kv_pages_room(&r.db, 32);
+		t = kv_enter();
 		/* most readers want the same pages */
 		if (x >> 63)
 			no %= 64;
+		if (x >> 62 & 1) {
+			struct kv_want want[2] = { { .wa_obj = j->obj, .wa_first = no, .wa_n = n },
+						   { .wa_obj = j->obj, .wa_n = 9,
+						     .wa_first = (no + 40) % (PAGES - 9) } };
+
+			kv_pages_ahead(&r.db, want, 2);
+		}
 		if (kv_pages_get(&r.db, j->obj, no, n, NULL, p))
 			j->wrong++;
 		else
@@ -151,6 +160,72 @@ static void second_read_comes_from_memory(void)
 	rig_close(&r);
 }
 
+/* Pages of two objects, in any order, some of them twice and some cached: one submission. */
+static void pages_ahead_are_there_afterwards(void)
+{
+	struct mpool_obj *obj[2];
+	struct kv_want want[24];
+	struct kv_thread *t;
+	uint64_t reads, misses;
+	const uint8_t *p;
+
+	rig_open(&r, 8 << 20, 64 << 20);
+	obj[0] = numbered_object();
+	obj[1] = numbered_object();
+	for (unsigned i = 0; i < 24; i++)
+		want[i] = (struct kv_want){ .wa_obj = obj[i % 2], .wa_n = 1 + i % 3,
+					    .wa_first = (i * 7) % 40 };
+	t = kv_enter();
+	T_EQ(kv_page_get(&r.db, obj[0], 14, NULL, &p), 0);
+	kv_pages_ahead(&r.db, want, 24);
+	misses = atomic_load(&r.db.d_count.page_misses);
+	reads = atomic_load(&r.db.d_count.read_bytes[MPOOL_CAPACITY]);
+	T_EQ(reads, misses * 4096);
+	for (unsigned i = 0; i < 24; i++)
+		for (unsigned j = 0; j < want[i].wa_n; j++) {
+			p = kv_page_peek(&r.db, mpool_obj_id(want[i].wa_obj),
+					 want[i].wa_first + j);
+			T_OK(p && page_is(p, want[i].wa_first + j));
+		}
+	kv_pages_ahead(&r.db, want, 24);
+	kv_exit(t);
+	T_EQ(atomic_load(&r.db.d_count.read_bytes[MPOOL_CAPACITY]), reads);
+	mpool_obj_close(obj[0]);
+	mpool_obj_close(obj[1]);
+	rig_close(&r);
+}
+
+static void failed_pages_ahead_are_not_cached(void)
+{
+	uint32_t crc[4] = { 1, 2, 3, 4 };
+	struct mpool_obj *obj;
+	struct kv_want want[2];
+	struct kv_thread *t;
+	const uint8_t *p;
+
+	rig_open(&r, 8 << 20, 64 << 20);
+	obj = numbered_object();
+	want[0] = (struct kv_want){ .wa_obj = obj, .wa_first = 3, .wa_n = 4, .wa_crc = crc };
+	want[1] = (struct kv_want){ .wa_obj = obj, .wa_first = 20, .wa_n = 1 };
+	t = kv_enter();
+	kv_pages_ahead(&r.db, want, 2);
+	for (unsigned i = 3; i < 7; i++)
+		T_OK(!kv_page_peek(&r.db, mpool_obj_id(obj), i));
+	T_OK(kv_page_peek(&r.db, mpool_obj_id(obj), 20) != NULL);
+	T_EQ(kv_page_get(&r.db, obj, 5, NULL, &p), 0);
+	T_OK(page_is(p, 5));
+	/* beyond the end of the object: refused when it is submitted, or when it is read */
+	want[0].wa_first = 1u << 20;
+	want[0].wa_crc = NULL;
+	want[1].wa_first = 30;
+	kv_pages_ahead(&r.db, want, 2);
+	T_OK(!kv_page_peek(&r.db, mpool_obj_id(obj), 1u << 20));
+	T_OK(kv_page_peek(&r.db, mpool_obj_id(obj), 30) != NULL);
+	kv_exit(t);
+	mpool_obj_close(obj);
+	rig_close(&r);
+}
+
 static void wrong_crc_is_refused_and_not_cached(void)
 {
 	struct mpool_obj *obj;
@@ -192,6 +267,84 @@ static void only_idle_images_are_stolen(void)
 	T_OK(kv_slab_window_bytes(&r.db) <= 4 << 20);
 	for (unsigned i = 0; i < 40; i++)
 		kv_slab_drop_image(&r.db, seg[i]);
+	rig_close(&r);
+}
+
+/* Takes and drops images of @seg; how often the memory was @mem. */
+static unsigned times_taken(struct kv_seg *seg, const uint8_t *mem)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < 64; i++) {
+		uint8_t *p = kv_slab_take_image(&r.db, seg);
+
+		n += p == mem;
+		memset(p, 0xff, RIG_SEG_BYTES);
+		kv_slab_drop_image(&r.db, seg);
+		kv_retire_barrier();
+	}
+	return n;
+}
+
+static void a_pinned_image_stays_until_it_is_unpinned(void)
+{
+	struct kv_thread *t;
+	void *pin[3];
+	uint8_t *mem;
+
+	rig_open(&r, 8 << 20, 64 << 20);
+	rig_segs(&r);
+	mem = kv_slab_take_image(&r.db, r.seg[0]);
+	memset(mem, 7, RIG_SEG_BYTES);
+	t = kv_enter();
+	pin[0] = kv_slab_pin(&r.db, r.seg[0], mem);
+	pin[1] = kv_slab_pin(&r.db, r.seg[0], mem);
+	T_OK(pin[0] && pin[1]);
+	kv_exit(t);
+	kv_slab_drop_image(&r.db, r.seg[0]);
+	t = kv_enter();	/* it is no longer that segment's */
+	pin[2] = kv_slab_pin(&r.db, r.seg[0], mem);
+	kv_exit(t);
+	T_OK(!pin[2]);
+	T_EQ(times_taken(r.seg[1], mem), 0);
+	kv_slab_unpin(&r.db, pin[0]);
+	T_EQ(times_taken(r.seg[1], mem), 0);
+	for (unsigned i = 0; i < RIG_SEG_BYTES; i++)
+		T_EQ(mem[i], 7);
+	T_EQ(kv_slab_window_bytes(&r.db), RIG_SEG_BYTES);
+	kv_slab_unpin(&r.db, pin[1]);
+	T_EQ(kv_slab_window_bytes(&r.db), 0);
+	T_OK(times_taken(r.seg[1], mem) > 0);
+	rig_close(&r);
+}
+
+static void few_images_can_be_pinned(void)
+{
+	struct kv_thread *t;
+	void *pin[RIG_SEGS];
+	unsigned n = 0;
+
+	rig_open(&r, 4 << 20, 64 << 20);	/* 16 slabs: 2 pins */
+	rig_segs(&r);
+	for (unsigned i = 0; i < RIG_SEGS; i++) {
+		uint8_t *mem = kv_slab_take_image(&r.db, r.seg[i]);
+
+		kv_slab_image_idle(&r.db, r.seg[i]);
+		t = kv_enter();
+		pin[i] = kv_slab_pin(&r.db, r.seg[i], mem);
+		n += pin[i] != NULL;
+		kv_exit(t);
+	}
+	T_EQ(n, 2);
+	kv_slab_unpin(&r.db, pin[0]);
+	t = kv_enter();
+	pin[0] = kv_slab_pin(&r.db, r.seg[3], atomic_load(&r.seg[3]->sg_image));
+	kv_exit(t);
+	T_OK(pin[0] != NULL);
+	kv_slab_unpin(&r.db, pin[0]);
+	kv_slab_unpin(&r.db, pin[1]);
+	for (unsigned i = 0; i < RIG_SEGS; i++)
+		kv_slab_drop_image(&r.db, r.seg[i]);
 	rig_close(&r);
 }
 
@@ -302,8 +455,12 @@ static void bad_cached_copy_is_read_again(void)
 int main(void)
 {
 	T_RUN(second_read_comes_from_memory);
+	T_RUN(pages_ahead_are_there_afterwards);
+	T_RUN(failed_pages_ahead_are_not_cached);
 	T_RUN(wrong_crc_is_refused_and_not_cached);
 	T_RUN(only_idle_images_are_stolen);
+	T_RUN(a_pinned_image_stays_until_it_is_unpinned);
+	T_RUN(few_images_can_be_pinned);
 	T_RUN(taker_never_waits_for_itself);
 	T_RUN(values_of_all_sizes_are_read);
 	T_RUN(image_is_preferred_to_the_device);

@@ -88,8 +88,8 @@ static void fresh(void)
 {
 	pool_make();
 	up();
-	T_EQ(kvdb_kvs_create(&db, "a"), 0);
-	T_EQ(kvdb_kvs_create(&db, "b"), 0);
+	T_EQ(kvdb_kvs_create(&db, "a", NULL), 0);
+	T_EQ(kvdb_kvs_create(&db, "b", NULL), 0);
 }
 
 static void gone(void)
@@ -469,7 +469,7 @@ static void lost_write_below_a_sealed_length(void)
 	s.sc_len = 12288;
 	T_EQ(kv_mdc_segs(&db, &s, 1), 0);
 	T_EQ(mpool_flush(db.d_mp, 1), 0);
-	T_EQ(kvdb_kvs_create(&db, "c"), 0);
+	T_EQ(kvdb_kvs_create(&db, "c", NULL), 0);
 	down();
 	up_lost();
 	gone();
@@ -506,7 +506,7 @@ static void lost_write_below_a_horizon(void)
 	end_epoch(0, e);
 	put(0, e + 1, 1, "y", "two", 11);
 	atomic_store(&db.d_durable, e + 1);
-	T_EQ(kvdb_kvs_create(&db, "c"), 0);	/* its horizon is e + 1 */
+	T_EQ(kvdb_kvs_create(&db, "c", NULL), 0);	/* its horizon is e + 1 */
 	down();
 	up_lost();
 	gone();
@@ -517,6 +517,45 @@ static void append_raw(void)
 	struct iovec v = { db.d_mdc->m_buf.mb_p, db.d_mdc->m_buf.mb_len };
 
 	T_EQ(mpool_mdc_append(db.d_mdc->m_log, &v, 1, MPOOL_SYNC), 0);
+}
+
+/* A delete by prefix of another length than the store's, which no index would find. */
+static void range_delete_that_cannot_be_is_refused(void)
+{
+	static uint8_t buf[4096] __attribute__((aligned(4096)));
+	uint8_t *p = buf + KV_FRAME_HDR;
+	uint64_t e;
+
+	fresh();
+	e = db.d_epoch;
+	seg_alloc(0);
+	memset(buf, 0, sizeof(buf));
+	kv_rec_encode(p, KV_REC_PDEL, 1, "pfx", 3, NULL, 0, 0);
+	kv_rec_stamp(p, ts[0].id, ts[0].off + KV_FRAME_HDR, 10);
+	frame_write(0, e, buf, KV_FRAME_HDR + kv_rec_size(3, 0), 1);
+	end_epoch(0, e);
+	down();
+	up_as(false);
+	T_EQ(open_err, -EUCLEAN);
+	T_OK(strstr(kvdb_error_detail()->text, "range delete"));
+	gone();
+}
+
+static void option_that_is_not_known_refuses_the_open_by_name(void)
+{
+	struct kv_props p = { .pr_val = { 0 } };
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	fresh();
+	p.pr_val[KV_PROP_COMPRESS] = KVDB_COMPRESS_ZSTD + 1;
+	kv_mdc_enc_kvs_prop(&db.d_mdc->m_buf, db.d_tag, 2, &p, KV_PROP_BIT(KV_PROP_COMPRESS));
+	append_raw();
+	down();
+	memset(&db, 0, sizeof(db));
+	T_EQ(kv_db_attach(&db, dir, &o, false), 0);
+	T_EQ(kv_db_load_kvs(&db, false), -EOPNOTSUPP);
+	T_OK(strstr(kvdb_error_detail()->text, "store b"));
+	gone();
 }
 
 /* A run was flushed from epochs that the logs no longer have. */
@@ -801,6 +840,8 @@ int main(void)
 	T_RUN(discarded_tails_stay_discarded);
 	T_RUN(lost_write_below_a_sealed_length);
 	T_RUN(lost_write_below_the_last_recovery);
+	T_RUN(range_delete_that_cannot_be_is_refused);
+	T_RUN(option_that_is_not_known_refuses_the_open_by_name);
 	T_RUN(lost_write_below_a_horizon);
 	T_RUN(lost_write_below_a_run);
 	T_RUN(impossible_key_is_refused);

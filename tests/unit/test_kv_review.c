@@ -59,7 +59,7 @@ static void open_works_at_every_fill_of_the_container(void)
 	opts(&o, KVDB_MANUAL);
 	/* a value keeps its segment: the record of an incarnation has parts */
 	T_EQ(kvdb_open(dir, &o, &db), 0);
-	T_EQ(kvdb_kvs_create(db, "keep"), 0);
+	T_EQ(kvdb_kvs_create(db, "keep", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "keep", &kvs), 0);
 	T_EQ(kvdb_put(kvs, "k", 1, val, sizeof(val)), 0);
 	T_EQ(kvdb_close(db), 0);
@@ -68,7 +68,7 @@ static void open_works_at_every_fill_of_the_container(void)
 		if (err)
 			T_FAIL("open %d: %d %s", i, err, kvdb_error_detail()->text);
 		if (i % 7 == 0)
-			T_EQ(kvdb_kvs_create(db, "s"), 0);
+			T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
 		if (i % 7 == 3)
 			T_EQ(kvdb_kvs_drop(db, "s"), 0);
 		T_EQ(kvdb_close(db), 0);
@@ -90,7 +90,8 @@ static void fill_large(void)
 	o.log_bytes = 2ull << 30;
 	o.cache_bytes = 1ull << 30;
 	o.interval_ms = KVDB_INTERVAL_NONE;
-	if (kvdb_open(dir, &o, &db) || kvdb_kvs_create(db, "s") || kvdb_kvs_open(db, "s", &kvs))
+	if (kvdb_open(dir, &o, &db) || kvdb_kvs_create(db, "s", NULL) ||
+	    kvdb_kvs_open(db, "s", &kvs))
 		_exit(1);
 	for (i = 0; i < LARGE; i++)
 		if (kvdb_put(kvs, &i, sizeof(i), val, sizeof(val)))
@@ -128,7 +129,7 @@ static void epoch_of_many_segments_is_durable(void)
 
 static void *make_store(void *arg)
 {
-	return (void *)(intptr_t)kvdb_kvs_create(arg, "late");
+	return (void *)(intptr_t)kvdb_kvs_create(arg, "late", NULL);
 }
 
 /* The maker has read its horizon and waits for the container; meanwhile others flush. */
@@ -146,7 +147,7 @@ static void segments_wait_for_a_store_that_is_made(void)
 	make_db(64u << 20, 0);
 	opts(&o, KVDB_MANUAL);
 	T_EQ(kvdb_open(dir, &o, &db), 0);
-	T_EQ(kvdb_kvs_create(db, "s"), 0);
+	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
 	T_EQ(kvdb_put(kvs, "a", 1, "a", 1), 0);
 	T_EQ(kvdb_sync(db), 0);
@@ -180,7 +181,7 @@ static void second_writer_sets_the_gate(void)
 	make_db(64u << 20, 0);
 	opts(&o, KVDB_MANUAL);
 	T_EQ(kvdb_open(dir, &o, &db), 0);
-	T_EQ(kvdb_kvs_create(db, "s"), 0);
+	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
 	e = atomic_load(&db->d_epoch);
 	T_EQ(atomic_load(&db->d_flusher->fl_gate_ns), UINT64_MAX);
@@ -287,7 +288,7 @@ static void drain_beside_writers_keeps_the_database_alive(void)
 	opts(&o, 0);
 	busy_stop = busy_err = 0;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
-	T_EQ(kvdb_kvs_create(db, "s"), 0);
+	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "s", &busy_kvs), 0);
 	for (i = 0; i < 2; i++)
 		T_EQ(pthread_create(&th[i], NULL, busy_writer, (void *)i), 0);

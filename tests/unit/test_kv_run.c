@@ -42,20 +42,20 @@ static void check_walk(struct kv_run *run, const struct rec *m, unsigned n, bool
 
 	T_EQ(kv_run_iter(&r.db, run, reverse, &it), 0);
 	for (unsigned i = 0; i < n; i++) {
-		T_EQ(it->it_ops->next(it, &e), 0);
+		T_EQ(iter_next(it, &e), 0);
 		T_OK(ent_same(&r, &e, &m[reverse ? n - 1 - i : i]));
 	}
-	T_EQ(it->it_ops->next(it, &e), -ENOENT);
-	T_EQ(it->it_ops->next(it, &e), -ENOENT);
+	T_EQ(iter_next(it, &e), -ENOENT);
+	T_EQ(iter_next(it, &e), -ENOENT);
 	for (unsigned i = 0; i < 400; i++) {
 		uint16_t klen = rig_key(&r, key);
 		int64_t at = model_below(m, n, key, klen, reverse);
 
-		T_EQ(it->it_ops->seek(it, key, klen), 0);
+		T_EQ(iter_seek(it, key, klen), 0);
 		if (reverse)
 			at--;
 		for (unsigned j = 0; j < 5; j++, at += reverse ? -1 : 1) {
-			int rc = it->it_ops->next(it, &e);
+			int rc = iter_next(it, &e);
 
 			T_EQ(rc, at < 0 || at >= n ? -ENOENT : 0);
 			if (rc)
@@ -239,7 +239,7 @@ static unsigned answers_are_right(const struct kv_run_desc *d, const struct rec 
 		bad += rc != 0;
 	}
 	T_EQ(kv_run_iter_bulk(&r.db, run, &it), 0);
-	for (i = 0; !(rc = it->it_ops->next(it, &e)); i++)
+	for (i = 0; !(rc = iter_next(it, &e)); i++)
 		T_OK(i < n && ent_same(&r, &e, &m[i]));
 	T_OK(rc == -EUCLEAN || (rc == -ENOENT && i == n));
 	bad += rc == -EUCLEAN;

@@ -26,6 +26,9 @@ const struct opt bench_opts[] = {
 	  "ops", NULL },
 	{ "threads", 't', OPT_UINT, 0, "N", "threads that do operations (default 4)", "threads",
 	  NULL },
+	{ "in-flight", 0, OPT_UINT, 0, "N",
+	  "operations that each thread keeps in flight through a completion queue, in workloads "
+	  "a, b and c (default: blocking calls)", "in-flight", NULL },
 	{ "value-size", 0, OPT_SIZE, 0, "BYTES", "value size (default fields times field-size)",
 	  "value-size", NULL },
 	{ "fields", 0, OPT_UINT, 0, "N", "fields of a record as in YCSB (default 10)", "fields",
@@ -118,6 +121,9 @@ static int parse_numbers(struct bench *b)
 	if (!b->records || b->records > 1000000000000ull || b->ops > 1000000000000ull)
 		return ui_usage(b->ui, "--records, --ops: 1 to 10^12");
 	b->threads = (unsigned)threads;
+	if (args_num(a, "in-flight", 0) > 10000)
+		return ui_usage(b->ui, "--in-flight: 1 to 10000");
+	b->inflight = (unsigned)args_num(a, "in-flight", 0);
 	return EXIT_DONE;
 }
 
@@ -218,7 +224,7 @@ static int open_store(struct bench *b, const char *path, const struct db_opts *o
 	kvdb_info(b->db, &b->info);
 	rc = kvdb_kvs_open(b->db, BENCH_STORE, &b->kvs);
 	if (rc == -ENOENT && b->mixes[0].is_load) {
-		rc = kvdb_kvs_create(b->db, BENCH_STORE);
+		rc = kvdb_kvs_create(b->db, BENCH_STORE, NULL);
 		if (!rc)
 			rc = kvdb_kvs_open(b->db, BENCH_STORE, &b->kvs);
 	}

@@ -88,6 +88,7 @@ struct bench {
 	unsigned nmixes;
 	uint64_t records, ops, value_size, seed, size, staging_size;
 	unsigned threads;
+	unsigned inflight;  /* operations of a thread in a queue, 0 = blocking calls */
 	int dist;           /* enum bench_dist, or -1: as the workload says */
 	bool is_keep, is_full, is_missing, has_size;
 	uint8_t run;        /* tag of this process's versions, never 0 */
@@ -135,6 +136,9 @@ int bench_run(struct bench *b, const struct bench_mix *mix);
 const char *bench_value_bad(struct bench *b, const unsigned char *buf, size_t len, uint64_t hash);
 /* Note the first failure and ask every thread to end. */
 void bench_fail(struct bench *b, const void *key, unsigned klen, const char *what, int err);
+
+/* The operations of a mix of reads and updates, through a completion queue (bench_async.c). */
+void bench_run_async(struct bench_thread *t, const uint8_t *pick);
 
 /* ---- report (bench_report.c) ---------------------------------------------- */
 

@@ -14,7 +14,6 @@
 
 const char *const bench_op_name[BENCH_OPS] = { "read", "update", "insert", "scan", "rmw" };
 const char *const bench_dist_name[] = { "zipfian", "latest", "uniform" };
-static const char *const class_name[MPOOL_MCLASSES] = { "capacity", "staging" };
 static const struct {
 	const char *name;
 	double part;
@@ -25,7 +24,7 @@ uint64_t bench_class_written(const struct bench_phase *p, unsigned cls)
 	const struct kvdb_io *a = &p->begin.st.io[cls], *z = &p->end.st.io[cls];
 
 	return z->log_bytes - a->log_bytes + z->key_bytes - a->key_bytes + z->meta_bytes -
-	       a->meta_bytes;
+	       a->meta_bytes + z->move_bytes - a->move_bytes;
 }
 
 uint64_t bench_class_read(const struct bench_phase *p, unsigned cls)
@@ -161,6 +160,7 @@ static void json_phase(struct json *j, const struct bench *b, const struct bench
 	json_u64(j, "stalls", z->stalls - a->stalls);
 	json_u64(j, "stall_ns", z->stall_ns - a->stall_ns);
 	json_u64(j, "durability_late", z->durability_late - a->durability_late);
+	delays_json(j, a, z);
 	json_end(j);
 }
 
@@ -175,6 +175,7 @@ void bench_report_json(struct bench *b)
 	json_u64(j, "records", b->records);
 	json_u64(j, "ops", b->ops);
 	json_u64(j, "threads", b->threads);
+	json_u64(j, "in_flight", b->inflight);
 	json_u64(j, "value_size", b->value_size);
 	json_u64(j, "seed", b->seed);
 	json_str(j, "verify", b->is_full ? "full" : "sample");
@@ -283,6 +284,21 @@ static void text_classes(const struct bench *b)
 	}
 }
 
+static void text_delays(const struct bench *b)
+{
+	unsigned i;
+
+	printf("\nWAITS OF WRITERS\n");
+	for (i = 0; i < b->nphases; i++) {
+		const struct bench_phase *p = &b->phase[i];
+		char label[16];
+
+		snprintf(label, sizeof(label), "%-6s", p->mix->name);
+		if (p->write_bytes)
+			delays_text(label, &p->begin.st, &p->end.st);
+	}
+}
+
 void bench_report_text(struct bench *b)
 {
 	char s[SIZE_STR];
@@ -294,6 +310,8 @@ void bench_report_text(struct bench *b)
 		printf(", no loss bound\n");
 	else
 		printf(", loss bound %u ms\n", b->info.interval_ms);
+	if (b->inflight)
+		printf("workloads a, b, c: %u operations of each thread in flight\n", b->inflight);
 	if (!b->made[0])
 		printf("opened in %s (%s; %" PRIu64 " records replayed)\n",
 		       time_str(s, b->recovery.elapsed_ns),
@@ -302,4 +320,5 @@ void bench_report_text(struct bench *b)
 	text_rates(b);
 	text_latency(b);
 	text_classes(b);
+	text_delays(b);
 }

@@ -148,11 +148,14 @@ static int do_scan(struct bench_thread *t, uint64_t record)
 	uint64_t want = 1 + bench_rand_below(&t->rng, BENCH_SCAN), n;
 	char first[BENCH_KEY_MAX];
 	unsigned flen = bench_key(first, bench_fnv64(record));
+	struct kvdb_cursor_opts o = KVDB_CURSOR_OPTS_INIT;
 	struct kvdb_cursor *cur;
 	const void *key, *val;
 	size_t klen, vlen;
-	int rc = kvdb_cursor_open(b->kvs, 0, NULL, 0, &cur);
+	int rc;
 
+	o.limit = want;
+	rc = kvdb_cursor_open_opts(b->kvs, &o, &cur);
 	if (rc) {
 		bench_fail(b, first, flen, "cursor open", rc);
 		return rc;
@@ -217,6 +220,10 @@ static void run_mix(struct bench_thread *t)
 	for (op = 0; op < BENCH_OPS; op++)
 		for (k = 0; k < b->mix->pct[op]; k++)
 			pick[n++] = (uint8_t)op;
+	if (b->inflight && b->mix->pct[OP_READ] + b->mix->pct[OP_UPDATE] == 100) {
+		bench_run_async(t, pick);
+		return;
+	}
 	last = bench_ticks();
 	for (i = 0; i < t->ops; i++) {
 		op = pick[bench_rand_below(&t->rng, 100)];

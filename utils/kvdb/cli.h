@@ -48,12 +48,16 @@ int db_opts(struct ui *ui, struct db_opts *o, unsigned flags);
 
 /* Open the database (and store) the operands name; reports; returns an exit code. */
 int db_open(struct ui *ui, const char *path, unsigned flags, struct kvdb **out);
+/* The same at a checkpoint, for reading. */
+int db_open_at(struct ui *ui, const char *path, const char *checkpoint, struct kvdb **out);
 int db_open_kvs(struct ui *ui, const char *path, const char *name, unsigned flags,
 		struct kvdb **db, struct kvdb_kvs **kvs);
 /* Close and return @code, or the exit code of a failed close when @code is good. */
 int db_close(struct ui *ui, const char *path, struct kvdb *db, int code);
 /* Report the library's last error on @object; a key or value too long is a usage error. */
 int db_fail(struct ui *ui, const char *object, int err);
+
+extern const char *const class_name[MPOOL_MCLASSES];
 
 /* ---- text forms (text.c) ------------------------------------------------- */
 
@@ -83,11 +87,74 @@ void json_bytes(struct json *j, const char *name, const char *hex_name, const vo
 /* A key operand (hexadecimal with -X); returns an exit code. */
 int key_operand(struct ui *ui, const char *s, struct bytes *out);
 
+/* ---- ranges of keys (scan.c) ------------------------------------------------ */
+
+#define RANGE_OPTS \
+	{ "prefix", 0, OPT_STR, 0, "P", "only keys that begin with P", "prefix", NULL }, \
+	{ "from", 0, OPT_STR, 0, "K", "only keys not less than K", "from", NULL }, \
+	{ "to", 0, OPT_STR, 0, "K", "only keys less than K", "to", NULL }
+
+/* struct range - keys with @prefix, not below @from, below @to; empty: no bound */
+struct range {
+	struct bytes prefix, from, to;
+	bool is_reverse;
+	uint64_t limit;
+	struct kvdb_txn *txn; /* walk in this transaction, or NULL */
+};
+
+/* Receives a record; not 0 ends the walk. */
+typedef int range_fn(void *arg, const void *key, size_t klen, const void *val, size_t vlen);
+
+/* From --prefix, --from and --to; returns an exit code. */
+int range_args(struct ui *ui, struct range *r);
+void range_free(struct range *r);
+/* @flags: KVDB_KEYS_ONLY. Returns 0 or the library's error. */
+int range_walk(const struct range *r, struct kvdb_kvs *kvs, unsigned flags, range_fn *fn,
+	       void *arg);
+
+/* ---- stores (kvs.c) ---------------------------------------------------------- */
+
+/* Options of a store; the words of policy and compress stand in the order of their enums. */
+#define KVS_OPTS \
+	{ "ttl", 0, OPT_TIME, 0, "TIME", \
+	  "what is put is gone after so long, in whole seconds; 0 = never", "ttl", NULL }, \
+	{ "policy", 0, OPT_ENUM, 0, "POLICY", \
+	  "where values live in a pool with two media classes: default, staging_only, " \
+	  "staging_pref, tiered or capacity_only", "policy", \
+	  "default|staging_only|staging_pref|tiered|capacity_only" }, \
+	{ "compress", 0, OPT_ENUM, 0, "HOW", \
+	  "how values are compressed when they are moved: none, lz4 or zstd", "compress", \
+	  "none|lz4|zstd" }
+
+/* Fill @o from the command line; *mask: KVDB_KVS_* of what was given. */
+int kvs_args(struct ui *ui, struct kvdb_kvs_opts *o, unsigned *mask);
+
+/* Names of all stores, sorted, in static memory; returns their number. */
+int kvs_names(struct kvdb *db, char (**names)[KVDB_NAME_MAX + 1]);
+
+/* struct shape - memtables and runs of a store, newest first */
+struct shape {
+	struct kvdb_tree_part *part;
+	unsigned n;
+};
+
+/* struct shape_sum - the same in numbers, bytes */
+struct shape_sum {
+	unsigned memtables, runs;
+	uint64_t keys, tombs, memtable_bytes, key_bytes, index_bytes, value_bytes;
+};
+
+int shape_read(struct kvdb *db, const char *name, struct shape *s); /* free(s->part) */
+void shape_sum(const struct shape *s, struct shape_sum *sum);
+
 /* ---- verbs --------------------------------------------------------------- */
 
-extern const struct opt create_opts[], info_opts[], get_opts[], put_opts[], del_opts[], scan_opts[],
-	load_opts[], verify_opts[], stats_opts[], kvs_opts[], kvs_drop_opts[], drop_opts[],
-	bench_opts[];
+extern const struct opt create_opts[], info_opts[], get_opts[], put_opts[], del_opts[],
+	scan_opts[], load_opts[], verify_opts[], stats_opts[], kvs_opts[], kvs_drop_opts[],
+	kvs_list_opts[], checkpoint_opts[], checkpoint_drop_opts[], checkpoint_list_opts[],
+	kvs_create_opts[], set_opts[], drop_opts[], list_opts[], dump_opts[], tree_opts[],
+	shell_opts[], top_opts[], compact_opts[], tune_opts[], bench_opts[];
+extern const struct opt backup_opts[], restore_opts[], copy_opts[];
 
 int verb_create(struct ui *ui);
 int verb_info(struct ui *ui);
@@ -101,7 +168,28 @@ int verb_stats(struct ui *ui);
 int verb_kvs_create(struct ui *ui);
 int verb_kvs_drop(struct ui *ui);
 int verb_kvs_list(struct ui *ui);
+int verb_kvs_rename(struct ui *ui);
+int verb_kvs_info(struct ui *ui);
+int verb_list(struct ui *ui);
+int verb_set(struct ui *ui);
+int verb_shell(struct ui *ui);
+int verb_top(struct ui *ui);
+int verb_compact(struct ui *ui);
+int verb_tune(struct ui *ui);
+int verb_dump(struct ui *ui);
+int verb_tree(struct ui *ui);
+int verb_backup(struct ui *ui);
+int verb_restore(struct ui *ui);
+int verb_copy(struct ui *ui);
+int verb_checkpoint_create(struct ui *ui);
+int verb_checkpoint_list(struct ui *ui);
+int verb_checkpoint_drop(struct ui *ui);
 int verb_drop(struct ui *ui);
 int verb_bench(struct ui *ui);
+
+/* Waits of writers by cause, between two readings; @from NULL: since open (delays.c) */
+void delays_json(struct json *j, const struct kvdb_stats *from, const struct kvdb_stats *to);
+/* One line per cause that occurred, each behind @label. */
+void delays_text(const char *label, const struct kvdb_stats *from, const struct kvdb_stats *to);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Verbs on databases and stores: create, info, verify, stats, drop, kvs.
+ * Verbs on databases: create, verify, drop; and how every verb opens one.
  *
  * A database lives in a pool and is named by the pool's path. Only create may
  * make a pool, and it says so; drop never removes one.
@@ -62,6 +62,18 @@ int db_open(struct ui *ui, const char *path, unsigned flags, struct kvdb **out)
 	return rc ? db_fail(ui, path, rc) : EXIT_DONE;
 }
 
+int db_open_at(struct ui *ui, const char *path, const char *checkpoint, struct kvdb **out)
+{
+	struct db_opts o;
+	int rc = db_opts(ui, &o, KVDB_RDONLY);
+
+	if (rc)
+		return rc;
+	o.kv.checkpoint = checkpoint;
+	rc = kvdb_open(path, &o.kv, out);
+	return rc ? db_fail(ui, path, rc) : EXIT_DONE;
+}
+
 int db_open_kvs(struct ui *ui, const char *path, const char *name, unsigned flags,
 		struct kvdb **db, struct kvdb_kvs **kvs)
 {
@@ -119,7 +131,7 @@ const struct opt create_opts[] = {
 	{ .name = NULL },
 };
 
-static const char *const class_name[MPOOL_MCLASSES] = { "capacity", "staging" };
+const char *const class_name[MPOOL_MCLASSES] = { "capacity", "staging" };
 
 /* the pool that create makes; a staging size of 0 is none */
 static uint64_t pool_size(struct ui *ui, unsigned c)
@@ -300,206 +312,6 @@ int verb_create(struct ui *ui)
 	return create_result(ui, path, has_made, false);
 }
 
-/* ---- info ----------------------------------------------------------------- */
-
-const struct opt info_opts[] = { DB_OPTS, { .name = NULL } };
-
-static void json_recovery(struct json *j, const struct kvdb_recovery *r)
-{
-	json_obj(j, "recovery");
-	json_bool(j, "was_clean", r->was_clean);
-	json_u64(j, "incarnation", r->incarnation);
-	json_u64(j, "durable_epoch", r->durable_epoch);
-	json_u64(j, "segments", r->segments);
-	json_u64(j, "frames", r->frames);
-	json_u64(j, "records", r->records);
-	json_u64(j, "bytes", r->bytes);
-	json_u64(j, "replayed", r->replayed);
-	json_u64(j, "discarded", r->discarded);
-	json_u64(j, "elapsed_ns", r->elapsed_ns);
-	json_end(j);
-}
-
-static void info_json(struct ui *ui, const char *path, const struct kvdb_info *in,
-		      const struct kvdb_stats *st)
-{
-	struct json *j = &ui->js;
-	char uuid[UUID_STR];
-	unsigned c;
-
-	ui_doc_begin(ui, 1, 0);
-	json_str(j, "db", path);
-	json_str(j, "uuid", uuid_str(uuid, in->uuid));
-	json_u64(j, "format_version", in->format_version);
-	json_u64(j, "kvs", in->kvs);
-	if (in->interval_ms == KVDB_INTERVAL_NONE)
-		json_null(j, "interval_ms");
-	else
-		json_u64(j, "interval_ms", in->interval_ms);
-	json_bool(j, "commit", in->commit);
-	json_u64(j, "logs", in->logs);
-	json_u64(j, "cache_bytes", in->cache_bytes);
-	json_u64(j, "log_bytes", in->log_bytes);
-	json_u64(j, "segment_bytes", in->segment_bytes);
-	json_u64(j, "keys_estimate", st->keys_estimate);
-	json_str(j, "fault", in->fault);
-	json_recovery(j, &st->recovery);
-	json_obj(j, "pool");
-	json_str(j, "name", in->pool.name);
-	json_str(j, "uuid", uuid_str(uuid, in->pool.uuid));
-	json_str(j, "io", in->pool.io);
-	json_bool(j, "is_direct", in->pool.is_direct);
-	json_arr(j, "classes");
-	for (c = 0; c < MPOOL_MCLASSES; c++) {
-		if (!in->pool.cls[c].devs)
-			continue;
-		json_obj(j, NULL);
-		json_str(j, "class", class_name[c]);
-		json_u64(j, "devices", in->pool.cls[c].devs);
-		json_u64(j, "total", in->pool.cls[c].total);
-		json_u64(j, "used", in->pool.cls[c].used);
-		json_u64(j, "free", in->pool.cls[c].free);
-		json_end(j);
-	}
-	json_end(j);
-	json_end(j);
-	ui_doc_end(ui);
-}
-
-static void info_text(const char *path, const struct kvdb_info *in, const struct kvdb_stats *st)
-{
-	char a[UUID_STR], b[SIZE_STR], d[SIZE_STR];
-	unsigned c;
-
-	printf("database       %s\n", path);
-	printf("uuid           %s\n", uuid_str(a, in->uuid));
-	printf("format         %u\n", in->format_version);
-	printf("stores         %u\n", in->kvs);
-	printf("keys           about %" PRIu64 "\n", st->keys_estimate);
-	printf("loss bound     chosen at each open (default %u ms)\n", in->interval_ms);
-	printf("logs           %u, segments of %s\n", in->logs, size_str(b, in->segment_bytes));
-	printf("cache          chosen at each open (here %s)\n", size_str(b, in->cache_bytes));
-	printf("last close     %s\n", st->recovery.was_clean ? "clean" : "not clean, recovered");
-	printf("pool           %s (%s, %s)\n", in->pool.name, in->pool.io,
-	       in->pool.is_direct ? "direct" : "buffered");
-	for (c = 0; c < MPOOL_MCLASSES; c++)
-		if (in->pool.cls[c].devs)
-			printf("%-14s %s used, %s free\n", class_name[c],
-			       size_str(b, in->pool.cls[c].used),
-			       size_str(d, in->pool.cls[c].free));
-	if (in->fault[0])
-		printf("fault          %s\n", in->fault);
-}
-
-int verb_info(struct ui *ui)
-{
-	const char *path = ui->args->v[0];
-	struct kvdb_info in;
-	struct kvdb_stats st;
-	struct kvdb *db;
-	int rc = db_open(ui, path, KVDB_RDONLY, &db);
-
-	if (rc)
-		return rc;
-	rc = kvdb_info(db, &in);
-	if (!rc)
-		rc = kvdb_stats(db, &st);
-	if (rc)
-		return db_close(ui, path, db, db_fail(ui, path, rc));
-	if (ui->json)
-		info_json(ui, path, &in, &st);
-	else
-		info_text(path, &in, &st);
-	return db_close(ui, path, db, EXIT_DONE);
-}
-
-/* ---- stats ---------------------------------------------------------------- */
-
-const struct opt stats_opts[] = { DB_OPTS, { .name = NULL } };
-
-#define STAT(f) { #f, offsetof(struct kvdb_stats, f) }
-static const struct {
-	const char *name;
-	size_t off;
-} stat_list[] = {
-	STAT(keys_estimate), STAT(live_value_bytes), STAT(dead_value_bytes), STAT(segments),
-	STAT(runs), STAT(memtable_bytes), STAT(window_bytes), STAT(page_bytes), STAT(index_bytes),
-	STAT(cache_bytes), STAT(puts), STAT(gets), STAT(dels), STAT(seeks), STAT(nexts),
-	STAT(syncs), STAT(user_write_bytes), STAT(flushes), STAT(merges), STAT(segments_freed),
-	STAT(page_hits), STAT(page_misses), STAT(value_mem), STAT(value_dev), STAT(epoch),
-	STAT(durable_epoch), STAT(durability_late), STAT(gate_waits), STAT(gate_wait_ns),
-	STAT(stalls), STAT(stall_ns), STAT(skipped_records),
-};
-
-static uint64_t stat_value(const struct kvdb_stats *st, unsigned i)
-{
-	uint64_t v;
-
-	memcpy(&v, (const char *)st + stat_list[i].off, sizeof(v));
-	return v;
-}
-
-static void stats_json(struct ui *ui, const char *path, const struct kvdb_stats *st)
-{
-	struct json *j = &ui->js;
-	unsigned i;
-
-	ui_doc_begin(ui, 1, 0);
-	json_str(j, "db", path);
-	for (i = 0; i < sizeof(stat_list) / sizeof(stat_list[0]); i++)
-		json_u64(j, stat_list[i].name, stat_value(st, i));
-	json_arr(j, "io");
-	for (i = 0; i < MPOOL_MCLASSES; i++) {
-		json_obj(j, NULL);
-		json_str(j, "class", class_name[i]);
-		json_u64(j, "log_bytes", st->io[i].log_bytes);
-		json_u64(j, "key_bytes", st->io[i].key_bytes);
-		json_u64(j, "meta_bytes", st->io[i].meta_bytes);
-		json_u64(j, "read_bytes", st->io[i].read_bytes);
-		json_end(j);
-	}
-	json_end(j);
-	json_recovery(j, &st->recovery);
-	ui_doc_end(ui);
-}
-
-static void stats_text(const struct kvdb_stats *st)
-{
-	const struct kvdb_recovery *r = &st->recovery;
-	char b[SIZE_STR];
-	unsigned i;
-
-	for (i = 0; i < sizeof(stat_list) / sizeof(stat_list[0]); i++)
-		printf("%-18s %" PRIu64 "\n", stat_list[i].name, stat_value(st, i));
-	for (i = 0; i < MPOOL_MCLASSES; i++)
-		printf("io %-15s log %" PRIu64 " key %" PRIu64 " meta %" PRIu64 " read %" PRIu64
-		       "\n", class_name[i], st->io[i].log_bytes, st->io[i].key_bytes,
-		       st->io[i].meta_bytes, st->io[i].read_bytes);
-	printf("recovery           %s: %" PRIu64 " segments, %" PRIu64 " records read, %" PRIu64
-	       " replayed, %" PRIu64 " discarded, %s\n",
-	       r->was_clean ? "clean" : "not clean", r->segments, r->records, r->replayed,
-	       r->discarded, time_str(b, r->elapsed_ns));
-}
-
-int verb_stats(struct ui *ui)
-{
-	const char *path = ui->args->v[0];
-	struct kvdb_stats st;
-	struct kvdb *db;
-	int rc = db_open(ui, path, KVDB_RDONLY, &db);
-
-	if (rc)
-		return rc;
-	rc = kvdb_stats(db, &st);
-	if (rc)
-		return db_close(ui, path, db, db_fail(ui, path, rc));
-	if (ui->json)
-		stats_json(ui, path, &st);
-	else
-		stats_text(&st);
-	return db_close(ui, path, db, EXIT_DONE);
-}
-
 /* ---- verify --------------------------------------------------------------- */
 
 const struct opt verify_opts[] = {
@@ -600,92 +412,4 @@ int verb_drop(struct ui *ui)
 		return rc;
 	rc = kvdb_drop(path, &o.kv);
 	return rc ? db_fail(ui, path, rc) : drop_result(ui, path, st.keys_estimate, false);
-}
-
-/* ---- stores --------------------------------------------------------------- */
-
-const struct opt kvs_opts[] = { DB_OPTS, { .name = NULL } };
-const struct opt kvs_drop_opts[] = { CONFIRM_OPTS, PLAN_OPT, DB_OPTS, { .name = NULL } };
-
-int verb_kvs_create(struct ui *ui)
-{
-	const char *path = ui->args->v[0], *name = ui->args->v[1];
-	struct kvdb *db;
-	int rc = db_open(ui, path, 0, &db);
-
-	if (rc)
-		return rc;
-	rc = kvdb_kvs_create(db, name);
-	rc = db_close(ui, path, db, rc ? db_fail(ui, name, rc) : EXIT_DONE);
-	if (!rc && ui->json) {
-		ui_doc_begin(ui, 1, 0);
-		json_str(&ui->js, "db", path);
-		json_str(&ui->js, "kvs", name);
-		ui_doc_end(ui);
-	}
-	return rc;
-}
-
-static int kvs_drop_result(struct ui *ui, const char *path, const char *name, bool is_plan)
-{
-	if (ui->json) {
-		ui_doc_begin(ui, 1, 0);
-		json_str(&ui->js, "db", path);
-		json_str(&ui->js, "kvs", name);
-		json_bool(&ui->js, "plan", is_plan);
-		ui_doc_end(ui);
-	} else if (!ui->quiet) {
-		printf("%s store %s of database %s\n", is_plan ? "would remove" : "removed", name,
-		       path);
-	}
-	return EXIT_DONE;
-}
-
-int verb_kvs_drop(struct ui *ui)
-{
-	const char *path = ui->args->v[0], *name = ui->args->v[1];
-	bool is_plan = args_has(ui->args, "dry-run");
-	struct kvdb_kvs *kvs;
-	struct kvdb *db;
-	int rc = db_open_kvs(ui, path, name, is_plan ? KVDB_RDONLY : 0, &db, &kvs);
-
-	if (rc)
-		return rc;
-	if (!is_plan)
-		rc = confirm(ui, name, "the store and everything in it", name);
-	if (!rc && !is_plan) {
-		rc = kvdb_kvs_drop(db, name);
-		if (rc)
-			rc = db_fail(ui, name, rc);
-	}
-	rc = db_close(ui, path, db, rc);
-	return rc ? rc : kvs_drop_result(ui, path, name, is_plan);
-}
-
-int verb_kvs_list(struct ui *ui)
-{
-	static char names[KVDB_KVS_MAX][KVDB_NAME_MAX + 1];
-	const char *path = ui->args->v[0];
-	struct kvdb *db;
-	int rc = db_open(ui, path, KVDB_RDONLY, &db), n, i;
-
-	if (rc)
-		return rc;
-	n = kvdb_kvs_list(db, names, KVDB_KVS_MAX);
-	if (ui->json) {
-		ui_doc_begin(ui, 1, 0);
-		json_str(&ui->js, "db", path);
-		json_arr(&ui->js, "kvs");
-		for (i = 0; i < n; i++) {
-			json_obj(&ui->js, NULL);
-			json_str(&ui->js, "name", names[i]);
-			json_end(&ui->js);
-		}
-		json_end(&ui->js);
-		ui_doc_end(ui);
-	} else {
-		for (i = 0; i < n; i++)
-			puts(names[i]);
-	}
-	return db_close(ui, path, db, EXIT_DONE);
 }

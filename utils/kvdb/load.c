@@ -7,6 +7,12 @@
  *        text. A line with "output_version" (the first line that "scan -j"
  *        writes) is skipped, so that scan's output can be loaded as it is.
  *
+ * dump:  the jsonl that "kvdb dump" writes: each record names its store, stores
+ *        that are missing are made, and the last line says that it is whole.
+ *
+ * With --sorted the records of a store appear at once at the end, or not at all
+ * (kvdb_bulk_open()).
+ *
  * A bad line stops the load and is named with its number; what came before it
  * stays loaded. With --skip-bad it is named and left out, and the exit code
  * says so at the end.
@@ -37,7 +43,13 @@
 const struct opt load_opts[] = {
 	{ "format", 0, OPT_ENUM, 0, "FORMAT", "format of the lines: tsv or jsonl (default tsv)",
 	  "format", "tsv|jsonl" },
+	{ "dump", 0, OPT_FLAG, 0, NULL,
+	  "FILE is what 'kvdb dump' wrote: each record goes to the store that it names, and "
+	  "stores that do not exist are made; KVS is not given then", NULL, NULL },
 	{ "create", 'c', OPT_FLAG, 0, NULL, "make the store when it does not exist", NULL, NULL },
+	{ "sorted", 0, OPT_FLAG, 0, NULL,
+	  "keys ascend by their bytes (LC_ALL=C sort): write each record once, past the logs, and "
+	  "let all of a store appear at the end or none", NULL, NULL },
 	{ "skip-bad", 0, OPT_FLAG, 0, NULL, "name bad lines, leave them out and go on", NULL,
 	  NULL },
 	DB_OPTS_WRITE,
@@ -56,10 +68,13 @@ static void on_signal(int sig)
 struct load {
 	struct ui *ui;
 	const char *file;
+	struct kvdb *db;
 	struct kvdb_kvs *kvs;
+	struct kvdb_bulk *bulk; /* with --sorted, of kvs */
+	char name[KVDB_NAME_MAX + 1]; /* of kvs, in a dump */
 	struct json_tokener *tok;
 	struct bytes key, val;
-	bool is_jsonl, is_skip;
+	bool is_jsonl, is_skip, is_dump, is_sorted, has_end;
 	uint64_t line, records, bytes, bad;
 	char why[160];
 };
@@ -110,6 +125,63 @@ static int json_part(struct load *l, struct json_object *o, const char *name, st
 	return rc;
 }
 
+/* The bulk load of the store at hand, if there is one, is at its end. */
+static int bulk_end(struct load *l)
+{
+	struct kvdb_bulk *b = l->bulk;
+
+	l->bulk = NULL;
+	return b ? kvdb_bulk_finish(b) : 0;
+}
+
+/* The store that a line of a dump names; made when it is not there. */
+static int dump_store(struct load *l, const char *name)
+{
+	int rc;
+
+	if (l->kvs && !strcmp(l->name, name))
+		return 0;
+	rc = bulk_end(l);
+	if (!rc)
+		rc = kvdb_kvs_open(l->db, name, &l->kvs);
+	if (rc == -ENOENT) {
+		rc = kvdb_kvs_create(l->db, name, NULL);
+		if (!rc)
+			rc = kvdb_kvs_open(l->db, name, &l->kvs);
+	}
+	if (!rc && l->is_sorted)
+		rc = kvdb_bulk_open(l->kvs, 0, &l->bulk);
+	if (rc) {
+		l->kvs = NULL;
+		return rc;
+	}
+	snprintf(l->name, sizeof(l->name), "%s", name);
+	return 0;
+}
+
+/* What is not a record in the output of dump: 1 = skip it, 0 = a record follows. */
+static int dump_line(struct load *l, struct json_object *o)
+{
+	bool has_key = json_object_object_get_ex(o, "key", NULL) ||
+		       json_object_object_get_ex(o, "key_hex", NULL);
+	struct json_object *v = NULL;
+	int rc;
+
+	if (!has_key && json_object_object_get_ex(o, "end", NULL)) {
+		l->has_end = true;
+		return 1;
+	}
+	if (!json_object_object_get_ex(o, "kvs", &v) && l->is_dump)
+		return bad(l, "no \"kvs\": not a line of kvdb dump");
+	if (!l->is_dump)
+		return v && !has_key ? 1 : 0;
+	if (!json_object_is_type(v, json_type_string))
+		return bad(l, "\"kvs\" is not a string");
+	l->has_end = false;
+	rc = dump_store(l, json_object_get_string(v));
+	return rc ? rc : !has_key;
+}
+
 /* 1 = a line to skip */
 static int parse_jsonl(struct load *l, const char *s, size_t len)
 {
@@ -133,6 +205,8 @@ static int parse_jsonl(struct load *l, const char *s, size_t len)
 	else if (json_object_object_get_ex(o, "output_version", NULL))
 		rc = 1;
 	else
+		rc = dump_line(l, o);
+	if (!rc)
 		rc = json_part(l, o, "key", &l->key);
 	if (!rc)
 		rc = json_part(l, o, "value", &l->val);
@@ -157,6 +231,19 @@ static int check_record(struct load *l)
 	return 0;
 }
 
+static int store_record(struct load *l)
+{
+	const void *val = l->val.len ? (void *)l->val.p : "";
+	int rc;
+
+	if (!l->bulk)
+		return kvdb_put(l->kvs, l->key.p, l->key.len, val, l->val.len);
+	rc = kvdb_bulk_add(l->bulk, l->key.p, l->key.len, val, l->val.len);
+	if (rc == -EINVAL)
+		return bad(l, "the key is not greater than the one before (LC_ALL=C sort)");
+	return rc;
+}
+
 static int load_line(struct load *l, const char *s, size_t len)
 {
 	int rc;
@@ -171,7 +258,7 @@ static int load_line(struct load *l, const char *s, size_t len)
 	rc = check_record(l);
 	if (rc)
 		return rc;
-	rc = kvdb_put(l->kvs, l->key.p, l->key.len, l->val.len ? (void *)l->val.p : "", l->val.len);
+	rc = store_record(l);
 	if (rc)
 		return rc;
 	l->records++;
@@ -240,6 +327,10 @@ static int load_all(struct load *l, FILE *f, struct progress *p)
 	else if (!code && ferror(f))
 		code = ui_error(l->ui, EXIT_FAILED, l->file, NULL,
 				"%s; stopped after %" PRIu64 " records", strerror(rc), l->records);
+	else if (!code && l->is_dump && !l->has_end)
+		code = ui_error(l->ui, EXIT_FAILED, l->file, "make the dump again",
+				"it ends without the last line of a dump, so it was cut; %" PRIu64
+				" records were stored", l->records);
 	return code;
 }
 
@@ -276,25 +367,34 @@ static void load_report(const struct load *l, uint64_t ns)
 
 static int load_into(struct load *l, struct kvdb *db, FILE *f)
 {
-	const char *name = l->ui->args->v[1];
+	const char *name = l->is_dump ? l->ui->args->v[0] : l->ui->args->v[1];
 	uint64_t begin = now_ns();
 	struct progress p;
 	struct stat st;
 	int rc, code;
 
-	rc = kvdb_kvs_open(db, name, &l->kvs);
+	l->db = db;
+	rc = l->is_dump ? 0 : kvdb_kvs_open(db, name, &l->kvs);
 	if (rc == -ENOENT && args_has(l->ui->args, "create")) {
-		rc = kvdb_kvs_create(db, name);
+		rc = kvdb_kvs_create(db, name, NULL);
 		if (!rc)
 			rc = kvdb_kvs_open(db, name, &l->kvs);
 	}
+	if (!rc && l->is_sorted && !l->is_dump)
+		rc = kvdb_bulk_open(l->kvs, 0, &l->bulk);
 	if (rc)
 		return db_fail(l->ui, name, rc);
 	progress_begin(&p, l->ui, "load",
 		       !fstat(fileno(f), &st) && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0,
 		       true);
 	code = load_all(l, f, &p);
-	rc = kvdb_sync(db);
+	if (code && l->bulk) {
+		kvdb_bulk_abort(l->bulk);
+		ui_note(l->ui, "nothing of store %s was stored", l->is_dump ? l->name : name);
+	}
+	rc = code ? 0 : bulk_end(l);
+	if (!rc)
+		rc = kvdb_sync(db);
 	if (rc && !code)
 		code = db_fail(l->ui, name, rc);
 	if (!code || (l->bad && l->is_skip && !is_stopped))
@@ -306,13 +406,21 @@ int verb_load(struct ui *ui)
 {
 	/* without SA_RESTART, so that waiting for a line ends; a second signal kills */
 	struct sigaction sa = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
-	struct load l = { .ui = ui, .file = ui->args->n > 2 ? ui->args->v[2] : "-" };
+	struct load l = { .ui = ui, .is_dump = args_has(ui->args, "dump") };
+	int file = l.is_dump ? 1 : 2, rc;
 	struct kvdb *db;
 	FILE *f = stdin;
-	int rc;
 
-	l.is_jsonl = args_num(ui->args, "format", 0) == 1;
+	if (ui->args->n < file)
+		return ui_usage(ui, "load needs DB KVS, or with --dump DB");
+	if (ui->args->n > file + 1)
+		return ui_usage(ui, "a dump names its stores: with --dump give DB and FILE only");
+	if (l.is_dump && (args_has(ui->args, "format") || args_has(ui->args, "create")))
+		return ui_usage(ui, "--dump stands without --format and --create");
+	l.file = ui->args->n > file ? ui->args->v[file] : "-";
+	l.is_jsonl = l.is_dump || args_num(ui->args, "format", 0) == 1;
 	l.is_skip = args_has(ui->args, "skip-bad");
+	l.is_sorted = args_has(ui->args, "sorted");
 	if (strcmp(l.file, "-")) {
 		int fd = open(l.file, O_RDONLY | O_CLOEXEC);
 

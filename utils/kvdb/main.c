@@ -20,7 +20,8 @@ static const struct verb verbs[] = {
 	  "{} create ./db1 --size 10G --staging-size 2G\tpool of two files, and a database\n"
 	  "{} create ./db1 -n\tsay what would be made\n", verb_create },
 	{ "info", "DB", 1, 1, 0, "describe a database",
-	  "Print what the database is: settings, stores, the pool below and its space. Reads only.",
+	  "Print what the database is: settings, stores, the pool below and its space. Reads only. "
+	  "When another process has it open, that one is asked.",
 	  info_opts, "01234678", "{} info ./db1 -j\tfor a script\n", verb_info },
 	{ "get", "DB KVS KEY", 3, 3, 0, "print the value of a key",
 	  "Write the value's bytes to standard output and nothing else; on a terminal a newline "
@@ -49,13 +50,18 @@ static const struct verb verbs[] = {
 	  scan_opts, "01234678",
 	  "{} scan ./db1 users --prefix al --limit 10\tthe first ten\n"
 	  "{} scan -j ./db1 users > users.jsonl\tsave a store\n", verb_scan },
-	{ "load", "DB KVS [FILE]", 2, 3, 0, "store records from a text file",
+	{ "load", "DB [KVS] [FILE]", 1, 3, 0, "store records from a text file",
 	  "Store one record per line of FILE, or of standard input. Empty lines are skipped.\n\n"
 	  "tsv: key, tab, value. Both may contain the escapes " ESCAPES "; any other use of "
 	  "a backslash is an error.\n\n"
 	  "jsonl: one JSON object per line with \"key\" and \"value\", strings whose UTF-8 bytes "
 	  "are stored; \"key_hex\" and \"value_hex\" carry other bytes as hexadecimal. A line with "
 	  "\"output_version\" is skipped. Other members are ignored.\n\n"
+	  "With --dump FILE is the output of 'kvdb dump': the operands are DB and FILE.\n\n"
+	  "With --sorted the keys must ascend strictly by their bytes, as after LC_ALL=C sort and "
+	  "in a dump; one that does not is a bad line. Each record is written once. All records "
+	  "of a store appear at the end, over what the store held, or none of them when the load "
+	  "ends earlier.\n\n"
 	  "A line that is not good, also one whose key or value is too long, is named with its "
 	  "number and ends the load with exit status 1; the records before it stay stored. "
 	  "--skip-bad names such lines and goes on, and the exit status is 1 at the end. SIGINT, "
@@ -69,12 +75,15 @@ static const struct verb verbs[] = {
 	  "6. --data reads every value as well. The pool below has its own check, 'mpool verify'.",
 	  verify_opts, "01234678", "{} verify --data ./db1\tread everything\n", verb_verify },
 	{ "stats", "DB", 1, 1, 0, "print counters",
-	  "Open the database for reading and print its counters and what the opening found.",
+	  "Print the counters and what the opening found: of the process that has the database "
+	  "open, as it tells over its control socket, else of an opening for reading.",
 	  stats_opts, "01234678", "{} stats ./db1 -j\tfor a script\n", verb_stats },
 	{ "kvs create", "DB KVS", 2, 2, 0, "make a store",
 	  "Make an empty store. Its name has 1 to 31 of the characters A-Z a-z 0-9 . _ - and "
 	  "begins with neither '.' nor '-'.",
-	  kvs_opts, "012345678", "{} kvs create ./db1 users\ta store named users\n",
+	  kvs_create_opts, "012345678",
+	  "{} kvs create ./db1 users\ta store named users\n"
+	  "{} kvs create ./db1 sessions ttl=1h\trecords live for an hour\n",
 	  verb_kvs_create },
 	{ "kvs drop", "DB KVS", 2, 2, VERBF_DESTROYS, "remove a store and its records",
 	  "Remove a store and everything in it. On a terminal its name must be typed; elsewhere -y "
@@ -82,8 +91,122 @@ static const struct verb verbs[] = {
 	  kvs_drop_opts, "012345678", "{} kvs drop ./db1 users -y\twithout a question\n",
 	  verb_kvs_drop },
 	{ "kvs list", "DB", 1, 1, 0, "list the stores",
-	  "Print the names of all stores, one per line.",
-	  kvs_opts, "01234678", "{} kvs list ./db1\tone name per line\n", verb_kvs_list },
+	  "Print all stores by name, with their size.",
+	  kvs_list_opts, "01234678", "{} kvs list ./db1 -H -o name\tone name per line\n",
+	  verb_kvs_list },
+	{ "kvs rename", "DB KVS NAME", 3, 3, 0, "give a store another name",
+	  "The store KVS is called NAME from now on. Nothing else changes, and a crash leaves one "
+	  "of the two names.",
+	  kvs_opts, "012345678", "{} kvs rename ./db1 users people\tusers is people now\n",
+	  verb_kvs_rename },
+	{ "kvs info", "DB KVS", 2, 2, 0, "describe a store",
+	  "Print the size of a store: keys, memtables, runs, values. Reads only. The number of "
+	  "keys is about right: overwritten and deleted ones count until runs are merged.",
+	  kvs_opts, "01234678", "{} kvs info ./db1 users\thow large it is\n", verb_kvs_info },
+	{ "set", "DB [KVS]", 1, 2, 0, "change settings",
+	  "With KVS: change options of that store. They are kept in the database.\n\n"
+	  "Without: change settings of the database while a process has it open, over its control "
+	  "socket. They hold until that process closes it, and the new loss bound holds from the "
+	  "moment when this command ends. A closed database has no such settings: each open "
+	  "chooses its own.",
+	  set_opts, "01234678",
+	  "{} set ./db1 interval=20ms\tlose at most 20 ms of work, from now on\n"
+	  "{} set ./db1 users ttl=1h\trecords put from now on live for an hour\n", verb_set },
+	{ "shell", "DB [KVS]", 1, 2, 0, "work on a database, command by command",
+	  "Open the database once and run commands from standard input, one per line: use, list, "
+	  "create, drop, rename, get, put, del, scan, count, begin, commit, abort, sync, stats, "
+	  "history, help, quit. Between begin and commit everything is one transaction. Keys and "
+	  "values have the escapes " ESCAPES "; words with blanks stand in double quotes; # "
+	  "begins a remark.\n\n"
+	  "From a terminal there is a prompt, !N repeats a line of the history, and an error "
+	  "changes nothing else. In a script the first command that fails ends the shell with the "
+	  "exit status of that failure; with -k the rest is run first. What was written is durable "
+	  "when the shell has ended, or after sync.",
+	  shell_opts, "01234678",
+	  "{} shell ./db1 users\tat a terminal\n"
+	  "printf 'put a 1\\nget a\\n' | {} shell ./db1 users\ta script\n", verb_shell },
+	{ "compact", "DB", 1, 1, 0, "flush and merge a closed database",
+	  "Write all memtables as runs and merge runs until none is due, and free what is dead. A "
+	  "database in use does this in the background by itself.",
+	  compact_opts, "01234678", "{} compact ./db1\tbefore a copy of the pool\n", verb_compact },
+	{ "tune", "DB", 1, 1, 0, "advise options for this machine and pool",
+	  "Print what an open takes by default on this machine and pool, what would suit better, "
+	  "and why. Opens for reading; changes nothing.",
+	  tune_opts, "01234678", "{} tune ./db1\tdefaults, advice, reasons\n", verb_tune },
+	{ "top", "DB [INTERVAL [COUNT]]", 1, 3, 0, "watch a database in use",
+	  "Ask the process that has the database open, every INTERVAL seconds (default 1), COUNT "
+	  "times or without end, and print what it did in between. With -j one JSON object a line, "
+	  "with counters as they grew.",
+	  top_opts, "01234678",
+	  "{} top ./db1 5\ta line every five seconds\n"
+	  "{} top -j ./db1 1 60\ta minute for a script\n", verb_top },
+	{ "tree", "DB [KVS]", 1, 2, 0, "print the shape of the stores",
+	  "Print the memtables and runs of each store, or of KVS, newest first: how many keys and "
+	  "bytes, how many log segments hold the values. Reads only.",
+	  tree_opts, "01234678", "{} tree ./db1 users\tits memtables and runs\n", verb_tree },
+	{ "dump", "DB [KVS]", 1, 2, 0, "print stores as text to load again",
+	  "Print every record of the database, or of the store KVS, or of a range of it, to "
+	  "standard output, one per line, in the order of stores and keys. 'kvdb load --dump' "
+	  "makes the same stores and records from it.\n\n"
+	  "jsonl: a header with \"output_version\"; for each store a line {\"kvs\":NAME}, then a "
+	  "line {\"kvs\":NAME,\"key\":...,\"value\":...} for each record, with key_hex and "
+	  "value_hex in place of what is not UTF-8; at last {\"end\":true} with the number of "
+	  "stores and records, without which a dump was cut.\n\n"
+	  "tsv: key, tab, value with the escapes " ESCAPES ", as scan -H prints.",
+	  dump_opts, "01234678",
+	  "{} dump ./db1 > db1.jsonl\teverything\n"
+	  "{} load --dump ./db2 db1.jsonl\tand back, into another database\n"
+	  "{} dump ./db1 users --prefix a --format tsv\ta range of one store\n", verb_dump },
+	{ "list", "[DB...]", 0, -1, 0, "list databases",
+	  "Print the databases named, or those of the pools in this directory, its direct "
+	  "subdirectories and the kernel module. Each is opened for reading, which takes as long "
+	  "as reading the logs of one that was not closed.",
+	  list_opts, "01234678", "{} list -H -o db,state\tfor a script\n", verb_list },
+	{ "checkpoint create", "DB NAME", 2, 2, 0, "make a named point to come back to",
+	  "Make a checkpoint: the whole database as it is now, all stores at one moment. It is "
+	  "cheap, because nothing is copied, but what it refers to keeps its space until the "
+	  "checkpoint is dropped. Its name has 1 to 31 of the characters A-Z a-z 0-9 . _ - and "
+	  "begins with neither '.' nor '-'. A database has at most 64.",
+	  checkpoint_opts, "012345678",
+	  "{} checkpoint create ./db1 monday\tkeep what is there now\n",
+	  verb_checkpoint_create },
+	{ "checkpoint list", "DB", 1, 1, 0, "list the checkpoints",
+	  "Print all checkpoints, oldest first. With -j pinned_bytes is the space that only "
+	  "checkpoints hold.",
+	  checkpoint_list_opts, "01234678",
+	  "{} checkpoint list ./db1 -H -o name\tone name per line\n",
+	  verb_checkpoint_list },
+	{ "checkpoint drop", "DB NAME", 2, 2, VERBF_DESTROYS, "remove a checkpoint",
+	  "Remove a checkpoint. The database itself is not touched; space that only the checkpoint "
+	  "held comes free. One that another process reads is refused. On a terminal its name must "
+	  "be typed; elsewhere -y is required.",
+	  checkpoint_drop_opts, "012345678",
+	  "{} checkpoint drop ./db1 monday -y\twithout a question\n",
+	  verb_checkpoint_drop },
+	{ "backup", "DB DIR", 2, 2, 0, "write the database, or what changed, into a folder",
+	  "Write a file into the folder DIR, which is made when it is missing: the whole "
+	  "database at a checkpoint, or, when DIR holds a backup of it already, what "
+	  "changed since. A checkpoint whose name begins with backup. is made for that "
+	  "and kept until the next backup, which needs it. With --checkpoint that one is "
+	  "taken, and the database may be in use elsewhere. A file appears when it is "
+	  "whole and durable; an interrupted backup is begun anew.",
+	  backup_opts, "012345678",
+	  "{} backup ./db1 /backup/db1\tthe whole, next time what changed\n"
+	  "{} backup ./db1 /backup/db1 --checkpoint monday\tas it was on monday\n", verb_backup },
+	{ "restore", "DIR DB", 2, 2, 0, "make a database's content from backups",
+	  "Load what the backups in the folder DIR hold into the database DB, which must have no "
+	  "stores: the newest full one and every incremental one after it, or up to --to. Every "
+	  "checksum of the files is compared, and at the end the whole database is checked as "
+	  "'kvdb verify --data' does. Each store appears when it is complete.",
+	  restore_opts, "012345678",
+	  "{} create ./db2 --size 10G\ta place for it\n"
+	  "{} restore /backup/db1 ./db2\tthe newest\n",
+	  verb_restore },
+	{ "copy", "DB TO", 2, 2, 0, "copy the content of a database into another",
+	  "Copy every store of DB, as it is at a checkpoint that is made for it, or at "
+	  "--checkpoint, into the database TO, which must have no stores. Records are written "
+	  "once, in order of keys.",
+	  copy_opts, "012345678", "{} copy ./db1 ./db2\tall of it\n", verb_copy },
 	{ "drop", "DB", 1, 1, VERBF_DESTROYS, "remove a database",
 	  "Remove the database and everything in it. The pool stays; 'mpool destroy' removes "
 	  "it. On "
@@ -126,13 +249,19 @@ static const struct tool kvdb_tool = {
 		 "the path of its pool, which must contain a '/': ./db1 or /srv/db1. It "
 		 "holds named "
 		 "stores (KVS) of keys and values, both any bytes.\n\n"
-		 "A database is open in one process at a time. Sizes such as 64M, 4KiB and 1.5T "
+		 "A database is open in one process at a time. info, stats, tree, set, top, kvs "
+		 "list, kvs info and checkpoint create ask the process that has it open, over a "
+		 "socket that answers its user and root. Sizes such as 64M, 4KiB and 1.5T "
 		 "are 1024-based. Results go to standard output, everything else to standard "
 		 "error. "
 		 "An error message ends in a stable identifier when the library gave one; "
 		 "'kvdb explain' tells more about it.",
-	.files = "DB/pool.json\tdescription of the pool below a database\n",
+	.files = "DB/pool.json\tdescription of the pool below a database\n"
+		 "$XDG_RUNTIME_DIR/kvdb/UUID.sock\tcontrol socket of a database in use; UUID "
+		 "is the pool's. Without that variable: below /run (root), /run/user/UID or "
+		 "/tmp/kvdb-UID\n",
 	.environment = "NO_COLOR\twhen set and not empty, no colour is used\n"
+		       "XDG_RUNTIME_DIR\twhere control sockets lie\n"
 		       "MPOOL_IO\thow data is read and written: uring or sync\n"
 		       "MPOOL_DEV\tlayers below the pool that slow it down or cut its power, for "
 		       "trials\n",

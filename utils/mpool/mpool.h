@@ -10,6 +10,7 @@
 
 #include <mpool/mpool.h>
 
+#include "poolfind.h"
 #include "ui.h"
 
 #define POOL_PATH_MAX 4096
@@ -45,15 +46,6 @@ extern const struct opt create_opts[], destroy_opts[], list_opts[], status_opts[
 
 /* Open for reading, without a message. The caller closes. */
 int pool_open_rdonly(const char *path, struct mpool **mp);
-
-/*
- * Pools below the current directory, "." itself and its direct subdirectories,
- * and pools that the kernel module has.
- * Returns a NULL-terminated array to give to pool_list_free(), sorted; NULL
- * without memory.
- */
-char **pool_find(void);
-void pool_list_free(char **list);
 
 /* Fail-stopped, as opposed to merely opened for reading. */
 static inline bool pool_has_fault(const struct mpool_info *info)

@@ -32,11 +32,14 @@ extern "C" {
 #define KVDB_KEY_MAX   1344u          /* bytes; the shortest key is 1 */
 #define KVDB_VALUE_MAX (1024u * 1024) /* bytes; empty values are legal */
 #define KVDB_KVS_MAX   256u           /* stores in one database */
-#define KVDB_NAME_MAX  31u            /* bytes of a store's name */
+#define KVDB_NAME_MAX  31u            /* bytes of a store's name, or a checkpoint's */
+#define KVDB_CHECKPOINT_MAX 64u       /* checkpoints of one database */
 
 struct kvdb;        /* an open database */
 struct kvdb_kvs;    /* an open store; freed with its database */
 struct kvdb_cursor; /* an ordered walk on a stable snapshot */
+struct kvdb_cq;     /* a completion queue: operations of one thread that do not wait */
+struct kvdb_txn;    /* an open transaction, or a snapshot */
 
 /** kvdb_error_detail() - details of this thread's last failed call; as mpool_error_detail(). Threads: any. Blocking: never. Durability: none. Errors: none. */
 const struct mpool_error *kvdb_error_detail(void);
@@ -60,12 +63,20 @@ const char *kvdb_version(void);
 #define KVDB_RDONLY 0x1u
 /* no threads: kvdb_poll() and blocked callers do the background work (tests, simulation) */
 #define KVDB_MANUAL 0x2u
+/*
+ * no control socket. Without this flag (and KVDB_RDONLY, KVDB_MANUAL) one thread
+ * answers the same user and root on a socket, for `kvdb info` and others
+ */
+#define KVDB_NOCTL  0x4u
+/* the wall clock may be more than a day ahead of the time that the database recorded last */
+#define KVDB_TIME_JUMP 0x8u
 
-/** struct kvdb_clock - injected monotonic clock (tests, simulation) */
+/** struct kvdb_clock - injected monotonic clock, and wall clock or NULL (tests, simulation) */
 struct kvdb_clock {
 	uint64_t (*now_ns)(void *arg);
 	void (*sleep_until_ns)(void *arg, uint64_t t_ns);
 	void *arg;
+	uint64_t (*wall_ns)(void *arg); /* since 1970; asked once, at open */
 };
 
 #define KVDB_INTERVAL_NONE 0xffffffffu /* no bound: durable at sync, close and flush only */
@@ -87,8 +98,15 @@ struct kvdb_clock {
  *   cache_bytes, rounded down to a power of two, 256 KiB to 32 MiB (create and
  *   open; what create was given is the default of open)
  * @threads: background workers, at most 64; default half the cores, 2 to 16
+ * @space_amp_max: media in use per byte of live keys and values that relocation
+ *   keeps to; default 1.5, 1.1 to 100 (open only)
+ * @view_max_age_ms: transactions and snapshots older than this end with -ESTALE;
+ *   default 300000
  * @clock: NULL = CLOCK_MONOTONIC
  * @pool: options for mpool_open(), or NULL
+ * @checkpoint: with KVDB_RDONLY: open the stores as this checkpoint holds them; only
+ *   what it pins is read, no log, so that another process may have the database open for
+ *   writing meanwhile. While it is open the checkpoint cannot be dropped
  */
 struct kvdb_opts {
 	size_t size;
@@ -97,12 +115,14 @@ struct kvdb_opts {
 	uint32_t commit;
 	uint32_t logs;
 	uint32_t threads;
-	uint32_t pad;
+	uint32_t view_max_age_ms;
 	uint64_t cache_bytes;
 	uint64_t log_bytes;
 	uint64_t segment_bytes;
+	double space_amp_max;
 	const struct kvdb_clock *clock;
 	const struct mpool_open_opts *pool;
+	const char *checkpoint;
 };
 #define KVDB_OPTS_INIT { .size = sizeof(struct kvdb_opts) }
 
@@ -124,7 +144,8 @@ int kvdb_create(const char *pool, const struct kvdb_opts *opts);
  * Threads: any. Blocking: I/O; time follows @log_bytes, not the size of the data.
  * Durability: what recovery found is durable on return.
  * Errors: -ENOENT (no pool, no database), -EBUSY (open elsewhere), -EUCLEAN
- * (damage; lost acknowledged writes), -EOPNOTSUPP (format), -ENOSPC, -EIO, -ENOMEM.
+ * (damage; lost acknowledged writes), -EOPNOTSUPP (format), -ENOSPC, -EIO, -ENOMEM,
+ * -ETIME (values expire, and the wall clock jumped ahead: see KVDB_TIME_JUMP).
  */
 int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out);
 
@@ -141,19 +162,105 @@ int kvdb_drop(const char *pool, const struct kvdb_opts *opts);
 
 /* ---- stores ------------------------------------------------------------ */
 
+/* Where the values of a store live, in a pool with two media classes. */
+enum kvdb_policy {
+	KVDB_POLICY_DEFAULT = 0,   /* tiered */
+	KVDB_POLICY_STAGING_ONLY,  /* nowhere else: a put that finds staging full fails */
+	KVDB_POLICY_STAGING_PREF,  /* on staging until it is tight, then the oldest move on */
+	KVDB_POLICY_TIERED,	   /* keys on staging; values that last move to capacity */
+	KVDB_POLICY_CAPACITY_ONLY, /* keys and values on capacity, but for the log */
+};
+
+/* How the values of a store are compressed when they are moved. */
+enum kvdb_compress {
+	KVDB_COMPRESS_NONE = 0,
+	KVDB_COMPRESS_LZ4,
+	KVDB_COMPRESS_ZSTD,
+};
+
+#define KVDB_TTL_MAX 3155760000ull /* seconds: a hundred years */
+
+/**
+ * struct kvdb_kvs_opts - options of a store; 0 = default
+ * @size: sizeof(struct kvdb_kvs_opts)
+ * @pfx_len: bytes of a key's prefix that deletes by prefix usually name, 0 to
+ *   KVDB_KEY_MAX; 0 = none. Fixed when the store is made
+ * @policy: enum kvdb_policy
+ * @compress: enum kvdb_compress
+ * @pad: 0
+ * @ttl_s: seconds after which what is put is gone, at most KVDB_TTL_MAX; 0 =
+ *   never. Counts for what is put while it is set, but not by transactions
+ * @reserved: 0
+ */
+struct kvdb_kvs_opts {
+	size_t size;
+	uint32_t pfx_len;
+	uint32_t policy;
+	uint32_t compress;
+	uint32_t pad;
+	uint64_t ttl_s;
+	uint64_t reserved[8];
+};
+#define KVDB_KVS_OPTS_INIT { .size = sizeof(struct kvdb_kvs_opts) }
+
 /**
  * kvdb_kvs_create() - make a store
  * @name: 1 .. KVDB_NAME_MAX of [A-Za-z0-9._-], not starting with '.' or '-'
- * Threads: any. Blocking: I/O. Durability: durable on return.
- * Errors: -EEXIST, -EINVAL (name), -ENOSPC (KVDB_KVS_MAX), -EROFS, -EIO.
+ * @opts: options, or NULL
+ * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves
+ * the store with all of its options or no store.
+ * Errors: -EEXIST, -EINVAL (name, options), -EOPNOTSUPP (an option that this
+ * version does not act on), -ENOSPC (KVDB_KVS_MAX), -EROFS, -EIO.
  */
-int kvdb_kvs_create(struct kvdb *db, const char *name);
+int kvdb_kvs_create(struct kvdb *db, const char *name, const struct kvdb_kvs_opts *opts);
 /** kvdb_kvs_open() - open a store; the same handle for every opener. Threads: any. Blocking: never. Durability: none. Errors: -ENOENT. */
 int kvdb_kvs_open(struct kvdb *db, const char *name, struct kvdb_kvs **out);
 /** kvdb_kvs_drop() - remove a store and its data. Threads: any; no use of the store may be in progress. Blocking: I/O. Durability: durable on return. Errors: -ENOENT, -EBUSY (cursor open), -EROFS, -EIO. */
 int kvdb_kvs_drop(struct kvdb *db, const char *name);
+/**
+ * kvdb_kvs_rename() - give a store another name; open handles stay good
+ * @db: database
+ * @from: its name now
+ * @to: its name from now on, as in kvdb_kvs_create(); the same name is no change
+ * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves one of
+ * the two names.
+ * Errors: -ENOENT, -EEXIST (@to is another store), -EINVAL (name), -EROFS, -ENOSPC, -EIO.
+ */
+int kvdb_kvs_rename(struct kvdb *db, const char *from, const char *to);
 /** kvdb_kvs_list() - names of all stores; returns the number that exist, fills at most @max. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_kvs_list(struct kvdb *db, char (*names)[KVDB_NAME_MAX + 1], unsigned max);
+
+/** struct kvdb_kvs_info - what a store is */
+struct kvdb_kvs_info {
+	char name[KVDB_NAME_MAX + 1];
+	uint32_t id;		/* never used again in this database */
+	uint32_t pfx_len;
+	uint32_t policy;	/* enum kvdb_policy */
+	uint32_t compress;	/* enum kvdb_compress */
+	uint64_t ttl_s;
+	uint64_t keys_estimate; /* now */
+	uint32_t runs;		/* now */
+	uint32_t memtables;	/* now */
+	uint64_t key_bytes;	/* now: media that its runs take */
+	uint64_t range_tombs;	/* now: deletes by prefix or range that are kept */
+	uint64_t covered_keys;	/* now: about so many keys of runs are deleted by them */
+};
+/** kvdb_kvs_info() - describe a store. Threads: any. Blocking: never. Durability: none. Errors: none. */
+int kvdb_kvs_info(struct kvdb_kvs *kvs, struct kvdb_kvs_info *out);
+
+#define KVDB_KVS_TTL	  0x1u /* ttl_s */
+#define KVDB_KVS_POLICY	  0x2u /* policy */
+#define KVDB_KVS_COMPRESS 0x4u /* compress */
+/**
+ * kvdb_kvs_set() - change options of a store that is in use
+ * @opts: the new values
+ * @mask: KVDB_KVS_*: which of them count
+ * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves
+ * all of the new values or none.
+ * Errors: -EINVAL (mask, value), -EOPNOTSUPP (an option that this version does
+ * not act on), -ENOENT (the store was dropped), -EROFS, -ENOSPC, -EIO.
+ */
+int kvdb_kvs_set(struct kvdb_kvs *kvs, const struct kvdb_kvs_opts *opts, unsigned mask);
 
 /* ---- data -------------------------------------------------------------- */
 
@@ -174,6 +281,20 @@ int kvdb_kvs_list(struct kvdb *db, char (*names)[KVDB_NAME_MAX + 1], unsigned ma
 int kvdb_put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen);
 
 /**
+ * kvdb_put_ttl() - store a value for a time
+ * @ttl_s: seconds after which it is gone, at most KVDB_TTL_MAX, whatever the
+ *   store's own time to live is; 0 = it stays
+ *
+ * What is gone was deleted: an older value does not come back. A cursor sees what
+ * had not expired when it was opened. The time is that of the database: the wall
+ * clock at open, then a monotonic clock; it never goes back.
+ * Threads: any. Blocking: as kvdb_put(). Durability: as kvdb_put().
+ * Errors: as kvdb_put(), -EINVAL (@ttl_s).
+ */
+int kvdb_put_ttl(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
+		 uint64_t ttl_s);
+
+/**
  * kvdb_get() - copy a value out
  * @buf: buffer; may be NULL when @size is 0
  * @size: its size
@@ -184,8 +305,111 @@ int kvdb_put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val
 int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
 	     size_t *vlen);
 
+/** struct kvdb_get - one key of kvdb_get_multi(); @key, @klen, @buf, @size as in kvdb_get(), @vlen and @err are results */
+struct kvdb_get {
+	const void *key;
+	size_t klen;
+	void *buf;
+	size_t size;
+	size_t vlen; /* the value's full length, when @err is 0 */
+	int err;     /* as kvdb_get() would return: 0, -ENOENT, ... */
+	int pad;
+};
+
+#define KVDB_GET_SNAPSHOT 0x1u /* all keys as of one moment */
+
+/**
+ * kvdb_get_multi() - read many keys at once
+ * @kvs: store
+ * @flags: 0: each key as a kvdb_get() of its own; or KVDB_GET_SNAPSHOT
+ * @get: @n requests, in any order; their results are filled in
+ * @n: how many; groups of 16 are looked up together
+ *
+ * Cheaper than as many calls of kvdb_get(): memory is prefetched for the group,
+ * and what a group needs from devices is read with one submission for its key
+ * pages and one for its values.
+ * Threads: any. Blocking: I/O when not in memory. Durability: none.
+ * Errors: of the call as a whole: -EINVAL, -ENOMEM; of each key: kvdb_get.err.
+ */
+int kvdb_get_multi(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_get *get, unsigned n);
+
+/** struct kvdb_pin - a value that is read where it lies; @priv is the library's */
+struct kvdb_pin {
+	const void *val;
+	size_t vlen;
+	void *priv[3];
+};
+
+/**
+ * kvdb_get_pinned() - read a value without copying it where that is possible
+ * @kvs: store
+ * @key: its key
+ * @klen: the key's length
+ * @pin: set to value and length; give it to kvdb_unpin() when done
+ *
+ * The value does not change and stays until it is unpinned, also when the key is
+ * overwritten or deleted. A value that lies in the window of recent log segments
+ * is not copied: the pin holds its segment's memory. At most an eighth of the
+ * memory of window and page pool is held so; beyond that, and for values that are
+ * small or elsewhere, the pin is a copy. A pin delays nobody: no reclamation, flush
+ * or compaction waits for it, only that memory is not used for other segments.
+ * Threads: any; the pin may be used and unpinned in another thread.
+ * Blocking: I/O when not in memory. Durability: none.
+ * Errors: as kvdb_get(). All pins must be gone before kvdb_close().
+ */
+int kvdb_get_pinned(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kvdb_pin *pin);
+/** kvdb_unpin() - let go of a pinned value; NULL and an unpinned pin are ignored. Threads: any. Blocking: never. Durability: none. Errors: none. */
+void kvdb_unpin(struct kvdb_pin *pin);
+
 /** kvdb_del() - delete a key, present or not; as kvdb_put(). Threads: any. Blocking: as kvdb_put(). Durability: as kvdb_put(). Errors: as kvdb_put(); on a full pool it may use the reserve. */
 int kvdb_del(struct kvdb_kvs *kvs, const void *key, size_t klen);
+
+#define KVDB_UPDATE_PUT	 0 /* put the new value */
+#define KVDB_UPDATE_DEL	 1 /* delete the key */
+#define KVDB_UPDATE_KEEP 2 /* leave it as it is */
+
+/*
+ * The new value of a key from its old one: sets *val and *vlen, which must stay
+ * as they are until kvdb_update() calls again or returns, and returns
+ * KVDB_UPDATE_*, or a negative errno to give up. @old is NULL when there is no
+ * such key; it is valid during the call. It must not use the store.
+ */
+typedef int kvdb_update_fn(void *arg, const void *old, size_t olen, const void **val, size_t *vlen);
+
+/**
+ * kvdb_update() - change a value depending on what it is, atomically
+ * @fn: says what it becomes; called again whenever another write of the key, or a
+ *   delete of many keys that covers it, came between
+ * @arg: its argument
+ *
+ * No write of the key lies between what @fn was given last and what it returned.
+ * Threads: any. Blocking: as kvdb_put(), and I/O to read. Durability: as kvdb_put().
+ * Errors: what @fn returned, as kvdb_get() but for -ENOENT, as kvdb_put().
+ */
+int kvdb_update(struct kvdb_kvs *kvs, const void *key, size_t klen, kvdb_update_fn *fn, void *arg);
+
+/**
+ * kvdb_prefix_del() - delete all keys that begin with a prefix
+ * @prefix: 1 .. KVDB_KEY_MAX bytes; fastest when it is as long as the store's pfx_len
+ * @plen: its length
+ *
+ * Takes the same time however many keys there are. Atomic: every reader and a
+ * crash see all of them deleted or none. What is put afterwards is there.
+ * Threads: any. Blocking: as kvdb_put(). Durability: as kvdb_put().
+ * Errors: as kvdb_del(), -ECANCELED (a transaction wrote such a key and is still open).
+ */
+int kvdb_prefix_del(struct kvdb_kvs *kvs, const void *prefix, size_t plen);
+/**
+ * kvdb_range_del() - delete all keys from one up to another
+ * @from: the smallest key that is deleted; NULL/0 = from the smallest of all
+ * @to: the smallest key that is not; NULL/0 = up to the greatest of all
+ *
+ * A range in which no key can lie (@to <= @from) is none. As kvdb_prefix_del().
+ * Threads: any. Blocking: as kvdb_put(). Durability: as kvdb_put().
+ * Errors: as kvdb_del().
+ */
+int kvdb_range_del(struct kvdb_kvs *kvs, const void *from, size_t flen, const void *to,
+		   size_t tlen);
 
 /**
  * kvdb_sync() - make everything acknowledged so far durable
@@ -197,34 +421,360 @@ int kvdb_sync(struct kvdb *db);
 
 /* ---- cursors ----------------------------------------------------------- */
 
-#define KVDB_REVERSE   0x1u
-#define KVDB_KEYS_ONLY 0x2u
+/*
+ * A cursor walks the keys of a store in the order of their bytes, on a snapshot:
+ * it shows what was there when it was opened, whatever is written, flushed or
+ * compacted meanwhile. It has a place, which is before, on, or behind a key, and
+ * a direction: ascending, or descending with KVDB_REVERSE. "Before" and "behind"
+ * are meant in that direction. A new cursor stands before everything.
+ *
+ * kvdb_cursor_next() goes to the nearest pair behind the place, kvdb_cursor_prev()
+ * to the nearest one before it; both leave the cursor on the pair that they
+ * return, so they may be mixed: next, next, prev shows the first, the second, the
+ * first again. At an end they return -ENOENT and the cursor stands outside; the
+ * other call turns it around. A failed read of keys leaves the place, so that the
+ * call can be repeated; one of a value (-EUCLEAN) leaves the cursor on that pair.
+ *
+ * While a cursor is open the memory of its snapshot's memtables and the space
+ * of what was compacted or deleted since stay in use: close it when done.
+ */
+
+#define KVDB_REVERSE   0x1u /* descending */
+#define KVDB_KEYS_ONLY 0x2u /* values are not read and not returned */
+
+/**
+ * struct kvdb_cursor_opts - which keys a cursor shows; begin with KVDB_CURSOR_OPTS_INIT
+ * @size: sizeof(struct kvdb_cursor_opts)
+ * @flags: KVDB_REVERSE, KVDB_KEYS_ONLY
+ * @prefix: only keys that begin with it
+ * @plen: its length; 0 = all
+ * @from: only keys >= it, whatever the direction
+ * @flen: its length; 0 = no bound
+ * @to: only keys < it
+ * @tlen: its length; 0 = no bound
+ * @limit: pairs returned since the open or the last seek, at most; then -ENOENT.
+ *   0 = no limit. It also keeps the cursor from reading ahead in vain
+ * All bounds hold together; they are copied.
+ */
+struct kvdb_cursor_opts {
+	size_t size;
+	uint32_t flags;
+	uint32_t pad;
+	const void *prefix;
+	size_t plen;
+	const void *from;
+	size_t flen;
+	const void *to;
+	size_t tlen;
+	uint64_t limit;
+};
+#define KVDB_CURSOR_OPTS_INIT { .size = sizeof(struct kvdb_cursor_opts) }
 
 /**
  * kvdb_cursor_open() - a cursor on a snapshot of now
  * @kvs: store
- * @flags: KVDB_REVERSE: descending; KVDB_KEYS_ONLY: values are not read
+ * @flags: KVDB_REVERSE, KVDB_KEYS_ONLY
  * @prefix: only keys that begin with it; NULL/0 = all
  * @plen: its length
- * Positioned before the first key in its direction.
- * Threads: one at a time. Blocking: never. Durability: none. Errors: -ENOMEM, -ENAMETOOLONG.
+ * Threads: one at a time. Blocking: never. Durability: none. Errors: -ENOMEM, -ENAMETOOLONG, -EINVAL.
  */
 int kvdb_cursor_open(struct kvdb_kvs *kvs, unsigned flags, const void *prefix, size_t plen,
 		     struct kvdb_cursor **out);
 /**
- * kvdb_cursor_seek() - position before the first key >= @key (reverse: <= @key)
+ * kvdb_cursor_open_opts() - a cursor on a snapshot of now, with bounds
+ * @kvs: store
+ * @opts: what it shows; NULL: everything, ascending
+ * @out: the cursor
+ * Cheap: nothing is read before the first seek or step.
+ * Threads: one at a time. Blocking: never. Durability: none.
+ * Errors: -EINVAL (flags, a length at NULL), -ENAMETOOLONG (a bound above KVDB_KEY_MAX), -ENOMEM.
+ */
+int kvdb_cursor_open_opts(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *opts,
+			  struct kvdb_cursor **out);
+/**
+ * kvdb_cursor_seek() - stand before a key, present or not
+ * @cur: cursor
+ * @key: any string; NULL/0: before everything
+ * @klen: its length, at most KVDB_KEY_MAX
+ * next then shows the first key >= @key, prev the last key < @key; with
+ * KVDB_REVERSE next shows the last key <= @key, prev the first key > @key.
  * Threads: owner. Blocking: I/O. Durability: none. Errors: -EIO, -EUCLEAN, -ENOMEM, -EINVAL.
  */
 int kvdb_cursor_seek(struct kvdb_cursor *cur, const void *key, size_t klen);
 /**
- * kvdb_cursor_next() - move on and return the pair; pointers live until the next call
+ * kvdb_cursor_seek_after() - stand behind a key, present or not
+ * @cur: cursor
+ * @key: any string; NULL/0: behind everything, so that prev shows the last pair
+ * @klen: its length, at most KVDB_KEY_MAX
+ * prev then shows the last key <= @key, next the first key > @key; with
+ * KVDB_REVERSE prev shows the first key >= @key, next the last key < @key.
+ * Threads: owner. Blocking: never; the next step reads. Durability: none.
+ * Errors: -ENOMEM, -EINVAL.
+ */
+int kvdb_cursor_seek_after(struct kvdb_cursor *cur, const void *key, size_t klen);
+/**
+ * kvdb_cursor_next() - go to the nearest pair behind the place and return it
+ * @cur: cursor
+ * @key: set to the key; this and the others may be NULL
+ * @klen: set to its length
+ * @val: set to the value; NULL with KVDB_KEYS_ONLY
+ * @vlen: set to its length, with KVDB_KEYS_ONLY too
+ * The pointers live until the next call on the cursor.
  * Threads: owner. Blocking: I/O. Durability: none.
  * Errors: -ENOENT (no more), -EIO, -EUCLEAN, -ENOMEM.
  */
 int kvdb_cursor_next(struct kvdb_cursor *cur, const void **key, size_t *klen, const void **val,
 		     size_t *vlen);
+/**
+ * kvdb_cursor_prev() - go to the nearest pair before the place and return it; as kvdb_cursor_next()
+ * Threads: owner. Blocking: I/O. Durability: none.
+ * Errors: -ENOENT (no more), -EIO, -EUCLEAN, -ENOMEM.
+ */
+int kvdb_cursor_prev(struct kvdb_cursor *cur, const void **key, size_t *klen, const void **val,
+		     size_t *vlen);
 /** kvdb_cursor_close() - close; NULL is ignored. Threads: owner. Blocking: never. Durability: none. Errors: none. */
 void kvdb_cursor_close(struct kvdb_cursor *cur);
+
+/* ---- completion queues --------------------------------------------------- */
+
+/*
+ * Operations that do not wait. What is in memory completes inside
+ * kvdb_cq_submit(); reads of a device are started together, at the end of
+ * kvdb_cq_submit() and in kvdb_cq_reap(), by the calling thread: a queue has no
+ * thread of its own, so nothing proceeds while nobody calls. Every operation
+ * that was accepted is returned by kvdb_cq_reap() once, with its own result.
+ * Operations in flight are in no order, except that a KVDB_OP_SYNC covers the
+ * writes that its queue accepted before it.
+ */
+enum kvdb_op_type {
+	KVDB_OP_GET = 1,  /* as kvdb_get() */
+	KVDB_OP_PUT = 2,  /* as kvdb_put() */
+	KVDB_OP_DEL = 3,  /* as kvdb_del() */
+	KVDB_OP_SYNC = 4, /* as kvdb_sync() */
+	KVDB_OP_COMMIT = 5, /* as kvdb_txn_commit() */
+};
+
+#define KVDB_OP_DURABLE 0x1u /* PUT, DEL, COMMIT: completes when it is durable */
+
+/**
+ * struct kvdb_op - one operation
+ * @type: enum kvdb_op_type
+ * @flags: KVDB_OP_*
+ * @cookie: returned in the completion
+ * @kvs: store; SYNC, COMMIT: NULL
+ * @key: bytes, valid and unchanged until the completion was reaped
+ * @txn: COMMIT: transaction, gone when it was accepted
+ * @klen: number of bytes at @key
+ * @buf: GET: where the value goes
+ * @val: PUT: the value; both like @key
+ * @size: GET: room at @buf; PUT: length of the value
+ */
+struct kvdb_op {
+	uint32_t type;
+	uint32_t flags;
+	uint64_t cookie;
+	struct kvdb_kvs *kvs;
+	__extension__ union {
+		const void *key;
+		struct kvdb_txn *txn;
+	};
+	size_t klen;
+	__extension__ union {
+		void *buf;
+		const void *val;
+	};
+	size_t size;
+};
+
+/**
+ * struct kvdb_cqe - a completion
+ * @cookie: of its operation
+ * @err: 0 or what the blocking call would have returned
+ * @type: of its operation
+ * @vlen: GET: full length of the value
+ * @error: details of a failure, or NULL; good until the next call for the queue
+ */
+struct kvdb_cqe {
+	uint64_t cookie;
+	int err;
+	uint32_t type;
+	uint64_t vlen;
+	const struct mpool_error *error;
+};
+
+#define KVDB_CQ_DEPTH   32u    /* device reads of a queue in flight, unless it says otherwise */
+#define KVDB_CQ_OPS_MAX 65536u /* operations of a queue in flight */
+
+/**
+ * kvdb_cq_open() - make a completion queue
+ * @db: database; the queue must be closed before it
+ * @depth: device reads in flight at most, 1 to 1024; 0 = KVDB_CQ_DEPTH
+ * @flags: 0
+ * @out: the queue
+ * Threads: any; the queue belongs to the thread that calls kvdb_cq_submit() first, and to another
+ * only when it has nothing in flight. Blocking: never. Durability: none.
+ * Errors: -EINVAL, -ENOMEM, -EMFILE.
+ */
+int kvdb_cq_open(struct kvdb *db, unsigned depth, unsigned flags, struct kvdb_cq **out);
+/**
+ * kvdb_cq_submit() - start operations
+ * @cq: queue
+ * @ops: operations; copied, the array may be used again at once
+ * @n: their number
+ * Returns the number accepted: less than @n only at KVDB_CQ_OPS_MAX or without
+ * memory. A bad operation is accepted and completes with its error. A PUT that
+ * finds no room waits in the queue, one that the loss bound holds back is
+ * visible and completes later.
+ * Threads: owner. Blocking: never for device reads, room or durability; a log that goes on in a
+ * new segment may wait for metadata; without io_uring device reads happen here.
+ * Durability: as the operation says. Errors: -EINVAL.
+ */
+int kvdb_cq_submit(struct kvdb_cq *cq, const struct kvdb_op *ops, unsigned n);
+/**
+ * kvdb_cq_reap() - take completions
+ * @cq: queue
+ * @out: array
+ * @max: its size
+ * @min: wait for so many, but not for more than are in flight
+ * @timeout_ns: wait at most so long; -1 = for ever
+ * Returns the number taken.
+ * Threads: owner. Blocking: as asked. With KVDB_MANUAL waiting does the background work.
+ * Durability: of what it returns. Errors: -EINVAL; those of operations are in @out.
+ */
+int kvdb_cq_reap(struct kvdb_cq *cq, struct kvdb_cqe *out, unsigned max, unsigned min,
+		 int64_t timeout_ns);
+/**
+ * kvdb_cq_fd() - a descriptor for poll() that is readable when kvdb_cq_reap() may have something
+ * It may also be readable without cause. Owned by the queue; do not read or close it.
+ * Threads: owner. Blocking: never. Durability: none. Errors: -EINVAL, -EMFILE, -ENOMEM.
+ */
+int kvdb_cq_fd(struct kvdb_cq *cq);
+/**
+ * kvdb_cq_close() - end a queue; NULL is ignored
+ * Waits for the device reads in flight and forgets all operations: those whose
+ * completion was not reaped may have happened or not; buffers are not touched
+ * any more, transactions that were to be committed have ended.
+ * Threads: owner. Blocking: I/O. Durability: none. Errors: none.
+ */
+void kvdb_cq_close(struct kvdb_cq *cq);
+/* ---- transactions ------------------------------------------------------- */
+
+/*
+ * Snapshot isolation over any stores of a database. A transaction sees what was
+ * committed when it began, and its own writes. Nobody sees its writes before it
+ * commits; then all of them become visible at once, and a crash keeps all or
+ * none. Of two transactions that overlap and write one key the first to write
+ * wins: the other gets -ECANCELED from its write and can only be aborted.
+ *
+ * Plain and transactional operations mix: kvdb_put() and kvdb_del() are
+ * transactions of one write that see the newest state. A transaction that wants
+ * to write a key which was written plainly since it began gets -ECANCELED; a
+ * plain write of a key that an open transaction has written waits for its end,
+ * at most a second (not at all with KVDB_MANUAL and in a completion queue), then returns -ECANCELED.
+ * kvdb_get() and kvdb_cursor_open() see what is committed. No view changes
+ * under its reader, whoever writes.
+ *
+ * One thread at a time uses a transaction. A database has any number of them;
+ * all must have ended before kvdb_close().
+ */
+
+#define KVDB_TXN_RDONLY 0x1u /* begin: a snapshot; costs others nothing but memory */
+#define KVDB_TXN_DURABLE 0x2u /* commit: durable on return */
+
+/**
+ * kvdb_txn_begin() - begin a transaction on a snapshot of now
+ * @db: database
+ * @flags: 0 or KVDB_TXN_RDONLY
+ * @out: the transaction; ended by kvdb_txn_commit() or kvdb_txn_abort()
+ * Threads: any. Blocking: never. Durability: none. Errors: -EINVAL (flags), -ENOMEM.
+ */
+int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out);
+/**
+ * kvdb_txn_put() - write a pair in a transaction
+ * @txn: transaction
+ * @kvs: store, and the rest as kvdb_put()
+ * @key: 1 .. KVDB_KEY_MAX bytes
+ * @klen: its length
+ * @val: 0 .. KVDB_VALUE_MAX bytes
+ * @vlen: its length
+ *
+ * Keys and values up to 128 bytes go into one commit record of at most 2 MiB,
+ * with 32 bytes for each write; larger values are logged at once.
+ * Threads: owner. Blocking: as kvdb_put(). Durability: none before the commit.
+ * Errors: -ECANCELED (conflict; only abort is left), -ESTALE (as kvdb_txn_get(), or
+ * its values hold more than half of log_bytes), -E2BIG (value, or the commit
+ * record would be too large; the transaction goes on), -EROFS (begun for
+ * reading, or fail-stopped), and as kvdb_put(). Nothing is changed on error.
+ */
+int kvdb_txn_put(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, size_t klen,
+		 const void *val, size_t vlen);
+/** kvdb_txn_del() - delete a key in a transaction, present or not; as kvdb_txn_put(). Threads: owner. Blocking: never. Durability: none before the commit. Errors: as kvdb_txn_put(). */
+int kvdb_txn_del(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, size_t klen);
+/**
+ * kvdb_txn_get() - copy a value out, of the transaction's own writes or of its snapshot
+ * @txn: transaction
+ * @kvs: store, and the rest as kvdb_get()
+ * @key: 1 .. KVDB_KEY_MAX bytes
+ * @klen: its length
+ * @buf: buffer; may be NULL when @size is 0
+ * @size: its size
+ * @vlen: set to the value's full length; @buf holds the first @size bytes of it
+ * Threads: owner. Blocking: I/O when not in memory. Durability: none.
+ * Errors: -ESTALE (older than kvdb_opts.view_max_age_ms, or given up because its
+ * snapshot held too much memory: kvdb_error_detail() says which), and as kvdb_get().
+ */
+int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, size_t klen,
+		 void *buf, size_t size, size_t *vlen);
+/**
+ * kvdb_txn_cursor_open() - a cursor on the transaction's snapshot and its own writes
+ * @txn: transaction
+ * @kvs: store, and the rest as kvdb_cursor_open()
+ * @flags: as kvdb_cursor_open()
+ * @prefix: only keys that begin with it; NULL/0 = all
+ * @plen: its length
+ * @out: the cursor
+ *
+ * It shows the writes made before its first step; kvdb_cursor_seek() and a change
+ * of direction take in those made since. It may outlive the transaction and then
+ * shows what it showed.
+ * Threads: owner. Blocking: never. Durability: none.
+ * Errors: -ESTALE (also from seek and next), and as kvdb_cursor_open().
+ */
+int kvdb_txn_cursor_open(struct kvdb_txn *txn, struct kvdb_kvs *kvs, unsigned flags,
+			 const void *prefix, size_t plen, struct kvdb_cursor **out);
+/** kvdb_txn_cursor_open_opts() - the same with bounds; as kvdb_txn_cursor_open() and kvdb_cursor_open_opts(). Threads: owner. Blocking: never. Durability: none. Errors: as both. */
+int kvdb_txn_cursor_open_opts(struct kvdb_txn *txn, struct kvdb_kvs *kvs,
+			      const struct kvdb_cursor_opts *opts, struct kvdb_cursor **out);
+/**
+ * kvdb_txn_commit() - make the writes visible, all at once, and end the transaction
+ * @txn: transaction; gone whatever is returned
+ * @flags: 0 or KVDB_TXN_DURABLE
+ * @ticket: set to what kvdb_wait_durable() takes; may be NULL
+ * Threads: owner. Blocking: as kvdb_put(); I/O with KVDB_TXN_DURABLE.
+ * Durability: as kvdb_put(), the whole transaction or nothing of it. One that wrote
+ * nothing waits for nothing; its ticket stands for what was acknowledged before.
+ * Errors: -ECANCELED (an earlier write failed so), -ESTALE, -ENOSPC, -EROFS, -ENOMEM:
+ * nothing was written; -EIO: committed and visible, but not durable.
+ */
+int kvdb_txn_commit(struct kvdb_txn *txn, unsigned flags, uint64_t *ticket);
+/** kvdb_txn_abort() - forget the writes and end the transaction; NULL is ignored. Threads: owner. Blocking: never. Durability: none. Errors: none. */
+void kvdb_txn_abort(struct kvdb_txn *txn);
+
+/** kvdb_ticket() - a ticket for everything acknowledged so far. Threads: any. Blocking: never. Durability: none. Errors: none. */
+uint64_t kvdb_ticket(struct kvdb *db);
+/** kvdb_wait_durable() - wait until what a ticket stands for is durable. Threads: any; waiters share one flush. Blocking: I/O. Durability: of the ticket. Errors: -EINVAL (no ticket of this database), -EIO. */
+int kvdb_wait_durable(struct kvdb *db, uint64_t ticket);
+/**
+ * kvdb_on_durable() - be told when what a ticket stands for is durable
+ * @db: database
+ * @ticket: of kvdb_txn_commit() or kvdb_ticket()
+ * @fn: called once, with 0 or -EIO: at once if it is durable already, else by
+ *   whichever thread made it so, at the latest in kvdb_close(). It must not
+ *   block and must not call into the database
+ * @arg: its argument
+ * Threads: any. Blocking: never. Durability: none is asked for. Errors: -EINVAL, -ENOMEM.
+ */
+int kvdb_on_durable(struct kvdb *db, uint64_t ticket, void (*fn)(void *arg, int err), void *arg);
 
 /* ---- maintenance -------------------------------------------------------- */
 
@@ -235,6 +785,27 @@ void kvdb_cursor_close(struct kvdb_cursor *cur);
  * Threads: any. Blocking: I/O. Durability: as kvdb_sync(). Errors: -EIO, -EROFS, -ENOSPC.
  */
 int kvdb_drain(struct kvdb *db, unsigned flags);
+
+#define KVDB_COMPACT_WAIT   0x1u /* until there is nothing left to gain */
+#define KVDB_COMPACT_CANCEL 0x2u /* end what was asked for, and the job that runs */
+/**
+ * kvdb_compact() - bring space back now, beyond what space_amp_max asks for
+ * @flags: KVDB_COMPACT_*; 0: ask, and return
+ * Threads: any. Blocking: I/O with KVDB_COMPACT_WAIT, else never long. Durability:
+ * none promised; with KVDB_COMPACT_WAIT as kvdb_sync(). Errors: -EINVAL, -EIO, -EROFS, -ENOSPC.
+ */
+int kvdb_compact(struct kvdb *db, unsigned flags);
+
+/** struct kvdb_compact_status - space, and what is done about it */
+struct kvdb_compact_status {
+	uint32_t is_asked;	/* kvdb_compact() was called and is not done */
+	uint32_t is_active;	/* a relocation runs now */
+	uint64_t space_bytes, live_bytes; /* as in struct kvdb_stats */
+	double space_amp_max;
+	uint64_t moved_bytes, relocations; /* since open */
+};
+/** kvdb_compact_status() - progress of compaction. Threads: any. Blocking: never. Durability: none. Errors: none. */
+int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out);
 
 /**
  * kvdb_poll() - with KVDB_MANUAL: do one due step of background work
@@ -261,6 +832,30 @@ struct kvdb_io {
 	uint64_t key_bytes;    /* runs: flush and compaction */
 	uint64_t meta_bytes;   /* metadata container */
 	uint64_t read_bytes;
+	uint64_t move_bytes;   /* values moved by relocation */
+};
+
+/** enum kvdb_delay - why a writer waited */
+enum kvdb_delay {
+	KVDB_DELAY_MEMORY = 0, /* memtables approach their budget */
+	KVDB_DELAY_FROZEN,     /* memtables queue to be flushed */
+	KVDB_DELAY_LOG,        /* the log since the oldest unflushed record approaches its limit */
+	KVDB_DELAY_RUNS,       /* runs queue to be merged */
+	KVDB_DELAY_SPACE,      /* a flush finds no room in the pool */
+	KVDB_DELAY_SEGMENT,    /* a log had to get its next segment first */
+	KVDB_DELAY_GATE,       /* the loss bound */
+	KVDB_DELAY_KEY,        /* an open transaction had written the key */
+	KVDB_DELAYS
+};
+
+/** kvdb_delay_name() - one word for a cause, NULL beyond the last. Threads: any. Blocking: never. Durability: none. Errors: none. */
+const char *kvdb_delay_name(unsigned cause);
+
+/** struct kvdb_delays - waits of writers for one cause */
+struct kvdb_delays {
+	uint64_t waits;
+	uint64_t ns;
+	uint64_t max_ns; /* the longest */
 };
 
 /** struct kvdb_stats - counters since open unless said otherwise */
@@ -281,11 +876,158 @@ struct kvdb_stats {
 	uint64_t gate_waits, gate_wait_ns; /* acknowledgements held back by the loss bound */
 	uint64_t stalls, stall_ns;  /* writers held back by memory or log space */
 	uint64_t skipped_records;   /* turned to SKIP by the flusher */
+	uint64_t space_bytes;       /* now: media taken by runs and the segments they refer to */
+	uint64_t live_bytes;        /* keys and values that are found, at the last estimate, or 0 */
+	uint64_t relocations;       /* jobs that moved values */
+	uint64_t damaged_values;    /* found by relocation, left where they are */
+	uint64_t txn_begun, txn_committed, txn_aborted;
+	uint64_t txn_conflicts;     /* writes of transactions that came second */
+	uint64_t txn_stale;         /* transactions that grew too old or were evicted */
+	uint64_t views, view_oldest_ns; /* now: open transactions; age of the oldest */
 	struct kvdb_io io[MPOOL_MCLASSES];
 	struct kvdb_recovery recovery;
+	struct kvdb_delays delay[KVDB_DELAYS]; /* all waits of writers, by cause */
+	uint64_t checkpoints;       /* now */
+	uint64_t pinned_bytes;      /* now: media held by checkpoints alone */
+	uint64_t spare_bytes;       /* now: memory kept to be used again */
+	uint64_t table_bytes;       /* now: tables of pages and segments, buffers kept */
+	uint64_t memory_bytes;      /* now: sum of the six: what the database holds of memory */
 };
+/*
+ * The 64-bit members of struct kvdb_stats, all of them, for tools that print or
+ * carry them: X(name). A new member is added here too.
+ */
+#define KVDB_STATS_FIELDS(X) \
+	X(keys_estimate) X(live_value_bytes) X(dead_value_bytes) X(segments) X(runs) \
+	X(memtable_bytes) X(window_bytes) X(page_bytes) X(index_bytes) X(cache_bytes) \
+	X(puts) X(gets) X(dels) X(seeks) X(nexts) X(syncs) X(user_write_bytes) X(flushes) \
+	X(merges) X(segments_freed) X(page_hits) X(page_misses) X(value_mem) X(value_dev) \
+	X(epoch) X(durable_epoch) X(durability_late) X(gate_waits) X(gate_wait_ns) X(stalls) \
+	X(stall_ns) X(skipped_records) X(space_bytes) X(live_bytes) X(relocations) \
+	X(damaged_values) X(checkpoints) X(pinned_bytes) X(txn_begun) X(txn_committed) \
+	X(txn_aborted) X(txn_conflicts) X(txn_stale) X(views) X(view_oldest_ns) \
+	X(spare_bytes) X(table_bytes) X(memory_bytes)
+
 /** kvdb_stats() - read the counters. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_stats(struct kvdb *db, struct kvdb_stats *out);
+
+enum kvdb_part_kind {
+	KVDB_PART_ACTIVE = 1, /* the memtable that takes writes */
+	KVDB_PART_FROZEN = 2, /* a memtable that waits for its flush */
+	KVDB_PART_RUN    = 3, /* sorted keys on media */
+};
+
+/** struct kvdb_tree_part - one memtable or run of a store */
+struct kvdb_tree_part {
+	uint32_t kind;        /* enum kvdb_part_kind */
+	uint32_t blocks;      /* key blocks of a run */
+	uint64_t id;          /* of a run, never used again; memtable: 0 */
+	uint64_t keys, tombs; /* tombs: deletions among the keys of a run */
+	uint64_t bytes;       /* of a memtable in memory, of a run on media */
+	uint64_t index_bytes; /* memory that a run pins */
+	uint64_t value_bytes; /* values in log segments that a run refers to */
+	uint64_t segments;    /* different log segments that they lie in */
+};
+/**
+ * kvdb_tree() - the shape of a store: its memtables and runs, newest first
+ * @db: database
+ * @kvs: name of the store
+ * @parts: array
+ * @max: its size
+ * Returns the number of parts, of which at most @max are filled.
+ * Threads: any. Blocking: never. Durability: none. Errors: -ENOENT, -ENOMEM.
+ */
+int kvdb_tree(struct kvdb *db, const char *kvs, struct kvdb_tree_part *parts, unsigned max);
+/** kvdb_diff_fn - receives a key that differs; @val is NULL when it is deleted; not 0 ends the walk */
+typedef int kvdb_diff_fn(void *arg, const void *key, size_t klen, const void *val, size_t vlen);
+/**
+ * kvdb_diff() - what changed in a store between two checkpoints, in order of keys
+ * @from: the store in a database that is open at the earlier one (kvdb_opts.checkpoint)
+ * @to: the same store, not only of the same name, at the later one
+ * @fn: called for every key that was put or deleted in between and is not as it was
+ * @arg: its argument
+ *
+ * Reads the keys of both, and the values of those that differ.
+ * Threads: one per handle. Blocking: I/O. Durability: none.
+ * Errors: what @fn returned; -EINVAL (not at checkpoints of one database, or another store),
+ * -EIO, -EUCLEAN, -ENOMEM.
+ */
+int kvdb_diff(struct kvdb_kvs *from, struct kvdb_kvs *to, kvdb_diff_fn *fn, void *arg);
+
+/* ---- bulk load ------------------------------------------------------------ */
+
+struct kvdb_bulk; /* a bulk load in progress */
+
+/**
+ * kvdb_bulk_open() - begin to load sorted input into a store
+ * @kvs: store; it may hold records already, and be written and read meanwhile
+ * @flags: 0
+ * @out: the load; one per store at a time
+ *
+ * Values are written once, to where they stay, and keys once, past logs and memtables. All of
+ * it appears at kvdb_bulk_finish() at once: over everything that was acknowledged before this
+ * call, under everything that is written after it returned. A cursor that was opened earlier
+ * does not see it. Until then runs of the store are not merged.
+ * Threads: any. Blocking: I/O (flushes the memtables). Durability: none.
+ * Errors: -EINVAL, -EBUSY (one is open), -ENOSPC, -EROFS, -EIO, -ENOMEM.
+ */
+int kvdb_bulk_open(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_bulk **out);
+/**
+ * kvdb_bulk_add() - add a record; its key is greater than the one before
+ * Threads: one at a time. Blocking: I/O. Durability: none until finished.
+ * Errors: -EINVAL (order, empty key), -ENAMETOOLONG, -E2BIG: the record is left out, the load
+ * may go on; -ENOSPC, -EFBIG (more keys than one run holds), -EROFS, -EIO, -ENOMEM: it must be
+ * aborted.
+ */
+int kvdb_bulk_add(struct kvdb_bulk *b, const void *key, size_t klen, const void *val, size_t vlen);
+/**
+ * kvdb_bulk_finish() - make everything that was added durable and visible, in one step
+ * The handle is gone whatever is returned; on an error nothing was loaded.
+ * Threads: sole user. Blocking: I/O. Durability: durable on return; a crash shows all or none.
+ * Errors: as kvdb_bulk_add(); the first of a load that had to be aborted.
+ */
+int kvdb_bulk_finish(struct kvdb_bulk *b);
+/** kvdb_bulk_abort() - give up; nothing of it stays. NULL is ignored. Threads: sole user. Blocking: never. Durability: none. Errors: none. */
+void kvdb_bulk_abort(struct kvdb_bulk *b);
+
+/* ---- checkpoints --------------------------------------------------------- */
+
+/**
+ * kvdb_checkpoint() - make a durable, named, consistent point of all stores
+ * @name: as a store's name; no other checkpoint may have it
+ * @flags: 0
+ *
+ * The checkpoint holds everything acknowledged before the call, and of what is written
+ * meanwhile everything up to one moment within it: no write of two is in it without the one
+ * before it. It costs a flush of the memtables' keys and one small object; values are not
+ * copied. What it refers to stays on media until it is dropped, through overwrites, deletes,
+ * merges, dropped stores and crashes.
+ * Threads: any; others may write meanwhile. Blocking: I/O. Durability: durable on return; a
+ * crash leaves it whole or none.
+ * Errors: -EEXIST, -EINVAL (name), -ENOSPC (pool, or KVDB_CHECKPOINT_MAX of them; nothing is
+ * pinned then), -EROFS, -EIO, -ENOMEM.
+ */
+int kvdb_checkpoint(struct kvdb *db, const char *name, unsigned flags);
+
+/** struct kvdb_checkpoint_info - a checkpoint */
+struct kvdb_checkpoint_info {
+	char name[KVDB_NAME_MAX + 1];
+	uint64_t id;      /* never reused */
+	uint64_t epoch;   /* it holds every record of epochs up to this one, no later */
+	uint64_t time_ns; /* of making, since 1970 */
+	uint64_t stores, runs, keys, segments; /* in it; keys: versions and deletions in its runs */
+	uint64_t bytes;   /* media that it refers to, shared or not */
+	uint32_t is_damaged; /* its list cannot be read: it holds all space until it is dropped */
+	uint32_t pad;
+};
+/** kvdb_checkpoint_list() - all checkpoints, oldest first; returns the number that exist, fills at most @max. Of a database that is open at one: those of that moment, without sizes. Threads: any. Blocking: never. Durability: none. Errors: none. */
+int kvdb_checkpoint_list(struct kvdb *db, struct kvdb_checkpoint_info *out, unsigned max);
+/**
+ * kvdb_checkpoint_drop() - remove a checkpoint; the space that only it held comes free
+ * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves it whole or none.
+ * Errors: -ENOENT, -EBUSY (another process has it open), -EROFS, -EIO.
+ */
+int kvdb_checkpoint_drop(struct kvdb *db, const char *name);
 
 /** struct kvdb_info - what a database is */
 struct kvdb_info {
@@ -298,10 +1040,24 @@ struct kvdb_info {
 	uint32_t is_rdonly;
 	uint64_t cache_bytes, log_bytes, segment_bytes;
 	char fault[256]; /* cause of a fail-stop, or "" */
+	char ctl[112];   /* path of the control socket, or "" */
 	struct mpool_info pool;
 };
 /** kvdb_info() - describe an open database. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_info(struct kvdb *db, struct kvdb_info *out);
+
+/**
+ * kvdb_set() - change a setting of an open database
+ * @db: database
+ * @name: "interval_ms", "commit" or "log_bytes", as in struct kvdb_opts
+ * @value: a number; for interval_ms also "none"
+ *
+ * Holds until the handle is closed; each open chooses its own. The new loss
+ * bound holds for everything acknowledged from the return on.
+ * Threads: any. Blocking: I/O (a sync). Durability: as kvdb_sync().
+ * Errors: -EINVAL (name, value), -EROFS, -EIO.
+ */
+int kvdb_set(struct kvdb *db, const char *name, const char *value);
 
 /**
  * kvdb_verify() - check a closed database without writing to it

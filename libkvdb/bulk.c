@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Bulk load of sorted input: values go into log segments of their own as
+ * ordinary frames and records, keys into one run, and one version edit makes
+ * it appear. Nothing passes through logs or memtables.
+ *
+ * Invariants (DESIGN.md has the tests)
+ *  B1  The run's place among the runs is taken at a boundary (C1) after which
+ *      the store's older records are in runs and newer ones are not: what it
+ *      covers is below, what comes later is above. No merge joins the two
+ *      sides while the load is open.
+ *  B2  Its frames are of epoch 1, which every store's horizon covers: recovery
+ *      never replays them, whatever is left of a load that was cut.
+ *  B3  The segments are sealed, hence durable, before the edit.
+ *
+ * Its stamp is that of the boundary: views from then on may see it, older ones
+ * do not. A bulk load belongs to one thread at a time; no lock of its own.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ckpt.h"
+#include "flush.h"
+#include "mdc.h"
+#include "run.h"
+#include "thread.h"
+#include "work.h"
+
+#define FRAME_FULL	(1u << 20)	/* a frame is written when it has so much, bytes */
+#define BULK_EPOCH	1u
+
+struct kvdb_bulk {
+	struct kvdb_kvs *b_kvs;
+	uint64_t b_seq, b_pos;
+	int b_err;			/* sticky: it can only be aborted */
+	uint64_t b_keys;
+	struct kv_run_build *b_build;
+	uint8_t *b_frame;		/* KV_FRAME_MAX, the frame under construction */
+	uint32_t b_len, b_nrec;		/* of it; 0 = none */
+	struct kv_seg *b_seg;		/* the last of b_segs, or NULL */
+	uint32_t b_off;			/* where the frame goes in it */
+	struct kv_seg **b_segs;		/* all, with references */
+	size_t b_nsegs, b_cap;
+	uint16_t b_last_len;
+	uint8_t b_last[KVDB_KEY_MAX];	/* the key added last */
+};
+
+/* ---- segments -------------------------------------------------------------------------- */
+
+static uint32_t align_block(uint32_t n)
+{
+	return (n + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
+}
+
+/* Writes the frame, if there is one. */
+static int frame_write(struct kvdb_bulk *b)
+{
+	struct kvdb *db = b->b_kvs->k_db;
+	struct kv_seg *s = b->b_seg;
+	uint32_t bytes = align_block(b->b_len);
+	struct kv_frame_hdr h = {
+		.fh_incarnation = db->d_incarnation, .fh_stream = KV_VLOG,
+		.fh_tag = (uint32_t)db->d_tag, .fh_epoch = BULK_EPOCH, .fh_len = b->b_len,
+		.fh_nrec = b->b_nrec, .fh_off = b->b_off,
+	};
+	struct iovec v = { b->b_frame, bytes };
+	int err;
+
+	if (!b->b_len)
+		return 0;
+	h.fh_obj = s->sg_id;
+	h.fh_chain = s->sg_chain;
+	memset(b->b_frame + b->b_len, 0, bytes - b->b_len);
+	h.fh_payload_crc = mpool_crc32c(0, b->b_frame + KV_FRAME_HDR, b->b_len - KV_FRAME_HDR);
+	kv_frame_encode(&h, b->b_frame, &s->sg_chain);
+	err = mpool_write(s->sg_obj, b->b_off, &v, 1);
+	if (err)
+		return kv_error_mpool(err);
+	atomic_fetch_add(&db->d_count.log_bytes[s->sg_mclass], bytes);
+	b->b_off += bytes;
+	b->b_len = 0;
+	b->b_nrec = 0;
+	return 0;
+}
+
+static int seg_end(struct kvdb_bulk *b)
+{
+	int err = frame_write(b);
+
+	if (b->b_seg)
+		kv_seg_close_cold(b->b_kvs->k_db, b->b_seg, err ? 0 : b->b_off);
+	b->b_seg = NULL;
+	return err;
+}
+
+static int seg_begin(struct kvdb_bulk *b, uint32_t rec)
+{
+	struct kvdb *db = b->b_kvs->k_db;
+	uint32_t bytes = db->d_budget.b_seg_bytes, need = align_block(KV_FRAME_HDR + rec);
+	size_t cap = b->b_cap ? b->b_cap * 2 : 64;
+	struct kv_seg **p;
+	int err;
+
+	if (b->b_nsegs == b->b_cap) {
+		p = realloc(b->b_segs, cap * sizeof(struct kv_seg *));
+		if (!p)
+			return kv_error(-ENOMEM, "MP0902", "no memory for a bulk load");
+		b->b_segs = p;
+		b->b_cap = cap;
+	}
+	err = kv_seg_alloc(db, 0, KV_VLOG, need > bytes ? need : bytes, false, &b->b_seg);
+	if (err)
+		return err;
+	b->b_segs[b->b_nsegs++] = b->b_seg;
+	b->b_off = 0;
+	b->b_seg->sg_chain = 0;
+	atomic_store(&b->b_seg->sg_first_epoch, BULK_EPOCH);
+	atomic_store(&b->b_seg->sg_last_epoch, BULK_EPOCH);
+	return 0;
+}
+
+/* A place for a record of @rec bytes in the frame under construction. */
+static int frame_room(struct kvdb_bulk *b, uint32_t rec)
+{
+	int err = 0;
+
+	if (b->b_len && b->b_len + rec > FRAME_FULL)
+		err = frame_write(b);
+	if (!err && b->b_seg &&
+	    align_block((b->b_len ? b->b_len : KV_FRAME_HDR) + rec) > b->b_seg->sg_bytes - b->b_off)
+		err = seg_end(b);
+	if (!err && !b->b_seg)
+		err = seg_begin(b, rec);
+	if (!err && !b->b_len)
+		b->b_len = KV_FRAME_HDR;
+	return err;
+}
+
+/* Puts the record into the frame; fills in where its value will be. */
+static int value_add(struct kvdb_bulk *b, struct kv_ent *e, const void *val)
+{
+	uint32_t rec = kv_rec_size(e->e_klen, e->e_vlen);
+	int err = frame_room(b, rec);
+
+	if (err)
+		return err;
+	kv_rec_encode(b->b_frame + b->b_len, KV_REC_PUT, (uint16_t)b->b_kvs->k_id, e->e_key,
+		      e->e_klen, val, e->e_vlen, e->e_vcrc);
+	kv_rec_stamp(b->b_frame + b->b_len, b->b_seg->sg_id, b->b_off + b->b_len, e->e_seq);
+	e->e_seg = b->b_seg;
+	e->e_off8 = (b->b_off + b->b_len + kv_rec_val_off(e->e_klen)) / 8;
+	b->b_len += rec;
+	b->b_nrec++;
+	return 0;
+}
+
+/* ---- open ------------------------------------------------------------------------------------ */
+
+static int busy(const struct kvdb_kvs *kvs)
+{
+	return kv_error(-EBUSY, "MP0986", "store %s has a bulk load already", kvs->k_name);
+}
+
+/* B2: epoch 1 is behind every store. Nobody flushes; no memtable holds an epoch <= @e. */
+static int horizons_push(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t e)
+{
+	struct kv_horizon hor[KVDB_KVS_MAX];
+	struct kv_edit ed = { .ed_kvs = kvs->k_id, .ed_hor = hor };
+	uint32_t i;
+
+	for (i = 0; i < KVDB_KVS_MAX; i++)
+		if (db->d_kvs[i])
+			hor[ed.ed_nhor++] = (struct kv_horizon){ db->d_kvs[i]->k_id, e };
+	return kv_mdc_edit(db, &ed);
+}
+
+static int flush_store(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t e)
+{
+	int r = 1;
+
+	while (r > 0)
+		r = kv_flush_oldest(db, kvs, e);
+	return r;
+}
+
+/* B1: everything older is in runs, and the place above them is ours. */
+static int place_take(struct kvdb *db, struct kvdb_bulk *b)
+{
+	struct kvdb_kvs *kvs = b->b_kvs;
+	uint64_t e;
+	uint32_t i;
+	int err = kv_boundary_enter(db, &e, &b->b_seq);
+
+	if (!err)
+		err = flush_store(db, kvs, e);
+	if (!err && !kv_min_horizon(db)) {
+		for (i = 0; i < KVDB_KVS_MAX && !err; i++)
+			if (db->d_kvs[i])
+				err = flush_store(db, db->d_kvs[i], e);
+		if (!err)
+			err = horizons_push(db, kvs, e);
+	}
+	pthread_mutex_lock(&kvs->k_edit_lock);
+	b->b_pos = kvs->k_next_pos++;
+	pthread_mutex_unlock(&kvs->k_edit_lock);
+	kv_boundary_leave(db);
+	return err;
+}
+
+static void bulk_free(struct kvdb_bulk *b)
+{
+	struct kvdb *db = b->b_kvs->k_db;
+
+	while (b->b_nsegs)
+		kv_seg_put(db, b->b_segs[--b->b_nsegs]);
+	atomic_store(&b->b_kvs->k_bulk, false);
+	atomic_fetch_sub(&b->b_kvs->k_cursors, 1);
+	free(b->b_segs);
+	free(b->b_frame);
+	free(b);
+	kv_work_kick(db);
+}
+
+static int bulk_begin(struct kvdb *db, struct kvdb_bulk *b)
+{
+	struct timespec ts = { .tv_nsec = 1000000 };
+	int err;
+
+	/* a merge that began before; none begins from now on */
+	while (atomic_load(&b->b_kvs->k_merging))
+		nanosleep(&ts, NULL);
+	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
+	err = place_take(db, b);
+	pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);
+	if (!err)
+		err = kv_run_build_open(db, b->b_kvs->k_id, 0, false, &b->b_build);
+	return err;
+}
+
+int kvdb_bulk_open(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_bulk **out)
+{
+	struct kvdb *db = kvs->k_db;
+	struct kvdb_bulk *b;
+	bool none = false;
+	int err;
+
+	if (flags)
+		return kv_error(-EINVAL, "MP0951", "bulk load flags %#x are not known", flags);
+	err = kv_may_change(db);
+	if (err)
+		return err;
+	if (!atomic_compare_exchange_strong(&kvs->k_bulk, &none, true))
+		return busy(kvs);
+	b = calloc(1, sizeof(*b));
+	if (!b || posix_memalign((void **)&b->b_frame, MPOOL_ALIGN, KV_FRAME_MAX)) {
+		free(b);
+		atomic_store(&kvs->k_bulk, false);
+		return kv_error(-ENOMEM, "MP0902", "no memory for a bulk load");
+	}
+	atomic_fetch_add(&kvs->k_cursors, 1);	/* the store is not dropped meanwhile */
+	b->b_kvs = kvs;
+	err = bulk_begin(db, b);
+	if (err) {
+		bulk_free(b);
+		return err;
+	}
+	*out = b;
+	return 0;
+}
+
+/* ---- add, finish --------------------------------------------------------------------------- */
+
+static int check_record(struct kvdb_bulk *b, const void *key, size_t klen, const void *val,
+			size_t vlen)
+{
+	const char *name = b->b_kvs->k_name;
+
+	if (!key || !klen)
+		return kv_error(-EINVAL, "MP0910", "%s: a key has at least 1 byte", name);
+	if (klen > KVDB_KEY_MAX)
+		return kv_error(-ENAMETOOLONG, "MP0911", "%s: key of %zu bytes; the longest is %u",
+				name, klen, KVDB_KEY_MAX);
+	if (!val && vlen)
+		return kv_error(-EINVAL, "MP0913", "%s: a value of %zu bytes at NULL", name, vlen);
+	if (vlen > KVDB_VALUE_MAX)
+		return kv_error(-E2BIG, "MP0912", "%s: value of %zu bytes; the longest is %u", name,
+				vlen, KVDB_VALUE_MAX);
+	if (b->b_keys && kv_kcmp(b->b_last, b->b_last_len, key, klen) >= 0)
+		return kv_error(-EINVAL, "MP0985",
+				"%s: key %llu of the bulk load is not greater than the one before",
+				name, (unsigned long long)b->b_keys + 1);
+	return 0;
+}
+
+int kvdb_bulk_add(struct kvdb_bulk *b, const void *key, size_t klen, const void *val, size_t vlen)
+{
+	struct kv_ent e = { .e_key = key, .e_klen = (uint16_t)klen, .e_vlen = (uint32_t)vlen,
+			    .e_seq = b->b_seq };
+	struct kv_tctx *tc;
+	uint64_t ttl_s;
+	int err = check_record(b, key, klen, val, vlen);
+
+	if (err)
+		return err;
+	if (b->b_err || kv_fault(b->b_kvs->k_db))
+		return kv_error(b->b_err ? b->b_err : -EROFS, "MP0903",
+				"%s: the bulk load has failed; it can only be aborted",
+				b->b_kvs->k_name);
+	e.e_vcrc = mpool_crc32c(0, val, vlen);
+	e.e_kind = vlen > KV_INLINE_MAX ? KV_ENT_REF : KV_ENT_INLINE;
+	e.e_val = val;
+	ttl_s = atomic_load_explicit(&b->b_kvs->k_prop[KV_PROP_TTL], memory_order_relaxed);
+	if (ttl_s)
+		e.e_expiry = kv_expiry(b->b_kvs->k_db, ttl_s);
+	if (e.e_kind == KV_ENT_REF)
+		err = value_add(b, &e, val);
+	if (!err)
+		err = kv_run_build_add(b->b_build, &e);
+	if (err) {
+		b->b_err = err;
+		return err;
+	}
+	memcpy(b->b_last, key, klen);
+	b->b_last_len = (uint16_t)klen;
+	b->b_keys++;
+	tc = kv_tctx(b->b_kvs->k_db);
+	if (tc) {
+		kv_count(&tc->tc_user_bytes, klen + vlen);
+		kv_count(&tc->tc_puts, 1);
+	}
+	return 0;
+}
+
+void kvdb_bulk_abort(struct kvdb_bulk *b)
+{
+	if (!b)
+		return;
+	kv_run_build_abort(b->b_build);
+	b->b_len = 0;
+	if (b->b_seg)
+		kv_seg_close_cold(b->b_kvs->k_db, b->b_seg, b->b_off);
+	bulk_free(b);
+}
+
+/* One edit; the tree shows what is durable. */
+static int publish(struct kvdb_bulk *b, struct kv_run *r)
+{
+	struct kvdb_kvs *kvs = b->b_kvs;
+	struct kvdb *db = kvs->k_db;
+	struct kv_edit ed = { .ed_kvs = kvs->k_id, .ed_add = r };
+	struct kv_run_desc *d = kv_run_desc(r);
+	struct timespec ts = { .tv_nsec = 1000000 };
+	int err;
+
+	pthread_mutex_lock(&kvs->k_edit_lock);
+	d->rd_id = atomic_fetch_add(&db->d_next_run, 1);
+	d->rd_pos = b->b_pos;
+	d->rd_newest_epoch = BULK_EPOCH;
+	err = kv_mdc_edit(db, &ed);
+	/* what is durable must be shown: wait for memory, there is no way back */
+	while (!err && kv_tree_insert(kvs, r))
+		nanosleep(&ts, NULL);
+	pthread_mutex_unlock(&kvs->k_edit_lock);
+	if (err) {
+		if (!kv_fault(db))
+			kv_run_drop(r);
+		kv_run_put(db, r);
+	}
+	return err;
+}
+
+int kvdb_bulk_finish(struct kvdb_bulk *b)
+{
+	struct kvdb *db = b->b_kvs->k_db;
+	struct kv_run *r = NULL;
+	int err = b->b_err ? kv_error(b->b_err, "MP0903", "%s: the bulk load had failed",
+				      b->b_kvs->k_name) : seg_end(b);
+
+	if (!err)
+		err = kv_segs_seal(db, b->b_segs, b->b_nsegs);	/* B3 */
+	if (err) {
+		kvdb_bulk_abort(b);
+		return err;
+	}
+	err = kv_run_build_finish(b->b_build, &r);	/* a failure frees it */
+	if (!err && r)
+		err = publish(b, r);
+	bulk_free(b);
+	return err;
+}

@@ -1,0 +1,957 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Checkpoints. One is a manifest, an object that lists every run and segment
+ * of all stores at the end of one epoch, and a record in the metadata
+ * container that names the manifest: the pin. Nothing is copied.
+ *
+ * Invariants (DESIGN.md has the tests)
+ *  C1  A checkpoint holds every record of epochs <= its boundary and none of a
+ *      later one, in all stores: from before the boundary until the state is
+ *      captured no store can be flushed by anybody else.
+ *  C2  The pins are in memory before an edit can drop what was captured, and
+ *      on media before kvdb_checkpoint() returns.
+ *  C3  While a checkpoint lists it, an object is not deleted: segments by
+ *      sg_pins, key blocks by kv_ckpt_keeps(), both by kv_ckpt_lists() at
+ *      recovery.
+ *  C4  A drop is durable before anything that it pinned is deleted; a drop
+ *      that is cut leaves what the next open can tell to be garbage.
+ *  C5  A checkpoint whose manifest cannot be read holds everything.
+ *  C6  A reader holds the checkpoint's number before it looks whether the pin
+ *      is there, a drop has it alone until its record is durable: what a
+ *      reader sees pinned stays while it lives.
+ *
+ * Key blocks of a run that the tree has left, but a checkpoint has not, are
+ * "parked": the container lists them as gone, so that they are collected when
+ * the last pin goes, now or at the next open.
+ *
+ * Locks: m_ddl_lock around create and drop; all k_flush_lock, then all
+ * k_edit_lock, each in order of slots, while the state is captured; ck_lock is
+ * a leaf.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ckpt.h"
+#include "flush.h"
+#include "mdc.h"
+#include "pages.h"
+#include "work.h"
+
+#define WRITE_PIECE	(1u << 20)
+#define NSEC		1000000000ull
+
+struct block {			/* a key block */
+	uint64_t bl_id;
+	uint32_t bl_len;
+};
+
+struct ckpt {
+	struct kv_mdc_ckpt c_rec;
+	struct block *c_block;		/* ascending bl_id */
+	size_t c_nblock;
+	struct kv_seg **c_seg;		/* each counted in sg_pins */
+	size_t c_nseg;
+	uint64_t c_stores, c_runs, c_keys, c_bytes;
+	bool c_is_damaged;
+	bool c_is_made;			/* durable: it is shown */
+};
+
+struct kv_ckpts {
+	pthread_mutex_t ck_lock;
+	struct ckpt *ck_list[KVDB_CHECKPOINT_MAX];	/* in order of making */
+	_Atomic(uint32_t) ck_n;
+	_Atomic(uint32_t) ck_damaged;
+	struct block *ck_parked;
+	size_t ck_nparked, ck_cap;
+	struct kv_mdc_ckpt ck_at;	/* with d_at_ckpt */
+};
+
+/* ---- manifests ------------------------------------------------------------------- */
+
+static int damaged(const struct kv_mdc_ckpt *c, const char *what)
+{
+	return kv_error(-EUCLEAN, "MP0980", "checkpoint %s: manifest %llu: %s", c->mc_name,
+			(unsigned long long)c->mc_obj, what);
+}
+
+/* The bytes, compared with the CRC that the pin holds. */
+static int read_bytes(struct kvdb *db, const struct kv_mdc_ckpt *c, uint8_t *buf)
+{
+	struct mpool_obj_info oi;
+	struct mpool_obj *obj;
+	int tries, err = mpool_obj_open(db->d_mp, c->mc_obj, &obj);
+
+	if (err)
+		return err == -ENOENT ? damaged(c, "the object does not exist") :
+					kv_error_mpool(err);
+	err = mpool_obj_info(obj, &oi);
+	if (!err && oi.length < c->mc_len)
+		err = damaged(c, "the object is shorter than its pin says");
+	for (tries = 0; tries < 2 && !err; tries++) {
+		uint32_t off, n;
+
+		for (off = 0; off < c->mc_len && !err; off += n) {
+			n = c->mc_len - off < WRITE_PIECE ? c->mc_len - off : WRITE_PIECE;
+			err = kv_dev_read(db, obj, off, buf + off, n);
+		}
+		if (err || CHECK(553, mpool_crc32c(0, buf, c->mc_len) == c->mc_crc))
+			break;
+		if (tries)
+			err = damaged(c, "its CRC differs from the one in its pin");
+	}
+	mpool_obj_close(obj);
+	return err;
+}
+
+int kv_manifest_read(struct kvdb *db, const struct kv_mdc_ckpt *c, struct kv_mdc_state *st)
+{
+	struct kv_manifest mf;
+	const char *bad;
+	uint8_t *buf;
+	int err;
+
+	if (c->mc_len > KV_MANIFEST_MAX)
+		return damaged(c, "its length in the pin");
+	buf = aligned_alloc(MPOOL_ALIGN, c->mc_len);
+	if (!buf)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a manifest of %u bytes",
+				c->mc_len);
+	err = read_bytes(db, c, buf);
+	if (!err) {
+		bad = kv_manifest_decode(buf, c->mc_len, &mf);
+		if (!bad && (mf.mf_tag != db->d_tag || mf.mf_obj != c->mc_obj ||
+			     mf.mf_epoch != c->mc_epoch))
+			bad = "it is another one's";
+		err = bad ? damaged(c, bad) : 0;
+	}
+	if (!err) {
+		err = kv_manifest_fold(buf + KV_MANIFEST_HDR, mf.mf_bytes, st);
+		if (err == -EOPNOTSUPP)
+			kv_error(err, "MP0956", "checkpoint %s: a feature that is not known here",
+				 c->mc_name);
+		else if (err > 0 || (!err && !st->st_has_super))
+			err = damaged(c, "a record of it");
+	}
+	free(buf);
+	return err;
+}
+
+/* ---- pins -------------------------------------------------------------------------- */
+
+static int by_block(const void *a, const void *b)
+{
+	uint64_t x = ((const struct block *)a)->bl_id, y = ((const struct block *)b)->bl_id;
+
+	return x < y ? -1 : x > y;
+}
+
+static void ckpt_free(struct ckpt *c)
+{
+	size_t i;
+
+	for (i = 0; i < c->c_nseg; i++)
+		atomic_fetch_sub(&c->c_seg[i]->sg_pins, 1);
+	free(c->c_seg);
+	free(c->c_block);
+	free(c);
+}
+
+static int pin_segs(struct kvdb *db, const struct kv_mdc_state *st, struct ckpt *c)
+{
+	size_t i;
+
+	c->c_seg = calloc(st->st_nseg ? st->st_nseg : 1, sizeof(c->c_seg[0]));
+	if (!c->c_seg)
+		return -ENOMEM;
+	for (i = 0; i < st->st_nseg; i++) {
+		struct kv_seg *s = kv_seg_find(db, st->st_seg[i].sc_obj);
+
+		if (!s)
+			return damaged(&c->c_rec, "a segment of it does not exist");
+		atomic_fetch_add(&s->sg_pins, 1);
+		kv_seg_put(db, s);	/* the pin keeps it from now on */
+		c->c_seg[c->c_nseg++] = s;
+		c->c_bytes += s->sg_bytes;
+	}
+	return 0;
+}
+
+/* Pins what a manifest lists. */
+static int ckpt_new(struct kvdb *db, const struct kv_mdc_ckpt *rec, const struct kv_mdc_state *st,
+		    struct ckpt **out)
+{
+	struct ckpt *c = calloc(1, sizeof(*c));
+	size_t blocks = 1;
+	uint32_t i, j, k;
+	int err;
+
+	if (!c)
+		return -ENOMEM;
+	c->c_rec = *rec;
+	for (i = 0; i < st->st_nkvs; i++)
+		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
+			blocks += st->st_kvs[i].mk_run[j].rd_n;
+	c->c_block = calloc(blocks, sizeof(c->c_block[0]));
+	err = c->c_block ? pin_segs(db, st, c) : -ENOMEM;
+	if (err) {
+		ckpt_free(c);
+		return err;
+	}
+	c->c_stores = st->st_nkvs;
+	c->c_bytes += rec->mc_len;
+	for (i = 0; i < st->st_nkvs; i++) {
+		for (j = 0; j < st->st_kvs[i].mk_nrun; j++) {
+			const struct kv_run_desc *d = &st->st_kvs[i].mk_run[j];
+
+			c->c_runs++;
+			c->c_keys += d->rd_keys;
+			for (k = 0; k < d->rd_n; k++) {
+				c->c_block[c->c_nblock++] = (struct block){ d->rd_kb[k].kd_id,
+									    d->rd_kb[k].kd_len };
+				c->c_bytes += d->rd_kb[k].kd_len;
+			}
+		}
+	}
+	qsort(c->c_block, c->c_nblock, sizeof(c->c_block[0]), by_block);
+	*out = c;
+	return 0;
+}
+
+/* ck_lock held */
+static const struct block *pinned_block(struct kv_ckpts *ck, uint64_t id)
+{
+	const struct block key = { id, 0 }, *b = NULL;
+	uint32_t i;
+
+	for (i = 0; i < ck->ck_n && !b; i++) {
+		const struct ckpt *c = ck->ck_list[i];
+
+		if (c->c_nblock)
+			b = bsearch(&key, c->c_block, c->c_nblock, sizeof(key), by_block);
+	}
+	return b;
+}
+
+/* ck_lock held */
+static int park(struct kv_ckpts *ck, uint64_t id, uint32_t len)
+{
+	size_t cap = ck->ck_cap ? ck->ck_cap * 2 : 64;
+	struct block *p;
+
+	if (ck->ck_nparked == ck->ck_cap) {
+		p = realloc(ck->ck_parked, cap * sizeof(*p));
+		if (!p)
+			return -ENOMEM;
+		ck->ck_parked = p;
+		ck->ck_cap = cap;
+	}
+	ck->ck_parked[ck->ck_nparked++] = (struct block){ id, len };
+	return 0;
+}
+
+static void ckpt_insert(struct kv_ckpts *ck, struct ckpt *c)
+{
+	pthread_mutex_lock(&ck->ck_lock);
+	ck->ck_list[ck->ck_n] = c;
+	atomic_fetch_add(&ck->ck_n, 1);
+	atomic_fetch_add(&ck->ck_damaged, c->c_is_damaged);
+	pthread_mutex_unlock(&ck->ck_lock);
+}
+
+static void ckpt_remove(struct kv_ckpts *ck, struct ckpt *c)
+{
+	uint32_t i = 0;
+
+	pthread_mutex_lock(&ck->ck_lock);
+	while (ck->ck_list[i] != c)
+		i++;
+	for (; i + 1 < ck->ck_n; i++)
+		ck->ck_list[i] = ck->ck_list[i + 1];
+	atomic_fetch_sub(&ck->ck_n, 1);
+	atomic_fetch_sub(&ck->ck_damaged, c->c_is_damaged);
+	pthread_mutex_unlock(&ck->ck_lock);
+	ckpt_free(c);
+}
+
+bool kv_ckpt_holds_all(struct kvdb *db)
+{
+	return db->d_ckpts && atomic_load(&db->d_ckpts->ck_damaged);
+}
+
+bool kv_ckpt_lists(struct kvdb *db, uint64_t id)
+{
+	struct kv_ckpts *ck = db->d_ckpts;
+	bool is = false;
+	uint32_t i;
+
+	if (!ck || !atomic_load(&ck->ck_n))
+		return false;
+	pthread_mutex_lock(&ck->ck_lock);
+	for (i = 0; i < ck->ck_n && !is; i++)
+		is = ck->ck_list[i]->c_rec.mc_obj == id;
+	is = is || ck->ck_damaged || pinned_block(ck, id);
+	pthread_mutex_unlock(&ck->ck_lock);
+	return is;
+}
+
+bool kv_ckpt_keeps(struct kvdb *db, const struct kv_run_desc *d)
+{
+	struct kv_ckpts *ck = db->d_ckpts;
+	bool keeps;
+	uint32_t i;
+
+	if (!ck || !d->rd_n || !atomic_load(&ck->ck_n))
+		return false;
+	pthread_mutex_lock(&ck->ck_lock);
+	keeps = ck->ck_damaged || pinned_block(ck, d->rd_kb[0].kd_id);
+	/* without memory it waits for the next open: the container lists it as gone */
+	for (i = 0; keeps && i < d->rd_n; i++)
+		if (park(ck, d->rd_kb[i].kd_id, d->rd_kb[i].kd_len))
+			break;
+	pthread_mutex_unlock(&ck->ck_lock);
+	return keeps;
+}
+
+void kv_ckpt_stats(struct kvdb *db, struct kvdb_stats *st)
+{
+	struct kv_ckpts *ck = db->d_ckpts;
+	size_t i;
+
+	if (!ck)
+		return;
+	pthread_mutex_lock(&ck->ck_lock);
+	st->checkpoints = ck->ck_n;
+	for (i = 0; i < ck->ck_n; i++)
+		st->pinned_bytes += ck->ck_list[i]->c_rec.mc_len;
+	for (i = 0; i < ck->ck_nparked; i++)
+		st->pinned_bytes += ck->ck_parked[i].bl_len;
+	pthread_mutex_unlock(&ck->ck_lock);
+}
+
+/* ---- open --------------------------------------------------------------------------- */
+
+static int ckpts_new(struct kvdb *db)
+{
+	struct kv_ckpts *ck = calloc(1, sizeof(*ck));
+
+	if (!ck)
+		return -ENOMEM;
+	pthread_mutex_init(&ck->ck_lock, NULL);
+	db->d_ckpts = ck;
+	return 0;
+}
+
+static int load_one(struct kvdb *db, const struct kv_mdc_ckpt *rec)
+{
+	struct kv_mdc_state st = { 0 };
+	struct ckpt *c = NULL;
+	int err = kv_manifest_read(db, rec, &st);
+
+	if (!err)
+		err = ckpt_new(db, rec, &st, &c);
+	kv_mdc_state_free(&st);
+	if (err == -EUCLEAN || err == -EIO) {
+		/* C5; what the database itself consists of is not touched by this */
+		c = calloc(1, sizeof(*c));
+		if (!c)
+			return -ENOMEM;
+		c->c_rec = *rec;
+		c->c_is_damaged = true;
+		err = 0;
+	}
+	if (!err) {
+		c->c_is_made = true;
+		ckpt_insert(db->d_ckpts, c);
+	}
+	return err;
+}
+
+/* Objects of runs that were dropped while a checkpoint listed them. */
+static int park_gone(struct kvdb *db)
+{
+	const struct kv_mdc_state *st = &db->d_mdc->m_st;
+	struct kv_ckpts *ck = db->d_ckpts;
+	const struct block *b;
+	size_t i, n = 0;
+	int err = 0;
+
+	if (!ck->ck_n)
+		return 0;
+	pthread_mutex_lock(&ck->ck_lock);
+	for (i = 0; i < st->st_ngone && !err; i++) {
+		b = pinned_block(ck, st->st_gone[i]);
+		if (b || ck->ck_damaged)
+			err = park(ck, st->st_gone[i], b ? b->bl_len : 0);
+	}
+	if (ck->ck_nparked)
+		qsort(ck->ck_parked, ck->ck_nparked, sizeof(*ck->ck_parked), by_block);
+	for (i = 0; i < ck->ck_nparked; i++)
+		if (!i || ck->ck_parked[i].bl_id != ck->ck_parked[n - 1].bl_id)
+			ck->ck_parked[n++] = ck->ck_parked[i];
+	ck->ck_nparked = n;
+	pthread_mutex_unlock(&ck->ck_lock);
+	return err;
+}
+
+int kv_ckpts_load(struct kvdb *db)
+{
+	const struct kv_mdc_state *st = &db->d_mdc->m_st;
+	size_t i;
+	int err;
+
+	if (db->d_at_ckpt)
+		return 0;
+	err = ckpts_new(db);
+	for (i = 0; i < st->st_nckpt && !err; i++)
+		err = load_one(db, &st->st_ckpt[i]);
+	return err ? err : park_gone(db);
+}
+
+void kv_ckpts_fini(struct kvdb *db)
+{
+	struct kv_ckpts *ck = db->d_ckpts;
+	uint32_t i;
+
+	if (!ck)
+		return;
+	for (i = 0; i < ck->ck_n; i++)
+		ckpt_free(ck->ck_list[i]);
+	free(ck->ck_parked);
+	pthread_mutex_destroy(&ck->ck_lock);
+	free(ck);
+	db->d_ckpts = NULL;
+}
+
+static const struct kv_mdc_ckpt *rec_find(const struct kv_mdc_state *st, const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < st->st_nckpt; i++)
+		if (!strcmp(st->st_ckpt[i].mc_name, name))
+			return &st->st_ckpt[i];
+	return NULL;
+}
+
+static int no_such(const char *name)
+{
+	return kv_error(-ENOENT, "MP0981", "there is no checkpoint named %s", name ? name : "");
+}
+
+/* At a checkpoint the others are only shown: nothing is pinned by this process. */
+static int list_only(struct kv_ckpts *ck, const struct kv_mdc_state *st)
+{
+	size_t i;
+
+	for (i = 0; i < st->st_nckpt; i++) {
+		struct ckpt *c = calloc(1, sizeof(*c));
+
+		if (!c)
+			return -ENOMEM;
+		c->c_rec = st->st_ckpt[i];
+		c->c_is_made = true;
+		ckpt_insert(ck, c);
+	}
+	return 0;
+}
+
+/* C6: looks into the container as it is now, after the number was taken. */
+static int still_there(const char *pool, const struct kvdb_opts *o, const struct kv_mdc_ckpt *rec)
+{
+	struct kvdb *now = calloc(1, sizeof(*now));
+	const struct kv_mdc_ckpt *c;
+	int err;
+
+	if (!now)
+		return -ENOMEM;
+	err = kv_pool_open(pool, o, true, &now->d_mp);
+	if (!err) {
+		err = kv_mdc_open(now);
+		c = err ? NULL : rec_find(&now->d_mdc->m_st, rec->mc_name);
+		if (!err && !(c && c->mc_obj == rec->mc_obj))
+			err = kv_error(-EBUSY, "MP0984", "checkpoint %s was dropped meanwhile",
+				       rec->mc_name);
+		kv_mdc_close(now);
+		mpool_close(now->d_mp);
+	}
+	free(now);
+	return err;
+}
+
+static int reader_holds(struct kvdb *db, const char *pool, const struct kvdb_opts *o,
+			const struct kv_mdc_ckpt *rec)
+{
+	int err;
+
+	if (o->pool && o->pool->provider)
+		return 0;	/* it excludes writers */
+	err = mpool_hold(db->d_mp, KV_HOLD_ANY);
+	if (!err)
+		err = mpool_hold(db->d_mp, rec->mc_obj);
+	if (err)
+		return kv_error_mpool(err);
+	return still_there(pool, o, rec);
+}
+
+int kv_ckpt_enter(struct kvdb *db, const char *pool, const struct kvdb_opts *o)
+{
+	struct kv_mdc_state *st = &db->d_mdc->m_st, own = { 0 };
+	const char *name = o->checkpoint;
+	const struct kv_mdc_ckpt *rec = rec_find(st, name);
+	uint32_t i;
+	int err;
+
+	if (!rec)
+		return no_such(name);
+	err = reader_holds(db, pool, o, rec);
+	if (!err)
+		err = ckpts_new(db);
+	if (err)
+		return err;
+	db->d_ckpts->ck_at = *rec;
+	err = kv_manifest_read(db, rec, &own);
+	if (err) {
+		kv_mdc_state_free(&own);
+		return err;
+	}
+	err = list_only(db->d_ckpts, st);
+	if (err) {
+		kv_mdc_state_free(&own);
+		return err;
+	}
+	for (i = 0; i < own.st_nkvs; i++)
+		own.st_kvs[i].mk_horizon = db->d_ckpts->ck_at.mc_epoch;
+	kv_mdc_state_free(st);
+	*st = own;
+	db->d_at_ckpt = true;
+	return 0;
+}
+
+int kv_ckpt_numbers(struct kvdb *db)
+{
+	const struct kv_mdc_ckpt *at = &db->d_ckpts->ck_at;
+
+	atomic_store(&db->d_seq, at->mc_seq + 1);
+	atomic_store(&db->d_epoch, at->mc_epoch + 1);
+	atomic_store(&db->d_closed, at->mc_epoch);
+	atomic_store(&db->d_durable, at->mc_epoch);
+	db->d_recovery.was_clean = 1;
+	db->d_recovery.durable_epoch = at->mc_epoch;
+	return 0;
+}
+
+/* ---- create ----------------------------------------------------------------------------- */
+
+/*
+ * With m_ddl_lock held no store comes or goes. Locks of one kind are taken in order of slots.
+ */
+static void stores_lock(struct kvdb *db, bool edits)
+{
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
+		if (db->d_kvs[i])
+			pthread_mutex_lock(edits ? &db->d_kvs[i]->k_edit_lock :
+						   &db->d_kvs[i]->k_flush_lock);
+}
+
+static void stores_unlock(struct kvdb *db, bool edits)
+{
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
+		if (db->d_kvs[i])
+			pthread_mutex_unlock(edits ? &db->d_kvs[i]->k_edit_lock :
+						     &db->d_kvs[i]->k_flush_lock);
+}
+
+/* Flushes every memtable whose boundary is at most @upto. */
+static int flush_upto(struct kvdb *db, uint64_t upto)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && r >= 0; i++)
+		for (r = !!db->d_kvs[i]; r > 0; )
+			r = kv_flush_oldest(db, db->d_kvs[i], upto);
+	return r < 0 ? r : 0;
+}
+
+/*
+ * C1: an epoch at whose end all active memtables were switched or empty. The flusher may end
+ * an epoch between the preparation of two stores; then the next one is tried.
+ */
+static int boundary_make(struct kvdb *db, uint64_t *e, uint64_t *seq)
+{
+	uint64_t from = atomic_load(&db->d_epoch);
+	int err = 0;
+
+	for (;;) {
+		for (uint32_t i = 0; i < KVDB_KVS_MAX && !err; i++)
+			if (db->d_kvs[i] && !atomic_load(&db->d_kvs[i]->k_next_mt))
+				err = kv_switch_prepare(db, db->d_kvs[i]);
+		if (!err)
+			err = kv_epoch_force(db);
+		pthread_mutex_lock(&db->d_tick_lock);
+		*e = atomic_load(&db->d_boundary);
+		*seq = atomic_load(&db->d_boundary_seq);
+		pthread_mutex_unlock(&db->d_tick_lock);
+		/* an empty epoch may have been ended meanwhile: then it is the boundary */
+		if (!err && *e > atomic_load(&db->d_durable))
+			err = kv_wait_durable(db, *e);
+		if (err || *e >= from)
+			return err;
+		/* a store may have had four memtables: none of them is newer than what comes */
+		err = flush_upto(db, atomic_load(&db->d_durable));
+	}
+}
+
+int kv_boundary_enter(struct kvdb *db, uint64_t *e, uint64_t *seq)
+{
+	stores_lock(db, false);
+	return boundary_make(db, e, seq);
+}
+
+void kv_boundary_leave(struct kvdb *db)
+{
+	stores_unlock(db, false);
+}
+
+struct seg_list {
+	struct kv_mdc_seg *sl_seg;
+	size_t sl_n, sl_cap;
+	int sl_err;
+};
+
+static void note_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	size_t cap;
+	struct seg_list *sl = arg;
+	struct kv_mdc_seg *p;
+
+	(void)n;
+	(void)bytes;
+	if (sl->sl_n == sl->sl_cap) {
+		cap = sl->sl_cap ? sl->sl_cap * 2 : 256;
+		p = realloc(sl->sl_seg, cap * sizeof(*p));
+		if (!p) {
+			sl->sl_err = -ENOMEM;
+			return;
+		}
+		sl->sl_seg = p;
+		sl->sl_cap = cap;
+	}
+	sl->sl_seg[sl->sl_n++] = (struct kv_mdc_seg){
+		.sc_obj = s->sg_id, .sc_last = atomic_load(&s->sg_last_epoch),
+		.sc_len = atomic_load(&s->sg_end),
+	};
+}
+
+static int by_obj(const void *a, const void *b)
+{
+	uint64_t x = ((const struct kv_mdc_seg *)a)->sc_obj;
+	uint64_t y = ((const struct kv_mdc_seg *)b)->sc_obj;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Every segment that a run of a store refers to, once; k_edit_lock of all held. */
+static int list_segs(struct kvdb *db, struct seg_list *sl)
+{
+	size_t i, n = 0;
+
+	for (i = 0; i < KVDB_KVS_MAX && !sl->sl_err; i++) {
+		struct kv_tree *tr = db->d_kvs[i] ? kv_tree_get(db->d_kvs[i]) : NULL;
+
+		for (uint32_t j = 0; tr && j < tr->tr_nrun; j++)
+			kv_run_segs(tr->tr_run[j], note_seg, sl);
+		kv_tree_put(db, tr);
+	}
+	if (sl->sl_n)
+		qsort(sl->sl_seg, sl->sl_n, sizeof(sl->sl_seg[0]), by_obj);
+	for (i = 0; i < sl->sl_n; i++)
+		if (!i || sl->sl_seg[i].sc_obj != sl->sl_seg[n - 1].sc_obj)
+			sl->sl_seg[n++] = sl->sl_seg[i];
+	sl->sl_n = n;
+	return sl->sl_err;
+}
+
+/* The state as records and, C2, its pins, while no edit can change it. */
+static int capture(struct kvdb *db, struct kv_mdc_buf *out, struct ckpt *c)
+{
+	struct kv_mdc_capture cap = { 0 };
+	struct kv_mdc_state st = { 0 };
+	struct seg_list sl = { 0 };
+	struct ckpt *made = NULL;
+	int err;
+
+	stores_lock(db, true);
+	err = list_segs(db, &sl);
+	cap.mp_seg = sl.sl_seg;
+	cap.mp_nseg = sl.sl_n;
+	if (!err)
+		err = kv_mdc_capture(db, &cap);
+	/* what a reader will make of it is what is pinned */
+	if (!err && cap.mp_out.mb_len > KV_MANIFEST_MAX / 2)
+		err = kv_error(-EFBIG, "MP0982", "a manifest of %zu bytes is too long",
+			       cap.mp_out.mb_len);
+	if (!err)
+		err = kv_manifest_fold(cap.mp_out.mb_p, (uint32_t)cap.mp_out.mb_len, &st);
+	if (err > 0)
+		err = kv_error(-EUCLEAN, "MP0980", "checkpoint %s: own record refused (check %d)",
+			       c->c_rec.mc_name, err);
+	if (!err)
+		err = ckpt_new(db, &c->c_rec, &st, &made);
+	if (!err) {
+		*c = *made;
+		free(made);
+		ckpt_insert(db->d_ckpts, c);
+	}
+	stores_unlock(db, true);
+	kv_mdc_state_free(&st);
+	free(sl.sl_seg);
+	*out = cap.mp_out;
+	return err;
+}
+
+static int write_bytes(struct kvdb *db, struct mpool_obj *obj, const uint8_t *p, uint32_t len)
+{
+	struct mpool_obj_info oi;
+	int err = mpool_obj_info(obj, &oi);
+	uint32_t off, n;
+
+	for (off = 0; off < len && !err; off += n) {
+		struct iovec v;
+
+		n = len - off < WRITE_PIECE ? len - off : WRITE_PIECE;
+		v = (struct iovec){ (void *)(p + off), n };
+		err = mpool_write(obj, off, &v, 1);
+	}
+	if (!err)
+		atomic_fetch_add(&db->d_count.meta_bytes[oi.mclass], len);
+	return err;
+}
+
+/* Writes and commits the manifest; fills in where it is. */
+static int manifest_write(struct kvdb *db, const struct kv_mdc_buf *rec, struct kv_mdc_ckpt *c)
+{
+	struct kv_manifest mf = { .mf_tag = db->d_tag, .mf_epoch = c->mc_epoch,
+				  .mf_seq = c->mc_seq, .mf_bytes = (uint32_t)rec->mb_len };
+	uint32_t len = (uint32_t)kv_manifest_bytes(rec->mb_len);
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = db->d_log_class,
+				   .flags = MPOOL_ALLOC_ANY, .capacity = len, .tag = db->d_tag };
+	struct mpool_op op = { .type = MPOOL_OP_COMMIT, .length = len };
+	uint8_t *buf = aligned_alloc(MPOOL_ALIGN, len);
+	int err;
+
+	if (!buf)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a manifest of %u bytes", len);
+	err = mpool_alloc(db->d_mp, &req, 1, &op.obj);
+	if (err) {
+		free(buf);
+		return kv_error_mpool(err);
+	}
+	mf.mf_obj = mpool_obj_id(op.obj);
+	memset(buf, 0, len);
+	kv_manifest_encode(&mf, buf);
+	memcpy(buf + KV_MANIFEST_HDR, rec->mb_p, rec->mb_len);
+	err = write_bytes(db, op.obj, buf, len);
+	if (!err)
+		err = BARRIER(550, mpool_batch(db->d_mp, &op, 1));
+	c->mc_obj = mf.mf_obj;
+	c->mc_len = len;
+	c->mc_crc = mpool_crc32c(0, buf, len);
+	mpool_obj_close(op.obj);
+	free(buf);
+	return err ? kv_error_mpool(err) : 0;
+}
+
+static uint64_t time_now(struct kvdb *db)
+{
+	struct timespec ts;
+
+	if (kv_is_manual(db))
+		return kv_now(db);	/* a simulation has a time of its own */
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * NSEC + (uint64_t)ts.tv_nsec;
+}
+
+/* From the boundary to the captured state; then writers of runs may go on. */
+static int freeze(struct kvdb *db, struct kv_mdc_buf *rec, struct ckpt *c)
+{
+	int err;
+
+	err = kv_boundary_enter(db, &c->c_rec.mc_epoch, &c->c_rec.mc_seq);
+	if (!err)
+		err = flush_upto(db, c->c_rec.mc_epoch);
+	if (!err)
+		err = capture(db, rec, c);
+	kv_boundary_leave(db);
+	return err;
+}
+
+/* Deletes what only dropped checkpoints kept. What fails is garbage for the next open. */
+static void collect(struct kvdb *db, uint64_t manifest)
+{
+	struct kv_ckpts *ck = db->d_ckpts;
+	uint64_t *id = NULL;
+	size_t i, n = 0, keep = 0;
+	struct mpool_obj *obj;
+
+	pthread_mutex_lock(&ck->ck_lock);
+	id = malloc((ck->ck_nparked + 1) * sizeof(*id));
+	for (i = 0; id && !ck->ck_damaged && i < ck->ck_nparked; i++) {
+		if (pinned_block(ck, ck->ck_parked[i].bl_id))
+			ck->ck_parked[keep++] = ck->ck_parked[i];
+		else
+			id[n++] = ck->ck_parked[i].bl_id;
+	}
+	if (id && !ck->ck_damaged)
+		ck->ck_nparked = keep;
+	pthread_mutex_unlock(&ck->ck_lock);
+	if (!id)
+		return;
+	id[n++] = manifest;
+	/* a manifest that was damaged may not exist, and what was lost with it */
+	for (i = 0, keep = 0; i < n; i++) {
+		if (mpool_obj_open(db->d_mp, id[i], &obj))
+			continue;
+		mpool_obj_close(obj);
+		id[keep++] = id[i];
+	}
+	if (keep)
+		kv_objs_delete(db->d_mp, id, keep);
+	free(id);
+}
+
+static int create_locked(struct kvdb *db, const char *name)
+{
+	struct kv_ckpts *ck = db->d_ckpts;
+	struct kv_mdc_buf rec = { 0 };
+	struct ckpt *c;
+	int err;
+
+	if (rec_find(&db->d_mdc->m_st, name))
+		return kv_error(-EEXIST, "MP0983", "there is a checkpoint named %s", name);
+	if (ck->ck_n == KVDB_CHECKPOINT_MAX)
+		return kv_error(-ENOSPC, "MP0983", "a database holds at most %u checkpoints",
+				KVDB_CHECKPOINT_MAX);
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a checkpoint");
+	strncpy(c->c_rec.mc_name, name, KVDB_NAME_MAX);
+	c->c_rec.mc_time_ns = time_now(db);
+	err = freeze(db, &rec, c);
+	if (err) {
+		kv_mdc_buf_free(&rec);
+		free(c);
+		return err;
+	}
+	err = manifest_write(db, &rec, &c->c_rec);
+	kv_mdc_buf_free(&rec);
+	if (!err)
+		err = kv_mdc_ckpt_add(db, &c->c_rec);
+	if (err) {
+		uint64_t obj = c->c_rec.mc_obj;
+
+		ckpt_remove(ck, c);
+		/* after a failed append nobody knows whether it is listed */
+		if (!kv_fault(db))
+			collect(db, obj);
+		kv_work_kick(db);
+		return err;
+	}
+	pthread_mutex_lock(&ck->ck_lock);
+	c->c_bytes += c->c_rec.mc_len;
+	c->c_is_made = true;
+	pthread_mutex_unlock(&ck->ck_lock);
+	return 0;
+}
+
+/* ---- public --------------------------------------------------------------------------- */
+
+int kvdb_checkpoint(struct kvdb *db, const char *name, unsigned flags)
+{
+	int err;
+
+	if (flags)
+		return kv_error(-EINVAL, "MP0951", "checkpoint flags %#x are not known", flags);
+	if (!kv_name_is_ok(name))
+		return kv_error(-EINVAL, "MP0951",
+				"a checkpoint's name has 1 to %u of A-Z a-z 0-9 . _ - and begins "
+				"with none of . -",
+				KVDB_NAME_MAX);
+	err = kv_may_change(db);
+	if (err)
+		return err;
+	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
+	err = create_locked(db, name);
+	pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);
+	return err;
+}
+
+/* C6, C4. A pool whose files cannot be locked has no other reader. */
+static int drop_record(struct kvdb *db, const struct ckpt *c)
+{
+	int err, rc = mpool_hold(db->d_mp, c->c_rec.mc_obj);
+
+	if (rc == -EBUSY)
+		return kv_error(rc, "MP0984", "checkpoint %s is being read by another process",
+				c->c_rec.mc_name);
+	if (rc && rc != -EOPNOTSUPP)
+		return kv_error_mpool(rc);
+	err = kv_mdc_ckpt_drop(db, c->c_rec.mc_obj);
+	if (!rc)
+		mpool_unhold(db->d_mp, c->c_rec.mc_obj);
+	return err;
+}
+
+int kvdb_checkpoint_drop(struct kvdb *db, const char *name)
+{
+	struct kv_ckpts *ck = db->d_ckpts;
+	struct kv_mdc *m = db->d_mdc;
+	struct ckpt *c = NULL;
+	uint64_t obj = 0;
+	int err = kv_may_change(db);
+
+	if (err)
+		return err;
+	pthread_mutex_lock(&m->m_ddl_lock);
+	for (uint32_t i = 0; name && i < ck->ck_n && !c; i++)
+		if (!strcmp(ck->ck_list[i]->c_rec.mc_name, name))
+			c = ck->ck_list[i];
+	err = c ? 0 : no_such(name);
+	if (c) {
+		obj = c->c_rec.mc_obj;
+		err = drop_record(db, c);
+	}
+	if (c && !err) {
+		ckpt_remove(ck, c);
+		collect(db, obj);
+		kv_work_kick(db);
+	}
+	pthread_mutex_unlock(&m->m_ddl_lock);
+	return err;
+}
+
+int kvdb_checkpoint_list(struct kvdb *db, struct kvdb_checkpoint_info *out, unsigned max)
+{
+	struct kv_ckpts *ck = db->d_ckpts;
+	uint32_t i, n = 0;
+
+	if (!ck)
+		return 0;
+	pthread_mutex_lock(&ck->ck_lock);
+	for (i = 0; i < ck->ck_n; i++) {
+		const struct ckpt *c = ck->ck_list[i];
+
+		if (!c->c_is_made || n++ >= max)
+			continue;
+		*out = (struct kvdb_checkpoint_info){
+			.id = c->c_rec.mc_obj, .epoch = c->c_rec.mc_epoch,
+			.time_ns = c->c_rec.mc_time_ns, .stores = c->c_stores,
+			.runs = c->c_runs, .keys = c->c_keys, .segments = c->c_nseg,
+			.bytes = c->c_bytes, .is_damaged = c->c_is_damaged,
+		};
+		memcpy(out->name, c->c_rec.mc_name, sizeof(out->name));
+		out++;
+	}
+	pthread_mutex_unlock(&ck->ck_lock);
+	return (int)n;
+}

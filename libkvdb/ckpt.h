@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Checkpoints: what they pin, as seen by the files that delete objects and open databases. */
+#ifndef KV_CKPT_H
+#define KV_CKPT_H
+
+#include "ckpt_omf.h"
+
+/* mpool_hold(): every reader of a checkpoint; one of it is held by the number of its manifest */
+#define KV_HOLD_ANY	0u
+
+/* Opening: reads the manifests of all checkpoints and pins what they list. */
+int kv_ckpts_load(struct kvdb *db);
+void kv_ckpts_fini(struct kvdb *db);
+/*
+ * Opening at a checkpoint (o->checkpoint): the state of the container becomes that of its
+ * manifest. -ENOENT, -EBUSY (it is being dropped), and as kv_manifest_read().
+ */
+int kv_ckpt_enter(struct kvdb *db, const char *pool, const struct kvdb_opts *o);
+/* In place of recovery: nothing is replayed. */
+int kv_ckpt_numbers(struct kvdb *db);
+
+/* True when a checkpoint cannot be read: nothing that existed is deleted until it is dropped. */
+bool kv_ckpt_holds_all(struct kvdb *db);
+/* True when @id is a manifest or a key block of a checkpoint (R8: no orphan). */
+bool kv_ckpt_lists(struct kvdb *db, uint64_t id);
+/*
+ * A run that no tree lists and nobody reads: true when a checkpoint pins it. Then its objects
+ * stay, and go when the last such checkpoint is dropped.
+ */
+bool kv_ckpt_keeps(struct kvdb *db, const struct kv_run_desc *d);
+void kv_ckpt_stats(struct kvdb *db, struct kvdb_stats *st);
+
+/*
+ * C1: *e = an epoch at whose end every active memtable was switched or empty, durable; *seq =
+ * what was stamped until then is at most it, what comes later is above. Until
+ * kv_boundary_leave(), which follows in any case, nobody else flushes a store.
+ * m_ddl_lock is held.
+ */
+int kv_boundary_enter(struct kvdb *db, uint64_t *e, uint64_t *seq);
+void kv_boundary_leave(struct kvdb *db);
+
+/*
+ * kv_manifest_read - read and check the manifest of a checkpoint, fold it into @st
+ * @st is empty before, and to be freed in any case. -EUCLEAN, -EIO, -ENOMEM.
+ */
+int kv_manifest_read(struct kvdb *db, const struct kv_mdc_ckpt *c, struct kv_mdc_state *st);
+
+#endif

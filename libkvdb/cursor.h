@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Making cursors on a given snapshot and with more sources than the tree has.
+ */
+#ifndef KV_CURSOR_H
+#define KV_CURSOR_H
+
+#include "kv.h"
+
+/*
+ * struct kv_cursor_in - what a cursor shows
+ * @tree: memtables and runs, or NULL; the cursor takes the caller's reference over
+ * @seq: view: what memtables show
+ * @extra: @nextra sources that go before everything in the tree, the newest first
+ *   (a write set); the cursor takes them over. Inline values have at most 4096
+ *   bytes; segments that entries refer to must outlive the cursor
+ * @txn: whose snapshot this is, or NULL; the cursor looks at its age at every step
+ * @changes: moves whenever a source of @extra changes; the cursor then drops what
+ *   it read ahead and goes on from its place. NULL: they never change
+ */
+struct kv_cursor_in {
+	struct kv_tree *tree;
+	uint64_t seq;
+	struct kv_iter **extra;
+	unsigned nextra;
+	struct kvdb_txn *txn;
+	const _Atomic(uint64_t) *changes;
+};
+
+/* Checks @o and makes a cursor. On failure tree and sources are released too. */
+int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
+		  const struct kv_cursor_in *in, struct kvdb_cursor **out);
+
+/* A snapshot of now: a tree with a reference, and a view of its memtables (CUR-1). */
+void kv_snapshot(struct kvdb_kvs *kvs, struct kv_tree **tree, uint64_t *seq);
+
+#endif

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Reading many keys with one call, and reading without a copy.
+ *
+ * Many keys: they are taken in groups, and a group goes through the steps of a
+ * lookup side by side, so that its waits for memory overlap: hash buckets and
+ * filters, key pages, values. What is not in memory is read for the whole group
+ * with one submission.
+ *
+ * A group is looked at inside kv_enter(): memory of others is held back for as
+ * long as its reads take, two or three submissions.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cursor.h"
+#include "memtable.h"
+#include "pages.h"
+#include "run.h"
+#include "thread.h"
+#include "tomb.h"
+
+#define GROUP		16u
+
+/* One key of a group. */
+struct probe {
+	struct kvdb_get *pr_get;
+	uint64_t pr_hash;
+	unsigned pr_run;	/* the runs before it do not have the key */
+	struct kv_spot pr_spot;	/* where that run has it */
+	const uint8_t *pr_page;	/* NULL: not in memory */
+	uint64_t pr_hidden;	/* newest delete of many keys that covers the key */
+	bool pr_done;
+	int pr_rc;
+	struct kv_ent pr_ent;
+};
+
+struct group {
+	struct kvdb_kvs *gr_kvs;
+	struct kv_tree *gr_tree;
+	uint64_t gr_seq;
+	uint64_t gr_now;	/* engine time, ms; 0: not needed yet */
+	unsigned gr_n;
+	struct probe gr_probe[GROUP];
+};
+
+static bool is_gone(struct group *g, const struct probe *p)
+{
+	const struct kv_ent *e = &p->pr_ent;
+
+	if (e->e_kind == KV_ENT_TOMB || e->e_seq <= p->pr_hidden)
+		return true;
+	if (KV_LIKELY(!e->e_expiry))
+		return false;
+	if (!g->gr_now)
+		g->gr_now = kv_time_ms(g->gr_kvs->k_db);
+	return kv_is_expired(e, g->gr_now);
+}
+
+static void done(struct group *g, struct probe *p, int rc)
+{
+	p->pr_done = true;
+	p->pr_rc = !rc && is_gone(g, p) ? -ENOENT : rc;
+}
+
+static void group_prefetch(struct group *g)
+{
+	const struct kv_tree *tr = g->gr_tree;
+
+	for (unsigned i = 0; i < g->gr_n; i++) {
+		for (uint32_t m = 0; m < tr->tr_nmt; m++)
+			kv_mt_prefetch(tr->tr_mt[m], g->gr_probe[i].pr_hash);
+		for (uint32_t r = 0; r < tr->tr_nrun; r++)
+			kv_run_prefetch(tr->tr_run[r], g->gr_probe[i].pr_hash);
+	}
+}
+
+static void group_memtables(struct group *g)
+{
+	struct kv_tree *tr = g->gr_tree;
+	bool tombs = atomic_load_explicit(&tr->tr_tombs, memory_order_relaxed);
+
+	for (unsigned i = 0; i < g->gr_n; i++) {
+		struct probe *p = &g->gr_probe[i];
+
+		/* before the versions (R15) */
+		if (KV_UNLIKELY(tombs))
+			p->pr_hidden = kv_tombs_at(tr, p->pr_get->key, p->pr_get->klen, g->gr_seq);
+		for (uint32_t m = 0; m < tr->tr_nmt && !p->pr_done; m++)
+			if (!kv_mt_lookup(tr->tr_mt[m], p->pr_get->key, p->pr_get->klen,
+					  p->pr_hash, g->gr_seq, &p->pr_ent))
+				done(g, p, 0);
+	}
+}
+
+/* Moves each key on to the next run that may have it. Returns how many are left. */
+static unsigned group_spots(struct group *g)
+{
+	struct kv_tree *tr = g->gr_tree;
+	unsigned left = 0;
+
+	for (unsigned i = 0; i < g->gr_n; i++) {
+		struct probe *p = &g->gr_probe[i];
+		struct kv_spot *sp = &p->pr_spot;
+
+		while (!p->pr_done && p->pr_run < tr->tr_nrun &&
+		       !kv_run_spot(tr->tr_run[p->pr_run], p->pr_get->key, p->pr_get->klen,
+				    p->pr_hash, sp))
+			p->pr_run++;
+		if (p->pr_done)
+			continue;
+		if (p->pr_run == tr->tr_nrun) {
+			done(g, p, -ENOENT);
+			continue;
+		}
+		kv_page_prefetch(g->gr_kvs->k_db, sp->sp_kb->kb_id, sp->sp_page);
+		left++;
+	}
+	return left;
+}
+
+/* The pages of all spots: those in memory are prefetched, the others are read. */
+static void group_pages(struct group *g)
+{
+	struct kvdb *db = g->gr_kvs->k_db;
+	struct kv_want want[GROUP];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < g->gr_n; i++) {
+		struct probe *p = &g->gr_probe[i];
+		const struct kv_spot *sp = &p->pr_spot;
+
+		if (p->pr_done)
+			continue;
+		p->pr_page = kv_page_hit(db, sp->sp_kb->kb_id, sp->sp_page);
+		if (p->pr_page)
+			kv_kpage_prefetch(p->pr_page);
+		else
+			want[n++] = (struct kv_want){ .wa_obj = sp->sp_kb->kb_obj, .wa_n = 1,
+						      .wa_first = sp->sp_page,
+						      .wa_crc = &sp->sp_crc };
+	}
+	if (n > 1)
+		kv_pages_ahead(db, want, n);
+}
+
+static void group_runs(struct group *g)
+{
+	struct kvdb *db = g->gr_kvs->k_db;
+
+	while (group_spots(g)) {
+		group_pages(g);
+		for (unsigned i = 0; i < g->gr_n; i++) {
+			struct probe *p = &g->gr_probe[i];
+			const struct kv_spot *sp = &p->pr_spot;
+			int rc = 0;
+
+			if (p->pr_done)
+				continue;
+			/* what could not be kept, or failed, is read once more */
+			if (!p->pr_page)
+				rc = kv_page_get(db, sp->sp_kb->kb_obj, sp->sp_page, &sp->sp_crc,
+						 &p->pr_page);
+			if (!rc)
+				rc = kv_spot_find(sp, p->pr_page, p->pr_get->key, p->pr_get->klen,
+						  p->pr_hash, &p->pr_ent);
+			if (rc == -ENOENT)
+				p->pr_run++;
+			else
+				done(g, p, rc);
+		}
+	}
+}
+
+static void group_values(struct group *g)
+{
+	struct kvdb *db = g->gr_kvs->k_db;
+	struct kv_ent far[GROUP];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < g->gr_n; i++) {
+		const struct probe *p = &g->gr_probe[i];
+
+		if (!p->pr_rc && p->pr_get->size && !kv_value_prefetch(&p->pr_ent))
+			far[n++] = p->pr_ent;
+	}
+	if (n > 1)
+		kv_values_ahead(db, far, n);
+	for (unsigned i = 0; i < g->gr_n; i++) {
+		struct probe *p = &g->gr_probe[i];
+		struct kvdb_get *get = p->pr_get;
+
+		if (!p->pr_rc && get->size)
+			p->pr_rc = kv_value_read(db, &p->pr_ent, get->buf, get->size);
+		get->err = p->pr_rc;
+		if (!p->pr_rc)
+			get->vlen = p->pr_ent.e_vlen;
+	}
+}
+
+/* Takes the next keys that can be keys; the others are answered. Returns how many were taken. */
+static unsigned group_take(struct group *g, struct kvdb_get *get, unsigned n)
+{
+	unsigned i;
+
+	g->gr_n = 0;
+	for (i = 0; i < n && g->gr_n < GROUP; i++) {
+		struct probe *p = &g->gr_probe[g->gr_n];
+
+		get[i].err = kv_check_key(g->gr_kvs, get[i].key, get[i].klen);
+		if (get[i].err)
+			continue;
+		*p = (struct probe){ .pr_get = &get[i] };
+		p->pr_hash = kv_hash(get[i].key, get[i].klen);
+		g->gr_n++;
+	}
+	return i;
+}
+
+int kvdb_get_multi(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_get *get, unsigned n)
+{
+	struct group g = { .gr_kvs = kvs, .gr_seq = KV_SEQ_NOW };
+	struct kvdb *db = kvs->k_db;
+	struct kv_tctx *tc = kv_tctx(db);
+	struct kv_tree *tree = NULL;
+
+	if (flags & ~KVDB_GET_SNAPSHOT)
+		return kv_error(-EINVAL, "MP0951", "multi-get flags %#x are not known", flags);
+	if (n && !get)
+		return kv_error(-EINVAL, "MP0951", "%u keys at NULL", n);
+	if (!tc)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
+	kv_count(&tc->tc_gets, n);
+	if (flags & KVDB_GET_SNAPSHOT) {
+		kv_snapshot(kvs, &tree, &g.gr_seq);
+		g.gr_now = kv_time_ms(db);
+	}
+	for (unsigned at = 0; at < n;) {
+		struct kv_thread *t;
+
+		kv_pages_room(db, 4 * GROUP);
+		at += group_take(&g, get + at, n - at);
+		t = kv_enter();
+		g.gr_tree = tree ? tree : atomic_load_explicit(&kvs->k_tree, memory_order_acquire);
+		group_prefetch(&g);
+		group_memtables(&g);
+		group_runs(&g);
+		group_values(&g);
+		kv_exit(t);
+	}
+	if (tree)
+		kv_tree_put(db, tree);
+	return 0;
+}
+
+/* ---- without a copy ------------------------------------------------------------------- */
+
+/*
+ * What holds the bytes of a pinned value: a slab of the window, or memory of its
+ * own. priv[0] is the slab, priv[1] the memory, priv[2] the database.
+ */
+static int pin_copy(struct kvdb *db, const struct kv_ent *e, struct kvdb_pin *pin)
+{
+	uint8_t *buf = malloc(e->e_vlen ? e->e_vlen : 1);
+	int rc;
+
+	if (!buf)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a value of %u bytes",
+				e->e_vlen);
+	rc = kv_value_read(db, e, buf, e->e_vlen);
+	if (rc) {
+		free(buf);
+		return rc;
+	}
+	*pin = (struct kvdb_pin){ .val = buf, .vlen = e->e_vlen, .priv = { NULL, buf, db } };
+	return 0;
+}
+
+static int pin_value(struct kvdb *db, struct kv_tctx *tc, const struct kv_ent *e,
+		     struct kvdb_pin *pin)
+{
+	const uint8_t *image = NULL;
+	void *slab = NULL;
+
+	if (e->e_kind == KV_ENT_REF && e->e_vlen &&
+	    (uint64_t)e->e_off8 * 8 + e->e_vlen <= e->e_seg->sg_bytes)
+		image = atomic_load_explicit(&e->e_seg->sg_image, memory_order_acquire);
+	if (image)
+		slab = kv_slab_pin(db, e->e_seg, image);
+	if (!slab)
+		return pin_copy(db, e, pin);
+	*pin = (struct kvdb_pin){ .val = image + (size_t)e->e_off8 * 8, .vlen = e->e_vlen,
+				  .priv = { slab, NULL, db } };
+	kv_slab_touch(db, image);
+	kv_count(&tc->tc_value_mem, 1);
+	return 0;
+}
+
+int kvdb_get_pinned(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kvdb_pin *pin)
+{
+	struct kvdb *db = kvs->k_db;
+	struct kv_tctx *tc;
+	struct kv_thread *t;
+	struct kv_ent e;
+	int rc = kv_check_key(kvs, key, klen);
+
+	if (rc)
+		return rc;
+	tc = kv_tctx(db);
+	if (!tc)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
+	kv_count(&tc->tc_gets, 1);
+	t = kv_enter();
+	rc = kv_tree_lookup(db, atomic_load_explicit(&kvs->k_tree, memory_order_acquire), key,
+			    klen, KV_SEQ_NOW, &e);
+	if (!rc && (e.e_kind == KV_ENT_TOMB ||
+		    (KV_UNLIKELY(e.e_expiry) && kv_is_expired(&e, kv_time_ms(db)))))
+		rc = -ENOENT;
+	if (!rc)
+		rc = pin_value(db, tc, &e, pin);
+	kv_exit(t);
+	return rc;
+}
+
+void kvdb_unpin(struct kvdb_pin *pin)
+{
+	if (!pin || !pin->val)
+		return;
+	if (pin->priv[0])
+		kv_slab_unpin(pin->priv[2], pin->priv[0]);
+	free(pin->priv[1]);
+	*pin = (struct kvdb_pin){ .val = NULL };
+}

@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Moving values. A merge hands its entries over in key order; those that refer
+ * to a victim get a place in the image of a new segment. When the image is
+ * full the values are gathered, ordered by where they lie now, so that victims
+ * are read in large pieces; each is compared with the CRC in its reference;
+ * then the segment is allocated, its records are stamped with its id and
+ * written, and only then do the entries go on to the run.
+ *
+ * The new segment has the log's frames and records, so recovery, verify and
+ * repair know it: log number KV_MOVED_LOG, an epoch at or below every durable
+ * horizon (nothing in it is ever replayed), revision KV_MOVED_REV, which is
+ * above that of every record of the same key and sequence number.
+ *
+ * A value that does not match its CRC stays where it is: its entry keeps the
+ * old reference, the victim stays (G5).
+ *
+ * A mover belongs to one thread; no locks.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "pages.h"
+#include "reloc.h"
+
+#define GAP		(32u << 10)	/* bytes of no use that are read to save a request */
+#define PIECE		(128u << 10)	/* of one request; larger values are read alone */
+#define DEPTH		16u
+#define READ_BYTES	(DEPTH * PIECE)
+#define WRITE_PIECE	(1u << 20)
+#define HELD_MAX	32768u		/* entries held back at once */
+#define SEAL_BATCH	64u
+
+struct item {
+	struct kv_ent im_e;
+	uint32_t im_key;	/* offset of the key in mv_bytes, an inline value behind it */
+	uint32_t im_rec;	/* offset of the new record in the image; 0 = stays */
+};
+
+struct place {			/* of an item that moves: they are read in this order */
+	uint64_t pl_seg;
+	uint32_t pl_off8;
+	uint32_t pl_item;
+	uint32_t pl_rec;	/* of the record in the image, also when the item stays */
+};
+
+struct want {			/* one device read, for neighbours in mv_place */
+	struct kv_seg *wn_seg;
+	uint32_t wn_from, wn_to;	/* bytes in the segment, multiples of KV_BLOCK */
+	uint32_t wn_first, wn_n;	/* of mv_place */
+	struct iovec wn_iov;
+	int64_t wn_res;
+};
+
+struct frame {
+	uint32_t mf_off, mf_end;	/* in the image, without padding */
+	uint32_t mf_nrec;
+};
+
+struct kv_move {
+	struct kvdb *mv_db;
+	uint32_t mv_kvs;
+	uint8_t mv_mclass;
+	bool mv_only;		/* in no other class */
+	uint64_t mv_epoch;
+	struct mpool_ioq *mv_q;
+
+	uint8_t *mv_image;	/* of the segment that is being filled */
+	uint32_t mv_cap;
+	struct frame *mv_frame;	/* the last one is open */
+	uint32_t mv_nframe, mv_framecap;
+	uint8_t *mv_read;	/* READ_BYTES */
+
+	struct item *mv_item;
+	uint32_t mv_n, mv_itemcap;
+	struct place *mv_place;
+	uint32_t mv_nmove, mv_placecap;
+	uint8_t *mv_bytes;
+	uint32_t mv_used, mv_bytescap;
+
+	struct kv_seg **mv_seg;	/* written, with references */
+	uint32_t mv_nseg, mv_segcap;
+	bool mv_sealed;
+	uint64_t mv_written;
+};
+
+static int vec_grow(void *vec, uint32_t *cap, uint32_t need, size_t size)
+{
+	uint32_t n = *cap ? *cap : 256;
+	void *p;
+
+	if (need <= *cap)
+		return 0;
+	while (n < need)
+		n *= 2;
+	memcpy(&p, vec, sizeof(p));
+	p = realloc(p, n * size);
+	if (!p)
+		return -ENOMEM;
+	memcpy(vec, &p, sizeof(p));
+	*cap = n;
+	return 0;
+}
+
+static uint8_t *map(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+int kv_move_open(struct kvdb *db, uint32_t kvs, uint8_t mclass, bool only, struct kv_move **out)
+{
+	struct kv_move *mv = calloc(1, sizeof(*mv));
+	int err;
+
+	if (!mv)
+		return -ENOMEM;
+	mv->mv_db = db;
+	mv->mv_kvs = kvs;
+	mv->mv_mclass = mclass;
+	mv->mv_only = only;
+	mv->mv_epoch = kv_min_horizon(db);
+	mv->mv_cap = db->d_budget.b_seg_bytes;
+	mv->mv_image = map(mv->mv_cap);
+	mv->mv_read = map(READ_BYTES);
+	err = mv->mv_image && mv->mv_read ? 0 : -ENOMEM;
+	if (!err) {
+		err = mpool_ioq_open(db->d_mp, DEPTH, &mv->mv_q);
+		if (err)
+			kv_error_mpool(err);
+	}
+	if (err) {
+		kv_move_close(mv);
+		return err;
+	}
+	*out = mv;
+	return 0;
+}
+
+void kv_move_close(struct kv_move *mv)
+{
+	if (!mv)
+		return;
+	for (uint32_t i = 0; i < mv->mv_nseg; i++) {
+		if (!mv->mv_sealed)
+			kv_seg_abandon(mv->mv_db, mv->mv_seg[i], 0);
+		kv_seg_put(mv->mv_db, mv->mv_seg[i]);
+	}
+	if (mv->mv_q)
+		mpool_ioq_close(mv->mv_q);
+	if (mv->mv_image)
+		munmap(mv->mv_image, mv->mv_cap);
+	if (mv->mv_read)
+		munmap(mv->mv_read, READ_BYTES);
+	free(mv->mv_item);
+	free(mv->mv_place);
+	free(mv->mv_frame);
+	free(mv->mv_bytes);
+	free(mv->mv_seg);
+	free(mv);
+}
+
+uint64_t kv_move_bytes(const struct kv_move *mv)
+{
+	return mv->mv_written;
+}
+
+/* ---- gathering ------------------------------------------------------------------------ */
+
+static uint8_t *value_at(const struct kv_move *mv, const struct item *im)
+{
+	return mv->mv_image + im->im_rec + kv_rec_val_off(im->im_e.e_klen);
+}
+
+/* G5: what does not match the CRC in the reference is never written under a new one. */
+static bool value_is_good(const struct kv_move *mv, const struct item *im)
+{
+	return CHECK(500, mpool_crc32c(0, value_at(mv, im), im->im_e.e_vlen) == im->im_e.e_vcrc);
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct place *x = a, *y = b;
+
+	if (x->pl_seg != y->pl_seg)
+		return x->pl_seg < y->pl_seg ? -1 : 1;
+	return x->pl_off8 < y->pl_off8 ? -1 : x->pl_off8 > y->pl_off8;
+}
+
+/* The value could not be had where it lies: its entry stays as it is. */
+static void leave(struct kv_move *mv, struct item *im)
+{
+	atomic_store(&im->im_e.e_seg->sg_damaged, true);
+	atomic_fetch_add(&mv->mv_db->d_count.damaged, 1);
+	im->im_rec = 0;
+}
+
+/* One value by itself: the reader tries again and says what is wrong. */
+static void take_alone(struct kv_move *mv, struct item *im)
+{
+	struct kv_thread *t = kv_enter();
+	int rc = kv_value_read(mv->mv_db, &im->im_e, value_at(mv, im), im->im_e.e_vlen);
+
+	kv_exit(t);
+	/* it may have come from the window, where nobody checked it */
+	if (rc || !value_is_good(mv, im))
+		leave(mv, im);
+}
+
+/* From the window; false when the segment has no image now. */
+static bool take_image(struct kv_move *mv, struct item *im)
+{
+	struct kv_thread *t = kv_enter();
+	const uint8_t *image = atomic_load(&im->im_e.e_seg->sg_image);
+
+	if (image)
+		memcpy(value_at(mv, im), image + (size_t)im->im_e.e_off8 * 8, im->im_e.e_vlen);
+	kv_exit(t);
+	if (image && !value_is_good(mv, im))
+		take_alone(mv, im);
+	return image != NULL;
+}
+
+static void want_done(struct kv_move *mv, struct want *w)
+{
+	for (uint32_t i = 0; i < w->wn_n; i++) {
+		struct item *im = &mv->mv_item[mv->mv_place[w->wn_first + i].pl_item];
+		uint32_t off = im->im_e.e_off8 * 8;
+
+		if (w->wn_res == w->wn_to - w->wn_from) {
+			memcpy(value_at(mv, im), (uint8_t *)w->wn_iov.iov_base + (off - w->wn_from),
+			       im->im_e.e_vlen);
+			if (value_is_good(mv, im))
+				continue;
+		}
+		take_alone(mv, im);
+	}
+}
+
+static void wants_read(struct kv_move *mv, struct want *w, unsigned n)
+{
+	struct mpool_io io[DEPTH];
+	struct mpool_cqe cq[DEPTH];
+	unsigned sent = 0, done = 0;
+	uint8_t *p = mv->mv_read;
+
+	memset(io, 0, sizeof(io));
+	for (unsigned i = 0; i < n; i++) {
+		w[i].wn_iov = (struct iovec){ p, w[i].wn_to - w[i].wn_from };
+		w[i].wn_res = -EIO;
+		p += w[i].wn_iov.iov_len;
+		io[i] = (struct mpool_io){ .obj = w[i].wn_seg->sg_obj, .type = MPOOL_READ,
+					   .iovcnt = 1, .off = w[i].wn_from,
+					   .iov = &w[i].wn_iov, .cookie = i };
+		atomic_fetch_add(&mv->mv_db->d_count.read_bytes[w[i].wn_seg->sg_mclass],
+				 w[i].wn_iov.iov_len);
+	}
+	while (done < sent || sent < n) {
+		int k = sent < n ? mpool_ioq_submit(mv->mv_q, io + sent, n - sent) : 0;
+
+		if (k < 0)	/* this one is taken alone, which says why */
+			n = sent;
+		else
+			sent += (unsigned)k;
+		k = done < sent ? mpool_ioq_reap(mv->mv_q, cq, DEPTH, 1, -1) : 0;
+		for (int i = 0; i < k; i++)
+			w[cq[i].cookie].wn_res = cq[i].res;
+		done += k > 0 ? (unsigned)k : 0;
+	}
+}
+
+/* Adds the item at mv_place[@at] to the last read; false when it needs another. */
+static bool want_join(struct want *w, const struct item *im, uint32_t at)
+{
+	uint32_t from = im->im_e.e_off8 * 8 & ~(KV_BLOCK - 1);
+	uint32_t to = (im->im_e.e_off8 * 8 + im->im_e.e_vlen + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
+
+	if (!w->wn_n)
+		*w = (struct want){ .wn_seg = im->im_e.e_seg, .wn_from = from, .wn_to = to,
+				    .wn_first = at };
+	else if (w->wn_seg != im->im_e.e_seg || from > w->wn_to + GAP ||
+		 at != w->wn_first + w->wn_n || to - w->wn_from > PIECE)
+		return false;
+	if (to > w->wn_to)
+		w->wn_to = to;
+	w->wn_n++;
+	return true;
+}
+
+/* G6: the place is checked against the segment before a byte of it is read. */
+static bool place_is_good(const struct kv_ent *e)
+{
+	return (uint64_t)e->e_off8 * 8 + e->e_vlen <= (e->e_seg->sg_bytes & ~(KV_BLOCK - 1));
+}
+
+/* Brings the values of all items that move into the image. */
+static void gather(struct kv_move *mv)
+{
+	struct want w[DEPTH];
+	unsigned n = 0;
+
+	qsort(mv->mv_place, mv->mv_nmove, sizeof(mv->mv_place[0]), by_place);
+	memset(w, 0, sizeof(w));
+	for (uint32_t i = 0; i < mv->mv_nmove; i++) {
+		struct item *im = &mv->mv_item[mv->mv_place[i].pl_item];
+
+		if (!place_is_good(&im->im_e)) {
+			leave(mv, im);
+			continue;
+		}
+		if (take_image(mv, im))
+			continue;
+		if (im->im_e.e_vlen > PIECE - 2 * KV_BLOCK) {
+			take_alone(mv, im);
+			continue;
+		}
+		if (want_join(&w[n], im, i))
+			continue;
+		if (++n == DEPTH) {
+			wants_read(mv, w, n);
+			for (unsigned k = 0; k < n; k++)
+				want_done(mv, &w[k]);
+			n = 0;
+		}
+		w[n].wn_n = 0;
+		want_join(&w[n], im, i);
+	}
+	n += w[n].wn_n != 0;
+	wants_read(mv, w, n);
+	for (unsigned k = 0; k < n; k++)
+		want_done(mv, &w[k]);
+}
+
+/* ---- writing ---------------------------------------------------------------------------- */
+
+static uint32_t image_end(const struct kv_move *mv)
+{
+	const struct frame *f = mv->mv_nframe ? &mv->mv_frame[mv->mv_nframe - 1] : NULL;
+
+	return f ? (f->mf_end + KV_BLOCK - 1) & ~(KV_BLOCK - 1) : 0;
+}
+
+/* Every record gets its sequence number and CRC, every frame its header. */
+static void stamp(struct kv_move *mv, struct kv_seg *s)
+{
+	struct kvdb *db = mv->mv_db;
+	uint32_t size, chain = 0;
+
+	for (uint32_t i = 0; i < mv->mv_nmove; i++) {
+		struct place *pl = &mv->mv_place[i];
+		struct item *im = &mv->mv_item[pl->pl_item];
+
+		size = kv_rec_size(im->im_e.e_klen, im->im_e.e_vlen);
+		if (im->im_rec)
+			kv_rec_stamp(mv->mv_image + im->im_rec, s->sg_id, im->im_rec,
+				     im->im_e.e_seq);
+		else
+			kv_rec_encode_skip(mv->mv_image + pl->pl_rec, s->sg_id, pl->pl_rec, size);
+	}
+	for (uint32_t i = 0; i < mv->mv_nframe; i++) {
+		struct frame *f = &mv->mv_frame[i];
+		struct kv_frame_hdr h = {
+			.fh_incarnation = db->d_incarnation, .fh_log = KV_MOVED_LOG,
+			.fh_stream = KV_VLOG, .fh_tag = (uint32_t)db->d_tag, .fh_obj = s->sg_id,
+			.fh_off = f->mf_off, .fh_len = f->mf_end - f->mf_off,
+			.fh_epoch = mv->mv_epoch, .fh_chain = chain, .fh_nrec = f->mf_nrec,
+		};
+		uint8_t *p = mv->mv_image + f->mf_off;
+		uint32_t end = (f->mf_end + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
+
+		memset(mv->mv_image + f->mf_end, 0, end - f->mf_end);
+		h.fh_payload_crc = mpool_crc32c(0, p + KV_FRAME_HDR, h.fh_len - KV_FRAME_HDR);
+		kv_frame_encode(&h, p, &chain);
+	}
+}
+
+static int write_image(struct kv_move *mv, struct kv_seg *s, uint32_t len)
+{
+	int rc = 0;
+
+	for (uint32_t off = 0; off < len && !rc; off += WRITE_PIECE) {
+		struct iovec iov = { mv->mv_image + off,
+				     len - off < WRITE_PIECE ? len - off : WRITE_PIECE };
+
+		rc = mpool_write(s->sg_obj, off, &iov, 1);
+	}
+	if (rc)
+		return kv_error_mpool(rc);
+	atomic_fetch_add(&mv->mv_db->d_count.move_bytes[s->sg_mclass], len);
+	mv->mv_written += len;
+	atomic_store(&s->sg_first_epoch, mv->mv_epoch);
+	atomic_store(&s->sg_last_epoch, mv->mv_epoch);
+	atomic_store(&s->sg_end, len);
+	return 0;
+}
+
+/* The image becomes a segment; what moved now refers to it. */
+static int image_write(struct kv_move *mv)
+{
+	uint32_t len = image_end(mv);
+	struct kv_seg *s;
+	int rc;
+
+	gather(mv);
+	rc = vec_grow(&mv->mv_seg, &mv->mv_segcap, mv->mv_nseg + 1, sizeof(mv->mv_seg[0]));
+	if (!rc)
+		rc = kv_seg_alloc_moved(mv->mv_db, mv->mv_mclass, mv->mv_only, len, &s);
+	if (rc)
+		return rc;
+	mv->mv_seg[mv->mv_nseg++] = s;
+	stamp(mv, s);
+	rc = write_image(mv, s, len);
+	for (uint32_t i = 0; i < mv->mv_n && !rc; i++) {
+		struct item *im = &mv->mv_item[i];
+
+		if (!im->im_rec)
+			continue;
+		im->im_e.e_seg = s;
+		im->im_e.e_off8 = (im->im_rec + kv_rec_val_off(im->im_e.e_klen)) / 8;
+	}
+	return rc;
+}
+
+int kv_move_flush(struct kv_move *mv, struct kv_run_build *rb)
+{
+	int rc = mv->mv_nmove ? image_write(mv) : 0;
+
+	for (uint32_t i = 0; i < mv->mv_n && !rc; i++) {
+		struct kv_ent *e = &mv->mv_item[i].im_e;
+
+		e->e_key = mv->mv_bytes + mv->mv_item[i].im_key;
+		if (e->e_kind == KV_ENT_INLINE)
+			e->e_val = e->e_key + e->e_klen;
+		rc = kv_run_build_add(rb, e);
+	}
+	mv->mv_n = mv->mv_nmove = mv->mv_used = mv->mv_nframe = 0;
+	return rc;
+}
+
+/* ---- adding ------------------------------------------------------------------------------- */
+
+/* Keeps a copy of the entry: the source's pointers live until its next one. */
+static int hold(struct kv_move *mv, const struct kv_ent *e, uint32_t rec)
+{
+	uint32_t inl = e->e_kind == KV_ENT_INLINE ? e->e_vlen : 0;
+	int rc = vec_grow(&mv->mv_item, &mv->mv_itemcap, mv->mv_n + 1, sizeof(mv->mv_item[0]));
+
+	if (!rc)
+		rc = vec_grow(&mv->mv_bytes, &mv->mv_bytescap, mv->mv_used + e->e_klen + inl, 1);
+	if (rc)
+		return rc;
+	memcpy(mv->mv_bytes + mv->mv_used, e->e_key, e->e_klen);
+	if (inl)
+		memcpy(mv->mv_bytes + mv->mv_used + e->e_klen, e->e_val, inl);
+	mv->mv_item[mv->mv_n++] = (struct item){ .im_e = *e, .im_key = mv->mv_used,
+						 .im_rec = rec };
+	mv->mv_used += e->e_klen + inl;
+	return 0;
+}
+
+/* A larger image for one record that does not fit into an ordinary one. */
+static int image_grow(struct kv_move *mv, uint32_t bytes)
+{
+	uint8_t *p;
+
+	if (bytes <= mv->mv_cap)
+		return 0;
+	p = map(bytes);
+	if (!p)
+		return -ENOMEM;
+	munmap(mv->mv_image, mv->mv_cap);
+	mv->mv_image = p;
+	mv->mv_cap = bytes;
+	return 0;
+}
+
+/* Opens a frame behind the others. */
+static int frame_open(struct kv_move *mv)
+{
+	uint32_t off = image_end(mv);
+	int rc = vec_grow(&mv->mv_frame, &mv->mv_framecap, mv->mv_nframe + 1,
+			  sizeof(mv->mv_frame[0]));
+
+	if (!rc)
+		mv->mv_frame[mv->mv_nframe++] = (struct frame){ .mf_off = off,
+								.mf_end = off + KV_FRAME_HDR };
+	return rc;
+}
+
+/* A place for a record of @size in the image: *rec. -ENOSPC: write the image first. */
+static int room_for(struct kv_move *mv, uint32_t size, uint32_t *rec)
+{
+	uint32_t frame_max = mv->mv_db->d_budget.b_frame_max;
+	struct frame *f = mv->mv_nframe ? &mv->mv_frame[mv->mv_nframe - 1] : NULL;
+	uint32_t end = image_end(mv);
+	int rc;
+
+	if (f && f->mf_end + size <= mv->mv_cap && f->mf_end - f->mf_off + size <= frame_max) {
+		*rec = f->mf_end;
+	} else {
+		if (f && end + KV_FRAME_HDR + size > mv->mv_cap)
+			return -ENOSPC;
+		rc = f ? 0 : image_grow(mv, (KV_FRAME_HDR + size + 0xffffu) & ~0xffffu);
+		if (!rc)
+			rc = frame_open(mv);
+		if (rc)
+			return rc;
+		f = &mv->mv_frame[mv->mv_nframe - 1];
+		*rec = f->mf_end;
+	}
+	f->mf_end += size;
+	f->mf_nrec++;
+	return 0;
+}
+
+int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent *e)
+{
+	bool moves = e->e_kind == KV_ENT_REF && atomic_load(&e->e_seg->sg_victim);
+	uint32_t rec = 0;
+	int rc = 0;
+
+	if (!moves && !mv->mv_n)
+		return kv_run_build_add(rb, e);
+	if (mv->mv_n == HELD_MAX)
+		rc = kv_move_flush(mv, rb);
+	if (!rc && moves) {
+		rc = room_for(mv, kv_rec_size(e->e_klen, e->e_vlen), &rec);
+		if (rc == -ENOSPC) {
+			rc = kv_move_flush(mv, rb);
+			if (!rc)
+				rc = room_for(mv, kv_rec_size(e->e_klen, e->e_vlen), &rec);
+		}
+	}
+	if (!rc && moves)
+		rc = vec_grow(&mv->mv_place, &mv->mv_placecap, mv->mv_nmove + 1,
+			      sizeof(mv->mv_place[0]));
+	if (!rc)
+		rc = hold(mv, e, rec);
+	if (rc || !moves)
+		return rc;
+	mv->mv_place[mv->mv_nmove++] = (struct place){ .pl_seg = e->e_seg->sg_id,
+						       .pl_off8 = e->e_off8,
+						       .pl_item = mv->mv_n - 1,
+						       .pl_rec = rec };
+	kv_rec_encode(mv->mv_image + rec, KV_REC_PUT, (uint16_t)mv->mv_kvs, e->e_key, e->e_klen,
+		      NULL, e->e_vlen, e->e_vcrc);
+	kv_rec_set_rev(mv->mv_image + rec, KV_MOVED_REV);
+	return 0;
+}
+
+int kv_move_seal(struct kv_move *mv)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < mv->mv_nseg && !rc; i += SEAL_BATCH) {
+		uint32_t n = mv->mv_nseg - i;
+
+		rc = kv_segs_seal_moved(mv->mv_db, mv->mv_seg + i, n < SEAL_BATCH ? n : SEAL_BATCH);
+	}
+	mv->mv_sealed = !rc;
+	return rc;
+}

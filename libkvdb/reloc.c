@@ -1,0 +1,853 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The space bound: when values must move, and which.
+ *
+ * Space is what the segments and runs take that hold data; live is keys plus
+ * values that a reader of now would find. When space exceeds space_amp_max
+ * times live, a relocation is due. Three steps, each dearer than the one
+ * before and each the reason for the next:
+ *
+ *  1. Estimate: pages spread over every run are looked at, and the filters of
+ *     the newer runs say which of their entries are overwritten.
+ *  2. Count: the runs are merged without writing anything. Now the live bytes
+ *     of every segment are known, and the emptiest that make up the excess
+ *     become victims.
+ *  3. Move: every store that refers to a victim is merged down to its oldest
+ *     such run, and the victims' values are copied on the way (kv_merge_move()).
+ *
+ * Nothing here frees anything: a segment goes when nothing refers to it (RV7).
+ * A wrong number costs time or space, never data.
+ *
+ * Locks: rl_lock, one relocation at a time, outside k_merging and k_edit_lock;
+ * sg_lock inside.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "filter.h"
+#include "mdc.h"
+#include "pages.h"
+#include "reloc.h"
+#include "run.h"
+#include "tomb.h"
+#include "work.h"
+
+#define AMP_DEFAULT	1.5
+#define LOOK_EVERY_NS	100000000ull	/* between two looks at the space that is in use */
+#define ESTIMATE_NS	5000000000ull	/* an estimate holds so long, if space grows little */
+#define SAMPLE_PAGES	48u		/* of one run */
+#define COUNT_MAX	32u		/* runs that one merge can take */
+#define CHECK_EVERY	1024u
+#define LIVE_MOST	15u		/* of 16: fuller segments are not worth their copy */
+
+struct kv_reloc {
+	pthread_mutex_t rl_lock;
+	_Atomic(bool) rl_cancel;
+	_Atomic(bool) rl_forced;	/* compact to rl_goal once */
+	double rl_max;			/* space_amp_max */
+	_Atomic(uint64_t) rl_live;	/* last estimate or count, bytes; 0 = none yet */
+	_Atomic(uint64_t) rl_dead;	/* in segments that could be emptied, at the last count */
+	_Atomic(uint64_t) rl_key_bytes;	/* largest store's runs */
+	_Atomic(uint64_t) rl_next_ns;	/* next look */
+	_Atomic(uint64_t) rl_next_space; /* no estimate before space reaches it ... */
+	_Atomic(uint64_t) rl_next_est;	/* ... or the clock this */
+	bool rl_is_short;		/* the pool is nearly full; rl_lock */
+	uint64_t rl_stuck;		/* space at which the last job could not help; rl_lock */
+	_Atomic(uint64_t) rl_room_log;	/* log bytes at the last call for room */
+
+	/* the running job; rl_lock */
+	struct kv_victim *rl_cand;
+	unsigned rl_ncand, rl_cap;
+	uint64_t rl_user;		/* live keys and values counted */
+	uint64_t rl_horizon, rl_memtables;
+	uint64_t rl_gain;		/* bytes that the job brought */
+	/* while a store is counted: where its values belong, and whether nowhere else */
+	uint8_t rl_class;
+	bool rl_strict, rl_tight;
+	/* bytes in the wrong place, in staging above its budget, that the last job left there */
+	uint64_t rl_wrong_stuck, rl_old_stuck;
+	int rl_err;
+};
+
+int kv_reloc_init(struct kvdb *db, double amp)
+{
+	struct kv_reloc *rl = calloc(1, sizeof(*rl));
+
+	if (!rl)
+		return -ENOMEM;
+	pthread_mutex_init(&rl->rl_lock, NULL);
+	rl->rl_max = amp != 0 ? amp : AMP_DEFAULT;
+	db->d_reloc = rl;
+	return 0;
+}
+
+void kv_reloc_fini(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	if (!rl)
+		return;
+	pthread_mutex_destroy(&rl->rl_lock);
+	free(rl->rl_cand);
+	free(rl);
+	db->d_reloc = NULL;
+}
+
+bool kv_reloc_is_busy(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	if (!rl || pthread_mutex_trylock(&rl->rl_lock))
+		return rl != NULL;
+	pthread_mutex_unlock(&rl->rl_lock);
+	return false;
+}
+
+bool kv_reloc_is_cancelled(struct kvdb *db)
+{
+	return db->d_reloc && atomic_load(&db->d_reloc->rl_cancel);
+}
+
+uint64_t kv_reloc_key_bytes(struct kvdb *db)
+{
+	return db->d_reloc ? atomic_load(&db->d_reloc->rl_key_bytes) : 0;
+}
+
+/* ---- what is in use -------------------------------------------------------- */
+
+struct in_use {
+	uint64_t iu_segs;	/* bytes of ended segments that durable runs refer to */
+	uint64_t iu_runs;
+};
+
+static void add_seg(void *arg, struct kv_seg *s)
+{
+	struct in_use *u = arg;
+	uint32_t state = atomic_load(&s->sg_state);
+
+	/* what readers or checkpoints hold goes with them: moving does not bring it back sooner */
+	if ((state == KV_SEG_FULL || state == KV_SEG_SEALED) && atomic_load(&s->sg_runs) &&
+	    !atomic_load(&s->sg_pins))
+		u->iu_segs += s->sg_bytes;
+}
+
+static uint64_t tree_bytes(const struct kv_tree *tr)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		n += kv_run_bytes(tr->tr_run[i]);
+	return n;
+}
+
+/* Calls fn with the tree of every store; stops at its first result that is not 0. */
+static int each_store(struct kvdb *db, int (*fn)(struct kvdb *db, struct kvdb_kvs *kvs,
+						 struct kv_tree *tr, void *arg), void *arg)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !rc; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		struct kv_tree *tr;
+
+		if (!kvs)
+			continue;
+		tr = kv_tree_get(kvs);
+		rc = fn(db, kvs, tr, arg);
+		kv_tree_put(db, tr);
+		kv_kvs_release(kvs);
+	}
+	return rc;
+}
+
+static int add_runs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	struct in_use *u = arg;
+	uint64_t n = tree_bytes(tr);
+
+	(void)kvs;
+	u->iu_runs += n;
+	if (n > atomic_load(&rl->rl_key_bytes))
+		atomic_store(&rl->rl_key_bytes, n);
+	return 0;
+}
+
+static uint64_t space_in_use(struct kvdb *db)
+{
+	struct in_use u = { 0 };
+
+	atomic_store(&db->d_reloc->rl_key_bytes, 0);
+	kv_segs_each(db, add_seg, &u);
+	each_store(db, add_runs, &u);
+	return u.iu_segs + u.iu_runs;
+}
+
+/* ---- 1. estimate ----------------------------------------------------------- */
+
+static bool may_hold(struct kv_run *r, const uint8_t *key, size_t klen, uint64_t hash)
+{
+	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen);
+
+	return i >= 0 && kv_filter_has(r->rn_kb[i].kb_filter, r->rn_kb[i].kb_fblocks, hash);
+}
+
+struct sample {
+	uint64_t sa_n, sa_live;		/* entries seen; bytes of those that are live */
+};
+
+static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
+		       const struct kv_kblock *kb, uint32_t no, struct sample *sa)
+{
+	uint32_t crc = kv_le32(kb->kb_crcs + 4ull * no);
+	uint8_t key[KVDB_KEY_MAX];
+	struct kv_kpage kp;
+	struct kv_kent ke;
+	const uint8_t *page;
+	uint64_t now = kv_time_ms(db);
+	int rc = kv_page_get(db, kb->kb_obj, no, &crc, &page);
+
+	if (rc)
+		return rc;
+	if (kv_kpage_decode(page, no, &kp))
+		return -EUCLEAN;
+	for (unsigned i = 0; i < kp.kp_n; i++) {
+		uint64_t hash;
+		uint16_t klen;
+		bool hidden = false;
+
+		if (kv_kpage_ent(&kp, i, &ke))
+			return -EUCLEAN;
+		sa->sa_n++;
+		if (ke.ke_kind == KV_ENT_TOMB || (ke.ke_expiry && ke.ke_expiry <= now))
+			continue;
+		klen = kv_kpage_key(&kp, i, &ke, key);
+		hash = kv_hash(key, klen);
+		if (atomic_load(&tr->tr_tombs))
+			hidden = ke.ke_seq <= kv_tombs_at(tr, key, klen, UINT64_MAX);
+		for (uint32_t j = 0; j < run && !hidden; j++)
+			hidden = may_hold(tr->tr_run[j], key, klen, hash);
+		if (!hidden)
+			sa->sa_live += klen + ke.ke_vlen;
+	}
+	return 0;
+}
+
+/* Live bytes of one run: some of its pages stand for all. */
+static int sample_run(struct kvdb *db, struct kv_tree *tr, uint32_t run, uint64_t *live)
+{
+	struct kv_run *r = tr->tr_run[run];
+	struct sample sa = { 0 };
+	uint64_t pages = 0;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < r->rn_n; i++)
+		pages += r->rn_kb[i].kb_npages;
+	for (uint32_t k = 0; k < SAMPLE_PAGES && k < pages && !rc; k++) {
+		uint64_t at = pages <= SAMPLE_PAGES ? k : (2 * k + 1) * pages / (2 * SAMPLE_PAGES);
+		struct kv_thread *t = kv_enter();
+		uint32_t b = 0;
+
+		for (; at >= r->rn_kb[b].kb_npages; b++)
+			at -= r->rn_kb[b].kb_npages;
+		rc = sample_page(db, tr, run, &r->rn_kb[b], (uint32_t)at, &sa);
+		kv_exit(t);
+	}
+	if (sa.sa_n)
+		*live += (uint64_t)((double)sa.sa_live / (double)sa.sa_n *
+				    (double)kv_run_desc(r)->rd_keys);
+	return rc;
+}
+
+static int sample_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
+{
+	int rc = 0;
+
+	(void)kvs;
+	for (uint32_t i = 0; i < tr->tr_nrun && !rc; i++)
+		rc = sample_run(db, tr, i, arg);
+	return rc;
+}
+
+/* ---- 2. count -------------------------------------------------------------- */
+
+/* R6: everything in it is in durable runs, and no memtable may refer to it. */
+static bool may_be_emptied(struct kv_reloc *rl, struct kv_seg *s)
+{
+	uint64_t last = atomic_load(&s->sg_last_epoch);
+
+	return atomic_load(&s->sg_state) == KV_SEG_SEALED && last <= rl->rl_horizon &&
+	       last < rl->rl_memtables && atomic_load(&s->sg_runs) &&
+	       !atomic_load(&s->sg_damaged) && !atomic_load(&s->sg_pins);
+}
+
+static void cand_add(void *arg, struct kv_seg *s)
+{
+	struct kvdb *db = arg;
+	struct kv_reloc *rl = db->d_reloc;
+	struct kv_victim *v = rl->rl_cand;
+	unsigned cap = rl->rl_cap ? rl->rl_cap * 2 : 256;
+
+	s->sg_cand = 0;
+	if (rl->rl_err || !may_be_emptied(rl, s))
+		return;
+	if (rl->rl_ncand == rl->rl_cap) {
+		v = realloc(v, cap * sizeof(*v));
+		if (!v) {
+			rl->rl_err = -ENOMEM;
+			return;
+		}
+		rl->rl_cand = v;
+		rl->rl_cap = cap;
+	}
+	v[rl->rl_ncand++] = (struct kv_victim){
+		.vi_seg = kv_seg_get(s), .vi_bytes = s->sg_bytes,
+		.vi_age = rl->rl_horizon - atomic_load(&s->sg_last_epoch) + 1,
+	};
+	s->sg_cand = rl->rl_ncand;
+}
+
+/* Candidates are fixed before any tree is taken: what refers to them later is in those trees. */
+static int cands_take(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	rl->rl_err = 0;
+	rl->rl_ncand = 0;
+	rl->rl_user = 0;
+	rl->rl_horizon = kv_min_horizon(db);
+	rl->rl_memtables = kv_mt_oldest_epoch(db);
+	kv_segs_each(db, cand_add, db);
+	return rl->rl_err;
+}
+
+static void cands_put(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	for (unsigned i = 0; i < rl->rl_ncand; i++) {
+		rl->rl_cand[i].vi_seg->sg_cand = 0;
+		atomic_store(&rl->rl_cand[i].vi_seg->sg_victim, false);
+		kv_seg_put(db, rl->rl_cand[i].vi_seg);
+	}
+	rl->rl_ncand = 0;
+}
+
+static void count_ent(struct kv_reloc *rl, const struct kv_ent *e)
+{
+	struct kv_victim *v;
+	uint32_t size;
+
+	rl->rl_user += e->e_klen + e->e_vlen;
+	if (e->e_kind != KV_ENT_REF || !e->e_seg->sg_cand)
+		return;
+	v = &rl->rl_cand[e->e_seg->sg_cand - 1];
+	size = kv_rec_size(e->e_klen, e->e_vlen);
+	v->vi_live += size;
+	if (rl->rl_class == v->vi_seg->sg_mclass)
+		v->vi_stay += size;
+	else if (rl->rl_strict)
+		v->vi_wrong += size;
+}
+
+/* -ECANCELED: the database stops, or somebody cancelled. */
+static int count_walk(struct kvdb *db, struct kv_iter *it)
+{
+	struct kv_ent e;
+	uint64_t now = kv_time_ms(db);
+	int rc = 0;
+
+	for (uint64_t n = 0; !rc; n++) {
+		if (n % CHECK_EVERY == 0 && (kv_work_stopping(db) || kv_fault(db) ||
+					     kv_reloc_is_cancelled(db)))
+			return -ECANCELED;
+		rc = it->it_ops->next(it, &e);
+		if (!rc && !kv_is_expired(&e, now))
+			count_ent(db->d_reloc, &e);
+	}
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
+{
+	struct kv_iter *src[COUNT_MAX], *it;
+	struct kv_cover *co;
+	uint32_t n = 0;
+	int rc = 0;
+
+	(void)arg;
+	db->d_reloc->rl_class = kv_policy_move_class(db, kvs, db->d_reloc->rl_tight);
+	db->d_reloc->rl_strict = kv_policy_is_strict(db, kvs);
+	if (tr->tr_nrun > COUNT_MAX)
+		return -EAGAIN;		/* ordinary merges come first */
+	for (; n < tr->tr_nrun && !rc; n++)
+		rc = kv_run_iter_bulk(db, tr->tr_run[n], &src[n]);
+	if (rc) {
+		for (n--; n-- > 0;)
+			src[n]->it_ops->close(src[n]);
+		return rc;
+	}
+	if (!n)
+		return 0;
+	rc = kv_merge_iter(src, n, false, false, &it);
+	if (rc)
+		return rc;
+	co = kv_cover_new(NULL, 0, tr->tr_run, tr->tr_nrun, UINT64_MAX, &rc);
+	if (co) {
+		rc = kv_cover_iter(it, co, &it);
+		if (rc)
+			return rc;
+	}
+	if (!rc)
+		rc = count_walk(db, it);
+	it->it_ops->close(it);
+	return rc;
+}
+
+/*
+ * What comes free per byte that must be copied, times the root of the age: a
+ * young segment that is half dead will soon be emptier, an old one will not.
+ */
+static double worth(const struct kv_victim *v)
+{
+	double dead = v->vi_bytes > v->vi_live ? (double)(v->vi_bytes - v->vi_live) : 0;
+
+	return dead / (double)(v->vi_live + 64) * sqrt((double)v->vi_age);
+}
+
+static int by_worth(const void *a, const void *b)
+{
+	const struct kv_victim *v = a, *w = b;
+	double x = worth(v), y = worth(w);
+
+	if (x != y)
+		return x > y ? -1 : 1;
+	return v->vi_age > w->vi_age ? -1 : v->vi_age < w->vi_age;
+}
+
+static void swap(struct kv_victim *a, struct kv_victim *b)
+{
+	struct kv_victim v = *a;
+
+	*a = *b;
+	*b = v;
+}
+
+unsigned kv_reloc_choose(struct kv_victim *v, unsigned n, uint64_t excess, uint64_t room)
+{
+	uint64_t gain = 0, write = 0;
+	unsigned i, m = 0, chosen = 0;
+
+	for (i = 0; i < n; i++)
+		if (v[i].vi_live * 16 <= v[i].vi_bytes * LIVE_MOST)
+			swap(&v[m++], &v[i]);
+	if (m)
+		qsort(v, m, sizeof(*v), by_worth);
+	for (i = 0; i < m && gain < excess; i++) {
+		if (write + v[i].vi_live > room)
+			continue;
+		write += v[i].vi_live;
+		gain += v[i].vi_bytes - v[i].vi_live;
+		swap(&v[chosen++], &v[i]);
+	}
+	return chosen;
+}
+
+static int by_age(const void *a, const void *b)
+{
+	const struct kv_victim *v = a, *w = b;
+
+	return v->vi_age > w->vi_age ? -1 : v->vi_age < w->vi_age;
+}
+
+unsigned kv_reloc_choose_old(struct kv_victim *v, unsigned n, uint64_t excess, uint64_t room)
+{
+	uint64_t gain = 0, write = 0;
+	unsigned i, m = 0, chosen = 0;
+
+	for (i = 0; i < n; i++)
+		if (v[i].vi_seg->sg_mclass == MPOOL_STAGING && v[i].vi_stay * 2 < v[i].vi_bytes)
+			swap(&v[m++], &v[i]);
+	if (m)
+		qsort(v, m, sizeof(*v), by_age);
+	for (i = 0; i < m && gain < excess; i++) {
+		if (write + v[i].vi_live > room)
+			continue;
+		write += v[i].vi_live;
+		gain += v[i].vi_bytes - v[i].vi_stay;
+		swap(&v[chosen++], &v[i]);
+	}
+	return chosen;
+}
+
+unsigned kv_reloc_choose_wrong(struct kv_victim *v, unsigned n, uint64_t room)
+{
+	uint64_t write = 0;
+	unsigned i, chosen = 0;
+
+	for (i = 0; i < n; i++) {
+		if (!v[i].vi_wrong || write + v[i].vi_live > room)
+			continue;
+		write += v[i].vi_live;
+		swap(&v[chosen++], &v[i]);
+	}
+	return chosen;
+}
+
+/* ---- 3. move --------------------------------------------------------------- */
+
+struct moved {
+	uint64_t mo_stores, mo_bytes;
+	bool mo_only;		/* a move that ends in the class it began in is none */
+};
+
+/* Why a job runs. */
+enum reason { FOR_SPACE, FOR_STAGING, FOR_POLICY };
+
+static int move_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
+{
+	struct moved *mo = arg;
+	uint8_t to = kv_policy_move_class(db, kvs, db->d_reloc->rl_tight);
+	int rc = kv_merge_move(db, kvs, to, mo->mo_only || kv_policy_is_strict(db, kvs),
+			       &mo->mo_bytes);
+
+	(void)tr;
+	mo->mo_stores += rc > 0;
+	return rc < 0 ? rc : 0;
+}
+
+/* Bytes that came free, or will when readers leave, less those that were written. */
+static uint64_t gained(const struct kv_victim *v, uint64_t n, uint64_t written)
+{
+	uint64_t freed = 0;
+
+	for (uint64_t i = 0; i < n; i++)
+		if (!atomic_load(&v[i].vi_seg->sg_runs))
+			freed += v[i].vi_bytes;
+	return freed > written ? freed - written : 0;
+}
+
+/* Bytes that may be written before anything comes free. */
+static uint64_t room_to_move(struct kvdb *db)
+{
+	uint64_t avail = kv_segs_free_bytes(db), keys = kv_reloc_key_bytes(db);
+
+	keys += keys / 8 + 2ull * db->d_budget.b_kblock_bytes;
+	return avail > keys ? avail - keys : 0;
+}
+
+static void dead_sum(struct kv_reloc *rl)
+{
+	uint64_t dead = 0;
+
+	for (unsigned i = 0; i < rl->rl_ncand; i++) {
+		const struct kv_victim *v = &rl->rl_cand[i];
+
+		dead += v->vi_bytes > v->vi_live ? v->vi_bytes - v->vi_live : 0;
+	}
+	atomic_store(&rl->rl_dead, dead);
+}
+
+static void add_leaving(void *arg, struct kv_seg *s)
+{
+	if (s->sg_mclass == MPOOL_STAGING && atomic_load(&s->sg_state) == KV_SEG_SEALED &&
+	    !atomic_load(&s->sg_runs))
+		*(uint64_t *)arg += s->sg_bytes;
+}
+
+/* Bytes that are to leave staging, without those that will anyway when readers let go. */
+static uint64_t staging_excess(struct kvdb *db)
+{
+	uint64_t excess = kv_staging_excess(db), leaving = 0;
+
+	if (excess)
+		kv_segs_each(db, add_leaving, &leaving);
+	return excess > leaving ? excess - leaving : 0;
+}
+
+static unsigned choose_for_space(struct kv_reloc *rl, uint64_t space, double limit, double goal,
+				 uint64_t room)
+{
+	uint64_t want = (uint64_t)(goal * (double)rl->rl_user);
+
+	if ((double)space <= limit * (double)rl->rl_user || space <= want)
+		return 0;
+	return kv_reloc_choose(rl->rl_cand, rl->rl_ncand, space - want, room);
+}
+
+/*
+ * Counts, chooses, moves. @goal: space per live byte to reach once it is above
+ * @limit. 1 = something moved, 0 = nothing to do or nothing that helps.
+ */
+static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	struct moved mo = { .mo_only = why != FOR_SPACE };
+	uint64_t space, excess = staging_excess(db), room;
+	unsigned n = 0;
+	int rc = cands_take(db);
+
+	rl->rl_tight = excess != 0;
+	/* what is flushed while it counts is the next job's */
+	space = space_in_use(db);
+	if (!rc)
+		rc = each_store(db, count_store, NULL);
+	if (!rc) {
+		atomic_store(&rl->rl_live, rl->rl_user);
+		dead_sum(rl);
+		room = room_to_move(db);
+		if (why == FOR_SPACE)
+			n = choose_for_space(rl, space, limit, goal, room);
+		else if (why == FOR_STAGING)
+			n = kv_reloc_choose_old(rl->rl_cand, rl->rl_ncand, excess, room);
+		else
+			n = kv_reloc_choose_wrong(rl->rl_cand, rl->rl_ncand, room);
+		for (unsigned i = 0; i < n; i++)
+			atomic_store(&rl->rl_cand[i].vi_seg->sg_victim, true);
+	}
+	if (!rc && n)
+		rc = each_store(db, move_store, &mo);
+	rl->rl_gain = gained(rl->rl_cand, n, mo.mo_bytes);
+	cands_put(db);
+	if (mo.mo_stores)
+		atomic_fetch_add(&db->d_count.relocations, 1);
+	return rc ? rc : mo.mo_stores != 0;
+}
+
+/* ---- when ------------------------------------------------------------------ */
+
+/*
+ * A little below the bound, so that an estimate that is a little off keeps it.
+ * On a pool that is nearly full space is dearer than writing.
+ */
+static double limit_of(const struct kv_reloc *rl)
+{
+	return 1 + (rl->rl_max - 1) * (rl->rl_is_short ? 0.4 : 0.98);
+}
+
+static double goal_of(const struct kv_reloc *rl)
+{
+	return 1 + (rl->rl_max - 1) * (rl->rl_is_short ? 0.25 : 0.94);
+}
+
+/* True when space is above the bound as far as can be told cheaply. rl_lock held. */
+static int is_due(struct kvdb *db, uint64_t now)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t space = space_in_use(db), live = 0, bound;
+	bool was_short;
+	int rc;
+
+	was_short = rl->rl_is_short;
+	rl->rl_is_short = kv_segs_are_short(db);
+	if (rl->rl_is_short == was_short && space < atomic_load(&rl->rl_next_space) &&
+	    now < atomic_load(&rl->rl_next_est))
+		return 0;
+	rc = each_store(db, sample_store, &live);
+	if (rc)
+		return rc;
+	atomic_store(&rl->rl_live, live);
+	bound = (uint64_t)(limit_of(rl) * (double)live);
+	atomic_store(&rl->rl_next_est, now + ESTIMATE_NS);
+	/* with nothing but overwrites from here on, the bound is reached there */
+	atomic_store(&rl->rl_next_space, bound);
+	if (space < bound || space < 4ull * db->d_budget.b_seg_bytes)
+		return 0;
+	/* what the last one could not mend, the next one will not, until something changed */
+	return space < rl->rl_stuck || space > rl->rl_stuck + rl->rl_stuck / 32;
+}
+
+static int step_locked(struct kvdb *db, uint64_t now)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	bool forced = atomic_load(&rl->rl_forced);
+	int rc = forced ? 1 : is_due(db, now);
+	uint64_t space;
+
+	if (rc <= 0)
+		return rc;
+	rc = kv_segs_seal_now(db);
+	if (rc >= 0)
+		rc = run_job(db, FOR_SPACE, forced ? 1 : limit_of(rl), forced ? 1 : goal_of(rl));
+	space = space_in_use(db);
+	rl->rl_stuck = rc > 0 && rl->rl_gain > space / 128 ? 0 : space;
+	if (rc <= 0 || rl->rl_stuck)
+		atomic_store(&rl->rl_forced, false);
+	atomic_store(&rl->rl_next_space, 0);
+	return rc;
+}
+
+struct wrong {
+	struct kv_reloc *wr_rl;
+	uint8_t wr_class;
+	uint64_t wr_bytes;
+};
+
+static void add_wrong(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	struct wrong *w = arg;
+
+	(void)n;
+	if (s->sg_mclass != w->wr_class && may_be_emptied(w->wr_rl, s))
+		w->wr_bytes += bytes;
+}
+
+static int wrong_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
+{
+	struct wrong *w = arg;
+
+	if (!kv_policy_is_strict(db, kvs))
+		return 0;
+	w->wr_class = kv_policy_move_class(db, kvs, false);
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		kv_run_segs(tr->tr_run[i], add_wrong, w);
+	return 0;
+}
+
+/* Bytes that stores with a strict policy have in the other class; rl_lock held. */
+static uint64_t wrong_bytes(struct kvdb *db)
+{
+	struct wrong w = { .wr_rl = db->d_reloc };
+
+	db->d_reloc->rl_horizon = kv_min_horizon(db);
+	db->d_reloc->rl_memtables = kv_mt_oldest_epoch(db);
+	each_store(db, wrong_store, &w);
+	return w.wr_bytes;
+}
+
+/* Values go where their policy wants them. A job that changed nothing is not tried again. */
+static int place_locked(struct kvdb *db, bool look)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t excess, wrong, least = look ? 1 : 4ull * db->d_budget.b_seg_bytes;
+	int rc = 0;
+
+	if (db->d_log_class == MPOOL_CAPACITY)
+		return 0;
+	/* a handful of segments that are full wait for more, which may never come */
+	rc = look ? kv_segs_seal_now(db) : 0;
+	if (rc < 0)
+		return rc;
+	excess = staging_excess(db);
+	if (excess && (excess < rl->rl_old_stuck || excess > rl->rl_old_stuck +
+		       db->d_budget.b_seg_bytes)) {
+		rc = kv_segs_seal_now(db);
+		if (rc >= 0)
+			rc = run_job(db, FOR_STAGING, 0, 0);
+		rl->rl_old_stuck = rc > 0 ? 0 : excess;
+		return rc;
+	}
+	wrong = wrong_bytes(db);
+	if (wrong < least || wrong == rl->rl_wrong_stuck)
+		return 0;
+	rc = kv_segs_seal_now(db);
+	if (rc >= 0)
+		rc = run_job(db, FOR_POLICY, 0, 0);
+	rl->rl_wrong_stuck = rc > 0 ? 0 : wrong;
+	return rc;
+}
+
+int kv_reloc_step(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t now = kv_now(db);
+	bool look;
+	int rc;
+
+	if (db->d_rdonly || kv_fault(db) || now < atomic_load(&rl->rl_next_ns) ||
+	    pthread_mutex_trylock(&rl->rl_lock))
+		return 0;
+	look = now >= atomic_load(&rl->rl_next_est);
+	rc = step_locked(db, now);
+	if (!rc)
+		rc = place_locked(db, look);
+	/* no room, or not now: what is there stays as it is, and space may come */
+	if (rc == -EAGAIN || rc == -ECANCELED || rc == -ENOSPC)
+		rc = 0;
+	/* what was given up comes free behind readers: look again when it did */
+	atomic_store(&rl->rl_next_ns, kv_now(db) + LOOK_EVERY_NS);
+	pthread_mutex_unlock(&rl->rl_lock);
+	return rc;
+}
+
+void kv_reloc_look(struct kvdb *db)
+{
+	atomic_store(&db->d_reloc->rl_next_ns, 0);
+	atomic_store(&db->d_reloc->rl_next_est, 0);
+}
+
+bool kv_reloc_may_help(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t log = 1, last = atomic_load(&rl->rl_room_log);
+
+	for (int c = 0; c < MPOOL_MCLASSES; c++)
+		log += atomic_load(&db->d_count.log_bytes[c]);
+	/* on a pool that is full of live data every write would ask */
+	return (!last || log - last >= 4ull * db->d_budget.b_seg_bytes) &&
+	       atomic_compare_exchange_strong(&rl->rl_room_log, &last, log);
+}
+
+void kv_reloc_make_room(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	pthread_mutex_lock(&rl->rl_lock);
+	if (kv_segs_seal_now(db) >= 0)
+		run_job(db, FOR_SPACE, 1, 1);
+	pthread_mutex_unlock(&rl->rl_lock);
+}
+
+/* ---- public ---------------------------------------------------------------- */
+
+int kvdb_compact(struct kvdb *db, unsigned flags)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	if (flags & ~(KVDB_COMPACT_WAIT | KVDB_COMPACT_CANCEL))
+		return kv_error(-EINVAL, "MP0951", "unknown flags %#x", flags);
+	if (db->d_rdonly)
+		return kv_error(-EROFS, "MP0903", "the database is open for reading only");
+	if (flags & KVDB_COMPACT_CANCEL) {
+		atomic_store(&rl->rl_forced, false);
+		atomic_store(&rl->rl_cancel, true);
+		/* the job looks at it every few entries */
+		pthread_mutex_lock(&rl->rl_lock);
+		atomic_store(&rl->rl_cancel, false);
+		pthread_mutex_unlock(&rl->rl_lock);
+		return 0;
+	}
+	atomic_store(&rl->rl_forced, true);
+	kv_reloc_look(db);
+	kv_work_kick(db);
+	return flags & KVDB_COMPACT_WAIT ?
+		kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT) : 0;
+}
+
+int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	struct kvdb_compact_status st = { .is_asked = atomic_load(&rl->rl_forced) };
+
+	st.is_active = kv_reloc_is_busy(db);
+	st.space_bytes = space_in_use(db);
+	st.live_bytes = atomic_load(&rl->rl_live);
+	st.space_amp_max = rl->rl_max;
+	for (int c = 0; c < MPOOL_MCLASSES; c++)
+		st.moved_bytes += atomic_load(&db->d_count.move_bytes[c]);
+	st.relocations = atomic_load(&db->d_count.relocations);
+	*out = st;
+	return 0;
+}
+
+void kv_reloc_stats(struct kvdb *db, struct kvdb_stats *st)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	st->space_bytes = space_in_use(db);
+	st->live_bytes = atomic_load(&rl->rl_live);
+	st->relocations = atomic_load(&db->d_count.relocations);
+	st->damaged_values = atomic_load(&db->d_count.damaged);
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Relocation: which values move (reloc.c), how they move (move.c), and the
+ * merge that carries them (merge.c). DESIGN.md, "Relocation", has the
+ * reasons and the invariants G1 to G9.
+ */
+#ifndef KV_RELOC_H
+#define KV_RELOC_H
+
+#include "kv.h"
+
+/* ---- move.c: values on their way into new segments ----------------------------------- */
+
+struct kv_move;
+
+/* For one merge of one store; segments go to @mclass or else, unless @only, to the other. */
+int kv_move_open(struct kvdb *db, uint32_t kvs, uint8_t mclass, bool only, struct kv_move **out);
+/*
+ * kv_move_add - the next entry of the merge
+ * An entry that refers to a victim (sg_victim) is added to @rb with its new
+ * reference, everything else as it is; order is kept.
+ */
+int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent *e);
+/* The merge has no more entries: what is held back goes into @rb. */
+int kv_move_flush(struct kv_move *mv, struct kv_run_build *rb);
+/* G2: all that was written is durable and sealed on return; before the edit. */
+int kv_move_seal(struct kv_move *mv);
+/* Lets go of the segments: what no durable run refers to by now is deleted. */
+void kv_move_close(struct kv_move *mv);
+uint64_t kv_move_bytes(const struct kv_move *mv);	/* written */
+
+/* ---- merge.c ---------------------------------------------------------------------------- */
+
+/*
+ * kv_merge_move - merge the runs of a store down to the oldest that refers to
+ * a victim, and move the values on the way
+ * @bytes: what was written is added
+ * 1 = done, 0 = nothing refers to a victim, -EAGAIN = not possible now
+ * (cancelled, too many runs), -errno.
+ */
+int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint8_t mclass, bool only,
+		  uint64_t *bytes);
+
+/* ---- seg.c ---------------------------------------------------------------------------------- */
+
+/* A segment of its own size for values that move, OPEN, with a reference. May use the reserve. */
+int kv_seg_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, uint32_t bytes,
+		       struct kv_seg **out);
+/* Ends segments that kv_seg_alloc_moved() gave: durable, sealed, listed. */
+int kv_segs_seal_moved(struct kvdb *db, struct kv_seg **seg, unsigned n);
+/* The same for one that was not finished; upkeep deletes it with the last reference. */
+void kv_seg_abandon(struct kvdb *db, struct kv_seg *s, uint32_t end);
+/* Seals every full segment whose frames are durable, however few they are. */
+int kv_segs_seal_now(struct kvdb *db);
+/* Calls fn for every segment, under sg_lock. */
+void kv_segs_each(struct kvdb *db, void (*fn)(void *arg, struct kv_seg *s), void *arg);
+
+/* ---- policy.c ------------------------------------------------------------- */
+
+/* @policy: enum kvdb_policy, not the default. Pure. */
+uint8_t kv_policy_class(uint64_t policy, bool is_key, bool is_tight);
+/* Where key blocks of the store go (NULL: any store); where its values move. */
+uint8_t kv_policy_key_class(struct kvdb *db, const struct kvdb_kvs *kvs);
+uint8_t kv_policy_move_class(struct kvdb *db, const struct kvdb_kvs *kvs, bool is_tight);
+/* Values may be in no other class for long. */
+bool kv_policy_is_strict(struct kvdb *db, const struct kvdb_kvs *kvs);
+/* A value of the store must not be logged in @s. */
+bool kv_policy_refuses(const struct kvdb_kvs *kvs, const struct kv_seg *s);
+/* Bytes that should leave staging; 0: it is within its budget. */
+uint64_t kv_staging_excess(struct kvdb *db);
+
+/* ---- reloc.c -------------------------------------------------------------------------------- */
+
+struct kv_reloc;
+
+/* What is known of a segment that could be emptied. */
+struct kv_victim {
+	struct kv_seg *vi_seg;
+	uint64_t vi_bytes;	/* of media that come free */
+	uint64_t vi_live;	/* of them needed again elsewhere */
+	uint64_t vi_age;	/* epochs since its last record */
+	uint64_t vi_stay;	/* of vi_live: of stores whose values belong in its class */
+	uint64_t vi_wrong;	/* of vi_live: of stores that bear no other class than theirs */
+};
+
+/*
+ * kv_reloc_choose - which segments to empty; pure
+ * @v: candidates; sorted, the chosen first
+ * @excess: bytes that are to come free
+ * @room: bytes that may be written
+ * Returns how many were chosen.
+ */
+unsigned kv_reloc_choose(struct kv_victim *v, unsigned n, uint64_t excess, uint64_t room);
+/*
+ * kv_reloc_choose_old - which segments are to leave staging: the oldest
+ * Segments of which half or more would stay are passed over.
+ */
+unsigned kv_reloc_choose_old(struct kv_victim *v, unsigned n, uint64_t excess, uint64_t room);
+/* Which segments hold values that a policy wants elsewhere. */
+unsigned kv_reloc_choose_wrong(struct kv_victim *v, unsigned n, uint64_t room);
+
+/* @amp: space_amp_max, 0 = default */
+int kv_reloc_init(struct kvdb *db, double amp);
+void kv_reloc_fini(struct kvdb *db);
+/* One relocation when one is due: 1, 0, -errno. */
+int kv_reloc_step(struct kvdb *db);
+/* The next step looks at the space in use whatever the clock says. */
+void kv_reloc_look(struct kvdb *db);
+bool kv_reloc_is_busy(struct kvdb *db);
+/* A put found no room: false when another one asked a moment ago. */
+bool kv_reloc_may_help(struct kvdb *db);
+/* Full media: empties all segments that hold garbage, as far as there is room. */
+void kv_reloc_make_room(struct kvdb *db);
+/* True when the running job was asked to stop. */
+bool kv_reloc_is_cancelled(struct kvdb *db);
+/* Bytes that a merge of the largest store needs (for the reserve). */
+uint64_t kv_reloc_key_bytes(struct kvdb *db);
+void kv_reloc_stats(struct kvdb *db, struct kvdb_stats *st);
+
+#endif

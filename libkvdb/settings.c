@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Settings of an open database that may change while it works. They live as
+ * long as the handle: each open chooses its own.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kv.h"
+
+static int number(const char *name, const char *text, uint64_t least, uint64_t most, uint64_t *out)
+{
+	char *end;
+	unsigned long long v;
+
+	errno = 0;
+	v = strtoull(text, &end, 10);
+	if (*text < '0' || *text > '9' || *end || errno || v < least || v > most)
+		return kv_error(-EINVAL, "MP0974", "%s: '%.40s' is not a number from %llu to %llu",
+				name, text, (unsigned long long)least, (unsigned long long)most);
+	*out = v;
+	return 0;
+}
+
+/*
+ * The gate of the open epoch was set by the old bound. After a sync every
+ * record belongs to an epoch that is durable or was born under the new one.
+ */
+static int set_interval(struct kvdb *db, const char *text)
+{
+	uint64_t v = KVDB_INTERVAL_NONE;
+	int err = 0;
+
+	if (strcmp(text, "none"))
+		err = number("interval_ms", text, 1, KVDB_INTERVAL_NONE - 1, &v);
+	if (err)
+		return err;
+	atomic_store(&db->d_interval_ms, (uint32_t)v);
+	return kvdb_sync(db);
+}
+
+static int set_commit(struct kvdb *db, const char *text)
+{
+	uint64_t v;
+	int err = number("commit", text, 0, 1, &v);
+
+	if (err)
+		return err;
+	atomic_store(&db->d_commit, v);
+	return kvdb_sync(db);
+}
+
+static int set_log_bytes(struct kvdb *db, const char *text)
+{
+	const struct kv_budget *b = &db->d_budget;
+	uint64_t v;
+	/* a log that holds less than four segments per stream flushes all the time */
+	int err = number("log_bytes", text, 4ull * b->b_logs * KV_STREAMS * b->b_seg_bytes,
+			 1ull << 40, &v);
+
+	if (err)
+		return err;
+	atomic_store(&db->d_budget.b_log_bytes, v);
+	kv_work_kick(db);
+	return 0;
+}
+
+int kvdb_set(struct kvdb *db, const char *name, const char *value)
+{
+	static const struct {
+		const char *name;
+		int (*set)(struct kvdb *db, const char *text);
+	} known[] = {
+		{ "interval_ms", set_interval },
+		{ "commit", set_commit },
+		{ "log_bytes", set_log_bytes },
+	};
+	unsigned i;
+	int err;
+
+	if (!name || !value)
+		return kv_error(-EINVAL, "MP0974", "a setting has a name and a value");
+	err = kv_may_change(db);
+	for (i = 0; i < sizeof(known) / sizeof(known[0]) && !err; i++)
+		if (!strcmp(known[i].name, name))
+			return known[i].set(db, value);
+	return err ? err : kv_error(-EINVAL, "MP0974",
+				    "'%.40s' is no setting of an open database; these are: "
+				    "interval_ms, commit, log_bytes", name);
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The shape of a store for people: its memtables and runs as they are now, by
+ * size. Nothing waits for it: a reference on the tree is all that it takes.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memtable.h"
+#include "run.h"
+#include "work.h"
+
+/* The segments of one run; each of its key blocks names its own. */
+struct refs {
+	uint64_t *id;
+	size_t n, cap;
+	uint64_t bytes;
+	int err;
+};
+
+static void add_ref(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	struct refs *r = arg;
+	uint64_t *more;
+
+	(void)n;
+	r->bytes += bytes;
+	if (r->n == r->cap && !r->err) {
+		more = realloc(r->id, (r->cap * 2 + 16) * sizeof(*more));
+		if (more) {
+			r->id = more;
+			r->cap = r->cap * 2 + 16;
+		} else {
+			r->err = -ENOMEM;
+		}
+	}
+	if (!r->err)
+		r->id[r->n++] = s->sg_id;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int run_part(struct kv_run *run, struct kvdb_tree_part *p)
+{
+	struct refs r = { 0 };
+	size_t i;
+
+	memset(p, 0, sizeof(*p));
+	p->kind = KVDB_PART_RUN;
+	p->blocks = run->rn_n;
+	p->id = run->rn_desc.rd_id;
+	p->keys = run->rn_desc.rd_keys;
+	p->tombs = run->rn_tombs;
+	p->bytes = kv_run_bytes(run);
+	p->index_bytes = kv_run_index_bytes(run);
+	kv_run_segs(run, add_ref, &r);
+	p->value_bytes = r.bytes;
+	if (r.n)
+		qsort(r.id, r.n, sizeof(*r.id), by_id);
+	for (i = 0; i < r.n; i++)
+		p->segments += !i || r.id[i] != r.id[i - 1];
+	free(r.id);
+	return r.err;
+}
+
+static int fill(struct kv_tree *tr, struct kvdb_tree_part *parts, unsigned max)
+{
+	uint32_t i, n = 0;
+	int err = 0;
+
+	for (i = 0; i < tr->tr_nmt && n < max; i++, n++)
+		parts[n] = (struct kvdb_tree_part){
+			.kind = i ? KVDB_PART_FROZEN : KVDB_PART_ACTIVE,
+			.keys = kv_mt_keys(tr->tr_mt[i]),
+			.bytes = atomic_load(&tr->tr_mt[i]->m_bytes),
+		};
+	for (i = 0; i < tr->tr_nrun && n < max && !err; i++, n++)
+		err = run_part(tr->tr_run[i], &parts[n]);
+	return err ? err : (int)(tr->tr_nmt + tr->tr_nrun);
+}
+
+static struct kvdb_kvs *hold_by_name(struct kvdb *db, const char *name)
+{
+	struct kvdb_kvs *kvs = NULL;
+	uint32_t i;
+
+	pthread_mutex_lock(&db->d_kvs_lock);
+	for (i = 0; i < KVDB_KVS_MAX && !kvs; i++)
+		if (db->d_kvs[i] && !db->d_kvs[i]->k_dropped && !strcmp(db->d_kvs[i]->k_name, name))
+			kvs = db->d_kvs[i];
+	if (kvs)
+		atomic_fetch_add(&kvs->k_holds, 1);
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	return kvs;
+}
+
+int kvdb_tree(struct kvdb *db, const char *name, struct kvdb_tree_part *parts, unsigned max)
+{
+	struct kvdb_kvs *kvs = name ? hold_by_name(db, name) : NULL;
+	struct kv_tree *tr;
+	int n;
+
+	if (!kvs)
+		return kv_error(-ENOENT, "MP0965", "there is no store named %s", name ? name : "");
+	tr = kv_tree_get(kvs);
+	n = fill(tr, parts, max);
+	kv_tree_put(db, tr);
+	kv_kvs_release(kvs);
+	return n < 0 ? kv_error(n, "MP0902", "no memory for the shape of %s", name) : n;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The throttle: writers are slowed smoothly, before anything is full.
+ *
+ * Debt is how far background work is behind, in thousandths, one part per
+ * cause. The largest part alone sets the rate that is permitted, by a cubic:
+ * almost nothing at a small debt, steep near the limit, so that the rate
+ * settles where background work keeps up. It starts unthrottled: without debt
+ * the write path looks at one word and goes on.
+ *
+ * The permitted bytes are handed out on one virtual clock, th_next: a write
+ * moves it on by its cost and may go when the clock was not ahead of time. Who
+ * is due less than SLEEP_MIN does not sleep, the clock remembers it; nobody
+ * sleeps longer than SLEEP_MAX, and the clock never is further ahead. What is
+ * beyond every budget stops writers (kv_stall_wait()), as does a full pool.
+ *
+ * Every wait of a writer is counted with its cause, here.
+ *
+ * Locks: none; each field of struct kv_throttle is one word. kv_pressure()
+ * (pressure.c) measures the debt.
+ */
+#include <errno.h>
+
+#include "flush.h"
+
+#define SLEEP_MIN	50000u		/* ns */
+#define SLEEP_MAX	10000000u	/* ns */
+#define RATE_MAX	4000000000ull	/* bytes per second permitted at the first sign of debt */
+#define RATE_MIN	1000000ull	/* at the last */
+#define LOOK_EVERY	5000000u	/* ns between measurements by those who sleep */
+
+const char *kvdb_delay_name(unsigned cause)
+{
+	static const char *const name[KVDB_DELAYS] = {
+		[KVDB_DELAY_MEMORY] = "memory", [KVDB_DELAY_FROZEN] = "frozen",
+		[KVDB_DELAY_LOG] = "log",	[KVDB_DELAY_RUNS] = "runs",
+		[KVDB_DELAY_SPACE] = "space",	[KVDB_DELAY_SEGMENT] = "segment",
+		[KVDB_DELAY_GATE] = "gate",	[KVDB_DELAY_KEY] = "key",
+	};
+
+	return cause < KVDB_DELAYS ? name[cause] : NULL;
+}
+
+uint32_t kv_debt_part(uint64_t have, uint64_t from, uint64_t limit)
+{
+	if (have <= from || limit <= from)
+		return 0;
+	return have >= limit ? KV_DEBT_MAX :
+			       (uint32_t)((have - from) * KV_DEBT_MAX / (limit - from));
+}
+
+uint32_t kv_throttle_cost(uint32_t debt)
+{
+	uint64_t left = KV_DEBT_MAX - (debt < KV_DEBT_MAX ? debt : KV_DEBT_MAX), rate;
+
+	if (!debt)
+		return 0;
+	rate = RATE_MAX / KV_DEBT_MAX * left / KV_DEBT_MAX * left / KV_DEBT_MAX * left;
+	if (rate < RATE_MIN)
+		rate = RATE_MIN;
+	return (uint32_t)(1024u * 1000000000ull / rate);
+}
+
+void kv_throttle_set(struct kvdb *db, const uint32_t part[KVDB_DELAYS])
+{
+	struct kv_throttle *th = &db->d_throttle;
+	unsigned worst = 0;
+
+	for (unsigned i = 1; i < KVDB_DELAYS; i++)
+		if (part[i] > part[worst])
+			worst = i;
+	atomic_store_explicit(&th->th_cause, worst, memory_order_relaxed);
+	atomic_store_explicit(&th->th_cost, kv_throttle_cost(part[worst]), memory_order_relaxed);
+	atomic_store_explicit(&th->th_looked, kv_now(db), memory_order_relaxed);
+}
+
+void kv_delayed(struct kvdb *db, unsigned cause, uint64_t ns)
+{
+	struct kv_delay *de = &db->d_throttle.th_delay[cause];
+	uint64_t max = atomic_load_explicit(&de->de_max_ns, memory_order_relaxed);
+
+	atomic_fetch_add_explicit(&de->de_waits, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&de->de_ns, ns, memory_order_relaxed);
+	while (ns > max && !atomic_compare_exchange_weak(&de->de_max_ns, &max, ns))
+		;
+}
+
+unsigned kv_delay_cause(struct kvdb *db)
+{
+	return atomic_load_explicit(&db->d_throttle.th_cause, memory_order_relaxed);
+}
+
+/* Books @bytes; how long the writer is to sleep, ns. Not @may_wait: books nothing if it is. */
+static uint64_t book(struct kvdb *db, uint32_t bytes, uint64_t now, bool may_wait)
+{
+	struct kv_throttle *th = &db->d_throttle;
+	uint64_t cost = atomic_load_explicit(&th->th_cost, memory_order_relaxed), next, from;
+
+	cost = cost * bytes / 1024u;
+	next = atomic_load_explicit(&th->th_next, memory_order_relaxed);
+	do {
+		from = next < now ? now : next;
+		if (from > now + SLEEP_MAX)
+			from = now + SLEEP_MAX;
+		if (!may_wait && from - now >= SLEEP_MIN)
+			break;
+	} while (!atomic_compare_exchange_weak(&th->th_next, &next, from + cost));
+	return from - now < SLEEP_MIN ? 0 : from - now;
+}
+
+int kv_throttle(struct kvdb *db, uint32_t bytes, bool may_wait)
+{
+	struct kv_throttle *th = &db->d_throttle;
+	uint64_t now, due, looked;
+	unsigned cause;
+
+	if (kv_is_manual(db))
+		return 0;	/* nobody works while we sleep */
+	now = kv_now(db);
+	due = book(db, bytes, now, may_wait);
+	if (!due)
+		return 0;
+	if (!may_wait)
+		return -EAGAIN;
+	cause = kv_delay_cause(db);
+	db->d_clock.sleep_until_ns(db->d_clock.arg, now + due);
+	due = kv_now(db);
+	kv_delayed(db, cause, due - now);
+	looked = atomic_load_explicit(&th->th_looked, memory_order_relaxed);
+	if (due - looked > LOOK_EVERY && due > looked &&
+	    atomic_compare_exchange_strong(&th->th_looked, &looked, due))
+		kv_pressure(db);
+	return 0;
+}
+
+void kv_throttle_stats(struct kvdb *db, struct kvdb_stats *st)
+{
+	for (unsigned i = 0; i < KVDB_DELAYS; i++) {
+		struct kv_delay *de = &db->d_throttle.th_delay[i];
+
+		st->delay[i].waits = atomic_load(&de->de_waits);
+		st->delay[i].ns = atomic_load(&de->de_ns);
+		st->delay[i].max_ns = atomic_load(&de->de_max_ns);
+	}
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Transactions: views and the trees they look into (view.c), owned keys
+ * (keylock.c), write sets (txn.c, txn_iter.c), values and commit records in
+ * the logs (txn_commit.c), tickets (durable.c). DESIGN.md, "Transactions".
+ */
+#ifndef KV_TXN_H
+#define KV_TXN_H
+
+#include <time.h>
+
+#include "kv.h"
+#include "thread.h"
+
+struct kv_tslot;
+struct kv_version;
+
+/* ---- keylock.c ------------------------------------------------------------------ */
+
+/* A key with a live owner; lies in the owner's write. */
+struct kv_keylock {
+	struct kv_keylock *kl_next;	/* its stripe's lock */
+	const uint8_t *kl_key;
+	uint64_t kl_hash;
+	uint32_t kl_kvs;
+	uint16_t kl_klen;
+};
+
+/* Bound on how long a plain write waits for transactions that own its key, seconds. */
+#define KV_KEY_WAIT_S 1
+
+/* 0, or -EBUSY: it has an owner. */
+int kv_key_lock(struct kvdb *db, struct kv_keylock *kl);
+void kv_key_unlock(struct kvdb *db, struct kv_keylock *kl);
+/* Somebody may wait for keys that were unlocked. */
+void kv_key_wake(struct kvdb *db);
+bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen, uint64_t hash);
+/*
+ * Waits until the key has no owner; -ECANCELED at *until, which the first wait
+ * of a write sets (zero before), at once with KVDB_MANUAL or when the caller may not wait.
+ */
+int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t hash, bool may_wait,
+		struct timespec *until);
+
+/*
+ * As kv_key_wait(), until no key of the store has an owner for which @covers says
+ * true. Looks at every owned key.
+ */
+int kv_keys_wait(struct kvdb_kvs *kvs,
+		 bool (*covers)(const void *arg, const void *key, size_t klen), const void *arg);
+
+int kv_keylocks_init(struct kvdb *db);
+void kv_keylocks_fini(struct kvdb *db);
+
+/* ---- view.c --------------------------------------------------------------------- */
+
+/* The trees of all stores at one moment. Immutable; a view holds one reference. */
+struct kv_forest {
+	_Atomic(uint32_t) fo_refs;
+	uint32_t fo_n;
+	uint64_t fo_gen;		/* d_tree_gen before they were taken */
+	struct kvdb *fo_db;
+	struct {
+		struct kvdb_kvs *kvs;
+		struct kv_tree *tree;
+	} fo_ent[];			/* by k_slot */
+};
+
+enum kv_view_state { KV_VIEW_LIVE, KV_VIEW_OLD, KV_VIEW_FAT };
+
+struct kv_view {
+	struct kv_view *vi_next, *vi_prev;	/* by age; tx_lock */
+	_Atomic(struct kv_forest *) vi_forest;	/* NULL once it is evicted */
+	uint64_t vi_seq;
+	uint64_t vi_born_ns;
+	_Atomic(uint32_t) vi_state;		/* enum kv_view_state */
+	bool vi_writes;				/* looks for conflicts */
+};
+
+/* Registers a view of now. 0, -ENOMEM. */
+int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes);
+void kv_view_end(struct kvdb *db, struct kv_view *vi);
+/* 0, or -ESTALE with its reason. */
+int kv_view_check(struct kvdb *db, struct kv_view *vi);
+/* The tree of a store in the view; NULL: evicted or younger than the view. Inside kv_enter(). */
+struct kv_tree *kv_view_tree(struct kv_view *vi, struct kvdb_kvs *kvs);
+/* A tree was replaced: the cached forest is not of now any more. */
+void kv_forest_stale(struct kvdb *db);
+/* Evicts views that are too old or pin too much memory (background work). */
+void kv_views_step(struct kvdb *db);
+/* View number of the oldest transaction that may still look for conflicts; UINT64_MAX = none. */
+uint64_t kv_views_oldest(struct kvdb *db);
+void kv_views_stats(struct kvdb *db, struct kvdb_stats *st);
+
+struct kv_txns {
+	pthread_mutex_t tx_lock;		/* list of views; a leaf */
+	struct kv_view *tx_oldest, *tx_newest;
+	_Atomic(uint64_t) tx_views;		/* in the list */
+	uint64_t tx_marks;			/* passes over memtables; tx_lock */
+	pthread_mutex_t tx_forest_lock;		/* one builds; outside d_kvs_lock */
+	struct kv_keylocks *tx_keys;		/* keylock.c */
+	pthread_mutex_t tx_slot_lock;		/* slots that wait to be retired; a leaf */
+	struct kv_tslot *tx_slots;
+	uint32_t tx_nslots;
+	pthread_mutex_t tx_done_lock;		/* callbacks of durability; a leaf */
+	struct kv_callback *tx_done, **tx_done_tail;
+	_Atomic(uint32_t) tx_ndone;
+};
+
+/* ---- txn.c ---------------------------------------------------------------------- */
+
+struct kv_touched {		/* a store that the transaction wrote to */
+	struct kv_touched *tt_next;
+	struct kvdb_kvs *tt_kvs;
+	struct kv_mt *tt_mt;	/* that holds its versions, with a reference; or NULL */
+};
+
+struct kv_txn_val {
+	struct kv_seg *tv_seg;		/* KV_ENT_REF; the transaction keeps it */
+	const uint8_t *tv_val;		/* KV_ENT_INLINE */
+	uint32_t tv_vlen, tv_vcrc, tv_off8;
+	uint32_t tv_room;		/* bytes at tv_val */
+	uint8_t tv_kind;		/* enum kv_ent_kind */
+};
+
+struct kv_write {
+	struct kv_keylock w_lock;	/* key and store */
+	struct kv_write *w_next;	/* in the order of the first write */
+	struct kv_touched *w_in;
+	struct kv_txn_val w_v;
+	struct kv_version *w_ver;	/* linked in w_in->tt_mt, or NULL */
+	uint8_t *w_ent;			/* in the commit record being built */
+};
+
+struct kv_txn_chunk {
+	struct kv_txn_chunk *tc_next;
+	uint32_t tc_size, tc_used;
+	uint8_t tc_mem[] __attribute__((aligned(8)));
+};
+
+struct kvdb_txn {
+	struct kvdb *t_db;
+	_Atomic(uint32_t) t_refs;	/* the owner and its cursors */
+	uint32_t t_flags;
+	struct kv_view t_view;
+	bool t_ended;			/* only its cursors are left */
+	int t_doomed;			/* a write failed: it cannot commit */
+	bool t_owns;			/* counted in d_owners */
+	struct kv_write *t_first, **t_tail;
+	struct kv_write **t_table;	/* open addressing once there are many */
+	uint32_t t_slots;		/* of t_table; a power of two */
+	uint32_t t_n;
+	uint32_t t_rec_bytes;		/* of the commit record's value */
+	uint64_t t_gen;			/* changes of the write set */
+	uint64_t t_user_bytes;
+	struct kv_touched *t_touched;
+	struct kv_seg **t_seg;		/* pinned, with references (R5) */
+	uint32_t t_nseg, t_segcap;
+	uint64_t t_seg_bytes;
+	struct kv_tslot *t_slot;	/* of this attempt to commit */
+	struct kv_txn_chunk *t_chunk;
+	uint32_t t_used;		/* of t_mem */
+	uint8_t t_mem[512] __attribute__((aligned(8)));
+};
+
+int kv_txns_init(struct kvdb *db);
+void kv_txns_fini(struct kvdb *db);
+/* Memory that lives as long as the transaction. */
+void *kv_txn_alloc(struct kvdb_txn *t, uint32_t bytes);
+struct kvdb_txn *kv_txn_get(struct kvdb_txn *t);
+void kv_txn_put(struct kvdb_txn *t);
+/*
+ * The view of an open transaction for a cursor: the store's tree with a reference
+ * (NULL: the store is younger) and the view number. -ESTALE.
+ */
+int kv_txn_snapshot(struct kvdb_txn *t, struct kvdb_kvs *kvs, struct kv_tree **tree,
+		    uint64_t *seq);
+/* 0, or -ESTALE; a cursor outlives its transaction and then shows what it showed. */
+int kv_txn_check(struct kvdb_txn *t);
+/* A write as an entry that is newer than every other. */
+void kv_write_ent(const struct kv_write *w, struct kv_ent *e);
+/* txn_iter.c: its writes to a store in key order, tombstones included; one look per seek */
+int kv_txn_iter(struct kvdb_txn *t, struct kvdb_kvs *kvs, bool reverse, struct kv_iter **out);
+
+/* ---- txn_commit.c ---------------------------------------------------------------- */
+
+/*
+ * The steps of a commit; kv_txn_commit() takes them, tests stop between them.
+ * Link: every version into the memtables of now, invisible. Install: the record
+ * into the open epoch, then OPEN -> INSTALLING. Finish: the stamp.
+ */
+struct kv_commit {
+	struct kvdb_txn *co_txn;
+	uint8_t *co_buf;		/* value of the record */
+	uint32_t co_len, co_size;	/* of the value; of the record */
+	uint32_t co_crc;		/* of the value */
+	struct kv_resv co_rs;
+	uint32_t co_index;
+	struct kv_slot *co_slot;
+	uint64_t co_seq;		/* result */
+};
+/* Writes the value of a key to the value log: tv_seg, tv_off8. May block; outside kv_enter(). */
+int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_txn_val *v,
+		     const void *val);
+int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t);
+int kv_commit_link(struct kv_commit *co);		/* inside kv_enter() */
+int kv_commit_reserve(struct kv_commit *co);		/* 0, -ENOBUFS: the log needs a segment */
+int kv_commit_install(struct kv_commit *co);		/* 0, -EAGAIN: link and reserve again */
+void kv_commit_finish(struct kv_commit *co);
+void kv_commit_undo(struct kv_commit *co);
+/* All of it. 0 with the record's epoch in *epoch. */
+int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch);
+
+/* ---- durable.c -------------------------------------------------------------------- */
+
+/* Calls what waited for the durable epoch of now; @all: everything, the database ends. */
+void kv_durable_run(struct kvdb *db, bool all);
+static inline bool kv_durable_has(struct kvdb *db)
+{
+	return db->d_txns && atomic_load_explicit(&db->d_txns->tx_ndone, memory_order_relaxed);
+}
+
+#endif

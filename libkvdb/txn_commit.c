@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What transactions write to the logs: values as they come, one commit record
+ * at the end. The commit record holds the whole write set, so a transaction
+ * belongs to its epoch, and replay needs nothing else (R5).
+ *
+ * Commit, a refinement of R12: first all versions are linked into the active
+ * memtables, pointing at a slot that is ACTIVE, hence invisible; nobody links
+ * above them, for the keys are owned. Then the record is reserved, copied, and
+ * goes from OPEN to INSTALLING if the memtables are still those of its epoch:
+ * between reservation and installation lies a copy, not a walk over memtables,
+ * so a large transaction is not overtaken by every tick. From INSTALLING on
+ * the flusher can complete it by itself; before, it withdraws the record and the
+ * committer logs it again. If a memtable was switched meanwhile, its versions
+ * are taken out and linked anew, under a new slot: whoever met an old version
+ * must never see it committed, for its memtable is of other epochs.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memtable.h"
+#include "reloc.h"
+#include "slot.h"
+#include "txn.h"
+#include "txn_omf.h"
+#include "work.h"
+
+#define SLOTS_BATCH 64u	/* slots that are retired together */
+
+/* ---- values ------------------------------------------------------------------------------- */
+
+/* R5: what the write set refers to stays; a transaction may hold so much and no more. */
+static int pin(struct kvdb_txn *t, struct kv_seg *s)
+{
+	uint32_t i, cap = t->t_segcap ? t->t_segcap * 2 : 16;
+	void *p;
+
+	for (i = t->t_nseg; i-- > 0; )
+		if (t->t_seg[i] == s)
+			return 0;
+	if (t->t_nseg == t->t_segcap) {
+		p = realloc(t->t_seg, cap * sizeof(t->t_seg[0]));
+		if (!p)
+			return kv_error(-ENOMEM, "MP0902", "no memory for a write");
+		t->t_seg = p;
+		t->t_segcap = cap;
+	}
+	t->t_seg[t->t_nseg++] = kv_seg_get(s);
+	t->t_seg_bytes += s->sg_bytes;
+	return 0;
+}
+
+static int check_pinned(struct kvdb_txn *t)
+{
+	if (CHECK(457, t->t_seg_bytes <= t->t_db->d_budget.b_log_bytes / 2))
+		return 0;
+	t->t_doomed = -ESTALE;
+	return kv_error(-ESTALE, "MP0924", "the values of the transaction lie in log segments of "
+			"%llu bytes together; %llu are the most",
+			(unsigned long long)t->t_seg_bytes,
+			(unsigned long long)t->t_db->d_budget.b_log_bytes / 2);
+}
+
+/* Memory, log space and debt hold a transaction back as they do a plain write. */
+static int admit(struct kvdb *db, uint32_t bytes, bool urgent)
+{
+	int err = 0;
+
+	if (KV_UNLIKELY(atomic_load_explicit(&db->d_flusher->fl_stall, memory_order_relaxed)))
+		err = kv_stall_wait(db, urgent);
+	if (err)
+		return kv_error(err, "MP0904", "no room for a write of a transaction");
+	if (KV_UNLIKELY(atomic_load_explicit(&db->d_throttle.th_cost, memory_order_relaxed)))
+		err = kv_throttle(db, bytes, true);
+	return err;
+}
+
+/* The log needs a segment; as a plain write, only deletes take from the reserve (R19). */
+static int make_ready(struct kvdb *db, struct kv_log *lo, uint32_t size, bool urgent)
+{
+	uint64_t t0 = kv_now(db);
+	int err = kv_log_prepare(db, lo, size, false);
+
+	if (err == -ENOSPC && (urgent || kv_reloc_may_help(db))) {
+		kv_make_room(db);
+		err = kv_log_prepare(db, lo, size, urgent);
+	}
+	kv_delayed(db, KVDB_DELAY_SEGMENT, kv_now(db) - t0);
+	return err;
+}
+
+/* One attempt in a reserved place: 0 or -EAGAIN (withdrawn). */
+static int write_value(const struct kv_keylock *kl, const struct kv_txn_val *v, const void *val,
+		       struct kv_slot *sl, const struct kv_resv *rs, uint32_t size)
+{
+	uint32_t index = atomic_load_explicit(&sl->sl_index, memory_order_relaxed);
+	int err = 0;
+
+	kv_slot_place(sl, rs);
+	kv_rec_encode(rs->rs_buf, KV_REC_PUT, (uint16_t)kl->kl_kvs, kl->kl_key, kl->kl_klen, val,
+		      v->tv_vlen, v->tv_vcrc);
+	kv_rec_set_flags(rs->rs_buf, KV_RECF_TXN);
+	/* it has no place in the order of writes: the commit record has */
+	kv_rec_stamp(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, 0);
+	kv_record_encoded(rs, index, size);
+	atomic_store_explicit(&sl->sl_ver, 0, memory_order_relaxed);
+	if (!kv_slot_install(sl)) {
+		kv_rec_encode_skip(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, size);
+		err = -EAGAIN;
+	}
+	kv_record_done(rs, index, size);
+	kv_slot_idle(sl);
+	return err;
+}
+
+int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_txn_val *v,
+		     const void *val)
+{
+	struct kvdb *db = t->t_db;
+	uint32_t size = kv_rec_size(kl->kl_klen, v->tv_vlen);
+	struct kv_tctx *tc = kv_tctx(db);
+	struct kv_thread *th;
+	struct kv_resv rs;
+	struct kv_log *lo;
+	int err = check_pinned(t);
+
+	if (!err)
+		err = admit(db, size, false);
+	if (!err && !tc)
+		err = kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
+	while (!err) {
+		lo = kv_log_pick(db, KV_VLOG);
+		th = kv_enter();
+		kv_slot_open(&tc->tc_slot);
+		err = kv_log_reserve(db, lo, size, &rs);
+		if (!err) {
+			err = write_value(kl, v, val, &tc->tc_slot, &rs, size);
+			if (!err)
+				err = pin(t, rs.rs_seg);
+			else	/* late: do not fill a dying epoch */
+				kv_wait_closed(db, atomic_load(&db->d_epoch));
+			kv_exit(th);
+			if (!err)
+				break;
+			err = err == -EAGAIN ? 0 : err;
+			continue;
+		}
+		kv_slot_idle(&tc->tc_slot);
+		kv_exit(th);
+		err = err == -EAGAIN ? make_ready(db, lo, size, false) :
+		      kv_error(err, "MP0902", "no memory for a write");
+	}
+	if (err)
+		return err;
+	v->tv_seg = rs.rs_seg;
+	v->tv_off8 = (rs.rs_off + kv_rec_val_off(kl->kl_klen)) / KV_REC_ALIGN;
+	return 0;
+}
+
+/* ---- slots ---------------------------------------------------------------------------------- */
+
+static void slots_free(void *arg)
+{
+	struct kv_tslot *ts = arg, *next;
+
+	for (; ts; ts = next) {
+		next = ts->ts_next;
+		free(ts);
+	}
+}
+
+/* Nothing names the slot any more, but readers that are inside kv_enter() may. */
+static void slot_retire(struct kvdb *db, struct kv_tslot *ts)
+{
+	struct kv_txns *tx = db->d_txns;
+	struct kv_tslot *list = NULL;
+
+	pthread_mutex_lock(&tx->tx_slot_lock);
+	ts->ts_next = tx->tx_slots;
+	tx->tx_slots = ts;
+	if (++tx->tx_nslots == SLOTS_BATCH) {
+		list = ts;
+		tx->tx_slots = NULL;
+		tx->tx_nslots = 0;
+	}
+	pthread_mutex_unlock(&tx->tx_slot_lock);
+	if (list)
+		kv_retire(slots_free, list);
+}
+
+/* ---- the steps ------------------------------------------------------------------------------ */
+
+static void op_of(const struct kv_write *w, struct kv_mt_op *op)
+{
+	*op = (struct kv_mt_op){ .op_key = w->w_lock.kl_key, .op_klen = w->w_lock.kl_klen,
+				 .op_hash = w->w_lock.kl_hash, .op_kind = w->w_v.tv_kind,
+				 .op_val = w->w_v.tv_val, .op_vlen = w->w_v.tv_vlen,
+				 .op_vcrc = w->w_v.tv_vcrc,
+				 .op_val_off = w->w_v.tv_off8 * KV_REC_ALIGN };
+}
+
+int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t)
+{
+	uint8_t *p;
+
+	memset(co, 0, sizeof(*co));
+	co->co_txn = t;
+	co->co_len = t->t_rec_bytes;
+	co->co_size = kv_rec_size(0, co->co_len);
+	co->co_slot = &kv_tctx(t->t_db)->tc_slot;
+	co->co_buf = malloc(co->co_len);
+	t->t_slot = malloc(sizeof(*t->t_slot));
+	if (!co->co_buf || !t->t_slot)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a commit");
+	atomic_init(&t->t_slot->ts_state, KV_TS_ACTIVE);
+	kv_commit_encode_hdr(co->co_buf, t->t_n);
+	p = co->co_buf + KV_COMMIT_HDR;
+	for (struct kv_write *w = t->t_first; w; w = w->w_next) {
+		struct kv_commit_ent e = {
+			.ce_key = w->w_lock.kl_key, .ce_klen = w->w_lock.kl_klen,
+			.ce_kvs = (uint16_t)w->w_lock.kl_kvs, .ce_kind = w->w_v.tv_kind,
+			.ce_vlen = w->w_v.tv_vlen, .ce_vcrc = w->w_v.tv_vcrc,
+			.ce_val = w->w_v.tv_val, .ce_off8 = w->w_v.tv_off8,
+			.ce_obj = w->w_v.tv_seg ? w->w_v.tv_seg->sg_id : 0,
+		};
+
+		w->w_ent = p;
+		p += kv_commit_encode_ent(p, &e);
+	}
+	return 0;
+}
+
+static void unlink_store(struct kvdb_txn *t, struct kv_touched *tt)
+{
+	struct kv_mt_op op;
+
+	for (struct kv_write *w = t->t_first; w; w = w->w_next) {
+		if (w->w_in != tt || !w->w_ver)
+			continue;
+		op_of(w, &op);
+		kv_mt_unlink(tt->tt_mt, &op, w->w_ver);
+		w->w_ver = NULL;
+	}
+	kv_mt_put(t->t_db, tt->tt_mt);
+	tt->tt_mt = NULL;
+}
+
+/* A new slot for what stays linked; the old one is aborted for whoever has met it. */
+static int slot_renew(struct kvdb_txn *t)
+{
+	struct kv_tslot *old = t->t_slot, *ts = malloc(sizeof(*ts));
+
+	if (!ts)
+		return -ENOMEM;
+	atomic_init(&ts->ts_state, KV_TS_ACTIVE);
+	for (struct kv_write *w = t->t_first; w; w = w->w_next)
+		if (w->w_ver)
+			atomic_store(&w->w_ver->v_seq, KV_IN_SLOT | (uint64_t)(uintptr_t)ts);
+	atomic_store(&old->ts_state, KV_TS_ABORTED);
+	t->t_slot = ts;
+	slot_retire(t->t_db, old);
+	return 0;
+}
+
+/* Takes the active memtables; what is linked in others is taken out of them. */
+static int retarget(struct kvdb_txn *t)
+{
+	bool moved = false;
+	int err = 0;
+
+	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next) {
+		struct kv_mt *mt = kv_mt_active(tt->tt_kvs);
+
+		if (tt->tt_mt == mt)
+			continue;
+		if (tt->tt_mt) {
+			if (!moved)
+				err = slot_renew(t);
+			if (err)
+				return err;
+			moved = true;
+			unlink_store(t, tt);
+		}
+		tt->tt_mt = kv_mt_get(mt);
+	}
+	return 0;
+}
+
+int kv_commit_link(struct kv_commit *co)
+{
+	struct kvdb_txn *t = co->co_txn;
+	struct kv_mt_op op;
+	int err = retarget(t);
+
+	for (struct kv_write *w = t->t_first; w && !err; w = w->w_next) {
+		if (w->w_ver)
+			continue;
+		op_of(w, &op);
+		err = kv_mt_link(w->w_in->tt_mt, &op, w->w_v.tv_seg, t->t_slot, &w->w_ver);
+		if (!err)
+			kv_commit_set_rev(w->w_ent, w->w_ver->v_rev);
+	}
+	/* here, not between reservation and installation */
+	co->co_crc = mpool_crc32c(0, co->co_buf, co->co_len);
+	return err;
+}
+
+int kv_commit_reserve(struct kv_commit *co)
+{
+	struct kvdb *db = co->co_txn->t_db;
+	struct kv_resv *rs = &co->co_rs;
+	struct kv_slot *sl = co->co_slot;
+	int err;
+
+	kv_slot_open(sl);
+	err = kv_log_reserve(db, kv_log_pick(db, KV_KLOG), co->co_size, rs);
+	if (err) {
+		kv_slot_idle(sl);
+		return err == -EAGAIN ? -ENOBUFS : err;
+	}
+	co->co_index = atomic_load_explicit(&sl->sl_index, memory_order_relaxed);
+	kv_slot_place(sl, rs);
+	kv_rec_encode(rs->rs_buf, KV_REC_COMMIT, 0, NULL, 0, co->co_buf, co->co_len, co->co_crc);
+	kv_record_encoded(rs, co->co_index, co->co_size);
+	return 0;
+}
+
+/* R4, R7: the record's epoch is the open one and the versions lie in its memtables. */
+static bool is_in_time(struct kv_commit *co)
+{
+	struct kvdb_txn *t = co->co_txn;
+
+	if (atomic_load(&t->t_db->d_epoch) != co->co_rs.rs_epoch)
+		return false;
+	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+		if (tt->tt_mt && kv_mt_active(tt->tt_kvs) != tt->tt_mt)
+			return false;
+	return true;
+}
+
+int kv_commit_install(struct kv_commit *co)
+{
+	struct kvdb_txn *t = co->co_txn;
+	const struct kv_resv *rs = &co->co_rs;
+	struct kv_slot *sl = co->co_slot;
+
+	(void)BARRIER(458, (kv_wait_closed(t->t_db, rs->rs_epoch), 0));
+	if (CHECK(459, is_in_time(co))) {
+		for (struct kv_write *w = t->t_first; w; w = w->w_next)
+			w->w_ver->v_epoch = rs->rs_epoch;
+		for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+			if (tt->tt_mt)
+				kv_mt_note_epoch(tt->tt_mt, rs->rs_epoch);
+		atomic_store_explicit(&sl->sl_ver, (uintptr_t)t->t_slot | KV_SLOT_TXN,
+				      memory_order_relaxed);
+		/* everything is linked: from here on the flusher may commit it */
+		if (kv_slot_install(sl))
+			return 0;
+	}
+	kv_rec_encode_skip(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, co->co_size);
+	kv_record_done(rs, co->co_index, co->co_size);
+	kv_slot_idle(sl);
+	return -EAGAIN;
+}
+
+void kv_commit_finish(struct kv_commit *co)
+{
+	const struct kv_resv *rs = &co->co_rs;
+	struct kvdb_txn *t = co->co_txn;
+	struct kvdb *db = t->t_db;
+	uint64_t s = KV_TS_ACTIVE;
+
+	atomic_compare_exchange_strong(&t->t_slot->ts_state, &s, KV_TS_PREPARED);
+	s = KV_TS_PREPARED;
+	/* the commit; if somebody helped, his stamp stands */
+	atomic_compare_exchange_strong(&t->t_slot->ts_state, &s, atomic_fetch_add(&db->d_seq, 1));
+	co->co_seq = atomic_load(&t->t_slot->ts_state);
+	for (struct kv_write *w = t->t_first; w; w = w->w_next)
+		atomic_store(&w->w_ver->v_seq, co->co_seq);
+	kv_rec_stamp(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, co->co_seq);
+	kv_record_done(rs, co->co_index, co->co_size);
+	kv_slot_idle(co->co_slot);
+}
+
+void kv_commit_undo(struct kv_commit *co)
+{
+	struct kvdb_txn *t = co->co_txn;
+
+	if (t->t_slot)
+		atomic_store(&t->t_slot->ts_state, KV_TS_ABORTED);
+	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+		if (tt->tt_mt)
+			unlink_store(t, tt);
+}
+
+/* One attempt: 0, -EAGAIN (withdrawn), -ENOBUFS (no segment), -ENOMEM. */
+static int attempt(struct kv_commit *co)
+{
+	struct kv_thread *th = kv_enter();
+	struct kvdb *db = co->co_txn->t_db;
+	int err = kv_commit_link(co);
+
+	if (!err)
+		err = kv_commit_reserve(co);
+	if (!err)
+		err = kv_commit_install(co);
+	if (!err)
+		kv_commit_finish(co);
+	else if (err == -EAGAIN)	/* late: do not fill a dying epoch */
+		kv_wait_closed(db, atomic_load(&db->d_epoch));
+	kv_exit(th);
+	return err;
+}
+
+static bool only_deletes(const struct kvdb_txn *t)
+{
+	for (const struct kv_write *w = t->t_first; w; w = w->w_next)
+		if (w->w_v.tv_kind != KV_ENT_TOMB)
+			return false;
+	return true;
+}
+
+static void grow_tables(struct kvdb_txn *t)
+{
+	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+		if (tt->tt_mt && atomic_load_explicit(&tt->tt_mt->m_grow_wanted,
+						      memory_order_relaxed))
+			kv_mt_grow(tt->tt_mt);
+}
+
+int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch)
+{
+	struct kvdb *db = t->t_db;
+	struct kv_commit co;
+	bool urgent = only_deletes(t);
+	int err = admit(db, kv_rec_size(0, t->t_rec_bytes), urgent);
+
+	if (err)
+		return err;
+	err = kv_commit_prepare(&co, t);
+	while (!err) {
+		err = attempt(&co);
+		if (!err)
+			break;
+		if (err == -ENOBUFS)
+			err = make_ready(db, kv_log_pick(db, KV_KLOG), co.co_size, urgent);
+		else if (err == -EAGAIN)
+			err = 0;
+		else
+			err = kv_error(err, "MP0902", "no memory for a commit");
+	}
+	if (err)
+		kv_commit_undo(&co);
+	else
+		grow_tables(t);
+	*epoch = co.co_rs.rs_epoch;
+	free(co.co_buf);
+	if (t->t_slot)
+		slot_retire(db, t->t_slot);
+	t->t_slot = NULL;
+	return err;
+}

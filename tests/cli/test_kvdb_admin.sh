@@ -1,0 +1,350 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# The administrator's verbs of kvdb: stores, lists, shape, dump and load.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+make_db() {
+	want 0 kvdb create "./${1:-d}" --size 256M -q
+}
+
+fill() {
+	local i
+	for i in "$@"; do
+		printf 'k%d\tvalue %d\n' "$i" "$i"
+	done | kvdb load -q ./d s
+}
+
+a_store_gets_another_name_and_keeps_its_records() {
+	make_db
+	want 0 kvdb kvs create ./d s
+	fill 1 2 3
+	want 0 kvdb kvs rename ./d s people -j
+	schema kvdb_kvs_rename
+	want 3 kvdb get ./d s k1
+	want 0 kvdb get ./d people k2
+	same value "$(cat "$S/out")" "value 2"
+	want 0 kvdb kvs rename ./d people s
+	has out 'store people of database ./d is now s'
+	want 0 kvdb verify ./d
+	want 0 kvdb kvs rename -q ./d s s
+	same out "$(cat "$S/out")" ""
+}
+
+renames_that_cannot_be_name_the_reason_and_the_way_out() {
+	make_db
+	want 0 kvdb kvs create ./d s
+	want 0 kvdb kvs create ./d t
+	want 5 kvdb kvs rename ./d s t
+	has err 'kvs rename t: there is a store named t .*kvdb kvs list.*MP0970'
+	want 3 kvdb kvs rename ./d none x
+	has err 'kvs rename none: .*MP0965'
+	want 2 kvdb kvs rename ./d s 'a b'
+	has err '1 to 31'
+	want 2 kvdb kvs rename ./d s
+	want 0 kvdb kvs list ./d -H -o name
+	same list "$(tr '\n' ' ' <"$S/out")" "s t "
+}
+
+stores_are_listed_with_their_size() {
+	make_db
+	want 0 kvdb kvs list ./d
+	has err 'no store; kvdb kvs create'
+	want 0 kvdb kvs create ./d s
+	fill 1 2 3
+	want 0 kvdb kvs list ./d
+	has out '^NAME +KEYS +RUNS'
+	has out '^s +3 +1 '
+	want 0 kvdb kvs list ./d -j
+	schema kvdb_kvs_list
+	want 0 kvdb kvs list ./d -o help
+	has out 'tombs'
+	want 2 kvdb kvs list ./d -o colour
+	want 0 kvdb kvs info ./d s
+	has out '^keys +about 3$'
+	want 0 kvdb kvs info ./d s -j
+	schema kvdb_kvs_info
+	want 3 kvdb kvs info ./d none
+	one_line_error
+}
+
+tree_shows_memtables_and_runs() {
+	make_db
+	want 0 kvdb kvs create ./d s
+	want 0 kvdb kvs create ./d t
+	fill 1 2
+	want 0 kvdb del ./d s k1
+	head -c 100000 /dev/urandom | want_in 0 kvdb put ./d s big -
+	want 0 kvdb tree ./d -j
+	schema kvdb_tree
+	same stores "$(field 'sorted({p["kvs"] for p in d["parts"]})')" "['s', 't']"
+	# newest first: the last run alone refers to a value outside of it; the others may have
+	# been merged meanwhile
+	same newest "$(field '[(p["keys"], p["deletions"], p["values"], p["segments"])
+		for p in d["parts"] if p["part"] == "run"][0]')" "(1, 0, 100000, 1)"
+	same values "$(field 'sum(p["values"] or 0 for p in d["parts"])')" 100000
+	want 0 kvdb tree ./d t -H
+	same rows "$(cut -f1,2 "$S/out")" "$(printf 't\tactive')"
+	want 3 kvdb tree ./d none
+	has err MP0965
+}
+
+want_in() {
+	local code=$1 rc=0
+	shift
+	"$@" >"$S/out" 2>"$S/err" || rc=$?
+	same "exit of $*" $rc "$code"
+}
+
+databases_are_listed() {
+	want 0 kvdb list
+	has err 'no pool in this directory'
+	make_db
+	make_db e
+	want 0 kvdb list
+	has out '^\./d +clean +0 '
+	has out '^\./e +clean '
+	want 0 kvdb list -j
+	schema kvdb_list
+	want 0 kvdb list ./e -H -o db,state
+	same row "$(cat "$S/out")" "$(printf './e\tclean')"
+	want 3 kvdb list ./none
+	one_line_error
+	# a pool without a database is one; it is not an error to find it
+	want 0 kvdb drop ./e -y
+	want 0 kvdb list -H -o db,state
+	has out "$(printf '^./e\tnone$')"
+}
+
+an_open_database_is_listed_as_open() {
+	make_db
+	mkfifo in
+	python3 "$CLI/hold.py" "$O/lib/libmpool.so" ./d <in >held &
+	exec 7>in
+	while [ ! -s held ]; do sleep 0.05; done
+	want 0 kvdb list -H -o db,state
+	has out "$(printf '^./d\topen$')"
+	exec 7>&-
+	wait
+}
+
+dump_and_load_give_the_same_database() {
+	make_db
+	make_db e
+	local s
+	for s in empty one two; do
+		want 0 kvdb kvs create ./d $s
+	done
+	fill_odd | kvdb load -q ./d one
+	printf 'a\tb\n' | kvdb load -q ./d two
+	want 0 kvdb dump ./d
+	cp "$S/out" d.dump
+	schema kvdb_dump out --lines
+	want 0 kvdb load --dump ./e d.dump
+	has out 'loaded 8 records'
+	want 0 kvdb dump ./e
+	cmp "$S/out" d.dump
+	# a second load changes nothing
+	want 0 kvdb load -q --dump ./e d.dump
+	want 0 kvdb dump ./e
+	cmp "$S/out" d.dump
+	# the jsonl of one store goes into a store of another name
+	want 0 kvdb dump ./d one
+	cp "$S/out" one.dump
+	want 0 kvdb load -q -c ./e copy --format jsonl one.dump
+	want 0 kvdb scan -H ./e copy
+	cp "$S/out" copy.tsv
+	want 0 kvdb dump ./d one --format tsv
+	cmp "$S/out" copy.tsv
+}
+
+fill_odd() {
+	printf 'plain\tvalue\n\\x00\\xff\t\\xfe\\x01\n\\tt\t\\n\\r\\\\\nempty\t\n'
+	printf 'caf\xc3\xa9\tna\xc3\xafve\nzz\t'
+	head -c 3000 /dev/zero | tr '\0' z
+	printf '\n"q"\t{"a":1}\n'
+}
+
+dump_takes_a_range_of_one_store() {
+	make_db
+	want 0 kvdb kvs create ./d s
+	fill 1 2 3 4
+	want 0 kvdb dump ./d s --from k2 --to k4 --format tsv
+	same keys "$(cut -f1 "$S/out" | tr '\n' ' ')" "k2 k3 "
+	want 0 kvdb dump ./d s --prefix k3
+	schema kvdb_dump out --lines
+	same records "$(grep -c '"key"' "$S/out")" 1
+	want 2 kvdb dump ./d --prefix k3
+	has err 'name the store'
+	want 2 kvdb dump ./d --format tsv
+	want 2 kvdb dump ./d s --format tsv -j
+	want 3 kvdb dump ./d none
+}
+
+a_cut_dump_is_noticed() {
+	make_db
+	make_db e
+	want 0 kvdb kvs create ./d s
+	fill 1 2 3
+	kvdb dump ./d | head -n 4 >cut.dump
+	want 1 kvdb load --dump ./e cut.dump
+	has err 'it was cut; 2 records were stored'
+	printf 'k\tv\n' >not.dump
+	want 1 kvdb load --dump ./e not.dump
+	has err 'not.dump:1: '
+	echo '{"key":"a","value":"b"}' >not.dump
+	want 1 kvdb load --dump ./e not.dump
+	has err 'not a line of kvdb dump'
+	want 2 kvdb load --dump ./e s cut.dump
+	want 2 kvdb load --dump --format tsv ./e cut.dump
+	want 2 kvdb load ./e
+}
+
+a_dump_that_cannot_be_written_fails() {
+	make_db
+	want 0 kvdb kvs create ./d s
+	fill 1
+	local rc=0
+	kvdb dump ./d >/dev/full 2>"$S/err" || rc=$?
+	same full $rc 1
+	has err 'standard output'
+}
+
+# script CODE LINE...: the lines are the shell's input
+script() {
+	local code=$1 rc=0
+	shift
+	printf '%s\n' "$@" | kvdb shell ./d >"$S/out" 2>"$S/err" || rc=$?
+	same "exit of the script" $rc "$code"
+}
+
+a_script_works_on_stores() {
+	make_db
+	script 0 'create s' 'put a 1' 'put "b c" "x \"y\" \x00z"' '# remark' '' 'get a' \
+		'get "b c"' 'count' 'scan b' 'del a' 'del a' 'count' 'rename s t' 'list' 'sync' \
+		'quit' 'not run'
+	same out "$(cat "$S/out")" "$(printf '1\nx "y" \\x00z\n2\nb c\tx "y" \\x00z\n1\nt')"
+	want 0 kvdb get ./d t 'b c' -x
+	same value "$(cat "$S/out")" 782022792220007a
+	script 0 'use t' 'put k1 v' 'put k2 v' 'put k3 v' 'scan k 2' 'scan "" 1' 'stats' \
+		'drop t' 'list'
+	has out '^k2	v$'
+	hasnt out '^k3'
+	has out '^puts +3$'
+	script 0 'help'
+	has out '^put KEY VALUE +store a value'
+	want 0 kvdb shell ./d
+	same out "$(cat "$S/out")" ""
+}
+
+a_script_ends_at_the_first_failure() {
+	make_db
+	want 0 kvdb kvs create ./d s
+	script 3 'use s' 'put a 1' 'get b' 'put c 1'
+	has err 'shell line 3: no such key'
+	want 0 kvdb get ./d s a
+	want 3 kvdb get ./d s c
+	script 2 'get a'
+	has err 'no store is chosen \(use NAME'
+	script 2 'use s' 'put a'
+	has err 'line 2: it is: put KEY VALUE'
+	script 2 'frobnicate'
+	has err 'no command frobnicate'
+	script 2 'use "s'
+	has err 'quote'
+	script 2 'use s' 'put \q 1'
+	has err 'escape'
+	script 3 'use none'
+	has err MP0965
+	script 2 'list a b c d e f g h i'
+	has err 'too many words'
+	printf 'use none\nuse s\nput z 1\n' | kvdb shell -k ./d 2>"$S/err" && fail "no failure told"
+	want 0 kvdb get ./d s z
+	want 2 kvdb shell -j ./d
+	want 3 kvdb shell ./d none
+	printf 'put r 1\n' | kvdb shell -r ./d s 2>"$S/err" && fail "read-only took a write"
+	has err 'reading only'
+}
+
+transactions_are_whole_or_not_at_all() {
+	make_db
+	script 0 'create s' 'put a 1' 'begin' 'put a 2' 'put b 2' 'get a' 'count' 'abort' 'get a' \
+		'count'
+	same aborted "$(tr '\n' ' ' <"$S/out")" "2 2 1 1 "
+	script 0 'use s' 'begin' 'del a' 'put b 3' 'scan' 'commit' 'scan'
+	same committed "$(tr '\n' ' ' <"$S/out")" "$(printf 'b\t3 b\t3 ')"
+	# the end of the input does not commit
+	script 0 'use s' 'begin' 'put c 1'
+	has err 'transaction was aborted'
+	want 3 kvdb get ./d s c
+	want 0 kvdb get ./d s b
+	script 2 'commit'
+	has err 'no transaction is open \(begin opens one'
+	script 2 'abort'
+	script 5 'begin' 'create t'
+	has err 'commit or abort first'
+	script 5 'begin' 'begin'
+}
+
+a_terminal_gets_a_prompt_and_goes_on_after_errors() {
+	make_db
+	want 0 kvdb kvs create ./d s
+	want 0 python3 "$CLI/on_tty.py" "$(printf 'get x\nput a 1\n!!\nhistory\n!1\n!99\nquit')" \
+		kvdb shell ./d s
+	has out '^help lists the commands'
+	has out 's> '
+	has out '    3  put a 1'
+	has out 'no such key'
+	has out 'no such line'
+	want 0 kvdb get ./d s a
+}
+
+compact_leaves_one_run_and_less_space() {
+	make_db
+	want 0 kvdb kvs create ./d s
+	local i
+	for i in 1 2 3; do
+		fill 1 2 3
+	done
+	want 0 kvdb compact ./d -j
+	schema kvdb_compact
+	same fewer "$(field 'd["after"]["runs"] <= d["before"]["runs"]')" True
+	want 0 kvdb compact ./d
+	has out '^\./d: .* used, was .*; [0-9]+ runs, was [0-9]+$'
+	want 0 kvdb compact -q ./d
+	same out "$(cat "$S/out")" ""
+	want 0 kvdb scan -H ./d s
+	same records "$(wc -l <"$S/out")" 3
+	want 3 kvdb compact ./none
+}
+
+tune_gives_a_reason_for_every_option() {
+	make_db
+	want 0 kvdb tune ./d
+	has out '^OPTION +DEFAULT +ADVICE +WHY'
+	has out '^cache_bytes '
+	want 0 kvdb tune ./d -j
+	schema kvdb_tune
+	same reasons "$(field 'all(len(o["why"]) > 10 for o in d["options"])')" True
+	want 3 kvdb tune ./none
+}
+
+run a_script_works_on_stores
+run a_script_ends_at_the_first_failure
+run transactions_are_whole_or_not_at_all
+run a_terminal_gets_a_prompt_and_goes_on_after_errors
+run compact_leaves_one_run_and_less_space
+run tune_gives_a_reason_for_every_option
+run a_store_gets_another_name_and_keeps_its_records
+run renames_that_cannot_be_name_the_reason_and_the_way_out
+run stores_are_listed_with_their_size
+run tree_shows_memtables_and_runs
+run databases_are_listed
+run an_open_database_is_listed_as_open
+run dump_and_load_give_the_same_database
+run dump_takes_a_range_of_one_store
+run a_cut_dump_is_noticed
+run a_dump_that_cannot_be_written_fails
+finish

@@ -1,0 +1,197 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# Backup, restore and copy: what comes back is what was there, and what is
+# damaged, cut or missing is said and not used.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+make_db() {
+	want 0 kvdb -q create ./d --size 256M
+	want 0 kvdb kvs create ./d s
+	want 0 kvdb kvs create ./d u
+	seq -f 'k%06g' 3000 | awk '{ printf "%s\t%s%0300d\n", $1, $1, NR }' >lines
+	want 0 kvdb -q load ./d s lines
+	want 0 kvdb put ./d u x y
+}
+
+# dump_of DB FILE
+dump_of() {
+	want 0 kvdb dump "$1"
+	cp "$S/out" "$2"
+}
+
+# restored DIR FILE [OPTION...]: the backups in DIR give the database that FILE is the dump of
+restored() {
+	local dir=$1 file=$2
+	shift 2
+	rm -rf ./r
+	want 0 kvdb -q create ./r --size 256M
+	want 0 kvdb restore "$dir" ./r -j "$@"
+	schema kvdb_restore
+	dump_of ./r r.dump
+	cmp r.dump "$file" || fail "what was restored from $dir differs from $file"
+}
+
+full_and_incremental_come_back() {
+	make_db
+	dump_of ./d 1.dump
+	want 0 kvdb backup ./d ./bk -j
+	schema kvdb_backup
+	same first "$(field 'd["kind"], d["number"], d["records"]')" "('full', 1, 3001)"
+	want 0 kvdb put ./d s k000003 new
+	want 0 kvdb del ./d s k000004
+	want 0 kvdb kvs create ./d v
+	want 0 kvdb put ./d v a b
+	want 0 kvdb kvs drop ./d u -y
+	dump_of ./d 2.dump
+	want 0 kvdb backup ./d ./bk -j
+	same second "$(field 'd["kind"], d["records"], d["deletions"]')" "('incremental', 2, 1)"
+	# the name comes back, the store does not
+	want 0 kvdb kvs create ./d u
+	want 0 kvdb put ./d u second time
+	want 0 kvdb put ./d s k000003 newer
+	dump_of ./d 3.dump
+	want 0 kvdb backup ./d ./bk --incremental
+	# one checkpoint is kept, the one that the next backup needs
+	want 0 kvdb checkpoint list ./d -H -o name
+	same kept "$(wc -l <"$S/out")" 1
+	restored ./bk 3.dump
+	restored ./bk 2.dump --to 2
+	restored ./bk 1.dump --to 1
+	want 3 kvdb restore ./bk ./r --to 9
+	want 0 kvdb backup ./d ./bk --full -j
+	same full "$(field 'd["kind"], d["number"]')" "('full', 4)"
+	rm bk/000001.kvb
+	restored ./bk 3.dump
+	want 3 kvdb restore ./bk ./r --to 2
+	want 0 kvdb verify --data ./d
+}
+
+what_cannot_be_is_refused() {
+	make_db
+	want 5 kvdb backup ./d ./bk --incremental
+	want 2 kvdb backup ./d ./bk --incremental --full
+	want 3 kvdb backup ./d ./bk --checkpoint none
+	want 0 kvdb checkpoint list ./d -H -o name
+	same none "$(cat "$S/out")" ""
+	want 0 kvdb backup ./d ./bk
+	want 5 kvdb restore ./bk ./d
+	one_line_error
+	want 0 kvdb -q create ./e --size 256M
+	want 5 kvdb backup ./e ./bk
+	has err 'another database'
+	want 3 kvdb restore ./nothing ./e
+	want 3 kvdb restore ./bk ./nothing
+	# without the checkpoint there is nothing to compare with
+	want 0 kvdb checkpoint list ./d -H -o name
+	want 0 kvdb checkpoint drop ./d "$(cat "$S/out")" -y
+	want 5 kvdb backup ./d ./bk --incremental
+	want 0 kvdb backup ./d ./bk -j
+	same full "$(field 'd["kind"]')" full
+}
+
+# damage FILE AT: another byte there
+damage() {
+	python3 -c 'import sys
+f = open(sys.argv[1], "r+b")
+f.seek(int(sys.argv[2]))
+b = f.read(1)
+f.seek(int(sys.argv[2]))
+f.write(bytes([b[0] ^ 4]))' "$1" "$2"
+}
+
+damaged_files_are_said_and_not_used() {
+	local size at
+	make_db
+	want 0 kvdb backup ./d ./bk
+	want 0 kvdb put ./d s more and
+	want 0 kvdb backup ./d ./bk
+	cp -r bk good
+	size=$(stat -c %s bk/000001.kvb)
+	for at in 0 9 20 40 70 5000 $((size / 2)) $((size - 1)); do
+		cp good/*.kvb bk
+		damage bk/000001.kvb "$at"
+		rm -rf ./r
+		want 0 kvdb -q create ./r --size 256M
+		want 6 kvdb restore ./bk ./r
+		one_line_error
+	done
+	for at in 30 64 $((size / 2)) $((size - 1)); do
+		cp good/*.kvb bk
+		truncate -s "$at" bk/000001.kvb
+		rm -rf ./r
+		want 0 kvdb -q create ./r --size 256M
+		want 6 kvdb restore ./bk ./r
+	done
+	cp good/*.kvb bk
+	echo >>bk/000001.kvb
+	rm -rf ./r
+	want 0 kvdb -q create ./r --size 256M
+	want 6 kvdb restore ./bk ./r
+	# a file of another chain
+	rm -rf ./r
+	want 0 kvdb -q create ./r --size 256M
+	want 0 kvdb backup ./d ./other
+	cp other/000001.kvb bk
+	want 6 kvdb restore ./bk ./r
+	has err 'does not build upon'
+}
+
+an_interrupted_one_is_begun_anew() {
+	make_db
+	dump_of ./d 1.dump
+	mkdir bk
+	head -c 100000 /dev/urandom >bk/.part
+	want 0 kvdb backup ./d ./bk
+	restored ./bk 1.dump
+	[ ! -e bk/.part ] || fail "a part is left"
+}
+
+a_checkpoint_is_backed_up_beside_a_writer() {
+	local pid
+	make_db
+	dump_of ./d 1.dump
+	want 0 kvdb checkpoint create ./d monday
+	mkfifo pipe
+	kvdb -q load ./d s <pipe &
+	pid=$!
+	exec 7>pipe
+	printf 'k000001\tother\n' >&7
+	for _ in $(seq 50); do
+		kvdb info ./d >/dev/null 2>&1 || break
+		sleep 0.1
+	done
+	want 4 kvdb backup ./d ./bk
+	want 0 kvdb backup ./d ./bk --checkpoint monday
+	want 0 kvdb -q create ./c --size 256M
+	want 0 kvdb copy ./d ./c --checkpoint monday
+	exec 7>&-
+	wait "$pid"
+	restored ./bk 1.dump
+	dump_of ./c c.dump
+	cmp c.dump 1.dump || fail "the copy differs"
+}
+
+copy_gives_the_same() {
+	make_db
+	want 0 kvdb -q create ./e --size 256M
+	want 0 kvdb copy ./d ./e -j
+	schema kvdb_copy
+	same stores "$(field 'd["stores"], d["records"]')" "(2, 3001)"
+	dump_of ./d d.dump
+	dump_of ./e e.dump
+	cmp d.dump e.dump || fail "the copy differs"
+	want 5 kvdb copy ./d ./e
+	want 0 kvdb checkpoint list ./d -H -o name
+	same none "$(cat "$S/out")" ""
+}
+
+run full_and_incremental_come_back
+run what_cannot_be_is_refused
+run damaged_files_are_said_and_not_used
+run an_interrupted_one_is_begun_anew
+run a_checkpoint_is_backed_up_beside_a_writer
+run copy_gives_the_same
+finish

@@ -1,0 +1,203 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+#
+# kvdb on a database that another process has open: what it tells over its
+# control socket, and what is said when nobody answers.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+make_db() {
+	want 0 kvdb create ./d --size 256M -q
+}
+
+# hold KEYS: a process has ./d open from now on, until let_go
+hold() {
+	mkfifo in
+	timeout 100 python3 "$CLI/hold_db.py" "$O/lib/libkvdb.so" ./d "$1" <in >held 2>held.err &
+	exec 7>in
+	local i
+	for ((i = 0; i < 200; i++)); do
+		[ -s held ] && return 0
+		sleep 0.05
+	done
+	cat held.err
+	fail "it was not opened"
+}
+let_go() {
+	exec 7>&-
+	wait
+	rm -f in held
+}
+
+a_live_database_tells_about_itself() {
+	make_db
+	want 0 kvdb info ./d -j
+	schema kvdb_info
+	same closed "$(field 'd["pid"]')" None
+	hold 1000
+	want 0 kvdb info ./d -j
+	schema kvdb_info
+	same pid "$(field 'd["pid"] > 1')" True
+	same keys "$(field 'd["keys_estimate"]')" 1000
+	want 0 kvdb info ./d
+	has out '^open +by process [0-9]+$'
+	has out '^loss bound +100 ms$'
+	want 0 kvdb stats ./d -j
+	schema kvdb_stats
+	same puts "$(field 'd["puts"]')" 1000
+	want 0 kvdb stats ./d
+	has out '^puts +1000$'
+	want 0 kvdb tree ./d -j
+	schema kvdb_tree
+	same keys "$(field 'sum(p["keys"] for p in d["parts"])')" 1000
+	want 0 kvdb tree ./d live
+	has out '^live +active'
+	want 0 kvdb kvs list ./d -j
+	schema kvdb_kvs_list
+	same stores "$(field '[s["name"] for s in d["kvs"]]')" "['live']"
+	want 0 kvdb kvs info ./d live -j
+	schema kvdb_kvs_info
+	want 3 kvdb tree ./d none
+	want 3 kvdb kvs info ./d none
+	has err 'MP0965'
+	want 0 kvdb list -H -o db,state,keys
+	same row "$(cat "$S/out")" "$(printf './d\topen\t1000')"
+	want 0 kvdb list -j
+	schema kvdb_list
+	let_go
+	want 0 kvdb info ./d -j
+	same closed "$(field 'd["pid"]')" None
+	same clean "$(field 'd["recovery"]["was_clean"]')" True
+	[ -z "$(ls -A "$XDG_RUNTIME_DIR/kvdb")" ] || fail "a socket is left"
+}
+
+settings_change_in_use() {
+	make_db
+	want 3 kvdb set ./d interval=20ms
+	has err 'settings are of an open database'
+	hold 1
+	want 0 kvdb set ./d interval=20ms commit=on
+	want 0 kvdb info ./d
+	has out 'every write waits'
+	want 0 kvdb set ./d --commit off --interval 20ms -j
+	schema kvdb_set
+	want 0 kvdb info ./d
+	has out '^loss bound +20 ms$'
+	want 0 kvdb set ./d interval=none log=64M -q
+	want 0 kvdb info ./d
+	has out '^loss bound +none'
+	has out '^log +at most 64M'
+	want 2 kvdb set ./d log=1K
+	has err 'log_bytes: .*MP0974'
+	want 3 kvdb set ./d none ttl=1h
+	has err 'MP0965'
+	let_go
+	want 2 kvdb set ./d
+	want 2 kvdb set ./d interval=0ms
+	want 2 kvdb set ./d interval=soon
+	want 2 kvdb set ./d ttl=1h
+	has err 'name it'
+	want 2 kvdb set ./d live interval=10ms
+	want 2 kvdb set ./d live
+	want 2 kvdb set ./d live ttl=10ms
+	want 3 kvdb set ./d none ttl=1h
+}
+
+a_live_database_makes_a_checkpoint() {
+	make_db
+	hold 100
+	want 0 kvdb checkpoint create ./d now
+	has out 'made checkpoint now of database ./d: 1 stores'
+	want 5 kvdb checkpoint create ./d now
+	one_line_error
+	want 0 kvdb checkpoint create ./d later -q
+	let_go
+	want 0 kvdb checkpoint list ./d -H
+	same number "$(wc -l <"$S/out")" 2
+}
+
+top_watches_a_live_database() {
+	make_db
+	want 3 kvdb top ./d
+	has err 'no process has it open'
+	hold 200
+	want 0 kvdb top ./d 1 1
+	has out '^PUTS +GETS'
+	want 0 kvdb top -j ./d 1 2
+	schema kvdb_top out --lines
+	same reports "$(wc -l <"$S/out")" 3
+	want 0 kvdb top ./d 1 1 -H -o keys,runs
+	same keys "$(cut -f1 "$S/out")" 200
+	want 0 kvdb top ./d -o help
+	want 2 kvdb top ./d 0
+	want 2 kvdb top ./d 1 x
+	let_go
+}
+
+verbs_that_need_it_closed_say_who_has_it() {
+	make_db
+	hold 1
+	want 4 kvdb get ./d live key0
+	one_line_error
+	want 4 kvdb drop ./d -y
+	want 4 kvdb compact ./d
+	want 4 kvdb shell ./d
+	want 4 kvdb kvs create ./d x
+	let_go
+	want 0 kvdb get ./d live key0
+}
+
+without_a_socket_the_way_out_is_told() {
+	make_db
+	hold 1
+	local v
+	for v in info stats tree 'kvs list'; do
+		# shellcheck disable=SC2086
+		want 4 env XDG_RUNTIME_DIR=/nowhere kvdb $v ./d
+		has err 'another process has it open and no control socket tells about it.*close it'
+		one_line_error
+	done
+	want 4 env XDG_RUNTIME_DIR=/nowhere kvdb info ./d -j
+	schema error err
+	let_go
+}
+
+somebody_elses_socket_is_not_believed() {
+	[ "$(id -u)" = 0 ] || skip "needs root"
+	[ -x /usr/bin/python3 ] || skip "no python3 for another user"
+	make_db
+	want 0 kvdb info ./d -j
+	local uuid
+	uuid=$(field 'd["pool"]["uuid"]')
+	hold 1
+	# another user pretends to be the database
+	rm "$XDG_RUNTIME_DIR/kvdb/$uuid.sock"
+	chmod 755 "$XDG_RUNTIME_DIR"
+	chmod 777 "$XDG_RUNTIME_DIR/kvdb"
+	setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 - \
+		"$XDG_RUNTIME_DIR/kvdb/$uuid.sock" <<-'EOF' &
+	import socket, sys, time
+	s = socket.socket(socket.AF_UNIX)
+	s.bind(sys.argv[1])
+	s.listen()
+	time.sleep(20)
+	EOF
+	local pid=$! i
+	for ((i = 0; i < 100; i++)); do
+		[ -S "$XDG_RUNTIME_DIR/kvdb/$uuid.sock" ] && break
+		sleep 0.05
+	done
+	want 8 timeout 10 kvdb info ./d
+	kill $pid
+	let_go
+}
+
+run a_live_database_tells_about_itself
+run settings_change_in_use
+run a_live_database_makes_a_checkpoint
+run top_watches_a_live_database
+run verbs_that_need_it_closed_say_who_has_it
+run without_a_socket_the_way_out_is_told
+run somebody_elses_socket_is_not_believed
+finish

@@ -1,0 +1,668 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Completion queues: every operation completes once with its own result, what
+ * is in memory at once, what must wait without holding up its caller; errors
+ * reach the operation that has them and no other.
+ */
+#include <poll.h>
+#include <pthread.h>
+
+#include "kvdb_help.h"
+
+#define KEYS	4000u
+#define VAL	1000u
+
+static struct kvdb_cq *cq;
+
+static size_t num_key(char *key, uint64_t i)
+{
+	return (size_t)sprintf(key, "%08x-%u", (unsigned)i * 0x9e3779b9u, (unsigned)i);
+}
+
+/* Keys 0 .. n - 1 with values of VAL bytes that begin with their number; nothing in memory. */
+static struct kvdb_kvs *cold_store(unsigned n, const char *dev)
+{
+	struct mpool_open_opts po = MPOOL_OPEN_OPTS_INIT;
+	struct kvdb_opts o;
+	struct kvdb_kvs *kvs;
+	uint8_t val[VAL];
+	char key[40];
+
+	kh_fresh(256 * MIB, 0);
+	kvs = kh_kvs("s");
+	for (unsigned i = 0; i < n; i++) {
+		memset(val, (int)i, sizeof(val));
+		memcpy(val, &i, sizeof(i));
+		T_EQ(kvdb_put(kvs, key, num_key(key, i), val, sizeof(val)), 0);
+	}
+	kh_close();
+	o = kh_opts();
+	po.dev = dev;
+	o.pool = &po;
+	th_again();
+	if (kvdb_open(th_pool, &o, &kh_db))
+		return NULL;
+	return kh_kvs("s");
+}
+
+static int val_is(const uint8_t *val, size_t len, unsigned i)
+{
+	unsigned got;
+
+	memcpy(&got, val, sizeof(got));
+	return len == VAL && got == i && val[VAL - 1] == (uint8_t)i;
+}
+
+/* One operation of one thread's storm. */
+struct shot {
+	char key[40];
+	uint8_t val[VAL];
+};
+
+static struct kvdb_op get_op(struct kvdb_kvs *kvs, struct shot *s, unsigned i, uint64_t cookie)
+{
+	return (struct kvdb_op){ .type = KVDB_OP_GET, .kvs = kvs, .key = s->key,
+				 .klen = num_key(s->key, i), .buf = s->val, .size = VAL,
+				 .cookie = cookie };
+}
+
+static struct kvdb_op put_op(struct kvdb_kvs *kvs, const char *key, const char *val,
+			     uint64_t cookie)
+{
+	return (struct kvdb_op){ .type = KVDB_OP_PUT, .kvs = kvs, .key = key, .klen = strlen(key),
+				 .val = val, .size = strlen(val), .cookie = cookie };
+}
+
+/* One operation from beginning to end. */
+static struct kvdb_cqe one(struct kvdb_op op)
+{
+	struct kvdb_cqe e = { .cookie = 0 };
+
+	op.cookie = 4711;
+	T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 1, -1), 1);
+	T_EQ(e.cookie, 4711);
+	T_EQ(e.type, op.type);
+	return e;
+}
+
+static void operations_complete_with_their_results(void)
+{
+	struct kvdb_kvs *kvs;
+	struct kvdb_cqe e;
+	char buf[16];
+	struct kvdb_op get = { .type = KVDB_OP_GET, .key = "a", .klen = 1, .buf = buf,
+			       .size = sizeof(buf) };
+
+	kh_fresh(64 * MIB, 0);
+	get.kvs = kvs = kh_kvs("s");
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	e = one(get);
+	T_EQ(e.err, -ENOENT);
+	T_OK(!e.error);
+	T_EQ(one(put_op(kvs, "a", "value", 0)).err, 0);
+	T_OK(kh_holds_str(kvs, "a", "value"));
+	e = one(get);
+	T_EQ(e.err, 0);
+	T_EQ(e.vlen, 5);
+	T_MEMEQ(buf, "value", 5);
+	get.size = 2;
+	memset(buf, 0, sizeof(buf));
+	e = one(get);
+	T_EQ(e.vlen, 5);
+	T_MEMEQ(buf, "va\0", 3);
+	T_EQ(one((struct kvdb_op){ .type = KVDB_OP_SYNC }).err, 0);
+	e = one((struct kvdb_op){ .type = KVDB_OP_DEL, .kvs = kvs, .key = "a", .klen = 1 });
+	T_EQ(e.err, 0);
+	T_EQ(one(get).err, -ENOENT);
+	/* nothing is in flight: there is nothing to wait for */
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 1, -1), 0);
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
+static void what_is_in_memory_completes_inside_submit(void)
+{
+	static struct shot s[64];
+	struct kvdb_op op[64];
+	struct kvdb_cqe e[64];
+	struct kvdb_kvs *kvs;
+	uint64_t seen = 0;
+
+	kh_fresh(64 * MIB, 0);
+	kvs = kh_kvs("s");
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	for (unsigned i = 0; i < 64; i++) {
+		memset(s[i].val, (int)i, VAL);
+		memcpy(s[i].val, &i, sizeof(i));
+		T_EQ(kvdb_put(kvs, s[i].key, num_key(s[i].key, i), s[i].val, VAL), 0);
+		op[i] = get_op(kvs, &s[i], i, i);
+	}
+	memset(s[7].val, 0, VAL);
+	T_EQ(kvdb_cq_submit(cq, op, 64), 64);
+	T_EQ(kvdb_cq_reap(cq, e, 64, 0, 0), 64);
+	for (unsigned i = 0; i < 64; i++) {
+		T_EQ(e[i].err, 0);
+		seen |= 1ull << e[i].cookie;
+	}
+	T_EQ(seen, UINT64_MAX);
+	T_OK(val_is(s[7].val, e[7].vlen, 7));
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
+static void wrong_operations_fail_by_themselves(void)
+{
+	static const char long_key[KVDB_KEY_MAX + 1];
+	struct kvdb_kvs *kvs;
+	struct kvdb_op op[8], good;
+	struct kvdb_cqe e[8];
+
+	kh_fresh(64 * MIB, 0);
+	kvs = kh_kvs("s");
+	T_EQ(kvdb_cq_open(kh_db, 4, 0, &cq), 0);
+	good = put_op(kvs, "k", "v", 0);
+	for (unsigned i = 0; i < 8; i++)
+		op[i] = good;
+	op[0].type = 0;
+	op[1].type = 99;
+	op[2].kvs = NULL;
+	op[3].klen = 0;
+	op[4].key = long_key;
+	op[4].klen = sizeof(long_key);
+	op[5].flags = 0x80;
+	op[6].size = KVDB_VALUE_MAX + 1;
+	T_EQ(kvdb_cq_submit(cq, op, 8), 8);
+	for (unsigned i = 0; i < 8; i++)
+		op[i].cookie = i;
+	T_EQ(kvdb_cq_reap(cq, e, 8, 8, -1), 8);
+	for (unsigned i = 0; i < 7; i++) {
+		T_OK(e[i].err < 0);
+		T_OK(e[i].error && e[i].error->err == e[i].err);
+		T_EQ(kvdb_error_explain(e[i].error->id, NULL, NULL, NULL), 0);
+	}
+	T_EQ(e[4].err, -ENAMETOOLONG);
+	T_EQ(e[6].err, -E2BIG);
+	T_EQ(e[7].err, 0);
+	T_EQ(kvdb_cq_open(kh_db, 1025, 0, &cq), -EINVAL);
+	T_EQ(kvdb_cq_open(kh_db, 0, 1, &cq), -EINVAL);
+	T_EQ(kvdb_cq_submit(NULL, op, 1), -EINVAL);
+	T_EQ(kvdb_cq_reap(cq, e, 0, 0, 0), -EINVAL);
+	T_EQ(kvdb_cq_reap(cq, e, 1, 2, 0), -EINVAL);
+	kvdb_cq_close(cq);
+	kvdb_cq_close(NULL);
+	kh_close();
+}
+
+/* ---- device reads --------------------------------------------------------------- */
+
+struct storm {
+	struct kvdb_kvs *kvs;
+	pthread_t tid;
+	uint64_t rnd;
+	unsigned ops, is_blocking;
+	unsigned good, wrong;
+};
+
+static void *storm_main(void *arg)
+{
+	struct storm *st = arg;
+	struct shot *s = calloc(st->ops, sizeof(*s));
+	struct kvdb_op *op = calloc(st->ops, sizeof(*op));
+	struct kvdb_cqe e[64];
+	struct kvdb_cq *q = NULL;
+	unsigned *want = calloc(st->ops, sizeof(*want));
+	unsigned n = 0;
+	size_t len;
+
+	for (unsigned i = 0; i < st->ops; i++) {
+		want[i] = (unsigned)(t_rand(&st->rnd) % KEYS);
+		op[i] = get_op(st->kvs, &s[i], want[i], i);
+	}
+	if (st->is_blocking) {
+		for (unsigned i = 0; i < st->ops; i++)
+			if (!kvdb_get(st->kvs, op[i].key, op[i].klen, s[i].val, VAL, &len) &&
+			    val_is(s[i].val, len, want[i]))
+				st->good++;
+	} else if (!kvdb_cq_open(kh_db, 0, 0, &q)) {
+		st->wrong += kvdb_cq_submit(q, op, st->ops) != (int)st->ops;
+		while (n < st->ops) {
+			int k = kvdb_cq_reap(q, e, 64, 1, -1);
+
+			if (k <= 0)
+				break;
+			n += (unsigned)k;
+			for (int i = 0; i < k; i++)
+				if (!e[i].err && val_is(s[e[i].cookie].val, e[i].vlen,
+							want[e[i].cookie]) && op[e[i].cookie].buf) {
+					op[e[i].cookie].buf = NULL;	/* once only */
+					st->good++;
+				}
+		}
+		st->wrong += kvdb_cq_reap(q, e, 64, 1, -1) != 0;
+		kvdb_cq_close(q);
+	}
+	free(want);
+	free(op);
+	free(s);
+	return NULL;
+}
+
+/* 10,000 operations in flight on 4 queues, and blocking readers of the same pages. */
+static void storm(const char *dev, unsigned ops)
+{
+	struct kvdb_kvs *kvs = cold_store(KEYS, dev);
+	struct storm st[8] = { 0 };
+	struct kvdb_stats a;
+
+	T_OK(kvs != NULL);
+	for (unsigned i = 0; i < 8; i++) {
+		st[i] = (struct storm){ .kvs = kvs, .rnd = t_rand(&kh_rnd), .ops = ops,
+					.is_blocking = i >= 4 };
+		T_EQ(pthread_create(&st[i].tid, NULL, storm_main, &st[i]), 0);
+	}
+	for (unsigned i = 0; i < 8; i++)
+		pthread_join(st[i].tid, NULL);
+	for (unsigned i = 0; i < 8; i++) {
+		T_EQ(st[i].wrong, 0);
+		T_EQ(st[i].good, ops);
+	}
+	T_EQ(kvdb_stats(kh_db, &a), 0);
+	T_EQ(a.gets, 8 * ops);
+	T_OK(a.page_misses > 0);
+	kh_close();
+}
+
+static void thousands_in_flight_on_several_queues(void)
+{
+	storm(NULL, 2500);
+}
+
+static void reads_of_a_slow_device_overlap(void)
+{
+	storm("capacity:lat=2ms", 300);
+}
+
+static void reads_of_one_queue_overlap(void)
+{
+	static struct shot s[64];
+	struct kvdb_kvs *kvs = cold_store(KEYS, "capacity:lat=10ms");
+	struct timespec a, b;
+	struct kvdb_cqe e[64];
+	struct kvdb_op op[64];
+	long ms;
+	int n = 0;
+
+	T_OK(kvs != NULL);
+	T_EQ(kvdb_cq_open(kh_db, 64, 0, &cq), 0);
+	for (unsigned i = 0; i < 64; i++)
+		op[i] = get_op(kvs, &s[i], i * 60, i);
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	T_EQ(kvdb_cq_submit(cq, op, 64), 64);
+	while (n < 64)
+		n += kvdb_cq_reap(cq, e, 64, 1, -1);
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	ms = (b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000;
+	for (unsigned i = 0; i < 64; i++)
+		T_OK(val_is(s[i].val, VAL, i * 60));
+	/* one after the other: 64 keys, a key page and a value each, 1.2 seconds */
+	printf("# 64 gets, %ld ms\n", ms);
+	T_OK(ms < 600);
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
+static void event_loop_sleeps_in_poll(void)
+{
+	static struct shot s[64];
+	struct kvdb_kvs *kvs = cold_store(KEYS, NULL);
+	struct pollfd fd = { .events = POLLIN };
+	struct kvdb_op op[64], sync = { .type = KVDB_OP_SYNC, .cookie = 100 };
+	struct kvdb_cqe e[64];
+	int n = 0, k;
+
+	T_OK(kvs != NULL);
+	T_EQ(kvdb_cq_open(kh_db, 8, 0, &cq), 0);
+	fd.fd = kvdb_cq_fd(cq);
+	T_OK(fd.fd >= 0);
+	T_EQ(kvdb_cq_fd(cq), fd.fd);
+	T_EQ(poll(&fd, 1, 0), 0);
+	for (unsigned i = 0; i < 64; i++)
+		op[i] = get_op(kvs, &s[i], i * 60, i);
+	T_EQ(kvdb_cq_submit(cq, op, 64), 64);
+	while (n < 64) {
+		T_EQ(poll(&fd, 1, 10000), 1);
+		k = kvdb_cq_reap(cq, e, 5, 0, 0);
+		T_OK(k >= 0);
+		n += k;
+	}
+	for (unsigned i = 0; i < 64; i++)
+		T_OK(val_is(s[i].val, VAL, i * 60));
+	T_EQ(kvdb_cq_reap(cq, e, 5, 0, 0), 0);
+	T_EQ(poll(&fd, 1, 0), 0);
+	/* durability: the descriptor tells that too */
+	T_EQ(kh_put_str(kvs, "new", "value"), 0);
+	T_EQ(kvdb_cq_submit(cq, &sync, 1), 1);
+	for (n = 0; !n;) {
+		T_EQ(poll(&fd, 1, 10000), 1);
+		n = kvdb_cq_reap(cq, e, 5, 0, 0);
+	}
+	T_EQ(n, 1);
+	T_EQ(e[0].cookie, 100);
+	T_EQ(e[0].err, 0);
+	/* what completed inside submit makes it readable too, until it is reaped */
+	op[0] = get_op(kvs, &s[0], 0, 7);
+	op[0].key = "new";
+	op[0].klen = 3;
+	T_EQ(kvdb_cq_submit(cq, op, 1), 1);
+	T_EQ(poll(&fd, 1, 0), 1);
+	T_EQ(kvdb_cq_reap(cq, e, 5, 0, 0), 1);
+	T_EQ(poll(&fd, 1, 0), 0);
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
+static void close_ends_what_is_in_flight(void)
+{
+	static struct shot s[64];
+	struct kvdb_kvs *kvs = cold_store(KEYS, "capacity:lat=20ms");
+	struct kvdb_op op[64];
+
+	T_OK(kvs != NULL);
+	T_EQ(kvdb_cq_open(kh_db, 16, 0, &cq), 0);
+	for (unsigned i = 0; i < 64; i++)
+		op[i] = get_op(kvs, &s[i], i * 60, i);
+	T_EQ(kvdb_cq_submit(cq, op, 64), 64);
+	kvdb_cq_close(cq);
+	for (unsigned i = 0; i < 64; i++)
+		memset(&s[i], 0x5a, sizeof(s[i]));
+	T_EQ(kvdb_get(kvs, "x", 1, NULL, 0, &(size_t){ 0 }), -ENOENT);
+	for (unsigned i = 0; i < 64; i++)
+		T_OK(s[i].val[0] == 0x5a && s[i].val[VAL - 1] == 0x5a);
+	kh_close();
+}
+
+/* The read that fails is one of the gets'; @after device reads before it. */
+static int errors_with(unsigned after, int *failed)
+{
+	static struct shot s[256];
+	static struct kvdb_op op[256];
+	struct kvdb_cqe e[64];
+	char dev[64];
+	struct kvdb_kvs *kvs;
+	int n = 0, k, is_open;
+
+	snprintf(dev, sizeof(dev), "capacity:fail=read,after=%u,err=EIO", after);
+	kvs = cold_store(KEYS, dev);
+	is_open = kvs != NULL;
+	*failed = 0;
+	if (!is_open)
+		return 0;
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	for (unsigned i = 0; i < 256; i++)
+		op[i] = get_op(kvs, &s[i], i * 15, i);
+	T_EQ(kvdb_cq_submit(cq, op, 256), 256);
+	for (; n < 256; n += k) {
+		k = kvdb_cq_reap(cq, e, 64, 1, -1);
+		T_OK(k > 0);
+		for (int i = 0; i < k; i++) {
+			if (!e[i].err) {
+				T_OK(val_is(s[e[i].cookie].val, e[i].vlen,
+					    (unsigned)e[i].cookie * 15));
+				continue;
+			}
+			T_EQ(e[i].err, -EIO);
+			T_OK(e[i].error != NULL);
+			T_STREQ(e[i].error->id, "MP0946");
+			++*failed;
+		}
+	}
+	/* the fault has passed: the same key can be read */
+	for (unsigned i = 0; i < 256 && *failed; i++)
+		T_EQ(kvdb_get(kvs, op[i].key, op[i].klen, s[i].val, VAL, &(size_t){ 0 }), 0);
+	kvdb_cq_close(cq);
+	kh_close();
+	return 1;
+}
+
+static void device_error_reaches_one_operation(void)
+{
+	unsigned hits = 0;
+	int failed;
+
+	for (unsigned after = 40; after < 400; after += 40) {
+		if (!errors_with(after, &failed))
+			continue;
+		T_OK(failed <= 1);
+		hits += (unsigned)failed;
+	}
+	T_OK(hits >= 3);
+}
+
+/* ---- waiting for others ----------------------------------------------------------- */
+
+static uint64_t fake_ns;
+
+static uint64_t fake_now(void *arg)
+{
+	(void)arg;
+	return __atomic_load_n(&fake_ns, __ATOMIC_RELAXED);
+}
+
+static void fake_sleep(void *arg, uint64_t t)
+{
+	(void)arg;
+	if (t > fake_ns)
+		fake_ns = t;
+}
+
+static void open_manual(void)
+{
+	static const struct kvdb_clock clock = { fake_now, fake_sleep, NULL, NULL };
+	struct kvdb_opts o = kh_opts();
+
+	fake_ns = 1000000000u;
+	kh_make(64 * MIB, 0);
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	o.clock = &clock;
+	th_again();
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+}
+
+static void write_is_not_acknowledged_behind_the_gate(void)
+{
+	struct kvdb_op op;
+	struct kvdb_kvs *kvs;
+	struct kvdb_cqe e;
+
+	open_manual();
+	kvs = kh_kvs("s");
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	op = put_op(kvs, "a", "1", 1);
+	T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+	fake_ns += 200000000u;	/* twice the loss bound, and nobody has flushed */
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 0, 0), 0);
+	T_OK(kh_holds_str(kvs, "a", "1"));
+	T_EQ(kvdb_poll(kh_db), 1);
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 0, 0), 1);
+	T_EQ(e.err, 0);
+	/* whoever waits for it does the work */
+	op.cookie = 2;
+	T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+	fake_ns += 200000000u;
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 1, -1), 1);
+	T_EQ(e.cookie, 2);
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
+static void durable_write_completes_when_it_is_durable(void)
+{
+	struct kvdb_op op[2] = { { .type = KVDB_OP_SYNC, .cookie = 2 } };
+	struct kvdb_stats a, b;
+	struct kvdb_kvs *kvs;
+	struct kvdb_cqe e[2];
+
+	open_manual();
+	kvs = kh_kvs("s");
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	op[1] = op[0];
+	op[0] = put_op(kvs, "a", "1", 1);
+	op[0].flags = KVDB_OP_DURABLE;
+	T_EQ(kvdb_stats(kh_db, &a), 0);
+	T_EQ(kvdb_cq_submit(cq, op, 2), 2);
+	T_EQ(kvdb_cq_reap(cq, e, 2, 0, 0), 0);
+	T_EQ(kvdb_poll(kh_db), 1);
+	T_EQ(kvdb_cq_reap(cq, e, 2, 0, 0), 2);
+	T_EQ(kvdb_stats(kh_db, &b), 0);
+	T_OK(b.durable_epoch > a.durable_epoch);
+	T_EQ(b.syncs, a.syncs + 1);
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
+static void many_durable_writes_share_flushes(void)
+{
+	static char key[1000][16];
+	static struct kvdb_op op[1000];
+	struct kvdb_stats a, b;
+	struct kvdb_kvs *kvs;
+	struct kvdb_cqe e[1000];
+	int n = 0;
+
+	kh_fresh(64 * MIB, 0);
+	kvs = kh_kvs("s");
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	for (unsigned i = 0; i < 1000; i++) {
+		snprintf(key[i], sizeof(key[i]), "key%u", i);
+		op[i] = put_op(kvs, key[i], "value", i);
+		op[i].flags = KVDB_OP_DURABLE;
+	}
+	T_EQ(kvdb_stats(kh_db, &a), 0);
+	T_EQ(kvdb_cq_submit(cq, op, 1000), 1000);
+	while (n < 1000) {
+		int k = kvdb_cq_reap(cq, e, 1000, 1, -1);
+
+		T_OK(k > 0);
+		for (int i = 0; i < k; i++)
+			T_EQ(e[i].err, 0);
+		n += k;
+	}
+	T_EQ(kvdb_stats(kh_db, &b), 0);
+	T_OK(b.durable_epoch - a.durable_epoch < 20);
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
+/* More than the budgets hold, without anybody who flushes: submit returns all the same. */
+static void writes_without_room_wait_in_the_queue(void)
+{
+	static uint8_t val[65536];
+	struct kvdb_op op = { .type = KVDB_OP_PUT, .val = val, .size = sizeof(val) };
+	static char key[1024][16];
+	struct kvdb_cqe e[64];
+	struct kvdb_kvs *kvs;
+	struct kvdb_opts o = kh_opts();
+	unsigned n = 0, max = 1024;
+	struct kvdb_stats st;
+
+	kh_make(512 * MIB, 0);
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	o.log_bytes = 16 * MIB;
+	th_again();
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	op.kvs = kvs = kh_kvs("s");
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	for (unsigned i = 0; i < max; i++) {
+		snprintf(key[i], sizeof(key[i]), "key%u", i);
+		op.key = key[i];
+		op.klen = strlen(key[i]);
+		op.cookie = i;
+		T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+		if (i % 32 == 31)	/* epochs end, memtables do not leave */
+			T_EQ(kvdb_sync(kh_db), 0);
+	}
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	T_OK(st.puts < max);
+	printf("# %u of %u puts found room\n", (unsigned)st.puts, max);
+	while (n < max) {
+		int k = kvdb_cq_reap(cq, e, 64, 1, -1);
+
+		T_OK(k > 0);
+		for (int i = 0; i < k; i++)
+			T_EQ(e[i].err, 0);
+		n += (unsigned)k;
+	}
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	T_EQ(st.puts, max);
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
+static struct kvdb_op commit_op(struct kvdb_kvs *kvs, const char *key, uint32_t flags)
+{
+	struct kvdb_op op = { .type = KVDB_OP_COMMIT, .flags = flags };
+
+	T_EQ(kvdb_txn_begin(kh_db, 0, &op.txn), 0);
+	if (key)
+		T_EQ(kvdb_txn_put(op.txn, kvs, key, strlen(key), "v", 1), 0);
+	return op;
+}
+
+static void transactions_commit_without_waiting(void)
+{
+	struct kvdb_op op, clash;
+	struct kvdb_kvs *kvs;
+	struct kvdb_cqe e;
+
+	open_manual();
+	kvs = kh_kvs("s");
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	T_EQ(one(commit_op(kvs, "a", 0)).err, 0);
+	T_OK(kh_holds_str(kvs, "a", "v"));
+	/* nothing was written: nothing to wait for */
+	op = commit_op(kvs, NULL, KVDB_OP_DURABLE);
+	T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 0, 0), 1);
+	T_EQ(e.err, 0);
+	op = commit_op(kvs, "b", KVDB_OP_DURABLE);
+	T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+	T_OK(kh_holds_str(kvs, "b", "v"));
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 0, 0), 0);
+	T_EQ(kvdb_poll(kh_db), 1);
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 0, 0), 1);
+	T_EQ(e.err, 0);
+	/* one that lost a conflict ends with that */
+	op = commit_op(kvs, "c", 0);
+	T_EQ(kvdb_txn_begin(kh_db, 0, &clash.txn), 0);
+	T_EQ(kvdb_txn_put(clash.txn, kvs, "c", 1, "w", 1), -ECANCELED);
+	clash.type = KVDB_OP_COMMIT;
+	T_EQ(one(op).err, 0);
+	T_EQ(one((struct kvdb_op){ .type = KVDB_OP_COMMIT, .txn = clash.txn }).err, -ECANCELED);
+	T_EQ(one((struct kvdb_op){ .type = KVDB_OP_COMMIT }).err, -EINVAL);
+	T_OK(kh_holds_str(kvs, "c", "v"));
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
+int main(void)
+{
+	KH_RUN_MODES(operations_complete_with_their_results);
+	T_RUN(what_is_in_memory_completes_inside_submit);
+	T_RUN(wrong_operations_fail_by_themselves);
+	T_RUN(thousands_in_flight_on_several_queues);
+	TH_RUN_FILES(reads_of_a_slow_device_overlap);
+	TH_RUN_FILES(reads_of_one_queue_overlap);
+	T_RUN(event_loop_sleeps_in_poll);
+	TH_RUN_FILES(close_ends_what_is_in_flight);
+	TH_RUN_FILES(device_error_reaches_one_operation);
+	T_RUN(write_is_not_acknowledged_behind_the_gate);
+	T_RUN(durable_write_completes_when_it_is_durable);
+	T_RUN(transactions_commit_without_waiting);
+	T_RUN(many_durable_writes_share_flushes);
+	T_RUN(writes_without_room_wait_in_the_queue);
+	th_clean();
+	return t_done();
+}

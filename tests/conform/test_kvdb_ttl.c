@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Values that expire: of a store, of one put; what gets and cursors see when
+ * time passes, through flush, compaction, close and death; clocks that jump;
+ * and that what expired gives its space back. Time is the test's.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "kvdb_help.h"
+
+#define POOL	(256 * MIB)
+#define SEC	1000000000ull
+#define HOUR	(3600 * SEC)
+
+static uint64_t mono, wall;	/* ns */
+
+static uint64_t clock_now(void *arg)
+{
+	(void)arg;
+	return mono += 100;
+}
+
+static void clock_sleep(void *arg, uint64_t t)
+{
+	(void)arg;
+	mono = t > mono ? t : mono;
+}
+
+static uint64_t clock_wall(void *arg)
+{
+	(void)arg;
+	return wall;
+}
+
+static const struct kvdb_clock test_clock = { clock_now, clock_sleep, NULL, clock_wall };
+
+static int reopen(uint32_t flags)
+{
+	struct kvdb_opts o = kh_opts();
+
+	o.flags = KVDB_MANUAL | flags;
+	o.segment_bytes = 256u << 10;
+	o.clock = &test_clock;
+	th_again();
+	return kvdb_open(th_pool, &o, &kh_db);
+}
+
+static void fresh(void)
+{
+	mono = SEC;
+	wall = 1700000000 * SEC;
+	kh_make(POOL, 0);
+	T_EQ(reopen(0), 0);
+}
+
+static void end(void)
+{
+	kh_close();
+	th_clean();
+}
+
+/* Both clocks go on. */
+static void pass(uint64_t ns)
+{
+	mono += ns;
+	wall += ns;
+}
+
+static struct kvdb_kvs *store(const char *name, uint64_t ttl_s)
+{
+	struct kvdb_kvs_opts o = KVDB_KVS_OPTS_INIT;
+
+	o.ttl_s = ttl_s;
+	T_EQ(kvdb_kvs_create(kh_db, name, &o), 0);
+	return kh_kvs(name);
+}
+
+static int put_ttl(struct kvdb_kvs *k, const char *key, const char *val, uint64_t ttl_s)
+{
+	return kvdb_put_ttl(k, key, strlen(key), val, strlen(val), ttl_s);
+}
+
+static unsigned count(struct kvdb_kvs *kvs, unsigned flags)
+{
+	struct kvdb_cursor *cur;
+	unsigned n = 0;
+
+	T_EQ(kvdb_cursor_open(kvs, flags, NULL, 0, &cur), 0);
+	while (!kvdb_cursor_next(cur, NULL, NULL, NULL, NULL))
+		n++;
+	kvdb_cursor_close(cur);
+	return n;
+}
+
+static void a_value_is_gone_after_its_time(void)
+{
+	static char big[3000];
+	unsigned place;
+	struct kvdb_kvs *k;
+
+	fresh();
+	k = store("s", 10);
+	memset(big, 'b', sizeof(big) - 1);
+	for (place = 0; place < 4; place++) {
+		T_EQ(kh_put_str(k, "small", "1"), 0);
+		T_EQ(kh_put_str(k, "large", big), 0);
+		T_EQ(put_ttl(k, "long", "2", 20), 0);
+		T_EQ(put_ttl(k, "ever", "3", 0), 0);
+		/* in the memtable, in a run, in the oldest run, replayed */
+		if (place)
+			T_EQ(kvdb_drain(kh_db, place == 2 ? KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT :
+					KVDB_WAIT_FLUSH), 0);
+		if (place == 3) {
+			kh_close();
+			T_EQ(reopen(0), 0);
+			k = kh_kvs("s");
+		}
+		pass(9 * SEC);
+		T_OK(kh_holds_str(k, "small", "1"));
+		T_OK(kh_holds_str(k, "large", big));
+		T_EQ(count(k, 0), 4);
+		pass(1 * SEC);
+		T_OK(kh_absent(k, "small", 5));
+		T_OK(kh_absent(k, "large", 5));
+		T_OK(kh_holds_str(k, "long", "2"));
+		T_EQ(count(k, 0), 2);
+		T_EQ(count(k, KVDB_REVERSE), 2);
+		pass(10 * SEC);
+		T_OK(kh_absent(k, "long", 4));
+		T_OK(kh_holds_str(k, "ever", "3"));
+		T_EQ(count(k, 0), 1);
+	}
+	T_EQ(put_ttl(k, "k", "v", KVDB_TTL_MAX + 1), -EINVAL);
+	T_EQ(put_ttl(k, "k", "v", KVDB_TTL_MAX), 0);
+	T_OK(kh_holds_str(k, "k", "v"));
+	end();
+}
+
+/* What expired is a tombstone: what it replaced stays away, wherever both lie. */
+static void an_older_value_does_not_come_back(void)
+{
+	char key[16];
+	struct kvdb_kvs *k;
+	unsigned i;
+
+	fresh();
+	k = store("s", 0);
+	for (i = 0; i < 400; i++) {
+		snprintf(key, sizeof(key), "%03u", i);
+		T_EQ(kh_put_str(k, key, "old"), 0);
+	}
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	for (i = 0; i < 3; i++) {
+		snprintf(key, sizeof(key), "%03u", i);
+		T_EQ(put_ttl(k, key, "new", 5), 0);
+		if (i)
+			T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	}
+	T_EQ(put_ttl(k, "003", "in the memtable", 5), 0);
+	pass(5 * SEC);
+	for (i = 0; i < 4; i++) {
+		T_OK(kh_absent(k, "000", 3));
+		T_OK(kh_absent(k, "001", 3));
+		T_OK(kh_absent(k, "002", 3));
+		T_OK(kh_absent(k, "003", 3));
+		T_EQ(count(k, 0), 396);
+		T_EQ(kvdb_drain(kh_db, i < 2 ? KVDB_WAIT_FLUSH :
+				KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	}
+	T_EQ(kh_put_str(k, "001", "again"), 0);
+	T_OK(kh_holds_str(k, "001", "again"));
+	end();
+}
+
+static void a_cursor_sees_what_its_birth_saw(void)
+{
+	struct kvdb_cursor *cur;
+	struct kvdb_kvs *k;
+	unsigned n = 0;
+
+	fresh();
+	k = store("s", 5);
+	T_EQ(kh_put_str(k, "a", "1"), 0);
+	T_EQ(kh_put_str(k, "b", "2"), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(kh_put_str(k, "c", "3"), 0);
+	T_EQ(kvdb_cursor_open(k, 0, NULL, 0, &cur), 0);
+	pass(60 * SEC);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	T_EQ(count(k, 0), 0);
+	while (!kvdb_cursor_next(cur, NULL, NULL, NULL, NULL))
+		n++;
+	T_EQ(n, 3);
+	kvdb_cursor_close(cur);
+	end();
+}
+
+static void the_time_of_a_store_counts_for_what_is_put_later(void)
+{
+	struct kvdb_kvs_opts o = KVDB_KVS_OPTS_INIT;
+	struct kvdb_kvs_info in;
+	struct kvdb_kvs *k;
+
+	fresh();
+	k = store("s", 0);
+	T_EQ(kh_put_str(k, "before", "1"), 0);
+	o.ttl_s = 5;
+	T_EQ(kvdb_kvs_set(k, &o, KVDB_KVS_TTL), 0);
+	T_EQ(kh_put_str(k, "between", "2"), 0);
+	kh_close();
+	T_EQ(reopen(0), 0);
+	k = kh_kvs("s");
+	T_EQ(kvdb_kvs_info(k, &in), 0);
+	T_EQ(in.ttl_s, 5);
+	o.ttl_s = KVDB_TTL_MAX + 1;
+	T_EQ(kvdb_kvs_set(k, &o, KVDB_KVS_TTL), -EINVAL);
+	o.ttl_s = 0;
+	T_EQ(kvdb_kvs_set(k, &o, KVDB_KVS_TTL), 0);
+	T_EQ(kh_put_str(k, "after", "3"), 0);
+	pass(5 * SEC);
+	T_OK(kh_holds_str(k, "before", "1"));
+	T_OK(kh_absent(k, "between", 7));
+	T_OK(kh_holds_str(k, "after", "3"));
+	end();
+}
+
+/* ---- clocks ------------------------------------------------------------------------ */
+
+static void time_does_not_go_back(void)
+{
+	struct kvdb_kvs *k;
+
+	fresh();
+	k = store("s", 0);
+	T_EQ(put_ttl(k, "k", "v", 100), 0);
+	T_EQ(put_ttl(k, "run", "v", 100), 0);
+	T_EQ(kh_put_str(k, "1", "v"), 0);
+	T_EQ(kh_put_str(k, "2", "v"), 0);
+	T_EQ(kh_put_str(k, "3", "v"), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	pass(99 * SEC);
+	/* setting the clock does nothing to a database that is open */
+	wall += 1000 * HOUR;
+	T_OK(kh_holds_str(k, "k", "v"));
+	pass(SEC);
+	T_OK(kh_absent(k, "k", 1));
+	wall -= 1000 * HOUR;
+	kh_close();
+	wall -= HOUR;
+	T_EQ(reopen(0), 0);
+	k = kh_kvs("s");
+	T_OK(kh_absent(k, "k", 1));
+	T_OK(kh_absent(k, "run", 3));
+	T_EQ(put_ttl(k, "k", "w", 100), 0);
+	pass(99 * SEC);
+	T_OK(kh_holds_str(k, "k", "w"));
+	pass(SEC);
+	T_OK(kh_absent(k, "k", 1));
+	end();
+}
+
+static void a_clock_that_jumped_ahead_must_be_confirmed(void)
+{
+	struct kvdb_kvs *k;
+	int rc;
+
+	fresh();
+	k = store("s", 0);
+	T_EQ(put_ttl(k, "k", "v", 100), 0);
+	kh_close();
+	wall += 25 * HOUR;
+	rc = reopen(0);
+	T_EQ(rc, -ETIME);
+	T_OK(strstr(kvdb_error_detail()->text, "KVDB_TIME_JUMP"));
+	wall -= 2 * HOUR;
+	T_EQ(reopen(0), 0);
+	T_OK(kh_absent(kh_kvs("s"), "k", 1));
+	kh_close();
+	wall += 100 * HOUR;
+	T_EQ(reopen(0), -ETIME);
+	T_EQ(reopen(KVDB_TIME_JUMP), 0);
+	kh_close();
+	T_EQ(reopen(0), 0);
+	end();
+}
+
+/* Where nothing expires the clock is of no interest. */
+static void without_expiry_a_jump_is_none(void)
+{
+	fresh();
+	T_EQ(kh_put_str(store("s", 0), "k", "v"), 0);
+	kh_close();
+	wall += 1000 * HOUR;
+	T_EQ(reopen(0), 0);
+	T_OK(kh_holds_str(kh_kvs("s"), "k", "v"));
+	end();
+}
+
+static void die_with_values(void)
+{
+	struct kvdb_kvs *k = store("s", 3600);
+
+	T_EQ(kh_put_str(k, "k", "v"), 0);
+	T_EQ(kh_put(k, "large", 5, 7, 100000), 0);
+	T_EQ(put_ttl(k, "short", "v", 60), 0);
+	T_EQ(put_ttl(k, "ever", "v", 0), 0);
+	T_EQ(kvdb_sync(kh_db), 0);
+}
+
+static void expiry_outlives_the_process(void)
+{
+	struct kvdb_kvs *k;
+
+	kh_make(POOL, 0);
+	kh_die_in(die_with_values);
+	mono = SEC;
+	wall = (uint64_t)time(NULL) * SEC + HOUR / 2;
+	T_EQ(reopen(0), 0);
+	k = kh_kvs("s");
+	T_OK(kh_holds_str(k, "k", "v"));
+	T_OK(kh_holds(k, "large", 5, 7, 100000));
+	T_OK(kh_absent(k, "short", 5));
+	pass(HOUR);
+	T_OK(kh_absent(k, "k", 1));
+	T_OK(kh_absent(k, "large", 5));
+	T_OK(kh_holds_str(k, "ever", "v"));
+	end();
+}
+
+/* ---- space ---------------------------------------------------------------------------- */
+
+static uint64_t used(void)
+{
+	struct kvdb_info in;
+
+	T_EQ(kvdb_info(kh_db, &in), 0);
+	return in.pool.cls[MPOOL_CAPACITY].used;
+}
+
+static void what_expired_gives_its_space_back(void)
+{
+	struct kvdb_kvs_info in;
+	uint64_t before, full;
+	struct kvdb_kvs *k;
+	char key[16];
+	unsigned i;
+
+	fresh();
+	k = store("s", 1000);
+	before = used();
+	for (i = 0; i < 10000; i++) {
+		snprintf(key, sizeof(key), "%08u", i);
+		T_EQ(kh_put(k, key, 8, i, 3000), 0);
+	}
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	full = used();
+	T_OK(full > before + 25 * MIB);
+	pass(1000 * SEC);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	T_EQ(kvdb_kvs_info(k, &in), 0);
+	T_EQ(in.keys_estimate, 0);
+	T_EQ(in.runs, 0);
+	T_OK(used() < before + (full - before) / 4);
+	kh_close();
+	T_EQ(kh_damage(MPOOL_VERIFY_DATA), 0);
+	T_EQ(reopen(0), 0);
+	end();
+}
+
+static void what_a_bulk_load_brings_expires(void)
+{
+	static char big[3000];
+	struct kvdb_bulk *b;
+	struct kvdb_kvs *k;
+
+	fresh();
+	k = store("s", 10);
+	T_EQ(kvdb_bulk_open(k, 0, &b), 0);
+	T_EQ(kvdb_bulk_add(b, "a", 1, "1", 1), 0);
+	T_EQ(kvdb_bulk_add(b, "b", 1, big, sizeof(big)), 0);
+	pass(5 * SEC);
+	T_EQ(kvdb_bulk_add(b, "c", 1, big, sizeof(big)), 0);
+	T_EQ(kvdb_bulk_finish(b), 0);
+	T_EQ(count(k, 0), 3);
+	pass(6 * SEC);
+	T_EQ(count(k, 0), 1);
+	T_OK(kh_absent(k, "a", 1) && kh_absent(k, "b", 1));
+	kh_close();
+	T_EQ(reopen(0), 0);
+	T_EQ(count(kh_kvs("s"), 0), 1);
+	pass(5 * SEC);
+	T_EQ(count(kh_kvs("s"), 0), 0);
+	end();
+}
+
+static char diff_text[64];
+
+static int diff_note(void *arg, const void *key, size_t klen, const void *val, size_t vlen)
+{
+	(void)arg;
+	(void)vlen;
+	snprintf(diff_text + strlen(diff_text), sizeof(diff_text) - strlen(diff_text), "%c%.*s ",
+		 val ? '+' : '-', (int)klen, (const char *)key);
+	return 0;
+}
+
+static struct kvdb *at(const char *ckpt)
+{
+	struct kvdb_opts o = kh_opts();
+	struct kvdb *db;
+
+	o.flags = KVDB_RDONLY;
+	o.clock = &test_clock;
+	o.checkpoint = ckpt;
+	T_EQ(kvdb_open(th_pool, &o, &db), 0);
+	return db;
+}
+
+static void a_difference_says_what_expired(void)
+{
+	struct kvdb_kvs *k, *ka, *kb;
+	struct kvdb *a, *b;
+
+	fresh();
+	k = store("s", 0);
+	T_EQ(put_ttl(k, "goes", "1", 10), 0);
+	T_EQ(put_ttl(k, "stays", "1", 100), 0);
+	T_EQ(kvdb_checkpoint(kh_db, "one", 0), 0);
+	T_EQ(put_ttl(k, "comes", "1", 100), 0);
+	T_EQ(put_ttl(k, "short", "1", 10), 0);
+	T_EQ(kvdb_checkpoint(kh_db, "two", 0), 0);
+	pass(11 * SEC);
+	a = at("one");
+	b = at("two");
+	T_EQ(kvdb_kvs_open(a, "s", &ka), 0);
+	T_EQ(kvdb_kvs_open(b, "s", &kb), 0);
+	T_EQ(kvdb_diff(ka, kb, diff_note, NULL), 0);
+	T_OK(!strcmp(diff_text, "+comes -goes "));
+	T_EQ(kvdb_close(a), 0);
+	T_EQ(kvdb_close(b), 0);
+	end();
+}
+
+static void many_keys_and_pinned_ones_expire_too(void)
+{
+	struct kvdb_get g[2] = { { .key = "a", .klen = 1 }, { .key = "b", .klen = 1 } };
+	struct kvdb_pin pin;
+	struct kvdb_kvs *k;
+	unsigned round;
+
+	fresh();
+	k = store("s", 0);
+	T_EQ(put_ttl(k, "a", "1", 10), 0);
+	T_EQ(kh_put_str(k, "b", "2"), 0);
+	T_EQ(kvdb_get_pinned(k, "a", 1, &pin), 0);
+	kvdb_unpin(&pin);
+	pass(11 * SEC);
+	for (round = 0; round < 3; round++) {
+		T_EQ(kvdb_get_multi(k, round % 2 ? KVDB_GET_SNAPSHOT : 0, g, 2), 0);
+		T_EQ(g[0].err, -ENOENT);
+		T_EQ(g[1].err, 0);
+		T_EQ(kvdb_get_pinned(k, "a", 1, &pin), -ENOENT);
+		T_EQ(kvdb_get_pinned(k, "b", 1, &pin), 0);
+		kvdb_unpin(&pin);
+		T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	}
+	end();
+}
+
+int main(void)
+{
+	T_RUN(a_value_is_gone_after_its_time);
+	T_RUN(an_older_value_does_not_come_back);
+	T_RUN(a_cursor_sees_what_its_birth_saw);
+	T_RUN(the_time_of_a_store_counts_for_what_is_put_later);
+	T_RUN(time_does_not_go_back);
+	T_RUN(a_clock_that_jumped_ahead_must_be_confirmed);
+	T_RUN(without_expiry_a_jump_is_none);
+	T_RUN(expiry_outlives_the_process);
+	T_RUN(what_expired_gives_its_space_back);
+	T_RUN(what_a_bulk_load_brings_expires);
+	T_RUN(a_difference_says_what_expired);
+	T_RUN(many_keys_and_pinned_ones_expire_too);
+	return t_done();
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Transactions and snapshots in the mix. A transaction reads as of its
+ * beginning, own writes excepted; its writes get the next numbers of the
+ * thread, whatever becomes of it, and enter the history when it commits: all
+ * or none of them survive a crash.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "mk.h"
+
+#define STEPS	12u
+
+struct txn {
+	struct kvdb_txn *x_txn;
+	uint64_t x_r0, x_r1;	/* the snapshot was taken in between */
+	uint32_t x_first;	/* number of its first write */
+	int x_err;
+};
+
+static void gone_wrong(struct mk_worker *w, const char *what, int rc)
+{
+	mk_fail(w->w_wo, "thread %u, operation %llu: %s: %d (%s)", w->w_no,
+		(unsigned long long)w->w_done, what, rc, kvdb_error_detail()->text);
+}
+
+static bool txn_begin(struct mk_worker *w, struct txn *x, unsigned flags)
+{
+	int rc;
+
+	x->x_err = 0;
+	x->x_first = w->w_th->th_n;
+	w->w_nover = 0;
+	w->w_is_writing = !(flags & KVDB_TXN_RDONLY);
+	x->x_r0 = mk_now();
+	rc = kvdb_txn_begin(w->w_wo->wo_db, flags, &x->x_txn);
+	x->x_r1 = mk_now();
+	if (rc)
+		gone_wrong(w, "kvdb_txn_begin", rc);
+	return !rc;
+}
+
+static void txn_get(struct mk_worker *w, struct txn *x, unsigned store, unsigned key)
+{
+	struct mk_world *wo = w->w_wo;
+	const struct mk_key *ke = &wo->wo_key[key];
+	struct mk_have ha = { .ha_len = MK_ABSENT };
+	size_t len = 0;
+	int rc;
+
+	rc = kvdb_txn_get(x->x_txn, wo->wo_kvs[store], ke->ke_buf, ke->ke_len, w->w_got,
+			  sizeof(w->w_got), &len);
+	if (rc == -ESTALE)
+		x->x_err = rc;
+	else if (rc && rc != -ENOENT)
+		gone_wrong(w, "kvdb_txn_get", rc);
+	else if (!rc && !mk_value_read(wo, store, key, w->w_got, len, w->w_want, &ha))
+		mk_fail(wo, "thread %u, operation %llu: transaction: store %u key %u: %zu bytes "
+			"that are no version of it", w->w_no, (unsigned long long)w->w_done,
+			store, key, len);
+	else
+		mk_check(w, store, key, &ha, x->x_r0, x->x_r1, w->w_base[store], "transaction");
+}
+
+static void txn_write(struct mk_worker *w, struct txn *x, unsigned store, unsigned key, bool is_del)
+{
+	struct mk_world *wo = w->w_wo;
+	const struct mk_key *ke = &wo->wo_key[key];
+	struct mk_over *ov = &w->w_over[w->w_nover];
+	uint32_t len;
+
+	*ov = (struct mk_over){ .ov_store = (uint8_t)store, .ov_key = (uint16_t)key };
+	ov->ov_n = x->x_first + w->w_nover++;
+	if (is_del) {
+		x->x_err = kvdb_txn_del(x->x_txn, wo->wo_kvs[store], ke->ke_buf, ke->ke_len);
+	} else {
+		ov->ov_id = mk_id(wo->wo_round, w->w_no, ov->ov_n);
+		len = mk_value(wo, ov->ov_id, store, key, w->w_want);
+		x->x_err = kvdb_txn_put(x->x_txn, wo->wo_kvs[store], ke->ke_buf, ke->ke_len,
+					w->w_want, len);
+	}
+	if (x->x_err && x->x_err != -ECANCELED && x->x_err != -ESTALE)
+		gone_wrong(w, "a write of a transaction", x->x_err);
+}
+
+/* Only the last write of a key counts; nobody may ever see the others. */
+static bool is_last(const struct mk_worker *w, unsigned i)
+{
+	unsigned k;
+
+	for (k = i + 1; k < w->w_nover; k++)
+		if (w->w_over[k].ov_store == w->w_over[i].ov_store &&
+		    w->w_over[k].ov_key == w->w_over[i].ov_key)
+			return false;
+	return true;
+}
+
+static void txn_end(struct mk_worker *w, struct txn *x, bool commits)
+{
+	uint32_t acked[MK_THREADS] = { 0 };
+	bool durable = mk_rand(&w->w_rnd) % 256 == 0;
+	unsigned i;
+	int rc = x->x_err ? x->x_err : -ECANCELED;
+
+	commits &= !x->x_err;
+	w->w_is_writing = false;
+	for (i = 0; i < w->w_nover; i++) {
+		const struct mk_over *ov = &w->w_over[i];
+		enum mk_kind kind = ov->ov_id ? MK_PUT : MK_DEL;
+
+		mk_write_begin(w, ov->ov_store, ov->ov_key,
+			       commits && is_last(w, i) ? kind : MK_NONE, w->w_nover - 1 - i);
+	}
+	if (commits) {
+		mk_durable_mark(w->w_wo, acked, true);
+		rc = kvdb_txn_commit(x->x_txn, durable ? KVDB_TXN_DURABLE : 0, NULL);
+		if (rc && rc != -ESTALE)
+			gone_wrong(w, "kvdb_txn_commit", rc);
+	} else {
+		kvdb_txn_abort(x->x_txn);
+	}
+	mk_write_end(w, x->x_first, w->w_nover, rc);
+	if (durable && !rc) {
+		acked[w->w_no] = x->x_first + w->w_nover;
+		mk_durable_mark(w->w_wo, acked, false);
+	}
+	w->w_nover = 0;
+	w->w_count[rc ? MC_ABORT : MC_TXN]++;
+}
+
+void mk_do_txn(struct mk_worker *w)
+{
+	unsigned steps = 1 + (unsigned)(mk_rand(&w->w_rnd) % STEPS), i;
+	struct txn x;
+
+	memcpy(w->w_base, w->w_cur, sizeof(w->w_base));
+	if (!txn_begin(w, &x, 0))
+		return;
+	for (i = 0; i < steps && !x.x_err && !mk_failed(w->w_wo); i++) {
+		uint64_t r = mk_rand(&w->w_rnd);
+		unsigned store = (unsigned)(r >> 8) % MK_STORES, key;
+
+		switch (r % 16) {
+		case 0: case 1: case 2: case 3:
+			txn_get(w, &x, store, mk_key_pick(w, true));
+			break;
+		case 4:
+			x.x_err = mk_cursor(w, store, x.x_txn, x.x_r0, x.x_r1);
+			break;
+		case 5:
+			/* what it wrote itself */
+			if (w->w_nover) {
+				const struct mk_over *ov = &w->w_over[(r >> 16) % w->w_nover];
+
+				txn_get(w, &x, ov->ov_store, ov->ov_key);
+			}
+			break;
+		default:
+			key = mk_key_pick(w, false);
+			if (mk_may_write(w, key))
+				txn_write(w, &x, store, key, r % 16 < 8);
+		}
+	}
+	txn_end(w, &x, mk_rand(&w->w_rnd) % 12 != 0);
+}
+
+/* A snapshot is read while its own thread goes on writing. */
+void mk_do_snapshot(struct mk_worker *w)
+{
+	unsigned steps = 1 + (unsigned)(mk_rand(&w->w_rnd) % STEPS), i;
+	struct txn x;
+
+	memcpy(w->w_base, w->w_cur, sizeof(w->w_base));
+	if (!txn_begin(w, &x, KVDB_TXN_RDONLY))
+		return;
+	for (i = 0; i < steps && !x.x_err && !mk_failed(w->w_wo); i++) {
+		uint64_t r = mk_rand(&w->w_rnd);
+		unsigned store = (unsigned)(r >> 8) % MK_STORES;
+
+		if (r % 4 == 0)
+			x.x_err = mk_cursor(w, store, x.x_txn, x.x_r0, x.x_r1);
+		else if (r % 4 == 1)
+			mk_do_write(w, store, r & 16 ? MK_PUT : MK_DEL);
+		else
+			txn_get(w, &x, store, mk_key_pick(w, true));
+	}
+	kvdb_txn_abort(x.x_txn);
+	w->w_count[MC_SNAPSHOT]++;
+}

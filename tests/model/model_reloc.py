@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Model of relocation: every order of a bounded number of writes, syncs,
+flushes, merges, relocations in their steps, snapshots, deletions of blocks and
+crashes (libkvdb/DESIGN.md, invariants G1 to G7).
+
+Modelled: one store, two keys, one version per key and run; a log block per
+memtable; a relocation that merges the runs [0, last] as they were at its
+start, writes the values of one victim block into a new one, makes that
+durable, commits one edit, and only then shows the new list. Snapshots hold the
+list of memtable and runs as a whole, as cursors do.
+Checked in every state: what a get finds, at every snapshot and now, is what a
+map says, in a block that exists; after a crash the same for what was durable.
+The rules can be switched off one by one; each must then fail.
+
+    model_reloc.py            all of it: the rules hold, each ablation is found
+    model_reloc.py SWITCH...  one run with these rules broken
+"""
+import sys
+from collections import deque, namedtuple
+
+# mem: ((key, seq or -seq for a delete, block) ...); run: the same; lists newest first
+# media: what a crash leaves
+S = namedtuple("S", "mem runs job views seq cur sealed gone fresh "
+                    "m_log m_runs m_vals hist synced writes relocs crashes opens")
+
+SWITCHES = ("edit_before_flush", "free_pinned", "free_before_edit", "job_on_top",
+            "trust_memtable", "drop_tombs", "free_new")
+KEYS = 2
+
+
+def find(mem, runs, key, seq):
+    for part in (mem,) + runs:
+        for k, s, b in part:
+            if k == key and abs(s) <= seq:
+                return s, b
+    return 0, 0
+
+
+def want(hist, key, seq):
+    best = 0
+    for k, s in hist:
+        if k == key and abs(s) <= seq and abs(s) > abs(best):
+            best = s
+    return best
+
+
+def blocks(runs):
+    return {b for r in runs for _, s, b in r if s > 0}
+
+
+def check(s):
+    for mem, runs, v, hist in ((s.mem, s.runs, 99, s.hist),) + s.views:
+        for k in range(KEYS):
+            got, b = find(mem, runs, k, v)
+            w = want(hist, k, v)
+            if (got if got > 0 else 0) != (w if w > 0 else 0):
+                return "key %d at %d: found %d, want %d" % (k, v, got, w)
+            if got > 0 and b in s.gone:
+                return "key %d at %d lies in the deleted block %d" % (k, v, b)
+    return None
+
+
+def put_in(mem, key, seq, blk):
+    return ((key, seq, blk),) + tuple(e for e in mem if e[0] != key)
+
+
+def merged(runs, holds_oldest, off):
+    out = {}
+    for r in runs:
+        for k, s, b in r:
+            out.setdefault(k, (k, s, b))
+    return tuple(e for e in sorted(out.values())
+                 if e[1] > 0 or not (holds_oldest or "drop_tombs" in off))
+
+
+def held(s):
+    """Blocks that something in memory refers to."""
+    h = blocks((s.mem,)) | blocks(s.runs) | {s.cur}
+    for mem, runs, _, _ in s.views:
+        h |= blocks((mem,)) | blocks(runs)
+    return h
+
+
+def next_block(s):
+    """Numbers of blocks are never used again."""
+    return max({s.cur} | s.sealed | s.fresh | s.gone) + 1
+
+
+def crash(s, off):
+    mem = ()
+    for k, q, b in s.m_log:        # records above the horizon, oldest first
+        mem = put_in(mem, k, q, b)
+    lost = (blocks(s.m_runs) | blocks((mem,))) - s.m_vals
+    if lost:
+        return s, "block %d is referred to on media and was never durable" % min(lost)
+    cur = next_block(s)
+    n = s._replace(mem=mem, runs=s.m_runs, job=None, views=(), cur=cur,
+                   sealed=frozenset(s.m_vals | s.fresh | {s.cur}) - s.gone,
+                   fresh=frozenset(), hist=s.synced, crashes=s.crashes + 1,
+                   m_vals=s.m_vals | {cur})
+    return n, None
+
+
+def job_steps(s, off):
+    victim, new, src, step = s.job
+    last = max(i for i, r in enumerate(src) if victim in blocks((r,)))
+    out = merged(src[:last + 1], last + 1 == len(src), off)
+    moved = []
+    for k, q, b in out:
+        if "trust_memtable" in off and any(e[0] == k for e in s.mem) and b == victim:
+            continue
+        moved.append((k, q, new if b == victim and q > 0 else b))
+    run = (tuple(moved),) if moved else ()
+    at = len(s.runs) - len(src)     # flushed meanwhile: newer, stays in front
+    if "job_on_top" in off:
+        after = run + s.runs[:at] + s.runs[at + last + 1:]
+    else:
+        after = s.runs[:at] + run + s.runs[at + last + 1:]
+    if step == "written":
+        n = s._replace(job=(victim, new, src, "durable"), m_vals=s.m_vals | {new})
+        yield "make the new block durable", n
+        if "edit_before_flush" in off:
+            yield "edit", s._replace(job=(victim, new, src, "edited"), m_runs=after)
+    elif step == "durable":
+        yield "edit", s._replace(job=(victim, new, src, "edited"), m_runs=after)
+    elif step == "edited":
+        yield "show", s._replace(job=None, runs=after, sealed=s.sealed | {new},
+                                 fresh=s.fresh - {new})
+
+
+def actions(s, off, lim):
+    q = s.seq + 1
+    for k in range(KEYS):
+        if s.writes < lim["writes"]:
+            yield "put %d" % k, s._replace(mem=put_in(s.mem, k, q, s.cur), seq=q,
+                                           hist=s.hist + ((k, q),), writes=s.writes + 1)
+            yield "del %d" % k, s._replace(mem=put_in(s.mem, k, -q, 0), seq=q,
+                                           hist=s.hist + ((k, -q),), writes=s.writes + 1)
+    if s.hist != s.synced:
+        done = {e for e in s.m_log}
+        log = s.m_log + tuple(e for e in sorted(s.mem, key=lambda e: abs(e[1]))
+                              if e not in done)
+        yield "sync", s._replace(synced=s.hist, m_log=log)
+    if s.mem and s.hist == s.synced:
+        run = tuple(sorted(s.mem))
+        cur = next_block(s)
+        committing = s.job and s.job[3] == "edited"
+        if not committing:          # k_edit_lock
+            yield "flush", s._replace(mem=(), runs=(run,) + s.runs, m_runs=(run,) + s.m_runs,
+                                      m_log=(), cur=cur, sealed=s.sealed | {s.cur},
+                                      m_vals=s.m_vals | {cur})
+    if not s.job:                   # k_merging
+        for i in range(len(s.runs)):
+            for j in range(i + 1, len(s.runs)):
+                out = merged(s.runs[i:j + 1], j + 1 == len(s.runs), off)
+                runs = s.runs[:i] + ((out,) if out else ()) + s.runs[j + 1:]
+                yield "merge %d..%d" % (i, j), s._replace(runs=runs, m_runs=runs)
+        if s.relocs < lim["relocs"]:
+            for b in sorted(blocks(s.runs) & s.sealed):
+                new = next_block(s)
+                yield "relocate block %d" % b, s._replace(
+                    job=(b, new, s.runs, "written"), relocs=s.relocs + 1,
+                    fresh=s.fresh | {new})
+    else:
+        yield from job_steps(s, off)
+    if s.opens < lim["views"]:
+        yield "open snapshot", s._replace(views=s.views + ((s.mem, s.runs, s.seq, s.hist),),
+                                          opens=s.opens + 1)
+    for i in range(len(s.views)):
+        yield "close snapshot", s._replace(views=s.views[:i] + s.views[i + 1:])
+    for b in sorted(s.sealed | (s.fresh if "free_new" in off else set())):
+        h = held(s)
+        if "free_pinned" in off:
+            h = blocks(s.runs) | {s.cur} | blocks((s.mem,))
+        durable = blocks(s.m_runs) | blocks((s.m_log,))
+        if "free_before_edit" in off and s.job and b == s.job[0]:
+            h, durable = set(), set()
+        if s.job and "free_new" not in off:
+            h = h | {s.job[1]}
+        if b not in h and b not in durable:
+            yield "delete block %d" % b, s._replace(
+                sealed=s.sealed - {b}, fresh=s.fresh - {b}, gone=s.gone | {b},
+                m_vals=s.m_vals - {b})
+
+
+def explore(off, lim, most=3000000):
+    z = frozenset()
+    first = S((), (), None, (), 0, 1, z, z, z, (), (), frozenset([1]), (), (), 0, 0, 0, 0)
+    seen = {first: None}
+    todo = deque([first])
+    while todo:
+        s = todo.popleft()
+        nexts = list(actions(s, off, lim))
+        why = None
+        if s.crashes < lim["crashes"]:
+            n, why = crash(s, off)
+            nexts.append(("crash", n))
+        for name, n in nexts:
+            if n in seen and not (name == "crash" and why):
+                continue
+            bad = why if name == "crash" and why else check(n)
+            if n not in seen:
+                seen[n] = (s, name)
+            if bad:
+                path = [name]
+                at = s
+                while seen[at]:
+                    at, step = seen[at]
+                    path.append(step)
+                return len(seen), "%s: %s" % (bad, " | ".join(reversed(path)))
+            todo.append(n)
+        if len(seen) > most:
+            return len(seen), None
+    return len(seen), None
+
+
+def main(argv):
+    if argv:
+        unknown = [a for a in argv if a not in SWITCHES]
+        if unknown:
+            print("unknown: " + " ".join(unknown))
+            return 2
+        n, bad = explore(set(argv), dict(writes=3, relocs=1, views=1, crashes=1))
+        print("%d states: %s" % (n, bad or "holds"))
+        return 1 if bad else 0
+    print("1..%d" % (1 + len(SWITCHES)))
+    failed = 0
+    n, bad = explore(set(), dict(writes=3, relocs=1, views=1, crashes=1))
+    print("%sok 1 - the rules hold in %d states%s" % ("not " if bad else "", n,
+                                                      ": " + bad if bad else ""))
+    failed += bool(bad)
+    for i, sw in enumerate(SWITCHES):
+        n, bad = explore({sw}, dict(writes=3, relocs=1, views=1, crashes=1))
+        print("%sok %d - without its rule %s is found (%d states)" %
+              ("" if bad else "not ", i + 2, sw, n))
+        failed += not bad
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

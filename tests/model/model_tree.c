@@ -1,0 +1,1075 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Every order of a bounded number of writes, deletes by key, prefix and range,
+ * syncs, memtable switches, flushes, merges, relocations in their steps, views,
+ * deletions of value blocks, checkpoints and crashes, on two keys: breadth
+ * first, so what is found has the shortest schedule.
+ *
+ * What is modelled is what libkvdb does (libkvdb/DESIGN.md), one store of it:
+ *  - a view is a number and the whole tree of its birth, memtables and runs, so
+ *    runs keep one version of a key (T5);
+ *  - the stamp of a write is the sequence number of now; a view, a range delete
+ *    and a memtable switch count it up; a version overwritten under the same
+ *    stamp is unlinked (M3);
+ *  - a flush commits an edit when its records are durable (R4), then publishes;
+ *  - tombstones go when nothing older is left and no view may still look for a
+ *    conflict (T3, T6);
+ *  - relocation is a merge that copies the values of one block, makes the copy
+ *    durable, commits one edit and publishes (G1 to G4);
+ *  - a block is deleted when it is sealed, its records are below the horizon and
+ *    no run, memtable, view, checkpoint or job refers to it (RV7, C3);
+ *  - a crash keeps the edits and a prefix of the records that is at least what
+ *    was synced, and replays what lies above the horizon (RV6).
+ * Not modelled: several stores, logs and levels, the states of one write, caches.
+ *
+ * In every state: what a get finds now, at every view and in the checkpoint is
+ * what the history of writes says, in a block that exists; and a view that looks
+ * for conflicts sees every write that came after it.
+ *
+ * Each rule can be broken by its name; the model must then show a violation. A
+ * state is kept as a hash of 64 bits, its schedule by what led to it. (That a
+ * memtable may hold what a range tombstone of a run covers cannot come about
+ * here, where writes are atomic; that rule is kept, but breaking it shows nothing.)
+ *
+ *   model_tree [RULE...] [writes=3] [views=1] [moves=1] ...   one run, told in full
+ */
+#include <stdbool.h>
+#include <string.h>
+
+#include "harness.h"
+
+enum { KEYS = 2, RUNS = 4, RUN_ENT = 4, MEM_ENT = 6, OPS = 6, VIEWS = 2, SEQ_MAX = 14,
+       BLOCKS = 15, NOW = 15 };
+enum kind { PUT = 1, DEL, PREFIX, RANGE };	/* PREFIX covers both keys, RANGE the first */
+
+/* kind, key, seq, value block, number of the write; 0 = none */
+typedef uint16_t ent;
+#define ENT(kind, key, seq, blk, id) \
+	((ent)((kind) << 12 | (key) << 11 | (seq) << 7 | (blk) << 3 | (id)))
+#define E_KIND(e)	((unsigned)(e) >> 12)
+#define E_KEY(e)	((e) >> 11 & 1u)
+#define E_SEQ(e)	((e) >> 7 & 15u)
+#define E_BLK(e)	((e) >> 3 & 15u)
+#define E_ID(e)		((e) & 7u)
+
+struct runs {
+	ent r[RUNS][RUN_ENT];	/* newest first */
+	uint8_t n;
+};
+
+struct tree {
+	struct runs runs;
+	uint8_t has_frozen;
+	ent mem[2][MEM_ENT];	/* active, frozen */
+};
+
+struct view {
+	uint8_t at;		/* 0 = closed */
+	struct tree tree;
+};
+
+enum phase { IDLE, BUILT, DURABLE, COMMITTED };
+
+struct job {
+	uint8_t phase, first, n, of;	/* inputs [first, first + n) of the list of @of runs */
+	uint8_t victim, copy;
+	ent out[RUN_ENT];
+};
+
+struct state {
+	struct tree now;
+	struct runs media;
+	struct runs ckpt;
+	uint8_t ckpt_ops;	/* 0 = none, else 1 + writes that it holds */
+	struct view view[VIEWS];
+	struct job job;
+	ent op[OPS];		/* as written */
+	uint8_t nop, synced, horizon, boundary;
+	uint8_t seq, cur, nblk;
+	uint8_t is_flushing;	/* the edit is durable, the run not yet shown */
+	uint16_t freed, durable;	/* blocks: deleted; copies that are durable */
+	uint8_t views, moves, crashes, ckpts, rolls, prefixes, ranges, switches;
+};
+
+#define RULES(X)	\
+	X(flush_unsynced)	/* a flush does not wait for the log */			\
+	X(flush_trusts_newer)	/* leaves out what a newer memtable overwrites */	\
+	X(flush_keeps_covered)	/* and drops the range tombstone */			\
+	X(merge_drops_tombs)	/* tombstones go, whatever lies below */		\
+	X(merge_drops_ranges)	/* the same for range tombstones */			\
+	X(tombs_ignore_views)	/* go although a view may look for a conflict */	\
+	X(merge_trusts_memtable) /* what a memtable overwrites is left out */		\
+	X(merge_swaps)		/* the older version of two inputs wins */		\
+	X(view_reads_now)	/* a view does not hold its tree */			\
+	X(job_on_top)		/* the result lies in front of newer runs */		\
+	X(job_beside_merge)	/* merges run beside a relocation */			\
+	X(job_before_flush)	/* the edit does not wait for the copy */		\
+	X(free_pinned)		/* under a view */					\
+	X(free_before_edit)	/* shown first, then committed: durable runs refer to it */ \
+	X(free_before_show)	/* what runs in memory refer to */			\
+	X(free_copy)		/* a copy that no edit names yet */			\
+	X(free_unlogged)	/* records above the horizon */				\
+	X(free_checkpoint)	/* what only a checkpoint refers to */			\
+	X(replay_all)		/* also what lies below the horizon */			\
+	X(replay_behind)	/* the horizon is that of the newest memtable */	\
+	X(seq_restarts)		/* after a crash stamps begin where the runs end */
+
+enum rule {
+#define X(name) name,
+	RULES(X)
+#undef X
+	RULE_COUNT,
+};
+static const char *const rule_name[RULE_COUNT] = {
+#define X(name) #name,
+	RULES(X)
+#undef X
+};
+
+static bool broken[RULE_COUNT];
+
+struct bounds {
+	unsigned writes, views, moves, crashes, ckpts, rolls, prefixes, ranges, switches;
+	unsigned max_states;
+};
+static struct bounds bound;
+
+/* ---- what a read finds --------------------------------------------------------- */
+
+static bool covers(ent e, unsigned key)
+{
+	return E_KIND(e) == PREFIX || (E_KIND(e) == RANGE && key == 0);
+}
+
+static bool is_range(ent e)
+{
+	return E_KIND(e) >= PREFIX;
+}
+
+static unsigned newest_cover(const ent *e, unsigned n, unsigned key, unsigned at)
+{
+	unsigned t = 0, i;
+
+	for (i = 0; i < n; i++)
+		if (e[i] && covers(e[i], key) && E_SEQ(e[i]) <= at && E_SEQ(e[i]) > t)
+			t = E_SEQ(e[i]);
+	return t;
+}
+
+/* The newest version in one memtable or run. */
+static ent newest(const ent *e, unsigned n, unsigned key, unsigned at)
+{
+	ent best = 0;
+	unsigned i;
+
+	for (i = 0; i < n; i++)
+		if (e[i] && !is_range(e[i]) && E_KEY(e[i]) == key && E_SEQ(e[i]) <= at &&
+		    (!best || E_SEQ(e[i]) > E_SEQ(best)))
+			best = e[i];
+	return best;
+}
+
+/* Memtables may be NULL (a checkpoint has none). 0 = absent. */
+static ent lookup(const struct runs *r, const ent (*mem)[MEM_ENT], unsigned key, unsigned at)
+{
+	unsigned cover = 0, t, i;
+	ent e = 0;
+
+	for (i = 0; mem && i < 2; i++) {
+		t = newest_cover(mem[i], MEM_ENT, key, at);
+		cover = t > cover ? t : cover;
+		if (!e)
+			e = newest(mem[i], MEM_ENT, key, at);
+	}
+	for (i = 0; i < r->n; i++) {
+		t = newest_cover(r->r[i], RUN_ENT, key, at);
+		cover = t > cover ? t : cover;
+		if (!e)
+			e = newest(r->r[i], RUN_ENT, key, at);
+	}
+	return e && E_KIND(e) == PUT && E_SEQ(e) > cover ? e : 0;
+}
+
+/* The number of the write that is visible, 0 = absent. */
+static unsigned truth(const struct state *s, unsigned nop, unsigned key, unsigned at)
+{
+	unsigned i;
+
+	for (i = nop; i--;) {
+		ent o = s->op[i];
+
+		if (E_SEQ(o) > at || !(is_range(o) ? covers(o, key) : E_KEY(o) == key))
+			continue;
+		return E_KIND(o) == PUT ? E_ID(o) : 0;
+	}
+	return 0;
+}
+
+static bool is_newer_in(const ent *e, unsigned n, unsigned key, unsigned at)
+{
+	unsigned i;
+
+	for (i = 0; i < n; i++)
+		if (e[i] && E_SEQ(e[i]) > at &&
+		    (is_range(e[i]) ? covers(e[i], key) : E_KEY(e[i]) == key))
+			return true;
+	return false;
+}
+
+/* What a transaction asks before it writes: did anything change since my view? */
+static bool has_conflict(const struct tree *t, unsigned key, unsigned at)
+{
+	unsigned i;
+
+	for (i = 0; i < 2; i++)
+		if (is_newer_in(t->mem[i], MEM_ENT, key, at))
+			return true;
+	for (i = 0; i < t->runs.n; i++)
+		if (is_newer_in(t->runs.r[i], RUN_ENT, key, at))
+			return true;
+	return false;
+}
+
+static const char *check_view(const struct state *s, unsigned i)
+{
+	const struct view *v = &s->view[i];
+	const struct tree *t = broken[view_reads_now] ? &s->now : &v->tree;
+	unsigned k, o;
+
+	for (k = 0; k < KEYS; k++) {
+		ent e = lookup(&t->runs, t->mem, k, v->at);
+		bool has = false;
+
+		if (E_ID(e) != truth(s, s->nop, k, v->at))
+			return "a view changed";
+		if (e && s->freed >> E_BLK(e) & 1)
+			return "a view refers to a deleted block";
+		for (o = 0; o < s->nop; o++)
+			has |= is_newer_in(&s->op[o], 1, k, v->at);
+		if (has != has_conflict(&s->now, k, v->at))
+			return "a transaction does not see a conflict";
+	}
+	return NULL;
+}
+
+static const char *check(const struct state *s)
+{
+	const char *why = NULL;
+	unsigned k, i;
+
+	for (k = 0; k < KEYS; k++) {
+		ent e = lookup(&s->now.runs, s->now.mem, k, NOW);
+
+		if (E_ID(e) != truth(s, s->nop, k, NOW))
+			return "a get differs from the history";
+		if (e && s->freed >> E_BLK(e) & 1)
+			return "a get finds a deleted block";
+		if (!s->ckpt_ops)
+			continue;
+		e = lookup(&s->ckpt, NULL, k, NOW);
+		if (E_ID(e) != truth(s, s->ckpt_ops - 1u, k, NOW))
+			return "the checkpoint differs from the history";
+		if (e && s->freed >> E_BLK(e) & 1)
+			return "the checkpoint refers to a deleted block";
+	}
+	for (i = 0; i < VIEWS && !why; i++)
+		if (s->view[i].at)
+			why = check_view(s, i);
+	return why;
+}
+
+/* ---- exploration ---------------------------------------------------------------- */
+
+struct node {
+	uint64_t hash;
+	uint32_t parent;
+	uint16_t choice;	/* which of its parent's successors */
+};
+
+static struct node *node;
+static uint32_t *table;
+static size_t nnode, table_size;
+static struct state *layer[2];	/* this depth and the next */
+static size_t nlayer[2], layer_cap[2];
+static size_t layer_first;	/* node of the first state of this depth */
+static uint32_t cur_node;
+static unsigned cur_choice, wanted_choice;
+static bool is_told, is_full;
+static struct state told;
+static char told_act[48], act[48];
+static const char *violation;
+
+static uint64_t hash_of(const struct state *s)
+{
+	const uint8_t *p = (const uint8_t *)s;
+	uint64_t h = 0x9e3779b97f4a7c15ull, w;
+	size_t i;
+
+	for (i = 0; i + 8 <= sizeof(*s); i += 8) {
+		memcpy(&w, p + i, 8);
+		h = (h ^ w) * 0xff51afd7ed558ccdull;
+		h ^= h >> 32;
+	}
+	w = 0;
+	memcpy(&w, p + i, sizeof(*s) - i);
+	h = (h ^ w) * 0xc4ceb9fe1a85ec53ull;
+	return h ^ h >> 29;
+}
+
+static void layer_add(const struct state *s)
+{
+	if (nlayer[1] == layer_cap[1]) {
+		layer_cap[1] = layer_cap[1] ? layer_cap[1] * 2 : 1024;
+		layer[1] = realloc(layer[1], layer_cap[1] * sizeof(*s));
+		if (!layer[1])
+			abort();
+	}
+	layer[1][nlayer[1]++] = *s;
+}
+
+static void emit(const struct state *s)
+{
+	uint64_t h, at;
+
+	if (is_told) {
+		/* a schedule is told: only the wanted successor counts */
+		if (cur_choice++ == wanted_choice) {
+			told = *s;
+			strcpy(told_act, act);
+		}
+		return;
+	}
+	cur_choice++;
+	if (violation || is_full)
+		return;
+	h = hash_of(s);
+	for (at = h % table_size; table[at]; at = (at + 1) % table_size)
+		if (node[table[at] - 1].hash == h)
+			return;
+	if (nnode == bound.max_states) {
+		is_full = true;
+		return;
+	}
+	node[nnode] = (struct node){ h, cur_node, (uint16_t)(cur_choice - 1) };
+	table[at] = (uint32_t)++nnode;
+	layer_add(s);
+	violation = check(s);
+}
+
+/* ---- writes, views, memtables --------------------------------------------------- */
+
+static void mem_insert(ent *mem, ent e)
+{
+	unsigned i, at = MEM_ENT;
+
+	for (i = 0; i < MEM_ENT; i++) {
+		/* overwritten under the same stamp */
+		if (mem[i] && !is_range(e) && !is_range(mem[i]) && E_KEY(mem[i]) == E_KEY(e) &&
+		    E_SEQ(mem[i]) == E_SEQ(e)) {
+			at = i;
+			break;
+		}
+		if (!mem[i]) {
+			at = i;
+			break;
+		}
+	}
+	mem[at] = e;
+}
+
+static void write_one(const struct state *old, enum kind kind, unsigned key)
+{
+	static const char *const name[] = { "", "put", "delete", "prefix delete", "range delete" };
+	struct state s = *old;
+	ent e = ENT(kind, key, s.seq, kind == PUT ? s.cur : 0, s.nop + 1);
+
+	s.op[s.nop++] = e;
+	mem_insert(s.now.mem[0], e);
+	if (kind >= PREFIX)
+		s.seq++;
+	s.prefixes += kind == PREFIX;
+	s.ranges += kind == RANGE;
+	snprintf(act, sizeof(act), "%s %c", name[kind], kind == PREFIX ? '*' : 'a' + (char)key);
+	emit(&s);
+}
+
+static void writes(const struct state *old)
+{
+	unsigned k;
+
+	if (old->nop == bound.writes || old->seq >= SEQ_MAX)
+		return;
+	for (k = 0; k < KEYS; k++) {
+		write_one(old, PUT, k);
+		write_one(old, DEL, k);
+	}
+	if (old->prefixes < bound.prefixes)
+		write_one(old, PREFIX, 0);
+	if (old->ranges < bound.ranges)
+		write_one(old, RANGE, 0);
+}
+
+static void views(const struct state *old)
+{
+	struct state s;
+	unsigned i;
+
+	for (i = 0; i < VIEWS; i++) {
+		s = *old;
+		if (s.view[i].at) {
+			memset(&s.view[i], 0, sizeof(s.view[i]));
+			snprintf(act, sizeof(act), "close view at %u", old->view[i].at);
+			emit(&s);
+		} else if (s.views < bound.views && s.nop && s.seq < SEQ_MAX) {
+			s.views++;
+			s.view[i].at = s.seq++;
+			s.view[i].tree = s.now;
+			snprintf(act, sizeof(act), "open view at %u", s.view[i].at);
+			emit(&s);
+			return;
+		}
+	}
+}
+
+static void memtables(const struct state *old)
+{
+	struct state s = *old;
+
+	if (s.synced < s.nop) {
+		s.synced = s.nop;
+		snprintf(act, sizeof(act), "sync");
+		emit(&s);
+	}
+	s = *old;
+	if (!s.now.has_frozen && s.now.mem[0][0] && s.seq < SEQ_MAX && s.nblk < BLOCKS &&
+	    s.switches < bound.switches) {
+		memcpy(s.now.mem[1], s.now.mem[0], sizeof(s.now.mem[0]));
+		memset(s.now.mem[0], 0, sizeof(s.now.mem[0]));
+		s.now.has_frozen = 1;
+		s.boundary = s.nop;
+		s.seq++;
+		s.cur = s.nblk++;
+		s.switches++;
+		snprintf(act, sizeof(act), "switch memtables");
+		emit(&s);
+	}
+	s = *old;
+	if (s.rolls < bound.rolls && s.nblk < BLOCKS && s.nop && E_BLK(s.op[s.nop - 1]) == s.cur) {
+		s.cur = s.nblk++;
+		s.rolls++;
+		snprintf(act, sizeof(act), "new log block %u", s.cur);
+		emit(&s);
+	}
+}
+
+/* ---- flush and merge -------------------------------------------------------------- */
+
+static bool runs_insert(struct runs *r, unsigned at, const ent *out)
+{
+	if (!out[0])
+		return true;
+	if (r->n == RUNS)
+		return false;
+	memmove(r->r[at + 1], r->r[at], (r->n - at) * sizeof(r->r[0]));
+	memcpy(r->r[at], out, sizeof(r->r[0]));
+	r->n++;
+	return true;
+}
+
+static void runs_remove(struct runs *r, unsigned at, unsigned n)
+{
+	memmove(r->r[at], r->r[at + n], (r->n - at - n) * sizeof(r->r[0]));
+	r->n = (uint8_t)(r->n - n);
+	memset(r->r[r->n], 0, n * sizeof(r->r[0]));
+}
+
+/* Does anything outside of the inputs hold what the range tombstone covers? */
+static bool covers_outside(const struct state *s, ent t, unsigned first, unsigned n,
+			   bool frozen_too)
+{
+	unsigned k, i;
+
+	for (k = 0; k < KEYS; k++) {
+		if (!covers(t, k))
+			continue;
+		for (i = 0; i < s->now.runs.n; i++)
+			if ((i < first || i >= first + n) &&
+			    newest(s->now.runs.r[i], RUN_ENT, k, E_SEQ(t)))
+				return true;
+		for (i = 0; i < 1u + frozen_too; i++)
+			if (newest(s->now.mem[i], MEM_ENT, k, E_SEQ(t)))
+				return true;
+	}
+	return false;
+}
+
+static bool is_looked_for(const struct state *s, ent e)
+{
+	unsigned i;
+
+	for (i = 0; i < VIEWS && !broken[tombs_ignore_views]; i++)
+		if (s->view[i].at && E_SEQ(e) > s->view[i].at)
+			return true;
+	return false;
+}
+
+/*
+ * One version of each key of @in, and the range tombstones that are still
+ * needed. @is_last: nothing older lies below. False: does not fit.
+ */
+static bool squeeze(const struct state *s, const ent *in, unsigned nin, unsigned first, unsigned n,
+		    bool is_last, bool is_flush, ent *out)
+{
+	unsigned k, i, nout = 0;
+
+	memset(out, 0, RUN_ENT * sizeof(*out));
+	for (k = 0; k < KEYS; k++) {
+		ent e = newest(in, nin, k, NOW);
+
+		if (!e || (E_SEQ(e) <= newest_cover(in, nin, k, NOW) &&
+			   !(is_flush && broken[flush_keeps_covered])))
+			continue;
+		if (E_KIND(e) == DEL && !is_flush &&
+		    ((is_last && !is_looked_for(s, e)) || broken[merge_drops_tombs]))
+			continue;
+		if (broken[is_flush ? flush_trusts_newer : merge_trusts_memtable] &&
+		    newest(s->now.mem[0], MEM_ENT, k, NOW))
+			continue;
+		out[nout++] = e;
+	}
+	for (i = 0; i < nin; i++) {
+		if (!in[i] || !is_range(in[i]) ||
+		    broken[is_flush ? flush_keeps_covered : merge_drops_ranges])
+			continue;
+		if (!is_looked_for(s, in[i]) && !covers_outside(s, in[i], first, n, !is_flush))
+			continue;
+		if (nout == RUN_ENT)
+			return false;
+		out[nout++] = in[i];
+	}
+	return true;
+}
+
+static void flush(const struct state *old)
+{
+	struct state s = *old;
+	ent out[RUN_ENT];
+
+	if (!s.now.has_frozen || s.job.phase == COMMITTED)
+		return;
+	if (!squeeze(&s, s.now.mem[1], MEM_ENT, 0, 0, false, true, out))
+		return;
+	if (!s.is_flushing) {
+		if (s.synced < s.boundary && !broken[flush_unsynced])
+			return;
+		if (!runs_insert(&s.media, 0, out))
+			return;
+		s.horizon = broken[replay_behind] ? s.nop : s.boundary;
+		s.is_flushing = 1;
+		snprintf(act, sizeof(act), "flush: commit the edit");
+	} else {
+		/* what was committed is what is shown */
+		if (s.media.n > s.now.runs.n)
+			memcpy(out, s.media.r[0], sizeof(out));
+		else
+			memset(out, 0, sizeof(out));
+		if (!runs_insert(&s.now.runs, 0, out))
+			return;
+		memset(s.now.mem[1], 0, sizeof(s.now.mem[1]));
+		s.now.has_frozen = 0;
+		s.boundary = 0;
+		s.is_flushing = 0;
+		snprintf(act, sizeof(act), "flush: show the run");
+	}
+	emit(&s);
+}
+
+static bool inputs(const struct runs *r, unsigned first, unsigned n, ent *in)
+{
+	unsigned i;
+
+	for (i = 0; i < n; i++)
+		memcpy(in + i * RUN_ENT, r->r[first + i], sizeof(r->r[0]));
+	if (broken[merge_swaps] && n > 1)
+		for (i = 0; i < RUN_ENT; i++) {
+			ent *a = &in[i], b = in[RUN_ENT + i];
+
+			if (*a && b && !is_range(*a) && !is_range(b) && E_KEY(*a) == E_KEY(b))
+				*a = 0;
+		}
+	return true;
+}
+
+static void merges(const struct state *old)
+{
+	unsigned first, n;
+
+	if (old->is_flushing || (old->job.phase && !broken[job_beside_merge]))
+		return;
+	for (first = 0; first < old->now.runs.n; first++) {
+		for (n = 1; first + n <= old->now.runs.n; n++) {
+			struct state s = *old;
+			ent in[RUNS * RUN_ENT], out[RUN_ENT];
+
+			inputs(&s.now.runs, first, n, in);
+			if (!squeeze(&s, in, n * RUN_ENT, first, n, first + n == s.now.runs.n,
+				     false, out))
+				continue;
+			runs_remove(&s.now.runs, first, n);
+			runs_insert(&s.now.runs, first, out);
+			s.media = s.now.runs;
+			snprintf(act, sizeof(act), "merge runs %u..%u", first, first + n - 1);
+			emit(&s);
+		}
+	}
+}
+
+/* ---- relocation ------------------------------------------------------------------- */
+
+static bool refers(const ent *e, unsigned n, unsigned blk)
+{
+	unsigned i;
+
+	for (i = 0; i < n; i++)
+		if (E_KIND(e[i]) == PUT && E_BLK(e[i]) == blk)
+			return true;
+	return false;
+}
+
+static void job_start(const struct state *old, unsigned blk)
+{
+	unsigned n, i;
+
+	for (n = 1; n <= old->now.runs.n; n++) {
+		struct state s = *old;
+		ent in[RUNS * RUN_ENT];
+
+		inputs(&s.now.runs, 0, n, in);
+		if (!refers(in, n * RUN_ENT, blk))
+			continue;
+		if (!squeeze(&s, in, n * RUN_ENT, 0, n, n == s.now.runs.n, false, s.job.out))
+			continue;
+		s.job.phase = BUILT;
+		s.job.n = (uint8_t)n;
+		s.job.of = s.now.runs.n;
+		s.job.victim = (uint8_t)blk;
+		s.job.copy = s.nblk++;
+		for (i = 0; i < RUN_ENT; i++) {
+			ent e = s.job.out[i];
+
+			if (E_KIND(e) == PUT && E_BLK(e) == blk)
+				s.job.out[i] = ENT(PUT, E_KEY(e), E_SEQ(e), s.job.copy, E_ID(e));
+		}
+		s.moves++;
+		snprintf(act, sizeof(act), "move block %u of %u runs to %u", blk, n, s.job.copy);
+		emit(&s);
+	}
+}
+
+/* Flushes since the start lie in front of the inputs. */
+static bool job_replace(const struct job *j, struct runs *r)
+{
+	unsigned at = r->n >= j->of ? (unsigned)(r->n - j->of) : 0, n = j->n;
+
+	if (at + n > r->n)
+		n = r->n - at;
+	runs_remove(r, at, n);
+	return runs_insert(r, broken[job_on_top] ? 0 : at, j->out);
+}
+
+static void relocation(const struct state *old)
+{
+	struct state s = *old;
+	unsigned b;
+
+	switch (old->job.phase) {
+	case IDLE:
+		if (s.moves == bound.moves || s.nblk >= BLOCKS || s.is_flushing)
+			return;
+		for (b = 1; b < s.nblk; b++)
+			if (b != s.cur && !(s.freed >> b & 1))
+				job_start(old, b);
+		return;
+	case BUILT:
+		s.job.phase = DURABLE;
+		s.durable |= (uint16_t)(1u << s.job.copy);
+		snprintf(act, sizeof(act), "move: the copy is durable");
+		emit(&s);
+		if (!broken[job_before_flush])
+			return;
+		s = *old;
+		/* fall through */
+	case DURABLE:
+		if (s.is_flushing ||
+		    !job_replace(&s.job, broken[free_before_edit] ? &s.now.runs : &s.media))
+			return;
+		s.job.phase = COMMITTED;
+		snprintf(act, sizeof(act), "move: commit the edit");
+		emit(&s);
+		return;
+	default:
+		if (!job_replace(&s.job, broken[free_before_edit] ? &s.media : &s.now.runs))
+			return;
+		memset(&s.job, 0, sizeof(s.job));
+		snprintf(act, sizeof(act), "move: show the run");
+		emit(&s);
+	}
+}
+
+/* ---- deletion, checkpoints, crashes ------------------------------------------------ */
+
+static bool runs_refer(const struct runs *r, unsigned blk)
+{
+	return refers(r->r[0], RUNS * RUN_ENT, blk);
+}
+
+static bool is_needed(const struct state *s, unsigned b)
+{
+	unsigned i;
+
+	for (i = 0; i < VIEWS; i++) {
+		const struct tree *t = &s->view[i].tree;
+
+		if (!broken[free_pinned] && s->view[i].at &&
+		    (runs_refer(&t->runs, b) || refers(t->mem[0], 2 * MEM_ENT, b)))
+			return true;
+	}
+	for (i = s->horizon; i < s->nop; i++)
+		if (!broken[free_unlogged] && refers(&s->op[i], 1, b))
+			return true;
+	return (!broken[free_before_edit] && runs_refer(&s->media, b)) ||
+	       (!broken[free_before_show] && runs_refer(&s->now.runs, b)) ||
+	       refers(s->now.mem[0], 2 * MEM_ENT, b) ||
+	       (!broken[free_checkpoint] && s->ckpt_ops && runs_refer(&s->ckpt, b)) ||
+	       (!broken[free_copy] && s->job.phase && s->job.copy == b);
+}
+
+static void deletion(const struct state *old)
+{
+	unsigned b;
+
+	for (b = 1; b < old->nblk; b++) {
+		struct state s = *old;
+
+		if (b == s.cur || (s.freed >> b & 1) || is_needed(&s, b))
+			continue;
+		s.freed |= (uint16_t)(1u << b);
+		snprintf(act, sizeof(act), "delete block %u", b);
+		emit(&s);
+	}
+}
+
+static void checkpoints(const struct state *old)
+{
+	struct state s = *old;
+
+	if (s.ckpt_ops) {
+		s.ckpt_ops = 0;
+		memset(&s.ckpt, 0, sizeof(s.ckpt));
+		snprintf(act, sizeof(act), "drop the checkpoint");
+		emit(&s);
+	} else if (s.ckpts < bound.ckpts && s.horizon == s.nop && s.nop && !s.is_flushing &&
+		   !s.now.has_frozen && s.job.phase != COMMITTED) {
+		s.ckpts++;
+		s.ckpt = s.media;
+		s.ckpt_ops = (uint8_t)(1 + s.nop);
+		snprintf(act, sizeof(act), "checkpoint");
+		emit(&s);
+	}
+}
+
+/* Recovery: the edits, and a prefix of the records that is at least what was synced. */
+static void crash(const struct state *old)
+{
+	unsigned p, i;
+
+	if (old->crashes == bound.crashes || old->nblk >= BLOCKS || old->seq >= SEQ_MAX)
+		return;
+	for (p = old->synced; p <= old->nop; p++) {
+		struct state s = *old;
+
+		memset(&s.now, 0, sizeof(s.now));
+		memset(s.view, 0, sizeof(s.view));
+		s.now.runs = s.media;
+		memset(&s.op[p], 0, (OPS - p) * sizeof(s.op[0]));
+		for (i = broken[replay_all] ? 0 : s.horizon; i < p; i++)
+			mem_insert(s.now.mem[0], s.op[i]);
+		/* a copy that was not durable is no block */
+		if (s.job.phase && !(s.durable >> s.job.copy & 1))
+			s.freed |= (uint16_t)(1u << s.job.copy);
+		memset(&s.job, 0, sizeof(s.job));
+		s.nop = s.synced = (uint8_t)p;
+		s.boundary = s.is_flushing = 0;
+		s.cur = s.nblk++;
+		s.crashes++;
+		s.seq++;
+		if (broken[seq_restarts])
+			s.seq = 1;
+		snprintf(act, sizeof(act), "crash, %u of %u writes survive", p, old->nop);
+		emit(&s);
+	}
+}
+
+static void successors(const struct state *s)
+{
+	cur_choice = 0;
+	writes(s);
+	views(s);
+	memtables(s);
+	flush(s);
+	merges(s);
+	relocation(s);
+	deletion(s);
+	checkpoints(s);
+	crash(s);
+}
+
+/* ---- telling ------------------------------------------------------------------------ */
+
+static void tell_entries(const char *name, const ent *e, unsigned n)
+{
+	unsigned i;
+
+	printf(" %s[", name);
+	for (i = 0; i < n; i++) {
+		if (!e[i])
+			continue;
+		printf("%s%c%c%u", i ? " " : "", "?aabb**aa"[E_KIND(e[i]) < PREFIX ?
+		       1 + 2 * E_KEY(e[i]) : E_KIND(e[i]) == PREFIX ? 5 : 7],
+		       "?+-PR"[E_KIND(e[i])], E_SEQ(e[i]));
+		if (E_KIND(e[i]) == PUT)
+			printf(":V%u", E_BLK(e[i]));
+	}
+	printf("]");
+}
+
+static void tell_state(const struct state *s)
+{
+	unsigned i;
+
+	printf("#   %-32s", told_act);
+	tell_entries("mem", s->now.mem[0], MEM_ENT);
+	if (s->now.has_frozen)
+		tell_entries("frozen", s->now.mem[1], MEM_ENT);
+	for (i = 0; i < s->now.runs.n; i++)
+		tell_entries("run", s->now.runs.r[i], RUN_ENT);
+	for (i = 0; i < s->media.n; i++)
+		tell_entries("media", s->media.r[i], RUN_ENT);
+	printf(" synced %u horizon %u\n", s->synced, s->horizon);
+}
+
+static void start_state(struct state *s)
+{
+	memset(s, 0, sizeof(*s));
+	s->seq = 1;
+	s->cur = 1;
+	s->nblk = 2;
+}
+
+/* The shortest schedule that leads to a node, by going there again. */
+static void tell(uint32_t to)
+{
+	uint32_t path[400];
+	unsigned n = 0;
+	struct state s;
+
+	for (; to; to = node[to].parent)
+		path[n++] = to;
+	start_state(&s);
+	is_told = true;
+	while (n--) {
+		wanted_choice = node[path[n]].choice;
+		successors(&s);
+		s = told;
+		tell_state(&s);
+	}
+	is_told = false;
+}
+
+/* ---- runs ---------------------------------------------------------------------------- */
+
+/* Explores; what was found is told. Returns why a state is wrong, or NULL. */
+static const char *explore(void)
+{
+	struct state s;
+	size_t i;
+
+	nnode = nlayer[0] = nlayer[1] = layer_first = 0;
+	violation = NULL;
+	is_full = false;
+	table_size = bound.max_states * 2ul + 1;
+	node = calloc(bound.max_states, sizeof(*node));
+	table = calloc(table_size, sizeof(*table));
+	if (!node || !table)
+		abort();
+	start_state(&s);
+	cur_node = 0;
+	emit(&s);
+	while (nlayer[1] && !violation && !is_full) {
+		struct state *l = layer[0];
+		size_t cap = layer_cap[0];
+
+		layer[0] = layer[1];
+		layer_cap[0] = layer_cap[1];
+		nlayer[0] = nlayer[1];
+		layer[1] = l;
+		layer_cap[1] = cap;
+		nlayer[1] = 0;
+		layer_first = nnode - nlayer[0];
+		for (i = 0; i < nlayer[0] && !violation && !is_full; i++) {
+			cur_node = (uint32_t)(layer_first + i);
+			successors(&layer[0][i]);
+		}
+	}
+	return violation;
+}
+
+static void explore_end(void)
+{
+	unsigned i;
+
+	free(node);
+	free(table);
+	for (i = 0; i < 2; i++) {
+		free(layer[i]);
+		layer[i] = NULL;
+		layer_cap[i] = nlayer[i] = 0;
+	}
+}
+
+static void print_bounds(const char *what)
+{
+	printf("# %s: writes=%u views=%u moves=%u crashes=%u ckpts=%u rolls=%u prefixes=%u "
+	       "ranges=%u switches=%u: %zu states%s\n", what, bound.writes, bound.views,
+	       bound.moves, bound.crashes, bound.ckpts, bound.rolls, bound.prefixes, bound.ranges,
+	       bound.switches, nnode, is_full ? ", not exhausted" : "");
+}
+
+#define MANY	3000000u
+static const struct bounds small[] = {
+	{ .writes = 3, .moves = 1, .switches = 2, .max_states = MANY },
+	{ .writes = 3, .views = 1, .moves = 1, .switches = 2, .max_states = MANY },
+	{ .writes = 3, .ckpts = 1, .moves = 1, .rolls = 1, .switches = 2, .max_states = MANY },
+	{ .writes = 3, .moves = 1, .crashes = 1, .switches = 2, .max_states = MANY },
+	{ .writes = 3, .views = 1, .switches = 2, .prefixes = 1, .max_states = MANY },
+	{ .writes = 3, .views = 1, .switches = 2, .ranges = 1, .max_states = MANY },
+	{ .writes = 3, .crashes = 1, .rolls = 1, .switches = 2, .prefixes = 1,
+	  .max_states = MANY },
+	{ .writes = 2, .views = 2, .moves = 1, .crashes = 1, .switches = 2,
+	  .max_states = MANY },
+	{ .writes = 2, .crashes = 2, .ckpts = 1, .switches = 2, .ranges = 1,
+	  .max_states = MANY },
+};
+static const struct bounds large[] = {
+	{ .writes = 3, .views = 1, .moves = 1, .crashes = 1, .switches = 2,
+	  .prefixes = 1, .max_states = 25000000u },
+	{ .writes = 4, .views = 1, .moves = 1, .switches = 3, .ranges = 1,
+	  .max_states = 25000000u },
+	{ .writes = 4, .crashes = 2, .rolls = 1, .switches = 3, .max_states = 25000000u },
+	{ .writes = 3, .moves = 2, .crashes = 1, .ckpts = 1, .rolls = 1, .switches = 3,
+	  .max_states = 25000000u },
+};
+
+static void the_rules_hold(void)
+{
+	size_t n = sizeof(small) / sizeof(small[0]), i, more = 0;
+	bool is_long = getenv("TEST_LONG");
+
+	if (is_long)
+		more = sizeof(large) / sizeof(large[0]);
+	memset(broken, 0, sizeof(broken));
+	for (i = 0; i < n + more; i++) {
+		bound = i < n ? small[i] : large[i - n];
+		if (getenv("TEST_SHORT"))
+			bound.max_states = MANY / 10;
+		explore();
+		print_bounds(violation ? violation : "holds");
+		if (violation)
+			tell((uint32_t)nnode - 1);
+		explore_end();
+		T_OK(!violation);
+		T_OK(is_long || getenv("TEST_SHORT") || !is_full);
+	}
+}
+
+/* Tries the bounds one after the other until one shows it. */
+static bool rule_is_needed(enum rule r)
+{
+	size_t i;
+	bool found = false;
+
+	memset(broken, 0, sizeof(broken));
+	broken[r] = true;
+	for (i = 0; i < sizeof(small) / sizeof(small[0]) && !found; i++) {
+		bound = small[i];
+		found = explore();
+		if (found)
+			printf("# %s: %s, %zu states\n", rule_name[r], violation, nnode);
+		explore_end();
+	}
+	broken[r] = false;
+	return found;
+}
+
+static void every_broken_rule_is_found(void)
+{
+	unsigned r, missed = 0;
+
+	for (r = 0; r < RULE_COUNT; r++) {
+		if (rule_is_needed((enum rule)r))
+			continue;
+		printf("# %s: not found\n", rule_name[r]);
+		missed++;
+	}
+	T_EQ(missed, 0);
+}
+
+static bool argument(const char *arg)
+{
+	struct {
+		const char *name;
+		unsigned *at;
+	} num[] = {
+		{ "writes=", &bound.writes }, { "views=", &bound.views },
+		{ "moves=", &bound.moves }, { "crashes=", &bound.crashes },
+		{ "ckpts=", &bound.ckpts }, { "rolls=", &bound.rolls },
+		{ "prefixes=", &bound.prefixes }, { "ranges=", &bound.ranges },
+		{ "switches=", &bound.switches }, { "states=", &bound.max_states },
+	};
+	unsigned i;
+
+	for (i = 0; i < RULE_COUNT; i++)
+		if (!strcmp(arg, rule_name[i]))
+			return broken[i] = true;
+	for (i = 0; i < sizeof(num) / sizeof(num[0]); i++) {
+		if (strncmp(arg, num[i].name, strlen(num[i].name)))
+			continue;
+		*num[i].at = (unsigned)strtoul(arg + strlen(num[i].name), NULL, 10);
+		return true;
+	}
+	return false;
+}
+
+int main(int argc, char **argv)
+{
+	int i;
+
+	if (argc == 1) {
+		T_RUN(the_rules_hold);
+		T_RUN(every_broken_rule_is_found);
+		return t_done();
+	}
+	bound = (struct bounds){ .writes = 3, .switches = 2, .max_states = MANY };
+	for (i = 1; i < argc; i++) {
+		if (!argument(argv[i])) {
+			fprintf(stderr, "model_tree: unknown %s\n", argv[i]);
+			return 2;
+		}
+	}
+	explore();
+	print_bounds(violation ? violation : "holds");
+	if (violation)
+		tell((uint32_t)nnode - 1);
+	explore_end();
+	return violation ? 1 : 0;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Where values live in a pool with two media classes: each policy, ageing when
+ * staging is tight, changes of the policy while the store is in use.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "mdc.h"
+#include "reloc.h"
+#include "run.h"
+
+#define VLEN	3000u
+#define SEG	(64u << 10)
+
+static char dir[256];
+static struct kvdb *db;
+static struct kvdb_kvs *kvs;
+static uint32_t version[20000];
+
+static void open_db(uint32_t policy)
+{
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	o.cache_bytes = 64u << 20;
+	o.log_bytes = 1u << 20;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	ko.policy = policy;
+	if (kvdb_kvs_open(db, "s", &kvs)) {
+		T_EQ(kvdb_kvs_create(db, "s", &ko), 0);
+		T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	}
+}
+
+static void fresh(uint64_t capacity, uint64_t staging, uint32_t policy)
+{
+	struct mpool_dev_spec dev[2] = { { .mclass = MPOOL_CAPACITY, .size = capacity },
+					 { .mclass = MPOOL_STAGING, .size = staging } };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(dir, sizeof(dir), "%s/kv_policy.XXXXXX", tmp ? tmp : "/tmp");
+	T_OK(mkdtemp(dir));
+	co.devs = dev;
+	co.ndevs = 2;
+	T_EQ(mpool_create(dir, &co), 0);
+	o.segment_bytes = SEG;
+	T_EQ(kvdb_create(dir, &o), 0);
+	memset(version, 0, sizeof(version));
+	open_db(policy);
+}
+
+static void done(void)
+{
+	uint64_t n = 12345;
+
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(kvdb_verify(dir, NULL, MPOOL_VERIFY_DATA, NULL, NULL, &n), 0);
+	T_EQ(n, 0);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+static void value(uint32_t k, uint32_t ver, uint8_t *val)
+{
+	uint64_t x = ((uint64_t)ver << 32) ^ k, v;
+
+	for (unsigned i = 0; i < VLEN; i += 8) {
+		v = t_rand(&x);
+		memcpy(val + i, &v, 8);
+	}
+}
+
+static int put(uint32_t k)
+{
+	uint8_t val[VLEN];
+	int err;
+
+	value(k, version[k] + 1, val);
+	err = kvdb_put(kvs, &k, sizeof(k), val, VLEN);
+	version[k] += !err;
+	return err;
+}
+
+static void all_hold(uint32_t n)
+{
+	uint8_t want[VLEN], got[VLEN];
+	size_t len;
+
+	for (uint32_t k = 0; k < n; k++) {
+		int err = kvdb_get(kvs, &k, sizeof(k), got, VLEN, &len);
+
+		value(k, version[k], want);
+		if (version[k] ? err || len != VLEN || memcmp(want, got, VLEN) : err != -ENOENT)
+			T_FAIL("key %u, version %u: %d", k, version[k], err);
+	}
+}
+
+/* Puts keys [from, to), with the background work between. */
+static void fill(uint32_t from, uint32_t to)
+{
+	for (uint32_t k = from; k < to; k++) {
+		int err = put(k);
+
+		if (err)
+			T_FAIL("put %u: %d %s", k, err, kvdb_error_detail()->text);
+		if (k % 64 == 0)
+			while (kvdb_poll(db) > 0)
+				;
+	}
+}
+
+static void settle(void)
+{
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+}
+
+static void add(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	(void)bytes;
+	((uint64_t *)arg)[s->sg_mclass] += n;
+}
+
+/* Values of the store in each class, by the tables of its runs. */
+static void where(uint64_t n[MPOOL_MCLASSES])
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+
+	memset(n, 0, MPOOL_MCLASSES * sizeof(*n));
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		kv_run_segs(tr->tr_run[i], add, n);
+	kv_tree_put(db, tr);
+}
+
+/* Class of the first key block of every run; all must agree. */
+static uint32_t keys_in(void)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+	struct mpool_obj_info oi;
+	uint32_t mclass = 99;
+
+	for (uint32_t i = 0; i < tr->tr_nrun; i++) {
+		T_EQ(mpool_obj_info(kv_run_obj(tr->tr_run[i], 0), &oi), 0);
+		T_OK(mclass == 99 || mclass == oi.mclass);
+		mclass = oi.mclass;
+	}
+	kv_tree_put(db, tr);
+	return mclass;
+}
+
+static uint64_t staging_used(void)
+{
+	struct mpool_info pi;
+
+	T_EQ(mpool_info(db->d_mp, &pi), 0);
+	return pi.cls[MPOOL_STAGING].used;
+}
+
+static uint64_t staging_total(void)
+{
+	struct mpool_info pi;
+
+	T_EQ(mpool_info(db->d_mp, &pi), 0);
+	return pi.cls[MPOOL_STAGING].total;
+}
+
+/* ---- choice ----------------------------------------------------------------------- */
+
+static void policies_name_the_classes(void)
+{
+	T_EQ(kv_policy_class(KVDB_POLICY_STAGING_ONLY, true, true), MPOOL_STAGING);
+	T_EQ(kv_policy_class(KVDB_POLICY_STAGING_ONLY, false, true), MPOOL_STAGING);
+	T_EQ(kv_policy_class(KVDB_POLICY_STAGING_PREF, false, false), MPOOL_STAGING);
+	T_EQ(kv_policy_class(KVDB_POLICY_STAGING_PREF, false, true), MPOOL_CAPACITY);
+	T_EQ(kv_policy_class(KVDB_POLICY_STAGING_PREF, true, true), MPOOL_STAGING);
+	T_EQ(kv_policy_class(KVDB_POLICY_TIERED, true, false), MPOOL_STAGING);
+	T_EQ(kv_policy_class(KVDB_POLICY_TIERED, false, false), MPOOL_CAPACITY);
+	T_EQ(kv_policy_class(KVDB_POLICY_CAPACITY_ONLY, true, false), MPOOL_CAPACITY);
+	T_EQ(kv_policy_class(KVDB_POLICY_CAPACITY_ONLY, false, false), MPOOL_CAPACITY);
+}
+
+static void the_oldest_leave_staging_first(void)
+{
+	struct kv_seg s = { .sg_mclass = MPOOL_STAGING }, c = { .sg_mclass = MPOOL_CAPACITY };
+	struct kv_victim v[4] = {
+		{ &s, 1000, 900, 1, 0, 0 }, { &c, 1000, 900, 9, 0, 0 },
+		{ &s, 1000, 900, 5, 0, 0 }, { &s, 1000, 900, 7, 800, 0 },
+	};
+
+	T_EQ(kv_reloc_choose_old(v, 4, 1, 1 << 20), 1);
+	T_EQ(v[0].vi_age, 5);
+	T_EQ(kv_reloc_choose_old(v, 4, 1 << 20, 1 << 20), 2);
+	T_EQ(v[1].vi_age, 1);
+	T_EQ(kv_reloc_choose_old(v, 4, 1 << 20, 950), 1);
+	T_EQ(kv_reloc_choose_old(v, 4, 0, 1 << 20), 0);
+}
+
+/* ---- policies ----------------------------------------------------------------------- */
+
+static void tiered_values_age_to_capacity_when_staging_is_tight(void)
+{
+	uint64_t n[MPOOL_MCLASSES], first;
+
+	fresh(96u << 20, 24u << 20, KVDB_POLICY_DEFAULT);
+	first = staging_used();
+	fill(0, 2000);
+	settle();
+	where(n);
+	T_EQ(n[MPOOL_CAPACITY], 0);	/* there is room: nothing moves */
+	T_EQ(keys_in(), MPOOL_STAGING);
+	for (uint32_t k = 2000; k < 14000; k += 1000) {
+		fill(k, k + 1000);
+		settle();
+	}
+	where(n);
+	T_OK(n[MPOOL_CAPACITY] > 7000);
+	T_OK(n[MPOOL_STAGING] > 0);
+	T_OK(first < staging_total() / 2);
+	T_OK(staging_used() <= staging_total() / 8 * 7);
+	all_hold(14000);
+	T_EQ(kvdb_close(db), 0);
+	open_db(0);
+	all_hold(14000);
+	done();
+}
+
+static void capacity_only_keeps_neither_keys_nor_values_on_staging(void)
+{
+	uint64_t n[MPOOL_MCLASSES];
+
+	fresh(64u << 20, 24u << 20, KVDB_POLICY_CAPACITY_ONLY);
+	fill(0, 2000);
+	settle();
+	where(n);
+	T_OK(n[MPOOL_CAPACITY] >= 1900);
+	/* the segment that the log has open, and what is not sealed */
+	T_OK(n[MPOOL_STAGING] <= 3 * SEG / VLEN);
+	T_EQ(keys_in(), MPOOL_CAPACITY);
+	all_hold(2000);
+	done();
+}
+
+static void a_change_of_the_policy_moves_what_is_there(void)
+{
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+	uint64_t n[MPOOL_MCLASSES];
+
+	fresh(64u << 20, 32u << 20, KVDB_POLICY_STAGING_PREF);
+	fill(0, 2000);
+	settle();
+	where(n);
+	T_EQ(n[MPOOL_CAPACITY], 0);
+	ko.policy = KVDB_POLICY_CAPACITY_ONLY;
+	T_EQ(kvdb_kvs_set(kvs, &ko, KVDB_KVS_POLICY), 0);
+	settle();
+	where(n);
+	T_OK(n[MPOOL_CAPACITY] >= 1900);
+	all_hold(2000);
+	ko.policy = KVDB_POLICY_STAGING_ONLY;
+	T_EQ(kvdb_kvs_set(kvs, &ko, KVDB_KVS_POLICY), 0);
+	settle();
+	where(n);
+	T_EQ(n[MPOOL_CAPACITY], 0);
+	all_hold(2000);
+	done();
+}
+
+static void staging_only_fails_where_others_fall_back(void)
+{
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+	uint64_t n[MPOOL_MCLASSES];
+	uint32_t k = 0;
+	int err = 0;
+
+	fresh(96u << 20, 16u << 20, KVDB_POLICY_STAGING_ONLY);
+	for (; k < 19000 && !err; k++) {
+		err = put(k);
+		if (k % 64 == 0)
+			while (kvdb_poll(db) > 0)
+				;
+	}
+	T_EQ(err, -ENOSPC);
+	T_STREQ(kvdb_error_detail()->id, "MP0940");
+	T_OK(k > 1000 && k < 6000);
+	all_hold(k);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	where(n);
+	T_EQ(n[MPOOL_CAPACITY], 0);
+	/* the same store under another policy takes it */
+	ko.policy = KVDB_POLICY_TIERED;
+	T_EQ(kvdb_kvs_set(kvs, &ko, KVDB_KVS_POLICY), 0);
+	T_EQ(put(k), 0);
+	all_hold(k + 1);
+	done();
+}
+
+int main(void)
+{
+	T_RUN(policies_name_the_classes);
+	T_RUN(the_oldest_leave_staging_first);
+	T_RUN(tiered_values_age_to_capacity_when_staging_is_tight);
+	T_RUN(capacity_only_keeps_neither_keys_nor_values_on_staging);
+	T_RUN(a_change_of_the_policy_moves_what_is_there);
+	T_RUN(staging_only_fails_where_others_fall_back);
+	return t_done();
+}

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Relocation: the choice of victims, and whole jobs on a real database without
+ * threads, against a table of what every key must hold.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "mdc.h"
+#include "reloc.h"
+#include "run.h"
+
+#define KEYS	400u
+#define VLEN	1200u
+#define SEG	(64u << 10)
+
+static char dir[256];
+static struct kvdb *db;
+static struct kvdb_kvs *kvs[2];
+static uint32_t version[2][KEYS];
+
+static void open_db(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	o.cache_bytes = 64u << 20;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	for (unsigned s = 0; s < 2; s++) {
+		char name[2] = { (char)('a' + s), 0 };
+
+		if (kvdb_kvs_open(db, name, &kvs[s])) {
+			T_EQ(kvdb_kvs_create(db, name, NULL), 0);
+			T_EQ(kvdb_kvs_open(db, name, &kvs[s]), 0);
+		}
+	}
+}
+
+static void fresh(uint64_t bytes)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = bytes };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(dir, sizeof(dir), "%s/kv_reloc.XXXXXX", tmp ? tmp : "/tmp");
+	T_OK(mkdtemp(dir));
+	co.devs = &dev;
+	co.ndevs = 1;
+	T_EQ(mpool_create(dir, &co), 0);
+	o.segment_bytes = SEG;
+	T_EQ(kvdb_create(dir, &o), 0);
+	memset(version, 0, sizeof(version));
+	open_db();
+}
+
+static void reopen(void)
+{
+	T_EQ(kvdb_close(db), 0);
+	open_db();
+}
+
+static void done(uint64_t damage)
+{
+	uint64_t n = 12345;
+
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(kvdb_verify(dir, NULL, MPOOL_VERIFY_DATA, NULL, NULL, &n), 0);
+	T_EQ(n, damage);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+static void value(unsigned s, uint32_t k, uint32_t ver, uint8_t *val)
+{
+	uint64_t x = ((uint64_t)s << 60) ^ ((uint64_t)ver << 32) ^ k, v;
+
+	for (unsigned i = 0; i < VLEN; i += 8) {
+		v = t_rand(&x);
+		memcpy(val + i, &v, 8);
+	}
+}
+
+static size_t key_of(uint32_t k, char *key)
+{
+	return (size_t)sprintf(key, "%04u-key", k * 7 % KEYS);
+}
+
+static int put(unsigned s, uint32_t k)
+{
+	uint8_t val[VLEN];
+	char key[32];
+	int err;
+
+	value(s, k, version[s][k] + 1, val);
+	err = kvdb_put(kvs[s], key, key_of(k, key), val, VLEN);
+	version[s][k] += !err;
+	return err;
+}
+
+/* Whether the key holds exactly what was put last. */
+static int holds(unsigned s, uint32_t k)
+{
+	uint8_t want[VLEN], got[VLEN];
+	size_t len = 0;
+	char key[32];
+	int err = kvdb_get(kvs[s], key, key_of(k, key), got, VLEN, &len);
+
+	if (!version[s][k])
+		return err == -ENOENT;
+	value(s, k, version[s][k], want);
+	return !err && len == VLEN && !memcmp(want, got, VLEN);
+}
+
+static void all_hold(void)
+{
+	for (unsigned s = 0; s < 2; s++)
+		for (uint32_t k = 0; k < KEYS; k++)
+			if (!holds(s, k))
+				T_FAIL("store %u, key %u", s, k);
+}
+
+/* Puts every @step-th key of both stores. */
+static void put_some(uint32_t step)
+{
+	for (uint32_t k = 0; k < KEYS; k += step)
+		for (unsigned s = 0; s < 2; s++)
+			T_EQ(put(s, k), 0);
+}
+
+static void settle(void)
+{
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+}
+
+static struct kvdb_stats stats(void)
+{
+	struct kvdb_stats st;
+
+	T_EQ(kvdb_stats(db, &st), 0);
+	return st;
+}
+
+static uint64_t live_bytes(void)
+{
+	uint64_t n = 0;
+
+	for (unsigned s = 0; s < 2; s++)
+		for (uint32_t k = 0; k < KEYS; k++)
+			n += version[s][k] ? VLEN + 8 : 0;
+	return n;
+}
+
+/* ---- choice --------------------------------------------------------------------- */
+
+static void emptiest_segments_are_chosen_until_the_excess_is_covered(void)
+{
+	struct kv_seg seg[5];
+	struct kv_victim v[5] = {
+		{ &seg[0], 1000, 900, 9, 0, 0 }, { &seg[1], 1000, 100, 1, 0, 0 },
+		{ &seg[2], 1000, 0, 1, 0, 0 },	 { &seg[3], 1000, 990, 9, 0, 0 },
+		{ &seg[4], 1000, 500, 5, 0, 0 },
+	}, w[5];
+
+	memcpy(w, v, sizeof(v));
+	T_EQ(kv_reloc_choose(w, 5, 1500, 1 << 20), 2);
+	T_OK(w[0].vi_seg == &seg[2] && w[1].vi_seg == &seg[1]);
+	memcpy(w, v, sizeof(v));
+	T_EQ(kv_reloc_choose(w, 5, 2000, 1 << 20), 3);
+	T_OK(w[2].vi_seg == &seg[4]);
+	/* a segment that is nearly all live is not worth its copy, whatever is asked for */
+	memcpy(w, v, sizeof(v));
+	T_EQ(kv_reloc_choose(w, 5, 1 << 20, 1 << 20), 4);
+	/* what may be written bounds the job */
+	memcpy(w, v, sizeof(v));
+	T_EQ(kv_reloc_choose(w, 5, 1 << 20, 599), 2);
+	T_EQ(kv_reloc_choose(w, 5, 0, 1 << 20), 0);
+	T_EQ(kv_reloc_choose(w, 0, 10, 10), 0);
+}
+
+static void of_equally_empty_segments_the_oldest_goes(void)
+{
+	struct kv_seg seg[2];
+	struct kv_victim v[2] = { { &seg[0], 1000, 500, 2, 0, 0 },
+				  { &seg[1], 1000, 500, 7, 0, 0 } };
+
+	T_EQ(kv_reloc_choose(v, 2, 1, 1 << 20), 1);
+	T_OK(v[0].vi_seg == &seg[1]);
+}
+
+/* ---- jobs ------------------------------------------------------------------------- */
+
+static void overwritten_segments_come_free_and_every_value_stays(void)
+{
+	struct kvdb_stats st;
+
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	for (unsigned round = 0; round < 6; round++) {
+		put_some(2 + round % 3);
+		settle();
+		all_hold();
+		st = stats();
+		T_OK(st.space_bytes <= live_bytes() + live_bytes() / 2 + 2 * SEG);
+	}
+	T_OK(st.relocations > 0);
+	T_OK(st.io[0].move_bytes > 0);
+	T_EQ(st.damaged_values, 0);
+	reopen();
+	all_hold();
+	done(0);
+}
+
+static void count_mblocks(void *arg, struct kv_seg *s)
+{
+	*(unsigned *)arg += s->sg_log == KV_MOVED_LOG;
+}
+
+static void a_moved_segment_survives_reopening_and_more_jobs(void)
+{
+	unsigned n = 0;
+
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	put_some(2);
+	settle();
+	kv_segs_each(db, count_mblocks, &n);
+	T_OK(n > 0);
+	reopen();
+	all_hold();
+	for (unsigned i = 0; i < 4; i++) {
+		put_some(3);
+		settle();
+		reopen();
+		all_hold();
+	}
+	done(0);
+}
+
+static void a_cursor_reads_on_while_its_values_are_moved(void)
+{
+	static uint32_t was[KEYS];
+	struct kvdb_cursor *cur;
+	const void *key, *val;
+	uint8_t want[VLEN];
+	size_t klen, vlen;
+	uint64_t held;
+	uint32_t n = 0;
+	char k[32];
+
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	T_EQ(kvdb_cursor_open(kvs[0], 0, NULL, 0, &cur), 0);
+	memcpy(was, version[0], sizeof(was));
+	for (unsigned i = 0; i < 4; i++) {
+		put_some(2);
+		settle();
+	}
+	T_OK(stats().relocations > 0);
+	held = stats().segments;
+	while (!kvdb_cursor_next(cur, &key, &klen, &val, &vlen)) {
+		uint32_t i = 0;
+
+		for (; i < KEYS; i++)
+			if (key_of(i, k) == klen && !memcmp(k, key, klen))
+				break;
+		T_OK(i < KEYS);
+		value(0, i, was[i], want);
+		T_EQ(vlen, VLEN);
+		T_MEMEQ(val, want, VLEN);
+		n++;
+	}
+	T_EQ(n, KEYS);
+	kvdb_cursor_close(cur);
+	settle();
+	T_OK(stats().segments < held);
+	all_hold();
+	done(0);
+}
+
+static void values_of_a_dropped_store_go_with_their_segments(void)
+{
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	put_some(2);
+	T_EQ(kvdb_kvs_drop(db, "b"), 0);
+	memset(version[1], 0, sizeof(version[1]));
+	T_EQ(kvdb_kvs_create(db, "b", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "b", &kvs[1]), 0);
+	settle();
+	all_hold();
+	T_OK(stats().space_bytes <= live_bytes() + live_bytes() / 2 + 2 * SEG);
+	reopen();
+	all_hold();
+	done(0);
+}
+
+static void compact_brings_back_what_the_bound_would_leave(void)
+{
+	struct kvdb_compact_status cs;
+
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	put_some(4);
+	settle();
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), 0);
+	T_EQ(kvdb_compact_status(db, &cs), 0);
+	T_EQ(cs.is_asked, 0);
+	T_EQ(cs.is_active, 0);
+	T_OK(cs.moved_bytes > 0);
+	T_OK(cs.live_bytes == live_bytes());
+	T_OK(cs.space_bytes <= live_bytes() + live_bytes() / 6);
+	all_hold();
+	/* asked for and taken back: nothing is left to do */
+	put_some(4);
+	T_EQ(kvdb_compact(db, 0), 0);
+	T_EQ(kvdb_compact_status(db, &cs), 0);
+	T_EQ(cs.is_asked, 1);
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_CANCEL), 0);
+	T_EQ(kvdb_compact_status(db, &cs), 0);
+	T_EQ(cs.is_asked, 0);
+	T_EQ(kvdb_compact(db, 4), -EINVAL);
+	all_hold();
+	done(0);
+}
+
+/* ---- damage ------------------------------------------------------------------------ */
+
+static void is_there(void *arg, struct kv_seg *s)
+{
+	uint64_t *id = arg;
+
+	if (s->sg_id == id[0])
+		id[1] = 1;
+}
+
+/* Turns a bit of the value of key @k over on its device; returns its segment. */
+static uint64_t damage(unsigned s, uint32_t k)
+{
+	struct kv_thread *t = kv_enter();
+	struct kv_tree *tr = atomic_load(&kvs[s]->k_tree);
+	uint64_t pos, len, off;
+	struct kv_ent e;
+	uint8_t *page;
+	char key[32];
+	size_t klen = key_of(k, key);
+	int fd;
+
+	T_EQ(kv_run_lookup(db, tr->tr_run[0], key, klen, kv_hash(key, klen), &e), 0);
+	kv_exit(t);
+	T_EQ(e.e_kind, KV_ENT_REF);
+	off = (uint64_t)e.e_off8 * 8;
+	T_EQ(mpool_obj_place(e.e_seg->sg_obj, off / 4096 * 4096, &fd, &pos, &len), 0);
+	T_EQ(posix_memalign((void **)&page, 4096, 4096), 0);
+	T_EQ(pread(fd, page, 4096, (off_t)pos), 4096);
+	page[off % 4096] ^= 1;
+	T_EQ(pwrite(fd, page, 4096, (off_t)pos), 4096);
+	free(page);
+	return e.e_seg->sg_id;
+}
+
+static void a_damaged_value_keeps_its_segment_and_is_reported(void)
+{
+	uint64_t id[2] = { 0, 0 };
+	struct kvdb_stats st;
+	uint8_t got[VLEN];
+	char key[32];
+	size_t len;
+
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	reopen();	/* the window forgets */
+	id[0] = damage(0, 201);
+	for (unsigned i = 0; i < 3; i++) {
+		put_some(2);
+		settle();
+	}
+	st = stats();
+	T_OK(st.relocations > 0);
+	T_EQ(st.damaged_values, 1);
+	kv_segs_each(db, is_there, id);
+	T_EQ(id[1], 1);
+	for (unsigned s = 0; s < 2; s++)
+		for (uint32_t k = 0; k < KEYS; k++)
+			if ((s || k != 201) && !holds(s, k))
+				T_FAIL("store %u, key %u", s, k);
+	T_EQ(kvdb_get(kvs[0], key, key_of(201, key), got, VLEN, &len), -EUCLEAN);
+	T_EQ(put(0, 201), 0);
+	all_hold();
+	settle();
+	/* with its value overwritten the segment goes */
+	id[1] = 0;
+	for (unsigned i = 0; i < 2 && (!i || id[1]); i++) {
+		put_some(2);
+		settle();
+		id[1] = 0;
+		kv_segs_each(db, is_there, id);
+	}
+	done(id[1]);
+}
+
+/* ---- full media --------------------------------------------------------------------- */
+
+static void garbage_never_fills_the_pool(void)
+{
+	fresh(12u << 20);
+	for (unsigned round = 0; round < 60; round++)
+		for (uint32_t k = round % 2; k < KEYS; k += 2)
+			for (unsigned s = 0; s < 2; s++)
+				T_EQ(put(s, k), 0);
+	all_hold();
+	reopen();
+	all_hold();
+	done(0);
+}
+
+/* ---- crash ----------------------------------------------------------------------------- */
+
+static void mark(void *arg, struct kv_seg *s)
+{
+	if (atomic_load(&s->sg_state) == KV_SEG_SEALED && atomic_load(&s->sg_runs)) {
+		atomic_store(&s->sg_victim, true);
+		++*(unsigned *)arg;
+	}
+}
+
+/* Dies in the middle of a relocation of everything, after step @step. */
+static void die_at(int step)
+{
+	struct kv_run_build *rb;
+	struct kv_move *mv;
+	struct kv_tree *tr;
+	struct kv_iter *it;
+	struct kv_run *run;
+	unsigned n = 0;
+	struct kv_ent e;
+	int err;
+
+	open_db();
+	kv_segs_each(db, mark, &n);
+	tr = kv_tree_get(kvs[0]);
+	if (!n || !tr->tr_nrun || kv_move_open(db, kvs[0]->k_id, MPOOL_CAPACITY, false, &mv) ||
+	    kv_run_build_open(db, kvs[0]->k_id, KEYS, true, &rb) ||
+	    kv_run_iter(db, tr->tr_run[0], false, &it))
+		_exit(1);
+	while (!(err = it->it_ops->next(it, &e)))
+		if (kv_move_add(mv, rb, &e))
+			_exit(2);
+	if (err != -ENOENT || kv_move_flush(mv, rb) || !kv_move_bytes(mv))
+		_exit(3);
+	if (step == 0)
+		_exit(0);
+	if (kv_run_build_finish(rb, &run))
+		_exit(4);
+	if (step == 1)
+		_exit(0);
+	if (kv_move_seal(mv))
+		_exit(5);
+	if (step == 2)
+		_exit(0);
+	kv_run_desc(run)->rd_id = atomic_fetch_add(&db->d_next_run, 1);
+	kv_run_desc(run)->rd_pos = kv_run_desc(tr->tr_run[0])->rd_pos;
+	kv_run_desc(run)->rd_newest_epoch = kv_run_desc(tr->tr_run[0])->rd_newest_epoch;
+	if (kv_mdc_edit(db, &(struct kv_edit){ .ed_kvs = kvs[0]->k_id, .ed_add = run,
+					       .ed_drop = tr->tr_run, .ed_ndrop = 1 }))
+		_exit(6);
+	_exit(0);
+}
+
+static void a_process_may_die_at_every_step(void)
+{
+	int st;
+
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	T_EQ(stats().runs, 2);
+	for (int step = 0; step < 4; step++) {
+		uint64_t before = stats().segments;
+		pid_t pid;
+
+		T_EQ(kvdb_close(db), 0);
+		pid = fork();
+		if (!pid)
+			die_at(step);
+		T_EQ(waitpid(pid, &st, 0), pid);
+		T_EQ(st, 0);
+		open_db();
+		all_hold();
+		settle();
+		all_hold();
+		/* what was written and never listed is gone again */
+		if (step < 3)
+			T_OK(stats().segments <= before + 2);
+	}
+	done(0);
+}
+
+int main(void)
+{
+	T_RUN(emptiest_segments_are_chosen_until_the_excess_is_covered);
+	T_RUN(of_equally_empty_segments_the_oldest_goes);
+	T_RUN(overwritten_segments_come_free_and_every_value_stays);
+	T_RUN(a_moved_segment_survives_reopening_and_more_jobs);
+	T_RUN(a_cursor_reads_on_while_its_values_are_moved);
+	T_RUN(compact_brings_back_what_the_bound_would_leave);
+	T_RUN(values_of_a_dropped_store_go_with_their_segments);
+	T_RUN(a_damaged_value_keeps_its_segment_and_is_reported);
+	T_RUN(garbage_never_fills_the_pool);
+	T_RUN(a_process_may_die_at_every_step);
+	return t_done();
+}

@@ -1,0 +1,742 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Committers that stop at every step of a commit while epochs end, memtables
+ * switch, views open, others read and write, and the process dies (T1 to T8).
+ * Each transaction writes to two stores, one value in the value log: whatever
+ * happens, all of it is there or nothing.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "flush.h"
+#include "mdc.h"
+#include "memtable.h"
+#include "txn.h"
+#include "work.h"
+
+static char dir[256];
+static struct kvdb *db;
+static struct kvdb_kvs *ka, *kb;
+static uint64_t now_ns = 1000000000u;
+static char big[3000];
+
+static uint64_t clock_now(void *arg)
+{
+	(void)arg;
+	return __atomic_load_n(&now_ns, __ATOMIC_RELAXED);
+}
+
+static void clock_sleep(void *arg, uint64_t t)
+{
+	(void)arg;
+	if (t > now_ns)
+		__atomic_store_n(&now_ns, t, __ATOMIC_RELAXED);
+}
+
+static const struct kvdb_clock test_clock = { clock_now, clock_sleep, NULL, NULL };
+
+static struct kvdb_kvs *store(const char *name)
+{
+	struct kvdb_kvs *k;
+
+	if (kvdb_kvs_open(db, name, &k)) {
+		T_EQ(kvdb_kvs_create(db, name, NULL), 0);
+		T_EQ(kvdb_kvs_open(db, name, &k), 0);
+	}
+	return k;
+}
+
+static void open_db(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	o.flags = KVDB_MANUAL;
+	o.interval_ms = 100;
+	o.logs = 2;
+	o.cache_bytes = 64u << 20;
+	o.clock = &test_clock;
+	o.segment_bytes = 256u << 10;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	ka = store("a");
+	kb = store("b");
+}
+
+static void make_db(void)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 96u << 20 };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	const char *tmp = getenv("TMPDIR");
+
+	memset(big, 'B', sizeof(big));
+	snprintf(dir, sizeof(dir), "%s/kv_txn.XXXXXX", tmp ? tmp : "/tmp");
+	T_OK(mkdtemp(dir));
+	co.devs = &dev;
+	co.ndevs = 1;
+	T_EQ(mpool_create(dir, &co), 0);
+	T_EQ(kvdb_create(dir, NULL), 0);
+}
+
+static void fresh(void)
+{
+	make_db();
+	open_db();
+}
+
+static uint64_t damage(void)
+{
+	uint64_t n = 1;
+
+	T_EQ(kvdb_verify(dir, NULL, MPOOL_VERIFY_DATA, NULL, NULL, &n), 0);
+	return n;
+}
+
+static void end(void)
+{
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(damage(), 0);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+static void put(struct kvdb_kvs *k, const char *key, const char *val)
+{
+	T_EQ(kvdb_put(k, key, strlen(key), val, strlen(val)), 0);
+}
+
+static int holds(struct kvdb_kvs *k, const char *key, const char *val, size_t vlen)
+{
+	static char buf[4096];
+	size_t len = 0;
+	int err = kvdb_get(k, key, strlen(key), buf, sizeof(buf), &len);
+
+	return val ? !err && len == vlen && !memcmp(buf, val, len) : err == -ENOENT;
+}
+
+static void expect(struct kvdb_kvs *k, const char *key, const char *val)
+{
+	T_OK(holds(k, key, val, val ? strlen(val) : 0));
+}
+
+/* All of the transaction's writes, or what was before. */
+static void expect_all(bool is_there)
+{
+	expect(ka, "x", is_there ? "new" : "old");
+	expect(ka, "gone", is_there ? NULL : "old");
+	expect(kb, "y", is_there ? "new" : NULL);
+	T_OK(holds(kb, "big", is_there ? big : NULL, sizeof(big)));
+}
+
+static struct kvdb_txn *begin(unsigned flags)
+{
+	struct kvdb_txn *t;
+
+	T_EQ(kvdb_txn_begin(db, flags, &t), 0);
+	return t;
+}
+
+static struct kvdb_txn *write_all(void)
+{
+	struct kvdb_txn *t = begin(0);
+
+	T_EQ(kvdb_txn_put(t, ka, "x", 1, "new", 3), 0);
+	T_EQ(kvdb_txn_del(t, ka, "gone", 4), 0);
+	T_EQ(kvdb_txn_put(t, kb, "y", 1, "new", 3), 0);
+	T_EQ(kvdb_txn_put(t, kb, "big", 3, big, sizeof(big)), 0);
+	return t;
+}
+
+static void before(void)
+{
+	put(ka, "x", "old");
+	put(ka, "gone", "old");
+}
+
+/* ---- a committer that stops ------------------------------------------------------ */
+
+enum stop { AFTER_LINK, AFTER_RESERVE, AFTER_INSTALL, AFTER_PREPARED, AFTER_STAMP };
+
+static struct committer {
+	pthread_t thread;
+	pthread_barrier_t stopped, go;
+	struct kvdb_txn *txn;
+	enum stop where;
+	_Atomic(int) result;	/* of kv_commit_install() */
+	_Atomic(bool) installed;
+	unsigned int attempts;
+} cm;
+
+static void stop_here(struct committer *c, enum stop where)
+{
+	if (c->where != where || c->attempts)
+		return;
+	pthread_barrier_wait(&c->stopped);
+	pthread_barrier_wait(&c->go);
+}
+
+/* What kv_txn_commit() does, with stops in the first attempt. */
+static void *committer_main(void *arg)
+{
+	struct committer *c = arg;
+	struct kvdb_txn *t = c->txn;
+	struct kv_commit co;
+	struct kv_thread *th;
+	uint64_t st;
+	int err;
+
+	if (kv_commit_prepare(&co, t))
+		abort();
+	do {
+		th = kv_enter();
+		if (kv_commit_link(&co))
+			abort();
+		stop_here(c, AFTER_LINK);
+		err = kv_commit_reserve(&co);
+		if (err) {
+			kv_exit(th);
+			if (err != -ENOBUFS ||
+			    kv_log_prepare(db, kv_log_pick(db, KV_KLOG), co.co_size, false))
+				abort();
+			err = -EAGAIN;
+			continue;
+		}
+		stop_here(c, AFTER_RESERVE);
+		err = kv_commit_install(&co);
+		atomic_store(&c->installed, !err);
+		if (!c->attempts)
+			c->result = err;
+		if (!err) {
+			stop_here(c, AFTER_INSTALL);
+			if (c->where == AFTER_PREPARED) {
+				st = KV_TS_ACTIVE;
+				atomic_compare_exchange_strong(&t->t_slot->ts_state, &st,
+							       KV_TS_PREPARED);
+				stop_here(c, AFTER_PREPARED);
+			}
+			kv_commit_finish(&co);
+			stop_here(c, AFTER_STAMP);
+		}
+		kv_exit(th);
+		c->attempts++;
+	} while (err == -EAGAIN);
+	free(co.co_buf);
+	return NULL;
+}
+
+/* Returns when the committer stands at its stop. */
+static void committer_start(enum stop where)
+{
+	unsigned int i;
+
+	before();
+	cm = (struct committer){ .where = where, .result = 1, .txn = write_all() };
+	/* the logs must have segments: the steps go round in circles without */
+	for (i = 0; i < db->d_logs->ls_n; i++)
+		T_EQ(kv_log_prepare(db, kv_log_at(db->d_logs, db->d_logs->ls_n + i), 64, false),
+		     0);
+	pthread_barrier_init(&cm.stopped, NULL, 2);
+	pthread_barrier_init(&cm.go, NULL, 2);
+	T_EQ(pthread_create(&cm.thread, NULL, committer_main, &cm), 0);
+	pthread_barrier_wait(&cm.stopped);
+}
+
+/* What is left of it: its slot, which no version names any more, keys, view. */
+static void committer_end(void)
+{
+	free(cm.txn->t_slot);
+	kvdb_txn_abort(cm.txn);
+}
+
+static void committer_go(void)
+{
+	pthread_barrier_wait(&cm.go);
+	pthread_join(cm.thread, NULL);
+	committer_end();
+}
+
+/* ---- crashes --------------------------------------------------------------------- */
+
+static void die_in(void (*fn)(void))
+{
+	pid_t pid = fork();
+	int status;
+
+	T_OK(pid >= 0);
+	if (!pid) {
+		int r = setjmp(t_env);
+
+		if (!r) {
+			open_db();
+			fn();
+		}
+		fflush(stdout);
+		_exit(r);
+	}
+	T_EQ(waitpid(pid, &status, 0), pid);
+	T_OK(WIFEXITED(status) && !WEXITSTATUS(status));
+}
+
+static void stop_and_sync(enum stop where)
+{
+	uint64_t e;
+
+	committer_start(where);
+	put(ka, "after", "2");
+	e = atomic_load(&db->d_epoch);
+	T_EQ(kvdb_sync(db), 0);		/* does not wait for the committer (R1) */
+	T_OK(atomic_load(&db->d_durable) >= e);
+}
+
+static void linked(void) { stop_and_sync(AFTER_LINK); }
+static void reserved(void) { stop_and_sync(AFTER_RESERVE); }
+static void installing(void) { stop_and_sync(AFTER_INSTALL); }
+static void prepared(void) { stop_and_sync(AFTER_PREPARED); }
+static void stamped(void) { stop_and_sync(AFTER_STAMP); }
+
+static void crash_with(void (*fn)(void), bool is_there)
+{
+	make_db();
+	die_in(fn);
+	T_EQ(damage(), 0);
+	open_db();
+	expect(ka, "after", "2");
+	expect_all(is_there);
+	end();
+}
+
+static void a_commit_without_its_record_is_nothing(void)
+{
+	crash_with(linked, false);
+}
+
+static void an_open_commit_record_is_withdrawn_at_the_tick(void)
+{
+	crash_with(reserved, false);
+}
+
+static void an_installing_commit_is_completed_at_the_tick(void)
+{
+	crash_with(installing, true);
+}
+
+static void a_prepared_commit_is_completed_at_the_tick(void)
+{
+	crash_with(prepared, true);
+}
+
+static void a_stamped_commit_survives(void)
+{
+	crash_with(stamped, true);
+}
+
+/* Whoever saw it before a sync sees it after the crash. */
+static void seen_then_sync(void)
+{
+	committer_start(AFTER_PREPARED);
+	expect_all(true);
+	T_EQ(kvdb_sync(db), 0);
+}
+
+static void what_a_reader_saw_of_a_commit_survives(void)
+{
+	crash_with(stamped, true);
+	make_db();
+	die_in(seen_then_sync);
+	open_db();
+	expect_all(true);
+	end();
+}
+
+/* ---- what others see ------------------------------------------------------------- */
+
+static void nothing_is_seen_before_prepared(void)
+{
+	static const enum stop stops[] = { AFTER_LINK, AFTER_RESERVE, AFTER_INSTALL };
+
+	for (unsigned i = 0; i < 3; i++) {
+		fresh();
+		committer_start(stops[i]);
+		expect_all(false);
+		committer_go();
+		T_EQ(cm.result, 0);
+		expect_all(true);
+		end();
+	}
+}
+
+static int view_holds(struct kvdb_txn *t, struct kvdb_kvs *k, const char *key, const char *val)
+{
+	char buf[16];
+	size_t len = 0;
+	int err = kvdb_txn_get(t, k, key, strlen(key), buf, sizeof(buf), &len);
+
+	return val ? !err && len == strlen(val) && !memcmp(buf, val, len) : err == -ENOENT;
+}
+
+/* T1: a view that is born before the outcome sees nothing of it, whoever helps afterwards. */
+static void a_view_sees_all_or_nothing_of_a_prepared_commit(void)
+{
+	struct kvdb_txn *u, *v;
+
+	for (unsigned i = 0; i < 2; i++) {
+		fresh();
+		committer_start(AFTER_PREPARED);
+		u = begin(KVDB_TXN_RDONLY);
+		if (i)
+			expect(kb, "y", "new");		/* a helper */
+		else
+			T_OK(view_holds(u, kb, "y", NULL));	/* the view helps itself */
+		T_OK(view_holds(u, ka, "x", "old"));
+		T_OK(view_holds(u, kb, "y", NULL));
+		v = begin(KVDB_TXN_RDONLY);
+		T_OK(view_holds(v, ka, "x", "new"));
+		T_OK(view_holds(v, ka, "gone", NULL));
+		committer_go();
+		T_OK(view_holds(u, ka, "x", "old"));
+		T_OK(view_holds(u, ka, "gone", "old"));
+		T_OK(view_holds(u, kb, "big", NULL));
+		T_OK(view_holds(v, kb, "y", "new"));
+		kvdb_txn_abort(u);
+		kvdb_txn_abort(v);
+		expect_all(true);
+		end();
+	}
+}
+
+static void keys_are_owned_until_the_outcome_is_final(void)
+{
+	struct kvdb_txn *u;
+
+	fresh();
+	committer_start(AFTER_INSTALL);
+	T_EQ(kvdb_put(ka, "x", 1, "p", 1), -ECANCELED);
+	u = begin(0);
+	T_EQ(kvdb_txn_put(u, kb, "y", 1, "u", 1), -ECANCELED);
+	kvdb_txn_abort(u);
+	committer_go();
+	put(ka, "x", "p");
+	expect(ka, "x", "p");
+	T_EQ(kvdb_sync(db), 0);
+	end();
+}
+
+/* ---- epochs and memtables in between --------------------------------------------- */
+
+static void a_commit_that_was_withdrawn_is_logged_again(void)
+{
+	fresh();
+	committer_start(AFTER_RESERVE);
+	T_EQ(kv_epoch_force(db), 0);
+	committer_go();
+	T_EQ(cm.result, -EAGAIN);
+	T_EQ(cm.attempts, 2);
+	expect_all(true);
+	T_EQ(kvdb_close(db), 0);
+	open_db();
+	expect_all(true);
+	end();
+}
+
+/* The epoch moved on, but nobody withdrew the record: as if the tick stood still there. */
+static void a_late_commit_finds_out_by_itself(void)
+{
+	fresh();
+	committer_start(AFTER_RESERVE);
+	atomic_fetch_add(&db->d_epoch, 1);
+	pthread_barrier_wait(&cm.go);
+	while (cm.result == 1)
+		usleep(1000);
+	T_EQ(cm.result, -EAGAIN);
+	atomic_fetch_sub(&db->d_epoch, 1);
+	pthread_join(cm.thread, NULL);
+	committer_end();
+	expect_all(true);
+	end();
+}
+
+/* R4: nothing of an epoch is installed before the one before it is closed. */
+static void a_commit_waits_until_the_epoch_before_is_closed(void)
+{
+	fresh();
+	committer_start(AFTER_RESERVE);
+	atomic_fetch_sub(&db->d_closed, 1);
+	pthread_barrier_wait(&cm.go);
+	usleep(50000);
+	T_OK(!atomic_load(&cm.installed));
+	atomic_fetch_add(&db->d_closed, 1);
+	pthread_join(cm.thread, NULL);
+	committer_end();
+	T_EQ(cm.result, 0);
+	expect_all(true);
+	end();
+}
+
+static void switch_memtable(struct kvdb_kvs *k)
+{
+	T_EQ(kv_switch_prepare(db, k), 0);
+	T_EQ(kv_epoch_force(db), 0);
+}
+
+/* T2: the versions of the first attempt must not be committed in a memtable of older epochs. */
+static void versions_follow_a_switched_memtable(enum stop where)
+{
+	struct kv_mt *old;
+	struct kv_ent e;
+
+	fresh();
+	committer_start(where);
+	old = kv_mt_get(kv_mt_active(ka));
+	switch_memtable(ka);
+	T_OK(kv_mt_active(ka) != old);
+	committer_go();
+	expect_all(true);
+	T_EQ(kv_mt_lookup(old, "x", 1, kv_hash("x", 1), KV_SEQ_NOW, &e), 0);
+	T_OK(e.e_vlen == 3 && !memcmp(e.e_val, "old", 3));
+	T_EQ(kv_mt_lookup(kv_mt_active(ka), "x", 1, kv_hash("x", 1), KV_SEQ_NOW, &e), 0);
+	kv_mt_put(db, old);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	expect_all(true);
+	T_EQ(kvdb_close(db), 0);
+	open_db();
+	expect_all(true);
+	end();
+}
+
+static void versions_follow_a_memtable_that_is_switched_after_they_were_linked(void)
+{
+	versions_follow_a_switched_memtable(AFTER_LINK);
+}
+
+static void versions_follow_a_memtable_that_is_switched_after_the_reservation(void)
+{
+	versions_follow_a_switched_memtable(AFTER_RESERVE);
+}
+
+/* The iterator of a flush stands on the first attempt's version while it is given up. */
+static void a_flush_that_met_an_old_attempt_never_sees_it_committed(void)
+{
+	struct kv_version *v;
+	struct kv_write *w;
+
+	fresh();
+	committer_start(AFTER_LINK);
+	for (w = cm.txn->t_first; w->w_lock.kl_key[0] != 'x'; w = w->w_next)
+		;
+	v = w->w_ver;
+	T_OK(atomic_load(&v->v_seq) & KV_IN_SLOT);
+	switch_memtable(ka);
+	switch_memtable(kb);
+	committer_go();
+	expect_all(true);
+	T_EQ(kv_version_stamp(db, v), KV_HIDDEN);
+	end();
+}
+
+static void a_commit_is_completed_before_its_memtable_freezes(void)
+{
+	fresh();
+	committer_start(AFTER_INSTALL);
+	switch_memtable(ka);
+	switch_memtable(kb);
+	expect_all(true);
+	while (kv_flush_step(db) > 0)
+		;
+	expect_all(true);
+	committer_go();
+	expect_all(true);
+	T_EQ(kvdb_close(db), 0);
+	open_db();
+	expect_all(true);
+	end();
+}
+
+/* ---- horizons -------------------------------------------------------------------- */
+
+static void flush_store(struct kvdb_kvs *k)
+{
+	switch_memtable(k);
+	T_EQ(kv_flush_step(db), 1);
+}
+
+/* One store of the transaction is flushed and goes on; the other still needs the record. */
+static void one_store_ahead(void)
+{
+	before();
+	T_EQ(kvdb_txn_commit(write_all(), 0, NULL), 0);
+	flush_store(ka);
+	T_EQ(kvdb_del(ka, "x", 1), 0);
+	put(ka, "other", "1");
+	flush_store(ka);
+	while (kv_merge_step(db, ka) > 0)
+		;
+	T_EQ(kvdb_sync(db), 0);
+}
+
+static void each_store_has_its_own_horizon(void)
+{
+	make_db();
+	die_in(one_store_ahead);
+	for (unsigned i = 0; i < 2; i++) {
+		open_db();
+		expect(ka, "x", NULL);
+		expect(ka, "gone", NULL);
+		expect(ka, "other", "1");
+		expect(kb, "y", "new");
+		T_OK(holds(kb, "big", big, sizeof(big)));
+		if (!i)
+			T_EQ(kvdb_close(db), 0);
+	}
+	end();
+}
+
+/* ---- segments of values ---------------------------------------------------------- */
+
+/* Everything else that lay beside the value dies, its epochs are below every horizon. */
+static void churn(void)
+{
+	char key[16];
+
+	for (unsigned r = 0; r < 3; r++) {
+		for (unsigned i = 0; i < 300; i++) {
+			snprintf(key, sizeof(key), "c%u", i);
+			T_EQ(kvdb_put(ka, key, strlen(key), big, sizeof(big)), 0);
+		}
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	}
+	for (unsigned i = 0; i < 300; i++) {
+		snprintf(key, sizeof(key), "c%u", i);
+		T_EQ(kvdb_del(ka, key, strlen(key)), 0);
+	}
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+}
+
+static void long_open(void)
+{
+	struct kvdb_txn *t;
+
+	before();
+	t = write_all();
+	churn();
+	T_EQ(kvdb_txn_commit(t, 0, NULL), 0);
+	for (unsigned i = 0; i < 5; i++)
+		kv_retire_barrier();
+	for (unsigned i = 0; i < 50; i++)
+		T_OK(kv_segs_step(db) >= 0);
+	expect_all(true);
+	churn();		/* flushes: now a run holds it */
+	expect_all(true);
+	T_EQ(kvdb_sync(db), 0);
+}
+
+static uint64_t *value_seg;	/* told by a child */
+
+static void the_record_alone(void)
+{
+	struct kvdb_txn *t;
+
+	before();
+	t = write_all();
+	T_EQ(t->t_nseg, 1);
+	if (value_seg)
+		*value_seg = t->t_seg[0]->sg_id;
+	churn();
+	T_EQ(kvdb_txn_commit(t, 0, NULL), 0);
+	T_EQ(kvdb_sync(db), 0);
+	/* what could be freed is freed: the view held the trees of its birth */
+	for (unsigned i = 0; i < 5; i++)
+		kv_retire_barrier();
+	for (unsigned i = 0; i < 50; i++)
+		T_OK(kv_segs_step(db) >= 0);
+}
+
+static void values_stay_while_a_transaction_is_open_over_flushes(void)
+{
+	make_db();
+	die_in(long_open);
+	open_db();
+	expect_all(true);
+	end();
+}
+
+static void values_older_than_every_horizon_come_back_with_the_record(void)
+{
+	make_db();
+	die_in(the_record_alone);
+	T_EQ(damage(), 0);
+	open_db();
+	expect_all(true);
+	churn();
+	expect_all(true);
+	end();
+}
+
+static void a_commit_record_whose_value_is_gone_fails_the_open(void)
+{
+	struct mpool *mp;
+	struct kvdb *d;
+
+	value_seg = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	T_OK(value_seg != MAP_FAILED);
+	make_db();
+	die_in(the_record_alone);
+	T_EQ(mpool_open(dir, NULL, &mp), 0);
+	T_EQ(kv_objs_delete(mp, value_seg, 1), 0);
+	T_EQ(mpool_close(mp), 0);
+	T_EQ(kvdb_open(dir, NULL, &d), -EUCLEAN);
+	T_STREQ(kvdb_error_detail()->id, "MP0961");
+	T_OK(strstr(kvdb_error_detail()->text, "commit record"));
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+static void values_in_too_many_segments_end_the_transaction(void)
+{
+	static char huge[1 << 20];
+	struct kvdb_txn *t;
+	char key[16];
+	int err = 0;
+	unsigned i;
+
+	fresh();
+	t = begin(0);
+	for (i = 0; !err && i < 200; i++) {
+		snprintf(key, sizeof(key), "h%u", i);
+		err = kvdb_txn_put(t, ka, key, strlen(key), huge, sizeof(huge));
+	}
+	T_EQ(err, -ESTALE);
+	T_STREQ(kvdb_error_detail()->id, "MP0924");
+	T_OK(t->t_seg_bytes < db->d_budget.b_log_bytes);
+	T_EQ(kvdb_txn_commit(t, 0, NULL), -ESTALE);
+	expect(ka, "h0", NULL);
+	put(ka, "h0", "free");
+	end();
+}
+
+int main(void)
+{
+	T_RUN(a_commit_without_its_record_is_nothing);
+	T_RUN(an_open_commit_record_is_withdrawn_at_the_tick);
+	T_RUN(an_installing_commit_is_completed_at_the_tick);
+	T_RUN(a_prepared_commit_is_completed_at_the_tick);
+	T_RUN(a_stamped_commit_survives);
+	T_RUN(what_a_reader_saw_of_a_commit_survives);
+	T_RUN(nothing_is_seen_before_prepared);
+	T_RUN(a_view_sees_all_or_nothing_of_a_prepared_commit);
+	T_RUN(keys_are_owned_until_the_outcome_is_final);
+	T_RUN(a_commit_that_was_withdrawn_is_logged_again);
+	T_RUN(a_late_commit_finds_out_by_itself);
+	T_RUN(a_commit_waits_until_the_epoch_before_is_closed);
+	T_RUN(versions_follow_a_memtable_that_is_switched_after_they_were_linked);
+	T_RUN(versions_follow_a_memtable_that_is_switched_after_the_reservation);
+	T_RUN(a_flush_that_met_an_old_attempt_never_sees_it_committed);
+	T_RUN(a_commit_is_completed_before_its_memtable_freezes);
+	T_RUN(each_store_has_its_own_horizon);
+	T_RUN(values_stay_while_a_transaction_is_open_over_flushes);
+	T_RUN(values_older_than_every_horizon_come_back_with_the_record);
+	T_RUN(a_commit_record_whose_value_is_gone_fails_the_open);
+	T_RUN(values_in_too_many_segments_end_the_transaction);
+	return t_done();
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Commit records: encoding, golden bytes, every check on reading. */
+#include "harness.h"
+
+#include <mpool/mpool.h>
+
+#include "kv.h"
+#include "txn_omf.h"
+
+#define OBJ 0x1122334455667788ull
+#define OFF 64u
+
+static uint8_t buf[4096];
+static struct kv_rec r;
+
+static const struct kv_commit_ent ents[] = {
+	{ .ce_key = (const uint8_t *)"tomb", .ce_klen = 4, .ce_kvs = 3, .ce_kind = KV_ENT_TOMB,
+	  .ce_rev = 7 },
+	{ .ce_key = (const uint8_t *)"k", .ce_klen = 1, .ce_kvs = 4, .ce_kind = KV_ENT_INLINE,
+	  .ce_rev = 1, .ce_vlen = 9, .ce_vcrc = 0x55667788,
+	  .ce_val = (const uint8_t *)"123456789" },
+	{ .ce_key = (const uint8_t *)"empty", .ce_klen = 5, .ce_kvs = 4, .ce_kind = KV_ENT_INLINE },
+	{ .ce_key = (const uint8_t *)"far away", .ce_klen = 8, .ce_kvs = 5, .ce_kind = KV_ENT_REF,
+	  .ce_rev = 2, .ce_vlen = 5000, .ce_vcrc = 0x01020304, .ce_obj = 0xabcdef, .ce_off8 = 513 },
+};
+#define N (sizeof(ents) / sizeof(ents[0]))
+
+static uint32_t at[N];	/* of each entry in the value */
+
+/* The value in buf behind a record's header; returns its length. */
+static uint32_t fill(void)
+{
+	uint8_t *p = buf + KV_REC_HDR;
+	uint32_t len = KV_COMMIT_HDR;
+
+	memset(buf, 0, sizeof(buf));
+	kv_commit_encode_hdr(p, N);
+	for (unsigned i = 0; i < N; i++) {
+		at[i] = len;
+		len += kv_commit_encode_ent(p + len, &ents[i]);
+	}
+	return len;
+}
+
+/* Makes a record of what is in buf, with right CRCs, and checks it. */
+static int check(uint32_t len)
+{
+	static uint8_t val[4096];
+
+	memcpy(val, buf + KV_REC_HDR, len);
+	kv_rec_encode(buf, KV_REC_COMMIT, 0, NULL, 0, val, len, mpool_crc32c(0, val, len));
+	kv_rec_stamp(buf, OBJ, OFF, 42);
+	T_EQ(kv_rec_decode(buf, OBJ, OFF, sizeof(buf), true, &r), 0);
+	return kv_commit_check(&r);
+}
+
+static void write_sets_come_back(void)
+{
+	struct kv_commit_ent e;
+	uint32_t pos = 0;
+	unsigned i;
+
+	T_EQ(check(fill()), 0);
+	T_EQ(r.r_type, KV_REC_COMMIT);
+	T_EQ(r.r_seq, 42);
+	for (i = 0; kv_commit_next(&r, &pos, &e); i++) {
+		T_OK(i < N);
+		T_EQ(e.ce_kvs, ents[i].ce_kvs);
+		T_EQ(e.ce_kind, ents[i].ce_kind);
+		T_EQ(e.ce_rev, ents[i].ce_rev);
+		T_EQ(e.ce_vlen, ents[i].ce_vlen);
+		T_EQ(e.ce_vcrc, ents[i].ce_vcrc);
+		T_EQ(e.ce_obj, ents[i].ce_obj);
+		T_EQ(e.ce_off8, ents[i].ce_off8);
+		T_OK(e.ce_klen == ents[i].ce_klen && !memcmp(e.ce_key, ents[i].ce_key, e.ce_klen));
+		if (e.ce_kind == KV_ENT_INLINE && e.ce_vlen)
+			T_OK(!memcmp(e.ce_val, ents[i].ce_val, e.ce_vlen));
+	}
+	T_EQ(i, N);
+	/* revisions are set after the rest was encoded */
+	kv_commit_set_rev(buf + KV_REC_HDR + at[3], 99);
+	T_EQ(check(r.r_vlen), 0);
+	for (pos = 0; kv_commit_next(&r, &pos, &e); )
+		;
+	T_EQ(e.ce_rev, 99);
+}
+
+static void golden_bytes(void)
+{
+	static const uint8_t want[] = {
+		/* header */
+		4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+		/* delete */
+		3, 0, 4, 0, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
+		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 't', 'o', 'm', 'b', 0, 0, 0, 0,
+		/* value here */
+		4, 0, 1, 0, 2, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0,
+		0x88, 0x77, 0x66, 0x55, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+		'k', 0, 0, 0, 0, 0, 0, 0,
+		'1', '2', '3', '4', '5', '6', '7', '8', '9', 0, 0, 0, 0, 0, 0, 0,
+		/* empty value */
+		4, 0, 5, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'e', 'm', 'p', 't', 'y', 0, 0, 0,
+		/* value elsewhere */
+		5, 0, 8, 0, 3, 0, 0, 0, 2, 0, 0, 0, 0x88, 0x13, 0, 0,
+		4, 3, 2, 1, 1, 2, 0, 0, 0xef, 0xcd, 0xab, 0, 0, 0, 0, 0,
+		'f', 'a', 'r', ' ', 'a', 'w', 'a', 'y',
+	};
+
+	T_EQ(fill(), sizeof(want));
+	T_OK(!memcmp(buf + KV_REC_HDR, want, sizeof(want)));
+}
+
+static void each_check(void)
+{
+	uint8_t *p = buf + KV_REC_HDR;
+	uint32_t len = fill();
+
+	p[4] = 1;		/* reserved */
+	T_EQ(check(len), 450);
+	fill();
+	p[15] = 1;
+	T_EQ(check(len), 450);
+	T_EQ(check(KV_COMMIT_HDR), 450);	/* no write at all */
+	fill();
+	T_EQ(check(len), 0);
+	buf[KV_REC_HDR + at[1] + 40] ^= 1;	/* behind the record's own CRC */
+	T_EQ(kv_commit_check(&r), 451);
+	fill();
+	p[0] = 5;
+	T_EQ(check(len), 453);
+	fill();
+	T_EQ(check(len - 8), 452);
+	fill();
+	T_EQ(check(at[3]), 453);
+}
+
+static void each_check_of_an_entry(void)
+{
+	static const struct {
+		unsigned ent, off;
+		uint8_t val;
+	} bad[] = {
+		{ 0, 2, 0 },		/* no key */
+		{ 0, 3, 5 },		/* key of 1284 bytes in the place of 4 */
+		{ 0, 4, 0 }, { 0, 4, 4 },	/* kind */
+		{ 0, 5, 1 }, { 0, 6, 1 }, { 0, 7, 1 },	/* reserved */
+		{ 0, 12, 1 },		/* a deletion with a value */
+		{ 0, 20, 1 }, { 0, 24, 1 },	/* with a place */
+		{ 1, 12, 129 },		/* too long to be here */
+		{ 1, 24, 1 },		/* here and elsewhere */
+		{ 3, 4, 2 },		/* 5000 bytes here */
+	};
+	uint32_t len;
+
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		len = fill();
+		buf[KV_REC_HDR + at[bad[i].ent] + bad[i].off] = bad[i].val;
+		T_EQ(check(len), 452);
+	}
+	len = fill();		/* elsewhere, but where? */
+	memset(buf + KV_REC_HDR + at[3] + 24, 0, 8);
+	T_EQ(check(len), 452);
+	len = fill();		/* short enough to be here */
+	memset(buf + KV_REC_HDR + at[3] + 12, 0, 4);
+	T_EQ(check(len), 452);
+}
+
+int main(void)
+{
+	T_RUN(write_sets_come_back);
+	T_RUN(golden_bytes);
+	T_RUN(each_check);
+	T_RUN(each_check_of_an_entry);
+	return t_done();
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The verbs info and stats: what a database is, and what it counted. One that
+ * another process has open tells itself.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "remote.h"
+#include "size.h"
+
+/* ---- info ----------------------------------------------------------------- */
+
+const struct opt info_opts[] = { DB_OPTS, { .name = NULL } };
+
+static void json_recovery(struct json *j, const struct kvdb_recovery *r)
+{
+	json_obj(j, "recovery");
+	json_bool(j, "was_clean", r->was_clean);
+	json_u64(j, "incarnation", r->incarnation);
+	json_u64(j, "durable_epoch", r->durable_epoch);
+	json_u64(j, "segments", r->segments);
+	json_u64(j, "frames", r->frames);
+	json_u64(j, "records", r->records);
+	json_u64(j, "bytes", r->bytes);
+	json_u64(j, "replayed", r->replayed);
+	json_u64(j, "discarded", r->discarded);
+	json_u64(j, "elapsed_ns", r->elapsed_ns);
+	json_end(j);
+}
+
+/* Who has it open; null when nobody has. */
+static void json_pid(struct json *j, uint64_t pid)
+{
+	if (pid)
+		json_u64(j, "pid", pid);
+	else
+		json_null(j, "pid");
+}
+
+static void info_json(struct ui *ui, const struct view *v, const struct kvdb_info *in,
+		      const struct kvdb_stats *st)
+{
+	struct json *j = &ui->js;
+	char uuid[UUID_STR];
+	unsigned c;
+
+	ui_doc_begin(ui, 1, 1);
+	json_str(j, "db", v->path);
+	json_pid(j, v->pid);
+	json_str(j, "uuid", uuid_str(uuid, in->uuid));
+	json_u64(j, "format_version", in->format_version);
+	json_u64(j, "kvs", in->kvs);
+	if (in->interval_ms == KVDB_INTERVAL_NONE)
+		json_null(j, "interval_ms");
+	else
+		json_u64(j, "interval_ms", in->interval_ms);
+	json_bool(j, "commit", in->commit);
+	json_u64(j, "logs", in->logs);
+	json_u64(j, "cache_bytes", in->cache_bytes);
+	json_u64(j, "log_bytes", in->log_bytes);
+	json_u64(j, "segment_bytes", in->segment_bytes);
+	json_u64(j, "keys_estimate", st->keys_estimate);
+	json_str(j, "fault", in->fault);
+	json_recovery(j, &st->recovery);
+	json_obj(j, "pool");
+	json_str(j, "name", in->pool.name);
+	json_str(j, "uuid", uuid_str(uuid, in->pool.uuid));
+	json_str(j, "io", in->pool.io);
+	json_bool(j, "is_direct", in->pool.is_direct);
+	json_arr(j, "classes");
+	for (c = 0; c < MPOOL_MCLASSES; c++) {
+		if (!in->pool.cls[c].devs)
+			continue;
+		json_obj(j, NULL);
+		json_str(j, "class", class_name[c]);
+		json_u64(j, "devices", in->pool.cls[c].devs);
+		json_u64(j, "total", in->pool.cls[c].total);
+		json_u64(j, "used", in->pool.cls[c].used);
+		json_u64(j, "free", in->pool.cls[c].free);
+		json_end(j);
+	}
+	json_end(j);
+	json_end(j);
+	ui_doc_end(ui);
+}
+
+/* What an open has chosen, or would choose. */
+static void info_chosen(const struct view *v, const struct kvdb_info *in)
+{
+	char b[SIZE_STR];
+
+	if (!v->pid) {
+		printf("loss bound     chosen at each open (default %u ms)\n", in->interval_ms);
+		printf("cache          chosen at each open (here %s)\n",
+		       size_str(b, in->cache_bytes));
+		return;
+	}
+	if (in->commit)
+		printf("loss bound     none is lost: every write waits until it is durable\n");
+	else if (in->interval_ms == KVDB_INTERVAL_NONE)
+		printf("loss bound     none: durable at sync and close\n");
+	else
+		printf("loss bound     %u ms\n", in->interval_ms);
+	printf("cache          %s\n", size_str(b, in->cache_bytes));
+	printf("log            at most %s since the oldest record not in a run\n",
+	       size_str(b, in->log_bytes));
+}
+
+static void info_text(const struct view *v, const struct kvdb_info *in,
+		      const struct kvdb_stats *st)
+{
+	char a[UUID_STR], b[SIZE_STR], d[SIZE_STR];
+	unsigned c;
+
+	printf("database       %s\n", v->path);
+	if (v->pid)
+		printf("open           by process %" PRIu64 "\n", v->pid);
+	printf("uuid           %s\n", uuid_str(a, in->uuid));
+	printf("format         %u\n", in->format_version);
+	printf("stores         %u\n", in->kvs);
+	printf("keys           about %" PRIu64 "\n", st->keys_estimate);
+	info_chosen(v, in);
+	printf("logs           %u, segments of %s\n", in->logs, size_str(b, in->segment_bytes));
+	printf("last close     %s\n", st->recovery.was_clean ? "clean" : "not clean, recovered");
+	printf("pool           %s (%s, %s)\n", in->pool.name, in->pool.io,
+	       in->pool.is_direct ? "direct" : "buffered");
+	for (c = 0; c < MPOOL_MCLASSES; c++)
+		if (in->pool.cls[c].devs)
+			printf("%-14s %s used, %s free\n", class_name[c],
+			       size_str(b, in->pool.cls[c].used),
+			       size_str(d, in->pool.cls[c].free));
+	if (in->fault[0])
+		printf("fault          %s\n", in->fault);
+}
+
+int verb_info(struct ui *ui)
+{
+	struct kvdb_info in;
+	struct kvdb_stats st;
+	struct view v;
+	int rc = view_open(ui, ui->args->v[0], &v);
+
+	if (rc)
+		return rc;
+	rc = view_info(&v, &in);
+	if (!rc)
+		rc = view_stats(&v, &st);
+	if (!rc && ui->json)
+		info_json(ui, &v, &in, &st);
+	else if (!rc)
+		info_text(&v, &in, &st);
+	return view_close(&v, rc);
+}
+
+/* ---- stats ---------------------------------------------------------------- */
+
+const struct opt stats_opts[] = { DB_OPTS, { .name = NULL } };
+
+static const struct {
+	const char *name;
+	size_t off;
+} stat_list[] = {
+#define X(f) { #f, offsetof(struct kvdb_stats, f) },
+	KVDB_STATS_FIELDS(X)
+#undef X
+};
+
+static uint64_t stat_value(const struct kvdb_stats *st, unsigned i)
+{
+	uint64_t v;
+
+	memcpy(&v, (const char *)st + stat_list[i].off, sizeof(v));
+	return v;
+}
+
+static void stats_json(struct ui *ui, const struct view *v, const struct kvdb_stats *st)
+{
+	struct json *j = &ui->js;
+	unsigned i;
+
+	ui_doc_begin(ui, 1, 1);
+	json_str(j, "db", v->path);
+	json_pid(j, v->pid);
+	for (i = 0; i < sizeof(stat_list) / sizeof(stat_list[0]); i++)
+		json_u64(j, stat_list[i].name, stat_value(st, i));
+	json_arr(j, "io");
+	for (i = 0; i < MPOOL_MCLASSES; i++) {
+		json_obj(j, NULL);
+		json_str(j, "class", class_name[i]);
+		json_u64(j, "log_bytes", st->io[i].log_bytes);
+		json_u64(j, "key_bytes", st->io[i].key_bytes);
+		json_u64(j, "meta_bytes", st->io[i].meta_bytes);
+		json_u64(j, "read_bytes", st->io[i].read_bytes);
+		json_end(j);
+	}
+	json_end(j);
+	delays_json(j, NULL, st);
+	json_recovery(j, &st->recovery);
+	ui_doc_end(ui);
+}
+
+static void stats_text(const struct kvdb_stats *st)
+{
+	const struct kvdb_recovery *r = &st->recovery;
+	char b[SIZE_STR];
+	unsigned i;
+
+	for (i = 0; i < sizeof(stat_list) / sizeof(stat_list[0]); i++)
+		printf("%-18s %" PRIu64 "\n", stat_list[i].name, stat_value(st, i));
+	for (i = 0; i < MPOOL_MCLASSES; i++)
+		printf("io %-15s log %" PRIu64 " key %" PRIu64 " meta %" PRIu64 " read %" PRIu64
+		       "\n", class_name[i], st->io[i].log_bytes, st->io[i].key_bytes,
+		       st->io[i].meta_bytes, st->io[i].read_bytes);
+	printf("recovery           %s: %" PRIu64 " segments, %" PRIu64 " records read, %" PRIu64
+	       " replayed, %" PRIu64 " discarded, %s\n",
+	       r->was_clean ? "clean" : "not clean", r->segments, r->records, r->replayed,
+	       r->discarded, time_str(b, r->elapsed_ns));
+	delays_text("delay", NULL, st);
+}
+
+int verb_stats(struct ui *ui)
+{
+	struct kvdb_stats st;
+	struct view v;
+	int rc = view_open(ui, ui->args->v[0], &v);
+
+	if (rc)
+		return rc;
+	rc = view_stats(&v, &st);
+	if (!rc && ui->json)
+		stats_json(ui, &v, &st);
+	else if (!rc)
+		stats_text(&st);
+	return view_close(&v, rc);
+}

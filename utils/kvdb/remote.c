@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * A database that another process has open, by its control socket.
+ *
+ * The socket's name is the pool's uuid, which stands in its description; where
+ * it lies is written in libkvdb/ctl.c. The directories of the pool's owner are
+ * searched too, for root. Whoever answers must be the owner of the pool, we, or
+ * root: a name below /tmp could be anybody's.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "remote.h"
+#include "size.h"
+
+#define ANSWER_MAX (8u << 20)
+#define WAIT_S     600 /* a compaction or sync takes its time */
+
+/* The uuid of the pool at @path without opening it (a writer has it). */
+static int pool_uuid(const char *path, char uuid[UUID_STR], uid_t *owner)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	struct json_object *root, *v;
+	struct mpool_info in;
+	char file[4200];
+	struct mpool *mp;
+	struct stat st;
+	int rc;
+
+	*owner = geteuid();
+	if (!strchr(path, '/')) {
+		o.flags = MPOOL_OPEN_RDONLY;
+		rc = mpool_open(path, &o, &mp);
+		if (rc)
+			return rc;
+		rc = mpool_info(mp, &in);
+		mpool_close(mp);
+		if (!rc)
+			uuid_str(uuid, in.uuid);
+		return rc;
+	}
+	snprintf(file, sizeof(file), "%s/pool.json", path);
+	if (stat(file, &st))
+		return -errno;
+	*owner = st.st_uid;
+	root = json_object_from_file(file);
+	rc = -EINVAL;
+	if (root && json_object_object_get_ex(root, "uuid", &v) &&
+	    json_object_get_string_len(v) == UUID_STR - 1) {
+		memcpy(uuid, json_object_get_string(v), UUID_STR);
+		rc = strspn(uuid, "0123456789abcdef-") == UUID_STR - 1 ? 0 : -EINVAL;
+	}
+	json_object_put(root);
+	return rc;
+}
+
+static int plug(const char *dir, const char *uuid, uid_t owner)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	struct timeval limit = { .tv_sec = WAIT_S };
+	socklen_t len = sizeof(struct ucred);
+	struct ucred cr;
+	int fd, n, err;
+
+	n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s.sock", dir, uuid);
+	if (n < 0 || (size_t)n >= sizeof(sa.sun_path))
+		return -ENOENT;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
+		err = errno;
+	} else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cr, &len)) {
+		err = errno;
+	} else if (cr.uid && cr.uid != owner && cr.uid != geteuid()) {
+		err = EPERM;
+	} else {
+		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+		return fd;
+	}
+	close(fd);
+	return -err;
+}
+
+int remote_open(const char *path, struct remote *r)
+{
+	const char *xdg = getenv("XDG_RUNTIME_DIR");
+	uid_t who[2] = { geteuid(), 0 };
+	char uuid[UUID_STR], dir[4200];
+	int rc = pool_uuid(path, uuid, &who[1]), i, best = -ENOENT;
+
+	*r = (struct remote){ .fd = -1 };
+	if (rc)
+		return rc;
+	if (xdg && *xdg == '/') {
+		snprintf(dir, sizeof(dir), "%s/kvdb", xdg);
+		rc = plug(dir, uuid, who[1]);
+	} else {
+		rc = plug("/run/kvdb", uuid, who[1]);
+	}
+	for (i = 0; i < 6 && rc < 0; i++) {
+		unsigned uid = (unsigned)who[i / 3];
+
+		/* somebody is there but not for us: to be told when nobody else is found */
+		best = rc != -ENOENT && rc != -ECONNREFUSED ? rc : best;
+		snprintf(dir, sizeof(dir), i % 3 == 0 ? "/run/user/%u/kvdb" : i % 3 == 1 ?
+			 "/tmp/kvdb-%u" : "/run/kvdb", uid);
+		rc = plug(dir, uuid, who[1]);
+	}
+	if (rc < 0)
+		return best;
+	r->fd = rc;
+	return 0;
+}
+
+void remote_close(struct remote *r)
+{
+	if (r->fd >= 0)
+		close(r->fd);
+	bytes_free(&r->in);
+	r->fd = -1;
+}
+
+static int send_all(int fd, const char *p, size_t len)
+{
+	while (len) {
+		ssize_t n = send(fd, p, len, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+/* One line, without its newline and ended by NUL. */
+static int hear(struct remote *r)
+{
+	char chunk[16384];
+	ssize_t n;
+
+	r->in.len = 0;
+	while (r->in.len < ANSWER_MAX) {
+		n = recv(r->fd, chunk, sizeof(chunk), 0);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (!n)
+			return -EPIPE;
+		if (bytes_add(&r->in, chunk, (size_t)n))
+			return -ENOMEM;
+		/* one request, one line: nothing follows it */
+		if (chunk[n - 1] == '\n') {
+			r->in.p[r->in.len - 1] = 0;
+			return 0;
+		}
+	}
+	return -EMSGSIZE;
+}
+
+/* The process's refusal, as if the library had been called here. */
+static int refused(struct ui *ui, const char *object, struct json_object *doc)
+{
+	struct json_object *e = NULL;
+	struct mpool_error me = { 0 };
+
+	json_object_object_get_ex(doc, "error", &e);
+	snprintf(me.id, sizeof(me.id), "%s", remote_str(e, "id"));
+	snprintf(me.text, sizeof(me.text), "%s", remote_str(e, "text"));
+	snprintf(me.cure, sizeof(me.cure), "%s", remote_str(e, "cure"));
+	me.err = json_object_get_int(remote_member(e, "err"));
+	return ui_fail(ui, object, me.err ? me.err : -EIO, &me);
+}
+
+int remote_ask(struct ui *ui, struct remote *r, const char *object, struct json_object *request,
+	       struct json_object **out)
+{
+	const char *line = json_object_to_json_string_ext(request, JSON_C_TO_STRING_PLAIN |
+							  JSON_C_TO_STRING_NOSLASHESCAPE);
+	struct json_object *doc = NULL, *ok;
+	int rc = send_all(r->fd, line, strlen(line)), heard;
+
+	if (!rc)
+		rc = send_all(r->fd, "\n", 1);
+	/* one that is refused may have been hung up on before he asked */
+	heard = rc && rc != -EPIPE ? rc : hear(r);
+	json_object_put(request);
+	if (!heard)
+		doc = json_tokener_parse((char *)r->in.p);
+	if (!heard && (!doc || !json_object_object_get_ex(doc, "ok", &ok))) {
+		json_object_put(doc);
+		heard = -EBADMSG;
+	}
+	if (heard)
+		return ui_error(ui, EXIT_FAILED, object, "it may have been closed meanwhile: try "
+				"again", "the process that has it open gave no answer: %s",
+				heard == -EPIPE ? "it hung up" : strerror(-heard));
+	if (!json_object_get_boolean(ok)) {
+		rc = refused(ui, object, doc);
+		json_object_put(doc);
+		return rc;
+	}
+	*out = doc;
+	return EXIT_DONE;
+}
+
+struct json_object *remote_request(const char *cmd)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_object_object_add(o, "cmd", json_object_new_string(cmd));
+	return o;
+}
+
+void remote_add(struct json_object *request, const char *name, const char *value)
+{
+	if (value)
+		json_object_object_add(request, name, json_object_new_string(value));
+}
+
+/* ---- members of answers ------------------------------------------------------- */
+
+struct json_object *remote_member(struct json_object *o, const char *name)
+{
+	struct json_object *v = NULL;
+
+	if (o && json_object_is_type(o, json_type_object))
+		json_object_object_get_ex(o, name, &v);
+	return v;
+}
+
+uint64_t remote_num(struct json_object *o, const char *name)
+{
+	struct json_object *v = remote_member(o, name);
+
+	return v ? json_object_get_uint64(v) : 0;
+}
+
+const char *remote_str(struct json_object *o, const char *name)
+{
+	struct json_object *v = remote_member(o, name);
+
+	return v && json_object_is_type(v, json_type_string) ? json_object_get_string(v) : "";
+}
+
+static void uuid_parse(const char *s, uint8_t uuid[16])
+{
+	unsigned i = 0, v;
+
+	while (*s && i < 16) {
+		if (*s == '-')
+			s++;
+		if (sscanf(s, "%2x", &v) != 1 || !s[0] || !s[1])
+			return;
+		uuid[i++] = (uint8_t)v;
+		s += 2;
+	}
+}
+
+void remote_info(struct json_object *o, struct kvdb_info *in)
+{
+	struct json_object *pool = remote_member(o, "pool"), *cls = remote_member(pool, "classes");
+	unsigned c;
+
+	memset(in, 0, sizeof(*in));
+	uuid_parse(remote_str(o, "uuid"), in->uuid);
+	in->format_version = (uint32_t)remote_num(o, "format_version");
+	in->kvs = (uint32_t)remote_num(o, "kvs");
+	in->interval_ms = (uint32_t)remote_num(o, "interval_ms");
+	in->commit = (uint32_t)remote_num(o, "commit");
+	in->logs = (uint32_t)remote_num(o, "logs");
+	in->is_rdonly = (uint32_t)remote_num(o, "is_rdonly");
+	in->cache_bytes = remote_num(o, "cache_bytes");
+	in->log_bytes = remote_num(o, "log_bytes");
+	in->segment_bytes = remote_num(o, "segment_bytes");
+	snprintf(in->fault, sizeof(in->fault), "%s", remote_str(o, "fault"));
+	snprintf(in->pool.name, sizeof(in->pool.name), "%s", remote_str(pool, "name"));
+	snprintf(in->pool.io, sizeof(in->pool.io), "%s", remote_str(pool, "io"));
+	uuid_parse(remote_str(pool, "uuid"), in->pool.uuid);
+	in->pool.is_direct = json_object_get_boolean(remote_member(pool, "is_direct"));
+	for (c = 0; c < MPOOL_MCLASSES && cls && c < json_object_array_length(cls); c++) {
+		struct json_object *k = json_object_array_get_idx(cls, c);
+
+		in->pool.cls[c].devs = (uint32_t)remote_num(k, "devices");
+		in->pool.cls[c].total = remote_num(k, "total");
+		in->pool.cls[c].used = remote_num(k, "used");
+		in->pool.cls[c].free = remote_num(k, "free");
+	}
+}
+
+void remote_stats(struct json_object *o, struct kvdb_stats *st)
+{
+	struct json_object *io = remote_member(o, "io"), *r = remote_member(o, "recovery");
+	struct json_object *delays = remote_member(o, "delays");
+	unsigned c;
+
+	memset(st, 0, sizeof(*st));
+#define X(f) st->f = remote_num(o, #f);
+	KVDB_STATS_FIELDS(X)
+#undef X
+	for (c = 0; c < MPOOL_MCLASSES && io && c < json_object_array_length(io); c++) {
+		struct json_object *k = json_object_array_get_idx(io, c);
+
+		st->io[c].log_bytes = remote_num(k, "log_bytes");
+		st->io[c].key_bytes = remote_num(k, "key_bytes");
+		st->io[c].meta_bytes = remote_num(k, "meta_bytes");
+		st->io[c].read_bytes = remote_num(k, "read_bytes");
+	}
+	for (c = 0; c < KVDB_DELAYS && delays && c < json_object_array_length(delays); c++) {
+		struct json_object *k = json_object_array_get_idx(delays, c);
+
+		st->delay[c].waits = remote_num(k, "waits");
+		st->delay[c].ns = remote_num(k, "ns");
+		st->delay[c].max_ns = remote_num(k, "max_ns");
+	}
+	st->recovery.was_clean = (uint32_t)remote_num(r, "was_clean");
+	st->recovery.incarnation = (uint32_t)remote_num(r, "incarnation");
+	st->recovery.durable_epoch = remote_num(r, "durable_epoch");
+	st->recovery.segments = remote_num(r, "segments");
+	st->recovery.frames = remote_num(r, "frames");
+	st->recovery.records = remote_num(r, "records");
+	st->recovery.bytes = remote_num(r, "bytes");
+	st->recovery.replayed = remote_num(r, "replayed");
+	st->recovery.discarded = remote_num(r, "discarded");
+	st->recovery.elapsed_ns = remote_num(r, "elapsed_ns");
+}
