@@ -357,6 +357,12 @@ static void fill_elem(uint8_t *p, unsigned int kind, uint64_t *rng, struct gen_m
 	}
 }
 
+/* What all threads write, or make zeroes of, may be right when the module reads it. */
+static bool is_shared(const struct gen_mem *m, const uint8_t *p)
+{
+	return p >= m->gm_slow && p < m->gm_slow + GEN_SLOW;
+}
+
 static void fill_array(struct gen_call *gc, const struct ioc_field *f, uint64_t *rng,
 		       struct gen_mem *m)
 {
@@ -365,8 +371,8 @@ static void fill_array(struct gen_call *gc, const struct ioc_field *f, uint64_t 
 	size_t size = (size_t)gc->gc_n * f->fi_arg;
 	bool is_bad = false;
 	uint8_t *p, elem[64];
+	uint32_t i, before;
 	uint64_t addr;
-	uint32_t i;
 
 	if (f->fi_kind == K_BUF_OUT)
 		size = 2 * GEN_PAGE;
@@ -382,10 +388,14 @@ static void fill_array(struct gen_call *gc, const struct ioc_field *f, uint64_t 
 		gc->gc_bad |= BAD_ADDR;
 	if (is_bad || is_out)
 		return;
+	before = gc->gc_bad;
 	for (i = 0; i < gc->gc_n; i++) {
 		fill_elem(elem, f->fi_kind, rng, m, gc);
 		memcpy(p + (size_t)i * f->fi_arg, elem, f->fi_arg);
 	}
+	if (is_shared(m, p))
+		gc->gc_bad = before;
+	gc->gc_elem_bad = gc->gc_bad & ~before;
 }
 
 static void fill_text(uint8_t *p, size_t size, const char *s)
@@ -491,6 +501,8 @@ static void mutate_field(struct gen_call *gc, const struct ioc_field *f, uint64_
 			gc->gc_bad |= BAD_FIELD;
 		else if (v > gc->gc_n)
 			gc->gc_n = (uint32_t)v;	/* what lies behind the array is taken, too */
+		else if (v < gc->gc_n)
+			gc->gc_bad &= ~gc->gc_elem_bad;	/* the bad one may not be looked at */
 		break;
 	default:
 		v = gen_boundary(rng, f->fi_size);
@@ -640,4 +652,8 @@ void gen_call(struct gen_call *gc, struct gen_mem *m, uint64_t *rng)
 		gc->gc_bad |= BAD_ADDR;
 	else
 		memcpy(gc->gc_arg, gc->gc_buf, _IOC_SIZE(de->de_cmd));
+	if (is_shared(m, gc->gc_arg)) {
+		gc->gc_bad &= BAD_NODE | BAD_CMD;
+		gc->gc_mutated = ~0u;
+	}
 }

@@ -95,6 +95,7 @@ struct gen_call {
 	uint32_t gc_n;		/* elements of the arrays */
 	int gc_hint;		/* the descriptor that holds what the call names, or -1 */
 	uint32_t gc_bad;	/* BAD_* */
+	uint32_t gc_elem_bad;	/* those that only an array's elements have */
 	uint32_t gc_mutated;	/* bit per field, then head, then command */
 };
 
