@@ -106,7 +106,7 @@ void help_tool(FILE *f, const struct tool *tool)
 	fill(f, tool->about, 0, 0);
 	fputs("\nVerbs:\n", f);
 	for (const struct verb *v = tool->verbs; v->name; v++)
-		fprintf(f, "  %-12s %s\n", v->name, v->brief);
+		fprintf(f, "  %-18s %s\n", v->name, v->brief);
 	fputs("\nGlobal options:\n", f);
 	for (const struct opt *o = args_globals; o->name; o++)
 		help_opt(f, o);
