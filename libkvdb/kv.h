@@ -161,6 +161,8 @@ int kv_segs_seal(struct kvdb *db, struct kv_seg **seg, size_t n);
 void kv_segs_durable(struct kvdb *db);
 struct kv_seg *kv_seg_find(struct kvdb *db, uint64_t id);	/* with a reference, or NULL */
 struct kv_seg *kv_seg_get(struct kv_seg *s);
+/* For who saw it inside kv_enter() and has no reference; false: the last one is gone. */
+bool kv_seg_tryget(struct kv_seg *s);
 void kv_seg_put(struct kvdb *db, struct kv_seg *s);
 /* Adds a segment found at recovery (state SEALED, end = sealed length). */
 int kv_seg_add(struct kvdb *db, uint64_t id, struct kv_seg **out);

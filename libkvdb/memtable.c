@@ -377,9 +377,9 @@ static uint64_t stamp_undecided(struct kvdb *db, struct kv_version *v, uint64_t 
 	s = now = atomic_load(&v->v_seq);
 	if (s & KV_IN_SLOT && s != KV_HIDDEN) {
 		now = kv_tslot_stamp(db, (struct kv_tslot *)(s & PTR_MASK));
-		/* from now on it needs no slot */
-		if (now != KV_HIDDEN)
-			atomic_compare_exchange_strong(&v->v_seq, &s, now);
+		/* from now on it needs no slot; who was faster knows better */
+		if (now != KV_HIDDEN && !atomic_compare_exchange_strong(&v->v_seq, &s, now))
+			now = s;
 	}
 	kv_exit(t);
 	return now;

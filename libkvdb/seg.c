@@ -150,6 +150,15 @@ struct kv_seg *kv_seg_get(struct kv_seg *s)
 	return s;
 }
 
+bool kv_seg_tryget(struct kv_seg *s)
+{
+	uint32_t refs = atomic_load(&s->sg_refs);
+
+	while (refs && !atomic_compare_exchange_weak(&s->sg_refs, &refs, refs + 1))
+		;
+	return refs;
+}
+
 void kv_seg_put(struct kvdb *db, struct kv_seg *s)
 {
 	(void)db;

@@ -30,7 +30,10 @@
 
 /* ---- values ------------------------------------------------------------------------------- */
 
-/* R5: what the write set refers to stays; a transaction may hold so much and no more. */
+/*
+ * R5: what the write set refers to stays; a transaction may hold so much and no more.
+ * -EAGAIN: the segment is gone, so the record in it was withdrawn long ago.
+ */
 static int pin(struct kvdb_txn *t, struct kv_seg *s)
 {
 	uint32_t i, cap = t->t_segcap ? t->t_segcap * 2 : 16;
@@ -46,7 +49,9 @@ static int pin(struct kvdb_txn *t, struct kv_seg *s)
 		t->t_seg = p;
 		t->t_segcap = cap;
 	}
-	t->t_seg[t->t_nseg++] = kv_seg_get(s);
+	if (!kv_seg_tryget(s))
+		return -EAGAIN;
+	t->t_seg[t->t_nseg++] = s;
 	t->t_seg_bytes += s->sg_bytes;
 	return 0;
 }
@@ -90,12 +95,12 @@ static int make_ready(struct kvdb *db, struct kv_log *lo, uint32_t size, bool ur
 	return err;
 }
 
-/* One attempt in a reserved place: 0 or -EAGAIN (withdrawn). */
-static int write_value(const struct kv_keylock *kl, const struct kv_txn_val *v, const void *val,
-		       struct kv_slot *sl, const struct kv_resv *rs, uint32_t size)
+/* One attempt in a reserved place: 0, -EAGAIN (withdrawn), -ENOMEM. */
+static int write_value(struct kvdb_txn *t, const struct kv_keylock *kl, const struct kv_txn_val *v,
+		       const void *val, struct kv_slot *sl, const struct kv_resv *rs, uint32_t size)
 {
 	uint32_t index = atomic_load_explicit(&sl->sl_index, memory_order_relaxed);
-	int err = 0;
+	int err;
 
 	kv_slot_place(sl, rs);
 	kv_rec_encode(rs->rs_buf, KV_REC_PUT, (uint16_t)kl->kl_kvs, kl->kl_key, kl->kl_klen, val,
@@ -105,10 +110,16 @@ static int write_value(const struct kv_keylock *kl, const struct kv_txn_val *v, 
 	kv_rec_stamp(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, 0);
 	kv_record_encoded(rs, index, size);
 	atomic_store_explicit(&sl->sl_ver, 0, memory_order_relaxed);
-	if (!kv_slot_install(sl)) {
-		kv_rec_encode_skip(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, size);
+	/*
+	 * T8: once it is installed its epoch may end, and the segment with it; before, that
+	 * withdraws the record. A pin that is then not needed stays: the next attempt is
+	 * most likely in the same segment.
+	 */
+	err = BARRIER(560, pin(t, rs->rs_seg));
+	if (!err && !kv_slot_install(sl))
 		err = -EAGAIN;
-	}
+	if (err)
+		kv_rec_encode_skip(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, size);
 	kv_record_done(rs, index, size);
 	kv_slot_idle(sl);
 	return err;
@@ -135,10 +146,8 @@ int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_
 		kv_slot_open(&tc->tc_slot);
 		err = kv_log_reserve(db, lo, size, &rs);
 		if (!err) {
-			err = write_value(kl, v, val, &tc->tc_slot, &rs, size);
-			if (!err)
-				err = pin(t, rs.rs_seg);
-			else	/* late: do not fill a dying epoch */
+			err = write_value(t, kl, v, val, &tc->tc_slot, &rs, size);
+			if (err == -EAGAIN)	/* late: do not fill a dying epoch */
 				kv_wait_closed(db, atomic_load(&db->d_epoch));
 			kv_exit(th);
 			if (!err)
@@ -263,27 +272,27 @@ static int slot_renew(struct kvdb_txn *t)
 	return 0;
 }
 
-/* Takes the active memtables; what is linked in others is taken out of them. */
+/*
+ * Takes the active memtables; what is linked in others is taken out of them, and
+ * only then the rest gets a new slot: a version in a memtable that may be under
+ * its flush never names one that will be committed (T2).
+ */
 static int retarget(struct kvdb_txn *t)
 {
-	bool moved = false;
-	int err = 0;
+	struct kv_touched *tt;
+	bool has_moved = false;
 
-	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next) {
-		struct kv_mt *mt = kv_mt_active(tt->tt_kvs);
-
-		if (tt->tt_mt == mt)
+	for (tt = t->t_touched; tt; tt = tt->tt_next) {
+		if (!tt->tt_mt || tt->tt_mt == kv_mt_active(tt->tt_kvs))
 			continue;
-		if (tt->tt_mt) {
-			if (!moved)
-				err = slot_renew(t);
-			if (err)
-				return err;
-			moved = true;
-			unlink_store(t, tt);
-		}
-		tt->tt_mt = kv_mt_get(mt);
+		unlink_store(t, tt);
+		has_moved = true;
 	}
+	if (has_moved && slot_renew(t))
+		return -ENOMEM;
+	for (tt = t->t_touched; tt; tt = tt->tt_next)
+		if (!tt->tt_mt)
+			tt->tt_mt = kv_mt_get(kv_mt_active(tt->tt_kvs));
 	return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "harness.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -535,6 +536,40 @@ static void a_flush_that_met_an_old_attempt_never_sees_it_committed(void)
 	end();
 }
 
+/* The committer goes on, and cannot take its version out: this bucket is locked. */
+static int hold_bucket(struct kv_entry *en, void *arg)
+{
+	struct kv_version *v = arg;
+	uint64_t was = atomic_load(&v->v_seq);
+
+	if (en->en_key[0] != 'x')
+		return 0;
+	pthread_barrier_wait(&cm.go);
+	for (unsigned int i = 0; i < 200 && atomic_load(&v->v_seq) == was; i++)
+		usleep(1000);
+	return atomic_load(&v->v_seq) == was ? 0 : -EBUSY;
+}
+
+/* T2: a flush would take what it names later for its own, and half of the transaction. */
+static void a_version_in_an_old_memtable_never_names_the_new_slot(void)
+{
+	struct kv_write *w;
+	struct kv_mt *old;
+
+	fresh();
+	committer_start(AFTER_LINK);
+	for (w = cm.txn->t_first; w->w_lock.kl_key[0] != 'x'; w = w->w_next)
+		;
+	old = kv_mt_get(kv_mt_active(ka));
+	switch_memtable(ka);
+	T_EQ(kv_mt_each(old, hold_bucket, w->w_ver), 0);
+	pthread_join(cm.thread, NULL);
+	committer_end();
+	kv_mt_put(db, old);
+	expect_all(true);
+	end();
+}
+
 static void a_commit_is_completed_before_its_memtable_freezes(void)
 {
 	fresh();
@@ -673,6 +708,47 @@ static void values_older_than_every_horizon_come_back_with_the_record(void)
 	end();
 }
 
+#define PINS 512u
+
+static struct kvdb_txn *pinning;
+static uint64_t slot_at_pin;
+
+/* The first pin of a transaction hits memory that nobody may write to: here an epoch ends. */
+static void on_pin(int sig)
+{
+	(void)sig;
+	slot_at_pin = atomic_load(&kv_tctx(db)->tc_slot.sl_state) & KV_SLOT_MASK;
+	if (mprotect(pinning->t_seg, 4096, PROT_READ | PROT_WRITE) || kv_epoch_force(db))
+		abort();
+}
+
+/* T8: before its record counts, so that the segment is never without a holder. */
+static void a_value_holds_its_segment_before_its_epoch_can_end(void)
+{
+	struct sigaction sa = { .sa_handler = on_pin }, was;
+	struct kv_seg **page;
+
+	fresh();
+	before();
+	pinning = begin(0);
+	page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	T_OK(page != MAP_FAILED);
+	pinning->t_seg = page;
+	pinning->t_segcap = PINS;
+	sigaction(SIGSEGV, &sa, &was);
+	T_EQ(kvdb_txn_put(pinning, kb, "big", 3, big, sizeof(big)), 0);
+	sigaction(SIGSEGV, &was, NULL);
+	T_EQ(slot_at_pin, KV_SLOT_OPEN);
+	T_EQ(pinning->t_nseg, 1);
+	pinning->t_seg = malloc(PINS * sizeof(*page));
+	memcpy(pinning->t_seg, page, PINS * sizeof(*page));
+	munmap(page, 4096);
+	/* the record that was withdrawn is logged again */
+	T_EQ(kvdb_txn_commit(pinning, KVDB_TXN_DURABLE, NULL), 0);
+	T_OK(holds(kb, "big", big, sizeof(big)));
+	end();
+}
+
 static void a_commit_record_whose_value_is_gone_fails_the_open(void)
 {
 	struct mpool *mp;
@@ -732,10 +808,12 @@ int main(void)
 	T_RUN(versions_follow_a_memtable_that_is_switched_after_they_were_linked);
 	T_RUN(versions_follow_a_memtable_that_is_switched_after_the_reservation);
 	T_RUN(a_flush_that_met_an_old_attempt_never_sees_it_committed);
+	T_RUN(a_version_in_an_old_memtable_never_names_the_new_slot);
 	T_RUN(a_commit_is_completed_before_its_memtable_freezes);
 	T_RUN(each_store_has_its_own_horizon);
 	T_RUN(values_stay_while_a_transaction_is_open_over_flushes);
 	T_RUN(values_older_than_every_horizon_come_back_with_the_record);
+	T_RUN(a_value_holds_its_segment_before_its_epoch_can_end);
 	T_RUN(a_commit_record_whose_value_is_gone_fails_the_open);
 	T_RUN(values_in_too_many_segments_end_the_transaction);
 	return t_done();
