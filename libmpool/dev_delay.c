@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * A layer that makes a device slower: rate=BYTES per second and lat=TIME.
+ * A layer that makes a device slower: rate=BYTES per second, write_rate=BYTES
+ * for writes when they are slower, and lat=TIME.
  *
  * The data moves at once; only the completion is late, so requests of one queue
- * overlap as they would on the slow device. The rate is one bucket for reads
- * and writes: ly_free_ns is when the device has finished all it accepted.
+ * overlap as they would on the slow device. Reads and writes share one bucket,
+ * each at its rate: ly_free_ns is when the device has finished all it accepted.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,19 +17,20 @@ struct delay_dev {
 	struct mpool_vdev ly_below;
 	pthread_mutex_t ly_lock;
 	uint64_t ly_free_ns;	/* guarded by ly_lock */
-	uint64_t ly_rate;	/* bytes per second, 0 = unlimited */
+	uint64_t ly_rate, ly_write_rate;	/* bytes per second, 0 = unlimited */
 	uint64_t ly_lat_ns;
 };
 
-static uint64_t delay_ready(struct delay_dev *ly, uint64_t bytes)
+static uint64_t delay_ready(struct delay_dev *ly, uint64_t bytes, uint64_t rate)
 {
 	uint64_t now = mpl_now_ns(), ready = now;
 
-	if (ly->ly_rate) {
+	if (ly->ly_rate || ly->ly_write_rate) {
 		pthread_mutex_lock(&ly->ly_lock);
 		if (ly->ly_free_ns < now)
 			ly->ly_free_ns = now;
-		ly->ly_free_ns += (uint64_t)((double)bytes * 1e9 / (double)ly->ly_rate);
+		if (rate)
+			ly->ly_free_ns += (uint64_t)((double)bytes * 1e9 / (double)rate);
 		ready = ly->ly_free_ns;
 		pthread_mutex_unlock(&ly->ly_lock);
 	}
@@ -58,7 +60,7 @@ static int delay_readv(void *dev, uint64_t off, const struct iovec *iov, unsigne
 		       uint64_t *ready_ns)
 {
 	struct delay_dev *ly = dev;
-	uint64_t ready = delay_ready(ly, delay_bytes(iov, n)), below = 0;
+	uint64_t ready = delay_ready(ly, delay_bytes(iov, n), ly->ly_rate), below = 0;
 	int rc = ly->ly_below.ops->readv(ly->ly_below.dev, off, iov, n, &below);
 
 	delay_deliver(ready, below, ready_ns);
@@ -69,7 +71,7 @@ static int delay_writev(void *dev, uint64_t off, const struct iovec *iov, unsign
 			uint64_t *ready_ns)
 {
 	struct delay_dev *ly = dev;
-	uint64_t ready = delay_ready(ly, delay_bytes(iov, n)), below = 0;
+	uint64_t ready = delay_ready(ly, delay_bytes(iov, n), ly->ly_write_rate), below = 0;
 	int rc = ly->ly_below.ops->writev(ly->ly_below.dev, off, iov, n, is_fua, &below);
 
 	delay_deliver(ready, below, ready_ns);
@@ -79,7 +81,7 @@ static int delay_writev(void *dev, uint64_t off, const struct iovec *iov, unsign
 static int delay_flush(void *dev, uint64_t *ready_ns)
 {
 	struct delay_dev *ly = dev;
-	uint64_t ready = delay_ready(ly, 0), below = 0;
+	uint64_t ready = delay_ready(ly, 0, 0), below = 0;
 	int rc = BARRIER(202, ly->ly_below.ops->flush(ly->ly_below.dev, &below));
 
 	delay_deliver(ready, below, ready_ns);
@@ -129,6 +131,7 @@ int mpl_delay_push(struct mpool_vdev *vd, const struct mpl_layer_conf *lc)
 		return -ENOMEM;
 	ly->ly_below = *vd;
 	ly->ly_rate = lc->lc_rate;
+	ly->ly_write_rate = lc->lc_write_rate ? lc->lc_write_rate : lc->lc_rate;
 	ly->ly_lat_ns = lc->lc_lat_ns;
 	pthread_mutex_init(&ly->ly_lock, NULL);
 	vd->ops = &delay_ops;

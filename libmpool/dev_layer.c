@@ -105,6 +105,8 @@ static int layer_key(struct mpl_layer_conf *lc, const char *s, const char *end)
 	}
 	if (layer_word(s, k, "rate"))
 		return layer_num(v, end, &lc->lc_rate);
+	if (layer_word(s, k, "write_rate"))
+		return layer_num(v, end, &lc->lc_write_rate);
 	if (layer_word(s, k, "lat"))
 		return layer_time(v, end, &lc->lc_lat_ns);
 	if (layer_word(s, k, "fail"))
@@ -182,7 +184,7 @@ int mpl_layer_push(struct mpool_vdev *vd, const char *spec, uint32_t mclass,
 		rc = mpl_volatile_push(vd, &lc, power);
 	if (!rc && lc.lc_fail)
 		rc = mpl_fault_push(vd, &lc);
-	if (!rc && (lc.lc_rate || lc.lc_lat_ns))
+	if (!rc && (lc.lc_rate || lc.lc_write_rate || lc.lc_lat_ns))
 		rc = mpl_delay_push(vd, &lc);
 	return rc;
 }

@@ -66,6 +66,7 @@ void mpl_power_free(struct mpl_power *pw);
 /* one layer's settings, as parsed; zero = absent */
 struct mpl_layer_conf {
 	uint64_t lc_rate;		/* bytes per second */
+	uint64_t lc_write_rate;		/* of writes; 0 = lc_rate */
 	uint64_t lc_lat_ns;
 	unsigned lc_fail;		/* bits MPL_FAIL_* */
 	uint64_t lc_after;		/* the k-th call fails, 1 = first */

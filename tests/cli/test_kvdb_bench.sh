@@ -52,6 +52,29 @@ queues_do_the_same_work() {
 	want 2 kvdb bench --in-flight 10001
 }
 
+classes_are_compared() {
+	want 0 kvdb bench --records 30000 --threads 2 --size 256M --classes compare
+	has out '^device layers: capacity:rate=200M,write_rate=40M,lat=200us$'
+	has out '^staging 3M$'
+	has out '^PHASE +FIGURE +CAPACITY +BOTH +RATIO$'
+	has out '^load +operations/s +[0-9]+ +[0-9]+ +[0-9.]+$'
+	has out '^a +operations/s, drained +[0-9]+ +[0-9]+ +[0-9.]+$'
+	has out '^a +p99.9 of read +[0-9.]+[nmu]?s +[0-9.]+[nmu]?s +[0-9.]+$'
+	has out '^a +written to capacity +[0-9.]+[KMG]? +[0-9.]+[KMG]? +[0-9.]+$'
+	# shellcheck disable=SC2086
+	MPOOL_DEV='capacity:rate=1G' want 0 kvdb bench -j $small --classes compare --workload load
+	schema kvdb_bench_classes
+	same layers "$(field '{r["config"]["layers"] for r in d["runs"]}')" "{'capacity:rate=1G'}"
+	same staging "$(field '[r["staging_bytes"] for r in d["runs"]]')" "[0, 3145728]"
+	same classes "$(field '[len(r["phases"][0]["classes"]) for r in d["runs"]]')" "[1, 2]"
+	# shellcheck disable=SC2086
+	want 0 kvdb bench -j $small --classes both --workload load
+	schema kvdb_bench
+	want 2 kvdb bench --classes both --staging-size 4M
+	want 2 kvdb bench --classes some
+	[ -z "$(ls -A)" ] || fail "left behind: $(ls -A)"
+}
+
 values_of_odd_sizes_verify() {
 	local n
 	for n in 0 1 7 8 15 16 17 31 100 65553 200000; do
@@ -258,6 +281,7 @@ interrupted_bench_removes_its_pool() {
 run every_workload_runs_verified
 run the_table_names_every_figure
 run queues_do_the_same_work
+run classes_are_compared
 run values_of_odd_sizes_verify
 run a_given_database_is_used_and_kept
 run a_wrong_value_ends_the_run

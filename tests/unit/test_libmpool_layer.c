@@ -74,12 +74,13 @@ static int block_read(struct mpool_vdev *vd, unsigned blk, int *torn)
 static void layer_text_is_checked(void)
 {
 	static const char *const good[] = {
-		"capacity:rate=60M,lat=2ms",
+		"capacity:rate=60M,lat=2ms", "capacity:rate=60M,write_rate=20M",
 		"all:volatile,cut=12s,seed=7;staging:fail=write,after=3",
 		"staging:fail=flush,fail=read,sticky,err=ENOSPC", "all:torn", "", "all:lat=1.5us;",
 	};
 	static const char *const bad[] = {
 		"capacity", "disk:lat=1ms", "all:lat=1", "all:lat=ms", "all:rate=-3", "all:rate=5T",
+		"all:write_rate=x",
 		"all:fail=sometimes", "all:err=EPERM", "all:nothing", "all:=", "x;all:torn",
 		"all:cut=9e99s",
 	};
@@ -117,6 +118,13 @@ static void delay_overlaps_and_rate_limits(void)
 	for (i = 0; i < 4; i++)
 		T_EQ(vd.ops->readv(vd.dev, 0, &v, 1, &ready[i]), 0);
 	T_OK(ready[3] >= t + 3900000u && ready[3] < t + 500000000u); /* 16 KiB at 4 MiB/s */
+	vd.ops->close(vd.dev);
+	dev_open(&vd, 0, "capacity:rate=1G,write_rate=4096K", &pw, 1);
+	t = mpl_now_ns();
+	for (i = 0; i < 4; i++)
+		T_EQ(vd.ops->writev(vd.dev, 0, &v, 1, 0, &ready[i]), 0);
+	T_EQ(vd.ops->readv(vd.dev, 0, &v, 1, &ready[0]), 0);
+	T_OK(ready[0] >= t + 3900000u && ready[0] - ready[3] < 900000u); /* one bucket */
 	vd.ops->close(vd.dev);
 	free(v.iov_base);
 	T_OK(!pw);

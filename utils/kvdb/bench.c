@@ -49,6 +49,11 @@ const struct opt bench_opts[] = {
 	  "capacity of the pool to make (default: what is needed)", "size", NULL },
 	{ "staging-size", 0, OPT_SIZE, 0, "SIZE",
 	  "staging class of the pool to make (default none)", "staging-size", NULL },
+	{ "classes", 0, OPT_ENUM, 0, "WHICH",
+	  "media classes of the pool to make: capacity; both, staging with a tenth of the data; or "
+	  "compare, one after the other. Capacity is slowed down by device layers: those of "
+	  "MPOOL_DEV, or else " BENCH_LAYERS ". Default for --workload then: load,a; for --cache: "
+	  "an eighth of the data, at least 64M", "classes", "capacity|both|compare" },
 	{ "missing", 0, OPT_FLAG, 0, NULL, "load only records that are not there", NULL, NULL },
 	{ "journal", 0, OPT_STR, 0, "FILE",
 	  "note the time of every acknowledged put of load in FILE, outside the pool", NULL, NULL },
@@ -141,10 +146,14 @@ static int parse(struct bench *b)
 	b->dist = args_has(a, "distribution") ? (int)args_num(a, "distribution", 0) : -1;
 	b->size = args_num(a, "size", 0);
 	b->staging_size = args_num(a, "staging-size", 0);
+	b->classes = args_has(a, "classes") ? args_num(a, "classes", 0) + 1 : BENCH_AS_SIZED;
 	b->run = (uint8_t)(1 + (bench_now_ns() >> 10 ^ (uint64_t)getpid()) % 255);
 	rc = parse_numbers(b);
 	if (!rc)
-		rc = parse_workloads(b, args_str(a, "workload", "load,a,c"));
+		rc = parse_workloads(b, args_str(a, "workload",
+						 b->classes ? "load,a" : "load,a,c"));
+	if (!rc)
+		rc = bench_classes_parse(b);
 	if (rc)
 		return rc;
 	if (!b->path && !b->mixes[0].is_load) {
@@ -285,6 +294,7 @@ static void free_threads(struct bench *b)
 		free(b->thr[i].buf);
 	}
 	free(b->thr);
+	b->thr = NULL;
 }
 
 static int run_phases(struct bench *b)
@@ -302,24 +312,26 @@ static int run_phases(struct bench *b)
 	return rc;
 }
 
-static int bench_main(struct bench *b)
+int bench_once(struct bench *b)
 {
 	const char *path = b->path ? b->path : b->made;
 	struct db_opts o;
 	int rc = db_opts(b->ui, &o, 0), err;
 
+	if (b->layers[0])
+		o.pool.dev = b->layers;
+	if (!o.kv.cache_bytes)
+		o.kv.cache_bytes = b->cache;
 	if (!rc && !b->path)
 		rc = make_db(b, &o);
 	if (!rc)
 		rc = open_store(b, path, &o);
 	if (!rc)
 		rc = run_phases(b);
-	if (!rc && b->ui->json)
-		bench_report_json(b);
-	else if (!rc)
-		bench_report_text(b);
+	free_threads(b);
 	if (b->db)
 		rc = db_close(b->ui, path, b->db, rc);
+	b->db = NULL;
 	if (b->made[0] && !b->is_keep) {
 		err = mpool_destroy(b->made, &o.pool);
 		if (err && !rc)
@@ -327,6 +339,17 @@ static int bench_main(struct bench *b)
 	} else if (b->made[0]) {
 		ui_note(b->ui, "the pool stays at %s; mpool destroy removes it", b->made);
 	}
+	return rc;
+}
+
+static int bench_main(struct bench *b)
+{
+	int rc = bench_once(b);
+
+	if (!rc && b->ui->json)
+		bench_report_json(b);
+	else if (!rc)
+		bench_report_text(b);
 	return rc;
 }
 
@@ -351,13 +374,14 @@ int verb_bench(struct ui *ui)
 	rc = parse(b);
 	if (!rc && check && !b->path)
 		rc = ui_usage(ui, "--check needs the database");
-	if (!rc)
+	if (!rc && b->classes == BENCH_COMPARE)
+		rc = bench_compare(b);
+	else if (!rc)
 		rc = check ? bench_check(b, check) : bench_main(b);
 	/* a second Ctrl-C ends the process; from here on the first does too */
 	signal(SIGINT, SIG_DFL);
 	signal(SIGTERM, SIG_DFL);
 	signal(SIGHUP, SIG_DFL);
-	free_threads(b);
 	bench_journal_close(b->journal);
 	free(b->journal);
 	free(b);

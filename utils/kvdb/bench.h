@@ -26,6 +26,8 @@
 #define BENCH_THREADS 1024u
 #define BENCH_STORE   "usertable" /* YCSB's name of its table */
 #define BENCH_SCAN    100u        /* longest scan of workload E */
+/* --classes: a capacity device that reads well and writes slowly */
+#define BENCH_LAYERS  "capacity:rate=200M,write_rate=40M,lat=200us"
 
 enum bench_op { OP_READ, OP_UPDATE, OP_INSERT, OP_SCAN, OP_RMW, BENCH_OPS };
 
@@ -78,6 +80,9 @@ struct bench_phase {
 	enum bench_dist dist;
 };
 
+/* Media classes of the pool that is made: as its sizes say, or by --classes. */
+enum bench_classes { BENCH_AS_SIZED, BENCH_CAPACITY, BENCH_BOTH, BENCH_COMPARE };
+
 struct bench {
 	struct ui *ui;
 	/* what was asked for */
@@ -86,7 +91,9 @@ struct bench {
 	char made[4096];    /* path of the database that was made, or "" */
 	struct bench_mix mixes[BENCH_PHASES];
 	unsigned nmixes;
-	uint64_t records, ops, value_size, seed, size, staging_size;
+	uint64_t records, ops, value_size, seed, size, staging_size, cache;
+	enum bench_classes classes;
+	char layers[160];   /* below the pool, see MPOOL_DEV; "": as the environment says */
 	unsigned threads;
 	unsigned inflight;  /* operations of a thread in a queue, 0 = blocking calls */
 	int dist;           /* enum bench_dist, or -1: as the workload says */
@@ -140,12 +147,29 @@ void bench_fail(struct bench *b, const void *key, unsigned klen, const char *wha
 /* The operations of a mix of reads and updates, through a completion queue (bench_async.c). */
 void bench_run_async(struct bench_thread *t, const uint8_t *pick);
 
+/* Makes or opens the database, runs the phases, closes and removes it; an exit code. */
+int bench_once(struct bench *b);
+
+/* ---- media classes (bench_classes.c) --------------------------------------- */
+
+/* From --classes and the options that go with it; an exit code. */
+int bench_classes_parse(struct bench *b);
+/* The same workloads on capacity alone, then on both classes; an exit code. */
+int bench_compare(struct bench *b);
+
 /* ---- report (bench_report.c) ---------------------------------------------- */
 
 extern const char *const bench_op_name[BENCH_OPS];
 extern const char *const bench_dist_name[];
+/* Members "config" and "phases" of the document, and the whole of it. */
+void bench_json_config(struct json *j, const struct bench *b);
+void bench_json_phases(struct json *j, const struct bench *b);
 void bench_report_json(struct bench *b);
+/* What was measured on what: the lines in front of the tables. */
+void bench_text_config(const struct bench *b);
 void bench_report_text(struct bench *b);
+double bench_rate(const struct bench_phase *p, const struct bench_meter *to);
+uint64_t bench_p999_ns(const struct bench_phase *p, unsigned op);
 uint64_t bench_class_written(const struct bench_phase *p, unsigned cls);
 uint64_t bench_class_read(const struct bench_phase *p, unsigned cls);
 

@@ -54,7 +54,7 @@ static double cpu_us(const struct bench_phase *p, const struct bench_meter *to)
 	return ratio((double)(to->cpu_ns - p->begin.cpu_ns) / 1000.0, (double)p->ops);
 }
 
-static double rate(const struct bench_phase *p, const struct bench_meter *to)
+double bench_rate(const struct bench_phase *p, const struct bench_meter *to)
 {
 	return ratio((double)p->ops * 1e9, (double)(to->ns - p->begin.ns));
 }
@@ -81,6 +81,11 @@ static uint64_t to_ns(const struct bench_phase *p, uint64_t ticks)
 	return (uint64_t)((double)ticks * p->ns_per_tick);
 }
 
+uint64_t bench_p999_ns(const struct bench_phase *p, unsigned op)
+{
+	return to_ns(p, bench_hist_quantile(&p->hist[op], 0.999));
+}
+
 /* ---- JSON ----------------------------------------------------------------- */
 
 static void json_class(struct json *j, const struct bench_phase *p, unsigned c)
@@ -93,6 +98,7 @@ static void json_class(struct json *j, const struct bench_phase *p, unsigned c)
 	json_u64(j, "log_bytes", z->log_bytes - a->log_bytes);
 	json_u64(j, "key_bytes", z->key_bytes - a->key_bytes);
 	json_u64(j, "meta_bytes", z->meta_bytes - a->meta_bytes);
+	json_u64(j, "move_bytes", z->move_bytes - a->move_bytes);
 	json_u64(j, "read_bytes", bench_class_read(p, c));
 	json_u64(j, "used_bytes", p->used[c]);
 	json_end(j);
@@ -137,8 +143,8 @@ static void json_phase(struct json *j, const struct bench *b, const struct bench
 	json_u64(j, "values_verified", verified_of(p));
 	json_u64(j, "ack_ns", p->ack.ns - p->begin.ns);
 	json_u64(j, "drained_ns", p->end.ns - p->begin.ns);
-	json_f64(j, "ops_per_s_ack", rate(p, &p->ack));
-	json_f64(j, "ops_per_s_drained", rate(p, &p->end));
+	json_f64(j, "ops_per_s_ack", bench_rate(p, &p->ack));
+	json_f64(j, "ops_per_s_drained", bench_rate(p, &p->end));
 	json_f64(j, "cpu_us_per_op_ack", cpu_us(p, &p->ack));
 	json_f64(j, "cpu_us_per_op_drained", cpu_us(p, &p->end));
 	json_ops(j, p);
@@ -164,13 +170,8 @@ static void json_phase(struct json *j, const struct bench *b, const struct bench
 	json_end(j);
 }
 
-void bench_report_json(struct bench *b)
+void bench_json_config(struct json *j, const struct bench *b)
 {
-	struct json *j = &b->ui->js;
-	unsigned i;
-
-	ui_doc_begin(b->ui, 1, 0);
-	json_str(j, "db", b->path ? b->path : b->made);
 	json_obj(j, "config");
 	json_u64(j, "records", b->records);
 	json_u64(j, "ops", b->ops);
@@ -186,18 +187,35 @@ void bench_report_json(struct bench *b)
 	json_u64(j, "cache_bytes", b->info.cache_bytes);
 	json_str(j, "io", b->info.pool.io);
 	json_bool(j, "is_direct", b->info.pool.is_direct);
+	json_str(j, "layers", b->layers[0] ? b->layers : NULL);
 	json_str(j, "clock", bench_has_tsc ? "tsc" : "monotonic");
 	json_end(j);
+}
+
+void bench_json_phases(struct json *j, const struct bench *b)
+{
+	unsigned i;
+
+	json_arr(j, "phases");
+	for (i = 0; i < b->nphases; i++)
+		json_phase(j, b, &b->phase[i]);
+	json_end(j);
+}
+
+void bench_report_json(struct bench *b)
+{
+	struct json *j = &b->ui->js;
+
+	ui_doc_begin(b->ui, 1, 1);
+	json_str(j, "db", b->path ? b->path : b->made);
+	bench_json_config(j, b);
 	json_obj(j, "recovery");
 	json_bool(j, "was_clean", b->recovery.was_clean);
 	json_u64(j, "replayed", b->recovery.replayed);
 	json_u64(j, "discarded", b->recovery.discarded);
 	json_u64(j, "elapsed_ns", b->recovery.elapsed_ns);
 	json_end(j);
-	json_arr(j, "phases");
-	for (i = 0; i < b->nphases; i++)
-		json_phase(j, b, &b->phase[i]);
-	json_end(j);
+	bench_json_phases(j, b);
 	ui_doc_end(b->ui);
 }
 
@@ -217,8 +235,9 @@ static void text_rates(const struct bench *b)
 		if (p->write_bytes)
 			snprintf(amp, sizeof(amp), "%.2f", write_amp(b, p));
 		printf("%-6s %10" PRIu64 " %11.0f %11.0f %9.2f %10.2f %7s %7.2f %8s\n",
-		       p->mix->name, p->ops, rate(p, &p->ack), rate(p, &p->end), cpu_us(p, &p->ack),
-		       cpu_us(p, &p->end), amp, space_amp(p), size_str(rss, p->peak_rss));
+		       p->mix->name, p->ops, bench_rate(p, &p->ack), bench_rate(p, &p->end),
+		       cpu_us(p, &p->ack), cpu_us(p, &p->end), amp, space_amp(p),
+		       size_str(rss, p->peak_rss));
 		verified += verified_of(p);
 	}
 	printf("drained: with the deferred work done and all durable; CPU in microseconds, all "
@@ -257,22 +276,23 @@ static void text_classes(const struct bench *b)
 {
 	unsigned i, c;
 
-	printf("\n%-6s %-9s %9s %9s %9s %9s %9s\n", "PHASE", "CLASS", "LOG", "KEYS", "META", "READ",
-	       "USED");
+	printf("\n%-6s %-9s %9s %9s %9s %9s %9s %9s\n", "PHASE", "CLASS", "LOG", "KEYS", "MOVED",
+	       "META", "READ", "USED");
 	for (i = 0; i < b->nphases; i++) {
 		const struct bench_phase *p = &b->phase[i];
 
 		for (c = 0; c < MPOOL_MCLASSES; c++) {
 			const struct kvdb_io *a = &p->begin.st.io[c], *z = &p->end.st.io[c];
-			char s[5][SIZE_STR];
+			char s[6][SIZE_STR];
 
 			if (!b->info.pool.cls[c].devs)
 				continue;
-			printf("%-6s %-9s %9s %9s %9s %9s %9s\n", p->mix->name, class_name[c],
+			printf("%-6s %-9s %9s %9s %9s %9s %9s %9s\n", p->mix->name, class_name[c],
 			       size_str(s[0], z->log_bytes - a->log_bytes),
 			       size_str(s[1], z->key_bytes - a->key_bytes),
-			       size_str(s[2], z->meta_bytes - a->meta_bytes),
-			       size_str(s[3], bench_class_read(p, c)), size_str(s[4], p->used[c]));
+			       size_str(s[2], z->move_bytes - a->move_bytes),
+			       size_str(s[3], z->meta_bytes - a->meta_bytes),
+			       size_str(s[4], bench_class_read(p, c)), size_str(s[5], p->used[c]));
 		}
 		if (p->end.proc_write) {
 			char w[SIZE_STR], r[SIZE_STR];
@@ -299,7 +319,7 @@ static void text_delays(const struct bench *b)
 	}
 }
 
-void bench_report_text(struct bench *b)
+void bench_text_config(const struct bench *b)
 {
 	char s[SIZE_STR];
 
@@ -310,8 +330,17 @@ void bench_report_text(struct bench *b)
 		printf(", no loss bound\n");
 	else
 		printf(", loss bound %u ms\n", b->info.interval_ms);
+	if (b->layers[0])
+		printf("device layers: %s\n", b->layers);
 	if (b->inflight)
 		printf("workloads a, b, c: %u operations of each thread in flight\n", b->inflight);
+}
+
+void bench_report_text(struct bench *b)
+{
+	char s[SIZE_STR];
+
+	bench_text_config(b);
 	if (!b->made[0])
 		printf("opened in %s (%s; %" PRIu64 " records replayed)\n",
 		       time_str(s, b->recovery.elapsed_ns),

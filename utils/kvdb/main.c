@@ -229,6 +229,9 @@ static const struct verb verbs[] = {
 	  "them, and as the kernel counted them; write amplification, the larger of both divided "
 	  "by the bytes of keys and values; space amplification, bytes used in the pool divided by "
 	  "those of all living keys and values; the largest resident memory.\n\n"
+	  "--classes compare runs the workloads on capacity alone and again with staging of a "
+	  "tenth of the data in front of it, both behind the same device layers, and prints the "
+	  "figures of both and their ratios.\n\n"
 	  "--journal notes every acknowledged put of load, with its time, in a file outside the "
 	  "pool. The loader may then be killed, or cut by a layer in MPOOL_DEV, and --check opens "
 	  "the database and proves: every value there is right; what is lost is the end of the "
@@ -236,6 +239,7 @@ static const struct verb verbs[] = {
 	  "loss bound. Exit status 1 when that does not hold. --missing loads what is left.",
 	  bench_opts, "01234678",
 	  "{} bench --workload load,a,c --records 2M --threads 4\tmake, measure, remove\n"
+	  "{} bench --classes compare --records 300K --threads 32\twhat staging is worth\n"
 	  "{} bench ./db1 --workload load --journal acks\tthe loader to kill\n"
 	  "{} bench ./db1 --check acks\tthe proof afterwards\n", verb_bench },
 	HELP_VERBS,
