@@ -324,6 +324,46 @@ static int cmd_checkpoint(struct kvdb *db, const struct kv_ctl_req *r, struct kv
 	return err;
 }
 
+/* ---- compaction -------------------------------------------------------------------- */
+
+static void put_compact(struct kv_ctl_out *o, const struct kvdb_compact_status *st)
+{
+	kv_out_bool(o, "is_asked", st->is_asked);
+	kv_out_bool(o, "is_active", st->is_active);
+	kv_out_u64(o, "space_bytes", st->space_bytes);
+	kv_out_u64(o, "live_bytes", st->live_bytes);
+	kv_out_u64(o, "space_amp_max_percent", (uint64_t)(st->space_amp_max * 100 + 0.5));
+	kv_out_u64(o, "moved_bytes", st->moved_bytes);
+	kv_out_u64(o, "relocations", st->relocations);
+	kv_out_u64(o, "todo_bytes", st->todo_bytes);
+	kv_out_u64(o, "done_bytes", st->done_bytes);
+	kv_out_i64(o, "error", st->error);
+}
+
+/* Starts or ends it, at most, and tells how it stands: nothing waits for it. */
+static int cmd_compact(struct kvdb *db, const struct kv_ctl_req *r, struct kv_ctl_out *o)
+{
+	const char *name = kv_ctl_arg(r, "kvs"), *what = kv_ctl_arg(r, "action");
+	struct kvdb_compact_status st;
+	struct kvdb_kvs *kvs = NULL;
+	unsigned flags = 0;
+	int err = name ? kvdb_kvs_open(db, name, &kvs) : 0;
+
+	if (err)
+		return err;
+	if (!what || (strcmp(what, "start") && strcmp(what, "status") && strcmp(what, "cancel")))
+		return bad_request("compact needs the member action: start, status or cancel");
+	if (!strcmp(what, "cancel"))
+		flags = KVDB_COMPACT_CANCEL;
+	if (strcmp(what, "status"))
+		err = kvs ? kvdb_kvs_compact(kvs, flags) : kvdb_compact(db, flags);
+	if (!err)
+		err = kvdb_compact_status(db, &st);
+	if (!err)
+		put_compact(o, &st);
+	return err;
+}
+
 /* ---- the table ----------------------------------------------------------------------- */
 
 static const struct cmd {
@@ -336,6 +376,7 @@ static const struct cmd {
 	{ "tree", cmd_tree },
 	{ "set", cmd_set },
 	{ "checkpoint", cmd_checkpoint },
+	{ "compact", cmd_compact },
 };
 
 void kv_ctl_refuse(struct kv_ctl_out *o)

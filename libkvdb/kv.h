@@ -634,6 +634,7 @@ struct kvdb_kvs {
 	uint64_t k_next_pos;			/* next rd_pos, k_edit_lock */
 	_Atomic(uint32_t) k_cursors;		/* and transactions that wrote to it */
 	_Atomic(bool) k_merging;		/* one merge at a time */
+	_Atomic(uint32_t) k_compact;	/* enum kv_compact_state */
 	_Atomic(bool) k_bulk;		/* a bulk load has a place among the runs: no merge */
 	/* background work on it: wait for 0 before freeing */
 	_Atomic(uint32_t) k_holds;
@@ -676,6 +677,14 @@ void kv_delayed(struct kvdb *db, unsigned cause, uint64_t ns);
 /* What would hold a writer back now. */
 unsigned kv_delay_cause(struct kvdb *db);
 void kv_throttle_stats(struct kvdb *db, struct kvdb_stats *st);
+
+/* Compaction that was asked for, compact.c. */
+struct kv_compact {
+	_Atomic(uint64_t) cp_epoch;	/* memtables with records up to it are flushed first */
+	_Atomic(uint64_t) cp_todo, cp_done; /* bytes of runs and values, since it was asked for */
+	_Atomic(uint64_t) cp_moved;	/* value bytes that had been moved when it was */
+	_Atomic(int) cp_err;		/* why the last one ended before its end, or 0 */
+};
 
 /* Counters that many threads bump live in kv_thread; these are rarely touched. */
 struct kv_counters {
@@ -744,6 +753,7 @@ struct kvdb {
 	_Atomic(struct kv_work *) d_work; /* work.c; the flusher runs before it is there */
 	struct kv_mdc *d_mdc;		/* mdc.c */
 	struct kv_reloc *d_reloc;	/* reloc.c */
+	struct kv_compact d_compact;	/* compact.c */
 	struct kv_views *d_views;	/* memtable.c */
 	struct kv_ckpts *d_ckpts;	/* ckpt.c */
 	pthread_mutex_t d_cq_lock;	/* completion queues, cq.c; a leaf */

@@ -81,6 +81,9 @@
 	  "close its cursors and end its transactions first") \
 	X("MP0965", "KV_NOSTORE", "the database has no store of that name", \
 	  "list the stores: kvdb kvs list POOL; make one: kvdb kvs create POOL NAME") \
+	X("MP0966", "KV_GIVENUP", "a compaction that was asked for ended before its end: it was " \
+	  "cancelled, met damage or a pool without room, or a store is bulk loaded", \
+	  "see kvdb compact --status, then ask again; what was reached stays") \
 	X("MP0970", "KV_NAMETAKEN", "the database has a store of that name already", \
 	  "choose another name, or drop or rename the other store first: kvdb kvs list POOL") \
 	X("MP0971", "KV_CTLLONG", "a line on the control socket is longer than a request can be", \

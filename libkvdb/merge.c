@@ -17,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "compact.h"
 #include "pages.h"
 #include "reloc.h"
 #include "run.h"
@@ -143,7 +144,9 @@ struct job {
 	unsigned j_n;
 	/* the oldest run of the store is among them, and no transaction looks for them (T6) */
 	bool j_no_tombs;
+	bool j_asked;		/* somebody wants one run: kvdb_compact() */
 	struct kv_move *j_move;	/* values of victims move on the way, or NULL */
+	struct kv_walk j_walk;	/* progress, with j_asked or j_move */
 };
 
 /* Drops what tombstones over many keys of the inputs cover. */
@@ -193,6 +196,14 @@ static int job_tombs(struct job *j, struct kv_run_build *rb)
 	return rc;
 }
 
+/* Whoever asked for the merge does not want it any more. */
+static bool job_is_cancelled(struct job *j)
+{
+	if (j->j_move)
+		return kv_reloc_is_cancelled(j->j_db);
+	return j->j_asked && atomic_load(&j->j_kvs->k_compact) == KV_COMPACT_NONE;
+}
+
 /* -ECANCELED: the database stops or failed. */
 static int job_copy(struct job *j, struct kv_iter *it, struct kv_run_build *rb)
 {
@@ -201,9 +212,12 @@ static int job_copy(struct job *j, struct kv_iter *it, struct kv_run_build *rb)
 	int rc;
 
 	for (uint64_t n = 0;; n++) {
-		if (n % CHECK_EVERY == 0 && (kv_work_stopping(j->j_db) || kv_fault(j->j_db) ||
-					     (j->j_move && kv_reloc_is_cancelled(j->j_db))))
-			return -ECANCELED;
+		if (n % CHECK_EVERY == 0) {
+			if (kv_work_stopping(j->j_db) || kv_fault(j->j_db) || job_is_cancelled(j))
+				return -ECANCELED;
+			if (j->j_move || j->j_asked)
+				kv_walk_on(j->j_db, &j->j_walk);
+		}
 		rc = it->it_ops->next(it, &e);
 		if (rc == -ENOENT)
 			return j->j_move ? kv_move_flush(j->j_move, rb) : 0;
@@ -224,20 +238,26 @@ static int job_build(struct job *j, struct kv_run **out)
 {
 	struct kv_run_build *rb;
 	struct kv_iter *it;
-	uint64_t keys = 0;
+	uint64_t keys = 0, bytes = 0;
 	int rc;
 
-	for (unsigned i = 0; i < j->j_n; i++)
+	for (unsigned i = 0; i < j->j_n; i++) {
 		keys += kv_run_desc(j->j_in[i])->rd_keys;
+		bytes += j->j_in[i]->rn_bytes;
+	}
 	rc = job_sources(j, &it);
 	if (rc)
 		return rc;
 	/* a merge frees space: it may use the reserve */
 	rc = kv_run_build_open(j->j_db, j->j_kvs->k_id, keys, true, &rb);
 	if (!rc) {
+		if (j->j_move || j->j_asked)
+			kv_walk_begin(j->j_db, &j->j_walk, bytes, keys / CHECK_EVERY);
 		rc = job_tombs(j, rb);
 		if (!rc)
 			rc = job_copy(j, it, rb);
+		if (j->j_move || j->j_asked)
+			kv_walk_end(j->j_db, &j->j_walk);
 		if (rc)
 			kv_run_build_abort(rb);
 		else
@@ -327,13 +347,22 @@ static unsigned pick_for_expiry(struct kvdb *db, struct kv_run **run, unsigned n
 	return 0;
 }
 
-static int merge_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
+/* All runs, or with too many the oldest: those that others may follow to. */
+static unsigned pick_asked(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first)
+{
+	unsigned len = n < MERGE_MAX ? n : MERGE_MAX;
+
+	*first = n - len;
+	if (n > 1)
+		return len;
+	return run[0]->rn_tombs || run[0]->rn_tindex || kv_run_expired(run[0], kv_time_ms(db));
+}
+
+/* The runs that are due: [*first, *first + returned). */
+static unsigned pick_due(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first)
 {
 	uint64_t keys[256];
-	unsigned n = tr->tr_nrun, first, len, skip = 0;
-	struct kv_run *out = NULL;
-	struct job j;
-	int rc;
+	unsigned len, skip = 0;
 
 	if (!n)
 		return 0;
@@ -341,20 +370,39 @@ static int merge_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
 		skip = n - 256;
 		n = 256;
 	}
+	run += skip;
 	for (unsigned i = 0; i < n; i++)
-		keys[i] = kv_run_desc(tr->tr_run[skip + i])->rd_keys;
-	len = kv_merge_pick(keys, n, &first);
+		keys[i] = kv_run_desc(run[i])->rd_keys;
+	len = kv_merge_pick(keys, n, first);
 	if (len < 2)
-		len = pick_for_space(db, &tr->tr_run[skip], n, &first);
+		len = pick_for_space(db, run, n, first);
 	if (len < 2)
-		len = pick_for_expiry(db, &tr->tr_run[skip], n, &first);
+		len = pick_for_expiry(db, run, n, first);
+	*first += skip;
+	return len;
+}
+
+static int merge_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
+{
+	bool asked = atomic_load(&kvs->k_compact) == KV_COMPACT_MERGE;
+	unsigned n = tr->tr_nrun, first = 0, len;
+	struct kv_run *out = NULL;
+	struct job j;
+	int rc;
+
+	len = asked && n ? pick_asked(db, tr->tr_run, n, &first) :
+			   pick_due(db, tr->tr_run, n, &first);
+	if (asked && !len)
+		kv_compact_merged(kvs);
 	if (!len)
 		return 0;
-	first += skip;
-	if (!output_fits(db, &tr->tr_run[first], len))
+	if (!output_fits(db, &tr->tr_run[first], len)) {
+		if (asked)
+			kv_compact_end(db, -ENOSPC);
 		return 0;
+	}
 	j = (struct job){ .j_db = db, .j_kvs = kvs, .j_tree = tr, .j_in = &tr->tr_run[first],
-			  .j_n = len,
+			  .j_n = len, .j_asked = asked,
 			  .j_no_tombs = first + len == tr->tr_nrun &&
 					!is_looked_for(db, &tr->tr_run[first], len) };
 	rc = job_build(&j, &out);
@@ -362,6 +410,10 @@ static int merge_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
 		rc = job_publish(&j, out);
 	if (rc == -ECANCELED)
 		return 0;
+	if (asked && rc)
+		kv_compact_end(db, rc);
+	else if (asked && !first)
+		kv_compact_merged(kvs);
 	if (!rc)
 		atomic_fetch_add(&db->d_count.merges, 1);
 	return rc ? rc : 1;
@@ -458,6 +510,8 @@ int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs)
 	    !atomic_compare_exchange_strong(&kvs->k_merging, &busy, true))
 		return 0;
 	if (atomic_load(&kvs->k_bulk)) {	/* B1: its run is to come between two of these */
+		if (atomic_load(&kvs->k_compact) == KV_COMPACT_MERGE)
+			kv_compact_end(db, -EBUSY);
 		atomic_store(&kvs->k_merging, false);
 		return 0;
 	}

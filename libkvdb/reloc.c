@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compact.h"
 #include "filter.h"
 #include "mdc.h"
 #include "pages.h"
@@ -353,16 +354,18 @@ static void count_ent(struct kv_reloc *rl, const struct kv_ent *e)
 }
 
 /* -ECANCELED: the database stops, or somebody cancelled. */
-static int count_walk(struct kvdb *db, struct kv_iter *it)
+static int count_walk(struct kvdb *db, struct kv_iter *it, struct kv_walk *wa)
 {
 	struct kv_ent e;
 	uint64_t now = kv_time_ms(db);
 	int rc = 0;
 
 	for (uint64_t n = 0; !rc; n++) {
-		if (n % CHECK_EVERY == 0 && (kv_work_stopping(db) || kv_fault(db) ||
-					     kv_reloc_is_cancelled(db)))
-			return -ECANCELED;
+		if (n % CHECK_EVERY == 0) {
+			if (kv_work_stopping(db) || kv_fault(db) || kv_reloc_is_cancelled(db))
+				return -ECANCELED;
+			kv_walk_on(db, wa);
+		}
 		rc = it->it_ops->next(it, &e);
 		if (!rc && !kv_is_expired(&e, now))
 			count_ent(db->d_reloc, &e);
@@ -374,6 +377,8 @@ static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 {
 	struct kv_iter *src[COUNT_MAX], *it;
 	struct kv_cover *co;
+	struct kv_walk wa;
+	uint64_t keys = 0;
 	uint32_t n = 0;
 	int rc = 0;
 
@@ -382,8 +387,10 @@ static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 	db->d_reloc->rl_strict = kv_policy_is_strict(db, kvs);
 	if (tr->tr_nrun > COUNT_MAX)
 		return -EAGAIN;		/* ordinary merges come first */
-	for (; n < tr->tr_nrun && !rc; n++)
+	for (; n < tr->tr_nrun && !rc; n++) {
+		keys += kv_run_desc(tr->tr_run[n])->rd_keys;
 		rc = kv_run_iter_bulk(db, tr->tr_run[n], &src[n]);
+	}
 	if (rc) {
 		for (n--; n-- > 0;)
 			src[n]->it_ops->close(src[n]);
@@ -400,8 +407,11 @@ static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 		if (rc)
 			return rc;
 	}
-	if (!rc)
-		rc = count_walk(db, it);
+	if (!rc) {
+		kv_walk_begin(db, &wa, tree_bytes(tr), keys / CHECK_EVERY);
+		rc = count_walk(db, it, &wa);
+		kv_walk_end(db, &wa);
+	}
 	it->it_ops->close(it);
 	return rc;
 }
@@ -604,8 +614,10 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 			n = kv_reloc_choose_old(rl->rl_cand, rl->rl_ncand, excess, room);
 		else
 			n = kv_reloc_choose_wrong(rl->rl_cand, rl->rl_ncand, room);
-		for (unsigned i = 0; i < n; i++)
+		for (unsigned i = 0; i < n; i++) {
 			atomic_store(&rl->rl_cand[i].vi_seg->sg_victim, true);
+			kv_compact_todo(db, rl->rl_cand[i].vi_live);
+		}
 	}
 	if (!rc && n)
 		rc = each_store(db, move_store, &mo);
@@ -662,7 +674,8 @@ static int is_due(struct kvdb *db, uint64_t now)
 static int step_locked(struct kvdb *db, uint64_t now)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	bool forced = atomic_load(&rl->rl_forced);
+	/* keys first: a version that a merge drops needs no place for its value */
+	bool forced = atomic_load(&rl->rl_forced) && !kv_compact_is_merging(db);
 	int rc = forced ? 1 : is_due(db, now);
 	uint64_t space;
 
@@ -673,8 +686,10 @@ static int step_locked(struct kvdb *db, uint64_t now)
 		rc = run_job(db, FOR_SPACE, forced ? 1 : limit_of(rl), forced ? 1 : goal_of(rl));
 	space = space_in_use(db);
 	rl->rl_stuck = rc > 0 && rl->rl_gain > space / 128 ? 0 : space;
-	if (rc <= 0 || rl->rl_stuck)
-		atomic_store(&rl->rl_forced, false);
+	if (forced && rc < 0)
+		kv_compact_end(db, rc);
+	else if (forced && (!rc || rl->rl_stuck))
+		kv_reloc_unforce(db);
 	atomic_store(&rl->rl_next_space, 0);
 	return rc;
 }
@@ -800,46 +815,43 @@ void kv_reloc_make_room(struct kvdb *db)
 	pthread_mutex_unlock(&rl->rl_lock);
 }
 
-/* ---- public ---------------------------------------------------------------- */
+/* ---- by request ---------------------------------------------------------------- */
 
-int kvdb_compact(struct kvdb *db, unsigned flags)
+void kv_reloc_force(struct kvdb *db)
 {
-	struct kv_reloc *rl = db->d_reloc;
-
-	if (flags & ~(KVDB_COMPACT_WAIT | KVDB_COMPACT_CANCEL))
-		return kv_error(-EINVAL, "MP0951", "unknown flags %#x", flags);
-	if (db->d_rdonly)
-		return kv_error(-EROFS, "MP0903", "the database is open for reading only");
-	if (flags & KVDB_COMPACT_CANCEL) {
-		atomic_store(&rl->rl_forced, false);
-		atomic_store(&rl->rl_cancel, true);
-		/* the job looks at it every few entries */
-		pthread_mutex_lock(&rl->rl_lock);
-		atomic_store(&rl->rl_cancel, false);
-		pthread_mutex_unlock(&rl->rl_lock);
-		return 0;
-	}
-	atomic_store(&rl->rl_forced, true);
+	atomic_store(&db->d_reloc->rl_forced, true);
 	kv_reloc_look(db);
-	kv_work_kick(db);
-	return flags & KVDB_COMPACT_WAIT ?
-		kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT) : 0;
 }
 
-int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out)
+bool kv_reloc_unforce(struct kvdb *db)
+{
+	return atomic_exchange(&db->d_reloc->rl_forced, false);
+}
+
+bool kv_reloc_is_forced(struct kvdb *db)
+{
+	return atomic_load(&db->d_reloc->rl_forced);
+}
+
+void kv_reloc_cancel(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	struct kvdb_compact_status st = { .is_asked = atomic_load(&rl->rl_forced) };
 
-	st.is_active = kv_reloc_is_busy(db);
-	st.space_bytes = space_in_use(db);
-	st.live_bytes = atomic_load(&rl->rl_live);
-	st.space_amp_max = rl->rl_max;
-	for (int c = 0; c < MPOOL_MCLASSES; c++)
-		st.moved_bytes += atomic_load(&db->d_count.move_bytes[c]);
-	st.relocations = atomic_load(&db->d_count.relocations);
-	*out = st;
-	return 0;
+	atomic_store(&rl->rl_cancel, true);
+	/* the job looks at it every few entries */
+	pthread_mutex_lock(&rl->rl_lock);
+	atomic_store(&rl->rl_cancel, false);
+	pthread_mutex_unlock(&rl->rl_lock);
+}
+
+void kv_reloc_status(struct kvdb *db, struct kvdb_compact_status *st)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	st->is_active = kv_reloc_is_busy(db);
+	st->space_bytes = space_in_use(db);
+	st->live_bytes = atomic_load(&rl->rl_live);
+	st->space_amp_max = rl->rl_max;
 }
 
 void kv_reloc_stats(struct kvdb *db, struct kvdb_stats *st)

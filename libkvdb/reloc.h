@@ -107,6 +107,14 @@ int kv_reloc_step(struct kvdb *db);
 /* The next step looks at the space in use whatever the clock says. */
 void kv_reloc_look(struct kvdb *db);
 bool kv_reloc_is_busy(struct kvdb *db);
+/* Until there is nothing to gain, whatever space_amp_max says; look, and take it back. */
+void kv_reloc_force(struct kvdb *db);
+bool kv_reloc_is_forced(struct kvdb *db);
+bool kv_reloc_unforce(struct kvdb *db);		/* true: it was */
+/* Ends the running job; returns when it has ended. */
+void kv_reloc_cancel(struct kvdb *db);
+/* Fills what relocation knows of it. */
+void kv_reloc_status(struct kvdb *db, struct kvdb_compact_status *st);
 /* A put found no room: false when another one asked a moment ago. */
 bool kv_reloc_may_help(struct kvdb *db);
 /* Full media: empties all segments that hold garbage, as far as there is room. */

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "compact.h"
 #include "flush.h"
 #include "memtable.h"
 #include "reloc.h"
@@ -338,8 +339,11 @@ static int merger_step(struct kvdb *db)
 	struct kv_work *wk = db->d_work;
 	int r = 0;
 
-	if (atomic_load(&wk->wk_merge_off))
+	if (atomic_load(&wk->wk_merge_off)) {
+		kv_compact_end(db, -EUCLEAN);
 		return 0;
+	}
+	r = kv_compact_step(db);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && !r; i++) {
 		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
 
@@ -506,8 +510,7 @@ int kvdb_poll(struct kvdb *db)
 	return kv_work_step(db);
 }
 
-/* Prepares a switch in every store that holds records. */
-static int switch_all(struct kvdb *db)
+int kv_switch_all(struct kvdb *db)
 {
 	int err = 0;
 
@@ -567,7 +570,7 @@ static int drain_flush(struct kvdb *db)
 	int err = flush_frozen(db);
 
 	if (!err)
-		err = switch_all(db);
+		err = kv_switch_all(db);
 	if (!err)
 		err = kv_epoch_force(db);
 	return err ? err : flush_frozen(db);
@@ -592,7 +595,8 @@ void kv_make_room(struct kvdb *db)
 /* True while a worker is in the middle of what drain_compact() waits for. */
 static bool is_busy(struct kvdb *db)
 {
-	bool is = atomic_load(&db->d_reaping) || kv_segs_are_busy(db) || kv_reloc_is_busy(db);
+	bool is = atomic_load(&db->d_reaping) || kv_segs_are_busy(db) || kv_reloc_is_busy(db) ||
+		  kv_compact_is_merging(db);
 
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && !is; i++) {
 		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);

@@ -7,6 +7,8 @@
 
 /* Prepares the next memtable of a store: the switch happens when the open epoch ends. */
 int kv_switch_prepare(struct kvdb *db, struct kvdb_kvs *kvs);
+/* Prepares a switch in every store that holds records. */
+int kv_switch_all(struct kvdb *db);
 /* Prepares switches of memtables that had their share: 1, 0, -errno. */
 int kv_switch_step(struct kvdb *db);
 /*

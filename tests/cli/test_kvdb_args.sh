@@ -136,6 +136,7 @@ bad_usage_exits_2() {
 	tree
 	shell
 	compact
+	compact ./d --wait --status
 	tune
 	top ./d 0
 	top ./d 1 none

@@ -117,6 +117,58 @@ a_live_database_makes_a_checkpoint() {
 	same number "$(wc -l <"$S/out")" 2
 }
 
+a_live_database_is_compacted() {
+	make_db
+	want 0 kvdb compact ./d --status
+	has out '^\./d: idle; '
+	want 3 kvdb compact ./d --cancel
+	has err 'no process has it open'
+	hold 2000
+	want 0 kvdb compact ./d
+	has out 'compacts it now; .*--status'
+	want 0 kvdb compact ./d --wait
+	has out '^\./d: done, .* of .*; .* in use, about .* live: '
+	want 0 kvdb compact ./d --wait -j
+	schema kvdb_compact
+	same state "$(field 'd["state"]')" done
+	same all "$(field 'd["status"]["done_bytes"] <= d["status"]["todo_bytes"]')" True
+	want 0 kvdb tree ./d -j
+	same runs "$(field 'sum(p["part"] == "run" for p in d["parts"])')" 1
+	want 0 kvdb compact ./d live --wait -q
+	same quiet "$(cat "$S/out")" ""
+	want 0 kvdb compact ./d --status -j
+	schema kvdb_compact
+	want 0 kvdb compact ./d --cancel -j
+	schema kvdb_compact
+	want 3 kvdb compact ./d none
+	has err 'MP0965'
+	let_go
+	want 0 kvdb compact ./d live -j
+	schema kvdb_compact
+	same store "$(field 'd["kvs"]')" live
+	want 3 kvdb compact ./d none
+	has err 'none: .*MP0965'
+}
+
+who_reads_only_cannot_compact() {
+	make_db
+	hold 1000
+	let_go
+	# its output is not taken: it stays
+	mkfifo dump
+	kvdb dump ./d >dump &
+	local line pid=$!
+	exec 8<dump
+	read -r line <&8
+	want 4 kvdb compact ./d --wait
+	has err 'open for reading: .*close it there'
+	one_line_error
+	want 0 kvdb compact ./d --status
+	exec 8<&-
+	wait $pid || true
+	want 0 kvdb compact ./d -q
+}
+
 top_watches_a_live_database() {
 	make_db
 	want 3 kvdb top ./d
@@ -141,7 +193,6 @@ verbs_that_need_it_closed_say_who_has_it() {
 	want 4 kvdb get ./d live key0
 	one_line_error
 	want 4 kvdb drop ./d -y
-	want 4 kvdb compact ./d
 	want 4 kvdb shell ./d
 	want 4 kvdb kvs create ./d x
 	let_go
@@ -196,6 +247,8 @@ somebody_elses_socket_is_not_believed() {
 run a_live_database_tells_about_itself
 run settings_change_in_use
 run a_live_database_makes_a_checkpoint
+run a_live_database_is_compacted
+run who_reads_only_cannot_compact
 run top_watches_a_live_database
 run verbs_that_need_it_closed_say_who_has_it
 run without_a_socket_the_way_out_is_told

@@ -488,6 +488,45 @@ static void a_checkpoint_is_made_on_request(void)
 	end();
 }
 
+static void a_compaction_is_started_followed_and_cancelled_on_request(void)
+{
+	struct timespec nap = { .tv_nsec = 5000000 };
+	unsigned i, k;
+
+	serve();
+	for (i = 0; i < 3; i++) {
+		for (k = 0; k < 2000; k++)
+			T_EQ(kh_put(kh_kvs("s"), &k, 4, i, 300), 0);
+		T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	}
+	T_OK(ask_once("{\"cmd\":\"compact\"}\n") && !is_ok() && says("action"));
+	T_OK(ask_once("{\"cmd\":\"compact\",\"action\":\"stop\"}\n") && !is_ok());
+	T_OK(ask_once("{\"cmd\":\"compact\",\"action\":\"start\",\"kvs\":\"none\"}\n") && !is_ok());
+	T_OK(says("MP0965"));
+	T_OK(ask_once("{\"cmd\":\"compact\",\"action\":\"status\"}\n") && is_ok());
+	T_OK(says("\"is_asked\":false"));
+	T_OK(ask_once("{\"cmd\":\"compact\",\"action\":\"start\"}\n") && is_ok());
+	for (i = 0; i < 4000; i++) {
+		T_OK(ask_once("{\"cmd\":\"compact\",\"action\":\"status\"}\n") && is_ok());
+		if (strstr(answer, "\"is_asked\":false"))
+			break;
+		nanosleep(&nap, NULL);
+	}
+	T_OK(says("\"error\":0"));
+	T_OK(number_of("todo_bytes") > 3 * 2000 * 30);
+	T_EQ(number_of("done_bytes"), number_of("todo_bytes"));
+	T_EQ(number_of("space_amp_max_percent"), 150);
+	T_OK(ask_once("{\"cmd\":\"tree\"}\n") && is_ok());
+	T_EQ(number_of("keys"), 0);
+	/* and one that is taken back leaves what there is */
+	T_OK(ask_once("{\"cmd\":\"compact\",\"action\":\"start\",\"kvs\":\"s\"}\n") && is_ok());
+	T_OK(ask_once("{\"cmd\":\"compact\",\"action\":\"cancel\"}\n") && is_ok());
+	T_OK(says("\"is_asked\":false"));
+	for (k = 0; k < 2000; k++)
+		T_OK(kh_holds(kh_kvs("s"), &k, 4, 2, 300));
+	end();
+}
+
 static void garbage_is_refused_and_the_next_request_answered(void)
 {
 	static const char *const bad[] = {
@@ -807,6 +846,7 @@ static void ctl_tests(void)
 	T_RUN(settings_change_while_the_database_works);
 	T_RUN(a_new_loss_bound_holds_from_the_return_on);
 	T_RUN(a_checkpoint_is_made_on_request);
+	T_RUN(a_compaction_is_started_followed_and_cancelled_on_request);
 	T_RUN(garbage_is_refused_and_the_next_request_answered);
 	T_RUN(a_request_without_end_is_cut_off);
 	T_RUN(many_clients_are_bounded_and_silent_ones_make_room);

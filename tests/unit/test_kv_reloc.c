@@ -328,7 +328,64 @@ static void compact_brings_back_what_the_bound_would_leave(void)
 	T_EQ(kvdb_compact(db, KVDB_COMPACT_CANCEL), 0);
 	T_EQ(kvdb_compact_status(db, &cs), 0);
 	T_EQ(cs.is_asked, 0);
+	T_EQ(cs.error, -ECANCELED);
 	T_EQ(kvdb_compact(db, 4), -EINVAL);
+	all_hold();
+	done(0);
+}
+
+/* Small values lie with their keys: merging alone brings their space back. */
+static void compact_leaves_one_run_and_no_garbage_in_it(void)
+{
+	struct kvdb_compact_status cs;
+	uint64_t runs, before;
+	char key[16], val[64] = { 0 };
+
+	fresh(64u << 20);
+	for (uint32_t round = 0; round < 3; round++) {
+		for (uint32_t k = 0; k < 4000; k++)
+			T_EQ(kvdb_put(kvs[0], key, (size_t)sprintf(key, "%06u", k), val,
+				      sizeof(val)), 0);
+		T_EQ(kvdb_put(kvs[1], "k", 1, &round, 4), 0);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	T_EQ(stats().runs, 6);
+	before = stats().space_bytes;
+	/* what is deleted and still in memory counts */
+	for (uint32_t k = 1000; k < 4000; k++)
+		T_EQ(kvdb_del(kvs[0], key, (size_t)sprintf(key, "%06u", k)), 0);
+	T_EQ(kvdb_kvs_compact(kvs[0], KVDB_COMPACT_WAIT), 0);
+	T_EQ(stats().runs, 1 + 3);
+	T_OK(stats().space_bytes < before / 6);
+	T_EQ(kvdb_compact_status(db, &cs), 0);
+	T_EQ(cs.is_asked, 0);
+	T_EQ(cs.error, 0);
+	T_OK(cs.todo_bytes > before / 2);
+	T_EQ(cs.done_bytes, cs.todo_bytes);
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), 0);
+	runs = stats().runs;
+	T_EQ(runs, 2);
+	/* asked for again, there is nothing to do */
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), 0);
+	T_EQ(stats().merges, 2);
+	done(0);
+}
+
+/* Where merges have to wait it is given up instead of waited for. */
+static void compact_does_not_wait_for_a_bulk_load(void)
+{
+	struct kvdb_bulk *bulk;
+
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	put_some(2);
+	T_EQ(kvdb_bulk_open(kvs[0], 0, &bulk), 0);
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), -EBUSY);
+	T_STREQ(kvdb_error_detail()->id, "MP0966");
+	kvdb_bulk_abort(bulk);
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), 0);
+	T_EQ(stats().runs, 2);
 	all_hold();
 	done(0);
 }
@@ -514,6 +571,8 @@ int main(void)
 	T_RUN(a_moved_segment_survives_reopening_and_more_jobs);
 	T_RUN(a_cursor_reads_on_while_its_values_are_moved);
 	T_RUN(compact_brings_back_what_the_bound_would_leave);
+	T_RUN(compact_leaves_one_run_and_no_garbage_in_it);
+	T_RUN(compact_does_not_wait_for_a_bulk_load);
 	T_RUN(values_of_a_dropped_store_go_with_their_segments);
 	T_RUN(a_damaged_value_keeps_its_segment_and_is_reported);
 	T_RUN(garbage_never_fills_the_pool);

@@ -125,10 +125,20 @@ static const struct verb verbs[] = {
 	  shell_opts, "01234678",
 	  "{} shell ./db1 users\tat a terminal\n"
 	  "printf 'put a 1\\nget a\\n' | {} shell ./db1 users\ta script\n", verb_shell },
-	{ "compact", "DB", 1, 1, 0, "flush and merge a closed database",
-	  "Write all memtables as runs and merge runs until none is due, and free what is dead. A "
-	  "database in use does this in the background by itself.",
-	  compact_opts, "01234678", "{} compact ./db1\tbefore a copy of the pool\n", verb_compact },
+	{ "compact", "DB [KVS]", 1, 2, 0, "bring space back now",
+	  "Flush what is in memory, merge the runs of every store into one, and move values out of "
+	  "segments that hold garbage: what a database in use does by itself only as far as its "
+	  "space bound asks for. With KVS only the keys of that store are merged.\n\n"
+	  "A closed database is opened, compacted to the end, and closed. One in use is compacted "
+	  "in the background by the process that has it open: the command starts that and returns; "
+	  "--wait, --status and --cancel are about it. A process that reads only cannot "
+	  "compact.\n\n"
+	  "Bytes to do are runs to read and values to move, as known so far; values become known "
+	  "when the runs were read.",
+	  compact_opts, "01234678",
+	  "{} compact ./db1\tbefore a copy of the pool\n"
+	  "{} compact ./db1 --wait\tof a database in use, too, until it is done\n"
+	  "{} compact ./db1 --status\thow far it is\n", verb_compact },
 	{ "tune", "DB", 1, 1, 0, "advise options for this machine and pool",
 	  "Print what an open takes by default on this machine and pool, what would suit better, "
 	  "and why. Opens for reading; changes nothing.",
@@ -253,9 +263,10 @@ static const struct tool kvdb_tool = {
 		 "the path of its pool, which must contain a '/': ./db1 or /srv/db1. It "
 		 "holds named "
 		 "stores (KVS) of keys and values, both any bytes.\n\n"
-		 "A database is open in one process at a time. info, stats, tree, set, top, kvs "
-		 "list, kvs info and checkpoint create ask the process that has it open, over a "
-		 "socket that answers its user and root. Sizes such as 64M, 4KiB and 1.5T "
+		 "A database is open in one process at a time. info, stats, tree, set, top, "
+		 "compact, kvs list, kvs info and checkpoint create ask the process that has it "
+		 "open, over a socket that answers its user and root. Sizes such as 64M, 4KiB and "
+		 "1.5T "
 		 "are 1024-based. Results go to standard output, everything else to standard "
 		 "error. "
 		 "An error message ends in a stable identifier when the library gave one; "

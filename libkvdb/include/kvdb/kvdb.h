@@ -791,18 +791,31 @@ int kvdb_drain(struct kvdb *db, unsigned flags);
 /**
  * kvdb_compact() - bring space back now, beyond what space_amp_max asks for
  * @flags: KVDB_COMPACT_*; 0: ask, and return
+ *
+ * Flushes what is in memory now, merges the runs of every store into one, and moves values out
+ * of segments that hold garbage, in the background. Given up, with what was reached, when the
+ * pool has no room for it, when damage is met, and while a store is bulk loaded.
  * Threads: any. Blocking: I/O with KVDB_COMPACT_WAIT, else never long. Durability:
- * none promised; with KVDB_COMPACT_WAIT as kvdb_sync(). Errors: -EINVAL, -EIO, -EROFS, -ENOSPC.
+ * none promised; with KVDB_COMPACT_WAIT as kvdb_sync(). Errors: -EINVAL, -EIO, -EROFS, -ENOSPC;
+ * with KVDB_COMPACT_WAIT also -ECANCELED, -EBUSY (bulk load), -EUCLEAN.
  */
 int kvdb_compact(struct kvdb *db, unsigned flags);
+/**
+ * kvdb_kvs_compact() - the same for the keys of one store; its values stay in their segments
+ * Threads: any. Blocking: as kvdb_compact(). Durability: as kvdb_compact(). Errors: the same.
+ */
+int kvdb_kvs_compact(struct kvdb_kvs *kvs, unsigned flags);
 
 /** struct kvdb_compact_status - space, and what is done about it */
 struct kvdb_compact_status {
-	uint32_t is_asked;	/* kvdb_compact() was called and is not done */
+	uint32_t is_asked;	/* kvdb_compact(), kvdb_kvs_compact() was called and is not done */
 	uint32_t is_active;	/* a relocation runs now */
 	uint64_t space_bytes, live_bytes; /* as in struct kvdb_stats */
 	double space_amp_max;
 	uint64_t moved_bytes, relocations; /* since open */
+	uint64_t todo_bytes;	/* runs to read and values to move as known so far, since asked */
+	uint64_t done_bytes;	/* of them */
+	int32_t error;		/* negative: why what was asked for last ended before its end */
 };
 /** kvdb_compact_status() - progress of compaction. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out);

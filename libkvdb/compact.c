@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Compaction that was asked for, kvdb_compact() and kvdb_kvs_compact(): the
+ * memtables of then are flushed, for what they delete counts; all runs of each
+ * store are merged into one; then, unless one store was named, values leave
+ * the segments that hold garbage (reloc.c).
+ *
+ * Nothing here writes. k_compact and rl_forced say what mergers are to do on
+ * top of what is due; losing them, in a crash or by a cancel, leaves a database
+ * that is as good as before. No locks of its own.
+ */
+#include <errno.h>
+
+#include "compact.h"
+#include "flush.h"
+#include "memtable.h"
+#include "reloc.h"
+#include "work.h"
+
+/* Every store that is in state @from goes to @to; true: there was one. */
+static bool advance(struct kvdb *db, uint32_t from, uint32_t to)
+{
+	bool did = false;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		uint32_t was = from;
+
+		if (!kvs)
+			continue;
+		did |= atomic_compare_exchange_strong(&kvs->k_compact, &was, to);
+		kv_kvs_release(kvs);
+	}
+	return did;
+}
+
+static bool is_flushed(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+	uint64_t upto = atomic_load(&db->d_compact.cp_epoch);
+	bool is = true;
+
+	for (uint32_t i = 0; i < tr->tr_nmt && is; i++) {
+		uint64_t first = kv_mt_first_epoch(tr->tr_mt[i]);
+
+		is = !first || first > upto;
+	}
+	kv_tree_put(db, tr);
+	return is;
+}
+
+/* 1: a store went on, or is not there yet. */
+static int flushed_step(struct kvdb *db)
+{
+	bool waits = false, did = false;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		uint32_t was = KV_COMPACT_FLUSH;
+
+		if (!kvs)
+			continue;
+		if (atomic_load(&kvs->k_compact) == KV_COMPACT_FLUSH) {
+			waits = !is_flushed(db, kvs);
+			did |= !waits && atomic_compare_exchange_strong(&kvs->k_compact, &was,
+									KV_COMPACT_MERGE);
+		}
+		kv_kvs_release(kvs);
+	}
+	/* the keeper is at it as well, if there is one */
+	return did ? 1 : waits ? kv_flush_step(db) : 0;
+}
+
+int kv_compact_step(struct kvdb *db)
+{
+	int err = 0;
+
+	if (advance(db, KV_COMPACT_ASKED, KV_COMPACT_FLUSH)) {
+		err = kv_switch_all(db);
+		if (!err)
+			err = kv_epoch_force(db);
+		atomic_store(&db->d_compact.cp_epoch, atomic_load(&db->d_durable));
+	}
+	if (!err)
+		err = flushed_step(db);
+	if (err < 0)
+		kv_compact_end(db, err);
+	return err;
+}
+
+bool kv_compact_is_merging(struct kvdb *db)
+{
+	bool is = false;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !is; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+
+		if (!kvs)
+			continue;
+		is = atomic_load(&kvs->k_compact) != KV_COMPACT_NONE;
+		kv_kvs_release(kvs);
+	}
+	return is;
+}
+
+void kv_compact_merged(struct kvdb_kvs *kvs)
+{
+	uint32_t was = KV_COMPACT_MERGE;
+
+	/* when it was asked for again meanwhile it is done again */
+	atomic_compare_exchange_strong(&kvs->k_compact, &was, KV_COMPACT_NONE);
+}
+
+void kv_compact_end(struct kvdb *db, int err)
+{
+	bool was = kv_reloc_unforce(db);
+
+	for (uint32_t s = KV_COMPACT_ASKED; s <= KV_COMPACT_MERGE; s++)
+		was |= advance(db, s, KV_COMPACT_NONE);
+	if (was)
+		atomic_store(&db->d_compact.cp_err, err);
+}
+
+/* ---- progress ------------------------------------------------------------------- */
+
+void kv_compact_todo(struct kvdb *db, uint64_t bytes)
+{
+	atomic_fetch_add(&db->d_compact.cp_todo, bytes);
+}
+
+void kv_walk_begin(struct kvdb *db, struct kv_walk *wa, uint64_t bytes, uint64_t looks)
+{
+	*wa = (struct kv_walk){ .wa_left = bytes, .wa_step = bytes / (looks + 1) };
+	kv_compact_todo(db, bytes);
+}
+
+void kv_walk_on(struct kvdb *db, struct kv_walk *wa)
+{
+	uint64_t n = wa->wa_step < wa->wa_left ? wa->wa_step : wa->wa_left;
+
+	wa->wa_left -= n;
+	atomic_fetch_add(&db->d_compact.cp_done, n);
+}
+
+void kv_walk_end(struct kvdb *db, struct kv_walk *wa)
+{
+	atomic_fetch_add(&db->d_compact.cp_done, wa->wa_left);
+	wa->wa_left = 0;
+}
+
+static uint64_t moved_bytes(struct kvdb *db)
+{
+	uint64_t n = 0;
+
+	for (int c = 0; c < MPOOL_MCLASSES; c++)
+		n += atomic_load(&db->d_count.move_bytes[c]);
+	return n;
+}
+
+/* ---- public ---------------------------------------------------------------- */
+
+static bool is_asked(struct kvdb *db)
+{
+	return kv_reloc_is_forced(db) || kv_compact_is_merging(db);
+}
+
+static int may_compact(struct kvdb *db, unsigned flags)
+{
+	if (flags & ~(KVDB_COMPACT_WAIT | KVDB_COMPACT_CANCEL))
+		return kv_error(-EINVAL, "MP0951", "unknown flags %#x", flags);
+	if (db->d_rdonly)
+		return kv_error(-EROFS, "MP0903", "the database is open for reading only");
+	return 0;
+}
+
+/* Counts from here on, unless there is something to add to. */
+static void begin(struct kvdb *db)
+{
+	struct kv_compact *cp = &db->d_compact;
+
+	/* until it is known which */
+	atomic_store(&cp->cp_epoch, UINT64_MAX);
+	if (is_asked(db))
+		return;
+	atomic_store(&cp->cp_err, 0);
+	atomic_store(&cp->cp_todo, 0);
+	atomic_store(&cp->cp_done, 0);
+	atomic_store(&cp->cp_moved, moved_bytes(db));
+}
+
+static int finish(struct kvdb *db, unsigned flags)
+{
+	int err = 0;
+
+	kv_work_kick(db);
+	if (flags & KVDB_COMPACT_WAIT)
+		err = kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT);
+	if (!err && (flags & KVDB_COMPACT_WAIT) && atomic_load(&db->d_compact.cp_err))
+		err = kv_error(atomic_load(&db->d_compact.cp_err), "MP0966",
+			       "the compaction was given up before its end");
+	return err;
+}
+
+int kvdb_compact(struct kvdb *db, unsigned flags)
+{
+	int err = may_compact(db, flags);
+
+	if (err)
+		return err;
+	if (flags & KVDB_COMPACT_CANCEL) {
+		kv_compact_end(db, -ECANCELED);
+		kv_reloc_cancel(db);
+		return 0;
+	}
+	begin(db);
+	advance(db, KV_COMPACT_NONE, KV_COMPACT_ASKED);
+	kv_reloc_force(db);
+	return finish(db, flags);
+}
+
+int kvdb_kvs_compact(struct kvdb_kvs *kvs, unsigned flags)
+{
+	struct kvdb *db = kvs->k_db;
+	int err = may_compact(db, flags);
+
+	if (err)
+		return err;
+	if (flags & KVDB_COMPACT_CANCEL) {
+		if (atomic_exchange(&kvs->k_compact, KV_COMPACT_NONE) != KV_COMPACT_NONE)
+			atomic_store(&db->d_compact.cp_err, -ECANCELED);
+		return 0;
+	}
+	begin(db);
+	atomic_store(&kvs->k_compact, KV_COMPACT_ASKED);
+	return finish(db, flags);
+}
+
+int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out)
+{
+	struct kv_compact *cp = &db->d_compact;
+	struct kvdb_compact_status st = { .is_asked = is_asked(db) };
+
+	kv_reloc_status(db, &st);
+	st.error = st.is_asked ? 0 : atomic_load(&cp->cp_err);
+	st.moved_bytes = moved_bytes(db);
+	st.relocations = atomic_load(&db->d_count.relocations);
+	st.todo_bytes = atomic_load(&cp->cp_todo);
+	st.done_bytes = atomic_load(&cp->cp_done) + st.moved_bytes - atomic_load(&cp->cp_moved);
+	if (st.done_bytes > st.todo_bytes)	/* a job that nobody asked for moved as well */
+		st.done_bytes = st.todo_bytes;
+	*out = st;
+	return 0;
+}
