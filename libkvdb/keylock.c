@@ -164,7 +164,7 @@ struct wanted {
 	const void *wa_key;
 	size_t wa_klen;
 	uint64_t wa_hash;
-	bool (*wa_covers)(const void *arg, const void *key, size_t klen);
+	kv_covers_fn *wa_covers;
 	const void *wa_arg;
 };
 
@@ -229,11 +229,17 @@ int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t has
 	return wait_free(&wa, may_wait, until);
 }
 
-int kv_keys_wait(struct kvdb_kvs *kvs,
-		 bool (*covers)(const void *arg, const void *key, size_t klen), const void *arg)
+bool kv_keys_are_owned(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg)
 {
 	struct wanted wa = { .wa_kvs = kvs, .wa_covers = covers, .wa_arg = arg };
-	struct timespec until = { 0 };
 
-	return wait_free(&wa, true, &until);
+	return is_covered_owned(&wa);
+}
+
+int kv_keys_wait(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg,
+		 struct timespec *until)
+{
+	struct wanted wa = { .wa_kvs = kvs, .wa_covers = covers, .wa_arg = arg };
+
+	return wait_free(&wa, true, until);
 }

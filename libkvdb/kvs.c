@@ -26,6 +26,7 @@ struct many {
 	struct kv_mt *mt;	/* with a reference, or NULL */
 	struct kv_tomb *tomb;
 	bool is_installed;
+	struct timespec until;	/* bound on its wait for owners; 0 until it begins */
 };
 
 /* What kvdb_update() read, and must still find when it writes (R7). */
@@ -61,6 +62,16 @@ int kv_check_key(const struct kvdb_kvs *kvs, const void *key, size_t klen)
 	return check_key(kvs, key, klen);
 }
 
+static bool many_covers(const void *range, const void *key, size_t klen)
+{
+	return kv_trange_has(range, key, klen);
+}
+
+static int many_wait(struct kvdb_kvs *kvs, struct many *m)
+{
+	return kv_keys_wait(kvs, many_covers, &m->range, &m->until);
+}
+
 /* R15: links the tombstone, hidden, where readers will look. Inside kv_enter(). */
 static int many_link(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
 {
@@ -78,11 +89,23 @@ static int many_link(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
 	return 0;
 }
 
+/* H5: the memtable was switched, so who takes a key from now on may find only this one. */
+static int many_move(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
+{
+	int err = many_link(kvs, m, mt);
+
+	if (err)
+		return err;
+	atomic_thread_fence(memory_order_seq_cst);
+	return atomic_load(&kvs->k_db->d_owners) &&
+	       !CHECK(561, !kv_keys_are_owned(kvs, many_covers, &m->range)) ? -EBUSY : 0;
+}
+
 static int many_install(struct write *w, struct kv_mt *mt, struct kv_slot *sl,
 			const struct kv_resv *rs, struct kv_version **out)
 {
 	struct many *m = w->many;
-	int err = m->mt == mt ? 0 : many_link(w->kvs, m, mt);
+	int err = m->mt == mt ? 0 : many_move(w->kvs, m, mt);
 
 	if (err)
 		return err;
@@ -226,7 +249,8 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 		kv_slot_idle(sl);
 		kv_exit(t);
 		if (KV_UNLIKELY(err == -EBUSY)) {
-			err = kv_key_wait(w->kvs, w->op.op_key, w->op.op_klen, w->op.op_hash,
+			err = w->many ? many_wait(w->kvs, w->many) :
+			      kv_key_wait(w->kvs, w->op.op_key, w->op.op_klen, w->op.op_hash,
 					  !w->is_begun, &until);
 			if (err)
 				return err;
@@ -417,11 +441,6 @@ static void many_end(struct kvdb_kvs *kvs, struct many *m)
 		kv_mt_put(kvs->k_db, m->mt);
 }
 
-static bool many_covers(const void *range, const void *key, size_t klen)
-{
-	return kv_trange_has(range, key, klen);
-}
-
 /*
  * R15: linked, hidden, before owners of covered keys are looked for: a
  * transaction that takes one later finds the tombstone.
@@ -442,7 +461,7 @@ static int many_begin(struct kvdb_kvs *kvs, struct many *m)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!atomic_load(&db->d_owners))
 		return 0;
-	return BARRIER(499, kv_keys_wait(kvs, many_covers, &m->range));
+	return BARRIER(499, many_wait(kvs, m));
 }
 
 static int delete_many(struct kvdb_kvs *kvs, struct many *m)

@@ -28,6 +28,7 @@
 
 #include "memtable.h"
 #include "run.h"
+#include "slot.h"
 #include "tomb.h"
 #include "txn.h"
 
@@ -262,10 +263,7 @@ int kv_mt_tomb_install(struct kv_mt *mt, struct kv_tomb *tb, struct kv_slot *sl,
 	kv_mt_note_epoch(mt, rs->rs_epoch);
 	atomic_store_explicit(&sl->sl_ver, (uintptr_t)v, memory_order_relaxed);
 	/* sequentially consistent: linked before INSTALLING is seen (R12) */
-	st = atomic_load_explicit(&sl->sl_state, memory_order_relaxed);
-	if ((st & KV_SLOT_MASK) != KV_SLOT_OPEN ||
-	    !atomic_compare_exchange_strong(&sl->sl_state, &st,
-					    (st & ~(uint64_t)KV_SLOT_MASK) | KV_SLOT_INSTALLING))
+	if (!kv_slot_install(sl))
 		return -EAGAIN;
 	st = KV_HIDDEN;	/* a helper may have been faster */
 	atomic_compare_exchange_strong(&v->v_seq, &st, KV_PENDING);

@@ -42,12 +42,12 @@ bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen
 int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t hash, bool may_wait,
 		struct timespec *until);
 
-/*
- * As kv_key_wait(), until no key of the store has an owner for which @covers says
- * true. Looks at every owned key.
- */
-int kv_keys_wait(struct kvdb_kvs *kvs,
-		 bool (*covers)(const void *arg, const void *key, size_t klen), const void *arg);
+typedef bool kv_covers_fn(const void *arg, const void *key, size_t klen);
+/* Some key of the store has an owner, and @covers says true for it. Looks at every owned key. */
+bool kv_keys_are_owned(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg);
+/* As kv_key_wait(), until that is not so. */
+int kv_keys_wait(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg,
+		 struct timespec *until);
 
 int kv_keylocks_init(struct kvdb *db);
 void kv_keylocks_fini(struct kvdb *db);

@@ -16,6 +16,7 @@
 #include "flush.h"
 #include "mdc.h"
 #include "memtable.h"
+#include "tomb.h"
 #include "txn.h"
 #include "work.h"
 
@@ -588,6 +589,50 @@ static void a_commit_is_completed_before_its_memtable_freezes(void)
 	end();
 }
 
+/* ---- a delete of many keys ------------------------------------------------------ */
+
+static void *delete_x(void *arg)
+{
+	*(int *)arg = kvdb_range_del(ka, "x", 1, "y", 1);
+	return NULL;
+}
+
+/*
+ * H5: a transaction takes the key between the delete's look for owners and its record.
+ * It would go by the memtables of before the switch, where the delete is given up.
+ */
+static void a_range_delete_that_moves_looks_for_owners_again(void)
+{
+	struct kv_keylock kl = { .kl_key = (const uint8_t *)"x", .kl_klen = 1,
+				 .kl_hash = kv_hash("x", 1) };
+	pthread_t thread;
+	int result = 1;
+
+	fresh();
+	before();
+	T_EQ(kvdb_sync(db), 0);		/* no log is dirty */
+	kl.kl_kvs = ka->k_id;
+	T_EQ(kv_switch_prepare(db, ka), 0);
+	/* its record waits, as if the epoch before were not closed */
+	atomic_fetch_sub(&db->d_closed, 1);
+	T_EQ(pthread_create(&thread, NULL, delete_x, &result), 0);
+	while (!kv_log_is_dirty(kv_log_at(db->d_logs, db->d_logs->ls_n)) &&
+	       !kv_log_is_dirty(kv_log_at(db->d_logs, db->d_logs->ls_n + 1)))
+		usleep(1000);
+	T_EQ(kv_mt_tombs(kv_mt_active(ka)), 1);
+	atomic_fetch_add(&db->d_owners, 1);
+	T_EQ(kv_key_lock(db, &kl), 0);
+	T_EQ(kv_epoch_force(db), 0);
+	pthread_join(thread, NULL);
+	T_EQ(result, -ECANCELED);
+	expect(ka, "x", "old");
+	kv_key_unlock(db, &kl);
+	atomic_fetch_sub(&db->d_owners, 1);
+	T_EQ(kvdb_range_del(ka, "x", 1, "y", 1), 0);
+	expect(ka, "x", NULL);
+	end();
+}
+
 /* ---- horizons -------------------------------------------------------------------- */
 
 static void flush_store(struct kvdb_kvs *k)
@@ -810,6 +855,7 @@ int main(void)
 	T_RUN(a_flush_that_met_an_old_attempt_never_sees_it_committed);
 	T_RUN(a_version_in_an_old_memtable_never_names_the_new_slot);
 	T_RUN(a_commit_is_completed_before_its_memtable_freezes);
+	T_RUN(a_range_delete_that_moves_looks_for_owners_again);
 	T_RUN(each_store_has_its_own_horizon);
 	T_RUN(values_stay_while_a_transaction_is_open_over_flushes);
 	T_RUN(values_older_than_every_horizon_come_back_with_the_record);
