@@ -522,6 +522,9 @@ int kv_ckpt_enter(struct kvdb *db, const char *pool, const struct kvdb_opts *o)
 	}
 	for (i = 0; i < own.st_nkvs; i++)
 		own.st_kvs[i].mk_horizon = db->d_ckpts->ck_at.mc_epoch;
+	/* X1: a reader's time is the database's, which went on; else its age were a jump */
+	if (own.st_time && st->st_time > own.st_time)
+		own.st_time = st->st_time;
 	kv_mdc_state_free(st);
 	*st = own;
 	db->d_at_ckpt = true;

@@ -702,8 +702,10 @@ int kv_mt_replay(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_rec *r, 
 	struct kv_mt_op op;
 	int err = -ENOMEM;
 
-	(void)db;
 	replay_op(&op, r, val_off);
+	/* X1: whoever put it may have died before the time was ever recorded */
+	if (r->r_expiry)
+		(void)BARRIER(562, (atomic_store(&db->d_time_used, true), 0));
 	bk = bucket_lock(mt, op.op_hash);
 	en = entry_get(mt, bk, &op);
 	if (!en)

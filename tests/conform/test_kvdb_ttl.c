@@ -330,6 +330,28 @@ static void expiry_outlives_the_process(void)
 	end();
 }
 
+static void die_before_the_time_is_recorded(void)
+{
+	T_EQ(put_ttl(store("s", 0), "k", "v", 365 * 24 * 3600), 0);
+	T_EQ(kvdb_sync(kh_db), 0);
+}
+
+static void a_jump_after_a_crash_must_be_confirmed_too(void)
+{
+	kh_make(POOL, 0);
+	kh_die_in(die_before_the_time_is_recorded);
+	mono = SEC;
+	wall = (uint64_t)time(NULL) * SEC;
+	T_EQ(reopen(0), 0);
+	kh_close();
+	wall += 1000 * HOUR;
+	T_EQ(reopen(0), -ETIME);
+	wall -= 1000 * HOUR;
+	T_EQ(reopen(0), 0);
+	T_OK(kh_holds_str(kh_kvs("s"), "k", "v"));
+	end();
+}
+
 /* ---- space ---------------------------------------------------------------------------- */
 
 static uint64_t used(void)
@@ -444,6 +466,27 @@ static void a_difference_says_what_expired(void)
 	end();
 }
 
+static void an_old_checkpoint_of_values_that_expire_opens(void)
+{
+	struct kvdb_kvs *k;
+	struct kvdb *a;
+
+	fresh();
+	k = store("s", 0);
+	T_EQ(put_ttl(k, "goes", "1", 3600), 0);
+	T_EQ(put_ttl(k, "stays", "1", 100 * 3600), 0);
+	T_EQ(kvdb_checkpoint(kh_db, "one", 0), 0);
+	pass(50 * HOUR);
+	T_EQ(kh_put_str(k, "k", "v"), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	a = at("one");
+	T_EQ(kvdb_kvs_open(a, "s", &k), 0);
+	T_EQ(count(k, 0), 1);
+	T_OK(kh_holds_str(k, "stays", "1"));
+	T_EQ(kvdb_close(a), 0);
+	end();
+}
+
 static void many_keys_and_pinned_ones_expire_too(void)
 {
 	struct kvdb_get g[2] = { { .key = "a", .klen = 1 }, { .key = "b", .klen = 1 } };
@@ -480,9 +523,11 @@ int main(void)
 	T_RUN(a_clock_that_jumped_ahead_must_be_confirmed);
 	T_RUN(without_expiry_a_jump_is_none);
 	T_RUN(expiry_outlives_the_process);
+	T_RUN(a_jump_after_a_crash_must_be_confirmed_too);
 	T_RUN(what_expired_gives_its_space_back);
 	T_RUN(what_a_bulk_load_brings_expires);
 	T_RUN(a_difference_says_what_expired);
+	T_RUN(an_old_checkpoint_of_values_that_expire_opens);
 	T_RUN(many_keys_and_pinned_ones_expire_too);
 	return t_done();
 }
