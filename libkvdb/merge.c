@@ -285,6 +285,14 @@ static void job_describe(struct job *j, struct kv_run *r)
 	}
 }
 
+/* What is not listed goes; after a failure nobody knows what is listed. */
+static void run_discard(struct kvdb *db, struct kv_run *r)
+{
+	if (r && !kv_fault(db))
+		kv_run_drop(r);
+	kv_run_put(db, r);
+}
+
 static int job_publish(struct job *j, struct kv_run *r)
 {
 	struct kv_edit ed = { .ed_kvs = j->j_kvs->k_id, .ed_add = r, .ed_drop = j->j_in,
@@ -304,12 +312,8 @@ static int job_publish(struct job *j, struct kv_run *r)
 				j->j_kvs->k_name);
 	}
 	pthread_mutex_unlock(&j->j_kvs->k_edit_lock);
-	if (rc) {
-		/* what is not listed goes; after a failure nobody knows what is listed */
-		if (r && !kv_fault(j->j_db))
-			kv_run_drop(r);
-		kv_run_put(j->j_db, r);
-	}
+	if (rc)
+		run_discard(j->j_db, r);
 	return rc;
 }
 
@@ -441,8 +445,8 @@ static unsigned runs_to_victims(struct kv_tree *tr)
 	return len;
 }
 
-static int move_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, uint8_t mclass,
-		     bool only, uint64_t *bytes)
+static int move_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, uint64_t epoch,
+		     uint8_t mclass, bool only, uint64_t *bytes)
 {
 	unsigned len = runs_to_victims(tr);
 	struct job j = { .j_db = db, .j_kvs = kvs, .j_tree = tr, .j_in = tr->tr_run, .j_n = len,
@@ -455,7 +459,7 @@ static int move_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, 
 		return 0;
 	if (len > MERGE_MAX)
 		return -EAGAIN;
-	rc = kv_move_open(db, kvs->k_id, mclass, only, &j.j_move);
+	rc = kv_move_open(db, kvs->k_id, epoch, mclass, only, &j.j_move);
 	if (rc)
 		return rc;
 	rc = job_build(&j, &out);
@@ -463,7 +467,7 @@ static int move_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, 
 	if (!rc) {
 		rc = BARRIER(502, kv_move_seal(j.j_move));
 		if (rc)
-			kv_run_put(db, out);
+			run_discard(db, out);
 	}
 	if (!rc)
 		rc = job_publish(&j, out);
@@ -474,8 +478,8 @@ static int move_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, 
 	return rc ? rc : 1;
 }
 
-int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint8_t mclass, bool only,
-		  uint64_t *bytes)
+int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t epoch, uint8_t mclass,
+		  bool only, uint64_t *bytes)
 {
 	struct timespec ts = { .tv_nsec = 1000000 };
 	struct kv_tree *tr;
@@ -494,7 +498,7 @@ int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint8_t mclass, bool on
 		return -EAGAIN;
 	}
 	tr = kv_tree_get(kvs);
-	rc = move_tree(db, kvs, tr, mclass, only, bytes);
+	rc = move_tree(db, kvs, tr, epoch, mclass, only, bytes);
 	kv_tree_put(db, tr);
 	atomic_store(&kvs->k_merging, false);
 	return rc;

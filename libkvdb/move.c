@@ -111,7 +111,8 @@ static uint8_t *map(size_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-int kv_move_open(struct kvdb *db, uint32_t kvs, uint8_t mclass, bool only, struct kv_move **out)
+int kv_move_open(struct kvdb *db, uint32_t kvs, uint64_t epoch, uint8_t mclass, bool only,
+		 struct kv_move **out)
 {
 	struct kv_move *mv = calloc(1, sizeof(*mv));
 	int err;
@@ -122,7 +123,7 @@ int kv_move_open(struct kvdb *db, uint32_t kvs, uint8_t mclass, bool only, struc
 	mv->mv_kvs = kvs;
 	mv->mv_mclass = mclass;
 	mv->mv_only = only;
-	mv->mv_epoch = kv_min_horizon(db);
+	mv->mv_epoch = epoch;
 	mv->mv_cap = db->d_budget.b_seg_bytes;
 	mv->mv_image = map(mv->mv_cap);
 	mv->mv_read = map(READ_BYTES);

@@ -520,8 +520,9 @@ static int move_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr,
 {
 	struct moved *mo = arg;
 	uint8_t to = kv_policy_move_class(db, kvs, db->d_reloc->rl_tight);
-	int rc = kv_merge_move(db, kvs, to, mo->mo_only || kv_policy_is_strict(db, kvs),
-			       &mo->mo_bytes);
+	/* not of now: that is 0 while a store is being made, and an epoch is at least 1 */
+	int rc = kv_merge_move(db, kvs, db->d_reloc->rl_horizon, to,
+			       mo->mo_only || kv_policy_is_strict(db, kvs), &mo->mo_bytes);
 
 	(void)tr;
 	mo->mo_stores += rc > 0;

@@ -13,8 +13,13 @@
 
 struct kv_move;
 
-/* For one merge of one store; segments go to @mclass or else, unless @only, to the other. */
-int kv_move_open(struct kvdb *db, uint32_t kvs, uint8_t mclass, bool only, struct kv_move **out);
+/*
+ * kv_move_open - for one merge of one store
+ * @epoch: of what is written: a horizon that every store had reached when the job began (G6)
+ * @mclass: where segments go, or else, unless @only, to the other class
+ */
+int kv_move_open(struct kvdb *db, uint32_t kvs, uint64_t epoch, uint8_t mclass, bool only,
+		 struct kv_move **out);
 /*
  * kv_move_add - the next entry of the merge
  * An entry that refers to a victim (sg_victim) is added to @rb with its new
@@ -34,12 +39,13 @@ uint64_t kv_move_bytes(const struct kv_move *mv);	/* written */
 /*
  * kv_merge_move - merge the runs of a store down to the oldest that refers to
  * a victim, and move the values on the way
+ * @epoch: as for kv_move_open()
  * @bytes: what was written is added
  * 1 = done, 0 = nothing refers to a victim, -EAGAIN = not possible now
  * (cancelled, too many runs), -errno.
  */
-int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint8_t mclass, bool only,
-		  uint64_t *bytes);
+int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t epoch, uint8_t mclass,
+		  bool only, uint64_t *bytes);
 
 /* ---- seg.c ---------------------------------------------------------------------------------- */
 

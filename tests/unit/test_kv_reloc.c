@@ -506,7 +506,8 @@ static void die_at(int step)
 	open_db();
 	kv_segs_each(db, mark, &n);
 	tr = kv_tree_get(kvs[0]);
-	if (!n || !tr->tr_nrun || kv_move_open(db, kvs[0]->k_id, MPOOL_CAPACITY, false, &mv) ||
+	if (!n || !tr->tr_nrun ||
+	    kv_move_open(db, kvs[0]->k_id, kv_min_horizon(db), MPOOL_CAPACITY, false, &mv) ||
 	    kv_run_build_open(db, kvs[0]->k_id, KEYS, true, &rb) ||
 	    kv_run_iter(db, tr->tr_run[0], false, &it))
 		_exit(1);
@@ -563,6 +564,29 @@ static void a_process_may_die_at_every_step(void)
 	done(0);
 }
 
+/* G6: the horizon of now is 0 then, which is no epoch of a frame. */
+static void a_store_that_comes_meanwhile_leaves_moved_segments_whole(void)
+{
+	uint64_t horizon, bytes = 0;
+	unsigned n = 0;
+
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	horizon = kv_min_horizon(db);
+	T_OK(horizon > 0);
+	kv_segs_each(db, mark, &n);
+	T_OK(n > 0);
+	db->d_kvs_coming = true;
+	T_EQ(kv_merge_move(db, kvs[0], horizon, MPOOL_CAPACITY, false, &bytes), 1);
+	db->d_kvs_coming = false;
+	T_OK(bytes > 0);
+	all_hold();
+	reopen();
+	all_hold();
+	done(0);
+}
+
 int main(void)
 {
 	T_RUN(emptiest_segments_are_chosen_until_the_excess_is_covered);
@@ -575,6 +599,7 @@ int main(void)
 	T_RUN(compact_does_not_wait_for_a_bulk_load);
 	T_RUN(values_of_a_dropped_store_go_with_their_segments);
 	T_RUN(a_damaged_value_keeps_its_segment_and_is_reported);
+	T_RUN(a_store_that_comes_meanwhile_leaves_moved_segments_whole);
 	T_RUN(garbage_never_fills_the_pool);
 	T_RUN(a_process_may_die_at_every_step);
 	return t_done();
