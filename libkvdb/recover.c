@@ -491,7 +491,7 @@ static int find_value(struct recovery *rv, struct rv_seg *vs, uint32_t off,
 	return 0;
 }
 
-/* RV14: a transaction belongs to the epoch of its commit record, in each of its stores. */
+/* RV15: a transaction belongs to the epoch of its commit record, in each of its stores. */
 static int replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv_rec *r,
 			 uint64_t epoch, uint32_t off)
 {
@@ -588,6 +588,9 @@ static int replay_frame(struct recovery *rv, struct rv_seg *vs, const struct rv_
 
 	err = kv_frame_decode(p, (uint32_t)rv->rv_db->d_tag, vs->vs_seg->sg_id, f->vf_off,
 			      f->vf_end - f->vf_off, &h);
+	/* RV16: the scan judged other bytes; a record's own CRC says nothing of its value */
+	if (!err && !CHECK(563, kv_frame_check_payload(p, &h)))
+		err = 563;
 	for (; !err && off < h.fh_len; off += r.r_size) {
 		err = kv_rec_decode(p + off, h.fh_obj, f->vf_off + off, h.fh_len - off, false, &r);
 		if (!err)

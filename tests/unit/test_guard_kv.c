@@ -267,6 +267,72 @@ static void rename_of_a_store_is_on_media_when_it_returns(void)
 	sim_fini(&sim);
 }
 
+#define FLAKY "a value that the device changes"
+
+static const struct mpool_vdev_ops *sound;
+static unsigned times_read;
+
+/* As the simulator, but what holds FLAKY is another from the second read on. */
+static int flaky_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned n,
+		       uint64_t *ready_ns)
+{
+	int rc = sound->readv(dev, off, iov, n, ready_ns);
+
+	for (unsigned i = 0; i < n && !rc; i++) {
+		char *p = memmem(iov[i].iov_base, iov[i].iov_len, FLAKY, strlen(FLAKY));
+
+		if (p && times_read++)
+			*p ^= 1;
+	}
+	return rc;
+}
+
+static int flaky_open(void *ctx, const char *path, int is_create, int is_rdonly, uint64_t size,
+		      struct mpool_vdev *out)
+{
+	static struct mpool_vdev_ops ops;
+	int rc = sim.s_prov.open(ctx, path, is_create, is_rdonly, size, out);
+
+	if (rc)
+		return rc;
+	sound = out->ops;
+	ops = *sound;
+	ops.readv = flaky_readv;
+	out->ops = &ops;
+	return 0;
+}
+
+/* RV16: recovery reads a segment twice when it cannot keep its bytes. */
+static void a_frame_that_changes_between_two_reads_fails_the_open(void)
+{
+	struct mpool_dev_provider prov;
+	static struct kvdb db;
+	struct kvdb_kvs *kvs;
+	struct kvdb *before;
+
+	make_db();
+	kvs = open_db(&before);
+	T_EQ(kvdb_put(kvs, "k", 1, FLAKY, strlen(FLAKY)), 0);
+	T_EQ(kvdb_sync(before), 0);
+	/* the process dies here */
+	sim_snap(&sim);
+	T_EQ(kvdb_close(before), 0);
+	sim_rollback(&sim);
+	prov = sim.s_prov;
+	prov.open = flaky_open;
+	oo.provider = &prov;
+	memset(&db, 0, sizeof(db));
+	T_EQ(kv_db_attach(&db, POOL, &opts, true), 0);
+	db.d_budget.b_slab_bytes = 0;
+	T_EQ(kv_db_load_kvs(&db, false), 0);
+	T_EQ(kv_recover(&db, true), -EUCLEAN);
+	T_EQ(times_read, 2);
+	T_OK(strstr(kvdb_error_detail()->text, "changed between two reads"));
+	kv_db_detach(&db);
+	T_EQ(mpool_close(db.d_mp), 0);
+	sim_fini(&sim);
+}
+
 int main(void)
 {
 	T_RUN(recovery_builds_on_nothing_volatile);
@@ -275,5 +341,6 @@ int main(void)
 	T_RUN(nothing_is_installed_before_the_last_epoch_closed);
 	T_RUN(epoch_of_too_many_segments_is_not_durable);
 	T_RUN(rename_of_a_store_is_on_media_when_it_returns);
+	T_RUN(a_frame_that_changes_between_two_reads_fails_the_open);
 	return t_done();
 }
