@@ -505,7 +505,8 @@ static int replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv
 		struct kv_rec w = { .r_type = e.ce_kind == KV_ENT_TOMB ? KV_REC_DEL : KV_REC_PUT,
 				    .r_kvs = e.ce_kvs, .r_klen = e.ce_klen, .r_vlen = e.ce_vlen,
 				    .r_vcrc = e.ce_vcrc, .r_seq = r->r_seq, .r_rev = e.ce_rev,
-				    .r_key = e.ce_key, .r_val = e.ce_val };
+				    .r_key = e.ce_key, .r_val = e.ce_val,
+				    .r_expiry = e.ce_expiry };
 		struct kv_seg *seg = NULL;
 
 		kvs = kv_kvs_by_id(db, e.ce_kvs);

@@ -180,25 +180,25 @@ static struct kv_touched *touch(struct kvdb_txn *t, struct kvdb_kvs *kvs)
 	tt = kv_txn_alloc(t, sizeof(*tt));
 	if (!tt)
 		return NULL;
-	*tt = (struct kv_touched){ .tt_next = t->t_touched, .tt_kvs = kvs };
+	*tt = (struct kv_touched){ .tt_next = t->t_touched, .tt_kvs = kvs,
+				   .tt_ttl_s = atomic_load(&kvs->k_prop[KV_PROP_TTL]) };
 	/* the store must not be dropped under it */
 	atomic_fetch_add(&kvs->k_cursors, 1);
 	t->t_touched = tt;
 	return tt;
 }
 
-static struct kv_write *write_new(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key,
+static struct kv_write *write_new(struct kvdb_txn *t, struct kv_touched *tt, const void *key,
 				  size_t klen, uint64_t hash)
 {
-	struct kv_touched *tt = touch(t, kvs);
-	struct kv_write *w = tt ? kv_txn_alloc(t, (uint32_t)(sizeof(*w) + klen)) : NULL;
+	struct kv_write *w = kv_txn_alloc(t, (uint32_t)(sizeof(*w) + klen));
 
 	if (!w || table_room(t))
 		return NULL;
 	memset(w, 0, sizeof(*w));
 	memcpy(w + 1, key, klen);
 	w->w_lock = (struct kv_keylock){ .kl_key = (uint8_t *)(w + 1), .kl_klen = (uint16_t)klen,
-					 .kl_kvs = kvs->k_id, .kl_hash = hash };
+					 .kl_kvs = tt->tt_kvs->k_id, .kl_hash = hash };
 	w->w_in = tt;
 	return w;
 }
@@ -347,21 +347,22 @@ static int set_value(struct kvdb_txn *t, struct kv_write *w, uint8_t kind, const
 	return 0;
 }
 
-static uint32_t ent_size(const struct kv_write *w)
+/* In the commit record. */
+static uint32_t ent_size(const struct kv_touched *tt, size_t klen, uint8_t kind, uint32_t vlen)
 {
-	return kv_commit_ent_size(w->w_lock.kl_klen, w->w_v.tv_kind, w->w_v.tv_vlen);
+	return kv_commit_ent_size((uint16_t)klen, kind, vlen, tt->tt_ttl_s && kind != KV_ENT_TOMB);
 }
 
 /* A key that the transaction has not written yet. */
-static int first_write(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key, size_t klen,
+static int first_write(struct kvdb_txn *t, struct kv_touched *tt, const void *key, size_t klen,
 		       uint64_t hash, uint8_t kind, const void *val, uint32_t vlen)
 {
-	struct kv_write *w = write_new(t, kvs, key, klen, hash);
+	struct kv_write *w = write_new(t, tt, key, klen, hash);
 	int err;
 
 	if (!w)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a write");
-	err = own(t, kvs, w);
+	err = own(t, tt->tt_kvs, w);
 	if (err)
 		return err;
 	err = set_value(t, w, kind, val, vlen);
@@ -375,7 +376,7 @@ static int first_write(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key
 	if (t->t_table)
 		table_add(t, w);
 	t->t_n++;
-	t->t_rec_bytes += ent_size(w);
+	t->t_rec_bytes += ent_size(tt, klen, kind, vlen);
 	t->t_user_bytes += klen + vlen;
 	return 0;
 }
@@ -384,20 +385,24 @@ static int write_op(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key, s
 		    uint8_t kind, const void *val, uint32_t vlen)
 {
 	uint64_t hash = kv_hash(key, klen);
+	struct kv_touched *tt;
 	struct kv_write *w;
 	uint32_t size, was;
 	int err = check(t, kvs, true);
 
 	if (err)
 		return err;
+	tt = touch(t, kvs);
+	if (!tt)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a write");
 	w = find(t, kvs, key, klen, hash);
-	size = kv_commit_ent_size((uint16_t)klen, kind, vlen);
-	was = w ? ent_size(w) : 0;
+	size = ent_size(tt, klen, kind, vlen);
+	was = w ? ent_size(tt, klen, w->w_v.tv_kind, w->w_v.tv_vlen) : 0;
 	if (t->t_rec_bytes - was + size > KV_COMMIT_MAX)
 		return kv_error(-E2BIG, "MP0925", "the transaction's keys and small values would "
 				"take more than %u bytes of its commit record", KV_COMMIT_MAX);
 	if (!w) {
-		err = first_write(t, kvs, key, klen, hash, kind, val, vlen);
+		err = first_write(t, tt, key, klen, hash, kind, val, vlen);
 	} else {
 		err = set_value(t, w, kind, val, vlen);
 		if (!err) {

@@ -112,6 +112,8 @@ struct kv_txns {
 struct kv_touched {		/* a store that the transaction wrote to */
 	struct kv_touched *tt_next;
 	struct kvdb_kvs *tt_kvs;
+	uint64_t tt_ttl_s;	/* of the store when it was touched; 0 = what is put stays */
+	uint64_t tt_expiry;	/* engine time, ms: that, counted from the commit */
 	struct kv_mt *tt_mt;	/* that holds its versions, with a reference; or NULL */
 };
 

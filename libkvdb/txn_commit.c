@@ -200,13 +200,20 @@ static void slot_retire(struct kvdb *db, struct kv_tslot *ts)
 
 /* ---- the steps ------------------------------------------------------------------------------ */
 
+/* Engine time from which on what was put is gone; 0 = never. */
+static uint64_t expiry_of(const struct kv_write *w)
+{
+	return w->w_v.tv_kind == KV_ENT_TOMB ? 0 : w->w_in->tt_expiry;
+}
+
 static void op_of(const struct kv_write *w, struct kv_mt_op *op)
 {
 	*op = (struct kv_mt_op){ .op_key = w->w_lock.kl_key, .op_klen = w->w_lock.kl_klen,
 				 .op_hash = w->w_lock.kl_hash, .op_kind = w->w_v.tv_kind,
 				 .op_val = w->w_v.tv_val, .op_vlen = w->w_v.tv_vlen,
 				 .op_vcrc = w->w_v.tv_vcrc,
-				 .op_val_off = w->w_v.tv_off8 * KV_REC_ALIGN };
+				 .op_val_off = w->w_v.tv_off8 * KV_REC_ALIGN,
+				 .op_expiry = expiry_of(w) };
 }
 
 int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t)
@@ -223,6 +230,10 @@ int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t)
 	if (!co->co_buf || !t->t_slot)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a commit");
 	atomic_init(&t->t_slot->ts_state, KV_TS_ACTIVE);
+	/* X4: however often the record is logged again */
+	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+		if (tt->tt_ttl_s)
+			tt->tt_expiry = kv_expiry(t->t_db, tt->tt_ttl_s);
 	kv_commit_encode_hdr(co->co_buf, t->t_n);
 	p = co->co_buf + KV_COMMIT_HDR;
 	for (struct kv_write *w = t->t_first; w; w = w->w_next) {
@@ -232,6 +243,7 @@ int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t)
 			.ce_vlen = w->w_v.tv_vlen, .ce_vcrc = w->w_v.tv_vcrc,
 			.ce_val = w->w_v.tv_val, .ce_off8 = w->w_v.tv_off8,
 			.ce_obj = w->w_v.tv_seg ? w->w_v.tv_seg->sg_id : 0,
+			.ce_expiry = expiry_of(w),
 		};
 
 		w->w_ent = p;

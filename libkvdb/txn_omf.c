@@ -18,6 +18,8 @@ enum {
 	CE_VCRC = 16, CE_OFF8 = 20, CE_OBJ = 24,
 };
 
+#define FLAG_EXPIRY 0x1u	/* 8 bytes behind the rest */
+
 _Static_assert(CH_PAD2 + 8 == KV_COMMIT_HDR, "commit header");
 _Static_assert(CE_OBJ + 8 == KV_COMMIT_ENT, "commit entry");
 
@@ -36,9 +38,15 @@ static uint64_t get_le(const uint8_t *p, unsigned int bytes)
 	return v;
 }
 
-uint32_t kv_commit_ent_size(uint16_t klen, uint8_t kind, uint32_t vlen)
+uint32_t kv_commit_ent_size(uint16_t klen, uint8_t kind, uint32_t vlen, bool expires)
 {
-	return KV_COMMIT_ENT + kv_pad8(klen) + (kind == KV_ENT_INLINE ? kv_pad8(vlen) : 0);
+	return KV_COMMIT_ENT + kv_pad8(klen) + (kind == KV_ENT_INLINE ? kv_pad8(vlen) : 0) +
+	       (expires ? 8 : 0);
+}
+
+static uint32_t ent_size(const struct kv_commit_ent *e)
+{
+	return kv_commit_ent_size(e->ce_klen, e->ce_kind, e->ce_vlen, e->ce_expiry);
 }
 
 void kv_commit_encode_hdr(uint8_t *buf, uint32_t count)
@@ -49,7 +57,7 @@ void kv_commit_encode_hdr(uint8_t *buf, uint32_t count)
 
 uint32_t kv_commit_encode_ent(uint8_t *buf, const struct kv_commit_ent *e)
 {
-	uint32_t size = kv_commit_ent_size(e->ce_klen, e->ce_kind, e->ce_vlen);
+	uint32_t size = ent_size(e);
 
 	memset(buf, 0, size);
 	put_le(buf + CE_KVS, e->ce_kvs, 2);
@@ -65,6 +73,10 @@ uint32_t kv_commit_encode_ent(uint8_t *buf, const struct kv_commit_ent *e)
 	memcpy(buf + KV_COMMIT_ENT, e->ce_key, e->ce_klen);
 	if (e->ce_kind == KV_ENT_INLINE && e->ce_vlen)
 		memcpy(buf + KV_COMMIT_ENT + kv_pad8(e->ce_klen), e->ce_val, e->ce_vlen);
+	if (e->ce_expiry) {
+		buf[CE_FLAGS] = FLAG_EXPIRY;
+		put_le(buf + size - 8, e->ce_expiry, 8);
+	}
 	return size;
 }
 
@@ -85,15 +97,17 @@ static void ent_read(const uint8_t *p, struct kv_commit_ent *e)
 	e->ce_obj = get_le(p + CE_OBJ, 8);
 	e->ce_key = p + KV_COMMIT_ENT;
 	e->ce_val = p + KV_COMMIT_ENT + kv_pad8(e->ce_klen);
+	e->ce_expiry = 0;
 }
 
 static bool ent_ok(const uint8_t *p, const struct kv_commit_ent *e)
 {
-	if (!e->ce_klen || e->ce_klen > KVDB_KEY_MAX || p[CE_FLAGS] || get_le(p + CE_PAD, 2))
+	if (!e->ce_klen || e->ce_klen > KVDB_KEY_MAX || p[CE_FLAGS] & ~FLAG_EXPIRY ||
+	    get_le(p + CE_PAD, 2))
 		return false;
 	switch (e->ce_kind) {
 	case KV_ENT_TOMB:
-		return !e->ce_vlen && !e->ce_obj && !e->ce_off8;
+		return !p[CE_FLAGS] && !e->ce_vlen && !e->ce_obj && !e->ce_off8;
 	case KV_ENT_INLINE:
 		return e->ce_vlen <= KV_INLINE_MAX && !e->ce_obj && !e->ce_off8;
 	case KV_ENT_REF:
@@ -103,9 +117,30 @@ static bool ent_ok(const uint8_t *p, const struct kv_commit_ent *e)
 	}
 }
 
+/* The entry at @p, of which @left bytes are there; its bytes, 0 = it is none. */
+static uint32_t ent_take(const uint8_t *p, uint32_t left, struct kv_commit_ent *e)
+{
+	uint32_t size;
+
+	if (left < KV_COMMIT_ENT)
+		return 0;
+	ent_read(p, e);
+	if (!CHECK(452, ent_ok(p, e)))
+		return 0;
+	size = kv_commit_ent_size(e->ce_klen, e->ce_kind, e->ce_vlen, p[CE_FLAGS] & FLAG_EXPIRY);
+	if (size > left)
+		return 0;
+	if (p[CE_FLAGS] & FLAG_EXPIRY) {
+		e->ce_expiry = get_le(p + size - 8, 8);
+		if (!CHECK(564, e->ce_expiry))
+			return 0;
+	}
+	return size;
+}
+
 int kv_commit_check(const struct kv_rec *r)
 {
-	uint32_t pos = KV_COMMIT_HDR, n = 0, left;
+	uint32_t pos = KV_COMMIT_HDR, n = 0, size;
 	struct kv_commit_ent e;
 
 	if (!CHECK(450, r->r_type == KV_REC_COMMIT && !r->r_klen && r->r_vlen > KV_COMMIT_HDR &&
@@ -114,28 +149,23 @@ int kv_commit_check(const struct kv_rec *r)
 	/* R5 */
 	if (!CHECK(451, mpool_crc32c(0, r->r_val, r->r_vlen) == r->r_vcrc))
 		return 451;
-	for (; pos < r->r_vlen; n++) {
-		const uint8_t *p = r->r_val + pos;
-
-		left = r->r_vlen - pos;
-		if (left < KV_COMMIT_ENT)
+	for (; pos < r->r_vlen; n++, pos += size) {
+		size = ent_take(r->r_val + pos, r->r_vlen - pos, &e);
+		if (!size)
 			return 452;
-		ent_read(p, &e);
-		if (!CHECK(452, ent_ok(p, &e)) ||
-		    kv_commit_ent_size(e.ce_klen, e.ce_kind, e.ce_vlen) > left)
-			return 452;
-		pos += kv_commit_ent_size(e.ce_klen, e.ce_kind, e.ce_vlen);
 	}
 	return CHECK(453, n == get_le(r->r_val + CH_COUNT, 4)) ? 0 : 453;
 }
 
 bool kv_commit_next(const struct kv_rec *r, uint32_t *pos, struct kv_commit_ent *e)
 {
+	uint32_t size;
+
 	if (!*pos)
 		*pos = KV_COMMIT_HDR;
 	if (*pos >= r->r_vlen)
 		return false;
-	ent_read(r->r_val + *pos, e);
-	*pos += kv_commit_ent_size(e->ce_klen, e->ce_kind, e->ce_vlen);
-	return true;
+	size = ent_take(r->r_val + *pos, r->r_vlen - *pos, e);
+	*pos += size;
+	return size;
 }

@@ -9,7 +9,7 @@
 #include "kv_omf.h"
 
 #define KV_COMMIT_HDR	16u	/* bytes */
-#define KV_COMMIT_ENT	32u	/* bytes, without key and inline value */
+#define KV_COMMIT_ENT	32u	/* bytes, without key, inline value and expiry */
 /* the record is one frame's, so that a crash takes all of it or nothing */
 #define KV_COMMIT_MAX	(KV_FRAME_MAX - KV_FRAME_HDR - KV_REC_HDR)
 
@@ -17,6 +17,7 @@ struct kv_commit_ent {
 	const uint8_t *ce_key;
 	const uint8_t *ce_val;	/* KV_ENT_INLINE */
 	uint64_t ce_obj;	/* KV_ENT_REF: segment that holds the value */
+	uint64_t ce_expiry;	/* engine time, ms; 0 = never */
 	uint32_t ce_off8;	/* KV_ENT_REF: offset of the value there, / 8 */
 	uint32_t ce_rev;	/* as kv_rec.r_rev */
 	uint32_t ce_vlen;
@@ -27,7 +28,7 @@ struct kv_commit_ent {
 };
 
 /* Bytes of one write in the record's value. */
-uint32_t kv_commit_ent_size(uint16_t klen, uint8_t kind, uint32_t vlen);
+uint32_t kv_commit_ent_size(uint16_t klen, uint8_t kind, uint32_t vlen, bool expires);
 void kv_commit_encode_hdr(uint8_t *buf, uint32_t count);
 /* Returns the bytes written. */
 uint32_t kv_commit_encode_ent(uint8_t *buf, const struct kv_commit_ent *e);

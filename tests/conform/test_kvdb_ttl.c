@@ -418,6 +418,94 @@ static void what_a_bulk_load_brings_expires(void)
 	end();
 }
 
+static struct kvdb_txn *begin(void)
+{
+	struct kvdb_txn *t;
+
+	T_EQ(kvdb_txn_begin(kh_db, 0, &t), 0);
+	return t;
+}
+
+static int txn_put(struct kvdb_txn *t, struct kvdb_kvs *k, const char *key, const char *val)
+{
+	return kvdb_txn_put(t, k, key, strlen(key), val, strlen(val));
+}
+
+static void what_a_transaction_puts_expires_from_its_commit_on(void)
+{
+	struct kvdb_kvs_opts o = KVDB_KVS_OPTS_INIT;
+	static char big[3000];
+	struct kvdb_kvs *k, *ever;
+	struct kvdb_txn *t;
+	char buf[8];
+	unsigned place;
+	size_t len;
+
+	fresh();
+	k = store("s", 10);
+	ever = store("ever", 0);
+	memset(big, 'b', sizeof(big) - 1);
+	for (place = 0; place < 3; place++) {
+		t = begin();
+		T_EQ(txn_put(t, k, "small", "1"), 0);
+		T_EQ(txn_put(t, k, "large", big), 0);
+		T_EQ(txn_put(t, k, "gone", "1"), 0);
+		T_EQ(kvdb_txn_del(t, k, "gone", 4), 0);
+		T_EQ(txn_put(t, ever, "k", "1"), 0);
+		/* counts for later transactions */
+		o.ttl_s = 1;
+		T_EQ(kvdb_kvs_set(k, &o, KVDB_KVS_TTL), 0);
+		pass(20 * SEC);
+		T_EQ(kvdb_txn_get(t, k, "small", 5, buf, sizeof(buf), &len), 0);
+		T_EQ(kvdb_txn_commit(t, 0, NULL), 0);
+		o.ttl_s = 10;
+		T_EQ(kvdb_kvs_set(k, &o, KVDB_KVS_TTL), 0);
+		/* in the memtable, in a run, in a run that was opened */
+		if (place)
+			T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+		if (place == 2) {
+			kh_close();
+			T_EQ(reopen(0), 0);
+			k = kh_kvs("s");
+			ever = kh_kvs("ever");
+		}
+		pass(9 * SEC);
+		T_OK(kh_holds_str(k, "small", "1"));
+		T_OK(kh_holds_str(k, "large", big));
+		T_EQ(count(k, 0), 2);
+		pass(SEC);
+		T_OK(kh_absent(k, "small", 5));
+		T_EQ(count(k, 0), 0);
+		T_OK(kh_holds_str(ever, "k", "1"));
+	}
+	end();
+}
+
+static void die_with_a_transaction(void)
+{
+	static char big[3000];
+	struct kvdb_kvs *k = store("s", 3600);
+	struct kvdb_txn *t = begin();
+
+	memset(big, 'b', sizeof(big) - 1);
+	T_EQ(txn_put(t, k, "small", "1"), 0);
+	T_EQ(txn_put(t, k, "large", big), 0);
+	T_EQ(kvdb_txn_commit(t, KVDB_TXN_DURABLE, NULL), 0);
+}
+
+static void expiry_of_a_transaction_outlives_the_process(void)
+{
+	kh_make(POOL, 0);
+	kh_die_in(die_with_a_transaction);
+	mono = SEC;
+	wall = (uint64_t)time(NULL) * SEC + HOUR / 2;
+	T_EQ(reopen(0), 0);
+	T_EQ(count(kh_kvs("s"), 0), 2);
+	pass(HOUR / 2 + 60 * SEC);
+	T_EQ(count(kh_kvs("s"), 0), 0);
+	end();
+}
+
 static char diff_text[64];
 
 static int diff_note(void *arg, const void *key, size_t klen, const void *val, size_t vlen)
@@ -526,6 +614,8 @@ int main(void)
 	T_RUN(a_jump_after_a_crash_must_be_confirmed_too);
 	T_RUN(what_expired_gives_its_space_back);
 	T_RUN(what_a_bulk_load_brings_expires);
+	T_RUN(what_a_transaction_puts_expires_from_its_commit_on);
+	T_RUN(expiry_of_a_transaction_outlives_the_process);
 	T_RUN(a_difference_says_what_expired);
 	T_RUN(an_old_checkpoint_of_values_that_expire_opens);
 	T_RUN(many_keys_and_pinned_ones_expire_too);

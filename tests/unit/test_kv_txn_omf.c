@@ -22,6 +22,10 @@ static const struct kv_commit_ent ents[] = {
 	{ .ce_key = (const uint8_t *)"empty", .ce_klen = 5, .ce_kvs = 4, .ce_kind = KV_ENT_INLINE },
 	{ .ce_key = (const uint8_t *)"far away", .ce_klen = 8, .ce_kvs = 5, .ce_kind = KV_ENT_REF,
 	  .ce_rev = 2, .ce_vlen = 5000, .ce_vcrc = 0x01020304, .ce_obj = 0xabcdef, .ce_off8 = 513 },
+	{ .ce_key = (const uint8_t *)"goes", .ce_klen = 4, .ce_kvs = 4, .ce_kind = KV_ENT_INLINE,
+	  .ce_vlen = 1, .ce_val = (const uint8_t *)"v", .ce_expiry = 0x18c0ffee123 },
+	{ .ce_key = (const uint8_t *)"far goes", .ce_klen = 8, .ce_kvs = 4, .ce_kind = KV_ENT_REF,
+	  .ce_vlen = 129, .ce_obj = 1, .ce_expiry = 1 },
 };
 #define N (sizeof(ents) / sizeof(ents[0]))
 
@@ -72,6 +76,7 @@ static void write_sets_come_back(void)
 		T_EQ(e.ce_vcrc, ents[i].ce_vcrc);
 		T_EQ(e.ce_obj, ents[i].ce_obj);
 		T_EQ(e.ce_off8, ents[i].ce_off8);
+		T_EQ(e.ce_expiry, ents[i].ce_expiry);
 		T_OK(e.ce_klen == ents[i].ce_klen && !memcmp(e.ce_key, ents[i].ce_key, e.ce_klen));
 		if (e.ce_kind == KV_ENT_INLINE && e.ce_vlen)
 			T_OK(!memcmp(e.ce_val, ents[i].ce_val, e.ce_vlen));
@@ -80,7 +85,7 @@ static void write_sets_come_back(void)
 	/* revisions are set after the rest was encoded */
 	kv_commit_set_rev(buf + KV_REC_HDR + at[3], 99);
 	T_EQ(check(r.r_vlen), 0);
-	for (pos = 0; kv_commit_next(&r, &pos, &e); )
+	for (pos = 0; pos <= at[3] && kv_commit_next(&r, &pos, &e); )
 		;
 	T_EQ(e.ce_rev, 99);
 }
@@ -89,7 +94,7 @@ static void golden_bytes(void)
 {
 	static const uint8_t want[] = {
 		/* header */
-		4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+		6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 		/* delete */
 		3, 0, 4, 0, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
 		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 't', 'o', 'm', 'b', 0, 0, 0, 0,
@@ -105,6 +110,14 @@ static void golden_bytes(void)
 		5, 0, 8, 0, 3, 0, 0, 0, 2, 0, 0, 0, 0x88, 0x13, 0, 0,
 		4, 3, 2, 1, 1, 2, 0, 0, 0xef, 0xcd, 0xab, 0, 0, 0, 0, 0,
 		'f', 'a', 'r', ' ', 'a', 'w', 'a', 'y',
+		/* value here that expires */
+		4, 0, 4, 0, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0,
+		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'g', 'o', 'e', 's', 0, 0, 0, 0,
+		'v', 0, 0, 0, 0, 0, 0, 0, 0x23, 0xe1, 0xfe, 0x0f, 0x8c, 1, 0, 0,
+		/* value elsewhere that expires */
+		4, 0, 8, 0, 3, 1, 0, 0, 0, 0, 0, 0, 129, 0, 0, 0,
+		0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+		'f', 'a', 'r', ' ', 'g', 'o', 'e', 's', 1, 0, 0, 0, 0, 0, 0, 0,
 	};
 
 	T_EQ(fill(), sizeof(want));
@@ -127,7 +140,7 @@ static void each_check(void)
 	buf[KV_REC_HDR + at[1] + 40] ^= 1;	/* behind the record's own CRC */
 	T_EQ(kv_commit_check(&r), 451);
 	fill();
-	p[0] = 5;
+	p[0] = 7;
 	T_EQ(check(len), 453);
 	fill();
 	T_EQ(check(len - 8), 452);
@@ -144,7 +157,10 @@ static void each_check_of_an_entry(void)
 		{ 0, 2, 0 },		/* no key */
 		{ 0, 3, 5 },		/* key of 1284 bytes in the place of 4 */
 		{ 0, 4, 0 }, { 0, 4, 4 },	/* kind */
-		{ 0, 5, 1 }, { 0, 6, 1 }, { 0, 7, 1 },	/* reserved */
+		{ 0, 5, 1 },		/* a deletion that expires */
+		{ 1, 5, 2 }, { 0, 6, 1 }, { 0, 7, 1 },	/* reserved */
+		{ 3, 5, 1 },		/* its expiry would be the next entry's head */
+		{ 5, 40, 0 },		/* expires, but when? */
 		{ 0, 12, 1 },		/* a deletion with a value */
 		{ 0, 20, 1 }, { 0, 24, 1 },	/* with a place */
 		{ 1, 12, 129 },		/* too long to be here */

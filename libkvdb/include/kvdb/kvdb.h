@@ -699,7 +699,9 @@ int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out);
  * @vlen: its length
  *
  * Keys and values up to 128 bytes go into one commit record of at most 2 MiB,
- * with 32 bytes for each write; larger values are logged at once.
+ * with 32 bytes for each write; larger values are logged at once. In a store
+ * with a time to live, as it is at the first write to it, the pair expires as if
+ * it were put at the commit.
  * Threads: owner. Blocking: as kvdb_put(). Durability: none before the commit.
  * Errors: -ECANCELED (conflict; only abort is left), -ESTALE (as kvdb_txn_get(), or
  * its values hold more than half of log_bytes), -E2BIG (value, or the commit
