@@ -230,16 +230,9 @@ static long ctl_list(struct file *file, void *arg)
 /* the node as the pool's name and owner are now */
 static int node_move(struct mpk_pool *pool)
 {
-	int rc = mpk_sysfs_add(pool);
+	int rc = mpk_sysfs_move(pool);
 
-	/* the name is durable by now, and the old node may be gone: once more */
-	if (rc == -ENOMEM)
-		rc = mpk_sysfs_add(pool);
-	if (rc)
-		return mp_err_as(MP_K_NODE, rc, "pool '%s': error %d", pool->pl_name, rc);
-	mpk_sysfs_members(pool);
-	mpk_sysfs_announce(pool);
-	return 0;
+	return rc ? mp_err_as(MP_K_NODE, rc, "pool '%s': error %d", pool->pl_name, rc) : 0;
 }
 
 static long ctl_rename(struct file *file, void *arg)

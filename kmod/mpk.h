@@ -267,11 +267,13 @@ static inline struct mpk_dev *mpk_dev_of(struct mp_dev *dev)
 int mpk_sysfs_init(void);
 void mpk_sysfs_exit(void);
 /*
- * Makes or moves the device of the pool: name, owner and mode as they are now.
- * pl_admin held, as for the next two. The uevent is mpk_sysfs_announce()'s.
+ * Makes the device of the pool, anew if it has one: name, owner and mode as they are now.
+ * pl_admin held, as for the next three. The uevent is mpk_sysfs_announce()'s.
  */
 int mpk_sysfs_add(struct mpk_pool *pool);
 void mpk_sysfs_announce(struct mpk_pool *pool);
+/* after a durable change: all of that anew, and never -ENOMEM */
+int mpk_sysfs_move(struct mpk_pool *pool);
 void mpk_sysfs_del(struct mpk_pool *pool);
 /* directories of members that have none */
 void mpk_sysfs_members(struct mpk_pool *pool);

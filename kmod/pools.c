@@ -460,7 +460,7 @@ int mpk_pool_rename(struct mpk_pool *pool, const char *name)
 {
 	int rc = mp_name_check(name);
 
-	/* to its own name: makes a node anew that could not be made before */
+	/* to its own name: makes the node anew */
 	if (rc || !strcmp(pool->pl_name, name))
 		return rc;
 	mutex_lock(&mpk_pools_lock);

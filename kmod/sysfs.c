@@ -11,6 +11,7 @@
 
 #include <linux/kobject.h>
 #include <linux/printk.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/sysfs.h>
 
@@ -214,7 +215,8 @@ static char *pool_devnode(MPK_TYPE_CONST struct device *dev, umode_t *mode, kuid
 		*uid = READ_ONCE(pool->pl_uid);
 	if (gid)
 		*gid = READ_ONCE(pool->pl_gid);
-	return kasprintf(GFP_KERNEL, "mpool/%s", dev_name(dev));
+	/* without it the node would be made, or not be found, as /dev/NAME */
+	return kasprintf(GFP_KERNEL | __GFP_NOFAIL, "mpool/%s", dev_name(dev));
 }
 
 static int pool_uevent(MPK_TYPE_CONST struct device *dev, struct kobj_uevent_env *env)
@@ -296,6 +298,39 @@ void mpk_sysfs_announce(struct mpk_pool *pool)
 {
 	dev_set_uevent_suppress(pool->pl_device, false);
 	kobject_uevent(&pool->pl_device->kobj, KOBJ_ADD);
+}
+
+struct node_move {
+	struct work_struct nm_work;
+	struct mpk_pool *nm_pool;
+	int nm_rc;
+};
+
+static void node_move_work(struct work_struct *work)
+{
+	struct node_move *nm = container_of(work, struct node_move, nm_work);
+
+	while ((nm->nm_rc = mpk_sysfs_add(nm->nm_pool)) == -ENOMEM)
+		memalloc_retry_wait(GFP_KERNEL);
+	if (nm->nm_rc)
+		return;
+	mpk_sysfs_members(nm->nm_pool);
+	mpk_sysfs_announce(nm->nm_pool);
+}
+
+/*
+ * The change is durable, so the node follows, however long memory is short. A worker
+ * makes it: unlike the caller nobody kills it for its memory, so it gets some in the end.
+ */
+int mpk_sysfs_move(struct mpk_pool *pool)
+{
+	struct node_move nm = { .nm_pool = pool };
+
+	INIT_WORK_ONSTACK(&nm.nm_work, node_move_work);
+	queue_work(system_unbound_wq, &nm.nm_work);
+	flush_work(&nm.nm_work);
+	destroy_work_on_stack(&nm.nm_work);
+	return nm.nm_rc;
 }
 
 void mpk_sysfs_fault_work(struct work_struct *work)

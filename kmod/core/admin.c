@@ -16,22 +16,20 @@
 
 /* ---- the step that all have in common ---- */
 
-/* what member @pd is to say in generation @gen */
-static void member_sb(struct mp_sb *out, const struct mp_sb *next, const struct mp_pdev *pd,
-		      u64 gen)
+/* make of what all have in common what member @pd is to say in generation @gen */
+static void member_sb(struct mp_sb *next, const struct mp_pdev *pd, u64 gen)
 {
-	*out = *next;
-	mp_sb_member(out, pd->pd_slot);
-	out->sb_base_bytes = pd->pd_sb->sb_base_bytes;
-	out->sb_mark = pd->pd_sb->sb_mark;
-	out->sb_data_off = pd->pd_data_off;
-	out->sb_state = MP_SB_ACTIVE;
-	out->sb_gen = gen;
+	mp_sb_member(next, pd->pd_slot);
+	next->sb_base_bytes = pd->pd_sb->sb_base_bytes;
+	next->sb_mark = pd->pd_sb->sb_mark;
+	next->sb_data_off = pd->pd_data_off;
+	next->sb_state = MP_SB_ACTIVE;
+	next->sb_gen = gen;
 }
 
 /* the home device, the other log device, the others, the new ones: INV-12 */
-static int members_write(struct mp_pool *pool, const struct mp_sb *next, struct mp_pdev **extra,
-			 u32 nextra, struct mp_sb *sb, void *buf)
+static int members_write(struct mp_pool *pool, struct mp_sb *next, struct mp_pdev **extra,
+			 u32 nextra, void *buf)
 {
 	u32 i, pass, n = pool->p_ndevs;
 	int rc = 0;
@@ -42,45 +40,37 @@ static int members_write(struct mp_pool *pool, const struct mp_sb *next, struct 
 
 			if ((pd->pd_flags & MP_DEVF_MD ? 0 : 1) != pass)
 				continue;
-			member_sb(sb, next, pd, pool->p_sb_gen + 1);
-			rc = mp_sb_write(pd->pd_dev, sb, 0, buf);
+			member_sb(next, pd, pool->p_sb_gen + 1);
+			rc = mp_sb_write(pd->pd_dev, next, 0, buf);
 		}
 	}
 	return rc;
 }
 
-int mp_admin_write(struct mp_pool *pool, const struct mp_sb *next, struct mp_pdev **extra,
-		   u32 nextra, void *buf)
+int mp_admin_write(struct mp_pool *pool, struct mp_sb *next, struct mp_pdev **extra, u32 nextra,
+		   void *buf)
 {
-	struct mp_sb *sb = os_alloc(sizeof(*sb));
 	u32 i;
-	int rc;
+	int rc = members_write(pool, next, extra, nextra, buf);
 
-	if (!sb)
-		return mp_err(MP_NOMEM, "superblock");
-	rc = members_write(pool, next, extra, nextra, sb, buf);
-	if (rc) {
-		os_free(sb);
+	if (rc)
 		return mp_pool_fail(pool, MP_SB_WRITE, rc,
 				    "superblocks of generation %llu: error %d",
 				    pool->p_sb_gen + 1, rc);
-	}
 	mutex_lock(&pool->p_lock);
 	pool->p_sb_gen++;
-	/* the home device's own may be what @next is: last */
-	for (i = pool->p_ndevs + nextra; i--;) {
+	for (i = 0; i < pool->p_ndevs + nextra; i++) {
 		struct mp_pdev *pd = i < pool->p_ndevs ? pool->p_dev[i] :
 							  extra[i - pool->p_ndevs];
 
-		member_sb(sb, next, pd, pool->p_sb_gen);
-		*pd->pd_sb = *sb;
+		member_sb(next, pd, pool->p_sb_gen);
+		*pd->pd_sb = *next;
 	}
 	mutex_unlock(&pool->p_lock);
-	os_free(sb);
 	return 0;
 }
 
-int mp_admin_names(struct mp_pool *pool, void *buf)
+int mp_admin_names(struct mp_pool *pool, struct mp_sb *next, void *buf)
 {
 	bool has_marks = false;
 	u32 i;
@@ -101,7 +91,8 @@ int mp_admin_names(struct mp_pool *pool, void *buf)
 		return 0;
 	for (i = 0; i < pool->p_ndevs; i++)
 		pool->p_dev[i]->pd_sb->sb_mark = 0;
-	return mp_admin_write(pool, pool->p_sb, NULL, 0, buf);
+	*next = *pool->p_sb;
+	return mp_admin_write(pool, next, NULL, 0, buf);
 }
 
 /* a change in the making */
@@ -220,7 +211,7 @@ int mp_pool_rename(struct mp_pool *pool, const char *name)
 		rc = mp_admin_write(pool, ch.ch_next, NULL, 0, ch.ch_buf);
 	}
 	if (!rc)
-		rc = mp_admin_names(pool, ch.ch_buf);
+		rc = mp_admin_names(pool, ch.ch_next, ch.ch_buf);
 	for (i = 0; i < pool->p_ndevs && rc; i++)
 		pool->p_dev[i]->pd_sb->sb_mark = 0;
 	change_end(pool, &ch);

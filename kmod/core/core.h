@@ -193,12 +193,16 @@ u64 mp_md_region(const struct mp_mdlog *md, u64 epoch);
 /* admin.c */
 /*
  * Write the next generation of @next, which says all that members have in
- * common, to all of them and to @extra new ones, the home device first.
+ * common, to all of them and to @extra new ones, the home device first. @next is
+ * a copy that is used up; no memory is asked for.
  */
-int mp_admin_write(struct mp_pool *pool, const struct mp_sb *next, struct mp_pdev **extra,
-		   u32 nextra, void *buf);
-/* give copy 0 of every member that carries a mark the pool's name, and take the marks off */
-int mp_admin_names(struct mp_pool *pool, void *buf);
+int mp_admin_write(struct mp_pool *pool, struct mp_sb *next, struct mp_pdev **extra, u32 nextra,
+		   void *buf);
+/*
+ * Give copy 0 of every member that carries a mark the pool's name, and take the marks off.
+ * @next and @buf are only room.
+ */
+int mp_admin_names(struct mp_pool *pool, struct mp_sb *next, void *buf);
 
 /* mclass.c */
 void mp_class_init(struct mp_pool *pool);

@@ -138,7 +138,7 @@ X(K_LOGNONE, 312, ENOENT, "the log is not open on this descriptor", "open it fir
 X(K_LOGBUSY, 313, EBUSY, "the log is open for writing already", "close the other descriptor") \
 X(K_LEASED, 314, EBUSY, "the pool is leased", "end the process named in the message") \
 X(K_NOLEASE, 315, ENOENT, "this descriptor holds no such lease", "take the lease first") \
-X(K_NODE, 316, ENOMEM, "the pool's device node cannot be made", "free memory, then try again") \
+X(K_NODE, 316, ENOMEM, "the pool's device node cannot be made", "read the kernel's log") \
 X(K_MINORS, 317, ENOSPC, "too many pools are active", "deactivate one") \
 X(K_GONE, 318, EIO, "a member device was removed: the pool is read-only now", \
   "attach the device again, deactivate and activate the pool")

@@ -469,10 +469,11 @@ static int raise_gen(struct mp_pool *pool, u64 gen, u8 *buf)
 
 static int activate(struct mp_pool *pool)
 {
+	struct mp_sb *next = os_alloc(sizeof(*next));
 	u8 *buf = os_alloc_io(MP_BLOCK);
 	struct mp_txn txn;
 	u32 i;
-	int rc = buf ? 0 : mp_err(MP_NOMEM, "superblock");
+	int rc = next && buf ? 0 : mp_err(MP_NOMEM, "superblock");
 
 	/* objects' contents seen from now on must not be lost later: INV-7 */
 	for (i = 0; i < pool->p_ndevs && !rc; i++)
@@ -485,8 +486,9 @@ static int activate(struct mp_pool *pool)
 		rc = raise_gen(pool, pool->p_sb_gen + 1, buf);
 	if (!rc) {
 		pool->p_sb_gen++;
-		rc = mp_admin_names(pool, buf);
+		rc = mp_admin_names(pool, next, buf);
 	}
+	os_free(next);
 	os_free_io(buf);
 	if (rc)
 		return rc;

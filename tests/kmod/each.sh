@@ -94,8 +94,9 @@ one() {
 	[ -n "$MPK_VM" ] && rmdir /sys/kernel/config/nullb/* 2>/dev/null
 	t1=$(cut -d' ' -f1 /proc/uptime)
 	rm -rf "$TMPDIR"
-	# what the slab allocator prints when it cannot make a cache: fail_nth wants it
-	dmesg | sed -e "1,/$mark/d" -e '/kmem_cache_create.* failed with error -12/,/Call Trace/d' \
+	# what the allocators print when they fail: fail_nth wants it
+	dmesg | sed -E -e "1,/$mark/d" \
+		-e '/kmem_cache_create.* failed with error -12|vmalloc error:/,/Call Trace/d' \
 		>"/tmp/klog.$$"
 	grep -E "$bad" "/tmp/klog.$$" | head -n 20 | while read -r line; do
 		say log "$line"

@@ -2,11 +2,13 @@
 /*
  * Every call of the module with its first, second, ... n-th allocation or copy
  * of user memory failing, until one runs through without meeting the fault; then
- * the same with the n-th request of a disk failing.
+ * with all allocations failing from the n-th on; then with the n-th request of a
+ * disk failing.
  *
- * After a failed call the same call without fault must succeed. A pool may stop
- * only after a disk failed, and then says so; in any case it deactivates, and
- * activates again with what was durable.
+ * After a failed call the pool has one node, with its name, owner and mode, and
+ * the same call without fault must succeed. A pool may stop only after a disk
+ * failed, and then says so; in any case it deactivates, and activates again with
+ * what was durable.
  *
  * ONLY=name: just the calls whose names begin so.
  */
@@ -15,6 +17,7 @@
 #include <liburing.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -27,37 +30,57 @@
 #define OBJ		(64u << 10)
 #define POOL		"nth"
 
+/* what fails */
+enum faults { FAULT_ONE, FAULT_REST, FAULT_DISK };
+
 static struct {
 	struct ioc_disk disk[NDISKS];
 	int ctl, pool, nth, obj;
-	bool is_disk;		/* requests fail, not allocations */
+	enum faults faults;
+	int chance;		/* that an allocation fails when none is counted: 0 or 100 */
 	uint64_t id, log, pos;
 	uint8_t *buf;		/* OBJ bytes, aligned */
 	int pipe[2];		/* has room for OBJ bytes */
 	struct io_uring ring;
-} s = { .ctl = -1, .pool = -1, .obj = -1, .nth = -1 };
+} s = { .ctl = -1, .pool = -1, .obj = -1, .nth = -1, .chance = -1 };
 
 /* ---- the fault ---- */
 
 /* setting and asking copy user memory, too, and may so meet the fault themselves */
-static void fault_set(unsigned int n)
+static void put_number(int fd, unsigned int n)
 {
 	char text[16];
 	int i;
 
 	snprintf(text, sizeof(text), "%u", n);
 	for (i = 0; i < 8; i++)
-		if (pwrite(s.nth, text, strlen(text), 0) > 0)
+		if (write(fd, text, strlen(text)) > 0)
 			return;
-	T_FAIL("fail-nth cannot be set: error %d", errno);
+	T_FAIL("a fault cannot be set: error %d", errno);
+}
+
+static void fault_set(unsigned int n)
+{
+	if (s.faults == FAULT_REST)
+		put_number(s.chance, n ? 100 : 0);
+	put_number(s.nth, n);
+}
+
+/* what a call must repeat until it succeeds would never end */
+static void memory_back(void)
+{
+	if (s.faults == FAULT_REST)
+		put_number(s.chance, 0);
 }
 
 /* whether it happened; there is none afterwards */
 static bool fault_hit(void)
 {
 	char text[16] = "";
-	ssize_t n = pread(s.nth, text, sizeof(text) - 1, 0);
+	ssize_t n;
 
+	memory_back();
+	n = pread(s.nth, text, sizeof(text) - 1, 0);
 	fault_set(0);
 	return n > 0 && atoi(text) == 0;
 }
@@ -73,12 +96,40 @@ static void disks_may_fail(bool on)
 	}
 }
 
-/* allocations count only in the first round, requests only in the second */
-static void faults_of(bool is_disk)
+/* allocations count only in the first two rounds, requests only in the last */
+static void faults_of(enum faults faults)
 {
-	s.is_disk = is_disk;
+	bool is_disk = faults == FAULT_DISK;
+
+	s.faults = faults;
 	ioc_put("/sys/kernel/debug/failslab/cache-filter", is_disk ? "1" : "0");
 	ioc_put("/sys/kernel/debug/fail_page_alloc/min-order", is_disk ? "30" : "0");
+}
+
+/* faults come when they are asked for, in this thread, and each is expected: no report */
+static int faults_begin(void)
+{
+	static const char *const of[] = {
+		"failslab", "fail_page_alloc", "fail_usercopy", "fail_make_request"
+	};
+	static const char *const what[][2] = {
+		{ "probability", "0" }, { "verbose", "0" }, { "times", "-1" },
+		{ "task-filter", "1" }, { "ignore-gfp-wait", "0" },
+	};
+	char path[96];
+	unsigned int i, k;
+
+	for (i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+		for (k = 0; k < sizeof(what) / sizeof(what[0]); k++) {
+			/* not all have all of them */
+			snprintf(path, sizeof(path), "/sys/kernel/debug/%s/%s", of[i], what[k][0]);
+			ioc_put(path, what[k][1]);
+		}
+	}
+	s.chance = open("/sys/kernel/debug/failslab/probability", O_RDWR | O_CLOEXEC);
+	if (s.chance < 0)
+		return -errno;
+	return ioc_put("/proc/thread-self/make-it-fail", "1");
 }
 
 /* ---- the pool ---- */
@@ -114,9 +165,6 @@ static void deactivate(void)
 			       li.li_opens);
 	}
 	T_EQ(rc, -ENOENT);
-	/* devtmpfs removes no node without memory, and makes none where one is */
-	unlink("/dev/mpool/" POOL);
-	unlink("/dev/mpool/other");
 }
 
 /* an inactive pool on the first two disks */
@@ -171,9 +219,7 @@ static int prep_pool(void)
 
 	close_all();
 	s.pool = ioc_pool_open(POOL, O_RDWR);
-	/* the node may be a stale one of a pool that has another name now */
-	if (s.pool < 0 || ioc_info(s.pool, &in) || in.in_state || in.in_ndevs != 2 ||
-	    strcmp(in.in_name, POOL))
+	if (s.pool < 0 || ioc_info(s.pool, &in) || in.in_state || in.in_ndevs != 2)
 		return prep_new();
 	while (!ioc_call(s.pool, MPOOL_IOC_ROOT_NEXT, &ro)) {
 		rc = ioc_call(s.pool, MPOOL_IOC_ROOT_DELETE, &ro);
@@ -534,7 +580,7 @@ static int call_mmap(void)
 	rc = n == OBJ ? 0 : n < 0 ? -errno : -EFAULT;
 	/* the fault may still be to come, and this call may fail, too */
 	while (munmap(m, OBJ))
-		;
+		memory_back();
 	/* until it is empty: a fault in between ends nothing */
 	do
 		n = read(s.pipe[0], s.buf, OBJ);
@@ -561,8 +607,10 @@ static int ring_call(void)
 	int rc = io_uring_submit_and_wait(&s.ring, 1);
 
 	/* a submission that failed before it began is still in the queue */
-	while (rc == -EAGAIN || rc == -ENOMEM || rc == 0)
+	while (rc == -EAGAIN || rc == -ENOMEM || rc == 0) {
+		memory_back();
 		rc = io_uring_submit_and_wait(&s.ring, 1);
+	}
 	if (rc < 0)
 		return rc;
 	rc = io_uring_wait_cqe(&s.ring, &cqe);
@@ -690,10 +738,43 @@ static bool is_stopped(void)
 	if (!(in.in_state & MPOOL_IOC_POOL_FAULT))
 		return false;
 	T_OK(in.in_fault_id != 0 && in.in_fault[0]);
-	if (!s.is_disk)
+	if (s.faults != FAULT_DISK)
 		T_FAIL("the pool stopped, but no disk failed: MP%04u %s", in.in_fault_id,
 		       in.in_fault);
 	return true;
+}
+
+/* an active pool has one node, which says the same as the pool; another pool has none */
+static void check_node(const struct op *op, unsigned int n)
+{
+	static const char *const names[] = { POOL, "other" };
+	struct mpool_ioc_list li = { 0 };
+	struct mpool_ioc_info in;
+	struct stat st;
+	char path[64];
+	unsigned int i;
+	int fd;
+
+	if (ioc_call(s.ctl, MPOOL_IOC_LIST, &li))
+		li.li_name[0] = 0;
+	for (i = 0; i < 2; i++) {
+		fd = ioc_pool_open(names[i], O_RDONLY);
+		if ((fd >= 0) != !strcmp(names[i], li.li_name))
+			T_FAIL("%s, fault %u: the pool is '%s', node '%s' %s", op->op_name, n,
+			       li.li_name, names[i], fd >= 0 ? "opens" : "does not open");
+		if (fd < 0)
+			continue;
+		T_EQ(fstat(fd, &st), 0);
+		T_EQ(ioc_info(fd, &in), 0);
+		close(fd);
+		if (strcmp(in.in_name, names[i]) || in.in_uid != st.st_uid ||
+		    in.in_gid != st.st_gid || in.in_mode != (st.st_mode & 0777))
+			T_FAIL("%s, fault %u: pool '%s' %u:%u 0%o, node '%s' %u:%u 0%o",
+			       op->op_name, n, in.in_name, in.in_uid, in.in_gid, in.in_mode,
+			       names[i], st.st_uid, st.st_gid, st.st_mode & 0777);
+		snprintf(path, sizeof(path), "/dev/%s", names[i]);
+		T_EQ(access(path, F_OK), -1);
+	}
 }
 
 static void check_after(const struct op *op, unsigned int n, int rc)
@@ -714,15 +795,17 @@ static void check_after(const struct op *op, unsigned int n, int rc)
 			       op->op_name, n, -again);
 		return;
 	}
+	check_node(op, n);
 	if (rc >= 0)
 		return;
 	/* a disk whose first block cannot be read is taken for what its other copies say */
-	if (rc != -ENOMEM && rc != -EFAULT && !(s.is_disk && (rc == -EIO || rc == -EEXIST)))
+	if (rc != -ENOMEM && rc != -EFAULT &&
+	    !(s.faults == FAULT_DISK && (rc == -EIO || rc == -EEXIST)))
 		T_FAIL("%s, fault %u: error %d", op->op_name, n, -rc);
 	again = op->op_call();
 	if (again < 0 && !(op->op_again && again == op->op_again))
 		/* an object or a log that met a failed write is not written again */
-		if (!s.is_disk)
+		if (s.faults != FAULT_DISK)
 			T_FAIL("%s, fault %u: error %d, and afterwards error %d", op->op_name, n,
 			       -rc, -again);
 }
@@ -755,13 +838,13 @@ static void each_fault(const struct op *op)
 		rc = op->op_prep();
 		if (rc < 0)
 			T_FAIL("%s: preparation for fault %u: error %d", op->op_name, n, -rc);
-		if (s.is_disk)
+		if (s.faults == FAULT_DISK)
 			disks_may_fail(true);
 		errno = 0;
 		fault_set(n);
 		rc = op->op_call();
 		is_hit = fault_hit();
-		if (s.is_disk)
+		if (s.faults == FAULT_DISK)
 			disks_may_fail(false);
 		if (!is_hit && rc < 0)
 			T_FAIL("%s without a fault: error %d", op->op_name, -rc);
@@ -772,7 +855,7 @@ static void each_fault(const struct op *op)
 	T_OK(n < MAX_N);
 	check_closed(op);
 	printf("# %-20s %3u %s, %3u failed calls\n", op->op_name, n - 2,
-	       s.is_disk ? "requests" : "places", failed);
+	       s.faults == FAULT_DISK ? "requests" : "places", failed);
 }
 
 static unsigned int each_op(void)
@@ -785,6 +868,13 @@ static unsigned int each_op(void)
 	memcpy(&outer, &t_env, sizeof(outer));
 	for (i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
 		if (only && strncmp(ops[i].op_name, only, strlen(only)))
+			continue;
+		/*
+		 * Linux repeats a page fault until there is memory; a worker of io_uring
+		 * inherits that there is none, but not from when on.
+		 */
+		if (s.faults == FAULT_REST &&
+		    (ops[i].op_call == call_mmap || ops[i].op_call == call_uring_info))
 			continue;
 		if (setjmp(t_env) == 0) {
 			each_fault(&ops[i]);
@@ -802,13 +892,19 @@ static unsigned int each_op(void)
 
 static void every_call_survives_lack_of_memory(void)
 {
-	faults_of(false);
+	faults_of(FAULT_ONE);
+	T_EQ(each_op(), 0);
+}
+
+static void every_call_survives_the_end_of_memory(void)
+{
+	faults_of(FAULT_REST);
 	T_EQ(each_op(), 0);
 }
 
 static void every_call_survives_a_failing_disk(void)
 {
-	faults_of(true);
+	faults_of(FAULT_DISK);
 	T_EQ(each_op(), 0);
 }
 
@@ -838,7 +934,7 @@ static void loading_survives_lack_of_memory(void)
 	unsigned int n, left, total, failed = 0;
 	int rc;
 
-	faults_of(false);
+	faults_of(FAULT_ONE);
 	close(s.ctl);
 	s.ctl = -1;
 	T_EQ(syscall(SYS_delete_module, "mpool", O_NONBLOCK), 0);
@@ -888,6 +984,10 @@ static int begin(const char **why)
 		*why = "the kernel injects no faults";
 		return -ENODEV;
 	}
+	*why = "no debugfs, or faults of another kind";
+	rc = faults_begin();
+	if (rc)
+		return rc;
 	rc = ioc_disks_init(why);
 	if (rc)
 		return rc;
@@ -929,6 +1029,7 @@ int main(void)
 		return 1;
 	}
 	T_RUN(every_call_survives_lack_of_memory);
+	T_RUN(every_call_survives_the_end_of_memory);
 	T_RUN(every_call_survives_a_failing_disk);
 	T_RUN(loading_survives_lack_of_memory);
 	close_all();
