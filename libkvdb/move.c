@@ -29,7 +29,7 @@
 #define PIECE		(128u << 10)	/* of one request; larger values are read alone */
 #define DEPTH		16u
 #define READ_BYTES	(DEPTH * PIECE)
-#define WRITE_PIECE	(1u << 20)
+#define WRITE_PIECE	(128u << 10)	/* readers of the device wait for no more than one */
 #define HELD_MAX	32768u		/* entries held back at once */
 #define SEAL_BATCH	64u
 

@@ -12,12 +12,13 @@
  *  tiered          staging   capacity (the default)
  *  capacity_only   capacity  capacity, and soon
  *
- * No locks: the policy is one word, read when it is needed.
+ * No locks of its own: the policy is one word, read when it is needed.
  */
 #include "reloc.h"
+#include "work.h"
 
-#define TIGHT_NUM	6u	/* of 8: staging in use above which values leave ... */
-#define EASY_NUM	5u	/* ... down to here */
+#define TIGHT_NUM	4u	/* of 8: values on staging above which they leave ... */
+#define EASY_NUM	1u	/* ... down to here */
 
 static uint64_t policy_of(const struct kvdb_kvs *kvs)
 {
@@ -69,14 +70,52 @@ bool kv_policy_refuses(const struct kvdb_kvs *kvs, const struct kv_seg *s)
 	       kvs->k_db->d_log_class == MPOOL_STAGING;
 }
 
+/*
+ * What of staging is for values: keys live there, and their merges need the
+ * same again. When that is most of it, key blocks go where there is room.
+ */
+static uint64_t value_room(uint64_t total, uint64_t keys)
+{
+	return total / 2 > 2 * keys ? total - 2 * keys : total / 2;
+}
+
 uint64_t kv_staging_excess(struct kvdb *db)
 {
+	uint64_t room, values, keys = kv_reloc_run_bytes(db);
 	struct mpool_info pi;
-	uint64_t total, used;
 
 	if (db->d_log_class == MPOOL_CAPACITY || mpool_info(db->d_mp, &pi))
 		return 0;
+	room = value_room(pi.cls[MPOOL_STAGING].total, keys);
+	values = pi.cls[MPOOL_STAGING].used;
+	values = values > keys ? values - keys : 0;
+	return values > room / 8 * TIGHT_NUM ? values - room / 8 * EASY_NUM : 0;
+}
+
+static bool has_staging_only(struct kvdb *db)
+{
+	bool has = false;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !has; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+
+		if (!kvs)
+			continue;
+		has = policy_of(kvs) == KVDB_POLICY_STAGING_ONLY;
+		kv_kvs_release(kvs);
+	}
+	return has;
+}
+
+bool kv_staging_has_room(struct kvdb *db, uint64_t bytes)
+{
+	uint64_t keys = kv_reloc_run_bytes(db), total;
+	struct mpool_info pi;
+
+	if (mpool_info(db->d_mp, &pi))
+		return true;
 	total = pi.cls[MPOOL_STAGING].total;
-	used = pi.cls[MPOOL_STAGING].used;
-	return used > total / 8 * TIGHT_NUM ? used - total / 8 * EASY_NUM : 0;
+	bytes += keys < total / 4 ? keys : total / 4;
+	/* G8: such a store would fail where there is room */
+	return pi.cls[MPOOL_STAGING].free >= bytes || has_staging_only(db);
 }

@@ -42,6 +42,7 @@
 #define COUNT_MAX	32u		/* runs that one merge can take */
 #define CHECK_EVERY	1024u
 #define LIVE_MOST	15u		/* of 16: fuller segments are not worth their copy */
+#define KEYS_WORTH	3u		/* a job for space brings so many times the bytes of keys */
 
 struct kv_reloc {
 	pthread_mutex_t rl_lock;
@@ -49,12 +50,13 @@ struct kv_reloc {
 	_Atomic(bool) rl_forced;	/* compact to rl_goal once */
 	double rl_max;			/* space_amp_max */
 	_Atomic(uint64_t) rl_live;	/* last estimate or count, bytes; 0 = none yet */
-	_Atomic(uint64_t) rl_dead;	/* in segments that could be emptied, at the last count */
 	_Atomic(uint64_t) rl_key_bytes;	/* largest store's runs */
+	_Atomic(uint64_t) rl_run_bytes;	/* runs of all stores */
 	_Atomic(uint64_t) rl_next_ns;	/* next look */
 	_Atomic(uint64_t) rl_next_space; /* no estimate before space reaches it ... */
 	_Atomic(uint64_t) rl_next_est;	/* ... or the clock this */
 	bool rl_is_short;		/* the pool is nearly full; rl_lock */
+	bool rl_is_early;		/* what the last job wanted may not be emptied yet */
 	uint64_t rl_stuck;		/* space at which the last job could not help; rl_lock */
 	_Atomic(uint64_t) rl_room_log;	/* log bytes at the last call for room */
 
@@ -116,11 +118,17 @@ uint64_t kv_reloc_key_bytes(struct kvdb *db)
 	return db->d_reloc ? atomic_load(&db->d_reloc->rl_key_bytes) : 0;
 }
 
+uint64_t kv_reloc_run_bytes(struct kvdb *db)
+{
+	return db->d_reloc ? atomic_load(&db->d_reloc->rl_run_bytes) : 0;
+}
+
 /* ---- what is in use -------------------------------------------------------- */
 
 struct in_use {
 	uint64_t iu_segs;	/* bytes of ended segments that durable runs refer to */
 	uint64_t iu_runs;
+	uint64_t iu_most;	/* of iu_runs: of one store */
 };
 
 static void add_seg(void *arg, struct kv_seg *s)
@@ -165,24 +173,26 @@ static int each_store(struct kvdb *db, int (*fn)(struct kvdb *db, struct kvdb_kv
 
 static int add_runs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
 {
-	struct kv_reloc *rl = db->d_reloc;
 	struct in_use *u = arg;
 	uint64_t n = tree_bytes(tr);
 
+	(void)db;
 	(void)kvs;
 	u->iu_runs += n;
-	if (n > atomic_load(&rl->rl_key_bytes))
-		atomic_store(&rl->rl_key_bytes, n);
+	if (n > u->iu_most)
+		u->iu_most = n;
 	return 0;
 }
 
 static uint64_t space_in_use(struct kvdb *db)
 {
+	struct kv_reloc *rl = db->d_reloc;
 	struct in_use u = { 0 };
 
-	atomic_store(&db->d_reloc->rl_key_bytes, 0);
 	kv_segs_each(db, add_seg, &u);
 	each_store(db, add_runs, &u);
+	atomic_store(&rl->rl_key_bytes, u.iu_most);
+	atomic_store(&rl->rl_run_bytes, u.iu_runs);
 	return u.iu_segs + u.iu_runs;
 }
 
@@ -416,6 +426,34 @@ static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 	return rc;
 }
 
+static void refer_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	struct kv_reloc *rl = arg;
+	struct kv_victim *v = s->sg_cand ? &rl->rl_cand[s->sg_cand - 1] : NULL;
+
+	(void)n;
+	if (!v)
+		return;
+	v->vi_live += bytes;
+	if (rl->rl_class == s->sg_mclass)
+		v->vi_stay += bytes;
+}
+
+/*
+ * What leaves by its age alone need not be counted: what the runs refer to is
+ * enough, overwritten or not.
+ */
+static int refer_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	(void)arg;
+	rl->rl_class = kv_policy_move_class(db, kvs, rl->rl_tight);
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		kv_run_segs(tr->tr_run[i], refer_seg, rl);
+	return 0;
+}
+
 /*
  * What comes free per byte that must be copied, times the root of the age: a
  * young segment that is half dead will soon be emptier, an old one will not.
@@ -549,16 +587,20 @@ static uint64_t room_to_move(struct kvdb *db)
 	return avail > keys ? avail - keys : 0;
 }
 
-static void dead_sum(struct kv_reloc *rl)
+/*
+ * Space as if all that is no candidate were live: that of a memtable which was
+ * flushed a moment ago would else be made up for by copying what is nearly full.
+ */
+static uint64_t space_of_cands(const struct kv_reloc *rl)
 {
-	uint64_t dead = 0;
+	uint64_t bytes = 0, live = 0;
 
 	for (unsigned i = 0; i < rl->rl_ncand; i++) {
-		const struct kv_victim *v = &rl->rl_cand[i];
-
-		dead += v->vi_bytes > v->vi_live ? v->vi_bytes - v->vi_live : 0;
+		bytes += rl->rl_cand[i].vi_bytes;
+		live += rl->rl_cand[i].vi_live;
 	}
-	atomic_store(&rl->rl_dead, dead);
+	return bytes + atomic_load(&rl->rl_run_bytes) +
+	       (rl->rl_user > live ? rl->rl_user - live : 0);
 }
 
 static void add_leaving(void *arg, struct kv_seg *s)
@@ -578,14 +620,25 @@ static uint64_t staging_excess(struct kvdb *db)
 	return excess > leaving ? excess - leaving : 0;
 }
 
+/*
+ * The merge rewrites keys, nearly all of them: it must be worth that. And what
+ * is on staging and may leave does now: a later job would rewrite them again.
+ */
 static unsigned choose_for_space(struct kv_reloc *rl, uint64_t space, double limit, double goal,
 				 uint64_t room)
 {
-	uint64_t want = (uint64_t)(goal * (double)rl->rl_user);
+	uint64_t want = (uint64_t)(goal * (double)rl->rl_user), excess, write = 0;
+	uint64_t least = rl->rl_is_short ? 0 : KEYS_WORTH * atomic_load(&rl->rl_run_bytes);
+	unsigned n;
 
 	if ((double)space <= limit * (double)rl->rl_user || space <= want)
 		return 0;
-	return kv_reloc_choose(rl->rl_cand, rl->rl_ncand, space - want, room);
+	excess = space - want;
+	n = kv_reloc_choose(rl->rl_cand, rl->rl_ncand, excess > least ? excess : least, room);
+	for (unsigned i = 0; i < n; i++)
+		write += rl->rl_cand[i].vi_live;
+	return n + kv_reloc_choose_old(rl->rl_cand + n, rl->rl_ncand - n, UINT64_MAX,
+				       room - write);
 }
 
 /*
@@ -596,7 +649,7 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 {
 	struct kv_reloc *rl = db->d_reloc;
 	struct moved mo = { .mo_only = why != FOR_SPACE };
-	uint64_t space, excess = staging_excess(db), room;
+	uint64_t space, now = 0, excess = staging_excess(db), room;
 	unsigned n = 0;
 	int rc = cands_take(db);
 
@@ -604,13 +657,15 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 	/* what is flushed while it counts is the next job's */
 	space = space_in_use(db);
 	if (!rc)
-		rc = each_store(db, count_store, NULL);
-	if (!rc) {
+		rc = each_store(db, why == FOR_STAGING ? refer_store : count_store, NULL);
+	if (!rc && why != FOR_STAGING) {
 		atomic_store(&rl->rl_live, rl->rl_user);
-		dead_sum(rl);
+		now = space_of_cands(rl);
+	}
+	if (!rc) {
 		room = room_to_move(db);
 		if (why == FOR_SPACE)
-			n = choose_for_space(rl, space, limit, goal, room);
+			n = choose_for_space(rl, now < space ? now : space, limit, goal, room);
 		else if (why == FOR_STAGING)
 			n = kv_reloc_choose_old(rl->rl_cand, rl->rl_ncand, excess, room);
 		else
@@ -622,6 +677,8 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 	}
 	if (!rc && n)
 		rc = each_store(db, move_store, &mo);
+	/* on a pool that is nearly full every look counts */
+	rl->rl_is_early = why == FOR_SPACE && !n && now < space && !rl->rl_is_short;
 	rl->rl_gain = gained(rl->rl_cand, n, mo.mo_bytes);
 	cands_put(db);
 	if (mo.mo_stores)
@@ -686,7 +743,7 @@ static int step_locked(struct kvdb *db, uint64_t now)
 	if (rc >= 0)
 		rc = run_job(db, FOR_SPACE, forced ? 1 : limit_of(rl), forced ? 1 : goal_of(rl));
 	space = space_in_use(db);
-	rl->rl_stuck = rc > 0 && rl->rl_gain > space / 128 ? 0 : space;
+	rl->rl_stuck = rl->rl_is_early || (rc > 0 && rl->rl_gain > space / 128) ? 0 : space;
 	if (forced && rc < 0)
 		kv_compact_end(db, rc);
 	else if (forced && (!rc || rl->rl_stuck))
@@ -783,7 +840,7 @@ int kv_reloc_step(struct kvdb *db)
 	if (rc == -EAGAIN || rc == -ECANCELED || rc == -ENOSPC)
 		rc = 0;
 	/* what was given up comes free behind readers: look again when it did */
-	atomic_store(&rl->rl_next_ns, kv_now(db) + LOOK_EVERY_NS);
+	atomic_store(&rl->rl_next_ns, kv_now(db) + (rl->rl_is_early ? 10 : 1) * LOOK_EVERY_NS);
 	pthread_mutex_unlock(&rl->rl_lock);
 	return rc;
 }

@@ -74,6 +74,8 @@ bool kv_policy_is_strict(struct kvdb *db, const struct kvdb_kvs *kvs);
 bool kv_policy_refuses(const struct kvdb_kvs *kvs, const struct kv_seg *s);
 /* Bytes that should leave staging; 0: it is within its budget. */
 uint64_t kv_staging_excess(struct kvdb *db);
+/* Staging has room for @bytes of log beside what keys need to be merged. */
+bool kv_staging_has_room(struct kvdb *db, uint64_t bytes);
 
 /* ---- reloc.c -------------------------------------------------------------------------------- */
 
@@ -129,6 +131,8 @@ void kv_reloc_make_room(struct kvdb *db);
 bool kv_reloc_is_cancelled(struct kvdb *db);
 /* Bytes that a merge of the largest store needs (for the reserve). */
 uint64_t kv_reloc_key_bytes(struct kvdb *db);
+/* Bytes of all runs, at the last look. */
+uint64_t kv_reloc_run_bytes(struct kvdb *db);
 void kv_reloc_stats(struct kvdb *db, struct kvdb_stats *st);
 
 #endif

@@ -390,12 +390,15 @@ static int refill(struct kvdb *db, bool urgent)
 	struct kv_segs *ss = db->d_segs;
 	struct kv_seg *got[BATCH_MAX];
 	unsigned i, n = batch_size(db);
+	uint32_t mclass = db->d_log_class;
 	int err;
 
 	if (n > BATCH_MAX - ss->sg_nstock)
 		n = BATCH_MAX - ss->sg_nstock;
-	err = n ? alloc_segs(db, db->d_log_class, false, db->d_budget.b_seg_bytes, &n, urgent,
-			     got) : 0;
+	if (mclass == MPOOL_STAGING &&
+	    !kv_staging_has_room(db, (uint64_t)n * db->d_budget.b_seg_bytes))
+		mclass = MPOOL_CAPACITY;
+	err = n ? alloc_segs(db, mclass, false, db->d_budget.b_seg_bytes, &n, urgent, got) : 0;
 	if (err)
 		return err;
 	pthread_mutex_lock(&ss->sg_lock);

@@ -225,7 +225,7 @@ static void uniform_overwrites_stay_within_the_space_bound(void)
 
 static void zipfian_overwrites_stay_within_the_space_bound(void)
 {
-	endure(zipf_next, "zipfian", 2.2);
+	endure(zipf_next, "zipfian", 1.6);
 }
 
 int main(void)
