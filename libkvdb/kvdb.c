@@ -457,15 +457,19 @@ static int open_once(const char *pool, const struct kvdb_opts *o, struct kvdb **
 	return err;
 }
 
-/* What a writer changes below a look can look like damage; what stays is damage. */
-static bool may_look_again(int err)
+bool kv_look_again(const struct kvdb_opts *o, int err, int *looks)
 {
-	return err == -EUCLEAN || err == -EIO || err == -ESTALE || err == -EBUSY;
+	struct timespec ts = { .tv_nsec = 20000000 };
+
+	if (!o->checkpoint || ++*looks >= LOOKS ||
+	    (err != -EUCLEAN && err != -EIO && err != -ESTALE && err != -EBUSY))
+		return false;
+	nanosleep(&ts, NULL);
+	return true;
 }
 
 int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 {
-	struct timespec ts = { .tv_nsec = 20000000 };
 	struct kvdb_opts o;
 	int looks = 0, err;
 
@@ -473,10 +477,8 @@ int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 	if (err)
 		return err;
 	do {
-		if (looks)
-			nanosleep(&ts, NULL);
 		err = open_once(pool, &o, out);
-	} while (o.checkpoint && may_look_again(err) && ++looks < LOOKS);
+	} while (kv_look_again(&o, err, &looks));
 	return err;
 }
 

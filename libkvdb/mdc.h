@@ -80,6 +80,11 @@ int kv_pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly, st
 int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, bool is_rdonly);
 int kv_db_load_kvs(struct kvdb *db, bool with_runs);
 void kv_db_detach(struct kvdb *db);
+/*
+ * After an attempt to open at a checkpoint: what a writer changes below a look can look like
+ * damage; what stays is damage. True after a while to wait: try again.
+ */
+bool kv_look_again(const struct kvdb_opts *o, int err, int *looks);
 /* The rule for names of stores and checkpoints. */
 bool kv_name_is_ok(const char *s);
 /* recover.c: reads every segment whole, whatever the horizon says; calls fn per bad segment */

@@ -2,7 +2,10 @@
 /*
  * Checks a closed database and writes nothing: the metadata container (its
  * replay), every run (footers, pages, key order and, on request, values), and
- * the logs (what recovery would do, and every sealed segment).
+ * the logs (what recovery would do, and every sealed segment). A deep check
+ * goes on behind damage inside of a run and names the keys, compares what is
+ * counted in several places, and looks for objects that nothing refers to. At
+ * a checkpoint, also of a database in use, its runs are checked alone.
  *
  * One finding per damaged thing; checking goes on with the next. What cannot
  * be read at all (no pool, no database, a container that does not replay) is
@@ -16,32 +19,65 @@
 
 #include "ckpt.h"
 #include "mdc.h"
+#include "salvage.h"
+
+/* Values of one run in one segment that cannot be read. */
+struct bad_seg {
+	uint64_t bs_id, bs_off;		/* of the first */
+	uint64_t bs_n;
+	uint16_t bs_flen, bs_llen;	/* first and last key */
+	uint8_t bs_first[KVDB_KEY_MAX], bs_last[KVDB_KEY_MAX];
+	char bs_text[160];
+};
 
 struct verify {
 	struct kvdb *v_db;
 	mpool_problem_fn *v_fn;
 	void *v_arg;
 	uint64_t v_damage;
-	bool v_values;
+	bool v_values, v_deep;
 	uint8_t *v_buf;		/* KVDB_VALUE_MAX */
+	const char *v_kvs;	/* name of the store being checked, or NULL */
+	struct bad_seg *v_bad;	/* of the run being checked */
+	size_t v_nbad, v_badcap;
 };
+
+static void tell(struct verify *v, struct kvdb_problem *kp, const char *fmt, va_list ap)
+{
+	char text[384];
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	kp->p.text = text;
+	v->v_damage += kp->p.is_damage;
+	if (v->v_fn)
+		v->v_fn(v->v_arg, &kp->p);
+}
 
 static void found(struct verify *v, const char *id, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 static void found(struct verify *v, const char *id, const char *fmt, ...)
 {
-	struct mpool_problem p = { .id = id, .is_damage = 1 };
-	char text[384];
+	struct kvdb_problem kp = { .p = { .id = id, .is_damage = 1 } };
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	tell(v, &kp, fmt, ap);
 	va_end(ap);
-	p.text = text;
-	v->v_damage++;
-	if (v->v_fn)
-		v->v_fn(v->v_arg, &p);
+}
+
+/* As found(), with more than a text. */
+static void found_at(struct verify *v, struct kvdb_problem *kp, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void found_at(struct verify *v, struct kvdb_problem *kp, const char *fmt, ...)
+{
+	va_list ap;
+
+	kp->p.id = "MP0960";
+	va_start(ap, fmt);
+	tell(v, kp, fmt, ap);
+	va_end(ap);
 }
 
 /* Damage is a finding; anything else ends the check. */
@@ -118,25 +154,207 @@ static int walk_run(struct verify *v, struct kv_run *r, const struct kv_run_desc
 	return 0;
 }
 
+/* ---- deep ----------------------------------------------------------------------- */
+
+static void on_lost(void *arg, const struct kv_lost *lo)
+{
+	struct verify *v = arg;
+	struct kvdb_problem kp = {
+		.p.is_damage = 1, .kvs = v->v_kvs, .object = lo->lo_obj, .offset = lo->lo_off,
+		.from = lo->lo_from, .flen = lo->lo_flen,
+		.to = lo->lo_tlen ? lo->lo_to : NULL, .tlen = lo->lo_tlen,
+	};
+
+	found_at(v, &kp, "run %llu, key block %llu, offset %llu: %s",
+		 (unsigned long long)lo->lo_run, (unsigned long long)lo->lo_obj,
+		 (unsigned long long)lo->lo_off, lo->lo_what);
+}
+
+static int bad_value(struct verify *v, const struct kv_ent *e, uint64_t seg, const char *text)
+{
+	size_t i, cap = v->v_badcap ? 2 * v->v_badcap : 8;
+	struct bad_seg *b;
+
+	for (i = 0; i < v->v_nbad && v->v_bad[i].bs_id != seg; i++)
+		;
+	if (i == v->v_badcap) {
+		b = realloc(v->v_bad, cap * sizeof(*b));
+		if (!b)
+			return kv_error(-ENOMEM, "MP0902", "no memory to check a run");
+		v->v_bad = b;
+		v->v_badcap = cap;
+	}
+	b = &v->v_bad[i];
+	if (i == v->v_nbad) {
+		*b = (struct bad_seg){ .bs_id = seg, .bs_off = e->e_off8 * 8ull,
+				       .bs_flen = e->e_klen };
+		memcpy(b->bs_first, e->e_key, e->e_klen);
+		snprintf(b->bs_text, sizeof(b->bs_text), "%.159s", text);
+		v->v_nbad++;
+	}
+	b->bs_n++;
+	b->bs_llen = e->e_klen;
+	memcpy(b->bs_last, e->e_key, e->e_klen);
+	return 0;
+}
+
+/* The value lies inside of its segment, and is what its reference says. */
+static int deep_value(struct verify *v, const struct kv_ent *e)
+{
+	int err;
+
+	if (e->e_kind != KV_ENT_REF)
+		return 0;
+	if (!e->e_seg)
+		return bad_value(v, e, 0, "segments that do not exist");
+	err = kv_value_read(v->v_db, e, v->v_buf, KVDB_VALUE_MAX);
+	if (err == -EUCLEAN || err == -EIO)
+		return bad_value(v, e, e->e_seg->sg_id, kvdb_error_detail()->text);
+	return err;
+}
+
+static void tell_bad(struct verify *v, const struct kv_run_desc *d)
+{
+	for (size_t i = 0; i < v->v_nbad; i++) {
+		const struct bad_seg *b = &v->v_bad[i];
+		uint8_t to[KVDB_KEY_MAX + 1];
+		struct kvdb_problem kp = {
+			.p.is_damage = 1, .kvs = v->v_kvs, .object = b->bs_id,
+			.offset = b->bs_off, .from = b->bs_first, .flen = b->bs_flen,
+			.to = to, .tlen = b->bs_llen + 1u, .keys = b->bs_n,
+		};
+
+		memcpy(to, b->bs_last, b->bs_llen);
+		to[b->bs_llen] = 0;
+		found_at(v, &kp, "run %llu: %llu values cannot be read: %s",
+			 (unsigned long long)d->rd_id, (unsigned long long)b->bs_n, b->bs_text);
+	}
+	v->v_nbad = 0;
+}
+
+static int deep_run(struct verify *v, const struct kv_run_desc *d)
+{
+	struct kv_salvage_fns fns = { .sf_lost = on_lost, .sf_arg = v };
+	struct kv_salvage *sv;
+	struct kv_ent e;
+	int err = kv_salvage_open(v->v_db, d, &fns, &sv);
+
+	if (err)
+		return err;
+	while (!(err = kv_salvage_next(sv, &e))) {
+		struct kv_thread *t = kv_enter();
+
+		err = deep_value(v, &e);
+		kv_exit(t);
+		if (err)
+			break;
+	}
+	kv_salvage_close(sv);
+	tell_bad(v, d);
+	return err == -ENOENT ? 0 : err;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Ids of all key blocks, and of what is known to be gone soon; sorted. */
+static uint64_t *listed(const struct kv_mdc_state *st, size_t *n)
+{
+	size_t cap = 1 + st->st_ngone, k = 0;
+	uint32_t i, j, b;
+	uint64_t *id;
+
+	for (i = 0; i < st->st_nkvs; i++)
+		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
+			cap += st->st_kvs[i].mk_run[j].rd_n;
+	id = malloc(cap * sizeof(*id));
+	if (!id)
+		return NULL;
+	for (i = 0; i < st->st_nkvs; i++)
+		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
+			for (b = 0; b < st->st_kvs[i].mk_run[j].rd_n; b++)
+				id[k++] = st->st_kvs[i].mk_run[j].rd_kb[b].kd_id;
+	for (i = 0; i < st->st_ngone; i++)
+		id[k++] = st->st_gone[i];
+	qsort(id, k, sizeof(*id), by_id);
+	*n = k;
+	return id;
+}
+
+/*
+ * Nothing refers to it. What a crash leaves behind is newer than the last
+ * checkpoint id (RV9), and the next open deletes it; what is older stays for ever.
+ */
+static void leak(struct verify *v, uint64_t id)
+{
+	uint64_t ckpt = v->v_db->d_mdc->m_st.st_inc.mi_ckpt;
+	struct kvdb_problem kp = { .p.is_damage = id <= ckpt, .object = id };
+
+	found_at(v, &kp, "object %llu: nothing refers to it; %s", (unsigned long long)id,
+		 kp.p.is_damage ? "its space is lost" : "an open for writing deletes it");
+}
+
+static int look_for_leaks(struct verify *v)
+{
+	struct kvdb *db = v->v_db;
+	uint64_t after = 0;
+	struct mpool_obj_info oi[64];
+	size_t nlist;
+	uint64_t *list = listed(&db->d_mdc->m_st, &nlist);
+	struct kv_seg *s;
+	int i, n, err = list ? 0 : -ENOMEM;
+
+	while (!err && (n = mpool_objects(db->d_mp, after, db->d_tag, oi, 64)) != 0) {
+		if (n < 0)
+			err = kv_error_mpool(n);
+		for (i = 0; i < n; i++) {
+			after = oi[i].id;
+			s = oi[i].kind == MPOOL_MBLOCK ? kv_seg_find(db, after) : NULL;
+			if (s)
+				kv_seg_put(db, s);
+			if (oi[i].kind == MPOOL_MBLOCK && !s && !kv_ckpt_lists(db, after) &&
+			    !CHECK(608, bsearch(&after, list, nlist, sizeof(after), by_id)))
+				leak(v, after);
+		}
+	}
+	free(list);
+	return err;
+}
+
+/* ---- all of it ------------------------------------------------------------------ */
+
+static int check_run(struct verify *v, const struct kv_run_desc *d)
+{
+	struct kv_run *r;
+	int err = kv_run_open(v->v_db, d, &r);
+
+	if (err)
+		return err;
+	err = walk_run(v, r, d);
+	kv_run_put(v->v_db, r);
+	return err;
+}
+
 static int check_runs(struct verify *v, struct kv_mdc_state *st)
 {
 	uint32_t i, j;
 	int err = 0;
 
 	for (i = 0; i < st->st_nkvs; i++) {
+		v->v_kvs = st->st_kvs[i].mk_name;
 		for (j = 0; j < st->st_kvs[i].mk_nrun && !err; j++) {
 			const struct kv_run_desc *d = &st->st_kvs[i].mk_run[j];
-			struct kv_run *r;
 
-			err = kv_run_open(v->v_db, d, &r);
-			if (!err) {
-				err = walk_run(v, r, d);
-				kv_run_put(v->v_db, r);
-			}
+			err = v->v_deep ? deep_run(v, d) : check_run(v, d);
 			if (err)
 				err = judge(v, err, "run", d->rd_id);
 		}
 	}
+	v->v_kvs = NULL;
 	return err;
 }
 
@@ -172,8 +390,9 @@ static int check_all(struct verify *v)
 
 	if (!err)
 		err = check_runs(v, &v->v_db->d_mdc->m_st);
-	if (!err)
-		err = check_checkpoints(v);
+	if (err || v->v_db->d_at_ckpt)
+		return err;
+	err = check_checkpoints(v);
 	if (!err) {
 		err = kv_recover(v->v_db, true);
 		if (err)
@@ -185,18 +404,34 @@ static int check_all(struct verify *v)
 		if (err)
 			err = judge(v, err, "logs of incarnation", v->v_db->d_incarnation);
 	}
-	return err;
+	return !err && v->v_deep ? look_for_leaks(v) : err;
+}
+
+/* @v->v_db is fresh; afterwards it is one to be freed. */
+static int attach(struct verify *v, const char *pool, const struct kvdb_opts *o)
+{
+	int looks = 0, err;
+
+	for (;;) {
+		err = kv_db_attach(v->v_db, pool, o, true);
+		if (!err || !kv_look_again(o, err, &looks))
+			return err;
+		kv_db_detach(v->v_db);
+		if (v->v_db->d_mp)
+			mpool_close(v->v_db->d_mp);
+		memset(v->v_db, 0, sizeof(*v->v_db));
+	}
 }
 
 int kvdb_verify(const char *pool, const struct kvdb_opts *opts, unsigned flags,
 		mpool_problem_fn *fn, void *arg, uint64_t *damage)
 {
 	struct kvdb_opts o = KVDB_OPTS_INIT;
-	struct verify v = { .v_fn = fn, .v_arg = arg, .v_values = flags & MPOOL_VERIFY_DATA };
+	struct verify v = { .v_fn = fn, .v_arg = arg, .v_deep = flags & KVDB_VERIFY_DEEP,
+			    .v_values = flags & (MPOOL_VERIFY_DATA | KVDB_VERIFY_DEEP) };
 	int err;
 
-	if (flags & ~MPOOL_VERIFY_DATA || (opts && opts->size != sizeof(o)) ||
-	    (opts && opts->checkpoint))
+	if (flags & ~(MPOOL_VERIFY_DATA | KVDB_VERIFY_DEEP) || (opts && opts->size != sizeof(o)))
 		return kv_error(-EINVAL, "MP0951", "unknown flags or size of the options");
 	if (opts)
 		o = *opts;
@@ -207,7 +442,7 @@ int kvdb_verify(const char *pool, const struct kvdb_opts *opts, unsigned flags,
 		free(v.v_buf);
 		return kv_error(-ENOMEM, "MP0902", "no memory to check a database");
 	}
-	err = kv_db_attach(v.v_db, pool, &o, true);
+	err = attach(&v, pool, &o);
 	if (!err)
 		err = check_all(&v);
 	kv_db_detach(v.v_db);
@@ -215,6 +450,7 @@ int kvdb_verify(const char *pool, const struct kvdb_opts *opts, unsigned flags,
 		mpool_close(v.v_db->d_mp);
 	free(v.v_db);
 	free(v.v_buf);
+	free(v.v_bad);
 	if (!err)
 		*damage = v.v_damage;
 	return err;

@@ -259,6 +259,36 @@ verify_of_a_sound_database_is_clean() {
 	unchanged "$before" d
 }
 
+a_deep_check_names_the_damage() {
+	make_db
+	bytes 100000 >v
+	kvdb put ./d s "k	1" - <v
+	kvdb put ./d s l - <v
+	want 0 kvdb compact ./d -q
+	want 0 kvdb checkpoint create ./d c -q
+	want 0 kvdb verify --deep -j ./d
+	schema kvdb_verify
+	same findings "$(field 'd["findings"], d["deep"], d["data"]')" "([], True, True)"
+	want 0 kvdb verify --deep --checkpoint c ./d
+	want 3 kvdb verify --deep --checkpoint none ./d
+	# a byte in the middle of the first value
+	python3 - d/capacity.mp v <<-'EOF'
+	import sys
+	data, v = open(sys.argv[1], "rb").read(), open(sys.argv[2], "rb").read()
+	at = data.index(v[50000:51000])
+	with open(sys.argv[1], "r+b") as f:
+	    f.seek(at)
+	    f.write(bytes([data[at] ^ 1]))
+	EOF
+	want 6 kvdb verify --deep ./d
+	has out "^damage: store s: run [0-9]+: 1 values cannot be read: .*; keys from 'k.t1' to "
+	has out 'damage.* \[MP0960\]$'
+	want 6 kvdb verify --deep --checkpoint c -j ./d
+	schema kvdb_verify
+	same store "$(field 'd["findings"][0]["kvs"]')" s
+	same key "$(field 'd["findings"][0]["from"] == "k\t1"')" True
+}
+
 reading_verbs_write_nothing() {
 	make_db
 	want 0 kvdb put ./d s k v
@@ -287,5 +317,6 @@ run binary_keys_and_values_by_hex
 run put_replaces_and_del_deletes
 run what_is_absent_exits_3
 run verify_of_a_sound_database_is_clean
+run a_deep_check_names_the_damage
 run reading_verbs_write_nothing
 finish

@@ -194,6 +194,8 @@ verbs_that_need_it_closed_say_who_has_it() {
 	one_line_error
 	want 4 kvdb drop ./d -y
 	want 4 kvdb shell ./d
+	want 4 kvdb verify --deep ./d
+	has err 'has it open .*--checkpoint'
 	want 4 kvdb kvs create ./d x
 	let_go
 	want 0 kvdb get ./d live key0

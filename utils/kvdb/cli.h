@@ -114,6 +114,9 @@ int range_walk(const struct range *r, struct kvdb_kvs *kvs, unsigned flags, rang
 
 /* ---- stores (kvs.c) ---------------------------------------------------------- */
 
+/* A finding of kvdb_verify(), to standard output or into the document; @arg: the ui (db.c) */
+void finding(void *arg, const struct mpool_problem *p);
+
 /* Options of a store; the words of policy and compress stand in the order of their enums. */
 #define KVS_OPTS \
 	{ "ttl", 0, OPT_TIME, 0, "TIME", \

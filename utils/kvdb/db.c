@@ -316,41 +316,80 @@ int verb_create(struct ui *ui)
 
 const struct opt verify_opts[] = {
 	{ "data", 0, OPT_FLAG, 0, NULL, "read every value and check its checksum", NULL, NULL },
+	{ "deep", 0, OPT_FLAG, 0, NULL,
+	  "that, and name the keys behind each damage, check filters and counts, and name objects "
+	  "that nothing refers to", NULL, NULL },
+	{ "checkpoint", 0, OPT_STR, 0, "NAME",
+	  "check what this checkpoint lists; the database may be in use", NULL, NULL },
 	DB_OPTS,
 	{ .name = NULL },
 };
 
-static void finding(void *arg, const struct mpool_problem *p)
+static void finding_json(struct json *j, const struct kvdb_problem *kp)
 {
+	json_obj(j, NULL);
+	json_str(j, "id", kp->p.id);
+	json_str(j, "text", kp->p.text);
+	json_bool(j, "is_damage", kp->p.is_damage);
+	json_str(j, "kvs", kp->kvs);
+	if (kp->object) {
+		json_u64(j, "object", kp->object);
+		json_u64(j, "offset", kp->offset);
+	}
+	if (kp->from)
+		json_bytes(j, "from", "from_hex", kp->from, kp->flen);
+	if (kp->to)
+		json_bytes(j, "to", "to_hex", kp->to, kp->tlen);
+	if (kp->keys)
+		json_u64(j, "keys", kp->keys);
+	json_end(j);
+}
+
+void finding(void *arg, const struct mpool_problem *p)
+{
+	const struct kvdb_problem *kp = (const struct kvdb_problem *)p;
 	struct ui *ui = arg;
 
-	if (!ui->json) {
-		printf("%s%s%s: %s [%s]\n", p->is_damage ? ui_bad(ui) : "",
-		       p->is_damage ? "damage" : "note", p->is_damage ? ui_plain(ui) : "", p->text,
-		       p->id);
+	if (ui->json) {
+		finding_json(&ui->js, kp);
 		return;
 	}
-	json_obj(&ui->js, NULL);
-	json_str(&ui->js, "id", p->id);
-	json_str(&ui->js, "text", p->text);
-	json_bool(&ui->js, "is_damage", p->is_damage);
-	json_end(&ui->js);
+	printf("%s%s%s: ", p->is_damage ? ui_bad(ui) : "", p->is_damage ? "damage" : "note",
+	       p->is_damage ? ui_plain(ui) : "");
+	if (kp->kvs)
+		printf("store %s: ", kp->kvs);
+	ui_print(stdout, p->text);
+	if (kp->from) {
+		printf("; keys from '");
+		esc_print(stdout, kp->from, kp->flen);
+		printf(kp->to ? "' to below '" : "' on");
+		if (kp->to)
+			esc_print(stdout, kp->to, kp->tlen);
+		printf(kp->to ? "'" : "");
+	}
+	printf(" [%s]\n", p->id);
 }
 
 int verb_verify(struct ui *ui)
 {
 	const char *path = ui->args->v[0];
-	unsigned flags = args_has(ui->args, "data") ? MPOOL_VERIFY_DATA : 0;
+	bool is_deep = args_has(ui->args, "deep"), is_data = is_deep || args_has(ui->args, "data");
+	unsigned flags = is_deep ? KVDB_VERIFY_DEEP : is_data ? MPOOL_VERIFY_DATA : 0;
 	struct db_opts o;
 	uint64_t damage = 0;
 	int rc = db_opts(ui, &o, 0);
 
 	if (rc)
 		return rc;
+	o.kv.checkpoint = args_str(ui->args, "checkpoint", NULL);
+	if (o.kv.checkpoint)
+		o.kv.flags |= KVDB_RDONLY;
 	if (ui->json) {
-		ui_doc_begin(ui, 1, 0);
+		ui_doc_begin(ui, 1, 1);
 		json_str(&ui->js, "db", path);
-		json_bool(&ui->js, "data", flags);
+		json_str(&ui->js, "checkpoint", o.kv.checkpoint);
+		json_bool(&ui->js, "data", is_data);
+		json_bool(&ui->js, "deep", is_deep);
 		json_arr(&ui->js, "findings");
 	}
 	rc = kvdb_verify(path, &o.kv, flags, finding, ui, &damage);
@@ -360,6 +399,10 @@ int verb_verify(struct ui *ui)
 		json_bool(&ui->js, "is_clean", !rc && !damage);
 		ui_doc_end(ui);
 	}
+	if (rc == -EBUSY && !o.kv.checkpoint)
+		return ui_error(ui, EXIT_BUSY, path, "make a checkpoint and check that, with "
+				"'kvdb checkpoint create' and --checkpoint, or close it there",
+				"another process has it open and changes what would be read");
 	if (rc)
 		return db_fail(ui, path, rc);
 	if (!ui->json && !ui->quiet)

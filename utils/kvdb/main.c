@@ -70,10 +70,17 @@ static const struct verb verbs[] = {
 	  load_opts, "01234678",
 	  "{} load -c ./db1 words words.tsv\tmake the store and load it\n"
 	  "{} load ./db1 users --format jsonl < users.jsonl\twhat scan -j wrote\n", verb_load },
-	{ "verify", "DB", 1, 1, 0, "check a closed database without writing to it",
+	{ "verify", "DB", 1, 1, 0, "check a database without writing to it",
 	  "Check every structure of the database and print each finding. Damage gives exit status "
-	  "6. --data reads every value as well. The pool below has its own check, 'mpool verify'.",
-	  verify_opts, "01234678", "{} verify --data ./db1\tread everything\n", verb_verify },
+	  "6. --data reads every value as well. --deep also goes on behind damage inside of a run: "
+	  "it names the store, the object, the place and the range of keys of each damage, with "
+	  "the escapes " ESCAPES ", compares filters and counts with what is there, and names "
+	  "objects that nothing refers to. The pool below has its own check, 'mpool verify'.\n\n"
+	  "The database is closed: one in use changes while it is read. With --checkpoint what a "
+	  "checkpoint lists is checked, and the database may be in use.",
+	  verify_opts, "01234678",
+	  "{} verify --deep ./db1\tread and compare everything\n"
+	  "{} verify --deep --checkpoint monday ./db1\tof a database in use\n", verb_verify },
 	{ "stats", "DB", 1, 1, 0, "print counters",
 	  "Print the counters and what the opening found: of the process that has the database "
 	  "open, as it tells over its control socket, else of an opening for reading.",

@@ -1075,10 +1075,27 @@ int kvdb_info(struct kvdb *db, struct kvdb_info *out);
 int kvdb_set(struct kvdb *db, const char *name, const char *value);
 
 /**
- * kvdb_verify() - check a closed database without writing to it
+ * struct kvdb_problem - a finding of kvdb_verify() with what is known of it
+ * What the callback gets a pointer to is the first member of one of these.
+ */
+struct kvdb_problem {
+	struct mpool_problem p;
+	const char *kvs;	 /* name of the store, or NULL */
+	uint64_t object, offset; /* where; 0: no object is concerned, or not known */
+	const void *from, *to;	 /* keys concerned lie in [from, to); to NULL: no end */
+	size_t flen, tlen;	 /* from NULL: no keys are known */
+	uint64_t keys;		 /* so many of them, 0 = not known */
+};
+
+#define KVDB_VERIFY_DEEP 0x100u
+/**
+ * kvdb_verify() - check a closed database, or a checkpoint, without writing to it
  * @pool: path
- * @opts: options, or NULL
- * @flags: MPOOL_VERIFY_DATA: read every value and check its CRC
+ * @opts: options, or NULL. With checkpoint set what that lists is checked, also beside the
+ *   process that has the database open
+ * @flags: MPOOL_VERIFY_DATA: read every value and check its CRC. KVDB_VERIFY_DEEP: that, and
+ *   behind damage go on with the next page, name the keys concerned, check filters, counts
+ *   and bounds, and name objects that nothing refers to
  * @fn: called per finding; may be NULL
  * @arg: its argument
  * @damage: number of findings that are damage

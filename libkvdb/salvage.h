@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Reading what damage left of runs and segments, for verify.c and repair.c; salvage.c. */
+#ifndef KV_SALVAGE_H
+#define KV_SALVAGE_H
+
+#include "run.h"
+#include "tomb.h"
+
+/* Something that is wrong with a key block; keys in [lo_from, lo_to) may be missing. */
+struct kv_lost {
+	const char *lo_what;		/* the check that failed */
+	uint64_t lo_run, lo_obj, lo_off;
+	uint32_t lo_kvs;
+	bool lo_is_missing;		/* entries are; else something about them is wrong */
+	uint64_t lo_max_seq;		/* of what is missing, at most */
+	uint16_t lo_flen, lo_tlen;	/* lo_tlen 0: no end */
+	uint8_t lo_from[KVDB_KEY_MAX], lo_to[KVDB_KEY_MAX + 1];
+};
+typedef void kv_lost_fn(void *arg, const struct kv_lost *lo);
+/* Deletes of many keys of a block; what the rows point to lives until the next call. */
+typedef int kv_rows_fn(void *arg, const struct kv_trange *r);
+
+struct kv_salvage_fns {
+	kv_lost_fn *sf_lost;
+	kv_rows_fn *sf_row;	/* or NULL */
+	void *sf_arg;
+};
+
+/*
+ * A run read page by page past every cache, which goes on behind damage. A reference to a
+ * segment that does not exist gives an entry with e_seg NULL.
+ */
+struct kv_salvage;
+int kv_salvage_open(struct kvdb *db, const struct kv_run_desc *d, const struct kv_salvage_fns *fns,
+		    struct kv_salvage **out);
+/*
+ * kv_salvage_next - the next entry; what it points to lives until the next call
+ * 0, -ENOENT at the end, -errno when this cannot go on (memory).
+ */
+int kv_salvage_next(struct kv_salvage *sv, struct kv_ent *e);
+void kv_salvage_close(struct kv_salvage *sv);
+
+#endif
