@@ -752,6 +752,7 @@ struct kvdb {
 	struct kv_flusher *d_flusher;	/* flush.c */
 	_Atomic(struct kv_work *) d_work; /* work.c; the flusher runs before it is there */
 	struct kv_mdc *d_mdc;		/* mdc.c */
+	bool d_is_lossy;		/* repair reads it: goes on behind damage */
 	struct kv_reloc *d_reloc;	/* reloc.c */
 	struct kv_compact d_compact;	/* compact.c */
 	struct kv_views *d_views;	/* memtable.c */

@@ -70,11 +70,12 @@
 	X("MP0956", "KV_FORMAT", "the database uses a format or feature that is not known here", \
 	  "use a version of the tools that knows this format") \
 	X("MP0960", "KV_DAMAGED", "a checksum or bound of something on media is wrong", \
-	  "restore from a backup; kvdb verify lists what is damaged") \
+	  "restore from a backup, or save the rest with kvdb repair; kvdb verify --deep lists " \
+	  "what is damaged") \
 	X("MP0961", "KV_LOSTWRITE", "something that was acknowledged as durable is not on media", \
 	  "the device or its controller broke its flush promise; replace it and restore") \
 	X("MP0962", "KV_ORPHANS", "more objects than a crash leaves behind belong to no run", \
-	  "do not write to it; keep a copy of the pool and report the case") \
+	  "do not write to it; kvdb repair brings what is there into another database") \
 	X("MP0963", "KV_STOPPED", "the database stopped at its first failed write or flush", \
 	  "close the database, repair the cause, and open it again") \
 	X("MP0964", "KV_INUSE", "a store is in use", \

@@ -35,7 +35,8 @@ static int bad_record(int rc, uint64_t n)
 }
 
 /* Replays all records into @st. -ENOENT when there is none. */
-static int replay(struct mpool_mdc *log, struct kv_mdc_state *st)
+/* Folds records, at most @max; *good = how many before the first that failed. */
+static int replay(struct mpool_mdc *log, struct kv_mdc_state *st, uint64_t max, uint64_t *good)
 {
 	uint8_t *buf = malloc(KV_MDC_REC_MAX);
 	uint64_t pos = 0, n = 0;
@@ -44,8 +45,8 @@ static int replay(struct mpool_mdc *log, struct kv_mdc_state *st)
 
 	if (!buf)
 		return -ENOMEM;
-	for (;;) {
-		err = mpool_mdc_read(log, &pos, buf, KV_MDC_REC_MAX, &len);
+	for (;; *good = n) {
+		err = n < max ? mpool_mdc_read(log, &pos, buf, KV_MDC_REC_MAX, &len) : -ENODATA;
 		if (err == -ENODATA) {
 			err = n ? 0 : -ENOENT;
 			break;
@@ -108,10 +109,45 @@ int kv_mdc_create(struct mpool *mp, uint8_t mclass, uint64_t bytes, const struct
 	return err;
 }
 
+/* Nothing of the container can be read: what belongs to the database says its tag. */
+static int guess_super(struct kvdb *db, struct kv_mdc_state *st)
+{
+	struct mpool_obj_info oi[64];
+	uint64_t after = 0, tag = 0;
+	int n;
+
+	while ((n = mpool_objects(db->d_mp, after, 0, oi, 64)) > 0) {
+		for (int i = 0; i < n; i++) {
+			after = oi[i].id;
+			if (oi[i].kind == MPOOL_MLOG || !kv_tag_is_ours(oi[i].tag))
+				continue;
+			if (tag && tag != oi[i].tag)
+				return kv_error(-EUCLEAN, "MP0960", "the pool holds objects of "
+						"several databases, and no container names one");
+			tag = oi[i].tag;
+		}
+	}
+	if (n < 0)
+		return kv_error_mpool(n);
+	st->st_super.ms_tag = tag;
+	st->st_has_super = true;
+	return tag ? 0 : kv_error(-ENOENT, "MP0952", "there is no object of a database");
+}
+
+/* Repair: the records in front of the damage, or none. */
+static int keep_front(struct kv_mdc *m, uint64_t good)
+{
+	kv_mdc_state_free(&m->m_st);
+	memset(&m->m_st, 0, sizeof(m->m_st));
+	m->m_is_cut = true;
+	return good ? replay(m->m_log, &m->m_st, good, &good) : guess_super(m->m_db, &m->m_st);
+}
+
 int kv_mdc_open(struct kvdb *db)
 {
 	struct kv_mdc *m = calloc(1, sizeof(*m));
 	struct mpool_obj_info oi;
+	uint64_t good = 0;
 	int err;
 
 	if (!m)
@@ -126,8 +162,10 @@ int kv_mdc_open(struct kvdb *db)
 		m->m_log = NULL;
 		kv_error_mpool(err);
 	} else {
-		err = replay(m->m_log, &m->m_st);
+		err = replay(m->m_log, &m->m_st, UINT64_MAX, &good);
 	}
+	if (err && err != -ENOMEM && db->d_is_lossy)
+		err = keep_front(m, good);
 	if (err) {
 		kv_mdc_close(db);
 		return err;

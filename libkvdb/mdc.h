@@ -17,6 +17,7 @@ struct kv_mdc {
 	uint8_t m_mclass;
 	pthread_mutex_t m_lock;		/* order of records; below d_kvs_lock and k_edit_lock */
 	struct kv_mdc_state m_st;
+	bool m_is_cut;			/* repair: only what lies in front of damage */
 	struct kv_mdc_buf m_buf;
 	struct kv_mdc_capture *m_capture;	/* records go there, not to m_log; m_lock */
 	pthread_mutex_t m_ddl_lock;	/* one store is made or dropped at a time; outermost */
@@ -87,6 +88,12 @@ void kv_db_detach(struct kvdb *db);
 bool kv_look_again(const struct kvdb_opts *o, int err, int *looks);
 /* The rule for names of stores and checkpoints. */
 bool kv_name_is_ok(const char *s);
+/*
+ * recover.c: for repair. Replays every frame that is whole, whatever is missing before or
+ * between, to the newest epoch; calls fn per stretch of a segment that is not.
+ */
+typedef void kv_hole_fn(void *arg, const struct kv_seg *s, uint32_t from, uint32_t to);
+int kv_recover_lossy(struct kvdb *db, kv_hole_fn *fn, void *arg);
 /* recover.c: reads every segment whole, whatever the horizon says; calls fn per bad segment */
 int kv_logs_check(struct kvdb *db, bool check_values,
 		  void (*fn)(void *arg, const struct kv_seg *s, uint32_t valid, uint32_t want),

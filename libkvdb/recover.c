@@ -61,6 +61,8 @@ struct recovery {
 	uint64_t *rv_orphan;
 	size_t rv_norphan, rv_orphancap;
 	uint64_t rv_newest_obj;
+	kv_hole_fn *rv_hole;		/* repair: goes on behind damage */
+	void *rv_arg;
 };
 
 static int grow(void *pp, uint32_t *cap, uint32_t n, size_t size)
@@ -224,24 +226,38 @@ static void see_tail(struct recovery *rv, const struct rv_seg *vs, uint32_t off,
 			rv->rv_epoch = h.fh_epoch;
 }
 
+/* The frame at @off: 0, the check that failed, -ENOMEM. */
+static int scan_frame(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32_t limit,
+		      bool check_values, uint32_t incarnation, struct kv_frame_hdr *h)
+{
+	const uint8_t *p = vs->vs_image + off;
+	int rc = kv_frame_decode(p, (uint32_t)rv->rv_db->d_tag, vs->vs_seg->sg_id, off,
+				 limit - off, h);
+
+	if (!rc && !rv->rv_hole && !follows(rv, vs, h, incarnation))
+		rc = 1;
+	if (!rc && !kv_frame_check_payload(p, h))
+		rc = 1;
+	return rc ? rc : walk_frame(rv, p, h, check_values);
+}
+
 static int scan_image(struct recovery *rv, struct rv_seg *vs, uint32_t limit, bool check_values)
 {
 	struct kv_seg *s = vs->vs_seg;
-	uint32_t off = 0, incarnation = 0;
+	uint32_t off = 0, incarnation = 0, hole = 0;
 	struct kv_frame_hdr h;
 	struct rv_frame *f;
 	int rc;
 
-	while (off < limit) {
-		const uint8_t *p = vs->vs_image + off;
-
-		if (kv_frame_decode(p, (uint32_t)rv->rv_db->d_tag, s->sg_id, off, limit - off,
-				    &h) ||
-		    !follows(rv, vs, &h, incarnation) || !kv_frame_check_payload(p, &h))
-			break;
-		rc = walk_frame(rv, p, &h, check_values);
+	for (; off < limit; hole = off) {
+		rc = scan_frame(rv, vs, off, limit, check_values, incarnation, &h);
+		while (rc > 0 && rv->rv_hole && (off += KV_BLOCK) < limit)
+			rc = scan_frame(rv, vs, off, limit, check_values, incarnation, &h);
 		if (rc < 0)
 			return rc;
+		/* behind its last frame a segment that was not sealed holds nothing */
+		if (hole < off && (!rc || vs->vs_known || s->sg_obj_sealed))
+			rv->rv_hole(rv->rv_arg, s, hole, off);
 		if (rc)
 			break;
 		if (grow(&vs->vs_frame, &vs->vs_cap, vs->vs_n, sizeof(*f)))
@@ -261,8 +277,8 @@ static int scan_image(struct recovery *rv, struct rv_seg *vs, uint32_t limit, bo
 		if (h.fh_epoch > rv->rv_epoch)
 			rv->rv_epoch = h.fh_epoch;
 	}
-	vs->vs_valid = off;
-	see_tail(rv, vs, off, limit);
+	vs->vs_valid = hole;
+	see_tail(rv, vs, hole, limit);
 	return 0;
 }
 
@@ -877,6 +893,43 @@ int kv_recover(struct kvdb *db, bool rdonly)
 	err = recover(&rv, rdonly);
 	recovery_free(&rv);
 	db->d_recovery.elapsed_ns = kv_now(db) - start;
+	return err;
+}
+
+/* One that cannot be read is one hole. */
+static int lossy(struct recovery *rv, struct rv_seg *vs, int err)
+{
+	if (err != -EUCLEAN && err != -EIO)
+		return err;
+	rv->rv_hole(rv->rv_arg, vs->vs_seg, 0, vs->vs_seg->sg_bytes);
+	vs->vs_n = 0;
+	return 0;
+}
+
+int kv_recover_lossy(struct kvdb *db, kv_hole_fn *fn, void *arg)
+{
+	struct recovery rv;
+	uint32_t i, j;
+	int err;
+
+	recovery_init(&rv, db);
+	rv.rv_hole = fn;
+	rv.rv_arg = arg;
+	err = list_segs(&rv);
+	for (i = 0; i < rv.rv_n && !err; i++)
+		err = lossy(&rv, &rv.rv_seg[i], scan_seg(&rv, &rv.rv_seg[i]));
+	rv.rv_d = rv.rv_floor;
+	for (i = 0; i < rv.rv_n; i++)
+		for (j = 0; j < rv.rv_seg[i].vs_n; j++)
+			if (rv.rv_seg[i].vs_frame[j].vf_epoch > rv.rv_d)
+				rv.rv_d = rv.rv_seg[i].vs_frame[j].vf_epoch;
+	if (!err) {
+		set_cuts(&rv);
+		set_numbers(&rv);
+	}
+	for (i = 0; i < rv.rv_n && !err; i++)
+		err = lossy(&rv, &rv.rv_seg[i], replay_seg(&rv, &rv.rv_seg[i]));
+	recovery_free(&rv);
 	return err;
 }
 

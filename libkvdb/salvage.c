@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * A run read for its keys alone, page by page: every check that a key block
+ * Runs and segments of which something is damaged.
+ *
+ * A run is read for its keys alone, page by page: every check that a key block
  * allows, and on to the next page or block behind one that failed.
  *
  * Pages need the page CRCs and the segment table only, so a block whose
@@ -477,4 +479,45 @@ void kv_salvage_close(struct kv_salvage *sv)
 	block_close(sv);
 	free(sv->sv_buf);
 	free(sv);
+}
+
+/* ---- segments --------------------------------------------------------------------- */
+
+static int frame_recs(struct kv_seg *s, const uint8_t *p, const struct kv_frame_hdr *h,
+		      kv_rec_fn *fn, void *arg)
+{
+	struct kv_rec r;
+	int err = 0;
+
+	for (uint32_t off = KV_FRAME_HDR; off < h->fh_len && !err; off += r.r_size) {
+		if (kv_rec_decode(p + off, h->fh_obj, h->fh_off + off, h->fh_len - off, false, &r))
+			return 0;
+		err = fn(arg, s, &r, h->fh_epoch, h->fh_off + off);
+	}
+	return err;
+}
+
+int kv_salvage_log(struct kvdb *db, struct kv_seg *s, kv_rec_fn *fn, void *arg)
+{
+	uint32_t len = atomic_load(&s->sg_end) / KV_BLOCK * KV_BLOCK, off = 0, size;
+	uint8_t *buf = len ? aligned_alloc(KV_BLOCK, len) : NULL;
+	struct kv_frame_hdr h;
+	int err = 0;
+
+	if (!len)
+		return 0;
+	if (!buf)
+		return kv_error(-ENOMEM, "MP0902", "no memory to read a log segment");
+	if (kv_dev_read(db, s->sg_obj, 0, buf, len))
+		len = 0;	/* nothing of it can be had */
+	for (; off < len && !err; off += size) {
+		size = KV_BLOCK;
+		if (kv_frame_decode(buf + off, (uint32_t)db->d_tag, s->sg_id, off, len - off, &h) ||
+		    !kv_frame_check_payload(buf + off, &h))
+			continue;
+		err = frame_recs(s, buf + off, &h, fn, arg);
+		size = (h.fh_len + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
+	}
+	free(buf);
+	return err;
 }

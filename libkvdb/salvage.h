@@ -40,4 +40,10 @@ int kv_salvage_open(struct kvdb *db, const struct kv_run_desc *d, const struct k
 int kv_salvage_next(struct kv_salvage *sv, struct kv_ent *e);
 void kv_salvage_close(struct kv_salvage *sv);
 
+/* A record of a frame that is whole; @off: of the record in the segment. 0, or -errno to stop. */
+typedef int kv_rec_fn(void *arg, struct kv_seg *s, const struct kv_rec *r, uint64_t epoch,
+		      uint32_t off);
+/* Calls @fn for what can be read of a segment below sg_end, values unchecked. */
+int kv_salvage_log(struct kvdb *db, struct kv_seg *s, kv_rec_fn *fn, void *arg);
+
 #endif

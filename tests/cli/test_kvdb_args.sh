@@ -23,7 +23,7 @@ help_lists_every_verb_and_option() {
 	names = {v["name"] for v in table["verbs"]}
 	wanted = {"create", "info", "get", "put", "del", "scan", "load", "verify", "stats", "bench",
 	          "kvs create", "kvs drop", "kvs list", "kvs rename", "kvs info", "list", "tree",
-	          "dump", "set", "shell", "compact", "tune", "top",
+	          "dump", "set", "shell", "compact", "repair", "tune", "top",
 	          "drop", "help", "version"}
 	bad = 0
 	if wanted - names:
@@ -137,6 +137,7 @@ bad_usage_exits_2() {
 	shell
 	compact
 	compact ./d --wait --status
+	repair
 	tune
 	top ./d 0
 	top ./d 1 none

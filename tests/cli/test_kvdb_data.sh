@@ -259,20 +259,9 @@ verify_of_a_sound_database_is_clean() {
 	unchanged "$before" d
 }
 
-a_deep_check_names_the_damage() {
-	make_db
-	bytes 100000 >v
-	kvdb put ./d s "k	1" - <v
-	kvdb put ./d s l - <v
-	want 0 kvdb compact ./d -q
-	want 0 kvdb checkpoint create ./d c -q
-	want 0 kvdb verify --deep -j ./d
-	schema kvdb_verify
-	same findings "$(field 'd["findings"], d["deep"], d["data"]')" "([], True, True)"
-	want 0 kvdb verify --deep --checkpoint c ./d
-	want 3 kvdb verify --deep --checkpoint none ./d
-	# a byte in the middle of the first value
-	python3 - d/capacity.mp v <<-'EOF'
+# spoil DEVICE FILE: a bit in the middle of the first copy of FILE
+spoil() {
+	python3 - "$1" "$2" <<-'EOF'
 	import sys
 	data, v = open(sys.argv[1], "rb").read(), open(sys.argv[2], "rb").read()
 	at = data.index(v[50000:51000])
@@ -280,6 +269,21 @@ a_deep_check_names_the_damage() {
 	    f.seek(at)
 	    f.write(bytes([data[at] ^ 1]))
 	EOF
+}
+
+a_deep_check_names_the_damage() {
+	make_db
+	bytes 100000 >v
+	kvdb put ./d s "k	1" - <v
+	want 0 kvdb put ./d s l small
+	want 0 kvdb compact ./d -q
+	want 0 kvdb checkpoint create ./d c -q
+	want 0 kvdb verify --deep -j ./d
+	schema kvdb_verify
+	same findings "$(field 'd["findings"], d["deep"], d["data"]')" "([], True, True)"
+	want 0 kvdb verify --deep --checkpoint c ./d
+	want 3 kvdb verify --deep --checkpoint none ./d
+	spoil d/capacity.mp v
 	want 6 kvdb verify --deep ./d
 	has out "^damage: store s: run [0-9]+: 1 values cannot be read: .*; keys from 'k.t1' to "
 	has out 'damage.* \[MP0960\]$'
@@ -287,6 +291,38 @@ a_deep_check_names_the_damage() {
 	schema kvdb_verify
 	same store "$(field 'd["findings"][0]["kvs"]')" s
 	same key "$(field 'd["findings"][0]["from"] == "k\t1"')" True
+}
+
+repair_brings_over_what_is_left() {
+	make_db
+	want 0 kvdb create ./e --size 256M -q
+	bytes 100000 >v
+	kvdb put ./d s k - <v
+	kvdb put ./d s l - <"$CLI/lib.sh"
+	want 0 kvdb put ./d s m small
+	want 0 kvdb repair ./d
+	has out 'can be brought over; 0 of them are uncertain'
+	has out 'nothing is lost'
+	spoil d/capacity.mp v
+	local before
+	before=$(sums d)
+	want 6 kvdb repair ./d -j
+	schema kvdb_repair
+	same lost "$(field 'd["lost_values"], d["keys"], d["to"], d["plan"]')" "(1, 2, None, True)"
+	want 6 kvdb repair -n ./d ./e
+	want 0 kvdb kvs list ./e -H
+	same none "$(cat "$S/out")" ""
+	want 6 kvdb repair ./d ./e
+	has out "^damage: store s: 1 values .*; keys from 'k' to "
+	has out '2 keys of 1 stores, .* brought to ./e'
+	unchanged "$before" d
+	want 0 kvdb verify --deep ./e
+	want 0 kvdb get ./e s m
+	want 3 kvdb get ./e s k
+	want 2 kvdb repair ./d ./e
+	has err 'has stores'
+	want 3 kvdb repair ./nothing
+	want 3 kvdb repair ./d ./nothing
 }
 
 reading_verbs_write_nothing() {
@@ -318,5 +354,6 @@ run put_replaces_and_del_deletes
 run what_is_absent_exits_3
 run verify_of_a_sound_database_is_clean
 run a_deep_check_names_the_damage
+run repair_brings_over_what_is_left
 run reading_verbs_write_nothing
 finish

@@ -157,7 +157,7 @@ extern const struct opt create_opts[], info_opts[], get_opts[], put_opts[], del_
 	kvs_list_opts[], checkpoint_opts[], checkpoint_drop_opts[], checkpoint_list_opts[],
 	kvs_create_opts[], set_opts[], drop_opts[], list_opts[], dump_opts[], tree_opts[],
 	shell_opts[], top_opts[], compact_opts[], tune_opts[], bench_opts[];
-extern const struct opt backup_opts[], restore_opts[], copy_opts[];
+extern const struct opt backup_opts[], restore_opts[], copy_opts[], repair_opts[];
 
 int verb_create(struct ui *ui);
 int verb_info(struct ui *ui);
@@ -187,6 +187,7 @@ int verb_copy(struct ui *ui);
 int verb_checkpoint_create(struct ui *ui);
 int verb_checkpoint_list(struct ui *ui);
 int verb_checkpoint_drop(struct ui *ui);
+int verb_repair(struct ui *ui);
 int verb_drop(struct ui *ui);
 int verb_bench(struct ui *ui);
 

@@ -224,6 +224,26 @@ static const struct verb verbs[] = {
 	  "--checkpoint, into the database TO, which must have no stores. Records are written "
 	  "once, in order of keys.",
 	  copy_opts, "012345678", "{} copy ./db1 ./db2\tall of it\n", verb_copy },
+	{ "repair", "DB [TO]", 1, 2, 0, "bring what damage left into another database",
+	  "Read everything of the closed database DB that can be read and bring it into the "
+	  "database TO, which must have no stores. DB is not written. Without TO, or with "
+	  "--dry-run, only say what would be lost. Exit status 6 when something is lost or "
+	  "uncertain.\n\n"
+	  "What is certain goes to a store of the same name and options. When a key block cannot "
+	  "be read, the newest version of a key in its range may be lost with it, or the deletion "
+	  "of the key: then what older runs and the logs still hold of the key goes to a store "
+	  "with .found behind the name, for you to look at. Small values lie with their keys, so "
+	  "the logs do not have them any more; values of transactions are not taken from "
+	  "logs.\n\n"
+	  "Damage to the logs loses the newest writes in it. Damage to the metadata container "
+	  "loses names and options of stores that were made behind it (they are called "
+	  "store-NUMBER) and the list of what was deleted since: in both cases overwritten or "
+	  "deleted keys may come back, and each is reported. Checkpoints are not brought over; "
+	  "'kvdb copy --checkpoint' does that, and may have what is lost here.",
+	  repair_opts, "01234678",
+	  "{} repair ./db1\tsay what would be lost\n"
+	  "{} create ./db2 --size 10G\ta place for the rest\n"
+	  "{} repair ./db1 ./db2\tbring it over\n", verb_repair },
 	{ "drop", "DB", 1, 1, VERBF_DESTROYS, "remove a database",
 	  "Remove the database and everything in it. The pool stays; 'mpool destroy' removes "
 	  "it. On "

@@ -1105,6 +1105,39 @@ struct kvdb_problem {
 int kvdb_verify(const char *pool, const struct kvdb_opts *opts, unsigned flags,
 		mpool_problem_fn *fn, void *arg, uint64_t *damage);
 
+/** struct kvdb_repair - what kvdb_repair() found, or brought over */
+struct kvdb_repair {
+	uint32_t is_guess;	/* the metadata container is damaged: see kvdb_repair() */
+	uint32_t stores;
+	uint64_t keys;		/* certainly the newest versions */
+	uint64_t found_keys;	/* that something lost may have overwritten or deleted */
+	uint64_t lost_values;	/* keys whose newest value cannot be read */
+	uint64_t lost_ranges;	/* parts of runs that cannot be read, each with its keys */
+	uint64_t log_bytes;	/* of logs that cannot be read */
+	uint64_t bytes;		/* keys and values, both kinds */
+};
+
+/**
+ * kvdb_repair() - bring what can be read of a damaged database into another one
+ * @pool: path of the damaged database, which is closed. It is opened for reading and not written
+ * @opts: how to open it, or NULL
+ * @to: a database without stores; NULL: only say what would be done
+ * @fn: called per damage, with a struct kvdb_problem; may be NULL
+ * @arg: its argument
+ * @out: sums
+ *
+ * What is certain goes to a store of the same name and options. A key whose newer version may
+ * be lost goes to one with ".found" behind the name (cut to fit), also when it is known from
+ * the logs alone. Values of transactions are not looked for in the logs. Lost parts of the
+ * logs, or of the metadata container (is_guess), make nothing uncertain: in their case
+ * overwritten or deleted keys may come back, and stores that are known by number only are named
+ * so. Checkpoints are not brought over; what expires lives as long as a put of now.
+ * Threads: any. Blocking: I/O. Durability: what was brought over is durable on return.
+ * Errors: as kvdb_open() when nothing can be read at all, -EINVAL (@to has stores), -ENOSPC.
+ */
+int kvdb_repair(const char *pool, const struct kvdb_opts *opts, struct kvdb *to,
+		mpool_problem_fn *fn, void *arg, struct kvdb_repair *out);
+
 #pragma GCC visibility pop
 
 #ifdef __cplusplus

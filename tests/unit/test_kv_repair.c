@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Repair of a database with planted damage of each kind, against a model of
+ * every version of every key: what is certain is the newest, what is not lies
+ * in the store of what was found, and nothing else is there.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "mdc.h"
+#include "reloc.h"
+#include "run.h"
+#include "run_omf.h"
+#include "thread.h"
+
+#define KEYS	2000u
+#define SEG	(256u << 10)
+
+static char dir[256], fresh_dir[256];
+static struct kvdb *db;
+/* Per store and key: the newest version, 0 = deleted; the one before. */
+static uint32_t newest[2][KEYS], older[2][KEYS];
+
+static size_t key_of(unsigned k, char *key)
+{
+	return (size_t)sprintf(key, "%06u", k);
+}
+
+/* Small values lie with their keys, large ones in segments. */
+static size_t value(unsigned s, unsigned k, uint32_t ver, uint8_t *val)
+{
+	uint64_t x = ((uint64_t)s << 60) ^ ((uint64_t)ver << 32) ^ k, v;
+	size_t len = k % 2 ? 400 : 24;
+
+	for (size_t i = 0; i < len; i += 8) {
+		v = t_rand(&x);
+		memcpy(val + i, &v, 8);
+	}
+	return len;
+}
+
+static void pool_make(char *path)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 96u << 20 };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(path, 256, "%s/kv_repair.XXXXXX", tmp ? tmp : "/tmp");
+	T_OK(mkdtemp(path));
+	co.devs = &dev;
+	co.ndevs = 1;
+	T_EQ(mpool_create(path, &co), 0);
+	o.segment_bytes = SEG;
+	T_EQ(kvdb_create(path, &o), 0);
+}
+
+static void pool_end(const char *path)
+{
+	T_EQ(mpool_destroy(path, NULL), 0);
+	rmdir(path);
+}
+
+static void open_at(const char *path, struct kvdb **out)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	o.cache_bytes = 64u << 20;
+	T_EQ(kvdb_open(path, &o, out), 0);
+}
+
+static void write_key(unsigned s, unsigned k, uint32_t ver)
+{
+	struct kvdb_kvs *kvs;
+	uint8_t val[400];
+	char key[16];
+
+	T_EQ(kvdb_kvs_open(db, s ? "b" : "a", &kvs), 0);
+	if (ver)
+		T_EQ(kvdb_put(kvs, key, key_of(k, key), val, value(s, k, ver, val)), 0);
+	else
+		T_EQ(kvdb_del(kvs, key, key_of(k, key)), 0);
+	older[s][k] = newest[s][k];
+	newest[s][k] = ver;
+}
+
+/* Two runs in each store: all keys, then some overwritten and some deleted. */
+static void make(void)
+{
+	memset(older, 0, sizeof(older));
+	memset(newest, 0, sizeof(newest));
+	pool_make(dir);
+	open_at(dir, &db);
+	T_EQ(kvdb_kvs_create(db, "a", NULL), 0);
+	T_EQ(kvdb_kvs_create(db, "b", NULL), 0);
+	for (uint32_t ver = 1; ver <= 2; ver++) {
+		for (unsigned k = 0; k < KEYS; k++)
+			for (unsigned s = 0; s < 2; s++)
+				if (ver == 1 || k % 3 == 0 || k % 7 == 0)
+					write_key(s, k, ver == 2 && k % 7 == 0 ? 0 : ver);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	T_EQ(kvdb_close(db), 0);
+}
+
+static void flip_at(struct mpool_obj *obj, uint64_t off)
+{
+	uint64_t pos, room;
+	char path[64];
+	uint8_t b;
+	int fd, own;
+
+	T_EQ(mpool_obj_place(obj, off & ~4095ull, &fd, &pos, &room), 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	own = open(path, O_RDWR | O_CLOEXEC);
+	T_OK(own >= 0);
+	pos += off & 4095;
+	T_EQ(pread(own, &b, 1, (off_t)pos), 1);
+	b ^= 0x10;
+	T_EQ(pwrite(own, &b, 1, (off_t)pos), 1);
+	T_EQ(fdatasync(own), 0);
+	close(own);
+}
+
+enum what { PAGE, FOOTER, VALUE };
+
+/* Damages what holds key @k of store @s in its run @run (0 the newest). */
+static void hurt(unsigned s, unsigned run, unsigned k, enum what what)
+{
+	const struct kv_kblock *kb;
+	struct kv_run *r;
+	struct kv_thread *t;
+	struct kvdb_kvs *kvs;
+	struct kv_ent e;
+	char key[16];
+	size_t klen = key_of(k, key);
+	uint64_t off;
+
+	open_at(dir, &db);
+	T_EQ(kvdb_kvs_open(db, s ? "b" : "a", &kvs), 0);
+	t = kv_enter();
+	r = atomic_load(&kvs->k_tree)->tr_run[run];
+	T_EQ(kv_run_lookup(db, r, key, klen, kv_hash(key, klen), &e), 0);
+	kb = &r->rn_kb[0];
+	off = what == VALUE ? e.e_off8 * 8ull : what == PAGE ?
+	      (uint64_t)kv_kblock_page(kb, (const uint8_t *)key, klen) * KV_PAGE :
+	      kv_run_desc(r)->rd_kb[0].kd_len - KV_PAGE;
+	flip_at(what == VALUE ? e.e_seg->sg_obj : kb->kb_obj, off + 7);
+	kv_exit(t);
+	T_EQ(kvdb_close(db), 0);
+}
+
+/* ---- the result ------------------------------------------------------------------- */
+
+struct range {
+	unsigned s, from, to;
+};
+static struct range range[64];
+static unsigned nrange;
+
+static unsigned num(const void *p, size_t len, unsigned none)
+{
+	char s[] = "000000";
+
+	if (!p || !len)
+		return none;
+	/* a separator may be shorter than a key */
+	memcpy(s, p, len < 6 ? len : 6);
+	return (unsigned)atoi(s) + (len > 6);
+}
+
+static void see(void *arg, const struct mpool_problem *p)
+{
+	const struct kvdb_problem *kp = (const struct kvdb_problem *)p;
+
+	(void)arg;
+	printf("# %s\n", p->text);
+	if (!kp->from)
+		return;
+	T_OK(nrange < 64 && kp->kvs);
+	range[nrange++] = (struct range){ kp->kvs[0] == 'b', num(kp->from, kp->flen, 0),
+					  num(kp->to, kp->tlen, KEYS) };
+}
+
+static bool is_named(unsigned s, unsigned k)
+{
+	for (unsigned i = 0; i < nrange; i++)
+		if (range[i].s == s && range[i].from <= k && k < range[i].to)
+			return true;
+	return false;
+}
+
+/* The version of the key in a store of the new database; 0: none. */
+static uint32_t version(struct kvdb *to, const char *store, unsigned s, unsigned k)
+{
+	uint8_t val[400], want[400];
+	struct kvdb_kvs *kvs;
+	size_t len = 0, wlen;
+	char key[16];
+	int err;
+
+	char by_number[16];
+
+	snprintf(by_number, sizeof(by_number), "store-%u", s + 1);
+	if (kvdb_kvs_open(to, store, &kvs) &&
+	    (store[1] || kvdb_kvs_open(to, by_number, &kvs)))
+		return 0;
+	err = kvdb_get(kvs, key, key_of(k, key), val, sizeof(val), &len);
+	if (err == -ENOENT)
+		return 0;
+	T_EQ(err, 0);
+	for (uint32_t ver = 1; ver < 9; ver++) {
+		wlen = value(s, k, ver, want);
+		if (len == wlen && !memcmp(val, want, len))
+			return ver;
+	}
+	T_FAIL("key %u of store %s holds what was never put", k, store);
+	return 0;
+}
+
+static struct kvdb *to;
+
+static struct kvdb_repair repair(void)
+{
+	struct kvdb_repair plan = { 0 }, r = { 0 };
+
+	nrange = 0;
+	T_EQ(kvdb_repair(dir, NULL, NULL, NULL, NULL, &plan), 0);
+	pool_make(fresh_dir);
+	open_at(fresh_dir, &to);
+	T_EQ(kvdb_repair(dir, NULL, to, see, NULL, &r), 0);
+	/* what was said is what was done */
+	T_OK(!memcmp(&plan, &r, sizeof(r)));
+	return r;
+}
+
+static void finish(void)
+{
+	T_EQ(kvdb_close(to), 0);
+	pool_end(fresh_dir);
+	pool_end(dir);
+}
+
+/*
+ * What is named may be lost; the rest is there and certain. In named ranges
+ * nothing is certain but what is newest.
+ */
+static unsigned check(void)
+{
+	unsigned found = 0;
+
+	for (unsigned s = 0; s < 2; s++) {
+		for (unsigned k = 0; k < KEYS; k++) {
+			uint32_t sure = version(to, s ? "b" : "a", s, k);
+			uint32_t maybe = version(to, s ? "b.found" : "a.found", s, k);
+
+			if (!is_named(s, k) && (sure != newest[s][k] || maybe))
+				T_FAIL("store %u, key %u: %u, %u found", s, k, sure, maybe);
+			T_OK(!sure || (sure == newest[s][k] && !maybe));
+			T_OK(!maybe || maybe == newest[s][k] || maybe == older[s][k]);
+			found += maybe != 0;
+		}
+	}
+	return found;
+}
+
+/* ---- tests ------------------------------------------------------------------------ */
+
+static void a_sound_database_is_brought_over_whole(void)
+{
+	struct kvdb_repair r;
+
+	make();
+	r = repair();
+	T_EQ(r.found_keys + r.lost_values + r.lost_ranges + r.log_bytes + r.is_guess, 0);
+	T_EQ(r.stores, 2);
+	T_EQ(check(), 0);
+	T_EQ(nrange, 0);
+	/* not over something */
+	T_EQ(kvdb_repair(dir, NULL, to, NULL, NULL, &r), -EINVAL);
+	finish();
+}
+
+/* The newest versions and deletions of some keys are gone. */
+static void what_a_damaged_page_may_have_hidden_is_not_certain(void)
+{
+	struct kvdb_repair r;
+	unsigned found, deleted = 0;
+
+	make();
+	hurt(0, 0, 999, PAGE);
+	r = repair();
+	T_EQ(r.lost_ranges, 1);
+	T_OK(is_named(0, 999));
+	found = check();
+	T_EQ(found, r.found_keys);
+	for (unsigned k = 0; k < KEYS; k++) {
+		if (!is_named(0, k))
+			continue;
+		/* the logs have large values, of the newest version too */
+		if (k % 2 && k % 7)
+			T_EQ(version(to, "a.found", 0, k), newest[0][k]);
+		else
+			T_EQ(version(to, "a.found", 0, k), 1);
+		deleted += k % 7 == 0;
+	}
+	/* of keys that were deleted the older version is there, and only there */
+	T_OK(deleted > 2);
+	finish();
+}
+
+static void what_a_newer_run_says_is_certain_whatever_an_older_one_lost(void)
+{
+	struct kvdb_repair r;
+
+	make();
+	hurt(1, 1, 1000, FOOTER);
+	r = repair();
+	T_EQ(r.lost_ranges, 1);
+	check();
+	for (unsigned k = 0; k < KEYS; k++) {
+		if (k % 3 == 0 && k % 7)
+			T_EQ(version(to, "b", 1, k), 2);
+		/* small values were with the keys */
+		else if (k % 7)
+			T_EQ(version(to, "b.found", 1, k), k % 2 ? 1 : 0);
+		else
+			T_EQ(version(to, "b.found", 1, k), 0);
+	}
+	finish();
+}
+
+static void a_lost_value_is_named_and_its_past_is_not_certain(void)
+{
+	struct kvdb_repair r;
+
+	make();
+	hurt(0, 0, 999, VALUE);
+	r = repair();
+	T_EQ(r.lost_values, 1);
+	T_EQ(r.lost_ranges, 0);
+	T_EQ(nrange, 1);
+	T_OK(range[0].from == 999 && range[0].to == 1000);
+	T_EQ(check(), 1);
+	T_EQ(version(to, "a.found", 0, 999), 1);
+	finish();
+}
+
+/* Turns over a bit of both logs of the container. */
+static void hurt_container(uint64_t off)
+{
+	struct mpool_obj_info oi[64];
+	struct mpool_obj *obj;
+	uint64_t after = 0, tag;
+	struct mpool *mp;
+	unsigned hit = 0;
+	int n;
+
+	open_at(dir, &db);
+	tag = db->d_tag;
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(mpool_open(dir, NULL, &mp), 0);
+	while ((n = mpool_objects(mp, after, tag, oi, 64)) > 0) {
+		for (int i = 0; i < n; i++) {
+			after = oi[i].id;
+			if (oi[i].kind != MPOOL_MLOG || mpool_obj_open(mp, after, &obj))
+				continue;
+			flip_at(obj, off);
+			hit++;
+			mpool_obj_close(obj);
+		}
+	}
+	T_OK(hit);
+	T_EQ(mpool_close(mp), 0);
+}
+
+static void a_damaged_container_loses_no_key(void)
+{
+	struct kvdb_repair r;
+
+	for (uint64_t off = 100; off < 40000; off += 8192) {
+		uint64_t damage;
+
+		make();
+		hurt_container(off);
+		if (!kvdb_verify(dir, NULL, 0, NULL, NULL, &damage)) {
+			/* behind the last record */
+			pool_end(dir);
+			T_OK(off > 100);
+			continue;
+		}
+		r = repair();
+		T_EQ(r.is_guess, 1);
+		T_EQ(r.lost_ranges + r.lost_values + r.log_bytes, 0);
+		T_EQ(check(), 0);
+		finish();
+	}
+}
+
+/* Writes without a flush, and dies. */
+static void die_with_a_log(void)
+{
+	int status = -1;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	T_OK(pid >= 0);
+	if (!pid) {
+		open_at(dir, &db);
+		for (unsigned k = 0; k < KEYS; k++) {
+			write_key(0, k, 3);
+			if (k % 50 == 0 && kvdb_sync(db))
+				_exit(1);
+		}
+		_exit(kvdb_sync(db) || kv_segs_seal_now(db) < 0 || kvdb_sync(db));
+	}
+	T_EQ(waitpid(pid, &status, 0), pid);
+	T_OK(WIFEXITED(status) && !WEXITSTATUS(status));
+}
+
+static void hurt_log(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kv_seg *s;
+	unsigned hit = 0;
+
+	o.flags = KVDB_RDONLY;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	for (s = kv_segs_first(db); s; s = s->sg_next)
+		if (s->sg_stream == KV_VLOG && s->sg_obj_sealed &&
+		    atomic_load(&s->sg_first_epoch) && atomic_load(&s->sg_end) > 128u << 10 &&
+		    !hit++)
+			flip_at(s->sg_obj, 65536 + 100);
+	T_OK(hit);
+	T_EQ(kvdb_close(db), 0);
+}
+
+static void a_hole_in_a_log_costs_what_lay_in_it(void)
+{
+	struct kvdb_repair r;
+	unsigned n3 = 0;
+
+	make();
+	die_with_a_log();
+	hurt_log();
+	T_OK(kvdb_open(dir, NULL, &db) == -EUCLEAN);
+	r = repair();
+	T_OK(r.log_bytes && r.log_bytes <= 128 << 10);
+	T_EQ(r.lost_ranges + r.lost_values + r.found_keys, 0);
+	for (unsigned k = 0; k < KEYS; k++) {
+		uint32_t ver = version(to, "a", 0, k);
+
+		T_OK(ver == 3 || ver == newest[0][k]);
+		n3 += ver == 3;
+		T_EQ(version(to, "b", 1, k), newest[1][k]);
+	}
+	T_OK(n3 > KEYS * 3 / 4 && n3 < KEYS);
+	finish();
+}
+
+int main(void)
+{
+	T_RUN(a_sound_database_is_brought_over_whole);
+	T_RUN(what_a_damaged_page_may_have_hidden_is_not_certain);
+	T_RUN(what_a_newer_run_says_is_certain_whatever_an_older_one_lost);
+	T_RUN(a_lost_value_is_named_and_its_past_is_not_certain);
+	T_RUN(a_damaged_container_loses_no_key);
+	T_RUN(a_hole_in_a_log_costs_what_lay_in_it);
+	return t_done();
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The verb repair: what damage left of a database goes into another one. The
+ * damaged one is only read, so there is nothing to confirm; without another one
+ * the verb says what would be lost.
+ */
+#include <inttypes.h>
+
+#include "cli.h"
+#include "confirm.h"
+#include "size.h"
+
+const struct opt repair_opts[] = { PLAN_OPT, DB_OPTS, { .name = NULL } };
+
+static bool is_whole(const struct kvdb_repair *r)
+{
+	return !r->is_guess && !r->found_keys && !r->lost_values && !r->lost_ranges &&
+	       !r->log_bytes;
+}
+
+static void result_json(struct ui *ui, const char *to, const struct kvdb_repair *r)
+{
+	struct json *j = &ui->js;
+
+	json_u64(j, "stores", r->stores);
+	json_u64(j, "keys", r->keys);
+	json_u64(j, "found_keys", r->found_keys);
+	json_u64(j, "bytes", r->bytes);
+	json_u64(j, "lost_values", r->lost_values);
+	json_u64(j, "lost_ranges", r->lost_ranges);
+	json_u64(j, "lost_log_bytes", r->log_bytes);
+	json_bool(j, "is_guess", r->is_guess);
+	json_bool(j, "is_whole", is_whole(r));
+	json_str(j, "to", to);
+}
+
+static void result_text(const char *path, const char *to, const struct kvdb_repair *r)
+{
+	char b[SIZE_STR];
+
+	printf("%s: %" PRIu64 " keys of %u stores, %s, %s%s; %" PRIu64 " of them are uncertain\n",
+	       path, r->keys + r->found_keys, r->stores, size_str(b, r->bytes),
+	       to ? "brought to " : "can be brought over", to ? to : "", r->found_keys);
+	if (r->lost_values || r->lost_ranges || r->log_bytes)
+		printf("%s: lost: %" PRIu64 " values, %" PRIu64 " ranges of keys, %s of logs\n",
+		       path, r->lost_values, r->lost_ranges, size_str(b, r->log_bytes));
+	if (is_whole(r))
+		printf("%s: nothing is lost\n", path);
+}
+
+int verb_repair(struct ui *ui)
+{
+	const char *path = ui->args->v[0], *to = ui->args->n > 1 ? ui->args->v[1] : NULL;
+	struct kvdb_repair r = { 0 };
+	struct kvdb *db = NULL;
+	struct db_opts o;
+	int rc = db_opts(ui, &o, 0);
+
+	if (args_has(ui->args, "dry-run"))
+		to = NULL;
+	if (!rc && to)
+		rc = db_open(ui, to, 0, &db);
+	if (rc)
+		return rc;
+	if (ui->json) {
+		ui_doc_begin(ui, 1, 0);
+		json_str(&ui->js, "db", path);
+		json_bool(&ui->js, "plan", !to);
+		json_arr(&ui->js, "findings");
+	}
+	rc = kvdb_repair(path, &o.kv, db, finding, ui, &r);
+	if (ui->json) {
+		json_end(&ui->js);
+		result_json(ui, to, &r);
+		ui_doc_end(ui);
+	}
+	rc = rc ? db_fail(ui, path, rc) : EXIT_DONE;
+	if (db)
+		rc = db_close(ui, to, db, rc);
+	if (rc)
+		return rc;
+	if (!ui->json && !ui->quiet)
+		result_text(path, to, &r);
+	return is_whole(&r) ? EXIT_DONE : EXIT_DAMAGE;
+}
