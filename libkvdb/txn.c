@@ -526,6 +526,7 @@ int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out)
 	struct kvdb_txn *t;
 	int err;
 
+	*out = NULL;
 	if (flags & ~KVDB_TXN_RDONLY)
 		return kv_error(-EINVAL, "MP0951", "transaction flags %#x are not known", flags);
 	t = tc ? malloc(sizeof(*t)) : NULL;

@@ -8,10 +8,9 @@
 #ifndef TESTS_KVDB_HELP_H
 #define TESTS_KVDB_HELP_H
 
-#include <sys/wait.h>
-
 #include <kvdb/kvdb.h>
 
+#include "die.h"
 #include "pool_help.h"
 
 struct kh_mode {
@@ -124,23 +123,19 @@ static inline uint64_t kh_damage(unsigned flags)
 /* Opens the database in a process that runs @fn and dies without closing it. */
 static inline void kh_die_in(void (*fn)(void))
 {
-	int status = -1, r;
-	pid_t pid;
+	t_die_in(kh_open, fn);
+}
 
-	fflush(stdout);
-	pid = fork();
-	T_OK(pid >= 0);
-	if (!pid) {
-		r = setjmp(t_env);
-		if (!r) {
-			kh_open();
-			fn();
-		}
-		fflush(stdout);
-		_exit(r);
-	}
-	T_EQ(waitpid(pid, &status, 0), pid);
-	T_OK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+static inline unsigned kh_count(struct kvdb_kvs *kvs, unsigned flags)
+{
+	struct kvdb_cursor *cur;
+	unsigned n = 0;
+
+	T_EQ(kvdb_cursor_open(kvs, flags, NULL, 0, &cur), 0);
+	while (!kvdb_cursor_next(cur, NULL, NULL, NULL, NULL))
+		n++;
+	kvdb_cursor_close(cur);
+	return n;
 }
 
 /* ---- values ------------------------------------------------------------------- */
@@ -332,6 +327,22 @@ static inline void kh_model_check(const struct kh_model *m, struct kvdb_kvs *kvs
 		else
 			T_OK(kh_absent(kvs, k->key, k->klen));
 	}
+}
+
+/* A fresh database and a model of it. */
+static inline void kh_model_begin(struct kh_model *m, uint64_t pool_bytes, unsigned keys)
+{
+	kh_fresh(pool_bytes, 0);
+	kh_model_make(m, keys);
+}
+
+/* Closes it, and nothing is damaged. */
+static inline void kh_model_end(struct kh_model *m)
+{
+	kh_model_free(m);
+	kh_close();
+	T_EQ(kh_damage(MPOOL_VERIFY_DATA), 0);
+	th_clean();
 }
 
 #endif

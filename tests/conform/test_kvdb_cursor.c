@@ -12,20 +12,6 @@
 
 static struct kh_model model;
 
-static void begin(unsigned keys)
-{
-	kh_fresh(POOL, 0);
-	kh_model_make(&model, keys);
-}
-
-static void end(void)
-{
-	kh_model_free(&model);
-	kh_close();
-	T_EQ(kh_damage(MPOOL_VERIFY_DATA), 0);
-	th_clean();
-}
-
 /* ---- one cursor and what it must show -------------------------------------------------- */
 
 struct view {
@@ -157,7 +143,7 @@ static void random_walks_follow_the_model(void)
 	struct view v;
 	unsigned i, j;
 
-	begin(500);
+	kh_model_begin(&model, POOL, 500);
 	kvs = kh_kvs("s");
 	for (i = 0; i < 10; i++) {
 		kh_model_steps(&model, kvs, 150);
@@ -172,7 +158,7 @@ static void random_walks_follow_the_model(void)
 			view_close(&v);
 		}
 	}
-	end();
+	kh_model_end(&model);
 }
 
 #define VIEWS 12
@@ -183,7 +169,7 @@ static void snapshots_stay(void)
 	struct kvdb_kvs *kvs;
 	unsigned i, j;
 
-	begin(400);
+	kh_model_begin(&model, POOL, 400);
 	kvs = kh_kvs("s");
 	for (i = 0; i < VIEWS; i++) {
 		kh_model_steps(&model, kvs, 100);
@@ -212,7 +198,7 @@ static void snapshots_stay(void)
 	view_open(&v[0], kvs);
 	view_all(&v[0]);
 	view_close(&v[0]);
-	end();
+	kh_model_end(&model);
 }
 
 static void an_empty_store_has_nothing(void)
@@ -239,7 +225,7 @@ static void an_empty_store_has_nothing(void)
 		T_EQ(kvdb_del(kvs, "k", 1), 0);
 		T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
 	}
-	end();
+	kh_model_end(&model);
 }
 
 static void cursors_work_after_reopening(void)
@@ -248,7 +234,7 @@ static void cursors_work_after_reopening(void)
 	struct view v;
 	unsigned i;
 
-	begin(300);
+	kh_model_begin(&model, POOL, 300);
 	kh_model_steps(&model, kh_kvs("s"), 600);
 	kh_close();
 	kh_open();
@@ -266,7 +252,7 @@ static void cursors_work_after_reopening(void)
 		view_all(&v);
 		view_close(&v);
 	}
-	end();
+	kh_model_end(&model);
 }
 
 /* ---- writers beside cursors ---------------------------------------------------------------- */
@@ -345,7 +331,7 @@ static void a_view_is_one_moment(void)
 	pthread_join(thread, NULL);
 	T_OK(!bad);
 	T_EQ(w.err, 0);
-	end();
+	kh_model_end(&model);
 }
 
 int main(void)

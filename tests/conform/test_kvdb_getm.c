@@ -15,20 +15,6 @@
 
 static struct kh_model model;
 
-static void begin(unsigned keys)
-{
-	kh_fresh(POOL, 0);
-	kh_model_make(&model, keys);
-}
-
-static void end(void)
-{
-	kh_model_free(&model);
-	kh_close();
-	T_EQ(kh_damage(MPOOL_VERIFY_DATA), 0);
-	th_clean();
-}
-
 static bool value_is(uint64_t seed, const uint8_t *val, size_t len)
 {
 	for (size_t i = 0; i < len; i += 8) {
@@ -94,7 +80,7 @@ static void many_keys_are_as_each(void)
 {
 	struct kvdb_kvs *kvs;
 
-	begin(600);
+	kh_model_begin(&model, POOL, 600);
 	kvs = kh_kvs("s");
 	check_many(kvs, 40, 0);
 	for (unsigned i = 0; i < 60; i++) {
@@ -115,7 +101,7 @@ static void many_keys_are_as_each(void)
 	T_EQ(kvdb_get_multi(kvs, 0, NULL, 0), 0);
 	T_EQ(kvdb_get_multi(kvs, 0, NULL, 1), -EINVAL);
 	T_EQ(kvdb_get_multi(kvs, 0x80, NULL, 0), -EINVAL);
-	end();
+	kh_model_end(&model);
 }
 
 struct writer {
@@ -150,7 +136,7 @@ static void a_snapshot_is_one_moment(void)
 	pthread_t thread;
 	bool bad = false;
 
-	begin(1);
+	kh_model_begin(&model, POOL, 1);
 	w.kvs = kh_kvs("s");
 	T_EQ(kvdb_put(w.kvs, "a", 1, "\0\0\0\0", 4), 0);
 	T_EQ(kvdb_put(w.kvs, "z", 1, "\0\0\0\0", 4), 0);
@@ -180,7 +166,7 @@ static void a_snapshot_is_one_moment(void)
 	pthread_join(thread, NULL);
 	T_OK(!bad);
 	T_EQ(atomic_load(&w.err), 0);
-	end();
+	kh_model_end(&model);
 }
 
 /* ---- pinned values ------------------------------------------------------------------------ */
@@ -208,7 +194,7 @@ static void pinned_values_stay(void)
 	static struct kh_val val[PINS];
 	struct kvdb_kvs *kvs, *other;
 
-	begin(400);
+	kh_model_begin(&model, POOL, 400);
 	kvs = kh_kvs("s");
 	other = kh_kvs("other");
 	for (unsigned i = 0; i < PINS; i++) {
@@ -241,7 +227,7 @@ static void pinned_values_stay(void)
 	kvdb_unpin(NULL);
 	/* what was held is used again */
 	flood(other, 60);
-	end();
+	kh_model_end(&model);
 }
 
 static void a_pin_of_a_recent_value_is_no_copy(void)
@@ -316,7 +302,7 @@ static void pins_race_with_everything(void)
 	pthread_t thread[3];
 	struct kvdb_kvs *kvs, *other;
 
-	begin(1);
+	kh_model_begin(&model, POOL, 1);
 	kvs = kh_kvs("s");
 	other = kh_kvs("other");
 	for (unsigned i = 0; i < PIN_KEYS; i++)
@@ -339,7 +325,7 @@ static void pins_race_with_everything(void)
 	printf("# %u pins\n", p[0].pins + p[1].pins + p[2].pins);
 	for (unsigned i = 0; i < 3; i++)
 		T_EQ(p[i].bad, 0);
-	end();
+	kh_model_end(&model);
 }
 
 int main(void)

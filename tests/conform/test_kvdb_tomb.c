@@ -38,18 +38,6 @@ static int range_del(struct kvdb_kvs *k, const char *from, const char *to)
 	return kvdb_range_del(k, from, strlen(from), to, strlen(to));
 }
 
-static unsigned count(struct kvdb_kvs *kvs, unsigned flags)
-{
-	struct kvdb_cursor *cur;
-	unsigned n = 0;
-
-	T_EQ(kvdb_cursor_open(kvs, flags, NULL, 0, &cur), 0);
-	while (!kvdb_cursor_next(cur, NULL, NULL, NULL, NULL))
-		n++;
-	kvdb_cursor_close(cur);
-	return n;
-}
-
 /* ---- what they mean ------------------------------------------------------------- */
 
 static void a_prefix_hides_what_was_there_and_nothing_else(void)
@@ -72,12 +60,12 @@ static void a_prefix_hides_what_was_there_and_nothing_else(void)
 			T_OK(kh_absent(k, in[i], strlen(in[i])));
 		for (i = 0; i < 6; i++)
 			T_OK(kh_holds_str(k, out[i], "y"));
-		T_EQ(count(k, 0), 6);
-		T_EQ(count(k, KVDB_REVERSE), 6);
+		T_EQ(kh_count(k, 0), 6);
+		T_EQ(kh_count(k, KVDB_REVERSE), 6);
 		/* what comes afterwards is there */
 		T_EQ(kh_put_str(k, "aab1", "new"), 0);
 		T_OK(kh_holds_str(k, "aab1", "new"));
-		T_EQ(count(k, 0), 7);
+		T_EQ(kh_count(k, 0), 7);
 	}
 	end();
 }
@@ -109,7 +97,7 @@ static void a_range_ends_before_its_end(void)
 	T_OK(kh_holds_str(k, "a", "1"));
 	T_EQ(kvdb_range_del(k, NULL, 0, NULL, 0), 0);
 	T_OK(kh_absent(k, "a", 1));
-	T_EQ(count(k, 0), 0);
+	T_EQ(kh_count(k, 0), 0);
 	end();
 }
 
@@ -350,7 +338,7 @@ static void thousands_of_deletes_are_searched(void)
 			T_EQ(range_del(k, key, to), 0);
 	}
 	for (round = 0; round < 4; round++) {
-		T_EQ(count(k, 0), n / 3);
+		T_EQ(kh_count(k, 0), n / 3);
 		for (i = 0; i < n; i++) {
 			snprintf(key, sizeof(key), "%06u:a", i);
 			T_OK(i % 3 == 2 ? kh_holds_str(k, key, "v") : kh_absent(k, key, 8));
@@ -420,7 +408,7 @@ static void everything_deleted_gives_its_space_back(void)
 		T_EQ(in.runs, 0);
 		/* but for segments that the logs hold in stock */
 		T_OK(used() < before + (full - before) / 4);
-		T_EQ(count(k, 0), 0);
+		T_EQ(kh_count(k, 0), 0);
 		end();
 	}
 }

@@ -83,18 +83,6 @@ static int put_ttl(struct kvdb_kvs *k, const char *key, const char *val, uint64_
 	return kvdb_put_ttl(k, key, strlen(key), val, strlen(val), ttl_s);
 }
 
-static unsigned count(struct kvdb_kvs *kvs, unsigned flags)
-{
-	struct kvdb_cursor *cur;
-	unsigned n = 0;
-
-	T_EQ(kvdb_cursor_open(kvs, flags, NULL, 0, &cur), 0);
-	while (!kvdb_cursor_next(cur, NULL, NULL, NULL, NULL))
-		n++;
-	kvdb_cursor_close(cur);
-	return n;
-}
-
 static void a_value_is_gone_after_its_time(void)
 {
 	static char big[3000];
@@ -121,17 +109,17 @@ static void a_value_is_gone_after_its_time(void)
 		pass(9 * SEC);
 		T_OK(kh_holds_str(k, "small", "1"));
 		T_OK(kh_holds_str(k, "large", big));
-		T_EQ(count(k, 0), 4);
+		T_EQ(kh_count(k, 0), 4);
 		pass(1 * SEC);
 		T_OK(kh_absent(k, "small", 5));
 		T_OK(kh_absent(k, "large", 5));
 		T_OK(kh_holds_str(k, "long", "2"));
-		T_EQ(count(k, 0), 2);
-		T_EQ(count(k, KVDB_REVERSE), 2);
+		T_EQ(kh_count(k, 0), 2);
+		T_EQ(kh_count(k, KVDB_REVERSE), 2);
 		pass(10 * SEC);
 		T_OK(kh_absent(k, "long", 4));
 		T_OK(kh_holds_str(k, "ever", "3"));
-		T_EQ(count(k, 0), 1);
+		T_EQ(kh_count(k, 0), 1);
 	}
 	T_EQ(put_ttl(k, "k", "v", KVDB_TTL_MAX + 1), -EINVAL);
 	T_EQ(put_ttl(k, "k", "v", KVDB_TTL_MAX), 0);
@@ -166,7 +154,7 @@ static void an_older_value_does_not_come_back(void)
 		T_OK(kh_absent(k, "001", 3));
 		T_OK(kh_absent(k, "002", 3));
 		T_OK(kh_absent(k, "003", 3));
-		T_EQ(count(k, 0), 396);
+		T_EQ(kh_count(k, 0), 396);
 		T_EQ(kvdb_drain(kh_db, i < 2 ? KVDB_WAIT_FLUSH :
 				KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
 	}
@@ -190,7 +178,7 @@ static void a_cursor_sees_what_its_birth_saw(void)
 	T_EQ(kvdb_cursor_open(k, 0, NULL, 0, &cur), 0);
 	pass(60 * SEC);
 	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
-	T_EQ(count(k, 0), 0);
+	T_EQ(kh_count(k, 0), 0);
 	while (!kvdb_cursor_next(cur, NULL, NULL, NULL, NULL))
 		n++;
 	T_EQ(n, 3);
@@ -406,15 +394,15 @@ static void what_a_bulk_load_brings_expires(void)
 	pass(5 * SEC);
 	T_EQ(kvdb_bulk_add(b, "c", 1, big, sizeof(big)), 0);
 	T_EQ(kvdb_bulk_finish(b), 0);
-	T_EQ(count(k, 0), 3);
+	T_EQ(kh_count(k, 0), 3);
 	pass(6 * SEC);
-	T_EQ(count(k, 0), 1);
+	T_EQ(kh_count(k, 0), 1);
 	T_OK(kh_absent(k, "a", 1) && kh_absent(k, "b", 1));
 	kh_close();
 	T_EQ(reopen(0), 0);
-	T_EQ(count(kh_kvs("s"), 0), 1);
+	T_EQ(kh_count(kh_kvs("s"), 0), 1);
 	pass(5 * SEC);
-	T_EQ(count(kh_kvs("s"), 0), 0);
+	T_EQ(kh_count(kh_kvs("s"), 0), 0);
 	end();
 }
 
@@ -569,7 +557,7 @@ static void an_old_checkpoint_of_values_that_expire_opens(void)
 	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
 	a = at("one");
 	T_EQ(kvdb_kvs_open(a, "s", &k), 0);
-	T_EQ(count(k, 0), 1);
+	T_EQ(kh_count(k, 0), 1);
 	T_OK(kh_holds_str(k, "stays", "1"));
 	T_EQ(kvdb_close(a), 0);
 	end();

@@ -245,26 +245,12 @@ static bool walk_all(struct walk *w)
 
 /* ---- tests -------------------------------------------------------------------------------- */
 
-static void begin(unsigned keys)
-{
-	kh_fresh(POOL, 0);
-	kh_model_make(&model, keys);
-}
-
-static void end(void)
-{
-	kh_model_free(&model);
-	kh_close();
-	T_EQ(kh_damage(MPOOL_VERIFY_DATA), 0);
-	th_clean();
-}
-
 static void every_combination_of_bounds_follows_the_model(void)
 {
 	struct kvdb_kvs *kvs;
 	struct walk w;
 
-	begin(500);
+	kh_model_begin(&model, POOL, 500);
 	kvs = kh_kvs("s");
 	for (unsigned no = 0; no < 2 * COMBINATIONS; no++) {
 		if (no % 8 == 0)
@@ -283,7 +269,7 @@ static void every_combination_of_bounds_follows_the_model(void)
 		T_OK(walk_some(&w, 40));
 		walk_close(&w);
 	}
-	end();
+	kh_model_end(&model);
 }
 
 #define OPEN 24u
@@ -293,7 +279,7 @@ static void snapshots_stay_under_walks_both_ways(void)
 	struct walk w[OPEN];
 	struct kvdb_kvs *kvs;
 
-	begin(400);
+	kh_model_begin(&model, POOL, 400);
 	kvs = kh_kvs("s");
 	for (unsigned i = 0; i < OPEN; i++) {
 		kh_model_steps(&model, kvs, 60);
@@ -321,7 +307,7 @@ static void snapshots_stay_under_walks_both_ways(void)
 	T_OK(walk_all(&w[0]));
 	T_EQ(w[0].shown, 0);
 	walk_close(&w[0]);
-	end();
+	kh_model_end(&model);
 }
 
 static bool key_is(const void *key, size_t klen, const char *want)
@@ -358,7 +344,7 @@ static void next_and_prev_mix(void)
 	T_EQ(kvdb_cursor_prev(cur, &key, &klen, NULL, NULL), 0);
 	T_OK(key_is(key, klen, "c"));
 	kvdb_cursor_close(cur);
-	end();
+	kh_model_end(&model);
 }
 
 /* What the transaction wrote and deleted lies over what the store holds, within the bounds. */
@@ -406,7 +392,7 @@ static void cursors_of_transactions_have_bounds_and_turn(void)
 	T_OK(key_is(key, klen, "d"));
 	kvdb_cursor_close(cur);
 	kvdb_txn_abort(txn);
-	end();
+	kh_model_end(&model);
 }
 
 static void bad_options_are_refused(void)
@@ -440,7 +426,7 @@ static void bad_options_are_refused(void)
 	T_EQ(kvdb_cursor_seek(cur, big, sizeof(big)), -EINVAL);
 	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), -ENOENT);
 	kvdb_cursor_close(cur);
-	end();
+	kh_model_end(&model);
 }
 
 /* ---- walks beside writers, flushes and merges -------------------------------------------- */
@@ -505,7 +491,7 @@ static void walks_race_with_writers_flushes_and_merges(void)
 	struct walker me[WALKERS];
 	pthread_t thread[WALKERS], drainer;
 
-	begin(600);
+	kh_model_begin(&model, POOL, 600);
 	r.kvs = kh_kvs("s");
 	kh_model_steps(&model, r.kvs, 500);
 	for (unsigned i = 0; i < WALKERS; i++) {
@@ -529,7 +515,7 @@ static void walks_race_with_writers_flushes_and_merges(void)
 	pthread_join(drainer, NULL);
 	printf("# %u walks\n", atomic_load(&r.walks));
 	T_EQ(atomic_load(&r.bad), 0);
-	end();
+	kh_model_end(&model);
 }
 
 int main(void)

@@ -303,4 +303,22 @@ static inline int ent_same(struct rig *r, const struct kv_ent *e, const struct r
 	return !rc && !memcmp(buf, rec_val(r, m), m->vlen);
 }
 
+/* A committed object of @pages pages; page n holds n in every word. */
+static inline struct mpool_obj *rig_numbered(struct rig *r, uint64_t pages)
+{
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
+				   .capacity = pages * 4096, .tag = r->db.d_tag };
+	uint64_t *buf = aligned_alloc(4096, pages * 4096);
+	struct iovec iov = { .iov_base = buf, .iov_len = pages * 4096 };
+	struct mpool_op op = { .type = MPOOL_OP_COMMIT, .length = pages * 4096 };
+
+	T_EQ(mpool_alloc(r->db.d_mp, &req, 1, &op.obj), 0);
+	for (uint64_t i = 0; i < pages * 512; i++)
+		buf[i] = i / 512;
+	T_EQ(mpool_write(op.obj, 0, &iov, 1), 0);
+	T_EQ(mpool_batch(r->db.d_mp, &op, 1), 0);
+	free(buf);
+	return op.obj;
+}
+
 #endif

@@ -4,10 +4,9 @@
  * the process dies (R1, R4, R7, R12). A "stopped writer" is a
  * thread that has done some of the steps of kvs.c and then waits.
  */
-#include "harness.h"
+#include "die.h"
 
 #include <errno.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "flush.h"
@@ -185,27 +184,6 @@ static void writer_go(struct writer *w)
 
 /* ---- crashes ------------------------------------------------------------------- */
 
-/* Runs @fn on an open database in a process that dies without closing it. */
-static void die_in(void (*fn)(void))
-{
-	pid_t pid = fork();
-	int status;
-
-	T_OK(pid >= 0);
-	if (!pid) {
-		int r = setjmp(t_env);
-
-		if (!r) {
-			open_db();
-			fn();
-		}
-		fflush(stdout);
-		_exit(r);
-	}
-	T_EQ(waitpid(pid, &status, 0), pid);
-	T_OK(WIFEXITED(status) && !WEXITSTATUS(status));
-}
-
 static uint64_t damage(void)
 {
 	uint64_t n = 1;
@@ -236,7 +214,7 @@ static void stamped(void) { stop_and_sync(AFTER_STAMP); }
 static void crash_with(void (*fn)(void), const char *late)
 {
 	make_db();
-	die_in(fn);
+	t_die_in(open_db, fn);
 	T_EQ(damage(), 0);
 	open_db();
 	expect("before", "1");
@@ -277,7 +255,7 @@ static void seen_then_sync(void)
 static void what_a_reader_saw_before_a_sync_survives(void)
 {
 	make_db();
-	die_in(seen_then_sync);
+	t_die_in(open_db, seen_then_sync);
 	open_db();
 	expect("late", "x");
 	T_EQ(kvdb_close(db), 0);

@@ -11,24 +11,6 @@ static struct rig r;
 
 #define PAGES	2048u	/* 8 MiB, several times the budget of the stress test */
 
-/* A committed object whose page n holds n in every word. */
-static struct mpool_obj *numbered_object(void)
-{
-	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
-				   .capacity = PAGES * 4096, .tag = r.db.d_tag };
-	uint64_t *buf = aligned_alloc(4096, PAGES * 4096);
-	struct iovec iov = { .iov_base = buf, .iov_len = PAGES * 4096 };
-	struct mpool_op op = { .type = MPOOL_OP_COMMIT, .length = PAGES * 4096 };
-
-	T_EQ(mpool_alloc(r.db.d_mp, &req, 1, &op.obj), 0);
-	for (unsigned i = 0; i < PAGES * 512; i++)
-		buf[i] = i / 512;
-	T_EQ(mpool_write(op.obj, 0, &iov, 1), 0);
-	T_EQ(mpool_batch(r.db.d_mp, &op, 1), 0);
-	free(buf);
-	return op.obj;
-}
-
 static int page_is(const uint8_t *p, uint64_t no)
 {
 	uint64_t first, last;
@@ -114,7 +96,7 @@ static void tiny_pool_stays_right_under_threads(void)
 
 	rig_open(&r, 2 << 20, 64 << 20);
 	rig_segs(&r);
-	obj = numbered_object();
+	obj = rig_numbered(&r, PAGES);
 	for (unsigned i = 0; i < 5; i++) {
 		j[i] = (struct job){ .obj = obj, .rnd = t_rand(&r.rnd), .rounds = rounds };
 		if (i == 4)
@@ -141,7 +123,7 @@ static void second_read_comes_from_memory(void)
 	uint64_t reads;
 
 	rig_open(&r, 8 << 20, 64 << 20);
-	obj = numbered_object();
+	obj = rig_numbered(&r, PAGES);
 	t = kv_enter();
 	T_EQ(kv_pages_get(&r.db, obj, 10, 8, NULL, p), 0);
 	kv_exit(t);
@@ -170,8 +152,8 @@ static void pages_ahead_are_there_afterwards(void)
 	const uint8_t *p;
 
 	rig_open(&r, 8 << 20, 64 << 20);
-	obj[0] = numbered_object();
-	obj[1] = numbered_object();
+	obj[0] = rig_numbered(&r, PAGES);
+	obj[1] = rig_numbered(&r, PAGES);
 	for (unsigned i = 0; i < 24; i++)
 		want[i] = (struct kv_want){ .wa_obj = obj[i % 2], .wa_n = 1 + i % 3,
 					    .wa_first = (i * 7) % 40 };
@@ -204,7 +186,7 @@ static void failed_pages_ahead_are_not_cached(void)
 	const uint8_t *p;
 
 	rig_open(&r, 8 << 20, 64 << 20);
-	obj = numbered_object();
+	obj = rig_numbered(&r, PAGES);
 	want[0] = (struct kv_want){ .wa_obj = obj, .wa_first = 3, .wa_n = 4, .wa_crc = crc };
 	want[1] = (struct kv_want){ .wa_obj = obj, .wa_first = 20, .wa_n = 1 };
 	t = kv_enter();
@@ -234,7 +216,7 @@ static void wrong_crc_is_refused_and_not_cached(void)
 	uint32_t crc = 1;
 
 	rig_open(&r, 8 << 20, 64 << 20);
-	obj = numbered_object();
+	obj = rig_numbered(&r, PAGES);
 	t = kv_enter();
 	T_EQ(kv_page_get(&r.db, obj, 5, &crc, &p), -EUCLEAN);
 	T_OK(kv_page_peek(&r.db, mpool_obj_id(obj), 5) == NULL);

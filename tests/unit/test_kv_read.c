@@ -15,24 +15,6 @@ static struct rig r;
 #define GOOD	1024u	/* pages that are there when the device was cut short */
 #define THREADS	32u
 
-/* A committed object whose page n holds n in every word. */
-static struct mpool_obj *numbered_object(void)
-{
-	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
-				   .capacity = PAGES * 4096, .tag = r.db.d_tag };
-	uint64_t *buf = aligned_alloc(4096, PAGES * 4096);
-	struct iovec iov = { .iov_base = buf, .iov_len = PAGES * 4096 };
-	struct mpool_op op = { .type = MPOOL_OP_COMMIT, .length = PAGES * 4096 };
-
-	T_EQ(mpool_alloc(r.db.d_mp, &req, 1, &op.obj), 0);
-	for (unsigned i = 0; i < PAGES * 512; i++)
-		buf[i] = i / 512;
-	T_EQ(mpool_write(op.obj, 0, &iov, 1), 0);
-	T_EQ(mpool_batch(r.db.d_mp, &op, 1), 0);
-	free(buf);
-	return op.obj;
-}
-
 static struct {
 	int fd;
 	off_t at, size;
@@ -171,7 +153,7 @@ static void open_rig(struct mpool_obj **obj)
 {
 	rig_open(&r, 1 << 20, 64 << 20);
 	T_EQ(kv_readers_init(&r.db), 0);
-	*obj = numbered_object();
+	*obj = rig_numbered(&r, PAGES);
 }
 
 static void close_rig(struct mpool_obj *obj)

@@ -5,12 +5,11 @@
  * Each transaction writes to two stores, one value in the value log: whatever
  * happens, all of it is there or nothing.
  */
-#include "harness.h"
+#include "die.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "flush.h"
@@ -261,26 +260,6 @@ static void committer_go(void)
 
 /* ---- crashes --------------------------------------------------------------------- */
 
-static void die_in(void (*fn)(void))
-{
-	pid_t pid = fork();
-	int status;
-
-	T_OK(pid >= 0);
-	if (!pid) {
-		int r = setjmp(t_env);
-
-		if (!r) {
-			open_db();
-			fn();
-		}
-		fflush(stdout);
-		_exit(r);
-	}
-	T_EQ(waitpid(pid, &status, 0), pid);
-	T_OK(WIFEXITED(status) && !WEXITSTATUS(status));
-}
-
 static void stop_and_sync(enum stop where)
 {
 	uint64_t e;
@@ -301,7 +280,7 @@ static void stamped(void) { stop_and_sync(AFTER_STAMP); }
 static void crash_with(void (*fn)(void), bool is_there)
 {
 	make_db();
-	die_in(fn);
+	t_die_in(open_db, fn);
 	T_EQ(damage(), 0);
 	open_db();
 	expect(ka, "after", "2");
@@ -346,7 +325,7 @@ static void what_a_reader_saw_of_a_commit_survives(void)
 {
 	crash_with(stamped, true);
 	make_db();
-	die_in(seen_then_sync);
+	t_die_in(open_db, seen_then_sync);
 	open_db();
 	expect_all(true);
 	end();
@@ -658,7 +637,7 @@ static void one_store_ahead(void)
 static void each_store_has_its_own_horizon(void)
 {
 	make_db();
-	die_in(one_store_ahead);
+	t_die_in(open_db, one_store_ahead);
 	for (unsigned i = 0; i < 2; i++) {
 		open_db();
 		expect(ka, "x", NULL);
@@ -735,7 +714,7 @@ static void the_record_alone(void)
 static void values_stay_while_a_transaction_is_open_over_flushes(void)
 {
 	make_db();
-	die_in(long_open);
+	t_die_in(open_db, long_open);
 	open_db();
 	expect_all(true);
 	end();
@@ -744,7 +723,7 @@ static void values_stay_while_a_transaction_is_open_over_flushes(void)
 static void values_older_than_every_horizon_come_back_with_the_record(void)
 {
 	make_db();
-	die_in(the_record_alone);
+	t_die_in(open_db, the_record_alone);
 	T_EQ(damage(), 0);
 	open_db();
 	expect_all(true);
@@ -802,7 +781,7 @@ static void a_commit_record_whose_value_is_gone_fails_the_open(void)
 	value_seg = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	T_OK(value_seg != MAP_FAILED);
 	make_db();
-	die_in(the_record_alone);
+	t_die_in(open_db, the_record_alone);
 	T_EQ(mpool_open(dir, NULL, &mp), 0);
 	T_EQ(kv_objs_delete(mp, value_seg, 1), 0);
 	T_EQ(mpool_close(mp), 0);

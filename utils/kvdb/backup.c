@@ -28,21 +28,6 @@ const struct opt backup_opts[] = {
 
 #define OWN "backup."	/* names of checkpoints made here begin so */
 
-static void put(uint8_t *p, uint64_t v, unsigned bytes)
-{
-	for (unsigned i = 0; i < bytes; i++)
-		p[i] = (uint8_t)(v >> (8 * i));
-}
-
-static uint64_t get(const uint8_t *p, unsigned bytes)
-{
-	uint64_t v = 0;
-
-	for (unsigned i = 0; i < bytes; i++)
-		v |= (uint64_t)p[i] << (8 * i);
-	return v;
-}
-
 void bk_path(char path[BK_PATH], const char *dir, unsigned number)
 {
 	snprintf(path, BK_PATH, "%.4000s/%06u.kvb", dir, number);
@@ -54,30 +39,30 @@ static void head_encode(uint8_t p[BK_HDR], struct bk_head *h)
 {
 	memset(p, 0, BK_HDR);
 	memcpy(p, BK_MAGIC, 8);
-	put(p + 8, BK_VERSION, 4);
-	put(p + 12, h->flags, 4);
+	bk_put(p + 8, BK_VERSION, 4);
+	bk_put(p + 12, h->flags, 4);
 	memcpy(p + 16, h->uuid, 16);
-	put(p + 32, h->number, 4);
-	put(p + 36, h->base, 4);
-	put(p + 40, h->ckpt, 8);
-	put(p + 48, h->time_ns, 8);
+	bk_put(p + 32, h->number, 4);
+	bk_put(p + 36, h->base, 4);
+	bk_put(p + 40, h->ckpt, 8);
+	bk_put(p + 48, h->time_ns, 8);
 	h->crc = mpool_crc32c(0, p, 60);
-	put(p + 60, h->crc, 4);
+	bk_put(p + 60, h->crc, 4);
 }
 
 static int head_decode(const uint8_t p[BK_HDR], struct bk_head *h)
 {
-	if (memcmp(p, BK_MAGIC, 8) || get(p + 60, 4) != mpool_crc32c(0, p, 60))
+	if (memcmp(p, BK_MAGIC, 8) || bk_get(p + 60, 4) != mpool_crc32c(0, p, 60))
 		return -EUCLEAN;
-	if (get(p + 8, 4) != BK_VERSION || get(p + 12, 4) & ~BK_INCREMENTAL || get(p + 56, 4))
+	if (bk_get(p + 8, 4) != BK_VERSION || bk_get(p + 12, 4) & ~BK_INCREMENTAL || bk_get(p + 56, 4))
 		return -EOPNOTSUPP;
-	h->flags = (uint32_t)get(p + 12, 4);
+	h->flags = (uint32_t)bk_get(p + 12, 4);
 	memcpy(h->uuid, p + 16, 16);
-	h->number = (uint32_t)get(p + 32, 4);
-	h->base = (uint32_t)get(p + 36, 4);
-	h->ckpt = get(p + 40, 8);
-	h->time_ns = get(p + 48, 8);
-	h->crc = (uint32_t)get(p + 60, 4);
+	h->number = (uint32_t)bk_get(p + 32, 4);
+	h->base = (uint32_t)bk_get(p + 36, 4);
+	h->ckpt = bk_get(p + 40, 8);
+	h->time_ns = bk_get(p + 48, 8);
+	h->crc = (uint32_t)bk_get(p + 60, 4);
 	return 0;
 }
 
@@ -148,8 +133,8 @@ static int block_end(struct bk_out *o)
 	if (!o->len)
 		return 0;
 	o->crc = mpool_crc32c(o->crc, o->buf + 8, o->len);
-	put(o->buf, o->len, 4);
-	put(o->buf + 4, o->crc, 4);
+	bk_put(o->buf, o->len, 4);
+	bk_put(o->buf + 4, o->crc, 4);
 	rc = write_all(o->fd, o->buf, o->len + 8);
 	o->bytes += o->len + 8;
 	o->len = 0;
@@ -169,8 +154,8 @@ static int record(struct bk_out *o, enum bk_type type, const void *key, size_t k
 	p = o->buf + 8 + o->len;
 	p[0] = (uint8_t)type;
 	p[1] = 0;
-	put(p + 2, klen, 2);
-	put(p + 4, vlen, 4);
+	bk_put(p + 2, klen, 2);
+	bk_put(p + 4, vlen, 4);
 	if (klen)
 		memcpy(p + BK_REC, key, klen);
 	if (vlen)
@@ -211,10 +196,10 @@ static int out_store_head(struct bk_out *o, struct kvdb_kvs *kvs, const char *na
 
 	if (rc)
 		return rc;
-	put(v, in.pfx_len, 4);
-	put(v + 4, in.policy, 4);
-	put(v + 8, in.compress, 4);
-	put(v + 16, in.ttl_s, 8);
+	bk_put(v, in.pfx_len, 4);
+	bk_put(v + 4, in.policy, 4);
+	bk_put(v + 8, in.compress, 4);
+	bk_put(v + 16, in.ttl_s, 8);
 	return record(o, BK_STORE, name, strlen(name), v, sizeof(v));
 }
 
@@ -291,7 +276,7 @@ static int out_file(struct bk_out *o, struct bk_head *h, struct kvdb *from, stru
 	rc = write_all(o->fd, head, sizeof(head));
 	if (!rc)
 		rc = out_stores(o, from, to);
-	put(v, o->records, 8);
+	bk_put(v, o->records, 8);
 	if (!rc)
 		rc = record(o, BK_END, NULL, 0, v, sizeof(v));
 	if (!rc)

@@ -57,6 +57,21 @@ struct bk_head {
 	uint64_t ckpt, time_ns;
 };
 
+static inline void bk_put(uint8_t *p, uint64_t v, unsigned bytes)
+{
+	for (unsigned i = 0; i < bytes; i++)
+		p[i] = (uint8_t)(v >> (8 * i));
+}
+
+static inline uint64_t bk_get(const uint8_t *p, unsigned bytes)
+{
+	uint64_t v = 0;
+
+	for (unsigned i = 0; i < bytes; i++)
+		v |= (uint64_t)p[i] << (8 * i);
+	return v;
+}
+
 /* 0, -EUCLEAN (not a backup, damage), -EOPNOTSUPP (version), or an errno of the file */
 int bk_head_read(const char *dir, unsigned number, struct bk_head *h);
 /* Greatest number of a file in the folder, 0 = none; -errno. */

@@ -31,15 +31,6 @@ const struct opt copy_opts[] = {
 
 /* ---- reading a file ---------------------------------------------------------------------- */
 
-static uint64_t get(const uint8_t *p, unsigned bytes)
-{
-	uint64_t v = 0;
-
-	for (unsigned i = 0; i < bytes; i++)
-		v |= (uint64_t)p[i] << (8 * i);
-	return v;
-}
-
 static int bad(struct bk_in *in, const char *why)
 {
 	snprintf(in->why, sizeof(in->why), "%s", why);
@@ -62,7 +53,7 @@ static int block_read(struct bk_in *in)
 
 	if (rc)
 		return rc;
-	in->len = (uint32_t)get(h, 4);
+	in->len = (uint32_t)bk_get(h, 4);
 	in->at = 0;
 	if (!in->len || in->len > BK_BLOCK_MAX)
 		return bad(in, "length of a block");
@@ -70,7 +61,7 @@ static int block_read(struct bk_in *in)
 	if (rc)
 		return rc;
 	in->crc = mpool_crc32c(in->crc, in->buf, in->len);
-	return in->crc == get(h + 4, 4) ? 0 : bad(in, "CRC of a block");
+	return in->crc == bk_get(h + 4, 4) ? 0 : bad(in, "CRC of a block");
 }
 
 static int rec_check(struct bk_in *in, const struct bk_rec *r)
@@ -84,7 +75,7 @@ static int rec_check(struct bk_in *in, const struct bk_rec *r)
 		return bad(in, "a record");
 	if (r->type != BK_END)
 		return 0;
-	if (get(r->val, 8) != in->seen || in->at != in->len || fgetc(in->f) != EOF)
+	if (bk_get(r->val, 8) != in->seen || in->at != in->len || fgetc(in->f) != EOF)
 		return bad(in, "its end");
 	in->is_end = true;
 	return 0;
@@ -107,8 +98,8 @@ int bk_in_next(struct bk_in *in)
 	if (in->len - in->at < BK_REC)
 		return bad(in, "a record");
 	r->type = p[0];
-	r->klen = (uint16_t)get(p + 2, 2);
-	r->vlen = (uint32_t)get(p + 4, 4);
+	r->klen = (uint16_t)bk_get(p + 2, 2);
+	r->vlen = (uint32_t)bk_get(p + 4, 4);
 	r->key = p + BK_REC;
 	r->val = r->key + r->klen;
 	if (p[1] || in->len - in->at - BK_REC < (uint64_t)r->klen + r->vlen)
@@ -331,10 +322,10 @@ static int sections_enter(struct chain *c, const char *name, struct merge *m)
 			voids |= in->rec.type == BK_GONE;
 			has |= in->rec.type == BK_STORE;
 			if (in->rec.type == BK_STORE && is_first) {
-				m->opts.pfx_len = (uint32_t)get(in->rec.val, 4);
-				m->opts.policy = (uint32_t)get(in->rec.val + 4, 4);
-				m->opts.compress = (uint32_t)get(in->rec.val + 8, 4);
-				m->opts.ttl_s = get(in->rec.val + 16, 8);
+				m->opts.pfx_len = (uint32_t)bk_get(in->rec.val, 4);
+				m->opts.policy = (uint32_t)bk_get(in->rec.val + 4, 4);
+				m->opts.compress = (uint32_t)bk_get(in->rec.val + 8, 4);
+				m->opts.ttl_s = bk_get(in->rec.val + 16, 8);
 			}
 			rc = bk_in_next(in);
 		}

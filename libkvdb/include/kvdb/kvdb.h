@@ -685,7 +685,7 @@ void kvdb_cq_close(struct kvdb_cq *cq);
  * kvdb_txn_begin() - begin a transaction on a snapshot of now
  * @db: database
  * @flags: 0 or KVDB_TXN_RDONLY
- * @out: the transaction; ended by kvdb_txn_commit() or kvdb_txn_abort()
+ * @out: the transaction; ended by kvdb_txn_commit() or kvdb_txn_abort(). NULL on error
  * Threads: any. Blocking: never. Durability: none. Errors: -EINVAL (flags), -ENOMEM.
  */
 int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out);
