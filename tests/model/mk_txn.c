@@ -121,7 +121,8 @@ static void txn_end(struct mk_worker *w, struct txn *x, bool commits)
 		kvdb_txn_abort(x->x_txn);
 	}
 	mk_write_end(w, x->x_first, w->w_nover, rc);
-	if (durable && !rc) {
+	/* one that wrote nothing waits for nothing */
+	if (durable && !rc && w->w_nover) {
 		acked[w->w_no] = x->x_first + w->w_nover;
 		mk_durable_mark(w->w_wo, acked, false);
 	}
