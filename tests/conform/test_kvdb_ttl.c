@@ -460,10 +460,10 @@ static void what_a_transaction_puts_expires_from_its_commit_on(void)
 		pass(9 * SEC);
 		T_OK(kh_holds_str(k, "small", "1"));
 		T_OK(kh_holds_str(k, "large", big));
-		T_EQ(count(k, 0), 2);
+		T_EQ(kh_count(k, 0), 2);
 		pass(SEC);
 		T_OK(kh_absent(k, "small", 5));
-		T_EQ(count(k, 0), 0);
+		T_EQ(kh_count(k, 0), 0);
 		T_OK(kh_holds_str(ever, "k", "1"));
 	}
 	end();
@@ -488,9 +488,9 @@ static void expiry_of_a_transaction_outlives_the_process(void)
 	mono = SEC;
 	wall = (uint64_t)time(NULL) * SEC + HOUR / 2;
 	T_EQ(reopen(0), 0);
-	T_EQ(count(kh_kvs("s"), 0), 2);
+	T_EQ(kh_count(kh_kvs("s"), 0), 2);
 	pass(HOUR / 2 + 60 * SEC);
-	T_EQ(count(kh_kvs("s"), 0), 0);
+	T_EQ(kh_count(kh_kvs("s"), 0), 0);
 	end();
 }
 
