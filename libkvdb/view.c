@@ -174,12 +174,18 @@ void kv_view_end(struct kvdb *db, struct kv_view *vi)
 	forest_put(atomic_exchange(&vi->vi_forest, NULL));
 }
 
+/* No difference of the two: a view may begin after its caller read the clock. */
+static bool is_old(const struct kvdb *db, const struct kv_view *vi, uint64_t now_ns)
+{
+	return now_ns >= vi->vi_born_ns + db->d_view_max_age_ms * 1000000ull;
+}
+
 int kv_view_check(struct kvdb *db, struct kv_view *vi)
 {
 	uint32_t state = atomic_load_explicit(&vi->vi_state, memory_order_relaxed);
 
 	if (KV_LIKELY(state == KV_VIEW_LIVE)) {
-		if (KV_LIKELY(kv_now(db) - vi->vi_born_ns < db->d_view_max_age_ms * 1000000ull))
+		if (KV_LIKELY(!is_old(db, vi, kv_now(db))))
 			return 0;
 		state = KV_VIEW_OLD;
 	}
@@ -276,7 +282,7 @@ void kv_views_step(struct kvdb *db)
 		return;
 	pthread_mutex_lock(&tx->tx_lock);
 	for (vi = tx->tx_oldest; vi && n < EVICT_MAX; vi = vi->vi_next) {
-		if (now - vi->vi_born_ns < db->d_view_max_age_ms * 1000000ull)
+		if (!is_old(db, vi, now))
 			break;
 		if (atomic_load(&vi->vi_state) == KV_VIEW_LIVE)
 			gone[n++] = evict(vi, KV_VIEW_OLD);

@@ -815,8 +815,24 @@ static void values_in_too_many_segments_end_the_transaction(void)
 	end();
 }
 
+/* T9: whoever looks for old views read the clock before this one began. */
+static void a_view_that_began_after_the_clock_was_read_is_young(void)
+{
+	struct kvdb_txn *t;
+
+	fresh();
+	T_EQ(kvdb_txn_begin(db, 0, &t), 0);
+	T_EQ(kvdb_txn_put(t, ka, "k", 1, "v", 1), 0);
+	now_ns -= 1000;
+	kv_views_step(db);
+	now_ns += 1000;
+	T_EQ(kvdb_txn_commit(t, 0, NULL), 0);
+	end();
+}
+
 int main(void)
 {
+	T_RUN(a_view_that_began_after_the_clock_was_read_is_young);
 	T_RUN(a_commit_without_its_record_is_nothing);
 	T_RUN(an_open_commit_record_is_withdrawn_at_the_tick);
 	T_RUN(an_installing_commit_is_completed_at_the_tick);
