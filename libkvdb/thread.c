@@ -170,8 +170,8 @@ unsigned int kv_thread_no(void)
 	return thread_self()->t_no;
 }
 
-/* Moves the epoch on when every reader has seen it. */
-static void advance(void)
+/* Moves the epoch on when every reader has seen it; false: one has not. */
+static bool advance(void)
 {
 	uint64_t now = atomic_load(&epoch);
 	struct kv_thread *t;
@@ -186,6 +186,7 @@ static void advance(void)
 	pthread_mutex_unlock(&reg_lock);
 	if (all)
 		atomic_compare_exchange_strong(&epoch, &now, now + 1);
+	return all;
 }
 
 /* Under limbo_lock: takes what is old enough off the list. */
@@ -240,10 +241,10 @@ static void grace(void)
 {
 	uint64_t want = atomic_load(&epoch) + 2;
 
-	while (atomic_load(&epoch) < want) {
-		advance();
-		sched_yield();
-	}
+	/* on a busy machine a yield costs a time slice of each other thread */
+	while (atomic_load(&epoch) < want)
+		if (!advance())
+			sched_yield();
 }
 
 /* True while another thread runs destructors of a batch before @no. */

@@ -52,7 +52,7 @@ struct eng_conf {
 	unsigned ec_again_every;	/* one state in so many begins a second generation */
 	unsigned ec_again_points;	/* states taken from each second generation */
 	unsigned ec_post_every;		/* one state in so many is written to and reopened */
-	double ec_seconds;		/* give up after so long, */
+	double ec_seconds;		/* of CPU time: give up after so long, */
 	/* or three times as long while there are fewer distinct states */
 	unsigned ec_least;
 	unsigned ec_max_passes;
@@ -101,7 +101,6 @@ int eng_fail(struct eng *e, const char *fmt, ...) __attribute__((format(printf, 
 /* the usual settings, scaled by TEST_SHORT, TEST_LONG */
 void eng_conf_default(struct eng_conf *c, uint64_t seed);
 void eng_print(const struct eng *e);
-double eng_clock(void);
 
 /*
  * Runs all workloads, prints their figures, then repeats some of them with
