@@ -54,7 +54,8 @@ static int head_decode(const uint8_t p[BK_HDR], struct bk_head *h)
 {
 	if (memcmp(p, BK_MAGIC, 8) || bk_get(p + 60, 4) != mpool_crc32c(0, p, 60))
 		return -EUCLEAN;
-	if (bk_get(p + 8, 4) != BK_VERSION || bk_get(p + 12, 4) & ~BK_INCREMENTAL || bk_get(p + 56, 4))
+	if (bk_get(p + 8, 4) != BK_VERSION || bk_get(p + 12, 4) & ~BK_INCREMENTAL ||
+	    bk_get(p + 56, 4))
 		return -EOPNOTSUPP;
 	h->flags = (uint32_t)bk_get(p + 12, 4);
 	memcpy(h->uuid, p + 16, 16);
