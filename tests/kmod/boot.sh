@@ -14,7 +14,7 @@
 #   VM_QEMU, VM_APPEND                    further arguments of QEMU and of the kernel
 #   VM_FILES                              further files of this machine for the guest
 #   TEST_LIMIT=300                        limit of one program, seconds
-#   TEST_LONG, SEED                       reach the programs
+#   TEST_LONG, SEED, COUNT                reach the programs
 #
 # A program in tests/kmod asks for more with a line of its own:
 #   vm-files: fio /lib/systemd/systemd-udevd     commands or files, if this machine has them
@@ -201,8 +201,9 @@ append="console=ttyS0 quiet panic=-1 no_timer_check mitigations=off nokaslr tsc=
 	random.trust_cpu=on log_buf_len=4M rcupdate.rcu_cpu_stall_timeout=120
 	mpk_disks=$((disks + 1))
 	mpk_limit=${TEST_LIMIT:-300} ${TEST_LONG:+mpk_long=1} ${SEED:+mpk_seed=$SEED}
+	${COUNT:+mpk_count=$COUNT}
 	${VM_APPEND-}"
 # shellcheck disable=SC2086
 timeout --foreground -k 10 "${VM_TIMEOUT:-600}" "${qemu[@]}" -append "$(echo $append)" ${VM_QEMU-} \
-	</dev/null 2>"$out/qemu" | tr -d '\r' >"$out/console"
+	</dev/null 2>"$out/qemu" | sed -u 's/\r//g' >"$out/console"
 awk -v out="$out" -v list="$*" -f $here/split.awk "$out/console"

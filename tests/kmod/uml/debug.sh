@@ -13,8 +13,8 @@ B=$(realpath -m "${B:-build}")
 out=$1
 shift
 kver=$(tests/kmod/uml/build.sh debug) || exit
-# acpi=noirq: interpreting ACPI under KASAN takes longer than all the rest; the long limits,
-# because the emulated clock may run ahead
+# acpi=noirq: interpreting ACPI under KASAN takes longer than all the rest; loglevel: minutes
+# on a busy machine, in which the console shows how far it came
 VM_CPUS=${VM_CPUS:-2} VM_MEM=${VM_MEM:-2048} \
-	VM_APPEND="acpi=noirq softlockup_panic=0 ${VM_APPEND-}" \
+	VM_APPEND="acpi=noirq loglevel=7 softlockup_panic=0 ${VM_APPEND-}" \
 	exec tests/kmod/boot.sh "$kver" "$out" "$@"

@@ -76,5 +76,5 @@ fi
 # shellcheck disable=SC2086
 timeout -k 10 "${UML_TIMEOUT:-600}" "$B/uml/linux" mem="${mem}M" initrd="$work/initrd" \
 	con=null con0=null,fd:1 ssl=null loglevel=4 log_buf_len=4M panic=-1 null_blk.nr_devices=0 \
-	uml_dir="$work" ${UML_APPEND-} </dev/null 2>"$out/uml" | tr -d '\r' >"$out/console"
+	uml_dir="$work" ${UML_APPEND-} </dev/null 2>"$out/uml" | sed -u 's/\r//g' >"$out/console"
 awk -v out="$out" -v list="$* checkers" -f $here/split.awk "$out/console"
