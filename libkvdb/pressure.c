@@ -13,6 +13,7 @@
 
 #include "flush.h"
 #include "memtable.h"
+#include "reloc.h"
 #include "work.h"
 
 #define FROZEN_LIMIT	4u	/* memtables of a store that wait: there is no room for more */
@@ -89,6 +90,7 @@ static void measure_debt(struct kvdb *db, const struct usage *u)
 	part[KVDB_DELAY_LOG] = kv_debt_part(u->log_bytes, b->b_log_bytes * 3 / 5, b->b_log_bytes);
 	part[KVDB_DELAY_FROZEN] = kv_debt_part(frozen, 1, FROZEN_LIMIT);
 	part[KVDB_DELAY_RUNS] = kv_debt_part(runs, RUNS_SLOW, RUNS_LIMIT);
+	part[KVDB_DELAY_SPACE] = kv_reloc_debt(db);
 	kv_throttle_set(db, part);
 }
 

@@ -36,13 +36,14 @@
 #include "work.h"
 
 #define AMP_DEFAULT	1.5
+#define DEBT_EVERY_NS	20000000ull	/* between two looks at it while a job runs */
 #define LOOK_EVERY_NS	100000000ull	/* between two looks at the space that is in use */
 #define ESTIMATE_NS	5000000000ull	/* an estimate holds so long, if space grows little */
 #define SAMPLE_PAGES	48u		/* of one run */
 #define COUNT_MAX	32u		/* runs that one merge can take */
 #define CHECK_EVERY	1024u
 #define LIVE_MOST	15u		/* of 16: fuller segments are not worth their copy */
-#define KEYS_WORTH	3u		/* a job for space brings so many times the bytes of keys */
+#define KEYS_WORTH	2u		/* a job for space brings so many times the bytes of keys */
 
 struct kv_reloc {
 	pthread_mutex_t rl_lock;
@@ -59,6 +60,9 @@ struct kv_reloc {
 	bool rl_is_early;		/* what the last job wanted may not be emptied yet */
 	uint64_t rl_stuck;		/* space at which the last job could not help; rl_lock */
 	_Atomic(uint64_t) rl_room_log;	/* log bytes at the last call for room */
+	_Atomic(bool) rl_is_behind;	/* a job for space runs */
+	_Atomic(uint32_t) rl_debt;	/* of that job */
+	_Atomic(uint64_t) rl_debt_ns;	/* next look at it */
 
 	/* the running job; rl_lock */
 	struct kv_victim *rl_cand;
@@ -194,6 +198,36 @@ static uint64_t space_in_use(struct kvdb *db)
 	atomic_store(&rl->rl_key_bytes, u.iu_most);
 	atomic_store(&rl->rl_run_bytes, u.iu_runs);
 	return u.iu_segs + u.iu_runs;
+}
+
+uint32_t kv_space_debt(uint64_t space, uint64_t live, double amp)
+{
+	uint64_t from = (uint64_t)(amp * (double)live);
+
+	return kv_debt_part(space, from, from + (from > live ? from - live : 0));
+}
+
+/*
+ * Without a job there is no debt: writers who wait must be waiting for somebody. What it
+ * moves is counted where it was until it is done.
+ */
+uint32_t kv_reloc_debt(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t now, due;
+	struct in_use u = { 0 };
+
+	if (!rl || !atomic_load(&rl->rl_is_behind))
+		return 0;
+	now = kv_now(db);
+	due = atomic_load(&rl->rl_debt_ns);
+	if (now >= due &&
+	    atomic_compare_exchange_strong(&rl->rl_debt_ns, &due, now + DEBT_EVERY_NS)) {
+		kv_segs_each(db, add_seg, &u);
+		atomic_store(&rl->rl_debt, kv_space_debt(u.iu_segs + atomic_load(&rl->rl_run_bytes),
+							 atomic_load(&rl->rl_live), rl->rl_max));
+	}
+	return atomic_load(&rl->rl_debt);
 }
 
 /* ---- 1. estimate ----------------------------------------------------------- */
@@ -654,6 +688,8 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 	int rc = cands_take(db);
 
 	rl->rl_tight = excess != 0;
+	atomic_store(&rl->rl_debt, 0);
+	atomic_store(&rl->rl_is_behind, why == FOR_SPACE);
 	/* what is flushed while it counts is the next job's */
 	space = space_in_use(db);
 	if (!rc)
@@ -681,6 +717,7 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 	rl->rl_is_early = why == FOR_SPACE && !n && now < space && !rl->rl_is_short;
 	rl->rl_gain = gained(rl->rl_cand, n, mo.mo_bytes);
 	cands_put(db);
+	atomic_store(&rl->rl_is_behind, false);
 	if (mo.mo_stores)
 		atomic_fetch_add(&db->d_count.relocations, 1);
 	return rc ? rc : mo.mo_stores != 0;

@@ -131,6 +131,10 @@ void kv_reloc_make_room(struct kvdb *db);
 bool kv_reloc_is_cancelled(struct kvdb *db);
 /* Bytes that a merge of the largest store needs (for the reserve). */
 uint64_t kv_reloc_key_bytes(struct kvdb *db);
+/* How far space is beyond @amp times @live: all at twice the excess that is allowed. Pure. */
+uint32_t kv_space_debt(uint64_t space, uint64_t live, double amp);
+/* The same of the database while a relocation for space runs, else 0. */
+uint32_t kv_reloc_debt(struct kvdb *db);
 /* Bytes of all runs, at the last look. */
 uint64_t kv_reloc_run_bytes(struct kvdb *db);
 void kv_reloc_stats(struct kvdb *db, struct kvdb_stats *st);

@@ -178,26 +178,34 @@ static void endure(uint32_t (*next)(void), const char *name, double most)
 	printf("# %s: %llu MiB live, segments of %llu KiB; load wrote %.2f bytes per byte\n", name,
 	       (unsigned long long)live >> 20, (unsigned long long)in.segment_bytes >> 10,
 	       (double)written(&base) / (double)base.user_write_bytes);
-	printf("# pass  space/live  seconds  written/user: log keys moved all  jobs\n");
+	printf("# pass  space/live on the way  seconds  written/user: log keys moved all  jobs  "
+	       "waits for space\n");
 	for (pass = 1; pass <= passes; pass++) {
-		uint64_t user;
+		uint64_t user, peak = 0;
 		double t0 = now_s();
 
-		for (uint32_t i = 0; i < keys; i++)
+		for (uint32_t i = 0; i < keys; i++) {
 			put(next());
+			if (i % 1024)
+				continue;
+			T_EQ(kvdb_stats(db, &st), 0);
+			peak = st.space_bytes > peak ? st.space_bytes : peak;
+		}
 		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
 		T_EQ(kvdb_stats(db, &st), 0);
 		user = st.user_write_bytes - was.user_write_bytes;
 		amp = (double)st.space_bytes / (double)live;
 		wa = (double)(written(&st) - written(&base)) /
 		     (double)(st.user_write_bytes - base.user_write_bytes);
-		printf("# %4u  %10.3f  %7.1f  %16.2f %4.2f %5.2f %4.2f %4llu\n", pass, amp,
-		       now_s() - t0,
+		printf("# %4u  %10.3f %10.3f  %7.1f  %16.2f %4.2f %5.2f %4.2f  %4llu  %llu\n",
+		       pass, amp, (double)peak / (double)live, now_s() - t0,
 		       (double)(st.io[0].log_bytes - was.io[0].log_bytes) / (double)user,
 		       (double)(st.io[0].key_bytes - was.io[0].key_bytes) / (double)user,
 		       (double)(st.io[0].move_bytes - was.io[0].move_bytes) / (double)user,
 		       (double)(written(&st) - written(&was)) / (double)user,
-		       (unsigned long long)(st.relocations - was.relocations));
+		       (unsigned long long)(st.relocations - was.relocations),
+		       (unsigned long long)(st.delay[KVDB_DELAY_SPACE].waits -
+					    was.delay[KVDB_DELAY_SPACE].waits));
 		fflush(stdout);
 		was = st;
 		T_OK(st.space_bytes <= live + live / 2 + 2ull * in.logs * in.segment_bytes);

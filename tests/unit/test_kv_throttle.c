@@ -8,6 +8,7 @@
 #include "flush.h"
 #include "harness.h"
 #include "kv.h"
+#include "reloc.h"
 
 static uint64_t clock_ns, slept, naps;
 
@@ -128,6 +129,21 @@ static void who_cannot_wait_is_told_and_not_charged(void)
 	T_EQ(naps, 0);
 }
 
+static void space_is_a_debt_from_its_bound_on(void)
+{
+	struct kvdb db = { 0 };
+
+	T_EQ(kv_space_debt(1500, 1000, 1.5), 0);
+	T_EQ(kv_space_debt(1750, 1000, 1.5), KV_DEBT_MAX / 2);
+	T_EQ(kv_space_debt(2000, 1000, 1.5), KV_DEBT_MAX);
+	T_EQ(kv_space_debt(5000, 0, 1.5), 0);	/* nobody has counted yet */
+	/* no relocation runs: space may be what it wants */
+	db.d_clock = (struct kvdb_clock){ now_ns, sleep_until, NULL, NULL };
+	T_EQ(kv_reloc_init(&db, 1.5), 0);
+	T_EQ(kv_reloc_debt(&db), 0);
+	kv_reloc_fini(&db);
+}
+
 static void largest_debt_is_the_cause(void)
 {
 	uint32_t part[KVDB_DELAYS] = { [KVDB_DELAY_MEMORY] = 10, [KVDB_DELAY_RUNS] = 700,
@@ -158,6 +174,7 @@ int main(void)
 	T_RUN(without_debt_nothing_is_charged);
 	T_RUN(one_wait_is_short_however_large_the_write);
 	T_RUN(who_cannot_wait_is_told_and_not_charged);
+	T_RUN(space_is_a_debt_from_its_bound_on);
 	T_RUN(largest_debt_is_the_cause);
 	return t_done();
 }

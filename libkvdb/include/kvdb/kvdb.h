@@ -856,7 +856,7 @@ enum kvdb_delay {
 	KVDB_DELAY_FROZEN,     /* memtables queue to be flushed */
 	KVDB_DELAY_LOG,        /* the log since the oldest unflushed record approaches its limit */
 	KVDB_DELAY_RUNS,       /* runs queue to be merged */
-	KVDB_DELAY_SPACE,      /* a flush finds no room in the pool */
+	KVDB_DELAY_SPACE,      /* a flush finds no room, or space is beyond space_amp_max */
 	KVDB_DELAY_SEGMENT,    /* a log had to get its next segment first */
 	KVDB_DELAY_GATE,       /* the loss bound */
 	KVDB_DELAY_KEY,        /* an open transaction had written the key */
