@@ -164,7 +164,8 @@ static const struct verb verbs[] = {
 	{ "dump", "DB [KVS]", 1, 2, 0, "print stores as text to load again",
 	  "Print every record of the database, or of the store KVS, or of a range of it, to "
 	  "standard output, one per line, in the order of stores and keys. 'kvdb load --dump' "
-	  "makes the same stores and records from it.\n\n"
+	  "makes stores and records of the same names and values from it; options of stores, "
+	  "and the time at which a record expires, are not in it.\n\n"
 	  "jsonl: a header with \"output_version\"; for each store a line {\"kvs\":NAME}, then a "
 	  "line {\"kvs\":NAME,\"key\":...,\"value\":...} for each record, with key_hex and "
 	  "value_hex in place of what is not UTF-8; at last {\"end\":true} with the number of "
@@ -206,7 +207,8 @@ static const struct verb verbs[] = {
 	  "changed since. A checkpoint whose name begins with backup. is made for that "
 	  "and kept until the next backup, which needs it. With --checkpoint that one is "
 	  "taken, and the database may be in use elsewhere. A file appears when it is "
-	  "whole and durable; an interrupted backup is begun anew.",
+	  "whole and durable; an interrupted backup is begun anew. What has expired is not in "
+	  "it, nor the time at which the rest expires.",
 	  backup_opts, "012345678",
 	  "{} backup ./db1 /backup/db1\tthe whole, next time what changed\n"
 	  "{} backup ./db1 /backup/db1 --checkpoint monday\tas it was on monday\n", verb_backup },
@@ -214,7 +216,8 @@ static const struct verb verbs[] = {
 	  "Load what the backups in the folder DIR hold into the database DB, which must have no "
 	  "stores: the newest full one and every incremental one after it, or up to --to. Every "
 	  "checksum of the files is compared, and at the end the whole database is checked as "
-	  "'kvdb verify --data' does. Each store appears when it is complete.",
+	  "'kvdb verify --data' does. Each store appears when it is complete. A record lives as "
+	  "long as one that is put now: by the time to live of its store, else for ever.",
 	  restore_opts, "012345678",
 	  "{} create ./db2 --size 10G\ta place for it\n"
 	  "{} restore /backup/db1 ./db2\tthe newest\n",
@@ -222,7 +225,8 @@ static const struct verb verbs[] = {
 	{ "copy", "DB TO", 2, 2, 0, "copy the content of a database into another",
 	  "Copy every store of DB, as it is at a checkpoint that is made for it, or at "
 	  "--checkpoint, into the database TO, which must have no stores. Records are written "
-	  "once, in order of keys.",
+	  "once, in order of keys. In TO a record lives as long as one that is put now: by the "
+	  "time to live of its store, else for ever.",
 	  copy_opts, "012345678", "{} copy ./db1 ./db2\tall of it\n", verb_copy },
 	{ "repair", "DB [TO]", 1, 2, 0, "bring what damage left into another database",
 	  "Read everything of the closed database DB that can be read and bring it into the "
