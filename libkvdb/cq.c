@@ -8,10 +8,14 @@
  * out when the loss bound allows (R1: handing it out is the acknowledgement).
  * What waits for durability is looked at when the durable epoch has moved.
  *
- * An operation is on one list at a time: c_writes (no room yet), c_durable
- * (waits for an epoch), c_acks (writes that are done; the gate decides),
- * c_done; or it has device reads, which are on c_reads until the depth
- * lets them start.
+ * An operation is on one list at a time: c_writes (no room yet), c_owned (a
+ * transaction owns the key), c_durable (waits for an epoch), c_acks (writes that
+ * are done; the gate decides), c_done; or it has device reads, which are on
+ * c_reads until the depth lets them start.
+ *
+ * c_owned holds nobody back but syncs, which wait in it: the commit that is to
+ * end the wait may be the queue's next operation. Owners tell queues nothing;
+ * while a write is there its key's lock is looked at every STALL_NS.
  *
  * The owner sleeps in the pool's queue, or in poll() on that queue's event fd
  * and on c_event. The latter is written by kv_cqs_wake() while the queue is
@@ -34,11 +38,12 @@
 #include "flush.h"
 #include "load.h"
 #include "thread.h"
+#include "txn.h"
 
 #define CHUNK		64u	/* operations that are allocated together */
 #define REAP		64u
 #define RUNS_MAX	16u	/* a get that still misses pages then waits for them */
-#define STALL_NS	1000000u	/* look so often whether there is room for a write */
+#define STALL_NS	1000000u	/* look so often whether a write can go on */
 
 struct op {
 	struct op *o_next;
@@ -48,6 +53,8 @@ struct op {
 	int o_err;
 	uint64_t o_vlen;
 	uint64_t o_epoch;		/* of a write */
+	uint64_t o_since_ns;		/* kv_now() when it began to wait for a key */
+	uint64_t o_late_ns;		/* now_ns() when it gives up; 0 = it never waited */
 	struct mpool_error *o_error;
 };
 
@@ -70,7 +77,7 @@ struct kvdb_cq {
 	unsigned c_ops;			/* operations that were not reaped */
 	struct op *c_free;
 	struct chunk *c_chunks;
-	struct list c_writes, c_durable, c_acks, c_done;
+	struct list c_writes, c_owned, c_durable, c_acks, c_done;
 	struct kv_aload *c_reads;	/* to be started, oldest first */
 	struct kv_aload **c_reads_tail;
 	struct kv_aload *c_going;	/* in c_ioq */
@@ -78,7 +85,7 @@ struct kvdb_cq {
 	unsigned c_nerrors, c_maxerrors;
 	int c_event;			/* eventfd */
 	int c_epoll;			/* -1 until kvdb_cq_fd(), as c_timer */
-	int c_timer;			/* for writes that wait for room */
+	int c_timer;			/* for waits_untold() */
 	_Atomic(bool) c_armed;
 	struct kvdb_cq *c_next;		/* d_cq_lock */
 };
@@ -151,6 +158,7 @@ static struct op *op_new(struct kvdb_cq *cq)
 	o->o_err = 0;
 	o->o_vlen = 0;
 	o->o_epoch = 0;
+	o->o_late_ns = 0;
 	o->o_error = NULL;
 	cq->c_ops++;
 	return o;
@@ -235,12 +243,33 @@ static void wrote(struct op *o)
 	}
 }
 
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Its key has an owner: it waits as long as a blocking write does. */
+static void park(struct op *o)
+{
+	o->o_since_ns = kv_now(o->o_cq->c_db);
+	if (!o->o_late_ns)
+		o->o_late_ns = now_ns() + KV_KEY_WAIT_S * 1000000000ull;
+	list_add(&o->o_cq->c_owned, o);
+}
+
 /* False: there is no room for the write now. */
 static bool run_write(struct op *o)
 {
 	const struct kvdb_op *p = &o->o_op;
 	int err;
 
+	if (p->type == KVDB_OP_SYNC && BARRIER(565, o->o_cq->c_owned.li_head != NULL)) {
+		list_add(&o->o_cq->c_owned, o);
+		return true;
+	}
 	if (p->type == KVDB_OP_SYNC) {
 		o->o_epoch = kv_sync_epoch(o->o_cq->c_db);
 		atomic_fetch_add(&o->o_cq->c_db->d_count.syncs, 1);
@@ -256,7 +285,9 @@ static bool run_write(struct op *o)
 		err = kv_del_begin(p->kvs, p->key, p->klen, &o->o_epoch);
 	if (err == -EAGAIN)
 		return false;
-	if (err || !o->o_epoch)
+	if (err == -EBUSY)
+		park(o);
+	else if (err || !o->o_epoch)
 		op_done(o, err);
 	else
 		wrote(o);
@@ -417,7 +448,39 @@ static int not_durable(struct kvdb *db)
 	return kv_error(-EIO, "MP0905", "not durable: %s", db->d_fault_text);
 }
 
-/* Looks at what waits for room or for an epoch. */
+static bool is_owned(const struct op *o)
+{
+	const struct kvdb_op *p = &o->o_op;
+
+	return p->type != KVDB_OP_SYNC &&
+	       kv_key_is_owned(p->kvs->k_db, p->kvs->k_id, p->key, p->klen,
+			       kv_hash(p->key, p->klen));
+}
+
+/* Looks at what waits for the owners of keys: trying would log a record each time. */
+static void look_at_owned(struct kvdb_cq *cq)
+{
+	uint64_t now = cq->c_owned.li_head ? now_ns() : 0;
+	struct op *o, *next;
+
+	for (o = list_steal(&cq->c_owned); o; o = next) {
+		bool waits = is_owned(o) && !kv_fault(cq->c_db);
+
+		next = o->o_next;
+		if (waits && now < o->o_late_ns) {
+			list_add(&cq->c_owned, o);
+			continue;
+		}
+		if (o->o_op.type != KVDB_OP_SYNC)
+			kv_delayed(cq->c_db, KVDB_DELAY_KEY, kv_now(cq->c_db) - o->o_since_ns);
+		if (waits)
+			op_done(o, kv_key_denied(o->o_op.kvs));
+		else if (cq->c_writes.li_head || !run_write(o))
+			list_add(&cq->c_writes, o);
+	}
+}
+
+/* Looks at what waits for room, for a key or for an epoch. */
 static void look(struct kvdb_cq *cq)
 {
 	struct kvdb *db = cq->c_db;
@@ -433,6 +496,7 @@ static void look(struct kvdb_cq *cq)
 			break;
 		}
 	}
+	look_at_owned(cq);
 	fault = kv_fault(db);
 	durable = atomic_load(&db->d_durable);
 	for (o = list_steal(&cq->c_durable); o; o = next) {
@@ -541,17 +605,15 @@ void kv_cqs_wake(struct kvdb *db)
 	pthread_mutex_unlock(&db->d_cq_lock);
 }
 
-static bool waits_for_others(const struct kvdb_cq *cq)
+/* Nobody tells when these can go on. */
+static bool waits_untold(const struct kvdb_cq *cq)
 {
-	return cq->c_writes.li_head || cq->c_durable.li_head || cq->c_acks.li_head;
+	return cq->c_writes.li_head || cq->c_owned.li_head;
 }
 
-static uint64_t now_ns(void)
+static bool waits_for_others(const struct kvdb_cq *cq)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	return waits_untold(cq) || cq->c_durable.li_head || cq->c_acks.li_head;
 }
 
 /* KVDB_MANUAL: what it waits for it does itself. */
@@ -598,7 +660,7 @@ static int wait_some(struct kvdb_cq *cq, unsigned want, uint64_t end_ns)
 	look(cq);
 	look_at_acks(cq);
 	if (!cq->c_done.li_head && !acks_are_due(cq)) {
-		if (cq->c_writes.li_head && left > STALL_NS)
+		if (waits_untold(cq) && left > STALL_NS)
 			left = STALL_NS;
 		ts = (struct timespec){ .tv_sec = (time_t)(left / 1000000000u),
 					.tv_nsec = (long)(left % 1000000000u) };
@@ -624,7 +686,7 @@ static void event_keep(struct kvdb_cq *cq)
 	}
 	if (cq->c_done.li_head || acks_are_due(cq))
 		event_set(cq);
-	else if (cq->c_writes.li_head)
+	else if (waits_untold(cq))
 		timerfd_settime(cq->c_timer, 0, &again, NULL);
 }
 
@@ -755,6 +817,7 @@ int kvdb_cq_open(struct kvdb *db, unsigned depth, unsigned flags, struct kvdb_cq
 	cq->c_epoll = cq->c_timer = -1;
 	cq->c_reads_tail = &cq->c_reads;
 	list_init(&cq->c_writes);
+	list_init(&cq->c_owned);
 	list_init(&cq->c_durable);
 	list_init(&cq->c_acks);
 	list_init(&cq->c_done);

@@ -188,12 +188,18 @@ static bool is_covered_owned(const struct wanted *wa)
 	return is;
 }
 
-static int wait_free(const struct wanted *wa, bool may_wait, struct timespec *until)
+int kv_key_denied(const struct kvdb_kvs *kvs)
+{
+	return kv_error(-ECANCELED, "MP0921", "%s: a transaction that is still open wrote this key",
+			kvs->k_name);
+}
+
+static int wait_free(const struct wanted *wa, struct timespec *until)
 {
 	struct kvdb_kvs *kvs = wa->wa_kvs;
 	struct kvdb *db = kvs->k_db;
 	struct kv_keylocks *tk = db->d_txns->tx_keys;
-	bool is_owned = true, is_late = !may_wait || kv_is_manual(db);
+	bool is_owned = true, is_late = kv_is_manual(db);
 	uint64_t t0 = kv_now(db);
 
 	/* the bound is against deadlock between threads: real time, whatever the clock says */
@@ -215,18 +221,15 @@ static int wait_free(const struct wanted *wa, bool may_wait, struct timespec *un
 	kv_delayed(db, KVDB_DELAY_KEY, kv_now(db) - t0);
 	if (kv_fault(db))
 		return kv_error(-EROFS, "MP0903", "%s", db->d_fault_text);
-	if (!is_owned)
-		return 0;
-	return kv_error(-ECANCELED, "MP0921", "%s: a transaction that is still open wrote this key",
-			kvs->k_name);
+	return is_owned ? kv_key_denied(kvs) : 0;
 }
 
-int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t hash, bool may_wait,
+int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t hash,
 		struct timespec *until)
 {
 	struct wanted wa = { .wa_kvs = kvs, .wa_key = key, .wa_klen = klen, .wa_hash = hash };
 
-	return wait_free(&wa, may_wait, until);
+	return wait_free(&wa, until);
 }
 
 bool kv_keys_are_owned(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg)
@@ -241,5 +244,5 @@ int kv_keys_wait(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg,
 {
 	struct wanted wa = { .wa_kvs = kvs, .wa_covers = covers, .wa_arg = arg };
 
-	return wait_free(&wa, true, until);
+	return wait_free(&wa, until);
 }

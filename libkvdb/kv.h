@@ -529,9 +529,10 @@ void kv_cqs_wake(struct kvdb *db);
 /* ---- kvs.c: writes that never wait ---- */
 
 /*
- * As kvdb_put() and kvdb_del(), but -EAGAIN instead of waiting for room, and
- * the acknowledgement is the caller's: not before *epoch is durable (commit
- * mode) or while kv_gate_is_shut() and it is not durable.
+ * As kvdb_put() and kvdb_del(), but -EAGAIN instead of waiting for room, -EBUSY
+ * instead of waiting for the transaction that owns the key, and the
+ * acknowledgement is the caller's: not before *epoch is durable (commit mode) or
+ * while kv_gate_is_shut() and it is not durable.
  */
 int kv_put_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
 		 uint64_t *epoch);

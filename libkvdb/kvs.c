@@ -249,9 +249,11 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 		kv_slot_idle(sl);
 		kv_exit(t);
 		if (KV_UNLIKELY(err == -EBUSY)) {
+			if (w->is_begun && !kv_is_manual(db))
+				return err;
 			err = w->many ? many_wait(w->kvs, w->many) :
 			      kv_key_wait(w->kvs, w->op.op_key, w->op.op_klen, w->op.op_hash,
-					  !w->is_begun, &until);
+					  &until);
 			if (err)
 				return err;
 			continue;

@@ -37,10 +37,12 @@ void kv_key_wake(struct kvdb *db);
 bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen, uint64_t hash);
 /*
  * Waits until the key has no owner; -ECANCELED at *until, which the first wait
- * of a write sets (zero before), at once with KVDB_MANUAL or when the caller may not wait.
+ * of a write sets (zero before), at once with KVDB_MANUAL.
  */
-int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t hash, bool may_wait,
+int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t hash,
 		struct timespec *until);
+/* The error of a write that has waited for so long. */
+int kv_key_denied(const struct kvdb_kvs *kvs);
 
 typedef bool kv_covers_fn(const void *arg, const void *key, size_t klen);
 /* Some key of the store has an owner, and @covers says true for it. Looks at every owned key. */

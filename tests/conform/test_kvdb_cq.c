@@ -647,6 +647,81 @@ static void transactions_commit_without_waiting(void)
 	kh_close();
 }
 
+/* The completion with this cookie among @n that are taken. */
+static struct kvdb_cqe reap_one(uint64_t cookie, unsigned n)
+{
+	struct kvdb_cqe e, found = { .err = 1 };
+
+	while (n--) {
+		T_EQ(kvdb_cq_reap(cq, &e, 1, 1, -1), 1);
+		if (e.cookie == cookie)
+			found = e;
+	}
+	return found;
+}
+
+static void a_write_waits_for_the_owner_of_its_key(void)
+{
+	struct kvdb_op op[4], commit;
+	struct kvdb_kvs *kvs;
+	struct kvdb_cqe e;
+	struct timespec a, b;
+
+	kh_fresh(64 * MIB, 0);
+	kvs = kh_kvs("s");
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	commit = commit_op(kvs, "owned", 0);
+	op[0] = put_op(kvs, "owned", "plain", 0);
+	op[1] = put_op(kvs, "free", "plain", 1);
+	op[2] = (struct kvdb_op){ .type = KVDB_OP_SYNC, .cookie = 2 };
+	op[3] = put_op(kvs, "later", "plain", 3);
+	T_EQ(kvdb_cq_submit(cq, op, 4), 4);
+	T_EQ(reap_one(1, 2).err, 0);
+	T_OK(kh_holds_str(kvs, "free", "plain") && kh_holds_str(kvs, "later", "plain"));
+	/* the sync covers it */
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 1, 20000000), 0);
+	T_EQ(kvdb_txn_commit(commit.txn, 0, NULL), 0);
+	T_EQ(reap_one(0, 2).err, 0);
+	T_OK(kh_holds_str(kvs, "owned", "plain"));
+	/* not for ever */
+	commit = commit_op(kvs, "owned", 0);
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	e = one(op[0]);
+	T_EQ(e.err, -ECANCELED);
+	T_STREQ(e.error->id, "MP0921");
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	T_OK((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000 >= 1000);
+	/* nor longer than the queue */
+	T_EQ(kvdb_cq_submit(cq, op, 1), 1);
+	kvdb_cq_close(cq);
+	kvdb_txn_abort(commit.txn);
+	T_OK(kh_holds_str(kvs, "owned", "plain"));
+	kh_close();
+}
+
+static void a_commit_may_stand_behind_the_write_that_waits_for_it(void)
+{
+	struct kvdb_kvs *kvs;
+	struct kvdb_op op[2];
+	struct pollfd fd = { .events = POLLIN };
+
+	kh_fresh(64 * MIB, 0);
+	kvs = kh_kvs("s");
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	fd.fd = kvdb_cq_fd(cq);
+	op[1] = commit_op(kvs, "k", 0);
+	op[1].cookie = 1;
+	op[0] = put_op(kvs, "k", "plain", 0);
+	T_EQ(kvdb_cq_submit(cq, op, 2), 2);
+	T_EQ(poll(&fd, 1, 900), 1);
+	T_EQ(reap_one(1, 1).err, 0);
+	T_EQ(poll(&fd, 1, 900), 1);
+	T_EQ(reap_one(0, 1).err, 0);
+	T_OK(kh_holds_str(kvs, "k", "plain"));
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
 int main(void)
 {
 	KH_RUN_MODES(operations_complete_with_their_results);
@@ -661,6 +736,8 @@ int main(void)
 	T_RUN(write_is_not_acknowledged_behind_the_gate);
 	T_RUN(durable_write_completes_when_it_is_durable);
 	T_RUN(transactions_commit_without_waiting);
+	T_RUN(a_write_waits_for_the_owner_of_its_key);
+	T_RUN(a_commit_may_stand_behind_the_write_that_waits_for_it);
 	T_RUN(many_durable_writes_share_flushes);
 	T_RUN(writes_without_room_wait_in_the_queue);
 	th_clean();

@@ -287,7 +287,9 @@ int kvdb_put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val
  *
  * What is gone was deleted: an older value does not come back. A cursor sees what
  * had not expired when it was opened. The time is that of the database: the wall
- * clock at open, then a monotonic clock; it never goes back.
+ * clock at open, then a monotonic clock; it never goes back. Nothing that reads
+ * tells when a value expires, so a backup or a copy has no expiry: what is made of
+ * it lives by the time to live of the store where it is put.
  * Threads: any. Blocking: as kvdb_put(). Durability: as kvdb_put().
  * Errors: as kvdb_put(), -EINVAL (@ttl_s).
  */
@@ -623,7 +625,8 @@ int kvdb_cq_open(struct kvdb *db, unsigned depth, unsigned flags, struct kvdb_cq
  * @n: their number
  * Returns the number accepted: less than @n only at KVDB_CQ_OPS_MAX or without
  * memory. A bad operation is accepted and completes with its error. A PUT that
- * finds no room waits in the queue, one that the loss bound holds back is
+ * finds no room waits in the queue, one of a key that an open transaction wrote
+ * waits for its end (see "transactions"), one that the loss bound holds back is
  * visible and completes later.
  * Threads: owner. Blocking: never for device reads, room or durability; a log that goes on in a
  * new segment may wait for metadata; without io_uring device reads happen here.
@@ -670,7 +673,8 @@ void kvdb_cq_close(struct kvdb_cq *cq);
  * transactions of one write that see the newest state. A transaction that wants
  * to write a key which was written plainly since it began gets -ECANCELED; a
  * plain write of a key that an open transaction has written waits for its end,
- * at most a second (not at all with KVDB_MANUAL and in a completion queue), then returns -ECANCELED.
+ * at most a second (not at all with KVDB_MANUAL), then returns -ECANCELED. In a completion queue
+ * it does so beside the queue's other operations, but for the syncs behind it.
  * kvdb_get() and kvdb_cursor_open() see what is committed. No view changes
  * under its reader, whoever writes.
  *
@@ -962,7 +966,9 @@ typedef int kvdb_diff_fn(void *arg, const void *key, size_t klen, const void *va
  * @fn: called for every key that was put or deleted in between and is not as it was
  * @arg: its argument
  *
- * Reads the keys of both, and the values of those that differ.
+ * Reads the keys of both, and the values of those that differ. A key that has expired by now is
+ * deleted at the later checkpoint, not at the earlier one: what was made of the earlier one may
+ * hold it still. When a value expires is not told.
  * Threads: one per handle. Blocking: I/O. Durability: none.
  * Errors: what @fn returned; -EINVAL (not at checkpoints of one database, or another store),
  * -EIO, -EUCLEAN, -ENOMEM.
@@ -982,7 +988,8 @@ struct kvdb_bulk; /* a bulk load in progress */
  * Values are written once, to where they stay, and keys once, past logs and memtables. All of
  * it appears at kvdb_bulk_finish() at once: over everything that was acknowledged before this
  * call, under everything that is written after it returned. A cursor that was opened earlier
- * does not see it. Until then runs of the store are not merged.
+ * does not see it. Until then runs of the store are not merged. In a store with a time to live a
+ * record expires as if it were put at its kvdb_bulk_add().
  * Threads: any. Blocking: I/O (flushes the memtables). Durability: none.
  * Errors: -EINVAL, -EBUSY (one is open), -ENOSPC, -EROFS, -EIO, -ENOMEM.
  */
