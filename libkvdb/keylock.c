@@ -209,6 +209,7 @@ static int wait_free(const struct wanted *wa, struct timespec *until)
 	}
 	pthread_mutex_lock(&tk->tk_lock);
 	atomic_fetch_add(&tk->tk_waiters, 1);
+	atomic_thread_fence(memory_order_seq_cst);	/* pairs with kv_key_wake() */
 	for (;;) {
 		is_owned = wa->wa_covers ? is_covered_owned(wa) :
 			   kv_key_is_owned(db, kvs->k_id, wa->wa_key, wa->wa_klen, wa->wa_hash);

@@ -79,7 +79,7 @@ static int many_link(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
 
 	if (!tb)
 		return -ENOMEM;
-	kv_tree_note_tombs(atomic_load(&kvs->k_tree));
+	kv_tree_mark_tombs(kvs);
 	if (m->mt) {
 		kv_mt_tomb_kill(m->mt, m->tomb);
 		kv_mt_put(kvs->k_db, m->mt);

@@ -560,7 +560,7 @@ static int replay_many(struct recovery *rv, struct rv_seg *vs, const struct kv_r
 	err = kv_mt_tomb_replay(atomic_load(&kvs->k_tree)->tr_mt[0], &t, epoch);
 	if (!err)
 		rv->rv_db->d_recovery.replayed++;
-	kv_tree_note_tombs(atomic_load(&kvs->k_tree));
+	kv_tree_mark_tombs(kvs);
 	return err;
 }
 

@@ -88,7 +88,7 @@ void kv_tree_put(struct kvdb *db, struct kv_tree *tr)
 
 /*
  * Publish @tr. Returns what it replaces: to be put after k_tree_lock, for that
- * may free what trees left behind.
+ * may free what trees left behind. k_tree_lock held.
  */
 static struct kv_tree *tree_publish(struct kvdb_kvs *kvs, struct kv_tree *tr)
 {
@@ -96,9 +96,16 @@ static struct kv_tree *tree_publish(struct kvdb_kvs *kvs, struct kv_tree *tr)
 
 	kv_tree_note_tombs(tr);
 	old = atomic_exchange(&kvs->k_tree, tr);
-	/* a tombstone that came between the two has marked the old tree only */
-	kv_tree_note_tombs(tr);
+	/* T5: in here, so that what waits for the lock comes after it for every view */
+	(void)BARRIER(566, (atomic_fetch_add(&kvs->k_db->d_tree_gen, 1), 0));
 	return old;
+}
+
+void kv_tree_mark_tombs(struct kvdb_kvs *kvs)
+{
+	pthread_mutex_lock(&kvs->k_tree_lock);
+	kv_tree_note_tombs(atomic_load(&kvs->k_tree));
+	pthread_mutex_unlock(&kvs->k_tree_lock);
 }
 
 int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt)

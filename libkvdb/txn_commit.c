@@ -218,17 +218,18 @@ static void op_of(const struct kv_write *w, struct kv_mt_op *op)
 
 int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t)
 {
+	struct kv_tctx *tc = kv_tctx(t->t_db);
 	uint8_t *p;
 
 	memset(co, 0, sizeof(*co));
 	co->co_txn = t;
 	co->co_len = t->t_rec_bytes;
 	co->co_size = kv_rec_size(0, co->co_len);
-	co->co_slot = &kv_tctx(t->t_db)->tc_slot;
 	co->co_buf = malloc(co->co_len);
 	t->t_slot = malloc(sizeof(*t->t_slot));
-	if (!co->co_buf || !t->t_slot)
+	if (!tc || !co->co_buf || !t->t_slot)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a commit");
+	co->co_slot = &tc->tc_slot;
 	atomic_init(&t->t_slot->ts_state, KV_TS_ACTIVE);
 	/* X4: however often the record is logged again */
 	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)

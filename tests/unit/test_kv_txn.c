@@ -612,6 +612,80 @@ static void a_range_delete_that_moves_looks_for_owners_again(void)
 	end();
 }
 
+/* H1: a reader of the tree that comes must not pass over what is deleted by then. */
+static void a_delete_of_many_keys_marks_no_tree_that_is_being_replaced(void)
+{
+	pthread_t thread;
+	int result = 1;
+
+	fresh();
+	before();
+	/* as somebody who has looked for tombstones and has not published yet */
+	pthread_mutex_lock(&ka->k_tree_lock);
+	T_EQ(pthread_create(&thread, NULL, delete_x, &result), 0);
+	while (!kv_mt_tombs(kv_mt_active(ka)))
+		usleep(1000);
+	usleep(50000);
+	T_OK(holds(ka, "x", "old", 3));
+	pthread_mutex_unlock(&ka->k_tree_lock);
+	pthread_join(thread, NULL);
+	T_EQ(result, 0);
+	expect(ka, "x", NULL);
+	end();
+}
+
+static _Atomic(bool) enough;
+
+static void *republish(void *arg)
+{
+	while (!atomic_load(&enough))
+		if (kv_tree_flushed(ka, NULL, NULL))
+			abort();
+	return arg;
+}
+
+/* Wherever the other thread is, it stays there for a while. */
+static void stand_still(int sig)
+{
+	static const struct timespec ts = { .tv_nsec = 10000 };
+
+	(void)sig;
+	nanosleep(&ts, NULL);
+}
+
+/* T5: a view that began with the trees of before would not know what came after them. */
+static void a_tree_is_counted_before_its_lock_is_free(void)
+{
+	struct sigaction sa = { .sa_handler = stand_still }, before_it;
+	struct kv_tree *tr = NULL, *last;
+	uint64_t gen = 0, was;
+	unsigned int bad = 0;
+	pthread_t thread;
+
+	fresh();
+	sigaction(SIGUSR1, &sa, &before_it);
+	T_EQ(pthread_create(&thread, NULL, republish, NULL), 0);
+	for (unsigned int i = 0; i < 600000; i++) {
+		if (i % 256 == 0)
+			pthread_kill(thread, SIGUSR1);
+		last = tr;
+		was = gen;
+		pthread_mutex_lock(&ka->k_tree_lock);
+		tr = atomic_load(&ka->k_tree);
+		gen = atomic_load(&db->d_tree_gen);
+		pthread_mutex_unlock(&ka->k_tree_lock);
+		bad += tr != last && gen == was;
+		/* the other one is to get the lock, too */
+		for (unsigned int k = 0; k < 50; k++)
+			kv_cpu_pause();
+	}
+	atomic_store(&enough, true);
+	pthread_join(thread, NULL);
+	sigaction(SIGUSR1, &before_it, NULL);
+	T_EQ(bad, 0);
+	end();
+}
+
 /* ---- horizons -------------------------------------------------------------------- */
 
 static void flush_store(struct kvdb_kvs *k)
@@ -763,7 +837,7 @@ static void a_value_holds_its_segment_before_its_epoch_can_end(void)
 	T_EQ(kvdb_txn_put(pinning, kb, "big", 3, big, sizeof(big)), 0);
 	sigaction(SIGSEGV, &was, NULL);
 	T_EQ(slot_at_pin, KV_SLOT_OPEN);
-	T_EQ(pinning->t_nseg, 1);
+	T_OK(pinning->t_nseg >= 1);
 	pinning->t_seg = malloc(PINS * sizeof(*page));
 	memcpy(pinning->t_seg, page, PINS * sizeof(*page));
 	munmap(page, 4096);
@@ -851,6 +925,8 @@ int main(void)
 	T_RUN(a_version_in_an_old_memtable_never_names_the_new_slot);
 	T_RUN(a_commit_is_completed_before_its_memtable_freezes);
 	T_RUN(a_range_delete_that_moves_looks_for_owners_again);
+	T_RUN(a_delete_of_many_keys_marks_no_tree_that_is_being_replaced);
+	T_RUN(a_tree_is_counted_before_its_lock_is_free);
 	T_RUN(each_store_has_its_own_horizon);
 	T_RUN(values_stay_while_a_transaction_is_open_over_flushes);
 	T_RUN(values_older_than_every_horizon_come_back_with_the_record);
