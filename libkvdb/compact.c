@@ -240,7 +240,10 @@ int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out)
 	struct kv_compact *cp = &db->d_compact;
 	struct kvdb_compact_status st = { .is_asked = is_asked(db) };
 
-	kv_reloc_status(db, &st);
+	int err = kv_reloc_status(db, &st);
+
+	if (err)
+		return err;
 	st.error = st.is_asked ? 0 : atomic_load(&cp->cp_err);
 	st.moved_bytes = moved_bytes(db);
 	st.relocations = atomic_load(&db->d_count.relocations);

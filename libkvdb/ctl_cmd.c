@@ -77,6 +77,7 @@ static int cmd_info(struct kvdb *db, const struct kv_ctl_req *r, struct kv_ctl_o
 	kv_out_u64(o, "cache_bytes", in.cache_bytes);
 	kv_out_u64(o, "log_bytes", in.log_bytes);
 	kv_out_u64(o, "segment_bytes", in.segment_bytes);
+	kv_out_u64(o, "space_amp_max_percent", (uint64_t)(in.space_amp_max * 100 + 0.5));
 	kv_out_str(o, "fault", in.fault);
 	put_pool(o, &in.pool);
 	return 0;
@@ -118,6 +119,16 @@ static int cmd_stats(struct kvdb *db, const struct kv_ctl_req *r, struct kv_ctl_
 		kv_out_u64(o, "key_bytes", st.io[c].key_bytes);
 		kv_out_u64(o, "meta_bytes", st.io[c].meta_bytes);
 		kv_out_u64(o, "read_bytes", st.io[c].read_bytes);
+		kv_out_end(o);
+	}
+	kv_out_end(o);
+	kv_out_arr(o, "space");
+	for (c = 0; c < MPOOL_MCLASSES; c++) {
+		kv_out_obj(o, NULL);
+		kv_out_str(o, "class", class_name[c]);
+		kv_out_u64(o, "segment_bytes", st.space[c].segment_bytes);
+		kv_out_u64(o, "live_value_bytes", st.space[c].live_value_bytes);
+		kv_out_u64(o, "dead_value_bytes", st.space[c].dead_value_bytes);
 		kv_out_end(o);
 	}
 	kv_out_end(o);

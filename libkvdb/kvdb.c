@@ -162,6 +162,7 @@ static int super_make(const struct kvdb_opts *o, struct kv_mdc_super *s)
 	s->ms_tag = KV_TAG_MARK << 48 | kv_mix(id[0] ^ kv_mix(id[1])) >> 16;
 	s->ms_format = KV_FORMAT;
 	s->ms_seg_bytes = (uint32_t)o->segment_bytes;
+	s->ms_amp_percent = (uint16_t)(o->space_amp_max * 100 + 0.5);
 	s->ms_next_kvs = 1;
 	s->ms_next_run = 1;
 	return 0;
@@ -301,7 +302,8 @@ int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, b
 	if (!err)
 		err = kv_mts_init(db);
 	if (!err)
-		err = kv_reloc_init(db, o->space_amp_max);
+		err = kv_reloc_init(db, o->space_amp_max != 0 ? o->space_amp_max :
+				    db->d_mdc->m_st.st_super.ms_amp_percent / 100.0);
 	if (!err)
 		err = kv_txns_init(db);
 	if (!err)
@@ -874,6 +876,7 @@ int kvdb_info(struct kvdb *db, struct kvdb_info *out)
 	in.cache_bytes = db->d_budget.b_cache_bytes;
 	in.log_bytes = db->d_budget.b_log_bytes;
 	in.segment_bytes = db->d_budget.b_seg_bytes;
+	in.space_amp_max = kv_reloc_amp_max(db);
 	strncpy(in.ctl, kv_ctl_path(db), sizeof(in.ctl) - 1);
 	if (kv_fault(db))
 		memcpy(in.fault, db->d_fault_text, sizeof(in.fault));

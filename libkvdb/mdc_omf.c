@@ -96,7 +96,7 @@ void kv_mdc_enc_super(struct kv_mdc_buf *b, const struct kv_mdc_super *s)
 	begin(b, KV_MDC_SUPER, s->ms_tag);
 	wbytes(b, s->ms_uuid, 16);
 	w16(b, s->ms_format);
-	w16(b, 0);
+	w16(b, s->ms_amp_percent);
 	w32(b, s->ms_compat);
 	w32(b, s->ms_ro_compat);
 	w32(b, s->ms_incompat);
@@ -507,7 +507,7 @@ static int fold_super(struct kv_mdc_state *st, struct reader *r, uint64_t tag)
 
 	rbytes(r, s.ms_uuid, 16);
 	s.ms_format = (uint16_t)rn(r, 2);
-	rzero(r, 2);
+	s.ms_amp_percent = (uint16_t)rn(r, 2);
 	s.ms_compat = r32(r);
 	s.ms_ro_compat = r32(r);
 	s.ms_incompat = r32(r);
@@ -515,7 +515,8 @@ static int fold_super(struct kv_mdc_state *st, struct reader *r, uint64_t tag)
 	s.ms_next_kvs = r32(r);
 	s.ms_next_run = r64(r);
 	s.ms_floor = r64(r);
-	if (!body_ok(rdone(r)))
+	if (!body_ok(rdone(r) && (!s.ms_amp_percent ||
+				  (s.ms_amp_percent >= 110 && s.ms_amp_percent <= 10000))))
 		return BAD_BODY;
 	if (!CHECK(423, s.ms_format == KV_FORMAT && !s.ms_incompat))
 		return -EOPNOTSUPP;

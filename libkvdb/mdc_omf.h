@@ -44,6 +44,7 @@ struct kv_mdc_super {
 	uint8_t ms_uuid[16];
 	uint64_t ms_tag;
 	uint16_t ms_format;
+	uint16_t ms_amp_percent;	/* space_amp_max given at create; 0 = default */
 	uint32_t ms_compat, ms_ro_compat, ms_incompat;	/* feature masks */
 	uint32_t ms_seg_bytes;	/* given at create; 0 = by the budget */
 	uint32_t ms_next_kvs;	/* next store id, never reused */

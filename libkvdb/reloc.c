@@ -102,6 +102,11 @@ void kv_reloc_fini(struct kvdb *db)
 	db->d_reloc = NULL;
 }
 
+double kv_reloc_amp_max(struct kvdb *db)
+{
+	return db->d_reloc->rl_max;
+}
+
 bool kv_reloc_is_busy(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
@@ -939,14 +944,19 @@ void kv_reloc_cancel(struct kvdb *db)
 	pthread_mutex_unlock(&rl->rl_lock);
 }
 
-void kv_reloc_status(struct kvdb *db, struct kvdb_compact_status *st)
+int kv_reloc_status(struct kvdb *db, struct kvdb_compact_status *st)
 {
 	struct kv_reloc *rl = db->d_reloc;
+	uint64_t live = 0;
+	int rc = db->d_rdonly ? each_store(db, sample_store, &live) : 0;
 
+	if (db->d_rdonly && !rc)
+		atomic_store(&rl->rl_live, live);
 	st->is_active = kv_reloc_is_busy(db);
 	st->space_bytes = space_in_use(db);
 	st->live_bytes = atomic_load(&rl->rl_live);
 	st->space_amp_max = rl->rl_max;
+	return rc;
 }
 
 void kv_reloc_stats(struct kvdb *db, struct kvdb_stats *st)

@@ -110,6 +110,7 @@ unsigned kv_reloc_choose_wrong(struct kv_victim *v, unsigned n, uint64_t room);
 /* @amp: space_amp_max, 0 = default */
 int kv_reloc_init(struct kvdb *db, double amp);
 void kv_reloc_fini(struct kvdb *db);
+double kv_reloc_amp_max(struct kvdb *db);
 /* One relocation when one is due: 1, 0, -errno. */
 int kv_reloc_step(struct kvdb *db);
 /* The next step looks at the space in use whatever the clock says. */
@@ -121,8 +122,8 @@ bool kv_reloc_is_forced(struct kvdb *db);
 bool kv_reloc_unforce(struct kvdb *db);		/* true: it was */
 /* Ends the running job; returns when it has ended. */
 void kv_reloc_cancel(struct kvdb *db);
-/* Fills what relocation knows of it. */
-void kv_reloc_status(struct kvdb *db, struct kvdb_compact_status *st);
+/* Fills what relocation knows of it. A database that is only read estimates at each call. */
+int kv_reloc_status(struct kvdb *db, struct kvdb_compact_status *st);
 /* A put found no room: false when another one asked a moment ago. */
 bool kv_reloc_may_help(struct kvdb *db);
 /* Full media: empties all segments that hold garbage, as far as there is room. */

@@ -811,20 +811,27 @@ int kv_segs_finish(struct kvdb *db)
 void kv_segs_stats(struct kvdb *db, struct kvdb_stats *st)
 {
 	struct kv_segs *ss = db->d_segs;
-	uint64_t values = 0;
+	uint64_t values[MPOOL_MCLASSES] = { 0 };
 
 	pthread_mutex_lock(&ss->sg_lock);
 	st->segments = ss->sg_count;
 	for (struct kv_seg *s = ss->sg_list; s; s = s->sg_next) {
+		st->space[s->sg_mclass].segment_bytes += s->sg_bytes;
 		if (atomic_load(&s->sg_state) != KV_SEG_SEALED)
 			continue;
 		if (atomic_load(&s->sg_pins) && !atomic_load(&s->sg_runs))
 			st->pinned_bytes += s->sg_bytes;
 		else if (s->sg_stream == KV_VLOG)
-			values += atomic_load(&s->sg_end);
+			values[s->sg_mclass] += atomic_load(&s->sg_end);
 	}
 	pthread_mutex_unlock(&ss->sg_lock);
 	kv_ckpt_stats(db, st);
 	/* headers, keys and what memtables still refer to count as dead: a rough upper bound */
-	st->dead_value_bytes = values > st->live_value_bytes ? values - st->live_value_bytes : 0;
+	for (int c = 0; c < MPOOL_MCLASSES; c++) {
+		struct kvdb_space *sp = &st->space[c];
+
+		if (values[c] > sp->live_value_bytes)
+			sp->dead_value_bytes = values[c] - sp->live_value_bytes;
+		st->dead_value_bytes += sp->dead_value_bytes;
+	}
 }

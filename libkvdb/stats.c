@@ -35,9 +35,9 @@ static void add_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 {
 	struct kvdb_stats *st = arg;
 
-	(void)s;
 	(void)n;
 	st->live_value_bytes += bytes;
+	st->space[s->sg_mclass].live_value_bytes += bytes;
 }
 
 static void add_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kvdb_stats *st)
@@ -86,7 +86,8 @@ static void add_counters(struct kvdb *db, struct kvdb_stats *st)
 /* Whoever adds a member to the structure finds out here that it belongs into the list too. */
 #define X(f) +sizeof(((struct kvdb_stats *)0)->f)
 _Static_assert(sizeof(struct kvdb_stats) == sizeof(((struct kvdb_stats *)0)->io) +
-	       sizeof(struct kvdb_recovery) + sizeof(((struct kvdb_stats *)0)->delay)
+	       sizeof(struct kvdb_recovery) + sizeof(((struct kvdb_stats *)0)->delay) +
+	       sizeof(((struct kvdb_stats *)0)->space)
 	       KVDB_STATS_FIELDS(X),
 	       "KVDB_STATS_FIELDS in kvdb.h lists every 64-bit member of struct kvdb_stats");
 #undef X

@@ -88,6 +88,29 @@ pools_have_the_name_that_was_asked_for() {
 	want 2 kvdb create './a b' --name ab
 }
 
+the_space_bound_is_kept_and_shown() {
+	want 0 kvdb create ./d --size 256M --space-amp 2.25 -q
+	want 0 kvdb kvs create ./d s -q
+	bytes 300000 >v
+	kvdb put ./d s k - <v
+	kvdb put ./d s k - <v
+	want 0 kvdb info ./d -j
+	schema kvdb_info
+	same bound "$(field 'd["space"]["space_amp_max"]')" 2.25
+	same live "$(field '299000 < d["space"]["live_bytes"] < 301000')" True
+	want 0 kvdb info ./d
+	has out '^space .* in use, .* of values dead; about 293.* live: [0-9.]+; bound 2.25$'
+	want 0 kvdb stats ./d -j
+	schema kvdb_stats
+	same live "$(field '[s["live_value_bytes"] >= 300000 for s in d["space"]]')" '[True, False]'
+	want 0 kvdb stats ./d
+	has out '^space capacity +segments [0-9]+ live [0-9]+ dead [0-9]+$'
+	local x
+	for x in 1 1.0x 101 nan ''; do
+		want 2 kvdb create ./e --space-amp "$x"
+	done
+}
+
 info_and_stats_are_typed() {
 	make_db
 	want 0 kvdb put ./d s k v
@@ -343,6 +366,7 @@ run create_uses_a_pool_that_is_there
 run create_plan_writes_nothing
 run create_that_fails_says_nothing_was_made
 run pools_have_the_name_that_was_asked_for
+run the_space_bound_is_kept_and_shown
 run info_and_stats_are_typed
 run stores_are_made_listed_and_dropped
 run drop_asks_and_leaves_the_pool

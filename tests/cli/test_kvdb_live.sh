@@ -43,6 +43,7 @@ a_live_database_tells_about_itself() {
 	want 0 kvdb info ./d
 	has out '^open +by process [0-9]+$'
 	has out '^loss bound +100 ms$'
+	has out '^space .* bound 1.50$'
 	want 0 kvdb stats ./d -j
 	schema kvdb_stats
 	same puts "$(field 'd["puts"]')" 1000

@@ -196,7 +196,7 @@ static void super_each_check(void)
 				  .ms_next_run = 1 };
 
 	kv_mdc_enc_super(&b, &s);
-	b.mb_p[KV_MDC_HDR + 18] = 1;	/* a reserved field */
+	b.mb_p[KV_MDC_HDR + 18] = 1;	/* a bound on space of 1 % */
 	fix_crc();
 	T_EQ(fold(&st), 421);
 	s.ms_next_kvs = 0;

@@ -334,6 +334,35 @@ static void compact_brings_back_what_the_bound_would_leave(void)
 	done(0);
 }
 
+static double bound(void)
+{
+	struct kvdb_info in;
+
+	T_EQ(kvdb_info(db, &in), 0);
+	return in.space_amp_max;
+}
+
+static void the_bound_of_create_is_that_of_every_open_which_names_none(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	fresh(64u << 20);
+	T_OK(bound() == 1.5);
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(kvdb_drop(dir, NULL), 0);
+	o.space_amp_max = 2.25;
+	T_EQ(kvdb_create(dir, &o), 0);
+	open_db();
+	T_OK(bound() == 2.25);
+	T_EQ(kvdb_close(db), 0);
+	o.space_amp_max = 3;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_OK(bound() == 3);
+	reopen();
+	T_OK(bound() == 2.25);
+	done(0);
+}
+
 /* Small values lie with their keys: merging alone brings their space back. */
 static void compact_leaves_one_run_and_no_garbage_in_it(void)
 {
@@ -595,6 +624,7 @@ int main(void)
 	T_RUN(a_moved_segment_survives_reopening_and_more_jobs);
 	T_RUN(a_cursor_reads_on_while_its_values_are_moved);
 	T_RUN(compact_brings_back_what_the_bound_would_leave);
+	T_RUN(the_bound_of_create_is_that_of_every_open_which_names_none);
 	T_RUN(compact_leaves_one_run_and_no_garbage_in_it);
 	T_RUN(compact_does_not_wait_for_a_bulk_load);
 	T_RUN(values_of_a_dropped_store_go_with_their_segments);

@@ -257,8 +257,8 @@ static int closed(struct ui *ui, struct kvdb *db)
 	int rc = EXIT_DONE;
 
 	if (args_has(ui->args, "status")) {
-		kvdb_compact_status(db, &st);
-		rc = status_result(ui, &st);
+		rc = kvdb_compact_status(db, &st);
+		rc = rc ? db_fail(ui, path, rc) : status_result(ui, &st);
 	} else if (args_has(ui->args, "cancel")) {
 		rc = ui_error(ui, EXIT_NOTFOUND, path, NULL, "no process has it open, so nothing "
 			      "is being compacted");

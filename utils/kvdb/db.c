@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -126,6 +127,9 @@ const struct opt create_opts[] = {
 	{ "segment-size", 0, OPT_SIZE, 0, "SIZE",
 	  "log segment size, kept in the database: a multiple of 64K, at most 32M and a quarter "
 	  "of --cache (default: by pool size)", "segment-size", NULL },
+	{ "space-amp", 0, OPT_STR, 0, "X",
+	  "media that may be in use per byte of live keys and values before garbage is moved "
+	  "away, kept in the database: 1.1 to 100 (default 1.5)", "space-amp", NULL },
 	PLAN_OPT,
 	DB_OPTS,
 	{ .name = NULL },
@@ -202,6 +206,8 @@ static int create_args(struct ui *ui, struct db_opts *o)
 	const struct args *a = ui->args;
 	uint64_t seg = args_num(a, "segment-size", 0), cache = o->kv.cache_bytes;
 	static const char *const size[] = { "size", "staging-size" };
+	const char *amp = args_str(a, "space-amp", "0");
+	char *end;
 	unsigned c;
 
 	for (c = 0; c < MPOOL_MCLASSES; c++)
@@ -214,6 +220,10 @@ static int create_args(struct ui *ui, struct db_opts *o)
 	if (cache && seg > cache / 4)
 		return ui_usage(ui, "--segment-size: '%s' is more than a quarter of --cache",
 				args_str(a, "segment-size", ""));
+	o->kv.space_amp_max = strtod(amp, &end);
+	if (*end || (args_has(a, "space-amp") &&
+		     !(o->kv.space_amp_max >= 1.1 && o->kv.space_amp_max <= 100)))
+		return ui_usage(ui, "--space-amp: '%s' is not a number from 1.1 to 100", amp);
 	o->kv.segment_bytes = seg;
 	return EXIT_DONE;
 }

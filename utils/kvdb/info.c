@@ -39,6 +39,33 @@ static void json_pid(struct json *j, uint64_t pid)
 		json_null(j, "pid");
 }
 
+/* Media in use, what is live in it about (0: not known), and the bound on their quotient. */
+static void space_json(struct json *j, const struct kvdb_info *in, const struct kvdb_stats *st)
+{
+	json_obj(j, "space");
+	json_u64(j, "space_bytes", st->space_bytes);
+	json_u64(j, "live_bytes", st->live_bytes);
+	json_u64(j, "dead_value_bytes", st->dead_value_bytes);
+	if (st->live_bytes)
+		json_f64(j, "space_amp", (double)st->space_bytes / (double)st->live_bytes);
+	else
+		json_null(j, "space_amp");
+	json_f64(j, "space_amp_max", in->space_amp_max);
+	json_end(j);
+}
+
+static void space_text(const struct kvdb_info *in, const struct kvdb_stats *st)
+{
+	char b[SIZE_STR], d[SIZE_STR];
+
+	printf("space          %s in use, %s of values dead", size_str(b, st->space_bytes),
+	       size_str(d, st->dead_value_bytes));
+	if (st->live_bytes)
+		printf("; about %s live: %.2f", size_str(b, st->live_bytes),
+		       (double)st->space_bytes / (double)st->live_bytes);
+	printf("; bound %.2f\n", in->space_amp_max);
+}
+
 static void info_json(struct ui *ui, const struct view *v, const struct kvdb_info *in,
 		      const struct kvdb_stats *st)
 {
@@ -46,7 +73,7 @@ static void info_json(struct ui *ui, const struct view *v, const struct kvdb_inf
 	char uuid[UUID_STR];
 	unsigned c;
 
-	ui_doc_begin(ui, 1, 1);
+	ui_doc_begin(ui, 1, 2);
 	json_str(j, "db", v->path);
 	json_pid(j, v->pid);
 	json_str(j, "uuid", uuid_str(uuid, in->uuid));
@@ -62,6 +89,7 @@ static void info_json(struct ui *ui, const struct view *v, const struct kvdb_inf
 	json_u64(j, "log_bytes", in->log_bytes);
 	json_u64(j, "segment_bytes", in->segment_bytes);
 	json_u64(j, "keys_estimate", st->keys_estimate);
+	space_json(j, in, st);
 	json_str(j, "fault", in->fault);
 	json_recovery(j, &st->recovery);
 	json_obj(j, "pool");
@@ -123,6 +151,7 @@ static void info_text(const struct view *v, const struct kvdb_info *in,
 	printf("keys           about %" PRIu64 "\n", st->keys_estimate);
 	info_chosen(v, in);
 	printf("logs           %u, segments of %s\n", in->logs, size_str(b, in->segment_bytes));
+	space_text(in, st);
 	printf("last close     %s\n", st->recovery.was_clean ? "clean" : "not clean, recovered");
 	printf("pool           %s (%s, %s)\n", in->pool.name, in->pool.io,
 	       in->pool.is_direct ? "direct" : "buffered");
@@ -137,6 +166,7 @@ static void info_text(const struct view *v, const struct kvdb_info *in,
 
 int verb_info(struct ui *ui)
 {
+	struct kvdb_compact_status cs;
 	struct kvdb_info in;
 	struct kvdb_stats st;
 	struct view v;
@@ -147,6 +177,9 @@ int verb_info(struct ui *ui)
 	rc = view_info(&v, &in);
 	if (!rc)
 		rc = view_stats(&v, &st);
+	/* nobody estimated it yet */
+	if (!rc && v.db && !kvdb_compact_status(v.db, &cs))
+		st.live_bytes = cs.live_bytes;
 	if (!rc && ui->json)
 		info_json(ui, &v, &in, &st);
 	else if (!rc)
@@ -180,7 +213,7 @@ static void stats_json(struct ui *ui, const struct view *v, const struct kvdb_st
 	struct json *j = &ui->js;
 	unsigned i;
 
-	ui_doc_begin(ui, 1, 1);
+	ui_doc_begin(ui, 1, 2);
 	json_str(j, "db", v->path);
 	json_pid(j, v->pid);
 	for (i = 0; i < sizeof(stat_list) / sizeof(stat_list[0]); i++)
@@ -193,6 +226,16 @@ static void stats_json(struct ui *ui, const struct view *v, const struct kvdb_st
 		json_u64(j, "key_bytes", st->io[i].key_bytes);
 		json_u64(j, "meta_bytes", st->io[i].meta_bytes);
 		json_u64(j, "read_bytes", st->io[i].read_bytes);
+		json_end(j);
+	}
+	json_end(j);
+	json_arr(j, "space");
+	for (i = 0; i < MPOOL_MCLASSES; i++) {
+		json_obj(j, NULL);
+		json_str(j, "class", class_name[i]);
+		json_u64(j, "segment_bytes", st->space[i].segment_bytes);
+		json_u64(j, "live_value_bytes", st->space[i].live_value_bytes);
+		json_u64(j, "dead_value_bytes", st->space[i].dead_value_bytes);
 		json_end(j);
 	}
 	json_end(j);
@@ -213,6 +256,10 @@ static void stats_text(const struct kvdb_stats *st)
 		printf("io %-15s log %" PRIu64 " key %" PRIu64 " meta %" PRIu64 " read %" PRIu64
 		       "\n", class_name[i], st->io[i].log_bytes, st->io[i].key_bytes,
 		       st->io[i].meta_bytes, st->io[i].read_bytes);
+	for (i = 0; i < MPOOL_MCLASSES; i++)
+		printf("space %-12s segments %" PRIu64 " live %" PRIu64 " dead %" PRIu64 "\n",
+		       class_name[i], st->space[i].segment_bytes, st->space[i].live_value_bytes,
+		       st->space[i].dead_value_bytes);
 	printf("recovery           %s: %" PRIu64 " segments, %" PRIu64 " records read, %" PRIu64
 	       " replayed, %" PRIu64 " discarded, %s\n",
 	       r->was_clean ? "clean" : "not clean", r->segments, r->records, r->replayed,

@@ -283,6 +283,7 @@ void remote_info(struct json_object *o, struct kvdb_info *in)
 	in->cache_bytes = remote_num(o, "cache_bytes");
 	in->log_bytes = remote_num(o, "log_bytes");
 	in->segment_bytes = remote_num(o, "segment_bytes");
+	in->space_amp_max = (double)remote_num(o, "space_amp_max_percent") / 100;
 	snprintf(in->fault, sizeof(in->fault), "%s", remote_str(o, "fault"));
 	snprintf(in->pool.name, sizeof(in->pool.name), "%s", remote_str(pool, "name"));
 	snprintf(in->pool.io, sizeof(in->pool.io), "%s", remote_str(pool, "io"));
@@ -301,7 +302,7 @@ void remote_info(struct json_object *o, struct kvdb_info *in)
 void remote_stats(struct json_object *o, struct kvdb_stats *st)
 {
 	struct json_object *io = remote_member(o, "io"), *r = remote_member(o, "recovery");
-	struct json_object *delays = remote_member(o, "delays");
+	struct json_object *delays = remote_member(o, "delays"), *space = remote_member(o, "space");
 	unsigned c;
 
 	memset(st, 0, sizeof(*st));
@@ -315,6 +316,13 @@ void remote_stats(struct json_object *o, struct kvdb_stats *st)
 		st->io[c].key_bytes = remote_num(k, "key_bytes");
 		st->io[c].meta_bytes = remote_num(k, "meta_bytes");
 		st->io[c].read_bytes = remote_num(k, "read_bytes");
+	}
+	for (c = 0; c < MPOOL_MCLASSES && space && c < json_object_array_length(space); c++) {
+		struct json_object *k = json_object_array_get_idx(space, c);
+
+		st->space[c].segment_bytes = remote_num(k, "segment_bytes");
+		st->space[c].live_value_bytes = remote_num(k, "live_value_bytes");
+		st->space[c].dead_value_bytes = remote_num(k, "dead_value_bytes");
 	}
 	for (c = 0; c < KVDB_DELAYS && delays && c < json_object_array_length(delays); c++) {
 		struct json_object *k = json_object_array_get_idx(delays, c);

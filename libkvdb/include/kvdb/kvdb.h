@@ -99,7 +99,8 @@ struct kvdb_clock {
  *   open; what create was given is the default of open)
  * @threads: background workers, at most 64; default half the cores, 2 to 16
  * @space_amp_max: media in use per byte of live keys and values that relocation
- *   keeps to; default 1.5, 1.1 to 100 (open only)
+ *   keeps to; default 1.5, 1.1 to 100 (create and open; what create was given, to
+ *   1/100, is the default of open)
  * @view_max_age_ms: transactions and snapshots older than this end with -ESTALE;
  *   default 300000
  * @clock: NULL = CLOCK_MONOTONIC
@@ -823,7 +824,11 @@ struct kvdb_compact_status {
 	uint64_t done_bytes;	/* of them */
 	int32_t error;		/* negative: why what was asked for last ended before its end */
 };
-/** kvdb_compact_status() - progress of compaction. Threads: any. Blocking: never. Durability: none. Errors: none. */
+/**
+ * kvdb_compact_status() - progress of compaction, and the space
+ * Threads: any. Blocking: never; open for reading only it reads some pages, to know live_bytes.
+ * Durability: none. Errors: open for reading only -EIO, -EUCLEAN.
+ */
 int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out);
 
 /**
@@ -852,6 +857,13 @@ struct kvdb_io {
 	uint64_t meta_bytes;   /* metadata container */
 	uint64_t read_bytes;
 	uint64_t move_bytes;   /* values moved by relocation */
+};
+
+/** struct kvdb_space - the log segments of one class, now, bytes */
+struct kvdb_space {
+	uint64_t segment_bytes;    /* of media */
+	uint64_t live_value_bytes; /* as in struct kvdb_stats */
+	uint64_t dead_value_bytes;
 };
 
 /** enum kvdb_delay - why a writer waited */
@@ -911,6 +923,7 @@ struct kvdb_stats {
 	uint64_t spare_bytes;       /* now: memory kept to be used again */
 	uint64_t table_bytes;       /* now: tables of pages and segments, buffers kept */
 	uint64_t memory_bytes;      /* now: sum of the six: what the database holds of memory */
+	struct kvdb_space space[MPOOL_MCLASSES];
 };
 /*
  * The 64-bit members of struct kvdb_stats, all of them, for tools that print or
@@ -1061,6 +1074,7 @@ struct kvdb_info {
 	uint32_t logs;
 	uint32_t is_rdonly;
 	uint64_t cache_bytes, log_bytes, segment_bytes;
+	double space_amp_max; /* as kvdb_create() was told, unless this open was told another */
 	char fault[256]; /* cause of a fail-stop, or "" */
 	char ctl[112];   /* path of the control socket, or "" */
 	struct mpool_info pool;
