@@ -808,16 +808,33 @@ static void values_older_than_every_horizon_come_back_with_the_record(void)
 
 #define PINS 512u
 
-static struct kvdb_txn *pinning;
-static uint64_t slot_at_pin;
+static struct pinning {
+	struct kvdb_txn *txn;
+	struct kv_slot *slot;		/* of the thread that pins */
+	_Atomic(unsigned int) step;	/* 1: stands at the pin, 2: may go on */
+	uint64_t slot_state;
+	int result;
+} pn;
 
-/* The first pin of a transaction hits memory that nobody may write to: here an epoch ends. */
+/* The first pin of a transaction hits memory that nobody may write to: its thread stops. */
 static void on_pin(int sig)
 {
+	static const struct timespec ts = { .tv_nsec = 1000000 };
+
 	(void)sig;
-	slot_at_pin = atomic_load(&kv_tctx(db)->tc_slot.sl_state) & KV_SLOT_MASK;
-	if (mprotect(pinning->t_seg, 4096, PROT_READ | PROT_WRITE) || kv_epoch_force(db))
+	pn.slot_state = atomic_load(&pn.slot->sl_state) & KV_SLOT_MASK;
+	atomic_store(&pn.step, 1);
+	while (atomic_load(&pn.step) != 2)
+		nanosleep(&ts, NULL);
+	if (mprotect(pn.txn->t_seg, 4096, PROT_READ | PROT_WRITE))
 		abort();
+}
+
+static void *pin_main(void *arg)
+{
+	pn.slot = &kv_tctx(db)->tc_slot;
+	pn.result = kvdb_txn_put(pn.txn, kb, "big", 3, big, sizeof(big));
+	return arg;
 }
 
 /* T8: before its record counts, so that the segment is never without a holder. */
@@ -825,24 +842,31 @@ static void a_value_holds_its_segment_before_its_epoch_can_end(void)
 {
 	struct sigaction sa = { .sa_handler = on_pin }, was;
 	struct kv_seg **page;
+	pthread_t thread;
 
 	fresh();
 	before();
-	pinning = begin(0);
 	page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	T_OK(page != MAP_FAILED);
-	pinning->t_seg = page;
-	pinning->t_segcap = PINS;
+	pn = (struct pinning){ .txn = begin(0) };
+	pn.txn->t_seg = page;
+	pn.txn->t_segcap = PINS;
 	sigaction(SIGSEGV, &sa, &was);
-	T_EQ(kvdb_txn_put(pinning, kb, "big", 3, big, sizeof(big)), 0);
+	T_EQ(pthread_create(&thread, NULL, pin_main, NULL), 0);
+	while (!atomic_load(&pn.step))
+		usleep(1000);
+	T_EQ(kv_epoch_force(db), 0);
+	atomic_store(&pn.step, 2);
+	pthread_join(thread, NULL);
 	sigaction(SIGSEGV, &was, NULL);
-	T_EQ(slot_at_pin, KV_SLOT_OPEN);
-	T_OK(pinning->t_nseg >= 1);
-	pinning->t_seg = malloc(PINS * sizeof(*page));
-	memcpy(pinning->t_seg, page, PINS * sizeof(*page));
+	T_EQ(pn.slot_state, KV_SLOT_OPEN);
+	T_EQ(pn.result, 0);
+	T_OK(pn.txn->t_nseg >= 1);
+	pn.txn->t_seg = malloc(PINS * sizeof(*page));
+	memcpy(pn.txn->t_seg, page, PINS * sizeof(*page));
 	munmap(page, 4096);
 	/* the record that was withdrawn is logged again */
-	T_EQ(kvdb_txn_commit(pinning, KVDB_TXN_DURABLE, NULL), 0);
+	T_EQ(kvdb_txn_commit(pn.txn, KVDB_TXN_DURABLE, NULL), 0);
 	T_OK(holds(kb, "big", big, sizeof(big)));
 	end();
 }
