@@ -25,7 +25,9 @@ long=${TEST_LONG:+1}
 : "${COUNT:=${long:+20000}}" "${COUNT:=500}"
 : "${STATES:=${long:+500}}" "${STATES:=50}"
 : "${STEPS:=${long:+480}}" "${STEPS:=240}"
-: "${BROKEN:=${long:+0 100 101 139 153 154}}" "${BROKEN:=0}"
+# not 153: the workload syncs a log before it closes it, which leaves that flush nothing to carry
+# (test_guard_order shows it)
+: "${BROKEN:=${long:+0 100 101 139 154}}" "${BROKEN:=0}"
 : "${BACK:=kernel}" "${SEED:=$RANDOM}"
 export SEED
 [ "$BACK" = kernel ] || BROKEN=
