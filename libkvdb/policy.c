@@ -79,16 +79,14 @@ static uint64_t value_room(uint64_t total, uint64_t keys)
 	return total / 2 > 2 * keys ? total - 2 * keys : total / 2;
 }
 
-uint64_t kv_staging_excess(struct kvdb *db)
+uint64_t kv_staging_excess(struct kvdb *db, uint64_t values)
 {
-	uint64_t room, values, keys = kv_reloc_run_bytes(db);
 	struct mpool_info pi;
+	uint64_t room;
 
-	if (db->d_log_class == MPOOL_CAPACITY || mpool_info(db->d_mp, &pi))
+	if (mpool_info(db->d_mp, &pi))
 		return 0;
-	room = value_room(pi.cls[MPOOL_STAGING].total, keys);
-	values = pi.cls[MPOOL_STAGING].used;
-	values = values > keys ? values - keys : 0;
+	room = value_room(pi.cls[MPOOL_STAGING].total, kv_reloc_run_bytes(db));
 	return values > room / 8 * TIGHT_NUM ? values - room / 8 * EASY_NUM : 0;
 }
 

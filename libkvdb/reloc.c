@@ -642,21 +642,24 @@ static uint64_t space_of_cands(const struct kv_reloc *rl)
 	       (rl->rl_user > live ? rl->rl_user - live : 0);
 }
 
-static void add_leaving(void *arg, struct kv_seg *s)
+static void add_staged(void *arg, struct kv_seg *s)
 {
-	if (s->sg_mclass == MPOOL_STAGING && atomic_load(&s->sg_state) == KV_SEG_SEALED &&
-	    !atomic_load(&s->sg_runs))
+	uint32_t state = atomic_load(&s->sg_state);
+
+	if (s->sg_mclass == MPOOL_STAGING &&
+	    (state == KV_SEG_OPEN || state == KV_SEG_FULL || atomic_load(&s->sg_runs)))
 		*(uint64_t *)arg += s->sg_bytes;
 }
 
 /* Bytes that are to leave staging, without those that will anyway when readers let go. */
 static uint64_t staging_excess(struct kvdb *db)
 {
-	uint64_t excess = kv_staging_excess(db), leaving = 0;
+	uint64_t values = 0;
 
-	if (excess)
-		kv_segs_each(db, add_leaving, &leaving);
-	return excess > leaving ? excess - leaving : 0;
+	if (db->d_log_class == MPOOL_CAPACITY)
+		return 0;
+	kv_segs_each(db, add_staged, &values);
+	return kv_staging_excess(db, values);
 }
 
 /*
@@ -836,7 +839,7 @@ static uint64_t wrong_bytes(struct kvdb *db)
 static int place_locked(struct kvdb *db, bool look)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	uint64_t excess, wrong, least = look ? 1 : 4ull * db->d_budget.b_seg_bytes;
+	uint64_t excess, left, wrong, least = look ? 1 : 4ull * db->d_budget.b_seg_bytes;
 	int rc = 0;
 
 	if (db->d_log_class == MPOOL_CAPACITY)
@@ -851,7 +854,9 @@ static int place_locked(struct kvdb *db, bool look)
 		rc = kv_segs_seal_now(db);
 		if (rc >= 0)
 			rc = run_job(db, FOR_STAGING, 0, 0);
-		rl->rl_old_stuck = rc > 0 ? 0 : excess;
+		/* what stays in staging may have been written anew: that is no progress */
+		left = staging_excess(db);
+		rl->rl_old_stuck = rc > 0 && left < excess ? 0 : left;
 		return rc;
 	}
 	wrong = wrong_bytes(db);

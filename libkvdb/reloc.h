@@ -72,8 +72,8 @@ uint8_t kv_policy_move_class(struct kvdb *db, const struct kvdb_kvs *kvs, bool i
 bool kv_policy_is_strict(struct kvdb *db, const struct kvdb_kvs *kvs);
 /* A value of the store must not be logged in @s. */
 bool kv_policy_refuses(const struct kvdb_kvs *kvs, const struct kv_seg *s);
-/* Bytes that should leave staging; 0: it is within its budget. */
-uint64_t kv_staging_excess(struct kvdb *db);
+/* Bytes that should leave staging, of @values that are there; 0: it is within its budget. */
+uint64_t kv_staging_excess(struct kvdb *db, uint64_t values);
 /* Staging has room for @bytes of log beside what keys need to be merged. */
 bool kv_staging_has_room(struct kvdb *db, uint64_t bytes);
 
