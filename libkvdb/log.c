@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "log.h"
+#include "work.h"
 
 #define WORD(seq, n, len)	((uint64_t)(seq) << 40 | (uint64_t)(n) << 20 | (len) >> 3)
 #define WORD_SEQ(w)		((uint32_t)((w) >> 40))
@@ -167,7 +168,7 @@ bool kv_log_wants_segment(struct kv_log *lo)
 		uint64_t w = atomic_load(&lo->lo_word);
 		struct kv_frame *f = atomic_load(&lo->lo_frame[WORD_SEQ(w) % 4]);
 
-		wants = f->fr_off + WORD_LEN(w) > lo->lo_seg->sg_bytes / 2;
+		wants = f->fr_off + WORD_LEN(w) > lo->lo_seg->sg_bytes / 8;
 	}
 	pthread_mutex_unlock(&lo->lo_lock);
 	return wants;
@@ -415,6 +416,9 @@ int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_
 			if (err)
 				return err;
 			kv_flusher_kick(db);
+			/* the supplier looks every 100 ms by itself: a segment is full before */
+			if (kv_log_wants_segment(lo))
+				kv_work_kick(db);
 			continue;
 		}
 		if (!atomic_compare_exchange_weak(&lo->lo_word, &w, w + WORD(0, 1, size)))

@@ -27,7 +27,7 @@
 #include "reloc.h"
 
 #define HASH_BITS	12
-#define BATCH_MAX	8u	/* segments per allocation */
+#define BATCH_MAX	32u	/* segments per allocation */
 #define SEAL_MIN	8u	/* sealing waits for so many */
 #define STEP_MAX	64u	/* segments handled by one step */
 #define SEG_LIMIT	(64u << 20) /* bytes; a greater object is none of ours */
