@@ -26,6 +26,7 @@
 #define SEG_OPT_MIN	(64 * KIB)
 #define SEG_MAX		(32 * MIB)
 #define THREADS_MAX	64u
+#define LEAF_KEYS	(4u << 20)	/* about 150 MiB of keys, 4 GB with values of 1 KB */
 
 static uint64_t min64(uint64_t a, uint64_t b)
 {
@@ -133,6 +134,7 @@ int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_bu
 		b->b_threads = (uint32_t)max64(min64(l->l_cores / 2, 16), 1);
 	kb = min64(min64(l->l_capacity_bytes / 128, 32 * MIB), b->b_cache_bytes / 32);
 	b->b_kblock_bytes = (uint32_t)max64(pow2_floor(kb), 256 * KIB);
+	b->b_leaf_keys = LEAF_KEYS;
 	return 0;
 }
 

@@ -349,7 +349,7 @@ static int publish(struct kvdb_bulk *b, struct kv_run *r)
 {
 	struct kvdb_kvs *kvs = b->b_kvs;
 	struct kvdb *db = kvs->k_db;
-	struct kv_edit ed = { .ed_kvs = kvs->k_id, .ed_add = r };
+	struct kv_edit ed = { .ed_kvs = kvs->k_id, .ed_add = &r, .ed_nadd = 1 };
 	struct kv_run_desc *d = kv_run_desc(r);
 	struct timespec ts = { .tv_nsec = 1000000 };
 	int err;
@@ -360,7 +360,7 @@ static int publish(struct kvdb_bulk *b, struct kv_run *r)
 	d->rd_newest_epoch = BULK_EPOCH;
 	err = kv_mdc_edit(db, &ed);
 	/* what is durable must be shown: wait for memory, there is no way back */
-	while (!err && kv_tree_insert(kvs, r))
+	while (!err && kv_tree_edit(kvs, NULL, &ed))
 		nanosleep(&ts, NULL);
 	pthread_mutex_unlock(&kvs->k_edit_lock);
 	if (err) {

@@ -2,7 +2,7 @@
 /*
  * Compaction that was asked for, kvdb_compact() and kvdb_kvs_compact(): the
  * memtables of then are flushed, for what they delete counts; all runs of each
- * store are merged into one; then, unless one store was named, values leave
+ * store, or of each leaf, are merged into one; then, unless one store was named, values leave
  * the segments that hold garbage (reloc.c).
  *
  * Nothing here writes. k_compact and rl_forced say what mergers are to do on
@@ -62,6 +62,7 @@ static int flushed_step(struct kvdb *db)
 			continue;
 		if (atomic_load(&kvs->k_compact) == KV_COMPACT_FLUSH) {
 			waits = !is_flushed(db, kvs);
+			atomic_store(&kvs->k_compact_run, atomic_load(&db->d_next_run));
 			did |= !waits && atomic_compare_exchange_strong(&kvs->k_compact, &was,
 									KV_COMPACT_MERGE);
 		}

@@ -216,6 +216,7 @@ static void put_part(struct kv_ctl_out *o, const char *name, const struct kvdb_t
 	kv_out_u64(o, "index_bytes", p->index_bytes);
 	kv_out_u64(o, "value_bytes", p->value_bytes);
 	kv_out_u64(o, "segments", p->segments);
+	kv_out_u64(o, "leaf", p->leaf);
 	kv_out_end(o);
 }
 

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "cursor.h"
+#include "leaf.h"
 #include "pages.h"
 #include "run.h"
 #include "thread.h"
@@ -274,7 +275,7 @@ static int sources_open(struct kvdb_cursor *c, bool up)
 {
 	struct kvdb *db = c->c_kvs->k_db;
 	struct kv_tree *tr = c->c_tree;
-	unsigned nmt = tr ? tr->tr_nmt : 0, nrun = tr ? tr->tr_nrun : 0;
+	unsigned nmt = tr ? tr->tr_nmt : 0, nrun = tr ? tr->tr_nupper + 1 : 0;
 	unsigned most = c->c_nextra + nmt + nrun, n = c->c_nextra;
 	struct kv_iter *few[16], **src = few;
 	int rc = 0;
@@ -287,9 +288,10 @@ static int sources_open(struct kvdb_cursor *c, bool up)
 		rc = kv_mt_iter(db, tr->tr_mt[i], c->c_seq, !up, &src[n]);
 		n += !rc;
 	}
-	for (unsigned i = 0; i < nrun && !rc; i++) {
-		rc = kv_run_iter(db, tr->tr_run[i], !up, &src[n]);
-		n += !rc;
+	if (tr && !rc) {
+		rc = kv_tree_sources(db, tr, !up, false, &src[n]);
+		n += rc > 0 ? (unsigned)rc : 0;
+		rc = rc > 0 ? 0 : rc;
 	}
 	if (!rc) {
 		for (unsigned i = 0; i < c->c_nextra; i++) {

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "cursor.h"
+#include "leaf.h"
 #include "memtable.h"
 #include "pages.h"
 #include "run.h"
@@ -27,7 +28,8 @@
 struct probe {
 	struct kvdb_get *pr_get;
 	uint64_t pr_hash;
-	unsigned pr_run;	/* the runs before it do not have the key */
+	struct kv_path pr_path;
+	unsigned pr_run;	/* of the path; the runs before it do not have the key */
 	struct kv_spot pr_spot;	/* where that run has it */
 	const uint8_t *pr_page;	/* NULL: not in memory */
 	uint64_t pr_hidden;	/* newest delete of many keys that covers the key */
@@ -71,8 +73,11 @@ static void group_prefetch(struct group *g)
 	for (unsigned i = 0; i < g->gr_n; i++) {
 		for (uint32_t m = 0; m < tr->tr_nmt; m++)
 			kv_mt_prefetch(tr->tr_mt[m], g->gr_probe[i].pr_hash);
-		for (uint32_t r = 0; r < tr->tr_nrun; r++)
-			kv_run_prefetch(tr->tr_run[r], g->gr_probe[i].pr_hash);
+		g->gr_probe[i].pr_path = kv_path(tr, g->gr_probe[i].pr_get->key,
+						 g->gr_probe[i].pr_get->klen);
+		for (uint32_t r = 0; r < g->gr_probe[i].pr_path.pa_n; r++)
+			kv_run_prefetch(kv_path_run(tr, &g->gr_probe[i].pr_path, r),
+					g->gr_probe[i].pr_hash);
 	}
 }
 
@@ -104,13 +109,13 @@ static unsigned group_spots(struct group *g)
 		struct probe *p = &g->gr_probe[i];
 		struct kv_spot *sp = &p->pr_spot;
 
-		while (!p->pr_done && p->pr_run < tr->tr_nrun &&
-		       !kv_run_spot(tr->tr_run[p->pr_run], p->pr_get->key, p->pr_get->klen,
-				    p->pr_hash, sp))
+		while (!p->pr_done && p->pr_run < p->pr_path.pa_n &&
+		       !kv_run_spot(kv_path_run(tr, &p->pr_path, p->pr_run), p->pr_get->key,
+				    p->pr_get->klen, p->pr_hash, sp))
 			p->pr_run++;
 		if (p->pr_done)
 			continue;
-		if (p->pr_run == tr->tr_nrun) {
+		if (p->pr_run == p->pr_path.pa_n) {
 			done(g, p, -ENOENT);
 			continue;
 		}

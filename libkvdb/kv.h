@@ -75,6 +75,8 @@ struct kv_budget {
 	uint32_t b_logs;
 	uint32_t b_threads;
 	uint32_t b_kblock_bytes; /* key block objects, at most */
+	/* a leaf with more splits when all of it is merged; tests make it small */
+	_Atomic(uint64_t) b_leaf_keys;
 };
 
 struct kv_limits {		/* what the machine and the pool offer */
@@ -328,6 +330,7 @@ struct kv_run_desc {
 	uint64_t rd_keys;
 	uint64_t rd_min_seq, rd_max_seq;
 	uint64_t rd_newest_epoch;	/* of a record in it (R3) */
+	uint64_t rd_leaf;	/* its leaf; 0: it may hold any key */
 	uint32_t rd_kvs;
 	uint32_t rd_n;		/* key blocks */
 	struct kv_kblock_desc *rd_kb;
@@ -434,9 +437,18 @@ struct kv_tree {
 	_Atomic(uint32_t) tr_refs;
 	uint32_t tr_nmt;		/* memtables, [0] is the active one */
 	uint32_t tr_nrun;
+	uint32_t tr_nupper;		/* runs of all keys: tr_run[0, tr_nupper) */
+	uint32_t tr_nleaf;
+	uint32_t tr_depth;		/* runs that one key may lie in, at most */
 	_Atomic(bool) tr_tombs;		/* some source has deletes of many keys (tomb.c) */
 	struct kv_mt *tr_mt[4];		/* newest first */
-	struct kv_run *tr_run[];	/* newest first */
+	/* in order of keys; without any, all runs are upper ones */
+	struct kv_leaf_runs {
+		struct kv_leaf *lr_leaf;
+		uint32_t lr_first, lr_n;	/* its runs in tr_run */
+	} *tr_leaf;
+	/* the upper ones, then those of each leaf; newest first among those with common keys */
+	struct kv_run *tr_run[];
 };
 struct kv_tree *kv_tree_get(struct kvdb_kvs *kvs);	/* with a reference */
 /*
@@ -446,15 +458,12 @@ struct kv_tree *kv_tree_get(struct kvdb_kvs *kvs);	/* with a reference */
 int kv_tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *key, size_t klen,
 		   uint64_t seq, struct kv_ent *e);
 void kv_tree_put(struct kvdb *db, struct kv_tree *tr);
+struct kv_edit;
 /*
- * Replace the oldest memtable @mt (may be NULL) by @add (may be NULL) and @ndrop runs @drop
- * by @merged (may be NULL), in place.
+ * Shows what an edit changed; the oldest memtable @mt (may be NULL) goes with it. Runs lie
+ * where their positions say.
  */
-int kv_tree_flushed(struct kvdb_kvs *kvs, struct kv_mt *mt, struct kv_run *add);
-int kv_tree_merged(struct kvdb_kvs *kvs, struct kv_run **drop, unsigned ndrop,
-		   struct kv_run *merged);
-/* A run where its position says (bulk load). */
-int kv_tree_insert(struct kvdb_kvs *kvs, struct kv_run *add);
+int kv_tree_edit(struct kvdb_kvs *kvs, struct kv_mt *mt, const struct kv_edit *ed);
 /* A new active memtable in front (memtable switch; db->d_tick_lock held). */
 int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt);
 
@@ -465,15 +474,19 @@ struct kv_cut { uint64_t obj; uint32_t len; };
 
 struct kv_edit {
 	uint32_t ed_kvs;
-	struct kv_run *ed_add;		/* or NULL */
+	struct kv_run **ed_add;
+	unsigned ed_nadd;
 	struct kv_run **ed_drop;
 	unsigned ed_ndrop;
+	struct kv_leaf **ed_begin;	/* leaves that are there from now on */
+	unsigned ed_nbegin;
+	uint64_t ed_end;		/* id of the leaf that its neighbour takes over, 0 = none */
 	const struct kv_horizon *ed_hor;	/* new horizons (flush) */
 	unsigned ed_nhor;
 };
 /*
  * kv_mdc_edit - one atomic, durable change of the tree
- * Flushes and commits the objects of ed_add (one mpool_batch), then appends
+ * Flushes and commits the objects of ed_add, then appends
  * one record with MPOOL_SYNC. Compacts the container first when it is nearly
  * full. On return 0 the horizons are durable (kvs->k_horizon is updated here).
  */
@@ -636,6 +649,7 @@ struct kvdb_kvs {
 	_Atomic(uint32_t) k_cursors;		/* and transactions that wrote to it */
 	_Atomic(bool) k_merging;		/* one merge at a time */
 	_Atomic(uint32_t) k_compact;	/* enum kv_compact_state */
+	_Atomic(uint64_t) k_compact_run; /* runs with smaller ids are to be merged */
 	_Atomic(bool) k_bulk;		/* a bulk load has a place among the runs: no merge */
 	/* background work on it: wait for 0 before freeing */
 	_Atomic(uint32_t) k_holds;
@@ -694,6 +708,8 @@ struct kv_counters {
 	_Atomic(uint64_t) move_bytes[MPOOL_MCLASSES];
 	_Atomic(uint64_t) relocations, damaged;
 	_Atomic(uint64_t) flushes, merges, segments_freed, syncs;
+	_Atomic(uint64_t) spills, splits, joins;
+	_Atomic(uint64_t) merge_keys, merge_most_keys;	/* in the inputs; of the largest */
 	_Atomic(uint64_t) page_hits, page_misses, value_dev;
 	_Atomic(uint64_t) durability_late, gate_waits, gate_wait_ns, stalls, stall_ns, skipped;
 };

@@ -19,6 +19,7 @@
 
 #include "ckpt.h"
 #include "ctl.h"
+#include "leaf.h"
 #include "load.h"
 #include "mdc.h"
 #include "reloc.h"
@@ -313,26 +314,34 @@ int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, b
 
 static int open_runs(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_mdc_kvs *mk)
 {
-	struct kv_run **run = calloc(mk->mk_nrun ? mk->mk_nrun : 1, sizeof(*run));
+	struct kv_run **run = calloc(mk->mk_nrun + 1, sizeof(*run));
+	struct kv_leaf **leaf = calloc(mk->mk_nleaf + 1, sizeof(*leaf));
+	struct kv_edit ed = { .ed_kvs = mk->mk_id, .ed_add = run, .ed_begin = leaf };
 	uint32_t i, n = 0;
-	int err = run ? 0 : -ENOMEM;
+	int err = run && leaf ? kv_leaves_load(mk, leaf) : -ENOMEM;
 
-	/* the container lists them oldest first */
-	for (i = mk->mk_nrun; i-- && !err; ) {
+	if (!err)
+		ed.ed_nbegin = mk->mk_nleaf;
+	for (i = 0; i < mk->mk_nrun && !err; i++) {
 		err = kv_run_open(db, &mk->mk_run[i], &run[n]);
 		if (err)
 			break;
 		kv_run_count(run[n], 1);
+		err = kv_leaf_check(mk, run[n]);
 		n++;
 		if (mk->mk_run[i].rd_pos >= kvs->k_next_pos)
 			kvs->k_next_pos = mk->mk_run[i].rd_pos + 1;
 	}
+	ed.ed_nadd = n;
 	if (!err)
-		err = kv_tree_load(kvs, run, n);
+		err = kv_tree_edit(kvs, NULL, &ed);
 	if (err)
 		while (n--)
 			kv_run_put(db, run[n]);
+	while (ed.ed_nbegin--)
+		kv_leaf_put(leaf[ed.ed_nbegin]);
 	free(run);
+	free(leaf);
 	return err;
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "flush.h"
+#include "leaf.h"
 #include "load.h"
 #include "memtable.h"
 #include "reloc.h"
@@ -530,6 +531,7 @@ static inline int tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *k
 			      uint64_t seq, struct kv_ent *e)
 {
 	uint64_t hash = kv_hash(key, klen), hidden = 0;
+	struct kv_path pa = kv_path(tr, key, klen);
 	uint32_t i;
 	int err;
 
@@ -538,13 +540,13 @@ static inline int tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *k
 		hidden = kv_tombs_at(tr, key, klen, seq);
 	for (i = 0; i < tr->tr_nmt; i++)
 		kv_mt_prefetch(tr->tr_mt[i], hash);
-	for (i = 0; i < tr->tr_nrun; i++)
-		kv_run_prefetch(tr->tr_run[i], hash);
+	for (i = 0; i < pa.pa_n; i++)
+		kv_run_prefetch(kv_path_run(tr, &pa, i), hash);
 	for (i = 0; i < tr->tr_nmt; i++)
 		if (!kv_mt_lookup(tr->tr_mt[i], key, klen, hash, seq, e))
 			return e->e_seq <= hidden ? -ENOENT : 0;
-	for (i = 0; i < tr->tr_nrun; i++) {
-		err = kv_run_lookup(db, tr->tr_run[i], key, klen, hash, e);
+	for (i = 0; i < pa.pa_n; i++) {
+		err = kv_run_lookup(db, kv_path_run(tr, &pa, i), key, klen, hash, e);
 		if (err != -ENOENT)
 			return !err && e->e_seq <= hidden ? -ENOENT : err;
 	}

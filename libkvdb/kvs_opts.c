@@ -117,7 +117,7 @@ int kvdb_kvs_info(struct kvdb_kvs *kvs, struct kvdb_kvs_info *out)
 		in.range_tombs += kv_mt_tombs(tr->tr_mt[i]);
 	for (i = 0; i < tr->tr_nrun; i++)
 		in.range_tombs += tr->tr_run[i]->rn_tindex ? tr->tr_run[i]->rn_tindex->ti_n : 0;
-	in.covered_keys = kv_tombs_garbage(tr->tr_run, tr->tr_nrun);
+	in.covered_keys = kv_tombs_garbage(tr->tr_run, tr->tr_nrun, tr->tr_nrun);
 	kv_tree_put(kvs->k_db, tr);
 	*out = in;
 	return 0;

@@ -15,10 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "leaf.h"
 #include "mdc.h"
 
 #define BATCH	256u		/* objects in one commit or delete */
 #define ANNOUNCED 4u		/* orphans that one cut edit may leave; a fraction of ORPHANS_FEW */
+#define LEAVES_PART 256u	/* leaves in one record of a compaction */
 #define SLACK	(64u << 10)	/* bytes of the log that appends leave alone */
 
 static int bad_record(int rc, uint64_t n)
@@ -236,6 +238,21 @@ static int put_seg_parts(struct kv_mdc *m, bool is_cuts, const struct kv_mdc_seg
 	return err;
 }
 
+static int put_leaves(struct kv_mdc *m, const struct kv_mdc_kvs *k)
+{
+	struct kv_mdc_leaves le = { .le_kvs = k->mk_id };
+	uint32_t i;
+	int err = 0;
+
+	for (i = 0; i < k->mk_nleaf && !err; i += le.le_nbegin) {
+		le.le_begin = &k->mk_leaf[i];
+		le.le_nbegin = k->mk_nleaf - i < LEAVES_PART ? k->mk_nleaf - i : LEAVES_PART;
+		kv_mdc_enc_leaves(&m->m_buf, m->m_st.st_super.ms_tag, &le);
+		err = append_raw(m, 0);
+	}
+	return err;
+}
+
 static int put_kvs(struct kv_mdc *m, const struct kv_mdc_kvs *k)
 {
 	uint64_t tag = m->m_st.st_super.ms_tag;
@@ -249,8 +266,17 @@ static int put_kvs(struct kv_mdc *m, const struct kv_mdc_kvs *k)
 	kv_mdc_enc_kvs_add(&m->m_buf, tag, k->mk_id, k->mk_name, k->mk_horizon);
 	if (!err)
 		err = append_raw(m, 0);
+	if (!err)
+		err = put_leaves(m, k);
 	for (i = 0; i < k->mk_nrun && !err; i++) {
-		kv_mdc_enc_edit(&m->m_buf, tag, k->mk_id, &k->mk_run[i], NULL, 0, NULL, 0);
+		const struct kv_run_desc *d = &k->mk_run[i];
+
+		if (d->rd_leaf)
+			kv_mdc_enc_leaves(&m->m_buf, tag,
+					  &(struct kv_mdc_leaves){ .le_kvs = k->mk_id, .le_add = &d,
+								   .le_nadd = 1 });
+		else
+			kv_mdc_enc_edit(&m->m_buf, tag, k->mk_id, d, NULL, 0, NULL, 0);
 		err = append_raw(m, 0);
 	}
 	return err;
@@ -595,21 +621,26 @@ int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj)
 /* ---- version edits --------------------------------------------------------------- */
 
 /* Commits the key blocks: their devices are flushed by the batch. */
-static int commit_run(struct kvdb *db, struct kv_run *r)
+static int commit_runs(struct kvdb *db, const struct kv_edit *ed)
 {
-	struct kv_run_desc *d = kv_run_desc(r);
 	struct mpool_op op[BATCH];
-	uint32_t i, n = 0;
+	uint32_t j, n = 0;
+	unsigned i;
 	int err = 0;
 
-	for (i = 0; i < d->rd_n && !err; i++) {
-		memset(&op[n], 0, sizeof(op[n]));
-		op[n].type = MPOOL_OP_COMMIT;
-		op[n].obj = kv_run_obj(r, i);
-		op[n].length = ((uint64_t)d->rd_kb[i].kd_len + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
-		if (++n == BATCH || i + 1 == d->rd_n) {
-			err = BARRIER(445, mpool_batch(db->d_mp, op, n));
-			n = 0;
+	for (i = 0; i < ed->ed_nadd; i++) {
+		struct kv_run_desc *d = kv_run_desc(ed->ed_add[i]);
+
+		for (j = 0; j < d->rd_n && !err; j++) {
+			memset(&op[n], 0, sizeof(op[n]));
+			op[n].type = MPOOL_OP_COMMIT;
+			op[n].obj = kv_run_obj(ed->ed_add[i], j);
+			op[n].length = ((uint64_t)d->rd_kb[j].kd_len + KV_BLOCK - 1) / KV_BLOCK *
+				       KV_BLOCK;
+			if (++n == BATCH || (i + 1 == ed->ed_nadd && j + 1 == d->rd_n)) {
+				err = BARRIER(445, mpool_batch(db->d_mp, op, n));
+				n = 0;
+			}
 		}
 	}
 	return err ? kv_error_mpool(err) : 0;
@@ -619,22 +650,25 @@ static int commit_run(struct kvdb *db, struct kv_run *r)
  * R8: a crash between the commit of many objects and the edit that lists them must not
  * look like damage. They are named as gone first; the edit makes them live (run_insert).
  */
-static int announce_run(struct kv_mdc *m, struct kv_run *r)
+static int announce_runs(struct kv_mdc *m, const struct kv_edit *ed)
 {
-	struct kv_run_desc *d = kv_run_desc(r);
+	uint32_t n = 0, j;
 	uint64_t *id;
-	uint32_t i;
+	unsigned i;
 	int err;
 
-	if (d->rd_n <= ANNOUNCED)
+	for (i = 0; i < ed->ed_nadd; i++)
+		n += kv_run_desc(ed->ed_add[i])->rd_n;
+	if (n <= ANNOUNCED)
 		return 0;
-	id = malloc(d->rd_n * sizeof(*id));
+	id = malloc(n * sizeof(*id));
 	if (!id)
 		return -ENOMEM;
-	for (i = 0; i < d->rd_n; i++)
-		id[i] = d->rd_kb[i].kd_id;
+	for (i = 0, n = 0; i < ed->ed_nadd; i++)
+		for (j = 0; j < kv_run_desc(ed->ed_add[i])->rd_n; j++)
+			id[n++] = kv_run_desc(ed->ed_add[i])->rd_kb[j].kd_id;
 	pthread_mutex_lock(&m->m_lock);
-	kv_mdc_enc_gone(&m->m_buf, m->m_db->d_tag, id, d->rd_n);
+	kv_mdc_enc_gone(&m->m_buf, m->m_db->d_tag, id, n);
 	err = append(m, BARRIER(449, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	free(id);
@@ -665,35 +699,65 @@ static uint32_t live_horizons(struct kv_mdc *m, const struct kv_edit *ed, struct
 	return n;
 }
 
-static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
+/* An EDIT record says no more than one run of all keys. */
+static bool is_of_leaves(const struct kv_edit *ed)
+{
+	unsigned i;
+
+	for (i = 0; i < ed->ed_nadd; i++)
+		if (kv_run_desc(ed->ed_add[i])->rd_leaf)
+			return true;
+	return ed->ed_nadd > 1 || ed->ed_nbegin || ed->ed_end;
+}
+
+static void enc_change(struct kv_mdc *m, const struct kv_edit *ed, const uint64_t *drop,
+		       struct kv_mdc_leaf *begin, const struct kv_run_desc **add)
 {
 	struct kv_horizon hor[KVDB_KVS_MAX];
-	uint64_t *drop = NULL;
 	uint32_t nhor;
 	unsigned i;
-	int err;
 
-	if (ed->ed_ndrop) {
-		drop = malloc(ed->ed_ndrop * sizeof(*drop));
-		if (!drop)
-			return -ENOMEM;
+	for (i = 0; i < ed->ed_nadd; i++)
+		add[i] = kv_run_desc(ed->ed_add[i]);
+	if (!is_of_leaves(ed)) {
+		nhor = live_horizons(m, ed, hor);
+		kv_mdc_enc_edit(&m->m_buf, m->m_db->d_tag, ed->ed_kvs, ed->ed_nadd ? add[0] : NULL,
+				drop, ed->ed_ndrop, hor, nhor);
+		return;
 	}
-	for (i = 0; i < ed->ed_ndrop; i++)
+	for (i = 0; i < ed->ed_nbegin; i++)
+		begin[i] = (struct kv_mdc_leaf){ .ml_id = ed->ed_begin[i]->lf_id,
+						 .ml_klen = ed->ed_begin[i]->lf_klen,
+						 .ml_key = ed->ed_begin[i]->lf_key };
+	kv_mdc_enc_leaves(&m->m_buf, m->m_db->d_tag, &(struct kv_mdc_leaves){
+		.le_kvs = ed->ed_kvs, .le_drop = drop, .le_ndrop = ed->ed_ndrop,
+		.le_end = ed->ed_end, .le_begin = begin, .le_nbegin = ed->ed_nbegin,
+		.le_add = add, .le_nadd = ed->ed_nadd });
+}
+
+static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
+{
+	uint64_t *drop = calloc(ed->ed_ndrop + 1, sizeof(*drop));
+	struct kv_mdc_leaf *begin = calloc(ed->ed_nbegin + 1, sizeof(*begin));
+	const struct kv_run_desc **add = calloc(ed->ed_nadd + 1, sizeof(*add));
+	int err = drop && begin && add ? 0 : -ENOMEM;
+	unsigned i;
+
+	for (i = 0; i < ed->ed_ndrop && !err; i++)
 		drop[i] = kv_run_desc(ed->ed_drop[i])->rd_id;
 	pthread_mutex_lock(&m->m_lock);
-	if (!kv_mdc_state_kvs(&m->m_st, ed->ed_kvs)) {
+	if (!err && !kv_mdc_state_kvs(&m->m_st, ed->ed_kvs))
 		err = kv_error(-ENOENT, "MP0965", "store %u was dropped", ed->ed_kvs);
-	} else {
-		nhor = live_horizons(m, ed, hor);
+	if (!err)
 		err = append_time(m);
-		kv_mdc_enc_edit(&m->m_buf, m->m_db->d_tag, ed->ed_kvs,
-				ed->ed_add ? kv_run_desc(ed->ed_add) : NULL, drop, ed->ed_ndrop,
-				hor, nhor);
-		if (!err)
-			err = append(m, BARRIER(446, MPOOL_SYNC));
+	if (!err) {
+		enc_change(m, ed, drop, begin, add);
+		err = append(m, BARRIER(446, MPOOL_SYNC));
 	}
 	pthread_mutex_unlock(&m->m_lock);
 	free(drop);
+	free(begin);
+	free(add);
 	return err;
 }
 
@@ -701,18 +765,17 @@ int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed)
 {
 	struct kvdb_kvs *kvs;
 	unsigned i;
-	int err = 0;
+	int err;
 
-	if (ed->ed_add)
-		err = announce_run(db->d_mdc, ed->ed_add);
-	if (ed->ed_add && !err)
-		err = commit_run(db, ed->ed_add);
+	err = announce_runs(db->d_mdc, ed);
+	if (!err)
+		err = commit_runs(db, ed);
 	if (!err)
 		err = append_edit(db->d_mdc, ed);
 	if (err)
 		return err;
-	if (ed->ed_add)
-		kv_run_count(ed->ed_add, 1);
+	for (i = 0; i < ed->ed_nadd; i++)
+		kv_run_count(ed->ed_add[i], 1);
 	for (i = 0; i < ed->ed_ndrop; i++)
 		kv_run_count(ed->ed_drop[i], -1);
 	for (i = 0; i < ed->ed_nhor; i++) {

@@ -63,8 +63,6 @@ int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj);
 void kv_run_count(struct kv_run *r, int by);
 /* tree.c: a tree with one memtable; references on what is given are taken over */
 struct kv_tree *kv_tree_new(struct kvdb *db, struct kv_mt *mt);
-/* Runs, newest first, in place of those that are there. */
-int kv_tree_load(struct kvdb_kvs *kvs, struct kv_run **runs, unsigned n);
 /* Neither memtables nor runs: a dropped store. */
 int kv_tree_empty(struct kvdb_kvs *kvs);
 

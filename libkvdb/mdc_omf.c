@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mdc_omf.h"
+#include "leaf.h"
 
 /* record header, byte offsets */
 enum { MH_MAGIC = 0, MH_TYPE = 4, MH_VERSION = 6, MH_LEN = 8, MH_CRC = 12, MH_TAG = 16 };
@@ -208,6 +208,39 @@ void kv_mdc_enc_edit(struct kv_mdc_buf *b, uint64_t tag, uint32_t kvs,
 	end(b);
 }
 
+static void wkey(struct kv_mdc_buf *b, const void *key, uint32_t klen)
+{
+	static const uint8_t zero[8];
+
+	wbytes(b, key, klen);
+	wbytes(b, zero, -klen & 7u);
+}
+
+void kv_mdc_enc_leaves(struct kv_mdc_buf *b, uint64_t tag, const struct kv_mdc_leaves *le)
+{
+	uint32_t i;
+
+	begin(b, KV_MDC_LEAVES, tag);
+	w32(b, le->le_kvs);
+	w32(b, le->le_ndrop);
+	w32(b, le->le_nbegin);
+	w32(b, le->le_nadd);
+	w64(b, le->le_end);
+	for (i = 0; i < le->le_ndrop; i++)
+		w64(b, le->le_drop[i]);
+	for (i = 0; i < le->le_nbegin; i++) {
+		w64(b, le->le_begin[i].ml_id);
+		w32(b, le->le_begin[i].ml_klen);
+		w32(b, 0);
+		wkey(b, le->le_begin[i].ml_key, le->le_begin[i].ml_klen);
+	}
+	for (i = 0; i < le->le_nadd; i++) {
+		w64(b, le->le_add[i]->rd_leaf);
+		enc_run(b, le->le_add[i]);
+	}
+	end(b);
+}
+
 void kv_mdc_enc_segs(struct kv_mdc_buf *b, uint64_t tag, bool is_cuts, uint32_t part,
 		     const struct kv_mdc_seg *seg, uint32_t n)
 {
@@ -361,6 +394,9 @@ static void kvs_free(struct kv_mdc_kvs *k)
 	for (i = 0; i < k->mk_nrun; i++)
 		run_desc_free(&k->mk_run[i]);
 	free(k->mk_run);
+	for (i = 0; i < k->mk_nleaf; i++)
+		free(k->mk_leaf[i].ml_key);
+	free(k->mk_leaf);
 	memset(k, 0, sizeof(*k));
 }
 
@@ -677,7 +713,9 @@ static int run_insert(struct kv_mdc_state *st, struct kv_mdc_kvs *k, const struc
 	struct kv_run_desc *p;
 	uint32_t i;
 
-	if (!state_ok(d->rd_id && d->rd_kvs == k->mk_id && run_index(k, d->rd_id) < 0))
+	/* of many runs in one record most ids are new: no search for those */
+	if (!state_ok(d->rd_id && d->rd_kvs == k->mk_id &&
+		      (d->rd_id >= st->st_super.ms_next_run || run_index(k, d->rd_id) < 0)))
 		return BAD_STATE;
 	p = realloc(k->mk_run, (k->mk_nrun + 1) * sizeof(*p));
 	if (!p)
@@ -753,6 +791,130 @@ static int fold_edit(struct kv_mdc_state *st, struct reader *r)
 		err = run_insert(st, k, &d);
 	if (err)
 		run_desc_free(&d);
+	return err;
+}
+
+static int leaf_index(const struct kv_mdc_kvs *k, uint64_t id)
+{
+	uint32_t i;
+
+	for (i = 0; i < k->mk_nleaf; i++)
+		if (k->mk_leaf[i].ml_id == id)
+			return (int)i;
+	return -1;
+}
+
+static int key_cmp(const struct kv_mdc_leaf *a, const struct kv_mdc_leaf *b)
+{
+	return kv_kcmp(a->ml_key, a->ml_klen, b->ml_key, b->ml_klen);
+}
+
+/* Takes over the key. */
+static int leaf_insert(struct kv_mdc_state *st, struct kv_mdc_kvs *k, struct kv_mdc_leaf *lf)
+{
+	struct kv_mdc_leaf *p = realloc(k->mk_leaf, (k->mk_nleaf + 1) * sizeof(*p));
+	uint32_t i;
+
+	if (!p) {
+		free(lf->ml_key);
+		return -ENOMEM;
+	}
+	k->mk_leaf = p;
+	for (i = k->mk_nleaf; i && key_cmp(&p[i - 1], lf) > 0; i--)
+		p[i] = p[i - 1];
+	p[i] = *lf;
+	k->mk_nleaf++;
+	if (lf->ml_id >= st->st_super.ms_next_run)
+		st->st_super.ms_next_run = lf->ml_id + 1;
+	return i && !key_cmp(&p[i - 1], lf) ? BAD_STATE : 0;
+}
+
+static int fold_begin(struct kv_mdc_state *st, struct kv_mdc_kvs *k, struct reader *r)
+{
+	struct kv_mdc_leaf lf = { .ml_id = r64(r) };
+	uint32_t klen = r32(r);
+	uint8_t pad[8];
+
+	rzero(r, 4);
+	if (!body_ok(klen <= KVDB_KEY_MAX && rroom(r, (klen + 7) & ~7u, 1)))
+		return BAD_BODY;
+	if (!CHECK(571, lf.ml_id && leaf_index(k, lf.ml_id) < 0 && k->mk_nleaf < KV_LEAVES_MAX))
+		return BAD_STATE;
+	lf.ml_klen = (uint16_t)klen;
+	lf.ml_key = malloc(klen + 1);
+	if (!lf.ml_key)
+		return -ENOMEM;
+	rbytes(r, lf.ml_key, klen);
+	rbytes(r, pad, -klen & 7u);
+	return leaf_insert(st, k, &lf);
+}
+
+static int fold_end(struct kv_mdc_kvs *k, uint64_t id)
+{
+	int i = leaf_index(k, id);
+
+	/* the first one has no neighbour below that could take it over */
+	if (!CHECK(572, i > 0))
+		return BAD_STATE;
+	free(k->mk_leaf[i].ml_key);
+	k->mk_nleaf--;
+	memmove(&k->mk_leaf[i], &k->mk_leaf[i + 1],
+		(k->mk_nleaf - (uint32_t)i) * sizeof(k->mk_leaf[0]));
+	return 0;
+}
+
+/* Every run's leaf is there, and the leaves cover all keys. */
+static bool leaves_ok(const struct kv_mdc_kvs *k, uint64_t end)
+{
+	uint32_t i;
+
+	for (i = 0; end && i < k->mk_nrun; i++)
+		if (k->mk_run[i].rd_leaf == end)
+			return false;
+	return !k->mk_nleaf || !k->mk_leaf[0].ml_klen;
+}
+
+static int fold_leaf_run(struct kv_mdc_state *st, struct kv_mdc_kvs *k, struct reader *r)
+{
+	struct kv_run_desc d = { 0 };
+	uint64_t leaf = r64(r);
+	int err = dec_run(r, &d);
+
+	d.rd_leaf = leaf;
+	if (!err && !body_ok(!r->rd_bad))
+		err = BAD_BODY;
+	if (!err && !CHECK(573, !leaf || leaf_index(k, leaf) >= 0))
+		err = BAD_STATE;
+	if (!err)
+		err = run_insert(st, k, &d);
+	if (err)
+		run_desc_free(&d);
+	return err;
+}
+
+static int fold_leaves(struct kv_mdc_state *st, struct reader *r)
+{
+	uint32_t kvs = r32(r), ndrop = r32(r), nbegin = r32(r), nadd = r32(r), i;
+	struct kv_mdc_kvs *k = kv_mdc_state_kvs(st, kvs);
+	uint64_t leaf = r64(r);
+	int err = 0;
+
+	if (!body_ok(rroom(r, ndrop, 8) && rroom(r, nbegin, 16) && rroom(r, nadd, 64)))
+		return BAD_BODY;
+	if (!state_ok(k))
+		return BAD_STATE;
+	for (i = 0; i < ndrop && !err; i++)
+		err = run_remove(st, k, r64(r));
+	if (!err && leaf)
+		err = fold_end(k, leaf);
+	for (i = 0; i < nbegin && !err; i++)
+		err = fold_begin(st, k, r);
+	for (i = 0; i < nadd && !err; i++)
+		err = fold_leaf_run(st, k, r);
+	if (!err && !body_ok(rdone(r)))
+		err = BAD_BODY;
+	if (!err && !CHECK(574, leaves_ok(k, leaf)))
+		err = BAD_STATE;
 	return err;
 }
 
@@ -932,6 +1094,8 @@ int kv_mdc_fold(struct kv_mdc_state *st, const uint8_t *rec, size_t len)
 		return fold_kvs_rename(st, &r);
 	case KV_MDC_EDIT:
 		return fold_edit(st, &r);
+	case KV_MDC_LEAVES:
+		return fold_leaves(st, &r);
 	case KV_MDC_CUTS:
 	case KV_MDC_SEGS:
 		return fold_segs(st, &r, type == KV_MDC_CUTS);
@@ -962,6 +1126,8 @@ uint64_t kv_mdc_state_bytes(const struct kv_mdc_state *st)
 
 	for (i = 0; i < st->st_nkvs; i++) {
 		n += 128 + 64 + 16 * KV_PROPS;
+		for (j = 0; j < st->st_kvs[i].mk_nleaf; j++)
+			n += 24ull + st->st_kvs[i].mk_leaf[j].ml_klen;
 		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
 			n += 160 + 16ull * st->st_kvs[i].mk_run[j].rd_n;
 	}

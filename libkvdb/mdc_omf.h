@@ -33,6 +33,7 @@ enum kv_mdc_type {
 	KV_MDC_CLEAN = 8,	/* everything up to this epoch is in runs */
 	KV_MDC_GONE = 9,	/* objects of dropped runs that may still exist */
 	KV_MDC_TIME = 11,	/* engine time, ms */
+	KV_MDC_LEAVES = 13,	/* as EDIT for many runs: and leaves that begin or end */
 	KV_MDC_KVS_PROP = 10,	/* options of a store, or of the one that the next KVS_ADD adds */
 	KV_MDC_KVS_RENAME = 16,	/* a store has another name from now on */
 	KV_MDC_CKPT_ADD = 17,	/* pins what a manifest lists */
@@ -67,6 +68,12 @@ struct kv_mdc_incarn {
 	uint64_t mi_ckpt;	/* R8: objects up to this id are no orphans */
 };
 
+struct kv_mdc_leaf {
+	uint64_t ml_id;
+	uint16_t ml_klen;
+	uint8_t *ml_key;	/* its smallest key; empty for the first, and only for it */
+};
+
 struct kv_mdc_kvs {
 	uint32_t mk_id;
 	char mk_name[KVDB_NAME_MAX + 1];
@@ -74,6 +81,8 @@ struct kv_mdc_kvs {
 	struct kv_props mk_props;
 	uint32_t mk_nrun;
 	struct kv_run_desc *mk_run;	/* ascending rd_pos */
+	uint32_t mk_nleaf;
+	struct kv_mdc_leaf *mk_leaf;	/* ascending keys */
 };
 
 /* A checkpoint: its state is in its manifest, an mblock of the same tag (ckpt_omf.h). */
@@ -126,6 +135,18 @@ void kv_mdc_enc_kvs_rename(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, cons
 void kv_mdc_enc_edit(struct kv_mdc_buf *b, uint64_t tag, uint32_t kvs,
 		     const struct kv_run_desc *add, const uint64_t *drop, uint32_t ndrop,
 		     const struct kv_horizon *hor, uint32_t nhor);
+/* One LEAVES record. */
+struct kv_mdc_leaves {
+	uint32_t le_kvs;
+	const uint64_t *le_drop;
+	uint32_t le_ndrop;
+	uint64_t le_end;	/* id of a leaf, 0 = none */
+	const struct kv_mdc_leaf *le_begin;
+	uint32_t le_nbegin;
+	const struct kv_run_desc *const *le_add;
+	uint32_t le_nadd;
+};
+void kv_mdc_enc_leaves(struct kv_mdc_buf *b, uint64_t tag, const struct kv_mdc_leaves *le);
 void kv_mdc_enc_segs(struct kv_mdc_buf *b, uint64_t tag, bool is_cuts, uint32_t part,
 		     const struct kv_mdc_seg *seg, uint32_t n);
 void kv_mdc_enc_incarn(struct kv_mdc_buf *b, uint64_t tag, const struct kv_mdc_incarn *i);

@@ -67,8 +67,8 @@ static void backlog(struct kvdb *db, uint64_t *frozen, uint64_t *runs)
 		tr = atomic_load(&kvs->k_tree);
 		if (tr->tr_nmt > *frozen + 1)
 			*frozen = tr->tr_nmt - 1;
-		if (tr->tr_nrun > *runs)
-			*runs = tr->tr_nrun;
+		if (tr->tr_depth > *runs)
+			*runs = tr->tr_depth;
 	}
 	pthread_mutex_unlock(&db->d_kvs_lock);
 	kv_exit(t);

@@ -28,6 +28,7 @@
 
 #include "compact.h"
 #include "filter.h"
+#include "leaf.h"
 #include "mdc.h"
 #include "pages.h"
 #include "reloc.h"
@@ -39,7 +40,8 @@
 #define DEBT_EVERY_NS	20000000ull	/* between two looks at it while a job runs */
 #define LOOK_EVERY_NS	100000000ull	/* between two looks at the space that is in use */
 #define ESTIMATE_NS	5000000000ull	/* an estimate holds so long, if space grows little */
-#define SAMPLE_PAGES	48u		/* of one run */
+#define SAMPLE_PAGES	48u		/* of one run, */
+#define SAMPLE_RUNS	16u		/* of so many; of more fewer each */
 #define COUNT_MAX	32u		/* runs that one merge can take */
 #define CHECK_EVERY	1024u
 #define LIVE_MOST	15u		/* of 16: fuller segments are not worth their copy */
@@ -264,6 +266,7 @@ static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
 	if (kv_kpage_decode(page, no, &kp))
 		return -EUCLEAN;
 	for (unsigned i = 0; i < kp.kp_n; i++) {
+		struct kv_path pa;
 		uint64_t hash;
 		uint16_t klen;
 		bool hidden = false;
@@ -277,8 +280,14 @@ static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
 		hash = kv_hash(key, klen);
 		if (atomic_load(&tr->tr_tombs))
 			hidden = ke.ke_seq <= kv_tombs_at(tr, key, klen, UINT64_MAX);
-		for (uint32_t j = 0; j < run && !hidden; j++)
-			hidden = may_hold(tr->tr_run[j], key, klen, hash);
+		pa = kv_path(tr, key, klen);
+		for (uint32_t j = 0; j < pa.pa_n && !hidden; j++) {
+			struct kv_run *newer = kv_path_run(tr, &pa, j);
+
+			if (newer == tr->tr_run[run])
+				break;
+			hidden = may_hold(newer, key, klen, hash);
+		}
 		if (!hidden)
 			sa->sa_live += klen + ke.ke_vlen;
 	}
@@ -290,13 +299,15 @@ static int sample_run(struct kvdb *db, struct kv_tree *tr, uint32_t run, uint64_
 {
 	struct kv_run *r = tr->tr_run[run];
 	struct sample sa = { 0 };
-	uint64_t pages = 0;
+	uint64_t pages = 0, most = SAMPLE_PAGES;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < r->rn_n; i++)
 		pages += r->rn_kb[i].kb_npages;
-	for (uint32_t k = 0; k < SAMPLE_PAGES && k < pages && !rc; k++) {
-		uint64_t at = pages <= SAMPLE_PAGES ? k : (2 * k + 1) * pages / (2 * SAMPLE_PAGES);
+	if (tr->tr_nrun > SAMPLE_RUNS)
+		most = SAMPLE_PAGES * SAMPLE_RUNS / tr->tr_nrun + 1;
+	for (uint32_t k = 0; k < most && k < pages && !rc; k++) {
+		uint64_t at = pages <= most ? k : (2 * k + 1) * pages / (2 * most);
 		struct kv_thread *t = kv_enter();
 		uint32_t b = 0;
 
@@ -428,26 +439,19 @@ static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 	struct kv_cover *co;
 	struct kv_walk wa;
 	uint64_t keys = 0;
-	uint32_t n = 0;
-	int rc = 0;
+	int rc;
 
 	(void)arg;
 	db->d_reloc->rl_class = kv_policy_move_class(db, kvs, db->d_reloc->rl_tight);
 	db->d_reloc->rl_strict = kv_policy_is_strict(db, kvs);
-	if (tr->tr_nrun > COUNT_MAX)
+	if (tr->tr_nupper + !!tr->tr_nleaf > COUNT_MAX)
 		return -EAGAIN;		/* ordinary merges come first */
-	for (; n < tr->tr_nrun && !rc; n++) {
-		keys += kv_run_desc(tr->tr_run[n])->rd_keys;
-		rc = kv_run_iter_bulk(db, tr->tr_run[n], &src[n]);
-	}
-	if (rc) {
-		for (n--; n-- > 0;)
-			src[n]->it_ops->close(src[n]);
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		keys += kv_run_desc(tr->tr_run[i])->rd_keys;
+	rc = kv_tree_sources(db, tr, false, true, src);
+	if (rc <= 0)
 		return rc;
-	}
-	if (!n)
-		return 0;
-	rc = kv_merge_iter(src, n, false, false, &it);
+	rc = kv_merge_iter(src, (unsigned)rc, false, false, &it);
 	if (rc)
 		return rc;
 	co = kv_cover_new(NULL, 0, tr->tr_run, tr->tr_nrun, UINT64_MAX, &rc);

@@ -69,9 +69,14 @@ static int run_part(struct kv_run *run, struct kvdb_tree_part *p)
 	return r.err;
 }
 
+static bool is_in(const struct kv_leaf_runs *lr, uint32_t run)
+{
+	return run >= lr->lr_first && run < lr->lr_first + lr->lr_n;
+}
+
 static int fill(struct kv_tree *tr, struct kvdb_tree_part *parts, unsigned max)
 {
-	uint32_t i, n = 0;
+	uint32_t i, n = 0, leaf = 0;
 	int err = 0;
 
 	for (i = 0; i < tr->tr_nmt && n < max; i++, n++)
@@ -80,8 +85,12 @@ static int fill(struct kv_tree *tr, struct kvdb_tree_part *parts, unsigned max)
 			.keys = kv_mt_keys(tr->tr_mt[i]),
 			.bytes = atomic_load(&tr->tr_mt[i]->m_bytes),
 		};
-	for (i = 0; i < tr->tr_nrun && n < max && !err; i++, n++)
+	for (i = 0; i < tr->tr_nrun && n < max && !err; i++, n++) {
+		while (i >= tr->tr_nupper && (!leaf || !is_in(&tr->tr_leaf[leaf - 1], i)))
+			leaf++;
 		err = run_part(tr->tr_run[i], &parts[n]);
+		parts[n].leaf = leaf;
+	}
 	return err ? err : (int)(tr->tr_nmt + tr->tr_nrun);
 }
 

@@ -53,6 +53,9 @@ static void add_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kvdb_stats *
 		kv_run_segs(tr->tr_run[i], add_seg, st);
 	}
 	st->runs += tr->tr_nrun;
+	st->leaves += tr->tr_nleaf;
+	if (tr->tr_depth > st->run_depth)
+		st->run_depth = tr->tr_depth;
 	kv_tree_put(db, tr);
 }
 
@@ -63,6 +66,11 @@ static void add_counters(struct kvdb *db, struct kvdb_stats *st)
 	st->syncs = atomic_load(&c->syncs);
 	st->flushes = atomic_load(&c->flushes);
 	st->merges = atomic_load(&c->merges);
+	st->spills = atomic_load(&c->spills);
+	st->splits = atomic_load(&c->splits);
+	st->joins = atomic_load(&c->joins);
+	st->merge_keys = atomic_load(&c->merge_keys);
+	st->merge_most_keys = atomic_load(&c->merge_most_keys);
 	st->segments_freed = atomic_load(&c->segments_freed);
 	st->page_hits = atomic_load(&c->page_hits);
 	st->page_misses = atomic_load(&c->page_misses);

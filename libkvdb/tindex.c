@@ -23,6 +23,22 @@ bool kv_trange_has(const struct kv_trange *r, const void *key, size_t klen)
 	       (r->tr_flags & KV_TR_ENDLESS || kv_kcmp(key, klen, r->tr_to, r->tr_tlen) < 0);
 }
 
+bool kv_trange_meets(const struct kv_trange *r, const void *lo, size_t lolen, const void *hi,
+		     size_t hilen)
+{
+	uint8_t end[KVDB_KEY_MAX];
+	const uint8_t *to = r->tr_to;
+	uint16_t tlen = r->tr_tlen;
+
+	if (hi && kv_kcmp(r->tr_from, r->tr_flen, hi, hilen) >= 0)
+		return false;
+	if (r->tr_flags & KV_TR_PREFIX) {
+		tlen = kv_prefix_end(r->tr_from, r->tr_flen, end);
+		to = end;
+	}
+	return r->tr_flags & KV_TR_ENDLESS || !tlen || kv_kcmp(to, tlen, lo, lolen) > 0;
+}
+
 uint16_t kv_prefix_end(const uint8_t *pfx, uint16_t plen, uint8_t *to)
 {
 	while (plen && pfx[plen - 1] == 0xff)

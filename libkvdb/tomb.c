@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "leaf.h"
 #include "memtable.h"
 #include "run.h"
 #include "slot.h"
@@ -337,6 +338,7 @@ static bool mt_conflict(struct kv_mt *mt, const void *key, size_t klen, uint64_t
 
 uint64_t kv_tombs_at(struct kv_tree *tr, const void *key, size_t klen, uint64_t v)
 {
+	struct kv_path pa = kv_path(tr, key, klen);
 	uint64_t best = 0, s;
 	uint32_t i;
 
@@ -344,8 +346,8 @@ uint64_t kv_tombs_at(struct kv_tree *tr, const void *key, size_t klen, uint64_t 
 		s = kv_mt_tomb_at(tr->tr_mt[i], key, klen, v);
 		best = s > best ? s : best;
 	}
-	for (i = 0; i < tr->tr_nrun; i++) {
-		const struct kv_tindex *ti = tr->tr_run[i]->rn_tindex;
+	for (i = 0; i < pa.pa_n; i++) {
+		const struct kv_tindex *ti = kv_path_run(tr, &pa, i)->rn_tindex;
 
 		if (!ti || ti->ti_max_seq <= best)
 			continue;
@@ -358,12 +360,13 @@ uint64_t kv_tombs_at(struct kv_tree *tr, const void *key, size_t klen, uint64_t 
 bool kv_tombs_conflict(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t view)
 {
 	struct kv_tree *tr = atomic_load_explicit(&kvs->k_tree, memory_order_acquire);
+	struct kv_path pa = kv_path(tr, key, klen);
 	bool is = false;
 
 	for (uint32_t i = 0; i < tr->tr_nmt && !is; i++)
 		is = mt_conflict(tr->tr_mt[i], key, klen, view);
-	for (uint32_t i = 0; i < tr->tr_nrun && !is; i++) {
-		const struct kv_tindex *ti = tr->tr_run[i]->rn_tindex;
+	for (uint32_t i = 0; i < pa.pa_n && !is; i++) {
+		const struct kv_tindex *ti = kv_path_run(tr, &pa, i)->rn_tindex;
 
 		is = ti && ti->ti_max_seq > view &&
 		     kv_tindex_at(ti, key, klen, KV_SEQ_NOW) > view;
@@ -562,12 +565,21 @@ static bool run_may_hold(const struct kv_run *r, const struct kv_trange *tr)
 static bool is_needed(const struct kv_trange *tr, struct kv_tree *t, struct kv_run *const *but,
 		      unsigned nbut, const struct kv_mt *but_mt)
 {
+	uint64_t leaf;
+
 	for (uint32_t i = 0; i < t->tr_nmt; i++)
 		if (t->tr_mt[i] != but_mt && atomic_load(&t->tr_mt[i]->m_min_seq) <= tr->tr_seq)
 			return true;
-	for (uint32_t i = 0; i < t->tr_nrun; i++)
-		if (!in_list(t->tr_run[i], but, nbut) && run_may_hold(t->tr_run[i], tr))
+	/* LF3: what leaves other than the inputs' hold has a tombstone there */
+	leaf = nbut ? but[0]->rn_desc.rd_leaf : 0;
+	for (uint32_t i = 0; i < t->tr_nrun; i++) {
+		uint64_t of = t->tr_run[i]->rn_desc.rd_leaf;
+
+		if ((leaf && of && of != leaf) || in_list(t->tr_run[i], but, nbut))
+			continue;
+		if (run_may_hold(t->tr_run[i], tr))
 			return true;
+	}
 	return false;
 }
 
@@ -602,11 +614,11 @@ void kv_trows_needed(struct kv_trows *tv, struct kv_tree *tr, struct kv_run *con
 	tv->tv_n = n;
 }
 
-uint64_t kv_tombs_garbage(struct kv_run *const *run, unsigned n)
+uint64_t kv_tombs_garbage(struct kv_run *const *run, unsigned newer, unsigned n)
 {
 	uint64_t keys = 0;
 
-	for (unsigned i = 0; i + 1 < n; i++) {
+	for (unsigned i = 0; i < newer; i++) {
 		const struct kv_tindex *ti = run[i]->rn_tindex;
 		/* of very many every so manieth speaks for its neighbours */
 		uint32_t step = ti ? ti->ti_n / 512 + 1 : 1;

@@ -23,6 +23,9 @@ struct kv_trange {
 };
 
 bool kv_trange_has(const struct kv_trange *r, const void *key, size_t klen);
+/* Does it cover keys in [lo, hi)? @hi NULL: no end. */
+bool kv_trange_meets(const struct kv_trange *r, const void *lo, size_t lolen, const void *hi,
+		     size_t hilen);
 /*
  * Smallest string behind every string with the prefix, in @to (as long as the
  * prefix); 0 = there is none.
@@ -141,9 +144,9 @@ int kv_trows_run(struct kv_trows *tv, const struct kv_run *r);
 void kv_trows_needed(struct kv_trows *tv, struct kv_tree *tr, struct kv_run *const *but,
 		     unsigned nbut, const struct kv_mt *but_mt);
 /*
- * Keys of older runs that the tombstones of newer ones among @run (newest first) cover,
- * about: garbage that a merge of them drops.
+ * Keys of older runs that the tombstones of the @newer first ones among @run (newest first)
+ * cover, about: garbage that a merge of them drops.
  */
-uint64_t kv_tombs_garbage(struct kv_run *const *run, unsigned n);
+uint64_t kv_tombs_garbage(struct kv_run *const *run, unsigned newer, unsigned n);
 
 #endif

@@ -5,14 +5,15 @@
  * kvs->k_tree between kv_enter() and kv_exit() or take a reference; what the
  * last reference leaves behind is released only after every such reader left.
  *
- * The functions that publish take over the caller's reference on what is
- * added (memtable, run); what is removed loses the reference of the old tree.
+ * The functions that publish take over the caller's reference on memtables and
+ * runs that are added; what is removed loses the reference of the old tree.
  * On failure nothing changed and the caller still owns its reference.
  * Lock: kvs->k_tree_lock, a leaf lock.
  */
 #include <errno.h>
 #include <stdlib.h>
 
+#include "leaf.h"
 #include "mdc.h"
 #include "tomb.h"
 #include "txn.h"
@@ -27,7 +28,7 @@ static struct tree_box *box_of(struct kv_tree *tr)
 	return (struct tree_box *)((char *)tr - offsetof(struct tree_box, tb_tree));
 }
 
-static struct kv_tree *tree_new(struct kvdb *db, uint32_t nrun)
+static struct kv_tree *tree_new(struct kvdb *db, uint32_t nrun, uint32_t nleaf)
 {
 	struct tree_box *tb = calloc(1, sizeof(*tb) + nrun * sizeof(struct kv_run *));
 
@@ -35,6 +36,13 @@ static struct kv_tree *tree_new(struct kvdb *db, uint32_t nrun)
 		return NULL;
 	tb->tb_db = db;
 	atomic_store(&tb->tb_tree.tr_refs, 1);
+	if (nleaf) {
+		tb->tb_tree.tr_leaf = calloc(nleaf, sizeof(tb->tb_tree.tr_leaf[0]));
+		if (!tb->tb_tree.tr_leaf) {
+			free(tb);
+			return NULL;
+		}
+	}
 	return &tb->tb_tree;
 }
 
@@ -48,12 +56,15 @@ static void tree_free(void *arg)
 		kv_mt_put(tb->tb_db, tr->tr_mt[i]);
 	for (i = 0; i < tr->tr_nrun; i++)
 		kv_run_put(tb->tb_db, tr->tr_run[i]);
+	for (i = 0; i < tr->tr_nleaf; i++)
+		kv_leaf_put(tr->tr_leaf[i].lr_leaf);
+	free(tr->tr_leaf);
 	free(tb);
 }
 
 struct kv_tree *kv_tree_new(struct kvdb *db, struct kv_mt *mt)
 {
-	struct kv_tree *tr = tree_new(db, 0);
+	struct kv_tree *tr = tree_new(db, 0, 0);
 
 	if (tr && mt)
 		tr->tr_mt[tr->tr_nmt++] = mt;
@@ -108,163 +119,165 @@ void kv_tree_mark_tombs(struct kvdb_kvs *kvs)
 	pthread_mutex_unlock(&kvs->k_tree_lock);
 }
 
-int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt)
-{
-	struct kv_tree *old, *tr, *gone = NULL;
-	uint32_t i;
-	int err = 0;
+/* ---- the next tree ---------------------------------------------------------------------- */
 
-	pthread_mutex_lock(&kvs->k_tree_lock);
-	old = atomic_load(&kvs->k_tree);
-	if (old->tr_nmt == sizeof(old->tr_mt) / sizeof(old->tr_mt[0])) {
-		err = -EBUSY;
-		goto out;
-	}
-	tr = tree_new(kvs->k_db, old->tr_nrun);
-	if (!tr) {
-		err = -ENOMEM;
-		goto out;
-	}
-	tr->tr_mt[tr->tr_nmt++] = mt;
-	for (i = 0; i < old->tr_nmt; i++)
-		tr->tr_mt[tr->tr_nmt++] = kv_mt_get(old->tr_mt[i]);
-	for (i = 0; i < old->tr_nrun; i++)
-		tr->tr_run[tr->tr_nrun++] = kv_run_get_ref(old->tr_run[i]);
-	gone = tree_publish(kvs, tr);
-out:
-	pthread_mutex_unlock(&kvs->k_tree_lock);
-	kv_forest_stale(kvs->k_db);
-	kv_tree_put(kvs->k_db, gone);
-	return err;
+static bool run_in(const struct kv_run *r, struct kv_run *const *list, unsigned n)
+{
+	while (n--)
+		if (list[n] == r)
+			return true;
+	return false;
 }
 
-int kv_tree_flushed(struct kvdb_kvs *kvs, struct kv_mt *mt, struct kv_run *add)
+static int by_key(const void *a, const void *b)
 {
-	struct kv_tree *old, *tr, *gone = NULL;
+	const struct kv_leaf *x = ((const struct kv_leaf_runs *)a)->lr_leaf;
+	const struct kv_leaf *y = ((const struct kv_leaf_runs *)b)->lr_leaf;
+
+	return kv_kcmp(x->lf_key, x->lf_klen, y->lf_key, y->lf_klen);
+}
+
+/* The leaves of @old as the edit changes them; their runs come later. */
+static void take_leaves(struct kv_tree *tr, const struct kv_tree *old, const struct kv_edit *ed)
+{
+	for (uint32_t i = 0; i < old->tr_nleaf; i++)
+		if (old->tr_leaf[i].lr_leaf->lf_id != ed->ed_end)
+			tr->tr_leaf[tr->tr_nleaf++].lr_leaf = kv_leaf_get(old->tr_leaf[i].lr_leaf);
+	for (unsigned i = 0; i < ed->ed_nbegin; i++)
+		tr->tr_leaf[tr->tr_nleaf++].lr_leaf = kv_leaf_get(ed->ed_begin[i]);
+	if (ed->ed_nbegin)
+		qsort(tr->tr_leaf, tr->tr_nleaf, sizeof(tr->tr_leaf[0]), by_key);
+}
+
+struct place {		/* of a run: its leaf's number from 1, 0 = upper; then the newest first */
+	uint32_t pl_part;
+	uint64_t pl_pos;
+	struct kv_run *pl_run;
+};
+
+static int by_place(const void *a, const void *b)
+{
+	const struct place *x = a, *y = b;
+
+	if (x->pl_part != y->pl_part)
+		return x->pl_part < y->pl_part ? -1 : 1;
+	return (x->pl_pos < y->pl_pos) - (x->pl_pos > y->pl_pos);
+}
+
+/* Most runs come in order of their leaves: the search begins where the last one ended. */
+static uint32_t part_of(const struct kv_tree *tr, uint64_t leaf, uint32_t hint)
+{
+	if (!leaf)
+		return 0;
+	for (uint32_t i = 0; i < tr->tr_nleaf; i++) {
+		uint32_t at = (hint + i) % tr->tr_nleaf;
+
+		if (tr->tr_leaf[at].lr_leaf->lf_id == leaf)
+			return at + 1;
+	}
+	return UINT32_MAX;
+}
+
+static void place_runs(struct kv_tree *tr, struct place *pl, uint32_t n)
+{
+	qsort(pl, n, sizeof(*pl), by_place);
+	for (uint32_t i = 0; i < n; i++) {
+		struct kv_leaf_runs *lr = pl[i].pl_part ? &tr->tr_leaf[pl[i].pl_part - 1] : NULL;
+
+		tr->tr_run[tr->tr_nrun++] = pl[i].pl_run;
+		if (!lr) {
+			tr->tr_nupper++;
+			continue;
+		}
+		if (!lr->lr_n++)
+			lr->lr_first = i;
+		if (lr->lr_n > tr->tr_depth)
+			tr->tr_depth = lr->lr_n;
+	}
+	tr->tr_depth += tr->tr_nupper;
+}
+
+/* The runs of @old without those that the edit drops, with those that it adds. */
+static int take_runs(struct kv_tree *tr, const struct kv_tree *old, const struct kv_edit *ed)
+{
+	uint32_t n = 0, kept = 0, part = 0;
+	struct place *pl = calloc(old->tr_nrun + ed->ed_nadd + 1, sizeof(*pl));
+
+	if (!pl)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < old->tr_nrun + ed->ed_nadd; i++) {
+		struct kv_run *r = i < old->tr_nrun ? old->tr_run[i] : ed->ed_add[i - old->tr_nrun];
+		const struct kv_run_desc *d = kv_run_desc(r);
+
+		if (i < old->tr_nrun && run_in(r, ed->ed_drop, ed->ed_ndrop))
+			continue;
+		part = part_of(tr, d->rd_leaf, part ? part - 1 : 0);
+		if (part > tr->tr_nleaf) {
+			free(pl);
+			return -EINVAL;
+		}
+		pl[n++] = (struct place){ part, d->rd_pos, r };
+		kept += i < old->tr_nrun;
+	}
+	while (kept--)
+		kv_run_get_ref(pl[kept].pl_run);
+	place_runs(tr, pl, n);
+	free(pl);
+	return 0;
+}
+
+/* @front: a new active memtable. @mt: the oldest one, which goes. */
+static int tree_next(struct kvdb_kvs *kvs, struct kv_mt *front, struct kv_mt *mt,
+		     const struct kv_edit *ed)
+{
+	struct kv_tree *old, *tr = NULL, *gone = NULL;
 	uint32_t i, keep;
 	int err = 0;
 
 	pthread_mutex_lock(&kvs->k_tree_lock);
 	old = atomic_load(&kvs->k_tree);
 	keep = old->tr_nmt;
-	if (mt) {
-		/* memtables leave in order: the oldest first (R4) */
-		if (!keep || old->tr_mt[keep - 1] != mt) {
-			err = -EINVAL;
-			goto out;
-		}
-		keep--;
+	/* memtables leave in order: the oldest first (R4) */
+	if (mt && (!keep || old->tr_mt[--keep] != mt))
+		err = -EINVAL;
+	else if (front && keep == sizeof(old->tr_mt) / sizeof(old->tr_mt[0]))
+		err = -EBUSY;
+	if (!err) {
+		tr = tree_new(kvs->k_db, old->tr_nrun + ed->ed_nadd, old->tr_nleaf + ed->ed_nbegin);
+		err = tr ? 0 : -ENOMEM;
 	}
-	tr = tree_new(kvs->k_db, old->tr_nrun + 1);
-	if (!tr) {
-		err = -ENOMEM;
-		goto out;
+	if (!err) {
+		take_leaves(tr, old, ed);
+		err = take_runs(tr, old, ed);
+		if (err)
+			tree_free(tr);
 	}
-	for (i = 0; i < keep; i++)
-		tr->tr_mt[tr->tr_nmt++] = kv_mt_get(old->tr_mt[i]);
-	if (add)
-		tr->tr_run[tr->tr_nrun++] = add;
-	for (i = 0; i < old->tr_nrun; i++)
-		tr->tr_run[tr->tr_nrun++] = kv_run_get_ref(old->tr_run[i]);
-	gone = tree_publish(kvs, tr);
-out:
-	pthread_mutex_unlock(&kvs->k_tree_lock);
-	kv_forest_stale(kvs->k_db);
-	kv_tree_put(kvs->k_db, gone);
-	return err;
-}
-
-int kv_tree_insert(struct kvdb_kvs *kvs, struct kv_run *add)
-{
-	uint64_t pos = kv_run_desc(add)->rd_pos;
-	struct kv_tree *old, *tr, *gone = NULL;
-	bool is_in = false;
-	uint32_t i;
-
-	pthread_mutex_lock(&kvs->k_tree_lock);
-	old = atomic_load(&kvs->k_tree);
-	tr = tree_new(kvs->k_db, old->tr_nrun + 1);
-	for (i = 0; tr && i < old->tr_nmt; i++)
-		tr->tr_mt[tr->tr_nmt++] = kv_mt_get(old->tr_mt[i]);
-	for (i = 0; tr && i <= old->tr_nrun; i++) {
-		if (!is_in && (i == old->tr_nrun || kv_run_desc(old->tr_run[i])->rd_pos < pos)) {
-			tr->tr_run[tr->tr_nrun++] = add;
-			is_in = true;
-		}
-		if (i < old->tr_nrun)
-			tr->tr_run[tr->tr_nrun++] = kv_run_get_ref(old->tr_run[i]);
-	}
-	if (tr)
+	if (!err) {
+		if (front)
+			tr->tr_mt[tr->tr_nmt++] = front;
+		for (i = 0; i < keep; i++)
+			tr->tr_mt[tr->tr_nmt++] = kv_mt_get(old->tr_mt[i]);
 		gone = tree_publish(kvs, tr);
-	pthread_mutex_unlock(&kvs->k_tree_lock);
-	kv_forest_stale(kvs->k_db);
-	kv_tree_put(kvs->k_db, gone);
-	return tr ? 0 : -ENOMEM;
-}
-
-static bool run_in(struct kv_run *r, struct kv_run **list, unsigned n)
-{
-	unsigned i;
-
-	for (i = 0; i < n; i++)
-		if (list[i] == r)
-			return true;
-	return false;
-}
-
-int kv_tree_merged(struct kvdb_kvs *kvs, struct kv_run **drop, unsigned ndrop,
-		   struct kv_run *merged)
-{
-	struct kv_tree *old, *tr, *gone = NULL;
-	uint32_t i, hits = 0;
-	int err = 0;
-
-	pthread_mutex_lock(&kvs->k_tree_lock);
-	old = atomic_load(&kvs->k_tree);
-	tr = tree_new(kvs->k_db, old->tr_nrun + 1);
-	if (!tr) {
-		err = -ENOMEM;
-		goto out;
 	}
-	for (i = 0; i < old->tr_nmt; i++)
-		tr->tr_mt[tr->tr_nmt++] = kv_mt_get(old->tr_mt[i]);
-	for (i = 0; i < old->tr_nrun; i++) {
-		if (!run_in(old->tr_run[i], drop, ndrop))
-			tr->tr_run[tr->tr_nrun++] = kv_run_get_ref(old->tr_run[i]);
-		else if (!hits++ && merged)
-			tr->tr_run[tr->tr_nrun++] = merged;
-	}
-	gone = tree_publish(kvs, tr);
-out:
 	pthread_mutex_unlock(&kvs->k_tree_lock);
 	kv_forest_stale(kvs->k_db);
 	kv_tree_put(kvs->k_db, gone);
 	return err;
 }
 
-int kv_tree_load(struct kvdb_kvs *kvs, struct kv_run **runs, unsigned n)
+int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt)
 {
-	struct kv_tree *tr = tree_new(kvs->k_db, n), *old;
-	uint32_t i;
+	return tree_next(kvs, mt, NULL, &(struct kv_edit){ .ed_kvs = kvs->k_id });
+}
 
-	if (!tr)
-		return -ENOMEM;
-	pthread_mutex_lock(&kvs->k_tree_lock);
-	old = atomic_load(&kvs->k_tree);
-	for (i = 0; i < old->tr_nmt; i++)
-		tr->tr_mt[tr->tr_nmt++] = kv_mt_get(old->tr_mt[i]);
-	for (i = 0; i < n; i++)
-		tr->tr_run[tr->tr_nrun++] = runs[i];
-	old = tree_publish(kvs, tr);
-	pthread_mutex_unlock(&kvs->k_tree_lock);
-	kv_forest_stale(kvs->k_db);
-	kv_tree_put(kvs->k_db, old);
-	return 0;
+int kv_tree_edit(struct kvdb_kvs *kvs, struct kv_mt *mt, const struct kv_edit *ed)
+{
+	return tree_next(kvs, NULL, mt, ed);
 }
 
 int kv_tree_empty(struct kvdb_kvs *kvs)
 {
-	struct kv_tree *tr = tree_new(kvs->k_db, 0), *old;
+	struct kv_tree *tr = tree_new(kvs->k_db, 0, 0), *old;
 
 	if (!tr)
 		return -ENOMEM;

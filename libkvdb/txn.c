@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "flush.h"
+#include "leaf.h"
 #include "memtable.h"
 #include "tomb.h"
 #include "txn.h"
@@ -217,6 +218,7 @@ static int newest_above(struct kvdb_kvs *kvs, const struct kv_keylock *kl, uint6
 			uint64_t *out)
 {
 	struct kv_tree *tr = atomic_load(&kvs->k_tree);
+	struct kv_path pa;
 	struct kv_ent e;
 	uint64_t s;
 	int err;
@@ -237,11 +239,13 @@ static int newest_above(struct kvdb_kvs *kvs, const struct kv_keylock *kl, uint6
 		if (s)
 			return 0;	/* what lies deeper is older */
 	}
-	for (uint32_t i = 0; i < tr->tr_nrun; i++) {
-		if (kv_run_desc(tr->tr_run[i])->rd_max_seq <= view)
+	pa = kv_path(tr, kl->kl_key, kl->kl_klen);
+	for (uint32_t i = 0; i < pa.pa_n; i++) {
+		struct kv_run *run = kv_path_run(tr, &pa, i);
+
+		if (kv_run_desc(run)->rd_max_seq <= view)
 			continue;
-		err = kv_run_lookup(kvs->k_db, tr->tr_run[i], kl->kl_key, kl->kl_klen, kl->kl_hash,
-				    &e);
+		err = kv_run_lookup(kvs->k_db, run, kl->kl_key, kl->kl_klen, kl->kl_hash, &e);
 		if (err == -ENOENT)
 			continue;
 		if (!err && e.e_seq > view)

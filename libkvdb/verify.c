@@ -18,6 +18,7 @@
 #include <stdio.h>
 
 #include "ckpt.h"
+#include "leaf.h"
 #include "mdc.h"
 #include "salvage.h"
 
@@ -327,14 +328,16 @@ static int look_for_leaks(struct verify *v)
 
 /* ---- all of it ------------------------------------------------------------------ */
 
-static int check_run(struct verify *v, const struct kv_run_desc *d)
+static int check_run(struct verify *v, const struct kv_mdc_kvs *k, const struct kv_run_desc *d)
 {
 	struct kv_run *r;
 	int err = kv_run_open(v->v_db, d, &r);
 
 	if (err)
 		return err;
-	err = walk_run(v, r, d);
+	err = kv_leaf_check(k, r);
+	if (!err)
+		err = walk_run(v, r, d);
 	kv_run_put(v->v_db, r);
 	return err;
 }
@@ -349,7 +352,8 @@ static int check_runs(struct verify *v, struct kv_mdc_state *st)
 		for (j = 0; j < st->st_kvs[i].mk_nrun && !err; j++) {
 			const struct kv_run_desc *d = &st->st_kvs[i].mk_run[j];
 
-			err = v->v_deep ? deep_run(v, d) : check_run(v, d);
+			err = v->v_deep ? deep_run(v, d) :
+					   check_run(v, &st->st_kvs[i], d);
 			if (err)
 				err = judge(v, err, "run", d->rd_id);
 		}

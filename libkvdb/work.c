@@ -203,8 +203,8 @@ static unsigned int horizons(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t e,
 static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
 {
 	struct kv_horizon hor[KVDB_KVS_MAX];
-	struct kv_edit ed = { .ed_kvs = kvs->k_id, .ed_hor = hor };
 	struct kv_run *run = NULL;
+	struct kv_edit ed = { .ed_kvs = kvs->k_id, .ed_hor = hor, .ed_add = &run };
 	struct kv_run_desc *d;
 	int err = build_run(db, kvs, mt, &run);
 
@@ -216,7 +216,7 @@ static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
 		d->rd_id = atomic_fetch_add(&db->d_next_run, 1);
 		d->rd_pos = kvs->k_next_pos++;
 		d->rd_newest_epoch = atomic_load(&mt->m_last_epoch);
-		ed.ed_add = run;
+		ed.ed_nadd = 1;
 	}
 	ed.ed_nhor = horizons(db, kvs, kv_mt_boundary(mt), hor);
 	err = kv_mdc_edit(db, &ed);
@@ -227,7 +227,7 @@ static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
 		kv_run_put(db, run);
 	}
 	/* what is durable must be shown: wait for memory, there is no way back */
-	while (!err && kv_tree_flushed(kvs, mt, run) == -ENOMEM)
+	while (!err && kv_tree_edit(kvs, mt, &ed) == -ENOMEM)
 		nap();
 	pthread_mutex_unlock(&kvs->k_edit_lock);
 	if (err)

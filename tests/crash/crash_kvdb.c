@@ -90,6 +90,8 @@ static int kv_record(struct eng *e, void **model)
 		return -1;
 	if (c->kc_moves && !m->m_moves)
 		return eng_fail(e, "no relocation in the whole history");
+	if (c->kc_leaf_keys && !m->m_splits)
+		return eng_fail(e, "no leaf was split in the whole history");
 	return c->kc_is_create ? km_drop(e, m) : 0;
 }
 
@@ -199,10 +201,17 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_PUT] = 6, [KM_BIG] = 16, [KM_DEL] = 3, [KM_GET] = 2,
 			     [KM_SYNC] = 2, [KM_POLL] = 8, [KM_IDLE] = 3, [KM_FLUSH] = 1,
 			     [KM_COMPACT] = 1 }),
+	/* a few keys make a leaf: splits, spills and joins in every history */
+	KV_WL("leaves", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 300, .kc_stores = 2,
+	      .kc_keys = 80, .kc_logs = 2, .kc_log_bytes = 1 * MiB, .kc_leaf_keys = 12,
+	      .kc_weight = { [KM_PUT] = 30, [KM_DEL] = 8, [KM_MANY] = 4, [KM_GET] = 3,
+			     [KM_SYNC] = 1, [KM_POLL] = 6, [KM_IDLE] = 2, [KM_FLUSH] = 9,
+			     [KM_COMPACT] = 3, [KM_CKPT] = 1, [KM_UNCKPT] = 1, [KM_BULK] = 1,
+			     [KM_REOPEN] = 1 }),
 	/* values that share segments, overwritten and compacted all the time: they move */
 	KV_WL("relocate", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 420,
 	      .kc_stores = 2, .kc_keys = 70, .kc_logs = 1, .kc_log_bytes = 512 * KiB,
-	      .kc_moves = true,
+	      .kc_moves = true, .kc_leaf_keys = 20,
 	      .kc_weight = { [KM_PUT] = 60, [KM_DEL] = 2, [KM_GET] = 4, [KM_SYNC] = 1,
 			     [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 2, [KM_COMPACT] = 10,
 			     [KM_REOPEN] = 1 }),

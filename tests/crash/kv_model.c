@@ -12,6 +12,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "kv.h"
 #include "kv_model.h"
 
 #define USEC	1000ull
@@ -425,6 +426,8 @@ int km_open(struct eng *e, struct km *m, struct km_rt *rt)
 	rc = kvdb_open(KM_POOL, &o, &rt->rt_db);
 	if (rc)
 		return broken(e, "kvdb_open", rc);
+	if (km_conf_of(e)->kc_leaf_keys)
+		rt->rt_db->d_budget.b_leaf_keys = km_conf_of(e)->kc_leaf_keys;
 	for (i = 0; i < m->m_nstore; i++) {
 		if (m->m_store[i].s_is_dead)
 			continue;
@@ -441,8 +444,10 @@ int km_close(struct eng *e, struct km *m, struct km_rt *rt)
 	struct kvdb_stats st;
 	int rc = kvdb_stats(rt->rt_db, &st);
 
-	if (!rc)
+	if (!rc) {
 		m->m_moves += st.relocations;
+		m->m_splits += st.splits;
+	}
 	km_txns_abort(rt);
 	rc = kvdb_close(rt->rt_db);
 

@@ -78,6 +78,7 @@ struct km {
 	struct km_time m_created, m_dropped;	/* the database */
 	uint64_t m_rand;
 	uint64_t m_moves;	/* relocations */
+	uint64_t m_splits;	/* of leaves */
 	const struct km *m_prev;		/* judges before m_opened */
 	unsigned m_prev_at, m_opened;
 };
@@ -111,6 +112,7 @@ struct km_conf {
 	uint64_t kc_bytes[2];
 	uint32_t kc_interval_ms, kc_commit, kc_logs;
 	uint64_t kc_log_bytes, kc_segment_bytes;
+	uint64_t kc_leaf_keys;	/* of a leaf; 0 = by the budget */
 	uint32_t kc_stall;	/* one flush in so many takes 150 ms; 0 = none */
 	unsigned kc_stores, kc_keys;
 	bool kc_is_create;	/* creation and removal of the database are in the log */

@@ -150,6 +150,7 @@ struct mk_world {
 	struct kvdb_kvs *wo_kvs[MK_STORES];
 	const char *wo_pool;
 	struct kvdb_opts wo_opts;
+	uint64_t wo_leaf_keys;	/* 0 = by the budget */
 	uint32_t wo_bound_ms;		/* of the round that is judged */
 	bool wo_is_commit;
 	uint64_t wo_quota;		/* operations of one thread in this round */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kv.h"
 #include "mk.h"
 
 #define VALUE_TINY	8u	/* shorter ones do not carry their id */
@@ -257,6 +258,8 @@ void mk_options(struct mk_world *wo, uint64_t *rnd, bool is_small)
 	/* values move at little garbage in some rounds, at none in others */
 	o->space_amp_max = 1.1 + (double)((x >> 44) % 20) / 10;
 	o->pool = pool;
+	/* stores of many small leaves */
+	wo->wo_leaf_keys = (x >> 52) % 2 ? 100ull << (x >> 56) % 4 : 0;
 }
 
 /* The first knows no prefixes, the others those of the groups or a part of them. */
@@ -299,6 +302,8 @@ int mk_open(struct mk_world *wo, uint32_t flags)
 		wo->wo_db = NULL;
 		return rc;
 	}
+	if (wo->wo_leaf_keys)
+		wo->wo_db->d_budget.b_leaf_keys = wo->wo_leaf_keys;
 	mk_count(wo)[MC_OPEN]++;
 	for (s = 0; s < MK_STORES; s++) {
 		rc = kvdb_kvs_open(wo->wo_db, mk_store_name(s), &wo->wo_kvs[s]);

@@ -16,11 +16,15 @@
  *    conflict (T3, T6);
  *  - relocation is a merge that copies the values of one block, makes the copy
  *    durable, commits one edit and publishes (G1 to G4);
+ *  - a split ends the one list of runs: what a merge with the oldest run wrote lies
+ *    in two leaves, a key each, what is newer in the upper level; a spill takes the
+ *    oldest upper runs into both leaves, a join merges the leaves, each with one edit
+ *    (LF1 to LF4); leaves merge for themselves;
  *  - a block is deleted when it is sealed, its records are below the horizon and
  *    no run, memtable, view, checkpoint or job refers to it (RV7, C3);
  *  - a crash keeps the edits and a prefix of the records that is at least what
  *    was synced, and replays what lies above the horizon (RV6).
- * Not modelled: several stores, logs and levels, the states of one write, caches.
+ * Not modelled: several stores and logs, the states of one write, caches.
  *
  * In every state: what a get finds now, at every view and in the checkpoint is
  * what the history of writes says, in a block that exists; and a view that looks
@@ -33,250 +37,7 @@
  *
  *   model_tree [RULE...] [writes=3] [views=1] [moves=1] ...   one run, told in full
  */
-#include <stdbool.h>
-#include <string.h>
-
-#include "harness.h"
-
-enum { KEYS = 2, RUNS = 4, RUN_ENT = 4, MEM_ENT = 6, OPS = 6, VIEWS = 2, SEQ_MAX = 14,
-       BLOCKS = 15, NOW = 15 };
-enum kind { PUT = 1, DEL, PREFIX, RANGE };	/* PREFIX covers both keys, RANGE the first */
-
-/* kind, key, seq, value block, number of the write; 0 = none */
-typedef uint16_t ent;
-#define ENT(kind, key, seq, blk, id) \
-	((ent)((kind) << 12 | (key) << 11 | (seq) << 7 | (blk) << 3 | (id)))
-#define E_KIND(e)	((unsigned)(e) >> 12)
-#define E_KEY(e)	((e) >> 11 & 1u)
-#define E_SEQ(e)	((e) >> 7 & 15u)
-#define E_BLK(e)	((e) >> 3 & 15u)
-#define E_ID(e)		((e) & 7u)
-
-struct runs {
-	ent r[RUNS][RUN_ENT];	/* newest first */
-	uint8_t n;
-};
-
-struct tree {
-	struct runs runs;
-	uint8_t has_frozen;
-	ent mem[2][MEM_ENT];	/* active, frozen */
-};
-
-struct view {
-	uint8_t at;		/* 0 = closed */
-	struct tree tree;
-};
-
-enum phase { IDLE, BUILT, DURABLE, COMMITTED };
-
-struct job {
-	uint8_t phase, first, n, of;	/* inputs [first, first + n) of the list of @of runs */
-	uint8_t victim, copy;
-	ent out[RUN_ENT];
-};
-
-struct state {
-	struct tree now;
-	struct runs media;
-	struct runs ckpt;
-	uint8_t ckpt_ops;	/* 0 = none, else 1 + writes that it holds */
-	struct view view[VIEWS];
-	struct job job;
-	ent op[OPS];		/* as written */
-	uint8_t nop, synced, horizon, boundary;
-	uint8_t seq, cur, nblk;
-	uint8_t is_flushing;	/* the edit is durable, the run not yet shown */
-	uint16_t freed, durable;	/* blocks: deleted; copies that are durable */
-	uint8_t views, moves, crashes, ckpts, rolls, prefixes, ranges, switches;
-};
-
-#define RULES(X)	\
-	X(flush_unsynced)	/* a flush does not wait for the log */			\
-	X(flush_trusts_newer)	/* leaves out what a newer memtable overwrites */	\
-	X(flush_keeps_covered)	/* and drops the range tombstone */			\
-	X(merge_drops_tombs)	/* tombstones go, whatever lies below */		\
-	X(merge_drops_ranges)	/* the same for range tombstones */			\
-	X(tombs_ignore_views)	/* go although a view may look for a conflict */	\
-	X(merge_trusts_memtable) /* what a memtable overwrites is left out */		\
-	X(merge_swaps)		/* the older version of two inputs wins */		\
-	X(view_reads_now)	/* a view does not hold its tree */			\
-	X(job_on_top)		/* the result lies in front of newer runs */		\
-	X(job_beside_merge)	/* merges run beside a relocation */			\
-	X(job_before_flush)	/* the edit does not wait for the copy */		\
-	X(free_pinned)		/* under a view */					\
-	X(free_before_edit)	/* shown first, then committed: durable runs refer to it */ \
-	X(free_before_show)	/* what runs in memory refer to */			\
-	X(free_copy)		/* a copy that no edit names yet */			\
-	X(free_unlogged)	/* records above the horizon */				\
-	X(free_checkpoint)	/* what only a checkpoint refers to */			\
-	X(replay_all)		/* also what lies below the horizon */			\
-	X(replay_behind)	/* the horizon is that of the newest memtable */	\
-	X(seq_restarts)		/* after a crash stamps begin where the runs end */
-
-enum rule {
-#define X(name) name,
-	RULES(X)
-#undef X
-	RULE_COUNT,
-};
-static const char *const rule_name[RULE_COUNT] = {
-#define X(name) #name,
-	RULES(X)
-#undef X
-};
-
-static bool broken[RULE_COUNT];
-
-struct bounds {
-	unsigned writes, views, moves, crashes, ckpts, rolls, prefixes, ranges, switches;
-	unsigned max_states;
-};
-static struct bounds bound;
-
-/* ---- what a read finds --------------------------------------------------------- */
-
-static bool covers(ent e, unsigned key)
-{
-	return E_KIND(e) == PREFIX || (E_KIND(e) == RANGE && key == 0);
-}
-
-static bool is_range(ent e)
-{
-	return E_KIND(e) >= PREFIX;
-}
-
-static unsigned newest_cover(const ent *e, unsigned n, unsigned key, unsigned at)
-{
-	unsigned t = 0, i;
-
-	for (i = 0; i < n; i++)
-		if (e[i] && covers(e[i], key) && E_SEQ(e[i]) <= at && E_SEQ(e[i]) > t)
-			t = E_SEQ(e[i]);
-	return t;
-}
-
-/* The newest version in one memtable or run. */
-static ent newest(const ent *e, unsigned n, unsigned key, unsigned at)
-{
-	ent best = 0;
-	unsigned i;
-
-	for (i = 0; i < n; i++)
-		if (e[i] && !is_range(e[i]) && E_KEY(e[i]) == key && E_SEQ(e[i]) <= at &&
-		    (!best || E_SEQ(e[i]) > E_SEQ(best)))
-			best = e[i];
-	return best;
-}
-
-/* Memtables may be NULL (a checkpoint has none). 0 = absent. */
-static ent lookup(const struct runs *r, const ent (*mem)[MEM_ENT], unsigned key, unsigned at)
-{
-	unsigned cover = 0, t, i;
-	ent e = 0;
-
-	for (i = 0; mem && i < 2; i++) {
-		t = newest_cover(mem[i], MEM_ENT, key, at);
-		cover = t > cover ? t : cover;
-		if (!e)
-			e = newest(mem[i], MEM_ENT, key, at);
-	}
-	for (i = 0; i < r->n; i++) {
-		t = newest_cover(r->r[i], RUN_ENT, key, at);
-		cover = t > cover ? t : cover;
-		if (!e)
-			e = newest(r->r[i], RUN_ENT, key, at);
-	}
-	return e && E_KIND(e) == PUT && E_SEQ(e) > cover ? e : 0;
-}
-
-/* The number of the write that is visible, 0 = absent. */
-static unsigned truth(const struct state *s, unsigned nop, unsigned key, unsigned at)
-{
-	unsigned i;
-
-	for (i = nop; i--;) {
-		ent o = s->op[i];
-
-		if (E_SEQ(o) > at || !(is_range(o) ? covers(o, key) : E_KEY(o) == key))
-			continue;
-		return E_KIND(o) == PUT ? E_ID(o) : 0;
-	}
-	return 0;
-}
-
-static bool is_newer_in(const ent *e, unsigned n, unsigned key, unsigned at)
-{
-	unsigned i;
-
-	for (i = 0; i < n; i++)
-		if (e[i] && E_SEQ(e[i]) > at &&
-		    (is_range(e[i]) ? covers(e[i], key) : E_KEY(e[i]) == key))
-			return true;
-	return false;
-}
-
-/* What a transaction asks before it writes: did anything change since my view? */
-static bool has_conflict(const struct tree *t, unsigned key, unsigned at)
-{
-	unsigned i;
-
-	for (i = 0; i < 2; i++)
-		if (is_newer_in(t->mem[i], MEM_ENT, key, at))
-			return true;
-	for (i = 0; i < t->runs.n; i++)
-		if (is_newer_in(t->runs.r[i], RUN_ENT, key, at))
-			return true;
-	return false;
-}
-
-static const char *check_view(const struct state *s, unsigned i)
-{
-	const struct view *v = &s->view[i];
-	const struct tree *t = broken[view_reads_now] ? &s->now : &v->tree;
-	unsigned k, o;
-
-	for (k = 0; k < KEYS; k++) {
-		ent e = lookup(&t->runs, t->mem, k, v->at);
-		bool has = false;
-
-		if (E_ID(e) != truth(s, s->nop, k, v->at))
-			return "a view changed";
-		if (e && s->freed >> E_BLK(e) & 1)
-			return "a view refers to a deleted block";
-		for (o = 0; o < s->nop; o++)
-			has |= is_newer_in(&s->op[o], 1, k, v->at);
-		if (has != has_conflict(&s->now, k, v->at))
-			return "a transaction does not see a conflict";
-	}
-	return NULL;
-}
-
-static const char *check(const struct state *s)
-{
-	const char *why = NULL;
-	unsigned k, i;
-
-	for (k = 0; k < KEYS; k++) {
-		ent e = lookup(&s->now.runs, s->now.mem, k, NOW);
-
-		if (E_ID(e) != truth(s, s->nop, k, NOW))
-			return "a get differs from the history";
-		if (e && s->freed >> E_BLK(e) & 1)
-			return "a get finds a deleted block";
-		if (!s->ckpt_ops)
-			continue;
-		e = lookup(&s->ckpt, NULL, k, NOW);
-		if (E_ID(e) != truth(s, s->ckpt_ops - 1u, k, NOW))
-			return "the checkpoint differs from the history";
-		if (e && s->freed >> E_BLK(e) & 1)
-			return "the checkpoint refers to a deleted block";
-	}
-	for (i = 0; i < VIEWS && !why; i++)
-		if (s->view[i].at)
-			why = check_view(s, i);
-	return why;
-}
+#include "model_tree.h"
 
 /* ---- exploration ---------------------------------------------------------------- */
 
@@ -464,14 +225,16 @@ static void memtables(const struct state *old)
 
 /* ---- flush and merge -------------------------------------------------------------- */
 
-static bool runs_insert(struct runs *r, unsigned at, const ent *out)
+static bool runs_insert(struct runs *r, unsigned at, const ent *out, enum part part)
 {
 	if (!out[0])
 		return true;
 	if (r->n == RUNS)
 		return false;
 	memmove(r->r[at + 1], r->r[at], (r->n - at) * sizeof(r->r[0]));
+	memmove(&r->part[at + 1], &r->part[at], r->n - at);
 	memcpy(r->r[at], out, sizeof(r->r[0]));
+	r->part[at] = (uint8_t)part;
 	r->n++;
 	return true;
 }
@@ -479,8 +242,31 @@ static bool runs_insert(struct runs *r, unsigned at, const ent *out)
 static void runs_remove(struct runs *r, unsigned at, unsigned n)
 {
 	memmove(r->r[at], r->r[at + n], (r->n - at - n) * sizeof(r->r[0]));
+	memmove(&r->part[at], &r->part[at + n], r->n - at - n);
 	r->n = (uint8_t)(r->n - n);
 	memset(r->r[r->n], 0, n * sizeof(r->r[0]));
+	memset(&r->part[r->n], 0, n);
+}
+
+/* The first run of a part, or where it would be. */
+static unsigned part_first(const struct runs *r, enum part part)
+{
+	unsigned i = 0;
+
+	while (i < r->n && r->part[i] < part)
+		i++;
+	return i;
+}
+
+/* Does no run behind the inputs hold older versions of the key? */
+static bool is_last_of(const struct runs *r, unsigned first, unsigned n, unsigned key)
+{
+	unsigned i;
+
+	for (i = first + n; i < r->n; i++)
+		if (is_at(r, i, key))
+			return false;
+	return true;
 }
 
 /* Does anything outside of the inputs hold what the range tombstone covers? */
@@ -490,10 +276,12 @@ static bool covers_outside(const struct state *s, ent t, unsigned first, unsigne
 	unsigned k, i;
 
 	for (k = 0; k < KEYS; k++) {
-		if (!covers(t, k))
+		if (!covers(t, k) || (n && !is_at(&s->now.runs, first, k)))
 			continue;
 		for (i = 0; i < s->now.runs.n; i++)
-			if ((i < first || i >= first + n) &&
+			if ((i < first || i >= first + n) && is_at(&s->now.runs, i, k) &&
+			    !(broken[leaf_ranges_ignore_upper] && n &&
+			      s->now.runs.part[first] != s->now.runs.part[i]) &&
 			    newest(s->now.runs.r[i], RUN_ENT, k, E_SEQ(t)))
 				return true;
 		for (i = 0; i < 1u + frozen_too; i++)
@@ -515,10 +303,10 @@ static bool is_looked_for(const struct state *s, ent e)
 
 /*
  * One version of each key of @in, and the range tombstones that are still
- * needed. @is_last: nothing older lies below. False: does not fit.
+ * needed. False: does not fit.
  */
 static bool squeeze(const struct state *s, const ent *in, unsigned nin, unsigned first, unsigned n,
-		    bool is_last, bool is_flush, ent *out)
+		    bool is_flush, ent *out)
 {
 	unsigned k, i, nout = 0;
 
@@ -530,7 +318,8 @@ static bool squeeze(const struct state *s, const ent *in, unsigned nin, unsigned
 			   !(is_flush && broken[flush_keeps_covered])))
 			continue;
 		if (E_KIND(e) == DEL && !is_flush &&
-		    ((is_last && !is_looked_for(s, e)) || broken[merge_drops_tombs]))
+		    ((is_last_of(&s->now.runs, first, n, k) && !is_looked_for(s, e)) ||
+		     broken[merge_drops_tombs]))
 			continue;
 		if (broken[is_flush ? flush_trusts_newer : merge_trusts_memtable] &&
 		    newest(s->now.mem[0], MEM_ENT, k, NOW))
@@ -557,12 +346,12 @@ static void flush(const struct state *old)
 
 	if (!s.now.has_frozen || s.job.phase == COMMITTED)
 		return;
-	if (!squeeze(&s, s.now.mem[1], MEM_ENT, 0, 0, false, true, out))
+	if (!squeeze(&s, s.now.mem[1], MEM_ENT, 0, 0, true, out))
 		return;
 	if (!s.is_flushing) {
 		if (s.synced < s.boundary && !broken[flush_unsynced])
 			return;
-		if (!runs_insert(&s.media, 0, out))
+		if (!runs_insert(&s.media, 0, out, UPPER))
 			return;
 		s.horizon = broken[replay_behind] ? s.nop : s.boundary;
 		s.is_flushing = 1;
@@ -573,7 +362,7 @@ static void flush(const struct state *old)
 			memcpy(out, s.media.r[0], sizeof(out));
 		else
 			memset(out, 0, sizeof(out));
-		if (!runs_insert(&s.now.runs, 0, out))
+		if (!runs_insert(&s.now.runs, 0, out, UPPER))
 			return;
 		memset(s.now.mem[1], 0, sizeof(s.now.mem[1]));
 		s.now.has_frozen = 0;
@@ -612,16 +401,157 @@ static void merges(const struct state *old)
 			ent in[RUNS * RUN_ENT], out[RUN_ENT];
 
 			inputs(&s.now.runs, first, n, in);
-			if (!squeeze(&s, in, n * RUN_ENT, first, n, first + n == s.now.runs.n,
-				     false, out))
+			/* LF4: neighbours in one part */
+			if (s.now.runs.part[first] != s.now.runs.part[first + n - 1])
+				break;
+			if (!squeeze(&s, in, n * RUN_ENT, first, n, false, out))
 				continue;
 			runs_remove(&s.now.runs, first, n);
-			runs_insert(&s.now.runs, first, out);
+			runs_insert(&s.now.runs, first, out, old->now.runs.part[first]);
 			s.media = s.now.runs;
 			snprintf(act, sizeof(act), "merge runs %u..%u", first, first + n - 1);
 			emit(&s);
 		}
 	}
+}
+
+/* ---- leaves ------------------------------------------------------------------------ */
+
+/* What of a merge's output belongs to the leaf of a key. */
+static void cut(const ent *out, unsigned key, ent *piece)
+{
+	unsigned i, n = 0;
+
+	memset(piece, 0, RUN_ENT * sizeof(*piece));
+	for (i = 0; i < RUN_ENT && out[i]; i++) {
+		bool goes = is_range(out[i]) ? covers(out[i], key) : E_KEY(out[i]) == key;
+
+		if (is_range(out[i]) && key && broken[spill_ranges_once])
+			goes = false;
+		if (goes)
+			piece[n++] = out[i];
+	}
+}
+
+/* Both pieces on top of their leaves. Only a crash between two edits shows the first alone. */
+static bool to_leaves(struct state *s, const ent *out)
+{
+	struct runs *r = &s->now.runs;
+	ent piece[RUN_ENT];
+	unsigned k, at;
+
+	for (k = 0; k < KEYS; k++) {
+		cut(out, k, piece);
+		at = part_first(r, LEAF_A + k + broken[spill_under_leaf]);
+		if (!runs_insert(r, at, piece, LEAF_A + k))
+			return false;
+		if (!k && broken[spill_two_edits])
+			s->media = *r;
+	}
+	if (!broken[spill_two_edits])
+		s->media = *r;
+	return true;
+}
+
+/* A merge with the oldest run of the only list cuts what it wrote. */
+static void split(const struct state *old, unsigned first)
+{
+	struct state s = *old;
+	unsigned n = old->now.runs.n - first, i;
+	ent in[RUNS * RUN_ENT], out[RUN_ENT];
+
+	if (broken[split_leaves_runs] && n > 1)
+		n--;
+	inputs(&s.now.runs, first, n, in);
+	if (!squeeze(&s, in, n * RUN_ENT, first, n, false, out))
+		return;
+	runs_remove(&s.now.runs, first, n);
+	for (i = first; i < s.now.runs.n; i++)
+		s.now.runs.part[i] = LEAF_A;
+	s.now.runs.is_split = 1;
+	s.shapes++;
+	if (!to_leaves(&s, out))
+		return;
+	snprintf(act, sizeof(act), "split with runs %u..", first);
+	emit(&s);
+}
+
+/* The upper runs from @first on, @n of them. */
+static void spill(const struct state *old, unsigned first, unsigned n)
+{
+	struct state s = *old;
+	ent in[RUNS * RUN_ENT], out[RUN_ENT];
+
+	inputs(&s.now.runs, first, n, in);
+	if (broken[spill_drops_tombs])
+		s.now.runs.n = (uint8_t)(first + n);
+	if (!squeeze(&s, in, n * RUN_ENT, first, n, false, out))
+		return;
+	s.now.runs.n = old->now.runs.n;
+	runs_remove(&s.now.runs, first, n);
+	s.shapes++;
+	if (!to_leaves(&s, out))
+		return;
+	snprintf(act, sizeof(act), "spill runs %u..%u", first, first + n - 1);
+	emit(&s);
+}
+
+static void join(const struct state *old)
+{
+	struct state s = *old;
+	struct runs *r = &s.now.runs;
+	ent piece[KEYS][RUN_ENT], in[RUNS * RUN_ENT], out[RUN_ENT];
+	unsigned k, i, nout = 0;
+
+	memset(out, 0, sizeof(out));
+	for (k = KEYS; k--;) {
+		unsigned first = part_first(r, LEAF_A + k), n = r->n - first;
+
+		memset(piece[k], 0, sizeof(piece[k]));
+		inputs(r, first, n, in);
+		if (n && !squeeze(&s, in, n * RUN_ENT, first, n, false, piece[k]))
+			return;
+		runs_remove(r, first, n);
+	}
+	/* a prefix delete may come from both */
+	for (k = 0; k < KEYS; k++) {
+		for (i = 0; i < RUN_ENT && piece[k][i]; i++) {
+			unsigned j = 0;
+
+			while (j < nout && out[j] != piece[k][i])
+				j++;
+			if (j < nout)
+				continue;
+			if (nout == RUN_ENT)
+				return;
+			out[nout++] = piece[k][i];
+		}
+	}
+	if (!runs_insert(r, broken[join_on_top] ? 0 : r->n, out, UPPER))
+		return;
+	r->is_split = 0;
+	s.media = *r;
+	s.shapes++;
+	snprintf(act, sizeof(act), "join");
+	emit(&s);
+}
+
+static void leaves(const struct state *old)
+{
+	unsigned first, upper = part_first(&old->now.runs, LEAF_A);
+
+	if (old->is_flushing || old->job.phase || old->shapes == bound.shapes)
+		return;
+	for (first = 0; first < upper; first++) {
+		if (!old->now.runs.is_split)
+			split(old, first);
+		else if (broken[spill_newest] && first)
+			spill(old, 0, first);
+		else
+			spill(old, first, upper - first);
+	}
+	if (old->now.runs.is_split)
+		join(old);
 }
 
 /* ---- relocation ------------------------------------------------------------------- */
@@ -636,20 +566,23 @@ static bool refers(const ent *e, unsigned n, unsigned blk)
 	return false;
 }
 
-static void job_start(const struct state *old, unsigned blk)
+/* From the newest run of the part on. */
+static void job_start(const struct state *old, unsigned blk, enum part part)
 {
-	unsigned n, i;
+	unsigned first = part_first(&old->now.runs, part), n, i;
 
-	for (n = 1; n <= old->now.runs.n; n++) {
+	for (n = 1; first + n <= part_first(&old->now.runs, part + 1); n++) {
 		struct state s = *old;
 		ent in[RUNS * RUN_ENT];
 
-		inputs(&s.now.runs, 0, n, in);
+		inputs(&s.now.runs, first, n, in);
 		if (!refers(in, n * RUN_ENT, blk))
 			continue;
-		if (!squeeze(&s, in, n * RUN_ENT, 0, n, n == s.now.runs.n, false, s.job.out))
+		if (!squeeze(&s, in, n * RUN_ENT, first, n, false, s.job.out))
 			continue;
 		s.job.phase = BUILT;
+		s.job.first = (uint8_t)first;
+		s.job.part = (uint8_t)part;
 		s.job.n = (uint8_t)n;
 		s.job.of = s.now.runs.n;
 		s.job.victim = (uint8_t)blk;
@@ -669,26 +602,26 @@ static void job_start(const struct state *old, unsigned blk)
 /* Flushes since the start lie in front of the inputs. */
 static bool job_replace(const struct job *j, struct runs *r)
 {
-	unsigned at = r->n >= j->of ? (unsigned)(r->n - j->of) : 0, n = j->n;
+	unsigned at = j->first + (r->n >= j->of ? (unsigned)(r->n - j->of) : 0), n = j->n;
 
 	if (at + n > r->n)
 		n = r->n - at;
 	runs_remove(r, at, n);
-	return runs_insert(r, broken[job_on_top] ? 0 : at, j->out);
+	return runs_insert(r, broken[job_on_top] ? part_first(r, j->part) : at, j->out, j->part);
 }
 
 static void relocation(const struct state *old)
 {
 	struct state s = *old;
-	unsigned b;
+	unsigned b, p;
 
 	switch (old->job.phase) {
 	case IDLE:
 		if (s.moves == bound.moves || s.nblk >= BLOCKS || s.is_flushing)
 			return;
 		for (b = 1; b < s.nblk; b++)
-			if (b != s.cur && !(s.freed >> b & 1))
-				job_start(old, b);
+			for (p = UPPER; p < PARTS && b != s.cur && !(s.freed >> b & 1); p++)
+				job_start(old, b, p);
 		return;
 	case BUILT:
 		s.job.phase = DURABLE;
@@ -818,6 +751,7 @@ static void successors(const struct state *s)
 	memtables(s);
 	flush(s);
 	merges(s);
+	leaves(s);
 	relocation(s);
 	deletion(s);
 	checkpoints(s);
@@ -852,7 +786,7 @@ static void tell_state(const struct state *s)
 	if (s->now.has_frozen)
 		tell_entries("frozen", s->now.mem[1], MEM_ENT);
 	for (i = 0; i < s->now.runs.n; i++)
-		tell_entries("run", s->now.runs.r[i], RUN_ENT);
+		tell_entries(s->now.runs.part[i] ? "leaf" : "run", s->now.runs.r[i], RUN_ENT);
 	for (i = 0; i < s->media.n; i++)
 		tell_entries("media", s->media.r[i], RUN_ENT);
 	printf(" synced %u horizon %u\n", s->synced, s->horizon);
@@ -940,9 +874,9 @@ static void explore_end(void)
 static void print_bounds(const char *what)
 {
 	printf("# %s: writes=%u views=%u moves=%u crashes=%u ckpts=%u rolls=%u prefixes=%u "
-	       "ranges=%u switches=%u: %zu states%s\n", what, bound.writes, bound.views,
+	       "ranges=%u switches=%u shapes=%u: %zu states%s\n", what, bound.writes, bound.views,
 	       bound.moves, bound.crashes, bound.ckpts, bound.rolls, bound.prefixes, bound.ranges,
-	       bound.switches, nnode, is_full ? ", not exhausted" : "");
+	       bound.switches, bound.shapes, nnode, is_full ? ", not exhausted" : "");
 }
 
 #define MANY	3000000u
@@ -959,6 +893,10 @@ static const struct bounds small[] = {
 	  .max_states = MANY },
 	{ .writes = 2, .crashes = 2, .ckpts = 1, .switches = 2, .ranges = 1,
 	  .max_states = MANY },
+	{ .writes = 3, .views = 1, .switches = 3, .shapes = 2, .max_states = MANY },
+	{ .writes = 3, .switches = 3, .prefixes = 1, .shapes = 3, .max_states = MANY },
+	{ .writes = 3, .crashes = 1, .switches = 2, .shapes = 2, .max_states = MANY },
+	{ .writes = 2, .moves = 1, .views = 1, .switches = 2, .shapes = 2, .max_states = MANY },
 };
 static const struct bounds large[] = {
 	{ .writes = 3, .views = 1, .moves = 1, .crashes = 1, .switches = 2,
@@ -967,6 +905,8 @@ static const struct bounds large[] = {
 	  .max_states = 25000000u },
 	{ .writes = 4, .crashes = 2, .rolls = 1, .switches = 3, .max_states = 25000000u },
 	{ .writes = 3, .moves = 2, .crashes = 1, .ckpts = 1, .rolls = 1, .switches = 3,
+	  .max_states = 25000000u },
+	{ .writes = 3, .moves = 1, .views = 1, .switches = 3, .prefixes = 1, .shapes = 3,
 	  .max_states = 25000000u },
 };
 
@@ -1034,7 +974,8 @@ static bool argument(const char *arg)
 		{ "moves=", &bound.moves }, { "crashes=", &bound.crashes },
 		{ "ckpts=", &bound.ckpts }, { "rolls=", &bound.rolls },
 		{ "prefixes=", &bound.prefixes }, { "ranges=", &bound.ranges },
-		{ "switches=", &bound.switches }, { "states=", &bound.max_states },
+		{ "switches=", &bound.switches }, { "shapes=", &bound.shapes },
+		{ "states=", &bound.max_states },
 	};
 	unsigned i;
 

@@ -167,6 +167,66 @@ static void what_is_not_there_is_refused(void)
 	kv_mdc_state_free(&st);
 }
 
+/* A LEAVES record: @end of one, @id begins at @key, a run comes to leaf @leaf. 0 = none. */
+static void add_leaf(struct kv_mdc_state *st, uint64_t end, uint64_t id, const char *key,
+		     uint64_t run, uint64_t leaf, int want)
+{
+	struct kv_kblock_desc kb = { 900 + run, 4096, 7 };
+	struct kv_run_desc d = { .rd_id = run, .rd_pos = 1, .rd_keys = 1, .rd_kvs = 1, .rd_n = 1,
+				 .rd_kb = &kb, .rd_leaf = leaf };
+	const struct kv_run_desc *add = &d;
+	struct kv_mdc_leaf lf = { id, (uint16_t)strlen(key), (uint8_t *)(uintptr_t)key };
+	struct kv_mdc_leaves le = { .le_kvs = 1, .le_end = end, .le_begin = &lf,
+				    .le_nbegin = id != 0, .le_add = &add, .le_nadd = run != 0 };
+
+	kv_mdc_enc_leaves(&b, TAG, &le);
+	T_EQ(fold(st), want);
+}
+
+static void leaves_begin_and_end(void)
+{
+	static struct kv_mdc_state st;
+	static const struct {
+		uint64_t end, id;
+		const char *key;
+		uint64_t run, leaf;
+		int want;
+	} bad[] = {
+		{ 0, 50, "x", 0, 0, 0 },	/* the same in good */
+		{ 0, 40, "x", 0, 0, 422 },	/* known */
+		{ 0, 50, "m", 0, 0, 422 },	/* the same bounds */
+		{ 0, 50, "", 0, 0, 422 },
+		{ 10, 0, "", 0, 0, 422 },	/* the first one */
+		{ 77, 0, "", 0, 0, 422 },	/* unknown */
+		{ 40, 0, "", 0, 0, 422 },	/* has a run */
+		{ 0, 0, "", 60, 77, 422 },	/* run of a leaf that is not there */
+		{ 0, 0, "", 41, 40, 422 },	/* run that is there */
+	};
+
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		start(&st);
+		kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 3);
+		T_EQ(fold(&st), 0);
+		add_leaf(&st, 0, 10, "", 0, 0, 0);
+		add_leaf(&st, 0, 40, "m", 41, 40, 0);
+		add_leaf(&st, 0, 30, "cc", 0, 0, 0);
+		add_leaf(&st, 30, 0, "", 42, 10, 0);
+		T_EQ(st.st_kvs[0].mk_nleaf, 2);
+		T_EQ(st.st_kvs[0].mk_leaf[1].ml_id, 40);
+		T_EQ(st.st_kvs[0].mk_nrun, 2);
+		T_EQ(st.st_super.ms_next_run, 43);
+		add_leaf(&st, bad[i].end, bad[i].id, bad[i].key, bad[i].run, bad[i].leaf,
+			 bad[i].want);
+		kv_mdc_state_free(&st);
+	}
+	/* the first leaf has no key */
+	start(&st);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 3);
+	T_EQ(fold(&st), 0);
+	add_leaf(&st, 0, 10, "a", 0, 0, 422);
+	kv_mdc_state_free(&st);
+}
+
 static void unknown_formats_are_refused_by_name(void)
 {
 	struct kv_mdc_super s = { .ms_tag = TAG, .ms_format = KV_FORMAT, .ms_next_kvs = 1,
@@ -509,6 +569,7 @@ int main(void)
 	T_RUN(fold_builds_the_state);
 	T_RUN(checkpoints_come_and_go);
 	T_RUN(what_is_not_there_is_refused);
+	T_RUN(leaves_begin_and_end);
 	T_RUN(rename_changes_the_name_and_nothing_else);
 	T_RUN(rename_of_what_is_not_there_or_to_what_is_there_is_refused);
 	T_RUN(unknown_formats_are_refused_by_name);

@@ -558,8 +558,9 @@ static void die_at(int step)
 	kv_run_desc(run)->rd_id = atomic_fetch_add(&db->d_next_run, 1);
 	kv_run_desc(run)->rd_pos = kv_run_desc(tr->tr_run[0])->rd_pos;
 	kv_run_desc(run)->rd_newest_epoch = kv_run_desc(tr->tr_run[0])->rd_newest_epoch;
-	if (kv_mdc_edit(db, &(struct kv_edit){ .ed_kvs = kvs[0]->k_id, .ed_add = run,
-					       .ed_drop = tr->tr_run, .ed_ndrop = 1 }))
+	if (kv_mdc_edit(db, &(struct kv_edit){ .ed_kvs = kvs[0]->k_id, .ed_add = &run,
+					       .ed_nadd = 1, .ed_drop = tr->tr_run,
+					       .ed_ndrop = 1 }))
 		_exit(6);
 	_exit(0);
 }

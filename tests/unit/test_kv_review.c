@@ -229,7 +229,8 @@ static void cut_edit(void)
 	}
 	if (kv_run_build_finish(rb, &run) || kv_run_desc(run)->rd_n < CUT_BLOCKS)
 		_exit(4);
-	ed.ed_add = run;
+	ed.ed_add = &run;
+	ed.ed_nadd = 1;
 	_exit(kv_mdc_edit(db, &ed) == -ENOENT ? 0 : 5);
 }
 

@@ -639,7 +639,7 @@ static _Atomic(bool) enough;
 static void *republish(void *arg)
 {
 	while (!atomic_load(&enough))
-		if (kv_tree_flushed(ka, NULL, NULL))
+		if (kv_tree_edit(ka, NULL, &(struct kv_edit){ .ed_kvs = ka->k_id }))
 			abort();
 	return arg;
 }

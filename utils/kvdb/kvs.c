@@ -414,6 +414,7 @@ static const struct col tree_cols[] = {
 	{ "part", COL_STR, true,
 	  "active: the memtable that takes writes; frozen: one that waits for its flush; run: "
 	  "sorted keys on media" },
+	{ "leaf", COL_COUNT, true, "range of keys that a run is of, in their order; 0: all keys" },
 	{ "id", COL_COUNT, true, "number of the run" },
 	{ "keys", COL_COUNT, true, "keys in it" },
 	{ "deletions", COL_COUNT, true, "deletions among them" },
@@ -441,6 +442,7 @@ static void tree_rows(struct tbl *t, const char *name, const struct shape *s)
 		tbl_num(t, "bytes", p->bytes);
 		if (p->kind != KVDB_PART_RUN)
 			continue;
+		tbl_num(t, "leaf", p->leaf);
 		tbl_num(t, "id", p->id);
 		tbl_num(t, "deletions", p->tombs);
 		tbl_num(t, "values", p->value_bytes);

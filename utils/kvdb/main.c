@@ -158,8 +158,8 @@ static const struct verb verbs[] = {
 	  "{} top ./db1 5\ta line every five seconds\n"
 	  "{} top -j ./db1 1 60\ta minute for a script\n", verb_top },
 	{ "tree", "DB [KVS]", 1, 2, 0, "print the shape of the stores",
-	  "Print the memtables and runs of each store, or of KVS, newest first: how many keys and "
-	  "bytes, how many log segments hold the values. Reads only.",
+	  "Print the memtables and runs of each store, or of KVS, newest first in each leaf: how "
+	  "many keys and bytes, how many log segments hold the values. Reads only.",
 	  tree_opts, "01234678", "{} tree ./db1 users\tits memtables and runs\n", verb_tree },
 	{ "dump", "DB [KVS]", 1, 2, 0, "print stores as text to load again",
 	  "Print every record of the database, or of the store KVS, or of a range of it, to "

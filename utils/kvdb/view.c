@@ -141,6 +141,7 @@ static void part_of(struct json_object *o, struct kvdb_tree_part *p)
 	p->index_bytes = remote_num(o, "index_bytes");
 	p->value_bytes = remote_num(o, "value_bytes");
 	p->segments = remote_num(o, "segments");
+	p->leaf = remote_num(o, "leaf");
 }
 
 int view_shape(struct view *v, const char *name, struct shape *s)

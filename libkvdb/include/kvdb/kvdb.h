@@ -924,6 +924,10 @@ struct kvdb_stats {
 	uint64_t table_bytes;       /* now: tables of pages and segments, buffers kept */
 	uint64_t memory_bytes;      /* now: sum of the six: what the database holds of memory */
 	struct kvdb_space space[MPOOL_MCLASSES];
+	uint64_t leaves;            /* now: parts of stores by ranges of keys */
+	uint64_t run_depth;         /* now: runs that a get may have to look at, at most */
+	uint64_t spills, splits, joins; /* of the merges: into leaves, that made or ended some */
+	uint64_t merge_keys, merge_most_keys; /* keys that merges read: all, the largest one */
 };
 /*
  * The 64-bit members of struct kvdb_stats, all of them, for tools that print or
@@ -938,7 +942,8 @@ struct kvdb_stats {
 	X(stall_ns) X(skipped_records) X(space_bytes) X(live_bytes) X(relocations) \
 	X(damaged_values) X(checkpoints) X(pinned_bytes) X(txn_begun) X(txn_committed) \
 	X(txn_aborted) X(txn_conflicts) X(txn_stale) X(views) X(view_oldest_ns) \
-	X(spare_bytes) X(table_bytes) X(memory_bytes)
+	X(spare_bytes) X(table_bytes) X(memory_bytes) X(leaves) X(run_depth) X(spills) \
+	X(splits) X(joins) X(merge_keys) X(merge_most_keys)
 
 /** kvdb_stats() - read the counters. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_stats(struct kvdb *db, struct kvdb_stats *out);
@@ -959,9 +964,10 @@ struct kvdb_tree_part {
 	uint64_t index_bytes; /* memory that a run pins */
 	uint64_t value_bytes; /* values in log segments that a run refers to */
 	uint64_t segments;    /* different log segments that they lie in */
+	uint64_t leaf;        /* of a run: its leaf, numbered in order of keys; 0: any key */
 };
 /**
- * kvdb_tree() - the shape of a store: its memtables and runs, newest first
+ * kvdb_tree() - the shape of a store: its memtables and runs, newest first in each leaf
  * @db: database
  * @kvs: name of the store
  * @parts: array

@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Leaves, small ones, on a real database: splits, spills and joins while readers
+ * of all kinds are compared with a model; their bounds on work and runs.
+ */
+#include "ctl.h"
+#include "kv_rig.h"
+#include "leaf.h"
+#include "mdc.h"
+#include "reloc.h"
+
+#define KEYS		3000u
+#define LEAF		200u		/* keys */
+#define KLEN		6u
+
+static char dir[256];
+static struct kvdb *db;
+static struct kvdb_kvs *kvs;
+static uint64_t rnd;
+static uint32_t model[KEYS];		/* generation of the value, 0 = absent */
+static uint32_t gen;
+static double space_amp;
+
+static uint64_t clock_now(void *arg)
+{
+	return *(uint64_t *)arg += 1000;
+}
+
+static void clock_sleep(void *arg, uint64_t t)
+{
+	uint64_t *now = arg;
+
+	if (*now < t)
+		*now = t;
+}
+
+static void reopen(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	static uint64_t now = 1;
+	static struct kvdb_clock clk = { clock_now, clock_sleep, &now, NULL };
+
+	if (db)
+		T_EQ(kvdb_close(db), 0);
+	o.flags = KVDB_MANUAL;
+	o.cache_bytes = 64 << 20;
+	o.clock = &clk;
+	o.logs = 1;
+	o.space_amp_max = space_amp;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	db->d_budget.b_leaf_keys = LEAF;
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+}
+
+static void fresh(void)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 512 << 20 };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	const char *tmp = getenv("TMPDIR");
+
+	memset(model, 0, sizeof(model));
+	rnd = t_seed();
+	snprintf(dir, sizeof(dir), "%s/kvleaf-XXXXXX", tmp ? tmp : "/tmp");
+	T_OK(mkdtemp(dir));
+	co.devs = &dev;
+	co.ndevs = 1;
+	co.name = "leaf";
+	T_EQ(mpool_create(dir, &co), 0);
+	o.flags = KVDB_MANUAL;
+	o.segment_bytes = 64 << 10;
+	T_EQ(kvdb_create(dir, &o), 0);
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	gen = 0;
+	ko.pfx_len = 2;
+	T_EQ(kvdb_kvs_create(db, "s", &ko), 0);
+	reopen();
+}
+
+static void done(void)
+{
+	uint64_t damage = 1;
+
+	T_EQ(kvdb_close(db), 0);
+	db = NULL;
+	T_EQ(kvdb_verify(dir, NULL, MPOOL_VERIFY_DATA, NULL, NULL, &damage), 0);
+	T_EQ(damage, 0);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+/* ---- keys and values ----------------------------------------------------------------- */
+
+/* In order of i: the first two bytes are one of 30 prefixes. */
+static void key_of(unsigned i, char *key)
+{
+	snprintf(key, KLEN + 1, "%02u%04u", i / 100, i);
+}
+
+static size_t val_of(unsigned i, uint32_t g, uint8_t *val)
+{
+	size_t n = 8 + (i * 31 + g * 7) % 300;
+
+	memset(val, (int)(g + i), n);
+	memcpy(val, &i, 4);
+	memcpy(val + 4, &g, 4);
+	return n;
+}
+
+static void put(unsigned i)
+{
+	uint8_t val[512];
+	char key[KLEN + 1];
+
+	key_of(i, key);
+	model[i] = ++gen;
+	T_EQ(kvdb_put(kvs, key, KLEN, val, val_of(i, gen, val)), 0);
+}
+
+static void del(unsigned i)
+{
+	char key[KLEN + 1];
+
+	key_of(i, key);
+	model[i] = 0;
+	T_EQ(kvdb_del(kvs, key, KLEN), 0);
+}
+
+static void del_range(unsigned from, unsigned to)
+{
+	char a[KLEN + 1], b[KLEN + 1];
+
+	key_of(from, a);
+	key_of(to, b);
+	T_EQ(kvdb_range_del(kvs, a, KLEN, b, KLEN), 0);
+	for (; from < to; from++)
+		model[from] = 0;
+}
+
+static void del_prefix(unsigned p)
+{
+	char key[KLEN + 1];
+
+	key_of(p * 100, key);
+	T_EQ(kvdb_prefix_del(kvs, key, 2), 0);
+	memset(&model[p * 100], 0, 100 * sizeof(model[0]));
+}
+
+static void flush(void)
+{
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+}
+
+/* ---- what holds of a tree ------------------------------------------------------------ */
+
+struct shape {
+	unsigned upper, leaves, depth;
+};
+
+/* LF1: the leaves cover all keys, each run lies inside its leaf; newest first in each. */
+static struct shape shape(void)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+	struct shape s = { tr->tr_nupper, tr->tr_nleaf, tr->tr_depth };
+	uint32_t at = tr->tr_nupper;
+
+	for (uint32_t l = 0; l < tr->tr_nleaf; l++) {
+		const struct kv_leaf_runs *lr = &tr->tr_leaf[l];
+		const struct kv_leaf *lf = lr->lr_leaf, *hi = l + 1 < tr->tr_nleaf ?
+							      lr[1].lr_leaf : NULL;
+
+		T_OK(l ? lf->lf_klen > 0 : !lf->lf_klen);
+		T_OK(!hi || kv_kcmp(lf->lf_key, lf->lf_klen, hi->lf_key, hi->lf_klen) < 0);
+		T_OK(!lr->lr_n || lr->lr_first == at);
+		for (uint32_t i = 0; i < lr->lr_n; i++) {
+			struct kv_run *r = tr->tr_run[at + i];
+			const struct kv_kblock *a = r->rn_kb, *b = a + r->rn_nkeyed - 1;
+
+			T_EQ(kv_run_desc(r)->rd_leaf, lf->lf_id);
+			T_OK(!i || kv_run_desc(r)->rd_pos <
+				   kv_run_desc(tr->tr_run[at + i - 1])->rd_pos);
+			if (!r->rn_nkeyed)
+				continue;
+			T_OK(kv_kcmp(lf->lf_key, lf->lf_klen, a->kb_min, a->kb_min_klen) <= 0);
+			T_OK(!hi || kv_kcmp(b->kb_max, b->kb_max_klen, hi->lf_key,
+					    hi->lf_klen) < 0);
+		}
+		at += lr->lr_n;
+	}
+	T_EQ(at, tr->tr_nrun);
+	kv_tree_put(db, tr);
+	return s;
+}
+
+static void merge_all(void)
+{
+	int rc;
+
+	do {
+		rc = kv_merge_step(db, kvs);
+		T_OK(rc >= 0);
+		shape();
+	} while (rc);
+}
+
+static void check_gets(void)
+{
+	uint8_t want[512], got[512];
+	char key[KLEN + 1];
+	size_t n, vlen;
+
+	for (unsigned i = 0; i < KEYS; i++) {
+		key_of(i, key);
+		if (!model[i]) {
+			T_EQ(kvdb_get(kvs, key, KLEN, got, sizeof(got), &vlen), -ENOENT);
+			continue;
+		}
+		T_EQ(kvdb_get(kvs, key, KLEN, got, sizeof(got), &vlen), 0);
+		n = val_of(i, model[i], want);
+		T_EQ(vlen, n);
+		T_MEMEQ(got, want, n);
+	}
+}
+
+static void check_multi(void)
+{
+	static uint8_t got[KEYS][8];
+	static struct kvdb_get get[KEYS];
+	static char key[KEYS][KLEN + 1];
+
+	for (unsigned i = 0; i < KEYS; i++) {
+		unsigned k = (i * 7) % KEYS;
+
+		key_of(k, key[i]);
+		get[i] = (struct kvdb_get){ .key = key[i], .klen = KLEN, .buf = got[i], .size = 8 };
+	}
+	T_EQ(kvdb_get_multi(kvs, 0, get, KEYS), 0);
+	for (unsigned i = 0; i < KEYS; i++) {
+		unsigned k = (i * 7) % KEYS;
+
+		T_EQ(get[i].err, model[k] ? 0 : -ENOENT);
+		T_OK(!model[k] || !memcmp(got[i] + 4, &model[k], 4));
+	}
+}
+
+/* From one place to the end, in one direction; then some steps back. */
+static void check_walk(struct kvdb_cursor *c, const uint32_t *snap, unsigned from, bool back)
+{
+	const void *key, *val;
+	char seek[KLEN + 1];
+	uint8_t want[512];
+	size_t klen, vlen;
+	int i = (int)from, steps = 0;
+
+	key_of(from, seek);
+	T_EQ(kvdb_cursor_seek(c, seek, KLEN), 0);
+	for (i -= back;; i += back ? -1 : 1) {
+		while (i >= 0 && i < (int)KEYS && !snap[i])
+			i += back ? -1 : 1;
+		if (i < 0 || i >= (int)KEYS)
+			break;
+		T_EQ((back ? kvdb_cursor_prev : kvdb_cursor_next)(c, &key, &klen, &val, &vlen), 0);
+		key_of((unsigned)i, seek);
+		T_EQ(klen, KLEN);
+		T_MEMEQ(key, seek, KLEN);
+		T_EQ(vlen, val_of((unsigned)i, snap[i], want));
+		T_MEMEQ(val, want, vlen);
+		if (++steps == 700)
+			return;
+	}
+	T_EQ((back ? kvdb_cursor_prev : kvdb_cursor_next)(c, &key, &klen, &val, &vlen), -ENOENT);
+}
+
+static void check_cursor(struct kvdb_cursor *c, const uint32_t *snap)
+{
+	check_walk(c, snap, 0, false);
+	check_walk(c, snap, KEYS - 1, true);
+	for (unsigned i = 0; i < 4; i++)
+		check_walk(c, snap, t_rand(&rnd) % KEYS, i % 2);
+}
+
+static void check_all(void)
+{
+	struct kvdb_cursor *c;
+
+	shape();
+	check_gets();
+	check_multi();
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &c), 0);
+	check_cursor(c, model);
+	kvdb_cursor_close(c);
+}
+
+/* ---- tests --------------------------------------------------------------------------- */
+
+static void change(unsigned n)
+{
+	while (n--) {
+		unsigned i = t_rand(&rnd) % KEYS, what = t_rand(&rnd) % 100;
+
+		if (what < 75)
+			put(i);
+		else if (what < 98)
+			del(i);
+		else if (what < 99)
+			del_range(i, i + 1 + t_rand(&rnd) % (KEYS - i) / 8);
+		else
+			del_prefix(i / 100);
+	}
+}
+
+static void readers_see_the_model_through_splits_spills_and_joins(void)
+{
+	static uint32_t snap[KEYS];
+	struct kvdb_cursor *c;
+	struct kvdb_stats st;
+	unsigned most = 0;
+
+	fresh();
+	for (unsigned round = 0; round < 12; round++) {
+		for (unsigned i = 0; i < 5; i++) {
+			change(round < 8 ? 200 : 60);
+			flush();
+		}
+		change(20);
+		memcpy(snap, model, sizeof(snap));
+		T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &c), 0);
+		change(20);
+		merge_all();
+		check_all();
+		check_cursor(c, snap);
+		kvdb_cursor_close(c);
+		if (round % 3 == 2) {
+			reopen();
+			check_all();
+		}
+		if (shape().leaves > most)
+			most = shape().leaves;
+		if (round == 8)
+			del_range(0, KEYS);
+	}
+	T_EQ(kvdb_stats(db, &st), 0);
+	printf("# %u leaves at most, %u at the end\n", most, shape().leaves);
+	T_OK(most >= 6);
+	done();
+}
+
+/* kvdb_compact(): one run in each leaf, no upper ones. */
+static void compaction_leaves_one_run_in_each_leaf(void)
+{
+	struct kvdb_kvs_info in;
+
+	fresh();
+	for (unsigned i = 0; i < KEYS; i++)
+		put(i);
+	flush();
+	merge_all();
+	for (unsigned i = 0; i < 5; i++) {
+		change(100);
+		flush();
+	}
+	T_EQ(kvdb_kvs_compact(kvs, KVDB_COMPACT_WAIT), 0);
+	check_all();
+	T_EQ(shape().upper, 0);
+	T_EQ(shape().depth, 1);
+	T_EQ(kvdb_kvs_info(kvs, &in), 0);
+	T_EQ(in.range_tombs, 0);
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), 0);
+	check_all();
+	done();
+}
+
+static void leaves_that_emptied_join(void)
+{
+	struct kvdb_stats st;
+
+	fresh();
+	for (unsigned i = 0; i < KEYS; i++)
+		put(i);
+	flush();
+	merge_all();
+	T_OK(shape().leaves >= KEYS / LEAF);
+	check_all();
+	for (unsigned i = 0; i < KEYS; i++)
+		if (i % 50)
+			del(i);
+	flush();
+	merge_all();
+	check_all();
+	T_EQ(kvdb_stats(db, &st), 0);
+	printf("# %u leaves after %" PRIu64 " splits and %" PRIu64 " joins\n", shape().leaves,
+	       st.splits, st.joins);
+	T_OK(shape().leaves < 4);
+	T_OK(st.joins > 2);
+	reopen();
+	check_all();
+	done();
+}
+
+/* LF2: what the largest merge reads does not grow with the store. */
+static void the_work_of_a_merge_is_bounded_while_the_store_grows(void)
+{
+	struct kvdb_stats st;
+	uint64_t flushed = 100;
+
+	fresh();
+	for (unsigned at = 0; at < KEYS; at += flushed) {
+		/* all over the keys: every flush meets every leaf */
+		for (unsigned i = 0; i < flushed; i++)
+			put(((at + i) * 1021) % KEYS);
+		flush();
+		merge_all();
+		T_EQ(kvdb_stats(db, &st), 0);
+		T_OK(st.run_depth <= KV_LEAF_RUNS_MAX + 2 * KV_SPILL_RUNS);
+	}
+	check_all();
+	printf("# %u keys in %" PRIu64 " leaves: %" PRIu64 " merges read %" PRIu64
+	       " keys, at most %" PRIu64 "; %" PRIu64 " runs, %" PRIu64 " for a get\n", KEYS,
+	       st.leaves, st.merges, st.merge_keys, st.merge_most_keys, st.runs, st.run_depth);
+	T_OK(st.merge_most_keys <= 3 * LEAF + flushed);
+	done();
+}
+
+/* Range deletes over many leaves go when what they cover is gone everywhere. */
+static void range_deletes_over_many_leaves_are_dropped_in_each(void)
+{
+	struct kvdb_kvs_info in;
+
+	fresh();
+	for (unsigned i = 0; i < KEYS; i++)
+		put(i);
+	flush();
+	merge_all();
+	del_range(150, KEYS - 150);
+	del_prefix(0);
+	for (unsigned i = 0; i < 300; i++)
+		put(t_rand(&rnd) % KEYS);
+	flush();
+	merge_all();
+	check_all();
+	/* another round brings every leaf to a merge of all its runs */
+	for (unsigned round = 0; round < 6; round++) {
+		for (unsigned i = 0; i < KEYS; i += 3)
+			put(i);
+		flush();
+		merge_all();
+	}
+	check_all();
+	T_EQ(kvdb_kvs_info(kvs, &in), 0);
+	/* in the leaf of an edge one may still wait for the merge of all its runs */
+	T_OK(in.range_tombs <= 2);
+	reopen();
+	check_all();
+	done();
+}
+
+/* Spills that come faster than merges of leaves wait for them. */
+static void a_leaf_has_a_bounded_number_of_runs(void)
+{
+	unsigned most = 0;
+
+	fresh();
+	for (unsigned i = 0; i < KEYS; i++)
+		put(i);
+	flush();
+	merge_all();
+	for (unsigned round = 0; round < 3 * KV_LEAF_RUNS_MAX; round++) {
+		struct shape s = shape();
+
+		while (s.upper < 2 * KV_SPILL_RUNS) {
+			for (unsigned i = 0; i < 3; i++)
+				put(t_rand(&rnd) % 50);
+			flush();
+			s = shape();
+		}
+		T_EQ(kv_merge_step(db, kvs), 1);
+		s = shape();
+		T_OK(s.depth - s.upper <= KV_LEAF_RUNS_MAX);
+		if (s.depth - s.upper > most)
+			most = s.depth - s.upper;
+	}
+	T_EQ(most, KV_LEAF_RUNS_MAX);
+	check_all();
+	done();
+}
+
+static struct kv_tree *with_leaves(void)
+{
+	fresh();
+	for (unsigned i = 0; i < KEYS; i++)
+		put(i);
+	flush();
+	merge_all();
+	return kv_tree_get(kvs);
+}
+
+static void a_run_outside_of_its_leaf_is_refused(void)
+{
+	struct kv_tree *tr = with_leaves();
+	struct kv_mdc_kvs *k = kv_mdc_state_kvs(&db->d_mdc->m_st, kvs->k_id);
+	struct kv_run_desc *d = kv_run_desc(tr->tr_run[0]);
+	uint64_t leaf = d->rd_leaf;
+
+	T_EQ(kv_leaf_check(k, tr->tr_run[0]), 0);
+	d->rd_leaf = tr->tr_leaf[1].lr_leaf->lf_id;
+	T_EQ(kv_leaf_check(k, tr->tr_run[0]), -EUCLEAN);
+	d->rd_leaf = leaf;
+	kv_tree_put(db, tr);
+	done();
+}
+
+static void a_merge_loses_no_keys_that_lie_outside_of_its_leaf(void)
+{
+	struct kv_tree *tr = with_leaves();
+	struct kv_leaf *lf = tr->tr_leaf[1].lr_leaf;
+	uint8_t was = lf->lf_key[0];
+
+	lf->lf_key[0] = 0;
+	db->d_budget.b_leaf_keys = 1;
+	T_EQ(kv_merge_step(db, kvs), -EUCLEAN);
+	lf->lf_key[0] = was;
+	db->d_budget.b_leaf_keys = LEAF;
+	kv_tree_put(db, tr);
+	check_all();
+	done();
+}
+
+/* Values move leaf by leaf; what a cursor holds stays. */
+static void values_move_in_each_leaf(void)
+{
+	static uint32_t snap[KEYS];
+	struct kvdb_cursor *c;
+	struct kvdb_stats st;
+
+	fresh();
+	for (unsigned round = 0; round < 6; round++) {
+		for (unsigned i = 0; i < KEYS; i++)
+			if (!round || i % 4)
+				put(i);
+		flush();
+		merge_all();
+	}
+	T_OK(shape().leaves >= KEYS / LEAF);
+	space_amp = 1.1;
+	reopen();
+	space_amp = 0;
+	memcpy(snap, model, sizeof(snap));
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &c), 0);
+	for (unsigned i = 0; i < KEYS; i += 2)
+		put(i);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	T_EQ(kvdb_stats(db, &st), 0);
+	T_OK(st.relocations > 0);
+	check_all();
+	check_cursor(c, snap);
+	kvdb_cursor_close(c);
+	reopen();
+	check_all();
+	done();
+}
+
+int main(void)
+{
+	T_RUN(readers_see_the_model_through_splits_spills_and_joins);
+	T_RUN(leaves_that_emptied_join);
+	T_RUN(compaction_leaves_one_run_in_each_leaf);
+	T_RUN(the_work_of_a_merge_is_bounded_while_the_store_grows);
+	T_RUN(range_deletes_over_many_leaves_are_dropped_in_each);
+	T_RUN(a_leaf_has_a_bounded_number_of_runs);
+	T_RUN(a_run_outside_of_its_leaf_is_refused);
+	T_RUN(a_merge_loses_no_keys_that_lie_outside_of_its_leaf);
+	T_RUN(values_move_in_each_leaf);
+	return t_done();
+}
