@@ -348,7 +348,7 @@ static struct kv_aload *read_take(struct kvdb_cq *cq)
 /* The first waiting reads, as long as their pages are being read already, wait for those. */
 static void join_reads(struct kvdb_cq *cq)
 {
-	struct kv_aload *al, *going;
+	struct kv_aload *al, *going, **tail;
 
 	while ((al = cq->c_reads)) {
 		for (going = cq->c_going; going && !kv_async_is_same(going, al);)
@@ -356,7 +356,10 @@ static void join_reads(struct kvdb_cq *cq)
 		if (!going)
 			return;
 		read_take(cq);
-		al->al_same = going->al_same;
+		/* others may have joined it before it was put back */
+		for (tail = &al->al_same; *tail;)
+			tail = &(*tail)->al_same;
+		*tail = going->al_same;
 		going->al_same = al;
 	}
 }
@@ -368,6 +371,30 @@ static void read_ended(struct kvdb_cq *cq, struct kv_aload *al)
 	while (*pp != al)
 		pp = &(*pp)->al_link;
 	*pp = al->al_link;
+}
+
+/* Its read completed, or was refused, with @err; those that joined it run on with it. */
+static void read_done(struct kvdb_cq *cq, struct kv_aload *al, int err)
+{
+	struct kv_aload *same = al->al_same, *next;
+	struct kv_thread *t = kv_enter();
+	bool again = kv_async_done(al, err);
+
+	kv_exit(t);
+	read_ended(cq, al);
+	al->al_same = NULL;
+	if (again)
+		read_add(cq, al);
+	else
+		run_get(al->al_as->as_owner);
+	/* they find the pages in the pool; a failure is not theirs, they read for themselves */
+	for (al = same; al; al = next) {
+		struct op *o = al->al_as->as_owner;
+
+		next = al->al_same;
+		kv_async_drop(al);
+		run_get(o);
+	}
 }
 
 /* Starts waiting reads up to the depth, in one submission. */
@@ -392,38 +419,15 @@ static void start_reads(struct kvdb_cq *cq)
 		if (rc > 0)
 			cq->c_inflight += (unsigned)rc;
 		for (unsigned i = rc > 0 ? (unsigned)rc : 0; i < n; i++) {
-			read_ended(cq, batch[i]);
 			/* the first may be what was refused; the others were not looked at */
-			if (rc < 0 && !i && !kv_async_done(batch[i], rc))
-				run_get(batch[i]->al_as->as_owner);
-			else
-				read_add(cq, batch[i]);
+			if (rc < 0 && !i) {
+				read_done(cq, batch[i], rc);
+				continue;
+			}
+			read_ended(cq, batch[i]);
+			read_add(cq, batch[i]);
 		}
 	} while (n && (rc < 0 || n == REAP));
-}
-
-static void read_done(struct kvdb_cq *cq, const struct mpool_cqe *cqe)
-{
-	struct kv_aload *al = (struct kv_aload *)(uintptr_t)cqe->cookie, *same = al->al_same, *next;
-	struct kv_thread *t = kv_enter();
-	bool again = kv_async_done(al, cqe->res < 0 ? (int)cqe->res : 0);
-
-	kv_exit(t);
-	cq->c_inflight--;
-	read_ended(cq, al);
-	al->al_same = NULL;
-	if (again)
-		read_add(cq, al);
-	else
-		run_get(al->al_as->as_owner);
-	/* they find the pages in the pool; a failure is not theirs, they read for themselves */
-	for (al = same; al; al = next) {
-		struct op *o = al->al_as->as_owner;
-
-		next = al->al_same;
-		kv_async_drop(al);
-		run_get(o);
-	}
 }
 
 /* Takes completions of the device; waits for @want of them until @timeout_ns. 0 or -errno. */
@@ -435,8 +439,11 @@ static int take_reads(struct kvdb_cq *cq, unsigned want, int64_t timeout_ns)
 	/* without reads too when somebody polls: that makes the pool's event fd unreadable */
 	while ((cq->c_inflight || cq->c_epoll >= 0) && n == (int)REAP) {
 		n = mpool_ioq_reap(cq->c_ioq, cqe, REAP, want, timeout_ns);
-		for (int i = 0; i < n; i++)
-			read_done(cq, &cqe[i]);
+		for (int i = 0; i < n; i++) {
+			cq->c_inflight--;
+			read_done(cq, (struct kv_aload *)(uintptr_t)cqe[i].cookie,
+				  cqe[i].res < 0 ? (int)cqe[i].res : 0);
+		}
 		want = 0;
 	}
 	return n < 0 ? kv_error(n, "MP0951", "a completion queue is used by another thread than "
