@@ -141,11 +141,16 @@ static void what_damage_takes_is_named_and_the_rest_is_given(void)
 		off = i % 3 == 0 ? t_rand(&r.rnd) % index : i % 3 == 1 ?
 		      index + t_rand(&r.rnd) % (len - index - KV_PAGE) :
 		      len - 1 - t_rand(&r.rnd) % KV_PAGE;
+		if (i % 6 == 1)	/* not a gap between areas */
+			off = index + (uint64_t)(kb->kb_filter - kb->kb_index) +
+			      t_rand(&r.rnd) % (kb->kb_fblocks * 64ull);
 		flip(kb->kb_obj, off, &x, 1);
 		missing = walk(&w.d, w.m, w.n);
 		hurt += nlost != 0;
 		if (i % 3 == 0)	/* one page, not its neighbours */
 			T_OK(missing && missing <= KV_KPAGE_MAXN && nlost == 1);
+		if (i % 6 == 1)	/* a filter, no entry */
+			T_OK(!missing && nlost == 1);
 		if (i % 3 == 2)	/* a block */
 			T_OK(missing && missing < w.n && nlost == 1);
 		flip(kb->kb_obj, off, &x, 1);
