@@ -75,6 +75,7 @@ struct repair {
 	uint32_t rp_nrun;
 	struct kv_lost *rp_lost;
 	size_t rp_nlost, rp_lostcap;
+	int rp_err;			/* what a callback could not return */
 	struct kv_trows rp_rows;	/* their keys are copies */
 	struct kv_tindex *rp_tombs;
 	struct cand *rp_cand;
@@ -149,30 +150,31 @@ static void on_lost(void *arg, const struct kv_lost *lo)
 	    "lost; what else is found of them goes to %s.found", (unsigned long long)lo->lo_run,
 	    (unsigned long long)lo->lo_obj, (unsigned long long)lo->lo_off, lo->lo_what,
 	    rp->rp_mk->mk_name);
-	if (!grow(&rp->rp_lost, &rp->rp_lostcap, rp->rp_nlost, sizeof(*lo)))
+	if (!rp->rp_err)
+		rp->rp_err = grow(&rp->rp_lost, &rp->rp_lostcap, rp->rp_nlost, sizeof(*lo));
+	if (!rp->rp_err)
 		rp->rp_lost[rp->rp_nlost++] = *lo;
-	else
-		rp->rp_lostcap = SIZE_MAX;	/* walk_runs() ends */
 }
 
-static int on_row(void *arg, const struct kv_trange *r)
+static void on_row(void *arg, const struct kv_trange *r)
 {
 	struct repair *rp = arg;
 	struct kv_trange copy = *r;
 	uint8_t *key = malloc(r->tr_flen + r->tr_tlen + 1u);
-	int err;
 
-	if (!key)
-		return -ENOMEM;
+	if (!key) {
+		rp->rp_err = kv_error(-ENOMEM, "MP0902", "no memory to repair");
+		return;
+	}
 	memcpy(key, r->tr_from, r->tr_flen);
 	if (r->tr_tlen)
 		memcpy(key + r->tr_flen, r->tr_to, r->tr_tlen);
 	copy.tr_from = key;
 	copy.tr_to = key + r->tr_flen;
-	err = kv_trows_add(&rp->rp_rows, &copy);
-	if (err)
-		free(key);
-	return err;
+	if (!kv_trows_add(&rp->rp_rows, &copy))
+		return;
+	rp->rp_err = kv_error(-ENOMEM, "MP0902", "no memory to repair");
+	free(key);
 }
 
 static int walk_runs(struct repair *rp)
@@ -191,8 +193,8 @@ static int walk_runs(struct repair *rp)
 		kv_salvage_close(sv);
 		err = err == -ENOENT ? 0 : err;
 	}
-	if (!err && rp->rp_lostcap == SIZE_MAX)
-		err = -ENOMEM;
+	if (!err)
+		err = rp->rp_err;
 	if (!err && rp->rp_rows.tv_n) {
 		qsort(rp->rp_rows.tv_r, rp->rp_rows.tv_n, sizeof(*rp->rp_rows.tv_r),
 		      kv_trange_cmp);
@@ -380,6 +382,25 @@ static void sources_close(struct repair *rp)
 
 /* ---- targets ---------------------------------------------------------------------- */
 
+/* No store that is, or will be, brought over has the name. */
+static void target_name(struct repair *rp, const char *suffix, char name[KVDB_NAME_MAX + 1])
+{
+	const struct kv_mdc_state *st = &rp->rp_db->d_mdc->m_st;
+	struct kvdb_kvs *kvs;
+	char end[16];
+	bool is_taken = true;
+
+	snprintf(name, KVDB_NAME_MAX + 1, "%s", rp->rp_mk->mk_name);
+	for (unsigned n = 1; *suffix && is_taken; n++) {
+		snprintf(end, sizeof(end), n > 1 ? "%s-%u" : "%s", suffix, n);
+		snprintf(name, KVDB_NAME_MAX + 1, "%.*s%s", (int)(KVDB_NAME_MAX - strlen(end)),
+			 rp->rp_mk->mk_name, end);
+		is_taken = !kvdb_kvs_open(rp->rp_to, name, &kvs);
+		for (uint32_t i = 0; i < st->st_nkvs && !is_taken; i++)
+			is_taken = !strcmp(st->st_kvs[i].mk_name, name);
+	}
+}
+
 static int target_open(struct repair *rp, struct target *ta)
 {
 	const struct kv_props *p = &rp->rp_mk->mk_props;
@@ -392,8 +413,7 @@ static int target_open(struct repair *rp, struct target *ta)
 	ko.policy = (uint32_t)p->pr_val[KV_PROP_POLICY];
 	ko.compress = (uint32_t)p->pr_val[KV_PROP_COMPRESS];
 	ko.ttl_s = p->pr_val[KV_PROP_TTL];
-	snprintf(name, sizeof(name), "%.*s%s", (int)(KVDB_NAME_MAX - strlen(ta->ta_suffix)),
-		 rp->rp_mk->mk_name, ta->ta_suffix);
+	target_name(rp, ta->ta_suffix, name);
 	err = kvdb_kvs_create(rp->rp_to, name, &ko);
 	if (!err)
 		err = kvdb_kvs_open(rp->rp_to, name, &kvs);

@@ -18,7 +18,7 @@ struct kv_lost {
 };
 typedef void kv_lost_fn(void *arg, const struct kv_lost *lo);
 /* Deletes of many keys of a block; what the rows point to lives until the next call. */
-typedef int kv_rows_fn(void *arg, const struct kv_trange *r);
+typedef void kv_rows_fn(void *arg, const struct kv_trange *r);
 
 struct kv_salvage_fns {
 	kv_lost_fn *sf_lost;

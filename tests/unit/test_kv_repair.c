@@ -90,6 +90,21 @@ static void write_key(unsigned s, unsigned k, uint32_t ver)
 	newest[s][k] = ver;
 }
 
+#define GONE 1200u	/* 100 keys of store b from here on are deleted as a range */
+
+static void delete_range(void)
+{
+	struct kvdb_kvs *kvs;
+	char from[16], end[16];
+
+	T_EQ(kvdb_kvs_open(db, "b", &kvs), 0);
+	T_EQ(kvdb_range_del(kvs, from, key_of(GONE, from), end, key_of(GONE + 100, end)), 0);
+	for (unsigned k = GONE; k < GONE + 100; k++) {
+		older[1][k] = newest[1][k];
+		newest[1][k] = 0;
+	}
+}
+
 /* Two runs in each store: all keys, then some overwritten and some deleted. */
 static void make(void)
 {
@@ -104,6 +119,8 @@ static void make(void)
 			for (unsigned s = 0; s < 2; s++)
 				if (ver == 1 || k % 3 == 0 || k % 7 == 0)
 					write_key(s, k, ver == 2 && k % 7 == 0 ? 0 : ver);
+		if (ver == 2)
+			delete_range();
 		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
 	}
 	T_EQ(kvdb_close(db), 0);
@@ -325,7 +342,10 @@ static void what_a_newer_run_says_is_certain_whatever_an_older_one_lost(void)
 	T_EQ(r.lost_ranges, 1);
 	check();
 	for (unsigned k = 0; k < KEYS; k++) {
-		if (k % 3 == 0 && k % 7)
+		/* what is left says that these are deleted */
+		if (k >= GONE && k < GONE + 100)
+			T_EQ(version(to, "b", 1, k) + version(to, "b.found", 1, k), 0);
+		else if (k % 3 == 0 && k % 7)
 			T_EQ(version(to, "b", 1, k), 2);
 		/* small values were with the keys */
 		else if (k % 7)
@@ -349,6 +369,29 @@ static void a_lost_value_is_named_and_its_past_is_not_certain(void)
 	T_OK(range[0].from == 999 && range[0].to == 1000);
 	T_EQ(check(), 1);
 	T_EQ(version(to, "a.found", 0, 999), 1);
+	finish();
+}
+
+/* A store that has the name which what was found would get. */
+static void names_that_are_taken_are_passed_over(void)
+{
+	struct kvdb_kvs *kvs;
+	struct kvdb_repair r;
+	uint8_t val[400];
+	char key[16];
+
+	make();
+	open_at(dir, &db);
+	T_EQ(kvdb_kvs_create(db, "a.found", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "a.found", &kvs), 0);
+	T_EQ(kvdb_put(kvs, key, key_of(5, key), val, value(0, 5, 7, val)), 0);
+	T_EQ(kvdb_close(db), 0);
+	hurt(0, 0, 999, PAGE);
+	r = repair();
+	T_EQ(r.stores, 3);
+	T_EQ(version(to, "a.found", 0, 5), 7);
+	T_EQ(version(to, "a.found", 0, 999), 0);
+	T_EQ(version(to, "a.found-2", 0, 999), 2);
 	finish();
 }
 
@@ -471,6 +514,7 @@ int main(void)
 	T_RUN(what_a_damaged_page_may_have_hidden_is_not_certain);
 	T_RUN(what_a_newer_run_says_is_certain_whatever_an_older_one_lost);
 	T_RUN(a_lost_value_is_named_and_its_past_is_not_certain);
+	T_RUN(names_that_are_taken_are_passed_over);
 	T_RUN(a_damaged_container_loses_no_key);
 	T_RUN(a_hole_in_a_log_costs_what_lay_in_it);
 	return t_done();

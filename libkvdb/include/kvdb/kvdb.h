@@ -1154,11 +1154,12 @@ struct kvdb_repair {
  * @out: sums
  *
  * What is certain goes to a store of the same name and options. A key whose newer version may
- * be lost goes to one with ".found" behind the name (cut to fit), also when it is known from
- * the logs alone. Values of transactions are not looked for in the logs. Lost parts of the
- * logs, or of the metadata container (is_guess), make nothing uncertain: in their case
- * overwritten or deleted keys may come back, and stores that are known by number only are named
- * so. Checkpoints are not brought over; what expires lives as long as a put of now.
+ * be lost goes to one with ".found" behind the name (cut to fit, numbered when it is taken),
+ * also when it is known from the logs alone. Values of transactions are not looked for in the
+ * logs. Lost parts of the logs, or of the metadata container (is_guess), make nothing uncertain:
+ * in their case overwritten or deleted keys may come back, and stores that are known by number
+ * only are named so. Checkpoints are not brought over; what expires lives as long as a put of
+ * now.
  * Threads: any. Blocking: I/O. Durability: what was brought over is durable on return.
  * Errors: as kvdb_open() when nothing can be read at all, -EINVAL (@to has stores), -ENOSPC.
  */
