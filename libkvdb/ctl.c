@@ -169,6 +169,12 @@ static bool has_answer(const struct client *c)
 	return c->c_sent < c->c_out.ou_len;
 }
 
+/* Its next request is there already: no event tells so. */
+static bool has_request(const struct client *c)
+{
+	return !has_answer(c) && memchr(c->c_in, '\n', c->c_n);
+}
+
 /* Sends what fits; false: the client is gone. */
 static bool deliver(struct client *c)
 {
@@ -312,11 +318,23 @@ static void expire(struct kv_ctl *ct)
 	}
 }
 
+/* One turn of a client for which poll() has seen @events; false: it is to go. */
+static bool attend(struct kv_ctl *ct, struct client *c, short events)
+{
+	/* before its socket is read again: who sends no more is answered all the same */
+	if (has_request(c))
+		return answer(ct, c);
+	if (!events)
+		return true;
+	return has_answer(c) ? deliver(c) && answer(ct, c) : hear(ct, c);
+}
+
 /* One round: waits, then gives every client one turn. False: the end. */
 static bool serve(struct kv_ctl *ct)
 {
 	struct pollfd p[CLIENTS + 2];
 	unsigned i, n = ct->ct_n;
+	int wait_ms = n || ct->ct_deaf ? 1000 : -1;
 
 	p[0] = (struct pollfd){ .fd = ct->ct_stop, .events = POLLIN };
 	p[1] = (struct pollfd){ .fd = ct->ct_deaf ? -1 : ct->ct_fd, .events = POLLIN };
@@ -325,26 +343,18 @@ static bool serve(struct kv_ctl *ct)
 
 		p[i + 2] = (struct pollfd){ .fd = c->c_fd,
 					    .events = has_answer(c) ? POLLOUT : POLLIN };
+		if (has_request(c))
+			wait_ms = 0;
 	}
-	if (poll(p, n + 2, n || ct->ct_deaf ? 1000 : -1) < 0 && errno != EINTR)
+	if (poll(p, n + 2, wait_ms) < 0 && errno != EINTR)
 		return false;
 	if (p[0].revents)
 		return false;
 	ct->ct_deaf = false;
 	/* from the end: drop() moves the last one into the hole */
-	for (i = n; i--; ) {
-		struct client *c = ct->ct_client[i];
-		bool stays = true;
-
-		if (!p[i + 2].revents)
-			continue;
-		if (has_answer(c))
-			stays = deliver(c) && answer(ct, c);
-		else
-			stays = hear(ct, c);
-		if (!stays)
+	for (i = n; i--; )
+		if (!attend(ct, ct->ct_client[i], p[i + 2].revents))
 			drop(ct, i);
-	}
 	expire(ct);
 	if (p[1].revents)
 		welcome(ct);

@@ -572,6 +572,29 @@ static void garbage_is_refused_and_the_next_request_answered(void)
 	end();
 }
 
+/* More than one turn answers, in one piece; and from one who says nothing more. */
+static void many_requests_at_once_are_all_answered(void)
+{
+	static const char one[] = "{\"cmd\":\"info\"}\n";
+	char lines[100 * sizeof(one)] = "";
+	unsigned i, k;
+	int fd;
+
+	serve();
+	for (i = 0; i < 100; i++)
+		memcpy(lines + i * (sizeof(one) - 1), one, sizeof(one));
+	for (k = 0; k < 2; k++) {
+		fd = plug();
+		T_EQ(send(fd, lines, strlen(lines), MSG_NOSIGNAL), strlen(lines));
+		if (k)
+			T_EQ(shutdown(fd, SHUT_WR), 0);
+		for (i = 0; i < 100; i++)
+			T_OK(hear(fd) && is_ok());
+		close(fd);
+	}
+	end();
+}
+
 static void a_request_without_end_is_cut_off(void)
 {
 	char line[5000];
@@ -848,6 +871,7 @@ static void ctl_tests(void)
 	T_RUN(a_checkpoint_is_made_on_request);
 	T_RUN(a_compaction_is_started_followed_and_cancelled_on_request);
 	T_RUN(garbage_is_refused_and_the_next_request_answered);
+	T_RUN(many_requests_at_once_are_all_answered);
 	T_RUN(a_request_without_end_is_cut_off);
 	T_RUN(many_clients_are_bounded_and_silent_ones_make_room);
 	T_RUN(who_does_not_listen_holds_nobody_up);
