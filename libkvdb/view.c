@@ -77,7 +77,8 @@ static struct kv_forest *forest_build(struct kvdb *db)
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
 		struct kvdb_kvs *kvs = db->d_kvs[i];
 
-		if (!kvs || kvs->k_dropped)
+		/* also one that is being dropped: that may fail */
+		if (!kvs)
 			continue;
 		fo->fo_ent[i].kvs = kvs;
 		fo->fo_ent[i].tree = kv_tree_get(kvs);
@@ -146,13 +147,14 @@ int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes)
 	struct kv_txns *tx = db->d_txns;
 	struct kv_forest *fo;
 
-	atomic_store_explicit(&vi->vi_state, KV_VIEW_LIVE, memory_order_relaxed);
 	vi->vi_writes = writes;
-	vi->vi_born_ns = kv_now(db);
 	for (;;) {
 		fo = forest_get(db);
 		if (!fo)
 			return kv_error(-ENOMEM, "MP0902", "no memory for a transaction");
+		/* each time: in the list it may have been evicted */
+		atomic_store_explicit(&vi->vi_state, KV_VIEW_LIVE, memory_order_relaxed);
+		vi->vi_born_ns = kv_now(db);
 		atomic_store_explicit(&vi->vi_forest, fo, memory_order_relaxed);
 		pthread_mutex_lock(&tx->tx_lock);
 		vi->vi_seq = kv_view_open(db);

@@ -686,6 +686,117 @@ static void a_tree_is_counted_before_its_lock_is_free(void)
 	end();
 }
 
+/* ---- views ------------------------------------------------------------------------- */
+
+static int sees_y(struct kvdb_txn *t)
+{
+	char buf[8];
+	size_t len;
+
+	return kvdb_txn_get(t, kb, "y", 1, buf, sizeof(buf), &len);
+}
+
+static void *drop_b(void *arg)
+{
+	*(int *)arg = kvdb_kvs_drop(db, "b");
+	return NULL;
+}
+
+static bool b_is_going(void)
+{
+	bool is;
+
+	pthread_mutex_lock(&db->d_kvs_lock);
+	is = kb->k_dropped;
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	return is;
+}
+
+/* T5: whoever begins while it waits for a merge has the store, as has who begins later. */
+static void a_drop_that_fails_is_seen_by_nobody(void)
+{
+	struct kvdb_txn *t;
+	pthread_t thread;
+	int result = 1;
+
+	fresh();
+	put(kb, "y", "old");
+	atomic_fetch_add(&kb->k_holds, 1);
+	db->d_mdc->m_buf.mb_err = -ENOMEM;	/* its record finds no memory */
+	T_EQ(pthread_create(&thread, NULL, drop_b, &result), 0);
+	while (!b_is_going())
+		usleep(1000);
+	kv_forest_stale(db);	/* a tree was published: the next view makes a forest */
+	t = begin(KVDB_TXN_RDONLY);
+	T_EQ(sees_y(t), 0);
+	atomic_fetch_sub(&kb->k_holds, 1);
+	pthread_join(thread, NULL);
+	T_EQ(result, -ENOMEM);
+	T_EQ(kv_fault(db), 0);
+	T_EQ(sees_y(t), 0);
+	kvdb_txn_abort(t);
+	t = begin(KVDB_TXN_RDONLY);
+	T_EQ(sees_y(t), 0);
+	kvdb_txn_abort(t);
+	end();
+}
+
+/* A lock that goes to whoever waits for it, also when its last owner wants it again. */
+static void lock_hands_over(pthread_mutex_t *lock)
+{
+	pthread_mutexattr_t ma;
+
+	pthread_mutexattr_init(&ma);
+	T_EQ(pthread_mutexattr_setprotocol(&ma, PTHREAD_PRIO_INHERIT), 0);
+	pthread_mutex_destroy(lock);
+	T_EQ(pthread_mutex_init(lock, &ma), 0);
+	pthread_mutexattr_destroy(&ma);
+}
+
+static void *begin_view(void *arg)
+{
+	if (kv_view_begin(db, arg, false))
+		abort();
+	return NULL;
+}
+
+static void *evict_all(void *arg)
+{
+	kv_views_step(db);
+	return arg;
+}
+
+/* T9: it is evicted in the list, and then has to begin again with newer trees. */
+static void a_view_that_begins_again_is_live(void)
+{
+	struct kv_view old = { 0 }, vi = { 0 };
+	pthread_mutex_t *lock;
+	pthread_t beginner, evictor;
+
+	fresh();
+	lock = &db->d_txns->tx_lock;
+	lock_hands_over(lock);
+	T_EQ(kv_view_begin(db, &old, false), 0);
+	db->d_view_max_age_ms = 0;	/* all are too old */
+	pthread_mutex_lock(lock);
+	T_EQ(pthread_create(&beginner, NULL, begin_view, &vi), 0);
+	while (!atomic_load(&vi.vi_forest))
+		usleep(1000);
+	usleep(50000);
+	T_EQ(pthread_create(&evictor, NULL, evict_all, NULL), 0);
+	usleep(50000);
+	kv_forest_stale(db);
+	pthread_mutex_unlock(lock);
+	pthread_join(beginner, NULL);
+	pthread_join(evictor, NULL);
+	T_EQ(atomic_load(&old.vi_state), KV_VIEW_OLD);
+	/* or it was evicted at last, with its forest */
+	T_OK(atomic_load(&vi.vi_state) == KV_VIEW_LIVE || !atomic_load(&vi.vi_forest));
+	kv_view_end(db, &vi);
+	kv_view_end(db, &old);
+	end();
+}
+
 /* ---- horizons -------------------------------------------------------------------- */
 
 static void flush_store(struct kvdb_kvs *k)
@@ -951,6 +1062,8 @@ int main(void)
 	T_RUN(a_range_delete_that_moves_looks_for_owners_again);
 	T_RUN(a_delete_of_many_keys_marks_no_tree_that_is_being_replaced);
 	T_RUN(a_tree_is_counted_before_its_lock_is_free);
+	T_RUN(a_drop_that_fails_is_seen_by_nobody);
+	T_RUN(a_view_that_begins_again_is_live);
 	T_RUN(each_store_has_its_own_horizon);
 	T_RUN(values_stay_while_a_transaction_is_open_over_flushes);
 	T_RUN(values_older_than_every_horizon_come_back_with_the_record);
