@@ -49,10 +49,30 @@ static bool is_flushed(struct kvdb *db, struct kvdb_kvs *kvs)
 	return is;
 }
 
+/* A store whose memtables were too many keeps the active one: it is switched when there is room. */
+static bool wants_switch(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	uint64_t upto = atomic_load(&db->d_compact.cp_epoch);
+	struct kv_tree *tr = kv_tree_get(kvs);
+	uint64_t first = kv_mt_first_epoch(tr->tr_mt[0]);
+	bool wants = first && first <= upto && upto != UINT64_MAX && tr->tr_nmt < KV_MTS_MAX;
+
+	kv_tree_put(db, tr);
+	return wants;
+}
+
+static int switch_step(struct kvdb *db)
+{
+	int err = kv_switch_all(db);
+
+	return err ? err : kv_epoch_force(db);
+}
+
 /* 1: a store went on, or is not there yet. */
 static int flushed_step(struct kvdb *db)
 {
-	bool waits = false, did = false;
+	bool waits = false, did = false, behind = false;
+	int err = 0;
 
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
 		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
@@ -60,16 +80,22 @@ static int flushed_step(struct kvdb *db)
 
 		if (!kvs)
 			continue;
-		if (atomic_load(&kvs->k_compact) == KV_COMPACT_FLUSH) {
-			waits = !is_flushed(db, kvs);
+		if (atomic_load(&kvs->k_compact) == was && is_flushed(db, kvs)) {
 			atomic_store(&kvs->k_compact_run, atomic_load(&db->d_next_run));
-			did |= !waits && atomic_compare_exchange_strong(&kvs->k_compact, &was,
-									KV_COMPACT_MERGE);
+			did |= atomic_compare_exchange_strong(&kvs->k_compact, &was,
+							      KV_COMPACT_MERGE);
+		} else if (atomic_load(&kvs->k_compact) == was) {
+			waits = true;
+			behind |= wants_switch(db, kvs);
 		}
 		kv_kvs_release(kvs);
 	}
+	if (did)
+		return 1;
+	if (behind)
+		err = switch_step(db);
 	/* the keeper is at it as well, if there is one */
-	return did ? 1 : waits ? kv_flush_step(db) : 0;
+	return err || !waits ? err : kv_flush_step(db);
 }
 
 int kv_compact_step(struct kvdb *db)
@@ -77,9 +103,7 @@ int kv_compact_step(struct kvdb *db)
 	int err = 0;
 
 	if (advance(db, KV_COMPACT_ASKED, KV_COMPACT_FLUSH)) {
-		err = kv_switch_all(db);
-		if (!err)
-			err = kv_epoch_force(db);
+		err = switch_step(db);
 		atomic_store(&db->d_compact.cp_epoch, atomic_load(&db->d_durable));
 	}
 	if (!err)
@@ -214,7 +238,10 @@ int kvdb_compact(struct kvdb *db, unsigned flags)
 		return 0;
 	}
 	begin(db);
-	advance(db, KV_COMPACT_NONE, KV_COMPACT_ASKED);
+	/* those under way, too: what was written since then is to be flushed */
+	for (uint32_t s = KV_COMPACT_NONE; s <= KV_COMPACT_MERGE; s++)
+		if (s != KV_COMPACT_ASKED)
+			advance(db, s, KV_COMPACT_ASKED);
 	kv_reloc_force(db);
 	return finish(db, flags);
 }

@@ -164,7 +164,7 @@ static void switch_memtables(struct kvdb *db, uint64_t e)
 		struct kv_tree *tr = kvs ? atomic_load(&kvs->k_tree) : NULL;
 		bool holds = tr && kv_mt_first_epoch(tr->tr_mt[0]);
 
-		if (!next || !holds || tr->tr_nmt >= 4) {
+		if (!next || !holds || tr->tr_nmt >= KV_MTS_MAX) {
 			all &= !holds;
 			if (next)
 				kv_mt_put(db, next);

@@ -429,6 +429,8 @@ int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs);
 
 /* ---- tree.c: the list of memtables and runs of a KVS ---------------------------------- */
 
+#define KV_MTS_MAX	4u	/* memtables of a store */
+
 /*
  * Immutable snapshot, replaced as a whole under kvs->k_tree_lock; readers load
  * kvs->k_tree inside kv_enter() or hold a reference.
@@ -441,7 +443,7 @@ struct kv_tree {
 	uint32_t tr_nleaf;
 	uint32_t tr_depth;		/* runs that one key may lie in, at most */
 	_Atomic(bool) tr_tombs;		/* some source has deletes of many keys (tomb.c) */
-	struct kv_mt *tr_mt[4];		/* newest first */
+	struct kv_mt *tr_mt[KV_MTS_MAX];	/* newest first */
 	/* in order of keys; without any, all runs are upper ones */
 	struct kv_leaf_runs {
 		struct kv_leaf *lr_leaf;

@@ -50,6 +50,7 @@
 struct kv_reloc {
 	pthread_mutex_t rl_lock;
 	_Atomic(bool) rl_cancel;
+	_Atomic(bool) rl_is_rescue;	/* the job is for a writer who has no room */
 	_Atomic(bool) rl_forced;	/* compact to rl_goal once */
 	double rl_max;			/* space_amp_max */
 	_Atomic(uint64_t) rl_live;	/* last estimate or count, bytes; 0 = none yet */
@@ -121,7 +122,8 @@ bool kv_reloc_is_busy(struct kvdb *db)
 
 bool kv_reloc_is_cancelled(struct kvdb *db)
 {
-	return db->d_reloc && atomic_load(&db->d_reloc->rl_cancel);
+	return db->d_reloc && atomic_load(&db->d_reloc->rl_cancel) &&
+	       !atomic_load(&db->d_reloc->rl_is_rescue);
 }
 
 uint64_t kv_reloc_key_bytes(struct kvdb *db)
@@ -433,6 +435,25 @@ static int count_walk(struct kvdb *db, struct kv_iter *it, struct kv_walk *wa)
 	return rc == -ENOENT ? 0 : rc;
 }
 
+static void keep_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	struct kv_reloc *rl = arg;
+	struct kv_victim *v = s->sg_cand ? &rl->rl_cand[s->sg_cand - 1] : NULL;
+
+	(void)n;
+	rl->rl_user += bytes;
+	if (v)
+		v->vi_live = v->vi_stay = v->vi_bytes;
+}
+
+/* What a store refers to that cannot be moved now stays, live or not. */
+static void keep_store(struct kv_reloc *rl, struct kv_tree *tr)
+{
+	rl->rl_user += tree_bytes(tr);
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		kv_run_segs(tr->tr_run[i], keep_seg, rl);
+}
+
 static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
 {
 	struct kv_iter *src[COUNT_MAX], *it;
@@ -444,8 +465,11 @@ static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 	(void)arg;
 	db->d_reloc->rl_class = kv_policy_move_class(db, kvs, db->d_reloc->rl_tight);
 	db->d_reloc->rl_strict = kv_policy_is_strict(db, kvs);
-	if (tr->tr_nupper + !!tr->tr_nleaf > COUNT_MAX)
-		return -EAGAIN;		/* ordinary merges come first */
+	/* B1, or ordinary merges come first: not now, and the other stores do not wait for it */
+	if (atomic_load(&kvs->k_bulk) || tr->tr_nupper + !!tr->tr_nleaf > COUNT_MAX) {
+		keep_store(db->d_reloc, tr);
+		return 0;
+	}
 	for (uint32_t i = 0; i < tr->tr_nrun; i++)
 		keys += kv_run_desc(tr->tr_run[i])->rd_keys;
 	rc = kv_tree_sources(db, tr, false, true, src);
@@ -607,6 +631,9 @@ static int move_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr,
 
 	(void)tr;
 	mo->mo_stores += rc > 0;
+	/* a bulk load began meanwhile: its store's references keep their segments */
+	if (rc == -EAGAIN && atomic_load(&kvs->k_bulk))
+		return 0;
 	return rc < 0 ? rc : 0;
 }
 
@@ -919,8 +946,11 @@ void kv_reloc_make_room(struct kvdb *db)
 	struct kv_reloc *rl = db->d_reloc;
 
 	pthread_mutex_lock(&rl->rl_lock);
+	/* G7: who cancels a compaction does not mean this one */
+	atomic_store(&rl->rl_is_rescue, true);
 	if (kv_segs_seal_now(db) >= 0)
 		run_job(db, FOR_SPACE, 1, 1);
+	atomic_store(&rl->rl_is_rescue, false);
 	pthread_mutex_unlock(&rl->rl_lock);
 }
 

@@ -9,9 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "compact.h"
 #include "mdc.h"
 #include "reloc.h"
 #include "run.h"
+#include "work.h"
 
 #define KEYS	400u
 #define VLEN	1200u
@@ -419,6 +421,48 @@ static void compact_does_not_wait_for_a_bulk_load(void)
 	done(0);
 }
 
+/* Asked for again while memtables of the first request are being flushed. */
+static void compact_may_be_asked_for_at_any_time(void)
+{
+	fresh(64u << 20);
+	put_some(1);
+	T_EQ(kvdb_compact(db, 0), 0);
+	T_OK(kv_compact_step(db) >= 0);
+	put_some(3);
+	T_EQ(kvdb_compact(db, 0), 0);
+	for (unsigned i = 0; i < 100 && kv_compact_is_merging(db); i++) {
+		T_OK(kv_compact_step(db) >= 0);
+		for (unsigned s = 0; s < 2; s++)
+			T_OK(kv_merge_step(db, kvs[s]) >= 0);
+	}
+	T_OK(!kv_compact_is_merging(db));
+	settle();
+	all_hold();
+	done(0);
+}
+
+/* G7, B1: what a bulk load holds back is its own store, wherever that is in the table. */
+static void a_bulk_load_does_not_stop_relocation(void)
+{
+	for (unsigned s = 0; s < 2; s++) {
+		struct kvdb_bulk *bulk;
+
+		fresh(64u << 20);
+		put_some(1);
+		settle();
+		T_EQ(kvdb_bulk_open(kvs[s], 0, &bulk), 0);
+		for (unsigned round = 0; round < 12; round++) {
+			for (uint32_t k = 0; k < KEYS; k++)
+				T_EQ(put(!s, k), 0);
+			settle();
+		}
+		T_OK(stats().relocations > 0);
+		kvdb_bulk_abort(bulk);
+		all_hold();
+		done(0);
+	}
+}
+
 /* ---- damage ------------------------------------------------------------------------ */
 
 static void is_there(void *arg, struct kv_seg *s)
@@ -628,6 +672,8 @@ int main(void)
 	T_RUN(the_bound_of_create_is_that_of_every_open_which_names_none);
 	T_RUN(compact_leaves_one_run_and_no_garbage_in_it);
 	T_RUN(compact_does_not_wait_for_a_bulk_load);
+	T_RUN(compact_may_be_asked_for_at_any_time);
+	T_RUN(a_bulk_load_does_not_stop_relocation);
 	T_RUN(values_of_a_dropped_store_go_with_their_segments);
 	T_RUN(a_damaged_value_keeps_its_segment_and_is_reported);
 	T_RUN(a_store_that_comes_meanwhile_leaves_moved_segments_whole);
