@@ -52,7 +52,7 @@ struct op {
 	struct kv_async o_as;
 	int o_err;
 	uint64_t o_vlen;
-	uint64_t o_epoch;		/* of a write */
+	struct kv_begun o_begun;	/* of a write; a sync has an epoch */
 	uint64_t o_since_ns;		/* kv_now() when it began to wait for a key */
 	uint64_t o_late_ns;		/* now_ns() when it gives up; 0 = it never waited */
 	struct mpool_error *o_error;
@@ -157,7 +157,7 @@ static struct op *op_new(struct kvdb_cq *cq)
 	o->o_as = (struct kv_async){ .as_db = cq->c_db, .as_owner = o };
 	o->o_err = 0;
 	o->o_vlen = 0;
-	o->o_epoch = 0;
+	o->o_begun = (struct kv_begun){ 0 };
 	o->o_late_ns = 0;
 	o->o_error = NULL;
 	cq->c_ops++;
@@ -230,14 +230,14 @@ static void start_get(struct op *o)
 	run_get(o);
 }
 
-/* A write happened in @o->o_epoch: what its completion waits for. */
+/* A write happened: what its completion waits for. */
 static void wrote(struct op *o)
 {
 	struct kvdb_cq *cq = o->o_cq;
 
 	if (cq->c_db->d_commit || (o->o_op.flags & KVDB_OP_DURABLE)) {
 		list_add(&cq->c_durable, o);
-		kv_want_durable(cq->c_db, o->o_epoch);
+		kv_want_durable(cq->c_db, o->o_begun.bg_epoch);
 	} else {
 		list_add(&cq->c_acks, o);
 	}
@@ -271,23 +271,23 @@ static bool run_write(struct op *o)
 		return true;
 	}
 	if (p->type == KVDB_OP_SYNC) {
-		o->o_epoch = kv_sync_epoch(o->o_cq->c_db);
+		o->o_begun.bg_epoch = kv_sync_epoch(o->o_cq->c_db);
 		atomic_fetch_add(&o->o_cq->c_db->d_count.syncs, 1);
 		list_add(&o->o_cq->c_durable, o);
-		kv_want_durable(o->o_cq->c_db, o->o_epoch);
+		kv_want_durable(o->o_cq->c_db, o->o_begun.bg_epoch);
 		return true;
 	}
 	if (p->type == KVDB_OP_COMMIT)
-		err = kv_txn_commit_begin(p->txn, &o->o_epoch);
+		err = kv_txn_commit_begin(p->txn, &o->o_begun.bg_epoch);
 	else if (p->type == KVDB_OP_PUT)
-		err = kv_put_begin(p->kvs, p->key, p->klen, p->val, p->size, &o->o_epoch);
+		err = kv_put_begin(p->kvs, p->key, p->klen, p->val, p->size, &o->o_begun);
 	else
-		err = kv_del_begin(p->kvs, p->key, p->klen, &o->o_epoch);
+		err = kv_del_begin(p->kvs, p->key, p->klen, &o->o_begun);
 	if (err == -EAGAIN)
 		return false;
 	if (err == -EBUSY)
 		park(o);
-	else if (err || !o->o_epoch)
+	else if (err || !o->o_begun.bg_epoch)
 		op_done(o, err);
 	else
 		wrote(o);
@@ -508,7 +508,7 @@ static void look(struct kvdb_cq *cq)
 	durable = atomic_load(&db->d_durable);
 	for (o = list_steal(&cq->c_durable); o; o = next) {
 		next = o->o_next;
-		if (!BARRIER(531, o->o_epoch > durable))
+		if (!BARRIER(531, o->o_begun.bg_epoch > durable))
 			op_done(o, 0);
 		else if (fault)
 			op_done(o, not_durable(db));
@@ -537,7 +537,7 @@ static void look_at_acks(struct kvdb_cq *cq)
 	durable = atomic_load(&db->d_durable);
 	for (o = list_steal(&cq->c_acks); o; o = next) {
 		next = o->o_next;
-		if (o->o_epoch <= durable)
+		if (o->o_begun.bg_epoch <= durable)
 			op_done(o, 0);
 		else if (fault)
 			op_done(o, not_durable(db));

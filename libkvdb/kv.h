@@ -543,15 +543,21 @@ void kv_cqs_wake(struct kvdb *db);
 
 /* ---- kvs.c: writes that never wait ---- */
 
+/* Zeroed, and kept until the write is done. */
+struct kv_begun {
+	uint64_t bg_epoch;	/* result */
+	uint64_t bg_due_ns;	/* when the throttle lets it go; 0: it was not asked yet */
+};
+
 /*
  * As kvdb_put() and kvdb_del(), but -EAGAIN instead of waiting for room, -EBUSY
  * instead of waiting for the transaction that owns the key, and the
- * acknowledgement is the caller's: not before *epoch is durable (commit mode) or
- * while kv_gate_is_shut() and it is not durable.
+ * acknowledgement is the caller's: not before the epoch is durable (commit mode)
+ * or while kv_gate_is_shut() and it is not durable.
  */
 int kv_put_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
-		 uint64_t *epoch);
-int kv_del_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t *epoch);
+		 struct kv_begun *bg);
+int kv_del_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kv_begun *bg);
 /* txn.c: likewise kvdb_txn_commit(); *epoch is 0 when nothing was written, -EAGAIN does nothing */
 int kv_txn_commit_begin(struct kvdb_txn *txn, uint64_t *epoch);
 struct kvdb *kv_txn_db(const struct kvdb_txn *txn);
@@ -687,8 +693,13 @@ uint32_t kv_debt_part(uint64_t have, uint64_t from, uint64_t limit);
 uint32_t kv_throttle_cost(uint32_t debt);
 /* Sets rate and cause from the parts of the debt, by enum kvdb_delay. */
 void kv_throttle_set(struct kvdb *db, const uint32_t part[KVDB_DELAYS]);
-/* A write of @bytes while th_cost is not 0; -EAGAIN instead of sleeping unless @may_wait. */
-int kv_throttle(struct kvdb *db, uint32_t bytes, bool may_wait);
+/* A write of @bytes while th_cost is not 0: sleeps until it is due. */
+void kv_throttle(struct kvdb *db, uint32_t bytes);
+/*
+ * Likewise for who cannot sleep: true when it may go. *due_ns is 0 at the first
+ * call for a write, and kept for the others.
+ */
+bool kv_throttle_begun(struct kvdb *db, uint32_t bytes, uint64_t *due_ns);
 /* Counts a wait of a writer. */
 void kv_delayed(struct kvdb *db, unsigned cause, uint64_t ns);
 /* What would hold a writer back now. */

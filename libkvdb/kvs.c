@@ -42,7 +42,7 @@ struct write {
 	uint8_t type;		/* enum kv_rec_type */
 	uint8_t stream;		/* enum kv_stream */
 	uint32_t size;		/* of the record */
-	bool is_begun;		/* never waits: kv_put_begin(), kv_del_begin() */
+	struct kv_begun *begun;	/* it never waits; or NULL */
 	uint64_t epoch;		/* result */
 	struct many *many;	/* or NULL: of one key */
 	struct based *based;	/* or NULL: whatever is there */
@@ -250,7 +250,7 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 		kv_slot_idle(sl);
 		kv_exit(t);
 		if (KV_UNLIKELY(err == -EBUSY)) {
-			if (w->is_begun && !kv_is_manual(db))
+			if (w->begun && !kv_is_manual(db))
 				return err;
 			err = w->many ? many_wait(w->kvs, w->many) :
 			      kv_key_wait(w->kvs, w->op.op_key, w->op.op_klen, w->op.op_hash,
@@ -300,17 +300,20 @@ static int write_op(struct kvdb *db, struct write *w)
 		return kv_error(-EROFS, "MP0903", "%s", db->d_rdonly ?
 				"the database is open for reading only" : db->d_fault_text);
 	if (KV_UNLIKELY(atomic_load_explicit(&fl->fl_stall, memory_order_relaxed))) {
-		err = w->is_begun ? stall_begun(db, w) :
-				    kv_stall_wait(db, w->type != KV_REC_PUT);
+		err = w->begun ? stall_begun(db, w) :
+				 kv_stall_wait(db, w->type != KV_REC_PUT);
 		if (err == -EAGAIN)
 			return err;
 		if (err)
 			return kv_error(err, "MP0904", "%s: no room for a write", w->kvs->k_name);
 	}
 	if (KV_UNLIKELY(atomic_load_explicit(&db->d_throttle.th_cost, memory_order_relaxed))) {
-		err = kv_throttle(db, kv_rec_size(w->op.op_klen, w->op.op_vlen), !w->is_begun);
-		if (err)
-			return err;
+		uint32_t bytes = kv_rec_size(w->op.op_klen, w->op.op_vlen);
+
+		if (!w->begun)
+			kv_throttle(db, bytes);
+		else if (!kv_throttle_begun(db, bytes, &w->begun->bg_due_ns))
+			return -EAGAIN;
 	}
 	tc = kv_tctx(db);
 	if (!tc)
@@ -322,7 +325,8 @@ static int write_op(struct kvdb *db, struct write *w)
 		return err;
 	kv_count(&tc->tc_user_bytes, w->op.op_klen + w->op.op_vlen);
 	kv_count(w->type == KV_REC_PUT ? &tc->tc_puts : &tc->tc_dels, 1);
-	if (w->is_begun) {
+	if (w->begun) {
+		w->begun->bg_epoch = w->epoch;
 		kv_mind_gate(db, w->epoch);
 		return 0;
 	}
@@ -371,9 +375,9 @@ static inline int put_fill(struct write *w, const void *val, size_t vlen, uint64
 }
 
 static int put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
-	       uint64_t ttl_s, uint64_t *epoch)
+	       uint64_t ttl_s, struct kv_begun *bg)
 {
-	struct write w = { .kvs = kvs, .is_begun = epoch };
+	struct write w = { .kvs = kvs, .begun = bg };
 	int err = check_key(kvs, key, klen);
 
 	if (KV_LIKELY(!err))
@@ -382,10 +386,7 @@ static int put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *v
 		return err;
 	w.op.op_key = key;
 	w.op.op_klen = (uint16_t)klen;
-	err = write_op(kvs->k_db, &w);
-	if (epoch && !err)
-		*epoch = w.epoch;
-	return err;
+	return write_op(kvs->k_db, &w);
 }
 
 int kvdb_put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen)
@@ -404,25 +405,22 @@ int kvdb_put_ttl(struct kvdb_kvs *kvs, const void *key, size_t klen, const void 
 }
 
 int kv_put_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
-		 uint64_t *epoch)
+		 struct kv_begun *bg)
 {
-	return put(kvs, key, klen, val, vlen, TTL_OF_STORE, epoch);
+	return put(kvs, key, klen, val, vlen, TTL_OF_STORE, bg);
 }
 
-static int del(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t *epoch)
+static int del(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kv_begun *bg)
 {
 	struct write w = { .kvs = kvs, .type = KV_REC_DEL, .stream = KV_KLOG,
-			   .is_begun = epoch };
+			   .begun = bg };
 	int err = check_key(kvs, key, klen);
 
 	if (KV_UNLIKELY(err))
 		return err;
 	w.op = (struct kv_mt_op){ .op_key = key, .op_klen = (uint16_t)klen,
 				  .op_kind = KV_ENT_TOMB };
-	err = write_op(kvs->k_db, &w);
-	if (epoch && !err)
-		*epoch = w.epoch;
-	return err;
+	return write_op(kvs->k_db, &w);
 }
 
 int kvdb_del(struct kvdb_kvs *kvs, const void *key, size_t klen)
@@ -430,9 +428,9 @@ int kvdb_del(struct kvdb_kvs *kvs, const void *key, size_t klen)
 	return del(kvs, key, klen, NULL);
 }
 
-int kv_del_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t *epoch)
+int kv_del_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kv_begun *bg)
 {
-	return del(kvs, key, klen, epoch);
+	return del(kvs, key, klen, bg);
 }
 
 /* Ends a delete of many keys, done or not. */

@@ -13,14 +13,14 @@
  * is due less than SLEEP_MIN does not sleep, the clock remembers it; nobody
  * sleeps longer than SLEEP_MAX, and the clock never is further ahead. What is
  * beyond every budget stops writers (kv_stall_wait()), as does a full pool.
+ * Who cannot sleep books all the same, once, and comes back when it is due:
+ * else those who sleep would always be ahead of it.
  *
  * Every wait of a writer is counted with its cause, here.
  *
  * Locks: none; each field of struct kv_throttle is one word. kv_pressure()
  * (pressure.c) measures the debt.
  */
-#include <errno.h>
-
 #include "flush.h"
 
 #define SLEEP_MIN	50000u		/* ns */
@@ -90,8 +90,8 @@ unsigned kv_delay_cause(struct kvdb *db)
 	return atomic_load_explicit(&db->d_throttle.th_cause, memory_order_relaxed);
 }
 
-/* Books @bytes; how long the writer is to sleep, ns. Not @may_wait: books nothing if it is. */
-static uint64_t book(struct kvdb *db, uint32_t bytes, uint64_t now, bool may_wait)
+/* Books @bytes; when the writer may go, ns: @now if at once. */
+static uint64_t book(struct kvdb *db, uint32_t bytes, uint64_t now)
 {
 	struct kv_throttle *th = &db->d_throttle;
 	uint64_t cost = atomic_load_explicit(&th->th_cost, memory_order_relaxed), next, from;
@@ -102,35 +102,45 @@ static uint64_t book(struct kvdb *db, uint32_t bytes, uint64_t now, bool may_wai
 		from = next < now ? now : next;
 		if (from > now + SLEEP_MAX)
 			from = now + SLEEP_MAX;
-		if (!may_wait && from - now >= SLEEP_MIN)
-			break;
 	} while (!atomic_compare_exchange_weak(&th->th_next, &next, from + cost));
-	return from - now < SLEEP_MIN ? 0 : from - now;
+	return from - now < SLEEP_MIN ? now : from;
 }
 
-int kv_throttle(struct kvdb *db, uint32_t bytes, bool may_wait)
+void kv_throttle(struct kvdb *db, uint32_t bytes)
 {
 	struct kv_throttle *th = &db->d_throttle;
 	uint64_t now, due, looked;
 	unsigned cause;
 
 	if (kv_is_manual(db))
-		return 0;	/* nobody works while we sleep */
+		return;		/* nobody works while we sleep */
 	now = kv_now(db);
-	due = book(db, bytes, now, may_wait);
-	if (!due)
-		return 0;
-	if (!may_wait)
-		return -EAGAIN;
+	due = book(db, bytes, now);
+	if (due == now)
+		return;
 	cause = kv_delay_cause(db);
-	db->d_clock.sleep_until_ns(db->d_clock.arg, now + due);
+	db->d_clock.sleep_until_ns(db->d_clock.arg, due);
 	due = kv_now(db);
 	kv_delayed(db, cause, due - now);
 	looked = atomic_load_explicit(&th->th_looked, memory_order_relaxed);
 	if (due - looked > LOOK_EVERY && due > looked &&
 	    atomic_compare_exchange_strong(&th->th_looked, &looked, due))
 		kv_pressure(db);
-	return 0;
+}
+
+bool kv_throttle_begun(struct kvdb *db, uint32_t bytes, uint64_t *due_ns)
+{
+	uint64_t now;
+
+	if (kv_is_manual(db))
+		return true;
+	now = kv_now(db);
+	if (!*due_ns) {
+		*due_ns = book(db, bytes, now);
+		if (*due_ns > now)
+			kv_delayed(db, kv_delay_cause(db), *due_ns - now);
+	}
+	return now >= *due_ns;
 }
 
 void kv_throttle_stats(struct kvdb *db, struct kvdb_stats *st)

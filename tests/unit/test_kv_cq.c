@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Completion queues whose reads the pool refuses: each operation completes
- * once, with its own result.
+ * Completion queues whose reads the pool refuses, and whose writes compete with
+ * blocking ones: each operation completes once, with its own result, in time.
  */
 #include <errno.h>
+#include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "harness.h"
@@ -46,27 +48,42 @@ static int open_queue(struct mpool *mp, unsigned depth, struct mpool_ioq **out)
 	return 0;
 }
 
-/* A queue of this depth to keys 0 .. KEYS - 1, of which nothing is in memory. */
-static void open_cold(unsigned depth)
+/* A pool of so many bytes with an empty database of one store, which is open. */
+static void open_fresh(uint64_t bytes, const struct kvdb_opts *o)
 {
-	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64u << 20 };
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = bytes };
 	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
-	struct kvdb_opts o = KVDB_OPTS_INIT;
 	const char *tmp = getenv("TMPDIR");
-	static struct mpl_backend_ops ops;
-	uint8_t val[VAL];
 
 	snprintf(dir, sizeof(dir), "%s/kv_cq.XXXXXX", tmp ? tmp : "/tmp");
 	T_OK(mkdtemp(dir));
 	co.devs = &dev;
 	co.ndevs = 1;
 	T_EQ(mpool_create(dir, &co), 0);
-	T_EQ(kvdb_create(dir, &o), 0);
-	o.flags = KVDB_MANUAL;
-	o.logs = 1;
-	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_create(dir, NULL), 0);
+	T_EQ(kvdb_open(dir, o, &db), 0);
 	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+}
+
+static void shut(void)
+{
+	kvdb_cq_close(cq);
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+/* A queue of this depth to keys 0 .. KEYS - 1, of which nothing is in memory. */
+static void open_cold(unsigned depth)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	static struct mpl_backend_ops ops;
+	uint8_t val[VAL];
+
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	open_fresh(64u << 20, &o);
 	for (uint32_t i = 0; i < KEYS; i++) {
 		uint32_t key = __builtin_bswap32(i);
 
@@ -81,15 +98,6 @@ static void open_cold(unsigned depth)
 	ops.ioq_open = open_queue;
 	db->d_mp->mp_ops = &ops;
 	T_EQ(kvdb_cq_open(db, depth, 0, &cq), 0);
-}
-
-static void shut(void)
-{
-	kvdb_cq_close(cq);
-	db->d_mp->mp_ops = pool_ops;
-	T_EQ(kvdb_close(db), 0);
-	T_EQ(mpool_destroy(dir, NULL), 0);
-	rmdir(dir);
 }
 
 /* Gets of @n keys, submitted together while the pool refuses one read; the first one's. */
@@ -110,6 +118,7 @@ static void get_refused(const uint32_t *no, unsigned n)
 	T_EQ(kvdb_cq_submit(cq, op, n), n);
 	T_EQ(refusals, 0);
 	T_EQ(kvdb_cq_reap(cq, e, 8, n, 5000000000), n);
+	db->d_mp->mp_ops = pool_ops;
 	for (unsigned i = 0; i < n; i++) {
 		unsigned k = (unsigned)e[i].cookie;
 
@@ -139,9 +148,57 @@ static void a_read_that_is_put_back_keeps_those_that_joined_it(void)
 	shut();
 }
 
+#define WRITERS	8u
+
+static _Atomic(bool) storm_ends;
+
+static void *storm(void *arg)
+{
+	static const uint8_t val[4096];
+	uint64_t key = (uintptr_t)arg, wrong = 0;
+
+	for (; !atomic_load(&storm_ends); key += WRITERS)
+		wrong += kvdb_put(kvs, &key, sizeof(key), val, sizeof(val)) != 0;
+	return (void *)(uintptr_t)wrong;
+}
+
+/* Nothing is flushed meanwhile: the log's debt grows, ever slower. */
+static void a_put_has_its_place_among_writers_that_sleep(void)
+{
+	struct kvdb_op op = { .type = KVDB_OP_PUT, .key = "k", .klen = 1, .val = "v", .size = 1 };
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct timespec nap = { .tv_nsec = 1000000 };
+	pthread_t tid[WRITERS];
+	struct kvdb_cqe e;
+	void *wrong;
+
+	o.log_bytes = 128u << 20;
+	open_fresh(1024u << 20, &o);
+	T_EQ(kvdb_cq_open(db, 0, 0, &cq), 0);
+	pthread_mutex_lock(&kvs->k_flush_lock);
+	for (uintptr_t i = 0; i < WRITERS; i++)
+		T_EQ(pthread_create(&tid[i], NULL, storm, (void *)i), 0);
+	while (atomic_load(&db->d_throttle.th_cost) < kv_throttle_cost(850))
+		nanosleep(&nap, NULL);
+	op.kvs = kvs;
+	for (unsigned i = 0; i < 5; i++) {
+		T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+		T_EQ(kvdb_cq_reap(cq, &e, 1, 1, 1000000000), 1);
+		T_EQ(e.err, 0);
+	}
+	pthread_mutex_unlock(&kvs->k_flush_lock);
+	atomic_store(&storm_ends, true);
+	for (unsigned i = 0; i < WRITERS; i++) {
+		T_EQ(pthread_join(tid[i], &wrong), 0);
+		T_OK(!wrong);
+	}
+	shut();
+}
+
 int main(void)
 {
 	T_RUN(a_refused_read_leaves_those_that_joined_it);
 	T_RUN(a_read_that_is_put_back_keeps_those_that_joined_it);
+	T_RUN(a_put_has_its_place_among_writers_that_sleep);
 	return t_done();
 }

@@ -3,8 +3,6 @@
  * The throttle: no delay without debt, more with more, never in one leap, each
  * wait short and counted with its cause.
  */
-#include <errno.h>
-
 #include "flush.h"
 #include "harness.h"
 #include "kv.h"
@@ -79,7 +77,7 @@ static void writes_go_at_the_permitted_rate(void)
 
 		fresh(&db, KVDB_DELAY_LOG, debts[i]);
 		for (uint64_t k = 0; k < n; k++)
-			T_EQ(kv_throttle(&db, 1024, true), 0);
+			kv_throttle(&db, 1024);
 		/* 200 ms worth of writes, of which the clock may be ahead by the shortest nap */
 		T_OK(slept >= 200000000 - 2 * cost - 100000 && slept <= 201000000);
 		T_EQ(atomic_load(&db.d_throttle.th_delay[KVDB_DELAY_LOG].de_waits), naps);
@@ -96,7 +94,7 @@ static void without_debt_nothing_is_charged(void)
 	fresh(&db, KVDB_DELAY_MEMORY, 0);
 	T_EQ(atomic_load(&db.d_throttle.th_cost), 0);
 	for (unsigned i = 0; i < 1000; i++)
-		T_EQ(kv_throttle(&db, 1 << 20, true), 0);
+		kv_throttle(&db, 1 << 20);
 	T_EQ(naps, 0);
 }
 
@@ -108,25 +106,38 @@ static void one_wait_is_short_however_large_the_write(void)
 	for (unsigned i = 0; i < 10; i++) {
 		uint64_t before = clock_ns;
 
-		T_EQ(kv_throttle(&db, 1 << 20, true), 0);
+		kv_throttle(&db, 1 << 20);
 		T_OK(clock_ns - before <= 10000000);
 	}
 	T_EQ(naps, 9);	/* the first goes at once */
 }
 
-static void who_cannot_wait_is_told_and_not_charged(void)
+/* Others book without end: the place that was given stays. */
+static void who_cannot_wait_is_charged_once_and_keeps_his_place(void)
 {
+	struct kv_delay *de;
 	struct kvdb db;
-	uint64_t next;
+	uint64_t due = 0, first;
 
 	fresh(&db, KVDB_DELAY_RUNS, 900);
-	T_EQ(kv_throttle(&db, 1 << 20, false), 0);
-	next = atomic_load(&db.d_throttle.th_next);
-	T_EQ(kv_throttle(&db, 1 << 20, false), -EAGAIN);
-	T_EQ(atomic_load(&db.d_throttle.th_next), next);
-	clock_ns = next;
-	T_EQ(kv_throttle(&db, 1 << 20, false), 0);
-	T_EQ(naps, 0);
+	T_OK(kv_throttle_begun(&db, 1 << 20, &due));
+	T_EQ(due, clock_ns);
+	first = atomic_load(&db.d_throttle.th_next);
+	due = 0;
+	T_OK(!kv_throttle_begun(&db, 1 << 20, &due));
+	T_OK(due > clock_ns && due <= clock_ns + 10000000);
+	T_OK(atomic_load(&db.d_throttle.th_next) > first);
+	first = due;
+	while (clock_ns < first) {
+		T_OK(!kv_throttle_begun(&db, 1 << 20, &due));
+		kv_throttle(&db, 1 << 20);
+	}
+	T_EQ(due, first);
+	T_OK(atomic_load(&db.d_throttle.th_next) > clock_ns + 10000000);
+	T_OK(kv_throttle_begun(&db, 1 << 20, &due));
+	de = &db.d_throttle.th_delay[KVDB_DELAY_RUNS];
+	T_EQ(atomic_load(&de->de_waits), naps + 1);
+	T_EQ(atomic_load(&de->de_ns), slept + first - 1000000000);
 }
 
 static void space_is_a_debt_from_its_bound_on(void)
@@ -157,7 +168,7 @@ static void largest_debt_is_the_cause(void)
 	T_EQ(kv_delay_cause(&db), KVDB_DELAY_RUNS);
 	T_EQ(atomic_load(&db.d_throttle.th_cost), kv_throttle_cost(700));
 	for (unsigned i = 0; i < 1000; i++)
-		T_EQ(kv_throttle(&db, 4096, true), 0);
+		kv_throttle(&db, 4096);
 	kv_throttle_stats(&db, &st);
 	for (unsigned i = 0; i < KVDB_DELAYS; i++) {
 		T_EQ(st.delay[i].waits > 0, i == KVDB_DELAY_RUNS);
@@ -173,7 +184,7 @@ int main(void)
 	T_RUN(writes_go_at_the_permitted_rate);
 	T_RUN(without_debt_nothing_is_charged);
 	T_RUN(one_wait_is_short_however_large_the_write);
-	T_RUN(who_cannot_wait_is_told_and_not_charged);
+	T_RUN(who_cannot_wait_is_charged_once_and_keeps_his_place);
 	T_RUN(space_is_a_debt_from_its_bound_on);
 	T_RUN(largest_debt_is_the_cause);
 	return t_done();
