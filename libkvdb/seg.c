@@ -584,16 +584,14 @@ static int seal(struct kvdb *db, struct kv_seg **seg, unsigned n)
 	if (err)
 		return kv_fail(db, kv_error_mpool(err), "sealing log segments: %s",
 			       mpool_error_detail()->text);
-	err = kv_mdc_segs(db, rec, n);
-	if (err)
-		return err;
+	/* now: no object is sealed twice, and a record that does not fit is only missed (RV8) */
 	pthread_mutex_lock(&ss->sg_lock);
 	for (i = 0; i < n; i++) {
 		atomic_store(&seg[i]->sg_state, KV_SEG_SEALED);
 		seg[i]->sg_obj_sealed = true;
 	}
 	pthread_mutex_unlock(&ss->sg_lock);
-	return 0;
+	return kv_mdc_segs(db, rec, n);
 }
 
 int kv_segs_seal_moved(struct kvdb *db, struct kv_seg **seg, unsigned n)

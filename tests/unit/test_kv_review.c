@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The database against schedules that once lost something: opens at every fill
- * of the metadata container, epochs of very many segments, drains beside
- * writers, stores that are made while others are flushed.
+ * of the metadata container, epochs of very many segments, records of sealed
+ * segments that are missed, drains beside writers, stores that are made while
+ * others are flushed.
  */
 #include "harness.h"
 
@@ -13,6 +14,7 @@
 
 #include "flush.h"
 #include "mdc.h"
+#include "reloc.h"
 
 static char dir[256];
 
@@ -122,6 +124,60 @@ static void epoch_of_many_segments_is_durable(void)
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
 	for (i = 0; i < LARGE; i++)
+		T_EQ(kvdb_get(kvs, &i, sizeof(i), val, sizeof(val), &len), 0);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+#define SEALED 40u	/* values, in several segments */
+
+/* The record of what was sealed finds no memory; the next step must not seal it again. */
+static void seal_unrecorded(void)
+{
+	static char val[5000];
+	struct kvdb_opts o;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	uint32_t i;
+
+	opts(&o, KVDB_MANUAL);
+	if (kvdb_open(dir, &o, &db) || kvdb_kvs_create(db, "s", NULL) ||
+	    kvdb_kvs_open(db, "s", &kvs))
+		_exit(1);
+	for (i = 0; i < SEALED; i++)
+		if (kvdb_put(kvs, &i, sizeof(i), val, sizeof(val)))
+			_exit(2);
+	if (kvdb_sync(db))
+		_exit(3);
+	db->d_mdc->m_buf.mb_err = -ENOMEM;
+	if (kv_segs_seal_now(db) != -ENOMEM)
+		_exit(4);
+	if (kv_segs_seal_now(db) || kv_fault(db))
+		_exit(5);
+	_exit(0);
+}
+
+static void a_segment_is_sealed_once_whatever_becomes_of_its_record(void)
+{
+	static char val[5000];
+	struct kvdb_opts o;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	uint32_t i;
+	size_t len;
+	pid_t pid;
+	int st;
+
+	make_db(64u << 20, 64u << 10);
+	pid = fork();
+	if (!pid)
+		seal_unrecorded();
+	T_EQ(waitpid(pid, &st, 0), pid);
+	T_EQ(st, 0);
+	opts(&o, KVDB_MANUAL);
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	for (i = 0; i < SEALED; i++)
 		T_EQ(kvdb_get(kvs, &i, sizeof(i), val, sizeof(val), &len), 0);
 	T_EQ(kvdb_close(db), 0);
 	drop_db();
@@ -310,6 +366,7 @@ int main(void)
 {
 	T_RUN(open_works_at_every_fill_of_the_container);
 	T_RUN(epoch_of_many_segments_is_durable);
+	T_RUN(a_segment_is_sealed_once_whatever_becomes_of_its_record);
 	T_RUN(segments_wait_for_a_store_that_is_made);
 	T_RUN(second_writer_sets_the_gate);
 	T_RUN(cut_edit_of_a_large_run_is_collected);
