@@ -288,7 +288,7 @@ static int pin_value(struct kvdb *db, struct kv_tctx *tc, const struct kv_ent *e
 	const uint8_t *image = NULL;
 	void *slab = NULL;
 
-	if (e->e_kind == KV_ENT_REF && e->e_vlen &&
+	if (e->e_kind == KV_ENT_REF && e->e_vlen && !e->e_pack &&
 	    (uint64_t)e->e_off8 * 8 + e->e_vlen <= e->e_seg->sg_bytes)
 		image = atomic_load_explicit(&e->e_seg->sg_image, memory_order_acquire);
 	if (image)

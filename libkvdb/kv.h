@@ -237,15 +237,23 @@ struct kv_ent {
 	const uint8_t *e_key;
 	uint16_t e_klen;
 	uint8_t e_kind;		/* enum kv_ent_kind */
-	uint8_t e_pad;
-	uint32_t e_vlen;
-	uint32_t e_vcrc;	/* CRC32C of the value */
+	uint8_t e_pack;		/* REF: how it is packed (enum kvdb_compress), 0 = plain */
+	uint32_t e_vlen;	/* of the value, as the user knows it */
+	uint32_t e_vcrc;	/* CRC32C of the value, as the user knows it */
+	uint32_t e_plen;	/* packed: bytes on media */
+	uint32_t e_pcrc;	/* packed: CRC32C of the bytes on media */
 	uint32_t e_off8;	/* REF: offset of the value in the segment, / 8 */
 	struct kv_seg *e_seg;	/* REF */
 	const uint8_t *e_val;	/* INLINE: the bytes */
 	uint64_t e_seq;
 	uint64_t e_expiry;	/* engine time from which on it is a tombstone, ms; 0 = never */
 };
+
+/* Bytes that the value takes where it lies. */
+static inline uint32_t kv_ent_stored(const struct kv_ent *e)
+{
+	return e->e_pack ? e->e_plen : e->e_vlen;
+}
 
 /*
  * kv_value_read - the bytes of an entry's value (value.c)
@@ -254,6 +262,8 @@ struct kv_ent {
  * Call inside kv_enter().
  */
 int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t size);
+/* The kv_ent_stored() bytes of a reference as they lie; packed ones are always verified. */
+int kv_value_read_stored(struct kvdb *db, const struct kv_ent *e, void *buf);
 
 /* Ordered source of entries, ascending (or descending when opened or turned so). */
 struct kv_iter;
@@ -601,6 +611,7 @@ uint64_t kv_expiry(struct kvdb *db, uint64_t ttl_s);
 static inline void kv_ent_expire(struct kv_ent *e)
 {
 	e->e_kind = KV_ENT_TOMB;
+	e->e_pack = 0;
 	e->e_vlen = 0;
 	e->e_vcrc = 0;
 	e->e_seg = NULL;
@@ -720,6 +731,7 @@ struct kv_counters {
 	_Atomic(uint64_t) meta_bytes[MPOOL_MCLASSES], read_bytes[MPOOL_MCLASSES];
 	_Atomic(uint64_t) move_bytes[MPOOL_MCLASSES];
 	_Atomic(uint64_t) relocations, damaged;
+	_Atomic(uint64_t) pack_in, pack_out;	/* bytes of values that moved in stores that pack */
 	_Atomic(uint64_t) flushes, merges, segments_freed, syncs;
 	_Atomic(uint64_t) spills, splits, joins;
 	_Atomic(uint64_t) merge_keys, merge_most_keys;	/* in the inputs; of the largest */

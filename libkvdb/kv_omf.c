@@ -28,6 +28,8 @@ enum {
 	RH_SEQ = 16, RH_REV = 24, RH_VCRC = 28,
 };
 
+#define RAW_LEN_BITS	28	/* of a packed value; the method is above them */
+
 /* descriptor, byte offsets in the record's value */
 enum {
 	DH_INCARNATION = 0, DH_N = 4, DH_EPOCH = 8, DH_PREV_EPOCH = 16, DH_PREV_OBJ = 24,
@@ -163,6 +165,14 @@ bool kv_frame_check_payload(const uint8_t *buf, const struct kv_frame_hdr *h)
 
 /* ---- records ------------------------------------------------------------- */
 
+#define REC_FIELDS	(KV_RECF_EXPIRY | KV_RECF_PACKED)
+
+/* Bytes of the optional fields, which lie behind the value in the order of their flags. */
+static uint32_t fields_size(uint8_t flags)
+{
+	return 8u * (uint32_t)__builtin_popcount(flags & REC_FIELDS);
+}
+
 /* CRC over place, header after the CRC field, key, expiry: a moved record is a bad record. */
 /* @hdr: the record's header; it is followed by the key in @buf */
 static uint32_t rec_crc(const uint8_t *hdr, const uint8_t *buf, uint64_t obj, uint32_t off,
@@ -177,8 +187,9 @@ static uint32_t rec_crc(const uint8_t *hdr, const uint8_t *buf, uint64_t obj, ui
 	c = mpool_crc32c(0, head, sizeof(head));
 	if (klen)
 		c = mpool_crc32c(c, buf + KV_REC_HDR, klen);
-	if (hdr[RH_FLAGS] & KV_RECF_EXPIRY)
-		c = mpool_crc32c(c, buf + kv_rec_size(klen, get32(hdr + RH_VLEN)), 8);
+	if (hdr[RH_FLAGS] & REC_FIELDS)
+		c = mpool_crc32c(c, buf + kv_rec_size(klen, get32(hdr + RH_VLEN)),
+				 fields_size(hdr[RH_FLAGS]));
 	return c;
 }
 
@@ -210,6 +221,16 @@ void kv_rec_set_expiry(uint8_t *buf, uint64_t ms)
 {
 	buf[RH_FLAGS] |= KV_RECF_EXPIRY;
 	put64(buf + kv_rec_size(get16(buf + RH_KLEN), get32(buf + RH_VLEN)), ms);
+}
+
+void kv_rec_set_packed(uint8_t *buf, uint8_t how, uint32_t len, uint32_t crc)
+{
+	uint8_t *p = buf + kv_rec_size(get16(buf + RH_KLEN), get32(buf + RH_VLEN)) +
+		     fields_size(buf[RH_FLAGS]);
+
+	buf[RH_FLAGS] |= KV_RECF_PACKED;
+	put32(p, len | (uint32_t)how << RAW_LEN_BITS);
+	put32(p + 4, crc);
 }
 
 void kv_rec_set_rev(uint8_t *buf, uint32_t rev)
@@ -260,13 +281,19 @@ static bool rec_lengths_ok(const struct kv_rec *r, uint32_t room)
 {
 	if (r->r_klen > 4096 || r->r_vlen > KV_FRAME_MAX)
 		return false;
-	return kv_rec_size(r->r_klen, r->r_vlen) + (r->r_flags & KV_RECF_EXPIRY ? 8 : 0) <= room;
+	return kv_rec_size(r->r_klen, r->r_vlen) + fields_size(r->r_flags) <= room;
 }
 
 static bool rec_flags_ok(const struct kv_rec *r)
 {
 	return !r->r_flags || (r->r_type == KV_REC_PUT && (r->r_flags == KV_RECF_TXN ||
-							  r->r_flags == KV_RECF_EXPIRY));
+							  !(r->r_flags & ~REC_FIELDS)));
+}
+
+static bool rec_packed_ok(const struct kv_rec *r)
+{
+	return r->r_pack > KVDB_COMPRESS_NONE && r->r_pack <= KVDB_COMPRESS_ZSTD &&
+	       r->r_raw_len <= KVDB_VALUE_MAX && r->r_vlen && r->r_vlen < r->r_raw_len;
 }
 
 int kv_rec_decode(const uint8_t *buf, uint64_t obj, uint32_t off, uint32_t room, bool check_value,
@@ -294,6 +321,17 @@ int kv_rec_decode(const uint8_t *buf, uint64_t obj, uint32_t off, uint32_t room,
 	if (r->r_flags & KV_RECF_EXPIRY) {
 		r->r_expiry = get64(buf + r->r_size);
 		r->r_size += 8;
+	}
+	r->r_pack = 0;
+	if (r->r_flags & KV_RECF_PACKED) {
+		uint32_t raw = get32(buf + r->r_size);
+
+		r->r_pack = (uint8_t)(raw >> RAW_LEN_BITS);
+		r->r_raw_len = raw & ((1u << RAW_LEN_BITS) - 1);
+		r->r_raw_crc = get32(buf + r->r_size + 4);
+		if (!CHECK(594, rec_packed_ok(r)))
+			return 594;
+		r->r_size += KV_REC_PACKED;
 	}
 	r->r_key = buf + KV_REC_HDR;
 	r->r_val = buf + kv_rec_val_off(r->r_klen);

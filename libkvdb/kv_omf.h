@@ -67,6 +67,9 @@ enum kv_rec_type {
 #define KV_RECF_TXN	1u	/* a put that counts only through the commit record that names it */
 /* an expiry: 8 bytes behind the padded value */
 #define KV_RECF_EXPIRY	2u
+/* the value is packed; what it was: 8 bytes behind the padded value and an expiry */
+#define KV_RECF_PACKED	4u
+#define KV_REC_PACKED	8u		/* bytes of that field */
 
 #define KV_RDEL_ENDLESS	0x01u	/* of KV_REC_RDEL: no end */
 
@@ -80,6 +83,9 @@ struct kv_rec {
 	uint32_t r_rev;		/* order among versions of one key in one memtable */
 	uint32_t r_vcrc;	/* CRC32C of the value */
 	uint64_t r_expiry;	/* engine time, ms; 0 = none */
+	uint8_t r_pack;		/* enum kvdb_compress, 0 = plain */
+	uint32_t r_raw_len;	/* packed: bytes of the value, as the user knows it */
+	uint32_t r_raw_crc;
 	const uint8_t *r_key;	/* into the buffer */
 	const uint8_t *r_val;
 	uint32_t r_size;	/* bytes of the whole record, padding included */
@@ -121,6 +127,8 @@ void kv_rec_encode(uint8_t *buf, uint8_t type, uint16_t kvs, const void *key, ui
 		   const void *val, uint32_t vlen, uint32_t vcrc);
 /* Gives an encoded record, which has 8 bytes of room behind it, an expiry. */
 void kv_rec_set_expiry(uint8_t *buf, uint64_t ms);
+/* The same for a value that is packed: as @how, from @len bytes with CRC @crc. */
+void kv_rec_set_packed(uint8_t *buf, uint8_t how, uint32_t len, uint32_t crc);
 void kv_rec_set_rev(uint8_t *buf, uint32_t rev);
 /* Between kv_rec_encode() and kv_rec_stamp(). */
 void kv_rec_set_flags(uint8_t *buf, uint8_t flags);

@@ -3,9 +3,8 @@
  * Options of stores: what the caller may ask for, what the metadata container
  * keeps (a number and a value each), what may change while a store is in use.
  *
- * An option that this version does not act on is refused when it is asked for,
- * never kept in silence: a database that has one was written by a version that
- * acts on it, and one with an option of unknown number does not open.
+ * A store with an option of unknown number, or an unknown value of one, does not
+ * open: a version that acts on it has written it.
  *
  * Lock: m_ddl_lock for changes; readers load k_prop[] without one.
  */
@@ -15,16 +14,15 @@
 #include "mdc.h"
 #include "run.h"
 
-/* By number: name in kvdb_kvs_opts, greatest value, greatest that this version acts on. */
+/* By number: name in kvdb_kvs_opts, greatest value. */
 static const struct {
 	const char *name;
-	uint64_t most, acted_on;
+	uint64_t most;
 } rule[KV_PROPS] = {
-	[KV_PROP_PFX_LEN] = { "pfx_len", KVDB_KEY_MAX, KVDB_KEY_MAX },
-	[KV_PROP_TTL] = { "ttl_s", KVDB_TTL_MAX, KVDB_TTL_MAX },
-	[KV_PROP_POLICY] = { "policy", KVDB_POLICY_CAPACITY_ONLY,
-			     KVDB_POLICY_CAPACITY_ONLY },
-	[KV_PROP_COMPRESS] = { "compress", KVDB_COMPRESS_ZSTD, KVDB_COMPRESS_NONE },
+	[KV_PROP_PFX_LEN] = { "pfx_len", KVDB_KEY_MAX },
+	[KV_PROP_TTL] = { "ttl_s", KVDB_TTL_MAX },
+	[KV_PROP_POLICY] = { "policy", KVDB_POLICY_CAPACITY_ONLY },
+	[KV_PROP_COMPRESS] = { "compress", KVDB_COMPRESS_ZSTD },
 };
 
 bool kv_props_are_default(const struct kv_props *p)
@@ -55,14 +53,6 @@ static int unsane(const char *what, uint64_t val, uint64_t most)
 			(unsigned long long)val, (unsigned long long)most);
 }
 
-/* What no part of this version acts on. */
-static int unsupported(const char *what, uint64_t val)
-{
-	return kv_error(-EOPNOTSUPP, "MP0935",
-			"this version does not act on kvdb_kvs_opts.%s = %llu", what,
-			(unsigned long long)val);
-}
-
 int kv_props_take(const struct kvdb_kvs_opts *opts, uint32_t which, struct kv_props *p)
 {
 	struct kvdb_kvs_opts o = KVDB_KVS_OPTS_INIT;
@@ -80,14 +70,9 @@ int kv_props_take(const struct kvdb_kvs_opts *opts, uint32_t which, struct kv_pr
 	p->pr_val[KV_PROP_TTL] = o.ttl_s;
 	p->pr_val[KV_PROP_POLICY] = o.policy;
 	p->pr_val[KV_PROP_COMPRESS] = o.compress;
-	for (unsigned i = 1; i < KV_PROPS; i++) {
-		if (!(which & KV_PROP_BIT(i)))
-			continue;
-		if (p->pr_val[i] > rule[i].most)
+	for (unsigned i = 1; i < KV_PROPS; i++)
+		if (which & KV_PROP_BIT(i) && p->pr_val[i] > rule[i].most)
 			return unsane(rule[i].name, p->pr_val[i], rule[i].most);
-		if (p->pr_val[i] > rule[i].acted_on)
-			return unsupported(rule[i].name, p->pr_val[i]);
-	}
 	return 0;
 }
 

@@ -441,6 +441,21 @@ static int append_time(struct kv_mdc *m)
 	return append(m, 0);
 }
 
+/* In front of the first record that asks for it, so never behind what needs it. m_lock. */
+static int append_feature(struct kv_mdc *m, uint32_t bit)
+{
+	if (m->m_st.st_super.ms_incompat & bit)
+		return 0;
+	kv_mdc_enc_features(&m->m_buf, m->m_db->d_tag, bit);
+	return append(m, 0);
+}
+
+/* What the values of the options need of whoever opens the database. */
+static int append_needs(struct kv_mdc *m, const struct kv_props *p)
+{
+	return p->pr_val[KV_PROP_COMPRESS] ? append_feature(m, KV_FEAT_PACKED) : 0;
+}
+
 int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
 		   const struct kv_props *props)
 {
@@ -456,6 +471,8 @@ int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t hori
 	if (props->pr_val[KV_PROP_TTL])
 		atomic_store(&db->d_time_used, true);
 	err = append_time(m);
+	if (!err)
+		err = append_needs(m, props);
 	if (!err && !kv_fault(db))
 		err = make_room(m, 4 * KV_BLOCK);
 	if (!err && (!kv_props_are_default(props) || m->m_st.st_prop_kvs)) {
@@ -480,6 +497,8 @@ int kv_mdc_kvs_prop(struct kvdb *db, uint32_t id, const struct kv_props *props, 
 		if (props->pr_val[KV_PROP_TTL])
 			atomic_store(&db->d_time_used, true);
 		err = append_time(m);
+		if (!err)
+			err = append_needs(m, props);
 		kv_mdc_enc_kvs_prop(&m->m_buf, db->d_tag, id, props, which);
 		if (!err)
 			err = append(m, BARRIER(481, MPOOL_SYNC));

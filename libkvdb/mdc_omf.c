@@ -107,6 +107,14 @@ void kv_mdc_enc_super(struct kv_mdc_buf *b, const struct kv_mdc_super *s)
 	end(b);
 }
 
+void kv_mdc_enc_features(struct kv_mdc_buf *b, uint64_t tag, uint32_t incompat)
+{
+	begin(b, KV_MDC_FEATURES, tag);
+	w32(b, incompat);
+	w32(b, 0);
+	end(b);
+}
+
 void kv_mdc_enc_kvs_add(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const char *name,
 			uint64_t horizon)
 {
@@ -554,12 +562,25 @@ static int fold_super(struct kv_mdc_state *st, struct reader *r, uint64_t tag)
 	if (!body_ok(rdone(r) && (!s.ms_amp_percent ||
 				  (s.ms_amp_percent >= 110 && s.ms_amp_percent <= 10000))))
 		return BAD_BODY;
-	if (!CHECK(423, s.ms_format == KV_FORMAT && !s.ms_incompat))
+	if (!CHECK(423, s.ms_format == KV_FORMAT && !(s.ms_incompat & ~KV_FEATS)))
 		return -EOPNOTSUPP;
 	if (!state_ok(!st->st_has_super && kv_tag_is_ours(tag) && s.ms_next_kvs && s.ms_next_run))
 		return BAD_STATE;
 	st->st_super = s;
 	st->st_has_super = true;
+	return 0;
+}
+
+static int fold_features(struct kv_mdc_state *st, struct reader *r)
+{
+	uint32_t incompat = r32(r);
+
+	rzero(r, 4);
+	if (!body_ok(rdone(r) && incompat))
+		return BAD_BODY;
+	if (!CHECK(595, !(incompat & ~KV_FEATS)))
+		return -EOPNOTSUPP;
+	st->st_super.ms_incompat |= incompat;
 	return 0;
 }
 
@@ -1086,6 +1107,8 @@ int kv_mdc_fold(struct kv_mdc_state *st, const uint8_t *rec, size_t len)
 	switch (type) {
 	case KV_MDC_SUPER:
 		return fold_super(st, &r, tag);
+	case KV_MDC_FEATURES:
+		return fold_features(st, &r);
 	case KV_MDC_KVS_ADD:
 		return fold_kvs_add(st, &r);
 	case KV_MDC_KVS_DROP:

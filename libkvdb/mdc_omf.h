@@ -33,6 +33,7 @@ enum kv_mdc_type {
 	KV_MDC_CLEAN = 8,	/* everything up to this epoch is in runs */
 	KV_MDC_GONE = 9,	/* objects of dropped runs that may still exist */
 	KV_MDC_TIME = 11,	/* engine time, ms */
+	KV_MDC_FEATURES = 12,	/* what a reader must know; added to those of SUPER */
 	KV_MDC_LEAVES = 13,	/* as EDIT for many runs: and leaves that begin or end */
 	KV_MDC_KVS_PROP = 10,	/* options of a store, or of the one that the next KVS_ADD adds */
 	KV_MDC_KVS_RENAME = 16,	/* a store has another name from now on */
@@ -40,6 +41,10 @@ enum kv_mdc_type {
 	KV_MDC_CKPT_DROP = 18,
 	KV_MDC_TYPES
 };
+
+/* Bits of ms_incompat: who does not know one refuses the database. */
+#define KV_FEAT_PACKED	1u	/* values may be packed */
+#define KV_FEATS	KV_FEAT_PACKED
 
 struct kv_mdc_super {
 	uint8_t ms_uuid[16];
@@ -127,6 +132,7 @@ struct kv_mdc_buf {
 void kv_mdc_enc_super(struct kv_mdc_buf *b, const struct kv_mdc_super *s);
 void kv_mdc_enc_kvs_add(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const char *name,
 			uint64_t horizon);
+void kv_mdc_enc_features(struct kv_mdc_buf *b, uint64_t tag, uint32_t incompat);
 void kv_mdc_enc_time(struct kv_mdc_buf *b, uint64_t tag, uint64_t ms);
 void kv_mdc_enc_kvs_prop(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const struct kv_props *p,
 			 uint32_t which);

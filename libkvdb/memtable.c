@@ -410,6 +410,7 @@ void kv_version_ent(const struct kv_entry *en, const struct kv_version *v, struc
 	e->e_key = en->en_key;
 	e->e_klen = en->en_klen;
 	e->e_kind = v->v_kind;
+	e->e_pack = 0;
 	e->e_vlen = v->v_vlen;
 	e->e_vcrc = v->v_vcrc;
 	e->e_off8 = v->v_off8;

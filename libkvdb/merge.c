@@ -890,7 +890,7 @@ static int move_part(struct move *m, unsigned first, unsigned n, uint32_t leaf, 
 		return -EAGAIN;
 	j.j_forgets = !is_looked_for(m->m_db, in, len);
 	j.j_no_tombs = j.j_forgets && len == n && (is_leaf || !m->m_tree->tr_nleaf);
-	rc = kv_move_open(m->m_db, m->m_kvs->k_id, m->m_epoch, m->m_class, m->m_only, &mv);
+	rc = kv_move_open(m->m_db, m->m_kvs, m->m_epoch, m->m_class, m->m_only, &mv);
 	if (rc)
 		return rc;
 	j.j_move = mv;

@@ -3,9 +3,10 @@
  * Moving values. A merge hands its entries over in key order; those that refer
  * to a victim get a place in the image of a new segment. When the image is
  * full the values are gathered, ordered by where they lie now, so that victims
- * are read in large pieces; each is compared with the CRC in its reference;
- * then the segment is allocated, its records are stamped with its id and
- * written, and only then do the entries go on to the run.
+ * are read in large pieces; each is compared with the CRC in its reference, and
+ * packed if its store says so. What was gathered closes up, and if that made
+ * room the image takes more. Then the segment is allocated, its records are
+ * stamped with its id and written, and only then do the entries go on to the run.
  *
  * The new segment has the log's frames and records, so recovery, verify and
  * repair know it: log number KV_MOVED_LOG, an epoch at or below every durable
@@ -22,6 +23,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "pack.h"
 #include "pages.h"
 #include "reloc.h"
 
@@ -37,13 +39,14 @@ struct item {
 	struct kv_ent im_e;
 	uint32_t im_key;	/* offset of the key in mv_bytes, an inline value behind it */
 	uint32_t im_rec;	/* offset of the new record in the image; 0 = stays */
+	bool im_is_recoded;	/* packed otherwise than its store says now: gathered unpacked */
+	bool im_is_set;		/* gathered, in its final form and place */
 };
 
-struct place {			/* of an item that moves: they are read in this order */
+struct place {			/* of an item to be gathered: they are read in this order */
 	uint64_t pl_seg;
 	uint32_t pl_off8;
 	uint32_t pl_item;
-	uint32_t pl_rec;	/* of the record in the image, also when the item stays */
 };
 
 struct want {			/* one device read, for neighbours in mv_place */
@@ -56,6 +59,7 @@ struct want {			/* one device read, for neighbours in mv_place */
 
 struct frame {
 	uint32_t mf_off, mf_end;	/* in the image, without padding */
+	uint32_t mf_item;		/* the first that got a place in it */
 	uint32_t mf_nrec;
 };
 
@@ -64,6 +68,8 @@ struct kv_move {
 	uint32_t mv_kvs;
 	uint8_t mv_mclass;
 	bool mv_only;		/* in no other class */
+	uint8_t mv_how;		/* enum kvdb_compress */
+	struct kv_packer *mv_packer;
 	uint64_t mv_epoch;
 	struct mpool_ioq *mv_q;
 
@@ -111,8 +117,8 @@ static uint8_t *map(size_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-int kv_move_open(struct kvdb *db, uint32_t kvs, uint64_t epoch, uint8_t mclass, bool only,
-		 struct kv_move **out)
+int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, uint8_t mclass,
+		 bool only, struct kv_move **out)
 {
 	struct kv_move *mv = calloc(1, sizeof(*mv));
 	int err;
@@ -120,7 +126,8 @@ int kv_move_open(struct kvdb *db, uint32_t kvs, uint64_t epoch, uint8_t mclass, 
 	if (!mv)
 		return -ENOMEM;
 	mv->mv_db = db;
-	mv->mv_kvs = kvs;
+	mv->mv_kvs = kvs->k_id;
+	mv->mv_how = (uint8_t)atomic_load(&kvs->k_prop[KV_PROP_COMPRESS]);
 	mv->mv_mclass = mclass;
 	mv->mv_only = only;
 	mv->mv_epoch = epoch;
@@ -128,6 +135,8 @@ int kv_move_open(struct kvdb *db, uint32_t kvs, uint64_t epoch, uint8_t mclass, 
 	mv->mv_image = map(mv->mv_cap);
 	mv->mv_read = map(READ_BYTES);
 	err = mv->mv_image && mv->mv_read ? 0 : -ENOMEM;
+	if (!err && mv->mv_how)
+		err = kv_packer_open(mv->mv_how, &mv->mv_packer);
 	if (!err) {
 		err = mpool_ioq_open(db->d_mp, DEPTH, &mv->mv_q);
 		if (err)
@@ -152,6 +161,7 @@ void kv_move_close(struct kv_move *mv)
 	}
 	if (mv->mv_q)
 		mpool_ioq_close(mv->mv_q);
+	kv_packer_close(mv->mv_packer);
 	if (mv->mv_image)
 		munmap(mv->mv_image, mv->mv_cap);
 	if (mv->mv_read)
@@ -176,10 +186,19 @@ static uint8_t *value_at(const struct kv_move *mv, const struct item *im)
 	return mv->mv_image + im->im_rec + kv_rec_val_off(im->im_e.e_klen);
 }
 
+/* Bytes that are gathered of an item. */
+static uint32_t gathered_len(const struct item *im)
+{
+	return im->im_is_recoded ? im->im_e.e_vlen : kv_ent_stored(&im->im_e);
+}
+
 /* G5: what does not match the CRC in the reference is never written under a new one. */
 static bool value_is_good(const struct kv_move *mv, const struct item *im)
 {
-	return CHECK(500, mpool_crc32c(0, value_at(mv, im), im->im_e.e_vlen) == im->im_e.e_vcrc);
+	const struct kv_ent *e = &im->im_e;
+	uint32_t crc = e->e_pack && !im->im_is_recoded ? e->e_pcrc : e->e_vcrc;
+
+	return CHECK(500, mpool_crc32c(0, value_at(mv, im), gathered_len(im)) == crc);
 }
 
 static int by_place(const void *a, const void *b)
@@ -203,7 +222,9 @@ static void leave(struct kv_move *mv, struct item *im)
 static void take_alone(struct kv_move *mv, struct item *im)
 {
 	struct kv_thread *t = kv_enter();
-	int rc = kv_value_read(mv->mv_db, &im->im_e, value_at(mv, im), im->im_e.e_vlen);
+	int rc = im->im_is_recoded ?
+		kv_value_read(mv->mv_db, &im->im_e, value_at(mv, im), im->im_e.e_vlen) :
+		kv_value_read_stored(mv->mv_db, &im->im_e, value_at(mv, im));
 
 	kv_exit(t);
 	/* it may have come from the window, where nobody checked it */
@@ -218,7 +239,7 @@ static bool take_image(struct kv_move *mv, struct item *im)
 	const uint8_t *image = atomic_load(&im->im_e.e_seg->sg_image);
 
 	if (image)
-		memcpy(value_at(mv, im), image + (size_t)im->im_e.e_off8 * 8, im->im_e.e_vlen);
+		memcpy(value_at(mv, im), image + (size_t)im->im_e.e_off8 * 8, gathered_len(im));
 	kv_exit(t);
 	if (image && !value_is_good(mv, im))
 		take_alone(mv, im);
@@ -233,7 +254,7 @@ static void want_done(struct kv_move *mv, struct want *w)
 
 		if (w->wn_res == w->wn_to - w->wn_from) {
 			memcpy(value_at(mv, im), (uint8_t *)w->wn_iov.iov_base + (off - w->wn_from),
-			       im->im_e.e_vlen);
+			       gathered_len(im));
 			if (value_is_good(mv, im))
 				continue;
 		}
@@ -277,7 +298,7 @@ static void wants_read(struct kv_move *mv, struct want *w, unsigned n)
 static bool want_join(struct want *w, const struct item *im, uint32_t at)
 {
 	uint32_t from = im->im_e.e_off8 * 8 & ~(KV_BLOCK - 1);
-	uint32_t to = (im->im_e.e_off8 * 8 + im->im_e.e_vlen + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
+	uint32_t to = (im->im_e.e_off8 * 8 + gathered_len(im) + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
 
 	if (!w->wn_n)
 		*w = (struct want){ .wn_seg = im->im_e.e_seg, .wn_from = from, .wn_to = to,
@@ -294,10 +315,10 @@ static bool want_join(struct want *w, const struct item *im, uint32_t at)
 /* G6: the place is checked against the segment before a byte of it is read. */
 static bool place_is_good(const struct kv_ent *e)
 {
-	return (uint64_t)e->e_off8 * 8 + e->e_vlen <= (e->e_seg->sg_bytes & ~(KV_BLOCK - 1));
+	return (uint64_t)e->e_off8 * 8 + kv_ent_stored(e) <= (e->e_seg->sg_bytes & ~(KV_BLOCK - 1));
 }
 
-/* Brings the values of all items that move into the image. */
+/* Brings the values of all items that got a place since the last time into the image. */
 static void gather(struct kv_move *mv)
 {
 	struct want w[DEPTH];
@@ -312,9 +333,9 @@ static void gather(struct kv_move *mv)
 			leave(mv, im);
 			continue;
 		}
-		if (take_image(mv, im))
+		if (!im->im_is_recoded && take_image(mv, im))
 			continue;
-		if (im->im_e.e_vlen > PIECE - 2 * KV_BLOCK) {
+		if (im->im_is_recoded || gathered_len(im) > PIECE - 2 * KV_BLOCK) {
 			take_alone(mv, im);
 			continue;
 		}
@@ -333,6 +354,86 @@ static void gather(struct kv_move *mv)
 	wants_read(mv, w, n);
 	for (unsigned k = 0; k < n; k++)
 		want_done(mv, &w[k]);
+	mv->mv_nmove = 0;
+}
+
+/* ---- packing ---------------------------------------------------------------------------- */
+
+static uint32_t record_size(const struct kv_ent *e)
+{
+	return kv_rec_size(e->e_klen, kv_ent_stored(e)) + (e->e_pack ? KV_REC_PACKED : 0);
+}
+
+/* Its record at @rec, whole but for what the segment's id decides; @val NULL: still to come. */
+static void encode(struct kv_move *mv, const struct kv_ent *e, uint32_t rec, const uint8_t *key,
+		   const uint8_t *val)
+{
+	uint8_t *buf = mv->mv_image + rec;
+
+	kv_rec_encode(buf, KV_REC_PUT, (uint16_t)mv->mv_kvs, key, e->e_klen, val,
+		      kv_ent_stored(e), e->e_pack ? e->e_pcrc : e->e_vcrc);
+	kv_rec_set_rev(buf, KV_MOVED_REV);
+	if (e->e_pack)
+		kv_rec_set_packed(buf, e->e_pack, e->e_vlen, e->e_vcrc);
+}
+
+/* The record goes to @to <= im_rec, packed if the store wants that and it is of use. */
+static void set(struct kv_move *mv, struct item *im, uint32_t to)
+{
+	struct kv_ent *e = &im->im_e;
+	const uint8_t *packed;
+	uint32_t len = 0;
+
+	if (im->im_is_recoded)
+		e->e_pack = 0;
+	if (mv->mv_how && !e->e_pack)
+		len = kv_pack(mv->mv_packer, value_at(mv, im), e->e_vlen, &packed);
+	if (len) {
+		e->e_pack = mv->mv_how;
+		e->e_plen = len;
+		e->e_pcrc = mpool_crc32c(0, packed, len);
+		encode(mv, e, to, mv->mv_bytes + im->im_key, packed);
+	} else if (to != im->im_rec) {
+		memmove(mv->mv_image + to, mv->mv_image + im->im_rec, record_size(e));
+	}
+	im->im_rec = to;
+	im->im_is_set = true;
+	if (mv->mv_how) {
+		atomic_fetch_add(&mv->mv_db->d_count.pack_in, e->e_vlen);
+		atomic_fetch_add(&mv->mv_db->d_count.pack_out, kv_ent_stored(e));
+	}
+}
+
+/*
+ * Closes the image up: every record goes to the end of the one before it in its
+ * frame, every frame to the next block. Nothing grows, so nothing is overtaken.
+ * Frames that hold nothing any more are gone.
+ */
+static void close_up(struct kv_move *mv)
+{
+	uint32_t n = mv->mv_nframe, end = 0;
+
+	mv->mv_nframe = 0;
+	for (uint32_t f = 0; f < n; f++) {
+		uint32_t i = mv->mv_frame[f].mf_item;
+		uint32_t to = f + 1 < n ? mv->mv_frame[f + 1].mf_item : mv->mv_n;
+		struct frame fr = { .mf_off = end, .mf_end = end + KV_FRAME_HDR, .mf_item = i };
+
+		for (; i < to; i++) {
+			struct item *im = &mv->mv_item[i];
+
+			if (!im->im_rec)
+				continue;
+			if (!im->im_is_set)
+				set(mv, im, fr.mf_end);
+			fr.mf_end += record_size(&im->im_e);
+			fr.mf_nrec++;
+		}
+		if (!fr.mf_nrec)
+			continue;
+		mv->mv_frame[mv->mv_nframe++] = fr;
+		end = (fr.mf_end + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
+	}
 }
 
 /* ---- writing ---------------------------------------------------------------------------- */
@@ -348,18 +449,14 @@ static uint32_t image_end(const struct kv_move *mv)
 static void stamp(struct kv_move *mv, struct kv_seg *s)
 {
 	struct kvdb *db = mv->mv_db;
-	uint32_t size, chain = 0;
+	uint32_t chain = 0;
 
-	for (uint32_t i = 0; i < mv->mv_nmove; i++) {
-		struct place *pl = &mv->mv_place[i];
-		struct item *im = &mv->mv_item[pl->pl_item];
+	for (uint32_t i = 0; i < mv->mv_n; i++) {
+		struct item *im = &mv->mv_item[i];
 
-		size = kv_rec_size(im->im_e.e_klen, im->im_e.e_vlen);
 		if (im->im_rec)
 			kv_rec_stamp(mv->mv_image + im->im_rec, s->sg_id, im->im_rec,
 				     im->im_e.e_seq);
-		else
-			kv_rec_encode_skip(mv->mv_image + pl->pl_rec, s->sg_id, pl->pl_rec, size);
 	}
 	for (uint32_t i = 0; i < mv->mv_nframe; i++) {
 		struct frame *f = &mv->mv_frame[i];
@@ -401,11 +498,15 @@ static int write_image(struct kv_move *mv, struct kv_seg *s, uint32_t len)
 /* The image becomes a segment; what moved now refers to it. */
 static int image_write(struct kv_move *mv)
 {
-	uint32_t len = image_end(mv);
 	struct kv_seg *s;
+	uint32_t len;
 	int rc;
 
 	gather(mv);
+	close_up(mv);
+	len = image_end(mv);
+	if (!len)
+		return 0;	/* all of it stays */
 	rc = vec_grow(&mv->mv_seg, &mv->mv_segcap, mv->mv_nseg + 1, sizeof(mv->mv_seg[0]));
 	if (!rc)
 		rc = kv_seg_alloc_moved(mv->mv_db, mv->mv_mclass, mv->mv_only, len, &s);
@@ -427,7 +528,7 @@ static int image_write(struct kv_move *mv)
 
 int kv_move_flush(struct kv_move *mv, struct kv_run_build *rb)
 {
-	int rc = mv->mv_nmove ? image_write(mv) : 0;
+	int rc = mv->mv_nframe ? image_write(mv) : 0;
 
 	for (uint32_t i = 0; i < mv->mv_n && !rc; i++) {
 		struct kv_ent *e = &mv->mv_item[i].im_e;
@@ -487,11 +588,12 @@ static int frame_open(struct kv_move *mv)
 
 	if (!rc)
 		mv->mv_frame[mv->mv_nframe++] = (struct frame){ .mf_off = off,
-								.mf_end = off + KV_FRAME_HDR };
+								.mf_end = off + KV_FRAME_HDR,
+								.mf_item = mv->mv_n };
 	return rc;
 }
 
-/* A place for a record of @size in the image: *rec. -ENOSPC: write the image first. */
+/* A place for a record of @size in the image: *rec. -ENOSPC: make room first. */
 static int room_for(struct kv_move *mv, uint32_t size, uint32_t *rec)
 {
 	uint32_t frame_max = mv->mv_db->d_budget.b_frame_max;
@@ -517,22 +619,35 @@ static int room_for(struct kv_move *mv, uint32_t size, uint32_t *rec)
 	return 0;
 }
 
+/* The image is full: what was gathered may have left a quarter of it, else it is written. */
+static int make_room(struct kv_move *mv, struct kv_run_build *rb, uint32_t size)
+{
+	gather(mv);
+	close_up(mv);
+	if ((uint64_t)image_end(mv) + size <= mv->mv_cap - mv->mv_cap / 4)
+		return 0;
+	return kv_move_flush(mv, rb);
+}
+
 int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent *e)
 {
 	bool moves = e->e_kind == KV_ENT_REF && atomic_load(&e->e_seg->sg_victim);
+	struct kv_ent to = *e;		/* as it is gathered */
 	uint32_t rec = 0;
 	int rc = 0;
 
 	if (!moves && !mv->mv_n)
 		return kv_run_build_add(rb, e);
+	if (to.e_pack != mv->mv_how)
+		to.e_pack = 0;
 	if (mv->mv_n == HELD_MAX)
 		rc = kv_move_flush(mv, rb);
 	if (!rc && moves) {
-		rc = room_for(mv, kv_rec_size(e->e_klen, e->e_vlen), &rec);
+		rc = room_for(mv, record_size(&to), &rec);
 		if (rc == -ENOSPC) {
-			rc = kv_move_flush(mv, rb);
+			rc = make_room(mv, rb, record_size(&to));
 			if (!rc)
-				rc = room_for(mv, kv_rec_size(e->e_klen, e->e_vlen), &rec);
+				rc = room_for(mv, record_size(&to), &rec);
 		}
 	}
 	if (!rc && moves)
@@ -542,13 +657,11 @@ int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent
 		rc = hold(mv, e, rec);
 	if (rc || !moves)
 		return rc;
+	mv->mv_item[mv->mv_n - 1].im_is_recoded = e->e_pack && !to.e_pack;
 	mv->mv_place[mv->mv_nmove++] = (struct place){ .pl_seg = e->e_seg->sg_id,
 						       .pl_off8 = e->e_off8,
-						       .pl_item = mv->mv_n - 1,
-						       .pl_rec = rec };
-	kv_rec_encode(mv->mv_image + rec, KV_REC_PUT, (uint16_t)mv->mv_kvs, e->e_key, e->e_klen,
-		      NULL, e->e_vlen, e->e_vcrc);
-	kv_rec_set_rev(mv->mv_image + rec, KV_MOVED_REV);
+						       .pl_item = mv->mv_n - 1 };
+	encode(mv, &to, rec, e->e_key, NULL);
 	return 0;
 }
 

@@ -582,7 +582,9 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 	if (r->r_type != KV_REC_PUT && r->r_type != KV_REC_DEL)
 		return kv_error(-EOPNOTSUPP, "MP0956", "log record of type %u is not known here",
 				r->r_type);
-	if (!CHECK(436, r->r_klen && r->r_klen <= KVDB_KEY_MAX && r->r_vlen <= KVDB_VALUE_MAX))
+	/* packed values are moved ones, which are never replayed (G6) */
+	if (!CHECK(436, r->r_klen && r->r_klen <= KVDB_KEY_MAX && r->r_vlen <= KVDB_VALUE_MAX &&
+		   !r->r_pack))
 		return kv_error(-EUCLEAN, "MP0960",
 				"object %llu: record at %u has impossible sizes",
 				(unsigned long long)vs->vs_seg->sg_id, off);

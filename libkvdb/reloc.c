@@ -70,12 +70,13 @@ struct kv_reloc {
 	/* the running job; rl_lock */
 	struct kv_victim *rl_cand;
 	unsigned rl_ncand, rl_cap;
-	uint64_t rl_user;		/* live keys and values counted */
+	uint64_t rl_user;		/* live keys and values counted, as they are stored */
 	uint64_t rl_horizon, rl_memtables;
 	uint64_t rl_gain;		/* bytes that the job brought */
 	/* while a store is counted: where its values belong, and whether nowhere else */
 	uint8_t rl_class;
 	bool rl_strict, rl_tight;
+	uint8_t rl_how;			/* how its values are packed when they move */
 	/* bytes in the wrong place, in staging above its budget, that the last job left there */
 	uint64_t rl_wrong_stuck, rl_old_stuck;
 	int rl_err;
@@ -291,7 +292,7 @@ static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
 			hidden = may_hold(newer, key, klen, hash);
 		}
 		if (!hidden)
-			sa->sa_live += klen + ke.ke_vlen;
+			sa->sa_live += klen + kv_kent_stored(&ke);
 	}
 	return 0;
 }
@@ -403,11 +404,14 @@ static void count_ent(struct kv_reloc *rl, const struct kv_ent *e)
 	struct kv_victim *v;
 	uint32_t size;
 
-	rl->rl_user += e->e_klen + e->e_vlen;
+	rl->rl_user += e->e_klen + kv_ent_stored(e);
 	if (e->e_kind != KV_ENT_REF || !e->e_seg->sg_cand)
 		return;
 	v = &rl->rl_cand[e->e_seg->sg_cand - 1];
-	size = kv_rec_size(e->e_klen, e->e_vlen);
+	if (e->e_pack && e->e_pack == rl->rl_how)
+		size = kv_rec_size(e->e_klen, e->e_plen) + KV_REC_PACKED;
+	else	/* plain, or recoded: at most */
+		size = kv_rec_size(e->e_klen, e->e_vlen);
 	v->vi_live += size;
 	if (rl->rl_class == v->vi_seg->sg_mclass)
 		v->vi_stay += size;
@@ -465,6 +469,7 @@ static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 	(void)arg;
 	db->d_reloc->rl_class = kv_policy_move_class(db, kvs, db->d_reloc->rl_tight);
 	db->d_reloc->rl_strict = kv_policy_is_strict(db, kvs);
+	db->d_reloc->rl_how = (uint8_t)atomic_load(&kvs->k_prop[KV_PROP_COMPRESS]);
 	/* B1, or ordinary merges come first: not now, and the other stores do not wait for it */
 	if (atomic_load(&kvs->k_bulk) || tr->tr_nupper + !!tr->tr_nleaf > COUNT_MAX) {
 		keep_store(db->d_reloc, tr);
@@ -577,13 +582,20 @@ static int by_age(const void *a, const void *b)
 	return v->vi_age > w->vi_age ? -1 : v->vi_age < w->vi_age;
 }
 
+/* What stays needs whole blocks again: else a handful of small values moves for ever. */
+static uint64_t stay_bytes(const struct kv_victim *v)
+{
+	return v->vi_stay ? (v->vi_stay + KV_FRAME_HDR + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK : 0;
+}
+
 unsigned kv_reloc_choose_old(struct kv_victim *v, unsigned n, uint64_t excess, uint64_t room)
 {
 	uint64_t gain = 0, write = 0;
 	unsigned i, m = 0, chosen = 0;
 
 	for (i = 0; i < n; i++)
-		if (v[i].vi_seg->sg_mclass == MPOOL_STAGING && v[i].vi_stay * 2 < v[i].vi_bytes)
+		if (v[i].vi_seg->sg_mclass == MPOOL_STAGING &&
+		    stay_bytes(&v[i]) * 2 < v[i].vi_bytes)
 			swap(&v[m++], &v[i]);
 	if (m)
 		qsort(v, m, sizeof(*v), by_age);
@@ -591,7 +603,7 @@ unsigned kv_reloc_choose_old(struct kv_victim *v, unsigned n, uint64_t excess, u
 		if (write + v[i].vi_live > room)
 			continue;
 		write += v[i].vi_live;
-		gain += v[i].vi_bytes - v[i].vi_stay;
+		gain += v[i].vi_bytes - stay_bytes(&v[i]);
 		swap(&v[chosen++], &v[i]);
 	}
 	return chosen;
@@ -1006,4 +1018,6 @@ void kv_reloc_stats(struct kvdb *db, struct kvdb_stats *st)
 	st->live_bytes = atomic_load(&rl->rl_live);
 	st->relocations = atomic_load(&db->d_count.relocations);
 	st->damaged_values = atomic_load(&db->d_count.damaged);
+	st->pack_in_bytes = atomic_load(&db->d_count.pack_in);
+	st->pack_out_bytes = atomic_load(&db->d_count.pack_out);
 }

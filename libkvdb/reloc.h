@@ -18,8 +18,8 @@ struct kv_move;
  * @epoch: of what is written: a horizon that every store had reached when the job began (G6)
  * @mclass: where segments go, or else, unless @only, to the other class
  */
-int kv_move_open(struct kvdb *db, uint32_t kvs, uint64_t epoch, uint8_t mclass, bool only,
-		 struct kv_move **out);
+int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, uint8_t mclass,
+		 bool only, struct kv_move **out);
 /*
  * kv_move_add - the next entry of the merge
  * An entry that refers to a victim (sg_victim) is added to @rb with its new

@@ -33,7 +33,8 @@ struct cand {
 	uint8_t *ca_key;	/* with an inline value behind it */
 	uint16_t ca_klen;
 	uint8_t ca_kind;
-	uint32_t ca_rev, ca_vlen, ca_vcrc, ca_off8;
+	uint8_t ca_pack;	/* as the fields of kv_ent */
+	uint32_t ca_rev, ca_vlen, ca_vcrc, ca_plen, ca_pcrc, ca_off8;
 	uint64_t ca_seq, ca_epoch, ca_expiry;
 	struct kv_seg *ca_seg;
 };
@@ -240,7 +241,10 @@ static int on_rec(void *arg, struct kv_seg *s, const struct kv_rec *r, uint64_t 
 	c = &rp->rp_cand[rp->rp_ncand];
 	*c = (struct cand){
 		.ca_klen = r->r_klen, .ca_seq = r->r_seq, .ca_epoch = epoch, .ca_rev = r->r_rev,
-		.ca_vlen = r->r_vlen, .ca_vcrc = r->r_vcrc, .ca_expiry = r->r_expiry,
+		.ca_vlen = r->r_pack ? r->r_raw_len : r->r_vlen,
+		.ca_vcrc = r->r_pack ? r->r_raw_crc : r->r_vcrc,
+		.ca_pack = r->r_pack, .ca_plen = r->r_vlen, .ca_pcrc = r->r_vcrc,
+		.ca_expiry = r->r_expiry,
 		.ca_seg = s, .ca_off8 = (off + kv_rec_val_off(r->r_klen)) / KV_REC_ALIGN,
 		.ca_kind = r->r_type == KV_REC_DEL ? KV_ENT_TOMB : KV_ENT_REF,
 		.ca_key = malloc(r->r_klen),
@@ -296,6 +300,9 @@ static void next_cand(struct repair *rp, struct source *so)
 	if (c->ca_kind == KV_ENT_REF) {
 		so->so_e.e_vlen = c->ca_vlen;
 		so->so_e.e_vcrc = c->ca_vcrc;
+		so->so_e.e_pack = c->ca_pack;
+		so->so_e.e_plen = c->ca_plen;
+		so->so_e.e_pcrc = c->ca_pcrc;
 		so->so_e.e_off8 = c->ca_off8;
 		so->so_e.e_seg = c->ca_seg;
 	}

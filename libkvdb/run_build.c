@@ -498,6 +498,9 @@ static int entry_fit(struct kv_run_build *rb, const struct kv_ent *e, uint64_t h
 			.pe_off8 = e->e_off8,
 			.pe_vlen = e->e_kind == KV_ENT_TOMB ? 0 : e->e_vlen,
 			.pe_vcrc = e->e_vcrc,
+			.pe_pack = e->e_pack,
+			.pe_plen = e->e_plen,
+			.pe_pcrc = e->e_pcrc,
 			.pe_seq = e->e_seq,
 			.pe_expiry = e->e_expiry,
 		},
@@ -523,7 +526,7 @@ static void entry_count(struct kv_run_build *rb, const struct kv_ent *e, uint64_
 	rb->rb_last_klen = e->e_klen;
 	rb->rb_hash[rb->rb_nkeys++] = hash;
 	f->kf_ntombs += e->e_kind == KV_ENT_TOMB;
-	f->kf_live_bytes += e->e_kind == KV_ENT_TOMB ? 0 : e->e_vlen;
+	f->kf_live_bytes += e->e_kind == KV_ENT_TOMB ? 0 : kv_ent_stored(e);
 	if (KV_UNLIKELY(e->e_expiry)) {
 		f->kf_expiring++;
 		if (!f->kf_min_expiry || e->e_expiry < f->kf_min_expiry)
@@ -558,7 +561,7 @@ int kv_run_build_add(struct kv_run_build *rb, const struct kv_ent *e)
 			rc = entry_fit(rb, e, hash);
 	}
 	if (!rc && e->e_kind == KV_ENT_REF)
-		rc = seg_note(rb, e->e_seg, e->e_vlen);
+		rc = seg_note(rb, e->e_seg, kv_ent_stored(e));
 	if (!rc)
 		rc = vec_grow(&rb->rb_hash, &rb->rb_keys_cap, rb->rb_nkeys + 1,
 			      sizeof(*rb->rb_hash));

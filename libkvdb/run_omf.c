@@ -18,6 +18,7 @@
 
 /* entry byte: low bits are the kind, the others announce what later formats may add */
 #define ENT_KIND_MASK	0x07u
+#define ENT_PACKED	0x10u
 #define ENT_EXPIRY	0x20u
 
 /* footer offsets */
@@ -279,8 +280,24 @@ static inline const uint8_t *varint_get(const uint8_t *p, const uint8_t *end, ui
 	return NULL;
 }
 
+/* What a packed value was: NULL when the fields are not possible. */
+static const uint8_t *ent_packed(const uint8_t *p, const uint8_t *end, struct kv_kent *e)
+{
+	uint64_t vlen;
+
+	if (!CHECK(590, end - p > 5 && *p > KVDB_COMPRESS_NONE && *p <= KVDB_COMPRESS_ZSTD))
+		return NULL;
+	e->ke_pack = *p;
+	p = varint_get(p + 1, end, KVDB_VALUE_MAX, &vlen);
+	if (!p || end - p < 4)
+		return NULL;
+	e->ke_vlen = (uint32_t)vlen;
+	e->ke_vcrc = kv_le32(p);
+	return p + 4;
+}
+
 /* The value part of an entry. */
-static const char *ent_value(const uint8_t *p, const uint8_t *end, struct kv_kent *e)
+static const char *ent_value(const uint8_t *p, const uint8_t *end, struct kv_kent *e, bool packed)
 {
 	uint64_t seg = 0, off8 = 0, vlen;
 
@@ -291,11 +308,23 @@ static const char *ent_value(const uint8_t *p, const uint8_t *end, struct kv_ken
 		if (!p)
 			return "key page: entry reference";
 	}
+	e->ke_seg = (uint32_t)seg;
+	e->ke_off8 = (uint32_t)off8;
+	if (KV_UNLIKELY(packed)) {
+		p = ent_packed(p, end, e);
+		if (!p)
+			return "key page: entry of a packed value";
+	}
 	p = varint_get(p, end, KVDB_VALUE_MAX, &vlen);
 	if (!p || !CHECK(369, end - p >= 4))
 		return "key page: entry value length";
-	e->ke_seg = (uint32_t)seg;
-	e->ke_off8 = (uint32_t)off8;
+	if (KV_UNLIKELY(packed)) {
+		if (!CHECK(591, vlen && vlen < e->ke_vlen))
+			return "key page: length of a packed value";
+		e->ke_plen = (uint32_t)vlen;
+		e->ke_pcrc = kv_le32(p);
+		return NULL;
+	}
 	e->ke_vlen = (uint32_t)vlen;
 	e->ke_vcrc = kv_le32(p);
 	e->ke_val = p + 4;
@@ -309,16 +338,18 @@ static inline const char *kent(const struct kv_kpage *kp, unsigned int i, struct
 	const uint8_t *end = kp->kp_page + kp->kp_used, *p;
 	unsigned int off = kv_le16(kp->kp_offs + 2 * i), rest;
 	uint64_t slen, delta;
-	bool expires;
+	bool expires, packed;
 
 	if (!CHECK(371, off >= kp->kp_ents && off < kp->kp_used))
 		return "key page: entry offset";
 	p = kp->kp_page + off;
 	e->ke_kind = *p & ENT_KIND_MASK;
-	if (!CHECK(372, !(*p & ~(ENT_KIND_MASK | ENT_EXPIRY)) && e->ke_kind >= KV_ENT_TOMB &&
-		   e->ke_kind <= KV_ENT_REF))
-		return "key page: entry kind";
 	expires = *p & ENT_EXPIRY;
+	packed = *p & ENT_PACKED;
+	if (!CHECK(372, !(*p & ~(ENT_KIND_MASK | ENT_EXPIRY | ENT_PACKED)) &&
+		   e->ke_kind >= KV_ENT_TOMB && e->ke_kind <= KV_ENT_REF &&
+		   (!packed || e->ke_kind == KV_ENT_REF)))
+		return "key page: entry kind";
 	p = varint_get(p + 1, end, KVDB_KEY_MAX - kp->kp_plen, &slen);
 	if (!p)
 		return "key page: key length";
@@ -339,8 +370,11 @@ static inline const char *kent(const struct kv_kpage *kp, unsigned int i, struct
 	}
 	e->ke_vlen = 0;
 	e->ke_vcrc = 0;
+	e->ke_pack = 0;
+	e->ke_plen = 0;
+	e->ke_pcrc = 0;
 	e->ke_val = NULL;
-	return e->ke_kind == KV_ENT_TOMB ? NULL : ent_value(p, end, e);
+	return e->ke_kind == KV_ENT_TOMB ? NULL : ent_value(p, end, e, packed);
 }
 
 const char *kv_kpage_ent(const struct kv_kpage *kp, unsigned i, struct kv_kent *e)
@@ -480,7 +514,8 @@ static unsigned int ent_size(const struct kv_kpb_ent *e, unsigned int plen, uint
 		n += kv_varint_size(e->pe_expiry);
 	if (e->pe_kind == KV_ENT_REF)
 		n += kv_varint_size(e->pe_seg) + kv_varint_size(e->pe_off8) +
-		     kv_varint_size(e->pe_vlen) + 4;
+		     kv_varint_size(e->pe_vlen) + 4 +
+		     (e->pe_pack ? 1 + kv_varint_size(e->pe_plen) + 4 : 0);
 	else if (e->pe_kind == KV_ENT_INLINE)
 		n += kv_varint_size(e->pe_vlen) + 4 + e->pe_vlen;
 	return n;
@@ -548,7 +583,7 @@ static uint8_t *ent_encode(const struct kv_kpb *pb, const struct kv_kpb_ent *e, 
 	unsigned int slen = e->pe_klen - pb->pb_plen, rest = slen > 4 ? slen - 4 : 0;
 	const uint8_t *key = pb->pb_bytes + e->pe_key;
 
-	*p++ = e->pe_kind | (e->pe_expiry ? ENT_EXPIRY : 0);
+	*p++ = e->pe_kind | (e->pe_expiry ? ENT_EXPIRY : 0) | (e->pe_pack ? ENT_PACKED : 0);
 	p = varint_put(p, slen);
 	memcpy(p, key + e->pe_klen - rest, rest);
 	p = varint_put(p + rest, e->pe_seq - pb->pb_seq);
@@ -560,9 +595,16 @@ static uint8_t *ent_encode(const struct kv_kpb *pb, const struct kv_kpb_ent *e, 
 		p = varint_put(p, e->pe_seg);
 		p = varint_put(p, e->pe_off8);
 	}
+	if (e->pe_pack)
+		*p++ = e->pe_pack;
 	p = varint_put(p, e->pe_vlen);
 	kv_le32_set(p, e->pe_vcrc);
 	p += 4;
+	if (e->pe_pack) {
+		p = varint_put(p, e->pe_plen);
+		kv_le32_set(p, e->pe_pcrc);
+		p += 4;
+	}
 	if (e->pe_kind == KV_ENT_INLINE && e->pe_vlen) {
 		memcpy(p, key + e->pe_klen, e->pe_vlen);
 		p += e->pe_vlen;

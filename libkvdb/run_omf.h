@@ -107,11 +107,19 @@ struct kv_kent {
 	const uint8_t *ke_val;	/* INLINE */
 	uint32_t ke_seg;	/* REF: row of the segment table */
 	uint32_t ke_off8;
-	uint32_t ke_vlen;
+	uint32_t ke_vlen;	/* of the value, as the user knows it */
 	uint32_t ke_vcrc;
+	uint32_t ke_plen, ke_pcrc; /* packed: of the bytes on media */
 	uint16_t ke_slen;	/* key bytes behind the prefix, head included */
 	uint8_t ke_kind;
+	uint8_t ke_pack;	/* enum kvdb_compress, 0 = plain */
 };
+
+/* Bytes that the value takes where it lies. */
+static inline uint32_t kv_kent_stored(const struct kv_kent *e)
+{
+	return e->ke_pack ? e->ke_plen : e->ke_vlen;
+}
 
 const char *kv_kpage_decode(const uint8_t *page, uint32_t page_no, struct kv_kpage *kp);
 /* Entry @i < kp_n. */
@@ -223,7 +231,9 @@ struct kv_kpb_ent {
 	uint16_t pe_klen;
 	uint8_t pe_kind;
 	uint8_t pe_tag;
+	uint8_t pe_pack;	/* enum kvdb_compress, 0 = plain */
 	uint32_t pe_seg, pe_off8, pe_vlen, pe_vcrc;
+	uint32_t pe_plen, pe_pcrc; /* packed: of the bytes on media */
 	uint64_t pe_seq;
 	uint64_t pe_expiry;	/* 0 = never */
 };

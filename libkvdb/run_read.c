@@ -601,11 +601,13 @@ int kv_kblock_ent(const struct kv_kblock *kb, uint32_t page, const struct kv_ken
 		  struct kv_ent *e)
 {
 	e->e_kind = k->ke_kind;
-	e->e_pad = 0;
+	e->e_pack = k->ke_pack;
 	e->e_seq = k->ke_seq;
 	e->e_expiry = k->ke_expiry;
 	e->e_vlen = k->ke_vlen;
 	e->e_vcrc = k->ke_vcrc;
+	e->e_plen = k->ke_plen;
+	e->e_pcrc = k->ke_pcrc;
 	e->e_val = k->ke_val;
 	e->e_off8 = 0;
 	e->e_seg = NULL;

@@ -391,14 +391,14 @@ static void count(struct kv_salvage *sv, const struct kv_kent *k)
 	sv->sv_total++;
 	sv->sv_tombs += k->ke_kind == KV_ENT_TOMB;
 	if (k->ke_kind != KV_ENT_TOMB)
-		sv->sv_bytes += k->ke_vlen;
+		sv->sv_bytes += kv_kent_stored(k);
 	if (k->ke_seq < sv->sv_min_seq)
 		sv->sv_min_seq = k->ke_seq;
 	if (k->ke_seq > sv->sv_max_seq)
 		sv->sv_max_seq = k->ke_seq;
 	if (k->ke_kind == KV_ENT_REF) {
 		sv->sv_seen[k->ke_seg].ks_n++;
-		sv->sv_seen[k->ke_seg].ks_bytes += k->ke_vlen;
+		sv->sv_seen[k->ke_seg].ks_bytes += kv_kent_stored(k);
 	}
 }
 

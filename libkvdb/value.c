@@ -3,14 +3,18 @@
  * Reading of values. While the segment's image is in the window a value is a
  * plain copy. From the device the whole value is read, its CRC is compared
  * with the one that the reference carries, and only then are bytes handed out:
- * small values through the page pool, large ones straight into a buffer.
+ * small values through the page pool, large ones straight into a buffer. A
+ * packed value lies in a moved segment, which never has an image: it is unpacked
+ * after its own CRC was compared, and what comes out has that of the put (PK1).
  *
  * The caller is inside kv_enter() and something that it holds (a run or a
  * memtable) refers to the segment, so neither image nor object goes away.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "pack.h"
 #include "pages.h"
 #include "thread.h"
 
@@ -96,6 +100,55 @@ static int value_dev(struct kvdb *db, const struct kv_ent *e, void *out, size_t 
 	return rc;
 }
 
+static bool place_is_good(const struct kv_ent *e)
+{
+	return CHECK(378, e->e_vlen <= KVDB_VALUE_MAX &&
+		     (uint64_t)e->e_off8 * 8 + e->e_vlen <= e->e_seg->sg_bytes);
+}
+
+int kv_value_read_stored(struct kvdb *db, const struct kv_ent *e, void *buf)
+{
+	struct kv_ent s = *e;
+
+	if (!e->e_pack)
+		return kv_value_read(db, e, buf, e->e_vlen);
+	s.e_vlen = e->e_plen;
+	s.e_vcrc = e->e_pcrc;
+	if (!place_is_good(&s))
+		return value_damaged(&s, "reference beyond the segment");
+	/* PK1: not from an image, whatever the reference says: nobody verifies that */
+	return value_dev(db, &s, buf, s.e_vlen);
+}
+
+/* @out has e_vlen bytes. */
+static int value_unpack(struct kvdb *db, const struct kv_ent *e, uint8_t *out)
+{
+	uint8_t *packed = malloc(e->e_plen);
+	int rc = packed ? kv_value_read_stored(db, e, packed) : -ENOMEM;
+	bool is_good = !rc && kv_unpack(e->e_pack, packed, e->e_plen, out, e->e_vlen);
+
+	if (!rc && !CHECK(592, is_good))
+		rc = value_damaged(e, "does not unpack to its length");
+	if (!rc && !CHECK(593, mpool_crc32c(0, out, e->e_vlen) == e->e_vcrc))
+		rc = value_damaged(e, "CRC of what it unpacks to differs");
+	free(packed);
+	return rc;
+}
+
+static int value_packed(struct kvdb *db, const struct kv_ent *e, void *buf, size_t size)
+{
+	uint8_t *all = size == e->e_vlen ? buf : malloc(e->e_vlen);
+	int rc = all ? value_unpack(db, e, all) : -ENOMEM;
+
+	if (all != buf) {
+		if (!rc && size)
+			memcpy(buf, all, size);
+		free(all);
+	}
+	return rc == -ENOMEM ? kv_error(rc, "MP0902", "no memory for a value of %u bytes",
+					e->e_vlen) : rc;
+}
+
 int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t size)
 {
 	const uint8_t *image;
@@ -112,8 +165,9 @@ int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t siz
 	}
 	if (!e->e_vlen)
 		return 0;
-	if (!CHECK(378, e->e_vlen <= KVDB_VALUE_MAX &&
-		   (uint64_t)e->e_off8 * 8 + e->e_vlen <= e->e_seg->sg_bytes))
+	if (KV_UNLIKELY(e->e_pack))
+		return value_packed(db, e, buf, size);
+	if (!place_is_good(e))
 		return value_damaged(e, "reference beyond the segment");
 	image = atomic_load_explicit(&e->e_seg->sg_image, memory_order_acquire);
 	if (!image)
@@ -131,6 +185,7 @@ int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t siz
 bool kv_value_prefetch(const struct kv_ent *e)
 {
 	const uint8_t *image, *val;
+	uint32_t len = kv_ent_stored(e);
 
 	if (e->e_kind != KV_ENT_REF || !e->e_vlen)
 		return true;
@@ -138,7 +193,7 @@ bool kv_value_prefetch(const struct kv_ent *e)
 	if (!image)
 		return false;
 	val = image + (size_t)e->e_off8 * 8;
-	for (uint32_t at = 0; at < e->e_vlen && at < FETCH_MAX; at += KV_CACHELINE)
+	for (uint32_t at = 0; at < len && at < FETCH_MAX; at += KV_CACHELINE)
 		__builtin_prefetch(val + at);
 	return true;
 }
@@ -150,14 +205,15 @@ void kv_values_ahead(struct kvdb *db, const struct kv_ent *e, unsigned n)
 
 	for (unsigned i = 0; i < n && k < KV_AHEAD_MAX; i++) {
 		uint64_t off = (uint64_t)e[i].e_off8 * 8;
+		uint32_t len = kv_ent_stored(&e[i]);
 
-		if (e[i].e_kind != KV_ENT_REF || !e[i].e_vlen || e[i].e_vlen > DIRECT_MIN ||
-		    off + e[i].e_vlen > e[i].e_seg->sg_bytes ||
+		if (e[i].e_kind != KV_ENT_REF || !len || len > DIRECT_MIN ||
+		    off + len > e[i].e_seg->sg_bytes ||
 		    atomic_load_explicit(&e[i].e_seg->sg_image, memory_order_acquire))
 			continue;
 		want[k].wa_obj = e[i].e_seg->sg_obj;
 		want[k].wa_first = off / PAGE;
-		want[k].wa_n = (unsigned)((off + e[i].e_vlen - 1) / PAGE - off / PAGE + 1);
+		want[k].wa_n = (unsigned)((off + len - 1) / PAGE - off / PAGE + 1);
 		want[k++].wa_crc = NULL;
 	}
 	/* a single one is read as well by who wants it */

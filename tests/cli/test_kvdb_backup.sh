@@ -174,6 +174,29 @@ a_checkpoint_is_backed_up_beside_a_writer() {
 	cmp c.dump 1.dump || fail "the copy differs"
 }
 
+compressed_values_come_back() {
+	want 0 kvdb -q create ./d --size 256M --segment-size 64K
+	want 0 kvdb kvs create ./d s --compress zstd
+	seq -f 'k%06g' 3000 | awk '{ printf "%s\t%s%0300d\n", $1, $1, NR }' >lines
+	want 0 kvdb -q load ./d s lines
+	want 0 kvdb backup ./d ./bk
+	for i in 2 3; do
+		awk -v i="$i" 'NR % i' lines >some
+		want 0 kvdb -q load ./d s some
+		want 0 kvdb compact ./d
+	done
+	want 0 kvdb backup ./d ./bk
+	dump_of ./d d.dump
+	restored ./bk d.dump
+	want 0 kvdb kvs info ./r s -j
+	same option "$(field 'd["compress"]')" zstd
+	want 0 kvdb -q create ./c --size 256M
+	want 0 kvdb copy ./d ./c
+	dump_of ./c c.dump
+	cmp c.dump d.dump || fail "the copy differs"
+	want 0 kvdb verify ./d
+}
+
 copy_gives_the_same() {
 	make_db
 	want 0 kvdb -q create ./e --size 256M
@@ -193,5 +216,6 @@ run what_cannot_be_is_refused
 run damaged_files_are_said_and_not_used
 run an_interrupted_one_is_begun_anew
 run a_checkpoint_is_backed_up_beside_a_writer
+run compressed_values_come_back
 run copy_gives_the_same
 finish

@@ -181,6 +181,8 @@ static int do_write(struct eng *e, struct km *m, struct km_rt *rt, uint32_t vlen
 		rc = kvdb_del(rt->rt_kvs[s], key, klen);
 	} else {
 		sim_garbage(val, vlen, sim_rand(&m->m_rand));
+		if (c->kc_moves && k % 2)	/* one that shrinks */
+			memset(val + vlen / 3, (int)k, vlen - vlen / 3);
 		op->op_val.v_hash = km_hash(val, vlen);
 		/* some would expire, much later */
 		if (rnd(m, 8))
@@ -315,7 +317,7 @@ static int do_drain(struct eng *e, struct km *m, struct km_rt *rt, unsigned flag
 	return 0;
 }
 
-/* Stores of one history may differ in where their values live. */
+/* Stores of one history may differ in where their values live, and how when they moved. */
 int km_store_create(struct eng *e, struct km_rt *rt, const char *name, unsigned n)
 {
 	struct kvdb_kvs_opts o = KVDB_KVS_OPTS_INIT;
@@ -323,6 +325,8 @@ int km_store_create(struct eng *e, struct km_rt *rt, const char *name, unsigned 
 	o.pfx_len = KM_PFX;
 	if (km_conf_of(e)->kc_policies)
 		o.policy = (n + 1) % (KVDB_POLICY_CAPACITY_ONLY + 1);
+	if (km_conf_of(e)->kc_moves)
+		o.compress = n % (KVDB_COMPRESS_ZSTD + 1);
 	return kvdb_kvs_create(rt->rt_db, name, &o);
 }
 

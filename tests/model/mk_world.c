@@ -262,13 +262,17 @@ void mk_options(struct mk_world *wo, uint64_t *rnd, bool is_small)
 	wo->wo_leaf_keys = (x >> 52) % 2 ? 100ull << (x >> 56) % 4 : 0;
 }
 
-/* The first knows no prefixes, the others those of the groups or a part of them. */
+/*
+ * The first knows no prefixes, the others those of the groups or a part of them; each packs
+ * what moves in its own way.
+ */
 const struct kvdb_kvs_opts *mk_store_opts(unsigned s)
 {
 	static const struct kvdb_kvs_opts o[MK_STORES] = {
 		KVDB_KVS_OPTS_INIT,
-		{ .size = sizeof(o[0]), .pfx_len = MK_PREFIX },
-		{ .size = sizeof(o[0]), .pfx_len = MK_PREFIX - 2 },
+		{ .size = sizeof(o[0]), .pfx_len = MK_PREFIX, .compress = KVDB_COMPRESS_LZ4 },
+		{ .size = sizeof(o[0]), .pfx_len = MK_PREFIX - 2,
+		  .compress = KVDB_COMPRESS_ZSTD },
 	};
 
 	return &o[s];

@@ -199,6 +199,9 @@ static void the_oldest_leave_staging_first(void)
 	T_EQ(v[1].vi_age, 1);
 	T_EQ(kv_reloc_choose_old(v, 4, 1 << 20, 950), 1);
 	T_EQ(kv_reloc_choose_old(v, 4, 0, 1 << 20), 0);
+	/* one small value that stays would get a segment as large again */
+	v[0] = (struct kv_victim){ &s, 4096, 700, 9, 700, 0 };
+	T_EQ(kv_reloc_choose_old(v, 1, 1, 1 << 20), 0);
 }
 
 /* ---- policies ----------------------------------------------------------------------- */

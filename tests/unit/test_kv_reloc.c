@@ -580,7 +580,7 @@ static void die_at(int step)
 	kv_segs_each(db, mark, &n);
 	tr = kv_tree_get(kvs[0]);
 	if (!n || !tr->tr_nrun ||
-	    kv_move_open(db, kvs[0]->k_id, kv_min_horizon(db), MPOOL_CAPACITY, false, &mv) ||
+	    kv_move_open(db, kvs[0], kv_min_horizon(db), MPOOL_CAPACITY, false, &mv) ||
 	    kv_run_build_open(db, kvs[0]->k_id, KEYS, true, &rb) ||
 	    kv_run_iter(db, tr->tr_run[0], false, &it))
 		_exit(1);

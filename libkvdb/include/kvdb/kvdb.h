@@ -172,7 +172,10 @@ enum kvdb_policy {
 	KVDB_POLICY_CAPACITY_ONLY, /* keys and values on capacity, but for the log */
 };
 
-/* How the values of a store are compressed when they are moved. */
+/*
+ * How the values of a store are compressed when they are moved; what does not
+ * shrink by an eighth stays as it is.
+ */
 enum kvdb_compress {
 	KVDB_COMPRESS_NONE = 0,
 	KVDB_COMPRESS_LZ4,
@@ -210,8 +213,7 @@ struct kvdb_kvs_opts {
  * @opts: options, or NULL
  * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves
  * the store with all of its options or no store.
- * Errors: -EEXIST, -EINVAL (name, options), -EOPNOTSUPP (an option that this
- * version does not act on), -ENOSPC (KVDB_KVS_MAX), -EROFS, -EIO.
+ * Errors: -EEXIST, -EINVAL (name, options), -ENOSPC (KVDB_KVS_MAX), -EROFS, -EIO.
  */
 int kvdb_kvs_create(struct kvdb *db, const char *name, const struct kvdb_kvs_opts *opts);
 /** kvdb_kvs_open() - open a store; the same handle for every opener. Threads: any. Blocking: never. Durability: none. Errors: -ENOENT. */
@@ -258,8 +260,7 @@ int kvdb_kvs_info(struct kvdb_kvs *kvs, struct kvdb_kvs_info *out);
  * @mask: KVDB_KVS_*: which of them count
  * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves
  * all of the new values or none.
- * Errors: -EINVAL (mask, value), -EOPNOTSUPP (an option that this version does
- * not act on), -ENOENT (the store was dropped), -EROFS, -ENOSPC, -EIO.
+ * Errors: -EINVAL (mask, value), -ENOENT (the store was dropped), -EROFS, -ENOSPC, -EIO.
  */
 int kvdb_kvs_set(struct kvdb_kvs *kvs, const struct kvdb_kvs_opts *opts, unsigned mask);
 
@@ -894,7 +895,7 @@ struct kvdb_stats {
 	uint64_t puts, gets, dels, seeks, nexts, syncs;
 	uint64_t user_write_bytes;  /* keys + values given to put and del */
 	uint64_t keys_estimate;     /* now */
-	uint64_t live_value_bytes;  /* now: value bytes that runs and memtables refer to */
+	uint64_t live_value_bytes;  /* now: value bytes on media that runs and memtables refer to */
 	uint64_t dead_value_bytes;  /* now: in segments, no longer referred to */
 	uint64_t segments;          /* now */
 	uint64_t runs;              /* now */
@@ -908,7 +909,7 @@ struct kvdb_stats {
 	uint64_t stalls, stall_ns;  /* writers held back by memory or log space */
 	uint64_t skipped_records;   /* turned to SKIP by the flusher */
 	uint64_t space_bytes;       /* now: media taken by runs and the segments they refer to */
-	uint64_t live_bytes;        /* keys and values that are found, at the last estimate, or 0 */
+	uint64_t live_bytes;        /* keys and values found, as stored, when last estimated; 0 */
 	uint64_t relocations;       /* jobs that moved values */
 	uint64_t damaged_values;    /* found by relocation, left where they are */
 	uint64_t txn_begun, txn_committed, txn_aborted;
@@ -923,6 +924,8 @@ struct kvdb_stats {
 	uint64_t spare_bytes;       /* now: memory kept to be used again */
 	uint64_t table_bytes;       /* now: tables of pages and segments, buffers kept */
 	uint64_t memory_bytes;      /* now: sum of the six: what the database holds of memory */
+	uint64_t pack_in_bytes;     /* values that were moved in stores with compression ... */
+	uint64_t pack_out_bytes;    /* ... and what they took then */
 	struct kvdb_space space[MPOOL_MCLASSES];
 	uint64_t leaves;            /* now: parts of stores by ranges of keys */
 	uint64_t run_depth;         /* now: runs that a get may have to look at, at most */
@@ -943,7 +946,8 @@ struct kvdb_stats {
 	X(damaged_values) X(checkpoints) X(pinned_bytes) X(txn_begun) X(txn_committed) \
 	X(txn_aborted) X(txn_conflicts) X(txn_stale) X(views) X(view_oldest_ns) \
 	X(spare_bytes) X(table_bytes) X(memory_bytes) X(leaves) X(run_depth) X(spills) \
-	X(splits) X(joins) X(merge_keys) X(merge_most_keys)
+	X(splits) X(joins) X(merge_keys) X(merge_most_keys) X(pack_in_bytes) \
+	X(pack_out_bytes)
 
 /** kvdb_stats() - read the counters. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_stats(struct kvdb *db, struct kvdb_stats *out);
