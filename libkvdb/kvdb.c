@@ -279,7 +279,10 @@ int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, b
 	db->d_view_max_age_ms = o->view_max_age_ms;
 	db->d_rdonly = is_rdonly;
 	db->d_clock = o->clock ? *o->clock : mono;
-	err = kv_pool_open(pool, o, is_rdonly, &db->d_mp);
+	/* before anything is read: a thread finds its context by the number that this gives */
+	err = kv_threads_init(db);
+	if (!err)
+		err = kv_pool_open(pool, o, is_rdonly, &db->d_mp);
 	if (err)
 		return err;
 	db->d_log_class = log_class(db->d_mp);
@@ -290,8 +293,6 @@ int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, b
 		err = kv_ckpt_enter(db, pool, o);
 	if (!err)
 		err = size_up(db, o);
-	if (!err)
-		err = kv_threads_init(db);
 	if (!err)
 		err = kv_segs_init(db);
 	if (!err)
