@@ -267,7 +267,7 @@ int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out)
 {
 	struct kv_compact *cp = &db->d_compact;
 	struct kvdb_compact_status st = { .is_asked = is_asked(db) };
-
+	uint64_t from = atomic_load(&cp->cp_moved);	/* first: what has moved only grows */
 	int err = kv_reloc_status(db, &st);
 
 	if (err)
@@ -276,7 +276,7 @@ int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out)
 	st.moved_bytes = moved_bytes(db);
 	st.relocations = atomic_load(&db->d_count.relocations);
 	st.todo_bytes = atomic_load(&cp->cp_todo);
-	st.done_bytes = atomic_load(&cp->cp_done) + st.moved_bytes - atomic_load(&cp->cp_moved);
+	st.done_bytes = atomic_load(&cp->cp_done) + st.moved_bytes - from;
 	if (st.done_bytes > st.todo_bytes)	/* a job that nobody asked for moved as well */
 		st.done_bytes = st.todo_bytes;
 	*out = st;

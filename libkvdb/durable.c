@@ -50,8 +50,9 @@ void kv_durable_run(struct kvdb *db, bool all)
 {
 	struct kv_txns *tx = db->d_txns;
 	struct kv_callback *due = NULL, **tail = &due, **pp, *cb;
-	uint64_t durable = atomic_load(&db->d_durable);
+	/* before the epoch: what was durable when it failed is (E5) */
 	bool failed = kv_fault(db);
+	uint64_t durable = atomic_load(&db->d_durable);
 
 	pthread_mutex_lock(&tx->tx_done_lock);
 	for (pp = &tx->tx_done; (cb = *pp); ) {

@@ -14,7 +14,8 @@
  *  E4  (R1) The gate is set with the first reservation of an epoch and moves
  *      only when that epoch is durable.
  *  E5  (P5) The first failed write or flush stops the database for good: no
- *      later sync returns 0.
+ *      later sync returns 0. What was durable before stays so, and its waiters
+ *      are told.
  *
  * Locks: fl_io_lock > d_tick_lock > lo_lock; fl_lock alone or innermost.
  */
@@ -604,7 +605,7 @@ static int run_until(struct kvdb *db, uint64_t epoch)
 	pthread_mutex_unlock(&fl->fl_io_lock);
 	if (kv_durable_has(db))
 		kv_durable_run(db, false);
-	return err ? err : kv_fault(db);
+	return err;
 }
 
 int kv_wait_durable(struct kvdb *db, uint64_t epoch)
@@ -620,7 +621,7 @@ int kv_wait_durable(struct kvdb *db, uint64_t epoch)
 	while (atomic_load(&db->d_durable) < epoch && !kv_fault(db))
 		pthread_cond_wait(&fl->fl_done, &fl->fl_lock);
 	pthread_mutex_unlock(&fl->fl_lock);
-	return kv_fault(db);
+	return atomic_load(&db->d_durable) >= epoch ? 0 : kv_fault(db);
 }
 
 void kv_want_durable(struct kvdb *db, uint64_t epoch)

@@ -70,6 +70,7 @@ int kv_logs_init(struct kvdb *db)
 	if (!ls)
 		return -ENOMEM;
 	ls->ls_n = n;
+	atomic_init(&ls->ls_bytes, 1);
 	ls->ls_log = aligned_alloc(KV_CACHELINE, sizeof(struct kv_log) * n * KV_STREAMS);
 	if (!ls->ls_log) {
 		free(ls);

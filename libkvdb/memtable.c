@@ -491,7 +491,10 @@ static inline void note_epoch(struct kv_mt *mt, uint64_t e)
 		;
 
 	if (KV_UNLIKELY(!atomic_load_explicit(&mt->m_first_epoch, memory_order_relaxed))) {
-		atomic_store(&mt->m_log_pos, atomic_load(&mt->m_db->d_logs->ls_bytes));
+		/* M6: several may be here; a late one leaves the place of the first */
+		atomic_compare_exchange_strong(&mt->m_log_pos, &none,
+					       atomic_load(&mt->m_db->d_logs->ls_bytes));
+		none = 0;
 		atomic_compare_exchange_strong(&mt->m_first_epoch, &none, e);
 	}
 }

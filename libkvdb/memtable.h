@@ -116,7 +116,7 @@ struct kv_mt {
 	 */
 	_Atomic(uint64_t) m_min_seq;
 	_Atomic(struct kv_mtombs *) m_tombs;	/* tomb.c; NULL until the first */
-	_Atomic(uint64_t) m_log_pos;		/* ls_bytes when its first record came */
+	_Atomic(uint64_t) m_log_pos;		/* ls_bytes at its first record; 0 = none yet */
 	_Atomic(bool) m_grow_wanted;
 	_Atomic(bool) m_flushed;		/* its run is durable; only cursors hold it */
 	pthread_mutex_t m_grow_lock;

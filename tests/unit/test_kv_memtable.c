@@ -462,6 +462,29 @@ static void replay_takes_the_newest_by_epoch_and_revision(void)
 	drop_db();
 }
 
+/* M6: a writer that was preempted in front of its record comes to note it long after others. */
+static void the_place_in_the_log_is_that_of_the_first_record(void)
+{
+	struct kvdb_kvs *kvs;
+	struct kv_mt *mt;
+	uint64_t pos, e;
+
+	make_db();
+	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	T_EQ(kvdb_put(kvs, "a", 1, "a", 1), 0);
+	mt = kv_mt_active(kvs);
+	e = kv_mt_first_epoch(mt);
+	pos = atomic_load(&mt->m_log_pos);
+	T_EQ(kvdb_sync(db), 0);
+	T_OK(atomic_load(&db->d_logs->ls_bytes) > pos);
+	atomic_store(&mt->m_first_epoch, 0);	/* what it saw */
+	kv_mt_note_epoch(mt, e);
+	T_EQ(atomic_load(&mt->m_log_pos), pos);
+	T_EQ(kv_mt_first_epoch(mt), e);
+	drop_db();
+}
+
 int main(void)
 {
 	T_RUN(long_common_prefixes_are_sorted);
@@ -475,5 +498,6 @@ int main(void)
 	T_RUN(an_iterator_keeps_what_it_walks);
 	T_RUN(a_growing_table_loses_nothing);
 	T_RUN(replay_takes_the_newest_by_epoch_and_revision);
+	T_RUN(the_place_in_the_log_is_that_of_the_first_record);
 	return t_done();
 }

@@ -248,6 +248,44 @@ static void second_writer_sets_the_gate(void)
 	drop_db();
 }
 
+static void note_result(void *arg, int err)
+{
+	*(int *)arg = err;
+}
+
+/* E5: who waits for an epoch that was durable before the failure is told so, and nobody else. */
+static void what_was_durable_before_a_failure_stays_so(void)
+{
+	int told[2] = { 1, 1 };
+	struct kvdb_opts o;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	uint64_t safe;
+
+	for (unsigned i = 0; i < 2; i++) {
+		make_db(64u << 20, 0);
+		opts(&o, i ? 0 : KVDB_MANUAL);
+		o.interval_ms = KVDB_INTERVAL_NONE;
+		T_EQ(kvdb_open(dir, &o, &db), 0);
+		T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
+		T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+		T_EQ(kvdb_put(kvs, "a", 1, "a", 1), 0);
+		safe = kvdb_ticket(db);
+		T_EQ(kvdb_sync(db), 0);
+		T_EQ(kvdb_put(kvs, "b", 1, "b", 1), 0);
+		T_EQ(kv_fail(db, -EIO, "a test"), -EIO);
+		T_EQ(kv_wait_durable(db, safe), 0);
+		T_EQ(kvdb_wait_durable(db, kvdb_ticket(db)), -EIO);
+		T_EQ(kvdb_on_durable(db, safe, note_result, &told[0]), 0);
+		T_EQ(kvdb_on_durable(db, kvdb_ticket(db), note_result, &told[1]), 0);
+		T_EQ(told[0], 0);
+		T_EQ(told[1], -EIO);
+		T_EQ(kvdb_sync(db), -EIO);
+		T_EQ(kvdb_close(db), -EROFS);
+		drop_db();
+	}
+}
+
 #define CUT_BLOCKS 70u
 
 /* Commits the blocks of a large run, dies before the edit: its store does not exist. */
@@ -369,6 +407,7 @@ int main(void)
 	T_RUN(a_segment_is_sealed_once_whatever_becomes_of_its_record);
 	T_RUN(segments_wait_for_a_store_that_is_made);
 	T_RUN(second_writer_sets_the_gate);
+	T_RUN(what_was_durable_before_a_failure_stays_so);
 	T_RUN(cut_edit_of_a_large_run_is_collected);
 	T_RUN(drain_beside_writers_keeps_the_database_alive);
 	return t_done();
