@@ -621,7 +621,7 @@ int kv_wait_durable(struct kvdb *db, uint64_t epoch)
 	while (atomic_load(&db->d_durable) < epoch && !kv_fault(db))
 		pthread_cond_wait(&fl->fl_done, &fl->fl_lock);
 	pthread_mutex_unlock(&fl->fl_lock);
-	return atomic_load(&db->d_durable) >= epoch ? 0 : kv_fault(db);
+	return CHECK(616, atomic_load(&db->d_durable) >= epoch) ? 0 : kv_fault(db);
 }
 
 void kv_want_durable(struct kvdb *db, uint64_t epoch)
