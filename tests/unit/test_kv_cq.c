@@ -8,9 +8,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "flush.h"
 #include "harness.h"
 #include "ioq.h"
 #include "kv.h"
+#include "log.h"
 
 #define KEYS	4000u
 #define VAL	1000u
@@ -162,23 +164,28 @@ static void *storm(void *arg)
 	return (void *)(uintptr_t)wrong;
 }
 
-/* Nothing is flushed meanwhile: the log's debt grows, ever slower. */
+/* The log counts as nearly full, and nothing is flushed: the debt hardly grows meanwhile. */
 static void a_put_has_its_place_among_writers_that_sleep(void)
 {
 	struct kvdb_op op = { .type = KVDB_OP_PUT, .key = "k", .klen = 1, .val = "v", .size = 1 };
 	struct kvdb_opts o = KVDB_OPTS_INIT;
 	struct timespec nap = { .tv_nsec = 1000000 };
+	struct kv_delay *de;
 	pthread_t tid[WRITERS];
 	struct kvdb_cqe e;
 	void *wrong;
 
 	o.log_bytes = 128u << 20;
-	open_fresh(1024u << 20, &o);
+	open_fresh(512u << 20, &o);
+	de = &db->d_throttle.th_delay[KVDB_DELAY_LOG];
 	T_EQ(kvdb_cq_open(db, 0, 0, &cq), 0);
 	pthread_mutex_lock(&kvs->k_flush_lock);
+	T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
+	atomic_fetch_add(&db->d_logs->ls_bytes, 120u << 20);
+	kv_pressure(db);
 	for (uintptr_t i = 0; i < WRITERS; i++)
 		T_EQ(pthread_create(&tid[i], NULL, storm, (void *)i), 0);
-	while (atomic_load(&db->d_throttle.th_cost) < kv_throttle_cost(850))
+	while (atomic_load(&de->de_waits) < 100)
 		nanosleep(&nap, NULL);
 	op.kvs = kvs;
 	for (unsigned i = 0; i < 5; i++) {
