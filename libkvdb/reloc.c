@@ -944,10 +944,9 @@ void kv_reloc_look(struct kvdb *db)
 bool kv_reloc_may_help(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	uint64_t log = 1, last = atomic_load(&rl->rl_room_log);
+	/* not what is written: a pool may be filled within one epoch */
+	uint64_t log = atomic_load(&db->d_logs->ls_bytes), last = atomic_load(&rl->rl_room_log);
 
-	for (int c = 0; c < MPOOL_MCLASSES; c++)
-		log += atomic_load(&db->d_count.log_bytes[c]);
 	/* on a pool that is full of live data every write would ask */
 	return (!last || log - last >= 4ull * db->d_budget.b_seg_bytes) &&
 	       atomic_compare_exchange_strong(&rl->rl_room_log, &last, log);
