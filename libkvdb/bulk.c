@@ -304,10 +304,12 @@ int kvdb_bulk_add(struct kvdb_bulk *b, const void *key, size_t klen, const void 
 
 	if (err)
 		return err;
-	if (b->b_err || kv_fault(b->b_kvs->k_db))
-		return kv_error(b->b_err ? b->b_err : -EROFS, "MP0903",
-				"%s: the bulk load has failed; it can only be aborted",
+	if (b->b_err)
+		return kv_error(b->b_err, "MP0993", "%s: the bulk load has failed",
 				b->b_kvs->k_name);
+	err = kv_may_change(b->b_kvs->k_db);
+	if (err)
+		return err;
 	e.e_vcrc = mpool_crc32c(0, val, vlen);
 	e.e_kind = vlen > KV_INLINE_MAX ? KV_ENT_REF : KV_ENT_INLINE;
 	e.e_val = val;
@@ -375,7 +377,7 @@ int kvdb_bulk_finish(struct kvdb_bulk *b)
 {
 	struct kvdb *db = b->b_kvs->k_db;
 	struct kv_run *r = NULL;
-	int err = b->b_err ? kv_error(b->b_err, "MP0903", "%s: the bulk load had failed",
+	int err = b->b_err ? kv_error(b->b_err, "MP0993", "%s: the bulk load had failed",
 				      b->b_kvs->k_name) : seg_end(b);
 
 	if (!err)

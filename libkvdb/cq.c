@@ -446,8 +446,7 @@ static int take_reads(struct kvdb_cq *cq, unsigned want, int64_t timeout_ns)
 		}
 		want = 0;
 	}
-	return n < 0 ? kv_error(n, "MP0951", "a completion queue is used by another thread than "
-				"the one that has reads in flight") : 0;
+	return n < 0 ? kv_error_mpool(n) : 0;
 }
 
 static int not_durable(struct kvdb *db)

@@ -113,10 +113,10 @@ static int opts_check(const struct kvdb_cursor_opts *o)
 	if ((o->plen && !o->prefix) || (o->flen && !o->from) || (o->tlen && !o->to))
 		return kv_error(-EINVAL, "MP0951", "a cursor's bound of some bytes at NULL");
 	if (o->plen > KVDB_KEY_MAX)
-		return kv_error(-ENAMETOOLONG, "MP0951", "a prefix of %zu bytes; the most is %u",
+		return kv_error(-ENAMETOOLONG, "MP0911", "a prefix of %zu bytes; the most is %u",
 				o->plen, KVDB_KEY_MAX);
 	if (o->flen > KVDB_KEY_MAX || o->tlen > KVDB_KEY_MAX)
-		return kv_error(-ENAMETOOLONG, "MP0951", "a bound of %zu bytes; the most is %u",
+		return kv_error(-ENAMETOOLONG, "MP0911", "a bound of %zu bytes; the most is %u",
 				o->flen > o->tlen ? o->flen : o->tlen, KVDB_KEY_MAX);
 	return 0;
 }

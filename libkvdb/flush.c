@@ -833,7 +833,7 @@ int kv_flusher_start(struct kvdb *db)
 	err = pthread_create(&fl->fl_thread, NULL, flusher_main, db);
 	if (err) {
 		kv_flusher_stop(db);
-		return kv_error(-err, "MP0902", "cannot start the flusher's thread");
+		return kv_error(-err, "MP0994", "cannot start the flusher's thread");
 	}
 	fl->fl_started = true;
 	return 0;

@@ -111,6 +111,20 @@
 	X("MP0985", "KV_UNSORTED", "a bulk load takes keys in strictly ascending order of their " \
 	  "bytes", "sort the input (LC_ALL=C), or load it without --sorted") \
 	X("MP0986", "KV_BULK_BUSY", "the store has a bulk load already", \
-	  "finish or abort that one first")
+	  "finish or abort that one first") \
+	X("MP0990", "KV_STORES", "the database can take no more stores, or has dropped as many " \
+	  "as it can since it was opened", "drop a store that is not needed; close the " \
+	  "database and open it again; when all numbers are used: kvdb copy POOL NEW") \
+	X("MP0991", "KV_RANDOM", "the system gave no random bytes", \
+	  "see getrandom(2): a filter of system calls may be in its way") \
+	X("MP0992", "KV_LARGE", "a store is larger than a run or a metadata record can describe", \
+	  "delete data, or split the store over several") \
+	X("MP0993", "KV_BULK_FAILED", "a bulk load has failed; it can only be aborted", \
+	  "abort it; its first error says why") \
+	X("MP0994", "KV_THREADS", "the system starts no more threads", \
+	  "raise the limit of processes (ulimit -u; pids.max of the cgroup), or ask for " \
+	  "fewer threads") \
+	X("MP0995", "KV_NOTEMPTY", "the database that is to be filled has stores", \
+	  "take a new one: kvdb create POOL")
 
 #endif

@@ -156,7 +156,7 @@ static int super_make(const struct kvdb_opts *o, struct kv_mdc_super *s)
 
 	memset(s, 0, sizeof(*s));
 	if (getrandom(s->ms_uuid, 16, 0) != 16)
-		return kv_error(-EIO, "MP0951", "no random bytes for the database's UUID");
+		return kv_error(-EIO, "MP0991", "no random bytes for the database's UUID");
 	s->ms_uuid[6] = (uint8_t)((s->ms_uuid[6] & 0x0f) | 0x40);
 	s->ms_uuid[8] = (uint8_t)((s->ms_uuid[8] & 0x3f) | 0x80);
 	memcpy(id, s->ms_uuid, 16);
@@ -667,7 +667,7 @@ static int check_name(const char *name)
 int kv_may_change(struct kvdb *db)
 {
 	if (db->d_rdonly)
-		return kv_error(-EROFS, "MP0951", "the database is open for reading only");
+		return kv_error(-EROFS, "MP0903", "the database is open for reading only");
 	if (kv_fault(db))
 		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault_text);
 	return 0;
@@ -687,13 +687,13 @@ static int create_locked(struct kvdb *db, const char *name, const struct kv_prop
 	int err;
 
 	if (find_name(db, name))
-		return kv_error(-EEXIST, "MP0951", "there is a store named %s", name);
+		return kv_error(-EEXIST, "MP0970", "there is a store named %s", name);
 	if (db->d_nkvs == KVDB_KVS_MAX)
-		return kv_error(-ENOSPC, "MP0951", "a database holds at most %u stores",
+		return kv_error(-ENOSPC, "MP0990", "a database holds at most %u stores",
 				KVDB_KVS_MAX);
 	/* ids are 16 bits in log records and never used again */
 	if (db->d_next_kvs_id > UINT16_MAX)
-		return kv_error(-ENOSPC, "MP0951", "all %u store ids were used", UINT16_MAX);
+		return kv_error(-ENOSPC, "MP0990", "all %u store ids were used", UINT16_MAX);
 	/* R6: the proof of epochs above its horizon stays until it is in the table */
 	set_coming(db, true);
 	horizon = atomic_load(&db->d_durable);
@@ -777,7 +777,7 @@ static int drop_locked(struct kvdb *db, const char *name)
 				"store %s has open cursors, or an open transaction wrote to it",
 				name);
 	if (m->m_ndropped == KVDB_KVS_MAX)
-		return kv_error(-EBUSY, "MP0951",
+		return kv_error(-EBUSY, "MP0990",
 				"%u stores were dropped since the database was opened; open it "
 				"again",
 				KVDB_KVS_MAX);

@@ -210,7 +210,7 @@ static int append_raw(struct kv_mdc *m, int flags)
 		return err;
 	}
 	if (b->mb_len > KV_MDC_REC_MAX - 64)
-		return kv_error(-EFBIG, "MP0955", "a metadata record of %zu bytes is too long",
+		return kv_error(-EFBIG, "MP0992", "a metadata record of %zu bytes is too long",
 				b->mb_len);
 	if (m->m_capture) {
 		kv_mdc_buf_add(&m->m_capture->mp_out, b->mb_p, b->mb_len);

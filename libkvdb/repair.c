@@ -806,10 +806,11 @@ int kvdb_repair(const char *pool, const struct kvdb_opts *opts, struct kvdb *to,
 	struct repair rp = { .rp_to = to, .rp_fn = fn, .rp_arg = arg };
 	int err;
 
-	if ((opts && (opts->size != sizeof(o) || opts->checkpoint)) ||
-	    (to && kvdb_kvs_list(to, NULL, 0)))
-		return kv_error(-EINVAL, "MP0951", "options are not known, or the database to fill "
-				"has stores");
+	if (opts && (opts->size != sizeof(o) || opts->checkpoint))
+		return kv_error(-EINVAL, "MP0951", "options of %zu bytes, or with a checkpoint",
+				opts->size);
+	if (to && kvdb_kvs_list(to, NULL, 0))
+		return kv_error(-EINVAL, "MP0995", "the database to fill has stores");
 	if (opts)
 		o = *opts;
 	o.flags |= KVDB_TIME_JUMP;	/* what expired by the clock of now has expired */

@@ -157,7 +157,7 @@ int kv_run_build_tombs(struct kv_run_build *rb, const struct kv_trange *r, uint3
 	for (uint32_t i = 0; i < n; i++)
 		len += kv_ktomb_size(&r[i]);
 	if (len > UINT32_MAX)
-		return kv_error(-EFBIG, "MP0955",
+		return kv_error(-EFBIG, "MP0992",
 				"store %u: %u range deletes are too many for a run", rb->rb_kvs, n);
 	if (!n)
 		return 0;
@@ -363,7 +363,7 @@ static int block_place(struct kv_run_build *rb, struct kv_kblock **kb)
 	int rc;
 
 	if (rb->rb_n == KV_RUN_KBLOCKS_MAX)
-		return kv_error(-EFBIG, "MP0955", "a run of store %u needs more than %u key blocks",
+		return kv_error(-EFBIG, "MP0992", "a run of store %u needs more than %u key blocks",
 				rb->rb_kvs, KV_RUN_KBLOCKS_MAX);
 	rc = vec_grow(&rb->rb_kb, &rb->rb_n_cap, rb->rb_n + 1, sizeof(*rb->rb_kb));
 	if (!rc)

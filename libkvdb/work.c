@@ -459,7 +459,7 @@ int kv_work_start(struct kvdb *db)
 
 		if (err) {
 			kv_work_stop(db);
-			return kv_error(-err, "MP0902", "cannot start background threads");
+			return kv_error(-err, "MP0994", "cannot start background threads");
 		}
 		wk->wk_n++;
 	}
@@ -646,6 +646,8 @@ int kvdb_drain(struct kvdb *db, unsigned flags)
 {
 	int err;
 
+	if (flags & ~(KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT))
+		return kv_error(-EINVAL, "MP0951", "flags %#x are not known", flags);
 	if (db->d_rdonly)
 		return kv_error(-EROFS, "MP0903", "the database is open for reading only");
 	err = kv_epoch_sync(db);

@@ -214,8 +214,7 @@ static int file_lock(int fd, const struct stat *st, unsigned flags, const char *
 			rc = file_lock_byte(fd, 1, 1);
 	}
 	if (rc) {
-		*why = rc == -EBUSY ? "it is open already; close the other user first" :
-				      "it cannot be locked";
+		*why = rc == -EBUSY ? "it is open already" : "it cannot be locked";
 		return rc;
 	}
 	if (file_has_loop(st)) {

@@ -259,7 +259,7 @@ int mp_sb_read(struct mp_dev *dev, struct mp_sb *sb, struct mp_sb_found *found)
 	if (!c.best || !c.cur || !c.buf || !c.first)
 		rc = mp_err(MP_NOMEM, "%s: superblock", dev->d_path);
 	else if (dev->d_size < (1u << 20))
-		rc = mp_err(MP_NOTMEMBER, "%s: %llu bytes are no pool", dev->d_path, dev->d_size);
+		rc = mp_err(MP_NOTMEMBER, "%s: smaller than 1 MiB", dev->d_path);
 	else if (dev->d_sector > MP_BLOCK)
 		rc = mp_err(MP_SB_BLOCKSIZE, "%s: sectors of %u bytes", dev->d_path, dev->d_sector);
 	else

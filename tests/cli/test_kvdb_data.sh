@@ -342,7 +342,7 @@ repair_brings_over_what_is_left() {
 	want 0 kvdb verify --deep ./e
 	want 0 kvdb get ./e s m
 	want 3 kvdb get ./e s k
-	want 2 kvdb repair ./d ./e
+	want 5 kvdb repair ./d ./e
 	has err 'has stores'
 	want 3 kvdb repair ./nothing
 	want 3 kvdb repair ./d ./nothing

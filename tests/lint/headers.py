@@ -91,6 +91,15 @@ def exports_map_and_header_agree():
         raise Skip("nothing is built")
 
 
+def manual_shows_every_export():
+    for lib in LIBS:
+        body = re.sub(r"/\*.*?\*/", "", text("%s/%s.map" % (lib, lib)), flags=re.S)
+        page = text("%s/man/%s.3" % (lib, lib)).replace("\\", "")
+        for name in re.findall(r"\b(\w+);", body.split("local:")[0]):
+            if not re.search(r"\b%s\b" % name, page):
+                yield "%s.3: it lacks %s" % (lib, name)
+
+
 def libraries_carry_their_soname():
     found = glob.glob(O + "/lib/lib*.so")
     if not found:
@@ -117,4 +126,4 @@ def binaries_are_hardened():
 
 main([headers_compile_alone_as_c, headers_compile_alone_as_cxx,
       every_public_function_says_its_duties, exports_map_and_header_agree,
-      libraries_carry_their_soname, binaries_are_hardened])
+      manual_shows_every_export, libraries_carry_their_soname, binaries_are_hardened])

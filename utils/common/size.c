@@ -137,6 +137,14 @@ const char *size_str(char *buf, uint64_t bytes)
 	return short_str(buf, v, units[u]);
 }
 
+const char *bytes_str(char *buf, uint64_t bytes)
+{
+	if (bytes >= 1024)
+		return size_str(buf, bytes);
+	snprintf(buf, SIZE_STR, "%u bytes", (unsigned)bytes);
+	return buf;
+}
+
 const char *time_str(char *buf, uint64_t ns)
 {
 	if (ns < 1000)

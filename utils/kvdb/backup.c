@@ -448,7 +448,7 @@ static void report(struct job *j)
 		ui_doc_end(j->ui);
 	} else if (!j->ui->quiet) {
 		printf("wrote %s: %s, %" PRIu64 " records, %" PRIu64 " deletions, %s\n", path,
-		       kind, j->out.puts, j->out.dels, size_str(b, j->out.bytes));
+		       kind, j->out.puts, j->out.dels, bytes_str(b, j->out.bytes));
 	}
 }
 
@@ -465,7 +465,7 @@ int verb_backup(struct ui *ui)
 	if (is_given) {
 		rc = db_open_at(ui, j.path, args_str(ui->args, "checkpoint", ""), &db);
 	} else {
-		rc = db_open(ui, j.path, 0, &db);
+		rc = db_open_unused(ui, j.path, &db);
 	}
 	if (rc)
 		return rc;

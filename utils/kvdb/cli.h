@@ -48,6 +48,11 @@ int db_opts(struct ui *ui, struct db_opts *o, unsigned flags);
 
 /* Open the database (and store) the operands name; reports; returns an exit code. */
 int db_open(struct ui *ui, const char *path, unsigned flags, struct kvdb **out);
+/* The same for writing; of one in use it says that a checkpoint of it can be taken instead. */
+int db_open_unused(struct ui *ui, const char *path, struct kvdb **out);
+/* The same for writing; one with stores is refused. */
+int db_open_empty(struct ui *ui, const char *path, struct kvdb **out);
+int db_busy(struct ui *ui, const char *path);
 /* The same at a checkpoint, for reading. */
 int db_open_at(struct ui *ui, const char *path, const char *checkpoint, struct kvdb **out);
 int db_open_kvs(struct ui *ui, const char *path, const char *name, unsigned flags,

@@ -63,6 +63,37 @@ int db_open(struct ui *ui, const char *path, unsigned flags, struct kvdb **out)
 	return rc ? db_fail(ui, path, rc) : EXIT_DONE;
 }
 
+int db_busy(struct ui *ui, const char *path)
+{
+	return ui_error(ui, EXIT_BUSY, path,
+			"kvdb checkpoint create DB NAME, then --checkpoint NAME; or close it there",
+			"another process has it open and changes what would be read");
+}
+
+int db_open_unused(struct ui *ui, const char *path, struct kvdb **out)
+{
+	struct db_opts o;
+	int rc = db_opts(ui, &o, 0);
+
+	if (rc)
+		return rc;
+	rc = kvdb_open(path, &o.kv, out);
+	if (rc == -EBUSY)
+		return db_busy(ui, path);
+	return rc ? db_fail(ui, path, rc) : EXIT_DONE;
+}
+
+int db_open_empty(struct ui *ui, const char *path, struct kvdb **out)
+{
+	int rc = db_open(ui, path, 0, out);
+
+	if (rc || !kvdb_kvs_list(*out, NULL, 0))
+		return rc;
+	rc = ui_error(ui, EXIT_REFUSED, path, "take a new one: kvdb create",
+		      "the database has stores");
+	return db_close(ui, path, *out, rc);
+}
+
 int db_open_at(struct ui *ui, const char *path, const char *checkpoint, struct kvdb **out)
 {
 	struct db_opts o;
@@ -410,9 +441,7 @@ int verb_verify(struct ui *ui)
 		ui_doc_end(ui);
 	}
 	if (rc == -EBUSY && !o.kv.checkpoint)
-		return ui_error(ui, EXIT_BUSY, path, "make a checkpoint and check that, with "
-				"'kvdb checkpoint create' and --checkpoint, or close it there",
-				"another process has it open and changes what would be read");
+		return db_busy(ui, path);
 	if (rc)
 		return db_fail(ui, path, rc);
 	if (!ui->json && !ui->quiet)

@@ -146,7 +146,7 @@ static void info_text(const struct view *v, const struct kvdb_info *in,
 	if (v->pid)
 		printf("open           by process %" PRIu64 "\n", v->pid);
 	printf("uuid           %s\n", uuid_str(a, in->uuid));
-	printf("format         %u\n", in->format_version);
+	printf("format         0x%04x\n", in->format_version);
 	printf("stores         %u\n", in->kvs);
 	printf("keys           about %" PRIu64 "\n", st->keys_estimate);
 	info_chosen(v, in);

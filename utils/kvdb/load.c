@@ -358,7 +358,7 @@ static void load_report(const struct load *l, uint64_t ns)
 		ui_doc_end(l->ui);
 	} else if (!l->ui->quiet) {
 		printf("loaded %" PRIu64 " records, %s, in %.2f s", l->records,
-		       size_str(b, l->bytes), (double)ns / 1e9);
+		       bytes_str(b, l->bytes), (double)ns / 1e9);
 		if (l->bad)
 			printf("; left out %" PRIu64 " bad lines", l->bad);
 		putchar('\n');

@@ -39,11 +39,11 @@ static void result_text(const char *path, const char *to, const struct kvdb_repa
 	char b[SIZE_STR];
 
 	printf("%s: %" PRIu64 " keys of %u stores, %s, %s%s; %" PRIu64 " of them are uncertain\n",
-	       path, r->keys + r->found_keys, r->stores, size_str(b, r->bytes),
+	       path, r->keys + r->found_keys, r->stores, bytes_str(b, r->bytes),
 	       to ? "brought to " : "can be brought over", to ? to : "", r->found_keys);
 	if (r->lost_values || r->lost_ranges || r->log_bytes)
 		printf("%s: lost: %" PRIu64 " values, %" PRIu64 " ranges of keys, %s of logs\n",
-		       path, r->lost_values, r->lost_ranges, size_str(b, r->log_bytes));
+		       path, r->lost_values, r->lost_ranges, bytes_str(b, r->log_bytes));
 	if (is_whole(r))
 		printf("%s: nothing is lost\n", path);
 }
@@ -59,7 +59,7 @@ int verb_repair(struct ui *ui)
 	if (args_has(ui->args, "dry-run"))
 		to = NULL;
 	if (!rc && to)
-		rc = db_open(ui, to, 0, &db);
+		rc = db_open_empty(ui, to, &db);
 	if (rc)
 		return rc;
 	if (ui->json) {

@@ -168,18 +168,6 @@ static int store_add(struct load *l, struct kvdb_bulk *bulk, const void *key, si
 	return rc;
 }
 
-/* Opens the target, which must be empty. */
-static int target_open(struct load *l)
-{
-	int rc = db_open(l->ui, l->path, 0, &l->db);
-
-	if (rc || !kvdb_kvs_list(l->db, NULL, 0))
-		return rc;
-	rc = ui_error(l->ui, EXIT_REFUSED, l->path, "take a new one: kvdb create",
-		      "the database has stores");
-	return db_close(l->ui, l->path, l->db, rc);
-}
-
 /* Closes it and checks everything that was written. */
 static int target_close(struct load *l, int rc)
 {
@@ -214,7 +202,7 @@ static void report(struct load *l, const char *from, const char *verb)
 		ui_doc_end(l->ui);
 	} else if (!l->ui->quiet) {
 		printf("%s %" PRIu64 " stores, %" PRIu64 " records, %s into %s; checked\n", verb,
-		       l->stores, l->records, size_str(b, l->bytes), l->path);
+		       l->stores, l->records, bytes_str(b, l->bytes), l->path);
 	}
 }
 
@@ -450,7 +438,7 @@ int verb_restore(struct ui *ui)
 	int rc = chain_find(&c);
 
 	if (!rc)
-		rc = target_open(&c.l);
+		rc = db_open_empty(c.l.ui, c.l.path, &c.l.db);
 	if (!rc)
 		rc = target_close(&c.l, restore_all(&c));
 	free(c.head);
@@ -501,7 +489,7 @@ static int copy_all(struct load *l, const char *name)
 
 	if (rc)
 		return rc;
-	rc = target_open(l);
+	rc = db_open_empty(l->ui, l->path, &l->db);
 	if (rc) {
 		kvdb_close(from);
 		return rc;
@@ -518,7 +506,7 @@ static int copy_all(struct load *l, const char *name)
 static int copy_checkpoint(struct ui *ui, const char *name, bool makes)
 {
 	struct kvdb *db;
-	int rc = db_open(ui, ui->args->v[0], 0, &db), err;
+	int rc = db_open_unused(ui, ui->args->v[0], &db), err;
 
 	if (rc)
 		return rc;

@@ -37,7 +37,9 @@ static const struct col get_cols[] = {
 	{ NULL, 0, false, NULL },
 };
 
-enum prop_type { PROP_TEXT, PROP_UUID, PROP_COUNT, PROP_SIZE, PROP_MODE, PROP_PCT, PROP_BOOL };
+enum prop_type {
+	PROP_TEXT, PROP_UUID, PROP_COUNT, PROP_FORMAT, PROP_SIZE, PROP_MODE, PROP_PCT, PROP_BOOL
+};
 
 /* struct prop - one property */
 struct prop {
@@ -83,7 +85,7 @@ static unsigned props_list(struct prop *p, const struct mpool_info *i)
 	prop_add(p, &n, "uid", PROP_COUNT, NULL, i->uid);
 	prop_add(p, &n, "gid", PROP_COUNT, NULL, i->gid);
 	prop_add(p, &n, "mode", PROP_MODE, NULL, i->mode);
-	prop_add(p, &n, "format_version", PROP_COUNT, NULL, i->format_version);
+	prop_add(p, &n, "format_version", PROP_FORMAT, NULL, i->format_version);
 	prop_add(p, &n, "generation", PROP_COUNT, NULL, i->generation);
 	prop_add(p, &n, "objects", PROP_COUNT, NULL, i->objects);
 	prop_add(p, &n, "is_direct", PROP_BOOL, NULL, i->is_direct);
@@ -102,6 +104,8 @@ static void prop_row(struct tbl *t, const struct prop *p, bool is_exact)
 	snprintf(buf, sizeof(buf), "%llu", (unsigned long long)p->num);
 	if (p->type == PROP_SIZE && !is_exact)
 		size_str(buf, p->num);
+	else if (p->type == PROP_FORMAT && !is_exact)
+		snprintf(buf, sizeof(buf), "0x%04llx", (unsigned long long)p->num);
 	else if (p->type == PROP_UUID)
 		uuid_str(buf, (const uint8_t *)p->text);
 	else if (p->type == PROP_MODE)

@@ -133,7 +133,8 @@ struct kvdb_opts {
  * @opts: options, or NULL
  * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves a
  * database or none.
- * Errors: -EEXIST (one per pool), -ENOENT (no pool), -EBUSY, and as mpool_open().
+ * Errors: -EEXIST (one per pool), -ENOENT (no pool), -EINVAL (an option), -EBUSY, and as
+ * mpool_open().
  */
 int kvdb_create(const char *pool, const struct kvdb_opts *opts);
 
@@ -144,9 +145,10 @@ int kvdb_create(const char *pool, const struct kvdb_opts *opts);
  * @out: the database
  * Threads: any. Blocking: I/O; time follows @log_bytes, not the size of the data.
  * Durability: what recovery found is durable on return.
- * Errors: -ENOENT (no pool, no database), -EBUSY (open elsewhere), -EUCLEAN
- * (damage; lost acknowledged writes), -EOPNOTSUPP (format), -ENOSPC, -EIO, -ENOMEM,
- * -ETIME (values expire, and the wall clock jumped ahead: see KVDB_TIME_JUMP).
+ * Errors: -EINVAL (an option that is not known or out of its range), -ENOENT (no
+ * pool, no database), -EBUSY (open elsewhere), -EUCLEAN (damage; lost acknowledged
+ * writes), -EOPNOTSUPP (format), -ENOSPC, -EIO, -ENOMEM, -ETIME (values expire,
+ * and the wall clock jumped ahead: see KVDB_TIME_JUMP).
  */
 int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out);
 
@@ -193,7 +195,7 @@ enum kvdb_compress {
  * @compress: enum kvdb_compress
  * @pad: 0
  * @ttl_s: seconds after which what is put is gone, at most KVDB_TTL_MAX; 0 =
- *   never. Counts for what is put while it is set, but not by transactions
+ *   never. Counts for what is put while it is set; by a transaction: see kvdb_txn_put()
  * @reserved: 0
  */
 struct kvdb_kvs_opts {
@@ -218,7 +220,7 @@ struct kvdb_kvs_opts {
 int kvdb_kvs_create(struct kvdb *db, const char *name, const struct kvdb_kvs_opts *opts);
 /** kvdb_kvs_open() - open a store; the same handle for every opener. Threads: any. Blocking: never. Durability: none. Errors: -ENOENT. */
 int kvdb_kvs_open(struct kvdb *db, const char *name, struct kvdb_kvs **out);
-/** kvdb_kvs_drop() - remove a store and its data. Threads: any; no use of the store may be in progress. Blocking: I/O. Durability: durable on return. Errors: -ENOENT, -EBUSY (cursor open), -EROFS, -EIO. */
+/** kvdb_kvs_drop() - remove a store and its data. Threads: any; no use of the store may be in progress. Blocking: I/O. Durability: durable on return. Errors: -ENOENT, -EINVAL (no name), -EBUSY (cursor open; KVDB_KVS_MAX were dropped since open), -EROFS, -EIO. */
 int kvdb_kvs_drop(struct kvdb *db, const char *name);
 /**
  * kvdb_kvs_rename() - give a store another name; open handles stay good
@@ -278,7 +280,8 @@ int kvdb_kvs_set(struct kvdb_kvs *kvs, const struct kvdb_kvs_opts *opts, unsigne
  * Threads: any. Blocking: only when memory, space debt or the loss bound asks.
  * Durability: within the loss bound; at once with kvdb_opts.commit.
  * Errors: -EINVAL (empty key), -ENAMETOOLONG (key), -E2BIG (value), -ENOSPC,
- * -EROFS (fail-stopped), -EIO (commit mode). Nothing is changed on error.
+ * -ECANCELED (an open transaction wrote the key, and did not end within a second),
+ * -EROFS (fail-stopped), -ENOMEM, -EIO (commit mode). Nothing is changed on error.
  */
 int kvdb_put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen);
 
@@ -382,6 +385,9 @@ typedef int kvdb_update_fn(void *arg, const void *old, size_t olen, const void *
 
 /**
  * kvdb_update() - change a value depending on what it is, atomically
+ * @kvs: store, and the key as in kvdb_put()
+ * @key: 1 .. KVDB_KEY_MAX bytes
+ * @klen: its length
  * @fn: says what it becomes; called again whenever another write of the key, or a
  *   delete of many keys that covers it, came between
  * @arg: its argument
@@ -405,12 +411,15 @@ int kvdb_update(struct kvdb_kvs *kvs, const void *key, size_t klen, kvdb_update_
 int kvdb_prefix_del(struct kvdb_kvs *kvs, const void *prefix, size_t plen);
 /**
  * kvdb_range_del() - delete all keys from one up to another
+ * @kvs: store
  * @from: the smallest key that is deleted; NULL/0 = from the smallest of all
+ * @flen: its length
  * @to: the smallest key that is not; NULL/0 = up to the greatest of all
+ * @tlen: its length
  *
  * A range in which no key can lie (@to <= @from) is none. As kvdb_prefix_del().
  * Threads: any. Blocking: as kvdb_put(). Durability: as kvdb_put().
- * Errors: as kvdb_del().
+ * Errors: as kvdb_prefix_del().
  */
 int kvdb_range_del(struct kvdb_kvs *kvs, const void *from, size_t flen, const void *to,
 		   size_t tlen);
@@ -644,7 +653,8 @@ int kvdb_cq_submit(struct kvdb_cq *cq, const struct kvdb_op *ops, unsigned n);
  * @timeout_ns: wait at most so long; -1 = for ever
  * Returns the number taken.
  * Threads: owner. Blocking: as asked. With KVDB_MANUAL waiting does the background work.
- * Durability: of what it returns. Errors: -EINVAL; those of operations are in @out.
+ * Durability: of what it returns. Errors: -EINVAL, -ENOMEM; those of operations are in
+ * @out.
  */
 int kvdb_cq_reap(struct kvdb_cq *cq, struct kvdb_cqe *out, unsigned max, unsigned min,
 		 int64_t timeout_ns);
@@ -790,7 +800,9 @@ int kvdb_on_durable(struct kvdb *db, uint64_t ticket, void (*fn)(void *arg, int 
 #define KVDB_WAIT_COMPACT 0x2u /* until no background work is due */
 /**
  * kvdb_drain() - do the deferred work now
- * Threads: any. Blocking: I/O. Durability: as kvdb_sync(). Errors: -EIO, -EROFS, -ENOSPC.
+ * @db: database
+ * @flags: KVDB_WAIT_*; 0: as kvdb_sync()
+ * Threads: any. Blocking: I/O. Durability: as kvdb_sync(). Errors: -EINVAL, -EIO, -EROFS, -ENOSPC.
  */
 int kvdb_drain(struct kvdb *db, unsigned flags);
 
@@ -1019,6 +1031,11 @@ struct kvdb_bulk; /* a bulk load in progress */
 int kvdb_bulk_open(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_bulk **out);
 /**
  * kvdb_bulk_add() - add a record; its key is greater than the one before
+ * @b: load
+ * @key: 1 .. KVDB_KEY_MAX bytes
+ * @klen: its length
+ * @val: 0 .. KVDB_VALUE_MAX bytes
+ * @vlen: its length
  * Threads: one at a time. Blocking: I/O. Durability: none until finished.
  * Errors: -EINVAL (order, empty key), -ENAMETOOLONG, -E2BIG: the record is left out, the load
  * may go on; -ENOSPC, -EFBIG (more keys than one run holds), -EROFS, -EIO, -ENOMEM: it must be
@@ -1050,7 +1067,7 @@ void kvdb_bulk_abort(struct kvdb_bulk *b);
  * Threads: any; others may write meanwhile. Blocking: I/O. Durability: durable on return; a
  * crash leaves it whole or none.
  * Errors: -EEXIST, -EINVAL (name), -ENOSPC (pool, or KVDB_CHECKPOINT_MAX of them; nothing is
- * pinned then), -EROFS, -EIO, -ENOMEM.
+ * pinned then), -EFBIG (more objects than its list can hold), -EROFS, -EIO, -ENOMEM.
  */
 int kvdb_checkpoint(struct kvdb *db, const char *name, unsigned flags);
 
@@ -1065,7 +1082,7 @@ struct kvdb_checkpoint_info {
 	uint32_t is_damaged; /* its list cannot be read: it holds all space until it is dropped */
 	uint32_t pad;
 };
-/** kvdb_checkpoint_list() - all checkpoints, oldest first; returns the number that exist, fills at most @max. Of a database that is open at one: those of that moment, without sizes. Threads: any. Blocking: never. Durability: none. Errors: none. */
+/** kvdb_checkpoint_list() - all checkpoints of @db, oldest first; returns the number that exist, fills at most @max of @out, which may be NULL when @max is 0. Of a database that is open at one: those of that moment, without sizes. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_checkpoint_list(struct kvdb *db, struct kvdb_checkpoint_info *out, unsigned max);
 /**
  * kvdb_checkpoint_drop() - remove a checkpoint; the space that only it held comes free
