@@ -131,7 +131,7 @@ a_live_database_is_compacted() {
 	has out '^\./d: done, .* of .*; .* in use, about .* live: '
 	want 0 kvdb compact ./d --wait -j
 	schema kvdb_compact
-	same state "$(field 'd["state"]')" done
+	same state "$(field 'd["state"]')" "done"
 	same all "$(field 'd["status"]["done_bytes"] <= d["status"]["todo_bytes"]')" True
 	want 0 kvdb tree ./d -j
 	same runs "$(field 'sum(p["part"] == "run" for p in d["parts"])')" 1
@@ -158,9 +158,9 @@ who_reads_only_cannot_compact() {
 	# its output is not taken: it stays
 	mkfifo dump
 	kvdb dump ./d >dump &
-	local line pid=$!
+	local pid=$!
 	exec 8<dump
-	read -r line <&8
+	read -r _ <&8
 	want 4 kvdb compact ./d --wait
 	has err 'open for reading: .*close it there'
 	one_line_error
