@@ -22,7 +22,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "flush.h"

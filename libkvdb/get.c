@@ -6,7 +6,6 @@
  * however many pages it needs, and not inside kv_enter().
  */
 #include <errno.h>
-#include <string.h>
 
 #include "load.h"
 

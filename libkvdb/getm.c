@@ -12,7 +12,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cursor.h"
 #include "leaf.h"

@@ -127,7 +127,6 @@ struct kv_seg {
 	_Atomic(uint8_t *) sg_image;
 	_Atomic(uint64_t) sg_first_epoch; /* epochs of its frames; 0 = none yet */
 	_Atomic(uint64_t) sg_last_epoch;
-	_Atomic(uint64_t) sg_live_bytes; /* value bytes that runs and memtables refer to (hint) */
 	_Atomic(uint32_t) sg_refs;	/* in-memory holders */
 	_Atomic(uint32_t) sg_runs;	/* runs of the durable tree that refer to it */
 	_Atomic(uint32_t) sg_pins;	/* checkpoints that list it; ckpt.c */

@@ -15,7 +15,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kv.h"
 #include "run_omf.h"

@@ -24,7 +24,6 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "compact.h"
 #include "filter.h"

@@ -4,7 +4,6 @@
  * running threads are read without locks; each is a word that only its thread
  * writes.
  */
-#include <string.h>
 
 #include "flush.h"
 #include "memtable.h"

@@ -100,7 +100,6 @@ struct mpl_dev {
 	struct mpool_vdev md_vdev;	/* top of the stack below */
 	uint32_t md_mclass;
 	uint32_t md_slot;
-	uint8_t md_uuid[16];
 	char md_path[256];
 	/* called once, before any waiter of the failed flush is released */
 	void (*md_fail)(void *arg, struct mpl_dev *dev, int err);

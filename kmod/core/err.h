@@ -2,7 +2,7 @@
 /*
  * Every origin of an error: stable number (shown as MPnnnn), name, errno,
  * meaning, cure. Numbers are never reused. 1-99 common, 100-399 core,
- * 400-599 libmpool, 600-899 libkvdb, 900-999 tools. A function reports its
+ * 400-599 libmpool, 900-999 libkvdb. A function reports its
  * detail with mp_err() and returns what that returns.
  */
 #ifndef MP_CORE_ERR_H

@@ -198,11 +198,6 @@ u64 mp_obj_id(const struct mp_obj *obj)
 	return obj->o_node.n_key;
 }
 
-struct mp_pool *mp_obj_pool(const struct mp_obj *obj)
-{
-	return obj->o_pool;
-}
-
 int mp_obj_list(struct mp_pool *pool, u64 after, u64 tag, struct mp_obj_info *out, u32 max)
 {
 	struct mp_node *n;

@@ -13,7 +13,7 @@ void mp_class_add(struct mp_pool *pool, struct mp_pdev *pd)
 
 	c->c_slot[c->c_ndevs++] = pd->pd_slot;
 	c->c_total += pd->pd_smap.s_total;
-	/* an eighth of a device may lie in stock until somebody says better */
+	/* an eighth of a device may lie in stock */
 	pd->pd_smap.s_stock_max = pd->pd_smap.s_total / 8;
 }
 

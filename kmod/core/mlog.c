@@ -531,16 +531,6 @@ void mp_mlog_space(struct mp_mlog *l, u64 *used, u64 *capacity)
 	mutex_unlock(&l->l_lock);
 }
 
-u64 mp_mlog_gen(struct mp_mlog *l)
-{
-	u64 gen;
-
-	mutex_lock(&l->l_lock);
-	gen = l->l_obj->o_gen;
-	mutex_unlock(&l->l_lock);
-	return gen;
-}
-
 bool mp_mlog_is_empty(struct mp_mlog *l)
 {
 	bool is_empty;
@@ -549,9 +539,4 @@ bool mp_mlog_is_empty(struct mp_mlog *l)
 	is_empty = !l->l_seq && !l->l_nrecs;
 	mutex_unlock(&l->l_lock);
 	return is_empty;
-}
-
-u64 mp_mlog_id(const struct mp_mlog *l)
-{
-	return mp_obj_id(l->l_obj);
 }

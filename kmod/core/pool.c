@@ -158,20 +158,6 @@ int mp_pool_discard_step(struct mp_pool *pool, u64 max_bytes)
 	return more;
 }
 
-void mp_pool_stock_set(struct mp_pool *pool, u32 mclass, u64 bytes)
-{
-	struct mp_cls *c;
-	u32 i;
-
-	if (mclass >= MP_CLASSES)
-		return;
-	mutex_lock(&pool->p_lock);
-	c = &pool->p_cls[mclass];
-	for (i = 0; i < c->c_ndevs; i++)
-		pool->p_dev[c->c_slot[i]]->pd_smap.s_stock_max = bytes / MP_BLOCK / c->c_ndevs;
-	mutex_unlock(&pool->p_lock);
-}
-
 /* ---- info ---- */
 
 static void class_info(struct mp_pool *pool, u32 mclass, struct mp_class_info *ci)

@@ -139,8 +139,6 @@ int mp_pool_flush(struct mp_pool *pool, u32 mask);
  * there is more to do, 0 when the queue is empty. For a background thread.
  */
 int mp_pool_discard_step(struct mp_pool *pool, u64 max_bytes);
-/* bound of the undiscarded stock of freed append and log extents of a class */
-void mp_pool_stock_set(struct mp_pool *pool, u32 mclass, u64 bytes);
 
 /* ---- administration ---- */
 
@@ -209,7 +207,6 @@ struct mp_obj_info {
 /* both never sleep for I/O */
 void mp_obj_info(struct mp_obj *obj, struct mp_obj_info *out);
 u64 mp_obj_id(const struct mp_obj *obj);
-struct mp_pool *mp_obj_pool(const struct mp_obj *obj);
 /* durable objects in ascending order; returns the number filled */
 int mp_obj_list(struct mp_pool *pool, u64 after, u64 tag, struct mp_obj_info *out, u32 max);
 
@@ -285,10 +282,8 @@ int mp_mlog_peek(struct mp_mlog *log, u64 *pos, void *buf, size_t size, size_t *
 int mp_mlog_erase(struct mp_mlog *log);
 int mp_mlog_seal(struct mp_mlog *log);
 void mp_mlog_space(struct mp_mlog *log, u64 *used, u64 *capacity);
-/* generation, and number of records read so far or appended: for pair logic */
-u64 mp_mlog_gen(struct mp_mlog *log);
+/* nothing read so far or appended: for pair logic */
 bool mp_mlog_is_empty(struct mp_mlog *log);
-u64 mp_mlog_id(const struct mp_mlog *log);
 
 /* ---- named roots: a name and two mlog ids ---- */
 

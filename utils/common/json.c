@@ -135,12 +135,6 @@ void json_u64(struct json *j, const char *key, uint64_t v)
 	fprintf(j->f, "%" PRIu64, v);
 }
 
-void json_i64(struct json *j, const char *key, int64_t v)
-{
-	json_key(j, key);
-	fprintf(j->f, "%" PRId64, v);
-}
-
 void json_f64(struct json *j, const char *key, double v)
 {
 	json_key(j, key);

@@ -29,7 +29,6 @@ void json_obj(struct json *j, const char *key);   /* { ... json_end() */
 void json_arr(struct json *j, const char *key);   /* [ ... json_end() */
 void json_end(struct json *j);                    /* ends the innermost; newline at the top */
 void json_u64(struct json *j, const char *key, uint64_t v);
-void json_i64(struct json *j, const char *key, int64_t v);
 void json_f64(struct json *j, const char *key, double v); /* not finite: null */
 void json_bool(struct json *j, const char *key, bool v);
 void json_null(struct json *j, const char *key);
