@@ -159,8 +159,9 @@ a_checkpoint_is_backed_up_beside_a_writer() {
 	pid=$!
 	exec 7>pipe
 	printf 'k000001\tother\n' >&7
+	# until the loader has it open
 	for _ in $(seq 50); do
-		kvdb info ./d >/dev/null 2>&1 || break
+		kvdb info ./d -j | grep -q '"pid":[0-9 ]*[0-9]' && break
 		sleep 0.1
 	done
 	want 4 kvdb backup ./d ./bk
