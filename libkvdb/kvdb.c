@@ -103,6 +103,7 @@ int kv_pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly, st
 	if (err) {
 		kv_error_mpool(err);
 		mpool_close(*out);
+		*out = NULL;	/* the caller closes what is open */
 	}
 	return err;
 }
