@@ -22,10 +22,7 @@ struct kv_callback {
 
 uint64_t kvdb_ticket(struct kvdb *db)
 {
-	uint64_t e = atomic_load(&db->d_epoch);
-
-	/* nothing was reserved in the open epoch: what was acknowledged is older */
-	return db->d_logs && atomic_load(&db->d_logs->ls_birth[e % 4]) ? e : e - 1;
+	return db->d_logs ? kv_sync_epoch(db) : atomic_load(&db->d_epoch) - 1;
 }
 
 static int check(struct kvdb *db, uint64_t ticket)

@@ -607,6 +607,14 @@ static int run_until(struct kvdb *db, uint64_t epoch)
 	return err;
 }
 
+/* fl_lock held */
+static void want(struct kv_flusher *fl, uint64_t epoch)
+{
+	if (fl->fl_want < epoch)
+		fl->fl_want = epoch;
+	pthread_cond_signal(&fl->fl_wake);
+}
+
 int kv_wait_durable(struct kvdb *db, uint64_t epoch)
 {
 	struct kv_flusher *fl = db->d_flusher;
@@ -614,9 +622,7 @@ int kv_wait_durable(struct kvdb *db, uint64_t epoch)
 	if (kv_is_manual(db))
 		return run_until(db, epoch);
 	pthread_mutex_lock(&fl->fl_lock);
-	if (fl->fl_want < epoch)
-		fl->fl_want = epoch;
-	pthread_cond_signal(&fl->fl_wake);
+	want(fl, epoch);
 	while (atomic_load(&db->d_durable) < epoch && !kv_fault(db))
 		pthread_cond_wait(&fl->fl_done, &fl->fl_lock);
 	pthread_mutex_unlock(&fl->fl_lock);
@@ -628,9 +634,7 @@ void kv_want_durable(struct kvdb *db, uint64_t epoch)
 	struct kv_flusher *fl = db->d_flusher;
 
 	pthread_mutex_lock(&fl->fl_lock);
-	if (fl->fl_want < epoch)
-		fl->fl_want = epoch;
-	pthread_cond_signal(&fl->fl_wake);
+	want(fl, epoch);
 	pthread_mutex_unlock(&fl->fl_lock);
 }
 
@@ -699,9 +703,7 @@ void kv_flusher_tick(struct kvdb *db)
 	struct kv_flusher *fl = db->d_flusher;
 
 	pthread_mutex_lock(&fl->fl_lock);
-	if (fl->fl_want < atomic_load(&db->d_epoch))
-		fl->fl_want = atomic_load(&db->d_epoch);
-	pthread_cond_signal(&fl->fl_wake);
+	want(fl, atomic_load(&db->d_epoch));
 	pthread_mutex_unlock(&fl->fl_lock);
 }
 

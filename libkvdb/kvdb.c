@@ -2,7 +2,7 @@
 /*
  * Life of a database and of its stores: create, open, close, drop, describe.
  *
- * Order at open: pool and lease, metadata container, budget, memory, segment
+ * Order at open: number, pool and lease, metadata container, budget, memory, segment
  * table, stores and runs, recovery, logs, flusher, workers; at close the
  * reverse, after everything is durable. A store that is dropped leaves the
  * table at once; its memory stays until the database is closed, because a

@@ -54,11 +54,12 @@ uint32_t kv_leaf_of(const struct kv_tree *tr, const void *key, size_t klen)
 int kv_leaf_check(const struct kv_mdc_kvs *k, struct kv_run *r)
 {
 	const struct kv_run_desc *d = &r->rn_desc;
-	const struct kv_kblock *a = r->rn_kb, *b = a + r->rn_nkeyed - 1;
+	const struct kv_kblock *a = r->rn_kb, *b;
 	const struct kv_mdc_leaf *lf = k->mk_leaf, *end = lf + k->mk_nleaf;
 
 	if (!d->rd_leaf || !r->rn_nkeyed)
 		return 0;
+	b = a + r->rn_nkeyed - 1;
 	while (lf < end && lf->ml_id != d->rd_leaf)
 		lf++;
 	if (CHECK(570, lf < end &&

@@ -78,6 +78,32 @@ static void open_works_at_every_fill_of_the_container(void)
 	drop_db();
 }
 
+/* A process that runs @fn dies; the @n values that it wrote are there afterwards. */
+static void reads_after(void (*fn)(void), uint64_t pool_bytes, uint32_t n)
+{
+	static char val[5000];
+	struct kvdb_opts o;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	size_t len;
+	pid_t pid;
+	int st;
+
+	make_db(pool_bytes, 64u << 10);
+	pid = fork();
+	if (!pid)
+		fn();
+	T_EQ(waitpid(pid, &st, 0), pid);
+	T_EQ(st, 0);
+	opts(&o, KVDB_MANUAL);
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	for (uint32_t i = 0; i < n; i++)
+		T_EQ(kvdb_get(kvs, &i, sizeof(i), val, sizeof(val), &len), 0);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
 #define LARGE 4500u	/* records, each in a segment of its own */
 
 static void fill_large(void)
@@ -105,28 +131,7 @@ static void fill_large(void)
 
 static void epoch_of_many_segments_is_durable(void)
 {
-	static char val[5000];
-	struct kvdb_opts o;
-	struct kvdb_kvs *kvs;
-	struct kvdb *db;
-	uint32_t i;
-	size_t len;
-	pid_t pid;
-	int st;
-
-	make_db(1ull << 30, 64u << 10);
-	pid = fork();
-	if (!pid)
-		fill_large();
-	T_EQ(waitpid(pid, &st, 0), pid);
-	T_EQ(st, 0);
-	opts(&o, KVDB_MANUAL);
-	T_EQ(kvdb_open(dir, &o, &db), 0);
-	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
-	for (i = 0; i < LARGE; i++)
-		T_EQ(kvdb_get(kvs, &i, sizeof(i), val, sizeof(val), &len), 0);
-	T_EQ(kvdb_close(db), 0);
-	drop_db();
+	reads_after(fill_large, 1ull << 30, LARGE);
 }
 
 #define SEALED 40u	/* values, in several segments */
@@ -159,28 +164,7 @@ static void seal_unrecorded(void)
 
 static void a_segment_is_sealed_once_whatever_becomes_of_its_record(void)
 {
-	static char val[5000];
-	struct kvdb_opts o;
-	struct kvdb_kvs *kvs;
-	struct kvdb *db;
-	uint32_t i;
-	size_t len;
-	pid_t pid;
-	int st;
-
-	make_db(64u << 20, 64u << 10);
-	pid = fork();
-	if (!pid)
-		seal_unrecorded();
-	T_EQ(waitpid(pid, &st, 0), pid);
-	T_EQ(st, 0);
-	opts(&o, KVDB_MANUAL);
-	T_EQ(kvdb_open(dir, &o, &db), 0);
-	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
-	for (i = 0; i < SEALED; i++)
-		T_EQ(kvdb_get(kvs, &i, sizeof(i), val, sizeof(val), &len), 0);
-	T_EQ(kvdb_close(db), 0);
-	drop_db();
+	reads_after(seal_unrecorded, 64u << 20, SEALED);
 }
 
 static void *make_store(void *arg)
