@@ -174,6 +174,7 @@ vm() {
 	B=$B O=$O VM_TIMEOUT=${VM_TIMEOUT:-$((1200 * factor))} \
 		tests/kmod/boot.sh "$kver" "$dir" "$@" \
 		>"$dir.log" 2>&1
+	[ ! -e "$dir/again" ] || echo "# vm ${kver%-*}, begun again: $(cat "$dir/again")"
 	if [ ! -e "$dir/results" ]; then
 		cp "$dir.log" "$log/vm.${kver%-*}"
 		report vm "${kver%-*}" 1 0 "no machine"
