@@ -7,12 +7,10 @@
 
 #include <pthread.h>
 
-#include "../../utils/kvdb/bench_gen.c"
-#include "../../utils/kvdb/bench_value.h"
+#include "bench_gen.h"
+#include "bench_value.h"
 
 #define DRAWS 400000u
-
-unsigned char bench_noise[2 * BENCH_NOISE];
 
 static void key_names_are_those_of_ycsb(void)
 {
@@ -191,25 +189,13 @@ static void sequence_loses_nothing_among_threads(void)
 	T_EQ(bench_seq_limit(&seq), 4 * SEQ_EACH);
 }
 
-static void noise_fill(void)
-{
-	uint64_t rng = 1, v;
-	unsigned i;
-
-	for (i = 0; i < BENCH_NOISE; i += 8) {
-		v = t_rand(&rng);
-		memcpy(bench_noise + i, &v, 8);
-	}
-	memcpy(bench_noise + BENCH_NOISE, bench_noise, BENCH_NOISE);
-}
-
 static void values_verify_and_every_wrong_byte_is_found(void)
 {
 	static const size_t sizes[] = { 17, 23, 24, 25, 100, 1000, 4096, 65536 + 16, 70000 };
 	static unsigned char buf[70000];
 	size_t i, at;
 
-	noise_fill();
+	bench_noise_init();
 	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		size_t len = sizes[i], step = len > 5000 ? 37 : 1;
 
@@ -233,7 +219,7 @@ static void values_of_other_versions_differ(void)
 {
 	unsigned char buf[1000];
 
-	noise_fill();
+	bench_noise_init();
 	bench_value_make(buf, sizeof(buf), 77, 5);
 	T_OK(!bench_body_good(buf, sizeof(buf), 77, 6, false));
 	T_OK(!bench_body_good(buf, sizeof(buf), 78, 5, false));

@@ -5,7 +5,9 @@
  */
 #include "../harness.h"
 
-#include "../../utils/kvdb/bench_hist.c"
+#include <math.h>
+
+#include "bench_hist.h"
 
 #define N 20000u
 

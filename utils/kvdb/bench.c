@@ -18,7 +18,7 @@
 
 const struct opt bench_opts[] = {
 	{ "workload", 'w', OPT_STR, 0, "LIST",
-	  "what to run, in this order: load, a, b, c, d, e, f, separated by commas "
+	  "what to run, in this order: load, a, b, c, d, e, f, update, scan, separated by commas "
 	  "(default load,a,c)", "workload", NULL },
 	{ "records", 0, OPT_UINT, 0, "N", "records in the store (default 1000000)", "records",
 	  NULL },
@@ -64,17 +64,6 @@ const struct opt bench_opts[] = {
 	{ .name = NULL },
 };
 
-static const struct bench_mix all_mixes[] = {
-	{ "load", { [OP_INSERT] = 100 }, BENCH_UNIFORM, true },
-	{ "a", { [OP_READ] = 50, [OP_UPDATE] = 50 }, BENCH_ZIPFIAN, false },
-	{ "b", { [OP_READ] = 95, [OP_UPDATE] = 5 }, BENCH_ZIPFIAN, false },
-	{ "c", { [OP_READ] = 100 }, BENCH_ZIPFIAN, false },
-	{ "d", { [OP_READ] = 95, [OP_INSERT] = 5 }, BENCH_LATEST, false },
-	{ "e", { [OP_SCAN] = 95, [OP_INSERT] = 5 }, BENCH_ZIPFIAN, false },
-	{ "f", { [OP_READ] = 50, [OP_RMW] = 50 }, BENCH_ZIPFIAN, false },
-};
-#define NMIXES (sizeof(all_mixes) / sizeof(all_mixes[0]))
-
 /* one per process; the handler touches nothing else */
 static uint64_t *stop_flag;
 
@@ -87,18 +76,16 @@ static void on_signal(int sig)
 static int parse_workloads(struct bench *b, const char *list)
 {
 	while (*list) {
-		size_t n = strcspn(list, ","), i;
+		size_t n = strcspn(list, ",");
+		const struct bench_mix *mix;
 
-		for (i = 0; i < NMIXES; i++)
-			if (strlen(all_mixes[i].name) == n &&
-			    !strncasecmp(all_mixes[i].name, list, n))
-				break;
-		if (i == NMIXES)
-			return ui_usage(b->ui, "--workload: \"%.*s\" is none of load a b c d e f",
-					(int)n, list);
+		mix = bench_mix_find(list, n);
+		if (!mix)
+			return ui_usage(b->ui, "--workload: \"%.*s\" is none of load a b c d e f "
+					"update scan", (int)n, list);
 		if (b->nmixes == BENCH_PHASES)
 			return ui_usage(b->ui, "--workload: more than %u", BENCH_PHASES);
-		b->mixes[b->nmixes++] = all_mixes[i];
+		b->mixes[b->nmixes++] = *mix;
 		list += n;
 		list += *list == ',';
 	}
@@ -160,7 +147,7 @@ static int parse(struct bench *b)
 		if (b->nmixes == BENCH_PHASES)
 			return ui_usage(b->ui, "--workload: more than %u", BENCH_PHASES);
 		memmove(b->mixes + 1, b->mixes, b->nmixes * sizeof(b->mixes[0]));
-		b->mixes[0] = all_mixes[0];
+		b->mixes[0] = *bench_mix_find("load", 4);
 		b->nmixes++;
 	}
 	if (b->path && (b->size || b->staging_size || b->is_keep || args_has(a, "dir")))

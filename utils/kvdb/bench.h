@@ -19,25 +19,15 @@
 
 #include "bench_gen.h"
 #include "bench_hist.h"
+#include "bench_meter.h"
 #include "bench_value.h"
 #include "cli.h"
 
 #define BENCH_PHASES  32u
 #define BENCH_THREADS 1024u
 #define BENCH_STORE   "usertable" /* YCSB's name of its table */
-#define BENCH_SCAN    100u        /* longest scan of workload E */
 /* --classes: a capacity device that reads well and writes slowly */
 #define BENCH_LAYERS  "capacity:rate=200M,write_rate=40M,lat=200us"
-
-enum bench_op { OP_READ, OP_UPDATE, OP_INSERT, OP_SCAN, OP_RMW, BENCH_OPS };
-
-/* struct bench_mix - a workload: percent of each operation, and its chooser */
-struct bench_mix {
-	const char *name;
-	uint8_t pct[BENCH_OPS];
-	enum bench_dist dist;
-	bool is_load;
-};
 
 struct bench;
 struct bench_journal;
@@ -58,19 +48,11 @@ struct bench_thread {
 	struct bench_hist hist[BENCH_OPS]; /* clock ticks */
 };
 
-/* struct bench_meter - what is read at the edges of a phase */
-struct bench_meter {
-	uint64_t ns;          /* CLOCK_MONOTONIC */
-	uint64_t ticks;
-	uint64_t cpu_ns;      /* user + system, all threads, living and ended */
-	uint64_t proc_read, proc_write; /* /proc/self/io, block layer bytes; 0 = unreadable */
-	struct kvdb_stats st;
-};
-
 /* struct bench_phase - result of one phase */
 struct bench_phase {
 	const struct bench_mix *mix;
 	struct bench_meter begin, ack, end;
+	struct kvdb_stats before, after;
 	struct bench_hist hist[BENCH_OPS];
 	uint64_t ops, skipped, scanned, write_bytes, read_bytes;
 	uint64_t live_bytes;  /* user bytes alive at its end */
@@ -116,25 +98,6 @@ struct bench {
 	unsigned nphases;
 };
 
-/* ---- clock (bench_measure.c) ---------------------------------------------- */
-
-extern bool bench_has_tsc;
-void bench_clock_init(void);
-uint64_t bench_now_ns(void);
-
-static inline uint64_t bench_ticks(void)
-{
-#if defined(__x86_64__)
-	if (bench_has_tsc)
-		return __builtin_ia32_rdtsc();
-#endif
-	return bench_now_ns();
-}
-
-void bench_meter_read(struct bench *b, struct bench_meter *m, bool has_stats);
-uint64_t bench_peak_rss(void);
-void bench_peak_reset(void);
-
 /* ---- driver (bench_work.c) ------------------------------------------------ */
 
 /* Run one phase; an exit code. The result is b->phase[b->nphases - 1]. */
@@ -159,8 +122,6 @@ int bench_compare(struct bench *b);
 
 /* ---- report (bench_report.c) ---------------------------------------------- */
 
-extern const char *const bench_op_name[BENCH_OPS];
-extern const char *const bench_dist_name[];
 /* Members "config" and "phases" of the document, and the whole of it. */
 void bench_json_config(struct json *j, const struct bench *b);
 void bench_json_phases(struct json *j, const struct bench *b);

@@ -12,8 +12,6 @@
 #include "bench.h"
 #include "size.h"
 
-const char *const bench_op_name[BENCH_OPS] = { "read", "update", "insert", "scan", "rmw" };
-const char *const bench_dist_name[] = { "zipfian", "latest", "uniform" };
 static const struct {
 	const char *name;
 	double part;
@@ -21,7 +19,7 @@ static const struct {
 
 uint64_t bench_class_written(const struct bench_phase *p, unsigned cls)
 {
-	const struct kvdb_io *a = &p->begin.st.io[cls], *z = &p->end.st.io[cls];
+	const struct kvdb_io *a = &p->before.io[cls], *z = &p->after.io[cls];
 
 	return z->log_bytes - a->log_bytes + z->key_bytes - a->key_bytes + z->meta_bytes -
 	       a->meta_bytes + z->move_bytes - a->move_bytes;
@@ -29,7 +27,7 @@ uint64_t bench_class_written(const struct bench_phase *p, unsigned cls)
 
 uint64_t bench_class_read(const struct bench_phase *p, unsigned cls)
 {
-	return p->end.st.io[cls].read_bytes - p->begin.st.io[cls].read_bytes;
+	return p->after.io[cls].read_bytes - p->before.io[cls].read_bytes;
 }
 
 static uint64_t engine_written(const struct bench_phase *p)
@@ -90,7 +88,7 @@ uint64_t bench_p999_ns(const struct bench_phase *p, unsigned op)
 
 static void json_class(struct json *j, const struct bench_phase *p, unsigned c)
 {
-	const struct kvdb_io *a = &p->begin.st.io[c], *z = &p->end.st.io[c];
+	const struct kvdb_io *a = &p->before.io[c], *z = &p->after.io[c];
 
 	json_obj(j, NULL);
 	json_str(j, "class", class_name[c]);
@@ -131,7 +129,7 @@ static void json_ops(struct json *j, const struct bench_phase *p)
 
 static void json_phase(struct json *j, const struct bench *b, const struct bench_phase *p)
 {
-	const struct kvdb_stats *a = &p->begin.st, *z = &p->end.st;
+	const struct kvdb_stats *a = &p->before, *z = &p->after;
 	unsigned c;
 
 	json_obj(j, NULL);
@@ -282,7 +280,7 @@ static void text_classes(const struct bench *b)
 		const struct bench_phase *p = &b->phase[i];
 
 		for (c = 0; c < MPOOL_MCLASSES; c++) {
-			const struct kvdb_io *a = &p->begin.st.io[c], *z = &p->end.st.io[c];
+			const struct kvdb_io *a = &p->before.io[c], *z = &p->after.io[c];
 			char s[6][SIZE_STR];
 
 			if (!b->info.pool.cls[c].devs)
@@ -315,7 +313,7 @@ static void text_delays(const struct bench *b)
 
 		snprintf(label, sizeof(label), "%-6s", p->mix->name);
 		if (p->write_bytes)
-			delays_text(label, &p->begin.st, &p->end.st);
+			delays_text(label, &p->before, &p->after);
 	}
 }
 

@@ -407,10 +407,11 @@ int bench_run(struct bench *b, const struct bench_mix *mix)
 		exit(rc);
 	bench_peak_reset();
 	pthread_barrier_wait(&b->gate);
-	bench_meter_read(b, &p->begin, true);
+	kvdb_stats(b->db, &p->before);
+	bench_meter_read(&p->begin);
 	pthread_barrier_wait(&b->gate);
 	phase_join(b, mix->name);
-	bench_meter_read(b, &p->ack, false);
+	bench_meter_read(&p->ack);
 	pthread_barrier_destroy(&b->gate);
 	if (b->error[0])
 		return ui_error(b->ui, EXIT_FAILED, mix->name, NULL, "%s", b->error);
@@ -419,7 +420,8 @@ int bench_run(struct bench *b, const struct bench_mix *mix)
 	rc = phase_drain(b);
 	if (rc)
 		return rc;
-	bench_meter_read(b, &p->end, true);
+	kvdb_stats(b->db, &p->after);
+	bench_meter_read(&p->end);
 	p->peak_rss = bench_peak_rss();
 	p->ns_per_tick = (double)(p->end.ns - p->begin.ns) /
 			 (double)(p->end.ticks - p->begin.ticks);

@@ -6,10 +6,12 @@
  * which all threads share and which uses atomics only. The hot functions are
  * inline: the driver's own cost is part of every figure it reports.
  */
-#ifndef KVDB_BENCH_GEN_H
-#define KVDB_BENCH_GEN_H
+#ifndef UTILS_BENCH_GEN_H
+#define UTILS_BENCH_GEN_H
 
 #include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* YCSB's constants: the scrambled generator draws from ten thousand million
@@ -176,5 +178,24 @@ static inline uint64_t bench_choose(struct bench_chooser *c, struct bench_rng *r
 		return n;
 	}
 }
+
+/* ---- workloads ----------------------------------------------------------- */
+
+#define BENCH_SCAN 100u /* longest scan of workload E */
+
+enum bench_op { OP_READ, OP_UPDATE, OP_INSERT, OP_SCAN, OP_RMW, BENCH_OPS };
+
+/* struct bench_mix - a workload: percent of each operation, and its chooser */
+struct bench_mix {
+	const char *name;
+	uint8_t pct[BENCH_OPS];
+	enum bench_dist dist;
+	bool is_load;
+};
+
+extern const char *const bench_op_name[BENCH_OPS];
+extern const char *const bench_dist_name[];
+/* The workload whose name is the first @len bytes of @name, or NULL. */
+const struct bench_mix *bench_mix_find(const char *name, size_t len);
 
 #endif

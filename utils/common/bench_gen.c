@@ -5,8 +5,33 @@
  */
 #include <sched.h>
 #include <string.h>
+#include <strings.h>
 
 #include "bench_gen.h"
+
+const char *const bench_op_name[BENCH_OPS] = { "read", "update", "insert", "scan", "rmw" };
+const char *const bench_dist_name[] = { "zipfian", "latest", "uniform" };
+
+/* YCSB's core workloads, then an update and a scan of uniform keys */
+static const struct bench_mix mixes[] = {
+	{ "load", { [OP_INSERT] = 100 }, BENCH_UNIFORM, true },
+	{ "a", { [OP_READ] = 50, [OP_UPDATE] = 50 }, BENCH_ZIPFIAN, false },
+	{ "b", { [OP_READ] = 95, [OP_UPDATE] = 5 }, BENCH_ZIPFIAN, false },
+	{ "c", { [OP_READ] = 100 }, BENCH_ZIPFIAN, false },
+	{ "d", { [OP_READ] = 95, [OP_INSERT] = 5 }, BENCH_LATEST, false },
+	{ "e", { [OP_SCAN] = 95, [OP_INSERT] = 5 }, BENCH_ZIPFIAN, false },
+	{ "f", { [OP_READ] = 50, [OP_RMW] = 50 }, BENCH_ZIPFIAN, false },
+	{ "update", { [OP_UPDATE] = 100 }, BENCH_UNIFORM, false },
+	{ "scan", { [OP_SCAN] = 100 }, BENCH_UNIFORM, false },
+};
+
+const struct bench_mix *bench_mix_find(const char *name, size_t len)
+{
+	for (size_t i = 0; i < sizeof(mixes) / sizeof(mixes[0]); i++)
+		if (strlen(mixes[i].name) == len && !strncasecmp(mixes[i].name, name, len))
+			return &mixes[i];
+	return NULL;
+}
 
 void bench_rng_seed(struct bench_rng *r, uint64_t seed)
 {

@@ -5,8 +5,8 @@
  * numbers; the driver records clock ticks and converts when it reports.
  * One writer per histogram, no lock; merge after the writers have ended.
  */
-#ifndef KVDB_BENCH_HIST_H
-#define KVDB_BENCH_HIST_H
+#ifndef UTILS_BENCH_HIST_H
+#define UTILS_BENCH_HIST_H
 
 #include <stdint.h>
 

@@ -7,8 +7,8 @@
  *
  * The noise is read-only after bench_noise_init(); no lock.
  */
-#ifndef KVDB_BENCH_VALUE_H
-#define KVDB_BENCH_VALUE_H
+#ifndef UTILS_BENCH_VALUE_H
+#define UTILS_BENCH_VALUE_H
 
 #include <stdbool.h>
 #include <stddef.h>

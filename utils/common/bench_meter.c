@@ -16,7 +16,9 @@
 #include <cpuid.h>
 #endif
 
-#include "bench.h"
+#include "bench_gen.h"
+#include "bench_meter.h"
+#include "bench_value.h"
 
 bool bench_has_tsc;
 unsigned char bench_noise[2 * BENCH_NOISE];
@@ -77,13 +79,11 @@ static uint64_t proc_field(const char *text, const char *name)
 	return 0;
 }
 
-void bench_meter_read(struct bench *b, struct bench_meter *m, bool has_stats)
+void bench_meter_read(struct bench_meter *m)
 {
 	struct rusage ru;
 	char buf[2048];
 
-	if (has_stats)
-		kvdb_stats(b->db, &m->st);
 	read_proc("/proc/self/io", buf, sizeof(buf));
 	m->proc_read = proc_field(buf, "read_bytes:");
 	m->proc_write = proc_field(buf, "write_bytes:");
