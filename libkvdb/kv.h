@@ -545,7 +545,7 @@ uint64_t kv_sync_epoch(struct kvdb *db);
 /* The loss bound forbids acknowledgements of what is not durable (R1). */
 bool kv_gate_is_shut(struct kvdb *db);
 
-/* ---- cq.c: completion queues ---- */
+/* ---- cq_wait.c: completion queues ---- */
 
 /* Durable epoch, room or fault changed: queues that wait look again. */
 void kv_cqs_wake(struct kvdb *db);

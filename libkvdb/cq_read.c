@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What operations of completion queues read: a get is run at once and, when a
+ * page was missing, again when the page is there (load.c says how).
+ */
+#include <errno.h>
+
+#include "cq.h"
+#include "thread.h"
+
+#define RUNS_MAX	16u	/* a get that still misses pages then waits for them */
+
+static void read_add(struct kvdb_cq *cq, struct kv_aload *al)
+{
+	al->al_link = NULL;
+	*cq->c_reads_tail = al;
+	cq->c_reads_tail = &al->al_link;
+}
+
+static void run_get(struct kv_cq_op *o)
+{
+	const struct kvdb_op *p = &o->o_op;
+	struct kvdb_cq *cq = o->o_cq;
+	bool may_wait = o->o_as.as_run >= RUNS_MAX;
+	struct kv_aload *al;
+	size_t vlen = 0;
+	int err;
+
+	if (!may_wait)
+		kv_async_begin(&o->o_as);
+	err = kv_get_run(p->kvs, p->key, p->klen, p->buf, p->size, &vlen);
+	kv_async_end();
+	if (err != -EINPROGRESS) {
+		o->o_vlen = vlen;
+		kv_cq_op_done(o, err);
+		return;
+	}
+	while ((al = kv_async_next(&o->o_as)))
+		read_add(cq, al);
+}
+
+void kv_cq_get(struct kv_cq_op *o)
+{
+	struct kv_tctx *tc = kv_tctx(o->o_cq->c_db);
+
+	if (!tc) {
+		kv_cq_op_done(o, kv_error(-ENOMEM, "MP0902", "no memory for a thread's state"));
+		return;
+	}
+	kv_count(&tc->tc_gets, 1);
+	run_get(o);
+}
+
+/* Off the list of reads that wait to be started: the first one. */
+static struct kv_aload *read_take(struct kvdb_cq *cq)
+{
+	struct kv_aload *al = cq->c_reads;
+
+	cq->c_reads = al->al_link;
+	if (!cq->c_reads)
+		cq->c_reads_tail = &cq->c_reads;
+	return al;
+}
+
+/* The first waiting reads, as long as their pages are being read already, wait for those. */
+static void join_reads(struct kvdb_cq *cq)
+{
+	struct kv_aload *al, *going, **tail;
+
+	while ((al = cq->c_reads)) {
+		for (going = cq->c_going; going && !kv_async_is_same(going, al);)
+			going = going->al_link;
+		if (!going)
+			return;
+		read_take(cq);
+		/* others may have joined it before it was put back */
+		for (tail = &al->al_same; *tail;)
+			tail = &(*tail)->al_same;
+		*tail = going->al_same;
+		going->al_same = al;
+	}
+}
+
+static void read_ended(struct kvdb_cq *cq, struct kv_aload *al)
+{
+	struct kv_aload **pp = &cq->c_going;
+
+	while (*pp != al)
+		pp = &(*pp)->al_link;
+	*pp = al->al_link;
+}
+
+/* Its read completed, or was refused, with @err; those that joined it run on with it. */
+static void read_done(struct kvdb_cq *cq, struct kv_aload *al, int err)
+{
+	struct kv_aload *same = al->al_same, *next;
+	struct kv_thread *t = kv_enter();
+	bool again = kv_async_done(al, err);
+
+	kv_exit(t);
+	read_ended(cq, al);
+	al->al_same = NULL;
+	if (again)
+		read_add(cq, al);
+	else
+		run_get(al->al_as->as_owner);
+	/* they find the pages in the pool; a failure is not theirs, they read for themselves */
+	for (al = same; al; al = next) {
+		struct kv_cq_op *o = al->al_as->as_owner;
+
+		next = al->al_same;
+		kv_async_drop(al);
+		run_get(o);
+	}
+}
+
+void kv_cq_reads_start(struct kvdb_cq *cq)
+{
+	struct mpool_io io[KV_CQ_REAP];
+	struct kv_aload *al, *batch[KV_CQ_REAP];
+	unsigned n;
+	int rc;
+
+	do {
+		for (n = 0; n < KV_CQ_REAP && cq->c_inflight + n < cq->c_depth; n++) {
+			join_reads(cq);
+			if (!cq->c_reads)
+				break;
+			al = batch[n] = read_take(cq);
+			io[n] = al->al_load.ld_read.rd_io;
+			al->al_link = cq->c_going;
+			cq->c_going = al;
+		}
+		rc = n ? mpool_ioq_submit(cq->c_ioq, io, n) : 0;
+		if (rc > 0)
+			cq->c_inflight += (unsigned)rc;
+		for (unsigned i = rc > 0 ? (unsigned)rc : 0; i < n; i++) {
+			/* the first may be what was refused; the others were not looked at */
+			if (rc < 0 && !i) {
+				read_done(cq, batch[i], rc);
+				continue;
+			}
+			read_ended(cq, batch[i]);
+			read_add(cq, batch[i]);
+		}
+	} while (n && (rc < 0 || n == KV_CQ_REAP));
+}
+
+int kv_cq_reads_take(struct kvdb_cq *cq, unsigned want, int64_t timeout_ns)
+{
+	struct mpool_cqe cqe[KV_CQ_REAP];
+	int n = KV_CQ_REAP;
+
+	/* without reads too when somebody polls: that makes the pool's event fd unreadable */
+	while ((cq->c_inflight || cq->c_epoll >= 0) && n == (int)KV_CQ_REAP) {
+		n = mpool_ioq_reap(cq->c_ioq, cqe, KV_CQ_REAP, want, timeout_ns);
+		for (int i = 0; i < n; i++) {
+			cq->c_inflight--;
+			read_done(cq, (struct kv_aload *)(uintptr_t)cqe[i].cookie,
+				  cqe[i].res < 0 ? (int)cqe[i].res : 0);
+		}
+		want = 0;
+	}
+	return n < 0 ? kv_error_mpool(n) : 0;
+}
