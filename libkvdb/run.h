@@ -99,7 +99,7 @@ int kv_kblock_ent(const struct kv_kblock *kb, uint32_t page, const struct kv_ken
 int kv_run_iter_bulk(struct kvdb *db, struct kv_run *r, struct kv_iter **out);
 
 /*
- * kv_merge_pick - which of @n runs (newest first, sizes in keys) to merge (merge.c)
+ * kv_merge_pick - which of @n runs (newest first, sizes in keys) to merge (merge_pick.c)
  * The group is [*first, *first + returned). 0: none is due.
  */
 unsigned kv_merge_pick(const uint64_t *keys, unsigned n, unsigned *first);

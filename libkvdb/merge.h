@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Compaction of runs: what chooses them, one merge of them. */
+#ifndef KV_MERGE_H
+#define KV_MERGE_H
+
+#include "compact.h"
+#include "kv.h"
+#include "tomb.h"
+
+#define KV_MERGE_MAX	32u	/* sources */
+
+/* ---- merge_pick.c: the choice ---------------------------------------------------------- */
+
+/*
+ * kv_pick_part - which runs of a leaf, or of a store without leaves, are due
+ * @run: all of them, newest first. The group is [*first, *first + returned); 0: none.
+ */
+unsigned kv_pick_part(struct kvdb *db, struct kv_tree *tr, struct kv_run **run, unsigned n,
+		      unsigned *first);
+/* The same for kvdb_compact(): all, or of too many the oldest, which others may follow to. */
+unsigned kv_pick_asked(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first);
+/* LF2: twice a leaf's keys: all of it is merged, which splits it. */
+bool kv_split_is_due(struct kvdb *db, const struct kv_tree *tr, struct kv_run **run, unsigned n);
+/* Keys of a piece when so many are cut; 0: no more leaves can be made. */
+uint64_t kv_leaf_cut(const struct kvdb *db, const struct kv_tree *tr, uint64_t keys);
+/* R19: the upper runs delete as much as a quarter of all keys below, or hold so many. */
+bool kv_spill_for_space(struct kvdb *db, struct kv_tree *tr);
+/*
+ * On a full pool a merge that cannot hold its output would only take the room
+ * that deletes and flushes live on.
+ */
+bool kv_merge_fits(struct kvdb *db, struct kv_run **run, unsigned n);
+uint64_t kv_runs_keys(struct kv_run *const *run, unsigned n);
+
+/* ---- merge_job.c: one merge -------------------------------------------------------------- */
+
+enum kv_merge_how {
+	KV_MERGE_ONE,	/* one run, where the inputs were */
+	KV_MERGE_SPLIT,	/* one for each new leaf: all runs of a leaf or of a store without */
+	KV_MERGE_SPILL,	/* upper runs: one run for each leaf that has some of the keys */
+};
+
+struct kv_move;
+
+struct kv_job {
+	struct kvdb *j_db;
+	struct kvdb_kvs *j_kvs;
+	struct kv_tree *j_tree;
+	enum kv_merge_how j_how;
+	struct kv_run **j_in;	/* newest first; the tree reference keeps them */
+	unsigned j_n;
+	uint32_t j_leaf, j_nleaf;	/* they are of these leaves; none: upper runs */
+	/* no transaction looks for their deletions (T6) */
+	bool j_forgets;
+	/* and no older run lies below them: deletions go */
+	bool j_no_tombs;
+	bool j_asked;		/* for kvdb_compact() */
+	struct kv_move *j_move;	/* values of victims move on the way, or NULL */
+	uint64_t j_cut;		/* split: keys of a leaf */
+
+	/* the rest is merge_job.c's */
+	struct kv_walk j_walk;	/* progress, with j_asked or j_move */
+	struct kv_iter *j_it;
+	struct kv_ent j_ent;	/* the next one, if j_has */
+	bool j_has;
+	uint64_t j_seen, j_keys, j_now;
+	struct kv_trows j_tombs;	/* tombstones over many keys that go on (H3) */
+	uint16_t j_klen;
+	uint8_t j_key[KVDB_KEY_MAX];	/* the last one before the cut */
+
+	/* what was made, with references: runs, the leaves they go to, those that are new */
+	struct kv_run **j_out;
+	struct kv_leaf **j_to, **j_begin;
+	unsigned j_nout, j_cap, j_nbegin;
+};
+
+/* 1, or -errno; -ECANCELED: the database stops, or nobody wants it any more. */
+int kv_job_run(struct kv_job *j);
+/*
+ * A transaction finds out by the newest version that a key was deleted after
+ * its view. Views that come later are newer than everything in a run.
+ */
+bool kv_is_looked_for(struct kvdb *db, struct kv_run **run, unsigned n);
+
+#endif

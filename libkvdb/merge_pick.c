@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Which runs of one part of a store, a leaf or the runs of all keys, to merge.
+ * It only looks; the caller holds the tree.
+ */
+#include "leaf.h"
+#include "merge.h"
+#include "reloc.h"
+#include "run.h"
+#include "tomb.h"
+
+#define TIER_FACTOR	4u
+#define SUM_NUM		16	/* 3.2: runs of one tier are not all equal */
+#define SUM_DEN		5
+#define RUNS_WANTED	8u	/* more are merged whatever their sizes */
+#define LEAVES_LEFT	4u	/* a split makes a few; near the limit none is tried */
+
+/*
+ * A stretch of at least TIER_FACTOR neighbours is due when together they hold
+ * SUM_NUM / SUM_DEN times the keys of the largest: then merging moves each key
+ * up by about that factor. Of several the one with the smallest largest run
+ * goes, then the longest.
+ */
+static unsigned pick_tier(const uint64_t *keys, unsigned n, unsigned *first)
+{
+	uint64_t best = UINT64_MAX;
+	unsigned len = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		double sum = 0;
+		uint64_t max = 1;
+
+		for (unsigned j = i; j < n && j - i < KV_MERGE_MAX; j++) {
+			sum += (double)keys[j];
+			if (keys[j] > max)
+				max = keys[j];
+			if (j - i + 1 < TIER_FACTOR || sum * SUM_DEN < (double)max * SUM_NUM)
+				continue;
+			if (max < best || (max == best && j - i + 1 > len)) {
+				best = max;
+				len = j - i + 1;
+				*first = i;
+			}
+		}
+	}
+	return len;
+}
+
+/* With too many runs the cheapest stretch that brings their number down goes. */
+unsigned kv_merge_pick(const uint64_t *keys, unsigned n, unsigned *first)
+{
+	unsigned want = pick_tier(keys, n, first);
+	double best = -1;
+
+	if (want || n <= RUNS_WANTED)
+		return want;
+	want = n - RUNS_WANTED + 1;
+	if (want > KV_MERGE_MAX)
+		want = KV_MERGE_MAX;
+	for (unsigned i = 0; i + want <= n; i++) {
+		double sum = 0;
+
+		for (unsigned j = i; j < i + want; j++)
+			sum += (double)keys[j];
+		if (best < 0 || sum < best) {
+			best = sum;
+			*first = i;
+		}
+	}
+	return want;
+}
+
+/*
+ * R19: what is deleted or overwritten gives its space back when it meets the
+ * oldest run. That is due when the newer runs delete as much as a quarter of
+ * its keys, and on a full pool also when they merely hold so many: less would
+ * copy the oldest run for little.
+ */
+static unsigned pick_for_space(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first)
+{
+	unsigned len = n < KV_MERGE_MAX ? n : KV_MERGE_MAX;
+	uint64_t newer = 0, tombs = 0, oldest;
+
+	if (len < 2)
+		return 0;
+	for (unsigned i = n - len; i + 1 < n; i++) {
+		newer += kv_run_desc(run[i])->rd_keys;
+		tombs += run[i]->rn_tombs;
+	}
+	oldest = kv_run_desc(run[n - 1])->rd_keys;
+	tombs += kv_tombs_garbage(run + (n - len), len, len);
+	if (tombs <= oldest / 4 && (newer < oldest / 4 || !kv_segs_are_short(db)))
+		return 0;
+	*first = n - len;
+	return len;
+}
+
+/*
+ * What expired is garbage as well: due from the newest run on in which it is a
+ * quarter of the keys, down to the oldest, alone if it is that one.
+ */
+static unsigned pick_for_expiry(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first)
+{
+	unsigned len = n < KV_MERGE_MAX ? n : KV_MERGE_MAX;
+	uint64_t now = kv_time_ms(db);
+
+	for (unsigned i = n - len; i < n; i++) {
+		uint64_t gone = kv_run_expired(run[i], now);
+
+		if (!gone || gone < kv_run_desc(run[i])->rd_keys / 4)
+			continue;
+		*first = i;
+		return n - i;
+	}
+	return 0;
+}
+
+uint64_t kv_runs_keys(struct kv_run *const *run, unsigned n)
+{
+	uint64_t keys = 0;
+
+	while (n--)
+		keys += kv_run_desc(run[n])->rd_keys;
+	return keys;
+}
+
+/* Every deletion removes itself and, most likely, what it deletes. */
+bool kv_merge_fits(struct kvdb *db, struct kv_run **run, unsigned n)
+{
+	uint64_t keys = 1, tombs = 0, bytes = 0, left;
+
+	if (!kv_segs_are_short(db))
+		return true;
+	for (unsigned i = 0; i < n; i++) {
+		keys += kv_run_desc(run[i])->rd_keys;
+		tombs += run[i]->rn_tombs;
+		bytes += run[i]->rn_bytes;
+	}
+	tombs += kv_tombs_garbage(run, n, n) / 2;
+	left = keys > 2 * tombs ? keys - 2 * tombs : 0;
+	return bytes / keys * left <= kv_segs_free_bytes(db) / 2;
+}
+
+uint64_t kv_leaf_cut(const struct kvdb *db, const struct kv_tree *tr, uint64_t keys)
+{
+	uint64_t half = db->d_budget.b_leaf_keys / 2, left = KV_LEAVES_MAX - tr->tr_nleaf;
+
+	if (left < LEAVES_LEFT)
+		return 0;
+	keys = keys / left + 1;
+	return keys > half ? keys : half ? half : 1;
+}
+
+bool kv_split_is_due(struct kvdb *db, const struct kv_tree *tr, struct kv_run **run, unsigned n)
+{
+	uint64_t keys = kv_runs_keys(run, n);
+
+	return n <= KV_MERGE_MAX && keys > 2 * db->d_budget.b_leaf_keys &&
+	       kv_leaf_cut(db, tr, keys);
+}
+
+unsigned kv_pick_part(struct kvdb *db, struct kv_tree *tr, struct kv_run **run, unsigned n,
+		      unsigned *first)
+{
+	uint64_t keys[256];
+	unsigned len, skip = 0, i = 0;
+
+	*first = 0;
+	if (kv_split_is_due(db, tr, run, n))
+		return n;
+	if (!n)
+		return 0;
+	if (n > 256) {	/* the oldest count first */
+		skip = n - 256;
+		run += skip;
+		n = 256;
+	}
+	do
+		keys[i] = kv_run_desc(run[i])->rd_keys;
+	while (++i < n);
+	len = kv_merge_pick(keys, n, first);
+	if (len < 2)
+		len = pick_for_space(db, run, n, first);
+	if (len < 2)
+		len = pick_for_expiry(db, run, n, first);
+	*first += skip;
+	return len;
+}
+
+unsigned kv_pick_asked(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first)
+{
+	unsigned len = n < KV_MERGE_MAX ? n : KV_MERGE_MAX;
+
+	*first = n - len;
+	if (n != 1)
+		return len;
+	return run[0]->rn_tombs || run[0]->rn_tindex || kv_run_expired(run[0], kv_time_ms(db));
+}
+
+bool kv_spill_for_space(struct kvdb *db, struct kv_tree *tr)
+{
+	uint64_t newer = kv_runs_keys(tr->tr_run, tr->tr_nupper), tombs;
+	uint64_t older = kv_runs_keys(tr->tr_run + tr->tr_nupper, tr->tr_nrun - tr->tr_nupper);
+
+	if (!tr->tr_nupper)
+		return false;
+	tombs = kv_tombs_garbage(tr->tr_run, tr->tr_nupper, tr->tr_nrun);
+	for (uint32_t i = 0; i < tr->tr_nupper; i++)
+		tombs += tr->tr_run[i]->rn_tombs;
+	return tombs > older / 4 || (newer >= older / 4 && kv_segs_are_short(db));
+}
