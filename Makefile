@@ -86,7 +86,7 @@ INC_CORE := -Ikmod/core -Ilibmpool
 INC_MP   := -Ilibmpool/include -Ilibmpool -Ikmod/core -Ikmod
 INC_KV   := -Ilibmpool/include -Ilibkvdb/include -Ilibkvdb
 INC_UTIL := -Ilibmpool/include -Ilibkvdb/include -Iutils/common
-INC_TEST := -Itests -Itests/common -Itests/crash $(INC_MP) -Ilibkvdb/include -Ilibkvdb -Iutils/common
+INC_TEST := -Itests -Itests/common -Itests/crash -Itests/golden $(INC_MP) -Ilibkvdb/include -Ilibkvdb -Iutils/common
 
 # ---- sources ----------------------------------------------------------
 
@@ -96,7 +96,7 @@ mp_src   := $(sort $(wildcard libmpool/*.c))
 kv_src   := $(sort $(wildcard libkvdb/*.c))
 ut_src   := $(sort $(wildcard utils/common/*.c))
 test_all := $(sort $(wildcard tests/unit/*.c tests/conform/*.c tests/crash/*.c tests/stress/*.c \
-	tests/model/*.c tests/bench/*.c tests/common/*.c $(if $(VARIANT),,tests/kmod/*.c)))
+	tests/model/*.c tests/bench/*.c tests/golden/*.c tests/common/*.c $(if $(VARIANT),,tests/kmod/*.c)))
 is_prog   = $(filter test_% crash_% stress_% model_% bench_% cut_% fuzz_ioctl% fail_nth%,$(notdir $(1)))
 test_src := $(foreach f,$(test_all),$(if $(call is_prog,$(f)),$(f)))
 help_src := $(filter-out $(test_src),$(test_all))

@@ -6,6 +6,7 @@
 #   B=build O=build tests/run.sh SUITE...      (make check, make check-unit, ...)
 #
 # Suites: unit conform crash stress model  programs of that folder, from $O/tests
+#                                    (unit: and of tests/golden)
 #         cli                        tests/cli/test_*, executables
 #         lint                       tests/lint/*.sh and *.py
 #         ablate                     tests/ablate.py short
@@ -233,7 +234,10 @@ export TSAN_OPTIONS=halt_on_error=1
 
 for suite; do
 	case $suite in
-	unit) programs unit unit 120 "$O" ;;
+	unit)
+		programs unit unit 120 "$O"
+		programs unit golden 120 "$O"
+		;;
 	conform) programs conform conform 120 "$O" ;;
 	# a workload takes up to a minute; crash_pool has eleven
 	crash) programs crash crash 1500 "$O" ;;
@@ -255,6 +259,7 @@ for suite; do
 		[ "$suite" = tsan ] && build=$B/thread
 		export TEST_SHORT=1
 		programs "$suite" unit 240 "$build"
+		programs "$suite" golden 240 "$build"
 		programs "$suite" conform 240 "$build"
 		unset TEST_SHORT
 		;;
