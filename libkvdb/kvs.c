@@ -241,7 +241,7 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 				mt = kv_mt_active(w->kvs);
 				if (KV_UNLIKELY(atomic_load_explicit(&mt->m_grow_wanted,
 								     memory_order_relaxed)))
-					kv_mt_grow(mt);
+					kv_mt_grow_soon(mt);
 				kv_exit(t);
 				return 0;
 			}

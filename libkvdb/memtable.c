@@ -35,6 +35,7 @@
 #define CHUNK_MAX	(1u << 20)
 #define TABLE_MIN	64u	/* buckets */
 #define LOAD_MAX	4u	/* entries a bucket holds on average before the table grows */
+#define GROW_OWN	16384u	/* keys that a writer moves himself: about a millisecond */
 
 struct kv_chunk {
 	struct kv_chunk *ch_next;
@@ -263,6 +264,7 @@ void kv_mt_grow(struct kv_mt *mt)
 	if (pthread_mutex_trylock(&mt->m_grow_lock))
 		return;
 	tb = atomic_load(&mt->m_table);
+	atomic_store(&mt->m_grow_asked, false);
 	atomic_store(&mt->m_grow_wanted, false);
 	if (atomic_load(&mt->m_keys) < (tb->tb_mask + 1) * LOAD_MAX)
 		goto out;
@@ -294,6 +296,14 @@ void kv_mt_grow(struct kv_mt *mt)
 	kv_retire(table_free, tb);
 out:
 	pthread_mutex_unlock(&mt->m_grow_lock);
+}
+
+void kv_mt_grow_soon(struct kv_mt *mt)
+{
+	if (kv_is_manual(mt->m_db) || atomic_load(&mt->m_keys) < GROW_OWN)
+		kv_mt_grow(mt);
+	else if (!atomic_exchange(&mt->m_grow_asked, true))
+		kv_work_kick(mt->m_db);
 }
 
 static int each_in_bucket(struct kv_bucket *bk, int (*fn)(struct kv_entry *en, void *arg),

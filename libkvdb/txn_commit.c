@@ -448,7 +448,7 @@ static void grow_tables(struct kvdb_txn *t)
 	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
 		if (tt->tt_mt && atomic_load_explicit(&tt->tt_mt->m_grow_wanted,
 						      memory_order_relaxed))
-			kv_mt_grow(tt->tt_mt);
+			kv_mt_grow_soon(tt->tt_mt);
 }
 
 int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Background work. Three kinds of threads: the keeper switches and flushes
- * memtables, seals and frees log segments; the supplier has the next segments
- * of the logs ready, which writers would wait for; mergers do nothing but
+ * memtables, seals and frees log segments; the supplier has ready what writers
+ * would wait for: the next segments of the logs, larger tables; mergers do nothing but
  * merges. So a long merge never stands before a flush, nor a flush before a log.
  *
  * A flush (R4, R6): the oldest frozen memtable of a store, once its boundary
@@ -283,6 +283,32 @@ int kv_flush_step(struct kvdb *db)
 
 /* ---- the other steps ---------------------------------------------------------------- */
 
+/* Tables of memtables that are too large for a writer to grow in passing. */
+static int grow_step(struct kvdb *db)
+{
+	int did = 0;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		struct kv_mt *mt;
+		struct kv_thread *t;
+
+		if (!kvs)
+			continue;
+		t = kv_enter();
+		mt = kv_mt_active(kvs);
+		mt = atomic_exchange(&mt->m_grow_asked, false) ? kv_mt_get(mt) : NULL;
+		kv_exit(t);
+		kv_kvs_release(kvs);
+		if (mt) {
+			kv_mt_grow(mt);
+			kv_mt_put(db, mt);
+			did = 1;
+		}
+	}
+	return did;
+}
+
 /* Gets segments ready before the logs run into the end of theirs. */
 static int prepare_step(struct kvdb *db)
 {
@@ -330,6 +356,8 @@ static int supplier_step(struct kvdb *db)
 {
 	int r = prepare_step(db);
 
+	if (r >= 0 && grow_step(db))
+		r = 1;
 	return r ? r : kv_segs_stock_step(db);
 }
 

@@ -15,7 +15,7 @@ static char dir[256];
 static struct kvdb *db;
 static uint64_t rnd;
 
-static void make_db(void)
+static void open_db(unsigned flags)
 {
 	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64u << 20 };
 	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
@@ -29,10 +29,15 @@ static void make_db(void)
 	co.ndevs = 1;
 	T_EQ(mpool_create(dir, &co), 0);
 	T_EQ(kvdb_create(dir, NULL), 0);
-	o.flags = KVDB_MANUAL;
+	o.flags = flags;
 	o.logs = 1;
 	o.cache_bytes = 64u << 20;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
+}
+
+static void make_db(void)
+{
+	open_db(KVDB_MANUAL);
 }
 
 static void drop_db(void)
@@ -61,7 +66,7 @@ static int insert(struct kv_mt *mt, const void *key, size_t klen, uint32_t numbe
 		kv_version_stamp(db, v);
 	kv_exit(t);
 	if (atomic_load(&mt->m_grow_wanted))
-		kv_mt_grow(mt);
+		kv_mt_grow_soon(mt);
 	return err;
 }
 
@@ -391,6 +396,61 @@ static void a_growing_table_loses_nothing(void)
 	drop_db();
 }
 
+static uint64_t buckets_of(struct kv_mt *mt)
+{
+	struct kv_thread *t = kv_enter();
+	uint64_t n = atomic_load(&mt->m_table)->tb_mask + 1;
+
+	kv_exit(t);
+	return n;
+}
+
+/* Moving a large table takes longer than a put may. */
+static void a_writer_leaves_a_large_table_alone(void)
+{
+	struct kv_mt *mt;
+	unsigned i;
+
+	make_db();
+	db->d_flags &= ~KVDB_MANUAL;	/* as if others worked: nobody does */
+	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
+	for (i = 0; i < GROW_KEYS; i++)
+		T_EQ(insert(mt, &i, sizeof(i), i), 0);
+	T_OK(atomic_load(&mt->m_grow_asked));
+	T_OK(buckets_of(mt) > 64 && buckets_of(mt) < GROW_KEYS / 8);
+	kv_mt_grow(mt);
+	T_OK(buckets_of(mt) >= GROW_KEYS / 8);
+	T_OK(!atomic_load(&mt->m_grow_asked));
+	for (i = 0; i < GROW_KEYS; i++)
+		T_EQ(number_of(mt, &i, sizeof(i)), i);
+	kv_mt_put(db, mt);
+	db->d_flags |= KVDB_MANUAL;
+	drop_db();
+}
+
+static uint64_t active_buckets(struct kvdb_kvs *kvs)
+{
+	struct kv_thread *t = kv_enter();
+	uint64_t n = buckets_of(kv_mt_active(kvs));
+
+	kv_exit(t);
+	return n;
+}
+
+static void the_supplier_grows_it(void)
+{
+	struct kvdb_kvs *kvs;
+	unsigned i;
+
+	open_db(0);
+	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	/* as long as it takes: the next memtable begins with as many buckets */
+	for (i = 0; active_buckets(kvs) < GROW_KEYS / 8; i++)
+		T_EQ(kvdb_put(kvs, &i, sizeof(i), "v", 1), 0);
+	drop_db();
+}
+
 /* ---- replay --------------------------------------------------------------------------------- */
 
 static struct kvdb_kvs *replay_store(const char *name)
@@ -497,6 +557,8 @@ int main(void)
 	T_RUN(ranges_come_from_the_predecessor);
 	T_RUN(an_iterator_keeps_what_it_walks);
 	T_RUN(a_growing_table_loses_nothing);
+	T_RUN(a_writer_leaves_a_large_table_alone);
+	T_RUN(the_supplier_grows_it);
 	T_RUN(replay_takes_the_newest_by_epoch_and_revision);
 	T_RUN(the_place_in_the_log_is_that_of_the_first_record);
 	return t_done();
