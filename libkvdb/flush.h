@@ -55,6 +55,15 @@ static inline bool kv_is_manual(const struct kvdb *db)
 	return db->d_flags & KVDB_MANUAL;
 }
 
+/* R1: the epoch is born with its first reservation. */
+static inline void kv_epoch_birth(struct kvdb *db, uint64_t epoch)
+{
+	_Atomic(uint64_t) *b = &db->d_logs->ls_birth[epoch % 4];
+
+	if (KV_UNLIKELY(atomic_load_explicit(b, memory_order_acquire) == 0))
+		kv_epoch_born(db, epoch);
+}
+
 /* Whoever was first in the epoch may have lost the processor before it set the gate. */
 static inline void kv_mind_gate(struct kvdb *db, uint64_t epoch)
 {

@@ -159,31 +159,45 @@ static int install(struct write *w, struct kv_slot *sl, const struct kv_resv *rs
 	return kv_mt_install(mt, &w->op, sl, rs, out);
 }
 
+static inline void encode(const struct write *w, const struct kv_resv *rs)
+{
+	kv_rec_encode(rs->rs_buf, w->type, (uint16_t)w->kvs->k_id, w->op.op_key, w->op.op_klen,
+		      w->op.op_val, w->op.op_vlen, w->op.op_vcrc);
+	if (KV_UNLIKELY(w->op.op_expiry))
+		kv_rec_set_expiry(rs->rs_buf, w->op.op_expiry);
+}
+
+/* Installs an encoded record and stamps it. */
+static inline int install_record(struct kvdb *db, struct write *w, struct kv_slot *sl,
+				 const struct kv_resv *rs, uint32_t index)
+{
+	struct kv_version *v;
+	int err;
+
+	kv_record_encoded(rs, index, w->size);
+	w->op.op_val_off = rs->rs_off + kv_rec_val_off(w->op.op_klen);
+	(void)BARRIER(303, (kv_wait_closed(db, rs->rs_epoch), 0));
+	if (KV_UNLIKELY(w->type == KV_REC_PUT && kv_policy_refuses(w->kvs, rs->rs_seg)))
+		return -ENOSPC;
+	err = install(w, sl, rs, &v);
+	if (KV_LIKELY(!err))
+		kv_rec_stamp(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, kv_version_stamp(db, v));
+	return err;
+}
+
 /* One attempt in a reserved place: 0, -EAGAIN (withdrawn), -EBUSY (a transaction's), -ENOMEM. */
 static int write_record(struct kvdb *db, struct write *w, struct kv_slot *sl,
 			const struct kv_resv *rs)
 {
 	uint32_t index = atomic_load_explicit(&sl->sl_index, memory_order_relaxed);
-	struct kv_version *v;
 	int err;
 
 	kv_slot_place(sl, rs);
-	kv_rec_encode(rs->rs_buf, w->type, (uint16_t)w->kvs->k_id, w->op.op_key, w->op.op_klen,
-		      w->op.op_val, w->op.op_vlen, w->op.op_vcrc);
-	if (KV_UNLIKELY(w->op.op_expiry))
-		kv_rec_set_expiry(rs->rs_buf, w->op.op_expiry);
-	kv_record_encoded(rs, index, w->size);
-	w->op.op_val_off = rs->rs_off + kv_rec_val_off(w->op.op_klen);
-	(void)BARRIER(303, (kv_wait_closed(db, rs->rs_epoch), 0));
-	/* the space becomes a SKIP record: nothing was logged */
-	if (KV_UNLIKELY(w->type == KV_REC_PUT && kv_policy_refuses(w->kvs, rs->rs_seg)))
-		err = -ENOSPC;
-	else
-		err = install(w, sl, rs, &v);
+	encode(w, rs);
+	err = install_record(db, w, sl, rs, index);
+	/* nothing was logged */
 	if (KV_UNLIKELY(err))
 		kv_rec_encode_skip(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, w->size);
-	else
-		kv_rec_stamp(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, kv_version_stamp(db, v));
 	kv_record_done(rs, index, w->size);
 	return err;
 }
@@ -207,6 +221,68 @@ int kv_ack(struct kvdb *db, uint64_t epoch, bool is_durable)
 	return ack(db, epoch, is_durable);
 }
 
+/* The write is visible. Inside kv_enter(). */
+static inline void installed(struct write *w, const struct kv_resv *rs)
+{
+	struct kv_mt *mt = kv_mt_active(w->kvs);
+
+	w->epoch = rs->rs_epoch;
+	if (KV_UNLIKELY(atomic_load_explicit(&mt->m_grow_wanted, memory_order_relaxed)))
+		kv_mt_grow_soon(mt);
+}
+
+/* What follows from an attempt that failed: 0 = another. @until: bound on the waits for a key. */
+static int failed(struct kvdb *db, struct write *w, int err, struct timespec *until)
+{
+	switch (err) {
+	case -EBUSY:
+		if (w->begun && !kv_is_manual(db))
+			return err;
+		return w->many ? many_wait(w->kvs, w->many) :
+		       kv_key_wait(w->kvs, w->op.op_key, w->op.op_klen, w->op.op_hash, until);
+	case -ENOSPC:
+		return kv_error(err, "MP0940", "%s: staging is full, and the store's "
+				"policy allows no other class", w->kvs->k_name);
+	case -ESTALE:
+		return err;
+	default:
+		return kv_error(err, "MP0902", "no memory for a write");
+	}
+}
+
+/* As write_install(), with a segment of its own (L4). */
+static int write_own(struct kvdb *db, struct write *w, struct kv_tctx *tc)
+{
+	struct kv_slot *sl = &tc->tc_slot;
+	struct timespec until = { 0 };
+	struct kv_thread *t;
+	struct kv_resv rs;
+	int err;
+
+	do {
+		err = kv_own_make(db, w->stream, w->size, false, &rs);
+		if (err)
+			return err;
+		encode(w, &rs);
+		t = kv_enter();
+		kv_own_enter(db, &rs);
+		kv_slot_open(sl);
+		err = install_record(db, w, sl, &rs, 0);
+		if (!err)
+			kv_record_done(&rs, 0, w->size);
+		kv_slot_idle(sl);
+		kv_own_leave(db, &rs, !err);
+		if (!err)
+			installed(w, &rs);
+		kv_exit(t);
+		if (!err)
+			return 0;
+		kv_own_drop(db, &rs);
+		err = failed(db, w, err, &until);
+	} while (!err);
+	return err;
+}
+
 /* Logs and installs; returns with the version visible. */
 static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 {
@@ -215,7 +291,6 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 	struct kv_resv rs;
 	struct kv_log *lo;
 	struct timespec until = { 0 };
-	struct kv_mt *mt;
 	uint64_t t0;
 	int err;
 
@@ -237,41 +312,26 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 			if (err == -EAGAIN)
 				kv_wait_closed(db, atomic_load(&db->d_epoch));
 			if (!err) {
-				w->epoch = rs.rs_epoch;
-				mt = kv_mt_active(w->kvs);
-				if (KV_UNLIKELY(atomic_load_explicit(&mt->m_grow_wanted,
-								     memory_order_relaxed)))
-					kv_mt_grow_soon(mt);
+				installed(w, &rs);
 				kv_exit(t);
 				return 0;
 			}
 		} while (err == -EAGAIN);
 		kv_slot_idle(sl);
 		kv_exit(t);
-		if (KV_UNLIKELY(err == -EBUSY)) {
-			if (w->begun && !kv_is_manual(db))
-				return err;
-			err = w->many ? many_wait(w->kvs, w->many) :
-			      kv_key_wait(w->kvs, w->op.op_key, w->op.op_klen, w->op.op_hash,
-					  &until);
+		if (err != -EAGAIN) {
+			err = failed(db, w, err, &until);
 			if (err)
 				return err;
 			continue;
 		}
-		if (err == -ENOSPC)
-			return kv_error(err, "MP0940", "%s: staging is full, and the store's "
-					"policy allows no other class", w->kvs->k_name);
-		if (err == -ESTALE)
-			return err;
-		if (err != -EAGAIN)
-			return kv_error(err, "MP0902", "no memory for a write");
 		/* the log needs a segment; that may take I/O */
 		t0 = kv_now(db);
-		err = kv_log_prepare(db, lo, w->size, false);
+		err = kv_log_prepare(db, lo, false);
 		if (err == -ENOSPC && (w->type != KV_REC_PUT || kv_reloc_may_help(db))) {
 			/* R19: room is made before a delete takes from the reserve */
 			kv_make_room(db);
-			err = kv_log_prepare(db, lo, w->size, w->type != KV_REC_PUT);
+			err = kv_log_prepare(db, lo, w->type != KV_REC_PUT);
 		}
 		kv_delayed(db, KVDB_DELAY_SEGMENT, kv_now(db) - t0);
 		if (err)
@@ -319,7 +379,8 @@ static int write_op(struct kvdb *db, struct write *w)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
 	w->op.op_hash = kv_hash(w->op.op_key, w->op.op_klen);
 	w->size = kv_rec_size(w->op.op_klen, w->op.op_vlen) + (w->op.op_expiry ? 8 : 0);
-	err = write_install(db, w, tc);
+	err = KV_UNLIKELY(kv_own_is_for(db, w->size)) ? write_own(db, w, tc) :
+							write_install(db, w, tc);
 	if (err)
 		return err;
 	kv_count(&tc->tc_user_bytes, w->op.op_klen + w->op.op_vlen);

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
+#include "flush.h"
 #include "work.h"
 
 #define WORD(seq, n, len)	((uint64_t)(seq) << 40 | (uint64_t)(n) << 20 | (len) >> 3)
@@ -43,22 +43,43 @@ void kv_frame_retire(struct kv_frame *f)
 	kv_retire(frame_free, f);
 }
 
-struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *image, uint32_t off,
-			      uint32_t cap, uint64_t epoch)
+static struct kv_frame *frame_new(struct kv_log *lo, struct kv_seg *s, size_t records)
 {
-	/* the shortest record has a one-byte key, or value; those in the value log are longer */
-	size_t rec = KV_REC_HDR + KV_REC_ALIGN + (lo->lo_stream == KV_VLOG ? KV_INLINE_MAX : 0);
-	size_t n = cap / rec + 1;
-	struct kv_frame *f = calloc(1, sizeof(*f) + n * sizeof(f->fr_rec[0]));
+	struct kv_frame *f = calloc(1, sizeof(*f) + records * sizeof(f->fr_rec[0]));
 
 	if (!f)
 		return NULL;
 	f->fr_log = lo;
 	f->fr_seg = s;
+	return f;
+}
+
+struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *image, uint32_t off,
+			      uint32_t cap, uint64_t epoch)
+{
+	/* the shortest record has a one-byte key, or value; those in the value log are longer */
+	size_t rec = KV_REC_HDR + KV_REC_ALIGN + (lo->lo_stream == KV_VLOG ? KV_INLINE_MAX : 0);
+	struct kv_frame *f = frame_new(lo, s, cap / rec + 1);
+
+	if (!f)
+		return NULL;
 	f->fr_base = image + off;
 	f->fr_off = off;
 	f->fr_cap = cap;
 	f->fr_epoch = epoch;
+	return f;
+}
+
+struct kv_frame *kv_frame_new_own(struct kv_log *lo, struct kv_seg *s, uint32_t size)
+{
+	struct kv_frame *f = frame_new(lo, s, 1);
+
+	if (!f)
+		return NULL;
+	f->fr_base = atomic_load(&s->sg_image);
+	f->fr_len = KV_FRAME_HDR + size;
+	f->fr_space = kv_align_block(f->fr_len);
+	f->fr_nrec = 1;
 	return f;
 }
 
@@ -114,8 +135,6 @@ static void log_fini(struct kvdb *db, struct kv_log *lo)
 		kv_seg_put(db, lo->lo_seg);
 	if (lo->lo_next)
 		kv_seg_put(db, lo->lo_next);
-	if (lo->lo_own)
-		kv_seg_put(db, lo->lo_own);
 	pthread_mutex_destroy(&lo->lo_lock);
 	pthread_mutex_destroy(&lo->lo_prep_lock);
 }
@@ -337,62 +356,14 @@ out:
 	return err;
 }
 
-/* Size of a segment that holds one record of @size; no descriptor ever joins it. */
-static uint32_t own_bytes(uint32_t size)
+void kv_log_add_own(struct kvdb *db, struct kv_frame *f)
 {
-	return kv_align_block(KV_FRAME_HDR + size);
-}
-
-/*
- * A record too large for a shared segment gets one of its own (R9), which is
- * prepared as lo_own; its only frame is closed at once. The
- * epoch is the log's, taken under the lock that a tick needs to close it.
- */
-static int reserve_own(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_resv *rs,
-		       struct kv_slot *sl)
-{
-	struct kv_seg *s;
-	struct kv_frame *f, *open;
-	int err = 0;
+	struct kv_log *lo = f->fr_log;
 
 	pthread_mutex_lock(&lo->lo_lock);
-	s = lo->lo_own;
-	if (!s || s->sg_bytes < own_bytes(size)) {
-		err = -EAGAIN;
-		goto out;
-	}
-	open = atomic_load(&lo->lo_frame[WORD_SEQ(atomic_load(&lo->lo_word)) % 4]);
-	f = kv_frame_new(lo, s, atomic_load(&s->sg_image), 0, KV_FRAME_HDR + size, open->fr_epoch);
-	if (!f) {
-		err = -ENOMEM;
-		goto out;
-	}
-	lo->lo_own = NULL;
-	f->fr_len = KV_FRAME_HDR + size;
-	f->fr_space = kv_align_block(f->fr_len);
-	f->fr_nrec = 1;
-	*rs = (struct kv_resv){ .rs_frame = f, .rs_buf = f->fr_base + KV_FRAME_HDR, .rs_seg = s,
-				.rs_off = KV_FRAME_HDR, .rs_epoch = f->fr_epoch };
-	atomic_store(&sl->sl_index, 0);
 	pend(db, lo, f);
-	seg_done(db, s, f->fr_space);
-out:
+	seg_done(db, f->fr_seg, f->fr_space);
 	pthread_mutex_unlock(&lo->lo_lock);
-	return err;
-}
-
-/* R1: the epoch is born with its first reservation. */
-static inline void epoch_birth(struct kvdb *db, uint64_t e)
-{
-	_Atomic(uint64_t) *b = &db->d_logs->ls_birth[e % 4];
-
-	if (KV_UNLIKELY(atomic_load_explicit(b, memory_order_acquire) == 0))
-		kv_epoch_born(db, e);
-}
-
-static inline bool is_large(struct kvdb *db, uint32_t size)
-{
-	return size > db->d_budget.b_seg_bytes / 16 && size > KV_BLOCK;
 }
 
 int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_resv *rs)
@@ -400,12 +371,6 @@ int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_
 	struct kv_slot *sl = &kv_tctx(db)->tc_slot;
 	int err;
 
-	if (KV_UNLIKELY(is_large(db, size))) {
-		err = reserve_own(db, lo, size, rs, sl);
-		if (!err)
-			epoch_birth(db, rs->rs_epoch);
-		return err;
-	}
 	for (;;) {
 		uint64_t w = atomic_load_explicit(&lo->lo_word, memory_order_acquire);
 		struct kv_frame *f = atomic_load_explicit(&lo->lo_frame[WORD_SEQ(w) % 4],
@@ -430,22 +395,21 @@ int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_
 		rs->rs_off = f->fr_off + len;
 		rs->rs_epoch = f->fr_epoch;
 		atomic_store_explicit(&sl->sl_index, WORD_N(w), memory_order_relaxed);
-		epoch_birth(db, f->fr_epoch);
+		kv_epoch_birth(db, f->fr_epoch);
 		return 0;
 	}
 }
 
-int kv_log_prepare(struct kvdb *db, struct kv_log *lo, uint32_t size, bool urgent)
+int kv_log_prepare(struct kvdb *db, struct kv_log *lo, bool urgent)
 {
-	bool own = is_large(db, size);
-	uint32_t bytes = own ? own_bytes(size) : db->d_budget.b_seg_bytes;
-	struct kv_seg *s, *spare, **place = own ? &lo->lo_own : &lo->lo_next;
+	uint32_t bytes = db->d_budget.b_seg_bytes;
+	struct kv_seg *s;
 	bool ready;
 	int err = 0;
 
 	pthread_mutex_lock(&lo->lo_prep_lock);
 	pthread_mutex_lock(&lo->lo_lock);
-	ready = *place && (*place)->sg_bytes >= bytes;
+	ready = lo->lo_next != NULL;
 	pthread_mutex_unlock(&lo->lo_lock);
 	if (ready)
 		goto out;
@@ -458,11 +422,8 @@ int kv_log_prepare(struct kvdb *db, struct kv_log *lo, uint32_t size, bool urgen
 		goto out;
 	}
 	pthread_mutex_lock(&lo->lo_lock);
-	spare = *place;
-	*place = s;
+	lo->lo_next = s;
 	pthread_mutex_unlock(&lo->lo_lock);
-	if (spare)
-		seg_done(db, spare, 0);
 out:
 	pthread_mutex_unlock(&lo->lo_prep_lock);
 	return err;

@@ -56,7 +56,6 @@ struct kv_log {
 	uint8_t lo_stream;		/* enum kv_stream */
 	struct kv_seg *lo_seg;		/* lo_lock */
 	struct kv_seg *lo_next;		/* prepared successor or NULL; lo_lock */
-	struct kv_seg *lo_own;		/* prepared for one large record or NULL; lo_lock */
 	struct kv_frame *lo_pending;	/* closed, not yet written; oldest first; lo_lock */
 	struct kv_frame **lo_tail;
 	pthread_mutex_t lo_prep_lock;	/* one preparer at a time; outside lo_lock */
@@ -79,13 +78,13 @@ static inline struct kv_log *kv_log_at(struct kv_logs *ls, unsigned int i)
 /* The log of this CPU. */
 struct kv_log *kv_log_pick(struct kvdb *db, enum kv_stream stream);
 /*
- * kv_log_reserve - take @size bytes in the open epoch
+ * kv_log_reserve - take @size bytes in the open epoch, which kv_own_is_for() is false of
  * The slot must be OPEN. 0, or -EAGAIN: the log needs a segment; leave
  * kv_enter(), call kv_log_prepare() and try again.
  */
 int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_resv *rs);
 /* Gets a segment with an image ready for the log (may block; outside kv_enter()). */
-int kv_log_prepare(struct kvdb *db, struct kv_log *lo, uint32_t size, bool urgent);
+int kv_log_prepare(struct kvdb *db, struct kv_log *lo, bool urgent);
 /* True when kv_log_prepare() ahead of need would be useful. */
 bool kv_log_wants_segment(struct kv_log *lo);
 /*
@@ -102,7 +101,29 @@ bool kv_log_is_dirty(struct kv_log *lo);
 bool kv_log_has_room(struct kv_log *lo);
 struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *image, uint32_t off,
 			      uint32_t cap, uint64_t epoch);
+/* One of a single record of @size bytes, alone in @s; its epoch is still to come. */
+struct kv_frame *kv_frame_new_own(struct kv_log *lo, struct kv_seg *s, uint32_t size);
+/* Makes such a frame pending and closes its segment. Caller holds d_tick_lock. */
+void kv_log_add_own(struct kvdb *db, struct kv_frame *f);
 void kv_frame_retire(struct kv_frame *f);
+
+/* ---- own.c: records with a segment of their own ---- */
+
+/* True when a record is too large for a segment that others share (R9). */
+bool kv_own_is_for(struct kvdb *db, uint32_t size);
+/*
+ * kv_own_make - a segment with an image for one record of @size
+ * The caller writes the record to rs_buf, calls kv_own_enter(), installs, calls
+ * kv_own_leave(). May block; outside kv_enter(). @urgent as in kv_seg_alloc().
+ */
+int kv_own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, bool urgent,
+		struct kv_resv *rs);
+/* The record gets its epoch, which does not end before kv_own_leave(). Inside kv_enter(). */
+void kv_own_enter(struct kvdb *db, struct kv_resv *rs);
+/* The record is the log's; !@is_logged: it is still the caller's, who may enter again. */
+void kv_own_leave(struct kvdb *db, struct kv_resv *rs, bool is_logged);
+/* Gives back what was not logged. */
+void kv_own_drop(struct kvdb *db, struct kv_resv *rs);
 
 static inline uint32_t kv_align_block(uint32_t n)
 {

@@ -199,6 +199,7 @@ struct kv_commit {
 	uint32_t co_len, co_size;	/* of the value; of the record */
 	uint32_t co_crc;		/* of the value */
 	struct kv_resv co_rs;
+	bool co_has_own;		/* co_rs is a segment of its own, not yet the log's */
 	uint32_t co_index;
 	struct kv_slot *co_slot;
 	uint64_t co_seq;		/* result */

@@ -82,17 +82,38 @@ static int admit(struct kvdb *db, uint32_t bytes, bool urgent)
 }
 
 /* The log needs a segment; as a plain write, only deletes take from the reserve (R19). */
-static int make_ready(struct kvdb *db, struct kv_log *lo, uint32_t size, bool urgent)
+static int make_ready(struct kvdb *db, struct kv_log *lo, bool urgent)
 {
 	uint64_t t0 = kv_now(db);
-	int err = kv_log_prepare(db, lo, size, false);
+	int err = kv_log_prepare(db, lo, false);
 
 	if (err == -ENOSPC && (urgent || kv_reloc_may_help(db))) {
 		kv_make_room(db);
-		err = kv_log_prepare(db, lo, size, urgent);
+		err = kv_log_prepare(db, lo, urgent);
 	}
 	kv_delayed(db, KVDB_DELAY_SEGMENT, kv_now(db) - t0);
 	return err;
+}
+
+static void encode_value(const struct kv_keylock *kl, const struct kv_txn_val *v, const void *val,
+			 const struct kv_resv *rs, uint32_t index, uint32_t size)
+{
+	kv_rec_encode(rs->rs_buf, KV_REC_PUT, (uint16_t)kl->kl_kvs, kl->kl_key, kl->kl_klen, val,
+		      v->tv_vlen, v->tv_vcrc);
+	kv_rec_set_flags(rs->rs_buf, KV_RECF_TXN);
+	/* it has no place in the order of writes: the commit record has */
+	kv_rec_stamp(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, 0);
+	kv_record_encoded(rs, index, size);
+}
+
+/*
+ * T8: once it is installed its epoch may end, and the segment with it; before, that
+ * withdraws the record. A pin that is then not needed stays: the next attempt is
+ * most likely in the same segment.
+ */
+static int pin_value(struct kvdb_txn *t, const struct kv_resv *rs)
+{
+	return BARRIER(560, pin(t, rs->rs_seg));
 }
 
 /* One attempt in a reserved place: 0, -EAGAIN (withdrawn), -ENOMEM. */
@@ -103,19 +124,9 @@ static int write_value(struct kvdb_txn *t, const struct kv_keylock *kl, const st
 	int err;
 
 	kv_slot_place(sl, rs);
-	kv_rec_encode(rs->rs_buf, KV_REC_PUT, (uint16_t)kl->kl_kvs, kl->kl_key, kl->kl_klen, val,
-		      v->tv_vlen, v->tv_vcrc);
-	kv_rec_set_flags(rs->rs_buf, KV_RECF_TXN);
-	/* it has no place in the order of writes: the commit record has */
-	kv_rec_stamp(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, 0);
-	kv_record_encoded(rs, index, size);
+	encode_value(kl, v, val, rs, index, size);
 	atomic_store_explicit(&sl->sl_ver, 0, memory_order_relaxed);
-	/*
-	 * T8: once it is installed its epoch may end, and the segment with it; before, that
-	 * withdraws the record. A pin that is then not needed stays: the next attempt is
-	 * most likely in the same segment.
-	 */
-	err = BARRIER(560, pin(t, rs->rs_seg));
+	err = pin_value(t, rs);
 	if (!err && !kv_slot_install(sl))
 		err = -EAGAIN;
 	if (err)
@@ -125,28 +136,46 @@ static int write_value(struct kvdb_txn *t, const struct kv_keylock *kl, const st
 	return err;
 }
 
-int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_txn_val *v,
-		     const void *val)
+/* A value with a segment of its own (L4): nothing has to be installed. */
+static int log_own(struct kvdb_txn *t, const struct kv_keylock *kl, const struct kv_txn_val *v,
+		   const void *val, uint32_t size, struct kv_resv *rs)
 {
 	struct kvdb *db = t->t_db;
-	uint32_t size = kv_rec_size(kl->kl_klen, v->tv_vlen);
+	struct kv_thread *th;
+	int err = kv_own_make(db, KV_VLOG, size, false, rs);
+
+	if (err)
+		return err;
+	encode_value(kl, v, val, rs, 0, size);
+	kv_record_done(rs, 0, size);
+	th = kv_enter();
+	kv_own_enter(db, rs);
+	err = pin_value(t, rs);
+	kv_own_leave(db, rs, !err);
+	kv_exit(th);
+	if (err)
+		kv_own_drop(db, rs);
+	return err;
+}
+
+static int log_shared(struct kvdb_txn *t, const struct kv_keylock *kl, const struct kv_txn_val *v,
+		      const void *val, uint32_t size, struct kv_resv *rs)
+{
+	struct kvdb *db = t->t_db;
 	struct kv_tctx *tc = kv_tctx(db);
 	struct kv_thread *th;
-	struct kv_resv rs;
 	struct kv_log *lo;
-	int err = check_pinned(t);
+	int err = 0;
 
-	if (!err)
-		err = admit(db, size, false);
-	if (!err && !tc)
-		err = kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
+	if (!tc)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
 	while (!err) {
 		lo = kv_log_pick(db, KV_VLOG);
 		th = kv_enter();
 		kv_slot_open(&tc->tc_slot);
-		err = kv_log_reserve(db, lo, size, &rs);
+		err = kv_log_reserve(db, lo, size, rs);
 		if (!err) {
-			err = write_value(t, kl, v, val, &tc->tc_slot, &rs, size);
+			err = write_value(t, kl, v, val, &tc->tc_slot, rs, size);
 			if (err == -EAGAIN)	/* late: do not fill a dying epoch */
 				kv_wait_closed(db, atomic_load(&db->d_epoch));
 			kv_exit(th);
@@ -157,9 +186,25 @@ int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_
 		}
 		kv_slot_idle(&tc->tc_slot);
 		kv_exit(th);
-		err = err == -EAGAIN ? make_ready(db, lo, size, false) :
+		err = err == -EAGAIN ? make_ready(db, lo, false) :
 		      kv_error(err, "MP0902", "no memory for a write");
 	}
+	return err;
+}
+
+int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_txn_val *v,
+		     const void *val)
+{
+	struct kvdb *db = t->t_db;
+	uint32_t size = kv_rec_size(kl->kl_klen, v->tv_vlen);
+	struct kv_resv rs;
+	int err = check_pinned(t);
+
+	if (!err)
+		err = admit(db, size, false);
+	if (!err)
+		err = kv_own_is_for(db, size) ? log_own(t, kl, v, val, size, &rs) :
+						log_shared(t, kl, v, val, size, &rs);
 	if (err)
 		return err;
 	v->tv_seg = rs.rs_seg;
@@ -328,21 +373,39 @@ int kv_commit_link(struct kv_commit *co)
 	return err;
 }
 
-int kv_commit_reserve(struct kv_commit *co)
+static int reserve(struct kv_commit *co)
 {
 	struct kvdb *db = co->co_txn->t_db;
-	struct kv_resv *rs = &co->co_rs;
 	struct kv_slot *sl = co->co_slot;
 	int err;
 
 	kv_slot_open(sl);
-	err = kv_log_reserve(db, kv_log_pick(db, KV_KLOG), co->co_size, rs);
+	err = kv_log_reserve(db, kv_log_pick(db, KV_KLOG), co->co_size, &co->co_rs);
 	if (err) {
 		kv_slot_idle(sl);
 		return err == -EAGAIN ? -ENOBUFS : err;
 	}
 	co->co_index = atomic_load_explicit(&sl->sl_index, memory_order_relaxed);
-	kv_slot_place(sl, rs);
+	return 0;
+}
+
+static bool is_own(const struct kv_commit *co)
+{
+	return kv_own_is_for(co->co_txn->t_db, co->co_size);
+}
+
+int kv_commit_reserve(struct kv_commit *co)
+{
+	struct kv_resv *rs = &co->co_rs;
+	int err = 0;
+
+	if (!is_own(co))
+		err = reserve(co);
+	else if (!co->co_has_own)
+		err = -ENOBUFS;
+	if (err)
+		return err;
+	kv_slot_place(co->co_slot, rs);
 	kv_rec_encode(rs->rs_buf, KV_REC_COMMIT, 0, NULL, 0, co->co_buf, co->co_len, co->co_crc);
 	kv_record_encoded(rs, co->co_index, co->co_size);
 	return 0;
@@ -361,7 +424,7 @@ static bool is_in_time(struct kv_commit *co)
 	return true;
 }
 
-int kv_commit_install(struct kv_commit *co)
+static int install(struct kv_commit *co)
 {
 	struct kvdb_txn *t = co->co_txn;
 	const struct kv_resv *rs = &co->co_rs;
@@ -380,10 +443,36 @@ int kv_commit_install(struct kv_commit *co)
 		if (kv_slot_install(sl))
 			return 0;
 	}
-	kv_rec_encode_skip(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, co->co_size);
-	kv_record_done(rs, co->co_index, co->co_size);
-	kv_slot_idle(sl);
 	return -EAGAIN;
+}
+
+/* L4: the record is whole; only a switch of a memtable since the versions were linked is late. */
+static int install_own(struct kv_commit *co)
+{
+	struct kvdb *db = co->co_txn->t_db;
+	int err;
+
+	kv_own_enter(db, &co->co_rs);
+	atomic_store_explicit(&co->co_slot->sl_index, 0, memory_order_relaxed);
+	kv_slot_open(co->co_slot);
+	err = install(co);
+	co->co_has_own = err;
+	kv_own_leave(db, &co->co_rs, !err);
+	return err;
+}
+
+int kv_commit_install(struct kv_commit *co)
+{
+	const struct kv_resv *rs = &co->co_rs;
+	int err = co->co_has_own ? install_own(co) : install(co);
+
+	if (err && !co->co_has_own) {
+		kv_rec_encode_skip(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, co->co_size);
+		kv_record_done(rs, co->co_index, co->co_size);
+	}
+	if (err)
+		kv_slot_idle(co->co_slot);
+	return err;
 }
 
 void kv_commit_finish(struct kv_commit *co)
@@ -451,6 +540,19 @@ static void grow_tables(struct kvdb_txn *t)
 			kv_mt_grow_soon(tt->tt_mt);
 }
 
+/* The record needs a segment. */
+static int commit_ready(struct kv_commit *co, bool urgent)
+{
+	struct kvdb *db = co->co_txn->t_db;
+	int err;
+
+	if (!is_own(co))
+		return make_ready(db, kv_log_pick(db, KV_KLOG), urgent);
+	err = kv_own_make(db, KV_KLOG, co->co_size, urgent, &co->co_rs);
+	co->co_has_own = !err;
+	return err;
+}
+
 int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch)
 {
 	struct kvdb *db = t->t_db;
@@ -466,7 +568,7 @@ int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch)
 		if (!err)
 			break;
 		if (err == -ENOBUFS)
-			err = make_ready(db, kv_log_pick(db, KV_KLOG), co.co_size, urgent);
+			err = commit_ready(&co, urgent);
 		else if (err == -EAGAIN)
 			err = 0;
 		else
@@ -477,6 +579,8 @@ int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch)
 	else
 		grow_tables(t);
 	*epoch = co.co_rs.rs_epoch;
+	if (co.co_has_own)
+		kv_own_drop(db, &co.co_rs);
 	free(co.co_buf);
 	if (t->t_slot)
 		slot_retire(db, t->t_slot);

@@ -318,7 +318,7 @@ static int prepare_step(struct kvdb *db)
 		struct kv_log *lo = kv_log_at(ls, i);
 
 		if (kv_log_wants_segment(lo)) {
-			int err = kv_log_prepare(db, lo, 0, false);
+			int err = kv_log_prepare(db, lo, false);
 
 			/* full media: the writer that needs the segment will say so */
 			return err == -ENOSPC ? 0 : err ? err : 1;

@@ -11,6 +11,7 @@
 
 #include "flush.h"
 #include "frame.h"
+#include "mdc.h"
 #include "memtable.h"
 
 #define INTERVAL_MS 100u
@@ -169,7 +170,7 @@ static void writer_start(struct writer *w, const char *key, const char *val, enu
 	*w = (struct writer){ .key = key, .val = val, .where = where, .result = 1 };
 	/* the log must have a segment: the writer's steps have no way to get one */
 	lo = kv_log_at(db->d_logs, db->d_logs->ls_n);
-	T_EQ(kv_log_prepare(db, lo, 64, false), 0);
+	T_EQ(kv_log_prepare(db, lo, false), 0);
 	pthread_barrier_init(&w->stopped, NULL, 2);
 	pthread_barrier_init(&w->go, NULL, 2);
 	T_EQ(pthread_create(&w->thread, NULL, writer_main, w), 0);
@@ -379,6 +380,141 @@ static void overwrites_keep_what_a_view_can_see_and_no_more(void)
 	drop_db();
 }
 
+/* ---- records with a segment of their own ------------------------------------------------- */
+
+#define OWN_BYTES 100000u
+
+static char own_val[OWN_BYTES];
+
+/* A writer of one; it stops where it has its epoch. */
+struct own {
+	pthread_t thread;
+	pthread_barrier_t stopped, go;
+	struct kv_resv rs;
+	int result;
+};
+
+static struct own ow;
+
+/* What write_own() of kvs.c does. */
+static void *own_main(void *arg)
+{
+	struct own *o = arg;
+	struct kv_slot *sl = &kv_tctx(db)->tc_slot;
+	uint32_t size = kv_rec_size(5, OWN_BYTES), crc = mpool_crc32c(0, own_val, OWN_BYTES);
+	struct kv_mt_op op = { .op_key = "large", .op_klen = 5, .op_vlen = OWN_BYTES,
+			       .op_vcrc = crc, .op_kind = KV_ENT_REF,
+			       .op_hash = kv_hash("large", 5),
+			       .op_val_off = KV_FRAME_HDR + kv_rec_val_off(5) };
+	struct kv_thread *t = kv_enter();
+	struct kv_version *v;
+
+	kv_rec_encode(o->rs.rs_buf, KV_REC_PUT, (uint16_t)kvs->k_id, "large", 5, own_val, OWN_BYTES,
+		      crc);
+	kv_own_enter(db, &o->rs);
+	pthread_barrier_wait(&o->stopped);
+	pthread_barrier_wait(&o->go);
+	atomic_store(&sl->sl_state, 1u << 2 | KV_SLOT_OPEN);
+	atomic_store(&o->rs.rs_frame->fr_rec[0], KV_REC_AT(KV_FRAME_HDR, KV_FRAME_HDR + size));
+	o->result = kv_mt_install(kv_mt_active(kvs), &op, sl, &o->rs, &v);
+	if (!o->result) {
+		kv_rec_stamp(o->rs.rs_buf, o->rs.rs_seg->sg_id, o->rs.rs_off,
+			     kv_version_stamp(db, v));
+		atomic_fetch_or(&o->rs.rs_frame->fr_rec[0], KV_REC_DONE);
+		atomic_fetch_add(&o->rs.rs_frame->fr_done, size);
+	}
+	atomic_store(&sl->sl_state, 1u << 2);
+	kv_own_leave(db, &o->rs, !o->result);
+	kv_exit(t);
+	return NULL;
+}
+
+static void *sync_main(void *arg)
+{
+	(void)arg;
+	return kvdb_sync(db) ? db : NULL;
+}
+
+static void own_and_sync(void)
+{
+	pthread_t syncer;
+	void *failed = NULL;
+
+	memset(own_val, 'v', sizeof(own_val));
+	T_OK(kv_own_is_for(db, kv_rec_size(5, OWN_BYTES)));
+	T_EQ(kv_own_make(db, KV_VLOG, kv_rec_size(5, OWN_BYTES), false, &ow.rs), 0);
+	/* however many epochs end while it is filled */
+	put("a", "1");
+	T_EQ(kvdb_sync(db), 0);
+	put("a", "2");
+	T_EQ(kvdb_sync(db), 0);
+	put("a", "3");
+	pthread_barrier_init(&ow.stopped, NULL, 2);
+	pthread_barrier_init(&ow.go, NULL, 2);
+	T_EQ(pthread_create(&ow.thread, NULL, own_main, &ow), 0);
+	pthread_barrier_wait(&ow.stopped);
+	T_EQ(pthread_create(&syncer, NULL, sync_main, NULL), 0);
+	usleep(100000);
+	pthread_barrier_wait(&ow.go);
+	pthread_join(ow.thread, NULL);
+	pthread_join(syncer, &failed);
+	T_OK(!failed);
+	T_EQ(ow.result, 0);
+	T_OK(atomic_load(&db->d_durable) >= ow.rs.rs_epoch);
+}
+
+/* L4 */
+static void an_epoch_does_not_end_between_a_large_record_and_its_place(void)
+{
+	static char buf[OWN_BYTES];
+	struct kvdb_stats st;
+	size_t len;
+
+	make_db();
+	t_die_in(open_db, own_and_sync);
+	T_EQ(damage(), 0);
+	open_db();
+	expect("a", "3");
+	T_EQ(kvdb_get(kvs, "large", 5, buf, sizeof(buf), &len), 0);
+	T_EQ(len, OWN_BYTES);
+	T_OK(buf[0] == 'v' && buf[OWN_BYTES - 1] == 'v');
+	T_EQ(kvdb_stats(db, &st), 0);
+	T_EQ(st.skipped_records, 0);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+static void own_and_no_more(void)
+{
+	T_EQ(kv_own_make(db, KV_VLOG, kv_rec_size(5, OWN_BYTES), false, &ow.rs), 0);
+	memset(ow.rs.rs_buf, 'v', OWN_BYTES);
+	put("a", "1");
+	T_EQ(kvdb_sync(db), 0);
+}
+
+static void a_segment_that_was_never_logged_is_freed_after_a_crash(void)
+{
+	uint64_t id;
+
+	make_db();
+	open_db();
+	T_EQ(kvdb_close(db), 0);
+	t_die_in(open_db, own_and_no_more);
+	open_db();
+	expect("a", "1");
+	while (kv_work_step(db) > 0)
+		;
+	T_EQ(kvdb_close(db), 0);
+	open_db();
+	id = 0;
+	for (struct kv_seg *s = kv_segs_first(db); s; s = s->sg_next)
+		id += s->sg_bytes != db->d_budget.b_seg_bytes;
+	T_EQ(id, 0);
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(damage(), 0);
+	drop_db();
+}
+
 /* ---- the loss bound ----------------------------------------------------------------------- */
 
 static void acknowledgements_wait_at_the_gate(void)
@@ -453,6 +589,8 @@ int main(void)
 	T_RUN(helped_writer_goes_on_unharmed);
 	T_RUN(version_pending_at_a_views_birth_is_not_in_it);
 	T_RUN(overwrites_keep_what_a_view_can_see_and_no_more);
+	T_RUN(an_epoch_does_not_end_between_a_large_record_and_its_place);
+	T_RUN(a_segment_that_was_never_logged_is_freed_after_a_crash);
 	T_RUN(acknowledgements_wait_at_the_gate);
 	T_RUN(undurable_acknowledgements_never_span_more_than_the_interval);
 	T_RUN(idle_database_writes_nothing);

@@ -199,7 +199,7 @@ static void *committer_main(void *arg)
 		if (err) {
 			kv_exit(th);
 			if (err != -ENOBUFS ||
-			    kv_log_prepare(db, kv_log_pick(db, KV_KLOG), co.co_size, false))
+			    kv_log_prepare(db, kv_log_pick(db, KV_KLOG), false))
 				abort();
 			err = -EAGAIN;
 			continue;
@@ -236,8 +236,7 @@ static void committer_start(enum stop where)
 	cm = (struct committer){ .where = where, .result = 1, .txn = write_all() };
 	/* the logs must have segments: the steps go round in circles without */
 	for (i = 0; i < db->d_logs->ls_n; i++)
-		T_EQ(kv_log_prepare(db, kv_log_at(db->d_logs, db->d_logs->ls_n + i), 64, false),
-		     0);
+		T_EQ(kv_log_prepare(db, kv_log_at(db->d_logs, db->d_logs->ls_n + i), false), 0);
 	pthread_barrier_init(&cm.stopped, NULL, 2);
 	pthread_barrier_init(&cm.go, NULL, 2);
 	T_EQ(pthread_create(&cm.thread, NULL, committer_main, &cm), 0);
