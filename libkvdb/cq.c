@@ -24,16 +24,23 @@
 #include "cq.h"
 #include "txn.h"
 
-static bool may_be_durable(const struct kvdb_op *p)
+static bool is_read(const struct kvdb_op *p)
 {
-	return p->type == KVDB_OP_PUT || p->type == KVDB_OP_DEL || p->type == KVDB_OP_COMMIT;
+	return p->type == KVDB_OP_GET || p->type == KVDB_OP_SCAN || p->type == KVDB_OP_MGET;
+}
+
+static uint32_t flags_known(const struct kvdb_op *p)
+{
+	if (p->type == KVDB_OP_MGET)
+		return KVDB_OP_SNAPSHOT;
+	return is_read(p) || p->type == KVDB_OP_SYNC ? 0 : KVDB_OP_DURABLE;
 }
 
 static int op_check(const struct kvdb_cq *cq, const struct kvdb_op *p)
 {
-	if (p->type < KVDB_OP_GET || p->type > KVDB_OP_COMMIT)
+	if (p->type < KVDB_OP_GET || p->type > KVDB_OP_MGET)
 		return kv_error(-EINVAL, "MP0951", "operation of unknown type %u", p->type);
-	if (p->flags & ~(may_be_durable(p) ? KVDB_OP_DURABLE : 0))
+	if (p->flags & ~flags_known(p))
 		return kv_error(-EINVAL, "MP0951", "operation of type %u: flags 0x%x", p->type,
 				p->flags);
 	if (p->type == KVDB_OP_COMMIT && (!p->txn || kv_txn_db(p->txn) != cq->c_db))
@@ -41,8 +48,10 @@ static int op_check(const struct kvdb_cq *cq, const struct kvdb_op *p)
 	if (p->type != KVDB_OP_SYNC && p->type != KVDB_OP_COMMIT &&
 	    (!p->kvs || p->kvs->k_db != cq->c_db))
 		return kv_error(-EINVAL, "MP0951", "operation on no store of this database");
-	if (p->type == KVDB_OP_GET && !p->buf && p->size)
+	if ((p->type == KVDB_OP_GET || p->type == KVDB_OP_SCAN) && !p->buf && p->size)
 		return kv_error(-EINVAL, "MP0951", "a buffer of %zu bytes at NULL", p->size);
+	if (p->type == KVDB_OP_SCAN && (uintptr_t)p->buf % _Alignof(struct kvdb_pair))
+		return kv_error(-EINVAL, "MP0951", "a buffer for pairs at %p", p->buf);
 	return 0;
 }
 
@@ -53,8 +62,8 @@ static void op_start(struct kv_cq_op *o)
 
 	if (err)
 		kv_cq_op_done(o, err);
-	else if (o->o_op.type == KVDB_OP_GET)
-		kv_cq_get(o);
+	else if (is_read(&o->o_op))
+		kv_cq_read(o);
 	else if (o->o_op.type == KVDB_OP_SYNC && cq->c_db->d_rdonly)
 		kv_cq_op_done(o, 0);
 	else

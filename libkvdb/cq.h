@@ -6,6 +6,8 @@
 #ifndef KV_CQ_H
 #define KV_CQ_H
 
+#include "cursor.h"
+#include "getm.h"
 #include "load.h"
 
 #define KV_CQ_REAP	64u	/* device reads that are submitted or reaped together */
@@ -15,6 +17,11 @@ struct kv_cq_op {
 	struct kvdb_cq *o_cq;
 	struct kvdb_op o_op;
 	struct kv_async o_as;
+	unsigned o_nreads;		/* of o_as, not done */
+	unsigned o_tries;		/* runs that brought nothing forward */
+	struct kvdb_cursor *o_cursor;	/* SCAN, until it is done */
+	struct kv_pairs o_pairs;	/* SCAN */
+	struct kv_getm o_getm;		/* MGET */
 	int o_err;
 	uint64_t o_vlen;
 	struct kv_begun o_begun;	/* of a write; a sync has an epoch */
@@ -102,7 +109,10 @@ void kv_cq_ops_free(struct kvdb_cq *cq);
 
 /* ---- cq_read.c ---- */
 
-void kv_cq_get(struct kv_cq_op *o);
+/* Begins a get, a multi-get or a scan. */
+void kv_cq_read(struct kv_cq_op *o);
+/* Lets go of what one of these holds beside its reads. */
+void kv_cq_read_end(struct kv_cq_op *o);
 /* Starts waiting reads up to the depth, in one submission. */
 void kv_cq_reads_start(struct kvdb_cq *cq);
 /* Takes completions of the device; waits for @want of them until @timeout_ns. 0 or -errno. */

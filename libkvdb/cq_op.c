@@ -9,7 +9,7 @@
 
 #define CHUNK		64u	/* operations that are allocated together */
 
-/* Operations are allocated together and reused; unused ones have no reads. */
+/* Operations are allocated together and reused; unused ones hold nothing. */
 struct kv_cq_chunk {
 	struct kv_cq_chunk *ch_next;
 	struct kv_cq_op ch_op[CHUNK];
@@ -27,7 +27,7 @@ struct kv_cq_op *kv_cq_op_new(struct kvdb_cq *cq)
 		ch->ch_next = cq->c_chunks;
 		cq->c_chunks = ch;
 		for (unsigned i = CHUNK; i-- > 0;) {
-			ch->ch_op[i].o_as = (struct kv_async){ .as_db = cq->c_db };
+			ch->ch_op[i] = (struct kv_cq_op){ .o_as.as_db = cq->c_db };
 			ch->ch_op[i].o_next = cq->c_free;
 			cq->c_free = &ch->ch_op[i];
 		}
@@ -36,6 +36,7 @@ struct kv_cq_op *kv_cq_op_new(struct kvdb_cq *cq)
 	cq->c_free = o->o_next;
 	o->o_cq = cq;
 	o->o_as = (struct kv_async){ .as_db = cq->c_db, .as_owner = o };
+	o->o_tries = 0;
 	o->o_err = 0;
 	o->o_vlen = 0;
 	o->o_begun = (struct kv_begun){ 0 };
@@ -49,7 +50,6 @@ void kv_cq_op_free(struct kv_cq_op *o)
 {
 	struct kvdb_cq *cq = o->o_cq;
 
-	kv_async_free(&o->o_as);
 	o->o_next = cq->c_free;
 	cq->c_free = o;
 	cq->c_ops--;
@@ -65,9 +65,10 @@ void kv_cq_op_done(struct kv_cq_op *o, int err)
 		if (o->o_error)
 			*o->o_error = *e;
 	}
-	kv_async_free(&o->o_as);
+	kv_cq_read_end(o);
 	kv_ops_add(&o->o_cq->c_done, o);
 }
+
 void kv_cq_ops_free(struct kvdb_cq *cq)
 {
 	struct kv_cq_chunk *ch;
@@ -80,7 +81,7 @@ void kv_cq_ops_free(struct kvdb_cq *cq)
 			kvdb_txn_abort(o->o_op.txn);
 	while ((ch = cq->c_chunks)) {
 		for (unsigned i = 0; i < CHUNK; i++)
-			kv_async_free(&ch->ch_op[i].o_as);
+			kv_cq_read_end(&ch->ch_op[i]);
 		cq->c_chunks = ch->ch_next;
 		free(ch);
 	}

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What operations of completion queues read: a get is run at once and, when a
- * page was missing, again when the page is there (load.c says how).
+ * What operations of completion queues read: an operation is run at once and,
+ * when pages were missing, again when all that it noted are there (load.c says
+ * how). A scan keeps a cursor, a multi-get what is not answered.
  */
 #include <errno.h>
 
 #include "cq.h"
 #include "thread.h"
 
-#define RUNS_MAX	16u	/* a get that still misses pages then waits for them */
+#define RUNS_MAX	16u	/* what still misses pages then waits for them */
 
 static void read_add(struct kvdb_cq *cq, struct kv_aload *al)
 {
@@ -17,38 +18,93 @@ static void read_add(struct kvdb_cq *cq, struct kv_aload *al)
 	cq->c_reads_tail = &al->al_link;
 }
 
-static void run_get(struct kv_cq_op *o)
+/* How far the operation is; the runs of a get bring nothing but its end. */
+static size_t progress(const struct kv_cq_op *o)
+{
+	return o->o_pairs.ps_n + o->o_getm.gm_n - o->o_getm.gm_left;
+}
+
+static int run_once(struct kv_cq_op *o)
 {
 	const struct kvdb_op *p = &o->o_op;
-	struct kvdb_cq *cq = o->o_cq;
-	bool may_wait = o->o_as.as_run >= RUNS_MAX;
-	struct kv_aload *al;
 	size_t vlen = 0;
+	int err;
+
+	if (p->type == KVDB_OP_MGET)
+		return kv_getm_run(&o->o_getm);
+	if (p->type == KVDB_OP_SCAN) {
+		err = kv_cursor_fill(o->o_cursor, &o->o_pairs);
+		o->o_vlen = o->o_pairs.ps_n;
+		return err;
+	}
+	err = kv_get_run(p->kvs, p->key, p->klen, p->buf, p->size, &vlen);
+	o->o_vlen = vlen;
+	return err;
+}
+
+static void run(struct kv_cq_op *o)
+{
+	bool may_wait = o->o_tries++ >= RUNS_MAX;
+	size_t before = progress(o);
+	struct kv_aload *al;
 	int err;
 
 	if (!may_wait)
 		kv_async_begin(&o->o_as);
-	err = kv_get_run(p->kvs, p->key, p->klen, p->buf, p->size, &vlen);
+	err = run_once(o);
 	kv_async_end();
 	if (err != -EINPROGRESS) {
-		o->o_vlen = vlen;
 		kv_cq_op_done(o, err);
 		return;
 	}
-	while ((al = kv_async_next(&o->o_as)))
-		read_add(cq, al);
+	if (progress(o) != before) {
+		o->o_tries = 0;
+		kv_async_trim(&o->o_as);
+	}
+	while ((al = kv_async_next(&o->o_as))) {
+		o->o_nreads++;
+		read_add(o->o_cq, al);
+	}
 }
 
-void kv_cq_get(struct kv_cq_op *o)
+/* One of its reads is over: it runs on when that was the last. */
+static void run_on(struct kv_cq_op *o)
 {
-	struct kv_tctx *tc = kv_tctx(o->o_cq->c_db);
+	if (!--o->o_nreads)
+		run(o);
+}
 
-	if (!tc) {
-		kv_cq_op_done(o, kv_error(-ENOMEM, "MP0902", "no memory for a thread's state"));
-		return;
-	}
-	kv_count(&tc->tc_gets, 1);
-	run_get(o);
+void kv_cq_read(struct kv_cq_op *o)
+{
+	const struct kvdb_op *p = &o->o_op;
+	struct kv_tctx *tc = kv_tctx(o->o_cq->c_db);
+	int err = 0;
+
+	if (!tc)
+		err = kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
+	else if (p->type == KVDB_OP_GET)
+		kv_count(&tc->tc_gets, 1);
+	else if (p->type == KVDB_OP_MGET)
+		err = kv_getm_begin(&o->o_getm, p->kvs,
+				    p->flags & KVDB_OP_SNAPSHOT ? KVDB_GET_SNAPSHOT : 0, p->get,
+				    p->size);
+	else
+		err = kvdb_cursor_open_opts(p->kvs, p->range, &o->o_cursor);
+	o->o_pairs = (struct kv_pairs){ .ps_buf = p->buf, .ps_room = p->size };
+	if (err)
+		kv_cq_op_done(o, err);
+	else
+		run(o);
+}
+
+void kv_cq_read_end(struct kv_cq_op *o)
+{
+	kv_async_free(&o->o_as);
+	kvdb_cursor_close(o->o_cursor);
+	kv_getm_end(&o->o_getm);
+	o->o_cursor = NULL;
+	o->o_pairs = (struct kv_pairs){ 0 };
+	o->o_getm = (struct kv_getm){ 0 };
 }
 
 /* Off the list of reads that wait to be started: the first one. */
@@ -103,14 +159,14 @@ static void read_done(struct kvdb_cq *cq, struct kv_aload *al, int err)
 	if (again)
 		read_add(cq, al);
 	else
-		run_get(al->al_as->as_owner);
+		run_on(al->al_as->as_owner);
 	/* they find the pages in the pool; a failure is not theirs, they read for themselves */
 	for (al = same; al; al = next) {
 		struct kv_cq_op *o = al->al_as->as_owner;
 
 		next = al->al_same;
 		kv_async_drop(al);
-		run_get(o);
+		run_on(o);
 	}
 }
 

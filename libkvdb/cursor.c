@@ -501,7 +501,7 @@ static int batch_fill(struct kvdb_cursor *c)
 	if (far > 1)
 		kv_values_ahead(c->c_kvs->k_db, b->b_ent, b->b_n);
 	kv_exit(t);
-	b->b_end = rc;
+	b->b_end = rc == -EINPROGRESS ? 0 : rc;	/* the merge goes on from where it is */
 	/* what is in memory needs no long way ahead, and keys read in vain cost too */
 	most = far || c->c_flags & KVDB_KEYS_ONLY ? BATCH_MAX : BATCH_NEAR;
 	b->b_want = b->b_want * 2 < most ? b->b_want * 2 : most;
@@ -525,8 +525,8 @@ static int cursor_step(struct kvdb_cursor *c, bool up, const struct kv_ent **out
 		rc = batch_fill(c);
 		if (rc == -ENOENT)
 			c->c_place = up ? AT_TOP : AT_BOTTOM;
-		else if (rc)	/* the next call tries again from the place */
-			c->c_ready = false;
+		else if (rc && rc != -EINPROGRESS)
+			c->c_ready = false;	/* the next call tries again from the place */
 		if (rc)
 			return rc;
 	}
@@ -652,6 +652,61 @@ int kvdb_cursor_prev(struct kvdb_cursor *cur, const void **key, size_t *klen, co
 		     size_t *vlen)
 {
 	return cursor_show(cur, cur->c_flags & KVDB_REVERSE, key, klen, val, vlen);
+}
+
+/* Adds the pair of an entry; its value is read into its place. */
+static int pairs_add(struct kvdb_cursor *c, struct kv_pairs *ps, const struct kv_ent *e)
+{
+	struct kvdb_pair *pr = (struct kvdb_pair *)ps->ps_buf + ps->ps_n;
+	size_t vlen = c->c_flags & KVDB_KEYS_ONLY ? 0 : e->e_vlen;
+	struct kv_thread *t;
+	uint8_t *end, *key;
+	int rc;
+
+	if (sizeof(*pr) + e->e_klen + vlen > ps->ps_room)
+		return -ENOBUFS;
+	end = (uint8_t *)pr + ps->ps_room;
+	key = end - vlen - e->e_klen;
+	t = kv_enter();
+	rc = vlen ? kv_value_read(c->c_kvs->k_db, e, end - vlen, vlen) : 0;
+	kv_exit(t);
+	if (rc)
+		return rc;
+	memcpy(key, e->e_key, e->e_klen);
+	*pr = (struct kvdb_pair){ .key = key, .klen = e->e_klen, .vlen = e->e_vlen,
+				  .val = c->c_flags & KVDB_KEYS_ONLY ? NULL : end - vlen };
+	ps->ps_n++;
+	ps->ps_room -= sizeof(*pr) + e->e_klen + vlen;
+	return 0;
+}
+
+int kv_cursor_fill(struct kvdb_cursor *c, struct kv_pairs *out)
+{
+	struct kv_tctx *tc = kv_tctx(c->c_kvs->k_db);
+	const struct kv_ent *e;
+	struct kv_thread *t;
+	struct batch *b;
+	int rc;
+
+	while (!c->c_limit || c->c_left) {
+		rc = cursor_step(c, !(c->c_flags & KVDB_REVERSE), &e);
+		if (rc)
+			return rc == -ENOENT ? 0 : rc;
+		rc = pairs_add(c, out, e);
+		if (rc) {
+			b = c->c_batch;
+			b->b_i--;
+			t = kv_enter();
+			if (rc == -EINPROGRESS)
+				kv_values_ahead(c->c_kvs->k_db, e, b->b_n - b->b_i);
+			kv_exit(t);
+			return rc;
+		}
+		c->c_left -= c->c_limit != 0;
+		if (tc)
+			kv_count(&tc->tc_nexts, 1);
+	}
+	return 0;
 }
 
 void kv_cursor_show_expired(struct kvdb_cursor *cur)

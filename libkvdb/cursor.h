@@ -31,6 +31,21 @@ struct kv_cursor_in {
 int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
 		  const struct kv_cursor_in *in, struct kvdb_cursor **out);
 
+/* Pairs in a caller's memory: their descriptions from its start, their bytes from its end. */
+struct kv_pairs {
+	void *ps_buf;
+	size_t ps_room;		/* between the two */
+	size_t ps_n;
+};
+
+/*
+ * kv_cursor_fill - what kvdb_cursor_next() would show, until an end of it or of the room
+ * 0: an end, or the limit. -ENOBUFS: the next pair has no room. -EINPROGRESS, and
+ * any other error: that of the next pair. What was added stays, the cursor stands
+ * before what was not.
+ */
+int kv_cursor_fill(struct kvdb_cursor *cur, struct kv_pairs *out);
+
 /* A snapshot of now: a tree with a reference, and a view of its memtables (CUR-1). */
 void kv_snapshot(struct kvdb_kvs *kvs, struct kv_tree **tree, uint64_t *seq);
 

@@ -8,12 +8,14 @@
  * with one submission.
  *
  * A group is looked at inside kv_enter(): memory of others is held back for as
- * long as its reads take, two or three submissions.
+ * long as its reads take, two or three submissions. One that may not wait notes
+ * its reads instead (load.c), and its keys without an answer are taken again.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "cursor.h"
+#include "getm.h"
 #include "leaf.h"
 #include "memtable.h"
 #include "pages.h"
@@ -22,6 +24,7 @@
 #include "tomb.h"
 
 #define GROUP		16u
+#define OPEN_MAX	256u	/* keys of one multi-get that wait for reads: bounds its memory */
 
 /* One key of a group. */
 struct probe {
@@ -177,11 +180,12 @@ static void group_runs(struct group *g)
 	}
 }
 
-static void group_values(struct group *g)
+/* Returns how many wait for reads. */
+static unsigned group_values(struct group *g)
 {
 	struct kvdb *db = g->gr_kvs->k_db;
 	struct kv_ent far[GROUP];
-	unsigned n = 0;
+	unsigned n = 0, open = 0;
 
 	for (unsigned i = 0; i < g->gr_n; i++) {
 		const struct probe *p = &g->gr_probe[i];
@@ -200,61 +204,98 @@ static void group_values(struct group *g)
 		get->err = p->pr_rc;
 		if (!p->pr_rc)
 			get->vlen = p->pr_ent.e_vlen;
+		open += p->pr_rc == -EINPROGRESS;
 	}
+	return open;
 }
 
-/* Takes the next keys that can be keys; the others are answered. Returns how many were taken. */
+/* Takes the next keys without an answer. Returns how many were looked at. */
 static unsigned group_take(struct group *g, struct kvdb_get *get, unsigned n)
 {
 	unsigned i;
 
 	g->gr_n = 0;
 	for (i = 0; i < n && g->gr_n < GROUP; i++) {
-		struct probe *p = &g->gr_probe[g->gr_n];
-
-		get[i].err = kv_check_key(g->gr_kvs, get[i].key, get[i].klen);
-		if (get[i].err)
+		if (get[i].err != -EINPROGRESS)
 			continue;
-		*p = (struct probe){ .pr_get = &get[i] };
-		p->pr_hash = kv_hash(get[i].key, get[i].klen);
-		g->gr_n++;
+		g->gr_probe[g->gr_n++] = (struct probe){
+			.pr_get = &get[i], .pr_hash = kv_hash(get[i].key, get[i].klen) };
 	}
 	return i;
 }
 
-int kvdb_get_multi(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_get *get, unsigned n)
+int kv_getm_begin(struct kv_getm *gm, struct kvdb_kvs *kvs, unsigned flags, struct kvdb_get *get,
+		  size_t n)
 {
-	struct group g = { .gr_kvs = kvs, .gr_seq = KV_SEQ_NOW };
-	struct kvdb *db = kvs->k_db;
-	struct kv_tctx *tc = kv_tctx(db);
-	struct kv_tree *tree = NULL;
+	struct kv_tctx *tc = kv_tctx(kvs->k_db);
 
 	if (flags & ~KVDB_GET_SNAPSHOT)
 		return kv_error(-EINVAL, "MP0951", "multi-get flags %#x are not known", flags);
-	if (n && !get)
-		return kv_error(-EINVAL, "MP0951", "%u keys at NULL", n);
+	if (n > UINT32_MAX || (n && !get))
+		return kv_error(-EINVAL, "MP0951", "%zu keys at %p", n, (void *)get);
 	if (!tc)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
 	kv_count(&tc->tc_gets, n);
-	if (flags & KVDB_GET_SNAPSHOT) {
-		kv_snapshot(kvs, &tree, &g.gr_seq);
-		g.gr_now = kv_time_ms(db);
+	*gm = (struct kv_getm){ .gm_kvs = kvs, .gm_get = get, .gm_n = (unsigned)n };
+	for (unsigned i = 0; i < n; i++) {
+		get[i].err = kv_check_key(kvs, get[i].key, get[i].klen);
+		if (get[i].err)
+			continue;
+		get[i].err = -EINPROGRESS;
+		gm->gm_left++;
 	}
-	for (unsigned at = 0; at < n;) {
+	if (flags & KVDB_GET_SNAPSHOT) {
+		kv_snapshot(kvs, &gm->gm_tree, &gm->gm_seq);
+		gm->gm_now = kv_time_ms(kvs->k_db);
+	}
+	return 0;
+}
+
+int kv_getm_run(struct kv_getm *gm)
+{
+	struct kvdb *db = gm->gm_kvs->k_db;
+	bool is_moment = BARRIER(670, gm->gm_tree != NULL);
+	struct group g = { .gr_kvs = gm->gm_kvs, .gr_now = gm->gm_now,
+			   .gr_seq = is_moment ? gm->gm_seq : KV_SEQ_NOW };
+	unsigned at = gm->gm_first, open = 0, left;
+
+	while (at < gm->gm_n && open < OPEN_MAX) {
 		struct kv_thread *t;
 
 		kv_pages_room(db, 4 * GROUP);
-		at += group_take(&g, get + at, n - at);
+		at += group_take(&g, gm->gm_get + at, gm->gm_n - at);
 		t = kv_enter();
-		g.gr_tree = tree ? tree : atomic_load_explicit(&kvs->k_tree, memory_order_acquire);
+		g.gr_tree = is_moment ? gm->gm_tree :
+			    atomic_load_explicit(&gm->gm_kvs->k_tree, memory_order_acquire);
 		group_prefetch(&g);
 		group_memtables(&g);
 		group_runs(&g);
-		group_values(&g);
+		left = group_values(&g);
 		kv_exit(t);
+		open += left;
+		gm->gm_left -= g.gr_n - left;
+		if (!open)
+			gm->gm_first = at;
 	}
-	if (tree)
-		kv_tree_put(db, tree);
+	return gm->gm_left ? -EINPROGRESS : 0;
+}
+
+void kv_getm_end(struct kv_getm *gm)
+{
+	if (gm->gm_tree)
+		kv_tree_put(gm->gm_kvs->k_db, gm->gm_tree);
+	gm->gm_tree = NULL;
+}
+
+int kvdb_get_multi(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_get *get, unsigned n)
+{
+	struct kv_getm gm;
+	int rc = kv_getm_begin(&gm, kvs, flags, get, n);
+
+	if (rc)
+		return rc;
+	kv_getm_run(&gm);
+	kv_getm_end(&gm);
 	return 0;
 }
 

@@ -9,11 +9,12 @@
  *
  * An asynchronous operation may be left alone for as long as its owner likes:
  * nobody can be made to wait for it. So it claims nothing; it reads into memory
- * of its own, of which the pool gets a copy. It keeps no position either: when
+ * of its own, of which the pool gets a copy. A get keeps no position either: when
  * the bytes are there it is run again from its beginning (the memtables of that
- * moment, the runs of that moment) and finds what it asked for before. Between
- * two runs it holds references on the objects that are being read and is
- * outside kv_enter(). A get that waits is one of these too (get.c).
+ * moment, the runs of that moment) and finds what it asked for before. A walk
+ * keeps its cursor, which holds a snapshot. Between two runs an operation holds
+ * references on the objects that are being read and is outside kv_enter(). A get
+ * that waits is one of these too (get.c).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -265,6 +266,13 @@ static int claim_cmp(const void *a, const void *b)
 	return x->cl_no < y->cl_no ? -1 : x->cl_no > y->cl_no;
 }
 
+/* Is @d the page that lies @pages behind @c, in the same object and checked alike? */
+static bool claim_is(const struct claim *c, const struct claim *d, unsigned pages)
+{
+	return d->cl_obj == c->cl_obj && d->cl_no == c->cl_no + pages &&
+	       (d->cl_crc ? c->cl_crc != NULL : !c->cl_crc);
+}
+
 /* Neighbours become one load; returns the number of loads. */
 static unsigned ahead_loads(struct ahead *ah)
 {
@@ -277,8 +285,7 @@ static unsigned ahead_loads(struct ahead *ah)
 		for (j = i; j < ah->ah_n && j - i < AHEAD_RUN; j++) {
 			const struct claim *d = &ah->ah_claim[j];
 
-			if (d->cl_obj != c->cl_obj || d->cl_no != c->cl_no + (j - i) ||
-			    (d->cl_crc ? !c->cl_crc : !!c->cl_crc))
+			if (!claim_is(c, d, j - i))
 				break;
 			ah->ah_iov[j] = (struct iovec){ .iov_base = d->cl_into, .iov_len = PAGE };
 			ah->ah_page[j] = d->cl_page;
@@ -293,7 +300,7 @@ static unsigned ahead_loads(struct ahead *ah)
 	return loads;
 }
 
-void kv_pages_ahead(struct kvdb *db, const struct kv_want *w, unsigned n)
+static void ahead_now(struct kvdb *db, const struct kv_want *w, unsigned n)
 {
 	struct ahead ah;
 	unsigned left, again;
@@ -382,17 +389,44 @@ void kv_async_free(struct kv_async *as)
 	as->as_new = NULL;
 }
 
-/* What an earlier run has asked for. A direct read serves one question of each run. */
-static struct kv_aload *async_find(struct kv_async *as, uint64_t obj, uint64_t first, unsigned n,
-				   bool is_direct)
+void kv_async_trim(struct kv_async *as)
+{
+	struct kv_aload **pp = &as->as_loads, *al;
+
+	while ((al = *pp)) {
+		if (al->al_run == as->as_run || !al->al_is_done) {
+			pp = &al->al_next;
+			continue;
+		}
+		*pp = al->al_next;
+		aload_free(al);
+	}
+}
+
+/* The read that brings, or has brought, the page; NULL: the operation did not ask for it. */
+static struct kv_aload *async_find(struct kv_async *as, uint64_t obj, uint64_t no)
 {
 	struct kv_aload *al;
 
 	for (al = as->as_loads; al; al = al->al_next)
-		if (al->al_is_done && al->al_is_direct == is_direct &&
+		if (!al->al_is_direct && no - al->al_load.ld_first < al->al_load.ld_n &&
+		    mpool_obj_id(al->al_load.ld_read.rd_io.obj) == obj)
+			break;
+	if (al)
+		al->al_run = as->as_run;
+	return al;
+}
+
+/* What an earlier run has asked for. It serves one question of each run. */
+static struct kv_aload *async_find_direct(struct kv_async *as, uint64_t obj, uint64_t first,
+					  unsigned n)
+{
+	struct kv_aload *al;
+
+	for (al = as->as_loads; al; al = al->al_next)
+		if (al->al_is_done && al->al_is_direct && al->al_run != as->as_run &&
 		    al->al_load.ld_first == first && al->al_load.ld_n == n &&
-		    mpool_obj_id(al->al_load.ld_read.rd_io.obj) == obj &&
-		    !(is_direct && al->al_run == as->as_run))
+		    mpool_obj_id(al->al_load.ld_read.rd_io.obj) == obj)
 			break;
 	if (al)
 		al->al_run = as->as_run;
@@ -432,29 +466,68 @@ static int async_pages(struct kv_async *as, struct mpool_obj *obj, uint64_t firs
 		       const uint32_t *crc, const uint8_t **out)
 {
 	uint64_t id = mpool_obj_id(obj);
-	struct kv_aload *al = async_find(as, id, first, n, false);
-	unsigned i;
+	bool is_coming = false;
 
-	if (al && al->al_load.ld_err)
-		return kv_load_error(al->al_load.ld_err, id, first);
-	for (i = 0; al && i < n; i++)
-		out[i] = load_page(&al->al_load, i);
-	for (i = 0; !al && i < n; i++) {
-		out[i] = kv_page_hit(as->as_db, id, first + i);
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t no = first + i;
+		struct kv_aload *al = async_find(as, id, no);
+
+		if (al && !al->al_is_done) {
+			is_coming = true;
+			continue;
+		}
+		if (al && al->al_load.ld_err)
+			return kv_load_error(al->al_load.ld_err, id, no);
+		if (al)
+			out[i] = load_page(&al->al_load, (unsigned)(no - al->al_load.ld_first));
+		else
+			out[i] = kv_page_hit(as->as_db, id, no);
 		if (!out[i]) {
 			atomic_fetch_add_explicit(&as->as_db->d_count.page_misses, 1,
 						  memory_order_relaxed);
-			return async_want(as, obj, first, n, crc, false);
+			return async_want(as, obj, no, n - i, crc ? crc + i : NULL, false);
 		}
 	}
-	return 0;
+	return is_coming ? -EINPROGRESS : 0;
+}
+
+/* Notes the reads of what is missing, neighbours together. */
+static void async_ahead(struct kv_async *as, const struct kv_want *w, unsigned n)
+{
+	struct claim claim[AHEAD_PAGES];
+	uint32_t crc[AHEAD_RUN];
+	unsigned claims = 0, j;
+
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t id = mpool_obj_id(w[i].wa_obj);
+
+		for (j = 0; j < w[i].wa_n && claims < AHEAD_PAGES; j++)
+			if (!async_find(as, id, w[i].wa_first + j) &&
+			    !kv_page_peek(as->as_db, id, w[i].wa_first + j))
+				claim[claims++] = (struct claim){
+					.cl_obj = w[i].wa_obj, .cl_no = w[i].wa_first + j,
+					.cl_crc = w[i].wa_crc ? w[i].wa_crc + j : NULL };
+	}
+	qsort(claim, claims, sizeof(claim[0]), claim_cmp);
+	for (unsigned i = 0; i < claims; i = j) {
+		const struct claim *c = &claim[i];
+		unsigned pages = 0;
+
+		for (j = i; pages < AHEAD_RUN && j < claims && claim_is(c, &claim[j], pages);
+		     pages++) {
+			crc[pages] = c->cl_crc ? *claim[j].cl_crc : 0;
+			while (j < claims && claim_is(c, &claim[j], pages))
+				j++;	/* two values lie on it */
+		}
+		async_want(as, c->cl_obj, c->cl_no, pages, c->cl_crc ? crc : NULL, false);
+	}
 }
 
 static int async_direct(struct kv_async *as, struct mpool_obj *obj, uint64_t off, void *buf,
 			size_t len)
 {
 	uint64_t id = mpool_obj_id(obj);
-	struct kv_aload *al = async_find(as, id, off / PAGE, (unsigned)(len / PAGE), true);
+	struct kv_aload *al = async_find_direct(as, id, off / PAGE, (unsigned)(len / PAGE));
 
 	if (!al)
 		return async_want(as, obj, off / PAGE, (unsigned)(len / PAGE), NULL, true);
@@ -472,7 +545,7 @@ static bool restarts(struct kvdb *db)
 	return tc && tc->tc_restarts;
 }
 
-/* ---- the two ways in ---------------------------------------------------------------- */
+/* ---- the ways in -------------------------------------------------------------------- */
 
 int kv_pages_get(struct kvdb *db, struct mpool_obj *obj, uint64_t first, unsigned n,
 		 const uint32_t *crc, const uint8_t **out)
@@ -505,4 +578,12 @@ int kv_dev_read(struct kvdb *db, struct mpool_obj *obj, uint64_t off, void *buf,
 	if (restarts(db))
 		return -EINPROGRESS;
 	return dev_read_now(db, obj, off, buf, len);
+}
+
+void kv_pages_ahead(struct kvdb *db, const struct kv_want *w, unsigned n)
+{
+	if (kv_async_is_on(db))
+		async_ahead(async_self, w, n);
+	else
+		ahead_now(db, w, n);
 }

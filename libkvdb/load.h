@@ -72,7 +72,7 @@ struct kv_aload {
 	struct kv_aload *al_same;	/* owner's: others that want the same pages */
 	struct iovec al_iov;
 	unsigned al_pages;		/* room in al_iov's buffer */
-	unsigned al_run;		/* direct reads: the run that has used it last */
+	unsigned al_run;		/* the run that has asked for it last */
 	bool al_is_direct;		/* past the page pool */
 	bool al_is_done;
 	uint32_t al_crc[KV_PAGES_MAX];
@@ -91,6 +91,8 @@ bool kv_async_is_same(const struct kv_aload *a, const struct kv_aload *b);
 void kv_async_drop(struct kv_aload *al);
 /* True while this thread runs an asynchronous operation on @db. */
 bool kv_async_is_on(struct kvdb *db);
+/* Frees reads that the last run did not ask for: what it got, nobody asks for again. */
+void kv_async_trim(struct kv_async *as);
 /* Frees the reads; none may be under way. */
 void kv_async_free(struct kv_async *as);
 

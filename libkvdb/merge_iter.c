@@ -115,18 +115,21 @@ static void play_again(struct merge_iter *mi)
 static int merge_seek(struct kv_iter *it, const void *key, size_t klen)
 {
 	struct merge_iter *mi = (struct merge_iter *)it;
-	int rc = 0;
+	int rc = 0, err;
 
-	for (unsigned i = 0; i < mi->mi_n && !rc; i++) {
+	/* what does not wait notes the missing pages of all sources at once */
+	for (unsigned i = 0; i < mi->mi_n && (!rc || rc == -EINPROGRESS); i++) {
 		struct kv_iter *src = mi->mi_src[i].so_it;
 
 		mi->mi_src[i].so_live = false;
-		rc = src->it_ops->seek(src, key, klen);
-		if (!rc)
-			rc = source_next(&mi->mi_src[i]);
+		err = src->it_ops->seek(src, key, klen);
+		if (!err)
+			err = source_next(&mi->mi_src[i]);
+		if (err)
+			rc = err;
 		kv_iter_park(src);	/* the next source may take long */
 	}
-	mi->mi_placed = true;
+	mi->mi_placed = rc != -EINPROGRESS;
 	mi->mi_used = false;
 	mi->mi_err = rc;
 	if (!rc && mi->mi_n)
@@ -146,8 +149,10 @@ static int merge_next(struct kv_iter *it, struct kv_ent *e)
 		return rc ? rc : -ENOENT;
 	for (; !rc; mi->mi_err = rc) {
 		if (mi->mi_used) {
-			mi->mi_used = false;
 			rc = source_next(&mi->mi_src[mi->mi_tree[0]]);
+			if (rc == -EINPROGRESS)
+				return rc;	/* it stands where it stood */
+			mi->mi_used = false;
 			if (rc)
 				continue;
 			play_again(mi);

@@ -19,11 +19,21 @@ static size_t num_key(char *key, uint64_t i)
 	return (size_t)sprintf(key, "%08x-%u", (unsigned)i * 0x9e3779b9u, (unsigned)i);
 }
 
-/* Keys 0 .. n - 1 with values of VAL bytes that begin with their number; nothing in memory. */
-static struct kvdb_kvs *cold_store(unsigned n, const char *dev)
+/* The store with nothing in memory, or NULL. */
+static struct kvdb_kvs *cold_open(const char *dev)
 {
 	struct mpool_open_opts po = MPOOL_OPEN_OPTS_INIT;
-	struct kvdb_opts o;
+	struct kvdb_opts o = kh_opts();
+
+	po.dev = dev;
+	o.pool = &po;
+	th_again();
+	return kvdb_open(th_pool, &o, &kh_db) ? NULL : kh_kvs("s");
+}
+
+/* Keys 0 .. n - 1 with values of VAL bytes that begin with their number. */
+static struct kvdb_kvs *cold_store(unsigned n, const char *dev)
+{
 	struct kvdb_kvs *kvs;
 	uint8_t val[VAL];
 	char key[40];
@@ -36,13 +46,7 @@ static struct kvdb_kvs *cold_store(unsigned n, const char *dev)
 		T_EQ(kvdb_put(kvs, key, num_key(key, i), val, sizeof(val)), 0);
 	}
 	kh_close();
-	o = kh_opts();
-	po.dev = dev;
-	o.pool = &po;
-	th_again();
-	if (kvdb_open(th_pool, &o, &kh_db))
-		return NULL;
-	return kh_kvs("s");
+	return cold_open(dev);
 }
 
 static int val_is(const uint8_t *val, size_t len, unsigned i)
@@ -155,15 +159,28 @@ static void wrong_operations_fail_by_themselves(void)
 {
 	static const char long_key[KVDB_KEY_MAX + 1];
 	struct kvdb_kvs *kvs;
-	struct kvdb_op op[8], good;
-	struct kvdb_cqe e[8];
+	struct kvdb_cursor_opts bad_range = KVDB_CURSOR_OPTS_INIT;
+	struct kvdb_get bad_key[2] = { { .key = "k", .klen = 1 }, { .key = "k", .klen = 0 } };
+	struct kvdb_op op[14], good;
+	struct kvdb_cqe e[14];
+	uint64_t buf[8];
 
 	kh_fresh(64 * MIB, 0);
 	kvs = kh_kvs("s");
 	T_EQ(kvdb_cq_open(kh_db, 4, 0, &cq), 0);
 	good = put_op(kvs, "k", "v", 0);
-	for (unsigned i = 0; i < 8; i++)
+	for (unsigned i = 0; i < 14; i++)
 		op[i] = good;
+	bad_range.flags = 0x80;
+	for (unsigned i = 8; i < 12; i++)
+		op[i] = (struct kvdb_op){ .type = KVDB_OP_SCAN, .kvs = kvs, .buf = buf,
+					  .size = sizeof(buf) };
+	op[8].buf = (char *)buf + 1;
+	op[9].buf = NULL;
+	op[10].range = &bad_range;
+	op[11].flags = KVDB_OP_SNAPSHOT;
+	op[12] = (struct kvdb_op){ .type = KVDB_OP_MGET, .kvs = kvs, .size = 1 };
+	op[13] = (struct kvdb_op){ .type = KVDB_OP_MGET, .kvs = kvs, .get = bad_key, .size = 2 };
 	op[0].type = 0;
 	op[1].type = 99;
 	op[2].kvs = NULL;
@@ -172,18 +189,22 @@ static void wrong_operations_fail_by_themselves(void)
 	op[4].klen = sizeof(long_key);
 	op[5].flags = 0x80;
 	op[6].size = KVDB_VALUE_MAX + 1;
-	T_EQ(kvdb_cq_submit(cq, op, 8), 8);
-	for (unsigned i = 0; i < 8; i++)
-		op[i].cookie = i;
-	T_EQ(kvdb_cq_reap(cq, e, 8, 8, -1), 8);
-	for (unsigned i = 0; i < 7; i++) {
+	T_EQ(kvdb_cq_submit(cq, op, 14), 14);
+	/* what was put is acknowledged behind what is done: the good one comes last */
+	T_EQ(kvdb_cq_reap(cq, e, 14, 14, -1), 14);
+	for (unsigned i = 0; i < 12; i++) {
 		T_OK(e[i].err < 0);
 		T_OK(e[i].error && e[i].error->err == e[i].err);
 		T_EQ(kvdb_error_explain(e[i].error->id, NULL, NULL, NULL), 0);
 	}
 	T_EQ(e[4].err, -ENAMETOOLONG);
 	T_EQ(e[6].err, -E2BIG);
-	T_EQ(e[7].err, 0);
+	T_EQ(e[12].err, 0);
+	T_EQ(e[12].type, KVDB_OP_MGET);
+	T_EQ(e[13].err, 0);
+	T_EQ(e[13].type, KVDB_OP_PUT);
+	T_EQ(bad_key[0].err, 0);
+	T_EQ(bad_key[1].err, -EINVAL);
 	T_EQ(kvdb_cq_open(kh_db, 1025, 0, &cq), -EINVAL);
 	T_EQ(kvdb_cq_open(kh_db, 0, 1, &cq), -EINVAL);
 	T_EQ(kvdb_cq_submit(NULL, op, 1), -EINVAL);
@@ -437,6 +458,255 @@ static void device_error_reaches_one_operation(void)
 		hits += (unsigned)failed;
 	}
 	T_OK(hits >= 3);
+}
+
+/* ---- scans and multi-gets ------------------------------------------------------------ */
+
+#define SCAN	(512u << 10)
+
+static union {
+	struct kvdb_pair pair[SCAN / sizeof(struct kvdb_pair)];
+	uint8_t room[SCAN];
+} pairs_out;
+
+static struct kvdb_op scan_op(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *range,
+			      size_t size)
+{
+	return (struct kvdb_op){ .type = KVDB_OP_SCAN, .kvs = kvs, .range = range,
+				 .buf = &pairs_out, .size = size };
+}
+
+/* Does a scan of the range, in pieces that @size bytes take, show what a cursor does? */
+static unsigned scan_is_walk(struct kvdb_kvs *kvs, struct kvdb_cursor_opts o, size_t size)
+{
+	const int is_up = !(o.flags & KVDB_REVERSE);
+	uint8_t bound[KVDB_KEY_MAX + 1];
+	unsigned pairs = 0;
+	struct kvdb_cursor *cur;
+	const void *key, *val;
+	size_t klen, vlen;
+	struct kvdb_cqe e;
+
+	T_EQ(kvdb_cursor_open_opts(kvs, &o, &cur), 0);
+	do {
+		e = one(scan_op(kvs, &o, size));
+		T_OK(e.err == 0 || e.err == -ENOBUFS);
+		T_OK(e.vlen || !e.err);
+		for (unsigned i = 0; i < e.vlen; i++, pairs++) {
+			const struct kvdb_pair *p = &pairs_out.pair[i];
+
+			T_EQ(kvdb_cursor_next(cur, &key, &klen, &val, &vlen), 0);
+			T_EQ(p->klen, klen);
+			T_MEMEQ(p->key, key, klen);
+			T_EQ(p->vlen, vlen);
+			T_EQ(!p->val, !val);
+			if (val)
+				T_MEMEQ(p->val, val, vlen);
+		}
+		if (!e.vlen)
+			break;
+		/* behind the last one: its smallest successor, or below it */
+		memcpy(bound, pairs_out.pair[e.vlen - 1].key, pairs_out.pair[e.vlen - 1].klen);
+		bound[pairs_out.pair[e.vlen - 1].klen] = 0;
+		if (is_up) {
+			o.from = bound;
+			o.flen = pairs_out.pair[e.vlen - 1].klen + 1;
+		} else {
+			o.to = bound;
+			o.tlen = pairs_out.pair[e.vlen - 1].klen;
+		}
+		if (o.limit)
+			o.limit -= e.vlen;
+	} while (e.err);
+	T_EQ(kvdb_cursor_next(cur, &key, &klen, &val, &vlen), -ENOENT);
+	kvdb_cursor_close(cur);
+	return pairs;
+}
+
+static void scans_show_what_a_cursor_shows(void)
+{
+	struct kvdb_kvs *kvs = cold_store(KEYS, NULL);
+	struct kvdb_cursor_opts o = KVDB_CURSOR_OPTS_INIT;
+	char key[40];
+
+	T_OK(kvs != NULL);
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	for (unsigned dir = 0; dir < 4; dir++) {
+		o = (struct kvdb_cursor_opts)KVDB_CURSOR_OPTS_INIT;
+		o.flags = (dir & 1 ? KVDB_REVERSE : 0) | (dir & 2 ? KVDB_KEYS_ONLY : 0);
+		T_EQ(scan_is_walk(kvs, o, 16384), KEYS);
+		o.limit = 100;
+		T_EQ(scan_is_walk(kvs, o, 16384), 100);
+		T_EQ(scan_is_walk(kvs, o, sizeof(pairs_out)), 100);
+		o.limit = 0;
+		o.prefix = "7";
+		o.plen = 1;
+		T_OK(scan_is_walk(kvs, o, 8192) > 100);
+		o.from = key;
+		o.flen = num_key(key, 13);
+		o.to = "f";
+		o.tlen = 1;
+		o.plen = 0;
+		T_OK(scan_is_walk(kvs, o, 100000) > 100);
+		/* also of what lies in memtables above the runs */
+		for (unsigned i = 0; i < 500; i++)
+			T_EQ(i % 3 ? kvdb_put(kvs, key, num_key(key, i * 7), "new", 3) :
+				     kvdb_del(kvs, key, num_key(key, i * 7)), 0);
+		o.flen = o.tlen = 0;
+		T_OK(scan_is_walk(kvs, o, 16384) > 3000);
+		for (unsigned i = 0; i < 500; i += 3)
+			T_EQ(kvdb_put(kvs, key, num_key(key, i * 7), "", 0), 0);
+	}
+	T_EQ(one(scan_op(kvs, NULL, sizeof(pairs_out.pair[0]))).err, -ENOBUFS);
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
+static long ms_of(struct kvdb_op op, struct kvdb_cqe *e)
+{
+	struct timespec a, b;
+
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	*e = one(op);
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	return (b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000;
+}
+
+static struct kvdb_get many[200];
+static struct shot many_shot[200];
+
+static struct kvdb_op mget_op(struct kvdb_kvs *kvs, uint32_t flags)
+{
+	for (unsigned i = 0; i < 200; i++)
+		many[i] = (struct kvdb_get){ .key = many_shot[i].key, .buf = many_shot[i].val,
+					     .size = VAL,
+					     .klen = num_key(many_shot[i].key, i * 20) };
+	return (struct kvdb_op){ .type = KVDB_OP_MGET, .flags = flags, .kvs = kvs, .get = many,
+				 .size = 200 };
+}
+
+/* One after the other: 200 values alone would take 2 s. */
+static void reads_of_one_operation_overlap(void)
+{
+	struct kvdb_kvs *kvs = cold_store(KEYS, "capacity:lat=10ms");
+	struct kvdb_cursor_opts o = KVDB_CURSOR_OPTS_INIT;
+	struct kvdb_cqe e;
+	long ms;
+
+	T_OK(kvs != NULL);
+	T_EQ(kvdb_cq_open(kh_db, 256, 0, &cq), 0);
+	ms = ms_of(mget_op(kvs, 0), &e);
+	printf("# 200 keys at once, %ld ms\n", ms);
+	T_OK(ms < 600);
+	T_EQ(e.err, 0);
+	for (unsigned i = 0; i < 200; i++) {
+		T_EQ(many[i].err, 0);
+		T_OK(val_is(many_shot[i].val, many[i].vlen, i * 20));
+	}
+	o.limit = 200;
+	o.from = "8";
+	o.flen = 1;
+	ms = ms_of(scan_op(kvs, &o, sizeof(pairs_out)), &e);
+	printf("# 200 pairs, %ld ms\n", ms);
+	T_OK(ms < 600);
+	T_EQ(e.err, 0);
+	T_EQ(e.vlen, 200);
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
+static void one_moment_is_shown_however_long_it_takes(void)
+{
+	static struct shot s;
+	struct kvdb_kvs *kvs = cold_store(KEYS, "capacity:lat=2ms");
+	struct kvdb_op op[2];
+	struct kvdb_cqe e[2];
+	unsigned no;
+
+	T_OK(kvs != NULL);
+	T_EQ(kvdb_cq_open(kh_db, 1, 0, &cq), 0);
+	op[0] = mget_op(kvs, KVDB_OP_SNAPSHOT);
+	op[1] = scan_op(kvs, NULL, sizeof(pairs_out));
+	T_EQ(kvdb_cq_submit(cq, op, 2), 2);
+	T_EQ(kvdb_cq_reap(cq, e, 2, 0, 0), 0);
+	for (unsigned i = 0; i < KEYS; i++)
+		T_EQ(i % 2 ? kvdb_put(kvs, s.key, num_key(s.key, i), "new", 3) :
+			     kvdb_del(kvs, s.key, num_key(s.key, i)), 0);
+	T_EQ(kvdb_put(kvs, "0", 1, "first", 5), 0);
+	T_EQ(kvdb_drain(kh_db, 0), 0);
+	for (int n = 0; n < 2;)
+		n += kvdb_cq_reap(cq, e + n, 2, 1, -1);
+	for (unsigned i = 0; i < 200; i++)
+		T_OK(!many[i].err && val_is(many_shot[i].val, many[i].vlen, i * 20));
+	no = e[0].type == KVDB_OP_SCAN ? 0 : 1;
+	T_EQ(e[no].err, -ENOBUFS);
+	T_OK(e[no].vlen > 300);
+	for (unsigned i = 0; i < e[no].vlen; i++)
+		T_EQ(pairs_out.pair[i].vlen, VAL);
+	T_OK(*(const char *)pairs_out.pair[0].key == '0' && pairs_out.pair[0].klen > 1);
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
+/* The buffers are the caller's again, and nothing keeps the snapshots. */
+static void close_ends_scans_in_flight(void)
+{
+	struct kvdb_kvs *kvs = cold_store(KEYS, "capacity:lat=20ms");
+	struct kvdb_op op[8];
+
+	T_OK(kvs != NULL);
+	T_EQ(kvdb_cq_open(kh_db, 2, 0, &cq), 0);
+	for (unsigned i = 0; i < 8; i++)
+		op[i] = i % 2 ? scan_op(kvs, NULL, sizeof(pairs_out)) :
+				mget_op(kvs, KVDB_OP_SNAPSHOT);
+	T_EQ(kvdb_cq_submit(cq, op, 8), 8);
+	T_EQ(kvdb_kvs_drop(kh_db, "s"), -EBUSY);
+	kvdb_cq_close(cq);
+	memset(&pairs_out, 0x5a, sizeof(pairs_out));
+	memset(many, 0x5a, sizeof(many));
+	T_EQ(kvdb_kvs_drop(kh_db, "s"), 0);
+	for (size_t i = 0; i < sizeof(pairs_out); i++)
+		T_OK(pairs_out.room[i] == 0x5a);
+	kh_close();
+}
+
+/* Pairs before the one whose read failed are good; of many keys one has the error. */
+static void device_error_of_a_scan_comes_behind_good_pairs(void)
+{
+	unsigned scans = 0, keys = 0;
+	struct kvdb_kvs *kvs;
+	struct kvdb_cqe e;
+	char dev[64];
+
+	T_OK(cold_store(KEYS, NULL) != NULL);
+	kh_close();
+	for (unsigned after = 2; after < 200 && (scans < 2 || keys < 2); after++) {
+		snprintf(dev, sizeof(dev), "capacity:fail=read,after=%u,err=EIO", after);
+		kvs = cold_open(dev);
+		if (!kvs)
+			continue;
+		T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+		if (after % 2) {
+			e = one(scan_op(kvs, NULL, sizeof(pairs_out)));
+			T_OK(e.err == -EIO || e.err == -ENOBUFS);
+			scans += e.err == -EIO;
+			for (unsigned i = 0; i < e.vlen; i++)
+				T_EQ(pairs_out.pair[i].vlen, VAL);
+			if (e.err == -EIO)
+				T_STREQ(e.error->id, "MP0946");
+			T_EQ(one(scan_op(kvs, NULL, sizeof(pairs_out))).err, -ENOBUFS);
+		} else {
+			T_EQ(one(mget_op(kvs, 0)).err, 0);
+			for (unsigned i = 0; i < 200; i++) {
+				T_OK(many[i].err == -EIO ||
+				     val_is(many_shot[i].val, many[i].vlen, i * 20));
+				keys += many[i].err == -EIO;
+			}
+		}
+		kvdb_cq_close(cq);
+		kh_close();
+	}
+	T_OK(scans >= 2 && keys >= 2);
 }
 
 /* ---- waiting for others ----------------------------------------------------------- */
@@ -733,6 +1003,11 @@ int main(void)
 	T_RUN(event_loop_sleeps_in_poll);
 	TH_RUN_FILES(close_ends_what_is_in_flight);
 	TH_RUN_FILES(device_error_reaches_one_operation);
+	T_RUN(scans_show_what_a_cursor_shows);
+	TH_RUN_FILES(reads_of_one_operation_overlap);
+	TH_RUN_FILES(one_moment_is_shown_however_long_it_takes);
+	TH_RUN_FILES(close_ends_scans_in_flight);
+	TH_RUN_FILES(device_error_of_a_scan_comes_behind_good_pairs);
 	T_RUN(write_is_not_acknowledged_behind_the_gate);
 	T_RUN(durable_write_completes_when_it_is_durable);
 	T_RUN(transactions_commit_without_waiting);

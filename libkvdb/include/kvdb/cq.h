@@ -20,6 +20,8 @@ extern "C" {
 struct kvdb;
 struct kvdb_kvs;
 struct kvdb_cq;
+struct kvdb_cursor_opts;
+struct kvdb_get;
 struct kvdb_txn;
 
 /*
@@ -37,9 +39,23 @@ enum kvdb_op_type {
 	KVDB_OP_DEL = 3,  /* as kvdb_del() */
 	KVDB_OP_SYNC = 4, /* as kvdb_sync() */
 	KVDB_OP_COMMIT = 5, /* as kvdb_txn_commit() */
+	KVDB_OP_SCAN = 6, /* as a cursor of kvdb_cursor_open_opts() from its first pair on */
+	KVDB_OP_MGET = 7, /* as kvdb_get_multi() */
 };
 
-#define KVDB_OP_DURABLE 0x1u /* PUT, DEL, COMMIT: completes when it is durable */
+#define KVDB_OP_DURABLE  0x1u /* PUT, DEL, COMMIT: completes when it is durable */
+#define KVDB_OP_SNAPSHOT 0x2u /* MGET: all keys as of one moment */
+
+/**
+ * struct kvdb_pair - one pair that a SCAN found; @key and @val lie in the buffer of the SCAN
+ * @val: NULL with KVDB_KEYS_ONLY
+ */
+struct kvdb_pair {
+	const void *key;
+	const void *val;
+	size_t klen;
+	size_t vlen;
+};
 
 /**
  * struct kvdb_op - one operation
@@ -49,10 +65,17 @@ enum kvdb_op_type {
  * @kvs: store; SYNC, COMMIT: NULL
  * @key: bytes, valid and unchanged until the completion was reaped
  * @txn: COMMIT: transaction, gone when it was accepted
+ * @range: SCAN: what to walk, in which direction; NULL: all. It is copied
+ * @get: MGET: @size keys with their buffers; all of it like @key, results are filled in
  * @klen: number of bytes at @key
- * @buf: GET: where the value goes
+ * @buf: GET: where the value goes; SCAN: where the pairs go, aligned as they are
  * @val: PUT: the value; both like @key
- * @size: GET: room at @buf; PUT: length of the value
+ * @size: GET, SCAN: room at @buf; PUT: length of the value
+ *
+ * A SCAN fills @buf with an array of struct kvdb_pair, in the order of the walk,
+ * and from its end with their keys and values. It and a MGET of one moment show
+ * the moment at which they were accepted, and keep in use what a cursor does
+ * until they complete.
  */
 struct kvdb_op {
 	uint32_t type;
@@ -62,6 +85,8 @@ struct kvdb_op {
 	__extension__ union {
 		const void *key;
 		struct kvdb_txn *txn;
+		const struct kvdb_cursor_opts *range;
+		struct kvdb_get *get;
 	};
 	size_t klen;
 	__extension__ union {
@@ -74,9 +99,10 @@ struct kvdb_op {
 /**
  * struct kvdb_cqe - a completion
  * @cookie: of its operation
- * @err: 0 or what the blocking call would have returned
+ * @err: 0 or what the blocking call would have returned; SCAN: -ENOBUFS: the next pair has no
+ *   room, go on behind the last one; 0: the range or the limit has ended
  * @type: of its operation
- * @vlen: GET: full length of the value
+ * @vlen: GET: full length of the value; SCAN: pairs at the buffer, also when it failed behind them
  * @error: details of a failure, or NULL; good until the next call for the queue
  */
 struct kvdb_cqe {
