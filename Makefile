@@ -97,6 +97,10 @@ kv_src   := $(sort $(wildcard libkvdb/*.c))
 ut_src   := $(sort $(wildcard utils/common/*.c))
 test_all := $(sort $(wildcard tests/unit/*.c tests/conform/*.c tests/crash/*.c tests/stress/*.c \
 	tests/model/*.c tests/bench/*.c tests/golden/*.c tests/common/*.c $(if $(VARIANT),,tests/kmod/*.c)))
+# adapters of other engines are built for `make bench` alone, where those are installed
+peers    := rocksdb wiredtiger lmdb
+peer_src := $(peers:%=tests/bench/bench_%.c)
+test_all := $(filter-out $(peer_src),$(test_all))
 is_prog   = $(filter test_% crash_% stress_% model_% bench_% cut_% fuzz_ioctl% fail_nth%,$(notdir $(1)))
 test_src := $(foreach f,$(test_all),$(if $(call is_prog,$(f)),$(f)))
 help_src := $(filter-out $(test_src),$(test_all))
@@ -116,7 +120,7 @@ util_a  := $(if $(ut_src),$(O)/obj/utils/common.a)
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all lib bin tests check check-unit check-conform check-cli check-crash check-model \
+.PHONY: all lib bin tests peers bench-quick check check-unit check-conform check-cli check-crash check-model \
 	check-ablate check-asan check-vm check-uml kernel-uml lint demo bench ablate nightly fresh deps \
 	man install uninstall kernels modules dkms-install dkms-remove clean help
 
@@ -171,8 +175,14 @@ lint: all ## rules of the source tree: layers, guards, exports, headers, documen
 demo: deps ## a pool and a database with real data, crashes and figures, in five minutes
 	$(submake) -j2 all
 	$(Q)B='$(B)' tests/demo.sh
-bench: all tests ## the figures of README.md, measured here
+bench: all tests ## this engine beside others, and the figures of README.md: about an hour
+	$(Q)tests/deps.sh --bench
+	$(submake) -j2 peers
 	$(Q)B='$(B)' tests/bench.sh
+bench-quick: all tests ## the engines side by side, small: about three minutes
+	$(Q)tests/deps.sh --bench
+	$(submake) -j2 peers
+	$(Q)B='$(B)' tests/bench/compare.py quick
 ablate: ## switch off every guard, one by one; the suites must notice each (long)
 	$(submake) -j2 ABLATE=1 tests
 	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py full
@@ -293,14 +303,30 @@ define test_rule
 $(O)/tests/$(basename $(notdir $(1))): $(call obj,$(1)) $(test_a) $(util_a) $(O)/lib/libkvdb.a \
 	$(O)/lib/libmpool.a
 endef
-$(foreach f,$(test_src),$(eval $(call test_rule,$(f))))
+$(foreach f,$(test_src) $(peer_src),$(eval $(call test_rule,$(f))))
+peer_bin := $(peers:%=$(O)/tests/bench_%)
+$(O)/obj/tests/bench/bench_rocksdb.o: private EXTRA += \
+	-DROCKSDB_VERSION='"$(shell $(PKGCONF) --modversion rocksdb)"'
+# those whose headers are here; the others are named
+peers:
+	+$(Q)for p in rocksdb:rocksdb/c.h wiredtiger:wiredtiger.h lmdb:lmdb.h; do \
+		if echo "#include <$${p#*:}>" | $(CC) -E - >/dev/null 2>&1; then \
+			$(MAKE) --no-print-directory B='$(B)' $(O)/tests/bench_$${p%:*} || exit 1; \
+		else \
+			echo "  no <$${p#*:}>: nothing is measured of $${p%:*}"; \
+		fi; \
+	done
+$(O)/tests/bench_rocksdb: private EXTRA_LIBS = -lrocksdb
+$(O)/tests/bench_wiredtiger: private EXTRA_LIBS = -lwiredtiger
+$(O)/tests/bench_lmdb: private EXTRA_LIBS = -llmdb
 
-$(tools) $(test_bin):
+$(tools) $(test_bin) $(peer_bin):
 	$(say) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) -pie $(BASE_LDFLAGS) $(LDFLAGS) -o $@ $^ $(PKG_LIBS) -lm
+	$(Q)$(CC) -pie $(BASE_LDFLAGS) $(LDFLAGS) -o $@ $^ $(EXTRA_LIBS) $(PKG_LIBS) -lm
 
 -include $(patsubst %.o,%.d,$(call obj,$(core_src) $(mp_src) $(kv_src) $(ut_src) $(test_all) \
+	$(peer_src) \
 	$(wildcard utils/mpool/*.c utils/kvdb/*.c)))
 
 # ---- installation -----------------------------------------------------

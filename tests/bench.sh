@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 #
 # The figures that README.md speaks of, measured on this machine: the YCSB
-# workloads on a pool of plain files, the same under a small memory budget, then
-# the programs of tests/bench. Prints tables; nothing is judged here.
+# workloads on a pool of plain files, the same under a small memory budget, the
+# pool itself, then the engines side by side (tests/bench/compare.py). Prints
+# tables; nothing is judged here.
 #
 # B=        build folder
 # RECORDS=  records of 1000 bytes to load (default 2000000)
-# DIR=      where the pool is made (default: inside the build folder); it needs
-#           about 1.5 KiB of free space per record
+# DIR=      where the pools are made (default: inside the build folder); they need
+#           about 1.5 KiB of free space per record, other engines up to 20 GiB
 
 set -eu
 cd "$(dirname "$0")/.."
@@ -43,8 +44,5 @@ print("fio append %.0f MB/s" % (w["bw_bytes"] / 1e6))'
 	rm -f "$dir/fio.file"
 fi
 
-for program in "$B"/tests/bench_*; do
-	if [ -x "$program" ]; then
-		TMPDIR=$dir show "$program"
-	fi
-done
+TMPDIR=$dir show "$B/tests/bench_pool"
+DIR=$dir B=$B show tests/bench/compare.py full

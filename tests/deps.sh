@@ -7,6 +7,7 @@
 #
 # --list  print the names for this distribution, one per line, and stop
 # --check print what is missing and exit 1 if anything is; install nothing
+# --bench instead of those: the other engines that `make bench` measures
 
 set -u
 
@@ -48,6 +49,13 @@ udev|systemd-udev|+virtual machines: udev rules
 xxd|vim-common|+virtual machines: forged superblocks
 systemd|systemd|+virtual machines: units
 '
+
+peers='
+librocksdb-dev|rocksdb-devel|+bench: RocksDB
+libwiredtiger-dev|-|+bench: WiredTiger
+liblmdb-dev|lmdb-devel|+bench: LMDB
+'
+[ "${1-}" != --bench ] || packages=$peers
 
 if command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; then
 	column=1

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * libkvdb as an engine of the comparison: a pool of one plain file, one store.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <kvdb/kvdb.h>
+
+#include "engine.h"
+#include "json.h"
+
+#define STORE "usertable"
+
+static struct kvdb *db;
+static struct kvdb_kvs *kvs;
+static struct kvdb_stats before;
+static char settings[200];
+
+static void check(const char *what, int rc)
+{
+	const struct mpool_error *e = kvdb_error_detail();
+
+	if (rc)
+		die("%s: %s", what, e && e->text[0] ? e->text : strerror(-rc));
+}
+
+static void make(const char *pool, const struct engine_opts *o)
+{
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY };
+
+	/* its file is sparse */
+	dev.size = (o->data_bytes * 5 / 2 + (2ull << 30)) & ~0xfffffull;
+	co.devs = &dev;
+	co.ndevs = 1;
+	check("pool", mpool_create(pool, &co));
+	check("create", kvdb_create(pool, NULL));
+}
+
+static void kvdb_engine_open(const struct engine_opts *o)
+{
+	struct kvdb_opts ko = KVDB_OPTS_INIT;
+	struct kvdb_info info;
+	char pool[4096];
+
+	snprintf(pool, sizeof(pool), "%s/pool", o->dir);
+	if (o->is_new)
+		make(pool, o);
+	ko.cache_bytes = o->cache_bytes;
+	ko.interval_ms = o->interval_ms;
+	ko.flags = KVDB_NOCTL;
+	check("open", kvdb_open(pool, &ko, &db));
+	if (o->is_new)
+		check("store", kvdb_kvs_create(db, STORE, NULL));
+	check("store", kvdb_kvs_open(db, STORE, &kvs));
+	kvdb_info(db, &info);
+	snprintf(settings, sizeof(settings),
+		 "cache_bytes=%llu interval_ms=%u logs=%u log_bytes=%llu segment_bytes=%llu "
+		 "io=%s%s",
+		 (unsigned long long)info.cache_bytes, info.interval_ms, info.logs,
+		 (unsigned long long)info.log_bytes, (unsigned long long)info.segment_bytes,
+		 info.pool.io, info.pool.is_direct ? " direct" : " buffered");
+}
+
+static void kvdb_engine_close(void)
+{
+	check("close", kvdb_close(db));
+}
+
+static void *thread_begin(void)
+{
+	return NULL;
+}
+
+static void thread_end(void *t)
+{
+	(void)t;
+}
+
+static void put(void *t, const void *key, size_t klen, const void *val, size_t vlen)
+{
+	(void)t;
+	check("put", kvdb_put(kvs, key, klen, val, vlen));
+}
+
+static bool get(void *t, const void *key, size_t klen, struct engine_view *v)
+{
+	struct kvdb_pin pin;
+	int rc = kvdb_get_pinned(kvs, key, klen, &pin);
+
+	(void)t;
+	if (rc == -ENOENT)
+		return false;
+	check("get", rc);
+	v->val = pin.val;
+	v->vlen = pin.vlen;
+	memcpy(v->priv, pin.priv, sizeof(v->priv));
+	return true;
+}
+
+static void unget(void *t, struct engine_view *v)
+{
+	struct kvdb_pin pin = { .val = v->val, .vlen = v->vlen };
+
+	(void)t;
+	memcpy(pin.priv, v->priv, sizeof(pin.priv));
+	kvdb_unpin(&pin);
+}
+
+static void scan(void *t, const void *key, size_t klen, uint64_t n, engine_scan_fn *fn, void *arg)
+{
+	struct kvdb_cursor_opts o = KVDB_CURSOR_OPTS_INIT;
+	struct kvdb_cursor *cur;
+	const void *k, *v;
+	size_t kl, vl;
+	int rc = 0;
+
+	(void)t;
+	o.limit = n;
+	check("cursor", kvdb_cursor_open_opts(kvs, &o, &cur));
+	check("seek", kvdb_cursor_seek(cur, key, klen));
+	while (n-- && !(rc = kvdb_cursor_next(cur, &k, &kl, &v, &vl)))
+		if (!fn(arg, k, kl, v, vl))
+			break;
+	if (rc != -ENOENT)
+		check("scan", rc);
+	kvdb_cursor_close(cur);
+}
+
+static void drain(void)
+{
+	check("drain", kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT));
+	check("sync", kvdb_sync(db));
+}
+
+static void count(void)
+{
+	kvdb_stats(db, &before);
+}
+
+static void report(struct json *j)
+{
+	static const char *const name[MPOOL_MCLASSES] = {
+		[MPOOL_CAPACITY] = "capacity", [MPOOL_STAGING] = "staging",
+	};
+	struct kvdb_stats now;
+
+	kvdb_stats(db, &now);
+	json_arr(j, "classes");
+	for (unsigned c = 0; c < MPOOL_MCLASSES; c++) {
+		const struct kvdb_io *a = &before.io[c], *z = &now.io[c];
+
+		json_obj(j, NULL);
+		json_str(j, "class", name[c]);
+		json_u64(j, "log_bytes", z->log_bytes - a->log_bytes);
+		json_u64(j, "key_bytes", z->key_bytes - a->key_bytes);
+		json_u64(j, "meta_bytes", z->meta_bytes - a->meta_bytes);
+		json_u64(j, "move_bytes", z->move_bytes - a->move_bytes);
+		json_u64(j, "read_bytes", z->read_bytes - a->read_bytes);
+		json_end(j);
+	}
+	json_end(j);
+	json_u64(j, "memory_bytes", now.memory_bytes);
+	json_u64(j, "gate_wait_ns", now.gate_wait_ns - before.gate_wait_ns);
+	json_u64(j, "stall_ns", now.stall_ns - before.stall_ns);
+	json_u64(j, "replayed", now.recovery.replayed);
+}
+
+static const char *get_settings(void)
+{
+	return settings;
+}
+
+static const struct engine kvdb_engine = {
+	.name = "kvdb",
+	.loses = "power or process: at most interval_ms, a prefix remains",
+	.version = kvdb_version,
+	.open = kvdb_engine_open,
+	.close = kvdb_engine_close,
+	.thread_begin = thread_begin,
+	.thread_end = thread_end,
+	.put = put,
+	.get = get,
+	.unget = unget,
+	.scan = scan,
+	.drain = drain,
+	.count = count,
+	.report = report,
+	.settings = get_settings,
+};
+
+int main(int argc, char **argv)
+{
+	return ycsb_main(argc, argv, &kvdb_engine);
+}
