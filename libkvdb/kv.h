@@ -750,6 +750,7 @@ struct kvdb {
 	_Atomic(bool) d_commit;
 	bool d_rdonly;
 	bool d_at_ckpt;			/* open at a checkpoint: no logs are read */
+	uint64_t d_rollback;		/* kvdb_opts.rollback */
 	uint8_t d_log_class;		/* enum mpool_mclass of logs and runs */
 	struct kv_budget d_budget;
 	struct kvdb_clock d_clock;

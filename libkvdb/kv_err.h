@@ -18,6 +18,10 @@
 	X("MP0905", "KV_NOTDURABLE", "what was written could not be made durable; no " \
 	  "later sync of " \
 	  "this handle succeeds", "close the database, repair the device, open it again") \
+	X("MP0907", "KV_LOG_DAMAGED", "a part of the log is damaged behind which others were " \
+	  "durable: the newest writes cannot be had without a hole", \
+	  "restore from a backup; or save what can be read: kvdb repair DB NEW; or give up all " \
+	  "that was written after the last good epoch: kvdb repair DB --rollback EPOCH") \
 	X("MP0910", "KV_KEY_EMPTY", "a key has at least 1 byte", "check the argument") \
 	X("MP0911", "KV_KEY_LONG", "a key has at most 1344 bytes; nothing was changed", \
 	  "use a shorter key, for example a hash of the long one") \

@@ -279,6 +279,7 @@ int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, b
 	db->d_commit = o->commit;
 	db->d_view_max_age_ms = o->view_max_age_ms;
 	db->d_rdonly = is_rdonly;
+	db->d_rollback = o->rollback;
 	db->d_clock = o->clock ? *o->clock : mono;
 	/* before anything is read: a thread finds its context by the number that this gives */
 	err = kv_threads_init(db);

@@ -45,6 +45,8 @@ struct rv_seg {
 	uint8_t *vs_image;		/* kept bytes, or NULL */
 	struct rv_frame *vs_frame;
 	uint32_t vs_n, vs_cap;
+	/* with those behind the first bad one, of the last incarnation, by their headers */
+	uint32_t vs_all;
 };
 
 struct recovery {
@@ -61,6 +63,10 @@ struct recovery {
 	uint64_t *rv_orphan;
 	size_t rv_norphan, rv_orphancap;
 	uint64_t rv_newest_obj;
+	/* where the epoch after D0 is not whole; object 0 = it has no descriptor */
+	uint64_t rv_bad_obj;
+	uint32_t rv_bad_off;
+	bool rv_is_unlinked;		/* a descriptor names one that is not there */
 	kv_hole_fn *rv_hole;		/* repair: goes on behind damage */
 	void *rv_arg;
 };
@@ -214,16 +220,45 @@ static bool follows(const struct recovery *rv, const struct rv_seg *vs,
 	return !prev || (h->fh_epoch >= prev->vf_epoch && h->fh_incarnation == incarnation);
 }
 
-/* RV4: frames after the first bad one are not replayed, but no epoch reuses their numbers. */
-static void see_tail(struct recovery *rv, const struct rv_seg *vs, uint32_t off, uint32_t limit)
+static int frame_add(struct rv_seg *vs, uint32_t n, const struct kv_frame_hdr *h)
+{
+	if (grow(&vs->vs_frame, &vs->vs_cap, n, sizeof(vs->vs_frame[0])))
+		return -ENOMEM;
+	vs->vs_frame[n] = (struct rv_frame){
+		.vf_epoch = h->fh_epoch, .vf_off = h->fh_off, .vf_crc = h->fh_crc,
+		.vf_end = h->fh_off + (h->fh_len + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK,
+		.vf_chain = h->fh_chain, .vf_nrec = h->fh_nrec,
+	};
+	return 0;
+}
+
+/*
+ * Frames after the first bad one are not replayed, but no epoch reuses their numbers (RV4), and
+ * they prove that what was written before them had been durable (RV17).
+ */
+static int see_tail(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32_t limit)
 {
 	struct kv_frame_hdr h;
+	int err = 0;
 
-	for (; off < limit; off += KV_BLOCK)
-		if (!kv_frame_decode(vs->vs_image + off, (uint32_t)rv->rv_db->d_tag,
-				     vs->vs_seg->sg_id, off, limit - off, &h) &&
-		    h.fh_epoch > rv->rv_epoch)
+	vs->vs_all = vs->vs_n;
+	for (; off < limit && err != -ENOMEM; off += KV_BLOCK) {
+		const uint8_t *p = vs->vs_image + off;
+
+		if (kv_frame_decode(p, (uint32_t)rv->rv_db->d_tag, vs->vs_seg->sg_id, off,
+				    limit - off, &h))
+			continue;
+		if (h.fh_epoch > rv->rv_epoch)
 			rv->rv_epoch = h.fh_epoch;
+		/* what an older incarnation left behind its cut proves nothing */
+		if (vs->vs_known || h.fh_incarnation != rv->rv_st->st_inc.mi_incarnation)
+			continue;
+		err = frame_add(vs, vs->vs_all, &h);
+		vs->vs_all += !err;
+		if (!err && kv_frame_check_payload(p, &h))
+			err = walk_frame(rv, p, &h, false);
+	}
+	return err < 0 ? err : 0;
 }
 
 /* The frame at @off: 0, the check that failed, -ENOMEM. */
@@ -246,7 +281,6 @@ static int scan_image(struct recovery *rv, struct rv_seg *vs, uint32_t limit, bo
 	struct kv_seg *s = vs->vs_seg;
 	uint32_t off = 0, incarnation = 0, hole = 0;
 	struct kv_frame_hdr h;
-	struct rv_frame *f;
 	int rc;
 
 	for (; off < limit; hole = off) {
@@ -260,16 +294,9 @@ static int scan_image(struct recovery *rv, struct rv_seg *vs, uint32_t limit, bo
 			rv->rv_hole(rv->rv_arg, s, hole, off);
 		if (rc)
 			break;
-		if (grow(&vs->vs_frame, &vs->vs_cap, vs->vs_n, sizeof(*f)))
+		if (frame_add(vs, vs->vs_n, &h))
 			return -ENOMEM;
-		f = &vs->vs_frame[vs->vs_n++];
-		f->vf_epoch = h.fh_epoch;
-		f->vf_off = off;
-		off += (h.fh_len + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
-		f->vf_end = off;
-		f->vf_crc = h.fh_crc;
-		f->vf_chain = h.fh_chain;
-		f->vf_nrec = h.fh_nrec;
+		off = vs->vs_frame[vs->vs_n++].vf_end;
 		incarnation = h.fh_incarnation;
 		s->sg_log = h.fh_log;
 		s->sg_stream = h.fh_stream;
@@ -278,8 +305,7 @@ static int scan_image(struct recovery *rv, struct rv_seg *vs, uint32_t limit, bo
 			rv->rv_epoch = h.fh_epoch;
 	}
 	vs->vs_valid = hole;
-	see_tail(rv, vs, hole, limit);
-	return 0;
+	return see_tail(rv, vs, hole, limit);
 }
 
 static int scan_seg(struct recovery *rv, struct rv_seg *vs)
@@ -381,6 +407,8 @@ static bool desc_is_complete(struct recovery *rv, const struct rv_desc *vd)
 		struct rv_frame *f = vs ? frame_ending(vs, e->de_end) : NULL;
 		bool is_carrier = f && e->de_obj == vd->vd_obj && f->vf_off == vd->vd_off;
 
+		rv->rv_bad_obj = e->de_obj;
+		rv->rv_bad_off = vs ? vs->vs_valid : 0;
 		if (!CHECK(428, f && f->vf_epoch == vd->vd_d.ds_epoch))
 			return false;
 		if (!CHECK(429, e->de_chain == (is_carrier ? f->vf_chain : f->vf_crc)))
@@ -416,8 +444,15 @@ static void find_d0(struct recovery *rv)
 				(prev && d->ds_prev_epoch == prev->vd_d.ds_epoch &&
 				 d->ds_prev_obj == prev->vd_obj && d->ds_prev_off == prev->vd_off);
 
-			if (!CHECK(431, is_linked) || !desc_is_complete(rv, vd))
+			if (!CHECK(431, is_linked)) {
+				rv->rv_is_unlinked = true;
+				rv->rv_bad_obj = d->ds_prev_obj;
+				rv->rv_bad_off = d->ds_prev_off;
 				break;
+			}
+			if (!desc_is_complete(rv, vd))
+				break;
+			rv->rv_bad_obj = 0;
 			rv->rv_d0 = d->ds_epoch;
 		}
 		prev = vd;
@@ -462,6 +497,54 @@ static int check_lost(struct recovery *rv)
 					    vs->vs_frame[j].vf_epoch, rv->rv_d0);
 	}
 	return 0;
+}
+
+/* True when a frame of an epoch between D and the newest one is there; notes its segment's end. */
+static bool has_part_of_older(struct recovery *rv, uint64_t newest)
+{
+	uint32_t i, j;
+
+	for (i = 0; i < rv->rv_n; i++) {
+		struct rv_seg *vs = &rv->rv_seg[i];
+
+		for (j = 0; j < vs->vs_all; j++) {
+			if (vs->vs_frame[j].vf_epoch <= rv->rv_d ||
+			    vs->vs_frame[j].vf_epoch >= newest)
+				continue;
+			if (!rv->rv_bad_obj) {
+				rv->rv_bad_obj = vs->vs_seg->sg_id;
+				rv->rv_bad_off = vs->vs_valid;
+			}
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * RV17: nothing of an epoch is written before the one in front of it was flushed. So what can be
+ * read of one proves that all older ones were durable: if one of them is not whole that is no
+ * torn tail.
+ */
+static int check_torn(struct recovery *rv)
+{
+	uint64_t newest = 0;
+	uint32_t i, j;
+
+	for (i = 0; i < rv->rv_n; i++)
+		for (j = 0; j < rv->rv_seg[i].vs_all; j++)
+			if (newest < rv->rv_seg[i].vs_frame[j].vf_epoch)
+				newest = rv->rv_seg[i].vs_frame[j].vf_epoch;
+	if (CHECK(680, !rv->rv_is_unlinked) && CHECK(681, !has_part_of_older(rv, newest)))
+		return 0;
+	/* only what the caller was told of is given up */
+	if (rv->rv_d && rv->rv_db->d_rollback == rv->rv_d)
+		return 0;
+	return kv_error(-EUCLEAN, "MP0907",
+			"object %llu: the log is damaged at %u; epochs up to %llu were durable, "
+			"the last good one is %llu", (unsigned long long)rv->rv_bad_obj,
+			rv->rv_bad_off, (unsigned long long)newest - 1,
+			(unsigned long long)rv->rv_d);
 }
 
 /* Sealed lengths (RV2): never more than an earlier record said. */
@@ -836,6 +919,8 @@ static int recover(struct recovery *rv, bool rdonly)
 		return err;
 	find_d0(rv);
 	err = check_lost(rv);
+	if (!err)
+		err = check_torn(rv);
 	if (err)
 		return err;
 	set_cuts(rv);

@@ -348,6 +348,50 @@ repair_brings_over_what_is_left() {
 	want 3 kvdb repair ./d ./nothing
 }
 
+# A process makes three values durable, one by one, and dies; then the second goes bad.
+damage_the_log() {
+	local i pid
+	mkfifo in
+	kvdb shell ./d <in >out 2>&1 &
+	pid=$!
+	exec 7>in
+	printf 'use s\n' >&7
+	for i in 1 2 3; do
+		head -c 51000 /dev/zero | tr '\0' "$i" >v$i
+		printf 'put k%d %s\nsync\n' "$i" "$(cat v$i)" >&7
+	done
+	printf 'count\n' >&7
+	for ((i = 0; i < 200; i++)); do
+		grep -q '^3' out && break
+		sleep 0.05
+	done
+	kill -KILL $pid
+	wait $pid || :
+	exec 7>&-
+	spoil d/capacity.mp v2
+}
+
+a_damaged_log_can_end_before_the_damage() {
+	local good
+	make_db
+	damage_the_log
+	want 6 kvdb get ./d s k1
+	has err 'the log is damaged at .*MP0907'
+	good=$(sed -n 's/.*the last good one is \([0-9]*\).*/\1/p' "$S/err")
+	want 6 kvdb repair ./d --rollback $((good + 1))
+	want 2 kvdb repair ./d ./e --rollback "$good"
+	want 0 kvdb repair ./d --rollback "$good" -n
+	has out 'can end at epoch'
+	want 6 kvdb verify ./d
+	want 0 kvdb repair ./d --rollback "$good" -j
+	schema kvdb_repair_rollback
+	want 0 kvdb verify --deep ./d
+	want 0 kvdb get ./d s k1
+	cmp -s "$S/out" v1 || fail "another value"
+	want 3 kvdb get ./d s k2
+	want 3 kvdb get ./d s k3
+}
+
 reading_verbs_write_nothing() {
 	make_db
 	want 0 kvdb put ./d s k v
@@ -379,5 +423,6 @@ run what_is_absent_exits_3
 run verify_of_a_sound_database_is_clean
 run a_deep_check_names_the_damage
 run repair_brings_over_what_is_left
+run a_damaged_log_can_end_before_the_damage
 run reading_verbs_write_nothing
 finish

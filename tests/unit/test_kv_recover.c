@@ -16,6 +16,7 @@
 static char dir[64];
 static struct kvdb db;
 static int open_err;
+static char bad[160];	/* what up_damaged() wants to be told */
 
 /* a segment while the test writes it */
 static struct tseg {
@@ -27,6 +28,8 @@ static struct tseg {
 
 static struct { uint64_t epoch, obj; uint32_t off; } last_desc;
 static bool lose;	/* the device forgets what is written now */
+static bool tear;	/* or all but the header */
+static uint64_t rollback;	/* kvdb_opts of the next open */
 static int wrong_nrec, wrong_incarnation;	/* added to what is written */
 static bool no_own_entry;
 
@@ -62,6 +65,7 @@ static void up_as(bool rdonly)
 	struct kvdb_opts o = KVDB_OPTS_INIT;
 
 	memset(&db, 0, sizeof(db));
+	o.rollback = rollback;
 	T_EQ(kv_db_attach(&db, dir, &o, rdonly), 0);
 	T_EQ(kv_db_load_kvs(&db, false), 0);
 	open_err = kv_recover(&db, rdonly);
@@ -81,6 +85,27 @@ static void up_lost(void)
 	up_as(false);
 	T_EQ(open_err, -EUCLEAN);
 	T_OK(strstr(kvdb_error_detail()->text, "device lost acknowledged writes"));
+}
+
+/* The open is refused: segment @i is bad at @off, with what was durable, and what is good. */
+static void up_damaged(int i, uint32_t off, uint64_t durable, uint64_t good)
+{
+	struct kvdb_repair r;
+
+	if (ts[i].id)		/* else as the last time */
+		snprintf(bad, sizeof(bad), "object %llu: the log is damaged at %u; epochs up to "
+			 "%llu were durable, the last good one is %llu",
+			 (unsigned long long)ts[i].id, off, (unsigned long long)durable,
+			 (unsigned long long)good);
+	down();
+	up_as(false);
+	T_EQ(open_err, -EUCLEAN);
+	T_OK(!strcmp(kvdb_error_detail()->id, "MP0907"));
+	T_OK(!strcmp(kvdb_error_detail()->text, bad));
+	down();
+	T_EQ(kvdb_repair(dir, NULL, NULL, NULL, NULL, &r), 0);
+	up_as(true);
+	T_EQ(open_err, -EUCLEAN);
 }
 
 /* A database with two stores, a and b, opened once. */
@@ -123,8 +148,8 @@ static void frame_write(int i, uint64_t epoch, uint8_t *buf, uint32_t len, uint3
 
 	h.fh_payload_crc = mpool_crc32c(0, buf + KV_FRAME_HDR, len - KV_FRAME_HDR);
 	kv_frame_encode(&h, buf, &ts[i].chain);
-	if (lose)
-		memset(buf, 0, 4096);
+	if (lose || tear)
+		memset(buf + (tear ? KV_FRAME_HDR : 0), 0, 4096 - (tear ? KV_FRAME_HDR : 0));
 	T_EQ(mpool_write(ts[i].obj, ts[i].off, &v, 1), 0);
 	ts[i].off += 4096;
 	ts[i].epoch = epoch;
@@ -240,7 +265,8 @@ static void complete_epochs_survive_incomplete_do_not(void)
 	gone();
 }
 
-static void epoch_with_a_lost_frame_is_gone_and_all_after_it(void)
+/* An epoch was flushed before the next one was begun: what is bad below one is no torn tail. */
+static void lost_frame_below_later_epochs_is_damage(void)
 {
 	uint64_t e;
 
@@ -256,15 +282,102 @@ static void epoch_with_a_lost_frame_is_gone_and_all_after_it(void)
 	end_epoch(0, e + 1);
 	put(0, e + 2, 1, "z", "three", 12);	/* complete in itself, but linked to e + 1 */
 	end_epoch(0, e + 2);
+	up_damaged(1, 0, e + 1, e);
+	gone();
+}
+
+/* What it says of the last good epoch is what must be given to go on from there. */
+static void rollback_gives_up_what_was_told_and_only_that(void)
+{
+	uint64_t e;
+
+	fresh();
+	e = db.d_epoch;
+	seg_alloc(0);
+	put(0, e, 1, "x", "one", 10);
+	end_epoch(0, e);
+	lose = true;
+	put(0, e + 1, 1, "y", "two", 11);
+	lose = false;
+	end_epoch(0, e + 1);
+	put(0, e + 2, 1, "z", "three", 12);
+	rollback = e + 1;
+	up_damaged(0, 8192, e + 1, e);
+	rollback = e;
+	down();
+	up_as(true);
+	T_EQ(open_err, 0);
+	T_EQ(seen("a", "x", NULL), 10);
+	rollback = 0;
+	up_damaged(0, 8192, e + 1, e);		/* reading gave up nothing */
+	rollback = e;
 	again();
+	rollback = 0;
 	T_EQ(db.d_recovery.durable_epoch, e);
 	T_EQ(seen("a", "x", NULL), 10);
 	T_EQ(seen("a", "y", NULL), 0);
 	T_EQ(seen("a", "z", NULL), 0);
+	/* nothing may use the numbers of frames that are still on the device */
+	T_OK(db.d_epoch > e + 2);
+	again();
+	T_EQ(seen("a", "x", NULL), 10);
+	T_EQ(seen("a", "y", NULL), 0);
 	gone();
 }
 
-static void lost_descriptor_breaks_the_links(void)
+/* Frames behind the bad one in its segment tell as well, whole or by their header. */
+static void frames_behind_a_lost_one_prove_what_was_durable(void)
+{
+	uint64_t e;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		fresh();
+		e = db.d_epoch;
+		seg_alloc(0);
+		put(0, e, 1, "x", "one", 10);
+		end_epoch(0, e);
+		lose = true;
+		put(0, e + 1, 1, "y", "two", 11);
+		lose = false;
+		end_epoch(0, e + 1);
+		tear = i;
+		put(0, e + 2, 1, "z", "three", 12);
+		tear = false;
+		up_damaged(0, 8192, e + 1, e);
+		gone();
+	}
+}
+
+static void lost_descriptor_below_later_epochs_is_damage(void)
+{
+	uint64_t e;
+	int i;
+
+	/* told by a later descriptor or by a later frame, with and without frames of its own */
+	for (i = 0; i < 3; i++) {
+		fresh();
+		e = db.d_epoch;
+		seg_alloc(0);
+		seg_alloc(1);
+		put(0, e, 1, "x", "one", 10);
+		end_epoch(0, e);
+		if (i)
+			put(1, e + 1, 1, "y", "two", 11);
+		lose = true;
+		end_epoch(0, e + 1);
+		lose = false;
+		put(1, e + 2, 1, "z", "three", 12);
+		if (i < 2)
+			end_epoch(1, e + 2);
+		/* without any descriptor the segment of what is left is named */
+		up_damaged(i == 2, 8192, e + 1, e);
+		gone();
+	}
+}
+
+/* The frame says by its header that it was there. */
+static void torn_descriptor_below_a_later_frame_is_damage(void)
 {
 	uint64_t e;
 
@@ -274,18 +387,43 @@ static void lost_descriptor_breaks_the_links(void)
 	seg_alloc(1);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
-	put(0, e + 1, 1, "y", "two", 11);
-	lose = true;
+	tear = true;
 	end_epoch(0, e + 1);
-	lose = false;
+	tear = false;
 	put(1, e + 2, 1, "z", "three", 12);
-	end_epoch(1, e + 2);
-	again();
-	T_EQ(db.d_recovery.durable_epoch, e);
-	T_EQ(seen("a", "z", NULL), 0);
-	/* nothing may use the numbers of frames that are still on the device */
-	T_OK(db.d_epoch > e + 2);
+	up_damaged(0, 8192, e + 1, e);
 	gone();
+}
+
+/*
+ * A power cut may leave any part of the newest epoch, in any order, and numbers
+ * are missing where epochs wrote nothing.
+ */
+static void any_part_of_the_newest_epoch_is_a_torn_tail(void)
+{
+	uint64_t e;
+	int i, k;
+
+	for (i = 0; i < 16; i++) {
+		fresh();
+		e = db.d_epoch;
+		seg_alloc(0);
+		seg_alloc(1);
+		put(0, e, 1, "x", "one", 10);
+		end_epoch(0, e);
+		e += i & 1 ? 1 : 5;
+		for (k = 0; k < 3; k++) {
+			lose = !(i >> 1 & 1 << k);
+			tear = lose && k == 1;
+			put(k == 2, e, 1, "y", "two", 11 + (uint64_t)k);
+		}
+		lose = tear = false;
+		end_epoch(0, e);
+		again();
+		T_EQ(seen("a", "x", NULL), 10);
+		T_EQ(seen("a", "y", NULL), i >> 1 == 7 ? 13 : 0);
+		gone();
+	}
 }
 
 static void segment_missing_from_the_pool(void)
@@ -829,8 +967,12 @@ static void too_many_orphans_are_refused(void)
 int main(void)
 {
 	T_RUN(complete_epochs_survive_incomplete_do_not);
-	T_RUN(epoch_with_a_lost_frame_is_gone_and_all_after_it);
-	T_RUN(lost_descriptor_breaks_the_links);
+	T_RUN(lost_frame_below_later_epochs_is_damage);
+	T_RUN(rollback_gives_up_what_was_told_and_only_that);
+	T_RUN(frames_behind_a_lost_one_prove_what_was_durable);
+	T_RUN(lost_descriptor_below_later_epochs_is_damage);
+	T_RUN(torn_descriptor_below_a_later_frame_is_damage);
+	T_RUN(any_part_of_the_newest_epoch_is_a_torn_tail);
 	T_RUN(segment_missing_from_the_pool);
 	T_RUN(idle_log_holds_back_nothing);
 	T_RUN(rolled_log_needs_both_segments);

@@ -232,7 +232,9 @@ static const struct verb verbs[] = {
 	  "Read everything of the closed database DB that can be read and bring it into the "
 	  "database TO, which must have no stores. DB is not written. Without TO, or with "
 	  "--dry-run, only say what would be lost. Exit status 6 when something is lost or "
-	  "uncertain.\n\n"
+	  "uncertain. Of a database that is refused because its log is damaged (MP0907) nothing "
+	  "but the end is lost with --rollback: then DB is written, and ends at the epoch that "
+	  "the error names as the last good one.\n\n"
 	  "What is certain goes to a store of the same name and options. When a key block cannot "
 	  "be read, the newest version of a key in its range may be lost with it, or the deletion "
 	  "of the key: then what older runs and the logs still hold of the key goes to a store "
@@ -247,7 +249,8 @@ static const struct verb verbs[] = {
 	  repair_opts, "01234678",
 	  "{} repair ./db1\tsay what would be lost\n"
 	  "{} create ./db2 --size 10G\ta place for the rest\n"
-	  "{} repair ./db1 ./db2\tbring it over\n", verb_repair },
+	  "{} repair ./db1 ./db2\tbring it over\n"
+	  "{} repair ./db1 --rollback 17\tend it at the last good epoch\n", verb_repair },
 	{ "drop", "DB", 1, 1, VERBF_DESTROYS, "remove a database",
 	  "Remove the database and everything in it. The pool stays; 'mpool destroy' removes "
 	  "it. On "

@@ -2,7 +2,8 @@
 /*
  * The verb repair: what damage left of a database goes into another one. The
  * damaged one is only read, so there is nothing to confirm; without another one
- * the verb says what would be lost.
+ * the verb says what would be lost. --rollback alone writes to it; the epoch that
+ * must be named is the confirmation.
  */
 #include <inttypes.h>
 
@@ -10,7 +11,15 @@
 #include "confirm.h"
 #include "size.h"
 
-const struct opt repair_opts[] = { PLAN_OPT, DB_OPTS, { .name = NULL } };
+const struct opt repair_opts[] = {
+	PLAN_OPT,
+	{ "rollback", 0, OPT_UINT, 0, "EPOCH",
+	  "of a database whose log is damaged (MP0907): give up all that was written after the "
+	  "last good epoch, which the error names; DB itself is written, there is no TO", NULL,
+	  NULL },
+	DB_OPTS,
+	{ .name = NULL }
+};
 
 static bool is_whole(const struct kvdb_repair *r)
 {
@@ -48,6 +57,32 @@ static void result_text(const char *path, const char *to, const struct kvdb_repa
 		printf("%s: nothing is lost\n", path);
 }
 
+/* Opening for writing commits what was given up; for reading it shows that it would work. */
+static int rollback(struct ui *ui, const char *path, struct db_opts *o)
+{
+	bool plan = args_has(ui->args, "dry-run");
+	struct kvdb *db;
+	int rc;
+
+	o->kv.rollback = args_num(ui->args, "rollback", 0);
+	o->kv.flags |= plan ? KVDB_RDONLY : 0;
+	rc = kvdb_open(path, &o->kv, &db);
+	rc = rc ? db_fail(ui, path, rc) : db_close(ui, path, db, EXIT_DONE);
+	if (rc)
+		return rc;
+	if (ui->json) {
+		ui_doc_begin(ui, 1, 0);
+		json_str(&ui->js, "db", path);
+		json_bool(&ui->js, "plan", plan);
+		json_u64(&ui->js, "rollback", o->kv.rollback);
+		ui_doc_end(ui);
+	} else if (!ui->quiet) {
+		printf("%s: %s at epoch %" PRIu64 "\n", path, plan ? "can end" : "ends",
+		       o->kv.rollback);
+	}
+	return EXIT_DONE;
+}
+
 int verb_repair(struct ui *ui)
 {
 	const char *path = ui->args->v[0], *to = ui->args->n > 1 ? ui->args->v[1] : NULL;
@@ -56,6 +91,8 @@ int verb_repair(struct ui *ui)
 	struct db_opts o;
 	int rc = db_opts(ui, &o, 0);
 
+	if (!rc && args_has(ui->args, "rollback"))
+		return to ? ui_usage(ui, "--rollback: there is no TO") : rollback(ui, path, &o);
 	if (args_has(ui->args, "dry-run"))
 		to = NULL;
 	if (!rc && to)

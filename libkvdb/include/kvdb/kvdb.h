@@ -110,6 +110,8 @@ struct kvdb_clock {
  * @checkpoint: with KVDB_RDONLY: open the stores as this checkpoint holds them; only
  *   what it pins is read, no log, so that another process may have the database open for
  *   writing meanwhile. While it is open the checkpoint cannot be dropped
+ * @rollback: 0, or the last good epoch that error MP0907 named: if the log is damaged
+ *   behind just that one, what was acknowledged later is given up
  */
 struct kvdb_opts {
 	size_t size;
@@ -126,6 +128,7 @@ struct kvdb_opts {
 	const struct kvdb_clock *clock;
 	const struct mpool_open_opts *pool;
 	const char *checkpoint;
+	uint64_t rollback;
 };
 #define KVDB_OPTS_INIT { .size = sizeof(struct kvdb_opts) }
 
@@ -149,7 +152,7 @@ int kvdb_create(const char *pool, const struct kvdb_opts *opts);
  * Durability: what recovery found is durable on return.
  * Errors: -EINVAL (an option that is not known or out of its range), -ENOENT (no
  * pool, no database), -EBUSY (open elsewhere), -EUCLEAN (damage; lost acknowledged
- * writes), -EOPNOTSUPP (format), -ENOSPC, -EIO, -ENOMEM, -ETIME (values expire,
+ * writes; see @rollback), -EOPNOTSUPP (format), -ENOSPC, -EIO, -ENOMEM, -ETIME (values expire,
  * and the wall clock jumped ahead: see KVDB_TIME_JUMP).
  */
 int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out);
