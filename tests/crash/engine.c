@@ -124,8 +124,9 @@ static void violation(struct eng *e)
 	if (e->e_conf.ec_is_hunt || e->e_n.en_violations > SHOWN)
 		return;
 	printf("# VIOLATION %s: %s\n", e->e_ops->eo_name, e->e_why);
-	printf("#   repeat: SEED=%" PRIu64 " CRASH_STATE=%s <program> %s\n", e->e_conf.ec_seed,
-	       e->e_path, e->e_ops->eo_name);
+	printf("#   repeat: %sSEED=%" PRIu64 " CRASH_STATE=%s <program> %s\n",
+	       getenv("TEST_LONG") ? "TEST_LONG=1 " : getenv("TEST_SHORT") ? "TEST_SHORT=1 " : "",
+	       e->e_conf.ec_seed, e->e_path, e->e_ops->eo_name);
 	fflush(stdout);
 }
 
