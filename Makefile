@@ -7,6 +7,7 @@
 #   V=1          show every command
 #   SAN=address  AddressSanitizer and UBSan
 #   SAN=thread   ThreadSanitizer
+#   SAN=fuzz     the fuzz programs, by clang, with ASan and UBSan
 #   DEBUG=1      -O1 with assertions
 #   ABLATE=1     guards can be switched off
 #   PREFIX=DIR   where to install (default: /usr/local)
@@ -48,11 +49,17 @@ SANFLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 else ifeq ($(SAN),thread)
 VARIANT  := thread
 SANFLAGS := -fsanitize=thread
+else ifeq ($(SAN),fuzz)
+VARIANT  := fuzz
+SANFLAGS := -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined
+# clang has the fuzzer; ccache stays in front of it
+CC       := $(filter %ccache,$(CC)) clang
+CPPFLAGS += -DMP_ABLATE
 else ifneq ($(SAN),)
-$(error SAN=$(SAN): wanted address or thread)
+$(error SAN=$(SAN): wanted address, thread or fuzz)
 endif
 ifneq ($(VARIANT),)
-OPT      := -O1 -g -fno-omit-frame-pointer
+OPT      := $(if $(filter fuzz,$(SAN)),-O2,-O1) -g -fno-omit-frame-pointer
 FORTIFY  :=
 endif
 ifeq ($(DEBUG),1)
@@ -101,18 +108,23 @@ test_all := $(sort $(wildcard tests/unit/*.c tests/conform/*.c tests/crash/*.c t
 peers    := rocksdb wiredtiger lmdb
 peer_src := $(peers:%=tests/bench/bench_%.c)
 test_all := $(filter-out $(peer_src),$(test_all))
+fuzz_src := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+fuzz_help := $(sort $(filter-out $(fuzz_src),$(wildcard tests/fuzz/*.c)))
 is_prog   = $(filter test_% crash_% stress_% model_% bench_% cut_% fuzz_ioctl% fail_nth%,$(notdir $(1)))
 test_src := $(foreach f,$(test_all),$(if $(call is_prog,$(f)),$(f)))
 help_src := $(filter-out $(test_src),$(test_all))
 
 obj = $(patsubst %.c,$(O)/obj/%.o,$(1))
 test_bin := $(foreach f,$(test_src),$(O)/tests/$(basename $(notdir $(f))))
+fuzz_bin := $(foreach f,$(fuzz_src),$(O)/tests/$(basename $(notdir $(f))))
 tools    := $(foreach t,mpool kvdb,$(if $(wildcard utils/$(t)/*.c),$(O)/bin/$(t)))
 
 libs_a  := $(O)/lib/libmpool.a $(O)/lib/libkvdb.a
 libs_so := $(O)/lib/libmpool.so $(O)/lib/libkvdb.so
 test_a  := $(if $(help_src),$(O)/obj/tests/helpers.a)
 util_a  := $(if $(ut_src),$(O)/obj/utils/common.a)
+# the fuzz programs also reach functions of the commands
+fuzz_cli := $(O)/obj/utils/kvdb.a
 
 # ---- what to make -----------------------------------------------------
 
@@ -120,14 +132,22 @@ util_a  := $(if $(ut_src),$(O)/obj/utils/common.a)
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all lib bin tests peers bench-quick check check-unit check-conform check-cli check-crash check-model \
-	check-ablate check-asan check-vm check-uml kernel-uml lint demo bench ablate nightly fresh deps \
+.PHONY: all lib bin tests peers fuzzers bench-quick check check-unit check-conform check-cli \
+	check-crash check-model check-ablate check-asan check-fuzz check-vm check-uml kernel-uml \
+	lint demo bench ablate nightly fresh deps \
 	man install uninstall kernels modules dkms-install dkms-remove clean help
 
 all: lib bin ## the libraries and the two commands (the default)
 lib: $(libs_a) $(libs_so) ## libmpool and libkvdb, shared and static
 bin: $(tools) ## build/bin/mpool and build/bin/kvdb
 tests: $(test_bin) ## all test programs, without running them
+ifeq ($(SAN),fuzz)
+# a clang without its run time links nothing
+fuzz_can := $(shell echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' | \
+	clang -fsanitize=fuzzer -x c - -o /dev/null 2>/dev/null && echo yes)
+fuzzers: $(if $(fuzz_can),$(fuzz_bin))
+	$(if $(fuzz_can),,@echo 'no clang with libFuzzer: nothing is fuzzed')
+endif
 
 # Another variant is another make, which computes its own folder; it also sees
 # the packages that `deps` has just installed.
@@ -138,9 +158,10 @@ check: deps ## everything that must hold before a commit; about half an hour on 
 	$(submake) -j2 all tests
 	$(submake) -j2 ABLATE=1 tests
 	$(submake) -j2 SAN=address all tests
+	$(submake) -j2 SAN=fuzz fuzzers
 	$(submake) kernels modules
 	$(submake) kernel-uml
-	$(run) uml unit crash model ablate asan conform cli lint vm
+	$(run) uml unit crash model ablate asan fuzz conform cli lint vm
 
 check-unit: tests ## unit tests only
 	$(run) unit
@@ -158,6 +179,9 @@ check-ablate: ## the short ablation only
 check-asan: ## the short run under ASan and UBSan only
 	$(submake) -j2 SAN=address all tests
 	$(run) asan
+check-fuzz: ## the fuzz programs only (SEED= repeats a run; GROW=1 adds to the corpus)
+	$(submake) -j2 SAN=fuzz fuzzers
+	$(run) fuzz
 check-vm: ## the kernel module in virtual machines only (no root needed)
 	$(submake) -j2 bin tests
 	$(submake) kernels modules
@@ -191,9 +215,10 @@ nightly: deps ## the long runs: crash enumeration, stress, sanitizers, full abla
 	$(submake) -j2 ABLATE=1 tests
 	$(submake) -j2 SAN=address all tests
 	$(submake) -j2 SAN=thread tests
+	$(submake) -j2 SAN=fuzz fuzzers
 	$(submake) kernels modules
 	$(submake) kernel-uml
-	$(Q)TEST_LONG=1 B='$(B)' O='$(O)' tests/run.sh unit crash model stress asan tsan conform cli lint \
+	$(Q)TEST_LONG=1 B='$(B)' O='$(O)' tests/run.sh unit crash model stress asan tsan fuzz conform cli lint \
 		vm newer uml debug
 	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py full
 fresh: ## prove README's two commands in a minimal Debian root (needs root, debootstrap, network)
@@ -274,7 +299,7 @@ $(O)/lib/libmpool.a: $(call obj,$(core_src) $(mp_src))
 $(O)/lib/libkvdb.a: $(call obj,$(kv_src))
 $(test_a): $(call obj,$(help_src))
 $(util_a): $(call obj,$(ut_src))
-$(libs_a) $(test_a) $(util_a):
+$(libs_a) $(test_a) $(util_a) $(fuzz_cli):
 	$(say) AR $@
 	@mkdir -p $(@D)
 	@rm -f $@
@@ -320,14 +345,21 @@ $(O)/tests/bench_rocksdb: private EXTRA_LIBS = -lrocksdb
 $(O)/tests/bench_wiredtiger: private EXTRA_LIBS = -lwiredtiger
 $(O)/tests/bench_lmdb: private EXTRA_LIBS = -llmdb
 
-$(tools) $(test_bin) $(peer_bin):
+$(fuzz_cli): $(call obj,$(filter-out %/main.c %/load.c,$(sort $(wildcard utils/kvdb/*.c))))
+define fuzz_rule
+$(O)/tests/$(basename $(notdir $(1))): $(call obj,$(1) $(fuzz_help)) $(test_a) $(fuzz_cli) $(util_a) \
+	$(O)/lib/libkvdb.a $(O)/lib/libmpool.a
+endef
+$(foreach f,$(fuzz_src),$(eval $(call fuzz_rule,$(f))))
+$(fuzz_bin): private EXTRA_LIBS = -fsanitize=fuzzer
+
+$(tools) $(test_bin) $(peer_bin) $(fuzz_bin):
 	$(say) LINK $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) -pie $(BASE_LDFLAGS) $(LDFLAGS) -o $@ $^ $(EXTRA_LIBS) $(PKG_LIBS) -lm
 
 -include $(patsubst %.o,%.d,$(call obj,$(core_src) $(mp_src) $(kv_src) $(ut_src) $(test_all) \
-	$(peer_src) \
-	$(wildcard utils/mpool/*.c utils/kvdb/*.c)))
+	$(peer_src) $(fuzz_src) $(fuzz_help) $(wildcard utils/mpool/*.c utils/kvdb/*.c)))
 
 # ---- installation -----------------------------------------------------
 

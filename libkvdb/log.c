@@ -63,7 +63,7 @@ struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *imag
 
 	if (!f)
 		return NULL;
-	f->fr_base = image + off;
+	f->fr_base = image ? image + off : NULL;
 	f->fr_off = off;
 	f->fr_cap = cap;
 	f->fr_epoch = epoch;

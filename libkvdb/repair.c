@@ -289,11 +289,12 @@ static int gather_logs(struct repair *rp)
 
 static void next_cand(struct repair *rp, struct source *so)
 {
-	const struct cand *c = &rp->rp_cand[rp->rp_atcand];
+	const struct cand *c;
 
 	so->so_has = rp->rp_atcand < rp->rp_ncand;
 	if (!so->so_has)
 		return;
+	c = &rp->rp_cand[rp->rp_atcand];
 	so->so_e = (struct kv_ent){ .e_key = c->ca_key, .e_klen = c->ca_klen,
 				    .e_kind = c->ca_kind, .e_seq = c->ca_seq,
 				    .e_expiry = c->ca_expiry };

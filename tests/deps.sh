@@ -26,6 +26,8 @@ liblz4-dev|lz4-devel|compression
 libzstd-dev|libzstd-devel|compression
 libxxhash-dev|xxhash-devel|hashes
 python3|python3|tests and lint
+clang|clang|+the fuzz programs
+libclang-rt-14-dev|compiler-rt|+the fuzz programs: libFuzzer
 fio|fio|+figures: what the same file reaches without us
 g++|gcc-c++|+lint: public headers compile as C++
 sparse|sparse|+lint: endianness of media structures

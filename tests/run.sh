@@ -11,6 +11,7 @@
 #         lint                       tests/lint/*.sh and *.py
 #         ablate                     tests/ablate.py short
 #         asan tsan                  unit and conform again, from that build, shortened
+#         fuzz                       tests/fuzz/fuzz_*, on their corpus
 #         vm                         tests/kmod and tests/conform on the kernel module, in
 #                                    virtual machines (VM_KERNELS, VM_TESTS: only these)
 #         kmod                       the same in this machine's kernel, as root
@@ -262,6 +263,18 @@ for suite; do
 		programs "$suite" golden 240 "$build"
 		programs "$suite" conform 240 "$build"
 		unset TEST_SHORT
+		;;
+	fuzz)
+		# two million executions in about three minutes; decoders are fast, images slow
+		while read -r name runs secs; do
+			O=$B/fuzz start fuzz "$name" 400 tests/fuzz/run.sh "$name" \
+				$((runs * factor)) $((secs * factor))
+		done <<-END
+			kvdb 8000 220
+			pool 40000 200
+			text 350000 120
+			decode 1650000 120
+		END
 		;;
 	uml)
 		while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do

@@ -153,10 +153,10 @@ static int replay_obj(struct mp_pool *pool, const struct mp_rec *r)
 		rc = ex->ex_slot < pool->p_ndevs ?
 		     mp_smap_take(&pool->p_dev[ex->ex_slot]->pd_smap, ex->ex_start,
 				  ex->ex_count) : -EUCLEAN;
-		if (rc == -ENOMEM)
-			return mp_err(MP_NOMEM, "space of object %llu", r->r_id);
 		if (rc) {
 			mp_otab_free(obj);
+			if (rc == -ENOMEM)
+				return mp_err(MP_NOMEM, "space of object %llu", r->r_id);
 			return mp_err(MP_MD_EXTENT, "object %llu: device %u blocks %llu+%u",
 				      r->r_id, ex->ex_slot, ex->ex_start, ex->ex_count);
 		}
