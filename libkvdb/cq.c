@@ -9,8 +9,8 @@
  * c_reads until the depth lets them start.
  *
  * c_owned holds nobody back but syncs, which wait in it: the commit that is to
- * end the wait may be the queue's next operation. Owners tell queues nothing;
- * while a write is there its key's lock is looked at every STALL_NS.
+ * end the wait may be the queue's next operation. Owners tell queues when they
+ * end.
  *
  * Locks: d_cq_lock guards the list of queues and c_event's life. All else
  * belongs to the owner.

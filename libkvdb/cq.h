@@ -51,7 +51,9 @@ struct kvdb_cq {
 	unsigned c_nerrors, c_maxerrors;
 	int c_event;			/* eventfd */
 	int c_epoll;			/* -1 until kvdb_cq_fd(), as c_timer */
-	int c_timer;			/* for waits_untold() */
+	int c_timer;			/* for untold_ns() */
+	uint64_t c_late_ns;		/* the earliest o_late_ns on c_owned */
+	bool c_waits_for_keys;		/* it counts among kv_key_waiters() */
 	_Atomic(bool) c_armed;
 	struct kvdb_cq *c_next;		/* d_cq_lock */
 };

@@ -4,7 +4,12 @@
  * on that queue's event fd and on c_event. The latter is written by
  * kv_cqs_wake() while the queue is armed, that is while something waits for
  * what other threads do; after arming the queue looks once more, so that it
- * misses nothing.
+ * misses nothing. Who ends a transaction tells queues only while one of them
+ * counts as a waiter for keys.
+ *
+ * Three things come by time alone: the throttle lets a write go, one has waited
+ * for its key for too long, and the answer of the older of two kv_pressure()
+ * that ran at once was wrong.
  */
 #include <errno.h>
 #include <poll.h>
@@ -17,8 +22,9 @@
 
 #include "cq.h"
 #include "flush.h"
+#include "txn.h"
 
-#define STALL_NS	1000000u	/* look so often whether a write can go on */
+#define ROOM_NS		10000000u /* look so often whether there is room, as kv_stall_wait() */
 
 uint64_t kv_cq_now_ns(void)
 {
@@ -28,14 +34,25 @@ uint64_t kv_cq_now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+static void wait_for_keys(struct kvdb_cq *cq, bool waits)
+{
+	if (cq->c_waits_for_keys == waits)
+		return;
+	cq->c_waits_for_keys = waits;
+	kv_key_waiters(cq->c_db, waits ? 1 : -1);
+}
+
 static void arm(struct kvdb_cq *cq)
 {
+	wait_for_keys(cq, cq->c_owned.li_head != NULL);
 	if (!atomic_exchange(&cq->c_armed, true))
 		atomic_fetch_add(&cq->c_db->d_cq_armed, 1);
+	atomic_thread_fence(memory_order_seq_cst);	/* pairs with kv_key_wake() */
 }
 
 void kv_cq_disarm(struct kvdb_cq *cq)
 {
+	wait_for_keys(cq, false);
 	if (atomic_exchange(&cq->c_armed, false))
 		atomic_fetch_sub(&cq->c_db->d_cq_armed, 1);
 }
@@ -72,15 +89,39 @@ void kv_cqs_wake(struct kvdb *db)
 	pthread_mutex_unlock(&db->d_cq_lock);
 }
 
-/* Nobody tells when these can go on. */
-static bool waits_untold(const struct kvdb_cq *cq)
+/* What happens from here on wakes it. */
+static void look_armed(struct kvdb_cq *cq)
 {
-	return cq->c_writes.li_head || cq->c_owned.li_head;
+	/* again when a write has met an owner only now */
+	do {
+		arm(cq);
+		kv_cq_look(cq);
+	} while (cq->c_owned.li_head && !cq->c_waits_for_keys);
+	kv_cq_look_at_acks(cq);
 }
 
 static bool waits_for_others(const struct kvdb_cq *cq)
 {
-	return waits_untold(cq) || cq->c_durable.li_head || cq->c_acks.li_head;
+	return cq->c_writes.li_head || cq->c_owned.li_head || cq->c_durable.li_head ||
+	       cq->c_acks.li_head;
+}
+
+/* When something may go on though nobody tells, in ns from now; UINT64_MAX: somebody tells. */
+static uint64_t untold_ns(const struct kvdb_cq *cq)
+{
+	uint64_t ns = UINT64_MAX, now, due;
+
+	if (cq->c_writes.li_head) {
+		now = kv_now(cq->c_db);
+		due = cq->c_writes.li_head->o_begun.bg_due_ns;
+		ns = due > now ? due - now : ROOM_NS;
+	}
+	if (cq->c_owned.li_head) {
+		now = kv_cq_now_ns();
+		due = cq->c_late_ns > now ? cq->c_late_ns - now : 1;
+		ns = due < ns ? due : ns;
+	}
+	return ns;
 }
 
 /* KVDB_MANUAL: what it waits for it does itself. */
@@ -110,6 +151,7 @@ int kv_cq_wait(struct kvdb_cq *cq, unsigned want, uint64_t end_ns)
 				{ .fd = -1, .events = POLLIN } };
 	uint64_t now = end_ns == UINT64_MAX ? 0 : kv_cq_now_ns();
 	uint64_t left = end_ns == UINT64_MAX ? UINT64_MAX : end_ns > now ? end_ns - now : 0;
+	uint64_t untold;
 	struct timespec ts;
 
 	/* not so many that the device runs dry meanwhile */
@@ -122,12 +164,10 @@ int kv_cq_wait(struct kvdb_cq *cq, unsigned want, uint64_t end_ns)
 		return kv_cq_reads_take(cq, want, left == UINT64_MAX ? -1 : (int64_t)left);
 	if (cq->c_inflight)
 		fd[1].fd = mpool_ioq_fd(cq->c_ioq);
-	arm(cq);
-	kv_cq_look(cq);
-	kv_cq_look_at_acks(cq);
+	look_armed(cq);
 	if (!cq->c_done.li_head && !kv_cq_acks_are_due(cq)) {
-		if (waits_untold(cq) && left > STALL_NS)
-			left = STALL_NS;
+		untold = untold_ns(cq);
+		left = untold < left ? untold : left;
 		ts = (struct timespec){ .tv_sec = (time_t)(left / 1000000000u),
 					.tv_nsec = (long)(left % 1000000000u) };
 		ppoll(fd, 2, left == UINT64_MAX ? NULL : &ts, NULL);
@@ -137,22 +177,30 @@ int kv_cq_wait(struct kvdb_cq *cq, unsigned want, uint64_t end_ns)
 	return 0;
 }
 
+/* The timer goes off in @ns; UINT64_MAX: not at all. */
+static void timer_set(struct kvdb_cq *cq, uint64_t ns)
+{
+	struct itimerspec at = { .it_value = { .tv_sec = 0 } };
+
+	if (ns != UINT64_MAX) {
+		at.it_value.tv_sec = (time_t)(ns / 1000000000u);
+		at.it_value.tv_nsec = (long)(ns % 1000000000u);
+	}
+	timerfd_settime(cq->c_timer, 0, &at, NULL);
+}
+
 void kv_cq_event_keep(struct kvdb_cq *cq)
 {
-	static const struct itimerspec again = { .it_value = { .tv_nsec = STALL_NS } };
-
 	if (cq->c_epoll < 0)
 		return;
 	if (waits_for_others(cq)) {
-		arm(cq);
-		kv_cq_look(cq);
-		kv_cq_look_at_acks(cq);
+		look_armed(cq);
 		kv_cq_reads_start(cq);
 	}
 	if (cq->c_done.li_head || kv_cq_acks_are_due(cq))
 		event_set(cq);
-	else if (waits_untold(cq))
-		timerfd_settime(cq->c_timer, 0, &again, NULL);
+	else
+		timer_set(cq, untold_ns(cq));
 }
 
 int kvdb_cq_fd(struct kvdb_cq *cq)

@@ -25,13 +25,22 @@ static void wrote(struct kv_cq_op *o)
 	}
 }
 
+static void wait_for_owner(struct kv_cq_op *o)
+{
+	struct kvdb_cq *cq = o->o_cq;
+
+	if (!cq->c_owned.li_head || o->o_late_ns < cq->c_late_ns)
+		cq->c_late_ns = o->o_late_ns;
+	kv_ops_add(&cq->c_owned, o);
+}
+
 /* Its key has an owner: it waits as long as a blocking write does. */
 static void park(struct kv_cq_op *o)
 {
 	o->o_since_ns = kv_now(o->o_cq->c_db);
 	if (!o->o_late_ns)
 		o->o_late_ns = kv_cq_now_ns() + KV_KEY_WAIT_S * 1000000000ull;
-	kv_ops_add(&o->o_cq->c_owned, o);
+	wait_for_owner(o);
 }
 
 /* False: there is no room for the write now. */
@@ -102,7 +111,7 @@ static void look_at_owned(struct kvdb_cq *cq)
 
 		next = o->o_next;
 		if (waits && now < o->o_late_ns) {
-			kv_ops_add(&cq->c_owned, o);
+			wait_for_owner(o);
 			continue;
 		}
 		if (o->o_op.type != KVDB_OP_SYNC)

@@ -156,6 +156,12 @@ void kv_key_wake(struct kvdb *db)
 	pthread_mutex_lock(&tk->tk_lock);
 	pthread_cond_broadcast(&tk->tk_free);
 	pthread_mutex_unlock(&tk->tk_lock);
+	(void)BARRIER(671, (kv_cqs_wake(db), 0));
+}
+
+void kv_key_waiters(struct kvdb *db, int by)
+{
+	atomic_fetch_add(&db->d_txns->tx_keys->tk_waiters, (uint32_t)by);
 }
 
 /* What somebody waits for: one key, or all that @covers says. */

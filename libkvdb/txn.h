@@ -34,6 +34,8 @@ int kv_key_lock(struct kvdb *db, struct kv_keylock *kl);
 void kv_key_unlock(struct kvdb *db, struct kv_keylock *kl);
 /* Somebody may wait for keys that were unlocked. */
 void kv_key_wake(struct kvdb *db);
+/* So many more wait for that, in a completion queue; they look at keys only afterwards. */
+void kv_key_waiters(struct kvdb *db, int by);
 bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen, uint64_t hash);
 /*
  * Waits until the key has no owner; -ECANCELED at *until, which the first wait

@@ -6,6 +6,7 @@
  */
 #include <poll.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "kvdb_help.h"
 
@@ -969,6 +970,54 @@ static void a_write_waits_for_the_owner_of_its_key(void)
 	kh_close();
 }
 
+static void *commit_later(void *txn)
+{
+	const struct timespec nap = { .tv_nsec = 50000000 };
+
+	nanosleep(&nap, NULL);
+	T_EQ(kvdb_txn_commit(txn, 0, NULL), 0);
+	return NULL;
+}
+
+/* Another thread ends the wait, and nobody looks in vain meanwhile. */
+static void a_queue_sleeps_until_its_key_is_free(void)
+{
+	struct rusage before, after;
+	struct kvdb_op op, commit;
+	struct kvdb_kvs *kvs;
+	struct kvdb_cqe e;
+	struct pollfd fd = { .events = POLLIN };
+	struct kvdb_opts o = kh_opts();
+	pthread_t tid;
+
+	kh_make(64 * MIB, 0);
+	o.interval_ms = 60000;	/* an epoch that ends would wake it too */
+	th_again();
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	kvs = kh_kvs("s");
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	op = put_op(kvs, "owned", "plain", 0);
+	getrusage(RUSAGE_THREAD, &before);
+	for (unsigned i = 0; i < 8; i++) {
+		commit = commit_op(kvs, "owned", 0);
+		T_EQ(pthread_create(&tid, NULL, commit_later, commit.txn), 0);
+		T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+		/* both ways of sleeping; without a word it would take a second */
+		if (i & 1) {
+			fd.fd = kvdb_cq_fd(cq);
+			T_EQ(poll(&fd, 1, 600), 1);
+		}
+		T_EQ(kvdb_cq_reap(cq, &e, 1, 1, 600000000), 1);
+		T_EQ(e.err, 0);
+		pthread_join(tid, NULL);
+	}
+	getrusage(RUSAGE_THREAD, &after);
+	printf("# %ld sleeps\n", after.ru_nvcsw - before.ru_nvcsw);
+	T_OK(after.ru_nvcsw - before.ru_nvcsw < 8 * 12);
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
 static void a_commit_may_stand_behind_the_write_that_waits_for_it(void)
 {
 	struct kvdb_kvs *kvs;
@@ -1012,6 +1061,7 @@ int main(void)
 	T_RUN(durable_write_completes_when_it_is_durable);
 	T_RUN(transactions_commit_without_waiting);
 	T_RUN(a_write_waits_for_the_owner_of_its_key);
+	T_RUN(a_queue_sleeps_until_its_key_is_free);
 	T_RUN(a_commit_may_stand_behind_the_write_that_waits_for_it);
 	T_RUN(many_durable_writes_share_flushes);
 	T_RUN(writes_without_room_wait_in_the_queue);

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -202,10 +203,47 @@ static void a_put_has_its_place_among_writers_that_sleep(void)
 	shut();
 }
 
+/* A write that is slowed down sleeps about as often as it is slowed, not every millisecond. */
+static void a_queue_sleeps_until_its_put_is_due(void)
+{
+	struct kvdb_op op = { .type = KVDB_OP_PUT, .key = "k", .klen = 1, .val = "v", .size = 1 };
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct rusage before, after;
+	struct kv_delay *de;
+	struct kvdb_cqe e;
+	long sleeps;
+
+	o.log_bytes = 128u << 20;
+	open_fresh(512u << 20, &o);
+	de = &db->d_throttle.th_delay[KVDB_DELAY_LOG];
+	T_EQ(kvdb_cq_open(db, 0, 0, &cq), 0);
+	pthread_mutex_lock(&kvs->k_flush_lock);
+	T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
+	atomic_fetch_add(&db->d_logs->ls_bytes, 120u << 20);
+	kv_pressure(db);
+	op.kvs = kvs;
+	getrusage(RUSAGE_THREAD, &before);
+	for (unsigned i = 0; i < 20; i++) {
+		/* others have booked the time until then */
+		atomic_store(&db->d_throttle.th_next, kv_now(db) + 10000000u);
+		T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+		T_EQ(kvdb_cq_reap(cq, &e, 1, 1, 1000000000), 1);
+		T_EQ(e.err, 0);
+	}
+	getrusage(RUSAGE_THREAD, &after);
+	pthread_mutex_unlock(&kvs->k_flush_lock);
+	sleeps = after.ru_nvcsw - before.ru_nvcsw;
+	printf("# %lu waits, %ld sleeps\n", (unsigned long)atomic_load(&de->de_waits), sleeps);
+	T_OK(atomic_load(&de->de_waits) >= 20);
+	T_OK(sleeps <= 20 * 5);
+	shut();
+}
+
 int main(void)
 {
 	T_RUN(a_refused_read_leaves_those_that_joined_it);
 	T_RUN(a_read_that_is_put_back_keeps_those_that_joined_it);
 	T_RUN(a_put_has_its_place_among_writers_that_sleep);
+	T_RUN(a_queue_sleeps_until_its_put_is_due);
 	return t_done();
 }
