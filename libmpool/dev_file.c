@@ -5,8 +5,10 @@
  * Exclusion: a block device is opened O_EXCL. A file carries OFD locks: byte 0
  * for the writer, byte 1 shared by readers and taken exclusively by the writer
  * too; they hold against other opens of the same process and go with the
- * descriptor. A file behind a loop device is refused, because the loop device
- * would write around the lock.
+ * descriptor. Byte 2 is locked by a descriptor that no ring ever has, so it
+ * goes when the process does: it tells an owner that lives from one whose rings
+ * the kernel is still ending. A file behind a loop device is refused, because
+ * the loop device would write around the lock.
  *
  * I/O is O_DIRECT. Where a file system refuses it (tmpfs) the same calls are
  * buffered; fdatasync makes both durable. Space is reserved with fallocate when
@@ -31,6 +33,7 @@
 
 struct file_dev {
 	int fd_fd;
+	int fd_live;		/* has the lock of byte 2; -1: none */
 	int fd_is_block;
 };
 
@@ -128,6 +131,8 @@ static void file_close(void *dev)
 	/* a ring that had the file registered lets go of it some time after its end */
 	fcntl(fd->fd_fd, F_OFD_SETLK, &fl);
 	close(fd->fd_fd);
+	if (fd->fd_live >= 0)
+		close(fd->fd_live);
 	free(fd);
 }
 
@@ -176,43 +181,78 @@ static int file_has_loop(const struct stat *st)
 /*
  * The locks of a killed process go when the kernel has ended its rings, and with
  * them the last writes in flight: that takes some tens of milliseconds, and
- * with dozens of rings on busy processors was seen to take more than a second.
- * Hence the patience; a lock that is still held after it has a living owner.
+ * with dozens of rings on busy processors was seen to take several seconds.
  */
-#define LOCK_PATIENCE_MS 2000
+#define LOCK_PATIENCE_MS 30000
+#define LOCK_NAP_MS 5
 
-static int file_lock_byte(int fd, off_t byte, int is_write)
+enum { BYTE_WRITER, BYTE_READERS, BYTE_LIVE };
+
+static struct flock byte_lock(off_t byte, short type)
 {
-	const struct timespec nap = { .tv_nsec = 5000000 };
-	struct flock fl = {
-		.l_type = is_write ? F_WRLCK : F_RDLCK,
-		.l_whence = SEEK_SET,
-		.l_start = byte,
-		.l_len = 1,
-	};
+	return (struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
+}
+
+/* One that is just opening may have no lock of byte 2 yet: it will, at the next look. */
+static int has_living_owner(int fd)
+{
+	struct flock fl = byte_lock(BYTE_LIVE, F_WRLCK);
+
+	return !fcntl(fd, F_OFD_GETLK, &fl) && fl.l_type != F_UNLCK;
+}
+
+static int file_lock_byte(int fd, off_t byte, short type)
+{
+	const struct timespec nap = { .tv_nsec = LOCK_NAP_MS * 1000000 };
+	struct flock fl = byte_lock(byte, type);
 	int i;
 
 	for (i = 0; fcntl(fd, F_OFD_SETLK, &fl); i++) {
 		if (errno != EAGAIN && errno != EACCES)
 			return -errno;
-		if (i == LOCK_PATIENCE_MS / 5)
+		if (i == LOCK_PATIENCE_MS / LOCK_NAP_MS || has_living_owner(fd))
 			return -EBUSY;
 		nanosleep(&nap, NULL);
 	}
 	return 0;
 }
 
-static int file_lock(int fd, const struct stat *st, unsigned flags, const char **why)
+/* The same file once more, for the lock of byte 2. */
+static int live_open(const char *path, const struct stat *st, int *out)
+{
+	struct flock fl = byte_lock(BYTE_LIVE, F_RDLCK);
+	struct stat now;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &now))
+		rc = -errno;
+	else if (now.st_dev != st->st_dev || now.st_ino != st->st_ino)
+		rc = -EBUSY;	/* replaced since it was opened */
+	else if (fcntl(fd, F_OFD_SETLK, &fl))
+		rc = -errno;
+	if (rc)
+		close(fd);
+	else
+		*out = fd;
+	return rc;
+}
+
+static int file_lock(struct file_dev *fd, const char *path, const struct stat *st,
+		     unsigned flags, const char **why)
 {
 	int rc;
 
 	if (flags & MPL_FILE_RDONLY) {
-		rc = file_lock_byte(fd, 1, 0);
+		rc = file_lock_byte(fd->fd_fd, BYTE_READERS, F_RDLCK);
 	} else {
-		rc = file_lock_byte(fd, 0, 1);
+		rc = file_lock_byte(fd->fd_fd, BYTE_WRITER, F_WRLCK);
 		if (!rc)
-			rc = file_lock_byte(fd, 1, 1);
+			rc = file_lock_byte(fd->fd_fd, BYTE_READERS, F_WRLCK);
 	}
+	if (!rc)
+		rc = live_open(path, st, &fd->fd_live);
 	if (rc) {
 		*why = rc == -EBUSY ? "it is open already" : "it cannot be locked";
 		return rc;
@@ -325,6 +365,7 @@ int mpl_file_open(const char *path, unsigned flags, uint64_t size, struct mpl_lo
 	fd = calloc(1, sizeof(*fd));
 	if (!fd)
 		return -ENOMEM;
+	fd->fd_live = -1;
 	fd->fd_fd = file_open_fd(path, flags, &st, why);
 	if (fd->fd_fd < 0) {
 		rc = fd->fd_fd;
@@ -332,7 +373,7 @@ int mpl_file_open(const char *path, unsigned flags, uint64_t size, struct mpl_lo
 		return rc;
 	}
 	rc = S_ISREG(st.st_mode) && !(flags & MPL_FILE_PEEK) ?
-	     file_lock(fd->fd_fd, &st, flags, why) : 0;
+	     file_lock(fd, path, &st, flags, why) : 0;
 	if (!rc)
 		rc = file_setup(fd->fd_fd, &st, flags, size, out, why);
 	if (rc) {

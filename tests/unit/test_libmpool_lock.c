@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Exclusion of member files: who finds a living owner is told at once; what a
+ * killed process' rings still hold is waited for, longer than the kernel takes.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "device.h"
+#include "harness.h"
+
+#define SIZE	(1u << 20)
+
+static char path[] = "/tmp/mpool-lock-XXXXXX";
+
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int file_open(unsigned flags, struct mpl_low *lo)
+{
+	const char *why;
+
+	return mpl_file_open(path, flags, SIZE, lo, &why);
+}
+
+static void file_close(struct mpl_low *lo)
+{
+	lo->lo_vdev.ops->close(lo->lo_vdev.dev);
+}
+
+static void a_living_owner_is_found_at_once(void)
+{
+	static const unsigned flags[2] = { 0, MPL_FILE_RDONLY };
+	struct mpl_low one, two;
+	double begun = seconds();
+	unsigned i;
+
+	for (i = 0; i < 2; i++) {
+		T_EQ(file_open(flags[i], &one), 0);
+		T_EQ(file_open(0, &two), -EBUSY);
+		T_EQ(file_open(MPL_FILE_RDONLY, &two), i ? 0 : -EBUSY);
+		if (i)
+			file_close(&two);
+		file_close(&one);
+	}
+	T_OK(seconds() - begun < 1.5);
+}
+
+/* What is left of a process while its rings end: locks, but no owner. */
+static void *ring(void *arg)
+{
+	const struct timespec nap = { .tv_sec = 2, .tv_nsec = 500000000 };
+
+	nanosleep(&nap, NULL);
+	close(*(int *)arg);
+	return NULL;
+}
+
+static void a_dying_ring_is_waited_for(void)
+{
+	struct flock fl = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 2 };
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	double begun = seconds();
+	struct mpl_low lo;
+	pthread_t t;
+
+	T_OK(fd >= 0 && !fcntl(fd, F_OFD_SETLK, &fl));
+	T_EQ(pthread_create(&t, NULL, ring, &fd), 0);
+	T_EQ(file_open(0, &lo), 0);
+	T_OK(seconds() - begun >= 2.4);
+	pthread_join(t, NULL);
+	file_close(&lo);
+}
+
+int main(void)
+{
+	int fd = mkstemp(path);
+
+	if (fd < 0 || ftruncate(fd, SIZE))
+		return 2;
+	close(fd);
+	T_RUN(a_living_owner_is_found_at_once);
+	T_RUN(a_dying_ring_is_waited_for);
+	unlink(path);
+	return t_done();
+}
