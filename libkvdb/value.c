@@ -198,23 +198,53 @@ bool kv_value_prefetch(const struct kv_ent *e)
 	return true;
 }
 
+/* Has it to be read through the page pool? */
+static bool is_paged(const struct kv_ent *e)
+{
+	uint32_t len = kv_ent_stored(e);
+
+	return e->e_kind == KV_ENT_REF && len && len <= DIRECT_MIN &&
+	       (uint64_t)e->e_off8 * 8 + len <= e->e_seg->sg_bytes &&
+	       !atomic_load_explicit(&e->e_seg->sg_image, memory_order_acquire);
+}
+
+/* Prefetches the value if the pool has all of its pages. */
+static bool pages_prefetch(struct kvdb *db, const struct kv_want *w, const struct kv_ent *e)
+{
+	uint32_t skip = (uint32_t)((uint64_t)e->e_off8 * 8 % PAGE), left = kv_ent_stored(e);
+	uint32_t fetch = left < FETCH_MAX ? left : FETCH_MAX;
+
+	for (unsigned i = 0; i < w->wa_n; i++, skip = 0) {
+		const uint8_t *page = kv_page_peek(db, e->e_seg->sg_id, w->wa_first + i);
+
+		if (!page)
+			return false;
+		for (; fetch && skip < PAGE; skip += KV_CACHELINE) {
+			__builtin_prefetch(page + skip);
+			fetch -= fetch < KV_CACHELINE ? fetch : KV_CACHELINE;
+		}
+	}
+	return true;
+}
+
 void kv_values_ahead(struct kvdb *db, const struct kv_ent *e, unsigned n)
 {
 	struct kv_want want[KV_AHEAD_MAX];
 	unsigned k = 0;
 
+	for (unsigned i = 0; i < n; i++)
+		if (is_paged(&e[i]))
+			kv_page_prefetch(db, e[i].e_seg->sg_id, (uint64_t)e[i].e_off8 * 8 / PAGE);
 	for (unsigned i = 0; i < n && k < KV_AHEAD_MAX; i++) {
 		uint64_t off = (uint64_t)e[i].e_off8 * 8;
-		uint32_t len = kv_ent_stored(&e[i]);
 
-		if (e[i].e_kind != KV_ENT_REF || !len || len > DIRECT_MIN ||
-		    off + len > e[i].e_seg->sg_bytes ||
-		    atomic_load_explicit(&e[i].e_seg->sg_image, memory_order_acquire))
+		if (!is_paged(&e[i]))
 			continue;
 		want[k].wa_obj = e[i].e_seg->sg_obj;
 		want[k].wa_first = off / PAGE;
-		want[k].wa_n = (unsigned)((off + len - 1) / PAGE - off / PAGE + 1);
-		want[k++].wa_crc = NULL;
+		want[k].wa_n = (unsigned)((off + kv_ent_stored(&e[i]) - 1) / PAGE - off / PAGE + 1);
+		want[k].wa_crc = NULL;
+		k += !pages_prefetch(db, &want[k], &e[i]);
 	}
 	/* a single one is read as well by who wants it */
 	if (k > 1)

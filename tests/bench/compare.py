@@ -13,6 +13,7 @@ plots.
 B=        build folder                   DIR=      where stores are made (default: in B)
 OUT=      folder for results (B/bench)   ENGINES=  of those that are built, only these
 ROUNDS=   in place of the set's          RECORDS=  in place of the set's
+REPEATS=  of runs that were disturbed, at most, in place of the set's
 RUN=      a command in front of every measured process, as "chrt -r 20"
 """
 
@@ -193,7 +194,7 @@ class Bench:
         self.cgroup.forget_peak()
         p = subprocess.run(self.front + cmd, stdout=subprocess.PIPE, text=True,
                            preexec_fn=self.cgroup.enter if is_limited else None)
-        if p.returncode == -9 and "--kill" in cmd:
+        if p.returncode in (-9, 137) and "--kill" in cmd:  # itself, or the command in front
             return None
         if p.returncode:
             raise SystemExit("%s: exit code %d" % (" ".join(cmd), p.returncode))
@@ -285,7 +286,7 @@ def run_set(bench, name, log):
                 spec[key] = max(1000, int(spec[key] * scale))
     engines = [e for e in bench.engines() if e in spec.get("engines", ENGINES)]
     rounds = int(os.environ.get("ROUNDS", spec.get("rounds", 1)))
-    bench.repeats = spec.get("repeats", 12) * rounds
+    bench.repeats = int(os.environ.get("REPEATS", spec.get("repeats", 12) * rounds))
     lines = {}
     for n in range(rounds):
         if n:
