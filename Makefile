@@ -39,7 +39,11 @@ endif
 # ---- variants ---------------------------------------------------------
 
 OPT      := -O2 -g -DNDEBUG
-FORTIFY  := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+# 3 where the compiler knows sizes that are computed
+hash     := \#
+FORTIFY  := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(or $(shell printf \
+	'$(hash)if __has_builtin(__builtin_dynamic_object_size)\n3\n$(hash)endif\n' | \
+	$(CC) -E -P - 2>/dev/null),2)
 VARIANT  :=
 SANFLAGS :=
 

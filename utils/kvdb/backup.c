@@ -386,7 +386,8 @@ static int write_file(struct job *j)
 	rc = db_open_at(j->ui, j->path, j->at.name, &to);
 	if (!rc && j->head.flags)
 		rc = db_open_at(j->ui, j->path, j->from.name, &from);
-	j->out.fd = rc ? -1 : open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	j->out.fd = rc ? -1 : open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+				    0600);
 	j->out.buf = malloc(8 + BK_BLOCK_MAX);
 	if (!rc && (j->out.fd < 0 || !j->out.buf))
 		rc = file_fail(j, tmp, j->out.fd < 0 ? -errno : -ENOMEM);

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""What strangers may try, as far as reading the sources and the products shows
+it. What must be tried is in tests/kmod (test_ioctl, test_objfd, fuzz_ioctl,
+test_lifecycle, test_udev) and tests/fuzz; tests/README.md lists all of it."""
+
+import glob
+import os
+import re
+
+from lib import O, Skip, code, functions, line_of, main, run, text, under
+
+
+def products():
+    """Built with the flags of a release: not the variants."""
+    made = [f for f in glob.glob(O + "/bin/*") + glob.glob(O + "/lib/*.so.*.*")
+            if not os.path.islink(f)]
+    if not made or os.path.basename(O) in ("address", "thread", "debug", "ablate", "fuzz"):
+        raise Skip("no product is built")
+    return made
+
+
+def products_are_position_independent_and_bound_at_start():
+    for f in products():
+        out = run("readelf", "-W", "-h", "-d", "-l", f).stdout
+        if not re.search(r"Type:\s+DYN", out):
+            yield "%s: has a fixed address" % f
+        if "GNU_RELRO" not in out or not re.search(r"BIND_NOW|Flags:.*\bNOW\b", out):
+            yield "%s: its tables stay writable (-z relro -z now)" % f
+        if "/bin/" in f and not re.search(r"Flags:.*\bPIE\b", out):
+            yield "%s: no PIE" % f
+        if not re.search(r"GNU_STACK\s.*\bRW\s", out):
+            yield "%s: a stack that runs" % f
+        if re.search(r"RPATH|RUNPATH|TEXTREL", out):
+            yield "%s: RPATH, RUNPATH or TEXTREL" % f
+
+
+def products_check_their_stack_and_buffers():
+    for f in products():
+        names = run("nm", "-D", "--undefined-only", f).stdout
+        if "__stack_chk_fail" not in names:
+            yield "%s: no stack protector" % f
+        if not re.search(r"__\w+_chk\b", names.replace("__stack_chk_fail", "")):
+            yield "%s: no fortified call" % f
+
+
+def fortification_is_the_best_there_is():
+    flags = os.path.join(O, "flags")
+    if not os.path.exists(flags):
+        raise Skip("nothing is built")
+    if "-D_FORTIFY_SOURCE=" not in text(flags):
+        raise Skip("a variant")
+    test = "#if __has_builtin(__builtin_dynamic_object_size)\nyes\n#endif\n"
+    can = "yes" in run("sh", "-c", "printf '%s' '" + test + "' | ${CC:-cc} -E -P -").stdout
+    if "-D_FORTIFY_SOURCE=%d" % (3 if can else 2) not in text(flags):
+        yield "-D_FORTIFY_SOURCE is not %d" % (3 if can else 2)
+
+
+def calls(f, name):
+    """(line, text of the arguments) of each call; literals kept."""
+    src = code(f)
+    for m in re.finditer(r"(?<![\w>.])%s\s*\(" % name, src):
+        depth, i = 1, m.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(src[i], 0)
+            i += 1
+        yield line_of(f, m.start()), text(f)[m.end():i - 1]
+
+
+def user_sources():
+    return under("utils/", ".c") + under("libmpool/", ".c") + under("libkvdb/", ".c")
+
+
+def descriptors_close_on_exec():
+    for f in user_sources():
+        for name in ("open", "openat"):
+            for line, args in calls(f, name):
+                # the three standard ones are there to be inherited
+                if "O_CLOEXEC" not in args and "/dev/null" not in args and \
+                   not re.search(r"\bof = O_CLOEXEC", text(f)):
+                    yield "%s:%d: no O_CLOEXEC" % (f, line)
+        for line, args in calls(f, "fopen"):
+            if not re.search(r'"[rwa]\+?b?e"$', args.strip()):
+                yield "%s:%d: fopen without e" % (f, line)
+
+
+def files_are_made_where_they_are_named_and_for_their_owner():
+    for f in user_sources():
+        for name in ("open", "openat"):
+            for line, args in calls(f, name):
+                if "O_CREAT" in args and "O_NOFOLLOW" not in args:
+                    yield "%s:%d: O_CREAT would follow a link" % (f, line)
+        for line, args in calls(f, "mkdir"):
+            mode = args.split(",")[-1].strip()
+            if mode not in ("0700", "0755"):
+                yield "%s:%d: mode %s" % (f, line, mode)
+    if "umask(077)" not in code("utils/common/ui.c"):
+        yield "utils/common/ui.c: no umask(077)"
+    for f in under("utils/", ".c"):
+        for line, args in calls(f, "umask"):
+            if args.strip() != "077":
+                yield "%s:%d: umask(%s)" % (f, line, args)
+
+
+def nothing_runs_as_another_user():
+    if re.search(r"install[^\n]*-m\s*[0-7]*[2467][0-7]{3}\b", text("Makefile")):
+        yield "Makefile: installs something setuid or setgid"
+    for f in user_sources():
+        m = re.search(r"\b(set(e|re|res)?[ug]id|system|popen)\s*\(", code(f))
+        if m:
+            yield "%s:%d: %s" % (f, line_of(f, m.start()), m.group(1))
+
+
+# what udev has encoded or what cannot hold a character that means something
+SAFE = {"ID_FS_LABEL_ENC", "ID_FS_UUID", "ID_SERIAL", "ID_PART_ENTRY_UUID", ".MPOOL_MEMBER"}
+
+
+def udev_rules_quote_every_value():
+    for f in under("udev/", ".rules"):
+        for n, line in enumerate(text(f).split("\n"), 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            rest = re.sub(r'[A-Z_]+(\{[\w.]+\})?\s*(==|!=|\+=|:=|=)\s*"[^"]*"', "", line)
+            if re.sub(r"[,\s]", "", rest):
+                yield "%s:%d: not quoted: %s" % (f, n, rest.strip())
+            for name in re.findall(r"\$env\{([\w.]+)\}", line):
+                if name not in SAFE:
+                    yield "%s:%d: $env{%s} may hold anything" % (f, n, name)
+            if re.search(r'(RUN|PROGRAM|IMPORT)\{program\}[^"]*"[^"]*\$env', line):
+                yield "%s:%d: a command with text of a stranger" % (f, n)
+
+
+def the_module_says_little():
+    """Ratelimited where a user can cause it, no addresses, sysfs by sysfs_emit."""
+    for f in under("kmod/", ".c"):
+        if f.startswith("kmod/core/"):
+            continue
+        for m in re.finditer(r"\b(pr_\w+|printk)\s*\(", code(f)):
+            # main.c: loading, which is root's; sysfs.c: once in the life of a pool
+            if m.group(1) != "pr_fmt" and "ratelimited" not in m.group(1) and \
+               f not in ("kmod/main.c", "kmod/sysfs.c"):
+                yield "%s:%d: %s" % (f, line_of(f, m.start()), m.group(1))
+        for m in re.finditer(r"%p(?![gUV])", text(f)):
+            yield "%s:%d: prints an address" % (f, line_of(f, m.start()))
+    lines = code("kmod/sysfs.c").split("\n")
+    for name, first, last in functions("kmod/sysfs.c"):
+        body = "\n".join(lines[first:last])
+        if name.endswith("_show") and re.search(r"\bs(n|cn)?printf\s*\(", body):
+            yield "kmod/sysfs.c:%d: %s: not sysfs_emit" % (first, name)
+
+
+def every_table_of_operations_has_its_module():
+    for f in under("kmod/", ".c"):
+        for m in re.finditer(r"struct file_operations \w+ = \{(.*?)\n\};", code(f), re.S):
+            body = m.group(1)
+            if not re.search(r"\.owner\s*=\s*THIS_MODULE", body):
+                yield "%s:%d: no owner" % (f, line_of(f, m.start()))
+            if ".unlocked_ioctl" in body and ".compat_ioctl" not in body:
+                yield "%s:%d: no compat_ioctl" % (f, line_of(f, m.start()))
+
+
+main([products_are_position_independent_and_bound_at_start,
+      products_check_their_stack_and_buffers, fortification_is_the_best_there_is,
+      descriptors_close_on_exec, files_are_made_where_they_are_named_and_for_their_owner,
+      nothing_runs_as_another_user, udev_rules_quote_every_value, the_module_says_little,
+      every_table_of_operations_has_its_module])
