@@ -813,6 +813,7 @@ struct kvdb {
 	struct kv_ctl *d_ctl;		/* ctl.c; NULL = no control socket */
 	struct kv_counters d_count;
 	struct kvdb_recovery d_recovery;
+	uint64_t d_log_left;	/* bytes of log that recovery replayed from: not flushed yet */
 };
 
 /* First failure wins: sets the sticky state and its text, returns @err. */

@@ -19,6 +19,7 @@
 
 #include "ckpt.h"
 #include "ctl.h"
+#include "flush.h"
 #include "leaf.h"
 #include "load.h"
 #include "mdc.h"
@@ -438,8 +439,10 @@ static int start(struct kvdb *db)
 	if (err)
 		goto fail_logs;
 	err = kv_work_start(db);
-	if (!err)
+	if (!err) {
+		kv_pressure(db);	/* what was replayed counts from the first write on */
 		return 0;
+	}
 	kv_flusher_stop(db);
 fail_logs:
 	kv_logs_fini(db);

@@ -91,7 +91,8 @@ int kv_logs_init(struct kvdb *db)
 	if (!ls)
 		return -ENOMEM;
 	ls->ls_n = n;
-	atomic_init(&ls->ls_bytes, 1);
+	/* what was replayed lies at the beginning (m_log_pos 0): log_bytes bounds both together */
+	atomic_init(&ls->ls_bytes, 1 + db->d_log_left);
 	ls->ls_log = aligned_alloc(KV_CACHELINE, sizeof(struct kv_log) * n * KV_STREAMS);
 	if (!ls->ls_log) {
 		free(ls);

@@ -66,7 +66,7 @@ struct kv_logs {
 	struct kv_log *ls_log;		/* [stream * ls_n + i] */
 	/* first reservation in epoch e, [e % 4], ns; 0 = none (R1) */
 	_Atomic(uint64_t) ls_birth[4];
-	_Atomic(uint64_t) ls_bytes;	/* closed so far in all logs; begins at 1 (m_log_pos) */
+	_Atomic(uint64_t) ls_bytes;	/* closed so far in all logs; at first 1 and d_log_left */
 	_Atomic(uint64_t) ls_epoch_bytes; /* closed since the last tick */
 };
 

@@ -562,6 +562,8 @@ static void set_cuts(struct recovery *rv)
 		for (j = 0; j < vs->vs_n && vs->vs_frame[j].vf_epoch <= rv->rv_d; j++) {
 			vs->vs_cut = vs->vs_frame[j].vf_end;
 			vs->vs_last = vs->vs_frame[j].vf_epoch;
+			if (vs->vs_last > rv->rv_b)
+				rv->rv_db->d_log_left += vs->vs_cut - vs->vs_frame[j].vf_off;
 		}
 		for (; j < vs->vs_n; j++)
 			rv->rv_db->d_recovery.discarded += vs->vs_frame[j].vf_nrec;

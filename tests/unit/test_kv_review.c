@@ -104,6 +104,54 @@ static void reads_after(void (*fn)(void), uint64_t pool_bytes, uint32_t n)
 	drop_db();
 }
 
+#define LOG_LIMIT (4ull << 20)
+
+/* What it finds in the logs, it leaves there: a quarter of what they may hold more. */
+static void log_a_quarter(void)
+{
+	static char val[1000];
+	struct kvdb_opts o;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+
+	opts(&o, KVDB_MANUAL);
+	o.log_bytes = LOG_LIMIT;
+	if (kvdb_open(dir, &o, &db) || (kvdb_kvs_open(db, "s", &kvs) &&
+	    (kvdb_kvs_create(db, "s", NULL) || kvdb_kvs_open(db, "s", &kvs))))
+		_exit(1);
+	for (uint32_t i = 0; i < LOG_LIMIT / 4 / sizeof(val); i++)
+		if (kvdb_put(kvs, &i, sizeof(i), val, sizeof(val)))
+			_exit(2);
+	_exit(kvdb_sync(db) ? 3 : 0);
+}
+
+/* Else every process that is killed leaves the next one more to replay. */
+static void logs_are_bounded_over_many_deaths(void)
+{
+	struct kvdb_stats st;
+	struct kvdb_opts o;
+	struct kvdb *db;
+	pid_t pid;
+	int i, rc;
+
+	make_db(256ull << 20, 64u << 10);
+	opts(&o, KVDB_RDONLY);
+	for (i = 0; i < 12; i++) {
+		pid = fork();
+		if (!pid)
+			log_a_quarter();
+		T_EQ(waitpid(pid, &rc, 0), pid);
+		T_EQ(rc, 0);
+		T_EQ(kvdb_open(dir, &o, &db), 0);
+		T_EQ(kvdb_stats(db, &st), 0);
+		T_EQ(kvdb_close(db), 0);
+		T_OK(st.recovery.replayed);
+		/* it was stopped when it was over, and may have been just below at the start */
+		T_OK(st.recovery.bytes < LOG_LIMIT + LOG_LIMIT / 2);
+	}
+	drop_db();
+}
+
 #define LARGE 4500u	/* records, each in a segment of its own */
 
 static void fill_large(void)
@@ -387,6 +435,7 @@ static void drain_beside_writers_keeps_the_database_alive(void)
 int main(void)
 {
 	T_RUN(open_works_at_every_fill_of_the_container);
+	T_RUN(logs_are_bounded_over_many_deaths);
 	T_RUN(epoch_of_many_segments_is_durable);
 	T_RUN(a_segment_is_sealed_once_whatever_becomes_of_its_record);
 	T_RUN(segments_wait_for_a_store_that_is_made);
