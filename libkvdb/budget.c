@@ -24,6 +24,7 @@
 #define CACHE_DEFAULT	(4 * GIB)
 #define SEG_MIN		(256 * KIB)
 #define SEG_OPT_MIN	(64 * KIB)
+#define AHEAD_MAX	16u
 #define SEG_MAX		(32 * MIB)
 #define THREADS_MAX	64u
 #define LEAF_KEYS	(4u << 20)	/* about 150 MiB of keys, 4 GB with values of 1 KB */
@@ -99,6 +100,9 @@ static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, stru
 				b->b_logs, (unsigned long long)seg,
 				(unsigned long long)b->b_cache_bytes);
 	b->b_seg_bytes = (uint32_t)seg;
+	/* one stream is the busy one: its logs together a 16th of the slabs, a 32nd of the class */
+	b->b_ahead = (uint32_t)max64(min64(min64(b->b_slab_bytes / 16, l->l_class_bytes / 32) /
+					   (b->b_logs * seg), AHEAD_MAX), 1);
 	b->b_slab_bytes = b->b_slab_bytes / seg * seg;
 	b->b_frame_max = (uint32_t)min64(512 * KIB, seg / 2 / KV_BLOCK * KV_BLOCK);
 	return 0;

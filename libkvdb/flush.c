@@ -237,6 +237,17 @@ static bool close_epoch(struct kvdb *db, uint64_t e, struct kv_frame **carrier, 
 	return wrote;
 }
 
+void kv_closed_wait(struct kvdb *db, uint64_t e)
+{
+	uint64_t t0 = kv_now(db);
+
+	while (atomic_load(&db->d_closed) + 1 < e) {
+		pthread_mutex_lock(&db->d_tick_lock);
+		pthread_mutex_unlock(&db->d_tick_lock);
+	}
+	kv_delayed(db, KVDB_DELAY_FRAME, kv_now(db) - t0);
+}
+
 /* ---- writing -------------------------------------------------------------------- */
 
 /* Takes completions; with @all until nothing is in flight. */

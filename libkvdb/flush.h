@@ -44,6 +44,13 @@ void kv_flusher_spare(struct kvdb *db);
 void kv_pressure(struct kvdb *db);
 /* Blocks while writers are held back; -ENOSPC, -EROFS. @urgent: deletes go on longer. */
 int kv_stall_wait(struct kvdb *db, bool urgent);
+/*
+ * The log needs a segment, which may take I/O; on a full pool room is made
+ * first. Only who is @urgent (deletes) takes from the reserve (R19).
+ */
+int kv_segment_wait(struct kvdb *db, struct kv_log *lo, bool urgent);
+/* Waits until the epochs before @e are closed (R4). */
+void kv_closed_wait(struct kvdb *db, uint64_t e);
 /* Blocks an acknowledgement that the loss bound forbids (R1). */
 int kv_gate_wait(struct kvdb *db);
 

@@ -72,6 +72,7 @@ struct kv_budget {
 	uint64_t b_index_bytes;	/* fences, filters (watched, not enforced) */
 	uint32_t b_seg_bytes;	/* log segment and slab size, multiple of 64 KiB */
 	uint32_t b_frame_max;	/* a frame is closed when it reaches this */
+	uint32_t b_ahead;	/* segments that a busy log has ready, at most */
 	uint32_t b_logs;
 	uint32_t b_threads;
 	uint32_t b_kblock_bytes; /* key block objects, at most */
@@ -194,6 +195,11 @@ int kv_slabs_init(struct kvdb *db);
 void kv_slabs_fini(struct kvdb *db);
 /* waits for reclamation if needed; NULL = -ENOMEM */
 uint8_t *kv_slab_take_image(struct kvdb *db, struct kv_seg *owner);
+/*
+ * Has the system give memory to images that were just taken, a huge page at a
+ * time: its first touch takes milliseconds. False: all have theirs. One thread only.
+ */
+bool kv_slab_fault_step(struct kvdb *db);
 /* The image of @seg is complete and durable: it may be stolen from now on. */
 void kv_slab_image_idle(struct kvdb *db, struct kv_seg *seg);
 /* Gives an image back at once (klog segments, deleted segments). */
@@ -581,6 +587,8 @@ int kv_work_start(struct kvdb *db);
 void kv_work_stop(struct kvdb *db);
 void kv_work_fini(struct kvdb *db);
 void kv_work_kick(struct kvdb *db);
+/* Only for what writers would wait for. */
+void kv_supplier_kick(struct kvdb *db);
 /* One step of whatever is due (memtable flush, merge, segment upkeep): 1, 0, -errno. */
 int kv_work_step(struct kvdb *db);
 bool kv_work_stopping(struct kvdb *db);
@@ -705,6 +713,8 @@ uint32_t kv_throttle_cost(uint32_t debt);
 void kv_throttle_set(struct kvdb *db, const uint32_t part[KVDB_DELAYS]);
 /* A write of @bytes while th_cost is not 0: sleeps until it is due. */
 void kv_throttle(struct kvdb *db, uint32_t bytes);
+/* Measures the debt if nobody did for a while. */
+void kv_throttle_look(struct kvdb *db, uint64_t now);
 /*
  * Likewise for who cannot sleep: true when it may go. *due_ns is 0 at the first
  * call for a write, and kept for the others.

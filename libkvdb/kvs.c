@@ -291,7 +291,6 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 	struct kv_resv rs;
 	struct kv_log *lo;
 	struct timespec until = { 0 };
-	uint64_t t0;
 	int err;
 
 	for (;;) {
@@ -325,15 +324,7 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 				return err;
 			continue;
 		}
-		/* the log needs a segment; that may take I/O */
-		t0 = kv_now(db);
-		err = kv_log_prepare(db, lo, false);
-		if (err == -ENOSPC && (w->type != KV_REC_PUT || kv_reloc_may_help(db))) {
-			/* R19: room is made before a delete takes from the reserve */
-			kv_make_room(db);
-			err = kv_log_prepare(db, lo, w->type != KV_REC_PUT);
-		}
-		kv_delayed(db, KVDB_DELAY_SEGMENT, kv_now(db) - t0);
+		err = kv_segment_wait(db, lo, w->type != KV_REC_PUT);
 		if (err)
 			return err;
 	}

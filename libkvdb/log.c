@@ -12,7 +12,7 @@
  *      in that order; only the holder of fl_io_lock takes them off.
  *
  * Locks: d_tick_lock > lo_prep_lock > lo_lock > seg.c's. Nothing does I/O under
- * lo_lock; kv_log_prepare() allocates under lo_prep_lock.
+ * lo_lock; segments are allocated under lo_prep_lock.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,6 +29,11 @@
 #define WORD_LEN(w)		(((uint32_t)(w) & 0xfffffu) << 3)
 #define SEQ_MASK		0xffffffu
 #define WORD_FULL		0xfffffull	/* a length beyond every frame */
+
+/* A log has ready what it fills in this time: no put waits for a device that takes as long. */
+#define AHEAD_NS		100000000u
+
+#define ROLL_NS			50000u	/* a new frame took as long: that was a wait */
 
 static void frame_free(void *arg)
 {
@@ -110,6 +115,8 @@ int kv_logs_init(struct kvdb *db)
 		lo->lo_no = (uint16_t)(i % n);
 		lo->lo_stream = (uint8_t)(i / n);
 		lo->lo_tail = &lo->lo_pending;
+		lo->lo_next_tail = &lo->lo_next;
+		lo->lo_ahead = 1;
 		if (!f) {
 			kv_logs_fini(db);
 			return -ENOMEM;
@@ -121,9 +128,34 @@ int kv_logs_init(struct kvdb *db)
 	return 0;
 }
 
+/* Appends a prepared segment. lo_lock held. */
+static void next_add(struct kv_log *lo, struct kv_seg *s)
+{
+	s->sg_full_next = NULL;
+	*lo->lo_next_tail = s;
+	lo->lo_next_tail = &s->sg_full_next;
+	lo->lo_nnext++;
+}
+
+/* Takes the first prepared segment, or NULL. lo_lock held. */
+static struct kv_seg *next_take(struct kv_log *lo)
+{
+	struct kv_seg *s = lo->lo_next;
+
+	if (!s)
+		return NULL;
+	lo->lo_next = s->sg_full_next;
+	if (!lo->lo_next)
+		lo->lo_next_tail = &lo->lo_next;
+	s->sg_full_next = NULL;
+	lo->lo_nnext--;
+	return s;
+}
+
 static void log_fini(struct kvdb *db, struct kv_log *lo)
 {
 	struct kv_frame *f;
+	struct kv_seg *s;
 
 	while ((f = lo->lo_pending)) {
 		lo->lo_pending = f->fr_next;
@@ -134,8 +166,8 @@ static void log_fini(struct kvdb *db, struct kv_log *lo)
 		frame_free(f);
 	if (lo->lo_seg)
 		kv_seg_put(db, lo->lo_seg);
-	if (lo->lo_next)
-		kv_seg_put(db, lo->lo_next);
+	while ((s = next_take(lo)))
+		kv_seg_put(db, s);
 	pthread_mutex_destroy(&lo->lo_lock);
 	pthread_mutex_destroy(&lo->lo_prep_lock);
 }
@@ -185,11 +217,11 @@ bool kv_log_wants_segment(struct kv_log *lo)
 
 	if (pthread_mutex_trylock(&lo->lo_lock))
 		return false;
-	if (lo->lo_seg && !lo->lo_next) {
+	if (lo->lo_seg && lo->lo_nnext < lo->lo_ahead) {
 		uint64_t w = atomic_load(&lo->lo_word);
 		struct kv_frame *f = atomic_load(&lo->lo_frame[WORD_SEQ(w) % 4]);
 
-		wants = f->fr_off + WORD_LEN(w) > lo->lo_seg->sg_bytes / 8;
+		wants = lo->lo_ahead > 1 || f->fr_off + WORD_LEN(w) > lo->lo_seg->sg_bytes / 8;
 	}
 	pthread_mutex_unlock(&lo->lo_lock);
 	return wants;
@@ -310,6 +342,21 @@ static uint32_t frame_cap(const struct kv_seg *s, uint32_t off, uint32_t size, u
 	return cap >= want ? cap : 0;
 }
 
+/* Goes on in the first prepared segment; @end is where the one before ends. lo_lock held. */
+static void next_begin(struct kvdb *db, struct kv_log *lo, uint32_t end)
+{
+	uint64_t now = kv_now(db), ahead;
+
+	if (lo->lo_seg) {
+		ahead = kv_is_manual(db) ? 1 : AHEAD_NS / (now - lo->lo_since_ns + 1) + 1;
+		lo->lo_ahead = ahead < db->d_budget.b_ahead ? (uint32_t)ahead :
+							      db->d_budget.b_ahead;
+		seg_done(db, lo->lo_seg, end);
+	}
+	lo->lo_since_ns = now;
+	lo->lo_seg = next_take(lo);
+}
+
 /*
  * Opens a frame with room for @size, in this segment or its prepared
  * successor, in the same epoch. -EAGAIN: a segment must be prepared first.
@@ -346,12 +393,8 @@ static int roll(struct kvdb *db, struct kv_log *lo, uint32_t seq, uint32_t size)
 		goto out;
 	}
 	replace(db, lo, w, f, g, WORD_N(w) ? kv_align_block(WORD_LEN(w)) : 0);
-	if (s == lo->lo_next) {
-		if (lo->lo_seg)
-			seg_done(db, lo->lo_seg, end);
-		lo->lo_seg = s;
-		lo->lo_next = NULL;
-	}
+	if (s == lo->lo_next)
+		next_begin(db, lo, end);
 out:
 	pthread_mutex_unlock(&lo->lo_lock);
 	return err;
@@ -367,6 +410,24 @@ void kv_log_add_own(struct kvdb *db, struct kv_frame *f)
 	pthread_mutex_unlock(&lo->lo_lock);
 }
 
+/* As roll(); a wait for others who hold the log is counted, and the flusher gets to work. */
+static int next_frame(struct kvdb *db, struct kv_log *lo, uint32_t seq, uint32_t size)
+{
+	uint64_t t0 = kv_now(db), now;
+	int err = roll(db, lo, seq, size);
+
+	if (err)
+		return err;
+	now = kv_now(db);
+	if (now - t0 > ROLL_NS)
+		kv_delayed(db, KVDB_DELAY_FRAME, now - t0);
+	kv_flusher_kick(db);
+	/* the flusher may be waiting for a device, and nobody asleep */
+	if (!kv_is_manual(db))
+		kv_throttle_look(db, now);
+	return 0;
+}
+
 int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_resv *rs)
 {
 	struct kv_slot *sl = &kv_tctx(db)->tc_slot;
@@ -379,13 +440,12 @@ int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_
 		uint32_t len = WORD_LEN(w);
 
 		if (KV_UNLIKELY(len + size > f->fr_cap)) {
-			err = roll(db, lo, WORD_SEQ(w), size);
+			err = next_frame(db, lo, WORD_SEQ(w), size);
 			if (err)
 				return err;
-			kv_flusher_kick(db);
 			/* the supplier looks every 100 ms by itself: a segment is full before */
 			if (kv_log_wants_segment(lo))
-				kv_work_kick(db);
+				kv_supplier_kick(db);
 			continue;
 		}
 		if (!atomic_compare_exchange_weak(&lo->lo_word, &w, w + WORD(0, 1, size)))
@@ -401,31 +461,54 @@ int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_
 	}
 }
 
-int kv_log_prepare(struct kvdb *db, struct kv_log *lo, bool urgent)
+/* lo_prep_lock held; *image_ns: how long the image took. */
+static int prepare(struct kvdb *db, struct kv_log *lo, bool urgent, uint64_t *image_ns)
 {
 	uint32_t bytes = db->d_budget.b_seg_bytes;
 	struct kv_seg *s;
-	bool ready;
+	int err = kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, urgent, &s);
+	uint64_t t0 = kv_now(db);
+
+	if (err)
+		return err;
+	if (!kv_slab_take_image(db, s)) {
+		seg_done(db, s, 0);
+		return kv_error(-ENOMEM, "MP0902", "no memory for a log segment of %u bytes",
+				bytes);
+	}
+	*image_ns = kv_now(db) - t0;
+	pthread_mutex_lock(&lo->lo_lock);
+	next_add(lo, s);
+	pthread_mutex_unlock(&lo->lo_lock);
+	return 0;
+}
+
+int kv_log_prepare(struct kvdb *db, struct kv_log *lo, bool urgent)
+{
+	uint64_t t0 = kv_now(db), image_ns = 0;
+	bool is_ready;
 	int err = 0;
 
 	pthread_mutex_lock(&lo->lo_prep_lock);
 	pthread_mutex_lock(&lo->lo_lock);
-	ready = lo->lo_next != NULL;
+	is_ready = lo->lo_next != NULL;
 	pthread_mutex_unlock(&lo->lo_lock);
-	if (ready)
-		goto out;
-	err = kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, urgent, &s);
-	if (err)
-		goto out;
-	if (!kv_slab_take_image(db, s)) {
-		seg_done(db, s, 0);
-		err = kv_error(-ENOMEM, "MP0902", "no memory for a log segment of %u bytes", bytes);
-		goto out;
-	}
-	pthread_mutex_lock(&lo->lo_lock);
-	lo->lo_next = s;
-	pthread_mutex_unlock(&lo->lo_lock);
-out:
+	if (!is_ready)
+		err = prepare(db, lo, urgent, &image_ns);
+	pthread_mutex_unlock(&lo->lo_prep_lock);
+	t0 = kv_now(db) - t0;
+	kv_delayed(db, image_ns > t0 / 2 ? KVDB_DELAY_IMAGE : KVDB_DELAY_SEGMENT, t0);
+	return err;
+}
+
+int kv_log_prepare_ahead(struct kvdb *db, struct kv_log *lo)
+{
+	uint64_t image_ns;
+	int err = 0;
+
+	pthread_mutex_lock(&lo->lo_prep_lock);
+	while (!err && kv_log_wants_segment(lo))
+		err = prepare(db, lo, false, &image_ns);
 	pthread_mutex_unlock(&lo->lo_prep_lock);
 	return err;
 }

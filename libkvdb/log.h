@@ -55,7 +55,11 @@ struct kv_log {
 	uint16_t lo_no;
 	uint8_t lo_stream;		/* enum kv_stream */
 	struct kv_seg *lo_seg;		/* lo_lock */
-	struct kv_seg *lo_next;		/* prepared successor or NULL; lo_lock */
+	struct kv_seg *lo_next;		/* prepared successors, by sg_full_next; lo_lock */
+	struct kv_seg **lo_next_tail;
+	uint32_t lo_nnext;		/* how many; lo_lock */
+	uint32_t lo_ahead;		/* how many its pace asks for; lo_lock */
+	uint64_t lo_since_ns;		/* when lo_seg was begun; lo_lock */
 	struct kv_frame *lo_pending;	/* closed, not yet written; oldest first; lo_lock */
 	struct kv_frame **lo_tail;
 	pthread_mutex_t lo_prep_lock;	/* one preparer at a time; outside lo_lock */
@@ -83,9 +87,14 @@ struct kv_log *kv_log_pick(struct kvdb *db, enum kv_stream stream);
  * kv_enter(), call kv_log_prepare() and try again.
  */
 int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_resv *rs);
-/* Gets a segment with an image ready for the log (may block; outside kv_enter()). */
+/*
+ * Gets a segment with an image ready for a writer, who waits for it: counted
+ * with its cause. Outside kv_enter().
+ */
 int kv_log_prepare(struct kvdb *db, struct kv_log *lo, bool urgent);
-/* True when kv_log_prepare() ahead of need would be useful. */
+/* Gets ready what the log's pace asks for, ahead of need. The supplier's; outside kv_enter(). */
+int kv_log_prepare_ahead(struct kvdb *db, struct kv_log *lo);
+/* True when kv_log_prepare_ahead() would be useful. */
 bool kv_log_wants_segment(struct kv_log *lo);
 /*
  * kv_log_close - close the log's frame at the end of epoch @e; later

@@ -184,6 +184,20 @@ int kv_switch_step(struct kvdb *db)
 	return did;
 }
 
+int kv_segment_wait(struct kvdb *db, struct kv_log *lo, bool urgent)
+{
+	int err = kv_log_prepare(db, lo, false);
+	uint64_t t0;
+
+	if (err != -ENOSPC || !(urgent || kv_reloc_may_help(db)))
+		return err;
+	/* R19: room is made before a delete takes from the reserve */
+	t0 = kv_now(db);
+	kv_make_room(db);
+	kv_delayed(db, KVDB_DELAY_SPACE, kv_now(db) - t0);
+	return kv_log_prepare(db, lo, urgent);
+}
+
 /* KVDB_MANUAL: the writer does the work itself. */
 static int stall_manual(struct kvdb *db, bool urgent)
 {

@@ -15,8 +15,8 @@
  *      durable.
  *
  * Locks: sg_lock guards list, table, stock and states; a leaf lock. Batches,
- * allocations and metadata records happen outside it, under sg_step_lock or
- * sg_fill_lock, so that one thread does each.
+ * metadata records and what fills the stock happen outside it, under sg_step_lock
+ * or sg_fill_lock, so that one thread does each.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@
 
 struct kv_segs {
 	pthread_mutex_t sg_lock;
-	pthread_mutex_t sg_fill_lock;	/* one allocation at a time; outside sg_lock */
+	pthread_mutex_t sg_fill_lock;	/* one filler of the stock at a time; outside sg_lock */
 	pthread_mutex_t sg_step_lock;	/* one upkeep step at a time; outside sg_lock */
 	struct kv_seg *sg_list;
 	struct kv_seg *sg_full, **sg_full_tail;	/* in order of closing, each with a reference */
@@ -336,7 +336,7 @@ static unsigned batch_size(struct kvdb *db)
 	return n < 1 ? 1 : n > BATCH_MAX ? BATCH_MAX : (unsigned)n;
 }
 
-/* Allocates up to @n into @out, with the table's reference. Caller holds sg_fill_lock. */
+/* Allocates up to @n into @out, with the table's reference. */
 static int alloc_segs(struct kvdb *db, uint32_t mclass, bool only, uint32_t bytes, unsigned *n,
 		      bool urgent, struct kv_seg **out)
 {
@@ -459,9 +459,8 @@ int kv_seg_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, uint32_t byte
 
 	if (kv_fault(db))
 		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault_text);
-	pthread_mutex_lock(&ss->sg_fill_lock);
+	/* without sg_fill_lock: writers may need what the supplier fetches under it */
 	err = alloc_segs(db, mclass, only, bytes, &one, true, &s);
-	pthread_mutex_unlock(&ss->sg_fill_lock);
 	if (err)
 		return err;
 	s->sg_log = KV_MOVED_LOG;
@@ -689,7 +688,7 @@ static int delete_step(struct kvdb *db)
 int kv_segs_stock_step(struct kvdb *db)
 {
 	struct kv_segs *ss = db->d_segs;
-	unsigned low = batch_size(db) / 2;
+	unsigned batch = batch_size(db), low = batch - batch / 4;
 	int err = 0;
 
 	if (ss->sg_nstock >= low || kv_now(db) < atomic_load(&ss->sg_retry_ns))

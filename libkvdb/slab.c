@@ -59,6 +59,9 @@ struct kv_slabs {
 	unsigned sl_max;
 	unsigned sl_win_min, sl_pool_min;
 	unsigned sl_touched;		/* slabs [0, sl_touched) were handed out once */
+	/* of them [0, sl_faulted), and so many bytes of the next, have memory or are no images */
+	unsigned sl_faulted;
+	size_t sl_fault_off;
 	unsigned sl_nimage, sl_npages, sl_ngrace, sl_nheld;
 	unsigned sl_npinned;		/* slabs that somebody pins, at most sl_pin_max */
 	unsigned sl_pin_max;
@@ -376,6 +379,36 @@ uint8_t *kv_slab_take_image(struct kvdb *db, struct kv_seg *owner)
 		}
 	}
 	return big_take(sl, owner);
+}
+
+/* The next memory that an image will need and the system has not given yet, or NULL. */
+static uint8_t *unfaulted(struct kv_slabs *sl, size_t bytes)
+{
+	uint8_t *mem = NULL;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	for (; !mem && sl->sl_faulted < sl->sl_touched; sl->sl_faulted += !sl->sl_fault_off) {
+		struct slab *s = &sl->sl_slab[sl->sl_faulted];
+
+		if (s->s_user == SLAB_IMAGE && !s->s_idle) {
+			mem = slab_mem(s) + sl->sl_fault_off;
+			sl->sl_fault_off = (sl->sl_fault_off + bytes) % sl->sl_bytes;
+		} else {
+			sl->sl_fault_off = 0;
+		}
+	}
+	pthread_mutex_unlock(&sl->sl_lock);
+	return mem;
+}
+
+bool kv_slab_fault_step(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	size_t bytes = sl->sl_bytes < HUGE_PAGE ? sl->sl_bytes : HUGE_PAGE;
+	uint8_t *mem = unfaulted(sl, bytes);
+
+	/* whoever writes there meanwhile loses nothing; an old kernel leaves it to him */
+	return mem && !madvise(mem, bytes, MADV_POPULATE_WRITE);
 }
 
 /* Unhooks the image of @seg, whatever it is made of; retires its memory. */

@@ -64,10 +64,8 @@ static inline void kv_record_done(const struct kv_resv *rs, uint32_t index, uint
 /* R4: nothing of epoch e is installed before e - 1 is closed. */
 static inline void kv_wait_closed(struct kvdb *db, uint64_t e)
 {
-	while (atomic_load(&db->d_closed) + 1 < e) {
-		pthread_mutex_lock(&db->d_tick_lock);
-		pthread_mutex_unlock(&db->d_tick_lock);
-	}
+	if (KV_UNLIKELY(atomic_load(&db->d_closed) + 1 < e))
+		kv_closed_wait(db, e);
 }
 
 #endif

@@ -27,7 +27,7 @@
 #define SLEEP_MAX	10000000u	/* ns */
 #define RATE_MAX	4000000000ull	/* bytes per second permitted at the first sign of debt */
 #define RATE_MIN	1000000ull	/* at the last */
-#define LOOK_EVERY	5000000u	/* ns between measurements by those who sleep */
+#define LOOK_EVERY	5000000u	/* ns between measurements by writers */
 
 const char *kvdb_delay_name(unsigned cause)
 {
@@ -36,6 +36,7 @@ const char *kvdb_delay_name(unsigned cause)
 		[KVDB_DELAY_LOG] = "log",	[KVDB_DELAY_RUNS] = "runs",
 		[KVDB_DELAY_SPACE] = "space",	[KVDB_DELAY_SEGMENT] = "segment",
 		[KVDB_DELAY_GATE] = "gate",	[KVDB_DELAY_KEY] = "key",
+		[KVDB_DELAY_IMAGE] = "image",	[KVDB_DELAY_FRAME] = "frame",
 	};
 
 	return cause < KVDB_DELAYS ? name[cause] : NULL;
@@ -106,10 +107,19 @@ static uint64_t book(struct kvdb *db, uint32_t bytes, uint64_t now)
 	return from - now < SLEEP_MIN ? now : from;
 }
 
-void kv_throttle(struct kvdb *db, uint32_t bytes)
+void kv_throttle_look(struct kvdb *db, uint64_t now)
 {
 	struct kv_throttle *th = &db->d_throttle;
-	uint64_t now, due, looked;
+	uint64_t looked = atomic_load_explicit(&th->th_looked, memory_order_relaxed);
+
+	if (now - looked > LOOK_EVERY && now > looked &&
+	    atomic_compare_exchange_strong(&th->th_looked, &looked, now))
+		kv_pressure(db);
+}
+
+void kv_throttle(struct kvdb *db, uint32_t bytes)
+{
+	uint64_t now, due;
 	unsigned cause;
 
 	if (kv_is_manual(db))
@@ -122,10 +132,7 @@ void kv_throttle(struct kvdb *db, uint32_t bytes)
 	db->d_clock.sleep_until_ns(db->d_clock.arg, due);
 	due = kv_now(db);
 	kv_delayed(db, cause, due - now);
-	looked = atomic_load_explicit(&th->th_looked, memory_order_relaxed);
-	if (due - looked > LOOK_EVERY && due > looked &&
-	    atomic_compare_exchange_strong(&th->th_looked, &looked, due))
-		kv_pressure(db);
+	kv_throttle_look(db, due);
 }
 
 bool kv_throttle_begun(struct kvdb *db, uint32_t bytes, uint64_t *due_ns)

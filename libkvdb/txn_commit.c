@@ -81,20 +81,6 @@ static int admit(struct kvdb *db, uint32_t bytes, bool urgent)
 	return 0;
 }
 
-/* The log needs a segment; as a plain write, only deletes take from the reserve (R19). */
-static int make_ready(struct kvdb *db, struct kv_log *lo, bool urgent)
-{
-	uint64_t t0 = kv_now(db);
-	int err = kv_log_prepare(db, lo, false);
-
-	if (err == -ENOSPC && (urgent || kv_reloc_may_help(db))) {
-		kv_make_room(db);
-		err = kv_log_prepare(db, lo, urgent);
-	}
-	kv_delayed(db, KVDB_DELAY_SEGMENT, kv_now(db) - t0);
-	return err;
-}
-
 static void encode_value(const struct kv_keylock *kl, const struct kv_txn_val *v, const void *val,
 			 const struct kv_resv *rs, uint32_t index, uint32_t size)
 {
@@ -186,7 +172,7 @@ static int log_shared(struct kvdb_txn *t, const struct kv_keylock *kl, const str
 		}
 		kv_slot_idle(&tc->tc_slot);
 		kv_exit(th);
-		err = err == -EAGAIN ? make_ready(db, lo, false) :
+		err = err == -EAGAIN ? kv_segment_wait(db, lo, false) :
 		      kv_error(err, "MP0902", "no memory for a write");
 	}
 	return err;
@@ -547,7 +533,7 @@ static int commit_ready(struct kv_commit *co, bool urgent)
 	int err;
 
 	if (!is_own(co))
-		return make_ready(db, kv_log_pick(db, KV_KLOG), urgent);
+		return kv_segment_wait(db, kv_log_pick(db, KV_KLOG), urgent);
 	err = kv_own_make(db, KV_KLOG, co->co_size, urgent, &co->co_rs);
 	co->co_has_own = !err;
 	return err;

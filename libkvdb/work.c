@@ -27,9 +27,11 @@
 
 struct kv_work {
 	pthread_mutex_t wk_lock;
-	pthread_cond_t wk_wake;
+	struct bell {			/* somebody is to look for work; wk_lock */
+		pthread_cond_t bl_cond;
+		uint64_t bl_rings;
+	} wk_bell, wk_supply;		/* the supplier's own is rung far more often */
 	_Atomic(bool) wk_stop;
-	uint64_t wk_kicks;		/* wk_lock */
 	_Atomic(bool) wk_merge_off;	/* a merge met damage: its inputs stay as they are */
 	_Atomic(unsigned int) wk_n;	/* threads that run */
 	pthread_t *wk_thread;
@@ -40,6 +42,13 @@ bool kv_work_stopping(struct kvdb *db)
 	return db->d_work && atomic_load_explicit(&db->d_work->wk_stop, memory_order_relaxed);
 }
 
+/* wk_lock held */
+static void ring(struct bell *bl)
+{
+	bl->bl_rings++;
+	pthread_cond_broadcast(&bl->bl_cond);
+}
+
 void kv_work_kick(struct kvdb *db)
 {
 	struct kv_work *wk = db->d_work;
@@ -47,8 +56,19 @@ void kv_work_kick(struct kvdb *db)
 	if (!wk || !wk->wk_n)
 		return;
 	pthread_mutex_lock(&wk->wk_lock);
-	wk->wk_kicks++;
-	pthread_cond_broadcast(&wk->wk_wake);
+	ring(&wk->wk_bell);
+	ring(&wk->wk_supply);
+	pthread_mutex_unlock(&wk->wk_lock);
+}
+
+void kv_supplier_kick(struct kvdb *db)
+{
+	struct kv_work *wk = db->d_work;
+
+	if (!wk || !wk->wk_n)
+		return;
+	pthread_mutex_lock(&wk->wk_lock);
+	ring(&wk->wk_supply);
 	pthread_mutex_unlock(&wk->wk_lock);
 }
 
@@ -315,14 +335,11 @@ static int prepare_step(struct kvdb *db)
 	struct kv_logs *ls = db->d_logs;
 
 	for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++) {
-		struct kv_log *lo = kv_log_at(ls, i);
+		int err = kv_log_prepare_ahead(db, kv_log_at(ls, i));
 
-		if (kv_log_wants_segment(lo)) {
-			int err = kv_log_prepare(db, lo, false);
-
-			/* full media: the writer that needs the segment will say so */
-			return err == -ENOSPC ? 0 : err ? err : 1;
-		}
+		/* full media: the writer that needs the segment will say so */
+		if (err)
+			return err == -ENOSPC ? 0 : err;
 	}
 	return 0;
 }
@@ -336,8 +353,6 @@ static int keeper_step(struct kvdb *db)
 
 		r = f < 0 || f > r ? f : r;
 	}
-	if (r == 0)
-		r = prepare_step(db);
 	kv_flusher_spare(db);
 	kv_views_step(db);
 	/* a flush that finds no room gets it from segments that died meanwhile */
@@ -356,9 +371,12 @@ static int supplier_step(struct kvdb *db)
 {
 	int r = prepare_step(db);
 
-	if (r >= 0 && grow_step(db))
-		r = 1;
-	return r ? r : kv_segs_stock_step(db);
+	if (!r)
+		r = kv_segs_stock_step(db);
+	if (!r)
+		r = grow_step(db);
+	/* the least urgent: who touches it first would do it himself */
+	return r ? r : kv_slab_fault_step(db);
 }
 
 static int merger_step(struct kvdb *db)
@@ -396,6 +414,8 @@ int kv_work_step(struct kvdb *db)
 	if (r)
 		return r;
 	r = keeper_step(db);
+	if (r == 0)
+		r = prepare_step(db);
 	/* a flush that finds no room may get it from a merge */
 	if (r == 0 || r == -ENOSPC) {
 		int m = merger_step(db);
@@ -406,25 +426,25 @@ int kv_work_step(struct kvdb *db)
 }
 
 /* Sleeps until something is kicked; a failed step is tried again after a while. */
-static void work_sleep(struct kv_work *wk, uint64_t *seen)
+static void work_sleep(struct kv_work *wk, struct bell *bl, uint64_t *seen)
 {
 	struct timespec ts;
 
 	pthread_mutex_lock(&wk->wk_lock);
-	if (wk->wk_kicks == *seen && !atomic_load(&wk->wk_stop)) {
+	if (bl->bl_rings == *seen && !atomic_load(&wk->wk_stop)) {
 		clock_gettime(CLOCK_MONOTONIC, &ts);
 		ts.tv_nsec += RETRY_MS * 1000000l;
 		if (ts.tv_nsec >= 1000000000l) {
 			ts.tv_nsec -= 1000000000l;
 			ts.tv_sec++;
 		}
-		pthread_cond_timedwait(&wk->wk_wake, &wk->wk_lock, &ts);
+		pthread_cond_timedwait(&bl->bl_cond, &wk->wk_lock, &ts);
 	}
-	*seen = wk->wk_kicks;
+	*seen = bl->bl_rings;
 	pthread_mutex_unlock(&wk->wk_lock);
 }
 
-static void work_loop(struct kvdb *db, int (*step)(struct kvdb *db))
+static void work_loop(struct kvdb *db, int (*step)(struct kvdb *db), struct bell *bl)
 {
 	struct kv_work *wk = db->d_work;
 	uint64_t seen = 0;
@@ -435,25 +455,31 @@ static void work_loop(struct kvdb *db, int (*step)(struct kvdb *db))
 		if (r < 0 && r != -ENOSPC && r != -ENOMEM)
 			kv_fail(db, r, "background work failed: %s", kvdb_error_detail()->text);
 		if (r <= 0)
-			work_sleep(wk, &seen);
+			work_sleep(wk, bl, &seen);
 	}
 }
 
 static void *keeper_main(void *arg)
 {
-	work_loop(arg, keeper_step);
+	struct kvdb *db = arg;
+
+	work_loop(db, keeper_step, &db->d_work->wk_bell);
 	return NULL;
 }
 
 static void *supplier_main(void *arg)
 {
-	work_loop(arg, supplier_step);
+	struct kvdb *db = arg;
+
+	work_loop(db, supplier_step, &db->d_work->wk_supply);
 	return NULL;
 }
 
 static void *merger_main(void *arg)
 {
-	work_loop(arg, merger_step);
+	struct kvdb *db = arg;
+
+	work_loop(db, merger_step, &db->d_work->wk_bell);
 	return NULL;
 }
 
@@ -473,7 +499,8 @@ int kv_work_start(struct kvdb *db)
 	}
 	pthread_condattr_init(&ca);
 	pthread_condattr_setclock(&ca, CLOCK_MONOTONIC);
-	pthread_cond_init(&wk->wk_wake, &ca);
+	pthread_cond_init(&wk->wk_bell.bl_cond, &ca);
+	pthread_cond_init(&wk->wk_supply.bl_cond, &ca);
 	pthread_condattr_destroy(&ca);
 	pthread_mutex_init(&wk->wk_lock, NULL);
 	db->d_work = wk;
@@ -502,7 +529,8 @@ void kv_work_stop(struct kvdb *db)
 		return;
 	atomic_store(&wk->wk_stop, true);
 	pthread_mutex_lock(&wk->wk_lock);
-	pthread_cond_broadcast(&wk->wk_wake);
+	ring(&wk->wk_bell);
+	ring(&wk->wk_supply);
 	pthread_mutex_unlock(&wk->wk_lock);
 	for (unsigned int i = 0; i < n; i++)
 		pthread_join(wk->wk_thread[i], NULL);
@@ -515,7 +543,8 @@ void kv_work_fini(struct kvdb *db)
 	if (!wk)
 		return;
 	kv_work_stop(db);
-	pthread_cond_destroy(&wk->wk_wake);
+	pthread_cond_destroy(&wk->wk_bell.bl_cond);
+	pthread_cond_destroy(&wk->wk_supply.bl_cond);
 	pthread_mutex_destroy(&wk->wk_lock);
 	free(wk->wk_thread);
 	db->d_work = NULL;

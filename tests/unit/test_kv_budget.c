@@ -29,6 +29,10 @@ static void check_one(const struct kvdb_opts *o, const struct kv_limits *l)
 	T_OK(b.b_seg_bytes * streams <= b.b_slab_bytes);
 	T_OK(b.b_frame_max <= 512 * KIB && b.b_frame_max <= b.b_seg_bytes / 2);
 	T_EQ(b.b_frame_max % KV_BLOCK, 0);
+	T_OK(b.b_ahead >= 1 && b.b_ahead <= 16);
+	if (b.b_ahead > 1)
+		T_OK((uint64_t)b.b_ahead * b.b_logs * b.b_seg_bytes <= b.b_slab_bytes / 16 &&
+		     (uint64_t)b.b_ahead * b.b_logs * b.b_seg_bytes <= l->l_class_bytes / 32);
 	T_OK(b.b_log_bytes >= b.b_seg_bytes);
 	if (l->l_class_bytes >= 8 * streams * b.b_seg_bytes)
 		T_OK(b.b_log_bytes >= 4 * streams * b.b_seg_bytes);

@@ -770,6 +770,8 @@ enum kvdb_delay {
 	KVDB_DELAY_SEGMENT,    /* a log had to get its next segment first */
 	KVDB_DELAY_GATE,       /* the loss bound */
 	KVDB_DELAY_KEY,        /* an open transaction had written the key */
+	KVDB_DELAY_IMAGE,      /* a log had to get memory for its next segment first */
+	KVDB_DELAY_FRAME,      /* a frame of a log, or the epoch, was being closed */
 	KVDB_DELAYS
 };
 

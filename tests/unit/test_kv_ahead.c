@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What logs have ready before a writer needs it: one segment at a slow pace,
+ * more at a fast one, with memory that the system has given.
+ */
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "flush.h"
+#include "harness.h"
+
+#define SEG	(256u << 10)
+
+static char dir[256];
+static struct kvdb *db;
+static struct kvdb_kvs *kvs;
+
+static void open_db(unsigned flags)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 512u << 20 };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(dir, sizeof(dir), "%s/kv_ahead.XXXXXX", tmp ? tmp : "/tmp");
+	T_OK(mkdtemp(dir));
+	co.devs = &dev;
+	co.ndevs = 1;
+	T_EQ(mpool_create(dir, &co), 0);
+	T_EQ(kvdb_create(dir, NULL), 0);
+	o.flags = flags;
+	o.logs = 1;
+	o.segment_bytes = SEG;
+	o.cache_bytes = 64u << 20;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+}
+
+static void close_db(void)
+{
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+/* Writes so many bytes of values. */
+static void load(uint64_t bytes)
+{
+	static uint32_t key;
+	uint8_t val[1000] = { 0 };
+
+	for (; bytes >= sizeof(val); bytes -= sizeof(val), key++)
+		T_EQ(kvdb_put(kvs, &key, sizeof(key), val, sizeof(val)), 0);
+}
+
+static struct kv_log *value_log(void)
+{
+	return kv_log_at(db->d_logs, KV_VLOG * db->d_logs->ls_n);
+}
+
+/* Prepared segments of the log; *ahead: what its pace asks for. */
+static uint32_t ready(struct kv_log *lo, uint32_t *ahead)
+{
+	uint32_t n, found = 0;
+
+	pthread_mutex_lock(&lo->lo_lock);
+	n = lo->lo_nnext;
+	*ahead = lo->lo_ahead;
+	for (struct kv_seg *s = lo->lo_next; s; s = s->sg_full_next, found++)
+		T_OK(atomic_load(&s->sg_image));
+	pthread_mutex_unlock(&lo->lo_lock);
+	T_EQ(found, n);
+	return n;
+}
+
+static void a_fast_log_has_several_segments_ready(void)
+{
+	struct timespec ms = { .tv_nsec = 1000000 };
+	uint32_t ahead, most = 1;
+
+	open_db(0);
+	T_OK(db->d_budget.b_ahead > 2);
+	for (unsigned i = 0; i < 300 && most == 1; i++) {
+		load(2 * SEG);
+		ready(value_log(), &most);
+	}
+	T_OK(most > 1 && most <= db->d_budget.b_ahead);
+	for (unsigned i = 0; ready(value_log(), &ahead) < ahead && i < 60000; i++)
+		nanosleep(&ms, NULL);
+	T_EQ(ready(value_log(), &ahead), ahead);
+	close_db();
+}
+
+static void a_slow_log_has_one(void)
+{
+	uint32_t ahead;
+
+	open_db(KVDB_MANUAL);
+	for (unsigned i = 0; i < 8; i++) {
+		load(SEG);
+		T_EQ(kvdb_sync(db), 0);
+		while (kvdb_poll(db) > 0)
+			;
+		T_OK(ready(value_log(), &ahead) <= 1);
+		T_EQ(ahead, 1);
+	}
+	close_db();
+}
+
+static bool is_resident(const uint8_t *mem)
+{
+	unsigned char page[SEG / 4096];
+
+	T_EQ(mincore((void *)mem, SEG, page), 0);
+	for (unsigned i = 0; i < SEG / 4096; i++)
+		if (!(page[i] & 1))
+			return false;
+	return true;
+}
+
+static void memory_is_there_before_it_is_written(void)
+{
+	struct kv_log *lo;
+	struct kv_seg *s;
+
+	open_db(KVDB_MANUAL);
+	lo = value_log();
+	T_EQ(kv_log_prepare(db, lo, false), 0);
+	s = lo->lo_next;
+	T_OK(s && atomic_load(&s->sg_image));
+	while (kv_slab_fault_step(db))
+		;
+	T_OK(is_resident(atomic_load(&s->sg_image)));
+	close_db();
+}
+
+int main(void)
+{
+	T_RUN(a_fast_log_has_several_segments_ready);
+	T_RUN(a_slow_log_has_one);
+	T_RUN(memory_is_there_before_it_is_written);
+	return t_done();
+}
