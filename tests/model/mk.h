@@ -13,6 +13,8 @@
  *  - a key of the reading thread has exactly its last version;
  *  - of any other key, a version that was current at some time during the call
  *    (mk_ring.c keeps the last writes of each key with begin and end);
+ *  - of the store whose values live for 90 minutes, nothing that has expired: time
+ *    passes between rounds, in whole hours, so nothing expires in a round;
  *  - a cursor shows one moment between begin and end of its opening, twice;
  *  - after a crash, of every thread's writes a prefix is there, nothing is
  *    missing that ended before something present began, nothing that a sync
@@ -35,6 +37,7 @@
 
 #define MK_THREADS	8u
 #define MK_STORES	3u
+#define MK_ROUNDS	64u		/* of a world */
 #define MK_KEYS		4096u		/* of a world, the same in every store */
 #define MK_GROUPS	64u		/* sets of keys with a common prefix */
 #define MK_PREFIX	4u		/* bytes of that prefix */
@@ -78,7 +81,7 @@ struct mk_thread {
 	[MC_QUEUE] = "batches", [MC_CKPT] = "checkpoints",				\
 	[MC_SYNC] = "syncs", [MC_DRAIN] = "drains", [MC_STORE] = "stores",		\
 	[MC_OPEN] = "opens", [MC_KILL] = "kills", [MC_CUT] = "power cuts",		\
-	[MC_UNSURE] = "reads not decidable"
+	[MC_EXPIRED] = "values expired", [MC_UNSURE] = "reads not decidable"
 
 /* what was acknowledged before a sync that returned at sy_end */
 struct mk_sync {
@@ -99,6 +102,7 @@ struct mk_ckpt {
 enum mk_count {
 	MC_PUT, MC_DEL, MC_RANGE, MC_GET, MC_CURSOR, MC_TXN, MC_ABORT, MC_SNAPSHOT, MC_QUEUE,
 	MC_SYNC, MC_DRAIN, MC_STORE, MC_CKPT, MC_OPEN, MC_KILL, MC_CUT,
+	MC_EXPIRED,
 	MC_UNSURE,	/* reads that the ring was too short to judge */
 	MC_COUNTS,
 };
@@ -150,6 +154,9 @@ struct mk_world {
 	struct kvdb_kvs *wo_kvs[MK_STORES];
 	const char *wo_pool;
 	struct kvdb_opts wo_opts;
+	struct kvdb_clock wo_clock;
+	unsigned wo_hour[MK_ROUNDS];	/* of engine time, in each round */
+	unsigned wo_wall_hour;		/* of this round: the wall clock may go back */
 	uint64_t wo_leaf_keys;	/* 0 = by the budget */
 	uint32_t wo_bound_ms;		/* of the round that is judged */
 	bool wo_is_commit;
@@ -258,6 +265,8 @@ const struct kvdb_kvs_opts *mk_store_opts(unsigned s);
 void mk_churn_name(unsigned i, char *buf);
 /* the round's options; some that are chosen for a small pool when @is_small */
 void mk_options(struct mk_world *wo, uint64_t *rnd, bool is_small);
+/* before a round: some hours are over, and with them what has lived long enough */
+void mk_time_pass(struct mk_world *wo, uint64_t *rnd);
 /* a database with its stores in a pool */
 int mk_create(struct mk_world *wo);
 /* opens with the round's options; the stores exist */

@@ -80,6 +80,7 @@ static int pool_make(struct mk_world *wo, struct cutter *cu, uint64_t *rnd,
 static void record(struct mk_world *wo, struct cutter *cu, uint64_t *rnd)
 {
 	wo->wo_round++;
+	mk_time_pass(wo, rnd);
 	mk_options(wo, rnd, true);
 	wo->wo_bound_ms = wo->wo_opts.interval_ms;
 	wo->wo_is_commit = wo->wo_opts.commit;

@@ -11,6 +11,9 @@
 #include "mk.h"
 
 #define VALUE_TINY	8u	/* shorter ones do not carry their id */
+#define NSEC		1000000000ull
+#define TTL_STORE	2u	/* its values live so long: gone when two whole hours have passed */
+#define TTL_S		5400u
 
 static int bytes_cmp(const struct mk_key *ke, const void *key, size_t klen)
 {
@@ -239,6 +242,48 @@ void mk_ckpt_name(const struct mk_world *wo, unsigned i, char *buf)
 	snprintf(buf, KVDB_NAME_MAX + 1, "ckpt-%u-%u", wo->wo_round, i);
 }
 
+/* ---- time ---- */
+
+static uint64_t clock_now(void *arg)
+{
+	(void)arg;
+	return mk_now();
+}
+
+static void clock_sleep(void *arg, uint64_t t)
+{
+	struct timespec ts = { .tv_sec = (time_t)(t / NSEC), .tv_nsec = (long)(t % NSEC) };
+
+	(void)arg;
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
+		;
+}
+
+static uint64_t clock_wall(void *arg)
+{
+	const struct mk_world *wo = arg;
+
+	return (1700000000 + wo->wo_wall_hour * 3600ull) * NSEC;
+}
+
+void mk_time_pass(struct mk_world *wo, uint64_t *rnd)
+{
+	static const uint8_t hours[] = { 0, 0, 1, 1, 2, 3 };
+	uint64_t x = mk_rand(rnd), *base = wo->wo_shm->sm_base[TTL_STORE];
+	unsigned past = hours[x % 6], now = wo->wo_hour[wo->wo_round - 1] + past;
+
+	wo->wo_hour[wo->wo_round] = wo->wo_wall_hour = now;
+	/* somebody set the wall clock back; the last close has recorded the time */
+	if (!past)
+		wo->wo_wall_hour -= (unsigned)(x >> 16) % (now + 1);
+	for (unsigned k = 0; k < wo->wo_keys; k++) {
+		if (!base[k] || now - wo->wo_hour[mk_id_round(base[k])] < 2)
+			continue;
+		base[k] = 0;
+		mk_count(wo)[MC_EXPIRED]++;
+	}
+}
+
 void mk_options(struct mk_world *wo, uint64_t *rnd, bool is_small)
 {
 	static const uint32_t logs[] = { 1, 4, 16 };
@@ -258,13 +303,15 @@ void mk_options(struct mk_world *wo, uint64_t *rnd, bool is_small)
 	/* values move at little garbage in some rounds, at none in others */
 	o->space_amp_max = 1.1 + (double)((x >> 44) % 20) / 10;
 	o->pool = pool;
+	wo->wo_clock = (struct kvdb_clock){ clock_now, clock_sleep, wo, clock_wall };
+	o->clock = &wo->wo_clock;
 	/* stores of many small leaves */
 	wo->wo_leaf_keys = (x >> 52) % 2 ? 100ull << (x >> 56) % 4 : 0;
 }
 
 /*
  * The first knows no prefixes, the others those of the groups or a part of them; each packs
- * what moves in its own way.
+ * what moves in its own way. Values of the last have a time to live.
  */
 const struct kvdb_kvs_opts *mk_store_opts(unsigned s)
 {
@@ -272,7 +319,7 @@ const struct kvdb_kvs_opts *mk_store_opts(unsigned s)
 		KVDB_KVS_OPTS_INIT,
 		{ .size = sizeof(o[0]), .pfx_len = MK_PREFIX, .compress = KVDB_COMPRESS_LZ4 },
 		{ .size = sizeof(o[0]), .pfx_len = MK_PREFIX - 2,
-		  .compress = KVDB_COMPRESS_ZSTD },
+		  .compress = KVDB_COMPRESS_ZSTD, .ttl_s = TTL_S },
 	};
 
 	return &o[s];

@@ -105,6 +105,7 @@ static void round_run(struct mk_world *wo, uint64_t *rnd, bool is_kill, uint64_t
 	pid_t pid;
 
 	wo->wo_round++;
+	mk_time_pass(wo, rnd);
 	mk_options(wo, rnd, false);
 	wo->wo_bound_ms = wo->wo_opts.interval_ms;
 	wo->wo_is_commit = wo->wo_opts.commit;
@@ -200,6 +201,7 @@ static void no_operation_differs_from_the_model(void)
 	counts_print();
 	T_OK(only || total(MC_KILL) >= kills);
 	T_OK(only || ops_done(world.wo_shm) >= ops);
+	T_OK(only || total(MC_EXPIRED) >= kills);
 	/* a ring that decides nothing would be no check */
 	T_OK(total(MC_UNSURE) < total(MC_GET) / 50 + 100);
 }
