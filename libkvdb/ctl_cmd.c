@@ -313,6 +313,38 @@ static void put_checkpoint(struct kv_ctl_out *o, const struct kvdb_checkpoint_in
 	kv_out_u64(o, "stores", c->stores);
 	kv_out_u64(o, "keys", c->keys);
 	kv_out_u64(o, "bytes", c->bytes);
+	kv_out_u64(o, "runs", c->runs);
+	kv_out_u64(o, "segments", c->segments);
+	kv_out_u64(o, "epoch", c->epoch);
+	kv_out_u64(o, "id", c->id);
+	kv_out_bool(o, "is_damaged", c->is_damaged);
+}
+
+static int cmd_checkpoints(struct kvdb *db, const struct kv_ctl_req *r, struct kv_ctl_out *o)
+{
+	struct kvdb_checkpoint_info *all = calloc(KVDB_CHECKPOINT_MAX, sizeof(*all));
+	int n = all ? kvdb_checkpoint_list(db, all, KVDB_CHECKPOINT_MAX) :
+		      kv_error(-ENOMEM, "MP0902", "no memory for the list of checkpoints");
+
+	(void)r;
+	kv_out_arr(o, "checkpoints");
+	for (int i = 0; i < n && i < (int)KVDB_CHECKPOINT_MAX; i++) {
+		kv_out_obj(o, NULL);
+		put_checkpoint(o, &all[i]);
+		kv_out_end(o);
+	}
+	kv_out_end(o);
+	free(all);
+	return n < 0 ? n : 0;
+}
+
+static int cmd_checkpoint_drop(struct kvdb *db, const struct kv_ctl_req *r, struct kv_ctl_out *o)
+{
+	const char *name = kv_ctl_arg(r, "name");
+
+	(void)o;
+	return name ? kvdb_checkpoint_drop(db, name) :
+		      bad_request("checkpoint_drop needs the member name");
 }
 
 /* Other clients wait for it; writers do not. */
@@ -388,6 +420,8 @@ static const struct cmd {
 	{ "tree", cmd_tree },
 	{ "set", cmd_set },
 	{ "checkpoint", cmd_checkpoint },
+	{ "checkpoints", cmd_checkpoints },
+	{ "checkpoint_drop", cmd_checkpoint_drop },
 	{ "compact", cmd_compact },
 };
 

@@ -113,6 +113,17 @@ a_live_database_makes_a_checkpoint() {
 	want 5 kvdb checkpoint create ./d now
 	one_line_error
 	want 0 kvdb checkpoint create ./d later -q
+	want 0 kvdb checkpoint list ./d -j
+	schema kvdb_checkpoint_list
+	same names "$(field '[c["name"] for c in d["checkpoints"]]')" "['now', 'later']"
+	same rest "$(field 'd["checkpoints"][0]["state"], d["checkpoints"][0]["runs"]')" \
+		"('good', 1)"
+	want 0 kvdb checkpoint create ./d third -q
+	want 0 kvdb checkpoint drop ./d third -n
+	has out '^would remove checkpoint third'
+	want 0 kvdb checkpoint drop ./d third -y
+	has out '^removed checkpoint third'
+	want 3 kvdb checkpoint drop ./d third -y
 	let_go
 	want 0 kvdb checkpoint list ./d -H
 	same number "$(wc -l <"$S/out")" 2

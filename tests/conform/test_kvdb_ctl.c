@@ -484,7 +484,14 @@ static void a_checkpoint_is_made_on_request(void)
 	T_OK(ask_once("{\"cmd\":\"checkpoint\",\"name\":\"a b\"}\n") && !is_ok());
 	T_OK(ask_once("{\"cmd\":\"checkpoint\"}\n") && !is_ok() && says("MP0975"));
 	T_EQ(kvdb_checkpoint_list(kh_db, c, 2), 1);
-	T_EQ(kvdb_checkpoint_drop(kh_db, "before"), 0);
+	T_OK(ask_once("{\"cmd\":\"checkpoints\"}\n") && is_ok() && says("\"name\":\"before\""));
+	T_EQ(number_of("runs"), c[0].runs);
+	T_EQ(number_of("epoch"), c[0].epoch);
+	T_OK(ask_once("{\"cmd\":\"checkpoint_drop\"}\n") && !is_ok() && says("MP0975"));
+	T_OK(ask_once("{\"cmd\":\"checkpoint_drop\",\"name\":\"after\"}\n") && !is_ok());
+	T_OK(ask_once("{\"cmd\":\"checkpoint_drop\",\"name\":\"before\"}\n") && is_ok());
+	T_EQ(kvdb_checkpoint_list(kh_db, c, 2), 0);
+	T_OK(ask_once("{\"cmd\":\"checkpoints\"}\n") && is_ok() && says("\"checkpoints\":[]"));
 	end();
 }
 

@@ -26,21 +26,6 @@ static const char *time_text(char b[TIME_STR], uint64_t ns)
 	return b;
 }
 
-/* Sets @out to the checkpoint @name; false when there is none. */
-static bool ckpt_find(struct kvdb *db, const char *name, struct kvdb_checkpoint_info *out)
-{
-	static struct kvdb_checkpoint_info all[KVDB_CHECKPOINT_MAX];
-	int n = kvdb_checkpoint_list(db, all, KVDB_CHECKPOINT_MAX);
-
-	for (int i = 0; i < n; i++) {
-		if (strcmp(all[i].name, name))
-			continue;
-		*out = all[i];
-		return true;
-	}
-	return false;
-}
-
 static void result_json(struct ui *ui, const char *path, const struct kvdb_checkpoint_info *c)
 {
 	struct json *j = &ui->js;
@@ -55,54 +40,89 @@ static void result_json(struct ui *ui, const char *path, const struct kvdb_check
 	json_u64(j, "bytes", c->bytes);
 }
 
-/* Another process has it open: that one makes the checkpoint, at work. */
-static int create_live(struct ui *ui, const char *path, const char *name,
-		       struct kvdb_checkpoint_info *c)
+static void ckpt_of(struct json_object *o, struct kvdb_checkpoint_info *c)
 {
-	struct json_object *q, *a;
-	struct view v;
-	int rc = view_open(ui, path, &v);
-
-	if (rc)
-		return rc;
-	/* it was closed a moment ago */
-	if (v.db)
-		return view_close(&v, ui_error(ui, EXIT_BUSY, path, "try again",
-					       "it was opened and closed meanwhile"));
-	q = remote_request("checkpoint");
-	remote_add(q, "name", name);
-	rc = remote_ask(ui, &v.r, name, q, &a);
-	if (!rc) {
-		snprintf(c->name, sizeof(c->name), "%s", remote_str(a, "name"));
-		c->time_ns = remote_num(a, "time_ns");
-		c->stores = remote_num(a, "stores");
-		c->keys = remote_num(a, "keys");
-		c->bytes = remote_num(a, "bytes");
-		json_object_put(a);
-	}
-	return view_close(&v, rc);
+	*c = (struct kvdb_checkpoint_info){ .id = remote_num(o, "id") };
+	snprintf(c->name, sizeof(c->name), "%s", remote_str(o, "name"));
+	c->time_ns = remote_num(o, "time_ns");
+	c->stores = remote_num(o, "stores");
+	c->keys = remote_num(o, "keys");
+	c->bytes = remote_num(o, "bytes");
+	c->runs = remote_num(o, "runs");
+	c->segments = remote_num(o, "segments");
+	c->epoch = remote_num(o, "epoch");
+	c->is_damaged = json_object_get_boolean(remote_member(o, "is_damaged"));
 }
 
-static int create_here(struct ui *ui, const char *path, const char *name,
-		       struct kvdb_checkpoint_info *c)
+/* Another process has it open: that one makes or drops the checkpoint, at work. */
+static int ask_ckpt(struct view *v, const char *cmd, const char *name,
+		    struct kvdb_checkpoint_info *c)
 {
-	struct db_opts o;
-	struct kvdb *db;
-	int rc = db_opts(ui, &o, 0);
+	struct json_object *q = remote_request(cmd), *a;
+	int rc;
+
+	remote_add(q, "name", name);
+	rc = remote_ask(v->ui, &v->r, name, q, &a);
+	if (rc)
+		return rc;
+	if (c)
+		ckpt_of(a, c);
+	json_object_put(a);
+	return EXIT_DONE;
+}
+
+/* Sets @all, KVDB_CHECKPOINT_MAX of them: their number, or an exit code negated. */
+static int view_ckpts(struct view *v, struct kvdb_checkpoint_info *all)
+{
+	struct json_object *a, *list;
+	size_t n;
+	int rc;
+
+	if (v->db)
+		return kvdb_checkpoint_list(v->db, all, KVDB_CHECKPOINT_MAX);
+	rc = remote_ask(v->ui, &v->r, v->path, remote_request("checkpoints"), &a);
+	if (rc)
+		return -rc;
+	list = remote_member(a, "checkpoints");
+	n = list ? json_object_array_length(list) : 0;
+	n = n < KVDB_CHECKPOINT_MAX ? n : KVDB_CHECKPOINT_MAX;
+	for (size_t i = 0; i < n; i++)
+		ckpt_of(json_object_array_get_idx(list, i), &all[i]);
+	json_object_put(a);
+	return (int)n;
+}
+
+/* Sets @out to the checkpoint @name, or reports. */
+static int ckpt_find(struct view *v, const char *name, struct kvdb_checkpoint_info *out)
+{
+	static struct kvdb_checkpoint_info all[KVDB_CHECKPOINT_MAX];
+	int n = view_ckpts(v, all);
+
+	if (n < 0)
+		return -n;
+	for (int i = 0; i < n; i++) {
+		if (strcmp(all[i].name, name))
+			continue;
+		*out = all[i];
+		return EXIT_DONE;
+	}
+	return ui_error(v->ui, EXIT_NOTFOUND, name, "kvdb checkpoint list shows all",
+			"the database has no such checkpoint");
+}
+
+static int create(struct ui *ui, const char *path, const char *name,
+		  struct kvdb_checkpoint_info *c)
+{
+	struct view v;
+	int rc = view_change(ui, path, &v);
 
 	if (rc)
 		return rc;
-	rc = kvdb_open(path, &o.kv, &db);
-	if (rc == -EBUSY)
-		return create_live(ui, path, name, c);
-	if (rc)
-		return db_fail(ui, path, rc);
-	rc = kvdb_checkpoint(db, name, 0);
-	if (rc)
-		rc = db_fail(ui, name, rc);
-	else
-		ckpt_find(db, name, c);
-	return db_close(ui, path, db, rc);
+	if (!v.db)
+		return view_close(&v, ask_ckpt(&v, "checkpoint", name, c));
+	rc = kvdb_checkpoint(v.db, name, 0);
+	rc = rc ? db_fail(ui, name, rc) : ckpt_find(&v, name, c);
+	return view_close(&v, rc);
 }
 
 int verb_checkpoint_create(struct ui *ui)
@@ -110,7 +130,7 @@ int verb_checkpoint_create(struct ui *ui)
 	const char *path = ui->args->v[0], *name = ui->args->v[1];
 	struct kvdb_checkpoint_info c = { 0 };
 	char b[SIZE_STR];
-	int rc = create_here(ui, path, name, &c);
+	int rc = create(ui, path, name, &c);
 
 	if (rc)
 		return rc;
@@ -124,27 +144,32 @@ int verb_checkpoint_create(struct ui *ui)
 	return EXIT_DONE;
 }
 
+static int drop(struct view *v, const char *name)
+{
+	int rc = confirm(v->ui, name, "the checkpoint", name);
+
+	if (rc)
+		return rc;
+	if (!v->db)
+		return ask_ckpt(v, "checkpoint_drop", name, NULL);
+	rc = kvdb_checkpoint_drop(v->db, name);
+	return rc ? db_fail(v->ui, name, rc) : EXIT_DONE;
+}
+
 int verb_checkpoint_drop(struct ui *ui)
 {
 	const char *path = ui->args->v[0], *name = ui->args->v[1];
 	bool is_plan = args_has(ui->args, "dry-run");
 	struct kvdb_checkpoint_info c = { 0 };
-	struct kvdb *db;
-	int rc = db_open(ui, path, is_plan ? KVDB_RDONLY : 0, &db);
+	struct view v;
+	int rc = is_plan ? view_open(ui, path, &v) : view_change(ui, path, &v);
 
 	if (rc)
 		return rc;
-	if (!ckpt_find(db, name, &c)) {
-		rc = ui_error(ui, EXIT_NOTFOUND, name, "kvdb checkpoint list shows all",
-			      "the database has no such checkpoint");
-	} else if (!is_plan) {
-		rc = confirm(ui, name, "the checkpoint", name);
-		if (!rc)
-			rc = kvdb_checkpoint_drop(db, name);
-		if (rc < 0)
-			rc = db_fail(ui, name, rc);
-	}
-	rc = db_close(ui, path, db, rc);
+	rc = ckpt_find(&v, name, &c);
+	if (!rc && !is_plan)
+		rc = drop(&v, name);
+	rc = view_close(&v, rc);
 	if (rc)
 		return rc;
 	if (ui->json) {
@@ -194,21 +219,24 @@ int verb_checkpoint_list(struct ui *ui)
 	static struct kvdb_checkpoint_info all[KVDB_CHECKPOINT_MAX];
 	const char *path = ui->args->v[0];
 	struct kvdb_stats st;
-	struct kvdb *db;
+	struct view v;
 	struct tbl *t;
 	int rc, n, i;
 
 	t = tbl_new(ui, ckpt_cols, &rc);
 	if (!t)
 		return rc;
-	rc = db_open(ui, path, KVDB_RDONLY, &db);
-	if (!rc && kvdb_stats(db, &st))
-		rc = db_close(ui, path, db, db_fail(ui, path, -EIO));
+	rc = view_open(ui, path, &v);
 	if (rc) {
 		tbl_free(t);
 		return rc;
 	}
-	n = kvdb_checkpoint_list(db, all, KVDB_CHECKPOINT_MAX);
+	rc = view_stats(&v, &st);
+	n = rc ? -rc : view_ckpts(&v, all);
+	if (n < 0) {
+		tbl_free(t);
+		return view_close(&v, -n);
+	}
 	for (i = 0; i < n; i++)
 		ckpt_row(t, &all[i]);
 	if (ui->json) {
@@ -219,5 +247,5 @@ int verb_checkpoint_list(struct ui *ui)
 	tbl_print(t, "checkpoints");
 	if (ui->json)
 		ui_doc_end(ui);
-	return db_close(ui, path, db, EXIT_DONE);
+	return view_close(&v, EXIT_DONE);
 }

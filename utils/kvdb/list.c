@@ -82,6 +82,8 @@ static int ask_live(struct ui *ui, struct tbl *t, const char *path)
 		if (!rc) {
 			remote_info(a, &in);
 			remote_stats(b, &st);
+			tbl_row(t);
+			tbl_str(t, "db", path);
 			row(t, &in, &st, "open");
 			json_object_put(b);
 		}
@@ -102,6 +104,8 @@ static int list_one(struct ui *ui, struct tbl *t, const char *path, bool is_name
 
 	if (rc)
 		return rc;
+	if (!ask_live(ui, t, path))
+		return EXIT_DONE;
 	rc = kvdb_open(path, &o.kv, &db);
 	if (!rc) {
 		rc = kvdb_info(db, &in);
@@ -118,8 +122,6 @@ static int list_one(struct ui *ui, struct tbl *t, const char *path, bool is_name
 		return db_fail(ui, path, rc);
 	tbl_row(t);
 	tbl_str(t, "db", path);
-	if (rc == -EBUSY && !ask_live(ui, t, path))
-		return EXIT_DONE;
 	tbl_str(t, "state", state_of_error(rc));
 	tbl_str(t, "error", rc == -EBUSY || rc == -ENOENT || !kvdb_error_detail()->id[0] ? NULL :
 		kvdb_error_detail()->id);

@@ -298,7 +298,7 @@ static const struct tool kvdb_tool = {
 		 "holds named "
 		 "stores (KVS) of keys and values, both any bytes.\n\n"
 		 "A database is open in one process at a time. info, stats, tree, set, top, "
-		 "compact, kvs list, kvs info and checkpoint create ask the process that has it "
+		 "compact, kvs list, kvs info and checkpoint ask the process that has it "
 		 "open, over a socket that answers its user and root. Sizes such as 64M, 4KiB and "
 		 "1.5T "
 		 "are 1024-based. Results go to standard output, everything else to standard "

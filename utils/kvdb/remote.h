@@ -49,8 +49,10 @@ struct view {
 	struct json_object *tree; /* what view_names() and view_shape() ask once */
 };
 
-/* Opens it for reading, or finds who has it open; reports; returns an exit code. */
+/* Finds who has it open, or opens it for reading; reports; returns an exit code. */
 int view_open(struct ui *ui, const char *path, struct view *v);
+/* The same for a change: what nobody has open is opened for writing. */
+int view_change(struct ui *ui, const char *path, struct view *v);
 /* Returns @code, or the exit code of a failed close when @code is good. */
 int view_close(struct view *v, int code);
 int view_info(struct view *v, struct kvdb_info *in);

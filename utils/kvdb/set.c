@@ -101,20 +101,12 @@ static int set_live(struct ui *ui, struct setting *list, unsigned n)
 	return rc;
 }
 
-static int set_store_live(struct ui *ui, const char *name, const struct kvdb_kvs_opts *o,
+static int set_store_live(struct view *v, const char *name, const struct kvdb_kvs_opts *o,
 			  unsigned mask)
 {
 	struct json_object *q = remote_request("set"), *a;
-	const char *path = ui->args->v[0];
-	struct remote r;
-	int rc = remote_open(path, &r);
+	int rc;
 
-	if (rc) {
-		json_object_put(q);
-		return ui_error(ui, EXIT_BUSY, path, "close it there",
-				"another process has it open and answers on no control socket: %s",
-				strerror(-rc));
-	}
 	remote_add(q, "kvs", name);
 	if (mask & KVDB_KVS_TTL)
 		json_object_object_add(q, "ttl_s", json_object_new_uint64(o->ttl_s));
@@ -122,10 +114,9 @@ static int set_store_live(struct ui *ui, const char *name, const struct kvdb_kvs
 		json_object_object_add(q, "policy", json_object_new_uint64(o->policy));
 	if (mask & KVDB_KVS_COMPRESS)
 		json_object_object_add(q, "compress", json_object_new_uint64(o->compress));
-	rc = remote_ask(ui, &r, name, q, &a);
+	rc = remote_ask(v->ui, &v->r, name, q, &a);
 	if (!rc)
 		json_object_put(a);
-	remote_close(&r);
 	return rc;
 }
 
@@ -134,28 +125,25 @@ static int set_store(struct ui *ui)
 	const char *path = ui->args->v[0], *name = ui->args->v[1];
 	struct kvdb_kvs_opts ko;
 	struct kvdb_kvs *kvs;
-	struct db_opts o;
-	struct kvdb *db;
+	struct view v;
 	unsigned mask;
 	int rc = kvs_args(ui, &ko, &mask);
 
 	if (!rc && !mask)
 		rc = ui_usage(ui, "of a store ttl, policy and compress can be set");
 	if (!rc)
-		rc = db_opts(ui, &o, 0);
+		rc = view_change(ui, path, &v);
 	if (rc)
 		return rc;
-	rc = kvdb_open(path, &o.kv, &db);
-	if (rc == -EBUSY) {
-		rc = set_store_live(ui, name, &ko, mask);
-	} else if (rc) {
-		rc = db_fail(ui, path, rc);
+	if (!v.db) {
+		rc = set_store_live(&v, name, &ko, mask);
 	} else {
-		rc = kvdb_kvs_open(db, name, &kvs);
+		rc = kvdb_kvs_open(v.db, name, &kvs);
 		if (!rc)
 			rc = kvdb_kvs_set(kvs, &ko, mask);
-		rc = db_close(ui, path, db, rc ? db_fail(ui, name, rc) : EXIT_DONE);
+		rc = rc ? db_fail(ui, name, rc) : EXIT_DONE;
 	}
+	rc = view_close(&v, rc);
 	if (!rc)
 		result(ui, name);
 	return rc;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * One way to look at a database, whether it is closed, and then opened here for
- * reading, or in use by another process, which is asked.
+ * reading, or in use by another process, which is asked. It is asked first: an
+ * open waits a while for the other one's end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,24 +20,25 @@ static int nobody_answers(struct ui *ui, const char *path, int err)
 			"none (KVDB_NOCTL, opened for reading), or another XDG_RUNTIME_DIR");
 }
 
-int view_open(struct ui *ui, const char *path, struct view *v)
+/* It was opened a moment ago, or by one who answers nobody. */
+static int busy(struct ui *ui, const char *path)
+{
+	struct remote r;
+	int err = remote_open(path, &r);
+
+	remote_close(&r);
+	return nobody_answers(ui, path, err);
+}
+
+/* v->pid: who has it open and answers, or 0. */
+static int find_live(struct ui *ui, const char *path, struct view *v)
 {
 	struct json_object *a;
-	struct db_opts o;
-	int rc = db_opts(ui, &o, KVDB_RDONLY), err;
+	int rc;
 
 	*v = (struct view){ .ui = ui, .path = path, .r = { .fd = -1 } };
-	if (rc)
-		return rc;
-	rc = kvdb_open(path, &o.kv, &v->db);
-	if (!rc)
+	if (remote_open(path, &v->r))
 		return EXIT_DONE;
-	v->db = NULL;
-	if (rc != -EBUSY)
-		return db_fail(ui, path, rc);
-	err = remote_open(path, &v->r);
-	if (err)
-		return nobody_answers(ui, path, err);
 	rc = remote_ask(ui, &v->r, path, remote_request("info"), &a);
 	if (rc) {
 		remote_close(&v->r);
@@ -45,6 +47,32 @@ int view_open(struct ui *ui, const char *path, struct view *v)
 	v->pid = remote_num(a, "pid");
 	json_object_put(a);
 	return EXIT_DONE;
+}
+
+static int live_or_open(struct ui *ui, const char *path, uint32_t flags, struct view *v)
+{
+	struct db_opts o;
+	int rc = db_opts(ui, &o, flags);
+
+	if (!rc)
+		rc = find_live(ui, path, v);
+	if (rc || v->pid)
+		return rc;
+	rc = kvdb_open(path, &o.kv, &v->db);
+	if (!rc)
+		return EXIT_DONE;
+	v->db = NULL;
+	return rc == -EBUSY ? busy(ui, path) : db_fail(ui, path, rc);
+}
+
+int view_open(struct ui *ui, const char *path, struct view *v)
+{
+	return live_or_open(ui, path, KVDB_RDONLY, v);
+}
+
+int view_change(struct ui *ui, const char *path, struct view *v)
+{
+	return live_or_open(ui, path, 0, v);
 }
 
 int view_close(struct view *v, int code)
