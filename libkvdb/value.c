@@ -58,6 +58,12 @@ static int value_direct(struct kvdb *db, const struct kv_ent *e, void *out, size
 	return rc == -EUCLEAN ? value_damaged(e, "CRC differs from the one in its reference") : rc;
 }
 
+static void bytes_prefetch(const uint8_t *p, uint32_t len)
+{
+	for (uint32_t at = 0; at < len && at < FETCH_MAX; at += KV_CACHELINE)
+		__builtin_prefetch(p + at);
+}
+
 /* Through the page pool. -EUCLEAN: the CRC differs. */
 static int value_pages(struct kvdb *db, const struct kv_ent *e, uint8_t *out, size_t size)
 {
@@ -70,6 +76,10 @@ static int value_pages(struct kvdb *db, const struct kv_ent *e, uint8_t *out, si
 
 	if (rc)
 		return rc;
+	/* all lines at once: the CRC would meet them one after another */
+	bytes_prefetch(page[0] + skip, left < PAGE - skip ? left : PAGE - skip);
+	if (n > 1)
+		bytes_prefetch(page[1], left - (PAGE - skip));
 	for (unsigned i = 0; i < n; i++, skip = 0) {
 		uint32_t part = left < PAGE - skip ? left : PAGE - skip;
 		size_t copy = size - done < part ? size - done : part;
@@ -184,18 +194,14 @@ int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t siz
 
 bool kv_value_prefetch(const struct kv_ent *e)
 {
-	const uint8_t *image, *val;
-	uint32_t len = kv_ent_stored(e);
+	const uint8_t *image;
 
 	if (e->e_kind != KV_ENT_REF || !e->e_vlen)
 		return true;
 	image = atomic_load_explicit(&e->e_seg->sg_image, memory_order_acquire);
-	if (!image)
-		return false;
-	val = image + (size_t)e->e_off8 * 8;
-	for (uint32_t at = 0; at < len && at < FETCH_MAX; at += KV_CACHELINE)
-		__builtin_prefetch(val + at);
-	return true;
+	if (image)
+		bytes_prefetch(image + (size_t)e->e_off8 * 8, kv_ent_stored(e));
+	return image;
 }
 
 /* Has it to be read through the page pool? */
@@ -212,17 +218,14 @@ static bool is_paged(const struct kv_ent *e)
 static bool pages_prefetch(struct kvdb *db, const struct kv_want *w, const struct kv_ent *e)
 {
 	uint32_t skip = (uint32_t)((uint64_t)e->e_off8 * 8 % PAGE), left = kv_ent_stored(e);
-	uint32_t fetch = left < FETCH_MAX ? left : FETCH_MAX;
 
 	for (unsigned i = 0; i < w->wa_n; i++, skip = 0) {
 		const uint8_t *page = kv_page_peek(db, e->e_seg->sg_id, w->wa_first + i);
 
 		if (!page)
 			return false;
-		for (; fetch && skip < PAGE; skip += KV_CACHELINE) {
-			__builtin_prefetch(page + skip);
-			fetch -= fetch < KV_CACHELINE ? fetch : KV_CACHELINE;
-		}
+		bytes_prefetch(page + skip, left < PAGE - skip ? left : PAGE - skip);
+		left -= left < PAGE - skip ? left : PAGE - skip;
 	}
 	return true;
 }
