@@ -14,6 +14,7 @@
 
 #include "sim.h"
 
+#define STALL_BYTES	4000000000ull	/* two seconds of the clocks behind s_tick */
 #define CHUNK_BYTES	(4u << 20)
 
 struct sim_chunk {
@@ -286,6 +287,25 @@ static size_t iov_bytes(const struct iovec *iov, unsigned n)
 	return len;
 }
 
+const char *const sim_fault_name[FAULTS] = {
+	"none", "read EIO", "read rot", "write EIO", "write torn", "write ENOSPC", "write lost",
+	"flush EIO", "flush stall",
+};
+
+/* Under s_lock: a call of kinds @first to @last; FAULT_NONE = it works. */
+static enum sim_fault_kind fault(struct sim *s, unsigned first, unsigned last)
+{
+	struct sim_fault *f = &s->s_fault;
+
+	if (f->f_kind < first || f->f_kind > last)
+		return FAULT_NONE;
+	f->f_calls++;
+	if (!f->f_at || f->f_calls < f->f_at || (f->f_calls > f->f_at && !f->f_is_sticky))
+		return FAULT_NONE;
+	f->f_fired++;
+	return f->f_kind;
+}
+
 static int sim_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned n,
 		     uint64_t *ready_ns)
 {
@@ -293,6 +313,7 @@ static int sim_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned 
 	struct sim *s = h->h_sim;
 	struct sim_dev *d = &s->s_dev[h->h_dev];
 	size_t len = iov_bytes(iov, n);
+	enum sim_fault_kind kind;
 	unsigned i;
 
 	if (ready_ns)
@@ -300,6 +321,7 @@ static int sim_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned 
 	if (off > d->d_size || len > d->d_size - off || off % SIM_PAGE || len % SIM_PAGE)
 		return -EINVAL;
 	pthread_mutex_lock(&s->s_lock);
+	kind = fault(s, FAULT_READ, FAULT_ROT);
 	if (s->s_is_hashing) {
 		uint64_t key[3] = { h->h_dev, off, len };
 
@@ -311,8 +333,10 @@ static int sim_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned 
 		memcpy(iov[i].iov_base, d->d_mem + off, iov[i].iov_len);
 		off += iov[i].iov_len;
 	}
+	if (kind == FAULT_ROT)
+		((uint8_t *)iov[0].iov_base)[sim_mix(s->s_fault.f_at, off) % iov[0].iov_len] ^= 4;
 	pthread_mutex_unlock(&s->s_lock);
-	return 0;
+	return kind == FAULT_READ ? -EIO : 0;
 }
 
 /* Under s_lock: may this change happen? 0 or the error. */
@@ -322,9 +346,6 @@ static int change_begin(struct sim *s, struct sim_dev *d, int kind, uint64_t byt
 		s->s_bad_writes++;
 		return -EROFS;
 	}
-	s->s_ops++;
-	if (s->s_fail_at && s->s_ops >= s->s_fail_at)
-		return -EIO;
 	if (s->s_tick)
 		s->s_tick(s->s_tick_arg, kind, bytes);
 	return 0;
@@ -338,6 +359,7 @@ static int sim_writev(void *dev, uint64_t off, const struct iovec *iov, unsigned
 	struct sim_dev *d = &s->s_dev[h->h_dev];
 	size_t len = iov_bytes(iov, n);
 	uint8_t *copy = NULL;
+	enum sim_fault_kind kind;
 	unsigned i;
 	int rc;
 
@@ -347,6 +369,11 @@ static int sim_writev(void *dev, uint64_t off, const struct iovec *iov, unsigned
 		return -EINVAL;
 	pthread_mutex_lock(&s->s_lock);
 	rc = change_begin(s, d, 1, len);
+	kind = rc ? FAULT_NONE : fault(s, FAULT_WRITE, FAULT_DROP);
+	if (kind == FAULT_TORN)
+		sim_poke(s, h->h_dev, off, iov[0].iov_base, iov[0].iov_len / 2);
+	if (kind && kind != FAULT_DROP)
+		rc = kind == FAULT_NOSPC ? -ENOSPC : -EIO;
 	if (!rc && s->s_log) {
 		struct sim_ev *ev = log_add(s->s_log);
 
@@ -364,7 +391,8 @@ static int sim_writev(void *dev, uint64_t off, const struct iovec *iov, unsigned
 			memcpy(copy, iov[i].iov_base, iov[i].iov_len);
 			copy += iov[i].iov_len;
 		}
-		sim_poke(s, h->h_dev, off, iov[i].iov_base, iov[i].iov_len);
+		if (kind != FAULT_DROP)
+			sim_poke(s, h->h_dev, off, iov[i].iov_base, iov[i].iov_len);
 		off += iov[i].iov_len;
 	}
 	pthread_mutex_unlock(&s->s_lock);
@@ -375,12 +403,18 @@ static int sim_flush(void *dev, uint64_t *ready_ns)
 {
 	struct sim_handle *h = dev;
 	struct sim *s = h->h_sim;
+	enum sim_fault_kind kind;
 	int rc;
 
 	if (ready_ns)
 		*ready_ns = 0;
 	pthread_mutex_lock(&s->s_lock);
 	rc = change_begin(s, &s->s_dev[h->h_dev], 2, 0);
+	kind = rc ? FAULT_NONE : fault(s, FAULT_FLUSH, FAULT_STALL);
+	if (kind == FAULT_FLUSH)
+		rc = -EIO;
+	if (kind == FAULT_STALL && s->s_tick)
+		s->s_tick(s->s_tick_arg, 1, STALL_BYTES);
 	if (!rc && s->s_log) {
 		struct sim_ev *ev = log_add(s->s_log);
 
@@ -661,7 +695,7 @@ void sim_wipe(struct sim *s)
 	s->s_log = NULL;
 	s->s_is_dirty = false;
 	s->s_tick = NULL;
-	s->s_fail_at = 0;
+	memset(&s->s_fault, 0, sizeof(s->s_fault));
 }
 
 void sim_fini(struct sim *s)

@@ -81,6 +81,28 @@ struct sim_meta {
 	unsigned m_dev;
 };
 
+enum sim_fault_kind {
+	FAULT_NONE = 0,
+	FAULT_READ,	/* EIO */
+	FAULT_ROT,	/* a read returns a byte that is wrong, and says nothing */
+	FAULT_WRITE,	/* EIO, nothing is written */
+	FAULT_TORN,	/* EIO, half is written */
+	FAULT_NOSPC,	/* ENOSPC, nothing is written */
+	FAULT_DROP,	/* a write is lost, and nothing is said */
+	FAULT_FLUSH,	/* EIO */
+	FAULT_STALL,	/* a flush takes two seconds */
+	FAULTS,
+};
+extern const char *const sim_fault_name[FAULTS];
+
+/* The call that fails, and with f_is_sticky all that follow: of the kind's own reads, ... */
+struct sim_fault {
+	uint8_t f_kind;		/* enum sim_fault_kind */
+	bool f_is_sticky;
+	uint64_t f_at;		/* counted from 1; 0 = off */
+	uint64_t f_calls, f_fired;
+};
+
 struct sim_undo;
 
 /* what a snapshot keeps besides pages */
@@ -114,9 +136,7 @@ struct sim {
 	/* called before each write (1), flush (2); advances a virtual clock */
 	void (*s_tick)(void *arg, int kind, uint64_t bytes);
 	void *s_tick_arg;
-	/* every write and flush from this count on fails; 0 = off */
-	uint64_t s_fail_at;
-	uint64_t s_ops;
+	struct sim_fault s_fault;
 
 	struct sim_meta s_meta[32];
 	unsigned s_nmeta;

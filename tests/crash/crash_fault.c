@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Every k-th call of a device fails (RELIABILITY 4b): a database is opened and
+ * worked on, and one read, write or flush of a kind fails, returns what was never
+ * written, is lost, is slow; or it and all that follow. What is asked of it:
+ *  - a call that fails says so; nobody is told that something is there or gone that
+ *    is not, and no get returns other bytes, neither then nor later (P1);
+ *  - after a sync that failed no sync works (P5);
+ *  - closed, and opened on devices that work, it holds what was acknowledged, as
+ *    after a crash (P2, P3, P4), is sound for kvdb_verify() and takes writes;
+ *  - a device that loses a write and says nothing can take away what was written,
+ *    but not make it something else: the open or the get fails.
+ * The same seed gives the same runs. RUNS= how many; TEST_LONG: each k of every kind.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness.h"
+#include "kv_model.h"
+
+#define KiB	(1ull << 10)
+#define MiB	(1ull << 20)
+#define BEFORE	80u	/* steps before the database is closed and kept */
+#define STEPS	40u	/* in a run */
+#define HANG_S	60u
+
+static struct km base, model;
+static struct eng eng;
+/* runs of each kind; those in which it happened; in which a call failed */
+static unsigned done[FAULTS], fired[FAULTS], told[FAULTS];
+
+#define FT_WL(nm, two, ...) {								\
+	.w_ops = { .eo_name = nm, .eo_is_two_devs = two },				\
+	.w_conf = { .kc_name = nm, .kc_devs = (two) ? 2 : 1, .kc_segment_bytes = 64 * KiB,	\
+		    .kc_logs = 2, .kc_log_bytes = 1 * MiB, __VA_ARGS__ },		\
+}
+
+static const struct km_wl workload[] = {
+	FT_WL("values", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_stores = 1, .kc_keys = 60,
+	      .kc_weight = { [KM_PUT] = 24, [KM_BIG] = 3, [KM_DEL] = 5, [KM_MANY] = 1,
+			     [KM_SYNC] = 4, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 1 }),
+	FT_WL("commit", false, .kc_bytes = { 32 * MiB }, .kc_stores = 3, .kc_keys = 20,
+	      .kc_commit = 1,
+	      .kc_weight = { [KM_PUT] = 20, [KM_BIG] = 1, [KM_DEL] = 6, [KM_MANY] = 3,
+			     [KM_POLL] = 4, [KM_IDLE] = 1, [KM_FLUSH] = 1, [KM_REOPEN] = 1 }),
+	FT_WL("compact", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 50,
+	      .kc_weight = { [KM_PUT] = 24, [KM_BIG] = 2, [KM_DEL] = 8, [KM_MANY] = 5,
+			     [KM_SYNC] = 1, [KM_POLL] = 4, [KM_IDLE] = 2, [KM_FLUSH] = 8,
+			     [KM_COMPACT] = 4 }),
+	FT_WL("relocate", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 70,
+	      .kc_moves = true, .kc_leaf_keys = 20,
+	      .kc_weight = { [KM_PUT] = 40, [KM_DEL] = 2, [KM_SYNC] = 1, [KM_POLL] = 5,
+			     [KM_IDLE] = 2, [KM_FLUSH] = 2, [KM_COMPACT] = 10,
+			     [KM_REOPEN] = 1 }),
+};
+
+/* ---- the database that every run begins with ---- */
+
+static int stores_make(struct eng *e, struct km_rt *rt)
+{
+	struct km *m = &base;
+	unsigned n = km_conf_of(e)->kc_stores, i, k;
+	int rc = 0;
+
+	for (i = 0; i < n && !rc; i++) {
+		struct km_store *s = &m->m_store[m->m_nstore];
+
+		snprintf(s->s_name, sizeof(s->s_name), "store%u", i);
+		s->s_dropped = km_never;
+		rc = km_store_create(e, rt, s->s_name, i);
+		if (!rc)
+			rc = kvdb_kvs_open(rt->rt_db, s->s_name, &rt->rt_kvs[m->m_nstore]);
+		for (k = 0; k < KM_KEYS; k++)
+			m->m_now[m->m_nstore][k].v_len = KM_ABSENT;
+		m->m_nstore++;
+	}
+	return rc ? eng_fail(e, "store: %d", rc) : 0;
+}
+
+static int prepare(struct eng *e, const struct km_wl *wl, uint64_t seed)
+{
+	struct km_rt rt;
+	unsigned i;
+
+	memset(&base, 0, sizeof(base));
+	base.m_rand = seed;
+	base.m_dropped = km_never;
+	e->e_ops = &wl->w_ops;
+	km_clock_reset(e, seed);
+	if (km_pool_create(e) || km_create(e, &base) || km_open(e, &base, &rt) ||
+	    stores_make(e, &rt))
+		return -1;
+	for (i = 0; i < BEFORE; i++)
+		if (km_step(e, &base, &rt))
+			return -1;
+	if (km_close(e, &base, &rt))
+		return -1;
+	memcpy(base.m_base, base.m_now, sizeof(base.m_base));
+	base.m_nop = base.m_nsync = 0;
+	return 0;
+}
+
+/* ---- one run ---- */
+
+/* Did this value ever belong to the key? The write that failed may have happened. */
+static bool was_written(const struct km *m, unsigned s, unsigned k, const struct km_val *v)
+{
+	const struct km_val *b = &m->m_base[s][k];
+	unsigned i;
+
+	if (v->v_len == b->v_len && (v->v_len == KM_ABSENT || v->v_hash == b->v_hash))
+		return true;
+	for (i = 0; i < m->m_nop; i++) {
+		const struct km_op *op = &m->m_op[i];
+
+		if (op->op_store == s && km_changes(op, k) && op->op_val.v_len == v->v_len &&
+		    (v->v_len == KM_ABSENT || op->op_val.v_hash == v->v_hash))
+			return true;
+	}
+	return false;
+}
+
+/* One get. An error is allowed once something failed; other bytes never are. */
+static int look(struct eng *e, const struct km *m, const struct km_rt *rt, unsigned s,
+		unsigned k, bool is_exact)
+{
+	static uint8_t val[KM_VALUE_MAX];
+	const struct km_val *want = &m->m_now[s][k];
+	struct km_val got = { .v_len = KM_ABSENT };
+	uint8_t key[KVDB_KEY_MAX];
+	size_t len = 0;
+	int rc = kvdb_get(rt->rt_kvs[s], key, km_key(k, key), val, sizeof(val), &len);
+
+	if (rc && rc != -ENOENT)
+		return e->e_sim.s_fault.f_fired ? 0 :
+		       eng_fail(e, "get of store %u key %u: %d though nothing failed", s, k, rc);
+	if (!rc)
+		got = (struct km_val){ .v_len = (uint32_t)len, .v_hash = km_hash(val, len) };
+	if (is_exact ? got.v_len == want->v_len && (rc || got.v_hash == want->v_hash) :
+	    was_written(m, s, k, &got))
+		return 0;
+	return eng_fail(e, "store %u key %u: %d bytes, wanted %d", s, k, (int)got.v_len,
+			(int)want->v_len);
+}
+
+static int look_at_all(struct eng *e, const struct km *m, const struct km_rt *rt, bool is_exact)
+{
+	unsigned s, k;
+
+	for (s = 0; s < m->m_nstore; s++)
+		for (k = 0; k < km_conf_of(e)->kc_keys; k++)
+			if (look(e, m, rt, s, k, is_exact))
+				return -1;
+	return 0;
+}
+
+/* The work, up to the first call that fails: *failed. -1 = what must not be. */
+static int work(struct eng *e, struct km *m, struct km_rt *rt, bool *failed)
+{
+	/* a device that loses its writes has the old database for whoever opens it again */
+	bool is_exact = e->e_sim.s_fault.f_kind != FAULT_DROP;
+	unsigned i, j;
+
+	*failed = km_open(e, m, rt);
+	for (i = 0; i < STEPS && !*failed; i++) {
+		m->m_op[m->m_nop].op_b = KM_NEVER;
+		*failed = km_step(e, m, rt);
+		for (j = 0; j < 4 && !*failed; j++)
+			if (look(e, m, rt, (unsigned)(sim_rand(&e->e_rand) % m->m_nstore),
+				 (unsigned)(sim_rand(&e->e_rand) % km_conf_of(e)->kc_keys),
+				 is_exact))
+				return -1;
+	}
+	if (!*failed)
+		return 0;
+	if (!e->e_sim.s_fault.f_fired || e->e_sim.s_fault.f_kind == FAULT_STALL)
+		return -1;
+	/* what failed may be there all the same, and be seen */
+	if (i && m->m_op[m->m_nop].op_b != KM_NEVER)
+		m->m_op[m->m_nop++].op_e = KM_NEVER;
+	return 0;
+}
+
+/* P5: an error of a sync is for good. */
+static int syncs(struct eng *e, const struct km_rt *rt)
+{
+	int first = kvdb_sync(rt->rt_db), second = kvdb_sync(rt->rt_db);
+
+	return first && !second ? eng_fail(e, "sync: %d, and the next one works", first) : 0;
+}
+
+/* The device lost a write: what is left may be less, or refused, but nothing else. */
+static int judge_lost(struct eng *e, struct km *m)
+{
+	struct mpool_open_opts oo;
+	struct kvdb_opts o;
+	struct km_rt rt;
+	unsigned i;
+	int rc;
+
+	memset(&rt, 0, sizeof(rt));
+	km_opts(e, &o, &oo);
+	if (kvdb_open(KM_POOL, &o, &rt.rt_db))
+		return 0;
+	for (i = rc = 0; i < m->m_nstore && !rc; i++)
+		rc = kvdb_kvs_open(rt.rt_db, m->m_store[i].s_name, &rt.rt_kvs[i]);
+	rc = rc ? 0 : look_at_all(e, m, &rt, false);
+	kvdb_close(rt.rt_db);
+	return rc;
+}
+
+static int judge(struct eng *e, struct km *m)
+{
+	struct km_rt rt;
+	unsigned i;
+	int rc;
+
+	if (e->e_sim.s_fault.f_kind == FAULT_DROP && e->e_sim.s_fault.f_fired)
+		return judge_lost(e, m);
+	memset(&e->e_sim.s_fault, 0, sizeof(e->e_sim.s_fault));
+	rc = km_judge(e, m, KM_END, &rt, NULL);
+	if (!rc) {
+		memcpy(m->m_base, m->m_now, sizeof(m->m_base));
+		for (i = 0; i < 5 && !rc; i++) {
+			m->m_nop = 0;	/* they only must work */
+			rc = kvdb_put(rt.rt_kvs[0], "later", 5, &i, sizeof(i)) ||
+			     kvdb_sync(rt.rt_db) ? eng_fail(e, "no writes afterwards") : 0;
+		}
+	}
+	if (rt.rt_db && kvdb_close(rt.rt_db) && !rc)
+		rc = eng_fail(e, "no close afterwards");
+	return rc;
+}
+
+static int run(struct eng *e, const struct sim_fault *f, uint64_t seed)
+{
+	struct km *m = &model;
+	struct km_rt rt;
+	bool failed;
+	int rc;
+
+	memcpy(m, &base, sizeof(*m));
+	m->m_rand = e->e_rand = seed;
+	km_clock_reset(e, seed);
+	sim_snap(&e->e_sim);
+	sim_log_init(&e->e_log, 1);
+	e->e_sim.s_log = &e->e_log;
+	e->e_sim.s_fault = *f;
+	memset(&rt, 0, sizeof(rt));
+	rc = work(e, m, &rt, &failed);
+	told[f->f_kind] += failed;
+	fired[f->f_kind] += e->e_sim.s_fault.f_fired > 0;
+	if (rt.rt_db) {
+		if (!rc && failed)
+			rc = syncs(e, &rt) ? -1 : look_at_all(e, m, &rt, false);
+		kvdb_close(rt.rt_db);
+	}
+	e->e_sim.s_fault.f_at = 0;
+	if (!rc)
+		rc = judge(e, m);
+	e->e_sim.s_log = NULL;
+	sim_log_fini(&e->e_log);
+	sim_release(&e->e_sim);
+	sim_rollback(&e->e_sim);
+	return rc;
+}
+
+/* ---- all of them ---- */
+
+static uint64_t calls(struct eng *e, unsigned kind, uint64_t seed)
+{
+	struct sim_fault f = { .f_kind = (uint8_t)kind };
+	struct km_rt rt;
+	bool failed;
+
+	memcpy(&model, &base, sizeof(model));
+	model.m_rand = e->e_rand = seed;
+	km_clock_reset(e, seed);
+	sim_snap(&e->e_sim);
+	e->e_sim.s_fault = f;
+	if (work(e, &model, &rt, &failed) || failed || kvdb_close(rt.rt_db))
+		T_FAIL("without a fault: %s", e->e_why);
+	sim_release(&e->e_sim);
+	sim_rollback(&e->e_sim);
+	return e->e_sim.s_fault.f_calls;
+}
+
+static unsigned wrong;
+
+static void one(struct eng *e, unsigned kind, bool sticky, uint64_t k, uint64_t seed)
+{
+	struct sim_fault f = { .f_kind = (uint8_t)kind, .f_is_sticky = sticky, .f_at = k };
+
+	alarm(HANG_S);
+	done[kind]++;
+	if (run(e, &f, seed) && wrong++ < 8)
+		printf("# %s, %s at %llu%s: %s\n", e->e_ops->eo_name, sim_fault_name[kind],
+		       (unsigned long long)k, sticky ? " and later" : "", e->e_why);
+	alarm(0);
+}
+
+/* @runs faults of all kinds, or each there is. */
+static void faults_of(const struct km_wl *wl, unsigned runs)
+{
+	uint64_t seed = sim_mix(t_seed(), (uint64_t)(wl - workload)), n, k;
+	struct eng *e = &eng;
+	unsigned kind, i, each = runs / (FAULTS - 1);
+
+	sim_wipe(&e->e_sim);
+	if (prepare(e, wl, seed))
+		T_FAIL("%s: %s", wl->w_conf.kc_name, e->e_why);
+	for (kind = 1; kind < FAULTS; kind++) {
+		n = calls(e, kind, seed);
+		for (i = 0; runs ? i < each : i < 2 * n; i++) {
+			k = runs ? sim_rand(&seed) % n + 1 : i / 2 + 1;
+			one(e, kind, i & 1, k, sim_mix(t_seed(), runs ? i / 2 % 8 : 0));
+		}
+	}
+}
+
+static void no_failure_of_a_device_loses_or_changes_anything(void)
+{
+	enum { N = sizeof(workload) / sizeof(workload[0]) };
+	const char *s = getenv("RUNS");
+	unsigned runs = s ? (unsigned)atoi(s) : getenv("TEST_LONG") ? 0 :
+			getenv("TEST_SHORT") ? 500 : 5200, i;
+
+	for (i = 0; i < N; i++)
+		faults_of(&workload[i], runs / N);
+	for (i = 1; i < FAULTS; i++)
+		printf("# %-12s %4u runs, %4u in which it happened, %4u in which a call failed\n",
+		       sim_fault_name[i], done[i], fired[i], told[i]);
+	T_EQ(wrong, 0);
+}
+
+int main(void)
+{
+	t_seed();
+	eng_init(&eng);
+	T_RUN(no_failure_of_a_device_loses_or_changes_anything);
+	eng_fini(&eng);
+	return t_done();
+}
