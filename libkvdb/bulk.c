@@ -228,8 +228,8 @@ static int bulk_begin(struct kvdb *db, struct kvdb_bulk *b)
 	struct timespec ts = { .tv_nsec = 1000000 };
 	int err;
 
-	/* a merge that began before; none begins from now on */
-	while (atomic_load(&b->b_kvs->k_merging))
+	/* merges that began before; none begins from now on */
+	while (kv_merge_is_busy(b->b_kvs))
 		nanosleep(&ts, NULL);
 	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
 	err = place_take(db, b);

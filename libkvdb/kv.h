@@ -435,12 +435,12 @@ void kv_merge_hide(struct kv_iter *it, bool (*hides)(void *arg, const struct kv_
 /* ---- merge.c ------------------------------------------------------------------------- */
 
 /*
- * One due key-only merge of one KVS, tiered (T = 4; at most 8 runs per KVS
- * before writers are slowed): picks age-contiguous runs, merges, publishes.
- * Tombstones go only when the merge holds the oldest run. 1 = did one, 0 =
- * none due, -errno.
+ * One key-only merge of a store that is due, beside those that run: picks runs
+ * that are neighbours in age, merges, publishes. 1 = did one, 0 = none due, -errno.
  */
 int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs);
+/* A merge runs. */
+bool kv_merge_is_busy(struct kvdb_kvs *kvs);
 
 /* ---- tree.c: the list of memtables and runs of a KVS ---------------------------------- */
 
@@ -659,6 +659,17 @@ int kv_props_check(const struct kv_props *p, const char *name);
  * ---------------------------------------------------------------------------------
  */
 
+/* Merges of a store that run: what they exclude (LF7, LF8); merge.c. */
+struct kv_merging {
+	pthread_mutex_t mg_lock;	/* these, and rn_taken */
+	uint32_t mg_n;
+	uint32_t mg_spills;
+	uint32_t mg_shapes;		/* splits and joins */
+	uint32_t mg_joins;
+	uint32_t mg_coming;		/* leaves that splits may make */
+	uint32_t mg_moves;		/* relocations that wait for runs: no merge begins */
+};
+
 struct kvdb_kvs {
 	struct kvdb *k_db;
 	uint32_t k_id;
@@ -673,7 +684,7 @@ struct kvdb_kvs {
 	_Atomic(uint64_t) k_horizon;		/* durable replay horizon (R4), epochs */
 	uint64_t k_next_pos;			/* next rd_pos, k_edit_lock */
 	_Atomic(uint32_t) k_cursors;		/* and transactions that wrote to it */
-	_Atomic(bool) k_merging;		/* one merge at a time */
+	struct kv_merging k_merging;
 	_Atomic(uint32_t) k_compact;	/* enum kv_compact_state */
 	_Atomic(uint64_t) k_compact_run; /* runs with smaller ids are to be merged */
 	_Atomic(bool) k_bulk;		/* a bulk load has a place among the runs: no merge */

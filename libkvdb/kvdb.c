@@ -572,6 +572,7 @@ int kv_kvs_new(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
 	pthread_mutex_init(&k->k_tree_lock, NULL);
 	pthread_mutex_init(&k->k_flush_lock, NULL);
 	pthread_mutex_init(&k->k_edit_lock, NULL);
+	pthread_mutex_init(&k->k_merging.mg_lock, NULL);
 	pthread_rwlockattr_init(&ra);
 	/* updates one after the other must not keep a delete out */
 	pthread_rwlockattr_setkind_np(&ra, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
@@ -599,6 +600,7 @@ void kv_kvs_free(struct kvdb *db, struct kvdb_kvs *kvs)
 	pthread_mutex_destroy(&kvs->k_tree_lock);
 	pthread_mutex_destroy(&kvs->k_flush_lock);
 	pthread_mutex_destroy(&kvs->k_edit_lock);
+	pthread_mutex_destroy(&kvs->k_merging.mg_lock);
 	pthread_rwlock_destroy(&kvs->k_many_lock);
 	free(kvs);
 }

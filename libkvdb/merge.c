@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Compaction of runs: which merge of a store is due, and merges that move
- * values. Runs are merged in groups that are neighbours in age, of one leaf, of
- * a store without leaves, or upper runs that spill into all leaves (DESIGN.md,
- * "Leaves"). merge_pick.c chooses the runs, merge_job.c merges them.
+ * Compaction of runs: which merges of a store are due, which may run at once,
+ * and merges that move values. Runs are merged in groups that are neighbours in
+ * age, of one leaf, of a store without leaves, or upper runs that spill into
+ * all leaves (DESIGN.md, "Leaves"). merge_pick.c chooses the runs, merge_job.c
+ * merges them.
  *
- * One merge at a time per store (k_merging); flushes may publish newer runs
- * meanwhile.
+ * A merge takes its inputs when it is begun and gives them back at its end
+ * (LF7, LF8). What is taken is decided under mg_lock by the tree of then; the
+ * merge itself holds no lock but k_edit_lock while its result is published.
  */
 #include <errno.h>
 #include <time.h>
@@ -16,6 +18,58 @@
 #include "merge.h"
 #include "reloc.h"
 #include "run.h"
+#include "work.h"
+
+/* ---- what merges have -------------------------------------------------------------------- */
+
+static bool is_free(struct kv_run *const *run, unsigned n)
+{
+	while (n--)
+		if (run[n]->rn_taken)
+			return false;
+	return true;
+}
+
+/* So many of the newest ones are free. */
+static unsigned free_runs(struct kv_run *const *run, unsigned n)
+{
+	unsigned i = 0;
+
+	while (i < n && CHECK(650, !run[i]->rn_taken))
+		i++;
+	return i;
+}
+
+/* LF8: it changes the bounds of leaves. */
+static bool is_shape(const struct kv_job *j)
+{
+	return j->j_how == KV_MERGE_SPLIT || j->j_nleaf > 1;
+}
+
+static bool may_shape(const struct kv_merging *mg)
+{
+	return CHECK(651, !mg->mg_spills);
+}
+
+static bool may_spill(const struct kv_merging *mg)
+{
+	return CHECK(652, !mg->mg_shapes);
+}
+
+/* mg_lock held. */
+static void job_take(struct kv_job *j, bool takes)
+{
+	struct kv_merging *mg = &j->j_kvs->k_merging;
+	uint32_t one = takes ? 1 : -1u;
+
+	for (unsigned i = 0; i < j->j_n; i++)
+		j->j_in[i]->rn_taken = takes;
+	mg->mg_n += one;
+	mg->mg_spills += j->j_how == KV_MERGE_SPILL ? one : 0;
+	mg->mg_shapes += is_shape(j) ? one : 0;
+	mg->mg_joins += j->j_nleaf > 1 ? one : 0;
+	mg->mg_coming += one * j->j_coming;
+}
 
 /* ---- what is due ------------------------------------------------------------------------- */
 
@@ -24,97 +78,149 @@ static bool is_asked(struct kvdb_kvs *kvs)
 	return atomic_load(&kvs->k_compact) == KV_COMPACT_MERGE;
 }
 
-/* Runs [@first, @first + @n) of the tree, in leaf @leaf or, without leaves, anywhere. */
-static int merge_runs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, unsigned first,
-		      unsigned n, uint32_t leaf)
+/* Upper runs that leaves may not be made to wait for. */
+static bool is_behind(const struct kv_tree *tr)
 {
-	bool is_leaf = tr->tr_nleaf;
-	unsigned from = is_leaf ? tr->tr_leaf[leaf].lr_first : 0;
-	unsigned of = is_leaf ? tr->tr_leaf[leaf].lr_n : tr->tr_nrun;
-	struct kv_job j = { .j_db = db, .j_kvs = kvs, .j_tree = tr, .j_in = &tr->tr_run[first],
-			 .j_n = n, .j_leaf = leaf, .j_nleaf = is_leaf, .j_asked = is_asked(kvs) };
-	uint64_t keys = kv_runs_keys(j.j_in, n);
+	return tr->tr_nleaf && tr->tr_nupper >= 2 * KV_SPILL_RUNS;
+}
 
-	if (!kv_merge_fits(db, j.j_in, n))
+/* One part of a store: a leaf, or all runs of a store without leaves. */
+struct part {
+	struct kv_run **pa_run;
+	uint32_t pa_n, pa_leaf;
+};
+
+static struct part part_of(struct kv_tree *tr, uint32_t leaf)
+{
+	if (!tr->tr_nleaf)
+		return (struct part){ tr->tr_run, tr->tr_nrun, 0 };
+	return (struct part){ tr->tr_run + tr->tr_leaf[leaf].lr_first, tr->tr_leaf[leaf].lr_n,
+			      leaf };
+}
+
+/* 1, or 0: no room for the output. */
+static int plan_runs(struct kv_job *j, const struct part *pa, unsigned first, unsigned n,
+		     bool splits)
+{
+	uint64_t keys = kv_runs_keys(pa->pa_run + first, n);
+
+	if (!kv_merge_fits(j->j_db, pa->pa_run + first, n))
 		return 0;
-	j.j_forgets = !kv_is_looked_for(db, j.j_in, n);
-	j.j_no_tombs = j.j_forgets && first + n == from + of;
-	if (n == of && keys > db->d_budget.b_leaf_keys) {
-		j.j_cut = kv_leaf_cut(db, tr, keys);
-		j.j_how = j.j_cut ? KV_MERGE_SPLIT : KV_MERGE_ONE;
+	j->j_in = pa->pa_run + first;
+	j->j_n = n;
+	j->j_leaf = pa->pa_leaf;
+	j->j_nleaf = j->j_tree->tr_nleaf != 0;
+	j->j_forgets = !kv_is_looked_for(j->j_db, j->j_in, n);
+	j->j_no_tombs = j->j_forgets && first + n == pa->pa_n;
+	if (n < pa->pa_n || !splits || keys <= j->j_db->d_budget.b_leaf_keys)
+		return 1;
+	j->j_cut = kv_leaf_cut(j->j_kvs, j->j_tree, keys);
+	if (j->j_cut) {
+		j->j_how = KV_MERGE_SPLIT;
+		j->j_coming = (uint32_t)(keys / j->j_cut) + 1;
 	}
-	return kv_job_run(&j);
+	return 1;
+}
+
+/* Which runs of a part. 0: none that may be merged now. */
+static unsigned pick(struct kv_job *j, const struct part *pa, unsigned *first)
+{
+	unsigned n = free_runs(pa->pa_run, pa->pa_n);
+
+	*first = 0;
+	if (kv_split_is_due(j->j_kvs, j->j_tree, pa->pa_run, pa->pa_n))
+		return n == pa->pa_n && may_shape(&j->j_kvs->k_merging) ? n : 0;
+	return kv_pick_part(j->j_db, pa->pa_run, n, n == pa->pa_n, first);
 }
 
 /*
  * LF4: the oldest upper runs, until they have as many keys as a leaf. Not while a leaf is behind
  * with its own merges.
  */
-static int spill(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
+static int plan_spill(struct kv_job *j)
 {
-	struct kv_job j = { .j_db = db, .j_kvs = kvs, .j_tree = tr, .j_how = KV_MERGE_SPILL,
-			 .j_asked = is_asked(kvs) };
+	struct kv_tree *tr = j->j_tree;
+	unsigned first = tr->tr_nupper, n = 0;
 	uint64_t keys = 0;
-	unsigned first = tr->tr_nupper;
 
+	if (!may_spill(&j->j_kvs->k_merging))
+		return 0;
 	for (uint32_t i = 0; i < tr->tr_nleaf; i++) {
-		const struct kv_leaf_runs *lr = &tr->tr_leaf[i];
+		struct part pa = part_of(tr, i);
 
-		if (!CHECK(576, lr->lr_n < KV_LEAF_RUNS_MAX) ||
-		    kv_split_is_due(db, tr, &tr->tr_run[lr->lr_first], lr->lr_n))
+		if (!CHECK(576, pa.pa_n < KV_LEAF_RUNS_MAX) ||
+		    kv_split_is_due(j->j_kvs, tr, pa.pa_run, pa.pa_n))
 			return 0;
 	}
-	while (first && keys < db->d_budget.b_leaf_keys && j.j_n < KV_MERGE_MAX) {
+	while (first && keys < j->j_db->d_budget.b_leaf_keys && n < KV_MERGE_MAX &&
+	       is_free(&tr->tr_run[first - 1], 1)) {
 		keys += kv_run_desc(tr->tr_run[--first])->rd_keys;
-		j.j_n++;
+		n++;
 	}
-	j.j_in = &tr->tr_run[first];
-	if (!j.j_n || !kv_merge_fits(db, j.j_in, j.j_n))
+	if (!n || !kv_merge_fits(j->j_db, &tr->tr_run[first], n))
 		return 0;
-	j.j_forgets = !kv_is_looked_for(db, j.j_in, j.j_n);
-	return kv_job_run(&j);
+	j->j_in = &tr->tr_run[first];
+	j->j_n = n;
+	j->j_how = KV_MERGE_SPILL;
+	j->j_forgets = !kv_is_looked_for(j->j_db, j->j_in, j->j_n);
+	return 1;
 }
 
 /* The leaf with most runs of those in which a merge is due. */
-static int merge_leaf(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
+static int plan_leaf(struct kv_job *j)
 {
-	unsigned first, len = 0, most = 0, from = 0;
-	uint32_t leaf = 0;
+	unsigned at = 0, len = 0, most = 0, first;
+	struct part best = { 0 };
 
-	for (uint32_t i = 0; i < tr->tr_nleaf; i++) {
-		const struct kv_leaf_runs *lr = &tr->tr_leaf[i];
-		unsigned n = lr->lr_n <= most ? 0 :
-			     kv_pick_part(db, tr, &tr->tr_run[lr->lr_first], lr->lr_n, &first);
+	for (uint32_t i = 0; i < j->j_tree->tr_nleaf; i++) {
+		struct part pa = part_of(j->j_tree, i);
+		unsigned n = pa.pa_n <= most ? 0 : pick(j, &pa, &first);
 
 		if (!n)
 			continue;
-		most = lr->lr_n;
-		leaf = i;
-		from = lr->lr_first + first;
+		best = pa;
+		most = pa.pa_n;
+		at = first;
 		len = n;
 	}
-	return len ? merge_runs(db, kvs, tr, from, len, leaf) : 0;
+	if (!len)
+		return 0;
+	/* those that may wait do not hold up a spill that may not */
+	return plan_runs(j, &best, at, len, may_shape(&j->j_kvs->k_merging) &&
+			 (!is_behind(j->j_tree) ||
+			  kv_split_is_due(j->j_kvs, j->j_tree, best.pa_run, best.pa_n)));
 }
 
-/* LF5: two neighbours that together are half a leaf become one. */
-static int join(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
+/* LF5: of two neighbours that together are half a leaf those with the fewest keys. */
+static int plan_join(struct kv_job *j)
 {
+	struct kv_merging *mg = &j->j_kvs->k_merging;
+	struct kv_tree *tr = j->j_tree;
+	uint64_t least = j->j_db->d_budget.b_leaf_keys / 2;
+
+	if (mg->mg_joins || !may_shape(mg))
+		return 0;
 	for (uint32_t i = 0; i + 1 < tr->tr_nleaf; i++) {
 		const struct kv_leaf_runs *a = &tr->tr_leaf[i], *b = a + 1;
-		struct kv_job j = { .j_db = db, .j_kvs = kvs, .j_tree = tr, .j_leaf = i,
-				    .j_nleaf = 2,
-				    .j_in = &tr->tr_run[a->lr_n ? a->lr_first : b->lr_first],
-				    .j_n = a->lr_n + b->lr_n };
+		struct kv_run **in = &tr->tr_run[a->lr_n ? a->lr_first : b->lr_first];
+		unsigned n = a->lr_n + b->lr_n;
 
-		if (j.j_n > KV_MERGE_MAX ||
-		    kv_runs_keys(j.j_in, j.j_n) >= db->d_budget.b_leaf_keys / 2 ||
-		    !kv_merge_fits(db, j.j_in, j.j_n))
+		if (n > KV_MERGE_MAX || kv_runs_keys(in, n) >= least || !is_free(in, n) ||
+		    !kv_merge_fits(j->j_db, in, n))
 			continue;
-		j.j_no_tombs = j.j_forgets = !kv_is_looked_for(db, j.j_in, j.j_n);
-		return kv_job_run(&j);
+		least = kv_runs_keys(in, n);
+		j->j_in = in;
+		j->j_n = n;
+		j->j_leaf = i;
+		j->j_nleaf = 2;
 	}
-	return 0;
+	if (!j->j_nleaf)
+		return 0;
+	j->j_no_tombs = j->j_forgets = !kv_is_looked_for(j->j_db, j->j_in, j->j_n);
+	return 1;
 }
+
+/* ---- what was asked for ------------------------------------------------------------------ */
 
 /* A run that was there when the compaction was asked for. */
 static bool has_asked(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned n)
@@ -125,71 +231,135 @@ static bool has_asked(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned 
 	return false;
 }
 
-/* What was asked for of a store with leaves: all upper runs spill, then each leaf is merged. */
-static int leaves_asked(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
+/* 1, 0: nothing may begin now, -ENOENT: there is nothing left to do. */
+static int plan_asked_part(struct kv_job *j, const struct part *pa)
 {
-	unsigned first, n;
-	int rc;
+	unsigned first, n = kv_pick_asked(j->j_db, pa->pa_run, pa->pa_n, &first);
 
-	if (has_asked(kvs, tr->tr_run, tr->tr_nupper)) {
-		rc = spill(db, kvs, tr);
-		if (!rc)
-			rc = merge_leaf(db, kvs, tr);
-		return rc ? rc : -ENOSPC;
+	if (!n)
+		return -ENOENT;
+	j->j_is_last = !j->j_tree->tr_nleaf && !first;
+	return is_free(pa->pa_run, pa->pa_n) ?
+	       plan_runs(j, pa, first, n, may_shape(&j->j_kvs->k_merging)) : 0;
+}
+
+/* Of a store with leaves: all upper runs spill, then each leaf is merged. */
+static int plan_asked_leaves(struct kv_job *j)
+{
+	struct kv_tree *tr = j->j_tree;
+	int rc, all = -ENOENT;
+
+	if (has_asked(j->j_kvs, tr->tr_run, tr->tr_nupper)) {
+		rc = plan_spill(j);
+		return rc ? rc : plan_leaf(j);
 	}
 	for (uint32_t i = 0; i < tr->tr_nleaf; i++) {
-		const struct kv_leaf_runs *lr = &tr->tr_leaf[i];
-		struct kv_run **run = &tr->tr_run[lr->lr_first];
+		struct part pa = part_of(tr, i);
 
-		n = has_asked(kvs, run, lr->lr_n) ? kv_pick_asked(db, run, lr->lr_n, &first) : 0;
-		if (!n)
-			continue;
-		rc = merge_runs(db, kvs, tr, lr->lr_first + first, n, i);
-		return rc ? rc : -ENOSPC;
+		rc = has_asked(j->j_kvs, pa.pa_run, pa.pa_n) ? plan_asked_part(j, &pa) : -ENOENT;
+		if (rc > 0)
+			return rc;
+		all = rc == -ENOENT ? all : rc;
 	}
-	kv_compact_merged(kvs);
-	return 0;
+	return all;
 }
 
-static int merge_asked(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
+/* Nothing may begin, and nobody is at it who could change that: no room. */
+static int plan_asked(struct kv_job *j)
 {
-	unsigned first, n;
-	int rc;
+	struct part all = part_of(j->j_tree, 0);
+	int rc = j->j_tree->tr_nleaf ? plan_asked_leaves(j) : plan_asked_part(j, &all);
 
-	if (tr->tr_nleaf) {
-		rc = leaves_asked(db, kvs, tr);
-	} else {
-		n = kv_pick_asked(db, tr->tr_run, tr->tr_nrun, &first);
-		rc = n ? merge_runs(db, kvs, tr, first, n, 0) : 0;
-		if (n && !rc)
-			rc = -ENOSPC;
-		else if (rc >= 0 && !first)
-			kv_compact_merged(kvs);
-	}
-	if (rc < 0 && rc != -ECANCELED)
-		kv_compact_end(db, rc);
-	return rc == -ENOSPC ? 0 : rc;
+	j->j_asked = true;
+	if (rc == -ENOENT)
+		kv_compact_merged(j->j_kvs);
+	else if (!rc && !j->j_kvs->k_merging.mg_n)
+		kv_compact_end(j->j_db, -ENOSPC);
+	return rc > 0;
 }
 
-static int merge_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr)
+/* ---- one merge after the other ---------------------------------------------------------- */
+
+static int plan(struct kv_job *j)
 {
+	struct kv_tree *tr = j->j_tree;
+	struct part all = part_of(tr, 0);
 	unsigned first, n;
 	int rc = 0;
 
-	if (is_asked(kvs))
-		return merge_asked(db, kvs, tr);
+	if (is_asked(j->j_kvs))
+		return plan_asked(j);
 	if (!tr->tr_nleaf) {
-		n = kv_pick_part(db, tr, tr->tr_run, tr->tr_nrun, &first);
-		return n ? merge_runs(db, kvs, tr, first, n, 0) : 0;
+		n = pick(j, &all, &first);
+		return n ? plan_runs(j, &all, first, n, true) : 0;
 	}
 	/* leaves first, but not for ever */
-	if (tr->tr_nupper >= 2 * KV_SPILL_RUNS)
-		rc = spill(db, kvs, tr);
+	if (is_behind(tr))
+		rc = plan_spill(j);
 	if (!rc)
-		rc = merge_leaf(db, kvs, tr);
-	if (!rc && (tr->tr_nupper >= KV_SPILL_RUNS || kv_spill_for_space(db, tr)))
-		rc = spill(db, kvs, tr);
-	return rc ? rc : join(db, kvs, tr);
+		rc = plan_leaf(j);
+	if (!rc && (tr->tr_nupper >= KV_SPILL_RUNS || kv_spill_for_space(j->j_db, tr)))
+		rc = plan_spill(j);
+	return rc ? rc : plan_join(j);
+}
+
+int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j)
+{
+	struct kv_merging *mg = &kvs->k_merging;
+	int rc = 0;
+
+	*j = (struct kv_job){ .j_db = db, .j_kvs = kvs };
+	pthread_mutex_lock(&mg->mg_lock);
+	/* what others have published is in the tree, what they have not is taken */
+	j->j_tree = kv_tree_get(kvs);
+	if (atomic_load(&kvs->k_bulk)) {	/* B1: its run is to come between two of these */
+		if (is_asked(kvs))
+			kv_compact_end(db, -EBUSY);
+	} else if (!mg->mg_moves) {
+		rc = plan(j);
+	}
+	if (rc)
+		job_take(j, true);
+	pthread_mutex_unlock(&mg->mg_lock);
+	if (!rc)
+		kv_tree_put(db, j->j_tree);
+	return rc;
+}
+
+void kv_merge_end(struct kv_job *j)
+{
+	pthread_mutex_lock(&j->j_kvs->k_merging.mg_lock);
+	job_take(j, false);
+	pthread_mutex_unlock(&j->j_kvs->k_merging.mg_lock);
+	kv_tree_put(j->j_db, j->j_tree);
+}
+
+bool kv_merge_is_busy(struct kvdb_kvs *kvs)
+{
+	bool is;
+
+	pthread_mutex_lock(&kvs->k_merging.mg_lock);
+	is = kvs->k_merging.mg_n;
+	pthread_mutex_unlock(&kvs->k_merging.mg_lock);
+	return is;
+}
+
+int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	struct kv_job j;
+	int rc;
+
+	if (kv_fault(db) || db->d_rdonly || !kv_merge_begin(db, kvs, &j))
+		return 0;
+	rc = kv_job_run(&j);
+	kv_merge_end(&j);
+	if (rc > 0 && j.j_is_last)
+		kv_compact_merged(kvs);
+	else if (rc < 0 && rc != -ECANCELED && j.j_asked)
+		kv_compact_end(db, rc);
+	/* what was taken may be what another one waits for */
+	kv_work_kick(db);
+	return rc == -ECANCELED || (rc == -ENOSPC && j.j_asked) ? 0 : rc;
 }
 
 /* ---- moving values ------------------------------------------------------------------------ */
@@ -220,50 +390,102 @@ static unsigned runs_to_victims(struct kv_run **run, unsigned n)
 struct move {
 	struct kvdb *m_db;
 	struct kvdb_kvs *m_kvs;
-	struct kv_tree *m_tree;
 	uint64_t m_epoch;
 	uint8_t m_class;
 	bool m_only;
 	uint64_t *m_bytes;
+	struct kv_leaf *m_leaf;	/* where it is, with a reference; NULL: upper runs */
 };
 
-/* One part: @n runs from @first on, of leaf @leaf if @is_leaf. */
-static int move_part(struct move *m, unsigned first, unsigned n, uint32_t leaf, bool is_leaf)
+/* The part of the tree of now where the move is: leaves may have been split and joined. */
+static struct part move_at(const struct move *m, struct kv_job *j)
 {
-	struct kv_run **in = m->m_tree->tr_run + first;
-	unsigned len = runs_to_victims(in, n);
-	struct kv_job j = { .j_db = m->m_db, .j_kvs = m->m_kvs, .j_tree = m->m_tree, .j_in = in,
-			 .j_n = len, .j_leaf = leaf, .j_nleaf = is_leaf };
-	struct kv_move *mv;
+	struct kv_tree *tr = j->j_tree;
+
+	if (!m->m_leaf || !tr->tr_nleaf)
+		return (struct part){ tr->tr_run, tr->tr_nupper, 0 };
+	j->j_nleaf = 1;
+	j->j_leaf = kv_leaf_of(tr, m->m_leaf->lf_key, m->m_leaf->lf_klen);
+	return part_of(tr, j->j_leaf);
+}
+
+/* Waits until nobody else has runs of the part; meanwhile nobody takes more. mg_lock held. */
+static int move_wait(struct move *m, struct kv_job *j, struct part *pa)
+{
+	struct kv_merging *mg = &m->m_kvs->k_merging;
+	struct timespec ts = { .tv_nsec = 1000000 };
+	int rc = 0;
+
+	mg->mg_moves++;
+	for (;;) {
+		j->j_tree = kv_tree_get(m->m_kvs);
+		*pa = move_at(m, j);
+		if (atomic_load(&m->m_kvs->k_bulk))	/* B1 */
+			rc = -EAGAIN;
+		if (rc || CHECK(653, is_free(pa->pa_run, pa->pa_n)))
+			break;
+		pthread_mutex_unlock(&mg->mg_lock);
+		kv_tree_put(m->m_db, j->j_tree);
+		if (kv_fault(m->m_db) || kv_work_stopping(m->m_db) ||
+		    kv_reloc_is_cancelled(m->m_db))
+			rc = -EAGAIN;
+		else
+			nanosleep(&ts, NULL);
+		pthread_mutex_lock(&mg->mg_lock);
+	}
+	mg->mg_moves--;
+	return rc;
+}
+
+/* G3: from the newest run of the part to the oldest that refers to a victim. 1, 0, -errno. */
+static int move_begin(struct move *m, struct kv_job *j)
+{
+	struct part pa;
 	int rc;
 
-	if (!len)
-		return 0;
-	if (len > KV_MERGE_MAX)
-		return -EAGAIN;
-	j.j_forgets = !kv_is_looked_for(m->m_db, in, len);
-	j.j_no_tombs = j.j_forgets && len == n && (is_leaf || !m->m_tree->tr_nleaf);
-	rc = kv_move_open(m->m_db, m->m_kvs, m->m_epoch, m->m_class, m->m_only, &mv);
+	pthread_mutex_lock(&m->m_kvs->k_merging.mg_lock);
+	rc = move_wait(m, j, &pa);
+	if (!rc) {
+		j->j_in = pa.pa_run;
+		j->j_n = runs_to_victims(pa.pa_run, pa.pa_n);
+		j->j_forgets = !kv_is_looked_for(m->m_db, j->j_in, j->j_n);
+		j->j_no_tombs = j->j_forgets && j->j_n == pa.pa_n &&
+				(j->j_nleaf || !j->j_tree->tr_nleaf);
+		rc = j->j_n > KV_MERGE_MAX ? -EAGAIN : j->j_n != 0;
+	}
+	if (rc <= 0)
+		j->j_n = 0;
+	job_take(j, true);
+	pthread_mutex_unlock(&m->m_kvs->k_merging.mg_lock);
+	return rc;
+}
+
+static int move_run(struct move *m, struct kv_job *j)
+{
+	int rc = kv_move_open(m->m_db, m->m_kvs, m->m_epoch, m->m_class, m->m_only, &j->j_move);
+
 	if (rc)
 		return rc;
-	j.j_move = mv;
-	rc = kv_job_run(&j);
-	*m->m_bytes += kv_move_bytes(mv);
-	kv_move_close(mv);
+	rc = kv_job_run(j);
+	*m->m_bytes += kv_move_bytes(j->j_move);
+	kv_move_close(j->j_move);
 	return rc == -ECANCELED ? -EAGAIN : rc;
 }
 
-/* The upper runs and each leaf by itself: an edit for each. */
-static int move_tree(struct move *m)
+/* One part, with an edit of its own; m_leaf goes on to the next one, NULL behind the last. */
+static int move_part(struct move *m)
 {
-	struct kv_tree *tr = m->m_tree;
-	int rc = move_part(m, 0, tr->tr_nupper, 0, false), did = rc;
+	struct kv_job j = { .j_db = m->m_db, .j_kvs = m->m_kvs };
+	int rc = move_begin(m, &j);
+	uint32_t next = j.j_nleaf ? j.j_leaf + 1 : 0;
 
-	for (uint32_t i = 0; i < tr->tr_nleaf && rc >= 0; i++) {
-		rc = move_part(m, tr->tr_leaf[i].lr_first, tr->tr_leaf[i].lr_n, i, true);
-		did |= rc;
-	}
-	return rc < 0 ? rc : did;
+	kv_leaf_put(m->m_leaf);
+	m->m_leaf = next < j.j_tree->tr_nleaf ? kv_leaf_get(j.j_tree->tr_leaf[next].lr_leaf) :
+						NULL;
+	if (rc > 0)
+		rc = move_run(m, &j);
+	kv_merge_end(&j);
+	return rc;
 }
 
 int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t epoch, uint8_t mclass,
@@ -271,46 +493,13 @@ int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t epoch, uint8_t
 {
 	struct move m = { .m_db = db, .m_kvs = kvs, .m_epoch = epoch, .m_class = mclass,
 			  .m_only = only, .m_bytes = bytes };
-	struct timespec ts = { .tv_nsec = 1000000 };
-	bool busy = false;
-	int rc;
+	int rc, did = 0;
 
-	/* G3: the list below the newest run stands still; flushes may add in front */
-	while (!atomic_compare_exchange_strong(&kvs->k_merging, &busy, true)) {
-		if (kv_fault(db) || kv_work_stopping(db) || kv_reloc_is_cancelled(db))
-			return -EAGAIN;
-		nanosleep(&ts, NULL);
-		busy = false;
-	}
-	if (atomic_load(&kvs->k_bulk)) {	/* B1 */
-		atomic_store(&kvs->k_merging, false);
-		return -EAGAIN;
-	}
-	m.m_tree = kv_tree_get(kvs);
-	rc = move_tree(&m);
-	kv_tree_put(db, m.m_tree);
-	atomic_store(&kvs->k_merging, false);
-	return rc;
-}
-
-int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs)
-{
-	struct kv_tree *tr;
-	bool busy = false;
-	int rc;
-
-	if (kv_fault(db) || db->d_rdonly ||
-	    !atomic_compare_exchange_strong(&kvs->k_merging, &busy, true))
-		return 0;
-	if (atomic_load(&kvs->k_bulk)) {	/* B1: its run is to come between two of these */
-		if (is_asked(kvs))
-			kv_compact_end(db, -EBUSY);
-		atomic_store(&kvs->k_merging, false);
-		return 0;
-	}
-	tr = kv_tree_get(kvs);
-	rc = merge_tree(db, kvs, tr);
-	kv_tree_put(db, tr);
-	atomic_store(&kvs->k_merging, false);
-	return rc == -ECANCELED ? 0 : rc;
+	/* references only go from upper runs into leaves, and to those that come later */
+	do {
+		rc = move_part(&m);
+		did |= rc > 0;
+	} while (rc >= 0 && m.m_leaf);
+	kv_leaf_put(m.m_leaf);
+	return rc < 0 ? rc : did;
 }

@@ -13,16 +13,18 @@
 
 /*
  * kv_pick_part - which runs of a leaf, or of a store without leaves, are due
- * @run: all of them, newest first. The group is [*first, *first + returned); 0: none.
+ * @run: all of them, or if not @is_all the newest ones, newest first.
+ * The group is [*first, *first + returned); 0: none.
  */
-unsigned kv_pick_part(struct kvdb *db, struct kv_tree *tr, struct kv_run **run, unsigned n,
+unsigned kv_pick_part(struct kvdb *db, struct kv_run **run, unsigned n, bool is_all,
 		      unsigned *first);
 /* The same for kvdb_compact(): all, or of too many the oldest, which others may follow to. */
 unsigned kv_pick_asked(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first);
 /* LF2: twice a leaf's keys: all of it is merged, which splits it. */
-bool kv_split_is_due(struct kvdb *db, const struct kv_tree *tr, struct kv_run **run, unsigned n);
+bool kv_split_is_due(const struct kvdb_kvs *kvs, const struct kv_tree *tr, struct kv_run **run,
+		     unsigned n);
 /* Keys of a piece when so many are cut; 0: no more leaves can be made. */
-uint64_t kv_leaf_cut(const struct kvdb *db, const struct kv_tree *tr, uint64_t keys);
+uint64_t kv_leaf_cut(const struct kvdb_kvs *kvs, const struct kv_tree *tr, uint64_t keys);
 /* R19: the upper runs delete as much as a quarter of all keys below, or hold so many. */
 bool kv_spill_for_space(struct kvdb *db, struct kv_tree *tr);
 /*
@@ -55,8 +57,10 @@ struct kv_job {
 	/* and no older run lies below them: deletions go */
 	bool j_no_tombs;
 	bool j_asked;		/* for kvdb_compact() */
+	bool j_is_last;		/* and it is done with it */
 	struct kv_move *j_move;	/* values of victims move on the way, or NULL */
 	uint64_t j_cut;		/* split: keys of a leaf */
+	uint32_t j_coming;	/* and leaves that it makes, at most */
 
 	/* the rest is merge_job.c's */
 	struct kv_walk j_walk;	/* progress, with j_asked or j_move */
@@ -81,5 +85,14 @@ int kv_job_run(struct kv_job *j);
  * its view. Views that come later are newer than everything in a run.
  */
 bool kv_is_looked_for(struct kvdb *db, struct kv_run **run, unsigned n);
+
+/* ---- merge.c: those that may run at once ---------------------------------------------------- */
+
+/*
+ * kv_merge_begin - take the runs of a merge that is due (LF7, LF8)
+ * 1: *j is to be run, and ended whatever became of it; 0: none is due.
+ */
+int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j);
+void kv_merge_end(struct kv_job *j);
 
 #endif

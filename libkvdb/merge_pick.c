@@ -141,47 +141,45 @@ bool kv_merge_fits(struct kvdb *db, struct kv_run **run, unsigned n)
 	return bytes / keys * left <= kv_segs_free_bytes(db) / 2;
 }
 
-uint64_t kv_leaf_cut(const struct kvdb *db, const struct kv_tree *tr, uint64_t keys)
+uint64_t kv_leaf_cut(const struct kvdb_kvs *kvs, const struct kv_tree *tr, uint64_t keys)
 {
-	uint64_t half = db->d_budget.b_leaf_keys / 2, left = KV_LEAVES_MAX - tr->tr_nleaf;
+	uint64_t half = kvs->k_db->d_budget.b_leaf_keys / 2;
+	uint64_t left = tr->tr_nleaf + kvs->k_merging.mg_coming;
 
-	if (left < LEAVES_LEFT)
+	if (left + LEAVES_LEFT > KV_LEAVES_MAX)
 		return 0;
+	left = KV_LEAVES_MAX - left;
 	keys = keys / left + 1;
 	return keys > half ? keys : half ? half : 1;
 }
 
-bool kv_split_is_due(struct kvdb *db, const struct kv_tree *tr, struct kv_run **run, unsigned n)
+bool kv_split_is_due(const struct kvdb_kvs *kvs, const struct kv_tree *tr, struct kv_run **run,
+		     unsigned n)
 {
 	uint64_t keys = kv_runs_keys(run, n);
 
-	return n <= KV_MERGE_MAX && keys > 2 * db->d_budget.b_leaf_keys &&
-	       kv_leaf_cut(db, tr, keys);
+	return n <= KV_MERGE_MAX && keys > 2 * kvs->k_db->d_budget.b_leaf_keys &&
+	       kv_leaf_cut(kvs, tr, keys);
 }
 
-unsigned kv_pick_part(struct kvdb *db, struct kv_tree *tr, struct kv_run **run, unsigned n,
+unsigned kv_pick_part(struct kvdb *db, struct kv_run **run, unsigned n, bool is_all,
 		      unsigned *first)
 {
 	uint64_t keys[256];
-	unsigned len, skip = 0, i = 0;
+	unsigned len, i = 0, skip = n > 256 ? n - 256 : 0;	/* the oldest count first */
 
 	*first = 0;
-	if (kv_split_is_due(db, tr, run, n))
-		return n;
 	if (!n)
 		return 0;
-	if (n > 256) {	/* the oldest count first */
-		skip = n - 256;
-		run += skip;
-		n = 256;
-	}
+	run += skip;
+	n -= skip;
 	do
 		keys[i] = kv_run_desc(run[i])->rd_keys;
 	while (++i < n);
 	len = kv_merge_pick(keys, n, first);
-	if (len < 2)
+	if (len < 2 && is_all)
 		len = pick_for_space(db, run, n, first);
-	if (len < 2)
+	if (len < 2 && is_all)
 		len = pick_for_expiry(db, run, n, first);
 	*first += skip;
 	return len;

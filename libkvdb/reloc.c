@@ -18,7 +18,7 @@
  * Nothing here frees anything: a segment goes when nothing refers to it (RV7).
  * A wrong number costs time or space, never data.
  *
- * Locks: rl_lock, one relocation at a time, outside k_merging and k_edit_lock;
+ * Locks: rl_lock, one relocation at a time, outside mg_lock and k_edit_lock;
  * sg_lock inside.
  */
 #include <errno.h>

@@ -2,7 +2,8 @@
 /*
  * A run in memory: shared by run_build.c, which makes one, run_read.c, which
  * opens and searches one, and run_iter.c, which walks one. Everything here is
- * immutable once the run is published; only rn_refs and rn_dropped change.
+ * immutable once the run is published; only rn_refs, rn_dropped and
+ * rn_taken change.
  */
 #ifndef KV_RUN_H
 #define KV_RUN_H
@@ -41,6 +42,7 @@ struct kv_kblock {
 struct kv_run {
 	_Atomic(uint32_t) rn_refs;
 	_Atomic(bool) rn_dropped;
+	bool rn_taken;			/* a merge is to replace it (LF7); mg_lock */
 	uint32_t rn_n;
 	uint32_t rn_nkeyed;		/* so many of them, the first ones, hold keys */
 	struct kv_kblock *rn_kb;

@@ -659,7 +659,7 @@ static bool is_busy(struct kvdb *db)
 
 		if (!kvs)
 			continue;
-		is = atomic_load(&kvs->k_merging);
+		is = kv_merge_is_busy(kvs);
 		kv_kvs_release(kvs);
 	}
 	return is;

@@ -205,9 +205,9 @@ static const struct km_wl workload[] = {
 	KV_WL("leaves", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 300, .kc_stores = 2,
 	      .kc_keys = 80, .kc_logs = 2, .kc_log_bytes = 1 * MiB, .kc_leaf_keys = 12,
 	      .kc_weight = { [KM_PUT] = 30, [KM_DEL] = 8, [KM_MANY] = 4, [KM_GET] = 3,
-			     [KM_SYNC] = 1, [KM_POLL] = 6, [KM_IDLE] = 2, [KM_FLUSH] = 9,
-			     [KM_COMPACT] = 3, [KM_CKPT] = 1, [KM_UNCKPT] = 1, [KM_BULK] = 1,
-			     [KM_REOPEN] = 1 }),
+			     [KM_SYNC] = 1, [KM_POLL] = 4, [KM_IDLE] = 2, [KM_FLUSH] = 9,
+			     [KM_COMPACT] = 3, [KM_MERGES] = 4, [KM_CKPT] = 1, [KM_UNCKPT] = 1,
+			     [KM_BULK] = 1, [KM_REOPEN] = 1 }),
 	/* values that share segments, overwritten and compacted all the time: they move */
 	KV_WL("relocate", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 420,
 	      .kc_stores = 2, .kc_keys = 70, .kc_logs = 1, .kc_log_bytes = 512 * KiB,

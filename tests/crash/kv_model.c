@@ -14,6 +14,7 @@
 
 #include "kv.h"
 #include "kv_model.h"
+#include "merge.h"
 
 #define USEC	1000ull
 #define MSEC	1000000ull
@@ -298,6 +299,23 @@ static int do_polls(struct eng *e, struct km_rt *rt, unsigned n)
 	return rc < 0 ? broken(e, "kvdb_poll", rc) : 0;
 }
 
+/* Two merges of a store that run at once, as threads would: what begins later ends first. */
+static int do_merges(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	int s = store_pick(m, km_conf_of(e), false), rc = 1, n = 0;
+	struct kv_job j[2];
+
+	if (s < 0 || kv_fault(rt->rt_db))
+		return 0;
+	while (n < 2 && kv_merge_begin(rt->rt_db, rt->rt_kvs[s], &j[n]))
+		n++;
+	while (n--) {
+		rc = rc > 0 ? kv_job_run(&j[n]) : rc;
+		kv_merge_end(&j[n]);
+	}
+	return rc < 0 && rc != -ENOSPC && rc != -ECANCELED ? broken(e, "merge", rc) : 0;
+}
+
 static int do_sync(struct eng *e, struct km *m, struct km_rt *rt)
 {
 	unsigned ops = m->m_nop;
@@ -562,6 +580,8 @@ int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 		return do_drain(e, m, rt, KVDB_WAIT_FLUSH);
 	case KM_COMPACT:
 		return do_drain(e, m, rt, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT);
+	case KM_MERGES:
+		return do_merges(e, m, rt);
 	case KM_CREATE:
 		return do_create(e, m, rt);
 	case KM_DROP:

@@ -94,6 +94,7 @@ enum km_step {
 	KM_IDLE,	/* the clock runs, background work is polled */
 	KM_FLUSH,
 	KM_COMPACT,
+	KM_MERGES,	/* two of a store at once */
 	KM_CREATE,
 	KM_DROP,
 	KM_REOPEN,

@@ -150,7 +150,7 @@ def actions(s, off, lim):
             yield "flush", s._replace(mem=(), runs=(run,) + s.runs, m_runs=(run,) + s.m_runs,
                                       m_log=(), cur=cur, sealed=s.sealed | {s.cur},
                                       m_vals=s.m_vals | {cur})
-    if not s.job:                   # k_merging
+    if not s.job:                   # rn_taken
         for i in range(len(s.runs)):
             for j in range(i + 1, len(s.runs)):
                 out = merged(s.runs[i:j + 1], j + 1 == len(s.runs), off)

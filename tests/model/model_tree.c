@@ -20,6 +20,8 @@
  *    in two leaves, a key each, what is newer in the upper level; a spill takes the
  *    oldest upper runs into both leaves, a join merges the leaves, each with one edit
  *    (LF1 to LF4); leaves merge for themselves;
+ *  - merges take time: some read, and replace what they read later, two at once and
+ *    beside a relocation where they take other runs (LF7, LF8);
  *  - a block is deleted when it is sealed, its records are below the horizon and
  *    no run, memtable, view, checkpoint or job refers to it (RV7, C3);
  *  - a crash keeps the edits and a prefix of the records that is at least what
@@ -248,6 +250,16 @@ static void runs_remove(struct runs *r, unsigned at, unsigned n)
 	memset(&r->part[r->n], 0, n);
 }
 
+/* Where the run lies in its part; r->n: it is not there. */
+static unsigned run_find(const struct runs *r, enum part part, const ent *run)
+{
+	unsigned i = 0;
+
+	while (i < r->n && (r->part[i] != part || memcmp(r->r[i], run, sizeof(r->r[i]))))
+		i++;
+	return i;
+}
+
 /* The first run of a part, or where it would be. */
 static unsigned part_first(const struct runs *r, enum part part)
 {
@@ -389,33 +401,41 @@ static bool inputs(const struct runs *r, unsigned first, unsigned n, ent *in)
 	return true;
 }
 
-static void merges(const struct state *old)
+/* Is one of the runs in [@at, @at + @n) an input that begins with @top? */
+static bool overlaps(const struct runs *r, unsigned at, unsigned n, enum part part, const ent *top,
+		     unsigned of)
 {
-	unsigned first, n;
+	unsigned i = run_find(r, part, top);
 
-	if (old->is_flushing || (old->job.phase && !broken[job_beside_merge]))
-		return;
-	for (first = 0; first < old->now.runs.n; first++) {
-		for (n = 1; first + n <= old->now.runs.n; n++) {
-			struct state s = *old;
-			ent in[RUNS * RUN_ENT], out[RUN_ENT];
-
-			inputs(&s.now.runs, first, n, in);
-			/* LF4: neighbours in one part */
-			if (s.now.runs.part[first] != s.now.runs.part[first + n - 1])
-				break;
-			if (!squeeze(&s, in, n * RUN_ENT, first, n, false, out))
-				continue;
-			runs_remove(&s.now.runs, first, n);
-			runs_insert(&s.now.runs, first, out, old->now.runs.part[first]);
-			s.media = s.now.runs;
-			snprintf(act, sizeof(act), "merge runs %u..%u", first, first + n - 1);
-			emit(&s);
-		}
-	}
+	return of && i < r->n && at < i + of && i < at + n;
 }
 
-/* ---- leaves ------------------------------------------------------------------------ */
+/* LF7: somebody else is to replace one of the runs. */
+static bool is_taken(const struct state *s, unsigned at, unsigned n)
+{
+	const struct runs *r = &s->now.runs;
+	unsigned i;
+
+	for (i = 0; i < MERGES && !broken[merges_share_runs]; i++) {
+		const struct merge *m = &s->merge[i];
+
+		if (m->kind && (overlaps(r, at, n, m->part, m->top, m->n) ||
+				overlaps(r, at, n, LEAF_B, m->top_b, m->n_b)))
+			return true;
+	}
+	return s->job.phase && !broken[job_beside_merge] &&
+	       overlaps(r, at, n, s->job.part, s->job.top, s->job.n);
+}
+
+static bool is_running(const struct state *s, enum kind_of_merge kind)
+{
+	unsigned i;
+
+	for (i = 0; i < MERGES; i++)
+		if (s->merge[i].kind == kind)
+			return true;
+	return false;
+}
 
 /* What of a merge's output belongs to the leaf of a key. */
 static void cut(const ent *out, unsigned key, ent *piece)
@@ -453,104 +473,180 @@ static bool to_leaves(struct state *s, const ent *out)
 	return true;
 }
 
-/* A merge with the oldest run of the only list cuts what it wrote. */
-static void split(const struct state *old, unsigned first)
+/* Takes the inputs out; where they were. */
+static unsigned take_out(struct runs *r, enum part part, const ent *top, unsigned n)
+{
+	unsigned at = run_find(r, part, top);
+
+	if (at == r->n || !n)	/* replaced by another one, which is older than it claims */
+		return part_first(r, part);
+	runs_remove(r, at, at + n > r->n ? r->n - at : n);
+	return at;
+}
+
+/* The edit of a merge. False: does not fit. */
+static bool replace(struct state *s, const struct merge *m)
+{
+	struct runs *r = &s->now.runs;
+	unsigned at = take_out(r, m->part, m->top, m->n);
+
+	s->shapes += m->kind != MERGE;
+	switch (m->kind) {
+	case SPLIT:
+		for (; at < r->n; at++)
+			r->part[at] = LEAF_A;
+		r->is_split = 1;
+		/* fall through */
+	case SPILL:
+		return to_leaves(s, m->out);
+	case JOIN:
+		take_out(r, LEAF_B, m->top_b, m->n_b);
+		r->is_split = 0;
+		if (!runs_insert(r, broken[join_on_top] ? 0 : r->n, m->out, UPPER))
+			return false;
+		break;
+	default:
+		if (!runs_insert(r, at, m->out, m->part))
+			return false;
+	}
+	s->media = *r;
+	return true;
+}
+
+static const char *const merge_name[] = { "", "merge", "spill", "split", "join" };
+
+/* A merge at once, or its beginning. */
+static void begin(const struct state *old, const struct merge *m)
 {
 	struct state s = *old;
-	unsigned n = old->now.runs.n - first, i;
-	ent in[RUNS * RUN_ENT], out[RUN_ENT];
+	unsigned i = 0;
 
-	if (broken[split_leaves_runs] && n > 1)
-		n--;
-	inputs(&s.now.runs, first, n, in);
-	if (!squeeze(&s, in, n * RUN_ENT, first, n, false, out))
+	if (replace(&s, m)) {
+		snprintf(act, sizeof(act), "%s of %u runs", merge_name[m->kind], m->n + m->n_b);
+		emit(&s);
+	}
+	s = *old;
+	while (i < MERGES && s.merge[i].kind)
+		i++;
+	if (s.merges == bound.merges || i == MERGES)
 		return;
-	runs_remove(&s.now.runs, first, n);
-	for (i = first; i < s.now.runs.n; i++)
-		s.now.runs.part[i] = LEAF_A;
-	s.now.runs.is_split = 1;
-	s.shapes++;
-	if (!to_leaves(&s, out))
-		return;
-	snprintf(act, sizeof(act), "split with runs %u..", first);
+	s.merges++;
+	s.merge[i] = *m;
+	snprintf(act, sizeof(act), "%s: read %u runs", merge_name[m->kind], m->n + m->n_b);
 	emit(&s);
 }
 
-/* The upper runs from @first on, @n of them. */
-static void spill(const struct state *old, unsigned first, unsigned n)
+static void ends(const struct state *old)
 {
-	struct state s = *old;
-	ent in[RUNS * RUN_ENT], out[RUN_ENT];
+	unsigned i;
 
-	inputs(&s.now.runs, first, n, in);
-	if (broken[spill_drops_tombs])
+	for (i = 0; i < MERGES; i++) {
+		struct state s = *old;
+
+		if (!s.merge[i].kind || s.is_flushing || s.job.phase == COMMITTED)
+			continue;
+		memset(&s.merge[i], 0, sizeof(s.merge[i]));
+		if (!replace(&s, &old->merge[i]))
+			continue;
+		snprintf(act, sizeof(act), "%s: replace", merge_name[old->merge[i].kind]);
+		emit(&s);
+	}
+}
+
+/* One that reads [@first, @first + @n). */
+static void merge(const struct state *old, enum kind_of_merge kind, unsigned first, unsigned n)
+{
+	const struct runs *r = &old->now.runs;
+	struct state s = *old;
+	struct merge m = { .kind = (uint8_t)kind, .n = (uint8_t)n, .part = r->part[first] };
+	ent in[RUNS * RUN_ENT];
+
+	if (!n || is_taken(old, first, n))
+		return;
+	memcpy(m.top, r->r[first], sizeof(m.top));
+	inputs(r, first, n, in);
+	if (kind == SPILL && broken[spill_drops_tombs])
 		s.now.runs.n = (uint8_t)(first + n);
-	if (!squeeze(&s, in, n * RUN_ENT, first, n, false, out))
-		return;
-	s.now.runs.n = old->now.runs.n;
-	runs_remove(&s.now.runs, first, n);
-	s.shapes++;
-	if (!to_leaves(&s, out))
-		return;
-	snprintf(act, sizeof(act), "spill runs %u..%u", first, first + n - 1);
-	emit(&s);
+	if (squeeze(&s, in, n * RUN_ENT, first, n, false, m.out))
+		begin(old, &m);
 }
+
+static void merges(const struct state *old)
+{
+	const struct runs *r = &old->now.runs;
+	unsigned first, n;
+
+	if (old->is_flushing || old->job.phase == COMMITTED)
+		return;
+	/* LF4: neighbours in one part */
+	for (first = 0; first < r->n; first++)
+		for (n = 1; first + n <= r->n && r->part[first] == r->part[first + n - 1]; n++)
+			merge(old, MERGE, first, n);
+}
+
+/* ---- leaves ------------------------------------------------------------------------ */
 
 static void join(const struct state *old)
 {
-	struct state s = *old;
-	struct runs *r = &s.now.runs;
-	ent piece[KEYS][RUN_ENT], in[RUNS * RUN_ENT], out[RUN_ENT];
-	unsigned k, i, nout = 0;
+	const struct runs *r = &old->now.runs;
+	struct merge m = { .kind = JOIN, .part = LEAF_A };
+	unsigned k, i, j, nout = 0, a = part_first(r, LEAF_A), b = part_first(r, LEAF_B);
+	ent in[RUNS * RUN_ENT], piece[RUN_ENT];
 
-	memset(out, 0, sizeof(out));
-	for (k = KEYS; k--;) {
-		unsigned first = part_first(r, LEAF_A + k), n = r->n - first;
-
-		memset(piece[k], 0, sizeof(piece[k]));
-		inputs(r, first, n, in);
-		if (n && !squeeze(&s, in, n * RUN_ENT, first, n, false, piece[k]))
-			return;
-		runs_remove(r, first, n);
-	}
-	/* a prefix delete may come from both */
+	if (is_taken(old, a, r->n - a) || is_running(old, JOIN))
+		return;
+	m.n = (uint8_t)(b - a);
+	m.n_b = (uint8_t)(r->n - b);
+	if (m.n)
+		memcpy(m.top, r->r[a], sizeof(m.top));
+	if (m.n_b)
+		memcpy(m.top_b, r->r[b], sizeof(m.top_b));
 	for (k = 0; k < KEYS; k++) {
-		for (i = 0; i < RUN_ENT && piece[k][i]; i++) {
-			unsigned j = 0;
+		unsigned first = k ? b : a, n = k ? m.n_b : m.n;
 
-			while (j < nout && out[j] != piece[k][i])
-				j++;
+		inputs(r, first, n, in);
+		if (!n || !squeeze(old, in, n * RUN_ENT, first, n, false, piece)) {
+			if (n)
+				return;
+			continue;
+		}
+		/* a prefix delete may come from both */
+		for (i = 0; i < RUN_ENT && piece[i]; i++) {
+			for (j = 0; j < nout && m.out[j] != piece[i]; j++)
+				;
 			if (j < nout)
 				continue;
 			if (nout == RUN_ENT)
 				return;
-			out[nout++] = piece[k][i];
+			m.out[nout++] = piece[i];
 		}
 	}
-	if (!runs_insert(r, broken[join_on_top] ? 0 : r->n, out, UPPER))
-		return;
-	r->is_split = 0;
-	s.media = *r;
-	s.shapes++;
-	snprintf(act, sizeof(act), "join");
-	emit(&s);
+	begin(old, &m);
 }
 
+/* LF8: bounds stay as they are while a spill has what it is to write there. */
 static void leaves(const struct state *old)
 {
-	unsigned first, upper = part_first(&old->now.runs, LEAF_A);
+	const struct runs *r = &old->now.runs;
+	unsigned first, upper = part_first(r, LEAF_A), n;
 
-	if (old->is_flushing || old->job.phase || old->shapes == bound.shapes)
+	if (old->is_flushing || old->job.phase == COMMITTED || old->shapes == bound.shapes)
 		return;
 	for (first = 0; first < upper; first++) {
-		if (!old->now.runs.is_split)
-			split(old, first);
+		n = upper - first;
+		if (!r->is_split)
+			merge(old, SPLIT, first, n - (broken[split_leaves_runs] && n > 1));
+		else if (is_running(old, JOIN) && !broken[spill_beside_join])
+			continue;
 		else if (broken[spill_newest] && first)
-			spill(old, 0, first);
+			merge(old, SPILL, 0, first);
 		else
-			spill(old, first, upper - first);
+			merge(old, SPILL, first, n);
+		if (r->is_split && broken[spills_overlap] && is_taken(old, upper - 1, 1))
+			for (n--; n; n--)
+				merge(old, SPILL, first, n);
 	}
-	if (old->now.runs.is_split)
+	if (r->is_split && (!is_running(old, SPILL) || broken[spill_beside_join]))
 		join(old);
 }
 
@@ -576,15 +672,15 @@ static void job_start(const struct state *old, unsigned blk, enum part part)
 		ent in[RUNS * RUN_ENT];
 
 		inputs(&s.now.runs, first, n, in);
-		if (!refers(in, n * RUN_ENT, blk))
+		if (!refers(in, n * RUN_ENT, blk) ||
+		    (is_taken(old, first, n) && !broken[job_beside_merge]))
 			continue;
 		if (!squeeze(&s, in, n * RUN_ENT, first, n, false, s.job.out))
 			continue;
 		s.job.phase = BUILT;
-		s.job.first = (uint8_t)first;
+		memcpy(s.job.top, s.now.runs.r[first], sizeof(s.job.top));
 		s.job.part = (uint8_t)part;
 		s.job.n = (uint8_t)n;
-		s.job.of = s.now.runs.n;
 		s.job.victim = (uint8_t)blk;
 		s.job.copy = s.nblk++;
 		for (i = 0; i < RUN_ENT; i++) {
@@ -599,14 +695,11 @@ static void job_start(const struct state *old, unsigned blk, enum part part)
 	}
 }
 
-/* Flushes since the start lie in front of the inputs. */
+/* What came since the start lies in front of the inputs. */
 static bool job_replace(const struct job *j, struct runs *r)
 {
-	unsigned at = j->first + (r->n >= j->of ? (unsigned)(r->n - j->of) : 0), n = j->n;
+	unsigned at = take_out(r, j->part, j->top, j->n);
 
-	if (at + n > r->n)
-		n = r->n - at;
-	runs_remove(r, at, n);
 	return runs_insert(r, broken[job_on_top] ? part_first(r, j->part) : at, j->out, j->part);
 }
 
@@ -731,6 +824,7 @@ static void crash(const struct state *old)
 		if (s.job.phase && !(s.durable >> s.job.copy & 1))
 			s.freed |= (uint16_t)(1u << s.job.copy);
 		memset(&s.job, 0, sizeof(s.job));
+		memset(s.merge, 0, sizeof(s.merge));
 		s.nop = s.synced = (uint8_t)p;
 		s.boundary = s.is_flushing = 0;
 		s.cur = s.nblk++;
@@ -752,6 +846,7 @@ static void successors(const struct state *s)
 	flush(s);
 	merges(s);
 	leaves(s);
+	ends(s);
 	relocation(s);
 	deletion(s);
 	checkpoints(s);
@@ -874,9 +969,10 @@ static void explore_end(void)
 static void print_bounds(const char *what)
 {
 	printf("# %s: writes=%u views=%u moves=%u crashes=%u ckpts=%u rolls=%u prefixes=%u "
-	       "ranges=%u switches=%u shapes=%u: %zu states%s\n", what, bound.writes, bound.views,
-	       bound.moves, bound.crashes, bound.ckpts, bound.rolls, bound.prefixes, bound.ranges,
-	       bound.switches, bound.shapes, nnode, is_full ? ", not exhausted" : "");
+	       "ranges=%u switches=%u shapes=%u merges=%u: %zu states%s\n", what, bound.writes,
+	       bound.views, bound.moves, bound.crashes, bound.ckpts, bound.rolls, bound.prefixes,
+	       bound.ranges, bound.switches, bound.shapes, bound.merges, nnode,
+	       is_full ? ", not exhausted" : "");
 }
 
 #define MANY	3000000u
@@ -897,6 +993,11 @@ static const struct bounds small[] = {
 	{ .writes = 3, .switches = 3, .prefixes = 1, .shapes = 3, .max_states = MANY },
 	{ .writes = 3, .crashes = 1, .switches = 2, .shapes = 2, .max_states = MANY },
 	{ .writes = 2, .moves = 1, .views = 1, .switches = 2, .shapes = 2, .max_states = MANY },
+	{ .writes = 3, .switches = 3, .shapes = 2, .merges = 2, .max_states = MANY },
+	{ .writes = 2, .views = 1, .switches = 2, .prefixes = 1, .shapes = 2, .merges = 2,
+	  .max_states = MANY },
+	{ .writes = 2, .crashes = 1, .moves = 1, .switches = 2, .shapes = 2, .merges = 1,
+	  .max_states = MANY },
 };
 static const struct bounds large[] = {
 	{ .writes = 3, .views = 1, .moves = 1, .crashes = 1, .switches = 2,
@@ -907,6 +1008,10 @@ static const struct bounds large[] = {
 	{ .writes = 3, .moves = 2, .crashes = 1, .ckpts = 1, .rolls = 1, .switches = 3,
 	  .max_states = 25000000u },
 	{ .writes = 3, .moves = 1, .views = 1, .switches = 3, .prefixes = 1, .shapes = 3,
+	  .max_states = 25000000u },
+	{ .writes = 3, .views = 1, .switches = 3, .prefixes = 1, .shapes = 3, .merges = 2,
+	  .max_states = 25000000u },
+	{ .writes = 3, .crashes = 1, .moves = 1, .switches = 3, .shapes = 2, .merges = 2,
 	  .max_states = 25000000u },
 };
 
@@ -975,7 +1080,7 @@ static bool argument(const char *arg)
 		{ "ckpts=", &bound.ckpts }, { "rolls=", &bound.rolls },
 		{ "prefixes=", &bound.prefixes }, { "ranges=", &bound.ranges },
 		{ "switches=", &bound.switches }, { "shapes=", &bound.shapes },
-		{ "states=", &bound.max_states },
+		{ "merges=", &bound.merges }, { "states=", &bound.max_states },
 	};
 	unsigned i;
 

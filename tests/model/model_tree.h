@@ -11,8 +11,8 @@
 
 #include "harness.h"
 
-enum { KEYS = 2, RUNS = 5, RUN_ENT = 4, MEM_ENT = 6, OPS = 6, VIEWS = 2, SEQ_MAX = 14,
-       BLOCKS = 15, NOW = 15 };
+enum { KEYS = 2, RUNS = 5, RUN_ENT = 4, MEM_ENT = 6, OPS = 6, VIEWS = 2, MERGES = 2,
+       SEQ_MAX = 14, BLOCKS = 15, NOW = 15 };
 enum kind { PUT = 1, DEL, PREFIX, RANGE };	/* PREFIX covers both keys, RANGE the first */
 
 /* kind, key, seq, value block, number of the write; 0 = none */
@@ -48,10 +48,18 @@ struct view {
 enum phase { IDLE, BUILT, DURABLE, COMMITTED };
 
 struct job {
-	/* inputs [first, first + n) of the list of @of runs, all in @part */
-	uint8_t phase, first, n, of, part;
+	uint8_t phase, n, part;	/* inputs: from the run @top of the part on */
 	uint8_t victim, copy;
-	ent out[RUN_ENT];
+	ent top[RUN_ENT], out[RUN_ENT];
+};
+
+/* A merge of the other kinds between what it read and its edit. */
+enum kind_of_merge { NONE, MERGE, SPILL, SPLIT, JOIN };
+
+struct merge {
+	uint8_t kind, n, part;	/* as in struct job; of a join, those of the first leaf */
+	uint8_t n_b;		/* of the second */
+	ent top[RUN_ENT], top_b[RUN_ENT], out[RUN_ENT];
 };
 
 struct state {
@@ -61,12 +69,14 @@ struct state {
 	uint8_t ckpt_ops;	/* 0 = none, else 1 + writes that it holds */
 	struct view view[VIEWS];
 	struct job job;
+	struct merge merge[MERGES];
 	ent op[OPS];		/* as written */
 	uint8_t nop, synced, horizon, boundary;
 	uint8_t seq, cur, nblk;
 	uint8_t is_flushing;	/* the edit is durable, the run not yet shown */
 	uint16_t freed, durable;	/* blocks: deleted; copies that are durable */
 	uint8_t views, moves, crashes, ckpts, rolls, prefixes, ranges, switches, shapes;
+	uint8_t merges;
 };
 
 #define RULES(X)	\
@@ -80,7 +90,7 @@ struct state {
 	X(merge_swaps)		/* the older version of two inputs wins */		\
 	X(view_reads_now)	/* a view does not hold its tree */			\
 	X(job_on_top)		/* the result lies in front of newer runs */		\
-	X(job_beside_merge)	/* merges run beside a relocation */			\
+	X(job_beside_merge)	/* merges take runs that a relocation has */		\
 	X(job_before_flush)	/* the edit does not wait for the copy */		\
 	X(free_pinned)		/* under a view */					\
 	X(free_before_edit)	/* shown first, then committed: durable runs refer to it */ \
@@ -99,7 +109,10 @@ struct state {
 	X(spill_under_leaf)	/* the new run lies below what the leaf has */		\
 	X(leaf_ranges_ignore_upper) /* dropped when nothing in the leaf needs them */	\
 	X(join_on_top)		/* the joined run lies in front of the upper ones */	\
-	X(view_routes_now)	/* a view looks into leaves by the bounds of now */
+	X(view_routes_now)	/* a view looks into leaves by the bounds of now */	\
+	X(merges_share_runs)	/* two merges at once read the same run */		\
+	X(spills_overlap)	/* a spill takes newer runs beside that of the oldest */ \
+	X(spill_beside_join)	/* leaves join while a spill has what it writes there */
 
 enum rule {
 #define X(name) name,
@@ -117,7 +130,7 @@ static bool broken[RULE_COUNT];
 
 struct bounds {
 	unsigned writes, views, moves, crashes, ckpts, rolls, prefixes, ranges, switches, shapes;
-	unsigned max_states;
+	unsigned merges, max_states;
 };
 static struct bounds bound;
 

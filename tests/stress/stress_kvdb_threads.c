@@ -23,10 +23,12 @@
 #include <kvdb/kvdb.h>
 
 #include "harness.h"
+#include "kv.h"
 
 #define STORES		3u
 #define KEYS		96u		/* of one thread in one store */
 #define THREADS_MAX	64u
+#define LEAF		60u		/* keys of a leaf: many of them, and joins */
 #define SLICE_NS	400000000ull	/* life of a worker thread */
 #define VAL_MAX		40000u
 #define POOL_BYTES	(1ull << 30)
@@ -395,7 +397,7 @@ static struct kvdb_opts opts(unsigned interval_ms, unsigned logs)
 	o.log_bytes = 8 << 20;
 	o.interval_ms = interval_ms;
 	o.logs = logs;
-	o.threads = 2;
+	o.threads = 4;	/* three of them merge */
 	return o;
 }
 
@@ -470,6 +472,7 @@ static void bench_make(struct bench *b, const struct kvdb_opts *o)
 	T_EQ(kvdb_kvs_create(db, "side", NULL), 0);
 	T_EQ(kvdb_close(db), 0);
 	T_EQ(kvdb_open(b->dir, o, &b->db), 0);
+	b->db->d_budget.b_leaf_keys = LEAF;
 	stores_open(b, true);
 }
 
@@ -513,9 +516,12 @@ static void bench_run(unsigned nthreads, const struct kvdb_opts *o)
 		pthread_join(st[i], NULL);
 	T_EQ(kvdb_stats(b->db, &stats), 0);
 	printf("# %u threads: %llu operations, %llu cursors, %llu flushes, %llu merges, "
-	       "%llu segments freed, %llu skipped, %llu stalls, %llu late\n", nthreads,
+	       "%llu spills, %llu splits, %llu joins, %llu segments freed, %llu skipped, "
+	       "%llu stalls, %llu late\n", nthreads,
 	       (unsigned long long)b->ops, (unsigned long long)b->cursors,
 	       (unsigned long long)stats.flushes, (unsigned long long)stats.merges,
+	       (unsigned long long)stats.spills, (unsigned long long)stats.splits,
+	       (unsigned long long)stats.joins,
 	       (unsigned long long)stats.segments_freed, (unsigned long long)stats.skipped_records,
 	       (unsigned long long)stats.stalls, (unsigned long long)stats.durability_late);
 	if (b->why[0])
@@ -523,6 +529,7 @@ static void bench_run(unsigned nthreads, const struct kvdb_opts *o)
 	bench_check(b, w);
 	T_EQ(kvdb_close(b->db), 0);
 	T_EQ(kvdb_open(b->dir, o, &b->db), 0);
+	b->db->d_budget.b_leaf_keys = LEAF;
 	stores_open(b, false);
 	bench_check(b, w);
 	T_EQ(kvdb_close(b->db), 0);

@@ -7,6 +7,7 @@
 #include "kv_rig.h"
 #include "leaf.h"
 #include "mdc.h"
+#include "merge.h"
 #include "reloc.h"
 
 #define KEYS		3000u
@@ -560,6 +561,206 @@ static void values_move_in_each_leaf(void)
 	done();
 }
 
+/* ---- merges at once ------------------------------------------------------------------- */
+
+#define JOBS	3u
+
+static struct kv_job *begun[JOBS];
+static unsigned most_begun, beside_spill, ended[3], joined;
+
+/* LF7, LF8, by what the merges are. */
+static void check_begun(void)
+{
+	unsigned n = 0, spills = 0, shapes = 0, joins = 0;
+
+	for (unsigned i = 0; i < JOBS; i++) {
+		const struct kv_job *a = begun[i];
+
+		if (!a)
+			continue;
+		n++;
+		spills += a->j_how == KV_MERGE_SPILL;
+		joins += a->j_nleaf > 1;
+		shapes += a->j_how == KV_MERGE_SPLIT || a->j_nleaf > 1;
+		for (unsigned k = i + 1; k < JOBS; k++)
+			for (unsigned x = 0; begun[k] && x < a->j_n * begun[k]->j_n; x++)
+				T_OK(a->j_in[x % a->j_n] != begun[k]->j_in[x / a->j_n]);
+	}
+	T_OK(joins <= 1 && spills <= 1 && (!spills || !shapes));
+	beside_spill += spills && n > 1;
+	most_begun = n > most_begun ? n : most_begun;
+}
+
+static void begin_one(void)
+{
+	unsigned at = 0;
+
+	while (at < JOBS && begun[at])
+		at++;
+	if (at == JOBS)
+		return;
+	begun[at] = malloc(sizeof(*begun[at]));
+	T_OK(begun[at]);
+	if (!kv_merge_begin(db, kvs, begun[at])) {
+		free(begun[at]);
+		begun[at] = NULL;
+	}
+	check_begun();
+}
+
+static void end_one(unsigned at)
+{
+	if (!begun[at])
+		return;
+	T_EQ(kv_job_run(begun[at]), 1);
+	kv_merge_end(begun[at]);
+	ended[begun[at]->j_how]++;
+	joined += begun[at]->j_nleaf > 1;
+	free(begun[at]);
+	begun[at] = NULL;
+	shape();
+}
+
+/* Merges that were begun end in any order, flushes and views come in between. */
+static void merges_run_beside_each_other(void)
+{
+	static uint32_t snap[KEYS];
+	struct kvdb_cursor *c;
+
+	fresh();
+	for (unsigned i = 0; i < KEYS; i++)
+		put(i);
+	flush();
+	for (unsigned round = 0; round < 20; round++) {
+		memcpy(snap, model, sizeof(snap));
+		T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &c), 0);
+		/* at last there is more time to merge than to write */
+		for (unsigned i = 0; i < (round % 10 < 7 ? 24 : 100); i++) {
+			unsigned what = t_rand(&rnd) % (round % 10 < 7 ? 4 : 64);
+
+			if (!what) {
+				change(50);
+				flush();
+			} else if (what % 2) {
+				end_one(t_rand(&rnd) % JOBS);
+			} else {
+				begin_one();
+			}
+		}
+		check_cursor(c, snap);
+		kvdb_cursor_close(c);
+		check_all();
+		if (round % 10 == 6)
+			del_range(0, KEYS - t_rand(&rnd) % 500);
+		if (round % 10 == 9)
+			for (unsigned i = 0; i < KEYS; i++)
+				put(i);
+		if (round % 5 != 4)
+			continue;
+		for (unsigned i = 0; i < JOBS; i++)
+			end_one(i);
+		T_OK(!kv_merge_is_busy(kvs));
+		reopen();
+		check_all();
+	}
+	printf("# %u merges at once, %u beside a spill; %u spills, %u splits, %u joins\n",
+	       most_begun, beside_spill, ended[KV_MERGE_SPILL], ended[KV_MERGE_SPLIT], joined);
+	T_OK(ended[KV_MERGE_SPILL] && ended[KV_MERGE_SPLIT] && joined);
+	T_OK(most_begun >= 2 && beside_spill);
+	merge_all();
+	check_all();
+	done();
+}
+
+static void upper_runs(unsigned n)
+{
+	while (shape().upper < n) {
+		put(t_rand(&rnd) % KEYS);
+		flush();
+	}
+}
+
+/* LF8 */
+static void no_leaf_changes_beside_a_spill(void)
+{
+	struct kv_job a, b;
+
+	kv_tree_put(db, with_leaves());
+	upper_runs(2 * KV_SPILL_RUNS);
+	for (unsigned round = 0; round < 2; round++) {
+		/* a split first, then a spill */
+		db->d_budget.b_leaf_keys = round ? LEAF : LEAF / 8;
+		T_EQ(kv_merge_begin(db, kvs, &a), 1);
+		T_EQ(a.j_how, round ? KV_MERGE_SPILL : KV_MERGE_SPLIT);
+		db->d_budget.b_leaf_keys = round ? LEAF / 8 : LEAF;
+		if (kv_merge_begin(db, kvs, &b)) {
+			T_OK(b.j_how == KV_MERGE_ONE && b.j_nleaf == 1);
+			T_EQ(kv_job_run(&b), 1);
+			kv_merge_end(&b);
+		}
+		T_EQ(kv_job_run(&a), 1);
+		kv_merge_end(&a);
+		db->d_budget.b_leaf_keys = LEAF;
+	}
+	check_all();
+	done();
+}
+
+static void mark_victim(void *arg, struct kv_seg *s)
+{
+	(void)arg;
+	if (atomic_load(&s->sg_state) == KV_SEG_SEALED)
+		atomic_store(&s->sg_victim, true);
+}
+
+static _Atomic(bool) has_moved;
+
+static void *mover(void *arg)
+{
+	uint64_t bytes = 0;
+
+	(void)arg;
+	T_OK(kv_merge_move(db, kvs, kv_min_horizon(db), MPOOL_CAPACITY, false, &bytes) >= 0);
+	T_OK(bytes > 0);
+	atomic_store(&has_moved, true);
+	return NULL;
+}
+
+/* Values move in runs that nobody merges: what moves waits for the merge, and no other begins. */
+static void a_move_waits_for_the_merge_of_its_runs(void)
+{
+	struct timespec ts = { .tv_nsec = 50000000 };
+	struct kv_job j, other;
+	pthread_t t;
+
+	fresh();
+	for (unsigned round = 0; round < 4; round++) {
+		for (unsigned i = 0; i < KEYS; i += 7)
+			put(i);
+		flush();
+	}
+	T_EQ(kv_merge_begin(db, kvs, &j), 1);
+	T_OK(kv_segs_seal_now(db) >= 0);
+	kv_segs_each(db, mark_victim, NULL);
+	atomic_store(&has_moved, false);
+	T_EQ(pthread_create(&t, NULL, mover, NULL), 0);
+	nanosleep(&ts, NULL);
+	T_OK(!atomic_load(&has_moved));
+	for (unsigned i = 0; i < 8; i++) {
+		put(i);
+		flush();
+	}
+	T_EQ(kv_merge_begin(db, kvs, &other), 0);
+	T_EQ(kv_job_run(&j), 1);
+	kv_merge_end(&j);
+	T_EQ(pthread_join(t, NULL), 0);
+	check_all();
+	merge_all();
+	reopen();
+	check_all();
+	done();
+}
+
 int main(void)
 {
 	T_RUN(readers_see_the_model_through_splits_spills_and_joins);
@@ -571,5 +772,8 @@ int main(void)
 	T_RUN(a_run_outside_of_its_leaf_is_refused);
 	T_RUN(a_merge_loses_no_keys_that_lie_outside_of_its_leaf);
 	T_RUN(values_move_in_each_leaf);
+	T_RUN(merges_run_beside_each_other);
+	T_RUN(no_leaf_changes_beside_a_spill);
+	T_RUN(a_move_waits_for_the_merge_of_its_runs);
 	return t_done();
 }
