@@ -609,6 +609,8 @@ int kv_recover(struct kvdb *db, bool rdonly);
 
 /* At open: -ETIME when the wall clock jumped ahead. */
 int kv_time_start(struct kvdb *db);
+/* A step of background work: records the time once an hour, if anything expires. */
+int kv_time_step(struct kvdb *db);
 uint64_t kv_time_ms(struct kvdb *db);
 uint64_t kv_time_at(struct kvdb *db, uint64_t now_ns);	/* of a time that kv_now() gave */
 /* When something expires that is put now. */
@@ -777,6 +779,7 @@ struct kvdb {
 	struct kvdb_clock d_clock;
 	uint64_t d_time_base, d_time_mono;	/* etime.c: ms and ns, at open */
 	_Atomic(bool) d_time_used;		/* something expires: the time is recorded */
+	_Atomic(uint64_t) d_time_due;		/* ms: when it is, even by an idle database */
 
 	/* fail-stop (P5): set once, never cleared; kv_fail() */
 	_Atomic(int) d_fault;		/* 0 or -errno */

@@ -429,8 +429,8 @@ static int append(struct kv_mdc *m, int flags)
 	return err ? err : append_here(m, flags);
 }
 
-/* R18: records engine time in front of a record that is synced. m_lock held. */
-static int append_time(struct kv_mdc *m)
+/* R18: records engine time, mostly in front of a record that is synced. m_lock held. */
+static int append_time(struct kv_mdc *m, int flags)
 {
 	struct kvdb *db = m->m_db;
 	uint64_t ms = kv_time_ms(db);
@@ -438,7 +438,18 @@ static int append_time(struct kv_mdc *m)
 	if (!atomic_load(&db->d_time_used) || ms <= m->m_st.st_time)
 		return 0;
 	kv_mdc_enc_time(&m->m_buf, db->d_tag, ms);
-	return append(m, 0);
+	return append(m, flags);
+}
+
+int kv_mdc_time(struct kvdb *db)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	err = append_time(m, BARRIER(672, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
 }
 
 /* In front of the first record that asks for it, so never behind what needs it. m_lock. */
@@ -470,7 +481,7 @@ int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t hori
 	 */
 	if (props->pr_val[KV_PROP_TTL])
 		atomic_store(&db->d_time_used, true);
-	err = append_time(m);
+	err = append_time(m, 0);
 	if (!err)
 		err = append_needs(m, props);
 	if (!err && !kv_fault(db))
@@ -496,7 +507,7 @@ int kv_mdc_kvs_prop(struct kvdb *db, uint32_t id, const struct kv_props *props, 
 	if (kv_mdc_state_kvs(&m->m_st, id)) {
 		if (props->pr_val[KV_PROP_TTL])
 			atomic_store(&db->d_time_used, true);
-		err = append_time(m);
+		err = append_time(m, 0);
 		if (!err)
 			err = append_needs(m, props);
 		kv_mdc_enc_kvs_prop(&m->m_buf, db->d_tag, id, props, which);
@@ -592,7 +603,7 @@ int kv_mdc_clean(struct kvdb *db, uint64_t epoch)
 	int err;
 
 	pthread_mutex_lock(&m->m_lock);
-	err = append_time(m);
+	err = append_time(m, 0);
 	kv_mdc_enc_clean(&m->m_buf, db->d_tag, epoch, atomic_load(&db->d_seq));
 	if (!err)
 		err = append(m, BARRIER(444, MPOOL_SYNC));
@@ -768,7 +779,7 @@ static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
 	if (!err && !kv_mdc_state_kvs(&m->m_st, ed->ed_kvs))
 		err = kv_error(-ENOENT, "MP0965", "store %u was dropped", ed->ed_kvs);
 	if (!err)
-		err = append_time(m);
+		err = append_time(m, 0);
 	if (!err) {
 		enc_change(m, ed, drop, begin, add);
 		err = append(m, BARRIER(446, MPOOL_SYNC));

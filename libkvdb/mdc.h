@@ -38,6 +38,8 @@ int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t hori
 		   const struct kv_props *props);
 /* Changes those options of a store that @which names, durable on return. */
 int kv_mdc_kvs_prop(struct kvdb *db, uint32_t id, const struct kv_props *props, uint32_t which);
+/* Records the engine time, durably, if anything expires. */
+int kv_mdc_time(struct kvdb *db);
 int kv_mdc_kvs_drop(struct kvdb *db, uint32_t id);
 int kv_mdc_kvs_rename(struct kvdb *db, uint32_t id, const char *name);
 /* R3: the parts and the record, durable on return. @seg ascending, every live segment. */

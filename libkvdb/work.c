@@ -355,6 +355,8 @@ static int keeper_step(struct kvdb *db)
 	}
 	kv_flusher_spare(db);
 	kv_views_step(db);
+	if (r == 0)
+		r = kv_time_step(db);
 	/* a flush that finds no room gets it from segments that died meanwhile */
 	if (r == 0 || r == -ENOSPC) {
 		int s = kv_segs_step(db);

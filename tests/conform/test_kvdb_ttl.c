@@ -563,6 +563,29 @@ static void an_old_checkpoint_of_values_that_expire_opens(void)
 	end();
 }
 
+/* Its checkpoints can be read without KVDB_TIME_JUMP, however long it is open. */
+static void an_idle_database_records_the_time(void)
+{
+	struct kvdb_kvs *k;
+	struct kvdb *a;
+
+	fresh();
+	k = store("s", 0);
+	T_EQ(put_ttl(k, "goes", "1", 3600), 0);
+	T_EQ(put_ttl(k, "stays", "1", 200 * 3600), 0);
+	T_EQ(kvdb_checkpoint(kh_db, "one", 0), 0);
+	for (unsigned i = 0; i < 100; i++) {
+		pass(HOUR);
+		while (kvdb_poll(kh_db) > 0)
+			;
+	}
+	a = at("one");
+	T_EQ(kvdb_kvs_open(a, "s", &k), 0);
+	T_EQ(kh_count(k, 0), 1);
+	T_EQ(kvdb_close(a), 0);
+	end();
+}
+
 static void many_keys_and_pinned_ones_expire_too(void)
 {
 	struct kvdb_get g[2] = { { .key = "a", .klen = 1 }, { .key = "b", .klen = 1 } };
@@ -606,6 +629,7 @@ int main(void)
 	T_RUN(expiry_of_a_transaction_outlives_the_process);
 	T_RUN(a_difference_says_what_expired);
 	T_RUN(an_old_checkpoint_of_values_that_expire_opens);
+	T_RUN(an_idle_database_records_the_time);
 	T_RUN(many_keys_and_pinned_ones_expire_too);
 	return t_done();
 }
