@@ -349,6 +349,9 @@ static void next_begin(struct kvdb *db, struct kv_log *lo, uint32_t end)
 
 	if (lo->lo_seg) {
 		ahead = kv_is_manual(db) ? 1 : AHEAD_NS / (now - lo->lo_since_ns + 1) + 1;
+		/* writers are slowed and let go by turns: it falls slowly */
+		if (ahead + 1 < lo->lo_ahead)
+			ahead = lo->lo_ahead - 1;
 		lo->lo_ahead = ahead < db->d_budget.b_ahead ? (uint32_t)ahead :
 							      db->d_budget.b_ahead;
 		seg_done(db, lo->lo_seg, end);

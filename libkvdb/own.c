@@ -33,15 +33,17 @@ static int no_memory(uint32_t bytes)
 static int seg_get(struct kvdb *db, struct kv_log *lo, uint32_t bytes, bool urgent,
 		   struct kv_seg **out)
 {
+	unsigned cause = KVDB_DELAY_SEGMENT;
 	uint64_t t0 = kv_now(db);
 	int err = kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, false, out);
 
 	if (err == -ENOSPC && (urgent || kv_reloc_may_help(db))) {
 		/* R19: room is made before a delete takes from the reserve */
+		cause = KVDB_DELAY_SPACE;
 		kv_make_room(db);
 		err = kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, urgent, out);
 	}
-	kv_delayed(db, KVDB_DELAY_SEGMENT, kv_now(db) - t0);
+	kv_delayed(db, cause, kv_now(db) - t0);
 	return err;
 }
 

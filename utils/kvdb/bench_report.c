@@ -15,7 +15,9 @@
 static const struct {
 	const char *name;
 	double part;
-} quant[] = { { "p50", 0.5 }, { "p99", 0.99 }, { "p999", 0.999 } };
+} quant[] = { { "p50", 0.5 }, { "p99", 0.99 }, { "p999", 0.999 },
+	    { "p9999", 0.9999 } };
+#define QUANTS (sizeof(quant) / sizeof(quant[0]))
 
 uint64_t bench_class_written(const struct bench_phase *p, unsigned cls)
 {
@@ -116,7 +118,7 @@ static void json_ops(struct json *j, const struct bench_phase *p)
 		json_obj(j, NULL);
 		json_str(j, "op", bench_op_name[op]);
 		json_u64(j, "count", h->count);
-		for (q = 0; q < 3; q++) {
+		for (q = 0; q < QUANTS; q++) {
 			snprintf(name, sizeof(name), "%s_ns", quant[q].name);
 			json_u64(j, name, to_ns(p, bench_hist_quantile(h, quant[q].part)));
 		}
@@ -250,8 +252,8 @@ static void text_latency(const struct bench *b)
 {
 	unsigned i, op, q;
 
-	printf("\n%-6s %-7s %10s %9s %9s %9s %9s\n", "PHASE", "OP", "COUNT", "P50", "P99", "P99.9",
-	       "MAX");
+	printf("\n%-6s %-7s %10s %9s %9s %9s %9s %9s\n", "PHASE", "OP", "COUNT", "P50", "P99",
+	       "P99.9", "P99.99", "MAX");
 	for (i = 0; i < b->nphases; i++) {
 		const struct bench_phase *p = &b->phase[i];
 
@@ -262,7 +264,7 @@ static void text_latency(const struct bench *b)
 			if (!h->count)
 				continue;
 			printf("%-6s %-7s %10" PRIu64, p->mix->name, bench_op_name[op], h->count);
-			for (q = 0; q < 3; q++)
+			for (q = 0; q < QUANTS; q++)
 				printf(" %9s", time_str(s, to_ns(p, bench_hist_quantile(
 								       h, quant[q].part))));
 			printf(" %9s\n", time_str(s, to_ns(p, h->max)));

@@ -40,10 +40,12 @@ void delays_json(struct json *j, const struct kvdb_stats *from, const struct kvd
 void delays_text(const char *label, const struct kvdb_stats *from, const struct kvdb_stats *to)
 {
 	unsigned i, longest = 0;
+	char sum[SIZE_STR];
+	uint64_t stops;
 
 	for (i = 0; i < KVDB_DELAYS; i++) {
 		struct kvdb_delays d = delay_since(from, to, i);
-		char sum[SIZE_STR], max[SIZE_STR];
+		char max[SIZE_STR];
 
 		if (to->delay[i].max_ns > to->delay[longest].max_ns)
 			longest = i;
@@ -53,6 +55,10 @@ void delays_text(const char *label, const struct kvdb_stats *from, const struct 
 			       label, kvdb_delay_name(i), d.waits, time_str(sum, d.ns),
 			       time_str(max, d.max_ns));
 	}
+	stops = to->stalls - (from ? from->stalls : 0);
+	if (stops)
+		printf("%s of them, beyond a budget: %" PRIu64 " waits, together %s\n", label,
+		       stops, time_str(sum, to->stall_ns - (from ? from->stall_ns : 0)));
 	if (to->delay[longest].max_ns) {
 		char max[SIZE_STR];
 
