@@ -160,6 +160,40 @@ dump_and_load_give_the_same_database() {
 	cmp "$S/out" copy.tsv
 }
 
+a_dump_keeps_the_options_of_stores() {
+	make_db
+	make_db e
+	want 0 kvdb kvs create ./d all --prefix-len 3 --ttl 1h --policy capacity_only \
+		--compress zstd
+	want 0 kvdb kvs create ./d none
+	printf 'abc\td\n' | kvdb load -q ./d all
+	want 0 kvdb dump ./d
+	cp "$S/out" d.dump
+	schema kvdb_dump out --lines
+	has out '"prefix_len":3,"ttl_s":3600,"policy":"capacity_only","compress":"zstd"}$'
+	want 0 kvdb load -q --dump ./e d.dump
+	want 0 kvdb dump ./e
+	cmp "$S/out" d.dump
+	# an older dump has none; a store that is there keeps its own
+	sed 's/,"prefix_len".*}/}/' d.dump >old.dump
+	want 0 kvdb load -q --dump ./e old.dump
+	want 0 kvdb dump ./e
+	cmp "$S/out" d.dump
+	make_db f
+	want 0 kvdb load -q --dump ./f old.dump
+	want 0 kvdb kvs info ./f all -j
+	same default "$(field 'd["prefix_len"], d["ttl_s"], d["policy"], d["compress"]')" \
+		"(0, 0, 'default', 'none')"
+	want 0 kvdb get ./f all abc
+	make_db g
+	sed 's/zstd/zip/' d.dump >bad.dump
+	want 1 kvdb load -q --dump ./g bad.dump
+	has err '"compress" is unknown'
+	sed 's/3600/"1h"/' d.dump >bad.dump
+	want 1 kvdb load -q --dump ./g bad.dump
+	has err '"ttl_s" is not a number'
+}
+
 fill_odd() {
 	printf 'plain\tvalue\n\\x00\\xff\t\\xfe\\x01\n\\tt\t\\n\\r\\\\\nempty\t\n'
 	printf 'caf\xc3\xa9\tna\xc3\xafve\nzz\t'
@@ -344,6 +378,7 @@ run tree_shows_memtables_and_runs
 run databases_are_listed
 run an_open_database_is_listed_as_open
 run dump_and_load_give_the_same_database
+run a_dump_keeps_the_options_of_stores
 run dump_takes_a_range_of_one_store
 run a_cut_dump_is_noticed
 run a_dump_that_cannot_be_written_fails

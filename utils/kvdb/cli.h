@@ -136,6 +136,10 @@ void finding(void *arg, const struct mpool_problem *p);
 
 /* Fill @o from the command line; *mask: KVDB_KVS_* of what was given. */
 int kvs_args(struct ui *ui, struct kvdb_kvs_opts *o, unsigned *mask);
+/* Options of a store as members of JSON, and their words as numbers (false: unknown). */
+void kvs_opts_json(struct json *j, const struct kvdb_kvs_info *in);
+bool kvs_policy_of(const char *name, uint32_t *out);
+bool kvs_compress_of(const char *name, uint32_t *out);
 
 /* Names of all stores, sorted, in static memory; returns their number. */
 int kvs_names(struct kvdb *db, char (**names)[KVDB_NAME_MAX + 1]);

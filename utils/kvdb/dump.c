@@ -5,7 +5,9 @@
  *
  * jsonl (the format of this file's verb, of scan -j, and of load):
  *	{"output_version":{...}}		header
- *	{"kvs":"users"}				a store begins, also an empty one
+ *	{"kvs":"users","prefix_len":0,"ttl_s":0,"policy":"default","compress":"none"}
+ *						a store begins, also an empty one; its
+ *						options, which older dumps lack
  *	{"kvs":"users","key":"a","value":"b"}	a record; key_hex, value_hex: bytes that
  *						are not UTF-8
  *	{"end":true,"stores":1,"records":1}	a dump without it was cut
@@ -62,13 +64,17 @@ static int dump_record(void *arg, const void *key, size_t klen, const void *val,
 static int dump_store(struct dump *d, struct kvdb *db, const char *name, const struct range *r)
 {
 	struct json *j = &d->ui->js;
+	struct kvdb_kvs_info in;
 	struct kvdb_kvs *kvs;
 	int rc = kvdb_kvs_open(db, name, &kvs);
 
 	d->kvs = name;
+	if (!rc)
+		rc = kvdb_kvs_info(kvs, &in);
 	if (!rc && !d->is_tsv) {
 		json_obj(j, NULL);
 		json_str(j, "kvs", name);
+		kvs_opts_json(j, &in);
 		json_end(j);
 	}
 	if (!rc)
@@ -84,7 +90,7 @@ static int dump_all(struct dump *d, struct kvdb *db, const struct range *r)
 	int n, i, rc = EXIT_DONE;
 
 	if (!d->is_tsv)
-		ui_lines_begin(ui, 1, 0);
+		ui_lines_begin(ui, 1, 1);
 	if (ui->args->n > 1) {
 		rc = dump_store(d, db, ui->args->v[1], r);
 	} else {

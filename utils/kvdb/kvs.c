@@ -309,6 +309,36 @@ static const char *name_of(const char *const *list, size_t n, uint32_t i)
 }
 #define NAME_OF(list, i) name_of(list, sizeof(list) / sizeof(list[0]), i)
 
+void kvs_opts_json(struct json *j, const struct kvdb_kvs_info *in)
+{
+	json_u64(j, "prefix_len", in->pfx_len);
+	json_u64(j, "ttl_s", in->ttl_s);
+	json_str(j, "policy", NAME_OF(policy_name, in->policy));
+	json_str(j, "compress", NAME_OF(compress_name, in->compress));
+}
+
+static bool number_of(const char *const *list, size_t n, const char *name, uint32_t *out)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		if (strcmp(list[i], name))
+			continue;
+		*out = i;
+		return true;
+	}
+	return false;
+}
+#define NUMBER_OF(list, name, out) number_of(list, sizeof(list) / sizeof(list[0]), name, out)
+
+bool kvs_policy_of(const char *name, uint32_t *out)
+{
+	return NUMBER_OF(policy_name, name, out);
+}
+
+bool kvs_compress_of(const char *name, uint32_t *out)
+{
+	return NUMBER_OF(compress_name, name, out);
+}
+
 static void kvs_info_json(struct ui *ui, const struct kvdb_kvs_info *in,
 			  const struct shape_sum *s)
 {
@@ -317,10 +347,7 @@ static void kvs_info_json(struct ui *ui, const struct kvdb_kvs_info *in,
 	ui_doc_begin(ui, 1, 0);
 	json_str(j, "db", ui->args->v[0]);
 	json_str(j, "kvs", in->name);
-	json_u64(j, "prefix_len", in->pfx_len);
-	json_u64(j, "ttl_s", in->ttl_s);
-	json_str(j, "policy", NAME_OF(policy_name, in->policy));
-	json_str(j, "compress", NAME_OF(compress_name, in->compress));
+	kvs_opts_json(j, in);
 	json_u64(j, "keys_estimate", s->keys);
 	json_u64(j, "deletions", s->tombs);
 	json_u64(j, "memtables", s->memtables);

@@ -134,8 +134,61 @@ static int bulk_end(struct load *l)
 	return b ? kvdb_bulk_finish(b) : 0;
 }
 
+static int number_in(struct load *l, struct json_object *o, const char *name, uint64_t *out)
+{
+	struct json_object *v;
+
+	if (!json_object_object_get_ex(o, name, &v))
+		return 0;
+	*out = json_object_get_uint64(v);
+	if (json_object_is_type(v, json_type_int) && json_object_get_int64(v) >= 0)
+		return 0;
+	snprintf(l->why, sizeof(l->why), "\"%s\" is not a number", name);
+	return -EBADMSG;
+}
+
+static int word_in(struct load *l, struct json_object *o, const char *name,
+		   bool (*number)(const char *word, uint32_t *out), uint32_t *out)
+{
+	struct json_object *v;
+
+	if (!json_object_object_get_ex(o, name, &v))
+		return 0;
+	if (json_object_is_type(v, json_type_string) && number(json_object_get_string(v), out))
+		return 0;
+	snprintf(l->why, sizeof(l->why), "\"%s\" is unknown", name);
+	return -EBADMSG;
+}
+
+/* The options that the line of a store has. */
+static int opts_in(struct load *l, struct json_object *line, struct kvdb_kvs_opts *o)
+{
+	uint64_t pfx = 0;
+	int rc = number_in(l, line, "prefix_len", &pfx);
+
+	*o = (struct kvdb_kvs_opts)KVDB_KVS_OPTS_INIT;
+	o->pfx_len = pfx < UINT32_MAX ? (uint32_t)pfx : UINT32_MAX;
+	if (!rc)
+		rc = number_in(l, line, "ttl_s", &o->ttl_s);
+	if (!rc)
+		rc = word_in(l, line, "policy", kvs_policy_of, &o->policy);
+	if (!rc)
+		rc = word_in(l, line, "compress", kvs_compress_of, &o->compress);
+	return rc;
+}
+
+static int store_make(struct load *l, const char *name, struct json_object *line)
+{
+	struct kvdb_kvs_opts o;
+	int rc = opts_in(l, line, &o);
+
+	if (!rc)
+		rc = kvdb_kvs_create(l->db, name, &o);
+	return rc ? rc : kvdb_kvs_open(l->db, name, &l->kvs);
+}
+
 /* The store that a line of a dump names; made when it is not there. */
-static int dump_store(struct load *l, const char *name)
+static int dump_store(struct load *l, const char *name, struct json_object *line)
 {
 	int rc;
 
@@ -144,11 +197,8 @@ static int dump_store(struct load *l, const char *name)
 	rc = bulk_end(l);
 	if (!rc)
 		rc = kvdb_kvs_open(l->db, name, &l->kvs);
-	if (rc == -ENOENT) {
-		rc = kvdb_kvs_create(l->db, name, NULL);
-		if (!rc)
-			rc = kvdb_kvs_open(l->db, name, &l->kvs);
-	}
+	if (rc == -ENOENT)
+		rc = store_make(l, name, line);
 	if (!rc && l->is_sorted)
 		rc = kvdb_bulk_open(l->kvs, 0, &l->bulk);
 	if (rc) {
@@ -178,7 +228,7 @@ static int dump_line(struct load *l, struct json_object *o)
 	if (!json_object_is_type(v, json_type_string))
 		return bad(l, "\"kvs\" is not a string");
 	l->has_end = false;
-	rc = dump_store(l, json_object_get_string(v));
+	rc = dump_store(l, json_object_get_string(v), o);
 	return rc ? rc : !has_key;
 }
 
