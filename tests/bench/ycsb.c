@@ -213,10 +213,11 @@ static void measure(struct ycsb *y)
 
 	if (y->e->is_volatile && pass == PASS_MIX)
 		ycsb_pass(y, PASS_LOAD, NULL, NULL);
-	if (pass == PASS_MIX && !y->is_cold)
-		ycsb_pass(y, PASS_WARM, NULL, NULL);
+	/* first: what it moves would be cold again */
 	if (pass != PASS_LOAD && y->e->drain)
 		y->e->drain();
+	if (pass == PASS_MIX && !y->is_cold)
+		ycsb_pass(y, PASS_WARM, NULL, NULL);
 	bench_peak_reset();
 	if (y->e->count)
 		y->e->count();
