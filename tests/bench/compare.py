@@ -29,7 +29,8 @@ import sys
 import tempfile
 import time
 
-import tables
+sys.dont_write_bytecode = True  # nothing is written into the source folders
+import tables  # noqa: E402
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -119,8 +120,11 @@ class Cgroup:
 
 def pretouch(size):
     """A page that was never touched, or that a hypervisor took back, costs whoever meets it first:
-    here, before each engine's first run. The guest keeps what it got."""
-    mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
+    here, right before a process that fills its memory. A hypervisor may take free pages within
+    seconds."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+    if size:
+        mmap.mmap(-1, size, flags=flags).close()
 
 
 class Store:
@@ -146,11 +150,10 @@ class Store:
                "--fields", s.get("fields", 10), "--field-size", s.get("field_size", 100),
                "--cache", cache, "--seconds", s.get("seconds", 0),
                "--versions", self.top + "/versions", *more]
-        if workload == "load":
-            pretouch(s["limit"])
         if s.get("is_cold"):
             cmd.append("--cold")
-        line = self.bench.run([str(w) for w in cmd], is_limited)
+        touch = s["cache"] if workload == "load" or self.engine == "hash" else 0
+        line = self.bench.run([str(w) for w in cmd], is_limited, touch)
         if line:
             line["limit_bytes"] = s["limit"] if is_limited else None
         if not is_limited:
@@ -190,10 +193,15 @@ class Bench:
                 print("not measured: %s (no %s)" % (e, self.program(e)), flush=True)
         return built
 
-    def run(self, cmd, is_limited):
+    def run(self, cmd, is_limited, touch):
+        def prepare():
+            pretouch(touch)
+            if is_limited:
+                self.cgroup.enter()
+
         self.cgroup.forget_peak()
         p = subprocess.run(self.front + cmd, stdout=subprocess.PIPE, text=True,
-                           preexec_fn=self.cgroup.enter if is_limited else None)
+                           preexec_fn=prepare)
         if p.returncode in (-9, 137) and "--kill" in cmd:  # itself, or the command in front
             return None
         if p.returncode:
