@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Crash enumeration of databases: nine workloads, every crash point, oracle in
+ * Crash enumeration of databases: workloads, every crash point, oracle in
  * kv_check.c. The database runs without threads on a virtual clock, so a run
  * follows from SEED alone. Arguments choose workloads.
  */
@@ -180,6 +180,13 @@ static int kv_again(struct eng *e, void *model, unsigned at, void **out)
 		    __VA_ARGS__ },							\
 }
 
+#define KV_BOUND(nm, ms, slow)								\
+	KV_WL(nm, false, .kc_bytes = { 24 * MiB }, .kc_steps = 400, .kc_stores = 2,		\
+	      .kc_keys = 40, .kc_stall = 20, .kc_logs = 2, .kc_log_bytes = 1 * MiB,		\
+	      .kc_interval_ms = (ms), .kc_slow = (slow),					\
+	      .kc_weight = { [KM_PUT] = 40, [KM_BIG] = 2, [KM_DEL] = 6, [KM_MANY] = 2,		\
+			     [KM_STOP] = 2, [KM_POLL] = 3, [KM_IDLE] = 1, [KM_FLUSH] = 1 })
+
 static const struct km_wl workload[] = {
 	KV_WL("values", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 400, .kc_stores = 1,
 	      .kc_keys = 60, .kc_stall = 40, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
@@ -248,6 +255,11 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_TXN] = 70, [KM_PUT] = 8, [KM_BIG] = 1, [KM_DEL] = 3, [KM_GET] = 1,
 			     [KM_SYNC] = 1, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 1,
 			     [KM_FLUSH_ONE] = 3, [KM_COMPACT] = 1, [KM_REOPEN] = 1 }),
+	/* the loss bound, on devices that are slower than it and writers that stop */
+	KV_BOUND("bound-1", 1, 10),
+	KV_BOUND("bound-10", 10, 100),
+	KV_BOUND("bound-100", 100, 10),
+	KV_BOUND("bound-1000", 1000, 100),
 };
 
 int main(int argc, char **argv)

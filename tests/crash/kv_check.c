@@ -124,7 +124,7 @@ int km_store_is(struct eng *e, struct kvdb *db, const char *name, const struct k
 
 static unsigned least_ops(const struct km *m, unsigned at, const struct km_conf *c)
 {
-	uint32_t interval = c->kc_interval_ms ? c->kc_interval_ms : 100;
+	uint32_t interval = km_interval_ms(c);
 	unsigned acked = 0, lo = 0, i;
 
 	while (acked < m->m_nop && m->m_op[acked].op_e <= at)

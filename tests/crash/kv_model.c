@@ -23,7 +23,7 @@
 /* ---- clock ---- */
 
 static uint64_t clock_ns, clock_rand;
-static unsigned clock_stall;
+static unsigned clock_stall, clock_slow;
 
 static uint64_t clock_now(void *arg)
 {
@@ -58,12 +58,12 @@ static void tick(void *arg, int kind, uint64_t bytes)
 
 	(void)arg;
 	if (kind != 2) {
-		clock_ns += 10 * USEC + bytes / 2;
+		clock_ns += clock_slow * (10 * USEC + bytes / 2);
 		return;
 	}
-	clock_ns += 100 * USEC + r % (2 * MSEC);
+	clock_ns += clock_slow * (100 * USEC + r % (2 * MSEC));
 	if (clock_stall && (r >> 32) % clock_stall == 0)
-		clock_ns += 150 * MSEC;
+		clock_ns += clock_slow * 150 * MSEC;
 }
 
 void km_clock_reset(struct eng *e, uint64_t seed)
@@ -71,6 +71,7 @@ void km_clock_reset(struct eng *e, uint64_t seed)
 	clock_ns = 1000 * MSEC;
 	clock_rand = seed;
 	clock_stall = km_conf_of(e)->kc_stall;
+	clock_slow = km_conf_of(e)->kc_slow ? km_conf_of(e)->kc_slow : 1;
 	e->e_sim.s_tick = tick;
 }
 
@@ -576,6 +577,9 @@ int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 	case KM_IDLE:
 		clock_ns += (1 + rnd(m, 60)) * MSEC;
 		return do_polls(e, rt, POLLS);
+	case KM_STOP:
+		clock_ns += rnd(m, 2 * km_interval_ms(km_conf_of(e))) * MSEC;
+		return 0;
 	case KM_FLUSH:
 		return do_drain(e, m, rt, KVDB_WAIT_FLUSH);
 	case KM_COMPACT:

@@ -92,6 +92,7 @@ enum km_step {
 	KM_SYNC,
 	KM_POLL,
 	KM_IDLE,	/* the clock runs, background work is polled */
+	KM_STOP,	/* nobody runs for up to twice the loss bound */
 	KM_FLUSH,
 	KM_COMPACT,
 	KM_MERGES,	/* two of a store at once */
@@ -115,6 +116,7 @@ struct km_conf {
 	uint64_t kc_log_bytes, kc_segment_bytes;
 	uint64_t kc_leaf_keys;	/* of a leaf; 0 = by the budget */
 	uint32_t kc_stall;	/* one flush in so many takes 150 ms; 0 = none */
+	uint32_t kc_slow;	/* device work takes so many times as long; 0 = 1 */
 	unsigned kc_stores, kc_keys;
 	bool kc_is_create;	/* creation and removal of the database are in the log */
 	bool kc_has_idle;	/* store 0 is written once and then left alone */
@@ -149,6 +151,11 @@ struct km_wl {
 	struct eng_ops w_ops;	/* first */
 	struct km_conf w_conf;
 };
+
+static inline uint32_t km_interval_ms(const struct km_conf *c)
+{
+	return c->kc_interval_ms ? c->kc_interval_ms : 100;
+}
 
 #define KM_PFX	4u	/* prefix length of all stores */
 
