@@ -659,6 +659,41 @@ static void a_damaged_value_is_found_and_not_returned(void)
 	th_clean();
 }
 
+static void there_are_so_many_stores_and_no_more(void)
+{
+	char name[16];
+
+	kh_fresh(256 * MIB, 0);
+	for (unsigned i = 0; i < KVDB_KVS_MAX; i++) {
+		snprintf(name, sizeof(name), "s%u", i);
+		T_EQ(kvdb_kvs_create(kh_db, name, NULL), 0);
+	}
+	FAILS(kvdb_kvs_create(kh_db, "more", NULL), -ENOSPC);
+	T_STREQ(kvdb_error_detail()->id, "MP0990");
+	T_EQ(kh_put_str(kh_kvs("s255"), "k", "v"), 0);
+	kh_close();
+	kh_open();
+	FAILS(kvdb_kvs_create(kh_db, "more", NULL), -ENOSPC);
+	T_EQ(kvdb_kvs_drop(kh_db, "s0"), 0);
+	T_EQ(kvdb_kvs_create(kh_db, "more", NULL), 0);
+	T_OK(kh_holds_str(kh_kvs("s255"), "k", "v"));
+	kh_close();
+	th_clean();
+}
+
+static void drain_refuses_what_it_does_not_know(void)
+{
+	kh_fresh(64 * MIB, 0);
+	FAILS(kvdb_drain(kh_db, 0x80), -EINVAL);
+	T_STREQ(kvdb_error_detail()->id, "MP0951");
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	kh_close();
+	T_EQ(kh_open_with(KVDB_RDONLY), 0);
+	FAILS(kvdb_drain(kh_db, 0), -EROFS);
+	kh_close();
+	th_clean();
+}
+
 int main(void)
 {
 	T_RUN(create_and_open_say_what_is_missing);
@@ -669,6 +704,8 @@ int main(void)
 	T_RUN(options_of_a_store);
 	T_RUN(compression_is_an_option_that_may_change);
 	T_RUN(a_store_with_cursors_is_not_dropped);
+	T_RUN(there_are_so_many_stores_and_no_more);
+	T_RUN(drain_refuses_what_it_does_not_know);
 	T_RUN(bad_keys_and_values_change_nothing);
 	T_RUN(get_with_short_buffers);
 	T_RUN(cursor_errors);

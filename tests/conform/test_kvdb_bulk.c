@@ -529,6 +529,29 @@ static void a_range_delete_meanwhile_hides_what_it_brings(void)
 	kh_close();
 }
 
+/* What failed once fails from then on, and leaves nothing. */
+static void a_failed_load_can_only_be_given_up(void)
+{
+	struct kvdb_bulk *b;
+	char key[8];
+	int err = 0;
+
+	kh_fresh(64 * MIB, 0);
+	T_EQ(kvdb_bulk_open(kh_kvs("s"), 0, &b), 0);
+	for (unsigned i = 0; i < 100 && !err; i++) {
+		snprintf(key, sizeof(key), "%05u", i);
+		err = kvdb_bulk_add(b, key, 5, kh_buf, KVDB_VALUE_MAX);
+	}
+	T_EQ(err, -ENOSPC);
+	T_EQ(kvdb_bulk_add(b, "z", 1, "v", 1), -ENOSPC);
+	T_STREQ(kvdb_error_detail()->id, "MP0993");
+	T_EQ(kvdb_bulk_finish(b), -ENOSPC);
+	T_STREQ(kvdb_error_detail()->id, "MP0993");
+	T_EQ(kh_count(kh_kvs("s"), 0), 0);
+	T_EQ(kh_put_str(kh_kvs("s"), "k", "v"), 0);
+	kh_close();
+}
+
 int main(void)
 {
 	T_RUN(a_difference_is_what_was_written);
@@ -543,6 +566,7 @@ int main(void)
 	T_RUN(bytes_are_written_about_once);
 	T_RUN(transactions_see_none_or_all_of_it);
 	T_RUN(is_part_of_the_next_checkpoint);
+	T_RUN(a_failed_load_can_only_be_given_up);
 	th_clean();
 	return t_done();
 }
