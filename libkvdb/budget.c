@@ -27,6 +27,7 @@
 #define AHEAD_MAX	16u
 #define SEG_MAX		(32 * MIB)
 #define THREADS_MAX	64u
+#define OWN_MIN		(17 * MIB)	/* the largest record, and a lone descriptor or two */
 #define LEAF_KEYS	(4u << 20)	/* about 150 MiB of keys, 4 GB with values of 1 KB */
 
 static uint64_t min64(uint64_t a, uint64_t b)
@@ -71,6 +72,8 @@ static void split_cache(struct kv_budget *b)
 
 	b->b_mt_bytes = min64(cache / 6, GIB);
 	b->b_index_bytes = cache / 16;
+	/* used only while such records are on their way; the largest must have its turn */
+	b->b_own_bytes = max64(cache / 8, OWN_MIN);
 	b->b_slab_bytes = cache - b->b_mt_bytes - b->b_index_bytes - buffers;
 }
 

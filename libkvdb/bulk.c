@@ -308,6 +308,8 @@ int kvdb_bulk_add(struct kvdb_bulk *b, const void *key, size_t klen, const void 
 		return kv_error(b->b_err, "MP0993", "%s: the bulk load has failed",
 				b->b_kvs->k_name);
 	err = kv_may_change(b->b_kvs->k_db);
+	if (!err && vlen > KV_VALUE_PLAIN)
+		err = kv_mdc_allow_large(b->b_kvs->k_db);
 	if (err)
 		return err;
 	e.e_vcrc = mpool_crc32c(0, val, vlen);

@@ -69,6 +69,7 @@ struct kv_budget {
 	_Atomic(uint64_t) b_log_bytes;
 	uint64_t b_mt_bytes;	/* all memtables of all KVSs, frozen included */
 	uint64_t b_slab_bytes;	/* window and page pool */
+	uint64_t b_own_bytes;	/* images of large records, beside the slabs */
 	uint64_t b_index_bytes;	/* fences, filters (watched, not enforced) */
 	uint32_t b_seg_bytes;	/* log segment and slab size, multiple of 64 KiB */
 	uint32_t b_frame_max;	/* a frame is closed when it reaches this */
@@ -176,6 +177,7 @@ int kv_segs_step(struct kvdb *db);
 /* The part of it that writers wait for: refills the stock. */
 int kv_segs_stock_step(struct kvdb *db);
 uint64_t kv_segs_free_bytes(struct kvdb *db);
+uint64_t kv_segs_class_bytes(struct kvdb *db);	/* of the largest class, used or not */
 /* Somebody is in the middle of a step. */
 bool kv_segs_are_busy(struct kvdb *db);
 /* Ordinary writes are about to find the pool full. */
@@ -200,6 +202,8 @@ uint8_t *kv_slab_take_image(struct kvdb *db, struct kv_seg *owner);
  * time: its first touch takes milliseconds. False: all have theirs. One thread only.
  */
 bool kv_slab_fault_step(struct kvdb *db);
+/* True when an image of @bytes that is no ordinary segment's keeps within its budget. */
+bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes);
 /* The image of @seg is complete and durable: it may be stolen from now on. */
 void kv_slab_image_idle(struct kvdb *db, struct kv_seg *seg);
 /* Gives an image back at once (klog segments, deleted segments). */

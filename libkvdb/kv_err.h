@@ -25,7 +25,7 @@
 	X("MP0910", "KV_KEY_EMPTY", "a key has at least 1 byte", "check the argument") \
 	X("MP0911", "KV_KEY_LONG", "a key has at most 1344 bytes; nothing was changed", \
 	  "use a shorter key, for example a hash of the long one") \
-	X("MP0912", "KV_VALUE_LONG", "a value has at most 1 MiB; nothing was changed", \
+	X("MP0912", "KV_VALUE_LONG", "a value has at most 16 MiB; nothing was changed", \
 	  "split the value over several keys") \
 	X("MP0913", "KV_VALUE_NULL", "a length was given without a value", "check the argument") \
 	X("MP0920", "KV_CONFLICT", "another writer was first with a key of the transaction; it " \
@@ -129,6 +129,8 @@
 	  "raise the limit of processes (ulimit -u; pids.max of the cgroup), or ask for " \
 	  "fewer threads") \
 	X("MP0995", "KV_NOTEMPTY", "the database that is to be filled has stores", \
-	  "take a new one: kvdb create POOL")
+	  "take a new one: kvdb create POOL") \
+	X("MP0996", "KV_VALUE_POOL", "a value needs a segment of its own, for which the pool is " \
+	  "too small", "make a larger pool, or split the value over several keys")
 
 #endif

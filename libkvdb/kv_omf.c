@@ -39,6 +39,8 @@ enum {
 
 _Static_assert(FH_CRC + 4 == KV_FRAME_HDR, "frame header");
 _Static_assert(RH_VCRC + 4 == KV_REC_HDR, "record header");
+_Static_assert(KV_FRAME_HDR + KV_REC_HDR + KVDB_KEY_MAX + KVDB_VALUE_MAX + 8 + KV_REC_PACKED <=
+	       KV_FRAME_MAX, "a frame holds the largest record");
 _Static_assert(DH_PAD + 4 == KV_DESC_HDR, "descriptor");
 _Static_assert(DE_CHAIN + 4 == KV_DESC_ENT, "descriptor entry");
 
@@ -231,6 +233,11 @@ void kv_rec_set_packed(uint8_t *buf, uint8_t how, uint32_t len, uint32_t crc)
 	buf[RH_FLAGS] |= KV_RECF_PACKED;
 	put32(p, len | (uint32_t)how << RAW_LEN_BITS);
 	put32(p + 4, crc);
+}
+
+void kv_rec_set_vcrc(uint8_t *buf, uint32_t vcrc)
+{
+	put32(buf + RH_VCRC, vcrc);
 }
 
 void kv_rec_set_rev(uint8_t *buf, uint32_t rev)

@@ -23,7 +23,8 @@
 #define KV_REC_HDR	32u		/* bytes */
 #define KV_BLOCK	4096u		/* unit of frames, bytes */
 #define KV_REC_ALIGN	8u
-#define KV_FRAME_MAX	(2u << 20)	/* bytes, padding included */
+#define KV_FRAME_MAX	((16u << 20) + KV_BLOCK) /* bytes, padding included: one largest value */
+#define KV_VALUE_PLAIN	(1u << 20)	/* bytes; longer values need KV_FEAT_LARGE */
 #define KV_DESC_ENTS_MAX 65536u		/* segments one epoch may write to */
 
 /*
@@ -129,6 +130,8 @@ void kv_rec_encode(uint8_t *buf, uint8_t type, uint16_t kvs, const void *key, ui
 void kv_rec_set_expiry(uint8_t *buf, uint64_t ms);
 /* The same for a value that is packed: as @how, from @len bytes with CRC @crc. */
 void kv_rec_set_packed(uint8_t *buf, uint8_t how, uint32_t len, uint32_t crc);
+/* For a record that was encoded before the CRC of its value was known. */
+void kv_rec_set_vcrc(uint8_t *buf, uint32_t vcrc);
 void kv_rec_set_rev(uint8_t *buf, uint32_t rev);
 /* Between kv_rec_encode() and kv_rec_stamp(). */
 void kv_rec_set_flags(uint8_t *buf, uint8_t flags);

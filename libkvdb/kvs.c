@@ -13,6 +13,7 @@
 #include "flush.h"
 #include "leaf.h"
 #include "load.h"
+#include "mdc.h"
 #include "memtable.h"
 #include "reloc.h"
 #include "slot.h"
@@ -159,10 +160,11 @@ static int install(struct write *w, struct kv_slot *sl, const struct kv_resv *rs
 	return kv_mt_install(mt, &w->op, sl, rs, out);
 }
 
-static inline void encode(const struct write *w, const struct kv_resv *rs)
+/* @val NULL: the value's bytes are still to come. */
+static inline void encode(const struct write *w, const struct kv_resv *rs, const void *val)
 {
 	kv_rec_encode(rs->rs_buf, w->type, (uint16_t)w->kvs->k_id, w->op.op_key, w->op.op_klen,
-		      w->op.op_val, w->op.op_vlen, w->op.op_vcrc);
+		      val, w->op.op_vlen, w->op.op_vcrc);
 	if (KV_UNLIKELY(w->op.op_expiry))
 		kv_rec_set_expiry(rs->rs_buf, w->op.op_expiry);
 }
@@ -193,7 +195,7 @@ static int write_record(struct kvdb *db, struct write *w, struct kv_slot *sl,
 	int err;
 
 	kv_slot_place(sl, rs);
-	encode(w, rs);
+	encode(w, rs, w->op.op_val);
 	err = install_record(db, w, sl, rs, index);
 	/* nothing was logged */
 	if (KV_UNLIKELY(err))
@@ -250,9 +252,19 @@ static int failed(struct kvdb *db, struct write *w, int err, struct timespec *un
 	}
 }
 
+/* The record is whole, but for its stamp. */
+static void fill_own(struct write *w, const struct kv_resv *rs)
+{
+	encode(w, rs, NULL);
+	w->op.op_vcrc = kv_own_copy(rs->rs_buf + kv_rec_val_off(w->op.op_klen), w->op.op_val,
+				    w->op.op_vlen);
+	kv_rec_set_vcrc(rs->rs_buf, w->op.op_vcrc);
+}
+
 /* As write_install(), with a segment of its own (L4). */
 static int write_own(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 {
+	unsigned int flags = w->begun && !kv_is_manual(db) ? KV_OWN_NOWAIT : 0;
 	struct kv_slot *sl = &tc->tc_slot;
 	struct timespec until = { 0 };
 	struct kv_thread *t;
@@ -260,10 +272,10 @@ static int write_own(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 	int err;
 
 	do {
-		err = kv_own_make(db, w->stream, w->size, false, &rs);
+		err = kv_own_make(db, w->stream, w->size, flags, &rs);
 		if (err)
 			return err;
-		encode(w, &rs);
+		fill_own(w, &rs);
 		t = kv_enter();
 		kv_own_enter(db, &rs);
 		kv_slot_open(sl);
@@ -370,8 +382,17 @@ static int write_op(struct kvdb *db, struct write *w)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
 	w->op.op_hash = kv_hash(w->op.op_key, w->op.op_klen);
 	w->size = kv_rec_size(w->op.op_klen, w->op.op_vlen) + (w->op.op_expiry ? 8 : 0);
-	err = KV_UNLIKELY(kv_own_is_for(db, w->size)) ? write_own(db, w, tc) :
-							write_install(db, w, tc);
+	if (KV_UNLIKELY(w->op.op_vlen > KV_VALUE_PLAIN))
+		err = kv_mdc_allow_large(db);
+	if (err)
+		return err;
+	if (KV_UNLIKELY(kv_own_is_for(db, w->size))) {
+		err = write_own(db, w, tc);
+	} else {
+		if (KV_LIKELY(w->type == KV_REC_PUT))
+			w->op.op_vcrc = mpool_crc32c(0, w->op.op_val, w->op.op_vlen);
+		err = write_install(db, w, tc);
+	}
 	if (err)
 		return err;
 	kv_count(&tc->tc_user_bytes, w->op.op_klen + w->op.op_vlen);
@@ -417,7 +438,6 @@ static inline int put_fill(struct write *w, const void *val, size_t vlen, uint64
 	w->op.op_val = val;
 	w->op.op_vlen = (uint32_t)vlen;
 	w->op.op_kind = vlen > KV_INLINE_MAX ? KV_ENT_REF : KV_ENT_INLINE;
-	w->op.op_vcrc = mpool_crc32c(0, val, vlen);
 	if (ttl_s == TTL_OF_STORE)
 		ttl_s = atomic_load_explicit(&kvs->k_prop[KV_PROP_TTL], memory_order_relaxed);
 	if (KV_UNLIKELY(ttl_s))

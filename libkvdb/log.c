@@ -104,6 +104,7 @@ int kv_logs_init(struct kvdb *db)
 		return -ENOMEM;
 	}
 	memset(ls->ls_log, 0, sizeof(struct kv_log) * n * KV_STREAMS);
+	pthread_mutex_init(&ls->ls_own_lock, NULL);
 	db->d_logs = ls;
 	for (i = 0; i < n * KV_STREAMS; i++) {
 		struct kv_log *lo = kv_log_at(ls, i);
@@ -181,6 +182,7 @@ void kv_logs_fini(struct kvdb *db)
 		return;
 	for (i = 0; i < ls->ls_n * KV_STREAMS; i++)
 		log_fini(db, kv_log_at(ls, i));
+	pthread_mutex_destroy(&ls->ls_own_lock);
 	free(ls->ls_log);
 	free(ls);
 	db->d_logs = NULL;

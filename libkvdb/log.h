@@ -72,6 +72,8 @@ struct kv_logs {
 	_Atomic(uint64_t) ls_birth[4];
 	_Atomic(uint64_t) ls_bytes;	/* closed so far in all logs; at first 1 and d_log_left */
 	_Atomic(uint64_t) ls_epoch_bytes; /* closed since the last tick */
+	pthread_mutex_t ls_own_lock;	/* one segment of its own is made at a time; outermost */
+	_Atomic(uint64_t) ls_own_epoch;	/* of the newest that was logged */
 };
 
 static inline struct kv_log *kv_log_at(struct kv_logs *ls, unsigned int i)
@@ -120,13 +122,17 @@ void kv_frame_retire(struct kv_frame *f);
 
 /* True when a record is too large for a segment that others share (R9). */
 bool kv_own_is_for(struct kvdb *db, uint32_t size);
+#define KV_OWN_URGENT	1u	/* may use the reserve (R19) */
+#define KV_OWN_NOWAIT	2u	/* -EAGAIN instead of waiting for memory */
 /*
  * kv_own_make - a segment with an image for one record of @size
  * The caller writes the record to rs_buf, calls kv_own_enter(), installs, calls
- * kv_own_leave(). May block; outside kv_enter(). @urgent as in kv_seg_alloc().
+ * kv_own_leave(). May block; outside kv_enter(). -ENOSPC, -ENOMEM, -EROFS.
  */
-int kv_own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, bool urgent,
+int kv_own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned int flags,
 		struct kv_resv *rs);
+/* Copies a value; its CRC. */
+uint32_t kv_own_copy(uint8_t *to, const void *val, uint32_t len);
 /* The record gets its epoch, which does not end before kv_own_leave(). Inside kv_enter(). */
 void kv_own_enter(struct kvdb *db, struct kv_resv *rs);
 /* The record is the log's; !@is_logged: it is still the caller's, who may enter again. */

@@ -453,18 +453,33 @@ int kv_mdc_time(struct kvdb *db)
 }
 
 /* In front of the first record that asks for it, so never behind what needs it. m_lock. */
-static int append_feature(struct kv_mdc *m, uint32_t bit)
+static int append_feature(struct kv_mdc *m, uint32_t bit, int flags)
 {
 	if (m->m_st.st_super.ms_incompat & bit)
 		return 0;
 	kv_mdc_enc_features(&m->m_buf, m->m_db->d_tag, bit);
-	return append(m, 0);
+	return append(m, flags);
+}
+
+int kv_mdc_allow_large(struct kvdb *db)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	if (atomic_load_explicit(&m->m_allows_large, memory_order_acquire))
+		return 0;
+	pthread_mutex_lock(&m->m_lock);
+	err = append_feature(m, KV_FEAT_LARGE, BARRIER(622, MPOOL_SYNC));
+	if (!err)
+		atomic_store_explicit(&m->m_allows_large, true, memory_order_release);
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
 }
 
 /* What the values of the options need of whoever opens the database. */
 static int append_needs(struct kv_mdc *m, const struct kv_props *p)
 {
-	return p->pr_val[KV_PROP_COMPRESS] ? append_feature(m, KV_FEAT_PACKED) : 0;
+	return p->pr_val[KV_PROP_COMPRESS] ? append_feature(m, KV_FEAT_PACKED, 0) : 0;
 }
 
 int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,

@@ -18,6 +18,7 @@ struct kv_mdc {
 	pthread_mutex_t m_lock;		/* order of records; below d_kvs_lock and k_edit_lock */
 	struct kv_mdc_state m_st;
 	bool m_is_cut;			/* repair: only what lies in front of damage */
+	_Atomic(bool) m_allows_large;	/* KV_FEAT_LARGE is durable; a hint: false asks m_st */
 	struct kv_mdc_buf m_buf;
 	struct kv_mdc_capture *m_capture;	/* records go there, not to m_log; m_lock */
 	pthread_mutex_t m_ddl_lock;	/* one store is made or dropped at a time; outermost */
@@ -40,6 +41,8 @@ int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t hori
 int kv_mdc_kvs_prop(struct kvdb *db, uint32_t id, const struct kv_props *props, uint32_t which);
 /* Records the engine time, durably, if anything expires. */
 int kv_mdc_time(struct kvdb *db);
+/* KV_FEAT_LARGE is durable on return. Outside kv_enter(). */
+int kv_mdc_allow_large(struct kvdb *db);
 int kv_mdc_kvs_drop(struct kvdb *db, uint32_t id);
 int kv_mdc_kvs_rename(struct kvdb *db, uint32_t id, const char *name);
 /* R3: the parts and the record, durable on return. @seg ascending, every live segment. */

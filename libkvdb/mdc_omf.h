@@ -44,7 +44,8 @@ enum kv_mdc_type {
 
 /* Bits of ms_incompat: who does not know one refuses the database. */
 #define KV_FEAT_PACKED	1u	/* values may be packed */
-#define KV_FEATS	KV_FEAT_PACKED
+#define KV_FEAT_LARGE	2u	/* values may be longer than KV_VALUE_PLAIN */
+#define KV_FEATS	(KV_FEAT_PACKED | KV_FEAT_LARGE)
 
 struct kv_mdc_super {
 	uint8_t ms_uuid[16];

@@ -597,14 +597,16 @@ static int frame_open(struct kv_move *mv)
 static int room_for(struct kv_move *mv, uint32_t size, uint32_t *rec)
 {
 	uint32_t frame_max = mv->mv_db->d_budget.b_frame_max;
+	uint32_t full = mv->mv_db->d_budget.b_seg_bytes;
 	struct frame *f = mv->mv_nframe ? &mv->mv_frame[mv->mv_nframe - 1] : NULL;
 	uint32_t end = image_end(mv);
 	int rc;
 
-	if (f && f->mf_end + size <= mv->mv_cap && f->mf_end - f->mf_off + size <= frame_max) {
+	/* beside a record that made the image larger nothing has a place */
+	if (f && f->mf_end + size <= full && f->mf_end - f->mf_off + size <= frame_max) {
 		*rec = f->mf_end;
 	} else {
-		if (f && end + KV_FRAME_HDR + size > mv->mv_cap)
+		if (f && end + KV_FRAME_HDR + size > full)
 			return -ENOSPC;
 		rc = f ? 0 : image_grow(mv, (KV_FRAME_HDR + size + 0xffffu) & ~0xffffu);
 		if (!rc)
@@ -622,9 +624,11 @@ static int room_for(struct kv_move *mv, uint32_t size, uint32_t *rec)
 /* The image is full: what was gathered may have left a quarter of it, else it is written. */
 static int make_room(struct kv_move *mv, struct kv_run_build *rb, uint32_t size)
 {
+	uint32_t full = mv->mv_db->d_budget.b_seg_bytes;
+
 	gather(mv);
 	close_up(mv);
-	if ((uint64_t)image_end(mv) + size <= mv->mv_cap - mv->mv_cap / 4)
+	if ((uint64_t)image_end(mv) + size <= full - full / 4)
 		return 0;
 	return kv_move_flush(mv, rb);
 }

@@ -702,11 +702,13 @@ uint64_t kv_pagepool_table_bytes(struct kvdb *db)
 	return n;
 }
 
-uint8_t *kv_scratch_get(struct kvdb *db)
+uint8_t *kv_scratch_get(struct kvdb *db, size_t bytes)
 {
 	struct kv_pagepool *pp = db->d_pages;
 	uint8_t *b = NULL;
 
+	if (bytes > KV_SCRATCH)
+		return aligned_alloc(PAGE, bytes);
 	pthread_mutex_lock(&pp->pp_lock);
 	if (pp->pp_nscratch)
 		b = pp->pp_scratch[--pp->pp_nscratch];
@@ -714,12 +716,12 @@ uint8_t *kv_scratch_get(struct kvdb *db)
 	return b ? b : aligned_alloc(PAGE, KV_SCRATCH);
 }
 
-void kv_scratch_put(struct kvdb *db, uint8_t *buf)
+void kv_scratch_put(struct kvdb *db, uint8_t *buf, size_t bytes)
 {
 	struct kv_pagepool *pp = db->d_pages;
 
 	pthread_mutex_lock(&pp->pp_lock);
-	if (pp->pp_nscratch < SCRATCH_KEEP) {
+	if (bytes <= KV_SCRATCH && pp->pp_nscratch < SCRATCH_KEEP) {
 		pp->pp_scratch[pp->pp_nscratch++] = buf;
 		buf = NULL;
 	}

@@ -9,7 +9,7 @@
 #include "kv.h"
 
 #define KV_PAGES_MAX	32u	/* pages of one kv_pages_get() */
-#define KV_SCRATCH	(KVDB_VALUE_MAX + 2 * 4096u)
+#define KV_SCRATCH	((1u << 20) + 2 * 4096u)
 
 /*
  * kv_pages_get - @n consecutive pages of an object
@@ -46,9 +46,9 @@ void kv_page_add(struct kvdb *db, uint64_t obj_id, uint64_t page_no, const uint8
 /* Error detail of a page that could not be had; returns @err. */
 int kv_load_error(int err, uint64_t obj, uint64_t page_no);
 
-/* An aligned buffer of KV_SCRATCH bytes, NULL = no memory; a few are kept. */
-uint8_t *kv_scratch_get(struct kvdb *db);
-void kv_scratch_put(struct kvdb *db, uint8_t *buf);
+/* An aligned buffer, NULL = no memory; a few of up to KV_SCRATCH bytes are kept. */
+uint8_t *kv_scratch_get(struct kvdb *db, size_t bytes);
+void kv_scratch_put(struct kvdb *db, uint8_t *buf, size_t bytes);
 
 /* Pages that will be read soon; @wa_crc as in kv_pages_get(). */
 struct kv_want {

@@ -649,6 +649,13 @@ static int replay_many(struct recovery *rv, struct rv_seg *vs, const struct kv_r
 	return err;
 }
 
+/* L6; repair also reads what lies behind a container that was cut. */
+static uint32_t value_max(const struct recovery *rv)
+{
+	return rv->rv_hole || rv->rv_st->st_super.ms_incompat & KV_FEAT_LARGE ?
+	       KVDB_VALUE_MAX : KV_VALUE_PLAIN;
+}
+
 static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_rec *r,
 		      uint64_t epoch, uint32_t off)
 {
@@ -668,7 +675,7 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 		return kv_error(-EOPNOTSUPP, "MP0956", "log record of type %u is not known here",
 				r->r_type);
 	/* packed values are moved ones, which are never replayed (G6) */
-	if (!CHECK(436, r->r_klen && r->r_klen <= KVDB_KEY_MAX && r->r_vlen <= KVDB_VALUE_MAX &&
+	if (!CHECK(436, r->r_klen && r->r_klen <= KVDB_KEY_MAX && r->r_vlen <= value_max(rv) &&
 		   !r->r_pack))
 		return kv_error(-EUCLEAN, "MP0960",
 				"object %llu: record at %u has impossible sizes",

@@ -272,6 +272,19 @@ static uint64_t pool_free(struct kvdb *db, uint64_t *total)
 	return sum;
 }
 
+uint64_t kv_segs_class_bytes(struct kvdb *db)
+{
+	struct mpool_info pi;
+	uint64_t most = 0;
+
+	if (mpool_info(db->d_mp, &pi))
+		return UINT64_MAX;
+	for (int c = 0; c < MPOOL_MCLASSES; c++)
+		if (pi.cls[c].total > most)
+			most = pi.cls[c].total;
+	return most;
+}
+
 /* The reserve never takes more than a quarter of a small pool. */
 static bool room_for(struct kvdb *db, uint64_t bytes)
 {

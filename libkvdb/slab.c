@@ -67,6 +67,7 @@ struct kv_slabs {
 	unsigned sl_pin_max;
 	unsigned sl_nbig;		/* in use or retired */
 	uint64_t sl_big_bytes;
+	uint64_t sl_own_bytes;		/* of them, images that are no ordinary segment's */
 	struct slab *sl_slab;
 	struct slab *sl_free;
 	struct slab sl_fifo;		/* list head */
@@ -247,6 +248,28 @@ static unsigned unused_count(const struct kv_slabs *sl)
 	return sl->sl_max - sl->sl_nimage - sl->sl_npages - sl->sl_ngrace - sl->sl_nheld;
 }
 
+/* Under sl_lock. */
+static void big_count(struct kv_slabs *sl, const struct big *b, int by)
+{
+	uint64_t bytes = by < 0 ? -(uint64_t)b->b_bytes : b->b_bytes;
+
+	sl->sl_nbig += (unsigned)by;
+	sl->sl_big_bytes += bytes;
+	if (b->b_bytes != sl->sl_bytes)
+		sl->sl_own_bytes += bytes;
+}
+
+bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	bool has;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	has = CHECK(621, sl->sl_own_bytes + bytes <= db->d_budget.b_own_bytes);
+	pthread_mutex_unlock(&sl->sl_lock);
+	return has;
+}
+
 static uint8_t *big_take(struct kv_slabs *sl, struct kv_seg *owner)
 {
 	size_t bytes = owner->sg_bytes;
@@ -265,8 +288,7 @@ static uint8_t *big_take(struct kv_slabs *sl, struct kv_seg *owner)
 	pthread_mutex_lock(&sl->sl_lock);
 	b->b_next = sl->sl_big;
 	sl->sl_big = b;
-	sl->sl_nbig++;
-	sl->sl_big_bytes += b->b_bytes;
+	big_count(sl, b, 1);
 	atomic_store_explicit(&owner->sg_image, b->b_mem, memory_order_release);
 	pthread_mutex_unlock(&sl->sl_lock);
 	return b->b_mem;
@@ -279,8 +301,7 @@ static void big_freed(void *arg)
 
 	munmap(b->b_mem, b->b_bytes);
 	pthread_mutex_lock(&sl->sl_lock);
-	sl->sl_nbig--;
-	sl->sl_big_bytes -= b->b_bytes;
+	big_count(sl, b, -1);
 	pthread_mutex_unlock(&sl->sl_lock);
 	free(b);
 }

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mdc.h"
 #include "memtable.h"
 #include "reloc.h"
 #include "slot.h"
@@ -128,7 +129,7 @@ static int log_own(struct kvdb_txn *t, const struct kv_keylock *kl, const struct
 {
 	struct kvdb *db = t->t_db;
 	struct kv_thread *th;
-	int err = kv_own_make(db, KV_VLOG, size, false, rs);
+	int err = kv_own_make(db, KV_VLOG, size, 0, rs);
 
 	if (err)
 		return err;
@@ -188,6 +189,8 @@ int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_
 
 	if (!err)
 		err = admit(db, size, false);
+	if (!err && v->tv_vlen > KV_VALUE_PLAIN)
+		err = kv_mdc_allow_large(db);
 	if (!err)
 		err = kv_own_is_for(db, size) ? log_own(t, kl, v, val, size, &rs) :
 						log_shared(t, kl, v, val, size, &rs);
@@ -534,7 +537,8 @@ static int commit_ready(struct kv_commit *co, bool urgent)
 
 	if (!is_own(co))
 		return kv_segment_wait(db, kv_log_pick(db, KV_KLOG), urgent);
-	err = kv_own_make(db, KV_KLOG, co->co_size, urgent, &co->co_rs);
+	err = kv_own_make(db, KV_KLOG, co->co_size, urgent ? KV_OWN_URGENT : 0,
+			  &co->co_rs);
 	co->co_has_own = !err;
 	return err;
 }

@@ -11,7 +11,7 @@
 #define KV_COMMIT_HDR	16u	/* bytes */
 #define KV_COMMIT_ENT	32u	/* bytes, without key, inline value and expiry */
 /* the record is one frame's, so that a crash takes all of it or nothing */
-#define KV_COMMIT_MAX	(KV_FRAME_MAX - KV_FRAME_HDR - KV_REC_HDR)
+#define KV_COMMIT_MAX	((2u << 20) - KV_FRAME_HDR - KV_REC_HDR)
 
 struct kv_commit_ent {
 	const uint8_t *ce_key;

@@ -29,32 +29,24 @@ static int value_damaged(const struct kv_ent *e, const char *check)
 			e->e_vlen, check);
 }
 
-/* Reads past every cache into @buf (KV_SCRATCH bytes); *val is where the value begins. */
-static int read_direct(struct kvdb *db, const struct kv_ent *e, uint8_t *buf, const uint8_t **val)
+/* Past every cache. */
+static int value_direct(struct kvdb *db, const struct kv_ent *e, void *out, size_t size)
 {
 	uint64_t off = (uint64_t)e->e_off8 * 8, from = off & ~(uint64_t)(PAGE - 1);
 	size_t len = (off + e->e_vlen - from + PAGE - 1) & ~(size_t)(PAGE - 1);
-
-	*val = buf + (off - from);
-	return kv_dev_read(db, e->e_seg->sg_obj, from, buf, len);
-}
-
-static int value_direct(struct kvdb *db, const struct kv_ent *e, void *out, size_t size)
-{
-	uint8_t *buf = kv_scratch_get(db);
-	const uint8_t *val;
+	uint8_t *buf = kv_scratch_get(db, len), *val = buf + (off - from);
 	int rc = -EUCLEAN;
 
 	if (!buf)
-		return -ENOMEM;
+		return kv_error(-ENOMEM, "MP0902", "no memory for a value of %u bytes", e->e_vlen);
 	for (int tries = 0; tries < 2 && rc == -EUCLEAN; tries++) {
-		rc = read_direct(db, e, buf, &val);
+		rc = kv_dev_read(db, e->e_seg->sg_obj, from, buf, len);
 		if (!rc && !CHECK(376, mpool_crc32c(0, val, e->e_vlen) == e->e_vcrc))
 			rc = -EUCLEAN;
 	}
 	if (!rc)
 		memcpy(out, val, size);
-	kv_scratch_put(db, buf);
+	kv_scratch_put(db, buf, len);
 	return rc == -EUCLEAN ? value_damaged(e, "CRC differs from the one in its reference") : rc;
 }
 

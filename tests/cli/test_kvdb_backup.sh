@@ -198,6 +198,22 @@ compressed_values_come_back() {
 	want 0 kvdb verify ./d
 }
 
+large_values_come_back() {
+	want 0 kvdb -q create ./d --size 256M
+	want 0 kvdb kvs create ./d s
+	python3 -c 'import random, sys
+sys.stdout.buffer.write(random.Random(7).randbytes(1 << 24))' >v
+	kvdb put ./d s k - <v || fail "a value of 16 MiB was refused"
+	want 0 kvdb put ./d s l small
+	dump_of ./d 1.dump
+	want 0 kvdb backup ./d ./bk
+	restored ./bk 1.dump
+	want 0 kvdb -q create ./e --size 256M
+	want 0 kvdb load --dump ./e 1.dump
+	kvdb get ./e s k >w || fail "it is not there"
+	cmp v w || fail "what was loaded differs"
+}
+
 copy_gives_the_same() {
 	make_db
 	want 0 kvdb -q create ./e --size 256M
@@ -218,5 +234,6 @@ run damaged_files_are_said_and_not_used
 run an_interrupted_one_is_begun_anew
 run a_checkpoint_is_backed_up_beside_a_writer
 run compressed_values_come_back
+run large_values_come_back
 run copy_gives_the_same
 finish

@@ -16,7 +16,7 @@ make_db() {
 bytes() {
 	[ "$1" = 0 ] || head -c "$1" <(python3 -c 'import sys, random
 random.seed(7)
-sys.stdout.buffer.write(random.randbytes(1 << 20) + b"!")')
+sys.stdout.buffer.write(random.randbytes(1 << 24) + b"!")')
 }
 
 # letters N: a word of N bytes
@@ -174,11 +174,11 @@ drop_asks_and_leaves_the_pool() {
 values_of_every_size_come_back() {
 	local n
 	make_db
-	for n in 0 1 127 128 129 4095 4096 65536 1048575 1048576; do
+	for n in 0 1 127 128 129 4095 4096 65536 1048576 16777215 16777216; do
 		bytes $n >"v$n"
 		kvdb put ./d s "key$n" - <"v$n" || fail "put $n"
 	done
-	for n in 0 1 127 128 129 4095 4096 65536 1048575 1048576; do
+	for n in 0 1 127 128 129 4095 4096 65536 1048576 16777215 16777216; do
 		want 0 kvdb get ./d s "key$n"
 		cmp "v$n" "$S/out"
 	done
@@ -210,10 +210,10 @@ too_long_is_refused_and_changes_nothing() {
 	done
 	want 2 kvdb put ./d s '' v
 	one_line_error
-	bytes 1048577 >big
-	kvdb put ./d s k - <big 2>"$S/err" && fail "a value of 1 MiB and 1 byte was taken"
+	bytes 16777217 >big
+	kvdb put ./d s k - <big 2>"$S/err" && fail "a value of 16 MiB and 1 byte was taken"
 	one_line_error
-	has err 'value has more than 1048576 bytes'
+	has err 'value has more than 16777216 bytes'
 	local rc=0
 	kvdb put ./d s k - <big 2>"$S/err" || rc=$?
 	same "exit code" $rc 2

@@ -169,12 +169,12 @@ too_long_lines_are_refused() {
 	python3 -c 'print("a\t1\n" + "k" * 1345 + "\tv\nz\t1")' >k.tsv
 	want 1 kvdb load ./d s k.tsv
 	has err 'k\.tsv:2: the key has 1345 bytes'
-	python3 -c 'print("a\t1\nk\t" + "v" * 1048577 + "\nz\t1")' >v.tsv
+	python3 -c 'print("a\t1\nk\t" + "v" * 16777217 + "\nz\t1")' >v.tsv
 	want 1 kvdb load ./d s v.tsv
-	has err 'v\.tsv:2: the value has 1048577 bytes'
+	has err 'v\.tsv:2: the value has 16777217 bytes'
 	want 3 kvdb get ./d s k
 	want 3 kvdb get ./d s z
-	python3 -c 'print("k\t" + "v" * 1048576)' >v.tsv
+	python3 -c 'print("k\t" + "v" * 16777216)' >v.tsv
 	want 0 kvdb load ./d s v.tsv
 }
 

@@ -23,7 +23,7 @@ static void end(void)
 /* ---- sizes ----------------------------------------------------------------------- */
 
 static const size_t vlens[] = { 0, 1, 2, 127, 128, 129, 255, 4095, 4096, 4097, 65536,
-				KVDB_VALUE_MAX - 1, KVDB_VALUE_MAX };
+				(1 << 20) - 1, 1 << 20 };
 #define VLENS (sizeof(vlens) / sizeof(vlens[0]))
 
 static void values_check(struct kvdb_kvs *kvs)

@@ -13,7 +13,7 @@
 #define ROUNDS	3u
 
 static const uint32_t sizes[] = { 0, 1, 127, 128, 129, 130, 150, 1000, 4095, 4096, 4097, 16384,
-				  16385, 65535, 65536, 65537, 131072, 500000, KVDB_VALUE_MAX };
+				  16385, 65535, 65536, 65537, 131072, 500000, 1 << 20 };
 #define SIZES	(sizeof(sizes) / sizeof(sizes[0]))
 #define KEYS	(8 * SIZES)
 
@@ -189,7 +189,7 @@ static void zstd_store(void)
 
 int main(void)
 {
-	want = malloc(KVDB_VALUE_MAX);
+	want = malloc(1 << 20);
 	T_RUN(plain_store);
 	T_RUN(lz4_store);
 	T_RUN(zstd_store);

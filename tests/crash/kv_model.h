@@ -22,7 +22,7 @@
 #define KM_NEVER	UINT32_MAX
 #define KM_END		(UINT32_MAX - 1)
 #define KM_ABSENT	UINT32_MAX	/* as a length */
-#define KM_VALUE_MAX	(200u << 10)
+#define KM_VALUE_MAX	(3u << 20)
 
 struct km_time {
 	unsigned b, e;
@@ -86,6 +86,7 @@ struct km {
 enum km_step {
 	KM_PUT,		/* small value */
 	KM_BIG,		/* 4 KiB to 100 KiB */
+	KM_LARGE,	/* 1 MiB to 3 MiB */
 	KM_DEL,
 	KM_MANY,	/* delete by prefix or range */
 	KM_GET,

@@ -442,7 +442,7 @@ static void own_and_sync(void)
 
 	memset(own_val, 'v', sizeof(own_val));
 	T_OK(kv_own_is_for(db, kv_rec_size(5, OWN_BYTES)));
-	T_EQ(kv_own_make(db, KV_VLOG, kv_rec_size(5, OWN_BYTES), false, &ow.rs), 0);
+	T_EQ(kv_own_make(db, KV_VLOG, kv_rec_size(5, OWN_BYTES), 0, &ow.rs), 0);
 	/* however many epochs end while it is filled */
 	put("a", "1");
 	T_EQ(kvdb_sync(db), 0);
@@ -486,7 +486,7 @@ static void an_epoch_does_not_end_between_a_large_record_and_its_place(void)
 
 static void own_and_no_more(void)
 {
-	T_EQ(kv_own_make(db, KV_VLOG, kv_rec_size(5, OWN_BYTES), false, &ow.rs), 0);
+	T_EQ(kv_own_make(db, KV_VLOG, kv_rec_size(5, OWN_BYTES), 0, &ow.rs), 0);
 	memset(ow.rs.rs_buf, 'v', OWN_BYTES);
 	put("a", "1");
 	T_EQ(kvdb_sync(db), 0);
@@ -510,6 +510,39 @@ static void a_segment_that_was_never_logged_is_freed_after_a_crash(void)
 	for (struct kv_seg *s = kv_segs_first(db); s; s = s->sg_next)
 		id += s->sg_bytes != db->d_budget.b_seg_bytes;
 	T_EQ(id, 0);
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(damage(), 0);
+	drop_db();
+}
+
+#define PLAIN_BYTES (1u << 20)
+
+static char long_val[PLAIN_BYTES + 1];
+
+static bool announces(void)
+{
+	return db->d_mdc->m_st.st_super.ms_incompat & KV_FEAT_LARGE;
+}
+
+static void put_longer(void)
+{
+	T_EQ(kvdb_put(kvs, "plain", 5, long_val, PLAIN_BYTES), 0);
+	T_OK(!announces());
+	T_EQ(kvdb_put(kvs, "longer", 6, long_val, PLAIN_BYTES + 1), 0);
+	T_EQ(kvdb_sync(db), 0);
+}
+
+/* L6 */
+static void longer_values_are_announced_before_they_are_logged(void)
+{
+	size_t len;
+
+	make_db();
+	t_die_in(open_db, put_longer);
+	open_db();
+	T_OK(announces());
+	T_EQ(kvdb_get(kvs, "longer", 6, NULL, 0, &len), 0);
+	T_EQ(len, PLAIN_BYTES + 1);
 	T_EQ(kvdb_close(db), 0);
 	T_EQ(damage(), 0);
 	drop_db();
@@ -591,6 +624,7 @@ int main(void)
 	T_RUN(overwrites_keep_what_a_view_can_see_and_no_more);
 	T_RUN(an_epoch_does_not_end_between_a_large_record_and_its_place);
 	T_RUN(a_segment_that_was_never_logged_is_freed_after_a_crash);
+	T_RUN(longer_values_are_announced_before_they_are_logged);
 	T_RUN(acknowledgements_wait_at_the_gate);
 	T_RUN(undurable_acknowledgements_never_span_more_than_the_interval);
 	T_RUN(idle_database_writes_nothing);

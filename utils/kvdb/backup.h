@@ -20,6 +20,9 @@
  * The CRC is begun with that of the block before, the first with that of the
  * header: a block that is missing, moved or doubled is seen.
  *
+ * A block has at most 17 MiB; without a value above 1 MiB it has less than 4 MiB,
+ * which is all that the first readers of this version take.
+ *
  * Records in blocks, none crosses one: type (1), 0 (1), key length (2), value
  * length (4), key, value.
  *    1 STORE  key: its name; value: prefix length (4), policy (4), compression (4), 0 (4),
@@ -44,7 +47,7 @@
 #define BK_HDR		64u
 #define BK_INCREMENTAL	1u
 #define BK_BLOCK	(1u << 20)	/* a block is written when it has so much */
-#define BK_BLOCK_MAX	(4u << 20)
+#define BK_BLOCK_MAX	(BK_BLOCK + KVDB_VALUE_MAX)
 #define BK_REC		8u		/* bytes before key and value */
 #define BK_PATH		4200u
 #define BK_STORE_BYTES	24u		/* value of STORE */
@@ -92,6 +95,7 @@ struct bk_in {
 	unsigned number;
 	uint32_t crc;
 	uint8_t *buf;
+	uint32_t room;		/* of buf */
 	uint32_t len, at;
 	uint64_t seen;
 	struct bk_rec rec;	/* the record at hand */

@@ -84,13 +84,13 @@ const struct opt put_opts[] = {
 	{ .name = NULL },
 };
 
-/* one byte more than a value may have is read, so that the library refuses it */
-static int read_stdin(struct ui *ui, struct bytes *b)
+/* more than @most is read when there is more, so that it is refused */
+static int read_stdin(struct ui *ui, struct bytes *b, size_t most)
 {
 	char chunk[16384];
 	size_t n;
 
-	while (b->len <= KVDB_VALUE_MAX && (n = fread(chunk, 1, sizeof(chunk), stdin)) > 0)
+	while (b->len <= most && (n = fread(chunk, 1, sizeof(chunk), stdin)) > 0)
 		if (bytes_add(b, chunk, n))
 			return ui_fail(ui, "value", -ENOMEM, NULL);
 	if (ferror(stdin))
@@ -106,7 +106,7 @@ static int value_operand(struct ui *ui, const char *s, struct bytes *val)
 	if (strcmp(s, "-"))
 		rc = bytes_add(&raw, s, strlen(s)) ? ui_fail(ui, "value", -ENOMEM, NULL) : 0;
 	else
-		rc = read_stdin(ui, &raw);
+		rc = read_stdin(ui, &raw, (args_has(ui->args, "hex") ? 2 : 1) * KVDB_VALUE_MAX);
 	if (rc || !args_has(ui->args, "hex")) {
 		*val = raw;
 		return rc;

@@ -30,7 +30,7 @@ static const struct verb verbs[] = {
 	  get_opts, "01234678", "{} get ./db1 users alice > alice.bin\texact bytes\n", verb_get },
 	{ "put", "DB KVS KEY VALUE|-", 4, 4, 0, "store a value under a key",
 	  "Store VALUE, or standard input when it is '-', under KEY. A key has 1 to 1344 bytes, a "
-	  "value 0 to 1 MiB; longer ones are refused with exit status 2 and nothing is changed. "
+	  "value 0 to 16 MiB; longer ones are refused with exit status 2 and nothing is changed. "
 	  KEYS_HEX "An operand that begins with '-' needs '--' before it. When the command ends "
 	  "the value is durable, because closing a database makes everything durable; --sync "
 	  "makes it durable earlier and reports a failure as that of the put.",

@@ -48,7 +48,7 @@ static int read_exact(struct bk_in *in, void *p, size_t len)
 
 static int block_read(struct bk_in *in)
 {
-	uint8_t h[8];
+	uint8_t h[8], *p;
 	int rc = read_exact(in, h, sizeof(h));
 
 	if (rc)
@@ -57,6 +57,13 @@ static int block_read(struct bk_in *in)
 	in->at = 0;
 	if (!in->len || in->len > BK_BLOCK_MAX)
 		return bad(in, "length of a block");
+	if (in->len > in->room) {
+		p = realloc(in->buf, in->len);
+		if (!p)
+			return -ENOMEM;
+		in->buf = p;
+		in->room = in->len;
+	}
 	rc = read_exact(in, in->buf, in->len);
 	if (rc)
 		return rc;
@@ -119,10 +126,9 @@ int bk_in_open(struct bk_in *in, const char *dir, const struct bk_head *h)
 	memset(in, 0, sizeof(*in));
 	bk_path(path, dir, h->number);
 	in->number = h->number;
-	in->buf = malloc(BK_BLOCK_MAX);
 	in->f = fopen(path, "re");
-	if (!in->buf || !in->f)
-		return in->buf ? -errno : -ENOMEM;
+	if (!in->f)
+		return -errno;
 	rc = read_exact(in, head, sizeof(head));
 	in->crc = h->crc;
 	return rc ? rc : bk_in_next(in);

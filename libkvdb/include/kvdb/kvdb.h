@@ -32,7 +32,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 #define KVDB_KEY_MAX   1344u          /* bytes; the shortest key is 1 */
-#define KVDB_VALUE_MAX (1024u * 1024) /* bytes; empty values are legal */
+#define KVDB_VALUE_MAX (16u << 20)    /* bytes; empty values are legal */
 #define KVDB_KVS_MAX   256u           /* stores in one database */
 #define KVDB_NAME_MAX  31u            /* bytes of a store's name, or a checkpoint's */
 #define KVDB_CHECKPOINT_MAX 64u       /* checkpoints of one database */
@@ -278,7 +278,8 @@ int kvdb_kvs_set(struct kvdb_kvs *kvs, const struct kvdb_kvs_opts *opts, unsigne
  * @kvs: store
  * @key: 1 .. KVDB_KEY_MAX bytes
  * @klen: its length
- * @val: 0 .. KVDB_VALUE_MAX bytes
+ * @val: 0 .. KVDB_VALUE_MAX bytes; after the first one above 1 MiB programs that
+ *   knew no longer values refuse the database
  * @vlen: its length
  *
  * Atomic: readers and a crash see the old or the new value.
