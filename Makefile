@@ -214,6 +214,7 @@ bench-quick: all tests ## the engines side by side, small: about three minutes
 ablate: ## switch off every guard, one by one; the suites must notice each (long)
 	$(submake) -j2 ABLATE=1 tests
 	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py full
+	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py planted
 nightly: deps ## the long runs: crash enumeration, stress, sanitizers, full ablation
 	$(submake) -j2 all tests
 	$(submake) -j2 ABLATE=1 tests
@@ -293,11 +294,24 @@ $(O)/flags: force
 		printf '%s\n' '$(subst ','\'',$(flags))' >$@
 .PHONY: force
 
-$(O)/obj/%.o: %.c $(O)/flags
+define compile
 	$(say) CC $<
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE_CPPFLAGS) $(INC) $(PKG_CFLAGS) $(CPPFLAGS) $(BASE_CFLAGS) $(EXTRA) $(CFLAGS) \
 		$(DEPFLAGS) -c -o $@ $<
+endef
+$(O)/obj/%.o: %.c $(O)/flags
+	$(compile)
+
+# the ablation build has planted bugs, in copies of its own
+ifeq ($(ABLATE),1)
+planted := $(shell tests/planted.py files)
+$(call obj,$(planted)): $(O)/obj/%.o: $(O)/planted/%.c $(O)/flags
+	$(compile)
+$(planted:%=$(O)/planted/%): $(O)/planted/%: % tests/planted.txt tests/planted.py
+	@mkdir -p $(@D)
+	$(Q)tests/planted.py copy $< >$@.new && { cmp -s $@ $@.new || mv $@.new $@; }
+endif
 
 $(O)/lib/libmpool.a: $(call obj,$(core_src) $(mp_src))
 $(O)/lib/libkvdb.a: $(call obj,$(kv_src))

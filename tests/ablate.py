@@ -11,6 +11,8 @@ ok" ends it. Prints TAP, one test per guard.
   tests/ablate.py short         what tests/ablate.txt knows, within SECONDS_MAX
                                 (default 60), in an order that SEED chooses
   tests/ablate.py full N...     these guards only
+  tests/ablate.py planted [N..] the planted bugs (planted.py): each must be noticed by a general
+                                suite (conformance, model, crash), never by a test of its own
 
 tests/ablate.txt remembers which program noticed which guard after how many
 milliseconds, so that it is tried first; `full` with UPDATE=1 rewrites it. O is
@@ -29,9 +31,10 @@ import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "lint"))
+sys.path[:0] = [os.path.join(HERE, "lint"), HERE]
 sys.dont_write_bytecode = True
-from lib import O, spans, under  # noqa: E402
+import planted  # noqa: E402
+from lib import O, spans, text, under  # noqa: E402
 
 MEMORY = "tests/ablate.txt"
 LIMIT = 300 if os.environ.get("TEST_LONG") else 60  # seconds for one program
@@ -54,15 +57,17 @@ def guards():
     return found
 
 
-def programs():
-    """Quick ones first: unit, conformance, crash enumeration."""
+def programs(folders, bugs=False):
+    """Quick ones first. For bugs each workload of the crash programs is one by itself."""
     out = []
-    for folder in ("unit", "conform", "crash"):
+    for folder in folders:
         for f in under("tests/%s/" % folder, ".c"):
             name = os.path.basename(f)[:-2]
-            if name.startswith(("test_", "crash_")):
+            if folder == "crash" and bugs:
+                out += ["%s:%s" % (name, w) for w in re.findall(r'_WL\("(\w+)"', text(f))]
+            elif name.startswith(("test_", "crash_", "model_")):
                 out.append(name)
-    return [p for p in out if os.path.exists(os.path.join(O, "tests", p))]
+    return [p for p in out if os.path.exists(os.path.join(O, "tests", p.split(":")[0]))]
 
 
 def remembered():
@@ -70,7 +75,7 @@ def remembered():
     out = {}
     if os.path.exists(MEMORY):
         for line in open(MEMORY):
-            m = re.match(r"(\d+)\s+(\w+)(?:\s+(\d+))?$", line)
+            m = re.match(r"(\d+)\s+([\w:]+)(?:\s+(\d+))?$", line)
             if m:
                 out[int(m.group(1))] = (m.group(2), int(m.group(3) or 0))
     return out
@@ -88,7 +93,8 @@ def run(program, guard):
     tmp = tempfile.mkdtemp(dir=os.environ.get("TMPDIR"))
     # the same crash states and the same random numbers with and without the guard
     env = dict(os.environ, MP_ABLATE=str(guard), TEST_SHORT="1", TMPDIR=tmp, SEED="1")
-    proc = subprocess.Popen([os.path.join(O, "tests", program)], stdin=subprocess.DEVNULL,
+    name, *args = program.split(":")
+    proc = subprocess.Popen([os.path.join(O, "tests", name)] + args, stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env,
                             start_new_session=True)
     timer = threading.Timer(LIMIT, kill, [proc])
@@ -155,7 +161,13 @@ def write_memory(found):
 def main():
     mode = sys.argv[1] if len(sys.argv) > 1 else "short"
     wanted = [int(a) for a in sys.argv[2:]]
-    all_guards, progs, memory = guards(), programs(), remembered()
+    bugs = {b.number: b for b in planted.bugs()} if mode == "planted" else {}
+    all_guards = {n: ("planted", b.file) for n, b in bugs.items()} or guards()
+    if bugs:
+        progs = programs(("crash", "conform", "model"), True)
+    else:
+        progs = programs(("unit", "conform", "crash"))
+    memory = remembered()
     if not progs or not all_guards:
         print("1..0 # SKIP %s" % ("no test program in %s/tests" % O if not progs else "no guard"))
         return 77
@@ -185,9 +197,9 @@ def main():
                 found[n] = by
             else:
                 failed += 1
-            print("%s %d - %s_%d_of_%s_is_noticed%s" % (
+            print("%s %d - %s_%d_%s_is_noticed%s" % (
                 "ok" if by else "not ok", count, kind.lower(), n,
-                re.sub(r"\W", "_", os.path.basename(f)),
+                bugs[n].name if bugs else "of_" + re.sub(r"\W", "_", os.path.basename(f)),
                 " # %s %s, %d ms" % by if by else ""), flush=True)
     for p, ok in baseline.known.items():
         if not ok:
@@ -195,9 +207,14 @@ def main():
             failed += 1
             print("not ok %d - %s_passes_with_every_guard_on" % (count, p))
     print("1..%d" % count)
-    print("# %d of %d guards" % (len(found), len(all_guards)))
-    if mode == "full" and not wanted and os.environ.get("UPDATE"):
-        write_memory(found)
+    print("# %d of %d %s" % (len(found), len(all_guards), "planted bugs" if bugs else "guards"))
+    print("# figure: %s | %d of %d noticed%s | %s" % (
+        "planted bugs" if bugs else "ablation", len(found), len(todo),
+        "" if bugs or mode == "full" else ", of %d guards" % len(all_guards),
+        seed if mode == "short" else 1))
+    if not wanted and mode != "short" and os.environ.get("UPDATE"):
+        others = {n: (p, "", ms) for n, (p, ms) in memory.items() if (n > 1000) != bool(bugs)}
+        write_memory({**others, **found})
     return 1 if failed else 0
 
 

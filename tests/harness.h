@@ -14,6 +14,7 @@
 
 #include <inttypes.h>
 #include <setjmp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +101,19 @@ static inline uint64_t t_seed(void)
 		seed = 1;
 	printf("# SEED=%" PRIu64 "\n", seed);
 	return seed;
+}
+
+/* One row of the table at the end of `make check`: which line of the programme, how much of it. */
+static inline __attribute__((format(printf, 2, 3))) void t_figure(const char *line,
+								  const char *fmt, ...)
+{
+	va_list ap;
+
+	printf("# figure: %s | ", line);
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	printf(" | %" PRIu64 "\n", t_seed());
 }
 
 /* splitmix64: small, good enough for tests, same everywhere */

@@ -9,7 +9,7 @@
 #                                    (unit: and of tests/golden)
 #         cli                        tests/cli/test_*, executables
 #         lint                       tests/lint/*.sh and *.py
-#         ablate                     tests/ablate.py short
+#         ablate                     tests/ablate.py short, and planted
 #         asan tsan                  unit and conform again, from that build, shortened
 #         fuzz                       tests/fuzz/fuzz_*, on their corpus
 #         vm                         tests/kmod and tests/conform on the kernel module, in
@@ -28,7 +28,11 @@
 # empty. It prints TAP; exit 77 or a plan of 0 means skipped.
 #
 # One that dies, runs out of time, or ends before its plan counts as one failed
-# test more. The last line is: N passed, N failed, N skipped.
+# test more. At the end comes a table: what the programs printed as
+#
+#   # figure: LINE | FIGURE | SEED
+#
+# and a row for each suite. The last line is: N passed, N failed, N skipped.
 
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -253,6 +257,7 @@ for suite; do
 	ablate)
 		export B TEST_SHORT=1
 		O=$B/ablate start ablate short 300 tests/ablate.py short
+		O=$B/ablate start ablate planted 900 tests/ablate.py planted
 		unset TEST_SHORT
 		;;
 	asan | tsan)
@@ -313,6 +318,30 @@ for suite; do
 done
 wait
 
+# rows: line | figure | seed | result
+table() {
+	local sum out p f s good
+	for sum in "$log"/*.sum; do
+		[ -e "$sum" ] || continue
+		out=${sum%.sum}
+		read -r p f s <"$sum"
+		good=ok
+		[ "$f" = 0 ] || good=FAIL
+		sed -n "s/^# figure: \(.*\)/\1 | $good/p" "$out"
+	done | sort
+	for sum in "$log"/*.sum; do
+		out=$(basename "$sum")
+		echo "${out%%.*} $(cat "$sum")"
+	done | awk '{ p[$1] += $2; f[$1] += $3; s[$1] += $4 }
+		END {
+			for (i in p)
+				printf "suite %s | %d tests%s | | %s\n", i, p[i] + f[i],
+					s[i] ? ", " s[i] " skipped" : "", f[i] ? "FAIL" : "ok"
+		}' | sort
+}
+echo
+table | awk -F ' *[|] *' '{ printf "%-22s %-66s %-20s %s\n", $1, $2, $3, $4 }'
+echo
 cat "$log"/*.sum 2>/dev/null | awk '
 	{ p += $1; f += $2; s += $3 }
 	END {

@@ -5,6 +5,7 @@
  * Memory levels (sim_snap): the pass (durable bytes advance along the log),
  * above it one state, above that what recovery does to it.
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -640,6 +641,9 @@ int eng_main(int argc, char **argv, const struct eng_ops *const *ops, unsigned n
 	       sum.en_states, sum.en_distinct, sum.en_two_distinct, sum.en_cut_distinct,
 	       sum.en_third_distinct, sum.en_violations,
 	       sum.en_seconds > 0 ? (double)sum.en_states / sum.en_seconds : 0);
+	t_figure("crash enumeration", "%s: %" PRIu64 " states, %" PRIu64 " distinct, %" PRIu64
+		 " violations", program_invocation_short_name, sum.en_states, sum.en_distinct,
+		 sum.en_violations);
 	if (argc < 2 && !getenv("TEST_SHORT") && !getenv("CRASH_STATE") && !conf.ec_is_hunt) {
 		tap(sum.en_two_distinct * 5 >= sum.en_distinct, "a_fifth_is_on_two_devices");
 		tap(sum.en_cut_distinct * 10 >= sum.en_distinct, "a_tenth_cuts_recovery");

@@ -501,6 +501,8 @@ static void random_calls_break_nothing(void)
 	secs = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9;
 	printf("# %lu calls in %.1f s, %lu of them successful; late memory: %s\n",
 	       atomic_load(&ncalls), secs, atomic_load(&nok), world_has_slow() ? "yes" : "no");
+	t_figure("ioctl fuzz", "%lu calls, %lu of them successful", atomic_load(&ncalls),
+		 atomic_load(&nok));
 	T_EQ(findings(), 0);
 	T_OK(atomic_load(&ncalls) >= (unsigned long)count);
 }

@@ -16,7 +16,10 @@ its name says `flush` and it has a flush point of its own outside BARRIER."""
 import glob
 import os
 import re
+import sys
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import planted  # noqa: E402
 from lib import B, O, Skip, code, functions, line_of, main, run, spans, under
 
 RANGES = {"kmod/core/": (1, 199), "libmpool/": (200, 299), "libkvdb/": (300, 699)}
@@ -112,6 +115,13 @@ def every_checksum_comparison_is_inside_a_check():
             yield "%s:%d: a crc compared outside CHECK" % (f, line_of(f, m.start()))
 
 
+def every_planted_bug_has_its_place():
+    """Who changes the lines changes tests/planted.txt too, or takes the bug out of it."""
+    for b in planted.bugs():
+        if not planted.is_there(b):
+            yield "tests/planted.txt: %d: %s has no such lines now" % (b.number, b.file)
+
+
 def each_layer_has_guards():
     """The rules above must not pass because they look at nothing."""
     for prefix, (low, high) in RANGES.items():
@@ -140,4 +150,5 @@ def the_ablation_build_has_it():
 
 main([guard_numbers_are_literal_unique_and_in_range, no_guard_inside_a_macro,
       every_flush_point_is_inside_a_barrier, every_checksum_comparison_is_inside_a_check,
-      each_layer_has_guards, products_have_no_switch, the_ablation_build_has_it])
+      every_planted_bug_has_its_place, each_layer_has_guards, products_have_no_switch,
+      the_ablation_build_has_it])

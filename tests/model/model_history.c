@@ -269,6 +269,8 @@ static void transactions_of_a_database_have_no_anomaly(void)
 	       " plain puts, %" PRIu64 " reads, %" PRIu64 " writes, %" PRIu64 " cursors; %" PRIu64
 	       " write skews\n", n.hn_committed, n.hn_aborted, n.hn_conflicts, n.hn_plain,
 	       n.hn_reads, n.hn_writes, n.hn_cursors, skews);
+	t_figure("history checker", "%" PRIu64 " transactions, %" PRIu64 " write skews, no other "
+		 "anomaly", n.hn_committed + n.hn_aborted, skews);
 	T_OK(only || n.hn_committed + n.hn_aborted >= all);
 	/* overlap there was */
 	T_OK(n.hn_conflicts > 0 && skews > 0);

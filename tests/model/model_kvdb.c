@@ -199,6 +199,8 @@ static void no_operation_differs_from_the_model(void)
 		one_world(i, ops / n);
 	}
 	counts_print();
+	t_figure("model and SIGKILL", "%" PRIu64 " operations, %" PRIu64 " kills",
+		 ops_done(world.wo_shm), total(MC_KILL));
 	T_OK(only || total(MC_KILL) >= kills);
 	T_OK(only || ops_done(world.wo_shm) >= ops);
 	T_OK(only || total(MC_EXPIRED) >= kills);
@@ -221,7 +223,7 @@ static void no_power_cut_differs_from_the_model(void)
 			       world.wo_shm->sm_why);
 		mk_world_fini(&world);
 	}
-	printf("# %" PRIu64 " power cuts\n", total(MC_CUT));
+	t_figure("model and power cuts", "%" PRIu64 " cuts", total(MC_CUT));
 	T_OK(only || total(MC_CUT) >= n * 3 * 16);
 }
 
