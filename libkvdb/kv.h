@@ -443,6 +443,8 @@ void kv_merge_hide(struct kv_iter *it, bool (*hides)(void *arg, const struct kv_
  * that are neighbours in age, merges, publishes. 1 = did one, 0 = none due, -errno.
  */
 int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs);
+/* LF9: the store has all the upper runs that it may have, and merges can make them fewer. */
+bool kv_merge_is_behind(struct kvdb_kvs *kvs);
 /* A merge runs. */
 bool kv_merge_is_busy(struct kvdb_kvs *kvs);
 
@@ -674,6 +676,7 @@ struct kv_merging {
 	uint32_t mg_joins;
 	uint32_t mg_coming;		/* leaves that splits may make */
 	uint32_t mg_moves;		/* relocations that wait for runs: no merge begins */
+	bool mg_failed;			/* the last one that ended */
 };
 
 struct kvdb_kvs {

@@ -13,6 +13,8 @@
 #define KV_LEAVES_MAX		2048u	/* of a store: what one record and one spill can take */
 #define KV_LEAF_RUNS_MAX	16u	/* no spill while a leaf has as many */
 #define KV_SPILL_RUNS		4u	/* upper runs that make a spill due */
+#define KV_UPPER_RUNS_SLOW	24u	/* writers are slowed from so many on */
+#define KV_UPPER_RUNS_MAX	48u	/* no flush while there are as many (LF9) */
 
 /* Immutable; shared by the trees that list it. */
 struct kv_leaf {

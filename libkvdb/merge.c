@@ -326,12 +326,27 @@ int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j)
 	return rc;
 }
 
-void kv_merge_end(struct kv_job *j)
+void kv_merge_end(struct kv_job *j, int rc)
 {
 	pthread_mutex_lock(&j->j_kvs->k_merging.mg_lock);
 	job_take(j, false);
+	j->j_kvs->k_merging.mg_failed = rc < 0;
 	pthread_mutex_unlock(&j->j_kvs->k_merging.mg_lock);
 	kv_tree_put(j->j_db, j->j_tree);
+}
+
+bool kv_merge_is_behind(struct kvdb_kvs *kvs)
+{
+	struct kv_tree *tr;
+	bool is;
+
+	pthread_mutex_lock(&kvs->k_merging.mg_lock);
+	tr = kv_tree_get(kvs);
+	is = tr->tr_nupper >= KV_UPPER_RUNS_MAX && !kvs->k_merging.mg_failed &&
+	     !atomic_load(&kvs->k_bulk);
+	pthread_mutex_unlock(&kvs->k_merging.mg_lock);
+	kv_tree_put(kvs->k_db, tr);
+	return is;
 }
 
 bool kv_merge_is_busy(struct kvdb_kvs *kvs)
@@ -352,7 +367,7 @@ int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs)
 	if (kv_fault(db) || db->d_rdonly || !kv_merge_begin(db, kvs, &j))
 		return 0;
 	rc = kv_job_run(&j);
-	kv_merge_end(&j);
+	kv_merge_end(&j, rc);
 	if (rc > 0 && j.j_is_last)
 		kv_compact_merged(kvs);
 	else if (rc < 0 && rc != -ECANCELED && j.j_asked)
@@ -484,7 +499,7 @@ static int move_part(struct move *m)
 						NULL;
 	if (rc > 0)
 		rc = move_run(m, &j);
-	kv_merge_end(&j);
+	kv_merge_end(&j, rc);
 	return rc;
 }
 

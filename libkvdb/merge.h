@@ -93,6 +93,7 @@ bool kv_is_looked_for(struct kvdb *db, struct kv_run **run, unsigned n);
  * 1: *j is to be run, and ended whatever became of it; 0: none is due.
  */
 int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j);
-void kv_merge_end(struct kv_job *j);
+/* @rc: what kv_job_run() returned. */
+void kv_merge_end(struct kv_job *j, int rc);
 
 #endif

@@ -15,6 +15,10 @@
 #define RUNS_WANTED	8u	/* more are merged whatever their sizes */
 #define LEAVES_LEFT	4u	/* a split makes a few; near the limit none is tried */
 
+/* LF9: what a flush waits for is due */
+_Static_assert(KV_UPPER_RUNS_MAX > RUNS_WANTED && KV_UPPER_RUNS_MAX >= 2 * KV_SPILL_RUNS,
+	       "merges are due before the last upper run");
+
 /*
  * A stretch of at least TIER_FACTOR neighbours is due when together they hold
  * SUM_NUM / SUM_DEN times the keys of the largest: then merging moves each key

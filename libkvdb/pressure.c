@@ -12,13 +12,12 @@
 #include <time.h>
 
 #include "flush.h"
+#include "leaf.h"
 #include "memtable.h"
 #include "reloc.h"
 #include "work.h"
 
 #define FROZEN_LIMIT	4u	/* memtables of a store that wait: there is no room for more */
-#define RUNS_SLOW	24u	/* runs of a store: merging is behind */
-#define RUNS_LIMIT	64u
 
 struct usage {
 	uint64_t mt_bytes;
@@ -51,7 +50,7 @@ static struct usage usage(struct kvdb *db)
 	return u;
 }
 
-/* The store that is furthest behind: frozen memtables, runs. */
+/* The store that is furthest behind: frozen memtables, upper runs. */
 static void backlog(struct kvdb *db, uint64_t *frozen, uint64_t *runs)
 {
 	struct kv_thread *t = kv_enter();
@@ -67,8 +66,8 @@ static void backlog(struct kvdb *db, uint64_t *frozen, uint64_t *runs)
 		tr = atomic_load(&kvs->k_tree);
 		if (tr->tr_nmt > *frozen + 1)
 			*frozen = tr->tr_nmt - 1;
-		if (tr->tr_depth > *runs)
-			*runs = tr->tr_depth;
+		if (tr->tr_nupper > *runs)
+			*runs = tr->tr_nupper;
 	}
 	pthread_mutex_unlock(&db->d_kvs_lock);
 	kv_exit(t);
@@ -89,7 +88,8 @@ static void measure_debt(struct kvdb *db, const struct usage *u)
 	part[KVDB_DELAY_MEMORY] = kv_debt_part(u->mt_bytes, b->b_mt_bytes * 2 / 3, b->b_mt_bytes);
 	part[KVDB_DELAY_LOG] = kv_debt_part(u->log_bytes, b->b_log_bytes * 3 / 5, b->b_log_bytes);
 	part[KVDB_DELAY_FROZEN] = kv_debt_part(frozen, 1, FROZEN_LIMIT);
-	part[KVDB_DELAY_RUNS] = kv_debt_part(runs, RUNS_SLOW, RUNS_LIMIT);
+	part[KVDB_DELAY_RUNS] = kv_debt_part(runs, KV_UPPER_RUNS_SLOW,
+						 KV_UPPER_RUNS_MAX);
 	part[KVDB_DELAY_SPACE] = kv_reloc_debt(db);
 	kv_throttle_set(db, part);
 }

@@ -272,6 +272,20 @@ int kv_flush_oldest(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t upto)
 	return err ? err : did;
 }
 
+/* LF9: merges come first, unless nothing comes of them. */
+static bool may_flush(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	while (kv_merge_is_behind(kvs)) {
+		if (atomic_load(&db->d_work->wk_merge_off) || kv_segs_are_short(db))
+			return true;
+		if (!kv_is_manual(db))
+			return false;	/* they kick us */
+		if (kv_merge_step(db, kvs) <= 0)
+			return true;
+	}
+	return true;
+}
+
 int kv_flush_step(struct kvdb *db)
 {
 	int did = 0, err = 0;
@@ -284,11 +298,12 @@ int kv_flush_step(struct kvdb *db)
 			continue;
 		if (!pthread_mutex_trylock(&kvs->k_flush_lock)) {
 			mt = flush_victim(db, kvs);
-			if (mt) {
+			if (mt && CHECK(655, may_flush(db, kvs))) {
 				err = flush_mt(db, kvs, mt);
-				kv_mt_put(db, mt);
 				did = 1;
 			}
+			if (mt)
+				kv_mt_put(db, mt);
 			pthread_mutex_unlock(&kvs->k_flush_lock);
 		}
 		kv_kvs_release(kvs);

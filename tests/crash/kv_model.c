@@ -312,7 +312,7 @@ static int do_merges(struct eng *e, struct km *m, struct km_rt *rt)
 		n++;
 	while (n--) {
 		rc = rc > 0 ? kv_job_run(&j[n]) : rc;
-		kv_merge_end(&j[n]);
+		kv_merge_end(&j[n], rc);
 	}
 	return rc < 0 && rc != -ENOSPC && rc != -ECANCELED ? broken(e, "merge", rc) : 0;
 }

@@ -486,6 +486,29 @@ static void a_leaf_has_a_bounded_number_of_runs(void)
 	done();
 }
 
+/* LF9: flushes that come faster than merges wait for them, with leaves and without. */
+static void a_store_has_a_bounded_number_of_upper_runs(void)
+{
+	for (unsigned with = 0; with < 2; with++) {
+		unsigned most = 0;
+
+		fresh();
+		for (unsigned i = 0; with && i < KEYS; i++)
+			put(i);
+		flush();
+		if (with)
+			merge_all();
+		for (unsigned i = 0; i < KV_UPPER_RUNS_MAX + 12; i++) {
+			put(t_rand(&rnd) % KEYS);
+			flush();
+			most = shape().upper > most ? shape().upper : most;
+		}
+		T_EQ(most, KV_UPPER_RUNS_MAX);
+		check_all();
+		done();
+	}
+}
+
 static struct kv_tree *with_leaves(void)
 {
 	fresh();
@@ -613,7 +636,7 @@ static void end_one(unsigned at)
 	if (!begun[at])
 		return;
 	T_EQ(kv_job_run(begun[at]), 1);
-	kv_merge_end(begun[at]);
+	kv_merge_end(begun[at], 1);
 	ended[begun[at]->j_how]++;
 	joined += begun[at]->j_nleaf > 1;
 	free(begun[at]);
@@ -696,10 +719,10 @@ static void no_leaf_changes_beside_a_spill(void)
 		if (kv_merge_begin(db, kvs, &b)) {
 			T_OK(b.j_how == KV_MERGE_ONE && b.j_nleaf == 1);
 			T_EQ(kv_job_run(&b), 1);
-			kv_merge_end(&b);
+			kv_merge_end(&b, 1);
 		}
 		T_EQ(kv_job_run(&a), 1);
-		kv_merge_end(&a);
+		kv_merge_end(&a, 1);
 		db->d_budget.b_leaf_keys = LEAF;
 	}
 	check_all();
@@ -752,7 +775,7 @@ static void a_move_waits_for_the_merge_of_its_runs(void)
 	}
 	T_EQ(kv_merge_begin(db, kvs, &other), 0);
 	T_EQ(kv_job_run(&j), 1);
-	kv_merge_end(&j);
+	kv_merge_end(&j, 1);
 	T_EQ(pthread_join(t, NULL), 0);
 	check_all();
 	merge_all();
@@ -769,6 +792,7 @@ int main(void)
 	T_RUN(the_work_of_a_merge_is_bounded_while_the_store_grows);
 	T_RUN(range_deletes_over_many_leaves_are_dropped_in_each);
 	T_RUN(a_leaf_has_a_bounded_number_of_runs);
+	T_RUN(a_store_has_a_bounded_number_of_upper_runs);
 	T_RUN(a_run_outside_of_its_leaf_is_refused);
 	T_RUN(a_merge_loses_no_keys_that_lie_outside_of_its_leaf);
 	T_RUN(values_move_in_each_leaf);
