@@ -64,6 +64,8 @@ a_live_database_tells_about_itself() {
 	has err 'MP0965'
 	want 0 kvdb list -H -o db,state,keys
 	same row "$(cat "$S/out")" "$(printf './d\topen\t1000')"
+	want 0 kvdb list -H -o format
+	same format "$(cat "$S/out")" 0x0100
 	want 0 kvdb list -j
 	schema kvdb_list
 	let_go

@@ -181,6 +181,11 @@ static const char *cell_text(const struct col *col, const struct cell *c, bool e
 		if (!exact)
 			return time_str(buf, c->num);
 		break;
+	case COL_VERSION:
+		if (exact)
+			break;
+		snprintf(buf, SIZE_STR, "0x%04" PRIx64, c->num);
+		return buf;
 	case COL_PCT:
 		snprintf(buf, SIZE_STR, exact ? "%" PRIu64 : "%" PRIu64 "%%", c->num);
 		return buf;

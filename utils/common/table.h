@@ -20,6 +20,7 @@ enum col_type {
 	COL_PCT,   /* whole percent */
 	COL_TIME,  /* nanoseconds: short, or exact with -p */
 	COL_BOOL,  /* yes / no */
+	COL_VERSION, /* of a format: hexadecimal, or decimal with -p */
 };
 
 /* struct col - one column; a table of columns ends with .name == NULL */

@@ -21,7 +21,7 @@ static const struct col list_cols[] = {
 	{ "keys", COL_COUNT, true, "keys, about" },
 	{ "used", COL_SIZE, true, "space taken in the pool, all classes" },
 	{ "free", COL_SIZE, true, "space free in the pool, all classes" },
-	{ "format", COL_COUNT, false, "media format version, decimal" },
+	{ "format", COL_VERSION, false, "media format version" },
 	{ "uuid", COL_STR, false, "identity of the database" },
 	{ "error", COL_STR, false, "identifier of the error when it could not be opened" },
 	{ NULL, 0, false, NULL },
