@@ -176,6 +176,8 @@ int kv_seg_add(struct kvdb *db, uint64_t id, struct kv_seg **out);
 int kv_segs_step(struct kvdb *db);
 /* The part of it that writers wait for: refills the stock. */
 int kv_segs_stock_step(struct kvdb *db);
+/* How short of segments fast logs are that have @ready of their own: 0 to KV_DEBT_MAX. */
+uint32_t kv_segs_debt(struct kvdb *db, uint32_t ready);
 uint64_t kv_segs_free_bytes(struct kvdb *db);
 uint64_t kv_segs_class_bytes(struct kvdb *db);	/* of the largest class, used or not */
 /* Somebody is in the middle of a step. */

@@ -229,6 +229,25 @@ bool kv_log_wants_segment(struct kv_log *lo)
 	return wants;
 }
 
+uint32_t kv_logs_ready(struct kvdb *db)
+{
+	struct kv_logs *ls = db->d_logs;
+	uint32_t busy = 0, least = UINT32_MAX;
+
+	for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++) {
+		struct kv_log *lo = kv_log_at(ls, i);
+
+		pthread_mutex_lock(&lo->lo_lock);
+		if (lo->lo_ahead > 1) {
+			busy++;
+			if (lo->lo_nnext < least)
+				least = lo->lo_nnext;
+		}
+		pthread_mutex_unlock(&lo->lo_lock);
+	}
+	return busy ? busy * least : UINT32_MAX;
+}
+
 /* The log will not write to @s again; drops the log's reference. */
 static void seg_done(struct kvdb *db, struct kv_seg *s, uint32_t end)
 {

@@ -96,6 +96,8 @@ int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_
 int kv_log_prepare(struct kvdb *db, struct kv_log *lo, bool urgent);
 /* Gets ready what the log's pace asks for, ahead of need. The supplier's; outside kv_enter(). */
 int kv_log_prepare_ahead(struct kvdb *db, struct kv_log *lo);
+/* Segments that all busy logs have ready, as if each had as few as the poorest; or UINT32_MAX. */
+uint32_t kv_logs_ready(struct kvdb *db);
 /* True when kv_log_prepare_ahead() would be useful. */
 bool kv_log_wants_segment(struct kv_log *lo);
 /*

@@ -91,6 +91,7 @@ static void measure_debt(struct kvdb *db, const struct usage *u)
 	part[KVDB_DELAY_RUNS] = kv_debt_part(runs, KV_UPPER_RUNS_SLOW,
 						 KV_UPPER_RUNS_MAX);
 	part[KVDB_DELAY_SPACE] = kv_reloc_debt(db);
+	part[KVDB_DELAY_SEGMENT] = kv_segs_debt(db, kv_logs_ready(db));
 	kv_throttle_set(db, part);
 }
 

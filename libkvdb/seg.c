@@ -23,11 +23,13 @@
 #include <string.h>
 
 #include "ckpt.h"
+#include "flush.h"
 #include "mdc.h"
 #include "reloc.h"
 
 #define HASH_BITS	12
 #define BATCH_MAX	32u	/* segments per allocation */
+#define DEBT_MIN	8u	/* fewer in a batch: writers are not slowed for them */
 #define SEAL_MIN	8u	/* sealing waits for so many */
 #define STEP_MAX	64u	/* segments handled by one step */
 #define SEG_LIMIT	(64u << 20) /* bytes; a greater object is none of ours */
@@ -41,6 +43,7 @@ struct kv_segs {
 	struct kv_seg *sg_hash[1u << HASH_BITS];
 	struct kv_seg *sg_stock[BATCH_MAX];	/* with the table's reference only */
 	_Atomic(uint32_t) sg_nstock;	/* changes under sg_lock */
+	_Atomic(uint32_t) sg_full_stock; /* as many are wanted in it */
 	uint32_t sg_count;
 	_Atomic(uint64_t) sg_retry_ns;	/* background refill failed: not before this time */
 };
@@ -704,6 +707,7 @@ int kv_segs_stock_step(struct kvdb *db)
 	unsigned batch = batch_size(db), low = batch - batch / 4;
 	int err = 0;
 
+	atomic_store(&ss->sg_full_stock, batch);
 	if (ss->sg_nstock >= low || kv_now(db) < atomic_load(&ss->sg_retry_ns))
 		return 0;
 	pthread_mutex_lock(&ss->sg_fill_lock);
@@ -713,7 +717,21 @@ int kv_segs_stock_step(struct kvdb *db)
 		atomic_store(&ss->sg_retry_ns, kv_now(db) + 100000000ull);
 		return 0;
 	}
+	if (!err)
+		kv_pressure(db);	/* writers may have been slowed for want of them */
 	return err ? err : 1;
+}
+
+uint32_t kv_segs_debt(struct kvdb *db, uint32_t ready)
+{
+	struct kv_segs *ss = db->d_segs;
+	uint32_t full = atomic_load(&ss->sg_full_stock), n = ss->sg_nstock;
+
+	/* a small pool keeps no stock worth the name; on a full one nobody works on it (TH-5) */
+	if (ready == UINT32_MAX || full < DEBT_MIN || kv_now(db) < atomic_load(&ss->sg_retry_ns))
+		return 0;
+	n += ready;
+	return n >= full ? 0 : kv_debt_part(full - n, full / 2, full);
 }
 
 int kv_segs_step(struct kvdb *db)

@@ -135,10 +135,47 @@ static void memory_is_there_before_it_is_written(void)
 	close_db();
 }
 
+/* Takes one out of the stock, unused. */
+static void take_one(void)
+{
+	struct kv_seg *s;
+
+	T_EQ(kv_seg_alloc(db, 0, KV_VLOG, SEG, false, &s), 0);
+	kv_seg_close(db, s, 0);
+	kv_seg_put(db, s);
+}
+
+static void fast_logs_are_slowed_before_the_last_segment(void)
+{
+	uint32_t last, debt, at_first;
+
+	open_db(KVDB_MANUAL);
+	while (kv_segs_stock_step(db) > 0)
+		;
+	T_EQ(kv_segs_debt(db, 0), 0);
+	for (unsigned i = 0; i < 16; i++)
+		take_one();
+	at_first = last = kv_segs_debt(db, 0);
+	T_OK(at_first < KV_DEBT_MAX / 8);
+	for (unsigned i = 0; i < 12; i++) {
+		take_one();
+		debt = kv_segs_debt(db, 0);
+		T_OK(debt > last && debt <= KV_DEBT_MAX);
+		last = debt;
+	}
+	T_OK(kv_segs_debt(db, 12) <= at_first);
+	T_EQ(kv_segs_debt(db, UINT32_MAX), 0);	/* no log is fast */
+	while (kv_segs_stock_step(db) > 0)
+		;
+	T_EQ(kv_segs_debt(db, 0), 0);
+	close_db();
+}
+
 int main(void)
 {
 	T_RUN(a_fast_log_has_several_segments_ready);
 	T_RUN(a_slow_log_has_one);
+	T_RUN(fast_logs_are_slowed_before_the_last_segment);
 	T_RUN(memory_is_there_before_it_is_written);
 	return t_done();
 }
