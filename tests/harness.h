@@ -107,13 +107,14 @@ static inline uint64_t t_seed(void)
 static inline __attribute__((format(printf, 2, 3))) void t_figure(const char *line,
 								  const char *fmt, ...)
 {
+	uint64_t seed = t_seed();
 	va_list ap;
 
 	printf("# figure: %s | ", line);
 	va_start(ap, fmt);
 	vprintf(fmt, ap);
 	va_end(ap);
-	printf(" | %" PRIu64 "\n", t_seed());
+	printf(" | %" PRIu64 "\n", seed);
 }
 
 /* splitmix64: small, good enough for tests, same everywhere */
