@@ -42,7 +42,7 @@
 #define MK_GROUPS	64u		/* sets of keys with a common prefix */
 #define MK_PREFIX	4u		/* bytes of that prefix */
 #define MK_OPS		(1u << 18)	/* writes of one thread in one round */
-#define MK_VALUE_MAX	(300u << 10)
+#define MK_VALUE_MAX	(2u << 20)
 #define MK_RING		16u
 #define MK_OVER		16u		/* writes of one transaction */
 #define MK_CHURN	400u

@@ -11,6 +11,7 @@
 #include "mk.h"
 
 #define VALUE_TINY	8u	/* shorter ones do not carry their id */
+#define LARGE_RARE	64u	/* of the large values one in so many is above 1 MiB */
 #define NSEC		1000000000ull
 #define TTL_STORE	2u	/* its values live so long: gone when two whole hours have passed */
 #define TTL_S		5400u
@@ -142,6 +143,8 @@ uint32_t mk_value_len(const struct mk_world *wo, uint64_t id, unsigned store, un
 {
 	uint64_t x = mk_hash(wo->wo_seed ^ id, store << 16 | key), y = x >> 20;
 
+	if (x % wo->wo_big == 0 && (y >> 32) % LARGE_RARE == 0)
+		return (1u << 20) + (uint32_t)(y % (MK_VALUE_MAX - (1u << 20)));
 	if (x % wo->wo_big == 0)
 		return 3000 + (uint32_t)(y % (y & 0x100000 ? 12000 : 200000));
 	switch (x % 16) {
