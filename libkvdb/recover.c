@@ -531,6 +531,9 @@ static int check_torn(struct recovery *rv)
 	uint64_t newest = 0;
 	uint32_t i, j;
 
+	/* without stores nothing needs a segment: those of durable epochs above B may be gone */
+	if (!rv->rv_st->st_nkvs)
+		return 0;
 	for (i = 0; i < rv->rv_n; i++)
 		for (j = 0; j < rv->rv_seg[i].vs_all; j++)
 			if (newest < rv->rv_seg[i].vs_frame[j].vf_epoch)

@@ -376,6 +376,27 @@ static void lost_descriptor_below_later_epochs_is_damage(void)
 	}
 }
 
+/* Its store was dropped, and the segment deleted: that is no loss. */
+static void without_stores_a_missing_segment_is_no_damage(void)
+{
+	struct mpool_op op = { .type = MPOOL_OP_DELETE };
+	uint64_t e;
+
+	pool_make();
+	up();
+	e = db.d_epoch;
+	seg_alloc(0);
+	seg_alloc(1);
+	put(1, e, 1, "x", "one", 10);
+	end_epoch(0, e);
+	put(0, e + 1, 1, "y", "two", 11);
+	op.obj = ts[1].obj;
+	T_EQ(mpool_batch(db.d_mp, &op, 1), 0);
+	again();
+	T_OK(db.d_epoch > e + 1);
+	gone();
+}
+
 /* The frame says by its header that it was there. */
 static void torn_descriptor_below_a_later_frame_is_damage(void)
 {
@@ -972,6 +993,7 @@ int main(void)
 	T_RUN(frames_behind_a_lost_one_prove_what_was_durable);
 	T_RUN(lost_descriptor_below_later_epochs_is_damage);
 	T_RUN(torn_descriptor_below_a_later_frame_is_damage);
+	T_RUN(without_stores_a_missing_segment_is_no_damage);
 	T_RUN(any_part_of_the_newest_epoch_is_a_torn_tail);
 	T_RUN(segment_missing_from_the_pool);
 	T_RUN(idle_log_holds_back_nothing);
