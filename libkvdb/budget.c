@@ -77,6 +77,14 @@ static void split_cache(struct kv_budget *b)
 	b->b_slab_bytes = cache - b->b_mt_bytes - b->b_index_bytes - buffers;
 }
 
+/* Size of segments on a class of so many bytes (R10). */
+static uint64_t class_seg(uint64_t class_bytes, uint64_t streams, uint64_t most)
+{
+	uint64_t seg = max64(min64(class_bytes / (64 * streams), SEG_MAX), SEG_MIN);
+
+	return max64(pow2_floor(min64(seg, most)), SEG_MIN);
+}
+
 static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_budget *b)
 {
 	uint64_t seg, streams, least = o->segment_bytes ? o->segment_bytes : SEG_MIN;
@@ -90,12 +98,16 @@ static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, stru
 		b->b_logs = (uint32_t)max64(min64(b->b_logs, fit), 1);
 	}
 	streams = (uint64_t)b->b_logs * KV_STREAMS;
-	seg = max64(min64(l->l_class_bytes / (64 * streams), SEG_MAX), SEG_MIN);
-	seg = min64(seg, b->b_cache_bytes / 64);
-	seg = min64(seg, max64(b->b_slab_bytes / (4 * streams), SEG_MIN));
-	seg = max64(pow2_floor(seg), SEG_MIN);
+	seg = class_seg(l->l_class_bytes, streams,
+			min64(b->b_cache_bytes / 64,
+			      max64(b->b_slab_bytes / (4 * streams), SEG_MIN)));
 	if (o->segment_bytes)
 		seg = o->segment_bytes;
+	b->b_move_bytes = (uint32_t)seg;
+	/* one image at a time: the larger, the fewer passes over what it is gathered from */
+	if (l->l_capacity_bytes > l->l_class_bytes)
+		b->b_move_bytes = (uint32_t)max64(seg, class_seg(l->l_capacity_bytes, streams,
+								 b->b_cache_bytes / 16));
 	if (seg * streams > b->b_slab_bytes)
 		return kv_error(-EINVAL, "MP0951",
 				"%u logs with segments of %llu bytes do not fit into cache_bytes "

@@ -72,6 +72,7 @@ struct kv_budget {
 	uint64_t b_own_bytes;	/* images of large records, beside the slabs */
 	uint64_t b_index_bytes;	/* fences, filters (watched, not enforced) */
 	uint32_t b_seg_bytes;	/* log segment and slab size, multiple of 64 KiB */
+	uint32_t b_move_bytes;	/* segment of moved values on capacity, at least that */
 	uint32_t b_frame_max;	/* a frame is closed when it reaches this */
 	uint32_t b_ahead;	/* segments that a busy log has ready, at most */
 	uint32_t b_logs;
@@ -437,6 +438,8 @@ void kv_cursor_show_expired(struct kvdb_cursor *cur);
  */
 void kv_merge_hide(struct kv_iter *it, bool (*hides)(void *arg, const struct kv_ent *e),
 		   void *arg);
+/* Before the first step: the @n newest sources hide keys of the others and show none. */
+void kv_merge_only_hide(struct kv_iter *it, unsigned n);
 
 /* ---- merge.c ------------------------------------------------------------------------- */
 
@@ -731,6 +734,8 @@ struct kv_throttle {
 uint32_t kv_debt_part(uint64_t have, uint64_t from, uint64_t limit);
 /* ns per KiB at a debt of so many thousandths. */
 uint32_t kv_throttle_cost(uint32_t debt);
+/* The debt that permits so many bytes per second. Pure. */
+uint32_t kv_throttle_debt(double rate);
 /* Sets rate and cause from the parts of the debt, by enum kvdb_delay. */
 void kv_throttle_set(struct kvdb *db, const uint32_t part[KVDB_DELAYS]);
 /* A write of @bytes while th_cost is not 0: sleeps until it is due. */

@@ -62,8 +62,9 @@ static void job_take(struct kv_job *j, bool takes)
 	struct kv_merging *mg = &j->j_kvs->k_merging;
 	uint32_t one = takes ? 1 : -1u;
 
-	for (unsigned i = 0; i < j->j_n; i++)
-		j->j_in[i]->rn_taken = takes;
+	/* those in front, too: what they hide stays hidden by them */
+	for (unsigned i = 0; i < j->j_n + j->j_nabove; i++)
+		(j->j_in - j->j_nabove)[i]->rn_taken = takes;
 	mg->mg_n += one;
 	mg->mg_spills += j->j_how == KV_MERGE_SPILL ? one : 0;
 	mg->mg_shapes += is_shape(j) ? one : 0;
@@ -130,7 +131,7 @@ static unsigned pick(struct kv_job *j, const struct part *pa, unsigned *first)
 	*first = 0;
 	if (kv_split_is_due(j->j_kvs, j->j_tree, pa->pa_run, pa->pa_n))
 		return n == pa->pa_n && may_shape(&j->j_kvs->k_merging) ? n : 0;
-	return kv_pick_part(j->j_db, pa->pa_run, n, n == pa->pa_n, first);
+	return kv_pick_part(j->j_kvs, pa->pa_run, n, n == pa->pa_n, first);
 }
 
 /*
@@ -386,17 +387,21 @@ static void has_victim(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 	*(bool *)arg |= atomic_load(&s->sg_victim);
 }
 
-/* How many of the runs from the newest on hold all references to victims. */
-static unsigned runs_to_victims(struct kv_run **run, unsigned n)
+/* How many of the runs from the newest on hold all references to victims, the @first ones none. */
+static unsigned runs_to_victims(struct kv_run **run, unsigned n, unsigned *first)
 {
 	unsigned len = 0;
 
+	*first = n;
 	for (unsigned i = 0; i < n; i++) {
 		bool has = false;
 
 		kv_run_segs(run[i], has_victim, &has);
-		if (has)
-			len = i + 1;
+		if (!has)
+			continue;
+		len = i + 1;
+		if (*first > i)
+			*first = i;
 	}
 	return len;
 }
@@ -407,7 +412,7 @@ struct move {
 	struct kvdb_kvs *m_kvs;
 	uint64_t m_epoch;
 	uint8_t m_class;
-	bool m_only;
+	bool m_only, m_whole;
 	uint64_t *m_bytes;
 	struct kv_leaf *m_leaf;	/* where it is, with a reference; NULL: upper runs */
 };
@@ -452,24 +457,27 @@ static int move_wait(struct move *m, struct kv_job *j, struct part *pa)
 	return rc;
 }
 
-/* G3: from the newest run of the part to the oldest that refers to a victim. 1, 0, -errno. */
+/* G3: from the newest run of the part to the oldest that refer to victims. 1, 0, -errno. */
 static int move_begin(struct move *m, struct kv_job *j)
 {
+	unsigned above, len;
 	struct part pa;
 	int rc;
 
 	pthread_mutex_lock(&m->m_kvs->k_merging.mg_lock);
 	rc = move_wait(m, j, &pa);
 	if (!rc) {
-		j->j_in = pa.pa_run;
-		j->j_n = runs_to_victims(pa.pa_run, pa.pa_n);
-		j->j_forgets = !kv_is_looked_for(m->m_db, j->j_in, j->j_n);
-		j->j_no_tombs = j->j_forgets && j->j_n == pa.pa_n &&
-				(j->j_nleaf || !j->j_tree->tr_nleaf);
-		rc = j->j_n > KV_MERGE_MAX ? -EAGAIN : j->j_n != 0;
+		len = runs_to_victims(pa.pa_run, pa.pa_n, &above);
+		rc = len > KV_MERGE_MAX ? -EAGAIN : len != 0;
 	}
-	if (rc <= 0)
-		j->j_n = 0;
+	if (rc > 0) {
+		j->j_in = pa.pa_run + above;
+		j->j_n = len - above;
+		j->j_nabove = above;
+		j->j_forgets = !kv_is_looked_for(m->m_db, j->j_in, j->j_n);
+		j->j_no_tombs = j->j_forgets && len == pa.pa_n &&
+				(j->j_nleaf || !j->j_tree->tr_nleaf);
+	}
 	job_take(j, true);
 	pthread_mutex_unlock(&m->m_kvs->k_merging.mg_lock);
 	return rc;
@@ -477,7 +485,8 @@ static int move_begin(struct move *m, struct kv_job *j)
 
 static int move_run(struct move *m, struct kv_job *j)
 {
-	int rc = kv_move_open(m->m_db, m->m_kvs, m->m_epoch, m->m_class, m->m_only, &j->j_move);
+	int rc = kv_move_open(m->m_db, m->m_kvs, m->m_epoch, m->m_class, m->m_only, m->m_whole,
+			      &j->j_move);
 
 	if (rc)
 		return rc;
@@ -504,10 +513,10 @@ static int move_part(struct move *m)
 }
 
 int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t epoch, uint8_t mclass,
-		  bool only, uint64_t *bytes)
+		  bool only, bool whole, uint64_t *bytes)
 {
 	struct move m = { .m_db = db, .m_kvs = kvs, .m_epoch = epoch, .m_class = mclass,
-			  .m_only = only, .m_bytes = bytes };
+			  .m_only = only, .m_whole = whole, .m_bytes = bytes };
 	int rc, did = 0;
 
 	/* references only go from upper runs into leaves, and to those that come later */

@@ -16,7 +16,7 @@
  * @run: all of them, or if not @is_all the newest ones, newest first.
  * The group is [*first, *first + returned); 0: none.
  */
-unsigned kv_pick_part(struct kvdb *db, struct kv_run **run, unsigned n, bool is_all,
+unsigned kv_pick_part(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n, bool is_all,
 		      unsigned *first);
 /* The same for kvdb_compact(): all, or of too many the oldest, which others may follow to. */
 unsigned kv_pick_asked(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first);
@@ -51,6 +51,7 @@ struct kv_job {
 	enum kv_merge_how j_how;
 	struct kv_run **j_in;	/* newest first; the tree reference keeps them */
 	unsigned j_n;
+	unsigned j_nabove;	/* so many in front of them only hide what they hold (RUN-4) */
 	uint32_t j_leaf, j_nleaf;	/* they are of these leaves; none: upper runs */
 	/* no transaction looks for their deletions (T6) */
 	bool j_forgets;

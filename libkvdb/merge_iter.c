@@ -30,6 +30,7 @@ struct source {
 struct merge_iter {
 	struct kv_iter mi_it;
 	unsigned mi_n;
+	unsigned mi_only_hide;	/* the first so many sources: what wins there is passed over */
 	bool mi_reverse, mi_tombs;
 	bool mi_placed;
 	bool mi_used;		/* the winner was looked at; the next call moves it on */
@@ -161,7 +162,8 @@ static int merge_next(struct kv_iter *it, struct kv_ent *e)
 		if (!s->so_live)
 			return -ENOENT;
 		mi->mi_used = true;
-		if (s->so_old || (s->so_ent.e_kind == KV_ENT_TOMB && !mi->mi_tombs) ||
+		if (s->so_old || mi->mi_tree[0] < mi->mi_only_hide ||
+		    (s->so_ent.e_kind == KV_ENT_TOMB && !mi->mi_tombs) ||
 		    (mi->mi_hides && mi->mi_hides(mi->mi_arg, &s->so_ent)))
 			continue;
 		*e = s->so_ent;
@@ -211,6 +213,11 @@ void kv_merge_hide(struct kv_iter *it, bool (*hides)(void *arg, const struct kv_
 
 	mi->mi_hides = hides;
 	mi->mi_arg = arg;
+}
+
+void kv_merge_only_hide(struct kv_iter *it, unsigned n)
+{
+	((struct merge_iter *)it)->mi_only_hide = n;
 }
 
 int kv_merge_iter(struct kv_iter **src, unsigned n, bool reverse, bool keep_tombs,

@@ -6,8 +6,8 @@
  * A merge moves keys only: an entry keeps its reference, the value stays where
  * the log wrote it. The new run takes the position of the newest input, so that
  * position always means age. A version is dropped only because a durable,
- * newer run in the same merge holds the key (R6), a tombstone only when nothing
- * older than the merge is left.
+ * newer run in the same merge, or in front of it, holds the key (R6), a
+ * tombstone only when nothing older than the merge is left.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static int job_hide(struct kv_job *j)
 	struct kv_cover *co;
 	int rc;
 
-	co = kv_cover_new(NULL, 0, j->j_in, j->j_n, UINT64_MAX, &rc);
+	co = kv_cover_new(NULL, 0, j->j_in - j->j_nabove, j->j_n + j->j_nabove, UINT64_MAX, &rc);
 	if (co)
 		rc = kv_cover_iter(j->j_it, co, &j->j_it);
 	else if (rc)
@@ -53,11 +53,14 @@ static int job_sources(struct kv_job *j)
 	unsigned n;
 	int rc = 0;
 
-	for (n = 0; n < j->j_n && !rc; n++)
-		rc = kv_run_iter_bulk(j->j_db, j->j_in[n], &src[n]);
+	for (n = 0; n < j->j_n + j->j_nabove && !rc; n++)
+		rc = kv_run_iter_bulk(j->j_db, (j->j_in - j->j_nabove)[n], &src[n]);
 	if (!rc) {
 		rc = kv_merge_iter(src, n, false, true, &j->j_it);
-		return rc ? rc : job_hide(j);
+		if (rc)
+			return rc;
+		kv_merge_only_hide(j->j_it, j->j_nabove);
+		return job_hide(j);
 	}
 	for (n--; n-- > 0;)
 		src[n]->it_ops->close(src[n]);

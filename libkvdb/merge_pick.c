@@ -145,6 +145,35 @@ bool kv_merge_fits(struct kvdb *db, struct kv_run **run, unsigned n)
 	return bytes / keys * left <= kv_segs_free_bytes(db) / 2;
 }
 
+static void has_staged(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	(void)n;
+	(void)bytes;
+	*(bool *)arg |= s->sg_mclass == MPOOL_STAGING;
+}
+
+/*
+ * How many of the newest runs values are to leave staging from. That rewrites
+ * them, and they go one by one, the oldest first: as long as they are few they
+ * are not merged, and never with older ones.
+ */
+static unsigned staged_runs(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n)
+{
+	struct kvdb *db = kvs->k_db;
+	bool has = false;
+
+	if (db->d_log_class == MPOOL_CAPACITY ||
+	    kv_policy_move_class(db, kvs, true) != MPOOL_CAPACITY ||
+	    !kv_staging_is_filling(db, kv_reloc_staged(db)))
+		return 0;
+	for (; n; n--) {
+		kv_run_segs(run[n - 1], has_staged, &has);
+		if (has)
+			break;
+	}
+	return n;
+}
+
 uint64_t kv_leaf_cut(const struct kvdb_kvs *kvs, const struct kv_tree *tr, uint64_t keys)
 {
 	uint64_t half = kvs->k_db->d_budget.b_leaf_keys / 2;
@@ -166,11 +195,12 @@ bool kv_split_is_due(const struct kvdb_kvs *kvs, const struct kv_tree *tr, struc
 	       kv_leaf_cut(kvs, tr, keys);
 }
 
-unsigned kv_pick_part(struct kvdb *db, struct kv_run **run, unsigned n, bool is_all,
+unsigned kv_pick_part(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n, bool is_all,
 		      unsigned *first)
 {
+	unsigned len, staged, i = 0, skip = n > 256 ? n - 256 : 0; /* the oldest count first */
+	struct kvdb *db = kvs->k_db;
 	uint64_t keys[256];
-	unsigned len, i = 0, skip = n > 256 ? n - 256 : 0;	/* the oldest count first */
 
 	*first = 0;
 	if (!n)
@@ -180,7 +210,12 @@ unsigned kv_pick_part(struct kvdb *db, struct kv_run **run, unsigned n, bool is_
 	do
 		keys[i] = kv_run_desc(run[i])->rd_keys;
 	while (++i < n);
-	len = kv_merge_pick(keys, n, first);
+	staged = staged_runs(kvs, run, n);
+	len = staged > RUNS_WANTED ? kv_merge_pick(keys, staged, first) : 0;
+	if (len < 2) {
+		len = kv_merge_pick(keys + staged, n - staged, first);
+		*first += staged;
+	}
 	if (len < 2 && is_all)
 		len = pick_for_space(db, run, n, first);
 	if (len < 2 && is_all)

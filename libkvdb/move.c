@@ -31,7 +31,8 @@
 #define PIECE		(128u << 10)	/* of one request; larger values are read alone */
 #define DEPTH		16u
 #define READ_BYTES	(DEPTH * PIECE)
-#define WRITE_PIECE	(128u << 10)	/* readers of the device wait for no more than one */
+#define WRITE_PIECE	(64u << 10)
+#define WRITE_DEPTH	2u		/* readers of the device wait for no more pieces */
 #define HELD_MAX	32768u		/* entries held back at once */
 #define SEAL_BATCH	64u
 
@@ -68,6 +69,7 @@ struct kv_move {
 	uint32_t mv_kvs;
 	uint8_t mv_mclass;
 	bool mv_only;		/* in no other class */
+	bool mv_whole;		/* all that is in the other class moves */
 	uint8_t mv_how;		/* enum kvdb_compress */
 	struct kv_packer *mv_packer;
 	uint64_t mv_epoch;
@@ -118,7 +120,7 @@ static uint8_t *map(size_t bytes)
 }
 
 int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, uint8_t mclass,
-		 bool only, struct kv_move **out)
+		 bool only, bool whole, struct kv_move **out)
 {
 	struct kv_move *mv = calloc(1, sizeof(*mv));
 	int err;
@@ -130,8 +132,10 @@ int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, ui
 	mv->mv_how = (uint8_t)atomic_load(&kvs->k_prop[KV_PROP_COMPRESS]);
 	mv->mv_mclass = mclass;
 	mv->mv_only = only;
+	mv->mv_whole = whole;
 	mv->mv_epoch = epoch;
-	mv->mv_cap = db->d_budget.b_seg_bytes;
+	mv->mv_cap = mclass == MPOOL_CAPACITY ? db->d_budget.b_move_bytes :
+						db->d_budget.b_seg_bytes;
 	mv->mv_image = map(mv->mv_cap);
 	mv->mv_read = map(READ_BYTES);
 	err = mv->mv_image && mv->mv_read ? 0 : -ENOMEM;
@@ -475,20 +479,49 @@ static void stamp(struct kv_move *mv, struct kv_seg *s)
 	}
 }
 
+/* Sends the next piece of the image; @slot: of those in flight. */
+static int write_piece(struct kv_move *mv, struct kv_seg *s, uint32_t *off, uint32_t len,
+		       struct iovec *iov, uint64_t slot)
+{
+	uint32_t n = len - *off < WRITE_PIECE ? len - *off : WRITE_PIECE;
+	struct mpool_io io = { .obj = s->sg_obj, .type = MPOOL_WRITE, .iovcnt = 1, .off = *off,
+			       .iov = &iov[slot], .cookie = slot };
+	int rc;
+
+	iov[slot] = (struct iovec){ mv->mv_image + *off, n };
+	rc = mpool_ioq_submit(mv->mv_q, &io, 1);
+	if (rc <= 0)
+		return rc ? rc : -EIO;
+	*off += n;
+	return 0;
+}
+
 static int write_image(struct kv_move *mv, struct kv_seg *s, uint32_t len)
 {
+	struct iovec iov[WRITE_DEPTH];
+	struct mpool_cqe cq;
+	uint32_t off = 0, n = 0;
 	int rc = 0;
 
-	for (uint32_t off = 0; off < len && !rc; off += WRITE_PIECE) {
-		struct iovec iov = { mv->mv_image + off,
-				     len - off < WRITE_PIECE ? len - off : WRITE_PIECE };
-
-		rc = mpool_write(s->sg_obj, off, &iov, 1);
+	for (; n < WRITE_DEPTH && off < len && !rc; n += !rc)
+		rc = write_piece(mv, s, &off, len, iov, n);
+	while (n) {
+		if (mpool_ioq_reap(mv->mv_q, &cq, 1, 1, -1) != 1)
+			continue;
+		n--;
+		if (cq.res < 0)
+			rc = (int)cq.res;
+		if (rc || off == len)
+			continue;
+		rc = write_piece(mv, s, &off, len, iov, cq.cookie);
+		n += !rc;
 	}
 	if (rc)
 		return kv_error_mpool(rc);
 	atomic_fetch_add(&mv->mv_db->d_count.move_bytes[s->sg_mclass], len);
 	mv->mv_written += len;
+	if (mv->mv_whole)
+		kv_reloc_aged(mv->mv_db);
 	atomic_store(&s->sg_first_epoch, mv->mv_epoch);
 	atomic_store(&s->sg_last_epoch, mv->mv_epoch);
 	atomic_store(&s->sg_end, len);
@@ -635,7 +668,9 @@ static int make_room(struct kv_move *mv, struct kv_run_build *rb, uint32_t size)
 
 int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent *e)
 {
-	bool moves = e->e_kind == KV_ENT_REF && atomic_load(&e->e_seg->sg_victim);
+	bool moves = e->e_kind == KV_ENT_REF &&
+		     (atomic_load(&e->e_seg->sg_victim) ||
+		      (mv->mv_whole && e->e_seg->sg_mclass != mv->mv_mclass));
 	struct kv_ent to = *e;		/* as it is gathered */
 	uint32_t rec = 0;
 	int rc = 0;

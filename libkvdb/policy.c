@@ -17,8 +17,10 @@
 #include "reloc.h"
 #include "work.h"
 
-#define TIGHT_NUM	4u	/* of 8: values on staging above which they leave ... */
-#define EASY_NUM	1u	/* ... down to here */
+#define ROOM_PARTS	16u	/* of the part of staging that is for values: */
+#define FILLING_NUM	4u	/* so many hold some, and runs that refer to them are kept apart */
+#define TIGHT_NUM	9u	/* the oldest leave, one part's worth at a time */
+#define FLUSH_PART	16u	/* what is not flushed cannot age, nor hide what it replaced */
 
 static uint64_t policy_of(const struct kvdb_kvs *kvs)
 {
@@ -71,23 +73,58 @@ bool kv_policy_refuses(const struct kvdb_kvs *kvs, const struct kv_seg *s)
 }
 
 /*
- * What of staging is for values: keys live there, and their merges need the
- * same again. When that is most of it, key blocks go where there is room.
+ * What of staging is for values: not what keys take, nor an eighth for merges
+ * and for what is deleted and not free yet. Keys that leave values less than a
+ * quarter go where there is room.
  */
-static uint64_t value_room(uint64_t total, uint64_t keys)
+static uint64_t value_room(struct kvdb *db)
 {
-	return total / 2 > 2 * keys ? total - 2 * keys : total / 2;
+	uint64_t taken = kv_reloc_run_bytes(db), total;
+	struct mpool_info pi;
+
+	if (mpool_info(db->d_mp, &pi))
+		return 0;
+	total = pi.cls[MPOOL_STAGING].total;
+	taken += total / 8;
+	return taken < total - total / 4 ? total - taken : total / 4;
+}
+
+uint64_t kv_staging_flush_share(struct kvdb *db)
+{
+	uint64_t share;
+
+	if (db->d_log_class == MPOOL_CAPACITY)
+		return UINT64_MAX;
+	share = value_room(db) / FLUSH_PART;
+	return share > db->d_budget.b_seg_bytes ? share : db->d_budget.b_seg_bytes;
+}
+
+bool kv_staging_is_filling(struct kvdb *db, uint64_t values)
+{
+	return values > value_room(db) / ROOM_PARTS * FILLING_NUM;
 }
 
 uint64_t kv_staging_excess(struct kvdb *db, uint64_t values)
 {
-	struct mpool_info pi;
-	uint64_t room;
+	uint64_t part = value_room(db) / ROOM_PARTS;
 
-	if (mpool_info(db->d_mp, &pi))
+	return values > part * TIGHT_NUM ? part : 0;
+}
+
+uint32_t kv_staged_debt(uint64_t values, uint64_t room, uint64_t rate)
+{
+	uint64_t tight = room / ROOM_PARTS * TIGHT_NUM;
+
+	if (values <= tight || !rate)
 		return 0;
-	room = value_room(pi.cls[MPOOL_STAGING].total, kv_reloc_run_bytes(db));
-	return values > room / 8 * TIGHT_NUM ? values - room / 8 * EASY_NUM : 0;
+	if (values >= room)
+		return KV_DEBT_MAX;
+	return kv_throttle_debt((double)rate * (double)(room - values) / (double)(values - tight));
+}
+
+uint32_t kv_staging_debt(struct kvdb *db, uint64_t values, uint64_t rate)
+{
+	return kv_staged_debt(values, value_room(db), rate);
 }
 
 static bool has_staging_only(struct kvdb *db)
@@ -105,15 +142,8 @@ static bool has_staging_only(struct kvdb *db)
 	return has;
 }
 
-bool kv_staging_has_room(struct kvdb *db, uint64_t bytes)
+bool kv_staging_has_room(struct kvdb *db, uint64_t values)
 {
-	uint64_t keys = kv_reloc_run_bytes(db), total;
-	struct mpool_info pi;
-
-	if (mpool_info(db->d_mp, &pi))
-		return true;
-	total = pi.cls[MPOOL_STAGING].total;
-	bytes += keys < total / 4 ? keys : total / 4;
 	/* G8: such a store would fail where there is room */
-	return pi.cls[MPOOL_STAGING].free >= bytes || has_staging_only(db);
+	return values <= value_room(db) || has_staging_only(db);
 }

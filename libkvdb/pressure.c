@@ -92,6 +92,7 @@ static void measure_debt(struct kvdb *db, const struct usage *u)
 						 KV_UPPER_RUNS_MAX);
 	part[KVDB_DELAY_SPACE] = kv_reloc_debt(db);
 	part[KVDB_DELAY_SEGMENT] = kv_segs_debt(db, kv_logs_ready(db));
+	part[KVDB_DELAY_STAGING] = kv_reloc_staging_debt(db);
 	kv_throttle_set(db, part);
 }
 
@@ -116,7 +117,7 @@ void kv_pressure(struct kvdb *db)
 }
 
 /* True when the store's active memtable has had its share. */
-static bool wants_switch(struct kvdb *db, struct kv_mt *mt, const struct usage *u)
+static bool wants_switch(struct kvdb *db, struct kv_mt *mt, const struct usage *u, uint64_t share)
 {
 	const struct kv_budget *b = &db->d_budget;
 	uint64_t age, least;
@@ -124,7 +125,7 @@ static bool wants_switch(struct kvdb *db, struct kv_mt *mt, const struct usage *
 	if (!kv_mt_first_epoch(mt) || !u->mts)
 		return false;
 	age = atomic_load(&db->d_logs->ls_bytes) - atomic_load(&mt->m_log_pos);
-	if (age > b->b_log_bytes / 2 || atomic_load(&mt->m_bytes) > b->b_mt_bytes / 3)
+	if (age > share || atomic_load(&mt->m_bytes) > b->b_mt_bytes / 3)
 		return true;
 	/*
 	 * many stores: the total is what counts, the larger ones go first; some
@@ -155,9 +156,12 @@ int kv_switch_prepare(struct kvdb *db, struct kvdb_kvs *kvs)
 
 int kv_switch_step(struct kvdb *db)
 {
+	uint64_t share = kv_staging_flush_share(db);
 	struct usage u = usage(db);
 	int did = 0;
 
+	if (share > db->d_budget.b_log_bytes / 2)
+		share = db->d_budget.b_log_bytes / 2;
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
 		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
 		struct kv_thread *t;
@@ -168,7 +172,7 @@ int kv_switch_step(struct kvdb *db)
 			continue;
 		t = kv_enter();
 		wants = !atomic_load(&kvs->k_next_mt) && atomic_load(&kvs->k_tree)->tr_nmt < 4 &&
-			wants_switch(db, kv_mt_active(kvs), &u);
+			wants_switch(db, kv_mt_active(kvs), &u, share);
 		kv_exit(t);
 		if (wants) {
 			err = kv_switch_prepare(db, kvs);

@@ -37,6 +37,8 @@
 
 #define AMP_DEFAULT	1.5
 #define DEBT_EVERY_NS	20000000ull	/* between two looks at it while a job runs */
+#define STAGED_EVERY_NS	5000000ull	/* the same of staging, which is small */
+#define AGED_WITHIN_NS	500000000ull	/* who waits for staging sees a value leave it so often */
 #define LOOK_EVERY_NS	100000000ull	/* between two looks at the space that is in use */
 #define ESTIMATE_NS	5000000000ull	/* an estimate holds so long, if space grows little */
 #define SAMPLE_PAGES	48u		/* of one run, */
@@ -65,6 +67,12 @@ struct kv_reloc {
 	_Atomic(bool) rl_is_behind;	/* a job for space runs */
 	_Atomic(uint32_t) rl_debt;	/* of that job */
 	_Atomic(uint64_t) rl_debt_ns;	/* next look at it */
+	/* jobs for staging follow each other and bring something, or will when more is flushed */
+	_Atomic(bool) rl_is_ageing;
+	_Atomic(uint32_t) rl_staged_debt;
+	_Atomic(uint64_t) rl_staged_ns;	/* next look at that */
+	_Atomic(uint64_t) rl_aged_ns;	/* values left staging last */
+	_Atomic(uint64_t) rl_aged_rate;	/* at which they left in the last jobs, bytes per second */
 
 	/* the running job; rl_lock */
 	struct kv_victim *rl_cand;
@@ -72,11 +80,13 @@ struct kv_reloc {
 	uint64_t rl_user;		/* live keys and values counted, as they are stored */
 	uint64_t rl_horizon, rl_memtables;
 	uint64_t rl_gain;		/* bytes that the job brought */
+	uint64_t rl_left;		/* bytes that left staging */
+	bool rl_is_unflushed;		/* most of what is there could not */
 	/* while a store is counted: where its values belong, and whether nowhere else */
 	uint8_t rl_class;
 	bool rl_strict, rl_tight;
 	uint8_t rl_how;			/* how its values are packed when they move */
-	/* bytes in the wrong place, in staging above its budget, that the last job left there */
+	/* bytes in the wrong place, bytes on staging, that the last job could not help */
 	uint64_t rl_wrong_stuck, rl_old_stuck;
 	int rl_err;
 };
@@ -237,6 +247,53 @@ uint32_t kv_reloc_debt(struct kvdb *db)
 							 atomic_load(&rl->rl_live), rl->rl_max));
 	}
 	return atomic_load(&rl->rl_debt);
+}
+
+static void add_staged(void *arg, struct kv_seg *s)
+{
+	uint32_t state = atomic_load(&s->sg_state);
+
+	if (s->sg_mclass == MPOOL_STAGING &&
+	    (state == KV_SEG_OPEN || state == KV_SEG_FULL || atomic_load(&s->sg_runs)))
+		*(uint64_t *)arg += s->sg_bytes;
+}
+
+uint64_t kv_reloc_staged(struct kvdb *db)
+{
+	uint64_t values = 0;
+
+	kv_segs_each(db, add_staged, &values);
+	return values;
+}
+
+/* Bytes that are to leave staging. */
+static uint64_t staging_excess(struct kvdb *db)
+{
+	return db->d_log_class == MPOOL_CAPACITY ? 0 : kv_staging_excess(db, kv_reloc_staged(db));
+}
+
+void kv_reloc_aged(struct kvdb *db)
+{
+	atomic_store(&db->d_reloc->rl_aged_ns, kv_now(db));
+}
+
+/* As with space: who waits is waiting for somebody (TH-6). */
+uint32_t kv_reloc_staging_debt(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t now, due;
+
+	if (!rl || !atomic_load(&rl->rl_is_ageing))
+		return 0;
+	now = kv_now(db);
+	if (now > atomic_load(&rl->rl_aged_ns) + AGED_WITHIN_NS)
+		return 0;
+	due = atomic_load(&rl->rl_staged_ns);
+	if (now >= due &&
+	    atomic_compare_exchange_strong(&rl->rl_staged_ns, &due, now + STAGED_EVERY_NS))
+		atomic_store(&rl->rl_staged_debt, kv_staging_debt(db, kv_reloc_staged(db),
+					     atomic_load(&rl->rl_aged_rate)));
+	return atomic_load(&rl->rl_staged_debt);
 }
 
 /* ---- 1. estimate ----------------------------------------------------------- */
@@ -627,6 +684,7 @@ unsigned kv_reloc_choose_wrong(struct kv_victim *v, unsigned n, uint64_t room)
 struct moved {
 	uint64_t mo_stores, mo_bytes;
 	bool mo_only;		/* a move that ends in the class it began in is none */
+	bool mo_whole;		/* the runs that are written anew leave nothing on staging */
 };
 
 /* Why a job runs. */
@@ -638,7 +696,8 @@ static int move_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr,
 	uint8_t to = kv_policy_move_class(db, kvs, db->d_reloc->rl_tight);
 	/* not of now: that is 0 while a store is being made, and an epoch is at least 1 */
 	int rc = kv_merge_move(db, kvs, db->d_reloc->rl_horizon, to,
-			       mo->mo_only || kv_policy_is_strict(db, kvs), &mo->mo_bytes);
+			       mo->mo_only || kv_policy_is_strict(db, kvs), mo->mo_whole,
+			       &mo->mo_bytes);
 
 	(void)tr;
 	mo->mo_stores += rc > 0;
@@ -657,6 +716,17 @@ static uint64_t gained(const struct kv_victim *v, uint64_t n, uint64_t written)
 		if (!atomic_load(&v[i].vi_seg->sg_runs))
 			freed += v[i].vi_bytes;
 	return freed > written ? freed - written : 0;
+}
+
+/* The same of staging: what stays there was written anew. */
+static uint64_t left_staging(const struct kv_victim *v, uint64_t n)
+{
+	uint64_t left = 0;
+
+	for (uint64_t i = 0; i < n; i++)
+		if (v[i].vi_seg->sg_mclass == MPOOL_STAGING && !atomic_load(&v[i].vi_seg->sg_runs))
+			left += v[i].vi_bytes - stay_bytes(&v[i]);
+	return left;
 }
 
 /* Bytes that may be written before anything comes free. */
@@ -684,45 +754,28 @@ static uint64_t space_of_cands(const struct kv_reloc *rl)
 	       (rl->rl_user > live ? rl->rl_user - live : 0);
 }
 
-static void add_staged(void *arg, struct kv_seg *s)
-{
-	uint32_t state = atomic_load(&s->sg_state);
-
-	if (s->sg_mclass == MPOOL_STAGING &&
-	    (state == KV_SEG_OPEN || state == KV_SEG_FULL || atomic_load(&s->sg_runs)))
-		*(uint64_t *)arg += s->sg_bytes;
-}
-
-/* Bytes that are to leave staging, without those that will anyway when readers let go. */
-static uint64_t staging_excess(struct kvdb *db)
-{
-	uint64_t values = 0;
-
-	if (db->d_log_class == MPOOL_CAPACITY)
-		return 0;
-	kv_segs_each(db, add_staged, &values);
-	return kv_staging_excess(db, values);
-}
-
-/*
- * The merge rewrites keys, nearly all of them: it must be worth that. And what
- * is on staging and may leave does now: a later job would rewrite them again.
- */
+/* The merge rewrites keys, nearly all of them: it must be worth that. */
 static unsigned choose_for_space(struct kv_reloc *rl, uint64_t space, double limit, double goal,
 				 uint64_t room)
 {
-	uint64_t want = (uint64_t)(goal * (double)rl->rl_user), excess, write = 0;
+	uint64_t want = (uint64_t)(goal * (double)rl->rl_user), excess;
 	uint64_t least = rl->rl_is_short ? 0 : KEYS_WORTH * atomic_load(&rl->rl_run_bytes);
-	unsigned n;
 
 	if ((double)space <= limit * (double)rl->rl_user || space <= want)
 		return 0;
 	excess = space - want;
-	n = kv_reloc_choose(rl->rl_cand, rl->rl_ncand, excess > least ? excess : least, room);
-	for (unsigned i = 0; i < n; i++)
-		write += rl->rl_cand[i].vi_live;
-	return n + kv_reloc_choose_old(rl->rl_cand + n, rl->rl_ncand - n, UINT64_MAX,
-				       room - write);
+	return kv_reloc_choose(rl->rl_cand, rl->rl_ncand, excess > least ? excess : least, room);
+}
+
+/* Most of what is on staging is not flushed: the next job will find more. */
+static bool is_unflushed(struct kv_reloc *rl, uint64_t staged)
+{
+	uint64_t flushed = 0;
+
+	for (unsigned i = 0; i < rl->rl_ncand; i++)
+		if (rl->rl_cand[i].vi_seg->sg_mclass == MPOOL_STAGING)
+			flushed += rl->rl_cand[i].vi_bytes;
+	return flushed < staged / 2;
 }
 
 /*
@@ -732,7 +785,8 @@ static unsigned choose_for_space(struct kv_reloc *rl, uint64_t space, double lim
 static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	struct moved mo = { .mo_only = why != FOR_SPACE };
+	struct moved mo = { .mo_only = why != FOR_SPACE,
+			    .mo_whole = why == FOR_STAGING };
 	uint64_t space, now = 0, excess = staging_excess(db), room;
 	unsigned n = 0;
 	int rc = cands_take(db);
@@ -766,6 +820,8 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 	/* on a pool that is nearly full every look counts */
 	rl->rl_is_early = why == FOR_SPACE && !n && now < space && !rl->rl_is_short;
 	rl->rl_gain = gained(rl->rl_cand, n, mo.mo_bytes);
+	rl->rl_left = left_staging(rl->rl_cand, n);
+	rl->rl_is_unflushed = is_unflushed(rl, kv_reloc_staged(db));
 	cands_put(db);
 	atomic_store(&rl->rl_is_behind, false);
 	if (mo.mo_stores)
@@ -877,12 +933,52 @@ static uint64_t wrong_bytes(struct kvdb *db)
 	return w.wr_bytes;
 }
 
+static void note_rate(struct kv_reloc *rl, uint64_t ns)
+{
+	uint64_t rate = (uint64_t)((double)rl->rl_left * 1e9 / (double)(ns + 1));
+	uint64_t was = atomic_load(&rl->rl_aged_rate);
+
+	atomic_store(&rl->rl_aged_rate, was ? was - was / 4 + rate / 4 : rate);
+}
+
+/*
+ * Values age: while there are too many on staging the oldest leave, job after
+ * job. One that changed nothing is not tried again before something did.
+ */
+static int age_locked(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t staged = kv_reloc_staged(db), t0 = kv_now(db);
+	int rc;
+
+	if (!staging_excess(db) ||
+	    (rl->rl_old_stuck && staged >= rl->rl_old_stuck &&
+	     staged <= rl->rl_old_stuck + db->d_budget.b_seg_bytes)) {
+		atomic_store(&rl->rl_is_ageing, false);
+		return 0;
+	}
+	rl->rl_is_unflushed = false;
+	atomic_store(&rl->rl_is_ageing, true);
+	rc = kv_segs_seal_now(db);
+	if (rc >= 0)
+		rc = run_job(db, FOR_STAGING, 0, 0);
+	if (rc > 0 && rl->rl_left)
+		note_rate(rl, kv_now(db) - t0);
+	if ((rc > 0 && rl->rl_left) || (!rc && rl->rl_is_unflushed))
+		rl->rl_old_stuck = 0;
+	else
+		rl->rl_old_stuck = kv_reloc_staged(db);
+	if (rl->rl_old_stuck)
+		atomic_store(&rl->rl_is_ageing, false);
+	return rc;
+}
+
 /* Values go where their policy wants them. A job that changed nothing is not tried again. */
 static int place_locked(struct kvdb *db, bool look)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	uint64_t excess, left, wrong, least = look ? 1 : 4ull * db->d_budget.b_seg_bytes;
-	int rc = 0;
+	uint64_t wrong, least = look ? 1 : 4ull * db->d_budget.b_seg_bytes;
+	int rc;
 
 	if (db->d_log_class == MPOOL_CAPACITY)
 		return 0;
@@ -890,17 +986,6 @@ static int place_locked(struct kvdb *db, bool look)
 	rc = look ? kv_segs_seal_now(db) : 0;
 	if (rc < 0)
 		return rc;
-	excess = staging_excess(db);
-	if (excess && (excess < rl->rl_old_stuck || excess > rl->rl_old_stuck +
-		       db->d_budget.b_seg_bytes)) {
-		rc = kv_segs_seal_now(db);
-		if (rc >= 0)
-			rc = run_job(db, FOR_STAGING, 0, 0);
-		/* what stays in staging may have been written anew: that is no progress */
-		left = staging_excess(db);
-		rl->rl_old_stuck = rc > 0 && left < excess ? 0 : left;
-		return rc;
-	}
 	wrong = wrong_bytes(db);
 	if (wrong < least || wrong == rl->rl_wrong_stuck)
 		return 0;
@@ -911,25 +996,36 @@ static int place_locked(struct kvdb *db, bool look)
 	return rc;
 }
 
+/* What is due by the clock: space, then policy. rl_lock held. */
+static int look_locked(struct kvdb *db, uint64_t now)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	bool look = now >= atomic_load(&rl->rl_next_est);
+	int rc = step_locked(db, now);
+
+	if (!rc)
+		rc = place_locked(db, look);
+	/* what was given up comes free behind readers: look again when it did */
+	atomic_store(&rl->rl_next_ns, kv_now(db) + (rl->rl_is_early ? 10 : 1) * LOOK_EVERY_NS);
+	return rc;
+}
+
 int kv_reloc_step(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
 	uint64_t now = kv_now(db);
-	bool look;
+	bool is_due = now >= atomic_load(&rl->rl_next_ns);
 	int rc;
 
-	if (db->d_rdonly || kv_fault(db) || now < atomic_load(&rl->rl_next_ns) ||
+	if (db->d_rdonly || kv_fault(db) || (!is_due && db->d_log_class == MPOOL_CAPACITY) ||
 	    pthread_mutex_trylock(&rl->rl_lock))
 		return 0;
-	look = now >= atomic_load(&rl->rl_next_est);
-	rc = step_locked(db, now);
+	rc = is_due ? look_locked(db, now) : 0;
 	if (!rc)
-		rc = place_locked(db, look);
+		rc = age_locked(db);
 	/* no room, or not now: what is there stays as it is, and space may come */
 	if (rc == -EAGAIN || rc == -ECANCELED || rc == -ENOSPC)
 		rc = 0;
-	/* what was given up comes free behind readers: look again when it did */
-	atomic_store(&rl->rl_next_ns, kv_now(db) + (rl->rl_is_early ? 10 : 1) * LOOK_EVERY_NS);
 	pthread_mutex_unlock(&rl->rl_lock);
 	return rc;
 }

@@ -17,9 +17,10 @@ struct kv_move;
  * kv_move_open - for one merge of one store
  * @epoch: of what is written: a horizon that every store had reached when the job began (G6)
  * @mclass: where segments go, or else, unless @only, to the other class
+ * @whole: what lies in the other class moves, too, whether its segment is a victim or not
  */
 int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, uint8_t mclass,
-		 bool only, struct kv_move **out);
+		 bool only, bool whole, struct kv_move **out);
 /*
  * kv_move_add - the next entry of the merge
  * An entry that refers to a victim (sg_victim) is added to @rb with its new
@@ -37,15 +38,15 @@ uint64_t kv_move_bytes(const struct kv_move *mv);	/* written */
 /* ---- merge.c ---------------------------------------------------------------------------- */
 
 /*
- * kv_merge_move - merge the runs of a store down to the oldest that refers to
- * a victim, and move the values on the way
- * @epoch: as for kv_move_open()
+ * kv_merge_move - merge the runs of a store from the newest to the oldest that
+ * refer to victims, and move the values on the way
+ * @epoch, @mclass, @only, @whole: as for kv_move_open()
  * @bytes: what was written is added
  * 1 = done, 0 = nothing refers to a victim, -EAGAIN = not possible now
  * (cancelled, too many runs), -errno.
  */
 int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t epoch, uint8_t mclass,
-		  bool only, uint64_t *bytes);
+		  bool only, bool whole, uint64_t *bytes);
 
 /* ---- seg.c ---------------------------------------------------------------------------------- */
 
@@ -74,8 +75,21 @@ bool kv_policy_is_strict(struct kvdb *db, const struct kvdb_kvs *kvs);
 bool kv_policy_refuses(const struct kvdb_kvs *kvs, const struct kv_seg *s);
 /* Bytes that should leave staging, of @values that are there; 0: it is within its budget. */
 uint64_t kv_staging_excess(struct kvdb *db, uint64_t values);
-/* Staging has room for @bytes of log beside what keys need to be merged. */
-bool kv_staging_has_room(struct kvdb *db, uint64_t bytes);
+/* Log bytes of a memtable that is to be flushed, at most. */
+uint64_t kv_staging_flush_share(struct kvdb *db);
+/* There are so many values on staging that some will have to leave. */
+bool kv_staging_is_filling(struct kvdb *db, uint64_t values);
+/*
+ * kv_staged_debt - how near values of so many bytes bring staging to where the log must leave it; pure
+ * @room: bytes for values
+ * @rate: at which values left it last, bytes per second; 0: not known
+ * Half way from where they leave on to full it permits @rate, more below and less above.
+ */
+uint32_t kv_staged_debt(uint64_t values, uint64_t room, uint64_t rate);
+/* The same with the room of now. */
+uint32_t kv_staging_debt(struct kvdb *db, uint64_t values, uint64_t rate);
+/* Staging has room for so many bytes of values beside keys and what their merges need. */
+bool kv_staging_has_room(struct kvdb *db, uint64_t values);
 
 /* ---- reloc.c -------------------------------------------------------------------------------- */
 
@@ -136,6 +150,12 @@ uint64_t kv_reloc_key_bytes(struct kvdb *db);
 uint32_t kv_space_debt(uint64_t space, uint64_t live, double amp);
 /* The same of the database while a relocation for space runs, else 0. */
 uint32_t kv_reloc_debt(struct kvdb *db);
+/* How near staging is to where the log must leave it, while jobs bring it room; else 0. */
+uint32_t kv_reloc_staging_debt(struct kvdb *db);
+/* Values were written that leave staging. */
+void kv_reloc_aged(struct kvdb *db);
+/* Bytes of values on staging, without those that leave it when readers let go. */
+uint64_t kv_reloc_staged(struct kvdb *db);
 /* Bytes of all runs, at the last look. */
 uint64_t kv_reloc_run_bytes(struct kvdb *db);
 void kv_reloc_stats(struct kvdb *db, struct kvdb_stats *st);

@@ -345,10 +345,12 @@ static int alloc_objs(struct kvdb *db, uint32_t first, bool only, uint32_t bytes
 
 static unsigned batch_size(struct kvdb *db)
 {
-	uint64_t total, seg = db->d_budget.b_seg_bytes, n;
+	struct mpool_info pi;
+	uint64_t n;
 
-	pool_free(db, &total);
-	n = total / 32 / seg;	/* R10 */
+	if (mpool_info(db->d_mp, &pi))
+		return 1;
+	n = pi.cls[db->d_log_class].total / 32 / db->d_budget.b_seg_bytes;	/* R10 */
 	return n < 1 ? 1 : n > BATCH_MAX ? BATCH_MAX : (unsigned)n;
 }
 
@@ -401,19 +403,26 @@ static struct kv_seg *stock_take(struct kv_segs *ss)
 	return s;
 }
 
+/* Segments that are allocated at once, and their class: without room on staging one elsewhere. */
+static unsigned stock_batch(struct kvdb *db, uint32_t *mclass)
+{
+	*mclass = db->d_log_class;
+	if (*mclass != MPOOL_STAGING || kv_staging_has_room(db, kv_reloc_staged(db)))
+		return batch_size(db);
+	*mclass = MPOOL_CAPACITY;
+	return 1;	/* there is room again soon */
+}
+
 static int refill(struct kvdb *db, bool urgent)
 {
 	struct kv_segs *ss = db->d_segs;
 	struct kv_seg *got[BATCH_MAX];
-	unsigned i, n = batch_size(db);
-	uint32_t mclass = db->d_log_class;
+	uint32_t mclass;
+	unsigned i, n = stock_batch(db, &mclass);
 	int err;
 
 	if (n > BATCH_MAX - ss->sg_nstock)
 		n = BATCH_MAX - ss->sg_nstock;
-	if (mclass == MPOOL_STAGING &&
-	    !kv_staging_has_room(db, (uint64_t)n * db->d_budget.b_seg_bytes))
-		mclass = MPOOL_CAPACITY;
 	err = n ? alloc_segs(db, mclass, false, db->d_budget.b_seg_bytes, &n, urgent, got) : 0;
 	if (err)
 		return err;
@@ -704,7 +713,8 @@ static int delete_step(struct kvdb *db)
 int kv_segs_stock_step(struct kvdb *db)
 {
 	struct kv_segs *ss = db->d_segs;
-	unsigned batch = batch_size(db), low = batch - batch / 4;
+	uint32_t mclass;
+	unsigned batch = stock_batch(db, &mclass), low = batch - batch / 4;
 	int err = 0;
 
 	atomic_store(&ss->sg_full_stock, batch);

@@ -21,6 +21,8 @@
  * Locks: none; each field of struct kv_throttle is one word. kv_pressure()
  * (pressure.c) measures the debt.
  */
+#include <math.h>
+
 #include "flush.h"
 
 #define SLEEP_MIN	50000u		/* ns */
@@ -37,6 +39,7 @@ const char *kvdb_delay_name(unsigned cause)
 		[KVDB_DELAY_SPACE] = "space",	[KVDB_DELAY_SEGMENT] = "segment",
 		[KVDB_DELAY_GATE] = "gate",	[KVDB_DELAY_KEY] = "key",
 		[KVDB_DELAY_IMAGE] = "image",	[KVDB_DELAY_FRAME] = "frame",
+		[KVDB_DELAY_STAGING] = "staging",
 	};
 
 	return cause < KVDB_DELAYS ? name[cause] : NULL;
@@ -60,6 +63,13 @@ uint32_t kv_throttle_cost(uint32_t debt)
 	if (rate < RATE_MIN)
 		rate = RATE_MIN;
 	return (uint32_t)(1024u * 1000000000ull / rate);
+}
+
+uint32_t kv_throttle_debt(double rate)
+{
+	double left = cbrt(rate / (double)RATE_MAX);
+
+	return left < 1 ? (uint32_t)((1 - left) * KV_DEBT_MAX) : 0;
 }
 
 void kv_throttle_set(struct kvdb *db, const uint32_t part[KVDB_DELAYS])

@@ -5,9 +5,10 @@ flushes, merges, relocations in their steps, snapshots, deletions of blocks and
 crashes (libkvdb/DESIGN.md, invariants G1 to G7).
 
 Modelled: one store, two keys, one version per key and run; a log block per
-memtable; a relocation that merges the runs [0, last] as they were at its
-start, writes the values of one victim block into a new one, makes that
-durable, commits one edit, and only then shows the new list. Snapshots hold the
+memtable; a relocation that merges the runs [first, last] as they were at its
+start without what the runs in front of them hide, writes the values of one
+victim block into a new one, makes that durable, commits one edit, and only
+then shows the new list. Snapshots hold the
 list of memtable and runs as a whole, as cursors do.
 Checked in every state: what a get finds, at every snapshot and now, is what a
 map says, in a block that exists; after a crash the same for what was durable.
@@ -25,7 +26,7 @@ S = namedtuple("S", "mem runs job views seq cur sealed gone fresh "
                     "m_log m_runs m_vals hist synced writes relocs crashes opens")
 
 SWITCHES = ("edit_before_flush", "free_pinned", "free_before_edit", "job_on_top",
-            "trust_memtable", "drop_tombs", "free_new")
+            "trust_memtable", "drop_tombs", "free_new", "drop_above")
 KEYS = 2
 
 
@@ -104,8 +105,12 @@ def crash(s, off):
 
 def job_steps(s, off):
     victim, new, src, step = s.job
-    last = max(i for i, r in enumerate(src) if victim in blocks((r,)))
-    out = merged(src[:last + 1], last + 1 == len(src), off)
+    holds = [i for i, r in enumerate(src) if victim in blocks((r,))]
+    first, last = holds[0], holds[-1]
+    # the runs in front are read for what they hide, and stay
+    above = {k for r in src[:first] for k, _, _ in r}
+    out = tuple(e for e in merged(src[first:last + 1], last + 1 == len(src), off)
+                if e[0] not in above)
     moved = []
     for k, q, b in out:
         if "trust_memtable" in off and any(e[0] == k for e in s.mem) and b == victim:
@@ -114,9 +119,11 @@ def job_steps(s, off):
     run = (tuple(moved),) if moved else ()
     at = len(s.runs) - len(src)     # flushed meanwhile: newer, stays in front
     if "job_on_top" in off:
-        after = run + s.runs[:at] + s.runs[at + last + 1:]
-    else:
+        after = run + s.runs[:at + first] + s.runs[at + last + 1:]
+    elif "drop_above" in off:
         after = s.runs[:at] + run + s.runs[at + last + 1:]
+    else:
+        after = s.runs[:at + first] + run + s.runs[at + last + 1:]
     if step == "written":
         n = s._replace(job=(victim, new, src, "durable"), m_vals=s.m_vals | {new})
         yield "make the new block durable", n

@@ -743,7 +743,7 @@ static void *mover(void *arg)
 	uint64_t bytes = 0;
 
 	(void)arg;
-	T_OK(kv_merge_move(db, kvs, kv_min_horizon(db), MPOOL_CAPACITY, false, &bytes) >= 0);
+	T_OK(kv_merge_move(db, kvs, kv_min_horizon(db), MPOOL_CAPACITY, false, false, &bytes) >= 0);
 	T_OK(bytes > 0);
 	atomic_store(&has_moved, true);
 	return NULL;

@@ -204,6 +204,33 @@ static void the_oldest_leave_staging_first(void)
 	T_EQ(kv_reloc_choose_old(v, 1, 1, 1 << 20), 0);
 }
 
+/* What is permitted, in bytes per second. */
+static double permitted(uint32_t debt)
+{
+	return 1024e9 / kv_throttle_cost(debt);
+}
+
+static void who_waits_for_staging_gets_the_rate_at_which_it_empties(void)
+{
+	uint64_t room = 1600, rate = 40000000;
+	uint32_t last = 0;
+
+	T_EQ(kv_staged_debt(900, room, rate), 0);
+	T_EQ(kv_staged_debt(1500, room, 0), 0);
+	T_EQ(kv_staged_debt(1600, room, rate), KV_DEBT_MAX);
+	T_EQ(kv_staged_debt(9999, room, rate), KV_DEBT_MAX);
+	for (uint64_t v = 901; v < room; v++) {
+		uint32_t debt = kv_staged_debt(v, room, rate);
+
+		T_OK(debt >= last);
+		last = debt;
+	}
+	T_OK(permitted(kv_staged_debt(1250, room, rate)) > 0.97 * (double)rate);
+	T_OK(permitted(kv_staged_debt(1250, room, rate)) < 1.03 * (double)rate);
+	T_OK(permitted(kv_staged_debt(1100, room, rate)) > 2 * (double)rate);
+	T_OK(permitted(kv_staged_debt(1425, room, rate)) < 0.6 * (double)rate);
+}
+
 /* ---- policies ----------------------------------------------------------------------- */
 
 static void tiered_values_age_to_capacity_when_staging_is_tight(void)
@@ -230,6 +257,51 @@ static void tiered_values_age_to_capacity_when_staging_is_tight(void)
 	T_EQ(kvdb_close(db), 0);
 	open_db(0);
 	all_hold(14000);
+	done();
+}
+
+static uint64_t logged_on_capacity(void)
+{
+	struct kvdb_stats st;
+
+	T_EQ(kvdb_stats(db, &st), 0);
+	return st.io[MPOOL_CAPACITY].log_bytes;
+}
+
+static void the_log_leaves_staging_rather_than_stop(void)
+{
+	struct kvdb_bulk *bulk;
+
+	fresh(96u << 20, 16u << 20, KVDB_POLICY_DEFAULT);
+	fill(0, 6000);
+	settle();
+	T_EQ(logged_on_capacity(), 0);
+	/* from here on nothing of the store moves */
+	T_EQ(kvdb_bulk_open(kvs, 0, &bulk), 0);
+	fill(6000, 14000);
+	T_OK(logged_on_capacity() > 8u << 20);
+	kvdb_bulk_abort(bulk);
+	settle();
+	all_hold(14000);
+	done();
+}
+
+/* It keeps a memtable, and so all that was written since: nothing leaves, nobody waits for it. */
+static void an_open_cursor_does_not_slow_writers(void)
+{
+	struct kvdb_cursor *cur;
+
+	fresh(96u << 20, 16u << 20, KVDB_POLICY_DEFAULT);
+	fill(0, 100);
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &cur), 0);
+	fill(100, 8000);
+	usleep(600000);
+	fill(8000, 8100);
+	T_OK(logged_on_capacity() > 4u << 20);
+	T_EQ(kv_reloc_staging_debt(db), 0);
+	kvdb_cursor_close(cur);
+	settle();
+	all_hold(8100);
 	done();
 }
 
@@ -307,6 +379,9 @@ int main(void)
 {
 	T_RUN(policies_name_the_classes);
 	T_RUN(the_oldest_leave_staging_first);
+	T_RUN(who_waits_for_staging_gets_the_rate_at_which_it_empties);
+	T_RUN(the_log_leaves_staging_rather_than_stop);
+	T_RUN(an_open_cursor_does_not_slow_writers);
 	T_RUN(tiered_values_age_to_capacity_when_staging_is_tight);
 	T_RUN(capacity_only_keeps_neither_keys_nor_values_on_staging);
 	T_RUN(a_change_of_the_policy_moves_what_is_there);

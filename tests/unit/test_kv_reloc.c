@@ -580,7 +580,7 @@ static void die_at(int step)
 	kv_segs_each(db, mark, &n);
 	tr = kv_tree_get(kvs[0]);
 	if (!n || !tr->tr_nrun ||
-	    kv_move_open(db, kvs[0], kv_min_horizon(db), MPOOL_CAPACITY, false, &mv) ||
+	    kv_move_open(db, kvs[0], kv_min_horizon(db), MPOOL_CAPACITY, false, false, &mv) ||
 	    kv_run_build_open(db, kvs[0]->k_id, KEYS, true, &rb) ||
 	    kv_run_iter(db, tr->tr_run[0], false, &it))
 		_exit(1);
@@ -652,11 +652,69 @@ static void a_store_that_comes_meanwhile_leaves_moved_segments_whole(void)
 	kv_segs_each(db, mark, &n);
 	T_OK(n > 0);
 	db->d_kvs_coming = true;
-	T_EQ(kv_merge_move(db, kvs[0], horizon, MPOOL_CAPACITY, false, &bytes), 1);
+	T_EQ(kv_merge_move(db, kvs[0], horizon, MPOOL_CAPACITY, false, false, &bytes), 1);
 	db->d_kvs_coming = false;
 	T_OK(bytes > 0);
 	all_hold();
 	reopen();
+	all_hold();
+	done(0);
+}
+
+static void mark_of_run(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	(void)arg;
+	(void)n;
+	(void)bytes;
+	atomic_store(&s->sg_victim, true);
+}
+
+static void unmark(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	(void)arg;
+	(void)n;
+	(void)bytes;
+	atomic_store(&s->sg_victim, false);
+}
+
+/* RUN-4: what newer runs hold is left out of a move, and they stay as they are. */
+static void a_move_leaves_newer_runs_alone_and_what_they_hide_out(void)
+{
+	uint64_t bytes = 0, id[2];
+	struct kv_tree *tr;
+	char key[32];
+
+	fresh(64u << 20);
+	for (uint32_t k = 0; k < KEYS; k++)
+		T_EQ(put(0, k), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	for (uint32_t k = 0; k < KEYS; k += 4)
+		T_EQ(put(0, k), 0);
+	for (uint32_t k = 1; k < KEYS; k += 4) {
+		T_EQ(kvdb_del(kvs[0], key, key_of(k, key)), 0);
+		version[0][k] = 0;
+	}
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	tr = kv_tree_get(kvs[0]);
+	T_EQ(tr->tr_nrun, 2);
+	id[0] = kv_run_desc(tr->tr_run[0])->rd_id;
+	id[1] = kv_run_desc(tr->tr_run[1])->rd_id;
+	kv_run_segs(tr->tr_run[1], mark_of_run, NULL);
+	kv_run_segs(tr->tr_run[0], unmark, NULL);
+	kv_tree_put(db, tr);
+	T_EQ(kv_merge_move(db, kvs[0], kv_min_horizon(db), MPOOL_CAPACITY, false, false, &bytes),
+	     1);
+	T_OK(bytes > KEYS / 2 * VLEN && bytes < KEYS * 3 / 4 * VLEN);
+	tr = kv_tree_get(kvs[0]);
+	T_EQ(tr->tr_nrun, 2);
+	T_EQ(kv_run_desc(tr->tr_run[0])->rd_id, id[0]);
+	T_OK(kv_run_desc(tr->tr_run[1])->rd_id > id[1]);
+	T_OK(kv_run_desc(tr->tr_run[1])->rd_keys <= KEYS / 2);
+	kv_tree_put(db, tr);
+	all_hold();
+	reopen();
+	all_hold();
+	settle();
 	all_hold();
 	done(0);
 }
@@ -677,6 +735,7 @@ int main(void)
 	T_RUN(values_of_a_dropped_store_go_with_their_segments);
 	T_RUN(a_damaged_value_keeps_its_segment_and_is_reported);
 	T_RUN(a_store_that_comes_meanwhile_leaves_moved_segments_whole);
+	T_RUN(a_move_leaves_newer_runs_alone_and_what_they_hide_out);
 	T_RUN(garbage_never_fills_the_pool);
 	T_RUN(a_process_may_die_at_every_step);
 	return t_done();

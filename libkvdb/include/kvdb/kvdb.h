@@ -773,6 +773,7 @@ enum kvdb_delay {
 	KVDB_DELAY_KEY,        /* an open transaction had written the key */
 	KVDB_DELAY_IMAGE,      /* a log had to get memory for its next segment first */
 	KVDB_DELAY_FRAME,      /* a frame of a log, or the epoch, was being closed */
+	KVDB_DELAY_STAGING,    /* values leave staging slower than they come */
 	KVDB_DELAYS
 };
 
