@@ -55,13 +55,14 @@ queues_do_the_same_work() {
 
 classes_are_compared() {
 	want 0 kvdb bench --records 30000 --threads 2 --size 256M --classes compare
-	has out '^device layers: capacity:rate=200M,write_rate=40M,lat=200us$'
+	has out '^device layers: capacity:rate=400M,write_rate=80M,lat=200us$'
 	has out '^staging 3M$'
 	has out '^PHASE +FIGURE +CAPACITY +BOTH +RATIO$'
 	has out '^load +operations/s +[0-9]+ +[0-9]+ +[0-9.]+$'
 	has out '^a +operations/s, drained +[0-9]+ +[0-9]+ +[0-9.]+$'
 	has out '^a +p99.9 of read +[0-9.]+[nmu]?s +[0-9.]+[nmu]?s +[0-9.]+$'
 	has out '^a +written to capacity +[0-9.]+[KMG]? +[0-9.]+[KMG]? +[0-9.]+$'
+	has out '^a +at least +[0-9.]+[KMG]? +[0-9.]+$'
 	# shellcheck disable=SC2086
 	MPOOL_DEV='capacity:rate=1G' want 0 kvdb bench -j $small --classes compare --workload load
 	schema kvdb_bench_classes

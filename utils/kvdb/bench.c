@@ -52,8 +52,9 @@ const struct opt bench_opts[] = {
 	{ "classes", 0, OPT_ENUM, 0, "WHICH",
 	  "media classes of the pool to make: capacity; both, staging with a tenth of the data; or "
 	  "compare, one after the other. Capacity is slowed down by device layers: those of "
-	  "MPOOL_DEV, or else " BENCH_LAYERS ". Default for --workload then: load,a; for --cache: "
-	  "an eighth of the data, at least 64M", "classes", "capacity|both|compare" },
+	  "MPOOL_DEV, or else " BENCH_LAYERS ". Default for --workload "
+	  "then: load,a; for --threads: 32; for --cache: an eighth of the data, at least 64M",
+	  "classes", "capacity|both|compare" },
 	{ "missing", 0, OPT_FLAG, 0, NULL, "load only records that are not there", NULL, NULL },
 	{ "journal", 0, OPT_STR, 0, "FILE",
 	  "note the time of every acknowledged put of load in FILE, outside the pool", NULL, NULL },
@@ -96,7 +97,7 @@ static int parse_numbers(struct bench *b)
 {
 	const struct args *a = b->ui->args;
 	uint64_t fields = args_num(a, "fields", 10), size = args_num(a, "field-size", 100);
-	uint64_t threads = args_num(a, "threads", 4);
+	uint64_t threads = args_num(a, "threads", b->classes ? BENCH_CLIENTS : 4);
 
 	b->records = args_num(a, "records", 1000000);
 	b->ops = args_num(a, "ops", b->records);

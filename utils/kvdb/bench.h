@@ -26,8 +26,9 @@
 #define BENCH_PHASES  32u
 #define BENCH_THREADS 1024u
 #define BENCH_STORE   "usertable" /* YCSB's name of its table */
-/* --classes: a capacity device that reads well and writes slowly */
-#define BENCH_LAYERS  "capacity:rate=200M,write_rate=40M,lat=200us"
+/* --classes: a capacity device that reads well and writes slowly, and many clients */
+#define BENCH_LAYERS  "capacity:rate=400M,write_rate=80M,lat=200us"
+#define BENCH_CLIENTS 32u
 
 struct bench;
 struct bench_journal;
@@ -119,6 +120,12 @@ int bench_once(struct bench *b);
 int bench_classes_parse(struct bench *b);
 /* The same workloads on capacity alone, then on both classes; an exit code. */
 int bench_compare(struct bench *b);
+
+/*
+ * Bytes that each phase must write to capacity at least: all of staging holds
+ * values, and the one written longest ago leaves (bench_ideal.c). 0: not known.
+ */
+void bench_ideal(struct bench *b, uint64_t *written);
 
 /* ---- report (bench_report.c) ---------------------------------------------- */
 

@@ -92,8 +92,11 @@ static void json_run(struct json *j, const struct bench *b, const char *classes)
 	json_end(j);
 }
 
-static void json_ratios(struct json *j, const struct bench_phase *a, const struct bench_phase *z)
+static void json_ratios(struct json *j, const struct bench_phase *a, const struct bench_phase *z,
+			uint64_t ideal)
 {
+	struct figure least = { written_of(a, z).capacity, (double)ideal };
+
 	unsigned op;
 
 	json_obj(j, NULL);
@@ -101,6 +104,7 @@ static void json_ratios(struct json *j, const struct bench_phase *a, const struc
 	json_f64(j, "ops_per_s_ack", ratio(rate_of(a, z, false)));
 	json_f64(j, "ops_per_s_drained", ratio(rate_of(a, z, true)));
 	json_f64(j, "capacity_written_bytes", ratio(written_of(a, z)));
+	json_f64(j, "capacity_written_bytes_least", ratio(least));
 	json_arr(j, "operations");
 	for (op = 0; op < BENCH_OPS; op++) {
 		if (!a->hist[op].count)
@@ -114,7 +118,7 @@ static void json_ratios(struct json *j, const struct bench_phase *a, const struc
 	json_end(j);
 }
 
-static void compare_json(const struct bench *a, const struct bench *z)
+static void compare_json(const struct bench *a, const struct bench *z, const uint64_t *ideal)
 {
 	struct json *j = &z->ui->js;
 	unsigned i;
@@ -126,7 +130,7 @@ static void compare_json(const struct bench *a, const struct bench *z)
 	json_end(j);
 	json_arr(j, "ratios");
 	for (i = 0; i < z->nphases; i++)
-		json_ratios(j, &a->phase[i], &z->phase[i]);
+		json_ratios(j, &a->phase[i], &z->phase[i], ideal[i]);
 	json_end(j);
 	ui_doc_end(z->ui);
 }
@@ -138,7 +142,7 @@ static void row_rate(const char *phase, const char *name, struct figure f)
 	printf("%-6s %-22s %10.0f %10.0f %7.2f\n", phase, name, f.capacity, f.both, ratio(f));
 }
 
-static void text_phase(const struct bench_phase *a, const struct bench_phase *z)
+static void text_phase(const struct bench_phase *a, const struct bench_phase *z, uint64_t ideal)
 {
 	const char *name = a->mix->name;
 	struct figure w = written_of(a, z);
@@ -156,12 +160,16 @@ static void text_phase(const struct bench_phase *a, const struct bench_phase *z)
 		printf("%-6s %-22s %10s %10s %7.2f\n", name, what,
 		       time_str(s, (uint64_t)f.capacity), time_str(t, (uint64_t)f.both), ratio(f));
 	}
-	if (w.capacity > 0)
-		printf("%-6s %-22s %10s %10s %7.2f\n", name, "written to capacity",
-		       size_str(s, (uint64_t)w.capacity), size_str(t, (uint64_t)w.both), ratio(w));
+	if (!(w.capacity > 0))
+		return;
+	printf("%-6s %-22s %10s %10s %7.2f\n", name, "written to capacity",
+	       size_str(s, (uint64_t)w.capacity), size_str(t, (uint64_t)w.both), ratio(w));
+	if (ideal)
+		printf("%-6s %-22s %10s %10s %7.2f\n", name, "at least", "",
+		       size_str(t, ideal), (double)ideal / w.capacity);
 }
 
-static void compare_text(const struct bench *a, const struct bench *z)
+static void compare_text(const struct bench *a, const struct bench *z, const uint64_t *ideal)
 {
 	char s[SIZE_STR];
 	unsigned i;
@@ -170,14 +178,17 @@ static void compare_text(const struct bench *a, const struct bench *z)
 	printf("staging %s\n\n%-6s %-22s %10s %10s %7s\n", size_str(s, z->staging_size), "PHASE",
 	       "FIGURE", "CAPACITY", "BOTH", "RATIO");
 	for (i = 0; i < z->nphases; i++)
-		text_phase(&a->phase[i], &z->phase[i]);
+		text_phase(&a->phase[i], &z->phase[i], ideal[i]);
 	printf("capacity: that class alone; both: staging in front of it; ratio: both by "
-	       "capacity\n");
+	       "capacity\n"
+	       "at least: if staging held nothing but values, and the one written longest ago "
+	       "left\n");
 }
 
 int bench_compare(struct bench *b)
 {
 	struct bench *first = aligned_alloc(_Alignof(struct bench), sizeof(*first));
+	uint64_t ideal[BENCH_PHASES];
 	int rc;
 
 	if (!first)
@@ -188,10 +199,12 @@ int bench_compare(struct bench *b)
 	b->staging_size = staging_bytes(b);
 	if (!rc)
 		rc = bench_once(b);
+	if (!rc)
+		bench_ideal(b, ideal);
 	if (!rc && b->ui->json)
-		compare_json(first, b);
+		compare_json(first, b, ideal);
 	else if (!rc)
-		compare_text(first, b);
+		compare_text(first, b, ideal);
 	free(first);
 	return rc;
 }
