@@ -259,8 +259,10 @@ static int do_many(struct eng *e, struct km *m, struct km_rt *rt)
 	if (rc)
 		return broken(e, tlen ? "kvdb_range_del" : "kvdb_prefix_del", rc);
 	/* an empty range writes nothing, so nothing is acknowledged that could be lost */
-	if (tlen && order(from, flen, to, tlen) >= 0)
+	if (tlen && order(from, flen, to, tlen) >= 0) {
+		op->op_is_many = false;	/* the next write takes its place */
 		return 0;
+	}
 	op->op_e = sim_now(&e->e_sim);
 	op->op_ack_ns = clock_ns;
 	for (k = 0; k < KM_KEYS; k++)
