@@ -146,19 +146,20 @@ static int replay_obj(struct mp_pool *pool, const struct mp_rec *r)
 	obj->o_flags = r->r_flags & (MP_OBJF_COMMITTED | MP_OBJF_SEALED | MP_OBJF_CRC);
 	obj->o_crc = r->r_crc;
 	for (i = 0; i < r->r_nextents; i++) {
-		struct mp_extent *ex = &obj->o_extent[i];
+		struct mp_extent ex;
 
-		mp_rec_extent(r, i, ex);
+		mp_rec_extent(r, i, &ex);
+		obj->o_extent[i] = ex;
 		/* an index and the space map depend on this: never switched off */
-		rc = ex->ex_slot < pool->p_ndevs ?
-		     mp_smap_take(&pool->p_dev[ex->ex_slot]->pd_smap, ex->ex_start,
-				  ex->ex_count) : -EUCLEAN;
+		rc = ex.ex_slot < pool->p_ndevs ?
+		     mp_smap_take(&pool->p_dev[ex.ex_slot]->pd_smap, ex.ex_start,
+				  ex.ex_count) : -EUCLEAN;
 		if (rc) {
 			mp_otab_free(obj);
 			if (rc == -ENOMEM)
 				return mp_err(MP_NOMEM, "space of object %llu", r->r_id);
 			return mp_err(MP_MD_EXTENT, "object %llu: device %u blocks %llu+%u",
-				      r->r_id, ex->ex_slot, ex->ex_start, ex->ex_count);
+				      r->r_id, ex.ex_slot, ex.ex_start, ex.ex_count);
 		}
 	}
 	mp_otab_insert(pool, obj);

@@ -227,7 +227,7 @@ static void frame_put(const struct tail *t, struct mp_frame *fr, const struct mp
 
 enum wrong {
 	NOTHING, EPOCH, SEQ, PREV,		/* no continuation: as if it were not there */
-	COUNT, MARK, ID, SEALED, UNEVEN,	/* impossible: refused */
+	COUNT, MARK, ID, EXTENT, SEALED, UNEVEN,	/* impossible: refused */
 	WRONGS,
 };
 
@@ -251,6 +251,8 @@ static void frame_wrong(const struct tail *t, enum wrong what, u64 id)
 		fr.mf_id_hwm = MP_ID_LAST + 1;
 	else if (what == ID)
 		rec.r_id = MP_ID_LAST;
+	else if (what == EXTENT)
+		ex.ex_slot = 1;
 	if (what >= SEALED) {
 		memset(&rec, 0, sizeof(rec));
 		rec.r_type = MP_REC_SEAL;
