@@ -45,6 +45,7 @@ int kv_time_start(struct kvdb *db)
 	db->d_time_base = CHECK(493, wall > last) ? wall : last;
 	db->d_time_mono = kv_now(db);
 	atomic_store(&db->d_time_used, last != 0);
+	atomic_store(&db->d_time_due, db->d_time_base + HOUR_MS);
 	return 0;
 }
 
