@@ -460,7 +460,7 @@ static int move_wait(struct move *m, struct kv_job *j, struct part *pa)
 /* G3: from the newest run of the part to the oldest that refer to victims. 1, 0, -errno. */
 static int move_begin(struct move *m, struct kv_job *j)
 {
-	unsigned above, len;
+	unsigned above = 0, len = 0;
 	struct part pa;
 	int rc;
 

@@ -119,6 +119,18 @@ static unsigned pick_for_expiry(struct kvdb *db, struct kv_run **run, unsigned n
 	return 0;
 }
 
+/* A move empties a run below deletions and leaves them: then they hide nothing any more. */
+static unsigned pick_deletions(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first)
+{
+	struct kv_run *oldest = run[n - 1];
+
+	if (kv_run_desc(oldest)->rd_keys > oldest->rn_tombs ||
+	    kv_is_looked_for(db, &oldest, 1))
+		return 0;
+	*first = n - 1;
+	return 1;
+}
+
 uint64_t kv_runs_keys(struct kv_run *const *run, unsigned n)
 {
 	uint64_t keys = 0;
@@ -220,6 +232,8 @@ unsigned kv_pick_part(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n, boo
 		len = pick_for_space(db, run, n, first);
 	if (len < 2 && is_all)
 		len = pick_for_expiry(db, run, n, first);
+	if (!len && is_all)
+		len = pick_deletions(db, run, n, first);
 	*first += skip;
 	return len;
 }

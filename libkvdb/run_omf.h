@@ -209,7 +209,8 @@ static inline uint32_t kv_head4(const uint8_t *key, size_t klen)
 
 static inline int kv_kcmp(const void *a, size_t alen, const void *b, size_t blen)
 {
-	int c = memcmp(a, b, alen < blen ? alen : blen);
+	size_t n = alen < blen ? alen : blen;
+	int c = n ? memcmp(a, b, n) : 0;	/* an empty one may be NULL */
 
 	return c ? c : (alen > blen) - (alen < blen);
 }

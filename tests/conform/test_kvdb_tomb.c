@@ -381,7 +381,7 @@ static void everything_deleted_gives_its_space_back(void)
 	unsigned i, way;
 
 	/* logs hold some in stock */
-	o.segment_bytes = 256u << 10;
+	o.segment_bytes = 128u << 10;
 	for (way = 0; way < 3; way++) {
 		kh_make(POOL, 0);
 		th_again();
