@@ -158,7 +158,7 @@ bad_usage_exits_2() {
 	bench --threads 0
 	bench --threads 100000
 	bench --records 0
-	bench --value-size 2M
+	bench --value-size 17M
 	bench --distribution normal
 	bench --check f
 	bench ./d --keep

@@ -96,7 +96,7 @@ static void done(void)
 /* In order of i: the first two bytes are one of 30 prefixes. */
 static void key_of(unsigned i, char *key)
 {
-	snprintf(key, KLEN + 1, "%02u%04u", i / 100, i);
+	snprintf(key, KLEN + 1, "%02u%04u", i / 100 % 100, i % 10000);
 }
 
 static size_t val_of(unsigned i, uint32_t g, uint8_t *val)
