@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@
 
 #define SIZE	(1u << 20)
 
-static char path[] = "/tmp/mpool-lock-XXXXXX";
+static char path[4096];
 
 static double seconds(void)
 {
@@ -83,8 +84,11 @@ static void a_dying_ring_is_waited_for(void)
 
 int main(void)
 {
-	int fd = mkstemp(path);
+	const char *tmp = getenv("TMPDIR");
+	int fd;
 
+	snprintf(path, sizeof(path), "%s/mpool-lock.XXXXXX", tmp && *tmp ? tmp : "/tmp");
+	fd = mkstemp(path);
 	if (fd < 0 || ftruncate(fd, SIZE))
 		return 2;
 	close(fd);
