@@ -266,10 +266,10 @@ uint64_t kv_reloc_staged(struct kvdb *db)
 	return values;
 }
 
-/* Bytes that are to leave staging. */
-static uint64_t staging_excess(struct kvdb *db)
+/* Of so many bytes on staging those that are to leave it. */
+static uint64_t staging_excess(struct kvdb *db, uint64_t staged)
 {
-	return db->d_log_class == MPOOL_CAPACITY ? 0 : kv_staging_excess(db, kv_reloc_staged(db));
+	return db->d_log_class == MPOOL_CAPACITY ? 0 : kv_staging_excess(db, staged);
 }
 
 void kv_reloc_aged(struct kvdb *db)
@@ -787,7 +787,7 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 	struct kv_reloc *rl = db->d_reloc;
 	struct moved mo = { .mo_only = why != FOR_SPACE,
 			    .mo_whole = why == FOR_STAGING };
-	uint64_t space, now = 0, excess = staging_excess(db), room;
+	uint64_t space, now = 0, excess = staging_excess(db, kv_reloc_staged(db)), room;
 	unsigned n = 0;
 	int rc = cands_take(db);
 
@@ -951,7 +951,7 @@ static int age_locked(struct kvdb *db)
 	uint64_t staged = kv_reloc_staged(db), t0 = kv_now(db);
 	int rc;
 
-	if (!staging_excess(db) ||
+	if (!staging_excess(db, staged) ||
 	    (rl->rl_old_stuck && staged >= rl->rl_old_stuck &&
 	     staged <= rl->rl_old_stuck + db->d_budget.b_seg_bytes)) {
 		atomic_store(&rl->rl_is_ageing, false);
