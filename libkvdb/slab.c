@@ -586,8 +586,8 @@ uint64_t kv_slab_spare_bytes(struct kvdb *db)
 
 	pthread_mutex_lock(&sl->sl_lock);
 	/* slabs are never given back to the system */
-	n = (uint64_t)(sl->sl_touched - sl->sl_nimage - sl->sl_ngrace - sl->sl_npages) *
-	    sl->sl_bytes;
+	n = (uint64_t)(sl->sl_touched - sl->sl_nimage - sl->sl_ngrace - sl->sl_npages -
+		       sl->sl_nheld) * sl->sl_bytes;
 	pthread_mutex_unlock(&sl->sl_lock);
 	return n;
 }

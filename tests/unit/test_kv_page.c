@@ -271,6 +271,7 @@ static unsigned times_taken(struct kv_seg *seg, const uint8_t *mem)
 static void a_pinned_image_stays_until_it_is_unpinned(void)
 {
 	struct kv_thread *t;
+	uint64_t spare;
 	void *pin[3];
 	uint8_t *mem;
 
@@ -294,8 +295,10 @@ static void a_pinned_image_stays_until_it_is_unpinned(void)
 	for (unsigned i = 0; i < RIG_SEG_BYTES; i++)
 		T_EQ(mem[i], 7);
 	T_EQ(kv_slab_window_bytes(&r.db), RIG_SEG_BYTES);
+	spare = kv_slab_spare_bytes(&r.db);
 	kv_slab_unpin(&r.db, pin[1]);
 	T_EQ(kv_slab_window_bytes(&r.db), 0);
+	T_EQ(kv_slab_spare_bytes(&r.db), spare + RIG_SEG_BYTES);
 	T_OK(times_taken(r.seg[1], mem) > 0);
 	rig_close(&r);
 }
