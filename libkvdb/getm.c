@@ -17,6 +17,7 @@
 #include "cursor.h"
 #include "getm.h"
 #include "leaf.h"
+#include "load.h"
 #include "memtable.h"
 #include "pages.h"
 #include "run.h"
@@ -342,6 +343,37 @@ static int pin_value(struct kvdb *db, struct kv_tctx *tc, const struct kv_ent *e
 	return 0;
 }
 
+/*
+ * A value that is not in memory, @vlen bytes of it as far as that is known. Outside
+ * kv_enter(): threads that wait for a device inside keep every evicted page from
+ * its next use, and then each read needs memory beyond the budget.
+ */
+static int pin_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, size_t vlen,
+		    struct kvdb_pin *pin)
+{
+	uint8_t *buf = NULL, *p;
+	size_t size;
+	int rc;
+
+	do {
+		size = vlen;
+		p = realloc(buf, size ? size : 1);
+		if (!p) {
+			free(buf);
+			return kv_error(-ENOMEM, "MP0902", "no memory for a value of %zu bytes",
+					size);
+		}
+		buf = p;
+		rc = kv_get_wait(kvs, key, klen, buf, size, &vlen);
+	} while (!rc && vlen > size);
+	if (rc) {
+		free(buf);
+		return rc;
+	}
+	*pin = (struct kvdb_pin){ .val = buf, .vlen = vlen, .priv = { NULL, buf, kvs->k_db } };
+	return 0;
+}
+
 int kvdb_get_pinned(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kvdb_pin *pin)
 {
 	struct kvdb *db = kvs->k_db;
@@ -356,7 +388,9 @@ int kvdb_get_pinned(struct kvdb_kvs *kvs, const void *key, size_t klen, struct k
 	if (!tc)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
 	kv_count(&tc->tc_gets, 1);
+	tc->tc_restarts = true;
 	t = kv_enter();
+	e.e_vlen = 0;
 	rc = kv_tree_lookup(db, atomic_load_explicit(&kvs->k_tree, memory_order_acquire), key,
 			    klen, KV_SEQ_NOW, &e);
 	if (!rc && (e.e_kind == KV_ENT_TOMB ||
@@ -365,7 +399,8 @@ int kvdb_get_pinned(struct kvdb_kvs *kvs, const void *key, size_t klen, struct k
 	if (!rc)
 		rc = pin_value(db, tc, &e, pin);
 	kv_exit(t);
-	return rc;
+	tc->tc_restarts = false;
+	return KV_LIKELY(rc != -EINPROGRESS) ? rc : pin_wait(kvs, key, klen, e.e_vlen, pin);
 }
 
 void kvdb_unpin(struct kvdb_pin *pin)

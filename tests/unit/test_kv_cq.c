@@ -2,6 +2,7 @@
 /*
  * Completion queues whose reads the pool refuses, and whose writes compete with
  * blocking ones: each operation completes once, with its own result, in time.
+ * Blocking gets that wait for a device.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -239,11 +240,73 @@ static void a_queue_sleeps_until_its_put_is_due(void)
 	shut();
 }
 
+/* ---- blocking gets ---------------------------------------------------------------------- */
+
+static unsigned reads, reads_inside;
+
+static void *pass_grace(void *arg)
+{
+	kv_retire_barrier();
+	return arg;
+}
+
+/* Ends only when the thread that reads is outside kv_enter(). */
+static int read_watched(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned n,
+			int is_write)
+{
+	struct timespec until;
+	pthread_t tid;
+
+	if (!is_write) {
+		T_EQ(clock_gettime(CLOCK_REALTIME, &until), 0);
+		until.tv_sec += 5;
+		T_EQ(pthread_create(&tid, NULL, pass_grace, NULL), 0);
+		reads++;
+		if (pthread_timedjoin_np(tid, NULL, &until)) {
+			reads_inside++;
+			T_EQ(pthread_detach(tid), 0);
+		}
+	}
+	return pool_ops->rw(obj, off, iov, n, is_write);
+}
+
+/* Many that did would keep evicted pages from their next use. */
+static void a_get_that_waits_for_a_device_holds_no_memory_back(void)
+{
+	uint32_t key = __builtin_bswap32(KEYS / 2);
+	struct mpl_backend_ops ops;
+	struct kvdb_pin pin;
+	uint8_t val[VAL];
+	size_t vlen;
+
+	open_cold(0);
+	ops = *pool_ops;
+	ops.rw = read_watched;
+	db->d_mp->mp_ops = &ops;
+	T_EQ(kvdb_get_pinned(kvs, &key, sizeof(key), &pin), 0);
+	T_OK(reads);
+	T_EQ(pin.vlen, VAL);
+	T_EQ(((const uint8_t *)pin.val)[VAL - 1], (uint8_t)(KEYS / 2));
+	kvdb_unpin(&pin);
+	reads = 0;
+	key = __builtin_bswap32(7);
+	T_EQ(kvdb_get(kvs, &key, sizeof(key), val, VAL, &vlen), 0);
+	T_OK(reads);
+	T_EQ(vlen, VAL);
+	T_EQ(val[VAL - 1], 7);
+	T_EQ(reads_inside, 0);
+	key = __builtin_bswap32(KEYS);
+	T_EQ(kvdb_get_pinned(kvs, &key, sizeof(key), &pin), -ENOENT);
+	db->d_mp->mp_ops = pool_ops;
+	shut();
+}
+
 int main(void)
 {
 	T_RUN(a_refused_read_leaves_those_that_joined_it);
 	T_RUN(a_read_that_is_put_back_keeps_those_that_joined_it);
 	T_RUN(a_put_has_its_place_among_writers_that_sleep);
 	T_RUN(a_queue_sleeps_until_its_put_is_due);
+	T_RUN(a_get_that_waits_for_a_device_holds_no_memory_back);
 	return t_done();
 }
