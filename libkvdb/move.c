@@ -76,6 +76,7 @@ struct kv_move {
 	struct mpool_ioq *mv_q;
 
 	uint8_t *mv_image;	/* of the segment that is being filled */
+	uint32_t mv_full;	/* where an image ends; one record alone may need more: */
 	uint32_t mv_cap;
 	struct frame *mv_frame;	/* the last one is open */
 	uint32_t mv_nframe, mv_framecap;
@@ -134,8 +135,9 @@ int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, ui
 	mv->mv_only = only;
 	mv->mv_whole = whole;
 	mv->mv_epoch = epoch;
-	mv->mv_cap = mclass == MPOOL_CAPACITY ? db->d_budget.b_move_bytes :
-						db->d_budget.b_seg_bytes;
+	mv->mv_full = mclass == MPOOL_CAPACITY ? db->d_budget.b_move_bytes :
+						 db->d_budget.b_seg_bytes;
+	mv->mv_cap = mv->mv_full;
 	mv->mv_image = map(mv->mv_cap);
 	mv->mv_read = map(READ_BYTES);
 	err = mv->mv_image && mv->mv_read ? 0 : -ENOMEM;
@@ -630,16 +632,15 @@ static int frame_open(struct kv_move *mv)
 static int room_for(struct kv_move *mv, uint32_t size, uint32_t *rec)
 {
 	uint32_t frame_max = mv->mv_db->d_budget.b_frame_max;
-	uint32_t full = mv->mv_db->d_budget.b_seg_bytes;
 	struct frame *f = mv->mv_nframe ? &mv->mv_frame[mv->mv_nframe - 1] : NULL;
 	uint32_t end = image_end(mv);
 	int rc;
 
 	/* beside a record that made the image larger nothing has a place */
-	if (f && f->mf_end + size <= full && f->mf_end - f->mf_off + size <= frame_max) {
+	if (f && f->mf_end + size <= mv->mv_full && f->mf_end - f->mf_off + size <= frame_max) {
 		*rec = f->mf_end;
 	} else {
-		if (f && end + KV_FRAME_HDR + size > full)
+		if (f && end + KV_FRAME_HDR + size > mv->mv_full)
 			return -ENOSPC;
 		rc = f ? 0 : image_grow(mv, (KV_FRAME_HDR + size + 0xffffu) & ~0xffffu);
 		if (!rc)
@@ -657,11 +658,9 @@ static int room_for(struct kv_move *mv, uint32_t size, uint32_t *rec)
 /* The image is full: what was gathered may have left a quarter of it, else it is written. */
 static int make_room(struct kv_move *mv, struct kv_run_build *rb, uint32_t size)
 {
-	uint32_t full = mv->mv_db->d_budget.b_seg_bytes;
-
 	gather(mv);
 	close_up(mv);
-	if ((uint64_t)image_end(mv) + size <= full - full / 4)
+	if ((uint64_t)image_end(mv) + size <= mv->mv_full - mv->mv_full / 4)
 		return 0;
 	return kv_move_flush(mv, rb);
 }

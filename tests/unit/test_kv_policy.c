@@ -233,9 +233,16 @@ static void who_waits_for_staging_gets_the_rate_at_which_it_empties(void)
 
 /* ---- policies ----------------------------------------------------------------------- */
 
+static void largest_moved(void *arg, struct kv_seg *s)
+{
+	if (s->sg_log == KV_MOVED_LOG && s->sg_bytes > *(uint32_t *)arg)
+		*(uint32_t *)arg = s->sg_bytes;
+}
+
 static void tiered_values_age_to_capacity_when_staging_is_tight(void)
 {
 	uint64_t n[MPOOL_MCLASSES], first;
+	uint32_t most = 0;
 
 	fresh(96u << 20, 24u << 20, KVDB_POLICY_DEFAULT);
 	first = staging_used();
@@ -251,6 +258,9 @@ static void tiered_values_age_to_capacity_when_staging_is_tight(void)
 	where(n);
 	T_OK(n[MPOOL_CAPACITY] > 7000);
 	T_OK(n[MPOOL_STAGING] > 0);
+	/* in pieces of capacity's own, which are gathered in few passes over staging */
+	kv_segs_each(db, largest_moved, &most);
+	T_OK(most > db->d_budget.b_move_bytes / 2 && most > SEG);
 	T_OK(first < staging_total() / 2);
 	T_OK(staging_used() <= staging_total() / 8 * 7);
 	all_hold(14000);
