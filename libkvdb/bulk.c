@@ -26,6 +26,7 @@
 #include "mdc.h"
 #include "run.h"
 #include "thread.h"
+#include "vec.h"
 #include "work.h"
 
 #define FRAME_FULL	(1u << 20)	/* a frame is written when it has so much, bytes */
@@ -42,7 +43,8 @@ struct kvdb_bulk {
 	struct kv_seg *b_seg;		/* the last of b_segs, or NULL */
 	uint32_t b_off;			/* where the frame goes in it */
 	struct kv_seg **b_segs;		/* all, with references */
-	size_t b_nsegs, b_cap;
+	size_t b_nsegs;
+	uint32_t b_cap;
 	uint16_t b_last_len;
 	uint8_t b_last[KVDB_KEY_MAX];	/* the key added last */
 };
@@ -99,17 +101,10 @@ static int seg_begin(struct kvdb_bulk *b, uint32_t rec)
 {
 	struct kvdb *db = b->b_kvs->k_db;
 	uint32_t bytes = db->d_budget.b_seg_bytes, need = align_block(KV_FRAME_HDR + rec);
-	size_t cap = b->b_cap ? b->b_cap * 2 : 64;
-	struct kv_seg **p;
 	int err;
 
-	if (b->b_nsegs == b->b_cap) {
-		p = realloc(b->b_segs, cap * sizeof(struct kv_seg *));
-		if (!p)
-			return kv_error(-ENOMEM, "MP0902", "no memory for a bulk load");
-		b->b_segs = p;
-		b->b_cap = cap;
-	}
+	if (kv_vec_grow(&b->b_segs, &b->b_cap, b->b_nsegs + 1, sizeof(b->b_segs[0])))
+		return kv_error(-ENOMEM, "MP0902", "no memory for a bulk load");
 	err = kv_seg_alloc(db, 0, KV_VLOG, need > bytes ? need : bytes, false, &b->b_seg);
 	if (err)
 		return err;

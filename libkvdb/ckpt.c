@@ -37,6 +37,7 @@
 #include "flush.h"
 #include "mdc.h"
 #include "pages.h"
+#include "vec.h"
 #include "work.h"
 
 #define WRITE_PIECE	(1u << 20)
@@ -64,7 +65,8 @@ struct kv_ckpts {
 	_Atomic(uint32_t) ck_n;
 	_Atomic(uint32_t) ck_damaged;
 	struct block *ck_parked;
-	size_t ck_nparked, ck_cap;
+	size_t ck_nparked;
+	uint32_t ck_cap;
 	struct kv_mdc_ckpt ck_at;	/* with d_at_ckpt */
 };
 
@@ -237,16 +239,8 @@ static const struct block *pinned_block(struct kv_ckpts *ck, uint64_t id)
 /* ck_lock held */
 static int park(struct kv_ckpts *ck, uint64_t id, uint32_t len)
 {
-	size_t cap = ck->ck_cap ? ck->ck_cap * 2 : 64;
-	struct block *p;
-
-	if (ck->ck_nparked == ck->ck_cap) {
-		p = realloc(ck->ck_parked, cap * sizeof(*p));
-		if (!p)
-			return -ENOMEM;
-		ck->ck_parked = p;
-		ck->ck_cap = cap;
-	}
+	if (kv_vec_grow(&ck->ck_parked, &ck->ck_cap, ck->ck_nparked + 1, sizeof(struct block)))
+		return -ENOMEM;
 	ck->ck_parked[ck->ck_nparked++] = (struct block){ id, len };
 	return 0;
 }
@@ -618,27 +612,20 @@ void kv_boundary_leave(struct kvdb *db)
 
 struct seg_list {
 	struct kv_mdc_seg *sl_seg;
-	size_t sl_n, sl_cap;
+	size_t sl_n;
+	uint32_t sl_cap;
 	int sl_err;
 };
 
 static void note_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 {
-	size_t cap;
 	struct seg_list *sl = arg;
-	struct kv_mdc_seg *p;
 
 	(void)n;
 	(void)bytes;
-	if (sl->sl_n == sl->sl_cap) {
-		cap = sl->sl_cap ? sl->sl_cap * 2 : 256;
-		p = realloc(sl->sl_seg, cap * sizeof(*p));
-		if (!p) {
-			sl->sl_err = -ENOMEM;
-			return;
-		}
-		sl->sl_seg = p;
-		sl->sl_cap = cap;
+	if (kv_vec_grow(&sl->sl_seg, &sl->sl_cap, sl->sl_n + 1, sizeof(sl->sl_seg[0]))) {
+		sl->sl_err = -ENOMEM;
+		return;
 	}
 	sl->sl_seg[sl->sl_n++] = (struct kv_mdc_seg){
 		.sc_obj = s->sg_id, .sc_last = atomic_load(&s->sg_last_epoch),

@@ -28,6 +28,7 @@
 #include "frame.h"
 #include "memtable.h"
 #include "txn.h"
+#include "vec.h"
 #include "work.h"
 
 #define IOQ_DEPTH	64u
@@ -285,15 +286,9 @@ static int note_seg(struct kv_flusher *fl, struct kv_frame *f)
 	while (i && fl->fl_segs[i - 1].es_seg != f->fr_seg)
 		i--;
 	if (!i) {
-		if (fl->fl_nsegs == fl->fl_maxsegs) {
-			uint32_t max = fl->fl_maxsegs ? 2 * fl->fl_maxsegs : 64;
-			void *p = realloc(fl->fl_segs, max * sizeof(fl->fl_segs[0]));
-
-			if (!p)
-				return -ENOMEM;
-			fl->fl_segs = p;
-			fl->fl_maxsegs = max;
-		}
+		if (kv_vec_grow(&fl->fl_segs, &fl->fl_maxsegs, fl->fl_nsegs + 1,
+				sizeof(fl->fl_segs[0])))
+			return -ENOMEM;
 		i = ++fl->fl_nsegs;
 		fl->fl_segs[i - 1].es_seg = f->fr_seg;
 	}

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "leaf.h"
+#include "vec.h"
 
 /* record header, byte offsets */
 enum { MH_MAGIC = 0, MH_TYPE = 4, MH_VERSION = 6, MH_LEN = 8, MH_CRC = 12, MH_TAG = 16 };
@@ -476,23 +477,6 @@ void kv_mdc_state_gone_del(struct kv_mdc_state *st, uint64_t obj)
 	}
 }
 
-static int grow(void **p, size_t *cap, size_t want, size_t size)
-{
-	size_t n = *cap ? *cap : 64;
-	void *q;
-
-	if (want <= *cap)
-		return 0;
-	while (n < want)
-		n *= 2;
-	q = realloc(*p, n * size);
-	if (!q)
-		return -ENOMEM;
-	*p = q;
-	*cap = n;
-	return 0;
-}
-
 /* A length only ever shrinks (R3). */
 static int seg_add(struct kv_mdc_state *st, const struct kv_mdc_seg *s)
 {
@@ -503,7 +487,7 @@ static int seg_add(struct kv_mdc_state *st, const struct kv_mdc_seg *s)
 			st->st_seg[i] = *s;
 		return 0;
 	}
-	if (grow((void **)&st->st_seg, &st->st_segcap, st->st_nseg + 1, sizeof(*s)))
+	if (kv_vec_grow(&st->st_seg, &st->st_segcap, st->st_nseg + 1, sizeof(*s)))
 		return -ENOMEM;
 	memmove(&st->st_seg[i + 1], &st->st_seg[i], (st->st_nseg - i) * sizeof(*s));
 	st->st_seg[i] = *s;
@@ -513,7 +497,7 @@ static int seg_add(struct kv_mdc_state *st, const struct kv_mdc_seg *s)
 
 static int gone_add(struct kv_mdc_state *st, uint64_t id)
 {
-	if (grow((void **)&st->st_gone, &st->st_gonecap, st->st_ngone + 1, sizeof(id)))
+	if (kv_vec_grow(&st->st_gone, &st->st_gonecap, st->st_ngone + 1, sizeof(id)))
 		return -ENOMEM;
 	st->st_gone[st->st_ngone++] = id;
 	return 0;
@@ -964,7 +948,7 @@ static int fold_segs(struct kv_mdc_state *st, struct reader *r, bool is_cuts)
 			err = seg_add(st, &s);
 			continue;
 		}
-		err = grow((void **)&st->st_part, &st->st_partcap, st->st_npart + 1, sizeof(s));
+		err = kv_vec_grow(&st->st_part, &st->st_partcap, st->st_npart + 1, sizeof(s));
 		if (!err)
 			st->st_part[st->st_npart++] = s;
 	}
@@ -1047,7 +1031,7 @@ static int fold_ckpt_add(struct kv_mdc_state *st, struct reader *r)
 			return BAD_STATE;
 	if (!state_ok(st->st_nckpt < KVDB_CHECKPOINT_MAX))
 		return BAD_STATE;
-	if (grow((void **)&st->st_ckpt, &st->st_ckptcap, st->st_nckpt + 1, sizeof(c)))
+	if (kv_vec_grow(&st->st_ckpt, &st->st_ckptcap, st->st_nckpt + 1, sizeof(c)))
 		return -ENOMEM;
 	st->st_ckpt[st->st_nckpt++] = c;
 	kv_mdc_state_gone_del(st, c.mc_obj);
@@ -1139,6 +1123,29 @@ int kv_mdc_fold(struct kv_mdc_state *st, const uint8_t *rec, size_t len)
 	default:
 		return -EOPNOTSUPP;
 	}
+}
+
+uint64_t *kv_mdc_state_blocks(const struct kv_mdc_state *st, bool with_gone, size_t *n)
+{
+	size_t cap = 1 + st->st_ngone, k = 0;
+	uint32_t i, j, b;
+	uint64_t *id;
+
+	for (i = 0; i < st->st_nkvs; i++)
+		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
+			cap += st->st_kvs[i].mk_run[j].rd_n;
+	id = malloc(cap * sizeof(*id));
+	if (!id)
+		return NULL;
+	for (i = 0; i < st->st_nkvs; i++)
+		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
+			for (b = 0; b < st->st_kvs[i].mk_run[j].rd_n; b++)
+				id[k++] = st->st_kvs[i].mk_run[j].rd_kb[b].kd_id;
+	for (i = 0; with_gone && i < st->st_ngone; i++)
+		id[k++] = st->st_gone[i];
+	kv_ids_sort(id, k);
+	*n = k;
+	return id;
 }
 
 uint64_t kv_mdc_state_bytes(const struct kv_mdc_state *st)

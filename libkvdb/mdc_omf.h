@@ -109,17 +109,21 @@ struct kv_mdc_state {
 	uint32_t st_nkvs;
 	struct kv_mdc_kvs st_kvs[KVDB_KVS_MAX];
 	struct kv_mdc_seg *st_seg;	/* ascending sc_obj */
-	size_t st_nseg, st_segcap;
+	size_t st_nseg;
+	uint32_t st_segcap;
 	struct kv_mdc_seg *st_part;	/* CUTS of an INCARN that has not come yet */
-	size_t st_npart, st_partcap;
+	size_t st_npart;
+	uint32_t st_partcap;
 	uint32_t st_parts;
 	uint64_t *st_gone;
-	size_t st_ngone, st_gonecap;
+	size_t st_ngone;
+	uint32_t st_gonecap;
 	uint64_t st_time;		/* greatest engine time recorded, ms; 0 = none */
 	uint32_t st_prop_kvs;		/* the store that st_props wait for, 0 = none */
 	struct kv_props st_props;
 	struct kv_mdc_ckpt *st_ckpt;	/* in order of making */
-	size_t st_nckpt, st_ckptcap;
+	size_t st_nckpt;
+	uint32_t st_ckptcap;
 };
 
 /* A record under construction. mb_err is sticky: -ENOMEM. */
@@ -177,6 +181,8 @@ struct kv_mdc_kvs *kv_mdc_state_kvs(struct kv_mdc_state *st, uint32_t id);
 const struct kv_mdc_seg *kv_mdc_state_seg(const struct kv_mdc_state *st, uint64_t obj);
 void kv_mdc_state_seg_del(struct kv_mdc_state *st, uint64_t obj);
 void kv_mdc_state_gone_del(struct kv_mdc_state *st, uint64_t obj);
+/* Sorted ids of the key blocks of all runs, and of what is to be deleted; NULL: no memory. */
+uint64_t *kv_mdc_state_blocks(const struct kv_mdc_state *st, bool with_gone, size_t *n);
 /* Bytes that a fresh container with this state takes, at most. */
 uint64_t kv_mdc_state_bytes(const struct kv_mdc_state *st);
 

@@ -26,6 +26,7 @@
 #include "pack.h"
 #include "pages.h"
 #include "reloc.h"
+#include "vec.h"
 
 #define GAP		(32u << 10)	/* bytes of no use that are read to save a request */
 #define PIECE		(128u << 10)	/* of one request; larger values are read alone */
@@ -94,24 +95,6 @@ struct kv_move {
 	bool mv_sealed;
 	uint64_t mv_written;
 };
-
-static int vec_grow(void *vec, uint32_t *cap, uint32_t need, size_t size)
-{
-	uint32_t n = *cap ? *cap : 256;
-	void *p;
-
-	if (need <= *cap)
-		return 0;
-	while (n < need)
-		n *= 2;
-	memcpy(&p, vec, sizeof(p));
-	p = realloc(p, n * size);
-	if (!p)
-		return -ENOMEM;
-	memcpy(vec, &p, sizeof(p));
-	*cap = n;
-	return 0;
-}
 
 static uint8_t *map(size_t bytes)
 {
@@ -542,7 +525,7 @@ static int image_write(struct kv_move *mv)
 	len = image_end(mv);
 	if (!len)
 		return 0;	/* all of it stays */
-	rc = vec_grow(&mv->mv_seg, &mv->mv_segcap, mv->mv_nseg + 1, sizeof(mv->mv_seg[0]));
+	rc = kv_vec_grow(&mv->mv_seg, &mv->mv_segcap, mv->mv_nseg + 1, sizeof(mv->mv_seg[0]));
 	if (!rc)
 		rc = kv_seg_alloc_moved(mv->mv_db, mv->mv_mclass, mv->mv_only, len, &s);
 	if (rc)
@@ -583,10 +566,10 @@ int kv_move_flush(struct kv_move *mv, struct kv_run_build *rb)
 static int hold(struct kv_move *mv, const struct kv_ent *e, uint32_t rec)
 {
 	uint32_t inl = e->e_kind == KV_ENT_INLINE ? e->e_vlen : 0;
-	int rc = vec_grow(&mv->mv_item, &mv->mv_itemcap, mv->mv_n + 1, sizeof(mv->mv_item[0]));
+	int rc = kv_vec_grow(&mv->mv_item, &mv->mv_itemcap, mv->mv_n + 1, sizeof(mv->mv_item[0]));
 
 	if (!rc)
-		rc = vec_grow(&mv->mv_bytes, &mv->mv_bytescap, mv->mv_used + e->e_klen + inl, 1);
+		rc = kv_vec_grow(&mv->mv_bytes, &mv->mv_bytescap, mv->mv_used + e->e_klen + inl, 1);
 	if (rc)
 		return rc;
 	memcpy(mv->mv_bytes + mv->mv_used, e->e_key, e->e_klen);
@@ -618,7 +601,7 @@ static int image_grow(struct kv_move *mv, uint32_t bytes)
 static int frame_open(struct kv_move *mv)
 {
 	uint32_t off = image_end(mv);
-	int rc = vec_grow(&mv->mv_frame, &mv->mv_framecap, mv->mv_nframe + 1,
+	int rc = kv_vec_grow(&mv->mv_frame, &mv->mv_framecap, mv->mv_nframe + 1,
 			  sizeof(mv->mv_frame[0]));
 
 	if (!rc)
@@ -689,7 +672,7 @@ int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent
 		}
 	}
 	if (!rc && moves)
-		rc = vec_grow(&mv->mv_place, &mv->mv_placecap, mv->mv_nmove + 1,
+		rc = kv_vec_grow(&mv->mv_place, &mv->mv_placecap, mv->mv_nmove + 1,
 			      sizeof(mv->mv_place[0]));
 	if (!rc)
 		rc = hold(mv, e, rec);

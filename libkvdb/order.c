@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "memtable.h"
+#include "vec.h"
 
 #define PART_KEYS	4096u	/* keys a partition should hold */
 #define PARTS_MAX	256u
@@ -445,7 +446,8 @@ void kv_order_push(struct kv_mt *mt, struct kv_entry *en)
 
 struct collection {
 	struct kv_entry **ent;
-	size_t n, max;
+	size_t n;
+	uint32_t cap;
 };
 
 /* Under the entry's bucket lock. */
@@ -455,15 +457,8 @@ static int collect_one(struct kv_entry *en, void *arg)
 
 	if (en->en_next != KV_UNORDERED)
 		return 0;
-	if (co->n == co->max) {
-		size_t max = co->max ? 2 * co->max : 1024;
-		void *p = realloc(co->ent, max * sizeof(co->ent[0]));
-
-		if (!p)
-			return -ENOMEM;
-		co->ent = p;
-		co->max = max;
-	}
+	if (kv_vec_grow(&co->ent, &co->cap, co->n + 1, sizeof(co->ent[0])))
+		return -ENOMEM;
 	co->ent[co->n++] = en;
 	return 0;
 }

@@ -17,6 +17,7 @@
 #include "memtable.h"
 #include "tomb.h"
 #include "txn_omf.h"
+#include "vec.h"
 
 #define ORPHANS_MAX	1000u
 #define ORPHANS_FEW	64u	/* so many are never suspicious */
@@ -61,7 +62,8 @@ struct recovery {
 	uint32_t rv_ndesc, rv_desccap;
 	uint64_t rv_kept, rv_keep_max;	/* bytes of images */
 	uint64_t *rv_orphan;
-	size_t rv_norphan, rv_orphancap;
+	size_t rv_norphan;
+	uint32_t rv_orphancap;
 	uint64_t rv_newest_obj;
 	/* where the epoch after D0 is not whole; object 0 = it has no descriptor */
 	uint64_t rv_bad_obj;
@@ -70,21 +72,6 @@ struct recovery {
 	kv_hole_fn *rv_hole;		/* repair: goes on behind damage */
 	void *rv_arg;
 };
-
-static int grow(void *pp, uint32_t *cap, uint32_t n, size_t size)
-{
-	void **p = pp, *q;
-	uint32_t want = *cap ? *cap * 2 : 64;
-
-	if (n < *cap)
-		return 0;
-	q = realloc(*p, want * size);
-	if (!q)
-		return -ENOMEM;
-	*p = q;
-	*cap = want;
-	return 0;
-}
 
 static int lost(const char *what, uint64_t a, uint64_t b)
 {
@@ -150,7 +137,7 @@ static int desc_add(struct recovery *rv, const struct kv_rec *r, const struct kv
 	struct rv_desc *vd;
 	uint32_t i;
 
-	if (grow(&rv->rv_desc, &rv->rv_desccap, rv->rv_ndesc, sizeof(*vd)))
+	if (kv_vec_grow(&rv->rv_desc, &rv->rv_desccap, rv->rv_ndesc + 1, sizeof(*vd)))
 		return -ENOMEM;
 	vd = &rv->rv_desc[rv->rv_ndesc];
 	vd->vd_ent = malloc(d->ds_n * sizeof(vd->vd_ent[0]));
@@ -222,7 +209,7 @@ static bool follows(const struct recovery *rv, const struct rv_seg *vs,
 
 static int frame_add(struct rv_seg *vs, uint32_t n, const struct kv_frame_hdr *h)
 {
-	if (grow(&vs->vs_frame, &vs->vs_cap, n, sizeof(vs->vs_frame[0])))
+	if (kv_vec_grow(&vs->vs_frame, &vs->vs_cap, n + 1, sizeof(vs->vs_frame[0])))
 		return -ENOMEM;
 	vs->vs_frame[n] = (struct rv_frame){
 		.vf_epoch = h->fh_epoch, .vf_off = h->fh_off, .vf_crc = h->fh_crc,
@@ -737,46 +724,10 @@ static int replay_seg(struct recovery *rv, struct rv_seg *vs)
 
 /* ---- orphans (R8) ---------------------------------------------------------------------------- */
 
-static int by_id(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static uint64_t *listed_blocks(struct kv_mdc_state *st, size_t *n)
-{
-	size_t cap = 1, k = 0;
-	uint32_t i, j, b;
-	uint64_t *id;
-
-	for (i = 0; i < st->st_nkvs; i++)
-		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
-			cap += st->st_kvs[i].mk_run[j].rd_n;
-	id = malloc(cap * sizeof(*id));
-	if (!id)
-		return NULL;
-	for (i = 0; i < st->st_nkvs; i++)
-		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
-			for (b = 0; b < st->st_kvs[i].mk_run[j].rd_n; b++)
-				id[k++] = st->st_kvs[i].mk_run[j].rd_kb[b].kd_id;
-	qsort(id, k, sizeof(*id), by_id);
-	*n = k;
-	return id;
-}
-
 static int orphan_add(struct recovery *rv, uint64_t id)
 {
-	size_t want = rv->rv_orphancap ? rv->rv_orphancap * 2 : 64;
-	uint64_t *p;
-
-	if (rv->rv_norphan == rv->rv_orphancap) {
-		p = realloc(rv->rv_orphan, want * sizeof(*p));
-		if (!p)
-			return -ENOMEM;
-		rv->rv_orphan = p;
-		rv->rv_orphancap = want;
-	}
+	if (kv_vec_grow(&rv->rv_orphan, &rv->rv_orphancap, rv->rv_norphan + 1, sizeof(id)))
+		return -ENOMEM;
 	rv->rv_orphan[rv->rv_norphan++] = id;
 	return 0;
 }
@@ -799,7 +750,7 @@ static int find_orphans(struct recovery *rv)
 	struct mpool_obj_info oi[64];
 	uint64_t after = 0, objects = 0, strange = 0;
 	size_t nlisted;
-	uint64_t *listed = listed_blocks(st, &nlisted);
+	uint64_t *listed = kv_mdc_state_blocks(st, false, &nlisted);
 	int i, n, err = listed ? 0 : -ENOMEM;
 
 	while (!err && (n = mpool_objects(db->d_mp, after, db->d_tag, oi, 64)) != 0) {
@@ -810,7 +761,7 @@ static int find_orphans(struct recovery *rv)
 			objects++;
 			rv->rv_newest_obj = after;
 			if (oi[i].kind != MPOOL_MBLOCK ||
-			    bsearch(&after, listed, nlisted, sizeof(after), by_id) ||
+			    kv_ids_have(listed, nlisted, after) ||
 			    kv_ckpt_lists(db, after))
 				continue;
 			if (in_gone(st, after)) {

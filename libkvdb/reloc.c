@@ -33,6 +33,7 @@
 #include "reloc.h"
 #include "run.h"
 #include "tomb.h"
+#include "vec.h"
 #include "work.h"
 
 #define AMP_DEFAULT	1.5
@@ -407,22 +408,15 @@ static void cand_add(void *arg, struct kv_seg *s)
 {
 	struct kvdb *db = arg;
 	struct kv_reloc *rl = db->d_reloc;
-	struct kv_victim *v = rl->rl_cand;
-	unsigned cap = rl->rl_cap ? rl->rl_cap * 2 : 256;
 
 	s->sg_cand = 0;
 	if (rl->rl_err || !may_be_emptied(rl, s))
 		return;
-	if (rl->rl_ncand == rl->rl_cap) {
-		v = realloc(v, cap * sizeof(*v));
-		if (!v) {
-			rl->rl_err = -ENOMEM;
-			return;
-		}
-		rl->rl_cand = v;
-		rl->rl_cap = cap;
-	}
-	v[rl->rl_ncand++] = (struct kv_victim){
+	rl->rl_err = kv_vec_grow(&rl->rl_cand, &rl->rl_cap, rl->rl_ncand + 1,
+				 sizeof(rl->rl_cand[0]));
+	if (rl->rl_err)
+		return;
+	rl->rl_cand[rl->rl_ncand++] = (struct kv_victim){
 		.vi_seg = kv_seg_get(s), .vi_bytes = s->sg_bytes,
 		.vi_age = rl->rl_horizon - atomic_load(&s->sg_last_epoch) + 1,
 	};

@@ -25,6 +25,7 @@
 #include "pages.h"
 #include "salvage.h"
 #include "thread.h"
+#include "vec.h"
 
 #define MOST_STORES 65536u
 
@@ -65,7 +66,8 @@ struct repair {
 	uint8_t *rp_buf;		/* KVDB_VALUE_MAX */
 	struct kv_run_desc *rp_block;	/* container damaged: each key block by itself */
 	struct kv_kblock_desc *rp_kb;
-	size_t rp_nblock, rp_blockcap, rp_kbcap;
+	size_t rp_nblock;
+	uint32_t rp_blockcap, rp_kbcap;
 	uint8_t *rp_has_kvs;		/* bits by id: the log names it */
 
 	/* the store at hand */
@@ -75,12 +77,14 @@ struct repair {
 	const struct kv_run_desc **rp_run;
 	uint32_t rp_nrun;
 	struct kv_lost *rp_lost;
-	size_t rp_nlost, rp_lostcap;
+	size_t rp_nlost;
+	uint32_t rp_lostcap;
 	int rp_err;			/* what a callback could not return */
 	struct kv_trows rp_rows;	/* their keys are copies */
 	struct kv_tindex *rp_tombs;
 	struct cand *rp_cand;
-	size_t rp_ncand, rp_candcap, rp_atcand;
+	size_t rp_ncand, rp_atcand;
+	uint32_t rp_candcap;
 	struct source *rp_src;
 	unsigned rp_nsrc;
 	struct target rp_sure, rp_found;
@@ -91,17 +95,10 @@ struct repair {
 };
 
 /* Room for one more of an array. */
-static int grow(void *pp, size_t *cap, size_t n, size_t size)
+static int grow(void *vec, uint32_t *cap, size_t n, size_t size)
 {
-	void **p = pp, *q;
-
-	if (n < *cap)
-		return 0;
-	q = realloc(*p, (*cap ? *cap * 2 : 16) * size);
-	if (!q)
+	if (kv_vec_grow(vec, cap, n + 1, size))
 		return kv_error(-ENOMEM, "MP0902", "no memory to repair");
-	*p = q;
-	*cap = *cap ? *cap * 2 : 16;
 	return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "pages.h"
 #include "reloc.h"
 #include "run.h"
+#include "vec.h"
 
 #define BLOCK_MIN	(256u << 10)
 #define BLOCK_GROWN	(16u << 20)	/* blocks of large runs, whatever the budget says */
@@ -62,25 +63,6 @@ struct kv_run_build {
 
 	struct kv_kpb rb_page;
 };
-
-/* Makes room for @need elements. */
-static int vec_grow(void *vec, uint32_t *cap, uint32_t need, size_t size)
-{
-	uint32_t n = *cap ? *cap : 64;
-	void *p;
-
-	if (need <= *cap)
-		return 0;
-	while (n < need)
-		n *= 2;
-	memcpy(&p, vec, sizeof(p));
-	p = realloc(p, n * size);
-	if (!p)
-		return -ENOMEM;
-	memcpy(vec, &p, sizeof(p));
-	*cap = n;
-	return 0;
-}
 
 /* Those that the current block takes: a quarter of its bytes, but one at least. */
 static void tombs_choose(struct kv_run_build *rb)
@@ -250,9 +232,10 @@ static int seg_note(struct kv_run_build *rb, struct kv_seg *s, uint32_t vlen)
 		return rc;
 	row = seg_row(rb, s);
 	if (row == rb->rb_nsegs) {
-		rc = vec_grow(&rb->rb_seg, &cap, row + 1, sizeof(*rb->rb_seg));
+		rc = kv_vec_grow(&rb->rb_seg, &cap, row + 1, sizeof(*rb->rb_seg));
 		if (!rc)
-			rc = vec_grow(&rb->rb_row, &rb->rb_segs_cap, row + 1, sizeof(*rb->rb_row));
+			rc = kv_vec_grow(&rb->rb_row, &rb->rb_segs_cap, row + 1,
+					 sizeof(*rb->rb_row));
 		if (rc)
 			return rc;
 		rb->rb_seg[row] = kv_seg_get(s);
@@ -365,9 +348,9 @@ static int block_place(struct kv_run_build *rb, struct kv_kblock **kb)
 	if (rb->rb_n == KV_RUN_KBLOCKS_MAX)
 		return kv_error(-EFBIG, "MP0992", "a run of store %u needs more than %u key blocks",
 				rb->rb_kvs, KV_RUN_KBLOCKS_MAX);
-	rc = vec_grow(&rb->rb_kb, &rb->rb_n_cap, rb->rb_n + 1, sizeof(*rb->rb_kb));
+	rc = kv_vec_grow(&rb->rb_kb, &rb->rb_n_cap, rb->rb_n + 1, sizeof(*rb->rb_kb));
 	if (!rc)
-		rc = vec_grow(&rb->rb_desc, &rb->rb_d_cap, rb->rb_n + 1, sizeof(*rb->rb_desc));
+		rc = kv_vec_grow(&rb->rb_desc, &rb->rb_d_cap, rb->rb_n + 1, sizeof(*rb->rb_desc));
 	if (rc)
 		return rc;
 	*kb = &rb->rb_kb[rb->rb_n];
@@ -462,11 +445,11 @@ static int page_close(struct kv_run_build *rb)
 	if (no)
 		len = (uint32_t)kv_klcp(rb->rb_prev, rb->rb_prev_klen, rb->rb_first,
 					   rb->rb_first_klen) + 1;
-	rc = vec_grow(&rb->rb_end, &cap, no + 1, sizeof(*rb->rb_end));
+	rc = kv_vec_grow(&rb->rb_end, &cap, no + 1, sizeof(*rb->rb_end));
 	if (!rc)
-		rc = vec_grow(&rb->rb_crc, &rb->rb_pages_cap, no + 1, sizeof(*rb->rb_crc));
+		rc = kv_vec_grow(&rb->rb_crc, &rb->rb_pages_cap, no + 1, sizeof(*rb->rb_crc));
 	if (!rc)
-		rc = vec_grow(&rb->rb_sep, &rb->rb_sep_cap, rb->rb_sep_used + len, 1);
+		rc = kv_vec_grow(&rb->rb_sep, &rb->rb_sep_cap, rb->rb_sep_used + len, 1);
 	if (rc)
 		return rc;
 	if (len)
@@ -563,7 +546,7 @@ int kv_run_build_add(struct kv_run_build *rb, const struct kv_ent *e)
 	if (!rc && e->e_kind == KV_ENT_REF)
 		rc = seg_note(rb, e->e_seg, kv_ent_stored(e));
 	if (!rc)
-		rc = vec_grow(&rb->rb_hash, &rb->rb_keys_cap, rb->rb_nkeys + 1,
+		rc = kv_vec_grow(&rb->rb_hash, &rb->rb_keys_cap, rb->rb_nkeys + 1,
 			      sizeof(*rb->rb_hash));
 	if (!rc)
 		entry_count(rb, e, hash);

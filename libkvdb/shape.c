@@ -9,12 +9,14 @@
 
 #include "memtable.h"
 #include "run.h"
+#include "vec.h"
 #include "work.h"
 
 /* The segments of one run; each of its key blocks names its own. */
 struct refs {
 	uint64_t *id;
-	size_t n, cap;
+	size_t n;
+	uint32_t cap;
 	uint64_t bytes;
 	int err;
 };
@@ -22,28 +24,13 @@ struct refs {
 static void add_ref(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 {
 	struct refs *r = arg;
-	uint64_t *more;
 
 	(void)n;
 	r->bytes += bytes;
-	if (r->n == r->cap && !r->err) {
-		more = realloc(r->id, (r->cap * 2 + 16) * sizeof(*more));
-		if (more) {
-			r->id = more;
-			r->cap = r->cap * 2 + 16;
-		} else {
-			r->err = -ENOMEM;
-		}
-	}
+	if (!r->err)
+		r->err = kv_vec_grow(&r->id, &r->cap, r->n + 1, sizeof(r->id[0]));
 	if (!r->err)
 		r->id[r->n++] = s->sg_id;
-}
-
-static int by_id(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
 }
 
 static int run_part(struct kv_run *run, struct kvdb_tree_part *p)
@@ -61,8 +48,7 @@ static int run_part(struct kv_run *run, struct kvdb_tree_part *p)
 	p->index_bytes = kv_run_index_bytes(run);
 	kv_run_segs(run, add_ref, &r);
 	p->value_bytes = r.bytes;
-	if (r.n)
-		qsort(r.id, r.n, sizeof(*r.id), by_id);
+	kv_ids_sort(r.id, r.n);
 	for (i = 0; i < r.n; i++)
 		p->segments += !i || r.id[i] != r.id[i - 1];
 	free(r.id);

@@ -32,6 +32,7 @@
 #include "slot.h"
 #include "tomb.h"
 #include "txn.h"
+#include "vec.h"
 
 #define TAIL_MAX	32u	/* looked at one by one, about */
 #define LEVELS		28u
@@ -509,15 +510,8 @@ int kv_cover_iter(struct kv_iter *it, struct kv_cover *co, struct kv_iter **out)
 
 int kv_trows_add(struct kv_trows *tv, const struct kv_trange *r)
 {
-	if (tv->tv_n == tv->tv_cap) {
-		uint32_t cap = tv->tv_cap ? 2 * tv->tv_cap : 64;
-		void *p = realloc(tv->tv_r, cap * sizeof(*tv->tv_r));
-
-		if (!p)
-			return -ENOMEM;
-		tv->tv_r = p;
-		tv->tv_cap = cap;
-	}
+	if (kv_vec_grow(&tv->tv_r, &tv->tv_cap, tv->tv_n + 1, sizeof(tv->tv_r[0])))
+		return -ENOMEM;
 	tv->tv_r[tv->tv_n++] = *r;
 	return 0;
 }

@@ -25,6 +25,7 @@
 #include "slot.h"
 #include "txn.h"
 #include "txn_omf.h"
+#include "vec.h"
 #include "work.h"
 
 #define SLOTS_BATCH 64u	/* slots that are retired together */
@@ -37,19 +38,13 @@
  */
 static int pin(struct kvdb_txn *t, struct kv_seg *s)
 {
-	uint32_t i, cap = t->t_segcap ? t->t_segcap * 2 : 16;
-	void *p;
+	uint32_t i;
 
 	for (i = t->t_nseg; i-- > 0; )
 		if (t->t_seg[i] == s)
 			return 0;
-	if (t->t_nseg == t->t_segcap) {
-		p = realloc(t->t_seg, cap * sizeof(t->t_seg[0]));
-		if (!p)
-			return kv_error(-ENOMEM, "MP0902", "no memory for a write");
-		t->t_seg = p;
-		t->t_segcap = cap;
-	}
+	if (kv_vec_grow(&t->t_seg, &t->t_segcap, t->t_nseg + 1, sizeof(t->t_seg[0])))
+		return kv_error(-ENOMEM, "MP0902", "no memory for a write");
 	if (!kv_seg_tryget(s))
 		return -EAGAIN;
 	t->t_seg[t->t_nseg++] = s;

@@ -21,6 +21,7 @@
 #include "leaf.h"
 #include "mdc.h"
 #include "salvage.h"
+#include "vec.h"
 
 /* Values of one run in one segment that cannot be read. */
 struct bad_seg {
@@ -40,7 +41,8 @@ struct verify {
 	uint8_t *v_buf;		/* KVDB_VALUE_MAX */
 	const char *v_kvs;	/* name of the store being checked, or NULL */
 	struct bad_seg *v_bad;	/* of the run being checked */
-	size_t v_nbad, v_badcap;
+	size_t v_nbad;
+	uint32_t v_badcap;
 };
 
 static void tell(struct verify *v, struct kvdb_problem *kp, const char *fmt, va_list ap)
@@ -173,18 +175,13 @@ static void on_lost(void *arg, const struct kv_lost *lo)
 
 static int bad_value(struct verify *v, const struct kv_ent *e, uint64_t seg, const char *text)
 {
-	size_t i, cap = v->v_badcap ? 2 * v->v_badcap : 8;
 	struct bad_seg *b;
+	size_t i;
 
 	for (i = 0; i < v->v_nbad && v->v_bad[i].bs_id != seg; i++)
 		;
-	if (i == v->v_badcap) {
-		b = realloc(v->v_bad, cap * sizeof(*b));
-		if (!b)
-			return kv_error(-ENOMEM, "MP0902", "no memory to check a run");
-		v->v_bad = b;
-		v->v_badcap = cap;
-	}
+	if (kv_vec_grow(&v->v_bad, &v->v_badcap, i + 1, sizeof(*b)))
+		return kv_error(-ENOMEM, "MP0902", "no memory to check a run");
 	b = &v->v_bad[i];
 	if (i == v->v_nbad) {
 		*b = (struct bad_seg){ .bs_id = seg, .bs_off = e->e_off8 * 8ull,
@@ -255,37 +252,6 @@ static int deep_run(struct verify *v, const struct kv_run_desc *d)
 	return err == -ENOENT ? 0 : err;
 }
 
-static int by_id(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* Ids of all key blocks, and of what is known to be gone soon; sorted. */
-static uint64_t *listed(const struct kv_mdc_state *st, size_t *n)
-{
-	size_t cap = 1 + st->st_ngone, k = 0;
-	uint32_t i, j, b;
-	uint64_t *id;
-
-	for (i = 0; i < st->st_nkvs; i++)
-		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
-			cap += st->st_kvs[i].mk_run[j].rd_n;
-	id = malloc(cap * sizeof(*id));
-	if (!id)
-		return NULL;
-	for (i = 0; i < st->st_nkvs; i++)
-		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
-			for (b = 0; b < st->st_kvs[i].mk_run[j].rd_n; b++)
-				id[k++] = st->st_kvs[i].mk_run[j].rd_kb[b].kd_id;
-	for (i = 0; i < st->st_ngone; i++)
-		id[k++] = st->st_gone[i];
-	qsort(id, k, sizeof(*id), by_id);
-	*n = k;
-	return id;
-}
-
 /*
  * Nothing refers to it. What a crash leaves behind is newer than the last
  * checkpoint id (RV9), and the next open deletes it; what is older stays for ever.
@@ -305,7 +271,7 @@ static int look_for_leaks(struct verify *v)
 	uint64_t after = 0;
 	struct mpool_obj_info oi[64];
 	size_t nlist;
-	uint64_t *list = listed(&db->d_mdc->m_st, &nlist);
+	uint64_t *list = kv_mdc_state_blocks(&db->d_mdc->m_st, true, &nlist);
 	struct kv_seg *s;
 	int i, n, err = list ? 0 : -ENOMEM;
 
@@ -318,7 +284,7 @@ static int look_for_leaks(struct verify *v)
 			if (s)
 				kv_seg_put(db, s);
 			if (oi[i].kind == MPOOL_MBLOCK && !s && !kv_ckpt_lists(db, after) &&
-			    !CHECK(608, bsearch(&after, list, nlist, sizeof(after), by_id)))
+			    !CHECK(608, kv_ids_have(list, nlist, after)))
 				leak(v, after);
 		}
 	}
