@@ -151,6 +151,7 @@ int mp_sb_write_first(struct mp_dev *dev, struct mp_sb *sb, void *buf);
 int mp_sb_rewrite_first(struct mp_dev *dev, const struct mp_sb *sb, void *buf);
 /* best copy. -EINVAL: not a member */
 int mp_sb_read(struct mp_dev *dev, struct mp_sb *sb, struct mp_sb_found *found);
+void mp_sb_probe(const struct mp_sb *sb, struct mp_probe *out);
 int mp_sb_erase(struct mp_dev *dev, const struct mp_sb *sb, void *buf);
 
 /* otab.c */

@@ -49,21 +49,6 @@ static int look(struct mp_dev *dev, void *buf, struct mp_sb *cur, struct mp_sb *
 	return 0;
 }
 
-static void fill_probe(const struct mp_sb *sb, struct mp_probe *out)
-{
-	memset(out, 0, sizeof(*out));
-	memcpy(out->pb_uuid, sb->sb_uuid, MP_UUID_LEN);
-	memcpy(out->pb_dev_uuid, sb->sb_dev_uuid, MP_UUID_LEN);
-	memcpy(out->pb_name, sb->sb_name, MP_NAME_LEN);
-	out->pb_state = sb->sb_state;
-	out->pb_slot = sb->sb_slot;
-	out->pb_ndevs = sb->sb_ndevs;
-	out->pb_mclass = sb->sb_mclass;
-	out->pb_format = sb->sb_format;
-	out->pb_gen = sb->sb_gen;
-	out->pb_bytes = sb->sb_dev_bytes;
-}
-
 /* the first copy is as it was when the device became a member: see sb.c */
 static int restore(struct mp_dev *dev, struct mp_sb *sb, void *buf)
 {
@@ -85,7 +70,7 @@ int mp_recover(struct mp_dev *dev, bool is_plan, struct mp_probe *out)
 	if (!rc)
 		rc = look(dev, buf, cur, best);
 	if (!rc) {
-		fill_probe(best, out);
+		mp_sb_probe(best, out);
 		if (!is_plan)
 			rc = restore(dev, best, buf);
 	}

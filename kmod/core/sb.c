@@ -282,6 +282,21 @@ int mp_sb_read(struct mp_dev *dev, struct mp_sb *sb, struct mp_sb_found *found)
 	return rc;
 }
 
+void mp_sb_probe(const struct mp_sb *sb, struct mp_probe *out)
+{
+	memset(out, 0, sizeof(*out));
+	memcpy(out->pb_uuid, sb->sb_uuid, MP_UUID_LEN);
+	memcpy(out->pb_dev_uuid, sb->sb_dev_uuid, MP_UUID_LEN);
+	memcpy(out->pb_name, sb->sb_name, MP_NAME_LEN);
+	out->pb_state = sb->sb_state;
+	out->pb_slot = sb->sb_slot;
+	out->pb_ndevs = sb->sb_ndevs;
+	out->pb_mclass = sb->sb_mclass;
+	out->pb_format = sb->sb_format;
+	out->pb_gen = sb->sb_gen;
+	out->pb_bytes = sb->sb_dev_bytes;
+}
+
 int mp_probe(struct mp_dev *dev, struct mp_probe *out)
 {
 	struct mp_sb *sb = os_alloc(sizeof(*sb));
@@ -291,19 +306,8 @@ int mp_probe(struct mp_dev *dev, struct mp_probe *out)
 	if (!sb)
 		return mp_err(MP_NOMEM, "%s: superblock", dev->d_path);
 	rc = mp_sb_read(dev, sb, &found);
-	if (!rc) {
-		memset(out, 0, sizeof(*out));
-		memcpy(out->pb_uuid, sb->sb_uuid, MP_UUID_LEN);
-		memcpy(out->pb_dev_uuid, sb->sb_dev_uuid, MP_UUID_LEN);
-		memcpy(out->pb_name, sb->sb_name, MP_NAME_LEN);
-		out->pb_state = sb->sb_state;
-		out->pb_slot = sb->sb_slot;
-		out->pb_ndevs = sb->sb_ndevs;
-		out->pb_mclass = sb->sb_mclass;
-		out->pb_format = sb->sb_format;
-		out->pb_gen = sb->sb_gen;
-		out->pb_bytes = sb->sb_dev_bytes;
-	}
+	if (!rc)
+		mp_sb_probe(sb, out);
 	os_free(sb);
 	return rc;
 }
