@@ -5,26 +5,9 @@
 # systemd's own checkers. Where they are absent their tests are skipped.
 
 cd "$(dirname "$0")/../.." || exit 1
-n=0 failed=0
-own=
-[ -n "${TMPDIR-}" ] || own=$(mktemp -d)
-T=${TMPDIR:-$own}
-trap '[ -n "$own" ] && rm -rf "$own"' EXIT
+. tests/lint/lib.sh
+T=$TMPDIR
 
-verdict() {
-	n=$((n + 1))
-	if [ -s "$T/out" ]; then
-		sed 's/^/# /' "$T/out" | head -n 40
-		echo "not ok $n - $1"
-		failed=1
-	else
-		echo "ok $n - $1"
-	fi
-}
-skip() {
-	n=$((n + 1))
-	echo "ok $n - $1 # SKIP $2"
-}
 # ours FILE...: what systemd-analyze says about them; it reads units that they name, too
 analyze() { systemd-analyze verify --man=no "$@" 2>&1 | grep -v '^$'; }
 

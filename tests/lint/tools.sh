@@ -6,26 +6,7 @@
 # Where a tool is absent its test is skipped.
 
 cd "$(dirname "$0")/../.." || exit 1
-n=0 failed=0
-
-verdict() {
-	n=$((n + 1))
-	if [ -s "$TMPDIR/out" ]; then
-		sed 's/^/# /' "$TMPDIR/out" | head -n 60
-		echo "not ok $n - $1"
-		failed=1
-	else
-		echo "ok $n - $1"
-	fi
-}
-skip() {
-	n=$((n + 1))
-	echo "ok $n - $1 # SKIP $2"
-}
-own=
-[ -n "${TMPDIR-}" ] || own=$(mktemp -d)
-export TMPDIR=${TMPDIR:-$own}
-trap '[ -n "$own" ] && rm -rf "$own"' EXIT
+. tests/lint/lib.sh
 
 name=shell_scripts_pass_shellcheck
 if command -v shellcheck >/dev/null; then

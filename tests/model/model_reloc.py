@@ -20,13 +20,17 @@ The rules can be switched off one by one; each must then fail.
 import sys
 from collections import deque, namedtuple
 
+from lib import main, way
+
 # mem: ((key, seq or -seq for a delete, block) ...); run: the same; lists newest first
 # media: what a crash leaves
 S = namedtuple("S", "mem runs job views seq cur sealed gone fresh "
                     "m_log m_runs m_vals hist synced writes relocs crashes opens")
 
-SWITCHES = ("edit_before_flush", "free_pinned", "free_before_edit", "job_on_top",
-            "trust_memtable", "drop_tombs", "free_new", "drop_above")
+SWITCHES = {name: "without its rule " + name for name in (
+    "edit_before_flush", "free_pinned", "free_before_edit", "job_on_top",
+    "trust_memtable", "drop_tombs", "free_new", "drop_above")}
+LIM = dict(writes=3, relocs=1, views=1, crashes=1)
 KEYS = 2
 
 
@@ -136,10 +140,10 @@ def job_steps(s, off):
                                  fresh=s.fresh - {new})
 
 
-def actions(s, off, lim):
+def actions(s, off):
     q = s.seq + 1
     for k in range(KEYS):
-        if s.writes < lim["writes"]:
+        if s.writes < LIM["writes"]:
             yield "put %d" % k, s._replace(mem=put_in(s.mem, k, q, s.cur), seq=q,
                                            hist=s.hist + ((k, q),), writes=s.writes + 1)
             yield "del %d" % k, s._replace(mem=put_in(s.mem, k, -q, 0), seq=q,
@@ -163,7 +167,7 @@ def actions(s, off, lim):
                 out = merged(s.runs[i:j + 1], j + 1 == len(s.runs), off)
                 runs = s.runs[:i] + ((out,) if out else ()) + s.runs[j + 1:]
                 yield "merge %d..%d" % (i, j), s._replace(runs=runs, m_runs=runs)
-        if s.relocs < lim["relocs"]:
+        if s.relocs < LIM["relocs"]:
             for b in sorted(blocks(s.runs) & s.sealed):
                 new = next_block(s)
                 yield "relocate block %d" % b, s._replace(
@@ -171,7 +175,7 @@ def actions(s, off, lim):
                     fresh=s.fresh | {new})
     else:
         yield from job_steps(s, off)
-    if s.opens < lim["views"]:
+    if s.opens < LIM["views"]:
         yield "open snapshot", s._replace(views=s.views + ((s.mem, s.runs, s.seq, s.hist),),
                                           opens=s.opens + 1)
     for i in range(len(s.views)):
@@ -191,16 +195,16 @@ def actions(s, off, lim):
                 m_vals=s.m_vals - {b})
 
 
-def explore(off, lim, most=3000000):
+def explore(off, most=3000000):
     z = frozenset()
     first = S((), (), None, (), 0, 1, z, z, z, (), (), frozenset([1]), (), (), 0, 0, 0, 0)
     seen = {first: None}
     todo = deque([first])
     while todo:
         s = todo.popleft()
-        nexts = list(actions(s, off, lim))
+        nexts = list(actions(s, off))
         why = None
-        if s.crashes < lim["crashes"]:
+        if s.crashes < LIM["crashes"]:
             n, why = crash(s, off)
             nexts.append(("crash", n))
         for name, n in nexts:
@@ -210,40 +214,12 @@ def explore(off, lim, most=3000000):
             if n not in seen:
                 seen[n] = (s, name)
             if bad:
-                path = [name]
-                at = s
-                while seen[at]:
-                    at, step = seen[at]
-                    path.append(step)
-                return len(seen), "%s: %s" % (bad, " | ".join(reversed(path)))
+                return len(seen), "%s: %s" % (bad, way(seen, s, name))
             todo.append(n)
         if len(seen) > most:
             return len(seen), None
     return len(seen), None
 
 
-def main(argv):
-    if argv:
-        unknown = [a for a in argv if a not in SWITCHES]
-        if unknown:
-            print("unknown: " + " ".join(unknown))
-            return 2
-        n, bad = explore(set(argv), dict(writes=3, relocs=1, views=1, crashes=1))
-        print("%d states: %s" % (n, bad or "holds"))
-        return 1 if bad else 0
-    print("1..%d" % (1 + len(SWITCHES)))
-    failed = 0
-    n, bad = explore(set(), dict(writes=3, relocs=1, views=1, crashes=1))
-    print("%sok 1 - the rules hold in %d states%s" % ("not " if bad else "", n,
-                                                      ": " + bad if bad else ""))
-    failed += bool(bad)
-    for i, sw in enumerate(SWITCHES):
-        n, bad = explore({sw}, dict(writes=3, relocs=1, views=1, crashes=1))
-        print("%sok %d - without its rule %s is found (%d states)" %
-              ("" if bad else "not ", i + 2, sw, n))
-        failed += not bad
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], SWITCHES, explore))

@@ -22,6 +22,8 @@ import os
 import sys
 from collections import deque, namedtuple
 
+from lib import main, way
+
 # segs: ((incarnation, sealed length or -1, frames) ...); frame: (epoch, descriptor, state)
 # state: C in the cache, D durable, H only its header, X nothing
 # descriptor: (previous epoch, ((segment, frames) ...)); pending: closed, not flushed
@@ -194,11 +196,7 @@ def explore(off):
             if n:
                 nexts.append(("recover", n))
         if bad:
-            path = ["recover"]
-            while seen[s]:
-                s, step = seen[s]
-                path.append(step)
-            return len(seen), "%s: %s" % (bad, " | ".join(reversed(path)))
+            return len(seen), "%s: %s" % (bad, way(seen, s, "recover"))
         for name, n in nexts:
             if n not in seen:
                 seen[n] = (s, name)
@@ -206,27 +204,5 @@ def explore(off):
     return len(seen), None
 
 
-def main(argv):
-    if argv:
-        unknown = [a for a in argv if a not in SWITCHES]
-        if unknown:
-            print("unknown: " + " ".join(unknown))
-            return 2
-        n, bad = explore(set(argv))
-        print("%d states: %s" % (n, bad or "holds"))
-        return 1 if bad else 0
-    print("1..%d" % (1 + len(SWITCHES)))
-    n, bad = explore(set())
-    print("%sok 1 - the rules hold in %d states%s" % ("not " if bad else "", n,
-                                                      ": " + bad if bad else ""))
-    failed = bool(bad)
-    for i, sw in enumerate(SWITCHES):
-        n, bad = explore({sw})
-        print("%sok %d - %s: is found (%d states)" % ("" if bad else "not ", i + 2,
-                                                      SWITCHES[sw], n))
-        failed |= not bad
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], SWITCHES, explore))

@@ -212,6 +212,24 @@ static inline int fill(struct mp_obj *o, u64 off, u64 len, u8 byte)
 	return rc;
 }
 
+static inline u64 count_objs(const struct rig *r)
+{
+	struct mp_pool_info pi;
+
+	mp_pool_info(r->pool, &pi);
+	return pi.pi_objects;
+}
+
+static inline void add_objs(struct rig *r, int n)
+{
+	struct mp_obj *o;
+
+	while (n--) {
+		T_EQ(alloc_one(r->pool, MP_APPEND, 4096, &o), 0);
+		mp_obj_put(o);
+	}
+}
+
 static inline int commit(struct mp_pool *p, struct mp_obj *o, u64 len)
 {
 	struct mp_op op = { .op_type = MP_OP_COMMIT, .op_obj = o, .op_length = len };

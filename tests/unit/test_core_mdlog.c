@@ -11,24 +11,6 @@
 
 static struct rig r;
 
-static u64 count_objs(void)
-{
-	struct mp_pool_info pi;
-
-	mp_pool_info(r.pool, &pi);
-	return pi.pi_objects;
-}
-
-static void add_objs(int n)
-{
-	struct mp_obj *o;
-
-	while (n--) {
-		T_EQ(alloc_one(r.pool, MP_APPEND, 4096, &o), 0);
-		mp_obj_put(o);
-	}
-}
-
 /* offset of the last frame of epoch 1 */
 static u64 last_frame(struct mem *m)
 {
@@ -61,14 +43,14 @@ static void checkpoints_keep_everything(void)
 	int i;
 
 	start(2);
-	add_objs(10);
+	add_objs(&r, 10);
 	for (i = 0; i < 300; i++) {
-		add_objs(1);
+		add_objs(&r, 1);
 		T_EQ(mp_obj_list(r.pool, 0, 0, &oi, 1), 1);
 		T_EQ(delete_id(r.pool, oi.oi_id), 0);
 		if (i % 50 == 49)
 			rig_reopen(&r, 1);
-		T_EQ(count_objs(), 10);
+		T_EQ(count_objs(&r), 10);
 	}
 	rig_fini(&r);
 }
@@ -76,21 +58,21 @@ static void checkpoints_keep_everything(void)
 static void torn_tail_is_cut(void)
 {
 	start(1);
-	add_objs(5);
+	add_objs(&r, 5);
 	stop();
 	r.m[0].now[last_frame(&r.m[0]) + 100] ^= 1;
 	T_EQ(rig_open(&r), 0);
-	T_EQ(count_objs(), 4);
-	add_objs(3);
+	T_EQ(count_objs(&r), 4);
+	add_objs(&r, 3);
 	rig_reopen(&r, 1);
-	T_EQ(count_objs(), 7);
+	T_EQ(count_objs(&r), 7);
 	rig_fini(&r);
 }
 
 static void damage_before_the_tail_is_refused(void)
 {
 	start(1);
-	add_objs(5);
+	add_objs(&r, 5);
 	stop();
 	r.m[0].now[last_frame(&r.m[0]) - 8192 + 100] ^= 1;
 	T_EQ(rig_open(&r), -EUCLEAN);
@@ -104,7 +86,7 @@ static void damaged_checkpoint_is_refused(void)
 
 	for (k = 0; k < 2; k++) {
 		start(1);
-		add_objs(5);
+		add_objs(&r, 5);
 		stop();
 		r.m[0].now[MD_OFF + MD_SIZE + k * 4096 + 100] ^= 1;
 		T_EQ(rig_open(&r), -EUCLEAN);
@@ -119,17 +101,17 @@ static void one_good_mirror_is_enough_and_repairs_the_other(void)
 
 	for (k = 0; k < 2; k++) {
 		start(2);
-		add_objs(5);
+		add_objs(&r, 5);
 		stop();
 		off = last_frame(&r.m[k]) - 8192;
 		r.m[k].now[off + 100] ^= 1;
 		T_EQ(rig_open(&r), 0);
-		T_EQ(count_objs(), 5);
+		T_EQ(count_objs(&r), 5);
 		stop();
 		T_MEMEQ(r.m[0].now + MD_OFF, r.m[1].now + MD_OFF, 2 * MD_SIZE);
 		r.m[!k].now[off + 100] ^= 1;
 		T_EQ(rig_open(&r), 0);
-		T_EQ(count_objs(), 5);
+		T_EQ(count_objs(&r), 5);
 		rig_fini(&r);
 	}
 }
@@ -139,13 +121,13 @@ static void longer_mirror_wins(void)
 	u8 *old = malloc(MD_SIZE);
 
 	start(2);
-	add_objs(2);
+	add_objs(&r, 2);
 	memcpy(old, r.m[0].now + MD_OFF + MD_SIZE, MD_SIZE);
-	add_objs(3);
+	add_objs(&r, 3);
 	stop();
 	memcpy(r.m[0].now + MD_OFF + MD_SIZE, old, MD_SIZE);
 	T_EQ(rig_open(&r), 0);
-	T_EQ(count_objs(), 5);
+	T_EQ(count_objs(&r), 5);
 	rig_fini(&r);
 	free(old);
 }
@@ -156,10 +138,10 @@ static void lost_acknowledged_checkpoint_is_noticed(void)
 	int i;
 
 	start(1);
-	add_objs(1);
+	add_objs(&r, 1);
 	memcpy(old, r.m[0].now + MD_OFF, 2 * MD_SIZE);
 	for (i = 0; i < 70; i++)
-		add_objs(1);
+		add_objs(&r, 1);
 	rig_reopen(&r, 0);
 	stop();
 	memcpy(r.m[0].now + MD_OFF, old, 2 * MD_SIZE);
@@ -176,7 +158,7 @@ static void every_flipped_bit_is_noticed(void)
 	int i, rc;
 
 	start(1);
-	add_objs(20);
+	add_objs(&r, 20);
 	for (i = 0; i < 400; i++) {
 		stop();
 		off = MD_OFF + MD_SIZE;
@@ -212,7 +194,7 @@ static void hundred_thousand_objects_open_in_a_second(void)
 	clock_gettime(CLOCK_MONOTONIC, &t0);
 	T_EQ(mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool), 0);
 	clock_gettime(CLOCK_MONOTONIC, &t1);
-	T_EQ(count_objs(), 100000);
+	T_EQ(count_objs(&r), 100000);
 	printf("# open: %lld ms\n", (t1.tv_sec - t0.tv_sec) * 1000ll +
 	       (t1.tv_nsec - t0.tv_nsec) / 1000000);
 	T_OK(t1.tv_sec - t0.tv_sec < 2);
@@ -252,9 +234,9 @@ static void concurrent_committers_lose_nothing(void)
 		pthread_join(w[i].t, NULL);
 	for (i = 0; i < 8; i++)
 		T_EQ(w[i].rc, 0);
-	T_EQ(count_objs(), 8 * 20);
+	T_EQ(count_objs(&r), 8 * 20);
 	rig_reopen(&r, 1);
-	T_EQ(count_objs(), 8 * 20);
+	T_EQ(count_objs(&r), 8 * 20);
 	rig_fini(&r);
 }
 

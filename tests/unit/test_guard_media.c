@@ -14,24 +14,6 @@
 
 static struct rig r;
 
-static u64 count_objs(void)
-{
-	struct mp_pool_info pi;
-
-	mp_pool_info(r.pool, &pi);
-	return pi.pi_objects;
-}
-
-static void add_objs(int n)
-{
-	struct mp_obj *o;
-
-	while (n--) {
-		T_EQ(alloc_one(r.pool, MP_APPEND, 4096, &o), 0);
-		mp_obj_put(o);
-	}
-}
-
 static void start(u32 n)
 {
 	rig_init(&r, n, 8 << 20);
@@ -271,7 +253,7 @@ static void each_check_of_a_frame_works(void)
 
 	for (what = NOTHING; what < WRONGS; what++) {
 		start(1);
-		add_objs(5);
+		add_objs(&r, 5);
 		T_EQ(mp_obj_list(r.pool, 0, 0, &oi, 1), 1);
 		stop();
 		tail_find(1, &t);
@@ -279,8 +261,8 @@ static void each_check_of_a_frame_works(void)
 		rc = mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool);
 		if (rc != (what >= COUNT ? -EUCLEAN : 0))
 			T_FAIL("frame %d: open says %d", what, rc);
-		if (!rc && count_objs() != (what == NOTHING ? 6u : 5u))
-			T_FAIL("frame %d: %llu objects", what, (unsigned long long)count_objs());
+		if (!rc && count_objs(&r) != (what == NOTHING ? 6u : 5u))
+			T_FAIL("frame %d: %llu objects", what, (unsigned long long)count_objs(&r));
 		rig_fini(&r);
 	}
 }
@@ -300,12 +282,12 @@ static void damaged_newest_checkpoint_is_refused(void)
 
 		start(1);
 		do {	/* until region 0 holds epoch 2 and a record behind it */
-			add_objs(1);
+			add_objs(&r, 1);
 			T_EQ(mp_sb_decode(r.m[0].now, 0, &sb), 0);
 			T_EQ(mp_frame_peek(r.m[0].now + off, sb.sb_uuid, off,
 					   MP_FRAME_MAX / MP_BLOCK, &fr), 0);
 		} while (fr.mf_epoch != 2);
-		add_objs(3);
+		add_objs(&r, 3);
 		stop();
 		/* its first part, or the mark that makes it count */
 		off += k ? (u64)fr.mf_blocks * MP_BLOCK : 0;

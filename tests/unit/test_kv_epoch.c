@@ -11,6 +11,7 @@
 
 #include "flush.h"
 #include "frame.h"
+#include "kv_clock.h"
 #include "mdc.h"
 #include "memtable.h"
 
@@ -19,22 +20,6 @@
 static char dir[256];
 static struct kvdb *db;
 static struct kvdb_kvs *kvs;
-static uint64_t now_ns = 1000000000u;
-
-static uint64_t clock_now(void *arg)
-{
-	(void)arg;
-	return __atomic_load_n(&now_ns, __ATOMIC_RELAXED);
-}
-
-static void clock_sleep(void *arg, uint64_t t)
-{
-	(void)arg;
-	if (t > now_ns)
-		__atomic_store_n(&now_ns, t, __ATOMIC_RELAXED);
-}
-
-static const struct kvdb_clock test_clock = { clock_now, clock_sleep, NULL, NULL };
 
 static void open_db(void)
 {

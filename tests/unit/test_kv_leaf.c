@@ -4,6 +4,7 @@
  * of all kinds are compared with a model; their bounds on work and runs.
  */
 #include "ctl.h"
+#include "kv_clock.h"
 #include "kv_rig.h"
 #include "leaf.h"
 #include "mdc.h"
@@ -22,30 +23,16 @@ static uint32_t model[KEYS];		/* generation of the value, 0 = absent */
 static uint32_t gen;
 static double space_amp;
 
-static uint64_t clock_now(void *arg)
-{
-	return *(uint64_t *)arg += 1000;
-}
-
-static void clock_sleep(void *arg, uint64_t t)
-{
-	uint64_t *now = arg;
-
-	if (*now < t)
-		*now = t;
-}
-
 static void reopen(void)
 {
 	struct kvdb_opts o = KVDB_OPTS_INIT;
-	static uint64_t now = 1;
-	static struct kvdb_clock clk = { clock_now, clock_sleep, &now, NULL };
 
 	if (db)
 		T_EQ(kvdb_close(db), 0);
 	o.flags = KVDB_MANUAL;
 	o.cache_bytes = 64 << 20;
-	o.clock = &clk;
+	look_ns = 1000;
+	o.clock = &test_clock;
 	o.logs = 1;
 	o.space_amp_max = space_amp;
 	T_EQ(kvdb_open(dir, &o, &db), 0);

@@ -4,6 +4,7 @@
  * and cursors on a real database, against the same model.
  */
 #include "cursor.h"
+#include "kv_clock.h"
 #include "kv_rig.h"
 
 static struct rig r;
@@ -263,26 +264,11 @@ static struct kvdb *db;
 static struct kvdb_kvs *kvs;
 static uint32_t model[SLOTS];	/* generation of the value, 0 = absent */
 
-static uint64_t clock_now(void *arg)
-{
-	return *(uint64_t *)arg += 1000;
-}
-
-static void clock_sleep(void *arg, uint64_t t)
-{
-	uint64_t *now = arg;
-
-	if (*now < t)
-		*now = t;
-}
-
 static void db_open(void)
 {
 	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 256 << 20 };
 	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 	struct kvdb_opts o = KVDB_OPTS_INIT;
-	static uint64_t now = 1;
-	static struct kvdb_clock clk = { clock_now, clock_sleep, &now, NULL };
 	const char *tmp = getenv("TMPDIR");
 
 	memset(model, 0, sizeof(model));
@@ -295,7 +281,8 @@ static void db_open(void)
 	T_EQ(mpool_create(pool_dir, &co), 0);
 	o.flags = KVDB_MANUAL;
 	o.cache_bytes = 64 << 20;
-	o.clock = &clk;
+	look_ns = 1000;
+	o.clock = &test_clock;
 	o.logs = 1;
 	T_EQ(kvdb_create(pool_dir, &o), 0);
 	T_EQ(kvdb_open(pool_dir, &o, &db), 0);

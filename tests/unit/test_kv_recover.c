@@ -135,6 +135,15 @@ static void seg_alloc(int i)
 	ts[i].epoch = 0;
 }
 
+/* A database with an empty segment in each of the first @n logs, and the epoch that is open. */
+static uint64_t fresh_logs(int n)
+{
+	fresh();
+	for (int i = 0; i < n; i++)
+		seg_alloc(i);
+	return db.d_epoch;
+}
+
 /* Writes one frame whose records are in @buf from byte 64 to @len. */
 static void frame_write(int i, uint64_t epoch, uint8_t *buf, uint32_t len, uint32_t nrec)
 {
@@ -242,10 +251,7 @@ static void complete_epochs_survive_incomplete_do_not(void)
 	uint64_t e;
 	int kind = 0;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
-	seg_alloc(1);
+	e = fresh_logs(2);
 	put(0, e, 1, "x", "one", 10);
 	put(1, e, 2, "y", "two", 11);
 	end_epoch(0, e);
@@ -270,10 +276,7 @@ static void lost_frame_below_later_epochs_is_damage(void)
 {
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
-	seg_alloc(1);
+	e = fresh_logs(2);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	lose = true;
@@ -291,9 +294,7 @@ static void rollback_gives_up_what_was_told_and_only_that(void)
 {
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
+	e = fresh_logs(1);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	lose = true;
@@ -332,9 +333,7 @@ static void frames_behind_a_lost_one_prove_what_was_durable(void)
 	int i;
 
 	for (i = 0; i < 2; i++) {
-		fresh();
-		e = db.d_epoch;
-		seg_alloc(0);
+		e = fresh_logs(1);
 		put(0, e, 1, "x", "one", 10);
 		end_epoch(0, e);
 		lose = true;
@@ -356,10 +355,7 @@ static void lost_descriptor_below_later_epochs_is_damage(void)
 
 	/* told by a later descriptor or by a later frame, with and without frames of its own */
 	for (i = 0; i < 3; i++) {
-		fresh();
-		e = db.d_epoch;
-		seg_alloc(0);
-		seg_alloc(1);
+		e = fresh_logs(2);
 		put(0, e, 1, "x", "one", 10);
 		end_epoch(0, e);
 		if (i)
@@ -402,10 +398,7 @@ static void torn_descriptor_below_a_later_frame_is_damage(void)
 {
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
-	seg_alloc(1);
+	e = fresh_logs(2);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	tear = true;
@@ -426,10 +419,7 @@ static void any_part_of_the_newest_epoch_is_a_torn_tail(void)
 	int i, k;
 
 	for (i = 0; i < 16; i++) {
-		fresh();
-		e = db.d_epoch;
-		seg_alloc(0);
-		seg_alloc(1);
+		e = fresh_logs(2);
 		put(0, e, 1, "x", "one", 10);
 		end_epoch(0, e);
 		e += i & 1 ? 1 : 5;
@@ -452,10 +442,7 @@ static void segment_missing_from_the_pool(void)
 	struct mpool_op op = { .type = MPOOL_OP_DELETE };
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
-	seg_alloc(1);
+	e = fresh_logs(2);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	put(0, e + 1, 1, "y", "two", 11);
@@ -474,10 +461,7 @@ static void idle_log_holds_back_nothing(void)
 	uint64_t e, i;
 	char key[16];
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
-	seg_alloc(1);
+	e = fresh_logs(2);
 	put(1, e, 1, "once", "v", 1);
 	end_epoch(1, e);
 	for (i = 1; i < 20; i++) {
@@ -496,10 +480,7 @@ static void rolled_log_needs_both_segments(void)
 {
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
-	seg_alloc(1);
+	e = fresh_logs(2);
 	put(0, e, 1, "x", "one", 10);
 	put(1, e, 1, "y", "two", 11);
 	end_epoch(1, e);
@@ -521,9 +502,7 @@ static void wrong_chain_ends_a_segment(void)
 {
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
+	e = fresh_logs(1);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	ts[0].chain ^= 1;
@@ -540,10 +519,7 @@ static void wrong_chain_in_a_descriptor(void)
 	uint64_t e;
 	uint32_t keep;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
-	seg_alloc(1);
+	e = fresh_logs(2);
 	put(1, e, 1, "x", "one", 10);
 	keep = ts[1].chain;
 	ts[1].chain ^= 1;
@@ -561,10 +537,7 @@ static void descriptors_that_contradict_their_frame(void)
 	uint64_t e;
 
 	for (i = 0; i < 3; i++) {
-		fresh();
-		e = db.d_epoch;
-		seg_alloc(0);
-		seg_alloc(1);
+		e = fresh_logs(2);
 		put(0, e, 1, "x", "one", 10);
 		if (i < 2)
 			*wrong[i] = 1;
@@ -586,10 +559,7 @@ static void discarded_tails_stay_discarded(void)
 	uint64_t e;
 	int i;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
-	seg_alloc(1);
+	e = fresh_logs(2);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	put(0, e + 1, 1, "y", "two", 11);	/* discarded: no descriptor */
@@ -617,9 +587,7 @@ static void lost_write_below_a_sealed_length(void)
 	struct kv_mdc_seg s;
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
+	e = fresh_logs(1);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	/* recorded as durable up to 12288, which the segment never reached */
@@ -639,9 +607,7 @@ static void lost_write_below_the_last_recovery(void)
 	struct kv_mdc_incarn in;
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
+	e = fresh_logs(1);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	in = db.d_mdc->m_st.st_inc;
@@ -658,9 +624,7 @@ static void lost_write_below_a_horizon(void)
 {
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
+	e = fresh_logs(1);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	put(0, e + 1, 1, "y", "two", 11);
@@ -685,9 +649,7 @@ static void range_delete_that_cannot_be_is_refused(void)
 	uint8_t *p = buf + KV_FRAME_HDR;
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
+	e = fresh_logs(1);
 	memset(buf, 0, sizeof(buf));
 	kv_rec_encode(p, KV_REC_PDEL, 1, "pfx", 3, NULL, 0, 0);
 	kv_rec_stamp(p, ts[0].id, ts[0].off + KV_FRAME_HDR, 10);
@@ -725,9 +687,7 @@ static void lost_write_below_a_run(void)
 				 .rd_kb = &kb };
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
+	e = fresh_logs(1);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	d.rd_newest_epoch = e + 1;
@@ -744,9 +704,7 @@ static void impossible_key_is_refused(void)
 	uint64_t e;
 
 	memset(key, 'k', 2000);
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
+	e = fresh_logs(1);
 	put(0, e, 1, key, "one", 10);
 	end_epoch(0, e);
 	down();
@@ -762,9 +720,7 @@ static void verify_reads_what_open_skips(void)
 	struct kv_mdc_seg s;
 	uint64_t e, damage = 0;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
+	e = fresh_logs(1);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	s.sc_obj = ts[0].id;
@@ -781,9 +737,7 @@ static void verify_reads_what_open_skips(void)
 	T_EQ(seen("a", "x", NULL), 0);
 	gone();
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
+	e = fresh_logs(1);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	s.sc_obj = ts[0].id;
@@ -802,9 +756,7 @@ static void frames_of_another_incarnation_are_not_read(void)
 {
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
+	e = fresh_logs(1);
 	db.d_incarnation += 3;
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
@@ -842,9 +794,7 @@ static void replay_skips_what_the_horizon_covers(void)
 {
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
+	e = fresh_logs(1);
 	put(0, e, 1, "x", "one", 10);
 	put(0, e, 2, "x", "two", 11);
 	end_epoch(0, e);
@@ -866,10 +816,7 @@ static void order_is_epoch_then_revision(void)
 {
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
-	seg_alloc(1);
+	e = fresh_logs(2);
 	put_rev(0, e, 1, "x", "new", 21, 7);
 	put_rev(1, e, 1, "x", "old", 20, 6);
 	put_rev(0, e, 1, "y", "old", 22, 9);
@@ -886,9 +833,7 @@ static void records_of_a_dropped_store_are_passed_over(void)
 {
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
+	e = fresh_logs(1);
 	put(0, e, 1, "x", "one", 10);
 	put(0, e, 2, "x", "two", 11);
 	end_epoch(0, e);
@@ -916,10 +861,7 @@ static void unused_segments_are_deleted_live_ones_stay(void)
 {
 	uint64_t e;
 
-	fresh();
-	e = db.d_epoch;
-	seg_alloc(0);
-	seg_alloc(1);
+	e = fresh_logs(2);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	again();

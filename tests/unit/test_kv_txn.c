@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "flush.h"
+#include "kv_clock.h"
 #include "mdc.h"
 #include "memtable.h"
 #include "tomb.h"
@@ -22,23 +23,7 @@
 static char dir[256];
 static struct kvdb *db;
 static struct kvdb_kvs *ka, *kb;
-static uint64_t now_ns = 1000000000u;
 static char big[3000];
-
-static uint64_t clock_now(void *arg)
-{
-	(void)arg;
-	return __atomic_load_n(&now_ns, __ATOMIC_RELAXED);
-}
-
-static void clock_sleep(void *arg, uint64_t t)
-{
-	(void)arg;
-	if (t > now_ns)
-		__atomic_store_n(&now_ns, t, __ATOMIC_RELAXED);
-}
-
-static const struct kvdb_clock test_clock = { clock_now, clock_sleep, NULL, NULL };
 
 static struct kvdb_kvs *store(const char *name)
 {
