@@ -50,6 +50,7 @@ static void kvdb_engine_open(const struct engine_opts *o)
 		make(pool, o);
 	ko.cache_bytes = o->cache_bytes;
 	ko.interval_ms = o->interval_ms;
+	ko.commit = o->is_sync;
 	ko.flags = KVDB_NOCTL;
 	check("open", kvdb_open(pool, &ko, &db));
 	if (o->is_new)
@@ -57,9 +58,9 @@ static void kvdb_engine_open(const struct engine_opts *o)
 	check("store", kvdb_kvs_open(db, STORE, &kvs));
 	kvdb_info(db, &info);
 	snprintf(settings, sizeof(settings),
-		 "cache_bytes=%llu interval_ms=%u logs=%u log_bytes=%llu segment_bytes=%llu "
-		 "io=%s%s",
-		 (unsigned long long)info.cache_bytes, info.interval_ms, info.logs,
+		 "cache_bytes=%llu interval_ms=%u commit=%u logs=%u log_bytes=%llu "
+		 "segment_bytes=%llu io=%s%s",
+		 (unsigned long long)info.cache_bytes, info.interval_ms, info.commit, info.logs,
 		 (unsigned long long)info.log_bytes, (unsigned long long)info.segment_bytes,
 		 info.pool.io, info.pool.is_direct ? " direct" : " buffered");
 }

@@ -3,7 +3,7 @@
 """Engines side by side: one driver, one adapter each, one process for every engine and
 workload, all under the same memory limit. Every value that is read is checked.
 
-  compare.py quick|full|SET...     sets: memory large threads small big
+  compare.py quick|full|SET...     sets: memory large threads small 16k 256k sync
 
 A round runs every engine once, one after another; figures are medians over rounds. A run during
 which other processes had more than 0.3 cores is repeated, a bounded number of times, and marked
@@ -12,7 +12,8 @@ plots.
 
 B=        build folder                   DIR=      where stores are made (default: in B)
 OUT=      folder for results (B/bench)   ENGINES=  of those that are built, only these
-ROUNDS=   in place of the set's          RECORDS=  in place of the set's
+ROUNDS=   in place of the set's          RECORDS=  in place of the set's; operations follow, and
+                                                   a limit that is smaller than the data
 REPEATS=  of runs that were disturbed, at most, in place of the set's
 RUN=      a command in front of every measured process, as "chrt -r 20"
 """
@@ -36,6 +37,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 ENGINES = ["hash", "kvdb", "rocksdb", "wiredtiger", "lmdb"]
 YCSB = ["a", "b", "c", "f", "d", "e"]  # the order that YCSB's authors advise
+YCSB_CHANGES = [w for w in YCSB if w != "c"]
 DISTURBED_CORES = 0.3
 
 # limit: memory of the process and its page cache; cache: what the engine is told. An engine that
@@ -47,16 +49,23 @@ SETS = {
                    workloads=["load"] + YCSB + ["update", "scan"], rounds=3, recover=True),
     "large": dict(records=8000000, ops=20000000, scans=1000000, limit=2 * GIB, cache=GIB,
                   own_cache=GIB * 8 // 5, threads=32, seconds=20, is_cold=True,
-                  workloads=["load"] + YCSB, engines=["kvdb", "rocksdb", "wiredtiger", "lmdb"],
-                  load_outside=["wiredtiger", "lmdb"], recover=["kvdb", "rocksdb"]),
+                  workloads=["load", "c", "c uniform"] + YCSB_CHANGES, device=True,
+                  outside=["hash"], load_outside=["wiredtiger", "lmdb"],
+                  recover=["kvdb", "rocksdb"]),
     "threads": dict(records=500000, ops=400000, limit=4 * GIB, cache=2 * GIB, load_threads=4,
                     threads=[1, 2, 16, 64, 256], workloads=["load", "a", "c"]),
     "small": dict(records=5000000, ops=2000000, fields=1, limit=6 * GIB, cache=4 * GIB,
                   workloads=["load", "a", "c"]),
-    "big": dict(records=20000, ops=10000, field_size=16384, fields=4, limit=6 * GIB, cache=4 * GIB,
-                workloads=["load", "a", "c"], engines=["kvdb", "rocksdb"]),
+    "16k": dict(records=120000, ops=60000, field_size=16384, fields=1, limit=6 * GIB,
+                cache=4 * GIB, workloads=["load", "a", "c"], engines=["hash", "kvdb", "rocksdb"],
+                device=True, rounds=3),
+    "256k": dict(records=8000, ops=4000, field_size=262144, fields=1, limit=6 * GIB,
+                 cache=4 * GIB, workloads=["load", "a", "c"], engines=["hash", "kvdb", "rocksdb"],
+                 device=True, rounds=3),
+    "sync": dict(records=200000, ops=5000000, limit=2 * GIB, cache=GIB, load_threads=4, threads=64,
+                 seconds=10, is_sync=True, workloads=["load", "update"], rounds=3),
 }
-FULL = ["memory", "large", "threads", "small", "big"]
+FULL = ["memory", "large", "threads", "small", "16k", "256k", "sync"]
 
 
 class Cgroup:
@@ -145,16 +154,21 @@ class Store:
         os.makedirs(self.dir, exist_ok=True)
         ops = s.get("scans", s["ops"]) if workload in ("e", "scan") else s["ops"]
         cache = s.get("own_cache", s["cache"]) if self.engine == "kvdb" else s["cache"]
-        cmd = [self.bench.program(self.engine), "--workload", workload, "--dir", self.dir,
+        mix, *dist = workload.split()
+        cmd = [self.bench.program(self.engine), "--workload", mix, "--dir", self.dir,
                "--records", s["records"], "--ops", ops, "--threads", threads,
                "--fields", s.get("fields", 10), "--field-size", s.get("field_size", 100),
                "--cache", cache, "--seconds", s.get("seconds", 0),
                "--versions", self.top + "/versions", *more]
-        if s.get("is_cold"):
+        cmd += ["--distribution", *dist] if dist else []
+        if s.get("is_cold") and self.engine != "hash":
             cmd.append("--cold")
+        if s.get("is_sync") and workload != "load":
+            cmd.append("--sync")
         touch = s["cache"] if workload == "load" or self.engine == "hash" else 0
         line = self.bench.run([str(w) for w in cmd], is_limited, touch)
         if line:
+            line["workload"] = workload
             line["limit_bytes"] = s["limit"] if is_limited else None
         if not is_limited:
             self.drop_page_cache()
@@ -213,7 +227,8 @@ class Bench:
     def measured(self, store, workload, threads):
         """The least disturbed of some runs of one workload."""
         best, tries = None, 0
-        outside = workload == "load" and store.engine in store.spec.get("load_outside", [])
+        outside = store.engine in store.spec.get("outside", []) or \
+            workload == "load" and store.engine in store.spec.get("load_outside", [])
         while True:
             if workload == "load":
                 store.clear()
@@ -237,6 +252,17 @@ class Bench:
         line["is_disturbed"] = line["other_cores"] > DISTURBED_CORES
         return line
 
+    def device(self, spec, workload):
+        """What the file system's device does by itself, right before a workload that it bounds."""
+        if workload == "load":
+            job = fio(self.dir, "write", "--bs=1M", "--iodepth=8", "--end_fsync=1")
+            return {"device_write_bytes_per_s": job["write"]["bw_bytes"]} if job else {}
+        if workload == "c uniform":
+            job = fio(self.dir, "randread", "--bs=4k", "--iodepth=%d" % spec["threads"],
+                      "--time_based", "--runtime=5")
+            return {"device_reads_per_s": job["read"]["iops"]} if job else {}
+        return {}
+
     def one(self, engine, spec):
         """An engine's lines of one round."""
         store = Store(self, engine, spec)
@@ -247,12 +273,29 @@ class Bench:
                 if engine == "hash" and w in ("e", "scan"):
                     continue
                 for n in [spec.get("load_threads", counts[0])] if w == "load" else counts:
-                    yield self.measured(store, w, n)
+                    device = self.device(spec, w) if spec.get("device") else {}
+                    yield {**self.measured(store, w, n), **device}
             recover = spec.get("recover", False)
             if engine != "hash" and (recover is True or recover and engine in recover):
                 yield self.recovered(store)
         finally:
             store.remove()
+
+
+def fio(path, rw, *more):
+    """One job on a new file of 1 GiB; None without fio."""
+    if not shutil.which("fio"):
+        return None
+    name = path + "/fio.file"
+    try:
+        p = subprocess.run(["fio", "--name=device", "--filename=" + name, "--rw=" + rw,
+                            "--direct=1", "--ioengine=io_uring", "--size=1G",
+                            "--fallocate=native", "--output-format=json", *more],
+                           stdout=subprocess.PIPE, text=True)
+        return None if p.returncode else json.loads(p.stdout)["jobs"][0]
+    finally:
+        if os.path.exists(name):
+            os.unlink(name)
 
 
 def machine():
@@ -289,7 +332,8 @@ def run_set(bench, name, log):
     spec = dict(SETS[name])
     if os.environ.get("RECORDS"):
         scale = int(os.environ["RECORDS"]) / spec["records"]
-        for key in ("records", "ops", "scans"):
+        for key in ("records", "ops", "scans") + (("limit", "cache", "own_cache")
+                                                  if spec.get("is_cold") else ()):
             if key in spec:
                 spec[key] = max(1000, int(spec[key] * scale))
     engines = [e for e in bench.engines() if e in spec.get("engines", ENGINES)]

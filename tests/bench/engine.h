@@ -22,6 +22,7 @@ struct engine_opts {
 	unsigned threads;	/* that will call it */
 	unsigned interval_ms;	/* loss bound */
 	bool is_new;
+	bool is_sync;		/* a put is durable when it returns */
 };
 
 /* struct engine_view - a value where the engine has it, until it is let go */
@@ -36,7 +37,7 @@ typedef bool engine_scan_fn(void *arg, const void *key, size_t klen, const void 
 
 struct engine {
 	const char *name;
-	const char *loses;	/* what a crash may lose, for people */
+	const char *loses;	/* what a crash may lose without is_sync, for people */
 	bool is_volatile;	/* the store ends with the process */
 	const char *(*version)(void);
 	void (*open)(const struct engine_opts *o);
@@ -51,7 +52,7 @@ struct engine {
 	/* @n records from the first key >= @key; NULL: it has no order */
 	void (*scan)(void *t, const void *key, size_t klen, uint64_t n, engine_scan_fn *fn,
 		     void *arg);
-	/* called each interval_ms; NULL: it keeps to the loss bound by itself */
+	/* without is_sync: called each interval_ms; NULL: it keeps to the loss bound by itself */
 	void (*sync)(void);
 	/* everything deferred is done and durable; NULL: nothing ever is deferred */
 	void (*drain)(void);

@@ -3,6 +3,8 @@
 
 from html import escape
 
+import targets
+
 ORDER = ["hash", "kvdb", "rocksdb", "wiredtiger", "lmdb"]
 COLOUR = {"hash": "#999999", "kvdb": "#1a6fb0", "rocksdb": "#d1862f", "wiredtiger": "#5c9a4c",
           "lmdb": "#a05195"}
@@ -76,12 +78,49 @@ def latencies(line):
         for op, h in line["latency"].items())
 
 
+def print_device(out, lines):
+    w = [x["device_write_bytes_per_s"] for x in lines if x.get("device_write_bytes_per_s")]
+    r = [x["device_reads_per_s"] for x in lines if x.get("device_reads_per_s")]
+    if w:
+        out.write("the device alone, by fio: sequential writes %s bytes/s\n" % (
+            " ".join(short(x) for x in w)))
+    if r:
+        out.write("the device alone, by fio: random reads %s/s\n" % " ".join(short(x) for x in r))
+
+
 def print_recovery(out, lines):
     lines = [line for line in lines if line["workload"] == "recover"]
     if lines:
         table(out, "killed at the end of a load", ["engine", "open, ms", "records lost", "of"],
               [[line["engine"], "%.0f" % (line["open_ns"] / 1e6), "%d" % line["lost"],
                 "%d" % line["records"]] for line in lines])
+
+
+PURPOSES = ("log", "key", "move", "meta")
+
+
+def print_classes(out, lines):
+    """Of this engine alone: the others do not say what a byte was written for."""
+    rows = []
+    for x in lines:
+        per = x["user_written_bytes"], x["user_read_bytes"]
+        for c in x.get("classes", []):
+            written = [c["%s_bytes" % p] for p in PURPOSES]
+            if not any(written) and not c["read_bytes"]:
+                continue
+            rows.append(["%s, %d" % (x["workload"], x["threads"]), c["class"]] +
+                        ["%.3f" % (w / per[0]) if per[0] else "-" for w in written] +
+                        ["%.3f" % (c["read_bytes"] / per[1]) if per[1] else "-"])
+    if rows:
+        table(out, "kvdb: bytes written per byte put, bytes read per byte got",
+              ["workload, threads", "class"] + list(PURPOSES) + ["read"], rows)
+
+
+def print_targets(out, about, name, lines):
+    rows = [[what, "%.2f" % figure, wanted]
+            for what, figure, wanted in targets.rows(name, about["cores"], lines)]
+    if rows:
+        table(out, "kvdb against its targets", ["what", "measured", "wanted"], rows)
 
 
 def print_set(out, about, name, lines):
@@ -100,6 +139,7 @@ def print_set(out, about, name, lines):
         line = next(x for x in lines if x["engine"] == e)
         out.write("%s %s: %s; a crash loses: %s\n" % (
             e, line["version"], line["settings"] or "-", line["crash_loses"]))
+    print_device(out, lines)
     disturbed = "; ! = other processes had more than 0.3 cores"
     by_engine(out, "operations/s, acknowledged" + disturbed, lines,
               lambda x: short(x["ops_per_s"]) + "!" * x["is_disturbed"], "ops_per_s")
@@ -107,8 +147,11 @@ def print_set(out, about, name, lines):
               lambda x: short(x["drained_ops_per_s"]), "drained_ops_per_s")
     by_engine(out, "processor time, us per operation, drained", lines,
               lambda x: "%.2f" % x["drained_cpu_us_per_op"])
+    by_engine(out, "operations per second of processor time, drained", lines,
+              lambda x: short(x["drained_ops_per_cpu_s"]))
     by_engine(out, "bytes written per byte put, drained", lines,
               lambda x: "%.2f" % x["write_amplification"] if x["user_written_bytes"] else "-")
+    print_classes(out, lines)
     by_engine(out, "space per living byte", lines, lambda x: "%.2f" % x["space_amplification"])
     by_engine(out, "resident at most, MiB (with page cache, where a cgroup says)", lines,
               lambda x: "%d (%s)" % (x["peak_rss_bytes"] / MIB, "%d" % (
@@ -122,6 +165,7 @@ def print_set(out, about, name, lines):
                 if (x["workload"], x["threads"], x["engine"]) == (workload, threads, e):
                     out.write("%-8s %4d %-10s %s\n" % (workload, threads, e, latencies(x)))
     print_recovery(out, lines)
+    print_targets(out, about, name, lines)
     out.write("\nvalues read and checked: %d\n" % sum(x["values_verified"] for x in lines))
 
 

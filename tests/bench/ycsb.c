@@ -40,6 +40,7 @@ static const struct option options[] = {
 	{ "seed", required_argument, NULL, 'e' },
 	{ "versions", required_argument, NULL, 'v' },
 	{ "cold", no_argument, NULL, 'C' },
+	{ "sync", no_argument, NULL, 'y' },
 	{ "kill", no_argument, NULL, 'k' },
 	{ NULL, 0, NULL, 0 },
 };
@@ -57,6 +58,7 @@ static const char usage[] =
 	"  --seed N          of the choosers (default 1)\n"
 	"  --versions FILE   carries what was written from one process to the next\n"
 	"  --cold            do not read every record once first\n"
+	"  --sync            every put is durable when it returns\n"
 	"  --kill            load: end by SIGKILL at the last acknowledgement\n";
 
 void die(const char *fmt, ...)
@@ -131,6 +133,7 @@ static void parse(struct ycsb *y, int argc, char **argv)
 		case 'e': y->seed = number(optarg, UINT64_MAX); break;
 		case 'v': y->versions_file = optarg; break;
 		case 'C': y->is_cold = true; break;
+		case 'y': y->o.is_sync = true; break;
 		case 'k': y->is_kill = true; break;
 		default: fprintf(stderr, usage, argv[0]); exit(2);
 		}

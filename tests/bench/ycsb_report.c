@@ -76,9 +76,10 @@ static void report_latency(struct json *j, const struct ycsb *y, const struct su
 static void report_rates(struct json *j, const struct ycsb *y, uint64_t ops)
 {
 	const struct ycsb_edge *to[] = { &y->ack, &y->end };
-	static const char *const name[][3] = {
-		{ "ack_ns", "ops_per_s", "cpu_us_per_op" },
-		{ "drained_ns", "drained_ops_per_s", "drained_cpu_us_per_op" },
+	static const char *const name[][4] = {
+		{ "ack_ns", "ops_per_s", "cpu_us_per_op", "ops_per_cpu_s" },
+		{ "drained_ns", "drained_ops_per_s", "drained_cpu_us_per_op",
+		  "drained_ops_per_cpu_s" },
 	};
 
 	for (unsigned i = 0; i < 2; i++) {
@@ -88,6 +89,7 @@ static void report_rates(struct json *j, const struct ycsb *y, uint64_t ops)
 		json_f64(j, name[i][0], ns);
 		json_f64(j, name[i][1], ratio((double)ops * 1e9, ns));
 		json_f64(j, name[i][2], ratio(cpu_ns / 1e3, (double)ops));
+		json_f64(j, name[i][3], ratio((double)ops * 1e9, cpu_ns));
 	}
 }
 
@@ -116,7 +118,9 @@ static void report_config(struct json *j, const struct ycsb *y)
 	json_bool(j, "is_warm", !y->is_cold);
 	json_u64(j, "seed", y->seed);
 	json_str(j, "settings", y->e->settings());
-	json_str(j, "crash_loses", y->e->loses);
+	json_bool(j, "is_sync", y->o.is_sync);
+	json_str(j, "crash_loses", y->o.is_sync && !y->e->is_volatile ?
+		 "nothing that was acknowledged" : y->e->loses);
 }
 
 void ycsb_report(const struct ycsb *y)

@@ -322,7 +322,7 @@ static void *keeper_main(void *arg)
 		if (now - due < y->o.interval_ms * 1000000ull)
 			continue;
 		due = now;
-		if (y->e->sync)
+		if (y->e->sync && !y->o.is_sync)
 			y->e->sync();
 	}
 	return NULL;

@@ -47,6 +47,16 @@ kvdb_runs_every_workload() {
 		o["max_ns"] for o in d["latency"].values())')" True
 }
 
+a_put_waits_until_it_is_durable() {
+	want 0 engine kvdb load
+	same bound "$(field 'd["is_sync"], d["crash_loses"][:5]')" "(False, 'power')"
+	want 0 engine kvdb update --sync --threads 64
+	same operations "$(field 'd["operations"]')" 3000
+	same bound "$(field 'd["is_sync"], d["crash_loses"]')" \
+		"(True, 'nothing that was acknowledged')"
+	has out 'commit=1'
+}
+
 a_wrong_byte_is_noticed() {
 	want 0 engine kvdb load
 	want 0 kvdb get ./s/pool usertable $key
@@ -93,6 +103,7 @@ a_killed_loader_loses_an_end_only() {
 
 run hash_runs_every_workload
 run kvdb_runs_every_workload
+run a_put_waits_until_it_is_durable
 run a_wrong_byte_is_noticed
 run the_value_of_another_key_is_noticed
 run a_lost_update_is_noticed
