@@ -189,7 +189,8 @@ static void counts_print(void)
 
 static void no_operation_differs_from_the_model(void)
 {
-	unsigned kills = whole > 1 ? 1000 : 60 / part, i, n = kills / KILLS_PER_WORLD;
+	unsigned kills = whole > 1 ? 1000 : 60 / part, i;
+	unsigned n = (kills + KILLS_PER_WORLD - 1) / KILLS_PER_WORLD;
 	uint64_t ops = 5000000ull * whole / part;
 	const char *only = getenv("WORLD");
 
