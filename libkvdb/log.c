@@ -11,8 +11,8 @@
  *  L3  Frames of a segment are created in order of offset and become pending
  *      in that order; only the holder of fl_io_lock takes them off.
  *
- * Locks: d_tick_lock > lo_prep_lock > lo_lock > seg.c's. Nothing does I/O under
- * lo_lock; segments are allocated under lo_prep_lock.
+ * Locks: d_tick_lock > lo_lock > seg.c's. Nothing does I/O under lo_lock: who
+ * allocates a segment lets go of it, and lo_is_preparing keeps the others waiting.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -112,7 +112,7 @@ int kv_logs_init(struct kvdb *db)
 		struct kv_frame *f = kv_frame_new(lo, NULL, NULL, 0, 0, 0);
 
 		pthread_mutex_init(&lo->lo_lock, NULL);
-		pthread_mutex_init(&lo->lo_prep_lock, NULL);
+		pthread_cond_init(&lo->lo_ready, NULL);
 		lo->lo_no = (uint16_t)(i % n);
 		lo->lo_stream = (uint8_t)(i / n);
 		lo->lo_tail = &lo->lo_pending;
@@ -170,7 +170,7 @@ static void log_fini(struct kvdb *db, struct kv_log *lo)
 	while ((s = next_take(lo)))
 		kv_seg_put(db, s);
 	pthread_mutex_destroy(&lo->lo_lock);
-	pthread_mutex_destroy(&lo->lo_prep_lock);
+	pthread_cond_destroy(&lo->lo_ready);
 }
 
 void kv_logs_fini(struct kvdb *db)
@@ -213,18 +213,23 @@ bool kv_log_has_room(struct kv_log *lo)
 	return has;
 }
 
+/* lo_lock held */
+static bool wants_segment(struct kv_log *lo)
+{
+	uint64_t w = atomic_load(&lo->lo_word);
+	struct kv_frame *f = atomic_load(&lo->lo_frame[WORD_SEQ(w) % 4]);
+
+	return lo->lo_seg && lo->lo_nnext < lo->lo_ahead &&
+	       (lo->lo_ahead > 1 || f->fr_off + WORD_LEN(w) > lo->lo_seg->sg_bytes / 8);
+}
+
 bool kv_log_wants_segment(struct kv_log *lo)
 {
-	bool wants = false;
+	bool wants;
 
 	if (pthread_mutex_trylock(&lo->lo_lock))
 		return false;
-	if (lo->lo_seg && lo->lo_nnext < lo->lo_ahead) {
-		uint64_t w = atomic_load(&lo->lo_word);
-		struct kv_frame *f = atomic_load(&lo->lo_frame[WORD_SEQ(w) % 4]);
-
-		wants = lo->lo_ahead > 1 || f->fr_off + WORD_LEN(w) > lo->lo_seg->sg_bytes / 8;
-	}
+	wants = wants_segment(lo);
 	pthread_mutex_unlock(&lo->lo_lock);
 	return wants;
 }
@@ -485,41 +490,53 @@ int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_
 	}
 }
 
-/* lo_prep_lock held; *image_ns: how long the image took. */
-static int prepare(struct kvdb *db, struct kv_log *lo, bool urgent, uint64_t *image_ns)
+/* A segment with an image; *image_ns: how long that took. */
+static int seg_new(struct kvdb *db, struct kv_log *lo, bool urgent, struct kv_seg **out,
+		   uint64_t *image_ns)
 {
 	uint32_t bytes = db->d_budget.b_seg_bytes;
-	struct kv_seg *s;
-	int err = kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, urgent, &s);
+	int err = kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, urgent, out);
 	uint64_t t0 = kv_now(db);
 
 	if (err)
 		return err;
-	if (!kv_slab_take_image(db, s)) {
-		seg_done(db, s, 0);
+	if (!kv_slab_take_image(db, *out)) {
+		seg_done(db, *out, 0);
 		return kv_error(-ENOMEM, "MP0902", "no memory for a log segment of %u bytes",
 				bytes);
 	}
 	*image_ns = kv_now(db) - t0;
-	pthread_mutex_lock(&lo->lo_lock);
-	next_add(lo, s);
-	pthread_mutex_unlock(&lo->lo_lock);
 	return 0;
+}
+
+/* One segment more. lo_lock held, and let go of meanwhile; nobody else is at it. */
+static int prepare(struct kvdb *db, struct kv_log *lo, bool urgent, uint64_t *image_ns)
+{
+	struct kv_seg *s;
+	int err;
+
+	lo->lo_is_preparing = true;
+	pthread_mutex_unlock(&lo->lo_lock);
+	err = seg_new(db, lo, urgent, &s, image_ns);
+	pthread_mutex_lock(&lo->lo_lock);
+	lo->lo_is_preparing = false;
+	if (!err)
+		next_add(lo, s);
+	pthread_cond_broadcast(&lo->lo_ready);
+	return err;
 }
 
 int kv_log_prepare(struct kvdb *db, struct kv_log *lo, bool urgent)
 {
 	uint64_t t0 = kv_now(db), image_ns = 0;
-	bool is_ready;
 	int err = 0;
 
-	pthread_mutex_lock(&lo->lo_prep_lock);
 	pthread_mutex_lock(&lo->lo_lock);
-	is_ready = lo->lo_next != NULL;
-	pthread_mutex_unlock(&lo->lo_lock);
-	if (!is_ready)
+	while (!lo->lo_next && lo->lo_is_preparing)
+		pthread_cond_wait(&lo->lo_ready, &lo->lo_lock);
+	if (!lo->lo_next)
 		err = prepare(db, lo, urgent, &image_ns);
-	pthread_mutex_unlock(&lo->lo_prep_lock);
+	pthread_mutex_unlock(&lo->lo_lock);
 	t0 = kv_now(db) - t0;
 	kv_delayed(db, image_ns > t0 / 2 ? KVDB_DELAY_IMAGE : KVDB_DELAY_SEGMENT, t0);
 	return err;
@@ -528,11 +545,13 @@ int kv_log_prepare(struct kvdb *db, struct kv_log *lo, bool urgent)
 int kv_log_prepare_ahead(struct kvdb *db, struct kv_log *lo)
 {
 	uint64_t image_ns;
-	int err = 0;
+	int rc = 0;
 
-	pthread_mutex_lock(&lo->lo_prep_lock);
-	while (!err && kv_log_wants_segment(lo))
-		err = prepare(db, lo, false, &image_ns);
-	pthread_mutex_unlock(&lo->lo_prep_lock);
-	return err;
+	pthread_mutex_lock(&lo->lo_lock);
+	if (!lo->lo_is_preparing && wants_segment(lo)) {
+		rc = prepare(db, lo, false, &image_ns);
+		rc = rc ? rc : 1;
+	}
+	pthread_mutex_unlock(&lo->lo_lock);
+	return rc;
 }

@@ -62,7 +62,8 @@ struct kv_log {
 	uint64_t lo_since_ns;		/* when lo_seg was begun; lo_lock */
 	struct kv_frame *lo_pending;	/* closed, not yet written; oldest first; lo_lock */
 	struct kv_frame **lo_tail;
-	pthread_mutex_t lo_prep_lock;	/* one preparer at a time; outside lo_lock */
+	bool lo_is_preparing;		/* somebody gets one more; lo_lock */
+	pthread_cond_t lo_ready;	/* he has it, or failed */
 };
 
 struct kv_logs {
@@ -94,7 +95,10 @@ int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_
  * with its cause. Outside kv_enter().
  */
 int kv_log_prepare(struct kvdb *db, struct kv_log *lo, bool urgent);
-/* Gets ready what the log's pace asks for, ahead of need. The supplier's; outside kv_enter(). */
+/*
+ * Gets one more segment ready, if the log's pace asks for it: 1, or 0 when it has enough.
+ * The supplier's; outside kv_enter().
+ */
 int kv_log_prepare_ahead(struct kvdb *db, struct kv_log *lo);
 /* Segments that all busy logs have ready, as if each had as few as the poorest; or UINT32_MAX. */
 uint32_t kv_logs_ready(struct kvdb *db);

@@ -403,14 +403,19 @@ static struct kv_seg *stock_take(struct kv_segs *ss)
 	return s;
 }
 
-/* Segments that are allocated at once, and their class: without room on staging one elsewhere. */
+/*
+ * Segments that are allocated at once, and their class: without room on staging half as
+ * many elsewhere, for there is room again soon.
+ */
 static unsigned stock_batch(struct kvdb *db, uint32_t *mclass)
 {
+	unsigned n = batch_size(db);
+
 	*mclass = db->d_log_class;
 	if (*mclass != MPOOL_STAGING || kv_staging_has_room(db, kv_reloc_staged(db)))
-		return batch_size(db);
+		return n;
 	*mclass = MPOOL_CAPACITY;
-	return 1;	/* there is room again soon */
+	return (n + 1) / 2;
 }
 
 static int refill(struct kvdb *db, bool urgent)
@@ -717,7 +722,7 @@ int kv_segs_stock_step(struct kvdb *db)
 	unsigned batch = stock_batch(db, &mclass), low = batch - batch / 4;
 	int err = 0;
 
-	atomic_store(&ss->sg_full_stock, batch);
+	atomic_store(&ss->sg_full_stock, batch_size(db));
 	if (ss->sg_nstock >= low || kv_now(db) < atomic_load(&ss->sg_retry_ns))
 		return 0;
 	pthread_mutex_lock(&ss->sg_fill_lock);

@@ -344,18 +344,23 @@ static int grow_step(struct kvdb *db)
 	return did;
 }
 
-/* Gets segments ready before the logs run into the end of theirs. */
+/* Gets segments ready before the logs run into the end of theirs: by turns, one each. */
 static int prepare_step(struct kvdb *db)
 {
 	struct kv_logs *ls = db->d_logs;
+	bool did;
 
-	for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++) {
-		int err = kv_log_prepare_ahead(db, kv_log_at(ls, i));
+	do {
+		did = false;
+		for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++) {
+			int rc = kv_log_prepare_ahead(db, kv_log_at(ls, i));
 
-		/* full media: the writer that needs the segment will say so */
-		if (err)
-			return err == -ENOSPC ? 0 : err;
-	}
+			/* full media: the writer that needs the segment will say so */
+			if (rc < 0)
+				return rc == -ENOSPC ? 0 : rc;
+			did |= rc;
+		}
+	} while (did);
 	return 0;
 }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * What logs have ready before a writer needs it: one segment at a slow pace,
- * more at a fast one, with memory that the system has given.
+ * more at a fast one, with memory that the system has given; on either class.
  */
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "flush.h"
 #include "harness.h"
+#include "reloc.h"
 
 #define SEG	(256u << 10)
 
@@ -15,17 +16,16 @@ static char dir[256];
 static struct kvdb *db;
 static struct kvdb_kvs *kvs;
 
-static void open_db(unsigned flags)
+static void open_on(unsigned flags, const struct mpool_dev_spec *devs, unsigned n)
 {
-	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 512u << 20 };
 	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 	struct kvdb_opts o = KVDB_OPTS_INIT;
 	const char *tmp = getenv("TMPDIR");
 
 	snprintf(dir, sizeof(dir), "%s/kv_ahead.XXXXXX", tmp ? tmp : "/tmp");
 	T_OK(mkdtemp(dir));
-	co.devs = &dev;
-	co.ndevs = 1;
+	co.devs = devs;
+	co.ndevs = n;
 	T_EQ(mpool_create(dir, &co), 0);
 	T_EQ(kvdb_create(dir, NULL), 0);
 	o.flags = flags;
@@ -35,6 +35,13 @@ static void open_db(unsigned flags)
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+}
+
+static void open_db(unsigned flags)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 512u << 20 };
+
+	open_on(flags, &dev, 1);
 }
 
 static void close_db(void)
@@ -89,6 +96,24 @@ static void a_fast_log_has_several_segments_ready(void)
 	for (unsigned i = 0; ready(value_log(), &ahead) < ahead && i < 60000; i++)
 		nanosleep(&ms, NULL);
 	T_EQ(ready(value_log(), &ahead), ahead);
+	close_db();
+}
+
+/* Else who waits for the first would wait for the last. */
+static void segments_get_ready_one_by_one(void)
+{
+	struct kv_log *lo;
+	uint32_t ahead;
+
+	open_db(KVDB_MANUAL);
+	load(SEG / 2);
+	lo = value_log();
+	lo->lo_ahead = 3;
+	for (uint32_t n = ready(lo, &ahead) + 1; n <= 3; n++) {
+		T_EQ(kv_log_prepare_ahead(db, lo), 1);
+		T_EQ(ready(lo, &ahead), n);
+	}
+	T_EQ(kv_log_prepare_ahead(db, lo), 0);
 	close_db();
 }
 
@@ -171,11 +196,31 @@ static void fast_logs_are_slowed_before_the_last_segment(void)
 	close_db();
 }
 
+static void a_log_that_left_staging_has_a_stock(void)
+{
+	const struct mpool_dev_spec dev[] = {
+		{ .mclass = MPOOL_STAGING, .size = 96u << 20 },
+		{ .mclass = MPOOL_CAPACITY, .size = 512u << 20 },
+	};
+
+	open_on(KVDB_MANUAL, dev, 2);
+	while (kv_staging_has_room(db, kv_reloc_staged(db)))
+		load(SEG);
+	while (kv_segs_stock_step(db) > 0)
+		;
+	for (unsigned i = 0; i < 32 && !kv_segs_debt(db, 0); i++)
+		take_one();
+	T_OK(kv_segs_debt(db, 0) > 0 && kv_segs_debt(db, 0) < KV_DEBT_MAX / 2);
+	close_db();
+}
+
 int main(void)
 {
 	T_RUN(a_fast_log_has_several_segments_ready);
+	T_RUN(segments_get_ready_one_by_one);
 	T_RUN(a_slow_log_has_one);
 	T_RUN(fast_logs_are_slowed_before_the_last_segment);
+	T_RUN(a_log_that_left_staging_has_a_stock);
 	T_RUN(memory_is_there_before_it_is_written);
 	return t_done();
 }
