@@ -16,6 +16,7 @@
 
 #include "guard.h"
 #include "kv_omf.h"
+#include "warm.h"
 
 #define KV_LIKELY(x)	__builtin_expect(!!(x), 1)
 #define KV_UNLIKELY(x)	__builtin_expect(!!(x), 0)
@@ -142,6 +143,7 @@ struct kv_seg {
 	bool sg_obj_sealed;		/* the object is sealed too; upkeep and recovery only */
 	_Atomic(bool) sg_victim;	/* relocation is moving its values */
 	_Atomic(bool) sg_damaged;	/* a value in it could not be read: never a victim again */
+	bool sg_is_cold;		/* it stays without an image; warm.c */
 	uint32_t sg_cand;		/* number + 1 among the candidates; the relocation job's */
 };
 
@@ -185,6 +187,11 @@ uint64_t kv_segs_class_bytes(struct kvdb *db);	/* of the largest class, used or 
 bool kv_segs_are_busy(struct kvdb *db);
 /* Ordinary writes are about to find the pool full. */
 bool kv_segs_are_short(struct kvdb *db);
+/*
+ * The next segment behind object @after with values of runs and without an image, with a
+ * reference; then from the first one on. NULL: none, or more segments than slabs.
+ */
+struct kv_seg *kv_seg_next_cold(struct kvdb *db, uint64_t after);
 /* Fills segments, dead_value_bytes. */
 void kv_segs_stats(struct kvdb *db, struct kvdb_stats *st);
 
@@ -209,6 +216,11 @@ bool kv_slab_fault_step(struct kvdb *db);
 bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes);
 /* The image of @seg is complete and durable: it may be stolen from now on. */
 void kv_slab_image_idle(struct kvdb *db, struct kv_seg *seg);
+/* Memory for an image that is to be read back, NULL unless it costs nobody his (warm.c). */
+uint8_t *kv_slab_take_spare(struct kvdb *db);
+void kv_slab_give_spare(struct kvdb *db, uint8_t *mem);
+/* It holds the segment's bytes now: readers find them, and they may be stolen. */
+void kv_slab_publish(struct kvdb *db, uint8_t *mem, struct kv_seg *seg);
 /* Gives an image back at once (klog segments, deleted segments). */
 void kv_slab_drop_image(struct kvdb *db, struct kv_seg *seg);
 /* A slab for the page pool, or NULL when its share is used up. */
@@ -771,7 +783,7 @@ struct kv_counters {
 	_Atomic(uint64_t) flushes, merges, segments_freed, syncs;
 	_Atomic(uint64_t) spills, splits, joins;
 	_Atomic(uint64_t) merge_keys, merge_most_keys;	/* in the inputs; of the largest */
-	_Atomic(uint64_t) page_hits, page_misses, value_dev;
+	_Atomic(uint64_t) page_hits, page_misses;
 	_Atomic(uint64_t) durability_late, gate_waits, gate_wait_ns, stalls, stall_ns, skipped;
 };
 
@@ -824,6 +836,7 @@ struct kvdb {
 	_Atomic(struct kv_run *) d_doomed;	/* dropped, unreferenced, objects not yet deleted */
 	_Atomic(uint32_t) d_reaping;	/* threads inside kv_runs_reap() */
 
+	struct kv_warm d_warm;		/* warm.c */
 	struct kv_segs *d_segs;		/* seg.c */
 	struct kv_slabs *d_slabs;	/* slab.c */
 	struct kv_pagepool *d_pages;	/* pagepool.c */

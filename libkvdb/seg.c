@@ -851,6 +851,33 @@ int kv_segs_finish(struct kvdb *db)
 	return rc ? rc : drop_stock(db);
 }
 
+/* sg_lock held. Half a slab at least: what is small wastes the rest of one. */
+static bool is_cold(struct kvdb *db, const struct kv_seg *s)
+{
+	return atomic_load(&s->sg_state) == KV_SEG_SEALED && atomic_load(&s->sg_runs) &&
+	       !atomic_load(&s->sg_image) && !atomic_load(&s->sg_victim) && !s->sg_is_cold &&
+	       s->sg_bytes <= db->d_budget.b_seg_bytes &&
+	       atomic_load(&s->sg_end) >= db->d_budget.b_seg_bytes / 2;
+}
+
+struct kv_seg *kv_seg_next_cold(struct kvdb *db, uint64_t after)
+{
+	struct kv_segs *ss = db->d_segs;
+	struct kv_seg *best = NULL, *s;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	if (ss->sg_count <= db->d_budget.b_slab_bytes / db->d_budget.b_seg_bytes)
+		for (s = ss->sg_list; s; s = s->sg_next)
+			/* the smallest distance behind @after, around the end */
+			if (is_cold(db, s) &&
+			    (!best || s->sg_id - after - 1 < best->sg_id - after - 1))
+				best = s;
+	if (best)
+		kv_seg_get(best);
+	pthread_mutex_unlock(&ss->sg_lock);
+	return best;
+}
+
 void kv_segs_stats(struct kvdb *db, struct kvdb_stats *st)
 {
 	struct kv_segs *ss = db->d_segs;

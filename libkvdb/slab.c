@@ -477,6 +477,45 @@ void kv_slab_image_idle(struct kvdb *db, struct kv_seg *seg)
 		image_release(sl, seg);
 }
 
+uint8_t *kv_slab_take_spare(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s = NULL;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	if (CHECK(674, unused_count(sl) > sl->sl_max / 8))
+		s = slab_unused(sl);
+	if (s) {
+		s->s_user = SLAB_IMAGE;
+		atomic_store(&s->s_used, false);
+		sl->sl_nimage++;
+	}
+	pthread_mutex_unlock(&sl->sl_lock);
+	return s ? slab_mem(s) : NULL;
+}
+
+void kv_slab_give_spare(struct kvdb *db, uint8_t *mem)
+{
+	struct kv_slabs *sl = db->d_slabs;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	slab_put(sl, slab_of(sl, mem));
+	sl->sl_nimage--;
+	pthread_mutex_unlock(&sl->sl_lock);
+}
+
+void kv_slab_publish(struct kvdb *db, uint8_t *mem, struct kv_seg *seg)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s = slab_of(sl, mem);
+
+	pthread_mutex_lock(&sl->sl_lock);
+	s->s_seg = seg;
+	atomic_store_explicit(&seg->sg_image, mem, memory_order_release);
+	fifo_add(sl, s);
+	pthread_mutex_unlock(&sl->sl_lock);
+}
+
 void kv_slab_drop_image(struct kvdb *db, struct kv_seg *seg)
 {
 	image_release(db->d_slabs, seg);

@@ -23,6 +23,7 @@ static void add_thread(struct kv_tctx *tc, void *arg)
 	st->nexts += kv_counted(&tc->tc_nexts);
 	st->user_write_bytes += kv_counted(&tc->tc_user_bytes);
 	st->value_mem += kv_counted(&tc->tc_value_mem);
+	st->value_dev += kv_counted(&tc->tc_value_dev);
 	st->txn_begun += kv_counted(&tc->tc_begun);
 	st->txn_committed += kv_counted(&tc->tc_committed);
 	st->txn_aborted += kv_counted(&tc->tc_aborted);
@@ -73,7 +74,6 @@ static void add_counters(struct kvdb *db, struct kvdb_stats *st)
 	st->segments_freed = atomic_load(&c->segments_freed);
 	st->page_hits = atomic_load(&c->page_hits);
 	st->page_misses = atomic_load(&c->page_misses);
-	st->value_dev = atomic_load(&c->value_dev);
 	st->durability_late = atomic_load(&c->durability_late);
 	st->gate_waits = atomic_load(&c->gate_waits);
 	st->gate_wait_ns = atomic_load(&c->gate_wait_ns);

@@ -4,8 +4,8 @@
  * plain copy. From the device the whole value is read, its CRC is compared
  * with the one that the reference carries, and only then are bytes handed out:
  * small values through the page pool, large ones straight into a buffer. A
- * packed value lies in a moved segment, which never has an image: it is unpacked
- * after its own CRC was compared, and what comes out has that of the put (PK1).
+ * packed value is unpacked after its own CRC was compared, wherever it came from,
+ * and what comes out has that of the put (PK1).
  *
  * The caller is inside kv_enter() and something that it holds (a run or a
  * memtable) refers to the segment, so neither image nor object goes away.
@@ -88,9 +88,11 @@ static int value_pages(struct kvdb *db, const struct kv_ent *e, uint8_t *out, si
 static int value_dev(struct kvdb *db, const struct kv_ent *e, void *out, size_t size)
 {
 	uint64_t first = (uint64_t)e->e_off8 * 8 / PAGE;
+	struct kv_tctx *tc = kv_tctx(db);
 	int rc;
 
-	atomic_fetch_add_explicit(&db->d_count.value_dev, 1, memory_order_relaxed);
+	if (tc)
+		kv_count(&tc->tc_value_dev, 1);
 	if (e->e_vlen > DIRECT_MIN)
 		return value_direct(db, e, out, size);
 	rc = value_pages(db, e, out, size);
@@ -111,6 +113,7 @@ static bool place_is_good(const struct kv_ent *e)
 int kv_value_read_stored(struct kvdb *db, const struct kv_ent *e, void *buf)
 {
 	struct kv_ent s = *e;
+	const uint8_t *image;
 
 	if (!e->e_pack)
 		return kv_value_read(db, e, buf, e->e_vlen);
@@ -118,7 +121,12 @@ int kv_value_read_stored(struct kvdb *db, const struct kv_ent *e, void *buf)
 	s.e_vcrc = e->e_pcrc;
 	if (!place_is_good(&s))
 		return value_damaged(&s, "reference beyond the segment");
-	/* PK1: not from an image, whatever the reference says: nobody verifies that */
+	image = atomic_load_explicit(&e->e_seg->sg_image, memory_order_acquire);
+	if (image &&
+	    CHECK(675, mpool_crc32c(0, image + (size_t)s.e_off8 * 8, s.e_vlen) == s.e_vcrc)) {
+		memcpy(buf, image + (size_t)s.e_off8 * 8, s.e_vlen);
+		return 0;
+	}
 	return value_dev(db, &s, buf, s.e_vlen);
 }
 

@@ -21,6 +21,7 @@
 #include "reloc.h"
 #include "tomb.h"
 #include "txn.h"
+#include "warm.h"
 #include "work.h"
 
 #define RETRY_MS 100u
@@ -398,7 +399,9 @@ static int supplier_step(struct kvdb *db)
 	if (!r)
 		r = grow_step(db);
 	/* the least urgent: who touches it first would do it himself */
-	return r ? r : kv_slab_fault_step(db);
+	if (!r)
+		r = kv_slab_fault_step(db);
+	return r ? r : kv_warm_step(db);
 }
 
 static int merger_step(struct kvdb *db)
@@ -556,6 +559,7 @@ void kv_work_stop(struct kvdb *db)
 	pthread_mutex_unlock(&wk->wk_lock);
 	for (unsigned int i = 0; i < n; i++)
 		pthread_join(wk->wk_thread[i], NULL);
+	kv_warm_end(db);
 }
 
 void kv_work_fini(struct kvdb *db)

@@ -406,10 +406,10 @@ static void image_is_preferred_to_the_device(void)
 	memcpy(mem, r.content[0], RIG_SEG_BYTES);
 	T_EQ(read_value(0, 9, 100, 12345, buf, 100), 0);
 	T_MEMEQ(buf, r.content[0] + 72, 100);
-	T_EQ(atomic_load(&r.db.d_count.value_dev), 0);
+	T_EQ(kv_counted(&kv_tctx(&r.db)->tc_value_dev), 0);
 	kv_slab_drop_image(&r.db, r.seg[0]);
 	T_EQ(read_value(0, 9, 100, mpool_crc32c(0, r.content[0] + 72, 100), buf, 100), 0);
-	T_EQ(atomic_load(&r.db.d_count.value_dev), 1);
+	T_EQ(kv_counted(&kv_tctx(&r.db)->tc_value_dev), 1);
 	rig_close(&r);
 }
 
