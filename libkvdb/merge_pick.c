@@ -13,6 +13,7 @@
 #define SUM_NUM		16	/* 3.2: runs of one tier are not all equal */
 #define SUM_DEN		5
 #define RUNS_WANTED	8u	/* more are merged whatever their sizes */
+#define STAGED_WANTED	16u	/* the same of those that values are to leave staging from */
 #define LEAVES_LEFT	4u	/* a split makes a few; near the limit none is tried */
 
 /* LF9: what a flush waits for is due */
@@ -50,15 +51,14 @@ static unsigned pick_tier(const uint64_t *keys, unsigned n, unsigned *first)
 	return len;
 }
 
-/* With too many runs the cheapest stretch that brings their number down goes. */
-unsigned kv_merge_pick(const uint64_t *keys, unsigned n, unsigned *first)
+/* With more runs than @most the cheapest stretch that brings their number down goes. */
+static unsigned pick_fewer(const uint64_t *keys, unsigned n, unsigned most, unsigned *first)
 {
-	unsigned want = pick_tier(keys, n, first);
+	unsigned want = n - most + 1;
 	double best = -1;
 
-	if (want || n <= RUNS_WANTED)
-		return want;
-	want = n - RUNS_WANTED + 1;
+	if (n <= most)
+		return 0;
 	if (want > KV_MERGE_MAX)
 		want = KV_MERGE_MAX;
 	for (unsigned i = 0; i + want <= n; i++) {
@@ -72,6 +72,13 @@ unsigned kv_merge_pick(const uint64_t *keys, unsigned n, unsigned *first)
 		}
 	}
 	return want;
+}
+
+unsigned kv_merge_pick(const uint64_t *keys, unsigned n, unsigned *first)
+{
+	unsigned len = pick_tier(keys, n, first);
+
+	return len ? len : pick_fewer(keys, n, RUNS_WANTED, first);
 }
 
 /*
@@ -167,7 +174,7 @@ static void has_staged(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 /*
  * How many of the newest runs values are to leave staging from. That rewrites
  * them, and they go one by one, the oldest first: as long as they are few they
- * are not merged, and never with older ones.
+ * are not merged, then no more of them than must be, and never with older ones.
  */
 static unsigned staged_runs(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n)
 {
@@ -223,7 +230,7 @@ unsigned kv_pick_part(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n, boo
 		keys[i] = kv_run_desc(run[i])->rd_keys;
 	while (++i < n);
 	staged = staged_runs(kvs, run, n);
-	len = staged > RUNS_WANTED ? kv_merge_pick(keys, staged, first) : 0;
+	len = pick_fewer(keys, staged, STAGED_WANTED, first);
 	if (len < 2) {
 		len = kv_merge_pick(keys + staged, n - staged, first);
 		*first += staged;

@@ -506,7 +506,7 @@ static int write_image(struct kv_move *mv, struct kv_seg *s, uint32_t len)
 	atomic_fetch_add(&mv->mv_db->d_count.move_bytes[s->sg_mclass], len);
 	mv->mv_written += len;
 	if (mv->mv_whole)
-		kv_reloc_aged(mv->mv_db);
+		kv_reloc_aged(mv->mv_db, len);
 	atomic_store(&s->sg_first_epoch, mv->mv_epoch);
 	atomic_store(&s->sg_last_epoch, mv->mv_epoch);
 	atomic_store(&s->sg_end, len);

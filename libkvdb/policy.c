@@ -19,7 +19,8 @@
 
 #define ROOM_PARTS	16u	/* of the part of staging that is for values: */
 #define FILLING_NUM	4u	/* so many hold some, and runs that refer to them are kept apart */
-#define TIGHT_NUM	9u	/* the oldest leave, one part's worth at a time */
+#define TIGHT_NUM	9u	/* the oldest leave, */
+#define LEAVE_MAX	2u	/* with one part more, but of so many at a time */
 #define FLUSH_PART	16u	/* what is not flushed cannot age, nor hide what it replaced */
 
 static uint64_t policy_of(const struct kvdb_kvs *kvs)
@@ -106,9 +107,12 @@ bool kv_staging_is_filling(struct kvdb *db, uint64_t values)
 
 uint64_t kv_staging_excess(struct kvdb *db, uint64_t values)
 {
-	uint64_t part = value_room(db) / ROOM_PARTS;
+	uint64_t part = value_room(db) / ROOM_PARTS, tight = part * TIGHT_NUM;
 
-	return values > part * TIGHT_NUM ? part : 0;
+	if (values <= tight)
+		return 0;
+	values -= tight - part;
+	return values < part * LEAVE_MAX ? values : part * LEAVE_MAX;
 }
 
 uint32_t kv_staged_debt(uint64_t values, uint64_t room, uint64_t rate)

@@ -72,7 +72,8 @@ struct kv_reloc {
 	_Atomic(bool) rl_is_ageing;
 	_Atomic(uint32_t) rl_staged_debt;
 	_Atomic(uint64_t) rl_staged_ns;	/* next look at that */
-	_Atomic(uint64_t) rl_aged_ns;	/* values left staging last */
+	_Atomic(uint64_t) rl_aged_ns;	/* values left staging last, */
+	_Atomic(uint64_t) rl_aged_bytes; /* so many in the running job */
 	_Atomic(uint64_t) rl_aged_rate;	/* at which they left in the last jobs, bytes per second */
 
 	/* the running job; rl_lock */
@@ -273,16 +274,20 @@ static uint64_t staging_excess(struct kvdb *db, uint64_t staged)
 	return db->d_log_class == MPOOL_CAPACITY ? 0 : kv_staging_excess(db, staged);
 }
 
-void kv_reloc_aged(struct kvdb *db)
+void kv_reloc_aged(struct kvdb *db, uint64_t bytes)
 {
 	atomic_store(&db->d_reloc->rl_aged_ns, kv_now(db));
+	atomic_fetch_add(&db->d_reloc->rl_aged_bytes, bytes);
 }
 
-/* As with space: who waits is waiting for somebody (TH-6). */
+/*
+ * As with space: who waits is waiting for somebody (TH-6). What the job has written
+ * counts as gone, or else writers would go fast and slow by turns.
+ */
 uint32_t kv_reloc_staging_debt(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	uint64_t now, due;
+	uint64_t now, due, staged, aged;
 
 	if (!rl || !atomic_load(&rl->rl_is_ageing))
 		return 0;
@@ -291,9 +296,13 @@ uint32_t kv_reloc_staging_debt(struct kvdb *db)
 		return 0;
 	due = atomic_load(&rl->rl_staged_ns);
 	if (now >= due &&
-	    atomic_compare_exchange_strong(&rl->rl_staged_ns, &due, now + STAGED_EVERY_NS))
-		atomic_store(&rl->rl_staged_debt, kv_staging_debt(db, kv_reloc_staged(db),
+	    atomic_compare_exchange_strong(&rl->rl_staged_ns, &due, now + STAGED_EVERY_NS)) {
+		aged = atomic_load(&rl->rl_aged_bytes);
+		staged = kv_reloc_staged(db);
+		atomic_store(&rl->rl_staged_debt,
+			     kv_staging_debt(db, staged > aged ? staged - aged : 0,
 					     atomic_load(&rl->rl_aged_rate)));
+	}
 	return atomic_load(&rl->rl_staged_debt);
 }
 
@@ -817,6 +826,7 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 	rl->rl_left = left_staging(rl->rl_cand, n);
 	rl->rl_is_unflushed = is_unflushed(rl, kv_reloc_staged(db));
 	cands_put(db);
+	atomic_store(&rl->rl_aged_bytes, 0);
 	atomic_store(&rl->rl_is_behind, false);
 	if (mo.mo_stores)
 		atomic_fetch_add(&db->d_count.relocations, 1);

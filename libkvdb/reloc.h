@@ -152,8 +152,8 @@ uint32_t kv_space_debt(uint64_t space, uint64_t live, double amp);
 uint32_t kv_reloc_debt(struct kvdb *db);
 /* How near staging is to where the log must leave it, while jobs bring it room; else 0. */
 uint32_t kv_reloc_staging_debt(struct kvdb *db);
-/* Values were written that leave staging. */
-void kv_reloc_aged(struct kvdb *db);
+/* Values of so many bytes were written that leave staging. */
+void kv_reloc_aged(struct kvdb *db, uint64_t bytes);
 /* Bytes of values on staging, without those that leave it when readers let go. */
 uint64_t kv_reloc_staged(struct kvdb *db);
 /* Bytes of all runs, at the last look. */

@@ -270,6 +270,33 @@ static void tiered_values_age_to_capacity_when_staging_is_tight(void)
 	done();
 }
 
+/* Of many runs at once much more than is due would leave, and of one everything. */
+static void runs_on_staging_stay_apart_until_they_are_many(void)
+{
+	uint64_t n[MPOOL_MCLASSES], least = UINT64_MAX, now, last = 0;
+	struct kv_tree *tr;
+
+	fresh(96u << 20, 24u << 20, KVDB_POLICY_DEFAULT);
+	fill(0, 6000);
+	settle();
+	where(n);
+	T_OK(n[MPOOL_CAPACITY] > 0 && n[MPOOL_STAGING] > 2000);
+	tr = kv_tree_get(kvs);
+	T_OK(tr->tr_nupper > 8 && tr->tr_nupper <= 20);
+	kv_tree_put(db, tr);
+	/* the more there is the more leaves at once, to a bound */
+	for (uint64_t v = 0; v <= staging_total(); v += 64u << 10) {
+		now = kv_staging_excess(db, v);
+		T_OK(now >= last);
+		if (now && least == UINT64_MAX)
+			least = now;
+		last = now;
+	}
+	T_OK(least < staging_total() / 15 && last > least && last <= 2 * least);
+	all_hold(6000);
+	done();
+}
+
 static uint64_t logged_on_capacity(void)
 {
 	struct kvdb_stats st;
@@ -393,6 +420,7 @@ int main(void)
 	T_RUN(the_log_leaves_staging_rather_than_stop);
 	T_RUN(an_open_cursor_does_not_slow_writers);
 	T_RUN(tiered_values_age_to_capacity_when_staging_is_tight);
+	T_RUN(runs_on_staging_stay_apart_until_they_are_many);
 	T_RUN(capacity_only_keeps_neither_keys_nor_values_on_staging);
 	T_RUN(a_change_of_the_policy_moves_what_is_there);
 	T_RUN(staging_only_fails_where_others_fall_back);
