@@ -104,10 +104,10 @@ static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, stru
 	if (o->segment_bytes)
 		seg = o->segment_bytes;
 	b->b_move_bytes = (uint32_t)seg;
-	/* one image at a time: the larger, the fewer passes over what it is gathered from */
+	/* two images at a time: the larger, the fewer passes over what they are gathered from */
 	if (l->l_capacity_bytes > l->l_class_bytes)
 		b->b_move_bytes = (uint32_t)max64(seg, class_seg(l->l_capacity_bytes, streams,
-								 b->b_cache_bytes / 16));
+								 b->b_cache_bytes / 32));
 	if (seg * streams > b->b_slab_bytes)
 		return kv_error(-EINVAL, "MP0951",
 				"%u logs with segments of %llu bytes do not fit into cache_bytes "

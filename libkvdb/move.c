@@ -6,7 +6,8 @@
  * are read in large pieces; each is compared with the CRC in its reference, and
  * packed if its store says so. What was gathered closes up, and if that made
  * room the image takes more. Then the segment is allocated, its records are
- * stamped with its id and written, and only then do the entries go on to the run.
+ * stamped with its id, and the entries go on to the run. While the image is
+ * written the next one is filled: two of them take turns.
  *
  * The new segment has the log's frames and records, so recovery, verify and
  * repair know it: log number KV_MOVED_LOG, an epoch at or below every durable
@@ -36,6 +37,7 @@
 #define WRITE_DEPTH	2u		/* readers of the device wait for no more pieces */
 #define HELD_MAX	32768u		/* entries held back at once */
 #define SEAL_BATCH	64u
+#define SEND_EVERY	32u	/* entries between looks at what is being written */
 
 struct item {
 	struct kv_ent im_e;
@@ -65,6 +67,19 @@ struct frame {
 	uint32_t mf_nrec;
 };
 
+struct image {
+	uint8_t *ig_mem;
+	uint32_t ig_bytes;
+};
+
+struct flight {			/* an image on its way to its segment */
+	struct kv_seg *fl_seg;	/* NULL: none */
+	uint32_t fl_len, fl_off;	/* bytes, and those that are sent */
+	unsigned fl_n;		/* pieces that are not done */
+	int fl_err;
+	struct iovec fl_iov[WRITE_DEPTH];
+};
+
 struct kv_move {
 	struct kvdb *mv_db;
 	uint32_t mv_kvs;
@@ -74,11 +89,14 @@ struct kv_move {
 	uint8_t mv_how;		/* enum kvdb_compress */
 	struct kv_packer *mv_packer;
 	uint64_t mv_epoch;
-	struct mpool_ioq *mv_q;
+	struct mpool_ioq *mv_q;		/* reads */
+	struct mpool_ioq *mv_writes;
 
-	uint8_t *mv_image;	/* of the segment that is being filled */
-	uint32_t mv_full;	/* where an image ends; one record alone may need more: */
-	uint32_t mv_cap;
+	struct image mv_image;	/* of the segment that is being filled */
+	struct image mv_sent;	/* of the one that is being written */
+	struct flight mv_flight;
+	uint32_t mv_added;
+	uint32_t mv_full;	/* where an image ends; one record alone may need more */
 	struct frame *mv_frame;	/* the last one is open */
 	uint32_t mv_nframe, mv_framecap;
 	uint8_t *mv_read;	/* READ_BYTES */
@@ -103,6 +121,19 @@ static uint8_t *map(size_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+static int image_map(struct image *ig, uint32_t bytes)
+{
+	ig->ig_mem = map(bytes);
+	ig->ig_bytes = ig->ig_mem ? bytes : 0;
+	return ig->ig_mem ? 0 : -ENOMEM;
+}
+
+static void image_unmap(struct image *ig)
+{
+	if (ig->ig_mem)
+		munmap(ig->ig_mem, ig->ig_bytes);
+}
+
 int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, uint8_t mclass,
 		 bool only, bool whole, struct kv_move **out)
 {
@@ -120,14 +151,15 @@ int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, ui
 	mv->mv_epoch = epoch;
 	mv->mv_full = mclass == MPOOL_CAPACITY ? db->d_budget.b_move_bytes :
 						 db->d_budget.b_seg_bytes;
-	mv->mv_cap = mv->mv_full;
-	mv->mv_image = map(mv->mv_cap);
 	mv->mv_read = map(READ_BYTES);
-	err = mv->mv_image && mv->mv_read ? 0 : -ENOMEM;
+	err = mv->mv_read && !image_map(&mv->mv_image, mv->mv_full) &&
+	      !image_map(&mv->mv_sent, mv->mv_full) ? 0 : -ENOMEM;
 	if (!err && mv->mv_how)
 		err = kv_packer_open(mv->mv_how, &mv->mv_packer);
 	if (!err) {
 		err = mpool_ioq_open(db->d_mp, DEPTH, &mv->mv_q);
+		if (!err)
+			err = mpool_ioq_open(db->d_mp, WRITE_DEPTH, &mv->mv_writes);
 		if (err)
 			kv_error_mpool(err);
 	}
@@ -143,6 +175,9 @@ void kv_move_close(struct kv_move *mv)
 {
 	if (!mv)
 		return;
+	/* whoever deletes a segment must not find it being written */
+	if (mv->mv_writes)
+		mpool_ioq_close(mv->mv_writes);
 	for (uint32_t i = 0; i < mv->mv_nseg; i++) {
 		if (!mv->mv_sealed)
 			kv_seg_abandon(mv->mv_db, mv->mv_seg[i], 0);
@@ -151,8 +186,8 @@ void kv_move_close(struct kv_move *mv)
 	if (mv->mv_q)
 		mpool_ioq_close(mv->mv_q);
 	kv_packer_close(mv->mv_packer);
-	if (mv->mv_image)
-		munmap(mv->mv_image, mv->mv_cap);
+	image_unmap(&mv->mv_image);
+	image_unmap(&mv->mv_sent);
 	if (mv->mv_read)
 		munmap(mv->mv_read, READ_BYTES);
 	free(mv->mv_item);
@@ -168,11 +203,87 @@ uint64_t kv_move_bytes(const struct kv_move *mv)
 	return mv->mv_written;
 }
 
+/* ---- writing ---------------------------------------------------------------------------- */
+
+/* Sends the next piece of the image in flight; @slot: of those that are not done. */
+static int send_piece(struct kv_move *mv, unsigned slot)
+{
+	struct flight *fl = &mv->mv_flight;
+	uint32_t left = fl->fl_len - fl->fl_off, n = left < WRITE_PIECE ? left : WRITE_PIECE;
+	struct mpool_io io = { .obj = fl->fl_seg->sg_obj, .type = MPOOL_WRITE, .iovcnt = 1,
+			       .off = fl->fl_off, .iov = &fl->fl_iov[slot], .cookie = slot };
+	int rc;
+
+	fl->fl_iov[slot] = (struct iovec){ mv->mv_sent.ig_mem + fl->fl_off, n };
+	rc = mpool_ioq_submit(mv->mv_writes, &io, 1);
+	if (rc <= 0)
+		return rc ? rc : -EIO;
+	fl->fl_off += n;
+	fl->fl_n++;
+	return 0;
+}
+
+/* Takes what is done of the image in flight and sends what follows; @wait: all of it. */
+static void send_on(struct kv_move *mv, bool wait)
+{
+	struct flight *fl = &mv->mv_flight;
+	struct mpool_cqe cq[WRITE_DEPTH];
+	int n;
+
+	while (fl->fl_n) {
+		n = mpool_ioq_reap(mv->mv_writes, cq, WRITE_DEPTH, wait, wait ? -1 : 0);
+		for (int i = 0; i < n; i++) {
+			fl->fl_n--;
+			if (cq[i].res < 0)
+				fl->fl_err = (int)cq[i].res;
+			if (!fl->fl_err && fl->fl_off < fl->fl_len)
+				fl->fl_err = send_piece(mv, (unsigned)cq[i].cookie);
+		}
+		if (!wait)
+			return;
+	}
+}
+
+/* Until nothing is in flight. */
+static int flight_end(struct kv_move *mv)
+{
+	struct flight *fl = &mv->mv_flight;
+	struct kv_seg *s = fl->fl_seg;
+
+	if (!s)
+		return 0;
+	send_on(mv, true);
+	fl->fl_seg = NULL;
+	if (fl->fl_err)
+		return kv_error_mpool(fl->fl_err);
+	atomic_fetch_add(&mv->mv_db->d_count.move_bytes[s->sg_mclass], fl->fl_len);
+	mv->mv_written += fl->fl_len;
+	if (mv->mv_whole)
+		kv_reloc_aged(mv->mv_db, fl->fl_len);
+	atomic_store(&s->sg_first_epoch, mv->mv_epoch);
+	atomic_store(&s->sg_last_epoch, mv->mv_epoch);
+	atomic_store(&s->sg_end, fl->fl_len);
+	return 0;
+}
+
+/* The image goes to @s as fast as it can while the other one is filled. */
+static void flight_begin(struct kv_move *mv, struct kv_seg *s, uint32_t len)
+{
+	struct flight *fl = &mv->mv_flight;
+	struct image ig = mv->mv_sent;
+
+	mv->mv_sent = mv->mv_image;
+	mv->mv_image = ig;
+	*fl = (struct flight){ .fl_seg = s, .fl_len = len };
+	for (unsigned i = 0; i < WRITE_DEPTH && fl->fl_off < len && !fl->fl_err; i++)
+		fl->fl_err = send_piece(mv, i);
+}
+
 /* ---- gathering ------------------------------------------------------------------------ */
 
 static uint8_t *value_at(const struct kv_move *mv, const struct item *im)
 {
-	return mv->mv_image + im->im_rec + kv_rec_val_off(im->im_e.e_klen);
+	return mv->mv_image.ig_mem + im->im_rec + kv_rec_val_off(im->im_e.e_klen);
 }
 
 /* Bytes that are gathered of an item. */
@@ -318,6 +429,8 @@ static void gather(struct kv_move *mv)
 	for (uint32_t i = 0; i < mv->mv_nmove; i++) {
 		struct item *im = &mv->mv_item[mv->mv_place[i].pl_item];
 
+		if (i % SEND_EVERY == 0)
+			send_on(mv, false);
 		if (!place_is_good(&im->im_e)) {
 			leave(mv, im);
 			continue;
@@ -357,7 +470,7 @@ static uint32_t record_size(const struct kv_ent *e)
 static void encode(struct kv_move *mv, const struct kv_ent *e, uint32_t rec, const uint8_t *key,
 		   const uint8_t *val)
 {
-	uint8_t *buf = mv->mv_image + rec;
+	uint8_t *buf = mv->mv_image.ig_mem + rec;
 
 	kv_rec_encode(buf, KV_REC_PUT, (uint16_t)mv->mv_kvs, key, e->e_klen, val,
 		      kv_ent_stored(e), e->e_pack ? e->e_pcrc : e->e_vcrc);
@@ -383,7 +496,8 @@ static void set(struct kv_move *mv, struct item *im, uint32_t to)
 		e->e_pcrc = mpool_crc32c(0, packed, len);
 		encode(mv, e, to, mv->mv_bytes + im->im_key, packed);
 	} else if (to != im->im_rec) {
-		memmove(mv->mv_image + to, mv->mv_image + im->im_rec, record_size(e));
+		memmove(mv->mv_image.ig_mem + to, mv->mv_image.ig_mem + im->im_rec,
+			record_size(e));
 	}
 	im->im_rec = to;
 	im->im_is_set = true;
@@ -425,7 +539,7 @@ static void close_up(struct kv_move *mv)
 	}
 }
 
-/* ---- writing ---------------------------------------------------------------------------- */
+/* ---- the image's end --------------------------------------------------------------------- */
 
 static uint32_t image_end(const struct kv_move *mv)
 {
@@ -444,7 +558,7 @@ static void stamp(struct kv_move *mv, struct kv_seg *s)
 		struct item *im = &mv->mv_item[i];
 
 		if (im->im_rec)
-			kv_rec_stamp(mv->mv_image + im->im_rec, s->sg_id, im->im_rec,
+			kv_rec_stamp(mv->mv_image.ig_mem + im->im_rec, s->sg_id, im->im_rec,
 				     im->im_e.e_seq);
 	}
 	for (uint32_t i = 0; i < mv->mv_nframe; i++) {
@@ -455,62 +569,13 @@ static void stamp(struct kv_move *mv, struct kv_seg *s)
 			.fh_off = f->mf_off, .fh_len = f->mf_end - f->mf_off,
 			.fh_epoch = mv->mv_epoch, .fh_chain = chain, .fh_nrec = f->mf_nrec,
 		};
-		uint8_t *p = mv->mv_image + f->mf_off;
+		uint8_t *p = mv->mv_image.ig_mem + f->mf_off;
 		uint32_t end = (f->mf_end + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
 
-		memset(mv->mv_image + f->mf_end, 0, end - f->mf_end);
+		memset(mv->mv_image.ig_mem + f->mf_end, 0, end - f->mf_end);
 		h.fh_payload_crc = mpool_crc32c(0, p + KV_FRAME_HDR, h.fh_len - KV_FRAME_HDR);
 		kv_frame_encode(&h, p, &chain);
 	}
-}
-
-/* Sends the next piece of the image; @slot: of those in flight. */
-static int write_piece(struct kv_move *mv, struct kv_seg *s, uint32_t *off, uint32_t len,
-		       struct iovec *iov, uint64_t slot)
-{
-	uint32_t n = len - *off < WRITE_PIECE ? len - *off : WRITE_PIECE;
-	struct mpool_io io = { .obj = s->sg_obj, .type = MPOOL_WRITE, .iovcnt = 1, .off = *off,
-			       .iov = &iov[slot], .cookie = slot };
-	int rc;
-
-	iov[slot] = (struct iovec){ mv->mv_image + *off, n };
-	rc = mpool_ioq_submit(mv->mv_q, &io, 1);
-	if (rc <= 0)
-		return rc ? rc : -EIO;
-	*off += n;
-	return 0;
-}
-
-static int write_image(struct kv_move *mv, struct kv_seg *s, uint32_t len)
-{
-	struct iovec iov[WRITE_DEPTH];
-	struct mpool_cqe cq;
-	uint32_t off = 0, n = 0;
-	int rc = 0;
-
-	for (; n < WRITE_DEPTH && off < len && !rc; n += !rc)
-		rc = write_piece(mv, s, &off, len, iov, n);
-	while (n) {
-		if (mpool_ioq_reap(mv->mv_q, &cq, 1, 1, -1) != 1)
-			continue;
-		n--;
-		if (cq.res < 0)
-			rc = (int)cq.res;
-		if (rc || off == len)
-			continue;
-		rc = write_piece(mv, s, &off, len, iov, cq.cookie);
-		n += !rc;
-	}
-	if (rc)
-		return kv_error_mpool(rc);
-	atomic_fetch_add(&mv->mv_db->d_count.move_bytes[s->sg_mclass], len);
-	mv->mv_written += len;
-	if (mv->mv_whole)
-		kv_reloc_aged(mv->mv_db, len);
-	atomic_store(&s->sg_first_epoch, mv->mv_epoch);
-	atomic_store(&s->sg_last_epoch, mv->mv_epoch);
-	atomic_store(&s->sg_end, len);
-	return 0;
 }
 
 /* The image becomes a segment; what moved now refers to it. */
@@ -532,7 +597,9 @@ static int image_write(struct kv_move *mv)
 		return rc;
 	mv->mv_seg[mv->mv_nseg++] = s;
 	stamp(mv, s);
-	rc = write_image(mv, s, len);
+	rc = flight_end(mv);
+	if (!rc)
+		flight_begin(mv, s, len);
 	for (uint32_t i = 0; i < mv->mv_n && !rc; i++) {
 		struct item *im = &mv->mv_item[i];
 
@@ -584,16 +651,16 @@ static int hold(struct kv_move *mv, const struct kv_ent *e, uint32_t rec)
 /* A larger image for one record that does not fit into an ordinary one. */
 static int image_grow(struct kv_move *mv, uint32_t bytes)
 {
-	uint8_t *p;
+	struct image ig;
+	int rc;
 
-	if (bytes <= mv->mv_cap)
+	if (bytes <= mv->mv_image.ig_bytes)
 		return 0;
-	p = map(bytes);
-	if (!p)
-		return -ENOMEM;
-	munmap(mv->mv_image, mv->mv_cap);
-	mv->mv_image = p;
-	mv->mv_cap = bytes;
+	rc = image_map(&ig, bytes);
+	if (rc)
+		return rc;
+	image_unmap(&mv->mv_image);
+	mv->mv_image = ig;
 	return 0;
 }
 
@@ -657,6 +724,8 @@ int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent
 	uint32_t rec = 0;
 	int rc = 0;
 
+	if (mv->mv_added++ % SEND_EVERY == 0)
+		send_on(mv, false);
 	if (!moves && !mv->mv_n)
 		return kv_run_build_add(rb, e);
 	if (to.e_pack != mv->mv_how)
@@ -688,7 +757,8 @@ int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent
 
 int kv_move_seal(struct kv_move *mv)
 {
-	int rc = 0;
+	/* G2: the last image may still be on its way */
+	int rc = BARRIER(656, flight_end(mv));
 
 	for (uint32_t i = 0; i < mv->mv_nseg && !rc; i += SEAL_BATCH) {
 		uint32_t n = mv->mv_nseg - i;
