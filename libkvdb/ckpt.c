@@ -96,7 +96,7 @@ static int read_bytes(struct kvdb *db, const struct kv_mdc_ckpt *c, uint8_t *buf
 
 		for (off = 0; off < c->mc_len && !err; off += n) {
 			n = c->mc_len - off < WRITE_PIECE ? c->mc_len - off : WRITE_PIECE;
-			err = kv_dev_read(db, obj, off, buf + off, n);
+			err = kv_dev_read(db, obj, KV_READ_KEY, off, buf + off, n);
 		}
 		if (err || CHECK(553, mpool_crc32c(0, buf, c->mc_len) == c->mc_crc))
 			break;

@@ -115,10 +115,9 @@ static int cmd_stats(struct kvdb *db, const struct kv_ctl_req *r, struct kv_ctl_
 	for (c = 0; c < MPOOL_MCLASSES; c++) {
 		kv_out_obj(o, NULL);
 		kv_out_str(o, "class", class_name[c]);
-		kv_out_u64(o, "log_bytes", st.io[c].log_bytes);
-		kv_out_u64(o, "key_bytes", st.io[c].key_bytes);
-		kv_out_u64(o, "meta_bytes", st.io[c].meta_bytes);
-		kv_out_u64(o, "read_bytes", st.io[c].read_bytes);
+#define X(f) kv_out_u64(o, #f, st.io[c].f);
+		KVDB_IO_FIELDS(X)
+#undef X
 		kv_out_end(o);
 	}
 	kv_out_end(o);

@@ -639,6 +639,8 @@ static int cursor_show(struct kvdb_cursor *c, bool up, const void **key, size_t 
 		*val = v;
 	if (vlen)
 		*vlen = e->e_vlen;
+	if (tc)
+		kv_count(&tc->tc_read_bytes, e->e_klen + (with_value ? e->e_vlen : 0));
 	return 0;
 }
 
@@ -703,8 +705,11 @@ int kv_cursor_fill(struct kvdb_cursor *c, struct kv_pairs *out)
 			return rc;
 		}
 		c->c_left -= c->c_limit != 0;
-		if (tc)
-			kv_count(&tc->tc_nexts, 1);
+		if (!tc)
+			continue;
+		kv_count(&tc->tc_nexts, 1);
+		kv_count(&tc->tc_read_bytes,
+			 e->e_klen + (c->c_flags & KVDB_KEYS_ONLY ? 0 : e->e_vlen));
 	}
 	return 0;
 }

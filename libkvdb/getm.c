@@ -185,8 +185,10 @@ static void group_runs(struct group *g)
 static unsigned group_values(struct group *g)
 {
 	struct kvdb *db = g->gr_kvs->k_db;
+	struct kv_tctx *tc = kv_tctx(db);
 	struct kv_ent far[GROUP];
 	unsigned n = 0, open = 0;
+	uint64_t got = 0;
 
 	for (unsigned i = 0; i < g->gr_n; i++) {
 		const struct probe *p = &g->gr_probe[i];
@@ -203,10 +205,14 @@ static unsigned group_values(struct group *g)
 		if (!p->pr_rc && get->size)
 			p->pr_rc = kv_value_read(db, &p->pr_ent, get->buf, get->size);
 		get->err = p->pr_rc;
-		if (!p->pr_rc)
+		if (!p->pr_rc) {
 			get->vlen = p->pr_ent.e_vlen;
+			got += get->klen + (get->vlen < get->size ? get->vlen : get->size);
+		}
 		open += p->pr_rc == -EINPROGRESS;
 	}
+	if (tc)
+		kv_count(&tc->tc_read_bytes, got);
 	return open;
 }
 
@@ -400,6 +406,8 @@ int kvdb_get_pinned(struct kvdb_kvs *kvs, const void *key, size_t klen, struct k
 		rc = pin_value(db, tc, &e, pin);
 	kv_exit(t);
 	tc->tc_restarts = false;
+	if (!rc)
+		kv_count(&tc->tc_read_bytes, klen + e.e_vlen);
 	return KV_LIKELY(rc != -EINPROGRESS) ? rc : pin_wait(kvs, key, klen, e.e_vlen, pin);
 }
 

@@ -774,10 +774,13 @@ struct kv_compact {
 };
 
 /* Counters that many threads bump live in kv_thread; these are rarely touched. */
+/* What bytes are read for, as struct kvdb_io tells them apart. */
+enum kv_read_for { KV_READ_LOG, KV_READ_KEY, KV_READ_VALUE, KV_READ_MOVE, KV_READS };
+
 struct kv_counters {
 	_Atomic(uint64_t) log_bytes[MPOOL_MCLASSES], key_bytes[MPOOL_MCLASSES];
-	_Atomic(uint64_t) meta_bytes[MPOOL_MCLASSES], read_bytes[MPOOL_MCLASSES];
-	_Atomic(uint64_t) move_bytes[MPOOL_MCLASSES];
+	_Atomic(uint64_t) meta_bytes[MPOOL_MCLASSES], move_bytes[MPOOL_MCLASSES];
+	_Atomic(uint64_t) read_bytes[KV_READS][MPOOL_MCLASSES];
 	_Atomic(uint64_t) relocations, damaged;
 	_Atomic(uint64_t) pack_in, pack_out;	/* bytes of values that moved in stores that pack */
 	_Atomic(uint64_t) flushes, merges, segments_freed, syncs;
@@ -865,6 +868,7 @@ struct kvdb {
 	struct kv_counters d_count;
 	struct kvdb_recovery d_recovery;
 	uint64_t d_log_left;	/* bytes of log that recovery replayed from: not flushed yet */
+	uint64_t d_cpu_ns;	/* processor time of the process when it was opened */
 };
 
 /* First failure wins: sets the sticky state and its text, returns @err. */
@@ -873,6 +877,9 @@ static inline int kv_fault(struct kvdb *db)
 {
 	return atomic_load_explicit(&db->d_fault, memory_order_acquire);
 }
+
+/* Processor time of this process (stats.c). */
+uint64_t kv_cpu_ns(void);
 
 static inline uint64_t kv_now(struct kvdb *db)
 {

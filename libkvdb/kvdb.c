@@ -275,6 +275,7 @@ int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, b
 	pthread_mutex_init(&db->d_tick_lock, NULL);
 	pthread_mutex_init(&db->d_kvs_lock, NULL);
 	pthread_mutex_init(&db->d_cq_lock, NULL);
+	db->d_cpu_ns = kv_cpu_ns();
 	db->d_flags = o->flags;
 	db->d_interval_ms = o->interval_ms;
 	db->d_commit = o->commit;

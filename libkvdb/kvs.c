@@ -648,12 +648,23 @@ static inline int get_run(struct kvdb_kvs *kvs, const void *key, size_t klen, vo
 	return err;
 }
 
+static inline void count_got(struct kv_tctx *tc, size_t klen, size_t size, size_t vlen)
+{
+	if (size)	/* else it asked for the length */
+		kv_count(&tc->tc_read_bytes, klen + (vlen < size ? vlen : size));
+}
+
 int kv_get_run(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
 	       size_t *vlen)
 {
 	int err = check_key(kvs, key, klen);
+	struct kv_tctx *tc;
 
-	return err ? err : get_run(kvs, key, klen, buf, size, vlen);
+	if (!err)
+		err = get_run(kvs, key, klen, buf, size, vlen);
+	if (!err && (tc = kv_tctx(kvs->k_db)))
+		count_got(tc, klen, size, *vlen);
+	return err;
 }
 
 int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
@@ -671,6 +682,8 @@ int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size
 	tc->tc_restarts = true;
 	err = get_run(kvs, key, klen, buf, size, vlen);
 	tc->tc_restarts = false;
+	if (KV_LIKELY(!err))
+		count_got(tc, klen, size, *vlen);
 	return KV_LIKELY(err != -EINPROGRESS) ? err :
 	       kv_get_wait(kvs, key, klen, buf, size, vlen);
 }

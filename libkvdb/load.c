@@ -46,7 +46,7 @@ int kv_load_error(int err, uint64_t obj, uint64_t page_no)
 /* ---- the state machine ---------------------------------------------------------- */
 
 static void load_init(struct kv_load *ld, struct mpool_obj *obj, uint64_t first, unsigned n,
-		      const struct iovec *iov, unsigned niov)
+		      const struct iovec *iov, unsigned niov, enum kv_read_for what)
 {
 	ld->ld_read = (struct kv_read){
 		.rd_io = { .obj = obj, .type = MPOOL_READ, .iovcnt = niov, .off = first * PAGE,
@@ -58,7 +58,14 @@ static void load_init(struct kv_load *ld, struct mpool_obj *obj, uint64_t first,
 	ld->ld_crc = NULL;
 	ld->ld_page = NULL;
 	ld->ld_is_copied = false;
+	ld->ld_for = what;
 	ld->ld_err = 0;
+}
+
+/* Parents hold the CRCs of key pages; values bring their own. */
+static enum kv_read_for pages_for(const uint32_t *crc)
+{
+	return crc ? KV_READ_KEY : KV_READ_VALUE;
 }
 
 static uint8_t *load_page(const struct kv_load *ld, unsigned k)
@@ -77,12 +84,13 @@ static bool crc_is_good(const struct kv_load *ld, unsigned k)
 	return ld->ld_tries ? CHECK(375, crc == ld->ld_crc[k]) : CHECK(374, crc == ld->ld_crc[k]);
 }
 
-static void count_read(struct kvdb *db, struct mpool_obj *obj, uint64_t bytes)
+static void count_read(struct kvdb *db, struct mpool_obj *obj, enum kv_read_for what,
+		       uint64_t bytes)
 {
 	struct mpool_obj_info info;
 
 	if (!mpool_obj_info(obj, &info) && info.mclass < MPOOL_MCLASSES)
-		atomic_fetch_add_explicit(&db->d_count.read_bytes[info.mclass], bytes,
+		atomic_fetch_add_explicit(&db->d_count.read_bytes[what][info.mclass], bytes,
 					  memory_order_relaxed);
 }
 
@@ -94,7 +102,7 @@ bool kv_load_done(struct kvdb *db, struct kv_load *ld)
 	uint32_t bad = 0;
 
 	if (!err)
-		count_read(db, obj, (uint64_t)ld->ld_n * PAGE);
+		count_read(db, obj, ld->ld_for, (uint64_t)ld->ld_n * PAGE);
 	for (unsigned k = 0; !err && ld->ld_crc && k < ld->ld_n; k++)
 		bad |= crc_is_good(ld, k) ? 0 : 1u << k;
 	if (bad && !ld->ld_tries++)
@@ -115,7 +123,8 @@ bool kv_load_done(struct kvdb *db, struct kv_load *ld)
 
 /* ---- blocking readers ------------------------------------------------------------ */
 
-static int dev_read_now(struct kvdb *db, struct mpool_obj *obj, uint64_t off, void *buf, size_t len)
+static int dev_read_now(struct kvdb *db, struct mpool_obj *obj, enum kv_read_for what,
+			uint64_t off, void *buf, size_t len)
 {
 	struct iovec iov = { .iov_base = buf, .iov_len = len };
 	struct kv_read rd = { .rd_io = { .obj = obj, .type = MPOOL_READ, .iovcnt = 1, .off = off,
@@ -125,7 +134,7 @@ static int dev_read_now(struct kvdb *db, struct mpool_obj *obj, uint64_t off, vo
 	kv_reads_run(db, &list, 1);
 	if (rd.rd_err)
 		return kv_load_error(rd.rd_err, mpool_obj_id(obj), off / PAGE);
-	count_read(db, obj, len);
+	count_read(db, obj, what, len);
 	return 0;
 }
 
@@ -173,7 +182,8 @@ static unsigned fetch_loads(struct fetch *f, unsigned n)
 			j++;
 			continue;
 		}
-		load_init(ld, f->f_obj, f->f_first + i, j - i, &f->f_iov[i], j - i);
+		load_init(ld, f->f_obj, f->f_first + i, j - i, &f->f_iov[i], j - i,
+			  pages_for(f->f_crc));
 		ld->ld_crc = f->f_crc ? f->f_crc + i : NULL;
 		ld->ld_page = &f->f_page[i];
 		loads++;
@@ -291,7 +301,8 @@ static unsigned ahead_loads(struct ahead *ah)
 			ah->ah_page[j] = d->cl_page;
 			ah->ah_crc[j] = d->cl_crc ? *d->cl_crc : 0;
 		}
-		load_init(&ah->ah_load[loads], c->cl_obj, c->cl_no, j - i, &ah->ah_iov[i], j - i);
+		load_init(&ah->ah_load[loads], c->cl_obj, c->cl_no, j - i, &ah->ah_iov[i], j - i,
+			  pages_for(c->cl_crc));
 		ah->ah_load[loads].ld_crc = c->cl_crc ? &ah->ah_crc[i] : NULL;
 		ah->ah_load[loads].ld_page = &ah->ah_page[i];
 		ah->ah_todo[loads] = &ah->ah_load[loads].ld_read;
@@ -434,14 +445,14 @@ static struct kv_aload *async_find_direct(struct kv_async *as, uint64_t obj, uin
 }
 
 static int async_want(struct kv_async *as, struct mpool_obj *obj, uint64_t first, unsigned n,
-		      const uint32_t *crc, bool is_direct)
+		      const uint32_t *crc, enum kv_read_for what, bool is_direct)
 {
 	struct kv_aload *al = kv_aload_new(as->as_db, n), **tail = &as->as_loads;
 
 	if (!al)
 		return kv_load_error(-ENOMEM, 0, 0);
 	al->al_iov.iov_len = (size_t)n * PAGE;
-	load_init(&al->al_load, mpool_obj_get(obj), first, n, &al->al_iov, 1);
+	load_init(&al->al_load, mpool_obj_get(obj), first, n, &al->al_iov, 1, what);
 	al->al_load.ld_is_copied = !is_direct;
 	if (crc) {
 		memcpy(al->al_crc, crc, n * sizeof(*crc));
@@ -485,7 +496,8 @@ static int async_pages(struct kv_async *as, struct mpool_obj *obj, uint64_t firs
 		if (!out[i]) {
 			atomic_fetch_add_explicit(&as->as_db->d_count.page_misses, 1,
 						  memory_order_relaxed);
-			return async_want(as, obj, no, n - i, crc ? crc + i : NULL, false);
+			return async_want(as, obj, no, n - i, crc ? crc + i : NULL,
+					  pages_for(crc), false);
 		}
 	}
 	return is_coming ? -EINPROGRESS : 0;
@@ -519,18 +531,19 @@ static void async_ahead(struct kv_async *as, const struct kv_want *w, unsigned n
 			while (j < claims && claim_is(c, &claim[j], pages))
 				j++;	/* two values lie on it */
 		}
-		async_want(as, c->cl_obj, c->cl_no, pages, c->cl_crc ? crc : NULL, false);
+		async_want(as, c->cl_obj, c->cl_no, pages, c->cl_crc ? crc : NULL,
+			   pages_for(c->cl_crc), false);
 	}
 }
 
-static int async_direct(struct kv_async *as, struct mpool_obj *obj, uint64_t off, void *buf,
-			size_t len)
+static int async_direct(struct kv_async *as, struct mpool_obj *obj, enum kv_read_for what,
+			uint64_t off, void *buf, size_t len)
 {
 	uint64_t id = mpool_obj_id(obj);
 	struct kv_aload *al = async_find_direct(as, id, off / PAGE, (unsigned)(len / PAGE));
 
 	if (!al)
-		return async_want(as, obj, off / PAGE, (unsigned)(len / PAGE), NULL, true);
+		return async_want(as, obj, off / PAGE, (unsigned)(len / PAGE), NULL, what, true);
 	if (al->al_load.ld_err)
 		return kv_load_error(al->al_load.ld_err, id, off / PAGE);
 	memcpy(buf, al->al_iov.iov_base, len);
@@ -571,13 +584,14 @@ int kv_pages_get(struct kvdb *db, struct mpool_obj *obj, uint64_t first, unsigne
 	return fetch_run(&f);
 }
 
-int kv_dev_read(struct kvdb *db, struct mpool_obj *obj, uint64_t off, void *buf, size_t len)
+int kv_dev_read(struct kvdb *db, struct mpool_obj *obj, enum kv_read_for what, uint64_t off,
+		void *buf, size_t len)
 {
 	if (kv_async_is_on(db))
-		return async_direct(async_self, obj, off, buf, len);
+		return async_direct(async_self, obj, what, off, buf, len);
 	if (restarts(db))
 		return -EINPROGRESS;
-	return dev_read_now(db, obj, off, buf, len);
+	return dev_read_now(db, obj, what, off, buf, len);
 }
 
 void kv_pages_ahead(struct kvdb *db, const struct kv_want *w, unsigned n)

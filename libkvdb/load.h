@@ -44,6 +44,7 @@ struct kv_load {
 	const uint32_t *ld_crc;		/* expected, one per page; NULL: the reader checks */
 	struct kv_page **ld_page;	/* claimed in the pool; NULL entries: reader's memory */
 	bool ld_is_copied;		/* reader's memory, and the pool gets a copy */
+	enum kv_read_for ld_for;
 	int ld_err;			/* result */
 };
 

@@ -377,8 +377,8 @@ static void wants_read(struct kv_move *mv, struct want *w, unsigned n)
 		io[i] = (struct mpool_io){ .obj = w[i].wn_seg->sg_obj, .type = MPOOL_READ,
 					   .iovcnt = 1, .off = w[i].wn_from,
 					   .iov = &w[i].wn_iov, .cookie = i };
-		atomic_fetch_add(&mv->mv_db->d_count.read_bytes[w[i].wn_seg->sg_mclass],
-				 w[i].wn_iov.iov_len);
+		atomic_fetch_add(&mv->mv_db->d_count.read_bytes[KV_READ_MOVE]
+					[w[i].wn_seg->sg_mclass], w[i].wn_iov.iov_len);
 	}
 	while (done < sent || sent < n) {
 		int k = sent < n ? mpool_ioq_submit(mv->mv_q, io + sent, n - sent) : 0;

@@ -20,8 +20,9 @@ int kv_pages_get(struct kvdb *db, struct mpool_obj *obj, uint64_t first, unsigne
 		 const uint32_t *crc, const uint8_t **out);
 /* The page when it is cached, else NULL; no I/O. Inside kv_enter(). */
 const uint8_t *kv_page_peek(struct kvdb *db, uint64_t obj_id, uint64_t page_no);
-/* mpool_read() of @len bytes at @off, counted by class. All multiples of 4096. */
-int kv_dev_read(struct kvdb *db, struct mpool_obj *obj, uint64_t off, void *buf, size_t len);
+/* mpool_read() of @len bytes at @off, counted by purpose and class. All multiples of 4096. */
+int kv_dev_read(struct kvdb *db, struct mpool_obj *obj, enum kv_read_for what, uint64_t off,
+		void *buf, size_t len);
 
 /* ---- between pagepool.c and load.c ---- */
 

@@ -115,7 +115,7 @@ static int seg_read(struct recovery *rv, struct rv_seg *vs, uint32_t len)
 		vs->vs_image = NULL;
 		return kv_error_mpool(err);
 	}
-	atomic_fetch_add(&db->d_count.read_bytes[vs->vs_seg->sg_mclass], len);
+	atomic_fetch_add(&db->d_count.read_bytes[KV_READ_LOG][vs->vs_seg->sg_mclass], len);
 	db->d_recovery.bytes += len;
 	return 0;
 }

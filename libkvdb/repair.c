@@ -691,7 +691,7 @@ static int read_block(struct repair *rp, const struct mpool_obj_info *oi, uint8_
 	if (oi->kind != MPOOL_MBLOCK || oi->length < 2 * KV_PAGE || oi->length > KV_KBLOCK_MAX ||
 	    mpool_obj_open(rp->rp_db->d_mp, oi->id, &obj))
 		return 0;
-	if (!kv_dev_read(rp->rp_db, obj, oi->length - KV_PAGE, page, KV_PAGE))
+	if (!kv_dev_read(rp->rp_db, obj, KV_READ_KEY, oi->length - KV_PAGE, page, KV_PAGE))
 		err = add_block(rp, oi, page);
 	mpool_obj_close(obj);
 	return err;

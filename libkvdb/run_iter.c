@@ -81,7 +81,8 @@ static int page_bulk(struct run_iter *ri, const struct kv_kblock *kb, uint32_t n
 		if (n > BULK_PAGES)
 			n = BULK_PAGES;
 		ri->ri_buf_n = 0;
-		rc = kv_dev_read(ri->ri_db, kb->kb_obj, (uint64_t)no * KV_PAGE, ri->ri_buf,
+		rc = kv_dev_read(ri->ri_db, kb->kb_obj, KV_READ_KEY, (uint64_t)no * KV_PAGE,
+				 ri->ri_buf,
 				 (size_t)n * KV_PAGE);
 		if (rc)
 			return rc;
@@ -93,7 +94,7 @@ static int page_bulk(struct run_iter *ri, const struct kv_kblock *kb, uint32_t n
 	*out = p;
 	if (CHECK(387, mpool_crc32c(0, p, KV_PAGE) == kv_le32(kb->kb_crcs + 4ull * no)))
 		return 0;
-	rc = kv_dev_read(ri->ri_db, kb->kb_obj, (uint64_t)no * KV_PAGE, p, KV_PAGE);
+	rc = kv_dev_read(ri->ri_db, kb->kb_obj, KV_READ_KEY, (uint64_t)no * KV_PAGE, p, KV_PAGE);
 	if (rc)
 		return rc;
 	if (CHECK(388, mpool_crc32c(0, p, KV_PAGE) == kv_le32(kb->kb_crcs + 4ull * no)))

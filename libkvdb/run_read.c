@@ -185,7 +185,7 @@ static int read_footer(struct kvdb *db, struct kv_kblock *kb, const struct kv_kb
 	if (!page)
 		return -ENOMEM;
 	for (int tries = 0; tries < 2; tries++) {
-		rc = kv_dev_read(db, kb->kb_obj, d->kd_len - KV_PAGE, page, KV_PAGE);
+		rc = kv_dev_read(db, kb->kb_obj, KV_READ_KEY, d->kd_len - KV_PAGE, page, KV_PAGE);
 		if (rc)
 			break;
 		bad = kv_kfoot_decode(page, d->kd_crc, db->d_tag, d->kd_id, kvs, d->kd_len, f);
@@ -222,7 +222,7 @@ static int kblock_open(struct kvdb *db, struct kv_kblock *kb, const struct kv_kb
 	index = aligned_alloc(KV_PAGE, len ? len : KV_PAGE);
 	if (!index)
 		goto out;
-	rc = len ? kv_dev_read(db, kb->kb_obj, base, index, len) : 0;
+	rc = len ? kv_dev_read(db, kb->kb_obj, KV_READ_KEY, base, index, len) : 0;
 	if (rc) {
 		free(index);
 		goto out;

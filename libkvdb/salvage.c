@@ -115,7 +115,8 @@ static const char *foot_read(struct kv_salvage *sv, const struct kv_kblock_desc 
 	    d->kd_len > KV_KBLOCK_MAX || d->kd_len % KV_PAGE)
 		return "length in the version edit";
 	for (int tries = 0; tries < 2 && bad; tries++)
-		if (!kv_dev_read(sv->sv_db, obj, d->kd_len - KV_PAGE, sv->sv_buf, KV_PAGE))
+		if (!kv_dev_read(sv->sv_db, obj, KV_READ_KEY, d->kd_len - KV_PAGE, sv->sv_buf,
+				 KV_PAGE))
 			bad = kv_kfoot_decode(sv->sv_buf, d->kd_crc, sv->sv_db->d_tag, d->kd_id,
 					      sv->sv_d->rd_kvs, d->kd_len, f);
 	return bad;
@@ -278,7 +279,8 @@ static const char *block_read(struct kv_salvage *sv, const struct kv_kblock_desc
 	kb->kb_index = aligned_alloc(KV_PAGE, len ? len : KV_PAGE);
 	if (!kb->kb_index)
 		return "no memory";
-	if (len && kv_dev_read(sv->sv_db, kb->kb_obj, (uint64_t)sv->sv_f.kf_npages * KV_PAGE,
+	if (len && kv_dev_read(sv->sv_db, kb->kb_obj, KV_READ_KEY,
+			       (uint64_t)sv->sv_f.kf_npages * KV_PAGE,
 			       kb->kb_index, len))
 		return "index cannot be read";
 	return block_index(sv);
@@ -338,7 +340,8 @@ static const char *page_read(struct kv_salvage *sv, uint32_t no)
 	const char *bad = "page cannot be read";
 
 	for (int tries = 0; tries < 2 && bad; tries++) {
-		if (kv_dev_read(sv->sv_db, sv->sv_kb.kb_obj, (uint64_t)no * KV_PAGE, sv->sv_buf,
+		if (kv_dev_read(sv->sv_db, sv->sv_kb.kb_obj, KV_READ_KEY,
+				(uint64_t)no * KV_PAGE, sv->sv_buf,
 				KV_PAGE))
 			continue;
 		bad = CHECK(609, mpool_crc32c(0, sv->sv_buf, KV_PAGE) ==
@@ -508,7 +511,7 @@ int kv_salvage_log(struct kvdb *db, struct kv_seg *s, kv_rec_fn *fn, void *arg)
 		return 0;
 	if (!buf)
 		return kv_error(-ENOMEM, "MP0902", "no memory to read a log segment");
-	if (kv_dev_read(db, s->sg_obj, 0, buf, len))
+	if (kv_dev_read(db, s->sg_obj, KV_READ_LOG, 0, buf, len))
 		len = 0;	/* nothing of it can be had */
 	for (; off < len && !err; off += size) {
 		size = KV_BLOCK;

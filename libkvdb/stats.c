@@ -4,6 +4,7 @@
  * running threads are read without locks; each is a word that only its thread
  * writes.
  */
+#include <time.h>
 
 #include "flush.h"
 #include "memtable.h"
@@ -22,6 +23,7 @@ static void add_thread(struct kv_tctx *tc, void *arg)
 	st->seeks += kv_counted(&tc->tc_seeks);
 	st->nexts += kv_counted(&tc->tc_nexts);
 	st->user_write_bytes += kv_counted(&tc->tc_user_bytes);
+	st->user_read_bytes += kv_counted(&tc->tc_read_bytes);
 	st->value_mem += kv_counted(&tc->tc_value_mem);
 	st->value_dev += kv_counted(&tc->tc_value_dev);
 	st->txn_begun += kv_counted(&tc->tc_begun);
@@ -85,8 +87,13 @@ static void add_counters(struct kvdb *db, struct kvdb_stats *st)
 		st->io[i].log_bytes = atomic_load(&c->log_bytes[i]);
 		st->io[i].key_bytes = atomic_load(&c->key_bytes[i]);
 		st->io[i].meta_bytes = atomic_load(&c->meta_bytes[i]);
-		st->io[i].read_bytes = atomic_load(&c->read_bytes[i]);
 		st->io[i].move_bytes = atomic_load(&c->move_bytes[i]);
+		st->io[i].read_log_bytes = atomic_load(&c->read_bytes[KV_READ_LOG][i]);
+		st->io[i].read_key_bytes = atomic_load(&c->read_bytes[KV_READ_KEY][i]);
+		st->io[i].read_value_bytes = atomic_load(&c->read_bytes[KV_READ_VALUE][i]);
+		st->io[i].read_move_bytes = atomic_load(&c->read_bytes[KV_READ_MOVE][i]);
+		st->io[i].read_bytes = st->io[i].read_log_bytes + st->io[i].read_key_bytes +
+				       st->io[i].read_value_bytes + st->io[i].read_move_bytes;
 	}
 }
 
@@ -98,11 +105,23 @@ _Static_assert(sizeof(struct kvdb_stats) == sizeof(((struct kvdb_stats *)0)->io)
 	       KVDB_STATS_FIELDS(X),
 	       "KVDB_STATS_FIELDS in kvdb.h lists every 64-bit member of struct kvdb_stats");
 #undef X
+#define X(f) +sizeof(((struct kvdb_io *)0)->f)
+_Static_assert(sizeof(struct kvdb_io) == 0 KVDB_IO_FIELDS(X), "so does KVDB_IO_FIELDS");
+#undef X
+
+uint64_t kv_cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
 
 int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 {
 	struct kvdb_stats st = { .cache_bytes = db->d_budget.b_cache_bytes,
-				 .recovery = db->d_recovery };
+				 .recovery = db->d_recovery,
+				 .cpu_ns = kv_cpu_ns() - db->d_cpu_ns };
 	struct kv_thread *t;
 
 	kv_tctx_each(db, add_thread, &st);

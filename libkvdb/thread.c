@@ -74,6 +74,7 @@ static void fold(struct kv_tctx *into, const struct kv_tctx *from)
 	kv_count(&into->tc_seeks, kv_counted(&from->tc_seeks));
 	kv_count(&into->tc_nexts, kv_counted(&from->tc_nexts));
 	kv_count(&into->tc_user_bytes, kv_counted(&from->tc_user_bytes));
+	kv_count(&into->tc_read_bytes, kv_counted(&from->tc_read_bytes));
 	kv_count(&into->tc_value_mem, kv_counted(&from->tc_value_mem));
 	kv_count(&into->tc_value_dev, kv_counted(&from->tc_value_dev));
 	kv_count(&into->tc_begun, kv_counted(&from->tc_begun));

@@ -484,8 +484,10 @@ int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
 		err = -ENOENT;
 	if (!err && size)
 		err = kv_value_read(db, &e, buf, size);
-	if (!err)
+	if (!err) {
 		*vlen = e.e_vlen;
+		kv_count(&tc->tc_read_bytes, klen + (e.e_vlen < size ? e.e_vlen : size));
+	}
 	kv_exit(t);
 	return err == -ESTALE ? check(txn, kvs, false) : err;
 }

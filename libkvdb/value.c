@@ -40,7 +40,7 @@ static int value_direct(struct kvdb *db, const struct kv_ent *e, void *out, size
 	if (!buf)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a value of %u bytes", e->e_vlen);
 	for (int tries = 0; tries < 2 && rc == -EUCLEAN; tries++) {
-		rc = kv_dev_read(db, e->e_seg->sg_obj, from, buf, len);
+		rc = kv_dev_read(db, e->e_seg->sg_obj, KV_READ_VALUE, from, buf, len);
 		if (!rc && !CHECK(376, mpool_crc32c(0, val, e->e_vlen) == e->e_vcrc))
 			rc = -EUCLEAN;
 	}

@@ -114,7 +114,8 @@ int kv_warm_step(struct kvdb *db)
 	end = (atomic_load(&wm->wm_seg->sg_end) + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
 	len = end - wm->wm_read < PIECE ? end - wm->wm_read : PIECE;
 	wm->wm_bytes -= len;
-	if (kv_dev_read(db, wm->wm_seg->sg_obj, wm->wm_read, wm->wm_mem + wm->wm_read, len)) {
+	if (kv_dev_read(db, wm->wm_seg->sg_obj, KV_READ_VALUE, wm->wm_read,
+			wm->wm_mem + wm->wm_read, len)) {
 		wm->wm_seg->sg_is_cold = true;
 		kv_warm_end(db);
 		return 1;

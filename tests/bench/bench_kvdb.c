@@ -155,11 +155,9 @@ static void report(struct json *j)
 
 		json_obj(j, NULL);
 		json_str(j, "class", name[c]);
-		json_u64(j, "log_bytes", z->log_bytes - a->log_bytes);
-		json_u64(j, "key_bytes", z->key_bytes - a->key_bytes);
-		json_u64(j, "meta_bytes", z->meta_bytes - a->meta_bytes);
-		json_u64(j, "move_bytes", z->move_bytes - a->move_bytes);
-		json_u64(j, "read_bytes", z->read_bytes - a->read_bytes);
+#define X(f) json_u64(j, #f, z->f - a->f);
+		KVDB_IO_FIELDS(X)
+#undef X
 		json_end(j);
 	}
 	json_end(j);

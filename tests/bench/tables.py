@@ -97,6 +97,7 @@ def print_recovery(out, lines):
 
 
 PURPOSES = ("log", "key", "move", "meta")
+READS = ("read_log", "read_key", "read_move", "read_value")
 
 
 def print_classes(out, lines):
@@ -105,15 +106,14 @@ def print_classes(out, lines):
     for x in lines:
         per = x["user_written_bytes"], x["user_read_bytes"]
         for c in x.get("classes", []):
-            written = [c["%s_bytes" % p] for p in PURPOSES]
-            if not any(written) and not c["read_bytes"]:
-                continue
-            rows.append(["%s, %d" % (x["workload"], x["threads"]), c["class"]] +
-                        ["%.3f" % (w / per[0]) if per[0] else "-" for w in written] +
-                        ["%.3f" % (c["read_bytes"] / per[1]) if per[1] else "-"])
+            bytes_of = [c["%s_bytes" % p] for p in PURPOSES + READS]
+            if any(bytes_of):
+                rows.append(["%s, %d" % (x["workload"], x["threads"]), c["class"]] +
+                            ["%.3f" % (n / per[i >= 4]) if per[i >= 4] else "-"
+                             for i, n in enumerate(bytes_of)])
     if rows:
         table(out, "kvdb: bytes written per byte put, bytes read per byte got",
-              ["workload, threads", "class"] + list(PURPOSES) + ["read"], rows)
+              ["workload, threads", "class"] + list(PURPOSES + READS), rows)
 
 
 def print_targets(out, about, name, lines):
@@ -133,7 +133,7 @@ def print_set(out, about, name, lines):
         about["cpu"], about["cores"], about["memory_gib"], about["kernel"], about["date"],
         about["commit"]))
     out.write("memory limit %d MiB (%s)%s\n" % (
-        (first["limit_bytes"] or 0) / MIB, about["memory_limit"],
+        max(line["limit_bytes"] or 0 for line in lines) / MIB, about["memory_limit"],
         ", run by " + about["run_by"] if "run_by" in about else ""))
     for e in engines_of(lines):
         line = next(x for x in lines if x["engine"] == e)

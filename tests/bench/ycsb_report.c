@@ -151,6 +151,8 @@ void ycsb_report(const struct ycsb *y)
 	json_u64(&j, "space_bytes", y->space_bytes);
 	json_f64(&j, "space_amplification", ratio((double)y->space_bytes, (double)live));
 	json_u64(&j, "peak_rss_bytes", y->peak_rss);
+	json_u64(&j, "driver_bytes", y->nversions * sizeof(*y->versions) +
+		 y->o.threads * (sizeof(*y->thr) + y->value_size));
 	json_f64(&j, "other_cores", others(y));
 	if (y->e->report)
 		y->e->report(&j);

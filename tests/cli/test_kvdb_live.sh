@@ -49,6 +49,8 @@ a_live_database_tells_about_itself() {
 	same puts "$(field 'd["puts"]')" 1000
 	want 0 kvdb stats ./d
 	has out '^puts +1000$'
+	has out '^use written per byte put, capacity: log [0-9.]+ key'
+	has out '^use operations per second of processor time: [0-9]+$'
 	want 0 kvdb tree ./d -j
 	schema kvdb_tree
 	same keys "$(field 'sum(p["keys"] for p in d["parts"])')" 1000
@@ -189,7 +191,7 @@ top_watches_a_live_database() {
 	has err 'no process has it open'
 	hold 200
 	want 0 kvdb top ./d 1 1
-	has out '^PUTS +GETS'
+	has out '^PUTS +GETS.* W/BYTE +R/BYTE +OPS/CPU '
 	want 0 kvdb top -j ./d 1 2
 	schema kvdb_top out --lines
 	same reports "$(wc -l <"$S/out")" 3

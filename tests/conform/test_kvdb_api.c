@@ -588,6 +588,45 @@ static void statistics_are_plausible(void)
 	end();
 }
 
+/* Each byte that is read is read for something; what users get is counted beside it. */
+static void reads_are_counted_by_purpose(void)
+{
+	struct kvdb_get get = { .key = "c", .klen = 1, .buf = kh_buf, .size = 1000 };
+	struct kvdb_cursor *cur;
+	struct kvdb_stats st;
+	struct kvdb_kvs *kvs;
+	struct kvdb_pin pin;
+	size_t len;
+
+	kh_fresh(POOL, 0);
+	for (char k = 'a'; k <= 'd'; k++)
+		T_EQ(kh_put(kh_kvs("s"), &k, 1, 1, 1000), 0);
+	kh_close();
+	kh_open();
+	kvs = kh_kvs("s");
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	T_EQ(st.user_read_bytes, 0);
+	T_EQ(kvdb_get(kvs, "a", 1, kh_buf, 600, &len), 0);
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	T_EQ(st.user_read_bytes, 601);
+	T_OK(st.io[0].read_key_bytes >= 4096 && st.io[0].read_value_bytes >= 4096);
+	T_EQ(kvdb_get_pinned(kvs, "b", 1, &pin), 0);
+	kvdb_unpin(&pin);
+	T_EQ(kvdb_get_multi(kvs, 0, &get, 1), 0);
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &cur), 0);
+	T_EQ(kvdb_cursor_seek(cur, "d", 1), 0);
+	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), 0);
+	kvdb_cursor_close(cur);
+	T_EQ(kvdb_get(kvs, "e", 1, kh_buf, 600, &len), -ENOENT);
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	T_EQ(st.user_read_bytes, 601 + 3 * 1001);
+	T_EQ(st.io[0].read_bytes, st.io[0].read_log_bytes + st.io[0].read_key_bytes +
+	     st.io[0].read_value_bytes + st.io[0].read_move_bytes);
+	T_EQ(st.io[0].read_move_bytes, 0);
+	T_OK(st.cpu_ns);
+	end();
+}
+
 static void poll_says_whether_it_did_something(void)
 {
 	int i, r;
@@ -715,6 +754,7 @@ int main(void)
 	if (!th_is_kmod())
 		KH_RUN_MODES(a_failed_write_stops_the_database);
 	KH_RUN_MODES(statistics_are_plausible);
+	KH_RUN_MODES(reads_are_counted_by_purpose);
 	T_RUN(poll_says_whether_it_did_something);
 	T_RUN(a_damaged_value_is_found_and_not_returned);
 	th_clean();

@@ -127,7 +127,7 @@ static void second_read_comes_from_memory(void)
 	t = kv_enter();
 	T_EQ(kv_pages_get(&r.db, obj, 10, 8, NULL, p), 0);
 	kv_exit(t);
-	reads = atomic_load(&r.db.d_count.read_bytes[MPOOL_CAPACITY]);
+	reads = atomic_load(&r.db.d_count.read_bytes[KV_READ_VALUE][MPOOL_CAPACITY]);
 	T_EQ(reads, 8 * 4096);
 	t = kv_enter();
 	T_EQ(kv_pages_get(&r.db, obj, 8, 8, NULL, p), 0);
@@ -135,7 +135,8 @@ static void second_read_comes_from_memory(void)
 	T_OK(kv_page_peek(&r.db, mpool_obj_id(obj), 17) != NULL);
 	T_OK(kv_page_peek(&r.db, mpool_obj_id(obj), 18) == NULL);
 	kv_exit(t);
-	T_EQ(atomic_load(&r.db.d_count.read_bytes[MPOOL_CAPACITY]) - reads, 2 * 4096);
+	T_EQ(atomic_load(&r.db.d_count.read_bytes[KV_READ_VALUE][MPOOL_CAPACITY]) - reads,
+	     2 * 4096);
 	kv_page_purge(&r.db, mpool_obj_id(obj), PAGES);
 	T_OK(kv_page_peek(&r.db, mpool_obj_id(obj), 10) == NULL);
 	mpool_obj_close(obj);
@@ -161,7 +162,7 @@ static void pages_ahead_are_there_afterwards(void)
 	T_EQ(kv_page_get(&r.db, obj[0], 14, NULL, &p), 0);
 	kv_pages_ahead(&r.db, want, 24);
 	misses = atomic_load(&r.db.d_count.page_misses);
-	reads = atomic_load(&r.db.d_count.read_bytes[MPOOL_CAPACITY]);
+	reads = atomic_load(&r.db.d_count.read_bytes[KV_READ_VALUE][MPOOL_CAPACITY]);
 	T_EQ(reads, misses * 4096);
 	for (unsigned i = 0; i < 24; i++)
 		for (unsigned j = 0; j < want[i].wa_n; j++) {
@@ -171,7 +172,7 @@ static void pages_ahead_are_there_afterwards(void)
 		}
 	kv_pages_ahead(&r.db, want, 24);
 	kv_exit(t);
-	T_EQ(atomic_load(&r.db.d_count.read_bytes[MPOOL_CAPACITY]), reads);
+	T_EQ(atomic_load(&r.db.d_count.read_bytes[KV_READ_VALUE][MPOOL_CAPACITY]), reads);
 	mpool_obj_close(obj[0]);
 	mpool_obj_close(obj[1]);
 	rig_close(&r);

@@ -187,7 +187,7 @@ static void recraft(struct world *w, void (*how)(struct kv_kfoot *f, uint8_t *in
 	uint8_t *was = aligned_alloc(4096, len), *now = aligned_alloc(4096, len);
 	struct kv_kfoot f;
 
-	T_EQ(kv_dev_read(&r.db, kb->kb_obj, base, was, len), 0);
+	T_EQ(kv_dev_read(&r.db, kb->kb_obj, KV_READ_KEY, base, was, len), 0);
 	memcpy(now, was, len);
 	T_OK(!kv_kfoot_decode(now + len - KV_PAGE, kd->kd_crc, r.db.d_tag, kd->kd_id, 7,
 			      kd->kd_len, &f));

@@ -123,7 +123,7 @@ static void compare_json(const struct bench *a, const struct bench *z, const uin
 	struct json *j = &z->ui->js;
 	unsigned i;
 
-	ui_doc_begin(z->ui, 1, 0);
+	ui_doc_begin(z->ui, 1, 1);
 	json_arr(j, "runs");
 	json_run(j, a, "capacity");
 	json_run(j, z, "both");

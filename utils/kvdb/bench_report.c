@@ -95,11 +95,9 @@ static void json_class(struct json *j, const struct bench_phase *p, unsigned c)
 	json_obj(j, NULL);
 	json_str(j, "class", class_name[c]);
 	json_u64(j, "written_bytes", bench_class_written(p, c));
-	json_u64(j, "log_bytes", z->log_bytes - a->log_bytes);
-	json_u64(j, "key_bytes", z->key_bytes - a->key_bytes);
-	json_u64(j, "meta_bytes", z->meta_bytes - a->meta_bytes);
-	json_u64(j, "move_bytes", z->move_bytes - a->move_bytes);
-	json_u64(j, "read_bytes", bench_class_read(p, c));
+#define X(f) json_u64(j, #f, z->f - a->f);
+	KVDB_IO_FIELDS(X)
+#undef X
 	json_u64(j, "used_bytes", p->used[c]);
 	json_end(j);
 }
@@ -158,6 +156,7 @@ static void json_phase(struct json *j, const struct bench *b, const struct bench
 	json_u64(j, "user_written_bytes", p->write_bytes);
 	json_u64(j, "user_read_bytes", p->read_bytes);
 	json_u64(j, "live_user_bytes", p->live_bytes);
+	efficiency_json(j, a, z);
 	json_f64(j, "write_amplification", write_amp(b, p));
 	json_f64(j, "space_amplification", space_amp(p));
 	json_u64(j, "peak_rss_bytes", p->peak_rss);
@@ -206,7 +205,7 @@ void bench_report_json(struct bench *b)
 {
 	struct json *j = &b->ui->js;
 
-	ui_doc_begin(b->ui, 1, 1);
+	ui_doc_begin(b->ui, 1, 2);
 	json_str(j, "db", b->path ? b->path : b->made);
 	bench_json_config(j, b);
 	json_obj(j, "recovery");
@@ -304,6 +303,17 @@ static void text_classes(const struct bench *b)
 	}
 }
 
+static void text_efficiency(const struct bench *b)
+{
+	char label[16];
+
+	putchar('\n');
+	for (unsigned i = 0; i < b->nphases; i++) {
+		snprintf(label, sizeof(label), "%-6s", b->phase[i].mix->name);
+		efficiency_text(label, &b->phase[i].before, &b->phase[i].after);
+	}
+}
+
 static void text_delays(const struct bench *b)
 {
 	unsigned i;
@@ -349,5 +359,6 @@ void bench_report_text(struct bench *b)
 	text_rates(b);
 	text_latency(b);
 	text_classes(b);
+	text_efficiency(b);
 	text_delays(b);
 }

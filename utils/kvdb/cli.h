@@ -205,4 +205,12 @@ void delays_json(struct json *j, const struct kvdb_stats *from, const struct kvd
 /* One line per cause that occurred, each behind @label. */
 void delays_text(const char *label, const struct kvdb_stats *from, const struct kvdb_stats *to);
 
+/* Of media and processor, between two readings; @from NULL: since open (efficiency.c) */
+void efficiency_json(struct json *j, const struct kvdb_stats *from, const struct kvdb_stats *to);
+void efficiency_text(const char *label, const struct kvdb_stats *from, const struct kvdb_stats *to);
+/* Bytes written per byte put, bytes read per byte got, operations per second of processor time. */
+double efficiency_written(const struct kvdb_stats *from, const struct kvdb_stats *to);
+double efficiency_read(const struct kvdb_stats *from, const struct kvdb_stats *to);
+double efficiency_ops(const struct kvdb_stats *from, const struct kvdb_stats *to);
+
 #endif

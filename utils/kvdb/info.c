@@ -213,7 +213,7 @@ static void stats_json(struct ui *ui, const struct view *v, const struct kvdb_st
 	struct json *j = &ui->js;
 	unsigned i;
 
-	ui_doc_begin(ui, 1, 2);
+	ui_doc_begin(ui, 1, 3);
 	json_str(j, "db", v->path);
 	json_pid(j, v->pid);
 	for (i = 0; i < sizeof(stat_list) / sizeof(stat_list[0]); i++)
@@ -222,10 +222,9 @@ static void stats_json(struct ui *ui, const struct view *v, const struct kvdb_st
 	for (i = 0; i < MPOOL_MCLASSES; i++) {
 		json_obj(j, NULL);
 		json_str(j, "class", class_name[i]);
-		json_u64(j, "log_bytes", st->io[i].log_bytes);
-		json_u64(j, "key_bytes", st->io[i].key_bytes);
-		json_u64(j, "meta_bytes", st->io[i].meta_bytes);
-		json_u64(j, "read_bytes", st->io[i].read_bytes);
+#define X(f) json_u64(j, #f, st->io[i].f);
+		KVDB_IO_FIELDS(X)
+#undef X
 		json_end(j);
 	}
 	json_end(j);
@@ -239,6 +238,7 @@ static void stats_json(struct ui *ui, const struct view *v, const struct kvdb_st
 		json_end(j);
 	}
 	json_end(j);
+	efficiency_json(j, NULL, st);
 	delays_json(j, NULL, st);
 	json_recovery(j, &st->recovery);
 	ui_doc_end(ui);
@@ -253,9 +253,11 @@ static void stats_text(const struct kvdb_stats *st)
 	for (i = 0; i < sizeof(stat_list) / sizeof(stat_list[0]); i++)
 		printf("%-18s %" PRIu64 "\n", stat_list[i].name, stat_value(st, i));
 	for (i = 0; i < MPOOL_MCLASSES; i++)
-		printf("io %-15s log %" PRIu64 " key %" PRIu64 " meta %" PRIu64 " read %" PRIu64
-		       "\n", class_name[i], st->io[i].log_bytes, st->io[i].key_bytes,
-		       st->io[i].meta_bytes, st->io[i].read_bytes);
+		printf("io %-15s log %" PRIu64 " key %" PRIu64 " move %" PRIu64 " meta %" PRIu64
+		       " read %" PRIu64 "\n", class_name[i], st->io[i].log_bytes,
+		       st->io[i].key_bytes, st->io[i].move_bytes, st->io[i].meta_bytes,
+		       st->io[i].read_bytes);
+	efficiency_text("use", NULL, st);
 	for (i = 0; i < MPOOL_MCLASSES; i++)
 		printf("space %-12s segments %" PRIu64 " live %" PRIu64 " dead %" PRIu64 "\n",
 		       class_name[i], st->space[i].segment_bytes, st->space[i].live_value_bytes,

@@ -312,10 +312,9 @@ void remote_stats(struct json_object *o, struct kvdb_stats *st)
 	for (c = 0; c < MPOOL_MCLASSES && io && c < json_object_array_length(io); c++) {
 		struct json_object *k = json_object_array_get_idx(io, c);
 
-		st->io[c].log_bytes = remote_num(k, "log_bytes");
-		st->io[c].key_bytes = remote_num(k, "key_bytes");
-		st->io[c].meta_bytes = remote_num(k, "meta_bytes");
-		st->io[c].read_bytes = remote_num(k, "read_bytes");
+#define X(f) st->io[c].f = remote_num(k, #f);
+		KVDB_IO_FIELDS(X)
+#undef X
 	}
 	for (c = 0; c < MPOOL_MCLASSES && space && c < json_object_array_length(space); c++) {
 		struct json_object *k = json_object_array_get_idx(space, c);

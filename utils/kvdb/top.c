@@ -23,6 +23,9 @@ static const struct col top_cols[] = {
 	{ "user", COL_SIZE, true, "bytes of keys and values written per second" },
 	{ "written", COL_SIZE, true, "bytes submitted to media per second, all purposes" },
 	{ "read", COL_SIZE, true, "bytes read from media per second" },
+	{ "w/byte", COL_STR, true, "bytes written per byte put in the interval" },
+	{ "r/byte", COL_STR, true, "bytes read per byte got in the interval" },
+	{ "ops/cpu", COL_COUNT, true, "operations per second of processor time" },
 	{ "flushes", COL_COUNT, true, "memtables written as runs in the interval" },
 	{ "merges", COL_COUNT, true, "merges of runs in the interval" },
 	{ "runs", COL_COUNT, true, "runs now" },
@@ -31,6 +34,10 @@ static const struct col top_cols[] = {
 	{ "held", COL_TIME, true,
 	  "time that writers were held back in the interval, by the loss bound, memory and log "
 	  "space, all threads together" },
+	{ "log", COL_SIZE, false, "bytes written to logs per second" },
+	{ "key", COL_SIZE, false, "bytes of runs written per second" },
+	{ "move", COL_SIZE, false, "bytes of values written by relocation per second" },
+	{ "meta", COL_SIZE, false, "bytes of metadata written per second" },
 	{ "window", COL_SIZE, false, "memory of log segments now" },
 	{ "pages", COL_SIZE, false, "memory of cached pages now" },
 	{ "misses", COL_COUNT, false, "pages read from media per second" },
@@ -56,9 +63,35 @@ static void io_sum(const struct kvdb_stats *st, uint64_t *written, uint64_t *rea
 {
 	*written = *read = 0;
 	for (unsigned c = 0; c < MPOOL_MCLASSES; c++) {
-		*written += st->io[c].log_bytes + st->io[c].key_bytes + st->io[c].meta_bytes;
+		*written += st->io[c].log_bytes + st->io[c].key_bytes + st->io[c].meta_bytes +
+			    st->io[c].move_bytes;
 		*read += st->io[c].read_bytes;
 	}
+}
+
+static void ratio_cell(struct tbl *t, const char *col, double n)
+{
+	char s[24];
+
+	snprintf(s, sizeof(s), "%.2f", n);
+	tbl_str(t, col, s);
+}
+
+static void purpose_cells(struct tbl *t, const struct kvdb_stats *a, const struct kvdb_stats *b,
+			  uint64_t ns)
+{
+	uint64_t n[4] = { 0 };
+
+	for (unsigned c = 0; c < MPOOL_MCLASSES; c++) {
+		n[0] += b->io[c].log_bytes - a->io[c].log_bytes;
+		n[1] += b->io[c].key_bytes - a->io[c].key_bytes;
+		n[2] += b->io[c].move_bytes - a->io[c].move_bytes;
+		n[3] += b->io[c].meta_bytes - a->io[c].meta_bytes;
+	}
+	tbl_num(t, "log", rate(n[0], 0, ns));
+	tbl_num(t, "key", rate(n[1], 0, ns));
+	tbl_num(t, "move", rate(n[2], 0, ns));
+	tbl_num(t, "meta", rate(n[3], 0, ns));
 }
 
 static void top_row(struct tbl *t, const struct kvdb_stats *a, const struct kvdb_stats *b,
@@ -76,6 +109,10 @@ static void top_row(struct tbl *t, const struct kvdb_stats *a, const struct kvdb
 	tbl_num(t, "user", rate(b->user_write_bytes, a->user_write_bytes, ns));
 	tbl_num(t, "written", rate(bw, aw, ns));
 	tbl_num(t, "read", rate(br, ar, ns));
+	ratio_cell(t, "w/byte", efficiency_written(a, b));
+	ratio_cell(t, "r/byte", efficiency_read(a, b));
+	tbl_num(t, "ops/cpu", (uint64_t)efficiency_ops(a, b));
+	purpose_cells(t, a, b, ns);
 	tbl_num(t, "flushes", b->flushes - a->flushes);
 	tbl_num(t, "merges", b->merges - a->merges);
 	tbl_num(t, "runs", b->runs);
@@ -105,6 +142,8 @@ static void top_json(struct json *j, const struct kvdb_stats *a, const struct kv
 	json_u64(j, "dels", b->dels - a->dels);
 	json_u64(j, "seeks", b->seeks - a->seeks);
 	json_u64(j, "user_write_bytes", b->user_write_bytes - a->user_write_bytes);
+	json_u64(j, "user_read_bytes", b->user_read_bytes - a->user_read_bytes);
+	json_u64(j, "cpu_ns", b->cpu_ns - a->cpu_ns);
 	json_u64(j, "write_bytes", bw - aw);
 	json_u64(j, "read_bytes", br - ar);
 	json_u64(j, "flushes", b->flushes - a->flushes);
@@ -119,6 +158,7 @@ static void top_json(struct json *j, const struct kvdb_stats *a, const struct kv
 	json_u64(j, "memtable_bytes", b->memtable_bytes);
 	json_u64(j, "window_bytes", b->window_bytes);
 	json_u64(j, "page_bytes", b->page_bytes);
+	efficiency_json(j, a, b);
 	json_end(j);
 }
 
@@ -131,7 +171,7 @@ static int top_loop(struct view *v, uint64_t seconds, uint64_t count)
 	int rc = view_stats(v, &last);
 
 	if (!rc && ui->json)
-		ui_lines_begin(ui, 1, 0);
+		ui_lines_begin(ui, 1, 1);
 	for (i = 0; !rc && (!count || i < count); i++) {
 		sleep((unsigned)seconds);
 		rc = view_stats(v, &now);

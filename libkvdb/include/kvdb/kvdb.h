@@ -750,9 +750,17 @@ struct kvdb_io {
 	uint64_t log_bytes;    /* logs, value data included */
 	uint64_t key_bytes;    /* runs: flush and compaction */
 	uint64_t meta_bytes;   /* metadata container */
-	uint64_t read_bytes;
+	uint64_t read_bytes;   /* the sum of the four below */
 	uint64_t move_bytes;   /* values moved by relocation */
+	uint64_t read_log_bytes;   /* by recovery */
+	uint64_t read_key_bytes;   /* runs: gets, scans, compaction */
+	uint64_t read_value_bytes; /* for gets and scans */
+	uint64_t read_move_bytes;  /* by relocation */
 };
+/* The members of struct kvdb_io, as KVDB_STATS_FIELDS. */
+#define KVDB_IO_FIELDS(X) \
+	X(log_bytes) X(key_bytes) X(meta_bytes) X(read_bytes) X(move_bytes) X(read_log_bytes) \
+	X(read_key_bytes) X(read_value_bytes) X(read_move_bytes)
 
 /** struct kvdb_space - the log segments of one class, now, bytes */
 struct kvdb_space {
@@ -828,6 +836,8 @@ struct kvdb_stats {
 	uint64_t run_depth;         /* now: runs that a get may have to look at, at most */
 	uint64_t spills, splits, joins; /* of the merges: into leaves, that made or ended some */
 	uint64_t merge_keys, merge_most_keys; /* keys that merges read: all, the largest one */
+	uint64_t user_read_bytes;   /* keys + values given by gets and cursors */
+	uint64_t cpu_ns;            /* processor time of the process, all its threads */
 };
 /*
  * The 64-bit members of struct kvdb_stats, all of them, for tools that print or
@@ -844,7 +854,7 @@ struct kvdb_stats {
 	X(txn_aborted) X(txn_conflicts) X(txn_stale) X(views) X(view_oldest_ns) \
 	X(spare_bytes) X(table_bytes) X(memory_bytes) X(leaves) X(run_depth) X(spills) \
 	X(splits) X(joins) X(merge_keys) X(merge_most_keys) X(pack_in_bytes) \
-	X(pack_out_bytes)
+	X(pack_out_bytes) X(user_read_bytes) X(cpu_ns)
 
 /** kvdb_stats() - read the counters. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_stats(struct kvdb *db, struct kvdb_stats *out);
