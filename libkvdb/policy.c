@@ -14,6 +14,8 @@
  *
  * No locks of its own: the policy is one word, read when it is needed.
  */
+#include <math.h>
+
 #include "reloc.h"
 #include "work.h"
 
@@ -21,6 +23,7 @@
 #define FILLING_NUM	4u	/* so many hold some, and runs that refer to them are kept apart */
 #define TIGHT_NUM	9u	/* the oldest leave, */
 #define LEAVE_MAX	2u	/* with one part more, but of so many at a time */
+#define LEAST_RATE	2u	/* half is permitted on full staging: capacity has room */
 #define FLUSH_PART	16u	/* what is not flushed cannot age, nor hide what it replaced */
 
 static uint64_t policy_of(const struct kvdb_kvs *kvs)
@@ -118,12 +121,14 @@ uint64_t kv_staging_excess(struct kvdb *db, uint64_t values)
 uint32_t kv_staged_debt(uint64_t values, uint64_t room, uint64_t rate)
 {
 	uint64_t tight = room / ROOM_PARTS * TIGHT_NUM;
+	double permit = (double)rate / LEAST_RATE;
 
 	if (values <= tight || !rate)
 		return 0;
-	if (values >= room)
-		return KV_DEBT_MAX;
-	return kv_throttle_debt((double)rate * (double)(room - values) / (double)(values - tight));
+	if (values < room)
+		permit = fmax(permit, (double)rate * (double)(room - values) /
+				      (double)(values - tight));
+	return kv_throttle_debt(permit);
 }
 
 uint32_t kv_staging_debt(struct kvdb *db, uint64_t values, uint64_t rate)

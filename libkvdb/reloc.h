@@ -83,7 +83,8 @@ bool kv_staging_is_filling(struct kvdb *db, uint64_t values);
  * kv_staged_debt - how near values of so many bytes bring staging to where the log must leave it; pure
  * @room: bytes for values
  * @rate: at which values left it last, bytes per second; 0: not known
- * Half way from where they leave on to full it permits @rate, more below and less above.
+ * Half way from where they leave on to full it permits @rate, more below and less above,
+ * half of it at least: the log takes capacity when staging is full.
  */
 uint32_t kv_staged_debt(uint64_t values, uint64_t room, uint64_t rate);
 /* The same with the room of now. */
