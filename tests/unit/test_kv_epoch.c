@@ -7,6 +7,7 @@
 #include "die.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include "flush.h"
@@ -86,6 +87,7 @@ struct writer {
 	pthread_barrier_t stopped, go;
 	const char *key, *val;
 	enum stop where;
+	struct kv_resv rs;
 	int result;	/* of kv_mt_install() when it goes on */
 };
 
@@ -105,6 +107,7 @@ static void writer_steps(struct writer *w)
 	atomic_store(&sl->sl_state, 1u << 2 | KV_SLOT_OPEN);
 	if (kv_log_reserve(db, lo, size, &rs))
 		abort();
+	w->rs = rs;
 	i = atomic_load(&sl->sl_index);
 	start = rs.rs_off - rs.rs_frame->fr_off;
 	if (w->where == AFTER_RESERVE) {
@@ -246,6 +249,37 @@ static void what_a_reader_saw_before_a_sync_survives(void)
 	expect("late", "x");
 	T_EQ(kvdb_close(db), 0);
 	drop_db();
+}
+
+/* The copy that is written is memory of the heap. */
+static void memory_of_others_does_not_get_to_media(void)
+{
+	uint8_t *buf = aligned_alloc(KV_BLOCK, 2 * KV_BLOCK);
+	struct iovec iov = { buf, 2 * KV_BLOCK };
+	struct kvdb_stats st;
+	struct kv_rec r;
+	uint32_t off;
+
+	make_db();
+	open_db();
+	mallopt(M_PERTURB, 0xa5);
+	writer_start(&wr, "late", "x", AFTER_RESERVE);
+	T_EQ(kvdb_sync(db), 0);
+	mallopt(M_PERTURB, 0);
+	writer_go(&wr);
+	T_EQ(wr.result, -EAGAIN);
+	T_EQ(kvdb_stats(db, &st), 0);
+	T_EQ(st.skipped_records, 1);
+	off = wr.rs.rs_off % KV_BLOCK;
+	T_EQ(mpool_read(wr.rs.rs_seg->sg_obj, wr.rs.rs_off - off, &iov, 1), 0);
+	T_EQ(kv_rec_decode(buf + off, wr.rs.rs_seg->sg_id, wr.rs.rs_off, KV_BLOCK, true, &r), 0);
+	T_EQ(r.r_type, KV_REC_SKIP);
+	T_OK(r.r_size > KV_REC_HDR);
+	for (uint32_t i = KV_REC_HDR; i < r.r_size; i++)
+		T_EQ(buf[off + i], 0);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+	free(buf);
 }
 
 /* ---- writers that go on after the tick --------------------------------------------- */
@@ -602,6 +636,7 @@ int main(void)
 	T_RUN(installing_record_is_completed_at_the_tick);
 	T_RUN(stamped_record_is_completed_at_the_tick);
 	T_RUN(what_a_reader_saw_before_a_sync_survives);
+	T_RUN(memory_of_others_does_not_get_to_media);
 	T_RUN(late_writer_is_told_to_log_again);
 	T_RUN(late_writer_without_its_slot_withdrawn_is_told_too);
 	T_RUN(helped_writer_goes_on_unharmed);

@@ -235,6 +235,8 @@ static void skip_is_passed_over(void)
 	T_EQ(kv_rec_decode(buf, OBJ, OFF, 256, true, &r), 0);
 	T_EQ(r.r_type, KV_REC_SKIP);
 	T_EQ(r.r_size, 256);
+	for (unsigned i = KV_REC_HDR; i < 256; i++)
+		T_EQ(buf[i], 0);
 }
 
 static void descriptor_round_trip_and_flips(void)
