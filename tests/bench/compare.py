@@ -43,8 +43,8 @@ DISTURBED_CORES = 0.3
 # limit: memory of the process and its page cache; cache: what the engine is told. An engine that
 # reads through the page cache gets half of a tight limit, one that does not gets four fifths.
 SETS = {
-    "quick": dict(records=200000, ops=100000, scans=4000, limit=2 * GIB, cache=GIB,
-                  workloads=["load"] + YCSB + ["update", "scan"], recover=True, repeats=8),
+    "quick": dict(records=100000, ops=50000, scans=2000, limit=GIB, cache=GIB // 2,
+                  workloads=["load"] + YCSB + ["update", "scan"], recover=True, repeats=3),
     "memory": dict(records=2000000, ops=1000000, scans=50000, limit=6 * GIB, cache=4 * GIB,
                    workloads=["load"] + YCSB + ["update", "scan"], rounds=3, recover=True),
     "large": dict(records=8000000, ops=20000000, scans=1000000, limit=2 * GIB, cache=GIB,

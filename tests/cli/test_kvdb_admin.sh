@@ -362,7 +362,48 @@ tune_gives_a_reason_for_every_option() {
 	want 0 kvdb tune ./d -j
 	schema kvdb_tune
 	same reasons "$(field 'all(len(o["why"]) > 10 for o in d["options"])')" True
+	same unmeasured "$(field 'd["bench"]')" None
 	want 3 kvdb tune ./none
+}
+
+# bench_says FLUSH_NS LEAST_MS READS_PER_S - as mpool bench prints it
+bench_says() {
+	python3 - "$@" <<-'EOF'
+	import json, sys
+	flush, ms, read = map(int, sys.argv[1:])
+	print(json.dumps({"output_version": {"command": "mpool bench", "major": 1, "minor": 0},
+	    "is_for_staging": True, "flush_p999_ns": flush, "min_interval_ms": ms, "results": [
+	    {"job": "sequential-write", "op": "write", "bandwidth": read},
+	    {"job": "sequential-read", "op": "read", "bandwidth": read},
+	    {"job": "random-read-1", "op": "read", "p50": 80000}]}))
+	EOF
+}
+
+tune_advises_by_what_was_measured() {
+	local advice='{o["option"]: o["advice"] for o in d["options"]}'
+	make_db
+	bench_says 400000 1 2000000000 >fast
+	bench_says 200000000 400 67108864 >slow
+	want 0 kvdb tune ./d --bench fast -j
+	schema kvdb_tune
+	same bound "$(field "$advice[\"interval_ms\"]")" None
+	want 0 kvdb tune ./d --bench slow -j
+	same bound "$(field "$advice[\"interval_ms\"]")" 400ms
+	want 0 kvdb tune ./d -b slow
+	has out 'an open after a crash reads at most this much at 64M a second'
+	has out 'flushes in 200ms \(p99.9\), so 400ms is the smallest'
+	want 3 kvdb tune ./d --bench ./none
+	head -c 100 fast >cut
+	want 2 kvdb tune ./d --bench cut
+	has err 'cut: this is not what mpool bench printed'
+	sed 's/mpool bench/mpool list/' fast >other
+	want 2 kvdb tune ./d --bench other
+	want 2 kvdb tune ./d --bench .
+	if command -v fio >/dev/null; then
+		mpool bench -j ./trial --size 8M --runtime 1s >real
+		want 0 kvdb tune ./d --bench real -j
+		same bench "$(field 'd["bench"]')" real
+	fi
 }
 
 run a_script_works_on_stores
@@ -371,6 +412,7 @@ run transactions_are_whole_or_not_at_all
 run a_terminal_gets_a_prompt_and_goes_on_after_errors
 run compact_leaves_one_run_and_less_space
 run tune_gives_a_reason_for_every_option
+run tune_advises_by_what_was_measured
 run a_store_gets_another_name_and_keeps_its_records
 run renames_that_cannot_be_name_the_reason_and_the_way_out
 run stores_are_listed_with_their_size

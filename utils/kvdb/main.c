@@ -149,8 +149,12 @@ static const struct verb verbs[] = {
 	  "{} compact ./db1 --status\thow far it is\n", verb_compact },
 	{ "tune", "DB", 1, 1, 0, "advise options for this machine and pool",
 	  "Print what an open takes by default on this machine and pool, what would suit better, "
-	  "and why. Opens for reading; changes nothing.",
-	  tune_opts, "01234678", "{} tune ./db1\tdefaults, advice, reasons\n", verb_tune },
+	  "and why. Opens for reading; changes nothing.\n\n"
+	  "With --bench the advice on loss bound, log and staging follows from what mpool bench "
+	  "measured.",
+	  tune_opts, "01234678", "{} tune ./db1\tdefaults, advice, reasons\n"
+	  "{} tune ./db1 --bench bench.json\tafter mpool bench -j ./trial >bench.json\n",
+	  verb_tune },
 	{ "top", "DB [INTERVAL [COUNT]]", 1, 3, 0, "watch a database in use",
 	  "Ask the process that has the database open, every INTERVAL seconds (default 1), COUNT "
 	  "times or without end, and print what it did in between. With -j one JSON object a line, "

@@ -11,10 +11,15 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "measured.h"
 #include "size.h"
 #include "table.h"
 
-const struct opt tune_opts[] = { TBL_OPTS, DB_OPTS, { .name = NULL } };
+const struct opt tune_opts[] = {
+	{ "bench", 'b', OPT_STR, 0, "FILE",
+	  "what 'mpool bench -j' printed of the device of its logs", NULL, NULL },
+	TBL_OPTS, DB_OPTS, { .name = NULL },
+};
 
 static const struct col tune_cols[] = {
 	{ "option", COL_STR, true, "member of struct kvdb_opts, or what the pool lacks" },
@@ -30,6 +35,7 @@ struct facts {
 	struct kvdb_info in; /* with default options */
 	struct kvdb_stats st;
 	uint64_t data;       /* values and keys on media, bytes */
+	const struct measured *dev; /* NULL: nobody measured it */
 };
 
 static void look_at_machine(struct facts *f)
@@ -55,10 +61,12 @@ static void row(struct tbl *t, const char *option, const char *is, const char *a
 static void tune_cache(struct tbl *t, const struct facts *f)
 {
 	uint64_t want = f->data + f->data / 3, most = f->ram / 2, cache = f->in.cache_bytes;
-	char is[SIZE_STR], to[SIZE_STR], why[200], data[SIZE_STR];
+	char is[SIZE_STR], to[SIZE_STR], why[240], data[SIZE_STR], miss[SIZE_STR + 24] = "";
 
 	size_str(is, cache);
 	size_str(data, f->data);
+	if (f->dev)
+		snprintf(miss, sizeof(miss), ", %s each", time_str(to, f->dev->random_read_ns));
 	want = want < 64u << 20 ? 64u << 20 : want > most ? most : want;
 	want = (want + (1u << 20) - 1) >> 20 << 20;
 	if (f->data + f->data / 3 <= cache) {
@@ -67,7 +75,7 @@ static void tune_cache(struct tbl *t, const struct facts *f)
 		row(t, "cache_bytes", is, NULL, why);
 	} else if (want > cache) {
 		snprintf(why, sizeof(why), "%s of keys and values: what does not fit is read from "
-			 "media; half of memory is the most to give", data);
+			 "media%s; half of memory is the most to give", data, miss);
 		row(t, "cache_bytes", is, size_str(to, want), why);
 	} else {
 		snprintf(why, sizeof(why), "%s of keys and values do not fit into this machine's "
@@ -78,9 +86,18 @@ static void tune_cache(struct tbl *t, const struct facts *f)
 
 static void tune_interval(struct tbl *t, const struct facts *f)
 {
-	char is[SIZE_STR];
+	char is[SIZE_STR], to[SIZE_STR], flush[SIZE_STR], why[200];
 
 	time_str(is, (uint64_t)f->in.interval_ms * 1000000u);
+	if (f->dev) {
+		time_str(to, f->dev->min_interval_ms * 1000000u);
+		snprintf(why, sizeof(why), "what a power cut may lose; the device flushes in %s "
+			 "(p99.9), so %s is the smallest bound that it keeps",
+			 time_str(flush, f->dev->flush_p999_ns), to);
+		row(t, "interval_ms", is, f->dev->min_interval_ms > f->in.interval_ms ? to : NULL,
+		    why);
+		return;
+	}
 	row(t, "interval_ms", is, NULL, "what a power cut may lose; the smallest bound that the "
 	    "device keeps is printed by 'mpool bench', and durability_late in 'kvdb stats' counts "
 	    "where it was too small");
@@ -89,11 +106,18 @@ static void tune_interval(struct tbl *t, const struct facts *f)
 static void tune_log(struct tbl *t, const struct facts *f)
 {
 	char is[SIZE_STR], to[SIZE_STR], why[200];
-	uint64_t bound = 512ull << 20;
+	/* half of the two seconds that an open may take, or as much on a common device */
+	uint64_t bound = f->dev ? f->dev->seq_read_bytes_per_s >> 20 << 20 : 512ull << 20;
+	char rate[SIZE_STR + 24] = "";
 
+	if (bound < 64u << 20)
+		bound = 64u << 20;
+	if (f->dev)
+		snprintf(rate, sizeof(rate), " at %s a second",
+			 size_str(to, f->dev->seq_read_bytes_per_s));
 	size_str(is, f->in.log_bytes);
-	snprintf(why, sizeof(why), "an open after a crash reads at most this much; a smaller log "
-		 "flushes more often");
+	snprintf(why, sizeof(why), "an open after a crash reads at most this much%s; a smaller "
+		 "log flushes more often", rate);
 	row(t, "log_bytes", is, f->in.log_bytes > bound ? size_str(to, bound) : NULL, why);
 }
 
@@ -128,7 +152,10 @@ static void tune_pool(struct tbl *t, const struct facts *f)
 	unsigned full = cap->total ? (unsigned)((double)cap->used * 100 / (double)cap->total) : 0;
 	char is[48];
 
-	row(t, "staging class", stg->devs ? "yes" : "no", NULL, stg->devs ?
+	row(t, "staging class", stg->devs ? "yes" : "no",
+	    stg->devs && f->dev && !f->dev->is_for_staging ? "a faster device" : NULL, stg->devs ?
+	    f->dev && !f->dev->is_for_staging ?
+	    "logs and young values go there first, and mpool bench does not advise the device" :
 	    "logs and young values go there first" :
 	    "worth it when a faster device is at hand: kvdb create --staging-size");
 	row(t, "direct I/O", f->in.pool.is_direct ? "yes" : "no",
@@ -162,10 +189,18 @@ static int look(struct ui *ui, const char *path, struct facts *f)
 
 int verb_tune(struct ui *ui)
 {
+	const char *bench = args_str(ui->args, "bench", NULL);
 	struct facts f = { 0 };
+	struct measured dev;
 	struct tbl *t;
 	int rc;
 
+	if (bench) {
+		rc = measured_read(ui, bench, &dev);
+		if (rc)
+			return rc;
+		f.dev = &dev;
+	}
 	t = tbl_new(ui, tune_cols, &rc);
 	if (!t)
 		return rc;
@@ -182,8 +217,9 @@ int verb_tune(struct ui *ui)
 	tune_segment(t, &f);
 	tune_pool(t, &f);
 	if (ui->json) {
-		ui_doc_begin(ui, 1, 0);
+		ui_doc_begin(ui, 1, 1);
 		json_str(&ui->js, "db", ui->args->v[0]);
+		json_str(&ui->js, "bench", bench);
 		json_u64(&ui->js, "ram_bytes", f.ram);
 		json_u64(&ui->js, "cores", f.cores);
 	}
