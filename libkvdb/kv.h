@@ -189,7 +189,8 @@ bool kv_segs_are_busy(struct kvdb *db);
 bool kv_segs_are_short(struct kvdb *db);
 /*
  * The next segment behind object @after with values of runs and without an image, with a
- * reference; then from the first one on. NULL: none, or more segments than slabs.
+ * reference; then from the first one on. NULL: none, or values of runs take a quarter
+ * more than all slabs.
  */
 struct kv_seg *kv_seg_next_cold(struct kvdb *db, uint64_t after);
 /* Fills segments, dead_value_bytes. */

@@ -863,17 +863,18 @@ static bool is_cold(struct kvdb *db, const struct kv_seg *s)
 struct kv_seg *kv_seg_next_cold(struct kvdb *db, uint64_t after)
 {
 	struct kv_segs *ss = db->d_segs;
+	uint64_t most = db->d_budget.b_slab_bytes / 4 * 5, bytes = 0;
 	struct kv_seg *best = NULL, *s;
 
 	pthread_mutex_lock(&ss->sg_lock);
-	if (ss->sg_count <= db->d_budget.b_slab_bytes / db->d_budget.b_seg_bytes)
-		for (s = ss->sg_list; s; s = s->sg_next)
-			/* the smallest distance behind @after, around the end */
-			if (is_cold(db, s) &&
-			    (!best || s->sg_id - after - 1 < best->sg_id - after - 1))
-				best = s;
-	if (best)
-		kv_seg_get(best);
+	for (s = ss->sg_list; s && bytes <= most; s = s->sg_next) {
+		if (atomic_load(&s->sg_runs))
+			bytes += atomic_load(&s->sg_end);
+		/* the smallest distance behind @after, around the end */
+		if (is_cold(db, s) && (!best || s->sg_id - after - 1 < best->sg_id - after - 1))
+			best = s;
+	}
+	best = best && bytes <= most ? kv_seg_get(best) : NULL;
 	pthread_mutex_unlock(&ss->sg_lock);
 	return best;
 }

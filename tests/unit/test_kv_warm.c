@@ -298,7 +298,7 @@ static void an_eighth_of_the_memory_stays_unused(void)
 
 static void what_does_not_fit_is_left_to_the_pool(void)
 {
-	fresh(256u << 10, 13500, KVDB_COMPRESS_NONE);	/* 54 MB */
+	fresh(256u << 10, 16500, KVDB_COMPRESS_NONE);	/* 66 MB */
 	reopen();
 	ask();
 	warm();
