@@ -682,10 +682,13 @@ int kv_run_lookup(struct kvdb *db, struct kv_run *r, const void *key, size_t kle
 	if (i < 0 || !kv_filter_has(kb->kb_filter, kb->kb_fblocks, hash))
 		return -ENOENT;
 	no = kv_kblock_page(kb, key, klen);
-	crc = kv_le32(kb->kb_crcs + 4ull * no);
-	rc = kv_page_get(db, kb->kb_obj, no, &crc, &page);
-	if (rc)
-		return rc;
+	page = kv_page_hit(db, kb->kb_id, no);
+	if (!page) {	/* only then: its CRC and its object are lines of their own */
+		crc = kv_le32(kb->kb_crcs + 4ull * no);
+		rc = kv_pages_get(db, kb->kb_obj, no, 1, &crc, &page);
+		if (rc)
+			return rc;
+	}
 	/* header, heads, offsets and tags: one wait for memory instead of four */
 	for (unsigned at = 0; at < PAGE_HEAD; at += KV_CACHELINE)
 		__builtin_prefetch(page + at);
