@@ -32,6 +32,7 @@
 #define BATCH_MIN	2u
 #define BATCH_NEAR	16u	/* while values come from memory */
 #define BATCH_MAX	KV_AHEAD_MAX
+#define FETCH_AHEAD	4u	/* values: the lines of more wait for each other */
 #define BATCH_BYTES	12288u	/* of keys and inline values; more than two of the largest */
 #define VALUE_MIN	4096u
 
@@ -493,9 +494,12 @@ static int batch_fill(struct kvdb_cursor *c)
 		if (KV_UNLIKELY(e->e_expiry) && kv_is_expired(e, c->c_now))
 			continue;
 		batch_add(b);
-		/* one by one: the fetching goes on beside the merging */
-		if (!(c->c_flags & KVDB_KEYS_ONLY))
-			far += !kv_value_prefetch(e);
+		if (c->c_flags & KVDB_KEYS_ONLY)
+			continue;
+		far += !kv_value_is_near(e);
+		/* the first ones, beside the merging; the others when those are shown */
+		if (b->b_n <= FETCH_AHEAD)
+			kv_value_prefetch(e);
 	}
 	kv_iter_park(c->c_it);
 	if (far > 1)
@@ -531,6 +535,8 @@ static int cursor_step(struct kvdb_cursor *c, bool up, const struct kv_ent **out
 			return rc;
 	}
 	*out = &b->b_ent[b->b_i++];
+	if (b->b_i - 1 + FETCH_AHEAD < b->b_n && !(c->c_flags & KVDB_KEYS_ONLY))
+		kv_value_prefetch(*out + FETCH_AHEAD);
 	c->c_place = ON_KEY;
 	c->c_key = (*out)->e_key;
 	c->c_klen = (*out)->e_klen;

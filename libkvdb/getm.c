@@ -193,7 +193,11 @@ static unsigned group_values(struct group *g)
 	for (unsigned i = 0; i < g->gr_n; i++) {
 		const struct probe *p = &g->gr_probe[i];
 
-		if (!p->pr_rc && p->pr_get->size && !kv_value_prefetch(&p->pr_ent))
+		if (p->pr_rc || !p->pr_get->size)
+			continue;
+		if (kv_value_is_near(&p->pr_ent))
+			kv_value_prefetch(&p->pr_ent);
+		else
 			far[n++] = p->pr_ent;
 	}
 	if (n > 1)

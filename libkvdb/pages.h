@@ -70,11 +70,10 @@ void kv_pages_room(struct kvdb *db, unsigned n);
 /* The same for the values of entries; what is in the window costs nothing. */
 void kv_values_ahead(struct kvdb *db, const struct kv_ent *e, unsigned n);
 
-/*
- * The value of @e will be read soon: prefetches what is in memory. False: it is
- * not there. Inside kv_enter().
- */
-bool kv_value_prefetch(const struct kv_ent *e);
+/* Has the value of @e no page of the pool to wait for, by now? */
+bool kv_value_is_near(const struct kv_ent *e);
+/* It will be read soon: prefetches it if it has an image. Its segment lives. */
+void kv_value_prefetch(const struct kv_ent *e);
 
 /*
  * kv_slab_pin - keeps the bytes of an image beyond kv_exit()

@@ -192,16 +192,22 @@ int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t siz
 	return 0;
 }
 
-bool kv_value_prefetch(const struct kv_ent *e)
+bool kv_value_is_near(const struct kv_ent *e)
+{
+	return e->e_kind != KV_ENT_REF || !e->e_vlen ||
+	       atomic_load_explicit(&e->e_seg->sg_image, memory_order_relaxed);
+}
+
+void kv_value_prefetch(const struct kv_ent *e)
 {
 	const uint8_t *image;
 
-	if (e->e_kind != KV_ENT_REF || !e->e_vlen)
-		return true;
-	image = atomic_load_explicit(&e->e_seg->sg_image, memory_order_acquire);
+	if (e->e_kind != KV_ENT_REF)
+		return;
+	/* also when it is gone by now: an address that is prefetched needs no memory behind it */
+	image = atomic_load_explicit(&e->e_seg->sg_image, memory_order_relaxed);
 	if (image)
 		bytes_prefetch(image + (size_t)e->e_off8 * 8, kv_ent_stored(e));
-	return image;
 }
 
 /* Has it to be read through the page pool? */
