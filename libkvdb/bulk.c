@@ -19,7 +19,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "ckpt.h"
 #include "flush.h"
@@ -220,12 +219,11 @@ static void bulk_free(struct kvdb_bulk *b)
 
 static int bulk_begin(struct kvdb *db, struct kvdb_bulk *b)
 {
-	struct timespec ts = { .tv_nsec = 1000000 };
 	int err;
 
 	/* merges that began before; none begins from now on */
 	while (kv_merge_is_busy(b->b_kvs))
-		nanosleep(&ts, NULL);
+		kv_nap();
 	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
 	err = place_take(db, b);
 	pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);
@@ -350,7 +348,6 @@ static int publish(struct kvdb_bulk *b, struct kv_run *r)
 	struct kvdb *db = kvs->k_db;
 	struct kv_edit ed = { .ed_kvs = kvs->k_id, .ed_add = &r, .ed_nadd = 1 };
 	struct kv_run_desc *d = kv_run_desc(r);
-	struct timespec ts = { .tv_nsec = 1000000 };
 	int err;
 
 	pthread_mutex_lock(&kvs->k_edit_lock);
@@ -360,7 +357,7 @@ static int publish(struct kvdb_bulk *b, struct kv_run *r)
 	err = kv_mdc_edit(db, &ed);
 	/* what is durable must be shown: wait for memory, there is no way back */
 	while (!err && kv_tree_edit(kvs, NULL, &ed))
-		nanosleep(&ts, NULL);
+		kv_nap();
 	pthread_mutex_unlock(&kvs->k_edit_lock);
 	if (err) {
 		if (!kv_fault(db))

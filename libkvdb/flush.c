@@ -279,22 +279,21 @@ static int reap(struct kvdb *db, bool all)
 }
 
 /* Notes how far the epoch got in a segment. */
-static int note_seg(struct kv_flusher *fl, struct kv_frame *f)
+static void note_seg(struct kv_flusher *fl, struct kv_frame *f)
 {
 	uint32_t i = fl->fl_nsegs;
 
 	while (i && fl->fl_segs[i - 1].es_seg != f->fr_seg)
 		i--;
 	if (!i) {
-		if (kv_vec_grow(&fl->fl_segs, &fl->fl_maxsegs, fl->fl_nsegs + 1,
-				sizeof(fl->fl_segs[0])))
-			return -ENOMEM;
+		while (kv_vec_grow(&fl->fl_segs, &fl->fl_maxsegs, fl->fl_nsegs + 1,
+				   sizeof(fl->fl_segs[0])))
+			kv_nap();
 		i = ++fl->fl_nsegs;
 		fl->fl_segs[i - 1].es_seg = f->fr_seg;
 	}
 	fl->fl_segs[i - 1].es_end = f->fr_off + f->fr_space;
 	fl->fl_segs[i - 1].es_chain = f->fr_seg->sg_chain;
-	return 0;
 }
 
 /* Starts the write of a sealed frame. */
@@ -327,8 +326,7 @@ static int submit(struct kvdb *db, struct kv_frame *f)
 static int write_frame(struct kvdb *db, struct kv_frame *f)
 {
 	kv_frame_seal(db, f, kv_frame_source(db, f));
-	if (note_seg(db->d_flusher, f))
-		return kv_fail(db, -ENOMEM, "no memory to close an epoch");
+	note_seg(db->d_flusher, f);
 	return submit(db, f);
 }
 
@@ -445,8 +443,7 @@ static int write_carrier(struct kvdb *db, struct kv_frame *f, uint64_t e)
 	struct kv_desc_ent *ents;
 	uint32_t i, chain = s->sg_chain, size;
 
-	if (note_seg(fl, f))
-		return unwritten(db, f, kv_fail(db, -ENOMEM, "no memory to close an epoch"));
+	note_seg(fl, f);
 	/* readers refuse more: an epoch without a proof must not count as durable */
 	if (!CHECK(315, fl->fl_nsegs <= KV_DESC_ENTS_MAX))
 		return unwritten(db, f, kv_fail(db, -E2BIG,
@@ -454,9 +451,7 @@ static int write_carrier(struct kvdb *db, struct kv_frame *f, uint64_t e)
 						fl->fl_nsegs, KV_DESC_ENTS_MAX));
 	d.ds_n = fl->fl_nsegs;
 	size = KV_REC_HDR + kv_pad8(kv_desc_size(d.ds_n));
-	ents = malloc(d.ds_n * sizeof(*ents));
-	if (!ents)
-		return unwritten(db, f, kv_fail(db, -ENOMEM, "no memory to close an epoch"));
+	ents = kv_realloc_wait(NULL, d.ds_n * sizeof(*ents));
 	for (i = 0; i < d.ds_n; i++) {
 		struct kv_epoch_seg *es = &fl->fl_segs[i];
 

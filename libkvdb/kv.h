@@ -887,6 +887,10 @@ static inline uint64_t kv_now(struct kvdb *db)
 	return db->d_clock.now_ns(db->d_clock.arg);
 }
 
+/* mem.c: a millisecond; memory, however long that takes (@size is not 0) */
+void kv_nap(void);
+void *kv_realloc_wait(void *p, size_t size);
+
 /* Smallest durable horizon of all stores: epochs <= it need no log. */
 uint64_t kv_min_horizon(struct kvdb *db);
 /* Smallest first epoch of all memtables alive, UINT64_MAX when none (memtable.c). */

@@ -710,9 +710,12 @@ static int create_locked(struct kvdb *db, const char *name, const struct kv_prop
 		set_coming(db, false);
 		return err;
 	}
-	err = kv_kvs_new(db, db->d_next_kvs_id++, name, horizon, props, &kvs);
+	/* on media it is there; memory must not differ from it */
+	while ((err = kv_kvs_new(db, db->d_next_kvs_id, name, horizon, props, &kvs)) == -ENOMEM)
+		kv_nap();
+	db->d_next_kvs_id++;
 	set_coming(db, false);
-	if (err)	/* on media it is there; memory must not differ from it */
+	if (err)
 		return kv_fail(db, err, "store %s was made but could not be opened", name);
 	return 0;
 }

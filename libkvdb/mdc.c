@@ -414,10 +414,11 @@ static int append_here(struct kv_mdc *m, int flags)
 	if (err)
 		return kv_fail(db, err, "metadata container: append: %s",
 			       kvdb_error_detail()->text);
+	m->m_st.st_waits = true;
 	err = kv_mdc_fold(&m->m_st, m->m_buf.mb_p, m->m_buf.mb_len);
 	if (err)
-		return kv_fail(db, err == -ENOMEM ? err : -EUCLEAN,
-			       "metadata container: own record refused (check %d)", err);
+		return kv_fail(db, -EUCLEAN, "metadata container: own record refused (check %d)",
+			       err);
 	return 0;
 }
 

@@ -477,6 +477,20 @@ void kv_mdc_state_gone_del(struct kv_mdc_state *st, uint64_t obj)
 	}
 }
 
+static void *mem_get(const struct kv_mdc_state *st, void *p, size_t size)
+{
+	return st->st_waits ? kv_realloc_wait(p, size) : realloc(p, size);
+}
+
+static int grow(const struct kv_mdc_state *st, void *vec, uint32_t *cap, size_t need, size_t size)
+{
+	int err;
+
+	while ((err = kv_vec_grow(vec, cap, need, size)) && st->st_waits)
+		kv_nap();
+	return err;
+}
+
 /* A length only ever shrinks (R3). */
 static int seg_add(struct kv_mdc_state *st, const struct kv_mdc_seg *s)
 {
@@ -487,7 +501,7 @@ static int seg_add(struct kv_mdc_state *st, const struct kv_mdc_seg *s)
 			st->st_seg[i] = *s;
 		return 0;
 	}
-	if (kv_vec_grow(&st->st_seg, &st->st_segcap, st->st_nseg + 1, sizeof(*s)))
+	if (grow(st, &st->st_seg, &st->st_segcap, st->st_nseg + 1, sizeof(*s)))
 		return -ENOMEM;
 	memmove(&st->st_seg[i + 1], &st->st_seg[i], (st->st_nseg - i) * sizeof(*s));
 	st->st_seg[i] = *s;
@@ -497,7 +511,7 @@ static int seg_add(struct kv_mdc_state *st, const struct kv_mdc_seg *s)
 
 static int gone_add(struct kv_mdc_state *st, uint64_t id)
 {
-	if (kv_vec_grow(&st->st_gone, &st->st_gonecap, st->st_ngone + 1, sizeof(id)))
+	if (grow(st, &st->st_gone, &st->st_gonecap, st->st_ngone + 1, sizeof(id)))
 		return -ENOMEM;
 	st->st_gone[st->st_ngone++] = id;
 	return 0;
@@ -673,7 +687,7 @@ static int fold_kvs_rename(struct kv_mdc_state *st, struct reader *r)
 	return 0;
 }
 
-static int dec_run(struct reader *r, struct kv_run_desc *d)
+static int dec_run(const struct kv_mdc_state *st, struct reader *r, struct kv_run_desc *d)
 {
 	uint32_t i;
 
@@ -691,7 +705,7 @@ static int dec_run(struct reader *r, struct kv_run_desc *d)
 		d->rd_n = 0;
 		return BAD_BODY;
 	}
-	d->rd_kb = calloc(d->rd_n, sizeof(d->rd_kb[0]));
+	d->rd_kb = mem_get(st, NULL, d->rd_n * sizeof(d->rd_kb[0]));
 	if (!d->rd_kb)
 		return -ENOMEM;
 	for (i = 0; i < d->rd_n; i++) {
@@ -722,7 +736,7 @@ static int run_insert(struct kv_mdc_state *st, struct kv_mdc_kvs *k, const struc
 	if (!state_ok(d->rd_id && d->rd_kvs == k->mk_id &&
 		      (d->rd_id >= st->st_super.ms_next_run || run_index(k, d->rd_id) < 0)))
 		return BAD_STATE;
-	p = realloc(k->mk_run, (k->mk_nrun + 1) * sizeof(*p));
+	p = mem_get(st, k->mk_run, (k->mk_nrun + 1) * sizeof(*p));
 	if (!p)
 		return -ENOMEM;
 	k->mk_run = p;
@@ -789,7 +803,7 @@ static int fold_edit(struct kv_mdc_state *st, struct reader *r)
 	for (i = 0; i < ndrop && !err; i++)
 		err = run_remove(st, k, r64(r));
 	if (!err && nadd)
-		err = dec_run(r, &d);
+		err = dec_run(st, r, &d);
 	if (!err && !body_ok(rdone(r)))
 		err = BAD_BODY;
 	if (!err && nadd)
@@ -817,7 +831,7 @@ static int key_cmp(const struct kv_mdc_leaf *a, const struct kv_mdc_leaf *b)
 /* Takes over the key. */
 static int leaf_insert(struct kv_mdc_state *st, struct kv_mdc_kvs *k, struct kv_mdc_leaf *lf)
 {
-	struct kv_mdc_leaf *p = realloc(k->mk_leaf, (k->mk_nleaf + 1) * sizeof(*p));
+	struct kv_mdc_leaf *p = mem_get(st, k->mk_leaf, (k->mk_nleaf + 1) * sizeof(*p));
 	uint32_t i;
 
 	if (!p) {
@@ -846,7 +860,7 @@ static int fold_begin(struct kv_mdc_state *st, struct kv_mdc_kvs *k, struct read
 	if (!CHECK(571, lf.ml_id && leaf_index(k, lf.ml_id) < 0 && k->mk_nleaf < KV_LEAVES_MAX))
 		return BAD_STATE;
 	lf.ml_klen = (uint16_t)klen;
-	lf.ml_key = malloc(klen + 1);
+	lf.ml_key = mem_get(st, NULL, klen + 1);
 	if (!lf.ml_key)
 		return -ENOMEM;
 	rbytes(r, lf.ml_key, klen);
@@ -883,7 +897,7 @@ static int fold_leaf_run(struct kv_mdc_state *st, struct kv_mdc_kvs *k, struct r
 {
 	struct kv_run_desc d = { 0 };
 	uint64_t leaf = r64(r);
-	int err = dec_run(r, &d);
+	int err = dec_run(st, r, &d);
 
 	d.rd_leaf = leaf;
 	if (!err && !body_ok(!r->rd_bad))
@@ -948,7 +962,7 @@ static int fold_segs(struct kv_mdc_state *st, struct reader *r, bool is_cuts)
 			err = seg_add(st, &s);
 			continue;
 		}
-		err = kv_vec_grow(&st->st_part, &st->st_partcap, st->st_npart + 1, sizeof(s));
+		err = grow(st, &st->st_part, &st->st_partcap, st->st_npart + 1, sizeof(s));
 		if (!err)
 			st->st_part[st->st_npart++] = s;
 	}
@@ -1031,7 +1045,7 @@ static int fold_ckpt_add(struct kv_mdc_state *st, struct reader *r)
 			return BAD_STATE;
 	if (!state_ok(st->st_nckpt < KVDB_CHECKPOINT_MAX))
 		return BAD_STATE;
-	if (kv_vec_grow(&st->st_ckpt, &st->st_ckptcap, st->st_nckpt + 1, sizeof(c)))
+	if (grow(st, &st->st_ckpt, &st->st_ckptcap, st->st_nckpt + 1, sizeof(c)))
 		return -ENOMEM;
 	st->st_ckpt[st->st_nckpt++] = c;
 	kv_mdc_state_gone_del(st, c.mc_obj);

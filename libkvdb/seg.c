@@ -610,6 +610,8 @@ static int seal(struct kvdb *db, struct kv_seg **seg, unsigned n)
 		rec[i].sc_last = atomic_load(&seg[i]->sg_last_epoch);
 	}
 	err = BARRIER(447, mpool_batch(db->d_mp, op, n));
+	if (err == -ENOMEM)
+		return kv_error_mpool(err);	/* nothing was sealed: later */
 	if (err)
 		return kv_fail(db, kv_error_mpool(err), "sealing log segments: %s",
 			       mpool_error_detail()->text);
@@ -673,6 +675,17 @@ static bool is_dead(struct kv_seg *s, uint64_t horizon, uint64_t memtables)
 	       atomic_load(&s->sg_refs) == 1;
 }
 
+/* There was no memory to delete them: later. Nobody has looked for what is dead. */
+static void undelete(struct kv_segs *ss, struct kv_seg **dead, unsigned n)
+{
+	pthread_mutex_lock(&ss->sg_lock);
+	while (n--) {
+		atomic_store(&dead[n]->sg_state, KV_SEG_SEALED);
+		table_add(ss, dead[n]);
+	}
+	pthread_mutex_unlock(&ss->sg_lock);
+}
+
 static int delete_step(struct kvdb *db)
 {
 	struct kv_segs *ss = db->d_segs;
@@ -700,6 +713,10 @@ static int delete_step(struct kvdb *db)
 	if (!n)
 		return 0;
 	err = mpool_batch(db->d_mp, op, n);
+	if (err == -ENOMEM) {
+		undelete(ss, dead, n);
+		return kv_error_mpool(err);
+	}
 	if (err)
 		kv_fail(db, kv_error_mpool(err), "deleting dead log segments: %s",
 			mpool_error_detail()->text);

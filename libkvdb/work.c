@@ -92,13 +92,6 @@ void kv_kvs_release(struct kvdb_kvs *kvs)
 	atomic_fetch_sub(&kvs->k_holds, 1);
 }
 
-static void nap(void)
-{
-	struct timespec ts = { .tv_nsec = 1000000 };
-
-	nanosleep(&ts, NULL);
-}
-
 /* ---- memtable flush ------------------------------------------------------------- */
 
 /* The oldest frozen memtable whose epochs are durable, with a reference; or NULL. */
@@ -248,7 +241,7 @@ static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
 	}
 	/* what is durable must be shown: wait for memory, there is no way back */
 	while (!err && kv_tree_edit(kvs, mt, &ed) == -ENOMEM)
-		nap();
+		kv_nap();
 	pthread_mutex_unlock(&kvs->k_edit_lock);
 	if (err)
 		return err;
@@ -642,7 +635,7 @@ static int flush_frozen(struct kvdb *db)
 		if (r < 0)
 			err = r;
 		else if (r == 0 && !(err = kv_fault(db)))
-			nap();
+			kv_nap();
 	}
 	return err;
 }
@@ -714,7 +707,7 @@ static int drain_compact(struct kvdb *db)
 		if (r > 0) {
 			idle = 0;
 		} else if (is_busy(db)) {
-			nap();
+			kv_nap();
 			idle = 0;
 		} else {
 			kv_retire_barrier();

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Every k-th call of a device fails (RELIABILITY 4b): a database is opened and
- * worked on, and one read, write or flush of a kind fails, returns what was never
- * written, is lost, is slow; or it and all that follow. What is asked of it:
+ * Every k-th call of a device fails (RELIABILITY 4b), or every k-th allocation
+ * (4c): a database is opened and worked on, and one read, write or flush of a kind
+ * fails, returns what was never written, is lost, is slow; or it and all that
+ * follow. What is asked of it:
  *  - a call that fails says so; nobody is told that something is there or gone that
  *    is not, and no get returns other bytes, neither then nor later (P1);
  *  - after a sync that failed no sync works (P5);
  *  - closed, and opened on devices that work, it holds what was acknowledged, as
  *    after a crash (P2, P3, P4), is sound for kvdb_verify() and takes writes;
+ *  - memory that ends fails the calls that need it and nothing else: when there is some
+ *    again the next sync works, and nothing leaks;
  *  - a device that loses a write and says nothing can take away what was written,
  *    but not make it something else: the open or the get fails.
  * The same seed gives the same runs. RUNS= how many; TEST_LONG: each k of every kind.
@@ -24,7 +27,9 @@
 #define MiB	(1ull << 20)
 #define BEFORE	80u	/* steps before the database is closed and kept */
 #define STEPS	40u	/* in a run */
+#define STEP_OPS KM_KEYS	/* writes of a step, at most */
 #define HANG_S	60u
+#define WHOLE	4u	/* each allocation of this workload fails in an ordinary run */
 
 static struct km base, model;
 static struct eng eng;
@@ -54,6 +59,16 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_PUT] = 40, [KM_DEL] = 2, [KM_SYNC] = 1, [KM_POLL] = 5,
 			     [KM_IDLE] = 2, [KM_FLUSH] = 2, [KM_COMPACT] = 10,
 			     [KM_REOPEN] = 1 }),
+	FT_WL("stores", true, .kc_bytes = { 32 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 24,
+	      .kc_leaf_keys = 12,
+	      .kc_weight = { [KM_PUT] = 20, [KM_BIG] = 2, [KM_DEL] = 4, [KM_MANY] = 2,
+			     [KM_SYNC] = 1, [KM_POLL] = 3, [KM_FLUSH] = 3, [KM_COMPACT] = 2,
+			     [KM_MERGES] = 2, [KM_CREATE] = 2, [KM_DROP] = 1, [KM_CKPT] = 2,
+			     [KM_UNCKPT] = 1, [KM_BULK] = 2, [KM_REOPEN] = 1 }),
+	FT_WL("txns", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_stores = 3, .kc_keys = 40,
+	      .kc_weight = { [KM_TXN] = 50, [KM_PUT] = 4, [KM_DEL] = 2, [KM_SYNC] = 1,
+			     [KM_POLL] = 5, [KM_IDLE] = 1, [KM_FLUSH] = 2, [KM_FLUSH_ONE] = 2,
+			     [KM_COMPACT] = 1 }),
 };
 
 /* ---- the database that every run begins with ---- */
@@ -104,21 +119,36 @@ static int prepare(struct eng *e, const struct km_wl *wl, uint64_t seed)
 
 /* ---- one run ---- */
 
-/* Did this value ever belong to the key? The write that failed may have happened. */
-static bool was_written(const struct km *m, unsigned s, unsigned k, const struct km_val *v)
+static bool is_same(const struct km_val *a, const struct km_val *b)
 {
-	const struct km_val *b = &m->m_base[s][k];
+	return a->v_len == b->v_len && (a->v_len == KM_ABSENT || a->v_hash == b->v_hash);
+}
+
+static bool was_written_to(const struct km *m, unsigned s, unsigned k, const struct km_val *v)
+{
 	unsigned i;
 
-	if (v->v_len == b->v_len && (v->v_len == KM_ABSENT || v->v_hash == b->v_hash))
+	if (is_same(v, &m->m_base[s][k]))
 		return true;
-	for (i = 0; i < m->m_nop; i++) {
-		const struct km_op *op = &m->m_op[i];
-
-		if (op->op_store == s && km_changes(op, k) && op->op_val.v_len == v->v_len &&
-		    (v->v_len == KM_ABSENT || op->op_val.v_hash == v->v_hash))
+	for (i = 0; i < m->m_nop; i++)
+		if (m->m_op[i].op_store == s && km_changes(&m->m_op[i], k) &&
+		    is_same(v, &m->m_op[i].op_val))
 			return true;
-	}
+	return false;
+}
+
+/*
+ * Did this value ever belong to the key? The write that failed may have happened; when those
+ * that drop a store and make another of its name were lost, the old one is there.
+ */
+static bool was_written(const struct km *m, unsigned s, unsigned k, const struct km_val *v)
+{
+	unsigned i;
+
+	for (i = 0; i < m->m_nstore; i++)
+		if (!strcmp(m->m_store[i].s_name, m->m_store[s].s_name) &&
+		    was_written_to(m, i, k, v))
+			return true;
 	return false;
 }
 
@@ -131,8 +161,11 @@ static int look(struct eng *e, const struct km *m, const struct km_rt *rt, unsig
 	struct km_val got = { .v_len = KM_ABSENT };
 	uint8_t key[KVDB_KEY_MAX];
 	size_t len = 0;
-	int rc = kvdb_get(rt->rt_kvs[s], key, km_key(k, key), val, sizeof(val), &len);
+	int rc;
 
+	if (!rt->rt_kvs[s])
+		return 0;
+	rc = kvdb_get(rt->rt_kvs[s], key, km_key(k, key), val, sizeof(val), &len);
 	if (rc && rc != -ENOENT)
 		return e->e_sim.s_fault.f_fired ? 0 :
 		       eng_fail(e, "get of store %u key %u: %d though nothing failed", s, k, rc);
@@ -165,7 +198,8 @@ static int work(struct eng *e, struct km *m, struct km_rt *rt, bool *failed)
 
 	*failed = km_open(e, m, rt);
 	for (i = 0; i < STEPS && !*failed; i++) {
-		m->m_op[m->m_nop].op_b = KM_NEVER;
+		for (j = 0; j < STEP_OPS; j++)
+			m->m_op[m->m_nop + j].op_b = KM_NEVER;
 		*failed = km_step(e, m, rt);
 		for (j = 0; j < 4 && !*failed; j++)
 			if (look(e, m, rt, (unsigned)(sim_rand(&e->e_rand) % m->m_nstore),
@@ -178,7 +212,7 @@ static int work(struct eng *e, struct km *m, struct km_rt *rt, bool *failed)
 	if (!e->e_sim.s_fault.f_fired || e->e_sim.s_fault.f_kind == FAULT_STALL)
 		return -1;
 	/* what failed may be there all the same, and be seen */
-	if (i && m->m_op[m->m_nop].op_b != KM_NEVER)
+	for (j = 0; i && j < STEP_OPS && m->m_op[m->m_nop].op_b != KM_NEVER; j++)
 		m->m_op[m->m_nop++].op_e = KM_NEVER;
 	return 0;
 }
@@ -205,39 +239,52 @@ static int judge_lost(struct eng *e, struct km *m)
 	if (kvdb_open(KM_POOL, &o, &rt.rt_db))
 		return 0;
 	for (i = rc = 0; i < m->m_nstore && !rc; i++)
-		rc = kvdb_kvs_open(rt.rt_db, m->m_store[i].s_name, &rt.rt_kvs[i]);
+		if (!m->m_store[i].s_is_dead)
+			rc = kvdb_kvs_open(rt.rt_db, m->m_store[i].s_name, &rt.rt_kvs[i]);
 	rc = rc ? 0 : look_at_all(e, m, &rt, false);
 	kvdb_close(rt.rt_db);
 	return rc;
 }
 
+/* There is memory again: nothing is left of its end but the calls that failed. */
+static int goes_on(struct eng *e, struct km *m, const struct km_rt *rt, unsigned acked)
+{
+	int rc = kvdb_sync(rt->rt_db);
+
+	if (rc)
+		return eng_fail(e, "sync with memory: %d (%s)", rc, kvdb_error_detail()->text);
+	km_synced(e, m, acked);
+	return 0;
+}
+
 static int judge(struct eng *e, struct km *m)
 {
+	static struct km next;
 	struct km_rt rt;
-	unsigned i;
+	unsigned i, s = 0;
 	int rc;
 
 	if (e->e_sim.s_fault.f_kind == FAULT_DROP && e->e_sim.s_fault.f_fired)
 		return judge_lost(e, m);
 	memset(&e->e_sim.s_fault, 0, sizeof(e->e_sim.s_fault));
-	rc = km_judge(e, m, KM_END, &rt, NULL);
-	if (!rc) {
-		memcpy(m->m_base, m->m_now, sizeof(m->m_base));
-		for (i = 0; i < 5 && !rc; i++) {
-			m->m_nop = 0;	/* they only must work */
-			rc = kvdb_put(rt.rt_kvs[0], "later", 5, &i, sizeof(i)) ||
-			     kvdb_sync(rt.rt_db) ? eng_fail(e, "no writes afterwards") : 0;
-		}
-	}
+	next.m_nckpt = 0;
+	rc = km_judge(e, m, KM_END, &rt, &next);
+	while (!rc && s < next.m_nstore && next.m_store[s].s_is_dead)
+		s++;
+	for (i = 0; i < 5 && !rc && s < next.m_nstore; i++)
+		rc = kvdb_put(rt.rt_kvs[s], "later", 5, &i, sizeof(i)) || kvdb_sync(rt.rt_db) ?
+		     eng_fail(e, "no writes afterwards") : 0;
 	if (rt.rt_db && kvdb_close(rt.rt_db) && !rc)
 		rc = eng_fail(e, "no close afterwards");
-	return rc;
+	return rc ? rc : km_ckpt_judge(e, &next);
 }
 
 static int run(struct eng *e, const struct sim_fault *f, uint64_t seed)
 {
 	struct km *m = &model;
+	long before = sim_memory_live();
 	struct km_rt rt;
+	unsigned acked;
 	bool failed;
 	int rc;
 
@@ -250,14 +297,22 @@ static int run(struct eng *e, const struct sim_fault *f, uint64_t seed)
 	e->e_sim.s_fault = *f;
 	memset(&rt, 0, sizeof(rt));
 	rc = work(e, m, &rt, &failed);
+	for (acked = m->m_nop; acked && m->m_op[acked - 1].op_e == KM_NEVER;)
+		acked--;
 	told[f->f_kind] += failed;
 	fired[f->f_kind] += e->e_sim.s_fault.f_fired > 0;
 	if (rt.rt_db) {
 		if (!rc && failed)
-			rc = syncs(e, &rt) ? -1 : look_at_all(e, m, &rt, false);
-		kvdb_close(rt.rt_db);
+			rc = look_at_all(e, m, &rt, false);
+		if (!rc && failed)
+			rc = f->f_kind == FAULT_MEMORY ? goes_on(e, m, &rt, acked) : syncs(e, &rt);
+		km_txns_abort(&rt);
+		if (!kvdb_close(rt.rt_db) && !rc && f->f_kind != FAULT_DROP)
+			km_synced(e, m, acked);
 	}
 	e->e_sim.s_fault.f_at = 0;
+	if (!rc && sim_memory_live() != before)
+		rc = eng_fail(e, "%ld allocations are left", sim_memory_live() - before);
 	if (!rc)
 		rc = judge(e, m);
 	e->e_sim.s_log = NULL;
@@ -280,8 +335,10 @@ static uint64_t calls(struct eng *e, unsigned kind, uint64_t seed)
 	km_clock_reset(e, seed);
 	sim_snap(&e->e_sim);
 	e->e_sim.s_fault = f;
-	if (work(e, &model, &rt, &failed) || failed || kvdb_close(rt.rt_db))
+	if (work(e, &model, &rt, &failed) || failed)
 		T_FAIL("without a fault: %s", e->e_why);
+	km_txns_abort(&rt);
+	T_EQ(kvdb_close(rt.rt_db), 0);
 	sim_release(&e->e_sim);
 	sim_rollback(&e->e_sim);
 	return e->e_sim.s_fault.f_calls;
@@ -301,21 +358,24 @@ static void one(struct eng *e, unsigned kind, bool sticky, uint64_t k, uint64_t 
 	alarm(0);
 }
 
-/* @runs faults of all kinds, or each there is. */
-static void faults_of(const struct km_wl *wl, unsigned runs)
+/* @runs faults of all kinds, or each there is; of memory each in any case when @all_memory. */
+static void faults_of(const struct km_wl *wl, unsigned runs, bool all_memory)
 {
 	uint64_t seed = sim_mix(t_seed(), (uint64_t)(wl - workload)), n, k;
-	struct eng *e = &eng;
 	unsigned kind, i, each = runs / (FAULTS - 1);
+	struct eng *e = &eng;
 
 	sim_wipe(&e->e_sim);
 	if (prepare(e, wl, seed))
 		T_FAIL("%s: %s", wl->w_conf.kc_name, e->e_why);
 	for (kind = 1; kind < FAULTS; kind++) {
-		n = calls(e, kind, seed);
-		for (i = 0; runs ? i < each : i < 2 * n; i++) {
-			k = runs ? sim_rand(&seed) % n + 1 : i / 2 + 1;
-			one(e, kind, i & 1, k, sim_mix(t_seed(), runs ? i / 2 % 8 : 0));
+		bool is_all = !runs || (all_memory && kind == FAULT_MEMORY);
+		uint64_t work_seed = seed;
+
+		n = calls(e, kind, work_seed);
+		for (i = 0; is_all ? i < 2 * n : i < each; i++) {
+			k = is_all ? i / 2 + 1 : sim_rand(&seed) % n + 1;
+			one(e, kind, i & 1, k, is_all ? work_seed : sim_mix(t_seed(), i / 2 % 8));
 		}
 	}
 }
@@ -325,13 +385,18 @@ static void no_failure_of_a_device_loses_or_changes_anything(void)
 	enum { N = sizeof(workload) / sizeof(workload[0]) };
 	const char *s = getenv("RUNS");
 	unsigned runs = s ? (unsigned)atoi(s) : getenv("TEST_LONG") ? 0 :
-			getenv("TEST_SHORT") ? 500 : 5200, i;
+			getenv("TEST_SHORT") ? 540 : 6000, i, all = 0;
 
 	for (i = 0; i < N; i++)
-		faults_of(&workload[i], runs / N);
+		faults_of(&workload[i], runs / N, !s && runs >= 6000 && i == WHOLE);
 	for (i = 1; i < FAULTS; i++)
 		printf("# %-12s %4u runs, %4u in which it happened, %4u in which a call failed\n",
 		       sim_fault_name[i], done[i], fired[i], told[i]);
+	for (i = 1; i < FAULT_MEMORY; i++)
+		all += done[i];
+	t_figure("failing requests", "engine: %u runs of 8 kinds, %u with a wrong end", all, wrong);
+	t_figure("allocation failure", "engine: %u runs, %u of them met it", done[FAULT_MEMORY],
+		 fired[FAULT_MEMORY]);
 	T_EQ(wrong, 0);
 }
 
@@ -339,6 +404,7 @@ int main(void)
 {
 	t_seed();
 	eng_init(&eng);
+	sim_memory_of(&eng.e_sim);
 	T_RUN(no_failure_of_a_device_loses_or_changes_anything);
 	eng_fini(&eng);
 	return t_done();

@@ -41,6 +41,7 @@ static int bulk_add(struct eng *e, struct km *m, struct kvdb_bulk *b, unsigned s
 		return rc == -ENOSPC ? 1 : broken(e, "kvdb_bulk_add", rc);
 	op->op_store = (uint16_t)store;
 	op->op_key = (uint16_t)k;
+	op->op_is_many = op->op_more = false;
 	op->op_val = (struct km_val){ vlen, km_hash(val, vlen) };
 	m->m_nop++;
 	return 0;
@@ -71,13 +72,14 @@ int km_bulk(struct eng *e, struct km *m, struct km_rt *rt)
 		m->m_nop = first;
 		return rc < 0 ? rc : 0;
 	}
+	for (unsigned i = first; i < m->m_nop; i++)
+		m->m_op[i].op_b = k;
 	rc = kvdb_bulk_finish(b);
 	if (rc) {
 		m->m_nop = first;
 		return rc == -ENOSPC ? 0 : broken(e, "kvdb_bulk_finish", rc);
 	}
 	for (unsigned i = first; i < m->m_nop; i++) {
-		m->m_op[i].op_b = k;
 		m->m_op[i].op_e = sim_now(&e->e_sim);
 		m->m_op[i].op_ack_ns = km_clock();
 		m->m_now[s][m->m_op[i].op_key] = m->m_op[i].op_val;
@@ -106,15 +108,15 @@ int km_ckpt_make(struct eng *e, struct km *m, struct km_rt *rt)
 	for (i = 0; i < m->m_nstore; i++)
 		c->c_exists[i] = !m->m_store[i].s_is_dead;
 	memcpy(c->c_val, m->m_now, sizeof(c->c_val));
-	c->c_made.b = sim_now(&e->e_sim);
+	c->c_made = (struct km_time){ sim_now(&e->e_sim), KM_NEVER };
+	c->c_dropped = km_never;
 	rc = kvdb_checkpoint(rt->rt_db, c->c_name, 0);
 	if (rc == -ENOSPC)
 		return 0;
+	m->m_nckpt++;
 	if (rc)
 		return broken(e, "kvdb_checkpoint", rc);
 	c->c_made.e = sim_now(&e->e_sim);
-	c->c_dropped = km_never;
-	m->m_nckpt++;
 	if (m->m_nsync < KM_SYNCS) {
 		m->m_sync[m->m_nsync].sy_ops = ops;
 		m->m_sync[m->m_nsync++].sy_e = c->c_made.e;

@@ -368,15 +368,8 @@ static int do_create(struct eng *e, struct km *m, struct km_rt *rt)
 	for (k = 0; k < m->m_nstore; k++)
 		if (!m->m_store[k].s_is_dead && !strcmp(m->m_store[k].s_name, s->s_name))
 			return 0;
-	s->s_exists.b = sim_now(&e->e_sim);
-	rc = km_store_create(e, rt, s->s_name, m->m_nstore);
-	if (rc)
-		return broken(e, "kvdb_kvs_create", rc);
-	s->s_exists.e = sim_now(&e->e_sim);
+	s->s_exists = (struct km_time){ sim_now(&e->e_sim), KM_NEVER };
 	s->s_dropped = km_never;
-	rc = kvdb_kvs_open(rt->rt_db, s->s_name, &rt->rt_kvs[m->m_nstore]);
-	if (rc)
-		return broken(e, "kvdb_kvs_open", rc);
 	for (k = 0; k < KM_KEYS; k++) {
 		m->m_now[m->m_nstore][k].v_len = KM_ABSENT;
 		m->m_base[m->m_nstore][k].v_len = KM_ABSENT;
@@ -385,7 +378,14 @@ static int do_create(struct eng *e, struct km *m, struct km_rt *rt)
 		memcpy(rt->rt_txn[i].t_view[m->m_nstore], m->m_now[m->m_nstore],
 		       sizeof(m->m_now[0]));
 	m->m_nstore++;
-	return 0;
+	rc = km_store_create(e, rt, s->s_name, m->m_nstore - 1);
+	if (rc) {
+		s->s_is_dead = true;
+		return broken(e, "kvdb_kvs_create", rc);
+	}
+	s->s_exists.e = sim_now(&e->e_sim);
+	rc = kvdb_kvs_open(rt->rt_db, s->s_name, &rt->rt_kvs[m->m_nstore - 1]);
+	return rc ? broken(e, "kvdb_kvs_open", rc) : 0;
 }
 
 static int do_drop(struct eng *e, struct km *m, struct km_rt *rt)
@@ -396,12 +396,12 @@ static int do_drop(struct eng *e, struct km *m, struct km_rt *rt)
 		return 0;
 	km_txns_abort(rt);
 	m->m_store[s].s_dropped.b = sim_now(&e->e_sim);
+	m->m_store[s].s_is_dead = true;
+	rt->rt_kvs[s] = NULL;
 	rc = kvdb_kvs_drop(rt->rt_db, m->m_store[s].s_name);
 	if (rc)
 		return broken(e, "kvdb_kvs_drop", rc);
 	m->m_store[s].s_dropped.e = sim_now(&e->e_sim);
-	m->m_store[s].s_is_dead = true;
-	rt->rt_kvs[s] = NULL;
 	return 0;
 }
 

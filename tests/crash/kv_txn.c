@@ -205,6 +205,7 @@ static int txn_commit(struct eng *e, struct km *m, struct km_txn *t)
 		op->op_key = t->t_write[i].w_key;
 		op->op_val = t->t_write[i].w_val;
 		op->op_b = sim_now(&e->e_sim);
+		op->op_is_many = false;
 		op->op_more = i + 1 < t->t_n;
 	}
 	rc = kvdb_txn_commit(t->t_txn, flags, NULL);

@@ -289,7 +289,7 @@ static size_t iov_bytes(const struct iovec *iov, unsigned n)
 
 const char *const sim_fault_name[FAULTS] = {
 	"none", "read EIO", "read rot", "write EIO", "write torn", "write ENOSPC", "write lost",
-	"flush EIO", "flush stall",
+	"flush EIO", "flush stall", "no memory",
 };
 
 /* Under s_lock: a call of kinds @first to @last; FAULT_NONE = it works. */
@@ -304,6 +304,14 @@ static enum sim_fault_kind fault(struct sim *s, unsigned first, unsigned last)
 		return FAULT_NONE;
 	f->f_fired++;
 	return f->f_kind;
+}
+
+/* Eight, not all that follow: what must not fail waits until there is memory again. */
+bool sim_memory_fails(struct sim *s)
+{
+	struct sim_fault *f = &s->s_fault;
+
+	return fault(s, FAULT_MEMORY, FAULT_MEMORY) && f->f_calls < f->f_at + 8;
 }
 
 static int sim_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned n,

@@ -91,6 +91,7 @@ enum sim_fault_kind {
 	FAULT_DROP,	/* a write is lost, and nothing is said */
 	FAULT_FLUSH,	/* EIO */
 	FAULT_STALL,	/* a flush takes two seconds */
+	FAULT_MEMORY,	/* an allocation of the libraries; sticky: eight of them */
 	FAULTS,
 };
 extern const char *const sim_fault_name[FAULTS];
@@ -152,6 +153,12 @@ void sim_init(struct sim *s);
 void sim_fini(struct sim *s);
 /* back to no devices and no configuration; no snapshot may be open */
 void sim_wipe(struct sim *s);
+
+/* allocations of the libraries, one of which may fail: see nomem.c; NULL: none does */
+void sim_memory_of(struct sim *s);
+bool sim_memory_fails(struct sim *s);
+/* those that were not freed yet */
+long sim_memory_live(void);
 
 /* ---- images ---- */
 

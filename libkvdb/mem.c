@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Memory that must come: when the media say something already, there is no way
+ * back, and stopping the database would give up what was acknowledged. Whoever
+ * may still refuse asks the C library instead.
+ */
+#include <stdlib.h>
+#include <time.h>
+
+#include "kv.h"
+
+void kv_nap(void)
+{
+	struct timespec ts = { .tv_nsec = 1000000 };
+
+	nanosleep(&ts, NULL);
+}
+
+void *kv_realloc_wait(void *p, size_t size)
+{
+	void *q;
+
+	while (!(q = realloc(p, size)))
+		kv_nap();
+	return q;
+}
