@@ -104,9 +104,9 @@ static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, stru
 	if (o->segment_bytes)
 		seg = o->segment_bytes;
 	b->b_move_bytes = (uint32_t)seg;
-	/* two images at a time: the larger, the fewer passes over what they are gathered from */
+	/* two images of one stream: the larger, the fewer passes over what fills them */
 	if (l->l_capacity_bytes > l->l_class_bytes)
-		b->b_move_bytes = (uint32_t)max64(seg, class_seg(l->l_capacity_bytes, streams,
+		b->b_move_bytes = (uint32_t)max64(seg, class_seg(l->l_capacity_bytes, 1,
 								 b->b_cache_bytes / 32));
 	if (seg * streams > b->b_slab_bytes)
 		return kv_error(-EINVAL, "MP0951",
