@@ -208,7 +208,7 @@ bench: all tests ## this engine beside others, and the figures of README.md: abo
 	$(Q)tests/deps.sh --bench
 	$(submake) -j2 peers
 	$(Q)B='$(B)' tests/bench.sh
-bench-quick: all tests ## the engines side by side, small: some minutes
+bench-quick: all tests ## the engines side by side, small: three minutes
 	$(Q)tests/deps.sh --bench
 	$(submake) -j2 peers
 	$(Q)B='$(B)' tests/bench/compare.py quick

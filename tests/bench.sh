@@ -3,8 +3,8 @@
 #
 # The figures that README.md speaks of, measured on this machine: the YCSB
 # workloads on a pool of plain files, the same under a small memory budget, the
-# pool itself, then the engines side by side (tests/bench/compare.py). Prints
-# tables; nothing is judged here.
+# pool itself, where threads wait (tests/bench/contention.py), then the engines
+# side by side (tests/bench/compare.py). Prints tables; nothing is judged here.
 #
 # B=        build folder
 # RECORDS=  records of 1000 bytes to load (default 2000000)
@@ -45,4 +45,5 @@ print("fio append %.0f MB/s" % (w["bw_bytes"] / 1e6))'
 fi
 
 TMPDIR=$dir show "$B/tests/bench_pool"
+DIR=$dir B=$B show tests/bench/contention.py
 DIR=$dir B=$B show tests/bench/compare.py full

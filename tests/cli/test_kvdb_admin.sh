@@ -386,16 +386,16 @@ tune_advises_by_what_was_measured() {
 	bench_says 200000000 400 67108864 >slow
 	want 0 kvdb tune ./d --bench fast -j
 	schema kvdb_tune
-	same bound "$(field "$advice[\"interval_ms\"]")" None
+	same bound "$(field "${advice}[\"interval_ms\"]")" None
 	want 0 kvdb tune ./d --bench slow -j
-	same bound "$(field "$advice[\"interval_ms\"]")" 400ms
+	same bound "$(field "${advice}[\"interval_ms\"]")" 400ms
 	want 0 kvdb tune ./d -b slow
 	has out 'an open after a crash reads at most this much at 64M a second'
 	has out 'flushes in 200ms \(p99.9\), so 400ms is the smallest'
 	want 3 kvdb tune ./d --bench ./none
-	head -c 100 fast >cut
-	want 2 kvdb tune ./d --bench cut
-	has err 'cut: this is not what mpool bench printed'
+	head -c 100 fast >part
+	want 2 kvdb tune ./d --bench part
+	has err 'part: this is not what mpool bench printed'
 	sed 's/mpool bench/mpool list/' fast >other
 	want 2 kvdb tune ./d --bench other
 	want 2 kvdb tune ./d --bench .
