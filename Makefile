@@ -216,7 +216,7 @@ ablate: ## switch off every guard, one by one; the suites must notice each (long
 	$(submake) -j2 ABLATE=1 tests
 	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py full
 	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py planted
-nightly: deps ## the long runs: crash enumeration, stress, sanitizers, full ablation
+nightly: deps ## the long runs, from where the last one stopped: tests/nightly.sh
 	$(submake) -j2 all tests
 	$(submake) -j2 ABLATE=1 tests
 	$(submake) -j2 SAN=address all tests
@@ -224,9 +224,7 @@ nightly: deps ## the long runs: crash enumeration, stress, sanitizers, full abla
 	$(submake) -j2 SAN=fuzz fuzzers
 	$(submake) kernels modules
 	$(submake) kernel-uml
-	$(Q)TEST_LONG=1 B='$(B)' O='$(O)' tests/run.sh unit crash model stress asan tsan fuzz conform cli lint \
-		vm newer uml debug
-	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py full
+	$(Q)B='$(B)' O='$(O)' tests/nightly.sh
 fresh: ## prove README's two commands in a minimal Debian root (needs root, debootstrap, network)
 	$(Q)tests/fresh.sh
 deps: ## list the packages needed and install what is missing

@@ -828,6 +828,8 @@ static void check_closed(const struct op *op)
 		T_FAIL("%s leaves %u files open", op->op_name, li.li_opens);
 }
 
+static unsigned int nfaults;	/* of all calls */
+
 static void each_fault(const struct op *op)
 {
 	unsigned int n, failed = 0;
@@ -854,6 +856,7 @@ static void each_fault(const struct op *op)
 	}
 	T_OK(n < MAX_N);
 	check_closed(op);
+	nfaults += n - 2;
 	printf("# %-20s %3u %s, %3u failed calls\n", op->op_name, n - 2,
 	       s.faults == FAULT_DISK ? "requests" : "places", failed);
 }
@@ -1032,6 +1035,8 @@ int main(void)
 	T_RUN(every_call_survives_the_end_of_memory);
 	T_RUN(every_call_survives_a_failing_disk);
 	T_RUN(loading_survives_lack_of_memory);
+	t_figure("failing memory", "module: %u faults in %zu calls, one by one", nfaults,
+		 sizeof(ops) / sizeof(ops[0]));
 	close_all();
 	close(s.ctl);
 	for (i = 0; i < NDISKS; i++)

@@ -158,5 +158,6 @@ if [ -e "$dir/pack" ]; then
 	boot check "$(plain data2 cut-data) $(plain pack cut-pack)"
 	say $? "the_module_recovers_$STATES"_states
 fi
+echo "# figure: power cut | module: 2 x $COUNT cuts judged, $STATES opened by it | $SEED"
 echo "1..$n"
 exit $failed
