@@ -83,7 +83,7 @@ __attribute__((destructor)) static void report(void)
 
 		if (at && dladdr((void *)at, &in))
 			fprintf(f, "%#lx %llu %llu %s\n",
-				(unsigned long)(at - (uintptr_t)in.dli_fbase),
+				(unsigned long)(at - 1 - (uintptr_t)in.dli_fbase),
 				(unsigned long long)atomic_load(&caller[i].waits),
 				(unsigned long long)atomic_load(&caller[i].ns), in.dli_fname);
 	}
