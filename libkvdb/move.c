@@ -37,6 +37,7 @@
 #define WRITE_DEPTH	2u		/* readers of the device wait for no more pieces */
 #define HELD_MAX	32768u		/* entries held back at once */
 #define SEAL_BATCH	64u
+#define READY_MAX	8u		/* segments that are allocated at once */
 #define SEND_EVERY	32u	/* entries between looks at what is being written */
 
 struct item {
@@ -108,8 +109,9 @@ struct kv_move {
 	uint8_t *mv_bytes;
 	uint32_t mv_used, mv_bytescap;
 
-	struct kv_seg **mv_seg;	/* written, with references */
-	uint32_t mv_nseg, mv_segcap;
+	/* with references; mv_nseg are written, mv_nready behind them wait for an image */
+	struct kv_seg **mv_seg;
+	uint32_t mv_nseg, mv_nready, mv_segcap;
 	bool mv_sealed;
 	uint64_t mv_written;
 };
@@ -178,8 +180,8 @@ void kv_move_close(struct kv_move *mv)
 	/* whoever deletes a segment must not find it being written */
 	if (mv->mv_writes)
 		mpool_ioq_close(mv->mv_writes);
-	for (uint32_t i = 0; i < mv->mv_nseg; i++) {
-		if (!mv->mv_sealed)
+	for (uint32_t i = 0; i < mv->mv_nseg + mv->mv_nready; i++) {
+		if (!mv->mv_sealed || i >= mv->mv_nseg)
 			kv_seg_abandon(mv->mv_db, mv->mv_seg[i], 0);
 		kv_seg_put(mv->mv_db, mv->mv_seg[i]);
 	}
@@ -578,6 +580,36 @@ static void stamp(struct kv_move *mv, struct kv_seg *s)
 	}
 }
 
+/*
+ * The next segment, for @len bytes. An image that is nearly full takes an ordinary one,
+ * which is allocated with others, at most as many as were used so far: each allocation
+ * is a metadata commit, and the log's wait behind it.
+ */
+static int seg_next(struct kv_move *mv, uint32_t len, struct kv_seg **out)
+{
+	bool is_full = len <= mv->mv_full && len >= mv->mv_full - mv->mv_full / 16;
+	unsigned n = !is_full ? 1 : mv->mv_nseg < READY_MAX ? mv->mv_nseg + 1 : READY_MAX;
+	uint32_t end = mv->mv_nseg + mv->mv_nready;
+	struct kv_seg *s;
+	int rc = 0;
+
+	if (!is_full || !mv->mv_nready) {
+		rc = kv_vec_grow(&mv->mv_seg, &mv->mv_segcap, end + n, sizeof(mv->mv_seg[0]));
+		if (!rc)
+			rc = kv_segs_alloc_moved(mv->mv_db, mv->mv_mclass, mv->mv_only,
+						 is_full ? mv->mv_full : len, &n, mv->mv_seg + end);
+		if (rc)
+			return rc;
+		mv->mv_nready += n;
+		s = mv->mv_seg[end];
+		mv->mv_seg[end] = mv->mv_seg[mv->mv_nseg];
+		mv->mv_seg[mv->mv_nseg] = s;
+	}
+	*out = mv->mv_seg[mv->mv_nseg++];
+	mv->mv_nready--;
+	return 0;
+}
+
 /* The image becomes a segment; what moved now refers to it. */
 static int image_write(struct kv_move *mv)
 {
@@ -590,12 +622,9 @@ static int image_write(struct kv_move *mv)
 	len = image_end(mv);
 	if (!len)
 		return 0;	/* all of it stays */
-	rc = kv_vec_grow(&mv->mv_seg, &mv->mv_segcap, mv->mv_nseg + 1, sizeof(mv->mv_seg[0]));
-	if (!rc)
-		rc = kv_seg_alloc_moved(mv->mv_db, mv->mv_mclass, mv->mv_only, len, &s);
+	rc = seg_next(mv, len, &s);
 	if (rc)
 		return rc;
-	mv->mv_seg[mv->mv_nseg++] = s;
 	stamp(mv, s);
 	rc = flight_end(mv);
 	if (!rc)

@@ -50,10 +50,13 @@ int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t epoch, uint8_t
 
 /* ---- seg.c ---------------------------------------------------------------------------------- */
 
-/* A segment of its own size for values that move, OPEN, with a reference. May use the reserve. */
-int kv_seg_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, uint32_t bytes,
-		       struct kv_seg **out);
-/* Ends segments that kv_seg_alloc_moved() gave: durable, sealed, listed. */
+/*
+ * Up to *@n segments of @bytes for values that move, OPEN, each with a reference; *@n: so many.
+ * One may use the reserve.
+ */
+int kv_segs_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, uint32_t bytes, unsigned *n,
+			struct kv_seg **out);
+/* Ends segments that kv_segs_alloc_moved() gave: durable, sealed, listed. */
 int kv_segs_seal_moved(struct kvdb *db, struct kv_seg **seg, unsigned n);
 /* The same for one that was not finished; upkeep deletes it with the last reference. */
 void kv_seg_abandon(struct kvdb *db, struct kv_seg *s, uint32_t end);

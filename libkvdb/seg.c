@@ -29,6 +29,7 @@
 
 #define HASH_BITS	12
 #define BATCH_MAX	32u	/* segments per allocation */
+#define MOVED_PART	128u	/* of a class that relocation may have allocated ahead */
 #define DEBT_MIN	8u	/* fewer in a batch: writers are not slowed for them */
 #define SEAL_MIN	8u	/* sealing waits for so many */
 #define STEP_MAX	64u	/* segments handled by one step */
@@ -343,15 +344,21 @@ static int alloc_objs(struct kvdb *db, uint32_t first, bool only, uint32_t bytes
 	return err;
 }
 
-static unsigned batch_size(struct kvdb *db)
+/* Segments of @bytes that take the @part of a class; one at least. */
+static unsigned class_part(struct kvdb *db, uint32_t mclass, uint32_t bytes, unsigned part)
 {
 	struct mpool_info pi;
 	uint64_t n;
 
 	if (mpool_info(db->d_mp, &pi))
 		return 1;
-	n = pi.cls[db->d_log_class].total / 32 / db->d_budget.b_seg_bytes;	/* R10 */
+	n = pi.cls[mclass].total / part / bytes;
 	return n < 1 ? 1 : n > BATCH_MAX ? BATCH_MAX : (unsigned)n;
+}
+
+static unsigned batch_size(struct kvdb *db)
+{
+	return class_part(db, db->d_log_class, db->d_budget.b_seg_bytes, 32);	/* R10 */
 }
 
 /* Allocates up to @n into @out, with the table's reference. */
@@ -368,7 +375,8 @@ static int alloc_segs(struct kvdb *db, uint32_t mclass, bool only, uint32_t byte
 	if (!urgent && !room_for(db, (uint64_t)want * bytes))
 		return kv_error(-ENOSPC, "MP0955",
 				"the pool is full: what is left is kept for deletes and flushes");
-	err = alloc_objs(db, mclass, only, bytes, want, urgent, obj);
+	/* of what is kept spare nobody takes more than he needs */
+	err = alloc_objs(db, mclass, only, bytes, want, urgent && want == 1, obj);
 	if (err == -ENOSPC && want > 1) {
 		want = 1;
 		err = alloc_objs(db, mclass, only, bytes, want, urgent, obj);
@@ -479,27 +487,29 @@ int kv_seg_alloc(struct kvdb *db, uint16_t log, uint8_t stream, uint32_t bytes, 
 	return 0;
 }
 
-int kv_seg_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, uint32_t bytes,
-		       struct kv_seg **out)
+int kv_segs_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, uint32_t bytes, unsigned *n,
+			struct kv_seg **out)
 {
 	struct kv_segs *ss = db->d_segs;
-	struct kv_seg *s;
-	unsigned one = 1;
+	unsigned most = class_part(db, mclass, bytes, MOVED_PART);
 	int err;
 
 	if (kv_fault(db))
 		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+	if (*n > most)
+		*n = most;
 	/* without sg_fill_lock: writers may need what the supplier fetches under it */
-	err = alloc_segs(db, mclass, only, bytes, &one, true, &s);
+	err = alloc_segs(db, mclass, only, bytes, n, true, out);
 	if (err)
 		return err;
-	s->sg_log = KV_MOVED_LOG;
-	s->sg_stream = KV_VLOG;
-	kv_seg_get(s);
 	pthread_mutex_lock(&ss->sg_lock);
-	atomic_store(&s->sg_state, KV_SEG_OPEN);
+	for (unsigned i = 0; i < *n; i++) {
+		out[i]->sg_log = KV_MOVED_LOG;
+		out[i]->sg_stream = KV_VLOG;
+		kv_seg_get(out[i]);
+		atomic_store(&out[i]->sg_state, KV_SEG_OPEN);
+	}
 	pthread_mutex_unlock(&ss->sg_lock);
-	*out = s;
 	return 0;
 }
 

@@ -214,6 +214,44 @@ static void a_log_that_left_staging_has_a_stock(void)
 	close_db();
 }
 
+static uint64_t segments(void)
+{
+	struct kvdb_stats st;
+
+	T_EQ(kvdb_stats(db, &st), 0);
+	return st.segments;
+}
+
+/* A 128th of the class at once; what is not used goes. */
+static void values_that_move_get_segments_together(void)
+{
+	struct kv_seg *s[32];
+	unsigned n = 32;
+	uint64_t before;
+
+	open_db(KVDB_MANUAL);
+	while (kv_segs_step(db) > 0)
+		;
+	before = segments();
+	T_EQ(kv_segs_alloc_moved(db, MPOOL_CAPACITY, true, 2 * SEG, &n, s), 0);
+	T_OK(n > 1 && n <= 512 * 4 / 128 / 2);
+	T_EQ(segments(), before + n);
+	for (unsigned i = 0; i < n; i++) {
+		T_EQ(s[i]->sg_bytes, 2 * SEG);
+		kv_seg_abandon(db, s[i], 0);
+		kv_seg_put(db, s[i]);
+	}
+	while (kv_segs_step(db) > 0)
+		;
+	T_EQ(segments(), before);
+	n = 32;
+	T_EQ(kv_segs_alloc_moved(db, MPOOL_CAPACITY, true, 16 * SEG, &n, s), 0);
+	T_EQ(n, 1);
+	kv_seg_abandon(db, s[0], 0);
+	kv_seg_put(db, s[0]);
+	close_db();
+}
+
 int main(void)
 {
 	T_RUN(a_fast_log_has_several_segments_ready);
@@ -221,6 +259,7 @@ int main(void)
 	T_RUN(a_slow_log_has_one);
 	T_RUN(fast_logs_are_slowed_before_the_last_segment);
 	T_RUN(a_log_that_left_staging_has_a_stock);
+	T_RUN(values_that_move_get_segments_together);
 	T_RUN(memory_is_there_before_it_is_written);
 	return t_done();
 }
