@@ -31,7 +31,10 @@
 #define BATCH_MAX	32u	/* segments per allocation */
 #define MOVED_PART	128u	/* of a class that relocation may have allocated ahead */
 #define DEBT_MIN	8u	/* fewer in a batch: writers are not slowed for them */
-#define SEAL_MIN	8u	/* sealing waits for so many */
+/* sealing waits for so many, or so many bytes; recovery reads what is not sealed whole, */
+#define SEAL_MIN	8u
+#define SEAL_BYTES	(64u << 20)
+#define STOCK_BYTES	(256u << 20)	/* and the stock, which is no more than this */
 #define STEP_MAX	64u	/* segments handled by one step */
 #define SEG_LIMIT	(64u << 20) /* bytes; a greater object is none of ours */
 
@@ -48,6 +51,11 @@ struct kv_segs {
 	uint32_t sg_count;
 	_Atomic(uint64_t) sg_retry_ns;	/* background refill failed: not before this time */
 };
+
+static unsigned min_u(unsigned a, unsigned b)
+{
+	return a < b ? a : b;
+}
 
 static struct kv_seg **bucket(struct kv_segs *ss, uint64_t id)
 {
@@ -356,9 +364,25 @@ static unsigned class_part(struct kvdb *db, uint32_t mclass, uint32_t bytes, uns
 	return n < 1 ? 1 : n > BATCH_MAX ? BATCH_MAX : (unsigned)n;
 }
 
+/* Segments that make up so many bytes; one at least. */
+static unsigned segs_of(struct kvdb *db, uint32_t bytes)
+{
+	return bytes > db->d_budget.b_seg_bytes ? bytes / db->d_budget.b_seg_bytes : 1;
+}
+
 static unsigned batch_size(struct kvdb *db)
 {
-	return class_part(db, db->d_log_class, db->d_budget.b_seg_bytes, 32);	/* R10 */
+	/* R10 */
+	return min_u(class_part(db, db->d_log_class, db->d_budget.b_seg_bytes, 32),
+		     segs_of(db, STOCK_BYTES));
+}
+
+/* Segments that the stock has room for. */
+static unsigned stock_room(struct kvdb *db)
+{
+	unsigned most = min_u(segs_of(db, STOCK_BYTES), BATCH_MAX), n = db->d_segs->sg_nstock;
+
+	return n < most ? most - n : 0;
 }
 
 /* Allocates up to @n into @out, with the table's reference. */
@@ -431,11 +455,9 @@ static int refill(struct kvdb *db, bool urgent)
 	struct kv_segs *ss = db->d_segs;
 	struct kv_seg *got[BATCH_MAX];
 	uint32_t mclass;
-	unsigned i, n = stock_batch(db, &mclass);
+	unsigned i, n = min_u(stock_batch(db, &mclass), stock_room(db));
 	int err;
 
-	if (n > BATCH_MAX - ss->sg_nstock)
-		n = BATCH_MAX - ss->sg_nstock;
 	err = n ? alloc_segs(db, mclass, false, db->d_budget.b_seg_bytes, &n, urgent, got) : 0;
 	if (err)
 		return err;
@@ -790,7 +812,7 @@ int kv_segs_step(struct kvdb *db)
 		return 0;
 	rc = delete_step(db);
 	if (!rc)
-		rc = seal_step(db, SEAL_MIN);
+		rc = seal_step(db, min_u(SEAL_MIN, segs_of(db, SEAL_BYTES)));
 	pthread_mutex_unlock(&ss->sg_step_lock);
 	return rc;
 }

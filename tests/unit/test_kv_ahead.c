@@ -13,6 +13,7 @@
 #define SEG	(256u << 10)
 
 static char dir[256];
+static uint32_t seg_bytes = SEG;
 static struct kvdb *db;
 static struct kvdb_kvs *kvs;
 
@@ -30,8 +31,8 @@ static void open_on(unsigned flags, const struct mpool_dev_spec *devs, unsigned 
 	T_EQ(kvdb_create(dir, NULL), 0);
 	o.flags = flags;
 	o.logs = 1;
-	o.segment_bytes = SEG;
-	o.cache_bytes = 64u << 20;
+	o.segment_bytes = seg_bytes;
+	o.cache_bytes = (64u << 20) + 8 * seg_bytes;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
@@ -222,6 +223,20 @@ static uint64_t segments(void)
 	return st.segments;
 }
 
+/* Recovery reads all of it. */
+static void a_stock_of_large_segments_is_small(void)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 16ull << 30 };
+
+	seg_bytes = 32u << 20;
+	open_on(KVDB_MANUAL, &dev, 1);
+	while (kv_segs_stock_step(db) > 0)
+		;
+	T_OK(segments() > 1 && segments() * seg_bytes <= 256u << 20);
+	close_db();
+	seg_bytes = SEG;
+}
+
 /* A 128th of the class at once; what is not used goes. */
 static void values_that_move_get_segments_together(void)
 {
@@ -259,6 +274,7 @@ int main(void)
 	T_RUN(a_slow_log_has_one);
 	T_RUN(fast_logs_are_slowed_before_the_last_segment);
 	T_RUN(a_log_that_left_staging_has_a_stock);
+	T_RUN(a_stock_of_large_segments_is_small);
 	T_RUN(values_that_move_get_segments_together);
 	T_RUN(memory_is_there_before_it_is_written);
 	return t_done();
