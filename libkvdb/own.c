@@ -71,6 +71,8 @@ static int seg_get(struct kvdb *db, struct kv_log *lo, uint32_t bytes, bool urge
 
 static void seg_drop(struct kvdb *db, struct kv_seg *s)
 {
+	/* now: there may be no epoch whose end would let go of it */
+	kv_slab_drop_image(db, s);
 	kv_seg_close(db, s, 0);
 	kv_seg_put(db, s);
 }

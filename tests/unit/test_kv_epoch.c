@@ -503,6 +503,24 @@ static void an_epoch_does_not_end_between_a_large_record_and_its_place(void)
 	drop_db();
 }
 
+/* L5: without an epoch, too; whoever comes next would wait for ever. */
+static void what_was_not_logged_gives_its_memory_back(void)
+{
+	uint32_t bytes = 15u << 20;
+	struct kv_resv rs;
+
+	make_db();
+	open_db();
+	T_OK(2 * bytes > db->d_budget.b_own_bytes);
+	for (unsigned i = 0; i < 3; i++) {
+		T_EQ(kv_own_make(db, KV_VLOG, bytes, KV_OWN_NOWAIT, &rs), 0);
+		kv_own_drop(db, &rs);
+		kv_retire_barrier();
+	}
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
 static void own_and_no_more(void)
 {
 	T_EQ(kv_own_make(db, KV_VLOG, kv_rec_size(5, OWN_BYTES), 0, &ow.rs), 0);
@@ -643,6 +661,7 @@ int main(void)
 	T_RUN(version_pending_at_a_views_birth_is_not_in_it);
 	T_RUN(overwrites_keep_what_a_view_can_see_and_no_more);
 	T_RUN(an_epoch_does_not_end_between_a_large_record_and_its_place);
+	T_RUN(what_was_not_logged_gives_its_memory_back);
 	T_RUN(a_segment_that_was_never_logged_is_freed_after_a_crash);
 	T_RUN(longer_values_are_announced_before_they_are_logged);
 	T_RUN(acknowledgements_wait_at_the_gate);
