@@ -10,10 +10,11 @@
 #   SAN=fuzz     the fuzz programs, by clang, with ASan and UBSan
 #   DEBUG=1      -O1 with assertions
 #   ABLATE=1     guards can be switched off
+#   COV=1        lines and branches are counted
 #   PREFIX=DIR   where to install (default: /usr/local)
 #   DESTDIR=DIR  a root to install into, for packages
 #
-# SAN, DEBUG and ABLATE make variants. Each has its own folder below $(B), so
+# SAN, DEBUG, ABLATE and COV make variants. Each has its own folder below $(B), so
 # they never mix and a switch between two of them rebuilds nothing. Sources are
 # found by wildcard: a new .c file needs no edit here. Only the portable core
 # has an explicit list, kmod/core/Makefile.objs, which the kernel build reads
@@ -62,6 +63,10 @@ CC       := $(filter %ccache,$(CC)) clang
 CPPFLAGS += -DMP_ABLATE
 else ifneq ($(SAN),)
 $(error SAN=$(SAN): wanted address, thread or fuzz)
+endif
+ifeq ($(COV),1)
+VARIANT  := cover
+SANFLAGS := --coverage -fprofile-update=atomic
 endif
 ifneq ($(VARIANT),)
 OPT      := $(if $(filter fuzz,$(SAN)),-O2,-O1) -g -fno-omit-frame-pointer
@@ -140,7 +145,7 @@ fuzz_cli := $(O)/obj/utils/kvdb.a
 .PHONY: all lib bin tests peers fuzzers bench-quick check check-unit check-conform check-cli \
 	check-crash check-model check-ablate check-asan check-fuzz check-vm check-uml kernel-uml \
 	lint demo bench ablate nightly fresh deps \
-	man install uninstall kernels modules dkms-install dkms-remove clean help
+	coverage man install uninstall kernels modules dkms-install dkms-remove clean help
 
 all: lib bin ## the libraries and the two commands (the default)
 lib: $(libs_a) $(libs_so) ## libmpool and libkvdb, shared and static
@@ -221,10 +226,14 @@ nightly: deps ## the long runs, from where the last one stopped: tests/nightly.s
 	$(submake) -j2 ABLATE=1 tests
 	$(submake) -j2 SAN=address all tests
 	$(submake) -j2 SAN=thread tests
+	$(submake) -j2 COV=1 tests
 	$(submake) -j2 SAN=fuzz fuzzers
 	$(submake) kernels modules
 	$(submake) kernel-uml
 	$(Q)B='$(B)' O='$(O)' tests/nightly.sh
+coverage: ## lines and branches of core and recovery that the suites reach
+	$(submake) -j2 COV=1 tests
+	$(Q)B='$(B)' tests/coverage.py
 fresh: ## prove README's two commands in a minimal Debian root (needs root, debootstrap, network)
 	$(Q)tests/fresh.sh
 deps: ## list the packages needed and install what is missing

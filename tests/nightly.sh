@@ -27,14 +27,15 @@ run() {
 	case $1 in
 	guards) O=$B/ablate tests/ablate.py full ;;
 	planted) O=$B/ablate tests/ablate.py planted ;;
+	coverage) env -u TEST_LONG tests/coverage.py ;;
 	*) LOG=$dir/$1 tests/run.sh "$1" ;;
 	esac
 }
 
-# rows STEP: the table of run.sh, or what ablate.py says of itself
+# rows STEP: the table of run.sh, or what other programs say of themselves
 rows() {
 	case $1 in
-	guards | planted) sed -n 's/^# figure: //p' "$dir/$1.out" ;;
+	guards | planted | coverage) sed -n 's/^# figure: //p' "$dir/$1.out" ;;
 	*) awk -v RS= '{ table = last; last = $0 } END { print table }' "$dir/$1.out" ;;
 	esac
 }
@@ -54,7 +55,7 @@ result() {
 }
 
 [ $# != 0 ] || set -- unit conform cli lint crash model stress asan tsan fuzz vm newer uml debug \
-	planted guards
+	planted guards coverage
 failed=0
 for step; do
 	if grep -qs '^passed' "$dir/$step.end"; then
