@@ -374,6 +374,7 @@ static int carrier_seg(struct kvdb *db, uint32_t bytes, struct kv_seg **out)
 	if (!err && !kv_slab_take_image(db, *out)) {
 		kv_seg_close(db, *out, 0);
 		kv_seg_put(db, *out);
+		*out = NULL;
 		err = -ENOMEM;
 	}
 	return err;
@@ -401,19 +402,17 @@ static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_fr
 	struct kv_log *lo = kv_log_at(db->d_logs, 0);
 	uint32_t bytes = kv_align_block(KV_FRAME_HDR + room);
 	struct kv_seg *s = NULL;
-	int err;
+	int err = 0;
 
 	if (bytes <= SPARE_BYTES)
 		s = atomic_exchange(&db->d_flusher->fl_spare, NULL);
-	err = s ? 0 : carrier_seg(db, bytes, &s);
+	/* an epoch must end: wait for memory */
+	while (!s && (err = carrier_seg(db, bytes, &s)) == -ENOMEM)
+		kv_nap();
 	if (err)
 		return kv_fail(db, err, "no room for an epoch descriptor");
-	*out = kv_frame_new(lo, s, atomic_load(&s->sg_image), 0, KV_FRAME_HDR + room, e);
-	if (!*out) {
-		kv_seg_close(db, s, 0);
-		kv_seg_put(db, s);
-		return kv_fail(db, -ENOMEM, "no memory for an epoch descriptor");
-	}
+	while (!(*out = kv_frame_new(lo, s, atomic_load(&s->sg_image), 0, KV_FRAME_HDR + room, e)))
+		kv_nap();
 	(*out)->fr_len = KV_FRAME_HDR;
 	(*out)->fr_space = bytes;
 	atomic_store(&s->sg_first_epoch, e);
