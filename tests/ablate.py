@@ -57,14 +57,15 @@ def guards():
     return found
 
 
-def programs(folders, bugs=False):
-    """Quick ones first. For bugs each workload of the crash programs is one by itself."""
+def programs(folders):
+    """Quick ones first. Each workload of the crash programs is one by itself."""
     out = []
     for folder in folders:
         for f in under("tests/%s/" % folder, ".c"):
             name = os.path.basename(f)[:-2]
-            if folder == "crash" and bugs:
-                out += ["%s:%s" % (name, w) for w in re.findall(r'_WL\("(\w+)"', text(f))]
+            works = re.findall(r'_WL\("(\w+)"', text(f)) if folder == "crash" else []
+            if works:
+                out += ["%s:%s" % (name, w) for w in works]
             elif name.startswith(("test_", "crash_", "model_")):
                 out.append(name)
     return [p for p in out if os.path.exists(os.path.join(O, "tests", p.split(":")[0]))]
@@ -164,7 +165,7 @@ def main():
     bugs = {b.number: b for b in planted.bugs()} if mode == "planted" else {}
     all_guards = {n: ("planted", b.file) for n, b in bugs.items()} or guards()
     if bugs:
-        progs = programs(("crash", "conform", "model"), True)
+        progs = programs(("crash", "conform", "model"))
     else:
         progs = programs(("unit", "conform", "crash"))
     memory = remembered()
