@@ -436,13 +436,11 @@ static struct kv_seg *stock_take(struct kv_segs *ss)
 }
 
 /*
- * Segments that are allocated at once, and their class: without room on staging half as
- * many elsewhere, for there is room again soon.
+ * Of @n segments those that are allocated at once, and their class: without room on
+ * staging half as many elsewhere, for there is room again soon.
  */
-static unsigned stock_batch(struct kvdb *db, uint32_t *mclass)
+static unsigned stock_batch(struct kvdb *db, unsigned n, uint32_t *mclass)
 {
-	unsigned n = batch_size(db);
-
 	*mclass = db->d_log_class;
 	if (*mclass != MPOOL_STAGING || kv_staging_has_room(db, kv_reloc_staged(db)))
 		return n;
@@ -455,7 +453,7 @@ static int refill(struct kvdb *db, bool urgent)
 	struct kv_segs *ss = db->d_segs;
 	struct kv_seg *got[BATCH_MAX];
 	uint32_t mclass;
-	unsigned i, n = min_u(stock_batch(db, &mclass), stock_room(db));
+	unsigned i, n = min_u(stock_batch(db, batch_size(db), &mclass), stock_room(db));
 	int err;
 
 	err = n ? alloc_segs(db, mclass, false, db->d_budget.b_seg_bytes, &n, urgent, got) : 0;
@@ -768,10 +766,11 @@ int kv_segs_stock_step(struct kvdb *db)
 {
 	struct kv_segs *ss = db->d_segs;
 	uint32_t mclass;
-	unsigned batch = stock_batch(db, &mclass), low = batch - batch / 4;
+	unsigned full = batch_size(db), batch = stock_batch(db, full, &mclass);
+	unsigned low = batch - batch / 4;
 	int err = 0;
 
-	atomic_store(&ss->sg_full_stock, batch_size(db));
+	atomic_store(&ss->sg_full_stock, full);
 	if (ss->sg_nstock >= low || kv_now(db) < atomic_load(&ss->sg_retry_ns))
 		return 0;
 	pthread_mutex_lock(&ss->sg_fill_lock);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "kv.h"
+#include "kv_fresh.h"
 #include "kv_omf.h"
 #include "mdc.h"
 #include "pack.h"
@@ -273,21 +274,11 @@ static void open_db(void)
 
 static void fresh(uint32_t how)
 {
-	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64u << 20 };
-	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
 	struct kvdb_opts o = KVDB_OPTS_INIT;
-	const char *tmp = getenv("TMPDIR");
 
-	snprintf(dir, sizeof(dir), "%s/kv_pack.XXXXXX", tmp ? tmp : "/tmp");
-	T_OK(mkdtemp(dir));
-	co.devs = &dev;
-	co.ndevs = 1;
-	T_EQ(mpool_create(dir, &co), 0);
-	o.segment_bytes = SEG;
-	T_EQ(kvdb_create(dir, &o), 0);
+	kv_fresh(dir, sizeof(dir), "kv_pack", 64u << 20, SEG);
 	memset(version, 0, sizeof(version));
-	o = (struct kvdb_opts)KVDB_OPTS_INIT;
 	o.flags = KVDB_MANUAL;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	ko.compress = how;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "compact.h"
+#include "kv_fresh.h"
 #include "mdc.h"
 #include "reloc.h"
 #include "run.h"
@@ -44,18 +45,7 @@ static void open_db(void)
 
 static void fresh(uint64_t bytes)
 {
-	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = bytes };
-	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
-	struct kvdb_opts o = KVDB_OPTS_INIT;
-	const char *tmp = getenv("TMPDIR");
-
-	snprintf(dir, sizeof(dir), "%s/kv_reloc.XXXXXX", tmp ? tmp : "/tmp");
-	T_OK(mkdtemp(dir));
-	co.devs = &dev;
-	co.ndevs = 1;
-	T_EQ(mpool_create(dir, &co), 0);
-	o.segment_bytes = SEG;
-	T_EQ(kvdb_create(dir, &o), 0);
+	kv_fresh(dir, sizeof(dir), "kv_reloc", bytes, SEG);
 	memset(version, 0, sizeof(version));
 	open_db();
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "flush.h"
+#include "kv_fresh.h"
 #include "mdc.h"
 #include "reloc.h"
 
@@ -20,18 +21,7 @@ static char dir[256];
 
 static void make_db(uint64_t bytes, uint64_t seg_bytes)
 {
-	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = bytes };
-	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
-	struct kvdb_opts o = KVDB_OPTS_INIT;
-	const char *tmp = getenv("TMPDIR");
-
-	snprintf(dir, sizeof(dir), "%s/kv_review.XXXXXX", tmp ? tmp : "/tmp");
-	T_OK(mkdtemp(dir));
-	co.devs = &dev;
-	co.ndevs = 1;
-	T_EQ(mpool_create(dir, &co), 0);
-	o.segment_bytes = seg_bytes;
-	T_EQ(kvdb_create(dir, &o), 0);
+	kv_fresh(dir, sizeof(dir), "kv_review", bytes, seg_bytes);
 }
 
 static void drop_db(void)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "flush.h"
+#include "kv_fresh.h"
 #include "leaf.h"
 #include "memtable.h"
 #include "reloc.h"
@@ -95,20 +96,10 @@ static void all_are_right(void)
 /* A store of @n values, opened anew. */
 static void fresh(uint32_t seg_bytes, uint32_t n, enum kvdb_compress how)
 {
-	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 192u << 20 };
-	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
 	struct kvdb_opts o = KVDB_OPTS_INIT;
-	const char *tmp = getenv("TMPDIR");
 
-	snprintf(dir, sizeof(dir), "%s/kv_warm.XXXXXX", tmp ? tmp : "/tmp");
-	T_OK(mkdtemp(dir));
-	co.devs = &dev;
-	co.ndevs = 1;
-	T_EQ(mpool_create(dir, &co), 0);
-	o.segment_bytes = seg_bytes;
-	T_EQ(kvdb_create(dir, &o), 0);
-	o.segment_bytes = 0;
+	kv_fresh(dir, sizeof(dir), "kv_warm", 192u << 20, seg_bytes);
 	o.flags = KVDB_MANUAL;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	ko.compress = how;

@@ -54,24 +54,25 @@ static uint64_t user_read(const struct kvdb_stats *from, const struct kvdb_stats
 	return to->user_read_bytes - (from ? from->user_read_bytes : 0);
 }
 
-double efficiency_written(const struct kvdb_stats *from, const struct kvdb_stats *to)
+static double sum(const struct kvdb_stats *from, const struct kvdb_stats *to,
+		  const struct purpose *p, uint64_t user)
 {
-	double sum = 0;
+	double n = 0;
 
 	for (unsigned c = 0; c < MPOOL_MCLASSES; c++)
 		for (unsigned i = 0; i < PURPOSES; i++)
-			sum += per_byte(from, to, c, &written[i], user_written(from, to));
-	return sum;
+			n += per_byte(from, to, c, &p[i], user);
+	return n;
+}
+
+double efficiency_written(const struct kvdb_stats *from, const struct kvdb_stats *to)
+{
+	return sum(from, to, written, user_written(from, to));
 }
 
 double efficiency_read(const struct kvdb_stats *from, const struct kvdb_stats *to)
 {
-	double sum = 0;
-
-	for (unsigned c = 0; c < MPOOL_MCLASSES; c++)
-		for (unsigned i = 0; i < PURPOSES; i++)
-			sum += per_byte(from, to, c, &read_for[i], user_read(from, to));
-	return sum;
+	return sum(from, to, read_for, user_read(from, to));
 }
 
 static uint64_t ops(const struct kvdb_stats *st)

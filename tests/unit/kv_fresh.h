@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* A database in a folder of its own: one file, one class. */
+#ifndef TESTS_KV_FRESH_H
+#define TESTS_KV_FRESH_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <kvdb/kvdb.h>
+
+#include "harness.h"
+
+/* @dir gets the path. */
+static void kv_fresh(char *dir, size_t size, const char *name, uint64_t bytes, uint64_t seg_bytes)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = bytes };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(dir, size, "%s/%s.XXXXXX", tmp ? tmp : "/tmp", name);
+	T_OK(mkdtemp(dir));
+	co.devs = &dev;
+	co.ndevs = 1;
+	T_EQ(mpool_create(dir, &co), 0);
+	o.segment_bytes = seg_bytes;
+	T_EQ(kvdb_create(dir, &o), 0);
+}
+
+#endif
