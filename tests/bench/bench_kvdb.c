@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <kvdb/kvdb.h>
@@ -16,6 +17,7 @@
 static struct kvdb *db;
 static struct kvdb_kvs *kvs;
 static struct kvdb_stats before;
+static unsigned in_flight, put_flags;
 static char settings[200];
 
 static void check(const char *what, int rc)
@@ -52,6 +54,8 @@ static void kvdb_engine_open(const struct engine_opts *o)
 	ko.interval_ms = o->interval_ms;
 	ko.commit = o->is_sync;
 	ko.flags = KVDB_NOCTL;
+	in_flight = o->in_flight;
+	put_flags = o->is_sync ? KVDB_OP_DURABLE : 0;
 	check("open", kvdb_open(pool, &ko, &db));
 	if (o->is_new)
 		check("store", kvdb_kvs_create(db, STORE, NULL));
@@ -70,14 +74,51 @@ static void kvdb_engine_close(void)
 	check("close", kvdb_close(db));
 }
 
+/* A thread's queue, or nothing. */
 static void *thread_begin(void)
 {
-	return NULL;
+	struct kvdb_cq *cq = NULL;
+
+	if (in_flight)
+		check("queue", kvdb_cq_open(db, in_flight < 1024 ? in_flight : 1024, 0, &cq));
+	return cq;
 }
 
 static void thread_end(void *t)
 {
-	(void)t;
+	kvdb_cq_close(t);
+}
+
+static void submit(void *t, struct engine_op *const *ops, unsigned n)
+{
+	struct kvdb_op op[ENGINE_BATCH];
+
+	for (unsigned i = 0; i < n; i++)
+		op[i] = (struct kvdb_op){ .type = ops[i]->is_put ? KVDB_OP_PUT : KVDB_OP_GET,
+					  .flags = ops[i]->is_put ? put_flags : 0,
+					  .cookie = (uintptr_t)ops[i], .kvs = kvs,
+					  .key = ops[i]->key, .klen = ops[i]->klen,
+					  .buf = ops[i]->val, .size = ops[i]->vlen };
+	if (kvdb_cq_submit(t, op, n) != (int)n)
+		die("a queue did not take %u operations", n);
+}
+
+static unsigned reap(void *t, struct engine_op **ended)
+{
+	struct kvdb_cqe cqe[ENGINE_BATCH];
+	int n = kvdb_cq_reap(t, cqe, ENGINE_BATCH, 1, -1);
+
+	if (n < 1)
+		die("reap: %s", strerror(-n));
+	for (int i = 0; i < n; i++) {
+		ended[i] = (struct engine_op *)(uintptr_t)cqe[i].cookie;
+		if (cqe[i].err && (cqe[i].err != -ENOENT || ended[i]->is_put))
+			die("%s: %s", ended[i]->is_put ? "put" : "get",
+			    cqe[i].error ? cqe[i].error->text : strerror(-cqe[i].err));
+		ended[i]->is_found = !cqe[i].err;
+		ended[i]->vlen = cqe[i].vlen;
+	}
+	return (unsigned)n;
 }
 
 static void put(void *t, const void *key, size_t klen, const void *val, size_t vlen)
@@ -183,6 +224,8 @@ static const struct engine kvdb_engine = {
 	.put = put,
 	.get = get,
 	.unget = unget,
+	.submit = submit,
+	.reap = reap,
 	.scan = scan,
 	.drain = drain,
 	.count = count,

@@ -3,7 +3,7 @@
 """Engines side by side: one driver, one adapter each, one process for every engine and
 workload, all under the same memory limit. Every value that is read is checked.
 
-  compare.py quick|full|SET...     sets: memory large threads small 16k 256k sync
+  compare.py quick|full|SET...     sets: memory large threads async small 16k 256k sync
 
 A round runs every engine once, one after another; figures are medians over rounds. A run during
 which other processes had more than 0.3 cores is repeated, a bounded number of times, and marked
@@ -54,6 +54,10 @@ SETS = {
                   recover=["kvdb", "rocksdb"]),
     "threads": dict(records=500000, ops=400000, limit=4 * GIB, cache=2 * GIB, load_threads=4,
                     threads=[1, 2, 16, 64, 256], workloads=["load", "a", "c"]),
+    # operations in progress at a time, of all threads, by calls that do not wait
+    "async": dict(records=500000, ops=400000, limit=4 * GIB, cache=2 * GIB, threads=2,
+                  in_flight=[2, 32, 512, 4000], workloads=["load", "a", "c", "f"],
+                  engines=["kvdb"]),
     "small": dict(records=5000000, ops=2000000, fields=1, limit=6 * GIB, cache=4 * GIB,
                   workloads=["load", "a", "c"]),
     # caches that are filled at once: what memory costs at first touch is not to be measured here
@@ -66,7 +70,7 @@ SETS = {
     "sync": dict(records=200000, ops=5000000, limit=2 * GIB, cache=GIB, load_threads=4, threads=64,
                  seconds=10, is_sync=True, workloads=["load", "update"], rounds=3),
 }
-FULL = ["memory", "large", "threads", "small", "16k", "256k", "sync"]
+FULL = ["memory", "large", "threads", "async", "small", "16k", "256k", "sync"]
 
 
 class Cgroup:
@@ -149,7 +153,7 @@ class Store:
     def clear(self):
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def run(self, workload, threads, *more, is_limited=True):
+    def run(self, workload, threads, *more, in_flight=0, is_limited=True):
         """One process; its line of JSON, or None when it killed itself as told."""
         s = self.spec
         os.makedirs(self.dir, exist_ok=True)
@@ -164,12 +168,13 @@ class Store:
         cmd += ["--distribution", *dist] if dist else []
         if s.get("is_cold") and self.engine != "hash":
             cmd.append("--cold")
+        cmd += ["--in-flight", in_flight // threads] if in_flight else []
         if s.get("is_sync") and workload != "load":
             cmd.append("--sync")
         touch = s["cache"] if workload == "load" or self.engine == "hash" else 0
         line = self.bench.run([str(w) for w in cmd], is_limited, touch)
         if line:
-            line["workload"] = workload
+            line["workload"] = workload + (" x%d" % in_flight if in_flight else "")
             line["limit_bytes"] = s["limit"] if is_limited else None
         if not is_limited:
             self.drop_page_cache()
@@ -225,7 +230,7 @@ class Bench:
         line["cgroup_peak_bytes"] = self.cgroup.peak() if is_limited else None
         return line
 
-    def measured(self, store, workload, threads):
+    def measured(self, store, workload, threads, in_flight):
         """The least disturbed of some runs of one workload."""
         best, tries = None, 0
         outside = store.engine in store.spec.get("outside", []) or \
@@ -233,7 +238,7 @@ class Bench:
         while True:
             if workload == "load":
                 store.clear()
-            line = store.run(workload, threads, is_limited=not outside)
+            line = store.run(workload, threads, in_flight=in_flight, is_limited=not outside)
             line["is_disturbed"] = line["other_cores"] > DISTURBED_CORES
             if not best or line["other_cores"] < best["other_cores"]:
                 best = line
@@ -275,7 +280,8 @@ class Bench:
                     continue
                 for n in [spec.get("load_threads", counts[0])] if w == "load" else counts:
                     device = self.device(spec, w) if spec.get("device") else {}
-                    yield {**self.measured(store, w, n), **device}
+                    for depth in spec.get("in_flight", [0]):
+                        yield {**self.measured(store, w, n, depth), **device}
             recover = spec.get("recover", False)
             if engine != "hash" and (recover is True or recover and engine in recover):
                 yield self.recovered(store)

@@ -20,6 +20,7 @@ struct engine_opts {
 	uint64_t cache_bytes;	/* memory budget, or the part of it that the engine manages */
 	uint64_t data_bytes;	/* keys and values that it will have to hold */
 	unsigned threads;	/* that will call it */
+	unsigned in_flight;	/* operations of a thread at a time; 0: its calls wait */
 	unsigned interval_ms;	/* loss bound */
 	bool is_new;
 	bool is_sync;		/* a put is durable when it returns */
@@ -31,6 +32,17 @@ struct engine_view {
 	size_t vlen;
 	void *priv[3];
 };
+
+/* struct engine_op - an operation that does not wait: the engine's from submit() to reap() */
+struct engine_op {
+	const void *key;
+	void *val;		/* of a put; else room for what is there */
+	size_t klen;
+	size_t vlen;		/* of @val; of a get that ended: of what it found */
+	bool is_put;
+	bool is_found;
+};
+#define ENGINE_BATCH 64u	/* operations of a call */
 
 /* A record of a scan, in order; false ends it. */
 typedef bool engine_scan_fn(void *arg, const void *key, size_t klen, const void *val, size_t vlen);
@@ -49,6 +61,10 @@ struct engine {
 	/* false: there is no such key */
 	bool (*get)(void *t, const void *key, size_t klen, struct engine_view *v);
 	void (*unget)(void *t, struct engine_view *v);
+	/* begins up to ENGINE_BATCH operations; NULL: the engine has calls that wait only */
+	void (*submit)(void *t, struct engine_op *const *ops, unsigned n);
+	/* as many as ended, up to ENGINE_BATCH, but at least one: their number */
+	unsigned (*reap)(void *t, struct engine_op **ended);
 	/* @n records from the first key >= @key; NULL: it has no order */
 	void (*scan)(void *t, const void *key, size_t klen, uint64_t n, engine_scan_fn *fn,
 		     void *arg);

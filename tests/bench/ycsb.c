@@ -31,6 +31,7 @@ static const struct option options[] = {
 	{ "records", required_argument, NULL, 'r' },
 	{ "ops", required_argument, NULL, 'o' },
 	{ "threads", required_argument, NULL, 't' },
+	{ "in-flight", required_argument, NULL, 'n' },
 	{ "fields", required_argument, NULL, 'f' },
 	{ "field-size", required_argument, NULL, 's' },
 	{ "cache", required_argument, NULL, 'c' },
@@ -50,6 +51,7 @@ static const char usage[] =
 	"  --records N       records that are loaded (default 1000000)\n"
 	"  --ops N           operations of the workload (default: records)\n"
 	"  --threads N       that do them (default 4)\n"
+	"  --in-flight N     of each thread, in calls that do not wait (default: calls that wait)\n"
 	"  --fields N --field-size BYTES  of a record; one value holds all (default 10, 100)\n"
 	"  --cache SIZE      memory budget of the engine (default 1G)\n"
 	"  --interval MS     loss bound in milliseconds (default 100)\n"
@@ -124,6 +126,7 @@ static void parse(struct ycsb *y, int argc, char **argv)
 		case 'r': y->records = number(optarg, YCSB_RECORDS_MAX / 4); break;
 		case 'o': y->ops = number(optarg, YCSB_RECORDS_MAX / 4); break;
 		case 't': y->o.threads = (unsigned)number(optarg, YCSB_THREADS); break;
+		case 'n': y->o.in_flight = (unsigned)number(optarg, YCSB_IN_FLIGHT); break;
 		case 'f': fields = number(optarg, 1024); break;
 		case 's': field_size = number(optarg, 1024 * 1024); break;
 		case 'c': y->o.cache_bytes = size(optarg); break;
@@ -141,6 +144,8 @@ static void parse(struct ycsb *y, int argc, char **argv)
 	y->value_size = fields * field_size;
 	if (!y->ops)
 		y->ops = y->records;
+	if ((uint64_t)y->o.in_flight * y->o.threads > YCSB_IN_FLIGHT)
+		die("more than %u operations in flight", YCSB_IN_FLIGHT);
 	if (optind != argc || !y->mix || !y->o.dir || !y->records || !y->o.threads ||
 	    !y->o.interval_ms || y->value_size < BENCH_HEADER) {
 		fprintf(stderr, usage, argv[0]);
@@ -259,6 +264,8 @@ int ycsb_main(int argc, char **argv, const struct engine *e)
 		y.versions_file = NULL;
 	if (y.mix->pct[OP_SCAN] && !e->scan)
 		die("%s has no order of keys", e->name);
+	if (y.o.in_flight && (!e->submit || y.mix->pct[OP_SCAN] || y.is_recover || y.is_kill))
+		die("%s has no calls that do not wait for this workload", e->name);
 	bench_clock_init();
 	bench_noise_init();
 	versions_init(&y);

@@ -18,7 +18,8 @@
 #include "engine.h"
 #include "versions.h"
 
-#define YCSB_THREADS 1024u
+#define YCSB_THREADS   1024u
+#define YCSB_IN_FLIGHT 4095u /* of all threads: writes of one record that versions.h counts */
 
 /* a version in a value: the record, then the number of its write */
 #define YCSB_STAMP(record, n) ((uint64_t)(record) << 24 | (n))
@@ -26,6 +27,12 @@
 #define YCSB_WRITES_MAX       (1u << 24)
 
 struct ycsb;
+
+struct ycsb_key {
+	unsigned len;
+	uint64_t hash;
+	char text[BENCH_KEY_MAX];
+};
 
 struct ycsb_thread {
 	_Alignas(128) struct ycsb *y;
@@ -80,6 +87,22 @@ struct ycsb {
 /* Runs a pass on all threads; the edges @begin and @ack are read around it, unless NULL. */
 void ycsb_pass(struct ycsb *y, enum ycsb_pass pass, struct ycsb_edge *begin, struct ycsb_edge *ack);
 void ycsb_edge_read(struct ycsb_edge *e);
+bool ycsb_is_stopped(const struct ycsb *y);
+void ycsb_key_make(struct ycsb_key *k, uint64_t record);
+/* Ends the process unless @val is of @record, of a version between @oldest and now's newest. */
+void ycsb_value_check(struct ycsb_thread *t, const struct ycsb_key *k, uint64_t record,
+		      const void *val, size_t vlen, uint32_t oldest);
+/* Begins a write of @record, which is new unless @is_update, and makes its value. */
+void ycsb_write_begin(struct ycsb_thread *t, const struct ycsb_key *k, uint64_t record,
+		      bool is_update, unsigned char *val);
+void ycsb_write_end(struct ycsb_thread *t, const struct ycsb_key *k, uint64_t record,
+		    bool is_update);
+/* The kinds of the workload's operations, each as often as it comes in a hundred. */
+void ycsb_mix_pick(const struct ycsb *y, uint8_t pick[100]);
+
+/* ---- ycsb_async.c: many operations of a thread at a time ------------------------ */
+
+void ycsb_async_run(struct ycsb_thread *t);
 
 /* ---- ycsb_report.c ------------------------------------------------------------ */
 

@@ -113,6 +113,7 @@ static void report_config(struct json *j, const struct ycsb *y)
 	json_u64(j, "records", y->first_record);
 	json_u64(j, "value_size", y->value_size);
 	json_u64(j, "threads", y->o.threads);
+	json_u64(j, "in_flight", y->o.in_flight);
 	json_u64(j, "cache_bytes", y->o.cache_bytes);
 	json_u64(j, "interval_ms", y->o.interval_ms);
 	json_bool(j, "is_warm", !y->is_cold);
@@ -152,7 +153,7 @@ void ycsb_report(const struct ycsb *y)
 	json_f64(&j, "space_amplification", ratio((double)y->space_bytes, (double)live));
 	json_u64(&j, "peak_rss_bytes", y->peak_rss);
 	json_u64(&j, "driver_bytes", y->nversions * sizeof(*y->versions) +
-		 y->o.threads * (sizeof(*y->thr) + y->value_size));
+		 y->o.threads * (sizeof(*y->thr) + (1 + y->o.in_flight) * y->value_size));
 	json_f64(&j, "other_cores", others(y));
 	if (y->e->report)
 		y->e->report(&j);

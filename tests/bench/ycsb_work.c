@@ -17,21 +17,14 @@
 #include "bench_value.h"
 #include "ycsb.h"
 
-struct key {
-	unsigned len;
-	uint64_t hash;
-	char text[BENCH_KEY_MAX];
-};
-
-static void key_make(struct key *k, uint64_t record)
+void ycsb_key_make(struct ycsb_key *k, uint64_t record)
 {
 	k->hash = bench_fnv64(record);
 	k->len = bench_key(k->text, k->hash);
 }
 
-/* @record: that was asked for; its version is one of @oldest to what is newest now. */
-static void value_check(struct ycsb_thread *t, const struct key *k, uint64_t record,
-			const unsigned char *val, size_t vlen, uint32_t oldest)
+void ycsb_value_check(struct ycsb_thread *t, const struct ycsb_key *k, uint64_t record,
+		      const void *val, size_t vlen, uint32_t oldest)
 {
 	uint64_t stamp = bench_value_version(val, vlen);
 	uint32_t n = (uint32_t)stamp & (YCSB_WRITES_MAX - 1), newest;
@@ -53,25 +46,34 @@ static void value_check(struct ycsb_thread *t, const struct key *k, uint64_t rec
 	t->verified++;
 }
 
+void ycsb_write_begin(struct ycsb_thread *t, const struct ycsb_key *k, uint64_t record,
+		      bool is_update, unsigned char *val)
+{
+	uint32_t n = is_update ? version_begin(&t->y->versions[record]) : 0;
+
+	if (n >= YCSB_WRITES_MAX)
+		die("key %.*s: too many writes", (int)k->len, k->text);
+	bench_value_make(val, t->y->value_size, k->hash, YCSB_STAMP(record, n));
+}
+
+void ycsb_write_end(struct ycsb_thread *t, const struct ycsb_key *k, uint64_t record,
+		    bool is_update)
+{
+	if (is_update)
+		version_end(&t->y->versions[record]);
+	t->write_bytes += k->len + t->y->value_size;
+}
+
 static void do_put(struct ycsb_thread *t, uint64_t record, bool is_update)
 {
 	struct ycsb *y = t->y;
-	union version_cell *c = &y->versions[record];
-	uint32_t n = 0;
-	struct key k;
+	struct ycsb_key k;
 
-	__builtin_prefetch(c, 1);
-	key_make(&k, record);
-	if (is_update) {
-		n = version_begin(c);
-		if (n >= YCSB_WRITES_MAX)
-			die("key %.*s: too many writes", (int)k.len, k.text);
-	}
-	bench_value_make(t->val, y->value_size, k.hash, YCSB_STAMP(record, n));
+	__builtin_prefetch(&y->versions[record], 1);
+	ycsb_key_make(&k, record);
+	ycsb_write_begin(t, &k, record, is_update, t->val);
 	y->e->put(t->engine, k.text, k.len, t->val, y->value_size);
-	if (is_update)
-		version_end(c);
-	t->write_bytes += k.len + y->value_size;
+	ycsb_write_end(t, &k, record, is_update);
 }
 
 static bool do_find(struct ycsb_thread *t, uint64_t record)
@@ -80,14 +82,14 @@ static bool do_find(struct ycsb_thread *t, uint64_t record)
 	union version_cell *c = &y->versions[record];
 	struct engine_view v;
 	uint32_t oldest;
-	struct key k;
+	struct ycsb_key k;
 
 	__builtin_prefetch(c);
-	key_make(&k, record);
+	ycsb_key_make(&k, record);
 	oldest = version_floor(c);
 	if (!y->e->get(t->engine, k.text, k.len, &v))
 		return false;
-	value_check(t, &k, record, v.val, v.vlen, oldest);
+	ycsb_value_check(t, &k, record, v.val, v.vlen, oldest);
 	y->e->unget(t->engine, &v);
 	return true;
 }
@@ -100,7 +102,7 @@ static void do_get(struct ycsb_thread *t, uint64_t record)
 
 struct scan {
 	struct ycsb_thread *t;
-	struct key last;
+	struct ycsb_key last;
 	bool is_first, is_still;
 };
 
@@ -109,7 +111,7 @@ static bool scan_record(void *arg, const void *key, size_t klen, const void *val
 	struct scan *s = arg;
 	struct ycsb *y = s->t->y;
 	uint64_t record = bench_value_version(val, vlen) >> 24;
-	struct key k = { .len = (unsigned)klen, .hash = bench_key_parse(key, (unsigned)klen) };
+	struct ycsb_key k = { .len = (unsigned)klen, .hash = bench_key_parse(key, (unsigned)klen) };
 	size_t n = klen < s->last.len ? klen : s->last.len;
 	int order;
 
@@ -122,7 +124,7 @@ static bool scan_record(void *arg, const void *key, size_t klen, const void *val
 	if (!s->is_first && (order < 0 || (!order && klen <= s->last.len)))
 		die("a scan is out of order at key %.*s", (int)klen, k.text);
 	/* with updates beside it a scan shows what was current when it began, which nobody noted */
-	value_check(s->t, &k, record, val, vlen,
+	ycsb_value_check(s->t, &k, record, val, vlen,
 		    s->is_still ? version_floor(&y->versions[record]) : 0);
 	s->last = k;
 	s->is_first = false;
@@ -135,9 +137,9 @@ static void do_scan(struct ycsb_thread *t, uint64_t record)
 	struct scan s = { .t = t, .is_first = true,
 			  .is_still = !pct[OP_UPDATE] && !pct[OP_RMW] };
 	uint64_t want = 1 + bench_rand_below(&t->rng, BENCH_SCAN);
-	struct key first;
+	struct ycsb_key first;
 
-	key_make(&first, record);
+	ycsb_key_make(&first, record);
 	s.last = first;
 	t->y->e->scan(t->engine, first.text, first.len, want, scan_record, &s);
 	if (s.is_first)
@@ -170,22 +172,29 @@ static void do_op(struct ycsb_thread *t, enum bench_op op)
 	}
 }
 
-static bool is_stopped(const struct ycsb *y)
+bool ycsb_is_stopped(const struct ycsb *y)
 {
 	return __atomic_load_n(&y->stop, __ATOMIC_RELAXED);
+}
+
+void ycsb_mix_pick(const struct ycsb *y, uint8_t pick[100])
+{
+	unsigned n = 0;
+
+	for (unsigned op = 0; op < BENCH_OPS; op++)
+		for (unsigned k = 0; k < y->mix->pct[op]; k++)
+			pick[n++] = (uint8_t)op;
 }
 
 static void run_mix(struct ycsb_thread *t)
 {
 	uint8_t pick[100];
 	uint64_t last, now;
-	unsigned op, n = 0;
+	unsigned op;
 
-	for (op = 0; op < BENCH_OPS; op++)
-		for (unsigned k = 0; k < t->y->mix->pct[op]; k++)
-			pick[n++] = (uint8_t)op;
+	ycsb_mix_pick(t->y, pick);
 	last = bench_ticks();
-	for (; t->done < t->ops && !is_stopped(t->y); t->done++) {
+	for (; t->done < t->ops && !ycsb_is_stopped(t->y); t->done++) {
 		op = pick[bench_rand_below(&t->rng, 100)];
 		do_op(t, (enum bench_op)op);
 		now = bench_ticks();
@@ -247,7 +256,10 @@ static void *thread_main(void *arg)
 	memset(t->val, 1, y->value_size);
 	pthread_barrier_wait(&y->gate); /* ready */
 	pthread_barrier_wait(&y->gate); /* the meter was read */
-	run[y->pass](t);
+	if (y->o.in_flight && (y->pass == PASS_LOAD || y->pass == PASS_MIX))
+		ycsb_async_run(t);
+	else
+		run[y->pass](t);
 	pthread_barrier_wait(&y->gate); /* the last one has ended */
 	y->e->thread_end(t->engine);
 	return NULL;

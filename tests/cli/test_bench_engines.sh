@@ -47,6 +47,27 @@ kvdb_runs_every_workload() {
 		o["max_ns"] for o in d["latency"].values())')" True
 }
 
+calls_that_do_not_wait_are_checked_too() {
+	local w
+	want 0 engine kvdb load --in-flight 100
+	same insert "$(field 'd["latency"]["insert"]["count"]')" 3000
+	for w in a c d f update; do
+		want 0 engine kvdb $w --in-flight 1000
+		same operations "$(field 'd["operations"], d["in_flight"]')" '(3000, 1000)'
+		same checked "$(field 'd["values_verified"] == sum(d["latency"].get(n, {"count": 0})
+			["count"] for n in ("read", "rmw"))')" True
+	done
+	want 0 engine kvdb update --sync --in-flight 64
+	want 0 kvdb del ./s/pool usertable $key
+	want 1 engine kvdb c --in-flight 10
+	has err '^error: record 0 is lost'
+	want 1 engine kvdb scan --in-flight 10
+	has err 'calls that do not wait'
+	want 1 engine hash c --in-flight 10
+	want 1 engine kvdb c --in-flight 2000
+	has err 'more than 4095'
+}
+
 a_put_waits_until_it_is_durable() {
 	want 0 engine kvdb load
 	same bound "$(field 'd["is_sync"], d["crash_loses"][:5]')" "(False, 'power')"
@@ -103,6 +124,7 @@ a_killed_loader_loses_an_end_only() {
 
 run hash_runs_every_workload
 run kvdb_runs_every_workload
+run calls_that_do_not_wait_are_checked_too
 run a_put_waits_until_it_is_durable
 run a_wrong_byte_is_noticed
 run the_value_of_another_key_is_noticed
