@@ -10,6 +10,7 @@ THREADS=  default "1 2 16 64 256"        RECORDS=  default 200000
 
 Waits are counted by a library that stands before pthread_mutex_lock() (preload/lock_waits.c);
 every run is made without it first. A wait includes the time until a core is free for the waiter.
+Then, where the processor can sample them (perf c2c), the cache lines that threads share most.
 """
 
 import collections
@@ -32,16 +33,32 @@ class Contention:
         source = os.path.dirname(os.path.abspath(__file__)) + "/preload/lock_waits.c"
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", self.library, source], check=True)
 
-    def run(self, workload, threads, waits=None):
+    def run(self, workload, threads, waits=None, front=()):
         env = dict(os.environ)
         if waits:
             env.update(LD_PRELOAD=self.library, LOCK_WAITS=waits)
         store = self.dir + "/store"
         os.makedirs(store, exist_ok=True)
-        cmd = [self.build + "/tests/bench_kvdb", "--workload", workload, "--dir", store,
+        cmd = [*front, self.build + "/tests/bench_kvdb", "--workload", workload, "--dir", store,
                "--records", self.records, "--ops", self.records, "--threads", str(threads),
                "--versions", self.dir + "/versions"]
         return json.loads(subprocess.run(cmd, env=env, stdout=subprocess.PIPE, check=True).stdout)
+
+    def shared_lines(self, workload, threads):
+        """What perf c2c says of the lines that are shared most, or why it cannot."""
+        data = self.dir + "/c2c"
+        try:
+            events = subprocess.run(["perf", "mem", "record", "-e", "list"], capture_output=True,
+                                    text=True)
+        except FileNotFoundError:
+            return "no perf"
+        if events.returncode or "failed" in events.stderr:
+            return events.stderr.strip()
+        self.run(workload, threads, front=["perf", "c2c", "record", "-q", "-o", data, "--"])
+        report = subprocess.run(["perf", "c2c", "report", "-i", data, "--stdio"],
+                                capture_output=True, text=True).stdout
+        at = report.find("Shared Data Cache Line Table")
+        return "\n".join(report[at:].splitlines()[:SHOWN + 8])
 
     def remove(self):
         shutil.rmtree(self.dir, ignore_errors=True)
@@ -85,6 +102,8 @@ def main(workloads):
                     sum(n for _, n, _ in waits), sum(ns for _, _, ns in waits) / 1e6))
                 for function, n, ns in waits[:SHOWN]:
                     print("%38s %-24s %9d %12.1f" % ("", function, n, ns / 1e6), flush=True)
+            print("shared cache lines of %s, %d threads: %s" % (
+                workload, counts[-1], c.shared_lines(workload, counts[-1])), flush=True)
     finally:
         c.remove()
     return 0
