@@ -14,8 +14,9 @@
  * A stolen slab is reused after a grace period, so readers copy from an image
  * without a lock. A reader that keeps a pointer to an image beyond kv_enter()
  * pins its slab, which is then not stolen and, when its segment goes, not reused
- * before it is unpinned. At most sl_pin_max slabs are pinned at a time: others are
- * refused, and their readers make copies. When every image is still being written, the taker gets a
+ * before it is unpinned. A limited number of slabs are pinned at a time: others are
+ * refused, and their readers make copies. Places for the first pins are kept in stripes,
+ * so that threads which pin do not meet at one word. When every image is still being written, the taker gets a
  * mapping of its own: waiting there could wait for itself.
  *
  * Lock: sl_lock, innermost; never held while waiting, retiring or calling the
@@ -23,11 +24,16 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "pages.h"
+#include "thread.h"
 
 #define HUGE_PAGE	(2u << 20)
+#define PIN_STRIPES	16u
+#define PIN_COUNT	0xffffffu	/* of s_pins */
+#define PIN_STRIPE(n)	((n) >> 24)
 
 /* HELD: the image was let go of, but somebody still pins its bytes */
 enum slab_user { SLAB_FREE = 0, SLAB_IMAGE, SLAB_PAGES, SLAB_GRACE, SLAB_HELD };
@@ -36,11 +42,15 @@ struct slab {
 	struct kv_slabs *s_owner;
 	struct kv_seg *s_seg;		/* IMAGE */
 	struct slab *s_next, *s_prev;	/* of sl_fifo or sl_free (next only) */
-	uint8_t s_user;			/* enum slab_user */
+	_Atomic(uint8_t) s_user;	/* enum slab_user; changes under sl_lock */
 	bool s_idle;			/* in sl_fifo */
 	_Atomic(bool) s_used;		/* second chance */
-	_Atomic(uint32_t) s_pins;	/* 0 -> 1 and 1 -> 0 under sl_lock */
-};
+	_Atomic(uint32_t) s_pins;	/* PIN_COUNT, above it its stripe; or 0 */
+} __attribute__((aligned(KV_CACHELINE)));
+
+struct pin_stripe {
+	_Atomic(uint32_t) ps_left;	/* slabs that may get a first pin here */
+} __attribute__((aligned(KV_CACHELINE)));
 
 /* An image outside of the slabs: one large record, or nothing else was left. */
 struct big {
@@ -63,8 +73,6 @@ struct kv_slabs {
 	unsigned sl_faulted;
 	size_t sl_fault_off;
 	unsigned sl_nimage, sl_npages, sl_ngrace, sl_nheld;
-	unsigned sl_npinned;		/* slabs that somebody pins, at most sl_pin_max */
-	unsigned sl_pin_max;
 	unsigned sl_nbig;		/* in use or retired */
 	uint64_t sl_big_bytes;
 	uint64_t sl_own_bytes;		/* of them, images that are no ordinary segment's */
@@ -72,6 +80,7 @@ struct kv_slabs {
 	struct slab *sl_free;
 	struct slab sl_fifo;		/* list head */
 	struct big *sl_big;
+	struct pin_stripe sl_pin[PIN_STRIPES];
 };
 
 static uint8_t *slab_mem(const struct slab *s)
@@ -88,11 +97,18 @@ static struct slab *slab_of(struct kv_slabs *sl, const uint8_t *mem)
 	return &sl->sl_slab[off / sl->sl_bytes];
 }
 
+static void *cachelines(size_t bytes)
+{
+	void *mem = aligned_alloc(KV_CACHELINE, bytes);
+
+	return mem ? memset(mem, 0, bytes) : NULL;
+}
+
 int kv_slabs_init(struct kvdb *db)
 {
 	const struct kv_budget *b = &db->d_budget;
-	struct kv_slabs *sl = calloc(1, sizeof(*sl));
-	unsigned need = 4 * (b->b_logs ? b->b_logs : 1) + 2;
+	struct kv_slabs *sl = cachelines(sizeof(*sl));
+	unsigned need = 4 * (b->b_logs ? b->b_logs : 1) + 2, pins;
 
 	if (!sl)
 		return -ENOMEM;
@@ -103,10 +119,12 @@ int kv_slabs_init(struct kvdb *db)
 	sl->sl_win_min = sl->sl_max / 8 > need ? sl->sl_max / 8 : need;
 	sl->sl_pool_min = sl->sl_max / 16 ? sl->sl_max / 16 : 1;
 	/* what is left over beside the least that window and pool need */
-	sl->sl_pin_max = (sl->sl_max - sl->sl_win_min - sl->sl_pool_min) / 4;
-	if (sl->sl_pin_max > sl->sl_max / 8)
-		sl->sl_pin_max = sl->sl_max / 8;
-	sl->sl_slab = calloc(sl->sl_max, sizeof(*sl->sl_slab));
+	pins = (sl->sl_max - sl->sl_win_min - sl->sl_pool_min) / 4;
+	if (pins > sl->sl_max / 8)
+		pins = sl->sl_max / 8;
+	while (pins--)
+		sl->sl_pin[pins % PIN_STRIPES].ps_left++;
+	sl->sl_slab = cachelines(sl->sl_max * sizeof(*sl->sl_slab));
 	sl->sl_map_bytes = sl->sl_max * sl->sl_bytes + HUGE_PAGE;
 	sl->sl_map = mmap(NULL, sl->sl_map_bytes, PROT_READ | PROT_WRITE,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -191,12 +209,12 @@ static void slab_freed(void *arg)
 
 	pthread_mutex_lock(&sl->sl_lock);
 	sl->sl_ngrace--;
-	if (atomic_load(&s->s_pins)) {	/* nobody finds it any more: only unpinning is left */
-		s->s_user = SLAB_HELD;
+	/* nobody finds it any more: only unpinning is left, which looks at s_user last */
+	atomic_store(&s->s_user, SLAB_HELD);
+	if (atomic_load(&s->s_pins))
 		sl->sl_nheld++;
-	} else {
+	else
 		slab_put(sl, s);
-	}
 	pthread_mutex_unlock(&sl->sl_lock);
 }
 
@@ -499,7 +517,7 @@ void kv_slab_give_spare(struct kvdb *db, uint8_t *mem)
 	struct kv_slabs *sl = db->d_slabs;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	slab_put(sl, slab_of(sl, mem));
+	slab_put(sl, &sl->sl_slab[(size_t)(mem - sl->sl_base) / sl->sl_bytes]);
 	sl->sl_nimage--;
 	pthread_mutex_unlock(&sl->sl_lock);
 }
@@ -542,30 +560,52 @@ uint8_t *kv_slab_take_pages(struct kvdb *db)
 	return s ? slab_mem(s) : NULL;
 }
 
-/* The first pin of a slab: as long as there are few. */
-static bool pin_first(struct kv_slabs *sl, struct slab *s)
+static bool pin_place_take(struct kv_slabs *sl, unsigned *stripe)
 {
-	bool ok;
+	unsigned from = kv_thread_no();
 
-	pthread_mutex_lock(&sl->sl_lock);
-	ok = atomic_load(&s->s_pins) || sl->sl_npinned < sl->sl_pin_max;
-	if (ok && !atomic_fetch_add(&s->s_pins, 1))
-		sl->sl_npinned++;
-	pthread_mutex_unlock(&sl->sl_lock);
-	return ok;
+	for (unsigned i = 0; i < PIN_STRIPES; i++) {
+		struct pin_stripe *ps = &sl->sl_pin[(from + i) % PIN_STRIPES];
+		uint32_t left = atomic_load_explicit(&ps->ps_left, memory_order_relaxed);
+
+		while (left && !atomic_compare_exchange_weak(&ps->ps_left, &left, left - 1))
+			;
+		*stripe = (from + i) % PIN_STRIPES;
+		if (left)
+			return true;
+	}
+	return false;
+}
+
+static void pin_place_give(struct kv_slabs *sl, unsigned stripe)
+{
+	atomic_fetch_add(&sl->sl_pin[stripe].ps_left, 1);
+}
+
+/* Unless it would be the first pin of a slab, and too many have one. */
+static bool pin_add(struct kv_slabs *sl, struct slab *s)
+{
+	uint32_t n = atomic_load(&s->s_pins);
+	unsigned stripe;
+
+	for (;;) {
+		while (n)
+			if (atomic_compare_exchange_weak(&s->s_pins, &n, n + 1))
+				return true;
+		if (!pin_place_take(sl, &stripe))
+			return false;
+		if (atomic_compare_exchange_strong(&s->s_pins, &n, stripe << 24 | 1))
+			return true;
+		pin_place_give(sl, stripe);
+	}
 }
 
 void *kv_slab_pin(struct kvdb *db, struct kv_seg *seg, const uint8_t *image)
 {
 	struct kv_slabs *sl = db->d_slabs;
 	struct slab *s = slab_of(sl, image);
-	uint32_t n = s ? atomic_load(&s->s_pins) : 0;
 
-	if (!s)
-		return NULL;
-	while (n && !atomic_compare_exchange_weak(&s->s_pins, &n, n + 1))
-		;
-	if (!n && !pin_first(sl, s))
+	if (!s || !pin_add(sl, s))
 		return NULL;
 	/*
 	 * Still its image: then whoever unhooks it later finds the pin when the grace
@@ -583,17 +623,18 @@ void kv_slab_unpin(struct kvdb *db, void *pin)
 	struct slab *s = pin;
 	uint32_t n = atomic_load(&s->s_pins);
 
-	while (n > 1 && !atomic_compare_exchange_weak(&s->s_pins, &n, n - 1))
+	while (!atomic_compare_exchange_weak(&s->s_pins, &n, (n & PIN_COUNT) == 1 ? 0 : n - 1))
 		;
-	if (n > 1)
+	if ((n & PIN_COUNT) > 1)
+		return;
+	pin_place_give(sl, PIN_STRIPE(n));
+	if (atomic_load(&s->s_user) != SLAB_HELD)
 		return;
 	pthread_mutex_lock(&sl->sl_lock);
-	if (atomic_fetch_sub(&s->s_pins, 1) == 1) {
-		sl->sl_npinned--;
-		if (s->s_user == SLAB_HELD) {
-			sl->sl_nheld--;
-			slab_put(sl, s);
-		}
+	/* not if somebody else did, or pins it for a moment: he comes here, too */
+	if (s->s_user == SLAB_HELD && !atomic_load(&s->s_pins)) {
+		sl->sl_nheld--;
+		slab_put(sl, s);
 	}
 	pthread_mutex_unlock(&sl->sl_lock);
 }

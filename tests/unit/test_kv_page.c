@@ -334,6 +334,93 @@ static void few_images_can_be_pinned(void)
 	rig_close(&r);
 }
 
+/* How many of the images of all segments can be pinned at a time. */
+static unsigned pins_of_all(void)
+{
+	void *pin[RIG_SEGS];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < RIG_SEGS; i++) {
+		uint8_t *mem = kv_slab_take_image(&r.db, r.seg[i]);
+		struct kv_thread *t = kv_enter();
+
+		pin[i] = kv_slab_pin(&r.db, r.seg[i], mem);
+		n += pin[i] != NULL;
+		kv_exit(t);
+	}
+	for (unsigned i = 0; i < RIG_SEGS; i++) {
+		if (pin[i])
+			kv_slab_unpin(&r.db, pin[i]);
+		kv_slab_drop_image(&r.db, r.seg[i]);
+	}
+	kv_retire_barrier();
+	return n;
+}
+
+/* What the image of each segment is full of; 0: nothing yet, or it is about to go. */
+static _Atomic(uint8_t) filled[RIG_SEGS];
+static _Atomic(bool) is_over;
+
+static void *pinner(void *arg)
+{
+	struct job *j = arg;
+
+	while (!atomic_load(&is_over)) {
+		unsigned no = t_rand(&j->rnd) % RIG_SEGS;
+		uint8_t with = atomic_load(&filled[no]), *mem;
+		struct kv_thread *t = kv_enter();
+		void *pin = NULL;
+
+		mem = atomic_load(&r.seg[no]->sg_image);
+		if (with && mem)
+			pin = kv_slab_pin(&r.db, r.seg[no], mem);
+		kv_exit(t);
+		if (!pin)
+			continue;
+		/* else it may be the next image */
+		for (unsigned i = atomic_load(&filled[no]) == with ? 0 : 500; i < 500; i++)
+			j->wrong += mem[t_rand(&j->rnd) % RIG_SEG_BYTES] != with;
+		kv_slab_unpin(&r.db, pin);
+		j->rounds++;
+	}
+	return NULL;
+}
+
+static void threads_that_pin_leave_nothing_behind(void)
+{
+	struct job j[4];
+	pthread_t th[4];
+	unsigned most;
+
+	rig_open(&r, 8 << 20, 64 << 20);
+	rig_segs(&r);
+	most = pins_of_all();
+	for (unsigned i = 0; i < 4; i++) {
+		j[i] = (struct job){ .rnd = t_rand(&r.rnd) };
+		T_EQ(pthread_create(&th[i], NULL, pinner, &j[i]), 0);
+	}
+	for (unsigned i = 0; i < 4000; i++) {
+		unsigned no = t_rand(&r.rnd) % RIG_SEGS;
+
+		atomic_store(&filled[no], 0);
+		kv_slab_drop_image(&r.db, r.seg[no]);
+		memset(kv_slab_take_image(&r.db, r.seg[no]), i % 255 + 1, RIG_SEG_BYTES);
+		atomic_store(&filled[no], i % 255 + 1);
+	}
+	atomic_store(&is_over, true);
+	for (unsigned i = 0; i < 4; i++) {
+		pthread_join(th[i], NULL);
+		T_EQ(j[i].wrong, 0);
+		T_OK(j[i].rounds > 0);
+	}
+	for (unsigned i = 0; i < RIG_SEGS; i++)
+		kv_slab_drop_image(&r.db, r.seg[i]);
+	kv_retire_barrier();
+	T_EQ(kv_slab_window_bytes(&r.db), 0);
+	T_EQ(pins_of_all(), most);
+	rig_close(&r);
+}
+
 static void taker_never_waits_for_itself(void)
 {
 	struct kv_seg *seg[30];
@@ -447,6 +534,7 @@ int main(void)
 	T_RUN(only_idle_images_are_stolen);
 	T_RUN(a_pinned_image_stays_until_it_is_unpinned);
 	T_RUN(few_images_can_be_pinned);
+	T_RUN(threads_that_pin_leave_nothing_behind);
 	T_RUN(taker_never_waits_for_itself);
 	T_RUN(values_of_all_sizes_are_read);
 	T_RUN(image_is_preferred_to_the_device);
