@@ -244,7 +244,7 @@ for suite; do
 		programs unit golden 120 "$O"
 		;;
 	conform) programs conform conform 120 "$O" ;;
-	# a workload takes up to a minute; crash_pool has eleven
+	# a workload takes up to a minute; crash_pool has twelve
 	crash) programs crash crash 1500 "$O" ;;
 	model)
 		programs model model 600 "$O"

@@ -490,15 +490,15 @@ void eng_conf_default(struct eng_conf *c, uint64_t seed)
 	if (getenv("MP_ABLATE") && atoi(getenv("MP_ABLATE"))) {
 		/* the product is broken on purpose: one violation is enough */
 		c->ec_is_hunt = true;
-		c->ec_want = 2000;
+		c->ec_want = 6000;
 		c->ec_per_point = 10;
+		c->ec_again_every = 6;
+		c->ec_again_points = 12;
 		c->ec_seconds = 6;
-		c->ec_max_passes = 1;
+		c->ec_max_passes = 8;
 		if (getenv("CRASH_DEEP")) {
 			c->ec_want = 30000;
 			c->ec_per_point = 24;
-			c->ec_again_every = 6;
-			c->ec_again_points = 12;
 			c->ec_seconds = 60;
 			c->ec_max_passes = 10;
 		}

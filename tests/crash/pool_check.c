@@ -99,6 +99,28 @@ static int content(struct judge *j, struct mpool_obj *h, const struct pm_obj *o,
 	return rc;
 }
 
+/* An append object shows its own bytes, zeroes or what the pool wrote there before: no other's. */
+int pm_foreign(struct eng *e, struct mpool_obj *h, uint64_t id, uint64_t capacity)
+{
+	const uint64_t mark = SIM_FOREIGN;
+	struct iovec iov = { .iov_len = capacity };
+	uint64_t off;
+	int rc;
+
+	if (posix_memalign(&iov.iov_base, SIM_PAGE, capacity))
+		return eng_fail(e, "no memory");
+	rc = mpool_read(h, 0, &iov, 1);
+	if (rc)
+		rc = eng_fail(e, "object %" PRIx64 " cannot be read: %d (%s)", id, rc,
+			      mpool_error_detail()->text);
+	for (off = 0; !rc && off < capacity; off += SIM_SECTOR)
+		if (!memcmp((uint8_t *)iov.iov_base + off, &mark, sizeof(mark)))
+			rc = eng_fail(e, "object %" PRIx64 " shows foreign bytes at %" PRIu64, id,
+				      off);
+	free(iov.iov_base);
+	return rc;
+}
+
 static uint64_t flushed_length(const struct pm_obj *o, unsigned at)
 {
 	uint64_t len = 0;
@@ -132,6 +154,8 @@ static int judge_found(struct judge *j, struct pm_rt *rt, unsigned idx,
 	if (rc)
 		return eng_fail(j->j_eng, "object %" PRIx64 " cannot be opened: %d", o->o_id, rc);
 	rc = content(j, rt->rt_obj[idx], o, len);
+	if (!rc && !is_final)
+		rc = pm_foreign(j->j_eng, rt->rt_obj[idx], o->o_id, in->capacity);
 	if (is_final || rc) {
 		mpool_obj_close(rt->rt_obj[idx]);
 		rt->rt_obj[idx] = NULL;
@@ -421,7 +445,9 @@ static void next_begin(const struct pm *m, unsigned at, struct pm *next)
 	next->m_created = (struct pm_time){ at, at };
 	next->m_destroyed = pm_never;
 	for (i = 0; i < m->m_nobj; i++) {
-		if (pm_begun(m->m_obj[i].o_exists, at) && m->m_obj[i].o_id > next->m_max_id)
+		if (m->m_obj[i].o_given > at)
+			next->m_obj[i].o_given = PM_NEVER;
+		else if (m->m_obj[i].o_id > next->m_max_id)
 			next->m_max_id = m->m_obj[i].o_id;
 		next->m_obj[i].o_is_dead = true;
 		next->m_obj[i].o_exists = next->m_obj[i].o_sealed = pm_never;
@@ -456,6 +482,24 @@ static int list_all(struct judge *j, struct mpool *mp, struct pm *next)
 	if (next && next->m_max_id < after)
 		next->m_max_id = after;
 	memset(j->j_is_known, 0, sizeof(j->j_is_known));
+	return 0;
+}
+
+/* All space that no object has is free. */
+static int judge_space(struct judge *j, struct mpool *mp)
+{
+	uint64_t held[MPOOL_MCLASSES] = { 0 };
+	struct mpool_info in;
+	unsigned i;
+
+	if (mpool_info(mp, &in))
+		return eng_fail(j->j_eng, "mpool_info");
+	for (i = 0; i < j->j_n; i++)
+		held[j->j_list[i].mclass] += j->j_list[i].capacity;
+	for (i = 0; i < MPOOL_MCLASSES; i++)
+		if (in.cls[i].used != held[i])
+			return eng_fail(j->j_eng, "class %u: %" PRIu64 " bytes used, objects have %"
+					PRIu64, i, in.cls[i].used, held[i]);
 	return 0;
 }
 
@@ -522,7 +566,7 @@ int pm_judge(struct eng *e, const struct pm *m, unsigned at, struct pm_rt *rt, s
 	if (next)
 		next_begin(m, at, next);
 	if (judge_admin(j, rt->rt_mp, next) || list_all(j, rt->rt_mp, next) ||
-	    judge_objects(j, rt, next))
+	    judge_space(j, rt->rt_mp) || judge_objects(j, rt, next))
 		return -1;
 	for (i = 0; i < m->m_nstream; i++)
 		if (judge_stream(j, rt, i, next))

@@ -130,6 +130,8 @@ static int objs_alloc(struct eng *e, struct pm *m, struct pm_rt *rt, const struc
 		o->o_id = mpool_obj_id(rt->rt_obj[m->m_nobj++]);
 		if (o->o_id <= m->m_max_id)
 			return eng_fail(e, "id %" PRIx64 " used again", o->o_id);
+		m->m_max_id = o->o_id;
+		o->o_given = sim_now(&e->e_sim);
 		o->o_tag = req[i].tag;
 		o->o_kind = kind;
 		o->o_mclass = req[i].mclass;
@@ -137,9 +139,10 @@ static int objs_alloc(struct eng *e, struct pm *m, struct pm_rt *rt, const struc
 		o->o_pat = sim_rand(&m->m_rand);
 		o->o_exists = kind == MPOOL_APPEND ? t : pm_never;
 		o->o_sealed = o->o_deleted = pm_never;
+		if (kind == MPOOL_APPEND &&
+		    pm_foreign(e, rt->rt_obj[m->m_nobj - 1], o->o_id, o->o_capacity))
+			return -1;
 	}
-	if (kind == MPOOL_APPEND)
-		m->m_max_id = m->m_obj[m->m_nobj - 1].o_id;
 	return (int)n;
 }
 
@@ -173,7 +176,6 @@ static int batch(struct eng *e, struct pm *m, struct pm_rt *rt, struct mpool_op 
 
 	if (!n)
 		return 0;
-	/* the model may look at ids that a call in flight made durable */
 	rc = mpool_batch(rt->rt_mp, op, n);
 	if (rc)
 		return broken(e, "mpool_batch", rc);
@@ -181,8 +183,6 @@ static int batch(struct eng *e, struct pm *m, struct pm_rt *rt, struct mpool_op 
 	for (k = 0; k < n; k++) {
 		struct pm_obj *o = &m->m_obj[which[k]];
 
-		if (o->o_id > m->m_max_id)
-			m->m_max_id = o->o_id;
 		if (op[k].type == MPOOL_OP_COMMIT) {
 			o->o_exists = t;
 		} else if (op[k].type == MPOOL_OP_SEAL) {
@@ -440,7 +440,9 @@ static int do_stream_create(struct eng *e, struct pm *m, struct pm_rt *rt,
 	if (rc)
 		return broken(e, "mlog or mdc create", rc);
 	call_end(e, m, &t);
-	if (st->st_id > m->m_max_id)
+	if (!is_mdc && st->st_id <= m->m_max_id)
+		return eng_fail(e, "id %" PRIx64 " used again", st->st_id);
+	if (!is_mdc)
 		m->m_max_id = st->st_id;
 	st->st_exists = t;
 	st->st_deleted = st->st_sealed = pm_never;

@@ -44,6 +44,7 @@ struct pm_obj {
 	uint32_t o_kind, o_mclass;
 	bool o_has_crc, o_is_dead, o_is_reopened; /* dead: of no use to the workload */
 	struct pm_time o_exists, o_sealed, o_deleted;
+	unsigned o_given;	/* its id was handed out: never again, though nothing came of it */
 	unsigned o_nflush;
 	struct { unsigned at; uint64_t len; } o_flush[PM_FLUSHES];
 };
@@ -93,7 +94,7 @@ struct pm {
 	struct pm_adm m_adm[PM_ADMS];	/* empty: the workload has no administration */
 	unsigned m_nadm;
 	struct pm_time m_created, m_destroyed;	/* the pool itself */
-	uint64_t m_max_id;	/* highest id of an object that may have been durable */
+	uint64_t m_max_id;	/* highest id that was handed out */
 	uint64_t m_rand;
 	/* second generation: before m_opened the previous model judges */
 	const struct pm *m_prev;
@@ -190,5 +191,6 @@ int pm_step(struct eng *e, struct pm *m, struct pm_rt *rt, const struct pm_conf 
  * it with what was found. On success the pool stays open in @rt.
  */
 int pm_judge(struct eng *e, const struct pm *m, unsigned at, struct pm_rt *rt, struct pm *next);
+int pm_foreign(struct eng *e, struct mpool_obj *h, uint64_t id, uint64_t capacity);
 
 #endif

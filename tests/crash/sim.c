@@ -523,7 +523,18 @@ void sim_resize(struct sim *s, unsigned dev, uint64_t size)
 	s->s_dev[dev].d_size = size;
 }
 
-/* A device that comes (back) into being holds nothing, or garbage. */
+/* A page that another owner of the device left behind. */
+static void foreign(uint8_t *page, uint64_t off)
+{
+	const uint64_t mark = SIM_FOREIGN;
+	unsigned i;
+
+	sim_garbage(page, SIM_PAGE, off ^ 0x6d157);
+	for (i = 0; i < SIM_PAGE; i += SIM_SECTOR)
+		memcpy(page + i, &mark, sizeof(mark));
+}
+
+/* A device that comes (back) into being holds nothing, or what another one wrote. */
 static int dev_create(struct sim *s, int *idx, const char *path, uint64_t size)
 {
 	static const uint8_t zero[SIM_PAGE];
@@ -550,7 +561,7 @@ static int dev_create(struct sim *s, int *idx, const char *path, uint64_t size)
 		uint8_t page[SIM_PAGE];
 
 		if (s->s_is_dirty) {
-			sim_garbage(page, sizeof(page), o ^ 0x6d157);
+			foreign(page, o);
 			sim_poke(s, (unsigned)*idx, o, page, SIM_PAGE);
 		} else if (memcmp(d->d_mem + o, zero, SIM_PAGE)) {
 			sim_poke(s, (unsigned)*idx, o, zero, SIM_PAGE);

@@ -104,6 +104,9 @@ struct sim_fault {
 	uint64_t f_calls, f_fired;
 };
 
+/* how each sector begins that was on a dirty device before it became a member */
+#define SIM_FOREIGN	0x6e676965726f66ull
+
 struct sim_undo;
 
 /* what a snapshot keeps besides pages */
@@ -121,7 +124,7 @@ struct sim {
 	pthread_mutex_t s_lock;
 	struct sim_dev s_dev[SIM_DEVS];
 	unsigned s_ndev;
-	bool s_is_dirty;	/* new devices hold garbage instead of zeroes */
+	bool s_is_dirty;	/* new devices hold another's bytes instead of zeroes */
 	char s_conf[SIM_CONF_MAX];
 	bool s_has_conf;
 
