@@ -269,6 +269,7 @@ static int reap(struct kvdb *db, bool all)
 			struct kv_frame *f = (struct kv_frame *)(uintptr_t)cqe[i].cookie;
 
 			fl->fl_inflight--;
+			atomic_fetch_sub(&db->d_logs->ls_unwritten, f->fr_space);
 			if (cqe[i].res < 0)
 				err = kv_fail(db, (int)cqe[i].res,
 					      "log segment %llu: write at %u failed",
@@ -415,6 +416,7 @@ static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_fr
 		kv_nap();
 	(*out)->fr_len = KV_FRAME_HDR;
 	(*out)->fr_space = bytes;
+	atomic_fetch_add(&db->d_logs->ls_unwritten, bytes);
 	atomic_store(&s->sg_first_epoch, e);
 	atomic_store(&s->sg_last_epoch, e);
 	kv_seg_close(db, s, bytes);
@@ -535,7 +537,10 @@ static int write_epoch(struct kvdb *db, uint64_t e, struct kv_frame *carrier, ui
 	uint32_t need;
 	int err;
 
-	err = write_pending(db, e, false, carrier);
+	err = reap(db, false);
+	kv_lag_begin(db);
+	if (!err)
+		err = write_pending(db, e, false, carrier);
 	if (err)
 		return err;
 	need = KV_REC_HDR + kv_pad8(kv_desc_size(fl->fl_nsegs + 1));
@@ -562,6 +567,7 @@ static int write_epoch(struct kvdb *db, uint64_t e, struct kv_frame *carrier, ui
 		err = reap(db, true);
 	if (err)
 		return err;
+	kv_lag_end(db);
 	err = BARRIER(302, mpool_flush(db->d_mp, fl->fl_classes));
 	if (err)
 		return kv_fail(db, err, "flush of the log devices failed");
@@ -824,6 +830,7 @@ int kv_flusher_start(struct kvdb *db)
 	pthread_mutex_init(&fl->fl_io_lock, NULL);
 	atomic_store(&fl->fl_gate_ns, UINT64_MAX);
 	db->d_flusher = fl;
+	kv_lag_init(db);
 	err = mpool_ioq_open(db->d_mp, IOQ_DEPTH, &fl->fl_ioq);
 	if (err) {
 		kv_flusher_stop(db);

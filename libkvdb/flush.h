@@ -12,6 +12,12 @@ struct kv_epoch_seg {		/* a segment that the epoch in hand wrote to */
 	uint32_t es_chain;
 };
 
+struct kv_lag {
+	_Atomic(uint64_t) lg_rate;	/* bytes per second that devices proved */
+	/* when the epoch in hand was closed, what was unwritten then; fl_io_lock */
+	uint64_t lg_since_ns, lg_bytes;
+};
+
 struct kv_flusher {
 	pthread_t fl_thread;
 	bool fl_started;
@@ -32,6 +38,7 @@ struct kv_flusher {
 	unsigned int fl_classes;	/* written since the last flush: bit per class */
 	struct kv_frame *fl_written;	/* frames on their way, until the flush */
 	_Atomic(struct kv_seg *) fl_spare; /* for a descriptor that finds no room; R19 */
+	struct kv_lag fl_lag;		/* lag.c */
 	struct kv_epoch_seg *fl_segs;	/* of the epoch in hand */
 	uint32_t fl_nsegs, fl_maxsegs;
 };
@@ -53,6 +60,19 @@ int kv_segment_wait(struct kvdb *db, struct kv_log *lo, bool urgent);
 void kv_closed_wait(struct kvdb *db, uint64_t e);
 /* Blocks an acknowledgement that the loss bound forbids (R1). */
 int kv_gate_wait(struct kvdb *db);
+
+/* ---- lag.c ---- */
+
+void kv_lag_init(struct kvdb *db);
+/* The epoch in hand is closed; it is written. fl_io_lock held. */
+void kv_lag_begin(struct kvdb *db);
+void kv_lag_end(struct kvdb *db);
+/* What a device proves that wrote @bytes in @ns, and proved @rate before. Pure. */
+uint64_t kv_lag_rate(uint64_t rate, uint64_t bytes, uint64_t ns);
+/* Debt of an open epoch of that age, when @bytes wait for devices that write at @rate. Pure. */
+uint32_t kv_lag_part(uint64_t bound_ns, uint64_t age_ns, uint64_t bytes, uint64_t rate);
+/* How far the loss bound is used up. */
+uint32_t kv_lag_debt(struct kvdb *db);
 
 /* Blocks an acknowledgement as long as the gate, kvdb_opts.commit or @is_durable ask. */
 int kv_ack(struct kvdb *db, uint64_t epoch, bool is_durable);

@@ -272,6 +272,7 @@ static void pend(struct kvdb *db, struct kv_log *lo, struct kv_frame *f)
 	atomic_store(&f->fr_seg->sg_last_epoch, f->fr_epoch);
 	atomic_fetch_add(&db->d_logs->ls_bytes, bytes);
 	atomic_fetch_add(&db->d_logs->ls_epoch_bytes, bytes);
+	atomic_fetch_add(&db->d_logs->ls_unwritten, bytes);
 }
 
 /*

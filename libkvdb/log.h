@@ -73,6 +73,7 @@ struct kv_logs {
 	_Atomic(uint64_t) ls_birth[4];
 	_Atomic(uint64_t) ls_bytes;	/* closed so far in all logs; at first 1 and d_log_left */
 	_Atomic(uint64_t) ls_epoch_bytes; /* closed since the last tick */
+	_Atomic(uint64_t) ls_unwritten;	/* closed, not yet on the device */
 	pthread_mutex_t ls_own_lock;	/* one segment of its own is made at a time; outermost */
 	_Atomic(uint64_t) ls_own_epoch;	/* of the newest that was logged */
 };

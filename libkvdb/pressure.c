@@ -93,6 +93,7 @@ static void measure_debt(struct kvdb *db, const struct usage *u)
 	part[KVDB_DELAY_SPACE] = kv_reloc_debt(db);
 	part[KVDB_DELAY_SEGMENT] = kv_segs_debt(db, kv_logs_ready(db));
 	part[KVDB_DELAY_STAGING] = kv_reloc_staging_debt(db);
+	part[KVDB_DELAY_GATE] = kv_lag_debt(db);
 	kv_throttle_set(db, part);
 }
 

@@ -29,7 +29,7 @@
 #define SLEEP_MAX	10000000u	/* ns */
 #define RATE_MAX	4000000000ull	/* bytes per second permitted at the first sign of debt */
 #define RATE_MIN	1000000ull	/* at the last */
-#define LOOK_EVERY	5000000u	/* ns between measurements by writers */
+#define LOOK_EVERY	1000000u	/* ns between measurements by writers */
 
 const char *kvdb_delay_name(unsigned cause)
 {

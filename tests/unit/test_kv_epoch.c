@@ -604,6 +604,40 @@ static void acknowledgements_wait_at_the_gate(void)
 	drop_db();
 }
 
+/* TH-9: the flusher stands still, as if its device did. */
+static void bytes_that_wait_slow_writers_before_the_gate_shuts(void)
+{
+	static char val[64 << 10];
+	struct kvdb_stats st;
+	char key[8];
+
+	make_db();
+	open_db();
+	for (int i = 0; i < 64; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		T_EQ(kvdb_put(kvs, key, strlen(key), val, sizeof(val)), 0);
+	}
+	now_ns += INTERVAL_MS * 1000000ull / 16;
+	kv_pressure(db);
+	T_OK(kv_delay_cause(db) != KVDB_DELAY_GATE);
+	now_ns += INTERVAL_MS * 1000000ull / 2;
+	kv_pressure(db);
+	T_EQ(kv_delay_cause(db), KVDB_DELAY_GATE);
+	T_OK(atomic_load(&db->d_throttle.th_cost) > 0);
+	T_OK(!kv_gate_is_shut(db));
+	T_EQ(kvdb_sync(db), 0);
+	T_EQ(atomic_load(&db->d_logs->ls_unwritten), 0);
+	/* an epoch as old in which hardly anything waits */
+	put("a", "1");
+	now_ns += INTERVAL_MS * 1000000ull * 5 / 8;
+	kv_pressure(db);
+	T_OK(kv_delay_cause(db) != KVDB_DELAY_GATE);
+	T_EQ(kvdb_stats(db, &st), 0);
+	T_EQ(st.gate_waits, 0);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
 static void undurable_acknowledgements_never_span_more_than_the_interval(void)
 {
 	uint64_t oldest = 0, seed = t_seed();
@@ -665,6 +699,7 @@ int main(void)
 	T_RUN(a_segment_that_was_never_logged_is_freed_after_a_crash);
 	T_RUN(longer_values_are_announced_before_they_are_logged);
 	T_RUN(acknowledgements_wait_at_the_gate);
+	T_RUN(bytes_that_wait_slow_writers_before_the_gate_shuts);
 	T_RUN(undurable_acknowledgements_never_span_more_than_the_interval);
 	T_RUN(idle_database_writes_nothing);
 	return t_done();

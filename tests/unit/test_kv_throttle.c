@@ -177,6 +177,102 @@ static void largest_debt_is_the_cause(void)
 	T_OK(!kvdb_delay_name(KVDB_DELAYS));
 }
 
+/* ---- how far the log is behind (TH-9) ---- */
+
+#define MS	1000000ull
+#define BOUND	(100 * MS)
+#define GATE	(BOUND - BOUND / 16)
+
+static void only_bytes_that_wait_use_the_bound_up(void)
+{
+	const uint64_t rate = 100000000;	/* 100 bytes in a microsecond */
+	uint32_t last = 0;
+
+	/* a device that is slow to answer, or stands still: no writer can help */
+	T_EQ(kv_lag_part(BOUND, GATE, 0, rate), 0);
+	T_EQ(kv_lag_part(BOUND, 10 * GATE, 0, rate), 0);
+	/* what is durable in time is no debt */
+	T_EQ(kv_lag_part(BOUND, 15 * MS, 1000000, rate), 0);
+	for (uint64_t age = 0; age <= GATE; age += MS) {
+		uint32_t debt = kv_lag_part(BOUND, age, 2000000, rate);
+
+		T_OK(debt >= last);
+		last = debt;
+	}
+	/* all of it before the gate is shut */
+	T_EQ(kv_lag_part(BOUND, GATE - 25 * MS, 2000000, rate), KV_DEBT_MAX);
+}
+
+static void a_device_is_as_fast_as_it_proves(void)
+{
+	uint64_t rate = kv_lag_rate(100000000, 10000000, 10 * MS);
+
+	T_OK(rate > 999000000 && rate < 1001000000);
+	/* a pause is no proof */
+	T_EQ(kv_lag_rate(rate, 1 << 20, 500 * MS), rate * 3 / 4);
+	/* nor are few bytes; a store that rests is not slow for ever */
+	T_OK(kv_lag_rate(rate, 4096, 500 * MS) > rate);
+	for (unsigned i = 0; i < 1000; i++)
+		rate = kv_lag_rate(rate, 0, 0);
+	T_EQ(rate, 4000000000);
+}
+
+struct loop {
+	uint64_t now, rate;		/* ns; what the device has proven, bytes per second */
+	uint64_t birth, closed;		/* of the open epoch, of the one in hand, ns */
+	double open, hand, hand_all;	/* bytes */
+	uint64_t hand_birth, oldest;	/* ns; the greatest age at which an epoch was durable */
+	double written;
+	uint32_t cost;
+};
+
+/* 100 us of a device and of writers that are faster. */
+static void loop_step(struct loop *l, double device)
+{
+	double left = device * 1e-4, permit = 2e9;
+
+	l->now += MS / 10;
+	l->written += left < l->hand ? left : l->hand;
+	l->hand -= left < l->hand ? left : l->hand;
+	if (l->hand_all > 0 && l->hand <= 0) {
+		l->rate = kv_lag_rate(l->rate, (uint64_t)l->hand_all, l->now - l->closed);
+		if (l->now - l->hand_birth > l->oldest)
+			l->oldest = l->now - l->hand_birth;
+		l->hand_all = 0;
+	}
+	if (l->hand_all <= 0 && l->now - l->birth >= BOUND / 4) {
+		l->hand = l->hand_all = l->open;
+		l->hand_birth = l->birth;
+		l->closed = l->birth = l->now;
+		l->open = 0;
+	}
+	if (l->now % MS == 0)
+		l->cost = kv_throttle_cost(kv_lag_part(BOUND, l->now - l->birth,
+						       (uint64_t)(l->hand + l->open), l->rate));
+	if (l->cost && 1024e9 / l->cost < permit)
+		permit = 1024e9 / l->cost;
+	l->open += permit * 1e-4;
+}
+
+static void writers_that_are_faster_than_the_log_do_not_meet_the_gate(void)
+{
+	static const double devices[] = { 4e7, 1e8, 2e8, 4e8, 1e9 };
+
+	for (unsigned i = 0; i < 5; i++) {
+		struct loop l = { .rate = 256u << 20 };
+
+		while (l.now < 2000 * MS)	/* it learns */
+			loop_step(&l, devices[i]);
+		l.oldest = 0;
+		l.written = 0;
+		while (l.now < 5000 * MS)
+			loop_step(&l, devices[i]);
+		T_OK(l.oldest > BOUND / 4 && l.oldest < GATE);
+		/* and the device hardly rests */
+		T_OK(l.written > 3 * devices[i] * 0.95);
+	}
+}
+
 int main(void)
 {
 	T_RUN(debt_is_a_share);
@@ -187,5 +283,8 @@ int main(void)
 	T_RUN(who_cannot_wait_is_charged_once_and_keeps_his_place);
 	T_RUN(space_is_a_debt_from_its_bound_on);
 	T_RUN(largest_debt_is_the_cause);
+	T_RUN(only_bytes_that_wait_use_the_bound_up);
+	T_RUN(a_device_is_as_fast_as_it_proves);
+	T_RUN(writers_that_are_faster_than_the_log_do_not_meet_the_gate);
 	return t_done();
 }
