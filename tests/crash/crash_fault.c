@@ -200,6 +200,7 @@ static int work(struct eng *e, struct km *m, struct km_rt *rt, bool *failed)
 	for (i = 0; i < STEPS && !*failed; i++) {
 		for (j = 0; j < STEP_OPS; j++)
 			m->m_op[m->m_nop + j].op_b = KM_NEVER;
+		e->e_is_wrong = false;
 		*failed = km_step(e, m, rt);
 		for (j = 0; j < 4 && !*failed; j++)
 			if (look(e, m, rt, (unsigned)(sim_rand(&e->e_rand) % m->m_nstore),
@@ -209,6 +210,9 @@ static int work(struct eng *e, struct km *m, struct km_rt *rt, bool *failed)
 	}
 	if (!*failed)
 		return 0;
+	/* an answer that is wrong is no call that failed */
+	if (e->e_is_wrong && is_exact)
+		return -1;
 	if (!e->e_sim.s_fault.f_fired || e->e_sim.s_fault.f_kind == FAULT_STALL)
 		return -1;
 	/* what failed may be there all the same, and be seen */

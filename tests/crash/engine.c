@@ -46,12 +46,28 @@ ssize_t getrandom(void *buf, size_t len, unsigned int flags)
 
 /* ---- helpers of workloads ---- */
 
+static void fail(struct eng *e, bool is_wrong, const char *fmt, va_list ap)
+{
+	vsnprintf(e->e_why, sizeof(e->e_why), fmt, ap);
+	e->e_is_wrong = is_wrong;
+}
+
 int eng_fail(struct eng *e, const char *fmt, ...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(e->e_why, sizeof(e->e_why), fmt, ap);
+	fail(e, false, fmt, ap);
+	va_end(ap);
+	return -1;
+}
+
+int eng_wrong(struct eng *e, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	fail(e, true, fmt, ap);
 	va_end(ap);
 	return -1;
 }

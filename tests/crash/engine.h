@@ -80,6 +80,7 @@ struct eng {
 	bool e_has_hash;
 	char e_path[96];
 	char e_why[512];
+	bool e_is_wrong;		/* the last failure was a wrong answer */
 	uint64_t *e_set;
 	size_t e_set_n, e_set_cap;
 	double e_end;
@@ -97,6 +98,8 @@ void eng_recovery_begin(struct eng *e);
 void eng_recovery_end(struct eng *e);
 void eng_opened(struct eng *e);
 int eng_fail(struct eng *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* as eng_fail(): a call that worked said what is not so */
+int eng_wrong(struct eng *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* the usual settings, scaled by TEST_SHORT, TEST_LONG */
 void eng_conf_default(struct eng_conf *c, uint64_t seed);

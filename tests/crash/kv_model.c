@@ -285,11 +285,13 @@ static int do_get(struct eng *e, struct km *m, struct km_rt *rt)
 		return 0;
 	want = &m->m_now[s][k];
 	rc = kvdb_get(rt->rt_kvs[s], key, km_key(k, key), val, sizeof(val), &vlen);
+	if (rc && rc != -ENOENT)
+		return broken(e, "kvdb_get", rc);
 	if (want->v_len == KM_ABSENT)
-		return rc == -ENOENT ? 0 : eng_fail(e, "live: key %u should be absent: %d", k, rc);
+		return rc ? 0 : eng_wrong(e, "live: key %u should be absent", k);
 	if (rc || vlen != want->v_len || km_hash(val, vlen) != want->v_hash)
-		return eng_fail(e, "live: store %d key %u is wrong: %d, %zu bytes (%s)", s, k, rc,
-				vlen, kvdb_error_detail()->text);
+		return eng_wrong(e, "live: store %d key %u is wrong: %d, %zu bytes", s, k, rc,
+				 vlen);
 	return 0;
 }
 

@@ -112,8 +112,8 @@ static int txn_write(struct eng *e, struct km *m, struct km_rt *rt, struct km_tx
 		len = KM_ABSENT;
 		rc = kvdb_txn_del(t->t_txn, rt->rt_kvs[s], key, klen);
 	}
-	if ((rc == -ECANCELED) != conflict && rc != -ENOSPC && rc != -ESTALE)
-		return eng_fail(e, "a write to store %d key %u: %d, conflict %d", s, k, rc,
+	if (conflict ? !rc : rc == -ECANCELED)
+		return eng_wrong(e, "a write to store %d key %u: %d, conflict %d", s, k, rc,
 				conflict);
 	if (rc) {
 		/* space and pinned segments end it too */
@@ -151,9 +151,11 @@ static int txn_read(struct eng *e, struct km *m, struct km_rt *rt, struct km_txn
 		give_up(t);
 		return 0;
 	}
-	if (want->v_len == KM_ABSENT ? rc != -ENOENT :
+	if (rc && rc != -ENOENT)
+		return broken(e, "kvdb_txn_get", rc);
+	if (want->v_len == KM_ABSENT ? !rc :
 	    (rc || vlen != want->v_len || km_hash(val, vlen) != want->v_hash))
-		return eng_fail(e, "a transaction reads store %d key %u: %d, %zu bytes, wanted %d",
+		return eng_wrong(e, "a transaction reads store %d key %u: %d, %zu bytes, wanted %d",
 				s, k, rc, vlen, (int)want->v_len);
 	return 0;
 }
@@ -183,9 +185,11 @@ static int txn_scan(struct eng *e, struct km *m, struct km_rt *rt, struct km_txn
 
 		want += (w ? w->w_val.v_len : t->t_view[s][k].v_len) != KM_ABSENT;
 	}
-	if (rc != -ENOENT || n != want)
-		return eng_fail(e, "a transaction's cursor on store %d: %d, %u keys, wanted %u", s,
-				rc, n, want);
+	if (rc != -ENOENT)
+		return broken(e, "a transaction's cursor", rc);
+	if (n != want)
+		return eng_wrong(e, "a transaction's cursor on store %d: %u keys, wanted %u", s,
+				 n, want);
 	return 0;
 }
 
