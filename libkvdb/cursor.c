@@ -330,7 +330,8 @@ static int batch_open(struct kvdb_cursor *c)
 		b->b_val = (uint8_t *)(b + 1);
 		b->b_val_size = VALUE_MIN;
 	}
-	b->b_want = BATCH_MIN;
+	/* who says how many he wants reads no keys in vain */
+	b->b_want = c->c_limit ? BATCH_NEAR : BATCH_MIN;
 	b->b_n = b->b_i = 0;
 	c->c_batch = b;
 	return 0;
@@ -502,8 +503,8 @@ static int batch_fill(struct kvdb_cursor *c)
 			kv_value_prefetch(e);
 	}
 	kv_iter_park(c->c_it);
-	if (far > 1)
-		kv_values_ahead(c->c_kvs->k_db, b->b_ent, b->b_n);
+	if (far)
+		kv_values_scan(c->c_kvs->k_db, b->b_ent, b->b_n);
 	kv_exit(t);
 	b->b_end = rc == -EINPROGRESS ? 0 : rc;	/* the merge goes on from where it is */
 	/* what is in memory needs no long way ahead, and keys read in vain cost too */

@@ -144,6 +144,8 @@ struct kv_seg {
 	_Atomic(bool) sg_victim;	/* relocation is moving its values */
 	_Atomic(bool) sg_damaged;	/* a value in it could not be read: never a victim again */
 	bool sg_is_cold;		/* it stays without an image; warm.c */
+	_Atomic(int64_t) sg_heat;	/* what its order costs scans, bytes; heat.c */
+	bool sg_is_ordered;		/* a job for scans wrote it; before it is listed */
 	uint32_t sg_cand;		/* number + 1 among the candidates; the relocation job's */
 };
 
@@ -783,6 +785,7 @@ struct kv_counters {
 	_Atomic(uint64_t) meta_bytes[MPOOL_MCLASSES], move_bytes[MPOOL_MCLASSES];
 	_Atomic(uint64_t) read_bytes[KV_READS][MPOOL_MCLASSES];
 	_Atomic(uint64_t) relocations, damaged;
+	_Atomic(uint64_t) scan_places, order_relocations, order_bytes;
 	_Atomic(uint64_t) pack_in, pack_out;	/* bytes of values that moved in stores that pack */
 	_Atomic(uint64_t) flushes, merges, segments_freed, syncs;
 	_Atomic(uint64_t) spills, splits, joins;

@@ -32,6 +32,7 @@
 #define GAP		(32u << 10)	/* bytes of no use that are read to save a request */
 #define PIECE		(128u << 10)	/* of one request; larger values are read alone */
 #define DEPTH		16u
+#define DEPTH_ORDER	128u		/* for scans: values of a job for them lie anywhere */
 #define READ_BYTES	(DEPTH * PIECE)
 #define WRITE_PIECE	(64u << 10)
 #define WRITE_DEPTH	2u		/* readers of the device wait for no more pieces */
@@ -90,7 +91,8 @@ struct kv_move {
 	uint8_t mv_how;		/* enum kvdb_compress */
 	struct kv_packer *mv_packer;
 	uint64_t mv_epoch;
-	struct mpool_ioq *mv_q;		/* reads */
+	struct mpool_ioq *mv_q;		/* reads, mv_depth at once */
+	unsigned mv_depth;
 	struct mpool_ioq *mv_writes;
 
 	struct image mv_image;	/* of the segment that is being filled */
@@ -151,6 +153,7 @@ int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, ui
 	mv->mv_only = only;
 	mv->mv_whole = whole;
 	mv->mv_epoch = epoch;
+	mv->mv_depth = kv_reloc_is_ordering(db) ? DEPTH_ORDER : DEPTH;
 	mv->mv_full = mclass == MPOOL_CAPACITY ? db->d_budget.b_move_bytes :
 						 db->d_budget.b_seg_bytes;
 	mv->mv_read = map(READ_BYTES);
@@ -159,7 +162,7 @@ int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, ui
 	if (!err && mv->mv_how)
 		err = kv_packer_open(mv->mv_how, &mv->mv_packer);
 	if (!err) {
-		err = mpool_ioq_open(db->d_mp, DEPTH, &mv->mv_q);
+		err = mpool_ioq_open(db->d_mp, mv->mv_depth, &mv->mv_q);
 		if (!err)
 			err = mpool_ioq_open(db->d_mp, WRITE_DEPTH, &mv->mv_writes);
 		if (err)
@@ -262,6 +265,7 @@ static int flight_end(struct kv_move *mv)
 	mv->mv_written += fl->fl_len;
 	if (mv->mv_whole)
 		kv_reloc_aged(mv->mv_db, fl->fl_len);
+	s->sg_is_ordered = mv->mv_depth == DEPTH_ORDER;
 	atomic_store(&s->sg_first_epoch, mv->mv_epoch);
 	atomic_store(&s->sg_last_epoch, mv->mv_epoch);
 	atomic_store(&s->sg_end, fl->fl_len);
@@ -366,8 +370,8 @@ static void want_done(struct kv_move *mv, struct want *w)
 
 static void wants_read(struct kv_move *mv, struct want *w, unsigned n)
 {
-	struct mpool_io io[DEPTH];
-	struct mpool_cqe cq[DEPTH];
+	struct mpool_io io[DEPTH_ORDER];
+	struct mpool_cqe cq[DEPTH_ORDER];
 	unsigned sent = 0, done = 0;
 	uint8_t *p = mv->mv_read;
 
@@ -389,7 +393,7 @@ static void wants_read(struct kv_move *mv, struct want *w, unsigned n)
 			n = sent;
 		else
 			sent += (unsigned)k;
-		k = done < sent ? mpool_ioq_reap(mv->mv_q, cq, DEPTH, 1, -1) : 0;
+		k = done < sent ? mpool_ioq_reap(mv->mv_q, cq, DEPTH_ORDER, 1, -1) : 0;
 		for (int i = 0; i < k; i++)
 			w[cq[i].cookie].wn_res = cq[i].res;
 		done += k > 0 ? (unsigned)k : 0;
@@ -423,7 +427,8 @@ static bool place_is_good(const struct kv_ent *e)
 /* Brings the values of all items that got a place since the last time into the image. */
 static void gather(struct kv_move *mv)
 {
-	struct want w[DEPTH];
+	struct want w[DEPTH_ORDER];
+	uint32_t bytes = 0;
 	unsigned n = 0;
 
 	qsort(mv->mv_place, mv->mv_nmove, sizeof(mv->mv_place[0]), by_place);
@@ -445,11 +450,12 @@ static void gather(struct kv_move *mv)
 		}
 		if (want_join(&w[n], im, i))
 			continue;
-		if (++n == DEPTH) {
+		bytes += w[n].wn_to - w[n].wn_from;
+		if (++n == mv->mv_depth || bytes > READ_BYTES - PIECE) {
 			wants_read(mv, w, n);
 			for (unsigned k = 0; k < n; k++)
 				want_done(mv, &w[k]);
-			n = 0;
+			n = bytes = 0;
 		}
 		w[n].wn_n = 0;
 		want_join(&w[n], im, i);

@@ -27,6 +27,7 @@
 
 #include "compact.h"
 #include "filter.h"
+#include "heat.h"
 #include "leaf.h"
 #include "mdc.h"
 #include "pages.h"
@@ -46,8 +47,10 @@
 #define SAMPLE_RUNS	16u		/* of so many; of more fewer each */
 #define COUNT_MAX	32u		/* runs that one merge can take */
 #define CHECK_EVERY	1024u
-#define LIVE_MOST	15u		/* of 16: fuller segments are not worth their copy */
 #define KEYS_WORTH	2u		/* a job for space brings so many times the bytes of keys */
+#define ORDER_EVERY_NS	1000000000ull	/* between two looks at what scans have paid */
+#define ORDER_AGAIN_NS	10000000000ull	/* after a job for them that had to give way */
+#define HEAT_HALF_NS	3600000000000ull /* half of it is forgotten */
 
 struct kv_reloc {
 	pthread_mutex_t rl_lock;
@@ -75,6 +78,11 @@ struct kv_reloc {
 	_Atomic(uint64_t) rl_aged_ns;	/* values left staging last, */
 	_Atomic(uint64_t) rl_aged_bytes; /* so many in the running job */
 	_Atomic(uint64_t) rl_aged_rate;	/* at which they left in the last jobs, bytes per second */
+	_Atomic(bool) rl_is_ordering;	/* a job for scans runs */
+	_Atomic(unsigned) rl_rescues;	/* writers without room that wait for rl_lock */
+	_Atomic(uint64_t) rl_yield_ns;	/* that job's next look at what else is due */
+	_Atomic(uint64_t) rl_next_order; /* next look at what scans have paid */
+	uint64_t rl_next_half;		/* half of it is forgotten then; rl_lock */
 
 	/* the running job; rl_lock */
 	struct kv_victim *rl_cand;
@@ -132,11 +140,6 @@ bool kv_reloc_is_busy(struct kvdb *db)
 	return false;
 }
 
-bool kv_reloc_is_cancelled(struct kvdb *db)
-{
-	return db->d_reloc && atomic_load(&db->d_reloc->rl_cancel) &&
-	       !atomic_load(&db->d_reloc->rl_is_rescue);
-}
 
 uint64_t kv_reloc_key_bytes(struct kvdb *db)
 {
@@ -306,6 +309,36 @@ uint32_t kv_reloc_staging_debt(struct kvdb *db)
 	return atomic_load(&rl->rl_staged_debt);
 }
 
+bool kv_reloc_is_ordering(struct kvdb *db)
+{
+	return db->d_reloc && atomic_load(&db->d_reloc->rl_is_ordering);
+}
+
+/* A job for scans has time: it ends when another one is due. */
+static bool must_yield(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t now = kv_now(db), due = atomic_load(&rl->rl_yield_ns);
+
+	if (atomic_load(&rl->rl_rescues))
+		return true;
+	if (now < due ||
+	    !atomic_compare_exchange_strong(&rl->rl_yield_ns, &due, now + LOOK_EVERY_NS))
+		return false;
+	return staging_excess(db, kv_reloc_staged(db)) || kv_segs_are_short(db) ||
+	       space_in_use(db) >= atomic_load(&rl->rl_next_space);
+}
+
+bool kv_reloc_is_cancelled(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	if (!rl)
+		return false;
+	return (atomic_load(&rl->rl_cancel) && !atomic_load(&rl->rl_is_rescue)) ||
+	       (atomic_load(&rl->rl_is_ordering) && must_yield(db));
+}
+
 /* ---- 1. estimate ----------------------------------------------------------- */
 
 static bool may_hold(struct kv_run *r, const uint8_t *key, size_t klen, uint64_t hash)
@@ -417,6 +450,7 @@ static void cand_add(void *arg, struct kv_seg *s)
 {
 	struct kvdb *db = arg;
 	struct kv_reloc *rl = db->d_reloc;
+	int64_t heat = atomic_load_explicit(&s->sg_heat, memory_order_relaxed);
 
 	s->sg_cand = 0;
 	if (rl->rl_err || !may_be_emptied(rl, s))
@@ -428,6 +462,7 @@ static void cand_add(void *arg, struct kv_seg *s)
 	rl->rl_cand[rl->rl_ncand++] = (struct kv_victim){
 		.vi_seg = kv_seg_get(s), .vi_bytes = s->sg_bytes,
 		.vi_age = rl->rl_horizon - atomic_load(&s->sg_last_epoch) + 1,
+		.vi_heat = heat > 0 ? (uint64_t)heat : 0, .vi_is_ordered = s->sg_is_ordered,
 	};
 	s->sg_cand = rl->rl_ncand;
 }
@@ -562,17 +597,17 @@ static void refer_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 	struct kv_reloc *rl = arg;
 	struct kv_victim *v = s->sg_cand ? &rl->rl_cand[s->sg_cand - 1] : NULL;
 
-	(void)n;
 	if (!v)
 		return;
+	v->vi_n += n;
 	v->vi_live += bytes;
 	if (rl->rl_class == s->sg_mclass)
 		v->vi_stay += bytes;
 }
 
 /*
- * What leaves by its age alone need not be counted: what the runs refer to is
- * enough, overwritten or not.
+ * What leaves by its age alone, or for scans, need not be counted: what the runs
+ * refer to is enough, overwritten or not.
  */
 static int refer_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
 {
@@ -585,103 +620,6 @@ static int refer_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 	return 0;
 }
 
-/*
- * What comes free per byte that must be copied, times the root of the age: a
- * young segment that is half dead will soon be emptier, an old one will not.
- */
-static double worth(const struct kv_victim *v)
-{
-	double dead = v->vi_bytes > v->vi_live ? (double)(v->vi_bytes - v->vi_live) : 0;
-
-	return dead / (double)(v->vi_live + 64) * sqrt((double)v->vi_age);
-}
-
-static int by_worth(const void *a, const void *b)
-{
-	const struct kv_victim *v = a, *w = b;
-	double x = worth(v), y = worth(w);
-
-	if (x != y)
-		return x > y ? -1 : 1;
-	return v->vi_age > w->vi_age ? -1 : v->vi_age < w->vi_age;
-}
-
-static void swap(struct kv_victim *a, struct kv_victim *b)
-{
-	struct kv_victim v = *a;
-
-	*a = *b;
-	*b = v;
-}
-
-unsigned kv_reloc_choose(struct kv_victim *v, unsigned n, uint64_t excess, uint64_t room)
-{
-	uint64_t gain = 0, write = 0;
-	unsigned i, m = 0, chosen = 0;
-
-	for (i = 0; i < n; i++)
-		if (v[i].vi_live * 16 <= v[i].vi_bytes * LIVE_MOST)
-			swap(&v[m++], &v[i]);
-	if (m)
-		qsort(v, m, sizeof(*v), by_worth);
-	for (i = 0; i < m && gain < excess; i++) {
-		if (write + v[i].vi_live > room)
-			continue;
-		write += v[i].vi_live;
-		gain += v[i].vi_bytes - v[i].vi_live;
-		swap(&v[chosen++], &v[i]);
-	}
-	return chosen;
-}
-
-static int by_age(const void *a, const void *b)
-{
-	const struct kv_victim *v = a, *w = b;
-
-	return v->vi_age > w->vi_age ? -1 : v->vi_age < w->vi_age;
-}
-
-/* What stays needs whole blocks again: else a handful of small values moves for ever. */
-static uint64_t stay_bytes(const struct kv_victim *v)
-{
-	return v->vi_stay ? (v->vi_stay + KV_FRAME_HDR + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK : 0;
-}
-
-unsigned kv_reloc_choose_old(struct kv_victim *v, unsigned n, uint64_t excess, uint64_t room)
-{
-	uint64_t gain = 0, write = 0;
-	unsigned i, m = 0, chosen = 0;
-
-	for (i = 0; i < n; i++)
-		if (v[i].vi_seg->sg_mclass == MPOOL_STAGING &&
-		    stay_bytes(&v[i]) * 2 < v[i].vi_bytes)
-			swap(&v[m++], &v[i]);
-	if (m)
-		qsort(v, m, sizeof(*v), by_age);
-	for (i = 0; i < m && gain < excess; i++) {
-		if (write + v[i].vi_live > room)
-			continue;
-		write += v[i].vi_live;
-		gain += v[i].vi_bytes - stay_bytes(&v[i]);
-		swap(&v[chosen++], &v[i]);
-	}
-	return chosen;
-}
-
-unsigned kv_reloc_choose_wrong(struct kv_victim *v, unsigned n, uint64_t room)
-{
-	uint64_t write = 0;
-	unsigned i, chosen = 0;
-
-	for (i = 0; i < n; i++) {
-		if (!v[i].vi_wrong || write + v[i].vi_live > room)
-			continue;
-		write += v[i].vi_live;
-		swap(&v[chosen++], &v[i]);
-	}
-	return chosen;
-}
-
 /* ---- 3. move --------------------------------------------------------------- */
 
 struct moved {
@@ -691,7 +629,7 @@ struct moved {
 };
 
 /* Why a job runs. */
-enum reason { FOR_SPACE, FOR_STAGING, FOR_POLICY };
+enum reason { FOR_SPACE, FOR_STAGING, FOR_POLICY, FOR_SCANS };
 
 static int move_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
 {
@@ -728,7 +666,7 @@ static uint64_t left_staging(const struct kv_victim *v, uint64_t n)
 
 	for (uint64_t i = 0; i < n; i++)
 		if (v[i].vi_seg->sg_mclass == MPOOL_STAGING && !atomic_load(&v[i].vi_seg->sg_runs))
-			left += v[i].vi_bytes - stay_bytes(&v[i]);
+			left += v[i].vi_bytes - kv_victim_stays(&v[i]);
 	return left;
 }
 
@@ -770,6 +708,20 @@ static unsigned choose_for_space(struct kv_reloc *rl, uint64_t space, double lim
 	return kv_reloc_choose(rl->rl_cand, rl->rl_ncand, excess > least ? excess : least, room);
 }
 
+/*
+ * Until the edit the values of a job for scans take their space twice. That is kept
+ * within the bound, but for a quarter of what the bound allows beside live data.
+ */
+static uint64_t room_to_order(struct kvdb *db, uint64_t space)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	double live = (double)atomic_load(&rl->rl_live), over = (rl->rl_max - 1) * live / 4;
+	uint64_t room = (uint64_t)fmax(rl->rl_max * live - (double)space, over);
+	uint64_t most = room_to_move(db);
+
+	return room < most ? room : most;
+}
+
 /* Most of what is on staging is not flushed: the next job will find more. */
 static bool is_unflushed(struct kv_reloc *rl, uint64_t staged)
 {
@@ -791,17 +743,19 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 	struct moved mo = { .mo_only = why != FOR_SPACE,
 			    .mo_whole = why == FOR_STAGING };
 	uint64_t space, now = 0, excess = staging_excess(db, kv_reloc_staged(db)), room;
+	bool is_counted = why == FOR_SPACE || why == FOR_POLICY;
 	unsigned n = 0;
 	int rc = cands_take(db);
 
 	rl->rl_tight = excess != 0;
 	atomic_store(&rl->rl_debt, 0);
 	atomic_store(&rl->rl_is_behind, why == FOR_SPACE);
+	atomic_store(&rl->rl_is_ordering, why == FOR_SCANS);
 	/* what is flushed while it counts is the next job's */
 	space = space_in_use(db);
 	if (!rc)
-		rc = each_store(db, why == FOR_STAGING ? refer_store : count_store, NULL);
-	if (!rc && why != FOR_STAGING) {
+		rc = each_store(db, is_counted ? count_store : refer_store, NULL);
+	if (!rc && is_counted) {
 		atomic_store(&rl->rl_live, rl->rl_user);
 		now = space_of_cands(rl);
 	}
@@ -811,6 +765,10 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 			n = choose_for_space(rl, now < space ? now : space, limit, goal, room);
 		else if (why == FOR_STAGING)
 			n = kv_reloc_choose_old(rl->rl_cand, rl->rl_ncand, excess, room);
+		else if (why == FOR_SCANS)
+			n = kv_heat_choose(rl->rl_cand, rl->rl_ncand,
+					   atomic_load(&rl->rl_run_bytes),
+					   room_to_order(db, space));
 		else
 			n = kv_reloc_choose_wrong(rl->rl_cand, rl->rl_ncand, room);
 		for (unsigned i = 0; i < n; i++) {
@@ -825,9 +783,17 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 	rl->rl_gain = gained(rl->rl_cand, n, mo.mo_bytes);
 	rl->rl_left = left_staging(rl->rl_cand, n);
 	rl->rl_is_unflushed = is_unflushed(rl, kv_reloc_staged(db));
+	/* what could not be moved must be paid for again */
+	for (unsigned i = 0; i < n && why == FOR_SCANS && rc >= 0; i++)
+		atomic_store(&rl->rl_cand[i].vi_seg->sg_heat, 0);
 	cands_put(db);
 	atomic_store(&rl->rl_aged_bytes, 0);
 	atomic_store(&rl->rl_is_behind, false);
+	atomic_store(&rl->rl_is_ordering, false);
+	if (why == FOR_SCANS && mo.mo_stores) {
+		atomic_fetch_add(&db->d_count.order_relocations, 1);
+		atomic_fetch_add(&db->d_count.order_bytes, mo.mo_bytes);
+	}
 	if (mo.mo_stores)
 		atomic_fetch_add(&db->d_count.relocations, 1);
 	return rc ? rc : mo.mo_stores != 0;
@@ -1000,6 +966,31 @@ static int place_locked(struct kvdb *db, bool look)
 	return rc;
 }
 
+/*
+ * Segments whose order scans have paid for. It takes half of the time, at most, and none
+ * while anything else is due.
+ */
+static int order_locked(struct kvdb *db, uint64_t now)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	bool halve = now >= rl->rl_next_half;
+	uint64_t end;
+	int rc;
+
+	if (now < atomic_load(&rl->rl_next_order))
+		return 0;
+	if (halve)
+		rl->rl_next_half = now + HEAT_HALF_NS;
+	atomic_store(&rl->rl_next_order, now + ORDER_EVERY_NS);
+	if (!kv_heat_sum(db, halve) || !atomic_load(&rl->rl_live) || must_yield(db))
+		return 0;
+	rc = run_job(db, FOR_SCANS, 0, 0);
+	end = kv_now(db);
+	if (rc)
+		atomic_store(&rl->rl_next_order, end + (rc > 0 ? end - now : ORDER_AGAIN_NS));
+	return rc;
+}
+
 /* What is due by the clock: space, then policy. rl_lock held. */
 static int look_locked(struct kvdb *db, uint64_t now)
 {
@@ -1027,6 +1018,8 @@ int kv_reloc_step(struct kvdb *db)
 	rc = is_due ? look_locked(db, now) : 0;
 	if (!rc)
 		rc = age_locked(db);
+	if (!rc && is_due)
+		rc = order_locked(db, now);
 	/* no room, or not now: what is there stays as it is, and space may come */
 	if (rc == -EAGAIN || rc == -ECANCELED || rc == -ENOSPC)
 		rc = 0;
@@ -1038,6 +1031,8 @@ void kv_reloc_look(struct kvdb *db)
 {
 	atomic_store(&db->d_reloc->rl_next_ns, 0);
 	atomic_store(&db->d_reloc->rl_next_est, 0);
+	atomic_store(&db->d_reloc->rl_next_order, 0);
+	atomic_store(&db->d_reloc->rl_yield_ns, 0);
 }
 
 bool kv_reloc_may_help(struct kvdb *db)
@@ -1055,7 +1050,9 @@ void kv_reloc_make_room(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
 
+	atomic_fetch_add(&rl->rl_rescues, 1);
 	pthread_mutex_lock(&rl->rl_lock);
+	atomic_fetch_sub(&rl->rl_rescues, 1);
 	/* G7: who cancels a compaction does not mean this one */
 	atomic_store(&rl->rl_is_rescue, true);
 	if (kv_segs_seal_now(db) >= 0)

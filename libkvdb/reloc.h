@@ -95,9 +95,7 @@ uint32_t kv_staging_debt(struct kvdb *db, uint64_t values, uint64_t rate);
 /* Staging has room for so many bytes of values beside keys and what their merges need. */
 bool kv_staging_has_room(struct kvdb *db, uint64_t values);
 
-/* ---- reloc.c -------------------------------------------------------------------------------- */
-
-struct kv_reloc;
+/* ---- choose.c ------------------------------------------------------------------------------- */
 
 /* What is known of a segment that could be emptied. */
 struct kv_victim {
@@ -107,6 +105,9 @@ struct kv_victim {
 	uint64_t vi_age;	/* epochs since its last record */
 	uint64_t vi_stay;	/* of vi_live: of stores whose values belong in its class */
 	uint64_t vi_wrong;	/* of vi_live: of stores that bear no other class than theirs */
+	uint64_t vi_n;		/* values, unless they were counted one by one */
+	uint64_t vi_heat;	/* what scans have paid for its order (heat.h) */
+	bool vi_is_ordered;	/* for the sake of scans, before */
 };
 
 /*
@@ -124,6 +125,12 @@ unsigned kv_reloc_choose(struct kv_victim *v, unsigned n, uint64_t excess, uint6
 unsigned kv_reloc_choose_old(struct kv_victim *v, unsigned n, uint64_t excess, uint64_t room);
 /* Which segments hold values that a policy wants elsewhere. */
 unsigned kv_reloc_choose_wrong(struct kv_victim *v, unsigned n, uint64_t room);
+/* What stays needs whole blocks again: else a handful of small values moves for ever. */
+uint64_t kv_victim_stays(const struct kv_victim *v);
+
+/* ---- reloc.c -------------------------------------------------------------------------------- */
+
+struct kv_reloc;
 
 /* @amp: space_amp_max, 0 = default */
 int kv_reloc_init(struct kvdb *db, double amp);
@@ -148,6 +155,8 @@ bool kv_reloc_may_help(struct kvdb *db);
 void kv_reloc_make_room(struct kvdb *db);
 /* True when the running job was asked to stop. */
 bool kv_reloc_is_cancelled(struct kvdb *db);
+/* The running job puts values in order for scans. */
+bool kv_reloc_is_ordering(struct kvdb *db);
 /* Bytes that a merge of the largest store needs (for the reserve). */
 uint64_t kv_reloc_key_bytes(struct kvdb *db);
 /* How far space is beyond @amp times @live: all at twice the excess that is allowed. Pure. */

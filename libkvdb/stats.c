@@ -74,6 +74,9 @@ static void add_counters(struct kvdb *db, struct kvdb_stats *st)
 	st->merge_keys = atomic_load(&c->merge_keys);
 	st->merge_most_keys = atomic_load(&c->merge_most_keys);
 	st->segments_freed = atomic_load(&c->segments_freed);
+	st->scan_places = atomic_load(&c->scan_places);
+	st->order_relocations = atomic_load(&c->order_relocations);
+	st->order_bytes = atomic_load(&c->order_bytes);
 	st->page_hits = atomic_load(&c->page_hits);
 	st->page_misses = atomic_load(&c->page_misses);
 	st->durability_late = atomic_load(&c->durability_late);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "heat.h"
 #include "pack.h"
 #include "pages.h"
 #include "thread.h"
@@ -236,9 +237,10 @@ static bool pages_prefetch(struct kvdb *db, const struct kv_want *w, const struc
 	return true;
 }
 
-void kv_values_ahead(struct kvdb *db, const struct kv_ent *e, unsigned n)
+/* Fills @want with what the pool lacks of the values, @from with whose it is; their number. */
+static unsigned wants_of(struct kvdb *db, const struct kv_ent *e, unsigned n, struct kv_want *want,
+			 const struct kv_ent **from)
 {
-	struct kv_want want[KV_AHEAD_MAX];
 	unsigned k = 0;
 
 	for (unsigned i = 0; i < n; i++)
@@ -253,9 +255,30 @@ void kv_values_ahead(struct kvdb *db, const struct kv_ent *e, unsigned n)
 		want[k].wa_first = off / PAGE;
 		want[k].wa_n = (unsigned)((off + kv_ent_stored(&e[i]) - 1) / PAGE - off / PAGE + 1);
 		want[k].wa_crc = NULL;
+		from[k] = &e[i];
 		k += !pages_prefetch(db, &want[k], &e[i]);
 	}
+	return k;
+}
+
+void kv_values_ahead(struct kvdb *db, const struct kv_ent *e, unsigned n)
+{
+	const struct kv_ent *from[KV_AHEAD_MAX];
+	struct kv_want want[KV_AHEAD_MAX];
+	unsigned k = wants_of(db, e, n, want, from);
+
 	/* a single one is read as well by who wants it */
+	if (k > 1)
+		kv_pages_ahead(db, want, k);
+}
+
+void kv_values_scan(struct kvdb *db, const struct kv_ent *e, unsigned n)
+{
+	const struct kv_ent *from[KV_AHEAD_MAX];
+	struct kv_want want[KV_AHEAD_MAX];
+	unsigned k = wants_of(db, e, n, want, from);
+
+	kv_heat_scan(db, want, from, k);
 	if (k > 1)
 		kv_pages_ahead(db, want, k);
 }

@@ -205,6 +205,9 @@ static void report(struct json *j)
 	json_u64(j, "memory_bytes", now.memory_bytes);
 	json_u64(j, "gate_wait_ns", now.gate_wait_ns - before.gate_wait_ns);
 	json_u64(j, "stall_ns", now.stall_ns - before.stall_ns);
+	json_u64(j, "scan_places", now.scan_places - before.scan_places);
+	json_u64(j, "order_relocations", now.order_relocations - before.order_relocations);
+	json_u64(j, "order_bytes", now.order_bytes - before.order_bytes);
 	json_u64(j, "replayed", now.recovery.replayed);
 }
 

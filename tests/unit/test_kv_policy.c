@@ -189,8 +189,8 @@ static void the_oldest_leave_staging_first(void)
 {
 	struct kv_seg s = { .sg_mclass = MPOOL_STAGING }, c = { .sg_mclass = MPOOL_CAPACITY };
 	struct kv_victim v[4] = {
-		{ &s, 1000, 900, 1, 0, 0 }, { &c, 1000, 900, 9, 0, 0 },
-		{ &s, 1000, 900, 5, 0, 0 }, { &s, 1000, 900, 7, 800, 0 },
+		{ &s, 1000, 900, 1, 0, 0, 0, 0, 0 }, { &c, 1000, 900, 9, 0, 0, 0, 0, 0 },
+		{ &s, 1000, 900, 5, 0, 0, 0, 0, 0 }, { &s, 1000, 900, 7, 800, 0, 0, 0, 0 },
 	};
 
 	T_EQ(kv_reloc_choose_old(v, 4, 1, 1 << 20), 1);
@@ -200,7 +200,7 @@ static void the_oldest_leave_staging_first(void)
 	T_EQ(kv_reloc_choose_old(v, 4, 1 << 20, 950), 1);
 	T_EQ(kv_reloc_choose_old(v, 4, 0, 1 << 20), 0);
 	/* one small value that stays would get a segment as large again */
-	v[0] = (struct kv_victim){ &s, 4096, 700, 9, 700, 0 };
+	v[0] = (struct kv_victim){ &s, 4096, 700, 9, 700, 0, 0, 0, 0 };
 	T_EQ(kv_reloc_choose_old(v, 1, 1, 1 << 20), 0);
 }
 

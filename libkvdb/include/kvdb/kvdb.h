@@ -838,6 +838,9 @@ struct kvdb_stats {
 	uint64_t merge_keys, merge_most_keys; /* keys that merges read: all, the largest one */
 	uint64_t user_read_bytes;   /* keys + values given by gets and cursors */
 	uint64_t cpu_ns;            /* processor time of the process, all its threads */
+	uint64_t scan_places;       /* places that scans read values from, on media */
+	uint64_t order_relocations; /* of the relocations: for the sake of scans, ... */
+	uint64_t order_bytes;       /* ... and the bytes that those moved */
 };
 /*
  * The 64-bit members of struct kvdb_stats, all of them, for tools that print or
@@ -854,7 +857,8 @@ struct kvdb_stats {
 	X(txn_aborted) X(txn_conflicts) X(txn_stale) X(views) X(view_oldest_ns) \
 	X(spare_bytes) X(table_bytes) X(memory_bytes) X(leaves) X(run_depth) X(spills) \
 	X(splits) X(joins) X(merge_keys) X(merge_most_keys) X(pack_in_bytes) \
-	X(pack_out_bytes) X(user_read_bytes) X(cpu_ns)
+	X(pack_out_bytes) X(user_read_bytes) X(cpu_ns) X(scan_places) X(order_relocations) \
+	X(order_bytes)
 
 /** kvdb_stats() - read the counters. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_stats(struct kvdb *db, struct kvdb_stats *out);

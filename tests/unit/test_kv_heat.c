@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Scan order: what scans pay for values that lie apart, the choice of segments
+ * by that, and jobs on a real database without threads.
+ */
+#include "harness.h"
+
+#include <unistd.h>
+
+#include "heat.h"
+#include "kv_fresh.h"
+#include "pages.h"
+#include "reloc.h"
+
+#define KEYS	400u
+#define VLEN	3000u
+#define SEG	(64u << 10)
+#define PLACE	16384u
+#define PART	16u	/* keys of one scan */
+
+static char dir[256];
+static struct kvdb *db;
+static struct kvdb_kvs *kvs[2];
+
+static void open_db(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	o.cache_bytes = 64u << 20;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	for (unsigned s = 0; s < 2; s++) {
+		char name[2] = { (char)('a' + s), 0 };
+
+		if (kvdb_kvs_open(db, name, &kvs[s])) {
+			T_EQ(kvdb_kvs_create(db, name, NULL), 0);
+			T_EQ(kvdb_kvs_open(db, name, &kvs[s]), 0);
+		}
+	}
+}
+
+/* Of the key that is put as number @k: neighbours are put far from each other. */
+static uint32_t place_of(uint32_t k)
+{
+	return k * 33 % KEYS;
+}
+
+static size_t key_of(uint32_t k, char *key)
+{
+	return (size_t)sprintf(key, "%04u-key", place_of(k));
+}
+
+static void value(unsigned s, uint32_t k, uint8_t *val)
+{
+	uint64_t x = ((uint64_t)s << 32) + k, v;
+
+	for (unsigned i = 0; i < VLEN; i += 8) {
+		v = t_rand(&x);
+		memcpy(val + i, &v, 8);
+	}
+}
+
+static void settle(void)
+{
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+}
+
+static struct kvdb_stats stats(void)
+{
+	struct kvdb_stats st;
+
+	T_EQ(kvdb_stats(db, &st), 0);
+	return st;
+}
+
+/* Two stores, one written after the other, each in an order of its own; no value in memory. */
+static void fresh(void)
+{
+	uint8_t val[VLEN];
+	char key[32];
+
+	kv_fresh(dir, sizeof(dir), "kv_heat", 64u << 20, SEG);
+	open_db();
+	for (unsigned s = 0; s < 2; s++)
+		for (uint32_t k = 0; k < KEYS; k++) {
+			value(s, k, val);
+			T_EQ(kvdb_put(kvs[s], key, key_of(k, key), val, VLEN), 0);
+		}
+	settle();
+	T_EQ(kvdb_close(db), 0);
+	open_db();
+	settle();
+}
+
+static void done(void)
+{
+	uint64_t n = 12345;
+
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(kvdb_verify(dir, NULL, MPOOL_VERIFY_DATA, NULL, NULL, &n), 0);
+	T_EQ(n, 0);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+static void list_seg(void *arg, struct kv_seg *s)
+{
+	uint64_t *id = arg;
+
+	if (id[0] < 999)
+		id[++id[0]] = s->sg_id;
+}
+
+/* What is cached of values goes, as if memory were small. */
+static void forget(void)
+{
+	static uint64_t id[1000];	/* [0]: how many */
+
+	id[0] = 0;
+	kv_segs_each(db, list_seg, id);
+	for (uint64_t i = 1; i <= id[0]; i++)
+		kv_page_purge(db, id[i], SEG / 4096);
+}
+
+static void entry_is(unsigned s, uint32_t at, struct kvdb_cursor *cur)
+{
+	const void *key, *val;
+	uint8_t want[VLEN];
+	size_t klen, vlen;
+	uint32_t k = 0;
+	char text[32];
+
+	T_EQ(kvdb_cursor_next(cur, &key, &klen, &val, &vlen), 0);
+	while (place_of(k) != at)
+		k++;
+	T_EQ(klen, key_of(k, text));
+	T_MEMEQ(key, text, klen);
+	value(s, k, want);
+	T_EQ(vlen, VLEN);
+	T_MEMEQ(val, want, VLEN);
+}
+
+/* Reads a whole store in parts, from media; returns the places that values came from. */
+static uint64_t scan(unsigned s, unsigned flags)
+{
+	struct kvdb_cursor_opts o = KVDB_CURSOR_OPTS_INIT;
+	uint64_t places = stats().scan_places;
+	struct kvdb_cursor *cur;
+	char key[32];
+
+	o.flags = flags;
+	o.limit = PART;
+	for (uint32_t at = 0; at < KEYS; at += PART) {
+		uint32_t end = flags & KVDB_REVERSE ? at + PART - 1 : at;
+
+		forget();
+		T_EQ(kvdb_cursor_open_opts(kvs[s], &o, &cur), 0);
+		T_EQ(kvdb_cursor_seek(cur, key, (size_t)sprintf(key, "%04u-key", end)), 0);
+		for (uint32_t i = 0; i < PART; i++)
+			entry_is(s, flags & KVDB_REVERSE ? end - i : end + i, cur);
+		kvdb_cursor_close(cur);
+	}
+	return stats().scan_places - places;
+}
+
+/* ---- the choice ------------------------------------------------------------------- */
+
+static struct kv_victim hot(struct kv_seg *s, uint64_t n, uint64_t heat)
+{
+	return (struct kv_victim){ .vi_seg = s, .vi_bytes = n * 1000, .vi_live = n * 1000,
+				   .vi_stay = n * 1000, .vi_n = n, .vi_heat = heat };
+}
+
+static void segments_go_when_scans_have_paid_for_them_together(void)
+{
+	uint64_t cost = 10 * (PLACE + 1000);
+	struct kv_seg seg[4];
+	struct kv_victim v[4];
+
+	/* 1 is paid for, 2 with what 1 has beside; less than half is not enough */
+	v[0] = hot(&seg[0], 10, cost / 2 - 1);
+	v[1] = hot(&seg[1], 10, 3 * cost);
+	v[2] = hot(&seg[2], 10, cost / 2);
+	v[3] = hot(&seg[3], 10, 0);
+	T_EQ(kv_heat_choose(v, 4, 0, 1 << 20), 2);
+	T_OK(v[0].vi_seg == &seg[1] && v[1].vi_seg == &seg[2]);
+	/* the keys are part of the price, read and written */
+	T_EQ(kv_heat_choose(v, 4, cost / 4 * 3, 1 << 20), 2);
+	T_EQ(kv_heat_choose(v, 4, cost / 4 * 3 + 1, 1 << 20), 1);
+	T_EQ(kv_heat_choose(v, 4, cost + 1, 1 << 20), 0);
+	T_EQ(kv_heat_choose(v, 4, 0, 10000), 1);
+	T_EQ(kv_heat_choose(v, 4, 0, 9999), 0);
+}
+
+static void what_is_in_order_or_would_leave_its_class_stays(void)
+{
+	uint64_t cost = 10 * (PLACE + 1000);
+	struct kv_seg seg;
+	struct kv_victim v = hot(&seg, 10, 4 * cost - 1);
+
+	v.vi_is_ordered = true;
+	T_EQ(kv_heat_choose(&v, 1, 0, 1 << 20), 0);
+	v.vi_heat++;
+	T_EQ(kv_heat_choose(&v, 1, 0, 1 << 20), 1);
+	v.vi_stay--;
+	T_EQ(kv_heat_choose(&v, 1, 0, 1 << 20), 0);
+}
+
+/* ---- jobs ------------------------------------------------------------------------- */
+
+static void what_is_scanned_comes_into_order_and_nothing_else(void)
+{
+	struct kvdb_stats st;
+
+	fresh();
+	T_OK(scan(0, 0) > KEYS / 2);
+	settle();
+	T_EQ(stats().order_relocations, 0);	/* once is no habit */
+	for (unsigned i = 0; i < 4; i++)
+		T_OK(scan(0, i & 1 ? KVDB_REVERSE : 0) > KEYS / 2);
+	settle();
+	st = stats();
+	T_OK(st.order_relocations > 0 && st.order_relocations == st.relocations);
+	T_OK(st.order_bytes > KEYS * VLEN && st.order_bytes < KEYS * VLEN * 3 / 2);
+	T_EQ(st.order_bytes, st.io[MPOOL_CAPACITY].move_bytes);
+	T_OK(scan(0, 0) < KEYS / 4);
+	T_OK(scan(0, KVDB_REVERSE) < KEYS / 4);
+	T_OK(scan(1, 0) > KEYS / 2);
+	settle();
+	T_EQ(stats().order_bytes, st.order_bytes);
+	done();
+}
+
+static void gets_put_nothing_in_order(void)
+{
+	uint8_t val[VLEN];
+	char key[32];
+	size_t len;
+
+	fresh();
+	for (unsigned i = 0; i < 4; i++) {
+		forget();
+		for (uint32_t k = 0; k < KEYS; k++)
+			T_EQ(kvdb_get(kvs[0], key, key_of(k, key), val, VLEN, &len), 0);
+	}
+	settle();
+	T_OK(stats().value_dev >= 4 * KEYS);
+	T_EQ(stats().scan_places, 0);
+	T_EQ(stats().order_relocations, 0);
+	done();
+}
+
+int main(void)
+{
+	T_RUN(segments_go_when_scans_have_paid_for_them_together);
+	T_RUN(what_is_in_order_or_would_leave_its_class_stays);
+	T_RUN(what_is_scanned_comes_into_order_and_nothing_else);
+	T_RUN(gets_put_nothing_in_order);
+	return t_done();
+}
