@@ -63,7 +63,8 @@ static int opts_take(const struct kvdb_opts *in, struct kvdb_opts *o)
 	if (o->size != sizeof(*o))
 		return kv_error(-EINVAL, "MP0951", "kvdb_opts.size is %zu, wanted %zu", o->size,
 				sizeof(*o));
-	if (o->flags & ~(KVDB_RDONLY | KVDB_MANUAL | KVDB_NOCTL | KVDB_TIME_JUMP) ||
+	if (o->flags & ~(KVDB_RDONLY | KVDB_MANUAL | KVDB_NOCTL | KVDB_TIME_JUMP |
+			 KVDB_PREFAULT) ||
 	    o->commit > 1)
 		return kv_error(-EINVAL, "MP0951", "kvdb_opts has unknown flags");
 	if (o->checkpoint && !(o->flags & KVDB_RDONLY))

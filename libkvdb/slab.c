@@ -104,6 +104,19 @@ static void *cachelines(size_t bytes)
 	return mem ? memset(mem, 0, bytes) : NULL;
 }
 
+/* Takes all memory from the system now; a kernel before 5.14 gives it as it is used. */
+static int prefault(struct kv_slabs *sl)
+{
+	size_t bytes = sl->sl_max * sl->sl_bytes;
+
+	if (!madvise(sl->sl_base, bytes, MADV_POPULATE_WRITE))
+		sl->sl_faulted = sl->sl_max;
+	else if (errno != EINVAL)
+		return kv_error(-ENOMEM, "MP0902", "the system has no %zu MiB for cache_bytes: "
+				"make it smaller, or open without KVDB_PREFAULT", bytes >> 20);
+	return 0;
+}
+
 int kv_slabs_init(struct kvdb *db)
 {
 	const struct kv_budget *b = &db->d_budget;
@@ -143,7 +156,7 @@ int kv_slabs_init(struct kvdb *db)
 	sl->sl_fifo.s_next = sl->sl_fifo.s_prev = &sl->sl_fifo;
 	pthread_mutex_init(&sl->sl_lock, NULL);
 	db->d_slabs = sl;
-	return 0;
+	return db->d_flags & KVDB_PREFAULT ? prefault(sl) : 0;
 }
 
 void kv_slabs_fini(struct kvdb *db)

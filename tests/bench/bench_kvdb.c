@@ -53,7 +53,7 @@ static void kvdb_engine_open(const struct engine_opts *o)
 	ko.cache_bytes = o->cache_bytes;
 	ko.interval_ms = o->interval_ms;
 	ko.commit = o->is_sync;
-	ko.flags = KVDB_NOCTL;
+	ko.flags = KVDB_NOCTL | KVDB_PREFAULT;
 	in_flight = o->in_flight;
 	put_flags = o->is_sync ? KVDB_OP_DURABLE : 0;
 	check("open", kvdb_open(pool, &ko, &db));
@@ -63,7 +63,7 @@ static void kvdb_engine_open(const struct engine_opts *o)
 	kvdb_info(db, &info);
 	snprintf(settings, sizeof(settings),
 		 "cache_bytes=%llu interval_ms=%u commit=%u logs=%u log_bytes=%llu "
-		 "segment_bytes=%llu io=%s%s",
+		 "segment_bytes=%llu prefault io=%s%s",
 		 (unsigned long long)info.cache_bytes, info.interval_ms, info.commit, info.logs,
 		 (unsigned long long)info.log_bytes, (unsigned long long)info.segment_bytes,
 		 info.pool.io, info.pool.is_direct ? " direct" : " buffered");

@@ -161,6 +161,20 @@ static void memory_is_there_before_it_is_written(void)
 	close_db();
 }
 
+static void memory_is_there_at_once_for_who_wants_that(void)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		struct kv_log *lo;
+
+		open_db(i ? KVDB_MANUAL | KVDB_PREFAULT : KVDB_MANUAL);
+		lo = value_log();
+		T_EQ(kv_log_prepare(db, lo, false), 0);
+		T_EQ(is_resident(atomic_load(&lo->lo_next->sg_image)), i);
+		T_EQ(kv_slab_fault_step(db), !i);
+		close_db();
+	}
+}
+
 /* Takes one out of the stock, unused. */
 static void take_one(void)
 {
@@ -277,5 +291,6 @@ int main(void)
 	T_RUN(a_stock_of_large_segments_is_small);
 	T_RUN(values_that_move_get_segments_together);
 	T_RUN(memory_is_there_before_it_is_written);
+	T_RUN(memory_is_there_at_once_for_who_wants_that);
 	return t_done();
 }

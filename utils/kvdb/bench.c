@@ -44,6 +44,8 @@ const struct opt bench_opts[] = {
 	  "full (all bytes); default sample", "verify", "sample|full" },
 	{ "dir", 0, OPT_STR, 0, "DIR", "where to make the pool when no DB is given (default .)",
 	  "dir", NULL },
+	{ "prefault", 0, OPT_FLAG, 0, NULL,
+	  "take the memory of the cache from the system before the first operation", NULL, NULL },
 	{ "keep", 0, OPT_FLAG, 0, NULL, "do not remove the pool that was made", NULL, NULL },
 	{ "size", 0, OPT_SIZE, 0, "SIZE",
 	  "capacity of the pool to make (default: what is needed)", "size", NULL },
@@ -304,7 +306,7 @@ int bench_once(struct bench *b)
 {
 	const char *path = b->path ? b->path : b->made;
 	struct db_opts o;
-	int rc = db_opts(b->ui, &o, 0), err;
+	int rc = db_opts(b->ui, &o, args_has(b->ui->args, "prefault") ? KVDB_PREFAULT : 0), err;
 
 	if (b->layers[0])
 		o.pool.dev = b->layers;

@@ -72,6 +72,12 @@ const char *kvdb_version(void);
 #define KVDB_NOCTL  0x4u
 /* the wall clock may be more than a day ahead of the time that the database recorded last */
 #define KVDB_TIME_JUMP 0x8u
+/*
+ * the memory for values and pages, most of cache_bytes, is taken from the system
+ * at open and not when it is first used: open takes longer, about a second for
+ * 4 GiB, no put waits for memory, and -ENOMEM comes here if it comes
+ */
+#define KVDB_PREFAULT 0x10u
 
 /** struct kvdb_clock - injected monotonic clock, and wall clock or NULL (tests, simulation) */
 struct kvdb_clock {
