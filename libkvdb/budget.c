@@ -4,7 +4,7 @@
  * from cache_bytes, the cores and the pool (R10), so that nothing is sized by
  * a constant. It is pure; kv_limits_read() looks at the machine.
  *
- * Invariant: memtables + slabs + index + buffers <= cache_bytes, and the slabs
+ * Invariant: memtables + slabs + indexes + buffers <= cache_bytes, and the slabs
  * hold an image of the open segment of every stream at least twice.
  */
 #include <errno.h>
@@ -74,7 +74,8 @@ static void split_cache(struct kv_budget *b)
 	b->b_index_bytes = cache / 16;
 	/* used only while such records are on their way; the largest must have its turn */
 	b->b_own_bytes = max64(cache / 8, OWN_MIN);
-	b->b_slab_bytes = cache - b->b_mt_bytes - b->b_index_bytes - buffers;
+	b->b_point_bytes = pow2_floor(cache / 32);
+	b->b_slab_bytes = cache - b->b_mt_bytes - b->b_index_bytes - b->b_point_bytes - buffers;
 }
 
 /* Size of segments on a class of so many bytes (R10). */

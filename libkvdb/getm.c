@@ -336,19 +336,22 @@ static int pin_copy(struct kvdb *db, const struct kv_ent *e, struct kvdb_pin *pi
 static int pin_value(struct kvdb *db, struct kv_tctx *tc, const struct kv_ent *e,
 		     struct kvdb_pin *pin)
 {
-	const uint8_t *image = NULL;
+	const uint8_t *image = NULL, *val = e->e_val;
 	void *slab = NULL;
 
-	if (e->e_kind == KV_ENT_REF && e->e_vlen && !e->e_pack &&
-	    (uint64_t)e->e_off8 * 8 + e->e_vlen <= e->e_seg->sg_bytes)
+	if (e->e_kind == KV_ENT_NEAR)
+		slab = kv_slab_pin_near(db, val);
+	else if (e->e_kind == KV_ENT_REF && e->e_vlen && !e->e_pack &&
+		 (uint64_t)e->e_off8 * 8 + e->e_vlen <= e->e_seg->sg_bytes)
 		image = atomic_load_explicit(&e->e_seg->sg_image, memory_order_acquire);
-	if (image)
+	if (image) {
 		slab = kv_slab_pin(db, e->e_seg, image);
+		val = image + (size_t)e->e_off8 * 8;
+	}
 	if (!slab)
 		return pin_copy(db, e, pin);
-	*pin = (struct kvdb_pin){ .val = image + (size_t)e->e_off8 * 8, .vlen = e->e_vlen,
-				  .priv = { slab, NULL, db } };
-	kv_slab_touch(db, image);
+	*pin = (struct kvdb_pin){ .val = val, .vlen = e->e_vlen, .priv = { slab, NULL, db } };
+	kv_slab_touch(db, val);
 	kv_count(&tc->tc_value_mem, 1);
 	return 0;
 }

@@ -16,6 +16,7 @@
 
 #include "guard.h"
 #include "kv_omf.h"
+#include "point.h"
 #include "warm.h"
 
 #define KV_LIKELY(x)	__builtin_expect(!!(x), 1)
@@ -71,6 +72,7 @@ struct kv_budget {
 	uint64_t b_mt_bytes;	/* all memtables of all KVSs, frozen included */
 	uint64_t b_slab_bytes;	/* window and page pool */
 	uint64_t b_own_bytes;	/* images of large records, beside the slabs */
+	uint64_t b_point_bytes;	/* point index: a power of two, or 0: none */
 	uint64_t b_index_bytes;	/* fences, filters (watched, not enforced) */
 	uint32_t b_seg_bytes;	/* log segment and slab size, multiple of 64 KiB */
 	uint32_t b_move_bytes;	/* segment of moved values on capacity, at least that */
@@ -258,6 +260,8 @@ enum kv_ent_kind {
 	KV_ENT_INLINE = 2,
 	KV_ENT_REF = 3,
 	KV_ENT_COVER = 4,	/* tomb.c: a version that is a delete of many keys */
+	/* point.c: plain bytes in the window, at e_val until kv_exit(); no segment, CRC, stamp */
+	KV_ENT_NEAR = 5,
 };
 
 struct kv_ent {
@@ -271,7 +275,7 @@ struct kv_ent {
 	uint32_t e_pcrc;	/* packed: CRC32C of the bytes on media */
 	uint32_t e_off8;	/* REF: offset of the value in the segment, / 8 */
 	struct kv_seg *e_seg;	/* REF */
-	const uint8_t *e_val;	/* INLINE: the bytes */
+	const uint8_t *e_val;	/* INLINE, NEAR: the bytes */
 	uint64_t e_seq;
 	uint64_t e_expiry;	/* engine time from which on it is a tombstone, ms; 0 = never */
 };
@@ -483,6 +487,8 @@ struct kv_tree {
 	uint32_t tr_nupper;		/* runs of all keys: tr_run[0, tr_nupper) */
 	uint32_t tr_nleaf;
 	uint32_t tr_depth;		/* runs that one key may lie in, at most */
+	/* trees of one number have runs that say the same of every key; no two stores share one */
+	uint64_t tr_gen;
 	_Atomic(bool) tr_tombs;		/* some source has deletes of many keys (tomb.c) */
 	struct kv_mt *tr_mt[KV_MTS_MAX];	/* newest first */
 	/* in order of keys; without any, all runs are upper ones */
@@ -844,6 +850,8 @@ struct kvdb {
 	_Atomic(uint32_t) d_reaping;	/* threads inside kv_runs_reap() */
 
 	struct kv_warm d_warm;		/* warm.c */
+	struct kv_points d_points;	/* point.c */
+	_Atomic(uint64_t) d_run_gen;	/* the newest tr_gen */
 	struct kv_segs *d_segs;		/* seg.c */
 	struct kv_slabs *d_slabs;	/* slab.c */
 	struct kv_pagepool *d_pages;	/* pagepool.c */

@@ -250,6 +250,16 @@ void kv_rec_set_flags(uint8_t *buf, uint8_t flags)
 	buf[RH_FLAGS] = flags;
 }
 
+bool kv_rec_is_of(const uint8_t *buf, const void *key, size_t klen)
+{
+	return get16(buf + RH_KLEN) == klen && !memcmp(buf + KV_REC_HDR, key, klen);
+}
+
+uint32_t kv_rec_vlen(const uint8_t *buf)
+{
+	return get32(buf + RH_VLEN);
+}
+
 void kv_rec_header_copy(uint8_t *to, const uint8_t *from)
 {
 	uint64_t w;

@@ -136,6 +136,9 @@ void kv_rec_set_rev(uint8_t *buf, uint32_t rev);
 /* Between kv_rec_encode() and kv_rec_stamp(). */
 void kv_rec_set_flags(uint8_t *buf, uint8_t flags);
 void kv_rec_stamp(uint8_t *buf, uint64_t obj, uint32_t off, uint64_t seq);
+/* Is the encoded record one of this key? It may be stamped, again, meanwhile. */
+bool kv_rec_is_of(const uint8_t *buf, const void *key, size_t klen);
+uint32_t kv_rec_vlen(const uint8_t *buf);
 /* Copies a record's header (8-byte aligned) while another thread may be stamping it, again. */
 void kv_rec_header_copy(uint8_t *to, const uint8_t *from);
 /* A record of @size bytes that readers pass over. Needs @size >= KV_REC_HDR, multiple of 8. */

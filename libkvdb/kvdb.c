@@ -302,6 +302,7 @@ int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, b
 		err = kv_segs_init(db);
 	if (!err)
 		err = kv_slabs_init(db);
+	kv_points_init(db);
 	if (!err)
 		err = kv_pagepool_init(db);
 	if (!err)
@@ -410,6 +411,7 @@ void kv_db_detach(struct kvdb *db)
 	if (db->d_pages)
 		kv_pagepool_fini(db);
 	kv_readers_fini(db);
+	kv_points_fini(db);
 	if (db->d_slabs)
 		kv_slabs_fini(db);
 	kv_reloc_fini(db);

@@ -596,30 +596,59 @@ int kvdb_range_del(struct kvdb_kvs *kvs, const void *from, size_t flen, const vo
 	return delete_many(kvs, &m);
 }
 
+static inline struct kv_path path_prefetch(const struct kv_tree *tr, const void *key, size_t klen,
+					   uint64_t hash)
+{
+	struct kv_path pa = kv_path(tr, key, klen);
+
+	for (uint32_t i = 0; i < pa.pa_n; i++)
+		kv_run_prefetch(kv_path_run(tr, &pa, i), hash);
+	return pa;
+}
+
+static inline int runs_lookup(struct kvdb *db, const struct kv_tree *tr, const struct kv_path *pa,
+			      const void *key, size_t klen, uint64_t hash, struct kv_ent *e)
+{
+	int err = -ENOENT;
+
+	for (uint32_t i = 0; i < pa->pa_n && err == -ENOENT; i++)
+		err = kv_run_lookup(db, kv_path_run(tr, pa, i), key, klen, hash, e);
+	return err;
+}
+
 static inline int tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *key, size_t klen,
 			      uint64_t seq, struct kv_ent *e)
 {
+	bool tombs = atomic_load_explicit(&tr->tr_tombs, memory_order_relaxed), is_near = false;
 	uint64_t hash = kv_hash(key, klen), hidden = 0;
-	struct kv_path pa = kv_path(tr, key, klen);
+	struct kv_path pa = { .pa_n = 0 };
 	uint32_t i;
 	int err;
 
 	/* before the versions (R15) */
-	if (KV_UNLIKELY(atomic_load_explicit(&tr->tr_tombs, memory_order_relaxed)))
+	if (KV_UNLIKELY(tombs))
 		hidden = kv_tombs_at(tr, key, klen, seq);
+	else
+		is_near = kv_point_prefetch(&db->d_points, hash);
 	for (i = 0; i < tr->tr_nmt; i++)
 		kv_mt_prefetch(tr->tr_mt[i], hash);
-	for (i = 0; i < pa.pa_n; i++)
-		kv_run_prefetch(kv_path_run(tr, &pa, i), hash);
+	if (!is_near)
+		pa = path_prefetch(tr, key, klen, hash);
 	for (i = 0; i < tr->tr_nmt; i++)
 		if (!kv_mt_lookup(tr->tr_mt[i], key, klen, hash, seq, e))
 			return e->e_seq <= hidden ? -ENOENT : 0;
-	for (i = 0; i < pa.pa_n; i++) {
-		err = kv_run_lookup(db, kv_path_run(tr, &pa, i), key, klen, hash, e);
-		if (err != -ENOENT)
-			return !err && e->e_seq <= hidden ? -ENOENT : err;
+	if (is_near) {
+		if (kv_point_get(db, tr, key, klen, hash, e))
+			return 0;
+		pa = path_prefetch(tr, key, klen, hash);
 	}
-	return -ENOENT;
+	err = runs_lookup(db, tr, &pa, key, klen, hash, e);
+	if (err)
+		return err;
+	if (KV_UNLIKELY(tombs))
+		return e->e_seq <= hidden ? -ENOENT : 0;
+	kv_point_add(db, tr, key, klen, hash, e);
+	return 0;
 }
 
 int kv_tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *key, size_t klen,

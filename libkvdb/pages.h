@@ -83,7 +83,18 @@ void kv_value_prefetch(const struct kv_ent *e);
  * cannot be pinned (too many are, it is not a slab's, it is gone).
  */
 void *kv_slab_pin(struct kvdb *db, struct kv_seg *seg, const uint8_t *image);
+/* The same for @mem, which kv_slab_at() gave inside the same kv_enter(). */
+void *kv_slab_pin_near(struct kvdb *db, const uint8_t *mem);
 void kv_slab_unpin(struct kvdb *db, void *pin);
+
+/*
+ * kv_slab_place - where the image of @seg begins in the slabs, for who comes back to it
+ * Returns the image, NULL: it has none there. Inside kv_enter().
+ */
+const uint8_t *kv_slab_place(struct kvdb *db, const struct kv_seg *seg, uint64_t *place,
+			     uint32_t *life);
+/* What lies there until kv_exit(); NULL: another life has begun. Inside kv_enter(). */
+const uint8_t *kv_slab_at(struct kvdb *db, uint64_t place, uint32_t life);
 
 /* Notes that an image was useful; cheap, needs no exactness. */
 void kv_slab_touch(struct kvdb *db, const uint8_t *image);

@@ -45,6 +45,7 @@ struct slab {
 	_Atomic(uint8_t) s_user;	/* enum slab_user; changes under sl_lock */
 	bool s_idle;			/* in sl_fifo */
 	_Atomic(bool) s_used;		/* second chance */
+	_Atomic(uint32_t) s_life;	/* images that it has let go of (PI2) */
 	_Atomic(uint32_t) s_pins;	/* PIN_COUNT, above it its stripe; or 0 */
 } __attribute__((aligned(KV_CACHELINE)));
 
@@ -236,6 +237,7 @@ static void image_unhook(struct kv_slabs *sl, struct slab *s)
 {
 	fifo_del(s);
 	atomic_store_explicit(&s->s_seg->sg_image, NULL, memory_order_release);
+	(void)BARRIER(676, (atomic_fetch_add(&s->s_life, 1), 0));
 	s->s_seg = NULL;
 	s->s_user = SLAB_GRACE;
 	sl->sl_nimage--;
@@ -613,21 +615,49 @@ static bool pin_add(struct kv_slabs *sl, struct slab *s)
 	}
 }
 
-void *kv_slab_pin(struct kvdb *db, struct kv_seg *seg, const uint8_t *image)
+void *kv_slab_pin_near(struct kvdb *db, const uint8_t *mem)
 {
 	struct kv_slabs *sl = db->d_slabs;
-	struct slab *s = slab_of(sl, image);
+	struct slab *s = slab_of(sl, mem);
 
-	if (!s || !pin_add(sl, s))
-		return NULL;
+	return s && pin_add(sl, s) ? s : NULL;
+}
+
+void *kv_slab_pin(struct kvdb *db, struct kv_seg *seg, const uint8_t *image)
+{
+	void *s = kv_slab_pin_near(db, image);
+
 	/*
 	 * Still its image: then whoever unhooks it later finds the pin when the grace
 	 * period, which our caller is part of, is over.
 	 */
-	if (atomic_load(&seg->sg_image) == image)
+	if (!s || atomic_load(&seg->sg_image) == image)
 		return s;
 	kv_slab_unpin(db, s);
 	return NULL;
+}
+
+const uint8_t *kv_slab_place(struct kvdb *db, const struct kv_seg *seg, uint64_t *place,
+			     uint32_t *life)
+{
+	const uint8_t *image = atomic_load_explicit(&seg->sg_image, memory_order_acquire);
+	struct slab *s = slab_of(db->d_slabs, image);
+
+	if (!s)
+		return NULL;
+	*place = (uint64_t)(image - db->d_slabs->sl_base);
+	*life = atomic_load_explicit(&s->s_life, memory_order_acquire);
+	/* a slab that was let go of before its life was read is the next image's */
+	return atomic_load_explicit(&seg->sg_image, memory_order_relaxed) == image ? image : NULL;
+}
+
+const uint8_t *kv_slab_at(struct kvdb *db, uint64_t place, uint32_t life)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s = &sl->sl_slab[place / sl->sl_bytes];
+
+	return atomic_load_explicit(&s->s_life, memory_order_acquire) == life ?
+	       sl->sl_base + place : NULL;
 }
 
 void kv_slab_unpin(struct kvdb *db, void *pin)

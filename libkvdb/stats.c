@@ -26,6 +26,7 @@ static void add_thread(struct kv_tctx *tc, void *arg)
 	st->user_read_bytes += kv_counted(&tc->tc_read_bytes);
 	st->value_mem += kv_counted(&tc->tc_value_mem);
 	st->value_dev += kv_counted(&tc->tc_value_dev);
+	st->point_hits += kv_counted(&tc->tc_point_hits);
 	st->txn_begun += kv_counted(&tc->tc_begun);
 	st->txn_committed += kv_counted(&tc->tc_committed);
 	st->txn_aborted += kv_counted(&tc->tc_aborted);
@@ -148,7 +149,8 @@ int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 	pthread_mutex_lock(&db->d_views->vw_lock);
 	st.spare_bytes += db->d_views->vw_free_bytes;
 	pthread_mutex_unlock(&db->d_views->vw_lock);
-	st.table_bytes = kv_pagepool_table_bytes(db) + st.segments * sizeof(struct kv_seg);
+	st.table_bytes = kv_pagepool_table_bytes(db) + kv_points_bytes(db) +
+			 st.segments * sizeof(struct kv_seg);
 	st.memory_bytes = st.memtable_bytes + st.window_bytes + st.page_bytes + st.index_bytes +
 			  st.spare_bytes + st.table_bytes;
 	*out = st;

@@ -45,6 +45,7 @@ struct kv_tctx {
 	struct kv_slot tc_slot;
 	_Atomic(uint64_t) tc_puts, tc_gets, tc_dels, tc_seeks, tc_nexts;	/* kv_count() */
 	_Atomic(uint64_t) tc_user_bytes, tc_read_bytes, tc_value_mem, tc_value_dev;
+	_Atomic(uint64_t) tc_point_hits;
 	_Atomic(uint64_t) tc_begun, tc_committed, tc_aborted, tc_conflicts, tc_stale;
 	/* the owner is in a get that can begin anew: a missing page ends it with -EINPROGRESS */
 	bool tc_restarts;

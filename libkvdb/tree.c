@@ -62,11 +62,20 @@ static void tree_free(void *arg)
 	free(tb);
 }
 
+/* PI1: for a tree whose runs say what none did before. */
+static uint64_t run_gen(struct kvdb *db)
+{
+	return atomic_fetch_add(&db->d_run_gen, 1) + 1;
+}
+
 struct kv_tree *kv_tree_new(struct kvdb *db, struct kv_mt *mt)
 {
 	struct kv_tree *tr = tree_new(db, 0, 0);
 
-	if (tr && mt)
+	if (!tr)
+		return NULL;
+	tr->tr_gen = run_gen(db);
+	if (mt)
 		tr->tr_mt[tr->tr_nmt++] = mt;
 	return tr;
 }
@@ -232,6 +241,7 @@ static int tree_next(struct kvdb_kvs *kvs, struct kv_mt *front, struct kv_mt *mt
 {
 	struct kv_tree *old, *tr = NULL, *gone = NULL;
 	uint32_t i, keep;
+	bool is_new;
 	int err = 0;
 
 	pthread_mutex_lock(&kvs->k_tree_lock);
@@ -257,6 +267,9 @@ static int tree_next(struct kvdb_kvs *kvs, struct kv_mt *front, struct kv_mt *mt
 			tr->tr_mt[tr->tr_nmt++] = front;
 		for (i = 0; i < keep; i++)
 			tr->tr_mt[tr->tr_nmt++] = kv_mt_get(old->tr_mt[i]);
+		/* PI1: runs in place of others say the same */
+		is_new = BARRIER(677, mt || (!front && !ed->ed_ndrop));
+		tr->tr_gen = is_new ? run_gen(kvs->k_db) : old->tr_gen;
 		gone = tree_publish(kvs, tr);
 	}
 	pthread_mutex_unlock(&kvs->k_tree_lock);
@@ -281,6 +294,7 @@ int kv_tree_empty(struct kvdb_kvs *kvs)
 
 	if (!tr)
 		return -ENOMEM;
+	tr->tr_gen = run_gen(kvs->k_db);
 	pthread_mutex_lock(&kvs->k_tree_lock);
 	old = tree_publish(kvs, tr);
 	pthread_mutex_unlock(&kvs->k_tree_lock);

@@ -160,10 +160,23 @@ static int value_packed(struct kvdb *db, const struct kv_ent *e, void *buf, size
 					e->e_vlen) : rc;
 }
 
+/* From the window. */
+static inline void value_copy(struct kvdb *db, const uint8_t *val, void *buf, size_t size,
+			      bool touches)
+{
+	struct kv_tctx *tc = kv_tctx(db);
+
+	if (size)
+		memcpy(buf, val, size);
+	if (touches)
+		kv_slab_touch(db, val);
+	if (tc)
+		kv_count(&tc->tc_value_mem, 1);
+}
+
 int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t size)
 {
 	const uint8_t *image;
-	struct kv_tctx *tc;
 
 	if (size > e->e_vlen)
 		size = e->e_vlen;
@@ -176,6 +189,10 @@ int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t siz
 	}
 	if (!e->e_vlen)
 		return 0;
+	if (e->e_kind == KV_ENT_NEAR) {
+		value_copy(db, e->e_val, buf, size, true);
+		return 0;
+	}
 	if (KV_UNLIKELY(e->e_pack))
 		return value_packed(db, e, buf, size);
 	if (!place_is_good(e))
@@ -183,13 +200,7 @@ int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t siz
 	image = atomic_load_explicit(&e->e_seg->sg_image, memory_order_acquire);
 	if (!image)
 		return value_dev(db, e, buf, size);
-	if (size)
-		memcpy(buf, image + (size_t)e->e_off8 * 8, size);
-	if (!(e->e_vcrc & 15))
-		kv_slab_touch(db, image);
-	tc = kv_tctx(db);
-	if (tc)
-		kv_count(&tc->tc_value_mem, 1);
+	value_copy(db, image + (size_t)e->e_off8 * 8, buf, size, !(e->e_vcrc & 15));
 	return 0;
 }
 

@@ -833,7 +833,7 @@ struct kvdb_stats {
 	uint64_t checkpoints;       /* now */
 	uint64_t pinned_bytes;      /* now: media held by checkpoints alone */
 	uint64_t spare_bytes;       /* now: memory kept to be used again */
-	uint64_t table_bytes;       /* now: tables of pages and segments, buffers kept */
+	uint64_t table_bytes;       /* now: tables of pages, segments, values; buffers kept */
 	uint64_t memory_bytes;      /* now: sum of the six: what the database holds of memory */
 	uint64_t pack_in_bytes;     /* values that were moved in stores with compression ... */
 	uint64_t pack_out_bytes;    /* ... and what they took then */
@@ -847,6 +847,7 @@ struct kvdb_stats {
 	uint64_t scan_places;       /* places that scans read values from, on media */
 	uint64_t order_relocations; /* of the relocations: for the sake of scans, ... */
 	uint64_t order_bytes;       /* ... and the bytes that those moved */
+	uint64_t point_hits;        /* lookups that found a value where one before had found it */
 };
 /*
  * The 64-bit members of struct kvdb_stats, all of them, for tools that print or
@@ -864,7 +865,7 @@ struct kvdb_stats {
 	X(spare_bytes) X(table_bytes) X(memory_bytes) X(leaves) X(run_depth) X(spills) \
 	X(splits) X(joins) X(merge_keys) X(merge_most_keys) X(pack_in_bytes) \
 	X(pack_out_bytes) X(user_read_bytes) X(cpu_ns) X(scan_places) X(order_relocations) \
-	X(order_bytes)
+	X(order_bytes) X(point_hits)
 
 /** kvdb_stats() - read the counters. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_stats(struct kvdb *db, struct kvdb_stats *out);
