@@ -113,7 +113,7 @@ mp_src   := $(sort $(wildcard libmpool/*.c))
 kv_src   := $(sort $(wildcard libkvdb/*.c))
 ut_src   := $(sort $(wildcard utils/common/*.c))
 test_all := $(sort $(wildcard tests/unit/*.c tests/conform/*.c tests/crash/*.c tests/stress/*.c \
-	tests/model/*.c tests/bench/*.c tests/golden/*.c tests/common/*.c $(if $(VARIANT),,tests/kmod/*.c)))
+	tests/soak/*.c tests/model/*.c tests/bench/*.c tests/golden/*.c tests/common/*.c $(if $(VARIANT),,tests/kmod/*.c)))
 # adapters of other engines are built for `make bench` alone, where those are installed
 peers    := rocksdb wiredtiger lmdb
 peer_src := $(peers:%=tests/bench/bench_%.c)
@@ -171,7 +171,7 @@ check: deps ## everything that must hold before a commit; about half an hour on 
 	$(submake) -j2 SAN=fuzz fuzzers
 	$(submake) kernels modules
 	$(submake) kernel-uml
-	$(run) uml unit crash model ablate asan fuzz conform cli lint vm
+	$(run) uml unit crash model soak ablate asan fuzz conform cli lint vm
 
 check-unit: tests ## unit tests only
 	$(run) unit

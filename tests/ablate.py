@@ -12,7 +12,7 @@ ok" ends it. Prints TAP, one test per guard.
                                 (default 60), in an order that SEED chooses
   tests/ablate.py full N...     these guards only
   tests/ablate.py planted [N..] the planted bugs (planted.py): each must be noticed by a general
-                                suite (conformance, model, crash), never by a test of its own
+                                suite (conformance, model, crash, soak), never by a test of its own
 
 tests/ablate.txt remembers which program noticed which guard after how many
 milliseconds, so that it is tried first; `full` with UPDATE=1 rewrites it. O is
@@ -66,7 +66,7 @@ def programs(folders):
             works = re.findall(r'_WL\("(\w+)"', text(f)) if folder == "crash" else []
             if works:
                 out += ["%s:%s" % (name, w) for w in works]
-            elif name.startswith(("test_", "crash_", "model_")):
+            elif name.startswith(("test_", "crash_", "model_", "stress_")):
                 out.append(name)
     return [p for p in out if os.path.exists(os.path.join(O, "tests", p.split(":")[0]))]
 
@@ -165,7 +165,7 @@ def main():
     bugs = {b.number: b for b in planted.bugs()} if mode == "planted" else {}
     all_guards = {n: ("planted", b.file) for n, b in bugs.items()} or guards()
     if bugs:
-        progs = programs(("crash", "conform", "model"))
+        progs = programs(("crash", "conform", "model", "soak"))
     else:
         progs = programs(("unit", "conform", "crash"))
     memory = remembered()

@@ -54,8 +54,8 @@ result() {
 	done
 }
 
-[ $# != 0 ] || set -- unit conform cli lint crash model stress asan tsan fuzz vm newer uml debug \
-	planted guards coverage
+[ $# != 0 ] || set -- unit conform cli lint crash model stress soak asan tsan fuzz vm newer uml \
+	debug planted guards coverage
 failed=0
 for step; do
 	if grep -qs '^passed' "$dir/$step.end"; then

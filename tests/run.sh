@@ -5,7 +5,7 @@
 #
 #   B=build O=build tests/run.sh SUITE...      (make check, make check-unit, ...)
 #
-# Suites: unit conform crash stress model  programs of that folder, from $O/tests
+# Suites: unit conform crash stress soak model  programs of that folder, from $O/tests
 #                                    (unit: and of tests/golden)
 #         cli                        tests/cli/test_*, executables
 #         lint                       tests/lint/*.sh and *.py
@@ -251,6 +251,8 @@ for suite; do
 		scripts model 600 "$O" tests/model/*.py
 		;;
 	stress) programs stress stress 300 "$O" ;;
+	# a minute, or two hours; what a round leaves to settle comes on top
+	soak) programs soak soak 900 "$O" ;;
 	# answers of "in use" take two seconds each
 	cli) scripts cli 300 "$O" tests/cli/test_* ;;
 	lint) scripts lint 60 "$O" tests/lint/*.sh tests/lint/*.py ;;
