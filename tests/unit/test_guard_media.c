@@ -331,6 +331,32 @@ static void ids_beyond_the_durable_mark_are_not_given_out(void)
 	rig_fini(&r);
 }
 
+/* The last id is the end, also after a reopening: none is given twice. */
+static void ids_end_and_do_not_begin_again(void)
+{
+	struct mp_obj *o;
+	u64 last = 0;
+	int i, rc = 0;
+
+	start(1);
+	r.pool->p_next_id = MP_ID_LAST - 5;
+	for (i = 0; i < 10 && !rc; i++) {
+		rc = alloc_one(r.pool, MP_APPEND, 4096, &o);
+		if (rc)
+			break;
+		T_OK(mp_obj_id(o) > last && mp_obj_id(o) < MP_ID_LAST);
+		last = mp_obj_id(o);
+		mp_obj_put(o);
+	}
+	T_EQ(i, 5);
+	T_EQ(rc, -ENOSPC);
+	rig_reopen(&r, 1);
+	T_EQ(count_objs(&r), 5);
+	T_EQ(alloc_one(r.pool, MP_MBLOCK, 4096, &o), -ENOSPC);
+	T_EQ(delete_id(r.pool, last), 0);
+	rig_fini(&r);
+}
+
 /* ---- objects ---- */
 
 static void writes_stay_inside_their_object(void)
@@ -514,6 +540,7 @@ int main(void)
 	T_RUN(damaged_newest_checkpoint_is_refused);
 	T_RUN(memory_of_an_open_is_bounded);
 	T_RUN(ids_beyond_the_durable_mark_are_not_given_out);
+	T_RUN(ids_end_and_do_not_begin_again);
 	T_RUN(writes_stay_inside_their_object);
 	T_RUN(failed_write_is_never_committed);
 	T_RUN(damage_inside_a_log_is_refused);

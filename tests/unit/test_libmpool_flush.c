@@ -17,6 +17,9 @@
 #include "poolcfg.h"
 
 static int fdatasyncs, dsyncs, dir_syncs, file_syncs;
+/* bytes that a transfer of a file moves at most, every other one is interrupted; 0 = as it is */
+static size_t transfer_most;
+static int transfers;
 
 int fsync(int fd)
 {
@@ -34,11 +37,35 @@ int fdatasync(int fd)
 	return (int)syscall(SYS_fdatasync, fd);
 }
 
+static int is_interrupted(void)
+{
+	errno = EINTR;
+	return transfers++ % 2;
+}
+
+static size_t part(const struct iovec *iov)
+{
+	return iov->iov_len < transfer_most ? iov->iov_len : transfer_most;
+}
+
 ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t off, int flags)
 {
 	if (flags & RWF_DSYNC)
 		__atomic_fetch_add(&dsyncs, 1, __ATOMIC_RELAXED);
+	if (transfer_most && is_interrupted())
+		return -1;
+	if (transfer_most)
+		return pwrite(fd, iov->iov_base, part(iov), off);
 	return pwritev(fd, iov, n, off);
+}
+
+ssize_t preadv(int fd, const struct iovec *iov, int n, off_t off)
+{
+	if (transfer_most && is_interrupted())
+		return -1;
+	if (transfer_most)
+		return pread(fd, iov->iov_base, part(iov), off);
+	return syscall(SYS_preadv, fd, iov, n, off, 0);
 }
 
 /* ---- a device that counts ---- */
@@ -219,6 +246,35 @@ static void file_flush_is_fdatasync_and_fua_is_dsync(void)
 	free(v.iov_base);
 }
 
+/* What a call did not move is moved by the next; what is not there at all is an error. */
+static void short_and_interrupted_transfers_go_on(void)
+{
+	uint8_t out[3 * MP_BLOCK], in[3 * MP_BLOCK] = { 0 };
+	struct iovec w[3], r[3];
+	unsigned i;
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	T_OK(fd >= 0);
+	for (i = 0; i < sizeof(out); i++)
+		out[i] = (uint8_t)(i * 7 + i / 251);
+	for (i = 0; i < 3; i++) {
+		w[i] = (struct iovec){ out + i * MP_BLOCK, MP_BLOCK };
+		r[i] = (struct iovec){ in + i * MP_BLOCK, MP_BLOCK };
+	}
+	transfer_most = 1000;
+	transfers = 0;
+	T_EQ(mpl_fd_rw(fd, MP_BLOCK, w, 3, 1, 0), 0);
+	T_OK(transfers > 15);
+	T_EQ(mpl_fd_rw(fd, MP_BLOCK, r, 3, 0, 0), 0);
+	T_MEMEQ(out, in, sizeof(in));
+	T_EQ(mpl_fd_rw(fd, 2 * MP_BLOCK, r, 3, 0, 0), -EIO);
+	transfer_most = 0;
+	T_EQ(mpl_fd_rw(fd, MP_BLOCK, r, 3, 0, 0), 0);
+	T_MEMEQ(out, in, sizeof(in));
+	close(fd);
+	unlink(path);
+}
+
 static void pool_json_is_made_durable_with_its_directory(void)
 {
 	struct mpl_cfg *cf = mpl_cfg_new(1), *back;
@@ -293,6 +349,7 @@ int main(void)
 	T_RUN(waiters_share_flushes_and_none_is_too_early);
 	T_RUN(pool_learns_of_a_failure_before_any_waiter);
 	T_RUN(file_flush_is_fdatasync_and_fua_is_dsync);
+	T_RUN(short_and_interrupted_transfers_go_on);
 	T_RUN(pool_json_is_made_durable_with_its_directory);
 	T_RUN(wiped_signature_is_gone_durably);
 	T_RUN(layers_pass_flushes_on);
