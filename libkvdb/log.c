@@ -59,15 +59,39 @@ static struct kv_frame *frame_new(struct kv_log *lo, struct kv_seg *s, size_t re
 	return f;
 }
 
-struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *image, uint32_t off,
-			      uint32_t cap, uint64_t epoch)
+/* Records that a frame of @cap bytes may hold. */
+static size_t frame_records(const struct kv_log *lo, uint32_t cap)
 {
 	/* the shortest record has a one-byte key, or value; those in the value log are longer */
 	size_t rec = KV_REC_HDR + KV_REC_ALIGN + (lo->lo_stream == KV_VLOG ? KV_INLINE_MAX : 0);
-	struct kv_frame *f = frame_new(lo, s, cap / rec + 1);
 
+	return cap / rec + 1;
+}
+
+/* Has a frame ready: under lo_lock its memory would keep all writers of the log waiting. */
+static void make_spare(struct kv_log *lo)
+{
+	struct kv_frame *f, *none = NULL;
+
+	if (atomic_load(&lo->lo_spare))
+		return;
+	f = frame_new(lo, NULL, frame_records(lo, lo->lo_frame_max));
+	if (f && !atomic_compare_exchange_strong(&lo->lo_spare, &none, f))
+		frame_free(f);
+}
+
+struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *image, uint32_t off,
+			      uint32_t cap, uint64_t epoch)
+{
+	struct kv_frame *f = NULL;
+
+	if (cap && cap <= lo->lo_frame_max)
+		f = atomic_exchange(&lo->lo_spare, NULL);
+	if (!f)
+		f = frame_new(lo, s, frame_records(lo, cap));
 	if (!f)
 		return NULL;
+	f->fr_seg = s;
 	f->fr_base = image ? image + off : NULL;
 	f->fr_off = off;
 	f->fr_cap = cap;
@@ -115,6 +139,7 @@ int kv_logs_init(struct kvdb *db)
 		pthread_cond_init(&lo->lo_ready, NULL);
 		lo->lo_no = (uint16_t)(i % n);
 		lo->lo_stream = (uint8_t)(i / n);
+		lo->lo_frame_max = db->d_budget.b_frame_max;
 		lo->lo_tail = &lo->lo_pending;
 		lo->lo_next_tail = &lo->lo_next;
 		lo->lo_ahead = 1;
@@ -163,6 +188,9 @@ static void log_fini(struct kvdb *db, struct kv_log *lo)
 		frame_free(f);
 	}
 	f = atomic_load(&lo->lo_frame[WORD_SEQ(atomic_load(&lo->lo_word)) % 4]);
+	if (f)
+		frame_free(f);
+	f = atomic_load(&lo->lo_spare);
 	if (f)
 		frame_free(f);
 	if (lo->lo_seg)
@@ -451,6 +479,7 @@ static int next_frame(struct kvdb *db, struct kv_log *lo, uint32_t seq, uint32_t
 	now = kv_now(db);
 	if (now - t0 > ROLL_NS)
 		kv_delayed(db, KVDB_DELAY_FRAME, now - t0);
+	make_spare(lo);
 	kv_flusher_kick(db);
 	/* the flusher may be waiting for a device, and nobody asleep */
 	if (!kv_is_manual(db))

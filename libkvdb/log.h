@@ -54,6 +54,8 @@ struct kv_log {
 	pthread_mutex_t lo_lock __attribute__((aligned(KV_CACHELINE)));
 	uint16_t lo_no;
 	uint8_t lo_stream;		/* enum kv_stream */
+	uint32_t lo_frame_max;		/* bytes of an ordinary frame */
+	_Atomic(struct kv_frame *) lo_spare; /* the next one, or NULL */
 	struct kv_seg *lo_seg;		/* lo_lock */
 	struct kv_seg *lo_next;		/* prepared successors, by sg_full_next; lo_lock */
 	struct kv_seg **lo_next_tail;

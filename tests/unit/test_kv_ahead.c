@@ -134,6 +134,24 @@ static void a_slow_log_has_one(void)
 	close_db();
 }
 
+/* Nobody waits for its memory behind lo_lock. */
+static void the_next_frame_is_there(void)
+{
+	struct kv_frame *f;
+	struct kv_log *lo;
+
+	open_db(KVDB_MANUAL);
+	lo = value_log();
+	T_OK(!atomic_load(&lo->lo_spare));
+	load(SEG / 4);
+	f = atomic_load(&lo->lo_spare);
+	T_OK(f);
+	load(SEG / 2);		/* as long as a frame */
+	T_OK(atomic_load(&lo->lo_spare) && atomic_load(&lo->lo_spare) != f);
+	T_EQ(kvdb_sync(db), 0);
+	close_db();
+}
+
 static bool is_resident(const uint8_t *mem)
 {
 	unsigned char page[SEG / 4096];
@@ -286,6 +304,7 @@ int main(void)
 	T_RUN(a_fast_log_has_several_segments_ready);
 	T_RUN(segments_get_ready_one_by_one);
 	T_RUN(a_slow_log_has_one);
+	T_RUN(the_next_frame_is_there);
 	T_RUN(fast_logs_are_slowed_before_the_last_segment);
 	T_RUN(a_log_that_left_staging_has_a_stock);
 	T_RUN(a_stock_of_large_segments_is_small);
