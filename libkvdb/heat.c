@@ -108,22 +108,32 @@ static int by_heat(const void *a, const void *b)
 	return x > y ? -1 : x < y;
 }
 
+static void swap(struct kv_victim *a, struct kv_victim *b)
+{
+	struct kv_victim v = *a;
+
+	*a = *b;
+	*b = v;
+}
+
 unsigned kv_heat_choose(struct kv_victim *v, unsigned n, uint64_t keys, uint64_t room)
 {
 	uint64_t paid = 0, cost = 2 * keys, write = 0;
-	unsigned m = 0, chosen = 0;
+	unsigned able = 0, m = 0, chosen = 0;
 
-	qsort(v, n, sizeof(*v), by_heat);
-	for (unsigned i = 0; i < n; i++) {
-		struct kv_victim t = v[i];
-
-		if (!may_go(&t) || write + t.vi_live > room)
+	/* one that cost nothing would be equal to every other */
+	for (unsigned i = 0; i < n; i++)
+		if (may_go(&v[i]))
+			swap(&v[able++], &v[i]);
+	if (able)
+		qsort(v, able, sizeof(*v), by_heat);
+	for (unsigned i = 0; i < able; i++) {
+		if (write + v[i].vi_live > room)
 			continue;
-		write += t.vi_live;
-		paid += t.vi_heat;
-		cost += order_cost(&t);
-		v[i] = v[m];
-		v[m++] = t;
+		write += v[i].vi_live;
+		paid += v[i].vi_heat;
+		cost += order_cost(&v[i]);
+		swap(&v[m++], &v[i]);
 		if (CHECK(658, paid >= cost))
 			chosen = m;
 	}
