@@ -63,6 +63,8 @@ classes_are_compared() {
 	has out '^a +p99.9 of read +[0-9.]+[nmu]?s +[0-9.]+[nmu]?s +[0-9.]+$'
 	has out '^a +written to capacity +[0-9.]+[KMG]? +[0-9.]+[KMG]? +[0-9.]+$'
 	has out '^a +at least +[0-9.]+[KMG]? +[0-9.]+$'
+	has out '^a +space per living byte +[0-9.]+ +[0-9.]+ +[0-9.]+$'
+	has out '^a 2 +operations/s, drained +[0-9]+ +[0-9]+ +[0-9.]+$'
 	# shellcheck disable=SC2086
 	MPOOL_DEV='capacity:rate=1G' want 0 kvdb bench -j $small --classes compare --workload load
 	schema kvdb_bench_classes

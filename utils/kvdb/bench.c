@@ -55,7 +55,8 @@ const struct opt bench_opts[] = {
 	  "media classes of the pool to make: capacity; both, staging with a tenth of the data; or "
 	  "compare, one after the other. Capacity is slowed down by device layers: those of "
 	  "MPOOL_DEV, or else " BENCH_LAYERS ". Default for --workload "
-	  "then: load,a; for --threads: 32; for --cache: an eighth of the data, at least 64M",
+	  "then: load,a,a; for --records: 400000; for --ops: twice the records; for --threads: 32; "
+	  "for --cache: an eighth of the data, at least 64M",
 	  "classes", "capacity|both|compare" },
 	{ "missing", 0, OPT_FLAG, 0, NULL, "load only records that are not there", NULL, NULL },
 	{ "journal", 0, OPT_STR, 0, "FILE",
@@ -101,8 +102,9 @@ static int parse_numbers(struct bench *b)
 	uint64_t fields = args_num(a, "fields", 10), size = args_num(a, "field-size", 100);
 	uint64_t threads = args_num(a, "threads", b->classes ? BENCH_CLIENTS : 4);
 
-	b->records = args_num(a, "records", 1000000);
-	b->ops = args_num(a, "ops", b->records);
+	b->records = args_num(a, "records", b->classes ? BENCH_CLASS_RECORDS : 1000000);
+	/* from one to the next: each value is overwritten once at the mean */
+	b->ops = args_num(a, "ops", b->classes ? 2 * b->records : b->records);
 	b->seed = args_num(a, "seed", 1);
 	b->has_size = args_has(a, "value-size") || args_has(a, "fields") ||
 		      args_has(a, "field-size");
@@ -141,7 +143,7 @@ static int parse(struct bench *b)
 	rc = parse_numbers(b);
 	if (!rc)
 		rc = parse_workloads(b, args_str(a, "workload",
-						 b->classes ? "load,a" : "load,a,c"));
+						 b->classes ? "load,a,a" : "load,a,c"));
 	if (!rc)
 		rc = bench_classes_parse(b);
 	if (rc)

@@ -29,6 +29,7 @@
 /* --classes: a capacity device that reads well and writes slowly, and many clients */
 #define BENCH_LAYERS  "capacity:rate=400M,write_rate=80M,lat=200us"
 #define BENCH_CLIENTS 32u
+#define BENCH_CLASS_RECORDS 400000u
 
 struct bench;
 struct bench_journal;
@@ -137,6 +138,7 @@ void bench_report_json(struct bench *b);
 void bench_text_config(const struct bench *b);
 void bench_report_text(struct bench *b);
 double bench_rate(const struct bench_phase *p, const struct bench_meter *to);
+double bench_space_amp(const struct bench_phase *p);
 uint64_t bench_p999_ns(const struct bench_phase *p, unsigned op);
 uint64_t bench_class_written(const struct bench_phase *p, unsigned cls);
 uint64_t bench_class_read(const struct bench_phase *p, unsigned cls);

@@ -64,7 +64,7 @@ static double write_amp(const struct bench *b, const struct bench_phase *p)
 	return ratio((double)device_written(b, p), (double)p->write_bytes);
 }
 
-static double space_amp(const struct bench_phase *p)
+double bench_space_amp(const struct bench_phase *p)
 {
 	return ratio((double)(p->used[MPOOL_CAPACITY] + p->used[MPOOL_STAGING]),
 		     (double)p->live_bytes);
@@ -158,7 +158,7 @@ static void json_phase(struct json *j, const struct bench *b, const struct bench
 	json_u64(j, "live_user_bytes", p->live_bytes);
 	efficiency_json(j, a, z);
 	json_f64(j, "write_amplification", write_amp(b, p));
-	json_f64(j, "space_amplification", space_amp(p));
+	json_f64(j, "space_amplification", bench_space_amp(p));
 	json_u64(j, "peak_rss_bytes", p->peak_rss);
 	json_u64(j, "gate_waits", z->gate_waits - a->gate_waits);
 	json_u64(j, "gate_wait_ns", z->gate_wait_ns - a->gate_wait_ns);
@@ -235,7 +235,7 @@ static void text_rates(const struct bench *b)
 			snprintf(amp, sizeof(amp), "%.2f", write_amp(b, p));
 		printf("%-6s %10" PRIu64 " %11.0f %11.0f %9.2f %10.2f %7s %7.2f %8s\n",
 		       p->mix->name, p->ops, bench_rate(p, &p->ack), bench_rate(p, &p->end),
-		       cpu_us(p, &p->ack), cpu_us(p, &p->end), amp, space_amp(p),
+		       cpu_us(p, &p->ack), cpu_us(p, &p->end), amp, bench_space_amp(p),
 		       size_str(rss, p->peak_rss));
 		verified += verified_of(p);
 	}
