@@ -696,15 +696,13 @@ int kv_get_run(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, si
 	return err;
 }
 
-int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
-	     size_t *vlen)
+/* Waits for what it reads outside of kv_enter() (RD-4). */
+static inline int get_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf,
+			   size_t size, size_t *vlen)
 {
-	struct kv_tctx *tc;
-	int err = check_key(kvs, key, klen);
+	struct kv_tctx *tc = kv_tctx(kvs->k_db);
+	int err;
 
-	if (KV_UNLIKELY(err))
-		return err;
-	tc = kv_tctx(kvs->k_db);
 	if (KV_UNLIKELY(!tc))
 		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
 	kv_count(&tc->tc_gets, 1);
@@ -717,40 +715,44 @@ int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size
 	       kv_get_wait(kvs, key, klen, buf, size, vlen);
 }
 
+int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
+	     size_t *vlen)
+{
+	int err = check_key(kvs, key, klen);
+
+	return KV_UNLIKELY(err) ? err : get_wait(kvs, key, klen, buf, size, vlen);
+}
+
 /* ---- update ------------------------------------------------------------------ */
 
-/* Takes the value and what says that it is still the one. Inside kv_enter(). */
-static int update_read(struct write *w, uint8_t **buf, size_t *size, const uint8_t **old,
-		       size_t *olen)
+#define UPDATE_BYTES	1024u	/* room for a value that is updated, at first */
+
+/* What says that the value that is read now, afterwards, is still the one. */
+static void update_base(struct write *w)
 {
-	struct kvdb *db = w->kvs->k_db;
-	struct kv_ent e;
-	uint8_t *p;
-	int err;
+	struct kv_thread *t = kv_enter();
 
 	w->based->mt = kv_mt_get(kv_mt_active(w->kvs));
 	/* before the version: what comes between the two is noticed when it is written */
 	w->based->hidden = hidden_now(w->kvs, w->op.op_key, w->op.op_klen);
 	w->op.op_expect = kv_mt_newest_version(w->based->mt, w->op.op_key, w->op.op_klen,
 					       w->op.op_hash);
-	*old = NULL;
-	*olen = 0;
-	err = kv_tree_lookup(db, atomic_load(&w->kvs->k_tree), w->op.op_key, w->op.op_klen,
-			     KV_SEQ_NOW, &e);
-	if (err == -ENOENT || (!err && (e.e_kind == KV_ENT_TOMB ||
-					kv_is_expired(&e, kv_time_ms(db)))))
-		return 0;
-	if (!err && (e.e_vlen > *size || !*buf)) {
-		p = realloc(*buf, e.e_vlen + 1);
+	kv_exit(t);
+}
+
+static int update_read(struct write *w, uint8_t **buf, size_t *size, size_t *olen)
+{
+	uint8_t *p;
+	int err;
+
+	while (!(err = get_wait(w->kvs, w->op.op_key, w->op.op_klen, *buf, *size, olen)) &&
+	       *olen > *size) {
+		p = realloc(*buf, *olen);
 		if (!p)
 			return -ENOMEM;
 		*buf = p;
-		*size = e.e_vlen;
+		*size = *olen;
 	}
-	if (!err)
-		err = kv_value_read(db, &e, *buf, e.e_vlen);
-	*old = *buf;
-	*olen = e.e_vlen;
 	return err;
 }
 
@@ -758,15 +760,16 @@ static int update_read(struct write *w, uint8_t **buf, size_t *size, const uint8
 static int update_once(struct kvdb_kvs *kvs, struct write *w, kvdb_update_fn *fn, void *arg,
 		       uint8_t **buf, size_t *size)
 {
-	struct kv_thread *t = kv_enter();
-	const void *val = NULL;
-	const uint8_t *old;
-	size_t olen, vlen = 0;
-	int err = update_read(w, buf, size, &old, &olen), what;
+	const void *val = NULL, *old;
+	size_t olen = 0, vlen = 0;
+	int err, what;
 
-	kv_exit(t);
-	if (err)
+	update_base(w);
+	err = update_read(w, buf, size, &olen);
+	if (err && err != -ENOENT)
 		return err;
+	old = err ? NULL : *buf;
+	err = 0;
 	what = fn(arg, old, olen, &val, &vlen);
 	if (what < 0 || what == KVDB_UPDATE_KEEP)
 		return what < 0 ? what : 0;
@@ -788,12 +791,15 @@ int kvdb_update(struct kvdb_kvs *kvs, const void *key, size_t klen, kvdb_update_
 {
 	struct based b = { NULL, 0 };
 	struct write w = { .kvs = kvs, .based = &b };
-	size_t size = 0;
-	uint8_t *buf = NULL;
+	size_t size = UPDATE_BYTES;
 	int err = kv_check_key(kvs, key, klen);
+	uint8_t *buf;
 
 	if (err)
 		return err;
+	buf = malloc(size);
+	if (!buf)
+		return -ENOMEM;
 	w.op.op_key = key;
 	w.op.op_klen = (uint16_t)klen;
 	w.op.op_hash = kv_hash(key, klen);

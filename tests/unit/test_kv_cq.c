@@ -270,6 +270,14 @@ static int read_watched(struct mpool_obj *obj, uint64_t off, const struct iovec 
 	return pool_ops->rw(obj, off, iov, n, is_write);
 }
 
+static int see(void *arg, const void *old, size_t olen, const void **val, size_t *vlen)
+{
+	(void)val;
+	(void)vlen;
+	*(uint8_t *)arg = olen == VAL ? ((const uint8_t *)old)[VAL - 1] : 0;
+	return KVDB_UPDATE_KEEP;
+}
+
 /* Many that did would keep evicted pages from their next use. */
 static void a_get_that_waits_for_a_device_holds_no_memory_back(void)
 {
@@ -294,6 +302,11 @@ static void a_get_that_waits_for_a_device_holds_no_memory_back(void)
 	T_OK(reads);
 	T_EQ(vlen, VAL);
 	T_EQ(val[VAL - 1], 7);
+	reads = 0;
+	key = __builtin_bswap32(KEYS / 4);
+	T_EQ(kvdb_update(kvs, &key, sizeof(key), see, val), 0);
+	T_OK(reads);
+	T_EQ(val[0], (uint8_t)(KEYS / 4));
 	T_EQ(reads_inside, 0);
 	key = __builtin_bswap32(KEYS);
 	T_EQ(kvdb_get_pinned(kvs, &key, sizeof(key), &pin), -ENOENT);
