@@ -42,6 +42,10 @@
 #define STAGED_EVERY_NS	5000000ull	/* the same of staging, which is small */
 #define AGED_WITHIN_NS	500000000ull	/* who waits for staging sees a value leave it so often */
 #define LOOK_EVERY_NS	100000000ull	/* between two looks at the space that is in use */
+#define PACE_NS		1000000000ull	/* the pace of the logs is that of about so long */
+#define BURST_S		30u		/* at which they may go on so long beyond the bound, */
+#define BURST_MOST	0.8		/* at most for so much more, before a job begins, */
+#define BURST_LEFT	3.0		/* which leaves a third of that */
 #define ESTIMATE_NS	5000000000ull	/* an estimate holds so long, if space grows little */
 #define SAMPLE_PAGES	48u		/* of one run, */
 #define SAMPLE_RUNS	16u		/* of so many; of more fewer each */
@@ -64,6 +68,10 @@ struct kv_reloc {
 	_Atomic(uint64_t) rl_next_ns;	/* next look */
 	_Atomic(uint64_t) rl_next_space; /* no estimate before space reaches it ... */
 	_Atomic(uint64_t) rl_next_est;	/* ... or the clock this */
+	_Atomic(bool) rl_is_awaited;	/* somebody waits for the next look */
+	double rl_pace;			/* of the logs, bytes per second; rl_lock */
+	uint64_t rl_pace_log, rl_pace_ns; /* log bytes and clock when it was looked at; rl_lock */
+	double rl_burst;		/* of the last estimate: allowed above rl_max; rl_lock */
 	bool rl_is_short;		/* the pool is nearly full; rl_lock */
 	bool rl_is_early;		/* what the last job wanted may not be emptied yet */
 	uint64_t rl_stuck;		/* space at which the last job could not help; rl_lock */
@@ -702,9 +710,9 @@ static unsigned choose_for_space(struct kv_reloc *rl, uint64_t space, double lim
 	uint64_t want = (uint64_t)(goal * (double)rl->rl_user), excess;
 	uint64_t least = rl->rl_is_short ? 0 : KEYS_WORTH * atomic_load(&rl->rl_run_bytes);
 
-	if ((double)space <= limit * (double)rl->rl_user || space <= want)
+	if ((double)space <= limit * (double)rl->rl_user)
 		return 0;
-	excess = space - want;
+	excess = space > want ? space - want : 0;
 	return kv_reloc_choose(rl->rl_cand, rl->rl_ncand, excess > least ? excess : least, room);
 }
 
@@ -812,7 +820,39 @@ static double limit_of(const struct kv_reloc *rl)
 
 static double goal_of(const struct kv_reloc *rl)
 {
-	return 1 + (rl->rl_max - 1) * (rl->rl_is_short ? 0.25 : 0.94);
+	return 1 + (rl->rl_max - 1) * (rl->rl_is_short ? 0.25 : 0.94) + rl->rl_burst / BURST_LEFT;
+}
+
+double kv_space_burst(double pace, uint64_t live, double amp)
+{
+	return live ? fmin(pace * BURST_S / (double)live, BURST_MOST * (amp - 1)) : 0;
+}
+
+static void note_pace(struct kvdb *db, uint64_t now)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t log = atomic_load(&db->d_logs->ls_bytes);
+	double ns, pace;
+
+	/* frames are counted when they are closed: of a moment there may be none or many */
+	if (now < rl->rl_pace_ns + LOOK_EVERY_NS)
+		return;
+	ns = (double)(now - rl->rl_pace_ns);
+	pace = rl->rl_pace_ns ? (double)(log - rl->rl_pace_log) * 1e9 / ns : 0;
+	rl->rl_pace += (pace - rl->rl_pace) * ns / (ns + PACE_NS);
+	rl->rl_pace_log = log;
+	rl->rl_pace_ns = now;
+}
+
+/*
+ * What was written last is still being overwritten while writers are fast: a job would move
+ * what will soon be dead. When they pause, or somebody waits, the bound is what it is.
+ */
+static double burst_of(struct kv_reloc *rl, uint64_t live)
+{
+	if (atomic_exchange(&rl->rl_is_awaited, false) || rl->rl_is_short)
+		return 0;
+	return kv_space_burst(rl->rl_pace, live, rl->rl_max);
 }
 
 /* True when space is above the bound as far as can be told cheaply. rl_lock held. */
@@ -825,6 +865,7 @@ static int is_due(struct kvdb *db, uint64_t now)
 
 	was_short = rl->rl_is_short;
 	rl->rl_is_short = kv_segs_are_short(db);
+	note_pace(db, now);
 	if (rl->rl_is_short == was_short && space < atomic_load(&rl->rl_next_space) &&
 	    now < atomic_load(&rl->rl_next_est))
 		return 0;
@@ -832,7 +873,8 @@ static int is_due(struct kvdb *db, uint64_t now)
 	if (rc)
 		return rc;
 	atomic_store(&rl->rl_live, live);
-	bound = (uint64_t)(limit_of(rl) * (double)live);
+	rl->rl_burst = burst_of(rl, live);
+	bound = (uint64_t)((limit_of(rl) + rl->rl_burst) * (double)live);
 	atomic_store(&rl->rl_next_est, now + ESTIMATE_NS);
 	/* with nothing but overwrites from here on, the bound is reached there */
 	atomic_store(&rl->rl_next_space, bound);
@@ -1029,6 +1071,7 @@ int kv_reloc_step(struct kvdb *db)
 
 void kv_reloc_look(struct kvdb *db)
 {
+	atomic_store(&db->d_reloc->rl_is_awaited, true);
 	atomic_store(&db->d_reloc->rl_next_ns, 0);
 	atomic_store(&db->d_reloc->rl_next_est, 0);
 	atomic_store(&db->d_reloc->rl_next_order, 0);

@@ -138,7 +138,7 @@ void kv_reloc_fini(struct kvdb *db);
 double kv_reloc_amp_max(struct kvdb *db);
 /* One relocation when one is due: 1, 0, -errno. */
 int kv_reloc_step(struct kvdb *db);
-/* The next step looks at the space in use whatever the clock says. */
+/* The next step looks at the space in use whatever the clock says, and allows for no burst. */
 void kv_reloc_look(struct kvdb *db);
 bool kv_reloc_is_busy(struct kvdb *db);
 /* Until there is nothing to gain, whatever space_amp_max says; look, and take it back. */
@@ -159,6 +159,11 @@ bool kv_reloc_is_cancelled(struct kvdb *db);
 bool kv_reloc_is_ordering(struct kvdb *db);
 /* Bytes that a merge of the largest store needs (for the reserve). */
 uint64_t kv_reloc_key_bytes(struct kvdb *db);
+/*
+ * kv_space_burst - how far above @amp times @live space may be before a relocation begins; pure
+ * @pace: at which the logs grow, bytes per second
+ */
+double kv_space_burst(double pace, uint64_t live, double amp);
 /* How far space is beyond @amp times @live: all at twice the excess that is allowed. Pure. */
 uint32_t kv_space_debt(uint64_t space, uint64_t live, double amp);
 /* The same of the database while a relocation for space runs, else 0. */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "compact.h"
+#include "kv_clock.h"
 #include "kv_fresh.h"
 #include "mdc.h"
 #include "reloc.h"
@@ -23,6 +24,7 @@
 static char dir[256];
 static struct kvdb *db;
 static struct kvdb_kvs *kvs[2];
+static const struct kvdb_clock *clk;	/* NULL: the machine's */
 static uint32_t version[2][KEYS];
 
 static void open_db(void)
@@ -32,6 +34,7 @@ static void open_db(void)
 	o.flags = KVDB_MANUAL;
 	o.logs = 1;
 	o.cache_bytes = 64u << 20;
+	o.clock = clk;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	for (unsigned s = 0; s < 2; s++) {
 		char name[2] = { (char)('a' + s), 0 };
@@ -182,6 +185,65 @@ static void of_equally_empty_segments_the_oldest_goes(void)
 
 	T_EQ(kv_reloc_choose(v, 2, 1, 1 << 20), 1);
 	T_OK(v[0].vi_seg == &seg[1]);
+}
+
+/* ---- when ------------------------------------------------------------------------- */
+
+static void space_may_be_above_its_bound_by_what_is_written_soon(void)
+{
+	T_OK(kv_space_burst(0, 1000, 1.5) == 0);
+	T_OK(kv_space_burst(100, 0, 1.5) == 0);		/* nobody has counted yet */
+	T_OK(kv_space_burst(1, 1000, 1.5) > 0);
+	T_OK(kv_space_burst(2, 1000, 1.5) == 2 * kv_space_burst(1, 1000, 1.5));
+	/* before writers must stop for it */
+	T_OK(kv_space_burst(1e12, 1000, 1.5) < 0.5);
+	T_OK(kv_space_burst(1e12, 1000, 1.1) < 0.1);
+}
+
+/* Writers pause for @ms, background work goes on. */
+static void work(unsigned ms)
+{
+	int rc;
+
+	for (unsigned i = 0; i < ms / 50; i++) {
+		now_ns += 50000000;
+		while ((rc = kvdb_poll(db)) > 0)
+			;
+		T_EQ(rc, 0);
+	}
+}
+
+static void jobs_begin_later_while_writers_are_fast_and_keep_the_bound_when_they_pause(void)
+{
+	uint64_t first = 0, rnd = t_seed(), live;
+	struct kvdb_stats st;
+
+	clk = &test_clock;
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	live = live_bytes();
+	for (unsigned round = 0; round < 40 && !first; round++) {
+		for (unsigned i = 0; i < KEYS / 8; i++)
+			for (unsigned k = 0; k < 2; k++)
+				T_EQ(put(k, (uint32_t)(t_rand(&rnd) % KEYS)), 0);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+		st = stats();
+		work(100);
+		if (stats().relocations)
+			first = st.space_bytes;
+	}
+	/* later than at the bound, earlier than where writers would stop */
+	T_OK(first > live * 7 / 4);
+	T_OK(first < live * 9 / 4);
+	put_some(2);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	T_OK(stats().space_bytes > live + live / 2);
+	work(20000);
+	T_OK(stats().space_bytes <= live + live / 2);
+	all_hold();
+	done(0);
+	clk = NULL;
 }
 
 /* ---- jobs ------------------------------------------------------------------------- */
@@ -713,6 +775,8 @@ int main(void)
 {
 	T_RUN(emptiest_segments_are_chosen_until_the_excess_is_covered);
 	T_RUN(of_equally_empty_segments_the_oldest_goes);
+	T_RUN(space_may_be_above_its_bound_by_what_is_written_soon);
+	T_RUN(jobs_begin_later_while_writers_are_fast_and_keep_the_bound_when_they_pause);
 	T_RUN(overwritten_segments_come_free_and_every_value_stays);
 	T_RUN(a_moved_segment_survives_reopening_and_more_jobs);
 	T_RUN(a_cursor_reads_on_while_its_values_are_moved);
