@@ -307,8 +307,7 @@ struct kv_iter_ops {
 	void (*turn)(struct kv_iter *it, bool reverse);
 	/*
 	 * lets go of what only kv_enter() protects; the place and what next() gave stay.
-	 * A caller parks before it leaves kv_enter(), or after each call when it was not
-	 * inside. NULL: nothing to let go of
+	 * A caller that is inside parks before it leaves kv_enter(). NULL: nothing to let go of
 	 */
 	void (*park)(struct kv_iter *it);
 	void (*close)(struct kv_iter *it);

@@ -12,6 +12,7 @@
 
 #include "pages.h"
 #include "run.h"
+#include "thread.h"
 
 #define AHEAD_MAX	16u	/* pages a cursor asks for at once */
 #define BULK_PAGES	32u	/* pages a merge reads at once */
@@ -225,12 +226,27 @@ static int next_inside(struct kv_iter *it, struct kv_ent *e)
 	return 0;
 }
 
+static void run_park(struct kv_iter *it)
+{
+	struct run_iter *ri = (struct run_iter *)it;
+
+	ri->ri_loaded = false;
+}
+
+/* The page in hand is good until the caller leaves kv_enter(): he may not even be there. */
+static void leave(struct kv_iter *it, struct kv_thread *t)
+{
+	kv_exit(t);
+	if (!CHECK(682, kv_is_inside()))
+		run_park(it);
+}
+
 static int run_seek(struct kv_iter *it, const void *key, size_t klen)
 {
 	struct kv_thread *t = kv_enter();
 	int rc = seek_inside(it, key, klen);
 
-	kv_exit(t);
+	leave(it, t);
 	return rc;
 }
 
@@ -244,7 +260,7 @@ static int run_next(struct kv_iter *it, struct kv_ent *e)
 		return next_inside(it, e);
 	t = kv_enter();
 	rc = next_inside(it, e);
-	kv_exit(t);
+	leave(it, t);
 	return rc;
 }
 
@@ -254,13 +270,6 @@ static void run_turn(struct kv_iter *it, bool reverse)
 
 	ri->ri_reverse = reverse;
 	iter_rewind(ri);
-}
-
-static void run_park(struct kv_iter *it)
-{
-	struct run_iter *ri = (struct run_iter *)it;
-
-	ri->ri_loaded = false;
 }
 
 static void run_close(struct kv_iter *it)

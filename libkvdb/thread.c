@@ -168,6 +168,11 @@ void kv_exit(struct kv_thread *t)
 		atomic_store_explicit(&t->t_epoch, 0, memory_order_release);
 }
 
+bool kv_is_inside(void)
+{
+	return thread_self()->t_nest != 0;
+}
+
 unsigned int kv_thread_no(void)
 {
 	return thread_self()->t_no;

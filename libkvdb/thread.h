@@ -75,5 +75,7 @@ int kv_threads_init(struct kvdb *db);	/* gives the database its identity */
 void kv_threads_fini(struct kvdb *db);	/* frees its contexts */
 /* Number of a thread, small and dense: picks stripes. */
 unsigned int kv_thread_no(void);
+/* Is the calling thread between kv_enter() and kv_exit()? */
+bool kv_is_inside(void);
 
 #endif

@@ -132,6 +132,49 @@ static void largest_keys_fit_two_a_page(void)
 	rig_close(&r);
 }
 
+/* All pages go, and their memory is another object's. */
+static void pages_go(const struct kv_run_desc *d)
+{
+	uint8_t junk[KV_PAGE];
+
+	for (uint32_t i = 0; i < d->rd_n; i++)
+		kv_page_purge(&r.db, d->rd_kb[i].kd_id, 4096);
+	kv_retire_barrier();
+	memset(junk, 0xa5, sizeof(junk));
+	for (uint64_t no = 0; no < 2048; no++)
+		kv_page_add(&r.db, UINT64_MAX, no, junk, true, true);
+	kv_page_purge(&r.db, UINT64_MAX, 2048);
+	kv_retire_barrier();
+}
+
+static void a_walk_that_is_outside_has_no_page_in_hand(void)
+{
+	struct kv_run *run;
+	struct kv_iter *it;
+	struct kv_ent e;
+	struct rec *m;
+	unsigned got;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	rig_segs(&r);
+	m = model_make(&r, 2000, &got);
+	run = model_run(&r, m, got);
+	rig_commit(&r, run);
+	T_EQ(kv_run_iter(&r.db, run, false, &it), 0);
+	for (unsigned i = 0; i < got; i += got / 20) {
+		T_EQ(it->it_ops->seek(it, m[i].key, m[i].klen), 0);
+		for (unsigned k = i; k < i + 3 && k < got; k++) {
+			pages_go(kv_run_desc(run));
+			T_EQ(it->it_ops->next(it, &e), 0);
+			T_OK(ent_same(&r, &e, &m[k]));
+		}
+	}
+	it->it_ops->close(it);
+	kv_run_put(&r.db, run);
+	model_free(m, got);
+	rig_close(&r);
+}
+
 static void empty_build_gives_no_run(void)
 {
 	struct kv_run *run = (void *)1;
@@ -783,6 +826,7 @@ int main(void)
 	T_RUN(hundreds_of_keys_round_trip);
 	T_RUN(many_blocks_round_trip);
 	T_RUN(largest_keys_fit_two_a_page);
+	T_RUN(a_walk_that_is_outside_has_no_page_in_hand);
 	T_RUN(empty_build_gives_no_run);
 	T_RUN(segment_table_counts_what_is_referred_to);
 	T_RUN(hostile_pages_are_survived);
