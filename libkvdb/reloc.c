@@ -148,7 +148,6 @@ bool kv_reloc_is_busy(struct kvdb *db)
 	return false;
 }
 
-
 uint64_t kv_reloc_key_bytes(struct kvdb *db)
 {
 	return db->d_reloc ? atomic_load(&db->d_reloc->rl_key_bytes) : 0;
