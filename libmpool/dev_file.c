@@ -185,6 +185,8 @@ static int file_has_loop(const struct stat *st)
  */
 #define LOCK_PATIENCE_MS 30000
 #define LOCK_NAP_MS 5
+/* Readers that only have a look (info, list) are soon gone: a writer does not fail for them. */
+#define LOCK_READER_PATIENCE_MS 2000
 
 enum { BYTE_WRITER, BYTE_READERS, BYTE_LIVE };
 
@@ -205,12 +207,13 @@ static int file_lock_byte(int fd, off_t byte, short type)
 {
 	const struct timespec nap = { .tv_nsec = LOCK_NAP_MS * 1000000 };
 	struct flock fl = byte_lock(byte, type);
-	int i;
+	int i, living_ms = byte == BYTE_READERS && type == F_WRLCK ? LOCK_READER_PATIENCE_MS : 0;
 
 	for (i = 0; fcntl(fd, F_OFD_SETLK, &fl); i++) {
 		if (errno != EAGAIN && errno != EACCES)
 			return -errno;
-		if (i == LOCK_PATIENCE_MS / LOCK_NAP_MS || has_living_owner(fd))
+		if (i == LOCK_PATIENCE_MS / LOCK_NAP_MS ||
+		    (i >= living_ms / LOCK_NAP_MS && has_living_owner(fd)))
 			return -EBUSY;
 		nanosleep(&nap, NULL);
 	}

@@ -235,7 +235,7 @@ skipped() {
 export PYTHONDONTWRITEBYTECODE=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export ASAN_OPTIONS=detect_stack_use_after_return=1:abort_on_error=0
-export TSAN_OPTIONS=halt_on_error=1
+export TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp
 
 for suite; do
 	case $suite in

@@ -4,6 +4,7 @@
  * the promise that nothing is left behind or changed.
  */
 #include <dirent.h>
+#include <pthread.h>
 #include <sys/wait.h>
 
 #include "pool_help.h"
@@ -523,6 +524,29 @@ static void a_number_is_held_by_readers_together_or_by_a_writer_alone(void)
 	T_EQ(mpool_close(w), 0);
 }
 
+static void *look_and_leave(void *arg)
+{
+	usleep(50000);
+	mpool_close(arg);
+	return NULL;
+}
+
+/* One that looks while a program begins is no reason for that program to fail. */
+static void a_writer_waits_for_a_reader_that_leaves(void)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	struct mpool *w = th_new_pool(NULL, NULL), *r;
+	pthread_t t;
+
+	T_EQ(mpool_close(w), 0);
+	r = open_beside(MPOOL_OPEN_RDONLY);
+	T_EQ(mpool_open(th_pool, &o, &w), -EBUSY);
+	T_EQ(pthread_create(&t, NULL, look_and_leave, r), 0);
+	T_EQ(mpool_open(th_pool, &o, &w), 0);
+	pthread_join(t, NULL);
+	T_EQ(mpool_close(w), 0);
+}
+
 int main(void)
 {
 	unsetenv("MPOOL_DEV");
@@ -548,6 +572,7 @@ int main(void)
 	T_RUN(inspection_reads_only);
 	T_RUN(errors_are_explained);
 	T_RUN(a_shared_reader_reads_beside_the_writer);
+	T_RUN(a_writer_waits_for_a_reader_that_leaves);
 	T_RUN(a_number_is_held_by_readers_together_or_by_a_writer_alone);
 	th_clean();
 	return t_done();

@@ -198,7 +198,8 @@ struct mpool_open_opts {
  * @opts: options, or NULL
  * @out: the pool
  *
- * Threads: any. Blocking: I/O; time follows live objects, not history.
+ * Threads: any. Blocking: I/O; time follows live objects, not history. Readers of files
+ * are waited for, 2 seconds at most.
  * Durability: repairs of superblock copies are durable on return.
  * Errors: -ENOENT, -EBUSY (open elsewhere), -EUCLEAN (damage, lost writes),
  * -ENOTUNIQ (duplicate member), -ENODEV (member missing), -ESTALE (an older
