@@ -618,8 +618,9 @@ int kv_work_start(struct kvdb *db);
 void kv_work_stop(struct kvdb *db);
 void kv_work_fini(struct kvdb *db);
 void kv_work_kick(struct kvdb *db);
-/* Only for what writers would wait for. */
+/* Only for what writers would wait for: segments, memory. */
 void kv_supplier_kick(struct kvdb *db);
+void kv_grower_kick(struct kvdb *db);
 /* One step of whatever is due (memtable flush, merge, segment upkeep): 1, 0, -errno. */
 int kv_work_step(struct kvdb *db);
 bool kv_work_stopping(struct kvdb *db);

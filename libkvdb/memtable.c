@@ -303,7 +303,7 @@ void kv_mt_grow_soon(struct kv_mt *mt)
 	if (kv_is_manual(mt->m_db) || atomic_load(&mt->m_keys) < GROW_OWN)
 		kv_mt_grow(mt);
 	else if (!atomic_exchange(&mt->m_grow_asked, true))
-		kv_supplier_kick(mt->m_db);
+		kv_grower_kick(mt->m_db);
 }
 
 static int each_in_bucket(struct kv_bucket *bk, int (*fn)(struct kv_entry *en, void *arg),

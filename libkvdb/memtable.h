@@ -118,7 +118,7 @@ struct kv_mt {
 	_Atomic(struct kv_mtombs *) m_tombs;	/* tomb.c; NULL until the first */
 	_Atomic(uint64_t) m_log_pos;		/* ls_bytes at its first record; 0 = none yet */
 	_Atomic(bool) m_grow_wanted;
-	_Atomic(bool) m_grow_asked;		/* the supplier was told */
+	_Atomic(bool) m_grow_asked;		/* the grower was told */
 	_Atomic(bool) m_flushed;		/* its run is durable; only cursors hold it */
 	pthread_mutex_t m_grow_lock;
 	struct kv_stripe m_stripe[KV_STRIPES];
@@ -210,7 +210,7 @@ void kv_mt_note_epoch(struct kv_mt *mt, uint64_t e);
 void kv_mt_note_replay(struct kv_mt *mt, uint64_t e);
 /* Grows the table when an insertion asked for it (outside kv_enter() is best). */
 void kv_mt_grow(struct kv_mt *mt);
-/* The same for a writer: a table that takes long is left to the supplier. */
+/* The same for a writer: a table that takes long is left to the grower. */
 void kv_mt_grow_soon(struct kv_mt *mt);
 
 /* The active memtable of a store; inside kv_enter(). */

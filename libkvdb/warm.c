@@ -5,7 +5,7 @@
  * What this process wrote it reads from the images of its segments. What an
  * earlier one wrote comes through the page pool, at the cost of two lookups, a
  * CRC and a copy for every get. So while values are read through the pool, and
- * the database about fits into memory, the supplier reads their segments whole,
+ * the database about fits into memory, the grower reads their segments whole,
  * checks each frame once, and publishes the bytes as an image like any other.
  *
  * It reads a page for every value that was read through the pool: no more than
@@ -19,7 +19,7 @@
  *  WM2  Warming takes memory that nobody uses, and leaves an eighth of it all: it
  *       evicts neither images nor pages, so it can never undo itself.
  *
- * No locks: the supplier's alone.
+ * No locks: the grower's alone.
  */
 #include "pages.h"
 #include "thread.h"

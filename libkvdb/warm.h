@@ -8,7 +8,7 @@
 struct kvdb;
 struct kv_seg;
 
-/* What one thread knows, the supplier. */
+/* What one thread knows, the grower. */
 struct kv_warm {
 	struct kv_seg *wm_seg;		/* being read, with a reference; or NULL */
 	uint8_t *wm_mem;		/* its slab */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Background work. Three kinds of threads: the keeper switches and flushes
- * memtables, seals and frees log segments; the supplier has ready what writers
- * would wait for: the next segments of the logs, larger tables; mergers do nothing but
- * merges. So a long merge never stands before a flush, nor a flush before a log.
+ * Background work. Four kinds of threads: the keeper switches and flushes
+ * memtables, seals and frees log segments; the supplier has the next segments of
+ * the logs ready, the grower memory: larger tables, pages of new images; mergers do
+ * nothing but merges. So a long merge never stands before a flush, nor a flush before
+ * a log, nor memory that the system is slow to give before a segment (TH-10).
  *
  * A flush (R4, R6): the oldest frozen memtable of a store, once its boundary
  * is durable; the run is written, committed and listed by one version edit,
@@ -31,7 +32,7 @@ struct kv_work {
 	struct bell {			/* somebody is to look for work; wk_lock */
 		pthread_cond_t bl_cond;
 		uint64_t bl_rings;
-	} wk_bell, wk_supply;		/* the supplier's own is rung far more often */
+	} wk_bell, wk_supply, wk_grow;	/* the last two are rung far more often */
 	_Atomic(bool) wk_stop;
 	_Atomic(bool) wk_merge_off;	/* a merge met damage: its inputs stay as they are */
 	_Atomic(unsigned int) wk_n;	/* threads that run */
@@ -50,6 +51,14 @@ static void ring(struct bell *bl)
 	pthread_cond_broadcast(&bl->bl_cond);
 }
 
+/* wk_lock held */
+static void ring_all(struct kv_work *wk)
+{
+	ring(&wk->wk_bell);
+	ring(&wk->wk_supply);
+	ring(&wk->wk_grow);
+}
+
 void kv_work_kick(struct kvdb *db)
 {
 	struct kv_work *wk = db->d_work;
@@ -57,20 +66,29 @@ void kv_work_kick(struct kvdb *db)
 	if (!wk || !wk->wk_n)
 		return;
 	pthread_mutex_lock(&wk->wk_lock);
-	ring(&wk->wk_bell);
-	ring(&wk->wk_supply);
+	ring_all(wk);
+	pthread_mutex_unlock(&wk->wk_lock);
+}
+
+static void kick(struct kv_work *wk, struct bell *bl)
+{
+	if (!wk->wk_n)
+		return;
+	pthread_mutex_lock(&wk->wk_lock);
+	ring(bl);
 	pthread_mutex_unlock(&wk->wk_lock);
 }
 
 void kv_supplier_kick(struct kvdb *db)
 {
-	struct kv_work *wk = db->d_work;
+	if (db->d_work)
+		kick(db->d_work, &db->d_work->wk_supply);
+}
 
-	if (!wk || !wk->wk_n)
-		return;
-	pthread_mutex_lock(&wk->wk_lock);
-	ring(&wk->wk_supply);
-	pthread_mutex_unlock(&wk->wk_lock);
+void kv_grower_kick(struct kvdb *db)
+{
+	if (db->d_work)
+		kick(db->d_work, &db->d_work->wk_grow);
 }
 
 struct kvdb_kvs *kv_kvs_hold(struct kvdb *db, uint32_t i)
@@ -354,6 +372,8 @@ static int prepare_step(struct kvdb *db)
 				return rc == -ENOSPC ? 0 : rc;
 			did |= rc;
 		}
+		if (did)
+			kv_grower_kick(db);	/* it has an image */
 	} while (did);
 	return 0;
 }
@@ -387,10 +407,13 @@ static int supplier_step(struct kvdb *db)
 {
 	int r = prepare_step(db);
 
-	if (!r)
-		r = kv_segs_stock_step(db);
-	if (!r)
-		r = grow_step(db);
+	return r ? r : kv_segs_stock_step(db);
+}
+
+static int grower_step(struct kvdb *db)
+{
+	int r = grow_step(db);
+
 	/* the least urgent: who touches it first would do it himself */
 	if (!r)
 		r = kv_slab_fault_step(db);
@@ -493,6 +516,14 @@ static void *supplier_main(void *arg)
 	return NULL;
 }
 
+static void *grower_main(void *arg)
+{
+	struct kvdb *db = arg;
+
+	work_loop(db, grower_step, &db->d_work->wk_grow);
+	return NULL;
+}
+
 static void *merger_main(void *arg)
 {
 	struct kvdb *db = arg;
@@ -503,8 +534,9 @@ static void *merger_main(void *arg)
 
 int kv_work_start(struct kvdb *db)
 {
-	/* the supplier sleeps nearly always: it comes on top */
-	unsigned int n = (db->d_budget.b_threads < 2 ? 2 : db->d_budget.b_threads) + 1, i;
+	static void *(*const first[])(void *) = { keeper_main, supplier_main, grower_main };
+	/* supplier and grower sleep nearly always: they come on top */
+	unsigned int n = (db->d_budget.b_threads < 2 ? 2 : db->d_budget.b_threads) + 2, i;
 	struct kv_work *wk = calloc(1, sizeof(*wk));
 	pthread_condattr_t ca;
 
@@ -519,15 +551,15 @@ int kv_work_start(struct kvdb *db)
 	pthread_condattr_setclock(&ca, CLOCK_MONOTONIC);
 	pthread_cond_init(&wk->wk_bell.bl_cond, &ca);
 	pthread_cond_init(&wk->wk_supply.bl_cond, &ca);
+	pthread_cond_init(&wk->wk_grow.bl_cond, &ca);
 	pthread_condattr_destroy(&ca);
 	pthread_mutex_init(&wk->wk_lock, NULL);
 	db->d_work = wk;
 	if (kv_is_manual(db) || db->d_rdonly)
 		return 0;
 	for (i = 0; i < n; i++) {
-		int err = pthread_create(&wk->wk_thread[i], NULL,
-					 i == 0 ? keeper_main : i == 1 ? supplier_main :
-					 merger_main, db);
+		int err = pthread_create(&wk->wk_thread[i], NULL, i < 3 ? first[i] : merger_main,
+					 db);
 
 		if (err) {
 			kv_work_stop(db);
@@ -547,8 +579,7 @@ void kv_work_stop(struct kvdb *db)
 		return;
 	atomic_store(&wk->wk_stop, true);
 	pthread_mutex_lock(&wk->wk_lock);
-	ring(&wk->wk_bell);
-	ring(&wk->wk_supply);
+	ring_all(wk);
 	pthread_mutex_unlock(&wk->wk_lock);
 	for (unsigned int i = 0; i < n; i++)
 		pthread_join(wk->wk_thread[i], NULL);
@@ -564,6 +595,7 @@ void kv_work_fini(struct kvdb *db)
 	kv_work_stop(db);
 	pthread_cond_destroy(&wk->wk_bell.bl_cond);
 	pthread_cond_destroy(&wk->wk_supply.bl_cond);
+	pthread_cond_destroy(&wk->wk_grow.bl_cond);
 	pthread_mutex_destroy(&wk->wk_lock);
 	free(wk->wk_thread);
 	db->d_work = NULL;

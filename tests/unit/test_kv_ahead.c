@@ -8,6 +8,7 @@
 
 #include "flush.h"
 #include "harness.h"
+#include "memtable.h"
 #include "reloc.h"
 
 #define SEG	(256u << 10)
@@ -299,6 +300,40 @@ static void values_that_move_get_segments_together(void)
 	close_db();
 }
 
+/* Its memory may be slow to come; TH-10. */
+static void segments_get_ready_while_a_table_grows(void)
+{
+	struct timespec ms = { .tv_nsec = 1000000 };
+	struct kv_bucket *bk;
+	struct kv_log *lo;
+	struct kv_mt *mt;
+	uint64_t none = 0, keys;
+	uint32_t ahead;
+
+	open_db(0);
+	load(SEG / 2);
+	lo = value_log();
+	mt = kv_mt_active(kvs);
+	bk = atomic_load(&mt->m_table)->tb_bucket;
+	while (!atomic_compare_exchange_strong(&bk->bk_meta, &none, KV_BUCKET_LOCK))
+		none = 0;
+	keys = atomic_exchange(&mt->m_keys, 1u << 30);
+	kv_mt_grow_soon(mt);
+	while (atomic_load(&mt->m_grow_asked))
+		nanosleep(&ms, NULL);	/* somebody is at it, and waits for the bucket */
+	pthread_mutex_lock(&lo->lo_lock);
+	lo->lo_ahead = 3;
+	pthread_mutex_unlock(&lo->lo_lock);
+	for (unsigned i = 0; i < 30000 && ready(lo, &ahead) < 3; i++) {
+		kv_supplier_kick(db);
+		nanosleep(&ms, NULL);
+	}
+	T_EQ(ready(lo, &ahead), 3);
+	atomic_store(&mt->m_keys, keys);
+	atomic_store(&bk->bk_meta, 0);
+	close_db();
+}
+
 int main(void)
 {
 	T_RUN(a_fast_log_has_several_segments_ready);
@@ -309,6 +344,7 @@ int main(void)
 	T_RUN(a_log_that_left_staging_has_a_stock);
 	T_RUN(a_stock_of_large_segments_is_small);
 	T_RUN(values_that_move_get_segments_together);
+	T_RUN(segments_get_ready_while_a_table_grows);
 	T_RUN(memory_is_there_before_it_is_written);
 	T_RUN(memory_is_there_at_once_for_who_wants_that);
 	return t_done();

@@ -437,7 +437,7 @@ static uint64_t active_buckets(struct kvdb_kvs *kvs)
 	return n;
 }
 
-static void the_supplier_grows_it(void)
+static void the_grower_grows_it(void)
 {
 	struct kvdb_kvs *kvs;
 	unsigned i;
@@ -558,7 +558,7 @@ int main(void)
 	T_RUN(an_iterator_keeps_what_it_walks);
 	T_RUN(a_growing_table_loses_nothing);
 	T_RUN(a_writer_leaves_a_large_table_alone);
-	T_RUN(the_supplier_grows_it);
+	T_RUN(the_grower_grows_it);
 	T_RUN(replay_takes_the_newest_by_epoch_and_revision);
 	T_RUN(the_place_in_the_log_is_that_of_the_first_record);
 	return t_done();
