@@ -75,7 +75,9 @@ static void split_cache(struct kv_budget *b)
 	/* used only while such records are on their way; the largest must have its turn */
 	b->b_own_bytes = max64(cache / 8, OWN_MIN);
 	b->b_point_bytes = pow2_floor(cache / 32);
-	b->b_slab_bytes = cache - b->b_mt_bytes - b->b_index_bytes - b->b_point_bytes - buffers;
+	b->b_scan_bytes = min64(cache / 16, 32 * MIB);
+	b->b_slab_bytes = cache - b->b_mt_bytes - b->b_index_bytes - b->b_point_bytes -
+			  b->b_scan_bytes - buffers;
 }
 
 /* Size of segments on a class of so many bytes (R10). */

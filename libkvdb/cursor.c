@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ahead.h"
 #include "cursor.h"
 #include "leaf.h"
 #include "pages.h"
@@ -51,6 +52,7 @@ struct batch {
 	unsigned b_want;	/* entries of the next one */
 	uint32_t b_used;
 	int b_end;		/* why it ends: 0 = it was full; -ENOENT; an error */
+	struct kv_ahead b_ahead;	/* values of b_ent that were read from devices */
 	uint8_t *b_val;		/* value shown last; b_val_size */
 	size_t b_val_size;
 	struct kv_ent b_ent[BATCH_MAX];
@@ -333,6 +335,7 @@ static int batch_open(struct kvdb_cursor *c)
 	/* who says how many he wants reads no keys in vain */
 	b->b_want = c->c_limit ? BATCH_NEAR : BATCH_MIN;
 	b->b_n = b->b_i = 0;
+	kv_ahead_init(&b->b_ahead);
 	c->c_batch = b;
 	return 0;
 }
@@ -344,6 +347,7 @@ static void batch_close(struct kvdb_cursor *c)
 
 	if (!b)
 		return;
+	kv_ahead_close(c->c_kvs->k_db, &b->b_ahead);
 	if (b->b_val != (uint8_t *)(b + 1)) {
 		free(b->b_val);
 		b->b_val = (uint8_t *)(b + 1);
@@ -503,9 +507,10 @@ static int batch_fill(struct kvdb_cursor *c)
 			kv_value_prefetch(e);
 	}
 	kv_iter_park(c->c_it);
-	if (far)
-		kv_values_scan(c->c_kvs->k_db, b->b_ent, b->b_n);
 	kv_exit(t);
+	kv_ahead_none(&b->b_ahead, b->b_n);
+	if (far)
+		kv_ahead_read(c->c_kvs->k_db, &b->b_ahead, b->b_ent, b->b_n);
 	b->b_end = rc == -EINPROGRESS ? 0 : rc;	/* the merge goes on from where it is */
 	/* what is in memory needs no long way ahead, and keys read in vain cost too */
 	most = far || c->c_flags & KVDB_KEYS_ONLY ? BATCH_MAX : BATCH_NEAR;
@@ -588,12 +593,35 @@ int kvdb_cursor_seek_after(struct kvdb_cursor *cur, const void *key, size_t klen
 	return seek_to(cur, key, klen, true);
 }
 
-static int value_fetch(struct kvdb_cursor *c, const struct kv_ent *e)
+/* The value of an entry of the batch that was read ahead, or NULL. */
+static const uint8_t *value_ahead(struct kvdb_cursor *c, const struct kv_ent *e)
+{
+	const struct batch *b = c->c_batch;
+	const uint8_t *v = kv_ahead_value(&b->b_ahead, e, (unsigned)(e - b->b_ent));
+	struct kv_tctx *tc = v ? kv_tctx(c->c_kvs->k_db) : NULL;
+
+	if (tc)
+		kv_count(&tc->tc_value_dev, 1);
+	return v;
+}
+
+static int value_read(struct kvdb_cursor *c, const struct kv_ent *e, uint8_t *out)
+{
+	struct kv_thread *t = kv_enter();
+	int rc = kv_value_read(c->c_kvs->k_db, e, out, e->e_vlen);
+
+	kv_exit(t);
+	return rc;
+}
+
+/* *out: the value of an entry of the batch, good until the cursor moves. */
+static int value_fetch(struct kvdb_cursor *c, const struct kv_ent *e, const uint8_t **out)
 {
 	struct batch *b = c->c_batch;
-	struct kv_thread *t;
-	int rc;
 
+	*out = value_ahead(c, e);
+	if (*out)
+		return 0;
 	if (KV_UNLIKELY(e->e_vlen > b->b_val_size)) {
 		uint8_t *p = malloc(e->e_vlen);
 
@@ -604,10 +632,8 @@ static int value_fetch(struct kvdb_cursor *c, const struct kv_ent *e)
 		b->b_val = p;
 		b->b_val_size = e->e_vlen;
 	}
-	t = kv_enter();
-	rc = kv_value_read(c->c_kvs->k_db, e, b->b_val, e->e_vlen);
-	kv_exit(t);
-	return rc;
+	*out = b->b_val;
+	return value_read(c, e, b->b_val);
 }
 
 static int cursor_show(struct kvdb_cursor *c, bool up, const void **key, size_t *klen,
@@ -631,10 +657,9 @@ static int cursor_show(struct kvdb_cursor *c, bool up, const void **key, size_t 
 	if (with_value && e->e_kind == KV_ENT_INLINE) {
 		v = e->e_vlen ? e->e_val : e->e_key;
 	} else if (with_value) {
-		rc = value_fetch(c, e);
+		rc = value_fetch(c, e, &v);
 		if (rc)
 			return rc;
-		v = c->c_batch->b_val;
 	}
 	c->c_left -= c->c_limit != 0;
 	c->c_ent_seq = e->e_seq;
@@ -668,17 +693,19 @@ static int pairs_add(struct kvdb_cursor *c, struct kv_pairs *ps, const struct kv
 {
 	struct kvdb_pair *pr = (struct kvdb_pair *)ps->ps_buf + ps->ps_n;
 	size_t vlen = c->c_flags & KVDB_KEYS_ONLY ? 0 : e->e_vlen;
-	struct kv_thread *t;
 	uint8_t *end, *key;
-	int rc;
+	const uint8_t *val;
+	int rc = 0;
 
 	if (sizeof(*pr) + e->e_klen + vlen > ps->ps_room)
 		return -ENOBUFS;
 	end = (uint8_t *)pr + ps->ps_room;
 	key = end - vlen - e->e_klen;
-	t = kv_enter();
-	rc = vlen ? kv_value_read(c->c_kvs->k_db, e, end - vlen, vlen) : 0;
-	kv_exit(t);
+	val = vlen ? value_ahead(c, e) : NULL;
+	if (val)
+		memcpy(end - vlen, val, vlen);
+	else if (vlen)
+		rc = value_read(c, e, end - vlen);
 	if (rc)
 		return rc;
 	memcpy(key, e->e_key, e->e_klen);

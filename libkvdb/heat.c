@@ -12,8 +12,8 @@
  */
 #include <stdlib.h>
 
+#include "ahead.h"
 #include "heat.h"
-#include "pages.h"
 #include "reloc.h"
 
 #define PLACE		16384u	/* bytes that a device transfers while it goes to another place */
@@ -25,30 +25,40 @@ static void heat_add(struct kv_seg *s, int64_t by)
 		atomic_store_explicit(&s->sg_heat, 0, memory_order_relaxed);
 }
 
+static bool touch(uint64_t first, unsigned n, uint64_t at, unsigned m)
+{
+	return first <= at + m && at <= first + n;
+}
+
 /*
  * Is @want[@k] read together with one before it, or right behind or before what
- * a scan has read? Neighbours share a page, which is cached then.
+ * this scan or another has read? Neighbours share a page, which may be cached then.
  */
-static bool goes_on(struct kvdb *db, const struct kv_want *want, unsigned k)
+static bool goes_on(struct kvdb *db, const struct kv_ahead *ah, const struct kv_want *want,
+		    unsigned k)
 {
 	const struct kv_want *w = &want[k];
 	uint64_t id = mpool_obj_id(w->wa_obj);
 
 	for (unsigned i = 0; i < k; i++)
-		if (want[i].wa_obj == w->wa_obj && w->wa_first <= want[i].wa_first + want[i].wa_n &&
-		    want[i].wa_first <= w->wa_first + w->wa_n)
+		if (want[i].wa_obj == w->wa_obj &&
+		    touch(w->wa_first, w->wa_n, want[i].wa_first, want[i].wa_n))
+			return true;
+	for (unsigned i = 0; i < ah->ah_nrun; i++)
+		if (ah->ah_run[i].ar_obj == id &&
+		    touch(w->wa_first, w->wa_n, ah->ah_run[i].ar_first, ah->ah_run[i].ar_n))
 			return true;
 	return kv_page_peek(db, id, w->wa_first) ||
 	       kv_page_peek(db, id, w->wa_first + w->wa_n - 1);
 }
 
-void kv_heat_scan(struct kvdb *db, const struct kv_want *want, const struct kv_ent **from,
-		  unsigned k)
+void kv_heat_scan(struct kvdb *db, const struct kv_ahead *ah, const struct kv_want *want,
+		  const struct kv_ent **from, unsigned k)
 {
 	unsigned places = 0;
 
 	for (unsigned i = 0; i < k; i++) {
-		bool is_place = !goes_on(db, want, i);
+		bool is_place = !goes_on(db, ah, want, i);
 
 		heat_add(from[i]->e_seg, (is_place ? PLACE : 0) - (int64_t)kv_ent_stored(from[i]));
 		places += is_place;

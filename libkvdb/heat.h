@@ -8,15 +8,17 @@
 
 #include "kv.h"
 
+struct kv_ahead;
 struct kv_victim;
 struct kv_want;
 
 /*
  * kv_heat_scan - notes that a scan is about to read @k values from media
+ * @ah: what it has read last
  * @from: the entry of each want. Inside kv_enter().
  */
-void kv_heat_scan(struct kvdb *db, const struct kv_want *want, const struct kv_ent **from,
-		  unsigned k);
+void kv_heat_scan(struct kvdb *db, const struct kv_ahead *ah, const struct kv_want *want,
+		  const struct kv_ent **from, unsigned k);
 /* What is noted of all segments, bytes; @halve: and half of it is forgotten. */
 uint64_t kv_heat_sum(struct kvdb *db, bool halve);
 /*

@@ -73,6 +73,7 @@ struct kv_budget {
 	uint64_t b_slab_bytes;	/* window and page pool */
 	uint64_t b_own_bytes;	/* images of large records, beside the slabs */
 	uint64_t b_point_bytes;	/* point index: a power of two, or 0: none */
+	uint64_t b_scan_bytes;	/* that cursors read ahead into */
 	uint64_t b_index_bytes;	/* fences, filters (watched, not enforced) */
 	uint32_t b_seg_bytes;	/* log segment and slab size, multiple of 64 KiB */
 	uint32_t b_move_bytes;	/* segment of moved values on capacity, at least that */
@@ -855,6 +856,7 @@ struct kvdb {
 	struct kv_segs *d_segs;		/* seg.c */
 	struct kv_slabs *d_slabs;	/* slab.c */
 	struct kv_pagepool *d_pages;	/* pagepool.c */
+	_Atomic(uint64_t) d_scan_bytes;	/* of b_scan_bytes, in use */
 	struct kv_readers *d_readers;	/* read.c */
 	struct kv_logs *d_logs;		/* log.c */
 	struct kv_flusher *d_flusher;	/* flush.c */

@@ -45,8 +45,8 @@ int kv_load_error(int err, uint64_t obj, uint64_t page_no)
 
 /* ---- the state machine ---------------------------------------------------------- */
 
-static void load_init(struct kv_load *ld, struct mpool_obj *obj, uint64_t first, unsigned n,
-		      const struct iovec *iov, unsigned niov, enum kv_read_for what)
+void kv_load_init(struct kv_load *ld, struct mpool_obj *obj, uint64_t first, unsigned n,
+		  const struct iovec *iov, unsigned niov, enum kv_read_for what)
 {
 	ld->ld_read = (struct kv_read){
 		.rd_io = { .obj = obj, .type = MPOOL_READ, .iovcnt = niov, .off = first * PAGE,
@@ -182,8 +182,8 @@ static unsigned fetch_loads(struct fetch *f, unsigned n)
 			j++;
 			continue;
 		}
-		load_init(ld, f->f_obj, f->f_first + i, j - i, &f->f_iov[i], j - i,
-			  pages_for(f->f_crc));
+		kv_load_init(ld, f->f_obj, f->f_first + i, j - i, &f->f_iov[i], j - i,
+			     pages_for(f->f_crc));
 		ld->ld_crc = f->f_crc ? f->f_crc + i : NULL;
 		ld->ld_page = &f->f_page[i];
 		loads++;
@@ -301,8 +301,8 @@ static unsigned ahead_loads(struct ahead *ah)
 			ah->ah_page[j] = d->cl_page;
 			ah->ah_crc[j] = d->cl_crc ? *d->cl_crc : 0;
 		}
-		load_init(&ah->ah_load[loads], c->cl_obj, c->cl_no, j - i, &ah->ah_iov[i], j - i,
-			  pages_for(c->cl_crc));
+		kv_load_init(&ah->ah_load[loads], c->cl_obj, c->cl_no, j - i, &ah->ah_iov[i],
+			     j - i, pages_for(c->cl_crc));
 		ah->ah_load[loads].ld_crc = c->cl_crc ? &ah->ah_crc[i] : NULL;
 		ah->ah_load[loads].ld_page = &ah->ah_page[i];
 		ah->ah_todo[loads] = &ah->ah_load[loads].ld_read;
@@ -452,7 +452,7 @@ static int async_want(struct kv_async *as, struct mpool_obj *obj, uint64_t first
 	if (!al)
 		return kv_load_error(-ENOMEM, 0, 0);
 	al->al_iov.iov_len = (size_t)n * PAGE;
-	load_init(&al->al_load, mpool_obj_get(obj), first, n, &al->al_iov, 1, what);
+	kv_load_init(&al->al_load, mpool_obj_get(obj), first, n, &al->al_iov, 1, what);
 	al->al_load.ld_is_copied = !is_direct;
 	if (crc) {
 		memcpy(al->al_crc, crc, n * sizeof(*crc));

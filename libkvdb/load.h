@@ -48,6 +48,9 @@ struct kv_load {
 	int ld_err;			/* result */
 };
 
+/* A read of @n pages from page @first on, into @iov. */
+void kv_load_init(struct kv_load *ld, struct mpool_obj *obj, uint64_t first, unsigned n,
+		  const struct iovec *iov, unsigned niov, enum kv_read_for what);
 /* Takes the result of the read. True: it must be read once more. */
 bool kv_load_done(struct kvdb *db, struct kv_load *ld);
 

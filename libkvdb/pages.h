@@ -69,8 +69,12 @@ void kv_pages_room(struct kvdb *db, unsigned n);
 #define KV_AHEAD_MAX	32u	/* entries of one kv_values_ahead() */
 /* The same for the values of entries; what is in the window costs nothing. */
 void kv_values_ahead(struct kvdb *db, const struct kv_ent *e, unsigned n);
-/* The same for the next values of a scan: what they cost it is noted (heat.h). */
-void kv_values_scan(struct kvdb *db, const struct kv_ent *e, unsigned n);
+/*
+ * Fills @want, of KV_AHEAD_MAX, with what the pool lacks of their values, and @from with
+ * whose it is; returns how many. Inside kv_enter().
+ */
+unsigned kv_values_want(struct kvdb *db, const struct kv_ent *e, unsigned n, struct kv_want *want,
+			const struct kv_ent **from);
 
 /* Has the value of @e no page of the pool to wait for, by now? */
 bool kv_value_is_near(const struct kv_ent *e);

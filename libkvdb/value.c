@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "heat.h"
 #include "pack.h"
 #include "pages.h"
 #include "thread.h"
@@ -248,9 +247,8 @@ static bool pages_prefetch(struct kvdb *db, const struct kv_want *w, const struc
 	return true;
 }
 
-/* Fills @want with what the pool lacks of the values, @from with whose it is; their number. */
-static unsigned wants_of(struct kvdb *db, const struct kv_ent *e, unsigned n, struct kv_want *want,
-			 const struct kv_ent **from)
+unsigned kv_values_want(struct kvdb *db, const struct kv_ent *e, unsigned n, struct kv_want *want,
+			const struct kv_ent **from)
 {
 	unsigned k = 0;
 
@@ -276,20 +274,9 @@ void kv_values_ahead(struct kvdb *db, const struct kv_ent *e, unsigned n)
 {
 	const struct kv_ent *from[KV_AHEAD_MAX];
 	struct kv_want want[KV_AHEAD_MAX];
-	unsigned k = wants_of(db, e, n, want, from);
+	unsigned k = kv_values_want(db, e, n, want, from);
 
 	/* a single one is read as well by who wants it */
-	if (k > 1)
-		kv_pages_ahead(db, want, k);
-}
-
-void kv_values_scan(struct kvdb *db, const struct kv_ent *e, unsigned n)
-{
-	const struct kv_ent *from[KV_AHEAD_MAX];
-	struct kv_want want[KV_AHEAD_MAX];
-	unsigned k = wants_of(db, e, n, want, from);
-
-	kv_heat_scan(db, want, from, k);
 	if (k > 1)
 		kv_pages_ahead(db, want, k);
 }

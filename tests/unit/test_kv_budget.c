@@ -17,7 +17,7 @@ static void check_one(const struct kvdb_opts *o, const struct kv_limits *l)
 
 	T_EQ(kv_budget(o, l, &b), 0);
 	streams = (uint64_t)b.b_logs * KV_STREAMS;
-	T_OK(b.b_mt_bytes + b.b_slab_bytes + b.b_index_bytes + b.b_point_bytes <=
+	T_OK(b.b_mt_bytes + b.b_slab_bytes + b.b_index_bytes + b.b_point_bytes + b.b_scan_bytes <=
 	     b.b_cache_bytes);
 	T_OK(!(b.b_point_bytes & (b.b_point_bytes - 1)));
 	T_OK(b.b_mt_bytes >= b.b_cache_bytes / 6 || b.b_mt_bytes == GIB);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Scan order: what scans pay for values that lie apart, the choice of segments
- * by that, and jobs on a real database without threads.
+ * by that, and jobs on a real database without threads, beneath a walk too.
  */
 #include "harness.h"
 
@@ -164,6 +164,37 @@ static uint64_t scan(unsigned s, unsigned flags)
 	return stats().scan_places - places;
 }
 
+/* What a cursor has read ahead is of its moment, wherever the values are by now. */
+static void a_walk_goes_on_while_its_values_move(void)
+{
+	uint8_t val[VLEN] = { 0 };
+	struct kvdb_cursor *cur;
+	char key[32];
+
+	fresh();
+	for (unsigned i = 0; i < 5; i++)
+		scan(0, 0);
+	forget();
+	T_EQ(kvdb_cursor_open(kvs[0], 0, NULL, 0, &cur), 0);
+	for (uint32_t at = 0; at < 2 * PART; at++)
+		entry_is(0, at, cur);
+	T_OK(atomic_load(&db->d_scan_bytes) > 0);
+	settle();
+	T_OK(stats().order_relocations > 0);
+	/* and the places get other values */
+	for (unsigned i = 0; i < 3; i++) {
+		for (uint32_t k = 0; k < KEYS; k++)
+			T_EQ(kvdb_put(kvs[0], key, key_of(k, key), val, VLEN), 0);
+		settle();
+	}
+	forget();
+	for (uint32_t at = 2 * PART; at < KEYS; at++)
+		entry_is(0, at, cur);
+	kvdb_cursor_close(cur);
+	T_EQ(atomic_load(&db->d_scan_bytes), 0);
+	done();
+}
+
 /* ---- the choice ------------------------------------------------------------------- */
 
 static struct kv_victim hot(struct kv_seg *s, uint64_t n, uint64_t heat)
@@ -257,5 +288,6 @@ int main(void)
 	T_RUN(what_is_in_order_or_would_leave_its_class_stays);
 	T_RUN(what_is_scanned_comes_into_order_and_nothing_else);
 	T_RUN(gets_put_nothing_in_order);
+	T_RUN(a_walk_goes_on_while_its_values_move);
 	return t_done();
 }

@@ -236,26 +236,6 @@ static void segment_table_counts_what_is_referred_to(void)
 
 /* ---- damage -------------------------------------------------------------------------- */
 
-/* Changes one byte of an object behind the pool's back. */
-static void flip(struct mpool_obj *obj, uint64_t off, uint8_t x)
-{
-	uint64_t pos, len;
-	char path[64];
-	uint8_t b;
-	int fd, own;
-
-	T_EQ(mpool_obj_place(obj, off & ~4095ull, &fd, &pos, &len), 0);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	own = open(path, O_RDWR | O_CLOEXEC);
-	T_OK(own >= 0);
-	pos += off & 4095;
-	T_EQ(pread(own, &b, 1, (off_t)pos), 1);
-	b ^= x;
-	T_EQ(pwrite(own, &b, 1, (off_t)pos), 1);
-	T_EQ(fdatasync(own), 0);
-	close(own);
-}
-
 /* Every answer is the right one or -EUCLEAN; returns the number of refusals. */
 static unsigned answers_are_right(const struct kv_run_desc *d, const struct rec *m, unsigned n)
 {
@@ -322,10 +302,10 @@ static void bit_flips_never_give_wrong_data(void)
 			off = areas - 1 - t_rand(&r.rnd) % (areas - kb->kb_npages * KV_PAGE);
 		else if (i % 3 == 1)
 			off = d.rd_kb[0].kd_len - 1 - t_rand(&r.rnd) % KV_PAGE;
-		flip(obj, off, x);
+		rig_flip(obj, off, x);
 		kv_page_purge(&r.db, d.rd_kb[0].kd_id, 4096);
 		bad = answers_are_right(&d, m, got);
-		flip(obj, off, x);
+		rig_flip(obj, off, x);
 		refused += bad > 0;
 		inside += off < areas || off >= d.rd_kb[0].kd_len - KV_PAGE;
 		/* only the unused gaps between areas may be changed unseen */
