@@ -96,7 +96,7 @@ static void ent_read(const uint8_t *p, struct kv_commit_ent *e)
 	e->ce_off8 = (uint32_t)get_le(p + CE_OFF8, 4);
 	e->ce_obj = get_le(p + CE_OBJ, 8);
 	e->ce_key = p + KV_COMMIT_ENT;
-	e->ce_val = p + KV_COMMIT_ENT + kv_pad8(e->ce_klen);
+	e->ce_val = e->ce_kind == KV_ENT_INLINE ? p + KV_COMMIT_ENT + kv_pad8(e->ce_klen) : NULL;
 	e->ce_expiry = 0;
 }
 
