@@ -442,6 +442,9 @@ static int start(struct kvdb *db)
 	err = kv_flusher_start(db);
 	if (err)
 		goto fail_logs;
+	/* TH-11; a full pool, or a failing one, says so to whom it stops */
+	if (!CHECK(664, kv_is_manual(db)))
+		kv_segs_stock_step(db);
 	err = kv_work_start(db);
 	if (!err) {
 		kv_pressure(db);	/* what was replayed counts from the first write on */

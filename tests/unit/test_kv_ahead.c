@@ -270,6 +270,23 @@ static void a_stock_of_large_segments_is_small(void)
 	seg_bytes = SEG;
 }
 
+/* On a slow device nobody else can have fetched it meanwhile; TH-11. */
+static void an_open_has_a_stock(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	open_db(KVDB_MANUAL);
+	T_EQ(kvdb_close(db), 0);
+	o.logs = 1;
+	o.segment_bytes = SEG;
+	o.cache_bytes = 64u << 20;
+	setenv("MPOOL_DEV", "all:lat=10ms", 1);
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_OK(segments() >= 24);
+	unsetenv("MPOOL_DEV");
+	close_db();
+}
+
 /* A 128th of the class at once; what is not used goes. */
 static void values_that_move_get_segments_together(void)
 {
@@ -343,6 +360,7 @@ int main(void)
 	T_RUN(fast_logs_are_slowed_before_the_last_segment);
 	T_RUN(a_log_that_left_staging_has_a_stock);
 	T_RUN(a_stock_of_large_segments_is_small);
+	T_RUN(an_open_has_a_stock);
 	T_RUN(values_that_move_get_segments_together);
 	T_RUN(segments_get_ready_while_a_table_grows);
 	T_RUN(memory_is_there_before_it_is_written);
