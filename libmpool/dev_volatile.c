@@ -362,7 +362,7 @@ static int vol_writev(void *dev, uint64_t off, const struct iovec *iov, unsigned
 	if (!is_fua)
 		return 0;
 
-	rc = vl->vl_below.ops->writev(vl->vl_below.dev, off, iov, n, 1, NULL);
+	rc = vl->vl_below.ops->writev(vl->vl_below.dev, off, iov, n, is_fua, NULL);
 	pthread_mutex_lock(&pw->pw_lock);
 	for (b = rc ? NULL : list; b && b->vb_seq <= last; b = b->vb_next)
 		for (o = vl->vl_head; o != b; o = o->vb_next)

@@ -55,6 +55,23 @@ def symbols_named_exist():
                 yield "%s: %s" % (f, name)
 
 
+def tests_named_exist():
+    """Who renames a test changes the tables of tests/README.md, and each row has a test."""
+    ran = set(re.findall(r"\w+", " ".join(text(f) for f in under("tests/", ".c", ".py", ".sh"))))
+    stems = {os.path.basename(f).split(".")[0] for f in under("tests/")}
+    tables = text("tests/README.md").split("## Promises", 1)[1].split("## Endurance", 1)[0]
+    rows = [r.split("|")[1:3] for r in re.findall(r"^\| (?!-).*\|$", tables, re.M)]
+    if len(rows) < 40:
+        yield "tests/README.md: its tables have %d rows" % len(rows)
+    for what, proof in rows:
+        names = re.findall(r"`([a-z]\w+)`", proof)
+        if not re.search(r"`", proof) and what.strip() not in ("promise", "fault", "what"):
+            yield "tests/README.md: no test: %s" % what.strip()
+        for name in names:
+            if name not in ran and name not in stems:
+                yield "tests/README.md: %s: %s" % (what.strip(), name)
+
+
 def make_targets_named_exist():
     targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.M))
     for f in documents():
@@ -121,6 +138,6 @@ def each_command_has_a_page():
             yield name
 
 
-main([links_lead_somewhere, paths_named_exist, symbols_named_exist, make_targets_named_exist,
-      readme_example_compiles_and_runs, manual_pages_format_without_warning,
-      each_command_has_a_page])
+main([links_lead_somewhere, paths_named_exist, symbols_named_exist, tests_named_exist,
+      make_targets_named_exist, readme_example_compiles_and_runs,
+      manual_pages_format_without_warning, each_command_has_a_page])

@@ -62,6 +62,18 @@ def no_guard_inside_a_macro():
             yield "%s:%d: a macro would use one number at many places" % (f, line_of(f, m.start()))
 
 
+def arguments(src, pos):
+    """The arguments in the parentheses that open at pos."""
+    out, depth, begin = [], 0, pos + 1
+    for i in range(pos, len(src)):
+        depth += {"(": 1, ")": -1}.get(src[i], 0)
+        if depth == 0 or depth == 1 and src[i] == ",":
+            out.append(" ".join(src[begin:i].split()))
+            begin = i + 1
+        if depth == 0:
+            return out
+
+
 def flush_points(names):
     """(file, line, text, enclosing function) of each flush point outside BARRIER."""
     point = re.compile(r"(?:->\s*flush|\b(?:%s))\s*\(|\b(?:%s)\b" % ("|".join(names), WORDS))
@@ -96,6 +108,25 @@ def every_flush_point_is_inside_a_barrier():
         names |= more
     for f, line, what, _ in bad:
         yield "%s:%d: %s outside BARRIER" % (f, line, what)
+
+
+def no_write_asks_to_be_durable_by_itself():
+    """Such a write is no flush of what was written before it, so no order may rest on one: the
+    layers that carry the wish pass it on, and nobody wishes."""
+    carried = {"0", "flags", "is_fua", "!!(flags & MP_DEV_FUA)"}
+    for f in under("kmod/", ".c") + under("libmpool/", ".c"):
+        src = code(f)
+        for m in re.finditer(r"\bMP_DEV_FUA\b", src):
+            if not TESTED.search(src[:m.start()]):
+                yield "%s:%d: MP_DEV_FUA asked for" % (f, line_of(f, m.start()))
+        for m in re.finditer(r"(?:->write|->writev|\bmpl_dev_writev)\s*(?=\()", src):
+            args = arguments(src, m.end())
+            wish = args[4] if "writev" in m.group(0) else args[-1]
+            if not src[:m.start()].endswith("\nint ") and wish not in carried:
+                yield "%s:%d: a write with %s" % (f, line_of(f, m.start()), wish)
+        for m in re.finditer(r"\bREQ_(?:FUA|PREFLUSH)\b", src):
+            if not re.search(r"if \(flags & MP_DEV_FUA\)\s*opf \|= $", src[:m.start()]):
+                yield "%s:%d: %s" % (f, line_of(f, m.start()), m.group(0))
 
 
 def every_checksum_comparison_is_inside_a_check():
@@ -149,6 +180,7 @@ def the_ablation_build_has_it():
 
 
 main([guard_numbers_are_literal_unique_and_in_range, no_guard_inside_a_macro,
-      every_flush_point_is_inside_a_barrier, every_checksum_comparison_is_inside_a_check,
+      every_flush_point_is_inside_a_barrier, no_write_asks_to_be_durable_by_itself,
+      every_checksum_comparison_is_inside_a_check,
       every_planted_bug_has_its_place, each_layer_has_guards, products_have_no_switch,
       the_ablation_build_has_it])

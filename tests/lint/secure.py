@@ -159,8 +159,36 @@ def every_table_of_operations_has_its_module():
                 yield "%s:%d: no compat_ioctl" % (f, line_of(f, m.start()))
 
 
+def memory_of_callers_is_read_once():
+    """Whoever reads a structure again may find another one than was checked."""
+    for f in under("kmod/", ".c"):
+        lines = code(f).split("\n")
+        for name, first, last in functions(f):
+            body = "\n".join(lines[first:last])
+            if len(re.findall(r"\b(?:copy_from_user|get_user|strndup_user)\s*\(", body)) > 1:
+                yield "%s:%d: %s reads a caller's memory twice" % (f, first, name)
+
+
+def callers_pay_for_their_memory():
+    """In the files that take commands, whose counts are the callers'."""
+    for f in ("kmod/cmd.c", "kmod/ctl.c", "kmod/pool_dev.c", "kmod/pool_mlog.c"):
+        for m in re.finditer(r"\bGFP_(?!KERNEL_ACCOUNT\b)\w+", code(f)):
+            yield "%s:%d: %s" % (f, line_of(f, m.start()), m.group(0))
+
+
+def the_path_of_writes_waits_for_no_write():
+    """Memory that is freed by writing through us must not be waited for while we write."""
+    for f in ("kmod/dev_bio.c", "kmod/os_kern.h"):
+        lines = code(f).split("\n")
+        for name, first, last in functions(f):
+            m = re.search(r"\bGFP_(?!NOIO\b|NOFS\b)\w+", "\n".join(lines[first:last]))
+            if m and name != "dev_new":
+                yield "%s:%d: %s: %s" % (f, first, name, m.group(0))
+
+
 main([products_are_position_independent_and_bound_at_start,
       products_check_their_stack_and_buffers, fortification_is_the_best_there_is,
       descriptors_close_on_exec, files_are_made_where_they_are_named_and_for_their_owner,
       nothing_runs_as_another_user, udev_rules_quote_every_value, the_module_says_little,
-      every_table_of_operations_has_its_module])
+      every_table_of_operations_has_its_module, memory_of_callers_is_read_once,
+      callers_pay_for_their_memory, the_path_of_writes_waits_for_no_write])

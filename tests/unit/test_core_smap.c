@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The space map against a plain bitmap: never two owners, nothing lost,
- * discards and stock are free space.
+ * discards and stock are free space. And the tree below it, and below the
+ * table of objects, whose keys are an image's choice.
  */
 #include "../harness.h"
 #include "smap.h"
+#include "tree.h"
 
 #define BLOCKS	4096u
 
@@ -132,11 +134,33 @@ static void queued_discards_are_free_space_and_those_in_flight_are_not(void)
 	mp_smap_fini(&s);
 }
 
+/* Keys that an image chose: in order they would make a list of a plain tree. */
+static void ids_in_order_make_no_deep_tree(void)
+{
+	static struct mp_node node[65536];
+	const struct mp_node *n;
+	struct mp_tree t;
+	u32 i, depth, deepest = 0;
+
+	mp_tree_init(&t);
+	for (i = 0; i < 65536; i++)
+		mp_tree_insert(&t, &node[i], i);
+	for (i = 0; i < 65536; i++) {
+		for (depth = 0, n = &node[i]; n; n = n->n_up)
+			depth++;
+		if (depth > deepest)
+			deepest = depth;
+	}
+	/* 2 ln n at the mean; that much more than it has no chance worth a number */
+	T_OK(deepest < 128);
+}
+
 int main(void)
 {
 	T_RUN(random_use_matches_a_bitmap);
 	T_RUN(everything_joins_again);
 	T_RUN(taking_twice_is_refused);
 	T_RUN(queued_discards_are_free_space_and_those_in_flight_are_not);
+	T_RUN(ids_in_order_make_no_deep_tree);
 	return t_done();
 }
