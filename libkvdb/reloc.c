@@ -7,8 +7,7 @@
  * times live, a relocation is due. Three steps, each dearer than the one
  * before and each the reason for the next:
  *
- *  1. Estimate: pages spread over every run are looked at, and the filters of
- *     the newer runs say which of their entries are overwritten.
+ *  1. Estimate: kv_space_live().
  *  2. Count: the runs are merged without writing anything. Now the live bytes
  *     of every segment are known, and the emptiest that make up the excess
  *     become victims.
@@ -26,11 +25,9 @@
 #include <stdlib.h>
 
 #include "compact.h"
-#include "filter.h"
 #include "heat.h"
 #include "leaf.h"
 #include "mdc.h"
-#include "pages.h"
 #include "reloc.h"
 #include "run.h"
 #include "tomb.h"
@@ -47,8 +44,6 @@
 #define BURST_MOST	0.8		/* at most for so much more, before a job begins, */
 #define BURST_LEFT	3.0		/* which leaves a third of that */
 #define ESTIMATE_NS	5000000000ull	/* an estimate holds so long, if space grows little */
-#define SAMPLE_PAGES	48u		/* of one run, */
-#define SAMPLE_RUNS	16u		/* of so many; of more fewer each */
 #define COUNT_MAX	32u		/* runs that one merge can take */
 #define CHECK_EVERY	1024u
 #define KEYS_WORTH	2u		/* a job for space brings so many times the bytes of keys */
@@ -158,74 +153,12 @@ uint64_t kv_reloc_run_bytes(struct kvdb *db)
 	return db->d_reloc ? atomic_load(&db->d_reloc->rl_run_bytes) : 0;
 }
 
-/* ---- what is in use -------------------------------------------------------- */
-
-struct in_use {
-	uint64_t iu_segs;	/* bytes of ended segments that durable runs refer to */
-	uint64_t iu_runs;
-	uint64_t iu_most;	/* of iu_runs: of one store */
-};
-
-static void add_seg(void *arg, struct kv_seg *s)
-{
-	struct in_use *u = arg;
-	uint32_t state = atomic_load(&s->sg_state);
-
-	/* what readers or checkpoints hold goes with them: moving does not bring it back sooner */
-	if ((state == KV_SEG_FULL || state == KV_SEG_SEALED) && atomic_load(&s->sg_runs) &&
-	    !atomic_load(&s->sg_pins))
-		u->iu_segs += s->sg_bytes;
-}
-
-static uint64_t tree_bytes(const struct kv_tree *tr)
-{
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < tr->tr_nrun; i++)
-		n += kv_run_bytes(tr->tr_run[i]);
-	return n;
-}
-
-/* Calls fn with the tree of every store; stops at its first result that is not 0. */
-static int each_store(struct kvdb *db, int (*fn)(struct kvdb *db, struct kvdb_kvs *kvs,
-						 struct kv_tree *tr, void *arg), void *arg)
-{
-	int rc = 0;
-
-	for (uint32_t i = 0; i < KVDB_KVS_MAX && !rc; i++) {
-		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
-		struct kv_tree *tr;
-
-		if (!kvs)
-			continue;
-		tr = kv_tree_get(kvs);
-		rc = fn(db, kvs, tr, arg);
-		kv_tree_put(db, tr);
-		kv_kvs_release(kvs);
-	}
-	return rc;
-}
-
-static int add_runs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
-{
-	struct in_use *u = arg;
-	uint64_t n = tree_bytes(tr);
-
-	(void)db;
-	(void)kvs;
-	u->iu_runs += n;
-	if (n > u->iu_most)
-		u->iu_most = n;
-	return 0;
-}
-
 static uint64_t space_in_use(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	struct in_use u = { 0 };
+	struct kv_in_use u;
 
-	kv_segs_each(db, add_seg, &u);
-	each_store(db, add_runs, &u);
+	kv_space_in_use(db, &u);
 	atomic_store(&rl->rl_key_bytes, u.iu_most);
 	atomic_store(&rl->rl_run_bytes, u.iu_runs);
 	return u.iu_segs + u.iu_runs;
@@ -245,8 +178,7 @@ uint32_t kv_space_debt(uint64_t space, uint64_t live, double amp)
 uint32_t kv_reloc_debt(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	uint64_t now, due;
-	struct in_use u = { 0 };
+	uint64_t now, due, segs;
 
 	if (!rl || !atomic_load(&rl->rl_is_behind))
 		return 0;
@@ -254,8 +186,8 @@ uint32_t kv_reloc_debt(struct kvdb *db)
 	due = atomic_load(&rl->rl_debt_ns);
 	if (now >= due &&
 	    atomic_compare_exchange_strong(&rl->rl_debt_ns, &due, now + DEBT_EVERY_NS)) {
-		kv_segs_each(db, add_seg, &u);
-		atomic_store(&rl->rl_debt, kv_space_debt(u.iu_segs + atomic_load(&rl->rl_run_bytes),
+		segs = kv_space_of_segs(db);
+		atomic_store(&rl->rl_debt, kv_space_debt(segs + atomic_load(&rl->rl_run_bytes),
 							 atomic_load(&rl->rl_live), rl->rl_max));
 	}
 	return atomic_load(&rl->rl_debt);
@@ -344,101 +276,6 @@ bool kv_reloc_is_cancelled(struct kvdb *db)
 		return false;
 	return (atomic_load(&rl->rl_cancel) && !atomic_load(&rl->rl_is_rescue)) ||
 	       (atomic_load(&rl->rl_is_ordering) && must_yield(db));
-}
-
-/* ---- 1. estimate ----------------------------------------------------------- */
-
-static bool may_hold(struct kv_run *r, const uint8_t *key, size_t klen, uint64_t hash)
-{
-	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen);
-
-	return i >= 0 && kv_filter_has(r->rn_kb[i].kb_filter, r->rn_kb[i].kb_fblocks, hash);
-}
-
-struct sample {
-	uint64_t sa_n, sa_live;		/* entries seen; bytes of those that are live */
-};
-
-static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
-		       const struct kv_kblock *kb, uint32_t no, struct sample *sa)
-{
-	uint32_t crc = kv_le32(kb->kb_crcs + 4ull * no);
-	uint8_t key[KVDB_KEY_MAX];
-	struct kv_kpage kp;
-	struct kv_kent ke;
-	const uint8_t *page;
-	uint64_t now = kv_time_ms(db);
-	int rc = kv_page_get(db, kb->kb_obj, no, &crc, &page);
-
-	if (rc)
-		return rc;
-	if (kv_kpage_decode(page, no, &kp))
-		return -EUCLEAN;
-	for (unsigned i = 0; i < kp.kp_n; i++) {
-		struct kv_path pa;
-		uint64_t hash;
-		uint16_t klen;
-		bool hidden = false;
-
-		if (kv_kpage_ent(&kp, i, &ke))
-			return -EUCLEAN;
-		sa->sa_n++;
-		if (ke.ke_kind == KV_ENT_TOMB || (ke.ke_expiry && ke.ke_expiry <= now))
-			continue;
-		klen = kv_kpage_key(&kp, i, &ke, key);
-		hash = kv_hash(key, klen);
-		if (atomic_load(&tr->tr_tombs))
-			hidden = ke.ke_seq <= kv_tombs_at(tr, key, klen, UINT64_MAX);
-		pa = kv_path(tr, key, klen);
-		for (uint32_t j = 0; j < pa.pa_n && !hidden; j++) {
-			struct kv_run *newer = kv_path_run(tr, &pa, j);
-
-			if (newer == tr->tr_run[run])
-				break;
-			hidden = may_hold(newer, key, klen, hash);
-		}
-		if (!hidden)
-			sa->sa_live += klen + kv_kent_stored(&ke);
-	}
-	return 0;
-}
-
-/* Live bytes of one run: some of its pages stand for all. */
-static int sample_run(struct kvdb *db, struct kv_tree *tr, uint32_t run, uint64_t *live)
-{
-	struct kv_run *r = tr->tr_run[run];
-	struct sample sa = { 0 };
-	uint64_t pages = 0, most = SAMPLE_PAGES;
-	int rc = 0;
-
-	for (uint32_t i = 0; i < r->rn_n; i++)
-		pages += r->rn_kb[i].kb_npages;
-	if (tr->tr_nrun > SAMPLE_RUNS)
-		most = SAMPLE_PAGES * SAMPLE_RUNS / tr->tr_nrun + 1;
-	for (uint32_t k = 0; k < most && k < pages && !rc; k++) {
-		uint64_t at = pages <= most ? k : (2 * k + 1) * pages / (2 * most);
-		struct kv_thread *t = kv_enter();
-		uint32_t b = 0;
-
-		for (; at >= r->rn_kb[b].kb_npages; b++)
-			at -= r->rn_kb[b].kb_npages;
-		rc = sample_page(db, tr, run, &r->rn_kb[b], (uint32_t)at, &sa);
-		kv_exit(t);
-	}
-	if (sa.sa_n)
-		*live += (uint64_t)((double)sa.sa_live / (double)sa.sa_n *
-				    (double)kv_run_desc(r)->rd_keys);
-	return rc;
-}
-
-static int sample_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
-{
-	int rc = 0;
-
-	(void)kvs;
-	for (uint32_t i = 0; i < tr->tr_nrun && !rc; i++)
-		rc = sample_run(db, tr, i, arg);
-	return rc;
 }
 
 /* ---- 2. count -------------------------------------------------------------- */
@@ -554,7 +391,7 @@ static void keep_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 /* What a store refers to that cannot be moved now stays, live or not. */
 static void keep_store(struct kv_reloc *rl, struct kv_tree *tr)
 {
-	rl->rl_user += tree_bytes(tr);
+	rl->rl_user += kv_tree_bytes(tr);
 	for (uint32_t i = 0; i < tr->tr_nrun; i++)
 		kv_run_segs(tr->tr_run[i], keep_seg, rl);
 }
@@ -591,7 +428,7 @@ static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 			return rc;
 	}
 	if (!rc) {
-		kv_walk_begin(db, &wa, tree_bytes(tr), keys / CHECK_EVERY);
+		kv_walk_begin(db, &wa, kv_tree_bytes(tr), keys / CHECK_EVERY);
 		rc = count_walk(db, it, &wa);
 		kv_walk_end(db, &wa);
 	}
@@ -761,7 +598,7 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 	/* what is flushed while it counts is the next job's */
 	space = space_in_use(db);
 	if (!rc)
-		rc = each_store(db, is_counted ? count_store : refer_store, NULL);
+		rc = kv_each_store(db, is_counted ? count_store : refer_store, NULL);
 	if (!rc && is_counted) {
 		atomic_store(&rl->rl_live, rl->rl_user);
 		now = space_of_cands(rl);
@@ -784,7 +621,7 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 		}
 	}
 	if (!rc && n)
-		rc = each_store(db, move_store, &mo);
+		rc = kv_each_store(db, move_store, &mo);
 	/* on a pool that is nearly full every look counts */
 	rl->rl_is_early = why == FOR_SPACE && !n && now < space && !rl->rl_is_short;
 	rl->rl_gain = gained(rl->rl_cand, n, mo.mo_bytes);
@@ -868,7 +705,7 @@ static int is_due(struct kvdb *db, uint64_t now)
 	if (rl->rl_is_short == was_short && space < atomic_load(&rl->rl_next_space) &&
 	    now < atomic_load(&rl->rl_next_est))
 		return 0;
-	rc = each_store(db, sample_store, &live);
+	rc = kv_space_live(db, &live);
 	if (rc)
 		return rc;
 	atomic_store(&rl->rl_live, live);
@@ -940,7 +777,7 @@ static uint64_t wrong_bytes(struct kvdb *db)
 
 	db->d_reloc->rl_horizon = kv_min_horizon(db);
 	db->d_reloc->rl_memtables = kv_mt_oldest_epoch(db);
-	each_store(db, wrong_store, &w);
+	kv_each_store(db, wrong_store, &w);
 	return w.wr_bytes;
 }
 
@@ -1136,7 +973,7 @@ int kv_reloc_status(struct kvdb *db, struct kvdb_compact_status *st)
 {
 	struct kv_reloc *rl = db->d_reloc;
 	uint64_t live = 0;
-	int rc = db->d_rdonly ? each_store(db, sample_store, &live) : 0;
+	int rc = db->d_rdonly ? kv_space_live(db, &live) : 0;
 
 	if (db->d_rdonly && !rc)
 		atomic_store(&rl->rl_live, live);

@@ -128,6 +128,22 @@ unsigned kv_reloc_choose_wrong(struct kv_victim *v, unsigned n, uint64_t room);
 /* What stays needs whole blocks again: else a handful of small values moves for ever. */
 uint64_t kv_victim_stays(const struct kv_victim *v);
 
+/* ---- space.c -------------------------------------------------------------------------------- */
+
+struct kv_in_use {
+	uint64_t iu_segs;	/* bytes of ended segments that durable runs refer to */
+	uint64_t iu_runs;
+	uint64_t iu_most;	/* of iu_runs: of one store */
+};
+void kv_space_in_use(struct kvdb *db, struct kv_in_use *u);
+uint64_t kv_space_of_segs(struct kvdb *db);	/* iu_segs alone */
+uint64_t kv_tree_bytes(const struct kv_tree *tr);	/* of its runs */
+/* Bytes of keys and values that a reader of now would find, about. */
+int kv_space_live(struct kvdb *db, uint64_t *live);
+typedef int kv_store_fn(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg);
+/* Calls fn with the tree of every store; stops at its first result that is not 0. */
+int kv_each_store(struct kvdb *db, kv_store_fn *fn, void *arg);
+
 /* ---- reloc.c -------------------------------------------------------------------------------- */
 
 struct kv_reloc;
