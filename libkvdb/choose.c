@@ -44,7 +44,7 @@ unsigned kv_reloc_choose(struct kv_victim *v, unsigned n, uint64_t excess, uint6
 	unsigned i, m = 0, chosen = 0;
 
 	for (i = 0; i < n; i++)
-		if (v[i].vi_live * 16 <= v[i].vi_bytes * LIVE_MOST)
+		if (!v[i].vi_is_left && v[i].vi_live * 16 <= v[i].vi_bytes * LIVE_MOST)
 			swap(&v[m++], &v[i]);
 	if (m)
 		qsort(v, m, sizeof(*v), by_worth);

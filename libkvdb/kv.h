@@ -144,7 +144,7 @@ struct kv_seg {
 	struct kv_seg *sg_prev;
 	struct kv_seg *sg_hash;		/* by id, db->seg_lock */
 	bool sg_obj_sealed;		/* the object is sealed too; upkeep and recovery only */
-	_Atomic(bool) sg_victim;	/* relocation is moving its values */
+	_Atomic(uint8_t) sg_victim;	/* enum kv_victim_of: a relocation is moving its values */
 	_Atomic(bool) sg_damaged;	/* a value in it could not be read: never a victim again */
 	bool sg_is_cold;		/* it stays without an image; warm.c */
 	_Atomic(int64_t) sg_heat;	/* what its order costs scans, bytes; heat.c */
@@ -500,6 +500,8 @@ struct kv_tree {
 	struct kv_run *tr_run[];
 };
 struct kv_tree *kv_tree_get(struct kvdb_kvs *kvs);	/* with a reference */
+/* In exchange for a reference on @tr: its runs and leaves alone; without memory for that @tr. */
+struct kv_tree *kv_tree_leave_mts(struct kvdb *db, struct kv_tree *tr);
 /*
  * What the tree says about a key in view @seq (KV_SEQ_NOW: now); kvs.c. A view looks
  * into trees of its birth only. Call inside kv_enter(). 0 with *e, -ENOENT, -EIO, -EUCLEAN.

@@ -62,9 +62,8 @@ static void job_take(struct kv_job *j, bool takes)
 	struct kv_merging *mg = &j->j_kvs->k_merging;
 	uint32_t one = takes ? 1 : -1u;
 
-	/* those in front, too: what they hide stays hidden by them */
-	for (unsigned i = 0; i < j->j_n + j->j_nabove; i++)
-		(j->j_in - j->j_nabove)[i]->rn_taken = takes;
+	for (unsigned i = 0; i < j->j_n; i++)
+		j->j_in[i]->rn_taken = takes;
 	mg->mg_n += one;
 	mg->mg_spills += j->j_how == KV_MERGE_SPILL ? one : 0;
 	mg->mg_shapes += is_shape(j) ? one : 0;
@@ -380,29 +379,37 @@ int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs)
 
 /* ---- moving values ------------------------------------------------------------------------ */
 
+struct looked {
+	bool lo_whole, lo_has;
+};
+
 static void has_victim(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 {
+	struct looked *lo = arg;
+
 	(void)n;
 	(void)bytes;
-	*(bool *)arg |= atomic_load(&s->sg_victim);
+	lo->lo_has |= kv_is_victim(s, lo->lo_whole);
 }
 
 /* How many of the runs from the newest on hold all references to victims, the @first ones none. */
-static unsigned runs_to_victims(struct kv_run **run, unsigned n, unsigned *first)
+static unsigned runs_to_victims(struct kv_run **run, unsigned n, bool whole, unsigned *first)
 {
 	unsigned len = 0;
 
 	*first = n;
 	for (unsigned i = 0; i < n; i++) {
-		bool has = false;
+		struct looked lo = { .lo_whole = whole };
 
-		kv_run_segs(run[i], has_victim, &has);
-		if (!has)
+		kv_run_segs(run[i], has_victim, &lo);
+		if (!lo.lo_has)
 			continue;
 		len = i + 1;
 		if (*first > i)
 			*first = i;
 	}
+	if (!len)
+		*first = 0;
 	return len;
 }
 
@@ -429,8 +436,9 @@ static struct part move_at(const struct move *m, struct kv_job *j)
 	return part_of(tr, j->j_leaf);
 }
 
-/* Waits until nobody else has runs of the part; meanwhile nobody takes more. mg_lock held. */
-static int move_wait(struct move *m, struct kv_job *j, struct part *pa)
+/* Waits until nobody else has its input; meanwhile nobody takes more. mg_lock held. */
+static int move_wait(struct move *m, struct kv_job *j, struct part *pa, unsigned *above,
+		     unsigned *len)
 {
 	struct kv_merging *mg = &m->m_kvs->k_merging;
 	struct timespec ts = { .tv_nsec = 1000000 };
@@ -440,9 +448,10 @@ static int move_wait(struct move *m, struct kv_job *j, struct part *pa)
 	for (;;) {
 		j->j_tree = kv_tree_get(m->m_kvs);
 		*pa = move_at(m, j);
+		*len = runs_to_victims(pa->pa_run, pa->pa_n, m->m_whole, above);
 		if (atomic_load(&m->m_kvs->k_bulk))	/* B1 */
 			rc = -EAGAIN;
-		if (rc || CHECK(653, is_free(pa->pa_run, pa->pa_n)))
+		if (rc || CHECK(653, is_free(pa->pa_run + *above, *len - *above)))
 			break;
 		pthread_mutex_unlock(&mg->mg_lock);
 		kv_tree_put(m->m_db, j->j_tree);
@@ -465,11 +474,9 @@ static int move_begin(struct move *m, struct kv_job *j)
 	int rc;
 
 	pthread_mutex_lock(&m->m_kvs->k_merging.mg_lock);
-	rc = move_wait(m, j, &pa);
-	if (!rc) {
-		len = runs_to_victims(pa.pa_run, pa.pa_n, &above);
+	rc = move_wait(m, j, &pa, &above, &len);
+	if (!rc)
 		rc = len > KV_MERGE_MAX ? -EAGAIN : len != 0;
-	}
 	if (rc > 0) {
 		j->j_in = pa.pa_run + above;
 		j->j_n = len - above;

@@ -79,6 +79,15 @@ static int job_tombs(struct kv_job *j)
 	return rc;
 }
 
+/* What follows takes long, and as long as memtables are held their values stay where they are. */
+static void job_leave_mts(struct kv_job *j)
+{
+	ptrdiff_t at = j->j_in - j->j_tree->tr_run;
+
+	j->j_tree = kv_tree_leave_mts(j->j_db, j->j_tree);
+	j->j_in = j->j_tree->tr_run + at;
+}
+
 /* Whoever asked for the merge does not want it any more. */
 static bool job_is_cancelled(struct kv_job *j)
 {
@@ -285,6 +294,7 @@ static int job_build(struct kv_job *j)
 		kv_walk_begin(j->j_db, &j->j_walk, bytes, j->j_keys / CHECK_EVERY);
 	if (!rc)
 		rc = job_tombs(j);
+	job_leave_mts(j);
 	if (!rc)
 		rc = job_next(j);
 	if (!rc)

@@ -171,6 +171,15 @@ static void has_staged(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 	*(bool *)arg |= s->sg_mclass == MPOOL_STAGING;
 }
 
+uint32_t kv_runs_staged(struct kv_run *const *run, uint32_t n)
+{
+	bool has = false;
+
+	for (; n && !has; n--)
+		kv_run_segs(run[n - 1], has_staged, &has);
+	return n + has;
+}
+
 /*
  * How many of the newest runs values are to leave staging from. That rewrites
  * them, and they go one by one, the oldest first: as long as they are few they
@@ -179,18 +188,12 @@ static void has_staged(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 static unsigned staged_runs(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n)
 {
 	struct kvdb *db = kvs->k_db;
-	bool has = false;
 
 	if (db->d_log_class == MPOOL_CAPACITY ||
 	    kv_policy_move_class(db, kvs, true) != MPOOL_CAPACITY ||
 	    !kv_staging_is_filling(db, kv_reloc_staged(db)))
 		return 0;
-	for (; n; n--) {
-		kv_run_segs(run[n - 1], has_staged, &has);
-		if (has)
-			break;
-	}
-	return n;
+	return kv_runs_staged(run, n);
 }
 
 uint64_t kv_leaf_cut(const struct kvdb_kvs *kvs, const struct kv_tree *tr, uint64_t keys)

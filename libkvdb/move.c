@@ -753,7 +753,7 @@ static int make_room(struct kv_move *mv, struct kv_run_build *rb, uint32_t size)
 int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent *e)
 {
 	bool moves = e->e_kind == KV_ENT_REF &&
-		     (atomic_load(&e->e_seg->sg_victim) ||
+		     (kv_is_victim(e->e_seg, mv->mv_whole) ||
 		      (mv->mv_whole && e->e_seg->sg_mclass != mv->mv_mclass));
 	struct kv_ent to = *e;		/* as it is gathered */
 	uint32_t rec = 0;

@@ -77,19 +77,22 @@ bool kv_policy_refuses(const struct kvdb_kvs *kvs, const struct kv_seg *s)
 }
 
 /*
- * What of staging is for values: not what keys take, nor an eighth for merges
- * and for what is deleted and not free yet. Keys that leave values less than a
- * quarter go where there is room.
+ * What of staging is for values, of which there are so many: not what keys take,
+ * nor an eighth for merges and for what is deleted and not free yet, or more if
+ * they have it. Keys that leave values less than a quarter go where there is room.
  */
-static uint64_t value_room(struct kvdb *db)
+static uint64_t value_room(struct kvdb *db, uint64_t values)
 {
-	uint64_t taken = kv_reloc_run_bytes(db), total;
+	uint64_t taken = kv_reloc_run_bytes(db), total, used;
 	struct mpool_info pi;
 
 	if (mpool_info(db->d_mp, &pi))
 		return 0;
 	total = pi.cls[MPOOL_STAGING].total;
+	used = pi.cls[MPOOL_STAGING].used;
 	taken += total / 8;
+	if (used > values && used - values > taken)
+		taken = used - values;
 	return taken < total - total / 4 ? total - taken : total / 4;
 }
 
@@ -99,18 +102,18 @@ uint64_t kv_staging_flush_share(struct kvdb *db)
 
 	if (db->d_log_class == MPOOL_CAPACITY)
 		return UINT64_MAX;
-	share = value_room(db) / FLUSH_PART;
+	share = value_room(db, UINT64_MAX) / FLUSH_PART;
 	return share > db->d_budget.b_seg_bytes ? share : db->d_budget.b_seg_bytes;
 }
 
 bool kv_staging_is_filling(struct kvdb *db, uint64_t values)
 {
-	return values > value_room(db) / ROOM_PARTS * FILLING_NUM;
+	return values > value_room(db, values) / ROOM_PARTS * FILLING_NUM;
 }
 
 uint64_t kv_staging_excess(struct kvdb *db, uint64_t values)
 {
-	uint64_t part = value_room(db) / ROOM_PARTS, tight = part * TIGHT_NUM;
+	uint64_t part = value_room(db, values) / ROOM_PARTS, tight = part * TIGHT_NUM;
 
 	if (values <= tight)
 		return 0;
@@ -133,7 +136,7 @@ uint32_t kv_staged_debt(uint64_t values, uint64_t room, uint64_t rate)
 
 uint32_t kv_staging_debt(struct kvdb *db, uint64_t values, uint64_t rate)
 {
-	return kv_staged_debt(values, value_room(db), rate);
+	return kv_staged_debt(values, value_room(db, values), rate);
 }
 
 static bool has_staging_only(struct kvdb *db)
@@ -154,5 +157,5 @@ static bool has_staging_only(struct kvdb *db)
 bool kv_staging_has_room(struct kvdb *db, uint64_t values)
 {
 	/* G8: such a store would fail where there is room */
-	return values <= value_room(db) || has_staging_only(db);
+	return values <= value_room(db, values) || has_staging_only(db);
 }

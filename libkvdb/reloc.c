@@ -17,7 +17,8 @@
  * Nothing here frees anything: a segment goes when nothing refers to it (RV7).
  * A wrong number costs time or space, never data.
  *
- * Locks: rl_lock, one relocation at a time, outside mg_lock and k_edit_lock;
+ * Locks: rl_lock, one relocation for space or policy at a time, outside rl_age_lock,
+ * one for staging or of both classes, outside mg_lock and k_edit_lock;
  * sg_lock inside.
  */
 #include <errno.h>
@@ -51,8 +52,30 @@
 #define ORDER_AGAIN_NS	10000000000ull	/* after a job for them that had to give way */
 #define HEAT_HALF_NS	3600000000000ull /* half of it is forgotten */
 
+/* What a job knows while it runs; who holds the lock of the job. */
+struct job {
+	uint8_t jb_classes;		/* bits: segments that no other job empties */
+	struct kv_victim *jb_cand;
+	unsigned jb_ncand, jb_cap;
+	uint64_t jb_user;		/* live keys and values counted, as they are stored */
+	uint64_t jb_horizon, jb_memtables;
+	uint64_t jb_gain;		/* bytes that the job brought */
+	uint64_t jb_left;		/* bytes that left staging */
+	uint64_t jb_else;		/* live values in segments that other jobs empty */
+	bool jb_is_over;		/* space is above the limit */
+	bool jb_is_unflushed;		/* most of what is there could not */
+	bool jb_tight;
+	/* while a store is counted: where its values belong, and whether nowhere else */
+	uint8_t jb_class;
+	bool jb_strict;
+	uint8_t jb_how;			/* how its values are packed when they move */
+	int jb_err;
+	bool jb_is_early;		/* what it wanted may not be emptied yet */
+};
+
 struct kv_reloc {
-	pthread_mutex_t rl_lock;
+	pthread_mutex_t rl_lock, rl_age_lock;
+	_Atomic(bool) rl_is_wanted;	/* rl_age_lock, by who has rl_lock */
 	_Atomic(bool) rl_cancel;
 	_Atomic(bool) rl_is_rescue;	/* the job is for a writer who has no room */
 	_Atomic(bool) rl_forced;	/* compact to rl_goal once */
@@ -68,7 +91,6 @@ struct kv_reloc {
 	uint64_t rl_pace_log, rl_pace_ns; /* log bytes and clock when it was looked at; rl_lock */
 	double rl_burst;		/* of the last estimate: allowed above rl_max; rl_lock */
 	bool rl_is_short;		/* the pool is nearly full; rl_lock */
-	bool rl_is_early;		/* what the last job wanted may not be emptied yet */
 	uint64_t rl_stuck;		/* space at which the last job could not help; rl_lock */
 	_Atomic(uint64_t) rl_room_log;	/* log bytes at the last call for room */
 	_Atomic(bool) rl_is_behind;	/* a job for space runs */
@@ -87,21 +109,11 @@ struct kv_reloc {
 	_Atomic(uint64_t) rl_next_order; /* next look at what scans have paid */
 	uint64_t rl_next_half;		/* half of it is forgotten then; rl_lock */
 
-	/* the running job; rl_lock */
-	struct kv_victim *rl_cand;
-	unsigned rl_ncand, rl_cap;
-	uint64_t rl_user;		/* live keys and values counted, as they are stored */
-	uint64_t rl_horizon, rl_memtables;
-	uint64_t rl_gain;		/* bytes that the job brought */
-	uint64_t rl_left;		/* bytes that left staging */
-	bool rl_is_unflushed;		/* most of what is there could not */
-	/* while a store is counted: where its values belong, and whether nowhere else */
-	uint8_t rl_class;
-	bool rl_strict, rl_tight;
-	uint8_t rl_how;			/* how its values are packed when they move */
-	/* bytes in the wrong place, bytes on staging, that the last job could not help */
-	uint64_t rl_wrong_stuck, rl_old_stuck;
-	int rl_err;
+	struct job rl_job;		/* rl_lock */
+	struct job rl_age;		/* rl_age_lock */
+	/* that the last job could not help: */
+	uint64_t rl_wrong_stuck;	/* bytes in the wrong place; rl_lock */
+	uint64_t rl_old_stuck;		/* bytes on staging; rl_age_lock */
 };
 
 int kv_reloc_init(struct kvdb *db, double amp)
@@ -111,6 +123,7 @@ int kv_reloc_init(struct kvdb *db, double amp)
 	if (!rl)
 		return -ENOMEM;
 	pthread_mutex_init(&rl->rl_lock, NULL);
+	pthread_mutex_init(&rl->rl_age_lock, NULL);
 	rl->rl_max = amp != 0 ? amp : AMP_DEFAULT;
 	db->d_reloc = rl;
 	return 0;
@@ -123,7 +136,9 @@ void kv_reloc_fini(struct kvdb *db)
 	if (!rl)
 		return;
 	pthread_mutex_destroy(&rl->rl_lock);
-	free(rl->rl_cand);
+	pthread_mutex_destroy(&rl->rl_age_lock);
+	free(rl->rl_job.jb_cand);
+	free(rl->rl_age.jb_cand);
 	free(rl);
 	db->d_reloc = NULL;
 }
@@ -133,14 +148,19 @@ double kv_reloc_amp_max(struct kvdb *db)
 	return db->d_reloc->rl_max;
 }
 
+static bool is_held(pthread_mutex_t *lock)
+{
+	if (pthread_mutex_trylock(lock))
+		return true;
+	pthread_mutex_unlock(lock);
+	return false;
+}
+
 bool kv_reloc_is_busy(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
 
-	if (!rl || pthread_mutex_trylock(&rl->rl_lock))
-		return rl != NULL;
-	pthread_mutex_unlock(&rl->rl_lock);
-	return false;
+	return rl && (is_held(&rl->rl_lock) || is_held(&rl->rl_age_lock));
 }
 
 uint64_t kv_reloc_key_bytes(struct kvdb *db)
@@ -281,84 +301,97 @@ bool kv_reloc_is_cancelled(struct kvdb *db)
 /* ---- 2. count -------------------------------------------------------------- */
 
 /* R6: everything in it is in durable runs, and no memtable may refer to it. */
-static bool may_be_emptied(struct kv_reloc *rl, struct kv_seg *s)
+static bool may_be_emptied(const struct job *jb, struct kv_seg *s)
 {
 	uint64_t last = atomic_load(&s->sg_last_epoch);
 
-	return atomic_load(&s->sg_state) == KV_SEG_SEALED && last <= rl->rl_horizon &&
-	       last < rl->rl_memtables && atomic_load(&s->sg_runs) &&
+	return atomic_load(&s->sg_state) == KV_SEG_SEALED && last <= jb->jb_horizon &&
+	       last < jb->jb_memtables && atomic_load(&s->sg_runs) &&
 	       !atomic_load(&s->sg_damaged) && !atomic_load(&s->sg_pins);
+}
+
+static bool takes_class(const struct job *jb, unsigned mclass)
+{
+	return jb->jb_classes & 1u << mclass;
+}
+
+/* NULL: it is none of the job's candidates. sg_cand is another job's in another class. */
+static struct kv_victim *cand_of(const struct job *jb, const struct kv_seg *s)
+{
+	return takes_class(jb, s->sg_mclass) && s->sg_cand ? &jb->jb_cand[s->sg_cand - 1] : NULL;
 }
 
 static void cand_add(void *arg, struct kv_seg *s)
 {
-	struct kvdb *db = arg;
-	struct kv_reloc *rl = db->d_reloc;
+	struct job *jb = arg;
 	int64_t heat = atomic_load_explicit(&s->sg_heat, memory_order_relaxed);
 
+	if (!takes_class(jb, s->sg_mclass))
+		return;
 	s->sg_cand = 0;
-	if (rl->rl_err || !may_be_emptied(rl, s))
+	if (jb->jb_err || !may_be_emptied(jb, s))
 		return;
-	rl->rl_err = kv_vec_grow(&rl->rl_cand, &rl->rl_cap, rl->rl_ncand + 1,
-				 sizeof(rl->rl_cand[0]));
-	if (rl->rl_err)
+	jb->jb_err = kv_vec_grow(&jb->jb_cand, &jb->jb_cap, jb->jb_ncand + 1,
+				 sizeof(jb->jb_cand[0]));
+	if (jb->jb_err)
 		return;
-	rl->rl_cand[rl->rl_ncand++] = (struct kv_victim){
+	jb->jb_cand[jb->jb_ncand++] = (struct kv_victim){
 		.vi_seg = kv_seg_get(s), .vi_bytes = s->sg_bytes,
-		.vi_age = rl->rl_horizon - atomic_load(&s->sg_last_epoch) + 1,
+		.vi_age = jb->jb_horizon - atomic_load(&s->sg_last_epoch) + 1,
 		.vi_heat = heat > 0 ? (uint64_t)heat : 0, .vi_is_ordered = s->sg_is_ordered,
 	};
-	s->sg_cand = rl->rl_ncand;
+	s->sg_cand = jb->jb_ncand;
 }
 
 /* Candidates are fixed before any tree is taken: what refers to them later is in those trees. */
-static int cands_take(struct kvdb *db)
+static int cands_take(struct kvdb *db, struct job *jb)
 {
-	struct kv_reloc *rl = db->d_reloc;
-
-	rl->rl_err = 0;
-	rl->rl_ncand = 0;
-	rl->rl_user = 0;
-	rl->rl_horizon = kv_min_horizon(db);
-	rl->rl_memtables = kv_mt_oldest_epoch(db);
-	kv_segs_each(db, cand_add, db);
-	return rl->rl_err;
+	jb->jb_err = 0;
+	jb->jb_ncand = 0;
+	jb->jb_user = jb->jb_else = 0;
+	jb->jb_horizon = kv_min_horizon(db);
+	jb->jb_memtables = kv_mt_oldest_epoch(db);
+	kv_segs_each(db, cand_add, jb);
+	return jb->jb_err;
 }
 
-static void cands_put(struct kvdb *db)
+static void cands_put(struct kvdb *db, struct job *jb)
 {
-	struct kv_reloc *rl = db->d_reloc;
-
-	for (unsigned i = 0; i < rl->rl_ncand; i++) {
-		rl->rl_cand[i].vi_seg->sg_cand = 0;
-		atomic_store(&rl->rl_cand[i].vi_seg->sg_victim, false);
-		kv_seg_put(db, rl->rl_cand[i].vi_seg);
+	for (unsigned i = 0; i < jb->jb_ncand; i++) {
+		jb->jb_cand[i].vi_seg->sg_cand = 0;
+		atomic_store(&jb->jb_cand[i].vi_seg->sg_victim, KV_VICTIM_NONE);
+		kv_seg_put(db, jb->jb_cand[i].vi_seg);
 	}
-	rl->rl_ncand = 0;
+	jb->jb_ncand = 0;
 }
 
-static void count_ent(struct kv_reloc *rl, const struct kv_ent *e)
+static void count_ent(struct job *jb, const struct kv_ent *e)
 {
 	struct kv_victim *v;
 	uint32_t size;
 
-	rl->rl_user += e->e_klen + kv_ent_stored(e);
-	if (e->e_kind != KV_ENT_REF || !e->e_seg->sg_cand)
+	jb->jb_user += e->e_klen + kv_ent_stored(e);
+	if (e->e_kind != KV_ENT_REF)
 		return;
-	v = &rl->rl_cand[e->e_seg->sg_cand - 1];
-	if (e->e_pack && e->e_pack == rl->rl_how)
+	v = cand_of(jb, e->e_seg);
+	if (!v) {
+		if (!takes_class(jb, e->e_seg->sg_mclass))
+			jb->jb_else += kv_rec_size(e->e_klen, kv_ent_stored(e));
+		return;
+	}
+	if (e->e_pack && e->e_pack == jb->jb_how)
 		size = kv_rec_size(e->e_klen, e->e_plen) + KV_REC_PACKED;
 	else	/* plain, or recoded: at most */
 		size = kv_rec_size(e->e_klen, e->e_vlen);
 	v->vi_live += size;
-	if (rl->rl_class == v->vi_seg->sg_mclass)
+	if (jb->jb_class == v->vi_seg->sg_mclass)
 		v->vi_stay += size;
-	else if (rl->rl_strict)
+	else if (jb->jb_strict)
 		v->vi_wrong += size;
 }
 
 /* -ECANCELED: the database stops, or somebody cancelled. */
-static int count_walk(struct kvdb *db, struct kv_iter *it, struct kv_walk *wa)
+static int count_walk(struct kvdb *db, struct kv_iter *it, struct job *jb, struct kv_walk *wa)
 {
 	struct kv_ent e;
 	uint64_t now = kv_time_ms(db);
@@ -372,46 +405,68 @@ static int count_walk(struct kvdb *db, struct kv_iter *it, struct kv_walk *wa)
 		}
 		rc = it->it_ops->next(it, &e);
 		if (!rc && !kv_is_expired(&e, now))
-			count_ent(db->d_reloc, &e);
+			count_ent(jb, &e);
 	}
 	return rc == -ENOENT ? 0 : rc;
 }
 
 static void keep_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 {
-	struct kv_reloc *rl = arg;
-	struct kv_victim *v = s->sg_cand ? &rl->rl_cand[s->sg_cand - 1] : NULL;
+	struct job *jb = arg;
+	struct kv_victim *v = cand_of(jb, s);
 
 	(void)n;
-	rl->rl_user += bytes;
+	jb->jb_user += bytes;
 	if (v)
 		v->vi_live = v->vi_stay = v->vi_bytes;
 }
 
 /* What a store refers to that cannot be moved now stays, live or not. */
-static void keep_store(struct kv_reloc *rl, struct kv_tree *tr)
+static void keep_store(struct job *jb, struct kv_tree *tr)
 {
-	rl->rl_user += kv_tree_bytes(tr);
+	jb->jb_user += kv_tree_bytes(tr);
 	for (uint32_t i = 0; i < tr->tr_nrun; i++)
-		kv_run_segs(tr->tr_run[i], keep_seg, rl);
+		kv_run_segs(tr->tr_run[i], keep_seg, jb);
+}
+
+static void leave_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	struct kv_victim *v = cand_of(arg, s);
+
+	(void)n;
+	(void)bytes;
+	if (v)
+		v->vi_is_left = true;
+}
+
+/* Jobs for staging will need these runs, down to the oldest with values there. */
+static void leave_staged(struct job *jb, struct kv_run **run, uint32_t n)
+{
+	for (n = kv_runs_staged(run, n); n; n--)
+		kv_run_segs(run[n - 1], leave_seg, jb);
 }
 
 static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
 {
+	struct job *jb = arg;
 	struct kv_iter *src[COUNT_MAX], *it;
 	struct kv_cover *co;
 	struct kv_walk wa;
 	uint64_t keys = 0;
 	int rc;
 
-	(void)arg;
-	db->d_reloc->rl_class = kv_policy_move_class(db, kvs, db->d_reloc->rl_tight);
-	db->d_reloc->rl_strict = kv_policy_is_strict(db, kvs);
-	db->d_reloc->rl_how = (uint8_t)atomic_load(&kvs->k_prop[KV_PROP_COMPRESS]);
+	jb->jb_class = kv_policy_move_class(db, kvs, jb->jb_tight);
+	jb->jb_strict = kv_policy_is_strict(db, kvs);
+	jb->jb_how = (uint8_t)atomic_load(&kvs->k_prop[KV_PROP_COMPRESS]);
 	/* B1, or ordinary merges come first: not now, and the other stores do not wait for it */
 	if (atomic_load(&kvs->k_bulk) || tr->tr_nupper + !!tr->tr_nleaf > COUNT_MAX) {
-		keep_store(db->d_reloc, tr);
+		keep_store(jb, tr);
 		return 0;
+	}
+	if (!takes_class(jb, MPOOL_STAGING)) {
+		leave_staged(jb, tr->tr_run, tr->tr_nupper);
+		for (uint32_t i = 0; i < tr->tr_nleaf; i++)
+			leave_staged(jb, tr->tr_run + tr->tr_leaf[i].lr_first, tr->tr_leaf[i].lr_n);
 	}
 	for (uint32_t i = 0; i < tr->tr_nrun; i++)
 		keys += kv_run_desc(tr->tr_run[i])->rd_keys;
@@ -429,7 +484,7 @@ static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 	}
 	if (!rc) {
 		kv_walk_begin(db, &wa, kv_tree_bytes(tr), keys / CHECK_EVERY);
-		rc = count_walk(db, it, &wa);
+		rc = count_walk(db, it, jb, &wa);
 		kv_walk_end(db, &wa);
 	}
 	it->it_ops->close(it);
@@ -438,14 +493,14 @@ static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 
 static void refer_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 {
-	struct kv_reloc *rl = arg;
-	struct kv_victim *v = s->sg_cand ? &rl->rl_cand[s->sg_cand - 1] : NULL;
+	struct job *jb = arg;
+	struct kv_victim *v = cand_of(jb, s);
 
 	if (!v)
 		return;
 	v->vi_n += n;
 	v->vi_live += bytes;
-	if (rl->rl_class == s->sg_mclass)
+	if (jb->jb_class == s->sg_mclass)
 		v->vi_stay += bytes;
 }
 
@@ -455,18 +510,18 @@ static void refer_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
  */
 static int refer_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
 {
-	struct kv_reloc *rl = db->d_reloc;
+	struct job *jb = arg;
 
-	(void)arg;
-	rl->rl_class = kv_policy_move_class(db, kvs, rl->rl_tight);
+	jb->jb_class = kv_policy_move_class(db, kvs, jb->jb_tight);
 	for (uint32_t i = 0; i < tr->tr_nrun; i++)
-		kv_run_segs(tr->tr_run[i], refer_seg, rl);
+		kv_run_segs(tr->tr_run[i], refer_seg, jb);
 	return 0;
 }
 
 /* ---- 3. move --------------------------------------------------------------- */
 
 struct moved {
+	const struct job *mo_job;
 	uint64_t mo_stores, mo_bytes;
 	bool mo_only;		/* a move that ends in the class it began in is none */
 	bool mo_whole;		/* the runs that are written anew leave nothing on staging */
@@ -478,9 +533,9 @@ enum reason { FOR_SPACE, FOR_STAGING, FOR_POLICY, FOR_SCANS };
 static int move_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
 {
 	struct moved *mo = arg;
-	uint8_t to = kv_policy_move_class(db, kvs, db->d_reloc->rl_tight);
+	uint8_t to = kv_policy_move_class(db, kvs, mo->mo_job->jb_tight);
 	/* not of now: that is 0 while a store is being made, and an epoch is at least 1 */
-	int rc = kv_merge_move(db, kvs, db->d_reloc->rl_horizon, to,
+	int rc = kv_merge_move(db, kvs, mo->mo_job->jb_horizon, to,
 			       mo->mo_only || kv_policy_is_strict(db, kvs), mo->mo_whole,
 			       &mo->mo_bytes);
 
@@ -526,30 +581,34 @@ static uint64_t room_to_move(struct kvdb *db)
 /*
  * Space as if all that is no candidate were live: that of a memtable which was
  * flushed a moment ago would else be made up for by copying what is nearly full.
+ * What another job empties counts as it is.
  */
-static uint64_t space_of_cands(const struct kv_reloc *rl)
+static uint64_t space_of_cands(struct kvdb *db, const struct job *jb)
 {
-	uint64_t bytes = 0, live = 0;
+	uint64_t bytes = 0, live = jb->jb_else;
 
-	for (unsigned i = 0; i < rl->rl_ncand; i++) {
-		bytes += rl->rl_cand[i].vi_bytes;
-		live += rl->rl_cand[i].vi_live;
+	for (unsigned i = 0; i < jb->jb_ncand; i++) {
+		bytes += jb->jb_cand[i].vi_bytes;
+		live += jb->jb_cand[i].vi_live;
 	}
-	return bytes + atomic_load(&rl->rl_run_bytes) +
-	       (rl->rl_user > live ? rl->rl_user - live : 0);
+	if (!takes_class(jb, MPOOL_STAGING))
+		bytes += kv_reloc_staged(db);
+	return bytes + atomic_load(&db->d_reloc->rl_run_bytes) +
+	       (jb->jb_user > live ? jb->jb_user - live : 0);
 }
 
 /* The merge rewrites keys, nearly all of them: it must be worth that. */
-static unsigned choose_for_space(struct kv_reloc *rl, uint64_t space, double limit, double goal,
-				 uint64_t room)
+static unsigned choose_for_space(struct kv_reloc *rl, struct job *jb, uint64_t space, double limit,
+				 double goal, uint64_t room)
 {
-	uint64_t want = (uint64_t)(goal * (double)rl->rl_user), excess;
+	uint64_t want = (uint64_t)(goal * (double)jb->jb_user), excess;
 	uint64_t least = rl->rl_is_short ? 0 : KEYS_WORTH * atomic_load(&rl->rl_run_bytes);
 
-	if ((double)space <= limit * (double)rl->rl_user)
+	jb->jb_is_over = (double)space > limit * (double)jb->jb_user;
+	if (!jb->jb_is_over)
 		return 0;
 	excess = space > want ? space - want : 0;
-	return kv_reloc_choose(rl->rl_cand, rl->rl_ncand, excess > least ? excess : least, room);
+	return kv_reloc_choose(jb->jb_cand, jb->jb_ncand, excess > least ? excess : least, room);
 }
 
 /*
@@ -567,73 +626,88 @@ static uint64_t room_to_order(struct kvdb *db, uint64_t space)
 }
 
 /* Most of what is on staging is not flushed: the next job will find more. */
-static bool is_unflushed(struct kv_reloc *rl, uint64_t staged)
+static bool is_unflushed(const struct job *jb, uint64_t staged)
 {
 	uint64_t flushed = 0;
 
-	for (unsigned i = 0; i < rl->rl_ncand; i++)
-		if (rl->rl_cand[i].vi_seg->sg_mclass == MPOOL_STAGING)
-			flushed += rl->rl_cand[i].vi_bytes;
+	for (unsigned i = 0; i < jb->jb_ncand; i++)
+		if (jb->jb_cand[i].vi_seg->sg_mclass == MPOOL_STAGING)
+			flushed += jb->jb_cand[i].vi_bytes;
 	return flushed < staged / 2;
+}
+
+/* Which candidates are victims now: the first ones, so many. @now: space that they could change. */
+static unsigned choose(struct kvdb *db, struct job *jb, enum reason why, uint64_t now, double limit,
+		       double goal)
+{
+	uint64_t excess = staging_excess(db, kv_reloc_staged(db)), room = room_to_move(db);
+	unsigned n;
+
+	if (why == FOR_SPACE)
+		n = choose_for_space(db->d_reloc, jb, now, limit, goal, room);
+	else if (why == FOR_STAGING)
+		n = kv_reloc_choose_old(jb->jb_cand, jb->jb_ncand, excess, room);
+	else if (why == FOR_SCANS)
+		n = kv_heat_choose(jb->jb_cand, jb->jb_ncand, kv_reloc_run_bytes(db),
+				   room_to_order(db, now));
+	else
+		n = kv_reloc_choose_wrong(jb->jb_cand, jb->jb_ncand, room);
+	for (unsigned i = 0; i < n; i++) {
+		atomic_store(&jb->jb_cand[i].vi_seg->sg_victim,
+			     why == FOR_STAGING ? KV_VICTIM_OLD : KV_VICTIM);
+		kv_compact_todo(db, jb->jb_cand[i].vi_live);
+	}
+	return n;
 }
 
 /*
  * Counts, chooses, moves. @goal: space per live byte to reach once it is above
  * @limit. 1 = something moved, 0 = nothing to do or nothing that helps.
  */
-static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
+static int run_job(struct kvdb *db, struct job *jb, enum reason why, double limit, double goal)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	struct moved mo = { .mo_only = why != FOR_SPACE,
+	struct moved mo = { .mo_job = jb, .mo_only = why != FOR_SPACE,
 			    .mo_whole = why == FOR_STAGING };
-	uint64_t space, now = 0, excess = staging_excess(db, kv_reloc_staged(db)), room;
 	bool is_counted = why == FOR_SPACE || why == FOR_POLICY;
+	uint64_t space, now = 0;
 	unsigned n = 0;
-	int rc = cands_take(db);
+	int rc = cands_take(db, jb);
 
-	rl->rl_tight = excess != 0;
-	atomic_store(&rl->rl_debt, 0);
-	atomic_store(&rl->rl_is_behind, why == FOR_SPACE);
-	atomic_store(&rl->rl_is_ordering, why == FOR_SCANS);
+	jb->jb_tight = staging_excess(db, kv_reloc_staged(db)) != 0;
+	if (why == FOR_SPACE) {
+		atomic_store(&rl->rl_debt, 0);
+		atomic_store(&rl->rl_is_behind, true);
+	}
+	if (why == FOR_SCANS)
+		atomic_store(&rl->rl_is_ordering, true);
 	/* what is flushed while it counts is the next job's */
 	space = space_in_use(db);
 	if (!rc)
-		rc = kv_each_store(db, is_counted ? count_store : refer_store, NULL);
+		rc = kv_each_store(db, is_counted ? count_store : refer_store, true, jb);
 	if (!rc && is_counted) {
-		atomic_store(&rl->rl_live, rl->rl_user);
-		now = space_of_cands(rl);
+		atomic_store(&rl->rl_live, jb->jb_user);
+		now = space_of_cands(db, jb);
 	}
-	if (!rc) {
-		room = room_to_move(db);
-		if (why == FOR_SPACE)
-			n = choose_for_space(rl, now < space ? now : space, limit, goal, room);
-		else if (why == FOR_STAGING)
-			n = kv_reloc_choose_old(rl->rl_cand, rl->rl_ncand, excess, room);
-		else if (why == FOR_SCANS)
-			n = kv_heat_choose(rl->rl_cand, rl->rl_ncand,
-					   atomic_load(&rl->rl_run_bytes),
-					   room_to_order(db, space));
-		else
-			n = kv_reloc_choose_wrong(rl->rl_cand, rl->rl_ncand, room);
-		for (unsigned i = 0; i < n; i++) {
-			atomic_store(&rl->rl_cand[i].vi_seg->sg_victim, true);
-			kv_compact_todo(db, rl->rl_cand[i].vi_live);
-		}
-	}
+	if (!rc)
+		n = choose(db, jb, why, is_counted && now < space ? now : space, limit, goal);
 	if (!rc && n)
-		rc = kv_each_store(db, move_store, &mo);
+		rc = kv_each_store(db, move_store, true, &mo);
 	/* on a pool that is nearly full every look counts */
-	rl->rl_is_early = why == FOR_SPACE && !n && now < space && !rl->rl_is_short;
-	rl->rl_gain = gained(rl->rl_cand, n, mo.mo_bytes);
-	rl->rl_left = left_staging(rl->rl_cand, n);
-	rl->rl_is_unflushed = is_unflushed(rl, kv_reloc_staged(db));
+	jb->jb_is_early = why == FOR_SPACE && !n && now < space && !rl->rl_is_short;
+	jb->jb_gain = gained(jb->jb_cand, n, mo.mo_bytes);
+	jb->jb_left = left_staging(jb->jb_cand, n);
+	jb->jb_is_unflushed = is_unflushed(jb, kv_reloc_staged(db));
 	/* what could not be moved must be paid for again */
 	for (unsigned i = 0; i < n && why == FOR_SCANS && rc >= 0; i++)
-		atomic_store(&rl->rl_cand[i].vi_seg->sg_heat, 0);
-	cands_put(db);
-	atomic_store(&rl->rl_aged_bytes, 0);
-	atomic_store(&rl->rl_is_behind, false);
-	atomic_store(&rl->rl_is_ordering, false);
+		atomic_store(&jb->jb_cand[i].vi_seg->sg_heat, 0);
+	cands_put(db, jb);
+	if (why == FOR_STAGING)
+		atomic_store(&rl->rl_aged_bytes, 0);
+	else if (why == FOR_SCANS)
+		atomic_store(&rl->rl_is_ordering, false);
+	else
+		atomic_store(&rl->rl_is_behind, false);
 	if (why == FOR_SCANS && mo.mo_stores) {
 		atomic_fetch_add(&db->d_count.order_relocations, 1);
 		atomic_fetch_add(&db->d_count.order_bytes, mo.mo_bytes);
@@ -641,6 +715,45 @@ static int run_job(struct kvdb *db, enum reason why, double limit, double goal)
 	if (mo.mo_stores)
 		atomic_fetch_add(&db->d_count.relocations, 1);
 	return rc ? rc : mo.mo_stores != 0;
+}
+
+/* Jobs for staging follow each other: the next one waits for who asks now. rl_lock held. */
+static void stop_ageing(struct kv_reloc *rl)
+{
+	atomic_store(&rl->rl_is_wanted, true);
+	pthread_mutex_lock(&rl->rl_age_lock);
+	atomic_store(&rl->rl_is_wanted, false);
+}
+
+/* One that may empty any segment: no job for staging runs meanwhile. rl_lock held. */
+static int run_alone(struct kvdb *db, enum reason why, double limit, double goal)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	int rc;
+
+	stop_ageing(rl);
+	rl->rl_job.jb_classes = UINT8_MAX;
+	rc = run_job(db, &rl->rl_job, why, limit, goal);
+	pthread_mutex_unlock(&rl->rl_age_lock);
+	return rc;
+}
+
+/*
+ * For space, beside jobs for staging if there is enough for them: what is
+ * overwritten there leaves with them. rl_lock held.
+ */
+static int run_for_space(struct kvdb *db, double limit, double goal)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	int rc;
+
+	if (db->d_log_class == MPOOL_CAPACITY || rl->rl_is_short ||
+	    !kv_staging_is_filling(db, kv_reloc_staged(db)))
+		return run_alone(db, FOR_SPACE, limit, goal);
+	rl->rl_job.jb_classes = 1u << MPOOL_CAPACITY;
+	rc = run_job(db, &rl->rl_job, FOR_SPACE, limit, goal);
+	/* nothing there helps */
+	return rc || !rl->rl_job.jb_is_over ? rc : run_alone(db, FOR_SPACE, limit, goal);
 }
 
 /* ---- when ------------------------------------------------------------------ */
@@ -723,6 +836,7 @@ static int is_due(struct kvdb *db, uint64_t now)
 static int step_locked(struct kvdb *db, uint64_t now)
 {
 	struct kv_reloc *rl = db->d_reloc;
+	const struct job *jb = &rl->rl_job;
 	/* keys first: a version that a merge drops needs no place for its value */
 	bool forced = atomic_load(&rl->rl_forced) && !kv_compact_is_merging(db);
 	int rc = forced ? 1 : is_due(db, now);
@@ -732,9 +846,10 @@ static int step_locked(struct kvdb *db, uint64_t now)
 		return rc;
 	rc = kv_segs_seal_now(db);
 	if (rc >= 0)
-		rc = run_job(db, FOR_SPACE, forced ? 1 : limit_of(rl), forced ? 1 : goal_of(rl));
+		rc = forced ? run_alone(db, FOR_SPACE, 1, 1) :
+			      run_for_space(db, limit_of(rl), goal_of(rl));
 	space = space_in_use(db);
-	rl->rl_stuck = rl->rl_is_early || (rc > 0 && rl->rl_gain > space / 128) ? 0 : space;
+	rl->rl_stuck = jb->jb_is_early || (rc > 0 && jb->jb_gain > space / 128) ? 0 : space;
 	if (forced && rc < 0)
 		kv_compact_end(db, rc);
 	else if (forced && (!rc || rl->rl_stuck))
@@ -744,7 +859,7 @@ static int step_locked(struct kvdb *db, uint64_t now)
 }
 
 struct wrong {
-	struct kv_reloc *wr_rl;
+	const struct job *wr_job;
 	uint8_t wr_class;
 	uint64_t wr_bytes;
 };
@@ -754,7 +869,7 @@ static void add_wrong(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 	struct wrong *w = arg;
 
 	(void)n;
-	if (s->sg_mclass != w->wr_class && may_be_emptied(w->wr_rl, s))
+	if (s->sg_mclass != w->wr_class && may_be_emptied(w->wr_job, s))
 		w->wr_bytes += bytes;
 }
 
@@ -773,17 +888,18 @@ static int wrong_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 /* Bytes that stores with a strict policy have in the other class; rl_lock held. */
 static uint64_t wrong_bytes(struct kvdb *db)
 {
-	struct wrong w = { .wr_rl = db->d_reloc };
+	struct job *jb = &db->d_reloc->rl_job;
+	struct wrong w = { .wr_job = jb };
 
-	db->d_reloc->rl_horizon = kv_min_horizon(db);
-	db->d_reloc->rl_memtables = kv_mt_oldest_epoch(db);
-	kv_each_store(db, wrong_store, &w);
+	jb->jb_horizon = kv_min_horizon(db);
+	jb->jb_memtables = kv_mt_oldest_epoch(db);
+	kv_each_store(db, wrong_store, false, &w);
 	return w.wr_bytes;
 }
 
 static void note_rate(struct kv_reloc *rl, uint64_t ns)
 {
-	uint64_t rate = (uint64_t)((double)rl->rl_left * 1e9 / (double)(ns + 1));
+	uint64_t rate = (uint64_t)((double)rl->rl_age.jb_left * 1e9 / (double)(ns + 1));
 	uint64_t was = atomic_load(&rl->rl_aged_rate);
 
 	atomic_store(&rl->rl_aged_rate, was ? was - was / 4 + rate / 4 : rate);
@@ -796,6 +912,7 @@ static void note_rate(struct kv_reloc *rl, uint64_t ns)
 static int age_locked(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
+	struct job *jb = &rl->rl_age;
 	uint64_t staged = kv_reloc_staged(db), t0 = kv_now(db);
 	int rc;
 
@@ -805,14 +922,15 @@ static int age_locked(struct kvdb *db)
 		atomic_store(&rl->rl_is_ageing, false);
 		return 0;
 	}
-	rl->rl_is_unflushed = false;
+	jb->jb_is_unflushed = false;
+	jb->jb_classes = 1u << MPOOL_STAGING;
 	atomic_store(&rl->rl_is_ageing, true);
 	rc = kv_segs_seal_now(db);
 	if (rc >= 0)
-		rc = run_job(db, FOR_STAGING, 0, 0);
-	if (rc > 0 && rl->rl_left)
+		rc = run_job(db, jb, FOR_STAGING, 0, 0);
+	if (rc > 0 && jb->jb_left)
 		note_rate(rl, kv_now(db) - t0);
-	if ((rc > 0 && rl->rl_left) || (!rc && rl->rl_is_unflushed))
+	if ((rc > 0 && jb->jb_left) || (!rc && jb->jb_is_unflushed))
 		rl->rl_old_stuck = 0;
 	else
 		rl->rl_old_stuck = kv_reloc_staged(db);
@@ -839,7 +957,7 @@ static int place_locked(struct kvdb *db, bool look)
 		return 0;
 	rc = kv_segs_seal_now(db);
 	if (rc >= 0)
-		rc = run_job(db, FOR_POLICY, 0, 0);
+		rc = run_alone(db, FOR_POLICY, 0, 0);
 	rl->rl_wrong_stuck = rc > 0 ? 0 : wrong;
 	return rc;
 }
@@ -862,7 +980,7 @@ static int order_locked(struct kvdb *db, uint64_t now)
 	atomic_store(&rl->rl_next_order, now + ORDER_EVERY_NS);
 	if (!kv_heat_sum(db, halve) || !atomic_load(&rl->rl_live) || must_yield(db))
 		return 0;
-	rc = run_job(db, FOR_SCANS, 0, 0);
+	rc = run_alone(db, FOR_SCANS, 0, 0);
 	end = kv_now(db);
 	if (rc)
 		atomic_store(&rl->rl_next_order, end + (rc > 0 ? end - now : ORDER_AGAIN_NS));
@@ -879,30 +997,51 @@ static int look_locked(struct kvdb *db, uint64_t now)
 	if (!rc)
 		rc = place_locked(db, look);
 	/* what was given up comes free behind readers: look again when it did */
-	atomic_store(&rl->rl_next_ns, kv_now(db) + (rl->rl_is_early ? 10 : 1) * LOOK_EVERY_NS);
+	atomic_store(&rl->rl_next_ns,
+		     kv_now(db) + (rl->rl_job.jb_is_early ? 10 : 1) * LOOK_EVERY_NS);
+	return rc;
+}
+
+/* What needs rl_lock, unless somebody has it. */
+static int locked_step(struct kvdb *db, int (*fn)(struct kvdb *db, uint64_t now))
+{
+	struct kv_reloc *rl = db->d_reloc;
+	int rc;
+
+	if (pthread_mutex_trylock(&rl->rl_lock))
+		return 0;
+	rc = fn(db, kv_now(db));
+	pthread_mutex_unlock(&rl->rl_lock);
+	return rc;
+}
+
+static int age_step(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	int rc;
+
+	if (db->d_log_class == MPOOL_CAPACITY || atomic_load(&rl->rl_is_wanted) ||
+	    pthread_mutex_trylock(&rl->rl_age_lock))
+		return 0;
+	rc = age_locked(db);
+	pthread_mutex_unlock(&rl->rl_age_lock);
 	return rc;
 }
 
 int kv_reloc_step(struct kvdb *db)
 {
-	struct kv_reloc *rl = db->d_reloc;
-	uint64_t now = kv_now(db);
-	bool is_due = now >= atomic_load(&rl->rl_next_ns);
+	bool is_due = kv_now(db) >= atomic_load(&db->d_reloc->rl_next_ns);
 	int rc;
 
-	if (db->d_rdonly || kv_fault(db) || (!is_due && db->d_log_class == MPOOL_CAPACITY) ||
-	    pthread_mutex_trylock(&rl->rl_lock))
+	if (db->d_rdonly || kv_fault(db))
 		return 0;
-	rc = is_due ? look_locked(db, now) : 0;
+	rc = is_due ? locked_step(db, look_locked) : 0;
 	if (!rc)
-		rc = age_locked(db);
+		rc = age_step(db);
 	if (!rc && is_due)
-		rc = order_locked(db, now);
+		rc = locked_step(db, order_locked);
 	/* no room, or not now: what is there stays as it is, and space may come */
-	if (rc == -EAGAIN || rc == -ECANCELED || rc == -ENOSPC)
-		rc = 0;
-	pthread_mutex_unlock(&rl->rl_lock);
-	return rc;
+	return rc == -EAGAIN || rc == -ECANCELED || rc == -ENOSPC ? 0 : rc;
 }
 
 void kv_reloc_look(struct kvdb *db)
@@ -935,7 +1074,7 @@ void kv_reloc_make_room(struct kvdb *db)
 	/* G7: who cancels a compaction does not mean this one */
 	atomic_store(&rl->rl_is_rescue, true);
 	if (kv_segs_seal_now(db) >= 0)
-		run_job(db, FOR_SPACE, 1, 1);
+		run_alone(db, FOR_SPACE, 1, 1);
 	atomic_store(&rl->rl_is_rescue, false);
 	pthread_mutex_unlock(&rl->rl_lock);
 }
@@ -965,7 +1104,9 @@ void kv_reloc_cancel(struct kvdb *db)
 	atomic_store(&rl->rl_cancel, true);
 	/* the job looks at it every few entries */
 	pthread_mutex_lock(&rl->rl_lock);
+	stop_ageing(rl);
 	atomic_store(&rl->rl_cancel, false);
+	pthread_mutex_unlock(&rl->rl_age_lock);
 	pthread_mutex_unlock(&rl->rl_lock);
 }
 

@@ -9,6 +9,15 @@
 
 #include "kv.h"
 
+/* Which job moves the values of a segment: one for staging runs beside any other. */
+enum kv_victim_of { KV_VICTIM_NONE, KV_VICTIM, KV_VICTIM_OLD };
+
+/* @whole: of a job for staging, see kv_move_open() */
+static inline bool kv_is_victim(const struct kv_seg *s, bool whole)
+{
+	return atomic_load(&s->sg_victim) == (whole ? KV_VICTIM_OLD : KV_VICTIM);
+}
+
 /* ---- move.c: values on their way into new segments ----------------------------------- */
 
 struct kv_move;
@@ -82,6 +91,8 @@ uint64_t kv_staging_excess(struct kvdb *db, uint64_t values);
 uint64_t kv_staging_flush_share(struct kvdb *db);
 /* There are so many values on staging that some will have to leave. */
 bool kv_staging_is_filling(struct kvdb *db, uint64_t values);
+/* How many of @n runs, the newest first, there are down to the oldest that refers to staging. */
+uint32_t kv_runs_staged(struct kv_run *const *run, uint32_t n);
 /*
  * kv_staged_debt - how near values of so many bytes bring staging to where the log must leave it; pure
  * @room: bytes for values
@@ -108,6 +119,7 @@ struct kv_victim {
 	uint64_t vi_n;		/* values, unless they were counted one by one */
 	uint64_t vi_heat;	/* what scans have paid for its order (heat.h) */
 	bool vi_is_ordered;	/* for the sake of scans, before */
+	bool vi_is_left;	/* a run that jobs for staging will need refers to it */
 };
 
 /*
@@ -141,8 +153,12 @@ uint64_t kv_tree_bytes(const struct kv_tree *tr);	/* of its runs */
 /* Bytes of keys and values that a reader of now would find, about. */
 int kv_space_live(struct kvdb *db, uint64_t *live);
 typedef int kv_store_fn(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg);
-/* Calls fn with the tree of every store; stops at its first result that is not 0. */
-int kv_each_store(struct kvdb *db, kv_store_fn *fn, void *arg);
+/*
+ * Calls fn with every store and its tree, for what takes long (@is_long) without memtables: as
+ * long as these are held, nothing that was logged since can be emptied. Stops at the first
+ * result that is not 0.
+ */
+int kv_each_store(struct kvdb *db, kv_store_fn *fn, bool is_long, void *arg);
 
 /* ---- reloc.c -------------------------------------------------------------------------------- */
 

@@ -38,7 +38,7 @@ uint64_t kv_tree_bytes(const struct kv_tree *tr)
 	return n;
 }
 
-int kv_each_store(struct kvdb *db, kv_store_fn *fn, void *arg)
+int kv_each_store(struct kvdb *db, kv_store_fn *fn, bool is_long, void *arg)
 {
 	int rc = 0;
 
@@ -49,6 +49,8 @@ int kv_each_store(struct kvdb *db, kv_store_fn *fn, void *arg)
 		if (!kvs)
 			continue;
 		tr = kv_tree_get(kvs);
+		if (is_long)
+			tr = kv_tree_leave_mts(db, tr);
 		rc = fn(db, kvs, tr, arg);
 		kv_tree_put(db, tr);
 		kv_kvs_release(kvs);
@@ -73,7 +75,7 @@ void kv_space_in_use(struct kvdb *db, struct kv_in_use *u)
 {
 	*u = (struct kv_in_use){ 0 };
 	kv_segs_each(db, add_seg, u);
-	kv_each_store(db, add_runs, u);
+	kv_each_store(db, add_runs, false, u);
 }
 
 uint64_t kv_space_of_segs(struct kvdb *db)
@@ -182,5 +184,5 @@ static int sample_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *t
 int kv_space_live(struct kvdb *db, uint64_t *live)
 {
 	*live = 0;
-	return kv_each_store(db, sample_store, live);
+	return kv_each_store(db, sample_store, false, live);
 }

@@ -106,6 +106,29 @@ void kv_tree_put(struct kvdb *db, struct kv_tree *tr)
 		kv_retire(tree_free, tr);
 }
 
+struct kv_tree *kv_tree_leave_mts(struct kvdb *db, struct kv_tree *tr)
+{
+	struct kv_tree *own = tree_new(db, tr->tr_nrun, tr->tr_nleaf);
+
+	if (!own)
+		return tr;
+	own->tr_nrun = tr->tr_nrun;
+	own->tr_nupper = tr->tr_nupper;
+	own->tr_nleaf = tr->tr_nleaf;
+	own->tr_depth = tr->tr_depth;
+	for (uint32_t i = 0; i < tr->tr_nrun; i++) {
+		kv_run_get_ref(tr->tr_run[i]);
+		own->tr_run[i] = tr->tr_run[i];
+	}
+	for (uint32_t i = 0; i < tr->tr_nleaf; i++) {
+		own->tr_leaf[i] = tr->tr_leaf[i];
+		kv_leaf_get(tr->tr_leaf[i].lr_leaf);
+	}
+	kv_tree_note_tombs(own);
+	kv_tree_put(db, tr);
+	return own;
+}
+
 /*
  * Publish @tr. Returns what it replaces: to be put after k_tree_lock, for that
  * may free what trees left behind. k_tree_lock held.

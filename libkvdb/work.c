@@ -535,8 +535,10 @@ static void *merger_main(void *arg)
 int kv_work_start(struct kvdb *db)
 {
 	static void *(*const first[])(void *) = { keeper_main, supplier_main, grower_main };
+	/* with staging a second merger: it is emptied beside a job for space */
+	unsigned int least = db->d_log_class == MPOOL_CAPACITY ? 2 : 3, i;
 	/* supplier and grower sleep nearly always: they come on top */
-	unsigned int n = (db->d_budget.b_threads < 2 ? 2 : db->d_budget.b_threads) + 2, i;
+	unsigned int n = (db->d_budget.b_threads < least ? least : db->d_budget.b_threads) + 2;
 	struct kv_work *wk = calloc(1, sizeof(*wk));
 	pthread_condattr_t ca;
 

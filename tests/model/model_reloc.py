@@ -107,6 +107,22 @@ def crash(s, off):
     return n, None
 
 
+def in_front(s):
+    """How many runs lie in front of the job's input."""
+    victim, _, src, _ = s.job
+    first = next(i for i, r in enumerate(src) if victim in blocks((r,)))
+    return len(s.runs) - (len(src) - first)
+
+
+def merges(s, n, off):
+    """Merges of neighbours among the first @n runs."""
+    for i in range(n):
+        for j in range(i + 1, n):
+            out = merged(s.runs[i:j + 1], j + 1 == len(s.runs), off)
+            runs = s.runs[:i] + ((out,) if out else ()) + s.runs[j + 1:]
+            yield "merge %d..%d" % (i, j), s._replace(runs=runs, m_runs=runs)
+
+
 def job_steps(s, off):
     victim, new, src, step = s.job
     holds = [i for i, r in enumerate(src) if victim in blocks((r,))]
@@ -121,13 +137,14 @@ def job_steps(s, off):
             continue
         moved.append((k, q, new if b == victim and q > 0 else b))
     run = (tuple(moved),) if moved else ()
-    at = len(s.runs) - len(src)     # flushed meanwhile: newer, stays in front
+    at = in_front(s)                # flushed or merged meanwhile: newer, stays in front
+    rest = s.runs[at + last + 1 - first:]
     if "job_on_top" in off:
-        after = run + s.runs[:at + first] + s.runs[at + last + 1:]
+        after = run + s.runs[:at] + rest
     elif "drop_above" in off:
-        after = s.runs[:at] + run + s.runs[at + last + 1:]
+        after = s.runs[:max(at - first, 0)] + run + rest
     else:
-        after = s.runs[:at + first] + run + s.runs[at + last + 1:]
+        after = s.runs[:at] + run + rest
     if step == "written":
         n = s._replace(job=(victim, new, src, "durable"), m_vals=s.m_vals | {new})
         yield "make the new block durable", n
@@ -161,12 +178,8 @@ def actions(s, off):
             yield "flush", s._replace(mem=(), runs=(run,) + s.runs, m_runs=(run,) + s.m_runs,
                                       m_log=(), cur=cur, sealed=s.sealed | {s.cur},
                                       m_vals=s.m_vals | {cur})
-    if not s.job:                   # rn_taken
-        for i in range(len(s.runs)):
-            for j in range(i + 1, len(s.runs)):
-                out = merged(s.runs[i:j + 1], j + 1 == len(s.runs), off)
-                runs = s.runs[:i] + ((out,) if out else ()) + s.runs[j + 1:]
-                yield "merge %d..%d" % (i, j), s._replace(runs=runs, m_runs=runs)
+    if not s.job:
+        yield from merges(s, len(s.runs), off)
         if s.relocs < LIM["relocs"]:
             for b in sorted(blocks(s.runs) & s.sealed):
                 new = next_block(s)
@@ -174,6 +187,8 @@ def actions(s, off):
                     job=(b, new, s.runs, "written"), relocs=s.relocs + 1,
                     fresh=s.fresh | {new})
     else:
+        if s.job[3] != "edited":    # k_edit_lock; rn_taken
+            yield from merges(s, in_front(s), off)
         yield from job_steps(s, off)
     if s.opens < LIM["views"]:
         yield "open snapshot", s._replace(views=s.views + ((s.mem, s.runs, s.seq, s.hist),),

@@ -778,6 +778,30 @@ static void a_move_waits_for_the_merge_of_its_runs(void)
 	done();
 }
 
+/* Else nothing that is logged while it runs could be emptied. */
+static void a_merge_lets_go_of_memtables(void)
+{
+	struct kv_job j;
+
+	fresh();
+	for (unsigned round = 0; round < 4; round++) {
+		for (unsigned i = 0; i < KEYS; i += 7)
+			put(i);
+		flush();
+	}
+	put(0);
+	T_EQ(kv_merge_begin(db, kvs, &j), 1);
+	flush();
+	kv_retire_barrier();
+	T_OK(kv_mt_oldest_epoch(db) != UINT64_MAX);
+	T_EQ(kv_job_run(&j), 1);
+	kv_retire_barrier();
+	T_EQ(kv_mt_oldest_epoch(db), UINT64_MAX);
+	kv_merge_end(&j, 1);
+	check_all();
+	done();
+}
+
 int main(void)
 {
 	T_RUN(readers_see_the_model_through_splits_spills_and_joins);
@@ -793,5 +817,6 @@ int main(void)
 	T_RUN(merges_run_beside_each_other);
 	T_RUN(no_leaf_changes_beside_a_spill);
 	T_RUN(a_move_waits_for_the_merge_of_its_runs);
+	T_RUN(a_merge_lets_go_of_memtables);
 	return t_done();
 }

@@ -189,8 +189,10 @@ static void the_oldest_leave_staging_first(void)
 {
 	struct kv_seg s = { .sg_mclass = MPOOL_STAGING }, c = { .sg_mclass = MPOOL_CAPACITY };
 	struct kv_victim v[4] = {
-		{ &s, 1000, 900, 1, 0, 0, 0, 0, 0 }, { &c, 1000, 900, 9, 0, 0, 0, 0, 0 },
-		{ &s, 1000, 900, 5, 0, 0, 0, 0, 0 }, { &s, 1000, 900, 7, 800, 0, 0, 0, 0 },
+		{ &s, 1000, 900, 1, 0, 0, 0, 0, false, false },
+		{ &c, 1000, 900, 9, 0, 0, 0, 0, false, false },
+		{ &s, 1000, 900, 5, 0, 0, 0, 0, false, false },
+		{ &s, 1000, 900, 7, 800, 0, 0, 0, false, false },
 	};
 
 	T_EQ(kv_reloc_choose_old(v, 4, 1, 1 << 20), 1);
@@ -200,7 +202,7 @@ static void the_oldest_leave_staging_first(void)
 	T_EQ(kv_reloc_choose_old(v, 4, 1 << 20, 950), 1);
 	T_EQ(kv_reloc_choose_old(v, 4, 0, 1 << 20), 0);
 	/* one small value that stays would get a segment as large again */
-	v[0] = (struct kv_victim){ &s, 4096, 700, 9, 700, 0, 0, 0, 0 };
+	v[0] = (struct kv_victim){ &s, 4096, 700, 9, 700, 0, 0, 0, false, false };
 	T_EQ(kv_reloc_choose_old(v, 1, 1, 1 << 20), 0);
 }
 
@@ -342,6 +344,97 @@ static void an_open_cursor_does_not_slow_writers(void)
 	done();
 }
 
+/* Those that refer to staging, or all others, are taken, as if a merge had them. */
+static void take(bool is_staged, bool takes)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+
+	pthread_mutex_lock(&kvs->k_merging.mg_lock);
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		if (!kv_runs_staged(&tr->tr_run[i], 1) == !is_staged)
+			tr->tr_run[i]->rn_taken = takes;
+	pthread_mutex_unlock(&kvs->k_merging.mg_lock);
+	kv_tree_put(db, tr);
+}
+
+static void mark(void *arg, struct kv_seg *s)
+{
+	if (atomic_load(&s->sg_state) == KV_SEG_SEALED && atomic_load(&s->sg_runs))
+		atomic_store(&s->sg_victim, s->sg_mclass == *(uint32_t *)arg ?
+					    s->sg_mclass == MPOOL_STAGING ? KV_VICTIM_OLD :
+									    KV_VICTIM :
+					    KV_VICTIM_NONE);
+}
+
+/* Moves what lies in one class, as a job for staging or one beside it does. */
+static int move_from(uint32_t mclass)
+{
+	bool whole = mclass == MPOOL_STAGING;
+	uint64_t bytes = 0;
+
+	T_OK(kv_segs_seal_now(db) >= 0);
+	kv_segs_each(db, mark, &mclass);
+	return kv_merge_move(db, kvs, kv_min_horizon(db), MPOOL_CAPACITY, whole, whole, &bytes);
+}
+
+/* One run more, with all its values in sealed segments. */
+static void add_run(uint32_t from, uint32_t to)
+{
+	fill(from, to);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(kvdb_close(db), 0);
+	open_db(KVDB_POLICY_DEFAULT);
+}
+
+/* G3: it waits for its own input, and not for what another job has. */
+static void staging_is_emptied_beside_another_job(void)
+{
+	uint64_t n[MPOOL_MCLASSES];
+
+	fresh(96u << 20, 24u << 20, KVDB_POLICY_DEFAULT);
+	add_run(0, 200);
+	T_EQ(move_from(MPOOL_STAGING), 1);
+	add_run(100, 300);
+	where(n);
+	T_OK(n[MPOOL_CAPACITY] == 200 && n[MPOOL_STAGING] == 200);
+	take(true, true);
+	T_EQ(move_from(MPOOL_CAPACITY), 1);
+	take(true, false);
+	/* what newer runs hide is gone, and they are as they were */
+	where(n);
+	T_OK(n[MPOOL_CAPACITY] == 100 && n[MPOOL_STAGING] == 200);
+	take(false, true);
+	T_EQ(move_from(MPOOL_STAGING), 1);
+	take(false, false);
+	where(n);
+	T_OK(n[MPOOL_CAPACITY] == 300 && !n[MPOOL_STAGING]);
+	all_hold(300);
+	settle();
+	all_hold(300);
+	done();
+}
+
+/* Garbage on staging leaves with its values; where none leave, a job for space counts it. */
+static void space_is_bounded_whatever_leaves_staging(void)
+{
+	static const uint32_t keys[] = { 400, 4000, 4000 };
+	static const uint64_t staging[] = { 8u << 20, 8u << 20, 3u << 20 };
+
+	for (unsigned i = 0; i < 3; i++) {
+		struct kvdb_stats st;
+
+		fresh(96u << 20, staging[i], KVDB_POLICY_DEFAULT);
+		for (unsigned round = 0; round < 4; round++) {
+			fill(0, keys[i]);
+			settle();
+			T_EQ(kvdb_stats(db, &st), 0);
+			T_OK(st.space_bytes <= (uint64_t)keys[i] * VLEN * 3 / 2 + 16 * SEG);
+		}
+		all_hold(keys[i]);
+		done();
+	}
+}
+
 static void capacity_only_keeps_neither_keys_nor_values_on_staging(void)
 {
 	uint64_t n[MPOOL_MCLASSES];
@@ -421,6 +514,8 @@ int main(void)
 	T_RUN(an_open_cursor_does_not_slow_writers);
 	T_RUN(tiered_values_age_to_capacity_when_staging_is_tight);
 	T_RUN(runs_on_staging_stay_apart_until_they_are_many);
+	T_RUN(staging_is_emptied_beside_another_job);
+	T_RUN(space_is_bounded_whatever_leaves_staging);
 	T_RUN(capacity_only_keeps_neither_keys_nor_values_on_staging);
 	T_RUN(a_change_of_the_policy_moves_what_is_there);
 	T_RUN(staging_only_fails_where_others_fall_back);

@@ -156,9 +156,11 @@ static void emptiest_segments_are_chosen_until_the_excess_is_covered(void)
 {
 	struct kv_seg seg[5];
 	struct kv_victim v[5] = {
-		{ &seg[0], 1000, 900, 9, 0, 0, 0, 0, 0 }, { &seg[1], 1000, 100, 1, 0, 0, 0, 0, 0 },
-		{ &seg[2], 1000, 0, 1, 0, 0, 0, 0, 0 },	 { &seg[3], 1000, 990, 9, 0, 0, 0, 0, 0 },
-		{ &seg[4], 1000, 500, 5, 0, 0, 0, 0, 0 },
+		{ &seg[0], 1000, 900, 9, 0, 0, 0, 0, false, false },
+		{ &seg[1], 1000, 100, 1, 0, 0, 0, 0, false, false },
+		{ &seg[2], 1000, 0, 1, 0, 0, 0, 0, false, false },
+		{ &seg[3], 1000, 990, 9, 0, 0, 0, 0, false, false },
+		{ &seg[4], 1000, 500, 5, 0, 0, 0, 0, false, false },
 	}, w[5];
 
 	memcpy(w, v, sizeof(v));
@@ -180,8 +182,8 @@ static void emptiest_segments_are_chosen_until_the_excess_is_covered(void)
 static void of_equally_empty_segments_the_oldest_goes(void)
 {
 	struct kv_seg seg[2];
-	struct kv_victim v[2] = { { &seg[0], 1000, 500, 2, 0, 0, 0, 0, 0 },
-				  { &seg[1], 1000, 500, 7, 0, 0, 0, 0, 0 } };
+	struct kv_victim v[2] = { { &seg[0], 1000, 500, 2, 0, 0, 0, 0, false, false },
+				  { &seg[1], 1000, 500, 7, 0, 0, 0, 0, false, false } };
 
 	T_EQ(kv_reloc_choose(v, 2, 1, 1 << 20), 1);
 	T_OK(v[0].vi_seg == &seg[1]);
