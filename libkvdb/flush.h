@@ -12,10 +12,16 @@ struct kv_epoch_seg {		/* a segment that the epoch in hand wrote to */
 	uint32_t es_chain;
 };
 
+/* Bytes per second, before anything is known: one that is less is found out too late. */
+#define KV_LAG_FIRST_RATE	(32u << 20)
+
 struct kv_lag {
 	_Atomic(uint64_t) lg_rate;	/* bytes per second that devices proved */
 	/* when the epoch in hand was closed, what was unwritten then; fl_io_lock */
 	uint64_t lg_since_ns, lg_bytes;
+	/* since the devices got something to do; the flusher's */
+	uint64_t lg_busy_ns, lg_busy_bytes;
+	bool lg_is_proven;		/* an epoch was measured */
 };
 
 struct kv_flusher {
@@ -64,6 +70,9 @@ int kv_gate_wait(struct kvdb *db);
 /* ---- lag.c ---- */
 
 void kv_lag_init(struct kvdb *db);
+/* Until an epoch was measured writes prove a rate, too: the devices get work; some is done. */
+void kv_lag_busy(struct kvdb *db);
+void kv_lag_written(struct kvdb *db, uint32_t bytes);
 /* The epoch in hand is closed; it is written. fl_io_lock held. */
 void kv_lag_begin(struct kvdb *db);
 void kv_lag_end(struct kvdb *db);

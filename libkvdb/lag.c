@@ -13,14 +13,34 @@
 
 #include "flush.h"
 
-#define FIRST_RATE	(256u << 20)	/* bytes per second, before anything is known */
 #define RATE_MAX	4e9
 #define PROOF_BYTES	(256u << 10)	/* the time that fewer take is latency, not rate */
 #define LEAST_MS	60u	/* a shorter bound is used up by a few sleeps of the throttle */
 
 void kv_lag_init(struct kvdb *db)
 {
-	atomic_store(&db->d_flusher->fl_lag.lg_rate, FIRST_RATE);
+	atomic_store(&db->d_flusher->fl_lag.lg_rate, KV_LAG_FIRST_RATE);
+}
+
+void kv_lag_busy(struct kvdb *db)
+{
+	struct kv_lag *lg = &db->d_flusher->fl_lag;
+
+	lg->lg_busy_ns = kv_now(db);
+	lg->lg_busy_bytes = 0;
+}
+
+void kv_lag_written(struct kvdb *db, uint32_t bytes)
+{
+	struct kv_lag *lg = &db->d_flusher->fl_lag;
+	double got;
+
+	lg->lg_busy_bytes += bytes;
+	if (lg->lg_is_proven || lg->lg_busy_bytes < PROOF_BYTES)
+		return;
+	got = (double)lg->lg_busy_bytes * 1e9 / (double)(kv_now(db) - lg->lg_busy_ns + 1);
+	if (got > (double)atomic_load(&lg->lg_rate))
+		atomic_store(&lg->lg_rate, (uint64_t)fmin(got, RATE_MAX));
 }
 
 void kv_lag_begin(struct kvdb *db)
@@ -48,6 +68,7 @@ void kv_lag_end(struct kvdb *db)
 {
 	struct kv_lag *lg = &db->d_flusher->fl_lag;
 
+	lg->lg_is_proven |= lg->lg_bytes >= PROOF_BYTES;
 	atomic_store(&lg->lg_rate, kv_lag_rate(atomic_load(&lg->lg_rate), lg->lg_bytes,
 					       kv_now(db) - lg->lg_since_ns));
 }

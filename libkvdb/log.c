@@ -80,6 +80,15 @@ static void make_spare(struct kv_log *lo)
 		frame_free(f);
 }
 
+void kv_logs_spare(struct kvdb *db)
+{
+	struct kv_logs *ls = db->d_logs;
+
+	for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++)
+		if (!CHECK(665, !kv_log_has_room(kv_log_at(ls, i))))
+			make_spare(kv_log_at(ls, i));
+}
+
 struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *image, uint32_t off,
 			      uint32_t cap, uint64_t epoch)
 {

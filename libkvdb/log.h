@@ -119,6 +119,8 @@ struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, ui
 bool kv_log_is_dirty(struct kv_log *lo);
 /* True when a descriptor can join the log's open frame, as long as nobody fills it. */
 bool kv_log_has_room(struct kv_log *lo);
+/* Has the next frame of every log in use ready. */
+void kv_logs_spare(struct kvdb *db);
 struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *image, uint32_t off,
 			      uint32_t cap, uint64_t epoch);
 /* One of a single record of @size bytes, alone in @s; its epoch is still to come. */

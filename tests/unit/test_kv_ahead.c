@@ -135,6 +135,11 @@ static void a_slow_log_has_one(void)
 	close_db();
 }
 
+static struct kv_frame *open_frame(struct kv_log *lo)
+{
+	return atomic_load(&lo->lo_frame[(atomic_load(&lo->lo_word) >> 40) % 4]);
+}
+
 /* Nobody waits for its memory behind lo_lock. */
 static void the_next_frame_is_there(void)
 {
@@ -149,7 +154,11 @@ static void the_next_frame_is_there(void)
 	T_OK(f);
 	load(SEG / 2);		/* as long as a frame */
 	T_OK(atomic_load(&lo->lo_spare) && atomic_load(&lo->lo_spare) != f);
+	f = atomic_load(&lo->lo_spare);
 	T_EQ(kvdb_sync(db), 0);
+	/* the end of the epoch has taken it, and left another */
+	T_OK(open_frame(lo) == f);
+	T_OK(atomic_load(&lo->lo_spare));
 	close_db();
 }
 

@@ -613,6 +613,7 @@ static void bytes_that_wait_slow_writers_before_the_gate_shuts(void)
 
 	make_db();
 	open_db();
+	atomic_store(&db->d_flusher->fl_lag.lg_rate, 256u << 20);	/* what it has proven */
 	for (int i = 0; i < 64; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
 		T_EQ(kvdb_put(kvs, key, strlen(key), val, sizeof(val)), 0);
@@ -634,6 +635,31 @@ static void bytes_that_wait_slow_writers_before_the_gate_shuts(void)
 	T_OK(kv_delay_cause(db) != KVDB_DELAY_GATE);
 	T_EQ(kvdb_stats(db, &st), 0);
 	T_EQ(st.gate_waits, 0);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
+static void the_first_frames_prove_a_rate(void)
+{
+	_Atomic(uint64_t) *rate;
+
+	make_db();
+	open_db();
+	rate = &db->d_flusher->fl_lag.lg_rate;
+	T_EQ(atomic_load(rate), KV_LAG_FIRST_RATE);
+	kv_lag_busy(db);
+	now_ns += 1000000;
+	kv_lag_written(db, 512u << 10);
+	T_OK(atomic_load(rate) > 520000000 && atomic_load(rate) < 530000000);
+	/* a pause before the next is no reason to fall */
+	now_ns += 100000000;
+	kv_lag_written(db, 512u << 10);
+	T_OK(atomic_load(rate) > 520000000);
+	/* an epoch says more */
+	db->d_flusher->fl_lag.lg_is_proven = true;
+	kv_lag_busy(db);
+	kv_lag_written(db, 64u << 20);
+	T_OK(atomic_load(rate) < 530000000);
 	T_EQ(kvdb_close(db), 0);
 	drop_db();
 }
@@ -699,6 +725,7 @@ int main(void)
 	T_RUN(a_segment_that_was_never_logged_is_freed_after_a_crash);
 	T_RUN(longer_values_are_announced_before_they_are_logged);
 	T_RUN(acknowledgements_wait_at_the_gate);
+	T_RUN(the_first_frames_prove_a_rate);
 	T_RUN(bytes_that_wait_slow_writers_before_the_gate_shuts);
 	T_RUN(undurable_acknowledgements_never_span_more_than_the_interval);
 	T_RUN(idle_database_writes_nothing);

@@ -254,6 +254,22 @@ static void loop_step(struct loop *l, double device)
 	l->open += permit * 1e-4;
 }
 
+/* Not even in the first epochs, while nothing is known of the device. */
+static void a_device_proves_its_rate_before_the_gate_shuts(void)
+{
+	static const double devices[] = { 4e7, 1e8, 2e8, 4e8, 1e9 };
+
+	for (unsigned i = 0; i < 5; i++) {
+		struct loop l = { .rate = KV_LAG_FIRST_RATE };
+
+		while (l.now < 300 * MS)
+			loop_step(&l, devices[i]);
+		T_OK(l.oldest > BOUND / 4 && l.oldest < GATE);
+		/* what there is to write in the first 25 ms is only then begun */
+		T_OK(l.written > 0.275 * devices[i] * 0.9);
+	}
+}
+
 static void writers_that_are_faster_than_the_log_do_not_meet_the_gate(void)
 {
 	static const double devices[] = { 4e7, 1e8, 2e8, 4e8, 1e9 };
@@ -285,6 +301,7 @@ int main(void)
 	T_RUN(largest_debt_is_the_cause);
 	T_RUN(only_bytes_that_wait_use_the_bound_up);
 	T_RUN(a_device_is_as_fast_as_it_proves);
+	T_RUN(a_device_proves_its_rate_before_the_gate_shuts);
 	T_RUN(writers_that_are_faster_than_the_log_do_not_meet_the_gate);
 	return t_done();
 }
