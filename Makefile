@@ -350,14 +350,14 @@ $(O)/bin/$(1): $(call obj,$(sort $(wildcard utils/$(1)/*.c))) $(util_a) $(O)/lib
 endef
 $(foreach t,mpool kvdb,$(eval $(call tool_rule,$(t))))
 
-# crash_fault has copies of both whose memory ends when it says, see tests/crash/nomem.c
+# these have copies of both whose memory ends when they say, see tests/crash/nomem.c
 nomem := malloc calloc realloc aligned_alloc posix_memalign strdup free mmap64 munmap
 $(O)/obj/nomem/%.a: $(O)/lib/%.a
 	$(say) OBJCOPY $@
 	@mkdir -p $(@D)
 	$(Q)$(OBJCOPY) $(foreach f,$(nomem),--redefine-sym $(f)=nomem_$(f)) $< $@
 
-test_libs = $(if $(filter crash_fault.c,$(notdir $(1))),$(O)/obj/nomem,$(O)/lib)
+test_libs = $(if $(filter crash_fault.c test_kv_nomem.c,$(notdir $(1))),$(O)/obj/nomem,$(O)/lib)
 define test_rule
 $(O)/tests/$(basename $(notdir $(1))): $(call obj,$(1)) $(test_a) $(util_a) \
 	$(call test_libs,$(1))/libkvdb.a $(call test_libs,$(1))/libmpool.a

@@ -131,6 +131,8 @@
 	X("MP0995", "KV_NOTEMPTY", "the database that is to be filled has stores", \
 	  "take a new one: kvdb create POOL") \
 	X("MP0996", "KV_VALUE_POOL", "a value needs a segment of its own, for which the pool is " \
-	  "too small", "make a larger pool, or split the value over several keys")
+	  "too small", "make a larger pool, or split the value over several keys") \
+	X("MP0997", "KV_READ_AGAIN", "a repair could not read again what it had read before", \
+	  "repair into another new database; if it comes back, look at the device first (dmesg)")
 
 #endif

@@ -94,12 +94,15 @@ struct repair {
 	uint8_t rp_bad_first[KVDB_KEY_MAX], rp_bad_last[KVDB_KEY_MAX + 1];
 };
 
+static int no_memory(void)
+{
+	return kv_error(-ENOMEM, "MP0902", "no memory to repair");
+}
+
 /* Room for one more of an array. */
 static int grow(void *vec, uint32_t *cap, size_t n, size_t size)
 {
-	if (kv_vec_grow(vec, cap, n + 1, size))
-		return kv_error(-ENOMEM, "MP0902", "no memory to repair");
-	return 0;
+	return kv_vec_grow(vec, cap, n + 1, size) ? no_memory() : 0;
 }
 
 static void say(struct repair *rp, struct kvdb_problem *kp, const char *fmt, ...)
@@ -161,7 +164,7 @@ static void on_row(void *arg, const struct kv_trange *r)
 	uint8_t *key = malloc(r->tr_flen + r->tr_tlen + 1u);
 
 	if (!key) {
-		rp->rp_err = kv_error(-ENOMEM, "MP0902", "no memory to repair");
+		rp->rp_err = no_memory();
 		return;
 	}
 	memcpy(key, r->tr_from, r->tr_flen);
@@ -171,7 +174,7 @@ static void on_row(void *arg, const struct kv_trange *r)
 	copy.tr_to = key + r->tr_flen;
 	if (!kv_trows_add(&rp->rp_rows, &copy))
 		return;
-	rp->rp_err = kv_error(-ENOMEM, "MP0902", "no memory to repair");
+	rp->rp_err = no_memory();
 	free(key);
 }
 
@@ -197,7 +200,7 @@ static int walk_runs(struct repair *rp)
 		qsort(rp->rp_rows.tv_r, rp->rp_rows.tv_n, sizeof(*rp->rp_rows.tv_r),
 		      kv_trange_cmp);
 		rp->rp_tombs = kv_tindex_new(rp->rp_rows.tv_r, rp->rp_rows.tv_n, NULL);
-		err = rp->rp_tombs ? 0 : -ENOMEM;
+		err = rp->rp_tombs ? 0 : no_memory();
 	}
 	return err;
 }
@@ -247,7 +250,7 @@ static int on_rec(void *arg, struct kv_seg *s, const struct kv_rec *r, uint64_t 
 		.ca_key = malloc(r->r_klen),
 	};
 	if (!c->ca_key)
-		return kv_error(-ENOMEM, "MP0902", "no memory to repair");
+		return no_memory();
 	memcpy(c->ca_key, r->r_key, r->r_klen);
 	rp->rp_ncand++;
 	return 0;
@@ -334,25 +337,41 @@ static int source_next(struct repair *rp, struct source *so)
 		return 0;
 	}
 	err = so->so_kind == FROM_RUN ? kv_salvage_next(so->so_run, &so->so_e) : next_mem(rp, so);
+	if (rp->rp_err)
+		return rp->rp_err;
 	so->so_has = !err;
 	return err == -ENOENT ? 0 : err;
 }
 
-static void quiet(void *arg, const struct kv_lost *lo)
+/* RP4: what was told to be missing may be so again; more may not, what it hid would come back. */
+static void on_lost_again(void *arg, const struct kv_lost *lo)
 {
-	(void)arg;
-	(void)lo;
+	struct repair *rp = arg;
+	const struct kv_lost *was = rp->rp_lost;
+	size_t n = rp->rp_nlost;
+
+	while (n && !(was->lo_max_seq >= lo->lo_max_seq &&
+		      kv_kcmp(was->lo_from, was->lo_flen, lo->lo_from, lo->lo_flen) <= 0 &&
+		      (!was->lo_tlen || (lo->lo_tlen && kv_kcmp(lo->lo_to, lo->lo_tlen, was->lo_to,
+								was->lo_tlen) <= 0))))
+		n--, was++;
+	if (lo->lo_is_missing && !CHECK(633, n) && !rp->rp_err)
+		rp->rp_err = kv_error(-EIO, "MP0997", "run %llu, key block %llu, offset %llu: %s, "
+				      "though it could be read before: repair into another "
+				      "database once more", (unsigned long long)lo->lo_run,
+				      (unsigned long long)lo->lo_obj,
+				      (unsigned long long)lo->lo_off, lo->lo_what);
 }
 
 static int sources_open(struct repair *rp)
 {
-	static const struct kv_salvage_fns silent = { .sf_lost = quiet };
+	struct kv_salvage_fns fns = { .sf_lost = on_lost_again, .sf_arg = rp };
 	struct source *so;
 	int err = 0;
 
 	rp->rp_src = calloc(rp->rp_nrun + 2, sizeof(*so));
 	if (!rp->rp_src)
-		return kv_error(-ENOMEM, "MP0902", "no memory to repair");
+		return no_memory();
 	so = rp->rp_src;
 	so->so_kind = FROM_MEMTABLE;
 	err = kv_mt_iter(rp->rp_db, rp->rp_mt, KV_SEQ_NOW, false, &so->so_it);
@@ -362,7 +381,7 @@ static int sources_open(struct repair *rp)
 	for (uint32_t i = 0; i < rp->rp_nrun && !err; i++) {
 		so = &rp->rp_src[rp->rp_nsrc];
 		so->so_kind = FROM_RUN;
-		err = kv_salvage_open(rp->rp_db, rp->rp_run[i], &silent, &so->so_run);
+		err = kv_salvage_open(rp->rp_db, rp->rp_run[i], &fns, &so->so_run);
 		rp->rp_nsrc += !err;
 	}
 	if (!err)
@@ -587,7 +606,7 @@ static int runs_of(struct repair *rp)
 
 	rp->rp_run = calloc(mk->mk_nrun + rp->rp_nblock + 1, sizeof(*rp->rp_run));
 	if (!rp->rp_run)
-		return kv_error(-ENOMEM, "MP0902", "no memory to repair");
+		return no_memory();
 	for (uint32_t i = 0; i < mk->mk_nrun && !rp->rp_db->d_mdc->m_is_cut; i++)
 		rp->rp_run[n++] = &mk->mk_run[i];
 	for (size_t i = 0; i < rp->rp_nblock; i++) {
@@ -657,7 +676,7 @@ static int add_block(struct repair *rp, const struct mpool_obj_info *oi, const u
 	struct kv_kfoot *f = malloc(sizeof(*f));
 	struct kvdb_problem kp = { .p.is_damage = 1, .object = oi->id };
 	size_t i = rp->rp_nblock;
-	int err = f ? 0 : -ENOMEM;
+	int err = f ? 0 : no_memory();
 
 	if (!err && kv_kfoot_decode(page, crc, rp->rp_db->d_tag, oi->id, kvs,
 				    (uint32_t)oi->length, f)) {
@@ -685,14 +704,20 @@ static int add_block(struct repair *rp, const struct mpool_obj_info *oi, const u
 
 static int read_block(struct repair *rp, const struct mpool_obj_info *oi, uint8_t *page)
 {
+	struct kvdb_problem kp = { .p.is_damage = 1, .object = oi->id };
 	struct mpool_obj *obj;
-	int err = 0;
+	int err;
 
-	if (oi->kind != MPOOL_MBLOCK || oi->length < 2 * KV_PAGE || oi->length > KV_KBLOCK_MAX ||
-	    mpool_obj_open(rp->rp_db->d_mp, oi->id, &obj))
+	if (oi->kind != MPOOL_MBLOCK || oi->length < 2 * KV_PAGE || oi->length > KV_KBLOCK_MAX)
 		return 0;
+	err = mpool_obj_open(rp->rp_db->d_mp, oi->id, &obj);
+	if (err)
+		return kv_error_mpool(err);
 	if (!kv_dev_read(rp->rp_db, obj, KV_READ_KEY, oi->length - KV_PAGE, page, KV_PAGE))
 		err = add_block(rp, oi, page);
+	else
+		say(rp, &kp, "object %llu: its last page cannot be read: if it is a key block, "
+		    "what it says is lost", (unsigned long long)oi->id);
 	mpool_obj_close(obj);
 	return err;
 }
@@ -702,7 +727,7 @@ static int find_blocks(struct repair *rp)
 	uint8_t *page = aligned_alloc(KV_PAGE, KV_PAGE);
 	struct mpool_obj_info oi[64];
 	uint64_t after = 0;
-	int n, err = page ? 0 : -ENOMEM;
+	int n, err = page ? 0 : no_memory();
 
 	while (!err && (n = mpool_objects(rp->rp_db->d_mp, after, rp->rp_db->d_tag, oi, 64)) != 0) {
 		if (n < 0)
@@ -767,7 +792,7 @@ static int guess(struct repair *rp)
 	    "front of the damage, runs those whose key blocks are found; what was deleted or "
 	    "overwritten may come back");
 	rp->rp_has_kvs = calloc(1, MOST_STORES / 8);
-	err = rp->rp_has_kvs ? find_blocks(rp) : -ENOMEM;
+	err = rp->rp_has_kvs ? find_blocks(rp) : no_memory();
 	return err ? err : find_stores(rp);
 }
 
@@ -817,7 +842,7 @@ int kvdb_repair(const char *pool, const struct kvdb_opts *opts, struct kvdb *to,
 	if (!rp.rp_db || !rp.rp_buf) {
 		free(rp.rp_db);
 		free(rp.rp_buf);
-		return kv_error(-ENOMEM, "MP0902", "no memory to repair");
+		return no_memory();
 	}
 	rp.rp_db->d_is_lossy = true;
 	err = kv_db_attach(rp.rp_db, pool, &o, true);

@@ -40,6 +40,7 @@ struct kv_salvage {
 	bool sv_is_whole;		/* no page of it was passed over */
 	uint64_t sv_total;		/* keys of the run */
 	bool sv_is_all;			/* no block or page of the run was passed over */
+	int sv_err;			/* no memory: whatever follows, nothing is known of it */
 };
 
 /* ---- findings --------------------------------------------------------------------- */
@@ -104,6 +105,12 @@ static void page_missing(struct kv_salvage *sv, const char *what)
 }
 
 /* ---- blocks ----------------------------------------------------------------------- */
+
+static const char *no_memory(struct kv_salvage *sv)
+{
+	sv->sv_err = kv_error(-ENOMEM, "MP0902", "no memory to read a run");
+	return "no memory";
+}
 
 static const char *foot_read(struct kv_salvage *sv, const struct kv_kblock_desc *d,
 			     struct mpool_obj *obj, struct kv_kfoot *f)
@@ -217,7 +224,7 @@ static const char *block_index(struct kv_salvage *sv)
 	kb->kb_segs = calloc(n ? n : 1, sizeof(struct kv_seg *));
 	sv->sv_seen = calloc(n ? n : 1, sizeof(*sv->sv_seen));
 	if (!kb->kb_segs || !sv->sv_seen)
-		return "no memory";
+		return no_memory(sv);
 	kb->kb_nsegs = n;
 	for (uint32_t i = 0; i < n; i++) {
 		kv_kseg_decode(kb->kb_segtab + i * KV_KSEG_SIZE, &ks);
@@ -265,10 +272,11 @@ static const char *block_read(struct kv_salvage *sv, const struct kv_kblock_desc
 	struct kv_kblock *kb = &sv->sv_kb;
 	const char *bad;
 	uint32_t len;
+	int rc = mpool_obj_open(sv->sv_db->d_mp, d->kd_id, &kb->kb_obj);
 
-	if (mpool_obj_open(sv->sv_db->d_mp, d->kd_id, &kb->kb_obj)) {
+	if (rc) {
 		kb->kb_obj = NULL;
-		return "the object does not exist";
+		return rc == -ENOMEM ? no_memory(sv) : "the object does not exist";
 	}
 	bad = foot_read(sv, d, kb->kb_obj, &sv->sv_f);
 	if (bad)
@@ -278,7 +286,7 @@ static const char *block_read(struct kv_salvage *sv, const struct kv_kblock_desc
 	kb->kb_id = d->kd_id;
 	kb->kb_index = aligned_alloc(KV_PAGE, len ? len : KV_PAGE);
 	if (!kb->kb_index)
-		return "no memory";
+		return no_memory(sv);
 	if (len && kv_dev_read(sv->sv_db, kb->kb_obj, KV_READ_KEY,
 			       (uint64_t)sv->sv_f.kf_npages * KV_PAGE,
 			       kb->kb_index, len))
@@ -286,7 +294,7 @@ static const char *block_read(struct kv_salvage *sv, const struct kv_kblock_desc
 	return block_index(sv);
 }
 
-/* The next block that can be read; false: there is none. */
+/* The next block that can be read; false: there is none, or sv_err. */
 static bool block_open(struct kv_salvage *sv)
 {
 	while (sv->sv_next < sv->sv_d->rd_n) {
@@ -303,8 +311,11 @@ static bool block_open(struct kv_salvage *sv)
 			sv->sv_min_seq = UINT64_MAX;
 			return true;
 		}
-		block_missing(sv, has_foot, bad);
+		if (!sv->sv_err)
+			block_missing(sv, has_foot, bad);
 		block_close(sv);
+		if (sv->sv_err)
+			break;
 	}
 	return false;
 }
@@ -468,6 +479,8 @@ int kv_salvage_next(struct kv_salvage *sv, struct kv_ent *e)
 		}
 		if (block_open(sv))
 			continue;
+		if (sv->sv_err)
+			return sv->sv_err;
 		if (sv->sv_is_all && sv->sv_total != sv->sv_d->rd_keys && sv->sv_next) {
 			sv->sv_is_all = false;
 			odd(sv, 0, "number of keys in the version edit");

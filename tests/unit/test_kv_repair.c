@@ -22,6 +22,7 @@
 
 static char dir[256], fresh_dir[256];
 static struct kvdb *db;
+static uint64_t tag;
 /* Per store and key: the newest version, 0 = deleted; the one before. */
 static uint32_t newest[2][KEYS], older[2][KEYS];
 
@@ -112,6 +113,7 @@ static void make(void)
 	memset(newest, 0, sizeof(newest));
 	pool_make(dir);
 	open_at(dir, &db);
+	tag = db->d_tag;
 	T_EQ(kvdb_kvs_create(db, "a", NULL), 0);
 	T_EQ(kvdb_kvs_create(db, "b", NULL), 0);
 	for (uint32_t ver = 1; ver <= 2; ver++) {
@@ -180,6 +182,7 @@ struct range {
 };
 static struct range range[64];
 static unsigned nrange;
+static char told[4096];	/* all texts */
 
 static unsigned num(const void *p, size_t len, unsigned none)
 {
@@ -198,6 +201,7 @@ static void see(void *arg, const struct mpool_problem *p)
 
 	(void)arg;
 	printf("# %s\n", p->text);
+	snprintf(told + strlen(told), sizeof(told) - strlen(told), "%s\n", p->text);
 	if (!kp->from)
 		return;
 	T_OK(nrange < 64 && kp->kvs);
@@ -248,6 +252,7 @@ static struct kvdb_repair repair(void)
 	struct kvdb_repair plan = { 0 }, r = { 0 };
 
 	nrange = 0;
+	told[0] = 0;
 	T_EQ(kvdb_repair(dir, NULL, NULL, NULL, NULL, &plan), 0);
 	pool_make(fresh_dir);
 	open_at(fresh_dir, &to);
@@ -400,14 +405,11 @@ static void hurt_container(uint64_t off)
 {
 	struct mpool_obj_info oi[64];
 	struct mpool_obj *obj;
-	uint64_t after = 0, tag;
+	uint64_t after = 0;
 	struct mpool *mp;
 	unsigned hit = 0;
 	int n;
 
-	open_at(dir, &db);
-	tag = db->d_tag;
-	T_EQ(kvdb_close(db), 0);
 	T_EQ(mpool_open(dir, NULL, &mp), 0);
 	while ((n = mpool_objects(mp, after, tag, oi, 64)) > 0) {
 		for (int i = 0; i < n; i++) {
@@ -508,6 +510,105 @@ static void a_hole_in_a_log_costs_what_lay_in_it(void)
 	finish();
 }
 
+/* The stores are known by what their records say. */
+static void a_damaged_container_loses_no_record_of_a_log(void)
+{
+	struct kvdb_repair r;
+
+	make();
+	die_with_a_log();
+	hurt_container(100);
+	r = repair();
+	T_EQ(r.is_guess, 1);
+	T_EQ(r.lost_ranges + r.lost_values + r.log_bytes, 0);
+	for (unsigned k = 0; k < KEYS; k++) {
+		T_EQ(version(to, "a", 0, k), 3);
+		T_EQ(version(to, "b", 1, k), newest[1][k]);
+	}
+	finish();
+}
+
+/* Without the container nothing else says which keys the block had. */
+static void a_key_block_that_nothing_describes_is_named(void)
+{
+	struct kvdb_repair r;
+
+	make();
+	hurt(0, 0, 999, FOOTER);
+	hurt_container(100);
+	r = repair();
+	T_EQ(r.is_guess, 1);
+	T_OK(strstr(told, "a key block whose footer is damaged: what it says is lost"));
+	for (unsigned k = 0; k < KEYS; k++) {
+		uint32_t ver = version(to, "a", 0, k);
+
+		T_OK(ver == newest[0][k] || ver == older[0][k]);
+		T_EQ(version(to, "b", 1, k), newest[1][k]);
+	}
+	finish();
+}
+
+/*
+ * The read number @after fails, or (@is_for_good) that and all behind it. Either the repair
+ * says that it failed, or it says what is lost, or nothing is. True: nothing is.
+ */
+static bool repair_with_a_failing_read(unsigned after, bool is_for_good,
+				       const struct kvdb_repair *whole, unsigned *again)
+{
+	struct mpool_open_opts mo = MPOOL_OPEN_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb_repair r = { 0 };
+	char dev[64];
+	int err;
+
+	snprintf(dev, sizeof(dev), "capacity:fail=read,after=%u%s", after,
+		 is_for_good ? ",sticky" : "");
+	mo.dev = dev;
+	o.pool = &mo;
+	err = kvdb_repair(dir, &o, NULL, NULL, NULL, &r);
+	if (err) {
+		T_OK(kvdb_error_detail()->text[0]);
+		*again += !strcmp(kvdb_error_detail()->id, "MP0997");
+		return false;
+	}
+	if (r.lost_ranges || r.lost_values || r.log_bytes || r.is_guess)
+		return false;
+	if (memcmp(&r, whole, sizeof(r)))
+		T_FAIL("read %u: %llu of %llu keys, and nothing is said", after,
+		       (unsigned long long)r.keys, (unsigned long long)whole->keys);
+	return true;
+}
+
+static void whatever_read_fails_nothing_is_left_out_in_silence(void)
+{
+	struct kvdb_repair whole = { 0 };
+	unsigned step = getenv("TEST_SHORT") ? 9 : 3, again = 0, n;
+
+	make();
+	T_EQ(kvdb_repair(dir, NULL, NULL, NULL, NULL, &whole), 0);
+	for (n = 1; !repair_with_a_failing_read(n, true, &whole, &again); n += step)
+		repair_with_a_failing_read(n, false, &whole, &again);
+	T_OK(n > 100 && again > 2);
+	printf("# %u reads, %u times what was there could not be read again\n", n - 1, again);
+	/* the damaged database is what it was; none fails */
+	T_OK(repair_with_a_failing_read(0, false, &whole, &again));
+	pool_end(dir);
+}
+
+static void options_of_another_size_or_a_checkpoint_are_refused(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb_repair r;
+
+	o.checkpoint = "c";
+	T_EQ(kvdb_repair("nowhere", &o, NULL, NULL, NULL, &r), -EINVAL);
+	T_STREQ(kvdb_error_detail()->id, "MP0951");
+	o.checkpoint = NULL;
+	o.size--;
+	T_EQ(kvdb_repair("nowhere", &o, NULL, NULL, NULL, &r), -EINVAL);
+	T_STREQ(kvdb_error_detail()->id, "MP0951");
+}
+
 int main(void)
 {
 	T_RUN(a_sound_database_is_brought_over_whole);
@@ -517,5 +618,9 @@ int main(void)
 	T_RUN(names_that_are_taken_are_passed_over);
 	T_RUN(a_damaged_container_loses_no_key);
 	T_RUN(a_hole_in_a_log_costs_what_lay_in_it);
+	T_RUN(a_damaged_container_loses_no_record_of_a_log);
+	T_RUN(a_key_block_that_nothing_describes_is_named);
+	T_RUN(whatever_read_fails_nothing_is_left_out_in_silence);
+	T_RUN(options_of_another_size_or_a_checkpoint_are_refused);
 	return t_done();
 }
