@@ -333,13 +333,18 @@ static int put_state(struct kv_mdc *m)
 	return err;
 }
 
-/* Dropped objects that are deleted by now need no memory. */
+/*
+ * Dropped objects that are deleted by now need no memory. Blocks that were announced are
+ * not there either, until they are committed (RV9).
+ */
 static void forget_gone(struct kv_mdc *m)
 {
 	struct kv_mdc_state *st = &m->m_st;
 	struct mpool_obj *obj;
 	size_t i = 0;
 
+	if (!CHECK(697, !m->m_nannounced))
+		return;
 	while (i < st->st_ngone) {
 		if (mpool_obj_open(m->m_db->d_mp, st->st_gone[i], &obj)) {
 			st->st_gone[i] = st->st_gone[--st->st_ngone];
@@ -696,7 +701,7 @@ static int commit_runs(struct kvdb *db, const struct kv_edit *ed)
  * R8: a crash between the commit of many objects and the edit that lists them must not
  * look like damage. They are named as gone first; the edit makes them live (run_insert).
  */
-static int announce_runs(struct kv_mdc *m, const struct kv_edit *ed)
+int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announced)
 {
 	uint32_t n = 0, j;
 	uint64_t *id;
@@ -705,6 +710,7 @@ static int announce_runs(struct kv_mdc *m, const struct kv_edit *ed)
 
 	for (i = 0; i < ed->ed_nadd; i++)
 		n += kv_run_desc(ed->ed_add[i])->rd_n;
+	*is_announced = false;
 	if (n <= ANNOUNCED)
 		return 0;
 	id = malloc(n * sizeof(*id));
@@ -716,9 +722,18 @@ static int announce_runs(struct kv_mdc *m, const struct kv_edit *ed)
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_gone(&m->m_buf, m->m_db->d_tag, id, n);
 	err = append(m, BARRIER(449, MPOOL_SYNC));
+	*is_announced = !err;
+	m->m_nannounced += !err;
 	pthread_mutex_unlock(&m->m_lock);
 	free(id);
 	return err;
+}
+
+static void end_announced(struct kv_mdc *m)
+{
+	pthread_mutex_lock(&m->m_lock);
+	m->m_nannounced--;
+	pthread_mutex_unlock(&m->m_lock);
 }
 
 static void count_one(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
@@ -810,14 +825,17 @@ static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
 int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed)
 {
 	struct kvdb_kvs *kvs;
+	bool is_announced;
 	unsigned i;
 	int err;
 
-	err = announce_runs(db->d_mdc, ed);
+	err = kv_mdc_announce(db->d_mdc, ed, &is_announced);
 	if (!err)
 		err = commit_runs(db, ed);
 	if (!err)
 		err = append_edit(db->d_mdc, ed);
+	if (is_announced)
+		end_announced(db->d_mdc);
 	if (err)
 		return err;
 	for (i = 0; i < ed->ed_nadd; i++)

@@ -20,6 +20,7 @@ struct kv_mdc {
 	bool m_is_cut;			/* repair: only what lies in front of damage */
 	_Atomic(bool) m_allows_large;	/* KV_FEAT_LARGE is durable; a hint: false asks m_st */
 	struct kv_mdc_buf m_buf;
+	uint32_t m_nannounced;		/* edits between announcement and record; m_lock */
 	struct kv_mdc_capture *m_capture;	/* records go there, not to m_log; m_lock */
 	pthread_mutex_t m_ddl_lock;	/* one store is made or dropped at a time; outermost */
 	/* their memory may still be looked at; m_ddl_lock */
@@ -35,6 +36,8 @@ int kv_mdc_create(struct mpool *mp, uint8_t mclass, uint64_t bytes, const struct
 /* True when a container holds a database; false when it is none or half made. */
 int kv_mdc_probe(struct mpool *mp, bool *is_there);
 
+/* The first step of kv_mdc_edit(), which ends it; RV9. For the tests. */
+int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announced);
 int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
 		   const struct kv_props *props);
 /* Changes those options of a store that @which names, durable on return. */

@@ -310,8 +310,41 @@ static void what_was_durable_before_a_failure_stays_so(void)
 
 #define CUT_BLOCKS 70u
 
+/* The container is written anew; what needs an appended record for that is any option. */
+static void compact_container(struct kvdb *db)
+{
+	struct kv_props p = { .pr_val = { [KV_PROP_TTL] = 60 } };
+	uint64_t used, before, cap;
+
+	if (kv_mdc_kvs_add(db, 1, "s", 0, &p) || mpool_mdc_space(db->d_mdc->m_log, &used, &cap))
+		_exit(6);
+	do {
+		before = used;
+		if (kv_mdc_kvs_prop(db, 1, &p, KV_PROP_BIT(KV_PROP_TTL)) ||
+		    mpool_mdc_space(db->d_mdc->m_log, &used, &cap))
+			_exit(7);
+	} while (used > before);
+}
+
+/* What kv_mdc_edit() does, up to the commit, while another thread fills the container. */
+static void edit_beside_compaction(struct kvdb *db, struct kv_edit *ed)
+{
+	struct kv_run_desc *d = kv_run_desc(ed->ed_add[0]);
+	struct mpool_op *op = calloc(d->rd_n, sizeof(*op));
+	bool is_announced;
+
+	if (!op || kv_mdc_announce(db->d_mdc, ed, &is_announced) || !is_announced)
+		_exit(8);
+	compact_container(db);
+	for (uint32_t i = 0; i < d->rd_n; i++)
+		op[i] = (struct mpool_op){ .type = MPOOL_OP_COMMIT,
+					   .obj = kv_run_obj(ed->ed_add[0], i),
+					   .length = (d->rd_kb[i].kd_len + 4095ull) & ~4095ull };
+	_exit(mpool_batch(db->d_mp, op, d->rd_n) ? 9 : 0);
+}
+
 /* Commits the blocks of a large run, dies before the edit: its store does not exist. */
-static void cut_edit(void)
+static void cut_edit(bool is_compacted)
 {
 	struct kv_edit ed = { .ed_kvs = 77 };
 	struct kv_ent e = { .e_kind = KV_ENT_INLINE, .e_seq = 1 };
@@ -347,10 +380,12 @@ static void cut_edit(void)
 		_exit(4);
 	ed.ed_add = &run;
 	ed.ed_nadd = 1;
+	if (is_compacted)
+		edit_beside_compaction(db, &ed);
 	_exit(kv_mdc_edit(db, &ed) == -ENOENT ? 0 : 5);
 }
 
-static void cut_edit_of_a_large_run_is_collected(void)
+static void cut_edit_is_collected(bool is_compacted)
 {
 	struct mpool_obj_info oi[4];
 	struct kvdb_opts o;
@@ -363,7 +398,7 @@ static void cut_edit_of_a_large_run_is_collected(void)
 	make_db(256u << 20, 0);
 	pid = fork();
 	if (!pid)
-		cut_edit();
+		cut_edit(is_compacted);
 	T_EQ(waitpid(pid, &st, 0), pid);
 	T_EQ(st, 0);
 	opts(&o, KVDB_MANUAL);
@@ -373,6 +408,16 @@ static void cut_edit_of_a_large_run_is_collected(void)
 	T_EQ(n, 0);
 	T_EQ(kvdb_close(db), 0);
 	drop_db();
+}
+
+static void cut_edit_of_a_large_run_is_collected(void)
+{
+	cut_edit_is_collected(false);
+}
+
+static void compaction_of_the_container_keeps_what_was_announced(void)
+{
+	cut_edit_is_collected(true);
 }
 
 static struct kvdb_kvs *busy_kvs;
@@ -432,6 +477,7 @@ int main(void)
 	T_RUN(second_writer_sets_the_gate);
 	T_RUN(what_was_durable_before_a_failure_stays_so);
 	T_RUN(cut_edit_of_a_large_run_is_collected);
+	T_RUN(compaction_of_the_container_keeps_what_was_announced);
 	T_RUN(drain_beside_writers_keeps_the_database_alive);
 	return t_done();
 }
