@@ -768,9 +768,10 @@ static int update_once(struct kvdb_kvs *kvs, struct write *w, kvdb_update_fn *fn
 	err = update_read(w, buf, size, &olen);
 	if (err && err != -ENOENT)
 		return err;
+	/* it may have gone after its length was read */
 	old = err ? NULL : *buf;
+	what = fn(arg, old, err ? 0 : olen, &val, &vlen);
 	err = 0;
-	what = fn(arg, old, olen, &val, &vlen);
 	if (what < 0 || what == KVDB_UPDATE_KEEP)
 		return what < 0 ? what : 0;
 	w->type = KV_REC_DEL;

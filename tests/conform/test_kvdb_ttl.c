@@ -16,10 +16,15 @@
 #define HOUR	(3600 * SEC)
 
 static uint64_t mono, wall;	/* ns */
+static unsigned jump_at;	/* at this look from now on an hour has passed; 0: at none */
 
 static uint64_t clock_now(void *arg)
 {
 	(void)arg;
+	if (jump_at && !--jump_at) {
+		mono += HOUR;
+		wall += HOUR;
+	}
 	return mono += 100;
 }
 
@@ -612,6 +617,34 @@ static void many_keys_and_pinned_ones_expire_too(void)
 	end();
 }
 
+static int no_value_has_no_length(void *arg, const void *old, size_t olen, const void **val,
+				  size_t *vlen)
+{
+	(void)val;
+	(void)vlen;
+	*(unsigned *)arg += !old;
+	return old ? olen == 5000 ? KVDB_UPDATE_KEEP : -EDOM : olen ? -ERANGE : KVDB_UPDATE_KEEP;
+}
+
+/* An update reads a long value twice: for its length, and for its bytes. */
+static void a_value_that_expires_while_it_is_updated_is_none(void)
+{
+	static char big[5000];
+	unsigned gone = 0;
+	struct kvdb_kvs *k;
+
+	fresh();
+	k = store("s", 0);
+	for (unsigned n = 0; n < 20; n++) {
+		T_EQ(kvdb_put_ttl(k, "k", 1, big, sizeof(big), 60), 0);
+		jump_at = n;
+		T_EQ(kvdb_update(k, "k", 1, no_value_has_no_length, &gone), 0);
+		jump_at = 0;
+	}
+	T_OK(gone >= 2 && gone < 20);
+	end();
+}
+
 int main(void)
 {
 	T_RUN(a_value_is_gone_after_its_time);
@@ -631,5 +664,6 @@ int main(void)
 	T_RUN(an_old_checkpoint_of_values_that_expire_opens);
 	T_RUN(an_idle_database_records_the_time);
 	T_RUN(many_keys_and_pinned_ones_expire_too);
+	T_RUN(a_value_that_expires_while_it_is_updated_is_none);
 	return t_done();
 }
