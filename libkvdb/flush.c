@@ -373,15 +373,8 @@ static int write_pending(struct kvdb *db, uint64_t e, bool done_only, const stru
 static int carrier_seg(struct kvdb *db, uint32_t bytes, struct kv_seg **out)
 {
 	struct kv_log *lo = kv_log_at(db->d_logs, 0);
-	int err = kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, true, out);
 
-	if (!err && !kv_slab_take_image(db, *out)) {
-		kv_seg_close(db, *out, 0);
-		kv_seg_put(db, *out);
-		*out = NULL;
-		err = -ENOMEM;
-	}
-	return err;
+	return kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, true, out);
 }
 
 void kv_flusher_spare(struct kvdb *db)
@@ -391,7 +384,8 @@ void kv_flusher_spare(struct kvdb *db)
 
 	if (atomic_load(&fl->fl_spare) || carrier_seg(db, SPARE_BYTES, &s))
 		return;
-	if (!atomic_compare_exchange_strong(&fl->fl_spare, &none, s)) {
+	if (!kv_slab_take_image(db, s) ||
+	    !atomic_compare_exchange_strong(&fl->fl_spare, &none, s)) {
 		kv_seg_close(db, s, 0);
 		kv_seg_put(db, s);
 	}
@@ -410,9 +404,13 @@ static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_fr
 
 	if (bytes <= SPARE_BYTES)
 		s = atomic_exchange(&db->d_flusher->fl_spare, NULL);
-	/* an epoch must end: wait for memory */
-	while (!s && (err = carrier_seg(db, bytes, &s)) == -ENOMEM)
-		kv_nap();
+	/* an epoch must end: wait for memory, with one segment however long it takes */
+	if (!s) {
+		while ((err = carrier_seg(db, bytes, &s)) == -ENOMEM)
+			kv_nap();
+		while (!err && !kv_slab_take_image(db, s))
+			kv_nap();
+	}
 	if (err)
 		return kv_fail(db, err, "no room for an epoch descriptor");
 	while (!(*out = kv_frame_new(lo, s, atomic_load(&s->sg_image), 0, KV_FRAME_HDR + room, e)))

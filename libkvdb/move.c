@@ -333,8 +333,10 @@ static void take_alone(struct kv_move *mv, struct item *im)
 		kv_value_read_stored(mv->mv_db, &im->im_e, value_at(mv, im));
 
 	kv_exit(t);
+	if (rc == -ENOMEM)
+		im->im_rec = 0;	/* no damage: it stays for another job */
 	/* it may have come from the window, where nobody checked it */
-	if (rc || !value_is_good(mv, im))
+	else if (rc || !value_is_good(mv, im))
 		leave(mv, im);
 }
 
