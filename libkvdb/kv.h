@@ -489,6 +489,8 @@ struct kv_tree {
 	uint32_t tr_depth;		/* runs that one key may lie in, at most */
 	/* trees of one number have runs that say the same of every key; no two stores share one */
 	uint64_t tr_gen;
+	uint64_t tr_line;		/* the tr_gen that the point index knows them by (PI5) */
+	uint32_t tr_slot;		/* of the store */
 	_Atomic(bool) tr_tombs;		/* some source has deletes of many keys (tomb.c) */
 	struct kv_mt *tr_mt[KV_MTS_MAX];	/* newest first */
 	/* in order of keys; without any, all runs are upper ones */
@@ -502,6 +504,7 @@ struct kv_tree {
 struct kv_tree *kv_tree_get(struct kvdb_kvs *kvs);	/* with a reference */
 /* In exchange for a reference on @tr: its runs and leaves alone; without memory for that @tr. */
 struct kv_tree *kv_tree_leave_mts(struct kvdb *db, struct kv_tree *tr);
+uint64_t kv_run_gen(struct kvdb *db);	/* a tr_gen that no tree had */
 /*
  * What the tree says about a key in view @seq (KV_SEQ_NOW: now); kvs.c. A view looks
  * into trees of its birth only. Call inside kv_enter(). 0 with *e, -ENOENT, -EIO, -EUCLEAN.
@@ -534,6 +537,7 @@ struct kv_edit {
 	uint64_t ed_end;		/* id of the leaf that its neighbour takes over, 0 = none */
 	const struct kv_horizon *ed_hor;	/* new horizons (flush) */
 	unsigned ed_nhor;
+	uint64_t ed_gen;		/* kv_point_news_tell() */
 };
 /*
  * kv_mdc_edit - one atomic, durable change of the tree

@@ -5,23 +5,41 @@
  * here passes over filters, key pages and segments: it meets two lines, the bucket
  * and the record, instead of six, one after the other.
  *
- * Nothing is ever taken out. What is in it is what the runs of a tree answered,
- * under the generation of that tree's runs, and place and life of bytes in a slab:
- * another generation or another life is no match, and who finds none asks the runs.
+ * What is in it is what the runs of a tree answered, under the line of that tree,
+ * and place and life of bytes in a slab: another line or another life is no match,
+ * and who finds none asks the runs. A flush that knows its keys goes on with the
+ * line: it says what each has become, and only then is its tree there. Meanwhile,
+ * and for older trees from then on, nothing is found and nothing is added.
  *
- * No locks. Who adds to a bucket that another thread changes lets it be.
+ * No locks. Who adds to a bucket that another thread changes lets it be; a flush
+ * waits for that thread, which is at its last few instructions.
  */
+#include <sched.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
+#include "memtable.h"
 #include "pages.h"
 #include "thread.h"
 
 #define TAG_BITS	24
 #define FETCH		512u	/* bytes of a record to prefetch; then the hardware follows */
+#define AHEAD		16u	/* buckets that a flush prefetches */
+#define NOWHERE		UINT64_MAX	/* kv_point_new.pn_place: what is remembered is to go */
 
-static inline uint64_t key_of(const struct kv_tree *tr, uint64_t hash)
+static inline uint64_t key_of(uint64_t line, uint64_t hash)
 {
-	return tr->tr_gen << TAG_BITS | hash >> (64 - TAG_BITS);
+	return line << TAG_BITS | hash >> (64 - TAG_BITS);
+}
+
+static inline bool is_turn_of(struct kvdb *db, const struct kv_tree *tr)
+{
+	return atomic_load(&db->d_points.po_turn[tr->tr_slot]) == tr->tr_gen;
+}
+
+void kv_points_turn(struct kvdb *db, uint32_t slot, uint64_t gen)
+{
+	atomic_store(&db->d_points.po_turn[slot], gen);
 }
 
 void kv_points_init(struct kvdb *db)
@@ -79,6 +97,26 @@ static inline bool bucket_find(struct kv_point_bucket *pb, uint64_t key, uint64_
 	return false;
 }
 
+/* Where the record of a value is that may be remembered (PI1, PI3); NULL: it may not. */
+static const uint8_t *ent_place(struct kvdb *db, const struct kv_ent *e, uint32_t klen,
+				uint64_t *place, uint32_t *life)
+{
+	uint32_t val_off = kv_rec_val_off(klen);
+	const uint8_t *image;
+	uint64_t off;
+
+	if (e->e_kind != KV_ENT_REF || !e->e_vlen || e->e_pack || !CHECK(679, !e->e_expiry) ||
+	    (uint64_t)e->e_off8 * 8 < val_off ||
+	    (uint64_t)e->e_off8 * 8 + e->e_vlen > e->e_seg->sg_bytes)
+		return NULL;
+	image = kv_slab_place(db, e->e_seg, place, life);
+	if (!image)
+		return NULL;
+	off = (uint64_t)e->e_off8 * 8 - val_off;
+	*place += off;
+	return image + off;
+}
+
 bool kv_point_get(struct kvdb *db, const struct kv_tree *tr, const void *key, size_t klen,
 		  uint64_t hash, struct kv_ent *e)
 {
@@ -89,7 +127,11 @@ bool kv_point_get(struct kvdb *db, const struct kv_tree *tr, const void *key, si
 	uint64_t place;
 	uint32_t life;
 
-	if (!bucket_find(&pb[hash & db->d_points.po_mask], key_of(tr, hash), &place, &life))
+	if (!bucket_find(&pb[hash & db->d_points.po_mask], key_of(tr->tr_line, hash), &place,
+			 &life))
+		return false;
+	/* behind the words, which may be of a flush that came meanwhile */
+	if (!CHECK(683, is_turn_of(db, tr)))
 		return false;
 	rec = kv_slab_at(db, place, life);
 	if (!rec)
@@ -106,49 +148,132 @@ bool kv_point_get(struct kvdb *db, const struct kv_tree *tr, const void *key, si
 	return true;
 }
 
-/* FIFO; a key that is there keeps its place in it. */
-static unsigned bucket_way(struct kv_point_bucket *pb, uint64_t key, uint32_t change)
+static int bucket_way(const struct kv_point_bucket *pb, uint64_t key)
 {
-	for (unsigned i = 0; i < KV_POINT_WAYS; i++)
+	for (int i = 0; i < (int)KV_POINT_WAYS; i++)
 		if (atomic_load_explicit(&pb->pb_key[i], memory_order_relaxed) == key)
 			return i;
-	return change / 2 % KV_POINT_WAYS;
+	return -1;
 }
 
-static void bucket_set(struct kv_point_bucket *pb, uint64_t key, uint64_t place, uint32_t life)
+/* Into a bucket that is the caller's. FIFO; a key that is there keeps its place in it. */
+static void bucket_set(struct kv_point_bucket *pb, uint32_t change, uint64_t key, uint64_t place,
+		       uint32_t life)
 {
-	uint32_t change = atomic_load_explicit(&pb->pb_change, memory_order_relaxed);
-	unsigned i;
+	int i = bucket_way(pb, key);
 
-	if (change & 1 ||
-	    !atomic_compare_exchange_strong(&pb->pb_change, &change, change + 1))
+	if (i < 0 && place == NOWHERE)
 		return;
-	i = bucket_way(pb, key, change);
+	if (i < 0)
+		i = (int)(change / 2 % KV_POINT_WAYS);
 	/* release: whoever reads one of them sees that pb_change is odd */
-	atomic_store_explicit(&pb->pb_key[i], key, memory_order_release);
+	atomic_store_explicit(&pb->pb_key[i], place == NOWHERE ? 0 : key, memory_order_release);
 	atomic_store_explicit(&pb->pb_place[i], place, memory_order_release);
 	atomic_store_explicit(&pb->pb_life[i], life, memory_order_release);
-	atomic_store_explicit(&pb->pb_change, change + 2, memory_order_release);
 }
 
 void kv_point_add(struct kvdb *db, const struct kv_tree *tr, const void *key, size_t klen,
 		  uint64_t hash, const struct kv_ent *e)
 {
-	uint32_t val_off = kv_rec_val_off((uint32_t)klen), life;
+	uint32_t life, change;
 	struct kv_point_bucket *pb;
 	const uint8_t *image;
 	uint64_t place;
 
-	/* PI1, PI3 */
-	if (e->e_kind != KV_ENT_REF || !e->e_vlen || e->e_pack || !CHECK(679, !e->e_expiry) ||
-	    (uint64_t)e->e_off8 * 8 < val_off ||
-	    (uint64_t)e->e_off8 * 8 + e->e_vlen > e->e_seg->sg_bytes)
-		return;
-	image = kv_slab_place(db, e->e_seg, &place, &life);
-	if (!image || !kv_rec_is_of(image + (size_t)e->e_off8 * 8 - val_off, key, klen))
+	image = ent_place(db, e, (uint32_t)klen, &place, &life);
+	if (!image || !kv_rec_is_of(image, key, klen))
 		return;
 	pb = table(db);
-	if (pb)
-		bucket_set(&pb[hash & db->d_points.po_mask], key_of(tr, hash),
-			   place + (uint64_t)e->e_off8 * 8 - val_off, life);
+	if (!pb)
+		return;
+	pb += hash & db->d_points.po_mask;
+	change = atomic_load_explicit(&pb->pb_change, memory_order_relaxed);
+	if (change & 1 || !atomic_compare_exchange_strong(&pb->pb_change, &change, change + 1))
+		return;
+	/* in here: a flush changes po_turn, then waits for this bucket (PI5) */
+	if (CHECK(684, is_turn_of(db, tr)))
+		bucket_set(pb, change, key_of(tr->tr_line, hash), place, life);
+	atomic_store_explicit(&pb->pb_change, change + 2, memory_order_release);
+}
+
+/* ---- what a flush brings ----------------------------------------------------------- */
+
+void kv_point_news_begin(struct kvdb *db, const struct kv_mt *mt, struct kv_point_news *pn)
+{
+	uint64_t keys = kv_mt_keys(mt);
+
+	*pn = (struct kv_point_news){ .pn_max = keys };
+	if (!kv_points_bytes(db) || keys > db->d_points.po_mask / 2)
+		return;
+	pn->pn_new = malloc((keys + 1) * sizeof(pn->pn_new[0]));
+}
+
+void kv_point_news_end(struct kv_point_news *pn)
+{
+	free(pn->pn_new);
+	pn->pn_new = NULL;
+}
+
+void kv_point_news_add(struct kvdb *db, struct kv_point_news *pn, const struct kv_ent *e)
+{
+	struct kv_point_new *n;
+
+	if (!pn->pn_new)
+		return;
+	if (pn->pn_n == pn->pn_max) {
+		kv_point_news_end(pn);
+		return;
+	}
+	n = &pn->pn_new[pn->pn_n++];
+	n->pn_hash = kv_hash(e->e_key, e->e_klen);
+	if (!ent_place(db, e, e->e_klen, &n->pn_place, &n->pn_life))
+		n->pn_place = NOWHERE;
+}
+
+static uint32_t bucket_own(struct kv_point_bucket *pb)
+{
+	uint32_t change = atomic_load_explicit(&pb->pb_change, memory_order_relaxed);
+
+	while (change & 1 ||
+	       !atomic_compare_exchange_weak(&pb->pb_change, &change, change + 1)) {
+		sched_yield();	/* its holder may have lost the processor */
+		change = atomic_load_explicit(&pb->pb_change, memory_order_relaxed);
+	}
+	return change;
+}
+
+static void tell(struct kv_points *po, uint64_t line, const struct kv_point_news *pn)
+{
+	struct kv_point_bucket *bucket = atomic_load(&po->po_bucket);
+
+	for (uint64_t i = 0; i < pn->pn_n; i++) {
+		const struct kv_point_new *n = &pn->pn_new[i];
+		struct kv_point_bucket *pb = &bucket[n->pn_hash & po->po_mask];
+		uint32_t change;
+
+		if (i + AHEAD < pn->pn_n)
+			__builtin_prefetch(&bucket[n[AHEAD].pn_hash & po->po_mask], 1);
+		change = bucket_own(pb);
+		bucket_set(pb, change, key_of(line, n->pn_hash), n->pn_place, n->pn_life);
+		atomic_store_explicit(&pb->pb_change, change + 2, memory_order_release);
+	}
+}
+
+uint64_t kv_point_news_tell(struct kvdb_kvs *kvs, const struct kv_point_news *pn)
+{
+	struct kvdb *db = kvs->k_db;
+	struct kv_tree *tr;
+	uint64_t gen = 0;
+
+	if (!pn->pn_new)
+		return 0;
+	tr = kv_tree_get(kvs);
+	/* deletes of many keys, those of the memtable among them, do not say which */
+	if (CHECK(686, !atomic_load(&tr->tr_tombs))) {
+		gen = kv_run_gen(db);
+		kv_points_turn(db, kvs->k_slot, gen);
+		(void)BARRIER(685, (tell(&db->d_points, tr->tr_line, pn), 0));
+	}
+	kv_tree_put(db, tr);
+	return gen;
 }

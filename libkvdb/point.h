@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The point index: where lookups found values in the window (DESIGN.md, PI1 to PI4).
+ * The point index: where lookups found values in the window (DESIGN.md, PI1 to PI5).
  */
 #ifndef KV_POINT_H
 #define KV_POINT_H
@@ -10,8 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct kvdb;
+#include <kvdb/kvdb.h>
+
 struct kv_ent;
+struct kv_mt;
 struct kv_tree;
 
 #define KV_POINT_WAYS	3u
@@ -23,13 +25,24 @@ struct kv_tree;
 struct kv_point_bucket {
 	_Atomic(uint32_t) pb_change;
 	_Atomic(uint32_t) pb_life[KV_POINT_WAYS];	/* kv_slab_at() */
-	_Atomic(uint64_t) pb_key[KV_POINT_WAYS];	/* tr_gen << 24 | top of the key's hash */
+	_Atomic(uint64_t) pb_key[KV_POINT_WAYS];	/* tr_line << 24 | top of the key's hash */
 	_Atomic(uint64_t) pb_place[KV_POINT_WAYS];	/* of the record, kv_slab_at() */
 };
 
 struct kv_points {
 	_Atomic(struct kv_point_bucket *) po_bucket;	/* NULL until there is something to keep */
 	uint64_t po_mask;
+	/* by slot of a store: the tr_gen of the trees that may ask and add; another's: none may */
+	_Atomic(uint64_t) po_turn[KVDB_KVS_MAX];
+};
+
+/* Of the keys of a flush, what they have become. */
+struct kv_point_news {
+	struct kv_point_new {
+		uint64_t pn_hash, pn_place;
+		uint32_t pn_life;
+	} *pn_new;		/* NULL: the index is not told, and what it knew is of no use */
+	uint64_t pn_n, pn_max;
 };
 
 void kv_points_init(struct kvdb *db);
@@ -44,6 +57,17 @@ bool kv_point_get(struct kvdb *db, const struct kv_tree *tr, const void *key, si
 /* Remembers what they said; likewise. */
 void kv_point_add(struct kvdb *db, const struct kv_tree *tr, const void *key, size_t klen,
 		  uint64_t hash, const struct kv_ent *e);
+
+/* Trees of number @gen may ask and add from now on, others of the store in @slot may not. */
+void kv_points_turn(struct kvdb *db, uint32_t slot, uint64_t gen);
+/*
+ * A flush of @mt: begin, add every entry of its run, tell, publish the tree, end.
+ * kv_point_news_tell() returns kv_edit.ed_gen; k_edit_lock is held until that is shown.
+ */
+void kv_point_news_begin(struct kvdb *db, const struct kv_mt *mt, struct kv_point_news *pn);
+void kv_point_news_add(struct kvdb *db, struct kv_point_news *pn, const struct kv_ent *e);
+uint64_t kv_point_news_tell(struct kvdb_kvs *kvs, const struct kv_point_news *pn);
+void kv_point_news_end(struct kv_point_news *pn);
 
 /* Prefetches what kv_point_get() touches first; false: nothing is remembered. */
 static inline bool kv_point_prefetch(const struct kv_points *po, uint64_t hash)

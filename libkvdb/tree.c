@@ -62,10 +62,24 @@ static void tree_free(void *arg)
 	free(tb);
 }
 
-/* PI1: for a tree whose runs say what none did before. */
-static uint64_t run_gen(struct kvdb *db)
+uint64_t kv_run_gen(struct kvdb *db)
 {
 	return atomic_fetch_add(&db->d_run_gen, 1) + 1;
+}
+
+/* PI1, PI5: runs in place of others say the same. k_tree_lock held. */
+static void tree_number(struct kvdb_kvs *kvs, struct kv_tree *tr, const struct kv_tree *old,
+			bool is_new, uint64_t told)
+{
+	tr->tr_slot = kvs->k_slot;
+	tr->tr_gen = old->tr_gen;
+	tr->tr_line = old->tr_line;
+	if (!is_new)
+		return;
+	tr->tr_gen = told ? told : kv_run_gen(kvs->k_db);
+	if (BARRIER(677, !told))
+		tr->tr_line = tr->tr_gen;
+	kv_points_turn(kvs->k_db, tr->tr_slot, tr->tr_gen);
 }
 
 struct kv_tree *kv_tree_new(struct kvdb *db, struct kv_mt *mt)
@@ -74,7 +88,7 @@ struct kv_tree *kv_tree_new(struct kvdb *db, struct kv_mt *mt)
 
 	if (!tr)
 		return NULL;
-	tr->tr_gen = run_gen(db);
+	tr->tr_gen = tr->tr_line = kv_run_gen(db);
 	if (mt)
 		tr->tr_mt[tr->tr_nmt++] = mt;
 	return tr;
@@ -116,6 +130,9 @@ struct kv_tree *kv_tree_leave_mts(struct kvdb *db, struct kv_tree *tr)
 	own->tr_nupper = tr->tr_nupper;
 	own->tr_nleaf = tr->tr_nleaf;
 	own->tr_depth = tr->tr_depth;
+	own->tr_gen = tr->tr_gen;
+	own->tr_line = tr->tr_line;
+	own->tr_slot = tr->tr_slot;
 	for (uint32_t i = 0; i < tr->tr_nrun; i++) {
 		kv_run_get_ref(tr->tr_run[i]);
 		own->tr_run[i] = tr->tr_run[i];
@@ -264,7 +281,6 @@ static int tree_next(struct kvdb_kvs *kvs, struct kv_mt *front, struct kv_mt *mt
 {
 	struct kv_tree *old, *tr = NULL, *gone = NULL;
 	uint32_t i, keep;
-	bool is_new;
 	int err = 0;
 
 	pthread_mutex_lock(&kvs->k_tree_lock);
@@ -290,9 +306,7 @@ static int tree_next(struct kvdb_kvs *kvs, struct kv_mt *front, struct kv_mt *mt
 			tr->tr_mt[tr->tr_nmt++] = front;
 		for (i = 0; i < keep; i++)
 			tr->tr_mt[tr->tr_nmt++] = kv_mt_get(old->tr_mt[i]);
-		/* PI1: runs in place of others say the same */
-		is_new = BARRIER(677, mt || (!front && !ed->ed_ndrop));
-		tr->tr_gen = is_new ? run_gen(kvs->k_db) : old->tr_gen;
+		tree_number(kvs, tr, old, mt || (!front && !ed->ed_ndrop), ed->ed_gen);
 		gone = tree_publish(kvs, tr);
 	}
 	pthread_mutex_unlock(&kvs->k_tree_lock);
@@ -317,8 +331,8 @@ int kv_tree_empty(struct kvdb_kvs *kvs)
 
 	if (!tr)
 		return -ENOMEM;
-	tr->tr_gen = run_gen(kvs->k_db);
 	pthread_mutex_lock(&kvs->k_tree_lock);
+	tree_number(kvs, tr, atomic_load(&kvs->k_tree), true, 0);
 	old = tree_publish(kvs, tr);
 	pthread_mutex_unlock(&kvs->k_tree_lock);
 	kv_forest_stale(kvs->k_db);

@@ -172,7 +172,8 @@ static int build_source(struct kvdb *db, struct kv_mt *mt, struct kv_iter **out)
 	return err;
 }
 
-static int build_run(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt, struct kv_run **out)
+static int build_run(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt,
+		     struct kv_point_news *pn, struct kv_run **out)
 {
 	struct kv_run_build *rb;
 	struct kv_iter *it;
@@ -189,6 +190,7 @@ static int build_run(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt, st
 		while (!(err = it->it_ops->next(it, &e))) {
 			if (KV_UNLIKELY(kv_is_expired(&e, now)))
 				kv_ent_expire(&e);
+			kv_point_news_add(db, pn, &e);
 			if ((err = kv_run_build_add(rb, &e)))
 				break;
 		}
@@ -231,16 +233,15 @@ static unsigned int horizons(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t e,
 	return n;
 }
 
-static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
+/* Makes the run durable and shows it in place of the memtable. */
+static int show_run(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt, struct kv_run *run,
+		    const struct kv_point_news *pn)
 {
 	struct kv_horizon hor[KVDB_KVS_MAX];
-	struct kv_run *run = NULL;
 	struct kv_edit ed = { .ed_kvs = kvs->k_id, .ed_hor = hor, .ed_add = &run };
 	struct kv_run_desc *d;
-	int err = build_run(db, kvs, mt, &run);
+	int err;
 
-	if (err)
-		return err;
 	pthread_mutex_lock(&kvs->k_edit_lock);
 	if (run) {
 		d = kv_run_desc(run);
@@ -257,10 +258,26 @@ static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
 			kv_run_drop(run);
 		kv_run_put(db, run);
 	}
+	if (!err)
+		ed.ed_gen = kv_point_news_tell(kvs, pn);
 	/* what is durable must be shown: wait for memory, there is no way back */
 	while (!err && kv_tree_edit(kvs, mt, &ed) == -ENOMEM)
 		kv_nap();
 	pthread_mutex_unlock(&kvs->k_edit_lock);
+	return err;
+}
+
+static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
+{
+	struct kv_point_news pn;
+	struct kv_run *run = NULL;
+	int err;
+
+	kv_point_news_begin(db, mt, &pn);
+	err = build_run(db, kvs, mt, &pn, &run);
+	if (!err)
+		err = show_run(db, kvs, mt, run, &pn);
+	kv_point_news_end(&pn);
 	if (err)
 		return err;
 	atomic_store(&mt->m_flushed, true);

@@ -228,6 +228,88 @@ static void an_older_view_sees_what_it_saw(void)
 	done();
 }
 
+/* Some keys come anew, the others stay: all are found where they are now. */
+static void a_flush_says_what_its_keys_have_become(void)
+{
+	uint64_t before;
+
+	fresh(KVDB_MANUAL, 4096);
+	put_all(1);
+	flush();
+	remember(1);
+	for (uint32_t k = 0; k < KEYS; k += 4)
+		put(k, 2);
+	flush();
+	before = hits();
+	for (uint32_t k = 0; k < KEYS; k++)
+		T_EQ(get(k), k % 4 ? 1 : 2);
+	T_OK(hits() - before > KEYS * 9 / 10);
+	/* what is no plain value any more is taken out */
+	for (uint32_t k = 0; k < KEYS; k += 2) {
+		char key[32];
+
+		if (k % 4)
+			T_EQ(kvdb_put(kvs, key, key_of(k, key), &k, sizeof(k)), 0);
+		else
+			T_EQ(kvdb_del(kvs, key, key_of(k, key)), 0);
+	}
+	flush();
+	for (uint32_t k = 0; k < KEYS; k++)
+		T_EQ(get(k), k % 2 ? 1 : k % 4 ? -EILSEQ : -ENOENT);
+	done();
+}
+
+/* A lookup that began before a flush, and ends behind it. */
+static void who_is_late_adds_nothing(void)
+{
+	struct kv_tree *old;
+	struct kv_thread *t;
+	struct kv_ent e;
+	char key[32];
+	size_t klen = key_of(5, key);
+	uint64_t hash = kv_hash(key, klen);
+
+	fresh(KVDB_MANUAL, 4096);
+	put_all(1);
+	flush();
+	remember(1);
+	old = kv_tree_get(kvs);
+	put(5, 2);
+	flush();
+	t = kv_enter();
+	T_EQ(kv_run_lookup(db, old->tr_run[0], key, klen, hash, &e), 0);
+	kv_point_add(db, old, key, klen, hash, &e);
+	kv_exit(t);
+	kv_tree_put(db, old);
+	T_EQ(get(5), 2);
+	done();
+}
+
+/* The neighbours of each key that goes stay, and with them the bytes of its segment. */
+static void what_a_range_delete_took_does_not_come_back(void)
+{
+	char from[32], to[32];
+	uint64_t before;
+
+	fresh(KVDB_MANUAL, 4096);
+	for (uint32_t k = 0; k < KEYS / 2; k++) {
+		put(k, 1);
+		put(k + KEYS / 2, 1);
+	}
+	flush();
+	remember(1);
+	T_EQ(kvdb_range_del(kvs, from, key_of(0, from), to, key_of(KEYS / 4, to)), 0);
+	flush();
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		before = hits();
+		for (uint32_t k = 0; k < KEYS; k++)
+			T_EQ(get(k), k < KEYS / 4 ? -ENOENT : 1);
+	}
+	T_OK(hits() > before);	/* asked again: the merge took the range along */
+	done();
+}
+
 static void a_store_that_was_dropped_is_forgotten(void)
 {
 	fresh(KVDB_MANUAL, 4096);
@@ -447,6 +529,9 @@ int main(void)
 	T_RUN(a_value_is_found_where_it_was);
 	T_RUN(what_comes_into_the_runs_is_seen);
 	T_RUN(an_older_view_sees_what_it_saw);
+	T_RUN(a_flush_says_what_its_keys_have_become);
+	T_RUN(who_is_late_adds_nothing);
+	T_RUN(what_a_range_delete_took_does_not_come_back);
 	T_RUN(a_store_that_was_dropped_is_forgotten);
 	T_RUN(what_expires_is_not_remembered);
 	T_RUN(two_keys_of_one_tag_are_told_apart);
