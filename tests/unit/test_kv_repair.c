@@ -147,7 +147,7 @@ static void flip_at(struct mpool_obj *obj, uint64_t off)
 	close(own);
 }
 
-enum what { PAGE, FOOTER, VALUE };
+enum what { PAGE, FOOTER, VALUE, CRCS, ROWS };
 
 /* Damages what holds key @k of store @s in its run @run (0 the newest). */
 static void hurt(unsigned s, unsigned run, unsigned k, enum what what)
@@ -169,7 +169,10 @@ static void hurt(unsigned s, unsigned run, unsigned k, enum what what)
 	kb = &r->rn_kb[0];
 	off = what == VALUE ? e.e_off8 * 8ull : what == PAGE ?
 	      (uint64_t)kv_kblock_page(kb, (const uint8_t *)key, klen) * KV_PAGE :
-	      kv_run_desc(r)->rd_kb[0].kd_len - KV_PAGE;
+	      what == FOOTER ? kv_run_desc(r)->rd_kb[0].kd_len - KV_PAGE :
+	      (uint64_t)kb->kb_npages * KV_PAGE +
+	      (uint64_t)((what == CRCS ? kb->kb_crcs : kb->kb_tombs) - kb->kb_index);
+	T_OK(what != ROWS || kb->kb_tombs_len > 7);
 	flip_at(what == VALUE ? e.e_seg->sg_obj : kb->kb_obj, off + 7);
 	kv_exit(t);
 	T_EQ(kvdb_close(db), 0);
@@ -334,6 +337,49 @@ static void what_a_damaged_page_may_have_hidden_is_not_certain(void)
 	}
 	/* of keys that were deleted the older version is there, and only there */
 	T_OK(deleted > 2);
+	finish();
+}
+
+/* The footer names the keys. */
+static void a_block_without_the_crcs_of_its_pages_is_named_by_its_footer(void)
+{
+	struct kvdb_repair r;
+
+	make();
+	hurt(0, 0, 999, CRCS);
+	r = repair();
+	T_EQ(r.lost_ranges, 1);
+	T_OK(strstr(told, "CRC of the page CRCs"));
+	/* the newer run has 0, 3, 6, 7, ... 1998 */
+	T_OK(is_named(0, 0) && is_named(0, 1998) && !is_named(0, 1999) && !is_named(1, 0));
+	T_EQ(check(), r.found_keys);
+	T_EQ(version(to, "a", 0, 1999), newest[0][1999]);
+	finish();
+}
+
+/* Any key may have been among them. */
+static void keys_that_a_lost_range_delete_may_have_hidden_are_not_certain(void)
+{
+	struct kvdb_repair r;
+
+	make();
+	hurt(1, 0, 999, ROWS);
+	r = repair();
+	T_EQ(r.lost_ranges, 1);
+	T_OK(strstr(told, "CRC of the deletes of many keys"));
+	T_OK(is_named(1, 0) && is_named(1, KEYS - 1) && !is_named(0, 0));
+	for (unsigned k = 0; k < KEYS; k++) {
+		bool is_gone = k >= GONE && k < GONE + 100;
+		uint32_t maybe = version(to, "b.found", 1, k);
+
+		T_EQ(version(to, "b", 1, k), 0);
+		/* what the flush left out as hidden is gone, if no log has it */
+		if (!is_gone)
+			T_EQ(maybe, newest[1][k]);
+		else
+			T_OK(maybe == 1 || maybe == 2);
+		T_EQ(version(to, "a", 0, k), newest[0][k]);
+	}
 	finish();
 }
 
@@ -613,6 +659,8 @@ int main(void)
 {
 	T_RUN(a_sound_database_is_brought_over_whole);
 	T_RUN(what_a_damaged_page_may_have_hidden_is_not_certain);
+	T_RUN(a_block_without_the_crcs_of_its_pages_is_named_by_its_footer);
+	T_RUN(keys_that_a_lost_range_delete_may_have_hidden_are_not_certain);
 	T_RUN(what_a_newer_run_says_is_certain_whatever_an_older_one_lost);
 	T_RUN(a_lost_value_is_named_and_its_past_is_not_certain);
 	T_RUN(names_that_are_taken_are_passed_over);

@@ -280,6 +280,62 @@ static void lies_with_right_checksums_are_found(void)
 	}
 }
 
+static void lie_seg_id(struct kv_kfoot *f, uint8_t *p)
+{
+	struct kv_kseg ks;
+
+	kv_kseg_decode(p + f->kf_area[KV_AREA_SEGS].ar_off, &ks);
+	ks.ks_id = 1ull << 40;
+	kv_kseg_encode(&ks, p + f->kf_area[KV_AREA_SEGS].ar_off);
+}
+
+/* The keys are there, and say that their values are not. */
+static void a_segment_that_does_not_exist_is_named_and_its_keys_are_given(void)
+{
+	unsigned n = 0, without = 0;
+	struct kv_salvage *sv;
+	struct kv_ent e;
+	struct world w;
+
+	world_open(&w, 2000);
+	recraft(&w, lie_seg_id);
+	sv = walk_begin(&w.d);
+	while (!kv_salvage_next(sv, &e)) {
+		without += e.e_kind == KV_ENT_REF && !e.e_seg;
+		n++;
+	}
+	kv_salvage_close(sv);
+	T_EQ(n, w.n);
+	T_OK(without);
+	T_EQ(nlost, 1);
+	T_OK(!lost[0].lo_is_missing && strstr(lost[0].lo_what, "does not exist"));
+	world_close(&w);
+}
+
+/* What the version edit says is another thing than what is there. */
+static void a_version_edit_that_lies_is_found(void)
+{
+	struct world w;
+	uint32_t len;
+
+	world_open(&w, 2000);
+	w.d.rd_keys++;
+	T_EQ(walk(&w.d, w.m, w.n), 0);
+	T_EQ(nlost, 1);
+	T_OK(!lost[0].lo_is_missing && strstr(lost[0].lo_what, "number of keys"));
+	w.d.rd_keys--;
+	len = w.d.rd_kb[0].kd_len;
+	for (unsigned i = 0; i < 3; i++) {
+		w.d.rd_kb[0].kd_len = i == 0 ? len + (64u << 20) : i == 1 ? len - 1 : KV_PAGE;
+		T_OK(walk(&w.d, w.m, w.n) > 0);
+		T_EQ(nlost, 1);
+		T_OK(lost[0].lo_is_missing && strstr(lost[0].lo_what, "length in the version"));
+	}
+	w.d.rd_kb[0].kd_len = len;
+	T_EQ(walk(&w.d, w.m, w.n), 0);
+	world_close(&w);
+}
+
 /* ---- a whole database -------------------------------------------------------------- */
 
 #define KEYS 3000u
@@ -472,6 +528,8 @@ int main(void)
 	T_RUN(what_damage_takes_is_named_and_the_rest_is_given);
 	T_RUN(a_block_that_is_gone_is_named_by_its_neighbours);
 	T_RUN(lies_with_right_checksums_are_found);
+	T_RUN(a_segment_that_does_not_exist_is_named_and_its_keys_are_given);
+	T_RUN(a_version_edit_that_lies_is_found);
 	T_RUN(a_deep_check_names_store_object_and_keys);
 	T_RUN(a_checkpoint_is_checked_while_the_database_is_in_use);
 	T_RUN(what_nothing_refers_to_is_named);
