@@ -73,6 +73,46 @@ static void mlog_full_erase_seal(void)
 	T_EQ(mpool_close(mp), 0);
 }
 
+/* Where a record is, only a read says; what a program makes up is no place. */
+static void a_position_that_no_read_gave_is_refused(void)
+{
+	static const int64_t away[] = { -24, -20, -8, 4, 1000 };
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	struct iovec v[2] = { rec("hello "), rec("world") };
+	uint64_t id, pos = 0, made_up;
+	struct mpool_mlog *log;
+	char buf[64], name[32];
+	size_t len;
+	int rc;
+
+	T_EQ(mpool_mlog_create(mp, MPOOL_CAPACITY, 64 << 10, 4, &id), 0);
+	T_EQ(mpool_mlog_open(mp, id, &log), 0);
+	T_EQ(mpool_mlog_append(log, v, 2, 0), 0);
+	T_EQ(mpool_mlog_append(log, v, 1, MPOOL_SYNC), 0);
+	T_EQ(mpool_mlog_read(log, &pos, buf, sizeof(buf), &len), 0);
+	snprintf(name, sizeof(name), "log %llu:", (unsigned long long)id);
+	/* the first record again, then what is none */
+	for (unsigned i = 0; i < sizeof(away) / sizeof(away[0]); i++) {
+		made_up = pos + (uint64_t)away[i];
+		rc = mpool_mlog_read(log, &made_up, buf, sizeof(buf), &len);
+		if (!i) {
+			T_EQ(rc, 0);
+			continue;
+		}
+		T_OK(rc == -EINVAL || rc == -EUCLEAN);
+		T_OK(strstr(mpool_error_detail()->text, name));
+		T_EQ(made_up, pos + (uint64_t)away[i]);
+	}
+	made_up = UINT64_MAX / 2;
+	T_OK(mpool_mlog_read(log, &made_up, buf, sizeof(buf), &len) < 0);
+	/* nothing is held against the log */
+	T_EQ(mpool_mlog_read(log, &pos, buf, sizeof(buf), &len), 0);
+	T_EQ(len, 6);
+	T_EQ(mpool_mlog_append(log, v, 1, MPOOL_SYNC), 0);
+	mpool_mlog_close(log);
+	T_EQ(mpool_close(mp), 0);
+}
+
 static int mdc_has(struct mpool_mdc *mdc, const char *want)
 {
 	char buf[64], all[256] = "";
@@ -215,6 +255,7 @@ int main(void)
 	unsetenv("MPOOL_DEV");
 	T_RUN(mlog_keeps_records_in_order);
 	T_RUN(mlog_full_erase_seal);
+	T_RUN(a_position_that_no_read_gave_is_refused);
 	T_RUN(mdc_compacts_and_survives_reopen);
 	T_RUN(mdc_full_asks_for_compaction);
 	T_RUN(mdc_refuses_logs_that_are_not_its_own);

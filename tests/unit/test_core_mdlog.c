@@ -4,6 +4,7 @@
  * the cost of an open. One commit takes one block on a small pool, so offsets
  * of frames are known: the region of epoch 1 is the second one.
  */
+#include "core.h"
 #include "core_mem.h"
 
 #define MD_OFF	(64u << 10)
@@ -240,6 +241,37 @@ static void concurrent_committers_lose_nothing(void)
 	rig_fini(&r);
 }
 
+static void contradicts(const struct mp_rec *rec, const char *text)
+{
+	T_EQ(mp_otab_replay(r.pool, rec), -EUCLEAN);
+	T_EQ(os_user_error()->oe_id, MP_MD_RECORD);
+	T_OK(strstr(os_user_error()->oe_text, text));
+}
+
+/* Well formed, with right checksums, and yet of another history than the one before. */
+static void records_that_contradict_are_refused_and_change_nothing(void)
+{
+	struct mp_rec root = { .r_type = MP_REC_ROOT, .r_name = "box", .r_root = { 1, 2 } };
+	struct mp_rec gone = { .r_type = MP_REC_ROOT_DEL, .r_name = "box" };
+	struct mp_rec seal = { .r_type = MP_REC_SEAL, .r_id = 1ull << 50, .r_length = 4096 };
+	struct mp_rec del = { .r_type = MP_REC_DEL, .r_id = 1ull << 50 };
+	struct mp_rec virgin = { .r_type = MP_REC_VIRGIN, .r_slot = 1, .r_length = 1 };
+
+	start(1);
+	add_objs(&r, 3);
+	contradicts(&gone, "container 'box' does not exist");
+	T_EQ(mp_otab_replay(r.pool, &root), 0);
+	contradicts(&root, "container 'box' exists twice");
+	T_EQ(mp_otab_replay(r.pool, &gone), 0);
+	contradicts(&seal, "object 1125899906842624, which does not exist");
+	contradicts(&del, "object 1125899906842624, which does not exist");
+	contradicts(&virgin, "watermark of device 1");
+	T_EQ(count_objs(&r), 3);
+	rig_reopen(&r, 1);
+	T_EQ(count_objs(&r), 3);
+	rig_fini(&r);
+}
+
 int main(void)
 {
 	T_RUN(checkpoints_keep_everything);
@@ -250,6 +282,7 @@ int main(void)
 	T_RUN(longer_mirror_wins);
 	T_RUN(lost_acknowledged_checkpoint_is_noticed);
 	T_RUN(every_flipped_bit_is_noticed);
+	T_RUN(records_that_contradict_are_refused_and_change_nothing);
 	T_RUN(hundred_thousand_objects_open_in_a_second);
 	T_RUN(concurrent_committers_lose_nothing);
 	return t_done();
