@@ -241,6 +241,45 @@ static void concurrent_committers_lose_nothing(void)
 	rig_fini(&r);
 }
 
+/*
+ * INV-8: not the space but the log of metadata is full, and yet all is deleted one by one, a
+ * checkpoint of all that is left among them, and again behind an open.
+ */
+static void a_log_that_is_full_takes_every_delete(void)
+{
+	struct mp_obj_info oi[64];
+	struct mp_obj *o;
+	int i, n = 0, rc;
+
+	rig_init(&r, 1, 64 << 20);
+	T_EQ(rig_open(&r), 0);
+	while (!(rc = alloc_one(r.pool, MP_MLOG, 4096, &o))) {
+		mp_obj_put(o);
+		n++;
+	}
+	printf("# %d objects, %d\n", n, os_user_error()->oe_id);
+	T_EQ(rc, -ENOSPC);
+	T_EQ(os_user_error()->oe_id, MP_MD_FULL);
+	T_OK(strstr(os_user_error()->oe_text, "objects"));
+	for (i = 0; n; i++) {
+		int got = mp_obj_list(r.pool, 0, 0, oi, 64);
+
+		T_OK(got > 0);
+		while (got) {
+			T_EQ(delete_id(r.pool, oi[--got].oi_id), 0);
+			n--;
+		}
+		if (i == 3)
+			rig_reopen(&r, 1);
+		T_EQ(mp_pool_writable(r.pool), 0);
+	}
+	T_EQ(count_objs(&r), 0);
+	add_objs(&r, 3);
+	rig_reopen(&r, 1);
+	T_EQ(count_objs(&r), 3);
+	rig_fini(&r);
+}
+
 static void contradicts(const struct mp_rec *rec, const char *text)
 {
 	T_EQ(mp_otab_replay(r.pool, rec), -EUCLEAN);
@@ -282,6 +321,7 @@ int main(void)
 	T_RUN(longer_mirror_wins);
 	T_RUN(lost_acknowledged_checkpoint_is_noticed);
 	T_RUN(every_flipped_bit_is_noticed);
+	T_RUN(a_log_that_is_full_takes_every_delete);
 	T_RUN(records_that_contradict_are_refused_and_change_nothing);
 	T_RUN(hundred_thousand_objects_open_in_a_second);
 	T_RUN(concurrent_committers_lose_nothing);
