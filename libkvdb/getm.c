@@ -46,6 +46,8 @@ struct group {
 	struct kv_tree *gr_tree;
 	uint64_t gr_seq;
 	uint64_t gr_now;	/* engine time, ms; 0: not needed yet */
+	bool gr_tombs;		/* the tree has deletes of many keys */
+	bool gr_near;		/* the point index is asked */
 	unsigned gr_n;
 	struct probe gr_probe[GROUP];
 };
@@ -73,32 +75,64 @@ static void group_prefetch(struct group *g)
 {
 	const struct kv_tree *tr = g->gr_tree;
 
+	g->gr_tombs = atomic_load_explicit(&tr->tr_tombs, memory_order_relaxed);
 	for (unsigned i = 0; i < g->gr_n; i++) {
 		for (uint32_t m = 0; m < tr->tr_nmt; m++)
 			kv_mt_prefetch(tr->tr_mt[m], g->gr_probe[i].pr_hash);
-		g->gr_probe[i].pr_path = kv_path(tr, g->gr_probe[i].pr_get->key,
-						 g->gr_probe[i].pr_get->klen);
-		for (uint32_t r = 0; r < g->gr_probe[i].pr_path.pa_n; r++)
-			kv_run_prefetch(kv_path_run(tr, &g->gr_probe[i].pr_path, r),
-					g->gr_probe[i].pr_hash);
+		g->gr_near = !g->gr_tombs && kv_point_prefetch(&g->gr_kvs->k_db->d_points,
+							       g->gr_probe[i].pr_hash);
 	}
 }
 
 static void group_memtables(struct group *g)
 {
 	struct kv_tree *tr = g->gr_tree;
-	bool tombs = atomic_load_explicit(&tr->tr_tombs, memory_order_relaxed);
 
 	for (unsigned i = 0; i < g->gr_n; i++) {
 		struct probe *p = &g->gr_probe[i];
 
 		/* before the versions (R15) */
-		if (KV_UNLIKELY(tombs))
+		if (KV_UNLIKELY(g->gr_tombs))
 			p->pr_hidden = kv_tombs_at(tr, p->pr_get->key, p->pr_get->klen, g->gr_seq);
 		for (uint32_t m = 0; m < tr->tr_nmt && !p->pr_done; m++)
 			if (!kv_mt_lookup(tr->tr_mt[m], p->pr_get->key, p->pr_get->klen,
 					  p->pr_hash, g->gr_seq, &p->pr_ent))
 				done(g, p, 0);
+	}
+}
+
+/* What the point index knows has no stamp, nor tombstones that could hide it. */
+static void group_points(struct group *g)
+{
+	struct kvdb *db = g->gr_kvs->k_db;
+	const uint8_t *rec[GROUP];
+
+	if (!g->gr_near)
+		return;
+	for (unsigned i = 0; i < g->gr_n; i++)
+		rec[i] = g->gr_probe[i].pr_done ? NULL :
+			 kv_point_seek(db, g->gr_tree, g->gr_probe[i].pr_hash);
+	for (unsigned i = 0; i < g->gr_n; i++) {
+		struct probe *p = &g->gr_probe[i];
+
+		if (rec[i])
+			p->pr_done = kv_point_ent(db, rec[i], p->pr_get->key, p->pr_get->klen,
+						  &p->pr_ent);
+	}
+}
+
+static void group_paths(struct group *g)
+{
+	const struct kv_tree *tr = g->gr_tree;
+
+	for (unsigned i = 0; i < g->gr_n; i++) {
+		struct probe *p = &g->gr_probe[i];
+
+		if (p->pr_done)
+			continue;
+		p->pr_path = kv_path(tr, p->pr_get->key, p->pr_get->klen);
+		for (uint32_t r = 0; r < p->pr_path.pa_n; r++)
+			kv_run_prefetch(kv_path_run(tr, &p->pr_path, r), p->pr_hash);
 	}
 }
 
@@ -173,10 +207,14 @@ static void group_runs(struct group *g)
 			if (!rc)
 				rc = kv_spot_find(sp, p->pr_page, p->pr_get->key, p->pr_get->klen,
 						  p->pr_hash, &p->pr_ent);
-			if (rc == -ENOENT)
+			if (rc == -ENOENT) {
 				p->pr_run++;
-			else
-				done(g, p, rc);
+				continue;
+			}
+			if (!rc && !g->gr_tombs)
+				kv_point_add(db, g->gr_tree, p->pr_get->key, p->pr_get->klen,
+					     p->pr_hash, &p->pr_ent);
+			done(g, p, rc);
 		}
 	}
 }
@@ -280,6 +318,8 @@ int kv_getm_run(struct kv_getm *gm)
 			    atomic_load_explicit(&gm->gm_kvs->k_tree, memory_order_acquire);
 		group_prefetch(&g);
 		group_memtables(&g);
+		group_points(&g);
+		group_paths(&g);
 		group_runs(&g);
 		left = group_values(&g);
 		kv_exit(t);

@@ -622,6 +622,7 @@ static inline int tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *k
 	bool tombs = atomic_load_explicit(&tr->tr_tombs, memory_order_relaxed), is_near = false;
 	uint64_t hash = kv_hash(key, klen), hidden = 0;
 	struct kv_path pa = { .pa_n = 0 };
+	const uint8_t *rec;
 	uint32_t i;
 	int err;
 
@@ -638,7 +639,8 @@ static inline int tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *k
 		if (!kv_mt_lookup(tr->tr_mt[i], key, klen, hash, seq, e))
 			return e->e_seq <= hidden ? -ENOENT : 0;
 	if (is_near) {
-		if (kv_point_get(db, tr, key, klen, hash, e))
+		rec = kv_point_seek(db, tr, hash);
+		if (rec && kv_point_ent(db, rec, key, klen, e))
 			return 0;
 		pa = path_prefetch(tr, key, klen, hash);
 	}

@@ -117,27 +117,31 @@ static const uint8_t *ent_place(struct kvdb *db, const struct kv_ent *e, uint32_
 	return image + off;
 }
 
-bool kv_point_get(struct kvdb *db, const struct kv_tree *tr, const void *key, size_t klen,
-		  uint64_t hash, struct kv_ent *e)
+const uint8_t *kv_point_seek(struct kvdb *db, const struct kv_tree *tr, uint64_t hash)
 {
 	struct kv_point_bucket *pb = atomic_load_explicit(&db->d_points.po_bucket,
 							  memory_order_acquire);
-	struct kv_tctx *tc = kv_tctx(db);
 	const uint8_t *rec;
 	uint64_t place;
 	uint32_t life;
 
 	if (!bucket_find(&pb[hash & db->d_points.po_mask], key_of(tr->tr_line, hash), &place,
 			 &life))
-		return false;
+		return NULL;
 	/* behind the words, which may be of a flush that came meanwhile */
 	if (!CHECK(683, is_turn_of(db, tr)))
-		return false;
+		return NULL;
 	rec = kv_slab_at(db, place, life);
-	if (!rec)
-		return false;
-	for (unsigned at = 0; at < FETCH; at += KV_CACHELINE)
+	for (unsigned at = 0; rec && at < FETCH; at += KV_CACHELINE)
 		__builtin_prefetch(rec + at);
+	return rec;
+}
+
+bool kv_point_ent(struct kvdb *db, const uint8_t *rec, const void *key, size_t klen,
+		  struct kv_ent *e)
+{
+	struct kv_tctx *tc = kv_tctx(db);
+
 	if (!CHECK(678, kv_rec_is_of(rec, key, klen)))
 		return false;
 	*e = (struct kv_ent){ .e_key = key, .e_klen = (uint16_t)klen, .e_kind = KV_ENT_NEAR,

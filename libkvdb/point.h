@@ -49,11 +49,14 @@ void kv_points_init(struct kvdb *db);
 void kv_points_fini(struct kvdb *db);
 uint64_t kv_points_bytes(struct kvdb *db);	/* that it takes */
 /*
- * kv_point_get - what the runs of @tr say about a key, if it is remembered
- * True and *e, which is KV_ENT_NEAR. @tr has no range tombstones. Inside kv_enter().
+ * kv_point_seek - the record in which the runs of @tr may have a key, prefetched; or NULL
+ * @tr has no range tombstones; kv_point_prefetch() was true. Inside kv_enter(), and
+ * so is what is done with it: kv_point_ent() is true if it is that key's, and *e is
+ * KV_ENT_NEAR then.
  */
-bool kv_point_get(struct kvdb *db, const struct kv_tree *tr, const void *key, size_t klen,
-		  uint64_t hash, struct kv_ent *e);
+const uint8_t *kv_point_seek(struct kvdb *db, const struct kv_tree *tr, uint64_t hash);
+bool kv_point_ent(struct kvdb *db, const uint8_t *rec, const void *key, size_t klen,
+		  struct kv_ent *e);
 /* Remembers what they said; likewise. */
 void kv_point_add(struct kvdb *db, const struct kv_tree *tr, const void *key, size_t klen,
 		  uint64_t hash, const struct kv_ent *e);
@@ -69,7 +72,7 @@ void kv_point_news_add(struct kvdb *db, struct kv_point_news *pn, const struct k
 uint64_t kv_point_news_tell(struct kvdb_kvs *kvs, const struct kv_point_news *pn);
 void kv_point_news_end(struct kv_point_news *pn);
 
-/* Prefetches what kv_point_get() touches first; false: nothing is remembered. */
+/* Prefetches what kv_point_seek() touches first; false: nothing is remembered. */
 static inline bool kv_point_prefetch(const struct kv_points *po, uint64_t hash)
 {
 	struct kv_point_bucket *pb = atomic_load_explicit(&po->po_bucket, memory_order_relaxed);

@@ -259,6 +259,53 @@ static void a_flush_says_what_its_keys_have_become(void)
 	done();
 }
 
+static void get_many(int64_t version)
+{
+	static uint8_t got[KEYS][VLEN];
+	static struct kvdb_get g[KEYS];
+	static char key[KEYS][32];
+	uint8_t want[VLEN];
+
+	for (uint32_t k = 0; k < KEYS; k++)
+		g[k] = (struct kvdb_get){ .key = key[k], .klen = key_of(k, key[k]),
+					  .buf = got[k], .size = VLEN };
+	T_EQ(kvdb_get_multi(kvs, 0, g, KEYS), 0);
+	for (uint32_t k = 0; k < KEYS; k++) {
+		T_EQ(g[k].err, version ? 0 : -ENOENT);
+		if (!version)
+			continue;
+		value(k, (uint32_t)version, want);
+		T_EQ(g[k].vlen, VLEN);
+		T_EQ(memcmp(got[k], want, VLEN), 0);
+	}
+}
+
+static void many_gets_ask_and_remember(void)
+{
+	uint64_t before;
+
+	fresh(KVDB_MANUAL, 4096);
+	put_all(1);
+	flush();
+	get_many(1);
+	before = hits();
+	get_many(1);
+	T_OK(hits() - before > KEYS * 9 / 10);
+	put_all(2);
+	get_many(2);
+	flush();
+	before = hits();
+	get_many(2);
+	T_OK(hits() - before > KEYS * 9 / 10);
+	T_EQ(kvdb_range_del(kvs, NULL, 0, NULL, 0), 0);
+	get_many(0);
+	flush();
+	get_many(0);
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), 0);
+	get_many(0);
+	done();
+}
+
 /* A lookup that began before a flush, and ends behind it. */
 static void who_is_late_adds_nothing(void)
 {
@@ -530,6 +577,7 @@ int main(void)
 	T_RUN(what_comes_into_the_runs_is_seen);
 	T_RUN(an_older_view_sees_what_it_saw);
 	T_RUN(a_flush_says_what_its_keys_have_become);
+	T_RUN(many_gets_ask_and_remember);
 	T_RUN(who_is_late_adds_nothing);
 	T_RUN(what_a_range_delete_took_does_not_come_back);
 	T_RUN(a_store_that_was_dropped_is_forgotten);
