@@ -244,15 +244,21 @@ static void image_unhook(struct kv_slabs *sl, struct slab *s)
 	sl->sl_ngrace++;
 }
 
-/* Under sl_lock: the image to steal, or NULL when none is idle. */
+static bool is_wanted(struct slab *s)
+{
+	return atomic_load_explicit(&s->s_used, memory_order_relaxed) ||
+	       atomic_load_explicit(&s->s_pins, memory_order_relaxed);
+}
+
+/* Under sl_lock: the image to steal, or NULL when none is idle, or all of those are pinned. */
 static struct slab *image_steal(struct kv_slabs *sl)
 {
 	struct slab *s = sl->sl_fifo.s_next;
 
-	for (unsigned n = sl->sl_nimage; n && s != &sl->sl_fifo; n--) {
-		if (!atomic_load_explicit(&s->s_used, memory_order_relaxed) &&
-		    !atomic_load_explicit(&s->s_pins, memory_order_relaxed))
-			break;
+	/* twice round: the first time each may have been used */
+	for (unsigned n = 2 * sl->sl_nimage; s != &sl->sl_fifo && is_wanted(s); n--) {
+		if (!n)
+			return NULL;
 		atomic_store_explicit(&s->s_used, false, memory_order_relaxed);
 		fifo_del(s);
 		fifo_add(sl, s);
@@ -708,9 +714,9 @@ uint64_t kv_slab_spare_bytes(struct kvdb *db)
 	uint64_t n;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	/* slabs are never given back to the system */
-	n = (uint64_t)(sl->sl_touched - sl->sl_nimage - sl->sl_ngrace - sl->sl_npages -
-		       sl->sl_nheld) * sl->sl_bytes;
+	/* slabs are never given back to the system; with KVDB_PREFAULT all are there */
+	n = sl->sl_touched > sl->sl_faulted ? sl->sl_touched : sl->sl_faulted;
+	n = (n - sl->sl_nimage - sl->sl_ngrace - sl->sl_npages - sl->sl_nheld) * sl->sl_bytes;
 	pthread_mutex_unlock(&sl->sl_lock);
 	return n;
 }

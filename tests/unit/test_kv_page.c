@@ -336,6 +336,43 @@ static void few_images_can_be_pinned(void)
 }
 
 /* How many of the images of all segments can be pinned at a time. */
+/* Though all have been used, and the pinned ones are the oldest of them. */
+static void a_pinned_image_is_not_stolen(void)
+{
+	struct kv_seg *seg[40];
+	struct kv_thread *t;
+	unsigned had = 0;
+	void *pin[2];
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	for (unsigned i = 0; i < 40; i++) {
+		uint8_t *mem;
+
+		T_EQ(kv_seg_alloc(&r.db, 0, KV_VLOG, RIG_SEG_BYTES, true, &seg[i]), 0);
+		mem = kv_slab_take_image(&r.db, seg[i]);
+		T_OK(mem != NULL);
+		kv_slab_image_idle(&r.db, seg[i]);
+		t = kv_enter();
+		if (i < 2)
+			T_OK((pin[i] = kv_slab_pin(&r.db, seg[i], mem)) != NULL);
+		for (unsigned k = 0; k <= i; k++) {
+			mem = atomic_load(&seg[k]->sg_image);
+			if (mem)
+				kv_slab_touch(&r.db, mem);
+		}
+		kv_exit(t);
+		T_OK(atomic_load(&seg[0]->sg_image) && atomic_load(&seg[i != 0]->sg_image));
+	}
+	for (unsigned i = 0; i < 40; i++)
+		had += atomic_load(&seg[i]->sg_image) != NULL;
+	T_OK(had < 16);	/* others were */
+	kv_slab_unpin(&r.db, pin[0]);
+	kv_slab_unpin(&r.db, pin[1]);
+	for (unsigned i = 0; i < 40; i++)
+		kv_slab_drop_image(&r.db, seg[i]);
+	rig_close(&r);
+}
+
 static unsigned pins_of_all(void)
 {
 	void *pin[RIG_SEGS];
@@ -539,6 +576,7 @@ int main(void)
 	T_RUN(only_idle_images_are_stolen);
 	T_RUN(a_pinned_image_stays_until_it_is_unpinned);
 	T_RUN(few_images_can_be_pinned);
+	T_RUN(a_pinned_image_is_not_stolen);
 	T_RUN(threads_that_pin_leave_nothing_behind);
 	T_RUN(taker_never_waits_for_itself);
 	T_RUN(values_of_all_sizes_are_read);
