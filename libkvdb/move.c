@@ -34,7 +34,8 @@
 #define DEPTH		16u
 #define DEPTH_ORDER	128u		/* for scans: values of a job for them lie anywhere */
 #define READ_BYTES	(DEPTH * PIECE)
-#define WRITE_PIECE	(64u << 10)
+#define READ_AHEAD	(256u << 10)	/* on the device at once: its readers wait for no more */
+#define WRITE_PIECE	(32u << 10)
 #define WRITE_DEPTH	2u		/* readers of the device wait for no more pieces */
 #define HELD_MAX	32768u		/* entries held back at once */
 #define SEAL_BATCH	64u
@@ -370,12 +371,26 @@ static void want_done(struct kv_move *mv, struct want *w)
 	}
 }
 
+/* How many of the next @n reads go to the device, where @flying bytes are being read. */
+static unsigned may_go(const struct want *w, unsigned n, size_t flying)
+{
+	unsigned i;
+
+	for (i = 0; i < n; i++) {
+		if (flying && flying + w[i].wn_iov.iov_len > READ_AHEAD)
+			break;
+		flying += w[i].wn_iov.iov_len;
+	}
+	return i;
+}
+
 static void wants_read(struct kv_move *mv, struct want *w, unsigned n)
 {
 	struct mpool_io io[DEPTH_ORDER];
 	struct mpool_cqe cq[DEPTH_ORDER];
 	unsigned sent = 0, done = 0;
 	uint8_t *p = mv->mv_read;
+	size_t flying = 0;
 
 	memset(io, 0, sizeof(io));
 	for (unsigned i = 0; i < n; i++) {
@@ -389,15 +404,18 @@ static void wants_read(struct kv_move *mv, struct want *w, unsigned n)
 					[w[i].wn_seg->sg_mclass], w[i].wn_iov.iov_len);
 	}
 	while (done < sent || sent < n) {
-		int k = sent < n ? mpool_ioq_submit(mv->mv_q, io + sent, n - sent) : 0;
+		unsigned m = may_go(w + sent, n - sent, flying);
+		int k = m ? mpool_ioq_submit(mv->mv_q, io + sent, m) : 0;
 
 		if (k < 0)	/* this one is taken alone, which says why */
 			n = sent;
-		else
-			sent += (unsigned)k;
-		k = done < sent ? mpool_ioq_reap(mv->mv_q, cq, DEPTH_ORDER, 1, -1) : 0;
 		for (int i = 0; i < k; i++)
+			flying += w[sent++].wn_iov.iov_len;
+		k = done < sent ? mpool_ioq_reap(mv->mv_q, cq, DEPTH_ORDER, 1, -1) : 0;
+		for (int i = 0; i < k; i++) {
 			w[cq[i].cookie].wn_res = cq[i].res;
+			flying -= w[cq[i].cookie].wn_iov.iov_len;
+		}
 		done += k > 0 ? (unsigned)k : 0;
 	}
 }

@@ -94,6 +94,7 @@ struct kv_reloc {
 	uint64_t rl_stuck;		/* space at which the last job could not help; rl_lock */
 	_Atomic(uint64_t) rl_room_log;	/* log bytes at the last call for room */
 	_Atomic(bool) rl_is_behind;	/* a job for space runs */
+	_Atomic(uint64_t) rl_begun;	/* space when it began */
 	_Atomic(uint32_t) rl_debt;	/* of that job */
 	_Atomic(uint64_t) rl_debt_ns;	/* next look at it */
 	/* jobs for staging follow each other and bring something, or will when more is flushed */
@@ -184,11 +185,12 @@ static uint64_t space_in_use(struct kvdb *db)
 	return u.iu_segs + u.iu_runs;
 }
 
-uint32_t kv_space_debt(uint64_t space, uint64_t live, double amp)
+uint32_t kv_space_debt(uint64_t space, uint64_t begun, uint64_t live, double amp)
 {
-	uint64_t from = (uint64_t)(amp * (double)live);
+	double bound = amp * (double)live, excess = (amp - 1) * (double)live;
+	double from = fmin(fmax((double)begun, bound), bound + BURST_MOST * excess);
 
-	return kv_debt_part(space, from, from + (from > live ? from - live : 0));
+	return kv_debt_part(space, (uint64_t)from, (uint64_t)(bound + excess));
 }
 
 /*
@@ -208,6 +210,7 @@ uint32_t kv_reloc_debt(struct kvdb *db)
 	    atomic_compare_exchange_strong(&rl->rl_debt_ns, &due, now + DEBT_EVERY_NS)) {
 		segs = kv_space_of_segs(db);
 		atomic_store(&rl->rl_debt, kv_space_debt(segs + atomic_load(&rl->rl_run_bytes),
+							 atomic_load(&rl->rl_begun),
 							 atomic_load(&rl->rl_live), rl->rl_max));
 	}
 	return atomic_load(&rl->rl_debt);
@@ -675,14 +678,15 @@ static int run_job(struct kvdb *db, struct job *jb, enum reason why, double limi
 	int rc = cands_take(db, jb);
 
 	jb->jb_tight = staging_excess(db, kv_reloc_staged(db)) != 0;
+	/* what is flushed while it counts is the next job's */
+	space = space_in_use(db);
 	if (why == FOR_SPACE) {
 		atomic_store(&rl->rl_debt, 0);
+		atomic_store(&rl->rl_begun, space);
 		atomic_store(&rl->rl_is_behind, true);
 	}
 	if (why == FOR_SCANS)
 		atomic_store(&rl->rl_is_ordering, true);
-	/* what is flushed while it counts is the next job's */
-	space = space_in_use(db);
 	if (!rc)
 		rc = kv_each_store(db, is_counted ? count_store : refer_store, true, jb);
 	if (!rc && is_counted) {

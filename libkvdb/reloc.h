@@ -196,8 +196,11 @@ uint64_t kv_reloc_key_bytes(struct kvdb *db);
  * @pace: at which the logs grow, bytes per second
  */
 double kv_space_burst(double pace, uint64_t live, double amp);
-/* How far space is beyond @amp times @live: all at twice the excess that is allowed. Pure. */
-uint32_t kv_space_debt(uint64_t space, uint64_t live, double amp);
+/*
+ * kv_space_debt - how far space is beyond @amp times @live: all at twice the excess; pure
+ * @begun: space when the relocation began, which is later while writers are fast: none up to there
+ */
+uint32_t kv_space_debt(uint64_t space, uint64_t begun, uint64_t live, double amp);
 /* The same of the database while a relocation for space runs, else 0. */
 uint32_t kv_reloc_debt(struct kvdb *db);
 /* How near staging is to where the log must leave it, while jobs bring it room; else 0. */

@@ -144,10 +144,17 @@ static void space_is_a_debt_from_its_bound_on(void)
 {
 	struct kvdb db = { 0 };
 
-	T_EQ(kv_space_debt(1500, 1000, 1.5), 0);
-	T_EQ(kv_space_debt(1750, 1000, 1.5), KV_DEBT_MAX / 2);
-	T_EQ(kv_space_debt(2000, 1000, 1.5), KV_DEBT_MAX);
-	T_EQ(kv_space_debt(5000, 0, 1.5), 0);	/* nobody has counted yet */
+	T_EQ(kv_space_debt(1500, 1400, 1000, 1.5), 0);
+	T_EQ(kv_space_debt(1750, 1400, 1000, 1.5), KV_DEBT_MAX / 2);
+	T_EQ(kv_space_debt(2000, 1400, 1000, 1.5), KV_DEBT_MAX);
+	T_EQ(kv_space_debt(5000, 5000, 0, 1.5), 0);	/* nobody has counted yet */
+	/* a relocation that was allowed to begin later slows nobody at once, */
+	T_EQ(kv_space_debt(1700, 1700, 1000, 1.5), 0);
+	T_EQ(kv_space_debt(1850, 1700, 1000, 1.5), KV_DEBT_MAX / 2);
+	T_EQ(kv_space_debt(2000, 1700, 1000, 1.5), KV_DEBT_MAX);
+	/* but one that began too late */
+	T_EQ(kv_space_debt(1900, 3000, 1000, 1.5), 0);
+	T_EQ(kv_space_debt(2000, 3000, 1000, 1.5), KV_DEBT_MAX);
 	/* no relocation runs: space may be what it wants */
 	db.d_clock = (struct kvdb_clock){ now_ns, sleep_until, NULL, NULL };
 	T_EQ(kv_reloc_init(&db, 1.5), 0);
