@@ -855,6 +855,10 @@ static void set_numbers(struct recovery *rv)
 				rv->rv_epoch = d->rd_newest_epoch;
 		}
 	}
+	/* what only a checkpoint shows was dropped with its run, and is in no frame that is read */
+	for (i = 0; i < st->st_nckpt; i++)
+		if (!CHECK(691, rv->rv_seq >= st->st_ckpt[i].mc_seq))
+			rv->rv_seq = st->st_ckpt[i].mc_seq;
 	db->d_incarnation = st->st_inc.mi_incarnation + 1;
 	atomic_store(&db->d_seq, rv->rv_seq + 1);
 	atomic_store(&db->d_epoch, rv->rv_epoch + 1);

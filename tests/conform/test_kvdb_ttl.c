@@ -547,6 +547,60 @@ static void a_difference_says_what_expired(void)
 	end();
 }
 
+static void load(const char *val)
+{
+	struct kvdb_bulk *b;
+
+	T_EQ(kvdb_bulk_open(kh_kvs("s"), 0, &b), 0);
+	T_EQ(kvdb_bulk_add(b, "k", 1, val, strlen(val)), 0);
+	T_EQ(kvdb_bulk_finish(b), 0);
+}
+
+static void reopen_later(void)
+{
+	pass(SEC);
+	T_EQ(reopen(0), 0);
+}
+
+/* The run that had the stamp leaves nothing behind but its checkpoint. */
+static void load_expire_and_die(void)
+{
+	struct kvdb_kvs_info in;
+
+	load("old");
+	T_EQ(kvdb_checkpoint(kh_db, "one", 0), 0);
+	pass(11 * SEC);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	T_EQ(kvdb_kvs_info(kh_kvs("s"), &in), 0);
+	T_EQ(in.runs, 0);
+}
+
+/* C7: a stamp that a checkpoint shows is not given again after a crash. */
+static void a_difference_says_what_was_loaded_after_a_crash(void)
+{
+	struct kvdb_kvs *ka, *kb;
+	struct kvdb *a, *b;
+
+	fresh();
+	store("s", 10);
+	kh_close();
+	t_die_in(reopen_later, load_expire_and_die);
+	pass(15 * SEC);
+	T_EQ(reopen(0), 0);
+	load("new");
+	T_EQ(kvdb_checkpoint(kh_db, "two", 0), 0);
+	a = at("one");
+	b = at("two");
+	T_EQ(kvdb_kvs_open(a, "s", &ka), 0);
+	T_EQ(kvdb_kvs_open(b, "s", &kb), 0);
+	diff_text[0] = 0;
+	T_EQ(kvdb_diff(ka, kb, diff_note, NULL), 0);
+	T_OK(!strcmp(diff_text, "+k "));
+	T_EQ(kvdb_close(a), 0);
+	T_EQ(kvdb_close(b), 0);
+	end();
+}
+
 static void an_old_checkpoint_of_values_that_expire_opens(void)
 {
 	struct kvdb_kvs *k;
@@ -661,6 +715,7 @@ int main(void)
 	T_RUN(what_a_transaction_puts_expires_from_its_commit_on);
 	T_RUN(expiry_of_a_transaction_outlives_the_process);
 	T_RUN(a_difference_says_what_expired);
+	T_RUN(a_difference_says_what_was_loaded_after_a_crash);
 	T_RUN(an_old_checkpoint_of_values_that_expire_opens);
 	T_RUN(an_idle_database_records_the_time);
 	T_RUN(many_keys_and_pinned_ones_expire_too);
