@@ -297,11 +297,18 @@ int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t siz
 /* The kv_ent_stored() bytes of a reference as they lie; packed ones are always verified. */
 int kv_value_read_stored(struct kvdb *db, const struct kv_ent *e, void *buf);
 
+#define KV_AHEAD_STEPS	2u
 /* Ordered source of entries, ascending (or descending when opened or turned so). */
 struct kv_iter;
 struct kv_iter_ops {
 	/* position at the first entry >= key (reverse: <= key); klen 0 = the very first */
 	int (*seek)(struct kv_iter *it, const void *key, size_t klen);
+	/*
+	 * steps 0 to KV_AHEAD_STEPS - 1 before a seek fetch what it touches in memory, so that
+	 * several sources wait for that together. False: it will wait for a device. Inside
+	 * kv_enter(), and so may the seek be after true. NULL: a seek may take long
+	 */
+	bool (*ahead)(struct kv_iter *it, const void *key, size_t klen, unsigned step);
 	/* fills @e and moves on; -ENOENT at the end. Pointers live until the next call. */
 	int (*next)(struct kv_iter *it, struct kv_ent *e);
 	/* sets the direction of what follows; the place is lost: seek next */

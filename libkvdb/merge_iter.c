@@ -18,6 +18,7 @@
 
 #include "kv.h"
 #include "run_omf.h"
+#include "thread.h"
 
 struct source {
 	struct kv_iter *so_it;
@@ -113,23 +114,88 @@ static void play_again(struct merge_iter *mi)
 	mi->mi_tree[0] = best;
 }
 
-static int merge_seek(struct kv_iter *it, const void *key, size_t klen)
+/* What does not wait notes the missing pages of all sources at once. */
+static inline bool goes_on(int rc)
 {
-	struct merge_iter *mi = (struct merge_iter *)it;
+	return !rc || rc == -EINPROGRESS;
+}
+
+/* One after the other, each may take long: those that can fetch ahead, or all others. */
+static int seek_each(struct merge_iter *mi, const void *key, size_t klen, bool with_ahead)
+{
 	int rc = 0, err;
 
-	/* what does not wait notes the missing pages of all sources at once */
-	for (unsigned i = 0; i < mi->mi_n && (!rc || rc == -EINPROGRESS); i++) {
+	for (unsigned i = 0; i < mi->mi_n && goes_on(rc); i++) {
 		struct kv_iter *src = mi->mi_src[i].so_it;
 
-		mi->mi_src[i].so_live = false;
+		if (with_ahead != !!src->it_ops->ahead)
+			continue;
 		err = src->it_ops->seek(src, key, klen);
 		if (!err)
 			err = source_next(&mi->mi_src[i]);
 		if (err)
 			rc = err;
-		kv_iter_park(src);	/* the next source may take long */
+		kv_iter_park(src);
 	}
+	return rc;
+}
+
+/* Have all sources that can what a seek needs in memory? It is on its way to the processor then. */
+static bool fetch_ahead(struct merge_iter *mi, const void *key, size_t klen)
+{
+	bool is_near = true;
+
+	for (unsigned step = 0; step < KV_AHEAD_STEPS; step++)
+		for (unsigned i = 0; i < mi->mi_n; i++) {
+			struct kv_iter *src = mi->mi_src[i].so_it;
+
+			if (src->it_ops->ahead)
+				is_near &= src->it_ops->ahead(src, key, klen, step);
+		}
+	return is_near;
+}
+
+/* All at once, each step for all of them. Inside kv_enter(), after fetch_ahead(). */
+static int seek_near(struct merge_iter *mi, const void *key, size_t klen)
+{
+	int rc = 0, err;
+
+	for (unsigned i = 0; i < mi->mi_n && goes_on(rc); i++) {
+		struct kv_iter *src = mi->mi_src[i].so_it;
+
+		err = src->it_ops->ahead ? src->it_ops->seek(src, key, klen) : 0;
+		if (err)
+			rc = err;
+	}
+	for (unsigned i = 0; i < mi->mi_n && !rc; i++)
+		if (mi->mi_src[i].so_it->it_ops->ahead)
+			rc = source_next(&mi->mi_src[i]);
+	return rc;
+}
+
+static int seek_with_ahead(struct merge_iter *mi, const void *key, size_t klen)
+{
+	struct kv_thread *t = kv_enter();
+	bool is_near = klen && fetch_ahead(mi, key, klen);
+	int rc = is_near ? seek_near(mi, key, klen) : 0;
+
+	for (unsigned i = 0; i < mi->mi_n; i++)
+		kv_iter_park(mi->mi_src[i].so_it);
+	kv_exit(t);
+	return is_near ? rc : seek_each(mi, key, klen, true);
+}
+
+static int merge_seek(struct kv_iter *it, const void *key, size_t klen)
+{
+	struct merge_iter *mi = (struct merge_iter *)it;
+	int rc, err;
+
+	for (unsigned i = 0; i < mi->mi_n; i++)
+		mi->mi_src[i].so_live = false;
+	rc = seek_each(mi, key, klen, false);
+	err = goes_on(rc) ? seek_with_ahead(mi, key, klen) : 0;
+	if (err)
+		rc = err;
 	mi->mi_placed = rc != -EINPROGRESS;
 	mi->mi_used = false;
 	mi->mi_err = rc;

@@ -23,6 +23,7 @@ struct run_iter {
 	struct kv_run *ri_run;
 	bool ri_reverse;
 	bool ri_bulk;
+	bool ri_routed;		/* the page is that of the key which is sought next */
 	bool ri_loaded;		/* ri_kp is page ri_page of block ri_kb */
 	int64_t ri_kb;		/* -1 and rn_nkeyed: beyond the ends */
 	int64_t ri_page;
@@ -153,31 +154,63 @@ static void iter_rewind(struct run_iter *ri)
 {
 	const struct kv_run *r = ri->ri_run;
 
-	ri->ri_loaded = false;
+	ri->ri_routed = ri->ri_loaded = false;
 	ri->ri_streak = 0;
 	ri->ri_kb = ri->ri_reverse ? (int64_t)r->rn_nkeyed - 1 : 0;
 	ri->ri_page = ri->ri_reverse && r->rn_nkeyed ? (int64_t)iter_kb(ri)->kb_npages - 1 : 0;
 	ri->ri_i = ri->ri_reverse ? INT64_MAX : 0;	/* clipped when the page is loaded */
 }
 
+/* Goes to the page that holds the key or would hold it; false: it is before the first. */
+static bool iter_route(struct run_iter *ri, const void *key, size_t klen)
+{
+	int kb;
+
+	iter_rewind(ri);
+	kb = kv_run_route(ri->ri_run, key, klen);
+	if (kb < 0)
+		return false;
+	ri->ri_kb = kb;
+	ri->ri_page = kv_kblock_page(iter_kb(ri), key, klen);
+	return true;
+}
+
+static bool run_ahead(struct kv_iter *it, const void *key, size_t klen, unsigned step)
+{
+	struct run_iter *ri = (struct run_iter *)it;
+	const uint8_t *page;
+
+	if (!step) {
+		ri->ri_routed = iter_route(ri, key, klen);
+		if (ri->ri_routed)
+			kv_page_prefetch(ri->ri_db, iter_kb(ri)->kb_id, (uint64_t)ri->ri_page);
+		return true;
+	}
+	if (!ri->ri_routed)
+		return true;
+	page = kv_page_peek(ri->ri_db, iter_kb(ri)->kb_id, (uint64_t)ri->ri_page);
+	if (page)
+		kv_kpage_prefetch(page);
+	return page;
+}
+
 static int seek_inside(struct kv_iter *it, const void *key, size_t klen)
 {
 	struct run_iter *ri = (struct run_iter *)it;
-	int kb, rc;
 	const char *bad;
 	bool exact;
+	int rc;
 
-	iter_rewind(ri);
-	if (!klen)
+	if (!klen) {
+		iter_rewind(ri);
 		return 0;
-	kb = kv_run_route(ri->ri_run, key, klen);
-	if (kb < 0) {	/* before the first key */
+	}
+	if (!ri->ri_routed && !iter_route(ri, key, klen)) {
 		if (ri->ri_reverse)
 			ri->ri_kb = -1;
 		return 0;
 	}
-	ri->ri_kb = kb;
-	ri->ri_page = kv_kblock_page(iter_kb(ri), key, klen);
+	ri->ri_routed = false;
 	rc = iter_load(ri);
 	if (rc)
 		return rc;
@@ -186,6 +219,8 @@ static int seek_inside(struct kv_iter *it, const void *key, size_t klen)
 		return kv_run_damaged(iter_kb(ri)->kb_id, (uint64_t)ri->ri_page * KV_PAGE, bad);
 	if (ri->ri_reverse && !exact)
 		ri->ri_i--;
+	if (ri->ri_i >= 0 && ri->ri_i < ri->ri_kp.kp_n)
+		kv_kpage_ent_prefetch(&ri->ri_kp, (unsigned)ri->ri_i);
 	return 0;
 }
 
@@ -291,6 +326,7 @@ static const struct kv_iter_ops bulk_iter_ops = {
 
 static const struct kv_iter_ops run_iter_ops = {
 	.seek = run_seek,
+	.ahead = run_ahead,
 	.next = run_next,
 	.turn = run_turn,
 	.park = run_park,

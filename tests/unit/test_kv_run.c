@@ -175,6 +175,53 @@ static void a_walk_that_is_outside_has_no_page_in_hand(void)
 	rig_close(&r);
 }
 
+/* Fetches ahead for the key: does the seek then find all in memory? */
+static bool ahead(struct kv_iter *it, const struct rec *m)
+{
+	struct kv_thread *t = kv_enter();
+	bool is_near = true;
+
+	for (unsigned step = 0; step < KV_AHEAD_STEPS; step++)
+		is_near &= it->it_ops->ahead(it, m->key, m->klen, step);
+	kv_exit(t);
+	return is_near;
+}
+
+static void a_seek_that_was_fetched_ahead_finds_the_same(void)
+{
+	struct kv_run *run;
+	struct kv_iter *it;
+	struct kv_ent e;
+	struct rec *m;
+	unsigned got;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	rig_segs(&r);
+	m = model_make(&r, 2000, &got);
+	run = model_run(&r, m, got);
+	rig_commit(&r, run);
+	T_EQ(kv_run_iter(&r.db, run, false, &it), 0);
+	for (unsigned i = 0; i < got; i += got / 20) {
+		pages_go(kv_run_desc(run));
+		T_OK(!ahead(it, &m[i]));
+		T_EQ(it->it_ops->seek(it, m[i].key, m[i].klen), 0);
+		T_OK(ahead(it, &m[i]));
+		/* and then for another key, which is as if nobody had */
+		T_EQ(it->it_ops->seek(it, m[i].key, m[i].klen), 0);
+		T_EQ(it->it_ops->seek(it, m[got - 1 - i].key, m[got - 1 - i].klen), 0);
+		T_EQ(it->it_ops->next(it, &e), 0);
+		T_OK(ent_same(&r, &e, &m[got - 1 - i]));
+		T_OK(ahead(it, &m[i]));
+		T_EQ(it->it_ops->seek(it, NULL, 0), 0);
+		T_EQ(it->it_ops->next(it, &e), 0);
+		T_OK(ent_same(&r, &e, &m[0]));
+	}
+	it->it_ops->close(it);
+	kv_run_put(&r.db, run);
+	model_free(m, got);
+	rig_close(&r);
+}
+
 static void empty_build_gives_no_run(void)
 {
 	struct kv_run *run = (void *)1;
@@ -807,6 +854,7 @@ int main(void)
 	T_RUN(many_blocks_round_trip);
 	T_RUN(largest_keys_fit_two_a_page);
 	T_RUN(a_walk_that_is_outside_has_no_page_in_hand);
+	T_RUN(a_seek_that_was_fetched_ahead_finds_the_same);
 	T_RUN(empty_build_gives_no_run);
 	T_RUN(segment_table_counts_what_is_referred_to);
 	T_RUN(hostile_pages_are_survived);
