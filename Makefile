@@ -40,7 +40,7 @@ endif
 
 # ---- variants ---------------------------------------------------------
 
-OPT      := -O2 -g -DNDEBUG
+OPT      := -O2 -g
 # 3 where the compiler knows sizes that are computed
 hash     := \#
 FORTIFY  := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(or $(shell printf \

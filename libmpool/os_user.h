@@ -198,6 +198,7 @@ static inline void os_cond_wake_all(struct os_cond *c)
 	pthread_cond_broadcast(&c->c);
 }
 
+/* in releases too: __assert_fail() ends the process before it writes */
 #define os_assert(cond)	assert(cond)
 
 void *os_alloc(size_t size);

@@ -56,6 +56,21 @@ def fortification_is_the_best_there_is():
         yield "-D_FORTIFY_SOURCE is not %d" % (3 if can else 2)
 
 
+def assertions_stay_in_products():
+    """A broken invariant of the core ends the process before it writes."""
+    for f in products():
+        if "/libmpool.so" in f and \
+           "__assert_fail" not in run("nm", "-D", "--undefined-only", f).stdout:
+            yield "%s: built with NDEBUG" % f
+
+
+def nothing_is_written_through_a_map():
+    """Such a store has no error, no order, and no recorder sees it."""
+    for f in under("libmpool/", ".c", ".h") + under("libkvdb/", ".c", ".h"):
+        for m in re.finditer(r"\bMAP_SHARED\b", code(f)):
+            yield "%s:%d: MAP_SHARED" % (f, line_of(f, m.start()))
+
+
 def calls(f, name):
     """(line, text of the arguments) of each call; literals kept."""
     src = code(f)
@@ -188,7 +203,8 @@ def the_path_of_writes_waits_for_no_write():
 
 main([products_are_position_independent_and_bound_at_start,
       products_check_their_stack_and_buffers, fortification_is_the_best_there_is,
-      descriptors_close_on_exec, files_are_made_where_they_are_named_and_for_their_owner,
-      nothing_runs_as_another_user, udev_rules_quote_every_value, the_module_says_little,
+      assertions_stay_in_products, nothing_is_written_through_a_map, descriptors_close_on_exec,
+      files_are_made_where_they_are_named_and_for_their_owner, nothing_runs_as_another_user,
+      udev_rules_quote_every_value, the_module_says_little,
       every_table_of_operations_has_its_module, memory_of_callers_is_read_once,
       callers_pay_for_their_memory, the_path_of_writes_waits_for_no_write])
