@@ -13,14 +13,13 @@
  *    again the next sync works, and nothing leaks;
  *  - a device that loses a write and says nothing can take away what was written,
  *    but not make it something else: the open or the get fails.
- * The same seed gives the same runs. RUNS= how many; TEST_LONG: each k of every kind.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "harness.h"
+#include "fault.h"
 #include "kv_model.h"
 
 #define KiB	(1ull << 10)
@@ -28,13 +27,8 @@
 #define BEFORE	80u	/* steps before the database is closed and kept */
 #define STEPS	40u	/* in a run */
 #define STEP_OPS KM_KEYS	/* writes of a step, at most */
-#define HANG_S	60u
-#define WHOLE	4u	/* each allocation of this workload fails in an ordinary run */
 
 static struct km base, model;
-static struct eng eng;
-/* runs of each kind; those in which it happened; in which a call failed */
-static unsigned done[FAULTS], fired[FAULTS], told[FAULTS];
 
 #define FT_WL(nm, two, ...) {								\
 	.w_ops = { .eo_name = nm, .eo_is_two_devs = two },				\
@@ -69,6 +63,17 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_TXN] = 50, [KM_PUT] = 4, [KM_DEL] = 2, [KM_SYNC] = 1,
 			     [KM_POLL] = 5, [KM_IDLE] = 1, [KM_FLUSH] = 2, [KM_FLUSH_ONE] = 2,
 			     [KM_COMPACT] = 1 }),
+	/* stores of every policy on a staging class that is soon tight */
+	FT_WL("policies", true, .kc_bytes = { 24 * MiB, 5 * MiB }, .kc_stores = 4, .kc_keys = 70,
+	      .kc_moves = true, .kc_policies = true,
+	      .kc_weight = { [KM_PUT] = 40, [KM_DEL] = 2, [KM_SYNC] = 1, [KM_POLL] = 5,
+			     [KM_IDLE] = 2, [KM_FLUSH] = 2, [KM_COMPACT] = 8,
+			     [KM_REOPEN] = 1 }),
+	FT_WL("leaves", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 80,
+	      .kc_leaf_keys = 12,
+	      .kc_weight = { [KM_PUT] = 30, [KM_DEL] = 8, [KM_MANY] = 4, [KM_SYNC] = 1,
+			     [KM_POLL] = 4, [KM_IDLE] = 2, [KM_FLUSH] = 9, [KM_COMPACT] = 3,
+			     [KM_MERGES] = 4, [KM_REOPEN] = 1 }),
 };
 
 /* ---- the database that every run begins with ---- */
@@ -94,7 +99,7 @@ static int stores_make(struct eng *e, struct km_rt *rt)
 	return rc ? eng_fail(e, "store: %d", rc) : 0;
 }
 
-static int prepare(struct eng *e, const struct km_wl *wl, uint64_t seed)
+static int prepare(struct eng *e, uint64_t seed)
 {
 	struct km_rt rt;
 	unsigned i;
@@ -102,7 +107,6 @@ static int prepare(struct eng *e, const struct km_wl *wl, uint64_t seed)
 	memset(&base, 0, sizeof(base));
 	base.m_rand = seed;
 	base.m_dropped = km_never;
-	e->e_ops = &wl->w_ops;
 	km_clock_reset(e, seed);
 	if (km_pool_create(e) || km_create(e, &base) || km_open(e, &base, &rt) ||
 	    stores_make(e, &rt))
@@ -283,13 +287,12 @@ static int judge(struct eng *e, struct km *m)
 	return rc ? rc : km_ckpt_judge(e, &next);
 }
 
-static int run(struct eng *e, const struct sim_fault *f, uint64_t seed)
+static int run(struct eng *e, struct sim_fault *f, uint64_t seed, bool *failed)
 {
 	struct km *m = &model;
 	long before = sim_memory_live();
 	struct km_rt rt;
 	unsigned acked;
-	bool failed;
 	int rc;
 
 	memcpy(m, &base, sizeof(*m));
@@ -300,21 +303,20 @@ static int run(struct eng *e, const struct sim_fault *f, uint64_t seed)
 	e->e_sim.s_log = &e->e_log;
 	e->e_sim.s_fault = *f;
 	memset(&rt, 0, sizeof(rt));
-	rc = work(e, m, &rt, &failed);
+	rc = work(e, m, &rt, failed);
 	for (acked = m->m_nop; acked && m->m_op[acked - 1].op_e == KM_NEVER;)
 		acked--;
-	told[f->f_kind] += failed;
-	fired[f->f_kind] += e->e_sim.s_fault.f_fired > 0;
 	if (rt.rt_db) {
-		if (!rc && failed)
+		if (!rc && *failed)
 			rc = look_at_all(e, m, &rt, false);
-		if (!rc && failed)
+		if (!rc && *failed)
 			rc = f->f_kind == FAULT_MEMORY ? goes_on(e, m, &rt, acked) : syncs(e, &rt);
 		km_txns_abort(&rt);
 		if (!kvdb_close(rt.rt_db) && !rc && f->f_kind != FAULT_DROP)
 			km_synced(e, m, acked);
 	}
 	e->e_sim.s_fault.f_at = 0;
+	*f = e->e_sim.s_fault;
 	if (!rc && sim_memory_live() != before)
 		rc = eng_fail(e, "%ld allocations are left", sim_memory_live() - before);
 	if (!rc)
@@ -326,90 +328,18 @@ static int run(struct eng *e, const struct sim_fault *f, uint64_t seed)
 	return rc;
 }
 
-/* ---- all of them ---- */
-
-static uint64_t calls(struct eng *e, unsigned kind, uint64_t seed)
-{
-	struct sim_fault f = { .f_kind = (uint8_t)kind };
-	struct km_rt rt;
-	bool failed;
-
-	memcpy(&model, &base, sizeof(model));
-	model.m_rand = e->e_rand = seed;
-	km_clock_reset(e, seed);
-	sim_snap(&e->e_sim);
-	e->e_sim.s_fault = f;
-	if (work(e, &model, &rt, &failed) || failed)
-		T_FAIL("without a fault: %s", e->e_why);
-	km_txns_abort(&rt);
-	T_EQ(kvdb_close(rt.rt_db), 0);
-	sim_release(&e->e_sim);
-	sim_rollback(&e->e_sim);
-	return e->e_sim.s_fault.f_calls;
-}
-
-static unsigned wrong;
-
-static void one(struct eng *e, unsigned kind, bool sticky, uint64_t k, uint64_t seed)
-{
-	struct sim_fault f = { .f_kind = (uint8_t)kind, .f_is_sticky = sticky, .f_at = k };
-
-	alarm(HANG_S);
-	done[kind]++;
-	if (run(e, &f, seed) && wrong++ < 8)
-		printf("# %s, %s at %llu%s: %s\n", e->e_ops->eo_name, sim_fault_name[kind],
-		       (unsigned long long)k, sticky ? " and later" : "", e->e_why);
-	alarm(0);
-}
-
-/* @runs faults of all kinds, or each there is; of memory each in any case when @all_memory. */
-static void faults_of(const struct km_wl *wl, unsigned runs, bool all_memory)
-{
-	uint64_t seed = sim_mix(t_seed(), (uint64_t)(wl - workload)), n, k;
-	unsigned kind, i, each = runs / (FAULTS - 1);
-	struct eng *e = &eng;
-
-	sim_wipe(&e->e_sim);
-	if (prepare(e, wl, seed))
-		T_FAIL("%s: %s", wl->w_conf.kc_name, e->e_why);
-	for (kind = 1; kind < FAULTS; kind++) {
-		bool is_all = !runs || (all_memory && kind == FAULT_MEMORY);
-		uint64_t work_seed = seed;
-
-		n = calls(e, kind, work_seed);
-		for (i = 0; is_all ? i < 2 * n : i < each; i++) {
-			k = is_all ? i / 2 + 1 : sim_rand(&seed) % n + 1;
-			one(e, kind, i & 1, k, is_all ? work_seed : sim_mix(t_seed(), i / 2 % 8));
-		}
-	}
-}
-
-static void no_failure_of_a_device_loses_or_changes_anything(void)
+int main(int argc, char **argv)
 {
 	enum { N = sizeof(workload) / sizeof(workload[0]) };
-	const char *s = getenv("RUNS");
-	unsigned runs = s ? (unsigned)atoi(s) : getenv("TEST_LONG") ? 0 :
-			getenv("TEST_SHORT") ? 540 : 6000, i, all = 0;
+	static const struct fault_ops ops = {
+		.fo_name = "engine", .fo_whole = "stores",
+		.fo_kinds = (1u << FAULT_MEMORY) - 2, .fo_prepare = prepare, .fo_run = run,
+	};
+	const struct eng_ops *wl[N];
+	unsigned i;
 
+	(void)argc;
 	for (i = 0; i < N; i++)
-		faults_of(&workload[i], runs / N, !s && runs >= 6000 && i == WHOLE);
-	for (i = 1; i < FAULTS; i++)
-		printf("# %-12s %4u runs, %4u in which it happened, %4u in which a call failed\n",
-		       sim_fault_name[i], done[i], fired[i], told[i]);
-	for (i = 1; i < FAULT_MEMORY; i++)
-		all += done[i];
-	t_figure("failing requests", "engine: %u runs of 8 kinds, %u with a wrong end", all, wrong);
-	t_figure("allocation failure", "engine: %u runs, %u of them met it", done[FAULT_MEMORY],
-		 fired[FAULT_MEMORY]);
-	T_EQ(wrong, 0);
-}
-
-int main(void)
-{
-	t_seed();
-	eng_init(&eng);
-	sim_memory_of(&eng.e_sim);
-	T_RUN(no_failure_of_a_device_loses_or_changes_anything);
-	eng_fini(&eng);
-	return t_done();
+		wl[i] = &workload[i].w_ops;
+	return fault_main(argv + 1, &ops, wl, N);
 }

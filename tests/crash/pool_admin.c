@@ -75,10 +75,10 @@ int pm_adm_names(struct eng *e, struct mpool *mp)
 		const uint8_t *block = i < 0 ? NULL : e->e_sim.s_dev[i].d_mem;
 
 		if (!block || !mp_sb_is_magic(block))
-			return eng_fail(e, "member %u has lost byte 0", slot);
+			return eng_wrong(e, "member %u has lost byte 0", slot);
 		if (!mp_sb_decode(block, 0, &sb) && strcmp(sb.sb_name, in.name))
-			return eng_fail(e, "byte 0 of member %u shows %s, the pool is %s", slot,
-					sb.sb_name, in.name);
+			return eng_wrong(e, "byte 0 of member %u shows %s, the pool is %s", slot,
+					 sb.sb_name, in.name);
 	}
 	return 0;
 }
@@ -192,11 +192,14 @@ static int seen(struct eng *e, struct pm *m, struct pm_rt *rt)
 {
 	struct pm_adm now;
 
-	if (pm_adm_read(e, rt->rt_mp, &now) || pm_adm_names(e, rt->rt_mp))
+	if (pm_adm_read(e, rt->rt_mp, &now))
+		return -1;
+	/* a copy that could not be read gets its name when the pool is opened again */
+	if (!e->e_sim.s_fault.f_fired && pm_adm_names(e, rt->rt_mp))
 		return -1;
 	if (pm_adm_equal(&now, &m->m_adm[m->m_nadm - 1]))
 		return 0;
-	return eng_fail(e, "asked for %s '%s' %u devices %" PRIu64 " bytes, "
+	return eng_wrong(e, "asked for %s '%s' %u devices %" PRIu64 " bytes, "
 			"got %s '%s' %u devices %" PRIu64 " bytes",
 			m->m_adm[m->m_nadm - 1].a_name, m->m_adm[m->m_nadm - 1].a_label,
 			m->m_adm[m->m_nadm - 1].a_devs, m->m_adm[m->m_nadm - 1].a_bytes,
@@ -236,13 +239,13 @@ int pm_admin(struct eng *e, struct pm *m, struct pm_rt *rt, const struct pm_conf
 		rc = larger(e, rt, is_online);
 		break;
 	}
+	m->m_nadm++;
 	if (rc)
 		return eng_fail(e, "administration %d: %d (%s)", op, rc,
 				mpool_error_detail()->text);
 	a->a_t.e = sim_now(&e->e_sim);
 	if (m->m_certain == PM_NEVER)
 		m->m_certain = a->a_t.e;
-	m->m_nadm++;
 	if (!is_online && pm_rt_open(e, m, rt))
 		return -1;
 	return seen(e, m, rt);

@@ -73,7 +73,20 @@ static const struct mpool_obj_info *listed(struct judge *j, uint64_t id)
 	return &j->j_list[lo];
 }
 
-static int content(struct judge *j, struct mpool_obj *h, const struct pm_obj *o, uint64_t len)
+/* One whose making failed: its id is not known, but its tag is. */
+static const struct mpool_obj_info *tagged(struct judge *j, uint32_t kind, uint64_t tag)
+{
+	unsigned i;
+
+	for (i = 0; i < j->j_n; i++)
+		if (j->j_list[i].kind == kind && j->j_list[i].tag == tag) {
+			j->j_is_known[i] = true;
+			return &j->j_list[i];
+		}
+	return NULL;
+}
+
+int pm_content(struct eng *e, struct mpool_obj *h, const struct pm_obj *o, uint64_t len)
 {
 	uint8_t want[SIM_PAGE];
 	struct iovec iov;
@@ -84,16 +97,16 @@ static int content(struct judge *j, struct mpool_obj *h, const struct pm_obj *o,
 		return 0;
 	iov.iov_len = len;
 	if (posix_memalign(&iov.iov_base, SIM_PAGE, len))
-		return eng_fail(j->j_eng, "no memory");
+		return eng_fail(e, "no memory");
 	rc = mpool_read(h, 0, &iov, 1);
 	if (rc)
-		rc = eng_fail(j->j_eng, "object %" PRIx64 " cannot be read: %d (%s)", o->o_id, rc,
+		rc = eng_fail(e, "object %" PRIx64 " cannot be read: %d (%s)", o->o_id, rc,
 			      mpool_error_detail()->text);
 	for (off = 0; !rc && off < len; off += SIM_PAGE) {
 		pm_fill(want, sizeof(want), o->o_pat, off);
 		if (memcmp(want, (uint8_t *)iov.iov_base + off, SIM_PAGE))
-			rc = eng_fail(j->j_eng, "object %" PRIx64 " is wrong at %" PRIu64 " of %"
-				      PRIu64, o->o_id, off, len);
+			rc = eng_wrong(e, "object %" PRIx64 " is wrong at %" PRIu64 " of %"
+				       PRIu64, o->o_id, off, len);
 	}
 	free(iov.iov_base);
 	return rc;
@@ -115,8 +128,8 @@ int pm_foreign(struct eng *e, struct mpool_obj *h, uint64_t id, uint64_t capacit
 			      mpool_error_detail()->text);
 	for (off = 0; !rc && off < capacity; off += SIM_SECTOR)
 		if (!memcmp((uint8_t *)iov.iov_base + off, &mark, sizeof(mark)))
-			rc = eng_fail(e, "object %" PRIx64 " shows foreign bytes at %" PRIu64, id,
-				      off);
+			rc = eng_wrong(e, "object %" PRIx64 " shows foreign bytes at %" PRIu64, id,
+				       off);
 	free(iov.iov_base);
 	return rc;
 }
@@ -150,10 +163,10 @@ static int judge_found(struct judge *j, struct pm_rt *rt, unsigned idx,
 			 !!(in->flags & MPOOL_OBJ_HAS_CRC) != o->o_has_crc))
 		return eng_fail(j->j_eng, "object %" PRIx64 " has length %" PRIu64 " not %" PRIu64
 				", or lost its CRC", o->o_id, in->length, o->o_length);
-	rc = mpool_obj_open(rt->rt_mp, o->o_id, &rt->rt_obj[idx]);
+	rc = mpool_obj_open(rt->rt_mp, in->id, &rt->rt_obj[idx]);
 	if (rc)
 		return eng_fail(j->j_eng, "object %" PRIx64 " cannot be opened: %d", o->o_id, rc);
-	rc = content(j, rt->rt_obj[idx], o, len);
+	rc = pm_content(j->j_eng, rt->rt_obj[idx], o, len);
 	if (!rc && !is_final)
 		rc = pm_foreign(j->j_eng, rt->rt_obj[idx], o->o_id, in->capacity);
 	if (is_final || rc) {
@@ -174,12 +187,13 @@ static int judge_objects(struct judge *j, struct pm_rt *rt, struct pm *next)
 		/* an id that no call had begun to make durable belongs to nobody yet */
 		if (!pm_begun(o->o_exists, j->j_at))
 			continue;
-		in = listed(j, o->o_id);
+		in = o->o_id ? listed(j, o->o_id) : tagged(j, o->o_kind, o->o_tag);
 		if (existence(j, o->o_exists, o->o_deleted, in != NULL, o->o_id) ||
 		    (in && judge_found(j, rt, i, in)))
 			return -1;
 		if (!next || !in)
 			continue;
+		next->m_obj[i].o_id = in->id;
 		next->m_obj[i].o_is_dead = false;
 		next->m_obj[i].o_exists = (struct pm_time){ j->j_at, j->j_at };
 		if (in->flags & MPOOL_OBJ_SEALED)
@@ -369,7 +383,7 @@ static int judge_stream(struct judge *j, struct pm_rt *rt, unsigned st, struct p
 		if (n == 1 || n > 2)
 			return eng_fail(j->j_eng, "container %s has %u logs", s->st_name, n);
 	} else {
-		in = listed(j, s->st_id);
+		in = s->st_id ? listed(j, s->st_id) : tagged(j, MPOOL_MLOG, st);
 	}
 	if (existence(j, s->st_exists, s->st_deleted, in != NULL, s->st_id))
 		return -1;
@@ -379,13 +393,14 @@ static int judge_stream(struct judge *j, struct pm_rt *rt, unsigned st, struct p
 	    effect(j, s->st_sealed, in->flags & MPOOL_OBJ_SEALED, "seal of mlog", s->st_id))
 		return -1;
 	rc = s->st_is_mdc ? mpool_mdc_open(rt->rt_mp, s->st_name, &rt->rt_mdc[st]) :
-			    mpool_mlog_open(rt->rt_mp, s->st_id, &rt->rt_log[st]);
+			    mpool_mlog_open(rt->rt_mp, in->id, &rt->rt_log[st]);
 	if (rc)
 		return eng_fail(j->j_eng, "stream %u cannot be opened: %d (%s)", st, rc,
 				mpool_error_detail()->text);
 	if (next) {
 		struct pm_time now = { j->j_at, j->j_at };
 
+		next->m_stream[st].st_id = in->id;
 		next->m_stream[st].st_is_dead = false;
 		next->m_stream[st].st_exists = now;
 		if (in->flags & MPOOL_OBJ_SEALED)

@@ -56,9 +56,12 @@ static int broken(struct eng *e, const char *what, int rc)
 	return eng_fail(e, "%s: %d (%s)", what, rc, mpool_error_detail()->text);
 }
 
-static int is_full(int rc)
+/* When a device said so no class is full, and what was refused may be there. */
+static bool is_full(const struct eng *e, int rc)
 {
-	return rc == -ENOSPC;
+	const struct sim_fault *f = &e->e_sim.s_fault;
+
+	return rc == -ENOSPC && !(f->f_kind == FAULT_NOSPC && f->f_fired);
 }
 
 /* ---- objects ---- */
@@ -117,21 +120,21 @@ static int objs_alloc(struct eng *e, struct pm *m, struct pm_rt *rt, const struc
 		req[i].tag = sim_rand(&m->m_rand) >> 1;
 	}
 	rc = mpool_alloc(rt->rt_mp, req, n, &rt->rt_obj[m->m_nobj]);
-	if (is_full(rc))
+	if (is_full(e, rc))
 		return 0;
-	if (rc)
-		return broken(e, "mpool_alloc", rc);
-	if (kind == MPOOL_APPEND)
+	if (kind == MPOOL_APPEND && !rc)
 		call_end(e, m, &t);
 	for (i = 0; i < n; i++) {
-		struct pm_obj *o = &m->m_obj[m->m_nobj];
+		struct mpool_obj *h = rc ? NULL : rt->rt_obj[m->m_nobj];
+		struct pm_obj *o = &m->m_obj[m->m_nobj++];
 
 		memset(o, 0, sizeof(*o));
-		o->o_id = mpool_obj_id(rt->rt_obj[m->m_nobj++]);
-		if (o->o_id <= m->m_max_id)
-			return eng_fail(e, "id %" PRIx64 " used again", o->o_id);
-		m->m_max_id = o->o_id;
-		o->o_given = sim_now(&e->e_sim);
+		o->o_id = h ? mpool_obj_id(h) : 0;
+		if (h && o->o_id <= m->m_max_id)
+			return eng_wrong(e, "id %" PRIx64 " used again", o->o_id);
+		m->m_max_id = h ? o->o_id : m->m_max_id;
+		o->o_given = h ? sim_now(&e->e_sim) : PM_NEVER;
+		o->o_is_dead = !h;
 		o->o_tag = req[i].tag;
 		o->o_kind = kind;
 		o->o_mclass = req[i].mclass;
@@ -139,10 +142,12 @@ static int objs_alloc(struct eng *e, struct pm *m, struct pm_rt *rt, const struc
 		o->o_pat = sim_rand(&m->m_rand);
 		o->o_exists = kind == MPOOL_APPEND ? t : pm_never;
 		o->o_sealed = o->o_deleted = pm_never;
-		if (kind == MPOOL_APPEND &&
-		    pm_foreign(e, rt->rt_obj[m->m_nobj - 1], o->o_id, o->o_capacity))
-			return -1;
 	}
+	if (rc)
+		return broken(e, "mpool_alloc", rc);
+	for (i = *first; kind == MPOOL_APPEND && i < m->m_nobj; i++)
+		if (pm_foreign(e, rt->rt_obj[i], m->m_obj[i].o_id, m->m_obj[i].o_capacity))
+			return -1;
 	return (int)n;
 }
 
@@ -177,9 +182,8 @@ static int batch(struct eng *e, struct pm *m, struct pm_rt *rt, struct mpool_op 
 	if (!n)
 		return 0;
 	rc = mpool_batch(rt->rt_mp, op, n);
-	if (rc)
-		return broken(e, "mpool_batch", rc);
-	call_end(e, m, &t);
+	if (!rc)
+		call_end(e, m, &t);
 	for (k = 0; k < n; k++) {
 		struct pm_obj *o = &m->m_obj[which[k]];
 
@@ -196,7 +200,7 @@ static int batch(struct eng *e, struct pm *m, struct pm_rt *rt, struct mpool_op 
 			rt->rt_obj[which[k]] = NULL;
 		}
 	}
-	return 0;
+	return rc ? broken(e, "mpool_batch", rc) : 0;
 }
 
 static int pick(struct pm *m, bool (*fits)(const struct pm_obj *o))
@@ -435,18 +439,23 @@ static int do_stream_create(struct eng *e, struct pm *m, struct pm_rt *rt,
 				      PM_TAG_MDC + m->m_nstream);
 	else
 		rc = mpool_mlog_create(rt->rt_mp, cls, cap, m->m_nstream, &st->st_id);
-	if (is_full(rc))
+	if (is_full(e, rc))
 		return 0;
-	if (rc)
-		return broken(e, "mlog or mdc create", rc);
-	call_end(e, m, &t);
-	if (!is_mdc && st->st_id <= m->m_max_id)
-		return eng_fail(e, "id %" PRIx64 " used again", st->st_id);
-	if (!is_mdc)
-		m->m_max_id = st->st_id;
+	if (!rc)
+		call_end(e, m, &t);
 	st->st_exists = t;
 	st->st_deleted = st->st_sealed = pm_never;
 	ver_add(m, m->m_nstream, t, 0);
+	if (rc) {
+		st->st_id = 0;
+		st->st_is_dead = true;
+		m->m_nstream++;
+		return broken(e, "mlog or mdc create", rc);
+	}
+	if (!is_mdc && st->st_id <= m->m_max_id)
+		return eng_wrong(e, "id %" PRIx64 " used again", st->st_id);
+	if (!is_mdc)
+		m->m_max_id = st->st_id;
 	rc = is_mdc ? mpool_mdc_open(rt->rt_mp, st->st_name, &rt->rt_mdc[m->m_nstream]) :
 		      mpool_mlog_open(rt->rt_mp, st->st_id, &rt->rt_log[m->m_nstream]);
 	m->m_nstream++;
@@ -477,9 +486,9 @@ static int rec_append(struct eng *e, struct pm *m, struct pm_rt *rt, unsigned st
 			      mpool_mlog_append(rt->rt_log[st], &iov, 1, flags);
 	if (rc == -EFBIG)
 		return 1;
+	m->m_nrec++;
 	if (rc)
 		return broken(e, "append of a record", rc);
-	m->m_nrec++;
 	if (flags & MPOOL_SYNC)
 		for (i = 0; i < m->m_nrec; i++)
 			if (m->m_rec[i].r_ver == ver && m->m_rec[i].r_durable == PM_NEVER)
@@ -495,11 +504,10 @@ static int do_erase(struct eng *e, struct pm *m, struct pm_rt *rt, unsigned st)
 	if (m->m_nver == PM_VERS)
 		return 0;
 	rc = mpool_mlog_erase(rt->rt_log[st]);
-	if (rc)
-		return broken(e, "mpool_mlog_erase", rc);
-	t.e = sim_now(&e->e_sim);
+	if (!rc)
+		t.e = sim_now(&e->e_sim);
 	ver_add(m, st, t, 0);
-	return 0;
+	return rc ? broken(e, "mpool_mlog_erase", rc) : 0;
 }
 
 static int do_compact(struct eng *e, struct pm *m, struct pm_rt *rt, unsigned st)
@@ -521,11 +529,10 @@ static int do_compact(struct eng *e, struct pm *m, struct pm_rt *rt, unsigned st
 	}
 	t = call_begin(e);
 	rc = mpool_mdc_compact_end(rt->rt_mdc[st]);
-	if (rc)
-		return broken(e, "mpool_mdc_compact_end", rc);
-	t.e = sim_now(&e->e_sim);
+	if (!rc)
+		t.e = sim_now(&e->e_sim);
 	ver_add(m, st, t, got);
-	return 0;
+	return rc ? broken(e, "mpool_mdc_compact_end", rc) : 0;
 }
 
 static int do_rec(struct eng *e, struct pm *m, struct pm_rt *rt)
@@ -574,10 +581,11 @@ static int do_mlog_end(struct eng *e, struct pm *m, struct pm_rt *rt, bool is_de
 	if (!is_delete) {
 		ver = ver_of(m, (unsigned)st);
 		rc = mpool_mlog_seal(rt->rt_log[st]);
+		if (!rc)
+			call_end(e, m, &t);
+		m->m_stream[st].st_sealed = t;
 		if (rc)
 			return broken(e, "mpool_mlog_seal", rc);
-		call_end(e, m, &t);
-		m->m_stream[st].st_sealed = t;
 		for (i = 0; i < m->m_nrec; i++)
 			if (m->m_rec[i].r_ver == ver && m->m_rec[i].r_durable == PM_NEVER)
 				m->m_rec[i].r_durable = t.e;
@@ -588,12 +596,11 @@ static int do_mlog_end(struct eng *e, struct pm *m, struct pm_rt *rt, bool is_de
 	op.id = m->m_stream[st].st_id;
 	t = call_begin(e);
 	rc = mpool_batch(rt->rt_mp, &op, 1);
-	if (rc)
-		return broken(e, "delete of an mlog", rc);
-	call_end(e, m, &t);
+	if (!rc)
+		call_end(e, m, &t);
 	m->m_stream[st].st_deleted = t;
 	m->m_stream[st].st_is_dead = true;
-	return 0;
+	return rc ? broken(e, "delete of an mlog", rc) : 0;
 }
 
 static int do_mdc_delete(struct eng *e, struct pm *m, struct pm_rt *rt)
@@ -607,12 +614,11 @@ static int do_mdc_delete(struct eng *e, struct pm *m, struct pm_rt *rt)
 	rt->rt_mdc[st] = NULL;
 	t = call_begin(e);
 	rc = mpool_mdc_delete(rt->rt_mp, m->m_stream[st].st_name);
-	if (rc)
-		return broken(e, "mpool_mdc_delete", rc);
-	call_end(e, m, &t);
+	if (!rc)
+		call_end(e, m, &t);
 	m->m_stream[st].st_deleted = t;
 	m->m_stream[st].st_is_dead = true;
-	return 0;
+	return rc ? broken(e, "mpool_mdc_delete", rc) : 0;
 }
 
 /* ---- the pool ---- */
@@ -642,11 +648,12 @@ int pm_create(struct eng *e, struct pm *m, const struct pm_conf *c)
 	o.provider = &e->e_sim.s_prov;
 	e->e_sim.s_is_dirty = c->pc_is_dirty;
 	rc = mpool_create(PM_POOL, &o);
-	if (rc)
-		return broken(e, "mpool_create", rc);
-	t.e = sim_now(&e->e_sim);
+	if (!rc)
+		t.e = sim_now(&e->e_sim);
 	if (m)
 		m->m_created = t;
+	if (rc)
+		return broken(e, "mpool_create", rc);
 	pm_open_opts(e, &oo);
 	e->e_sim.s_nmeta = 0;
 	rc = mpool_map(PM_POOL, &oo, extent, e);

@@ -157,6 +157,16 @@ struct pm_wl {
 	struct pm_conf w_conf;
 };
 
+/* pool_work.c */
+#define PM_WORKLOADS	12u
+extern const struct pm_wl pm_workload[PM_WORKLOADS];
+const struct pm_conf *pm_conf_of(const struct eng *e);
+struct pm *pm_new(uint64_t seed);
+int pm_steps(struct eng *e, struct pm *m, struct pm_rt *rt, unsigned n);
+int pm_destroy(struct eng *e, struct pm *m);
+/* pm_judge() and a close; when there is no pool one is made; @post: writes, and judges that too */
+int pm_judge_more(struct eng *e, const struct pm *m, unsigned at, bool post);
+
 static inline bool pm_begun(struct pm_time t, unsigned at)
 {
 	return t.b != PM_NEVER && t.b <= at;
@@ -191,6 +201,8 @@ int pm_step(struct eng *e, struct pm *m, struct pm_rt *rt, const struct pm_conf 
  * it with what was found. On success the pool stays open in @rt.
  */
 int pm_judge(struct eng *e, const struct pm *m, unsigned at, struct pm_rt *rt, struct pm *next);
+/* the first @len bytes are what was written */
+int pm_content(struct eng *e, struct mpool_obj *h, const struct pm_obj *o, uint64_t len);
 int pm_foreign(struct eng *e, struct mpool_obj *h, uint64_t id, uint64_t capacity);
 
 #endif
