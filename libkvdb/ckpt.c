@@ -285,7 +285,7 @@ bool kv_ckpt_lists(struct kvdb *db, uint64_t id)
 	pthread_mutex_lock(&ck->ck_lock);
 	for (i = 0; i < ck->ck_n && !is; i++)
 		is = ck->ck_list[i]->c_rec.mc_obj == id;
-	is = is || ck->ck_damaged || pinned_block(ck, id);
+	is = is || pinned_block(ck, id);
 	pthread_mutex_unlock(&ck->ck_lock);
 	return is;
 }

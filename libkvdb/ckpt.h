@@ -21,7 +21,7 @@ int kv_ckpt_numbers(struct kvdb *db);
 
 /* True when a checkpoint cannot be read: nothing that existed is deleted until it is dropped. */
 bool kv_ckpt_holds_all(struct kvdb *db);
-/* True when @id is a manifest or a key block of a checkpoint (R8: no orphan). */
+/* True when @id is a manifest, or a key block of a checkpoint that can be read (R8: no orphan). */
 bool kv_ckpt_lists(struct kvdb *db, uint64_t id);
 /*
  * A run that no tree lists and nobody reads: true when a checkpoint pins it. Then its objects

@@ -609,6 +609,18 @@ int kv_mdc_segs(struct kvdb *db, const struct kv_mdc_seg *seg, uint32_t n)
 	return err;
 }
 
+int kv_mdc_gone(struct kvdb *db, const uint64_t *id, uint32_t n)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_gone(&m->m_buf, db->d_tag, id, n);
+	err = append(m, 0);
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
 void kv_mdc_seg_gone(struct kvdb *db, uint64_t obj)
 {
 	struct kv_mdc *m = db->d_mdc;

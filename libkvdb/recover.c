@@ -765,7 +765,7 @@ static int find_orphans(struct recovery *rv)
 			    kv_ckpt_lists(db, after))
 				continue;
 			if (in_gone(st, after)) {
-				err = orphan_add(rv, after);
+				err = kv_ckpt_holds_all(db) ? 0 : orphan_add(rv, after);
 			} else if (CHECK(437, after > st->st_inc.mi_ckpt)) {
 				strange++;
 				err = orphan_add(rv, after);
@@ -780,6 +780,15 @@ static int find_orphans(struct recovery *rv)
 			       "this is for kvdb repair",
 			       (unsigned long long)strange, (unsigned long long)objects);
 	return err;
+}
+
+/* C5: they stay until the checkpoint is dropped. An open behind that knows them by name only. */
+static int name_orphans(struct recovery *rv)
+{
+	uint32_t n = (uint32_t)rv->rv_norphan;
+
+	rv->rv_norphan = 0;
+	return n ? BARRIER(692, kv_mdc_gone(rv->rv_db, rv->rv_orphan, n)) : 0;
 }
 
 int kv_objs_delete(struct mpool *mp, const uint64_t *id, size_t n)
@@ -897,6 +906,8 @@ static int recover(struct recovery *rv, bool rdonly)
 	if (err || rdonly)
 		return err;
 	err = find_orphans(rv);
+	if (!err && kv_ckpt_holds_all(db))
+		err = name_orphans(rv);
 	if (!err)
 		err = commit_incarnation(rv);
 	return err ? err : kv_objs_delete(db->d_mp, rv->rv_orphan, rv->rv_norphan);

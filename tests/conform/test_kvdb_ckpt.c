@@ -430,6 +430,76 @@ static void a_damaged_manifest_holds_everything(void)
 	damaged_at(-1);		/* the padding: only the CRC in the pin sees that */
 }
 
+/* Commits a block of the database that no edit lists, as a power cut in a flush leaves it. */
+static uint64_t leave_orphan(uint64_t manifest)
+{
+	struct mpool *mp = th_open_with(NULL, NULL);
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .flags = MPOOL_ALLOC_ANY,
+				   .capacity = MPOOL_ALIGN };
+	struct mpool_op op = { .type = MPOOL_OP_COMMIT, .length = MPOOL_ALIGN };
+	static _Alignas(MPOOL_ALIGN) uint8_t block[MPOOL_ALIGN];
+	struct iovec v = { block, sizeof(block) };
+	struct mpool_obj_info oi;
+	struct mpool_obj *obj;
+	uint64_t id;
+
+	T_EQ(mpool_obj_open(mp, manifest, &obj), 0);
+	T_EQ(mpool_obj_info(obj, &oi), 0);
+	mpool_obj_close(obj);
+	req.tag = oi.tag;
+	req.mclass = oi.mclass;
+	T_EQ(mpool_alloc(mp, &req, 1, &op.obj), 0);
+	T_EQ(mpool_write(op.obj, 0, &v, 1), 0);
+	T_EQ(mpool_batch(mp, &op, 1), 0);
+	id = mpool_obj_id(op.obj);
+	mpool_obj_close(op.obj);
+	T_EQ(mpool_close(mp), 0);
+	return id;
+}
+
+static bool exists(uint64_t id)
+{
+	struct mpool *mp = th_open_with(NULL, NULL);
+	struct mpool_obj *obj;
+	bool is = !mpool_obj_open(mp, id, &obj);
+
+	if (is)
+		mpool_obj_close(obj);
+	T_EQ(mpool_close(mp), 0);
+	return is;
+}
+
+/* C5: many cuts, more than are ever taken for cuts at once. */
+static void what_cuts_left_beside_a_damaged_manifest_goes_with_it(void)
+{
+	struct kvdb_checkpoint_info in;
+	uint64_t id[70];
+	unsigned i;
+
+	kh_fresh(64 * MIB, 0);
+	T_EQ(kh_put_str(kh_kvs("s"), "k", "one"), 0);
+	T_EQ(kvdb_checkpoint(kh_db, "bad", 0), 0);
+	T_EQ(kvdb_checkpoint_list(kh_db, &in, 1), 1);
+	kh_close();
+	spoil(in.id, 5);
+	for (i = 0; i < 70; i++) {
+		id[i] = leave_orphan(in.id);
+		kh_open();
+		kh_close();
+	}
+	for (i = 0; i < 70; i++)
+		T_OK(exists(id[i]));
+	kh_open();
+	T_EQ(kvdb_checkpoint_drop(kh_db, "bad"), 0);
+	kh_close();
+	kh_open();
+	T_OK(kh_holds_str(kh_kvs("s"), "k", "one"));
+	kh_close();
+	for (i = 0; i < 70; i++)
+		T_OK(!exists(id[i]));
+	T_EQ(kh_damage(0), 0);
+}
+
 /* ---- readers beside the writer (R20) ----------------------------------------------- */
 
 #define KEYS	300u
@@ -635,6 +705,7 @@ int main(void)
 	T_RUN(another_process_reads_one_while_the_writer_works);
 	T_RUN(opening_one_that_comes_and_goes_gives_all_of_it_or_says_no);
 	TH_RUN_FILES(a_damaged_manifest_holds_everything);
+	TH_RUN_FILES(what_cuts_left_beside_a_damaged_manifest_goes_with_it);
 	th_clean();
 	return t_done();
 }
