@@ -609,7 +609,7 @@ static void bytes_that_wait_slow_writers_before_the_gate_shuts(void)
 {
 	static char val[64 << 10];
 	struct kvdb_stats st;
-	char key[8];
+	char key[16];
 
 	make_db();
 	open_db();
