@@ -572,7 +572,7 @@ int main(void)
 	T_RUN(inspection_reads_only);
 	T_RUN(errors_are_explained);
 	T_RUN(a_shared_reader_reads_beside_the_writer);
-	T_RUN(a_writer_waits_for_a_reader_that_leaves);
+	TH_RUN_FILES(a_writer_waits_for_a_reader_that_leaves);
 	T_RUN(a_number_is_held_by_readers_together_or_by_a_writer_alone);
 	th_clean();
 	return t_done();
