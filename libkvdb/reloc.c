@@ -91,7 +91,8 @@ struct kv_reloc {
 	uint64_t rl_pace_log, rl_pace_ns; /* log bytes and clock when it was looked at; rl_lock */
 	double rl_burst;		/* of the last estimate: allowed above rl_max; rl_lock */
 	bool rl_is_short;		/* the pool is nearly full; rl_lock */
-	uint64_t rl_stuck;		/* space at which the last job could not help; rl_lock */
+	uint64_t rl_stuck;		/* space at which the last job could not help, */
+	double rl_stuck_burst;		/* which was allowed so much above rl_max; rl_lock */
 	_Atomic(uint64_t) rl_room_log;	/* log bytes at the last call for room */
 	_Atomic(bool) rl_is_behind;	/* a job for space runs */
 	_Atomic(uint64_t) rl_begun;	/* space when it began */
@@ -808,6 +809,16 @@ static double burst_of(struct kv_reloc *rl, uint64_t live)
 	return kv_space_burst(rl->rl_pace, live, rl->rl_max);
 }
 
+/*
+ * What the last job could not mend, the next one will not, until something changed: space, or
+ * the burst that it was to leave a part of.
+ */
+static bool is_stuck(const struct kv_reloc *rl, uint64_t space)
+{
+	return space >= rl->rl_stuck && space <= rl->rl_stuck + rl->rl_stuck / 32 &&
+	       CHECK(623, rl->rl_burst >= rl->rl_stuck_burst - (rl->rl_max - 1) / 32);
+}
+
 /* True when space is above the bound as far as can be told cheaply. rl_lock held. */
 static int is_due(struct kvdb *db, uint64_t now)
 {
@@ -831,10 +842,7 @@ static int is_due(struct kvdb *db, uint64_t now)
 	atomic_store(&rl->rl_next_est, now + ESTIMATE_NS);
 	/* with nothing but overwrites from here on, the bound is reached there */
 	atomic_store(&rl->rl_next_space, bound);
-	if (space < bound || space < 4ull * db->d_budget.b_seg_bytes)
-		return 0;
-	/* what the last one could not mend, the next one will not, until something changed */
-	return space < rl->rl_stuck || space > rl->rl_stuck + rl->rl_stuck / 32;
+	return space >= bound && space >= 4ull * db->d_budget.b_seg_bytes && !is_stuck(rl, space);
 }
 
 static int step_locked(struct kvdb *db, uint64_t now)
@@ -854,6 +862,7 @@ static int step_locked(struct kvdb *db, uint64_t now)
 			      run_for_space(db, limit_of(rl), goal_of(rl));
 	space = space_in_use(db);
 	rl->rl_stuck = jb->jb_is_early || (rc > 0 && jb->jb_gain > space / 128) ? 0 : space;
+	rl->rl_stuck_burst = rl->rl_burst;
 	if (forced && rc < 0)
 		kv_compact_end(db, rc);
 	else if (forced && (!rc || rl->rl_stuck))
