@@ -126,9 +126,20 @@ static void swap(struct kv_victim *a, struct kv_victim *b)
 	*b = v;
 }
 
+/* They are read and written. */
+static uint64_t cost_of_keys(uint64_t keys)
+{
+	return 2 * keys;
+}
+
+uint64_t kv_heat_least(uint64_t keys)
+{
+	return cost_of_keys(keys) + PLACE;
+}
+
 unsigned kv_heat_choose(struct kv_victim *v, unsigned n, uint64_t keys, uint64_t room)
 {
-	uint64_t paid = 0, cost = 2 * keys, write = 0;
+	uint64_t paid = 0, cost = cost_of_keys(keys), write = 0;
 	unsigned able = 0, m = 0, chosen = 0;
 
 	/* one that cost nothing would be equal to every other */

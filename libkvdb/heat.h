@@ -21,6 +21,8 @@ void kv_heat_scan(struct kvdb *db, const struct kv_ahead *ah, const struct kv_wa
 		  const struct kv_ent **from, unsigned k);
 /* What is noted of all segments, bytes; @halve: and half of it is forgotten. */
 uint64_t kv_heat_sum(struct kvdb *db, bool halve);
+/* With less than that noted nothing is chosen; @keys: as for kv_heat_choose(). */
+uint64_t kv_heat_least(uint64_t keys);
 /*
  * kv_heat_choose - which segments to put in order; pure
  * @v: candidates; sorted, the chosen first

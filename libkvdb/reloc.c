@@ -991,7 +991,9 @@ static int order_locked(struct kvdb *db, uint64_t now)
 	if (halve)
 		rl->rl_next_half = now + HEAT_HALF_NS;
 	atomic_store(&rl->rl_next_order, now + ORDER_EVERY_NS);
-	if (!kv_heat_sum(db, halve) || !atomic_load(&rl->rl_live) || must_yield(db))
+	/* a job looks at every segment: not for what cannot pay for the least of them */
+	if (kv_heat_sum(db, halve) < kv_heat_least(kv_reloc_run_bytes(db)) ||
+	    !atomic_load(&rl->rl_live) || must_yield(db))
 		return 0;
 	rc = run_alone(db, FOR_SCANS, 0, 0);
 	end = kv_now(db);

@@ -240,6 +240,54 @@ static void what_is_in_order_or_would_leave_its_class_stays(void)
 
 /* ---- jobs ------------------------------------------------------------------------- */
 
+struct heated {
+	uint64_t he_bytes;	/* of the first segment */
+	unsigned he_seen;	/* segments that a job has looked at */
+};
+
+static void heat_first(void *arg, struct kv_seg *s)
+{
+	struct heated *he = arg;
+
+	s->sg_cand = UINT32_MAX;
+	atomic_store(&s->sg_heat, (int64_t)he->he_bytes);
+	he->he_bytes = 0;
+}
+
+static void count_seen(void *arg, struct kv_seg *s)
+{
+	struct heated *he = arg;
+
+	he->he_seen += s->sg_cand != UINT32_MAX;
+	s->sg_cand = 0;
+}
+
+/* Segments that one look at the database goes to when scans have paid @bytes. */
+static unsigned seen_with(uint64_t bytes)
+{
+	struct heated he = { .he_bytes = bytes };
+
+	kv_segs_each(db, heat_first, &he);
+	kv_reloc_look(db);
+	T_EQ(kv_reloc_step(db), 0);
+	kv_segs_each(db, count_seen, &he);
+	return he.he_seen;
+}
+
+static void heat_that_pays_for_nothing_begins_no_job(void)
+{
+	uint64_t least;
+
+	fresh();
+	least = kv_heat_least(kv_reloc_run_bytes(db));
+	T_OK(least > 2 * kv_reloc_run_bytes(db) && kv_reloc_run_bytes(db));
+	T_EQ(seen_with(1), 0);
+	T_EQ(seen_with(least - 1), 0);
+	T_OK(seen_with(least) > 0);
+	T_EQ(stats().order_relocations, 0);
+	done();
+}
+
 static void what_is_scanned_comes_into_order_and_nothing_else(void)
 {
 	struct kvdb_stats st;
@@ -286,6 +334,7 @@ int main(void)
 {
 	T_RUN(segments_go_when_scans_have_paid_for_them_together);
 	T_RUN(what_is_in_order_or_would_leave_its_class_stays);
+	T_RUN(heat_that_pays_for_nothing_begins_no_job);
 	T_RUN(what_is_scanned_comes_into_order_and_nothing_else);
 	T_RUN(gets_put_nothing_in_order);
 	T_RUN(a_walk_goes_on_while_its_values_move);
