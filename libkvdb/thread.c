@@ -149,6 +149,17 @@ static inline struct kv_thread *thread_self(void)
 	return KV_LIKELY(t != NULL) ? t : thread_new();
 }
 
+/*
+ * C11 lets loads that follow an exchange be done before its store, and other processors do so.
+ * On x86 it is a locked instruction, which no load passes.
+ */
+static inline void fence(void)
+{
+#ifndef __x86_64__
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 struct kv_thread *kv_enter(void)
 {
 	struct kv_thread *t = thread_self();
@@ -158,6 +169,7 @@ struct kv_thread *kv_enter(void)
 		atomic_exchange_explicit(&t->t_epoch,
 					 atomic_load_explicit(&epoch, memory_order_relaxed),
 					 memory_order_seq_cst);
+		fence();
 	}
 	return t;
 }
@@ -186,6 +198,7 @@ static bool advance(void)
 	bool all = true;
 
 	pthread_mutex_lock(&reg_lock);
+	fence();	/* pairs with kv_enter(): what was unhooked, before who reads it */
 	for (t = threads; t && all; t = t->t_next) {
 		uint64_t e = atomic_load(&t->t_epoch);
 
