@@ -169,6 +169,8 @@ void kv_mdc_enc_ckpt_drop(struct kv_mdc_buf *b, uint64_t tag, uint64_t obj);
 /* Adds bytes behind what the buffer holds. */
 void kv_mdc_buf_add(struct kv_mdc_buf *b, const void *p, size_t n);
 void kv_mdc_buf_free(struct kv_mdc_buf *b);
+/* CRC32C of a record's @len bytes but for the CRC itself. */
+uint32_t kv_mdc_rec_crc(const uint8_t *p, size_t len);
 
 /*
  * kv_mdc_fold - apply one record to the state

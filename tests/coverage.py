@@ -15,8 +15,8 @@ import sys
 
 LINES, BRANCHES = 90, 80  # percent, of all files together
 SOURCES = ["kmod/core/*.c"] + ["libkvdb/%s.c" % f for f in (
-    "recover", "log", "frame", "mdc", "mdc_omf", "salvage", "repair", "ckpt",
-    "ckpt_omf")]
+    "recover", "log", "frame", "mdc", "mdc_omf", "mdc_fold", "salvage", "repair",
+    "ckpt", "ckpt_omf")]
 
 
 def gcov(obj, source):
