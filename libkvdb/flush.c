@@ -231,7 +231,7 @@ static bool close_epoch(struct kvdb *db, uint64_t e, struct kv_frame **carrier, 
 	if (!frames_done(db, e))
 		kv_tctx_each(db, resolve_slot, &e);
 	switch_memtables(db, e);
-	atomic_store(&db->d_logs->ls_epoch_bytes, 0);
+	db->d_flusher->fl_lag.lg_epoch_bytes = atomic_exchange(&db->d_logs->ls_epoch_bytes, 0);
 	atomic_store(&db->d_closed, e);
 	pthread_mutex_unlock(&db->d_tick_lock);
 	kv_exit(t);
@@ -535,6 +535,7 @@ static int write_epoch(struct kvdb *db, uint64_t e, struct kv_frame *carrier, ui
 {
 	struct kv_flusher *fl = db->d_flusher;
 	struct kv_frame *f;
+	uint64_t t0;
 	uint32_t need;
 	int err;
 
@@ -568,10 +569,12 @@ static int write_epoch(struct kvdb *db, uint64_t e, struct kv_frame *carrier, ui
 		err = reap(db, true);
 	if (err)
 		return err;
-	kv_lag_end(db);
+	kv_lag_end(db, e);
+	t0 = kv_now(db);
 	err = BARRIER(302, mpool_flush(db->d_mp, fl->fl_classes));
 	if (err)
 		return kv_fail(db, err, "flush of the log devices failed");
+	kv_lag_flushed(db, kv_now(db) - t0);
 	fl->fl_classes = 0;
 	fl->fl_nsegs = 0;
 	retire_written(fl);
@@ -738,8 +741,15 @@ static uint64_t tick_due(struct kvdb *db)
 	uint64_t e = atomic_load(&db->d_epoch);
 	uint64_t birth = atomic_load(&db->d_logs->ls_birth[e % 4]);
 	uint64_t ms = db->d_interval_ms == KVDB_INTERVAL_NONE ? 4000 : db->d_interval_ms;
+	uint64_t span = ms * 250000u;
 
-	return birth ? birth + ms * 250000u : UINT64_MAX;
+	if (!birth)
+		return UINT64_MAX;
+	/* TH-12: little is old when a device begins to pause */
+	if (db->d_interval_ms != KVDB_INTERVAL_NONE &&
+	    atomic_load(&db->d_logs->ls_epoch_bytes) >= kv_lag_least(db))
+		span = kv_lag_epoch_ns(db);
+	return birth + span;
 }
 
 bool kv_epoch_is_due(struct kvdb *db)

@@ -19,6 +19,8 @@ struct kv_lag {
 	_Atomic(uint64_t) lg_rate;	/* bytes per second that devices proved */
 	/* when the epoch in hand was closed, what was unwritten then; fl_io_lock */
 	uint64_t lg_since_ns, lg_bytes;
+	uint64_t lg_epoch_bytes;	/* what was logged in it; fl_io_lock */
+	_Atomic(uint64_t) lg_flush_ns;	/* what a flush takes */
 	/* since the devices got something to do; the flusher's */
 	uint64_t lg_busy_ns, lg_busy_bytes;
 	bool lg_is_proven;		/* an epoch was measured */
@@ -73,13 +75,25 @@ void kv_lag_init(struct kvdb *db);
 /* Until an epoch was measured writes prove a rate, too: the devices get work; some is done. */
 void kv_lag_busy(struct kvdb *db);
 void kv_lag_written(struct kvdb *db, uint32_t bytes);
-/* The epoch in hand is closed; it is written. fl_io_lock held. */
+/* The epoch in hand is closed; it is written; a flush took @ns. fl_io_lock held. */
 void kv_lag_begin(struct kvdb *db);
-void kv_lag_end(struct kvdb *db);
+void kv_lag_end(struct kvdb *db, uint64_t epoch);
+void kv_lag_flushed(struct kvdb *db, uint64_t ns);
+/* What a flush takes, if one took @ns, and before @flush_ns. Pure. */
+uint64_t kv_lag_flush(uint64_t flush_ns, uint64_t ns);
+/*
+ * How long an epoch lasts that holds @least bytes: no longer than a device needs that
+ * takes @flush_ns for a flush and writes at @rate. Pure.
+ */
+uint64_t kv_lag_span(uint64_t bound_ns, uint64_t flush_ns, uint64_t least, uint64_t rate);
+uint64_t kv_lag_epoch_ns(struct kvdb *db);
+/* So many bytes are worth an epoch: what it pads is little beside them. */
+uint64_t kv_lag_least(struct kvdb *db);
 /* What a device proves that wrote @bytes in @ns, and proved @rate before. Pure. */
 uint64_t kv_lag_rate(uint64_t rate, uint64_t bytes, uint64_t ns);
 /* Debt of an open epoch of that age, when @bytes wait for devices that write at @rate. Pure. */
-uint32_t kv_lag_part(uint64_t bound_ns, uint64_t age_ns, uint64_t bytes, uint64_t rate);
+uint32_t kv_lag_part(uint64_t bound_ns, uint64_t span_ns, uint64_t age_ns, uint64_t bytes,
+		     uint64_t rate);
 /* How far the loss bound is used up. */
 uint32_t kv_lag_debt(struct kvdb *db);
 

@@ -613,12 +613,12 @@ static void bytes_that_wait_slow_writers_before_the_gate_shuts(void)
 
 	make_db();
 	open_db();
-	atomic_store(&db->d_flusher->fl_lag.lg_rate, 256u << 20);	/* what it has proven */
+	atomic_store(&db->d_flusher->fl_lag.lg_rate, 2u << 30);	/* what it has proven */
 	for (int i = 0; i < 64; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
 		T_EQ(kvdb_put(kvs, key, strlen(key), val, sizeof(val)), 0);
 	}
-	now_ns += INTERVAL_MS * 1000000ull / 16;
+	now_ns += INTERVAL_MS * 1000000ull / 64;
 	kv_pressure(db);
 	T_OK(kv_delay_cause(db) != KVDB_DELAY_GATE);
 	now_ns += INTERVAL_MS * 1000000ull / 2;

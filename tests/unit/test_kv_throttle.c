@@ -190,24 +190,29 @@ static void largest_debt_is_the_cause(void)
 #define BOUND	(100 * MS)
 #define GATE	(BOUND - BOUND / 16)
 
+#define SPAN	(BOUND / 6)	/* the debt begins at a quarter of the bound */
+
 static void only_bytes_that_wait_use_the_bound_up(void)
 {
 	const uint64_t rate = 100000000;	/* 100 bytes in a microsecond */
 	uint32_t last = 0;
 
 	/* a device that is slow to answer, or stands still: no writer can help */
-	T_EQ(kv_lag_part(BOUND, GATE, 0, rate), 0);
-	T_EQ(kv_lag_part(BOUND, 10 * GATE, 0, rate), 0);
+	T_EQ(kv_lag_part(BOUND, SPAN, GATE, 0, rate), 0);
+	T_EQ(kv_lag_part(BOUND, SPAN, 10 * GATE, 0, rate), 0);
 	/* what is durable in time is no debt */
-	T_EQ(kv_lag_part(BOUND, 15 * MS, 1000000, rate), 0);
+	T_EQ(kv_lag_part(BOUND, SPAN, 15 * MS, 1000000, rate), 0);
 	for (uint64_t age = 0; age <= GATE; age += MS) {
-		uint32_t debt = kv_lag_part(BOUND, age, 2000000, rate);
+		uint32_t debt = kv_lag_part(BOUND, SPAN, age, 2000000, rate);
 
 		T_OK(debt >= last);
+		/* the sooner an epoch may end, the sooner it is late */
+		T_OK(kv_lag_part(BOUND, SPAN / 4, age, 2000000, rate) >= debt);
+		T_EQ(kv_lag_part(BOUND, BOUND, age, 2000000, rate), debt);
 		last = debt;
 	}
 	/* all of it before the gate is shut */
-	T_EQ(kv_lag_part(BOUND, GATE - 25 * MS, 2000000, rate), KV_DEBT_MAX);
+	T_EQ(kv_lag_part(BOUND, SPAN, GATE - 25 * MS, 2000000, rate), KV_DEBT_MAX);
 }
 
 static void a_device_is_as_fast_as_it_proves(void)
@@ -218,47 +223,150 @@ static void a_device_is_as_fast_as_it_proves(void)
 	/* a pause is no proof */
 	T_EQ(kv_lag_rate(rate, 1 << 20, 500 * MS), rate * 3 / 4);
 	/* nor are few bytes; a store that rests is not slow for ever */
+	T_EQ(kv_lag_rate(rate, 4096, 500 * MS), rate);
+	rate = 1000000;
 	T_OK(kv_lag_rate(rate, 4096, 500 * MS) > rate);
 	for (unsigned i = 0; i < 1000; i++)
 		rate = kv_lag_rate(rate, 0, 0);
-	T_EQ(rate, 4000000000);
+	T_EQ(rate, KV_LAG_FIRST_RATE);
 }
 
+static void an_epoch_is_as_short_as_its_device_allows(void)
+{
+	const uint64_t least = 1 << 20, fast = 1000000000;
+	uint64_t flush = 0;
+
+	T_EQ(kv_lag_span(BOUND, 0, least, fast), BOUND / 32);
+	/* one that is slow to flush, or to write, would rest or write little but descriptors */
+	T_EQ(kv_lag_span(BOUND, MS, least, fast), 8 * MS);
+	T_OK(kv_lag_span(BOUND, MS, least, fast / 10) > 10 * MS);
+	T_EQ(kv_lag_span(BOUND, 100 * MS, least, fast), BOUND / 4);
+	T_EQ(kv_lag_span(BOUND, 0, least, 1000000), BOUND / 4);
+	/* a flush that paused says little, one that is always slow all */
+	for (unsigned i = 0; i < 100; i++)
+		flush = kv_lag_flush(flush, MS / 2);
+	T_OK(flush > MS * 2 / 5 && flush <= MS / 2);
+	T_OK(kv_lag_flush(flush, 100 * MS) < flush * 5 / 4);
+	for (unsigned i = 0; i < 100; i++)
+		flush = kv_lag_flush(flush, 10 * MS);
+	T_OK(flush > 9 * MS);
+}
+
+#define STEP	50000u		/* ns */
+#define FRAME	(512.0 * 1024)
+#define LEAST	(1u << 20)	/* of two logs */
+
+/*
+ * A load on a device: the flusher has one epoch in hand at a time, waits for its
+ * writes, then for a flush; full frames of the open epoch are written when it has none.
+ */
 struct loop {
-	uint64_t now, rate;		/* ns; what the device has proven, bytes per second */
-	uint64_t birth, closed;		/* of the open epoch, of the one in hand, ns */
-	double open, hand, hand_all;	/* bytes */
-	uint64_t hand_birth, oldest;	/* ns; the greatest age at which an epoch was durable */
+	double device, demand;		/* bytes per second */
+	uint64_t flush, pause, every;	/* ns; it stands still for so long so often */
+
+	uint64_t now, rate, flush_est;	/* ns; what the device has proven */
+	uint64_t birth, closed;		/* of the open epoch; of the one in hand, ns */
+	enum { OPEN, WRITE, FLUSH } state;
+	double all, frame, full;	/* bytes of the open epoch; of its frame; in full ones */
+	double sent, hand, lag;		/* at the device; of the epoch in hand, those that waited */
+	uint64_t hand_birth, left;	/* left: of the flush, ns */
+	uint64_t oldest, shut;		/* greatest age at which one was durable; longest wait */
+	uint64_t shut_since;
 	double written;
 	uint32_t cost;
 };
 
-/* 100 us of a device and of writers that are faster. */
-static void loop_step(struct loop *l, double device)
+static uint64_t loop_span(const struct loop *l)
 {
-	double left = device * 1e-4, permit = 2e9;
+	return kv_lag_span(BOUND, l->flush_est, LEAST, l->rate);
+}
 
-	l->now += MS / 10;
-	l->written += left < l->hand ? left : l->hand;
-	l->hand -= left < l->hand ? left : l->hand;
-	if (l->hand_all > 0 && l->hand <= 0) {
-		l->rate = kv_lag_rate(l->rate, (uint64_t)l->hand_all, l->now - l->closed);
-		if (l->now - l->hand_birth > l->oldest)
-			l->oldest = l->now - l->hand_birth;
-		l->hand_all = 0;
-	}
-	if (l->hand_all <= 0 && l->now - l->birth >= BOUND / 4) {
-		l->hand = l->hand_all = l->open;
-		l->hand_birth = l->birth;
-		l->closed = l->birth = l->now;
-		l->open = 0;
-	}
+static void loop_close(struct loop *l)
+{
+	uint64_t due = l->all - l->frame >= LEAST ? loop_span(l) : BOUND / 4;
+
+	l->sent += l->full;
+	l->full = 0;
+	if (l->now - l->birth < due && l->all - l->frame < (16u << 20))
+		return;
+	l->sent += l->frame;
+	l->hand = l->all;
+	l->lag = l->sent;
+	l->hand_birth = l->birth;
+	l->closed = l->birth = l->now;
+	l->all = l->frame = 0;
+	l->state = WRITE;
+}
+
+static void loop_written(struct loop *l)
+{
+	uint64_t all = kv_lag_rate(0, (uint64_t)l->hand, l->now - l->hand_birth);
+
+	l->rate = kv_lag_rate(l->rate, (uint64_t)l->lag, l->now - l->closed);
+	if (l->hand >= 256 << 10 && all > l->rate)
+		l->rate = all;
+	l->left = l->flush;
+	l->state = FLUSH;
+}
+
+static void loop_durable(struct loop *l)
+{
+	if (l->now - l->hand_birth > l->oldest)
+		l->oldest = l->now - l->hand_birth;
+	l->flush_est = kv_lag_flush(l->flush_est, l->flush);
+	l->state = OPEN;
+}
+
+static void loop_device(struct loop *l)
+{
+	double most = l->device * STEP / 1e9, n = most < l->sent ? most : l->sent;
+
+	if (l->every && l->now % l->every < l->pause && l->now >= l->every)
+		return;
+	l->sent -= n;
+	l->written += n;
+	if (l->state == WRITE && l->sent <= 0)
+		loop_written(l);
+	else if (l->state == FLUSH && l->left > STEP)
+		l->left -= STEP;
+	else if (l->state == FLUSH)
+		loop_durable(l);
+}
+
+static void loop_writers(struct loop *l)
+{
+	uint64_t oldest = l->state == OPEN ? l->birth : l->hand_birth;
+	double permit = l->demand;
+
 	if (l->now % MS == 0)
-		l->cost = kv_throttle_cost(kv_lag_part(BOUND, l->now - l->birth,
-						       (uint64_t)(l->hand + l->open), l->rate));
+		l->cost = kv_throttle_cost(kv_lag_part(BOUND, loop_span(l), l->now - l->birth,
+						       (uint64_t)(l->sent + l->full + l->frame),
+						       l->rate));
 	if (l->cost && 1024e9 / l->cost < permit)
 		permit = 1024e9 / l->cost;
-	l->open += permit * 1e-4;
+	if (l->now - oldest >= GATE) {
+		if (l->now - l->shut_since > l->shut)
+			l->shut = l->now - l->shut_since;
+		return;
+	}
+	l->shut_since = l->now;
+	l->all += permit * STEP / 1e9;
+	l->frame += permit * STEP / 1e9;
+	if (l->frame >= FRAME) {
+		l->full += l->frame;
+		l->frame = 0;
+	}
+}
+
+static void loop_until(struct loop *l, uint64_t end)
+{
+	while (l->now < end) {
+		l->now += STEP;
+		loop_device(l);
+		if (l->state == OPEN)
+			loop_close(l);
+		loop_writers(l);
+	}
 }
 
 /* Not even in the first epochs, while nothing is known of the device. */
@@ -267,11 +375,10 @@ static void a_device_proves_its_rate_before_the_gate_shuts(void)
 	static const double devices[] = { 4e7, 1e8, 2e8, 4e8, 1e9 };
 
 	for (unsigned i = 0; i < 5; i++) {
-		struct loop l = { .rate = KV_LAG_FIRST_RATE };
+		struct loop l = { .device = devices[i], .demand = 2e9, .rate = KV_LAG_FIRST_RATE };
 
-		while (l.now < 300 * MS)
-			loop_step(&l, devices[i]);
-		T_OK(l.oldest > BOUND / 4 && l.oldest < GATE);
+		loop_until(&l, 300 * MS);
+		T_OK(l.oldest > 0 && l.oldest < GATE);
 		/* what there is to write in the first 25 ms is only then begun */
 		T_OK(l.written > 0.275 * devices[i] * 0.9);
 	}
@@ -282,17 +389,36 @@ static void writers_that_are_faster_than_the_log_do_not_meet_the_gate(void)
 	static const double devices[] = { 4e7, 1e8, 2e8, 4e8, 1e9 };
 
 	for (unsigned i = 0; i < 5; i++) {
-		struct loop l = { .rate = 256u << 20 };
+		struct loop l = { .device = devices[i], .demand = 2e9, .rate = 256u << 20 };
 
-		while (l.now < 2000 * MS)	/* it learns */
-			loop_step(&l, devices[i]);
+		loop_until(&l, 2000 * MS);	/* it learns */
 		l.oldest = 0;
 		l.written = 0;
-		while (l.now < 5000 * MS)
-			loop_step(&l, devices[i]);
-		T_OK(l.oldest > BOUND / 4 && l.oldest < GATE);
+		loop_until(&l, 5000 * MS);
+		T_OK(l.oldest > 0 && l.oldest < GATE);
 		/* and the device hardly rests */
 		T_OK(l.written > 3 * devices[i] * 0.95);
+	}
+}
+
+/* TH-12: what is not durable then is young, and what waits at its end is little. */
+static void a_device_that_pauses_hardly_shuts_the_gate(void)
+{
+	static const double devices[] = { 5e8, 1e9, 1.5e9, 3e9 };
+
+	for (unsigned i = 0; i < 4; i++) {
+		for (uint64_t pause = 60; pause <= 90; pause += 5) {
+			struct loop l = { .device = devices[i], .demand = 9.5e8,
+					  .rate = KV_LAG_FIRST_RATE, .flush = 300000,
+					  .pause = pause * MS, .every = 997 * MS };
+
+			loop_until(&l, 6000 * MS);
+			T_OK(l.oldest > pause * MS);
+			T_OK(l.shut <= (pause <= 75 ? 0 : pause <= 80 ? MS : 20 * MS));
+			/* writers that are no faster than the device are not slowed but then */
+			T_OK(devices[i] <= l.demand ||
+			     l.written > (6000 - 5 * (double)pause) / 1e3 * l.demand * 0.9);
+		}
 	}
 }
 
@@ -308,7 +434,9 @@ int main(void)
 	T_RUN(largest_debt_is_the_cause);
 	T_RUN(only_bytes_that_wait_use_the_bound_up);
 	T_RUN(a_device_is_as_fast_as_it_proves);
+	T_RUN(an_epoch_is_as_short_as_its_device_allows);
 	T_RUN(a_device_proves_its_rate_before_the_gate_shuts);
 	T_RUN(writers_that_are_faster_than_the_log_do_not_meet_the_gate);
+	T_RUN(a_device_that_pauses_hardly_shuts_the_gate);
 	return t_done();
 }
