@@ -342,16 +342,19 @@ static void forget_gone(struct kv_mdc *m)
 	struct kv_mdc_state *st = &m->m_st;
 	struct mpool_obj *obj;
 	size_t i = 0;
+	int err;
 
 	if (!CHECK(697, !m->m_nannounced))
 		return;
 	while (i < st->st_ngone) {
-		if (mpool_obj_open(m->m_db->d_mp, st->st_gone[i], &obj)) {
+		err = mpool_obj_open(m->m_db->d_mp, st->st_gone[i], &obj);
+		if (!err)
+			mpool_obj_close(obj);
+		/* what cannot be opened now, for want of memory, is still to be deleted */
+		if (err && CHECK(624, err == -ENOENT))
 			st->st_gone[i] = st->st_gone[--st->st_ngone];
-			continue;
-		}
-		mpool_obj_close(obj);
-		i++;
+		else
+			i++;
 	}
 }
 

@@ -13,9 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <kvdb/kvdb.h>
+#include "mdc.h"
 
 #define KEYS	600u
+#define GONE	8u	/* blocks that are to be deleted */
+#define SEGS	2000u	/* in one record of the container */
 
 static struct sim sim;
 static char dir[256];
@@ -132,6 +134,107 @@ static void a_check_without_memory_calls_nothing_damaged(void)
 	with_each_allocation(verify);
 }
 
+/* ---- the container ------------------------------------------------------------------ */
+
+static void attach(struct kvdb *db)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	memset(db, 0, sizeof(*db));
+	T_EQ(kv_db_attach(db, dir, &o, false), 0);
+}
+
+static void detach(struct kvdb *db)
+{
+	kv_db_detach(db);
+	T_EQ(mpool_close(db->d_mp), 0);
+}
+
+/* Blocks of dropped runs, which nobody has deleted yet. */
+static void make_gone(struct kvdb *db, uint64_t *id)
+{
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
+				   .capacity = 64u << 10, .tag = db->d_tag };
+	struct mpool_op op = { .type = MPOOL_OP_COMMIT };
+
+	for (unsigned i = 0; i < GONE; i++) {
+		T_EQ(mpool_alloc(db->d_mp, &req, 1, &op.obj), 0);
+		T_EQ(mpool_batch(db->d_mp, &op, 1), 0);
+		id[i] = mpool_obj_id(op.obj);
+		mpool_obj_close(op.obj);
+	}
+	T_EQ(kv_mdc_gone(db, id, GONE), 0);
+}
+
+static void are_still_gone(const struct kvdb *db, const uint64_t *id)
+{
+	const struct kv_mdc_state *st = &db->d_mdc->m_st;
+
+	for (unsigned i = 0; i < GONE; i++) {
+		size_t k = 0;
+
+		while (k < st->st_ngone && st->st_gone[k] != id[i])
+			k++;
+		if (k == st->st_ngone)
+			T_FAIL("allocation %llu: block %u is forgotten",
+			       (unsigned long long)sim.s_fault.f_at, i);
+	}
+}
+
+/* Writes records until the container is compacted, then with allocation @k failing. */
+static int compacted_without(struct kvdb *db, uint64_t k)
+{
+	static struct kv_mdc_seg seg[SEGS];
+	struct kv_mdc_incarn in = db->d_mdc->m_st.st_inc;
+	uint64_t used, last, cap, step = 0;
+	int err;
+
+	for (unsigned i = 0; i < SEGS; i++)
+		seg[i] = (struct kv_mdc_seg){ (1ull << 40) + i, 1, 4096 };
+	T_EQ(mpool_mdc_space(db->d_mdc->m_log, &last, &cap), 0);
+	for (;;) {
+		fail_at(last + 4 * step + (128u << 10) > cap ? k : 0, false);
+		in.mi_incarnation++;
+		err = kv_mdc_incarn(db, &in, seg, SEGS);
+		if (err)
+			return err;
+		T_EQ(mpool_mdc_space(db->d_mdc->m_log, &used, &cap), 0);
+		if (used < last)
+			return 0;
+		step = used - last;
+		last = used;
+	}
+}
+
+static void a_compaction_without_memory_forgets_no_block(void)
+{
+	static struct kvdb db;
+	uint64_t id[GONE], k = 0;
+	unsigned told = 0;
+	bool fired;
+	int err;
+
+	attach(&db);
+	make_gone(&db, id);
+	do {
+		err = compacted_without(&db, ++k);
+		fired = sim.s_fault.f_fired;
+		fail_at(0, false);
+		if (err && (err != -ENOMEM || !kvdb_error_detail()->text[0]))
+			T_FAIL("allocation %llu: error %d: %s", (unsigned long long)k, err,
+			       kvdb_error_detail()->text);
+		told += err != 0;
+		are_still_gone(&db, id);
+		detach(&db);
+		attach(&db);
+		are_still_gone(&db, id);
+	} while (fired);
+	printf("# %llu allocations, %u failures told\n", (unsigned long long)k, told);
+	T_OK(k > GONE && told);
+	T_EQ(kv_objs_delete(db.d_mp, id, GONE), 0);
+	detach(&db);
+}
+
 int main(void)
 {
 	sim_init(&sim);
@@ -140,6 +243,7 @@ int main(void)
 	T_RUN(a_repair_without_memory_fails_or_is_whole);
 	T_RUN(a_check_without_memory_calls_nothing_damaged);
 	fail_at(0, false);
+	T_RUN(a_compaction_without_memory_forgets_no_block);
 	unmake();
 	sim_fini(&sim);
 	return t_done();
