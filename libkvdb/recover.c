@@ -732,16 +732,6 @@ static int orphan_add(struct recovery *rv, uint64_t id)
 	return 0;
 }
 
-static bool in_gone(const struct kv_mdc_state *st, uint64_t id)
-{
-	size_t i;
-
-	for (i = 0; i < st->st_ngone; i++)
-		if (st->st_gone[i] == id)
-			return true;
-	return false;
-}
-
 /* Objects of dropped runs are named by the container; others must be newer than its checkpoint. */
 static int find_orphans(struct recovery *rv)
 {
@@ -749,9 +739,11 @@ static int find_orphans(struct recovery *rv)
 	struct kv_mdc_state *st = rv->rv_st;
 	struct mpool_obj_info oi[64];
 	uint64_t after = 0, objects = 0, strange = 0;
-	size_t nlisted;
+	size_t nlisted, nnamed;
 	uint64_t *listed = kv_mdc_state_blocks(st, false, &nlisted);
-	int i, n, err = listed ? 0 : -ENOMEM;
+	/* and those that are gone */
+	uint64_t *named = kv_mdc_state_blocks(st, true, &nnamed);
+	int i, n, err = listed && named ? 0 : -ENOMEM;
 
 	while (!err && (n = mpool_objects(db->d_mp, after, db->d_tag, oi, 64)) != 0) {
 		if (n < 0)
@@ -764,7 +756,7 @@ static int find_orphans(struct recovery *rv)
 			    kv_ids_have(listed, nlisted, after) ||
 			    kv_ckpt_lists(db, after))
 				continue;
-			if (in_gone(st, after)) {
+			if (kv_ids_have(named, nnamed, after)) {
 				err = kv_ckpt_holds_all(db) ? 0 : orphan_add(rv, after);
 			} else if (CHECK(437, after > st->st_inc.mi_ckpt)) {
 				strange++;
@@ -773,6 +765,7 @@ static int find_orphans(struct recovery *rv)
 		}
 	}
 	free(listed);
+	free(named);
 	if (!err && !CHECK(438, strange <= ORPHANS_FEW ||
 			   (strange <= ORPHANS_MAX && strange <= objects / 100)))
 		err = kv_error(-EUCLEAN, "MP0962",
