@@ -23,8 +23,15 @@
 #define LEAVES_PART 256u	/* leaves in one record of a compaction */
 #define SLACK	(64u << 10)	/* bytes of the log that appends leave alone */
 
+static int no_memory(void)
+{
+	return kv_error(-ENOMEM, "MP0902", "no memory for the metadata of the database");
+}
+
 static int bad_record(int rc, uint64_t n)
 {
+	if (rc == -ENOMEM)
+		return no_memory();
 	if (rc == -EOPNOTSUPP)
 		return kv_error(rc, "MP0956",
 				"metadata record %llu has a format or feature that is not known "
@@ -46,7 +53,7 @@ static int replay(struct mpool_mdc *log, struct kv_mdc_state *st, uint64_t max, 
 	int err = 0;
 
 	if (!buf)
-		return -ENOMEM;
+		return no_memory();
 	for (;; *good = n) {
 		err = n < max ? mpool_mdc_read(log, &pos, buf, KV_MDC_REC_MAX, &len) : -ENODATA;
 		if (err == -ENODATA) {
@@ -103,8 +110,9 @@ int kv_mdc_create(struct mpool *mp, uint8_t mclass, uint64_t bytes, const struct
 	kv_mdc_enc_super(&b, s);
 	v.iov_base = b.mb_p;
 	v.iov_len = b.mb_len;
-	err = b.mb_err ? b.mb_err : mpool_mdc_append(log, &v, 1, BARRIER(440, MPOOL_SYNC));
-	if (err && err != -ENOMEM)
+	if (b.mb_err)
+		err = no_memory();
+	else if ((err = mpool_mdc_append(log, &v, 1, BARRIER(440, MPOOL_SYNC))) != 0)
 		kv_error_mpool(err);
 	kv_mdc_buf_free(&b);
 	mpool_mdc_close(log);
@@ -153,7 +161,7 @@ int kv_mdc_open(struct kvdb *db)
 	int err;
 
 	if (!m)
-		return -ENOMEM;
+		return no_memory();
 	m->m_db = db;
 	m->m_mclass = db->d_log_class;
 	pthread_mutex_init(&m->m_lock, NULL);
@@ -205,16 +213,15 @@ static int append_raw(struct kv_mdc *m, int flags)
 	int err;
 
 	if (b->mb_err) {
-		err = b->mb_err;
 		b->mb_err = 0;
-		return err;
+		return no_memory();
 	}
 	if (b->mb_len > KV_MDC_REC_MAX - 64)
 		return kv_error(-EFBIG, "MP0992", "a metadata record of %zu bytes is too long",
 				b->mb_len);
 	if (m->m_capture) {
 		kv_mdc_buf_add(&m->m_capture->mp_out, b->mb_p, b->mb_len);
-		return m->m_capture->mp_out.mb_err;
+		return m->m_capture->mp_out.mb_err ? no_memory() : 0;
 	}
 	err = mpool_mdc_append(m->m_log, &v, 1, (unsigned)flags);
 	if (err)
@@ -414,7 +421,7 @@ static int append_here(struct kv_mdc *m, int flags)
 		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault_text);
 	if (m->m_buf.mb_err) {
 		m->m_buf.mb_err = 0;
-		return -ENOMEM;
+		return no_memory();
 	}
 	err = append_raw(m, flags);
 	if (err == -EFBIG)
@@ -424,6 +431,8 @@ static int append_here(struct kv_mdc *m, int flags)
 			       kvdb_error_detail()->text);
 	m->m_st.st_waits = true;
 	err = kv_mdc_fold(&m->m_st, m->m_buf.mb_p, m->m_buf.mb_len);
+	if (err < 0)
+		return kv_fail(db, err, "metadata container: no memory for what was written");
 	if (err)
 		return kv_fail(db, -EUCLEAN, "metadata container: own record refused (check %d)",
 			       err);
@@ -730,7 +739,7 @@ int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announc
 		return 0;
 	id = malloc(n * sizeof(*id));
 	if (!id)
-		return -ENOMEM;
+		return no_memory();
 	for (i = 0, n = 0; i < ed->ed_nadd; i++)
 		for (j = 0; j < kv_run_desc(ed->ed_add[i])->rd_n; j++)
 			id[n++] = kv_run_desc(ed->ed_add[i])->rd_kb[j].kd_id;
@@ -816,7 +825,7 @@ static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
 	uint64_t *drop = calloc(ed->ed_ndrop + 1, sizeof(*drop));
 	struct kv_mdc_leaf *begin = calloc(ed->ed_nbegin + 1, sizeof(*begin));
 	const struct kv_run_desc **add = calloc(ed->ed_nadd + 1, sizeof(*add));
-	int err = drop && begin && add ? 0 : -ENOMEM;
+	int err = drop && begin && add ? 0 : no_memory();
 	unsigned i;
 
 	for (i = 0; i < ed->ed_ndrop && !err; i++)

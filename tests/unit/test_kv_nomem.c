@@ -18,6 +18,7 @@
 #define KEYS	600u
 #define GONE	8u	/* blocks that are to be deleted */
 #define SEGS	2000u	/* in one record of the container */
+#define BEFORE	"what was wrong before"
 
 static struct sim sim;
 static char dir[256];
@@ -217,10 +218,11 @@ static void a_compaction_without_memory_forgets_no_block(void)
 	attach(&db);
 	make_gone(&db, id);
 	do {
+		kv_error(-EINVAL, "MP0951", BEFORE);
 		err = compacted_without(&db, ++k);
 		fired = sim.s_fault.f_fired;
 		fail_at(0, false);
-		if (err && (err != -ENOMEM || !kvdb_error_detail()->text[0]))
+		if (err && (err != -ENOMEM || strstr(kvdb_error_detail()->text, BEFORE)))
 			T_FAIL("allocation %llu: error %d: %s", (unsigned long long)k, err,
 			       kvdb_error_detail()->text);
 		told += err != 0;
@@ -235,6 +237,28 @@ static void a_compaction_without_memory_forgets_no_block(void)
 	detach(&db);
 }
 
+static int open_and_close(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb *db;
+	int err;
+
+	o.flags = KVDB_MANUAL;
+	kv_error(-EINVAL, "MP0951", BEFORE);
+	err = kvdb_open(dir, &o, &db);
+	if (!err)
+		err = kvdb_close(db);
+	if (err && strstr(kvdb_error_detail()->text, BEFORE))
+		T_FAIL("allocation %llu: error %d: %s", (unsigned long long)sim.s_fault.f_at, err,
+		       kvdb_error_detail()->text);
+	return err;
+}
+
+static void an_open_without_memory_says_so(void)
+{
+	with_each_allocation(open_and_close);
+}
+
 int main(void)
 {
 	sim_init(&sim);
@@ -242,6 +266,7 @@ int main(void)
 	make();
 	T_RUN(a_repair_without_memory_fails_or_is_whole);
 	T_RUN(a_check_without_memory_calls_nothing_damaged);
+	T_RUN(an_open_without_memory_says_so);
 	fail_at(0, false);
 	T_RUN(a_compaction_without_memory_forgets_no_block);
 	unmake();
