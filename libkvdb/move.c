@@ -89,6 +89,7 @@ struct kv_move {
 	uint8_t mv_mclass;
 	bool mv_only;		/* in no other class */
 	bool mv_whole;		/* all that is in the other class moves */
+	bool mv_is_ordering;	/* for scans: it frees nothing, so takes nothing of the reserve */
 	uint8_t mv_how;		/* enum kvdb_compress */
 	struct kv_packer *mv_packer;
 	uint64_t mv_epoch;
@@ -154,7 +155,8 @@ int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, ui
 	mv->mv_only = only;
 	mv->mv_whole = whole;
 	mv->mv_epoch = epoch;
-	mv->mv_depth = kv_reloc_is_ordering(db) ? DEPTH_ORDER : DEPTH;
+	mv->mv_is_ordering = kv_reloc_is_ordering(db);
+	mv->mv_depth = mv->mv_is_ordering ? DEPTH_ORDER : DEPTH;
 	mv->mv_full = mclass == MPOOL_CAPACITY ? db->d_budget.b_move_bytes :
 						 db->d_budget.b_seg_bytes;
 	mv->mv_read = map(READ_BYTES);
@@ -444,8 +446,11 @@ static bool place_is_good(const struct kv_ent *e)
 	return (uint64_t)e->e_off8 * 8 + kv_ent_stored(e) <= (e->e_seg->sg_bytes & ~(KV_BLOCK - 1));
 }
 
-/* Brings the values of all items that got a place since the last time into the image. */
-static void gather(struct kv_move *mv)
+/*
+ * Brings the values of all items that got a place since the last time into the image.
+ * -ECANCELED: a put that has no room waits no longer than for some of them.
+ */
+static int gather(struct kv_move *mv)
 {
 	struct want w[DEPTH_ORDER];
 	uint32_t bytes = 0;
@@ -456,8 +461,11 @@ static void gather(struct kv_move *mv)
 	for (uint32_t i = 0; i < mv->mv_nmove; i++) {
 		struct item *im = &mv->mv_item[mv->mv_place[i].pl_item];
 
-		if (i % SEND_EVERY == 0)
+		if (i % SEND_EVERY == 0) {
 			send_on(mv, false);
+			if (kv_reloc_is_cancelled(mv->mv_db))
+				return -ECANCELED;
+		}
 		if (!place_is_good(&im->im_e)) {
 			leave(mv, im);
 			continue;
@@ -485,6 +493,7 @@ static void gather(struct kv_move *mv)
 	for (unsigned k = 0; k < n; k++)
 		want_done(mv, &w[k]);
 	mv->mv_nmove = 0;
+	return 0;
 }
 
 /* ---- packing ---------------------------------------------------------------------------- */
@@ -623,6 +632,7 @@ static int seg_next(struct kv_move *mv, uint32_t len, struct kv_seg **out)
 		rc = kv_vec_grow(&mv->mv_seg, &mv->mv_segcap, end + n, sizeof(mv->mv_seg[0]));
 		if (!rc)
 			rc = kv_segs_alloc_moved(mv->mv_db, mv->mv_mclass, mv->mv_only,
+						 CHECK(625, !mv->mv_is_ordering),
 						 is_full ? mv->mv_full : len, &n, mv->mv_seg + end);
 		if (rc)
 			return rc;
@@ -641,9 +651,10 @@ static int image_write(struct kv_move *mv)
 {
 	struct kv_seg *s;
 	uint32_t len;
-	int rc;
+	int rc = gather(mv);
 
-	gather(mv);
+	if (rc)
+		return rc;
 	close_up(mv);
 	len = image_end(mv);
 	if (!len)
@@ -763,7 +774,10 @@ static int room_for(struct kv_move *mv, uint32_t size, uint32_t *rec)
 /* The image is full: what was gathered may have left a quarter of it, else it is written. */
 static int make_room(struct kv_move *mv, struct kv_run_build *rb, uint32_t size)
 {
-	gather(mv);
+	int rc = gather(mv);
+
+	if (rc)
+		return rc;
 	close_up(mv);
 	if ((uint64_t)image_end(mv) + size <= mv->mv_full - mv->mv_full / 4)
 		return 0;

@@ -106,7 +106,7 @@ struct kv_reloc {
 	_Atomic(uint64_t) rl_aged_bytes; /* so many in the running job */
 	_Atomic(uint64_t) rl_aged_rate;	/* at which they left in the last jobs, bytes per second */
 	_Atomic(bool) rl_is_ordering;	/* a job for scans runs */
-	_Atomic(unsigned) rl_rescues;	/* writers without room that wait for rl_lock */
+	_Atomic(unsigned) rl_rescues;	/* writers that have no room */
 	_Atomic(uint64_t) rl_yield_ns;	/* that job's next look at what else is due */
 	_Atomic(uint64_t) rl_next_order; /* next look at what scans have paid */
 	uint64_t rl_next_half;		/* half of it is forgotten then; rl_lock */
@@ -1079,13 +1079,21 @@ bool kv_reloc_may_help(struct kvdb *db)
 	       atomic_compare_exchange_strong(&rl->rl_room_log, &last, log);
 }
 
+void kv_reloc_rescue_begin(struct kvdb *db)
+{
+	atomic_fetch_add(&db->d_reloc->rl_rescues, 1);
+}
+
+void kv_reloc_rescue_end(struct kvdb *db)
+{
+	atomic_fetch_sub(&db->d_reloc->rl_rescues, 1);
+}
+
 void kv_reloc_make_room(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
 
-	atomic_fetch_add(&rl->rl_rescues, 1);
 	pthread_mutex_lock(&rl->rl_lock);
-	atomic_fetch_sub(&rl->rl_rescues, 1);
 	/* G7: who cancels a compaction does not mean this one */
 	atomic_store(&rl->rl_is_rescue, true);
 	if (kv_segs_seal_now(db) >= 0)

@@ -61,10 +61,10 @@ int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t epoch, uint8_t
 
 /*
  * Up to *@n segments of @bytes for values that move, OPEN, each with a reference; *@n: so many.
- * One may use the reserve.
+ * One may use the reserve if @urgent.
  */
-int kv_segs_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, uint32_t bytes, unsigned *n,
-			struct kv_seg **out);
+int kv_segs_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, bool urgent, uint32_t bytes,
+			unsigned *n, struct kv_seg **out);
 /* Ends segments that kv_segs_alloc_moved() gave: durable, sealed, listed. */
 int kv_segs_seal_moved(struct kvdb *db, struct kv_seg **seg, unsigned n);
 /* The same for one that was not finished; upkeep deletes it with the last reference. */
@@ -183,6 +183,9 @@ void kv_reloc_cancel(struct kvdb *db);
 int kv_reloc_status(struct kvdb *db, struct kvdb_compact_status *st);
 /* A put found no room: false when another one asked a moment ago. */
 bool kv_reloc_may_help(struct kvdb *db);
+/* A put has no room: no job for scans runs on, or begins, until it was helped. */
+void kv_reloc_rescue_begin(struct kvdb *db);
+void kv_reloc_rescue_end(struct kvdb *db);
 /* Full media: empties all segments that hold garbage, as far as there is room. */
 void kv_reloc_make_room(struct kvdb *db);
 /* True when the running job was asked to stop. */

@@ -507,8 +507,8 @@ int kv_seg_alloc(struct kvdb *db, uint16_t log, uint8_t stream, uint32_t bytes, 
 	return 0;
 }
 
-int kv_segs_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, uint32_t bytes, unsigned *n,
-			struct kv_seg **out)
+int kv_segs_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, bool urgent, uint32_t bytes,
+			unsigned *n, struct kv_seg **out)
 {
 	struct kv_segs *ss = db->d_segs;
 	unsigned most = class_part(db, mclass, bytes, MOVED_PART);
@@ -519,7 +519,7 @@ int kv_segs_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, uint32_t byt
 	if (*n > most)
 		*n = most;
 	/* without sg_fill_lock: writers may need what the supplier fetches under it */
-	err = alloc_segs(db, mclass, only, bytes, n, true, out);
+	err = alloc_segs(db, mclass, only, bytes, n, urgent, out);
 	if (err)
 		return err;
 	pthread_mutex_lock(&ss->sg_lock);

@@ -702,7 +702,7 @@ static int drain_flush(struct kvdb *db)
 	return err ? err : flush_frozen(db);
 }
 
-void kv_make_room(struct kvdb *db)
+static void make_room(struct kvdb *db)
 {
 	unsigned int i;
 
@@ -716,6 +716,14 @@ void kv_make_room(struct kvdb *db)
 		kv_runs_reap(db);
 		kv_segs_step(db);
 	}
+}
+
+void kv_make_room(struct kvdb *db)
+{
+	/* at once: a flush may need what a job for scans has */
+	kv_reloc_rescue_begin(db);
+	make_room(db);
+	kv_reloc_rescue_end(db);
 }
 
 /* True while a worker is in the middle of what drain_compact() waits for. */

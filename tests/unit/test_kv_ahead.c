@@ -307,7 +307,7 @@ static void values_that_move_get_segments_together(void)
 	while (kv_segs_step(db) > 0)
 		;
 	before = segments();
-	T_EQ(kv_segs_alloc_moved(db, MPOOL_CAPACITY, true, 2 * SEG, &n, s), 0);
+	T_EQ(kv_segs_alloc_moved(db, MPOOL_CAPACITY, true, true, 2 * SEG, &n, s), 0);
 	T_OK(n > 1 && n <= 512 * 4 / 128 / 2);
 	T_EQ(segments(), before + n);
 	for (unsigned i = 0; i < n; i++) {
@@ -319,7 +319,7 @@ static void values_that_move_get_segments_together(void)
 		;
 	T_EQ(segments(), before);
 	n = 32;
-	T_EQ(kv_segs_alloc_moved(db, MPOOL_CAPACITY, true, 16 * SEG, &n, s), 0);
+	T_EQ(kv_segs_alloc_moved(db, MPOOL_CAPACITY, true, true, 16 * SEG, &n, s), 0);
 	T_EQ(n, 1);
 	kv_seg_abandon(db, s[0], 0);
 	kv_seg_put(db, s[0]);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "heat.h"
+#include "kv_clock.h"
 #include "kv_fresh.h"
 #include "pages.h"
 #include "reloc.h"
@@ -21,6 +22,7 @@
 static char dir[256];
 static struct kvdb *db;
 static struct kvdb_kvs *kvs[2];
+static const struct kvdb_clock *clk;	/* NULL: the machine's */
 
 static void open_db(void)
 {
@@ -29,6 +31,7 @@ static void open_db(void)
 	o.flags = KVDB_MANUAL;
 	o.logs = 1;
 	o.cache_bytes = 64u << 20;
+	o.clock = clk;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	for (unsigned s = 0; s < 2; s++) {
 		char name[2] = { (char)('a' + s), 0 };
@@ -330,6 +333,79 @@ static void gets_put_nothing_in_order(void)
 	done();
 }
 
+/* ---- beside writers that need room -------------------------------------------------- */
+
+static struct mpool_obj *filler[64];
+static unsigned nfiller;
+static bool is_filling;
+static unsigned looks, rescue_at;	/* at the clock, by a job for scans; 0: at none */
+
+/* Somebody takes the pool, down to what is kept for flushes. */
+static void fill(void)
+{
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
+				   .capacity = 1u << 20 };
+
+	is_filling = false;
+	while (kv_segs_free_bytes(db) > 8u << 20)
+		T_EQ(mpool_alloc(db->d_mp, &req, 1, &filler[nfiller++]), 0);
+}
+
+static uint64_t busy_now(void *arg)
+{
+	if ((is_filling || rescue_at) && kv_reloc_is_ordering(db)) {
+		if (is_filling)
+			fill();
+		else if (++looks == rescue_at)
+			kv_reloc_rescue_begin(db);
+	}
+	return clock_now(arg);
+}
+
+static const struct kvdb_clock busy_clock = { busy_now, clock_sleep, NULL, NULL };
+
+static void fresh_and_scanned(void)
+{
+	clk = &busy_clock;
+	fresh();
+	for (unsigned i = 0; i < 5; i++)
+		scan(0, 0);
+}
+
+static void what_is_kept_for_flushes_is_not_for_scans(void)
+{
+	fresh_and_scanned();
+	is_filling = true;
+	kv_reloc_look(db);
+	T_EQ(kv_reloc_step(db), 0);
+	T_OK(nfiller > 0);
+	T_EQ(stats().order_relocations, 0);
+	while (nfiller)
+		mpool_obj_close(filler[--nfiller]);
+	settle();
+	T_OK(stats().order_relocations > 0);
+	scan(0, 0);
+	done();
+	clk = NULL;
+}
+
+static void a_job_for_scans_ends_soon_when_a_put_has_no_room(void)
+{
+	fresh_and_scanned();
+	for (rescue_at = 1; !stats().order_relocations; rescue_at++) {
+		looks = 0;
+		kv_reloc_look(db);
+		T_OK(kv_reloc_step(db) >= 0);
+		if (looks >= rescue_at)
+			kv_reloc_rescue_end(db);
+	}
+	T_OK(rescue_at > KEYS / 32);
+	rescue_at = 0;
+	scan(0, 0);
+	done();
+	clk = NULL;
+}
+
 int main(void)
 {
 	T_RUN(segments_go_when_scans_have_paid_for_them_together);
@@ -337,6 +413,8 @@ int main(void)
 	T_RUN(heat_that_pays_for_nothing_begins_no_job);
 	T_RUN(what_is_scanned_comes_into_order_and_nothing_else);
 	T_RUN(gets_put_nothing_in_order);
+	T_RUN(what_is_kept_for_flushes_is_not_for_scans);
+	T_RUN(a_job_for_scans_ends_soon_when_a_put_has_no_room);
 	T_RUN(a_walk_goes_on_while_its_values_move);
 	return t_done();
 }
