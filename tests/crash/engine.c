@@ -10,13 +10,14 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include "engine.h"
 #include "harness.h"
 
-#define HANG_SECONDS	20	/* one state may not take longer */
+#define HANG_SECONDS	20	/* one state may not take longer, see eng_watch() */
 #define SHOWN		5	/* violations printed per workload */
 #define LEAST		2000	/* distinct states of a workload in a run of ordinary length */
 
@@ -190,7 +191,7 @@ static void judge(struct eng *e, void *model, unsigned at, enum state_kind kind,
 		return;
 	e->e_has_hash = false;
 	e->e_rand = seed;
-	alarm(HANG_SECONDS);
+	eng_watch(HANG_SECONDS);
 	sim_snap(&e->e_sim);
 	if (e->e_ops->eo_check(e, model, at, post))
 		violation(e);
@@ -293,7 +294,7 @@ static bool second_record(struct eng *e, void *model, unsigned at, struct sim_lo
 	e->e_rand = seed;
 	e->e_opened = sim_log_end(log);
 	e->e_sim.s_log = log;
-	alarm(HANG_SECONDS);
+	eng_watch(HANG_SECONDS);
 	ok = !e->e_ops->eo_again(e, model, at, out);
 	e->e_sim.s_log = NULL;
 	e->e_sim.s_tick = NULL;
@@ -434,7 +435,7 @@ bool eng_run(struct eng *e, const struct eng_ops *ops, const struct eng_conf *co
 	e->e_set_n = e->e_set_cap = 0;
 	strcpy(e->e_path, "record");
 	current = e;
-	alarm(60);
+	eng_watch(60);
 	rc = ops->eo_record(e, &model);
 	e->e_sim.s_log = NULL;
 	e->e_sim.s_tick = NULL;
@@ -446,7 +447,7 @@ bool eng_run(struct eng *e, const struct eng_ops *ops, const struct eng_conf *co
 			break;
 		one_pass(e, model, pass);
 	}
-	alarm(0);
+	eng_watch(0);
 	if (model)
 		ops->eo_free(model);
 	sim_log_fini(&e->e_log);
@@ -456,6 +457,33 @@ bool eng_run(struct eng *e, const struct eng_ops *ops, const struct eng_conf *co
 }
 
 /* ---- programs ---- */
+
+static volatile sig_atomic_t ticks_left;	/* 0: nobody watches */
+
+static void on_tick(int sig)
+{
+	(void)sig;
+	if (ticks_left && --ticks_left == 0)
+		raise(SIGABRT);
+}
+
+/*
+ * Ticks of a second count, not the clock: of those that pass while the program is stopped, or
+ * has no processor, there is one.
+ */
+static void watch_init(void)
+{
+	struct sigaction sa = { .sa_handler = on_tick, .sa_flags = SA_RESTART };
+	struct itimerval second = { { 1, 0 }, { 1, 0 } };
+
+	sigaction(SIGALRM, &sa, NULL);
+	setitimer(ITIMER_REAL, &second, NULL);
+}
+
+void eng_watch(unsigned seconds)
+{
+	ticks_left = (sig_atomic_t)seconds;
+}
 
 /* The product died in a state: say which one, then die. */
 static void on_signal(int sig)
@@ -472,18 +500,19 @@ static void on_signal(int sig)
 			_exit(3);
 	}
 	signal(sig, SIG_DFL);
-	raise(sig == SIGALRM ? SIGABRT : sig);
+	raise(sig);
 }
 
 void eng_init(struct eng *e)
 {
-	static const int sigs[] = { SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGALRM };
+	static const int sigs[] = { SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL };
 	unsigned i;
 
 	memset(e, 0, sizeof(*e));
 	sim_init(&e->e_sim);
 	for (i = 0; i < sizeof(sigs) / sizeof(sigs[0]); i++)
 		signal(sigs[i], on_signal);
+	watch_init();
 }
 
 void eng_fini(struct eng *e)

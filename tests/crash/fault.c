@@ -34,14 +34,14 @@ static void one(struct eng *e, unsigned kind, bool sticky, uint64_t k, uint64_t 
 	struct sim_fault f = { .f_kind = (uint8_t)kind, .f_is_sticky = sticky, .f_at = k };
 	bool failed = false;
 
-	alarm(HANG_S);
+	eng_watch(HANG_S);
 	done[kind]++;
 	if (ops->fo_run(e, &f, seed, &failed) && wrong++ < 8)
 		printf("# %s, %s at %llu%s: %s\n", e->e_ops->eo_name, sim_fault_name[kind],
 		       (unsigned long long)k, sticky ? " and later" : "", e->e_why);
 	told[kind] += failed;
 	fired[kind] += f.f_fired > 0;
-	alarm(0);
+	eng_watch(0);
 }
 
 static unsigned kinds(void)
