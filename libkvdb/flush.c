@@ -251,6 +251,17 @@ void kv_closed_wait(struct kvdb *db, uint64_t e)
 
 /* ---- writing -------------------------------------------------------------------- */
 
+/* One call for a device has returned; since @t0. Its time. */
+static uint64_t device_took(struct kvdb *db, uint64_t t0)
+{
+	_Atomic(uint64_t) *max = &db->d_count.log_device_max_ns;
+	uint64_t ns = kv_now(db) - t0;
+
+	if (ns > atomic_load(max))
+		atomic_store(max, ns);
+	return ns;
+}
+
 /* Takes completions; with @all until nothing is in flight. */
 static int reap(struct kvdb *db, bool all)
 {
@@ -259,8 +270,10 @@ static int reap(struct kvdb *db, bool all)
 	int err = 0;
 
 	while (fl->fl_inflight) {
+		uint64_t t0 = kv_now(db);
 		int n = mpool_ioq_reap(fl->fl_ioq, cqe, IOQ_DEPTH, all ? 1 : 0, all ? -1 : 0);
 
+		device_took(db, t0);
 		if (n < 0)
 			return kv_fail(db, n, "reaping log writes failed");
 		if (n == 0)
@@ -304,6 +317,7 @@ static int submit(struct kvdb *db, struct kv_frame *f)
 	struct kv_flusher *fl = db->d_flusher;
 	struct mpool_io io = { .obj = f->fr_seg->sg_obj, .type = MPOOL_WRITE, .iovcnt = 1,
 			       .off = f->fr_off, .iov = &f->fr_iov, .cookie = (uintptr_t)f };
+	uint64_t t0;
 	int n, err;
 
 	if (!fl->fl_inflight)
@@ -313,7 +327,9 @@ static int submit(struct kvdb *db, struct kv_frame *f)
 	fl->fl_classes |= 1u << f->fr_seg->sg_mclass;
 	atomic_fetch_add(&db->d_count.log_bytes[f->fr_seg->sg_mclass], f->fr_iov.iov_len);
 	for (;;) {
+		t0 = kv_now(db);
 		n = mpool_ioq_submit(fl->fl_ioq, &io, 1);
+		device_took(db, t0);
 		if (n == 1)
 			break;
 		if (n < 0)
@@ -574,7 +590,7 @@ static int write_epoch(struct kvdb *db, uint64_t e, struct kv_frame *carrier, ui
 	err = BARRIER(302, mpool_flush(db->d_mp, fl->fl_classes));
 	if (err)
 		return kv_fail(db, err, "flush of the log devices failed");
-	kv_lag_flushed(db, kv_now(db) - t0);
+	kv_lag_flushed(db, device_took(db, t0));
 	fl->fl_classes = 0;
 	fl->fl_nsegs = 0;
 	retire_written(fl);

@@ -86,6 +86,7 @@ static void add_counters(struct kvdb *db, struct kvdb_stats *st)
 	st->stalls = atomic_load(&c->stalls);
 	st->stall_ns = atomic_load(&c->stall_ns);
 	st->skipped_records = atomic_load(&c->skipped);
+	st->log_device_max_ns = atomic_load(&c->log_device_max_ns);
 	kv_throttle_stats(db, st);
 	for (int i = 0; i < MPOOL_MCLASSES; i++) {
 		st->io[i].log_bytes = atomic_load(&c->log_bytes[i]);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A layer that makes a device slower: rate=BYTES per second, write_rate=BYTES
- * for writes when they are slower, and lat=TIME.
+ * for writes when they are slower, lat=TIME; and pause=TIME,every=TIME: it stands
+ * still at the end of each period since it was opened.
  *
  * The data moves at once; only the completion is late, so requests of one queue
  * overlap as they would on the slow device. Reads and writes share one bucket,
@@ -19,11 +20,23 @@ struct delay_dev {
 	uint64_t ly_free_ns;	/* guarded by ly_lock */
 	uint64_t ly_rate, ly_write_rate;	/* bytes per second, 0 = unlimited */
 	uint64_t ly_lat_ns;
+	uint64_t ly_pause_ns, ly_every_ns, ly_since_ns;
 };
+
+/* What would be done at @t is done at the end of the pause. */
+static uint64_t delay_awake(const struct delay_dev *ly, uint64_t t)
+{
+	uint64_t in;
+
+	if (!ly->ly_pause_ns)
+		return t;
+	in = (t - ly->ly_since_ns) % ly->ly_every_ns;
+	return in < ly->ly_every_ns - ly->ly_pause_ns ? t : t + ly->ly_every_ns - in;
+}
 
 static uint64_t delay_ready(struct delay_dev *ly, uint64_t bytes, uint64_t rate)
 {
-	uint64_t now = mpl_now_ns(), ready = now;
+	uint64_t now = mpl_now_ns(), ready = delay_awake(ly, now);
 
 	if (ly->ly_rate || ly->ly_write_rate) {
 		pthread_mutex_lock(&ly->ly_lock);
@@ -31,6 +44,7 @@ static uint64_t delay_ready(struct delay_dev *ly, uint64_t bytes, uint64_t rate)
 			ly->ly_free_ns = now;
 		if (rate)
 			ly->ly_free_ns += (uint64_t)((double)bytes * 1e9 / (double)rate);
+		ly->ly_free_ns = delay_awake(ly, ly->ly_free_ns);
 		ready = ly->ly_free_ns;
 		pthread_mutex_unlock(&ly->ly_lock);
 	}
@@ -92,6 +106,8 @@ static int delay_discard(void *dev, uint64_t off, uint64_t len)
 {
 	struct delay_dev *ly = dev;
 
+	if (ly->ly_pause_ns)
+		mpl_sleep_until(delay_awake(ly, mpl_now_ns()));
 	return ly->ly_below.ops->discard ?
 	       ly->ly_below.ops->discard(ly->ly_below.dev, off, len) : 0;
 }
@@ -100,6 +116,8 @@ static int delay_reserve(void *dev, uint64_t off, uint64_t len)
 {
 	struct delay_dev *ly = dev;
 
+	if (ly->ly_pause_ns)
+		mpl_sleep_until(delay_awake(ly, mpl_now_ns()));
 	return ly->ly_below.ops->reserve ?
 	       ly->ly_below.ops->reserve(ly->ly_below.dev, off, len) : 0;
 }
@@ -133,6 +151,9 @@ int mpl_delay_push(struct mpool_vdev *vd, const struct mpl_layer_conf *lc)
 	ly->ly_rate = lc->lc_rate;
 	ly->ly_write_rate = lc->lc_write_rate ? lc->lc_write_rate : lc->lc_rate;
 	ly->ly_lat_ns = lc->lc_lat_ns;
+	ly->ly_pause_ns = lc->lc_pause_ns;
+	ly->ly_every_ns = lc->lc_every_ns;
+	ly->ly_since_ns = mpl_now_ns();
 	pthread_mutex_init(&ly->ly_lock, NULL);
 	vd->ops = &delay_ops;
 	vd->dev = ly;

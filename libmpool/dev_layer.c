@@ -109,6 +109,10 @@ static int layer_key(struct mpl_layer_conf *lc, const char *s, const char *end)
 		return layer_num(v, end, &lc->lc_write_rate);
 	if (layer_word(s, k, "lat"))
 		return layer_time(v, end, &lc->lc_lat_ns);
+	if (layer_word(s, k, "pause"))
+		return layer_time(v, end, &lc->lc_pause_ns);
+	if (layer_word(s, k, "every"))
+		return layer_time(v, end, &lc->lc_every_ns);
 	if (layer_word(s, k, "fail"))
 		return layer_fail(lc, v, end);
 	if (layer_word(s, k, "after"))
@@ -163,7 +167,9 @@ static int layer_parse(const char *spec, int mask, struct mpl_layer_conf *lc, co
 		}
 		s = *end ? end + 1 : end;
 	}
-	return 0;
+	if (!lc->lc_pause_ns && !lc->lc_every_ns)
+		return 0;
+	return lc->lc_pause_ns && lc->lc_pause_ns < lc->lc_every_ns ? 0 : -EINVAL;
 }
 
 int mpl_layer_check(const char *spec, const char **at)
@@ -184,7 +190,7 @@ int mpl_layer_push(struct mpool_vdev *vd, const char *spec, uint32_t mclass,
 		rc = mpl_volatile_push(vd, &lc, power);
 	if (!rc && lc.lc_fail)
 		rc = mpl_fault_push(vd, &lc);
-	if (!rc && (lc.lc_rate || lc.lc_write_rate || lc.lc_lat_ns))
+	if (!rc && (lc.lc_rate || lc.lc_write_rate || lc.lc_lat_ns || lc.lc_pause_ns))
 		rc = mpl_delay_push(vd, &lc);
 	return rc;
 }

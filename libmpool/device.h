@@ -68,6 +68,7 @@ struct mpl_layer_conf {
 	uint64_t lc_rate;		/* bytes per second */
 	uint64_t lc_write_rate;		/* of writes; 0 = lc_rate */
 	uint64_t lc_lat_ns;
+	uint64_t lc_pause_ns, lc_every_ns; /* it stands still; both or none */
 	unsigned lc_fail;		/* bits MPL_FAIL_* */
 	uint64_t lc_after;		/* the k-th call fails, 1 = first */
 	int lc_is_sticky;

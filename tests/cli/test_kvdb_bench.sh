@@ -53,6 +53,15 @@ queues_do_the_same_work() {
 	want 2 kvdb bench --in-flight 10001
 }
 
+waits_name_the_device() {
+	# shellcheck disable=SC2086
+	MPOOL_DEV=all:lat=30ms want 0 kvdb bench $small --workload load
+	has out '^load +longest wait of the log for one write or flush since open: [1-9][0-9.]*m?s$'
+	# shellcheck disable=SC2086
+	MPOOL_DEV=all:lat=30ms want 0 kvdb bench -j $small --workload load
+	same device "$(field 'd["phases"][0]["log_device_max_ns_since_open"] >= 30000000')" True
+}
+
 classes_are_compared() {
 	want 0 kvdb bench --records 30000 --threads 2 --size 256M --classes compare
 	has out '^device layers: capacity:rate=400M,write_rate=80M,lat=200us$'
@@ -285,6 +294,7 @@ interrupted_bench_removes_its_pool() {
 run every_workload_runs_verified
 run the_table_names_every_figure
 run queues_do_the_same_work
+run waits_name_the_device
 run classes_are_compared
 run values_of_odd_sizes_verify
 run a_given_database_is_used_and_kept

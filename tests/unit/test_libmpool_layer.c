@@ -77,12 +77,14 @@ static void layer_text_is_checked(void)
 		"capacity:rate=60M,lat=2ms", "capacity:rate=60M,write_rate=20M",
 		"all:volatile,cut=12s,seed=7;staging:fail=write,after=3",
 		"staging:fail=flush,fail=read,sticky,err=ENOSPC", "all:torn", "", "all:lat=1.5us;",
+		"all:pause=75ms,every=1s",
 	};
 	static const char *const bad[] = {
 		"capacity", "disk:lat=1ms", "all:lat=1", "all:lat=ms", "all:rate=-3", "all:rate=5T",
 		"all:write_rate=x",
 		"all:fail=sometimes", "all:err=EPERM", "all:nothing", "all:=", "x;all:torn",
 		"all:cut=9e99s",
+		"all:pause=1s", "all:every=1s", "all:pause=1s,every=1s", "all:pause=2s,every=1s",
 	};
 	const char *at;
 	unsigned i;
@@ -128,6 +130,31 @@ static void delay_overlaps_and_rate_limits(void)
 	vd.ops->close(vd.dev);
 	free(v.iov_base);
 	T_OK(!pw);
+}
+
+static void a_device_that_pauses_goes_on_at_the_end(void)
+{
+	const uint64_t every = 1000000000000u;
+	uint64_t t0 = mpl_now_ns(), t1, ready[2];
+	struct mpl_power *pw = NULL;
+	struct mpool_vdev vd;
+	struct iovec v = { .iov_len = MP_BLOCK };
+
+	T_EQ(posix_memalign(&v.iov_base, MP_BLOCK, MP_BLOCK), 0);
+	memset(v.iov_base, 1, MP_BLOCK);
+	dev_open(&vd, 0, "capacity:pause=999999ms,every=1000s", &pw, 1);
+	t1 = mpl_now_ns();
+	mpl_sleep_until(t1 + 2000000u);
+	T_EQ(vd.ops->writev(vd.dev, 0, &v, 1, 0, &ready[0]), 0);
+	T_OK(ready[0] >= t0 + every && ready[0] <= t1 + every);
+	T_EQ(vd.ops->flush(vd.dev, &ready[1]), 0);
+	T_EQ(ready[1], ready[0]);
+	vd.ops->close(vd.dev);
+	dev_open(&vd, 0, "capacity:pause=1ms,every=1000s", &pw, 1);
+	T_EQ(vd.ops->writev(vd.dev, 0, &v, 1, 0, &ready[0]), 0);
+	T_OK(ready[0] < t0 + every / 2);
+	vd.ops->close(vd.dev);
+	free(v.iov_base);
 }
 
 static void fault_hits_the_kth_call(void)
@@ -265,6 +292,7 @@ int main(void)
 			 tmp && *tmp ? tmp : "/tmp", (int)getpid(), i);
 	T_RUN(layer_text_is_checked);
 	T_RUN(delay_overlaps_and_rate_limits);
+	T_RUN(a_device_that_pauses_goes_on_at_the_end);
 	T_RUN(fault_hits_the_kth_call);
 	T_RUN(volatile_cache_keeps_writes_until_flush);
 	T_RUN(cut_drops_tears_and_keeps_at_random);

@@ -166,6 +166,7 @@ static void json_phase(struct json *j, const struct bench *b, const struct bench
 	json_u64(j, "stall_ns", z->stall_ns - a->stall_ns);
 	json_u64(j, "durability_late", z->durability_late - a->durability_late);
 	delays_json(j, a, z);
+	json_u64(j, "log_device_max_ns_since_open", z->log_device_max_ns);
 	json_end(j);
 }
 

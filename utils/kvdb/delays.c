@@ -65,4 +65,7 @@ void delays_text(const char *label, const struct kvdb_stats *from, const struct 
 		printf("%s longest wait of a writer since open: %s (%s)\n", label,
 		       time_str(max, to->delay[longest].max_ns), kvdb_delay_name(longest));
 	}
+	if (to->log_device_max_ns)
+		printf("%s longest wait of the log for one write or flush since open: %s\n", label,
+		       time_str(sum, to->log_device_max_ns));
 }

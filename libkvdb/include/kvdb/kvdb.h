@@ -850,6 +850,7 @@ struct kvdb_stats {
 	uint64_t order_relocations; /* of the relocations: for the sake of scans, ... */
 	uint64_t order_bytes;       /* ... and the bytes that those moved */
 	uint64_t point_hits;        /* lookups that found a value where one before had found it */
+	uint64_t log_device_max_ns; /* the longest that the log waited for one write, or a flush */
 };
 /*
  * The 64-bit members of struct kvdb_stats, all of them, for tools that print or
@@ -867,7 +868,7 @@ struct kvdb_stats {
 	X(spare_bytes) X(table_bytes) X(memory_bytes) X(leaves) X(run_depth) X(spills) \
 	X(splits) X(joins) X(merge_keys) X(merge_most_keys) X(pack_in_bytes) \
 	X(pack_out_bytes) X(user_read_bytes) X(cpu_ns) X(scan_places) X(order_relocations) \
-	X(order_bytes) X(point_hits)
+	X(order_bytes) X(point_hits) X(log_device_max_ns)
 
 /** kvdb_stats() - read the counters. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_stats(struct kvdb *db, struct kvdb_stats *out);
