@@ -873,7 +873,7 @@ int kvdb_checkpoint(struct kvdb *db, const char *name, unsigned flags)
 	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
 	err = create_locked(db, name);
 	pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);
-	return err;
+	return kv_error_memory(err, "a checkpoint");
 }
 
 /* C6, C4. A pool whose files cannot be locked has no other reader. */

@@ -5,6 +5,7 @@
  * object, reason and way out, and the cure from the table here. The detail
  * belongs to the thread; nothing is locked except the first fault's text.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -88,6 +89,13 @@ int kv_error_mpool(int err)
 	err_tls.err = err;
 	if (!err_tls.id[0])
 		snprintf(err_tls.text, sizeof(err_tls.text), "%s", strerror(-err));
+	return err;
+}
+
+int kv_error_memory(int err, const char *what)
+{
+	if (err == -ENOMEM && err_tls.err != err)
+		kv_error(err, "MP0902", "no memory for %s", what);
 	return err;
 }
 

@@ -472,8 +472,7 @@ static int open_once(const char *pool, const struct kvdb_opts *o, struct kvdb **
 		*out = db;
 		return 0;
 	}
-	if (err == -ENOMEM && kvdb_error_detail()->err != err)
-		kv_error(err, "MP0902", "no memory to open the database");
+	kv_error_memory(err, "an open database");
 	kv_db_detach(db);
 	if (db->d_mp)
 		mpool_close(db->d_mp);

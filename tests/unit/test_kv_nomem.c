@@ -259,6 +259,101 @@ static void an_open_without_memory_says_so(void)
 	with_each_allocation(open_and_close);
 }
 
+/* ---- checkpoints -------------------------------------------------------------------- */
+
+static int told(int err, const char *what)
+{
+	if (err && (err != -ENOMEM || strstr(kvdb_error_detail()->text, BEFORE)))
+		T_FAIL("allocation %llu: %s: error %d: %s", (unsigned long long)sim.s_fault.f_at,
+		       what, err, kvdb_error_detail()->text);
+	return err;
+}
+
+static struct kvdb *open_whole(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb *db;
+
+	o.flags = KVDB_MANUAL;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	return db;
+}
+
+/* A checkpoint of one that failed may be there: whole, and without it the database is. */
+static void settle_checkpoint(void)
+{
+	struct kvdb *db = open_whole();
+	uint64_t damage = 1;
+
+	if (kvdb_checkpoint_list(db, NULL, 0))
+		T_EQ(kvdb_checkpoint_drop(db, "c"), 0);
+	T_EQ(kvdb_checkpoint_list(db, NULL, 0), 0);
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(kvdb_verify(dir, NULL, MPOOL_VERIFY_DATA, NULL, NULL, &damage), 0);
+	T_EQ(damage, 0);
+}
+
+/* The container that an open reads gets longer: memory ends behind it. */
+static int make_and_drop(void)
+{
+	struct sim_fault fault = sim.s_fault;
+	struct kvdb *db;
+	int err, end;
+
+	fail_at(0, false);
+	db = open_whole();
+	kv_error(-EINVAL, "MP0951", BEFORE);
+	sim.s_fault = fault;
+	err = told(kvdb_checkpoint(db, "c", 0), "checkpoint");
+	if (!err)
+		err = told(kvdb_checkpoint_drop(db, "c"), "drop");
+	end = told(kvdb_close(db), "close");
+	fault = sim.s_fault;
+	fail_at(0, false);
+	settle_checkpoint();
+	sim.s_fault = fault;
+	return err ? err : end;
+}
+
+static void a_checkpoint_without_memory_fails_or_is_whole(void)
+{
+	with_each_allocation(make_and_drop);
+}
+
+static int read_checkpoint(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	char val[300];
+	size_t len;
+	int err;
+
+	o.flags = KVDB_MANUAL | KVDB_RDONLY;
+	o.checkpoint = "c";
+	kv_error(-EINVAL, "MP0951", BEFORE);
+	err = told(kvdb_open(dir, &o, &db), "open");
+	if (err)
+		return err;
+	err = told(kvdb_kvs_open(db, "s", &kvs), "store");
+	if (!err)
+		err = told(kvdb_get(kvs, "000004", 6, val, sizeof(val), &len), "get");
+	kvdb_close(db);
+	return err;
+}
+
+static void a_checkpoint_is_read_or_its_reader_told(void)
+{
+	struct kvdb *db;
+
+	fail_at(0, false);
+	db = open_whole();
+	T_EQ(kvdb_checkpoint(db, "c", 0), 0);
+	T_EQ(kvdb_close(db), 0);
+	with_each_allocation(read_checkpoint);
+	settle_checkpoint();
+}
+
 int main(void)
 {
 	sim_init(&sim);
@@ -267,6 +362,8 @@ int main(void)
 	T_RUN(a_repair_without_memory_fails_or_is_whole);
 	T_RUN(a_check_without_memory_calls_nothing_damaged);
 	T_RUN(an_open_without_memory_says_so);
+	T_RUN(a_checkpoint_without_memory_fails_or_is_whole);
+	T_RUN(a_checkpoint_is_read_or_its_reader_told);
 	fail_at(0, false);
 	T_RUN(a_compaction_without_memory_forgets_no_block);
 	unmake();
