@@ -248,9 +248,9 @@ static int see_tail(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32
 	return err < 0 ? err : 0;
 }
 
-/* The frame at @off: 0, the check that failed, -ENOMEM. */
-static int scan_frame(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32_t limit,
-		      bool check_values, uint32_t incarnation, struct kv_frame_hdr *h)
+/* The frame at @off, without its records: 0 or the check that failed. */
+static int judge_frame(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32_t limit,
+		       uint32_t incarnation, struct kv_frame_hdr *h)
 {
 	const uint8_t *p = vs->vs_image + off;
 	int rc = kv_frame_decode(p, (uint32_t)rv->rv_db->d_tag, vs->vs_seg->sg_id, off,
@@ -258,9 +258,44 @@ static int scan_frame(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint
 
 	if (!rc && !rv->rv_hole && !follows(rv, vs, h, incarnation))
 		rc = 1;
-	if (!rc && !kv_frame_check_payload(p, h))
-		rc = 1;
-	return rc ? rc : walk_frame(rv, p, h, check_values);
+	return rc ? rc : !kv_frame_check_payload(p, h);
+}
+
+/* The frame at @off: 0, the check that failed, -ENOMEM. */
+static int scan_frame(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32_t limit,
+		      bool check_values, uint32_t incarnation, struct kv_frame_hdr *h)
+{
+	int rc = judge_frame(rv, vs, off, limit, incarnation, h);
+
+	return rc ? rc : walk_frame(rv, vs->vs_image + off, h, check_values);
+}
+
+/* What may be a frame is read again: all of it, or as much as tells that there is none. */
+static int reread(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32_t limit)
+{
+	struct iovec v = { .iov_base = vs->vs_image + off, .iov_len = KV_BLOCK };
+	struct kv_frame_hdr h;
+	int err = mpool_read(vs->vs_seg->sg_obj, off, &v, 1);
+
+	if (!err && !kv_frame_decode(v.iov_base, (uint32_t)rv->rv_db->d_tag, vs->vs_seg->sg_id,
+				     off, limit - off, &h)) {
+		v.iov_len = (h.fh_len + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
+		err = mpool_read(vs->vs_seg->sg_obj, off, &v, 1);
+	}
+	return err ? kv_error_mpool(err) : 0;
+}
+
+/* The same as scan_frame(), or -EIO. RV19: a log ends where two readings say so. */
+static int scan_sure(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32_t limit,
+		     bool check_values, uint32_t incarnation, struct kv_frame_hdr *h)
+{
+	int rc = judge_frame(rv, vs, off, limit, incarnation, h);
+
+	if (!CHECK(634, !rc)) {
+		rc = reread(rv, vs, off, limit);
+		rc = rc ? rc : judge_frame(rv, vs, off, limit, incarnation, h);
+	}
+	return rc ? rc : walk_frame(rv, vs->vs_image + off, h, check_values);
 }
 
 static int scan_image(struct recovery *rv, struct rv_seg *vs, uint32_t limit, bool check_values)
@@ -271,7 +306,7 @@ static int scan_image(struct recovery *rv, struct rv_seg *vs, uint32_t limit, bo
 	int rc;
 
 	for (; off < limit; hole = off) {
-		rc = scan_frame(rv, vs, off, limit, check_values, incarnation, &h);
+		rc = scan_sure(rv, vs, off, limit, check_values, incarnation, &h);
 		while (rc > 0 && rv->rv_hole && (off += KV_BLOCK) < limit)
 			rc = scan_frame(rv, vs, off, limit, check_values, incarnation, &h);
 		if (rc < 0)

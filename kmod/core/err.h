@@ -72,6 +72,8 @@ X(MD_LIMIT, 149, ENOSPC, "the pool holds as many objects as memory limits allow"
   "delete objects or use larger ones") \
 X(MD_LOST, 150, EUCLEAN, "the device lost metadata writes that it had acknowledged", \
   "replace the device; restore the pool from a backup") \
+X(READ_LIED, 153, EIO, "a read returned bytes that are not on the device", \
+  "check the device, its cable and the memory; nothing was lost") \
 X(FAILSTOP, 151, EROFS, "the pool is read-only after an earlier failure", \
   "see the pool's fault, check the device, close and open the pool") \
 X(IDS, 152, ENOSPC, "no object ids are left", "make a new pool") \

@@ -111,6 +111,29 @@ static bool is_next(const struct walk *wk, const struct mp_frame *fr)
 	return is_ckpt != wk->wk_is_complete;
 }
 
+/* the frame that continues the chain of @wk, or NULL */
+static const u8 *next_get(struct window *w, const struct walk *wk, struct mp_frame *fr)
+{
+	const u8 *p = frame_get(w, wk->wk_end, fr);
+
+	return p && is_next(wk, fr) ? p : NULL;
+}
+
+/* The same; a chain ends where two readings say so: INV-19. */
+static const u8 *next_sure(struct window *w, const struct walk *wk, struct mp_frame *fr)
+{
+	const u8 *p = next_get(w, wk, fr);
+
+	if (w->w_rc || CHECK(119, p))
+		return p;
+	w->w_len = 0;
+	p = next_get(w, wk, fr);
+	if (p)
+		mp_err(MP_READ_LIED, "%s: the frame at %llu is good in the second reading",
+		       w->w_dev->d_path, fr->mf_addr);
+	return p;
+}
+
 /* look behind the end of the chain for frames that prove more */
 static void look_ahead(struct window *w, struct walk *wk)
 {
@@ -145,8 +168,8 @@ static int walk(struct window *w, u64 limit, struct walk *wk)
 	w->w_len = 0;
 	w->w_rc = 0;
 	while (!limit || wk->wk_end < limit) {
-		p = frame_get(w, wk->wk_end, &fr);
-		if (!p || !is_next(wk, &fr))
+		p = next_sure(w, wk, &fr);
+		if (!p)
 			break;
 		if (limit) {
 			rc = frame_replay(pool, p, &fr);
@@ -346,7 +369,7 @@ static void load_peek(struct mp_mdlog *md, struct load *l)
 			l->w.w_base = md->md_off + r * md->md_bytes;
 			l->w.w_len = 0;
 			l->w.w_rc = 0;
-			wk->wk_has_first = frame_get(&l->w, 0, &fr) && is_next(wk, &fr);
+			wk->wk_has_first = next_sure(&l->w, wk, &fr);
 			wk->wk_epoch = wk->wk_has_first ? fr.mf_epoch : 0;
 			wk->wk_rc = l->w.w_rc;
 			l->io[m] = l->io[m] ? l->io[m] : wk->wk_rc;

@@ -150,6 +150,22 @@ static int look_ahead(struct mp_mlog *l)
 	return 0;
 }
 
+/* the frame that continues the chain; *@p = NULL when there is none */
+static int next_get(struct mp_mlog *l, struct mp_mlframe *fr, u8 **p)
+{
+	int rc = frame_get(l, l->l_tail, fr, p);
+
+	if (!rc && *p && !CHECK(151, fr->ml_seq == l->l_seq + 1 && fr->ml_prev == l->l_prev))
+		*p = NULL;
+	return rc;
+}
+
+static void read_lied(struct mp_mlog *l, u64 off)
+{
+	mp_err(MP_READ_LIED, "log %llu: the frame at %llu is good in the second reading",
+	       mp_obj_id(l->l_obj), off);
+}
+
 /* find the valid chain */
 static int log_scan(struct mp_mlog *l)
 {
@@ -161,10 +177,17 @@ static int log_scan(struct mp_mlog *l)
 	l->l_seq = 0;
 	l->l_prev = 0;
 	while (l->l_tail < l->l_obj->o_capacity) {
-		rc = frame_get(l, l->l_tail, &fr, &p);
+		rc = next_get(l, &fr, &p);
+		/* a chain ends where two readings say so: INV-19 */
+		if (!rc && !CHECK(156, p)) {
+			l->l_win_len = 0;
+			rc = next_get(l, &fr, &p);
+			if (!rc && p)
+				read_lied(l, l->l_tail);
+		}
 		if (rc)
 			return rc;
-		if (!p || !CHECK(151, fr.ml_seq == l->l_seq + 1 && fr.ml_prev == l->l_prev))
+		if (!p)
 			break;
 		l->l_tail += (u64)fr.ml_blocks * MP_BLOCK;
 		l->l_seq = fr.ml_seq;
@@ -440,6 +463,13 @@ static int read_one(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t 
 	}
 	while (frame < l->l_tail) {
 		rc = frame_get(l, frame, &fr, &p);
+		/* it was there before: INV-19 */
+		if (!rc && !CHECK(157, p)) {
+			l->l_win_len = 0;
+			rc = frame_get(l, frame, &fr, &p);
+			if (!rc && p)
+				read_lied(l, frame);
+		}
 		if (rc)
 			return rc;
 		if (!p)

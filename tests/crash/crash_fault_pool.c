@@ -9,8 +9,9 @@
  *  - nothing is left: no memory, no device;
  *  - closed, and opened on devices that work, it is what pool_check.c asks for after
  *    a crash, and takes writes; one that was never made can be made;
- *  - a device that loses a write and says nothing, or reads a wrong byte (at the end of
- *    a log that is a torn write), can take away what was written; nothing leaks or hangs.
+ *  - a device that loses a write and says nothing, or whose reads lie from some on (at the
+ *    end of a log that is a torn write, twice), can take away what was written; nothing leaks
+ *    or hangs. One read that lies takes away nothing.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -159,7 +160,8 @@ static int run(struct eng *e, struct sim_fault *f, uint64_t seed, bool *failed)
 	e->e_sim.s_fault = *f;
 	e->e_is_wrong = false;
 	*failed = work(e, m);
-	is_lost = e->e_sim.s_fault.f_fired && (f->f_kind == FAULT_DROP || f->f_kind == FAULT_ROT);
+	is_lost = e->e_sim.s_fault.f_fired &&
+		  (f->f_kind == FAULT_DROP || (f->f_kind == FAULT_ROT && f->f_is_sticky));
 	/* an answer that is wrong is no call that failed */
 	if (*failed && ((e->e_is_wrong && !is_lost) || !e->e_sim.s_fault.f_fired))
 		rc = -1;

@@ -8,6 +8,7 @@
 
 static struct mp_dev_ops ops;
 static u64 reads, bad_read, bad_reads;
+static u64 lie_at;
 static u64 writes, cut_at;
 
 /* the reads [bad_read, bad_read + bad_reads) fail, counted from 1 */
@@ -68,6 +69,92 @@ static void read_error_is_no_shorter_history(void)
 		}
 		T_OK(n > 3);
 	}
+	rig_fini(&r);
+}
+
+/* The read @lie_at, counted from 1, has a wrong bit in each block, and says nothing. */
+static int lying_read(struct mp_dev *d, u64 off, void *buf, size_t len)
+{
+	u8 *p = buf;
+	int rc = mem_read(d, off, buf, len);
+	size_t i;
+
+	if (++reads == lie_at)
+		for (i = 0; i < len; i += MP_BLOCK)
+			p[i + 8] ^= 1;
+	return rc;
+}
+
+/* INV-19: whichever read of an open lies, the records of the newest frame are there. */
+static void read_that_lies_once_is_no_torn_write(void)
+{
+	struct rig r;
+	u32 ndevs;
+	u64 n;
+
+	for (ndevs = 1; ndevs <= 2; ndevs++) {
+		rig_init(&r, ndevs, 8 << 20);
+		T_EQ(rig_open(&r), 0);
+		add_objs(&r, 5);
+		T_EQ(mp_pool_close(r.pool), 0);
+		r.pool = NULL;
+		ops = mem_ops;
+		ops.read = lying_read;
+		for (n = 0; n < ndevs; n++)
+			r.dev[n]->d_ops = &ops;
+		for (lie_at = 1, reads = 1; reads >= lie_at; lie_at++) {
+			reads = 0;
+			if (rig_open(&r))
+				T_FAIL("read %llu lied: no open", (unsigned long long)lie_at);
+			if (count_objs(&r) != 5)
+				T_FAIL("read %llu lied: %llu objects of 5",
+				       (unsigned long long)lie_at,
+				       (unsigned long long)count_objs(&r));
+			T_EQ(mp_pool_close(r.pool), 0);
+			r.pool = NULL;
+		}
+		T_OK(lie_at > 5);
+		rig_fini(&r);
+	}
+}
+
+/* The same of a log in an object, opened and read. */
+static void read_that_lies_once_ends_no_log(void)
+{
+	static u8 rec[1000], got[1000];
+	struct mp_vec v = { .v_buf = rec, .v_len = sizeof(rec) };
+	struct mp_mlog *l;
+	struct mp_obj *o;
+	struct rig r;
+	u64 id, pos;
+	size_t len;
+	int i;
+
+	rig_init(&r, 1, 64 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(alloc_one(r.pool, MP_MLOG, 1 << 20, &o), 0);
+	id = mp_obj_id(o);
+	mp_obj_put(o);
+	T_EQ(mp_mlog_open(r.pool, id, &l), 0);
+	for (i = 0; i < 40; i++) {	/* more frames than one window has blocks */
+		rec[0] = (u8)i;
+		T_EQ(mp_mlog_append(l, &v, 1, true), 0);
+	}
+	mp_mlog_close(l);
+	ops = mem_ops;
+	ops.read = lying_read;
+	r.dev[0]->d_ops = &ops;
+	for (lie_at = 1, reads = 1; reads >= lie_at; lie_at++) {
+		reads = 0;
+		T_EQ(mp_mlog_open(r.pool, id, &l), 0);
+		for (i = 0, pos = 0; i < 40; i++) {
+			if (mp_mlog_read(l, &pos, got, sizeof(got), &len) || got[0] != i)
+				T_FAIL("read %llu lied: record %d", (unsigned long long)lie_at, i);
+		}
+		T_EQ(mp_mlog_read(l, &pos, got, sizeof(got), &len), -ENODATA);
+		mp_mlog_close(l);
+	}
+	T_OK(lie_at > 5);
 	rig_fini(&r);
 }
 
@@ -152,6 +239,8 @@ static void cut_create_leaves_a_pool_or_none(void)
 int main(void)
 {
 	T_RUN(read_error_is_no_shorter_history);
+	T_RUN(read_that_lies_once_is_no_torn_write);
+	T_RUN(read_that_lies_once_ends_no_log);
 	T_RUN(repeated_record_brings_nothing_back);
 	T_RUN(cut_create_leaves_a_pool_or_none);
 	return t_done();

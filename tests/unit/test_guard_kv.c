@@ -270,9 +270,10 @@ static void rename_of_a_store_is_on_media_when_it_returns(void)
 #define FLAKY "a value that the device changes"
 
 static const struct mpool_vdev_ops *sound;
-static unsigned times_read;
+static unsigned times_read, lie_first, lie_last;
+static bool is_head;	/* it is the block that begins with another byte, not FLAKY */
 
-/* As the simulator, but what holds FLAKY is another from the second read on. */
+/* As the simulator, but what holds FLAKY is another in its reads lie_first to lie_last. */
 static int flaky_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned n,
 		       uint64_t *ready_ns)
 {
@@ -281,8 +282,11 @@ static int flaky_readv(void *dev, uint64_t off, const struct iovec *iov, unsigne
 	for (unsigned i = 0; i < n && !rc; i++) {
 		char *p = memmem(iov[i].iov_base, iov[i].iov_len, FLAKY, strlen(FLAKY));
 
-		if (p && times_read++)
-			*p ^= 1;
+		if (!p || ++times_read < lie_first || times_read > lie_last)
+			continue;
+		if (is_head)
+			p -= (p - (char *)iov[i].iov_base) % KV_BLOCK;
+		*p ^= 1;
 	}
 	return rc;
 }
@@ -302,25 +306,35 @@ static int flaky_open(void *ctx, const char *path, int is_create, int is_rdonly,
 	return 0;
 }
 
+/* A database on a device that lies, in which FLAKY was acknowledged before its process died. */
+static void make_flaky(struct mpool_dev_provider *prov)
+{
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+
+	make_db();
+	kvs = open_db(&db);
+	T_EQ(kvdb_put(kvs, "k", 1, FLAKY, strlen(FLAKY)), 0);
+	T_EQ(kvdb_sync(db), 0);
+	/* the process dies here */
+	sim_snap(&sim);
+	T_EQ(kvdb_close(db), 0);
+	sim_rollback(&sim);
+	*prov = sim.s_prov;
+	prov->open = flaky_open;
+	oo.provider = prov;
+	times_read = 0;
+}
+
 /* RV16: recovery reads a segment twice when it cannot keep its bytes. */
 static void a_frame_that_changes_between_two_reads_fails_the_open(void)
 {
 	struct mpool_dev_provider prov;
 	static struct kvdb db;
-	struct kvdb_kvs *kvs;
-	struct kvdb *before;
 
-	make_db();
-	kvs = open_db(&before);
-	T_EQ(kvdb_put(kvs, "k", 1, FLAKY, strlen(FLAKY)), 0);
-	T_EQ(kvdb_sync(before), 0);
-	/* the process dies here */
-	sim_snap(&sim);
-	T_EQ(kvdb_close(before), 0);
-	sim_rollback(&sim);
-	prov = sim.s_prov;
-	prov.open = flaky_open;
-	oo.provider = &prov;
+	make_flaky(&prov);
+	lie_first = 2;
+	lie_last = ~0u;
 	memset(&db, 0, sizeof(db));
 	T_EQ(kv_db_attach(&db, POOL, &opts, true), 0);
 	db.d_budget.b_slab_bytes = 0;
@@ -333,6 +347,31 @@ static void a_frame_that_changes_between_two_reads_fails_the_open(void)
 	sim_fini(&sim);
 }
 
+/* RV19: the last frame of the log, its header or what it carries. */
+static void a_read_that_lies_once_is_no_torn_write(void)
+{
+	struct mpool_dev_provider prov;
+	char got[sizeof(FLAKY)];
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	size_t len;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		make_flaky(&prov);
+		is_head = i;
+		lie_first = lie_last = 1;
+		T_EQ(kvdb_open(POOL, &opts, &db), 0);
+		T_OK(times_read > 1);
+		T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+		T_EQ(kvdb_get(kvs, "k", 1, got, sizeof(got), &len), 0);
+		T_EQ(len, strlen(FLAKY));
+		T_MEMEQ(got, FLAKY, len);
+		T_EQ(kvdb_close(db), 0);
+		sim_fini(&sim);
+	}
+}
+
 int main(void)
 {
 	T_RUN(recovery_builds_on_nothing_volatile);
@@ -342,5 +381,6 @@ int main(void)
 	T_RUN(epoch_of_too_many_segments_is_not_durable);
 	T_RUN(rename_of_a_store_is_on_media_when_it_returns);
 	T_RUN(a_frame_that_changes_between_two_reads_fails_the_open);
+	T_RUN(a_read_that_lies_once_is_no_torn_write);
 	return t_done();
 }
