@@ -69,6 +69,12 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_PUT] = 40, [KM_DEL] = 2, [KM_SYNC] = 1, [KM_POLL] = 5,
 			     [KM_IDLE] = 2, [KM_FLUSH] = 2, [KM_COMPACT] = 8,
 			     [KM_REOPEN] = 1 }),
+	/* with read-ahead, and values that were compressed when they moved */
+	FT_WL("cursors", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 70,
+	      .kc_moves = true, .kc_cursors = true, .kc_leaf_keys = 20,
+	      .kc_weight = { [KM_PUT] = 30, [KM_BIG] = 2, [KM_DEL] = 4, [KM_MANY] = 1,
+			     [KM_SYNC] = 1, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 4,
+			     [KM_COMPACT] = 8, [KM_MERGES] = 1 }),
 	FT_WL("leaves", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 80,
 	      .kc_leaf_keys = 12,
 	      .kc_weight = { [KM_PUT] = 30, [KM_DEL] = 8, [KM_MANY] = 4, [KM_SYNC] = 1,
@@ -193,6 +199,82 @@ static int look_at_all(struct eng *e, const struct km *m, const struct km_rt *rt
 	return 0;
 }
 
+/* ---- a cursor that is open while a step runs ---- */
+
+struct held {
+	struct kvdb_cursor *h_cur;	/* NULL: none */
+	unsigned h_store, h_left;	/* keys that it has to show yet */
+	struct km_val h_want[KM_KEYS];
+};
+
+static void held_close(struct held *h)
+{
+	kvdb_cursor_close(h->h_cur);
+	h->h_cur = NULL;
+}
+
+static int held_open(struct eng *e, const struct km *m, const struct km_rt *rt, struct held *h)
+{
+	unsigned s = (unsigned)(sim_rand(&e->e_rand) % m->m_nstore), k;
+	int rc = kvdb_cursor_open(rt->rt_kvs[s], sim_rand(&e->e_rand) & 1 ? KVDB_REVERSE : 0,
+				  NULL, 0, &h->h_cur);
+
+	if (rc) {
+		h->h_cur = NULL;
+		return e->e_sim.s_fault.f_fired ? 0 :
+		       eng_fail(e, "cursor: %d though nothing failed", rc);
+	}
+	h->h_store = s;
+	h->h_left = 0;
+	memcpy(h->h_want, m->m_now[s], sizeof(h->h_want));
+	for (k = 0; k < KM_KEYS; k++)
+		h->h_left += h->h_want[k].v_len != KM_ABSENT;
+	return 0;
+}
+
+/* @n pairs of its snapshot. As of a get, an error is allowed once something failed. */
+static int held_walk(struct eng *e, const struct km *m, struct held *h, uint64_t n, bool is_exact)
+{
+	const void *key, *val;
+	size_t klen, vlen;
+	int rc = 0, k;
+
+	while (h->h_cur && n-- && !(rc = kvdb_cursor_next(h->h_cur, &key, &klen, &val, &vlen))) {
+		struct km_val got = { (uint32_t)vlen, km_hash(val, vlen) };
+
+		k = km_key_number(key, klen);
+		if (k < 0 || !(is_exact ? is_same(&got, &h->h_want[k]) :
+			       was_written(m, h->h_store, (unsigned)k, &got)))
+			return eng_fail(e, "a cursor shows store %u key %d with %zu bytes",
+					h->h_store, k, vlen);
+		h->h_left--;
+	}
+	if (!rc)
+		return 0;
+	held_close(h);
+	if (rc == -ENOENT)
+		return is_exact && h->h_left ? eng_fail(e, "a cursor of store %u left out %u keys",
+							h->h_store, h->h_left) : 0;
+	return e->e_sim.s_fault.f_fired ? 0 :
+	       eng_fail(e, "a cursor: %d though nothing failed", rc);
+}
+
+/* km_step(), with a cursor in the middle of its walk. *failed is the step's. */
+static int step_beside(struct eng *e, struct km *m, struct km_rt *rt, bool is_exact, bool *failed)
+{
+	static struct held h;
+	int rc = held_open(e, m, rt, &h);
+
+	if (!rc)
+		rc = held_walk(e, m, &h, sim_rand(&e->e_rand) % 16, is_exact);
+	if (!rc) {
+		*failed = km_step(e, m, rt);
+		rc = held_walk(e, m, &h, UINT64_MAX, is_exact);
+	}
+	held_close(&h);
+	return rc;
+}
+
 /* The work, up to the first call that fails: *failed. -1 = what must not be. */
 static int work(struct eng *e, struct km *m, struct km_rt *rt, bool *failed)
 {
@@ -205,7 +287,10 @@ static int work(struct eng *e, struct km *m, struct km_rt *rt, bool *failed)
 		for (j = 0; j < STEP_OPS; j++)
 			m->m_op[m->m_nop + j].op_b = KM_NEVER;
 		e->e_is_wrong = false;
-		*failed = km_step(e, m, rt);
+		if (!km_conf_of(e)->kc_cursors)
+			*failed = km_step(e, m, rt);
+		else if (step_beside(e, m, rt, is_exact, failed))
+			return -1;
 		for (j = 0; j < 4 && !*failed; j++)
 			if (look(e, m, rt, (unsigned)(sim_rand(&e->e_rand) % m->m_nstore),
 				 (unsigned)(sim_rand(&e->e_rand) % km_conf_of(e)->kc_keys),

@@ -18,7 +18,7 @@ static struct km_val found[KM_STORES][KM_KEYS];
 
 /* ---- reading everything ---- */
 
-static int key_number(const uint8_t *key, size_t klen)
+int km_key_number(const uint8_t *key, size_t klen)
 {
 	uint8_t want[KVDB_KEY_MAX];
 	unsigned n;
@@ -45,7 +45,7 @@ static int scan(struct eng *e, struct kvdb_kvs *kvs, unsigned s, bool reverse)
 	if (rc)
 		return eng_fail(e, "kvdb_cursor_open: %d", rc);
 	while (!(rc = kvdb_cursor_next(cur, &key, &klen, &val, &vlen))) {
-		int i = key_number(key, klen), order = 0;
+		int i = km_key_number(key, klen), order = 0;
 
 		if (i < 0) {
 			rc = eng_fail(e, "store %u shows a key that was never written", s);

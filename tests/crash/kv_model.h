@@ -123,6 +123,7 @@ struct km_conf {
 	bool kc_has_idle;	/* store 0 is written once and then left alone */
 	bool kc_moves;		/* middle values; relocations must happen */
 	bool kc_policies;	/* each store has another policy */
+	bool kc_cursors;	/* a cursor is open while a step runs (crash_fault.c) */
 	uint8_t kc_weight[KM_STEPS];
 };
 
@@ -185,6 +186,8 @@ void km_clock_reset(struct eng *e, uint64_t seed);
 uint64_t km_clock(void);
 void km_opts(struct eng *e, struct kvdb_opts *o, struct mpool_open_opts *oo);
 size_t km_key(unsigned key, uint8_t *buf);
+/* what km_key() made it of; -1 = of nothing */
+int km_key_number(const uint8_t *key, size_t klen);
 uint64_t km_hash(const void *val, size_t len);
 int km_pool_create(struct eng *e);
 int km_create(struct eng *e, struct km *m);
