@@ -90,7 +90,7 @@ static uint64_t class_seg(uint64_t class_bytes, uint64_t streams, uint64_t most)
 
 static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_budget *b)
 {
-	uint64_t seg, streams, least = o->segment_bytes ? o->segment_bytes : SEG_MIN;
+	uint64_t seg, streams, lent, least = o->segment_bytes ? o->segment_bytes : SEG_MIN;
 
 	b->b_logs = o->logs ? o->logs : (uint32_t)max64(min64(l->l_cores, KV_LOGS_MAX), 1);
 	if (!o->logs) {
@@ -111,6 +111,12 @@ static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, stru
 	if (l->l_capacity_bytes > l->l_class_bytes)
 		b->b_move_bytes = (uint32_t)max64(seg, class_seg(l->l_capacity_bytes, 1,
 								 b->b_cache_bytes / 32));
+	/* logs that were asked for come before what cursors read ahead into */
+	if (seg * streams > b->b_slab_bytes) {
+		lent = min64(seg * streams - b->b_slab_bytes, b->b_scan_bytes);
+		b->b_scan_bytes -= lent;
+		b->b_slab_bytes += lent;
+	}
 	if (seg * streams > b->b_slab_bytes)
 		return kv_error(-EINVAL, "MP0951",
 				"%u logs with segments of %llu bytes do not fit into cache_bytes "

@@ -400,8 +400,9 @@ void kv_flusher_spare(struct kvdb *db)
 
 	if (atomic_load(&fl->fl_spare) || carrier_seg(db, SPARE_BYTES, &s))
 		return;
-	if (!kv_slab_take_image(db, s) ||
-	    !atomic_compare_exchange_strong(&fl->fl_spare, &none, s)) {
+	/* without memory who needs the segment waits for its image: not one more at each try */
+	kv_slab_take_image(db, s);
+	if (!atomic_compare_exchange_strong(&fl->fl_spare, &none, s)) {
 		kv_seg_close(db, s, 0);
 		kv_seg_put(db, s);
 	}
@@ -420,17 +421,21 @@ static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_fr
 
 	if (bytes <= SPARE_BYTES)
 		s = atomic_exchange(&db->d_flusher->fl_spare, NULL);
-	/* an epoch must end: wait for memory, with one segment however long it takes */
-	if (!s) {
-		while ((err = carrier_seg(db, bytes, &s)) == -ENOMEM)
-			kv_nap();
-		while (!err && !kv_slab_take_image(db, s))
-			kv_nap();
-	}
+	while (!s && (err = carrier_seg(db, bytes, &s)) == -ENOMEM)
+		kv_nap();
 	if (err)
 		return kv_fail(db, err, "no room for an epoch descriptor");
-	while (!(*out = kv_frame_new(lo, s, atomic_load(&s->sg_image), 0, KV_FRAME_HDR + room, e)))
+	/* an epoch must end: it waits for memory, with one segment however long that takes */
+	while (!atomic_load(&s->sg_image) && !kv_slab_take_image(db, s) && !(err = kv_fault(db)))
 		kv_nap();
+	while (!err && !(*out = kv_frame_new(lo, s, atomic_load(&s->sg_image), 0,
+					     KV_FRAME_HDR + room, e)) && !(err = kv_fault(db)))
+		kv_nap();
+	if (err) {
+		kv_seg_close(db, s, 0);
+		kv_seg_put(db, s);
+		return err;
+	}
 	(*out)->fr_len = KV_FRAME_HDR;
 	(*out)->fr_space = bytes;
 	atomic_fetch_add(&db->d_logs->ls_unwritten, bytes);

@@ -91,7 +91,10 @@ uint64_t kv_lag_epoch_ns(struct kvdb *db);
 uint64_t kv_lag_least(struct kvdb *db);
 /* What a device proves that wrote @bytes in @ns, and proved @rate before. Pure. */
 uint64_t kv_lag_rate(uint64_t rate, uint64_t bytes, uint64_t ns);
-/* Debt of an open epoch of that age, when @bytes wait for devices that write at @rate. Pure. */
+/*
+ * Debt of an open epoch of that age, when @bytes wait for devices that write at @rate and
+ * epochs last @span_ns. Pure.
+ */
 uint32_t kv_lag_part(uint64_t bound_ns, uint64_t span_ns, uint64_t age_ns, uint64_t bytes,
 		     uint64_t rate);
 /* How far the loss bound is used up. */

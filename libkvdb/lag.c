@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Lag: by when what is logged now will be durable, as far as the devices proved
- * how fast they write. From a quarter of the loss bound on, where an epoch ends,
+ * how fast they write. From one and a half times what an epoch lasts on (TH-9)
  * that is a debt: writers meet a slow device as a throttle, before the gate shuts (E4).
  *
  * Only bytes that wait for a device are a debt. Slower writers do not shorten its

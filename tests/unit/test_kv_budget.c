@@ -97,6 +97,23 @@ static void logs_are_real(void)
 	}
 }
 
+/* What opened before cursors read ahead opens still. */
+static void logs_come_before_reading_ahead(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kv_limits l = { .l_ram_bytes = 8 * GIB, .l_cores = 2, .l_class_bytes = GIB,
+			       .l_capacity_bytes = GIB };
+	struct kv_budget b;
+
+	o.cache_bytes = 64 * MIB;
+	o.logs = 22;
+	o.segment_bytes = MIB;
+	T_EQ(kv_budget(&o, &l, &b), 0);
+	T_OK(b.b_slab_bytes >= (uint64_t)b.b_logs * KV_STREAMS * b.b_seg_bytes);
+	T_OK(b.b_mt_bytes + b.b_slab_bytes + b.b_index_bytes + b.b_point_bytes + b.b_scan_bytes <=
+	     b.b_cache_bytes);
+}
+
 static void bad_options(void)
 {
 	struct kv_limits l = { .l_ram_bytes = 8 * GIB, .l_cores = 2, .l_class_bytes = GIB,
@@ -131,6 +148,7 @@ int main(void)
 	T_RUN(whole_range);
 	T_RUN(default_cache);
 	T_RUN(logs_are_real);
+	T_RUN(logs_come_before_reading_ahead);
 	T_RUN(bad_options);
 	return t_done();
 }
