@@ -197,9 +197,9 @@ bool kv_segs_are_short(struct kvdb *db);
 /*
  * The next segment behind object @after with values of runs and without an image, with a
  * reference; then from the first one on. NULL: none, or values of runs take a quarter
- * more than all slabs.
+ * more than all slabs. @least: bytes that it has.
  */
-struct kv_seg *kv_seg_next_cold(struct kvdb *db, uint64_t after);
+struct kv_seg *kv_seg_next_cold(struct kvdb *db, uint64_t after, uint32_t least);
 /* Fills segments, dead_value_bytes. */
 void kv_segs_stats(struct kvdb *db, struct kvdb_stats *st);
 
@@ -224,8 +224,11 @@ bool kv_slab_fault_step(struct kvdb *db);
 bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes);
 /* The image of @seg is complete and durable: it may be stolen from now on. */
 void kv_slab_image_idle(struct kvdb *db, struct kv_seg *seg);
-/* Memory for an image that is to be read back, NULL unless it costs nobody his (warm.c). */
-uint8_t *kv_slab_take_spare(struct kvdb *db);
+/*
+ * Memory for an image that is to be read back, NULL unless it costs nobody his and more than
+ * 1/@part of all slabs are unused (warm.c).
+ */
+uint8_t *kv_slab_take_spare(struct kvdb *db, uint32_t part);
 void kv_slab_give_spare(struct kvdb *db, uint8_t *mem);
 /* It holds the segment's bytes now: readers find them, and they may be stolen. */
 void kv_slab_publish(struct kvdb *db, uint8_t *mem, struct kv_seg *seg);

@@ -899,16 +899,16 @@ int kv_segs_finish(struct kvdb *db)
 	return rc ? rc : drop_stock(db);
 }
 
-/* sg_lock held. Half a slab at least: what is small wastes the rest of one. */
-static bool is_cold(struct kvdb *db, const struct kv_seg *s)
+/* sg_lock held. */
+static bool is_cold(struct kvdb *db, const struct kv_seg *s, uint32_t least)
 {
 	return atomic_load(&s->sg_state) == KV_SEG_SEALED && atomic_load(&s->sg_runs) &&
 	       !atomic_load(&s->sg_image) && !atomic_load(&s->sg_victim) && !s->sg_is_cold &&
 	       s->sg_bytes <= db->d_budget.b_seg_bytes &&
-	       atomic_load(&s->sg_end) >= db->d_budget.b_seg_bytes / 2;
+	       atomic_load(&s->sg_end) >= least;
 }
 
-struct kv_seg *kv_seg_next_cold(struct kvdb *db, uint64_t after)
+struct kv_seg *kv_seg_next_cold(struct kvdb *db, uint64_t after, uint32_t least)
 {
 	struct kv_segs *ss = db->d_segs;
 	uint64_t most = db->d_budget.b_slab_bytes / 4 * 5, bytes = 0;
@@ -919,7 +919,8 @@ struct kv_seg *kv_seg_next_cold(struct kvdb *db, uint64_t after)
 		if (atomic_load(&s->sg_runs))
 			bytes += atomic_load(&s->sg_end);
 		/* the smallest distance behind @after, around the end */
-		if (is_cold(db, s) && (!best || s->sg_id - after - 1 < best->sg_id - after - 1))
+		if (is_cold(db, s, least) &&
+		    (!best || s->sg_id - after - 1 < best->sg_id - after - 1))
 			best = s;
 	}
 	best = best && bytes <= most ? kv_seg_get(best) : NULL;

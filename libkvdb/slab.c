@@ -516,13 +516,13 @@ void kv_slab_image_idle(struct kvdb *db, struct kv_seg *seg)
 		image_release(sl, seg);
 }
 
-uint8_t *kv_slab_take_spare(struct kvdb *db)
+uint8_t *kv_slab_take_spare(struct kvdb *db, uint32_t part)
 {
 	struct kv_slabs *sl = db->d_slabs;
 	struct slab *s = NULL;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	if (CHECK(674, unused_count(sl) > sl->sl_max / 8))
+	if (CHECK(674, unused_count(sl) > sl->sl_max / part))
 		s = slab_unused(sl);
 	if (s) {
 		s->s_user = SLAB_IMAGE;

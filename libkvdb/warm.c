@@ -16,8 +16,9 @@
  *       from the device, each is the one that belongs there, and its payload has
  *       its CRC. A segment with any other stays with the page pool, where values
  *       are compared with their references one by one.
- *  WM2  Warming takes memory that nobody uses, and leaves an eighth of it all: it
- *       evicts neither images nor pages, so it can never undo itself.
+ *  WM2  Warming takes memory that nobody uses, and leaves an eighth of it all, a
+ *       quarter by segments below half a slab: it evicts neither images nor pages,
+ *       so it can never undo itself.
  *
  * No locks: the grower's alone.
  */
@@ -26,6 +27,8 @@
 #include "warm.h"
 
 #define PIECE	(256u << 10)	/* bytes between two looks at what writers wait for */
+#define LEFT		8u	/* part of all slabs that warming leaves unused */
+#define LEFT_OF_PLENTY	4u	/* when it uses them for small segments */
 
 static void add_reads(struct kv_tctx *tc, void *arg)
 {
@@ -46,9 +49,16 @@ static bool may_read(struct kvdb *db, struct kv_warm *wm)
 
 static bool begin(struct kvdb *db, struct kv_warm *wm)
 {
-	struct kv_seg *s = kv_seg_next_cold(db, wm->wm_after);
+	uint32_t half = db->d_budget.b_seg_bytes / 2;
+	struct kv_seg *s = kv_seg_next_cold(db, wm->wm_after, half);
+	uint32_t part = LEFT;
 
-	wm->wm_mem = s ? kv_slab_take_spare(db) : NULL;
+	/* what is small wastes most of a slab: last, and only of plenty */
+	if (!s) {
+		s = kv_seg_next_cold(db, wm->wm_after, 1);
+		part = LEFT_OF_PLENTY;
+	}
+	wm->wm_mem = s ? kv_slab_take_spare(db, part) : NULL;
 	if (!wm->wm_mem) {
 		/* readers must ask anew */
 		wm->wm_bytes = 0;

@@ -209,6 +209,20 @@ static void a_store_that_is_read_comes_into_the_window(void)
 	done();
 }
 
+static void small_segments_come_too_while_there_is_plenty(void)
+{
+	struct kvdb_stats before;
+
+	fresh(MIB, 60, KVDB_COMPRESS_NONE);
+	reopen();
+	ask();
+	warm();
+	before = stats();
+	all_are_right();
+	T_EQ(stats().value_mem - before.value_mem, keys);
+	done();
+}
+
 static void closing_gives_up_a_segment_that_is_being_read(void)
 {
 	fresh(MIB, 1000, KVDB_COMPRESS_NONE);
@@ -377,6 +391,7 @@ static void threads_read_and_write_meanwhile(void)
 int main(void)
 {
 	T_RUN(a_store_that_is_read_comes_into_the_window);
+	T_RUN(small_segments_come_too_while_there_is_plenty);
 	T_RUN(closing_gives_up_a_segment_that_is_being_read);
 	T_RUN(packed_values_are_read_from_images);
 	T_RUN(a_damaged_segment_gets_no_image);
