@@ -21,3 +21,17 @@ void kv_filter_add(uint8_t *filter, uint32_t blocks, uint64_t hash)
 	for (unsigned int i = 0; i < KV_FILTER_K; i++, s >>= 9)
 		b[(s >> 3) & 63] |= (uint8_t)(1u << (s & 7));
 }
+
+double kv_filter_odds(const uint8_t *filter, uint32_t blocks, uint64_t hash)
+{
+	const uint8_t *b = kv_filter_block(filter, blocks, hash);
+	double set = 0, odds = 1;
+
+	if (!blocks)
+		return 1;
+	for (unsigned int i = 0; i < KV_FILTER_BLOCK; i++)
+		set += __builtin_popcount(b[i]);
+	for (unsigned int i = 0; i < KV_FILTER_K; i++)
+		odds *= set / (KV_FILTER_BLOCK * 8);
+	return odds;
+}

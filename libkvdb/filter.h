@@ -47,4 +47,7 @@ static inline bool kv_filter_has(const uint8_t *filter, uint32_t blocks, uint64_
 	return all;
 }
 
+/* How likely kv_filter_has() is true for this hash though the key is absent. */
+double kv_filter_odds(const uint8_t *filter, uint32_t blocks, uint64_t hash);
+
 #endif

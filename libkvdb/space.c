@@ -88,15 +88,28 @@ uint64_t kv_space_of_segs(struct kvdb *db)
 
 /* ---- what lives -------------------------------------------------------------- */
 
-static bool may_hold(struct kv_run *r, const uint8_t *key, size_t klen, uint64_t hash)
+/*
+ * False: the run does not hold the key. A filter that said so might have said
+ * otherwise: the key stands for @weight that were taken for overwritten, too.
+ */
+static bool may_hold(struct kv_run *r, const uint8_t *key, size_t klen, uint64_t hash,
+		     double *weight)
 {
 	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen);
+	const struct kv_kblock *kb;
 
-	return i >= 0 && kv_filter_has(r->rn_kb[i].kb_filter, r->rn_kb[i].kb_fblocks, hash);
+	if (i < 0)
+		return false;
+	kb = &r->rn_kb[i];
+	if (kv_filter_has(kb->kb_filter, kb->kb_fblocks, hash))
+		return true;
+	*weight /= 1 - kv_filter_odds(kb->kb_filter, kb->kb_fblocks, hash);
+	return false;
 }
 
 struct sample {
-	uint64_t sa_n, sa_live;		/* entries seen; bytes of those that are live */
+	uint64_t sa_n;			/* entries seen */
+	double sa_live;			/* bytes of those that are live */
 };
 
 static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
@@ -118,6 +131,7 @@ static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
 		struct kv_path pa;
 		uint64_t hash;
 		uint16_t klen;
+		double weight = 1;
 		bool hidden = false;
 
 		if (kv_kpage_ent(&kp, i, &ke))
@@ -135,10 +149,10 @@ static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
 
 			if (newer == tr->tr_run[run])
 				break;
-			hidden = may_hold(newer, key, klen, hash);
+			hidden = may_hold(newer, key, klen, hash, &weight);
 		}
 		if (!hidden)
-			sa->sa_live += klen + kv_kent_stored(&ke);
+			sa->sa_live += weight * (klen + kv_kent_stored(&ke));
 	}
 	return 0;
 }
@@ -166,7 +180,7 @@ static int sample_run(struct kvdb *db, struct kv_tree *tr, uint32_t run, uint64_
 		kv_exit(t);
 	}
 	if (sa.sa_n)
-		*live += (uint64_t)((double)sa.sa_live / (double)sa.sa_n *
+		*live += (uint64_t)(sa.sa_live / (double)sa.sa_n *
 				    (double)kv_run_desc(r)->rd_keys);
 	return rc;
 }

@@ -299,6 +299,23 @@ static void runs_on_staging_stay_apart_until_they_are_many(void)
 	done();
 }
 
+/* A filter that is wrong once in a hundred times is often wrong together with ten others. */
+static void what_lives_is_known_however_many_runs_hold_it(void)
+{
+	uint64_t live, is = 6000 * (VLEN + sizeof(uint32_t));
+	struct kv_tree *tr;
+
+	fresh(96u << 20, 24u << 20, KVDB_POLICY_DEFAULT);
+	fill(0, 6000);
+	settle();
+	tr = kv_tree_get(kvs);
+	T_OK(tr->tr_nupper > 8);
+	kv_tree_put(db, tr);
+	T_EQ(kv_space_live(db, &live), 0);
+	T_OK(live > is - is / 64 && live < is + is / 64);
+	done();
+}
+
 static uint64_t logged_on_capacity(void)
 {
 	struct kvdb_stats st;
@@ -514,6 +531,7 @@ int main(void)
 	T_RUN(an_open_cursor_does_not_slow_writers);
 	T_RUN(tiered_values_age_to_capacity_when_staging_is_tight);
 	T_RUN(runs_on_staging_stay_apart_until_they_are_many);
+	T_RUN(what_lives_is_known_however_many_runs_hold_it);
 	T_RUN(staging_is_emptied_beside_another_job);
 	T_RUN(space_is_bounded_whatever_leaves_staging);
 	T_RUN(capacity_only_keeps_neither_keys_nor_values_on_staging);
