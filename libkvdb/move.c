@@ -266,8 +266,7 @@ static int flight_end(struct kv_move *mv)
 		return kv_error_mpool(fl->fl_err);
 	atomic_fetch_add(&mv->mv_db->d_count.move_bytes[s->sg_mclass], fl->fl_len);
 	mv->mv_written += fl->fl_len;
-	if (mv->mv_whole)
-		kv_reloc_aged(mv->mv_db, fl->fl_len);
+	kv_reloc_wrote(mv->mv_db, mv->mv_whole, fl->fl_len);
 	s->sg_is_ordered = mv->mv_depth == DEPTH_ORDER;
 	atomic_store(&s->sg_first_epoch, mv->mv_epoch);
 	atomic_store(&s->sg_last_epoch, mv->mv_epoch);

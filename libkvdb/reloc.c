@@ -36,8 +36,7 @@
 #include "work.h"
 
 #define AMP_DEFAULT	1.5
-#define DEBT_EVERY_NS	20000000ull	/* between two looks at it while a job runs */
-#define STAGED_EVERY_NS	5000000ull	/* the same of staging, which is small */
+#define STAGED_EVERY_NS	5000000ull	/* between two looks at what staging holds */
 #define AGED_WITHIN_NS	500000000ull	/* who waits for staging sees a value leave it so often */
 #define LOOK_EVERY_NS	100000000ull	/* between two looks at the space that is in use */
 #define PACE_NS		1000000000ull	/* the pace of the logs is that of about so long */
@@ -94,10 +93,7 @@ struct kv_reloc {
 	uint64_t rl_stuck;		/* space at which the last job could not help, */
 	double rl_stuck_burst;		/* which was allowed so much above rl_max; rl_lock */
 	_Atomic(uint64_t) rl_room_log;	/* log bytes at the last call for room */
-	_Atomic(bool) rl_is_behind;	/* a job for space runs */
-	_Atomic(uint64_t) rl_begun;	/* space when it began */
-	_Atomic(uint32_t) rl_debt;	/* of that job */
-	_Atomic(uint64_t) rl_debt_ns;	/* next look at it */
+	struct kv_pacer rl_pacer;	/* of a job for space */
 	/* jobs for staging follow each other and bring something, or will when more is flushed */
 	_Atomic(bool) rl_is_ageing;
 	_Atomic(uint32_t) rl_staged_debt;
@@ -186,35 +182,13 @@ static uint64_t space_in_use(struct kvdb *db)
 	return u.iu_segs + u.iu_runs;
 }
 
-uint32_t kv_space_debt(uint64_t space, uint64_t begun, uint64_t live, double amp)
-{
-	double bound = amp * (double)live, excess = (amp - 1) * (double)live;
-	double from = fmin(fmax((double)begun, bound), bound + BURST_MOST * excess);
-
-	return kv_debt_part(space, (uint64_t)from, (uint64_t)(bound + excess));
-}
-
-/*
- * Without a job there is no debt: writers who wait must be waiting for somebody. What it
- * moves is counted where it was until it is done.
- */
+/* Without a job there is no debt: writers who wait must be waiting for somebody. */
 uint32_t kv_reloc_debt(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	uint64_t now, due, segs;
 
-	if (!rl || !atomic_load(&rl->rl_is_behind))
-		return 0;
-	now = kv_now(db);
-	due = atomic_load(&rl->rl_debt_ns);
-	if (now >= due &&
-	    atomic_compare_exchange_strong(&rl->rl_debt_ns, &due, now + DEBT_EVERY_NS)) {
-		segs = kv_space_of_segs(db);
-		atomic_store(&rl->rl_debt, kv_space_debt(segs + atomic_load(&rl->rl_run_bytes),
-							 atomic_load(&rl->rl_begun),
-							 atomic_load(&rl->rl_live), rl->rl_max));
-	}
-	return atomic_load(&rl->rl_debt);
+	return rl ? kv_pacer_debt(&rl->rl_pacer, atomic_load(&db->d_logs->ls_bytes), kv_now(db)) :
+		    0;
 }
 
 static void add_staged(void *arg, struct kv_seg *s)
@@ -240,8 +214,12 @@ static uint64_t staging_excess(struct kvdb *db, uint64_t staged)
 	return db->d_log_class == MPOOL_CAPACITY ? 0 : kv_staging_excess(db, staged);
 }
 
-void kv_reloc_aged(struct kvdb *db, uint64_t bytes)
+void kv_reloc_wrote(struct kvdb *db, bool whole, uint64_t bytes)
 {
+	if (!whole) {
+		kv_pacer_moved(&db->d_reloc->rl_pacer, bytes);
+		return;
+	}
 	atomic_store(&db->d_reloc->rl_aged_ns, kv_now(db));
 	atomic_fetch_add(&db->d_reloc->rl_aged_bytes, bytes);
 }
@@ -664,6 +642,21 @@ static unsigned choose(struct kvdb *db, struct job *jb, enum reason why, uint64_
 	return n;
 }
 
+/* What is logged while a job for space runs adds to what is in use when it begins. */
+static uint64_t room_for_writers(const struct kv_reloc *rl, uint64_t space)
+{
+	return kv_pacer_room(space, atomic_load(&rl->rl_live), rl->rl_max);
+}
+
+static uint64_t to_write(const struct job *jb, unsigned n)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		bytes += jb->jb_cand[i].vi_live;
+	return bytes;
+}
+
 /*
  * Counts, chooses, moves. @goal: space per live byte to reach once it is above
  * @limit. 1 = something moved, 0 = nothing to do or nothing that helps.
@@ -681,11 +674,9 @@ static int run_job(struct kvdb *db, struct job *jb, enum reason why, double limi
 	jb->jb_tight = staging_excess(db, kv_reloc_staged(db)) != 0;
 	/* what is flushed while it counts is the next job's */
 	space = space_in_use(db);
-	if (why == FOR_SPACE) {
-		atomic_store(&rl->rl_debt, 0);
-		atomic_store(&rl->rl_begun, space);
-		atomic_store(&rl->rl_is_behind, true);
-	}
+	if (why == FOR_SPACE)
+		kv_pacer_begin(&rl->rl_pacer, room_for_writers(rl, space),
+			       atomic_load(&db->d_logs->ls_bytes), kv_now(db));
 	if (why == FOR_SCANS)
 		atomic_store(&rl->rl_is_ordering, true);
 	if (!rc)
@@ -696,6 +687,9 @@ static int run_job(struct kvdb *db, struct job *jb, enum reason why, double limi
 	}
 	if (!rc)
 		n = choose(db, jb, why, is_counted && now < space ? now : space, limit, goal);
+	if (why == FOR_SPACE && n)
+		kv_pacer_moves(&rl->rl_pacer, room_for_writers(rl, space), to_write(jb, n),
+			       kv_now(db));
 	if (!rc && n)
 		rc = kv_each_store(db, move_store, true, &mo);
 	/* on a pool that is nearly full every look counts */
@@ -711,8 +705,8 @@ static int run_job(struct kvdb *db, struct job *jb, enum reason why, double limi
 		atomic_store(&rl->rl_aged_bytes, 0);
 	else if (why == FOR_SCANS)
 		atomic_store(&rl->rl_is_ordering, false);
-	else
-		atomic_store(&rl->rl_is_behind, false);
+	else if (why == FOR_SPACE)
+		kv_pacer_end(&rl->rl_pacer, kv_now(db));
 	if (why == FOR_SCANS && mo.mo_stores) {
 		atomic_fetch_add(&db->d_count.order_relocations, 1);
 		atomic_fetch_add(&db->d_count.order_bytes, mo.mo_bytes);

@@ -160,6 +160,38 @@ typedef int kv_store_fn(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *t
  */
 int kv_each_store(struct kvdb *db, kv_store_fn *fn, bool is_long, void *arg);
 
+/* ---- pacer.c -------------------------------------------------------------------------------- */
+
+#define KV_PACER_TAIL_NS	50000000u	/* a job's edit, when all is moved */
+
+struct kv_pacer {
+	_Atomic(uint64_t) pc_room;	/* log bytes that are to last it; 0: no job runs */
+	_Atomic(uint64_t) pc_log;	/* log bytes at its beginning */
+	_Atomic(uint64_t) pc_todo;	/* bytes that it moves, 0: not known yet; of them */
+	_Atomic(uint64_t) pc_done;
+	_Atomic(uint64_t) pc_move_ns;	/* when it began to move them */
+	_Atomic(uint64_t) pc_began_ns;
+	_Atomic(uint64_t) pc_took_ns;	/* the last one that moved something */
+};
+
+/*
+ * kv_pacer_room - what writers may log while a job makes space; pure
+ * @space: in use when it begins. To twice the excess that @amp allows beyond @live, and never
+ * less than an eighth of that.
+ */
+uint64_t kv_pacer_room(uint64_t space, uint64_t live, double amp);
+/* A job begins. @log: bytes logged so far, ever. */
+void kv_pacer_begin(struct kv_pacer *pc, uint64_t room, uint64_t log, uint64_t now);
+/* It knows what lives, and that it will move @todo bytes. */
+void kv_pacer_moves(struct kv_pacer *pc, uint64_t room, uint64_t todo, uint64_t now);
+void kv_pacer_moved(struct kv_pacer *pc, uint64_t bytes);
+void kv_pacer_end(struct kv_pacer *pc, uint64_t now);
+/*
+ * kv_pacer_debt - what lets writers log so much that room and job end together
+ * While nobody knows when that is, how much of the room is used. Any thread.
+ */
+uint32_t kv_pacer_debt(struct kv_pacer *pc, uint64_t log, uint64_t now);
+
 /* ---- reloc.c -------------------------------------------------------------------------------- */
 
 struct kv_reloc;
@@ -199,17 +231,12 @@ uint64_t kv_reloc_key_bytes(struct kvdb *db);
  * @pace: at which the logs grow, bytes per second
  */
 double kv_space_burst(double pace, uint64_t live, double amp);
-/*
- * kv_space_debt - how far space is beyond @amp times @live: all at twice the excess; pure
- * @begun: space when the relocation began, which is later while writers are fast: none up to there
- */
-uint32_t kv_space_debt(uint64_t space, uint64_t begun, uint64_t live, double amp);
-/* The same of the database while a relocation for space runs, else 0. */
+/* kv_pacer_debt() of the database. */
 uint32_t kv_reloc_debt(struct kvdb *db);
 /* How near staging is to where the log must leave it, while jobs bring it room; else 0. */
 uint32_t kv_reloc_staging_debt(struct kvdb *db);
-/* Values of so many bytes were written that leave staging. */
-void kv_reloc_aged(struct kvdb *db, uint64_t bytes);
+/* A job wrote values of so many bytes; @whole: they leave staging. */
+void kv_reloc_wrote(struct kvdb *db, bool whole, uint64_t bytes);
 /* Bytes of values on staging, without those that leave it when readers let go. */
 uint64_t kv_reloc_staged(struct kvdb *db);
 /* Bytes of all runs, at the last look. */

@@ -140,25 +140,81 @@ static void who_cannot_wait_is_charged_once_and_keeps_his_place(void)
 	T_EQ(atomic_load(&de->de_ns), slept + first - 1000000000);
 }
 
-static void space_is_a_debt_from_its_bound_on(void)
+/*
+ * Writers who want @pace bytes per second while a job counts for @count_s and moves @todo at
+ * @rate: what they log until it ends, and the least and most that they may in a 20th second.
+ */
+struct race {
+	double rc_logged, rc_least, rc_most;
+};
+
+static struct race race(struct kv_pacer *pc, uint64_t room, double pace, double count_s,
+			double todo, double rate)
+{
+	struct race rc = { .rc_least = pace };
+	double done = 0;
+	uint64_t began = clock_ns;
+
+	kv_pacer_begin(pc, room, 7777, clock_ns);
+	for (bool moves = false; done < todo; clock_ns += 50000000) {
+		uint32_t cost = kv_throttle_cost(kv_pacer_debt(pc, 7777 + (uint64_t)rc.rc_logged,
+							       clock_ns));
+		double may = cost ? 1024e9 / cost : pace;
+
+		may = may < pace ? may : pace;
+		rc.rc_least = may < rc.rc_least ? may : rc.rc_least;
+		rc.rc_most = may > rc.rc_most ? may : rc.rc_most;
+		rc.rc_logged += may / 20;
+		if (!moves && (double)(clock_ns - began) >= count_s * 1e9) {
+			kv_pacer_moves(pc, room, (uint64_t)todo, clock_ns);
+			moves = true;
+		} else if (moves) {
+			kv_pacer_moved(pc, (uint64_t)(rate / 20));
+			done += rate / 20;
+		}
+	}
+	kv_pacer_end(pc, clock_ns);
+	T_EQ(kv_pacer_debt(pc, 1ull << 40, clock_ns), 0);
+	return rc;
+}
+
+static void writers_and_a_job_for_space_end_together(void)
+{
+	struct kv_pacer pc = { 0 };
+	struct race rc;
+
+	T_EQ(kv_pacer_debt(&pc, 1 << 30, clock_ns), 0);
+	/* nobody knows how long the first one takes: what room is left is the measure, */
+	rc = race(&pc, 40 << 20, 45e6, 1, 160e6, 40e6);
+	T_OK(rc.rc_logged > 30e6 && rc.rc_logged < 1.125 * (40 << 20));
+	/* then all of them go evenly, */
+	rc = race(&pc, 40 << 20, 45e6, 1, 160e6, 40e6);
+	T_OK(rc.rc_logged > 33e6 && rc.rc_logged < (40 << 20));
+	T_OK(rc.rc_least > 0.75 * 42e6 / 5 && rc.rc_most < 1.35 * 42e6 / 5);
+	/* as fast as they like, if it is soon done, */
+	rc = race(&pc, 400 << 20, 45e6, 1, 160e6, 40e6);
+	T_EQ((uint64_t)rc.rc_least, 45000000);
+	/* and not much further if it takes four times as long as the one before */
+	rc = race(&pc, 40 << 20, 45e6, 4, 640e6, 40e6);
+	T_OK(rc.rc_logged < 1.33 * (40 << 20) && rc.rc_least >= 1e6);
+}
+
+static void space_has_room_for_writers_until_twice_its_excess(void)
 {
 	struct kvdb db = { 0 };
 
-	T_EQ(kv_space_debt(1500, 1400, 1000, 1.5), 0);
-	T_EQ(kv_space_debt(1750, 1400, 1000, 1.5), KV_DEBT_MAX / 2);
-	T_EQ(kv_space_debt(2000, 1400, 1000, 1.5), KV_DEBT_MAX);
-	T_EQ(kv_space_debt(5000, 5000, 0, 1.5), 0);	/* nobody has counted yet */
-	/* a relocation that was allowed to begin later slows nobody at once, */
-	T_EQ(kv_space_debt(1700, 1700, 1000, 1.5), 0);
-	T_EQ(kv_space_debt(1850, 1700, 1000, 1.5), KV_DEBT_MAX / 2);
-	T_EQ(kv_space_debt(2000, 1700, 1000, 1.5), KV_DEBT_MAX);
-	/* but one that began too late */
-	T_EQ(kv_space_debt(1900, 3000, 1000, 1.5), 0);
-	T_EQ(kv_space_debt(2000, 3000, 1000, 1.5), KV_DEBT_MAX);
+	T_EQ(kv_pacer_room(1700, 1000, 1.5), 300);
+	T_EQ(kv_pacer_room(1400, 1000, 1.5), 600);
+	/* a job that began too late lets nobody stand still, */
+	T_EQ(kv_pacer_room(5000, 1000, 1.5), 62);
+	/* and nothing is asked for before somebody counted */
+	T_EQ(kv_pacer_room(5000, 0, 1.5), 0);
 	/* no relocation runs: space may be what it wants */
 	db.d_clock = (struct kvdb_clock){ now_ns, sleep_until, NULL, NULL };
 	T_EQ(kv_reloc_init(&db, 1.5), 0);
+	db.d_logs = calloc(1, sizeof(*db.d_logs));
 	T_EQ(kv_reloc_debt(&db), 0);
+	free(db.d_logs);
 	kv_reloc_fini(&db);
 }
 
@@ -430,7 +486,8 @@ int main(void)
 	T_RUN(without_debt_nothing_is_charged);
 	T_RUN(one_wait_is_short_however_large_the_write);
 	T_RUN(who_cannot_wait_is_charged_once_and_keeps_his_place);
-	T_RUN(space_is_a_debt_from_its_bound_on);
+	T_RUN(space_has_room_for_writers_until_twice_its_excess);
+	T_RUN(writers_and_a_job_for_space_end_together);
 	T_RUN(largest_debt_is_the_cause);
 	T_RUN(only_bytes_that_wait_use_the_bound_up);
 	T_RUN(a_device_is_as_fast_as_it_proves);
