@@ -116,7 +116,7 @@ static int dev_rw(struct mpk_dev *dev, u64 off, void *buf, size_t len, blk_opf_t
 		return -EIO;
 	for (at = 0; at < len && !rc; at += n) {
 		n = min_t(size_t, len - at, BIO_BYTES);
-		rc = bio_rw(dev, off + at, buf + at, (unsigned int)n, opf);
+		rc = mp_dev_err(bio_rw(dev, off + at, buf + at, (unsigned int)n, opf));
 	}
 	if (!op_is_write(opf) && is_vmalloc_addr(buf))
 		invalidate_kernel_vmap_range(buf, (int)len);

@@ -81,6 +81,8 @@ static int layer_err(struct mpl_layer_conf *lc, const char *v, const char *end)
 		lc->lc_err = -EIO;
 	else if (layer_word(v, end, "ENOSPC"))
 		lc->lc_err = -ENOSPC;
+	else if (layer_word(v, end, "ENODATA"))
+		lc->lc_err = -ENODATA;
 	else
 		return -EINVAL;
 	return 0;

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "device.h"
+#include "err.h"
 
 uint64_t mpl_now_ns(void)
 {
@@ -75,7 +76,7 @@ int mpl_dev_readv(struct mpl_dev *dev, uint64_t off, const struct iovec *iov, un
 	int rc;
 
 	mpl_dev_count(dev, 0, iov_bytes(iov, n));
-	rc = dev->md_vdev.ops->readv(dev->md_vdev.dev, off, iov, n, ready_ns);
+	rc = mp_dev_err(dev->md_vdev.ops->readv(dev->md_vdev.dev, off, iov, n, ready_ns));
 	mpl_dev_done(dev, 0, rc);
 	return rc;
 }
@@ -86,7 +87,8 @@ int mpl_dev_writev(struct mpl_dev *dev, uint64_t off, const struct iovec *iov, u
 	int rc;
 
 	mpl_dev_count(dev, 1, iov_bytes(iov, n));
-	rc = dev->md_vdev.ops->writev(dev->md_vdev.dev, off, iov, n, is_fua, ready_ns);
+	rc = mp_dev_err(dev->md_vdev.ops->writev(dev->md_vdev.dev, off, iov, n, is_fua,
+						 ready_ns));
 	mpl_dev_done(dev, 1, rc);
 	return rc;
 }

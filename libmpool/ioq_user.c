@@ -94,12 +94,12 @@ static int user_part_done(struct mpool_ioq *q, struct mpl_part *pt, int err)
 	(void)q;
 	mpl_dev_done(pt->pt_dev, is_write, err);
 	if (err && !pt->pt_req->rq_err)
-		mpl_err_as(is_write ? MPL_DATAWRITE : MPL_DATAREAD, err,
+		mpl_err_as(is_write ? MPL_DATAWRITE : MPL_DATAREAD, mp_dev_err(err),
 			   "object %llx: %s of device %s at byte %llu failed: %s",
 			   (unsigned long long)mp_obj_id(pt->pt_req->rq_obj->ob_core),
 			   is_write ? "write" : "read", pt->pt_dev->md_path,
 			   (unsigned long long)pt->pt_pos, strerror(-err));
-	return err;
+	return mp_dev_err(err);
 }
 
 static void user_finish(struct mpool_ioq *q, struct mpl_req *rq)

@@ -27,7 +27,7 @@
 struct mp_dev;
 
 struct mp_dev_ops {
-	/* 0 or -errno; never short */
+	/* 0 or -errno, through mp_dev_err(); never short */
 	int (*read)(struct mp_dev *dev, u64 off_bytes, void *buf, size_t len_bytes);
 	int (*write)(struct mp_dev *dev, u64 off_bytes, const void *buf, size_t len_bytes,
 		     unsigned int flags);

@@ -4,6 +4,7 @@
  * Stateless: the detail is kept by os_verror(), per thread in user space.
  */
 #include "err.h"
+#include "guard.h"
 
 static const struct mp_err_info err_table[] = {
 #define X(name, num, err, text, cure)	{ num, err, #name, text, cure },
@@ -41,4 +42,17 @@ int mp_err_as(enum mp_err_id id, int err, const char *fmt, ...)
 	os_verror(id, err, fmt, ap);
 	va_end(ap);
 	return err;
+}
+
+/* a block device's medium, target, link, time, checksum, reservation */
+static bool is_of_device(int err)
+{
+	return err == -ENODATA || err == -EREMOTEIO || err == -ENOLINK || err == -ETIMEDOUT ||
+	       err == -EILSEQ || err == -EBADE;
+}
+
+int mp_dev_err(int err)
+{
+	/* ENODATA is the end of a log here; who asks whether a device failed looks for EIO */
+	return CHECK(158, !is_of_device(err)) ? err : -EIO;
 }

@@ -163,6 +163,8 @@ struct mp_err_info {
 int mp_err(enum mp_err_id id, const char *fmt, ...) __printf(2, 3);
 /* the same with another negative errno than the table's (a device's own) */
 int mp_err_as(enum mp_err_id id, int err, const char *fmt, ...) __printf(3, 4);
+/* what the kernel says of a failed transfer, as the core and its callers say it: INV-20 */
+int mp_dev_err(int err);
 /* NULL when there is no such number */
 const struct mp_err_info *mp_err_lookup(int id);
 

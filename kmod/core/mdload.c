@@ -412,15 +412,12 @@ static int load_all(struct mp_pool *pool, struct load *l, mp_finding_fn *fn, voi
 	struct mp_mdlog *md = &pool->p_md;
 	u64 epoch[2] = { 0, 0 };
 	u32 m, r, newer;
-	int rc, io = 0;
+	int rc, io;
 
 	load_peek(md, l);
-	for (m = 0; m < md->md_ndevs; m++) {
-		for (r = 0; r < 2; r++) {
+	for (m = 0; m < md->md_ndevs; m++)
+		for (r = 0; r < 2; r++)
 			epoch[r] = max_t(u64, epoch[r], l->wk[m][r].wk_epoch);
-			io = io ? io : l->wk[m][r].wk_rc;
-		}
-	}
 	newer = epoch[1] > epoch[0];
 	rc = load_walk(md, l, newer);
 	if (rc)
@@ -436,6 +433,7 @@ static int load_all(struct mp_pool *pool, struct load *l, mp_finding_fn *fn, voi
 			return rc;
 		load_pick(md, l);
 	}
+	io = l->io[0] ? l->io[0] : l->io[1];
 	if (!l->has_best)
 		return io ? mp_err_as(MP_MD_READ, io, "no copy can be read: error %d", io) :
 			    mp_err(MP_MD_NONE, "none of %u copies has a checkpoint", md->md_ndevs);

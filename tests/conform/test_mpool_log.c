@@ -3,6 +3,8 @@
  * Conformance of mlogs and metadata containers: order, limits, errors, reopen,
  * compaction. Cuts between the steps are the crash suite's business.
  */
+#include <stdbool.h>
+
 #include "pool_help.h"
 
 static struct iovec rec(const char *s)
@@ -250,6 +252,68 @@ static void mdc_refuses_logs_that_are_not_its_own(void)
 	T_EQ(mpool_close(mp), 0);
 }
 
+#define RECORDS	300	/* of 1000 bytes: more than one reading brings */
+
+/* Records that are there when the read @after fails, or (@is_for_good) that and all behind it. */
+static int read_all(unsigned after, bool is_for_good, unsigned *n)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	char dev[64], buf[1000];
+	struct mpool_mdc *mdc;
+	struct mpool *mp;
+	uint64_t pos = 0;
+	size_t len;
+	int rc;
+
+	snprintf(dev, sizeof(dev), "all:fail=read,err=ENODATA,after=%u%s", after,
+		 is_for_good ? ",sticky" : "");
+	o.dev = dev;
+	o.flags = MPOOL_OPEN_RDONLY;
+	*n = 0;
+	rc = mpool_open(th_pool, &o, &mp);
+	if (rc)
+		return rc;
+	rc = mpool_mdc_open(mp, "m", &mdc);
+	if (!rc) {
+		while (!(rc = mpool_mdc_read(mdc, &pos, buf, sizeof(buf), &len)))
+			++*n;
+		mpool_mdc_close(mdc);
+	}
+	T_EQ(mpool_close(mp), 0);
+	return rc;
+}
+
+/* Linux says ENODATA of it, which is the end of a log: INV-20. */
+static void a_sector_that_cannot_be_read_ends_no_log(void)
+{
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	static char rec_[1000];
+	struct iovec v = { .iov_base = rec_, .iov_len = sizeof(rec_) };
+	struct mpool_mdc *mdc;
+	unsigned n, after, told = 0;
+	int rc;
+
+	T_EQ(mpool_mdc_create(mp, "m", MPOOL_CAPACITY, 1 << 20, 42), 0);
+	T_EQ(mpool_mdc_open(mp, "m", &mdc), 0);
+	for (n = 0; n < RECORDS; n++)
+		T_EQ(mpool_mdc_append(mdc, &v, 1, n + 1 == RECORDS ? MPOOL_SYNC : 0), 0);
+	mpool_mdc_close(mdc);
+	T_EQ(mpool_close(mp), 0);
+	for (after = 1;; after++) {
+		rc = read_all(after, false, &n);
+		told += rc == -EIO;
+		if (rc != -EIO && (rc != -ENODATA || n != RECORDS))
+			T_FAIL("read %u failed: error %d, %u records: %s", after, rc, n,
+			       mpool_error_detail()->text);
+		rc = read_all(after, true, &n);
+		if (rc == -ENODATA && n == RECORDS)
+			break;
+		if (rc != -EIO)
+			T_FAIL("reads from %u on failed: error %d, %u records", after, rc, n);
+	}
+	T_OK(told > 4);
+}
+
 int main(void)
 {
 	unsetenv("MPOOL_DEV");
@@ -259,6 +323,7 @@ int main(void)
 	T_RUN(mdc_compacts_and_survives_reopen);
 	T_RUN(mdc_full_asks_for_compaction);
 	T_RUN(mdc_refuses_logs_that_are_not_its_own);
+	TH_RUN_FILES(a_sector_that_cannot_be_read_ends_no_log);
 	th_clean();
 	return t_done();
 }
