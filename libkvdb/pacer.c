@@ -45,9 +45,9 @@ void kv_pacer_moved(struct kv_pacer *pc, uint64_t bytes)
 	atomic_fetch_add(&pc->pc_done, bytes);
 }
 
-void kv_pacer_end(struct kv_pacer *pc, uint64_t now)
+void kv_pacer_end(struct kv_pacer *pc, uint64_t now, bool usual)
 {
-	if (atomic_exchange(&pc->pc_room, 0) && atomic_load(&pc->pc_todo))
+	if (atomic_exchange(&pc->pc_room, 0) && atomic_load(&pc->pc_todo) && usual)
 		atomic_store(&pc->pc_took_ns, now - atomic_load(&pc->pc_began_ns));
 }
 

@@ -706,7 +706,7 @@ static int run_job(struct kvdb *db, struct job *jb, enum reason why, double limi
 	else if (why == FOR_SCANS)
 		atomic_store(&rl->rl_is_ordering, false);
 	else if (why == FOR_SPACE)
-		kv_pacer_end(&rl->rl_pacer, kv_now(db));
+		kv_pacer_end(&rl->rl_pacer, kv_now(db), !atomic_load(&rl->rl_forced));
 	if (why == FOR_SCANS && mo.mo_stores) {
 		atomic_fetch_add(&db->d_count.order_relocations, 1);
 		atomic_fetch_add(&db->d_count.order_bytes, mo.mo_bytes);

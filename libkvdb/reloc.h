@@ -185,7 +185,8 @@ void kv_pacer_begin(struct kv_pacer *pc, uint64_t room, uint64_t log, uint64_t n
 /* It knows what lives, and that it will move @todo bytes. */
 void kv_pacer_moves(struct kv_pacer *pc, uint64_t room, uint64_t todo, uint64_t now);
 void kv_pacer_moved(struct kv_pacer *pc, uint64_t bytes);
-void kv_pacer_end(struct kv_pacer *pc, uint64_t now);
+/* @usual: the next one will take about as long */
+void kv_pacer_end(struct kv_pacer *pc, uint64_t now, bool usual);
 /*
  * kv_pacer_debt - what lets writers log so much that room and job end together
  * While nobody knows when that is, how much of the room is used. Any thread.
