@@ -247,7 +247,8 @@ for suite; do
 	# a workload takes up to a minute; crash_pool has twelve
 	crash) programs crash crash 1500 "$O" ;;
 	model)
-		programs model model 600 "$O"
+		# half a billion operations when it may take long
+		programs model model 1500 "$O"
 		scripts model 600 "$O" tests/model/*.py
 		;;
 	stress) programs stress stress 300 "$O" ;;
@@ -272,15 +273,16 @@ for suite; do
 		unset TEST_SHORT
 		;;
 	fuzz)
-		# two million executions in about three minutes; decoders are fast, images slow
+		# two million executions in about three minutes; decoders are fast, images slow.
+		# Half a billion when it may take long
 		while read -r name runs secs; do
-			O=$B/fuzz start fuzz "$name" 400 tests/fuzz/run.sh "$name" \
+			O=$B/fuzz start fuzz "$name" $((secs + 180)) tests/fuzz/run.sh "$name" \
 				$((runs * factor)) $((secs * factor))
 		done <<-END
 			kvdb 8000 220
 			pool 40000 200
 			text 350000 120
-			decode 1650000 120
+			decode $((factor > 1 ? 33000000 : 1650000)) $((factor > 1 ? 600 : 120))
 		END
 		;;
 	uml)
