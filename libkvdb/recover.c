@@ -15,6 +15,7 @@
 #include "ckpt.h"
 #include "mdc.h"
 #include "memtable.h"
+#include "salvage.h"
 #include "tomb.h"
 #include "txn_omf.h"
 #include "vec.h"
@@ -40,6 +41,7 @@ struct rv_seg {
 	struct kv_seg *vs_seg;
 	const struct kv_mdc_seg *vs_known;	/* its entry in the container, or NULL */
 	bool vs_skip;			/* wholly at or below B: not read */
+	bool vs_is_unread;		/* repair: blocks of it could not be read */
 	uint32_t vs_valid;		/* end of the last valid frame */
 	uint32_t vs_cut;		/* sealed length from now on */
 	uint64_t vs_last;		/* newest epoch within it */
@@ -110,6 +112,10 @@ static int seg_read(struct recovery *rv, struct rv_seg *vs, uint32_t len)
 	v.iov_base = vs->vs_image;
 	v.iov_len = len;
 	err = mpool_read(vs->vs_seg->sg_obj, 0, &v, 1);
+	if (!CHECK(666, err != -EIO || !rv->rv_hole)) {
+		err = kv_salvage_blocks(vs->vs_seg, vs->vs_image, len);
+		vs->vs_is_unread = true;
+	}
 	if (err) {
 		free(vs->vs_image);
 		vs->vs_image = NULL;
@@ -289,11 +295,14 @@ static int reread(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32_t
 static int scan_sure(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32_t limit,
 		     bool check_values, uint32_t incarnation, struct kv_frame_hdr *h)
 {
-	int rc = judge_frame(rv, vs, off, limit, incarnation, h);
+	int rc = judge_frame(rv, vs, off, limit, incarnation, h), err;
 
 	if (!CHECK(634, !rc)) {
-		rc = reread(rv, vs, off, limit);
-		rc = rc ? rc : judge_frame(rv, vs, off, limit, incarnation, h);
+		err = reread(rv, vs, off, limit);
+		if (!err)
+			rc = judge_frame(rv, vs, off, limit, incarnation, h);
+		else if (err != -EIO || !rv->rv_hole)	/* repair goes on behind it */
+			return err;
 	}
 	return rc ? rc : walk_frame(rv, vs->vs_image + off, h, check_values);
 }
@@ -312,7 +321,7 @@ static int scan_image(struct recovery *rv, struct rv_seg *vs, uint32_t limit, bo
 		if (rc < 0)
 			return rc;
 		/* behind its last frame a segment that was not sealed holds nothing */
-		if (hole < off && (!rc || vs->vs_known || s->sg_obj_sealed))
+		if (hole < off && (!rc || vs->vs_known || s->sg_obj_sealed || vs->vs_is_unread))
 			rv->rv_hole(rv->rv_arg, s, hole, off);
 		if (rc)
 			break;
@@ -989,7 +998,7 @@ int kv_recover(struct kvdb *db, bool rdonly)
 	return err;
 }
 
-/* One that cannot be read is one hole. */
+/* One of which too little can be read is one hole. */
 static int lossy(struct recovery *rv, struct rv_seg *vs, int err)
 {
 	if (err != -EUCLEAN && err != -EIO)

@@ -19,6 +19,8 @@
 #include "pages.h"
 #include "salvage.h"
 
+#define UNREAD_MAX	256u	/* blocks of a segment: a dead device takes long to say so */
+
 struct kv_salvage {
 	struct kvdb *sv_db;
 	const struct kv_run_desc *sv_d;
@@ -499,6 +501,23 @@ void kv_salvage_close(struct kv_salvage *sv)
 
 /* ---- segments --------------------------------------------------------------------- */
 
+int kv_salvage_blocks(struct kv_seg *s, uint8_t *buf, uint32_t len)
+{
+	struct iovec v = { .iov_len = KV_BLOCK };
+	uint32_t off, unread = 0;
+	int err = 0;
+
+	for (off = 0; off < len && !err; off += KV_BLOCK) {
+		v.iov_base = buf + off;
+		err = mpool_read(s->sg_obj, off, &v, 1);
+		if (err != -EIO || ++unread > UNREAD_MAX)
+			continue;
+		memset(v.iov_base, 0, KV_BLOCK);
+		err = 0;
+	}
+	return err;
+}
+
 static int frame_recs(struct kv_seg *s, const uint8_t *p, const struct kv_frame_hdr *h,
 		      kv_rec_fn *fn, void *arg)
 {
@@ -524,7 +543,8 @@ int kv_salvage_log(struct kvdb *db, struct kv_seg *s, kv_rec_fn *fn, void *arg)
 		return 0;
 	if (!buf)
 		return kv_error(-ENOMEM, "MP0902", "no memory to read a log segment");
-	if (kv_dev_read(db, s->sg_obj, KV_READ_LOG, 0, buf, len))
+	if (kv_dev_read(db, s->sg_obj, KV_READ_LOG, 0, buf, len) &&
+	    kv_salvage_blocks(s, buf, len))
 		len = 0;	/* nothing of it can be had */
 	for (; off < len && !err; off += size) {
 		size = KV_BLOCK;

@@ -40,6 +40,11 @@ int kv_salvage_open(struct kvdb *db, const struct kv_run_desc *d, const struct k
 int kv_salvage_next(struct kv_salvage *sv, struct kv_ent *e);
 void kv_salvage_close(struct kv_salvage *sv);
 
+/*
+ * RP6: of a segment that cannot be read in one piece the blocks that can; the others become
+ * zeroes, which are no frame. -EIO: there are too many of those.
+ */
+int kv_salvage_blocks(struct kv_seg *s, uint8_t *buf, uint32_t len);
 /* A record of a frame that is whole; @off: of the record in the segment. 0, or -errno to stop. */
 typedef int kv_rec_fn(void *arg, struct kv_seg *s, const struct kv_rec *r, uint64_t epoch,
 		      uint32_t off);

@@ -272,8 +272,12 @@ static void rename_of_a_store_is_on_media_when_it_returns(void)
 static const struct mpool_vdev_ops *sound;
 static unsigned times_read, lie_first, lie_last;
 static bool is_head;	/* it is the block that begins with another byte, not FLAKY */
+static bool is_bad;	/* no read of it succeeds */
 
-/* As the simulator, but what holds FLAKY is another in its reads lie_first to lie_last. */
+/*
+ * As the simulator, but what holds FLAKY is another in its reads lie_first to lie_last, or
+ * cannot be read.
+ */
 static int flaky_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned n,
 		       uint64_t *ready_ns)
 {
@@ -282,6 +286,8 @@ static int flaky_readv(void *dev, uint64_t off, const struct iovec *iov, unsigne
 	for (unsigned i = 0; i < n && !rc; i++) {
 		char *p = memmem(iov[i].iov_base, iov[i].iov_len, FLAKY, strlen(FLAKY));
 
+		if (p && is_bad)
+			rc = -EIO;
 		if (!p || ++times_read < lie_first || times_read > lie_last)
 			continue;
 		if (is_head)
@@ -372,6 +378,45 @@ static void a_read_that_lies_once_is_no_torn_write(void)
 	}
 }
 
+/* RP6 */
+static void a_block_that_cannot_be_read_costs_repair_its_frame(void)
+{
+	struct mpool_dev_provider prov;
+	struct kvdb_repair r, whole;
+	char key[16], val[100] = "";
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+
+	make_db();
+	kvs = open_db(&db);
+	for (unsigned i = 0; i < 100; i++) {
+		if (i == 50)
+			T_EQ(kvdb_put(kvs, "k", 1, FLAKY, strlen(FLAKY)), 0);
+		else
+			T_EQ(kvdb_put(kvs, key, (size_t)sprintf(key, "%u", i), val,
+				      sizeof(val)), 0);
+		T_EQ(kvdb_sync(db), 0);
+	}
+	/* the process dies here */
+	sim_snap(&sim);
+	T_EQ(kvdb_close(db), 0);
+	sim_rollback(&sim);
+	prov = sim.s_prov;
+	prov.open = flaky_open;
+	oo.provider = &prov;
+	lie_first = lie_last = 0;
+	T_EQ(kvdb_repair(POOL, &opts, NULL, NULL, NULL, &whole), 0);
+	T_EQ(whole.keys, 100);
+	T_EQ(whole.log_bytes, 0);
+	is_bad = true;
+	T_EQ(kvdb_open(POOL, &opts, &db), -EIO);
+	T_EQ(kvdb_repair(POOL, &opts, NULL, NULL, NULL, &r), 0);
+	T_EQ(r.keys, 99);
+	T_OK(r.log_bytes);
+	is_bad = false;
+	sim_fini(&sim);
+}
+
 int main(void)
 {
 	T_RUN(recovery_builds_on_nothing_volatile);
@@ -382,5 +427,6 @@ int main(void)
 	T_RUN(rename_of_a_store_is_on_media_when_it_returns);
 	T_RUN(a_frame_that_changes_between_two_reads_fails_the_open);
 	T_RUN(a_read_that_lies_once_is_no_torn_write);
+	T_RUN(a_block_that_cannot_be_read_costs_repair_its_frame);
 	return t_done();
 }
