@@ -154,6 +154,20 @@ static void look_ahead(struct window *w, struct walk *wk)
 	}
 }
 
+/* @fr continues the chain */
+static void walk_on(struct walk *wk, const struct mp_frame *fr)
+{
+	wk->wk_has_first = true;
+	wk->wk_epoch = fr->mf_epoch;
+	wk->wk_end += (u64)fr->mf_blocks * MP_BLOCK;
+	wk->wk_seq = fr->mf_seq;
+	wk->wk_csum = fr->mf_csum;
+	wk->wk_gen = fr->mf_gen;
+	wk->wk_id_hwm = fr->mf_id_hwm;
+	if (fr->mf_flags & MP_FRAME_END)
+		wk->wk_is_complete = true;
+}
+
 /*
  * Follow the chain from the region's start; with @limit, replay it up to there.
  */
@@ -176,15 +190,7 @@ static int walk(struct window *w, u64 limit, struct walk *wk)
 			if (rc)
 				return rc;
 		}
-		wk->wk_has_first = true;
-		wk->wk_epoch = fr.mf_epoch;
-		wk->wk_end += (u64)fr.mf_blocks * MP_BLOCK;
-		wk->wk_seq = fr.mf_seq;
-		wk->wk_csum = fr.mf_csum;
-		wk->wk_gen = fr.mf_gen;
-		wk->wk_id_hwm = fr.mf_id_hwm;
-		if (fr.mf_flags & MP_FRAME_END)
-			wk->wk_is_complete = true;
+		walk_on(wk, &fr);
 	}
 	if (limit && wk->wk_end != limit)
 		return mp_err(MP_MD_READ, "%s: the log changed while it was read",
@@ -308,23 +314,41 @@ static void load_report(struct mp_pool *pool, struct load *l, mp_finding_fn *fn,
 	}
 }
 
-/* copy what a mirror lacks; the source is @best */
+/* is the chain of @wk, of another mirror, the begin of the best one, which is in the window? */
+static bool is_begin(struct load *l, const struct walk *wk, const struct walk *best)
+{
+	struct mp_frame fr;
+
+	if (wk->wk_epoch != best->wk_epoch || !wk->wk_is_complete)
+		return false;
+	return wk->wk_end < best->wk_end ? next_sure(&l->w, wk, &fr) != NULL :
+					   wk->wk_csum == best->wk_csum;
+}
+
+/* copy what a mirror lacks, and only what is good: INV-19; the source is @best */
 static int mirror_copy(struct load *l, struct mp_pool *pool, u32 m)
 {
 	struct mp_mdlog *md = &pool->p_md;
 	struct walk *best = &l->wk[l->best_m][l->best_r], *wk = &l->wk[m][l->best_r];
-	u64 base = mp_md_region(md, best->wk_epoch);
-	u64 off = wk->wk_epoch == best->wk_epoch && wk->wk_is_complete ? wk->wk_end : 0;
-	struct mp_dev *src = md->md_dev[l->best_m]->pd_dev, *dst = md->md_dev[m]->pd_dev;
+	struct mp_dev *dst = md->md_dev[m]->pd_dev;
+	struct mp_frame fr;
+	const u8 *p;
 	int rc = 0;
 
-	while (off < best->wk_end && !rc) {
-		u32 len = (u32)min_t(u64, WINDOW, best->wk_end - off);
-
-		rc = src->d_ops->read(src, base + off, l->w.w_buf, len);
+	l->w.w_dev = md->md_dev[l->best_m]->pd_dev;
+	l->w.w_base = mp_md_region(md, best->wk_epoch);
+	l->w.w_len = 0;
+	l->w.w_rc = 0;
+	if (!is_begin(l, wk, best))
+		memset(wk, 0, sizeof(*wk));
+	while (wk->wk_end < best->wk_end && !rc) {
+		p = next_sure(&l->w, wk, &fr);
+		if (p)
+			rc = dst->d_ops->write(dst, fr.mf_addr, p, fr.mf_blocks * MP_BLOCK, 0);
+		else
+			rc = l->w.w_rc ? l->w.w_rc : -EIO;
 		if (!rc)
-			rc = dst->d_ops->write(dst, base + off, l->w.w_buf, len, 0);
-		off += len;
+			walk_on(wk, &fr);
 	}
 	if (rc)
 		return mp_err_as(MP_MD_WRITE, rc, "%s: repair of the log copy: error %d",

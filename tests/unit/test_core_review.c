@@ -4,6 +4,7 @@
  * pool is opened, a log that repeats what a crash took from it, a creation that
  * is cut between the members.
  */
+#include "core.h"
 #include "core_mem.h"
 
 static struct mp_dev_ops ops;
@@ -116,6 +117,56 @@ static void read_that_lies_once_is_no_torn_write(void)
 		T_OK(lie_at > 5);
 		rig_fini(&r);
 	}
+}
+
+static void go_back(struct rig *r, u8 *const was[2])
+{
+	for (int i = 0; i < 2; i++) {
+		memcpy(r->m[i].now, was[i], r->m[i].dev.d_size);
+		memcpy(r->m[i].media, was[i], r->m[i].dev.d_size);
+	}
+}
+
+/* INV-19: whichever read lies, a copy that is behind is whole after the open, and alone enough. */
+static void copy_that_is_behind_gets_no_lie(void)
+{
+	const u64 size = 8 << 20;
+	u8 *was[2] = { malloc(size), malloc(size) };
+	bool has_lied = true;
+	u64 off, bytes, n;
+	struct rig r;
+
+	rig_init(&r, 2, size);
+	T_EQ(rig_open(&r), 0);
+	off = r.pool->p_md.md_off;
+	bytes = 2 * r.pool->p_md.md_bytes;
+	memcpy(was[1], r.m[1].now, size);
+	add_objs(&r, 5);
+	T_EQ(mp_pool_close(r.pool), 0);
+	memcpy(was[0], r.m[0].now, size);
+	ops = mem_ops;
+	ops.read = lying_read;
+	r.dev[0]->d_ops = r.dev[1]->d_ops = &ops;
+	for (n = 1; has_lied; n++) {
+		go_back(&r, was);
+		reads = 0;
+		lie_at = n;
+		T_EQ(rig_open(&r), 0);
+		T_EQ(count_objs(&r), 5);
+		T_EQ(mp_pool_close(r.pool), 0);
+		has_lied = reads >= n;
+		lie_at = 0;
+		memset(r.m[0].now + off, 0xa5, bytes);
+		if (rig_open(&r) || count_objs(&r) != 5)
+			T_FAIL("read %llu lied: the other copy is not whole",
+			       (unsigned long long)n);
+		T_EQ(mp_pool_close(r.pool), 0);
+		r.pool = NULL;
+	}
+	T_OK(n > 5);
+	rig_fini(&r);
+	free(was[0]);
+	free(was[1]);
 }
 
 /* The same of a log in an object, opened and read. */
@@ -240,6 +291,7 @@ int main(void)
 {
 	T_RUN(read_error_is_no_shorter_history);
 	T_RUN(read_that_lies_once_is_no_torn_write);
+	T_RUN(copy_that_is_behind_gets_no_lie);
 	T_RUN(read_that_lies_once_ends_no_log);
 	T_RUN(repeated_record_brings_nothing_back);
 	T_RUN(cut_create_leaves_a_pool_or_none);
