@@ -23,27 +23,45 @@ void ycsb_key_make(struct ycsb_key *k, uint64_t record)
 	k->len = bench_key(k->text, k->hash);
 }
 
-void ycsb_value_check(struct ycsb_thread *t, const struct ycsb_key *k, uint64_t record,
-		      const void *val, size_t vlen, uint32_t oldest)
+/* Was version @n current during the read, which could not see one before @oldest? */
+static void version_check(const struct ycsb_thread *t, const struct ycsb_key *k, uint64_t record,
+			  uint32_t n, uint32_t oldest)
+{
+	const char *why = NULL;
+
+	if (n < oldest)
+		why = "an older version than was acknowledged";
+	else if (n > version_newest(&t->y->versions[record]))
+		why = "a version that was never written";
+	if (why)
+		die("key %.*s: %s (version %u, oldest %u)", (int)k->len, k->text, why, n, oldest);
+}
+
+/* Checks all but the version, which it returns. */
+static uint32_t content_check(struct ycsb_thread *t, const struct ycsb_key *k, uint64_t record,
+			      const void *val, size_t vlen)
 {
 	uint64_t stamp = bench_value_version(val, vlen);
-	uint32_t n = (uint32_t)stamp & (YCSB_WRITES_MAX - 1), newest;
+	uint32_t n = (uint32_t)stamp & (YCSB_WRITES_MAX - 1);
 	const char *why = NULL;
 
 	if (vlen != t->y->value_size)
 		why = "wrong length";
 	else if (!bench_head_good(val, vlen, k->hash) || stamp >> 24 != record)
 		why = "the value of another key";
-	else if (n < oldest)
-		why = "an older version than was acknowledged";
-	else if (n > (newest = version_newest(&t->y->versions[record])))
-		why = "a version that was never written";
 	else if (!bench_body_good(val, vlen, k->hash, stamp, true))
 		why = "bytes that were never written";
 	if (why)
-		die("key %.*s: %s (version %u, oldest %u)", (int)k->len, k->text, why, n, oldest);
+		die("key %.*s: %s (version %u)", (int)k->len, k->text, why, n);
 	t->read_bytes += k->len + vlen;
 	t->verified++;
+	return n;
+}
+
+void ycsb_value_check(struct ycsb_thread *t, const struct ycsb_key *k, uint64_t record,
+		      const void *val, size_t vlen, uint32_t oldest)
+{
+	version_check(t, k, record, content_check(t, k, record, val, vlen), oldest);
 }
 
 void ycsb_write_begin(struct ycsb_thread *t, const struct ycsb_key *k, uint64_t record,
@@ -103,8 +121,22 @@ static void do_get(struct ycsb_thread *t, uint64_t record)
 struct scan {
 	struct ycsb_thread *t;
 	struct ycsb_key last;
+	uint64_t last_record;
+	uint32_t last_version;
 	bool is_first, is_still;
 };
+
+/*
+ * The version of the record shown last. With updates beside it a scan shows what was current
+ * when it began, which nobody noted.
+ */
+static void last_check(const struct scan *s)
+{
+	union version_cell *c = &s->t->y->versions[s->last_record];
+
+	version_check(s->t, &s->last, s->last_record, s->last_version,
+		      s->is_still ? version_floor(c) : 0);
+}
 
 static bool scan_record(void *arg, const void *key, size_t klen, const void *val, size_t vlen)
 {
@@ -117,15 +149,18 @@ static bool scan_record(void *arg, const void *key, size_t klen, const void *val
 
 	if (k.hash == UINT64_MAX || record >= y->nversions || bench_fnv64(record) != k.hash)
 		die("a scan returned a key that was never written");
+	/* only its value tells which record it is: its note would be waited for here */
+	__builtin_prefetch(&y->versions[record]);
 	memcpy(k.text, key, klen);
 	order = memcmp(k.text, s->last.text, n);
 	if (s->is_first && (order || klen != s->last.len))
 		die("a scan did not begin with key %.*s", (int)s->last.len, s->last.text);
 	if (!s->is_first && (order < 0 || (!order && klen <= s->last.len)))
 		die("a scan is out of order at key %.*s", (int)klen, k.text);
-	/* with updates beside it a scan shows what was current when it began, which nobody noted */
-	ycsb_value_check(s->t, &k, record, val, vlen,
-		    s->is_still ? version_floor(&y->versions[record]) : 0);
+	if (!s->is_first)
+		last_check(s);
+	s->last_version = content_check(s->t, &k, record, val, vlen);
+	s->last_record = record;
 	s->last = k;
 	s->is_first = false;
 	return true;
@@ -144,6 +179,7 @@ static void do_scan(struct ycsb_thread *t, uint64_t record)
 	t->y->e->scan(t->engine, first.text, first.len, want, scan_record, &s);
 	if (s.is_first)
 		die("a scan from key %.*s found nothing", (int)first.len, first.text);
+	last_check(&s);
 }
 
 static void do_op(struct ycsb_thread *t, enum bench_op op)
