@@ -26,11 +26,14 @@ double kv_filter_odds(const uint8_t *filter, uint32_t blocks, uint64_t hash)
 {
 	const uint8_t *b = kv_filter_block(filter, blocks, hash);
 	double set = 0, odds = 1;
+	uint64_t bits;
 
 	if (!blocks)
 		return 1;
-	for (unsigned int i = 0; i < KV_FILTER_BLOCK; i++)
-		set += __builtin_popcount(b[i]);
+	for (unsigned int i = 0; i < KV_FILTER_BLOCK; i += sizeof(bits)) {
+		memcpy(&bits, b + i, sizeof(bits));
+		set += __builtin_popcountll(bits);
+	}
 	for (unsigned int i = 0; i < KV_FILTER_K; i++)
 		odds *= set / (KV_FILTER_BLOCK * 8);
 	return odds;
