@@ -333,7 +333,7 @@ static int batch_open(struct kvdb_cursor *c)
 		b->b_val_size = VALUE_MIN;
 	}
 	/* who says how many he wants reads no keys in vain */
-	b->b_want = c->c_limit ? BATCH_NEAR : BATCH_MIN;
+	b->b_want = c->c_limit ? BATCH_MAX : BATCH_MIN;
 	b->b_n = b->b_i = 0;
 	kv_ahead_init(&b->b_ahead);
 	c->c_batch = b;
@@ -464,6 +464,14 @@ static inline void batch_add(struct batch *b)
 	}
 }
 
+/* Values in memory: of all what is slow to find, of the first ones the rest too. */
+static void batch_prefetch(const struct batch *b)
+{
+	kv_values_touch(b->b_ent, b->b_n);
+	for (unsigned i = 0; i < b->b_n && i < FETCH_AHEAD; i++)
+		kv_value_prefetch(&b->b_ent[i]);
+}
+
 /* Takes the next entries from the merge: 0 = there is one, or what ended the walk. */
 static int batch_fill(struct kvdb_cursor *c)
 {
@@ -499,21 +507,18 @@ static int batch_fill(struct kvdb_cursor *c)
 		if (KV_UNLIKELY(e->e_expiry) && kv_is_expired(e, c->c_now))
 			continue;
 		batch_add(b);
-		if (c->c_flags & KVDB_KEYS_ONLY)
-			continue;
-		far += !kv_value_is_near(e);
-		/* the first ones, beside the merging; the others when those are shown */
-		if (b->b_n <= FETCH_AHEAD)
-			kv_value_prefetch(e);
+		far += !(c->c_flags & KVDB_KEYS_ONLY) && !kv_value_is_near(e);
 	}
 	kv_iter_park(c->c_it);
+	if (!(c->c_flags & KVDB_KEYS_ONLY))
+		batch_prefetch(b);
 	kv_exit(t);
 	kv_ahead_none(&b->b_ahead, b->b_n);
 	if (far)
 		kv_ahead_read(c->c_kvs->k_db, &b->b_ahead, b->b_ent, b->b_n);
 	b->b_end = rc == -EINPROGRESS ? 0 : rc;	/* the merge goes on from where it is */
 	/* what is in memory needs no long way ahead, and keys read in vain cost too */
-	most = far || c->c_flags & KVDB_KEYS_ONLY ? BATCH_MAX : BATCH_NEAR;
+	most = far || c->c_limit || c->c_flags & KVDB_KEYS_ONLY ? BATCH_MAX : BATCH_NEAR;
 	b->b_want = b->b_want * 2 < most ? b->b_want * 2 : most;
 	return b->b_n ? 0 : rc;
 }

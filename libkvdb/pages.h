@@ -80,6 +80,11 @@ unsigned kv_values_want(struct kvdb *db, const struct kv_ent *e, unsigned n, str
 bool kv_value_is_near(const struct kv_ent *e);
 /* It will be read soon: prefetches it if it has an image. Its segment lives. */
 void kv_value_prefetch(const struct kv_ent *e);
+/*
+ * kv_values_touch - prefetches the first line of each of @n values, where it has an image
+ * One after another the processor would wait for the translation of each address.
+ */
+void kv_values_touch(const struct kv_ent *e, unsigned n);
 
 /*
  * kv_slab_pin - keeps the bytes of an image beyond kv_exit()

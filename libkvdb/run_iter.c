@@ -15,6 +15,7 @@
 #include "thread.h"
 
 #define AHEAD_MAX	16u	/* pages a cursor asks for at once */
+#define ENTS_AHEAD	5	/* entries: their lines are asked for as many before their turn */
 #define BULK_PAGES	32u	/* pages a merge reads at once */
 
 struct run_iter {
@@ -219,8 +220,7 @@ static int seek_inside(struct kv_iter *it, const void *key, size_t klen)
 		return kv_run_damaged(iter_kb(ri)->kb_id, (uint64_t)ri->ri_page * KV_PAGE, bad);
 	if (ri->ri_reverse && !exact)
 		ri->ri_i--;
-	if (ri->ri_i >= 0 && ri->ri_i < ri->ri_kp.kp_n)
-		kv_kpage_ent_prefetch(&ri->ri_kp, (unsigned)ri->ri_i);
+	kv_kpage_ent_prefetch(&ri->ri_kp, (unsigned)ri->ri_i);
 	return 0;
 }
 
@@ -229,7 +229,7 @@ static int next_inside(struct kv_iter *it, struct kv_ent *e)
 	struct run_iter *ri = (struct run_iter *)it;
 	struct kv_kent ke;
 	const char *bad;
-	int rc;
+	int rc, step = ri->ri_reverse ? -1 : 1;
 
 	if (ri->ri_kb < 0 || ri->ri_kb >= ri->ri_run->rn_nkeyed)
 		return -ENOENT;
@@ -257,7 +257,8 @@ static int next_inside(struct kv_iter *it, struct kv_ent *e)
 		memcpy(ri->ri_val, e->e_val, e->e_vlen);
 		e->e_val = ri->ri_val;
 	}
-	ri->ri_i += ri->ri_reverse ? -1 : 1;
+	kv_kpage_ent_prefetch(&ri->ri_kp, (unsigned)(ri->ri_i + step * ENTS_AHEAD));
+	ri->ri_i += step;
 	return 0;
 }
 

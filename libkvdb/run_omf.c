@@ -384,7 +384,8 @@ const char *kv_kpage_ent(const struct kv_kpage *kp, unsigned i, struct kv_kent *
 
 void kv_kpage_ent_prefetch(const struct kv_kpage *kp, unsigned i)
 {
-	__builtin_prefetch(kp->kp_page + kv_le16(kp->kp_offs + 2 * i));
+	if (i < kp->kp_n)
+		__builtin_prefetch(kp->kp_page + kv_le16(kp->kp_offs + 2 * i));
 }
 
 uint16_t kv_kpage_key(const struct kv_kpage *kp, unsigned i, const struct kv_kent *e, uint8_t *buf)

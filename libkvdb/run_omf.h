@@ -126,7 +126,7 @@ const char *kv_kpage_decode(const uint8_t *page, uint32_t page_no, struct kv_kpa
 const char *kv_kpage_ent(const struct kv_kpage *kp, unsigned i, struct kv_kent *e);
 /* Rebuilds the key of entry @i into @buf (KVDB_KEY_MAX bytes); returns its length. */
 uint16_t kv_kpage_key(const struct kv_kpage *kp, unsigned i, const struct kv_kent *e, uint8_t *buf);
-/* It will be read soon. */
+/* It will be read soon, if there is one. */
 void kv_kpage_ent_prefetch(const struct kv_kpage *kp, unsigned i);
 /*
  * kv_kpage_lower - first entry that is >= the key

@@ -221,6 +221,17 @@ void kv_value_prefetch(const struct kv_ent *e)
 		bytes_prefetch(image + (size_t)e->e_off8 * 8, kv_ent_stored(e));
 }
 
+void kv_values_touch(const struct kv_ent *e, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		const uint8_t *image = e[i].e_kind == KV_ENT_REF ?
+			atomic_load_explicit(&e[i].e_seg->sg_image, memory_order_relaxed) : NULL;
+
+		if (image)
+			__builtin_prefetch(image + (size_t)e[i].e_off8 * 8);
+	}
+}
+
 /* Has it to be read through the page pool? */
 static bool is_paged(const struct kv_ent *e)
 {
