@@ -44,15 +44,14 @@ int mp_err_as(enum mp_err_id id, int err, const char *fmt, ...)
 	return err;
 }
 
-/* a block device's medium, target, link, time, checksum, reservation */
-static bool is_of_device(int err)
+/* these mean here what they mean there */
+static bool is_plain(int err)
 {
-	return err == -ENODATA || err == -EREMOTEIO || err == -ENOLINK || err == -ETIMEDOUT ||
-	       err == -EILSEQ || err == -EBADE;
+	return !err || err == -EIO || err == -ENOMEM || err == -ENOSPC || err == -EINVAL;
 }
 
 int mp_dev_err(int err)
 {
-	/* ENODATA is the end of a log here; who asks whether a device failed looks for EIO */
-	return CHECK(158, !is_of_device(err)) ? err : -EIO;
+	/* ENODATA would be the end of a log, ENOENT an answer to whoever asked for a key */
+	return CHECK(158, is_plain(err)) ? err : -EIO;
 }

@@ -272,7 +272,7 @@ static void rename_of_a_store_is_on_media_when_it_returns(void)
 static const struct mpool_vdev_ops *sound;
 static unsigned times_read, lie_first, lie_last;
 static bool is_head;	/* it is the block that begins with another byte, not FLAKY */
-static bool is_bad;	/* no read of it succeeds */
+static int bad_err;	/* of each read of it; 0: none */
 
 /*
  * As the simulator, but what holds FLAKY is another in its reads lie_first to lie_last, or
@@ -286,8 +286,8 @@ static int flaky_readv(void *dev, uint64_t off, const struct iovec *iov, unsigne
 	for (unsigned i = 0; i < n && !rc; i++) {
 		char *p = memmem(iov[i].iov_base, iov[i].iov_len, FLAKY, strlen(FLAKY));
 
-		if (p && is_bad)
-			rc = -EIO;
+		if (p && bad_err)
+			rc = bad_err;
 		if (!p || ++times_read < lie_first || times_read > lie_last)
 			continue;
 		if (is_head)
@@ -408,12 +408,47 @@ static void a_block_that_cannot_be_read_costs_repair_its_frame(void)
 	T_EQ(kvdb_repair(POOL, &opts, NULL, NULL, NULL, &whole), 0);
 	T_EQ(whole.keys, 100);
 	T_EQ(whole.log_bytes, 0);
-	is_bad = true;
+	bad_err = -EIO;
 	T_EQ(kvdb_open(POOL, &opts, &db), -EIO);
 	T_EQ(kvdb_repair(POOL, &opts, NULL, NULL, NULL, &r), 0);
 	T_EQ(r.keys, 99);
 	T_OK(r.log_bytes);
-	is_bad = false;
+	bad_err = 0;
+	sim_fini(&sim);
+}
+
+/* INV-20 of the core: to whoever asks for a key these would be answers. */
+static void an_error_of_a_device_is_no_answer(void)
+{
+	static const int errs[] = { -ENOENT, -ESTALE, -ENODATA, -ECANCELED, -EINPROGRESS };
+	struct mpool_dev_provider prov;
+	char val[200] = FLAKY, got[200];
+	struct kvdb_kvs *kvs;
+	struct kvdb_txn *txn;
+	struct kvdb *db;
+	size_t len;
+
+	make_db();
+	kvs = open_db(&db);
+	T_EQ(kvdb_put(kvs, "k", 1, val, sizeof(val)), 0);
+	T_EQ(kvdb_close(db), 0);
+	prov = sim.s_prov;
+	prov.open = flaky_open;
+	oo.provider = &prov;
+	lie_first = lie_last = 0;
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	for (unsigned i = 0; i < sizeof(errs) / sizeof(errs[0]); i++) {
+		bad_err = errs[i];
+		T_EQ(kvdb_get(kvs, "k", 1, got, sizeof(got), &len), -EIO);
+		T_EQ(kvdb_txn_begin(db, 0, &txn), 0);
+		T_EQ(kvdb_txn_get(txn, kvs, "k", 1, got, sizeof(got), &len), -EIO);
+		kvdb_txn_abort(txn);
+	}
+	bad_err = 0;
+	T_EQ(kvdb_get(kvs, "k", 1, got, sizeof(got), &len), 0);
+	T_MEMEQ(got, val, sizeof(val));
+	T_EQ(kvdb_close(db), 0);
 	sim_fini(&sim);
 }
 
@@ -428,5 +463,6 @@ int main(void)
 	T_RUN(a_frame_that_changes_between_two_reads_fails_the_open);
 	T_RUN(a_read_that_lies_once_is_no_torn_write);
 	T_RUN(a_block_that_cannot_be_read_costs_repair_its_frame);
+	T_RUN(an_error_of_a_device_is_no_answer);
 	return t_done();
 }
