@@ -95,6 +95,7 @@ struct mp_mdlog {
 	/* owned by the leader */
 	u64 md_epoch, md_seq, md_tail;	/* tail: bytes from the region's start */
 	u32 md_prev;
+	u64 md_id_next;			/* mark of the newest frame */
 	u64 md_id_hwm;			/* durable; read under md_lock by others */
 	u8 *md_buf;			/* md_frame_max bytes */
 	void *md_load;			/* what mdload.c found, for the repair */

@@ -88,9 +88,7 @@ static int frame_write(struct mp_pool *pool, u32 flags, u32 len, u32 nrecs, u64 
 	md->md_tail += (u64)fr.mf_blocks * MP_BLOCK;
 	md->md_seq++;
 	md->md_prev = fr.mf_csum;
-	mutex_lock(&md->md_lock);
-	md->md_id_hwm = fr.mf_id_hwm;
-	mutex_unlock(&md->md_lock);
+	md->md_id_next = fr.mf_id_hwm;
 	return 0;
 }
 
@@ -242,6 +240,10 @@ static int group_write(struct mp_pool *pool, struct list_head *group, u32 len, u
 		rc = BARRIER(102, mirrors_flush(pool));
 	if (rc)
 		return rc;
+	/* now, for an id below it may be told: INV-10 */
+	mutex_lock(&md->md_lock);
+	md->md_id_hwm = md->md_id_next;
+	mutex_unlock(&md->md_lock);
 	list_for_each_entry(t, group, t_list)
 		if (t->t_apply)
 			t->t_apply(t);

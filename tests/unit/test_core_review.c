@@ -209,6 +209,21 @@ static void read_that_lies_once_ends_no_log(void)
 	rig_fini(&r);
 }
 
+/* INV-10: a mark that was written and not flushed may be lost. */
+static void id_is_told_below_the_durable_mark_only(void)
+{
+	struct rig r;
+	u64 id;
+
+	rig_init(&r, 1, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	r.pool->p_next_id = r.pool->p_md.md_id_hwm;
+	r.m[0].fail_flush = -EIO;
+	T_OK(mp_obj_id_reserve(r.pool, 1, &id));
+	T_OK(mp_obj_id_reserve(r.pool, 1, &id));
+	rig_fini(&r);
+}
+
 /* Two frames are written, only the second reaches the media; then the first is written again. */
 static void repeated_record_brings_nothing_back(void)
 {
@@ -293,6 +308,7 @@ int main(void)
 	T_RUN(read_that_lies_once_is_no_torn_write);
 	T_RUN(copy_that_is_behind_gets_no_lie);
 	T_RUN(read_that_lies_once_ends_no_log);
+	T_RUN(id_is_told_below_the_durable_mark_only);
 	T_RUN(repeated_record_brings_nothing_back);
 	T_RUN(cut_create_leaves_a_pool_or_none);
 	return t_done();
