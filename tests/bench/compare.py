@@ -41,12 +41,14 @@ YCSB_CHANGES = [w for w in YCSB if w != "c"]
 DISTURBED_CORES = 0.3
 
 # limit: memory of the process and its page cache; cache: what the engine is told. An engine that
-# reads through the page cache gets half of a tight limit, one that does not gets four fifths.
+# reads through the page cache, which keeps what its own cache does not, gets half of a tight limit
+# and two thirds of a wide one; own_cache: one that reads past it gets four fifths.
 SETS = {
     "quick": dict(records=100000, ops=50000, scans=2000, limit=GIB, cache=GIB // 2,
                   workloads=["load"] + YCSB + ["update", "scan"], recover=True, repeats=3),
     "memory": dict(records=2000000, ops=1000000, scans=50000, limit=6 * GIB, cache=4 * GIB,
-                   workloads=["load"] + YCSB + ["update", "scan"], rounds=3, recover=True),
+                   own_cache=GIB * 24 // 5, workloads=["load"] + YCSB + ["update", "scan"],
+                   rounds=3, recover=True),
     "large": dict(records=8000000, ops=20000000, scans=1000000, limit=2 * GIB, cache=GIB,
                   own_cache=GIB * 8 // 5, threads=32, seconds=20, is_cold=True,
                   workloads=["load", "c", "c uniform"] + YCSB_CHANGES, device=True,
@@ -59,7 +61,7 @@ SETS = {
                   in_flight=[2, 32, 512, 4000], workloads=["load", "a", "c", "f"],
                   engines=["kvdb"]),
     "small": dict(records=5000000, ops=2000000, fields=1, limit=6 * GIB, cache=4 * GIB,
-                  workloads=["load", "a", "c"]),
+                  own_cache=GIB * 24 // 5, workloads=["load", "a", "c"]),
     # caches that are filled at once: what memory costs at first touch is not to be measured here
     "16k": dict(records=120000, ops=60000, field_size=16384, fields=1, limit=2 * GIB,
                 cache=GIB // 2, workloads=["load", "a", "c"], engines=["hash", "kvdb", "rocksdb"],
