@@ -461,7 +461,10 @@ static int load_all(struct mp_pool *pool, struct load *l, mp_finding_fn *fn, voi
 	if (!l->has_best)
 		return io ? mp_err_as(MP_MD_READ, io, "no copy can be read: error %d", io) :
 			    mp_err(MP_MD_NONE, "none of %u copies has a checkpoint", md->md_ndevs);
-	rc = load_doubt(pool, l);
+	/* what follows a read error proves no damage */
+	rc = load_unread(md, l);
+	if (!rc)
+		rc = load_doubt(pool, l);
 	if (!rc)
 		rc = load_unread(md, l);
 	if (rc)

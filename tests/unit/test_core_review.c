@@ -57,6 +57,9 @@ static void read_error_is_no_shorter_history(void)
 			/* reading only: the next round finds the same bytes */
 			rc = mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool);
 			bad_read = 0;
+			if (rc && rc != -EIO)
+				T_FAIL("read %llu of %llu failed: error %d", (unsigned long long)n,
+				       (unsigned long long)len, rc);
 			if (!rc) {
 				rc = mp_obj_list(r.pool, 0, 7, oi, 16);
 				T_EQ(mp_pool_close(r.pool), 0);
