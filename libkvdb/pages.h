@@ -98,7 +98,8 @@ void kv_slab_unpin(struct kvdb *db, void *pin);
 
 /*
  * kv_slab_place - where the image of @seg begins in the slabs, for who comes back to it
- * Returns the image, NULL: it has none there. Inside kv_enter().
+ * Returns the image, NULL: it has none there. The image may be read only inside kv_enter(); place
+ * and life may be asked for outside: kv_slab_at() judges them by the life then.
  */
 const uint8_t *kv_slab_place(struct kvdb *db, const struct kv_seg *seg, uint64_t *place,
 			     uint32_t *life);
