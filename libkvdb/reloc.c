@@ -717,23 +717,25 @@ static int run_job(struct kvdb *db, struct job *jb, enum reason why, double limi
 }
 
 /* Jobs for staging follow each other: the next one waits for who asks now. rl_lock held. */
-static void stop_ageing(struct kv_reloc *rl)
+static bool stop_ageing(struct kv_reloc *rl)
 {
 	atomic_store(&rl->rl_is_wanted, true);
 	pthread_mutex_lock(&rl->rl_age_lock);
 	atomic_store(&rl->rl_is_wanted, false);
+	return true;
 }
 
-/* One that may empty any segment: no job for staging runs meanwhile. rl_lock held. */
+/* One that may empty any segment: no job for staging runs meanwhile (G10). rl_lock held. */
 static int run_alone(struct kvdb *db, enum reason why, double limit, double goal)
 {
 	struct kv_reloc *rl = db->d_reloc;
+	bool is_alone = BARRIER(635, stop_ageing(rl));
 	int rc;
 
-	stop_ageing(rl);
 	rl->rl_job.jb_classes = UINT8_MAX;
 	rc = run_job(db, &rl->rl_job, why, limit, goal);
-	pthread_mutex_unlock(&rl->rl_age_lock);
+	if (is_alone)
+		pthread_mutex_unlock(&rl->rl_age_lock);
 	return rc;
 }
 

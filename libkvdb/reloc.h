@@ -2,7 +2,7 @@
 /*
  * Relocation: which values move (reloc.c), how they move (move.c), and the
  * merge that carries them (merge.c). DESIGN.md, "Relocation", has the
- * reasons and the invariants G1 to G9.
+ * reasons and the invariants G1 to G10.
  */
 #ifndef KV_RELOC_H
 #define KV_RELOC_H
