@@ -17,10 +17,10 @@
  * Nothing here frees anything: a segment goes when nothing refers to it (RV7).
  * A wrong number costs time or space, never data.
  *
- * Locks: rl_lock, one relocation for space or policy at a time, outside rl_age_lock,
- * one for staging or of both classes, outside mg_lock and k_edit_lock;
- * sg_lock inside.
+ * Locks, outer first: rl_lock (a job for space, policy or scans), rl_age_lock (one for
+ * staging, and any of both classes: G10), mg_lock or k_edit_lock, sg_lock.
  */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -300,7 +300,13 @@ static bool takes_class(const struct job *jb, unsigned mclass)
 /* NULL: it is none of the job's candidates. sg_cand is another job's in another class. */
 static struct kv_victim *cand_of(const struct job *jb, const struct kv_seg *s)
 {
-	return takes_class(jb, s->sg_mclass) && s->sg_cand ? &jb->jb_cand[s->sg_cand - 1] : NULL;
+	struct kv_victim *v;
+
+	if (!takes_class(jb, s->sg_mclass) || !s->sg_cand)
+		return NULL;
+	v = &jb->jb_cand[s->sg_cand - 1];
+	assert(s->sg_cand <= jb->jb_ncand && v->vi_seg == s);	/* G10 */
+	return v;
 }
 
 static void cand_add(void *arg, struct kv_seg *s)
