@@ -549,7 +549,7 @@ static void publish(struct kvdb *db, uint64_t e)
 	pthread_cond_broadcast(&fl->fl_done);
 	pthread_mutex_unlock(&fl->fl_lock);
 	kv_cqs_wake(db);
-	kv_work_kick(db);
+	kv_work_tick(db);
 }
 
 static int write_epoch(struct kvdb *db, uint64_t e, struct kv_frame *carrier, uint32_t room)
@@ -761,8 +761,7 @@ static uint64_t tick_due(struct kvdb *db)
 {
 	uint64_t e = atomic_load(&db->d_epoch);
 	uint64_t birth = atomic_load(&db->d_logs->ls_birth[e % 4]);
-	uint64_t ms = db->d_interval_ms == KVDB_INTERVAL_NONE ? 4000 : db->d_interval_ms;
-	uint64_t span = ms * 250000u;
+	uint64_t span = kv_quarter_ns(db);
 
 	if (!birth)
 		return UINT64_MAX;

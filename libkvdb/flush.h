@@ -103,6 +103,14 @@ uint32_t kv_lag_debt(struct kvdb *db);
 /* Blocks an acknowledgement as long as the gate, kvdb_opts.commit or @is_durable ask. */
 int kv_ack(struct kvdb *db, uint64_t epoch, bool is_durable);
 
+/* What an epoch lasts that nothing ends sooner. */
+static inline uint64_t kv_quarter_ns(struct kvdb *db)
+{
+	uint64_t ms = db->d_interval_ms;
+
+	return (ms == KVDB_INTERVAL_NONE ? 4000 : ms) * 250000u;
+}
+
 static inline bool kv_is_manual(const struct kvdb *db)
 {
 	return db->d_flags & KVDB_MANUAL;

@@ -637,6 +637,8 @@ int kv_work_start(struct kvdb *db);
 void kv_work_stop(struct kvdb *db);
 void kv_work_fini(struct kvdb *db);
 void kv_work_kick(struct kvdb *db);
+/* An epoch is durable, or memory fills: for the keeper at once, for all once in a while (TH-15). */
+void kv_work_tick(struct kvdb *db);
 /* Only for what writers would wait for: segments, memory. */
 void kv_supplier_kick(struct kvdb *db);
 void kv_grower_kick(struct kvdb *db);

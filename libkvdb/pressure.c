@@ -113,8 +113,10 @@ void kv_pressure(struct kvdb *db)
 		pthread_mutex_unlock(&fl->fl_lock);
 		kv_cqs_wake(db);
 	}
-	if (stall || u.mt_bytes > b->b_mt_bytes / 4 || u.log_bytes > b->b_log_bytes / 4)
+	if (stall)
 		kv_work_kick(db);
+	else if (u.mt_bytes > b->b_mt_bytes / 4 || u.log_bytes > b->b_log_bytes / 4)
+		kv_work_tick(db);
 }
 
 /* True when the store's active memtable has had its share. */

@@ -4,7 +4,8 @@
  * memtables, seals and frees log segments; the supplier has the next segments of
  * the logs ready, the grower memory: larger tables, pages of new images; mergers do
  * nothing but merges. So a long merge never stands before a flush, nor a flush before
- * a log, nor memory that the system is slow to give before a segment (TH-10).
+ * a log, nor memory that the system is slow to give before a segment (TH-10). Only
+ * the keeper looks at every epoch (TH-15).
  *
  * A flush (R4, R6): the oldest frozen memtable of a store, once its boundary
  * is durable; the run is written, committed and listed by one version edit,
@@ -32,7 +33,8 @@ struct kv_work {
 	struct bell {			/* somebody is to look for work; wk_lock */
 		pthread_cond_t bl_cond;
 		uint64_t bl_rings;
-	} wk_bell, wk_supply, wk_grow;	/* the last two are rung far more often */
+	} wk_keep, wk_merge, wk_supply, wk_grow; /* the last two are rung far more often */
+	uint64_t wk_all_ns;		/* when all were rung; wk_lock */
 	_Atomic(bool) wk_stop;
 	_Atomic(bool) wk_merge_off;	/* a merge met damage: its inputs stay as they are */
 	_Atomic(unsigned int) wk_n;	/* threads that run */
@@ -54,7 +56,8 @@ static void ring(struct bell *bl)
 /* wk_lock held */
 static void ring_all(struct kv_work *wk)
 {
-	ring(&wk->wk_bell);
+	ring(&wk->wk_keep);
+	ring(&wk->wk_merge);
 	ring(&wk->wk_supply);
 	ring(&wk->wk_grow);
 }
@@ -67,6 +70,23 @@ void kv_work_kick(struct kvdb *db)
 		return;
 	pthread_mutex_lock(&wk->wk_lock);
 	ring_all(wk);
+	pthread_mutex_unlock(&wk->wk_lock);
+}
+
+void kv_work_tick(struct kvdb *db)
+{
+	struct kv_work *wk = db->d_work;
+	uint64_t now = kv_now(db);
+
+	if (!wk || !wk->wk_n)
+		return;
+	pthread_mutex_lock(&wk->wk_lock);
+	if (now - wk->wk_all_ns >= kv_quarter_ns(db)) {
+		wk->wk_all_ns = now;
+		ring_all(wk);
+	} else {
+		ring(&wk->wk_keep);
+	}
 	pthread_mutex_unlock(&wk->wk_lock);
 }
 
@@ -417,6 +437,9 @@ static int keeper_step(struct kvdb *db)
 	kv_reclaim();
 	if (kv_runs_reap(db) && r == 0)
 		r = 1;
+	/* a run more to merge, or a segment; or room is wanted */
+	if (r)
+		kick(db->d_work, &db->d_work->wk_merge);
 	return r;
 }
 
@@ -521,7 +544,7 @@ static void *keeper_main(void *arg)
 {
 	struct kvdb *db = arg;
 
-	work_loop(db, keeper_step, &db->d_work->wk_bell);
+	work_loop(db, keeper_step, &db->d_work->wk_keep);
 	return NULL;
 }
 
@@ -545,7 +568,7 @@ static void *merger_main(void *arg)
 {
 	struct kvdb *db = arg;
 
-	work_loop(db, merger_step, &db->d_work->wk_bell);
+	work_loop(db, merger_step, &db->d_work->wk_merge);
 	return NULL;
 }
 
@@ -568,7 +591,8 @@ int kv_work_start(struct kvdb *db)
 	}
 	pthread_condattr_init(&ca);
 	pthread_condattr_setclock(&ca, CLOCK_MONOTONIC);
-	pthread_cond_init(&wk->wk_bell.bl_cond, &ca);
+	pthread_cond_init(&wk->wk_keep.bl_cond, &ca);
+	pthread_cond_init(&wk->wk_merge.bl_cond, &ca);
 	pthread_cond_init(&wk->wk_supply.bl_cond, &ca);
 	pthread_cond_init(&wk->wk_grow.bl_cond, &ca);
 	pthread_condattr_destroy(&ca);
@@ -612,7 +636,8 @@ void kv_work_fini(struct kvdb *db)
 	if (!wk)
 		return;
 	kv_work_stop(db);
-	pthread_cond_destroy(&wk->wk_bell.bl_cond);
+	pthread_cond_destroy(&wk->wk_keep.bl_cond);
+	pthread_cond_destroy(&wk->wk_merge.bl_cond);
 	pthread_cond_destroy(&wk->wk_supply.bl_cond);
 	pthread_cond_destroy(&wk->wk_grow.bl_cond);
 	pthread_mutex_destroy(&wk->wk_lock);

@@ -6,8 +6,11 @@
  */
 #include "die.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <malloc.h>
+#include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "flush.h"
@@ -707,6 +710,70 @@ static void idle_database_writes_nothing(void)
 	drop_db();
 }
 
+/* Times that each thread of the process went to sleep, by its id. */
+static unsigned sleeps_of_threads(long *id, long *sleeps, unsigned max)
+{
+	DIR *d = opendir("/proc/self/task");
+	struct dirent *de;
+	unsigned n = 0;
+
+	T_OK(d != NULL);
+	while ((de = readdir(d)) && n < max) {
+		char path[300], line[128];
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status", de->d_name);
+		f = de->d_name[0] == '.' ? NULL : fopen(path, "r");
+		if (!f)
+			continue;
+		id[n] = atol(de->d_name);
+		while (fgets(line, sizeof(line), f))
+			if (sscanf(line, "voluntary_ctxt_switches: %ld", &sleeps[n]) == 1)
+				n++;
+		fclose(f);
+	}
+	closedir(d);
+	return n;
+}
+
+/* TH-15: the clock stands still, so but for the keeper nobody is to be woken again. */
+static void idle_workers_sleep_while_epochs_pass(void)
+{
+	enum { MAX = 32, EPOCHS = 1000 };
+	long id0[MAX], id1[MAX], n0[MAX], n1[MAX];
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	unsigned c0, c1, woken = 0;
+	time_t t0;
+	long self;
+
+	make_db();
+	o.interval_ms = INTERVAL_MS;
+	o.cache_bytes = 64u << 20;
+	o.threads = 8;
+	o.clock = &test_clock;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	t0 = time(NULL);
+	c0 = sleeps_of_threads(id0, n0, MAX);
+	for (unsigned i = 0; i < EPOCHS; i++) {
+		T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
+		T_EQ(kv_epoch_force(db), 0);
+	}
+	c1 = sleeps_of_threads(id1, n1, MAX);
+	self = 10 * (long)(time(NULL) - t0 + 1);	/* by itself each wakes after 100 ms */
+	for (unsigned i = 0; i < c1; i++)
+		for (unsigned k = 0; k < c0; k++)
+			woken += id0[k] == id1[i] && n1[i] - n0[k] >= EPOCHS / 2 + self;
+	printf("# of %u threads %u were woken by every second epoch\n", c1, woken);
+	/* who puts, the flusher, the keeper; not seven mergers, the supplier, the grower */
+	T_OK(c0 >= 11 && woken <= 4);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
 int main(void)
 {
 	T_RUN(open_record_of_unknown_place_is_withdrawn_at_the_tick);
@@ -729,5 +796,6 @@ int main(void)
 	T_RUN(bytes_that_wait_slow_writers_before_the_gate_shuts);
 	T_RUN(undurable_acknowledgements_never_span_more_than_the_interval);
 	T_RUN(idle_database_writes_nothing);
+	T_RUN(idle_workers_sleep_while_epochs_pass);
 	return t_done();
 }
