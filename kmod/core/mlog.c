@@ -457,7 +457,10 @@ static int read_one(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t 
 
 	off = off ? off : MP_FRAME_HDR;
 	if (frame >= l->l_tail && l->l_nrecs && !is_peek) {
-		rc = frame_put(l);
+		/* a reader writes no more than a writer may: INV-14 */
+		rc = BARRIER(159, log_writable(l));
+		if (!rc)
+			rc = frame_put(l);
 		if (rc)
 			return rc;
 	}

@@ -227,6 +227,49 @@ static void id_is_told_below_the_durable_mark_only(void)
 	rig_fini(&r);
 }
 
+/* INV-14: what waits in the buffer stays there when the pool has stopped, or the log. */
+static void who_reads_a_stopped_log_writes_nothing(void)
+{
+	static const u8 rec[64];
+	struct mp_vec v = { .v_buf = rec, .v_len = sizeof(rec) };
+	u8 got[64];
+	struct mp_mlog *l[2];
+	struct mp_obj *o;
+	struct rig r;
+	u64 id, pos, n;
+	size_t len;
+	int i, rc;
+
+	rig_init(&r, 1, 64 << 20);
+	T_EQ(rig_open(&r), 0);
+	for (i = 0; i < 2; i++) {
+		T_EQ(alloc_one(r.pool, MP_MLOG, 1 << 20, &o), 0);
+		id = mp_obj_id(o);
+		mp_obj_put(o);
+		T_EQ(mp_mlog_open(r.pool, id, &l[i]), 0);
+	}
+	/* the write of the first one failed: its record was refused */
+	r.m[0].fail_write = -EIO;
+	T_OK(mp_mlog_append(l[0], &v, 1, true));
+	r.m[0].fail_write = 0;
+	T_EQ(mp_mlog_append(l[1], &v, 1, false), 0);
+	r.m[0].fail_flush = -EIO;
+	T_OK(mp_pool_flush(r.pool, ~0u));
+	r.m[0].fail_flush = 0;
+	n = r.m[0].writes;
+	for (i = 0; i < 2; i++) {
+		pos = 0;
+		rc = mp_mlog_read(l[i], &pos, got, sizeof(got), &len);
+		if (!rc || rc == -ENODATA)
+			T_FAIL("log %d: the read says %d", i, rc);
+		T_EQ(mp_mlog_peek(l[i], &pos, got, sizeof(got), &len), -ENODATA);
+	}
+	T_EQ(r.m[0].writes, n);
+	mp_mlog_close(l[1]);
+	mp_mlog_close(l[0]);
+	rig_fini(&r);
+}
+
 /* Two frames are written, only the second reaches the media; then the first is written again. */
 static void repeated_record_brings_nothing_back(void)
 {
@@ -312,6 +355,7 @@ int main(void)
 	T_RUN(copy_that_is_behind_gets_no_lie);
 	T_RUN(read_that_lies_once_ends_no_log);
 	T_RUN(id_is_told_below_the_durable_mark_only);
+	T_RUN(who_reads_a_stopped_log_writes_nothing);
 	T_RUN(repeated_record_brings_nothing_back);
 	T_RUN(cut_create_leaves_a_pool_or_none);
 	return t_done();

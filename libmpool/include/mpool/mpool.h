@@ -609,7 +609,8 @@ int mpool_mlog_sync(struct mpool_mlog *log);
  * @len: length of the record
  * Threads: any. Blocking: I/O. Durability: none.
  * Errors: -ENODATA (no further record), -EOVERFLOW (@len says what is needed;
- * @pos unchanged), -EUCLEAN, -EIO.
+ * @pos unchanged), -EUCLEAN, -EIO, -EROFS (what was appended and is not written
+ * yet cannot be: the pool has stopped, or an append of the log had failed).
  */
 int mpool_mlog_read(struct mpool_mlog *log, uint64_t *pos, void *buf, size_t size, size_t *len);
 /**
