@@ -21,12 +21,13 @@
  *      reader sees pinned stays while it lives.
  *
  * Key blocks of a run that the tree has left, but a checkpoint has not, are
- * "parked": the container lists them as gone, so that they are collected when
- * the last pin goes, now or at the next open.
+ * "parked", and so is the manifest of one that was dropped: the container lists
+ * them as gone. They are deleted when the last pin goes, or when background
+ * work tries again, or by the next open; until then they stay parked.
  *
  * Locks: m_ddl_lock around create and drop; all k_flush_lock, then all
- * k_edit_lock, each in order of slots, while the state is captured; ck_lock is
- * a leaf.
+ * k_edit_lock, each in order of slots, while the state is captured;
+ * ck_reap_lock while what is parked is deleted; ck_lock is a leaf.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -42,8 +43,9 @@
 
 #define WRITE_PIECE	(1u << 20)
 #define NSEC		1000000000ull
+#define BATCH		64u
 
-struct block {			/* a key block */
+struct block {			/* a key block, or a manifest that is parked */
 	uint64_t bl_id;
 	uint32_t bl_len;
 };
@@ -64,9 +66,12 @@ struct kv_ckpts {
 	struct ckpt *ck_list[KVDB_CHECKPOINT_MAX];	/* in order of making */
 	_Atomic(uint32_t) ck_n;
 	_Atomic(uint32_t) ck_damaged;
+	/* with room for the manifests of ck_list: a drop parks without memory */
 	struct block *ck_parked;
 	size_t ck_nparked;
 	uint32_t ck_cap;
+	_Atomic(bool) ck_is_due;	/* of ck_parked some may be pinned no more */
+	pthread_mutex_t ck_reap_lock;	/* nobody else deletes from ck_parked */
 	struct kv_mdc_ckpt ck_at;	/* with d_at_ckpt */
 };
 
@@ -236,24 +241,35 @@ static const struct block *pinned_block(struct kv_ckpts *ck, uint64_t id)
 	return b;
 }
 
-/* ck_lock held */
-static int park(struct kv_ckpts *ck, uint64_t id, uint32_t len)
+/* Room for @n more, and for a manifest of each checkpoint; ck_lock held */
+static int park_room(struct kv_ckpts *ck, size_t n)
 {
-	if (kv_vec_grow(&ck->ck_parked, &ck->ck_cap, ck->ck_nparked + 1, sizeof(struct block)))
-		return -ENOMEM;
+	return kv_vec_grow(&ck->ck_parked, &ck->ck_cap, ck->ck_nparked + ck->ck_n + n,
+			   sizeof(struct block));
+}
+
+/* ck_lock held, after park_room() */
+static void park(struct kv_ckpts *ck, uint64_t id, uint32_t len)
+{
 	ck->ck_parked[ck->ck_nparked++] = (struct block){ id, len };
-	return 0;
 }
 
-static void ckpt_insert(struct kv_ckpts *ck, struct ckpt *c)
+static int ckpt_insert(struct kv_ckpts *ck, struct ckpt *c)
 {
+	int err;
+
 	pthread_mutex_lock(&ck->ck_lock);
-	ck->ck_list[ck->ck_n] = c;
-	atomic_fetch_add(&ck->ck_n, 1);
-	atomic_fetch_add(&ck->ck_damaged, c->c_is_damaged);
+	err = park_room(ck, 1);
+	if (!err) {
+		ck->ck_list[ck->ck_n] = c;
+		atomic_fetch_add(&ck->ck_n, 1);
+		atomic_fetch_add(&ck->ck_damaged, c->c_is_damaged);
+	}
 	pthread_mutex_unlock(&ck->ck_lock);
+	return err;
 }
 
+/* What it alone kept is due from now on, and its manifest, if it has one. */
 static void ckpt_remove(struct kv_ckpts *ck, struct ckpt *c)
 {
 	uint32_t i = 0;
@@ -265,6 +281,9 @@ static void ckpt_remove(struct kv_ckpts *ck, struct ckpt *c)
 		ck->ck_list[i] = ck->ck_list[i + 1];
 	atomic_fetch_sub(&ck->ck_n, 1);
 	atomic_fetch_sub(&ck->ck_damaged, c->c_is_damaged);
+	if (c->c_rec.mc_obj)
+		park(ck, c->c_rec.mc_obj, c->c_rec.mc_len);
+	atomic_store(&ck->ck_is_due, true);
 	pthread_mutex_unlock(&ck->ck_lock);
 	ckpt_free(c);
 }
@@ -290,22 +309,99 @@ bool kv_ckpt_lists(struct kvdb *db, uint64_t id)
 	return is;
 }
 
-bool kv_ckpt_keeps(struct kvdb *db, const struct kv_run_desc *d)
+int kv_ckpt_keeps(struct kvdb *db, const struct kv_run_desc *d)
 {
 	struct kv_ckpts *ck = db->d_ckpts;
-	bool keeps;
+	int keeps;
 	uint32_t i;
 
 	if (!ck || !d->rd_n || !atomic_load(&ck->ck_n))
-		return false;
+		return 0;
 	pthread_mutex_lock(&ck->ck_lock);
 	keeps = ck->ck_damaged || pinned_block(ck, d->rd_kb[0].kd_id);
-	/* without memory it waits for the next open: the container lists it as gone */
-	for (i = 0; keeps && i < d->rd_n; i++)
-		if (park(ck, d->rd_kb[i].kd_id, d->rd_kb[i].kd_len))
-			break;
+	if (keeps && park_room(ck, d->rd_n))
+		keeps = -ENOMEM;
+	for (i = 0; keeps > 0 && i < d->rd_n; i++)
+		park(ck, d->rd_kb[i].kd_id, d->rd_kb[i].kd_len);
 	pthread_mutex_unlock(&ck->ck_lock);
 	return keeps;
+}
+
+/* ---- deleting what is parked ------------------------------------------------------------ */
+
+/* What no checkpoint pins, BATCH at most. */
+static size_t due(struct kv_ckpts *ck, uint64_t *id)
+{
+	size_t i, n = 0;
+
+	pthread_mutex_lock(&ck->ck_lock);
+	for (i = 0; !ck->ck_damaged && i < ck->ck_nparked && n < BATCH; i++)
+		if (!pinned_block(ck, ck->ck_parked[i].bl_id))
+			id[n++] = ck->ck_parked[i].bl_id;
+	pthread_mutex_unlock(&ck->ck_lock);
+	return n;
+}
+
+/* In their order in ck_parked, as due() took them. */
+static void unpark(struct kv_ckpts *ck, const uint64_t *id, size_t n)
+{
+	size_t i, k = 0, keep = 0;
+
+	pthread_mutex_lock(&ck->ck_lock);
+	for (i = 0; i < ck->ck_nparked; i++) {
+		if (k < n && ck->ck_parked[i].bl_id == id[k])
+			k++;
+		else
+			ck->ck_parked[keep++] = ck->ck_parked[i];
+	}
+	ck->ck_nparked = keep;
+	pthread_mutex_unlock(&ck->ck_lock);
+}
+
+/* Those that exist: a manifest that was damaged may not, and what was lost with it. */
+static int delete_due(struct kvdb *db, const uint64_t *id, size_t n)
+{
+	uint64_t there[BATCH];
+	struct mpool_obj *obj;
+	size_t i, k = 0;
+	int err;
+
+	for (i = 0; i < n; i++) {
+		err = mpool_obj_open(db->d_mp, id[i], &obj);
+		if (err == -ENOENT)
+			continue;
+		if (err)
+			return err;
+		mpool_obj_close(obj);
+		there[k++] = id[i];
+	}
+	return kv_objs_delete(db->d_mp, there, k);
+}
+
+/* What fails stays parked and due. After a failed append nobody knows what is listed. */
+int kv_ckpts_reap(struct kvdb *db)
+{
+	struct kv_ckpts *ck = db->d_ckpts;
+	uint64_t id[BATCH];
+	size_t n;
+	int did = 0;
+
+	if (!ck || db->d_rdonly || !atomic_load(&ck->ck_is_due) || kv_fault(db))
+		return 0;
+	pthread_mutex_lock(&ck->ck_reap_lock);
+	atomic_store(&ck->ck_is_due, false);
+	while ((n = due(ck, id))) {
+		int err = delete_due(db, id, n);
+
+		if (!CHECK(643, !err)) {
+			atomic_store(&ck->ck_is_due, true);
+			break;
+		}
+		unpark(ck, id, n);
+		did = 1;
+	}
+	pthread_mutex_unlock(&ck->ck_reap_lock);
+	return did;
 }
 
 void kv_ckpt_stats(struct kvdb *db, struct kvdb_stats *st)
@@ -333,6 +429,7 @@ static int ckpts_new(struct kvdb *db)
 	if (!ck)
 		return -ENOMEM;
 	pthread_mutex_init(&ck->ck_lock, NULL);
+	pthread_mutex_init(&ck->ck_reap_lock, NULL);
 	db->d_ckpts = ck;
 	return 0;
 }
@@ -357,7 +454,9 @@ static int load_one(struct kvdb *db, const struct kv_mdc_ckpt *rec)
 	}
 	if (!err) {
 		c->c_is_made = true;
-		ckpt_insert(db->d_ckpts, c);
+		err = ckpt_insert(db->d_ckpts, c);
+		if (err)
+			ckpt_free(c);
 	}
 	return err;
 }
@@ -376,8 +475,11 @@ static int park_gone(struct kvdb *db)
 	pthread_mutex_lock(&ck->ck_lock);
 	for (i = 0; i < st->st_ngone && !err; i++) {
 		b = pinned_block(ck, st->st_gone[i]);
-		if (b || ck->ck_damaged)
-			err = park(ck, st->st_gone[i], b ? b->bl_len : 0);
+		if (!b && !ck->ck_damaged)
+			continue;
+		err = park_room(ck, 1);
+		if (!err)
+			park(ck, st->st_gone[i], b ? b->bl_len : 0);
 	}
 	if (ck->ck_nparked)
 		qsort(ck->ck_parked, ck->ck_nparked, sizeof(*ck->ck_parked), by_block);
@@ -414,6 +516,7 @@ void kv_ckpts_fini(struct kvdb *db)
 		ckpt_free(ck->ck_list[i]);
 	free(ck->ck_parked);
 	pthread_mutex_destroy(&ck->ck_lock);
+	pthread_mutex_destroy(&ck->ck_reap_lock);
 	free(ck);
 	db->d_ckpts = NULL;
 }
@@ -445,7 +548,10 @@ static int list_only(struct kv_ckpts *ck, const struct kv_mdc_state *st)
 			return -ENOMEM;
 		c->c_rec = st->st_ckpt[i];
 		c->c_is_made = true;
-		ckpt_insert(ck, c);
+		if (ckpt_insert(ck, c)) {
+			ckpt_free(c);
+			return -ENOMEM;
+		}
 	}
 	return 0;
 }
@@ -663,12 +769,12 @@ static int list_segs(struct kvdb *db, struct seg_list *sl)
 }
 
 /* The state as records and, C2, its pins, while no edit can change it. */
-static int capture(struct kvdb *db, struct kv_mdc_buf *out, struct ckpt *c)
+static int capture(struct kvdb *db, struct kv_mdc_buf *out, const struct kv_mdc_ckpt *rec,
+		   struct ckpt **made)
 {
 	struct kv_mdc_capture cap = { 0 };
 	struct kv_mdc_state st = { 0 };
 	struct seg_list sl = { 0 };
-	struct ckpt *made = NULL;
 	int err;
 
 	stores_lock(db, true);
@@ -685,13 +791,13 @@ static int capture(struct kvdb *db, struct kv_mdc_buf *out, struct ckpt *c)
 		err = kv_manifest_fold(cap.mp_out.mb_p, (uint32_t)cap.mp_out.mb_len, &st);
 	if (err > 0)
 		err = kv_error(-EUCLEAN, "MP0980", "checkpoint %s: own record refused (check %d)",
-			       c->c_rec.mc_name, err);
+			       rec->mc_name, err);
 	if (!err)
-		err = ckpt_new(db, &c->c_rec, &st, &made);
+		err = ckpt_new(db, rec, &st, made);
 	if (!err) {
-		*c = *made;
-		free(made);
-		ckpt_insert(db->d_ckpts, c);
+		err = ckpt_insert(db->d_ckpts, *made);
+		if (err)
+			ckpt_free(*made);
 	}
 	stores_unlock(db, true);
 	kv_mdc_state_free(&st);
@@ -763,57 +869,25 @@ static uint64_t time_now(struct kvdb *db)
 }
 
 /* From the boundary to the captured state; then writers of runs may go on. */
-static int freeze(struct kvdb *db, struct kv_mdc_buf *rec, struct ckpt *c)
+static int freeze(struct kvdb *db, struct kv_mdc_buf *buf, struct kv_mdc_ckpt *rec,
+		  struct ckpt **made)
 {
 	int err;
 
-	err = kv_boundary_enter(db, &c->c_rec.mc_epoch, &c->c_rec.mc_seq);
+	err = kv_boundary_enter(db, &rec->mc_epoch, &rec->mc_seq);
 	if (!err)
-		err = flush_upto(db, c->c_rec.mc_epoch);
+		err = flush_upto(db, rec->mc_epoch);
 	if (!err)
-		err = capture(db, rec, c);
+		err = capture(db, buf, rec, made);
 	kv_boundary_leave(db);
 	return err;
 }
 
-/* Deletes what only dropped checkpoints kept. What fails is garbage for the next open. */
-static void collect(struct kvdb *db, uint64_t manifest)
-{
-	struct kv_ckpts *ck = db->d_ckpts;
-	uint64_t *id = NULL;
-	size_t i, n = 0, keep = 0;
-	struct mpool_obj *obj;
-
-	pthread_mutex_lock(&ck->ck_lock);
-	id = malloc((ck->ck_nparked + 1) * sizeof(*id));
-	for (i = 0; id && !ck->ck_damaged && i < ck->ck_nparked; i++) {
-		if (pinned_block(ck, ck->ck_parked[i].bl_id))
-			ck->ck_parked[keep++] = ck->ck_parked[i];
-		else
-			id[n++] = ck->ck_parked[i].bl_id;
-	}
-	if (id && !ck->ck_damaged)
-		ck->ck_nparked = keep;
-	pthread_mutex_unlock(&ck->ck_lock);
-	if (!id)
-		return;
-	id[n++] = manifest;
-	/* a manifest that was damaged may not exist, and what was lost with it */
-	for (i = 0, keep = 0; i < n; i++) {
-		if (mpool_obj_open(db->d_mp, id[i], &obj))
-			continue;
-		mpool_obj_close(obj);
-		id[keep++] = id[i];
-	}
-	if (keep)
-		kv_objs_delete(db->d_mp, id, keep);
-	free(id);
-}
-
 static int create_locked(struct kvdb *db, const char *name)
 {
+	struct kv_mdc_ckpt rec = { 0 };
 	struct kv_ckpts *ck = db->d_ckpts;
-	struct kv_mdc_buf rec = { 0 };
+	struct kv_mdc_buf buf = { 0 };
 	struct ckpt *c;
 	int err;
 
@@ -822,28 +896,20 @@ static int create_locked(struct kvdb *db, const char *name)
 	if (ck->ck_n == KVDB_CHECKPOINT_MAX)
 		return kv_error(-ENOSPC, "MP0983", "a database holds at most %u checkpoints",
 				KVDB_CHECKPOINT_MAX);
-	c = calloc(1, sizeof(*c));
-	if (!c)
-		return kv_error(-ENOMEM, "MP0902", "no memory for a checkpoint");
-	strncpy(c->c_rec.mc_name, name, KVDB_NAME_MAX);
-	c->c_rec.mc_time_ns = time_now(db);
-	err = freeze(db, &rec, c);
+	strncpy(rec.mc_name, name, KVDB_NAME_MAX);
+	rec.mc_time_ns = time_now(db);
+	err = freeze(db, &buf, &rec, &c);
 	if (err) {
-		kv_mdc_buf_free(&rec);
-		free(c);
+		kv_mdc_buf_free(&buf);
 		return err;
 	}
-	err = manifest_write(db, &rec, &c->c_rec);
-	kv_mdc_buf_free(&rec);
+	err = manifest_write(db, &buf, &c->c_rec);
+	kv_mdc_buf_free(&buf);
 	if (!err)
 		err = kv_mdc_ckpt_add(db, &c->c_rec);
 	if (err) {
-		uint64_t obj = c->c_rec.mc_obj;
-
 		ckpt_remove(ck, c);
-		/* after a failed append nobody knows whether it is listed */
-		if (!kv_fault(db))
-			collect(db, obj);
+		kv_ckpts_reap(db);
 		kv_work_kick(db);
 		return err;
 	}
@@ -897,7 +963,6 @@ int kvdb_checkpoint_drop(struct kvdb *db, const char *name)
 	struct kv_ckpts *ck = db->d_ckpts;
 	struct kv_mdc *m = db->d_mdc;
 	struct ckpt *c = NULL;
-	uint64_t obj = 0;
 	int err = kv_may_change(db);
 
 	if (err)
@@ -906,14 +971,10 @@ int kvdb_checkpoint_drop(struct kvdb *db, const char *name)
 	for (uint32_t i = 0; name && i < ck->ck_n && !c; i++)
 		if (!strcmp(ck->ck_list[i]->c_rec.mc_name, name))
 			c = ck->ck_list[i];
-	err = c ? 0 : no_such(name);
-	if (c) {
-		obj = c->c_rec.mc_obj;
-		err = drop_record(db, c);
-	}
-	if (c && !err) {
+	err = c ? drop_record(db, c) : no_such(name);
+	if (!err) {
 		ckpt_remove(ck, c);
-		collect(db, obj);
+		kv_ckpts_reap(db);
 		kv_work_kick(db);
 	}
 	pthread_mutex_unlock(&m->m_ddl_lock);

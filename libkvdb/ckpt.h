@@ -24,10 +24,12 @@ bool kv_ckpt_holds_all(struct kvdb *db);
 /* True when @id is a manifest, or a key block of a checkpoint that can be read (R8: no orphan). */
 bool kv_ckpt_lists(struct kvdb *db, uint64_t id);
 /*
- * A run that no tree lists and nobody reads: true when a checkpoint pins it. Then its objects
- * stay, and go when the last such checkpoint is dropped.
+ * A run that no tree lists and nobody reads: 1 when a checkpoint pins it. Then its objects
+ * stay, and go when the last such checkpoint is dropped. -ENOMEM: ask again.
  */
-bool kv_ckpt_keeps(struct kvdb *db, const struct kv_run_desc *d);
+int kv_ckpt_keeps(struct kvdb *db, const struct kv_run_desc *d);
+/* Deletes what no checkpoint pins any more; what fails is left for the next call. 1: it did. */
+int kv_ckpts_reap(struct kvdb *db);
 void kv_ckpt_stats(struct kvdb *db, struct kvdb_stats *st);
 
 /*

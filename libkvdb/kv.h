@@ -423,8 +423,13 @@ void kv_run_segs(struct kv_run *r, void (*fn)(void *arg, struct kv_seg *s, uint6
 		 void *arg);
 uint64_t kv_run_index_bytes(const struct kv_run *r);	/* memory it pins */
 uint64_t kv_run_bytes(const struct kv_run *r);	/* media it takes */
-/* Deletes the objects of dropped runs that nobody reads any more: 1 = did something. */
+/*
+ * Deletes the objects of dropped runs that nobody reads any more, and what checkpoints kept of
+ * them: 1 = did something. What fails is left for the next call.
+ */
 int kv_runs_reap(struct kvdb *db);
+/* The database ends: what could not be deleted is garbage for the next open. */
+void kv_runs_fini(struct kvdb *db);
 /* Marks it dropped by a durable edit: its objects go when the last reference goes. */
 void kv_run_drop(struct kv_run *r);
 /*

@@ -406,6 +406,7 @@ void kv_db_detach(struct kvdb *db)
 	free_stores(db);
 	retire_all();
 	kv_runs_reap(db);
+	kv_runs_fini(db);
 	kv_ckpts_fini(db);
 	kv_mdc_close(db);
 	if (db->d_pages)
@@ -753,7 +754,7 @@ int kvdb_kvs_open(struct kvdb *db, const char *name, struct kvdb_kvs **out)
 }
 
 /* Its runs lose their durable references at once, their objects with the last reader. */
-static void forget_runs(struct kvdb *db, struct kvdb_kvs *kvs)
+static void forget_runs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *blank)
 {
 	struct kv_tree *tr = kv_tree_get(kvs);
 	uint32_t i;
@@ -763,8 +764,7 @@ static void forget_runs(struct kvdb *db, struct kvdb_kvs *kvs)
 		kv_run_drop(tr->tr_run[i]);
 	}
 	kv_tree_put(db, tr);
-	/* out of memory: the tree stays until close, which frees it as well */
-	kv_tree_empty(kvs);
+	kv_tree_empty(kvs, blank);
 }
 
 /* From now on no worker takes it up; waits for those that have. */
@@ -783,6 +783,7 @@ static int drop_locked(struct kvdb *db, const char *name)
 {
 	struct kvdb_kvs *kvs = find_name(db, name);
 	struct kv_mdc *m = db->d_mdc;
+	struct kv_tree *blank;
 	uint32_t i;
 	int err;
 
@@ -797,6 +798,10 @@ static int drop_locked(struct kvdb *db, const char *name)
 				"%u stores were dropped since the database was opened; open it "
 				"again",
 				KVDB_KVS_MAX);
+	/* nothing that the drop needs may fail when it is durable */
+	blank = kv_tree_new(db, NULL);
+	if (!blank)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a tree");
 	quiesce(db, kvs);
 	err = kv_mdc_kvs_drop(db, kvs->k_id);
 	pthread_mutex_lock(&db->d_kvs_lock);
@@ -809,10 +814,12 @@ static int drop_locked(struct kvdb *db, const char *name)
 		db->d_nkvs--;
 	}
 	pthread_mutex_unlock(&db->d_kvs_lock);
-	if (err)
+	if (err) {
+		kv_tree_put(db, blank);
 		return err;
+	}
 	m->m_dropped[m->m_ndropped++] = kvs;
-	forget_runs(db, kvs);
+	forget_runs(db, kvs, blank);
 	return 0;
 }
 

@@ -73,8 +73,8 @@ int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj);
 void kv_run_count(struct kv_run *r, int by);
 /* tree.c: a tree with one memtable; references on what is given are taken over */
 struct kv_tree *kv_tree_new(struct kvdb *db, struct kv_mt *mt);
-/* Neither memtables nor runs: a dropped store. */
-int kv_tree_empty(struct kvdb_kvs *kvs);
+/* A dropped store: @blank, taken over, is its tree, with neither memtables nor runs. */
+void kv_tree_empty(struct kvdb_kvs *kvs, struct kv_tree *blank);
 
 /* seg.c: the table of all segments of the pool with this database's tag */
 int kv_segs_load(struct kvdb *db);

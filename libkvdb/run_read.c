@@ -374,23 +374,32 @@ struct kv_run *kv_run_get_ref(struct kv_run *r)
 }
 
 /* The objects of a run that no durable tree lists and nobody reads any more. */
-static void delete_objects(struct kvdb *db, struct kv_run *r)
+static int delete_objects(struct kvdb *db, struct kv_run *r)
 {
 	struct mpool_op op[64];
+	int err = 0;
 
-	for (uint32_t i = 0; i < r->rn_n;) {
+	while (r->rn_ndeleted < r->rn_n && !err) {
 		unsigned n = 0;
 
-		for (; i < r->rn_n && n < 64; i++, n++) {
+		for (uint32_t i = r->rn_ndeleted; i < r->rn_n && n < 64; i++, n++) {
 			kv_page_purge(db, r->rn_kb[i].kb_id, r->rn_kb[i].kb_npages);
 			op[n] = (struct mpool_op){ .type = MPOOL_OP_DELETE,
 						   .obj = r->rn_kb[i].kb_obj,
 						   .id = r->rn_kb[i].kb_id };
 		}
-		/* failing leaves orphans, which recovery collects (R8) */
-		if (mpool_batch(db->d_mp, op, n))
-			return;
+		err = mpool_batch(db->d_mp, op, n);
+		if (!err)
+			r->rn_ndeleted += n;
 	}
+	return err;
+}
+
+static void doom(struct kvdb *db, struct kv_run *r)
+{
+	r->rn_next = atomic_load(&db->d_doomed);
+	while (!atomic_compare_exchange_weak(&db->d_doomed, &r->rn_next, r))
+		;
 }
 
 /*
@@ -405,10 +414,21 @@ void kv_run_put(struct kvdb *db, struct kv_run *r)
 		run_free(db, r);
 		return;
 	}
-	r->rn_next = atomic_load(&db->d_doomed);
-	while (!atomic_compare_exchange_weak(&db->d_doomed, &r->rn_next, r))
-		;
+	doom(db, r);
 	kv_work_kick(db);
+}
+
+/* False: it stays doomed. After a failed append nobody knows what is listed. */
+static bool reap(struct kvdb *db, struct kv_run *r)
+{
+	int err;
+
+	if (kv_fault(db))
+		return true;
+	err = kv_ckpt_keeps(db, &r->rn_desc);
+	if (!err)
+		err = delete_objects(db, r);
+	return CHECK(644, err >= 0);
 }
 
 int kv_runs_reap(struct kvdb *db)
@@ -417,16 +437,28 @@ int kv_runs_reap(struct kvdb *db)
 	int did;
 
 	atomic_fetch_add(&db->d_reaping, 1);
-	r = atomic_exchange(&db->d_doomed, NULL);
-	did = r != NULL;
-	for (; r; r = next) {
+	did = kv_ckpts_reap(db);
+	for (r = atomic_exchange(&db->d_doomed, NULL); r; r = next) {
 		next = r->rn_next;
-		if (!kv_fault(db) && !kv_ckpt_keeps(db, &r->rn_desc))
-			delete_objects(db, r);
-		run_free(db, r);
+		if (reap(db, r)) {
+			run_free(db, r);
+			did = 1;
+		} else {
+			doom(db, r);
+		}
 	}
 	atomic_fetch_sub(&db->d_reaping, 1);
 	return did;
+}
+
+void kv_runs_fini(struct kvdb *db)
+{
+	struct kv_run *r, *next;
+
+	for (r = atomic_exchange(&db->d_doomed, NULL); r; r = next) {
+		next = r->rn_next;
+		run_free(db, r);
+	}
 }
 
 void kv_run_drop(struct kv_run *r)

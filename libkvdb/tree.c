@@ -325,17 +325,14 @@ int kv_tree_edit(struct kvdb_kvs *kvs, struct kv_mt *mt, const struct kv_edit *e
 	return tree_next(kvs, NULL, mt, ed);
 }
 
-int kv_tree_empty(struct kvdb_kvs *kvs)
+void kv_tree_empty(struct kvdb_kvs *kvs, struct kv_tree *blank)
 {
-	struct kv_tree *tr = tree_new(kvs->k_db, 0, 0), *old;
+	struct kv_tree *old;
 
-	if (!tr)
-		return -ENOMEM;
 	pthread_mutex_lock(&kvs->k_tree_lock);
-	tree_number(kvs, tr, atomic_load(&kvs->k_tree), true, 0);
-	old = tree_publish(kvs, tr);
+	tree_number(kvs, blank, atomic_load(&kvs->k_tree), true, 0);
+	old = tree_publish(kvs, blank);
 	pthread_mutex_unlock(&kvs->k_tree_lock);
 	kv_forest_stale(kvs->k_db);
 	kv_tree_put(kvs->k_db, old);
-	return 0;
 }

@@ -354,6 +354,114 @@ static void a_checkpoint_is_read_or_its_reader_told(void)
 	settle_checkpoint();
 }
 
+/* ---- drops ---------------------------------------------------------------------------- */
+
+/* A store, a checkpoint that lists it, and the store is dropped: the blocks wait for the pin. */
+static struct kvdb *make_parked(void)
+{
+	struct kvdb *db = open_whole();
+	struct kvdb_kvs *kvs;
+	struct kvdb_stats st;
+	char key[32];
+
+	T_EQ(kvdb_kvs_create(db, "t", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "t", &kvs), 0);
+	for (unsigned k = 0; k < KEYS; k++)
+		T_EQ(kvdb_put(kvs, key, (size_t)sprintf(key, "%06u", k), key, 6), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(kvdb_checkpoint(db, "c", 0), 0);
+	T_EQ(kvdb_kvs_drop(db, "t"), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	T_EQ(kvdb_stats(db, &st), 0);
+	T_OK(st.pinned_bytes > 2 * KV_BLOCK);
+	return db;
+}
+
+/* As make_parked(), before the store is dropped and without a checkpoint. */
+static struct kvdb *make_store(void)
+{
+	struct kvdb *db = make_parked();
+	struct kvdb_kvs *kvs;
+
+	T_EQ(kvdb_checkpoint_drop(db, "c"), 0);
+	T_EQ(kvdb_kvs_create(db, "t", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "t", &kvs), 0);
+	T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	return db;
+}
+
+static int drop_checkpoint(struct kvdb *db)
+{
+	return kvdb_checkpoint_drop(db, "c");
+}
+
+static int drop_store(struct kvdb *db)
+{
+	int err = kvdb_kvs_drop(db, "t");
+
+	return err ? err : kvdb_drain(db, KVDB_WAIT_COMPACT);
+}
+
+static size_t gone_but_there(struct kvdb *db)
+{
+	const struct kv_mdc_state *st = &db->d_mdc->m_st;
+	struct mpool_obj *obj;
+	size_t n = 0;
+
+	for (size_t i = 0; i < st->st_ngone; i++) {
+		if (mpool_obj_open(db->d_mp, st->st_gone[i], &obj))
+			continue;
+		mpool_obj_close(obj);
+		n++;
+	}
+	return n;
+}
+
+/* The space of what is dropped comes back while the database is open. */
+static void drop_without(struct kvdb *(*make_it)(void), int (*drop)(struct kvdb *))
+{
+	unsigned step = getenv("TEST_SHORT") ? 3 : 1, told_n = 0, late = 0, k = 0;
+	bool fired;
+
+	do {
+		struct kvdb *db = make_it();
+		struct kvdb_stats st;
+		int err;
+
+		kv_error(-EINVAL, "MP0951", BEFORE);
+		k += step;
+		fail_at(k, k % 2);
+		err = told(drop(db), "drop");
+		fired = sim.s_fault.f_fired;
+		fail_at(0, false);
+		told_n += err != 0;
+		T_EQ(kvdb_stats(db, &st), 0);
+		late += st.pinned_bytes && !st.checkpoints;
+		if (gone_but_there(db) && drop == drop_checkpoint)
+			T_OK(st.pinned_bytes > 0);
+		if (err)
+			drop(db);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_COMPACT), 0);
+		if (gone_but_there(db))
+			T_FAIL("allocation %u: %zu objects stay", k, gone_but_there(db));
+		T_EQ(kvdb_stats(db, &st), 0);
+		T_EQ(st.pinned_bytes, 0);
+		T_EQ(kvdb_close(db), 0);
+	} while (fired);
+	printf("# %u allocations, %u failures told, %u drops ended later\n", k, told_n, late);
+}
+
+static void a_drops_failed_deletes_stay_parked(void)
+{
+	drop_without(make_parked, drop_checkpoint);
+}
+
+static void a_dropped_stores_failed_deletes_are_tried_again(void)
+{
+	drop_without(make_store, drop_store);
+}
+
 int main(void)
 {
 	sim_init(&sim);
@@ -365,6 +473,8 @@ int main(void)
 	T_RUN(a_checkpoint_without_memory_fails_or_is_whole);
 	T_RUN(a_checkpoint_is_read_or_its_reader_told);
 	fail_at(0, false);
+	T_RUN(a_drops_failed_deletes_stay_parked);
+	T_RUN(a_dropped_stores_failed_deletes_are_tried_again);
 	T_RUN(a_compaction_without_memory_forgets_no_block);
 	unmake();
 	sim_fini(&sim);
