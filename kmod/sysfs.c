@@ -173,13 +173,17 @@ MEMBER_ATTR(uuid, "%pUb", mb.mb_uuid);
 MEMBER_ATTR(mclass, "%s", mp_class_text(mb.mb_mclass));
 MEMBER_ATTR(bytes, "%llu", mb.mb_bytes);
 MEMBER_ATTR(metadata, "%d", mb.mb_has_md);
+MEMBER_ATTR(csum_errors, "%llu", mb.mb_health.he_csums);
+MEMBER_ATTR(rereads, "%llu", mb.mb_health.he_rereads);
+MEMBER_ATTR(repairs, "%llu", mb.mb_health.he_repairs);
 
 static struct attribute *member_attrs[] = {
 	&member_path.attr, &member_uuid.attr, &member_mclass.attr, &member_bytes.attr,
 	&member_metadata.attr, &member_reads.ma_attr.attr, &member_writes.ma_attr.attr,
 	&member_flushes.ma_attr.attr, &member_errors.ma_attr.attr,
 	&member_read_bytes.ma_attr.attr, &member_write_bytes.ma_attr.attr,
-	&member_discard_bytes.ma_attr.attr, NULL
+	&member_discard_bytes.ma_attr.attr, &member_csum_errors.attr, &member_rereads.attr,
+	&member_repairs.attr, NULL
 };
 
 static const struct attribute_group member_group = { .attrs = member_attrs };

@@ -99,6 +99,29 @@ static void put_recovery(struct kv_ctl_out *o, const struct kvdb_recovery *r)
 	kv_out_end(o);
 }
 
+static void put_devices(struct kvdb *db, struct kv_ctl_out *o)
+{
+	struct mpool_dev_info d;
+
+	kv_out_arr(o, "devices");
+	for (unsigned i = 0; !kvdb_dev_info(db, i, &d); i++) {
+		kv_out_obj(o, NULL);
+		kv_out_str(o, "path", d.path);
+		kv_out_str(o, "class", class_name[d.mclass]);
+		kv_out_u64(o, "slot", d.slot);
+		kv_out_u64(o, "reads", d.reads);
+		kv_out_u64(o, "writes", d.writes);
+		kv_out_u64(o, "flushes", d.flushes);
+		kv_out_u64(o, "errors", d.errors);
+		kv_out_bool(o, "has_health", d.has_health);
+		kv_out_u64(o, "csum_errors", d.csum_errors);
+		kv_out_u64(o, "rereads", d.rereads);
+		kv_out_u64(o, "repairs", d.repairs);
+		kv_out_end(o);
+	}
+	kv_out_end(o);
+}
+
 static int cmd_stats(struct kvdb *db, const struct kv_ctl_req *r, struct kv_ctl_out *o)
 {
 	struct kvdb_stats st;
@@ -141,6 +164,7 @@ static int cmd_stats(struct kvdb *db, const struct kv_ctl_req *r, struct kv_ctl_
 		kv_out_end(o);
 	}
 	kv_out_end(o);
+	put_devices(db, o);
 	put_recovery(o, &st.recovery);
 	return 0;
 }

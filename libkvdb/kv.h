@@ -823,6 +823,7 @@ struct kv_counters {
 	_Atomic(uint64_t) spills, splits, joins;
 	_Atomic(uint64_t) merge_keys, merge_most_keys;	/* in the inputs; of the largest */
 	_Atomic(uint64_t) page_hits, page_misses;
+	_Atomic(uint64_t) csum_errors, rereads;
 	_Atomic(uint64_t) log_device_max_ns;	/* fl_io_lock */
 	_Atomic(uint64_t) durability_late, gate_waits, gate_wait_ns, stalls, stall_ns, skipped;
 };

@@ -893,6 +893,13 @@ int kvdb_kvs_list(struct kvdb *db, char (*names)[KVDB_NAME_MAX + 1], unsigned ma
 	return n;
 }
 
+int kvdb_dev_info(struct kvdb *db, unsigned slot, struct mpool_dev_info *out)
+{
+	int err = mpool_dev_info(db->d_mp, slot, out);
+
+	return err ? kv_error_mpool(err) : 0;
+}
+
 int kvdb_info(struct kvdb *db, struct kvdb_info *out)
 {
 	struct kvdb_info in;

@@ -55,6 +55,7 @@ void kv_load_init(struct kv_load *ld, struct mpool_obj *obj, uint64_t first, uns
 	ld->ld_first = first;
 	ld->ld_n = n;
 	ld->ld_tries = 0;
+	ld->ld_bad = 0;
 	ld->ld_crc = NULL;
 	ld->ld_page = NULL;
 	ld->ld_is_copied = false;
@@ -94,6 +95,13 @@ static void count_read(struct kvdb *db, struct mpool_obj *obj, enum kv_read_for 
 					  memory_order_relaxed);
 }
 
+void kv_bad_read(struct kvdb *db, struct mpool_obj *obj, uint64_t off, bool is_reread)
+{
+	atomic_fetch_add_explicit(&db->d_count.csum_errors, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&db->d_count.rereads, is_reread, memory_order_relaxed);
+	mpool_bad_read(obj, off, is_reread);
+}
+
 bool kv_load_done(struct kvdb *db, struct kv_load *ld)
 {
 	struct mpool_obj *obj = ld->ld_read.rd_io.obj;
@@ -105,8 +113,13 @@ bool kv_load_done(struct kvdb *db, struct kv_load *ld)
 		count_read(db, obj, ld->ld_for, (uint64_t)ld->ld_n * PAGE);
 	for (unsigned k = 0; !err && ld->ld_crc && k < ld->ld_n; k++)
 		bad |= crc_is_good(ld, k) ? 0 : 1u << k;
-	if (bad && !ld->ld_tries++)
+	if (bad && !ld->ld_tries++) {
+		ld->ld_bad = bad;
 		return true;	/* the transfer may have been at fault */
+	}
+	for (unsigned k = 0; k < ld->ld_n; k++)
+		if ((ld->ld_bad | bad) >> k & 1)
+			kv_bad_read(db, obj, (ld->ld_first + k) * PAGE, !err && !(bad >> k & 1));
 	ld->ld_err = err;
 	for (unsigned k = 0; k < ld->ld_n && k < KV_PAGES_MAX; k++) {
 		int e = bad >> k & 1 ? -EUCLEAN : err;

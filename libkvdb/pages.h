@@ -46,6 +46,8 @@ void kv_page_add(struct kvdb *db, uint64_t obj_id, uint64_t page_no, const uint8
 		 bool is_key, bool is_used);
 /* Error detail of a page that could not be had; returns @err. */
 int kv_load_error(int err, uint64_t obj, uint64_t page_no);
+/* Counts a read that failed a checksum; @is_reread: a second reading of the same did not. */
+void kv_bad_read(struct kvdb *db, struct mpool_obj *obj, uint64_t off, bool is_reread);
 
 /* An aligned buffer, NULL = no memory; a few of up to KV_SCRATCH bytes are kept. */
 uint8_t *kv_scratch_get(struct kvdb *db, size_t bytes);

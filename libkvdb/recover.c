@@ -15,6 +15,7 @@
 #include "ckpt.h"
 #include "mdc.h"
 #include "memtable.h"
+#include "pages.h"
 #include "salvage.h"
 #include "tomb.h"
 #include "txn_omf.h"
@@ -303,6 +304,8 @@ static int scan_sure(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint3
 			rc = judge_frame(rv, vs, off, limit, incarnation, h);
 		else if (err != -EIO || !rv->rv_hole)	/* repair goes on behind it */
 			return err;
+		if (!rc)
+			kv_bad_read(rv->rv_db, vs->vs_seg->sg_obj, off, true);
 	}
 	return rc ? rc : walk_frame(rv, vs->vs_image + off, h, check_values);
 }

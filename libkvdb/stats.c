@@ -80,6 +80,8 @@ static void add_counters(struct kvdb *db, struct kvdb_stats *st)
 	st->order_bytes = atomic_load(&c->order_bytes);
 	st->page_hits = atomic_load(&c->page_hits);
 	st->page_misses = atomic_load(&c->page_misses);
+	st->csum_errors = atomic_load(&c->csum_errors);
+	st->rereads = atomic_load(&c->rereads);
 	st->durability_late = atomic_load(&c->durability_late);
 	st->gate_waits = atomic_load(&c->gate_waits);
 	st->gate_wait_ns = atomic_load(&c->gate_wait_ns);

@@ -29,21 +29,25 @@ static int value_damaged(const struct kv_ent *e, const char *check)
 			e->e_vlen, check);
 }
 
-/* Past every cache. */
-static int value_direct(struct kvdb *db, const struct kv_ent *e, void *out, size_t size)
+/* Past every cache. @is_again: an earlier reading was bad. */
+static int value_direct(struct kvdb *db, const struct kv_ent *e, void *out, size_t size,
+			bool is_again)
 {
 	uint64_t off = (uint64_t)e->e_off8 * 8, from = off & ~(uint64_t)(PAGE - 1);
 	size_t len = (off + e->e_vlen - from + PAGE - 1) & ~(size_t)(PAGE - 1);
 	uint8_t *buf = kv_scratch_get(db, len), *val = buf + (off - from);
-	int rc = -EUCLEAN;
+	int rc = -EUCLEAN, tries;
 
 	if (!buf)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a value of %u bytes", e->e_vlen);
-	for (int tries = 0; tries < 2 && rc == -EUCLEAN; tries++) {
+	for (tries = 0; tries < 2 && rc == -EUCLEAN; tries++) {
 		rc = kv_dev_read(db, e->e_seg->sg_obj, KV_READ_VALUE, from, buf, len);
 		if (!rc && !CHECK(376, mpool_crc32c(0, val, e->e_vlen) == e->e_vcrc))
 			rc = -EUCLEAN;
 	}
+	/* an asynchronous read that is not there yet comes here again */
+	if (rc == -EUCLEAN || (rc != -EINPROGRESS && (is_again || tries > 1)))
+		kv_bad_read(db, e->e_seg->sg_obj, off, !rc);
 	if (!rc)
 		memcpy(out, val, size);
 	kv_scratch_put(db, buf, len);
@@ -94,11 +98,11 @@ static int value_dev(struct kvdb *db, const struct kv_ent *e, void *out, size_t 
 	if (tc)
 		kv_count(&tc->tc_value_dev, 1);
 	if (e->e_vlen > DIRECT_MIN)
-		return value_direct(db, e, out, size);
+		return value_direct(db, e, out, size, false);
 	rc = value_pages(db, e, out, size);
 	if (rc != -EUCLEAN)
 		return rc;
-	rc = value_direct(db, e, out, size);
+	rc = value_direct(db, e, out, size, true);
 	if (!rc)	/* the cached copy was bad, the device is right */
 		kv_page_purge(db, e->e_seg->sg_id, first + DIRECT_MIN / PAGE + 1);
 	return rc;

@@ -59,6 +59,8 @@ struct mpl_backend_ops {
 	void (*obj_close)(struct mpool_obj *obj);
 	void (*obj_info)(struct mpool_obj *obj, struct mpool_obj_info *out);
 	uint64_t (*obj_id)(const struct mpool_obj *obj);
+	/* NULL: not counted */
+	void (*bad_read)(struct mpool_obj *obj, uint64_t off, int is_reread);
 	int (*objects)(struct mpool *mp, uint64_t after, uint64_t tag,
 		       struct mpool_obj_info *out, unsigned max);
 	int (*place)(struct mpool_obj *obj, uint64_t off, int *fd, uint64_t *pos, uint64_t *len);

@@ -158,6 +158,10 @@ static int user_dev_info(struct mpool *mp, unsigned slot, struct mpool_dev_info 
 	out->writes = __atomic_load_n(&dev->md_writes, __ATOMIC_RELAXED);
 	out->flushes = __atomic_load_n(&dev->md_flushes, __ATOMIC_RELAXED);
 	out->errors = __atomic_load_n(&dev->md_errors, __ATOMIC_RELAXED);
+	out->has_health = 1;
+	out->csum_errors = mb.mb_health.he_csums;
+	out->rereads = mb.mb_health.he_rereads;
+	out->repairs = mb.mb_health.he_repairs;
 	return 0;
 }
 
@@ -232,6 +236,11 @@ static void user_obj_info(struct mpool_obj *obj, struct mpool_obj_info *out)
 static uint64_t user_obj_id(const struct mpool_obj *obj)
 {
 	return mp_obj_id(obj->ob_core);
+}
+
+static void user_bad_read(struct mpool_obj *obj, uint64_t off, int is_reread)
+{
+	mp_obj_bad_read(obj->ob_core, off, is_reread);
 }
 
 static int user_objects(struct mpool *mp, uint64_t after, uint64_t tag,
@@ -504,6 +513,7 @@ static const struct mpl_backend_ops user_ops = {
 	.obj_close = user_obj_close,
 	.obj_info = user_obj_info,
 	.obj_id = user_obj_id,
+	.bad_read = user_bad_read,
 	.objects = user_objects,
 	.place = user_place,
 	.batch = user_batch,

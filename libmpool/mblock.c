@@ -167,6 +167,12 @@ int mpool_obj_place(struct mpool_obj *obj, uint64_t off, int *fd, uint64_t *pos,
 	return mpl_ret(obj->ob_pool->mp_ops->place(obj, off, fd, pos, len));
 }
 
+void mpool_bad_read(struct mpool_obj *obj, uint64_t off, int is_reread)
+{
+	if (obj && obj->ob_pool->mp_ops->bad_read)
+		obj->ob_pool->mp_ops->bad_read(obj, off, is_reread);
+}
+
 static int op_check(struct mpool *mp, const struct mpool_op *op, unsigned i)
 {
 	if (op->type < MPOOL_OP_COMMIT || op->type > MPOOL_OP_DELETE)

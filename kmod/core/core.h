@@ -24,6 +24,7 @@ struct mp_sb_found {
 	u32 f_bad;		/* bit per copy that is not equal to the best */
 	u32 f_mark;		/* mp_sb_mark() of copy 0; 0: it is not intact */
 	char f_name[MP_NAME_LEN];	/* that copy 0 shows when it is intact */
+	u32 f_csums;		/* copies that were read and are not intact */
 };
 
 /* ---- one member device of an open pool ---- */
@@ -37,6 +38,7 @@ struct mp_pdev {
 	u64 pd_data_off;	/* bytes */
 	struct mp_sb *pd_sb;	/* what it should say; changed under p_admin_lock and p_lock */
 	struct mp_sb_found pd_found;	/* at open */
+	struct mp_health pd_health;	/* p_lock to change; read without a lock */
 	struct mp_smap pd_smap;	/* guarded by p_lock */
 };
 
@@ -230,6 +232,9 @@ int mp_obj_erase(struct mp_obj *obj, u64 gen);
 int mp_obj_seal_log(struct mp_obj *obj, u64 length);
 
 /* pool.c, open.c */
+/* takes p_lock */
+void mp_pdev_bad_read(struct mp_pool *pool, struct mp_pdev *pd, bool is_reread);
+void mp_pdev_repaired(struct mp_pool *pool, struct mp_pdev *pd, u32 copies);
 int mp_dev_flush(struct mp_pool *pool, struct mp_pdev *pd);
 /* space for later writes, where the device knows of such; 0 or a negative errno with detail */
 int mp_dev_reserve(struct mp_dev *dev, u64 off, u64 len);

@@ -308,6 +308,15 @@ int mp_obj_map(const struct mp_obj *obj, u64 off, u64 len, struct mp_dev **dev, 
 	return rc;
 }
 
+void mp_obj_bad_read(const struct mp_obj *obj, u64 off, bool is_reread)
+{
+	u64 pos, contig;
+	u32 slot;
+
+	if (off < obj->o_capacity && !mp_obj_map_slot(obj, off, 1, &slot, &pos, &contig))
+		mp_pdev_bad_read(obj->o_pool, obj->o_pool->p_dev[slot], is_reread);
+}
+
 static void mark_devs(const struct mp_obj *obj, u8 *mask)
 {
 	u32 i;

@@ -18,7 +18,7 @@
 
 struct window {
 	struct mp_pool *w_pool;
-	struct mp_dev *w_dev;
+	struct mp_pdev *w_pd;
 	u8 *w_buf;
 	u64 w_base;		/* device offset of the region */
 	u64 w_off;		/* of w_buf in the region */
@@ -42,6 +42,7 @@ struct walk {
 /* bytes at @off; NULL at a read error or the region's end */
 static const u8 *window_get(struct window *w, u64 off, u32 need)
 {
+	struct mp_dev *dev = w->w_pd->pd_dev;
 	u64 bytes = w->w_pool->p_md.md_bytes;
 	int rc;
 
@@ -50,7 +51,7 @@ static const u8 *window_get(struct window *w, u64 off, u32 need)
 	if (off < w->w_off || off + need > w->w_off + w->w_len) {
 		w->w_off = off;
 		w->w_len = (u32)min_t(u64, WINDOW, bytes - off);
-		rc = w->w_dev->d_ops->read(w->w_dev, w->w_base + off, w->w_buf, w->w_len);
+		rc = dev->d_ops->read(dev, w->w_base + off, w->w_buf, w->w_len);
 		if (rc) {
 			w->w_len = 0;
 			w->w_rc = rc;
@@ -128,9 +129,11 @@ static const u8 *next_sure(struct window *w, const struct walk *wk, struct mp_fr
 		return p;
 	w->w_len = 0;
 	p = next_get(w, wk, fr);
-	if (p)
+	if (p) {
+		mp_pdev_bad_read(w->w_pool, w->w_pd, true);
 		mp_err(MP_READ_LIED, "%s: the frame at %llu is good in the second reading",
-		       w->w_dev->d_path, fr->mf_addr);
+		       w->w_pd->pd_dev->d_path, fr->mf_addr);
+	}
 	return p;
 }
 
@@ -194,7 +197,7 @@ static int walk(struct window *w, u64 limit, struct walk *wk)
 	}
 	if (limit && wk->wk_end != limit)
 		return mp_err(MP_MD_READ, "%s: the log changed while it was read",
-			      w->w_dev->d_path);
+			      w->w_pd->pd_dev->d_path);
 	if (!limit && wk->wk_has_first)
 		look_ahead(w, wk);
 	wk->wk_rc = w->w_rc;
@@ -274,7 +277,7 @@ static int load_doubt(struct mp_pool *pool, struct load *l)
 					      wk->wk_epoch);
 			if (wk->wk_has_first || wk->wk_rc)
 				continue;
-			l->w.w_dev = md->md_dev[m]->pd_dev;
+			l->w.w_pd = md->md_dev[m];
 			l->w.w_base = md->md_off + r * md->md_bytes;
 			l->w.w_len = 0;
 			l->w.w_rc = 0;
@@ -333,9 +336,10 @@ static int mirror_copy(struct load *l, struct mp_pool *pool, u32 m)
 	struct mp_dev *dst = md->md_dev[m]->pd_dev;
 	struct mp_frame fr;
 	const u8 *p;
+	u32 n = 0;
 	int rc = 0;
 
-	l->w.w_dev = md->md_dev[l->best_m]->pd_dev;
+	l->w.w_pd = md->md_dev[l->best_m];
 	l->w.w_base = mp_md_region(md, best->wk_epoch);
 	l->w.w_len = 0;
 	l->w.w_rc = 0;
@@ -347,9 +351,12 @@ static int mirror_copy(struct load *l, struct mp_pool *pool, u32 m)
 			rc = dst->d_ops->write(dst, fr.mf_addr, p, fr.mf_blocks * MP_BLOCK, 0);
 		else
 			rc = l->w.w_rc ? l->w.w_rc : -EIO;
-		if (!rc)
+		if (!rc) {
 			walk_on(wk, &fr);
+			n++;
+		}
 	}
+	mp_pdev_repaired(pool, md->md_dev[m], n);
 	if (rc)
 		return mp_err_as(MP_MD_WRITE, rc, "%s: repair of the log copy: error %d",
 				 dst->d_path, rc);
@@ -362,7 +369,7 @@ static int load_apply(struct mp_pool *pool, struct load *l)
 	struct walk done, *best = &l->wk[l->best_m][l->best_r];
 	int rc;
 
-	l->w.w_dev = md->md_dev[l->best_m]->pd_dev;
+	l->w.w_pd = md->md_dev[l->best_m];
 	l->w.w_base = mp_md_region(md, best->wk_epoch);
 	rc = walk(&l->w, best->wk_end, &done);
 	if (rc)
@@ -389,7 +396,7 @@ static void load_peek(struct mp_mdlog *md, struct load *l)
 		for (r = 0; r < 2; r++) {
 			struct walk *wk = &l->wk[m][r];
 
-			l->w.w_dev = md->md_dev[m]->pd_dev;
+			l->w.w_pd = md->md_dev[m];
 			l->w.w_base = md->md_off + r * md->md_bytes;
 			l->w.w_len = 0;
 			l->w.w_rc = 0;
@@ -409,7 +416,7 @@ static int load_walk(struct mp_mdlog *md, struct load *l, u32 r)
 	for (m = 0; m < md->md_ndevs && !rc; m++) {
 		if (!l->wk[m][r].wk_has_first)
 			continue;
-		l->w.w_dev = md->md_dev[m]->pd_dev;
+		l->w.w_pd = md->md_dev[m];
 		l->w.w_base = md->md_off + r * md->md_bytes;
 		rc = walk(&l->w, 0, &l->wk[m][r]);
 		l->io[m] = l->io[m] ? l->io[m] : l->wk[m][r].wk_rc;

@@ -162,6 +162,7 @@ static int next_get(struct mp_mlog *l, struct mp_mlframe *fr, u8 **p)
 
 static void read_lied(struct mp_mlog *l, u64 off)
 {
+	mp_obj_bad_read(l->l_obj, off, true);
 	mp_err(MP_READ_LIED, "log %llu: the frame at %llu is good in the second reading",
 	       mp_obj_id(l->l_obj), off);
 }

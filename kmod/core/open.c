@@ -312,6 +312,12 @@ static int set_extra(const struct given_set *gs, const struct given *g, mp_findi
 	return 0;
 }
 
+static void found_take(struct mp_pdev *pd, const struct mp_sb_found *found)
+{
+	pd->pd_found = *found;
+	pd->pd_health.he_csums = found->f_csums;
+}
+
 static int set_build(struct mp_pool *pool, const struct given_set *gs, mp_finding_fn *fn,
 		     void *arg)
 {
@@ -335,7 +341,7 @@ static int set_build(struct mp_pool *pool, const struct given_set *gs, mp_findin
 		} else {
 			rc = mp_pool_add(pool, g->g_dev, g->g_sb);
 			if (!rc)
-				pool->p_dev[g->g_sb->sb_slot]->pd_found = g->g_found;
+				found_take(pool->p_dev[g->g_sb->sb_slot], &g->g_found);
 		}
 	}
 	if (!rc)
@@ -446,7 +452,7 @@ int mp_pool_load(struct mp_dev **dev, u32 ndevs, u32 flags, mp_finding_fn *fn, v
  */
 static int raise_gen(struct mp_pool *pool, u64 gen, u8 *buf)
 {
-	u32 i, pass;
+	u32 i, k, n, pass;
 	int rc = 0;
 
 	for (pass = 0; pass < 2; pass++) {
@@ -460,8 +466,12 @@ static int raise_gen(struct mp_pool *pool, u64 gen, u8 *buf)
 			pd->pd_sb->sb_state = MP_SB_ACTIVE;
 			pd->pd_sb->sb_md_epoch = pool->p_md.md_epoch;
 			rc = mp_sb_write(pd->pd_dev, pd->pd_sb, pd->pd_found.f_bad, buf);
-			if (!rc)
-				pd->pd_found.f_bad &= 1;
+			if (rc)
+				break;
+			for (k = 1, n = 0; k <= MP_SB_COPIES; k++)
+				n += pd->pd_found.f_bad >> k & 1;
+			mp_pdev_repaired(pool, pd, n);
+			pd->pd_found.f_bad &= 1;
 		}
 	}
 	return rc;

@@ -222,7 +222,29 @@ int mp_pool_member(struct mp_pool *pool, u32 slot, struct mp_member *out)
 	out->mb_bytes = smp_load_acquire(&pd->pd_bytes);
 	out->mb_dev = pd->pd_dev;
 	out->mb_has_md = pd->pd_flags & MP_DEVF_MD;
+	out->mb_health.he_csums = smp_load_acquire(&pd->pd_health.he_csums);
+	out->mb_health.he_rereads = smp_load_acquire(&pd->pd_health.he_rereads);
+	out->mb_health.he_repairs = smp_load_acquire(&pd->pd_health.he_repairs);
 	return 0;
+}
+
+void mp_pdev_bad_read(struct mp_pool *pool, struct mp_pdev *pd, bool is_reread)
+{
+	struct mp_health *he = &pd->pd_health;
+
+	mutex_lock(&pool->p_lock);
+	smp_store_release(&he->he_csums, he->he_csums + 1);
+	smp_store_release(&he->he_rereads, he->he_rereads + is_reread);
+	mutex_unlock(&pool->p_lock);
+}
+
+void mp_pdev_repaired(struct mp_pool *pool, struct mp_pdev *pd, u32 copies)
+{
+	struct mp_health *he = &pd->pd_health;
+
+	mutex_lock(&pool->p_lock);
+	smp_store_release(&he->he_repairs, he->he_repairs + copies);
+	mutex_unlock(&pool->p_lock);
 }
 
 /* ---- create ---- */

@@ -111,12 +111,20 @@ struct mp_pool_info {
 
 void mp_pool_info(struct mp_pool *pool, struct mp_pool_info *out);
 
+/* what a member was caught at since the pool was opened */
+struct mp_health {
+	u64 he_csums;		/* reads whose bytes failed a checksum */
+	u64 he_rereads;		/* of these, reads whose second reading passed it */
+	u64 he_repairs;		/* copies of metadata made anew from a good one */
+};
+
 struct mp_member {
 	u8 mb_uuid[16];
 	u32 mb_mclass, mb_slot;
 	u64 mb_bytes;
 	struct mp_dev *mb_dev;
 	bool mb_has_md;		/* carries a copy of the metadata log */
+	struct mp_health mb_health;
 };
 
 /* -ENOENT past the last slot; never sleeps */
@@ -259,6 +267,11 @@ int mp_obj_map(const struct mp_obj *obj, u64 off, u64 len, struct mp_dev **dev, 
 int mp_obj_map_slot(const struct mp_obj *obj, u64 off, u64 len, u32 *slot, u64 *pos, u64 *contig);
 /* flush the devices that hold this object; failure fail-stops */
 int mp_obj_flush(struct mp_obj *obj);
+/*
+ * Count for the member that holds @off a read whose bytes failed a checksum.
+ * @is_reread: a second reading passed it. Never sleeps for I/O.
+ */
+void mp_obj_bad_read(const struct mp_obj *obj, u64 off, bool is_reread);
 
 /* ---- mlogs ---- */
 

@@ -47,8 +47,12 @@ a_live_database_tells_about_itself() {
 	want 0 kvdb stats ./d -j
 	schema kvdb_stats
 	same puts "$(field 'd["puts"]')" 1000
+	same errors "$(field '[(x["class"], x["writes"] > 0, x["errors"], x["csum_errors"],
+		x["rereads"], x["repairs"]) for x in d["devices"]]')" \
+		"[('capacity', True, 0, 0, 0, 0)]"
 	want 0 kvdb stats ./d
 	has out '^puts +1000$'
+	has out '^device capacity +[^ ]+/capacity.mp: reads .*, checksum errors 0, good when read '
 	has out '^use written per byte put, capacity: log [0-9.]+ key'
 	has out '^use operations per second of processor time: [0-9]+$'
 	want 0 kvdb tree ./d -j

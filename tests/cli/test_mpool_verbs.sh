@@ -149,6 +149,23 @@ status_tells_health() {
 	one_line_error
 }
 
+status_counts_what_a_member_was_caught_at() {
+	want 0 mpool create ./p --size 64M
+	want 0 mpool status -j ./p
+	same clean "$(field '[x[k] for x in d["pools"][0]["devices"]
+		for k in ("csum_errors", "rereads", "repairs")]')" '[0, 0, 0]'
+	want 0 mpool status ./p
+	hasnt out 'checksum errors'
+	# the superblock's copy at the end
+	printf damage | dd of=p/capacity.mp bs=1 seek=$(($(stat -c %s p/capacity.mp) - 3000)) \
+		conv=notrunc status=none
+	want 0 mpool status ./p
+	has out 'errors 0, checksum errors 1, good when read again 0, repaired 0$'
+	want 0 mpool status -j ./p
+	schema mpool_status
+	same damage "$(field 'd["pools"][0]["devices"][0]["csum_errors"]')" 1
+}
+
 status_of_a_damaged_pool_says_what_to_do() {
 	pool
 	truncate -s 1M p/capacity.mp
@@ -291,6 +308,7 @@ run list_prints_a_table
 run list_finds_pools_one_level_deep
 run list_goes_on_after_an_error
 run status_tells_health
+run status_counts_what_a_member_was_caught_at
 run status_of_a_damaged_pool_says_what_to_do
 run verify_dump_and_map_write_nothing
 run map_shows_objects_that_do_not_overlap

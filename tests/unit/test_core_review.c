@@ -122,6 +122,20 @@ static void read_that_lies_once_is_no_torn_write(void)
 	}
 }
 
+/* What both members are caught at. */
+static struct mp_health health_of(struct mp_pool *pool)
+{
+	struct mp_health sum = { 0 };
+	struct mp_member mb;
+
+	for (u32 i = 0; !mp_pool_member(pool, i, &mb); i++) {
+		sum.he_csums += mb.mb_health.he_csums;
+		sum.he_rereads += mb.mb_health.he_rereads;
+		sum.he_repairs += mb.mb_health.he_repairs;
+	}
+	return sum;
+}
+
 static void go_back(struct rig *r, u8 *const was[2])
 {
 	for (int i = 0; i < 2; i++) {
@@ -156,8 +170,10 @@ static void copy_that_is_behind_gets_no_lie(void)
 		lie_at = n;
 		T_EQ(rig_open(&r), 0);
 		T_EQ(count_objs(&r), 5);
-		T_EQ(mp_pool_close(r.pool), 0);
 		has_lied = reads >= n;
+		T_OK(health_of(r.pool).he_repairs >= 5);
+		T_OK(has_lied || !health_of(r.pool).he_csums);
+		T_EQ(mp_pool_close(r.pool), 0);
 		lie_at = 0;
 		memset(r.m[0].now + off, 0xa5, bytes);
 		if (rig_open(&r) || count_objs(&r) != 5)
@@ -209,6 +225,8 @@ static void read_that_lies_once_ends_no_log(void)
 		mp_mlog_close(l);
 	}
 	T_OK(lie_at > 5);
+	T_OK(health_of(r.pool).he_rereads > 5);
+	T_EQ(health_of(r.pool).he_csums, health_of(r.pool).he_rereads);
 	rig_fini(&r);
 }
 

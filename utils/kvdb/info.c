@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "health.h"
 #include "remote.h"
 #include "size.h"
 
@@ -208,12 +209,45 @@ static uint64_t stat_value(const struct kvdb_stats *st, unsigned i)
 	return v;
 }
 
-static void stats_json(struct ui *ui, const struct view *v, const struct kvdb_stats *st)
+#define DEVS_MAX (MPOOL_MCLASSES * MPOOL_DEVS_MAX)
+
+static void devices_json(struct json *j, const struct mpool_dev_info *d, unsigned n)
+{
+	json_arr(j, "devices");
+	for (; n--; d++) {
+		json_obj(j, NULL);
+		json_str(j, "path", d->path);
+		json_str(j, "class", class_name[d->mclass]);
+		json_u64(j, "slot", d->slot);
+		json_u64(j, "reads", d->reads);
+		json_u64(j, "writes", d->writes);
+		json_u64(j, "flushes", d->flushes);
+		json_u64(j, "errors", d->errors);
+		health_json(j, d);
+		json_end(j);
+	}
+	json_end(j);
+}
+
+static void devices_text(const struct mpool_dev_info *d, unsigned n)
+{
+	for (; n--; d++) {
+		printf("device %-11s ", class_name[d->mclass]);
+		ui_print(stdout, d->path);
+		printf(": reads %" PRIu64 ", writes %" PRIu64 ", flushes %" PRIu64 ", errors %"
+		       PRIu64, d->reads, d->writes, d->flushes, d->errors);
+		health_text(d);
+		putchar('\n');
+	}
+}
+
+static void stats_json(struct ui *ui, const struct view *v, const struct kvdb_stats *st,
+		       const struct mpool_dev_info *dev, unsigned ndevs)
 {
 	struct json *j = &ui->js;
 	unsigned i;
 
-	ui_doc_begin(ui, 1, 3);
+	ui_doc_begin(ui, 1, 4);
 	json_str(j, "db", v->path);
 	json_pid(j, v->pid);
 	for (i = 0; i < sizeof(stat_list) / sizeof(stat_list[0]); i++)
@@ -238,6 +272,7 @@ static void stats_json(struct ui *ui, const struct view *v, const struct kvdb_st
 		json_end(j);
 	}
 	json_end(j);
+	devices_json(j, dev, ndevs);
 	efficiency_json(j, NULL, st);
 	delays_json(j, NULL, st);
 	json_recovery(j, &st->recovery);
@@ -271,16 +306,22 @@ static void stats_text(const struct kvdb_stats *st)
 
 int verb_stats(struct ui *ui)
 {
+	static struct mpool_dev_info dev[DEVS_MAX];
 	struct kvdb_stats st;
 	struct view v;
+	unsigned n;
 	int rc = view_open(ui, ui->args->v[0], &v);
 
 	if (rc)
 		return rc;
 	rc = view_stats(&v, &st);
-	if (!rc && ui->json)
-		stats_json(ui, &v, &st);
-	else if (!rc)
+	if (!rc)
+		rc = view_devices(&v, dev, DEVS_MAX, &n);
+	if (!rc && ui->json) {
+		stats_json(ui, &v, &st, dev, n);
+	} else if (!rc) {
 		stats_text(&st);
+		devices_text(dev, n);
+	}
 	return view_close(&v, rc);
 }

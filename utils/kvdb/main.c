@@ -83,8 +83,10 @@ static const struct verb verbs[] = {
 	  "{} verify --deep ./db1\tread and compare everything\n"
 	  "{} verify --deep --checkpoint monday ./db1\tof a database in use\n", verb_verify },
 	{ "stats", "DB", 1, 1, 0, "print counters",
-	  "Print the counters and what the opening found: of the process that has the database "
-	  "open, as it tells over its control socket, else of an opening for reading.",
+	  "Print the counters, what the opening found, and what the members of the pool were asked "
+	  "for and caught at: of the process that has the database open, as it tells over its "
+	  "control socket, else of an opening for reading. csum_errors are reads whose bytes "
+	  "failed a checksum, rereads those of them that were good the second time.",
 	  stats_opts, "01234678", "{} stats ./db1 -j\tfor a script\n", verb_stats },
 	{ "kvs create", "DB KVS", 2, 2, 0, "make a store",
 	  "Make an empty store. Its name has 1 to 31 of the characters A-Z a-z 0-9 . _ - and "

@@ -299,6 +299,31 @@ void remote_info(struct json_object *o, struct kvdb_info *in)
 	}
 }
 
+unsigned remote_devices(struct json_object *o, struct mpool_dev_info *out, unsigned max)
+{
+	struct json_object *devs = remote_member(o, "devices");
+	unsigned n;
+
+	for (n = 0; n < max && devs && n < json_object_array_length(devs); n++) {
+		struct json_object *k = json_object_array_get_idx(devs, n);
+		struct mpool_dev_info *d = &out[n];
+
+		memset(d, 0, sizeof(*d));
+		snprintf(d->path, sizeof(d->path), "%s", remote_str(k, "path"));
+		d->mclass = !strcmp(remote_str(k, "class"), "staging");
+		d->slot = (uint32_t)remote_num(k, "slot");
+		d->reads = remote_num(k, "reads");
+		d->writes = remote_num(k, "writes");
+		d->flushes = remote_num(k, "flushes");
+		d->errors = remote_num(k, "errors");
+		d->has_health = json_object_get_boolean(remote_member(k, "has_health"));
+		d->csum_errors = remote_num(k, "csum_errors");
+		d->rereads = remote_num(k, "rereads");
+		d->repairs = remote_num(k, "repairs");
+	}
+	return n;
+}
+
 void remote_stats(struct json_object *o, struct kvdb_stats *st)
 {
 	struct json_object *io = remote_member(o, "io"), *r = remote_member(o, "recovery");

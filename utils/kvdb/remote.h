@@ -38,6 +38,8 @@ uint64_t remote_num(struct json_object *o, const char *name);
 const char *remote_str(struct json_object *o, const char *name);
 void remote_info(struct json_object *o, struct kvdb_info *in);
 void remote_stats(struct json_object *o, struct kvdb_stats *st);
+/* The members of its pool in an answer to "stats", at most @max: their number. */
+unsigned remote_devices(struct json_object *o, struct mpool_dev_info *out, unsigned max);
 
 /* struct view - a database to look at: open here for reading, or elsewhere */
 struct view {
@@ -57,6 +59,8 @@ int view_change(struct ui *ui, const char *path, struct view *v);
 int view_close(struct view *v, int code);
 int view_info(struct view *v, struct kvdb_info *in);
 int view_stats(struct view *v, struct kvdb_stats *st);
+/* The members of its pool, at most @max: @*n. */
+int view_devices(struct view *v, struct mpool_dev_info *out, unsigned max, unsigned *n);
 /* Names of the stores, sorted, in static memory: their number, or an exit code negated. */
 int view_names(struct view *v, char (**names)[KVDB_NAME_MAX + 1]);
 /* Memtables and runs of a store; free(s->part). */

@@ -120,6 +120,25 @@ int view_stats(struct view *v, struct kvdb_stats *st)
 	return EXIT_DONE;
 }
 
+int view_devices(struct view *v, struct mpool_dev_info *out, unsigned max, unsigned *n)
+{
+	struct json_object *a;
+	int rc;
+
+	*n = 0;
+	if (v->db) {
+		while (*n < max && !kvdb_dev_info(v->db, *n, &out[*n]))
+			(*n)++;
+		return EXIT_DONE;
+	}
+	rc = remote_ask(v->ui, &v->r, v->path, remote_request("stats"), &a);
+	if (rc)
+		return rc;
+	*n = remote_devices(a, out, max);
+	json_object_put(a);
+	return EXIT_DONE;
+}
+
 static int by_name(const void *a, const void *b)
 {
 	return strcmp(a, b);

@@ -39,7 +39,10 @@ static const struct verb verbs[] = {
 	  "{} list -H -p -o name,free ./db1\tfree bytes, for a script\n", verb_list },
 	{ "status", "[NAME|PATH...]", 0, ARGS_MAX, 0, "tell the health of pools and what to do",
 	  "Print health, cause and cure, space per class, and every member device with its kind "
-	  "of I/O. Without PATH the pools are searched for as by list. A pool that is damaged is "
+	  "of I/O; of a member that had any, its failed requests, failed checksums, how many of "
+	  "these were good when read again, and the copies of metadata that were repaired, since "
+	  "it was opened here (of a pool of the kernel module see /sys/class/mpool). "
+	  "Without PATH the pools are searched for as by list. A pool that is damaged is "
 	  "reported and does not change the exit status unless --exit is given. A pool that is "
 	  "busy, which means open elsewhere, counts as healthy: -x passes over it.",
 	  status_opts, "01234678",

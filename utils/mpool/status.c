@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "health.h"
 #include "members.h"
 #include "size.h"
 
@@ -87,10 +88,13 @@ static void status_devices_text(struct ui *ui, const struct status *s)
 		printf("  %-8s  %-6s  %-12s  %-8s  %s\n", mclass_name(d->mclass),
 		       size_str(size, d->size), d->is_block ? "block device" : "file",
 		       d->is_direct ? "direct" : "buffered", d->path);
-		if (ui->verbose || d->errors)
-			printf("            reads %llu, writes %llu, flushes %llu, errors %llu\n",
-			       (unsigned long long)d->reads, (unsigned long long)d->writes,
-			       (unsigned long long)d->flushes, (unsigned long long)d->errors);
+		if (!ui->verbose && !health_is_odd(d))
+			continue;
+		printf("            reads %llu, writes %llu, flushes %llu, errors %llu",
+		       (unsigned long long)d->reads, (unsigned long long)d->writes,
+		       (unsigned long long)d->flushes, (unsigned long long)d->errors);
+		health_text(d);
+		putchar('\n');
 	}
 }
 
@@ -186,6 +190,7 @@ static void status_devices_json(struct json *j, const struct status *s)
 		json_u64(j, "writes", d->writes);
 		json_u64(j, "flushes", d->flushes);
 		json_u64(j, "errors", d->errors);
+		health_json(j, d);
 		json_end(j);
 	}
 	json_end(j);
@@ -274,7 +279,7 @@ int verb_status(struct ui *ui)
 	int rc, code = EXIT_DONE;
 
 	if (ui->json) {
-		ui_doc_begin(ui, 1, 0);
+		ui_doc_begin(ui, 1, 1);
 		json_arr(&ui->js, "pools");
 	}
 	for (int i = 0; i < a->n; i++) {

@@ -851,6 +851,8 @@ struct kvdb_stats {
 	uint64_t order_bytes;       /* ... and the bytes that those moved */
 	uint64_t point_hits;        /* lookups that found a value where one before had found it */
 	uint64_t log_device_max_ns; /* the longest that the log waited for one write, or a flush */
+	uint64_t csum_errors;       /* reads whose bytes failed their checksum, ... */
+	uint64_t rereads;           /* ... and of these those that were good when read again */
 };
 /*
  * The 64-bit members of struct kvdb_stats, all of them, for tools that print or
@@ -868,10 +870,19 @@ struct kvdb_stats {
 	X(spare_bytes) X(table_bytes) X(memory_bytes) X(leaves) X(run_depth) X(spills) \
 	X(splits) X(joins) X(merge_keys) X(merge_most_keys) X(pack_in_bytes) \
 	X(pack_out_bytes) X(user_read_bytes) X(cpu_ns) X(scan_places) X(order_relocations) \
-	X(order_bytes) X(point_hits) X(log_device_max_ns)
+	X(order_bytes) X(point_hits) X(log_device_max_ns) X(csum_errors) X(rereads)
 
 /** kvdb_stats() - read the counters. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_stats(struct kvdb *db, struct kvdb_stats *out);
+
+/**
+ * kvdb_dev_info() - describe member @slot (0, 1, ...) of the database's pool
+ * @db: database
+ * @slot: which
+ * @out: as mpool_dev_info() tells it, with the database's own checksums in its counters
+ * Threads: any. Blocking: never. Durability: none. Errors: -ENOENT past the last.
+ */
+int kvdb_dev_info(struct kvdb *db, unsigned slot, struct mpool_dev_info *out);
 
 enum kvdb_part_kind {
 	KVDB_PART_ACTIVE = 1, /* the memtable that takes writes */

@@ -279,6 +279,14 @@ struct mpool_dev_info {
 	/* since open: bytes and calls submitted to the device */
 	uint64_t read_bytes, write_bytes, discard_bytes;
 	uint64_t reads, writes, flushes, errors;
+	/*
+	 * Since open: reads that succeeded, with bytes that failed a checksum; of these, reads
+	 * whose second reading was good, so that not the medium was at fault; superblocks and
+	 * records of the metadata log that were written anew from a good copy.
+	 */
+	uint64_t csum_errors, rereads, repairs;
+	uint32_t has_health;     /* 0: these three are not counted here (kernel module) */
+	uint32_t pad;
 };
 
 /**
@@ -404,6 +412,17 @@ int mpool_objects(struct mpool *mp, uint64_t after, uint64_t tag, struct mpool_o
  * Errors: -EINVAL (beyond capacity), -EOPNOTSUPP (member has no descriptor).
  */
 int mpool_obj_place(struct mpool_obj *obj, uint64_t off, int *fd, uint64_t *pos, uint64_t *len);
+
+/**
+ * mpool_bad_read() - count a read whose bytes failed the client's own checksum
+ * @obj: object that was read
+ * @off: offset in it of what failed
+ * @is_reread: 1: a second reading was good, and not the medium at fault
+ *
+ * Counted for the member that holds @off, see struct mpool_dev_info; nothing else comes of it.
+ * Threads: any. Blocking: never. Durability: none. Errors: none.
+ */
+void mpool_bad_read(struct mpool_obj *obj, uint64_t off, int is_reread);
 
 enum mpool_op_type {
 	MPOOL_OP_COMMIT = 1, /* plain mblock: length (and CRC) become final */
