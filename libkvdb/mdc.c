@@ -371,6 +371,8 @@ static int compact(struct kv_mdc *m)
 
 	forget_gone(m);
 	err = mpool_mdc_compact_begin(m->m_log);
+	if (err == -ENOMEM)
+		return kv_error_mpool(err);
 	if (err)
 		return kv_fail(m->m_db, kv_error_mpool(err), "metadata container: compaction: %s",
 			       mpool_error_detail()->text);
@@ -380,6 +382,9 @@ static int compact(struct kv_mdc *m)
 		if (err)
 			kv_error_mpool(err);
 	}
+	/* the log that counts is as it was: later, when there is memory */
+	if (err == -ENOMEM && !mpool_mdc_compact_abort(m->m_log))
+		return err;
 	/* appends now go to a log that never became the valid one */
 	if (err)
 		return kv_fail(m->m_db, err, "metadata container: compaction: %s",

@@ -9,7 +9,9 @@
  * record. Compaction: erase the other log, write header and records, write the
  * end record, sync; from there on the new log counts; then the old one is
  * erased, so that damage to the new one later cannot bring old content back.
- * A crash before the sync shows the old log, after it the new one.
+ * A crash before the sync shows the old log, after it the new one. Without memory
+ * a compaction can be given up: until its end record is appended nobody looks at the
+ * other log, whatever it holds, and the next one begins with erasing it.
  *
  * Locks: md_lock is held shared by append and read, exclusively by the steps of
  * a compaction. The records' order is the mlog's own.
@@ -341,12 +343,32 @@ int mpool_mdc_compact_begin(struct mpool_mdc *mdc)
 	if (!rc) {
 		mdc->md_gen[other] = 0;
 		rc = mdc_put_header(mdc, other, mdc->md_gen[mdc->md_valid] + 1, 0);
-		if (rc)
+		if (rc && rc != -ENOMEM)
 			mdc->md_err = rc;
 	}
 	if (!rc) {
 		mdc->md_target = other;
 		mdc->md_is_compacting = 1;
+	}
+	pthread_rwlock_unlock(&mdc->md_lock);
+	return rc;
+}
+
+int mpool_mdc_compact_abort(struct mpool_mdc *mdc)
+{
+	int rc = 0;
+
+	os_user_error_clear();
+	if (!mdc)
+		return mpl_ret(-EINVAL);
+	pthread_rwlock_wrlock(&mdc->md_lock);
+	if (mdc->md_err)
+		rc = mpl_err(MPL_MDCFAIL, "the container stopped after an earlier failure");
+	else if (!mdc->md_is_compacting)
+		rc = mpl_err(MPL_MDCSTATE, "no compaction is in progress");
+	if (!rc) {
+		mdc->md_target = mdc->md_valid;
+		mdc->md_is_compacting = 0;
 	}
 	pthread_rwlock_unlock(&mdc->md_lock);
 	return rc;
@@ -370,6 +392,10 @@ int mpool_mdc_compact_end(struct mpool_mdc *mdc)
 	}
 	mdc_prefix(&mx, MDC_END);
 	rc = mpool_mlog_append(mdc->md_log[mdc->md_target], &v, 1, 0);
+	if (rc == -ENOMEM) {	/* nothing was: it may be tried again, or given up */
+		pthread_rwlock_unlock(&mdc->md_lock);
+		return rc;
+	}
 	if (!rc)
 		rc = BARRIER(222, mpool_mlog_sync(mdc->md_log[mdc->md_target]));
 	if (!rc) {
@@ -379,6 +405,8 @@ int mpool_mdc_compact_end(struct mpool_mdc *mdc)
 		rc = mpool_mlog_erase(mdc->md_log[old]);
 		if (!rc)
 			mdc->md_gen[old] = 0;
+		else if (rc == -ENOMEM)	/* as after a crash here: the next one begins with it */
+			rc = 0;
 	}
 	if (rc)
 		mdc->md_err = rc;

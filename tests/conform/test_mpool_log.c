@@ -154,6 +154,7 @@ static void mdc_compacts_and_survives_reopen(void)
 	T_EQ(mpool_mdc_read(mdc, &pos, &x, 0, &len), -EOVERFLOW);
 	T_EQ(len, 1);
 	T_EQ(mpool_mdc_compact_end(mdc), -EBUSY);
+	T_EQ(mpool_mdc_compact_abort(mdc), -EBUSY);
 	T_EQ(mpool_mdc_compact_begin(mdc), 0);
 	T_EQ(mpool_mdc_compact_begin(mdc), -EBUSY);
 	T_EQ(mpool_mdc_append(mdc, &c, 1, MPOOL_SYNC), 0);
@@ -187,6 +188,37 @@ static void mdc_compacts_and_survives_reopen(void)
 	mpool_mdc_close(NULL);
 	T_EQ(mpool_mdc_delete(mp, "meta"), 0);
 	T_EQ(mpool_mdc_delete(mp, "meta"), -ENOENT);
+	T_EQ(mpool_close(mp), 0);
+}
+
+static void mdc_goes_on_after_a_compaction_that_was_given_up(void)
+{
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	struct iovec a = rec("a"), b = rec("b"), c = rec("c");
+	struct mpool_mdc *mdc;
+	int i;
+
+	T_EQ(mpool_mdc_create(mp, "meta", MPOOL_STAGING, 64 << 10, 9), 0);
+	T_EQ(mpool_mdc_open(mp, "meta", &mdc), 0);
+	T_EQ(mpool_mdc_append(mdc, &a, 1, 0), 0);	/* still in its buffer */
+	for (i = 0; i < 2; i++) {
+		T_EQ(mpool_mdc_compact_begin(mdc), 0);
+		T_EQ(mpool_mdc_append(mdc, &c, 1, MPOOL_SYNC), 0);
+		T_EQ(mpool_mdc_compact_abort(mdc), 0);
+		T_EQ(mpool_mdc_append(mdc, &b, 1, MPOOL_SYNC), 0);
+	}
+	T_OK(mdc_has(mdc, "a,b,b,"));
+	mpool_mdc_close(mdc);
+	T_EQ(mpool_close(mp), 0);
+	mp = th_open_with(NULL, NULL);
+	T_EQ(mpool_mdc_open(mp, "meta", &mdc), 0);
+	T_OK(mdc_has(mdc, "a,b,b,"));
+	T_EQ(mpool_mdc_compact_begin(mdc), 0);
+	T_EQ(mpool_mdc_append(mdc, &a, 1, 0), 0);
+	T_EQ(mpool_mdc_compact_end(mdc), 0);
+	T_EQ(mpool_mdc_compact_abort(mdc), -EBUSY);
+	T_OK(mdc_has(mdc, "a,"));
+	mpool_mdc_close(mdc);
 	T_EQ(mpool_close(mp), 0);
 }
 
@@ -321,6 +353,7 @@ int main(void)
 	T_RUN(mlog_full_erase_seal);
 	T_RUN(a_position_that_no_read_gave_is_refused);
 	T_RUN(mdc_compacts_and_survives_reopen);
+	T_RUN(mdc_goes_on_after_a_compaction_that_was_given_up);
 	T_RUN(mdc_full_asks_for_compaction);
 	T_RUN(mdc_refuses_logs_that_are_not_its_own);
 	TH_RUN_FILES(a_sector_that_cannot_be_read_ends_no_log);

@@ -512,7 +512,7 @@ static int do_erase(struct eng *e, struct pm *m, struct pm_rt *rt, unsigned st)
 
 static int do_compact(struct eng *e, struct pm *m, struct pm_rt *rt, unsigned st)
 {
-	unsigned n = rnd(m, 5), k, got = 0;
+	unsigned n = rnd(m, 5), recs = m->m_nrec, k, got = 0;
 	struct pm_time t;
 	int rc;
 
@@ -526,6 +526,11 @@ static int do_compact(struct eng *e, struct pm *m, struct pm_rt *rt, unsigned st
 		if (rc < 0)
 			return -1;
 		got += !rc;
+	}
+	if (!rnd(m, 5)) {	/* what it wrote is seen by nobody, neither now nor after a crash */
+		m->m_nrec = recs;
+		rc = mpool_mdc_compact_abort(rt->rt_mdc[st]);
+		return rc ? broken(e, "mpool_mdc_compact_abort", rc) : 0;
 	}
 	t = call_begin(e);
 	rc = mpool_mdc_compact_end(rt->rt_mdc[st]);

@@ -227,6 +227,14 @@ static void a_compaction_without_memory_forgets_no_block(void)
 			       kvdb_error_detail()->text);
 		told += err != 0;
 		are_still_gone(&db, id);
+		/* nothing was written: the next one works */
+		if (kv_fault(&db))
+			T_FAIL("allocation %llu stopped it: %s", (unsigned long long)k,
+			       db.d_fault_text);
+		if (compacted_without(&db, 0))
+			T_FAIL("allocation %llu: %s", (unsigned long long)k,
+			       kvdb_error_detail()->text);
+		are_still_gone(&db, id);
 		detach(&db);
 		attach(&db);
 		are_still_gone(&db, id);

@@ -692,13 +692,20 @@ int mpool_mdc_read(struct mpool_mdc *mdc, uint64_t *pos, void *buf, size_t size,
  * Appends go to the new log until mpool_mdc_compact_end() makes it the valid
  * one in one durable step. A crash before that shows the old log.
  * Threads: one compaction at a time; no reader. Blocking: I/O. Durability:
- * none yet. Errors: -EROFS, -EIO, -EBUSY.
+ * none yet. Errors: -EROFS, -EIO, -EBUSY, -ENOMEM (nothing has changed).
  */
 int mpool_mdc_compact_begin(struct mpool_mdc *mdc);
 /**
+ * mpool_mdc_compact_abort() - go on with the old log.
+ * What was appended since begin is gone, what was appended before is as it was.
+ * Threads: as begin. Blocking: never. Durability: none. Errors: -EBUSY, -EROFS
+ * (a step of the compaction failed, and not for want of memory).
+ */
+int mpool_mdc_compact_abort(struct mpool_mdc *mdc);
+/**
  * mpool_mdc_compact_end() - switch to the new log.
  * Threads: as begin. Blocking: I/O. Durability: durable on return. Errors:
- * -EROFS, -EIO.
+ * -EROFS, -EIO; -ENOMEM (if abort says so the container has stopped).
  */
 int mpool_mdc_compact_end(struct mpool_mdc *mdc);
 /**
