@@ -31,6 +31,7 @@
 #define NSEC		1000000000ull
 #define INTERVAL_MS	100u	/* default loss bound */
 #define LOOKS		15	/* at a checkpoint of a database in use */
+#define LOOK_NS		20000000
 #define VIEW_MAX_AGE_MS	300000u
 
 static const uint8_t lease_id[16] = "kvdb";
@@ -54,6 +55,8 @@ static void mono_sleep(void *arg, uint64_t t_ns)
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
 		;
 }
+
+static const struct kvdb_clock mono = { mono_now, mono_sleep, NULL, NULL };
 
 static int opts_take(const struct kvdb_opts *in, struct kvdb_opts *o)
 {
@@ -270,7 +273,6 @@ static int size_up(struct kvdb *db, const struct kvdb_opts *in)
 
 int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, bool is_rdonly)
 {
-	static const struct kvdb_clock mono = { mono_now, mono_sleep, NULL, NULL };
 	int err;
 
 	pthread_mutex_init(&db->d_tick_lock, NULL);
@@ -483,12 +485,12 @@ static int open_once(const char *pool, const struct kvdb_opts *o, struct kvdb **
 
 bool kv_look_again(const struct kvdb_opts *o, int err, int *looks)
 {
-	struct timespec ts = { .tv_nsec = 20000000 };
+	const struct kvdb_clock *c = o->clock ? o->clock : &mono;
 
 	if (!o->checkpoint || ++*looks >= LOOKS ||
 	    (err != -EUCLEAN && err != -EIO && err != -ESTALE && err != -EBUSY))
 		return false;
-	nanosleep(&ts, NULL);
+	c->sleep_until_ns(c->arg, c->now_ns(c->arg) + LOOK_NS);
 	return true;
 }
 
