@@ -11,6 +11,8 @@
  *    after a crash (P2, P3, P4), is sound for kvdb_verify() and takes writes;
  *  - memory that ends fails the calls that need it and nothing else: when there is some
  *    again the next sync works, and nothing leaks;
+ *  - a value that expires is read until then and not afterwards, open and opened again;
+ *  - a backup beside the writer restores to what was there, or it failed (kv_backup.c);
  *  - a device that loses a write and says nothing can take away what was written,
  *    but not make it something else: the open or the get fails.
  */
@@ -24,11 +26,13 @@
 
 #define KiB	(1ull << 10)
 #define MiB	(1ull << 20)
+#define MSEC	1000000ull
 #define BEFORE	80u	/* steps before the database is closed and kept */
 #define STEPS	40u	/* in a run */
 #define STEP_OPS KM_KEYS	/* writes of a step, at most */
 
 static struct km base, model;
+static uint64_t base_ns;	/* the clock then */
 
 #define FT_WL(nm, two, ...) {								\
 	.w_ops = { .eo_name = nm, .eo_is_two_devs = two },				\
@@ -75,6 +79,19 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_PUT] = 30, [KM_BIG] = 2, [KM_DEL] = 4, [KM_MANY] = 1,
 			     [KM_SYNC] = 1, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 4,
 			     [KM_COMPACT] = 8, [KM_MERGES] = 1 }),
+	/* values, some by their store's rule, that live for seconds, as time goes by seconds */
+	FT_WL("expiry", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 60,
+	      .kc_moves = true, .kc_cursors = true, .kc_expires = true, .kc_leaf_keys = 20,
+	      .kc_weight = { [KM_PUT] = 30, [KM_BIG] = 2, [KM_DEL] = 4, [KM_MANY] = 1,
+			     [KM_SYNC] = 1, [KM_POLL] = 4, [KM_IDLE] = 1, [KM_AGE] = 6,
+			     [KM_FLUSH] = 4, [KM_COMPACT] = 6, [KM_MERGES] = 2 }),
+	/* full, then what changed, each beside a writer who flushes and merges */
+	FT_WL("backup", true, .kc_bytes = { 32 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 50,
+	      .kc_moves = true, .kc_leaf_keys = 20,
+	      .kc_weight = { [KM_PUT] = 24, [KM_BIG] = 2, [KM_DEL] = 4, [KM_MANY] = 2,
+			     [KM_SYNC] = 1, [KM_POLL] = 4, [KM_IDLE] = 1, [KM_FLUSH] = 2,
+			     [KM_COMPACT] = 2, [KM_BULK] = 1, [KM_CREATE] = 1, [KM_DROP] = 1,
+			     [KM_BACKUP] = 5, [KM_REOPEN] = 1 }),
 	FT_WL("leaves", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 80,
 	      .kc_leaf_keys = 12,
 	      .kc_weight = { [KM_PUT] = 30, [KM_DEL] = 8, [KM_MANY] = 4, [KM_SYNC] = 1,
@@ -113,6 +130,7 @@ static int prepare(struct eng *e, uint64_t seed)
 	memset(&base, 0, sizeof(base));
 	base.m_rand = seed;
 	base.m_dropped = km_never;
+	base.m_backup.b_ckpt = -1;
 	km_clock_reset(e, seed);
 	if (km_pool_create(e) || km_create(e, &base) || km_open(e, &base, &rt) ||
 	    stores_make(e, &rt))
@@ -122,6 +140,7 @@ static int prepare(struct eng *e, uint64_t seed)
 			return -1;
 	if (km_close(e, &base, &rt))
 		return -1;
+	base_ns = km_clock();
 	memcpy(base.m_base, base.m_now, sizeof(base.m_base));
 	base.m_nop = base.m_nsync = 0;
 	return 0;
@@ -129,37 +148,20 @@ static int prepare(struct eng *e, uint64_t seed)
 
 /* ---- one run ---- */
 
-static bool is_same(const struct km_val *a, const struct km_val *b)
+/* What a get, or a cursor when it was opened, could see. */
+struct seen {
+	struct km_val se_val;
+	uint64_t se_from_ns, se_to_ns;	/* by km_clock() */
+};
+
+static bool is_same(const struct seen *se, const struct km_val *want)
 {
-	return a->v_len == b->v_len && (a->v_len == KM_ABSENT || a->v_hash == b->v_hash);
+	return km_is_same(&se->se_val, want, se->se_from_ns, se->se_to_ns);
 }
 
-static bool was_written_to(const struct km *m, unsigned s, unsigned k, const struct km_val *v)
+static bool was_written(const struct km *m, unsigned s, unsigned k, const struct seen *se)
 {
-	unsigned i;
-
-	if (is_same(v, &m->m_base[s][k]))
-		return true;
-	for (i = 0; i < m->m_nop; i++)
-		if (m->m_op[i].op_store == s && km_changes(&m->m_op[i], k) &&
-		    is_same(v, &m->m_op[i].op_val))
-			return true;
-	return false;
-}
-
-/*
- * Did this value ever belong to the key? The write that failed may have happened; when those
- * that drop a store and make another of its name were lost, the old one is there.
- */
-static bool was_written(const struct km *m, unsigned s, unsigned k, const struct km_val *v)
-{
-	unsigned i;
-
-	for (i = 0; i < m->m_nstore; i++)
-		if (!strcmp(m->m_store[i].s_name, m->m_store[s].s_name) &&
-		    was_written_to(m, i, k, v))
-			return true;
-	return false;
+	return km_was_written(m, s, k, &se->se_val, se->se_from_ns, se->se_to_ns);
 }
 
 /* One get. An error is allowed once something failed; other bytes never are. */
@@ -168,7 +170,7 @@ static int look(struct eng *e, const struct km *m, const struct km_rt *rt, unsig
 {
 	static uint8_t val[KM_VALUE_MAX];
 	const struct km_val *want = &m->m_now[s][k];
-	struct km_val got = { .v_len = KM_ABSENT };
+	struct seen got = { { .v_len = KM_ABSENT }, km_clock(), 0 };
 	uint8_t key[KVDB_KEY_MAX];
 	size_t len = 0;
 	int rc;
@@ -179,12 +181,12 @@ static int look(struct eng *e, const struct km *m, const struct km_rt *rt, unsig
 	if (rc && rc != -ENOENT)
 		return e->e_sim.s_fault.f_fired ? 0 :
 		       eng_fail(e, "get of store %u key %u: %d though nothing failed", s, k, rc);
+	got.se_to_ns = km_clock();
 	if (!rc)
-		got = (struct km_val){ .v_len = (uint32_t)len, .v_hash = km_hash(val, len) };
-	if (is_exact ? got.v_len == want->v_len && (rc || got.v_hash == want->v_hash) :
-	    was_written(m, s, k, &got))
+		got.se_val = km_val_of(val, len);
+	if (is_exact ? is_same(&got, want) : was_written(m, s, k, &got))
 		return 0;
-	return eng_fail(e, "store %u key %u: %d bytes, wanted %d", s, k, (int)got.v_len,
+	return eng_fail(e, "store %u key %u: %d bytes, wanted %d", s, k, (int)got.se_val.v_len,
 			(int)want->v_len);
 }
 
@@ -205,6 +207,7 @@ struct held {
 	struct kvdb_cursor *h_cur;	/* NULL: none */
 	unsigned h_store, h_left;	/* keys that it has to show yet */
 	struct km_val h_want[KM_KEYS];
+	struct seen h_none;		/* what it shows of a key that was gone */
 };
 
 static void held_close(struct held *h)
@@ -216,9 +219,12 @@ static void held_close(struct held *h)
 static int held_open(struct eng *e, const struct km *m, const struct km_rt *rt, struct held *h)
 {
 	unsigned s = (unsigned)(sim_rand(&e->e_rand) % m->m_nstore), k;
-	int rc = kvdb_cursor_open(rt->rt_kvs[s], sim_rand(&e->e_rand) & 1 ? KVDB_REVERSE : 0,
-				  NULL, 0, &h->h_cur);
+	int rc;
 
+	h->h_none = (struct seen){ { .v_len = KM_ABSENT }, km_clock(), 0 };
+	rc = kvdb_cursor_open(rt->rt_kvs[s], sim_rand(&e->e_rand) & 1 ? KVDB_REVERSE : 0,
+			      NULL, 0, &h->h_cur);
+	h->h_none.se_to_ns = km_clock();
 	if (rc) {
 		h->h_cur = NULL;
 		return e->e_sim.s_fault.f_fired ? 0 :
@@ -228,7 +234,7 @@ static int held_open(struct eng *e, const struct km *m, const struct km_rt *rt, 
 	h->h_left = 0;
 	memcpy(h->h_want, m->m_now[s], sizeof(h->h_want));
 	for (k = 0; k < KM_KEYS; k++)
-		h->h_left += h->h_want[k].v_len != KM_ABSENT;
+		h->h_left += !is_same(&h->h_none, &h->h_want[k]);
 	return 0;
 }
 
@@ -240,14 +246,15 @@ static int held_walk(struct eng *e, const struct km *m, struct held *h, uint64_t
 	int rc = 0, k;
 
 	while (h->h_cur && n-- && !(rc = kvdb_cursor_next(h->h_cur, &key, &klen, &val, &vlen))) {
-		struct km_val got = { (uint32_t)vlen, km_hash(val, vlen) };
+		struct seen got = h->h_none;
 
+		got.se_val = km_val_of(val, vlen);
 		k = km_key_number(key, klen);
 		if (k < 0 || !(is_exact ? is_same(&got, &h->h_want[k]) :
 			       was_written(m, h->h_store, (unsigned)k, &got)))
 			return eng_fail(e, "a cursor shows store %u key %d with %zu bytes",
 					h->h_store, k, vlen);
-		h->h_left--;
+		h->h_left -= !is_same(&h->h_none, &h->h_want[k]);
 	}
 	if (!rc)
 		return 0;
@@ -300,7 +307,7 @@ static int work(struct eng *e, struct km *m, struct km_rt *rt, bool *failed)
 	if (!*failed)
 		return 0;
 	/* an answer that is wrong is no call that failed */
-	if (e->e_is_wrong && is_exact)
+	if (m->m_is_wrong || (e->e_is_wrong && is_exact))
 		return -1;
 	if (!e->e_sim.s_fault.f_fired || e->e_sim.s_fault.f_kind == FAULT_STALL)
 		return -1;
@@ -383,6 +390,7 @@ static int run(struct eng *e, struct sim_fault *f, uint64_t seed, bool *failed)
 	memcpy(m, &base, sizeof(*m));
 	m->m_rand = e->e_rand = seed;
 	km_clock_reset(e, seed);
+	km_clock_set(base_ns);
 	sim_snap(&e->e_sim);
 	sim_log_init(&e->e_log, 1);
 	e->e_sim.s_log = &e->e_log;
@@ -404,6 +412,9 @@ static int run(struct eng *e, struct sim_fault *f, uint64_t seed, bool *failed)
 	*f = e->e_sim.s_fault;
 	if (!rc && sim_memory_live() != before)
 		rc = eng_fail(e, "%ld allocations are left", sim_memory_live() - before);
+	/* more expires while it is closed */
+	if (km_conf_of(e)->kc_expires)
+		km_clock_set(km_clock() + sim_rand(&e->e_rand) % 2000 * MSEC);
 	if (!rc)
 		rc = judge(e, m);
 	e->e_sim.s_log = NULL;

@@ -16,6 +16,12 @@
 
 static struct km_val found[KM_STORES][KM_KEYS];
 
+/* The clock is stopped while a database is read and judged. */
+static bool same(const struct km_val *got, const struct km_val *want)
+{
+	return km_is_same(got, want, km_clock(), km_clock());
+}
+
 /* ---- reading everything ---- */
 
 int km_key_number(const uint8_t *key, size_t klen)
@@ -100,7 +106,7 @@ static int gets(struct eng *e, struct kvdb_kvs *kvs, unsigned s)
 	return 0;
 }
 
-int km_store_is(struct eng *e, struct kvdb *db, const char *name, const struct km_val *want)
+static int store_is(struct eng *e, struct kvdb *db, const char *name, const struct km_val *want)
 {
 	struct kvdb_kvs *kvs;
 	unsigned k;
@@ -113,14 +119,49 @@ int km_store_is(struct eng *e, struct kvdb *db, const char *name, const struct k
 	if (scan(e, kvs, 0, false) || scan(e, kvs, 0, true) || gets(e, kvs, 0))
 		return -1;
 	for (k = 0; k < KM_KEYS; k++)
-		if (found[0][k].v_len != want[k].v_len ||
-		    (want[k].v_len != KM_ABSENT && found[0][k].v_hash != want[k].v_hash))
+		if (!same(&found[0][k], &want[k]))
 			return eng_fail(e, "store %s key %u: %d bytes, wanted %d", name, k,
 					(int)found[0][k].v_len, (int)want[k].v_len);
 	return 0;
 }
 
+int km_store_is(struct eng *e, struct kvdb *db, const char *name, const struct km_val *want)
+{
+	int rc;
+
+	km_clock_stop();
+	rc = store_is(e, db, name, want);
+	km_clock_go();
+	return rc;
+}
+
 /* ---- history ---- */
+
+static bool was_written_to(const struct km *m, unsigned s, unsigned k, const struct km_val *got,
+			   uint64_t from, uint64_t to)
+{
+	unsigned i;
+
+	if (km_is_same(got, &m->m_base[s][k], from, to))
+		return true;
+	for (i = 0; i < m->m_nop; i++)
+		if (m->m_op[i].op_store == s && km_changes(&m->m_op[i], k) &&
+		    km_is_same(got, &m->m_op[i].op_val, from, to))
+			return true;
+	return false;
+}
+
+bool km_was_written(const struct km *m, unsigned s, unsigned k, const struct km_val *got,
+		    uint64_t from, uint64_t to)
+{
+	unsigned i;
+
+	for (i = 0; i < m->m_nstore; i++)
+		if (!strcmp(m->m_store[i].s_name, m->m_store[s].s_name) &&
+		    was_written_to(m, i, k, got, from, to))
+			return true;
+	return false;
+}
 
 static unsigned least_ops(const struct km *m, unsigned at, const struct km_conf *c)
 {
@@ -140,11 +181,6 @@ static unsigned least_ops(const struct km *m, unsigned at, const struct km_conf 
 			     interval * 1000000ull)
 		lo++;
 	return lo;
-}
-
-static bool same(const struct km_val *a, const struct km_val *b)
-{
-	return a->v_len == b->v_len && (a->v_len == KM_ABSENT || a->v_hash == b->v_hash);
 }
 
 static void apply(struct km_val now[KM_STORES][KM_KEYS], const struct km_op *op)
@@ -172,7 +208,7 @@ static int prefix_find(const struct km *m, unsigned lo, unsigned hi, const bool 
 		apply(now, &m->m_op[p]);
 	for (s = 0; s < m->m_nstore; s++)
 		for (k = 0; exists[s] && k < KM_KEYS; k++)
-			wrong += !same(&now[s][k], &found[s][k]);
+			wrong += !same(&found[s][k], &now[s][k]);
 	for (p = lo;; p++) {
 		const struct km_op *op = &m->m_op[p];
 
@@ -190,9 +226,9 @@ static int prefix_find(const struct km *m, unsigned lo, unsigned hi, const bool 
 		for (k = 0; k < KM_KEYS; k++) {
 			if (!km_changes(op, k))
 				continue;
-			wrong -= !same(&now[op->op_store][k], &found[op->op_store][k]);
+			wrong -= !same(&found[op->op_store][k], &now[op->op_store][k]);
 			now[op->op_store][k] = op->op_val;
-			wrong += !same(&op->op_val, &found[op->op_store][k]);
+			wrong += !same(&found[op->op_store][k], &op->op_val);
 		}
 	}
 }
@@ -210,12 +246,12 @@ static int no_prefix(struct eng *e, const struct km *m, unsigned lo, unsigned hi
 		apply(now, &m->m_op[p]);
 	for (s = 0; s < m->m_nstore; s++) {
 		for (k = 0; exists[s] && k < KM_KEYS; k++) {
-			if (same(&now[s][k], &found[s][k]) || n++ > 2)
+			if (same(&found[s][k], &now[s][k]) || n++ > 2)
 				continue;
 			last = KM_NEVER;
 			for (p = 0; p < m->m_nop; p++)
 				if (m->m_op[p].op_store == s && km_changes(&m->m_op[p], k) &&
-				    same(&m->m_op[p].op_val, &found[s][k]))
+				    same(&found[s][k], &m->m_op[p].op_val))
 					last = p;
 			snprintf(what + strlen(what), sizeof(what) - strlen(what),
 				 " [store %u key %u: %d bytes, wanted %d; found is of write %d]", s,
@@ -271,6 +307,7 @@ static int stores_find(struct eng *e, const struct km *m, unsigned at, struct kv
 	return 0;
 }
 
+/* When a value expires is not told: @next knows it no more. */
 static void next_fill(const struct km *m, unsigned at, const bool *exists, struct km *next)
 {
 	unsigned i;
@@ -342,13 +379,26 @@ static int judge_stores(struct eng *e, const struct km *m, unsigned at, struct k
 	return 0;
 }
 
+/* What is there, in @exists and found[], must be the effect of a prefix. */
+static int judge_found(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt,
+		       bool *exists)
+{
+	unsigned lo, hi = 0, near = 0;
+
+	if (judge_stores(e, m, at, rt, exists))
+		return -1;
+	while (hi < m->m_nop && m->m_op[hi].op_b <= at)
+		hi++;
+	lo = least_ops(m, at, km_conf_of(e));
+	return prefix_find(m, lo, hi, exists, &near) < 0 ?
+	       no_prefix(e, m, lo, hi, near, exists) : 0;
+}
+
 int km_judge(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt, struct km *next)
 {
-	const struct km_conf *c = km_conf_of(e);
 	bool exists[KM_STORES];
 	struct mpool_open_opts oo;
 	struct kvdb_opts o;
-	unsigned lo, hi = 0, near = 0;
 	int rc;
 
 	memset(rt, 0, sizeof(*rt));
@@ -366,13 +416,11 @@ int km_judge(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt, s
 	}
 	if (km_certain(m->m_dropped, at))
 		return eng_fail(e, "a dropped database is back");
-	if (judge_stores(e, m, at, rt, exists))
-		return -1;
-	while (hi < m->m_nop && m->m_op[hi].op_b <= at)
-		hi++;
-	lo = least_ops(m, at, c);
-	if (prefix_find(m, lo, hi, exists, &near) < 0)
-		return no_prefix(e, m, lo, hi, near, exists);
+	km_clock_stop();
+	rc = judge_found(e, m, at, rt, exists);
+	km_clock_go();
+	if (rc)
+		return rc;
 	if (next)
 		next_fill(m, at, exists, next);
 	return km_ckpt_find(e, m, at, rt->rt_db, next);

@@ -42,7 +42,7 @@ static int bulk_add(struct eng *e, struct km *m, struct kvdb_bulk *b, unsigned s
 	op->op_store = (uint16_t)store;
 	op->op_key = (uint16_t)k;
 	op->op_is_many = op->op_more = false;
-	op->op_val = (struct km_val){ vlen, km_hash(val, vlen) };
+	op->op_val = km_val_of(val, vlen);
 	m->m_nop++;
 	return 0;
 }
@@ -127,11 +127,15 @@ int km_ckpt_make(struct eng *e, struct km *m, struct km_rt *rt)
 int km_ckpt_drop(struct eng *e, struct km *m, struct km_rt *rt)
 {
 	unsigned i = m->m_nckpt ? (unsigned)(sim_rand(&m->m_rand) % m->m_nckpt) : 0;
-	struct km_ckpt *c = &m->m_ckpt[i];
+
+	return i == m->m_nckpt || m->m_ckpt[i].c_is_dead ? 0 :
+	       km_ckpt_drop_one(e, &m->m_ckpt[i], rt);
+}
+
+int km_ckpt_drop_one(struct eng *e, struct km_ckpt *c, struct km_rt *rt)
+{
 	int rc;
 
-	if (i == m->m_nckpt || c->c_is_dead)
-		return 0;
 	c->c_dropped.b = sim_now(&e->e_sim);
 	rc = kvdb_checkpoint_drop(rt->rt_db, c->c_name);
 	if (rc)

@@ -18,18 +18,23 @@
 
 #define USEC	1000ull
 #define MSEC	1000000ull
+#define SEC	1000000000ull
 #define POLLS	20	/* background steps at once, at most */
+/* a database counts milliseconds from its open: so much behind, never ahead */
+#define LAG	(3 * MSEC)
+#define STORE_TTL 3u	/* seconds; of every second store with kc_expires */
 
 /* ---- clock ---- */
 
 static uint64_t clock_ns, clock_rand;
 static unsigned clock_stall, clock_slow;
+static bool clock_is_stopped, wall_goes;
 
 static uint64_t clock_now(void *arg)
 {
 	(void)arg;
 	/* time passes between any two looks */
-	return clock_ns += 100;
+	return clock_is_stopped ? clock_ns : (clock_ns += 100);
 }
 
 static void clock_sleep(void *arg, uint64_t t_ns)
@@ -42,7 +47,7 @@ static void clock_sleep(void *arg, uint64_t t_ns)
 static uint64_t clock_wall(void *arg)
 {
 	(void)arg;
-	return 1700000000000 * MSEC;
+	return 1700000000 * SEC + (wall_goes ? clock_ns : 0);
 }
 
 static const struct kvdb_clock virtual_clock = {
@@ -72,12 +77,28 @@ void km_clock_reset(struct eng *e, uint64_t seed)
 	clock_rand = seed;
 	clock_stall = km_conf_of(e)->kc_stall;
 	clock_slow = km_conf_of(e)->kc_slow ? km_conf_of(e)->kc_slow : 1;
+	wall_goes = km_conf_of(e)->kc_expires;
 	e->e_sim.s_tick = tick;
 }
 
 uint64_t km_clock(void)
 {
 	return clock_ns;
+}
+
+void km_clock_set(uint64_t ns)
+{
+	clock_ns = ns;
+}
+
+void km_clock_stop(void)
+{
+	clock_is_stopped = true;
+}
+
+void km_clock_go(void)
+{
+	clock_is_stopped = false;
 }
 
 /* ---- helpers ---- */
@@ -159,6 +180,26 @@ static int store_pick(struct km *m, const struct km_conf *c, bool for_write)
 
 /* ---- operations ---- */
 
+/* Sets when it expires, also of a put that fails. */
+static int put(struct km *m, const struct km_conf *c, struct km_rt *rt, struct km_op *op,
+	       const uint8_t *key, size_t klen, const void *val)
+{
+	unsigned s = op->op_store, ttl = s % 2 ? STORE_TTL : 0;
+	bool is_own = c->kc_expires ? rnd(m, 3) : !rnd(m, 8);
+	uint64_t from = clock_ns;
+	int rc;
+
+	if (is_own)	/* some would expire, much later */
+		ttl = c->kc_expires ? rnd(m, 6) : 1000000;
+	rc = is_own ? kvdb_put_ttl(rt->rt_kvs[s], key, klen, val, op->op_val.v_len, ttl) :
+		      kvdb_put(rt->rt_kvs[s], key, klen, val, op->op_val.v_len);
+	if (!c->kc_expires || !ttl)
+		return rc;
+	op->op_val.v_dies_ns = from + ttl * SEC - LAG;
+	op->op_val.v_dead_ns = clock_ns + ttl * SEC + LAG;
+	return rc;
+}
+
 /* 1 = no space: nothing changed */
 static int do_write(struct eng *e, struct km *m, struct km_rt *rt, uint32_t vlen)
 {
@@ -176,8 +217,7 @@ static int do_write(struct eng *e, struct km *m, struct km_rt *rt, uint32_t vlen
 	op->op_key = (uint16_t)k;
 	op->op_is_many = false;
 	op->op_b = sim_now(&e->e_sim);
-	op->op_val.v_len = vlen;
-	op->op_val.v_hash = 0;
+	op->op_val = (struct km_val){ .v_len = vlen };
 	op->op_more = false;
 	if (vlen == KM_ABSENT) {
 		rc = kvdb_del(rt->rt_kvs[s], key, klen);
@@ -186,11 +226,7 @@ static int do_write(struct eng *e, struct km *m, struct km_rt *rt, uint32_t vlen
 		if (c->kc_moves && k % 2)	/* one that shrinks */
 			memset(val + vlen / 3, (int)k, vlen - vlen / 3);
 		op->op_val.v_hash = km_hash(val, vlen);
-		/* some would expire, much later */
-		if (rnd(m, 8))
-			rc = kvdb_put(rt->rt_kvs[s], key, klen, val, vlen);
-		else
-			rc = kvdb_put_ttl(rt->rt_kvs[s], key, klen, val, vlen, 1000000);
+		rc = put(m, c, rt, op, key, klen, val);
 	}
 	if (rc == -ENOSPC && vlen != KM_ABSENT)
 		return 1;
@@ -245,8 +281,7 @@ static int do_many(struct eng *e, struct km *m, struct km_rt *rt)
 	op->op_store = (uint16_t)s;
 	op->op_is_many = true;
 	op->op_b = sim_now(&e->e_sim);
-	op->op_val.v_len = KM_ABSENT;
-	op->op_val.v_hash = 0;
+	op->op_val = (struct km_val){ .v_len = KM_ABSENT };
 	if (rnd(m, 3)) {
 		flen = rnd(m, 6) ? KM_PFX : 1 + rnd(m, 3);
 		many_keys(op, from, flen, NULL, 0);
@@ -278,18 +313,18 @@ static int do_get(struct eng *e, struct km *m, struct km_rt *rt)
 	int s = store_pick(m, km_conf_of(e), false), rc;
 	uint8_t key[KVDB_KEY_MAX];
 	unsigned k = rnd(m, km_conf_of(e)->kc_keys);
-	const struct km_val *want;
+	struct km_val got = { .v_len = KM_ABSENT };
+	uint64_t from = clock_ns;
 	size_t vlen = 0;
 
 	if (s < 0)
 		return 0;
-	want = &m->m_now[s][k];
 	rc = kvdb_get(rt->rt_kvs[s], key, km_key(k, key), val, sizeof(val), &vlen);
 	if (rc && rc != -ENOENT)
 		return broken(e, "kvdb_get", rc);
-	if (want->v_len == KM_ABSENT)
-		return rc ? 0 : eng_wrong(e, "live: key %u should be absent", k);
-	if (rc || vlen != want->v_len || km_hash(val, vlen) != want->v_hash)
+	if (!rc)
+		got = km_val_of(val, vlen);
+	if (!km_is_same(&got, &m->m_now[s][k], from, clock_ns))
 		return eng_wrong(e, "live: store %d key %u is wrong: %d, %zu bytes", s, k, rc,
 				 vlen);
 	return 0;
@@ -353,6 +388,8 @@ int km_store_create(struct eng *e, struct km_rt *rt, const char *name, unsigned 
 		o.policy = (n + 1) % (KVDB_POLICY_CAPACITY_ONLY + 1);
 	if (km_conf_of(e)->kc_moves)
 		o.compress = n % (KVDB_COMPRESS_ZSTD + 1);
+	if (km_conf_of(e)->kc_expires && n % 2)
+		o.ttl_s = STORE_TTL;
 	return kvdb_kvs_create(rt->rt_db, name, &o);
 }
 
@@ -557,6 +594,20 @@ static unsigned step_choose(struct km *m, const struct km_conf *c)
 	return k;
 }
 
+int km_beside(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	switch (rnd(m, 10)) {
+	case 0:
+		return do_drain(e, m, rt, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT);
+	case 1:
+		return do_drain(e, m, rt, KVDB_WAIT_FLUSH);
+	case 2:
+		return do_write(e, m, rt, KM_ABSENT);
+	default:
+		return do_write(e, m, rt, small_length(e, m)) < 0 ? -1 : 0;
+	}
+}
+
 int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 {
 	unsigned step = step_choose(m, km_conf_of(e));
@@ -586,6 +637,9 @@ int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 	case KM_STOP:
 		clock_ns += rnd(m, 2 * km_interval_ms(km_conf_of(e))) * MSEC;
 		return 0;
+	case KM_AGE:
+		clock_ns += rnd(m, 3000) * MSEC;
+		return 0;
 	case KM_FLUSH:
 		return do_drain(e, m, rt, KVDB_WAIT_FLUSH);
 	case KM_COMPACT:
@@ -608,6 +662,8 @@ int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 		return km_ckpt_drop(e, m, rt);
 	case KM_BULK:
 		return km_bulk(e, m, rt);
+	case KM_BACKUP:
+		return km_back_up(e, m, rt);
 	default:
 		if (km_close(e, m, rt))
 			return -1;

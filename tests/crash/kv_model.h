@@ -32,6 +32,8 @@ static const struct km_time km_never = { KM_NEVER, KM_NEVER };
 struct km_val {
 	uint32_t v_len;		/* KM_ABSENT: no such key */
 	uint64_t v_hash;
+	/* by km_clock() it is there before the one, gone from the other on; 0: it stays */
+	uint64_t v_dies_ns, v_dead_ns;
 };
 
 struct km_op {
@@ -59,6 +61,12 @@ struct km_ckpt {
 	struct km_val c_val[KM_STORES][KM_KEYS];
 };
 
+/* What was backed up last: the checkpoint, and what restoring gives. */
+struct km_backup {
+	int b_ckpt;		/* in m_ckpt; -1: there is no backup */
+	struct km_val b_val[KM_STORES][KM_KEYS];
+};
+
 /* everything acknowledged before the call is durable from its return on */
 struct km_sync {
 	unsigned sy_ops, sy_e;
@@ -75,6 +83,8 @@ struct km {
 	unsigned m_nstore;
 	struct km_ckpt m_ckpt[KM_CKPTS];
 	unsigned m_nckpt;
+	struct km_backup m_backup;
+	bool m_is_wrong;	/* in a way that no lost write excuses */
 	struct km_time m_created, m_dropped;	/* the database */
 	uint64_t m_rand;
 	uint64_t m_moves;	/* relocations */
@@ -94,6 +104,7 @@ enum km_step {
 	KM_POLL,
 	KM_IDLE,	/* the clock runs, background work is polled */
 	KM_STOP,	/* nobody runs for up to twice the loss bound */
+	KM_AGE,		/* nobody runs for seconds: values expire */
 	KM_FLUSH,
 	KM_COMPACT,
 	KM_MERGES,	/* two of a store at once */
@@ -106,6 +117,7 @@ enum km_step {
 	KM_TXN,		/* something in a transaction */
 	KM_FLUSH_ONE,	/* one store alone */
 	KM_BULK,	/* a bulk load of some keys, now and then given up */
+	KM_BACKUP,	/* of a checkpoint, beside the writer */
 	KM_STEPS,
 };
 
@@ -124,6 +136,7 @@ struct km_conf {
 	bool kc_moves;		/* middle values; relocations must happen */
 	bool kc_policies;	/* each store has another policy */
 	bool kc_cursors;	/* a cursor is open while a step runs (crash_fault.c) */
+	bool kc_expires;	/* values live for seconds, the wall clock goes on */
 	uint8_t kc_weight[KM_STEPS];
 };
 
@@ -161,6 +174,18 @@ static inline uint32_t km_interval_ms(const struct km_conf *c)
 
 #define KM_PFX	4u	/* prefix length of all stores */
 
+/* Does a reader who looks between these times see @got where @want was written? */
+static inline bool km_is_same(const struct km_val *got, const struct km_val *want, uint64_t from,
+			      uint64_t to)
+{
+	if (want->v_len == KM_ABSENT)
+		return got->v_len == KM_ABSENT;
+	if (got->v_len == KM_ABSENT)
+		return want->v_dead_ns && to >= want->v_dies_ns;
+	return got->v_len == want->v_len && got->v_hash == want->v_hash &&
+	       (!want->v_dead_ns || from < want->v_dead_ns);
+}
+
 /* Does the write change the key? */
 static inline bool km_changes(const struct km_op *op, unsigned k)
 {
@@ -184,11 +209,19 @@ static inline const struct km_conf *km_conf_of(const struct eng *e)
 /* the virtual clock: one per program, set back by km_clock_reset() */
 void km_clock_reset(struct eng *e, uint64_t seed);
 uint64_t km_clock(void);
+void km_clock_set(uint64_t ns);
+/* what is read in between is read at one time */
+void km_clock_stop(void);
+void km_clock_go(void);
 void km_opts(struct eng *e, struct kvdb_opts *o, struct mpool_open_opts *oo);
 size_t km_key(unsigned key, uint8_t *buf);
 /* what km_key() made it of; -1 = of nothing */
 int km_key_number(const uint8_t *key, size_t klen);
 uint64_t km_hash(const void *val, size_t len);
+static inline struct km_val km_val_of(const void *val, size_t len)
+{
+	return (struct km_val){ .v_len = (uint32_t)len, .v_hash = km_hash(val, len) };
+}
 int km_pool_create(struct eng *e);
 int km_create(struct eng *e, struct km *m);
 int km_drop(struct eng *e, struct km *m);
@@ -208,9 +241,21 @@ int km_judge(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt, s
 int km_bulk(struct eng *e, struct km *m, struct km_rt *rt);
 int km_ckpt_make(struct eng *e, struct km *m, struct km_rt *rt);
 int km_ckpt_drop(struct eng *e, struct km *m, struct km_rt *rt);
+int km_ckpt_drop_one(struct eng *e, struct km_ckpt *c, struct km_rt *rt);
 /* which of the model's checkpoints are there; with @next they are its own from now on */
 int km_ckpt_find(struct eng *e, const struct km *m, unsigned at, struct kvdb *db, struct km *next);
 int km_ckpt_judge(struct eng *e, const struct km *m);
+/* kv_backup.c */
+int km_back_up(struct eng *e, struct km *m, struct km_rt *rt);
+/* a step of a writer who has a reader beside him */
+int km_beside(struct eng *e, struct km *m, struct km_rt *rt);
+/*
+ * Did this, read between these times, ever belong to the key? The write that failed may have
+ * happened; when those that drop a store and make another of its name were lost, the old one is
+ * there.
+ */
+bool km_was_written(const struct km *m, unsigned s, unsigned k, const struct km_val *got,
+		    uint64_t from, uint64_t to);
 /* kv_check.c: reads a store whole, twice, and compares it with @want */
 int km_store_is(struct eng *e, struct kvdb *db, const char *name, const struct km_val *want);
 

@@ -275,6 +275,7 @@ static bool is_meta(const struct sim *s, unsigned dev, uint64_t off)
 struct sim_handle {
 	struct sim *h_sim;
 	unsigned h_dev;
+	bool h_is_rdonly, h_is_peek;
 };
 
 static size_t iov_bytes(const struct iovec *iov, unsigned n)
@@ -348,9 +349,9 @@ static int sim_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned 
 }
 
 /* Under s_lock: may this change happen? 0 or the error. */
-static int change_begin(struct sim *s, struct sim_dev *d, int kind, uint64_t bytes)
+static int change_begin(struct sim *s, const struct sim_handle *h, int kind, uint64_t bytes)
 {
-	if (s->s_is_frozen || d->d_is_rdonly) {
+	if (s->s_is_frozen || h->h_is_rdonly) {
 		s->s_bad_writes++;
 		return -EROFS;
 	}
@@ -376,7 +377,7 @@ static int sim_writev(void *dev, uint64_t off, const struct iovec *iov, unsigned
 	if (off > d->d_size || len > d->d_size - off || off % SIM_PAGE || len % SIM_PAGE)
 		return -EINVAL;
 	pthread_mutex_lock(&s->s_lock);
-	rc = change_begin(s, d, 1, len);
+	rc = change_begin(s, h, 1, len);
 	kind = rc ? FAULT_NONE : fault(s, FAULT_WRITE, FAULT_DROP);
 	if (kind == FAULT_TORN)
 		sim_poke(s, h->h_dev, off, iov[0].iov_base, iov[0].iov_len / 2);
@@ -417,7 +418,7 @@ static int sim_flush(void *dev, uint64_t *ready_ns)
 	if (ready_ns)
 		*ready_ns = 0;
 	pthread_mutex_lock(&s->s_lock);
-	rc = change_begin(s, &s->s_dev[h->h_dev], 2, 0);
+	rc = change_begin(s, h, 2, 0);
 	kind = rc ? FAULT_NONE : fault(s, FAULT_FLUSH, FAULT_STALL);
 	if (kind == FAULT_FLUSH)
 		rc = -EIO;
@@ -446,7 +447,7 @@ static int sim_discard(void *dev, uint64_t off, uint64_t len)
 	if (off > d->d_size || len > d->d_size - off || off % SIM_PAGE || len % SIM_PAGE)
 		return -EINVAL;
 	pthread_mutex_lock(&s->s_lock);
-	rc = change_begin(s, d, 3, len);
+	rc = change_begin(s, h, 3, len);
 	if (!rc && s->s_log) {
 		struct sim_ev *ev = log_add(s->s_log);
 
@@ -466,7 +467,8 @@ static void sim_close(void *dev)
 {
 	struct sim_handle *h = dev;
 
-	h->h_sim->s_dev[h->h_dev].d_is_open = false;
+	if (!h->h_is_peek)
+		h->h_sim->s_dev[h->h_dev].d_is_open = false;
 	free(h);
 }
 
@@ -578,11 +580,44 @@ static int dev_create(struct sim *s, int *idx, const char *path, uint64_t size)
 	return 0;
 }
 
+static void handle_make(struct sim *s, int idx, struct sim_handle how, struct mpool_vdev *out)
+{
+	struct sim_handle *h = must(malloc(sizeof(*h)));
+
+	*h = how;
+	h->h_sim = s;
+	h->h_dev = (unsigned)idx;
+	out->ops = &sim_ops;
+	out->dev = h;
+	out->size = s->s_dev[idx].d_size;
+	out->is_zeroed = 0;
+	out->fd = -1;
+}
+
+static int sim_peek(void *ctx, const char *path, int is_create, int is_rdonly, uint64_t size,
+		    struct mpool_vdev *out)
+{
+	struct sim *s = ctx;
+	int idx, rc = -ENOENT;
+
+	(void)size;
+	if (is_create || !is_rdonly)
+		return -EROFS;
+	pthread_mutex_lock(&s->s_lock);
+	idx = dev_find(s, path);
+	if (idx >= 0 && s->s_dev[idx].d_exists) {
+		handle_make(s, idx, (struct sim_handle){ .h_is_rdonly = true, .h_is_peek = true },
+			    out);
+		rc = 0;
+	}
+	pthread_mutex_unlock(&s->s_lock);
+	return rc;
+}
+
 static int sim_open(void *ctx, const char *path, int is_create, int is_rdonly, uint64_t size,
 		    struct mpool_vdev *out)
 {
 	struct sim *s = ctx;
-	struct sim_handle *h;
 	int idx, rc = 0;
 
 	pthread_mutex_lock(&s->s_lock);
@@ -594,16 +629,9 @@ static int sim_open(void *ctx, const char *path, int is_create, int is_rdonly, u
 	else if (s->s_dev[idx].d_is_open)
 		rc = -EBUSY;
 	if (!rc) {
-		h = must(malloc(sizeof(*h)));
-		h->h_sim = s;
-		h->h_dev = (unsigned)idx;
+		handle_make(s, idx, (struct sim_handle){ .h_is_rdonly = is_rdonly }, out);
 		s->s_dev[idx].d_is_open = true;
-		s->s_dev[idx].d_is_rdonly = !!is_rdonly;
-		out->ops = &sim_ops;
-		out->dev = h;
-		out->size = s->s_dev[idx].d_size;
 		out->is_zeroed = is_create && !s->s_is_dirty;
-		out->fd = -1;
 	}
 	pthread_mutex_unlock(&s->s_lock);
 	return rc;
@@ -694,6 +722,8 @@ void sim_init(struct sim *s)
 	s->s_prov.remove = sim_remove;
 	s->s_prov.config_load = sim_config_load;
 	s->s_prov.config_store = sim_config_store;
+	s->s_peek = (struct mpool_dev_provider){ .ctx = s, .open = sim_peek,
+						 .config_load = sim_config_load };
 }
 
 void sim_wipe(struct sim *s)

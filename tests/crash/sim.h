@@ -73,7 +73,6 @@ struct sim_dev {
 	uint64_t d_cap;		/* bytes it may grow to */
 	bool d_exists;
 	bool d_is_open;
-	bool d_is_rdonly;
 };
 
 struct sim_meta {
@@ -121,6 +120,8 @@ struct sim_level {
 
 struct sim {
 	struct mpool_dev_provider s_prov;
+	/* opens for reading, beside whoever has it: as another process reads a pool in use */
+	struct mpool_dev_provider s_peek;
 	pthread_mutex_t s_lock;
 	struct sim_dev s_dev[SIM_DEVS];
 	unsigned s_ndev;
