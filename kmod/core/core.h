@@ -232,6 +232,8 @@ int mp_obj_erase(struct mp_obj *obj, u64 gen);
 int mp_obj_seal_log(struct mp_obj *obj, u64 length);
 
 /* pool.c, open.c */
+/* the detail of the fail-stop, or of no memory, for one that it struck too; returns @err */
+int mp_pool_failed(struct mp_pool *pool, int err);
 /* takes p_lock */
 void mp_pdev_bad_read(struct mp_pool *pool, struct mp_pdev *pd, bool is_reread);
 void mp_pdev_repaired(struct mp_pool *pool, struct mp_pdev *pd, u32 copies);

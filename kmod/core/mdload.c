@@ -435,15 +435,16 @@ static int load_unread(struct mp_mdlog *md, const struct load *l)
 	for (m = 0; m < md->md_ndevs; m++)
 		if (CHECK(118, !l->io[m]))
 			return 0;
-	return mp_err_as(MP_MD_READ, l->io[0], "no copy can be read whole: error %d", l->io[0]);
+	return mp_err_as(MP_MD_READ, l->io[0], "%s: no copy can be read whole: error %d",
+			 md->md_dev[0]->pd_dev->d_path, l->io[0]);
 }
 
 static int load_all(struct mp_pool *pool, struct load *l, mp_finding_fn *fn, void *arg)
 {
 	struct mp_mdlog *md = &pool->p_md;
 	u64 epoch[2] = { 0, 0 };
-	u32 m, r, newer;
-	int rc, io;
+	u32 m, r, newer, bad;
+	int rc;
 
 	load_peek(md, l);
 	for (m = 0; m < md->md_ndevs; m++)
@@ -464,10 +465,13 @@ static int load_all(struct mp_pool *pool, struct load *l, mp_finding_fn *fn, voi
 			return rc;
 		load_pick(md, l);
 	}
-	io = l->io[0] ? l->io[0] : l->io[1];
+	bad = l->io[0] ? 0 : 1;
+	if (!l->has_best && l->io[bad])
+		return mp_err_as(MP_MD_READ, l->io[bad], "%s: no copy can be read: error %d",
+				 md->md_dev[bad]->pd_dev->d_path, l->io[bad]);
 	if (!l->has_best)
-		return io ? mp_err_as(MP_MD_READ, io, "no copy can be read: error %d", io) :
-			    mp_err(MP_MD_NONE, "none of %u copies has a checkpoint", md->md_ndevs);
+		return mp_err(MP_MD_NONE, "%s: none of %u copies has a checkpoint",
+			      md->md_dev[0]->pd_dev->d_path, md->md_ndevs);
 	/* what follows a read error proves no damage */
 	rc = load_unread(md, l);
 	if (!rc)

@@ -295,11 +295,8 @@ int mp_md_commit(struct mp_pool *pool, struct mp_txn *txn)
 		os_cond_wake_all(&md->md_cond);
 	}
 	mutex_unlock(&md->md_lock);
-	/* followers of a failed group get the detail too */
+	/* all of a failed group get the detail, not the leader alone */
 	if (txn->t_rc == -EROFS)
 		return mp_pool_writable(pool);
-	if (txn->t_rc)
-		return mp_err_as(txn->t_rc == -ENOMEM ? MP_NOMEM : MP_MD_WRITE, txn->t_rc,
-				 "metadata record: error %d", txn->t_rc);
-	return 0;
+	return txn->t_rc ? mp_pool_failed(pool, txn->t_rc) : 0;
 }

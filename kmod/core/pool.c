@@ -51,20 +51,37 @@ void mp_pool_on_fault(struct mp_pool *pool, void (*fn)(void *arg), void *arg)
 		fn(arg);
 }
 
+/* its number and text, or 0 */
+static u32 fault_get(struct mp_pool *pool, char *text)
+{
+	unsigned long irq;
+	u32 id;
+
+	spin_lock_irqsave(&pool->p_fault_lock, irq);
+	id = pool->p_fault_id;
+	if (id)
+		memcpy(text, pool->p_fault, sizeof(pool->p_fault));
+	spin_unlock_irqrestore(&pool->p_fault_lock, irq);
+	return id;
+}
+
 int mp_pool_writable(struct mp_pool *pool)
 {
 	char text[sizeof(pool->p_fault)];
-	unsigned long irq;
 	u32 id;
 
 	if (pool->p_is_rdonly)
 		return mp_err(MP_RDONLY, "pool %s", pool->p_sb->sb_name);
-	spin_lock_irqsave(&pool->p_fault_lock, irq);
-	id = pool->p_fault_id;
-	if (id)
-		memcpy(text, pool->p_fault, sizeof(text));
-	spin_unlock_irqrestore(&pool->p_fault_lock, irq);
+	id = fault_get(pool, text);
 	return id ? mp_err(MP_FAILSTOP, "MP%04u: %s", id, text) : 0;
+}
+
+int mp_pool_failed(struct mp_pool *pool, int err)
+{
+	char text[sizeof(pool->p_fault)];
+	u32 id = fault_get(pool, text);
+
+	return id ? mp_err_as(id, err, "%s", text) : mp_err_as(MP_NOMEM, err, "metadata record");
 }
 
 int mp_dev_flush(struct mp_pool *pool, struct mp_pdev *pd)

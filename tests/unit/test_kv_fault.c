@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Each change of what a database is (stores, options, checkpoints, runs, its container) while
+ * one request of a device fails: it is done or it is not, and the error says where; a database
+ * that goes on can be changed again, one that stopped says so and writes nothing more; and
+ * what the next open finds is the state before or behind the change, with all that is in it.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "mdc.h"
+#include "sim.h"
+
+#define POOL	"./sim"
+#define KEYS	60u
+#define DEVS	2u
+
+static struct sim sim;
+static struct mpool_open_opts oo;
+static struct kvdb_opts opts;
+
+static struct kvdb_kvs *store(struct kvdb *db, const char *name)
+{
+	struct kvdb_kvs *kvs;
+
+	T_EQ(kvdb_kvs_open(db, name, &kvs), 0);
+	return kvs;
+}
+
+static int fill(struct kvdb_kvs *kvs, unsigned seed)
+{
+	char val[900];
+	int err = 0;
+
+	for (unsigned i = 0; i < KEYS && !err; i++) {
+		sim_garbage(val, sizeof(val), seed + i);
+		err = kvdb_put(kvs, &i, sizeof(i), val, i % 2 ? sizeof(val) : 16);
+	}
+	return err;
+}
+
+static void make_pool(void)
+{
+	struct mpool_dev_spec dev[DEVS] = {
+		{ .path = "capacity", .mclass = MPOOL_CAPACITY, .size = 64u << 20 },
+		{ .path = "staging", .mclass = MPOOL_STAGING, .size = 64u << 20 },
+	};
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+
+	sim_init(&sim);
+	co.name = "fault";
+	co.devs = dev;
+	co.ndevs = DEVS;
+	co.provider = &sim.s_prov;
+	T_EQ(mpool_create(POOL, &co), 0);
+	oo = (struct mpool_open_opts)MPOOL_OPEN_OPTS_INIT;
+	oo.io = "sync";
+	oo.provider = &sim.s_prov;
+	opts = (struct kvdb_opts)KVDB_OPTS_INIT;
+	opts.flags = KVDB_MANUAL;
+	opts.logs = 1;
+	opts.cache_bytes = 64u << 20;
+	opts.segment_bytes = 2u << 20;
+	opts.pool = &oo;
+}
+
+static void make_db(void)
+{
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+	struct kvdb *db;
+
+	make_pool();
+	T_EQ(kvdb_create(POOL, &opts), 0);
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	T_EQ(kvdb_kvs_create(db, "a", NULL), 0);
+	ko.ttl_s = 1000000;
+	T_EQ(kvdb_kvs_create(db, "b", &ko), 0);
+	T_EQ(fill(store(db, "a"), 1), 0);
+	T_EQ(kvdb_checkpoint(db, "old", 0), 0);
+	T_EQ(fill(store(db, "a"), 2), 0);
+	T_EQ(fill(store(db, "b"), 3), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(kvdb_close(db), 0);
+}
+
+/* ---- what a database is, as a number ------------------------------------------------- */
+
+static uint64_t add(uint64_t sum, const void *p, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		sum = sim_mix(sum, ((const uint8_t *)p)[i]);
+	return sum;
+}
+
+static uint64_t store_sum(struct kvdb_kvs *kvs)
+{
+	struct kvdb_kvs_info in;
+	struct kvdb_cursor *c;
+	const void *key, *val;
+	size_t klen, vlen;
+	uint64_t sum;
+	int err;
+
+	T_EQ(kvdb_kvs_info(kvs, &in), 0);
+	sum = add(sim_mix(in.ttl_s, in.compress), in.name, strlen(in.name));
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &c), 0);
+	while (!(err = kvdb_cursor_next(c, &key, &klen, &val, &vlen)))
+		sum = add(add(sum, key, klen), val, vlen);
+	T_EQ(err, -ENOENT);
+	kvdb_cursor_close(c);
+	return sum;
+}
+
+/* Whatever order they come in; the store "after" and its keys are the test's own. */
+static uint64_t state_of(struct kvdb *db, unsigned *damaged)
+{
+	struct kvdb_checkpoint_info ck[KVDB_CHECKPOINT_MAX];
+	char name[KVDB_KVS_MAX][KVDB_NAME_MAX + 1];
+	int n = kvdb_kvs_list(db, name, KVDB_KVS_MAX);
+	uint64_t sum = 1;
+
+	for (int i = 0; i < n; i++)
+		if (strcmp(name[i], "after"))
+			sum += store_sum(store(db, name[i]));
+	n = kvdb_checkpoint_list(db, ck, KVDB_CHECKPOINT_MAX);
+	for (int i = 0; i < n; i++) {
+		*damaged += ck[i].is_damaged;
+		sum += add(7, ck[i].name, strlen(ck[i].name));
+	}
+	return sum;
+}
+
+/* Of the database as it lies there, with everything that it consists of read; 0: none. */
+static uint64_t state_now(bool *has_after)
+{
+	uint64_t damage = 1, sum;
+	unsigned bad = 0;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	int err = kvdb_open(POOL, &opts, &db);
+
+	*has_after = false;
+	if (err == -ENOENT)
+		return 0;
+	T_EQ(err, 0);
+	sum = state_of(db, &bad);
+	T_EQ(bad, 0);
+	*has_after = !kvdb_kvs_open(db, "after", &kvs);
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(kvdb_verify(POOL, &opts, MPOOL_VERIFY_DATA, NULL, NULL, &damage), 0);
+	T_EQ(damage, 0);
+	return sum;
+}
+
+/* ---- the changes ----------------------------------------------------------------------- */
+
+static int create_plain(struct kvdb *db)
+{
+	return kvdb_kvs_create(db, "new", NULL);
+}
+
+static int create_with_options(struct kvdb *db)
+{
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+
+	ko.ttl_s = 77;
+	ko.compress = KVDB_COMPRESS_LZ4;
+	return kvdb_kvs_create(db, "new", &ko);
+}
+
+static int set_options(struct kvdb *db)
+{
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+
+	ko.ttl_s = 88;
+	ko.compress = KVDB_COMPRESS_LZ4;
+	return kvdb_kvs_set(store(db, "a"), &ko, KVDB_KVS_TTL | KVDB_KVS_COMPRESS);
+}
+
+static int rename_store(struct kvdb *db)
+{
+	return kvdb_kvs_rename(db, "a", "renamed");
+}
+
+static int drop_store(struct kvdb *db)
+{
+	return kvdb_kvs_drop(db, "a");
+}
+
+static int make_checkpoint(struct kvdb *db)
+{
+	return kvdb_checkpoint(db, "new", 0);
+}
+
+static int drop_checkpoint(struct kvdb *db)
+{
+	return kvdb_checkpoint_drop(db, "old");
+}
+
+static int put_and_flush(struct kvdb *db)
+{
+	int err = fill(store(db, "a"), 9);
+
+	if (!err)
+		err = kvdb_sync(db);
+	return err ? err : kvdb_drain(db, KVDB_WAIT_FLUSH);
+}
+
+static uint64_t container_used(struct kvdb *db, uint64_t *cap)
+{
+	uint64_t used;
+
+	T_EQ(mpool_mdc_space(db->d_mdc->m_log, &used, cap), 0);
+	return used;
+}
+
+/* The options as they are. */
+static int set_again(struct kvdb *db)
+{
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+
+	ko.ttl_s = 1000000;
+	return kvdb_kvs_set(store(db, "b"), &ko, KVDB_KVS_TTL);
+}
+
+/* Until the container is written anew, into its other log. */
+static int rewrite_container(struct kvdb *db)
+{
+	uint64_t last, cap;
+	int err;
+
+	do {
+		last = container_used(db, &cap);
+		err = set_again(db);
+	} while (!err && container_used(db, &cap) > last);
+	return err;
+}
+
+/* A few records more and it is full: of its end appends leave 64 KiB alone. */
+static void fill_container(void)
+{
+	struct kvdb *db;
+	uint64_t cap;
+
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	while (container_used(db, &cap) + (96u << 10) < cap)
+		T_EQ(set_again(db), 0);
+	T_EQ(kvdb_close(db), 0);
+}
+
+static struct kvdb *opened;
+
+static int open_it(struct kvdb *none)
+{
+	(void)none;
+	return kvdb_open(POOL, &opts, &opened);
+}
+
+static int open_checkpoint(struct kvdb *none)
+{
+	struct kvdb_opts at = opts;
+
+	(void)none;
+	at.flags |= KVDB_RDONLY;
+	at.checkpoint = "old";
+	return kvdb_open(POOL, &at, &opened);
+}
+
+static int create_it(struct kvdb *none)
+{
+	(void)none;
+	return kvdb_create(POOL, &opts);
+}
+
+struct change {
+	const char *name;
+	int (*run)(struct kvdb *db);
+	bool is_many;	/* of several steps: one in the middle may be what is left */
+	bool is_whole;	/* nobody has the database open: @run is given none */
+};
+
+static const struct change changes[] = {
+	{ "create of a store", create_plain, false, false },
+	{ "create with options", create_with_options, false, false },
+	{ "set", set_options, false, false },
+	{ "rename", rename_store, false, false },
+	{ "drop", drop_store, false, false },
+	{ "checkpoint", make_checkpoint, false, false },
+	{ "drop of a checkpoint", drop_checkpoint, false, false },
+	{ "flush", put_and_flush, true, false },
+	{ "open", open_it, false, true },
+	{ "open of a checkpoint", open_checkpoint, false, true },
+};
+
+static const struct change rewrite = {
+	"rewrite of the container", rewrite_container, false, false,
+};
+static const struct change recovery = { "open behind a crash", open_it, false, true };
+static const struct change create = { "create", create_it, false, true };
+
+/* ---- one request fails ------------------------------------------------------------------- */
+
+static const struct {
+	uint8_t kind;
+	bool is_sticky;
+} faults[] = {
+	{ FAULT_WRITE, false }, { FAULT_WRITE, true }, { FAULT_TORN, false },
+	{ FAULT_NOSPC, false }, { FAULT_FLUSH, false }, { FAULT_READ, false },
+	{ FAULT_READ, true }, { FAULT_ROT, false },
+};
+
+struct outcome {
+	const struct change *c;
+	unsigned fault;
+	uint64_t at;
+	bool fired;
+	int err;
+	char text[512];
+};
+
+struct want {
+	uint64_t before, behind;	/* the change; the same after one that changes nothing */
+	uint64_t opened;		/* what it opened */
+};
+
+#define WRONG(o, fmt, ...)								\
+	T_FAIL("%s, %s %llu%s: %d (%s): " fmt, (o)->c->name,				\
+	       sim_fault_name[faults[(o)->fault].kind], (unsigned long long)(o)->at,	\
+	       faults[(o)->fault].is_sticky ? " and on" : "", (o)->err, (o)->text, ##__VA_ARGS__)
+
+static bool names_it(const char *text)
+{
+	static const char *const what[] = { "capacity", "staging", "object ", "log ", "manifest ",
+					    "key block " };
+
+	for (unsigned i = 0; i < sizeof(what) / sizeof(what[0]); i++)
+		if (strstr(text, what[i]))
+			return true;
+	return false;
+}
+
+/*
+ * The database that is left: it can be changed, or it stopped, perhaps behind the change (what
+ * is deleted then). True: it was changed.
+ */
+static bool goes_on(struct outcome *o, struct kvdb *db)
+{
+	uint64_t writes;
+	int err;
+
+	sim.s_fault = (struct sim_fault){ .f_kind = FAULT_WRITE };
+	err = kvdb_kvs_create(db, "after", NULL);
+	writes = sim.s_fault.f_calls;
+	sim.s_fault.f_kind = FAULT_NONE;
+	if (!err)
+		return true;
+	if (!o->fired || err != -EROFS || writes || !names_it(kvdb_error_detail()->text))
+		WRONG(o, "the next change: %d: %s, %llu writes", err, kvdb_error_detail()->text,
+		      (unsigned long long)writes);
+	return false;
+}
+
+/* The change, with its fault. True: the database was changed once more. */
+static bool run_with_fault(struct outcome *o, const struct want *w)
+{
+	bool was_changed = false;
+	struct kvdb *db = NULL;
+	unsigned damaged = 0;
+
+	opened = NULL;
+	if (!o->c->is_whole)
+		T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	sim.s_fault = (struct sim_fault){ .f_kind = faults[o->fault].kind, .f_at = o->at,
+					  .f_is_sticky = faults[o->fault].is_sticky };
+	o->err = o->c->run(db);
+	snprintf(o->text, sizeof(o->text), "%s", o->err ? kvdb_error_detail()->text : "");
+	o->fired = sim.s_fault.f_fired;
+	sim.s_fault.f_kind = FAULT_NONE;
+	if (o->err && (!o->fired || !names_it(o->text)))
+		WRONG(o, "%s", o->fired ? "names nothing" : "nothing failed");
+	if (opened && state_of(opened, &damaged) != w->opened)
+		WRONG(o, "opened in another state");
+	/* C5: a manifest that cannot be read holds everything, as long as it is open */
+	if (damaged && (!o->fired || faults[o->fault].kind != FAULT_READ))
+		WRONG(o, "a checkpoint is called damaged");
+	if (opened)
+		kvdb_close(opened);
+	if (!db)
+		return false;
+	was_changed = goes_on(o, db);
+	kvdb_close(db);
+	return was_changed;
+}
+
+/* False: the fault was never met. */
+static bool run_one(struct outcome *o, const struct want *w)
+{
+	bool was_changed, has_after;
+	uint64_t now;
+
+	sim_snap(&sim);
+	was_changed = run_with_fault(o, w);
+	now = state_now(&has_after);
+	if (was_changed != has_after)
+		WRONG(o, "the next change was %stold to be durable", was_changed ? "" : "not ");
+	if (o->err ? now != w->before && now != w->behind && !o->c->is_many : now != w->behind)
+		WRONG(o, "another state");
+	/* what failed can be done again */
+	if (o->err && now == w->before && o->c->is_whole) {
+		int err = o->c->run(NULL);
+
+		if (err)
+			WRONG(o, "again: %d: %s", err, kvdb_error_detail()->text);
+		if (opened)
+			T_EQ(kvdb_close(opened), 0);
+	}
+	sim_rollback(&sim);
+	return o->fired;
+}
+
+/* What the change makes of the database when nothing fails. */
+static struct want wanted(const struct change *c)
+{
+	struct want w = { .before = 0 };
+	struct kvdb *db = NULL;
+	unsigned bad = 0;
+	bool unused;
+
+	sim_snap(&sim);
+	w.before = state_now(&unused);
+	sim_rollback(&sim);
+	sim_snap(&sim);
+	opened = NULL;
+	if (!c->is_whole)
+		T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	T_EQ(c->run(db), 0);
+	if (opened) {
+		w.opened = state_of(opened, &bad);
+		T_EQ(bad, 0);
+		T_EQ(kvdb_close(opened), 0);
+	}
+	if (db)
+		T_EQ(kvdb_close(db), 0);
+	w.behind = state_now(&unused);
+	sim_rollback(&sim);
+	return w;
+}
+
+static void run_all(const struct change *c)
+{
+	unsigned step = getenv("TEST_SHORT") ? 3 : 1, runs = 0, failed = 0;
+	struct want w = wanted(c);
+
+	for (unsigned f = 0; f < sizeof(faults) / sizeof(faults[0]); f++) {
+		struct outcome o = { .c = c, .fault = f, .at = 1 };
+
+		for (; run_one(&o, &w); o.at += step) {
+			runs++;
+			failed += o.err != 0;
+		}
+	}
+	printf("# %s: %u runs, %u failures told\n", c->name, runs, failed);
+	T_OK(failed);
+}
+
+static void a_change_is_done_or_not_and_says_where_it_failed(void)
+{
+	make_db();
+	for (unsigned i = 0; i < sizeof(changes) / sizeof(changes[0]); i++)
+		run_all(&changes[i]);
+	sim_fini(&sim);
+}
+
+static void a_rewrite_of_the_container_loses_nothing(void)
+{
+	make_db();
+	fill_container();
+	run_all(&rewrite);
+	sim_fini(&sim);
+}
+
+static void an_open_behind_a_crash_loses_nothing(void)
+{
+	struct kvdb *db;
+
+	make_db();
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	T_EQ(fill(store(db, "a"), 4), 0);
+	T_EQ(kvdb_sync(db), 0);
+	/* the process dies here */
+	sim_snap(&sim);
+	T_EQ(kvdb_close(db), 0);
+	sim_rollback(&sim);
+	run_all(&recovery);
+	sim_fini(&sim);
+}
+
+static void a_database_is_made_or_can_be_made_again(void)
+{
+	make_pool();
+	run_all(&create);
+	sim_fini(&sim);
+}
+
+int main(void)
+{
+	T_RUN(a_change_is_done_or_not_and_says_where_it_failed);
+	T_RUN(a_rewrite_of_the_container_loses_nothing);
+	T_RUN(an_open_behind_a_crash_loses_nothing);
+	T_RUN(a_database_is_made_or_can_be_made_again);
+	return t_done();
+}
