@@ -108,6 +108,8 @@ static int read_bytes(struct kvdb *db, const struct kv_mdc_ckpt *c, uint8_t *buf
 		if (tries)
 			err = damaged(c, "its CRC differs from the one in its pin");
 	}
+	if (tries)
+		kv_bad_read(db, obj, 0, !err);
 	mpool_obj_close(obj);
 	return err;
 }
