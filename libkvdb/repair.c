@@ -480,9 +480,9 @@ static void tell_bad(struct repair *rp)
 	if (!rp->rp_bad)
 		return;
 	rp->rp_bad_last[rp->rp_bad_llen] = 0;
-	say(rp, &kp, "%llu values one behind the other cannot be read and are lost; an older "
-	    "version, if one is found, goes to %s.found", (unsigned long long)rp->rp_bad,
-	    rp->rp_mk->mk_name);
+	say(rp, &kp, "%llu value%s one behind the other cannot be read: lost; an older version, if "
+	    "one is found, goes to %s.found", (unsigned long long)rp->rp_bad,
+	    rp->rp_bad == 1 ? "" : "s", rp->rp_mk->mk_name);
 	rp->rp_bad = 0;
 }
 

@@ -224,8 +224,9 @@ static void tell_bad(struct verify *v, const struct kv_run_desc *d)
 
 		memcpy(to, b->bs_last, b->bs_llen);
 		to[b->bs_llen] = 0;
-		found_at(v, &kp, "run %llu: %llu values cannot be read: %s",
-			 (unsigned long long)d->rd_id, (unsigned long long)b->bs_n, b->bs_text);
+		found_at(v, &kp, "run %llu: %llu value%s cannot be read: %s",
+			 (unsigned long long)d->rd_id, (unsigned long long)b->bs_n,
+			 b->bs_n == 1 ? "" : "s", b->bs_text);
 	}
 	v->v_nbad = 0;
 }

@@ -224,7 +224,7 @@ a_cut_dump_is_noticed() {
 	fill 1 2 3
 	kvdb dump ./d | head -n 4 >cut.dump
 	want 1 kvdb load --dump ./e cut.dump
-	has err 'it was cut; 2 records were stored'
+	has err 'it was cut; 2 records stored'
 	printf 'k\tv\n' >not.dump
 	want 1 kvdb load --dump ./e not.dump
 	has err 'not.dump:1: '

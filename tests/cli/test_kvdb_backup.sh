@@ -34,6 +34,21 @@ restored() {
 	cmp r.dump "$file" || fail "what was restored from $dir differs from $file"
 }
 
+one_record_is_not_one_records() {
+	want 0 kvdb -q create ./d --size 64M
+	want 0 kvdb kvs create ./d s
+	want 0 kvdb put ./d s k v
+	want 0 kvdb backup ./d ./bk
+	has out '^wrote ./bk/.*: full, 1 record, 0 deletions, [0-9]+ bytes$'
+	want 0 kvdb -q create ./r --size 64M
+	want 0 kvdb restore ./bk ./r
+	has out '^restored 1 store, 1 record, 2 bytes into ./r; checked$'
+	want 0 kvdb put ./d s l w
+	want 0 kvdb del ./d s k
+	want 0 kvdb backup ./d ./bk
+	has out 'incremental, 1 record, 1 deletion, [0-9]+ bytes$'
+}
+
 full_and_incremental_come_back() {
 	make_db
 	dump_of ./d 1.dump
@@ -228,6 +243,7 @@ copy_gives_the_same() {
 	same none "$(cat "$S/out")" ""
 }
 
+run one_record_is_not_one_records
 run full_and_incremental_come_back
 run what_cannot_be_is_refused
 run damaged_files_are_said_and_not_used

@@ -18,7 +18,7 @@ create_list_and_drop() {
 	schema kvdb_checkpoint_list
 	same none "$(field 'd["checkpoints"]')" "[]"
 	want 0 kvdb checkpoint create ./d monday
-	has out '^made checkpoint monday of database \./d: 1 stores'
+	has out '^made checkpoint monday of database \./d: 1 store,'
 	want 0 kvdb put ./d s alice two
 	want 0 kvdb checkpoint create ./d tuesday -j
 	schema kvdb_checkpoint_create

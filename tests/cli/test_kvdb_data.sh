@@ -171,6 +171,32 @@ drop_asks_and_leaves_the_pool() {
 	want 0 kvdb create ./d
 }
 
+# shown NAME BYTES: what the last command printed, as od shows it
+shown() {
+	same "$1" "$(od -An -c "$S/out" | tr -d ' \n')" "$2"
+}
+
+a_terminal_gets_a_newline_and_a_pipe_does_not() {
+	make_db
+	want 0 kvdb put ./d s k v
+	printf 'line\n' >v
+	kvdb put ./d s lines - <v
+	want 0 kvdb put ./d s none ''
+	want 0 kvdb get ./d s k
+	shown pipe v
+	want 0 kvdb get ./d s lines
+	shown pipe 'line\n'
+	want 0 kvdb get ./d s none
+	shown pipe ''
+	# the first newline is the echo of what on_tty.py types
+	want 0 python3 "$CLI/on_tty.py" "" kvdb get ./d s k
+	shown terminal '\nv\n'
+	want 0 python3 "$CLI/on_tty.py" "" kvdb get ./d s lines
+	shown terminal '\nline\n'
+	want 0 python3 "$CLI/on_tty.py" "" kvdb get ./d s none
+	shown terminal '\n\n'
+}
+
 values_of_every_size_come_back() {
 	local n
 	make_db
@@ -308,7 +334,7 @@ a_deep_check_names_the_damage() {
 	want 3 kvdb verify --deep --checkpoint none ./d
 	spoil d/capacity.mp v
 	want 6 kvdb verify --deep ./d
-	has out "^damage: store s: run [0-9]+: 1 values cannot be read: .*; keys from 'k.t1' to "
+	has out "^damage: store s: run [0-9]+: 1 value cannot be read: .*; keys from 'k.t1' to "
 	has out 'damage.* \[MP0960\]$'
 	want 6 kvdb verify --deep --checkpoint c -j ./d
 	schema kvdb_verify
@@ -324,7 +350,7 @@ repair_brings_over_what_is_left() {
 	kvdb put ./d s l - <"$CLI/lib.sh"
 	want 0 kvdb put ./d s m small
 	want 0 kvdb repair ./d
-	has out 'can be brought over; 0 of them are uncertain'
+	has out 'can be brought over; uncertain among them: 0$'
 	has out 'nothing is lost'
 	spoil d/capacity.mp v
 	local before
@@ -336,8 +362,8 @@ repair_brings_over_what_is_left() {
 	want 0 kvdb kvs list ./e -H
 	same none "$(cat "$S/out")" ""
 	want 6 kvdb repair ./d ./e
-	has out "^damage: store s: 1 values .*; keys from 'k' to "
-	has out '2 keys of 1 stores, .* brought to ./e'
+	has out "^damage: store s: 1 value .*; keys from 'k' to "
+	has out '2 keys of 1 store, .* brought to ./e'
 	unchanged "$before" d
 	want 0 kvdb verify --deep ./e
 	want 0 kvdb get ./e s m
@@ -414,6 +440,7 @@ run the_space_bound_is_kept_and_shown
 run info_and_stats_are_typed
 run stores_are_made_listed_and_dropped
 run drop_asks_and_leaves_the_pool
+run a_terminal_gets_a_newline_and_a_pipe_does_not
 run values_of_every_size_come_back
 run keys_of_every_size_come_back
 run too_long_is_refused_and_changes_nothing

@@ -117,7 +117,7 @@ a_live_database_makes_a_checkpoint() {
 	make_db
 	hold 100
 	want 0 kvdb checkpoint create ./d now
-	has out 'made checkpoint now of database ./d: 1 stores'
+	has out 'made checkpoint now of database ./d: 1 store,'
 	want 5 kvdb checkpoint create ./d now
 	one_line_error
 	want 0 kvdb checkpoint create ./d later -q

@@ -139,7 +139,7 @@ bad_lines_are_named_with_their_number() {
 	{"key":"","value":"v"}
 	EOF
 	want 1 kvdb load ./d s bad.tsv
-	has err 'stopped after 1 records'
+	has err 'stopped after 1 record '
 }
 
 interrupted_load_keeps_what_it_read() {

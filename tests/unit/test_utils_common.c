@@ -89,6 +89,18 @@ static void sizes_and_times_are_shown_short(void)
 	T_STREQ(time_str(b, 90000000000ull), "90s");
 }
 
+static void one_is_not_many(void)
+{
+	char b[SIZE_STR];
+
+	T_STREQ(count_str(b, 0, "record"), "0 records");
+	T_STREQ(count_str(b, 1, "record"), "1 record");
+	T_STREQ(count_str(b, 2, "record"), "2 records");
+	T_STREQ(count_str(b, UINT64_MAX, "deletion"), "18446744073709551615 deletions");
+	T_STREQ(bytes_str(b, 1), "1 byte");
+	T_STREQ(bytes_str(b, 1023), "1023 bytes");
+}
+
 /* What the writer makes of @len bytes as one compact document. */
 static void json_of(char *out, size_t size, const void *s, size_t len)
 {
@@ -218,6 +230,7 @@ int main(void)
 	T_RUN(bad_sizes_are_refused);
 	T_RUN(counts_and_times_are_read);
 	T_RUN(sizes_and_times_are_shown_short);
+	T_RUN(one_is_not_many);
 	T_RUN(json_text_is_valid_utf8);
 	T_RUN(errors_become_documented_exit_codes);
 	T_RUN(command_lines_are_read_in_any_order);

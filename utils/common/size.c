@@ -8,6 +8,7 @@
  */
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,7 +142,12 @@ const char *bytes_str(char *buf, uint64_t bytes)
 {
 	if (bytes >= 1024)
 		return size_str(buf, bytes);
-	snprintf(buf, SIZE_STR, "%u bytes", (unsigned)bytes);
+	return count_str(buf, bytes, "byte");
+}
+
+const char *count_str(char *buf, uint64_t n, const char *noun)
+{
+	snprintf(buf, SIZE_STR, "%" PRIu64 " %s%s", n, noun, n == 1 ? "" : "s");
 	return buf;
 }
 

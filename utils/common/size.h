@@ -25,6 +25,7 @@ int time_parse(const char *s, uint64_t *ns);     /* a bare number is refused unl
 /* Short forms into @buf (SIZE_STR bytes), returned: "1.5G", "512", "100ms". */
 const char *size_str(char *buf, uint64_t bytes);
 const char *bytes_str(char *buf, uint64_t bytes); /* in a sentence: "1.5G", "512 bytes" */
+const char *count_str(char *buf, uint64_t n, const char *noun); /* "1 key", "2 keys" */
 const char *time_str(char *buf, uint64_t ns);
 const char *uuid_str(char *buf, const uint8_t uuid[16]); /* UUID_STR bytes */
 

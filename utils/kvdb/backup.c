@@ -433,7 +433,7 @@ static void report(struct job *j)
 {
 	const char *kind = j->head.flags ? "incremental" : "full";
 	struct json *js = &j->ui->js;
-	char path[BK_PATH], b[SIZE_STR];
+	char path[BK_PATH], b[SIZE_STR], r[SIZE_STR], d[SIZE_STR];
 
 	bk_path(path, j->dir, j->head.number);
 	if (j->ui->json) {
@@ -448,8 +448,9 @@ static void report(struct job *j)
 		json_u64(js, "bytes", j->out.bytes);
 		ui_doc_end(j->ui);
 	} else if (!j->ui->quiet) {
-		printf("wrote %s: %s, %" PRIu64 " records, %" PRIu64 " deletions, %s\n", path,
-		       kind, j->out.puts, j->out.dels, bytes_str(b, j->out.bytes));
+		printf("wrote %s: %s, %s, %s, %s\n", path, kind,
+		       count_str(r, j->out.puts, "record"), count_str(d, j->out.dels, "deletion"),
+		       bytes_str(b, j->out.bytes));
 	}
 }
 

@@ -129,7 +129,7 @@ int verb_checkpoint_create(struct ui *ui)
 {
 	const char *path = ui->args->v[0], *name = ui->args->v[1];
 	struct kvdb_checkpoint_info c = { 0 };
-	char b[SIZE_STR];
+	char b[SIZE_STR], s[SIZE_STR];
 	int rc = create(ui, path, name, &c);
 
 	if (rc)
@@ -138,8 +138,8 @@ int verb_checkpoint_create(struct ui *ui)
 		result_json(ui, path, &c);
 		ui_doc_end(ui);
 	} else if (!ui->quiet) {
-		printf("made checkpoint %s of database %s: %" PRIu64 " stores, it refers to %s\n",
-		       name, path, c.stores, size_str(b, c.bytes));
+		printf("made checkpoint %s of database %s: %s, it refers to %s\n", name, path,
+		       count_str(s, c.stores, "store"), size_str(b, c.bytes));
 	}
 	return EXIT_DONE;
 }

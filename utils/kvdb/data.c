@@ -40,7 +40,8 @@ static void get_print(struct ui *ui, const struct bytes *key, const void *val, s
 		return;
 	}
 	fwrite(val, 1, vlen, stdout);
-	if (ui->tty_out)
+	/* a pipe gets the value's bytes and no more */
+	if (ui->tty_out && (!vlen || ((const char *)val)[vlen - 1] != '\n'))
 		putchar('\n');
 }
 

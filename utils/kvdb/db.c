@@ -455,6 +455,8 @@ const struct opt drop_opts[] = { CONFIRM_OPTS, PLAN_OPT, DB_OPTS, { .name = NULL
 
 static int drop_result(struct ui *ui, const char *path, uint64_t keys, bool is_plan)
 {
+	char n[SIZE_STR];
+
 	if (ui->json) {
 		ui_doc_begin(ui, 1, 0);
 		json_str(&ui->js, "db", path);
@@ -462,8 +464,8 @@ static int drop_result(struct ui *ui, const char *path, uint64_t keys, bool is_p
 		json_u64(&ui->js, "keys_estimate", keys);
 		ui_doc_end(ui);
 	} else if (!ui->quiet) {
-		printf("%s database %s: about %" PRIu64 " keys; the pool stays\n",
-		       is_plan ? "would remove" : "removed", path, keys);
+		printf("%s database %s: about %s; the pool stays\n",
+		       is_plan ? "would remove" : "removed", path, count_str(n, keys, "key"));
 	}
 	return EXIT_DONE;
 }
@@ -474,7 +476,7 @@ int verb_drop(struct ui *ui)
 	struct kvdb_stats st;
 	struct db_opts o;
 	struct kvdb *db;
-	char base[256], what[80];
+	char base[256], what[80], n[SIZE_STR];
 	int rc = db_open(ui, path, KVDB_RDONLY, &db);
 
 	if (rc)
@@ -485,8 +487,8 @@ int verb_drop(struct ui *ui)
 		return db_fail(ui, path, rc);
 	if (args_has(ui->args, "dry-run"))
 		return drop_result(ui, path, st.keys_estimate, true);
-	snprintf(what, sizeof(what), "the database and its about %" PRIu64 " keys",
-		 st.keys_estimate);
+	snprintf(what, sizeof(what), "the database and its about %s",
+		 count_str(n, st.keys_estimate, "key"));
 	rc = confirm(ui, path, what, base_name(path, base));
 	if (!rc)
 		rc = db_opts(ui, &o, 0);

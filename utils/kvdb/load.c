@@ -318,13 +318,13 @@ static int load_line(struct load *l, const char *s, size_t len)
 
 static int load_bad(struct load *l)
 {
-	char where[300];
+	char where[300], n[SIZE_STR];
 
 	snprintf(where, sizeof(where), "%s:%" PRIu64, l->file, l->line);
 	l->bad++;
 	if (!l->is_skip)
 		return ui_error(l->ui, EXIT_FAILED, where, "--skip-bad leaves such lines out",
-				"%s; stopped after %" PRIu64 " records", l->why, l->records);
+				"%s; stopped after %s", l->why, count_str(n, l->records, "record"));
 	if (l->bad <= BAD_SHOWN)
 		ui_error(l->ui, EXIT_FAILED, where, NULL, "%s", l->why);
 	return EXIT_DONE;
@@ -335,12 +335,13 @@ static int load_fail(struct load *l, int rc)
 {
 	struct mpool_error e = *kvdb_error_detail();
 	size_t n = strlen(e.text);
+	char done[SIZE_STR];
 
+	count_str(done, l->records, "record");
 	if (!e.id[0])
 		return ui_error(l->ui, exit_from_error(rc, NULL), l->file, NULL,
-				"%s; stopped after %" PRIu64 " records", strerror(-rc), l->records);
-	snprintf(e.text + n, sizeof(e.text) - n, "; stopped after %" PRIu64 " records",
-		 l->records);
+				"%s; stopped after %s", strerror(-rc), done);
+	snprintf(e.text + n, sizeof(e.text) - n, "; stopped after %s", done);
 	return ui_fail(l->ui, l->file, rc, &e);
 }
 
@@ -348,6 +349,7 @@ static int load_all(struct load *l, FILE *f, struct progress *p)
 {
 	uint64_t read = 0;
 	char *line = NULL;
+	char n[SIZE_STR];
 	size_t room = 0;
 	ssize_t len;
 	int rc = 0, code = EXIT_DONE;
@@ -373,14 +375,15 @@ static int load_all(struct load *l, FILE *f, struct progress *p)
 	/* a signal also ends the wait for a line */
 	if (!code && is_stopped)
 		code = ui_error(l->ui, EXIT_FAILED, l->file, NULL,
-				"interrupted after %" PRIu64 " records", l->records);
+				"interrupted after %s", count_str(n, l->records, "record"));
 	else if (!code && ferror(f))
 		code = ui_error(l->ui, EXIT_FAILED, l->file, NULL,
-				"%s; stopped after %" PRIu64 " records", strerror(rc), l->records);
+				"%s; stopped after %s", strerror(rc),
+				count_str(n, l->records, "record"));
 	else if (!code && l->is_dump && !l->has_end)
 		code = ui_error(l->ui, EXIT_FAILED, l->file, "make the dump again",
-				"it ends without the last line of a dump, so it was cut; %" PRIu64
-				" records were stored", l->records);
+				"it ends without the last line of a dump, so it was cut; %s stored",
+				count_str(n, l->records, "record"));
 	return code;
 }
 
@@ -395,7 +398,7 @@ static uint64_t now_ns(void)
 static void load_report(const struct load *l, uint64_t ns)
 {
 	struct json *j = &l->ui->js;
-	char b[SIZE_STR];
+	char b[SIZE_STR], n[SIZE_STR];
 
 	if (l->ui->json) {
 		ui_doc_begin(l->ui, 1, 0);
@@ -407,7 +410,7 @@ static void load_report(const struct load *l, uint64_t ns)
 		json_u64(j, "elapsed_ns", ns);
 		ui_doc_end(l->ui);
 	} else if (!l->ui->quiet) {
-		printf("loaded %" PRIu64 " records, %s, in %.2f s", l->records,
+		printf("loaded %s, %s, in %.2f s", count_str(n, l->records, "record"),
 		       bytes_str(b, l->bytes), (double)ns / 1e9);
 		if (l->bad)
 			printf("; left out %" PRIu64 " bad lines", l->bad);

@@ -45,14 +45,16 @@ static void result_json(struct ui *ui, const char *to, const struct kvdb_repair 
 
 static void result_text(const char *path, const char *to, const struct kvdb_repair *r)
 {
-	char b[SIZE_STR];
+	char b[SIZE_STR], k[SIZE_STR], s[SIZE_STR];
 
-	printf("%s: %" PRIu64 " keys of %u stores, %s, %s%s; %" PRIu64 " of them are uncertain\n",
-	       path, r->keys + r->found_keys, r->stores, bytes_str(b, r->bytes),
-	       to ? "brought to " : "can be brought over", to ? to : "", r->found_keys);
+	printf("%s: %s of %s, %s, %s%s; uncertain among them: %" PRIu64 "\n", path,
+	       count_str(k, r->keys + r->found_keys, "key"), count_str(s, r->stores, "store"),
+	       bytes_str(b, r->bytes), to ? "brought to " : "can be brought over", to ? to : "",
+	       r->found_keys);
 	if (r->lost_values || r->lost_ranges || r->log_bytes)
-		printf("%s: lost: %" PRIu64 " values, %" PRIu64 " ranges of keys, %s of logs\n",
-		       path, r->lost_values, r->lost_ranges, bytes_str(b, r->log_bytes));
+		printf("%s: lost: %s, %s of keys, %s of logs\n", path,
+		       count_str(k, r->lost_values, "value"), count_str(s, r->lost_ranges, "range"),
+		       bytes_str(b, r->log_bytes));
 	if (is_whole(r))
 		printf("%s: nothing is lost\n", path);
 }

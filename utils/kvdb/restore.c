@@ -196,7 +196,7 @@ static int target_close(struct load *l, int rc)
 static void report(struct load *l, const char *from, const char *verb)
 {
 	struct json *j = &l->ui->js;
-	char b[SIZE_STR];
+	char b[SIZE_STR], s[SIZE_STR], r[SIZE_STR];
 
 	if (l->ui->json) {
 		ui_doc_begin(l->ui, 1, 0);
@@ -207,8 +207,8 @@ static void report(struct load *l, const char *from, const char *verb)
 		json_u64(j, "bytes", l->bytes);
 		ui_doc_end(l->ui);
 	} else if (!l->ui->quiet) {
-		printf("%s %" PRIu64 " stores, %" PRIu64 " records, %s into %s; checked\n", verb,
-		       l->stores, l->records, bytes_str(b, l->bytes), l->path);
+		printf("%s %s, %s, %s into %s; checked\n", verb, count_str(s, l->stores, "store"),
+		       count_str(r, l->records, "record"), bytes_str(b, l->bytes), l->path);
 	}
 }
 

@@ -63,10 +63,10 @@ static uint64_t victim_used(const struct victim *v)
 
 static void victim_text(FILE *f, const struct victim *v)
 {
-	char size[SIZE_STR];
+	char size[SIZE_STR], n[SIZE_STR];
 
-	fprintf(f, "pool %s (%s): %llu objects, %s used\n", v->info.name, v->path,
-		(unsigned long long)v->info.objects, size_str(size, victim_used(v)));
+	fprintf(f, "pool %s (%s): %s, %s used\n", v->info.name, v->path,
+		count_str(n, v->info.objects, "object"), size_str(size, victim_used(v)));
 	for (unsigned i = 0; i < v->ndevs; i++)
 		fprintf(f, "  %-8s  %-6s  %s  %s\n", mclass_name(v->dev[i].mclass),
 			size_str(size, v->dev[i].size), v->dev[i].path,
@@ -106,12 +106,12 @@ static void victims_json(struct ui *ui, const struct victim *v, int n)
 
 static int victim_confirm(struct ui *ui, const struct victim *v)
 {
-	char what[512];
+	char what[512], n[SIZE_STR];
 
 	if (ui->tty_in && !args_has(ui->args, "yes"))
 		victim_text(stderr, v);
-	snprintf(what, sizeof(what), "the pool %s with %llu objects", v->info.name,
-		 (unsigned long long)v->info.objects);
+	snprintf(what, sizeof(what), "the pool %s with %s", v->info.name,
+		 count_str(n, v->info.objects, "object"));
 	return confirm(ui, v->path, what, v->info.name);
 }
 

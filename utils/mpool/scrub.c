@@ -161,7 +161,7 @@ static int scrub_report(struct scrub *s, const char *word, bool is_complete)
 {
 	struct json *j = &s->ui->js;
 	uint64_t ns = now_ns() - s->begin_ns;
-	char size[SIZE_STR];
+	char size[SIZE_STR], n[SIZE_STR];
 
 	if (s->ui->json) {
 		json_end(j);
@@ -177,8 +177,8 @@ static int scrub_report(struct scrub *s, const char *word, bool is_complete)
 			json_u64(j, "next", s->next);
 		ui_doc_end(s->ui);
 	} else if (s->damaged || !s->ui->quiet) {
-		printf("%s: %" PRIu64 " objects, %s read, %" PRIu64 " damaged; %" PRIu64
-		       " carry no checksum\n", word, s->objects, size_str(size, s->bytes),
+		printf("%s: %s, %s read, %" PRIu64 " damaged; without a checksum: %" PRIu64 "\n",
+		       word, count_str(n, s->objects, "object"), size_str(size, s->bytes),
 		       s->damaged, s->unchecked);
 	}
 	if (!is_complete)
