@@ -355,9 +355,8 @@ static int publish(struct kvdb_bulk *b, struct kv_run *r)
 	d->rd_pos = b->b_pos;
 	d->rd_newest_epoch = BULK_EPOCH;
 	err = kv_mdc_edit(db, &ed);
-	/* what is durable must be shown: wait for memory, there is no way back */
-	while (!err && kv_tree_edit(kvs, NULL, &ed))
-		kv_nap();
+	if (!err)
+		err = kv_tree_show(kvs, NULL, &ed);
 	pthread_mutex_unlock(&kvs->k_edit_lock);
 	if (err) {
 		if (!kv_fault(db))

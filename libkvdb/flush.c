@@ -294,21 +294,33 @@ static int reap(struct kvdb *db, bool all)
 }
 
 /* Notes how far the epoch got in a segment. */
-static void note_seg(struct kv_flusher *fl, struct kv_frame *f)
+static int note_seg(struct kvdb *db, struct kv_frame *f)
 {
+	struct kv_flusher *fl = db->d_flusher;
 	uint32_t i = fl->fl_nsegs;
+	int err;
 
 	while (i && fl->fl_segs[i - 1].es_seg != f->fr_seg)
 		i--;
 	if (!i) {
 		while (kv_vec_grow(&fl->fl_segs, &fl->fl_maxsegs, fl->fl_nsegs + 1,
 				   sizeof(fl->fl_segs[0])))
-			kv_nap();
+			if ((err = kv_nap_for(db)))
+				return err;
 		i = ++fl->fl_nsegs;
 		fl->fl_segs[i - 1].es_seg = f->fr_seg;
 	}
 	fl->fl_segs[i - 1].es_end = f->fr_off + f->fr_space;
 	fl->fl_segs[i - 1].es_chain = f->fr_seg->sg_chain;
+	return 0;
+}
+
+/* A frame that was taken from its log but will never be written goes when the flusher ends. */
+static int unwritten(struct kvdb *db, struct kv_frame *f, int err)
+{
+	f->fr_next = db->d_flusher->fl_written;
+	db->d_flusher->fl_written = f;
+	return err;
 }
 
 /* Starts the write of a sealed frame. */
@@ -345,9 +357,14 @@ static int submit(struct kvdb *db, struct kv_frame *f)
 
 static int write_frame(struct kvdb *db, struct kv_frame *f)
 {
-	kv_frame_seal(db, f, kv_frame_source(db, f));
-	note_seg(db->d_flusher, f);
-	return submit(db, f);
+	uint8_t *src = kv_frame_source(db, f);
+	int err = src ? 0 : kv_fault(db);
+
+	if (!err) {
+		kv_frame_seal(db, f, src);
+		err = note_seg(db, f);
+	}
+	return err ? unwritten(db, f, err) : submit(db, f);
 }
 
 /* Takes the log's oldest pending frame of an epoch <= @e; @done_only: if its writers are done. */
@@ -421,16 +438,16 @@ static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_fr
 
 	if (bytes <= SPARE_BYTES)
 		s = atomic_exchange(&db->d_flusher->fl_spare, NULL);
-	while (!s && (err = carrier_seg(db, bytes, &s)) == -ENOMEM)
-		kv_nap();
+	while (!s && (err = carrier_seg(db, bytes, &s)) == -ENOMEM && !kv_nap_for(db))
+		;
 	if (err)
 		return kv_fail(db, err, "no room for an epoch descriptor");
 	/* an epoch must end: it waits for memory, with one segment however long that takes */
-	while (!atomic_load(&s->sg_image) && !kv_slab_take_image(db, s) && !(err = kv_fault(db)))
-		kv_nap();
+	while (!atomic_load(&s->sg_image) && !kv_slab_take_image(db, s) && !(err = kv_nap_for(db)))
+		;
 	while (!err && !(*out = kv_frame_new(lo, s, atomic_load(&s->sg_image), 0,
-					     KV_FRAME_HDR + room, e)) && !(err = kv_fault(db)))
-		kv_nap();
+					     KV_FRAME_HDR + room, e)))
+		err = kv_nap_for(db);
 	if (err) {
 		kv_seg_close(db, s, 0);
 		kv_seg_put(db, s);
@@ -446,14 +463,6 @@ static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_fr
 	return 0;
 }
 
-/* A frame that was taken from its log but will never be written goes when the flusher ends. */
-static int unwritten(struct kvdb *db, struct kv_frame *f, int err)
-{
-	f->fr_next = db->d_flusher->fl_written;
-	db->d_flusher->fl_written = f;
-	return err;
-}
-
 /* Adds the descriptor to its carrier and writes it (R2). */
 static int write_carrier(struct kvdb *db, struct kv_frame *f, uint64_t e)
 {
@@ -465,8 +474,10 @@ static int write_carrier(struct kvdb *db, struct kv_frame *f, uint64_t e)
 			     .ds_prev_off = db->d_desc.off };
 	struct kv_desc_ent *ents;
 	uint32_t i, chain = s->sg_chain, size;
+	int err = src ? note_seg(db, f) : kv_fault(db);
 
-	note_seg(fl, f);
+	if (err)
+		return unwritten(db, f, err);
 	/* readers refuse more: an epoch without a proof must not count as durable */
 	if (!CHECK(315, fl->fl_nsegs <= KV_DESC_ENTS_MAX))
 		return unwritten(db, f, kv_fail(db, -E2BIG,
@@ -474,7 +485,9 @@ static int write_carrier(struct kvdb *db, struct kv_frame *f, uint64_t e)
 						fl->fl_nsegs, KV_DESC_ENTS_MAX));
 	d.ds_n = fl->fl_nsegs;
 	size = KV_REC_HDR + kv_pad8(kv_desc_size(d.ds_n));
-	ents = kv_realloc_wait(NULL, d.ds_n * sizeof(*ents));
+	ents = kv_realloc_wait(db, NULL, d.ds_n * sizeof(*ents));
+	if (!ents)
+		return unwritten(db, f, kv_fault(db));
 	for (i = 0; i < d.ds_n; i++) {
 		struct kv_epoch_seg *es = &fl->fl_segs[i];
 
@@ -617,6 +630,9 @@ static int epoch_run(struct kvdb *db)
 	kv_logs_spare(db);
 	wrote = close_epoch(db, e, &carrier, &room);
 	kv_logs_spare(db);
+	err = kv_fault(db);
+	if (err)
+		return err;	/* a log may have stayed open */
 	if (wrote) {
 		err = write_epoch(db, e, carrier, room);
 		if (err)

@@ -9,7 +9,6 @@
  * (adjacent ones together). Nothing ever refers to that space.
  */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,9 +55,10 @@ uint8_t *kv_frame_source(struct kvdb *db, struct kv_frame *f)
 {
 	if (kv_frame_is_done(f))
 		return f->fr_base;
-	while (!f->fr_bounce)
-		if (posix_memalign((void **)&f->fr_bounce, KV_BLOCK, f->fr_space))
-			sched_yield();	/* an epoch must end: wait for memory */
+	/* an epoch must end: wait for memory */
+	while (!f->fr_bounce && posix_memalign((void **)&f->fr_bounce, KV_BLOCK, f->fr_space))
+		if (kv_nap_for(db))
+			return NULL;
 	f->fr_nrec = bounce_fill(f);
 	atomic_fetch_add(&db->d_count.skipped, 1);
 	return f->fr_bounce;

@@ -9,7 +9,7 @@
 bool kv_frame_is_done(struct kv_frame *f);
 /*
  * The bytes to write of a closed frame whose epoch is closed too: the image,
- * or a copy, fr_space bytes. fl_io_lock held.
+ * or a copy, fr_space bytes. fl_io_lock held. NULL: the database has stopped.
  */
 uint8_t *kv_frame_source(struct kvdb *db, struct kv_frame *f);
 /* Pads, checksums, chains and describes the write (fr_iov). In order of offset; fl_io_lock held. */

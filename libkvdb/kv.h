@@ -535,6 +535,11 @@ struct kv_edit;
  * where their positions say.
  */
 int kv_tree_edit(struct kvdb_kvs *kvs, struct kv_mt *mt, const struct kv_edit *ed);
+/*
+ * kv_tree_show - as kv_tree_edit(), of an edit that is on media: there is no way back
+ * It waits for memory. An error is why the database has stopped.
+ */
+int kv_tree_show(struct kvdb_kvs *kvs, struct kv_mt *mt, const struct kv_edit *ed);
 /* A new active memtable in front (memtable switch; db->d_tick_lock held). */
 int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt);
 
@@ -927,9 +932,12 @@ static inline uint64_t kv_now(struct kvdb *db)
 	return db->d_clock.now_ns(db->d_clock.arg);
 }
 
-/* mem.c: a millisecond; memory, however long that takes (@size is not 0) */
+/* mem.c: a millisecond */
 void kv_nap(void);
-void *kv_realloc_wait(void *p, size_t size);
+/* The same for who waits for memory: 0, or at once why the database has stopped. */
+int kv_nap_for(struct kvdb *db);
+/* Memory, however long that takes (@size is not 0). NULL: the database has stopped. */
+void *kv_realloc_wait(struct kvdb *db, void *p, size_t size);
 
 /* Smallest durable horizon of all stores: epochs <= it need no log. */
 uint64_t kv_min_horizon(struct kvdb *db);

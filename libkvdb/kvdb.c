@@ -719,8 +719,9 @@ static int create_locked(struct kvdb *db, const char *name, const struct kv_prop
 		return err;
 	}
 	/* on media it is there; memory must not differ from it */
-	while ((err = kv_kvs_new(db, db->d_next_kvs_id, name, horizon, props, &kvs)) == -ENOMEM)
-		kv_nap();
+	while ((err = kv_kvs_new(db, db->d_next_kvs_id, name, horizon, props, &kvs)) == -ENOMEM &&
+	       !kv_nap_for(db))
+		;
 	db->d_next_kvs_id++;
 	set_coming(db, false);
 	if (err)

@@ -363,6 +363,14 @@ static uint32_t frame_room(const struct kv_seg *s, uint32_t off, uint32_t want)
 	return want < room ? want : room;
 }
 
+/* The frozen frame goes on; lets go of the log. */
+static struct kv_frame *stay_open(struct kv_log *lo, uint64_t word)
+{
+	thaw(lo, word);
+	pthread_mutex_unlock(&lo->lo_lock);
+	return NULL;
+}
+
 struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, uint32_t desc_room)
 {
 	struct kv_frame *f, *g;
@@ -373,22 +381,20 @@ struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, ui
 	f = freeze(lo, &w);
 	used = WORD_N(w) || desc_room ? kv_align_block(WORD_LEN(w) + desc_room) : 0;
 	if (f->fr_seg) {
-		if (desc_room && (used > KV_FRAME_MAX || f->fr_off + used > f->fr_seg->sg_bytes)) {
-			thaw(lo, w);
-			pthread_mutex_unlock(&lo->lo_lock);
-			return NULL;
-		}
+		if (desc_room && (used > KV_FRAME_MAX || f->fr_off + used > f->fr_seg->sg_bytes))
+			return stay_open(lo, w);
 		off = f->fr_off + used;
 		cap = frame_room(f->fr_seg, off, db->d_budget.b_frame_max);
 	} else if (desc_room) {
-		thaw(lo, w);
-		pthread_mutex_unlock(&lo->lo_lock);
-		return NULL;
+		return stay_open(lo, w);
 	}
-	/* an epoch must end: wait for memory */
+	/* an epoch must end: wait for memory; but no epoch ends of what has stopped */
 	while (!(g = kv_frame_new(lo, f->fr_seg, f->fr_seg ? f->fr_base - f->fr_off : NULL, off,
-				  cap, e + 1)))
+				  cap, e + 1))) {
+		if (kv_fault(db))
+			return stay_open(lo, w);
 		sched_yield();
+	}
 	replace(db, lo, w, f, g, used);
 	pthread_mutex_unlock(&lo->lo_lock);
 	return used ? f : NULL;

@@ -434,7 +434,7 @@ static int append_here(struct kv_mdc *m, int flags)
 	if (err)
 		return kv_fail(db, err, "metadata container: append: %s",
 			       kvdb_error_detail()->text);
-	m->m_st.st_waits = true;
+	m->m_st.st_waits = db;
 	err = kv_mdc_fold(&m->m_st, m->m_buf.mb_p, m->m_buf.mb_len);
 	if (err < 0)
 		return kv_fail(db, err, "metadata container: no memory for what was written");

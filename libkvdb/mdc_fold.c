@@ -161,15 +161,16 @@ void kv_mdc_state_gone_del(struct kv_mdc_state *st, uint64_t obj)
 
 static void *mem_get(const struct kv_mdc_state *st, void *p, size_t size)
 {
-	return st->st_waits ? kv_realloc_wait(p, size) : realloc(p, size);
+	return st->st_waits ? kv_realloc_wait(st->st_waits, p, size) : realloc(p, size);
 }
 
 static int grow(const struct kv_mdc_state *st, void *vec, uint32_t *cap, size_t need, size_t size)
 {
 	int err;
 
-	while ((err = kv_vec_grow(vec, cap, need, size)) && st->st_waits)
-		kv_nap();
+	while ((err = kv_vec_grow(vec, cap, need, size)) && st->st_waits &&
+	       !kv_nap_for(st->st_waits))
+		;
 	return err;
 }
 

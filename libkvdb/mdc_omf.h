@@ -104,7 +104,7 @@ struct kv_mdc_ckpt {
 struct kv_mdc_state {
 	bool st_has_super;
 	bool st_clean;			/* the newest record is CLEAN */
-	bool st_waits;			/* for memory: what is folded is on media and counts */
+	struct kvdb *st_waits;		/* for memory: what is folded is on media and counts */
 	struct kv_mdc_super st_super;
 	struct kv_mdc_incarn st_inc;
 	uint32_t st_nkvs;

@@ -2,7 +2,8 @@
 /*
  * Memory that must come: when the media say something already, there is no way
  * back, and stopping the database would give up what was acknowledged. Whoever
- * may still refuse asks the C library instead.
+ * may still refuse asks the C library instead. For a database that has stopped
+ * nobody waits: it gives up no more, and its close joins who waits.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -16,11 +17,20 @@ void kv_nap(void)
 	nanosleep(&ts, NULL);
 }
 
-void *kv_realloc_wait(void *p, size_t size)
+int kv_nap_for(struct kvdb *db)
+{
+	int err = kv_fault(db);
+
+	if (!err)
+		kv_nap();
+	return err;
+}
+
+void *kv_realloc_wait(struct kvdb *db, void *p, size_t size)
 {
 	void *q;
 
-	while (!(q = realloc(p, size)))
-		kv_nap();
+	while (!(q = realloc(p, size)) && !kv_nap_for(db))
+		;
 	return q;
 }

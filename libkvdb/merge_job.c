@@ -366,12 +366,7 @@ static int job_publish(struct kv_job *j)
 	if (!rc) {
 		for (unsigned i = 0; i < j->j_n; i++)
 			kv_run_drop(j->j_in[i]);
-		/* there is no way back: wait for memory */
-		while ((rc = kv_tree_edit(j->j_kvs, NULL, &ed)) == -ENOMEM)
-			kv_nap();
-		if (rc)	/* the media say one thing and memory another */
-			kv_fail(j->j_db, rc, "publishing a merge of store %s failed",
-				j->j_kvs->k_name);
+		rc = kv_tree_show(j->j_kvs, NULL, &ed);
 	}
 	pthread_mutex_unlock(&j->j_kvs->k_edit_lock);
 	return rc;

@@ -325,6 +325,19 @@ int kv_tree_edit(struct kvdb_kvs *kvs, struct kv_mt *mt, const struct kv_edit *e
 	return tree_next(kvs, NULL, mt, ed);
 }
 
+int kv_tree_show(struct kvdb_kvs *kvs, struct kv_mt *mt, const struct kv_edit *ed)
+{
+	struct kvdb *db = kvs->k_db;
+	int err;
+
+	while ((err = kv_tree_edit(kvs, mt, ed)) == -ENOMEM && !kv_nap_for(db))
+		;
+	/* the media say one thing and memory another */
+	if (err && err != -ENOMEM)
+		kv_fail(db, err, "publishing an edit of store %s failed", kvs->k_name);
+	return err ? kv_fault(db) : 0;
+}
+
 void kv_tree_empty(struct kvdb_kvs *kvs, struct kv_tree *blank)
 {
 	struct kv_tree *old;

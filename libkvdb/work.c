@@ -280,9 +280,11 @@ static int show_run(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt, str
 	}
 	if (!err)
 		ed.ed_gen = kv_point_news_tell(kvs, pn);
-	/* what is durable must be shown: wait for memory, there is no way back */
-	while (!err && kv_tree_edit(kvs, mt, &ed) == -ENOMEM)
-		kv_nap();
+	if (!err) {
+		err = kv_tree_show(kvs, mt, &ed);
+		if (err && run)
+			kv_run_put(db, run);
+	}
 	pthread_mutex_unlock(&kvs->k_edit_lock);
 	return err;
 }

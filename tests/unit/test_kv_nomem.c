@@ -267,16 +267,6 @@ static void an_open_without_memory_says_so(void)
 	with_each_allocation(open_and_close);
 }
 
-/* ---- checkpoints -------------------------------------------------------------------- */
-
-static int told(int err, const char *what)
-{
-	if (err && (err != -ENOMEM || strstr(kvdb_error_detail()->text, BEFORE)))
-		T_FAIL("allocation %llu: %s: error %d: %s", (unsigned long long)sim.s_fault.f_at,
-		       what, err, kvdb_error_detail()->text);
-	return err;
-}
-
 static struct kvdb *open_whole(void)
 {
 	struct kvdb_opts o = KVDB_OPTS_INIT;
@@ -285,6 +275,72 @@ static struct kvdb *open_whole(void)
 	o.flags = KVDB_MANUAL;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	return db;
+}
+
+/* ---- a database that has stopped ------------------------------------------------------- */
+
+/* With all allocations failing @fn ends, with an error, after the first. */
+static void ends_at_once(int (*fn)(struct kvdb *db, struct kvdb_kvs *kvs))
+{
+	struct kvdb *db = open_whole();
+	struct kvdb_kvs *kvs;
+
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	kv_fail(db, -EIO, "a test");
+	fail_at(1, true);
+	T_OK(fn(db, kvs));
+	T_EQ(sim.s_fault.f_fired, 1);
+	fail_at(0, false);
+	T_OK(kvdb_close(db));
+}
+
+static int show(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	struct kv_edit ed = { 0 };
+
+	(void)db;
+	return kv_tree_show(kvs, NULL, &ed);
+}
+
+static int fold(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	static const uint64_t id[2] = { 1, 2 };
+	struct kv_mdc_state st = { .st_waits = db, .st_has_super = true };
+	struct kv_mdc_buf b = { 0 };
+	int rc;
+
+	(void)kvs;
+	sim_memory_of(NULL);
+	st.st_super.ms_tag = db->d_tag;
+	kv_mdc_enc_gone(&b, db->d_tag, id, 2);
+	sim_memory_of(&sim);
+	rc = kv_mdc_fold(&st, b.mb_p, b.mb_len);
+	kv_mdc_buf_free(&b);
+	kv_mdc_state_free(&st);
+	return rc == -ENOMEM;
+}
+
+static int no_wait(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	(void)kvs;
+	return !kv_realloc_wait(db, NULL, 1);
+}
+
+static void nobody_waits_for_memory_of_what_has_stopped(void)
+{
+	ends_at_once(show);
+	ends_at_once(fold);
+	ends_at_once(no_wait);
+}
+
+/* ---- checkpoints -------------------------------------------------------------------- */
+
+static int told(int err, const char *what)
+{
+	if (err && (err != -ENOMEM || strstr(kvdb_error_detail()->text, BEFORE)))
+		T_FAIL("allocation %llu: %s: error %d: %s", (unsigned long long)sim.s_fault.f_at,
+		       what, err, kvdb_error_detail()->text);
+	return err;
 }
 
 /* A checkpoint of one that failed may be there: whole, and without it the database is. */
@@ -483,6 +539,7 @@ int main(void)
 	fail_at(0, false);
 	T_RUN(a_drops_failed_deletes_stay_parked);
 	T_RUN(a_dropped_stores_failed_deletes_are_tried_again);
+	T_RUN(nobody_waits_for_memory_of_what_has_stopped);
 	T_RUN(a_compaction_without_memory_forgets_no_block);
 	unmake();
 	sim_fini(&sim);
