@@ -89,7 +89,7 @@ struct kv_move {
 	uint8_t mv_mclass;
 	bool mv_only;		/* in no other class */
 	bool mv_whole;		/* all that is in the other class moves */
-	bool mv_is_ordering;	/* for scans: it frees nothing, so takes nothing of the reserve */
+	bool mv_frees;		/* space: it may take what is kept for flushes */
 	uint8_t mv_how;		/* enum kvdb_compress */
 	struct kv_packer *mv_packer;
 	uint64_t mv_epoch;
@@ -155,8 +155,8 @@ int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, ui
 	mv->mv_only = only;
 	mv->mv_whole = whole;
 	mv->mv_epoch = epoch;
-	mv->mv_is_ordering = kv_reloc_is_ordering(db);
-	mv->mv_depth = mv->mv_is_ordering ? DEPTH_ORDER : DEPTH;
+	mv->mv_frees = kv_reloc_frees(db, whole);
+	mv->mv_depth = kv_reloc_is_ordering(db) ? DEPTH_ORDER : DEPTH;
 	mv->mv_full = mclass == MPOOL_CAPACITY ? db->d_budget.b_move_bytes :
 						 db->d_budget.b_seg_bytes;
 	mv->mv_read = map(READ_BYTES);
@@ -631,7 +631,7 @@ static int seg_next(struct kv_move *mv, uint32_t len, struct kv_seg **out)
 		rc = kv_vec_grow(&mv->mv_seg, &mv->mv_segcap, end + n, sizeof(mv->mv_seg[0]));
 		if (!rc)
 			rc = kv_segs_alloc_moved(mv->mv_db, mv->mv_mclass, mv->mv_only,
-						 CHECK(625, !mv->mv_is_ordering),
+						 CHECK(625, mv->mv_frees),
 						 is_full ? mv->mv_full : len, &n, mv->mv_seg + end);
 		if (rc)
 			return rc;

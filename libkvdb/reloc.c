@@ -18,7 +18,7 @@
  * A wrong number costs time or space, never data.
  *
  * Locks, outer first: rl_lock (a job for space, policy or scans), rl_age_lock (one for
- * staging, and any of both classes: G10), mg_lock or k_edit_lock, sg_lock.
+ * staging, and any of both classes: G10), mg_lock or k_edit_lock, ro_lock, sg_lock.
  */
 #include <assert.h>
 #include <errno.h>
@@ -74,6 +74,8 @@ struct job {
 
 struct kv_reloc {
 	pthread_mutex_t rl_lock, rl_age_lock;
+	struct kv_room rl_room;
+	_Atomic(bool) rl_is_for_space;	/* the job with rl_lock frees space */
 	_Atomic(bool) rl_is_wanted;	/* rl_age_lock, by who has rl_lock */
 	_Atomic(bool) rl_cancel;
 	_Atomic(bool) rl_is_rescue;	/* the job is for a writer who has no room */
@@ -90,7 +92,7 @@ struct kv_reloc {
 	uint64_t rl_pace_log, rl_pace_ns; /* log bytes and clock when it was looked at; rl_lock */
 	double rl_burst;		/* of the last estimate: allowed above rl_max; rl_lock */
 	bool rl_is_short;		/* the pool is nearly full; rl_lock */
-	uint64_t rl_stuck;		/* space at which the last job could not help, */
+	struct kv_stuck rl_stuck;		/* space, */
 	double rl_stuck_burst;		/* which was allowed so much above rl_max; rl_lock */
 	_Atomic(uint64_t) rl_room_log;	/* log bytes at the last call for room */
 	struct kv_pacer rl_pacer;	/* of a job for space */
@@ -109,9 +111,8 @@ struct kv_reloc {
 
 	struct job rl_job;		/* rl_lock */
 	struct job rl_age;		/* rl_age_lock */
-	/* that the last job could not help: */
-	uint64_t rl_wrong_stuck;	/* bytes in the wrong place; rl_lock */
-	uint64_t rl_old_stuck;		/* bytes on staging; rl_age_lock */
+	struct kv_stuck rl_wrong_stuck;	/* bytes in the wrong place; rl_lock */
+	struct kv_stuck rl_old_stuck;	/* bytes on staging; rl_age_lock */
 };
 
 int kv_reloc_init(struct kvdb *db, double amp)
@@ -122,6 +123,7 @@ int kv_reloc_init(struct kvdb *db, double amp)
 		return -ENOMEM;
 	pthread_mutex_init(&rl->rl_lock, NULL);
 	pthread_mutex_init(&rl->rl_age_lock, NULL);
+	kv_room_init(&rl->rl_room);
 	rl->rl_max = amp != 0 ? amp : AMP_DEFAULT;
 	db->d_reloc = rl;
 	return 0;
@@ -135,6 +137,7 @@ void kv_reloc_fini(struct kvdb *db)
 		return;
 	pthread_mutex_destroy(&rl->rl_lock);
 	pthread_mutex_destroy(&rl->rl_age_lock);
+	kv_room_fini(&rl->rl_room);
 	free(rl->rl_job.jb_cand);
 	free(rl->rl_age.jb_cand);
 	free(rl);
@@ -214,14 +217,27 @@ static uint64_t staging_excess(struct kvdb *db, uint64_t staged)
 	return db->d_log_class == MPOOL_CAPACITY ? 0 : kv_staging_excess(db, staged);
 }
 
+bool kv_reloc_frees(struct kvdb *db, bool whole)
+{
+	return !whole && db->d_reloc && atomic_load(&db->d_reloc->rl_is_for_space);
+}
+
+uint64_t kv_reloc_due(struct kvdb *db)
+{
+	return kv_room_due(&db->d_reloc->rl_room);
+}
+
 void kv_reloc_wrote(struct kvdb *db, bool whole, uint64_t bytes)
 {
+	struct kv_reloc *rl = db->d_reloc;
+
+	kv_room_wrote(&rl->rl_room, whole ? KV_VICTIM_OLD : KV_VICTIM, bytes);
 	if (!whole) {
-		kv_pacer_moved(&db->d_reloc->rl_pacer, bytes);
+		kv_pacer_moved(&rl->rl_pacer, bytes);
 		return;
 	}
-	atomic_store(&db->d_reloc->rl_aged_ns, kv_now(db));
-	atomic_fetch_add(&db->d_reloc->rl_aged_bytes, bytes);
+	atomic_store(&rl->rl_aged_ns, kv_now(db));
+	atomic_fetch_add(&rl->rl_aged_bytes, bytes);
 }
 
 /*
@@ -557,15 +573,6 @@ static uint64_t left_staging(const struct kv_victim *v, uint64_t n)
 	return left;
 }
 
-/* Bytes that may be written before anything comes free. */
-static uint64_t room_to_move(struct kvdb *db)
-{
-	uint64_t avail = kv_segs_free_bytes(db), keys = kv_reloc_key_bytes(db);
-
-	keys += keys / 8 + 2ull * db->d_budget.b_kblock_bytes;
-	return avail > keys ? avail - keys : 0;
-}
-
 /*
  * Space as if all that is no candidate were live: that of a memtable which was
  * flushed a moment ago would else be made up for by copying what is nearly full.
@@ -603,12 +610,10 @@ static unsigned choose_for_space(struct kv_reloc *rl, struct job *jb, uint64_t s
  * Until the edit the values of a job for scans take their space twice. That is kept
  * within the bound, but for a quarter of what the bound allows beside live data.
  */
-static uint64_t room_to_order(struct kvdb *db, uint64_t space)
+static uint64_t room_to_order(const struct kv_reloc *rl, uint64_t space, uint64_t most)
 {
-	struct kv_reloc *rl = db->d_reloc;
 	double live = (double)atomic_load(&rl->rl_live), over = (rl->rl_max - 1) * live / 4;
 	uint64_t room = (uint64_t)fmax(rl->rl_max * live - (double)space, over);
-	uint64_t most = room_to_move(db);
 
 	return room < most ? room : most;
 }
@@ -624,25 +629,38 @@ static bool is_unflushed(const struct job *jb, uint64_t staged)
 	return flushed < staged / 2;
 }
 
+static uint64_t to_write(const struct job *jb, unsigned n)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		bytes += jb->jb_cand[i].vi_live;
+	return bytes;
+}
+
 /* Which candidates are victims now: the first ones, so many. @now: space that they could change. */
 static unsigned choose(struct kvdb *db, struct job *jb, enum reason why, uint64_t now, double limit,
 		       double goal)
 {
-	uint64_t excess = staging_excess(db, kv_reloc_staged(db)), room = room_to_move(db);
+	struct kv_reloc *rl = db->d_reloc;
+	enum kv_victim_of who = why == FOR_STAGING ? KV_VICTIM_OLD : KV_VICTIM;
+	bool all = why == FOR_SPACE && takes_class(jb, MPOOL_STAGING);
+	uint64_t excess = staging_excess(db, kv_reloc_staged(db));
+	uint64_t room = kv_room_open(db, &rl->rl_room, who, all);
 	unsigned n;
 
 	if (why == FOR_SPACE)
-		n = choose_for_space(db->d_reloc, jb, now, limit, goal, room);
+		n = choose_for_space(rl, jb, now, limit, goal, room);
 	else if (why == FOR_STAGING)
 		n = kv_reloc_choose_old(jb->jb_cand, jb->jb_ncand, excess, room);
 	else if (why == FOR_SCANS)
 		n = kv_heat_choose(jb->jb_cand, jb->jb_ncand, kv_reloc_run_bytes(db),
-				   room_to_order(db, now));
+				   room_to_order(rl, now, room));
 	else
 		n = kv_reloc_choose_wrong(jb->jb_cand, jb->jb_ncand, room);
+	kv_room_take(db, &rl->rl_room, who, to_write(jb, n));
 	for (unsigned i = 0; i < n; i++) {
-		atomic_store(&jb->jb_cand[i].vi_seg->sg_victim,
-			     why == FOR_STAGING ? KV_VICTIM_OLD : KV_VICTIM);
+		atomic_store(&jb->jb_cand[i].vi_seg->sg_victim, who);
 		kv_compact_todo(db, jb->jb_cand[i].vi_live);
 	}
 	return n;
@@ -652,15 +670,6 @@ static unsigned choose(struct kvdb *db, struct job *jb, enum reason why, uint64_
 static uint64_t room_for_writers(const struct kv_reloc *rl, uint64_t space)
 {
 	return kv_pacer_room(space, atomic_load(&rl->rl_live), rl->rl_max);
-}
-
-static uint64_t to_write(const struct job *jb, unsigned n)
-{
-	uint64_t bytes = 0;
-
-	for (unsigned i = 0; i < n; i++)
-		bytes += jb->jb_cand[i].vi_live;
-	return bytes;
 }
 
 /*
@@ -685,6 +694,8 @@ static int run_job(struct kvdb *db, struct job *jb, enum reason why, double limi
 			       atomic_load(&db->d_logs->ls_bytes), kv_now(db));
 	if (why == FOR_SCANS)
 		atomic_store(&rl->rl_is_ordering, true);
+	if (why != FOR_STAGING)
+		atomic_store(&rl->rl_is_for_space, why == FOR_SPACE);
 	if (!rc)
 		rc = kv_each_store(db, is_counted ? count_store : refer_store, true, jb);
 	if (!rc && is_counted) {
@@ -707,6 +718,7 @@ static int run_job(struct kvdb *db, struct job *jb, enum reason why, double limi
 	for (unsigned i = 0; i < n && why == FOR_SCANS && rc >= 0; i++)
 		atomic_store(&jb->jb_cand[i].vi_seg->sg_heat, 0);
 	cands_put(db, jb);
+	kv_room_end(&rl->rl_room, why == FOR_STAGING ? KV_VICTIM_OLD : KV_VICTIM);
 	if (why == FOR_STAGING)
 		atomic_store(&rl->rl_aged_bytes, 0);
 	else if (why == FOR_SCANS)
@@ -811,13 +823,13 @@ static double burst_of(struct kv_reloc *rl, uint64_t live)
 	return kv_space_burst(rl->rl_pace, live, rl->rl_max);
 }
 
-/*
- * What the last job could not mend, the next one will not, until something changed: space, or
- * the burst that it was to leave a part of.
- */
-static bool is_stuck(const struct kv_reloc *rl, uint64_t space)
+/* It may be changed by space, or by the burst that the job was to leave a part of. */
+static bool is_stuck(struct kvdb *db, uint64_t space)
 {
-	return space >= rl->rl_stuck && space <= rl->rl_stuck + rl->rl_stuck / 32 &&
+	const struct kv_reloc *rl = db->d_reloc;
+	uint64_t at = rl->rl_stuck.sk_at;
+
+	return kv_stuck_holds(db, &rl->rl_stuck) && space >= at && space <= at + at / 32 &&
 	       CHECK(623, rl->rl_burst >= rl->rl_stuck_burst - (rl->rl_max - 1) / 32);
 }
 
@@ -844,7 +856,7 @@ static int is_due(struct kvdb *db, uint64_t now)
 	atomic_store(&rl->rl_next_est, now + ESTIMATE_NS);
 	/* with nothing but overwrites from here on, the bound is reached there */
 	atomic_store(&rl->rl_next_space, bound);
-	return space >= bound && space >= 4ull * db->d_budget.b_seg_bytes && !is_stuck(rl, space);
+	return space >= bound && space >= 4ull * db->d_budget.b_seg_bytes && !is_stuck(db, space);
 }
 
 static int step_locked(struct kvdb *db, uint64_t now)
@@ -863,11 +875,12 @@ static int step_locked(struct kvdb *db, uint64_t now)
 		rc = forced ? run_alone(db, FOR_SPACE, 1, 1) :
 			      run_for_space(db, limit_of(rl), goal_of(rl));
 	space = space_in_use(db);
-	rl->rl_stuck = jb->jb_is_early || (rc > 0 && jb->jb_gain > space / 128) ? 0 : space;
+	kv_stuck_set(db, &rl->rl_stuck,
+		  jb->jb_is_early || (rc > 0 && jb->jb_gain > space / 128) ? 0 : space);
 	rl->rl_stuck_burst = rl->rl_burst;
 	if (forced && rc < 0)
 		kv_compact_end(db, rc);
-	else if (forced && (!rc || rl->rl_stuck))
+	else if (forced && (!rc || rl->rl_stuck.sk_at))
 		kv_reloc_unforce(db);
 	atomic_store(&rl->rl_next_space, 0);
 	return rc;
@@ -932,8 +945,8 @@ static int age_locked(struct kvdb *db)
 	int rc;
 
 	if (!staging_excess(db, staged) ||
-	    (rl->rl_old_stuck && staged >= rl->rl_old_stuck &&
-	     staged <= rl->rl_old_stuck + db->d_budget.b_seg_bytes)) {
+	    (kv_stuck_holds(db, &rl->rl_old_stuck) && staged >= rl->rl_old_stuck.sk_at &&
+	     staged <= rl->rl_old_stuck.sk_at + db->d_budget.b_seg_bytes)) {
 		atomic_store(&rl->rl_is_ageing, false);
 		return 0;
 	}
@@ -946,10 +959,10 @@ static int age_locked(struct kvdb *db)
 	if (rc > 0 && jb->jb_left)
 		note_rate(rl, kv_now(db) - t0);
 	if ((rc > 0 && jb->jb_left) || (!rc && jb->jb_is_unflushed))
-		rl->rl_old_stuck = 0;
+		rl->rl_old_stuck.sk_at = 0;
 	else
-		rl->rl_old_stuck = kv_reloc_staged(db);
-	if (rl->rl_old_stuck)
+		kv_stuck_set(db, &rl->rl_old_stuck, kv_reloc_staged(db));
+	if (rl->rl_old_stuck.sk_at)
 		atomic_store(&rl->rl_is_ageing, false);
 	return rc;
 }
@@ -968,12 +981,13 @@ static int place_locked(struct kvdb *db, bool look)
 	if (rc < 0)
 		return rc;
 	wrong = wrong_bytes(db);
-	if (wrong < least || wrong == rl->rl_wrong_stuck)
+	if (wrong < least ||
+	    (kv_stuck_holds(db, &rl->rl_wrong_stuck) && wrong == rl->rl_wrong_stuck.sk_at))
 		return 0;
 	rc = kv_segs_seal_now(db);
 	if (rc >= 0)
 		rc = run_alone(db, FOR_POLICY, 0, 0);
-	rl->rl_wrong_stuck = rc > 0 ? 0 : wrong;
+	kv_stuck_set(db, &rl->rl_wrong_stuck, rc > 0 ? 0 : wrong);
 	return rc;
 }
 

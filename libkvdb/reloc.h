@@ -193,6 +193,39 @@ void kv_pacer_end(struct kv_pacer *pc, uint64_t now, bool usual);
  */
 uint32_t kv_pacer_debt(struct kv_pacer *pc, uint64_t log, uint64_t now);
 
+/* ---- room.c --------------------------------------------------------------------------------- */
+
+struct kv_room {
+	pthread_mutex_t ro_lock;
+	/* bytes that the job with such victims still writes */
+	uint64_t ro_due[KV_VICTIM_OLD + 1];
+};
+
+void kv_room_init(struct kv_room *ro);
+void kv_room_fini(struct kv_room *ro);
+/*
+ * kv_room_open - bytes that a job may write before anything comes free; kv_room_take() follows
+ * @all: also what is kept for flushes
+ */
+uint64_t kv_room_open(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, bool all);
+/* It will write so many of them, and keys; 0: nothing. */
+void kv_room_take(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, uint64_t bytes);
+void kv_room_wrote(struct kv_room *ro, enum kv_victim_of who, uint64_t bytes);
+/* All of them together will write so much, at most. */
+uint64_t kv_room_due(struct kv_room *ro);
+/* Nothing more. */
+void kv_room_end(struct kv_room *ro, enum kv_victim_of who);
+
+/* That the last job could not help, so the next one will not, until something changes. */
+struct kv_stuck {
+	uint64_t sk_at;		/* bytes that were too many; 0 = it did help */
+	uint64_t sk_spare;	/* of the pool, then */
+};
+
+void kv_stuck_set(struct kvdb *db, struct kv_stuck *sk, uint64_t at);
+/* False: it helped, or the pool has twice the room. */
+bool kv_stuck_holds(struct kvdb *db, const struct kv_stuck *sk);
+
 /* ---- reloc.c -------------------------------------------------------------------------------- */
 
 struct kv_reloc;
@@ -236,6 +269,10 @@ double kv_space_burst(double pace, uint64_t live, double amp);
 uint32_t kv_reloc_debt(struct kvdb *db);
 /* How near staging is to where the log must leave it, while jobs bring it room; else 0. */
 uint32_t kv_reloc_staging_debt(struct kvdb *db);
+/* The job frees space: it may use what is kept for flushes. @whole: as for kv_move_open() */
+bool kv_reloc_frees(struct kvdb *db, bool whole);
+/* Bytes that running jobs will still write, at most. */
+uint64_t kv_reloc_due(struct kvdb *db);
 /* A job wrote values of so many bytes; @whole: they leave staging. */
 void kv_reloc_wrote(struct kvdb *db, bool whole, uint64_t bytes);
 /* Bytes of values on staging, without those that leave it when readers let go. */

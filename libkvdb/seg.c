@@ -297,14 +297,19 @@ uint64_t kv_segs_class_bytes(struct kvdb *db)
 	return most;
 }
 
-/* The reserve never takes more than a quarter of a small pool. */
+/* The reserve of a pool of @total bytes: never more than a quarter of a small one. */
+static uint64_t reserve_of(struct kvdb *db, uint64_t total)
+{
+	uint64_t reserve = reserve_bytes(db);
+
+	return reserve < total / 4 ? reserve : total / 4;
+}
+
 static bool room_for(struct kvdb *db, uint64_t bytes)
 {
-	uint64_t total, avail = pool_free(db, &total), reserve = reserve_bytes(db);
+	uint64_t total, avail = pool_free(db, &total);
 
-	if (reserve > total / 4)
-		reserve = total / 4;
-	return avail >= bytes + reserve;
+	return avail >= bytes + reserve_of(db, total);
 }
 
 bool kv_segs_are_short(struct kvdb *db)
@@ -324,6 +329,13 @@ uint64_t kv_segs_free_bytes(struct kvdb *db)
 	n += (uint64_t)ss->sg_nstock * db->d_budget.b_seg_bytes;
 	pthread_mutex_unlock(&ss->sg_lock);
 	return n;
+}
+
+uint64_t kv_segs_spare_bytes(struct kvdb *db)
+{
+	uint64_t total, n = pool_free(db, &total), reserve = reserve_of(db, total);
+
+	return n > reserve ? n - reserve : 0;
 }
 
 /* @n new segments of @bytes: class @first, then the other, then what is kept spare. */

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "kv_clock.h"
 #include "mdc.h"
 #include "reloc.h"
 #include "run.h"
@@ -19,6 +20,8 @@ static char dir[256];
 static struct kvdb *db;
 static struct kvdb_kvs *kvs;
 static uint32_t version[20000];
+static const struct kvdb_clock *clk;	/* NULL: the machine's */
+static double amp;			/* space_amp_max, 0: as ever */
 
 static void open_db(uint32_t policy)
 {
@@ -29,6 +32,8 @@ static void open_db(uint32_t policy)
 	o.logs = 1;
 	o.cache_bytes = 64u << 20;
 	o.log_bytes = 1u << 20;
+	o.clock = clk;
+	o.space_amp_max = amp;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	ko.policy = policy;
 	if (kvdb_kvs_open(db, "s", &kvs)) {
@@ -493,6 +498,134 @@ static void a_change_of_the_policy_moves_what_is_there(void)
 	done();
 }
 
+/* ---- on a pool that somebody else fills --------------------------------------------- */
+
+#define FILLERS	4096u
+
+static struct mpool_obj *filler[FILLERS];
+static unsigned nfiller;
+
+/* Takes a class, until so much of the pool is left beside what is kept for flushes. */
+static void take_pool(uint32_t mclass, uint64_t left)
+{
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = mclass, .capacity = SEG };
+
+	while (nfiller < FILLERS && kv_segs_spare_bytes(db) > left + SEG &&
+	       !mpool_alloc(db->d_mp, &req, 1, &filler[nfiller]))
+		nfiller++;
+}
+
+static void give_back(void)
+{
+	while (nfiller)
+		mpool_obj_close(filler[--nfiller]);
+}
+
+static uint64_t moved_bytes(void)
+{
+	struct kvdb_stats st;
+
+	T_EQ(kvdb_stats(db, &st), 0);
+	return st.io[MPOOL_CAPACITY].move_bytes;
+}
+
+static void what_is_kept_for_flushes_is_not_for_policy(void)
+{
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+	uint64_t n[MPOOL_MCLASSES];
+
+	fresh(64u << 20, 32u << 20, KVDB_POLICY_STAGING_PREF);
+	fill(0, 2000);
+	settle();
+	ko.policy = KVDB_POLICY_CAPACITY_ONLY;
+	T_EQ(kvdb_kvs_set(kvs, &ko, KVDB_KVS_POLICY), 0);
+	take_pool(MPOOL_STAGING, 0);
+	take_pool(MPOOL_CAPACITY, 0);
+	T_OK(kv_segs_spare_bytes(db) < 2 * SEG);
+	for (unsigned i = 0; i < 3; i++) {
+		kv_reloc_look(db);
+		T_EQ(kv_reloc_step(db), 0);
+	}
+	/* not a byte, also of a job that found no room in the end */
+	T_EQ(moved_bytes(), 0);
+	give_back();
+	settle();
+	where(n);
+	T_OK(n[MPOOL_CAPACITY] >= 1900);
+	all_hold(2000);
+	done();
+}
+
+#define LEFT	(512u << 10)	/* for the second job */
+
+static bool is_watching;
+static unsigned nested;		/* jobs for staging inside one for space */
+static uint64_t nested_bytes;
+
+/* Victims of a job for space. */
+static void add_victim(void *arg, struct kv_seg *s)
+{
+	if (atomic_load(&s->sg_victim) == KV_VICTIM)
+		*(uint64_t *)arg += s->sg_bytes;
+}
+
+/* The job for space has promised what it will write: here the other one comes. */
+static uint64_t watching_now(void *arg)
+{
+	uint64_t victims = 0, was;
+
+	if (is_watching) {
+		is_watching = false;
+		kv_segs_each(db, add_victim, &victims);
+		is_watching = !victims;
+	}
+	if (victims) {
+		was = moved_bytes();
+		take_pool(MPOOL_CAPACITY, kv_reloc_due(db) + LEFT);
+		T_OK(kv_reloc_step(db) >= 0);
+		nested_bytes = moved_bytes() - was;
+		nested++;
+	}
+	return clock_now(arg);
+}
+
+static const struct kvdb_clock watching = { watching_now, clock_sleep, NULL, NULL };
+
+/* G11: the second job does not count on what the first one still has to write. */
+static void two_jobs_share_the_room_there_is(void)
+{
+	clk = &watching;
+	amp = 1.1;
+	fresh(96u << 20, 16u << 20, KVDB_POLICY_DEFAULT);
+	fill(0, 6000);
+	settle();
+	/* the clock stands still, so there are jobs for staging only */
+	for (uint32_t k = 0; k < 6000; k += 64)
+		fill(k, k + 32);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	while (kvdb_poll(db) > 0)
+		;
+	for (uint32_t k = 6000; !kv_staging_excess(db, kv_reloc_staged(db)); k++) {
+		T_EQ(put(k), 0);
+		if (k % 64 == 0)
+			T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	now_ns += 10000000000u;
+	is_watching = true;
+	kv_reloc_look(db);
+	T_OK(kv_reloc_step(db) >= 0);
+	is_watching = false;
+	T_EQ(nested, 1);
+	T_OK(nested_bytes <= LEFT);
+	give_back();
+	clk = NULL;
+	settle();
+	all_hold(9000);
+	done();
+	amp = 0;
+}
+
 static void staging_only_fails_where_others_fall_back(void)
 {
 	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
@@ -536,6 +669,8 @@ int main(void)
 	T_RUN(space_is_bounded_whatever_leaves_staging);
 	T_RUN(capacity_only_keeps_neither_keys_nor_values_on_staging);
 	T_RUN(a_change_of_the_policy_moves_what_is_there);
+	T_RUN(what_is_kept_for_flushes_is_not_for_policy);
+	T_RUN(two_jobs_share_the_room_there_is);
 	T_RUN(staging_only_fails_where_others_fall_back);
 	return t_done();
 }

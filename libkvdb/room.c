@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The room that relocations share. What a job moves is there twice until its edit, so it says
+ * first how much it will write; of two jobs neither counts on what the other one still needs
+ * (G11). Only one that frees space, and runs alone, counts on what is kept for flushes (R19).
+ *
+ * Locks: ro_lock, from a look at the room to the promise; outside seg.c's.
+ */
+#include "reloc.h"
+
+void kv_room_init(struct kv_room *ro)
+{
+	pthread_mutex_init(&ro->ro_lock, NULL);
+}
+
+void kv_room_fini(struct kv_room *ro)
+{
+	pthread_mutex_destroy(&ro->ro_lock);
+}
+
+/* What a merge writes beside values that move. */
+static uint64_t of_keys(struct kvdb *db)
+{
+	uint64_t keys = kv_reloc_key_bytes(db);
+
+	return keys + keys / 8 + 2ull * db->d_budget.b_kblock_bytes;
+}
+
+/* ro_lock held. */
+static uint64_t due_but(const struct kv_room *ro, enum kv_victim_of who)
+{
+	uint64_t due = 0;
+
+	for (unsigned i = 0; i <= KV_VICTIM_OLD; i++)
+		due += i == who ? 0 : ro->ro_due[i];
+	return due;
+}
+
+uint64_t kv_room_due(struct kv_room *ro)
+{
+	uint64_t due;
+
+	pthread_mutex_lock(&ro->ro_lock);
+	due = due_but(ro, KV_VICTIM_NONE);
+	pthread_mutex_unlock(&ro->ro_lock);
+	return due;
+}
+
+uint64_t kv_room_open(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, bool all)
+{
+	uint64_t avail, taken = of_keys(db);
+
+	pthread_mutex_lock(&ro->ro_lock);
+	avail = all ? kv_segs_free_bytes(db) : kv_segs_spare_bytes(db);
+	(void)BARRIER(626, (taken += due_but(ro, who), 0));
+	return avail > taken ? avail - taken : 0;
+}
+
+void kv_room_take(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, uint64_t bytes)
+{
+	ro->ro_due[who] = bytes ? bytes + of_keys(db) : 0;
+	pthread_mutex_unlock(&ro->ro_lock);
+}
+
+void kv_room_wrote(struct kv_room *ro, enum kv_victim_of who, uint64_t bytes)
+{
+	pthread_mutex_lock(&ro->ro_lock);
+	ro->ro_due[who] -= ro->ro_due[who] < bytes ? ro->ro_due[who] : bytes;
+	pthread_mutex_unlock(&ro->ro_lock);
+}
+
+void kv_room_end(struct kv_room *ro, enum kv_victim_of who)
+{
+	pthread_mutex_lock(&ro->ro_lock);
+	ro->ro_due[who] = 0;
+	pthread_mutex_unlock(&ro->ro_lock);
+}
+
+void kv_stuck_set(struct kvdb *db, struct kv_stuck *sk, uint64_t at)
+{
+	sk->sk_at = at;
+	sk->sk_spare = kv_segs_spare_bytes(db);
+}
+
+bool kv_stuck_holds(struct kvdb *db, const struct kv_stuck *sk)
+{
+	uint64_t more = 2 * sk->sk_spare + 4ull * db->d_budget.b_seg_bytes;
+
+	return sk->sk_at && CHECK(628, kv_segs_spare_bytes(db) < more);
+}
