@@ -23,6 +23,7 @@
 #include "ckpt.h"
 #include "flush.h"
 #include "mdc.h"
+#include "reloc.h"
 #include "run.h"
 #include "thread.h"
 #include "vec.h"
@@ -214,6 +215,7 @@ static void bulk_free(struct kvdb_bulk *b)
 	free(b->b_segs);
 	free(b->b_frame);
 	free(b);
+	kv_reloc_let_go(db);
 	kv_work_kick(db);
 }
 

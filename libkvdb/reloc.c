@@ -113,6 +113,8 @@ struct kv_reloc {
 	struct job rl_age;		/* rl_age_lock */
 	struct kv_stuck rl_wrong_stuck;	/* bytes in the wrong place; rl_lock */
 	struct kv_stuck rl_old_stuck;	/* bytes on staging; rl_age_lock */
+	_Atomic(uint64_t) rl_let_go;	/* times that what held values back let go of them */
+	uint64_t rl_seen, rl_age_seen;	/* so many by who has rl_lock, rl_age_lock */
 };
 
 int kv_reloc_init(struct kvdb *db, double amp)
@@ -933,6 +935,21 @@ static void note_rate(struct kv_reloc *rl, uint64_t ns)
 	atomic_store(&rl->rl_aged_rate, was ? was - was / 4 + rate / 4 : rate);
 }
 
+void kv_reloc_let_go(struct kvdb *db)
+{
+	atomic_fetch_add(&db->d_reloc->rl_let_go, 1);
+}
+
+/* True once after that: a job that could not help may be able to now. */
+static bool was_let_go(struct kv_reloc *rl, uint64_t *seen)
+{
+	uint64_t n = atomic_load(&rl->rl_let_go);
+	bool was = BARRIER(627, n != *seen);
+
+	*seen = n;
+	return was;
+}
+
 /*
  * Values age: while there are too many on staging the oldest leave, job after
  * job. One that changed nothing is not tried again before something did.
@@ -944,6 +961,8 @@ static int age_locked(struct kvdb *db)
 	uint64_t staged = kv_reloc_staged(db), t0 = kv_now(db);
 	int rc;
 
+	if (was_let_go(rl, &rl->rl_age_seen))
+		rl->rl_old_stuck.sk_at = 0;
 	if (!staging_excess(db, staged) ||
 	    (kv_stuck_holds(db, &rl->rl_old_stuck) && staged >= rl->rl_old_stuck.sk_at &&
 	     staged <= rl->rl_old_stuck.sk_at + db->d_budget.b_seg_bytes)) {
@@ -1023,8 +1042,11 @@ static int look_locked(struct kvdb *db, uint64_t now)
 {
 	struct kv_reloc *rl = db->d_reloc;
 	bool look = now >= atomic_load(&rl->rl_next_est);
-	int rc = step_locked(db, now);
+	int rc;
 
+	if (was_let_go(rl, &rl->rl_seen))
+		rl->rl_stuck.sk_at = rl->rl_wrong_stuck.sk_at = 0;
+	rc = step_locked(db, now);
 	if (!rc)
 		rc = place_locked(db, look);
 	/* what was given up comes free behind readers: look again when it did */

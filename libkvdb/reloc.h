@@ -269,6 +269,8 @@ double kv_space_burst(double pace, uint64_t live, double amp);
 uint32_t kv_reloc_debt(struct kvdb *db);
 /* How near staging is to where the log must leave it, while jobs bring it room; else 0. */
 uint32_t kv_reloc_staging_debt(struct kvdb *db);
+/* What no job could move, because a store was being loaded, may be moved now. */
+void kv_reloc_let_go(struct kvdb *db);
 /* The job frees space: it may use what is kept for flushes. @whole: as for kv_move_open() */
 bool kv_reloc_frees(struct kvdb *db, bool whole);
 /* Bytes that running jobs will still write, at most. */

@@ -248,10 +248,9 @@ static void jobs_begin_later_while_writers_are_fast_and_keep_the_bound_when_they
 	clk = NULL;
 }
 
-/* While stores are loaded all that they refer to counts as live: no job can help. */
+/* As while stores are loaded: all that they refer to counts as live, and no job can help. */
 static void what_could_not_be_mended_in_a_burst_is_tried_again_after_it(void)
 {
-	struct kvdb_bulk *bulk[2];
 	uint64_t live;
 
 	clk = &test_clock;
@@ -260,14 +259,14 @@ static void what_could_not_be_mended_in_a_burst_is_tried_again_after_it(void)
 	settle();
 	live = live_bytes();
 	for (unsigned s = 0; s < 2; s++)
-		T_EQ(kvdb_bulk_open(kvs[s], 0, &bulk[s]), 0);
+		atomic_store(&kvs[s]->k_bulk, true);
 	put_some(1);
 	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
 	work(100);
 	T_EQ(stats().relocations, 0);
 	T_OK(stats().space_bytes > 2 * live);
 	for (unsigned s = 0; s < 2; s++)
-		kvdb_bulk_abort(bulk[s]);
+		atomic_store(&kvs[s]->k_bulk, false);
 	settle();
 	T_OK(stats().space_bytes <= live + live / 2);
 	all_hold();
@@ -544,6 +543,29 @@ static void a_bulk_load_does_not_stop_relocation(void)
 	}
 }
 
+/* Nothing could be mended while both stores were loaded, at rest; space is as it was then. */
+static void what_a_bulk_load_held_back_is_tried_again_after_it(void)
+{
+	struct kvdb_bulk *bulk[2];
+	uint64_t live;
+
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	live = live_bytes();
+	for (unsigned s = 0; s < 2; s++)
+		T_EQ(kvdb_bulk_open(kvs[s], 0, &bulk[s]), 0);
+	put_some(1);
+	settle();
+	T_OK(stats().space_bytes > live + live / 2);
+	for (unsigned s = 0; s < 2; s++)
+		kvdb_bulk_abort(bulk[s]);
+	settle();
+	T_OK(stats().space_bytes <= live + live / 2);
+	all_hold();
+	done(0);
+}
+
 /* ---- damage ------------------------------------------------------------------------ */
 
 static void is_there(void *arg, struct kv_seg *s)
@@ -816,6 +838,7 @@ int main(void)
 	T_RUN(compact_does_not_wait_for_a_bulk_load);
 	T_RUN(compact_may_be_asked_for_at_any_time);
 	T_RUN(a_bulk_load_does_not_stop_relocation);
+	T_RUN(what_a_bulk_load_held_back_is_tried_again_after_it);
 	T_RUN(values_of_a_dropped_store_go_with_their_segments);
 	T_RUN(a_damaged_value_keeps_its_segment_and_is_reported);
 	T_RUN(a_store_that_comes_meanwhile_leaves_moved_segments_whole);
