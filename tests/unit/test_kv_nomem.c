@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kv_fresh.h"
 #include "mdc.h"
 
 #define KEYS	600u
@@ -26,21 +27,12 @@ static char dir[256];
 /* Two runs, values beside keys and in segments, deletes of one key and of many. */
 static void make(void)
 {
-	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64u << 20 };
-	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 	struct kvdb_opts o = KVDB_OPTS_INIT;
-	const char *tmp = getenv("TMPDIR");
 	char key[32], val[300] = { 0 };
 	struct kvdb_kvs *kvs;
 	struct kvdb *db;
 
-	snprintf(dir, sizeof(dir), "%s/kv_nomem.XXXXXX", tmp ? tmp : "/tmp");
-	T_OK(mkdtemp(dir));
-	co.devs = &dev;
-	co.ndevs = 1;
-	T_EQ(mpool_create(dir, &co), 0);
-	o.segment_bytes = 256u << 10;
-	T_EQ(kvdb_create(dir, &o), 0);
+	kv_fresh(dir, sizeof(dir), "kv_nomem", 64u << 20, 256u << 10);
 	o.flags = KVDB_MANUAL;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);

@@ -4,6 +4,7 @@
  * not lies in a range that was named; and what a deep check says of a whole
  * database.
  */
+#include "kv_fresh.h"
 #include "kv_rig.h"
 
 #include "filter.h"
@@ -345,20 +346,11 @@ static struct kvdb *db;
 
 static void make(void)
 {
-	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64u << 20 };
-	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 	struct kvdb_opts o = KVDB_OPTS_INIT;
-	const char *tmp = getenv("TMPDIR");
 	char key[32], val[300] = { 0 };
 	struct kvdb_kvs *kvs;
 
-	snprintf(dir, sizeof(dir), "%s/kv_salvage.XXXXXX", tmp ? tmp : "/tmp");
-	T_OK(mkdtemp(dir));
-	co.devs = &dev;
-	co.ndevs = 1;
-	T_EQ(mpool_create(dir, &co), 0);
-	o.segment_bytes = 256u << 10;
-	T_EQ(kvdb_create(dir, &o), 0);
+	kv_fresh(dir, sizeof(dir), "kv_salvage", 64u << 20, 256u << 10);
 	o.flags = KVDB_MANUAL;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	for (unsigned s = 0; s < 2; s++) {
