@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Manifests and records of the container that are not what they should be, though the device
+ * says nothing: a checkpoint whose manifest is damaged is named, holds everything and can be
+ * dropped; a container that is damaged opens no database and takes nothing from what repair
+ * finds in front of it.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "ckpt.h"
+#include "mdc.h"
+#include "sim.h"
+
+#define POOL	"./sim"
+#define KEYS	50u
+
+static struct sim sim;
+static struct mpool_open_opts oo;
+static struct kvdb_opts opts;
+
+static void fill(struct kvdb *db, char byte)
+{
+	struct kvdb_kvs *kvs;
+	char val[500];
+
+	memset(val, byte, sizeof(val));
+	T_EQ(kvdb_kvs_open(db, "a", &kvs), 0);
+	for (unsigned i = 0; i < KEYS; i++)
+		T_EQ(kvdb_put(kvs, &i, sizeof(i), val, sizeof(val)), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+}
+
+static void is_filled(struct kvdb *db, char byte)
+{
+	struct kvdb_kvs *kvs;
+	char got[500];
+	size_t len;
+
+	T_EQ(kvdb_kvs_open(db, "a", &kvs), 0);
+	for (unsigned i = 0; i < KEYS; i++) {
+		T_EQ(kvdb_get(kvs, &i, sizeof(i), got, sizeof(got), &len), 0);
+		T_OK(len == sizeof(got) && got[0] == byte && got[len - 1] == byte);
+	}
+}
+
+static void make_db(void)
+{
+	struct mpool_dev_spec dev = { .path = "capacity", .mclass = MPOOL_CAPACITY,
+				      .size = 64u << 20 };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct kvdb *db;
+
+	sim_init(&sim);
+	co.name = "damage";
+	co.devs = &dev;
+	co.ndevs = 1;
+	co.provider = &sim.s_prov;
+	T_EQ(mpool_create(POOL, &co), 0);
+	oo = (struct mpool_open_opts)MPOOL_OPEN_OPTS_INIT;
+	oo.io = "sync";
+	oo.provider = &sim.s_prov;
+	opts = (struct kvdb_opts)KVDB_OPTS_INIT;
+	opts.flags = KVDB_MANUAL;
+	opts.cache_bytes = 64u << 20;
+	opts.pool = &oo;
+	T_EQ(kvdb_create(POOL, &opts), 0);
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	T_EQ(kvdb_kvs_create(db, "a", NULL), 0);
+	fill(db, 'x');
+	T_EQ(kvdb_checkpoint(db, "good", 0), 0);
+	fill(db, 'y');
+	T_EQ(kvdb_close(db), 0);
+}
+
+/* The container alone. */
+static void attach(struct kvdb *db)
+{
+	memset(db, 0, sizeof(*db));
+	T_EQ(kv_db_attach(db, POOL, &opts, false), 0);
+}
+
+static void detach(struct kvdb *db)
+{
+	struct mpool *mp = db->d_mp;
+
+	kv_db_detach(db);
+	T_EQ(mpool_close(mp), 0);
+}
+
+/* ---- manifests -------------------------------------------------------------------------- */
+
+/* A manifest of its own with these records. */
+static void manifest(struct kvdb *db, struct kv_mdc_ckpt *c, const struct kv_mdc_buf *rec,
+		     uint64_t tag)
+{
+	struct kv_manifest mf = { tag, 0, c->mc_epoch, c->mc_seq, (uint32_t)rec->mb_len };
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
+				   .capacity = KV_BLOCK, .tag = db->d_tag };
+	struct mpool_op op = { .type = MPOOL_OP_COMMIT, .length = KV_BLOCK };
+	uint8_t *p = aligned_alloc(KV_BLOCK, KV_BLOCK);
+	struct iovec v = { p, KV_BLOCK };
+
+	memset(p, 0, KV_BLOCK);
+	T_EQ(mpool_alloc(db->d_mp, &req, 1, &op.obj), 0);
+	mf.mf_obj = c->mc_obj = mpool_obj_id(op.obj);
+	kv_manifest_encode(&mf, p);
+	memcpy(p + KV_MANIFEST_HDR, rec->mb_p, rec->mb_len);
+	T_EQ(mpool_write(op.obj, 0, &v, 1), 0);
+	T_EQ(mpool_batch(db->d_mp, &op, 1), 0);
+	mpool_obj_close(op.obj);
+	c->mc_len = KV_BLOCK;
+	c->mc_crc = mpool_crc32c(0, p, KV_BLOCK);
+	free(p);
+}
+
+static void too_long(struct kvdb *db, struct kv_mdc_ckpt *c)
+{
+	(void)db;
+	c->mc_len = KV_MANIFEST_MAX + KV_BLOCK;
+	c->mc_obj += 1u << 20;
+}
+
+static void no_object(struct kvdb *db, struct kv_mdc_ckpt *c)
+{
+	(void)db;
+	c->mc_obj += 1u << 20;
+}
+
+static void other_super(struct kvdb *db, struct kv_mdc_ckpt *c, uint64_t tag, uint32_t features)
+{
+	struct kv_mdc_super s = db->d_mdc->m_st.st_super;
+	struct kv_mdc_buf b = { 0 };
+
+	s.ms_incompat = features;
+	kv_mdc_enc_super(&b, &s);
+	manifest(db, c, &b, tag);
+	kv_mdc_buf_free(&b);
+}
+
+static void longer_than_its_object(struct kvdb *db, struct kv_mdc_ckpt *c)
+{
+	other_super(db, c, db->d_tag, 0);
+	c->mc_len += KV_BLOCK;
+}
+
+static void other_crc(struct kvdb *db, struct kv_mdc_ckpt *c)
+{
+	other_super(db, c, db->d_tag, 0);
+	c->mc_crc ^= 1;
+}
+
+static void other_tag(struct kvdb *db, struct kv_mdc_ckpt *c)
+{
+	other_super(db, c, db->d_tag ^ 1, 0);
+}
+
+static void other_epoch(struct kvdb *db, struct kv_mdc_ckpt *c)
+{
+	other_super(db, c, db->d_tag, 0);
+	c->mc_epoch++;
+}
+
+static void other_feature(struct kvdb *db, struct kv_mdc_ckpt *c)
+{
+	other_super(db, c, db->d_tag, 1u << 31);
+}
+
+static void record(struct kvdb *db, struct kv_mdc_ckpt *c, bool has_super)
+{
+	struct kv_mdc_seg seg = { .sc_obj = 1ull << 50, .sc_last = 1, .sc_len = KV_BLOCK };
+	struct kv_mdc_buf all = { 0 }, b = { 0 };
+
+	kv_mdc_enc_super(&b, &db->d_mdc->m_st.st_super);
+	if (has_super)
+		kv_mdc_buf_add(&all, b.mb_p, b.mb_len);
+	kv_mdc_enc_segs(&b, db->d_tag, false, 0, &seg, 1);
+	kv_mdc_buf_add(&all, b.mb_p, b.mb_len);
+	manifest(db, c, &all, db->d_tag);
+	kv_mdc_buf_free(&all);
+	kv_mdc_buf_free(&b);
+}
+
+static void no_super(struct kvdb *db, struct kv_mdc_ckpt *c)
+{
+	record(db, c, false);
+}
+
+/* Whole, but what it lists is gone. */
+static void no_segment(struct kvdb *db, struct kv_mdc_ckpt *c)
+{
+	record(db, c, true);
+}
+
+static const struct {
+	void (*spoil)(struct kvdb *db, struct kv_mdc_ckpt *c);
+	const char *says;
+	int at, open;	/* error of an open at it, of the database */
+} manifests[] = {
+	{ too_long, "its length in the pin", -EUCLEAN, 0 },
+	{ no_object, "the object does not exist", -EUCLEAN, 0 },
+	{ longer_than_its_object, "shorter than its pin says", -EUCLEAN, 0 },
+	{ other_crc, "its CRC differs", -EUCLEAN, 0 },
+	{ other_tag, "another one's", -EUCLEAN, 0 },
+	{ other_epoch, "another one's", -EUCLEAN, 0 },
+	{ no_super, "a record of it", -EUCLEAN, 0 },
+	{ no_segment, NULL, 0, 0 },
+	{ other_feature, "a feature that is not known", -EOPNOTSUPP, -EOPNOTSUPP },
+};
+
+static int open_at(const char *name, struct kvdb **db)
+{
+	struct kvdb_opts at = opts;
+
+	at.flags |= KVDB_RDONLY;
+	at.checkpoint = name;
+	return kvdb_open(POOL, &at, db);
+}
+
+/* It is damaged: work goes on, nothing is deleted, and it can be dropped. */
+static void works_on(struct kvdb *db)
+{
+	struct kvdb_checkpoint_info in[4];
+	uint64_t damage = 1;
+
+	T_EQ(kvdb_checkpoint_list(db, in, 4), 2);
+	T_EQ(in[0].is_damaged, 0);
+	T_EQ(in[1].is_damaged, 1);
+	is_filled(db, 'y');
+	fill(db, 'z');
+	T_EQ(kvdb_compact(db, 0), 0);
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(open_at("good", &db), 0);
+	is_filled(db, 'x');
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	T_EQ(kvdb_checkpoint_drop(db, "bad"), 0);
+	T_EQ(kvdb_checkpoint_list(db, in, 4), 1);
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	is_filled(db, 'z');
+	T_EQ(kvdb_checkpoint_list(db, in, 4), 1);
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(open_at("good", &db), 0);
+	is_filled(db, 'x');
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(kvdb_verify(POOL, &opts, KVDB_VERIFY_DEEP, NULL, NULL, &damage), 0);
+	T_EQ(damage, 0);
+}
+
+static void a_damaged_manifest_is_named_and_holds_everything(void)
+{
+	static struct kvdb one;
+	struct kv_mdc_ckpt c;
+	struct kvdb *db;
+
+	make_db();
+	for (unsigned i = 0; i < sizeof(manifests) / sizeof(manifests[0]); i++) {
+		sim_snap(&sim);
+		attach(&one);
+		c = one.d_mdc->m_st.st_ckpt[0];
+		strcpy(c.mc_name, "bad");
+		manifests[i].spoil(&one, &c);
+		T_EQ(kv_mdc_ckpt_add(&one, &c), 0);
+		detach(&one);
+		if (manifests[i].says) {
+			T_EQ(open_at("bad", &db), manifests[i].at);
+			T_OK(strstr(kvdb_error_detail()->text, manifests[i].says));
+			T_OK(strstr(kvdb_error_detail()->text, "checkpoint bad"));
+		}
+		T_EQ(kvdb_open(POOL, &opts, &db), manifests[i].open);
+		if (manifests[i].open)
+			T_OK(strstr(kvdb_error_detail()->text, "checkpoint bad"));
+		else
+			works_on(db);
+		sim_rollback(&sim);
+	}
+	sim_fini(&sim);
+}
+
+/* ---- records of the container --------------------------------------------------------------- */
+
+static void fix_crc(struct kv_mdc_buf *b)
+{
+	uint32_t crc = kv_mdc_rec_crc(b->mb_p, b->mb_len);
+
+	memcpy(b->mb_p + 12, &crc, sizeof(crc));
+}
+
+static void flipped(struct kv_mdc_buf *b)
+{
+	b->mb_p[b->mb_len - 1] ^= 1;
+}
+
+static void later_version(struct kv_mdc_buf *b)
+{
+	b->mb_p[6] ^= 1;
+	fix_crc(b);
+}
+
+static void later_type(struct kv_mdc_buf *b)
+{
+	b->mb_p[4] = KV_MDC_TYPES;
+	fix_crc(b);
+}
+
+static void twice(struct kv_mdc_buf *b)
+{
+	(void)b;	/* the store that it makes is there */
+}
+
+static const struct {
+	void (*spoil)(struct kv_mdc_buf *b);
+	int err;
+	const char *says;
+} records[] = {
+	{ flipped, -EUCLEAN, "is damaged (check" },
+	{ later_version, -EOPNOTSUPP, "not known here" },
+	{ later_type, -EOPNOTSUPP, "not known here" },
+	{ twice, -EUCLEAN, "is damaged (check" },
+};
+
+static void a_damaged_record_opens_nothing_and_repair_has_the_rest(void)
+{
+	struct kvdb_repair whole = { 0 }, rp;
+	struct kv_mdc_buf b = { 0 };
+	static struct kvdb one;
+	struct kvdb *db;
+	struct iovec v;
+
+	make_db();
+	T_EQ(kvdb_repair(POOL, &opts, NULL, NULL, NULL, &whole), 0);
+	T_EQ(whole.keys, KEYS);
+	for (unsigned i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
+		sim_snap(&sim);
+		attach(&one);
+		kv_mdc_enc_kvs_add(&b, one.d_tag, 1, "a", 0);
+		records[i].spoil(&b);
+		v = (struct iovec){ b.mb_p, b.mb_len };
+		T_EQ(mpool_mdc_append(one.d_mdc->m_log, &v, 1, MPOOL_SYNC), 0);
+		detach(&one);
+		T_EQ(kvdb_open(POOL, &opts, &db), records[i].err);
+		T_OK(strstr(kvdb_error_detail()->text, records[i].says));
+		T_OK(strstr(kvdb_error_detail()->text, "record"));
+		memset(&rp, 0, sizeof(rp));
+		T_EQ(kvdb_repair(POOL, &opts, NULL, NULL, NULL, &rp), 0);
+		T_EQ(rp.keys + rp.found_keys, KEYS);
+		sim_rollback(&sim);
+	}
+	kv_mdc_buf_free(&b);
+	sim_fini(&sim);
+}
+
+static void a_store_that_is_gone_takes_no_options(void)
+{
+	struct kv_props props = { .pr_val = { 0 } };
+	uint64_t used, after, cap;
+	static struct kvdb one;
+
+	make_db();
+	attach(&one);
+	T_EQ(mpool_mdc_space(one.d_mdc->m_log, &used, &cap), 0);
+	T_EQ(kv_mdc_kvs_prop(&one, 77, &props, KV_PROP_ALL), -ENOENT);
+	T_OK(strstr(kvdb_error_detail()->text, "store 77 was dropped"));
+	T_EQ(mpool_mdc_space(one.d_mdc->m_log, &after, &cap), 0);
+	T_EQ(after, used);
+	detach(&one);
+	sim_fini(&sim);
+}
+
+int main(void)
+{
+	T_RUN(a_damaged_manifest_is_named_and_holds_everything);
+	T_RUN(a_damaged_record_opens_nothing_and_repair_has_the_rest);
+	T_RUN(a_store_that_is_gone_takes_no_options);
+	return t_done();
+}
