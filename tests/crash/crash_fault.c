@@ -84,7 +84,8 @@ static const struct km_wl workload[] = {
 	      .kc_moves = true, .kc_cursors = true, .kc_expires = true, .kc_leaf_keys = 20,
 	      .kc_weight = { [KM_PUT] = 30, [KM_BIG] = 2, [KM_DEL] = 4, [KM_MANY] = 1,
 			     [KM_SYNC] = 1, [KM_POLL] = 4, [KM_IDLE] = 1, [KM_AGE] = 6,
-			     [KM_FLUSH] = 4, [KM_COMPACT] = 6, [KM_MERGES] = 2 }),
+			     [KM_FLUSH] = 4, [KM_COMPACT] = 6, [KM_MERGES] = 2,
+			     [KM_CKPT] = 2, [KM_UNCKPT] = 1, [KM_BULK] = 1 }),
 	/* full, then what changed, each beside a writer who flushes and merges */
 	FT_WL("backup", true, .kc_bytes = { 32 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 50,
 	      .kc_moves = true, .kc_leaf_keys = 20,

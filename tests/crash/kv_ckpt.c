@@ -32,6 +32,7 @@ static int bulk_add(struct eng *e, struct km *m, struct kvdb_bulk *b, unsigned s
 	struct km_op *op = &m->m_op[m->m_nop];
 	uint32_t vlen = (uint32_t)(sim_rand(&m->m_rand) % 4 ? sim_rand(&m->m_rand) % 3000 :
 				   sim_rand(&m->m_rand) % 90000);
+	uint64_t from = km_clock();
 	uint8_t key[KVDB_KEY_MAX];
 	int rc;
 
@@ -43,13 +44,15 @@ static int bulk_add(struct eng *e, struct km *m, struct kvdb_bulk *b, unsigned s
 	op->op_key = (uint16_t)k;
 	op->op_is_many = op->op_more = false;
 	op->op_val = km_val_of(val, vlen);
+	km_lives(e, op, km_store_ttl(e, store), from);
 	m->m_nop++;
 	return 0;
 }
 
 int km_bulk(struct eng *e, struct km *m, struct km_rt *rt)
 {
-	unsigned keys = km_conf_of(e)->kc_keys, first = m->m_nop, at[KM_KEYS], n = 0, k, s = 0;
+	unsigned keys = km_conf_of(e)->kc_keys, first = m->m_nop, at[KM_KEYS], n = 0, k;
+	unsigned s = km_conf_of(e)->kc_expires;	/* the second one has a time to live */
 	struct kvdb_bulk *b;
 	int rc;
 

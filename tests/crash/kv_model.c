@@ -22,7 +22,6 @@
 #define POLLS	20	/* background steps at once, at most */
 /* a database counts milliseconds from its open: so much behind, never ahead */
 #define LAG	(3 * MSEC)
-#define STORE_TTL 3u	/* seconds; of every second store with kc_expires */
 
 /* ---- clock ---- */
 
@@ -180,11 +179,24 @@ static int store_pick(struct km *m, const struct km_conf *c, bool for_write)
 
 /* ---- operations ---- */
 
-/* Sets when it expires, also of a put that fails. */
-static int put(struct km *m, const struct km_conf *c, struct km_rt *rt, struct km_op *op,
+unsigned km_store_ttl(const struct eng *e, unsigned n)
+{
+	return km_conf_of(e)->kc_expires && n % 2 ? 3 : 0;
+}
+
+void km_lives(const struct eng *e, struct km_op *op, unsigned ttl_s, uint64_t from_ns)
+{
+	if (!km_conf_of(e)->kc_expires || !ttl_s)
+		return;
+	op->op_val.v_dies_ns = from_ns + ttl_s * SEC - LAG;
+	op->op_val.v_dead_ns = clock_ns + ttl_s * SEC + LAG;
+}
+
+static int put(struct eng *e, struct km *m, struct km_rt *rt, struct km_op *op,
 	       const uint8_t *key, size_t klen, const void *val)
 {
-	unsigned s = op->op_store, ttl = s % 2 ? STORE_TTL : 0;
+	unsigned s = op->op_store, ttl = km_store_ttl(e, s);
+	const struct km_conf *c = km_conf_of(e);
 	bool is_own = c->kc_expires ? rnd(m, 3) : !rnd(m, 8);
 	uint64_t from = clock_ns;
 	int rc;
@@ -193,10 +205,8 @@ static int put(struct km *m, const struct km_conf *c, struct km_rt *rt, struct k
 		ttl = c->kc_expires ? rnd(m, 6) : 1000000;
 	rc = is_own ? kvdb_put_ttl(rt->rt_kvs[s], key, klen, val, op->op_val.v_len, ttl) :
 		      kvdb_put(rt->rt_kvs[s], key, klen, val, op->op_val.v_len);
-	if (!c->kc_expires || !ttl)
-		return rc;
-	op->op_val.v_dies_ns = from + ttl * SEC - LAG;
-	op->op_val.v_dead_ns = clock_ns + ttl * SEC + LAG;
+	/* a put that failed may be there */
+	km_lives(e, op, ttl, from);
 	return rc;
 }
 
@@ -226,7 +236,7 @@ static int do_write(struct eng *e, struct km *m, struct km_rt *rt, uint32_t vlen
 		if (c->kc_moves && k % 2)	/* one that shrinks */
 			memset(val + vlen / 3, (int)k, vlen - vlen / 3);
 		op->op_val.v_hash = km_hash(val, vlen);
-		rc = put(m, c, rt, op, key, klen, val);
+		rc = put(e, m, rt, op, key, klen, val);
 	}
 	if (rc == -ENOSPC && vlen != KM_ABSENT)
 		return 1;
@@ -388,8 +398,7 @@ int km_store_create(struct eng *e, struct km_rt *rt, const char *name, unsigned 
 		o.policy = (n + 1) % (KVDB_POLICY_CAPACITY_ONLY + 1);
 	if (km_conf_of(e)->kc_moves)
 		o.compress = n % (KVDB_COMPRESS_ZSTD + 1);
-	if (km_conf_of(e)->kc_expires && n % 2)
-		o.ttl_s = STORE_TTL;
+	o.ttl_s = km_store_ttl(e, n);
 	return kvdb_kvs_create(rt->rt_db, name, &o);
 }
 

@@ -209,6 +209,10 @@ static inline const struct km_conf *km_conf_of(const struct eng *e)
 /* the virtual clock: one per program, set back by km_clock_reset() */
 void km_clock_reset(struct eng *e, uint64_t seed);
 uint64_t km_clock(void);
+/* seconds that a value of the n-th store lives, if nothing else is said; 0: it stays */
+unsigned km_store_ttl(const struct eng *e, unsigned n);
+/* op_val was written between then and now, to live so long */
+void km_lives(const struct eng *e, struct km_op *op, unsigned ttl_s, uint64_t from_ns);
 void km_clock_set(uint64_t ns);
 /* what is read in between is read at one time */
 void km_clock_stop(void);
