@@ -117,7 +117,8 @@ bool kv_load_done(struct kvdb *db, struct kv_load *ld)
 		ld->ld_bad = bad;
 		return true;	/* the transfer may have been at fault */
 	}
-	for (unsigned k = 0; k < ld->ld_n; k++)
+	/* pages with a CRC are KV_PAGES_MAX at most: a bit each */
+	for (unsigned k = 0; (ld->ld_bad | bad) && k < ld->ld_n; k++)
 		if ((ld->ld_bad | bad) >> k & 1)
 			kv_bad_read(db, obj, (ld->ld_first + k) * PAGE, !err && !(bad >> k & 1));
 	ld->ld_err = err;
