@@ -777,8 +777,6 @@ static int run_for_space(struct kvdb *db, double limit, double goal)
 	return rc || !rl->rl_job.jb_is_over ? rc : run_alone(db, FOR_SPACE, limit, goal);
 }
 
-/* ---- when ------------------------------------------------------------------ */
-
 /*
  * A little below the bound, so that an estimate that is a little off keeps it.
  * On a pool that is nearly full space is dearer than writing.
@@ -868,17 +866,21 @@ static int step_locked(struct kvdb *db, uint64_t now)
 	/* keys first: a version that a merge drops needs no place for its value */
 	bool forced = atomic_load(&rl->rl_forced) && !kv_compact_is_merging(db);
 	int rc = forced ? 1 : is_due(db, now);
-	uint64_t space;
+	uint64_t space, was, log;
 
 	if (rc <= 0)
 		return rc;
+	was = space_in_use(db);
+	log = atomic_load(&db->d_logs->ls_bytes);
 	rc = kv_segs_seal_now(db);
 	if (rc >= 0)
 		rc = forced ? run_alone(db, FOR_SPACE, 1, 1) :
 			      run_for_space(db, limit_of(rl), goal_of(rl));
 	space = space_in_use(db);
-	kv_stuck_set(db, &rl->rl_stuck,
-		  jb->jb_is_early || (rc > 0 && jb->jb_gain > space / 128) ? 0 : space);
+	/* what it gained it may have taken again: a drain would have it do so for ever */
+	kv_stuck_set(db, &rl->rl_stuck, jb->jb_is_early ||
+		     (rc > 0 && jb->jb_gain > space / 128 &&
+		      (space < was || log != atomic_load(&db->d_logs->ls_bytes))) ? 0 : space);
 	rl->rl_stuck_burst = rl->rl_burst;
 	if (forced && rc < 0)
 		kv_compact_end(db, rc);
@@ -1139,8 +1141,6 @@ void kv_reloc_make_room(struct kvdb *db)
 	atomic_store(&rl->rl_is_rescue, false);
 	pthread_mutex_unlock(&rl->rl_lock);
 }
-
-/* ---- by request ---------------------------------------------------------------- */
 
 void kv_reloc_force(struct kvdb *db)
 {
