@@ -12,27 +12,22 @@
  *     of every segment are known, and the emptiest that make up the excess
  *     become victims.
  *  3. Move: every store that refers to a victim is merged down to its oldest
- *     such run, and the victims' values are copied on the way (kv_merge_move()).
+ *     such run, and the victims' values are copied on the way.
  *
- * Nothing here frees anything: a segment goes when nothing refers to it (RV7).
- * A wrong number costs time or space, never data.
+ * The second and the third are a job's (reloc_job.c).
  *
  * Locks, outer first: rl_lock (a job for space, policy or scans), rl_age_lock (one for
  * staging, and any of both classes: G10), mg_lock or k_edit_lock, ro_lock, sg_lock.
  */
-#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "compact.h"
 #include "heat.h"
-#include "leaf.h"
-#include "mdc.h"
+#include "log.h"
 #include "reloc.h"
-#include "run.h"
-#include "tomb.h"
-#include "vec.h"
+#include "reloc_job.h"
 #include "work.h"
 
 #define AMP_DEFAULT	1.5
@@ -44,33 +39,13 @@
 #define BURST_MOST	0.8		/* at most for so much more, before a job begins, */
 #define BURST_LEFT	3.0		/* which leaves a third of that */
 #define ESTIMATE_NS	5000000000ull	/* an estimate holds so long, if space grows little */
-#define COUNT_MAX	32u		/* runs that one merge can take */
-#define CHECK_EVERY	1024u
 #define KEYS_WORTH	2u		/* a job for space brings so many times the bytes of keys */
 #define ORDER_EVERY_NS	1000000000ull	/* between two looks at what scans have paid */
 #define ORDER_AGAIN_NS	10000000000ull	/* after a job for them that had to give way */
 #define HEAT_HALF_NS	3600000000000ull /* half of it is forgotten */
 
-/* What a job knows while it runs; who holds the lock of the job. */
-struct job {
-	uint8_t jb_classes;		/* bits: segments that no other job empties */
-	struct kv_victim *jb_cand;
-	unsigned jb_ncand, jb_cap;
-	uint64_t jb_user;		/* live keys and values counted, as they are stored */
-	uint64_t jb_horizon, jb_memtables;
-	uint64_t jb_gain;		/* bytes that the job brought */
-	uint64_t jb_left;		/* bytes that left staging */
-	uint64_t jb_else;		/* live values in segments that other jobs empty */
-	bool jb_is_over;		/* space is above the limit */
-	bool jb_is_unflushed;		/* most of what is there could not */
-	bool jb_tight;
-	/* while a store is counted: where its values belong, and whether nowhere else */
-	uint8_t jb_class;
-	bool jb_strict;
-	uint8_t jb_how;			/* how its values are packed when they move */
-	int jb_err;
-	bool jb_is_early;		/* what it wanted may not be emptied yet */
-};
+/* Why a job runs. */
+enum reason { FOR_SPACE, FOR_STAGING, FOR_POLICY, FOR_SCANS };
 
 struct kv_reloc {
 	pthread_mutex_t rl_lock, rl_age_lock;
@@ -109,8 +84,8 @@ struct kv_reloc {
 	_Atomic(uint64_t) rl_next_order; /* next look at what scans have paid */
 	uint64_t rl_next_half;		/* half of it is forgotten then; rl_lock */
 
-	struct job rl_job;		/* rl_lock */
-	struct job rl_age;		/* rl_age_lock */
+	struct kv_rjob rl_job;		/* rl_lock */
+	struct kv_rjob rl_age;		/* rl_age_lock */
 	struct kv_stuck rl_wrong_stuck;	/* bytes in the wrong place; rl_lock */
 	struct kv_stuck rl_old_stuck;	/* bytes on staging; rl_age_lock */
 	_Atomic(uint64_t) rl_let_go;	/* times that what held values back let go of them */
@@ -298,305 +273,9 @@ bool kv_reloc_is_cancelled(struct kvdb *db)
 	       (atomic_load(&rl->rl_is_ordering) && must_yield(db));
 }
 
-/* ---- 2. count -------------------------------------------------------------- */
-
-/* R6: everything in it is in durable runs, and no memtable may refer to it. */
-static bool may_be_emptied(const struct job *jb, struct kv_seg *s)
-{
-	uint64_t last = atomic_load(&s->sg_last_epoch);
-
-	return atomic_load(&s->sg_state) == KV_SEG_SEALED && last <= jb->jb_horizon &&
-	       last < jb->jb_memtables && atomic_load(&s->sg_runs) &&
-	       !atomic_load(&s->sg_damaged) && !atomic_load(&s->sg_pins);
-}
-
-static bool takes_class(const struct job *jb, unsigned mclass)
-{
-	return jb->jb_classes & 1u << mclass;
-}
-
-/* NULL: it is none of the job's candidates. sg_cand is another job's in another class. */
-static struct kv_victim *cand_of(const struct job *jb, const struct kv_seg *s)
-{
-	struct kv_victim *v;
-
-	if (!takes_class(jb, s->sg_mclass) || !s->sg_cand)
-		return NULL;
-	v = &jb->jb_cand[s->sg_cand - 1];
-	assert(s->sg_cand <= jb->jb_ncand && v->vi_seg == s);	/* G10 */
-	return v;
-}
-
-static void cand_add(void *arg, struct kv_seg *s)
-{
-	struct job *jb = arg;
-	int64_t heat = atomic_load_explicit(&s->sg_heat, memory_order_relaxed);
-
-	if (!takes_class(jb, s->sg_mclass))
-		return;
-	s->sg_cand = 0;
-	if (jb->jb_err || !may_be_emptied(jb, s))
-		return;
-	jb->jb_err = kv_vec_grow(&jb->jb_cand, &jb->jb_cap, jb->jb_ncand + 1,
-				 sizeof(jb->jb_cand[0]));
-	if (jb->jb_err)
-		return;
-	jb->jb_cand[jb->jb_ncand++] = (struct kv_victim){
-		.vi_seg = kv_seg_get(s), .vi_bytes = s->sg_bytes,
-		.vi_age = jb->jb_horizon - atomic_load(&s->sg_last_epoch) + 1,
-		.vi_heat = heat > 0 ? (uint64_t)heat : 0, .vi_is_ordered = s->sg_is_ordered,
-	};
-	s->sg_cand = jb->jb_ncand;
-}
-
-/* Candidates are fixed before any tree is taken: what refers to them later is in those trees. */
-static int cands_take(struct kvdb *db, struct job *jb)
-{
-	jb->jb_err = 0;
-	jb->jb_ncand = 0;
-	jb->jb_user = jb->jb_else = 0;
-	jb->jb_horizon = kv_min_horizon(db);
-	jb->jb_memtables = kv_mt_oldest_epoch(db);
-	kv_segs_each(db, cand_add, jb);
-	return jb->jb_err;
-}
-
-static void cands_put(struct kvdb *db, struct job *jb)
-{
-	for (unsigned i = 0; i < jb->jb_ncand; i++) {
-		jb->jb_cand[i].vi_seg->sg_cand = 0;
-		atomic_store(&jb->jb_cand[i].vi_seg->sg_victim, KV_VICTIM_NONE);
-		kv_seg_put(db, jb->jb_cand[i].vi_seg);
-	}
-	jb->jb_ncand = 0;
-}
-
-static void count_ent(struct job *jb, const struct kv_ent *e)
-{
-	struct kv_victim *v;
-	uint32_t size;
-
-	jb->jb_user += e->e_klen + kv_ent_stored(e);
-	if (e->e_kind != KV_ENT_REF)
-		return;
-	v = cand_of(jb, e->e_seg);
-	if (!v) {
-		if (!takes_class(jb, e->e_seg->sg_mclass))
-			jb->jb_else += kv_rec_size(e->e_klen, kv_ent_stored(e));
-		return;
-	}
-	if (e->e_pack && e->e_pack == jb->jb_how)
-		size = kv_rec_size(e->e_klen, e->e_plen) + KV_REC_PACKED;
-	else	/* plain, or recoded: at most */
-		size = kv_rec_size(e->e_klen, e->e_vlen);
-	v->vi_live += size;
-	if (jb->jb_class == v->vi_seg->sg_mclass)
-		v->vi_stay += size;
-	else if (jb->jb_strict)
-		v->vi_wrong += size;
-}
-
-/* -ECANCELED: the database stops, or somebody cancelled. */
-static int count_walk(struct kvdb *db, struct kv_iter *it, struct job *jb, struct kv_walk *wa)
-{
-	struct kv_ent e;
-	uint64_t now = kv_time_ms(db);
-	int rc = 0;
-
-	for (uint64_t n = 0; !rc; n++) {
-		if (n % CHECK_EVERY == 0) {
-			if (kv_work_stopping(db) || kv_fault(db) || kv_reloc_is_cancelled(db))
-				return -ECANCELED;
-			kv_walk_on(db, wa);
-		}
-		rc = it->it_ops->next(it, &e);
-		if (!rc && !kv_is_expired(&e, now))
-			count_ent(jb, &e);
-	}
-	return rc == -ENOENT ? 0 : rc;
-}
-
-static void keep_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
-{
-	struct job *jb = arg;
-	struct kv_victim *v = cand_of(jb, s);
-
-	(void)n;
-	jb->jb_user += bytes;
-	if (v)
-		v->vi_live = v->vi_stay = v->vi_bytes;
-}
-
-/* What a store refers to that cannot be moved now stays, live or not. */
-static void keep_store(struct job *jb, struct kv_tree *tr)
-{
-	jb->jb_user += kv_tree_bytes(tr);
-	for (uint32_t i = 0; i < tr->tr_nrun; i++)
-		kv_run_segs(tr->tr_run[i], keep_seg, jb);
-}
-
-static void leave_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
-{
-	struct kv_victim *v = cand_of(arg, s);
-
-	(void)n;
-	(void)bytes;
-	if (v)
-		v->vi_is_left = true;
-}
-
-/* Jobs for staging will need these runs, down to the oldest with values there. */
-static void leave_staged(struct job *jb, struct kv_run **run, uint32_t n)
-{
-	for (n = kv_runs_staged(run, n); n; n--)
-		kv_run_segs(run[n - 1], leave_seg, jb);
-}
-
-static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
-{
-	struct job *jb = arg;
-	struct kv_iter *src[COUNT_MAX], *it;
-	struct kv_cover *co;
-	struct kv_walk wa;
-	uint64_t keys = 0;
-	int rc;
-
-	jb->jb_class = kv_policy_move_class(db, kvs, jb->jb_tight);
-	jb->jb_strict = kv_policy_is_strict(db, kvs);
-	jb->jb_how = (uint8_t)atomic_load(&kvs->k_prop[KV_PROP_COMPRESS]);
-	/* B1, or ordinary merges come first: not now, and the other stores do not wait for it */
-	if (atomic_load(&kvs->k_bulk) || tr->tr_nupper + !!tr->tr_nleaf > COUNT_MAX) {
-		keep_store(jb, tr);
-		return 0;
-	}
-	if (!takes_class(jb, MPOOL_STAGING)) {
-		leave_staged(jb, tr->tr_run, tr->tr_nupper);
-		for (uint32_t i = 0; i < tr->tr_nleaf; i++)
-			leave_staged(jb, tr->tr_run + tr->tr_leaf[i].lr_first, tr->tr_leaf[i].lr_n);
-	}
-	for (uint32_t i = 0; i < tr->tr_nrun; i++)
-		keys += kv_run_desc(tr->tr_run[i])->rd_keys;
-	rc = kv_tree_sources(db, tr, false, true, src);
-	if (rc <= 0)
-		return rc;
-	rc = kv_merge_iter(src, (unsigned)rc, false, false, &it);
-	if (rc)
-		return rc;
-	co = kv_cover_new(NULL, 0, tr->tr_run, tr->tr_nrun, UINT64_MAX, &rc);
-	if (co) {
-		rc = kv_cover_iter(it, co, &it);
-		if (rc)
-			return rc;
-	}
-	if (!rc) {
-		kv_walk_begin(db, &wa, kv_tree_bytes(tr), keys / CHECK_EVERY);
-		rc = count_walk(db, it, jb, &wa);
-		kv_walk_end(db, &wa);
-	}
-	it->it_ops->close(it);
-	return rc;
-}
-
-static void refer_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
-{
-	struct job *jb = arg;
-	struct kv_victim *v = cand_of(jb, s);
-
-	if (!v)
-		return;
-	v->vi_n += n;
-	v->vi_live += bytes;
-	if (jb->jb_class == s->sg_mclass)
-		v->vi_stay += bytes;
-}
-
-/*
- * What leaves by its age alone, or for scans, need not be counted: what the runs
- * refer to is enough, overwritten or not.
- */
-static int refer_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
-{
-	struct job *jb = arg;
-
-	jb->jb_class = kv_policy_move_class(db, kvs, jb->jb_tight);
-	for (uint32_t i = 0; i < tr->tr_nrun; i++)
-		kv_run_segs(tr->tr_run[i], refer_seg, jb);
-	return 0;
-}
-
-/* ---- 3. move --------------------------------------------------------------- */
-
-struct moved {
-	const struct job *mo_job;
-	uint64_t mo_stores, mo_bytes;
-	bool mo_only;		/* a move that ends in the class it began in is none */
-	bool mo_whole;		/* the runs that are written anew leave nothing on staging */
-};
-
-/* Why a job runs. */
-enum reason { FOR_SPACE, FOR_STAGING, FOR_POLICY, FOR_SCANS };
-
-static int move_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
-{
-	struct moved *mo = arg;
-	uint8_t to = kv_policy_move_class(db, kvs, mo->mo_job->jb_tight);
-	/* not of now: that is 0 while a store is being made, and an epoch is at least 1 */
-	int rc = kv_merge_move(db, kvs, mo->mo_job->jb_horizon, to,
-			       mo->mo_only || kv_policy_is_strict(db, kvs), mo->mo_whole,
-			       &mo->mo_bytes);
-
-	(void)tr;
-	mo->mo_stores += rc > 0;
-	/* a bulk load began meanwhile: its store's references keep their segments */
-	if (rc == -EAGAIN && atomic_load(&kvs->k_bulk))
-		return 0;
-	return rc < 0 ? rc : 0;
-}
-
-/* Bytes that came free, or will when readers leave, less those that were written. */
-static uint64_t gained(const struct kv_victim *v, uint64_t n, uint64_t written)
-{
-	uint64_t freed = 0;
-
-	for (uint64_t i = 0; i < n; i++)
-		if (!atomic_load(&v[i].vi_seg->sg_runs))
-			freed += v[i].vi_bytes;
-	return freed > written ? freed - written : 0;
-}
-
-/* The same of staging: what stays there was written anew. */
-static uint64_t left_staging(const struct kv_victim *v, uint64_t n)
-{
-	uint64_t left = 0;
-
-	for (uint64_t i = 0; i < n; i++)
-		if (v[i].vi_seg->sg_mclass == MPOOL_STAGING && !atomic_load(&v[i].vi_seg->sg_runs))
-			left += v[i].vi_bytes - kv_victim_stays(&v[i]);
-	return left;
-}
-
-/*
- * Space as if all that is no candidate were live: that of a memtable which was
- * flushed a moment ago would else be made up for by copying what is nearly full.
- * What another job empties counts as it is.
- */
-static uint64_t space_of_cands(struct kvdb *db, const struct job *jb)
-{
-	uint64_t bytes = 0, live = jb->jb_else;
-
-	for (unsigned i = 0; i < jb->jb_ncand; i++) {
-		bytes += jb->jb_cand[i].vi_bytes;
-		live += jb->jb_cand[i].vi_live;
-	}
-	if (!takes_class(jb, MPOOL_STAGING))
-		bytes += kv_reloc_staged(db);
-	return bytes + atomic_load(&db->d_reloc->rl_run_bytes) +
-	       (jb->jb_user > live ? jb->jb_user - live : 0);
-}
-
 /* The merge rewrites keys, nearly all of them: it must be worth that. */
-static unsigned choose_for_space(struct kv_reloc *rl, struct job *jb, uint64_t space, double limit,
-				 double goal, uint64_t room)
+static unsigned choose_for_space(struct kv_reloc *rl, struct kv_rjob *jb, uint64_t space,
+				 double limit, double goal, uint64_t room)
 {
 	uint64_t want = (uint64_t)(goal * (double)jb->jb_user), excess;
 	uint64_t least = rl->rl_is_short ? 0 : KEYS_WORTH * atomic_load(&rl->rl_run_bytes);
@@ -620,33 +299,13 @@ static uint64_t room_to_order(const struct kv_reloc *rl, uint64_t space, uint64_
 	return room < most ? room : most;
 }
 
-/* Most of what is on staging is not flushed: the next job will find more. */
-static bool is_unflushed(const struct job *jb, uint64_t staged)
-{
-	uint64_t flushed = 0;
-
-	for (unsigned i = 0; i < jb->jb_ncand; i++)
-		if (jb->jb_cand[i].vi_seg->sg_mclass == MPOOL_STAGING)
-			flushed += jb->jb_cand[i].vi_bytes;
-	return flushed < staged / 2;
-}
-
-static uint64_t to_write(const struct job *jb, unsigned n)
-{
-	uint64_t bytes = 0;
-
-	for (unsigned i = 0; i < n; i++)
-		bytes += jb->jb_cand[i].vi_live;
-	return bytes;
-}
-
 /* Which candidates are victims now: the first ones, so many. @now: space that they could change. */
-static unsigned choose(struct kvdb *db, struct job *jb, enum reason why, uint64_t now, double limit,
-		       double goal)
+static unsigned choose(struct kvdb *db, struct kv_rjob *jb, enum reason why, uint64_t now,
+		       double limit, double goal)
 {
 	struct kv_reloc *rl = db->d_reloc;
 	enum kv_victim_of who = why == FOR_STAGING ? KV_VICTIM_OLD : KV_VICTIM;
-	bool all = why == FOR_SPACE && takes_class(jb, MPOOL_STAGING);
+	bool all = why == FOR_SPACE && kv_rjob_takes(jb, MPOOL_STAGING);
 	uint64_t excess = staging_excess(db, kv_reloc_staged(db));
 	uint64_t room = kv_room_open(db, &rl->rl_room, who, all);
 	unsigned n;
@@ -660,7 +319,7 @@ static unsigned choose(struct kvdb *db, struct job *jb, enum reason why, uint64_
 				   room_to_order(rl, now, room));
 	else
 		n = kv_reloc_choose_wrong(jb->jb_cand, jb->jb_ncand, room);
-	kv_room_take(db, &rl->rl_room, who, to_write(jb, n));
+	kv_room_take(db, &rl->rl_room, who, kv_rjob_todo(jb, n));
 	for (unsigned i = 0; i < n; i++) {
 		atomic_store(&jb->jb_cand[i].vi_seg->sg_victim, who);
 		kv_compact_todo(db, jb->jb_cand[i].vi_live);
@@ -678,15 +337,13 @@ static uint64_t room_for_writers(const struct kv_reloc *rl, uint64_t space)
  * Counts, chooses, moves. @goal: space per live byte to reach once it is above
  * @limit. 1 = something moved, 0 = nothing to do or nothing that helps.
  */
-static int run_job(struct kvdb *db, struct job *jb, enum reason why, double limit, double goal)
+static int run_job(struct kvdb *db, struct kv_rjob *jb, enum reason why, double limit, double goal)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	struct moved mo = { .mo_job = jb, .mo_only = why != FOR_SPACE,
-			    .mo_whole = why == FOR_STAGING };
 	bool is_counted = why == FOR_SPACE || why == FOR_POLICY;
 	uint64_t space, now = 0;
 	unsigned n = 0;
-	int rc = cands_take(db, jb);
+	int rc = kv_rjob_begin(db, jb);
 
 	jb->jb_tight = staging_excess(db, kv_reloc_staged(db)) != 0;
 	/* what is flushed while it counts is the next job's */
@@ -699,27 +356,25 @@ static int run_job(struct kvdb *db, struct job *jb, enum reason why, double limi
 	if (why != FOR_STAGING)
 		atomic_store(&rl->rl_is_for_space, why == FOR_SPACE);
 	if (!rc)
-		rc = kv_each_store(db, is_counted ? count_store : refer_store, true, jb);
+		rc = kv_rjob_count(db, jb, is_counted);
 	if (!rc && is_counted) {
 		atomic_store(&rl->rl_live, jb->jb_user);
-		now = space_of_cands(db, jb);
+		now = kv_rjob_space(db, jb);
 	}
 	if (!rc)
 		n = choose(db, jb, why, is_counted && now < space ? now : space, limit, goal);
 	if (why == FOR_SPACE && n)
-		kv_pacer_moves(&rl->rl_pacer, room_for_writers(rl, space), to_write(jb, n),
+		kv_pacer_moves(&rl->rl_pacer, room_for_writers(rl, space), kv_rjob_todo(jb, n),
 			       kv_now(db));
 	if (!rc && n)
-		rc = kv_each_store(db, move_store, true, &mo);
+		rc = kv_rjob_move(db, jb, why != FOR_SPACE, why == FOR_STAGING);
 	/* on a pool that is nearly full every look counts */
 	jb->jb_is_early = why == FOR_SPACE && !n && now < space && !rl->rl_is_short;
-	jb->jb_gain = gained(jb->jb_cand, n, mo.mo_bytes);
-	jb->jb_left = left_staging(jb->jb_cand, n);
-	jb->jb_is_unflushed = is_unflushed(jb, kv_reloc_staged(db));
+	kv_rjob_settle(db, jb, n);
 	/* what could not be moved must be paid for again */
 	for (unsigned i = 0; i < n && why == FOR_SCANS && rc >= 0; i++)
 		atomic_store(&jb->jb_cand[i].vi_seg->sg_heat, 0);
-	cands_put(db, jb);
+	kv_rjob_end(db, jb);
 	kv_room_end(&rl->rl_room, why == FOR_STAGING ? KV_VICTIM_OLD : KV_VICTIM);
 	if (why == FOR_STAGING)
 		atomic_store(&rl->rl_aged_bytes, 0);
@@ -727,13 +382,13 @@ static int run_job(struct kvdb *db, struct job *jb, enum reason why, double limi
 		atomic_store(&rl->rl_is_ordering, false);
 	else if (why == FOR_SPACE)
 		kv_pacer_end(&rl->rl_pacer, kv_now(db), !atomic_load(&rl->rl_forced));
-	if (why == FOR_SCANS && mo.mo_stores) {
+	if (why == FOR_SCANS && jb->jb_stores) {
 		atomic_fetch_add(&db->d_count.order_relocations, 1);
-		atomic_fetch_add(&db->d_count.order_bytes, mo.mo_bytes);
+		atomic_fetch_add(&db->d_count.order_bytes, jb->jb_bytes);
 	}
-	if (mo.mo_stores)
+	if (jb->jb_stores)
 		atomic_fetch_add(&db->d_count.relocations, 1);
-	return rc ? rc : mo.mo_stores != 0;
+	return rc ? rc : jb->jb_stores != 0;
 }
 
 /* Jobs for staging follow each other: the next one waits for who asks now. rl_lock held. */
@@ -862,7 +517,7 @@ static int is_due(struct kvdb *db, uint64_t now)
 static int step_locked(struct kvdb *db, uint64_t now)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	const struct job *jb = &rl->rl_job;
+	const struct kv_rjob *jb = &rl->rl_job;
 	/* keys first: a version that a merge drops needs no place for its value */
 	bool forced = atomic_load(&rl->rl_forced) && !kv_compact_is_merging(db);
 	int rc = forced ? 1 : is_due(db, now);
@@ -891,7 +546,7 @@ static int step_locked(struct kvdb *db, uint64_t now)
 }
 
 struct wrong {
-	const struct job *wr_job;
+	const struct kv_rjob *wr_job;
 	uint8_t wr_class;
 	uint64_t wr_bytes;
 };
@@ -901,7 +556,7 @@ static void add_wrong(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 	struct wrong *w = arg;
 
 	(void)n;
-	if (s->sg_mclass != w->wr_class && may_be_emptied(w->wr_job, s))
+	if (s->sg_mclass != w->wr_class && kv_rjob_may_empty(w->wr_job, s))
 		w->wr_bytes += bytes;
 }
 
@@ -920,11 +575,10 @@ static int wrong_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 /* Bytes that stores with a strict policy have in the other class; rl_lock held. */
 static uint64_t wrong_bytes(struct kvdb *db)
 {
-	struct job *jb = &db->d_reloc->rl_job;
+	struct kv_rjob *jb = &db->d_reloc->rl_job;
 	struct wrong w = { .wr_job = jb };
 
-	jb->jb_horizon = kv_min_horizon(db);
-	jb->jb_memtables = kv_mt_oldest_epoch(db);
+	kv_rjob_look(db, jb);
 	kv_each_store(db, wrong_store, false, &w);
 	return w.wr_bytes;
 }
@@ -959,7 +613,7 @@ static bool was_let_go(struct kv_reloc *rl, uint64_t *seen)
 static int age_locked(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	struct job *jb = &rl->rl_age;
+	struct kv_rjob *jb = &rl->rl_age;
 	uint64_t staged = kv_reloc_staged(db), t0 = kv_now(db);
 	int rc;
 
