@@ -207,6 +207,8 @@ int kv_cq_reads_take(struct kvdb_cq *cq, unsigned want, int64_t timeout_ns)
 	struct mpool_cqe cqe[KV_CQ_REAP];
 	int n = KV_CQ_REAP;
 
+	if (want > KV_CQ_REAP)
+		want = KV_CQ_REAP;	/* there is room for no more */
 	/* without reads too when somebody polls: that makes the pool's event fd unreadable */
 	while ((cq->c_inflight || cq->c_epoll >= 0) && n == (int)KV_CQ_REAP) {
 		n = mpool_ioq_reap(cq->c_ioq, cqe, KV_CQ_REAP, want, timeout_ns);

@@ -305,6 +305,32 @@ static void reads_of_a_slow_device_overlap(void)
 	storm("capacity:lat=2ms", 300);
 }
 
+/* More at once than one look at the device collects. */
+static void hundreds_are_waited_for_with_one_call(void)
+{
+	enum { N = 600 };
+	struct kvdb_kvs *kvs = cold_store(KEYS, "capacity:lat=10ms");
+	struct shot *s = calloc(N, sizeof(*s));
+	struct kvdb_cqe *e = calloc(N, sizeof(*e));
+	struct kvdb_op *op = calloc(N, sizeof(*op));
+
+	T_OK(kvs && s && e && op);
+	T_EQ(kvdb_cq_open(kh_db, N, 0, &cq), 0);
+	for (unsigned i = 0; i < N; i++)
+		op[i] = get_op(kvs, &s[i], i * 6, i);
+	T_EQ(kvdb_cq_submit(cq, op, N), N);
+	T_EQ(kvdb_cq_reap(cq, e, N, N, -1), N);
+	for (unsigned i = 0; i < N; i++) {
+		T_EQ(e[i].err, 0);
+		T_OK(val_is(s[e[i].cookie].val, e[i].vlen, (unsigned)e[i].cookie * 6));
+	}
+	kvdb_cq_close(cq);
+	kh_close();
+	free(s);
+	free(e);
+	free(op);
+}
+
 static void reads_of_one_queue_overlap(void)
 {
 	static struct shot s[64];
@@ -1045,6 +1071,7 @@ int main(void)
 	T_RUN(thousands_in_flight_on_several_queues);
 	TH_RUN_FILES(reads_of_a_slow_device_overlap);
 	TH_RUN_FILES(reads_of_one_queue_overlap);
+	TH_RUN_FILES(hundreds_are_waited_for_with_one_call);
 	T_RUN(event_loop_sleeps_in_poll);
 	TH_RUN_FILES(close_ends_what_is_in_flight);
 	TH_RUN_FILES(device_error_reaches_one_operation);
