@@ -66,6 +66,17 @@ int mpl_fd_rw(int fd, uint64_t off, const struct iovec *iov, unsigned n, int is_
 	return 0;
 }
 
+int mpl_fd_flush(int fd)
+{
+	int rc;
+
+	/* a signal ends it on some file systems (FUSE): nothing has failed, so it is begun anew */
+	do {
+		rc = fdatasync(fd);
+	} while (rc && errno == EINTR);
+	return rc ? -errno : 0;
+}
+
 static int file_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned n,
 		      uint64_t *ready_ns)
 {
@@ -92,7 +103,7 @@ static int file_flush(void *dev, uint64_t *ready_ns)
 
 	if (ready_ns)
 		*ready_ns = 0;
-	return BARRIER(201, fdatasync(fd->fd_fd) ? -errno : 0);
+	return BARRIER(201, mpl_fd_flush(fd->fd_fd));
 }
 
 /* A hint: a device or file system that cannot do it is no error. */

@@ -41,6 +41,8 @@ int mpl_file_open(const char *path, unsigned flags, uint64_t size, struct mpl_lo
 		  const char **why);
 /* one transfer of the whole vector, resuming after short counts; 0 or -errno */
 int mpl_fd_rw(int fd, uint64_t off, const struct iovec *iov, unsigned n, int is_write, int rwf);
+/* what was written is durable, also when signals come; 0 or -errno */
+int mpl_fd_flush(int fd);
 /* 0, or -EPERM with the name of the signature that was found in @what */
 int mpl_sigcheck(const char *path, char *what, size_t size);
 /* removes every signature that libblkid knows, backup copies too */
