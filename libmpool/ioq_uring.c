@@ -290,8 +290,6 @@ static void uring_wait(struct mpool_ioq *q, unsigned want, uint64_t end_ns)
 	struct io_uring_cqe *cqe;
 	uint64_t now;
 
-	if (io_uring_sq_ready(&ur->ur_ring))
-		uring_push(q);
 	if (end_ns == UINT64_MAX) {
 		io_uring_submit_and_wait(&ur->ur_ring, want);
 		return;
@@ -320,10 +318,17 @@ static int uring_poll(struct mpool_ioq *q, unsigned want, uint64_t end_ns)
 		return -EINVAL;
 	if (want > ur->ur_parts)
 		want = ur->ur_parts;
+	/* what the ring did not take at the time: nobody else will hand it over */
+	if (io_uring_sq_ready(&ur->ur_ring))
+		uring_push(q);
+	/*
+	 * What the kernel has ended becomes an entry only in here. The signal of it is read
+	 * by now: it must be collected, though there be entries enough without it.
+	 */
+	if (ur->ur_event_fd >= 0 || (!want && !io_uring_cq_ready(&ur->ur_ring)))
+		io_uring_get_events(&ur->ur_ring);
 	if (want)
 		uring_wait(q, want, end_ns);
-	else if (!io_uring_cq_ready(&ur->ur_ring))
-		io_uring_get_events(&ur->ur_ring);
 	uring_collect(q);
 	return 0;
 }

@@ -5,6 +5,7 @@
  */
 #include <poll.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include "pool_help.h"
 
@@ -327,6 +328,61 @@ static void queue_flush_errors_and_event_fd(void)
 	free(buf);
 }
 
+/*
+ * Two completions of which one is there when its request is handed over (nobody may write
+ * at that address) and the other is not yet collected: the descriptor stays readable until
+ * both were reaped.
+ */
+static void event_fd_tells_of_every_completion(void)
+{
+	struct mpool *mp = th_new_pool(io, NULL);
+	struct mpool_obj *obj = th_alloc(mp, MPOOL_APPEND, MPOOL_CAPACITY, MIB, 0);
+	void *none = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *buf = th_buf(4096, 9);
+	struct iovec v = { buf, 4096 }, bad = { none, 4096 };
+	struct mpool_io w = { .obj = obj, .type = MPOOL_WRITE, .iovcnt = 1, .iov = &v };
+	struct mpool_io r = { .obj = obj, .type = MPOOL_READ, .iovcnt = 1, .iov = &v, .cookie = 1 };
+	struct mpool_io e = { .obj = obj, .type = MPOOL_READ, .iovcnt = 1, .iov = &bad,
+			      .cookie = 2 };
+	struct pollfd p = { .events = POLLIN };
+	struct mpool_cqe cqe[4];
+	struct mpool_ioq *q;
+	unsigned turn, seen;
+	int i, n;
+
+	T_OK(none != MAP_FAILED);
+	T_EQ(mpool_ioq_open(mp, 4, &q), 0);
+	p.fd = mpool_ioq_fd(q);
+	T_OK(p.fd >= 0);
+	T_EQ(mpool_ioq_submit(q, &w, 1), 1);
+	T_EQ(mpool_ioq_reap(q, cqe, 4, 1, -1), 1);
+	T_EQ(cqe[0].res, 4096);
+	for (turn = 0; turn < 8; turn++) {
+		unsigned min = turn & 1;
+
+		seen = 0;
+		T_EQ(mpool_ioq_submit(q, &r, 1), 1);
+		T_EQ(poll(&p, 1, 5000), 1);	/* the read is done, nobody has collected it */
+		T_EQ(mpool_ioq_submit(q, &e, 1), 1);
+		while (seen != 6) {
+			T_EQ(poll(&p, 1, 5000), 1);
+			n = mpool_ioq_reap(q, cqe, 1, min, 1000000000);
+			T_OK(n >= 0);
+			for (i = 0; i < n; i++) {
+				seen |= 1u << cqe[i].cookie;
+				T_EQ(cqe[i].res < 0, cqe[i].cookie == 2);
+			}
+		}
+		T_EQ(mpool_ioq_reap(q, cqe, 4, 0, 0), 0);
+		T_EQ(poll(&p, 1, 0), 0);
+	}
+	mpool_ioq_close(q);
+	mpool_obj_close(obj);
+	T_EQ(mpool_close(mp), 0);
+	munmap(none, 4096);
+	free(buf);
+}
+
 /* batches beside flushes in one queue: several in flight, each all or none */
 static void queue_carries_batches(void)
 {
@@ -569,6 +625,7 @@ static void run_all(void)
 	T_RUN(full_class_is_enospc_and_any_takes_another);
 	T_RUN(queue_moves_many_requests);
 	T_RUN(queue_flush_errors_and_event_fd);
+	T_RUN(event_fd_tells_of_every_completion);
 	T_RUN(queue_carries_batches);
 	T_RUN(threads_share_a_pool);
 	T_RUN(queue_moves_to_another_thread_when_idle);
