@@ -14,9 +14,9 @@
  *
  * Lifetimes. An mpk_pool lives from activation until the last reference:
  * the table's, one per open file (node or object), one of the pseudo file
- * system's superblock. Deactivation refuses while a file is open; afterwards no
- * new one can appear (pl_is_dead), the superblock is unmounted and waited for, the core
- * closed, the devices given back.
+ * system's superblock. Deactivation refuses while a file is open or an object's place
+ * held (O_PATH); afterwards no new one can appear (pl_is_dead), the superblock is
+ * unmounted and waited for, the core closed, the devices given back.
  *
  * Locks, outermost first: pl_admin -> mpk_pools_lock -> pl_lock -> the core's, and
  * pl_mlog_lock -> pf_lock -> the core's. I/O is done under pl_admin and pl_mlog_lock
@@ -229,7 +229,12 @@ void mpk_mlog_drop_all(struct mpk_file *pf);
 int mpk_objfs_init(void);
 void mpk_objfs_exit(void);
 int mpk_objfs_mount(struct mpk_pool *pool);
-/* no file is open: drops cached objects, waits until the superblock is gone */
+/*
+ * No file is open and none can be: does nothing else hold an object's place? A descriptor
+ * of O_PATH does: it is no file of ours, and keeps the superblock for as long as it likes.
+ */
+bool mpk_objfs_is_idle(struct mpk_pool *pool);
+/* idle: drops cached objects, waits until the superblock is gone */
 void mpk_objfs_unmount(struct mpk_pool *pool);
 /*
  * A descriptor for @obj, whose reference is taken over also on failure.

@@ -14,6 +14,7 @@
  * that is why the core allocates with GFP_NOFS (os_kern.h).
  */
 #include <linux/backing-dev.h>
+#include <linux/delay.h>
 #include <linux/file.h>
 #include <linux/fs_context.h>
 #include <linux/module.h>
@@ -30,6 +31,7 @@
 #define OBJFS_MAGIC	0x6d706f6f	/* statfs */
 #define OBJ_MODE	0666		/* never executable */
 #define BLOCK_BITS	12		/* lengths are multiples of MP_BLOCK */
+#define IDLE_WAIT_MS	1000		/* for the end of a file that is on its way */
 
 static_assert(1u << BLOCK_BITS == MP_BLOCK);
 
@@ -385,6 +387,19 @@ int mpk_objfs_mount(struct mpk_pool *pool)
 	if (rc)
 		mpk_objfs_unmount(pool);
 	return rc;
+}
+
+bool mpk_objfs_is_idle(struct mpk_pool *pool)
+{
+	unsigned long end = jiffies + msecs_to_jiffies(IDLE_WAIT_MS);
+	bool is_idle;
+
+	/* it allows for one reference more than a mount that nobody uses has */
+	mntget(pool->pl_mnt);
+	while (!(is_idle = may_umount(pool->pl_mnt)) && time_before(jiffies, end))
+		msleep(1);
+	mntput(pool->pl_mnt);
+	return is_idle;
 }
 
 void mpk_objfs_unmount(struct mpk_pool *pool)

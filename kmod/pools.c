@@ -439,6 +439,13 @@ int mpk_pool_deactivate(struct mpk_pool *pool)
 	mutex_unlock(&pool->pl_lock);
 	if (n)
 		return mp_err(MP_K_INUSE, "pool '%s': %u files are open", pool->pl_name, n);
+	if (!mpk_objfs_is_idle(pool)) {
+		mutex_lock(&pool->pl_lock);
+		pool->pl_is_dead = false;
+		mutex_unlock(&pool->pl_lock);
+		return mp_err(MP_K_INUSE, "pool '%s': an object is held with O_PATH",
+			      pool->pl_name);
+	}
 	mpk_sysfs_del(pool);
 	mpk_objfs_unmount(pool);
 	pool_unload(pool);

@@ -175,7 +175,8 @@ struct mpool_ioc_activate {
 
 /**
  * struct mpool_ioc_name - MPOOL_IOC_DEACTIVATE, MPOOL_IOC_GROW: a command on an active pool
- * DEACTIVATE: -ENOENT, -EBUSY (the node, an object or a map is open; nothing changed).
+ * DEACTIVATE: -ENOENT, -EBUSY (the node, an object or a map is open, or an object held with
+ * O_PATH; nothing changed).
  * GROW: use what the member devices have gained; durable on return.
  */
 struct mpool_ioc_name {

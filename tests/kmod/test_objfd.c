@@ -1064,6 +1064,55 @@ static void pool_stays_while_anything_is_open(void)
 	KT_EQ(ioc_op(rig.rw, OP_DELETE, id, 0), 0);
 }
 
+/* in a child, which the kernel may hold back for as long as @fd is open */
+static int deactivate_beside(int fd)
+{
+	int st = 0, i;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		close(fd);
+		_exit(-ioc_deactivate(rig.ctl, POOL));
+	}
+	T_OK(pid > 0);
+	for (i = 0; i < 500 && !waitpid(pid, &st, WNOHANG); i++)
+		usleep(20000);
+	if (i == 500) {
+		close(fd);
+		waitpid(pid, &st, 0);
+		T_FAIL("it waited until the descriptor was closed");
+	}
+	return WIFEXITED(st) ? -WEXITSTATUS(st) : -EINTR;
+}
+
+/* O_PATH opens nothing, and yet holds the file's place: none of it is the module's to count */
+static void pool_stays_while_a_place_of_it_is_held(void)
+{
+	uint64_t id = obj_final(MIB);
+	int fd = obj_open(id, CACHED), at = reopen(fd, O_PATH), rc;
+	struct stat st;
+
+	T_OK(at >= 0);
+	close(fd);
+	kt_close(&rig);
+	rc = deactivate_beside(at);
+	T_EQ(rc, -EBUSY);
+	/* nothing changed: it can be opened as before */
+	T_EQ(fstat(at, &st), 0);
+	T_EQ(st.st_size, MIB);
+	fd = reopen(at, O_RDONLY);
+	T_OK(fd >= 0);
+	obj_check(fd, id, 0, MIB);
+	close(fd);
+	close(at);
+	KT_EQ(ioc_deactivate(rig.ctl, POOL), 0);
+	KT_EQ(ioc_activate(rig.ctl, rig.dev, 2, 0), 0);
+	kt_open(&rig);
+	KT_EQ(ioc_op(rig.rw, OP_DELETE, id, 0), 0);
+}
+
 static void read_only_pool_opens_nothing_for_writing(void)
 {
 	uint64_t id = obj_final(MIB), app = obj_new(APPEND, MIB);
@@ -1128,6 +1177,7 @@ int main(void)
 	RUN(cached_object_does_not_hold_its_space);
 	RUN(tracepoints_tell);
 	RUN(pool_stays_while_anything_is_open);
+	RUN(pool_stays_while_a_place_of_it_is_held);
 	RUN(read_only_pool_opens_nothing_for_writing);
 	RUN(pool_goes_away_clean);
 	return t_done();
