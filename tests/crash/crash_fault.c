@@ -354,7 +354,7 @@ static int goes_on(struct eng *e, struct km *m, const struct km_rt *rt, unsigned
 
 	if (rc)
 		return eng_fail(e, "sync with memory: %d (%s)", rc, kvdb_error_detail()->text);
-	km_synced(e, m, acked);
+	km_synced(e, m, acked, 0);
 	return 0;
 }
 
@@ -369,7 +369,7 @@ static int judge(struct eng *e, struct km *m)
 		return judge_lost(e, m);
 	memset(&e->e_sim.s_fault, 0, sizeof(e->e_sim.s_fault));
 	next.m_nckpt = 0;
-	rc = km_judge(e, m, KM_END, &rt, &next);
+	rc = km_judge(e, m, KM_END, km_latest(m, KM_END), &rt, &next);
 	while (!rc && s < next.m_nstore && next.m_store[s].s_is_dead)
 		s++;
 	for (i = 0; i < 5 && !rc && s < next.m_nstore; i++)
@@ -407,7 +407,7 @@ static int run(struct eng *e, struct sim_fault *f, uint64_t seed, bool *failed)
 			rc = f->f_kind == FAULT_MEMORY ? goes_on(e, m, &rt, acked) : syncs(e, &rt);
 		km_txns_abort(&rt);
 		if (!kvdb_close(rt.rt_db) && !rc && f->f_kind != FAULT_DROP)
-			km_synced(e, m, acked);
+			km_synced(e, m, acked, 0);
 	}
 	e->e_sim.s_fault.f_at = 0;
 	*f = e->e_sim.s_fault;

@@ -13,6 +13,7 @@
 
 #define KiB	(1ull << 10)
 #define MiB	(1ull << 20)
+#define SEC	1000000000ull
 
 static struct km *model_new(uint64_t seed)
 {
@@ -107,22 +108,51 @@ static int create_again(struct eng *e)
 	return rc;
 }
 
-static int judge_once(struct eng *e, const struct km *m, unsigned at, bool post)
+/*
+ * The clock of whoever opens is behind what was recorded, right, or ahead. It is not behind the
+ * last open unless that was recorded: what had expired by then may come back, and m_base has it
+ * no more.
+ */
+static void reboot(struct eng *e, const struct km *m, unsigned at, uint64_t latest_ns)
+{
+	uint64_t seed = sim_mix(e->e_rand, at), ns = latest_ns;
+
+	km_clock_reset(e, e->e_rand);
+	if (!km_conf_of(e)->kc_expires)
+		return;
+	switch (sim_rand(&seed) % 3) {
+	case 0:
+		ns = sim_rand(&seed) % latest_ns;
+		break;
+	case 1:
+		ns += sim_rand(&seed) % (6 * SEC);
+		break;
+	}
+	if (ns < m->m_born_ns && km_recorded(m, at) < m->m_born_ns)
+		ns = m->m_born_ns;
+	km_clock_set(ns);
+}
+
+static int judge_once(struct eng *e, const struct km *m, unsigned at, uint64_t latest_ns,
+		      bool post)
 {
 	struct km *next = post ? model_new(e->e_rand) : NULL;
 	struct km_rt rt;
 	int rc;
 
-	km_clock_reset(e, e->e_rand);
+	reboot(e, m, at, latest_ns);
 	/* checkpoints are looked at when the database is closed again */
 	if (!next && m->m_nckpt)
 		next = model_new(e->e_rand);
-	rc = km_judge(e, m, at, &rt, next);
+	rc = km_judge(e, m, at, latest_ns, &rt, next);
 	if (!rc && !rt.rt_db) {
 		rc = create_again(e);
 	} else if (!rc && post) {
-		rc = steps(e, next, &rt, 24) || km_close(e, next, &rt) ||
-		     km_judge(e, next, KM_END, &rt, NULL) ? -1 : 0;
+		rc = steps(e, next, &rt, 24) || km_close(e, next, &rt) ? -1 : 0;
+		latest_ns = km_latest(next, KM_END);
+		reboot(e, next, KM_END, latest_ns);
+		if (!rc)
+			rc = km_judge(e, next, KM_END, latest_ns, &rt, NULL);
 		if (!rc)
 			rc = kvdb_close(rt.rt_db) || km_ckpt_judge(e, next) ? -1 : 0;
 	} else if (rt.rt_db) {
@@ -141,21 +171,24 @@ static int judge_once(struct eng *e, const struct km *m, unsigned at, bool post)
 static int kv_check(struct eng *e, void *model, unsigned at, bool post)
 {
 	const struct km *m = model;
+	uint64_t latest_ns = km_latest(m, at);
 
+	/* the open that was cut may have recorded the time */
 	if (m->m_prev && at < m->m_opened)
-		return judge_once(e, m->m_prev, m->m_prev_at, post);
-	return judge_once(e, m, at, post);
+		return judge_once(e, m->m_prev, m->m_prev_at, latest_ns, post);
+	return judge_once(e, m, at, latest_ns, post);
 }
 
 static int kv_again(struct eng *e, void *model, unsigned at, void **out)
 {
+	uint64_t latest_ns = km_latest(model, at);
 	struct km *next = model_new(e->e_rand);
 	struct km_rt rt;
 	int rc;
 
 	*out = next;
-	km_clock_reset(e, e->e_rand);
-	rc = km_judge(e, model, at, &rt, next);
+	reboot(e, model, at, latest_ns);
+	rc = km_judge(e, model, at, latest_ns, &rt, next);
 	next->m_prev = model;
 	next->m_prev_at = at;
 	if (!rc && !rt.rt_db) {
@@ -261,6 +294,14 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_TXN] = 70, [KM_PUT] = 8, [KM_BIG] = 1, [KM_DEL] = 3, [KM_GET] = 1,
 			     [KM_SYNC] = 1, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 1,
 			     [KM_FLUSH_ONE] = 3, [KM_COMPACT] = 1, [KM_REOPEN] = 1 }),
+	/* values that live for seconds; whoever opens may have another clock */
+	KV_WL("expiry", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 320, .kc_stores = 2,
+	      .kc_keys = 60, .kc_logs = 2, .kc_log_bytes = 1 * MiB, .kc_leaf_keys = 20,
+	      .kc_expires = true,
+	      .kc_weight = { [KM_PUT] = 30, [KM_BIG] = 1, [KM_DEL] = 3, [KM_MANY] = 1,
+			     [KM_GET] = 3, [KM_SYNC] = 2, [KM_POLL] = 5, [KM_IDLE] = 2,
+			     [KM_AGE] = 7, [KM_FLUSH] = 5, [KM_COMPACT] = 3, [KM_MERGES] = 2,
+			     [KM_CKPT] = 1, [KM_UNCKPT] = 1, [KM_BULK] = 1, [KM_REOPEN] = 1 }),
 	/* the loss bound, on devices that are slower than it and writers that stop */
 	KV_BOUND("bound-1", 1, 10),
 	KV_BOUND("bound-10", 10, 100),

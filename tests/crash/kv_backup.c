@@ -136,7 +136,7 @@ static int read_out(struct taking *ta, const struct km_ckpt *base, const struct 
 			if (err)
 				return eng_wrong(e, "a reader's failure stopped the writer: %d",
 						 err);
-			km_synced(e, ta->ta_m, ta->ta_m->m_nop);
+			km_synced(e, ta->ta_m, ta->ta_m->m_nop, 0);
 		} else if (f->f_kind != FAULT_MEMORY) {
 			break;
 		}

@@ -15,6 +15,7 @@
 #include "kv_model.h"
 
 static struct km_val found[KM_STORES][KM_KEYS];
+static struct km_val wanted[KM_STORES][KM_KEYS];	/* by the prefix that was found */
 
 /* The clock is stopped while a database is read and judged. */
 static bool same(const struct km_val *got, const struct km_val *want)
@@ -217,8 +218,10 @@ static int prefix_find(const struct km *m, unsigned lo, unsigned hi, const bool 
 			*near = p;
 		}
 		/* P4: no transaction is half there */
-		if (!wrong && !(p && m->m_op[p - 1].op_more))
+		if (!wrong && !(p && m->m_op[p - 1].op_more)) {
 			fit = (int)p;
+			memcpy(wanted, now, sizeof(now));
+		}
 		if (p == hi)
 			return fit;
 		if (!exists[op->op_store])
@@ -307,19 +310,23 @@ static int stores_find(struct eng *e, const struct km *m, unsigned at, struct kv
 	return 0;
 }
 
-/* When a value expires is not told: @next knows it no more. */
+/* What has expired stays away: the clock is not set back behind this open. */
 static void next_fill(const struct km *m, unsigned at, const bool *exists, struct km *next)
 {
-	unsigned i;
+	unsigned i, k;
 
 	memcpy(next->m_store, m->m_store, sizeof(next->m_store));
 	next->m_nstore = m->m_nstore;
 	next->m_dropped = km_never;
-	memcpy(next->m_base, found, sizeof(found));
-	memcpy(next->m_now, found, sizeof(found));
+	next->m_born_ns = km_clock();
 	for (i = 0; i < m->m_nstore; i++) {
 		struct km_time now = { at, at };
 
+		/* found, and when it expires */
+		for (k = 0; k < KM_KEYS; k++)
+			next->m_base[i][k] = found[i][k].v_len == KM_ABSENT ? found[i][k] :
+					     wanted[i][k];
+		memcpy(next->m_now[i], next->m_base[i], sizeof(found[i]));
 		next->m_store[i].s_is_dead = !exists[i];
 		next->m_store[i].s_exists = exists[i] ? now : km_never;
 		next->m_store[i].s_dropped = km_never;
@@ -394,7 +401,8 @@ static int judge_found(struct eng *e, const struct km *m, unsigned at, struct km
 	       no_prefix(e, m, lo, hi, near, exists) : 0;
 }
 
-int km_judge(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt, struct km *next)
+int km_judge(struct eng *e, const struct km *m, unsigned at, uint64_t latest_ns, struct km_rt *rt,
+	     struct km *next)
 {
 	bool exists[KM_STORES];
 	struct mpool_open_opts oo;
@@ -406,7 +414,9 @@ int km_judge(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt, s
 		return -1;
 	km_opts(e, &o, &oo);
 	eng_recovery_begin(e);
+	latest_ns -= km_clock();
 	rc = kvdb_open(KM_POOL, &o, &rt->rt_db);
+	latest_ns += km_clock();
 	eng_recovery_end(e);
 	if (rc) {
 		rt->rt_db = NULL;
@@ -417,7 +427,9 @@ int km_judge(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt, s
 	if (km_certain(m->m_dropped, at))
 		return eng_fail(e, "a dropped database is back");
 	km_clock_stop();
-	rc = judge_found(e, m, at, rt, exists);
+	rc = km_clock_follow(e, rt->rt_db, km_recorded(m, at), latest_ns);
+	if (!rc)
+		rc = judge_found(e, m, at, rt, exists);
 	km_clock_go();
 	if (rc)
 		return rc;

@@ -54,6 +54,7 @@ int km_bulk(struct eng *e, struct km *m, struct km_rt *rt)
 	unsigned keys = km_conf_of(e)->kc_keys, first = m->m_nop, at[KM_KEYS], n = 0, k;
 	unsigned s = km_conf_of(e)->kc_expires;	/* the second one has a time to live */
 	struct kvdb_bulk *b;
+	uint64_t ns;
 	int rc;
 
 	while (s < m->m_nstore && m->m_store[s].s_is_dead)
@@ -77,6 +78,7 @@ int km_bulk(struct eng *e, struct km *m, struct km_rt *rt)
 	}
 	for (unsigned i = first; i < m->m_nop; i++)
 		m->m_op[i].op_b = k;
+	ns = km_clock();
 	rc = kvdb_bulk_finish(b);
 	if (rc) {
 		m->m_nop = first;
@@ -84,13 +86,10 @@ int km_bulk(struct eng *e, struct km *m, struct km_rt *rt)
 	}
 	for (unsigned i = first; i < m->m_nop; i++) {
 		m->m_op[i].op_e = sim_now(&e->e_sim);
-		m->m_op[i].op_ack_ns = km_clock();
+		m->m_op[i].op_ack_ns = ns;
 		m->m_now[s][m->m_op[i].op_key] = m->m_op[i].op_val;
 	}
-	if (m->m_nsync < KM_SYNCS) {
-		m->m_sync[m->m_nsync].sy_ops = m->m_nop;
-		m->m_sync[m->m_nsync++].sy_e = sim_now(&e->e_sim);
-	}
+	km_synced(e, m, m->m_nop, ns);
 	return 0;
 }
 
@@ -120,10 +119,7 @@ int km_ckpt_make(struct eng *e, struct km *m, struct km_rt *rt)
 	if (rc)
 		return broken(e, "kvdb_checkpoint", rc);
 	c->c_made.e = sim_now(&e->e_sim);
-	if (m->m_nsync < KM_SYNCS) {
-		m->m_sync[m->m_nsync].sy_ops = ops;
-		m->m_sync[m->m_nsync++].sy_e = c->c_made.e;
-	}
+	km_synced(e, m, ops, 0);
 	return 0;
 }
 
@@ -201,6 +197,7 @@ static int judge_one(struct eng *e, const struct km *m, const struct km_ckpt *c)
 	rc = kvdb_open(KM_POOL, &o, &db);
 	if (rc)
 		return broken(e, c->c_name, rc);
+	rc = km_clock_follow(e, db, km_recorded(m, KM_END), km_clock());
 	for (i = 0; i < m->m_nstore && !rc; i++) {
 		if (!c->c_exists[i])
 			continue;

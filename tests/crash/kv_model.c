@@ -22,10 +22,11 @@
 #define POLLS	20	/* background steps at once, at most */
 /* a database counts milliseconds from its open: so much behind, never ahead */
 #define LAG	(3 * MSEC)
+#define WALL	(1700000000 * SEC)	/* when km_clock() began */
 
 /* ---- clock ---- */
 
-static uint64_t clock_ns, clock_rand;
+static uint64_t clock_ns, clock_rand, ahead_ns;
 static unsigned clock_stall, clock_slow;
 static bool clock_is_stopped, wall_goes;
 
@@ -46,7 +47,7 @@ static void clock_sleep(void *arg, uint64_t t_ns)
 static uint64_t clock_wall(void *arg)
 {
 	(void)arg;
-	return 1700000000 * SEC + (wall_goes ? clock_ns : 0);
+	return WALL + (wall_goes ? clock_ns : 0);
 }
 
 static const struct kvdb_clock virtual_clock = {
@@ -61,6 +62,8 @@ static void tick(void *arg, int kind, uint64_t bytes)
 	uint64_t r = sim_rand(&clock_rand);
 
 	(void)arg;
+	if (clock_is_stopped)
+		return;
 	if (kind != 2) {
 		clock_ns += clock_slow * (10 * USEC + bytes / 2);
 		return;
@@ -73,6 +76,7 @@ static void tick(void *arg, int kind, uint64_t bytes)
 void km_clock_reset(struct eng *e, uint64_t seed)
 {
 	clock_ns = 1000 * MSEC;
+	ahead_ns = 0;
 	clock_rand = seed;
 	clock_stall = km_conf_of(e)->kc_stall;
 	clock_slow = km_conf_of(e)->kc_slow ? km_conf_of(e)->kc_slow : 1;
@@ -82,12 +86,64 @@ void km_clock_reset(struct eng *e, uint64_t seed)
 
 uint64_t km_clock(void)
 {
-	return clock_ns;
+	return clock_ns + ahead_ns;
+}
+
+int km_clock_follow(struct eng *e, struct kvdb *db, uint64_t least_ns, uint64_t most_ns)
+{
+	uint64_t ns;
+
+	if (!wall_goes)
+		return 0;
+	ns = kv_time_ms(db) * MSEC - WALL;
+	ahead_ns = ns > clock_ns ? ns - clock_ns : 0;
+	if (ns + LAG < least_ns || ns + LAG < clock_ns)
+		return eng_fail(e, "engine time went back: %u ms, recorded %u, clock %u",
+				(unsigned)(ns / MSEC), (unsigned)(least_ns / MSEC),
+				(unsigned)(clock_ns / MSEC));
+	if (ns > most_ns + LAG && ns > clock_ns + LAG)
+		return eng_fail(e, "engine time ran ahead: %u ms, was %u, clock %u",
+				(unsigned)(ns / MSEC), (unsigned)(most_ns / MSEC),
+				(unsigned)(clock_ns / MSEC));
+	return 0;
+}
+
+static void look_at_clock(struct eng *e, struct km *m)
+{
+	struct km_look *lk;
+
+	if (!wall_goes)
+		return;
+	if (m->m_nlook < KM_LOOKS)
+		m->m_nlook++;
+	lk = &m->m_look[m->m_nlook - 1];
+	*lk = (struct km_look){ sim_now(&e->e_sim), km_clock() };
+}
+
+uint64_t km_latest(const struct km *m, unsigned at)
+{
+	unsigned i = 0;
+
+	while (i + 1 < m->m_nlook && m->m_look[i].lk_at <= at)
+		i++;
+	return m->m_nlook && m->m_look[i].lk_ns > m->m_born_ns ? m->m_look[i].lk_ns : m->m_born_ns;
+}
+
+uint64_t km_recorded(const struct km *m, unsigned at)
+{
+	uint64_t ns = 0;
+	unsigned i;
+
+	for (i = 0; i < m->m_nsync; i++)
+		if (m->m_sync[i].sy_e <= at && m->m_sync[i].sy_ns > ns)
+			ns = m->m_sync[i].sy_ns;
+	return ns;
 }
 
 void km_clock_set(uint64_t ns)
 {
 	clock_ns = ns;
+	ahead_ns = 0;
 }
 
 void km_clock_stop(void)
@@ -153,11 +209,12 @@ static int broken(struct eng *e, const char *what, int rc)
 	return eng_fail(e, "%s: %d (%s)", what, rc, kvdb_error_detail()->text);
 }
 
-void km_synced(struct eng *e, struct km *m, unsigned ops)
+void km_synced(struct eng *e, struct km *m, unsigned ops, uint64_t ns)
 {
 	if (m->m_nsync == KM_SYNCS)
 		return;
 	m->m_sync[m->m_nsync].sy_ops = ops;
+	m->m_sync[m->m_nsync].sy_ns = ns;
 	m->m_sync[m->m_nsync++].sy_e = sim_now(&e->e_sim);
 }
 
@@ -189,7 +246,7 @@ void km_lives(const struct eng *e, struct km_op *op, unsigned ttl_s, uint64_t fr
 	if (!km_conf_of(e)->kc_expires || !ttl_s)
 		return;
 	op->op_val.v_dies_ns = from_ns + ttl_s * SEC - LAG;
-	op->op_val.v_dead_ns = clock_ns + ttl_s * SEC + LAG;
+	op->op_val.v_dead_ns = km_clock() + ttl_s * SEC + LAG;
 }
 
 static int put(struct eng *e, struct km *m, struct km_rt *rt, struct km_op *op,
@@ -198,7 +255,7 @@ static int put(struct eng *e, struct km *m, struct km_rt *rt, struct km_op *op,
 	unsigned s = op->op_store, ttl = km_store_ttl(e, s);
 	const struct km_conf *c = km_conf_of(e);
 	bool is_own = c->kc_expires ? rnd(m, 3) : !rnd(m, 8);
-	uint64_t from = clock_ns;
+	uint64_t from = km_clock();
 	int rc;
 
 	if (is_own)	/* some would expire, much later */
@@ -245,7 +302,7 @@ static int do_write(struct eng *e, struct km *m, struct km_rt *rt, uint32_t vlen
 	if (rc)
 		return broken(e, vlen == KM_ABSENT ? "kvdb_del" : "kvdb_put", rc);
 	op->op_e = sim_now(&e->e_sim);
-	op->op_ack_ns = clock_ns;
+	op->op_ack_ns = km_clock();
 	m->m_now[s][k] = op->op_val;
 	m->m_nop++;
 	return 0;
@@ -309,7 +366,7 @@ static int do_many(struct eng *e, struct km *m, struct km_rt *rt)
 		return 0;
 	}
 	op->op_e = sim_now(&e->e_sim);
-	op->op_ack_ns = clock_ns;
+	op->op_ack_ns = km_clock();
 	for (k = 0; k < KM_KEYS; k++)
 		if (km_changes(op, k))
 			m->m_now[s][k] = op->op_val;
@@ -324,7 +381,7 @@ static int do_get(struct eng *e, struct km *m, struct km_rt *rt)
 	uint8_t key[KVDB_KEY_MAX];
 	unsigned k = rnd(m, km_conf_of(e)->kc_keys);
 	struct km_val got = { .v_len = KM_ABSENT };
-	uint64_t from = clock_ns;
+	uint64_t from = km_clock();
 	size_t vlen = 0;
 
 	if (s < 0)
@@ -334,7 +391,7 @@ static int do_get(struct eng *e, struct km *m, struct km_rt *rt)
 		return broken(e, "kvdb_get", rc);
 	if (!rc)
 		got = km_val_of(val, vlen);
-	if (!km_is_same(&got, &m->m_now[s][k], from, clock_ns))
+	if (!km_is_same(&got, &m->m_now[s][k], from, km_clock()))
 		return eng_wrong(e, "live: store %d key %u is wrong: %d, %zu bytes", s, k, rc,
 				 vlen);
 	return 0;
@@ -373,7 +430,7 @@ static int do_sync(struct eng *e, struct km *m, struct km_rt *rt)
 
 	if (rc)
 		return broken(e, "kvdb_sync", rc);
-	km_synced(e, m, ops);
+	km_synced(e, m, ops, 0);
 	return 0;
 }
 
@@ -384,7 +441,8 @@ static int do_drain(struct eng *e, struct km *m, struct km_rt *rt, unsigned flag
 
 	if (rc)
 		return broken(e, "kvdb_drain", rc);
-	km_synced(e, m, ops);
+	/* what flushed the last one recorded the time, then or later */
+	km_synced(e, m, ops, ops ? m->m_op[ops - 1].op_ack_ns : 0);
 	return 0;
 }
 
@@ -458,10 +516,11 @@ static uint32_t small_length(struct eng *e, struct km *m)
 	if (km_conf_of(e)->kc_moves && rnd(m, 8))
 		return 200 + rnd(m, 3600);
 	switch (rnd(m, 6)) {
+	/* two of a few bytes may be the same, then nobody can tell when it expires */
 	case 0:
-		return 0;
+		return km_conf_of(e)->kc_expires ? 7 : 0;
 	case 1:
-		return 1;
+		return km_conf_of(e)->kc_expires ? 8 : 1;
 	case 2:
 		return 8 + rnd(m, 120);
 	default:
@@ -499,9 +558,12 @@ int km_open(struct eng *e, struct km *m, struct km_rt *rt)
 
 	memset(rt, 0, sizeof(*rt));
 	km_opts(e, &o, &oo);
+	look_at_clock(e, m);
 	rc = kvdb_open(KM_POOL, &o, &rt->rt_db);
 	if (rc)
 		return broken(e, "kvdb_open", rc);
+	if (km_clock_follow(e, rt->rt_db, km_recorded(m, KM_END), km_clock()))
+		return -1;
 	if (km_conf_of(e)->kc_leaf_keys)
 		rt->rt_db->d_budget.b_leaf_keys = km_conf_of(e)->kc_leaf_keys;
 	for (i = 0; i < m->m_nstore; i++) {
@@ -517,6 +579,7 @@ int km_open(struct eng *e, struct km *m, struct km_rt *rt)
 int km_close(struct eng *e, struct km *m, struct km_rt *rt)
 {
 	unsigned ops = m->m_nop;
+	uint64_t ns = km_clock();
 	struct kvdb_stats st;
 	int rc = kvdb_stats(rt->rt_db, &st);
 
@@ -530,7 +593,8 @@ int km_close(struct eng *e, struct km *m, struct km_rt *rt)
 	memset(rt, 0, sizeof(*rt));
 	if (rc)
 		return broken(e, "kvdb_close", rc);
-	km_synced(e, m, ops);
+	km_synced(e, m, ops, ns);
+	look_at_clock(e, m);
 	return 0;
 }
 
@@ -622,6 +686,7 @@ int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 	unsigned step = step_choose(m, km_conf_of(e));
 	int rc;
 
+	look_at_clock(e, m);
 	clock_ns += rnd(m, 2000) * USEC;
 	switch (step) {
 	case KM_PUT:

@@ -18,6 +18,7 @@
 #define KM_KEYS		80u	/* per store */
 #define KM_HIST		4000u
 #define KM_SYNCS	800u
+#define KM_LOOKS	800u
 #define KM_CKPTS	24u	/* over the life of a history */
 #define KM_NEVER	UINT32_MAX
 #define KM_END		(UINT32_MAX - 1)
@@ -67,9 +68,19 @@ struct km_backup {
 	struct km_val b_val[KM_STORES][KM_KEYS];
 };
 
-/* everything acknowledged before the call is durable from its return on */
+/*
+ * Everything acknowledged before the call is durable from its return on, and as much of
+ * engine time recorded; 0: it says nothing of that.
+ */
 struct km_sync {
 	unsigned sy_ops, sy_e;
+	uint64_t sy_ns;
+};
+
+/* What time it was, by km_clock(), before this event of the log. */
+struct km_look {
+	unsigned lk_at;
+	uint64_t lk_ns;
 };
 
 struct km {
@@ -79,6 +90,9 @@ struct km {
 	unsigned m_nop;
 	struct km_sync m_sync[KM_SYNCS];
 	unsigned m_nsync;
+	struct km_look m_look[KM_LOOKS];
+	unsigned m_nlook;
+	uint64_t m_born_ns;	/* what had expired by then, is not in m_base */
 	struct km_store m_store[KM_STORES];
 	unsigned m_nstore;
 	struct km_ckpt m_ckpt[KM_CKPTS];
@@ -206,9 +220,17 @@ static inline const struct km_conf *km_conf_of(const struct eng *e)
 	return &((const struct km_wl *)e->e_ops)->w_conf;
 }
 
-/* the virtual clock: one per program, set back by km_clock_reset() */
+/*
+ * The virtual clock: one per program, set back by km_clock_reset(). Where values expire
+ * km_clock() is the engine time of what is open, which may be ahead of the clock.
+ */
 void km_clock_reset(struct eng *e, uint64_t seed);
 uint64_t km_clock(void);
+/* After an open: engine time must be between these, and km_clock() is it from now on. */
+int km_clock_follow(struct eng *e, struct kvdb *db, uint64_t least_ns, uint64_t most_ns);
+/* by km_clock(): a time that is recorded before event @at, one that had not come yet */
+uint64_t km_recorded(const struct km *m, unsigned at);
+uint64_t km_latest(const struct km *m, unsigned at);
 /* seconds that a value of the n-th store lives, if nothing else is said; 0: it stays */
 unsigned km_store_ttl(const struct eng *e, unsigned n);
 /* op_val was written between then and now, to live so long */
@@ -232,15 +254,19 @@ int km_drop(struct eng *e, struct km *m);
 int km_open(struct eng *e, struct km *m, struct km_rt *rt);
 int km_store_create(struct eng *e, struct km_rt *rt, const char *name, unsigned n);
 int km_close(struct eng *e, struct km *m, struct km_rt *rt);
-/* everything acknowledged by the first @ops writes is durable from now on */
-void km_synced(struct eng *e, struct km *m, unsigned ops);
+/* everything acknowledged by the first @ops writes is durable from now on, and so is the time */
+void km_synced(struct eng *e, struct km *m, unsigned ops, uint64_t ns);
 int km_txn_step(struct eng *e, struct km *m, struct km_rt *rt);
 bool km_txn_owns(struct km_rt *rt, unsigned s, unsigned k);
 void km_txns_abort(struct km_rt *rt);
 int km_flush_one(struct eng *e, struct km *m, struct km_rt *rt);
 int km_step(struct eng *e, struct km *m, struct km_rt *rt);
-/* opens, demands, and with @next describes what was found; stays open in @rt */
-int km_judge(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt, struct km *next);
+/*
+ * Opens, demands, and with @next describes what was found; stays open in @rt. No engine time
+ * after @latest_ns was ever recorded.
+ */
+int km_judge(struct eng *e, const struct km *m, unsigned at, uint64_t latest_ns, struct km_rt *rt,
+	     struct km *next);
 /* kv_ckpt.c: steps, and what must be there; the contents with the database closed */
 int km_bulk(struct eng *e, struct km *m, struct km_rt *rt);
 int km_ckpt_make(struct eng *e, struct km *m, struct km_rt *rt);

@@ -227,7 +227,7 @@ static int txn_commit(struct eng *e, struct km *m, struct km_txn *t)
 	m->m_nop += t->t_n;
 	/* of one that wrote nothing there is nothing to be durable */
 	if (flags && t->t_n)
-		km_synced(e, m, m->m_nop);
+		km_synced(e, m, m->m_nop, 0);
 	return 0;
 }
 
@@ -263,7 +263,7 @@ int km_flush_one(struct eng *e, struct km *m, struct km_rt *rt)
 		rc = kv_epoch_force(rt->rt_db);
 	if (rc)
 		return broken(e, "a memtable switch", rc);
-	km_synced(e, m, ops);
+	km_synced(e, m, ops, 0);
 	rc = kv_flush_step(rt->rt_db);
 	return rc < 0 && rc != -ENOSPC ? broken(e, "kv_flush_step", rc) : 0;
 }
