@@ -224,13 +224,35 @@ static void text(struct kv_ctl_out *o, const char *p, size_t len)
 	o->ou_len += len;
 }
 
+/* Bytes of the character at @s, which a NUL ends; 0: it is not UTF-8. */
+static unsigned utf8_len(const char *s)
+{
+	const unsigned char *p = (const unsigned char *)s;
+	unsigned n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 :
+		     p[0] < 0xf5 ? 4 : 0;
+
+	for (unsigned i = 1; i < n; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	/* longer than need be, a surrogate, above the last character */
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+	    (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+		return 0;
+	return n;
+}
+
+/* Paths are any bytes, and a text may have been cut: what is no character becomes U+FFFD. */
 static void quoted(struct kv_ctl_out *o, const char *s)
 {
 	char esc[8];
+	unsigned n;
 
 	text(o, "\"", 1);
-	for (; *s; s++) {
-		if (*s == '"' || *s == '\\') {
+	for (; *s; s += n ? n : 1) {
+		n = utf8_len(s);
+		if (!n) {
+			text(o, "\\ufffd", 6);
+		} else if (*s == '"' || *s == '\\') {
 			esc[0] = '\\';
 			esc[1] = *s;
 			text(o, esc, 2);
@@ -238,7 +260,7 @@ static void quoted(struct kv_ctl_out *o, const char *s)
 			snprintf(esc, sizeof(esc), "\\u%04x", (unsigned)*s);
 			text(o, esc, 6);
 		} else {
-			text(o, s, 1);
+			text(o, s, n);
 		}
 	}
 	text(o, "\"", 1);

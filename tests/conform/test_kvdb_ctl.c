@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <grp.h>
+#include <locale.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -546,6 +547,32 @@ static void a_compaction_is_started_followed_and_cancelled_on_request(void)
 	end();
 }
 
+/* Bytes of strangers come back in answers: a text that is cut, a name that is no text. */
+static void answers_are_text_whatever_was_asked(void)
+{
+	static const char *const asked[] = {
+		/* cut in the middle of a character */
+		"{\"cmd\":\"xäöüäöüäöüäöüäöüäöüäöüäöü\"}\n",
+		"{\"cmd\":\"kvs\",\"kvs\":\"\xff\xfe\"}\n",
+		"{\"cmd\":\"\xc3\"}\n",
+		"{\"cmd\":\"\xed\xa0\x80 \xc0\xaf \xf5\x80\x80\x80 \xe0\x80\x80\"}\n",
+		"{\"cmd\":\"x\xf4\x90\x80\x80\xf0\x80\x80\x80\xf0\x9f\x98\"}\n",
+	};
+	size_t i;
+
+	T_OK(setlocale(LC_CTYPE, "C.UTF-8") != NULL);
+	serve();
+	for (i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+		T_OK(ask_once(asked[i]) && !is_ok());
+		if (mbstowcs(NULL, answer, 0) == (size_t)-1)
+			T_FAIL("not UTF-8: %s", answer);
+	}
+	/* what is text is given back as it was */
+	T_OK(ask_once("{\"cmd\":\"ä€😀\"}\n") && says("'ä€😀'"));
+	setlocale(LC_CTYPE, "C");
+	end();
+}
+
 static void garbage_is_refused_and_the_next_request_answered(void)
 {
 	static const char *const bad[] = {
@@ -890,6 +917,7 @@ static void ctl_tests(void)
 	T_RUN(a_checkpoint_is_made_on_request);
 	T_RUN(a_compaction_is_started_followed_and_cancelled_on_request);
 	T_RUN(garbage_is_refused_and_the_next_request_answered);
+	T_RUN(answers_are_text_whatever_was_asked);
 	T_RUN(many_requests_at_once_are_all_answered);
 	T_RUN(a_request_without_end_is_cut_off);
 	T_RUN(many_clients_are_bounded_and_silent_ones_make_room);
