@@ -76,6 +76,7 @@ full_and_incremental_come_back() {
 	restored ./bk 2.dump --to 2
 	restored ./bk 1.dump --to 1
 	want 3 kvdb restore ./bk ./r --to 9
+	want 3 kvdb restore ./bk ./r --to 4294967297
 	want 0 kvdb backup ./d ./bk --full -j
 	same full "$(field 'd["kind"], d["number"]')" "('full', 4)"
 	rm bk/000001.kvb
@@ -152,6 +153,39 @@ damaged_files_are_said_and_not_used() {
 	cp other/000001.kvb bk
 	want 6 kvdb restore ./bk ./r
 	has err 'does not build upon'
+}
+
+# forge FILE NAME: a backup file without damage, of one store with this name, of which \0 is NUL
+forge() {
+	python3 -c 'import struct, sys
+def crc32c(data, crc=0):
+    crc ^= 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+def record(kind, key, value):
+    return struct.pack("<BBHI", kind, 0, len(key), len(value)) + key + value
+name = sys.argv[2].encode().replace(b"\\0", b"\0")
+head = struct.pack("<8sII16sIIQQI", b"KVDBBAK\n", 1, 0, b"u" * 16, 1, 0, 1, 1, 0)
+crc = crc32c(head)
+body = record(1, name, bytes(24)) + record(2, b"k", b"v") + record(5, b"", struct.pack("<Q", 2))
+with open(sys.argv[1], "wb") as f:
+    f.write(head + struct.pack("<I", crc))
+    f.write(struct.pack("<II", len(body), crc32c(body, crc)) + body)' "$1" "$2"
+}
+
+a_name_that_none_can_be_is_damage() {
+	mkdir bk
+	forge bk/000001.kvb s
+	want 0 kvdb -q create ./r --size 64M
+	want 0 kvdb restore ./bk ./r
+	want 0 kvdb get ./r s k
+	forge bk/000001.kvb 's\0x'
+	want 0 kvdb -q create ./q --size 64M
+	want 6 timeout 20 kvdb restore ./bk ./q
+	one_line_error
 }
 
 an_interrupted_one_is_begun_anew() {
@@ -247,6 +281,7 @@ run one_record_is_not_one_records
 run full_and_incremental_come_back
 run what_cannot_be_is_refused
 run damaged_files_are_said_and_not_used
+run a_name_that_none_can_be_is_damage
 run an_interrupted_one_is_begun_anew
 run a_checkpoint_is_backed_up_beside_a_writer
 run compressed_values_come_back

@@ -75,7 +75,8 @@ static int rec_check(struct bk_in *in, const struct bk_rec *r)
 {
 	bool is_name = r->type == BK_STORE || r->type == BK_GONE;
 
-	if (r->type < BK_STORE || r->type > BK_END || (is_name && r->klen > KVDB_NAME_MAX) ||
+	if (r->type < BK_STORE || r->type > BK_END ||
+	    (is_name && (r->klen > KVDB_NAME_MAX || memchr(r->key, 0, r->klen))) ||
 	    r->klen > KVDB_KEY_MAX || r->vlen > KVDB_VALUE_MAX || (r->type != BK_END && !r->klen) ||
 	    (r->type == BK_STORE && r->vlen != BK_STORE_BYTES) ||
 	    (r->type == BK_END && (r->vlen != 8 || r->klen)))
@@ -238,13 +239,12 @@ static int chain_fail(struct chain *c, unsigned number, int rc, const char *why)
 static int chain_find(struct chain *c)
 {
 	int last = bk_last(c->dir), rc;
-	unsigned at = last > 0 ? (unsigned)last : 0;
+	uint64_t to = args_num(c->l.ui->args, "to", last > 0 ? (uint64_t)last : 0);
+	unsigned at = (unsigned)to;
 
 	if (last < 0)
 		return ui_fail(c->l.ui, c->dir, last, NULL);
-	if (args_has(c->l.ui->args, "to"))
-		at = (unsigned)args_num(c->l.ui->args, "to", 0);
-	if (!at || at > (unsigned)(last < 0 ? 0 : last))
+	if (!to || to > (uint64_t)last)
 		return ui_error(c->l.ui, EXIT_NOTFOUND, c->dir, NULL, "no such backup is there");
 	c->head = calloc(FILES_MAX, sizeof(c->head[0]));
 	if (!c->head)
