@@ -728,6 +728,7 @@ int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size
 /* ---- update ------------------------------------------------------------------ */
 
 #define UPDATE_BYTES	1024u	/* room for a value that is updated, at first */
+#define UPDATE_AGAIN	1	/* no error: those may be the callback's */
 
 /* What says that the value that is read now, afterwards, is still the one. */
 static void update_base(struct write *w)
@@ -758,7 +759,7 @@ static int update_read(struct write *w, uint8_t **buf, size_t *size, size_t *ole
 	return err;
 }
 
-/* One attempt: -ESTALE when somebody was faster. */
+/* One attempt: UPDATE_AGAIN when somebody was faster. */
 static int update_once(struct kvdb_kvs *kvs, struct write *w, kvdb_update_fn *fn, void *arg,
 		       uint8_t **buf, size_t *size)
 {
@@ -787,7 +788,9 @@ static int update_once(struct kvdb_kvs *kvs, struct write *w, kvdb_update_fn *fn
 	else if (what != KVDB_UPDATE_DEL)
 		err = kv_error(-EINVAL, "MP0951", "%s: an update answered %d", kvs->k_name,
 			       what);
-	return err ? err : write_op(kvs->k_db, w);
+	if (!err)
+		err = write_op(kvs->k_db, w);
+	return err == -ESTALE ? UPDATE_AGAIN : err;
 }
 
 int kvdb_update(struct kvdb_kvs *kvs, const void *key, size_t klen, kvdb_update_fn *fn, void *arg)
@@ -810,7 +813,7 @@ int kvdb_update(struct kvdb_kvs *kvs, const void *key, size_t klen, kvdb_update_
 	do {
 		err = update_once(kvs, &w, fn, arg, &buf, &size);
 		kv_mt_put(kvs->k_db, b.mt);
-	} while (err == -ESTALE);
+	} while (err == UPDATE_AGAIN);
 	free(buf);
 	return err;
 }

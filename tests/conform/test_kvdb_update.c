@@ -106,6 +106,33 @@ static int overtaken(void *arg, const void *old, size_t olen, const void **val, 
 	return KVDB_UPDATE_PUT;
 }
 
+/* Whatever it gives up with: what the library itself uses inside is no exception. */
+static int give_up(void *arg, const void *old, size_t olen, const void **val, size_t *vlen)
+{
+	struct step *s = arg;
+
+	(void)old;
+	(void)olen;
+	(void)val;
+	(void)vlen;
+	return s->calls++ < 3 ? s->answer : KVDB_UPDATE_KEEP;
+}
+
+static void a_callback_that_gives_up_is_called_once(void)
+{
+	struct kvdb_kvs *k;
+
+	kh_fresh(POOL, 0);
+	k = kh_kvs("s");
+	for (int err = 1; err < 134; err++) {
+		struct step s = { .answer = -err };
+
+		T_EQ(kvdb_update(k, "key", 3, give_up, &s), -err);
+		T_EQ(s.calls, 1);
+	}
+	end();
+}
+
 static void an_update_notices_a_new_memtable(void)
 {
 	unsigned calls = 0;
@@ -299,6 +326,7 @@ static void killed_process_keeps_what_it_acknowledged(void)
 int main(void)
 {
 	KH_RUN_MODES(answers_do_what_they_say);
+	T_RUN(a_callback_that_gives_up_is_called_once);
 	T_RUN(an_update_notices_a_new_memtable);
 	T_RUN(concurrent_increments_lose_none);
 	T_RUN(an_update_does_not_undo_a_delete);
