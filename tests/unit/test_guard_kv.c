@@ -11,39 +11,13 @@
 #include <unistd.h>
 
 #include "flush.h"
+#include "kv_sim.h"
 #include "log.h"
 #include "mdc.h"
-#include "sim.h"
-
-#define POOL	"./sim"
-
-static struct sim sim;
-static struct mpool_open_opts oo;
-static struct kvdb_opts opts;
 
 static void make_db(void)
 {
-	struct mpool_dev_spec dev[2] = {
-		{ .path = "capacity", .mclass = MPOOL_CAPACITY, .size = 64u << 20 },
-		{ .path = "staging", .mclass = MPOOL_STAGING, .size = 64u << 20 },
-	};
-	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
-
-	sim_init(&sim);
-	co.name = "guards";
-	co.devs = dev;
-	co.ndevs = 2;
-	co.provider = &sim.s_prov;
-	T_EQ(mpool_create(POOL, &co), 0);
-	oo = (struct mpool_open_opts)MPOOL_OPEN_OPTS_INIT;
-	oo.io = "sync";
-	oo.provider = &sim.s_prov;
-	opts = (struct kvdb_opts)KVDB_OPTS_INIT;
-	opts.flags = KVDB_MANUAL;
-	opts.logs = 1;
-	opts.cache_bytes = 64u << 20;
-	opts.segment_bytes = 2u << 20;
-	opts.pool = &oo;
+	kv_sim(2);
 	T_EQ(kvdb_create(POOL, &opts), 0);
 }
 

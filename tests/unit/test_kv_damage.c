@@ -11,15 +11,10 @@
 #include <stdlib.h>
 
 #include "ckpt.h"
+#include "kv_sim.h"
 #include "mdc.h"
-#include "sim.h"
 
-#define POOL	"./sim"
 #define KEYS	50u
-
-static struct sim sim;
-static struct mpool_open_opts oo;
-static struct kvdb_opts opts;
 
 static void fill(struct kvdb *db, char byte)
 {
@@ -48,24 +43,9 @@ static void is_filled(struct kvdb *db, char byte)
 
 static void make_db(void)
 {
-	struct mpool_dev_spec dev = { .path = "capacity", .mclass = MPOOL_CAPACITY,
-				      .size = 64u << 20 };
-	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 	struct kvdb *db;
 
-	sim_init(&sim);
-	co.name = "damage";
-	co.devs = &dev;
-	co.ndevs = 1;
-	co.provider = &sim.s_prov;
-	T_EQ(mpool_create(POOL, &co), 0);
-	oo = (struct mpool_open_opts)MPOOL_OPEN_OPTS_INIT;
-	oo.io = "sync";
-	oo.provider = &sim.s_prov;
-	opts = (struct kvdb_opts)KVDB_OPTS_INIT;
-	opts.flags = KVDB_MANUAL;
-	opts.cache_bytes = 64u << 20;
-	opts.pool = &oo;
+	kv_sim(1);
 	T_EQ(kvdb_create(POOL, &opts), 0);
 	T_EQ(kvdb_open(POOL, &opts, &db), 0);
 	T_EQ(kvdb_kvs_create(db, "a", NULL), 0);

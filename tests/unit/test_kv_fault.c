@@ -10,16 +10,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "kv_sim.h"
 #include "mdc.h"
-#include "sim.h"
 
-#define POOL	"./sim"
 #define KEYS	60u
-#define DEVS	2u
-
-static struct sim sim;
-static struct mpool_open_opts oo;
-static struct kvdb_opts opts;
 
 static struct kvdb_kvs *store(struct kvdb *db, const char *name)
 {
@@ -41,37 +35,12 @@ static int fill(struct kvdb_kvs *kvs, unsigned seed)
 	return err;
 }
 
-static void make_pool(void)
-{
-	struct mpool_dev_spec dev[DEVS] = {
-		{ .path = "capacity", .mclass = MPOOL_CAPACITY, .size = 64u << 20 },
-		{ .path = "staging", .mclass = MPOOL_STAGING, .size = 64u << 20 },
-	};
-	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
-
-	sim_init(&sim);
-	co.name = "fault";
-	co.devs = dev;
-	co.ndevs = DEVS;
-	co.provider = &sim.s_prov;
-	T_EQ(mpool_create(POOL, &co), 0);
-	oo = (struct mpool_open_opts)MPOOL_OPEN_OPTS_INIT;
-	oo.io = "sync";
-	oo.provider = &sim.s_prov;
-	opts = (struct kvdb_opts)KVDB_OPTS_INIT;
-	opts.flags = KVDB_MANUAL;
-	opts.logs = 1;
-	opts.cache_bytes = 64u << 20;
-	opts.segment_bytes = 2u << 20;
-	opts.pool = &oo;
-}
-
 static void make_db(void)
 {
 	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
 	struct kvdb *db;
 
-	make_pool();
+	kv_sim(2);
 	T_EQ(kvdb_create(POOL, &opts), 0);
 	T_EQ(kvdb_open(POOL, &opts, &db), 0);
 	T_EQ(kvdb_kvs_create(db, "a", NULL), 0);
@@ -499,7 +468,7 @@ static void an_open_behind_a_crash_loses_nothing(void)
 
 static void a_database_is_made_or_can_be_made_again(void)
 {
-	make_pool();
+	kv_sim(2);
 	run_all(&create);
 	sim_fini(&sim);
 }
