@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Errors of a member device that were not its own words: checksums and repairs. */
+/* What a member device was asked for, and what went wrong: its own words, checksums, repairs. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -20,6 +20,10 @@ static void member_json(struct json *j, const char *key, const struct mpool_dev_
 
 void health_json(struct json *j, const struct mpool_dev_info *d)
 {
+	json_u64(j, "reads", d->reads);
+	json_u64(j, "writes", d->writes);
+	json_u64(j, "flushes", d->flushes);
+	json_u64(j, "errors", d->errors);
 	member_json(j, "csum_errors", d, d->csum_errors);
 	member_json(j, "rereads", d, d->rereads);
 	member_json(j, "repairs", d, d->repairs);
@@ -27,6 +31,8 @@ void health_json(struct json *j, const struct mpool_dev_info *d)
 
 void health_text(const struct mpool_dev_info *d)
 {
+	printf("reads %" PRIu64 ", writes %" PRIu64 ", flushes %" PRIu64 ", errors %" PRIu64,
+	       d->reads, d->writes, d->flushes, d->errors);
 	if (d->has_health)
 		printf(", checksum errors %" PRIu64 ", good when read again %" PRIu64 ", repaired %"
 		       PRIu64, d->csum_errors, d->rereads, d->repairs);

@@ -11,9 +11,9 @@
 
 /* failed requests, failed checksums or repairs: shown unasked */
 bool health_is_odd(const struct mpool_dev_info *d);
-/* members csum_errors, rereads, repairs; null where the kernel module counts */
+/* members reads to errors; csum_errors, rereads, repairs: null where the kernel module counts */
 void health_json(struct json *j, const struct mpool_dev_info *d);
-/* the same behind "errors N", without newline */
+/* the same, without newline */
 void health_text(const struct mpool_dev_info *d);
 
 #endif

@@ -219,10 +219,6 @@ static void devices_json(struct json *j, const struct mpool_dev_info *d, unsigne
 		json_str(j, "path", d->path);
 		json_str(j, "class", class_name[d->mclass]);
 		json_u64(j, "slot", d->slot);
-		json_u64(j, "reads", d->reads);
-		json_u64(j, "writes", d->writes);
-		json_u64(j, "flushes", d->flushes);
-		json_u64(j, "errors", d->errors);
 		health_json(j, d);
 		json_end(j);
 	}
@@ -234,8 +230,7 @@ static void devices_text(const struct mpool_dev_info *d, unsigned n)
 	for (; n--; d++) {
 		printf("device %-11s ", class_name[d->mclass]);
 		ui_print(stdout, d->path);
-		printf(": reads %" PRIu64 ", writes %" PRIu64 ", flushes %" PRIu64 ", errors %"
-		       PRIu64, d->reads, d->writes, d->flushes, d->errors);
+		fputs(": ", stdout);
 		health_text(d);
 		putchar('\n');
 	}

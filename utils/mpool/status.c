@@ -90,9 +90,7 @@ static void status_devices_text(struct ui *ui, const struct status *s)
 		       d->is_direct ? "direct" : "buffered", d->path);
 		if (!ui->verbose && !health_is_odd(d))
 			continue;
-		printf("            reads %llu, writes %llu, flushes %llu, errors %llu",
-		       (unsigned long long)d->reads, (unsigned long long)d->writes,
-		       (unsigned long long)d->flushes, (unsigned long long)d->errors);
+		fputs("            ", stdout);
 		health_text(d);
 		putchar('\n');
 	}
@@ -186,10 +184,6 @@ static void status_devices_json(struct json *j, const struct status *s)
 		json_u64(j, "read_bytes", d->read_bytes);
 		json_u64(j, "write_bytes", d->write_bytes);
 		json_u64(j, "discard_bytes", d->discard_bytes);
-		json_u64(j, "reads", d->reads);
-		json_u64(j, "writes", d->writes);
-		json_u64(j, "flushes", d->flushes);
-		json_u64(j, "errors", d->errors);
 		health_json(j, d);
 		json_end(j);
 	}
