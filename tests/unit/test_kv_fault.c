@@ -10,8 +10,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "kv_gone.h"
 #include "kv_sim.h"
-#include "mdc.h"
 
 #define KEYS	60u
 
@@ -473,11 +473,117 @@ static void a_database_is_made_or_can_be_made_again(void)
 	sim_fini(&sim);
 }
 
+/* ---- what a drop deletes ------------------------------------------------------------------ */
+
+/* The blocks of a dropped store wait for the checkpoint that lists them. */
+static struct kvdb *open_parked(void)
+{
+	struct kvdb *db;
+
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	T_EQ(kvdb_kvs_drop(db, "a"), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_COMPACT), 0);
+	T_OK(gone_but_there(db));
+	return db;
+}
+
+static struct kvdb *open_unpinned(void)
+{
+	struct kvdb *db;
+
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	T_EQ(kvdb_checkpoint_drop(db, "old"), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_COMPACT), 0);
+	T_EQ(gone_but_there(db), 0);
+	return db;
+}
+
+/* Bytes of the pool that are in use when nothing is left to do. */
+static uint64_t settled(void)
+{
+	struct kvdb_info in;
+	struct kvdb *db;
+
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_COMPACT), 0);
+	T_EQ(gone_but_there(db), 0);
+	T_EQ(kvdb_info(db, &in), 0);
+	T_EQ(kvdb_close(db), 0);
+	return in.pool.cls[MPOOL_CAPACITY].used + in.pool.cls[MPOOL_STAGING].used;
+}
+
+/* @drop with a fault; what it could not delete is pinned, and gone when opened again. */
+static bool drop_once(struct kvdb *(*open_for)(void), const struct change *c, unsigned fault,
+		      uint64_t at, uint64_t *used, unsigned *late)
+{
+	struct kvdb *db = open_for();
+	struct kvdb_stats st;
+	bool fired, is_late;
+	int err;
+
+	sim.s_fault = (struct sim_fault){ .f_kind = faults[fault].kind, .f_at = at,
+					  .f_is_sticky = faults[fault].is_sticky };
+	err = c->run(db);
+	if (!err)
+		err = kvdb_drain(db, KVDB_WAIT_COMPACT);
+	fired = sim.s_fault.f_fired;
+	sim.s_fault.f_kind = FAULT_NONE;
+	T_OK(!err || fired);
+	T_EQ(kvdb_stats(db, &st), 0);
+	is_late = !st.checkpoints && gone_but_there(db);
+	*late += is_late;
+	if (is_late && c->run == drop_checkpoint && !st.pinned_bytes)
+		T_FAIL("%s, %s %llu: %zu objects are there, none is pinned", c->name,
+		       sim_fault_name[faults[fault].kind], (unsigned long long)at,
+		       gone_but_there(db));
+	kvdb_close(db);
+	/* the drop itself may have failed */
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	err = c->run(db);
+	T_OK(!err || err == -ENOENT);
+	T_EQ(kvdb_close(db), 0);
+	if (!*used)
+		*used = settled();
+	T_EQ(settled(), *used);
+	return fired;
+}
+
+static void drop_with_each_fault(struct kvdb *(*open_for)(void), int (*drop)(struct kvdb *))
+{
+	struct change c = { "drop", drop, false, false };
+	unsigned late = 0, runs = 0;
+	uint64_t used = 0, at;
+	bool fired;
+
+	sim_snap(&sim);
+	T_OK(!drop_once(open_for, &c, 0, 0, &used, &late));
+	sim_rollback(&sim);
+	T_EQ(late, 0);
+	for (unsigned f = 0; f < sizeof(faults) / sizeof(faults[0]); f++) {
+		for (at = fired = 1; fired; at++, runs++) {
+			sim_snap(&sim);
+			fired = drop_once(open_for, &c, f, at, &used, &late);
+			sim_rollback(&sim);
+		}
+	}
+	printf("# %u runs, %u drops that deleted later\n", runs, late);
+	T_OK(late);
+}
+
+static void what_a_drop_could_not_delete_is_pinned_and_goes_with_the_next_open(void)
+{
+	make_db();
+	drop_with_each_fault(open_parked, drop_checkpoint);
+	drop_with_each_fault(open_unpinned, drop_store);
+	sim_fini(&sim);
+}
+
 int main(void)
 {
 	T_RUN(a_change_is_done_or_not_and_says_where_it_failed);
 	T_RUN(a_rewrite_of_the_container_loses_nothing);
 	T_RUN(an_open_behind_a_crash_loses_nothing);
 	T_RUN(a_database_is_made_or_can_be_made_again);
+	T_RUN(what_a_drop_could_not_delete_is_pinned_and_goes_with_the_next_open);
 	return t_done();
 }

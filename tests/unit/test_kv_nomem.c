@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "kv_fresh.h"
-#include "mdc.h"
+#include "kv_gone.h"
 
 #define KEYS	600u
 #define GONE	8u	/* blocks that are to be deleted */
@@ -457,21 +457,6 @@ static int drop_store(struct kvdb *db)
 	int err = kvdb_kvs_drop(db, "t");
 
 	return err ? err : kvdb_drain(db, KVDB_WAIT_COMPACT);
-}
-
-static size_t gone_but_there(struct kvdb *db)
-{
-	const struct kv_mdc_state *st = &db->d_mdc->m_st;
-	struct mpool_obj *obj;
-	size_t n = 0;
-
-	for (size_t i = 0; i < st->st_ngone; i++) {
-		if (mpool_obj_open(db->d_mp, st->st_gone[i], &obj))
-			continue;
-		mpool_obj_close(obj);
-		n++;
-	}
-	return n;
 }
 
 /* The space of what is dropped comes back while the database is open. */
