@@ -68,6 +68,7 @@ enum kv_rec_type {
 #define KV_RECF_TXN	1u	/* a put that counts only through the commit record that names it */
 /* an expiry: 8 bytes behind the padded value */
 #define KV_RECF_EXPIRY	2u
+#define KV_REC_EXPIRY	8u		/* bytes of that field */
 /* the value is packed; what it was: 8 bytes behind the padded value and an expiry */
 #define KV_RECF_PACKED	4u
 #define KV_REC_PACKED	8u		/* bytes of that field */

@@ -66,6 +66,8 @@ struct kv_job {
 	/* the rest is merge_job.c's */
 	struct kv_walk j_walk;	/* progress, with j_asked or j_move */
 	struct kv_iter *j_it;
+	struct kv_iter *j_scout;	/* the same ahead of it, or NULL; it has seen */
+	uint64_t j_ahead;		/* so many entries more */
 	struct kv_ent j_ent;	/* the next one, if j_has */
 	bool j_has;
 	uint64_t j_seen, j_keys, j_now;

@@ -32,22 +32,22 @@ struct piece {
 };
 
 /* Drops what tombstones over many keys of the inputs cover. */
-static int job_hide(struct kv_job *j)
+static int job_hide(struct kv_job *j, struct kv_iter **it)
 {
 	struct kv_cover *co;
 	int rc;
 
 	co = kv_cover_new(NULL, 0, j->j_in - j->j_nabove, j->j_n + j->j_nabove, UINT64_MAX, &rc);
 	if (co)
-		rc = kv_cover_iter(j->j_it, co, &j->j_it);
+		rc = kv_cover_iter(*it, co, it);
 	else if (rc)
-		j->j_it->it_ops->close(j->j_it);
+		(*it)->it_ops->close(*it);
 	if (rc)
-		j->j_it = NULL;
+		*it = NULL;
 	return rc;
 }
 
-static int job_sources(struct kv_job *j)
+static int job_sources(struct kv_job *j, struct kv_iter **it)
 {
 	struct kv_iter *src[KV_MERGE_MAX];
 	unsigned n;
@@ -56,11 +56,11 @@ static int job_sources(struct kv_job *j)
 	for (n = 0; n < j->j_n + j->j_nabove && !rc; n++)
 		rc = kv_run_iter_bulk(j->j_db, (j->j_in - j->j_nabove)[n], &src[n]);
 	if (!rc) {
-		rc = kv_merge_iter(src, n, false, true, &j->j_it);
+		rc = kv_merge_iter(src, n, false, true, it);
 		if (rc)
 			return rc;
-		kv_merge_only_hide(j->j_it, j->j_nabove);
-		return job_hide(j);
+		kv_merge_only_hide(*it, j->j_nabove);
+		return job_hide(j, it);
 	}
 	for (n--; n-- > 0;)
 		src[n]->it_ops->close(src[n]);
@@ -96,8 +96,8 @@ static bool job_is_cancelled(struct kv_job *j)
 	return j->j_asked && atomic_load(&j->j_kvs->k_compact) == KV_COMPACT_NONE;
 }
 
-/* -ECANCELED: the database stops or failed. */
-static int job_next(struct kv_job *j)
+/* The next one that goes on. -ENOENT: none; -ECANCELED: the database stops or failed. */
+static int next_of(struct kv_job *j, struct kv_iter *it, struct kv_ent *e)
 {
 	int rc;
 
@@ -108,15 +108,49 @@ static int job_next(struct kv_job *j)
 			if (j->j_move || j->j_asked)
 				kv_walk_on(j->j_db, &j->j_walk);
 		}
-		rc = j->j_it->it_ops->next(j->j_it, &j->j_ent);
-		j->j_has = !rc;
+		rc = it->it_ops->next(it, e);
 		if (rc)
-			return rc == -ENOENT ? 0 : rc;
+			return rc;
 		/* R18: where nothing older is left it is nothing, else a tombstone */
-		if (KV_UNLIKELY(kv_is_expired(&j->j_ent, j->j_now)))
-			kv_ent_expire(&j->j_ent);
-	} while (j->j_ent.e_kind == KV_ENT_TOMB && j->j_no_tombs);
+		if (KV_UNLIKELY(kv_is_expired(e, j->j_now)))
+			kv_ent_expire(e);
+	} while (e->e_kind == KV_ENT_TOMB && j->j_no_tombs);
 	return 0;
+}
+
+static int job_next(struct kv_job *j)
+{
+	int rc = next_of(j, j->j_it, &j->j_ent);
+
+	j->j_has = !rc;
+	return rc == -ENOENT ? 0 : rc;
+}
+
+/* Looks ahead, as far as the mover can remember, and has it copy what it will meet. */
+static int job_scout(struct kv_job *j, struct kv_run_build *rb)
+{
+	struct kv_ent e;
+	int rc;
+
+	kv_move_round(j->j_move);
+	do {
+		rc = next_of(j, j->j_scout, &e);
+		j->j_ahead += !rc;
+	} while (!rc && kv_move_note(j->j_move, &e));
+	return rc && rc != -ENOENT ? rc : kv_move_sweep(j->j_move, rb);
+}
+
+/* An entry is about to be added to @rb: what it refers to was looked at. */
+static int job_ahead(struct kv_job *j, struct kv_run_build *rb)
+{
+	int rc = 0;
+
+	if (!j->j_scout)
+		return 0;
+	if (!j->j_ahead)
+		rc = job_scout(j, rb);
+	j->j_ahead--;
+	return rc;
 }
 
 static bool in_piece(const struct piece *pc, const struct kv_ent *e, uint64_t n)
@@ -132,7 +166,8 @@ static int piece_copy(struct kv_job *j, const struct piece *pc, struct kv_run_bu
 	int rc = 0;
 
 	while (!rc && j->j_has && in_piece(pc, e, n)) {
-		if (e->e_kind != KV_ENT_TOMB || !pc->pc_no_tombs) {
+		rc = job_ahead(j, rb);
+		if (!rc && (e->e_kind != KV_ENT_TOMB || !pc->pc_no_tombs)) {
 			rc = j->j_move ? kv_move_add(j->j_move, rb, e) : kv_run_build_add(rb, e);
 			if (++n == pc->pc_cut) {
 				memcpy(j->j_key, e->e_key, e->e_klen);
@@ -282,16 +317,21 @@ static int build_one(struct kv_job *j)
 
 static int job_build(struct kv_job *j)
 {
+	bool scouts = j->j_move && kv_move_looks_ahead(j->j_move);
 	bool shows = j->j_move || j->j_asked;
 	uint64_t bytes = 0;
-	int rc = job_sources(j);
+	int rc = job_sources(j, &j->j_it);
+
+	if (!rc && scouts)
+		rc = job_sources(j, &j->j_scout);
 
 	j->j_now = kv_time_ms(j->j_db);
 	j->j_keys = kv_runs_keys(j->j_in, j->j_n);
 	for (unsigned i = 0; i < j->j_n; i++)
 		bytes += j->j_in[i]->rn_bytes;
 	if (shows)
-		kv_walk_begin(j->j_db, &j->j_walk, bytes, j->j_keys / CHECK_EVERY);
+		kv_walk_begin(j->j_db, &j->j_walk, bytes,
+			      (scouts ? 2 : 1) * j->j_keys / CHECK_EVERY);
 	if (!rc)
 		rc = job_tombs(j);
 	job_leave_mts(j);
@@ -307,6 +347,8 @@ static int job_build(struct kv_job *j)
 		kv_walk_end(j->j_db, &j->j_walk);
 	if (j->j_it)
 		j->j_it->it_ops->close(j->j_it);
+	if (j->j_scout)
+		j->j_scout->it_ops->close(j->j_scout);
 	return rc;
 }
 

@@ -17,6 +17,10 @@
  * A value that does not match its CRC stays where it is: its entry keeps the
  * old reference, the victim stays (G5).
  *
+ * Where nobody scans and most of it must be read, values move ahead of the merge in the
+ * order in which they lie (sweep.c): as many as notes have room for, each with its
+ * whole record. What cannot be copied so moves, or stays, as if there were no sweep.
+ *
  * A mover belongs to one thread; no locks.
  */
 #include <errno.h>
@@ -27,6 +31,7 @@
 #include "pack.h"
 #include "pages.h"
 #include "reloc.h"
+#include "sweep.h"
 #include "vec.h"
 
 #define GAP		(32u << 10)	/* bytes of no use that are read to save a request */
@@ -41,6 +46,8 @@
 #define SEAL_BATCH	64u
 #define READY_MAX	8u		/* segments that are allocated at once */
 #define SEND_EVERY	32u	/* entries between looks at what is being written */
+#define SWEEP_PART	24u	/* of the cache, for the notes of a sweep */
+#define COLD_PART	4u	/* of the victims must be read from media for one */
 
 struct item {
 	struct kv_ent im_e;
@@ -50,16 +57,15 @@ struct item {
 	bool im_is_set;		/* gathered, in its final form and place */
 };
 
-struct place {			/* of an item to be gathered: they are read in this order */
-	uint64_t pl_seg;
-	uint32_t pl_off8;
-	uint32_t pl_item;
+struct span {			/* bytes that are wanted of a segment */
+	struct kv_seg *sp_seg;
+	uint32_t sp_off, sp_len;
 };
 
-struct want {			/* one device read, for neighbours in mv_place */
+struct want {			/* one device read, for places that are neighbours */
 	struct kv_seg *wn_seg;
 	uint32_t wn_from, wn_to;	/* bytes in the segment, multiples of KV_BLOCK */
-	uint32_t wn_first, wn_n;	/* of mv_place */
+	uint32_t wn_first, wn_n;	/* of the places */
 	struct iovec wn_iov;
 	int64_t wn_res;
 };
@@ -108,10 +114,13 @@ struct kv_move {
 
 	struct item *mv_item;
 	uint32_t mv_n, mv_itemcap;
-	struct place *mv_place;
+	struct kv_place *mv_place;	/* of those to be gathered */
 	uint32_t mv_nmove, mv_placecap;
 	uint8_t *mv_bytes;
 	uint32_t mv_used, mv_bytescap;
+
+	struct kv_sweep *mv_sweep;	/* NULL: all in key order */
+	uint32_t mv_swept;	/* last note whose record is in the image, plus 1; 0: none */
 
 	/* with references; mv_nseg are written, mv_nready behind them wait for an image */
 	struct kv_seg **mv_seg;
@@ -138,6 +147,35 @@ static void image_unmap(struct image *ig)
 {
 	if (ig->ig_mem)
 		munmap(ig->ig_mem, ig->ig_bytes);
+}
+
+struct look {			/* at the victims */
+	uint64_t lk_all, lk_cold;	/* bytes; of them not in memory */
+	bool lk_is_hot;		/* scans have paid for their order */
+};
+
+static void look_at(void *arg, struct kv_seg *s)
+{
+	struct look *lk = arg;
+
+	if (!kv_is_victim(s, false))
+		return;
+	lk->lk_all += s->sg_bytes;
+	if (!atomic_load(&s->sg_image))
+		lk->lk_cold += s->sg_bytes;
+	lk->lk_is_hot |= atomic_load_explicit(&s->sg_heat, memory_order_relaxed) > 0;
+}
+
+/* What is in memory costs nothing to read, and is left in order for scans that may come. */
+static void sweep_open(struct kv_move *mv)
+{
+	struct look lk = { 0 };
+
+	if (mv->mv_whole || mv->mv_depth == DEPTH_ORDER || mv->mv_how)
+		return;
+	kv_segs_each(mv->mv_db, look_at, &lk);
+	if (!lk.lk_is_hot && lk.lk_cold && lk.lk_cold >= lk.lk_all / COLD_PART)
+		mv->mv_sweep = kv_sweep_new(mv->mv_db->d_budget.b_cache_bytes / SWEEP_PART);
 }
 
 int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, uint8_t mclass,
@@ -175,6 +213,7 @@ int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, ui
 		kv_move_close(mv);
 		return err;
 	}
+	sweep_open(mv);
 	*out = mv;
 	return 0;
 }
@@ -194,6 +233,7 @@ void kv_move_close(struct kv_move *mv)
 	if (mv->mv_q)
 		mpool_ioq_close(mv->mv_q);
 	kv_packer_close(mv->mv_packer);
+	kv_sweep_free(mv->mv_sweep);
 	image_unmap(&mv->mv_image);
 	image_unmap(&mv->mv_sent);
 	if (mv->mv_read)
@@ -309,15 +349,6 @@ static bool value_is_good(const struct kv_move *mv, const struct item *im)
 	return CHECK(500, mpool_crc32c(0, value_at(mv, im), gathered_len(im)) == crc);
 }
 
-static int by_place(const void *a, const void *b)
-{
-	const struct place *x = a, *y = b;
-
-	if (x->pl_seg != y->pl_seg)
-		return x->pl_seg < y->pl_seg ? -1 : 1;
-	return x->pl_off8 < y->pl_off8 ? -1 : x->pl_off8 > y->pl_off8;
-}
-
 /* The value could not be had where it lies: its entry stays as it is. */
 static void leave(struct kv_move *mv, struct item *im)
 {
@@ -340,36 +371,6 @@ static void take_alone(struct kv_move *mv, struct item *im)
 	/* it may have come from the window, where nobody checked it */
 	else if (rc || !value_is_good(mv, im))
 		leave(mv, im);
-}
-
-/* From the window; false when the segment has no image now. */
-static bool take_image(struct kv_move *mv, struct item *im)
-{
-	struct kv_thread *t = kv_enter();
-	const uint8_t *image = atomic_load(&im->im_e.e_seg->sg_image);
-
-	if (image)
-		memcpy(value_at(mv, im), image + (size_t)im->im_e.e_off8 * 8, gathered_len(im));
-	kv_exit(t);
-	if (image && !value_is_good(mv, im))
-		take_alone(mv, im);
-	return image != NULL;
-}
-
-static void want_done(struct kv_move *mv, struct want *w)
-{
-	for (uint32_t i = 0; i < w->wn_n; i++) {
-		struct item *im = &mv->mv_item[mv->mv_place[w->wn_first + i].pl_item];
-		uint32_t off = im->im_e.e_off8 * 8;
-
-		if (w->wn_res == w->wn_to - w->wn_from) {
-			memcpy(value_at(mv, im), (uint8_t *)w->wn_iov.iov_base + (off - w->wn_from),
-			       gathered_len(im));
-			if (value_is_good(mv, im))
-				continue;
-		}
-		take_alone(mv, im);
-	}
 }
 
 /* How many of the next @n reads go to the device, where @flying bytes are being read. */
@@ -421,16 +422,16 @@ static void wants_read(struct kv_move *mv, struct want *w, unsigned n)
 	}
 }
 
-/* Adds the item at mv_place[@at] to the last read; false when it needs another. */
-static bool want_join(struct want *w, const struct item *im, uint32_t at)
+/* Adds the place @at to the last read; false when it needs another. */
+static bool want_join(struct want *w, const struct span *sp, uint32_t at)
 {
-	uint32_t from = im->im_e.e_off8 * 8 & ~(KV_BLOCK - 1);
-	uint32_t to = (im->im_e.e_off8 * 8 + gathered_len(im) + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
+	uint32_t from = sp->sp_off & ~(KV_BLOCK - 1);
+	uint32_t to = (sp->sp_off + sp->sp_len + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
 
 	if (!w->wn_n)
-		*w = (struct want){ .wn_seg = im->im_e.e_seg, .wn_from = from, .wn_to = to,
+		*w = (struct want){ .wn_seg = sp->sp_seg, .wn_from = from, .wn_to = to,
 				    .wn_first = at };
-	else if (w->wn_seg != im->im_e.e_seg || from > w->wn_to + GAP ||
+	else if (w->wn_seg != sp->sp_seg || from > w->wn_to + GAP ||
 		 at != w->wn_first + w->wn_n || to - w->wn_from > PIECE)
 		return false;
 	if (to > w->wn_to)
@@ -439,60 +440,133 @@ static bool want_join(struct want *w, const struct item *im, uint32_t at)
 	return true;
 }
 
+/* One read may have them: larger ones are read alone. */
+static bool span_joins(const struct span *sp)
+{
+	return sp->sp_len <= PIECE - 2 * KV_BLOCK;
+}
+
+/* Who wants places read. */
+struct reader {
+	/* What is wanted of place @at; false: nothing, or it was had in another way. */
+	bool (*rd_span)(struct kv_move *mv, uint32_t at, struct span *sp);
+	/* Here it is; NULL: it could not be read. */
+	int (*rd_take)(struct kv_move *mv, uint32_t at, const struct span *sp,
+		       const uint8_t *bytes);
+};
+
+/* From the window. False: the segment has no image now. */
+static bool copy_image(const struct span *sp, uint8_t *to)
+{
+	struct kv_thread *t = kv_enter();
+	const uint8_t *image = atomic_load(&sp->sp_seg->sg_image);
+
+	if (image)
+		memcpy(to, image + sp->sp_off, sp->sp_len);
+	kv_exit(t);
+	return image != NULL;
+}
+
+static int wants_take(struct kv_move *mv, const struct reader *rd, struct want *w, unsigned n)
+{
+	struct span sp;
+	int rc = 0;
+
+	wants_read(mv, w, n);
+	for (; n-- && !rc; w++)
+		for (uint32_t i = w->wn_first; i < w->wn_first + w->wn_n && !rc; i++) {
+			if (!rd->rd_span(mv, i, &sp))
+				continue;
+			rc = rd->rd_take(mv, i, &sp, w->wn_res != w->wn_to - w->wn_from ? NULL :
+					 (uint8_t *)w->wn_iov.iov_base + (sp.sp_off - w->wn_from));
+		}
+	return rc;
+}
+
+/*
+ * Reads @n places, which are sorted.
+ * -ECANCELED: a put that has no room waits no longer than for some of them.
+ */
+static int read_places(struct kv_move *mv, const struct reader *rd, uint32_t n)
+{
+	struct want w[DEPTH_ORDER];
+	struct span sp;
+	uint32_t bytes = 0;
+	unsigned k = 0;
+	int rc = 0;
+
+	memset(w, 0, sizeof(w));
+	for (uint32_t i = 0; i < n; i++) {
+		if (i % SEND_EVERY == 0) {
+			send_on(mv, false);
+			if (kv_reloc_is_cancelled(mv->mv_db))
+				return -ECANCELED;
+		}
+		if (!rd->rd_span(mv, i, &sp))
+			continue;
+		/* nothing is read before wants_take(): the buffer is free */
+		if (copy_image(&sp, mv->mv_read)) {
+			rc = rd->rd_take(mv, i, &sp, mv->mv_read);
+			if (rc)
+				return rc;
+			continue;
+		}
+		if (want_join(&w[k], &sp, i))
+			continue;
+		bytes += w[k].wn_to - w[k].wn_from;
+		if (++k == mv->mv_depth || bytes > READ_BYTES - PIECE) {
+			rc = wants_take(mv, rd, w, k);
+			if (rc)
+				return rc;
+			k = bytes = 0;
+		}
+		w[k].wn_n = 0;
+		want_join(&w[k], &sp, i);
+	}
+	return wants_take(mv, rd, w, k + (w[k].wn_n != 0));
+}
+
 /* G6: the place is checked against the segment before a byte of it is read. */
 static bool place_is_good(const struct kv_ent *e)
 {
 	return (uint64_t)e->e_off8 * 8 + kv_ent_stored(e) <= (e->e_seg->sg_bytes & ~(KV_BLOCK - 1));
 }
 
-/*
- * Brings the values of all items that got a place since the last time into the image.
- * -ECANCELED: a put that has no room waits no longer than for some of them.
- */
+static bool item_span(struct kv_move *mv, uint32_t at, struct span *sp)
+{
+	struct item *im = &mv->mv_item[mv->mv_place[at].pl_item];
+
+	*sp = (struct span){ im->im_e.e_seg, im->im_e.e_off8 * 8, gathered_len(im) };
+	if (!place_is_good(&im->im_e))
+		leave(mv, im);
+	else if (im->im_is_recoded || !span_joins(sp))
+		take_alone(mv, im);
+	else
+		return true;
+	return false;
+}
+
+static int item_take(struct kv_move *mv, uint32_t at, const struct span *sp, const uint8_t *bytes)
+{
+	struct item *im = &mv->mv_item[mv->mv_place[at].pl_item];
+
+	if (bytes)
+		memcpy(value_at(mv, im), bytes, sp->sp_len);
+	if (!bytes || !value_is_good(mv, im))
+		take_alone(mv, im);
+	return 0;
+}
+
+/* Brings the values of all items that got a place since the last time into the image. */
 static int gather(struct kv_move *mv)
 {
-	struct want w[DEPTH_ORDER];
-	uint32_t bytes = 0;
-	unsigned n = 0;
+	static const struct reader items = { item_span, item_take };
+	int rc;
 
-	qsort(mv->mv_place, mv->mv_nmove, sizeof(mv->mv_place[0]), by_place);
-	memset(w, 0, sizeof(w));
-	for (uint32_t i = 0; i < mv->mv_nmove; i++) {
-		struct item *im = &mv->mv_item[mv->mv_place[i].pl_item];
-
-		if (i % SEND_EVERY == 0) {
-			send_on(mv, false);
-			if (kv_reloc_is_cancelled(mv->mv_db))
-				return -ECANCELED;
-		}
-		if (!place_is_good(&im->im_e)) {
-			leave(mv, im);
-			continue;
-		}
-		if (!im->im_is_recoded && take_image(mv, im))
-			continue;
-		if (im->im_is_recoded || gathered_len(im) > PIECE - 2 * KV_BLOCK) {
-			take_alone(mv, im);
-			continue;
-		}
-		if (want_join(&w[n], im, i))
-			continue;
-		bytes += w[n].wn_to - w[n].wn_from;
-		if (++n == mv->mv_depth || bytes > READ_BYTES - PIECE) {
-			wants_read(mv, w, n);
-			for (unsigned k = 0; k < n; k++)
-				want_done(mv, &w[k]);
-			n = bytes = 0;
-		}
-		w[n].wn_n = 0;
-		want_join(&w[n], im, i);
-	}
-	n += w[n].wn_n != 0;
-	wants_read(mv, w, n);
-	for (unsigned k = 0; k < n; k++)
-		want_done(mv, &w[k]);
+	kv_places_sort(mv->mv_place, mv->mv_nmove);
+	rc = read_places(mv, &items, mv->mv_nmove);
 	mv->mv_nmove = 0;
-	return 0;
+	return rc;
 }
 
 /* ---- packing ---------------------------------------------------------------------------- */
@@ -584,19 +658,12 @@ static uint32_t image_end(const struct kv_move *mv)
 	return f ? (f->mf_end + KV_BLOCK - 1) & ~(KV_BLOCK - 1) : 0;
 }
 
-/* Every record gets its sequence number and CRC, every frame its header. */
-static void stamp(struct kv_move *mv, struct kv_seg *s)
+/* Every frame gets its header: its records are stamped. */
+static void stamp_frames(struct kv_move *mv, struct kv_seg *s)
 {
 	struct kvdb *db = mv->mv_db;
 	uint32_t chain = 0;
 
-	for (uint32_t i = 0; i < mv->mv_n; i++) {
-		struct item *im = &mv->mv_item[i];
-
-		if (im->im_rec)
-			kv_rec_stamp(mv->mv_image.ig_mem + im->im_rec, s->sg_id, im->im_rec,
-				     im->im_e.e_seq);
-	}
 	for (uint32_t i = 0; i < mv->mv_nframe; i++) {
 		struct frame *f = &mv->mv_frame[i];
 		struct kv_frame_hdr h = {
@@ -645,6 +712,18 @@ static int seg_next(struct kv_move *mv, uint32_t len, struct kv_seg **out)
 	return 0;
 }
 
+/* The image, whose records are stamped, is on its way to @s; the other one is filled now. */
+static int image_send(struct kv_move *mv, struct kv_seg *s, uint32_t len)
+{
+	int rc;
+
+	stamp_frames(mv, s);
+	rc = flight_end(mv);
+	if (!rc)
+		flight_begin(mv, s, len);
+	return rc;
+}
+
 /* The image becomes a segment; what moved now refers to it. */
 static int image_write(struct kv_move *mv)
 {
@@ -659,21 +738,17 @@ static int image_write(struct kv_move *mv)
 	if (!len)
 		return 0;	/* all of it stays */
 	rc = seg_next(mv, len, &s);
-	if (rc)
-		return rc;
-	stamp(mv, s);
-	rc = flight_end(mv);
-	if (!rc)
-		flight_begin(mv, s, len);
 	for (uint32_t i = 0; i < mv->mv_n && !rc; i++) {
 		struct item *im = &mv->mv_item[i];
 
 		if (!im->im_rec)
 			continue;
+		kv_rec_stamp(mv->mv_image.ig_mem + im->im_rec, s->sg_id, im->im_rec,
+			     im->im_e.e_seq);
 		im->im_e.e_seg = s;
 		im->im_e.e_off8 = (im->im_rec + kv_rec_val_off(im->im_e.e_klen)) / 8;
 	}
-	return rc;
+	return rc ? rc : image_send(mv, s, len);
 }
 
 int kv_move_flush(struct kv_move *mv, struct kv_run_build *rb)
@@ -783,11 +858,15 @@ static int make_room(struct kv_move *mv, struct kv_run_build *rb, uint32_t size)
 	return kv_move_flush(mv, rb);
 }
 
-int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent *e)
+static bool refers_to_victim(const struct kv_move *mv, const struct kv_ent *e)
 {
-	bool moves = e->e_kind == KV_ENT_REF &&
-		     (kv_is_victim(e->e_seg, mv->mv_whole) ||
-		      (mv->mv_whole && e->e_seg->sg_mclass != mv->mv_mclass));
+	return e->e_kind == KV_ENT_REF &&
+	       (kv_is_victim(e->e_seg, mv->mv_whole) ||
+		(mv->mv_whole && e->e_seg->sg_mclass != mv->mv_mclass));
+}
+
+static int add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent *e, bool moves)
+{
 	struct kv_ent to = *e;		/* as it is gathered */
 	uint32_t rec = 0;
 	int rc = 0;
@@ -816,11 +895,136 @@ int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent
 	if (rc || !moves)
 		return rc;
 	mv->mv_item[mv->mv_n - 1].im_is_recoded = e->e_pack && !to.e_pack;
-	mv->mv_place[mv->mv_nmove++] = (struct place){ .pl_seg = e->e_seg->sg_id,
-						       .pl_off8 = e->e_off8,
-						       .pl_item = mv->mv_n - 1 };
+	mv->mv_place[mv->mv_nmove++] = (struct kv_place){ e->e_seg->sg_id, e->e_off8,
+							    mv->mv_n - 1 };
 	encode(mv, &to, rec, e->e_key, NULL);
 	return 0;
+}
+
+/* ---- in the order of media --------------------------------------------------------------- */
+
+/* Its record can be copied as it is. */
+static bool is_swept(const struct kv_ent *e)
+{
+	return !e->e_pack && place_is_good(e) &&
+	       e->e_off8 * 8 >= kv_rec_val_off(e->e_klen) + KV_FRAME_HDR;
+}
+
+static struct kv_note *note_at(const struct kv_move *mv, uint32_t at)
+{
+	return &mv->mv_sweep->sw_note[mv->mv_sweep->sw_place[at].pl_item];
+}
+
+/* The record, with what may follow its value. */
+static bool note_span(struct kv_move *mv, uint32_t at, struct span *sp)
+{
+	const struct kv_note *no = note_at(mv, at);
+	uint32_t off = no->no_off8 * 8 - kv_rec_val_off(no->no_klen);
+	uint32_t len = kv_rec_size(no->no_klen, no->no_vlen) + KV_REC_EXPIRY + KV_REC_PACKED;
+	uint32_t most = (no->no_seg->sg_bytes & ~(KV_BLOCK - 1)) - off;
+
+	*sp = (struct span){ no->no_seg, off, len < most ? len : most };
+	return span_joins(sp);
+}
+
+/* The records that were copied into the image become a segment. */
+static int swept_write(struct kv_move *mv)
+{
+	uint32_t len = image_end(mv);
+	struct kv_note *no;
+	struct kv_seg *s;
+	int rc;
+
+	if (!len)
+		return 0;
+	rc = seg_next(mv, len, &s);
+	if (rc)
+		return rc;
+	for (; mv->mv_swept; mv->mv_swept = no->no_next) {
+		uint32_t rec;
+
+		no = &mv->mv_sweep->sw_note[mv->mv_swept - 1];
+		rec = no->no_off8 * 8 - kv_rec_val_off(no->no_klen);
+		kv_rec_stamp(mv->mv_image.ig_mem + rec, s->sg_id, rec, no->no_seq);
+		no->no_seg = s;
+	}
+	rc = image_send(mv, s, len);
+	mv->mv_nframe = 0;
+	return rc;
+}
+
+static int note_take(struct kv_move *mv, uint32_t at, const struct span *sp, const uint8_t *bytes)
+{
+	struct kv_note *no = note_at(mv, at);
+	uint32_t size = kv_rec_size(no->no_klen, no->no_vlen), rec = 0;
+	uint8_t *to;
+	int rc;
+
+	/* it moves by itself, which tries again and says what is wrong */
+	if (!bytes || !kv_note_is_of(no, bytes, sp->sp_off, sp->sp_len))
+		return 0;
+	size += no->no_expiry ? KV_REC_EXPIRY : 0;
+	rc = room_for(mv, size, &rec);
+	if (rc == -ENOSPC) {
+		rc = swept_write(mv);
+		if (!rc)
+			rc = room_for(mv, size, &rec);
+	}
+	if (rc)
+		return rc;
+	to = mv->mv_image.ig_mem + rec;
+	kv_rec_encode(to, KV_REC_PUT, (uint16_t)mv->mv_kvs, bytes + KV_REC_HDR, no->no_klen,
+		      bytes + kv_rec_val_off(no->no_klen), no->no_vlen, no->no_vcrc);
+	kv_rec_set_rev(to, KV_MOVED_REV);
+	if (no->no_expiry)
+		kv_rec_set_expiry(to, no->no_expiry);
+	no->no_off8 = (rec + kv_rec_val_off(no->no_klen)) / 8;
+	no->no_is_moved = true;
+	/* what is in the window overtakes what must be read */
+	no->no_next = mv->mv_swept;
+	mv->mv_swept = mv->mv_sweep->sw_place[at].pl_item + 1;
+	return 0;
+}
+
+bool kv_move_looks_ahead(const struct kv_move *mv)
+{
+	return mv->mv_sweep;
+}
+
+void kv_move_round(struct kv_move *mv)
+{
+	kv_sweep_clear(mv->mv_sweep);
+}
+
+bool kv_move_note(struct kv_move *mv, const struct kv_ent *e)
+{
+	if (refers_to_victim(mv, e) && is_swept(e))
+		kv_sweep_add(mv->mv_sweep, e);
+	return !kv_sweep_is_full(mv->mv_sweep);
+}
+
+int kv_move_sweep(struct kv_move *mv, struct kv_run_build *rb)
+{
+	static const struct reader notes = { note_span, note_take };
+	int rc = kv_move_flush(mv, rb);
+
+	if (rc)
+		return rc;
+	mv->mv_swept = 0;
+	kv_sweep_sort(mv->mv_sweep);
+	rc = read_places(mv, &notes, mv->mv_sweep->sw_n);
+	return rc ? rc : swept_write(mv);
+}
+
+int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent *e)
+{
+	struct kv_ent swept = *e;
+
+	if (!refers_to_victim(mv, e))
+		return add(mv, rb, e, false);
+	if (mv->mv_sweep && is_swept(e) && kv_sweep_take(mv->mv_sweep, &swept))
+		return add(mv, rb, &swept, false);
+	return add(mv, rb, e, true);
 }
 
 int kv_move_seal(struct kv_move *mv)

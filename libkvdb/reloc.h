@@ -38,6 +38,16 @@ int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, ui
 int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent *e);
 /* The merge has no more entries: what is held back goes into @rb. */
 int kv_move_flush(struct kv_move *mv, struct kv_run_build *rb);
+/*
+ * kv_move_looks_ahead - whether values are to be moved in the order of media
+ * Then the merge shows its entries twice: in rounds, each begun by kv_move_round(), all that
+ * comes by kv_move_note() until that says no more, then kv_move_sweep(), then the same
+ * entries by kv_move_add().
+ */
+bool kv_move_looks_ahead(const struct kv_move *mv);
+void kv_move_round(struct kv_move *mv);
+bool kv_move_note(struct kv_move *mv, const struct kv_ent *e);
+int kv_move_sweep(struct kv_move *mv, struct kv_run_build *rb);
 /* G2: all that was written is durable and sealed on return; before the edit. */
 int kv_move_seal(struct kv_move *mv);
 /* Lets go of the segments: what no durable run refers to by now is deleted. */
