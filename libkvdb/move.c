@@ -573,7 +573,8 @@ static int gather(struct kv_move *mv)
 
 static uint32_t record_size(const struct kv_ent *e)
 {
-	return kv_rec_size(e->e_klen, kv_ent_stored(e)) + (e->e_pack ? KV_REC_PACKED : 0);
+	return kv_rec_size(e->e_klen, kv_ent_stored(e)) + (e->e_expiry ? KV_REC_EXPIRY : 0) +
+	       (e->e_pack ? KV_REC_PACKED : 0);
 }
 
 /* Its record at @rec, whole but for what the segment's id decides; @val NULL: still to come. */
@@ -585,6 +586,8 @@ static void encode(struct kv_move *mv, const struct kv_ent *e, uint32_t rec, con
 	kv_rec_encode(buf, KV_REC_PUT, (uint16_t)mv->mv_kvs, key, e->e_klen, val,
 		      kv_ent_stored(e), e->e_pack ? e->e_pcrc : e->e_vcrc);
 	kv_rec_set_rev(buf, KV_MOVED_REV);
+	if (e->e_expiry)
+		kv_rec_set_expiry(buf, e->e_expiry);
 	if (e->e_pack)
 		kv_rec_set_packed(buf, e->e_pack, e->e_vlen, e->e_vcrc);
 }

@@ -138,6 +138,7 @@ static char dir[256];
 static struct kvdb *db;
 static struct kvdb_kvs *kvs;
 static uint32_t version[KEYS];
+static uint64_t ttl_s;
 
 static void open_db(void)
 {
@@ -177,7 +178,7 @@ static void put(uint32_t k)
 
 	version[k]++;
 	value(k, val);
-	T_EQ(kvdb_put(kvs, key, key_of(k, key), val, VLEN), 0);
+	T_EQ(kvdb_put_ttl(kvs, key, key_of(k, key), val, VLEN, ttl_s), 0);
 }
 
 static void all_hold(void)
@@ -269,6 +270,65 @@ static void where_scans_have_paid_values_move_in_key_order(void)
 	done();
 }
 
+struct seen {
+	unsigned se_records, se_expire;
+};
+
+static void see_records(struct kv_seg *s, const uint8_t *frame, const struct kv_frame_hdr *h,
+			struct seen *se)
+{
+	uint32_t off = KV_FRAME_HDR;
+	struct kv_rec r;
+
+	for (uint32_t i = 0; i < h->fh_nrec; i++, off += r.r_size) {
+		T_EQ(kv_rec_decode(frame + off, s->sg_id, h->fh_off + off, h->fh_len - off, true,
+				   &r), 0);
+		se->se_records++;
+		se->se_expire += r.r_expiry != 0;
+	}
+}
+
+/* Of a segment that was moved. */
+static void see_moved(void *arg, struct kv_seg *s)
+{
+	uint32_t end = (uint32_t)atomic_load(&s->sg_end);
+	struct kv_frame_hdr h;
+	struct iovec iov;
+
+	if (s->sg_log != KV_MOVED_LOG)
+		return;
+	iov = (struct iovec){ aligned_alloc(KV_BLOCK, end), end };
+	T_EQ(mpool_read(s->sg_obj, 0, &iov, 1), 0);
+	for (uint32_t off = 0; off < end; off += (h.fh_len + KV_BLOCK - 1) & ~(KV_BLOCK - 1)) {
+		const uint8_t *frame = (uint8_t *)iov.iov_base + off;
+
+		T_EQ(kv_frame_decode(frame, (uint32_t)db->d_tag, s->sg_id, off, end - off, &h), 0);
+		T_OK(kv_frame_check_payload(frame, &h));
+		see_records(s, frame, &h, arg);
+	}
+	free(iov.iov_base);
+}
+
+/* Repair knows nothing else of a key whose runs are lost. */
+static void a_record_that_moved_says_when_it_expires(void)
+{
+	for (unsigned hot = 0; hot < 2; hot++) {
+		struct seen se = { 0 };
+
+		ttl_s = 3600;
+		half_dead_and_cold();
+		if (hot)
+			kv_segs_each(db, each_is_hot, NULL);
+		compact();
+		kv_segs_each(db, see_moved, &se);
+		T_OK(se.se_records > KEYS / 4);
+		T_EQ(se.se_expire, se.se_records);
+		all_hold();
+		done();
+	}
+	ttl_s = 0;
+}
+
 int main(void)
 {
 	T_RUN(notes_are_sorted_by_place_and_taken_by_key);
@@ -277,5 +337,6 @@ int main(void)
 	T_RUN(a_record_of_another_key_is_not_copied);
 	T_RUN(what_must_be_read_is_read_once);
 	T_RUN(where_scans_have_paid_values_move_in_key_order);
+	T_RUN(a_record_that_moved_says_when_it_expires);
 	return t_done();
 }
