@@ -114,13 +114,14 @@ static void check_data(struct check *c, struct mp_obj *obj)
 	u32 crc = ~0u;
 	int rc = 0;
 
-	for (off = 0; off < obj->o_length && !rc; off += n) {
+	for (off = 0; off < obj->o_length; off += n) {
 		n = min_t(u64, CHUNK, obj->o_length - off);
 		rc = mp_obj_map(obj, off, n, &dev, &pos, &n);
 		if (!rc)
 			rc = dev->d_ops->read(dev, pos, c->buf, n);
-		if (!rc)
-			crc = crc32c(crc, c->buf, n);
+		if (rc)
+			break;
+		crc = crc32c(crc, c->buf, n);
 	}
 	if (rc) {
 		scnprintf(text, sizeof(text), "object %llu near offset %llu: error %d",
