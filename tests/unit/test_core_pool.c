@@ -2,6 +2,7 @@
 /*
  * Behaviour of the portable core on small in-memory pools.
  */
+#include "core.h"
 #include "core_mem.h"
 
 static struct rig r;
@@ -432,6 +433,105 @@ static void mlog_records_come_back_and_erase_forgets(void)
 	rig_fini(&r);
 }
 
+/* ---- what is refused ------------------------------------------------------------------- */
+
+/* And nothing is written. */
+static void refused(const struct mp_create *c, int want)
+{
+	T_EQ(mp_pool_create(c), want);
+	T_EQ(r.m[0].writes + r.m[1].writes, 0);
+}
+
+static void what_no_pool_can_be_made_of_is_refused_and_untouched(void)
+{
+	static const char *const name[] = { NULL, "", ".x", "-x", "a/b", "a b", "\xc3\xa9" };
+	static const u32 mclass[MP_SLOTS + 1];
+	u32 odd[2] = { MP_STAGING, MP_STAGING };
+	struct mp_create good = { .mc_name = "n", .mc_ndevs = 2, .mc_dev = r.dev,
+				  .mc_mclass = mclass, .mc_label = "\xc3\xa9t\xc3\xa9" };
+	struct mp_dev *many[MP_SLOTS + 1];
+	struct mp_create c = good;
+	struct mp_pool_info pi;
+	char text[256];
+	u32 i;
+
+	r.n = 2;
+	r.pool = NULL;
+	for (i = 0; i < 2; i++) {
+		mem_init(&r.m[i], 8 << 20);
+		r.dev[i] = &r.m[i].dev;
+	}
+	for (i = 0; i < ARRAY_SIZE(name); i++) {
+		c.mc_name = name[i];
+		refused(&c, -EINVAL);
+	}
+	memset(text, 'n', sizeof(text));
+	c = good;
+	text[MP_LABEL_LEN] = 0;
+	c.mc_label = text;
+	refused(&c, -EINVAL);
+	c.mc_label = "two\nlines";
+	refused(&c, -EINVAL);
+	c.mc_label = "\x7f";
+	refused(&c, -EINVAL);
+	c = good;
+	text[MP_NAME_LEN] = 0;
+	c.mc_name = text;
+	refused(&c, -EINVAL);
+	c = good;
+	c.mc_ndevs = 0;
+	refused(&c, -EINVAL);
+	for (i = 0; i <= MP_SLOTS; i++)
+		many[i] = r.dev[0];
+	c.mc_dev = many;
+	c.mc_ndevs = MP_SLOTS + 1;
+	refused(&c, -EINVAL);
+	c.mc_ndevs = MP_CLASS_DEVS + 1;
+	refused(&c, -EINVAL);
+	c = good;
+	c.mc_mclass = odd;
+	refused(&c, -EINVAL);
+	odd[1] = MP_CLASSES;
+	refused(&c, -EINVAL);
+	c = good;
+	c.mc_spare_pct[MP_STAGING] = MP_SPARE_MAX + 1;
+	refused(&c, -EINVAL);
+	c = good;
+	r.m[1].dev.d_sector = 2 * MP_BLOCK;
+	refused(&c, -EOPNOTSUPP);
+	r.m[1].dev.d_sector = 512;
+	r.m[1].dev.d_size = MP_MIN_DEV - 1;
+	refused(&c, -EINVAL);
+	r.m[1].dev.d_size = 8 << 20;
+	T_EQ(mp_pool_create(&good), 0);
+	T_EQ(rig_open(&r), 0);
+	mp_pool_info(r.pool, &pi);
+	T_STREQ(pi.pi_label, good.mc_label);
+	rig_fini(&r);
+}
+
+/* Of two pools at once, or of one device twice, none is destroyed. */
+static void what_is_not_one_pool_is_not_destroyed(void)
+{
+	static struct rig other;
+	struct mp_dev *dev[MP_SLOTS + 1];
+
+	rig_init(&r, 2, 8 << 20);
+	rig_init(&other, 2, 8 << 20);
+	for (u32 i = 0; i <= MP_SLOTS; i++)
+		dev[i] = r.dev[i % 2];
+	r.m[0].writes = r.m[1].writes = other.m[0].writes = 0;
+	T_EQ(mp_pool_destroy(dev, MP_SLOTS + 1), -EINVAL);
+	T_EQ(mp_pool_destroy(dev, 3), -ENOTUNIQ);
+	dev[2] = other.dev[0];
+	T_EQ(mp_pool_destroy(dev, 3), -EINVAL);
+	T_EQ(r.m[0].writes + r.m[1].writes + other.m[0].writes, 0);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(rig_open(&other), 0);
+	rig_fini(&r);
+	rig_fini(&other);
+}
+
 int main(void)
 {
 	T_RUN(committed_mblock_survives_a_cut);
@@ -450,5 +550,7 @@ int main(void)
 	T_RUN(verify_dump_and_map_read_only);
 	T_RUN(roots_are_atomic_and_ordered);
 	T_RUN(mlog_records_come_back_and_erase_forgets);
+	T_RUN(what_no_pool_can_be_made_of_is_refused_and_untouched);
+	T_RUN(what_is_not_one_pool_is_not_destroyed);
 	return t_done();
 }
