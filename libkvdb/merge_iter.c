@@ -204,6 +204,16 @@ static int merge_seek(struct kv_iter *it, const void *key, size_t klen)
 	return rc;
 }
 
+/* Nothing is left that the sources which only hide could hide. */
+static bool is_over(const struct merge_iter *mi)
+{
+	unsigned i = mi->mi_only_hide;
+
+	while (i < mi->mi_n && !mi->mi_src[i].so_live)
+		i++;
+	return i == mi->mi_n;
+}
+
 static int merge_next(struct kv_iter *it, struct kv_ent *e)
 {
 	struct merge_iter *mi = (struct merge_iter *)it;
@@ -228,6 +238,8 @@ static int merge_next(struct kv_iter *it, struct kv_ent *e)
 		if (!s->so_live)
 			return -ENOENT;
 		mi->mi_used = true;
+		if (mi->mi_tree[0] < mi->mi_only_hide && is_over(mi))
+			return -ENOENT;
 		if (s->so_old || mi->mi_tree[0] < mi->mi_only_hide ||
 		    (s->so_ent.e_kind == KV_ENT_TOMB && !mi->mi_tombs) ||
 		    (mi->mi_hides && mi->mi_hides(mi->mi_arg, &s->so_ent)))

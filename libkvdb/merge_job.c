@@ -31,13 +31,24 @@ struct piece {
 	bool pc_no_tombs;
 };
 
-/* Drops what tombstones over many keys of the inputs cover. */
-static int job_hide(struct kv_job *j, struct kv_iter **it)
+/*
+ * Upper runs that hide what they hold from a move in a leaf: so many. What they hide was counted
+ * as dead (G3). More than so many: ordinary merges come first.
+ */
+static unsigned job_upper(const struct kv_job *j)
+{
+	bool reads = j->j_move && j->j_nleaf && j->j_tree->tr_nupper <= KV_MERGE_MAX;
+
+	return BARRIER(636, reads) ? j->j_tree->tr_nupper : 0;
+}
+
+/* Drops what tombstones over many keys of the runs cover. */
+static int job_hide(struct kv_iter **it, struct kv_run **run, unsigned n)
 {
 	struct kv_cover *co;
 	int rc;
 
-	co = kv_cover_new(NULL, 0, j->j_in - j->j_nabove, j->j_n + j->j_nabove, UINT64_MAX, &rc);
+	co = kv_cover_new(NULL, 0, run, n, UINT64_MAX, &rc);
 	if (co)
 		rc = kv_cover_iter(*it, co, it);
 	else if (rc)
@@ -49,22 +60,31 @@ static int job_hide(struct kv_job *j, struct kv_iter **it)
 
 static int job_sources(struct kv_job *j, struct kv_iter **it)
 {
-	struct kv_iter *src[KV_MERGE_MAX];
-	unsigned n;
+	struct kv_iter *src[2 * KV_MERGE_MAX];
+	struct kv_run **run = j->j_in - j->j_nabove;
+	unsigned n, upper = job_upper(j), part = j->j_n + j->j_nabove;
 	int rc = 0;
 
-	for (n = 0; n < j->j_n + j->j_nabove && !rc; n++)
-		rc = kv_run_iter_bulk(j->j_db, (j->j_in - j->j_nabove)[n], &src[n]);
-	if (!rc) {
-		rc = kv_merge_iter(src, n, false, true, it);
-		if (rc)
-			return rc;
-		kv_merge_only_hide(*it, j->j_nabove);
-		return job_hide(j, it);
+	for (n = 0; n < upper + part && !rc; n++)
+		rc = kv_run_iter_bulk(j->j_db, n < upper ? j->j_tree->tr_run[n] : run[n - upper],
+				      &src[n]);
+	if (rc) {
+		for (n--; n-- > 0;)
+			src[n]->it_ops->close(src[n]);
+		return rc;
 	}
-	for (n--; n-- > 0;)
-		src[n]->it_ops->close(src[n]);
-	return rc;
+	rc = kv_merge_iter(src, n, false, true, it);
+	if (rc)
+		return rc;
+	kv_merge_only_hide(*it, upper + j->j_nabove);
+	if (upper) {
+		const struct kv_leaf *lf = j->j_tree->tr_leaf[j->j_leaf].lr_leaf;
+
+		rc = (*it)->it_ops->seek(*it, lf->lf_key, lf->lf_klen);
+		if (!rc)
+			rc = job_hide(it, j->j_tree->tr_run, upper);
+	}
+	return rc ? rc : job_hide(it, run, part);
 }
 
 /* H3: tombstones over many keys go on, as long as they may hide something elsewhere. */

@@ -15,7 +15,8 @@
  *  - tombstones go when nothing older is left and no view may still look for a
  *    conflict (T3, T6);
  *  - relocation is a merge that copies the values of one block, makes the copy
- *    durable, commits one edit and publishes (G1 to G4);
+ *    durable, commits one edit and publishes (G1 to G4); in a leaf it leaves out what upper
+ *    runs hide;
  *  - a split ends the one list of runs: what a merge with the oldest run wrote lies
  *    in two leaves, a key each, what is newer in the upper level; a spill takes the
  *    oldest upper runs into both leaves, a join merges the leaves, each with one edit
@@ -662,6 +663,28 @@ static bool refers(const ent *e, unsigned n, unsigned blk)
 	return false;
 }
 
+/* G3: what upper runs hold or cover is left out of a move in a leaf. */
+static void leave_hidden(const struct state *s, ent *out)
+{
+	const struct runs *r = &s->now.runs;
+	unsigned upper = part_first(r, LEAF_A), n = 0, i, j;
+	ent in[RUN_ENT];
+
+	memcpy(in, out, sizeof(in));
+	memset(out, 0, sizeof(in));
+	for (i = 0; i < RUN_ENT && in[i]; i++) {
+		unsigned k = E_KEY(in[i]);
+		bool hidden = broken[move_trusts_memtable] &&
+			      newest(s->now.mem[0], MEM_ENT, k, NOW);
+
+		for (j = 0; j < upper; j++)
+			hidden |= newest(r->r[j], RUN_ENT, k, NOW) ||
+				  E_SEQ(in[i]) <= newest_cover(r->r[j], RUN_ENT, k, NOW);
+		if (is_range(in[i]) || !hidden)
+			out[n++] = in[i];
+	}
+}
+
 /* From the newest run of the part on. */
 static void job_start(const struct state *old, unsigned blk, enum part part)
 {
@@ -677,6 +700,8 @@ static void job_start(const struct state *old, unsigned blk, enum part part)
 			continue;
 		if (!squeeze(&s, in, n * RUN_ENT, first, n, false, s.job.out))
 			continue;
+		if (part != UPPER)
+			leave_hidden(&s, s.job.out);
 		s.job.phase = BUILT;
 		memcpy(s.job.top, s.now.runs.r[first], sizeof(s.job.top));
 		s.job.part = (uint8_t)part;

@@ -91,6 +91,7 @@ struct state {
 	X(view_reads_now)	/* a view does not hold its tree */			\
 	X(job_on_top)		/* the result lies in front of newer runs */		\
 	X(job_beside_merge)	/* merges take runs that a relocation has */		\
+	X(move_trusts_memtable)	/* in a leaf, what a memtable overwrites is left out */	\
 	X(job_before_flush)	/* the edit does not wait for the copy */		\
 	X(free_pinned)		/* under a view */					\
 	X(free_before_edit)	/* shown first, then committed: durable runs refer to it */ \

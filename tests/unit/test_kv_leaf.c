@@ -778,6 +778,46 @@ static void a_move_waits_for_the_merge_of_its_runs(void)
 	done();
 }
 
+static uint64_t keys_in_leaves(void)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+	uint64_t n = kv_runs_keys(tr->tr_run + tr->tr_nupper, tr->tr_nrun - tr->tr_nupper);
+
+	kv_tree_put(db, tr);
+	return n;
+}
+
+/* G3: a job counts it as dead; if the move took it along, it would be dead once more. */
+static void a_move_in_a_leaf_leaves_out_what_upper_runs_hide(void)
+{
+	unsigned left = 0;
+	uint64_t bytes = 0;
+
+	kv_tree_put(db, with_leaves());
+	T_EQ(keys_in_leaves(), KEYS);
+	for (unsigned i = 0; i < KEYS; i += 3)
+		put(i);
+	flush();
+	for (unsigned i = 1; i < KEYS; i += 6)
+		del(i);
+	del_range(KEYS / 2, KEYS / 2 + 100);
+	flush();
+	for (unsigned i = 0; i < KEYS; i++)
+		left += i % 3 && model[i];
+	T_EQ(shape().upper, 2);
+	T_OK(kv_segs_seal_now(db) >= 0);
+	kv_segs_each(db, mark_victim, NULL);
+	T_EQ(kv_merge_move(db, kvs, kv_min_horizon(db), MPOOL_CAPACITY, false, false, &bytes), 1);
+	T_OK(shape().upper > 0);
+	T_EQ(keys_in_leaves(), left);
+	check_all();
+	merge_all();
+	check_all();
+	reopen();
+	check_all();
+	done();
+}
+
 /* Else nothing that is logged while it runs could be emptied. */
 static void a_merge_lets_go_of_memtables(void)
 {
@@ -817,6 +857,7 @@ int main(void)
 	T_RUN(merges_run_beside_each_other);
 	T_RUN(no_leaf_changes_beside_a_spill);
 	T_RUN(a_move_waits_for_the_merge_of_its_runs);
+	T_RUN(a_move_in_a_leaf_leaves_out_what_upper_runs_hide);
 	T_RUN(a_merge_lets_go_of_memtables);
 	return t_done();
 }
