@@ -126,7 +126,7 @@ struct kv_move {
 	struct kv_seg **mv_seg;
 	uint32_t mv_nseg, mv_nready, mv_segcap;
 	bool mv_sealed;
-	uint64_t mv_written;
+	uint64_t mv_taken;	/* bytes of its segments, whole */
 };
 
 static uint8_t *map(size_t bytes)
@@ -248,7 +248,7 @@ void kv_move_close(struct kv_move *mv)
 
 uint64_t kv_move_bytes(const struct kv_move *mv)
 {
-	return mv->mv_written;
+	return mv->mv_taken;
 }
 
 /* ---- writing ---------------------------------------------------------------------------- */
@@ -305,7 +305,9 @@ static int flight_end(struct kv_move *mv)
 	if (fl->fl_err)
 		return kv_error_mpool(fl->fl_err);
 	atomic_fetch_add(&mv->mv_db->d_count.move_bytes[s->sg_mclass], fl->fl_len);
-	mv->mv_written += fl->fl_len;
+	mv->mv_taken += fl->fl_len;
+	/* G13 */
+	(void)BARRIER(637, (mv->mv_taken += s->sg_bytes - fl->fl_len, 0));
 	kv_reloc_wrote(mv->mv_db, mv->mv_whole, fl->fl_len);
 	s->sg_is_ordered = mv->mv_depth == DEPTH_ORDER;
 	atomic_store(&s->sg_first_epoch, mv->mv_epoch);

@@ -521,21 +521,17 @@ static int step_locked(struct kvdb *db, uint64_t now)
 	/* keys first: a version that a merge drops needs no place for its value */
 	bool forced = atomic_load(&rl->rl_forced) && !kv_compact_is_merging(db);
 	int rc = forced ? 1 : is_due(db, now);
-	uint64_t space, was, log;
+	uint64_t space;
 
 	if (rc <= 0)
 		return rc;
-	was = space_in_use(db);
-	log = atomic_load(&db->d_logs->ls_bytes);
 	rc = kv_segs_seal_now(db);
 	if (rc >= 0)
 		rc = forced ? run_alone(db, FOR_SPACE, 1, 1) :
 			      run_for_space(db, limit_of(rl), goal_of(rl));
 	space = space_in_use(db);
-	/* what it gained it may have taken again: a drain would have it do so for ever */
-	kv_stuck_set(db, &rl->rl_stuck, jb->jb_is_early ||
-		     (rc > 0 && jb->jb_gain > space / 128 &&
-		      (space < was || log != atomic_load(&db->d_logs->ls_bytes))) ? 0 : space);
+	kv_stuck_set(db, &rl->rl_stuck,
+		     jb->jb_is_early || (rc > 0 && jb->jb_gain > space / 128) ? 0 : space);
 	rl->rl_stuck_burst = rl->rl_burst;
 	if (forced && rc < 0)
 		kv_compact_end(db, rc);

@@ -2,7 +2,7 @@
 /*
  * Relocation: which values move (reloc.c), one job (reloc_job.c), how they move
  * (move.c), and the merge that carries them (merge.c). DESIGN.md, "Relocation", has the
- * reasons and the invariants G1 to G10.
+ * reasons and the invariants G1 to G13.
  */
 #ifndef KV_RELOC_H
 #define KV_RELOC_H
@@ -52,7 +52,7 @@ int kv_move_sweep(struct kv_move *mv, struct kv_run_build *rb);
 int kv_move_seal(struct kv_move *mv);
 /* Lets go of the segments: what no durable run refers to by now is deleted. */
 void kv_move_close(struct kv_move *mv);
-uint64_t kv_move_bytes(const struct kv_move *mv);	/* written */
+uint64_t kv_move_bytes(const struct kv_move *mv);	/* of the segments that it wrote, whole */
 
 /* ---- merge.c ---------------------------------------------------------------------------- */
 
@@ -60,7 +60,7 @@ uint64_t kv_move_bytes(const struct kv_move *mv);	/* written */
  * kv_merge_move - merge the runs of a store from the newest to the oldest that
  * refer to victims, and move the values on the way
  * @epoch, @mclass, @only, @whole: as for kv_move_open()
- * @bytes: what was written is added
+ * @bytes: those of the segments that were written are added, whole
  * 1 = done, 0 = nothing refers to a victim, -EAGAIN = not possible now
  * (cancelled, too many runs), -errno.
  */

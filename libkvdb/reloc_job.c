@@ -281,15 +281,15 @@ int kv_rjob_move(struct kvdb *db, struct kv_rjob *jb, bool only, bool whole)
 	return kv_each_store(db, move_store, true, jb);
 }
 
-/* Bytes that came free, or will when readers leave, less those that were written. */
-static uint64_t gained(const struct kv_victim *v, uint64_t n, uint64_t written)
+/* Bytes that came free, or will when readers leave, less those of new segments (G13). */
+static uint64_t gained(const struct kv_victim *v, uint64_t n, uint64_t taken)
 {
 	uint64_t freed = 0;
 
 	for (uint64_t i = 0; i < n; i++)
 		if (!atomic_load(&v[i].vi_seg->sg_runs))
 			freed += v[i].vi_bytes;
-	return freed > written ? freed - written : 0;
+	return freed > taken ? freed - taken : 0;
 }
 
 /* The same of staging: what stays there was written anew. */

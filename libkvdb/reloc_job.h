@@ -13,7 +13,7 @@ struct kv_rjob {
 	unsigned jb_ncand, jb_cap;
 	uint64_t jb_user;		/* live keys and values counted, as they are stored */
 	uint64_t jb_horizon, jb_memtables;
-	uint64_t jb_stores, jb_bytes;	/* in which it moved values; those that it wrote */
+	uint64_t jb_stores, jb_bytes;	/* in which it moved values; of segments it wrote */
 	uint64_t jb_gain;		/* bytes that the job brought */
 	uint64_t jb_left;		/* bytes that left staging */
 	uint64_t jb_else;		/* live values in segments that other jobs empty */

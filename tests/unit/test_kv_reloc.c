@@ -822,6 +822,65 @@ static void a_move_leaves_newer_runs_alone_and_what_they_hide_out(void)
 	done(0);
 }
 
+/* True once nothing is left that would help. */
+static bool gives_up(unsigned jobs)
+{
+	kv_reloc_force(db);
+	for (unsigned i = 0; i < jobs && kv_reloc_is_forced(db); i++) {
+		T_OK(kv_reloc_step(db) >= 0);
+		kv_reloc_look(db);
+	}
+	return !kv_reloc_is_forced(db);
+}
+
+/* The first @n keys of store 0 whose values lie in one segment. */
+static void of_one_segment(uint32_t *k, unsigned n)
+{
+	struct kv_tree *tr = kv_tree_get(kvs[0]);
+	struct kv_seg *first = NULL;
+	struct kv_iter *it;
+	struct kv_ent e;
+
+	T_EQ(kv_run_iter_bulk(db, tr->tr_run[0], &it), 0);
+	while (n) {
+		T_EQ(it->it_ops->next(it, &e), 0);
+		if (!first)
+			first = e.e_seg;
+		if (e.e_seg == first)
+			k[--n] = (uint32_t)atoi((const char *)e.e_key) * 343 % KEYS;
+	}
+	it->it_ops->close(it);
+	kv_tree_put(db, tr);
+}
+
+/* G13: what is left of a segment may need one as large, then nothing came free. */
+static void a_job_that_brings_no_segment_is_not_repeated(void)
+{
+	const uint32_t n = 4 * (SEG / 1240);	/* when they moved they fill their segments */
+	uint32_t gone[3];
+	uint64_t space;
+	char key[32];
+
+	fresh(64u << 20);
+	for (uint32_t k = 0; k < n; k++)
+		T_EQ(put(0, k), 0);
+	settle();
+	reopen();
+	T_OK(gives_up(8));
+	/* of one segment as much goes as makes it worth a copy */
+	of_one_segment(gone, 3);
+	for (unsigned i = 0; i < 3; i++) {
+		T_EQ(kvdb_del(kvs[0], key, key_of(gone[i], key)), 0);
+		version[0][gone[i]] = 0;
+	}
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	space = stats().space_bytes;
+	T_OK(gives_up(8));
+	T_OK(stats().space_bytes <= space);
+	all_hold();
+	done(0);
+}
+
 int main(void)
 {
 	T_RUN(emptiest_segments_are_chosen_until_the_excess_is_covered);
@@ -843,6 +902,7 @@ int main(void)
 	T_RUN(a_damaged_value_keeps_its_segment_and_is_reported);
 	T_RUN(a_store_that_comes_meanwhile_leaves_moved_segments_whole);
 	T_RUN(a_move_leaves_newer_runs_alone_and_what_they_hide_out);
+	T_RUN(a_job_that_brings_no_segment_is_not_repeated);
 	T_RUN(garbage_never_fills_the_pool);
 	T_RUN(a_process_may_die_at_every_step);
 	return t_done();
