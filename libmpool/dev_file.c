@@ -7,7 +7,8 @@
  * too; they hold against other opens of the same process and go with the
  * descriptor. Byte 2 is locked by a descriptor that no ring ever has, so it
  * goes when the process does: it tells an owner that lives from one whose rings
- * the kernel is still ending. A file behind a loop device is refused, because
+ * the kernel is still ending. The node of a block device carries the same locks, to
+ * tell just that. A file behind a loop device is refused, because
  * the loop device would write around the lock.
  *
  * I/O is O_DIRECT. Where a file system refuses it (tmpfs) the same calls are
@@ -134,12 +135,18 @@ static int file_reserve(void *dev, uint64_t off, uint64_t len)
 	return rc ? (errno == EDQUOT || errno == EFBIG ? -ENOSPC : -errno) : 0;
 }
 
+enum { BYTE_WRITER, BYTE_READERS, BYTE_LIVE, BYTES };
+
 static void file_close(void *dev)
 {
 	struct file_dev *fd = dev;
 	struct flock fl = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
 
-	/* a ring that had the file registered lets go of it some time after its end */
+	/*
+	 * A ring that had the file registered lets go of it some time after its end. A block
+	 * device stays claimed until then, and so that this is seen its own locks stay too.
+	 */
+	fl.l_start = fd->fd_is_block ? BYTES : 0;
 	fcntl(fd->fd_fd, F_OFD_SETLK, &fl);
 	close(fd->fd_fd);
 	if (fd->fd_live >= 0)
@@ -198,25 +205,36 @@ static int file_has_loop(const struct stat *st)
 #define LOCK_NAP_MS 5
 /* Readers that only have a look (info, list) are soon gone: a writer does not fail for them. */
 #define LOCK_READER_PATIENCE_MS 2000
-
-enum { BYTE_WRITER, BYTE_READERS, BYTE_LIVE };
+/* The kernel ends the locks of a block device's node a moment before its claim. */
+#define CLAIM_PATIENCE_MS 200
 
 static struct flock byte_lock(off_t byte, short type)
 {
 	return (struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
 }
 
-/* One that is just opening may have no lock of byte 2 yet: it will, at the next look. */
-static int has_living_owner(int fd)
+static int is_locked(int fd, off_t byte)
 {
-	struct flock fl = byte_lock(BYTE_LIVE, F_WRLCK);
+	struct flock fl = byte_lock(byte, F_WRLCK);
 
 	return !fcntl(fd, F_OFD_GETLK, &fl) && fl.l_type != F_UNLCK;
 }
 
-static int file_lock_byte(int fd, off_t byte, short type)
+/* One that is just opening may have no lock of byte 2 yet: it will, at the next look. */
+static int has_living_owner(int fd)
+{
+	return is_locked(fd, BYTE_LIVE);
+}
+
+static void lock_nap(void)
 {
 	const struct timespec nap = { .tv_nsec = LOCK_NAP_MS * 1000000 };
+
+	nanosleep(&nap, NULL);
+}
+
+static int file_lock_byte(int fd, off_t byte, short type)
+{
 	struct flock fl = byte_lock(byte, type);
 	int i, living_ms = byte == BYTE_READERS && type == F_WRLCK ? LOCK_READER_PATIENCE_MS : 0;
 
@@ -226,17 +244,46 @@ static int file_lock_byte(int fd, off_t byte, short type)
 		if (i == LOCK_PATIENCE_MS / LOCK_NAP_MS ||
 		    (i >= living_ms / LOCK_NAP_MS && has_living_owner(fd)))
 			return -EBUSY;
-		nanosleep(&nap, NULL);
+		lock_nap();
 	}
 	return 0;
 }
 
-/* The same file once more, for the lock of byte 2. */
+/*
+ * Claims a block device (O_EXCL); as open(). A claim of a pool that was closed, or whose
+ * process died, ends when the kernel has ended its rings, as the locks of files do.
+ */
+static int block_open(const char *path, int of)
+{
+	int i, unlocked = 0;
+
+	for (i = 0; i < LOCK_PATIENCE_MS / LOCK_NAP_MS; i++) {
+		int fd = open(path, of), is_alive, is_dying;
+
+		if (fd >= 0 || errno != EBUSY)
+			return fd;
+		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		is_alive = fd >= 0 && has_living_owner(fd);
+		is_dying = fd >= 0 && (is_locked(fd, BYTE_WRITER) || is_locked(fd, BYTE_READERS));
+		if (fd >= 0)
+			close(fd);
+		/* without locks it is no pool's, but mounted, say; or just now comes free */
+		unlocked = is_dying ? 0 : unlocked + 1;
+		if (is_alive || unlocked > CLAIM_PATIENCE_MS / LOCK_NAP_MS)
+			break;
+		lock_nap();
+	}
+	errno = EBUSY;
+	return -1;
+}
+
+/* The same file or node once more, for the lock of byte 2. */
 static int live_open(const char *path, const struct stat *st, int *out)
 {
 	struct flock fl = byte_lock(BYTE_LIVE, F_RDLCK);
 	struct stat now;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc = 0;
+	int of = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (S_ISBLK(st->st_mode) ? 0 : O_NOFOLLOW);
+	int fd = open(path, of), rc = 0;
 
 	if (fd < 0)
 		return -errno;
@@ -271,7 +318,7 @@ static int file_lock(struct file_dev *fd, const char *path, const struct stat *s
 		*why = rc == -EBUSY ? "it is open already" : "it cannot be locked";
 		return rc;
 	}
-	if (file_has_loop(st)) {
+	if (S_ISREG(st->st_mode) && file_has_loop(st)) {
 		*why = "a loop device uses it; detach that first (losetup -d)";
 		return -EBUSY;
 	}
@@ -348,11 +395,13 @@ static int file_open_fd(const char *path, unsigned flags, struct stat *st, const
 	int fd, rc;
 
 	/* a block device may be named by a link of /dev/disk; a file may not */
-	if (!(flags & MPL_FILE_CREATE) && !stat(path, st) && S_ISBLK(st->st_mode))
-		of = (of & ~O_NOFOLLOW) | (flags & MPL_FILE_PEEK ? 0 : O_EXCL);
-	else if (flags & MPL_FILE_CREATE)
-		of |= O_CREAT | O_EXCL;
-	fd = open(path, of, 0600);
+	if (!(flags & MPL_FILE_CREATE) && !stat(path, st) && S_ISBLK(st->st_mode)) {
+		of &= ~O_NOFOLLOW;
+		fd = flags & MPL_FILE_PEEK ? open(path, of) : block_open(path, of | O_EXCL);
+	} else {
+		of |= flags & MPL_FILE_CREATE ? O_CREAT | O_EXCL : 0;
+		fd = open(path, of, 0600);
+	}
 	if (fd < 0) {
 		rc = -errno;
 		*why = rc == -ELOOP ? "it is a symbolic link" :
@@ -386,8 +435,8 @@ int mpl_file_open(const char *path, unsigned flags, uint64_t size, struct mpl_lo
 		free(fd);
 		return rc;
 	}
-	rc = S_ISREG(st.st_mode) && !(flags & MPL_FILE_PEEK) ?
-	     file_lock(fd, path, &st, flags, why) : 0;
+	fd->fd_is_block = S_ISBLK(st.st_mode);
+	rc = flags & MPL_FILE_PEEK ? 0 : file_lock(fd, path, &st, flags, why);
 	if (!rc)
 		rc = file_setup(fd->fd_fd, &st, flags, size, out, why);
 	if (rc) {
@@ -398,7 +447,6 @@ int mpl_file_open(const char *path, unsigned flags, uint64_t size, struct mpl_lo
 		file_close(fd);
 		return rc;
 	}
-	fd->fd_is_block = out->lo_is_block;
 	out->lo_is_direct = file_try_direct(fd->fd_fd, out->lo_vdev.size);
 	out->lo_vdev.ops = &file_ops;
 	out->lo_vdev.dev = fd;

@@ -199,7 +199,7 @@ struct mpool_open_opts {
  * @out: the pool
  *
  * Threads: any. Blocking: I/O; time follows live objects, not history. Readers of files
- * are waited for, 2 seconds at most.
+ * are waited for, 2 seconds at most, and the end of an owner that closed it or died, 30.
  * Durability: repairs of superblock copies are durable on return.
  * Errors: -ENOENT, -EBUSY (open elsewhere), -EUCLEAN (damage, lost writes),
  * -ENOTUNIQ (duplicate member), -ENODEV (member missing), -ESTALE (an older
