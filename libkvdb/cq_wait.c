@@ -45,8 +45,11 @@ static void wait_for_keys(struct kvdb_cq *cq, bool waits)
 static void arm(struct kvdb_cq *cq)
 {
 	wait_for_keys(cq, cq->c_owned.li_head != NULL);
-	if (!atomic_exchange(&cq->c_armed, true))
+	/* counted first, or who wakes the queues might pass by one that sleeps; only we arm */
+	if (!atomic_load(&cq->c_armed)) {
 		atomic_fetch_add(&cq->c_db->d_cq_armed, 1);
+		atomic_store(&cq->c_armed, true);
+	}
 	atomic_thread_fence(memory_order_seq_cst);	/* pairs with kv_key_wake() */
 }
 
