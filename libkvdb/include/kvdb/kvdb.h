@@ -295,7 +295,8 @@ int kvdb_kvs_set(struct kvdb_kvs *kvs, const struct kvdb_kvs_opts *opts, unsigne
  * Durability: within the loss bound; at once with kvdb_opts.commit.
  * Errors: -EINVAL (empty key), -ENAMETOOLONG (key), -E2BIG (value), -ENOSPC,
  * -ECANCELED (an open transaction wrote the key, and did not end within a second),
- * -EROFS (fail-stopped), -ENOMEM, -EIO (commit mode). Nothing is changed on error.
+ * -EROFS (fail-stopped), -ENOMEM: nothing is changed; -EIO: written and visible, but not
+ * durable, and the database has stopped.
  */
 int kvdb_put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen);
 
@@ -441,8 +442,8 @@ int kvdb_range_del(struct kvdb_kvs *kvs, const void *from, size_t flen, const vo
 /**
  * kvdb_sync() - make everything acknowledged so far durable
  * Threads: any; concurrent callers share one flush. Blocking: I/O.
- * Durability: everything acknowledged before the call. Errors: -EIO, -EROFS:
- * never 0 after a failed flush.
+ * Durability: everything acknowledged before the call. Errors: -EIO: never 0 after a
+ * failed flush.
  */
 int kvdb_sync(struct kvdb *db);
 
@@ -661,8 +662,8 @@ int kvdb_txn_cursor_open_opts(struct kvdb_txn *txn, struct kvdb_kvs *kvs,
  * Threads: owner. Blocking: as kvdb_put(); I/O with KVDB_TXN_DURABLE.
  * Durability: as kvdb_put(), the whole transaction or nothing of it. One that wrote
  * nothing waits for nothing; its ticket stands for what was acknowledged before.
- * Errors: -ECANCELED (an earlier write failed so), -ESTALE, -ENOSPC, -EROFS, -ENOMEM:
- * nothing was written; -EIO: committed and visible, but not durable.
+ * Errors: -EINVAL (flags), -ECANCELED (an earlier write failed so), -ESTALE, -ENOSPC, -EROFS,
+ * -ENOMEM: nothing was written; -EIO: committed and visible, but not durable.
  */
 int kvdb_txn_commit(struct kvdb_txn *txn, unsigned flags, uint64_t *ticket);
 /** kvdb_txn_abort() - forget the writes and end the transaction; NULL is ignored. Threads: owner. Blocking: never. Durability: none. Errors: none. */

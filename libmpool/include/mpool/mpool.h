@@ -523,7 +523,7 @@ struct mpool_cqe {
  * @depth: requests in flight at most, 1 .. 4096
  * @out: queue
  * Threads: the queue belongs to one thread at a time. Blocking: never.
- * Durability: none. Errors: -ENOMEM, -EINVAL, -EMFILE.
+ * Durability: none. Errors: -ENOMEM, -EINVAL.
  */
 int mpool_ioq_open(struct mpool *mp, unsigned depth, struct mpool_ioq **out);
 /**
