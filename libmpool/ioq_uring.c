@@ -31,7 +31,7 @@ struct mpl_uring {
 	struct io_uring ur_ring;
 	int ur_is_up;
 	int ur_has_files;		/* members are registered, by slot */
-	const void *ur_owner;
+	uint64_t ur_owner;		/* thread_no() */
 	unsigned ur_parts;		/* in flight */
 	int ur_event_fd;		/* -1 until asked for */
 	unsigned ur_nbufs;
@@ -39,7 +39,16 @@ struct mpl_uring {
 	int ur_has_bufs;
 };
 
-static __thread char uring_self;	/* its address names the thread */
+/* Of the calling thread, and of no other ever: its memory may be that of one that has ended. */
+static uint64_t thread_no(void)
+{
+	static uint64_t last;
+	static __thread uint64_t no;
+
+	if (!no)
+		no = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+	return no;
+}
 
 static int uring_setup(struct io_uring *ring, unsigned entries)
 {
@@ -91,7 +100,7 @@ static int uring_up(struct mpool_ioq *q)
 	if (rc)
 		return rc;
 	ur->ur_is_up = 1;
-	ur->ur_owner = &uring_self;
+	ur->ur_owner = thread_no();
 	if (q->q_back->files)
 		n = q->q_back->files(q, fds, MPL_CFG_DEVS);
 	/* both are optimisations: without them the same requests work */
@@ -210,9 +219,9 @@ static int uring_start(struct mpool_ioq *q, struct mpl_part *pt)
 {
 	struct mpl_uring *ur = q->q_uring;
 
-	if (ur->ur_is_up && ur->ur_owner != &uring_self && ur->ur_parts)
+	if (ur->ur_is_up && ur->ur_owner != thread_no() && ur->ur_parts)
 		return -EINVAL;
-	if (!ur->ur_is_up || ur->ur_owner != &uring_self) {
+	if (!ur->ur_is_up || ur->ur_owner != thread_no()) {
 		if (uring_up(q))
 			return mpl_ioq_sync_ops.start(q, pt);
 	}
@@ -314,7 +323,7 @@ static int uring_poll(struct mpool_ioq *q, unsigned want, uint64_t end_ns)
 	}
 	if (!ur->ur_parts)
 		return 0;
-	if (ur->ur_owner != &uring_self)
+	if (ur->ur_owner != thread_no())
 		return -EINVAL;
 	if (want > ur->ur_parts)
 		want = ur->ur_parts;

@@ -533,7 +533,7 @@ static void *moved_main(void *arg)
 	struct mpool_cqe cqe = { .res = -1 };
 
 	if (mpool_ioq_submit(m->q, m->io, 1) == 1)
-		mpool_ioq_reap(m->q, &cqe, 1, 1, -1);
+		mpool_ioq_reap(m->q, &cqe, 1, 1, 5000000000);
 	m->res = cqe.res;
 	return NULL;
 }
@@ -614,6 +614,29 @@ static void queue_moves_to_another_thread_when_idle(void)
 	free(buf);
 }
 
+/* The system gives a thread the memory of one that has ended: it is another one all the same. */
+static void queue_outlives_the_threads_that_used_it(void)
+{
+	struct mpool *mp = th_new_pool(io, NULL);
+	struct mpool_obj *obj = th_alloc(mp, MPOOL_APPEND, MPOOL_CAPACITY, MIB, 0);
+	char *buf = th_buf(4096, 9);
+	struct iovec v = { buf, 4096 };
+	struct mpool_io r = { .obj = obj, .type = MPOOL_WRITE, .iovcnt = 1, .iov = &v };
+	struct moved m = { .io = &r };
+	pthread_t t;
+
+	T_EQ(mpool_ioq_open(mp, 4, &m.q), 0);
+	for (; r.off < 16 * 4096; r.off += 4096) {
+		T_EQ(pthread_create(&t, NULL, moved_main, &m), 0);
+		pthread_join(t, NULL);
+		T_EQ(m.res, 4096);
+	}
+	mpool_ioq_close(m.q);
+	mpool_obj_close(obj);
+	T_EQ(mpool_close(mp), 0);
+	free(buf);
+}
+
 static void run_all(void)
 {
 	printf("# back end %s\n", io);
@@ -629,6 +652,7 @@ static void run_all(void)
 	T_RUN(queue_carries_batches);
 	T_RUN(threads_share_a_pool);
 	T_RUN(queue_moves_to_another_thread_when_idle);
+	T_RUN(queue_outlives_the_threads_that_used_it);
 }
 
 int main(void)
