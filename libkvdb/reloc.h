@@ -214,7 +214,8 @@ struct kv_room {
 void kv_room_init(struct kv_room *ro);
 void kv_room_fini(struct kv_room *ro);
 /*
- * kv_room_open - bytes that a job may write before anything comes free; kv_room_take() follows
+ * kv_room_open - bytes of values that a job may write before anything comes free, with what
+ * their segments take beside them; kv_room_take() follows
  * @all: also what is kept for flushes
  */
 uint64_t kv_room_open(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, bool all);

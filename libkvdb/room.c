@@ -26,6 +26,18 @@ static uint64_t of_keys(struct kvdb *db)
 	return keys + keys / 8 + 2ull * db->d_budget.b_kblock_bytes;
 }
 
+/*
+ * The part of a segment that values fill, at least. Two frames that follow each other hold more
+ * than one may, and each has a header and ends with a block; an image that lacks a 16th takes a
+ * segment as if it were full.
+ */
+static double fill_of(struct kvdb *db)
+{
+	double two = db->d_budget.b_frame_max, lost = 2 * (KV_FRAME_HDR + KV_BLOCK);
+
+	return BARRIER(638, 1) ? two / (two + lost) * 15 / 16 : 1;
+}
+
 /* ro_lock held. */
 static uint64_t due_but(const struct kv_room *ro, enum kv_victim_of who)
 {
@@ -53,12 +65,12 @@ uint64_t kv_room_open(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who
 	pthread_mutex_lock(&ro->ro_lock);
 	avail = all ? kv_segs_free_bytes(db) : kv_segs_spare_bytes(db);
 	(void)BARRIER(626, (taken += due_but(ro, who), 0));
-	return avail > taken ? avail - taken : 0;
+	return avail > taken ? (uint64_t)((double)(avail - taken) * fill_of(db)) : 0;
 }
 
 void kv_room_take(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, uint64_t bytes)
 {
-	ro->ro_due[who] = bytes ? bytes + of_keys(db) : 0;
+	ro->ro_due[who] = bytes ? (uint64_t)((double)bytes / fill_of(db)) + of_keys(db) : 0;
 	pthread_mutex_unlock(&ro->ro_lock);
 }
 

@@ -644,6 +644,38 @@ static void a_damaged_value_keeps_its_segment_and_is_reported(void)
 
 /* ---- full media --------------------------------------------------------------------- */
 
+/* Eight of them fill a frame of 32 KiB to 8/9. */
+static int put_wide(uint32_t k)
+{
+	uint8_t val[3600];
+	char key[32];
+
+	memset(val, (int)k, sizeof(val));
+	return kvdb_put(kvs[0], key, (size_t)sprintf(key, "%06u", k), val, sizeof(val));
+}
+
+/* G11: segments take more than the values in them; a job without room for that brings nothing. */
+static void a_job_chooses_no_more_than_it_has_room_for(void)
+{
+	const uint32_t n = 8000;
+
+	clk = &test_clock;
+	fresh(64u << 20);
+	for (uint32_t k = 0; kv_segs_free_bytes(db) > 12u << 20; k++) {
+		/* all, and then every second one again */
+		T_EQ(put_wide(k < n ? k : 2 * (k - n)), 0);
+		if (k % 64 == 0)
+			T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(stats().relocations, 0);
+	kv_reloc_force(db);
+	T_EQ(kv_reloc_step(db), 1);
+	T_EQ(stats().relocations, 1);
+	done(0);
+	clk = NULL;
+}
+
 static void garbage_never_fills_the_pool(void)
 {
 	fresh(12u << 20);
@@ -903,6 +935,7 @@ int main(void)
 	T_RUN(a_store_that_comes_meanwhile_leaves_moved_segments_whole);
 	T_RUN(a_move_leaves_newer_runs_alone_and_what_they_hide_out);
 	T_RUN(a_job_that_brings_no_segment_is_not_repeated);
+	T_RUN(a_job_chooses_no_more_than_it_has_room_for);
 	T_RUN(garbage_never_fills_the_pool);
 	T_RUN(a_process_may_die_at_every_step);
 	return t_done();
