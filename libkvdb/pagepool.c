@@ -45,6 +45,7 @@ struct kv_page {
 	int pg_err;				/* FAILED: why */
 	_Atomic(uint8_t) pg_use;		/* clock: rounds it survives */
 	uint8_t pg_weight;			/* rounds that a use is worth */
+	_Atomic(bool) pg_is_lost;		/* FAILED, and nobody has retired it */
 	uint32_t pg_slab;
 } __attribute__((aligned(64)));
 
@@ -489,9 +490,11 @@ void kv_page_settle(struct kvdb *db, struct kv_page *p, int err)
 	p->pg_err = err;
 	page_unlink(pp, p, PG_LOADING, PG_FAILED);
 	b = batch_new(pp);
-	if (b) {	/* else the page is lost until close: memory is short anyway */
+	if (b) {
 		b->ba_page[b->ba_n++] = p;
 		batch_retire(b);
+	} else {	/* no memory: until its slab is given back, see slab_empty() */
+		atomic_store(&p->pg_is_lost, true);
 	}
 }
 
@@ -638,8 +641,9 @@ static unsigned slab_empty(struct kv_pagepool *pp, struct kv_page *pages)
 		if (atomic_load_explicit(&p->pg_state, memory_order_acquire) == PG_FREE)
 			continue;
 		busy++;
-		if (!b || atomic_load(&p->pg_state) != PG_LIVE ||
-		    !page_unlink(pp, p, PG_LIVE, PG_RETIRED))
+		if (!b || (!atomic_exchange(&p->pg_is_lost, false) &&
+			   (atomic_load(&p->pg_state) != PG_LIVE ||
+			    !page_unlink(pp, p, PG_LIVE, PG_RETIRED))))
 			continue;
 		b->ba_page[b->ba_n++] = p;
 		if (b->ba_n == BATCH) {
