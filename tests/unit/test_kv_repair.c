@@ -4,11 +4,12 @@
  * every version of every key: what is certain is the newest, what is not lies
  * in the store of what was found, and nothing else is there.
  */
+#include "die.h"
 #include "harness.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "mdc.h"
@@ -74,6 +75,11 @@ static void open_at(const char *path, struct kvdb **out)
 	o.logs = 1;
 	o.cache_bytes = 64u << 20;
 	T_EQ(kvdb_open(path, &o, out), 0);
+}
+
+static void open_it(void)
+{
+	open_at(dir, &db);
 }
 
 static void write_key(unsigned s, unsigned k, uint32_t ver)
@@ -249,6 +255,7 @@ static uint32_t version(struct kvdb *to, const char *store, unsigned s, unsigned
 }
 
 static struct kvdb *to;
+static const struct kvdb_opts *how;	/* of the database that is repaired */
 
 static struct kvdb_repair repair(void)
 {
@@ -256,19 +263,24 @@ static struct kvdb_repair repair(void)
 
 	nrange = 0;
 	told[0] = 0;
-	T_EQ(kvdb_repair(dir, NULL, NULL, NULL, NULL, &plan), 0);
+	T_EQ(kvdb_repair(dir, how, NULL, NULL, NULL, &plan), 0);
 	pool_make(fresh_dir);
 	open_at(fresh_dir, &to);
-	T_EQ(kvdb_repair(dir, NULL, to, see, NULL, &r), 0);
+	T_EQ(kvdb_repair(dir, how, to, see, NULL, &r), 0);
 	/* what was said is what was done */
 	T_OK(!memcmp(&plan, &r, sizeof(r)));
 	return r;
 }
 
-static void finish(void)
+static void forget(void)
 {
 	T_EQ(kvdb_close(to), 0);
 	pool_end(fresh_dir);
+}
+
+static void finish(void)
+{
+	forget();
 	pool_end(dir);
 }
 
@@ -446,6 +458,133 @@ static void names_that_are_taken_are_passed_over(void)
 	finish();
 }
 
+/* ---- values that expire ------------------------------------------------------------ */
+
+#define TTL_FROM 600u	/* 100 keys of store a from here on are put for a minute */
+
+static uint64_t clock_now(void *arg)
+{
+	(void)arg;
+	return 1000000000u;
+}
+
+static void clock_sleep(void *arg, uint64_t t)
+{
+	(void)arg;
+	(void)t;
+}
+
+static uint64_t in_an_hour(void *arg)
+{
+	(void)arg;
+	return ((uint64_t)time(NULL) + 3600) * 1000000000u;
+}
+
+static const struct kvdb_clock later = { clock_now, clock_sleep, NULL, in_an_hour };
+
+static void make_with_expiry(void)
+{
+	struct kvdb_kvs *kvs;
+	uint8_t val[400];
+	char key[16];
+
+	make();
+	open_at(dir, &db);
+	T_EQ(kvdb_kvs_open(db, "a", &kvs), 0);
+	for (unsigned k = TTL_FROM; k < TTL_FROM + 100; k++) {
+		T_EQ(kvdb_put_ttl(kvs, key, key_of(k, key), val, value(0, k, 3, val), 60), 0);
+		older[0][k] = newest[0][k];
+		newest[0][k] = 3;
+	}
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(kvdb_close(db), 0);
+}
+
+static void expire(void)
+{
+	for (unsigned k = TTL_FROM; k < TTL_FROM + 100; k++)
+		newest[0][k] = 0;
+}
+
+/* What is left says that it expired, so what it replaced is gone as well. */
+static void what_expired_hides_what_it_replaced_wherever_it_is_found(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb_repair r;
+	unsigned k;
+
+	o.clock = &later;
+	make_with_expiry();
+	repair();
+	T_EQ(check(), 0);
+	forget();
+	/* its page is lost: of large values the log is left */
+	hurt(0, 0, TTL_FROM + 51, PAGE);
+	r = repair();
+	T_EQ(r.lost_ranges, 1);
+	T_EQ(check(), r.found_keys);
+	for (k = TTL_FROM + 1; k < TTL_FROM + 100; k += 2)
+		T_EQ(version(to, "a.found", 0, k), is_named(0, k) ? 3 : 0);
+	T_OK(is_named(0, TTL_FROM + 51));
+	forget();
+	expire();
+	how = &o;
+	r = repair();
+	how = NULL;
+	T_EQ(r.lost_ranges, 1);
+	T_EQ(check(), r.found_keys);
+	for (k = TTL_FROM + 1; k < TTL_FROM + 100; k += 2)
+		T_EQ(version(to, "a.found", 0, k) + version(to, "a", 0, k), 0);
+	finish();
+}
+
+/* ---- transactions ------------------------------------------------------------------- */
+
+/* Values in the log, and a process that dies before the commit. */
+static void die_in_a_transaction(void)
+{
+	struct kvdb_txn *txn;
+	struct kvdb_kvs *kvs;
+	uint8_t val[400];
+	char key[17];
+	size_t klen;
+
+	T_EQ(kvdb_kvs_open(db, "a", &kvs), 0);
+	T_EQ(kvdb_txn_begin(db, 0, &txn), 0);
+	for (unsigned k = 1; k < KEYS; k += 2) {
+		klen = key_of(k, key);
+		key[klen++] = 't';	/* a key that nobody else has */
+		T_EQ(kvdb_txn_put(txn, kvs, key, klen, val, value(0, k, 7, val)), 0);
+	}
+	T_EQ(kvdb_sync(db), 0);
+	T_OK(kv_segs_seal_now(db) >= 0);
+	T_EQ(kvdb_sync(db), 0);
+}
+
+static void what_was_never_committed_is_not_found(void)
+{
+	struct kvdb_cursor *cur;
+	struct kvdb_repair r;
+	struct kvdb_kvs *kvs;
+	const void *key;
+	size_t klen;
+	unsigned n = 0;
+
+	make();
+	hurt(0, 0, 999, PAGE);
+	t_die_in(open_it, die_in_a_transaction);
+	r = repair();
+	T_EQ(r.lost_ranges, 1);
+	T_EQ(check(), r.found_keys);
+	T_EQ(kvdb_kvs_open(to, "a.found", &kvs), 0);
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &cur), 0);
+	for (; !kvdb_cursor_next(cur, &key, &klen, NULL, NULL); n++)
+		T_EQ(klen, 6);
+	kvdb_cursor_close(cur);
+	T_EQ(n, r.found_keys);
+	finish();
+}
+
 /* Turns over a bit of both logs of the container. */
 static void hurt_container(uint64_t off)
 {
@@ -494,26 +633,16 @@ static void a_damaged_container_loses_no_key(void)
 	}
 }
 
-/* Writes without a flush, and dies. */
-static void die_with_a_log(void)
+static void write_without_a_flush(void)
 {
-	int status = -1;
-	pid_t pid;
-
-	fflush(stdout);
-	pid = fork();
-	T_OK(pid >= 0);
-	if (!pid) {
-		open_at(dir, &db);
-		for (unsigned k = 0; k < KEYS; k++) {
-			write_key(0, k, 3);
-			if (k % 50 == 0 && kvdb_sync(db))
-				_exit(1);
-		}
-		_exit(kvdb_sync(db) || kv_segs_seal_now(db) < 0 || kvdb_sync(db));
+	for (unsigned k = 0; k < KEYS; k++) {
+		write_key(0, k, 3);
+		if (k % 50 == 0)
+			T_EQ(kvdb_sync(db), 0);
 	}
-	T_EQ(waitpid(pid, &status, 0), pid);
-	T_OK(WIFEXITED(status) && !WEXITSTATUS(status));
+	T_EQ(kvdb_sync(db), 0);
+	T_OK(kv_segs_seal_now(db) >= 0);
+	T_EQ(kvdb_sync(db), 0);
 }
 
 static void hurt_log(void)
@@ -539,7 +668,7 @@ static void a_hole_in_a_log_costs_what_lay_in_it(void)
 	unsigned n3 = 0;
 
 	make();
-	die_with_a_log();
+	t_die_in(open_it, write_without_a_flush);
 	hurt_log();
 	T_OK(kvdb_open(dir, NULL, &db) == -EUCLEAN);
 	r = repair();
@@ -562,7 +691,7 @@ static void a_damaged_container_loses_no_record_of_a_log(void)
 	struct kvdb_repair r;
 
 	make();
-	die_with_a_log();
+	t_die_in(open_it, write_without_a_flush);
 	hurt_container(100);
 	r = repair();
 	T_EQ(r.is_guess, 1);
@@ -664,6 +793,8 @@ int main(void)
 	T_RUN(what_a_newer_run_says_is_certain_whatever_an_older_one_lost);
 	T_RUN(a_lost_value_is_named_and_its_past_is_not_certain);
 	T_RUN(names_that_are_taken_are_passed_over);
+	T_RUN(what_expired_hides_what_it_replaced_wherever_it_is_found);
+	T_RUN(what_was_never_committed_is_not_found);
 	T_RUN(a_damaged_container_loses_no_key);
 	T_RUN(a_hole_in_a_log_costs_what_lay_in_it);
 	T_RUN(a_damaged_container_loses_no_record_of_a_log);
