@@ -56,6 +56,45 @@ static void checkpoints_keep_everything(void)
 	rig_fini(&r);
 }
 
+/* As many as there may be, in more than one frame; the next one is refused. */
+static void checkpoints_keep_every_container(void)
+{
+	char name[MP_NAME_LEN], want[MP_NAME_LEN];
+	struct mp_obj_info oi;
+	u64 id[2], was[2] = { 0, 0 };
+	u32 i;
+
+	rig_init(&r, 1, 64 << 20);
+	T_EQ(rig_open(&r), 0);
+	for (i = 0; i < MP_ROOTS_MAX; i++) {
+		snprintf(name, sizeof(name), "%04u%s", i * 389 % MP_ROOTS_MAX, i % 3 ? "" : "x");
+		T_EQ(mp_root_create(r.pool, name, MP_CAPACITY, 8192, 1), 0);
+	}
+	T_EQ(mp_root_create(r.pool, "one more", MP_CAPACITY, 8192, 1), -ENOSPC);
+	/* so many objects that a frame ends among the containers, and enough for checkpoints */
+	add_objs(&r, (int)((MP_FRAME_MAX - MP_ROOTS_MAX / 2 * sizeof(struct mp_root_omf)) /
+			   (sizeof(struct mp_obj_omf) + sizeof(struct mp_extent_omf))) -
+		 2 * (int)MP_ROOTS_MAX);
+	for (i = 0; i < 1500; i++) {
+		add_objs(&r, 1);
+		T_EQ(mp_obj_list(r.pool, 0, 7, &oi, 1), 1);
+		T_EQ(delete_id(r.pool, oi.oi_id), 0);
+	}
+	rig_reopen(&r, 1);
+	name[0] = 0;
+	for (i = 0; i < MP_ROOTS_MAX; i++) {
+		T_EQ(mp_root_next(r.pool, name, name, id), 0);
+		snprintf(want, sizeof(want), "%04u", i);
+		T_OK(!memcmp(name, want, 4));
+		T_OK(id[0] != was[0] && id[1] != was[1]);
+		memcpy(was, id, sizeof(was));
+	}
+	T_EQ(mp_root_next(r.pool, name, name, id), -ENOENT);
+	T_EQ(mp_root_delete(r.pool, name), 0);
+	T_EQ(mp_root_create(r.pool, "one more", MP_CAPACITY, 8192, 1), 0);
+	rig_fini(&r);
+}
+
 static void torn_tail_is_cut(void)
 {
 	start(1);
@@ -314,6 +353,7 @@ static void records_that_contradict_are_refused_and_change_nothing(void)
 int main(void)
 {
 	T_RUN(checkpoints_keep_everything);
+	T_RUN(checkpoints_keep_every_container);
 	T_RUN(torn_tail_is_cut);
 	T_RUN(damage_before_the_tail_is_refused);
 	T_RUN(damaged_checkpoint_is_refused);
