@@ -703,6 +703,49 @@ static void a_damaged_container_loses_no_record_of_a_log(void)
 	finish();
 }
 
+/* An object of another database, as nobody but a damaged container would leave it. */
+static void plant_foreign(void)
+{
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
+				   .capacity = KV_BLOCK, .tag = tag ^ 1 };
+	struct mpool_op op = { .type = MPOOL_OP_COMMIT };
+	struct mpool *mp;
+
+	T_EQ(mpool_open(dir, NULL, &mp), 0);
+	T_EQ(mpool_alloc(mp, &req, 1, &op.obj), 0);
+	T_EQ(mpool_batch(mp, &op, 1), 0);
+	mpool_obj_close(op.obj);
+	T_EQ(mpool_close(mp), 0);
+}
+
+/* With a container its tag decides; without one nobody can say which of two it was. */
+static void what_belongs_to_two_databases_is_not_mixed(void)
+{
+	struct kvdb_repair r;
+
+	make();
+	plant_foreign();
+	r = repair();
+	T_EQ(r.is_guess, 0);
+	T_EQ(check(), 0);
+	forget();
+	hurt_container(100);
+	T_EQ(kvdb_repair(dir, NULL, NULL, NULL, NULL, &r), -EUCLEAN);
+	T_OK(strstr(kvdb_error_detail()->text, "objects of several databases"));
+	pool_end(dir);
+}
+
+static void a_pool_without_a_database_has_nothing_to_repair(void)
+{
+	struct kvdb_repair r;
+
+	pool_make(dir);
+	T_EQ(kvdb_drop(dir, NULL), 0);
+	T_EQ(kvdb_repair(dir, NULL, NULL, NULL, NULL, &r), -ENOENT);
+	T_OK(strstr(kvdb_error_detail()->text, "there is no database in this pool"));
+	pool_end(dir);
+}
+
 /* Without the container nothing else says which keys the block had. */
 static void a_key_block_that_nothing_describes_is_named(void)
 {
@@ -798,6 +841,8 @@ int main(void)
 	T_RUN(a_damaged_container_loses_no_key);
 	T_RUN(a_hole_in_a_log_costs_what_lay_in_it);
 	T_RUN(a_damaged_container_loses_no_record_of_a_log);
+	T_RUN(what_belongs_to_two_databases_is_not_mixed);
+	T_RUN(a_pool_without_a_database_has_nothing_to_repair);
 	T_RUN(a_key_block_that_nothing_describes_is_named);
 	T_RUN(whatever_read_fails_nothing_is_left_out_in_silence);
 	T_RUN(options_of_another_size_or_a_checkpoint_are_refused);
