@@ -145,7 +145,7 @@ static int user_dev_info(struct mpool *mp, unsigned slot, struct mpool_dev_info 
 	dev = (struct mpl_dev *)mb.mb_dev;
 	memset(out, 0, sizeof(*out));
 	memcpy(out->uuid, mb.mb_uuid, 16);
-	snprintf(out->path, sizeof(out->path), "%s", dev->md_path);
+	snprintf(out->path, sizeof(out->path), "%.255s", dev->md_path);
 	out->mclass = mb.mb_mclass;
 	out->slot = mb.mb_slot;
 	out->size = mb.mb_bytes;

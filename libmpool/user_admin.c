@@ -141,13 +141,9 @@ static struct mpl_cfg *cfg_clean(const struct admin *ad, unsigned more)
 		cd->cd_is_adding = 0;
 		if (mpl_cfg_path(ad->ad_path, ad->ad_set.st_pv, cd->cd_path, path, sizeof(path)))
 			continue;
-		for (k = 0; k < ad->ad_set.st_n; k++) {
-			const char *have = ad->ad_set.st_dev[k]->md_path;
-
-			/* that may be cut short */
-			if (!strncmp(have, path, sizeof(ad->ad_set.st_dev[k]->md_path) - 1))
+		for (k = 0; k < ad->ad_set.st_n; k++)
+			if (!strcmp(ad->ad_set.st_dev[k]->md_path, path))
 				break;
-		}
 		cf->cf_ndevs += k < ad->ad_set.st_n;
 	}
 	return cf;

@@ -23,6 +23,34 @@ static int entries(const char *path)
 	return n;
 }
 
+/* A member's path that is longer than what is shown of it: its file goes, and no other. */
+static void destroy_removes_the_members_however_long_their_path(void)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 16 * MIB };
+	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+	char name[256], beside[600], pool[600];
+	struct stat st;
+	int fd;
+
+	th_fresh();
+	memset(name, 'p', sizeof(name));
+	/* begins with the same 255 bytes */
+	snprintf(beside, sizeof(beside), "%s/%.*s", th_dir, (int)(254 - strlen(th_dir)), name);
+	T_EQ(strlen(beside), 255);
+	fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	T_OK(fd >= 0);
+	close(fd);
+	snprintf(pool, sizeof(pool), "%s/%.250s", th_dir, name);
+	o.name = "long";
+	o.devs = &dev;
+	o.ndevs = 1;
+	T_EQ(mpool_create(pool, &o), 0);
+	T_EQ(mpool_destroy(pool, NULL), 0);
+	T_OK(stat(pool, &st) && errno == ENOENT);
+	T_EQ(stat(beside, &st), 0);
+	th_clean();
+}
+
 static void create_open_close_destroy(void)
 {
 	struct mpool_info in;
@@ -551,6 +579,7 @@ int main(void)
 {
 	unsetenv("MPOOL_DEV");
 	T_RUN(create_open_close_destroy);
+	TH_RUN_FILES(destroy_removes_the_members_however_long_their_path);
 	T_RUN(create_existing_pool_is_eexist);
 	T_RUN(create_bad_arguments_leave_nothing);
 	T_RUN(create_plan_writes_nothing);
