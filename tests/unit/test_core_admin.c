@@ -36,6 +36,27 @@ static const char *name0(const struct mem *m)
 	return (const char *)m->media + 8;
 }
 
+struct search {
+	const char *text;
+	u32 n;
+};
+
+static void on_line(void *arg, const char *line)
+{
+	struct search *se = arg;
+
+	se->n += !!strstr(line, se->text);
+}
+
+/* Devices of which a dump says this. */
+static u32 dump_says(const struct rig *r, const char *text)
+{
+	struct search se = { text, 0 };
+
+	T_EQ(mp_dump((struct mp_dev **)r->dev, r->n, on_line, &se), 0);
+	return se.n;
+}
+
 /* ---- properties ---- */
 
 static void properties_change_and_stay(void)
@@ -209,6 +230,7 @@ static void rename_cut_at_byte_0_is_finished(void)
 	rig_init(&r, 2, SIZE);
 	T_EQ(rig_open(&r), 0);
 	leave_marks(&r, "fresh");
+	T_EQ(dump_says(&r, "rename of copy 0 unfinished"), 2);
 	/* sector 0 was lost in flight: the device is ours still */
 	poke(&r.m[0], 0, 0x5a, 512);
 	T_EQ(mp_probe(r.dev[0], &pb), 0);
@@ -221,6 +243,7 @@ static void rename_cut_at_byte_0_is_finished(void)
 	T_EQ(mp_pool_open(r.dev, 2, MP_OPEN_RDONLY, &r.pool), 0);
 	T_EQ(r.pool->p_dev[0]->pd_found.f_bad, 0);
 	T_EQ(r.pool->p_dev[0]->pd_sb->sb_mark, 0);
+	T_EQ(dump_says(&r, "rename of copy 0 unfinished"), 0);
 	rig_fini(&r);
 }
 
@@ -624,6 +647,7 @@ static void devices_grow_again_and_again(void)
 	r.pool = NULL;
 	T_EQ(mp_verify(r.dev, 2, MP_VERIFY_DATA, NULL, NULL, &damage), 0);
 	T_EQ(damage, 0);
+	T_EQ(dump_says(&r, "bytes_at_creation"), 1);
 	/* without copy 0 the one at the end is found, and the others by it */
 	r.m[0].dev.d_ops = &no_first_ops;
 	T_EQ(mp_pool_open(r.dev, 2, MP_OPEN_RDONLY, &r.pool), 0);

@@ -385,7 +385,7 @@ static void roots_are_atomic_and_ordered(void)
 static void mlog_records_come_back_and_erase_forgets(void)
 {
 	static u8 big[1 << 20], back[1 << 20];
-	struct mp_vec v = { big, 100 };
+	struct mp_vec v = { big, 100 }, two[2] = { { big, MP_MLREC_MAX }, { big, 1 } };
 	struct mp_mlog *l;
 	u64 id[2], pos = 0;
 	size_t len;
@@ -396,6 +396,11 @@ static void mlog_records_come_back_and_erase_forgets(void)
 	T_EQ(mp_root_create(r.pool, "x", MP_CAPACITY, 3 << 20, 1), 0);
 	T_EQ(mp_root_get(r.pool, "x", id), 0);
 	T_EQ(mp_mlog_open(r.pool, id[0], &l), 0);
+	T_EQ(mp_mlog_append(l, &v, 0, true), -EINVAL);
+	T_EQ(mp_mlog_append(l, two, 2, true), -EINVAL);
+	two[0].v_len = ~(size_t)0;	/* with the other one: nothing */
+	T_EQ(mp_mlog_append(l, two, 2, true), -EINVAL);
+	T_OK(mp_mlog_is_empty(l));
 	for (i = 0; i < 1000; i++) {
 		memset(big, i, sizeof(big));
 		v.v_len = (size_t)(i + 1);
