@@ -392,8 +392,7 @@ static void has_victim(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 	lo->lo_has |= kv_is_victim(s, lo->lo_whole);
 }
 
-/* How many of the runs from the newest on hold all references to victims, the @first ones none. */
-static unsigned runs_to_victims(struct kv_run **run, unsigned n, bool whole, unsigned *first)
+unsigned kv_runs_to_victims(struct kv_run *const *run, unsigned n, bool whole, unsigned *first)
 {
 	unsigned len = 0;
 
@@ -448,7 +447,7 @@ static int move_wait(struct move *m, struct kv_job *j, struct part *pa, unsigned
 	for (;;) {
 		j->j_tree = kv_tree_get(m->m_kvs);
 		*pa = move_at(m, j);
-		*len = runs_to_victims(pa->pa_run, pa->pa_n, m->m_whole, above);
+		*len = kv_runs_to_victims(pa->pa_run, pa->pa_n, m->m_whole, above);
 		if (atomic_load(&m->m_kvs->k_bulk))	/* B1 */
 			rc = -EAGAIN;
 		if (rc || CHECK(653, is_free(pa->pa_run + *above, *len - *above)))

@@ -324,6 +324,8 @@ static unsigned choose(struct kvdb *db, struct kv_rjob *jb, enum reason why, uin
 		atomic_store(&jb->jb_cand[i].vi_seg->sg_victim, who);
 		kv_compact_todo(db, jb->jb_cand[i].vi_live);
 	}
+	if (why == FOR_STAGING && n)
+		kv_room_reach(db, &rl->rl_room, who, kv_rjob_reach(db));
 	return n;
 }
 

@@ -67,6 +67,9 @@ uint64_t kv_move_bytes(const struct kv_move *mv);	/* of the segments that it wro
 int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t epoch, uint8_t mclass,
 		  bool only, bool whole, uint64_t *bytes);
 
+/* How many runs from the newest on hold all references to victims, the @first ones none. */
+unsigned kv_runs_to_victims(struct kv_run *const *run, unsigned n, bool whole, unsigned *first);
+
 /* ---- seg.c ---------------------------------------------------------------------------------- */
 
 /*
@@ -221,6 +224,8 @@ void kv_room_fini(struct kv_room *ro);
 uint64_t kv_room_open(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, bool all);
 /* It will write so many of them, and keys; 0: nothing. */
 void kv_room_take(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, uint64_t bytes);
+/* It may come to write so many, as far as there is room. */
+void kv_room_reach(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, uint64_t bytes);
 void kv_room_wrote(struct kv_room *ro, enum kv_victim_of who, uint64_t bytes);
 /* All of them together will write so much, at most. */
 uint64_t kv_room_due(struct kv_room *ro);

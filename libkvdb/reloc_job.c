@@ -257,6 +257,48 @@ int kv_rjob_count(struct kvdb *db, struct kv_rjob *jb, bool is_exact)
 	return kv_each_store(db, is_exact ? count_store : refer_store, true, jb);
 }
 
+struct reach {
+	uint8_t re_class;	/* where the values of the store go */
+	uint64_t re_bytes;
+};
+
+static void reach_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	struct reach *re = arg;
+
+	(void)n;
+	if (s->sg_mclass == MPOOL_STAGING &&
+	    (re->re_class != MPOOL_STAGING || kv_is_victim(s, true)))
+		re->re_bytes += bytes;
+}
+
+static void reach_runs(struct reach *re, struct kv_run *const *run, uint32_t n)
+{
+	unsigned first, end = kv_runs_to_victims(run, n, true, &first);
+
+	for (unsigned i = first; i < end; i++)
+		kv_run_segs(run[i], reach_seg, re);
+}
+
+static int reach_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
+{
+	struct reach *re = arg;
+
+	re->re_class = kv_policy_move_class(db, kvs, true);
+	reach_runs(re, tr->tr_run, tr->tr_nupper);
+	for (uint32_t i = 0; i < tr->tr_nleaf; i++)
+		reach_runs(re, tr->tr_run + tr->tr_leaf[i].lr_first, tr->tr_leaf[i].lr_n);
+	return 0;
+}
+
+uint64_t kv_rjob_reach(struct kvdb *db)
+{
+	struct reach re = { 0 };
+
+	kv_each_store(db, reach_store, true, &re);
+	return re.re_bytes;
+}
+
 static int move_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
 {
 	struct kv_rjob *jb = arg;

@@ -48,6 +48,8 @@ int kv_rjob_count(struct kvdb *db, struct kv_rjob *jb, bool is_exact);
 uint64_t kv_rjob_space(struct kvdb *db, const struct kv_rjob *jb);
 /* The first @n candidates are victims. Bytes that live in them: */
 uint64_t kv_rjob_todo(const struct kv_rjob *jb, unsigned n);
+/* Bytes on staging that will leave it with the victims: what the same runs refer to there. */
+uint64_t kv_rjob_reach(struct kvdb *db);
 int kv_rjob_move(struct kvdb *db, struct kv_rjob *jb, bool only, bool whole);
 /* What it brought. */
 void kv_rjob_settle(struct kvdb *db, struct kv_rjob *jb, unsigned n);

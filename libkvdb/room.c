@@ -38,6 +38,11 @@ static double fill_of(struct kvdb *db)
 	return BARRIER(638, 1) ? two / (two + lost) * 15 / 16 : 1;
 }
 
+static uint64_t due_of(struct kvdb *db, uint64_t bytes)
+{
+	return bytes ? (uint64_t)((double)bytes / fill_of(db)) + of_keys(db) : 0;
+}
+
 /* ro_lock held. */
 static uint64_t due_but(const struct kv_room *ro, enum kv_victim_of who)
 {
@@ -70,7 +75,22 @@ uint64_t kv_room_open(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who
 
 void kv_room_take(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, uint64_t bytes)
 {
-	ro->ro_due[who] = bytes ? (uint64_t)((double)bytes / fill_of(db)) + of_keys(db) : 0;
+	ro->ro_due[who] = due_of(db, bytes);
+	pthread_mutex_unlock(&ro->ro_lock);
+}
+
+void kv_room_reach(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, uint64_t bytes)
+{
+	uint64_t avail, other, most;
+
+	pthread_mutex_lock(&ro->ro_lock);
+	avail = kv_segs_spare_bytes(db);
+	other = due_but(ro, who);
+	most = due_of(db, bytes);
+	if (most > avail || other > avail - most)
+		most = avail > other ? avail - other : 0;
+	if (ro->ro_due[who] && BARRIER(639, most > ro->ro_due[who]))
+		ro->ro_due[who] = most;
 	pthread_mutex_unlock(&ro->ro_lock);
 }
 

@@ -626,6 +626,56 @@ static void two_jobs_share_the_room_there_is(void)
 	amp = 0;
 }
 
+static uint64_t moved_before, promised;
+
+static void add_old(void *arg, struct kv_seg *s)
+{
+	*(bool *)arg |= atomic_load(&s->sg_victim) == KV_VICTIM_OLD;
+}
+
+/* A job for staging has promised what it will write, and may have written some of it. */
+static uint64_t promise_now(void *arg)
+{
+	bool has_begun = false;
+
+	if (is_watching) {
+		is_watching = false;
+		kv_segs_each(db, add_old, &has_begun);
+		is_watching = !has_begun;
+	}
+	if (has_begun)
+		promised = kv_reloc_due(db) + moved_bytes() - moved_before;
+	return clock_now(arg);
+}
+
+static const struct kvdb_clock promise = { promise_now, clock_sleep, NULL, NULL };
+
+/* G11: of the runs that refer to its victims all that lies on staging leaves. */
+static void a_job_for_staging_writes_what_it_promised(void)
+{
+	clk = &promise;
+	fresh(96u << 20, 16u << 20, KVDB_POLICY_DEFAULT);
+	for (uint32_t k = 0; !kv_staging_excess(db, kv_reloc_staged(db)); k++) {
+		T_EQ(put(k), 0);
+		if (k % 64 == 0)
+			T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	while (kv_merge_step(db, kvs) > 0)
+		;
+	promised = 0;
+	moved_before = moved_bytes();
+	is_watching = true;
+	T_EQ(kv_reloc_step(db), 1);
+	is_watching = false;
+	T_OK(promised > 0);
+	T_OK(moved_bytes() - moved_before > 1u << 20);
+	T_OK(moved_bytes() - moved_before <= promised);
+	clk = NULL;
+	settle();
+	done();
+}
+
 static void staging_only_fails_where_others_fall_back(void)
 {
 	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
@@ -671,6 +721,7 @@ int main(void)
 	T_RUN(a_change_of_the_policy_moves_what_is_there);
 	T_RUN(what_is_kept_for_flushes_is_not_for_policy);
 	T_RUN(two_jobs_share_the_room_there_is);
+	T_RUN(a_job_for_staging_writes_what_it_promised);
 	T_RUN(staging_only_fails_where_others_fall_back);
 	return t_done();
 }
