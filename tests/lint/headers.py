@@ -39,8 +39,13 @@ def compiles_alone(compiler, lang, standards):
             for h in under("libmpool/include/", ".h") + under("libkvdb/include/", ".h"):
                 src = os.path.join(tmp, "x." + ("cc" if lang == "c++" else "c"))
                 name = h.split("/include/")[1]
+                inits = re.findall(r"#define (\w+_INIT) .*?(\w+_opts)\b", text(h))
                 with open(src, "w") as f:
                     f.write("#include <%s>\n#include <%s>\nextern int x;\n" % (name, name))
+                    for i, (init, opts) in enumerate(inits):
+                        f.write("void f%d(struct %s *o);\nvoid f%d(struct %s *o)\n"
+                                "{\n\tstruct %s n = %s;\n\n\t*o = n;\n}\n"
+                                % (i, opts, i, opts, opts, init))
                 r = run(*compiler.split(), "-std=" + std, "-Wall", "-Wextra", "-pedantic",
                         "-Werror", "-fsyntax-only", "-Ilibmpool/include", "-Ilibkvdb/include",
                         src)
@@ -53,7 +58,7 @@ def headers_compile_alone_as_c():
 
 
 def headers_compile_alone_as_cxx():
-    return compiles_alone("g++", "c++", ["c++17"])
+    return compiles_alone("g++", "c++", ["c++11", "c++17"])
 
 
 def every_public_function_says_its_duties():

@@ -138,7 +138,7 @@ struct kvdb_opts {
 	const char *checkpoint;
 	uint64_t rollback;
 };
-#define KVDB_OPTS_INIT { .size = sizeof(struct kvdb_opts) }
+#define KVDB_OPTS_INIT MPOOL_OPTS_OF(kvdb_opts)
 
 /**
  * kvdb_create() - make an empty database in an existing pool
@@ -220,7 +220,7 @@ struct kvdb_kvs_opts {
 	uint64_t ttl_s;
 	uint64_t reserved[8];
 };
-#define KVDB_KVS_OPTS_INIT { .size = sizeof(struct kvdb_kvs_opts) }
+#define KVDB_KVS_OPTS_INIT MPOOL_OPTS_OF(kvdb_kvs_opts)
 
 /**
  * kvdb_kvs_create() - make a store
@@ -496,7 +496,7 @@ struct kvdb_cursor_opts {
 	size_t tlen;
 	uint64_t limit;
 };
-#define KVDB_CURSOR_OPTS_INIT { .size = sizeof(struct kvdb_cursor_opts) }
+#define KVDB_CURSOR_OPTS_INIT MPOOL_OPTS_OF(kvdb_cursor_opts)
 
 /**
  * kvdb_cursor_open() - a cursor on a snapshot of now

@@ -31,6 +31,14 @@ extern "C" {
 /* the libraries are built with hidden symbols; what is declared here is exported */
 #pragma GCC visibility push(default)
 
+/* an initializer of options; C++ has no such thing that all compilers take without a warning */
+#ifdef __cplusplus
+#define MPOOL_OPTS_OF(type) \
+	([] { struct type opts_ = {}; opts_.size = sizeof(opts_); return opts_; }())
+#else
+#define MPOOL_OPTS_OF(type) { .size = sizeof(struct type) }
+#endif
+
 #define MPOOL_NAME_MAX   31   /* bytes, without the NUL */
 #define MPOOL_LABEL_MAX  63
 #define MPOOL_ALIGN      4096 /* unit of offsets and lengths of object I/O */
@@ -137,7 +145,7 @@ struct mpool_create_opts {
 	unsigned ndevs;
 	const struct mpool_dev_provider *provider;
 };
-#define MPOOL_CREATE_OPTS_INIT { .size = sizeof(struct mpool_create_opts) }
+#define MPOOL_CREATE_OPTS_INIT MPOOL_OPTS_OF(mpool_create_opts)
 
 /**
  * mpool_create() - make a pool
@@ -188,7 +196,7 @@ struct mpool_open_opts {
 	const char *dev;
 	const struct mpool_dev_provider *provider;
 };
-#define MPOOL_OPEN_OPTS_INIT { .size = sizeof(struct mpool_open_opts) }
+#define MPOOL_OPEN_OPTS_INIT MPOOL_OPTS_OF(mpool_open_opts)
 
 /**
  * mpool_open() - open (activate) a pool
@@ -743,7 +751,7 @@ struct mpool_set_opts {
 	uint32_t spare_pct[MPOOL_MCLASSES];
 	const char *label;
 };
-#define MPOOL_SET_OPTS_INIT { .size = sizeof(struct mpool_set_opts) }
+#define MPOOL_SET_OPTS_INIT MPOOL_OPTS_OF(mpool_set_opts)
 
 /**
  * mpool_set() - change properties of a pool
