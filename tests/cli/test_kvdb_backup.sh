@@ -104,8 +104,9 @@ what_cannot_be_is_refused() {
 	want 0 kvdb checkpoint list ./d -H -o name
 	want 0 kvdb checkpoint drop ./d "$(cat "$S/out")" -y
 	want 5 kvdb backup ./d ./bk --incremental
-	want 0 kvdb backup ./d ./bk -j
-	same full "$(field 'd["kind"]')" full
+	want 0 kvdb backup ./d ./bk
+	has err 'this one is full'
+	has out ': full,'
 }
 
 # damage FILE AT: another byte there
@@ -224,6 +225,31 @@ a_checkpoint_is_backed_up_beside_a_writer() {
 	cmp c.dump 1.dump || fail "the copy differs"
 }
 
+# made_here: how many checkpoints of ./d backup made and keeps
+made_here() {
+	want 0 kvdb checkpoint list ./d -H -o name
+	grep -c '^backup' "$S/out" || true
+}
+
+a_backup_of_ones_own_checkpoint_leaves_none_behind() {
+	make_db
+	want 0 kvdb backup ./d ./bk
+	want 0 kvdb put ./d s a b
+	want 0 kvdb checkpoint create ./d monday
+	want 0 kvdb backup ./d ./bk --checkpoint monday --incremental
+	want 0 kvdb put ./d s c d
+	dump_of ./d 3.dump
+	want 0 kvdb backup ./d ./bk --incremental
+	same kept "$(made_here)" 1
+	# those of another folder are not touched
+	want 0 kvdb backup ./d ./other
+	want 0 kvdb backup ./d ./bk --full
+	same kept "$(made_here)" 2
+	want 0 kvdb backup ./d ./other --incremental
+	want 0 rm bk/000004.kvb
+	restored ./bk 3.dump
+}
+
 compressed_values_come_back() {
 	want 0 kvdb -q create ./d --size 256M --segment-size 64K
 	want 0 kvdb kvs create ./d s --compress zstd
@@ -284,6 +310,7 @@ run damaged_files_are_said_and_not_used
 run a_name_that_none_can_be_is_damage
 run an_interrupted_one_is_begun_anew
 run a_checkpoint_is_backed_up_beside_a_writer
+run a_backup_of_ones_own_checkpoint_leaves_none_behind
 run compressed_values_come_back
 run large_values_come_back
 run copy_gives_the_same

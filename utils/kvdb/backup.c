@@ -355,6 +355,9 @@ static int choose(struct job *j, struct kvdb *db)
 	if (fits && !args_has(j->ui->args, "full")) {
 		j->head.flags = BK_INCREMENTAL;
 		j->head.base = j->base.crc;
+	} else if (j->last && !fits) {
+		ui_note(j->ui, "this one is full: the last backup is not readable, or its "
+			"checkpoint is gone");
 	}
 	if (!name) {
 		/* several folders may take backups of one database */
@@ -373,7 +376,6 @@ static int choose(struct job *j, struct kvdb *db)
 	j->head.time_ns = j->at.time_ns;
 	return EXIT_DONE;
 }
-
 
 static int write_file(struct job *j)
 {
@@ -409,23 +411,37 @@ static int write_file(struct job *j)
 	return rc;
 }
 
-/* The database is open for writing again: what is needed no more goes. */
+static int drop_own(struct job *j, struct kvdb *db, uint64_t id)
+{
+	struct kvdb_checkpoint_info c;
+	int err = 0;
+
+	if (find(db, NULL, id, &c) && !strncmp(c.name, OWN, strlen(OWN)))
+		err = kvdb_checkpoint_drop(db, c.name);
+	return err ? db_fail(j->ui, c.name, err) : EXIT_DONE;
+}
+
+/*
+ * The database is open for writing again: what is needed no more goes. Between the last
+ * checkpoint that was made here and this one there may be backups of the user's own.
+ */
 static int tidy(struct job *j, bool is_good)
 {
-	uint64_t id = is_good ? j->base.ckpt : j->at.id;
-	struct kvdb_checkpoint_info c;
+	struct bk_head h;
 	struct kvdb *db;
-	int rc, err;
+	int rc;
 
-	if (!j->has_made || !id)
+	if (!j->has_made)
 		return EXIT_DONE;
 	rc = db_open(j->ui, j->path, 0, &db);
 	if (rc)
 		return rc;
-	if (find(db, NULL, id, &c) && !strncmp(c.name, OWN, strlen(OWN))) {
-		err = kvdb_checkpoint_drop(db, c.name);
-		rc = err ? db_fail(j->ui, c.name, err) : EXIT_DONE;
-	}
+	if (!is_good)
+		return db_close(j->ui, j->path, db, drop_own(j, db, j->at.id));
+	for (int n = j->last; n > 0 && !rc; n--)
+		if (!bk_head_read(j->dir, (unsigned)n, &h) &&
+		    !memcmp(h.uuid, j->head.uuid, sizeof(h.uuid)))
+			rc = drop_own(j, db, h.ckpt);
 	return db_close(j->ui, j->path, db, rc);
 }
 

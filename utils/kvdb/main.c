@@ -213,8 +213,9 @@ static const struct verb verbs[] = {
 	  "Write a file into the folder DIR, which is made when it is missing: the whole "
 	  "database at a checkpoint, or, when DIR holds a backup of it already, what "
 	  "changed since. A checkpoint whose name begins with backup. is made for that "
-	  "and kept until the next backup, which needs it. With --checkpoint that one is "
-	  "taken, and the database may be in use elsewhere. A file appears when it is "
+	  "and kept until the next backup without --checkpoint. With --checkpoint that one is "
+	  "taken, and the database may be in use elsewhere. Where the checkpoint of the last "
+	  "backup in DIR has been dropped the next one is full. A file appears when it is "
 	  "whole and durable; an interrupted backup is begun anew. What has expired is not in "
 	  "it, nor the time at which the rest expires.",
 	  backup_opts, "012345678",
