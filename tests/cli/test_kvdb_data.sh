@@ -416,6 +416,8 @@ a_damaged_log_can_end_before_the_damage() {
 	cmp -s "$S/out" v1 || fail "another value"
 	want 3 kvdb get ./d s k2
 	want 3 kvdb get ./d s k3
+	want 2 kvdb repair ./d --rollback "$good"
+	has err 'its log is not damaged'
 }
 
 reading_verbs_write_nothing() {

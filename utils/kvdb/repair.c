@@ -5,6 +5,7 @@
  * the verb says what would be lost. --rollback alone writes to it; the epoch that
  * must be named is the confirmation.
  */
+#include <errno.h>
 #include <inttypes.h>
 
 #include "cli.h"
@@ -63,9 +64,18 @@ static void result_text(const char *path, const char *to, const struct kvdb_repa
 static int rollback(struct ui *ui, const char *path, struct db_opts *o)
 {
 	bool plan = args_has(ui->args, "dry-run");
+	uint32_t flags = o->kv.flags;
 	struct kvdb *db;
 	int rc;
 
+	o->kv.flags |= KVDB_RDONLY;
+	rc = kvdb_open(path, &o->kv, &db);
+	if (!rc)
+		return db_close(ui, path, db, ui_error(ui, EXIT_USAGE, path, NULL,
+				"its log is not damaged, there is nothing to give up"));
+	if (rc != -EUCLEAN)
+		return db_fail(ui, path, rc);
+	o->kv.flags = flags;
 	o->kv.rollback = args_num(ui->args, "rollback", 0);
 	o->kv.flags |= plan ? KVDB_RDONLY : 0;
 	rc = kvdb_open(path, &o->kv, &db);
