@@ -322,6 +322,16 @@ transactions_are_whole_or_not_at_all() {
 	script 5 'begin' 'begin'
 }
 
+# The line that !1 repeats is the one that goes from a list of a hundred that is full.
+a_full_history_repeats_its_oldest_line() {
+	want 0 kvdb -q create ./d --size 64M
+	want 0 python3 "$CLI/on_tty.py" \
+		"$(seq -f 'count this_is_line_number_%g' 100; printf '!1\nhistory\nquit')" \
+		kvdb shell ./d
+	has out '^ +99  count this_is_line_number_100$'
+	has out '^ +100  count this_is_line_number_1$'
+}
+
 a_terminal_gets_a_prompt_and_goes_on_after_errors() {
 	make_db
 	want 0 kvdb kvs create ./d s
@@ -410,6 +420,7 @@ run a_script_works_on_stores
 run a_script_ends_at_the_first_failure
 run transactions_are_whole_or_not_at_all
 run a_terminal_gets_a_prompt_and_goes_on_after_errors
+run a_full_history_repeats_its_oldest_line
 run compact_leaves_one_run_and_less_space
 run tune_gives_a_reason_for_every_option
 run tune_advises_by_what_was_measured

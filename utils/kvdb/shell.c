@@ -410,15 +410,17 @@ static const char *recall(struct shell *sh, const char *line)
 
 static void remember(struct shell *sh, const char *line)
 {
-	if (!sh->ui->tty_in || !*line)
+	/* before the oldest goes: that may be the line */
+	char *copy = sh->ui->tty_in && *line ? strdup(line) : NULL;
+
+	if (!copy)
 		return;
 	if (sh->nhistory == HISTORY) {
 		free(sh->history[0]);
 		memmove(sh->history, sh->history + 1, (HISTORY - 1) * sizeof(sh->history[0]));
 		sh->nhistory--;
 	}
-	sh->history[sh->nhistory] = strdup(line);
-	sh->nhistory += sh->history[sh->nhistory] != NULL;
+	sh->history[sh->nhistory++] = copy;
 }
 
 static void prompt(struct shell *sh)
