@@ -11,6 +11,8 @@
  *  - lengths are bytes; times are nanoseconds unless the name ends in another
  *    unit;
  *  - it never prints, never exits, and installs no signal handler;
+ *  - a thread must neither be cancelled (pthread_cancel()) nor leave by longjmp()
+ *    while it is in a call;
  *  - after fork() only the parent may use its handles; a child that goes on
  *    should call exec(), which closes what it inherited.
  */

@@ -14,6 +14,8 @@
  *  - offsets, lengths and sizes are bytes; times are nanoseconds unless the
  *    name ends in another unit;
  *  - it never prints, never exits, and installs no signal handler;
+ *  - a thread must neither be cancelled (pthread_cancel()) nor leave by longjmp()
+ *    while it is in a call;
  *  - after fork() only the parent may use its handles. The child shares the
  *    pool's locks until it ends or calls exec(), which closes them.
  */
