@@ -149,8 +149,12 @@ static void file_close(void *dev)
 	fl.l_start = fd->fd_is_block ? BYTES : 0;
 	fcntl(fd->fd_fd, F_OFD_SETLK, &fl);
 	close(fd->fd_fd);
-	if (fd->fd_live >= 0)
+	fl.l_start = 0;
+	if (fd->fd_live >= 0) {
+		/* a child that was forked has it too, and is no owner */
+		fcntl(fd->fd_live, F_OFD_SETLK, &fl);
 		close(fd->fd_live);
+	}
 	free(fd);
 }
 

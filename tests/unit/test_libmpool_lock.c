@@ -6,8 +6,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -90,6 +92,28 @@ static void a_dying_ring_is_waited_for(void)
 	file_close(&lo);
 }
 
+/* It shares the descriptors until it calls exec(); what was closed is closed all the same. */
+static void a_child_keeps_no_lock_of_what_its_parent_closed(void)
+{
+	struct flock fl = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 3 };
+	int fd = open(path, O_RDWR | O_CLOEXEC), rc;
+	struct mpl_low lo;
+	pid_t pid;
+
+	T_OK(fd >= 0);
+	T_EQ(file_open(0, &lo), 0);
+	pid = fork();
+	if (!pid)
+		for (;;)
+			pause();
+	file_close(&lo);
+	rc = fcntl(fd, F_OFD_SETLK, &fl);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	T_EQ(rc, 0);
+	close(fd);
+}
+
 int main(void)
 {
 	const char *tmp = getenv("TMPDIR");
@@ -103,6 +127,7 @@ int main(void)
 	T_RUN(a_living_owner_is_found_at_once);
 	T_RUN(a_reader_is_waited_for_but_not_for_ever);
 	T_RUN(a_dying_ring_is_waited_for);
+	T_RUN(a_child_keeps_no_lock_of_what_its_parent_closed);
 	unlink(path);
 	return t_done();
 }
