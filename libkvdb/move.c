@@ -46,7 +46,7 @@
 #define SEAL_BATCH	64u
 #define READY_MAX	8u		/* segments that are allocated at once */
 #define SEND_EVERY	32u	/* entries between looks at what is being written */
-#define SWEEP_PART	24u	/* of the cache, for the notes of a sweep */
+#define SWEEP_PART	32u	/* of the cache, for the notes of a sweep */
 #define COLD_PART	4u	/* of the victims must be read from media for one */
 
 struct item {
@@ -55,6 +55,12 @@ struct item {
 	uint32_t im_rec;	/* offset of the new record in the image; 0 = stays */
 	bool im_is_recoded;	/* packed otherwise than its store says now: gathered unpacked */
 	bool im_is_set;		/* gathered, in its final form and place */
+};
+
+struct place {			/* of an item to be gathered: they are read in this order */
+	uint64_t pl_seg;
+	uint32_t pl_off8;
+	uint32_t pl_item;
 };
 
 struct span {			/* bytes that are wanted of a segment */
@@ -114,7 +120,7 @@ struct kv_move {
 
 	struct item *mv_item;
 	uint32_t mv_n, mv_itemcap;
-	struct kv_place *mv_place;	/* of those to be gathered */
+	struct place *mv_place;	/* of those to be gathered */
 	uint32_t mv_nmove, mv_placecap;
 	uint8_t *mv_bytes;
 	uint32_t mv_used, mv_bytescap;
@@ -351,6 +357,15 @@ static bool value_is_good(const struct kv_move *mv, const struct item *im)
 	return CHECK(500, mpool_crc32c(0, value_at(mv, im), gathered_len(im)) == crc);
 }
 
+static int by_place(const void *a, const void *b)
+{
+	const struct place *x = a, *y = b;
+
+	if (x->pl_seg != y->pl_seg)
+		return x->pl_seg < y->pl_seg ? -1 : 1;
+	return x->pl_off8 < y->pl_off8 ? -1 : x->pl_off8 > y->pl_off8;
+}
+
 /* The value could not be had where it lies: its entry stays as it is. */
 static void leave(struct kv_move *mv, struct item *im)
 {
@@ -565,7 +580,8 @@ static int gather(struct kv_move *mv)
 	static const struct reader items = { item_span, item_take };
 	int rc;
 
-	kv_places_sort(mv->mv_place, mv->mv_nmove);
+	if (mv->mv_nmove)
+		qsort(mv->mv_place, mv->mv_nmove, sizeof(mv->mv_place[0]), by_place);
 	rc = read_places(mv, &items, mv->mv_nmove);
 	mv->mv_nmove = 0;
 	return rc;
@@ -900,7 +916,7 @@ static int add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent 
 	if (rc || !moves)
 		return rc;
 	mv->mv_item[mv->mv_n - 1].im_is_recoded = e->e_pack && !to.e_pack;
-	mv->mv_place[mv->mv_nmove++] = (struct kv_place){ e->e_seg->sg_id, e->e_off8,
+	mv->mv_place[mv->mv_nmove++] = (struct place){ e->e_seg->sg_id, e->e_off8,
 							    mv->mv_n - 1 };
 	encode(mv, &to, rec, e->e_key, NULL);
 	return 0;
@@ -917,7 +933,7 @@ static bool is_swept(const struct kv_ent *e)
 
 static struct kv_note *note_at(const struct kv_move *mv, uint32_t at)
 {
-	return &mv->mv_sweep->sw_note[mv->mv_sweep->sw_place[at].pl_item];
+	return &mv->mv_sweep->sw_note[mv->mv_sweep->sw_order[at]];
 }
 
 /* The record, with what may follow its value. */
@@ -962,13 +978,14 @@ static int note_take(struct kv_move *mv, uint32_t at, const struct span *sp, con
 {
 	struct kv_note *no = note_at(mv, at);
 	uint32_t size = kv_rec_size(no->no_klen, no->no_vlen), rec = 0;
+	uint64_t expiry;
 	uint8_t *to;
 	int rc;
 
 	/* it moves by itself, which tries again and says what is wrong */
-	if (!bytes || !kv_note_is_of(no, bytes, sp->sp_off, sp->sp_len))
+	if (!bytes || !kv_note_is_of(no, bytes, sp->sp_off, sp->sp_len, &expiry))
 		return 0;
-	size += no->no_expiry ? KV_REC_EXPIRY : 0;
+	size += expiry ? KV_REC_EXPIRY : 0;
 	rc = room_for(mv, size, &rec);
 	if (rc == -ENOSPC) {
 		rc = swept_write(mv);
@@ -981,13 +998,13 @@ static int note_take(struct kv_move *mv, uint32_t at, const struct span *sp, con
 	kv_rec_encode(to, KV_REC_PUT, (uint16_t)mv->mv_kvs, bytes + KV_REC_HDR, no->no_klen,
 		      bytes + kv_rec_val_off(no->no_klen), no->no_vlen, no->no_vcrc);
 	kv_rec_set_rev(to, KV_MOVED_REV);
-	if (no->no_expiry)
-		kv_rec_set_expiry(to, no->no_expiry);
+	if (expiry)
+		kv_rec_set_expiry(to, expiry);
 	no->no_off8 = (rec + kv_rec_val_off(no->no_klen)) / 8;
 	no->no_is_moved = true;
 	/* what is in the window overtakes what must be read */
 	no->no_next = mv->mv_swept;
-	mv->mv_swept = mv->mv_sweep->sw_place[at].pl_item + 1;
+	mv->mv_swept = mv->mv_sweep->sw_order[at] + 1;
 	return 0;
 }
 

@@ -15,22 +15,7 @@
 
 #include "sweep.h"
 
-#define PER_NOTE	(sizeof(struct kv_note) + sizeof(struct kv_place))
-
-static int by_place(const void *a, const void *b)
-{
-	const struct kv_place *x = a, *y = b;
-
-	if (x->pl_seg != y->pl_seg)
-		return x->pl_seg < y->pl_seg ? -1 : 1;
-	return x->pl_off8 < y->pl_off8 ? -1 : x->pl_off8 > y->pl_off8;
-}
-
-void kv_places_sort(struct kv_place *pl, uint32_t n)
-{
-	if (n)
-		qsort(pl, n, sizeof(*pl), by_place);
-}
+#define PER_NOTE	(sizeof(struct kv_note) + sizeof(uint32_t))
 
 /* Memory of a round is touched as notes come: most rounds are small. */
 struct kv_sweep *kv_sweep_new(uint64_t bytes)
@@ -49,7 +34,7 @@ struct kv_sweep *kv_sweep_new(uint64_t bytes)
 		return NULL;
 	}
 	sw->sw_note = p;
-	sw->sw_place = (struct kv_place *)(sw->sw_note + sw->sw_cap);
+	sw->sw_order = (uint32_t *)(sw->sw_note + sw->sw_cap);
 	return sw;
 }
 
@@ -79,28 +64,43 @@ void kv_sweep_clear(struct kv_sweep *sw)
 void kv_sweep_add(struct kv_sweep *sw, const struct kv_ent *e)
 {
 	sw->sw_note[sw->sw_n++] = (struct kv_note){
-		.no_seg = e->e_seg, .no_seq = e->e_seq, .no_expiry = e->e_expiry,
+		.no_seg = e->e_seg, .no_seq = e->e_seq,
 		.no_off8 = e->e_off8, .no_vlen = e->e_vlen, .no_vcrc = e->e_vcrc,
 		.no_kcrc = mpool_crc32c(0, e->e_key, e->e_klen), .no_klen = e->e_klen,
+		.no_expires = e->e_expiry != 0,
 	};
+}
+
+static int by_media(const void *a, const void *b, void *arg)
+{
+	const struct kv_note *note = arg, *x = note + *(const uint32_t *)a,
+			     *y = note + *(const uint32_t *)b;
+
+	if (x->no_seg != y->no_seg)
+		return x->no_seg->sg_id < y->no_seg->sg_id ? -1 : 1;
+	return x->no_off8 < y->no_off8 ? -1 : x->no_off8 > y->no_off8;
 }
 
 void kv_sweep_sort(struct kv_sweep *sw)
 {
 	for (uint32_t i = 0; i < sw->sw_n; i++)
-		sw->sw_place[i] = (struct kv_place){ sw->sw_note[i].no_seg->sg_id,
-						     sw->sw_note[i].no_off8, i };
-	kv_places_sort(sw->sw_place, sw->sw_n);
+		sw->sw_order[i] = i;
+	qsort_r(sw->sw_order, sw->sw_n, sizeof(sw->sw_order[0]), by_media, sw->sw_note);
 }
 
-bool kv_note_is_of(const struct kv_note *no, const uint8_t *rec, uint32_t off, uint32_t room)
+bool kv_note_is_of(const struct kv_note *no, const uint8_t *rec, uint32_t off, uint32_t room,
+		   uint64_t *expiry)
 {
 	struct kv_rec r;
 
-	return !kv_rec_decode(rec, no->no_seg->sg_id, off, room, true, &r) &&
-	       CHECK(630, r.r_type == KV_REC_PUT && !r.r_pack && r.r_vlen == no->no_vlen &&
-		     r.r_vcrc == no->no_vcrc && r.r_klen == no->no_klen &&
-		     mpool_crc32c(0, r.r_key, r.r_klen) == no->no_kcrc);
+	if (kv_rec_decode(rec, no->no_seg->sg_id, off, room, true, &r) ||
+	    !CHECK(630, r.r_type == KV_REC_PUT && !r.r_pack && r.r_vlen == no->no_vlen &&
+		   r.r_vcrc == no->no_vcrc && r.r_klen == no->no_klen &&
+		   mpool_crc32c(0, r.r_key, r.r_klen) == no->no_kcrc))
+		return false;
+	*expiry = r.r_expiry;
+	/* what a transaction put says it elsewhere */
+	return no->no_expires == (r.r_expiry != 0);
 }
 
 static bool is_noted(const struct kv_note *no, const struct kv_ent *e)

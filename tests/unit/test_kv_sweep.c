@@ -50,7 +50,7 @@ static void notes_are_sorted_by_place_and_taken_by_key(void)
 	struct kv_sweep *sw = five(e);
 
 	for (unsigned i = 0; i < 5; i++)
-		T_EQ(sw->sw_place[i].pl_item, order[i]);
+		T_EQ(sw->sw_order[i], order[i]);
 	sw->sw_note[1].no_is_moved = sw->sw_note[4].no_is_moved = true;
 	sw->sw_note[1].no_seg = sw->sw_note[4].no_seg = &segs[0];
 	sw->sw_note[1].no_off8 = 1000;
@@ -111,6 +111,7 @@ static void a_record_of_another_key_is_not_copied(void)
 	struct kv_sweep *sw = kv_sweep_new(1);
 	const struct kv_note *no;
 	uint32_t size = kv_rec_size(4, 100);
+	uint64_t expiry = 1;
 
 	memset(val, 0x5a, sizeof(val));
 	e.e_vcrc = mpool_crc32c(0, val, sizeof(val));
@@ -119,16 +120,25 @@ static void a_record_of_another_key_is_not_copied(void)
 	kv_rec_encode(rec, KV_REC_PUT, 1, "key1", 4, val, 100, e.e_vcrc);
 	kv_rec_stamp(rec, 70, 64, 1);
 	segs[0].sg_id = 70;
-	T_OK(kv_note_is_of(no, rec, 64, sizeof(rec)));
-	T_OK(!kv_note_is_of(no, rec, 72, sizeof(rec)));
-	T_OK(!kv_note_is_of(no, rec, 64, size - 8));
+	T_OK(kv_note_is_of(no, rec, 64, sizeof(rec), &expiry) && !expiry);
+	T_OK(!kv_note_is_of(no, rec, 72, sizeof(rec), &expiry));
+	T_OK(!kv_note_is_of(no, rec, 64, size - 8, &expiry));
 	/* right in itself, and not what was noted */
 	kv_rec_encode(rec, KV_REC_PUT, 1, "key2", 4, val, 100, e.e_vcrc);
 	kv_rec_stamp(rec, 70, 64, 1);
-	T_OK(!kv_note_is_of(no, rec, 64, sizeof(rec)));
+	T_OK(!kv_note_is_of(no, rec, 64, sizeof(rec), &expiry));
 	kv_rec_encode(rec, KV_REC_PUT, 1, "key1", 4, val, 96, mpool_crc32c(0, val, 96));
 	kv_rec_stamp(rec, 70, 64, 1);
-	T_OK(!kv_note_is_of(no, rec, 64, sizeof(rec)));
+	T_OK(!kv_note_is_of(no, rec, 64, sizeof(rec), &expiry));
+	/* an expiry goes with it, and nothing that expires without one (X4) */
+	kv_rec_encode(rec, KV_REC_PUT, 1, "key1", 4, val, 100, e.e_vcrc);
+	kv_rec_set_expiry(rec, 77);
+	kv_rec_stamp(rec, 70, 64, 1);
+	T_OK(!kv_note_is_of(no, rec, 64, sizeof(rec), &expiry));
+	kv_sweep_clear(sw);
+	e.e_expiry = 77;
+	kv_sweep_add(sw, &e);
+	T_OK(kv_note_is_of(no, rec, 64, sizeof(rec), &expiry) && expiry == 77);
 	kv_sweep_free(sw);
 }
 
