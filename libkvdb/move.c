@@ -133,6 +133,7 @@ struct kv_move {
 	uint32_t mv_nseg, mv_nready, mv_segcap;
 	bool mv_sealed;
 	uint64_t mv_taken;	/* bytes of its segments, whole */
+	uint64_t mv_mem;	/* counted as memory of jobs */
 };
 
 static uint8_t *map(size_t bytes)
@@ -153,6 +154,16 @@ static void image_unmap(struct image *ig)
 {
 	if (ig->ig_mem)
 		munmap(ig->ig_mem, ig->ig_bytes);
+}
+
+/* MEM1: the large pieces; images may grow. */
+static void count_mem(struct kv_move *mv)
+{
+	uint64_t now = READ_BYTES + mv->mv_image.ig_bytes + mv->mv_sent.ig_bytes +
+		       (mv->mv_sweep ? kv_sweep_bytes(mv->mv_sweep) : 0);
+
+	atomic_fetch_add(&mv->mv_db->d_count.move_mem, now - mv->mv_mem);
+	mv->mv_mem = now;
 }
 
 struct look {			/* at the victims */
@@ -220,6 +231,7 @@ int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, ui
 		return err;
 	}
 	sweep_open(mv);
+	count_mem(mv);
 	*out = mv;
 	return 0;
 }
@@ -244,6 +256,7 @@ void kv_move_close(struct kv_move *mv)
 	image_unmap(&mv->mv_sent);
 	if (mv->mv_read)
 		munmap(mv->mv_read, READ_BYTES);
+	atomic_fetch_sub(&mv->mv_db->d_count.move_mem, mv->mv_mem);
 	free(mv->mv_item);
 	free(mv->mv_place);
 	free(mv->mv_frame);
@@ -822,6 +835,7 @@ static int image_grow(struct kv_move *mv, uint32_t bytes)
 		return rc;
 	image_unmap(&mv->mv_image);
 	mv->mv_image = ig;
+	count_mem(mv);
 	return 0;
 }
 

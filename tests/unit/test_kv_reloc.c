@@ -854,6 +854,21 @@ static void a_move_leaves_newer_runs_alone_and_what_they_hide_out(void)
 	done(0);
 }
 
+/* MEM1 */
+static void what_moves_values_is_counted_as_memory(void)
+{
+	struct kv_move *mv;
+	uint64_t was;
+
+	fresh(64u << 20);
+	was = stats().table_bytes;
+	T_EQ(kv_move_open(db, kvs[0], 1, MPOOL_CAPACITY, false, false, &mv), 0);
+	T_OK(stats().table_bytes >= was + 2 * SEG);
+	kv_move_close(mv);
+	T_EQ(stats().table_bytes, was);
+	done(0);
+}
+
 /* True once nothing is left that would help. */
 static bool gives_up(unsigned jobs)
 {
@@ -934,6 +949,7 @@ int main(void)
 	T_RUN(a_damaged_value_keeps_its_segment_and_is_reported);
 	T_RUN(a_store_that_comes_meanwhile_leaves_moved_segments_whole);
 	T_RUN(a_move_leaves_newer_runs_alone_and_what_they_hide_out);
+	T_RUN(what_moves_values_is_counted_as_memory);
 	T_RUN(a_job_that_brings_no_segment_is_not_repeated);
 	T_RUN(a_job_chooses_no_more_than_it_has_room_for);
 	T_RUN(garbage_never_fills_the_pool);

@@ -838,7 +838,7 @@ struct kvdb_stats {
 	uint64_t checkpoints;       /* now */
 	uint64_t pinned_bytes;      /* now: media held by checkpoints alone */
 	uint64_t spare_bytes;       /* now: memory kept to be used again */
-	uint64_t table_bytes;       /* now: tables of pages, segments, values; buffers kept */
+	uint64_t table_bytes;       /* now: tables of pages, segments, values; buffers */
 	uint64_t memory_bytes;      /* now: sum of the six: what the database holds of memory */
 	uint64_t pack_in_bytes;     /* values that were moved in stores with compression ... */
 	uint64_t pack_out_bytes;    /* ... and what they took then */
