@@ -19,7 +19,7 @@ X(BUSY, 403, EBUSY, "the pool or a member device is in use", \
   "close the other program that uses it; fuser -v FILE names it") \
 X(DEVOPEN, 404, EIO, "a member device cannot be opened", "check the path and its permissions") \
 X(EXISTS, 405, EEXIST, "a pool or file is there already", \
-  "destroy the pool first, remove the file, or choose another path") \
+  "remove what is there, a pool with mpool destroy, or choose another path") \
 X(FOREIGN, 406, EPERM, "the device holds something else", \
   "choose another device; force overwrites what is there") \
 X(LAYER, 407, EINVAL, "the device layer text (MPOOL_DEV) is not understood", \

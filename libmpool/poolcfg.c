@@ -193,7 +193,10 @@ int mpl_cfg_load(const char *pool, const struct mpool_dev_provider *pv, struct m
 	if (rc == -EINVAL || rc == -EFBIG)
 		return mpl_err(MPL_CONFIG, "%s/%s is not a list of member devices", pool,
 			       MPL_CFG_NAME);
-	if (rc == -ENOENT || rc == -ENOTDIR)
+	if (rc == -ENOTDIR)
+		return mpl_err(MPL_NOPOOL, "%s is not a directory, and a pool is given by its "
+			       "directory", pool);
+	if (rc == -ENOENT)
 		return mpl_err(MPL_NOPOOL, "%s: there is no pool here", pool);
 	if (rc && rc != -ENOMEM)
 		return mpl_err_as(MPL_DIR, rc, "%s/%s cannot be read: %s", pool, MPL_CFG_NAME,

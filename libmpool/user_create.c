@@ -82,8 +82,7 @@ static int member_existing(struct creation *cr, struct member *mm, const struct 
 	if (pb.pb_state && cr->cr_old && !memcmp(pb.pb_uuid, cr->cr_uuid, 16))
 		return 0;
 	if (is_member(&pb))
-		return mpl_err(MPL_EXISTS, "%s belongs to a pool; destroy that pool first",
-			       mm->mm_path);
+		return mpl_err(MPL_EXISTS, "%s belongs to a pool", mm->mm_path);
 	if (pb.pb_state)
 		return 0;
 	rc = mpl_sigcheck(mm->mm_path, what, sizeof(what));
@@ -95,9 +94,7 @@ static int member_existing(struct creation *cr, struct member *mm, const struct 
 				  strerror(-rc));
 	if (mm->mm_kind == MEMBER_LEFTOVER && !force && !mm->mm_is_adding &&
 	    !file_is_hole(mm->mm_path))
-		return mpl_err(MPL_EXISTS,
-			       "%s exists and is not empty; remove it or choose another path",
-			       mm->mm_path);
+		return mpl_err(MPL_EXISTS, "%s exists and is not empty", mm->mm_path);
 	return 0;
 }
 
@@ -136,6 +133,12 @@ static int old_check(const struct creation *cr, struct member *mm)
 	return 0;
 }
 
+/* A misspelt device must not become a file, which would lie in memory there. */
+static int is_for_devices(const char *path)
+{
+	return !strncmp(path, "/dev/", 5) && strncmp(path, "/dev/shm/", 9);
+}
+
 int mpl_member_check(struct creation *cr, unsigned i)
 {
 	static const char *const name[] = { "capacity", "staging" };
@@ -162,10 +165,11 @@ int mpl_member_check(struct creation *cr, unsigned i)
 		snprintf(cd->cd_path, sizeof(cd->cd_path), "%s.mp", name[sp->mclass]);
 	/* a path that the caller gave is relative to where the caller stands */
 	if (sp->path && !cr->cr_opts->provider && sp->path[0] != '/') {
+		const char *at = sp->path + 2 * !strncmp(sp->path, "./", 2);
 		char cwd[PATH_MAX - 1];
 
 		if (!getcwd(cwd, sizeof(cwd)) ||
-		    snprintf(cd->cd_path, sizeof(cd->cd_path), "%s/%s", cwd, sp->path) >=
+		    snprintf(cd->cd_path, sizeof(cd->cd_path), "%s/%s", cwd, at) >=
 		    (int)sizeof(cd->cd_path))
 			return -ENAMETOOLONG;
 	}
@@ -189,6 +193,8 @@ int mpl_member_check(struct creation *cr, unsigned i)
 
 		if (rc)
 			return rc;
+	} else if (is_for_devices(mm->mm_path)) {
+		return mpl_err_as(MPL_DEVOPEN, -ENOENT, "there is no device %s", mm->mm_path);
 	}
 	if (mm->mm_kind != MEMBER_BLOCK && cd->cd_size < MP_MIN_DEV)
 		return mpl_err(MPL_SPEC, "%s: size %llu is below the smallest of %u bytes",

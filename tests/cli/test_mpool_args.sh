@@ -125,6 +125,8 @@ explain_knows_identifiers() {
 	want 0 $tool explain mp0401
 	want 0 $tool -j explain 0401
 	schema mpool_explain
+	want 0 $tool explain 401
+	has out '^MP0401 '
 	want 3 $tool explain MP9999
 	one_line_error
 	want 3 $tool explain MP04011
@@ -232,6 +234,8 @@ sizes_are_1024_based() {
 	same 65536kb "$(size_of 65536kb)" 67108864
 	same 0.0625G "$(size_of 0.0625G)" 67108864
 	same plain "$(size_of 67108864)" 67108864
+	want 2 $tool create ./p -n --size 99999999999999999999
+	has err "'99999999999999999999' is too large"
 }
 
 key_value_words_are_options() {

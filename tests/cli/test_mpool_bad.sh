@@ -163,7 +163,7 @@ foreign_signatures_refuse_create() {
 		before=$(sums .)
 		want 5 mpool create ./p ./dev.img --size 16M
 		one_line_error
-		has err '\./dev\.img.*\(use -f to overwrite\)'
+		has err '/dev\.img.*\(use -f to overwrite\)'
 		has err '\[MP[0-9]{4}\]$'
 		want 5 mpool create -j ./p ./dev.img --size 16M
 		schema error err
@@ -203,6 +203,27 @@ a_member_of_another_pool_is_refused() {
 	want 5 mpool create ./q ./p/capacity.mp --size 16M
 	one_line_error
 	unchanged "$before" .
+}
+
+# In /dev a file would lie in memory, and the pool with it.
+a_device_that_is_not_there_is_not_made_as_a_file() {
+	local name=/dev/mpool-no-such-device
+	want 2 mpool create ./q $name
+	has err 'is not there, and would be a file'
+	want 3 mpool create ./q $name --size 16M
+	has err 'there is no device'
+	one_line_error
+	pool
+	want 3 mpool add ./p $name --size 16M
+	[ ! -e $name ] || fail "it was made"
+}
+
+a_file_is_no_pool() {
+	pool
+	want 3 mpool status ./p/capacity.mp
+	has err 'is not a directory.*MP0401'
+	want 5 mpool create ./q ./p/capacity.mp --size 16M
+	has err " $PWD/p/capacity.mp belongs to a pool"
 }
 
 # A block device (a loop device, where one can be had): members are what they
@@ -328,6 +349,8 @@ run reformatted_members_are_never_written
 run foreign_signatures_refuse_create
 run force_wipes_what_was_there
 run a_member_of_another_pool_is_refused
+run a_device_that_is_not_there_is_not_made_as_a_file
+run a_file_is_no_pool
 run block_devices_are_members_until_mkfs
 run a_file_under_a_loop_device_is_in_use
 run a_pool_open_elsewhere_exits_4

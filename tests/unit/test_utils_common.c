@@ -64,6 +64,8 @@ static void counts_and_times_are_read(void)
 	T_EQ(v, 1500000000);
 	T_EQ(time_parse("5m", &v), 0);
 	T_EQ(v, 300000000000ll);
+	T_EQ(time_parse("30d", &v), 0);
+	T_EQ(v, 30 * 86400 * 1000000000ull);
 	T_EQ(time_parse("0", &v), 0);
 	T_EQ(v, 0);
 	T_EQ(time_parse("100", &v), -EINVAL);

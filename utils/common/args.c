@@ -161,7 +161,7 @@ static int value_parse(const struct opt *o, const char *s, uint64_t *num, const 
 		*want = "a size such as 8192, 64M or 1.5T";
 		return size_parse(s, num);
 	case OPT_TIME:
-		*want = "a time such as 100ms or 2s";
+		*want = "a time such as 100ms, 2s or 7d";
 		return time_parse(s, num);
 	case OPT_PERCENT:
 		*want = "a percentage from 0 to 100";
@@ -189,8 +189,11 @@ static int opt_add(struct args *a, const struct opt *o, const char *spelled, con
 	struct arg *g;
 	const char *want = "";
 	uint64_t num = 0;
+	int rc = str ? value_parse(o, str, &num, &want) : 0;
 
-	if (str && value_parse(o, str, &num, &want))
+	if (rc == -ERANGE)
+		return args_err(a, "%s: '%s' is too large", spelled, str);
+	if (rc)
 		return args_err(a, "%s: '%s' is not valid, wanted %s", spelled, str, want);
 	if (!(o->flags & OPTF_MULTI) && o->type != OPT_FLAG && args_has(a, o->name))
 		return args_err(a, "%s is given twice", spelled);

@@ -208,18 +208,21 @@ int verb_help(struct ui *ui)
 	return EXIT_DONE;
 }
 
-/* "mp1234", "1234" and "MP1234" are the same identifier. */
-static void id_normal(char id[8], const char *word)
+#define ID_MAX 12
+
+/* "mp0401", "401" and "MP0401" are the same identifier. */
+static void id_normal(char id[ID_MAX], const char *word)
 {
 	if (toupper((unsigned char)word[0]) == 'M' && toupper((unsigned char)word[1]) == 'P')
 		word += 2;
-	snprintf(id, 8, "MP%.5s", word);
+	snprintf(id, ID_MAX, "MP%.*s%.5s", strlen(word) < 4 ? 4 - (int)strlen(word) : 0, "000",
+		 word);
 }
 
 int verb_explain(struct ui *ui)
 {
 	const char *name, *text, *cure, *word = ui->args->v[0];
-	char id[8];
+	char id[ID_MAX];
 
 	id_normal(id, word);
 	if (strlen(word) > 6 || ui->tool->explain(id, &name, &text, &cure))

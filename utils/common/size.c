@@ -87,7 +87,7 @@ int time_parse(const char *s, uint64_t *ns)
 		long double ns;
 	} units[] = {
 		{ "ns", 1 }, { "us", 1e3L }, { "ms", 1e6L }, { "s", 1e9L },
-		{ "m", 60e9L }, { "min", 60e9L }, { "h", 3600e9L },
+		{ "m", 60e9L }, { "min", 60e9L }, { "h", 3600e9L }, { "d", 86400e9L },
 	};
 	long double v;
 	const char *p;

@@ -39,7 +39,7 @@ int db_opts(struct ui *ui, struct db_opts *o, unsigned flags)
 		if (time_parse(s, &ns))
 			return ui_usage(ui, "--interval: \"%s\" is not a time such as 100ms", s);
 		if (ns < 1000000 || ns / 1000000 >= KVDB_INTERVAL_NONE)
-			return ui_usage(ui, "--interval: 1ms or more, or none");
+			return ui_usage(ui, "--interval: from 1ms to 49d, or none");
 		o->kv.interval_ms = (uint32_t)(ns / 1000000);
 	}
 	return EXIT_DONE;

@@ -149,8 +149,9 @@ int verb_list(struct ui *ui)
 			code = code ? code : rc;
 		}
 		if (!tbl_rows(t) && !code)
-			ui_note(ui, "no pool in this directory or its direct subdirectories; "
-				"kvdb create makes one with a database in it");
+			ui_note(ui, "no pool in this directory or its direct subdirectories, as "
+				"far as you may read them; kvdb create makes one with a database "
+				"in it");
 		pool_list_free(found);
 	}
 	if (ui->json)

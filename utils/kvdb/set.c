@@ -43,7 +43,7 @@ static int setting_value(struct ui *ui, struct setting *s)
 		return EXIT_DONE;
 	}
 	if (time_parse(text, &v) || v < 1000000 || v / 1000000 >= KVDB_INTERVAL_NONE)
-		return ui_usage(ui, "--interval: \"%s\" is not a time of 1ms or more, or none",
+		return ui_usage(ui, "--interval: \"%s\" is not a time from 1ms to 49d, or none",
 				text);
 	snprintf(s->value, sizeof(s->value), "%" PRIu64, v / 1000000);
 	return EXIT_DONE;

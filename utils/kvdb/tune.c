@@ -70,15 +70,15 @@ static void tune_cache(struct tbl *t, const struct facts *f)
 	want = want < 64u << 20 ? 64u << 20 : want > most ? most : want;
 	want = (want + (1u << 20) - 1) >> 20 << 20;
 	if (f->data + f->data / 3 <= cache) {
-		snprintf(why, sizeof(why), "all %s of keys and values fit; %s would do", data,
+		snprintf(why, sizeof(why), "all %s in use fit; %s would do", data,
 			 size_str(to, want));
 		row(t, "cache_bytes", is, NULL, why);
 	} else if (want > cache) {
-		snprintf(why, sizeof(why), "%s of keys and values: what does not fit is read from "
+		snprintf(why, sizeof(why), "%s in use: what does not fit is read from "
 			 "media%s; half of memory is the most to give", data, miss);
 		row(t, "cache_bytes", is, size_str(to, want), why);
 	} else {
-		snprintf(why, sizeof(why), "%s of keys and values do not fit into this machine's "
+		snprintf(why, sizeof(why), "%s in use do not fit into this machine's "
 			 "memory; keys are cached first", data);
 		row(t, "cache_bytes", is, NULL, why);
 	}

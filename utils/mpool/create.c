@@ -106,7 +106,8 @@ static int plan_add(struct ui *ui, struct plan *p, const char *path, unsigned mc
 	}
 	m->is_block = m->exists && S_ISBLK(st.st_mode);
 	if (!m->is_block && !size)
-		return ui_usage(ui, "%s is a file: its size must be given with %s", m->path,
+		return ui_usage(ui, "%s is %s: its size must be given with %s", m->path,
+				m->exists ? "a file" : "not there, and would be a file",
 				opt[mclass]);
 	/* named as it was typed: the library sees it rounded */
 	if (size && size < MEMBER_MIN)

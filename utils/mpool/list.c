@@ -151,7 +151,8 @@ int verb_list(struct ui *ui)
 			list_one(ui, t, *p, false);
 		list_inactive(t);
 		if (!tbl_rows(t))
-			ui_note(ui, "no pool in this directory or its direct subdirectories");
+			ui_note(ui, "no pool in this directory or its direct subdirectories, as "
+				"far as you may read them");
 		pool_list_free(found);
 	}
 	if (ui->json)

@@ -288,7 +288,8 @@ int verb_status(struct ui *ui)
 			code = code ? code : rc;
 		}
 		if (!found || !*found)
-			ui_note(ui, "no pool in this directory or its direct subdirectories");
+			ui_note(ui, "no pool in this directory or its direct subdirectories, as "
+				"far as you may read them");
 		pool_list_free(found);
 	}
 	if (ui->json) {

@@ -163,8 +163,8 @@ struct mpool_create_opts {
  * Threads: any. Blocking: I/O. Durability: durable on return; a crash in the
  * middle leaves a pool or none.
  * Errors: -EEXIST (a pool is there), -EBUSY (device in use), -EINVAL (name,
- * sizes), -ENOSPC (files cannot be allocated), -EPERM (foreign signature),
- * -EACCES, -EIO, -ENOMEM, -EOPNOTSUPP (module).
+ * sizes), -ENOENT (no such device), -ENOSPC (files cannot be allocated),
+ * -EPERM (foreign signature), -EACCES, -EIO, -ENOMEM, -EOPNOTSUPP (module).
  */
 int mpool_create(const char *path, const struct mpool_create_opts *opts);
 
