@@ -244,6 +244,8 @@ int kvdb_bulk_open(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_bulk **out)
 	if (flags)
 		return kv_error(-EINVAL, "MP0951", "bulk load flags %#x are not known", flags);
 	err = kv_may_change(db);
+	if (!err)
+		err = kv_error_dropped(kvs);
 	if (err)
 		return err;
 	if (!atomic_compare_exchange_strong(&kvs->k_bulk, &none, true))

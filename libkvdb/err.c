@@ -99,6 +99,24 @@ int kv_error_memory(int err, const char *what)
 	return err;
 }
 
+int kv_error_absent(void)
+{
+	struct mpool_error *e = &err_tls;
+
+	memcpy(e->id, "MP0967", sizeof("MP0967"));
+	e->err = -ENOENT;
+	memcpy(e->text, KV_ABSENT, sizeof(KV_ABSENT));
+	e->cure[0] = '\0';
+	return -ENOENT;
+}
+
+int kv_error_dropped(const struct kvdb_kvs *kvs)
+{
+	if (!atomic_load_explicit(&kvs->k_dropped, memory_order_relaxed))
+		return 0;
+	return kv_error(-ENOENT, "MP0965", "store %s was dropped", kvs->k_name);
+}
+
 int kv_fail(struct kvdb *db, int err, const char *fmt, ...)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

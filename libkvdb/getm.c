@@ -455,7 +455,9 @@ int kvdb_get_pinned(struct kvdb_kvs *kvs, const void *key, size_t klen, struct k
 	tc->tc_restarts = false;
 	if (!rc)
 		kv_count(&tc->tc_read_bytes, klen + e.e_vlen);
-	return KV_LIKELY(rc != -EINPROGRESS) ? rc : pin_wait(kvs, key, klen, e.e_vlen, pin);
+	if (KV_UNLIKELY(rc == -EINPROGRESS))
+		rc = pin_wait(kvs, key, klen, e.e_vlen, pin);
+	return KV_UNLIKELY(rc == -ENOENT) ? kv_error_absent() : rc;
 }
 
 void kvdb_unpin(struct kvdb_pin *pin)

@@ -106,6 +106,10 @@ int kv_error_take(const struct mpool_error *e, int err);
 int kv_error_mpool(int err);
 /* Says that there is no memory for @what, if @err is that and nobody has said it; returns @err. */
 int kv_error_memory(int err, const char *what);
+/* -ENOENT of a key, for little. */
+int kv_error_absent(void);
+/* 0, or -ENOENT: the handle of a store that was dropped. */
+int kv_error_dropped(const struct kvdb_kvs *kvs);
 
 /* ---- seg.c: log segments, which are the value blocks ------------------------- */
 
@@ -760,7 +764,7 @@ struct kvdb_kvs {
 	_Atomic(uint32_t) k_holds;
 	_Atomic(struct kv_mt *) k_next_mt;	/* prepared for the next switch, or NULL */
 	_Atomic(uint64_t) k_prop[KV_PROPS];	/* by enum kv_prop; written under m_ddl_lock */
-	bool k_dropped;
+	_Atomic(bool) k_dropped;	/* its handle stays, and takes no writes */
 	/*
 	 * Writer: a delete of many keys is stamped; reader: an update looks at such
 	 * deletes and is stamped (U1). A leaf, held without I/O or waiting.

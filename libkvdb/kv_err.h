@@ -6,6 +6,8 @@
 #ifndef KV_ERR_H
 #define KV_ERR_H
 
+#define KV_ABSENT "there is no such key, or it has expired"
+
 #define KV_ERRS(X) \
 	X("MP0902", "KV_MEMORY", "memory for the operation could not be had; nothing was changed", \
 	  "give the process more memory, or the database a smaller cache_bytes") \
@@ -89,6 +91,7 @@
 	X("MP0966", "KV_GIVENUP", "a compaction that was asked for ended before its end: it was " \
 	  "cancelled, met damage or a pool without room, or a store is bulk loaded", \
 	  "see kvdb compact --status, then ask again; what was reached stays") \
+	X("MP0967", "KV_NOKEY", KV_ABSENT, "") \
 	X("MP0970", "KV_NAMETAKEN", "the database has a store of that name already", \
 	  "choose another name, or drop or rename the other store first: kvdb kvs list POOL") \
 	X("MP0971", "KV_CTLLONG", "a line on the control socket is longer than a request can be", \

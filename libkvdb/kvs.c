@@ -361,6 +361,9 @@ static int write_op(struct kvdb *db, struct write *w)
 	if (KV_UNLIKELY(err || db->d_rdonly))
 		return kv_error(-EROFS, "MP0903", "%s", db->d_rdonly ?
 				"the database is open for reading only" : db->d_fault_text);
+	err = kv_error_dropped(w->kvs);
+	if (KV_UNLIKELY(err))
+		return err;
 	if (KV_UNLIKELY(atomic_load_explicit(&fl->fl_stall, memory_order_relaxed))) {
 		err = w->begun ? stall_begun(db, w) :
 				 kv_stall_wait(db, w->type != KV_REC_PUT);
@@ -540,8 +543,10 @@ static int delete_many(struct kvdb_kvs *kvs, struct many *m)
 {
 	struct write w = { .kvs = kvs, .stream = KV_KLOG, .many = m };
 	uint8_t val[KVDB_KEY_MAX + 1];
-	int err;
+	int err = kv_error_dropped(kvs);
 
+	if (err)
+		return err;
 	w.op.op_key = m->range.tr_from;
 	w.op.op_klen = m->range.tr_flen;
 	w.op.op_kind = KV_ENT_COVER;
@@ -721,8 +726,12 @@ int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size
 	     size_t *vlen)
 {
 	int err = check_key(kvs, key, klen);
+	size_t len;
 
-	return KV_UNLIKELY(err) ? err : get_wait(kvs, key, klen, buf, size, vlen);
+	if (KV_UNLIKELY(err))
+		return err;
+	err = get_wait(kvs, key, klen, buf, size, vlen ? vlen : &len);
+	return KV_UNLIKELY(err == -ENOENT) ? kv_error_absent() : err;
 }
 
 /* ---- update ------------------------------------------------------------------ */
@@ -801,11 +810,13 @@ int kvdb_update(struct kvdb_kvs *kvs, const void *key, size_t klen, kvdb_update_
 	int err = kv_check_key(kvs, key, klen);
 	uint8_t *buf;
 
+	if (!err)
+		err = kv_error_dropped(kvs);
 	if (err)
 		return err;
 	buf = malloc(size);
 	if (!buf)
-		return -ENOMEM;
+		return kv_error(-ENOMEM, "MP0902", "no memory for a value");
 	w.op.op_key = key;
 	w.op.op_klen = (uint16_t)klen;
 	w.op.op_hash = kv_hash(key, klen);

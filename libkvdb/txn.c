@@ -394,6 +394,8 @@ static int write_op(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key, s
 	uint32_t size, was;
 	int err = check(t, kvs, true);
 
+	if (!err)
+		err = kv_error_dropped(kvs);
 	if (err)
 		return err;
 	tt = touch(t, kvs);
@@ -485,11 +487,13 @@ int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
 	if (!err && size)
 		err = kv_value_read(db, &e, buf, size);
 	if (!err) {
-		*vlen = e.e_vlen;
+		if (vlen)
+			*vlen = e.e_vlen;
 		kv_count(&tc->tc_read_bytes, klen + (e.e_vlen < size ? e.e_vlen : size));
 	}
 	kv_exit(t);
-	return err == -ESTALE ? check(txn, kvs, false) : err;
+	return err == -ENOENT ? kv_error_absent() :
+	       err == -ESTALE ? check(txn, kvs, false) : err;
 }
 
 int kv_txn_check(struct kvdb_txn *t)

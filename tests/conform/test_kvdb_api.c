@@ -269,6 +269,78 @@ static void a_store_with_cursors_is_not_dropped(void)
 	end();
 }
 
+static int keep(void *arg, const void *old, size_t olen, const void **val, size_t *vlen)
+{
+	(void)arg, (void)old, (void)olen;
+	*val = "u";
+	*vlen = 1;
+	return KVDB_UPDATE_PUT;
+}
+
+static void a_key_that_is_absent_is_said(void)
+{
+	struct kvdb_kvs *kvs, *none;
+	struct kvdb_pin pin;
+	struct kvdb_txn *txn;
+	char buf[8];
+	size_t len;
+
+	kh_fresh(POOL, 0);
+	kvs = kh_kvs("s");
+	T_EQ(kh_put_str(kvs, "k", "v"), 0);
+	FAILS(kvdb_kvs_open(kh_db, "none", &none), -ENOENT);
+	FAILS(kvdb_get(kvs, "n", 1, buf, sizeof(buf), &len), -ENOENT);
+	T_STREQ(kvdb_error_detail()->id, "MP0967");
+	FAILS(kvdb_put(kvs, "", 0, "", 0), -EINVAL);
+	FAILS(kvdb_get_pinned(kvs, "n", 1, &pin), -ENOENT);
+	T_EQ(kvdb_txn_begin(kh_db, 0, &txn), 0);
+	FAILS(kvdb_put(kvs, "", 0, "", 0), -EINVAL);
+	FAILS(kvdb_txn_get(txn, kvs, "n", 1, buf, sizeof(buf), &len), -ENOENT);
+	/* whether it is there, and no more */
+	T_EQ(kvdb_txn_get(txn, kvs, "k", 1, NULL, 0, NULL), 0);
+	T_EQ(kvdb_get(kvs, "k", 1, NULL, 0, NULL), 0);
+	T_EQ(kvdb_get(kvs, "n", 1, NULL, 0, NULL), -ENOENT);
+	kvdb_txn_abort(txn);
+	end();
+}
+
+static void the_handle_of_a_dropped_store_takes_nothing(void)
+{
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+	struct kvdb_kvs_info in;
+	struct kvdb_cursor *cur;
+	struct kvdb_bulk *b;
+	struct kvdb_txn *txn;
+	struct kvdb_kvs *kvs;
+	char buf[8];
+	size_t len;
+
+	kh_fresh(POOL, 0);
+	kvs = kh_kvs("s");
+	T_EQ(kh_put_str(kvs, "k", "v"), 0);
+	T_EQ(kvdb_kvs_drop(kh_db, "s"), 0);
+	FAILS(kvdb_put(kvs, "k", 1, "w", 1), -ENOENT);
+	FAILS(kvdb_put_ttl(kvs, "k", 1, "w", 1, 60), -ENOENT);
+	FAILS(kvdb_del(kvs, "k", 1), -ENOENT);
+	FAILS(kvdb_prefix_del(kvs, "k", 1), -ENOENT);
+	FAILS(kvdb_range_del(kvs, NULL, 0, NULL, 0), -ENOENT);
+	FAILS(kvdb_update(kvs, "k", 1, keep, NULL), -ENOENT);
+	FAILS(kvdb_get(kvs, "k", 1, buf, sizeof(buf), &len), -ENOENT);
+	FAILS(kvdb_bulk_open(kvs, 0, &b), -ENOENT);
+	FAILS(kvdb_kvs_set(kvs, &ko, KVDB_KVS_TTL), -ENOENT);
+	T_EQ(kvdb_kvs_compact(kvs, KVDB_COMPACT_WAIT), 0);
+	T_EQ(kvdb_kvs_info(kvs, &in), 0);
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &cur), 0);
+	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), -ENOENT);
+	kvdb_cursor_close(cur);
+	T_EQ(kvdb_txn_begin(kh_db, 0, &txn), 0);
+	FAILS(kvdb_txn_put(txn, kvs, "k", 1, "w", 1), -ENOENT);
+	FAILS(kvdb_txn_get(txn, kvs, "k", 1, buf, sizeof(buf), &len), -ENOENT);
+	kvdb_txn_abort(txn);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	end();
+}
+
 /* ---- data -------------------------------------------------------------------------------- */
 
 static void bad_keys_and_values_change_nothing(void)
@@ -745,6 +817,8 @@ int main(void)
 	T_RUN(options_of_a_store);
 	T_RUN(compression_is_an_option_that_may_change);
 	T_RUN(a_store_with_cursors_is_not_dropped);
+	T_RUN(the_handle_of_a_dropped_store_takes_nothing);
+	T_RUN(a_key_that_is_absent_is_said);
 	T_RUN(there_are_so_many_stores_and_no_more);
 	T_RUN(drain_refuses_what_it_does_not_know);
 	T_RUN(bad_keys_and_values_change_nothing);

@@ -40,12 +40,12 @@ extern "C" {
 #define KVDB_CHECKPOINT_MAX 64u       /* checkpoints of one database */
 
 struct kvdb;        /* an open database */
-struct kvdb_kvs;    /* an open store; freed with its database */
+struct kvdb_kvs;    /* an open store; freed with its database, also when it is dropped before */
 struct kvdb_cursor; /* an ordered walk on a stable snapshot */
 struct kvdb_cq;     /* a completion queue: operations of one thread that do not wait */
 struct kvdb_txn;    /* an open transaction, or a snapshot */
 
-/** kvdb_error_detail() - details of this thread's last failed call; as mpool_error_detail(). Threads: any. Blocking: never. Durability: none. Errors: none. */
+/** kvdb_error_detail() - details of this thread's last failed call; as mpool_error_detail(), but calls that succeed leave it, and so do cursors at their end. Threads: any. Blocking: never. Durability: none. Errors: none. */
 const struct mpool_error *kvdb_error_detail(void);
 /**
  * kvdb_error_explain() - look up a stable error identifier, of this library or of libmpool
@@ -235,7 +235,7 @@ struct kvdb_kvs_opts {
 int kvdb_kvs_create(struct kvdb *db, const char *name, const struct kvdb_kvs_opts *opts);
 /** kvdb_kvs_open() - open a store; the same handle for every opener. Threads: any. Blocking: never. Durability: none. Errors: -ENOENT. */
 int kvdb_kvs_open(struct kvdb *db, const char *name, struct kvdb_kvs **out);
-/** kvdb_kvs_drop() - remove a store and its data. Threads: any; no use of the store may be in progress. Blocking: I/O. Durability: durable on return. Errors: -ENOENT, -EINVAL (no name), -EBUSY (cursor open; KVDB_KVS_MAX were dropped since open), -EROFS, -EIO. */
+/** kvdb_kvs_drop() - remove a store and its data; writes by its handle fail with -ENOENT from then on, and nothing is found in it. Threads: any; no use of the store may be in progress. Blocking: I/O. Durability: durable on return. Errors: -ENOENT, -EINVAL (no name), -EBUSY (cursor open; KVDB_KVS_MAX were dropped since open), -EROFS, -EIO. */
 int kvdb_kvs_drop(struct kvdb *db, const char *name);
 /**
  * kvdb_kvs_rename() - give a store another name; open handles stay good
@@ -322,7 +322,7 @@ int kvdb_put_ttl(struct kvdb_kvs *kvs, const void *key, size_t klen, const void 
  * kvdb_get() - copy a value out
  * @buf: buffer; may be NULL when @size is 0
  * @size: its size
- * @vlen: set to the value's full length; @buf holds the first @size bytes of it
+ * @vlen: set to the value's full length; @buf holds the first @size bytes of it; may be NULL
  * Threads: any. Blocking: I/O when not in memory. Durability: none.
  * Errors: -ENOENT, -EINVAL, -ENAMETOOLONG, -EUCLEAN (checksum), -EIO, -ENOMEM.
  */
@@ -629,7 +629,7 @@ int kvdb_txn_del(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
  * @klen: its length
  * @buf: buffer; may be NULL when @size is 0
  * @size: its size
- * @vlen: set to the value's full length; @buf holds the first @size bytes of it
+ * @vlen: set to the value's full length; @buf holds the first @size bytes of it; may be NULL
  * Threads: owner. Blocking: I/O when not in memory. Durability: none.
  * Errors: -ESTALE (older than kvdb_opts.view_max_age_ms, or given up because its
  * snapshot held too much memory: kvdb_error_detail() says which), and as kvdb_get().
@@ -921,7 +921,7 @@ typedef int kvdb_diff_fn(void *arg, const void *key, size_t klen, const void *va
  * kvdb_diff() - what changed in a store between two checkpoints, in order of keys
  * @from: the store in a database that is open at the earlier one (kvdb_opts.checkpoint)
  * @to: the same store, not only of the same name, at the later one
- * @fn: called for every key that was put or deleted in between and is not as it was
+ * @fn: called for every key that was put, also with the value that it had, or deleted in between
  * @arg: its argument
  *
  * Reads the keys of both, and the values of those that differ. A key that has expired by now is
