@@ -37,7 +37,10 @@ def main():
             wrong.append("%s: %s" % (" ".join(words), sorted(got ^ want)))
 
     everywhere = set(spelled(table["global_options"]))
-    expect([""], {w for v in table["verbs"] for w in v["name"].split()})
+    names = [v["name"].split() for v in table["verbs"]]
+    expect([""], {n[0] for n in names})
+    for first in {n[0] for n in names if len(n) > 1}:
+        expect([first, ""], {n[1] for n in names if n[0] == first})
     for verb in table["verbs"]:
         words = verb["name"].split()
         expect(words + ["-"], everywhere | set(spelled(verb["options"])))

@@ -79,8 +79,8 @@ static void print_table(FILE *f, const struct tool *tool)
 /* The verb on the command line: the longest of one or two words that is known. */
 static const char finder[] =
 	"_@_find() {\n"
-	"\tlocal w two='' one=''\n"
-	"\tverb=''\n"
+	"\tlocal w two=''\n"
+	"\tverb='' one=''\n"
 	"\tfor w; do\n"
 	"\t\tcase $w in -*) continue ;; esac\n"
 	"\t\tif [ -z \"$one\" ]; then one=$w; else two=\"$one $w\"; break; fi\n"
@@ -90,6 +90,12 @@ static const char finder[] =
 	"\t\t\tverb=$w\n\t\t\treturn\n\t\tfi\n"
 	"\tdone\n"
 	"}\n\n"
+	"# the words that a verb may go on with\n"
+	"_@_next() {\n"
+	"\tprintf '%s\\n' \"$_@_verbs\" | awk -v one=\"$one\" '\n"
+	"\t\tone == \"\" { print $1 }\n"
+	"\t\tone != \"\" && $1 == one && NF > 1 { print $2 }' | sort -u\n"
+	"}\n\n"
 	"_@_names() {\n"
 	"\tls /dev/mpool 2>/dev/null\n"
 	"}\n\n";
@@ -97,7 +103,7 @@ static const char finder[] =
 static const char bash_end[] =
 	"_@() {\n"
 	"\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
-	"\tlocal verb words values files\n"
+	"\tlocal verb one words values files\n"
 	"\tlocal -a given=(\"${COMP_WORDS[@]:1:COMP_CWORD-1}\")\n"
 	"\t_@_find \"${given[@]}\"\n"
 	"\t_@_table \"$verb\" \"$prev\"\n"
@@ -110,7 +116,7 @@ static const char bash_end[] =
 	"\telif [ \"${cur#-}\" != \"$cur\" ]; then\n"
 	"\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
 	"\telif [ -z \"$verb\" ]; then\n"
-	"\t\tmapfile -t COMPREPLY < <(compgen -W \"$_@_verbs\" -- \"$cur\")\n"
+	"\t\tmapfile -t COMPREPLY < <(compgen -W \"$(_@_next)\" -- \"$cur\")\n"
 	"\telse\n"
 	"\t\tcompopt -o filenames 2>/dev/null\n"
 	"\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$cur\";\n"
@@ -121,7 +127,7 @@ static const char bash_end[] =
 
 static const char zsh_end[] =
 	"_@() {\n"
-	"\tlocal cur=${words[CURRENT]} prev=${words[CURRENT-1]} verb values files\n"
+	"\tlocal cur=${words[CURRENT]} prev=${words[CURRENT-1]} verb one values files\n"
 	"\tlocal -a given=(\"${(@)words[2,CURRENT-1]}\")\n"
 	"\tlocal words\n"
 	"\t_@_find \"${given[@]}\"\n"
@@ -133,7 +139,7 @@ static const char zsh_end[] =
 	"\telif [[ $cur = -* ]]; then\n"
 	"\t\tcompadd -- ${(M)${=words}:#-*}\n"
 	"\telif [[ -z $verb ]]; then\n"
-	"\t\tcompadd -- ${(u)${(f)_@_verbs}%% *}\n"
+	"\t\tcompadd -- ${(f)\"$(_@_next)\"}\n"
 	"\telse\n"
 	"\t\t_files\n"
 	"\t\tcompadd -S '' -- ${${=words}:#-*}\n"
