@@ -950,7 +950,7 @@ static int drop_record(struct kvdb *db, const struct ckpt *c)
 	int err, rc = mpool_hold(db->d_mp, c->c_rec.mc_obj);
 
 	if (rc == -EBUSY)
-		return kv_error(rc, "MP0984", "checkpoint %s is being read by another process",
+		return kv_error(rc, "MP0984", "checkpoint %s is open for reading",
 				c->c_rec.mc_name);
 	if (rc && rc != -EOPNOTSUPP)
 		return kv_error_mpool(rc);

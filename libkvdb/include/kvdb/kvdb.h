@@ -1010,7 +1010,7 @@ int kvdb_checkpoint_list(struct kvdb *db, struct kvdb_checkpoint_info *out, unsi
 /**
  * kvdb_checkpoint_drop() - remove a checkpoint; the space that only it held comes free
  * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves it whole or none.
- * Errors: -ENOENT, -EBUSY (another process has it open), -EROFS, -EIO.
+ * Errors: -ENOENT, -EBUSY (it is open, here or in another process), -EROFS, -EIO.
  */
 int kvdb_checkpoint_drop(struct kvdb *db, const char *name);
 
