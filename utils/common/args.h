@@ -35,6 +35,7 @@ enum opt_type {
 };
 
 #define OPTF_MULTI  0x1u /* may be given several times */
+#define OPTF_COMMON 0x2u /* of many verbs: the manual page describes it once */
 
 /* struct opt - one option; a table ends with .name == NULL */
 struct opt {

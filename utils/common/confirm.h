@@ -12,12 +12,12 @@
 #include "ui.h"
 
 #define CONFIRM_OPTS \
-	{ "yes", 'y', OPT_FLAG, 0, NULL, \
+	{ "yes", 'y', OPT_FLAG, OPTF_COMMON, NULL, \
 	  "do not ask; needed when standard input is not a terminal", NULL, NULL }
 
 #define PLAN_OPT \
-	{ "dry-run", 'n', OPT_FLAG, 0, NULL, "print exactly what would be done and stop", \
-	  NULL, NULL }
+	{ "dry-run", 'n', OPT_FLAG, OPTF_COMMON, NULL, \
+	  "print exactly what would be done and stop", NULL, NULL }
 
 /*
  * Returns EXIT_DONE when the user agreed (typed @word at the terminal, or -y),

@@ -47,23 +47,48 @@ static void paragraphs(FILE *f, const char *text)
 	fputc('\n', f);
 }
 
+static void man_opt(FILE *f, const struct opt *o)
+{
+	fputs(".TP\n", f);
+	if (o->ch)
+		fprintf(f, "\\fB\\-%c\\fR, ", o->ch);
+	fputs("\\fB\\-\\-", f);
+	esc_str(f, o->name);
+	fputs("\\fR", f);
+	if (o->arg)
+		fprintf(f, " \\fI%s\\fR", o->arg);
+	fputc('\n', f);
+	esc_str(f, o->help);
+	/* of a common one that differs between verbs, which their help says */
+	if (o->key && !(o->flags & OPTF_COMMON))
+		fprintf(f, " (also \\fB%s=\\fI%s\\fR)", o->key, o->arg);
+	fputs(".\n", f);
+}
+
 static void man_opts(FILE *f, const struct opt *o)
 {
-	for (; o && o->name; o++) {
-		fputs(".TP\n", f);
-		if (o->ch)
-			fprintf(f, "\\fB\\-%c\\fR, ", o->ch);
-		fputs("\\fB\\-\\-", f);
-		esc_str(f, o->name);
-		fputs("\\fR", f);
-		if (o->arg)
-			fprintf(f, " \\fI%s\\fR", o->arg);
-		fputc('\n', f);
-		esc_str(f, o->help);
-		if (o->key)
-			fprintf(f, " (also \\fB%s=\\fI%s\\fR)", o->key, o->arg);
-		fputs(".\n", f);
-	}
+	for (; o && o->name; o++)
+		if (!(o->flags & OPTF_COMMON))
+			man_opt(f, o);
+}
+
+/* Was it described: has a verb before @v, or @v before @o, one of its name? */
+static bool is_repeated(const struct tool *tool, const struct verb *v, const struct opt *o)
+{
+	for (const struct verb *w = tool->verbs; w <= v; w++)
+		for (const struct opt *p = w->opts; p && p->name && (w != v || p != o); p++)
+			if (p->flags & OPTF_COMMON && !strcmp(p->name, o->name))
+				return true;
+	return false;
+}
+
+static void man_common(FILE *f, const struct tool *tool)
+{
+	fputs(".SH COMMON OPTIONS\nThe verbs that take them name them in their first line.\n", f);
+	for (const struct verb *v = tool->verbs; v->name; v++)
+		for (const struct opt *o = v->opts; o && o->name; o++)
+			if (o->flags & OPTF_COMMON && !is_repeated(tool, v, o))
+				man_opt(f, o);
 }
 
 /* Lines "left\tright\n" as tagged paragraphs; "{}" is the tool's name. */
@@ -153,6 +178,7 @@ void help_man(FILE *f, const struct tool *tool)
 	paragraphs(f, tool->about);
 	fputs(".SH GLOBAL OPTIONS\n", f);
 	man_opts(f, args_globals);
+	man_common(f, tool);
 	fputs(".SH VERBS\n", f);
 	for (v = tool->verbs; v->name; v++)
 		man_verb(f, tool, v);

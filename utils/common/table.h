@@ -34,11 +34,11 @@ struct col {
 struct tbl;
 
 #define TBL_OPTS \
-	{ "no-header", 'H', OPT_FLAG, 0, NULL, \
+	{ "no-header", 'H', OPT_FLAG, OPTF_COMMON, NULL, \
 	  "print no header and separate columns by one tab", NULL, NULL }, \
-	{ "exact", 'p', OPT_FLAG, 0, NULL, "print exact numbers: bytes and nanoseconds", \
-	  NULL, NULL }, \
-	{ "output", 'o', OPT_STR, 0, "COLS", \
+	{ "exact", 'p', OPT_FLAG, OPTF_COMMON, NULL, \
+	  "print exact numbers: bytes and nanoseconds", NULL, NULL }, \
+	{ "output", 'o', OPT_STR, OPTF_COMMON, "COLS", \
 	  "columns to print, separated by commas; 'help' lists them", NULL, NULL }
 
 /*

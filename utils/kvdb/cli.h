@@ -12,15 +12,15 @@
 
 /* Options of every verb that opens a database; none of them is kept in it. */
 #define DB_OPTS_AS(KEY) \
-	{ "cache", 0, OPT_SIZE, 0, "SIZE", \
+	{ "cache", 0, OPT_SIZE, OPTF_COMMON, "SIZE", \
 	  "memory budget of everything the database holds, at least 64M, for this command " \
 	  "only; each open chooses its own (default: a quarter of memory, at most 4G)", \
 	  KEY("cache"), NULL }, \
-	{ "io", 0, OPT_ENUM, 0, "HOW", \
+	{ "io", 0, OPT_ENUM, OPTF_COMMON, "HOW", \
 	  "system calls used: sync or uring (default: uring where it works)", \
 	  KEY("io"), "sync|uring" }
 #define DB_INTERVAL_AS(KEY) \
-	{ "interval", 0, OPT_STR, 0, "TIME", \
+	{ "interval", 0, OPT_STR, OPTF_COMMON, "TIME", \
 	  "loss bound: a power cut loses at most so much of acknowledging time, 1ms or more; " \
 	  "'none' = durable at sync and close only; for this command only; each open chooses " \
 	  "its own (default 100ms)", KEY("interval"), NULL }
