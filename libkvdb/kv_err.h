@@ -113,7 +113,8 @@
 	  "compact the database first: kvdb compact POOL") \
 	X("MP0983", "KV_CKPT_EXISTS", "a checkpoint of that name exists, or too many exist", \
 	  "drop a checkpoint first: kvdb checkpoint drop POOL NAME") \
-	X("MP0984", "KV_CKPT_BUSY", "a checkpoint is being read, or dropped, by another process", \
+	X("MP0984", "KV_CKPT_BUSY", "a checkpoint is open for reading, or dropped by another " \
+	  "process", \
 	  "end the process that reads it; a pin without a reader can be dropped") \
 	X("MP0985", "KV_UNSORTED", "a bulk load takes keys in strictly ascending order of their " \
 	  "bytes", "sort the input (LC_ALL=C), or load it without --sorted") \
