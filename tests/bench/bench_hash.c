@@ -39,6 +39,7 @@ static void *map(size_t bytes)
 
 	if (p == MAP_FAILED)
 		die("no memory");
+	madvise(p, bytes, MADV_HUGEPAGE);
 	return p;
 }
 

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -165,9 +166,12 @@ static void versions_init(struct ycsb *y)
 	if (f && fread(&have, sizeof(have), 1, f) != 1)
 		die("%s: too short", y->versions_file);
 	y->nversions = have + (y->mix->pct[OP_INSERT] && !y->mix->is_load ? y->ops : 0);
-	y->versions = calloc(y->nversions, sizeof(*y->versions));
-	if (!y->versions)
+	y->versions = mmap(NULL, y->nversions * sizeof(*y->versions), PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (y->versions == MAP_FAILED)
 		die("no memory for the versions of %" PRIu64 " records", y->nversions);
+	/* looked at in each operation, at random */
+	madvise(y->versions, y->nversions * sizeof(*y->versions), MADV_HUGEPAGE);
 	if (f && fread(y->versions, sizeof(*y->versions), have, f) != have)
 		die("%s: too short", y->versions_file);
 	if (f)
@@ -278,6 +282,6 @@ int ycsb_main(int argc, char **argv, const struct engine *e)
 	for (unsigned i = 0; i < y.o.threads; i++)
 		free(y.thr[i].val);
 	free(y.thr);
-	free(y.versions);
+	munmap(y.versions, y.nversions * sizeof(*y.versions));
 	return 0;
 }

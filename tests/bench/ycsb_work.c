@@ -182,16 +182,33 @@ static void do_scan(struct ycsb_thread *t, uint64_t record)
 	last_check(&s);
 }
 
-static void do_op(struct ycsb_thread *t, enum bench_op op)
-{
-	uint64_t record;
+struct step {
+	enum bench_op op;
+	uint64_t record;	/* of an insert: only taken when it begins */
+};
 
-	switch (op) {
+/* Chosen one operation ahead, so that the driver's note of the record is near when it is needed. */
+static struct step step_choose(struct ycsb_thread *t, const uint8_t pick[100])
+{
+	struct step s = { .op = (enum bench_op)pick[bench_rand_below(&t->rng, 100)] };
+
+	if (s.op == OP_INSERT)
+		return s;
+	s.record = bench_choose(&t->chooser, &t->rng);
+	__builtin_prefetch(&t->y->versions[s.record], 1);
+	return s;
+}
+
+static void do_op(struct ycsb_thread *t, const struct step *s)
+{
+	uint64_t record = s->record;
+
+	switch (s->op) {
 	case OP_READ:
-		do_get(t, bench_choose(&t->chooser, &t->rng));
+		do_get(t, record);
 		return;
 	case OP_UPDATE:
-		do_put(t, bench_choose(&t->chooser, &t->rng), true);
+		do_put(t, record, true);
 		return;
 	case OP_INSERT:
 		record = bench_seq_take(&t->y->seq);
@@ -199,10 +216,9 @@ static void do_op(struct ycsb_thread *t, enum bench_op op)
 		bench_seq_ack(&t->y->seq, record);
 		return;
 	case OP_SCAN:
-		do_scan(t, bench_choose(&t->chooser, &t->rng));
+		do_scan(t, record);
 		return;
 	default:
-		record = bench_choose(&t->chooser, &t->rng);
 		do_get(t, record);
 		do_put(t, record, true);
 	}
@@ -226,15 +242,17 @@ static void run_mix(struct ycsb_thread *t)
 {
 	uint8_t pick[100];
 	uint64_t last, now;
-	unsigned op;
+	struct step s, next;
 
 	ycsb_mix_pick(t->y, pick);
+	next = step_choose(t, pick);
 	last = bench_ticks();
 	for (; t->done < t->ops && !ycsb_is_stopped(t->y); t->done++) {
-		op = pick[bench_rand_below(&t->rng, 100)];
-		do_op(t, (enum bench_op)op);
+		s = next;
+		next = step_choose(t, pick);
+		do_op(t, &s);
 		now = bench_ticks();
-		bench_hist_add(&t->hist[op], now - last);
+		bench_hist_add(&t->hist[s.op], now - last);
 		last = now;
 	}
 }
