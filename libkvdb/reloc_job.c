@@ -117,6 +117,7 @@ static void count_ent(struct kv_rjob *jb, const struct kv_ent *e)
 		size = kv_rec_size(e->e_klen, e->e_plen) + KV_REC_PACKED;
 	else	/* plain, or recoded: at most */
 		size = kv_rec_size(e->e_klen, e->e_vlen);
+	size += e->e_expiry ? KV_REC_EXPIRY : 0;
 	v->vi_live += size;
 	if (jb->jb_class == v->vi_seg->sg_mclass)
 		v->vi_stay += size;

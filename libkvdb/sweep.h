@@ -24,7 +24,7 @@ struct kv_sweep {
 	uint32_t sw_taken;		/* notes in front that were asked for */
 };
 
-/* NULL: no memory. @bytes: of memory, at most; a page at least. One thread's. */
+/* NULL: no memory. @bytes: of memory, at most, but at least 64 notes. One thread's. */
 struct kv_sweep *kv_sweep_new(uint64_t bytes);
 void kv_sweep_free(struct kv_sweep *sw);
 uint64_t kv_sweep_bytes(const struct kv_sweep *sw);

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <kvdb/kvdb.h>
 
@@ -25,6 +26,18 @@ static void kv_fresh(char *dir, size_t size, const char *name, uint64_t bytes, u
 	T_EQ(mpool_create(dir, &co), 0);
 	o.segment_bytes = seg_bytes;
 	T_EQ(kvdb_create(dir, &o), 0);
+}
+
+/* Closes it, checks all of it, which finds so much @damage, and removes it. */
+static inline void kv_end(struct kvdb *db, const char *dir, uint64_t damage)
+{
+	uint64_t n = 12345;
+
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(kvdb_verify(dir, NULL, MPOOL_VERIFY_DATA, NULL, NULL, &n), 0);
+	T_EQ(n, damage);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
 }
 
 #endif

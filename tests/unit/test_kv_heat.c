@@ -98,13 +98,7 @@ static void fresh(void)
 
 static void done(void)
 {
-	uint64_t n = 12345;
-
-	T_EQ(kvdb_close(db), 0);
-	T_EQ(kvdb_verify(dir, NULL, MPOOL_VERIFY_DATA, NULL, NULL, &n), 0);
-	T_EQ(n, 0);
-	T_EQ(mpool_destroy(dir, NULL), 0);
-	rmdir(dir);
+	kv_end(db, dir, 0);
 }
 
 static void list_seg(void *arg, struct kv_seg *s)
