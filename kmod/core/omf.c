@@ -176,13 +176,13 @@ static bool sb_geometry_is_good(const struct mp_sb *sb)
 
 static bool sb_table_is_good(const struct mp_sb *sb)
 {
-	u32 i, md = 0;
+	u32 i, md = 0, count[MP_CLASSES] = { 0 };
 
 	for (i = 0; i < sb->sb_ndevs; i++) {
 		const struct mp_sbdev *d = &sb->sb_dev[i];
 
 		if (d->sd_mclass >= MP_CLASSES || d->sd_bytes < (1u << 20) ||
-		    d->sd_bytes > (1ull << 59))
+		    d->sd_bytes > (1ull << 59) || ++count[d->sd_mclass] > MP_CLASS_DEVS)
 			return false;
 		md += d->sd_flags & MP_DEVF_MD;
 	}

@@ -163,6 +163,28 @@ static void superblock_fields_are_bounded_behind_a_good_checksum(void)
 	BAD(sb_name[0], '\n', -EUCLEAN);
 }
 
+/* the devices of a class have a table of their own in memory */
+static void superblock_with_too_many_devices_of_a_class_is_refused(void)
+{
+	u32 i;
+
+	sb_sample();
+	sb.sb_ndevs = MP_CLASS_DEVS + 1;
+	for (i = 1; i < sb.sb_ndevs; i++)
+		sb.sb_dev[i].sd_bytes = 8 << 20;
+	T_EQ(try_sb(), -EUCLEAN);
+	sb.sb_dev[1].sd_mclass = 1;
+	T_EQ(try_sb(), 0);
+	sb.sb_ndevs = MP_SLOTS;
+	for (i = 1; i < sb.sb_ndevs; i++) {
+		sb.sb_dev[i].sd_bytes = 8 << 20;
+		sb.sb_dev[i].sd_mclass = i >= MP_CLASS_DEVS;
+	}
+	T_EQ(try_sb(), 0);
+	sb.sb_dev[1].sd_mclass = 1;
+	T_EQ(try_sb(), -EUCLEAN);
+}
+
 static void frame_rejects_every_flipped_bit_and_every_other_place(void)
 {
 	struct mp_frame fr = { .mf_blocks = 2, .mf_addr = 65536, .mf_epoch = 3, .mf_seq = 9,
@@ -275,6 +297,7 @@ int main(void)
 	T_RUN(superblock_prefix_is_what_libblkid_knows);
 	T_RUN(superblock_golden_bytes);
 	T_RUN(superblock_fields_are_bounded_behind_a_good_checksum);
+	T_RUN(superblock_with_too_many_devices_of_a_class_is_refused);
 	T_RUN(frame_rejects_every_flipped_bit_and_every_other_place);
 	T_RUN(mlog_frame_rejects_every_flipped_bit_and_every_other_place);
 	T_RUN(records_round_trip_and_bounds);
