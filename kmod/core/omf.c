@@ -152,6 +152,21 @@ static bool is_text(const __u8 *s, size_t len)
 	return i < len && is_zero(s + i, len - i);
 }
 
+bool mp_name_is_good(const char *name)
+{
+	size_t i;
+
+	for (i = 0; name[i]; i++) {
+		char c = name[i];
+
+		if (i + 1 == MP_NAME_LEN ||
+		    !((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+		      c == '_' || (i && (c == '.' || c == '-'))))
+			return false;
+	}
+	return i;
+}
+
 /* geometry of one member: everything later code divides, adds or indexes with */
 static bool sb_geometry_is_good(const struct mp_sb *sb)
 {
@@ -259,8 +274,10 @@ int mp_sb_decode(const void *buf, u64 addr, struct mp_sb *sb)
 	if (!CHECK(4, sb->sb_addr == addr))
 		return mp_err(MP_SB_CORRUPT, "superblock at offset %llu belongs to offset %llu",
 			      addr, sb->sb_addr);
+	/* a name becomes that of a node and of folders: one that cannot be given is none */
 	if (!CHECK(5, pre == le32_to_cpu(o->sb_pre_csum) && is_text(o->sb_name, MP_NAME_LEN) &&
-		   is_text(o->sb_label, MP_LABEL_LEN) && le32_to_cpu(o->sb_block) == MP_BLOCK))
+		   mp_name_is_good(sb->sb_name) && is_text(o->sb_label, MP_LABEL_LEN) &&
+		   le32_to_cpu(o->sb_block) == MP_BLOCK))
 		return mp_err(MP_SB_CORRUPT, "superblock at offset %llu: fields", addr);
 	for (i = 0; i < 8; i++)
 		if (!CHECK(6, sb->sb_spare_pct[i] <= 90))

@@ -291,6 +291,8 @@ struct mp_mlframe {
 
 u32 mp_csum(const void *buf, size_t len);
 
+/* may a pool have this name? */
+bool mp_name_is_good(const char *name);
 /* byte 0 of a device: 1 our magic, 0 not */
 int mp_sb_is_magic(const void *buf);
 void mp_sb_encode(const struct mp_sb *sb, void *buf);

@@ -268,18 +268,8 @@ void mp_pdev_repaired(struct mp_pool *pool, struct mp_pdev *pd, u32 copies)
 
 int mp_name_check(const char *name)
 {
-	size_t i, n = name ? strlen(name) : 0;
-
-	if (!n || n >= MP_NAME_LEN || name[0] == '.' || name[0] == '-')
-		return mp_err(MP_NAME, "'%s' is no name for a pool", name ? name : "");
-	for (i = 0; i < n; i++) {
-		char c = name[i];
-
-		if (!((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-		      c == '.' || c == '_' || c == '-'))
-			return mp_err(MP_NAME, "'%s' is no name for a pool", name);
-	}
-	return 0;
+	return name && mp_name_is_good(name) ? 0 :
+	       mp_err(MP_NAME, "'%s' is no name for a pool", name ? name : "");
 }
 
 int mp_label_check(const char *label)

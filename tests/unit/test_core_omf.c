@@ -161,6 +161,19 @@ static void superblock_fields_are_bounded_behind_a_good_checksum(void)
 	BAD(sb_dev[0].sd_flags, 0, -EUCLEAN);
 	BAD(sb_dev[0].sd_bytes, 4 << 20, -EUCLEAN);
 	BAD(sb_name[0], '\n', -EUCLEAN);
+	/* no pool can be given these */
+	BAD(sb_name[0], '.', -EUCLEAN);
+	BAD(sb_name[0], '-', -EUCLEAN);
+	BAD(sb_name[3], '/', -EUCLEAN);
+	BAD(sb_name[3], ' ', -EUCLEAN);
+	sb_sample();
+	memset(sb.sb_name, 0, sizeof(sb.sb_name));
+	T_EQ(try_sb(), -EUCLEAN);
+	memset(sb.sb_name, 'n', sizeof(sb.sb_name) - 1);
+	T_EQ(try_sb(), 0);
+	memcpy(sb.sb_name, "a.b-c_9", 8);
+	memset(sb.sb_name + 8, 0, sizeof(sb.sb_name) - 8);
+	T_EQ(try_sb(), 0);
 }
 
 /* the devices of a class have a table of their own in memory */
