@@ -224,7 +224,7 @@ static int batch_write(struct batch *b, bool *is_doubt)
 		rc = data_flush(b);
 	if (!rc) {
 		rc = mp_md_commit(b->pool, &txn);
-		*is_doubt = rc && rc != -ENOSPC && rc != -ENOMEM;
+		*is_doubt = rc && mp_pool_is_failed(b->pool);
 	}
 	mp_txn_fini(&txn);
 	return rc;

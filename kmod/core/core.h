@@ -232,6 +232,8 @@ int mp_obj_erase(struct mp_obj *obj, u64 gen);
 int mp_obj_seal_log(struct mp_obj *obj, u64 length);
 
 /* pool.c, open.c */
+/* has it stopped? Then a record that failed may be on media, whatever the device called it */
+bool mp_pool_is_failed(struct mp_pool *pool);
 /* the detail of the fail-stop, or of no memory, for one that it struck too; returns @err */
 int mp_pool_failed(struct mp_pool *pool, int err);
 /* takes p_lock */

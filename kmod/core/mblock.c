@@ -477,7 +477,7 @@ static int alloc_commit(struct alloc_ctx *a)
 		rc = alloc_encode(a, &txn);
 	if (!rc) {
 		rc = mp_md_commit(a->pool, &txn);
-		for (i = 0; rc && rc != -ENOSPC && rc != -ENOMEM && i < a->n; i++)
+		for (i = 0; rc && mp_pool_is_failed(a->pool) && i < a->n; i++)
 			a->obj[i]->o_state |= MP_O_DOUBT;
 	}
 	mutex_lock(&a->pool->p_lock);

@@ -76,6 +76,17 @@ int mp_pool_writable(struct mp_pool *pool)
 	return id ? mp_err(MP_FAILSTOP, "MP%04u: %s", id, text) : 0;
 }
 
+bool mp_pool_is_failed(struct mp_pool *pool)
+{
+	unsigned long irq;
+	bool is_failed;
+
+	spin_lock_irqsave(&pool->p_fault_lock, irq);
+	is_failed = pool->p_fault_id;
+	spin_unlock_irqrestore(&pool->p_fault_lock, irq);
+	return is_failed;
+}
+
 int mp_pool_failed(struct mp_pool *pool, int err)
 {
 	char text[sizeof(pool->p_fault)];
