@@ -178,7 +178,7 @@ static bool sb_geometry_is_good(const struct mp_sb *sb)
 	if (end < (1u << 20) || end % MP_BLOCK || end > sb->sb_dev_bytes ||
 	    sb->sb_dev_bytes > (1ull << 59) || sb->sb_dev_bytes % MP_BLOCK)
 		return false;
-	if (sb->sb_md_bytes < (64u << 10) || sb->sb_md_bytes > (1u << 30) ||
+	if (sb->sb_md_bytes < (64u << 10) || sb->sb_md_bytes > MP_MD_MAX ||
 	    sb->sb_md_bytes % MP_BLOCK || sb->sb_md_off < MP_BLOCK || sb->sb_md_off > (1u << 30) ||
 	    sb->sb_md_off % MP_BLOCK)
 		return false;

@@ -20,6 +20,7 @@
 #define MP_CLASS_DEVS	64u	/* devices per class */
 #define MP_SLOTS	128u	/* entries of the device table */
 #define MP_EXTENTS_MAX	32u	/* extents of one object */
+#define MP_MD_MAX	(1u << 30)	/* bytes of a region of the metadata log */
 #define MP_FORMAT	0x0100u
 #define MP_SB_COPIES	3u
 

@@ -537,6 +537,111 @@ static void what_is_not_one_pool_is_not_destroyed(void)
 	rig_fini(&other);
 }
 
+/* a device of any size, on which little is written: blocks that are not zero */
+struct sparse {
+	struct mp_dev dev;
+	u64 off[512];
+	u8 *block[512];
+	u32 n;
+};
+
+static u8 *sparse_block(struct sparse *sp, u64 off, bool is_write)
+{
+	u32 i;
+
+	for (i = 0; i < sp->n; i++)
+		if (sp->off[i] == off)
+			return sp->block[i];
+	if (!is_write)
+		return NULL;
+	T_OK(sp->n < ARRAY_SIZE(sp->off));
+	sp->off[sp->n] = off;
+	sp->block[sp->n] = malloc(MP_BLOCK);
+	return sp->block[sp->n++];
+}
+
+static int sparse_read(struct mp_dev *d, u64 off, void *buf, size_t len)
+{
+	u8 *p, *out = buf;
+
+	for (; len; len -= MP_BLOCK, off += MP_BLOCK, out += MP_BLOCK) {
+		p = sparse_block((struct sparse *)d, off, false);
+		if (p)
+			memcpy(out, p, MP_BLOCK);
+		else
+			memset(out, 0, MP_BLOCK);
+	}
+	return 0;
+}
+
+static int sparse_write(struct mp_dev *d, u64 off, const void *buf, size_t len, unsigned int flags)
+{
+	const u8 *p = buf;
+
+	(void)flags;
+	for (; len; len -= MP_BLOCK, off += MP_BLOCK, p += MP_BLOCK)
+		memcpy(sparse_block((struct sparse *)d, off, true), p, MP_BLOCK);
+	return 0;
+}
+
+static int sparse_flush(struct mp_dev *d)
+{
+	(void)d;
+	return 0;
+}
+
+static const struct mp_dev_ops sparse_ops = {
+	.read = sparse_read, .write = sparse_write, .flush = sparse_flush,
+};
+
+/* of one that has @bytes of capacity and @staging: has the log room for objects of 32 MiB? */
+static u64 log_of_a_pool(u64 bytes, u64 staging, bool *has_room)
+{
+	static struct sparse sp[2];
+	static const u32 mclass[2] = { MP_CAPACITY, MP_STAGING };
+	struct mp_dev *dev[2] = { &sp[0].dev, &sp[1].dev };
+	struct mp_create c = { .mc_name = "large", .mc_ndevs = 2, .mc_dev = dev,
+			       .mc_mclass = mclass };
+	struct mp_pool *pool;
+	u64 size;
+	u32 i;
+
+	for (i = 0; i < 2; i++) {
+		sp[i].n = 0;
+		sp[i].dev = (struct mp_dev){ .d_ops = &sparse_ops, .d_sector = 512,
+					     .d_path = "sparse", .d_size = i ? staging : bytes };
+	}
+	T_EQ(mp_pool_create(&c), 0);
+	T_EQ(mp_pool_open(dev, 2, 0, &pool), 0);
+	size = pool->p_md.md_bytes;
+	mutex_lock(&pool->p_lock);
+	*has_room = !mp_md_room(pool, ((bytes + staging) >> 25) * 72);
+	mutex_unlock(&pool->p_lock);
+	T_EQ(mp_pool_close(pool), 0);
+	for (i = 0; i < 2; i++)
+		while (sp[i].n)
+			free(sp[i].block[--sp[i].n]);
+	return size;
+}
+
+/* and is not larger than it need be */
+static void the_log_grows_with_the_media(void)
+{
+	const u64 gib = 1ull << 30, tib = 1ull << 40;
+	bool has_room;
+
+	T_EQ(log_of_a_pool(gib, gib / 4, &has_room), 4 << 20);
+	T_OK(has_room);
+	T_EQ(log_of_a_pool(4 * tib, tib, &has_room), 64 << 20);
+	T_OK(has_room);
+	T_EQ(log_of_a_pool(30 * tib, tib, &has_room), 124 << 20);
+	T_OK(has_room);
+	T_EQ(log_of_a_pool(256 * tib, 32 * tib, &has_room), gib);
+	T_OK(has_room);
+	T_EQ(log_of_a_pool(400 * tib, 32 * tib, &has_room), gib);
+	T_OK(has_room);
+}
+
 int main(void)
 {
 	T_RUN(committed_mblock_survives_a_cut);
@@ -557,5 +662,6 @@ int main(void)
 	T_RUN(mlog_records_come_back_and_erase_forgets);
 	T_RUN(what_no_pool_can_be_made_of_is_refused_and_untouched);
 	T_RUN(what_is_not_one_pool_is_not_destroyed);
+	T_RUN(the_log_grows_with_the_media);
 	return t_done();
 }
