@@ -29,6 +29,7 @@ static int kmod_close(struct mpool *mp)
 	close(km->km_fd);
 	pthread_cond_destroy(&km->km_cond);
 	pthread_mutex_destroy(&km->km_lock);
+	pthread_mutex_destroy(&mp->mp_lease_lock);
 	free(km->km_bucket);
 	free(mp->mp_path);
 	free(km);
@@ -263,7 +264,8 @@ static int kmod_root_delete(struct mpool *mp, const char *name)
 
 /* ---- lease ---- */
 
-static int kmod_lease(struct mpool *mp, const uint8_t id[16])
+/* mp_lease_lock is held, as for the next */
+static int lease_take(struct mpool *mp, const uint8_t id[16])
 {
 	struct mpl_kmod *km = mpl_kmod(mp);
 	struct mpool_ioc_lease le = { .le_arg.ma_flags = 0 };
@@ -287,16 +289,46 @@ static int kmod_lease(struct mpool *mp, const uint8_t id[16])
 	return rc;
 }
 
-static int kmod_unlease(struct mpool *mp, const uint8_t id[16])
+static int lease_drop(struct mpool *mp)
 {
 	struct mpool_ioc_lease le = { .le_arg.ma_flags = 0 };
 	int rc = 0;
 
-	memcpy(le.le_id, id, 16);
+	memcpy(le.le_id, mp->mp_lease, 16);
 	if (!mp->mp_is_rdonly)
 		rc = mpl_ioc(mpl_kmod(mp)->km_fd, MPOOL_IOC_UNLEASE, &le);
 	if (!rc)
 		flock(mpl_kmod(mp)->km_fd, LOCK_UN);
+	return rc;
+}
+
+static int kmod_lease(struct mpool *mp, const uint8_t id[16])
+{
+	int rc;
+
+	pthread_mutex_lock(&mp->mp_lease_lock);
+	rc = mp->mp_is_leased ? mpl_err(MPL_LEASED, "pool %s: this client holds the lease already",
+					mp->mp_path) : lease_take(mp, id);
+	if (!rc) {
+		memcpy(mp->mp_lease, id, 16);
+		mp->mp_is_leased = 1;
+	}
+	pthread_mutex_unlock(&mp->mp_lease_lock);
+	return rc;
+}
+
+/* A reader's lease is the node's lock alone: only here is known whether and as what it is held. */
+static int kmod_unlease(struct mpool *mp, const uint8_t id[16])
+{
+	int rc;
+
+	pthread_mutex_lock(&mp->mp_lease_lock);
+	rc = !mp->mp_is_leased || memcmp(mp->mp_lease, id, 16) ?
+	     mpl_err(MPL_NOLEASE, "pool %s: this client does not hold the lease", mp->mp_path) :
+	     lease_drop(mp);
+	if (!rc)
+		mp->mp_is_leased = 0;
+	pthread_mutex_unlock(&mp->mp_lease_lock);
 	return rc;
 }
 
@@ -365,6 +397,7 @@ int mpl_kmod_open(const char *name, const struct mpool_open_opts *opts, struct m
 	km->km_pool.mp_ops = &kmod_ops;
 	km->km_pool.mp_is_rdonly = !!(opts->flags & MPOOL_OPEN_RDONLY);
 	text_copy(km->km_name, sizeof(km->km_name), name, MPOOL_NAME_MAX);
+	pthread_mutex_init(&km->km_pool.mp_lease_lock, NULL);
 	pthread_mutex_init(&km->km_lock, NULL);
 	pthread_cond_init(&km->km_cond, NULL);
 	mpl_fdcache_init(km);

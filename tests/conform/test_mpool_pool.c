@@ -425,6 +425,30 @@ static void lease_is_exclusive(void)
 	T_EQ(mpool_close(mp), 0);
 }
 
+/* Readers share one, but each has it or not, as a writer. */
+static void a_readers_lease_is_known_to_it(void)
+{
+	const uint8_t a[16] = "client-a", b[16] = "client-b";
+	struct mpool *mp = th_new_pool(NULL, NULL), *r;
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+
+	T_EQ(mpool_close(mp), 0);
+	o.flags = MPOOL_OPEN_RDONLY;
+	T_EQ(mpool_open(th_pool, &o, &mp), 0);
+	T_EQ(mpool_open(th_pool, &o, &r), 0);
+	T_EQ(mpool_unlease(mp, a), -ENOENT);
+	T_EQ(mpool_lease(mp, a), 0);
+	T_EQ(mpool_lease(mp, a), -EBUSY);
+	T_EQ(mpool_lease(mp, b), -EBUSY);
+	T_EQ(mpool_lease(r, a), 0);
+	T_EQ(mpool_unlease(mp, b), -ENOENT);
+	T_EQ(mpool_unlease(mp, a), 0);
+	T_EQ(mpool_unlease(mp, a), -ENOENT);
+	T_EQ(mpool_lease(mp, b), 0);
+	T_EQ(mpool_close(r), 0);
+	T_EQ(mpool_close(mp), 0);
+}
+
 static int lines;
 
 static void count_line(void *arg, const char *line)
@@ -598,6 +622,7 @@ int main(void)
 	TH_RUN_FILES(open_finds_default_members_without_pool_json);
 	TH_RUN_FILES(pool_json_is_checked);
 	T_RUN(lease_is_exclusive);
+	T_RUN(a_readers_lease_is_known_to_it);
 	T_RUN(inspection_reads_only);
 	T_RUN(errors_are_explained);
 	T_RUN(a_shared_reader_reads_beside_the_writer);
