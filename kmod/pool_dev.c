@@ -519,6 +519,54 @@ static long pool_unlease(struct file *file, void *arg)
 	       mp_err(MP_K_NOLEASE, "lease %pUb", le->le_id) : 0;
 }
 
+/* ---- locks ---- */
+
+/*
+ * flock() and locks of open files (OFD) on the node say who uses the pool, and how. The node
+ * is made anew for a new owner or name, and others may lead here: so these locks lie
+ * on an inode that all who have the pool open share.
+ */
+static struct inode *lock_inode(const struct file *file)
+{
+	const struct mpk_file *pf = file->private_data;
+
+	return d_inode(pf->pf_pool->pl_mnt->mnt_root);
+}
+
+static int pool_flock(struct file *file, int cmd, struct file_lock *fl)
+{
+	return locks_lock_inode_wait(lock_inode(file), fl);
+}
+
+/* those of a process stay on the node, where the kernel looks for them when it closes a file */
+static int pool_lock(struct file *file, int cmd, struct file_lock *fl)
+{
+	if (cmd != F_GETLK)
+		return MPK_LOCK(fl, flags) & FL_OFDLCK ?
+		       locks_lock_inode_wait(lock_inode(file), fl) :
+		       posix_lock_file(file, fl, NULL);
+	if (MPK_LOCK(fl, flags) & FL_OFDLCK)
+		return -EOPNOTSUPP;
+	posix_test_lock(file, fl);
+	return 0;
+}
+
+/* what the end of a file does for locks on its own inode */
+static void locks_drop(struct file *file)
+{
+	struct file_lock fl;
+
+	locks_init_lock(&fl);
+	MPK_LOCK(&fl, type) = F_UNLCK;
+	MPK_LOCK(&fl, owner) = file;
+	MPK_LOCK(&fl, file) = file;
+	fl.fl_end = OFFSET_MAX;
+	MPK_LOCK(&fl, flags) = FL_FLOCK | FL_CLOSE;
+	locks_lock_inode_wait(lock_inode(file), &fl);
+	MPK_LOCK(&fl, flags) = FL_POSIX | FL_OFDLCK | FL_CLOSE;
+	locks_lock_inode_wait(lock_inode(file), &fl);
+}
+
 /* ---- the node ---- */
 
 static const struct mpk_cmd pool_cmds[] = {
@@ -627,6 +675,7 @@ static int pool_release(struct inode *inode, struct file *file)
 	struct handle *ha;
 	unsigned long id;
 
+	locks_drop(file);
 	mpk_mlog_drop_all(pf);
 	xa_for_each(&pf->pf_objs, id, ha) {
 		obj_drop(pf->pf_pool, ha->ha_obj);
@@ -649,6 +698,8 @@ static const struct file_operations pool_fops = {
 	.unlocked_ioctl = pool_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.uring_cmd = pool_uring_cmd,
+	.flock = pool_flock,
+	.lock = pool_lock,
 };
 
 int mpk_pool_dev_init(void)

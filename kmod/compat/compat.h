@@ -20,6 +20,9 @@
 #error "mpool needs Linux 6.1 or newer"
 #endif
 
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+#include <linux/filelock.h>
+#endif
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)
 #include <linux/io_uring/cmd.h>
 #else
@@ -191,6 +194,15 @@ static inline void mpk_vm_flags_clear(struct vm_area_struct *vma, unsigned long 
 	vma->vm_flags &= ~flags;
 #endif
 }
+
+/* ---- locks of files ---- */
+
+/* a field that locks and leases have in common: flags, type, owner, file */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 9, 0)
+#define MPK_LOCK(fl, field)	((fl)->c.flc_##field)
+#else
+#define MPK_LOCK(fl, field)	((fl)->fl_##field)
+#endif
 
 /* ---- page cache and direct I/O ---- */
 

@@ -24,6 +24,9 @@
  *  - integers are in host order, sizes and offsets are bytes; 32-bit processes
  *    use the same structures.
  *
+ * Locks of a pool's node by flock() and of open files (F_OFD_SETLK) hold for the pool, by
+ * whatever node it was opened: a new owner or name makes the node anew. F_OFD_GETLK is not there.
+ *
  * All commands of the pool node also work through io_uring (IORING_OP_URING_CMD):
  * cmd_op is the command number, the first 8 bytes of the payload are the address of its
  * structure, the rest is zero. The structure and what it points to must stay

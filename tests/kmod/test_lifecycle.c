@@ -6,6 +6,7 @@
 #include <grp.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 
 #include "kt.h"
@@ -325,6 +326,56 @@ static void rename_moves_the_node_under_open_files(void)
 	kt_settle("/dev/mpool/ktlife", 1);
 }
 
+/* 0, or the errno of what @fd does not get */
+static int lock_node(int fd, int is_write)
+{
+	struct flock fl = { .l_type = is_write ? F_WRLCK : F_RDLCK, .l_start = 77, .l_len = 1 };
+
+	if (flock(fd, (is_write ? LOCK_EX : LOCK_SH) | LOCK_NB))
+		return errno;
+	return fcntl(fd, F_OFD_SETLK, &fl) ? -errno : 0;
+}
+
+/* Who holds the pool holds it against those who come by another node of it, too. */
+static void locks_are_the_pools_and_not_the_nodes(void)
+{
+	struct mpool_ioc_set st = { .st_name = "ktlife", .st_mode = 0600 };
+	struct flock fl = { .l_type = F_RDLCK, .l_start = 77, .l_len = 1 };
+	int w = ioc_pool_open("ktlife", O_RDWR), r, own;
+	struct stat sb;
+
+	T_OK(w >= 0);
+	T_EQ(lock_node(w, 1), 0);
+	st.st_arg.ma_flags = MPOOL_IOC_SET_OWNER;
+	KT_EQ(kt_call(rig.ctl, MPOOL_IOC_SET, &st), 0);
+	kt_settle("/dev/mpool/ktlife", 1);
+	r = ioc_pool_open("ktlife", O_RDONLY);
+	T_OK(r >= 0);
+	T_EQ(lock_node(r, 0), EWOULDBLOCK);
+	T_EQ(fcntl(r, F_OFD_SETLK, &fl) ? errno : 0, EAGAIN);
+	/* as for a container */
+	T_EQ(stat("/dev/mpool/ktlife", &sb), 0);
+	T_EQ(mknod("/tmp/ktnode", S_IFCHR | 0600, sb.st_rdev), 0);
+	own = open("/tmp/ktnode", O_RDWR | O_CLOEXEC);
+	T_OK(own >= 0);
+	T_EQ(unlink("/tmp/ktnode"), 0);
+	T_EQ(lock_node(own, 0), EWOULDBLOCK);
+	T_EQ(fcntl(own, F_OFD_SETLK, &fl) ? errno : 0, EAGAIN);
+	/* they end with the file */
+	close(w);
+	T_EQ(lock_node(r, 0), 0);
+	T_EQ(lock_node(own, 0), 0);
+	T_EQ(lock_node(own, 1), EWOULDBLOCK);
+	close(r);
+	T_EQ(lock_node(own, 1), 0);
+	/* those of a process are as with any file */
+	T_EQ(fcntl(own, F_SETLK, &fl), 0);
+	fl.l_type = F_WRLCK;
+	T_EQ(fcntl(own, F_GETLK, &fl), 0);
+	T_EQ(fl.l_type, F_UNLCK);
+	close(own);
+}
+
 static void a_device_can_be_added_to_a_live_pool(void)
 {
 	struct mpool_ioc_add ad = { .ad_name = "ktlife", .ad_ndevs = 1 };
@@ -458,6 +509,7 @@ int main(void)
 		T_RUN(trust_takes_owner_and_mode_from_the_media);
 		T_RUN(the_nodes_mode_decides_who_may);
 		T_RUN(rename_moves_the_node_under_open_files);
+		T_RUN(locks_are_the_pools_and_not_the_nodes);
 		T_RUN(a_device_can_be_added_to_a_live_pool);
 		T_RUN(it_can_be_done_a_hundred_times);
 		T_RUN(destroy_leaves_no_pool);
