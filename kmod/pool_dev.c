@@ -202,20 +202,28 @@ static long pool_flush(struct file *file, void *arg)
 static void alloc_undo(struct mpk_pool *pool, struct mp_obj **obj, u32 n)
 {
 	struct mp_op *op = kvcalloc(n, sizeof(*op), GFP_KERNEL_ACCOUNT);
+	struct mp_op one = { .op_type = MP_OP_DELETE };
 	struct mp_obj_info oi;
 	u32 i, k = 0;
+	int rc = -ENOMEM;
 
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < n && op; i++) {
 		mp_obj_info(obj[i], &oi);
-		if (oi.oi_kind != MP_MBLOCK && op) {
+		if (oi.oi_kind != MP_MBLOCK) {
 			op[k].op_type = MP_OP_DELETE;
 			op[k++].op_obj = obj[i];
 		}
 	}
-	if (k)
-		mp_pool_batch(pool->pl_core, op, k);
-	for (i = 0; i < n; i++)
+	if (op)
+		rc = k ? mp_pool_batch(pool->pl_core, op, k) : 0;
+	/* all or none: none because somebody who saw the ids has deleted one, say */
+	for (i = 0; i < n; i++) {
+		one.op_obj = obj[i];
+		if (rc)
+			mp_pool_batch(pool->pl_core, &one, 1);
+		mpk_objfs_forget(pool, mp_obj_id(obj[i]));
 		mp_obj_put(obj[i]);
+	}
 	kvfree(op);
 	mpk_pool_kick_discard(pool);
 }

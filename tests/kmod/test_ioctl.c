@@ -4,7 +4,10 @@
  * rules at the head of uapi/mpool.h promise, command by command.
  */
 #include <grp.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 #include "kt.h"
@@ -13,6 +16,14 @@
 #define BAD_FLAG	0x40000000u
 
 enum { CTL = 1, POOL = 2 };
+
+/* ids that go partly to memory which is not there yet */
+struct ids_trap {
+	int uffd;
+	unsigned char *page;
+	size_t size;
+	uint64_t *id;
+};
 
 struct cmd {
 	const char *name;
@@ -521,6 +532,71 @@ static void alloc_refuses_bad_requests(void)
 	T_EQ(in1.in_objects, in0.in_objects);
 }
 
+/* waits until the ids reach the page that is not there; meanwhile somebody uses the first */
+static void *uses_ids_early(void *arg)
+{
+	struct ids_trap *t = arg;
+	struct mpool_ioc_hold ho = { .ho_id = 0 };
+	struct uffdio_range r = { .start = (uintptr_t)t->page, .len = t->size };
+	struct uffd_msg msg;
+	int fd;
+
+	if (read(t->uffd, &msg, sizeof(msg)) != sizeof(msg))
+		return "no fault";
+	/* one is deleted, another sealed and in the cache of files */
+	if (ioc_op(rig.rw, 3, t->id[0], 0))
+		return "not deleted";
+	ho.ho_id = t->id[1];
+	if (ioc_call(rig.rw, MPOOL_IOC_HOLD, &ho) || ioc_op(rig.rw, 2, t->id[1], 0))
+		return "not sealed";
+	fd = ioc_obj_open(rig.rw, t->id[1], 0);
+	close(fd);
+	if (ioc_drop(rig.rw, t->id[1]))
+		return "not dropped";
+	munmap(t->page, t->size);
+	return ioctl(t->uffd, UFFDIO_WAKE, &r) ? "not woken" : NULL;
+}
+
+/* what cannot be told is taken back, each for itself when not all can be */
+static void alloc_leaves_nothing_that_it_could_not_tell(void)
+{
+	struct mpool_ioc_alloc_one one[4];
+	struct mpool_ioc_alloc al = { .al_n = 4, .al_req = (uintptr_t)one };
+	struct ids_trap t = { .size = (size_t)sysconf(_SC_PAGESIZE) };
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct mpool_ioc_info before, after;
+	unsigned char *map = mmap(NULL, 2 * t.size, PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *why = NULL;
+	pthread_t thread;
+	unsigned int i;
+
+	T_OK(map != MAP_FAILED);
+	t.page = map + t.size;
+	t.id = (uint64_t *)(void *)(t.page - 2 * sizeof(*t.id));
+	t.id[0] = t.id[1] = 0;
+	t.uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	T_OK(t.uffd >= 0);
+	T_EQ(ioctl(t.uffd, UFFDIO_API, &api), 0);
+	reg.range.start = (uintptr_t)t.page;
+	reg.range.len = t.size;
+	T_EQ(ioctl(t.uffd, UFFDIO_REGISTER, &reg), 0);
+	for (i = 0; i < 4; i++)
+		one[i] = (struct mpool_ioc_alloc_one){ .ao_kind = 2, .ao_capacity = 1 << 20 };
+	al.al_ids = (uintptr_t)t.id;
+	KT_EQ(ioc_info(rig.rw, &before), 0);
+	T_EQ(pthread_create(&thread, NULL, uses_ids_early, &t), 0);
+	KT_EQ(kt_call(rig.rw, MPOOL_IOC_ALLOC, &al), -EFAULT);
+	pthread_join(thread, &why);
+	T_STREQ(why ? why : "", "");
+	KT_EQ(ioc_info(rig.rw, &after), 0);
+	T_EQ(after.in_objects, before.in_objects);
+	T_EQ(after.in_class[0].cl_used, before.in_class[0].cl_used);
+	close(t.uffd);
+	munmap(map, t.size);
+}
+
 static void batch_refuses_bad_operations(void)
 {
 	struct mpool_ioc_op op[2];
@@ -920,6 +996,10 @@ int main(void)
 	T_RUN(properties_have_bounds);
 	T_RUN(a_zoned_disk_is_refused_by_name);
 	T_RUN(alloc_refuses_bad_requests);
+	if (syscall(SYS_userfaultfd, ~0u) < 0 && errno == ENOSYS)
+		t_skip("alloc_leaves_nothing_that_it_could_not_tell", "no userfaultfd()");
+	else
+		T_RUN(alloc_leaves_nothing_that_it_could_not_tell);
 	T_RUN(batch_refuses_bad_operations);
 	T_RUN(what_another_file_holds_is_not_mine);
 	T_RUN(drop_tells_what_is_not_held);
