@@ -389,16 +389,34 @@ int mpk_objfs_mount(struct mpk_pool *pool)
 	return rc;
 }
 
+/*
+ * Whoever has an object's place, opened or with O_PATH, holds its inode, and from there comes
+ * only to the same place. So an inode without a reference stays without, and looking at one
+ * after the other is enough. The mount's count is not: it is a sum over processors, too low
+ * while a place is taken on one of them and given back on another.
+ */
+static bool has_places(struct super_block *sb)
+{
+	struct inode *inode;
+	bool is_held = false;
+
+	spin_lock(&sb->s_inode_list_lock);
+	list_for_each_entry(inode, &sb->s_inodes, i_sb_list) {
+		is_held = inode != d_inode(sb->s_root) && atomic_read(&inode->i_count);
+		if (is_held)
+			break;
+	}
+	spin_unlock(&sb->s_inode_list_lock);
+	return is_held;
+}
+
 bool mpk_objfs_is_idle(struct mpk_pool *pool)
 {
 	unsigned long end = jiffies + msecs_to_jiffies(IDLE_WAIT_MS);
 	bool is_idle;
 
-	/* it allows for one reference more than a mount that nobody uses has */
-	mntget(pool->pl_mnt);
-	while (!(is_idle = may_umount(pool->pl_mnt)) && time_before(jiffies, end))
+	while (!(is_idle = !has_places(pool->pl_mnt->mnt_sb)) && time_before(jiffies, end))
 		msleep(1);
-	mntput(pool->pl_mnt);
 	return is_idle;
 }
 
