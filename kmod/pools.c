@@ -242,13 +242,13 @@ static void discard_work(struct work_struct *work)
 					     pl_discard_work);
 
 	if (mp_pool_discard_step(pool->pl_core, DISCARD_STEP))
-		queue_delayed_work(system_unbound_wq, &pool->pl_discard_work, 0);
+		queue_delayed_work(mpk_unbound_wq, &pool->pl_discard_work, 0);
 }
 
 void mpk_pool_kick_discard(struct mpk_pool *pool)
 {
 	if (!pool->pl_is_rdonly)
-		queue_delayed_work(system_unbound_wq, &pool->pl_discard_work,
+		queue_delayed_work(mpk_unbound_wq, &pool->pl_discard_work,
 				   msecs_to_jiffies(DISCARD_WAIT_MS));
 }
 

@@ -331,7 +331,7 @@ int mpk_sysfs_move(struct mpk_pool *pool)
 	struct node_move nm = { .nm_pool = pool };
 
 	INIT_WORK_ONSTACK(&nm.nm_work, node_move_work);
-	queue_work(system_unbound_wq, &nm.nm_work);
+	queue_work(mpk_unbound_wq, &nm.nm_work);
 	flush_work(&nm.nm_work);
 	destroy_work_on_stack(&nm.nm_work);
 	return nm.nm_rc;

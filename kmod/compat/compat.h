@@ -15,6 +15,7 @@
 #include <linux/mm.h>
 #include <linux/uio.h>
 #include <linux/version.h>
+#include <linux/workqueue.h>
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "mpool needs Linux 6.1 or newer"
@@ -123,6 +124,15 @@ static inline void mpk_uring_done(struct io_uring_cmd *ioucmd, int res, unsigned
 	io_uring_cmd_done(ioucmd, res, 0, issue_flags);
 #endif
 }
+
+/* ---- work ---- */
+
+/* of no processor; from 7.2 on the older name warns when it is used */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
+#define mpk_unbound_wq	system_dfl_wq
+#else
+#define mpk_unbound_wq	system_unbound_wq
+#endif
 
 /* ---- classes and devices ---- */
 
