@@ -96,6 +96,31 @@ for i in range(256):
 	LC_ALL=C sort hex.tsv | cmp - "$S/out"
 }
 
+# of a terminal U+009B is ESC [, in the bytes of UTF-8 or as one byte
+no_key_drives_a_terminal() {
+	make_db
+	want 0 kvdb put -x -X ./d s c29b33316d c29d78
+	want 0 kvdb put -X ./d s 9b33 plain
+	LC_ALL=C
+	want 0 kvdb scan -H ./d s
+	hasnt out "$(printf '[\233\235]')"
+	has out '^\\xc2\\x9b31m'
+	cp "$S/out" out.tsv
+	want 0 kvdb load -c ./d again out.tsv
+	want 0 kvdb scan -Hx ./d s
+	cp "$S/out" s.hex
+	want 0 kvdb scan -Hx ./d again
+	cmp s.hex "$S/out"
+	want 0 kvdb scan -j ./d s
+	hasnt out "$(printf '[\233\235]')"
+	cp "$S/out" out.jsonl
+	want 0 kvdb load -c ./d third --format jsonl out.jsonl
+	want 0 kvdb scan -Hx ./d third
+	cmp s.hex "$S/out"
+	want 3 kvdb get ./d s "$(printf 'no\302\233key')"
+	has err 'no\?\?key'
+}
+
 load_reads_standard_input() {
 	make_db
 	printf 'a\t1\n\nb\t2' | kvdb load -j ./d s >"$S/out"
@@ -203,6 +228,7 @@ run scan_is_in_key_order_both_ways
 run scan_obeys_prefix_and_range
 run json_lines_obey_the_schema_and_load_again
 run tsv_escapes_are_exact
+run no_key_drives_a_terminal
 run load_reads_standard_input
 run bad_lines_are_named_with_their_number
 run interrupted_load_keeps_what_it_read

@@ -286,6 +286,38 @@ a_label_is_text() {
 	same label "$(field 'd["pools"][0]["label"]')" "Größe 1"
 }
 
+a_member_drives_no_terminal() {
+	want 0 mpool -q create ./p "$(printf './m\033]0;x\302\233y.mp')" --size 64M
+	LC_ALL=C
+	want 0 mpool status ./p
+	hasnt out "$(printf '[\033\233]')"
+	has out 'm\?]0;x\?\?y'
+	want 0 mpool destroy ./p -n
+	hasnt out "$(printf '[\033\233]')"
+}
+
+# the name in a signature is anybody's
+a_foreign_signature_drives_no_terminal() {
+	want 0 mpool -q create ./p --size 64M
+	python3 - p/capacity.mp <<-'EOF'
+	import struct, sys
+	f = open(sys.argv[1], "r+b")
+	head = bytearray(f.read(62))
+	head[8:16] = b"\x1b[3m\xc2\x9bxy"
+	crc = 0xffffffff
+	for byte in head:
+	    crc ^= byte
+	    for _ in range(8):
+	        crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+	f.seek(0)
+	f.write(head + struct.pack("<I", crc ^ 0xffffffff))
+	EOF
+	LC_ALL=C
+	want 0 mpool wipe -n p/capacity.mp
+	has out 'member of pool \?\[3m\?\?x'
+	hasnt out "$(printf '[\033\233]')"
+}
+
 closed_output_does_not_reach_a_pool() {
 	pool
 	before=$(sums .)
@@ -316,5 +348,7 @@ run destroy_asks
 run destroy_checks_all_before_the_first
 run a_terminal_gets_colour_unless_told
 run a_label_is_text
+run a_member_drives_no_terminal
+run a_foreign_signature_drives_no_terminal
 run closed_output_does_not_reach_a_pool
 finish

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "json.h"
+#include "utf8.h"
 
 void json_init(struct json *j, FILE *f, bool compact)
 {
@@ -24,35 +25,6 @@ static void json_indent(struct json *j)
 	fputc('\n', j->f);
 	for (unsigned i = 0; i < j->depth; i++)
 		fputs("  ", j->f);
-}
-
-/* Length of the valid UTF-8 sequence at @p, 0 when there is none. */
-static size_t utf8_len(const unsigned char *p, size_t len)
-{
-	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-	uint32_t c;
-	size_t n, i;
-
-	if (p[0] < 0x80)
-		return 1;
-	if ((p[0] & 0xe0) == 0xc0)
-		n = 2, c = p[0] & 0x1f;
-	else if ((p[0] & 0xf0) == 0xe0)
-		n = 3, c = p[0] & 0x0f;
-	else if ((p[0] & 0xf8) == 0xf0)
-		n = 4, c = p[0] & 0x07;
-	else
-		return 0;
-	if (n > len)
-		return 0;
-	for (i = 1; i < n; i++) {
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-		c = c << 6 | (p[i] & 0x3f);
-	}
-	if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
-		return 0;
-	return n;
 }
 
 static void json_quote(struct json *j, const void *s, size_t len)
@@ -72,8 +44,9 @@ static void json_quote(struct json *j, const void *s, size_t len)
 			fputs("\\n", j->f);
 		} else if (*p == '\t') {
 			fputs("\\t", j->f);
-		} else if (*p < 0x20 || *p == 0x7f) {
-			fprintf(j->f, "\\u%04x", *p);
+		} else if (!utf8_shown(p, len)) {
+			/* of two bytes the second one is the number */
+			fprintf(j->f, "\\u%04x", p[n - 1]);
 		} else {
 			fwrite(p, 1, n, j->f);
 		}

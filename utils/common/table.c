@@ -13,6 +13,7 @@
 
 #include "size.h"
 #include "table.h"
+#include "utf8.h"
 
 #define COLS_MAX 32
 
@@ -167,9 +168,7 @@ static const char *cell_text(const struct col *col, const struct cell *c, bool e
 		return "-";
 	switch (col->type) {
 	case COL_STR:
-		for (char *p = c->str; *p; p++)
-			if ((unsigned char)*p < 0x20 || *p == 0x7f)
-				*p = '?';
+		utf8_clean(c->str);
 		return *c->str ? c->str : "-";
 	case COL_BOOL:
 		return c->num ? "yes" : "no";

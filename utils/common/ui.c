@@ -17,6 +17,7 @@
 
 #include "help.h"
 #include "ui.h"
+#include "utf8.h"
 
 #define ERROR_MAJOR 1
 #define ERROR_MINOR 0
@@ -113,18 +114,30 @@ int ui_main(const struct tool *tool, int argc, char **argv)
 	return ui_finish(&ui, ui_run(&ui, argc, argv, &a));
 }
 
+/* What a terminal may be sent of @text, and the control characters of @keep; else '?'. */
+static void print_shown(FILE *f, const char *text, const char *keep)
+{
+	size_t left = strlen(text), n;
+
+	for (; left; text += n, left -= n) {
+		n = utf8_shown(text, left);
+		if (n)
+			fwrite(text, 1, n, f);
+		else
+			fputc(strchr(keep, *text) ? *text : '?', f);
+		n = n ? n : 1;
+	}
+}
+
 void ui_print(FILE *f, const char *text)
 {
-	for (const char *s = text; *s; s++)
-		fputc(((unsigned char)*s < 0x20 && *s != '\n' && *s != '\t') || *s == 0x7f ?
-		      '?' : *s, f);
+	print_shown(f, text, "\n\t");
 }
 
 /* One line of a message, whatever the text holds. */
-static void print_clean(FILE *f, const char *s)
+static void print_clean(FILE *f, const char *text)
 {
-	for (; *s; s++)
-		fputc((unsigned char)*s < 0x20 || *s == 0x7f ? '?' : *s, f);
+	print_shown(f, text, "");
 }
 
 struct report {

@@ -161,8 +161,11 @@ static void info_text(const struct view *v, const struct kvdb_info *in,
 			printf("%-14s %s used, %s free\n", class_name[c],
 			       size_str(b, in->pool.cls[c].used),
 			       size_str(d, in->pool.cls[c].free));
-	if (in->fault[0])
-		printf("fault          %s\n", in->fault);
+	if (in->fault[0]) {
+		printf("fault          ");
+		ui_print(stdout, in->fault);
+		putchar('\n');
+	}
 }
 
 int verb_info(struct ui *ui)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "utf8.h"
 
 int bytes_add(struct bytes *b, const void *p, size_t len)
 {
@@ -109,29 +110,6 @@ int esc_decode(struct bytes *b, const char *s, size_t len)
 	return 0;
 }
 
-/* length of the UTF-8 sequence at @p, 0 when it is none */
-static size_t utf8_len(const unsigned char *p, size_t len)
-{
-	static const uint32_t low[5] = { 0, 0, 0x80, 0x800, 0x10000 };
-	uint32_t c = p[0];
-	size_t n, i;
-
-	if (c < 0x80)
-		return 1;
-	n = c >= 0xf0 && c < 0xf8 ? 4 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xc0 && c < 0xe0 ? 2 : 0;
-	if (!n || n > len)
-		return 0;
-	c &= 0x7fu >> n;
-	for (i = 1; i < n; i++) {
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-		c = c << 6 | (p[i] & 0x3f);
-	}
-	if (c < low[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
-		return 0;
-	return n;
-}
-
 bool utf8_valid(const void *p, size_t len)
 {
 	const unsigned char *s = p;
@@ -151,8 +129,8 @@ void esc_print(FILE *f, const void *p, size_t len)
 	size_t n;
 
 	for (; len; s += n, len -= n) {
-		n = utf8_len(s, len);
-		if (n > 1 || (n == 1 && *s >= 0x20 && *s != 0x7f && *s != '\\')) {
+		n = utf8_shown(s, len);
+		if (n && *s != '\\') {
 			fwrite(s, 1, n, f);
 			continue;
 		}

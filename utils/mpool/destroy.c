@@ -67,10 +67,12 @@ static void victim_text(FILE *f, const struct victim *v)
 
 	fprintf(f, "pool %s (%s): %s, %s used\n", v->info.name, v->path,
 		count_str(n, v->info.objects, "object"), size_str(size, victim_used(v)));
-	for (unsigned i = 0; i < v->ndevs; i++)
-		fprintf(f, "  %-8s  %-6s  %s  %s\n", mclass_name(v->dev[i].mclass),
-			size_str(size, v->dev[i].size), v->dev[i].path,
-			v->dev[i].is_block ? "block device" : "file");
+	for (unsigned i = 0; i < v->ndevs; i++) {
+		fprintf(f, "  %-8s  %-6s  ", mclass_name(v->dev[i].mclass),
+			size_str(size, v->dev[i].size));
+		ui_print(f, v->dev[i].path);
+		fprintf(f, "  %s\n", v->dev[i].is_block ? "block device" : "file");
+	}
 }
 
 static void victims_json(struct ui *ui, const struct victim *v, int n)

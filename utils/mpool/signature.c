@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "mpool.h"
+#include "utf8.h"
 
 static const char *value_of(blkid_probe pr, const char *name)
 {
@@ -57,9 +58,8 @@ bool signature_find(const char *path, char *buf, size_t size)
 		if (rc == 0)
 			is_found = describe(pr, buf, size);
 		/* a label must not drive the terminal that shows it */
-		for (char *p = buf; is_found && *p; p++)
-			if ((unsigned char)*p < 0x20 || *p == 0x7f)
-				*p = '?';
+		if (is_found)
+			utf8_clean(buf);
 		if (rc == -2) {
 			snprintf(buf, size, "several signatures that contradict each other");
 			is_found = true;

@@ -85,9 +85,11 @@ static void status_devices_text(struct ui *ui, const struct status *s)
 	for (unsigned i = 0; i < s->ndevs; i++) {
 		const struct mpool_dev_info *d = &s->dev[i];
 
-		printf("  %-8s  %-6s  %-12s  %-8s  %s\n", mclass_name(d->mclass),
+		printf("  %-8s  %-6s  %-12s  %-8s  ", mclass_name(d->mclass),
 		       size_str(size, d->size), d->is_block ? "block device" : "file",
-		       d->is_direct ? "direct" : "buffered", d->path);
+		       d->is_direct ? "direct" : "buffered");
+		ui_print(stdout, d->path);
+		putchar('\n');
 		if (!ui->verbose && !health_is_odd(d))
 			continue;
 		fputs("            ", stdout);

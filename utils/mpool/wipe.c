@@ -21,6 +21,7 @@
 #include "confirm.h"
 #include "members.h"
 #include "size.h"
+#include "utf8.h"
 
 #define VERSION_OFF 56 /* in the prefix; 0x0100 and up are ours */
 
@@ -88,6 +89,8 @@ static void value_copy(blkid_probe pr, const char *key, char *buf, size_t size)
 	buf[0] = '\0';
 	if (!blkid_probe_lookup_value(pr, key, &v, NULL))
 		snprintf(buf, size, "%s", v);
+	/* anybody's bytes, which are shown */
+	utf8_clean(buf);
 }
 
 /* What is there, and with @is_wiping away with it. */
