@@ -181,6 +181,30 @@ half_a_verb_is_named_with_its_other_half() {
 	hasnt err wanted
 }
 
+a_mistyped_verb_or_option_is_recognised() {
+	want 2 kvdb crate ./d
+	has err "'crate', did you mean 'create'\?"
+	want 2 kvdb lsit
+	has err "did you mean 'list'\?"
+	want 2 kvdb checkpiont create ./d now
+	has err "did you mean 'checkpoint'\?"
+	want 3 kvdb help verfy
+	has err "did you mean 'verify'\?"
+	want 3 kvdb help kvs craete
+	has err 'wanted kvs create'
+	want 2 kvdb create ./d --sise 1G
+	has err 'unknown option --sise, did you mean --size\?'
+	want 2 kvdb get ./d s k --jsn
+	has err 'did you mean --json\?'
+	# what is near to nothing is not guessed
+	for w in frobnicate x ls remove; do
+		want 2 kvdb $w ./d
+		hasnt err 'did you mean'
+	done
+	want 2 kvdb create ./d --frobnicate
+	hasnt err 'did you mean'
+}
+
 operands_like_options_are_told_the_way() {
 	want 2 kvdb get ./d s -5
 	has err 'unknown option -5 .*use -- before it'
@@ -228,6 +252,7 @@ run completion_is_made_from_the_table
 run version_names_every_part
 run bad_usage_exits_2
 run half_a_verb_is_named_with_its_other_half
+run a_mistyped_verb_or_option_is_recognised
 run operands_like_options_are_told_the_way
 run values_of_choices_are_in_the_help
 run identifiers_are_known_in_every_spelling

@@ -52,6 +52,78 @@ const struct verb *args_verb(const struct tool *tool, const char *name)
 	return NULL;
 }
 
+#define TYPED_MAX 24u
+
+/*
+ * Letters that were mistyped to make @a, of @n, from @b, of @m: another one, one too many, one
+ * left out, or two in the wrong order.
+ */
+static size_t typos(const char *a, size_t n, const char *b, size_t m)
+{
+	size_t d[TYPED_MAX + 1][TYPED_MAX + 1], i, k, least;
+
+	if (n > TYPED_MAX || m > TYPED_MAX)
+		return TYPED_MAX;
+	for (i = 0; i <= n; i++)
+		for (k = 0; k <= m; k++) {
+			if (!i || !k) {
+				d[i][k] = i + k;
+				continue;
+			}
+			least = d[i - 1][k - 1] + (a[i - 1] != b[k - 1]);
+			if (least > d[i - 1][k] + 1)
+				least = d[i - 1][k] + 1;
+			if (least > d[i][k - 1] + 1)
+				least = d[i][k - 1] + 1;
+			if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1] &&
+			    least > d[i - 2][k - 2] + 1)
+				least = d[i - 2][k - 2] + 1;
+			d[i][k] = least;
+		}
+	return d[n][m];
+}
+
+/* Is @b, of @m letters, nearer to what was typed than all before, and near enough? */
+static bool is_nearer(const char *typed, size_t n, const char *b, size_t m, size_t *best)
+{
+	size_t is = typos(typed, n, b, m);
+
+	if (is >= *best || is * 3 > n)
+		return false;
+	*best = is;
+	return true;
+}
+
+int args_near(const struct tool *tool, const char *word, const char **out)
+{
+	size_t best = 3, n = strlen(word);
+	int len = 0;
+
+	for (const struct verb *v = tool->verbs; v->name; v++) {
+		/* of a verb of two words the first alone was typed */
+		size_t m = strcspn(v->name, strchr(word, ' ') ? "" : " ");
+
+		if (!is_nearer(word, n, v->name, m, &best))
+			continue;
+		*out = v->name;
+		len = (int)m;
+	}
+	return len;
+}
+
+static const struct opt *opt_near(const struct args *a, const char *name, size_t n)
+{
+	const struct opt *lists[] = { a->verb ? a->verb->opts : NULL, args_globals };
+	const struct opt *found = NULL;
+	size_t best = 3;
+
+	for (int i = 0; i < 2; i++)
+		for (const struct opt *o = lists[i]; o && o->name; o++)
+			if (is_nearer(name, n, o->name, strlen(o->name), &best))
+				found = o;
+	return found;
+}
+
 static const struct opt *opt_find(const struct opt *o, const char *name, size_t len, char ch)
 {
 	for (; o && o->name; o++) {
@@ -218,8 +290,11 @@ static int parse_long(struct args *a, const char *word, const char *next, int *u
 	char spelled[64];
 
 	snprintf(spelled, sizeof(spelled), "%.*s", (int)len, word);
-	if (!o)
-		return args_err(a, "unknown option %s", spelled);
+	if (!o) {
+		o = opt_near(a, word + 2, len - 2);
+		return args_err(a, "unknown option %s%s%s%s", spelled,
+				o ? ", did you mean --" : "", o ? o->name : "", o ? "?" : "");
+	}
 	if (o->type == OPT_FLAG) {
 		if (eq)
 			return args_err(a, "%s takes no value", spelled);
@@ -341,11 +416,16 @@ bool args_group(const struct tool *tool, const char *word, char *buf, size_t siz
 
 static int verb_unknown(const struct tool *tool, struct args *a, const char *word)
 {
+	const char *near;
 	char group[160];
+	int len;
 
 	if (args_group(tool, word, group, sizeof(group)))
 		return args_err(a, "'%s' is not a whole verb, wanted %s", word, group);
-	return args_err(a, "unknown verb '%s'", word);
+	len = args_near(tool, word, &near);
+	if (len)
+		return args_err(a, "unknown verb '%.60s', did you mean '%.*s'?", word, len, near);
+	return args_err(a, "unknown verb '%.60s'", word);
 }
 
 static int check_operands(const struct tool *tool, struct args *a)

@@ -119,6 +119,12 @@ const struct verb *args_verb(const struct tool *tool, const char *name);
  */
 bool args_group(const struct tool *tool, const char *word, char *buf, size_t size);
 
+/*
+ * The verb that was meant, when @word looks like one that was mistyped: *out and how many of its
+ * letters (of two words the first, when @word is one); else 0.
+ */
+int args_near(const struct tool *tool, const char *word, const char **out);
+
 /* Values by long option name. The last one given wins. */
 bool args_has(const struct args *a, const char *name);
 const char *args_str(const struct args *a, const char *name, const char *def);

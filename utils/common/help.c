@@ -184,7 +184,9 @@ int verb_help(struct ui *ui)
 {
 	const struct args *a = ui->args;
 	const struct verb *v = NULL;
+	const char *near;
 	char name[80], group[160];
+	int len;
 
 	if (args_has(a, "man")) {
 		help_man(stdout, ui->tool);
@@ -196,6 +198,10 @@ int verb_help(struct ui *ui)
 		v = args_verb(ui->tool, name);
 		if (!v && args_group(ui->tool, a->v[0], group, sizeof(group)))
 			return ui_error(ui, EXIT_NOTFOUND, name, NULL, "wanted %s", group);
+		len = v ? 0 : args_near(ui->tool, name, &near);
+		if (len)
+			return ui_error(ui, EXIT_NOTFOUND, name, NULL,
+					"no such verb, did you mean '%.*s'?", len, near);
 		if (!v)
 			return ui_error(ui, EXIT_NOTFOUND, name, NULL, "no such verb");
 	}
