@@ -189,6 +189,25 @@ interrupted_load_keeps_what_it_read() {
 	want 0 kvdb verify ./d
 }
 
+a_load_that_nohup_began_outlives_its_terminal() {
+	local pid rc=0
+	make_db
+	mkfifo pipe
+	exec 7<>pipe
+	nohup kvdb load ./d s <pipe >"$S/out" 2>"$S/err" 7>&- &
+	pid=$!
+	printf 'a\t1\n' >&7
+	sleep 1
+	kill -HUP $pid
+	printf 'b\t2\n' >&7
+	sleep 0.3
+	kill -TERM $pid || fail "it ended: $(cat "$S/err")"
+	wait $pid || rc=$?
+	exec 7>&-
+	same "exit code" $rc 1
+	has err 'interrupted after 2 records'
+}
+
 too_long_lines_are_refused() {
 	make_db
 	python3 -c 'print("a\t1\n" + "k" * 1345 + "\tv\nz\t1")' >k.tsv
@@ -232,6 +251,7 @@ run no_key_drives_a_terminal
 run load_reads_standard_input
 run bad_lines_are_named_with_their_number
 run interrupted_load_keeps_what_it_read
+run a_load_that_nohup_began_outlives_its_terminal
 run too_long_lines_are_refused
 run skip_bad_goes_on_and_says_so
 run load_needs_its_file_and_store

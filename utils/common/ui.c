@@ -287,6 +287,16 @@ void ui_note(struct ui *ui, const char *fmt, ...)
 	fputc('\n', stderr);
 }
 
+void ui_on_stop(void (*fn)(int sig))
+{
+	struct sigaction sa = { .sa_handler = fn, .sa_flags = (int)SA_RESETHAND }, was;
+
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	if (!sigaction(SIGHUP, NULL, &was) && was.sa_handler != SIG_IGN)
+		sigaction(SIGHUP, &sa, NULL);
+}
+
 static void output_version(struct ui *ui, unsigned major, unsigned minor)
 {
 	char command[80];

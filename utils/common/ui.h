@@ -61,6 +61,12 @@ int ui_usage(struct ui *ui, const char *fmt, ...) __attribute__((format(printf, 
 void ui_note(struct ui *ui, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
+ * SIGINT, SIGTERM and SIGHUP call @fn, once: the second one kills. They end a wait for
+ * input. A SIGHUP that is ignored stays so: nohup(1) began the command.
+ */
+void ui_on_stop(void (*fn)(int sig));
+
+/*
  * Begin and end the JSON document of this verb on stdout:
  * {"output_version":{"command":"tool verb","major":..,"minor":..}, ... }
  * Members are added with json_*(&ui->js, key, value).

@@ -347,7 +347,6 @@ static int bench_main(struct bench *b)
 
 int verb_bench(struct ui *ui)
 {
-	struct sigaction sa = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
 	const char *check = args_str(ui->args, "check", NULL);
 	struct bench *b = aligned_alloc(_Alignof(struct bench), sizeof(*b));
 	int rc;
@@ -360,9 +359,7 @@ int verb_bench(struct ui *ui)
 	bench_clock_init();
 	bench_noise_init();
 	stop_flag = &b->stop;
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
-	sigaction(SIGHUP, &sa, NULL);
+	ui_on_stop(on_signal);
 	rc = parse(b);
 	if (!rc && check && !b->path)
 		rc = ui_usage(ui, "--check needs the database");
@@ -371,9 +368,7 @@ int verb_bench(struct ui *ui)
 	else if (!rc)
 		rc = check ? bench_check(b, check) : bench_main(b);
 	/* a second Ctrl-C ends the process; from here on the first does too */
-	signal(SIGINT, SIG_DFL);
-	signal(SIGTERM, SIG_DFL);
-	signal(SIGHUP, SIG_DFL);
+	ui_on_stop(SIG_DFL);
 	bench_journal_close(b->journal);
 	free(b->journal);
 	free(b);

@@ -457,8 +457,6 @@ static int load_into(struct load *l, struct kvdb *db, FILE *f)
 
 int verb_load(struct ui *ui)
 {
-	/* without SA_RESTART, so that waiting for a line ends; a second signal kills */
-	struct sigaction sa = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
 	struct load l = { .ui = ui, .is_dump = args_has(ui->args, "dump") };
 	int file = l.is_dump ? 1 : 2, rc;
 	struct kvdb *db;
@@ -488,9 +486,7 @@ int verb_load(struct ui *ui)
 		json_tokener_set_flags(l.tok, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8 |
 						      JSON_TOKENER_ALLOW_TRAILING_CHARS);
 	}
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
-	sigaction(SIGHUP, &sa, NULL);
+	ui_on_stop(on_signal);
 	rc = db_open(ui, ui->args->v[0], 0, &db);
 	if (!rc)
 		rc = db_close(ui, ui->args->v[0], db, load_into(&l, db, f));

@@ -255,12 +255,10 @@ static int bench_job(struct bench *b, unsigned i)
 
 static int bench_run(struct bench *b)
 {
-	struct sigaction sa = { .sa_handler = on_signal };
 	struct progress p;
 	int rc = EXIT_DONE;
 
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
+	ui_on_stop(on_signal);
 	progress_begin(&p, b->ui, "bench", JOBS, false);
 	for (unsigned i = 0; !rc && i < JOBS; i++) {
 		progress_update(&p, i);

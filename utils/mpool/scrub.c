@@ -189,13 +189,11 @@ static int scrub_report(struct scrub *s, const char *word, bool is_complete)
 
 static int scrub_run(struct scrub *s, const struct target *t, uint64_t from)
 {
-	struct sigaction sa = { .sa_handler = on_signal };
 	int rc = pool_open_rdonly(t->path, &s->mp), code;
 
 	if (rc)
 		return ui_fail(s->ui, t->word, rc, mpool_error_detail());
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
+	ui_on_stop(on_signal);
 	rc = scrub_pass(s, from, false);
 	s->begin_ns = now_ns();
 	if (s->ui->json) {
