@@ -208,6 +208,16 @@ a_load_that_nohup_began_outlives_its_terminal() {
 	has err 'interrupted after 2 records'
 }
 
+# a line that is longer than memory is not the end of the file
+a_line_without_end_is_no_end_of_the_file() {
+	make_db
+	(
+		ulimit -v 1500000
+		want 1 kvdb load --cache 64M --io sync ./d s /dev/zero
+	)
+	has err 'stopped after 0 records'
+}
+
 too_long_lines_are_refused() {
 	make_db
 	python3 -c 'print("a\t1\n" + "k" * 1345 + "\tv\nz\t1")' >k.tsv
@@ -252,6 +262,7 @@ run load_reads_standard_input
 run bad_lines_are_named_with_their_number
 run interrupted_load_keeps_what_it_read
 run a_load_that_nohup_began_outlives_its_terminal
+run a_line_without_end_is_no_end_of_the_file
 run too_long_lines_are_refused
 run skip_bad_goes_on_and_says_so
 run load_needs_its_file_and_store

@@ -376,7 +376,8 @@ static int load_all(struct load *l, FILE *f, struct progress *p)
 	if (!code && is_stopped)
 		code = ui_error(l->ui, EXIT_FAILED, l->file, NULL,
 				"interrupted after %s", count_str(n, l->records, "record"));
-	else if (!code && ferror(f))
+	/* a line that memory does not hold is neither its end nor an error of the file */
+	else if (!code && !feof(f))
 		code = ui_error(l->ui, EXIT_FAILED, l->file, NULL,
 				"%s; stopped after %s", strerror(rc),
 				count_str(n, l->records, "record"));
