@@ -199,6 +199,79 @@ an_interrupted_one_is_begun_anew() {
 	[ ! -e bk/.part ] || fail "a part is left"
 }
 
+# interrupt COMMAND...: ended by a signal once ./d has a checkpoint
+interrupt() {
+	local pid rc=0
+	"$@" >"$S/out" 2>"$S/err" </dev/null &
+	pid=$!
+	for _ in $(seq 100); do
+		sleep 0.05
+		[ "$(kvdb checkpoint list ./d -H -o name 2>/dev/null | wc -l)" = 0 ] || break
+	done
+	kill -TERM $pid || fail "it ended by itself: $(cat "$S/err")"
+	wait $pid || rc=$?
+	same "exit code" $rc 1
+	has err 'interrupted'
+}
+
+an_interrupted_backup_leaves_no_checkpoint() {
+	make_db
+	# nobody reads from it: the backup waits
+	mkdir bk
+	mkfifo bk/.part
+	interrupt kvdb backup ./d ./bk
+	want 0 kvdb checkpoint list ./d -H -o name
+	same none "$(cat "$S/out")" ""
+	rm -f bk/.part
+	want 0 kvdb backup ./d ./bk
+	has out ': full, 3001 records'
+}
+
+an_interrupted_copy_leaves_no_checkpoint() {
+	want 0 kvdb -q create ./d --size 1G
+	want 0 kvdb kvs create ./d s
+	head -c 300M /dev/zero | tr '\0' x | fold -w 100000 |
+		awk '{ printf "%06d\t%s\n", NR, $0 }' | kvdb -q load ./d s --sorted
+	want 0 kvdb -q create ./e --size 1G
+	MPOOL_IO=sync interrupt kvdb copy ./d ./e
+	want 0 kvdb checkpoint list ./d -H -o name
+	same none "$(cat "$S/out")" ""
+}
+
+# orphan FILE ID: the begin of a backup of the checkpoint with this number, as of FILE's database
+orphan() {
+	python3 -c 'import struct, sys
+crc = 0xffffffff
+head = bytearray(open(sys.argv[1], "rb").read(60))
+head[40:48] = struct.pack("<Q", int(sys.argv[2]))
+for byte in head:
+    crc ^= byte
+    for _ in range(8):
+        crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+sys.stdout.buffer.write(head + struct.pack("<I", crc ^ 0xffffffff) + b"cut")' "$1" "$2"
+}
+
+the_checkpoint_of_a_killed_backup_goes_with_the_next() {
+	make_db
+	want 0 kvdb backup ./d ./bk
+	want 0 kvdb checkpoint create ./d backup.000002.abcdef
+	want 0 kvdb checkpoint create ./d mine
+	want 0 kvdb checkpoint list ./d -H -o name,id
+	orphan bk/000001.kvb "$(sed -n 's/^backup.000002.abcdef\t//p' "$S/out")" >bk/.part
+	want 0 kvdb backup ./d ./bk
+	has out 'incremental'
+	want 0 kvdb checkpoint list ./d -H -o name
+	same kept "$(grep -c '^backup' "$S/out")" 1
+	hasnt out '^backup.000002.abcdef'
+	has out '^mine$'
+	# nor does it take the user's own
+	want 0 kvdb checkpoint list ./d -H -o name,id
+	orphan bk/000001.kvb "$(sed -n 's/^mine\t//p' "$S/out")" >bk/.part
+	want 0 kvdb backup ./d ./bk
+	want 0 kvdb checkpoint list ./d -H -o name
+	has out '^mine$'
+}
+
 a_checkpoint_is_backed_up_beside_a_writer() {
 	local pid
 	make_db
@@ -309,6 +382,9 @@ run what_cannot_be_is_refused
 run damaged_files_are_said_and_not_used
 run a_name_that_none_can_be_is_damage
 run an_interrupted_one_is_begun_anew
+run an_interrupted_backup_leaves_no_checkpoint
+run an_interrupted_copy_leaves_no_checkpoint
+run the_checkpoint_of_a_killed_backup_goes_with_the_next
 run a_checkpoint_is_backed_up_beside_a_writer
 run a_backup_of_ones_own_checkpoint_leaves_none_behind
 run compressed_values_come_back

@@ -28,6 +28,19 @@ const struct opt backup_opts[] = {
 
 #define OWN "backup."	/* names of checkpoints made here begin so */
 
+volatile sig_atomic_t bk_is_stopped;
+
+static void on_stop(int sig)
+{
+	(void)sig;
+	bk_is_stopped = 1;
+}
+
+void bk_stop_catch(void)
+{
+	ui_on_stop(on_stop);
+}
+
 void bk_path(char path[BK_PATH], const char *dir, unsigned number)
 {
 	snprintf(path, BK_PATH, "%.4000s/%06u.kvb", dir, number);
@@ -67,20 +80,27 @@ static int head_decode(const uint8_t p[BK_HDR], struct bk_head *h)
 	return 0;
 }
 
-int bk_head_read(const char *dir, unsigned number, struct bk_head *h)
+static int head_read(const char *path, struct bk_head *h)
 {
 	uint8_t p[BK_HDR];
-	char path[BK_PATH];
 	ssize_t n;
-	int fd, rc;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc;
 
-	bk_path(path, dir, number);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
 	n = read(fd, p, sizeof(p));
 	rc = n < 0 ? -errno : n < (ssize_t)sizeof(p) ? -EUCLEAN : head_decode(p, h);
 	close(fd);
+	return rc;
+}
+
+int bk_head_read(const char *dir, unsigned number, struct bk_head *h)
+{
+	char path[BK_PATH];
+	int rc;
+
+	bk_path(path, dir, number);
+	rc = head_read(path, h);
 	return rc ? rc : h->number == number ? 0 : -EUCLEAN;
 }
 
@@ -146,9 +166,9 @@ static int record(struct bk_out *o, enum bk_type type, const void *key, size_t k
 		  const void *val, size_t vlen)
 {
 	uint8_t *p;
-	int rc = 0;
+	int rc = bk_is_stopped ? -EINTR : 0;
 
-	if (o->len + BK_REC + klen + vlen > BK_BLOCK)
+	if (!rc && o->len + BK_REC + klen + vlen > BK_BLOCK)
 		rc = block_end(o);
 	if (rc)
 		return rc;
@@ -292,6 +312,7 @@ struct job {
 	const char *path, *dir;
 	int dirfd, last;
 	struct bk_head head, base;
+	struct bk_head left;		/* of one that was killed; ckpt 0: none */
 	bool has_made;			/* the checkpoint is ours */
 	struct kvdb_checkpoint_info at, from;
 	struct bk_out out;
@@ -299,7 +320,15 @@ struct job {
 
 static int file_fail(struct job *j, const char *name, int rc)
 {
+	if (rc == -EINTR && bk_is_stopped)
+		return ui_error(j->ui, EXIT_FAILED, name, NULL, "interrupted, there is no backup");
 	return ui_fail(j->ui, name, rc, NULL);
+}
+
+/* The file until it is complete. */
+static void part_path(const struct job *j, char path[BK_PATH])
+{
+	snprintf(path, BK_PATH, "%.4000s/.part", j->dir);
 }
 
 static bool find(struct kvdb *db, const char *name, uint64_t id, struct kvdb_checkpoint_info *out)
@@ -318,6 +347,8 @@ static bool find(struct kvdb *db, const char *name, uint64_t id, struct kvdb_che
 
 static int dir_open(struct job *j)
 {
+	char part[BK_PATH];
+
 	if (mkdir(j->dir, 0700) && errno != EEXIST)
 		return file_fail(j, j->dir, -errno);
 	j->dirfd = open(j->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -325,6 +356,9 @@ static int dir_open(struct job *j)
 		return file_fail(j, j->dir, -errno);
 	if (flock(j->dirfd, LOCK_EX | LOCK_NB))
 		return ui_error(j->ui, EXIT_BUSY, j->dir, NULL, "another backup writes there");
+	part_path(j, part);
+	if (head_read(part, &j->left))
+		j->left.ckpt = 0;
 	j->last = bk_last(j->dir);
 	return j->last < 0 ? file_fail(j, j->dir, j->last) : EXIT_DONE;
 }
@@ -384,7 +418,7 @@ static int write_file(struct job *j)
 	int rc, err = 0;
 
 	bk_path(path, j->dir, j->head.number);
-	snprintf(tmp, sizeof(tmp), "%.4000s/.part", j->dir);
+	part_path(j, tmp);
 	rc = db_open_at(j->ui, j->path, j->at.name, &to);
 	if (!rc && j->head.flags)
 		rc = db_open_at(j->ui, j->path, j->from.name, &from);
@@ -403,7 +437,7 @@ static int write_file(struct job *j)
 	if (err) {
 		const struct mpool_error *e = kvdb_error_detail();
 
-		rc = ui_fail(j->ui, path, err, e->err == err ? e : NULL);
+		rc = e->err == err ? ui_fail(j->ui, path, err, e) : file_fail(j, path, err);
 		unlink(tmp);
 	}
 	kvdb_close(from);
@@ -436,9 +470,13 @@ static int tidy(struct job *j, bool is_good)
 	rc = db_open(j->ui, j->path, 0, &db);
 	if (rc)
 		return rc;
-	if (!is_good)
-		return db_close(j->ui, j->path, db, drop_own(j, db, j->at.id));
-	for (int n = j->last; n > 0 && !rc; n--)
+	/* what a killed one was about would keep its space for ever */
+	if (j->left.ckpt && j->left.ckpt != j->base.ckpt &&
+	    !memcmp(j->left.uuid, j->head.uuid, sizeof(j->left.uuid)))
+		rc = drop_own(j, db, j->left.ckpt);
+	if (!rc && !is_good)
+		rc = drop_own(j, db, j->at.id);
+	for (int n = is_good ? j->last : 0; n > 0 && !rc; n--)
 		if (!bk_head_read(j->dir, (unsigned)n, &h) &&
 		    !memcmp(h.uuid, j->head.uuid, sizeof(h.uuid)))
 			rc = drop_own(j, db, h.ckpt);
@@ -479,6 +517,7 @@ int verb_backup(struct ui *ui)
 
 	if (args_has(ui->args, "full") && args_has(ui->args, "incremental"))
 		return ui_usage(ui, "--full and --incremental exclude each other");
+	bk_stop_catch();
 	/* with a checkpoint of the user's only that is read, beside whoever has the database */
 	if (is_given) {
 		rc = db_open_at(ui, j.path, args_str(ui->args, "checkpoint", ""), &db);

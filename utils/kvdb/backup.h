@@ -40,6 +40,8 @@
 #ifndef KVDB_BACKUP_H
 #define KVDB_BACKUP_H
 
+#include <signal.h>
+
 #include "cli.h"
 
 #define BK_MAGIC	"KVDBBAK\n"
@@ -51,6 +53,10 @@
 #define BK_REC		8u		/* bytes before key and value */
 #define BK_PATH		4200u
 #define BK_STORE_BYTES	24u		/* value of STORE */
+
+/* Set by SIGINT, SIGTERM and SIGHUP after bk_stop_catch(): backup, restore and copy end. */
+extern volatile sig_atomic_t bk_is_stopped;
+void bk_stop_catch(void);
 
 enum bk_type { BK_STORE = 1, BK_PUT = 2, BK_DEL = 3, BK_GONE = 4, BK_END = 5 };
 

@@ -216,7 +216,9 @@ static const struct verb verbs[] = {
 	  "and kept until the next backup without --checkpoint. With --checkpoint that one is "
 	  "taken, and the database may be in use elsewhere. Where the checkpoint of the last "
 	  "backup in DIR has been dropped the next one is full. A file appears when it is "
-	  "whole and durable; an interrupted backup is begun anew. What has expired is not in "
+	  "whole and durable; an interrupted backup is begun anew. SIGINT, SIGTERM and SIGHUP end "
+	  "it and remove its checkpoint; that of one that was killed goes with the next backup "
+	  "into DIR. What has expired is not in "
 	  "it, nor the time at which the rest expires.",
 	  backup_opts, "012345678",
 	  "{} backup ./db1 /backup/db1\tthe whole, next time what changed\n"

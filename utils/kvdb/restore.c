@@ -168,11 +168,20 @@ static int store_make(struct load *l, const char *name, const struct kvdb_kvs_op
 static int store_add(struct load *l, struct kvdb_bulk *bulk, const void *key, size_t klen,
 		     const void *val, size_t vlen)
 {
-	int rc = kvdb_bulk_add(bulk, key, klen, vlen ? val : "", vlen);
+	int rc = bk_is_stopped ? -EINTR : kvdb_bulk_add(bulk, key, klen, vlen ? val : "", vlen);
 
 	l->records += !rc;
 	l->bytes += klen + vlen;
 	return rc;
+}
+
+/* @err: of the calls above, about the store @name. */
+static int store_fail(struct load *l, const char *name, int err)
+{
+	if (err == -EINTR && bk_is_stopped)
+		return ui_error(l->ui, EXIT_FAILED, l->path, "take a new one: kvdb create",
+				"interrupted in store %s; the stores before it are complete", name);
+	return db_fail(l->ui, name, err);
 }
 
 /* Closes it and checks everything that was written. */
@@ -379,7 +388,7 @@ static int store_merge(struct chain *c, struct merge *m, struct kvdb_bulk *bulk,
 			rc = store_add(&c->l, bulk, best->rec.key, best->rec.klen, best->rec.val,
 				       best->rec.vlen);
 			if (rc)
-				return db_fail(c->l.ui, name, rc);
+				return store_fail(&c->l, name, rc);
 		}
 		memcpy(key, best->rec.key, best->rec.klen);
 		at = (struct bk_rec){ .key = key, .klen = best->rec.klen };
@@ -443,6 +452,8 @@ int verb_restore(struct ui *ui)
 	struct chain c = { .l = { .ui = ui, .path = ui->args->v[1] }, .dir = ui->args->v[0] };
 	int rc = chain_find(&c);
 
+	bk_stop_catch();
+
 	if (!rc)
 		rc = db_open_empty(c.l.ui, c.l.path, &c.l.db);
 	if (!rc)
@@ -504,7 +515,7 @@ static int copy_all(struct load *l, const char *name)
 	for (i = 0; i < n && !err; i++)
 		err = copy_store(l, from, names[i]);
 	if (err)
-		rc = db_fail(l->ui, names[i - 1], err);
+		rc = store_fail(l, names[i - 1], err);
 	kvdb_close(from);
 	return target_close(l, rc);
 }
@@ -527,6 +538,7 @@ int verb_copy(struct ui *ui)
 	char own[32];
 	int rc = EXIT_DONE, end = EXIT_DONE;
 
+	bk_stop_catch();
 	snprintf(own, sizeof(own), "copy.%ld", (long)getpid());
 	if (!name)
 		rc = copy_checkpoint(ui, own, true);
