@@ -272,6 +272,22 @@ the_checkpoint_of_a_killed_backup_goes_with_the_next() {
 	has out '^mine$'
 }
 
+a_chain_is_longer_than_the_limit_of_open_files() {
+	local i
+	want 0 kvdb -q create ./d --size 64M
+	want 0 kvdb kvs create ./d s
+	for i in $(seq 30); do
+		want 0 kvdb put ./d s "k$i" v
+		want 0 kvdb backup ./d ./bk
+	done
+	want 0 kvdb -q create ./r --size 64M
+	(
+		ulimit -Sn 24
+		want 0 kvdb restore ./bk ./r --io sync
+	)
+	want 0 kvdb get ./r s k30
+}
+
 a_checkpoint_is_backed_up_beside_a_writer() {
 	local pid
 	make_db
@@ -385,6 +401,7 @@ run an_interrupted_one_is_begun_anew
 run an_interrupted_backup_leaves_no_checkpoint
 run an_interrupted_copy_leaves_no_checkpoint
 run the_checkpoint_of_a_killed_backup_goes_with_the_next
+run a_chain_is_longer_than_the_limit_of_open_files
 run a_checkpoint_is_backed_up_beside_a_writer
 run a_backup_of_ones_own_checkpoint_leaves_none_behind
 run compressed_values_come_back

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "backup.h"
@@ -450,8 +451,14 @@ static int restore_all(struct chain *c)
 int verb_restore(struct ui *ui)
 {
 	struct chain c = { .l = { .ui = ui, .path = ui->args->v[1] }, .dir = ui->args->v[0] };
+	struct rlimit files;
 	int rc = chain_find(&c);
 
+	/* all of a chain are open at once; a shell's limit is for programs that use select() */
+	if (!getrlimit(RLIMIT_NOFILE, &files)) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
 	bk_stop_catch();
 
 	if (!rc)
