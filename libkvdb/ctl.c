@@ -14,8 +14,10 @@
  * The socket is made under another name and renamed, so whoever finds the name
  * finds somebody who listens, or somebody who died. The pool's lease, which
  * one live database holds, makes replacing it safe. At close the name goes if
- * it is still this socket's.
+ * it is still this socket's. What killed processes left there goes with the
+ * next socket: their pools may never be opened again.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -23,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -102,15 +105,46 @@ static bool find_dir(char *dir, size_t size)
 	return dir_is_ours(dir);
 }
 
-/* Sets ct_path; false: too long for a socket. */
-static bool name_it(struct kv_ctl *ct, char tmp[sizeof(ct->ct_path)])
+/*
+ * A socket that nobody serves. A datagram is offered: whoever listens is of another type and is
+ * not disturbed, which a connection would do.
+ */
+static bool is_dead(const struct sockaddr_un *sa)
 {
-	char dir[sizeof(ct->ct_path) - sizeof("/.sock") - 36], uuid[40];
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct stat st;
+	bool is = !lstat(sa->sun_path, &st) && S_ISSOCK(st.st_mode) && fd >= 0 &&
+		  connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) && errno == ECONNREFUSED;
+
+	if (fd >= 0)
+		close(fd);
+	return is;
+}
+
+static void sweep(DIR *d, const char *dir)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	struct dirent *e;
+	int n;
+
+	while ((e = readdir(d))) {
+		n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s", dir, e->d_name);
+		if (n > 0 && (size_t)n < sizeof(sa.sun_path) && is_dead(&sa))
+			unlink(sa.sun_path);
+	}
+}
+
+#define DIR_MAX (sizeof(((struct kv_ctl *)0)->ct_path) - sizeof("/.sock") - 36)
+
+/* Sets @dir and ct_path; false: too long for a socket. */
+static bool name_it(struct kv_ctl *ct, char dir[DIR_MAX], char tmp[sizeof(ct->ct_path)])
+{
+	char uuid[40];
 	struct mpool_info pi;
 	const uint8_t *u = pi.uuid;
 	int n, m;
 
-	if (mpool_info(ct->ct_db->d_mp, &pi) || !find_dir(dir, sizeof(dir)))
+	if (mpool_info(ct->ct_db->d_mp, &pi) || !find_dir(dir, DIR_MAX))
 		return false;
 	snprintf(uuid, sizeof(uuid),
 		 "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
@@ -122,24 +156,42 @@ static bool name_it(struct kv_ctl *ct, char tmp[sizeof(ct->ct_path)])
 	return n > 0 && (size_t)n < sizeof(ct->ct_path) && m > 0 && (size_t)m < sizeof(ct->ct_path);
 }
 
-static bool listen_at(struct kv_ctl *ct)
+static bool show(struct kv_ctl *ct, struct sockaddr_un *sa)
 {
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-
-	if (!name_it(ct, sa.sun_path))
-		return false;
 	ct->ct_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (ct->ct_fd < 0)
 		return false;
 	/* a process of the same number that died between bind and rename */
-	unlink(sa.sun_path);
-	if (bind(ct->ct_fd, (struct sockaddr *)&sa, sizeof(sa)))
+	unlink(sa->sun_path);
+	if (bind(ct->ct_fd, (struct sockaddr *)sa, sizeof(*sa)))
 		return false;
-	if (!chmod(sa.sun_path, 0600) && !listen(ct->ct_fd, (int)CLIENTS) &&
-	    !lstat(sa.sun_path, &ct->ct_stat) && !rename(sa.sun_path, ct->ct_path))
+	if (!chmod(sa->sun_path, 0600) && !listen(ct->ct_fd, (int)CLIENTS) &&
+	    !lstat(sa->sun_path, &ct->ct_stat) && !rename(sa->sun_path, ct->ct_path))
 		return true;
-	unlink(sa.sun_path);
+	unlink(sa->sun_path);
 	return false;
+}
+
+static bool listen_at(struct kv_ctl *ct)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	char dir[DIR_MAX];
+	bool is_shown;
+	DIR *d;
+
+	if (!name_it(ct, dir, sa.sun_path))
+		return false;
+	/*
+	 * Between bind and the first look at it a socket seems dead: who sweeps has the lock. Who
+	 * does not get it at once does without, since whoever has it may be stopped.
+	 */
+	d = opendir(dir);
+	if (d && !flock(dirfd(d), LOCK_EX | LOCK_NB))
+		sweep(d, dir);
+	is_shown = show(ct, &sa);
+	if (d)
+		closedir(d);
+	return is_shown;
 }
 
 static void leave(struct kv_ctl *ct)

@@ -835,6 +835,52 @@ static void a_dead_socket_is_replaced_and_a_foreign_one_left_alone(void)
 	end();
 }
 
+/* A socket beside the database's own, of which @path is set; its descriptor. */
+static int socket_at(const char *name, char path[sizeof(info.ctl)])
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	snprintf(path, sizeof(info.ctl), "%.60s/kvdb/%s", run_dir, name);
+	memcpy(sa.sun_path, path, strlen(path) + 1);
+	T_EQ(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	return fd;
+}
+
+static void what_killed_processes_left_goes_and_nothing_else(void)
+{
+	static const char other[] = "00000000-0000-4000-8000-000000000000.sock";
+	char dead[2][sizeof(info.ctl)], live[2][sizeof(info.ctl)];
+	int listens, made;
+	FILE *f;
+
+	serve();
+	kh_close();
+	close(socket_at(other, dead[0]));
+	/* died between bind and rename */
+	close(socket_at(".00000000-1-2", dead[1]));
+	listens = socket_at("11111111-0000-4000-8000-000000000000.sock", live[0]);
+	T_EQ(listen(listens, 1), 0);
+	/* takes no connection, yet or any more */
+	made = socket_at(".11111111-3-4", live[1]);
+	snprintf(answer, 200, "%s/kvdb/file", run_dir);
+	f = fopen(answer, "w");
+	T_OK(f && !fclose(f));
+	kh_open();
+	T_OK(access(dead[0], F_OK) && errno == ENOENT);
+	T_OK(access(dead[1], F_OK) && errno == ENOENT);
+	T_EQ(access(live[0], F_OK), 0);
+	T_EQ(access(live[1], F_OK), 0);
+	T_EQ(access(answer, F_OK), 0);
+	/* nobody knocked */
+	T_EQ(fcntl(listens, F_SETFL, O_NONBLOCK), 0);
+	T_OK(accept(listens, NULL, NULL) < 0 && errno == EAGAIN);
+	close(listens);
+	close(made);
+	T_OK(ask_once("{\"cmd\":\"info\"}\n") && is_ok());
+	end();
+}
+
 /* Somebody else's process, for whom every file mode was opened. */
 static int other_asks(void)
 {
@@ -925,6 +971,7 @@ static void ctl_tests(void)
 	T_RUN(clients_and_writers_do_not_disturb_each_other);
 	T_RUN(close_hangs_up_on_clients);
 	TH_RUN_FILES(a_dead_socket_is_replaced_and_a_foreign_one_left_alone);
+	T_RUN(what_killed_processes_left_goes_and_nothing_else);
 	if (geteuid())
 		t_skip("another_user_is_refused_by_his_identity", "needs root");
 	else
