@@ -65,6 +65,17 @@ create_plan_writes_nothing() {
 	unchanged "$before" d
 }
 
+a_pool_that_is_larger_than_its_file_system_is_said() {
+	want 0 kvdb create ./d --size 900T -n
+	has err '^kvdb: \./d/capacity\.mp: the file system has .* free, less than the 900T'
+	want 0 mpool create ./d --size 900T -n
+	has err '^mpool: \./d/capacity\.mp: the file system has .* free, less than the 900T'
+	want 0 kvdb -q create ./d --size 900T -n
+	same err "$(cat "$S/err")" ""
+	want 0 kvdb create ./d --size 64M
+	same err "$(cat "$S/err")" ""
+}
+
 create_that_fails_says_nothing_was_made() {
 	want 2 kvdb create ./d --segment-size 3 --size 256M
 	same stdout "$(cat "$S/out")" ""
@@ -436,6 +447,7 @@ reading_verbs_write_nothing() {
 run create_makes_a_pool_and_says_so
 run create_uses_a_pool_that_is_there
 run create_plan_writes_nothing
+run a_pool_that_is_larger_than_its_file_system_is_said
 run create_that_fails_says_nothing_was_made
 run pools_have_the_name_that_was_asked_for
 run the_space_bound_is_kept_and_shown

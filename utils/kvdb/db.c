@@ -13,6 +13,7 @@
 
 #include "cli.h"
 #include "confirm.h"
+#include "room.h"
 #include "size.h"
 
 #define DEFAULT_SIZE (10ull << 30)
@@ -178,11 +179,15 @@ static uint64_t pool_size(struct ui *ui, unsigned c)
 static void say_pool(struct ui *ui, const char *path, bool is_plan)
 {
 	uint64_t staging = pool_size(ui, MPOOL_STAGING);
-	char a[SIZE_STR], b[SIZE_STR];
+	char a[SIZE_STR], b[SIZE_STR], file[4096];
+	struct room room = { .n = 0 };
 
 	printf("%s pool %s on plain files: capacity %s%s%s\n", is_plan ? "would make" : "made",
 	       path, size_str(a, pool_size(ui, MPOOL_CAPACITY)), staging ? ", staging " : "",
 	       staging ? size_str(b, staging) : "");
+	snprintf(file, sizeof(file), "%s/%s.mp", path, class_name[MPOOL_CAPACITY]);
+	room_add(&room, file, pool_size(ui, MPOOL_CAPACITY) + staging);
+	room_note(ui, &room);
 }
 
 static void json_pool(struct ui *ui, const char *path)

@@ -16,6 +16,7 @@
 
 #include "confirm.h"
 #include "members.h"
+#include "room.h"
 #include "size.h"
 
 const struct opt create_opts[] = {
@@ -223,6 +224,16 @@ static void plan_opts(struct ui *ui, struct plan *p, struct mpool_create_opts *o
 		o->flags |= MPOOL_CREATE_FORCE;
 }
 
+static void plan_room(struct ui *ui, const struct plan *p)
+{
+	struct room room = { .n = 0 };
+
+	for (unsigned i = 0; i < p->n; i++)
+		if (!p->member[i].is_block)
+			room_add(&room, p->member[i].path, p->member[i].size);
+	room_note(ui, &room);
+}
+
 /* Ask before signatures are overwritten. The word is the path as it was typed. */
 static int create_confirm(struct ui *ui, const struct plan *p, const struct mpool_create_opts *o)
 {
@@ -328,6 +339,7 @@ static int create_run(struct ui *ui, struct plan *p)
 	}
 	if (rc)
 		return create_fail(ui, p, rc);
+	plan_room(ui, p);
 	if (is_dry)
 		return EXIT_DONE;
 	rc = create_confirm(ui, p, &o);
