@@ -47,6 +47,13 @@ static void paragraphs(FILE *f, const char *text)
 	fputc('\n', f);
 }
 
+static void man_key(FILE *f, const struct opt *o)
+{
+	fputs(" (also \\fB", f);
+	esc_str(f, o->key);
+	fprintf(f, "=\\fI%s\\fR)", o->arg);
+}
+
 static void man_opt(FILE *f, const struct opt *o)
 {
 	fputs(".TP\n", f);
@@ -61,7 +68,7 @@ static void man_opt(FILE *f, const struct opt *o)
 	esc_str(f, o->help);
 	/* of a common one that differs between verbs, which their help says */
 	if (o->key && !(o->flags & OPTF_COMMON))
-		fprintf(f, " (also \\fB%s=\\fI%s\\fR)", o->key, o->arg);
+		man_key(f, o);
 	fputs(".\n", f);
 }
 
