@@ -292,10 +292,11 @@ $(O)/obj/tests/%.o: private INC = $(INC_TEST)
 $(O)/obj/tests/%.o: private EXTRA = -fPIE -UNDEBUG
 
 # our own headers come before those of packages, which also have a json.h;
-# $(O)/flags changes when a flag does, and then everything is compiled again
+# $(O)/flags changes when a flag does, and then everything is compiled again. With ccache the
+# compiler is the same: nothing is, and no test that runs loses its program
 DEPFLAGS = -MMD -MP -MT $@
-flags := $(BASE_CPPFLAGS) $(PKG_CFLAGS) $(CPPFLAGS) $(BASE_CFLAGS) $(CFLAGS) $(CC) \
-	$(value DEPFLAGS)
+flags := $(BASE_CPPFLAGS) $(PKG_CFLAGS) $(CPPFLAGS) $(BASE_CFLAGS) $(CFLAGS) \
+	$(filter-out %ccache,$(CC)) $(value DEPFLAGS)
 $(O)/flags: force
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(subst ','\'',$(flags))' | cmp -s - $@ || \

@@ -49,6 +49,17 @@ else
 	skip sparse_sees_a_planted_mistake "no sparse"
 fi
 
+# a build folder that tests run from is not compiled anew because ccache stands in front
+name=ccache_in_front_is_the_same_compiler
+mkdir "$TMPDIR/bin"
+printf '#!/bin/sh\nexec "$@"\n' >"$TMPDIR/bin/ccache"
+chmod +x "$TMPDIR/bin/ccache"
+for cc in cc "ccache cc"; do
+	env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS PATH="$TMPDIR/bin:$PATH" \
+		make -s B="$TMPDIR/b" CC="$cc" "$TMPDIR/b/flags" && cat "$TMPDIR/b/flags"
+done 2>&1 | sort | uniq -c | grep -v '^ *2 ' >"$TMPDIR/out"
+verdict $name
+
 name=udev_rules_are_well_formed
 # each line that is neither blank, comment nor continuation is KEY op "value", ...
 # (udevadm verify exists from systemd 254 on only)
