@@ -45,13 +45,24 @@ mkdir -p "$log" || exit 1
 factor=1
 [ -n "${TEST_LONG-}" ] && factor=15
 
+# below PID...: the processes below these
+below() {
+	local p c
+	for p; do
+		for c in $(cat "/proc/$p/task/"*/children 2>/dev/null); do
+			echo "$c"
+			below "$c"
+		done
+	done
+}
+
 stop_all() {
 	trap - INT TERM
-	# each program runs under timeout(1), which passes the signal to its group
+	# a shell that waits for its program passes no signal on, timeout(1) has its own group
 	local pids
 	pids=$(jobs -p)
-	# shellcheck disable=SC2086
-	[ -n "$pids" ] && kill $pids 2>/dev/null
+	# shellcheck disable=SC2046,SC2086
+	[ -n "$pids" ] && kill $pids $(below $pids) 2>/dev/null
 	echo "interrupted"
 	exit 130
 }
