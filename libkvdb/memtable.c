@@ -256,6 +256,18 @@ static int bucket_move(struct kv_mt *mt, struct kv_bucket *bk, struct kv_table *
 	return 0;
 }
 
+/*
+ * A move without memory: nothing of bucket @i of @tb is in the next table, where nobody looks for
+ * it yet. Who walks both tables would meet an entry of two buckets twice.
+ */
+static void bucket_unmove(const struct kv_table *tb, uint64_t i, struct kv_table *to)
+{
+	for (; i <= to->tb_mask; i += tb->tb_mask + 1)
+		for (struct kv_bucket *b = &to->tb_bucket[i]; b; b = atomic_load(&b->bk_more))
+			for (int j = 0; j < KV_BUCKET_SLOTS; j++)
+				atomic_store_explicit(&b->bk_slot[j], 0, memory_order_relaxed);
+}
+
 void kv_mt_grow(struct kv_mt *mt)
 {
 	struct kv_table *tb, *to;
@@ -285,6 +297,7 @@ void kv_mt_grow(struct kv_mt *mt)
 		if (atomic_load(&bk->bk_meta) & KV_BUCKET_MOVED)
 			continue;
 		if (bucket_move(mt, bk, to)) {
+			bucket_unmove(tb, i, to);
 			bucket_unlock(bk);
 			goto out;
 		}

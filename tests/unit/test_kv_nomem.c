@@ -15,6 +15,7 @@
 
 #include "kv_fresh.h"
 #include "kv_gone.h"
+#include "memtable.h"
 
 #define KEYS	600u
 #define GONE	8u	/* blocks that are to be deleted */
@@ -325,6 +326,84 @@ static void nobody_waits_for_memory_of_what_has_stopped(void)
 	ends_at_once(no_wait);
 }
 
+/* ---- memtables ------------------------------------------------------------------------ */
+
+#define CROWD	2000u	/* entries of a table of 64 buckets */
+
+/* A delete of a committed transaction. */
+static void link_key(struct kv_mt *mt, uint32_t key)
+{
+	static struct kv_tslot committed = { .ts_state = 1 };
+	struct kv_mt_op op = { .op_key = &key, .op_klen = sizeof(key), .op_kind = KV_ENT_TOMB,
+			       .op_hash = kv_hash(&key, sizeof(key)) };
+	struct kv_thread *t = kv_enter();
+	struct kv_version *v;
+
+	T_EQ(kv_mt_link(mt, &op, NULL, &committed, &v), 0);
+	kv_exit(t);
+}
+
+/* More entries than buckets have room for, and hardly any room for more buckets. */
+static struct kv_mt *crowded(struct kvdb *db)
+{
+	struct kv_mt *mt;
+
+	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
+	for (uint32_t i = 0; i < CROWD; i++)
+		link_key(mt, i);
+	fail_at(1, false);
+	while (kv_mt_arena(mt, 512))
+		;
+	fail_at(0, false);
+	return mt;
+}
+
+/* As its flush walks it: each key once. */
+static void walk_crowd(struct kvdb *db, struct kv_mt *mt, uint64_t k)
+{
+	uint8_t last[4];
+	struct kv_iter *it;
+	struct kv_ent e;
+	unsigned n = 0;
+
+	T_EQ(kv_mt_iter(db, mt, KV_SEQ_NOW, false, &it), 0);
+	while (!it->it_ops->next(it, &e)) {
+		if (n++ && memcmp(last, e.e_key, sizeof(last)) >= 0)
+			T_FAIL("allocation %llu: a key comes again", (unsigned long long)k);
+		memcpy(last, e.e_key, sizeof(last));
+	}
+	it->it_ops->close(it);
+	T_EQ(n, CROWD);
+}
+
+/* Growing stops in the middle of a bucket; it is walked then, or when it has gone on. */
+static void a_table_that_grows_without_memory_has_each_key_once(void)
+{
+	struct kvdb *db;
+	bool fired;
+
+	fail_at(0, false);
+	db = open_whole();
+	for (uint64_t k = 1; k < 6; k++) {
+		for (unsigned goes_on = 0; goes_on < 2; goes_on++) {
+			struct kv_mt *mt = crowded(db);
+
+			fail_at(k, false);
+			kv_mt_grow(mt);
+			fired = sim.s_fault.f_fired;
+			fail_at(0, false);
+			if (goes_on) {
+				kv_mt_grow(mt);
+				T_OK(atomic_load(&mt->m_table)->tb_mask >= CROWD / 16);
+			}
+			walk_crowd(db, mt, k);
+			kv_mt_put(db, mt);
+		}
+	}
+	T_OK(!fired);
+	T_EQ(kvdb_close(db), 0);
+}
+
 /* ---- checkpoints -------------------------------------------------------------------- */
 
 static int told(int err, const char *what)
@@ -517,6 +596,7 @@ int main(void)
 	T_RUN(a_drops_failed_deletes_stay_parked);
 	T_RUN(a_dropped_stores_failed_deletes_are_tried_again);
 	T_RUN(nobody_waits_for_memory_of_what_has_stopped);
+	T_RUN(a_table_that_grows_without_memory_has_each_key_once);
 	T_RUN(a_compaction_without_memory_forgets_no_block);
 	unmake();
 	sim_fini(&sim);
