@@ -242,6 +242,8 @@ void kv_slab_publish(struct kvdb *db, uint8_t *mem, struct kv_seg *seg);
 void kv_slab_drop_image(struct kvdb *db, struct kv_seg *seg);
 /* A slab for the page pool, or NULL when its share is used up. */
 uint8_t *kv_slab_take_pages(struct kvdb *db);
+/* Gives back one that it took just now, and nobody has seen. */
+void kv_slab_give_pages(struct kvdb *db, uint8_t *mem);
 
 /* ---- pagepool.c: cached 4 KiB pages ------------------------------------------- */
 

@@ -298,12 +298,19 @@ static void evict(struct kv_pagepool *pp)
 	batch_retire(b);
 }
 
-/* Adds a slab's pages to the free list; the slab goes to a hole in the table or to its end. */
-static void grow(struct kv_pagepool *pp, uint8_t *mem)
+/*
+ * Adds a slab's pages to the free list; the slab goes to a hole in the table or to its end.
+ * False: there is none, or no memory for what describes it.
+ */
+static bool grow(struct kv_pagepool *pp)
 {
-	struct kv_page *pages = aligned_alloc(64, pp->pp_per_slab * sizeof(*pages));
+	uint8_t *mem = kv_slab_take_pages(pp->pp_db);
+	struct kv_page *pages;
 	unsigned at = 0;
 
+	if (!mem)
+		return false;
+	pages = aligned_alloc(64, pp->pp_per_slab * sizeof(*pages));
 	pthread_mutex_lock(&pp->pp_lock);
 	while (at < pp->pp_nslab && pp->pp_slab[at].ps_mem)
 		at++;
@@ -316,11 +323,11 @@ static void grow(struct kv_pagepool *pp, uint8_t *mem)
 			pp->pp_slab_cap = cap;
 		}
 	}
-	/* without memory for the table the slab stays unused: the pool is a cache */
 	if (!pages || at == pp->pp_slab_cap) {
 		pthread_mutex_unlock(&pp->pp_lock);
+		kv_slab_give_pages(pp->pp_db, mem);
 		free(pages);
-		return;
+		return false;
 	}
 	if (at == pp->pp_nslab)
 		pp->pp_nslab++;
@@ -332,6 +339,7 @@ static void grow(struct kv_pagepool *pp, uint8_t *mem)
 		page_free(pp, &pages[i]);
 	}
 	pthread_mutex_unlock(&pp->pp_lock);
+	return true;
 }
 
 /* A page in state LOADING that nobody else sees, or NULL. */
@@ -344,12 +352,8 @@ static struct kv_page *page_take(struct kv_pagepool *pp)
 	low = pp->pp_nfree + pp->pp_ngrace < pp->pp_low;
 	pthread_mutex_unlock(&pp->pp_lock);
 	if (low) {
-		uint8_t *mem = kv_slab_take_pages(pp->pp_db);
-
 		atomic_store_explicit(&pp->pp_short, true, memory_order_relaxed);
-		if (mem)
-			grow(pp, mem);
-		else
+		if (!grow(pp))
 			evict(pp);
 	}
 	pthread_mutex_lock(&pp->pp_lock);
@@ -375,7 +379,6 @@ void kv_pages_room(struct kvdb *db, unsigned n)
 		return;
 	for (unsigned tries = 0; tries < 8; tries++) {
 		bool is_short, is_coming;
-		uint8_t *mem;
 
 		pthread_mutex_lock(&pp->pp_lock);
 		is_short = pp->pp_nfree < n;
@@ -387,10 +390,7 @@ void kv_pages_room(struct kvdb *db, unsigned n)
 			atomic_store_explicit(&pp->pp_short, false, memory_order_relaxed);
 		if (!is_short || is_coming)
 			return;
-		mem = kv_slab_take_pages(db);
-		if (mem)
-			grow(pp, mem);
-		else
+		if (!grow(pp))
 			evict(pp);
 	}
 }

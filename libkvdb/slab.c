@@ -581,6 +581,16 @@ uint8_t *kv_slab_take_pages(struct kvdb *db)
 	return s ? slab_mem(s) : NULL;
 }
 
+void kv_slab_give_pages(struct kvdb *db, uint8_t *mem)
+{
+	struct kv_slabs *sl = db->d_slabs;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	slab_put(sl, &sl->sl_slab[(size_t)(mem - sl->sl_base) / sl->sl_bytes]);
+	sl->sl_npages--;
+	pthread_mutex_unlock(&sl->sl_lock);
+}
+
 static bool pin_place_take(struct kv_slabs *sl, unsigned *stripe)
 {
 	unsigned from = kv_thread_no();
