@@ -167,8 +167,7 @@ int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
 
 	c = rc ? NULL : malloc(sizeof(*c) + bounds + 8 + extra);
 	if (!c) {
-		for (unsigned i = 0; i < in->nextra; i++)
-			in->extra[i]->it_ops->close(in->extra[i]);
+		kv_iters_close(in->extra, in->nextra);
 		kv_tree_put(kvs->k_db, in->tree);
 		return rc ? rc : -ENOMEM;
 	}
@@ -256,24 +255,19 @@ int kvdb_txn_cursor_open(struct kvdb_txn *txn, struct kvdb_kvs *kvs, unsigned fl
 
 /* ---- sources ---------------------------------------------------------------------------- */
 
-/* Leaves out what deletes of many keys hide from the view. */
-static int sources_hide(struct kvdb_cursor *c)
+/* What deletes of many keys hide from the view. */
+static int cover_open(struct kvdb_cursor *c)
 {
 	struct kv_tree *tr = c->c_tree;
 	int rc = 0;
 
-	if (tr)
+	if (tr && !c->c_cover)
 		c->c_cover = kv_cover_new(tr->tr_mt, tr->tr_nmt, tr->tr_run, tr->tr_nrun, c->c_seq,
 					  &rc);
-	if (c->c_cover)
-		kv_merge_hide(c->c_it, kv_cover_hides, c->c_cover);
-	if (rc) {
-		c->c_it->it_ops->close(c->c_it);
-		c->c_it = NULL;
-	}
 	return rc;
 }
 
+/* One that fails can be tried again: what came with the cursor stays, nobody can open it anew. */
 static int sources_open(struct kvdb_cursor *c, bool up)
 {
 	struct kvdb *db = c->c_kvs->k_db;
@@ -281,8 +275,10 @@ static int sources_open(struct kvdb_cursor *c, bool up)
 	unsigned nmt = tr ? tr->tr_nmt : 0, nrun = tr ? tr->tr_nupper + 1 : 0;
 	unsigned most = c->c_nextra + nmt + nrun, n = c->c_nextra;
 	struct kv_iter *few[16], **src = few;
-	int rc = 0;
+	int rc = cover_open(c);
 
+	if (rc)
+		return rc;
 	if (most > sizeof(few) / sizeof(few[0]))
 		src = malloc(most * sizeof(*src));
 	if (!src)
@@ -302,15 +298,18 @@ static int sources_open(struct kvdb_cursor *c, bool up)
 			src[i]->it_ops->turn(src[i], !up);
 		}
 		rc = kv_merge_iter(src, n, !up, false, &c->c_it);
-		c->c_nextra = 0;
+	}
+	if (rc) {
+		kv_iters_close(src + c->c_nextra, n - c->c_nextra);
 	} else {
-		while (n > c->c_nextra)
-			n--, src[n]->it_ops->close(src[n]);
+		c->c_nextra = 0;
+		if (c->c_cover)
+			kv_merge_hide(c->c_it, kv_cover_hides, c->c_cover);
 	}
 	if (src != few)
 		free(src);
 	c->c_up = up;
-	return rc ? rc : sources_hide(c);
+	return rc;
 }
 
 /* Each thread keeps the batch of the cursor that it closed last. */
@@ -772,8 +771,7 @@ void kvdb_cursor_close(struct kvdb_cursor *cur)
 	db = cur->c_kvs->k_db;
 	if (cur->c_it)
 		cur->c_it->it_ops->close(cur->c_it);
-	for (unsigned i = 0; i < cur->c_nextra; i++)
-		cur->c_extra[i]->it_ops->close(cur->c_extra[i]);
+	kv_iters_close(cur->c_extra, cur->c_nextra);
 	free(cur->c_cover);
 	kv_tree_put(db, cur->c_tree);
 	atomic_fetch_sub(&cur->c_kvs->k_cursors, 1);

@@ -467,10 +467,11 @@ uint64_t kv_hash(const void *key, size_t klen);
 /*
  * Merging iterator over @n sources, newest first: each key once, the newest
  * source wins; entries of KV_ENT_TOMB are returned when @keep_tombs. Takes
- * ownership of the sources, also when it fails.
+ * ownership of the sources, unless it fails.
  */
 int kv_merge_iter(struct kv_iter **src, unsigned n, bool reverse, bool keep_tombs,
 		  struct kv_iter **out);
+void kv_iters_close(struct kv_iter **src, unsigned n);
 /* cursor.c: stamp of the entry that kvdb_cursor_next() returned last */
 uint64_t kv_cursor_ent_seq(const struct kvdb_cursor *cur);
 /* Before the first step: values that have expired are shown, too. */

@@ -106,8 +106,7 @@ static int runs_open(struct kvdb *db, struct kv_run *const *run, uint32_t n, boo
 		rc = bulk ? kv_run_iter_bulk(db, run[i], &src[i]) :
 			    kv_run_iter(db, run[i], reverse, &src[i]);
 		if (rc) {
-			while (i--)
-				src[i]->it_ops->close(src[i]);
+			kv_iters_close(src, i);
 			break;
 		}
 	}
@@ -136,8 +135,11 @@ static int leaf_enter(struct leaf_iter *li, uint32_t at, const void *key, size_t
 	rc = runs_open(li->li_db, li->li_tree->tr_run + lr->lr_first, lr->lr_n, li->li_reverse,
 		       li->li_bulk, src);
 	/* deletions hide nothing below, but whoever merges this with upper runs decides that */
-	if (!rc)
+	if (!rc) {
 		rc = kv_merge_iter(src, lr->lr_n, li->li_reverse, true, &li->li_cur);
+		if (rc)
+			kv_iters_close(src, lr->lr_n);
+	}
 	if (src != few)
 		free(src);
 	if (!rc)

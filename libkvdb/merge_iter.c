@@ -298,17 +298,20 @@ void kv_merge_only_hide(struct kv_iter *it, unsigned n)
 	((struct merge_iter *)it)->mi_only_hide = n;
 }
 
+void kv_iters_close(struct kv_iter **src, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		src[i]->it_ops->close(src[i]);
+}
+
 int kv_merge_iter(struct kv_iter **src, unsigned n, bool reverse, bool keep_tombs,
 		  struct kv_iter **out)
 {
 	size_t bytes = sizeof(struct merge_iter) + n * (sizeof(struct source) + sizeof(uint32_t));
 	struct merge_iter *mi = malloc(bytes);
 
-	if (!mi) {
-		for (unsigned i = 0; i < n; i++)
-			src[i]->it_ops->close(src[i]);
+	if (!mi)
 		return -ENOMEM;
-	}
 	*mi = (struct merge_iter){ .mi_it = { &merge_ops }, .mi_n = n, .mi_reverse = reverse,
 				   .mi_tombs = keep_tombs };
 	mi->mi_tree = (uint32_t *)&mi->mi_src[n];

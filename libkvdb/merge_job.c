@@ -68,14 +68,13 @@ static int job_sources(struct kv_job *j, struct kv_iter **it)
 	for (n = 0; n < upper + part && !rc; n++)
 		rc = kv_run_iter_bulk(j->j_db, n < upper ? j->j_tree->tr_run[n] : run[n - upper],
 				      &src[n]);
+	n -= rc != 0;
+	if (!rc)
+		rc = kv_merge_iter(src, n, false, true, it);
 	if (rc) {
-		for (n--; n-- > 0;)
-			src[n]->it_ops->close(src[n]);
+		kv_iters_close(src, n);
 		return rc;
 	}
-	rc = kv_merge_iter(src, n, false, true, it);
-	if (rc)
-		return rc;
 	kv_merge_only_hide(*it, upper + j->j_nabove);
 	if (upper) {
 		const struct kv_leaf *lf = j->j_tree->tr_leaf[j->j_leaf].lr_leaf;

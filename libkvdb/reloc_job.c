@@ -188,6 +188,7 @@ static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 	struct kv_cover *co;
 	struct kv_walk wa;
 	uint64_t keys = 0;
+	unsigned n;
 	int rc;
 
 	jb->jb_class = kv_policy_move_class(db, kvs, jb->jb_tight);
@@ -208,9 +209,12 @@ static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 	rc = kv_tree_sources(db, tr, false, true, src);
 	if (rc <= 0)
 		return rc;
-	rc = kv_merge_iter(src, (unsigned)rc, false, false, &it);
-	if (rc)
+	n = (unsigned)rc;
+	rc = kv_merge_iter(src, n, false, false, &it);
+	if (rc) {
+		kv_iters_close(src, n);
 		return rc;
+	}
 	co = kv_cover_new(NULL, 0, tr->tr_run, tr->tr_nrun, UINT64_MAX, &rc);
 	if (co) {
 		rc = kv_cover_iter(it, co, &it);

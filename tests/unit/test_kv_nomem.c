@@ -404,6 +404,59 @@ static void a_table_that_grows_without_memory_has_each_key_once(void)
 	T_EQ(kvdb_close(db), 0);
 }
 
+/* ---- cursors -------------------------------------------------------------------------- */
+
+/* What a cursor shows, and whether the transaction's own key is in it. */
+static unsigned shown(struct kvdb_cursor *c, bool *has_own)
+{
+	const void *key, *val;
+	size_t klen, vlen;
+	unsigned n = 0;
+	int err;
+
+	*has_own = false;
+	do {
+		err = kvdb_cursor_next(c, &key, &klen, &val, &vlen);
+		n += !err;
+		*has_own |= !err && klen == 3 && !memcmp(key, "own", 3);
+	} while (!err || err == -ENOMEM);
+	T_EQ(err, -ENOENT);
+	return n;
+}
+
+/* A step that fails can be repeated, and then shows what it would have shown. */
+static void a_cursor_that_had_no_memory_shows_the_write_set(void)
+{
+	unsigned all = 0, n, k = 0;
+	struct kvdb *db;
+	bool fired, has_own;
+
+	fail_at(0, false);
+	db = open_whole();
+	do {
+		struct kvdb_cursor *c;
+		struct kvdb_txn *txn;
+		struct kvdb_kvs *kvs;
+
+		T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+		T_EQ(kvdb_txn_begin(db, 0, &txn), 0);
+		T_EQ(kvdb_txn_put(txn, kvs, "own", 3, "v", 1), 0);
+		T_EQ(kvdb_txn_cursor_open(txn, kvs, KVDB_KEYS_ONLY, NULL, 0, &c), 0);
+		fail_at(k++, false);
+		n = shown(c, &has_own);
+		fired = sim.s_fault.f_fired;
+		fail_at(0, false);
+		all = all ? all : n;
+		if (n != all || !has_own)
+			T_FAIL("allocation %u: %u pairs, not %u; own: %d", k - 1, n, all, has_own);
+		kvdb_cursor_close(c);
+		kvdb_txn_abort(txn);
+	} while (k == 1 || fired);
+	printf("# %u allocations\n", k - 2);
+	T_OK(k > 5);
+	T_EQ(kvdb_close(db), 0);
+}
+
 /* ---- checkpoints -------------------------------------------------------------------- */
 
 static int told(int err, const char *what)
@@ -597,6 +650,7 @@ int main(void)
 	T_RUN(a_dropped_stores_failed_deletes_are_tried_again);
 	T_RUN(nobody_waits_for_memory_of_what_has_stopped);
 	T_RUN(a_table_that_grows_without_memory_has_each_key_once);
+	T_RUN(a_cursor_that_had_no_memory_shows_the_write_set);
 	T_RUN(a_compaction_without_memory_forgets_no_block);
 	unmake();
 	sim_fini(&sim);
