@@ -110,6 +110,18 @@ int kv_error_absent(void)
 	return -ENOENT;
 }
 
+int kv_error_unwritten(int err)
+{
+	return err == -EIO ? kv_error_take(&err_tls, -EROFS) : err;
+}
+
+int kv_error_room(struct kvdb *db, int err, const char *what)
+{
+	if (kv_fault(db))
+		return kv_error(-EROFS, "MP0903", "%s", db->d_fault_text);
+	return kv_error_unwritten(kv_error(err, "MP0904", "%s: no room for a write", what));
+}
+
 int kv_error_dropped(const struct kvdb_kvs *kvs)
 {
 	if (!atomic_load_explicit(&kvs->k_dropped, memory_order_relaxed))

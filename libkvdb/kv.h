@@ -108,6 +108,10 @@ int kv_error_mpool(int err);
 int kv_error_memory(int err, const char *what);
 /* -ENOENT of a key, for little. */
 int kv_error_absent(void);
+/* Of a write that was not done: -EIO says that it was, and is -EROFS here. */
+int kv_error_unwritten(int err);
+/* The same of one that kv_stall_wait() refused with @err; @what it is of. */
+int kv_error_room(struct kvdb *db, int err, const char *what);
 /* 0, or -ENOENT: the handle of a store that was dropped. */
 int kv_error_dropped(const struct kvdb_kvs *kvs);
 

@@ -370,7 +370,7 @@ static int write_op(struct kvdb *db, struct write *w)
 		if (err == -EAGAIN)
 			return err;
 		if (err)
-			return kv_error(err, "MP0904", "%s: no room for a write", w->kvs->k_name);
+			return kv_error_room(db, err, w->kvs->k_name);
 	}
 	if (KV_UNLIKELY(atomic_load_explicit(&db->d_throttle.th_cost, memory_order_relaxed))) {
 		uint32_t bytes = kv_rec_size(w->op.op_klen, w->op.op_vlen);
@@ -388,7 +388,7 @@ static int write_op(struct kvdb *db, struct write *w)
 	if (KV_UNLIKELY(w->op.op_vlen > KV_VALUE_PLAIN))
 		err = kv_mdc_allow_large(db);
 	if (err)
-		return err;
+		return kv_error_unwritten(err);
 	if (KV_UNLIKELY(kv_own_is_for(db, w->size))) {
 		err = write_own(db, w, tc);
 	} else {
@@ -397,7 +397,7 @@ static int write_op(struct kvdb *db, struct write *w)
 		err = write_install(db, w, tc);
 	}
 	if (err)
-		return err;
+		return kv_error_unwritten(err);
 	kv_count(&tc->tc_user_bytes, w->op.op_klen + w->op.op_vlen);
 	kv_count(w->type == KV_REC_PUT ? &tc->tc_puts : &tc->tc_dels, 1);
 	if (w->begun) {

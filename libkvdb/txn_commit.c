@@ -71,7 +71,7 @@ static int admit(struct kvdb *db, uint32_t bytes, bool urgent)
 	if (KV_UNLIKELY(atomic_load_explicit(&db->d_flusher->fl_stall, memory_order_relaxed)))
 		err = kv_stall_wait(db, urgent);
 	if (err)
-		return kv_error(err, "MP0904", "no room for a write of a transaction");
+		return kv_error_room(db, err, "transaction");
 	if (KV_UNLIKELY(atomic_load_explicit(&db->d_throttle.th_cost, memory_order_relaxed)))
 		kv_throttle(db, bytes);
 	return 0;
@@ -190,7 +190,7 @@ int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_
 		err = kv_own_is_for(db, size) ? log_own(t, kl, v, val, size, &rs) :
 						log_shared(t, kl, v, val, size, &rs);
 	if (err)
-		return err;
+		return kv_error_unwritten(err);
 	v->tv_seg = rs.rs_seg;
 	v->tv_off8 = (rs.rs_off + kv_rec_val_off(kl->kl_klen)) / KV_REC_ALIGN;
 	return 0;
@@ -570,5 +570,5 @@ int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch)
 	if (t->t_slot)
 		slot_retire(db, t->t_slot);
 	t->t_slot = NULL;
-	return err;
+	return kv_error_unwritten(err);
 }

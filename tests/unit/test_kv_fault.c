@@ -578,6 +578,89 @@ static void what_a_drop_could_not_delete_is_pinned_and_goes_with_the_next_open(v
 	sim_fini(&sim);
 }
 
+/* ---- what the error of a write says ------------------------------------------------------- */
+
+#define LARGE	200000u	/* bytes of a value */
+#define LARGES	110u	/* more than the log may hold: memtables are flushed, writers stop */
+
+static bool is_there(struct kvdb_kvs *kvs, unsigned i)
+{
+	static char val[LARGE];
+	size_t len;
+	int err = kvdb_get(kvs, &i, sizeof(i), val, sizeof(val), &len);
+
+	if (!err && (len != LARGE || val[0] != (char)i || val[LARGE - 1] != (char)i))
+		T_FAIL("value %u is another one", i);
+	return !err;
+}
+
+/* A put, or a transaction of one. */
+static int write_one(struct kvdb *db, struct kvdb_kvs *kvs, bool in_txn, unsigned i)
+{
+	static char val[LARGE];
+	struct kvdb_txn *txn;
+	int err;
+
+	memset(val, (char)i, sizeof(val));
+	if (!in_txn)
+		return kvdb_put(kvs, &i, sizeof(i), val, sizeof(val));
+	T_EQ(kvdb_txn_begin(db, 0, &txn), 0);
+	err = kvdb_txn_put(txn, kvs, &i, sizeof(i), val, sizeof(val));
+	if (!err)
+		return kvdb_txn_commit(txn, 0, NULL);
+	kvdb_txn_abort(txn);
+	return err;
+}
+
+/* False: the fault was never met. */
+static bool write_until(enum sim_fault_kind kind, bool is_sticky, uint64_t at, unsigned *told)
+{
+	bool in_txn = at % 2, fired;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	unsigned i;
+	int err = 0;
+
+	sim_snap(&sim);
+	opts.commit = at / 2 % 2;
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	kvs = store(db, "a");
+	sim.s_fault = (struct sim_fault){ .f_kind = kind, .f_at = at, .f_is_sticky = is_sticky };
+	for (i = 1000; i < 1000 + LARGES && !err; i++)
+		err = write_one(db, kvs, in_txn, i);
+	fired = sim.s_fault.f_fired;
+	sim.s_fault.f_kind = FAULT_NONE;
+	told[0] += err == -EIO;
+	told[1] += err && err != -EIO;
+	if (err && is_there(kvs, i - 1) != (err == -EIO))
+		T_FAIL("%s %llu: a %s says %d (%s), and is%s there", sim_fault_name[kind],
+		       (unsigned long long)at, in_txn ? "transaction" : "put", err,
+		       kvdb_error_detail()->text, is_there(kvs, i - 1) ? "" : " not");
+	kvdb_close(db);
+	opts.commit = 0;
+	sim_rollback(&sim);
+	return fired;
+}
+
+/* -EIO: it is visible and not durable. Any other error: nothing was changed. */
+static void the_error_of_a_write_says_whether_it_is_there(void)
+{
+	static const enum sim_fault_kind kind[] = { FAULT_WRITE, FAULT_FLUSH };
+	unsigned step = getenv("TEST_SHORT") ? 7 : 3;
+
+	make_db();
+	for (unsigned k = 0; k < 4; k++) {
+		unsigned told[2] = { 0 };
+		uint64_t at = 1;
+
+		while (write_until(kind[k % 2], k / 2, at, told))
+			at += step;
+		printf("# %s: %u times there, %u times not\n", sim_fault_name[kind[k % 2]],
+		       told[0], told[1]);
+	}
+	sim_fini(&sim);
+}
+
 int main(void)
 {
 	T_RUN(a_change_is_done_or_not_and_says_where_it_failed);
@@ -585,5 +668,6 @@ int main(void)
 	T_RUN(an_open_behind_a_crash_loses_nothing);
 	T_RUN(a_database_is_made_or_can_be_made_again);
 	T_RUN(what_a_drop_could_not_delete_is_pinned_and_goes_with_the_next_open);
+	T_RUN(the_error_of_a_write_says_whether_it_is_there);
 	return t_done();
 }
