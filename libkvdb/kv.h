@@ -773,8 +773,8 @@ struct kvdb_kvs {
 	_Atomic(uint64_t) k_prop[KV_PROPS];	/* by enum kv_prop; written under m_ddl_lock */
 	_Atomic(bool) k_dropped;	/* its handle stays, and takes no writes */
 	/*
-	 * Writer: a delete of many keys is stamped; reader: an update looks at such
-	 * deletes and is stamped (U1). A leaf, held without I/O or waiting.
+	 * Writer: a delete of many keys is stamped, a bulk load appears; reader: an
+	 * update looks at such and is stamped (U1). A leaf, held without I/O or waiting.
 	 */
 	pthread_rwlock_t k_many_lock;
 };

@@ -33,6 +33,7 @@ struct many {
 /* What kvdb_update() read, and must still find when it writes (R7). */
 struct based {
 	struct kv_mt *mt;	/* the active memtable, with a reference */
+	uint64_t line;		/* of the runs: another one after a bulk load */
 	uint64_t hidden;	/* newest delete of many keys that covers the key */
 };
 
@@ -129,8 +130,8 @@ static uint64_t hidden_now(struct kvdb_kvs *kvs, const void *key, size_t klen)
 
 /*
  * As kv_mt_install(), if the key is still what was read: -ESTALE. The bucket
- * lock holds back other writes of the key, k_many_lock deletes of many keys:
- * one that is hidden now gets a stamp above ours.
+ * lock holds back other writes of the key, k_many_lock deletes of many keys and
+ * bulk loads: one that is hidden now gets a stamp above ours, or was not read.
  */
 static int based_install(struct write *w, struct kv_mt *mt, struct kv_slot *sl,
 			 const struct kv_resv *rs, struct kv_version **out)
@@ -140,7 +141,8 @@ static int based_install(struct write *w, struct kv_mt *mt, struct kv_slot *sl,
 	if (!CHECK(495, mt == w->based->mt))
 		return err;
 	pthread_rwlock_rdlock(&w->kvs->k_many_lock);
-	if (CHECK(496, hidden_now(w->kvs, w->op.op_key, w->op.op_klen) == w->based->hidden))
+	if (CHECK(640, atomic_load(&w->kvs->k_tree)->tr_line == w->based->line) &&
+	    CHECK(496, hidden_now(w->kvs, w->op.op_key, w->op.op_klen) == w->based->hidden))
 		err = kv_mt_install(mt, &w->op, sl, rs, out);
 	if (!err)
 		kv_version_stamp(w->kvs->k_db, *out);
@@ -745,6 +747,7 @@ static void update_base(struct write *w)
 	struct kv_thread *t = kv_enter();
 
 	w->based->mt = kv_mt_get(kv_mt_active(w->kvs));
+	w->based->line = atomic_load(&w->kvs->k_tree)->tr_line;
 	/* before the version: what comes between the two is noticed when it is written */
 	w->based->hidden = hidden_now(w->kvs, w->op.op_key, w->op.op_klen);
 	w->op.op_expect = kv_mt_newest_version(w->based->mt, w->op.op_key, w->op.op_klen,
@@ -804,7 +807,7 @@ static int update_once(struct kvdb_kvs *kvs, struct write *w, kvdb_update_fn *fn
 
 int kvdb_update(struct kvdb_kvs *kvs, const void *key, size_t klen, kvdb_update_fn *fn, void *arg)
 {
-	struct based b = { NULL, 0 };
+	struct based b = { NULL };
 	struct write w = { .kvs = kvs, .based = &b };
 	size_t size = UPDATE_BYTES;
 	int err = kv_check_key(kvs, key, klen);

@@ -8,7 +8,7 @@
  * The functions that publish take over the caller's reference on memtables and
  * runs that are added; what is removed loses the reference of the old tree.
  * On failure nothing changed and the caller still owns its reference.
- * Lock: kvs->k_tree_lock, a leaf lock.
+ * Lock: kvs->k_tree_lock; only k_many_lock is inside.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -280,6 +280,7 @@ static int tree_next(struct kvdb_kvs *kvs, struct kv_mt *front, struct kv_mt *mt
 		     const struct kv_edit *ed)
 {
 	struct kv_tree *old, *tr = NULL, *gone = NULL;
+	bool is_load = !mt && !front && !ed->ed_ndrop;
 	uint32_t i, keep;
 	int err = 0;
 
@@ -306,8 +307,13 @@ static int tree_next(struct kvdb_kvs *kvs, struct kv_mt *front, struct kv_mt *mt
 			tr->tr_mt[tr->tr_nmt++] = front;
 		for (i = 0; i < keep; i++)
 			tr->tr_mt[tr->tr_nmt++] = kv_mt_get(old->tr_mt[i]);
-		tree_number(kvs, tr, old, mt || (!front && !ed->ed_ndrop), ed->ed_gen);
+		tree_number(kvs, tr, old, mt || is_load, ed->ed_gen);
+		/* U1: no update stands between its look at the runs and its stamp */
+		if (is_load)
+			pthread_rwlock_wrlock(&kvs->k_many_lock);
 		gone = tree_publish(kvs, tr);
+		if (is_load)
+			pthread_rwlock_unlock(&kvs->k_many_lock);
 	}
 	pthread_mutex_unlock(&kvs->k_tree_lock);
 	kv_forest_stale(kvs->k_db);

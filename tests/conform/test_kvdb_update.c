@@ -145,6 +145,39 @@ static void an_update_notices_a_new_memtable(void)
 	end();
 }
 
+static struct kvdb_bulk *load;
+
+/* A bulk load that was open before appears between reading and writing. */
+static int outloaded(void *arg, const void *old, size_t olen, const void **val, size_t *vlen)
+{
+	unsigned *calls = arg;
+
+	if (!(*calls)++) {
+		T_OK(!old);
+		T_EQ(kvdb_bulk_finish(load), 0);
+	} else {
+		T_OK(old && olen == 6 && !memcmp(old, "loaded", 6));
+	}
+	*val = "xy";
+	*vlen = 2;
+	return KVDB_UPDATE_PUT;
+}
+
+static void an_update_notices_what_was_loaded(void)
+{
+	unsigned calls = 0;
+
+	kh_fresh(POOL, 0);
+	inner = kh_kvs("s");
+	T_EQ(kh_put_str(inner, "other", "x"), 0);
+	T_EQ(kvdb_bulk_open(inner, 0, &load), 0);
+	T_EQ(kvdb_bulk_add(load, "key", 3, "loaded", 6), 0);
+	T_EQ(kvdb_update(inner, "key", 3, outloaded, &calls), 0);
+	T_EQ(calls, 2);
+	T_OK(kh_holds_str(inner, "key", "xy"));
+	end();
+}
+
 /* ---- counters -------------------------------------------------------------------- */
 
 static struct kvdb_kvs *thr_kvs;
@@ -328,6 +361,7 @@ int main(void)
 	KH_RUN_MODES(answers_do_what_they_say);
 	T_RUN(a_callback_that_gives_up_is_called_once);
 	T_RUN(an_update_notices_a_new_memtable);
+	T_RUN(an_update_notices_what_was_loaded);
 	T_RUN(concurrent_increments_lose_none);
 	T_RUN(an_update_does_not_undo_a_delete);
 	T_RUN(killed_process_keeps_what_it_acknowledged);

@@ -406,7 +406,7 @@ typedef int kvdb_update_fn(void *arg, const void *old, size_t olen, const void *
  * @key: 1 .. KVDB_KEY_MAX bytes
  * @klen: its length
  * @fn: says what it becomes; called again whenever another write of the key, or a
- *   delete of many keys that covers it, came between
+ *   delete of many keys that covers it, came between, or a bulk load appeared
  * @arg: its argument
  *
  * No write of the key lies between what @fn was given last and what it returned.
