@@ -613,16 +613,19 @@ static void pin_place_give(struct kv_slabs *sl, unsigned stripe)
 	atomic_fetch_add(&sl->sl_pin[stripe].ps_left, 1);
 }
 
-/* Unless it would be the first pin of a slab, and too many have one. */
+/* Unless it would be the first pin of a slab, and too many have one, or it cannot be counted. */
 static bool pin_add(struct kv_slabs *sl, struct slab *s)
 {
 	uint32_t n = atomic_load(&s->s_pins);
 	unsigned stripe;
 
 	for (;;) {
-		while (n)
+		while (n) {
+			if (!CHECK(641, (n & PIN_COUNT) != PIN_COUNT))
+				return false;
 			if (atomic_compare_exchange_weak(&s->s_pins, &n, n + 1))
 				return true;
+		}
 		if (!pin_place_take(sl, &stripe))
 			return false;
 		if (atomic_compare_exchange_strong(&s->s_pins, &n, stripe << 24 | 1))

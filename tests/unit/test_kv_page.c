@@ -335,6 +335,35 @@ static void few_images_can_be_pinned(void)
 	rig_close(&r);
 }
 
+/* As many as there is a number for: who comes then gets a copy, and who unpins frees nothing. */
+static void pins_of_a_slab_are_counted_to_the_end(void)
+{
+	struct kv_thread *t;
+	void *pin = NULL, *next;
+	unsigned n = 0;
+	uint8_t *mem;
+
+	rig_open(&r, 8 << 20, 64 << 20);
+	rig_segs(&r);
+	mem = kv_slab_take_image(&r.db, r.seg[0]);
+	t = kv_enter();
+	while (n < (1u << 24) + 1 && (next = kv_slab_pin(&r.db, r.seg[0], mem))) {
+		pin = next;
+		n++;
+	}
+	kv_exit(t);
+	T_OK(n > 1u << 20);
+	kv_slab_drop_image(&r.db, r.seg[0]);
+	kv_retire_barrier();
+	kv_retire_barrier();
+	kv_slab_unpin(&r.db, pin);
+	T_EQ(times_taken(r.seg[1], mem), 0);
+	while (--n)
+		kv_slab_unpin(&r.db, pin);
+	T_OK(times_taken(r.seg[1], mem) > 0);
+	rig_close(&r);
+}
+
 /* How many of the images of all segments can be pinned at a time. */
 /* Though all have been used, and the pinned ones are the oldest of them. */
 static void a_pinned_image_is_not_stolen(void)
@@ -576,6 +605,7 @@ int main(void)
 	T_RUN(only_idle_images_are_stolen);
 	T_RUN(a_pinned_image_stays_until_it_is_unpinned);
 	T_RUN(few_images_can_be_pinned);
+	T_RUN(pins_of_a_slab_are_counted_to_the_end);
 	T_RUN(a_pinned_image_is_not_stolen);
 	T_RUN(threads_that_pin_leave_nothing_behind);
 	T_RUN(taker_never_waits_for_itself);
