@@ -187,6 +187,8 @@ void kv_cq_reads_start(struct kvdb_cq *cq)
 			al->al_link = cq->c_going;
 			cq->c_going = al;
 		}
+		if (n)
+			kv_pages_room(cq->c_db, n);
 		rc = n ? mpool_ioq_submit(cq->c_ioq, io, n) : 0;
 		if (rc > 0)
 			cq->c_inflight += (unsigned)rc;

@@ -56,6 +56,7 @@ int kv_get_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, s
 			 .g_size = size, .g_vlen = vlen };
 	struct kv_read *rd;
 
+	kv_pages_room(kvs->k_db, KV_GET_PAGES);
 	g.g_as.as_db = kvs->k_db;
 	g.g_as.as_owner = &g;
 	g.g_error.id[0] = '\0';

@@ -378,15 +378,16 @@ void kv_pages_room(struct kvdb *db, unsigned n)
 	if (!atomic_load_explicit(&pp->pp_short, memory_order_relaxed))
 		return;
 	for (unsigned tries = 0; tries < 8; tries++) {
-		bool is_short, is_coming;
+		bool is_short, is_coming, is_low;
 
 		pthread_mutex_lock(&pp->pp_lock);
 		is_short = pp->pp_nfree < n;
 		is_coming = pp->pp_nfree + pp->pp_ngrace >= 4 * n;
+		is_low = pp->pp_nfree < pp->pp_low;
 		pthread_mutex_unlock(&pp->pp_lock);
 		if (is_short && is_coming)
 			kv_reclaim();
-		else if (!is_short)
+		else if (!is_short && !is_low)
 			atomic_store_explicit(&pp->pp_short, false, memory_order_relaxed);
 		if (!is_short || is_coming)
 			return;

@@ -67,6 +67,7 @@ struct kv_want {
 void kv_pages_ahead(struct kvdb *db, const struct kv_want *w, unsigned n);
 /* Sees to it that @n pages are, or will soon be, free for that. Outside kv_enter(). */
 void kv_pages_room(struct kvdb *db, unsigned n);
+#define KV_GET_PAGES	8u	/* that most gets need, at most */
 
 #define KV_AHEAD_MAX	32u	/* entries of one kv_values_ahead() */
 /* The same for the values of entries; what is in the window costs nothing. */

@@ -18,6 +18,7 @@
 #include "flush.h"
 #include "leaf.h"
 #include "memtable.h"
+#include "pages.h"
 #include "tomb.h"
 #include "txn.h"
 #include "txn_omf.h"
@@ -470,6 +471,7 @@ int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
 	if (!tc)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
 	kv_count(&tc->tc_gets, 1);
+	kv_pages_room(db, KV_GET_PAGES);
 	w = txn->t_n ? find(txn, kvs, key, klen, kv_hash(key, klen)) : NULL;
 	t = kv_enter();
 	if (w) {

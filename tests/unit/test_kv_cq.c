@@ -314,6 +314,66 @@ static void a_get_that_waits_for_a_device_holds_no_memory_back(void)
 	shut();
 }
 
+/* ---- the page pool of who does nothing but gets ------------------------------------------- */
+
+#define MANY	18000u		/* values: twice what the page pool has room for */
+#define LAST	1000u		/* of them, a tenth of that */
+#define PAGEFUL	4000u		/* bytes of a value */
+
+static void get_one(uint32_t i, bool in_queue)
+{
+	static char val[PAGEFUL];
+	struct kvdb_op op = { .type = KVDB_OP_GET, .kvs = kvs, .key = &i, .klen = sizeof(i),
+			      .buf = val, .size = sizeof(val) };
+	struct kvdb_cqe e;
+	size_t vlen;
+
+	if (!in_queue) {
+		T_EQ(kvdb_get(kvs, &i, sizeof(i), val, sizeof(val), &vlen), 0);
+		return;
+	}
+	T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 1, -1), 1);
+	T_EQ(e.err, 0);
+}
+
+/* What was read last is in memory, whatever was read first: nobody but it makes room. */
+static void what_was_read_last_is_cached(bool in_queue)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	static char val[PAGEFUL];
+	struct kvdb_stats a, b;
+
+	o.cache_bytes = 64u << 20;
+	open_fresh(256u << 20, &o);
+	for (uint32_t i = 0; i < MANY; i++)
+		T_EQ(kvdb_put(kvs, &i, sizeof(i), val, sizeof(val)), 0);
+	T_EQ(kvdb_close(db), 0);
+	o.flags = KVDB_RDONLY;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	T_EQ(kvdb_cq_open(db, 0, 0, &cq), 0);
+	for (uint32_t i = 0; i < MANY; i++)
+		get_one(i, in_queue);
+	T_EQ(kvdb_stats(db, &a), 0);
+	for (uint32_t i = MANY - LAST; i < MANY; i++)
+		get_one(i, in_queue);
+	T_EQ(kvdb_stats(db, &b), 0);
+	printf("# %llu misses of %u\n", (unsigned long long)(b.page_misses - a.page_misses), LAST);
+	T_OK(b.page_misses - a.page_misses < LAST / 4);
+	shut();
+}
+
+static void gets_keep_what_they_read_last(void)
+{
+	what_was_read_last_is_cached(false);
+}
+
+static void gets_of_a_queue_keep_what_they_read_last(void)
+{
+	what_was_read_last_is_cached(true);
+}
+
 int main(void)
 {
 	T_RUN(a_refused_read_leaves_those_that_joined_it);
@@ -321,5 +381,7 @@ int main(void)
 	T_RUN(a_put_has_its_place_among_writers_that_sleep);
 	T_RUN(a_queue_sleeps_until_its_put_is_due);
 	T_RUN(a_get_that_waits_for_a_device_holds_no_memory_back);
+	T_RUN(gets_keep_what_they_read_last);
+	T_RUN(gets_of_a_queue_keep_what_they_read_last);
 	return t_done();
 }
