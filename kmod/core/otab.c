@@ -247,10 +247,8 @@ void mp_otab_fini(struct mp_pool *pool)
 	struct mp_root *r, *tmp;
 	struct mp_node *n;
 
-	while ((n = pool->p_objs.t_root)) {
-		mp_tree_erase(&pool->p_objs, n);
+	while ((n = mp_tree_take(&pool->p_objs)))
 		mp_otab_free(container_of(n, struct mp_obj, o_node));
-	}
 	list_for_each_entry_safe(r, tmp, &pool->p_roots, r_list)
 		os_free(r);
 	INIT_LIST_HEAD(&pool->p_roots);

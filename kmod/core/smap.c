@@ -57,10 +57,8 @@ void mp_smap_fini(struct mp_smap *s)
 	struct mp_free *f, *tmp;
 	struct mp_node *n;
 
-	while ((n = s->s_tree.t_root)) {
-		mp_tree_erase(&s->s_tree, n);
+	while ((n = mp_tree_take(&s->s_tree)))
 		os_free(container_of(n, struct mp_free, f_node));
-	}
 	list_for_each_entry_safe(f, tmp, &s->s_spare, f_list)
 		os_free(f);
 	INIT_LIST_HEAD(&s->s_spare);

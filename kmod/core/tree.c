@@ -130,3 +130,17 @@ struct mp_node *mp_tree_next(const struct mp_node *n)
 		n = up;
 	return up;
 }
+
+struct mp_node *mp_tree_take(struct mp_tree *t)
+{
+	struct mp_node *n = t->t_root;
+
+	if (!n)
+		return NULL;
+	while (n->n_left || n->n_right)
+		n = n->n_left ? n->n_left : n->n_right;
+	*link_of(t, n) = NULL;
+	/* the next leaf is below its parent, or that one */
+	t->t_root = n->n_up;
+	return n;
+}

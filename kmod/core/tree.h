@@ -31,5 +31,10 @@ struct mp_node *mp_tree_ceil(const struct mp_tree *t, u64 key);
 struct mp_node *mp_tree_floor(const struct mp_tree *t, u64 key);
 struct mp_node *mp_tree_first(const struct mp_tree *t);
 struct mp_node *mp_tree_next(const struct mp_node *n);
+/*
+ * For the end of a tree, whose nodes are freed one by one: the next one, in no order, or NULL.
+ * All of them take linear time. Until then nothing else may be done with it.
+ */
+struct mp_node *mp_tree_take(struct mp_tree *t);
 
 #endif

@@ -155,6 +155,58 @@ static void ids_in_order_make_no_deep_tree(void)
 	T_OK(deepest < 128);
 }
 
+static double cpu_s(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+/* a pool of millions of objects is closed by one processor, in the kernel without a pause */
+static void what_was_built_goes_more_quickly(void)
+{
+	const u64 n = 400000;
+	double begin, built;
+	struct mp_smap s;
+	u64 i;
+
+	T_EQ(mp_smap_init(&s, false), 0);
+	begin = cpu_s();
+	for (i = 0; i < n; i++)
+		T_EQ(mp_smap_add(&s, 2 * i, 1), 0);
+	built = cpu_s();
+	T_EQ(mp_smap_free_blocks(&s), n);
+	mp_smap_fini(&s);
+	T_OK(!s.s_tree.t_root);
+	T_OK(cpu_s() - built < built - begin);
+}
+
+/* each node once, and none before those below it */
+static void a_tree_is_taken_apart_from_its_leaves(void)
+{
+	static struct mp_node node[2000];
+	uint64_t seed = t_seed();
+	struct mp_tree t;
+	struct mp_node *n;
+	u32 i, k;
+
+	for (k = 0; k < 50; k++) {
+		u32 count = k ? (u32)(t_rand(&seed) % ARRAY_SIZE(node)) : 0;
+
+		mp_tree_init(&t);
+		for (i = 0; i < count; i++)
+			mp_tree_insert(&t, &node[i], k % 2 ? i : t_rand(&seed) << 11 | i);
+		for (i = 0; (n = mp_tree_take(&t)); i++) {
+			T_OK(!n->n_left && !n->n_right && n->n_prio);
+			/* as if it were freed */
+			memset(n, 0, sizeof(*n));
+		}
+		T_EQ(i, count);
+		T_OK(!t.t_root);
+	}
+}
+
 int main(void)
 {
 	T_RUN(random_use_matches_a_bitmap);
@@ -162,5 +214,7 @@ int main(void)
 	T_RUN(taking_twice_is_refused);
 	T_RUN(queued_discards_are_free_space_and_those_in_flight_are_not);
 	T_RUN(ids_in_order_make_no_deep_tree);
+	T_RUN(what_was_built_goes_more_quickly);
+	T_RUN(a_tree_is_taken_apart_from_its_leaves);
 	return t_done();
 }
