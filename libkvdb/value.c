@@ -95,16 +95,19 @@ static int value_dev(struct kvdb *db, const struct kv_ent *e, void *out, size_t 
 	struct kv_tctx *tc = kv_tctx(db);
 	int rc;
 
-	if (tc)
+	if (e->e_vlen > DIRECT_MIN) {
+		rc = value_direct(db, e, out, size, false);
+	} else {
+		rc = value_pages(db, e, out, size);
+		if (rc == -EUCLEAN) {
+			rc = value_direct(db, e, out, size, true);
+			if (!rc)	/* the cached copy was bad, the device is right */
+				kv_page_purge(db, e->e_seg->sg_id, first + DIRECT_MIN / PAGE + 1);
+		}
+	}
+	/* who has to wait comes here again */
+	if (tc && rc != -EINPROGRESS)
 		kv_count(&tc->tc_value_dev, 1);
-	if (e->e_vlen > DIRECT_MIN)
-		return value_direct(db, e, out, size, false);
-	rc = value_pages(db, e, out, size);
-	if (rc != -EUCLEAN)
-		return rc;
-	rc = value_direct(db, e, out, size, true);
-	if (!rc)	/* the cached copy was bad, the device is right */
-		kv_page_purge(db, e->e_seg->sg_id, first + DIRECT_MIN / PAGE + 1);
 	return rc;
 }
 
