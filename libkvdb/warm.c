@@ -8,16 +8,18 @@
  * the database about fits into memory, the grower reads their segments whole,
  * checks each frame once, and publishes the bytes as an image like any other.
  *
- * It reads a page for every value that was read through the pool: no more than
- * readers do, and nothing for a process that looks up a few keys.
+ * It reads a page for every value that somebody read, but no more than sixteen for
+ * each that came through the pool: no more than readers would, and nothing for a process
+ * that looks up a few keys. A page for each of the latter would be the pace of readers who
+ * follow it through the segments, for what is warm already asks for nothing.
  *
  * Invariants
  *  WM1  An image is published when all frames up to the segment's end were read
  *       from the device, each is the one that belongs there, and its payload has
  *       its CRC. A segment with any other stays with the page pool, where values
  *       are compared with their references one by one.
- *  WM2  Warming takes memory that nobody uses, and leaves an eighth of it all, a
- *       quarter by segments below half a slab: it evicts neither images nor pages,
+ *  WM2  Warming takes memory that nobody uses, and leaves a sixteenth of it all, an
+ *       eighth by segments below half a slab: it evicts neither images nor pages,
  *       so it can never undo itself.
  *
  * No locks: the grower's alone.
@@ -27,23 +29,30 @@
 #include "warm.h"
 
 #define PIECE	(256u << 10)	/* bytes between two looks at what writers wait for */
-#define LEFT		8u	/* part of all slabs that warming leaves unused */
-#define LEFT_OF_PLENTY	4u	/* when it uses them for small segments */
+#define LEFT		16u	/* part of all slabs that warming leaves unused */
+#define LEFT_OF_PLENTY	8u	/* when it uses them for small segments */
+#define PAGES_A_MISS	16u	/* for each value that came through the pool */
 
 static void add_reads(struct kv_tctx *tc, void *arg)
 {
-	*(uint64_t *)arg += kv_counted(&tc->tc_value_dev);
+	struct kv_warm_reads *wr = arg;
+
+	wr->wr_pool += kv_counted(&tc->tc_value_dev);
+	wr->wr_mem += kv_counted(&tc->tc_value_mem);
 }
 
 static bool may_read(struct kvdb *db, struct kv_warm *wm)
 {
-	uint64_t reads = 0;
+	struct kv_warm_reads now = { 0 };
+	uint64_t pool, all;
 
 	if (wm->wm_bytes >= PIECE)
 		return true;
-	kv_tctx_each(db, add_reads, &reads);
-	wm->wm_bytes += (reads - wm->wm_seen) * KV_BLOCK;
-	wm->wm_seen = reads;
+	kv_tctx_each(db, add_reads, &now);
+	pool = now.wr_pool - wm->wm_seen.wr_pool;
+	all = pool + now.wr_mem - wm->wm_seen.wr_mem;
+	wm->wm_bytes += (all < PAGES_A_MISS * pool ? all : PAGES_A_MISS * pool) * KV_BLOCK;
+	wm->wm_seen = now;
 	return wm->wm_bytes >= PIECE;
 }
 

@@ -8,6 +8,12 @@
 struct kvdb;
 struct kv_seg;
 
+/* Values that were read. */
+struct kv_warm_reads {
+	uint64_t wr_pool;	/* through the page pool */
+	uint64_t wr_mem;	/* from images */
+};
+
 /* What one thread knows, the grower. */
 struct kv_warm {
 	struct kv_seg *wm_seg;		/* being read, with a reference; or NULL */
@@ -15,7 +21,7 @@ struct kv_warm {
 	uint32_t wm_read;		/* bytes that were read */
 	uint32_t wm_good;		/* of them in frames that are whole and right */
 	uint64_t wm_after;		/* object id of the segment looked at last */
-	uint64_t wm_seen;		/* reads of values that wm_bytes was granted for */
+	struct kv_warm_reads wm_seen;	/* that wm_bytes was granted for */
 	uint64_t wm_bytes;		/* may still be read */
 };
 
