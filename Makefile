@@ -334,10 +334,11 @@ $(libs_a) $(test_a) $(util_a) $(fuzz_cli):
 
 $(O)/lib/libmpool.so: $(call obj,$(core_src) $(mp_src)) libmpool/libmpool.map
 $(O)/lib/libkvdb.so: $(call obj,$(kv_src)) libkvdb/libkvdb.map $(O)/lib/libmpool.so
+# they stay when they are unloaded: a thread that used one ends there
 $(libs_so):
 	$(say) LD $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) -shared $(BASE_LDFLAGS) $(LDFLAGS) -Wl,-soname,$(@F).$(SOMAJOR) \
+	$(Q)$(CC) -shared $(BASE_LDFLAGS) $(LDFLAGS) -Wl,-soname,$(@F).$(SOMAJOR) -Wl,-z,nodelete \
 		-Wl,--version-script=$(filter %.map,$^) $(if $(SANFLAGS)$(ABLATE),,-Wl,-z,defs) \
 		-o $@.$(VERSION) $(filter %.o %.so,$^) $(PKG_LIBS) -lm
 	@ln -sf $(@F).$(VERSION) $@.$(SOMAJOR)

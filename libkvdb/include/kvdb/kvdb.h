@@ -13,6 +13,7 @@
  *  - it never prints, never exits, and installs no signal handler;
  *  - a thread must neither be cancelled (pthread_cancel()) nor leave by longjmp()
  *    while it is in a call;
+ *  - the shared library stays loaded after dlclose();
  *  - after fork() only the parent may use its handles; a child that goes on
  *    should call exec(), which closes what it inherited.
  */
