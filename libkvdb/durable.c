@@ -27,7 +27,8 @@ uint64_t kvdb_ticket(struct kvdb *db)
 
 static int check(struct kvdb *db, uint64_t ticket)
 {
-	if (ticket <= atomic_load(&db->d_epoch))
+	/* open for reading only: nobody ends an epoch */
+	if (ticket <= atomic_load(db->d_rdonly ? &db->d_durable : &db->d_epoch))
 		return 0;
 	return kv_error(-EINVAL, "MP0928", "%llu is no ticket of this database",
 			(unsigned long long)ticket);

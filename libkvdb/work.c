@@ -652,7 +652,7 @@ void kv_work_fini(struct kvdb *db)
 
 int kvdb_poll(struct kvdb *db)
 {
-	int err = kv_fault(db);
+	int err = db->d_rdonly ? kv_may_change(db) : kv_fault(db);
 
 	if (err)
 		return err;

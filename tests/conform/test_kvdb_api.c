@@ -807,6 +807,72 @@ static void drain_refuses_what_it_does_not_know(void)
 	th_clean();
 }
 
+static void told_durable(void *arg, int err)
+{
+	*(int *)arg = err + 1;
+}
+
+/* Whatever is asked of a handle for reading is answered or refused. */
+static void asked_for_reading(uint32_t flags)
+{
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+	struct kvdb_checkpoint_info ck;
+	struct kvdb_compact_status cs;
+	uint64_t ticket = 0, end;
+	struct kvdb_bulk *load;
+	struct kvdb_stats st;
+	struct kvdb_txn *txn;
+	struct kvdb_kvs *k;
+	int told = 0;
+
+	T_EQ(kh_open_with(KVDB_RDONLY | flags), 0);
+	k = kh_kvs("s");
+	FAILS(kvdb_poll(kh_db), -EROFS);
+	T_EQ(kvdb_sync(kh_db), 0);
+	end = kvdb_ticket(kh_db);
+	T_EQ(kvdb_wait_durable(kh_db, end), 0);
+	T_EQ(kvdb_on_durable(kh_db, end, told_durable, &told), 0);
+	T_EQ(told, 1);
+	FAILS(kvdb_wait_durable(kh_db, end + 1), -EINVAL);
+	FAILS(kvdb_on_durable(kh_db, end + 1, told_durable, &told), -EINVAL);
+	FAILS(kvdb_put(k, "k", 1, "v", 1), -EROFS);
+	FAILS(kvdb_put_ttl(k, "k", 1, "v", 1, 1), -EROFS);
+	FAILS(kvdb_del(k, "k", 1), -EROFS);
+	FAILS(kvdb_update(k, "k", 1, keep, NULL), -EROFS);
+	FAILS(kvdb_prefix_del(k, "k", 1), -EROFS);
+	FAILS(kvdb_range_del(k, NULL, 0, NULL, 0), -EROFS);
+	FAILS(kvdb_bulk_open(k, 0, &load), -EROFS);
+	FAILS(kvdb_kvs_create(kh_db, "t", NULL), -EROFS);
+	FAILS(kvdb_kvs_drop(kh_db, "s"), -EROFS);
+	FAILS(kvdb_kvs_rename(kh_db, "s", "t"), -EROFS);
+	FAILS(kvdb_kvs_set(k, &ko, KVDB_KVS_TTL), -EROFS);
+	FAILS(kvdb_kvs_compact(k, 0), -EROFS);
+	FAILS(kvdb_compact(kh_db, KVDB_COMPACT_WAIT), -EROFS);
+	FAILS(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), -EROFS);
+	FAILS(kvdb_checkpoint(kh_db, "c", 0), -EROFS);
+	FAILS(kvdb_checkpoint_drop(kh_db, "c"), -EROFS);
+	FAILS(kvdb_set(kh_db, "commit", "1"), -EROFS);
+	T_EQ(kvdb_checkpoint_list(kh_db, &ck, 1), 0);
+	T_EQ(kvdb_compact_status(kh_db, &cs), 0);
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	T_EQ(kvdb_txn_begin(kh_db, 0, &txn), 0);
+	FAILS(kvdb_txn_put(txn, k, "k", 1, "v", 1), -EROFS);
+	T_EQ(kvdb_txn_commit(txn, KVDB_TXN_DURABLE, &ticket), 0);
+	T_EQ(ticket, end);
+	T_OK(kh_holds_str(k, "k", "old"));
+	kh_close();
+}
+
+static void who_reads_only_is_refused_the_rest(void)
+{
+	kh_fresh(64 * MIB, 0);
+	T_EQ(kh_put_str(kh_kvs("s"), "k", "old"), 0);
+	kh_close();
+	asked_for_reading(0);
+	asked_for_reading(KVDB_MANUAL);
+	th_clean();
+}
+
 int main(void)
 {
 	T_RUN(create_and_open_say_what_is_missing);
@@ -825,6 +891,7 @@ int main(void)
 	T_RUN(get_with_short_buffers);
 	T_RUN(cursor_errors);
 	T_RUN(reading_only_writes_nothing);
+	T_RUN(who_reads_only_is_refused_the_rest);
 	T_RUN(commit_mode_and_no_interval);
 	/* of a simulated device, as with TH_RUN_FILES() */
 	if (!th_is_kmod())
