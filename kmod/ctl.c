@@ -293,15 +293,16 @@ static long ctl_set(struct file *file, void *arg)
 	return rc;
 }
 
-static int add_run(struct mpk_pool *pool, struct devs *ds)
+static int add_run(struct mpk_pool *pool, struct devs *ds, bool is_plan)
 {
 	u32 i;
 	int rc;
 
 	if (pool->pl_ndevs + ds->ds_n > MPOOL_IOC_DEVS_MAX)
 		return mp_err(MP_DEV_MANY, "%u and %u more", pool->pl_ndevs, ds->ds_n);
-	rc = mp_pool_add_devs(pool->pl_core, ds->ds_core, ds->ds_mclass, ds->ds_n, 0);
-	if (rc)
+	rc = mp_pool_add_devs(pool->pl_core, ds->ds_core, ds->ds_mclass, ds->ds_n,
+			      is_plan ? MP_CREATE_PLAN : 0);
+	if (rc || is_plan)
 		return rc;
 	/* not before: a bad new device must not stop the pool. Pairs with dev_bio.c */
 	for (i = 0; i < ds->ds_n; i++)
@@ -325,7 +326,8 @@ static long ctl_add(struct file *file, void *arg)
 	if (IS_ERR(pool))
 		return PTR_ERR(pool);
 	ds = devs_claim(ad->ad_devs, ad->ad_ndevs, false, true);
-	rc = IS_ERR(ds) ? PTR_ERR(ds) : add_run(pool, ds);
+	rc = IS_ERR(ds) ? PTR_ERR(ds) :
+	     add_run(pool, ds, ad->ad_arg.ma_flags & MPOOL_IOC_CREATE_PLAN);
 	devs_release(ds);
 	mpk_pool_unlock(pool);
 	return rc;
@@ -367,7 +369,7 @@ static const struct mpk_cmd ctl_cmds[] = {
 	  MPK_RESERVED(mpool_ioc_list, li_reserved) },
 	{ .cm_cmd = MPOOL_IOC_RENAME, .cm_fn = ctl_rename, .cm_flags = MPK_CMD_ADMIN },
 	{ .cm_cmd = MPOOL_IOC_ADD, .cm_fn = ctl_add, .cm_flags = MPK_CMD_ADMIN,
-	  MPK_RESERVED(mpool_ioc_add, ad_reserved) },
+	  .cm_args = MPOOL_IOC_CREATE_PLAN, MPK_RESERVED(mpool_ioc_add, ad_reserved) },
 	{ .cm_cmd = MPOOL_IOC_GROW, .cm_fn = ctl_grow, .cm_flags = MPK_CMD_ADMIN,
 	  MPK_RESERVED(mpool_ioc_name, na_reserved) },
 	{ .cm_cmd = MPOOL_IOC_SET, .cm_fn = ctl_set, .cm_flags = MPK_CMD_ADMIN,

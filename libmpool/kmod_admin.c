@@ -393,10 +393,14 @@ int mpl_kmod_add(const char *name, const struct mpool_dev_spec *devs, unsigned n
 	if (ctl < 0)
 		return ctl;
 	rc = devs_take(&dv, ctl, devs, ndevs, !!(flags & MPOOL_CREATE_FORCE));
+	ad.ad_ndevs = dv.dv_n;
+	ad.ad_devs = (uintptr_t)dv.dv_dev;
+	ad.ad_arg.ma_flags = MPOOL_IOC_CREATE_PLAN;
+	if (!rc)
+		rc = mpl_ioc(ctl, MPOOL_IOC_ADD, &ad);
 	if (!rc && !(flags & MPOOL_CREATE_PLAN)) {
+		ad.ad_arg.ma_flags = 0;
 		rc = devs_wipe(&dv, devs);
-		ad.ad_ndevs = dv.dv_n;
-		ad.ad_devs = (uintptr_t)dv.dv_dev;
 		if (!rc)
 			rc = mpl_ioc(ctl, MPOOL_IOC_ADD, &ad);
 	}

@@ -89,7 +89,8 @@ int mpl_sigcheck(const char *path, char *what, size_t size)
 
 int mpl_sigwipe(const char *path)
 {
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK), rc = 0, n = 0;
+	/* a block device that somebody has, mounted say, is not wiped under him */
+	int fd = open(path, O_RDWR | O_EXCL | O_CLOEXEC | O_NONBLOCK), rc = 0, n = 0;
 	blkid_probe pr;
 
 	if (fd < 0)

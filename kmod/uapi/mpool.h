@@ -219,7 +219,7 @@ struct mpool_ioc_rename {
 
 /**
  * struct mpool_ioc_add - MPOOL_IOC_ADD: add devices to an active pool
- * Durable on return, all or none.
+ * Durable on return, all or none. With MPOOL_IOC_CREATE_PLAN all checks, nothing written.
  */
 struct mpool_ioc_add {
 	struct mpool_ioc_arg ad_arg;

@@ -91,6 +91,30 @@ add_and_grow() {
 	losetup -d $loop
 }
 
+# what is refused in the end was not wiped before
+add_wipes_nothing_that_it_does_not_take() {
+	pool
+	mkfs.ext4 -q -F $C 16M
+	mkdir -p mnt
+	mount -t ext4 $C mnt || skip "cannot mount"
+	want 4 mpool add -f -y cli $C
+	one_line_error
+	umount mnt
+	same type "$(blkid -p -o value -s TYPE $C)" ext4
+	mount -t ext4 $C mnt
+	want 4 mpool add -f -n cli $C
+	umount mnt
+	want 0 mpool deactivate cli
+	want 0 mpool activate -r cli
+	want 1 mpool add -f -y cli $C
+	has err 'open it for writing'
+	same type "$(blkid -p -o value -s TYPE $C)" ext4
+	want 0 mpool deactivate cli
+	want 0 mpool activate cli
+	want 0 mpool add -f -y cli $C
+	same type "$(blkid -p -o value -s TYPE $C)" mpool
+}
+
 what_is_in_it() {
 	pool
 	want 0 mpool objects -H -o type,class cli
@@ -131,6 +155,7 @@ run create_activates_and_trusts
 run create_keeps_its_hands_off
 run set_and_rename_hold_at_once
 run add_and_grow
+run add_wipes_nothing_that_it_does_not_take
 run what_is_in_it
 run destroy_leaves_blank_devices
 clear
