@@ -127,7 +127,7 @@ const struct ioc_desc gen_table[] = {
 	CTL(DEACTIVATE, 3, 0, f_name, e_name),
 	CTL(LIST, 4, 0, f_list, e_noent),
 	CTL(RENAME, 2, 0, f_rename, e_name),
-	CTL(ADD, 2, 0, f_add, e_devs),
+	CTL(ADD, 2, MPOOL_IOC_CREATE_PLAN, f_add, e_devs),
 	CTL(GROW, 2, 0, f_name, e_name),
 	CTL(SET, 3, 7, f_set, e_name),
 	POOL(INFO, false, 3, 0, f_info, e_none),

@@ -593,6 +593,7 @@ unsigned long world_life(uint64_t *rng, int ctl, int *rc)
 		*rc = ioc_call(ctl, MPOOL_IOC_RENAME, &rn);
 		return MPOOL_IOC_RENAME;
 	case 7:
+		ad.ad_arg.ma_flags = r >> 24 & 1 ? MPOOL_IOC_CREATE_PLAN : 0;
 		*rc = ioc_call(ctl, MPOOL_IOC_ADD, &ad);
 		return MPOOL_IOC_ADD;
 	default:
