@@ -457,6 +457,241 @@ static void a_cursor_that_had_no_memory_shows_the_write_set(void)
 	T_EQ(kvdb_close(db), 0);
 }
 
+/* ---- calls ---------------------------------------------------------------------------- */
+
+/* One of them with each allocation failing. What it left behind is looked at with memory. */
+struct call {
+	const char *name;
+	int (*run)(struct kvdb *db, struct kvdb_kvs *kvs);
+	/* @done: it returned 0 */
+	void (*look)(struct kvdb_kvs *kvs, bool done, unsigned k);
+};
+
+static char big[70000];
+
+static unsigned found(struct kvdb_kvs *kvs, const char *key)
+{
+	size_t len;
+
+	return kvdb_get(kvs, key, strlen(key), NULL, 0, &len) ? 0 : 1;
+}
+
+static void expect(struct kvdb_kvs *kvs, const char *key, bool is, const char *what, unsigned k)
+{
+	if (found(kvs, key) != is)
+		T_FAIL("%s, allocation %u: %s is%s there", what, k, key, is ? " not" : "");
+}
+
+static int call_put(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	(void)db;
+	return kvdb_put(kvs, "n", 1, big, 3000);
+}
+
+static int call_own(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	(void)db;
+	return kvdb_put(kvs, "n", 1, big, sizeof(big));
+}
+
+static int call_fn(void *arg, const void *old, size_t olen, const void **val, size_t *vlen)
+{
+	(void)arg;
+	(void)old;
+	(void)olen;
+	*val = big;
+	*vlen = 3000;
+	return KVDB_UPDATE_PUT;
+}
+
+static int call_update(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	(void)db;
+	return kvdb_update(kvs, "n", 1, call_fn, NULL);
+}
+
+static int call_txn(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	struct kvdb_txn *txn;
+	char key[32];
+	int err = kvdb_txn_begin(db, 0, &txn);
+
+	if (err)
+		return err;
+	err = kvdb_txn_put(txn, kvs, "n", 1, big, 3000);
+	for (unsigned i = 0; i < 40 && !err; i++)
+		err = kvdb_txn_put(txn, kvs, key, (size_t)sprintf(key, "t%u", i), big, 60);
+	if (!err)
+		return kvdb_txn_commit(txn, 0, NULL);
+	kvdb_txn_abort(txn);
+	return err;
+}
+
+static void look_put(struct kvdb_kvs *kvs, bool done, unsigned k)
+{
+	if (k)
+		expect(kvs, "n", done, "a write", k);
+	T_EQ(kvdb_del(kvs, "n", 1), 0);
+}
+
+static void look_txn(struct kvdb_kvs *kvs, bool done, unsigned k)
+{
+	if (k) {
+		expect(kvs, "t0", done, "a transaction", k);
+		expect(kvs, "t39", done, "a transaction", k);
+	}
+	look_put(kvs, done, k);
+	T_EQ(kvdb_prefix_del(kvs, "t", 1), 0);
+}
+
+static int call_many(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	(void)db;
+	return kvdb_prefix_del(kvs, "n", 1);
+}
+
+static void look_many(struct kvdb_kvs *kvs, bool done, unsigned k)
+{
+	if (k)
+		expect(kvs, "n", !done, "a delete", k);
+	T_EQ(kvdb_put(kvs, "n", 1, "v", 1), 0);
+}
+
+static int call_getm(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	static char key[40][8], buf[40][300];
+	struct kvdb_get get[40];
+	int err;
+
+	(void)db;
+	for (unsigned i = 0; i < 40; i++)
+		get[i] = (struct kvdb_get){ .key = key[i], .buf = buf[i], .size = 300,
+					    .klen = (size_t)sprintf(key[i], "%06u", 200 + i * 5) };
+	err = kvdb_get_multi(kvs, KVDB_GET_SNAPSHOT, get, 40);
+	for (unsigned i = 0; i < 40 && !err; i++) {
+		T_OK(!get[i].err || get[i].err == -ENOMEM);
+		err = get[i].err;
+		if (!err)
+			T_EQ(get[i].vlen, (200 + i * 5) % 4 ? 300 : 20);
+	}
+	return err;
+}
+
+static int call_pin(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	struct kvdb_pin pin;
+	int err = kvdb_get_pinned(kvs, "000333", 6, &pin);
+
+	(void)db;
+	if (!err)
+		T_EQ(pin.vlen, 300);
+	if (!err)
+		kvdb_unpin(&pin);
+	return err;
+}
+
+/* Each operation that was taken completes once, with its own answer. */
+static int call_cq(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	static struct kvdb_pair pairs[400];
+	static char buf[2][300];
+	struct kvdb_get get = { .key = "000403", .klen = 6, .buf = buf[1], .size = 300 };
+	struct kvdb_op op[] = {
+		{ .type = KVDB_OP_GET, .kvs = kvs, .key = "000301", .klen = 6, .buf = buf[0],
+		  .size = 300, .cookie = 1 },
+		{ .type = KVDB_OP_SCAN, .kvs = kvs, .buf = pairs, .size = sizeof(pairs),
+		  .cookie = 2 },
+		{ .type = KVDB_OP_MGET, .kvs = kvs, .get = &get, .size = 1, .cookie = 4 },
+		{ .type = KVDB_OP_PUT, .kvs = kvs, .key = "n", .klen = 1, .val = big,
+		  .size = 2000, .cookie = 8 },
+		{ .type = KVDB_OP_SYNC, .cookie = 16 },
+	};
+	unsigned n = 0, cookies = 0;
+	struct kvdb_cqe e[5];
+	struct kvdb_cq *cq;
+	int err = kvdb_cq_open(db, 0, 0, &cq), rc, taken;
+
+	if (err)
+		return err;
+	taken = kvdb_cq_submit(cq, op, 5);
+	T_OK(taken >= 0);
+	while (n < (unsigned)taken) {
+		rc = kvdb_cq_reap(cq, e, 5, 1, -1);
+		T_OK(rc > 0 || rc == -ENOMEM);
+		for (int i = 0; i < rc; i++) {
+			T_OK(!(cookies & e[i].cookie));
+			cookies |= (unsigned)e[i].cookie;
+			n++;
+			if (e[i].err != -ENOMEM && e[i].err != (e[i].cookie == 2 ? -ENOBUFS : 0))
+				T_FAIL("operation %u: %d", (unsigned)e[i].cookie, e[i].err);
+			if (e[i].cookie == 8 && e[i].err)
+				err = e[i].err;
+			if (e[i].cookie == 4 && !e[i].err && get.err)
+				T_EQ(get.err, -ENOMEM);
+		}
+	}
+	kvdb_cq_close(cq);
+	return taken < 4 ? -ENOMEM : err;
+}
+
+static void look_none(struct kvdb_kvs *kvs, bool done, unsigned k)
+{
+	(void)kvs;
+	(void)done;
+	(void)k;
+}
+
+static const struct call calls[] = {
+	{ "put", call_put, look_put },
+	{ "large put", call_own, look_put },
+	{ "update", call_update, look_put },
+	{ "transaction", call_txn, look_txn },
+	{ "prefix delete", call_many, look_many },
+	{ "multi-get", call_getm, look_none },
+	{ "pinned get", call_pin, look_none },
+	{ "queue", call_cq, look_put },
+};
+
+static void a_call_without_memory_does_all_or_nothing(void)
+{
+	long before;
+
+	fail_at(0, false);
+	T_EQ(kvdb_close(open_whole()), 0);	/* what stays with the thread */
+	before = sim_memory_live();
+	for (unsigned i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		unsigned k = 0, told_n = 0;
+		bool fired;
+
+		do {
+			struct kvdb *db = open_whole();
+			struct kvdb_kvs *kvs;
+			int err;
+
+			T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+			calls[i].look(kvs, false, 0);
+			k++;
+			fail_at(k, k % 2);
+			err = calls[i].run(db, kvs);
+			fired = sim.s_fault.f_fired;
+			fail_at(0, false);
+			if (err && err != -ENOMEM)
+				T_FAIL("%s, allocation %u: %d: %s", calls[i].name, k, err,
+				       kvdb_error_detail()->text);
+			told_n += err != 0;
+			calls[i].look(kvs, !err, k);
+			if (kv_fault(db))
+				T_FAIL("%s, allocation %u stopped it: %s", calls[i].name, k,
+				       db->d_fault_text);
+			T_EQ(kvdb_close(db), 0);
+			if (sim_memory_live() != before)
+				T_FAIL("%s, allocation %u: %ld are left", calls[i].name, k,
+				       sim_memory_live() - before);
+		} while (fired);
+		printf("# %s: %u allocations, %u told\n", calls[i].name, k, told_n);
+	}
+}
+
 /* ---- checkpoints -------------------------------------------------------------------- */
 
 static int told(int err, const char *what)
@@ -651,6 +886,7 @@ int main(void)
 	T_RUN(nobody_waits_for_memory_of_what_has_stopped);
 	T_RUN(a_table_that_grows_without_memory_has_each_key_once);
 	T_RUN(a_cursor_that_had_no_memory_shows_the_write_set);
+	T_RUN(a_call_without_memory_does_all_or_nothing);
 	T_RUN(a_compaction_without_memory_forgets_no_block);
 	unmake();
 	sim_fini(&sim);
