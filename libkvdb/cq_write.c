@@ -61,7 +61,7 @@ static bool run_write(struct kv_cq_op *o)
 		return true;
 	}
 	if (p->type == KVDB_OP_COMMIT)
-		err = kv_txn_commit_begin(p->txn, &o->o_begun.bg_epoch);
+		err = kv_txn_commit_begin(p->txn, &o->o_begun);
 	else if (p->type == KVDB_OP_PUT)
 		err = kv_put_begin(p->kvs, p->key, p->klen, p->val, p->size, &o->o_begun);
 	else

@@ -646,8 +646,8 @@ struct kv_begun {
 int kv_put_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
 		 struct kv_begun *bg);
 int kv_del_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kv_begun *bg);
-/* txn.c: likewise kvdb_txn_commit(); *epoch is 0 when nothing was written, -EAGAIN does nothing */
-int kv_txn_commit_begin(struct kvdb_txn *txn, uint64_t *epoch);
+/* txn.c: likewise kvdb_txn_commit(); bg_epoch 0: nothing was written; -EAGAIN does nothing */
+int kv_txn_commit_begin(struct kvdb_txn *txn, struct kv_begun *bg);
 struct kvdb *kv_txn_db(const struct kvdb_txn *txn);
 
 /*

@@ -624,18 +624,30 @@ struct kvdb *kv_txn_db(const struct kvdb_txn *txn)
 	return txn->t_db;
 }
 
-int kv_txn_commit_begin(struct kvdb_txn *txn, uint64_t *epoch)
+/* What cannot be written now, for want of room or because it is not due, can be tried again. */
+static bool may_begin(struct kvdb_txn *txn, uint64_t *due_ns)
+{
+	struct kvdb *db = txn->t_db;
+
+	if (!txn->t_n || kv_fault(db))
+		return true;
+	if (atomic_load(&db->d_flusher->fl_stall) && !atomic_load(&db->d_flusher->fl_space_err))
+		return false;
+	return !atomic_load_explicit(&db->d_throttle.th_cost, memory_order_relaxed) ||
+	       kv_throttle_begun(db, kv_rec_size(0, txn->t_rec_bytes), due_ns);
+}
+
+int kv_txn_commit_begin(struct kvdb_txn *txn, struct kv_begun *bg)
 {
 	struct kvdb *db = txn->t_db;
 	int err;
 
-	/* what cannot be written now for want of room can be tried again */
-	if (txn->t_n && atomic_load(&db->d_flusher->fl_stall) &&
-	    !atomic_load(&db->d_flusher->fl_space_err) && !kv_fault(db))
+	if (!may_begin(txn, &bg->bg_due_ns))
 		return -EAGAIN;
-	err = commit_and_end(txn, 0, epoch);
-	if (!err && *epoch)
-		kv_mind_gate(db, *epoch);
+	txn->t_is_begun = true;
+	err = commit_and_end(txn, 0, &bg->bg_epoch);
+	if (!err && bg->bg_epoch)
+		kv_mind_gate(db, bg->bg_epoch);
 	return err;
 }
 

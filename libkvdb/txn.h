@@ -150,6 +150,7 @@ struct kvdb_txn {
 	uint32_t t_flags;
 	struct kv_view t_view;
 	bool t_ended;			/* only its cursors are left */
+	bool t_is_begun;		/* its commit waits for no room: kv_txn_commit_begin() */
 	int t_doomed;			/* a write failed: it cannot commit */
 	bool t_owns;			/* counted in d_owners */
 	struct kv_write *t_first, **t_tail;

@@ -77,6 +77,15 @@ static int admit(struct kvdb *db, uint32_t bytes, bool urgent)
 	return 0;
 }
 
+/* The same for who does not wait: it was held back before (kv_txn_commit_begin()). */
+static int admit_begun(struct kvdb *db, bool urgent)
+{
+	int err = atomic_load(&db->d_flusher->fl_stall) && !urgent ?
+		  atomic_load(&db->d_flusher->fl_space_err) : 0;
+
+	return err ? kv_error_room(db, err, "transaction") : 0;
+}
+
 static void encode_value(const struct kv_keylock *kl, const struct kv_txn_val *v, const void *val,
 			 const struct kv_resv *rs, uint32_t index, uint32_t size)
 {
@@ -543,7 +552,8 @@ int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch)
 	struct kvdb *db = t->t_db;
 	struct kv_commit co;
 	bool urgent = only_deletes(t);
-	int err = admit(db, kv_rec_size(0, t->t_rec_bytes), urgent);
+	int err = t->t_is_begun ? admit_begun(db, urgent) :
+				  admit(db, kv_rec_size(0, t->t_rec_bytes), urgent);
 
 	if (err)
 		return err;

@@ -240,6 +240,40 @@ static void a_queue_sleeps_until_its_put_is_due(void)
 	shut();
 }
 
+/* Its commits are slowed down as its puts are: the thread that submits them goes on. */
+static void a_queue_does_not_sleep_in_a_commit(void)
+{
+	struct kvdb_op op = { .type = KVDB_OP_COMMIT };
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	unsigned late = 0, waited = 0;
+	struct kvdb_cqe e;
+	uint64_t t0;
+
+	o.log_bytes = 128u << 20;
+	open_fresh(512u << 20, &o);
+	T_EQ(kvdb_cq_open(db, 0, 0, &cq), 0);
+	pthread_mutex_lock(&kvs->k_flush_lock);
+	T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
+	atomic_fetch_add(&db->d_logs->ls_bytes, 120u << 20);
+	kv_pressure(db);
+	for (unsigned i = 0; i < 20; i++) {
+		T_EQ(kvdb_txn_begin(db, 0, &op.txn), 0);
+		T_EQ(kvdb_txn_put(op.txn, kvs, "k", 1, "v", 1), 0);
+		t0 = kv_now(db);
+		atomic_store(&db->d_throttle.th_next, t0 + 10000000u);
+		T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+		late += kv_now(db) - t0 > 5000000u;
+		T_EQ(kvdb_cq_reap(cq, &e, 1, 1, 1000000000), 1);
+		T_EQ(e.err, 0);
+		waited += kv_now(db) - t0 >= 9000000u;
+	}
+	pthread_mutex_unlock(&kvs->k_flush_lock);
+	printf("# of 20 commits %u waited, %u when they were submitted\n", waited, late);
+	T_EQ(waited, 20);
+	T_OK(late <= 5);	/* others want the processor, too */
+	shut();
+}
+
 /* ---- blocking gets ---------------------------------------------------------------------- */
 
 static unsigned reads, reads_inside;
@@ -380,6 +414,7 @@ int main(void)
 	T_RUN(a_read_that_is_put_back_keeps_those_that_joined_it);
 	T_RUN(a_put_has_its_place_among_writers_that_sleep);
 	T_RUN(a_queue_sleeps_until_its_put_is_due);
+	T_RUN(a_queue_does_not_sleep_in_a_commit);
 	T_RUN(a_get_that_waits_for_a_device_holds_no_memory_back);
 	T_RUN(gets_keep_what_they_read_last);
 	T_RUN(gets_of_a_queue_keep_what_they_read_last);
