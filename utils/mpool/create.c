@@ -339,17 +339,15 @@ static int create_run(struct ui *ui, struct plan *p)
 	}
 	if (rc)
 		return create_fail(ui, p, rc);
-	plan_room(ui, p);
-	if (is_dry)
-		return EXIT_DONE;
-	rc = create_confirm(ui, p, &o);
+	rc = is_dry ? 0 : create_confirm(ui, p, &o);
 	if (rc)
 		return rc;
 	o.flags &= ~MPOOL_CREATE_PLAN;
-	rc = mpool_create(p->path, &o);
+	rc = is_dry ? 0 : mpool_create(p->path, &o);
 	if (rc)
 		return create_fail(ui, p, rc);
-	return create_report(ui, p, &o);
+	plan_room(ui, p);
+	return is_dry ? EXIT_DONE : create_report(ui, p, &o);
 }
 
 int verb_create(struct ui *ui)
