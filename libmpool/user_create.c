@@ -196,6 +196,9 @@ int mpl_member_check(struct creation *cr, unsigned i)
 	} else if (is_for_devices(mm->mm_path)) {
 		return mpl_err_as(MPL_DEVOPEN, -ENOENT, "there is no device %s", mm->mm_path);
 	}
+	if (mm->mm_kind != MEMBER_BLOCK && cd->cd_size > INT64_MAX)
+		return mpl_err(MPL_SPEC, "%s: no file has %llu bytes", mm->mm_path,
+			       (unsigned long long)cd->cd_size);
 	if (mm->mm_kind != MEMBER_BLOCK && cd->cd_size < MP_MIN_DEV)
 		return mpl_err(MPL_SPEC, "%s: size %llu is below the smallest of %u bytes",
 			       mm->mm_path, (unsigned long long)cd->cd_size, MP_MIN_DEV);

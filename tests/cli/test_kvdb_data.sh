@@ -70,6 +70,10 @@ a_pool_that_is_larger_than_its_file_system_is_said() {
 	has err '^kvdb: \./d/capacity\.mp: the file system has .* free, less than the 900T'
 	want 0 mpool create ./d --size 900T -n
 	has err '^mpool: \./d/capacity\.mp: the file system has .* free, less than the 900T'
+	want 2 kvdb create ./d --size 16777215T -n
+	has err 'no file has 18446742974197923840 bytes'
+	want 2 mpool create ./d --size 8388608T -n
+	has err 'no file has 9223372036854775808 bytes'
 	want 0 kvdb -q create ./d --size 900T -n
 	same err "$(cat "$S/err")" ""
 	want 0 kvdb create ./d --size 64M
