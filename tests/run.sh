@@ -188,7 +188,7 @@ vm() {
 	local kver=$1 dir=$log/vm-$1
 	# shellcheck disable=SC2046,SC2086
 	set -- ${VM_TESTS:-$(vm_tests "$2")}
-	B=$B O=$O VM_TIMEOUT=${VM_TIMEOUT:-$((1200 * factor))} \
+	B=$B O=$O VM_TIMEOUT=${VM_TIMEOUT:-$((1800 * factor))} \
 		tests/kmod/boot.sh "$kver" "$dir" "$@" \
 		>"$dir.log" 2>&1
 	[ ! -e "$dir/again" ] || echo "# vm ${kver%-*}, begun again: $(cat "$dir/again")"
@@ -284,23 +284,23 @@ for suite; do
 		unset TEST_SHORT
 		;;
 	fuzz)
-		# two million executions in about three minutes; decoders are fast, images slow.
+		# two million executions in about two minutes; decoders are fast, images slow.
 		# Half a billion when it may take long
 		while read -r name runs secs; do
 			O=$B/fuzz start fuzz "$name" $((secs + 180)) tests/fuzz/run.sh "$name" \
 				$((runs * factor)) $((secs * factor))
 		done <<-END
-			kvdb 8000 220
-			pool 40000 200
+			kvdb $((factor > 1 ? 8000 : 4000)) $((factor > 1 ? 220 : 150))
+			pool $((factor > 1 ? 40000 : 20000)) $((factor > 1 ? 200 : 130))
 			text 350000 120
-			decode $((factor > 1 ? 33000000 : 1650000)) $((factor > 1 ? 600 : 120))
+			decode $((factor > 1 ? 33000000 : 1700000)) $((factor > 1 ? 600 : 120))
 		END
 		;;
 	uml)
 		while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do
 			wait -n
 		done
-		B=$B O=$O UML_TIMEOUT=$((1200 * factor)) sanitized uml tests/kmod/uml/run.sh &
+		B=$B O=$O UML_TIMEOUT=$((1800 * factor)) sanitized uml tests/kmod/uml/run.sh &
 		;;
 	debug)
 		B=$B O=$O VM_TIMEOUT=$((1800 * factor)) sanitized debug tests/kmod/uml/debug.sh &
