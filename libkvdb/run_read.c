@@ -373,6 +373,22 @@ struct kv_run *kv_run_get_ref(struct kv_run *r)
 	return r;
 }
 
+/*
+ * Adds the deletion of a block to a batch. One that was never committed is no object yet: it goes
+ * with its handle, and a batch that names it fails.
+ */
+static int delete_add(struct kvdb *db, const struct kv_kblock *kb, struct mpool_op *op, unsigned *n)
+{
+	struct mpool_obj_info oi;
+	int err = mpool_obj_info(kb->kb_obj, &oi);
+
+	kv_page_purge(db, kb->kb_id, kb->kb_npages);
+	if (!err && oi.flags & MPOOL_OBJ_COMMITTED)
+		op[(*n)++] = (struct mpool_op){ .type = MPOOL_OP_DELETE, .obj = kb->kb_obj,
+						.id = kb->kb_id };
+	return err;
+}
+
 /* The objects of a run that no durable tree lists and nobody reads any more. */
 static int delete_objects(struct kvdb *db, struct kv_run *r)
 {
@@ -380,17 +396,15 @@ static int delete_objects(struct kvdb *db, struct kv_run *r)
 	int err = 0;
 
 	while (r->rn_ndeleted < r->rn_n && !err) {
+		uint32_t i = r->rn_ndeleted;
 		unsigned n = 0;
 
-		for (uint32_t i = r->rn_ndeleted; i < r->rn_n && n < 64; i++, n++) {
-			kv_page_purge(db, r->rn_kb[i].kb_id, r->rn_kb[i].kb_npages);
-			op[n] = (struct mpool_op){ .type = MPOOL_OP_DELETE,
-						   .obj = r->rn_kb[i].kb_obj,
-						   .id = r->rn_kb[i].kb_id };
-		}
-		err = mpool_batch(db->d_mp, op, n);
+		for (; i < r->rn_n && n < 64 && !err; i++)
+			err = delete_add(db, &r->rn_kb[i], op, &n);
+		if (!err && n)
+			err = mpool_batch(db->d_mp, op, n);
 		if (!err)
-			r->rn_ndeleted += n;
+			r->rn_ndeleted = i;
 	}
 	return err;
 }

@@ -537,6 +537,47 @@ static void a_merge_loses_no_keys_that_lie_outside_of_its_leaf(void)
 	done();
 }
 
+/* Bytes of the pool, when all that can come free has. */
+static uint64_t used_bytes(void)
+{
+	struct mpool_info pi;
+
+	for (unsigned i = 0; i < 4; i++) {
+		kv_retire_barrier();
+		kv_runs_reap(db);
+	}
+	T_EQ(mpool_info(db->d_mp, &pi), 0);
+	return pi.cls[MPOOL_CAPACITY].used;
+}
+
+/* Runs that were made and not shown are no objects yet: nothing deletes them, they just go. */
+static void a_merge_that_fails_late_gives_its_space_back(void)
+{
+	struct kv_tree *tr = with_leaves();
+	struct kv_leaf *lf = tr->tr_leaf[1].lr_leaf, *mid;
+	uint64_t used = used_bytes();
+	char key[KLEN + 1];
+
+	/* the first leaf seems to end in its middle */
+	key_of(LEAF / 4, key);
+	mid = kv_leaf_new(key, KLEN);
+	T_OK(mid);
+	mid->lf_id = lf->lf_id;
+	for (unsigned i = 0; i < 3; i++) {
+		tr->tr_leaf[1].lr_leaf = mid;
+		db->d_budget.b_leaf_keys = 1;
+		T_EQ(kv_merge_step(db, kvs), -EUCLEAN);
+		tr->tr_leaf[1].lr_leaf = lf;
+		db->d_budget.b_leaf_keys = LEAF;
+		T_EQ(used_bytes(), used);
+		T_OK(!atomic_load(&db->d_doomed));
+	}
+	kv_leaf_put(mid);
+	kv_tree_put(db, tr);
+	check_all();
+	done();
+}
+
 /* Values move leaf by leaf; what a cursor holds stays. */
 static void values_move_in_each_leaf(void)
 {
@@ -853,6 +894,7 @@ int main(void)
 	T_RUN(a_store_has_a_bounded_number_of_upper_runs);
 	T_RUN(a_run_outside_of_its_leaf_is_refused);
 	T_RUN(a_merge_loses_no_keys_that_lie_outside_of_its_leaf);
+	T_RUN(a_merge_that_fails_late_gives_its_space_back);
 	T_RUN(values_move_in_each_leaf);
 	T_RUN(merges_run_beside_each_other);
 	T_RUN(no_leaf_changes_beside_a_spill);
