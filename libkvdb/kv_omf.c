@@ -154,7 +154,8 @@ int kv_frame_decode(const uint8_t *buf, uint32_t tag, uint64_t obj, uint32_t off
 		   (h->fh_len + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK <= room))
 		return 405;
 	if (!CHECK(406, h->fh_stream < KV_STREAMS && h->fh_incarnation && h->fh_epoch &&
-		   !buf[FH_PAD0] && !get16(buf + FH_PAD1) && !get32(buf + FH_PAD2)))
+		   h->fh_epoch < KV_NUMBER_END && !buf[FH_PAD0] && !get16(buf + FH_PAD1) &&
+		   !get32(buf + FH_PAD2)))
 		return 406;
 	return 0;
 }
@@ -334,6 +335,8 @@ int kv_rec_decode(const uint8_t *buf, uint64_t obj, uint32_t off, uint32_t room,
 	if (!CHECK(411, r->r_type && r->r_type < KV_REC_TYPES && rec_flags_ok(r) &&
 		   !get16(buf + RH_PAD)))
 		return 411;
+	if (!CHECK(654, r->r_seq < KV_NUMBER_END))
+		return 654;
 	r->r_size = kv_rec_size(r->r_klen, r->r_vlen);
 	r->r_expiry = 0;
 	if (r->r_flags & KV_RECF_EXPIRY) {

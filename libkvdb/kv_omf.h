@@ -26,6 +26,8 @@
 #define KV_FRAME_MAX	((16u << 20) + KV_BLOCK) /* bytes, padding included: one largest value */
 #define KV_VALUE_PLAIN	(1u << 20)	/* bytes; longer values need KV_FEAT_LARGE */
 #define KV_DESC_ENTS_MAX 65536u		/* segments one epoch may write to */
+/* Epochs and stamps are smaller: the highest bit of a stamp in memory says that it is none yet. */
+#define KV_NUMBER_END	(1ull << 62)
 
 /*
  * What relocation writes: frames of this log number in the stream of values, records of this

@@ -226,6 +226,12 @@ static bool state_ok(bool good)
 	return CHECK(422, good);
 }
 
+/* An epoch, or a stamp: what comes after the greatest begins above it. */
+static bool number_ok(uint64_t n)
+{
+	return CHECK(660, n < KV_NUMBER_END);
+}
+
 static int fold_super(struct kv_mdc_state *st, struct reader *r, uint64_t tag)
 {
 	struct kv_mdc_super s = { .ms_tag = tag };
@@ -240,8 +246,9 @@ static int fold_super(struct kv_mdc_state *st, struct reader *r, uint64_t tag)
 	s.ms_next_kvs = r32(r);
 	s.ms_next_run = r64(r);
 	s.ms_floor = r64(r);
-	if (!body_ok(rdone(r) && (!s.ms_amp_percent ||
-				  (s.ms_amp_percent >= 110 && s.ms_amp_percent <= 10000))))
+	if (!body_ok(rdone(r) && number_ok(s.ms_floor) &&
+		     (!s.ms_amp_percent ||
+		      (s.ms_amp_percent >= 110 && s.ms_amp_percent <= 10000))))
 		return BAD_BODY;
 	if (!CHECK(423, s.ms_format == KV_FORMAT && !(s.ms_incompat & ~KV_FEATS)))
 		return -EOPNOTSUPP;
@@ -283,7 +290,8 @@ static int fold_kvs_add(struct kv_mdc_state *st, struct reader *r)
 	rzero(r, 4);
 	k.mk_horizon = r64(r);
 	rbytes(r, k.mk_name, sizeof(k.mk_name));
-	if (!body_ok(rdone(r) && name_ok(k.mk_name) && k.mk_id && k.mk_id <= UINT16_MAX))
+	if (!body_ok(rdone(r) && name_ok(k.mk_name) && k.mk_id && k.mk_id <= UINT16_MAX &&
+		     number_ok(k.mk_horizon)))
 		return BAD_BODY;
 	if (!state_ok(!kv_mdc_state_kvs(st, k.mk_id) && st->st_nkvs < KVDB_KVS_MAX))
 		return BAD_STATE;
@@ -384,7 +392,8 @@ static int dec_run(const struct kv_mdc_state *st, struct reader *r, struct kv_ru
 	d->rd_kvs = r32(r);
 	d->rd_n = r32(r);
 	if (!body_ok(d->rd_n && d->rd_n <= KV_RUN_KBLOCKS_MAX && rroom(r, d->rd_n, 16) &&
-		   d->rd_min_seq <= d->rd_max_seq)) {
+		   d->rd_min_seq <= d->rd_max_seq && number_ok(d->rd_max_seq) &&
+		   number_ok(d->rd_newest_epoch))) {
 		d->rd_n = 0;
 		return BAD_BODY;
 	}
@@ -460,6 +469,8 @@ static int fold_horizons(struct kv_mdc_state *st, struct reader *r, uint32_t n)
 		rzero(r, 4);
 		epoch = r64(r);
 		k = kv_mdc_state_kvs(st, id);
+		if (!body_ok(number_ok(epoch)))
+			return BAD_BODY;
 		if (!state_ok(k && !r->rd_bad))
 			return BAD_STATE;
 		if (epoch > k->mk_horizon)
@@ -664,7 +675,9 @@ static int fold_incarn(struct kv_mdc_state *st, struct reader *r)
 	in.mi_epoch = r64(r);
 	in.mi_seq = r64(r);
 	in.mi_ckpt = r64(r);
-	if (!body_ok(rdone(r) && in.mi_nsegs == st->st_npart && in.mi_d <= in.mi_epoch))
+	if (!body_ok(rdone(r) && in.mi_nsegs == st->st_npart && in.mi_d <= in.mi_epoch &&
+		     number_ok(in.mi_epoch) && number_ok(in.mi_seq) &&
+		     in.mi_incarnation < UINT32_MAX))
 		return BAD_BODY;
 	if (!state_ok(in.mi_incarnation > st->st_inc.mi_incarnation))
 		return BAD_STATE;
@@ -681,7 +694,7 @@ static int fold_clean(struct kv_mdc_state *st, struct reader *r)
 	uint64_t epoch = r64(r), seq = r64(r);
 	uint32_t i;
 
-	if (!body_ok(rdone(r)))
+	if (!body_ok(rdone(r) && number_ok(epoch) && number_ok(seq)))
 		return BAD_BODY;
 	for (i = 0; i < st->st_nkvs; i++)
 		if (st->st_kvs[i].mk_horizon < epoch)
@@ -720,7 +733,7 @@ static int fold_ckpt_add(struct kv_mdc_state *st, struct reader *r)
 	c.mc_crc = r32(r);
 	rbytes(r, c.mc_name, sizeof(c.mc_name));
 	if (!body_ok(rdone(r) && name_ok(c.mc_name) && c.mc_obj && c.mc_len &&
-		     c.mc_len % KV_BLOCK == 0))
+		     c.mc_len % KV_BLOCK == 0 && number_ok(c.mc_epoch) && number_ok(c.mc_seq)))
 		return BAD_BODY;
 	for (i = 0; i < st->st_nckpt; i++)
 		if (!state_ok(st->st_ckpt[i].mc_obj != c.mc_obj &&

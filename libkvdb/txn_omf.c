@@ -111,7 +111,7 @@ static bool ent_ok(const uint8_t *p, const struct kv_commit_ent *e)
 	case KV_ENT_INLINE:
 		return e->ce_vlen <= KV_INLINE_MAX && !e->ce_obj && !e->ce_off8;
 	case KV_ENT_REF:
-		return e->ce_vlen > KV_INLINE_MAX && e->ce_obj;
+		return e->ce_vlen > KV_INLINE_MAX && e->ce_vlen <= KVDB_VALUE_MAX && e->ce_obj;
 	default:
 		return false;
 	}

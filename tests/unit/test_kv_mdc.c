@@ -441,6 +441,58 @@ static void hostile_bodies(void)
 	}
 }
 
+/* @field is where an epoch or a stamp lies: with a right CRC it is refused for being too great. */
+static void number_is_refused(struct kv_mdc_state *st, size_t field)
+{
+	b.mb_p[KV_MDC_HDR + field + 7] |= 0x40;
+	fix_crc();
+	T_EQ(fold(st), 421);
+	b.mb_p[KV_MDC_HDR + field + 7] &= 0x3f;
+	fix_crc();
+}
+
+/* What an open takes as the greatest of all is counted on from. */
+static void numbers_leave_room_to_count_on(void)
+{
+	static struct kv_mdc_state st, none;
+	struct kv_kblock_desc kb = { 55, 4096, 7 };
+	struct kv_run_desc d = { .rd_id = 1, .rd_pos = 1, .rd_max_seq = 5, .rd_kvs = 1, .rd_n = 1,
+				 .rd_kb = &kb };
+	struct kv_mdc_super s = { .ms_tag = TAG, .ms_format = KV_FORMAT, .ms_next_kvs = 1,
+				  .ms_next_run = 1 };
+	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7, .mi_seq = 9 };
+	struct kv_mdc_ckpt c = pin("one", 50);
+	struct kv_horizon hor = { 1, 3 };
+
+	kv_mdc_enc_super(&b, &s);
+	number_is_refused(&none, 48);
+	start(&st);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 0);
+	number_is_refused(&st, 8);
+	T_EQ(fold(&st), 0);
+	kv_mdc_enc_edit(&b, TAG, 1, NULL, NULL, 0, &hor, 1);
+	number_is_refused(&st, 24);
+	kv_mdc_enc_edit(&b, TAG, 1, &d, NULL, 0, NULL, 0);
+	number_is_refused(&st, 16 + 32);
+	number_is_refused(&st, 16 + 40);
+	T_EQ(fold(&st), 0);
+	kv_mdc_enc_incarn(&b, TAG, &in);
+	number_is_refused(&st, 16);
+	number_is_refused(&st, 24);
+	T_EQ(fold(&st), 0);
+	in.mi_incarnation = UINT32_MAX;
+	kv_mdc_enc_incarn(&b, TAG, &in);
+	T_EQ(fold(&st), 421);
+	kv_mdc_enc_clean(&b, TAG, 8, 9);
+	number_is_refused(&st, 0);
+	number_is_refused(&st, 8);
+	kv_mdc_enc_ckpt_add(&b, TAG, &c);
+	number_is_refused(&st, 0);
+	number_is_refused(&st, 8);
+	T_EQ(fold(&st), 0);
+	kv_mdc_state_free(&st);
+}
+
 static void torn_incarnation_is_forgotten(void)
 {
 	static struct kv_mdc_state st;
@@ -578,6 +630,7 @@ int main(void)
 	T_RUN(header_each_check);
 	T_RUN(every_bit_flip_is_refused);
 	T_RUN(hostile_bodies);
+	T_RUN(numbers_leave_room_to_count_on);
 	T_RUN(torn_incarnation_is_forgotten);
 	T_RUN(sealed_lengths_never_grow);
 	T_RUN(compaction_keeps_the_state);

@@ -91,7 +91,7 @@ static void frame_each_check(void)
 	static const struct { unsigned at; uint8_t x; int want; } bad[] = {
 		{ 0, 1, 400 }, { 4, 1, 401 }, { 8, 1, 403 }, { 16, 1, 404 }, { 25, 0x10, 404 },
 		{ 29, 0x80, 405 }, { 30, 0xff, 405 }, { 6, 2, 406 }, { 7, 1, 406 }, { 54, 1, 406 },
-		{ 56, 1, 406 }, { 12, 3, 406 },
+		{ 56, 1, 406 }, { 12, 3, 406 }, { 39, 0x40, 406 },
 	};
 	struct kv_frame_hdr h;
 	unsigned i;
@@ -202,6 +202,12 @@ static void record_each_check(void)
 	buf[5] = 0x80;
 	kv_rec_stamp(buf, OBJ, OFF, 1);
 	T_EQ(kv_rec_decode(buf, OBJ, OFF, 4096, true, &r), 411);
+	/* in memory it could be the address of what decides a stamp */
+	make_rec();
+	kv_rec_stamp(buf, OBJ, OFF, KV_NUMBER_END);
+	T_EQ(kv_rec_decode(buf, OBJ, OFF, 4096, true, &r), 654);
+	kv_rec_stamp(buf, OBJ, OFF, KV_NUMBER_END - 1);
+	T_EQ(kv_rec_decode(buf, OBJ, OFF, 4096, true, &r), 0);
 	/* a transaction's value is a put */
 	make_rec();
 	kv_rec_set_flags(buf, KV_RECF_TXN);

@@ -915,6 +915,28 @@ static void old_objects_are_left_alone(void)
 	gone();
 }
 
+/* Whoever forged its checksums: a stamp is a number, or the log ends there. */
+static void a_stamp_that_cannot_be_ends_the_log(void)
+{
+	static const uint64_t forged[] = { UINT64_MAX, UINT64_MAX - 1, (1ull << 63) + 16,
+					   KV_NUMBER_END };
+	uint64_t e;
+
+	for (unsigned i = 0; i < sizeof(forged) / sizeof(forged[0]); i++) {
+		e = fresh_logs(1);
+		put(0, e, 1, "x", "one", 10);
+		end_epoch(0, e);
+		put(0, e + 1, 1, "y", "two", forged[i]);
+		end_epoch(0, e + 1);
+		again();
+		T_EQ(db.d_recovery.durable_epoch, e);
+		T_EQ(seen("a", "x", NULL), 10);
+		T_EQ(seen("a", "y", NULL), 0);
+		T_EQ(atomic_load(&db.d_seq), 11);
+		gone();
+	}
+}
+
 static void too_many_orphans_are_refused(void)
 {
 	fresh();
@@ -961,5 +983,6 @@ int main(void)
 	T_RUN(orphans_are_collected);
 	T_RUN(old_objects_are_left_alone);
 	T_RUN(too_many_orphans_are_refused);
+	T_RUN(a_stamp_that_cannot_be_ends_the_log);
 	return t_done();
 }

@@ -166,6 +166,7 @@ static void each_check_of_an_entry(void)
 		{ 1, 12, 129 },		/* too long to be here */
 		{ 1, 24, 1 },		/* here and elsewhere */
 		{ 3, 4, 2 },		/* 5000 bytes here */
+		{ 3, 15, 1 },		/* longer than a value may be */
 	};
 	uint32_t len;
 
