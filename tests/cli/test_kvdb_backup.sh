@@ -392,6 +392,44 @@ copy_gives_the_same() {
 	same none "$(cat "$S/out")" ""
 }
 
+# syncs_of FILE: from here on each folder or file that fsync() is called for is added to FILE
+syncs_of() {
+	cat >syncs.c <<-'END'
+	#include <limits.h>
+	#include <stdio.h>
+	#include <stdlib.h>
+	#include <sys/syscall.h>
+	#include <unistd.h>
+	int fsync(int fd)
+	{
+		char link[64], path[PATH_MAX];
+		FILE *f = fopen(getenv("SYNCS"), "a");
+		ssize_t n;
+
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+		n = readlink(link, path, sizeof(path));
+		fprintf(f, "%.*s\n", (int)(n > 0 ? n : 0), path);
+		fclose(f);
+		return (int)syscall(SYS_fsync, fd);
+	}
+	END
+	${CC:-cc} -shared -fPIC -o syncs.so syncs.c 2>/dev/null || skip "no compiler"
+	export SYNCS=$1 LD_PRELOAD=$PWD/syncs.so
+	export ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0
+}
+
+a_new_folder_is_durable_with_what_is_in_it() {
+	local part
+	make_db
+	mkdir sub
+	syncs_of "$PWD/syncs"
+	want 0 kvdb backup ./d ./sub/bk
+	unset LD_PRELOAD
+	for part in sub sub/bk sub/bk/.part; do
+		grep -qx "$PWD/$part" syncs || fail "$part was not synced"
+	done
+}
+
 run one_record_is_not_one_records
 run full_and_incremental_come_back
 run what_cannot_be_is_refused
@@ -407,4 +445,5 @@ run a_backup_of_ones_own_checkpoint_leaves_none_behind
 run compressed_values_come_back
 run large_values_come_back
 run copy_gives_the_same
+run a_new_folder_is_durable_with_what_is_in_it
 finish

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* The verb backup: a checkpoint, or what changed since another, into a file (backup.h). */
+#define _GNU_SOURCE	/* syncfs() */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -345,9 +346,22 @@ static bool find(struct kvdb *db, const char *name, uint64_t id, struct kvdb_che
 	return false;
 }
 
+/* A power cut must not take the folder, which may be new, nor so what is in it. */
+static int entry_sync(int dirfd)
+{
+	int fd = openat(dirfd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
+
+	/* what may not be read is flushed with all that its file system has */
+	rc = (fd < 0 ? syncfs(dirfd) : fsync(fd)) ? -errno : 0;
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
 static int dir_open(struct job *j)
 {
 	char part[BK_PATH];
+	int rc;
 
 	if (mkdir(j->dir, 0700) && errno != EEXIST)
 		return file_fail(j, j->dir, -errno);
@@ -359,6 +373,9 @@ static int dir_open(struct job *j)
 	part_path(j, part);
 	if (head_read(part, &j->left))
 		j->left.ckpt = 0;
+	rc = entry_sync(j->dirfd);
+	if (rc)
+		return file_fail(j, j->dir, rc);
 	j->last = bk_last(j->dir);
 	return j->last < 0 ? file_fail(j, j->dir, j->last) : EXIT_DONE;
 }
