@@ -737,6 +737,12 @@ int kv_props_check(const struct kv_props *p, const char *name);
  * ---------------------------------------------------------------------------------
  */
 
+/* That the last job could not help, so the next one will not, until something changes; room.c */
+struct kv_stuck {
+	uint64_t sk_at;		/* bytes that were too many; 0 = it did help */
+	uint64_t sk_spare;	/* of the pool, then */
+};
+
 /* Merges of a store that run: what they exclude (LF7, LF8); merge.c. */
 struct kv_merging {
 	pthread_mutex_t mg_lock;	/* these, and rn_taken */
@@ -747,6 +753,7 @@ struct kv_merging {
 	uint32_t mg_coming;		/* leaves that splits may make */
 	uint32_t mg_moves;		/* relocations that wait for runs: no merge begins */
 	bool mg_failed;			/* the last one that ended */
+	struct kv_stuck mg_no_room;	/* sk_at: merges that met the end of the pool */
 };
 
 struct kvdb_kvs {

@@ -104,7 +104,7 @@ static int plan_runs(struct kv_job *j, const struct part *pa, unsigned first, un
 {
 	uint64_t keys = kv_runs_keys(pa->pa_run + first, n);
 
-	if (!kv_merge_fits(j->j_db, pa->pa_run + first, n))
+	if (!kv_merge_fits(j->j_kvs, pa->pa_run + first, n))
 		return 0;
 	j->j_in = pa->pa_run + first;
 	j->j_n = n;
@@ -157,7 +157,7 @@ static int plan_spill(struct kv_job *j)
 		keys += kv_run_desc(tr->tr_run[--first])->rd_keys;
 		n++;
 	}
-	if (!n || !kv_merge_fits(j->j_db, &tr->tr_run[first], n))
+	if (!n || !kv_merge_fits(j->j_kvs, &tr->tr_run[first], n))
 		return 0;
 	j->j_in = &tr->tr_run[first];
 	j->j_n = n;
@@ -206,7 +206,7 @@ static int plan_join(struct kv_job *j)
 		unsigned n = a->lr_n + b->lr_n;
 
 		if (n > KV_MERGE_MAX || kv_runs_keys(in, n) >= least || !is_free(in, n) ||
-		    !kv_merge_fits(j->j_db, in, n))
+		    !kv_merge_fits(j->j_kvs, in, n))
 			continue;
 		least = kv_runs_keys(in, n);
 		j->j_in = in;
@@ -303,6 +303,18 @@ static int plan(struct kv_job *j)
 	return rc ? rc : plan_join(j);
 }
 
+/*
+ * LF10: a merge that met the end of the pool would do so again. Until the pool has twice the
+ * room less is begun, by half with each that fails. mg_lock held.
+ */
+static void note_no_room(struct kv_job *j)
+{
+	struct kv_stuck *sk = &j->j_kvs->k_merging.mg_no_room;
+
+	sk->sk_at = !kv_stuck_holds(j->j_db, sk) ? 1 : sk->sk_at + (sk->sk_at < 32);
+	sk->sk_spare = j->j_spare;
+}
+
 int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j)
 {
 	struct kv_merging *mg = &kvs->k_merging;
@@ -318,6 +330,7 @@ int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j)
 	} else if (!mg->mg_moves) {
 		rc = plan(j);
 	}
+	j->j_spare = kv_segs_spare_bytes(db);
 	if (rc)
 		job_take(j, true);
 	pthread_mutex_unlock(&mg->mg_lock);
@@ -331,6 +344,8 @@ void kv_merge_end(struct kv_job *j, int rc)
 	pthread_mutex_lock(&j->j_kvs->k_merging.mg_lock);
 	job_take(j, false);
 	j->j_kvs->k_merging.mg_failed = rc < 0;
+	if (rc == -ENOSPC && !j->j_move)
+		(void)BARRIER(661, (note_no_room(j), 0));
 	pthread_mutex_unlock(&j->j_kvs->k_merging.mg_lock);
 	kv_tree_put(j->j_db, j->j_tree);
 }
@@ -374,7 +389,8 @@ int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs)
 		kv_compact_end(db, rc);
 	/* what was taken may be what another one waits for */
 	kv_work_kick(db);
-	return rc == -ECANCELED || (rc == -ENOSPC && j.j_asked) ? 0 : rc;
+	/* other stores, and relocation, may go on and bring room (LF10) */
+	return rc == -ECANCELED || rc == -ENOSPC ? 0 : rc;
 }
 
 /* ---- moving values ------------------------------------------------------------------------ */

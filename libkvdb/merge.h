@@ -31,7 +31,7 @@ bool kv_spill_for_space(struct kvdb *db, struct kv_tree *tr);
  * On a full pool a merge that cannot hold its output would only take the room
  * that deletes and flushes live on.
  */
-bool kv_merge_fits(struct kvdb *db, struct kv_run **run, unsigned n);
+bool kv_merge_fits(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n);
 uint64_t kv_runs_keys(struct kv_run *const *run, unsigned n);
 
 /* ---- merge_job.c: one merge -------------------------------------------------------------- */
@@ -62,6 +62,7 @@ struct kv_job {
 	struct kv_move *j_move;	/* values of victims move on the way, or NULL */
 	uint64_t j_cut;		/* split: keys of a leaf */
 	uint32_t j_coming;	/* and leaves that it makes, at most */
+	uint64_t j_spare;	/* bytes of the pool when it began */
 
 	/* the rest is merge_job.c's */
 	struct kv_walk j_walk;	/* progress, with j_asked or j_move */

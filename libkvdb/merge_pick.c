@@ -147,12 +147,18 @@ uint64_t kv_runs_keys(struct kv_run *const *run, unsigned n)
 	return keys;
 }
 
-/* Every deletion removes itself and, most likely, what it deletes. */
-bool kv_merge_fits(struct kvdb *db, struct kv_run **run, unsigned n)
+/*
+ * Every deletion removes itself and, most likely, what it deletes: what makes room begins
+ * however little there is.
+ */
+bool kv_merge_fits(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n)
 {
+	const struct kv_stuck *sk = &kvs->k_merging.mg_no_room;
 	uint64_t keys = 1, tombs = 0, bytes = 0, left;
+	struct kvdb *db = kvs->k_db;
+	bool is_stuck = kv_stuck_holds(db, sk);
 
-	if (!kv_segs_are_short(db))
+	if (!is_stuck && !kv_segs_are_short(db))
 		return true;
 	for (unsigned i = 0; i < n; i++) {
 		keys += kv_run_desc(run[i])->rd_keys;
@@ -161,7 +167,7 @@ bool kv_merge_fits(struct kvdb *db, struct kv_run **run, unsigned n)
 	}
 	tombs += kv_tombs_garbage(run, n, n) / 2;
 	left = keys > 2 * tombs ? keys - 2 * tombs : 0;
-	return bytes / keys * left <= kv_segs_free_bytes(db) / 2;
+	return bytes / keys * left <= kv_segs_free_bytes(db) >> (is_stuck ? sk->sk_at : 1);
 }
 
 static void has_staged(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)

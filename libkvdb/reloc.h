@@ -232,12 +232,6 @@ uint64_t kv_room_due(struct kv_room *ro);
 /* Nothing more. */
 void kv_room_end(struct kv_room *ro, enum kv_victim_of who);
 
-/* That the last job could not help, so the next one will not, until something changes. */
-struct kv_stuck {
-	uint64_t sk_at;		/* bytes that were too many; 0 = it did help */
-	uint64_t sk_spare;	/* of the pool, then */
-};
-
 void kv_stuck_set(struct kvdb *db, struct kv_stuck *sk, uint64_t at);
 /* False: it helped, or the pool has twice the room. */
 bool kv_stuck_holds(struct kvdb *db, const struct kv_stuck *sk);

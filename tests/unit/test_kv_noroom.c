@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Merges that meet the end of the pool, on a real database without threads (LF10). */
+#include "harness.h"
+
+#include <errno.h>
+
+#include "kv.h"
+#include "kv_fresh.h"
+#include "merge.h"
+
+#define VLEN	120u	/* inline: merges write it */
+
+static char dir[256];
+static struct kvdb *db;
+static struct kvdb_kvs *big, *small;
+
+static void put(struct kvdb_kvs *kvs, uint32_t k)
+{
+	uint64_t x = k, v;
+	uint8_t val[VLEN];
+	char key[32];
+
+	for (unsigned i = 0; i < VLEN; i += 8) {
+		v = t_rand(&x);
+		memcpy(val + i, &v, 8);
+	}
+	/* in no order: each run covers all keys */
+	T_EQ(kvdb_put(kvs, key, (size_t)sprintf(key, "%08x", k * 0x9e3779b9u), val, VLEN), 0);
+}
+
+static void poll_all(void)
+{
+	while (kvdb_poll(db) > 0)
+		;
+}
+
+static uint64_t written(void)
+{
+	return atomic_load(&db->d_count.key_bytes[MPOOL_CAPACITY]);
+}
+
+static unsigned runs(struct kvdb_kvs *kvs)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+	unsigned n = tr->tr_nrun;
+
+	kv_tree_put(db, tr);
+	return n;
+}
+
+/* Until a merge of the large store met the end of the pool. */
+static void fill(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	kv_fresh(dir, sizeof(dir), "kv_noroom", 64u << 20, 256u << 10);
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	o.cache_bytes = 64u << 20;
+	o.log_bytes = 4u << 20;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_create(db, "big", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "big", &big), 0);
+	T_EQ(kvdb_kvs_create(db, "small", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "small", &small), 0);
+	for (uint32_t k = 0; !big->k_merging.mg_failed; k++) {
+		T_OK(k < 400000);
+		put(big, k);
+		if (k % 64 == 0)
+			poll_all();
+	}
+	T_OK(!kv_segs_are_short(db));	/* by that alone it would begin again */
+}
+
+static void a_merge_without_room_is_not_repeated(void)
+{
+	uint64_t was;
+
+	fill();
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	poll_all();
+	was = written();
+	for (unsigned i = 0; i < 5; i++)
+		poll_all();
+	T_EQ(written(), was);
+	/* what others have to merge is merged */
+	for (uint32_t k = 0; k < 6; k++) {
+		put(small, k);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	poll_all();
+	T_OK(runs(small) < 4);
+	/* and what makes room still begins */
+	T_EQ(kvdb_range_del(big, "2", 1, NULL, 0), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	poll_all();
+	T_EQ(runs(big), 1);
+	kv_end(db, dir, 0);
+}
+
+int main(void)
+{
+	T_RUN(a_merge_without_room_is_not_repeated);
+	return t_done();
+}
