@@ -330,9 +330,10 @@ int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j)
 	} else if (!mg->mg_moves) {
 		rc = plan(j);
 	}
-	j->j_spare = kv_segs_spare_bytes(db);
-	if (rc)
+	if (rc) {
+		j->j_spare = kv_segs_spare_bytes(db);
 		job_take(j, true);
+	}
 	pthread_mutex_unlock(&mg->mg_lock);
 	if (!rc)
 		kv_tree_put(db, j->j_tree);
@@ -358,7 +359,7 @@ bool kv_merge_is_behind(struct kvdb_kvs *kvs)
 	pthread_mutex_lock(&kvs->k_merging.mg_lock);
 	tr = kv_tree_get(kvs);
 	is = tr->tr_nupper >= KV_UPPER_RUNS_MAX && !kvs->k_merging.mg_failed &&
-	     !atomic_load(&kvs->k_bulk);
+	     !kv_stuck_holds(kvs->k_db, &kvs->k_merging.mg_no_room) && !atomic_load(&kvs->k_bulk);
 	pthread_mutex_unlock(&kvs->k_merging.mg_lock);
 	kv_tree_put(kvs->k_db, tr);
 	return is;

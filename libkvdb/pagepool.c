@@ -350,12 +350,12 @@ static struct kv_page *page_take(struct kv_pagepool *pp)
 
 	pthread_mutex_lock(&pp->pp_lock);
 	low = pp->pp_nfree + pp->pp_ngrace < pp->pp_low;
-	pthread_mutex_unlock(&pp->pp_lock);
-	if (low) {
+	/* at each miss, also while evicted pages are on their way: somebody must fetch them */
+	if (pp->pp_nfree < pp->pp_low)
 		atomic_store_explicit(&pp->pp_short, true, memory_order_relaxed);
-		if (!grow(pp))
-			evict(pp);
-	}
+	pthread_mutex_unlock(&pp->pp_lock);
+	if (low && !grow(pp))
+		evict(pp);
 	pthread_mutex_lock(&pp->pp_lock);
 	p = pp->pp_free;
 	if (p) {
@@ -378,16 +378,15 @@ void kv_pages_room(struct kvdb *db, unsigned n)
 	if (!atomic_load_explicit(&pp->pp_short, memory_order_relaxed))
 		return;
 	for (unsigned tries = 0; tries < 8; tries++) {
-		bool is_short, is_coming, is_low;
+		bool is_short, is_coming;
 
 		pthread_mutex_lock(&pp->pp_lock);
 		is_short = pp->pp_nfree < n;
 		is_coming = pp->pp_nfree + pp->pp_ngrace >= 4 * n;
-		is_low = pp->pp_nfree < pp->pp_low;
 		pthread_mutex_unlock(&pp->pp_lock);
 		if (is_short && is_coming)
 			kv_reclaim();
-		else if (!is_short && !is_low)
+		else if (!is_short)
 			atomic_store_explicit(&pp->pp_short, false, memory_order_relaxed);
 		if (!is_short || is_coming)
 			return;

@@ -533,14 +533,18 @@ uint8_t *kv_slab_take_spare(struct kvdb *db, uint32_t part)
 	return s ? slab_mem(s) : NULL;
 }
 
-void kv_slab_give_spare(struct kvdb *db, uint8_t *mem)
+/* One that nobody has seen; @count: of what it was to be. */
+static void slab_give(struct kv_slabs *sl, uint8_t *mem, unsigned *count)
 {
-	struct kv_slabs *sl = db->d_slabs;
-
 	pthread_mutex_lock(&sl->sl_lock);
 	slab_put(sl, &sl->sl_slab[(size_t)(mem - sl->sl_base) / sl->sl_bytes]);
-	sl->sl_nimage--;
+	(*count)--;
 	pthread_mutex_unlock(&sl->sl_lock);
+}
+
+void kv_slab_give_spare(struct kvdb *db, uint8_t *mem)
+{
+	slab_give(db->d_slabs, mem, &db->d_slabs->sl_nimage);
 }
 
 void kv_slab_publish(struct kvdb *db, uint8_t *mem, struct kv_seg *seg)
@@ -583,12 +587,7 @@ uint8_t *kv_slab_take_pages(struct kvdb *db)
 
 void kv_slab_give_pages(struct kvdb *db, uint8_t *mem)
 {
-	struct kv_slabs *sl = db->d_slabs;
-
-	pthread_mutex_lock(&sl->sl_lock);
-	slab_put(sl, &sl->sl_slab[(size_t)(mem - sl->sl_base) / sl->sl_bytes]);
-	sl->sl_npages--;
-	pthread_mutex_unlock(&sl->sl_lock);
+	slab_give(db->d_slabs, mem, &db->d_slabs->sl_npages);
 }
 
 static bool pin_place_take(struct kv_slabs *sl, unsigned *stripe)

@@ -2,10 +2,9 @@
 /* Merges that meet the end of the pool, on a real database without threads (LF10). */
 #include "harness.h"
 
-#include <errno.h>
-
 #include "kv.h"
 #include "kv_fresh.h"
+#include "leaf.h"
 #include "merge.h"
 
 #define VLEN	120u	/* inline: merges write it */
@@ -90,6 +89,19 @@ static void a_merge_without_room_is_not_repeated(void)
 	}
 	poll_all();
 	T_OK(runs(small) < 4);
+	/* no flush waits for what cannot begin (LF9) */
+	big->k_merging.mg_moves = 1;
+	for (uint32_t k = 0; runs(big) < KV_UPPER_RUNS_MAX; k++) {
+		put(big, k);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	big->k_merging.mg_moves = 0;
+	big->k_merging.mg_failed = false;
+	T_OK(!kv_merge_is_behind(big));
+	was = big->k_merging.mg_no_room.sk_at;
+	big->k_merging.mg_no_room.sk_at = 0;
+	T_OK(kv_merge_is_behind(big));
+	big->k_merging.mg_no_room.sk_at = was;
 	/* and what makes room still begins */
 	T_EQ(kvdb_range_del(big, "2", 1, NULL, 0), 0);
 	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);

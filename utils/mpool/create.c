@@ -339,13 +339,15 @@ static int create_run(struct ui *ui, struct plan *p)
 	}
 	if (rc)
 		return create_fail(ui, p, rc);
-	rc = is_dry ? 0 : create_confirm(ui, p, &o);
-	if (rc)
-		return rc;
-	o.flags &= ~MPOOL_CREATE_PLAN;
-	rc = is_dry ? 0 : mpool_create(p->path, &o);
-	if (rc)
-		return create_fail(ui, p, rc);
+	if (!is_dry) {
+		rc = create_confirm(ui, p, &o);
+		if (rc)
+			return rc;
+		o.flags &= ~MPOOL_CREATE_PLAN;
+		rc = mpool_create(p->path, &o);
+		if (rc)
+			return create_fail(ui, p, rc);
+	}
 	plan_room(ui, p);
 	return is_dry ? EXIT_DONE : create_report(ui, p, &o);
 }
