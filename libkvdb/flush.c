@@ -18,14 +18,19 @@
  *      are told.
  *
  * Locks: fl_io_lock > d_tick_lock > lo_lock; fl_lock alone or innermost.
+ *
+ * Who waits for an epoch sleeps at fl_turn, with the epoch's bit, and takes no lock when it
+ * is woken: a batch of commits would take it one after the other, each with two switches.
  */
 #include <errno.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "flush.h"
 #include "frame.h"
+#include "futex.h"
 #include "memtable.h"
 #include "txn.h"
 #include "vec.h"
@@ -545,6 +550,18 @@ void kv_epoch_born(struct kvdb *db, uint64_t e)
 	pthread_mutex_unlock(&fl->fl_lock);
 }
 
+static uint32_t turn_bit(uint64_t epoch)
+{
+	return 1u << epoch % 32;
+}
+
+/* Behind what is waited for. */
+static void next_turn(struct kv_flusher *fl, uint32_t bits)
+{
+	atomic_fetch_add(&fl->fl_turn, 1);
+	kv_futex_wake(&fl->fl_turn, INT_MAX, bits);
+}
+
 /* E3: @e is durable: lets waiters go and moves the gate to the next epoch. */
 static void publish(struct kvdb *db, uint64_t e)
 {
@@ -559,8 +576,8 @@ static void publish(struct kvdb *db, uint64_t e)
 		atomic_fetch_add(&db->d_count.durability_late, 1);
 	atomic_store(&db->d_durable, e);
 	atomic_store(&fl->fl_gate_ns, gate_of(db, atomic_load(&birth[(e + 1) % 4])));
-	pthread_cond_broadcast(&fl->fl_done);
 	pthread_mutex_unlock(&fl->fl_lock);
+	next_turn(fl, turn_bit(e));
 	kv_cqs_wake(db);
 	kv_work_tick(db);
 }
@@ -659,35 +676,35 @@ static int run_until(struct kvdb *db, uint64_t epoch)
 	return err;
 }
 
-/* fl_lock held */
+/* Whoever stored a later epoch woke the flusher, which goes on until that is durable. */
 static void want(struct kv_flusher *fl, uint64_t epoch)
 {
-	if (fl->fl_want < epoch)
-		fl->fl_want = epoch;
+	if (atomic_load(&fl->fl_want) >= epoch)
+		return;
+	pthread_mutex_lock(&fl->fl_lock);
+	if (atomic_load(&fl->fl_want) < epoch)
+		atomic_store(&fl->fl_want, epoch);
 	pthread_cond_signal(&fl->fl_wake);
+	pthread_mutex_unlock(&fl->fl_lock);
 }
 
 int kv_wait_durable(struct kvdb *db, uint64_t epoch)
 {
 	struct kv_flusher *fl = db->d_flusher;
+	uint32_t turn;
 
 	if (kv_is_manual(db))
 		return run_until(db, epoch);
-	pthread_mutex_lock(&fl->fl_lock);
 	want(fl, epoch);
-	while (atomic_load(&db->d_durable) < epoch && !kv_fault(db))
-		pthread_cond_wait(&fl->fl_done, &fl->fl_lock);
-	pthread_mutex_unlock(&fl->fl_lock);
+	while (turn = atomic_load(&fl->fl_turn),
+	       atomic_load(&db->d_durable) < epoch && !kv_fault(db))
+		kv_futex_wait(&fl->fl_turn, turn, turn_bit(epoch));
 	return CHECK(616, atomic_load(&db->d_durable) >= epoch) ? 0 : kv_fault(db);
 }
 
 void kv_want_durable(struct kvdb *db, uint64_t epoch)
 {
-	struct kv_flusher *fl = db->d_flusher;
-
-	pthread_mutex_lock(&fl->fl_lock);
-	want(fl, epoch);
-	pthread_mutex_unlock(&fl->fl_lock);
+	want(db->d_flusher, epoch);
 }
 
 int kv_epoch_force(struct kvdb *db)
@@ -752,11 +769,7 @@ void kv_flusher_kick(struct kvdb *db)
 
 void kv_flusher_tick(struct kvdb *db)
 {
-	struct kv_flusher *fl = db->d_flusher;
-
-	pthread_mutex_lock(&fl->fl_lock);
-	want(fl, atomic_load(&db->d_epoch));
-	pthread_mutex_unlock(&fl->fl_lock);
+	want(db->d_flusher, atomic_load(&db->d_epoch));
 }
 
 void kv_flusher_room(struct kvdb *db)
@@ -794,7 +807,7 @@ bool kv_epoch_is_due(struct kvdb *db)
 	bool due;
 
 	pthread_mutex_lock(&fl->fl_lock);
-	due = fl->fl_want > atomic_load(&db->d_durable) || kv_now(db) >= tick_due(db) ||
+	due = atomic_load(&fl->fl_want) > atomic_load(&db->d_durable) || kv_now(db) >= tick_due(db) ||
 	      atomic_load(&db->d_logs->ls_epoch_bytes) >= TICK_BYTES;
 	pthread_mutex_unlock(&fl->fl_lock);
 	return due;
@@ -809,8 +822,8 @@ static bool flusher_sleep(struct kvdb *db)
 	bool end;
 
 	pthread_mutex_lock(&fl->fl_lock);
-	while (!fl->fl_stop && !fl->fl_kicked && !kv_fault(db) && fl->fl_want <=
-	       atomic_load(&db->d_durable)) {
+	while (!fl->fl_stop && !fl->fl_kicked && !kv_fault(db) &&
+	       atomic_load(&fl->fl_want) <= atomic_load(&db->d_durable)) {
 		due = tick_due(db);
 		if (due == UINT64_MAX) {
 			pthread_cond_wait(&fl->fl_wake, &fl->fl_lock);
@@ -862,6 +875,7 @@ void kv_flusher_failed(struct kvdb *db)
 	pthread_cond_broadcast(&fl->fl_done);
 	pthread_cond_broadcast(&fl->fl_wake);
 	pthread_mutex_unlock(&fl->fl_lock);
+	next_turn(fl, KV_FUTEX_ALL);
 	kv_cqs_wake(db);
 }
 

@@ -31,11 +31,12 @@ struct kv_flusher {
 	bool fl_started;
 	pthread_mutex_t fl_lock;	/* the fields of this group */
 	pthread_cond_t fl_wake;		/* the flusher sleeps here */
-	pthread_cond_t fl_done;		/* durable epoch, room or fault changed */
+	pthread_cond_t fl_done;		/* room or fault changed */
 	bool fl_stop;
 	bool fl_kicked;			/* a frame is full */
-	uint64_t fl_want;		/* somebody waits for this epoch to be durable */
+	_Atomic(uint64_t) fl_want;	/* somebody waits for this epoch; written under fl_lock */
 
+	_Atomic(uint32_t) fl_turn;	/* changes with the durable epoch and at a fault; futex */
 	_Atomic(uint64_t) fl_gate_ns;	/* no acknowledgement from this time on (R1) */
 	_Atomic(bool) fl_stall;		/* memtables or logs are over their budget */
 	_Atomic(int) fl_space_err;	/* why background work cannot make room, or 0 */

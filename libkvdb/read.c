@@ -23,13 +23,11 @@
  * Locks: rs_lock and rs_spare_lock, leaves; rq_busy is a try-lock, held while its thread reads.
  */
 #include <errno.h>
-#include <linux/futex.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "flush.h"
+#include "futex.h"
 #include "load.h"
 #include "thread.h"
 
@@ -74,14 +72,14 @@ static __thread unsigned reads_here;	/* of this thread, up to FIRST_READS */
 
 static void park(struct kv_wait *w)
 {
-	syscall(SYS_futex, &w->w_state, FUTEX_WAIT_PRIVATE, W_WAITING, NULL, NULL, 0);
+	kv_futex_wait(&w->w_state, W_WAITING, KV_FUTEX_ALL);
 }
 
 static void unpark(struct kv_wait *w, uint32_t state)
 {
 	atomic_store(&w->w_state, state);
-	/* it may be gone already: waking at an address where nobody waits is harmless */
-	syscall(SYS_futex, &w->w_state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	/* it may be gone already */
+	kv_futex_wake(&w->w_state, 1, KV_FUTEX_ALL);
 }
 
 /*
