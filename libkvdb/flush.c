@@ -807,7 +807,8 @@ bool kv_epoch_is_due(struct kvdb *db)
 	bool due;
 
 	pthread_mutex_lock(&fl->fl_lock);
-	due = atomic_load(&fl->fl_want) > atomic_load(&db->d_durable) || kv_now(db) >= tick_due(db) ||
+	due = atomic_load(&fl->fl_want) > atomic_load(&db->d_durable) ||
+	      kv_now(db) >= tick_due(db) ||
 	      atomic_load(&db->d_logs->ls_epoch_bytes) >= TICK_BYTES;
 	pthread_mutex_unlock(&fl->fl_lock);
 	return due;
