@@ -180,7 +180,7 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
  */
 int kv_mt_link(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_seg *seg,
 	       struct kv_tslot *ts, struct kv_version **out);
-/* Takes it out again; it stays invisible to whoever has met it. */
+/* Takes it out again; it stays invisible to whoever has met it. Inside kv_enter(). */
 void kv_mt_unlink(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_version *v);
 /* A record of epoch @e is about to be installed. */
 void kv_mt_note_epoch(struct kv_mt *mt, uint64_t e);

@@ -490,12 +490,14 @@ void kv_commit_finish(struct kv_commit *co)
 void kv_commit_undo(struct kv_commit *co)
 {
 	struct kvdb_txn *t = co->co_txn;
+	struct kv_thread *th = kv_enter();	/* tables in which it looks may grow meanwhile */
 
 	if (t->t_slot)
 		atomic_store(&t->t_slot->ts_state, KV_TS_ABORTED);
 	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
 		if (tt->tt_mt)
 			unlink_store(t, tt);
+	kv_exit(th);
 }
 
 /* One attempt: 0, -EAGAIN (withdrawn), -ENOBUFS (no segment), -ENOMEM. */

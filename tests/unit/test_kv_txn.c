@@ -985,6 +985,67 @@ static void a_commit_record_whose_value_is_gone_fails_the_open(void)
 	rmdir(dir);
 }
 
+struct undoing {
+	struct kv_commit co;
+	pthread_t thread;
+	_Atomic(bool) is_freed, was_freed;
+};
+
+static void *undo(void *arg)
+{
+	kv_commit_undo(arg);
+	return NULL;
+}
+
+static void freed(void *arg)
+{
+	atomic_store((_Atomic(bool) *)arg, true);
+}
+
+/* Its version is to be taken out, and this bucket is locked: meanwhile nothing is freed. */
+static int undo_at_a_locked_bucket(struct kv_entry *en, void *arg)
+{
+	struct undoing *un = arg;
+
+	if (en->en_key[0] != 'x')
+		return 0;
+	T_EQ(pthread_create(&un->thread, NULL, undo, &un->co), 0);
+	while (atomic_load(&un->co.co_txn->t_slot->ts_state) != KV_TS_ABORTED)
+		usleep(1000);
+	usleep(20000);
+	kv_retire(freed, &un->is_freed);
+	for (unsigned int i = 0; i < 4; i++)
+		kv_reclaim();
+	un->was_freed = un->is_freed;
+	return 0;
+}
+
+/* The table of a memtable that grows is freed when those who look in it have left. */
+static void a_commit_that_fails_looks_in_no_table_that_was_freed(void)
+{
+	struct undoing un = { 0 };
+	struct kv_thread *th;
+	struct kvdb_txn *t;
+
+	fresh();
+	before();
+	t = write_all();
+	T_EQ(kv_commit_prepare(&un.co, t), 0);
+	th = kv_enter();
+	T_EQ(kv_commit_link(&un.co), 0);
+	kv_exit(th);
+	T_EQ(kv_mt_each(kv_mt_active(ka), undo_at_a_locked_bucket, &un), 0);
+	pthread_join(un.thread, NULL);
+	T_OK(!un.was_freed);
+	while (!un.is_freed)
+		kv_reclaim();
+	expect_all(false);
+	free(un.co.co_buf);
+	free(t->t_slot);
+	kvdb_txn_abort(t);
+	end();
+}
+
 static void values_in_too_many_segments_end_the_transaction(void)
 {
 	static char huge[1 << 20];
@@ -1054,5 +1115,6 @@ int main(void)
 	T_RUN(a_value_holds_its_segment_before_its_epoch_can_end);
 	T_RUN(a_commit_record_whose_value_is_gone_fails_the_open);
 	T_RUN(values_in_too_many_segments_end_the_transaction);
+	T_RUN(a_commit_that_fails_looks_in_no_table_that_was_freed);
 	return t_done();
 }
