@@ -23,6 +23,7 @@
 #include "leaf.h"
 #include "load.h"
 #include "mdc.h"
+#include "memtable.h"
 #include "reloc.h"
 #include "thread.h"
 #include "txn.h"
@@ -756,18 +757,24 @@ int kvdb_kvs_open(struct kvdb *db, const char *name, struct kvdb_kvs **out)
 	return 0;
 }
 
-/* Its runs lose their durable references at once, their objects with the last reader. */
-static void forget_runs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *blank)
+/*
+ * Its runs lose their durable references at once, their objects with the last reader. What is in
+ * its memtables is never flushed: those that views hold count as theirs, and stop no writer.
+ */
+static void forget_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *blank)
 {
 	struct kv_tree *tr = kv_tree_get(kvs);
 	uint32_t i;
 
+	for (i = 0; i < tr->tr_nmt; i++)
+		atomic_store(&tr->tr_mt[i]->m_flushed, true);
 	for (i = 0; i < tr->tr_nrun; i++) {
 		kv_run_count(tr->tr_run[i], -1);
 		kv_run_drop(tr->tr_run[i]);
 	}
 	kv_tree_put(db, tr);
 	kv_tree_empty(kvs, blank);
+	kv_flusher_room(db);
 }
 
 /* From now on no worker takes it up; waits for those that have. */
@@ -822,7 +829,7 @@ static int drop_locked(struct kvdb *db, const char *name)
 		return err;
 	}
 	m->m_dropped[m->m_ndropped++] = kvs;
-	forget_runs(db, kvs, blank);
+	forget_tree(db, kvs, blank);
 	return 0;
 }
 

@@ -119,7 +119,8 @@ struct kv_mt {
 	_Atomic(uint64_t) m_log_pos;		/* ls_bytes at its first record; 0 = none yet */
 	_Atomic(bool) m_grow_wanted;
 	_Atomic(bool) m_grow_asked;		/* the grower was told */
-	_Atomic(bool) m_flushed;		/* its run is durable; only cursors hold it */
+	/* its run is durable, or its store was dropped; only cursors and views hold it */
+	_Atomic(bool) m_flushed;
 	pthread_mutex_t m_grow_lock;
 	struct kv_stripe m_stripe[KV_STRIPES];
 	struct kv_chunk *m_chunks;		/* all; views lock */

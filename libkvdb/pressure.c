@@ -26,9 +26,10 @@ struct usage {
 };
 
 /*
- * Only memtables that a flush can free are counted. One that is flushed is
- * held by cursors, whose owner may be the writer that would wait; the table of
- * an empty one is untouched memory, and switching would not make it smaller.
+ * Only memtables that a flush can free are counted. One that is flushed, or of a
+ * store that was dropped, is held by cursors and views, whose owner may be the
+ * writer that would wait; the table of an empty one is untouched memory, and
+ * switching would not make it smaller.
  */
 static struct usage usage(struct kvdb *db)
 {

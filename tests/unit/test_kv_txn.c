@@ -725,6 +725,29 @@ static void a_drop_that_fails_is_seen_by_nobody(void)
 	end();
 }
 
+/* Nobody flushes what is in its memtable, which lives as long as the view does. */
+static void a_view_of_a_dropped_store_stops_no_writer(void)
+{
+	struct kvdb_txn *t;
+	char key[16];
+
+	fresh();
+	put(kb, "y", "old");
+	t = begin(KVDB_TXN_RDONLY);
+	T_EQ(kvdb_kvs_drop(db, "b"), 0);
+	atomic_store(&db->d_budget.b_log_bytes, 1u << 20);
+	for (unsigned int i = 0; i < 600; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		T_EQ(kvdb_put(ka, key, strlen(key), big, sizeof(big)), 0);
+	}
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	kv_pressure(db);
+	T_OK(!atomic_load(&db->d_flusher->fl_stall));
+	T_EQ(sees_y(t), 0);
+	kvdb_txn_abort(t);
+	end();
+}
+
 /* A lock that goes to whoever waits for it, also when its last owner wants it again. */
 static void lock_hands_over(pthread_mutex_t *lock)
 {
@@ -1108,6 +1131,7 @@ int main(void)
 	T_RUN(a_delete_of_many_keys_marks_no_tree_that_is_being_replaced);
 	T_RUN(a_tree_is_counted_before_its_lock_is_free);
 	T_RUN(a_drop_that_fails_is_seen_by_nobody);
+	T_RUN(a_view_of_a_dropped_store_stops_no_writer);
 	T_RUN(a_view_that_begins_again_is_live);
 	T_RUN(each_store_has_its_own_horizon);
 	T_RUN(values_stay_while_a_transaction_is_open_over_flushes);
