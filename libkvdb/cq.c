@@ -60,6 +60,9 @@ static void op_start(struct kv_cq_op *o)
 	struct kvdb_cq *cq = o->o_cq;
 	int err = op_check(cq, &o->o_op);
 
+	/* gone when it was accepted, as by kvdb_txn_commit() */
+	if (err && o->o_op.type == KVDB_OP_COMMIT)
+		kvdb_txn_abort(o->o_op.txn);
 	if (err)
 		kv_cq_op_done(o, err);
 	else if (is_read(&o->o_op))

@@ -936,6 +936,9 @@ static void transactions_commit_without_waiting(void)
 	T_EQ(one((struct kvdb_op){ .type = KVDB_OP_COMMIT, .txn = clash.txn }).err, -ECANCELED);
 	T_EQ(one((struct kvdb_op){ .type = KVDB_OP_COMMIT }).err, -EINVAL);
 	T_OK(kh_holds_str(kvs, "c", "v"));
+	/* and so does one that is refused: its keys are anybody's again */
+	T_EQ(one(commit_op(kvs, "d", ~KVDB_OP_DURABLE)).err, -EINVAL);
+	T_EQ(kvdb_put(kvs, "d", 1, "p", 1), 0);
 	kvdb_cq_close(cq);
 	kh_close();
 }
