@@ -9,6 +9,9 @@
  * the lock of its key's bucket, before it links; a transaction locks the key
  * first and then goes through that bucket's lock to look for conflicts. So
  * either the plain write sees the owner or the transaction sees the version.
+ * A write into a memtable that the transaction did not find loaded the tree
+ * later: a fence between lock and tree, and looks that are sequentially
+ * consistent, have it see the owner too.
  *
  * Locks: bucket > stripe (spins, yields); tk_lock (waiters) alone.
  */
@@ -137,7 +140,7 @@ bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen
 	struct stripe *sp = stripe_of(db, hash);
 	bool is;
 
-	if (!atomic_load_explicit(&sp->sp_first, memory_order_relaxed))
+	if (!atomic_load(&sp->sp_first))	/* as the look at d_owners before it */
 		return false;
 	stripe_lock(sp);
 	is = has(sp, kvs, key, klen, hash);

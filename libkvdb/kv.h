@@ -33,6 +33,18 @@ static inline void kv_cpu_pause(void)
 #endif
 }
 
+/*
+ * A full fence beside an atomic read-modify-write. C11 lets loads that follow one be done before
+ * its store, and stores that precede it be seen after that, by those who look at other words; other
+ * processors do so. On x86 it is a locked instruction, which nothing passes.
+ */
+static inline void kv_fence(void)
+{
+#ifndef __x86_64__
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 #define KV_LOGS_MAX	64u
 #define KV_INLINE_MAX	128u	/* values up to this live with their key, bytes */
 

@@ -529,7 +529,7 @@ int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_
 		rs->rs_seg = f->fr_seg;
 		rs->rs_off = f->fr_off + len;
 		rs->rs_epoch = f->fr_epoch;
-		atomic_store_explicit(&sl->sl_index, WORD_N(w), memory_order_relaxed);
+		atomic_store_explicit(&sl->sl_index, WORD_N(w), memory_order_release);
 		kv_epoch_birth(db, f->fr_epoch);
 		return 0;
 	}

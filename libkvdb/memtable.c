@@ -410,6 +410,7 @@ static uint64_t stamp_undecided(struct kvdb *db, struct kv_version *v, uint64_t 
 
 uint64_t kv_version_stamp(struct kvdb *db, struct kv_version *v)
 {
+	/* a view does not see HIDDEN of what is stamped for it: kv_view_open() */
 	uint64_t s = atomic_load_explicit(&v->v_seq, memory_order_acquire);
 
 	return KV_UNLIKELY(s & KV_IN_SLOT) ? stamp_undecided(db, v, s) : s;
@@ -532,8 +533,11 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
 	uint64_t st;
 	int err = -EBUSY;
 
-	/* the look and the link are under one hold of the bucket's lock (R14) */
-	if (KV_UNLIKELY(atomic_load_explicit(&db->d_owners, memory_order_relaxed)) &&
+	/*
+	 * The look and the link are under one hold of the bucket's lock (R14). Sequentially
+	 * consistent: the owner may have gone through the buckets of older memtables only
+	 */
+	if (KV_UNLIKELY(atomic_load(&db->d_owners)) &&
 	    !CHECK(454, !kv_key_is_owned(db, mt->m_kvs, op->op_key, op->op_klen, op->op_hash)))
 		goto out;
 	err = -ENOMEM;
@@ -561,7 +565,7 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
 		goto out;
 	note_epoch(mt, rs->rs_epoch);
 	kv_rec_set_rev(rs->rs_buf, v->v_rev);
-	atomic_store_explicit(&sl->sl_ver, (uintptr_t)v, memory_order_relaxed);
+	atomic_store_explicit(&sl->sl_ver, (uintptr_t)v, memory_order_release);
 	atomic_store_explicit(&en->en_head, v, memory_order_release);
 	/* sequentially consistent: linked before INSTALLING is seen (R12) */
 	if (!kv_slot_install(sl)) {
@@ -948,8 +952,16 @@ uint64_t kv_mt_oldest_epoch(struct kvdb *db)
  * R13: what was stamped before the addition is <= v, what is stamped after it
  * is > v. A view needs no place in a list: its cursor holds the memtables and
  * runs of its birth, so neither flush nor merge can take a version from it.
+ *
+ * A put loads d_seq for its stamp and tells nobody. So that the view finds the
+ * links and PENDING of each whose load was before the addition, a full fence is
+ * between its looks and the addition, as between the links and what lets a stamp
+ * be given (kv_slot_install()). Then acquire is enough for all that a view loads.
  */
 uint64_t kv_view_open(struct kvdb *db)
 {
-	return atomic_fetch_add(&db->d_seq, 1);
+	uint64_t v = atomic_fetch_add(&db->d_seq, 1);
+
+	kv_fence();
+	return v;
 }

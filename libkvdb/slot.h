@@ -28,6 +28,7 @@ static inline bool kv_slot_install(struct kv_slot *sl)
 {
 	uint64_t st = atomic_load_explicit(&sl->sl_state, memory_order_relaxed);
 
+	kv_fence();	/* what is linked, before anybody can stamp it: pairs with kv_view_open() */
 	return (st & KV_SLOT_MASK) == KV_SLOT_OPEN &&
 	       atomic_compare_exchange_strong(&sl->sl_state, &st,
 					      (st & ~(uint64_t)KV_SLOT_MASK) | KV_SLOT_INSTALLING);
@@ -36,9 +37,9 @@ static inline bool kv_slot_install(struct kv_slot *sl)
 /* Where the record is, for whoever has to finish it. */
 static inline void kv_slot_place(struct kv_slot *sl, const struct kv_resv *rs)
 {
-	atomic_store_explicit(&sl->sl_frame, rs->rs_frame, memory_order_relaxed);
-	atomic_store_explicit(&sl->sl_off, rs->rs_off, memory_order_relaxed);
-	atomic_store_explicit(&sl->sl_buf, rs->rs_buf, memory_order_relaxed);
+	atomic_store_explicit(&sl->sl_frame, rs->rs_frame, memory_order_release);
+	atomic_store_explicit(&sl->sl_off, rs->rs_off, memory_order_release);
+	atomic_store_explicit(&sl->sl_buf, rs->rs_buf, memory_order_release);
 }
 
 /* The record's bytes are there, but for stamp and CRC. */

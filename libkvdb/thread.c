@@ -149,17 +149,6 @@ static inline struct kv_thread *thread_self(void)
 	return KV_LIKELY(t != NULL) ? t : thread_new();
 }
 
-/*
- * C11 lets loads that follow an exchange be done before its store, and other processors do so.
- * On x86 it is a locked instruction, which no load passes.
- */
-static inline void fence(void)
-{
-#ifndef __x86_64__
-	atomic_thread_fence(memory_order_seq_cst);
-#endif
-}
-
 struct kv_thread *kv_enter(void)
 {
 	struct kv_thread *t = thread_self();
@@ -169,7 +158,7 @@ struct kv_thread *kv_enter(void)
 		atomic_exchange_explicit(&t->t_epoch,
 					 atomic_load_explicit(&epoch, memory_order_relaxed),
 					 memory_order_seq_cst);
-		fence();
+		kv_fence();
 	}
 	return t;
 }
@@ -198,7 +187,7 @@ static bool advance(void)
 	bool all = true;
 
 	pthread_mutex_lock(&reg_lock);
-	fence();	/* pairs with kv_enter(): what was unhooked, before who reads it */
+	kv_fence();	/* pairs with kv_enter(): what was unhooked, before who reads it */
 	for (t = threads; t && all; t = t->t_next) {
 		uint64_t e = atomic_load(&t->t_epoch);
 
@@ -257,10 +246,22 @@ static void reclaim(void)
 	pthread_mutex_unlock(&limbo_lock);
 }
 
+/*
+ * The epoch in which what the caller has unhooked is retired. The fence pairs with that of
+ * kv_enter(): who is behind his own and finds it still has announced this epoch or an earlier one.
+ * Without it the load may be done first, for what unhooks is often but a release store; then the
+ * epoch moves, and who enters in the next one finds what is freed one too early.
+ */
+static uint64_t epoch_of_now(void)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	return atomic_load(&epoch);
+}
+
 /* Waits until nobody holds what was unlinked before the call. Outside kv_enter(). */
 static void grace(void)
 {
-	uint64_t want = atomic_load(&epoch) + 2;
+	uint64_t want = epoch_of_now() + 2;
 
 	/* on a busy machine a yield costs a time slice of each other thread */
 	while (atomic_load(&epoch) < want)
@@ -297,7 +298,7 @@ void kv_retire(void (*fn)(void *), void *arg)
 	}
 	*l = (struct limbo){ .fn = fn, .arg = arg };
 	pthread_mutex_lock(&limbo_lock);
-	l->epoch = atomic_load(&epoch);
+	l->epoch = epoch_of_now();
 	*limbo_tail = l;
 	limbo_tail = &l->next;
 	atomic_fetch_add(&limbo_n, 1);

@@ -263,7 +263,7 @@ int kv_mt_tomb_install(struct kv_mt *mt, struct kv_tomb *tb, struct kv_slot *sl,
 		return -EAGAIN;
 	v->v_epoch = rs->rs_epoch;
 	kv_mt_note_epoch(mt, rs->rs_epoch);
-	atomic_store_explicit(&sl->sl_ver, (uintptr_t)v, memory_order_relaxed);
+	atomic_store_explicit(&sl->sl_ver, (uintptr_t)v, memory_order_release);
 	/* sequentially consistent: linked before INSTALLING is seen (R12) */
 	if (!kv_slot_install(sl))
 		return -EAGAIN;

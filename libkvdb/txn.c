@@ -218,14 +218,16 @@ static struct kv_write *write_new(struct kvdb_txn *t, struct kv_touched *tt, con
 static int newest_above(struct kvdb_kvs *kvs, const struct kv_keylock *kl, uint64_t view,
 			uint64_t *out)
 {
-	struct kv_tree *tr = atomic_load(&kvs->k_tree);
+	struct kv_tree *tr;
 	struct kv_path pa;
 	struct kv_ent e;
 	uint64_t s;
 	int err;
 
 	*out = 0;
+	/* behind the lock: pairs with the looks of plain writes, and the fences of many_begin() */
 	atomic_thread_fence(memory_order_seq_cst);
+	tr = atomic_load(&kvs->k_tree);
 	if (KV_UNLIKELY(atomic_load(&tr->tr_tombs)) &&
 	    !CHECK(498, !kv_tombs_conflict(kvs, kl->kl_key, kl->kl_klen, view))) {
 		*out = view + 1;

@@ -225,7 +225,8 @@ int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch);
 void kv_durable_run(struct kvdb *db, bool all);
 static inline bool kv_durable_has(struct kvdb *db)
 {
-	return db->d_txns && atomic_load_explicit(&db->d_txns->tx_ndone, memory_order_relaxed);
+	/* sequentially consistent, as the store of d_durable before it: kvdb_on_durable() */
+	return db->d_txns && atomic_load(&db->d_txns->tx_ndone);
 }
 
 #endif

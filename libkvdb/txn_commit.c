@@ -116,7 +116,7 @@ static int write_value(struct kvdb_txn *t, const struct kv_keylock *kl, const st
 
 	kv_slot_place(sl, rs);
 	encode_value(kl, v, val, rs, index, size);
-	atomic_store_explicit(&sl->sl_ver, 0, memory_order_relaxed);
+	atomic_store_explicit(&sl->sl_ver, 0, memory_order_release);
 	err = pin_value(t, rs);
 	if (!err && !kv_slot_install(sl))
 		err = -EAGAIN;
@@ -431,7 +431,7 @@ static int install(struct kv_commit *co)
 			if (tt->tt_mt)
 				kv_mt_note_epoch(tt->tt_mt, rs->rs_epoch);
 		atomic_store_explicit(&sl->sl_ver, (uintptr_t)t->t_slot | KV_SLOT_TXN,
-				      memory_order_relaxed);
+				      memory_order_release);
 		/* everything is linked: from here on the flusher may commit it */
 		if (kv_slot_install(sl))
 			return 0;
@@ -446,7 +446,7 @@ static int install_own(struct kv_commit *co)
 	int err;
 
 	kv_own_enter(db, &co->co_rs);
-	atomic_store_explicit(&co->co_slot->sl_index, 0, memory_order_relaxed);
+	atomic_store_explicit(&co->co_slot->sl_index, 0, memory_order_release);
 	kv_slot_open(co->co_slot);
 	err = install(co);
 	co->co_has_own = err;
