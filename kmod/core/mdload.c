@@ -367,6 +367,7 @@ static int load_apply(struct mp_pool *pool, struct load *l)
 {
 	struct mp_mdlog *md = &pool->p_md;
 	struct walk done, *best = &l->wk[l->best_m][l->best_r];
+	struct mp_node *last;
 	int rc;
 
 	l->w.w_pd = md->md_dev[l->best_m];
@@ -382,6 +383,11 @@ static int load_apply(struct mp_pool *pool, struct load *l)
 	pool->p_next_id = max_t(u64, best->wk_id_hwm, 1);
 	if (!CHECK(117, pool->p_next_id <= MP_ID_LAST))
 		return mp_err(MP_MD_RECORD, "object id mark %llu", pool->p_next_id);
+	/* the next object would get the id of one that there is: INV-10 */
+	last = mp_tree_floor(&pool->p_objs, ~0ull);
+	if (last && !CHECK(160, last->n_key < pool->p_next_id))
+		return mp_err(MP_MD_RECORD, "object %llu, and the id mark is %llu", last->n_key,
+			      pool->p_next_id);
 	pool->p_gen = best->wk_gen;
 	return 0;
 }

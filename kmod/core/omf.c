@@ -186,6 +186,8 @@ static bool sb_geometry_is_good(const struct mp_sb *sb)
 		return false;
 	if ((sb->sb_dev[sb->sb_slot].sd_flags & MP_DEVF_MD) && sb->sb_data_off < md_end)
 		return false;
+	if (sb->sb_gen >= MP_NUMBER_END || sb->sb_md_epoch >= MP_NUMBER_END)
+		return false;
 	return sb->sb_state >= MP_SB_CREATING && sb->sb_state <= MP_SB_DESTROYED;
 }
 
@@ -338,6 +340,8 @@ int mp_frame_peek(const void *buf, const u8 *uuid, u64 addr, u32 max_blocks, str
 	if (!CHECK(20, !memcmp(o->mf_uuid, uuid, MP_UUID_LEN)))
 		return -EUCLEAN;
 	if (!CHECK(21, fr->mf_addr == addr))
+		return -EUCLEAN;
+	if (!CHECK(161, fr->mf_epoch < MP_NUMBER_END && fr->mf_seq < MP_NUMBER_END))
 		return -EUCLEAN;
 	/* the size bound keeps readers inside their buffers: never switched off */
 	if (!fr->mf_blocks || fr->mf_blocks > max_blocks ||

@@ -3,7 +3,7 @@
  * Media format: every structure that lies on a device, and its in-core twin.
  * FORMAT.md has the byte tables, omf_check.h pins sizes and offsets. Only
  * omf.c touches the *_omf structures; all others use the twins. All integers
- * are little-endian; pads are zero and checked; checksums are CRC32C with
+ * are little-endian; pads are zero; checksums are CRC32C with
  * initial value ~0 and final inversion, over the whole unit with the checksum
  * field zero.
  */
@@ -23,6 +23,8 @@
 #define MP_MD_MAX	(1u << 30)	/* bytes of a region of the metadata log */
 #define MP_FORMAT	0x0100u
 #define MP_SB_COPIES	3u
+/* generations, epochs and sequences are smaller: whoever reads them counts on from them */
+#define MP_NUMBER_END	(1ull << 62)
 
 /* feature masks this release knows */
 #define MP_COMPAT_KNOWN		0ull

@@ -485,6 +485,10 @@ static int activate(struct mp_pool *pool)
 	u32 i;
 	int rc = next && buf ? 0 : mp_err(MP_NOMEM, "superblock");
 
+	/* of ours there is room for the next frame: INV-8. Before anything is written */
+	if (!rc && !CHECK(164, !mp_md_room(pool, 0)))
+		rc = mp_err(MP_MD_RECORD, "%llu objects are more than a log of %llu bytes holds",
+			    pool->p_nobjs, pool->p_md.md_bytes);
 	/* objects' contents seen from now on must not be lost later: INV-7 */
 	for (i = 0; i < pool->p_ndevs && !rc; i++)
 		rc = BARRIER(105, mp_dev_flush(pool, pool->p_dev[i]));

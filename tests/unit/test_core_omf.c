@@ -160,6 +160,9 @@ static void superblock_fields_are_bounded_behind_a_good_checksum(void)
 	BAD(sb_spare_pct[0], 91, -EUCLEAN);
 	BAD(sb_dev[0].sd_flags, 0, -EUCLEAN);
 	BAD(sb_dev[0].sd_bytes, 4 << 20, -EUCLEAN);
+	/* what is counted on from them must not begin anew */
+	BAD(sb_gen, MP_NUMBER_END, -EUCLEAN);
+	BAD(sb_md_epoch, ~0ull, -EUCLEAN);
 	BAD(sb_name[0], '\n', -EUCLEAN);
 	/* no pool can be given these */
 	BAD(sb_name[0], '.', -EUCLEAN);
@@ -220,6 +223,14 @@ static void frame_rejects_every_flipped_bit_and_every_other_place(void)
 		T_OK(mp_frame_decode(block, uuid, 65536, 2, &got) < 0);
 		block[i / 8] ^= (u8)(1 << (i % 8));
 	}
+	/* what is counted on from them must not begin anew */
+	fr.mf_epoch = MP_NUMBER_END;
+	mp_frame_encode(&fr, uuid, block);
+	T_OK(mp_frame_decode(block, uuid, 65536, 2, &got) < 0);
+	fr.mf_epoch = 3;
+	fr.mf_seq = ~0ull;
+	mp_frame_encode(&fr, uuid, block);
+	T_OK(mp_frame_decode(block, uuid, 65536, 2, &got) < 0);
 }
 
 static void mlog_frame_rejects_every_flipped_bit_and_every_other_place(void)

@@ -209,7 +209,7 @@ static void frame_put(const struct tail *t, struct mp_frame *fr, const struct mp
 
 enum wrong {
 	NOTHING, EPOCH, SEQ, PREV,		/* no continuation: as if it were not there */
-	COUNT, MARK, ID, EXTENT, SEALED, UNEVEN,	/* impossible: refused */
+	COUNT, MARK, ID, BEYOND, EXTENT, SEALED, UNEVEN,	/* impossible: refused */
 	WRONGS,
 };
 
@@ -233,6 +233,8 @@ static void frame_wrong(const struct tail *t, enum wrong what, u64 id)
 		fr.mf_id_hwm = MP_ID_LAST + 1;
 	else if (what == ID)
 		rec.r_id = MP_ID_LAST;
+	else if (what == BEYOND)
+		rec.r_id = fr.mf_id_hwm;
 	else if (what == EXTENT)
 		ex.ex_slot = 1;
 	if (what >= SEALED) {
@@ -265,6 +267,59 @@ static void each_check_of_a_frame_works(void)
 			T_FAIL("frame %d: %llu objects", what, (unsigned long long)count_objs(&r));
 		rig_fini(&r);
 	}
+}
+
+#define FULL_BYTES	(256u << 10)	/* of a region */
+#define FULL_PART	(64u << 10)	/* a frame of a checkpoint in it */
+#define FULL_OBJS	3524u		/* whose checkpoint has 63 blocks, and one for its end */
+
+/* region 1 as one checkpoint that fills it */
+static void full_write(const u8 *uuid)
+{
+	struct mp_extent ex = { .ex_start = 200, .ex_count = 1 };
+	struct mp_frame fr = { .mf_flags = MP_FRAME_CKPT, .mf_epoch = 1, .mf_seq = 5, .mf_gen = 3,
+			       .mf_addr = MD_OFF + FULL_BYTES, .mf_id_hwm = FULL_OBJS + 1 };
+	struct mp_rec rec;
+	u32 id = 1;
+	u8 *at;
+
+	for (; !(fr.mf_flags & MP_FRAME_END); fr.mf_addr += (u64)fr.mf_blocks * MP_BLOCK) {
+		at = r.m[0].now + fr.mf_addr + MP_FRAME_HDR;
+		fr.mf_len = fr.mf_nrecs = 0;
+		for (; id <= FULL_OBJS && fr.mf_len + 72 <= FULL_PART - MP_FRAME_HDR; id++) {
+			rec_obj(&rec, &ex, id);
+			ex.ex_start = 199 + id + (199 + id >= 2048);
+			fr.mf_len += mp_rec_encode(&rec, at + fr.mf_len);
+			fr.mf_nrecs++;
+		}
+		fr.mf_flags |= fr.mf_nrecs ? 0 : MP_FRAME_END;
+		fr.mf_blocks = DIV_ROUND_UP(MP_FRAME_HDR + fr.mf_len, MP_BLOCK);
+		fr.mf_seq++;
+		mp_frame_encode(&fr, uuid, r.m[0].now + fr.mf_addr);
+		fr.mf_prev = fr.mf_csum;
+	}
+	T_EQ(fr.mf_addr, MD_OFF + 2 * FULL_BYTES);
+}
+
+/* No frame of ours would find room behind its checkpoint. */
+static void log_that_somebody_has_filled_is_refused(void)
+{
+	static struct mp_sb sb;
+	u8 *was;
+
+	rig_init(&r, 1, 16 << 20);
+	T_EQ(mp_sb_decode(r.m[0].now, 0, &sb), 0);
+	T_EQ(sb.sb_md_bytes, FULL_BYTES);
+	full_write(sb.sb_uuid);
+	was = malloc(16 << 20);
+	memcpy(was, r.m[0].now, 16 << 20);
+	T_EQ(mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool), 0);
+	T_EQ(count_objs(&r), FULL_OBJS);
+	stop();
+	T_EQ(rig_open(&r), -EUCLEAN);
+	T_MEMEQ(was, r.m[0].now, 16 << 20);
+	free(was);
+	rig_fini(&r);
 }
 
 /*
@@ -537,6 +592,7 @@ int main(void)
 	T_RUN(shrunk_device_without_its_first_copy_is_refused);
 	T_RUN(old_log_with_a_newer_member_is_refused);
 	T_RUN(each_check_of_a_frame_works);
+	T_RUN(log_that_somebody_has_filled_is_refused);
 	T_RUN(damaged_newest_checkpoint_is_refused);
 	T_RUN(memory_of_an_open_is_bounded);
 	T_RUN(ids_beyond_the_durable_mark_are_not_given_out);
