@@ -52,6 +52,21 @@ static int op_check(const struct mp_op *op, struct mp_obj *obj)
 	return 0;
 }
 
+/* a container goes with both its logs, and its logs with it; p_lock held */
+static int root_check(const struct batch *b, const struct mp_op *op, const struct mp_obj *obj)
+{
+	u64 id = mp_obj_id(obj);
+	struct mp_root *r;
+
+	if (op->op_type != MP_OP_DELETE || obj->o_kind != MP_MLOG || b->root_del)
+		return 0;
+	list_for_each_entry(r, &b->pool->p_roots, r_list)
+		if (r->r_id[0] == id || r->r_id[1] == id)
+			return mp_err(MP_OBJ_STATE, "log %llu is one of container '%s'", id,
+				      r->r_name);
+	return 0;
+}
+
 static int op_mark(struct batch *b, const struct mp_op *op)
 {
 	struct mp_obj *obj = op->op_obj;
@@ -65,6 +80,9 @@ static int op_mark(struct batch *b, const struct mp_op *op)
 		obj = mp_otab_find(b->pool, op->op_id);
 	if (!obj)
 		return mp_err(MP_OBJ_NONE, "object %llu", op->op_id);
+	rc = root_check(b, op, obj);
+	if (rc)
+		return rc;
 	spin_lock_irqsave(&obj->o_lock, irq);
 	rc = op_check(op, obj);
 	if (!rc && op->op_type == MP_OP_COMMIT)
@@ -359,9 +377,27 @@ int mp_root_get(struct mp_pool *pool, const char *name, u64 id[2])
 	return r ? 0 : mp_err(MP_ROOT_NONE, "container '%s'", name);
 }
 
+/* which of its logs there are: a pool that an older release wrote to may lack one */
+static u32 root_logs(struct mp_pool *pool, const u64 id[2], struct mp_op op[2])
+{
+	struct mp_obj *obj;
+	u32 i, n = 0;
+
+	mutex_lock(&pool->p_lock);
+	for (i = 0; i < 2; i++) {
+		obj = i && id[0] == id[1] ? NULL : mp_otab_find(pool, id[i]);
+		if (!obj || obj->o_kind != MP_MLOG)
+			continue;
+		op[n].op_type = MP_OP_DELETE;
+		op[n++].op_id = id[i];
+	}
+	mutex_unlock(&pool->p_lock);
+	return n;
+}
+
 int mp_root_delete(struct mp_pool *pool, const char *name)
 {
-	struct mp_op op[2] = { { .op_type = MP_OP_DELETE }, { .op_type = MP_OP_DELETE } };
+	struct mp_op op[2] = { { .op_id = 0 } };
 	char key[MP_NAME_LEN];
 	u64 id[2];
 	int rc;
@@ -371,11 +407,8 @@ int mp_root_delete(struct mp_pool *pool, const char *name)
 		return rc;
 	mutex_lock(&pool->p_root_lock);
 	rc = mp_root_get(pool, name, id);
-	if (!rc) {
-		op[0].op_id = id[0];
-		op[1].op_id = id[1];
-		rc = batch_run(pool, op, 2, key);
-	}
+	if (!rc)
+		rc = batch_run(pool, op, root_logs(pool, id, op), key);
 	mutex_unlock(&pool->p_root_lock);
 	return rc;
 }

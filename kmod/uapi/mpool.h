@@ -413,7 +413,10 @@ struct mpool_ioc_objects {
 
 #define MPOOL_IOC_OP_CRC	0x8u	/* op_crc is given */
 
-/* one operation: 1 commit, 2 seal, 3 delete. Commit and seal need a held object */
+/*
+ * One operation: 1 commit, 2 seal, 3 delete. Commit and seal need a held object; the mlogs of
+ * a root are deleted with it only.
+ */
 struct mpool_ioc_op {
 	__u32 op_type;
 	__u32 op_flags;

@@ -382,6 +382,33 @@ static void roots_are_atomic_and_ordered(void)
 	rig_fini(&r);
 }
 
+/* its logs go with a container only: what was left of it could not be removed */
+static void log_of_a_container_is_not_deleted_alone(void)
+{
+	struct mp_op del = { .op_type = MP_OP_DELETE };
+	struct mp_obj *o;
+	u64 id[2];
+
+	rig_init(&r, 2, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(mp_root_create(r.pool, "a", MP_CAPACITY, 65536, 1), 0);
+	T_EQ(mp_root_get(r.pool, "a", id), 0);
+	T_EQ(delete_id(r.pool, id[1]), -EINVAL);
+	T_EQ(mp_obj_open(r.pool, id[0], &o), 0);
+	del.op_obj = o;
+	T_EQ(mp_pool_batch(r.pool, &del, 1), -EINVAL);
+	mp_obj_put(o);
+	T_EQ(count_objs(&r), 2);
+	T_EQ(mp_root_delete(r.pool, "a"), 0);
+	T_EQ(count_objs(&r), 0);
+	/* one that has no container */
+	T_EQ(alloc_one(r.pool, MP_MLOG, 65536, &o), 0);
+	del.op_obj = o;
+	T_EQ(mp_pool_batch(r.pool, &del, 1), 0);
+	mp_obj_put(o);
+	rig_fini(&r);
+}
+
 static void mlog_records_come_back_and_erase_forgets(void)
 {
 	static u8 big[1 << 20], back[1 << 20];
@@ -659,6 +686,7 @@ int main(void)
 	T_RUN(create_and_destroy_cut_anywhere_leave_a_pool_or_none);
 	T_RUN(verify_dump_and_map_read_only);
 	T_RUN(roots_are_atomic_and_ordered);
+	T_RUN(log_of_a_container_is_not_deleted_alone);
 	T_RUN(mlog_records_come_back_and_erase_forgets);
 	T_RUN(what_no_pool_can_be_made_of_is_refused_and_untouched);
 	T_RUN(what_is_not_one_pool_is_not_destroyed);

@@ -269,6 +269,41 @@ static void each_check_of_a_frame_works(void)
 	}
 }
 
+/* As a delete of a log by its id once left it: named by nobody else, and in the way. */
+static void container_without_its_logs_is_removed(void)
+{
+	static const u64 off[3][2] = { { 0, 0 }, { 0, 77 }, { 77, 78 } };
+	struct mp_obj *o;
+	struct mp_frame fr;
+	struct mp_rec rec;
+	struct tail t;
+	u64 log, id[2];
+	u32 i;
+
+	for (i = 0; i < 3; i++) {
+		start(1);
+		T_EQ(alloc_one(r.pool, MP_MLOG, 4096, &o), 0);
+		log = mp_obj_id(o);
+		mp_obj_put(o);
+		stop();
+		tail_find(1, &t);
+		frame_next(&t, &fr);
+		memset(&rec, 0, sizeof(rec));
+		rec.r_type = MP_REC_ROOT;
+		strcpy(rec.r_name, "half");
+		rec.r_root[0] = log + off[i][0];
+		rec.r_root[1] = log + off[i][1];
+		frame_put(&t, &fr, &rec);
+		T_EQ(rig_open(&r), 0);
+		T_EQ(mp_root_delete(r.pool, "half"), 0);
+		rig_reopen(&r, 0);
+		T_EQ(mp_root_get(r.pool, "half", id), -ENOENT);
+		T_EQ(count_objs(&r), i == 2);
+		T_EQ(mp_root_create(r.pool, "half", MP_CAPACITY, 4096, 1), 0);
+		rig_fini(&r);
+	}
+}
+
 #define FULL_BYTES	(256u << 10)	/* of a region */
 #define FULL_PART	(64u << 10)	/* a frame of a checkpoint in it */
 #define FULL_OBJS	3524u		/* whose checkpoint has 63 blocks, and one for its end */
@@ -592,6 +627,7 @@ int main(void)
 	T_RUN(shrunk_device_without_its_first_copy_is_refused);
 	T_RUN(old_log_with_a_newer_member_is_refused);
 	T_RUN(each_check_of_a_frame_works);
+	T_RUN(container_without_its_logs_is_removed);
 	T_RUN(log_that_somebody_has_filled_is_refused);
 	T_RUN(damaged_newest_checkpoint_is_refused);
 	T_RUN(memory_of_an_open_is_bounded);

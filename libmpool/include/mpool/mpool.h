@@ -437,7 +437,7 @@ void mpool_bad_read(struct mpool_obj *obj, uint64_t off, int is_reread);
 enum mpool_op_type {
 	MPOOL_OP_COMMIT = 1, /* plain mblock: length (and CRC) become final */
 	MPOOL_OP_SEAL   = 2, /* append mblock: length (and CRC) become final */
-	MPOOL_OP_DELETE = 3, /* any object: by handle or by id */
+	MPOOL_OP_DELETE = 3, /* by handle or by id; a container's logs go with it only */
 };
 
 /**
