@@ -520,6 +520,10 @@ static int check_lost(struct recovery *rv)
 		bool is_sealed = vs->vs_known || vs->vs_seg->sg_obj_sealed;
 		uint32_t want = vs->vs_known ? vs->vs_known->sc_len : seg_limit(vs);
 
+		/* of one that is not read, too: what lies in it is looked for below that */
+		if (vs->vs_known && want > vs->vs_seg->sg_bytes)
+			return lost("a log segment is sealed behind the end of its object", want,
+				    vs->vs_seg->sg_bytes);
 		if (!vs->vs_skip && is_sealed && !CHECK(434, vs->vs_valid >= want))
 			return lost("a log segment ends before its sealed length", want,
 				    vs->vs_valid);
@@ -593,7 +597,7 @@ static void set_cuts(struct recovery *rv)
 		struct rv_seg *vs = &rv->rv_seg[i];
 
 		if (vs->vs_skip) {
-			vs->vs_cut = vs->vs_known->sc_len;
+			vs->vs_cut = seg_limit(vs);
 			vs->vs_last = vs->vs_known->sc_last;
 		}
 		for (j = 0; j < vs->vs_n && vs->vs_frame[j].vf_epoch <= rv->rv_d; j++) {

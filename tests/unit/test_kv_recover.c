@@ -602,6 +602,25 @@ static void lost_write_below_a_sealed_length(void)
 	gone();
 }
 
+/* Not even of one that runs cover, and of which no byte is read. */
+static void sealed_length_behind_the_object_is_refused(void)
+{
+	struct kv_mdc_seg s;
+	uint64_t e;
+
+	e = fresh_logs(1);
+	put(0, e, 1, "x", "one", 10);
+	end_epoch(0, e);
+	s.sc_obj = ts[0].id;
+	s.sc_last = e;
+	s.sc_len = SEG_BYTES + KV_BLOCK;
+	T_EQ(kv_mdc_segs(&db, &s, 1), 0);
+	T_EQ(kv_mdc_clean(&db, e), 0);
+	down();
+	up_lost();
+	gone();
+}
+
 static void lost_write_below_the_last_recovery(void)
 {
 	struct kv_mdc_incarn in;
@@ -967,6 +986,7 @@ int main(void)
 	T_RUN(descriptors_that_contradict_their_frame);
 	T_RUN(discarded_tails_stay_discarded);
 	T_RUN(lost_write_below_a_sealed_length);
+	T_RUN(sealed_length_behind_the_object_is_refused);
 	T_RUN(lost_write_below_the_last_recovery);
 	T_RUN(range_delete_that_cannot_be_is_refused);
 	T_RUN(option_that_is_not_known_refuses_the_open_by_name);
