@@ -27,6 +27,7 @@
 
 #define MDC_RECORD_MAX	((1u << 20) - 8u)	/* bytes of one client record */
 #define MDC_VERSION	1u
+#define MDC_GEN_END	(1ull << 62)	/* generations are smaller: the next one is greater */
 
 enum mdc_type { MDC_HEADER = 1, MDC_DATA = 2, MDC_END = 3 };
 
@@ -164,7 +165,8 @@ static int mdc_inspect(struct mpool_mlog *log, uint64_t *gen, int *complete)
 	rc = mdc_prefix_check(&mh.mh_prefix, len);
 	if (rc < 0)
 		return rc;
-	if (!CHECK(221, rc == MDC_HEADER && len == sizeof(mh) && mh.mh_gen))
+	if (!CHECK(221, rc == MDC_HEADER && len == sizeof(mh) && mh.mh_gen &&
+		   le64toh(mh.mh_gen) < MDC_GEN_END))
 		return mpl_err(MPL_MDC, "a log of the container does not begin with a header");
 	*gen = le64toh(mh.mh_gen);
 	*complete = mh.mh_prefix.mx_is_complete;
@@ -210,7 +212,7 @@ int mpool_mdc_create(struct mpool *mp, const char *name, uint32_t mclass, uint64
 		return rc;
 	if (mclass >= MPOOL_MCLASSES || !capacity)
 		return mpl_ret(-EINVAL);
-	/* the first open for writing puts the header in, the first sync makes it durable */
+	/* the first open for writing puts the header in */
 	return mpl_ret(mp->mp_ops->root_create(mp, name, mclass, capacity, tag));
 }
 
@@ -244,8 +246,12 @@ int mpool_mdc_open(struct mpool *mp, const char *name, struct mpool_mdc **out)
 		rc = mpool_mlog_open(mp, id[i], &mdc->md_log[i]);
 	if (!rc)
 		rc = mdc_choose(mdc, name);
-	if (!rc && !mdc->md_gen[mdc->md_valid] && !mp->mp_is_rdonly)
+	if (!rc && !mdc->md_gen[mdc->md_valid] && !mp->mp_is_rdonly) {
 		rc = mdc_put_header(mdc, mdc->md_valid, 1, 1);
+		/* an unfinished compaction and no other log is damage: so there is one first */
+		if (!rc)
+			rc = BARRIER(223, mpool_mlog_sync(mdc->md_log[mdc->md_valid]));
+	}
 	if (rc) {
 		mdc_free(mdc);
 		return mpl_ret(rc);
@@ -392,7 +398,7 @@ int mpool_mdc_compact_end(struct mpool_mdc *mdc)
 	}
 	mdc_prefix(&mx, MDC_END);
 	rc = mpool_mlog_append(mdc->md_log[mdc->md_target], &v, 1, 0);
-	if (rc == -ENOMEM) {	/* nothing was: it may be tried again, or given up */
+	if (rc == -ENOMEM || rc == -EFBIG) {	/* nothing was: it may be given up */
 		pthread_rwlock_unlock(&mdc->md_lock);
 		return rc;
 	}

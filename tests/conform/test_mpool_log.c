@@ -243,6 +243,53 @@ static void mdc_full_asks_for_compaction(void)
 	T_EQ(mpool_close(mp), 0);
 }
 
+/* One that was new: the log that counts held nothing but a header in memory. */
+static void mdc_opens_again_after_its_first_compaction_was_given_up(void)
+{
+	char c[] = "c";
+	struct iovec v = { c, 1 };
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	struct mpool_mdc *mdc;
+
+	T_EQ(mpool_mdc_create(mp, "meta", MPOOL_STAGING, 64 << 10, 9), 0);
+	T_EQ(mpool_mdc_open(mp, "meta", &mdc), 0);
+	T_EQ(mpool_mdc_compact_begin(mdc), 0);
+	T_EQ(mpool_mdc_append(mdc, &v, 1, MPOOL_SYNC), 0);
+	mpool_mdc_close(mdc);
+	T_EQ(mpool_mdc_open(mp, "meta", &mdc), 0);
+	T_OK(mdc_has(mdc, ""));
+	T_EQ(mpool_mdc_append(mdc, &v, 1, MPOOL_SYNC), 0);
+	mpool_mdc_close(mdc);
+	T_EQ(mpool_mdc_open(mp, "meta", &mdc), 0);
+	T_OK(mdc_has(mdc, "c,"));
+	mpool_mdc_close(mdc);
+	T_EQ(mpool_close(mp), 0);
+}
+
+/* All was written but the record that makes it count: the old log is as it was. */
+static void mdc_goes_on_after_a_compaction_that_does_not_fit(void)
+{
+	static char big[65392];	/* eight bytes less than the log takes */
+	char a[] = "a";
+	struct iovec v = { a, 1 }, w = { big, sizeof(big) };
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	struct mpool_mdc *mdc;
+
+	T_EQ(mpool_mdc_create(mp, "meta", MPOOL_STAGING, 64 << 10, 9), 0);
+	T_EQ(mpool_mdc_open(mp, "meta", &mdc), 0);
+	T_EQ(mpool_mdc_append(mdc, &v, 1, MPOOL_SYNC), 0);
+	T_EQ(mpool_mdc_compact_begin(mdc), 0);
+	T_EQ(mpool_mdc_append(mdc, &w, 1, 0), 0);
+	T_EQ(mpool_mdc_compact_end(mdc), -EFBIG);
+	T_EQ(mpool_mdc_compact_abort(mdc), 0);
+	T_EQ(mpool_mdc_append(mdc, &v, 1, MPOOL_SYNC), 0);
+	mpool_mdc_close(mdc);
+	T_EQ(mpool_mdc_open(mp, "meta", &mdc), 0);
+	T_OK(mdc_has(mdc, "a,a,"));
+	mpool_mdc_close(mdc);
+	T_EQ(mpool_close(mp), 0);
+}
+
 /* replaces the content of the container's first log by one record */
 static void plant(struct mpool *mp, uint64_t id, const void *rec_, size_t len)
 {
@@ -279,6 +326,10 @@ static void mdc_refuses_logs_that_are_not_its_own(void)
 	T_EQ(mpool_mdc_open(mp, "m", &mdc), -EUCLEAN);
 	memcpy(bad, good, 16);
 	bad[6] = 0; /* a compaction that never ended, and nothing else */
+	plant(mp, oi[0].id, bad, 16);
+	T_EQ(mpool_mdc_open(mp, "m", &mdc), -EUCLEAN);
+	memcpy(bad, good, 16);
+	memset(bad + 8, 0xff, 8); /* the next generation would not be greater */
 	plant(mp, oi[0].id, bad, 16);
 	T_EQ(mpool_mdc_open(mp, "m", &mdc), -EUCLEAN);
 	T_EQ(mpool_close(mp), 0);
@@ -354,6 +405,8 @@ int main(void)
 	T_RUN(a_position_that_no_read_gave_is_refused);
 	T_RUN(mdc_compacts_and_survives_reopen);
 	T_RUN(mdc_goes_on_after_a_compaction_that_was_given_up);
+	T_RUN(mdc_opens_again_after_its_first_compaction_was_given_up);
+	T_RUN(mdc_goes_on_after_a_compaction_that_does_not_fit);
 	T_RUN(mdc_full_asks_for_compaction);
 	T_RUN(mdc_refuses_logs_that_are_not_its_own);
 	TH_RUN_FILES(a_sector_that_cannot_be_read_ends_no_log);

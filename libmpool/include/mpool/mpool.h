@@ -715,7 +715,8 @@ int mpool_mdc_compact_abort(struct mpool_mdc *mdc);
 /**
  * mpool_mdc_compact_end() - switch to the new log.
  * Threads: as begin. Blocking: I/O. Durability: durable on return. Errors:
- * -EROFS, -EIO; -ENOMEM (if abort says so the container has stopped).
+ * -EROFS, -EIO; -ENOMEM (if abort says so the container has stopped); -EFBIG
+ * (the new log is full: abort).
  */
 int mpool_mdc_compact_end(struct mpool_mdc *mdc);
 /**
