@@ -158,8 +158,8 @@ static int dev_discard(struct mp_dev *md, u64 off, u64 len)
 static int dev_zero(struct mp_dev *md, u64 off, u64 len)
 {
 	struct mpk_dev *dev = mpk_dev_of(md);
-	int rc = blkdev_issue_zeroout(dev->dv_bdev, off >> SECTOR_SHIFT, len >> SECTOR_SHIFT,
-				      GFP_NOIO, 0);
+	int rc = mp_dev_err(blkdev_issue_zeroout(dev->dv_bdev, off >> SECTOR_SHIFT,
+						 len >> SECTOR_SHIFT, GFP_NOIO, 0));
 
 	mpk_dev_account(dev, true, len, rc);
 	return rc;
@@ -179,7 +179,7 @@ static int flush_device(struct mpk_dev *dev)
 		return 0;
 	begin = MPK_TRACE_BEGIN(mpool_flush);
 	this_cpu_inc(dev->dv_stats->ds_flushes);
-	rc = blkdev_issue_flush(dev->dv_bdev);
+	rc = mp_dev_err(blkdev_issue_flush(dev->dv_bdev));
 	/* without a cache of its own even a removed device acknowledges */
 	if (!rc && !disk_live(dev->dv_bdev->bd_disk))
 		rc = -EIO;

@@ -366,6 +366,38 @@ static int read_all(unsigned after, bool is_for_good, unsigned *n)
 	return rc;
 }
 
+/* Nor is a failed flush an answer to whoever asked for something else. */
+static void a_flush_that_fails_is_eio(void)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	unsigned after, told = 0;
+	struct mpool_mdc *mdc;
+	char dev[64], b[] = "b";
+	struct iovec v = { b, 1 };
+	int rc = -EIO;
+
+	T_EQ(mpool_mdc_create(mp, "m", MPOOL_CAPACITY, 64 << 10, 42), 0);
+	T_EQ(mpool_close(mp), 0);
+	o.dev = dev;
+	for (after = 1; rc && after < 100; after++) {
+		snprintf(dev, sizeof(dev), "all:fail=flush,err=ENODATA,after=%u,sticky", after);
+		rc = mpool_open(th_pool, &o, &mp);
+		if (!rc) {
+			rc = mpool_mdc_open(mp, "m", &mdc);
+			if (!rc) {
+				rc = mpool_mdc_append(mdc, &v, 1, MPOOL_SYNC);
+				mpool_mdc_close(mdc);
+			}
+			T_EQ(mpool_close(mp), 0);
+		}
+		if (rc && rc != -EIO)
+			T_FAIL("flush %u: %d %s", after, rc, mpool_error_detail()->text);
+		told += rc != 0;
+	}
+	T_OK(!rc && told > 3);
+}
+
 /* Linux says ENODATA of it, which is the end of a log: INV-20. */
 static void a_sector_that_cannot_be_read_ends_no_log(void)
 {
@@ -410,6 +442,7 @@ int main(void)
 	T_RUN(mdc_full_asks_for_compaction);
 	T_RUN(mdc_refuses_logs_that_are_not_its_own);
 	TH_RUN_FILES(a_sector_that_cannot_be_read_ends_no_log);
+	TH_RUN_FILES(a_flush_that_fails_is_eio);
 	th_clean();
 	return t_done();
 }
