@@ -45,8 +45,8 @@ int mpl_fd_rw(int fd, uint64_t off, const struct iovec *iov, unsigned n, int is_
 int mpl_fd_flush(int fd);
 /* 0, or -EPERM with the name of the signature that was found in @what */
 int mpl_sigcheck(const char *path, char *what, size_t size);
-/* removes every signature that libblkid knows, backup copies too */
-int mpl_sigwipe(const char *path);
+/* removes every signature that libblkid knows, backup copies too; @is_ours: claimed by us */
+int mpl_sigwipe(const char *path, int is_ours);
 
 /* ---- layers ---- */
 

@@ -111,7 +111,7 @@ static int devs_wipe(const struct devs *dv, const struct mpool_dev_spec *sp)
 
 	for (i = 0; i < dv->dv_n && !rc; i++)
 		if (dv->dv_is_signed[i])
-			rc = mpl_sigwipe(sp[i].path);
+			rc = mpl_sigwipe(sp[i].path, 0);
 	return rc;
 }
 

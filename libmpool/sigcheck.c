@@ -87,10 +87,11 @@ int mpl_sigcheck(const char *path, char *what, size_t size)
 	return found ? -EPERM : rc == -1 ? -EIO : 0;
 }
 
-int mpl_sigwipe(const char *path)
+int mpl_sigwipe(const char *path, int is_ours)
 {
 	/* a block device that somebody has, mounted say, is not wiped under him */
-	int fd = open(path, O_RDWR | O_EXCL | O_CLOEXEC | O_NONBLOCK), rc = 0, n = 0;
+	int fd = open(path, O_RDWR | (is_ours ? 0 : O_EXCL) | O_CLOEXEC | O_NONBLOCK);
+	int rc = 0, n = 0;
 	blkid_probe pr;
 
 	if (fd < 0)

@@ -4,9 +4,9 @@
  * exclusively, lets the core make the change durable, and closes it again.
  *
  * pool.json holds hints, the superblocks decide. Order at add: every check on
- * every device; pool.json names them as being added; files are made and their
- * directories synced; the core adds them in one step; pool.json names them as
- * members. An open skips a device that is being added and is no member, so a
+ * every device; pool.json names them as being added; files are made, what is
+ * overwritten goes, and their directories are synced; the core adds them in one
+ * step; pool.json names them as members. An open skips a device that is being added and is no member, so a
  * crash anywhere leaves a pool that opens, with all of them or none.
  * Order at grow: the files first; a larger file is a pool all the same.
  */
@@ -182,33 +182,10 @@ static void cfg_append(struct mpl_cfg *cf, const struct mpl_cfg *more, int is_ad
 	}
 }
 
-/* the entries of new files, wherever they are, are durable */
-static int dirs_sync(const struct creation *cr)
-{
-	char dir[PATH_MAX];
-	unsigned i;
-	int rc = 0;
-
-	for (i = 0; i < cr->cr_opts->ndevs && !rc; i++) {
-		char *slash;
-
-		if (!cr->cr_member[i].mm_is_made || cr->cr_opts->provider)
-			continue;
-		strcpy(dir, cr->cr_member[i].mm_path);
-		slash = strrchr(dir, '/');
-		slash[slash == dir] = 0;
-		rc = mpl_dir_sync(dir);
-		if (rc == -EACCES)
-			rc = 0; /* may be searched but not read */
-	}
-	return rc ? mpl_err_as(MPL_DIR, rc, "directory %s cannot be synced: %s", dir,
-			       strerror(-rc)) : 0;
-}
-
 static int add_make(struct admin *ad, struct creation *cr)
 {
 	const struct mpool_create_opts *o = cr->cr_opts;
-	u32 mclass[MPL_CFG_DEVS];
+	u32 mclass[MPL_CFG_DEVS], flags = o->flags & MPOOL_CREATE_FORCE ? MP_CREATE_FORCE : 0;
 	unsigned i;
 	int rc = mpl_set_alloc(&cr->cr_set, o->ndevs);
 
@@ -216,11 +193,14 @@ static int add_make(struct admin *ad, struct creation *cr)
 		rc = mpl_member_make(cr, i);
 		mclass[i] = o->devs[i].mclass;
 	}
-	if (!rc)
-		rc = dirs_sync(cr);
+	/* the core's checks come before the first change */
 	if (!rc)
 		rc = mp_pool_add_devs(ad->ad_core, cr->cr_set.st_core, mclass, o->ndevs,
-				      o->flags & MPOOL_CREATE_FORCE ? MP_CREATE_FORCE : 0);
+				      flags | MP_CREATE_PLAN);
+	if (!rc)
+		rc = mpl_members_take(cr);
+	if (!rc)
+		rc = mp_pool_add_devs(ad->ad_core, cr->cr_set.st_core, mclass, o->ndevs, flags);
 	return rc;
 }
 

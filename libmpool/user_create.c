@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Making and removing pools. Order at create: every check on every member;
- * then the directory, files, pool.json; then the core writes the superblocks,
- * the last of which makes the pool exist. A failure undoes what this call made
- * and nothing else; after a crash in the middle the left-over files are
- * recognised as no pool and create may be repeated. Order at destroy: the core
- * first (durable), then the files, pool.json last, so that an interrupted
- * destroy can be repeated.
+ * then the directory, files, pool.json; then what is overwritten goes; then the
+ * core writes the superblocks, the last of which makes the pool exist. A failure
+ * undoes what this call made and nothing else; after a crash in the middle the
+ * left-over files are recognised as no pool and create may be repeated. Order at
+ * destroy: the core first (durable), then the files, pool.json last, so that an
+ * interrupted destroy can be repeated.
  *
  * Existing content is overwritten only where it is a left-over of an unfinished
  * create or destroy, or when the caller forces it.
@@ -317,6 +317,30 @@ static int pool_absent(struct creation *cr)
 
 /* ---- making ---- */
 
+/* Beside the file that it is to replace; one that a crash left there holds nothing. */
+static int temp_name(struct member *mm, const char **why)
+{
+	struct mp_probe pb;
+	int rc;
+
+	if (snprintf(mm->mm_temp, sizeof(mm->mm_temp), "%s.new", mm->mm_path) >=
+	    (int)sizeof(mm->mm_temp))
+		rc = -ENAMETOOLONG;
+	else if (access(mm->mm_temp, F_OK))
+		return 0;
+	else
+		rc = probe_path(mm->mm_temp, &pb, why);	/* -EBUSY: somebody else makes it */
+	if (!rc && !file_is_hole(mm->mm_temp)) {
+		*why = "there is a file of that name with .new behind it";
+		rc = -EEXIST;
+	}
+	if (!rc && unlink(mm->mm_temp))
+		rc = -errno;
+	if (rc)
+		mm->mm_temp[0] = 0;
+	return rc;
+}
+
 int mpl_member_make(struct creation *cr, unsigned i)
 {
 	const struct mpool_dev_provider *pv = cr->cr_opts->provider;
@@ -337,13 +361,12 @@ int mpl_member_make(struct creation *cr, unsigned i)
 			rc = pv->open(pv->ctx, mm->mm_path, 1, 0, cd->cd_size, &low.lo_vdev);
 		}
 	} else {
-		if (mm->mm_kind == MEMBER_LEFTOVER && unlink(mm->mm_path))
-			rc = -errno;
-		if (!rc && mm->mm_is_signed && mm->mm_kind == MEMBER_BLOCK)
-			rc = mpl_sigwipe(mm->mm_path);
+		if (mm->mm_kind == MEMBER_LEFTOVER)
+			rc = temp_name(mm, &why);
 		if (!rc)
-			rc = mpl_file_open(mm->mm_path, mm->mm_kind == MEMBER_BLOCK ? 0 :
-					   MPL_FILE_CREATE, cd->cd_size, &low, &why);
+			rc = mpl_file_open(mm->mm_temp[0] ? mm->mm_temp : mm->mm_path,
+					   mm->mm_kind == MEMBER_BLOCK ? 0 : MPL_FILE_CREATE,
+					   cd->cd_size, &low, &why);
 	}
 	if (rc == -EBUSY)
 		return mpl_err(MPL_BUSY, "%s is in use: %s", mm->mm_path, why);
@@ -357,6 +380,49 @@ int mpl_member_make(struct creation *cr, unsigned i)
 	mm->mm_is_made = mm->mm_kind != MEMBER_BLOCK && mm->mm_kind != MEMBER_VDEV;
 	cd->cd_size = low.lo_vdev.size;
 	return mpl_set_add(&cr->cr_set, &low, mm->mm_path, cd->cd_mclass, NULL);
+}
+
+/* the entries of new files, wherever they are, are durable */
+static int dirs_sync(const struct creation *cr)
+{
+	char dir[PATH_MAX];
+	unsigned i;
+	int rc = 0;
+
+	for (i = 0; i < cr->cr_opts->ndevs && !rc; i++) {
+		char *slash;
+
+		if (!cr->cr_member[i].mm_is_made || cr->cr_opts->provider)
+			continue;
+		strcpy(dir, cr->cr_member[i].mm_path);
+		slash = strrchr(dir, '/');
+		slash[slash == dir] = 0;
+		rc = mpl_dir_sync(dir);
+		if (rc == -EACCES)
+			rc = 0; /* may be searched but not read */
+	}
+	return rc ? mpl_err_as(MPL_DIR, rc, "directory %s cannot be synced: %s", dir,
+			       strerror(-rc)) : 0;
+}
+
+int mpl_members_take(struct creation *cr)
+{
+	unsigned i;
+	int rc = 0;
+
+	for (i = 0; i < cr->cr_opts->ndevs && !rc; i++) {
+		struct member *mm = &cr->cr_member[i];
+
+		if (mm->mm_is_signed && mm->mm_kind == MEMBER_BLOCK)
+			rc = mpl_sigwipe(mm->mm_path, 1);
+		if (mm->mm_temp[0] && rename(mm->mm_temp, mm->mm_path))
+			rc = -errno;
+		if (rc)
+			return mpl_err_as(MPL_DEVOPEN, rc, "%s cannot be made: %s", mm->mm_path,
+					  strerror(-rc));
+		mm->mm_temp[0] = 0;
+	}
+	return dirs_sync(cr);
 }
 
 static int create_core(struct creation *cr, uint32_t flags)
@@ -396,12 +462,14 @@ void mpl_creation_undo(struct creation *cr)
 
 	mpl_set_close(&cr->cr_set);
 	for (i = 0; i < cr->cr_opts->ndevs; i++) {
-		if (!cr->cr_member[i].mm_is_made)
+		const struct member *mm = &cr->cr_member[i];
+
+		if (!mm->mm_is_made)
 			continue;
 		if (pv && pv->remove)
-			pv->remove(pv->ctx, cr->cr_member[i].mm_path);
+			pv->remove(pv->ctx, mm->mm_path);
 		else if (!pv)
-			unlink(cr->cr_member[i].mm_path);
+			unlink(mm->mm_temp[0] ? mm->mm_temp : mm->mm_path);
 	}
 	if (cr->cr_made_cfg)
 		mpl_cfg_remove(cr->cr_pool, pv);
@@ -441,6 +509,8 @@ static int create_make(struct creation *cr)
 		if (rc == -EACCES)
 			rc = 0; /* a parent that may be searched but not read */
 	}
+	if (!rc)
+		rc = mpl_members_take(cr);
 	return rc ? rc : create_core(cr, 0);
 }
 

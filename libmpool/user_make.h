@@ -19,6 +19,7 @@ enum member_kind {
 
 struct member {
 	char mm_path[PATH_MAX];
+	char mm_temp[PATH_MAX];	/* the new file while the old one is in its place; else "" */
 	enum member_kind mm_kind;
 	int mm_is_made;		/* by this call */
 	int mm_is_signed;	/* forced over a foreign signature */
@@ -40,8 +41,13 @@ struct creation {
 
 /* device @i of the options: decides what it is and refuses what must not be touched */
 int mpl_member_check(struct creation *cr, unsigned i);
-/* makes or opens it, into cr_set */
+/* makes or opens it, into cr_set; what was there before stays */
 int mpl_member_make(struct creation *cr, unsigned i);
+/*
+ * All are made and nothing is left to be refused: what was there before goes, and the
+ * new files are in their places, wherever that is, for good.
+ */
+int mpl_members_take(struct creation *cr);
 /* closes cr_set and removes what this call has made */
 void mpl_creation_undo(struct creation *cr);
 

@@ -377,7 +377,7 @@ static int add_run(struct addition *ad, struct change *ch)
 	u32 i;
 	int rc = add_plan(ad, ch->ch_next);
 
-	if (rc)
+	if (rc || (ad->ad_flags & MP_CREATE_PLAN))
 		return rc;
 	sb = os_alloc(sizeof(*sb));
 	if (!sb)
@@ -419,7 +419,7 @@ int mp_pool_add_devs(struct mp_pool *pool, struct mp_dev **dev, const u32 *mclas
 		rc = mp_err(MP_INVAL, "flags 0x%x", flags);
 	if (!rc)
 		rc = add_check(ad);
-	if (!rc && !(flags & MP_CREATE_PLAN))
+	if (!rc)
 		rc = add_run(ad, &ch);
 	change_end(pool, &ch);
 	for (i = 0; i < MP_SLOTS; i++)

@@ -518,35 +518,41 @@ static int create_log(const struct mp_create *c, struct mp_sb *sb)
 	return rc;
 }
 
+static int create_run(const struct mp_create *c, struct mp_sb *sb, u8 *buf)
+{
+	int rc = create_sbs(c, sb, buf);
+
+	if (!rc)
+		rc = create_first_sbs(c, sb, buf);
+	if (!rc)
+		rc = create_log(c, sb);
+	if (rc)
+		return rc;
+	/* home first: its first ACTIVE copy is the birth of the pool */
+	sb->sb_state = MP_SB_ACTIVE;
+	sb->sb_gen = 3;
+	sb->sb_md_epoch = 1;
+	return create_sbs(c, sb, buf);
+}
+
 int mp_pool_create(const struct mp_create *c)
 {
 	struct mp_sb *sb;
 	u8 *buf;
 	int rc = create_check(c);
 
-	if (rc || (c->mc_flags & MP_CREATE_PLAN))
+	if (rc)
 		return rc;
 	sb = os_alloc(sizeof(*sb));
 	buf = os_alloc_io(MP_BLOCK);
 	if (sb && buf) {
 		create_sb(c, sb);
 		rc = create_reserve(c, sb);
-		if (!rc)
-			rc = create_sbs(c, sb, buf);
-		if (!rc)
-			rc = create_first_sbs(c, sb, buf);
-		if (!rc)
-			rc = create_log(c, sb);
-		if (!rc) {
-			/* home first: its first ACTIVE copy is the birth of the pool */
-			sb->sb_state = MP_SB_ACTIVE;
-			sb->sb_gen = 3;
-			sb->sb_md_epoch = 1;
-			rc = create_sbs(c, sb, buf);
-		}
 	} else {
 		rc = mp_err(MP_NOMEM, "superblock");
 	}
+	if (!rc && !(c->mc_flags & MP_CREATE_PLAN))
+		rc = create_run(c, sb, buf);
 	os_free_io(buf);
 	os_free(sb);
 	return rc;

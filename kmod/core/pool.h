@@ -44,7 +44,7 @@ struct mp_create {
 };
 
 #define MP_CREATE_FORCE	0x1u	/* overwrite members of other (active) pools */
-#define MP_CREATE_PLAN	0x2u	/* all checks, nothing written */
+#define MP_CREATE_PLAN	0x2u	/* all checks, and space for it; nothing written */
 
 /* 0 when @name may be a pool's name */
 int mp_name_check(const char *name);

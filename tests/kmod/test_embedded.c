@@ -142,6 +142,58 @@ static void devices_of_a_killed_process_are_waited_for(void)
 	}
 }
 
+static void swap_write(const char *path)
+{
+	char b[4096] = { 0 };
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+
+	b[1024] = 1;	/* version, and pages behind it */
+	b[1028] = 100;
+	memcpy(b + 4096 - 10, "SWAPSPACE2", 10);
+	T_OK(fd >= 0);
+	T_EQ(pwrite(fd, b, sizeof(b), 0), sizeof(b));
+	T_EQ(fsync(fd), 0);
+	close(fd);
+}
+
+static int has_swap(const char *path)
+{
+	char b[10] = "";
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	T_OK(fd >= 0);
+	T_EQ(pread(fd, b, 10, 4096 - 10), 10);
+	close(fd);
+	return !memcmp(b, "SWAPSPACE2", 10);
+}
+
+/* what is to be overwritten goes when nothing can be refused any more */
+static void forced_signature_stays_until_all_can_be_made(void)
+{
+	struct mpool_dev_spec dev[2] = {
+		{ .mclass = MPOOL_CAPACITY },
+		{ .mclass = MPOOL_CAPACITY, .path = "/nothing/here.mp", .size = CAP },
+	};
+	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+
+	th_fresh();
+	snprintf(dir_pool, sizeof(dir_pool), "%s/dir", th_dir);
+	dev[0].path = th_dev_make(MPOOL_CAPACITY, CAP);
+	swap_write(dev[0].path);
+	o.devs = dev;
+	o.ndevs = 1;
+	T_EQ(mpool_create(dir_pool, &o), -EPERM);
+	o.ndevs = 2;
+	o.flags = MPOOL_CREATE_FORCE;
+	T_EQ(mpool_create(dir_pool, &o), -ENOENT);
+	T_OK(has_swap(dev[0].path));
+	o.ndevs = 1;
+	T_EQ(mpool_create(dir_pool, &o), 0);
+	T_OK(!has_swap(dev[0].path));
+	T_EQ(mpool_open(dir_pool, NULL, &mp), 0);
+	T_EQ(mpool_close(mp), 0);
+}
+
 int main(void)
 {
 	if (geteuid() || access(TH_NULLB, F_OK))
@@ -151,6 +203,7 @@ int main(void)
 	unsetenv("MPOOL_IO");
 	T_RUN(devices_are_free_when_the_pool_is_closed);
 	T_RUN(devices_of_a_killed_process_are_waited_for);
+	T_RUN(forced_signature_stays_until_all_can_be_made);
 	th_clean();
 	return t_done();
 }

@@ -182,6 +182,71 @@ static void add_refuses(void)
 	T_EQ(info().cls[0].devs, 2);
 }
 
+/* 1 when a file is there and has "hello" in it */
+static int has_hello(const char *path)
+{
+	char b[5] = "";
+	int fd = open(path, O_RDONLY);
+
+	if (fd < 0)
+		return 0;
+	T_EQ(pread(fd, b, 5, MiB), 5);
+	close(fd);
+	return !memcmp(b, "hello", 5);
+}
+
+static void put_hello(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT, 0600);
+
+	T_EQ(ftruncate(fd, 8 * MiB), 0);
+	T_EQ(pwrite(fd, "hello", 5, MiB), 5);
+	close(fd);
+}
+
+/* a file that is to be overwritten goes only when all others can be made, too */
+static void what_is_refused_has_removed_nothing(void)
+{
+	char data[600], none[600], other[300], file[600];
+	struct mpool_dev_spec two[2] = {
+		{ .path = data, .size = 8 * MiB }, { .path = none, .size = 8 * MiB },
+	};
+	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+
+	make();
+	snprintf(data, sizeof(data), "%s/data", pool);
+	snprintf(none, sizeof(none), "%s/nothing/here.mp", pool);
+	put_hello(data);
+	T_EQ(mpool_add(pool, NULL, two, 2, MPOOL_CREATE_FORCE), -ENOENT);
+	T_OK(has_hello(data));
+	T_OK(access(in_pool("data.new"), F_OK));
+	T_EQ(info().cls[0].devs, 1);
+	/* what a crash left beside it is made anew, what somebody has is not */
+	put_hello(in_pool("data.new"));
+	T_EQ(add(data, 0, 8 * MiB, MPOOL_CREATE_FORCE), -EEXIST);
+	T_OK(has_hello(data) && has_hello(in_pool("data.new")));
+	T_EQ(truncate(in_pool("data.new"), 0), 0);
+	T_EQ(truncate(in_pool("data.new"), 16 * MiB), 0);
+	T_EQ(add(data, 0, 8 * MiB, MPOOL_CREATE_FORCE), 0);
+	T_OK(!has_hello(data) && access(in_pool("data.new"), F_OK));
+	T_EQ(info().cls[0].devs, 2);
+	/* the same at create */
+	snprintf(other, sizeof(other), "%.250s/forced", dir);
+	T_EQ(mkdir(other, 0700), 0);
+	snprintf(file, sizeof(file), "%s/capacity.mp", other);
+	put_hello(file);
+	two[0].path = NULL;
+	o.devs = two;
+	o.ndevs = 2;
+	o.flags = MPOOL_CREATE_FORCE;
+	T_EQ(mpool_create(other, &o), -ENOENT);
+	T_OK(has_hello(file));
+	o.ndevs = 1;
+	T_EQ(mpool_create(other, &o), 0);
+	T_OK(!has_hello(file));
+	T_EQ(mpool_destroy(other, NULL), 0);
+}
+
 /* pool.json as it is while devices are being added */
 static void cut_json(const char *path)
 {
@@ -307,6 +372,7 @@ int main(void)
 	T_RUN(set_and_rename);
 	T_RUN(add_files);
 	T_RUN(add_refuses);
+	T_RUN(what_is_refused_has_removed_nothing);
 	T_RUN(add_cut_short);
 	T_RUN(add_leaves_a_stranger);
 	T_RUN(grow_files);

@@ -311,7 +311,7 @@ static void wiped_signature_is_gone_durably(void)
 	T_EQ(mpl_sigcheck(path, what, sizeof(what)), -EPERM);
 	T_OK(strstr(what, "dos"));
 	file_syncs = 0;
-	T_EQ(mpl_sigwipe(path), 0);
+	T_EQ(mpl_sigwipe(path, 0), 0);
 	T_OK(file_syncs >= 1);
 	T_EQ(mpl_sigcheck(path, what, sizeof(what)), 0);
 	close(fd);
