@@ -78,8 +78,8 @@ static int member_existing(struct creation *cr, struct member *mm, const struct 
 	if (rc)
 		return rc == -EBUSY ? mpl_err(MPL_BUSY, "%s is in use: %s", mm->mm_path, why) :
 		       mpl_err_as(MPL_DEVOPEN, rc, "%s cannot be opened: %s", mm->mm_path, why);
-	/* the pool's own members are open and locked: this one was never counted as one */
-	if (pb.pb_state && cr->cr_old && !memcmp(pb.pb_uuid, cr->cr_uuid, 16))
+	/* an add of it to this pool was cut short; members, and copies of them, are active */
+	if (pb.pb_state == STATE_CREATING && cr->cr_old && !memcmp(pb.pb_uuid, cr->cr_uuid, 16))
 		return 0;
 	if (is_member(&pb))
 		return mpl_err(MPL_EXISTS, "%s belongs to a pool", mm->mm_path);

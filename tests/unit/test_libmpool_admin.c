@@ -247,6 +247,23 @@ static void what_is_refused_has_removed_nothing(void)
 	T_EQ(mpool_destroy(other, NULL), 0);
 }
 
+/* somebody's backup of a member: of this pool, and no member */
+static void copy_of_a_member_is_not_added(void)
+{
+	char cmd[2100], copy[600];
+
+	make();
+	snprintf(copy, sizeof(copy), "%s/copy.mp", pool);
+	snprintf(cmd, sizeof(cmd), "cp %s %s && cp %s %s/kept", in_pool("capacity.mp"), copy,
+		 copy, pool);
+	T_EQ(system(cmd), 0);
+	T_EQ(add(copy, 0, 8 * MiB, 0), -EEXIST);
+	T_EQ(add(copy, 0, 8 * MiB, MPOOL_CREATE_FORCE), -EEXIST);
+	snprintf(cmd, sizeof(cmd), "cmp %s %s/kept", copy, pool);
+	T_EQ(system(cmd), 0);
+	T_EQ(info().cls[0].devs, 1);
+}
+
 /* pool.json as it is while devices are being added */
 static void cut_json(const char *path)
 {
@@ -373,6 +390,7 @@ int main(void)
 	T_RUN(add_files);
 	T_RUN(add_refuses);
 	T_RUN(what_is_refused_has_removed_nothing);
+	T_RUN(copy_of_a_member_is_not_added);
 	T_RUN(add_cut_short);
 	T_RUN(add_leaves_a_stranger);
 	T_RUN(grow_files);
