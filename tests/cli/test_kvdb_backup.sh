@@ -199,6 +199,34 @@ an_interrupted_one_is_begun_anew() {
 	[ ! -e bk/.part ] || fail "a part is left"
 }
 
+# made_here: how many checkpoints of ./d backup made and keeps
+made_here() {
+	want 0 kvdb checkpoint list ./d -H -o name
+	grep -c '^backup' "$S/out" || true
+}
+
+# ckpts: the names of the checkpoints of ./d, if somebody can say them
+ckpts() {
+	kvdb checkpoint list ./d -H -o name 2>/dev/null || true
+}
+
+# killed N COMMAND...: killed once ./d has N checkpoints, others than before
+killed() {
+	local pid n=$1 was now
+	shift
+	was=$(ckpts)
+	"$@" >"$S/out" 2>"$S/err" </dev/null &
+	pid=$!
+	for _ in $(seq 100); do
+		sleep 0.05
+		now=$(ckpts)
+		[ "$(wc -l <<<"$now")" != "$n" ] || [ "$now" = "$was" ] || break
+	done
+	kill -KILL $pid || fail "it ended by itself: $(cat "$S/err")"
+	wait $pid || true
+	same "number of checkpoints" "$(ckpts | wc -l)" "$n"
+}
+
 # interrupt COMMAND...: ended by a signal once ./d has a checkpoint
 interrupt() {
 	local pid rc=0
@@ -236,39 +264,36 @@ an_interrupted_copy_leaves_no_checkpoint() {
 	MPOOL_IO=sync interrupt kvdb copy ./d ./e
 	want 0 kvdb checkpoint list ./d -H -o name
 	same none "$(cat "$S/out")" ""
-}
-
-# orphan FILE ID: the begin of a backup of the checkpoint with this number, as of FILE's database
-orphan() {
-	python3 -c 'import struct, sys
-crc = 0xffffffff
-head = bytearray(open(sys.argv[1], "rb").read(60))
-head[40:48] = struct.pack("<Q", int(sys.argv[2]))
-for byte in head:
-    crc ^= byte
-    for _ in range(8):
-        crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
-sys.stdout.buffer.write(head + struct.pack("<I", crc ^ 0xffffffff) + b"cut")' "$1" "$2"
+	# that of one that was killed goes with the next, whatever becomes of that
+	want 0 kvdb checkpoint create ./d copy.1
+	want 0 kvdb -q create ./f --size 1G
+	MPOOL_IO=sync killed 2 kvdb copy ./d ./f
+	want 5 kvdb copy ./d ./e
+	want 0 kvdb checkpoint list ./d -H -o name
+	same "the user's own" "$(cat "$S/out")" copy.1
 }
 
 the_checkpoint_of_a_killed_backup_goes_with_the_next() {
 	make_db
 	want 0 kvdb backup ./d ./bk
-	want 0 kvdb checkpoint create ./d backup.000002.abcdef
 	want 0 kvdb checkpoint create ./d mine
-	want 0 kvdb checkpoint list ./d -H -o name,id
-	orphan bk/000001.kvb "$(sed -n 's/^backup.000002.abcdef\t//p' "$S/out")" >bk/.part
+	# nobody reads from it: the backup has made its checkpoint and waits
+	mkfifo bk/.part
+	killed 3 kvdb backup ./d ./bk
+	# the next one does not get far either
+	killed 3 kvdb backup ./d ./bk
+	rm bk/.part
 	want 0 kvdb backup ./d ./bk
 	has out 'incremental'
-	want 0 kvdb checkpoint list ./d -H -o name
-	same kept "$(grep -c '^backup' "$S/out")" 1
-	hasnt out '^backup.000002.abcdef'
+	same kept "$(made_here)" 1
 	has out '^mine$'
+	[ ! -e bk/.checkpoint ] || fail "a note is left"
 	# nor does it take the user's own
-	want 0 kvdb checkpoint list ./d -H -o name,id
-	orphan bk/000001.kvb "$(sed -n 's/^mine\t//p' "$S/out")" >bk/.part
+	python3 -c 'import sys
+sys.stdout.buffer.write(open(sys.argv[1], "rb").read(32)[16:] + b"mine".ljust(32, b"\0"))' \
+		bk/000001.kvb >bk/.checkpoint
 	want 0 kvdb backup ./d ./bk
-	want 0 kvdb checkpoint list ./d -H -o name
+	same kept "$(made_here)" 1
 	has out '^mine$'
 }
 
@@ -312,12 +337,6 @@ a_checkpoint_is_backed_up_beside_a_writer() {
 	restored ./bk 1.dump
 	dump_of ./c c.dump
 	cmp c.dump 1.dump || fail "the copy differs"
-}
-
-# made_here: how many checkpoints of ./d backup made and keeps
-made_here() {
-	want 0 kvdb checkpoint list ./d -H -o name
-	grep -c '^backup' "$S/out" || true
 }
 
 a_backup_of_ones_own_checkpoint_leaves_none_behind() {

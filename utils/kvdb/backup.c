@@ -313,7 +313,6 @@ struct job {
 	const char *path, *dir;
 	int dirfd, last;
 	struct bk_head head, base;
-	struct bk_head left;		/* of one that was killed; ckpt 0: none */
 	bool has_made;			/* the checkpoint is ours */
 	struct kvdb_checkpoint_info at, from;
 	struct bk_out out;
@@ -324,6 +323,44 @@ static int file_fail(struct job *j, const char *name, int rc)
 	if (rc == -EINTR && bk_is_stopped)
 		return ui_error(j->ui, EXIT_FAILED, name, NULL, "interrupted, there is no backup");
 	return ui_fail(j->ui, name, rc, NULL);
+}
+
+/* ---- what a killed one leaves ---------------------------------------------------------- */
+
+/*
+ * A checkpoint that was made for a backup keeps its space until somebody drops it. So the folder
+ * names it before it is there, until the file is complete or the checkpoint dropped: the next
+ * backup drops what it finds named.
+ */
+#define NOTE ".checkpoint"
+
+struct note {
+	uint8_t uuid[16];
+	char name[KVDB_NAME_MAX + 1];
+};
+
+/* Durable on return. */
+static int note_write(int dirfd, const struct note *no)
+{
+	int fd = openat(dirfd, NOTE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int rc = fd < 0 ? -errno : write_all(fd, (const uint8_t *)no, sizeof(*no));
+
+	if (!rc && (fsync(fd) || fsync(dirfd)))
+		rc = -errno;
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+/* False: there is none, or it is about another database. */
+static bool note_read(int dirfd, const uint8_t uuid[16], struct note *no)
+{
+	int fd = openat(dirfd, NOTE, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+	bool is_whole = fd >= 0 && read(fd, no, sizeof(*no)) == sizeof(*no);
+
+	if (fd >= 0)
+		close(fd);
+	return is_whole && !memcmp(no->uuid, uuid, sizeof(no->uuid)) && !no->name[KVDB_NAME_MAX];
 }
 
 /* The file until it is complete. */
@@ -360,7 +397,6 @@ static int entry_sync(int dirfd)
 
 static int dir_open(struct job *j)
 {
-	char part[BK_PATH];
 	int rc;
 
 	if (mkdir(j->dir, 0700) && errno != EEXIST)
@@ -370,14 +406,46 @@ static int dir_open(struct job *j)
 		return file_fail(j, j->dir, -errno);
 	if (flock(j->dirfd, LOCK_EX | LOCK_NB))
 		return ui_error(j->ui, EXIT_BUSY, j->dir, NULL, "another backup writes there");
-	part_path(j, part);
-	if (head_read(part, &j->left))
-		j->left.ckpt = 0;
 	rc = entry_sync(j->dirfd);
 	if (rc)
 		return file_fail(j, j->dir, rc);
 	j->last = bk_last(j->dir);
 	return j->last < 0 ? file_fail(j, j->dir, j->last) : EXIT_DONE;
+}
+
+static int drop_own(struct job *j, struct kvdb *db, uint64_t id)
+{
+	struct kvdb_checkpoint_info c;
+	int err = 0;
+
+	if (find(db, NULL, id, &c) && !strncmp(c.name, OWN, strlen(OWN)))
+		err = kvdb_checkpoint_drop(db, c.name);
+	return err ? db_fail(j->ui, c.name, err) : EXIT_DONE;
+}
+
+/* Drops what a killed one was about, unless the last backup is; makes @name. */
+static int make(struct job *j, struct kvdb *db, const char *name)
+{
+	struct kvdb_checkpoint_info c;
+	struct note no;
+	int rc = EXIT_DONE;
+
+	if (note_read(j->dirfd, j->head.uuid, &no) && find(db, no.name, 0, &c) &&
+	    c.id != j->base.ckpt)
+		rc = drop_own(j, db, c.id);
+	if (rc)
+		return rc;
+	no = (struct note){ .name = "" };
+	memcpy(no.uuid, j->head.uuid, sizeof(no.uuid));
+	snprintf(no.name, sizeof(no.name), "%s", name);
+	rc = note_write(j->dirfd, &no);
+	if (rc)
+		return file_fail(j, j->dir, rc);
+	rc = kvdb_checkpoint(db, name, 0);
+	if (rc)
+		return db_fail(j->ui, name, rc);
+	j->has_made = true;
+	return EXIT_DONE;
 }
 
 /* Which checkpoint, and whether the last file can be its base. */
@@ -414,10 +482,9 @@ static int choose(struct job *j, struct kvdb *db)
 		/* several folders may take backups of one database */
 		snprintf(own, sizeof(own), OWN "%06u.%06x", j->head.number % 1000000,
 			 (unsigned)(getpid() ^ time(NULL)) & 0xffffff);
-		rc = kvdb_checkpoint(db, own, 0);
+		rc = make(j, db, own);
 		if (rc)
-			return db_fail(j->ui, own, rc);
-		j->has_made = true;
+			return rc;
 		name = own;
 	}
 	if (!find(db, name, 0, &j->at))
@@ -462,16 +529,6 @@ static int write_file(struct job *j)
 	return rc;
 }
 
-static int drop_own(struct job *j, struct kvdb *db, uint64_t id)
-{
-	struct kvdb_checkpoint_info c;
-	int err = 0;
-
-	if (find(db, NULL, id, &c) && !strncmp(c.name, OWN, strlen(OWN)))
-		err = kvdb_checkpoint_drop(db, c.name);
-	return err ? db_fail(j->ui, c.name, err) : EXIT_DONE;
-}
-
 /*
  * The database is open for writing again: what is needed no more goes. Between the last
  * checkpoint that was made here and this one there may be backups of the user's own.
@@ -487,16 +544,14 @@ static int tidy(struct job *j, bool is_good)
 	rc = db_open(j->ui, j->path, 0, &db);
 	if (rc)
 		return rc;
-	/* what a killed one was about would keep its space for ever */
-	if (j->left.ckpt && j->left.ckpt != j->base.ckpt &&
-	    !memcmp(j->left.uuid, j->head.uuid, sizeof(j->left.uuid)))
-		rc = drop_own(j, db, j->left.ckpt);
-	if (!rc && !is_good)
+	if (!is_good)
 		rc = drop_own(j, db, j->at.id);
 	for (int n = is_good ? j->last : 0; n > 0 && !rc; n--)
 		if (!bk_head_read(j->dir, (unsigned)n, &h) &&
 		    !memcmp(h.uuid, j->head.uuid, sizeof(h.uuid)))
 			rc = drop_own(j, db, h.ckpt);
+	if (!rc)
+		unlinkat(j->dirfd, NOTE, 0);
 	return db_close(j->ui, j->path, db, rc);
 }
 

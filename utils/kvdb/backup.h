@@ -35,7 +35,9 @@
  * store that exists.
  *
  * A file gets its name when it is whole and durable; what has another name is
- * what an interrupted backup left, and is not looked at.
+ * what an interrupted backup left, and restore does not look at it. In .checkpoint
+ * the next backup finds which checkpoint was made for it: uuid of the database
+ * (16), its name (32, zero-padded).
  */
 #ifndef KVDB_BACKUP_H
 #define KVDB_BACKUP_H

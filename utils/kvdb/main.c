@@ -236,8 +236,10 @@ static const struct verb verbs[] = {
 	{ "copy", "DB TO", 2, 2, 0, "copy the content of a database into another",
 	  "Copy every store of DB, as it is at a checkpoint that is made for it, or at "
 	  "--checkpoint, into the database TO, which must have no stores. Records are written "
-	  "once, in order of keys. In TO a record lives as long as one that is put now: by the "
-	  "time to live of its store, else for ever.",
+	  "once, in order of keys. The checkpoint is removed at the end, also by SIGINT, SIGTERM "
+	  "and SIGHUP; that of a copy that was killed goes with the next copy of DB. In TO a "
+	  "record lives as long as one that is put now: by the time to live of its store, else "
+	  "for ever.",
 	  copy_opts, "012345678", "{} copy ./db1 ./db2\tall of it\n", verb_copy },
 	{ "repair", "DB [TO]", 1, 2, 0, "bring what damage left into another database",
 	  "Read everything of the closed database DB that can be read and bring it into the "

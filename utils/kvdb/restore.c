@@ -527,33 +527,87 @@ static int copy_all(struct load *l, const char *name)
 	return target_close(l, rc);
 }
 
-static int copy_checkpoint(struct ui *ui, const char *name, bool makes)
+/* The checkpoint of process @pid, with a checksum that tells it from a user's own. */
+static void own_name(char name[KVDB_NAME_MAX + 1], const uint8_t uuid[16], int pid)
 {
+	uint8_t b[20];
+
+	memcpy(b, uuid, 16);
+	bk_put(b + 16, (unsigned)pid, 4);
+	snprintf(name, KVDB_NAME_MAX + 1, "copy.%d.%08" PRIx32, pid, mpool_crc32c(0, b, sizeof(b)));
+}
+
+/* Those of copies that were killed would keep their space for ever. */
+static int drop_left(struct ui *ui, struct kvdb *db, const uint8_t uuid[16])
+{
+	static struct kvdb_checkpoint_info all[KVDB_CHECKPOINT_MAX];
+	int n = kvdb_checkpoint_list(db, all, KVDB_CHECKPOINT_MAX), err, pid;
+	char own[KVDB_NAME_MAX + 1];
+
+	for (int i = 0; i < n; i++) {
+		if (sscanf(all[i].name, "copy.%d.", &pid) != 1 || pid <= 0)
+			continue;
+		own_name(own, uuid, pid);
+		if (strcmp(all[i].name, own))
+			continue;
+		/* not of one that runs: of our own number it is from before */
+		if (pid != getpid() && (!kill(pid, 0) || errno != ESRCH))
+			continue;
+		err = kvdb_checkpoint_drop(db, own);
+		/* one that runs where its number means nothing here */
+		if (err && err != -EBUSY)
+			return db_fail(ui, own, err);
+	}
+	return EXIT_DONE;
+}
+
+/* Makes one, whose name is @name then. */
+static int copy_begin(struct ui *ui, char name[KVDB_NAME_MAX + 1])
+{
+	const char *path = ui->args->v[0];
+	struct kvdb_info in;
 	struct kvdb *db;
-	int rc = db_open_unused(ui, ui->args->v[0], &db), err;
+	int rc = db_open_unused(ui, path, &db), err;
 
 	if (rc)
 		return rc;
-	err = makes ? kvdb_checkpoint(db, name, 0) : kvdb_checkpoint_drop(db, name);
-	return db_close(ui, ui->args->v[0], db, err ? db_fail(ui, name, err) : EXIT_DONE);
+	err = kvdb_info(db, &in);
+	if (!err)
+		rc = drop_left(ui, db, in.uuid);
+	if (!err && !rc) {
+		own_name(name, in.uuid, getpid());
+		err = kvdb_checkpoint(db, name, 0);
+	}
+	return db_close(ui, path, db, err ? db_fail(ui, path, err) : rc);
+}
+
+static int copy_end(struct ui *ui, const char *name)
+{
+	const char *path = ui->args->v[0];
+	struct kvdb *db;
+	int rc = db_open_unused(ui, path, &db), err;
+
+	if (rc)
+		return rc;
+	err = kvdb_checkpoint_drop(db, name);
+	return db_close(ui, path, db, err ? db_fail(ui, name, err) : EXIT_DONE);
 }
 
 int verb_copy(struct ui *ui)
 {
 	struct load l = { .ui = ui, .path = ui->args->v[1] };
 	const char *name = args_str(ui->args, "checkpoint", NULL);
-	char own[32];
+	char own[KVDB_NAME_MAX + 1];
 	int rc = EXIT_DONE, end = EXIT_DONE;
 
 	bk_stop_catch();
-	snprintf(own, sizeof(own), "copy.%ld", (long)getpid());
 	if (!name)
-		rc = copy_checkpoint(ui, own, true);
+		rc = copy_begin(ui, own);
 	if (rc)
 		return rc;
 	rc = copy_all(&l, name ? name : own);
 	if (!name)
-		end = copy_checkpoint(ui, own, false);
+		end = copy_end(ui, own);
 	if (!rc)
 		report(&l, ui->args->v[0], "copied");
 	return rc ? rc : end;
