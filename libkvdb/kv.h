@@ -777,6 +777,8 @@ struct kvdb_kvs {
 	pthread_mutex_t k_tree_lock;		/* replaces k_tree */
 	/* one flush builds at a time; outside k_edit_lock */
 	pthread_mutex_t k_flush_lock;
+	/* LF11: no flush with less than this free, until then; k_flush_lock */
+	uint64_t k_full_free, k_full_ns;
 	/* one flush or merge publishes at a time; outside k_tree_lock */
 	pthread_mutex_t k_edit_lock;
 	_Atomic(uint64_t) k_horizon;		/* durable replay horizon (R4), epochs */

@@ -27,6 +27,7 @@
 #include "work.h"
 
 #define RETRY_MS 100u
+#define FULL_NS	10000000000ull	/* a flush that met the end of the pool is tried again then */
 
 struct kv_work {
 	pthread_mutex_t wk_lock;
@@ -337,9 +338,23 @@ static bool may_flush(struct kvdb *db, struct kvdb_kvs *kvs)
 	return true;
 }
 
+/* LF11: what met the end of the pool would do so again, and write until it does. */
+static int flush_with_room(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
+{
+	int err;
+
+	if (kv_segs_free_bytes(db) < kvs->k_full_free && kv_now(db) < kvs->k_full_ns)
+		return kv_error(-ENOSPC, "MP0955", "store %s: the pool has no room for a flush",
+				kvs->k_name);
+	err = flush_mt(db, kvs, mt);
+	kvs->k_full_free = err == -ENOSPC ? kv_segs_free_bytes(db) + 1 : 0;
+	kvs->k_full_ns = kv_now(db) + FULL_NS;
+	return err;
+}
+
 int kv_flush_step(struct kvdb *db)
 {
-	int did = 0, err = 0;
+	int did = 0, err = 0, full = 0;
 
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && !did && !err; i++) {
 		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
@@ -350,8 +365,11 @@ int kv_flush_step(struct kvdb *db)
 		if (!pthread_mutex_trylock(&kvs->k_flush_lock)) {
 			mt = flush_victim(db, kvs);
 			if (mt && CHECK(655, may_flush(db, kvs))) {
-				err = flush_mt(db, kvs, mt);
-				did = 1;
+				err = flush_with_room(db, kvs, mt);
+				did = !err;
+				full = err == -ENOSPC ? err : full;
+				/* others may have less to write */
+				err = err == -ENOSPC ? 0 : err;
 			}
 			if (mt)
 				kv_mt_put(db, mt);
@@ -359,12 +377,12 @@ int kv_flush_step(struct kvdb *db)
 		}
 		kv_kvs_release(kvs);
 	}
-	atomic_store(&db->d_flusher->fl_space_err, err == -ENOSPC ? err : 0);
-	if (err == -ENOSPC)
+	atomic_store(&db->d_flusher->fl_space_err, full);
+	if (full)
 		kv_cqs_wake(db);
-	if (did && !err)
+	if (did)
 		kv_flusher_room(db);
-	return err ? err : did;
+	return err ? err : did ? did : full;
 }
 
 /* ---- the other steps ---------------------------------------------------------------- */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Merges that meet the end of the pool, on a real database without threads (LF10). */
+/* Merges and flushes that meet the end of the pool (LF10, LF11): a real database, no threads. */
 #include "harness.h"
+
+#include <errno.h>
 
 #include "kv.h"
 #include "kv_fresh.h"
@@ -110,8 +112,65 @@ static void a_merge_without_room_is_not_repeated(void)
 	kv_end(db, dir, 0);
 }
 
+#define FILLERS	512u
+
+/* Another user of the pool leaves so much of it. */
+static unsigned take_pool(struct mpool_obj **obj, uint64_t left)
+{
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
+				   .capacity = 128u << 10, .tag = 7, .flags = MPOOL_ALLOC_SPARE };
+	struct mpool_info pi;
+	unsigned n = 0;
+
+	while (!mpool_info(db->d_mp, &pi) && pi.cls[MPOOL_CAPACITY].free > left) {
+		T_OK(n < FILLERS);
+		T_EQ(mpool_alloc(db->d_mp, &req, 1, &obj[n++]), 0);
+	}
+	return n;
+}
+
+static void a_flush_without_room_is_not_repeated(void)
+{
+	static struct mpool_obj *obj[FILLERS];
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	uint64_t was, block;
+	unsigned n;
+
+	kv_fresh(dir, sizeof(dir), "kv_noroom", 64u << 20, 256u << 10);
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	o.cache_bytes = 256u << 20;
+	o.log_bytes = 32u << 20;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_create(db, "big", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "big", &big), 0);
+	T_EQ(kvdb_kvs_create(db, "small", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "small", &small), 0);
+	block = db->d_budget.b_kblock_bytes;
+	for (uint32_t k = 0; k < 3 * block / VLEN; k++)
+		put(big, k);
+	put(small, 1);
+	n = take_pool(obj, block + block / 2);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), -ENOSPC);
+	/* the other one was flushed */
+	T_EQ(runs(big), 0);
+	T_EQ(runs(small), 1);
+	was = written();
+	for (unsigned i = 0; i < 5; i++) {
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), -ENOSPC);
+		kvdb_poll(db);
+	}
+	T_EQ(written(), was);
+	while (n--)
+		mpool_obj_close(obj[n]);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(runs(big), 1);
+	kv_end(db, dir, 0);
+}
+
 int main(void)
 {
 	T_RUN(a_merge_without_room_is_not_repeated);
+	T_RUN(a_flush_without_room_is_not_repeated);
 	return t_done();
 }
