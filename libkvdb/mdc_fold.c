@@ -226,7 +226,7 @@ static bool state_ok(bool good)
 	return CHECK(422, good);
 }
 
-/* An epoch, or a stamp: what comes after the greatest begins above it. */
+/* An epoch, a stamp, a number of a run: what comes after the greatest begins above it. */
 static bool number_ok(uint64_t n)
 {
 	return CHECK(660, n < KV_NUMBER_END);
@@ -246,7 +246,7 @@ static int fold_super(struct kv_mdc_state *st, struct reader *r, uint64_t tag)
 	s.ms_next_kvs = r32(r);
 	s.ms_next_run = r64(r);
 	s.ms_floor = r64(r);
-	if (!body_ok(rdone(r) && number_ok(s.ms_floor) &&
+	if (!body_ok(rdone(r) && number_ok(s.ms_floor) && number_ok(s.ms_next_run) &&
 		     (!s.ms_amp_percent ||
 		      (s.ms_amp_percent >= 110 && s.ms_amp_percent <= 10000))))
 		return BAD_BODY;
@@ -393,7 +393,8 @@ static int dec_run(const struct kv_mdc_state *st, struct reader *r, struct kv_ru
 	d->rd_n = r32(r);
 	if (!body_ok(d->rd_n && d->rd_n <= KV_RUN_KBLOCKS_MAX && rroom(r, d->rd_n, 16) &&
 		   d->rd_min_seq <= d->rd_max_seq && number_ok(d->rd_max_seq) &&
-		   number_ok(d->rd_newest_epoch))) {
+		   number_ok(d->rd_newest_epoch) && number_ok(d->rd_id) &&
+		   number_ok(d->rd_pos))) {
 		d->rd_n = 0;
 		return BAD_BODY;
 	}
@@ -549,7 +550,8 @@ static int fold_begin(struct kv_mdc_state *st, struct kv_mdc_kvs *k, struct read
 	uint8_t pad[8];
 
 	rzero(r, 4);
-	if (!body_ok(klen <= KVDB_KEY_MAX && rroom(r, (klen + 7) & ~7u, 1)))
+	if (!body_ok(klen <= KVDB_KEY_MAX && rroom(r, (klen + 7) & ~7u, 1) &&
+		     number_ok(lf.ml_id)))
 		return BAD_BODY;
 	if (!CHECK(571, lf.ml_id && leaf_index(k, lf.ml_id) < 0 && k->mk_nleaf < KV_LEAVES_MAX))
 		return BAD_STATE;

@@ -886,10 +886,12 @@ static int commit_incarnation(struct recovery *rv)
 	return err;
 }
 
-static void set_numbers(struct recovery *rv)
+/* The greatest of the numbers that this open counts on from. */
+static uint64_t set_numbers(struct recovery *rv)
 {
 	struct kv_mdc_state *st = rv->rv_st;
 	struct kvdb *db = rv->rv_db;
+	uint64_t most = st->st_super.ms_next_run;
 	uint32_t i, j;
 
 	if (rv->rv_epoch < st->st_inc.mi_epoch)
@@ -906,6 +908,8 @@ static void set_numbers(struct recovery *rv)
 				rv->rv_seq = d->rd_max_seq;
 			if (rv->rv_epoch < d->rd_newest_epoch)
 				rv->rv_epoch = d->rd_newest_epoch;
+			if (most < d->rd_pos)
+				most = d->rd_pos;
 		}
 	}
 	/* what only a checkpoint shows was dropped with its run, and is in no frame that is read */
@@ -919,6 +923,17 @@ static void set_numbers(struct recovery *rv)
 	atomic_store(&db->d_durable, rv->rv_epoch);
 	db->d_recovery.incarnation = db->d_incarnation;
 	db->d_recovery.durable_epoch = rv->rv_d;
+	most = most < rv->rv_seq ? rv->rv_seq : most;
+	return most < rv->rv_epoch ? rv->rv_epoch : most;
+}
+
+/* No database counts so far; what this one wrote next would be refused at the next open. */
+static int check_numbers(uint64_t most)
+{
+	if (CHECK(648, most < KV_NUMBER_END / 2))
+		return 0;
+	return kv_error(-EUCLEAN, "MP0960", "epochs, stamps or runs are numbered up to %llu: "
+			"there is no room to count on", (unsigned long long)most);
 }
 
 static int recover(struct recovery *rv, bool rdonly)
@@ -944,7 +959,7 @@ static int recover(struct recovery *rv, bool rdonly)
 	if (err)
 		return err;
 	set_cuts(rv);
-	set_numbers(rv);
+	err = check_numbers(set_numbers(rv));
 	for (i = 0; i < rv->rv_n && !err; i++)
 		err = replay_seg(rv, &rv->rv_seg[i]);
 	if (err || rdonly)

@@ -209,6 +209,8 @@ const char *kv_ktomb_decode(const uint8_t *buf, uint32_t room, struct kv_trange 
 	if (!CHECK(487, r->tr_flags <= KV_TR_ENDLESS && !buf[13] && !kv_le16(buf + 14) &&
 		   is_range == !!r->tr_tlen && (r->tr_flags != KV_TR_PREFIX || r->tr_flen)))
 		return "tombstone: flags";
+	if (!CHECK(646, r->tr_seq < KV_NUMBER_END))
+		return "tombstone: sequence number";
 	if (is_range && !CHECK(488, kv_kcmp(r->tr_from, r->tr_flen, r->tr_to, r->tr_tlen) < 0))
 		return "tombstone: empty range";
 	*size = kv_ktomb_size(r);
@@ -359,9 +361,10 @@ static inline const char *kent(const struct kv_kpage *kp, unsigned int i, struct
 	e->ke_slen = (uint16_t)slen;
 	e->ke_rest = p;
 	p = varint_get(p + rest, end, UINT64_MAX, &delta);
-	if (!p)
+	e->ke_seq = p ? kp->kp_seq + delta : 0;
+	/* a merge would write it into the container, which takes no greater one */
+	if (!p || !CHECK(647, e->ke_seq < KV_NUMBER_END))
 		return "key page: sequence number";
-	e->ke_seq = kp->kp_seq + delta;
 	e->ke_expiry = 0;
 	if (KV_UNLIKELY(expires)) {
 		p = varint_get(p, end, UINT64_MAX, &e->ke_expiry);

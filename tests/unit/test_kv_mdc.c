@@ -462,9 +462,12 @@ static void numbers_leave_room_to_count_on(void)
 				  .ms_next_run = 1 };
 	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7, .mi_seq = 9 };
 	struct kv_mdc_ckpt c = pin("one", 50);
+	struct kv_mdc_leaf lf = { .ml_id = 2 };
+	struct kv_mdc_leaves le = { .le_kvs = 1, .le_begin = &lf, .le_nbegin = 1 };
 	struct kv_horizon hor = { 1, 3 };
 
 	kv_mdc_enc_super(&b, &s);
+	number_is_refused(&none, 40);
 	number_is_refused(&none, 48);
 	start(&st);
 	kv_mdc_enc_kvs_add(&b, TAG, 1, "first", 0);
@@ -472,7 +475,11 @@ static void numbers_leave_room_to_count_on(void)
 	T_EQ(fold(&st), 0);
 	kv_mdc_enc_edit(&b, TAG, 1, NULL, NULL, 0, &hor, 1);
 	number_is_refused(&st, 24);
+	kv_mdc_enc_leaves(&b, TAG, &le);
+	number_is_refused(&st, 24);
 	kv_mdc_enc_edit(&b, TAG, 1, &d, NULL, 0, NULL, 0);
+	number_is_refused(&st, 16);
+	number_is_refused(&st, 16 + 8);
 	number_is_refused(&st, 16 + 32);
 	number_is_refused(&st, 16 + 40);
 	T_EQ(fold(&st), 0);

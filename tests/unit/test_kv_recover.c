@@ -956,6 +956,30 @@ static void a_stamp_that_cannot_be_ends_the_log(void)
 	}
 }
 
+/* What would be written next could not be read. */
+static void an_open_leaves_room_to_count_on(void)
+{
+	static const uint64_t most[] = { KV_NUMBER_END / 2, KV_NUMBER_END - 1 };
+	uint64_t e;
+
+	for (unsigned i = 0; i < sizeof(most) / sizeof(most[0]); i++) {
+		e = fresh_logs(1);
+		put(0, e, 1, "x", "one", most[i]);
+		end_epoch(0, e);
+		down();
+		up_as(false);
+		T_EQ(open_err, -EUCLEAN);
+		T_OK(strstr(kvdb_error_detail()->text, "no room to count on"));
+		gone();
+	}
+	e = fresh_logs(1);
+	put(0, e, 1, "x", "one", KV_NUMBER_END / 2 - 1);
+	end_epoch(0, e);
+	again();
+	T_EQ(seen("a", "x", NULL), KV_NUMBER_END / 2 - 1);
+	gone();
+}
+
 static void too_many_orphans_are_refused(void)
 {
 	fresh();
@@ -1004,5 +1028,6 @@ int main(void)
 	T_RUN(old_objects_are_left_alone);
 	T_RUN(too_many_orphans_are_refused);
 	T_RUN(a_stamp_that_cannot_be_ends_the_log);
+	T_RUN(an_open_leaves_room_to_count_on);
 	return t_done();
 }

@@ -582,6 +582,11 @@ static void each_page_check_works(void)
 		kv_le16_set(page + wrong[i][0], wrong[i][1]);
 		T_OK(kv_kpage_decode(page, 3, &kp) != NULL);
 	}
+	plain_page(page, "a", "b", 1, 0);
+	kv_le64_set(page + 8, KV_NUMBER_END - 1);
+	T_OK(page_is_good(page));
+	kv_le64_set(page + 8, KV_NUMBER_END);	/* stamps that none can be */
+	T_OK(!page_is_good(page));
 	off = plain_page(page, "a", "b", 1, 0);
 	page[off + 1] = 0;			/* an empty key */
 	T_OK(!page_is_good(page));

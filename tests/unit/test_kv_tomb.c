@@ -158,6 +158,11 @@ static void rows_each_check(void)
 	T_OK(decode(n));
 	encode(0, "from", "from");
 	T_OK(decode(n));
+	encode(0, "from", "to");
+	kv_le64_set(buf, KV_NUMBER_END - 1);
+	T_OK(!decode(n));
+	kv_le64_set(buf, KV_NUMBER_END);
+	T_OK(decode(n));
 }
 
 /* A run of two blocks, in memory, with these rows in the first. */
