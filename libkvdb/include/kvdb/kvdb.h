@@ -102,7 +102,7 @@ struct kvdb_clock {
  * @cache_bytes: memory budget for everything the database holds; default
  *   min(25 % of RAM or cgroup limit, 4 GiB), at least 64 MiB
  * @log_bytes: log written since the oldest unflushed record, at most; default
- *   min(512 MiB, 1/8 of the class, a share of cache_bytes)
+ *   min(512 MiB, 1/8 of the class that holds the logs, twice cache_bytes)
  * @logs: number of logs, default one per core, at most 64
  * @segment_bytes: log segment size, a multiple of 64 KiB from 64 KiB to 32 MiB;
  *   default: the class that holds the logs / (128 x @logs), not above 1/64 of

@@ -615,12 +615,12 @@ void mpool_mlog_close(struct mpool_mlog *log);
  * mpool_mlog_append() - append one record
  * @log: mlog
  * @iov: content, 1 .. 1 MiB in total
- * @iovcnt: number of @iov
+ * @iovcnt: number of @iov, 1 .. 64
  * @flags: MPOOL_SYNC: durable on return
  * Threads: any; serialised. Blocking: I/O when the buffer is full or synced.
  * Durability: with MPOOL_SYNC or after mpool_mlog_sync(); a prefix survives.
  * Errors: -EFBIG (does not fit; nothing appended), -EROFS (sticky after a
- * failed write or sealed), -EIO.
+ * failed write or sealed), -EIO, -EINVAL (content, flags).
  */
 int mpool_mlog_append(struct mpool_mlog *log, const struct iovec *iov, unsigned iovcnt,
 		      unsigned flags);
@@ -686,9 +686,10 @@ int mpool_mdc_open(struct mpool *mp, const char *name, struct mpool_mdc **out);
  */
 void mpool_mdc_close(struct mpool_mdc *mdc);
 /**
- * mpool_mdc_append() - append one record; flags as mpool_mlog_append().
+ * mpool_mdc_append() - append one record, 1 byte to 1 MiB less 8 bytes in at most 63 pieces;
+ * flags as mpool_mlog_append().
  * Threads: any. Blocking: I/O. Durability: with MPOOL_SYNC. Errors: -EFBIG
- * (compact first), -EROFS, -EIO.
+ * (compact first), -EROFS, -EIO, -EINVAL (content, flags).
  */
 int mpool_mdc_append(struct mpool_mdc *mdc, const struct iovec *iov, unsigned iovcnt,
 		     unsigned flags);
@@ -714,8 +715,8 @@ int mpool_mdc_compact_begin(struct mpool_mdc *mdc);
 int mpool_mdc_compact_abort(struct mpool_mdc *mdc);
 /**
  * mpool_mdc_compact_end() - switch to the new log.
- * Threads: as begin. Blocking: I/O. Durability: durable on return. Errors:
- * -EROFS, -EIO; -ENOMEM (if abort says so the container has stopped); -EFBIG
+ * Threads: as begin. Blocking: I/O. Durability: durable on return. Errors: -EBUSY (none was
+ * begun), -EROFS, -EIO; -ENOMEM (if abort says so the container has stopped); -EFBIG
  * (the new log is full: abort).
  */
 int mpool_mdc_compact_end(struct mpool_mdc *mdc);
@@ -822,7 +823,8 @@ struct mpool_probe {
 /**
  * mpool_probe() - read the superblocks of one device or file; writes nothing
  * Threads: any. Blocking: I/O. Durability: none.
- * Errors: -EINVAL (not a member), -ENOENT, -EACCES, -EIO.
+ * Errors: -EINVAL (not a member), -EUCLEAN (no superblock is intact, or it has shrunk),
+ * -EOPNOTSUPP (format), -ENOENT, -EACCES, -EIO, -ENOMEM.
  */
 int mpool_probe(const char *path, struct mpool_probe *out);
 
@@ -838,7 +840,7 @@ int mpool_probe(const char *path, struct mpool_probe *out);
  * else takes it as somebody else's. What its first 4 KiB hold is lost.
  * Threads: any. Blocking: I/O. Durability: durable on return.
  * Errors: -EEXIST (the first block is a pool's), -EINVAL (no copy either),
- * -EBUSY, -ENOENT, -EACCES, -EIO.
+ * -EUCLEAN (it has shrunk), -EOPNOTSUPP (format), -EBUSY, -ENOENT, -EACCES, -EIO.
  */
 int mpool_recover(const char *path, uint32_t flags, struct mpool_probe *out);
 
