@@ -227,6 +227,19 @@ static bool has_request(const struct client *c)
 	return !has_answer(c) && memchr(c->c_in, '\n', c->c_n);
 }
 
+static short wanted(const struct client *c)
+{
+	return has_answer(c) ? POLLOUT : POLLIN;
+}
+
+/* It is not we who keep it waiting: another's request may have taken us long. */
+static bool is_silent(const struct client *c)
+{
+	struct pollfd p = { .fd = c->c_fd, .events = wanted(c) };
+
+	return !has_request(c) && !poll(&p, 1, 0);
+}
+
 /* Sends what fits; false: the client is gone. */
 static bool deliver(struct client *c)
 {
@@ -303,13 +316,15 @@ static bool is_welcome(int fd)
 /* Makes a place when all are taken: the client that was silent longest. */
 static void make_place(struct kv_ctl *ct)
 {
-	uint64_t now = now_ns();
-	unsigned i, old = 0;
+	uint64_t since = now_ns() - EVICT_NS;
+	unsigned i, old = CLIENTS;
 
-	for (i = 1; i < ct->ct_n; i++)
-		if (ct->ct_client[i]->c_since < ct->ct_client[old]->c_since)
+	for (i = 0; i < ct->ct_n; i++)
+		if (ct->ct_client[i]->c_since < since && is_silent(ct->ct_client[i])) {
+			since = ct->ct_client[i]->c_since;
 			old = i;
-	if (ct->ct_n == CLIENTS && now - ct->ct_client[old]->c_since > EVICT_NS)
+		}
+	if (old < CLIENTS)
 		drop(ct, old);
 }
 
@@ -363,7 +378,7 @@ static void expire(struct kv_ctl *ct)
 		struct client *c = ct->ct_client[i];
 		uint64_t limit = has_answer(c) || c->c_n ? BUSY_NS : IDLE_NS;
 
-		if (now - c->c_since > limit)
+		if (now - c->c_since > limit && is_silent(c))
 			drop(ct, i);
 		else
 			i++;
@@ -393,8 +408,7 @@ static bool serve(struct kv_ctl *ct)
 	for (i = 0; i < n; i++) {
 		struct client *c = ct->ct_client[i];
 
-		p[i + 2] = (struct pollfd){ .fd = c->c_fd,
-					    .events = has_answer(c) ? POLLOUT : POLLIN };
+		p[i + 2] = (struct pollfd){ .fd = c->c_fd, .events = wanted(c) };
 		if (has_request(c))
 			wait_ms = 0;
 	}
