@@ -212,6 +212,21 @@ a_terminal_gets_a_newline_and_a_pipe_does_not() {
 	shown terminal '\n\n'
 }
 
+a_value_that_is_not_delivered_exits_1() {
+	local n rc
+	make_db
+	for n in 1 5000 1000000; do
+		bytes $n >v
+		kvdb put ./d s k - <v
+		rc=0
+		kvdb get ./d s k >/dev/full 2>"$S/err" || rc=$?
+		same full $rc 1
+		one_line_error
+		# no other error's words
+		has err '^kvdb: get: cannot write to standard output(: No space left on device)?$'
+	done
+}
+
 values_of_every_size_come_back() {
 	local n
 	make_db
@@ -459,6 +474,7 @@ run info_and_stats_are_typed
 run stores_are_made_listed_and_dropped
 run drop_asks_and_leaves_the_pool
 run a_terminal_gets_a_newline_and_a_pipe_does_not
+run a_value_that_is_not_delivered_exits_1
 run values_of_every_size_come_back
 run keys_of_every_size_come_back
 run too_long_is_refused_and_changes_nothing

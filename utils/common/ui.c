@@ -39,17 +39,16 @@ static void fds_fill(void)
 /* Output that was not delivered is a failure, whatever the verb did. */
 static int ui_finish(struct ui *ui, int code)
 {
-	bool is_bad = fflush(stdout) != 0 || ferror(stdout);
-	int err = errno;
+	int err = fflush(stdout) ? errno : 0;
 
-	if (fclose(stdout) && !is_bad) {
-		is_bad = true;
+	/* not fclose(): the message below flushes what stands before it */
+	if (!err && !ferror(stdout) && close(STDOUT_FILENO))
 		err = errno;
-	}
-	if (!is_bad)
+	if (!err && !ferror(stdout))
 		return code;
-	ui_error(ui, EXIT_FAILED, NULL, NULL, "cannot write to standard output: %s",
-		 strerror(err));
+	/* of a write that failed earlier nobody knows why any more */
+	ui_error(ui, EXIT_FAILED, NULL, NULL, "cannot write to standard output%s%s",
+		 err ? ": " : "", err ? strerror(err) : "");
 	return code ? code : EXIT_FAILED;
 }
 
