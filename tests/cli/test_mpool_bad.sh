@@ -339,6 +339,40 @@ a_full_file_system_exits_1() {
 	has out '^keep$'
 }
 
+# read_only COMMAND...: in a name space of its own, where the folder cannot be written
+read_only() {
+	unshare -m $own bash -c 'mount --bind "$PWD" "$PWD" && cd "$PWD" &&
+		mount -o remount,ro,bind "$PWD" && exec "$@"' - "$@"
+}
+
+a_read_only_file_system_exits_8() {
+	own=
+	[ "$(id -u)" = 0 ] || own=-r
+	read_only true 2>/dev/null || skip "no private mount name space"
+	pool
+	want 0 kvdb -q create ./d --size 64M
+	want 0 kvdb kvs create ./d s
+	want 0 kvdb put ./d s k v
+	for v in "destroy -y ./p" "set ./p mode=0640" "rename ./p q" "grow ./p --size 32M" \
+		"create ./q --size 16M" "add ./p ./m --size 16M"; do
+		want 8 read_only mpool $v
+		one_line_error
+		has err '[Rr]ead-only file system'
+	done
+	for v in "put ./d s k w" "del ./d s k" "drop ./d -y" "create ./e --size 64M" \
+		"kvs create ./d t" "checkpoint create ./d c" "backup ./d ./bk"; do
+		want 8 read_only kvdb $v
+		one_line_error
+		has err '[Rr]ead-only file system'
+	done
+	for v in "status" "verify" "dump" "map" "list" "df" "history"; do
+		want 0 read_only mpool $v ./p
+	done
+	for v in "get ./d s k" "scan ./d s" "info ./d" "verify ./d" "kvs list ./d"; do
+		want 0 read_only kvdb $v
+	done
+}
+
 run nothing_there_exits_3
 run a_file_that_is_not_a_pool_exits_3
 run a_directory_with_strange_files_is_refused
@@ -357,4 +391,5 @@ run a_pool_open_elsewhere_exits_4
 run without_permission_exits_8
 run a_file_size_limit_exits_1
 run a_full_file_system_exits_1
+run a_read_only_file_system_exits_8
 finish

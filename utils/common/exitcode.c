@@ -50,6 +50,12 @@ static int exit_from_id(const char *id)
 	return -1;
 }
 
+/* Whose errno is what the system said of a file or folder. */
+static int is_of_system(const char *id)
+{
+	return !strcmp(id, "MP0404") || !strcmp(id, "MP0408");
+}
+
 int exit_from_error(int err, const char *id)
 {
 	int has_id = id && *id, code = exit_from_id(id);
@@ -85,8 +91,8 @@ int exit_from_error(int err, const char *id)
 	case -EBADMSG:
 		return EXIT_DAMAGE;
 	case -EROFS:
-		/* with an id the pool is fail-stopped; without, the file system is read-only */
-		return has_id ? EXIT_DAMAGE : EXIT_PERMISSION;
+		/* the file system below is, or the pool or database is fail-stopped */
+		return !has_id || is_of_system(id) ? EXIT_PERMISSION : EXIT_DAMAGE;
 	case -EOPNOTSUPP:
 	case -ENOSYS:
 	case -EPROTONOSUPPORT:
