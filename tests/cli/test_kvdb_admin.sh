@@ -416,8 +416,28 @@ tune_advises_by_what_was_measured() {
 	fi
 }
 
+nothing_of_a_script_is_left_out_in_silence() {
+	local rc=0
+	make_db
+	want 0 kvdb kvs create ./d s
+	printf 'put a x\0y\n' | kvdb shell ./d s >"$S/out" 2>"$S/err" || rc=$?
+	same status $rc 2
+	has err 'shell line 1: a zero byte \(\\x00 stands for it\)'
+	want 3 kvdb get ./d s a
+	rc=0
+	kvdb shell ./d s <. >"$S/out" 2>"$S/err" || rc=$?
+	same status $rc 1
+	has err 'shell standard input: Is a directory'
+	one_line_error
+	# the last line needs no end
+	printf 'put a z' | kvdb shell ./d s
+	want 0 kvdb get ./d s a
+	same value "$(cat "$S/out")" z
+}
+
 run a_script_works_on_stores
 run a_script_ends_at_the_first_failure
+run nothing_of_a_script_is_left_out_in_silence
 run transactions_are_whole_or_not_at_all
 run a_terminal_gets_a_prompt_and_goes_on_after_errors
 run a_full_history_repeats_its_oldest_line

@@ -436,18 +436,25 @@ static int loop(struct shell *sh)
 	bool is_script = !sh->ui->tty_in;
 	char *line = NULL;
 	size_t room = 0;
+	ssize_t len = 0;
 	int code = EXIT_DONE, rc;
 
 	if (!is_script && !sh->ui->quiet)
 		puts("help lists the commands, quit ends");
-	for (prompt(sh); !sh->is_end && getline(&line, &room, stdin) >= 0; prompt(sh)) {
+	for (prompt(sh); !sh->is_end && (len = getline(&line, &room, stdin)) >= 0; prompt(sh)) {
 		const char *text;
 
 		sh->line++;
-		line[strcspn(line, "\n")] = 0;
+		len -= line[len - 1] == '\n';
+		line[len] = 0;
 		text = recall(sh, line);
-		rc = text ? run_line(sh, text) :
-			    complain(sh, EXIT_NOTFOUND, "no such line", "history lists them");
+		/* what follows a zero byte must not be left out in silence */
+		if (strlen(line) != (size_t)len)
+			rc = complain(sh, EXIT_USAGE, "a zero byte", "\\x00 stands for it");
+		else
+			rc = text ? run_line(sh, text) :
+				    complain(sh, EXIT_NOTFOUND, "no such line",
+					     "history lists them");
 		if (text)
 			remember(sh, text);
 		if (rc && is_script && !code)
@@ -455,6 +462,10 @@ static int loop(struct shell *sh)
 		if ((rc && is_script && !args_has(sh->ui->args, "keep-going")) || ferror(stdout))
 			break;
 	}
+	/* neither the end nor "quit": what there was to read is not known */
+	if (len < 0 && !feof(stdin))
+		code = ui_error(sh->ui, EXIT_FAILED, "standard input", NULL, "%s",
+				strerror(errno));
 	if (!is_script && !sh->is_end)
 		putchar('\n');
 	free(line);
