@@ -209,14 +209,14 @@ scrub_keeps_its_rate_and_resumes() {
 
 history_is_kept_in_the_pool() {
 	pool
-	want 0 mpool set ./p label="x y"
+	want 0 mpool set ./p label="x; y"
 	want 0 mpool rename ./p q
 	want 2 mpool set ./p mode=frob
 	want 0 mpool history -H -o user,command ./p
 	sed -i 's/^[^\t]*\t//' "$S/out"
 	same history "$(cat "$S/out")" "$(printf '%s\n' \
-		'mpool create --size=64M --staging-size=32M --label=a label ./p' \
-		'mpool set --label=x y ./p' 'mpool rename ./p q')"
+		"mpool create --size=64M --staging-size=32M --label='a label' ./p" \
+		"mpool set --label='x; y' ./p" 'mpool rename ./p q')"
 	want 0 mpool history -j ./p
 	schema mpool_history
 	same uid "$(field 'd["commands"][0]["uid"]')" "$(id -u)"
@@ -258,6 +258,19 @@ history_never_fails_a_verb() {
 	want 0 mpool verify ./p
 }
 
+# what is pasted into a shell does what was done, and nothing else
+a_command_of_the_history_can_be_typed_again() {
+	local was="it's \$(touch made) \`x\` a\\b\"c"
+	want 0 mpool create ./p --size 16M
+	want 0 mpool set ./p label="$was"
+	want 0 mpool set ./p label=
+	want 0 mpool history -H -o command ./p
+	same empty "$(tail -n 1 "$S/out")" "mpool set --label='' ./p"
+	sed -n 2p "$S/out" | bash
+	[ ! -e made ] || fail "the label was executed"
+	same label "$(value label)" "$was"
+}
+
 run get_prints_properties
 run set_changes_what_is_given
 run set_refuses
@@ -270,6 +283,7 @@ run objects_and_df
 run scrub_finds_damage
 run scrub_keeps_its_rate_and_resumes
 run history_is_kept_in_the_pool
+run a_command_of_the_history_can_be_typed_again
 run history_keeps_the_newest
 run history_never_fails_a_verb
 finish

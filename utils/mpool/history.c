@@ -134,23 +134,48 @@ static int history_open(struct mpool *mp, struct mpool_mdc **mdc)
 	return rc ? rc : mpool_mdc_open(mp, HISTORY, mdc);
 }
 
+/* Appends what fits; returns the new end. */
+static char *text_add(char *at, const char *end, const char *text)
+{
+	while (*text && at < end)
+		*at++ = *text++;
+	*at = '\0';
+	return at;
+}
+
+/* A word as a shell takes it: in quotes when it has what a shell would look at. */
+static char *word_add(char *at, const char *end, const char *word)
+{
+	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+				    "0123456789%+,-./:=@_";
+	const char *quote = *word && !word[strspn(word, plain)] ? "" : "'";
+	char c[2] = "";
+
+	at = text_add(at, end, quote);
+	for (; *word; word++) {
+		c[0] = (unsigned char)*word < 0x20 || *word == 0x7f ? '?' : *word;
+		at = text_add(at, end, *word == '\'' ? "'\\''" : c);
+	}
+	return text_add(at, end, quote);
+}
+
 /* The command as it could be typed again. */
 static void command_text(const struct ui *ui, char *buf, size_t size)
 {
 	const struct args *a = ui->args;
-	size_t n = (size_t)snprintf(buf, size, "%s %s", ui->tool->name, ui->verb->name);
+	const char *end = buf + size - 1;
+	char *at = text_add(text_add(buf, end, ui->tool->name), end, " ");
 
-	for (unsigned i = 0; i < a->ngiven && n < size; i++) {
+	at = text_add(at, end, ui->verb->name);
+	for (unsigned i = 0; i < a->ngiven; i++) {
 		const struct arg *g = &a->given[i];
 
-		n += (size_t)snprintf(buf + n, size - n, " --%s%s%s", g->opt->name,
-				      g->str ? "=" : "", g->str ? g->str : "");
+		at = text_add(text_add(at, end, " --"), end, g->opt->name);
+		if (g->str)
+			at = word_add(text_add(at, end, "="), end, g->str);
 	}
-	for (int i = 0; i < a->n && n < size; i++)
-		n += (size_t)snprintf(buf + n, size - n, " %s", a->v[i]);
-	for (char *p = buf; *p; p++)
-		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			*p = '?';
+	for (int i = 0; i < a->n; i++)
+		at = word_add(text_add(at, end, " "), end, a->v[i]);
 }
 
 static int history_write(const struct ui *ui, const char *path)
