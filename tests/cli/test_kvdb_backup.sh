@@ -449,6 +449,16 @@ a_new_folder_is_durable_with_what_is_in_it() {
 	done
 }
 
+# below sysfs no folder can be synced, as below autofs
+a_folder_mounted_where_none_can_be_synced_is_taken() {
+	local own='' cmd='mount -t tmpfs none /sys/kernel && exec "$@"'
+	[ "$(id -u)" = 0 ] || own=-r
+	unshare -m $own bash -c "$cmd" - true 2>/dev/null || skip "nothing can be mounted"
+	want 0 kvdb -q create ./d --size 64M
+	want 0 unshare -m $own bash -c "$cmd" - kvdb backup ./d /sys/kernel
+	want 0 unshare -m $own bash -c "$cmd" - kvdb backup ./d /sys/kernel/bk
+}
+
 run one_record_is_not_one_records
 run full_and_incremental_come_back
 run what_cannot_be_is_refused
@@ -465,4 +475,5 @@ run compressed_values_come_back
 run large_values_come_back
 run copy_gives_the_same
 run a_new_folder_is_durable_with_what_is_in_it
+run a_folder_mounted_where_none_can_be_synced_is_taken
 finish

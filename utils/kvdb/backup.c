@@ -388,8 +388,9 @@ static int entry_sync(int dirfd)
 {
 	int fd = openat(dirfd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
 
-	/* what may not be read is flushed with all that its file system has */
-	rc = (fd < 0 ? syncfs(dirfd) : fsync(fd)) ? -errno : 0;
+	/* what may not be read, or takes no fsync() (autofs), is flushed with its file system */
+	rc = fd >= 0 && !fsync(fd) ? 0 : fd >= 0 && errno != EINVAL ? -errno :
+	     syncfs(dirfd) ? -errno : 0;
 	if (fd >= 0)
 		close(fd);
 	return rc;
