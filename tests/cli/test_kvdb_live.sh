@@ -266,6 +266,60 @@ somebody_elses_socket_is_not_believed() {
 	let_go
 }
 
+# Whoever owns a pool may answer for it, to root too.
+what_a_process_answers_drives_no_terminal() {
+	local uuid v
+	make_db
+	uuid=$(sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' d/pool.json)
+	mkdir -p "$XDG_RUNTIME_DIR/kvdb"
+	python3 - "$XDG_RUNTIME_DIR/kvdb/$uuid.sock" >ready <<-'EOF' &
+	import json, socket, sys
+	s = socket.socket(socket.AF_UNIX)
+	s.bind(sys.argv[1])
+	s.listen()
+	print("listens", flush=True)
+	bad = "x\x1b[31m\u009by"
+	while True:
+	    c = s.accept()[0]
+	    for line in c.makefile():
+	        a = {"ok": True, "pid": 7, "fault": bad, "parts": [{"kvs": "s", "kind": 1}],
+	             "pool": {"name": bad, "io": bad}, "stores": [{"name": bad}]}
+	        if "\"none\"" in line:
+	            a = {"ok": False, "error": {"id": bad, "err": -2, "text": bad, "cure": bad}}
+	        c.send(json.dumps(a).encode() + b"\n")
+	EOF
+	local pid=$!
+	# shellcheck disable=SC2064
+	trap "kill $pid" EXIT
+	while [ ! -s ready ]; do sleep 0.05; done
+	LC_ALL=C
+	for v in 'info ./d' 'kvs info ./d s' 'kvs list ./d' 'list' 'stats ./d' 'info -j ./d' \
+		'kvs info -j ./d s'; do
+		# shellcheck disable=SC2086
+		want 0 kvdb $v
+		hasnt out "$(printf '[\033\233]')"
+	done
+	want 3 kvdb kvs info ./d none
+	hasnt err "$(printf '[\033\233]')"
+}
+
+a_description_that_is_no_file_is_not_waited_for() {
+	local v
+	make_db
+	mv d/pool.json kept
+	mkfifo d/pool.json
+	for v in 'info ./d' 'stats ./d' 'kvs list ./d' 'checkpoint create ./d c' 'top ./d 1 1'; do
+		# shellcheck disable=SC2086
+		want 6 timeout 20 kvdb $v
+		one_line_error
+	done
+	want 3 timeout 20 kvdb set ./d interval=20ms
+	want 0 timeout 20 kvdb list
+	rm d/pool.json
+	mv kept d/pool.json
+	want 0 kvdb info ./d
+}
+
 run a_live_database_tells_about_itself
 run settings_change_in_use
 run a_live_database_makes_a_checkpoint
@@ -275,4 +329,6 @@ run top_watches_a_live_database
 run verbs_that_need_it_closed_say_who_has_it
 run without_a_socket_the_way_out_is_told
 run somebody_elses_socket_is_not_believed
+run what_a_process_answers_drives_no_terminal
+run a_description_that_is_no_file_is_not_waited_for
 finish

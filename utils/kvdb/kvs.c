@@ -400,7 +400,7 @@ static int kvs_options(struct view *v, const char *name, struct kvdb_kvs_info *i
 		return rc;
 	o = remote_member(a, "stores");
 	o = o ? json_object_array_get_idx(o, 0) : NULL;
-	snprintf(in->name, sizeof(in->name), "%s", remote_str(o, "name"));
+	snprintf(in->name, sizeof(in->name), "%s", name);
 	in->pfx_len = (uint32_t)remote_num(o, "pfx_len");
 	in->policy = (uint32_t)remote_num(o, "policy");
 	in->compress = (uint32_t)remote_num(o, "compress");

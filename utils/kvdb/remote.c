@@ -8,6 +8,7 @@
  * root: a name below /tmp could be anybody's.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -18,9 +19,28 @@
 
 #include "remote.h"
 #include "size.h"
+#include "utf8.h"
 
 #define ANSWER_MAX (8u << 20)
+#define CONFIG_MAX (1u << 20)
 #define WAIT_S     600 /* a compaction or sync takes its time */
+
+/* Whoever the folder belongs to: what is no file is not waited for, nor a huge one read. */
+static int config_read(const char *path, uid_t *owner, struct json_object **root)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct stat st;
+
+	*root = NULL;
+	if (fd < 0)
+		return -errno;
+	if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size <= CONFIG_MAX) {
+		*owner = st.st_uid;
+		*root = json_object_from_fd(fd);
+	}
+	close(fd);
+	return *root ? 0 : -EINVAL;
+}
 
 /* The uuid of the pool at @path without opening it (a writer has it). */
 static int pool_uuid(const char *path, char uuid[UUID_STR], uid_t *owner)
@@ -30,7 +50,6 @@ static int pool_uuid(const char *path, char uuid[UUID_STR], uid_t *owner)
 	struct mpool_info in;
 	char file[4200];
 	struct mpool *mp;
-	struct stat st;
 	int rc;
 
 	*owner = geteuid();
@@ -46,12 +65,11 @@ static int pool_uuid(const char *path, char uuid[UUID_STR], uid_t *owner)
 		return rc;
 	}
 	snprintf(file, sizeof(file), "%s/pool.json", path);
-	if (stat(file, &st))
-		return -errno;
-	*owner = st.st_uid;
-	root = json_object_from_file(file);
+	rc = config_read(file, owner, &root);
+	if (rc)
+		return rc;
 	rc = -EINVAL;
-	if (root && json_object_object_get_ex(root, "uuid", &v) &&
+	if (json_object_object_get_ex(root, "uuid", &v) &&
 	    json_object_get_string_len(v) == UUID_STR - 1) {
 		memcpy(uuid, json_object_get_string(v), UUID_STR);
 		rc = strspn(uuid, "0123456789abcdef-") == UUID_STR - 1 ? 0 : -EINVAL;
@@ -168,6 +186,13 @@ static int hear(struct remote *r)
 	return -EMSGSIZE;
 }
 
+/* Whoever owns the pool may answer, also to root: his words drive no terminal. */
+static void words(char *to, size_t size, struct json_object *o, const char *name)
+{
+	snprintf(to, size, "%s", remote_str(o, name));
+	utf8_clean(to);
+}
+
 /* The process's refusal, as if the library had been called here. */
 static int refused(struct ui *ui, const char *object, struct json_object *doc)
 {
@@ -175,9 +200,9 @@ static int refused(struct ui *ui, const char *object, struct json_object *doc)
 	struct mpool_error me = { 0 };
 
 	json_object_object_get_ex(doc, "error", &e);
-	snprintf(me.id, sizeof(me.id), "%s", remote_str(e, "id"));
-	snprintf(me.text, sizeof(me.text), "%s", remote_str(e, "text"));
-	snprintf(me.cure, sizeof(me.cure), "%s", remote_str(e, "cure"));
+	words(me.id, sizeof(me.id), e, "id");
+	words(me.text, sizeof(me.text), e, "text");
+	words(me.cure, sizeof(me.cure), e, "cure");
 	me.err = json_object_get_int(remote_member(e, "err"));
 	return ui_fail(ui, object, me.err ? me.err : -EIO, &me);
 }
@@ -284,9 +309,9 @@ void remote_info(struct json_object *o, struct kvdb_info *in)
 	in->log_bytes = remote_num(o, "log_bytes");
 	in->segment_bytes = remote_num(o, "segment_bytes");
 	in->space_amp_max = (double)remote_num(o, "space_amp_max_percent") / 100;
-	snprintf(in->fault, sizeof(in->fault), "%s", remote_str(o, "fault"));
-	snprintf(in->pool.name, sizeof(in->pool.name), "%s", remote_str(pool, "name"));
-	snprintf(in->pool.io, sizeof(in->pool.io), "%s", remote_str(pool, "io"));
+	words(in->fault, sizeof(in->fault), o, "fault");
+	words(in->pool.name, sizeof(in->pool.name), pool, "name");
+	words(in->pool.io, sizeof(in->pool.io), pool, "io");
 	uuid_parse(remote_str(pool, "uuid"), in->pool.uuid);
 	in->pool.is_direct = json_object_get_boolean(remote_member(pool, "is_direct"));
 	for (c = 0; c < MPOOL_MCLASSES && cls && c < json_object_array_length(cls); c++) {
@@ -309,7 +334,7 @@ unsigned remote_devices(struct json_object *o, struct mpool_dev_info *out, unsig
 		struct mpool_dev_info *d = &out[n];
 
 		memset(d, 0, sizeof(*d));
-		snprintf(d->path, sizeof(d->path), "%s", remote_str(k, "path"));
+		words(d->path, sizeof(d->path), k, "path");
 		d->mclass = !strcmp(remote_str(k, "class"), "staging");
 		d->slot = (uint32_t)remote_num(k, "slot");
 		d->reads = remote_num(k, "reads");
