@@ -98,7 +98,7 @@ static void scrub_damage(struct scrub *s, const struct mpool_obj_info *o, const 
 /* Returns 0, or -EINTR when the user wants to stop. */
 static int scrub_object(struct scrub *s, const struct mpool_obj_info *o)
 {
-	struct mpool_obj *obj;
+	struct mpool_obj *obj = NULL;
 	uint32_t crc = 0;
 	char what[320];
 	int rc = mpool_obj_open(s->mp, o->id, &obj);
