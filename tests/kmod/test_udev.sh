@@ -147,13 +147,19 @@ a_copied_member_is_refused() {
 a_removable_device_never_activates() {
 	local i d=
 	modprobe sd_mod && modprobe scsi_debug removable=1 dev_size_mb=64 || skip "no scsi_debug"
-	for ((i = 0; i < 100 && !${#d}; i++)); do
+	for ((i = 0; i < 600 && !${#d}; i++)); do
 		d=$(grep -ls scsi_debug /sys/block/sd*/device/model)
 		sleep 0.1
 	done
 	d=$(echo "$d" | sed -n '1s|^/sys/block/\([a-z]*\)/.*|/dev/\1|p')
 	[ -b "$d" ] || fail "scsi_debug made no disk"
-	settle
+	# it is there a moment before its event is sent
+	for ((i = 0; i < 600; i++)); do
+		settle
+		udevadm info --query=property "$d" >"$S/out" 2>&1 || :
+		grep -q '^USEC_INITIALIZED=' "$S/out" && break
+		sleep 0.1
+	done
 	want 0 mpool create -y stick "$d"
 	want 0 mpool deactivate stick
 	[ -e "$trust/$(uuid "$d")" ] || fail "not trusted, so this would prove nothing"
@@ -165,6 +171,8 @@ a_removable_device_never_activates() {
 	# neither rule nor command: the rule is not the only one that refuses
 	want 0 mpool activate --incremental "$d"
 	[ ! -e /dev/mpool/stick ] || fail "mpool activate --incremental activated it"
+	# who looks at it keeps it loaded
+	settle
 	modprobe -r scsi_debug
 }
 
@@ -213,6 +221,8 @@ labels_stay_in_their_folder() {
 shutdown_deactivates_all() {
 	appear "$D"
 	want 0 mpool create -y busy "$(dev_of "$D")"
+	# its end made an event, the first one with a signature: later it would activate again
+	settle
 	want 0 mpool activate up
 	exec 7</dev/mpool/busy
 	want 4 mpool deactivate -a
