@@ -12,6 +12,7 @@
 #   ABLATE=1     guards can be switched off
 #   COV=1        lines and branches are counted
 #   PREFIX=DIR   where to install (default: /usr/local)
+#   LIBDIR=DIR   where libraries go (default: PREFIX/lib; /usr/lib64 and the like for packages)
 #   DESTDIR=DIR  a root to install into, for packages
 #
 # SAN, DEBUG, ABLATE and COV make variants. Each has its own folder below $(B), so
@@ -22,6 +23,7 @@
 
 B       ?= build
 PREFIX  ?= /usr/local
+LIBDIR  ?= $(PREFIX)/lib
 CC      ?= cc
 AR      ?= ar
 OBJCOPY ?= objcopy
@@ -401,6 +403,7 @@ $(tools) $(test_bin) $(peer_bin) $(fuzz_bin):
 # ---- installation -----------------------------------------------------
 
 D := $(DESTDIR)$(PREFIX)
+L := $(DESTDIR)$(LIBDIR)
 # udev reads rules below /usr/lib and /etc only, whatever PREFIX is
 UDEVDIR ?= $(if $(filter /usr,$(PREFIX)),/usr/lib/udev/rules.d,/etc/udev/rules.d)
 # the same for systemd; beside the rules when those go to a folder of one's own
@@ -413,31 +416,32 @@ pc_out   := $(O)/libmpool.pc $(O)/libkvdb.pc
 
 $(O)/libmpool.pc: libmpool/libmpool.pc.in
 $(O)/libkvdb.pc: libkvdb/libkvdb.pc.in
-# $(O)/prefix changes when PREFIX does, and then both are written again; rm,
+# $(O)/prefix changes when a folder does, and then both are written again; rm,
 # because the last install may have been root's
 $(O)/prefix: force
 	@mkdir -p $(@D)
-	@printf '%s\n' '$(PREFIX)' | cmp -s - $@ || \
-		{ rm -f $@; printf '%s\n' '$(PREFIX)' >$@; }
+	@printf '%s\n' '$(PREFIX) $(LIBDIR)' | cmp -s - $@ || \
+		{ rm -f $@; printf '%s\n' '$(PREFIX) $(LIBDIR)' >$@; }
 $(pc_out): kmod/version.h Makefile $(O)/prefix
 	@mkdir -p $(@D)
 	@rm -f $@
-	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' $(filter %.in,$^) >$@
+	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' \
+		-e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|g' $(filter %.in,$^) >$@
 
 install: all $(pc_out) ## install below DESTDIR and PREFIX (default /usr/local)
-	install -d '$(D)/bin' '$(D)/lib/pkgconfig' '$(D)/include/mpool' '$(D)/include/kvdb' \
+	install -d '$(D)/bin' '$(L)/pkgconfig' '$(D)/include/mpool' '$(D)/include/kvdb' \
 		'$(DESTDIR)$(UDEVDIR)' '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)$(SYSUSERSDIR)'
 	install -m 755 $(tools) '$(D)/bin'
-	install -m 644 $(libs_a) '$(D)/lib'
+	install -m 644 $(libs_a) '$(L)'
 	for l in libmpool libkvdb; do \
-		install -m 755 $(O)/lib/$$l.so.$(VERSION) '$(D)/lib' && \
-		ln -sf $$l.so.$(VERSION) '$(D)'/lib/$$l.so.$(SOMAJOR) && \
-		ln -sf $$l.so.$(SOMAJOR) '$(D)'/lib/$$l.so || exit 1; \
+		install -m 755 $(O)/lib/$$l.so.$(VERSION) '$(L)' && \
+		ln -sf $$l.so.$(VERSION) '$(L)'/$$l.so.$(SOMAJOR) && \
+		ln -sf $$l.so.$(SOMAJOR) '$(L)'/$$l.so || exit 1; \
 	done
 	install -m 644 libmpool/include/mpool/*.h '$(D)/include/mpool'
 	install -m 644 kmod/uapi/mpool.h '$(D)/include/mpool/uapi.h'
 	install -m 644 libkvdb/include/kvdb/*.h '$(D)/include/kvdb'
-	install -m 644 $(pc_out) '$(D)/lib/pkgconfig'
+	install -m 644 $(pc_out) '$(L)/pkgconfig'
 	for m in $(man_src); do \
 		install -D -m 644 $$m '$(D)'/share/man/man$${m##*.}/$${m##*/} || exit 1; \
 	done
@@ -457,8 +461,8 @@ uninstall: ## remove what install put there
 	rm -f $(foreach t,$(notdir $(tools)),'$(D)/bin/$(t)') '$(DESTDIR)$(UDEVDIR)/69-mpool.rules'
 	rm -f $(foreach u,$(notdir $(wildcard udev/*.service udev/*.timer)),'$(DESTDIR)$(UNITDIR)/$(u)') \
 		'$(DESTDIR)$(SYSUSERSDIR)/mpool.conf'
-	rm -f '$(D)'/lib/libmpool.* '$(D)'/lib/libkvdb.* '$(D)'/lib/pkgconfig/libmpool.pc \
-		'$(D)'/lib/pkgconfig/libkvdb.pc
+	rm -f '$(L)'/libmpool.* '$(L)'/libkvdb.* '$(L)'/pkgconfig/libmpool.pc \
+		'$(L)'/pkgconfig/libkvdb.pc
 	rm -rf '$(D)/include/mpool' '$(D)/include/kvdb'
 	rm -f $(foreach m,$(notdir $(man_src)),'$(D)/share/man/man$(subst .,,$(suffix $(m)))/$(m)') \
 		$(foreach c,$(notdir $(tools)),'$(D)/share/bash-completion/completions/$(c)' \
