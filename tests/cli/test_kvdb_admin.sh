@@ -298,8 +298,14 @@ a_script_ends_at_the_first_failure() {
 	want 0 kvdb get ./d s z
 	want 2 kvdb shell -j ./d
 	want 3 kvdb shell ./d none
-	printf 'put r 1\n' | kvdb shell -r ./d s 2>"$S/err" && fail "read-only took a write"
-	has err 'reading only'
+	local line rc
+	for line in 'put r 1' 'del z' 'create t' 'drop s' 'rename s t' 'begin
+put r 1'; do
+		rc=0
+		echo "$line" | kvdb shell -r -q ./d s 2>"$S/err" || rc=$?
+		same "$line" $rc 2
+		has err 'reading only'
+	done
 }
 
 transactions_are_whole_or_not_at_all() {

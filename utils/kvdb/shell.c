@@ -368,6 +368,12 @@ static int do_help(struct shell *sh)
 	return EXIT_DONE;
 }
 
+static bool is_write(const struct cmd *c)
+{
+	return c->run == do_create || c->run == do_drop || c->run == do_rename ||
+	       c->run == do_put || c->run == do_del;
+}
+
 static int run_line(struct shell *sh, const char *line)
 {
 	char what[160];
@@ -385,6 +391,10 @@ static int run_line(struct shell *sh, const char *line)
 			snprintf(what, sizeof(what), "it is: %s %s", c->name, c->words);
 			return complain(sh, EXIT_USAGE, what, NULL);
 		}
+		/* the library's refusal is the one of a database that has stopped */
+		if (is_write(c) && args_has(sh->ui->args, "read-only"))
+			return complain(sh, EXIT_USAGE, "the shell is for reading only",
+					"begin it without --read-only");
 		return c->needs_store && !sh->kvs ? no_store(sh) : c->run(sh);
 	}
 	snprintf(what, sizeof(what), "there is no command %.80s", word(sh, 0));
