@@ -239,6 +239,29 @@ data_operands_are_never_options() {
 	want 3 kvdb put ./none s -- -k -v
 }
 
+# which verb exits with what is a promise of help and manual page
+exits_that_happen_are_promised() {
+	local verb code
+	want 0 kvdb -q create ./d --size 64M
+	want 0 kvdb kvs create ./d s
+	want 0 kvdb -q create ./e --size 64M
+	want 0 kvdb kvs create ./e s
+	touch file
+	while read -r code verb; do
+		# shellcheck disable=SC2086
+		want "$code" kvdb $verb
+		want 0 kvdb help "${verb%% *}"
+		has out "^  $code  "
+	done <<-'EOF'
+	3 create ./file --size 64M
+	5 create ./d
+	5 repair ./d ./e
+	5 copy ./d ./e
+	3 restore ./none ./e
+	3 backup ./d ./file
+	EOF
+}
+
 undelivered_output_exits_1() {
 	local rc=0
 	kvdb help >/dev/full 2>"$S/err" || rc=$?
@@ -258,5 +281,6 @@ run values_of_choices_are_in_the_help
 run identifiers_are_known_in_every_spelling
 run bad_usage_is_json_with_j
 run data_operands_are_never_options
+run exits_that_happen_are_promised
 run undelivered_output_exits_1
 finish

@@ -16,7 +16,7 @@ static const struct verb verbs[] = {
 	  "given, a staging class; the output says so. A pool holds one database. With -n "
 	  "everything is checked and nothing written. Loss bound and cache are not settings of "
 	  "the database: each open chooses its own.",
-	  create_opts, "01245678",
+	  create_opts, "012345678",
 	  "{} create ./db1 --size 10G --staging-size 2G\tpool of two files, and a database\n"
 	  "{} create ./db1 -n\tsay what would be made\n", verb_create },
 	{ "info", "DB", 1, 1, 0, "describe a database",
@@ -259,7 +259,7 @@ static const struct verb verbs[] = {
 	  "store-NUMBER) and the list of what was deleted since: in both cases overwritten or "
 	  "deleted keys may come back, and each is reported. Checkpoints are not brought over; "
 	  "'kvdb copy --checkpoint' does that, and may have what is lost here.",
-	  repair_opts, "01234678",
+	  repair_opts, "012345678",
 	  "{} repair ./db1\tsay what would be lost\n"
 	  "{} create ./db2 --size 10G\ta place for the rest\n"
 	  "{} repair ./db1 ./db2\tbring it over\n"
