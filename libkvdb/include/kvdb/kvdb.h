@@ -947,8 +947,9 @@ struct kvdb_bulk; /* a bulk load in progress */
  * Values are written once, to where they stay, and keys once, past logs and memtables. All of
  * it appears at kvdb_bulk_finish() at once: over everything that was acknowledged before this
  * call, under everything that is written after it returned. A cursor that was opened earlier
- * does not see it. Until then runs of the store are not merged. In a store with a time to live a
- * record expires as if it were put at its kvdb_bulk_add().
+ * does not see it, nor does a transaction that began before it appeared; what that writes may lie
+ * over it without a conflict. Until then runs of the store are not merged. In a store with a time
+ * to live a record expires as if it were put at its kvdb_bulk_add().
  * Threads: any. Blocking: I/O (flushes the memtables). Durability: none.
  * Errors: -EINVAL, -EBUSY (one is open), -ENOSPC, -EROFS, -EIO, -ENOMEM.
  */
