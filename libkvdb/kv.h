@@ -923,6 +923,7 @@ struct kvdb {
 	struct kv_segs *d_segs;		/* seg.c */
 	struct kv_slabs *d_slabs;	/* slab.c */
 	struct kv_pagepool *d_pages;	/* pagepool.c */
+	struct kv_lent *d_lent;		/* lent.c */
 	_Atomic(uint64_t) d_scan_bytes;	/* of b_scan_bytes, in use */
 	struct kv_readers *d_readers;	/* read.c */
 	struct kv_logs *d_logs;		/* log.c */

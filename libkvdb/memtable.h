@@ -140,7 +140,7 @@ struct kv_views {
 	pthread_mutex_t vw_lock;
 	struct kv_mt *vw_mts;			/* every memtable alive */
 	struct kv_chunk *vw_free;		/* arena chunks to reuse */
-	uint64_t vw_free_bytes;
+	_Atomic(uint64_t) vw_free_bytes;	/* changes under vw_lock */
 	_Atomic(uint64_t) vw_bytes;		/* held by all memtables */
 };
 

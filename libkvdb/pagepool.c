@@ -26,6 +26,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "lent.h"
 #include "pages.h"
 
 #define SHARDS		64u
@@ -53,6 +54,7 @@ struct pslab {
 	uint8_t *ps_mem;
 	struct kv_page *ps_page;
 	bool ps_leaving;	/* its pages go FREE for good */
+	bool ps_is_lent;	/* its memory is no slab's */
 };
 
 struct shard {
@@ -76,6 +78,7 @@ struct kv_pagepool {
 	unsigned pp_nslab, pp_slab_cap;
 	unsigned pp_hand_slab, pp_hand;
 	_Atomic(bool) pp_short;		/* somebody found few free pages */
+	_Atomic(bool) pp_is_repaying;	/* somebody takes lent slabs back */
 	uint8_t *pp_scratch[SCRATCH_KEEP];
 	unsigned pp_nscratch;
 	_Atomic(uint32_t) pp_out;	/* batches in flight to the reclaimer */
@@ -114,7 +117,7 @@ static inline struct shard *shard_of(struct kv_pagepool *pp, uint64_t hash)
 int kv_pagepool_init(struct kvdb *db)
 {
 	struct kv_pagepool *pp = aligned_alloc(KV_CACHELINE, sizeof(*pp));
-	uint64_t pages = db->d_budget.b_slab_bytes / PAGE, n = 1024;
+	uint64_t pages = (db->d_budget.b_slab_bytes + kv_lent_max(db)) / PAGE, n = 1024;
 
 	if (!pp)
 		return -ENOMEM;
@@ -128,6 +131,11 @@ int kv_pagepool_init(struct kvdb *db)
 	pp->pp_bucket = mmap(NULL, n * sizeof(*pp->pp_bucket), PROT_READ | PROT_WRITE,
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (pp->pp_bucket == MAP_FAILED) {
+		free(pp);
+		return -ENOMEM;
+	}
+	if (kv_lent_init(db)) {
+		munmap(pp->pp_bucket, n * sizeof(*pp->pp_bucket));
 		free(pp);
 		return -ENOMEM;
 	}
@@ -160,6 +168,7 @@ void kv_pagepool_fini(struct kvdb *db)
 	for (unsigned i = 0; i < pp->pp_nscratch; i++)
 		free(pp->pp_scratch[i]);
 	munmap(pp->pp_bucket, (pp->pp_mask + 1) * sizeof(*pp->pp_bucket));
+	kv_lent_fini(db);
 	pthread_mutex_destroy(&pp->pp_lock);
 	free(pp->pp_slab);
 	free(pp);
@@ -305,9 +314,12 @@ static void evict(struct kv_pagepool *pp)
 static bool grow(struct kv_pagepool *pp)
 {
 	uint8_t *mem = kv_slab_take_pages(pp->pp_db);
+	bool is_lent = !mem;
 	struct kv_page *pages;
 	unsigned at = 0;
 
+	if (is_lent)
+		mem = kv_lent_take(pp->pp_db);
 	if (!mem)
 		return false;
 	pages = aligned_alloc(64, pp->pp_per_slab * sizeof(*pages));
@@ -325,13 +337,16 @@ static bool grow(struct kv_pagepool *pp)
 	}
 	if (!pages || at == pp->pp_slab_cap) {
 		pthread_mutex_unlock(&pp->pp_lock);
-		kv_slab_give_pages(pp->pp_db, mem);
+		if (is_lent)
+			kv_lent_give(pp->pp_db, mem);
+		else
+			kv_slab_give_pages(pp->pp_db, mem);
 		free(pages);
 		return false;
 	}
 	if (at == pp->pp_nslab)
 		pp->pp_nslab++;
-	pp->pp_slab[at] = (struct pslab){ .ps_mem = mem, .ps_page = pages };
+	pp->pp_slab[at] = (struct pslab){ .ps_mem = mem, .ps_page = pages, .ps_is_lent = is_lent };
 	memset(pages, 0, pp->pp_per_slab * sizeof(*pages));
 	for (unsigned i = pp->pp_per_slab; i-- > 0;) {
 		pages[i].pg_data = mem + (size_t)i * PAGE;
@@ -670,7 +685,7 @@ uint8_t *kv_pagepool_yield_slab(struct kvdb *db)
 	for (at = pp->pp_nslab; at-- > 0;) {
 		struct pslab *ps = &pp->pp_slab[at];
 
-		if (ps->ps_mem && !ps->ps_leaving) {
+		if (ps->ps_mem && !ps->ps_leaving && !ps->ps_is_lent) {
 			ps->ps_leaving = true;
 			mem = ps->ps_mem;
 			pages = ps->ps_page;
@@ -690,6 +705,57 @@ uint8_t *kv_pagepool_yield_slab(struct kvdb *db)
 	pthread_mutex_unlock(&pp->pp_lock);
 	free(pages);
 	return mem;
+}
+
+/* Marks lent slabs until @n are leaving; returns how many are. */
+static unsigned lent_leave(struct kv_pagepool *pp, unsigned n)
+{
+	unsigned leaving = 0, marked = 0;
+
+	pthread_mutex_lock(&pp->pp_lock);
+	for (unsigned at = 0; at < pp->pp_nslab; at++)
+		leaving += pp->pp_slab[at].ps_is_lent && pp->pp_slab[at].ps_leaving;
+	for (unsigned at = pp->pp_nslab; leaving + marked < n && at-- > 0;) {
+		struct pslab *ps = &pp->pp_slab[at];
+
+		if (ps->ps_is_lent && !ps->ps_leaving) {
+			ps->ps_leaving = true;
+			marked++;
+		}
+	}
+	if (marked)
+		free_list_filter(pp);
+	pthread_mutex_unlock(&pp->pp_lock);
+	return leaving + marked;
+}
+
+void kv_pagepool_lent_step(struct kvdb *db)
+{
+	struct kv_pagepool *pp = db->d_pages;
+	unsigned n = kv_lent_excess(db), nslab;
+	struct pslab ps;
+
+	if (!kv_lent_bytes(db) || atomic_exchange(&pp->pp_is_repaying, true))
+		return;
+	n = lent_leave(pp, n);
+	if (n)
+		kv_reclaim();
+	pthread_mutex_lock(&pp->pp_lock);
+	nslab = pp->pp_nslab;
+	pthread_mutex_unlock(&pp->pp_lock);
+	for (unsigned at = 0; n && at < nslab; at++) {
+		pthread_mutex_lock(&pp->pp_lock);
+		ps = pp->pp_slab[at];
+		pthread_mutex_unlock(&pp->pp_lock);
+		if (!ps.ps_is_lent || !ps.ps_leaving || slab_empty(pp, ps.ps_page))
+			continue;
+		pthread_mutex_lock(&pp->pp_lock);
+		pp->pp_slab[at] = (struct pslab){ .ps_mem = NULL };
+		pthread_mutex_unlock(&pp->pp_lock);
+		free(ps.ps_page);
+		kv_lent_give(db, ps.ps_mem);
+	}
+	atomic_store(&pp->pp_is_repaying, false);
 }
 
 /* ---- buffers for large values ---------------------------------------------------------- */

@@ -13,6 +13,7 @@
 
 #include "flush.h"
 #include "leaf.h"
+#include "lent.h"
 #include "memtable.h"
 #include "reloc.h"
 #include "work.h"
@@ -107,6 +108,7 @@ void kv_pressure(struct kvdb *db)
 	bool was = atomic_exchange(&fl->fl_stall, stall);
 
 	measure_debt(db, &u);
+	kv_pagepool_lent_step(db);
 
 	if (was && !stall) {
 		pthread_mutex_lock(&fl->fl_lock);

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "flush.h"
+#include "lent.h"
 #include "memtable.h"
 #include "pages.h"
 #include "reloc.h"
@@ -146,12 +147,10 @@ int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 	kv_segs_stats(db, &st);
 	kv_reloc_stats(db, &st);
 	st.window_bytes = kv_slab_window_bytes(db);
-	st.page_bytes = kv_slab_page_bytes(db);
+	st.page_bytes = kv_slab_page_bytes(db) + kv_lent_bytes(db);
 	kv_views_stats(db, &st);
 	st.spare_bytes = kv_slab_spare_bytes(db);
-	pthread_mutex_lock(&db->d_views->vw_lock);
-	st.spare_bytes += db->d_views->vw_free_bytes;
-	pthread_mutex_unlock(&db->d_views->vw_lock);
+	st.spare_bytes += atomic_load(&db->d_views->vw_free_bytes);
 	st.table_bytes = kv_pagepool_table_bytes(db) + kv_points_bytes(db) +
 			 st.segments * sizeof(struct kv_seg) + atomic_load(&db->d_scan_bytes) +
 			 atomic_load(&db->d_count.move_mem);

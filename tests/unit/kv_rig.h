@@ -28,6 +28,14 @@ struct rig {
 	uint64_t rnd;
 };
 
+static _Atomic(uint64_t) rig_ns;	/* the clock of all rigs */
+
+static inline uint64_t rig_now(void *arg)
+{
+	(void)arg;
+	return atomic_load(&rig_ns);
+}
+
 static inline void rig_open(struct rig *r, uint64_t slab_bytes, uint64_t pool_bytes)
 {
 	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = pool_bytes };
@@ -44,6 +52,7 @@ static inline void rig_open(struct rig *r, uint64_t slab_bytes, uint64_t pool_by
 	T_EQ(mpool_create(r->dir, &co), 0);
 	T_EQ(mpool_open(r->dir, NULL, &r->db.d_mp), 0);
 	r->db.d_tag = 0x1234567890abcdefull;
+	r->db.d_clock.now_ns = rig_now;
 	r->db.d_log_class = MPOOL_CAPACITY;
 	r->db.d_budget = (struct kv_budget){
 		.b_cache_bytes = 64 << 20, .b_log_bytes = 1 << 20, .b_mt_bytes = 1 << 20,
