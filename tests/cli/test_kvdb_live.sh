@@ -303,6 +303,35 @@ what_a_process_answers_drives_no_terminal() {
 	hasnt err "$(printf '[\033\233]')"
 }
 
+# a socket whose queue is full, as that of a process that is stopped
+who_takes_no_call_is_not_waited_for() {
+	local uuid
+	make_db
+	uuid=$(sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' d/pool.json)
+	mkdir -p "$XDG_RUNTIME_DIR/kvdb"
+	python3 - "$XDG_RUNTIME_DIR/kvdb/$uuid.sock" >ready <<-'EOF' &
+	import socket, sys, time
+	s = socket.socket(socket.AF_UNIX)
+	s.bind(sys.argv[1])
+	s.listen(0)
+	calls = []
+	try:
+	    while True:
+	        calls.append(socket.socket(socket.AF_UNIX))
+	        calls[-1].setblocking(False)
+	        calls[-1].connect(sys.argv[1])
+	except BlockingIOError:
+	    print("full", flush=True)
+	time.sleep(100)
+	EOF
+	local pid=$!
+	# shellcheck disable=SC2064
+	trap "kill $pid" EXIT
+	while [ ! -s ready ]; do sleep 0.05; done
+	want 0 timeout 30 kvdb info ./d
+	has out '^last close +clean'
+}
+
 a_description_that_is_no_file_is_not_waited_for() {
 	local v
 	make_db
@@ -331,4 +360,5 @@ run without_a_socket_the_way_out_is_told
 run somebody_elses_socket_is_not_believed
 run what_a_process_answers_drives_no_terminal
 run a_description_that_is_no_file_is_not_waited_for
+run who_takes_no_call_is_not_waited_for
 finish

@@ -24,6 +24,7 @@
 #define ANSWER_MAX (8u << 20)
 #define CONFIG_MAX (1u << 20)
 #define WAIT_S     600 /* a compaction or sync takes its time */
+#define CALL_S     5   /* until there is a place in the queue of who listens */
 
 /* Whoever the folder belongs to: what is no file is not waited for, nor a huge one read. */
 static int config_read(const char *path, uid_t *owner, struct json_object **root)
@@ -81,7 +82,7 @@ static int pool_uuid(const char *path, char uuid[UUID_STR], uid_t *owner)
 static int plug(const char *dir, const char *uuid, uid_t owner)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	struct timeval limit = { .tv_sec = WAIT_S };
+	struct timeval limit = { .tv_sec = WAIT_S }, soon = { .tv_sec = CALL_S };
 	socklen_t len = sizeof(struct ucred);
 	struct ucred cr;
 	int fd, n, err;
@@ -92,6 +93,7 @@ static int plug(const char *dir, const char *uuid, uid_t owner)
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof(soon));
 	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
 		err = errno;
 	} else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cr, &len)) {
