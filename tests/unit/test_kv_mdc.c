@@ -462,7 +462,7 @@ static void numbers_leave_room_to_count_on(void)
 				  .ms_next_run = 1 };
 	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7, .mi_seq = 9 };
 	struct kv_mdc_ckpt c = pin("one", 50);
-	struct kv_mdc_leaf lf = { .ml_id = 2 };
+	struct kv_mdc_leaf lf = { .ml_id = 2, .ml_key = (uint8_t *)"" };
 	struct kv_mdc_leaves le = { .le_kvs = 1, .le_begin = &lf, .le_nbegin = 1 };
 	struct kv_horizon hor = { 1, 3 };
 
