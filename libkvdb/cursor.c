@@ -109,8 +109,9 @@ static size_t succ_len(const uint8_t *prefix, size_t n)
 
 static int opts_check(const struct kvdb_cursor_opts *o)
 {
-	if (o->size < sizeof(*o))
-		return kv_error(-EINVAL, "MP0951", "cursor options of %zu bytes", o->size);
+	if (o->size != sizeof(*o) || o->pad)
+		return kv_error(-EINVAL, "MP0951", "cursor options of %zu bytes, wanted %zu, or "
+				"with a reserved field set", o->size, sizeof(*o));
 	if (o->flags & ~(KVDB_REVERSE | KVDB_KEYS_ONLY))
 		return kv_error(-EINVAL, "MP0951", "cursor flags %#x are not known", o->flags);
 	if ((o->plen && !o->prefix) || (o->flen && !o->from) || (o->tlen && !o->to))

@@ -406,6 +406,12 @@ static void bad_options_are_refused(void)
 	kvs = kh_kvs("s");
 	o.size = 8;
 	T_EQ(kvdb_cursor_open_opts(kvs, &o, &cur), -EINVAL);
+	/* what another version may mean by more is not passed over */
+	o.size = sizeof(o) + 8;
+	T_EQ(kvdb_cursor_open_opts(kvs, &o, &cur), -EINVAL);
+	o.size = sizeof(o);
+	o.pad = 1;
+	T_EQ(kvdb_cursor_open_opts(kvs, &o, &cur), -EINVAL);
 	o = (struct kvdb_cursor_opts)KVDB_CURSOR_OPTS_INIT;
 	o.flags = 0x80;
 	T_EQ(kvdb_cursor_open_opts(kvs, &o, &cur), -EINVAL);

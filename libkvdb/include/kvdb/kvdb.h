@@ -477,6 +477,7 @@ int kvdb_sync(struct kvdb *db);
  * struct kvdb_cursor_opts - which keys a cursor shows; begin with KVDB_CURSOR_OPTS_INIT
  * @size: sizeof(struct kvdb_cursor_opts)
  * @flags: KVDB_REVERSE, KVDB_KEYS_ONLY
+ * @pad: 0
  * @prefix: only keys that begin with it
  * @plen: its length; 0 = all
  * @from: only keys >= it, whatever the direction
@@ -518,7 +519,8 @@ int kvdb_cursor_open(struct kvdb_kvs *kvs, unsigned flags, const void *prefix, s
  * @out: the cursor
  * Cheap: nothing is read before the first seek or step.
  * Threads: one at a time. Blocking: never. Durability: none.
- * Errors: -EINVAL (flags, a length at NULL), -ENAMETOOLONG (a bound above KVDB_KEY_MAX), -ENOMEM.
+ * Errors: -EINVAL (size, flags, a length at NULL), -ENAMETOOLONG (a bound above KVDB_KEY_MAX),
+ * -ENOMEM.
  */
 int kvdb_cursor_open_opts(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *opts,
 			  struct kvdb_cursor **out);
