@@ -22,6 +22,8 @@
 # too.
 
 B       ?= build
+# one spelling: what an object depends on is noted for the name it was made by
+override B := $(patsubst $(CURDIR)/%,%,$(abspath $(B)))
 PREFIX  ?= /usr/local
 LIBDIR  ?= $(PREFIX)/lib
 CC      ?= cc
