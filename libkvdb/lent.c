@@ -6,14 +6,14 @@
  *
  * What was in use lately is not lent, nor a quarter beside it: between two looks (each
  * epoch) writers add to memtables, and pages are given back two grace periods later.
- * Nor is what relocations move values through, which no budget has. The system has a
- * slab's memory again as soon as its pages are free.
+ * Nor is what no budget has: images of large records, what relocations move values
+ * through. The system has a slab's memory again as soon as its pages are free.
  *
  * Invariant
  *  LE1  Each look (kv_pressure()) asks back what is lent beyond what memtables, chunks
  *       that wait for the next of them, and cursors leave of their budgets.
  *
- * Lock: le_lock, innermost.
+ * Lock: le_lock; inside it only the slabs'.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,6 +21,7 @@
 
 #include "lent.h"
 #include "memtable.h"
+#include "pages.h"
 
 #define HUGE_PAGE	(2u << 20)
 #define KEEP		4u	/* part of all that is not lent */
@@ -107,7 +108,8 @@ uint64_t kv_lent_room(uint64_t most, uint64_t used, uint64_t now, uint64_t *peak
 /* Slabs that may be lent now. le_lock held. */
 static unsigned room(struct kvdb *db, struct kv_lent *le)
 {
-	uint64_t used = atomic_load(&db->d_scan_bytes) + atomic_load(&db->d_count.move_mem);
+	uint64_t used = atomic_load(&db->d_scan_bytes) + atomic_load(&db->d_count.move_mem) +
+			kv_slab_big_bytes(db);
 
 	if (db->d_views)
 		used += atomic_load(&db->d_views->vw_bytes) +

@@ -112,6 +112,7 @@ const uint8_t *kv_slab_at(struct kvdb *db, uint64_t place, uint32_t life);
 /* Notes that an image was useful; cheap, needs no exactness. */
 void kv_slab_touch(struct kvdb *db, const uint8_t *image);
 uint64_t kv_slab_window_bytes(struct kvdb *db);
+uint64_t kv_slab_big_bytes(struct kvdb *db);	/* images beside the slabs; of the window */
 uint64_t kv_slab_page_bytes(struct kvdb *db);
 uint64_t kv_slab_spare_bytes(struct kvdb *db);	/* used once, by nobody now */
 /* What the page pool takes beside the pages: its table, their descriptors, buffers kept. */

@@ -720,6 +720,17 @@ uint64_t kv_slab_window_bytes(struct kvdb *db)
 	return n;
 }
 
+uint64_t kv_slab_big_bytes(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	uint64_t n;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	n = sl->sl_big_bytes;
+	pthread_mutex_unlock(&sl->sl_lock);
+	return n;
+}
+
 uint64_t kv_slab_spare_bytes(struct kvdb *db)
 {
 	struct kv_slabs *sl = db->d_slabs;

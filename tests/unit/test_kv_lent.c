@@ -122,6 +122,23 @@ static void idle_memory_holds_pages_and_comes_back(void)
 	close_rig();
 }
 
+static void a_large_record_wants_its_memory_back(void)
+{
+	struct kv_seg *s;
+
+	open_rig();
+	T_EQ(read_pages(0, PAGES), 0);
+	T_EQ(kv_seg_alloc(&r.db, 0, KV_VLOG, 4 * RIG_SEG_BYTES, false, &s), 0);
+	T_OK(kv_slab_take_image(&r.db, s) != NULL);
+	for (int i = 0; i < 8; i++)
+		kv_pagepool_lent_step(&r.db);
+	T_EQ(kv_lent_bytes(&r.db), kv_lent_max(&r.db) - 4 * RIG_SEG_BYTES);
+	kv_slab_drop_image(&r.db, s);
+	kv_seg_close(&r.db, s, 0);
+	kv_seg_put(&r.db, s);
+	close_rig();
+}
+
 static void an_image_gets_no_lent_memory(void)
 {
 	open_rig();
@@ -195,6 +212,7 @@ int main(void)
 {
 	T_RUN(what_was_in_use_lately_is_not_lent);
 	T_RUN(idle_memory_holds_pages_and_comes_back);
+	T_RUN(a_large_record_wants_its_memory_back);
 	T_RUN(an_image_gets_no_lent_memory);
 	T_RUN(pages_are_right_while_memory_comes_and_goes);
 	return t_done();
