@@ -131,7 +131,7 @@ static int replay_obj(struct mp_pool *pool, const struct mp_rec *r)
 	u32 i;
 	int rc;
 
-	if (!CHECK(81, r->r_id < MP_ID_LAST) || mp_otab_find(pool, r->r_id))
+	if (mp_otab_find(pool, r->r_id))
 		return mp_err(MP_MD_RECORD, "object %llu exists twice", r->r_id);
 	obj = mp_otab_new(pool, r->r_nextents);
 	if (!obj)

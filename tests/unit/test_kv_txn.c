@@ -445,6 +445,32 @@ static void switch_memtable(struct kvdb_kvs *k)
 	T_EQ(kv_epoch_force(db), 0);
 }
 
+/* U1: without a flush, which the number of the runs may tell, too. */
+static int switched(void *arg, const void *old, size_t olen, const void **val, size_t *vlen)
+{
+	unsigned *calls = arg;
+
+	if (!(*calls)++) {
+		T_EQ(kvdb_put(ka, "u", 1, "x", 1), 0);
+		switch_memtable(ka);
+	} else {
+		T_OK(old && olen == 1 && !memcmp(old, "x", 1));
+	}
+	*val = "xy";
+	*vlen = 2;
+	return KVDB_UPDATE_PUT;
+}
+
+static void an_update_notices_a_switched_memtable(void)
+{
+	unsigned calls = 0;
+
+	fresh();
+	T_EQ(kvdb_update(ka, "u", 1, switched, &calls), 0);
+	T_EQ(calls, 2);
+	end();
+}
+
 /* T2: the versions of the first attempt must not be committed in a memtable of older epochs. */
 static void versions_follow_a_switched_memtable(enum stop where)
 {
@@ -1111,6 +1137,7 @@ int main(void)
 {
 	T_RUN(a_view_that_began_after_the_clock_was_read_is_young);
 	T_RUN(a_commit_without_its_record_is_nothing);
+	T_RUN(an_update_notices_a_switched_memtable);
 	T_RUN(an_open_commit_record_is_withdrawn_at_the_tick);
 	T_RUN(an_installing_commit_is_completed_at_the_tick);
 	T_RUN(a_prepared_commit_is_completed_at_the_tick);
