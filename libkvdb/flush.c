@@ -16,11 +16,12 @@
  *  E5  (P5) The first failed write or flush stops the database for good: no
  *      later sync returns 0. What was durable before stays so, and its waiters
  *      are told.
+ *  E6  fl_turn changes, and wakes the epoch's bit, after d_durable, and with all bits
+ *      after a fault; who waits reads it before he looks at these. He takes no lock when
+ *      he is woken: a batch of commits would take it one after the other, each with two
+ *      switches.
  *
  * Locks: fl_io_lock > d_tick_lock > lo_lock; fl_lock alone or innermost.
- *
- * Who waits for an epoch sleeps at fl_turn, with the epoch's bit, and takes no lock when it
- * is woken: a batch of commits would take it one after the other, each with two switches.
  */
 #include <errno.h>
 #include <limits.h>

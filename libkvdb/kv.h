@@ -968,7 +968,15 @@ static inline uint64_t kv_now(struct kvdb *db)
 	return db->d_clock.now_ns(db->d_clock.arg);
 }
 
-/* mem.c: a millisecond */
+/* mem.c: addresses, to begin with without memory, from the beginning of a huge page on */
+#define KV_HUGE_PAGE	(2u << 20)
+struct kv_range {
+	void *ra_map;
+	size_t ra_bytes;
+};
+uint8_t *kv_range_map(struct kv_range *ra, size_t bytes);	/* NULL: no memory */
+void kv_range_unmap(struct kv_range *ra);
+/* a millisecond */
 void kv_nap(void);
 /* The same for who waits for memory: 0, or at once why the database has stopped. */
 int kv_nap_for(struct kvdb *db);

@@ -23,15 +23,13 @@
 #include "memtable.h"
 #include "pages.h"
 
-#define HUGE_PAGE	(2u << 20)
 #define KEEP		4u	/* part of all that is not lent */
 #define HALVE_NS	2000000000ull	/* what was in use counts half of the rest after it */
 
 struct kv_lent {
 	pthread_mutex_t le_lock;
 	uint8_t *le_base;
-	void *le_map;			/* what munmap() wants */
-	size_t le_map_bytes;
+	struct kv_range le_range;
 	unsigned le_max, le_used;	/* slabs */
 	uint8_t *le_is_used;		/* each: 0 or 1 */
 	uint64_t le_peak, le_since_ns;
@@ -58,21 +56,15 @@ int kv_lent_init(struct kvdb *db)
 		return -ENOMEM;
 	le->le_max = (unsigned)(bytes / db->d_budget.b_seg_bytes);
 	le->le_is_used = calloc(le->le_max + 1, 1);
-	le->le_map_bytes = bytes + HUGE_PAGE;
-	le->le_map = mmap(NULL, le->le_map_bytes, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (!le->le_is_used || le->le_map == MAP_FAILED) {
-		if (le->le_map != MAP_FAILED)
-			munmap(le->le_map, le->le_map_bytes);
+	le->le_base = le->le_is_used ? kv_range_map(&le->le_range, bytes) : NULL;
+	if (!le->le_base) {
 		free(le->le_is_used);
 		free(le);
 		return -ENOMEM;
 	}
-	le->le_base = (uint8_t *)(((uintptr_t)le->le_map + HUGE_PAGE - 1) &
-				  ~(uintptr_t)(HUGE_PAGE - 1));
 	/* a part of a huge page does not go back before the system splits it */
 	madvise(le->le_base, bytes,
-		db->d_budget.b_seg_bytes % HUGE_PAGE ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+		db->d_budget.b_seg_bytes % KV_HUGE_PAGE ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
 	pthread_mutex_init(&le->le_lock, NULL);
 	db->d_lent = le;
 	return 0;
@@ -84,7 +76,7 @@ void kv_lent_fini(struct kvdb *db)
 
 	if (!le)
 		return;
-	munmap(le->le_map, le->le_map_bytes);
+	kv_range_unmap(&le->le_range);
 	pthread_mutex_destroy(&le->le_lock);
 	free(le->le_is_used);
 	free(le);

@@ -671,6 +671,15 @@ static unsigned slab_empty(struct kv_pagepool *pp, struct kv_page *pages)
 	return busy;
 }
 
+/* All its pages are FREE: nobody has them any more. */
+static void slab_forget(struct kv_pagepool *pp, unsigned at, struct kv_page *pages)
+{
+	pthread_mutex_lock(&pp->pp_lock);
+	pp->pp_slab[at] = (struct pslab){ .ps_mem = NULL };
+	pthread_mutex_unlock(&pp->pp_lock);
+	free(pages);
+}
+
 /* Call outside kv_enter(): it waits for a grace period. */
 uint8_t *kv_pagepool_yield_slab(struct kvdb *db)
 {
@@ -700,10 +709,7 @@ uint8_t *kv_pagepool_yield_slab(struct kvdb *db)
 		kv_retire_barrier();
 		sched_yield();
 	}
-	pthread_mutex_lock(&pp->pp_lock);
-	pp->pp_slab[at] = (struct pslab){ .ps_mem = NULL };
-	pthread_mutex_unlock(&pp->pp_lock);
-	free(pages);
+	slab_forget(pp, at, pages);
 	return mem;
 }
 
@@ -732,7 +738,7 @@ static unsigned lent_leave(struct kv_pagepool *pp, unsigned n)
 void kv_pagepool_lent_step(struct kvdb *db)
 {
 	struct kv_pagepool *pp = db->d_pages;
-	unsigned n = kv_lent_excess(db), nslab;
+	unsigned n = kv_lent_excess(db), nslab;	/* first: what is in use is noted in any case */
 	struct pslab ps;
 
 	if (!kv_lent_bytes(db) || atomic_exchange(&pp->pp_is_repaying, true))
@@ -749,10 +755,7 @@ void kv_pagepool_lent_step(struct kvdb *db)
 		pthread_mutex_unlock(&pp->pp_lock);
 		if (!ps.ps_is_lent || !ps.ps_leaving || slab_empty(pp, ps.ps_page))
 			continue;
-		pthread_mutex_lock(&pp->pp_lock);
-		pp->pp_slab[at] = (struct pslab){ .ps_mem = NULL };
-		pthread_mutex_unlock(&pp->pp_lock);
-		free(ps.ps_page);
+		slab_forget(pp, at, ps.ps_page);
 		kv_lent_give(db, ps.ps_mem);
 	}
 	atomic_store(&pp->pp_is_repaying, false);

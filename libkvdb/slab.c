@@ -30,7 +30,6 @@
 #include "pages.h"
 #include "thread.h"
 
-#define HUGE_PAGE	(2u << 20)
 #define PIN_STRIPES	16u
 #define PIN_COUNT	0xffffffu	/* of s_pins */
 #define PIN_STRIPE(n)	((n) >> 24)
@@ -64,8 +63,7 @@ struct big {
 struct kv_slabs {
 	pthread_mutex_t sl_lock;
 	uint8_t *sl_base;
-	void *sl_map;			/* what munmap() wants */
-	size_t sl_map_bytes;
+	struct kv_range sl_range;
 	size_t sl_bytes;		/* of one slab */
 	unsigned sl_max;
 	unsigned sl_win_min, sl_pool_min;
@@ -139,18 +137,13 @@ int kv_slabs_init(struct kvdb *db)
 	while (pins--)
 		sl->sl_pin[pins % PIN_STRIPES].ps_left++;
 	sl->sl_slab = cachelines(sl->sl_max * sizeof(*sl->sl_slab));
-	sl->sl_map_bytes = sl->sl_max * sl->sl_bytes + HUGE_PAGE;
-	sl->sl_map = mmap(NULL, sl->sl_map_bytes, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (!sl->sl_slab || sl->sl_map == MAP_FAILED) {
-		if (sl->sl_map != MAP_FAILED)
-			munmap(sl->sl_map, sl->sl_map_bytes);
+	if (sl->sl_slab)
+		sl->sl_base = kv_range_map(&sl->sl_range, sl->sl_max * sl->sl_bytes);
+	if (!sl->sl_base) {
 		free(sl->sl_slab);
 		free(sl);
 		return -ENOMEM;
 	}
-	sl->sl_base = (uint8_t *)(((uintptr_t)sl->sl_map + HUGE_PAGE - 1) &
-				  ~(uintptr_t)(HUGE_PAGE - 1));
 	madvise(sl->sl_base, sl->sl_max * sl->sl_bytes, MADV_HUGEPAGE);
 	for (unsigned i = 0; i < sl->sl_max; i++)
 		sl->sl_slab[i].s_owner = sl;
@@ -183,7 +176,7 @@ void kv_slabs_fini(struct kvdb *db)
 		munmap(b->b_mem, b->b_bytes);
 		free(b);
 	}
-	munmap(sl->sl_map, sl->sl_map_bytes);
+	kv_range_unmap(&sl->sl_range);
 	pthread_mutex_destroy(&sl->sl_lock);
 	free(sl->sl_slab);
 	free(sl);
@@ -464,7 +457,7 @@ static uint8_t *unfaulted(struct kv_slabs *sl, size_t bytes)
 bool kv_slab_fault_step(struct kvdb *db)
 {
 	struct kv_slabs *sl = db->d_slabs;
-	size_t bytes = sl->sl_bytes < HUGE_PAGE ? sl->sl_bytes : HUGE_PAGE;
+	size_t bytes = sl->sl_bytes < KV_HUGE_PAGE ? sl->sl_bytes : KV_HUGE_PAGE;
 	uint8_t *mem = unfaulted(sl, bytes);
 
 	/* whoever writes there meanwhile loses nothing; an old kernel leaves it to him */

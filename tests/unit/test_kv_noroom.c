@@ -49,21 +49,26 @@ static unsigned runs(struct kvdb_kvs *kvs)
 	return n;
 }
 
-/* Until a merge of the large store met the end of the pool. */
-static void fill(void)
+static void open_two(uint64_t cache_bytes, uint64_t log_bytes)
 {
 	struct kvdb_opts o = KVDB_OPTS_INIT;
 
 	kv_fresh(dir, sizeof(dir), "kv_noroom", 64u << 20, 256u << 10);
 	o.flags = KVDB_MANUAL;
 	o.logs = 1;
-	o.cache_bytes = 64u << 20;
-	o.log_bytes = 4u << 20;
+	o.cache_bytes = cache_bytes;
+	o.log_bytes = log_bytes;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	T_EQ(kvdb_kvs_create(db, "big", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "big", &big), 0);
 	T_EQ(kvdb_kvs_create(db, "small", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "small", &small), 0);
+}
+
+/* Until a merge of the large store met the end of the pool. */
+static void fill(void)
+{
+	open_two(64u << 20, 4u << 20);
 	for (uint32_t k = 0; !big->k_merging.mg_failed; k++) {
 		T_OK(k < 400000);
 		put(big, k);
@@ -132,20 +137,10 @@ static unsigned take_pool(struct mpool_obj **obj, uint64_t left)
 static void a_flush_without_room_is_not_repeated(void)
 {
 	static struct mpool_obj *obj[FILLERS];
-	struct kvdb_opts o = KVDB_OPTS_INIT;
 	uint64_t was, block;
 	unsigned n;
 
-	kv_fresh(dir, sizeof(dir), "kv_noroom", 64u << 20, 256u << 10);
-	o.flags = KVDB_MANUAL;
-	o.logs = 1;
-	o.cache_bytes = 256u << 20;
-	o.log_bytes = 32u << 20;
-	T_EQ(kvdb_open(dir, &o, &db), 0);
-	T_EQ(kvdb_kvs_create(db, "big", NULL), 0);
-	T_EQ(kvdb_kvs_open(db, "big", &big), 0);
-	T_EQ(kvdb_kvs_create(db, "small", NULL), 0);
-	T_EQ(kvdb_kvs_open(db, "small", &small), 0);
+	open_two(256u << 20, 32u << 20);
 	block = db->d_budget.b_kblock_bytes;
 	for (uint32_t k = 0; k < 3 * block / VLEN; k++)
 		put(big, k);
