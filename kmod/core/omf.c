@@ -42,6 +42,14 @@ int mp_sb_is_magic(const void *buf)
 	return memcmp(buf, MP_SB_MAGIC, 8) == 0;
 }
 
+bool mp_sb_prefix_is_good(const void *buf)
+{
+	const struct mp_sb_omf *o = buf;
+
+	return CHECK(180, mp_csum(buf, offsetof(struct mp_sb_omf, sb_pre_csum)) ==
+		     le32_to_cpu(o->sb_pre_csum));
+}
+
 /* the first sector, without checksums */
 static void sb_head(const struct mp_sb *sb, struct mp_sb_omf *o)
 {

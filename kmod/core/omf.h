@@ -298,6 +298,8 @@ u32 mp_csum(const void *buf, size_t len);
 bool mp_name_is_good(const char *name);
 /* byte 0 of a device: 1 our magic, 0 not */
 int mp_sb_is_magic(const void *buf);
+/* is what the first bytes say of name and uuid intact, whatever became of the rest? */
+bool mp_sb_prefix_is_good(const void *buf);
 void mp_sb_encode(const struct mp_sb *sb, void *buf);
 /*
  * Copy 0 is rewritten only in its first sector, and only while the other copies

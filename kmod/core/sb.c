@@ -230,7 +230,8 @@ static int copies_read(struct copies *c, struct mp_sb_found *found)
 		is_lost = rc == -EINVAL && !mp_sb_is_magic(c->first);
 		if (rc != -EUCLEAN && !is_lost)
 			return rc;	/* another version or unknown features: final */
-		c->has_uuid = !is_lost;
+		/* damage of what it says would make strangers of the others */
+		c->has_uuid = !is_lost && mp_sb_prefix_is_good(c->first);
 		memcpy(c->uuid, c->first + 40, MP_UUID_LEN);
 		copies_search(c);
 	}

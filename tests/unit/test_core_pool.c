@@ -216,6 +216,20 @@ static void any_superblock_copy_is_enough(void)
 	}
 }
 
+/* a damaged copy 0 that says another uuid disowns nothing: what it says is damaged too */
+static void damage_of_the_first_bytes_leaves_the_other_copies(void)
+{
+	u32 i;
+
+	for (i = 8; i < 76; i++) {
+		rig_init(&r, 2, 8 << 20);
+		r.m[i & 1].now[i] ^= 1;
+		T_EQ(rig_open(&r), 0);
+		rig_reopen(&r, 0);
+		rig_fini(&r);
+	}
+}
+
 static void stale_missing_and_duplicate_members_are_refused(void)
 {
 	struct mp_dev *dup[3];
@@ -681,6 +695,7 @@ int main(void)
 	T_RUN(flush_failure_is_sticky);
 	T_RUN(foreign_device_is_refused_and_untouched);
 	T_RUN(any_superblock_copy_is_enough);
+	T_RUN(damage_of_the_first_bytes_leaves_the_other_copies);
 	T_RUN(stale_missing_and_duplicate_members_are_refused);
 	T_RUN(shrunk_device_is_refused);
 	T_RUN(create_and_destroy_cut_anywhere_leave_a_pool_or_none);
