@@ -32,6 +32,28 @@ scan_groups_members() {
 	[ ! -e etc ] || fail "something was trusted"
 }
 
+# what an add that was cut short has left keeps nobody from the pool: the core knows members
+scan_takes_a_pool_whose_add_was_cut() {
+	pool
+	for k in $(seq 60); do
+		! MPOOL_DEV=capacity:fail=write,after=$k mpool add ./p ./more.mp --size 8M || break
+		[ ! -e more.mp ] || break
+	done
+	want 0 mpool scan -j more.mp
+	same generation "$(field 'd["pools"][0]["devices"][0]["generation"] > 2')" True
+	want 0 mpool scan -H -o state,members p/capacity.mp p/staging.mp more.mp
+	same left "$(cat "$S/out")" "complete	2"
+	want 0 mpool scan -H -o state more.mp p/staging.mp
+	same "without the home device" "$(cat "$S/out")" incomplete
+	# another one is in its place
+	want 0 mpool add ./p ./other.mp --size 8M
+	want 0 mpool scan -H -o state,members p/capacity.mp p/staging.mp more.mp other.mp
+	same replaced "$(cat "$S/out")" "complete	3"
+	cp other.mp copy.mp
+	want 0 mpool scan -H -o state p/capacity.mp p/staging.mp other.mp copy.mp
+	same copied "$(cat "$S/out")" duplicate
+}
+
 scan_trusts() {
 	umask 077
 	pool ./a
@@ -188,6 +210,7 @@ doctor_names_states_and_cures() {
 }
 
 run scan_groups_members
+run scan_takes_a_pool_whose_add_was_cut
 run scan_trusts
 run scan_recovers_a_lost_first_block
 run scan_recovers_a_device_that_grew

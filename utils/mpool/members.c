@@ -162,27 +162,60 @@ static struct pgroup *group_of(struct scan *s, const struct mpool_probe *p)
 	return g;
 }
 
+/*
+ * Being added when that was cut short, and not created: a creation ends with its third
+ * generation. Whether it is a member only the home device's table tells, which the core reads.
+ */
+static bool is_added(const struct mpool_probe *p)
+{
+	return p->state == 1 && p->generation > 2;
+}
+
+/* does @p know better than @o how many members there are? The home device (slot 0) decides */
+static bool knows_better(const struct mpool_probe *p, const struct mpool_probe *o)
+{
+	if (!p->slot != !o->slot)
+		return !p->slot;
+	if (is_added(p) != is_added(o))
+		return is_added(o);
+	return p->generation > o->generation;
+}
+
+/* as the core sees it: in one place there may be a member, and what an add has left */
+static bool is_copy(const struct mpool_probe *p, const struct mpool_probe *o)
+{
+	return p->slot == o->slot &&
+	       (!p->slot || !memcmp(p->dev_uuid, o->dev_uuid, sizeof(p->dev_uuid)));
+}
+
+static const struct mpool_probe *group_probe(const struct scan *s, const struct pgroup *g,
+					     unsigned i)
+{
+	return &s->dev[g->member[i]].probe;
+}
+
 static void group_judge(struct scan *s, struct pgroup *g, const struct mpool_active *active)
 {
 	bool seen[MPOOL_MCLASSES * MPOOL_DEVS_MAX] = { false }, is_twice = false;
+	const struct mpool_probe *best = group_probe(s, g, 0), *p;
 	unsigned distinct = 0;
 	uint32_t state = 2;
 
+	for (unsigned i = 1; i < g->found; i++)
+		if (knows_better(group_probe(s, g, i), best))
+			best = group_probe(s, g, i);
+	g->generation = best->generation;
+	g->wanted = best->ndevs;
+	snprintf(g->name, sizeof(g->name), "%s", best->name);
 	for (unsigned i = 0; i < g->found; i++) {
-		const struct member_dev *m = &s->dev[g->member[i]];
-
-		if (m->probe.generation >= g->generation) {
-			g->generation = m->probe.generation;
-			g->wanted = m->probe.ndevs;
-			snprintf(g->name, sizeof(g->name), "%s", m->probe.name);
-		}
-		if (m->probe.state != 2)
-			state = m->probe.state;
-		g->is_removable |= m->is_removable;
-		if (m->probe.slot >= sizeof(seen) || seen[m->probe.slot])
-			is_twice = true;
-		else
-			distinct += seen[m->probe.slot] = true;
+		p = group_probe(s, g, i);
+		if (p->state != 2 && !is_added(p))
+			state = p->state;
+		g->is_removable |= s->dev[g->member[i]].is_removable;
+		for (unsigned k = 0; k < i; k++)
+			is_twice |= is_copy(p, group_probe(s, g, k));
+		if (p->slot < g->wanted && !seen[p->slot])
+			distinct += seen[p->slot] = true;
 	}
 	g->is_active = active != NULL;
 	if (active)
