@@ -623,14 +623,15 @@ static int find_value(struct recovery *rv, struct rv_seg *vs, uint32_t off,
 {
 	struct rv_seg *at = seg_by_id(rv, e->ce_obj);
 
+	*out = at ? at->vs_seg : NULL;
 	/* its epoch is at most the record's: so it is as durable, or was lost */
-	if (!CHECK(461, at && (uint64_t)e->ce_off8 * KV_REC_ALIGN + e->ce_vlen <= at->vs_cut))
-		return kv_error(-EUCLEAN, "MP0961", "device lost acknowledged writes: object %llu: "
-				"the commit record at %u refers to object %llu, which ends before",
-				(unsigned long long)vs->vs_seg->sg_id, off,
-				(unsigned long long)e->ce_obj);
-	*out = at->vs_seg;
-	return 0;
+	if (CHECK(461, at && (uint64_t)e->ce_off8 * KV_REC_ALIGN + e->ce_vlen <= at->vs_cut))
+		return 0;
+	if (rv->rv_hole)	/* repair says so when it reads the value; the others are there */
+		return 0;
+	return kv_error(-EUCLEAN, "MP0961", "device lost acknowledged writes: object %llu: "
+			"the commit record at %u refers to object %llu, which ends before",
+			(unsigned long long)vs->vs_seg->sg_id, off, (unsigned long long)e->ce_obj);
 }
 
 /* RV15: a transaction belongs to the epoch of its commit record, in each of its stores. */
@@ -657,7 +658,7 @@ static int replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv
 		if (e.ce_kind == KV_ENT_REF) {
 			err = find_value(rv, vs, off, &e, &seg);
 			/* the memtable's epochs do not protect an older segment (RV7) */
-			if (!err)
+			if (!err && seg)
 				err = kv_mt_pin(atomic_load(&kvs->k_tree)->tr_mt[0], seg);
 		}
 		if (!err)
@@ -673,16 +674,23 @@ static int replay_many(struct recovery *rv, struct rv_seg *vs, const struct kv_r
 {
 	struct kv_trange t = { .tr_from = r->r_key, .tr_flen = r->r_klen, .tr_seq = r->r_seq };
 	struct kvdb_kvs *kvs = kv_kvs_by_id(rv->rv_db, r->r_kvs);
+	uint8_t end[KVDB_KEY_MAX];
 	int err;
 
 	if (!kvs || epoch <= atomic_load(&kvs->k_horizon))
 		return 0;	/* dropped, or in a run */
 	if (!CHECK(491, kv_rec_trange(r, &t) &&
-		   (r->r_type == KV_REC_RDEL ||
+		   (r->r_type == KV_REC_RDEL || rv->rv_hole ||
 		    r->r_klen == atomic_load(&kvs->k_prop[KV_PROP_PFX_LEN]))))
 		return kv_error(-EUCLEAN, "MP0960",
 				"object %llu: range delete at %u is impossible",
 				(unsigned long long)vs->vs_seg->sg_id, off);
+	/* repair may not know the store's prefix length: the container was cut */
+	if (rv->rv_hole && t.tr_flags & KV_TR_PREFIX) {
+		t.tr_to = end;
+		t.tr_tlen = kv_prefix_end(t.tr_from, t.tr_flen, end);
+		t.tr_flags = t.tr_tlen ? 0 : KV_TR_ENDLESS;
+	}
 	err = kv_mt_tomb_replay(atomic_load(&kvs->k_tree)->tr_mt[0], &t, epoch);
 	if (!err)
 		rv->rv_db->d_recovery.replayed++;
@@ -712,6 +720,9 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 		return 0;	/* a value that counts only through its commit record (R5) */
 	if (r->r_type == KV_REC_PDEL || r->r_type == KV_REC_RDEL)
 		return replay_many(rv, vs, r, epoch, off);
+	/* moved, so in a run; behind a container that was cut no horizon says so */
+	if (r->r_pack && rv->rv_hole)
+		return 0;
 	if (r->r_type != KV_REC_PUT && r->r_type != KV_REC_DEL)
 		return kv_error(-EOPNOTSUPP, "MP0956", "log record of type %u is not known here",
 				r->r_type);

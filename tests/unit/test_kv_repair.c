@@ -585,6 +585,62 @@ static void what_was_never_committed_is_not_found(void)
 	finish();
 }
 
+/* A large value in a transaction, then small ones, which lie in another log. */
+static void commit_then_write(void)
+{
+	struct kvdb_txn *txn;
+	struct kvdb_kvs *kvs;
+	uint8_t val[400];
+	char key[16];
+
+	T_EQ(kvdb_kvs_open(db, "a", &kvs), 0);
+	T_EQ(kvdb_txn_begin(db, 0, &txn), 0);
+	T_EQ(kvdb_txn_put(txn, kvs, key, key_of(1, key), val, value(0, 1, 5, val)), 0);
+	T_EQ(kvdb_txn_put(txn, kvs, key, key_of(2, key), val, value(0, 2, 5, val)), 0);
+	T_EQ(kvdb_txn_commit(txn, 0, NULL), 0);
+	T_EQ(kvdb_sync(db), 0);
+	for (unsigned k = 100; k < 200; k += 2)
+		write_key(0, k, 3);
+	T_EQ(kvdb_sync(db), 0);
+}
+
+/* The last frame of the value log. */
+static void hurt_last_value(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kv_seg *s, *last = NULL;
+
+	o.flags = KVDB_RDONLY;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	for (s = kv_segs_first(db); s; s = s->sg_next)
+		if (s->sg_stream == KV_VLOG && atomic_load(&s->sg_first_epoch) &&
+		    (!last || s->sg_id > last->sg_id))
+			last = s;
+	T_OK(last && atomic_load(&last->sg_end) == KV_BLOCK);
+	flip_at(last->sg_obj, 200);
+	T_EQ(kvdb_close(db), 0);
+}
+
+static void a_transaction_without_a_value_costs_no_other_record(void)
+{
+	struct kvdb_repair r;
+
+	make();
+	t_die_in(open_it, commit_then_write);
+	hurt_last_value();
+	T_OK(kvdb_open(dir, NULL, &db) == -EUCLEAN);
+	r = repair();
+	T_EQ(r.lost_values, 1);
+	T_EQ(r.log_bytes, 0);
+	/* what the lost value replaced */
+	T_EQ(version(to, "a", 0, 1), 0);
+	T_EQ(version(to, "a.found", 0, 1), newest[0][1]);
+	T_EQ(version(to, "a", 0, 2), 5);
+	for (unsigned k = 100; k < 200; k += 2)
+		T_EQ(version(to, "a", 0, k), 3);
+	finish();
+}
+
 /* Turns over a bit of both logs of the container. */
 static void hurt_container(uint64_t off)
 {
@@ -699,6 +755,105 @@ static void a_damaged_container_loses_no_record_of_a_log(void)
 	for (unsigned k = 0; k < KEYS; k++) {
 		T_EQ(version(to, "a", 0, k), 3);
 		T_EQ(version(to, "b", 1, k), newest[1][k]);
+	}
+	finish();
+}
+
+static void put_p(struct kvdb_kvs *kvs, unsigned k, uint32_t ver)
+{
+	uint8_t val[400];
+	char key[16];
+
+	T_EQ(kvdb_put(kvs, key, key_of(k, key), val, value(2, k, ver, val)), 0);
+}
+
+static void delete_a_prefix(void)
+{
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+	struct kvdb_kvs *kvs;
+
+	ko.pfx_len = 3;
+	T_EQ(kvdb_kvs_create(db, "p", &ko), 0);
+	T_EQ(kvdb_kvs_open(db, "p", &kvs), 0);
+	for (unsigned k = 0; k < 20; k += 2) {
+		put_p(kvs, k, 1);
+		put_p(kvs, k + 1000, 1);
+	}
+	T_EQ(kvdb_prefix_del(kvs, "000", 3), 0);
+	put_p(kvs, 6, 2);
+	put_p(kvs, 1006, 2);
+	T_EQ(kvdb_sync(db), 0);
+}
+
+/* How long the store's prefixes were lay in the container. */
+static void a_deleted_prefix_is_one_without_a_container(void)
+{
+	struct kvdb_repair r;
+
+	make();
+	t_die_in(open_it, delete_a_prefix);
+	hurt_container(100);
+	r = repair();
+	T_EQ(r.is_guess, 1);
+	T_EQ(r.log_bytes, 0);
+	for (unsigned k = 0; k < 20; k += 2) {
+		T_EQ(version(to, "p", 2, k), k == 6 ? 2 : 0);
+		T_EQ(version(to, "p", 2, k + 1000), k == 6 ? 2 : 1);
+	}
+	finish();
+}
+
+#define PACKED 400u
+
+static size_t packed_value(unsigned k, uint8_t *val)
+{
+	memset(val, (int)k, 400);
+	memcpy(val, &k, sizeof(k));
+	return 400;
+}
+
+/* Values that were moved, and packed on their way. */
+static void make_packed(void)
+{
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+	struct kvdb_kvs *kvs;
+	uint8_t val[400];
+	char key[16];
+
+	pool_make(dir);
+	open_at(dir, &db);
+	tag = db->d_tag;
+	ko.compress = KVDB_COMPRESS_LZ4;
+	T_EQ(kvdb_kvs_create(db, "c", &ko), 0);
+	T_EQ(kvdb_kvs_open(db, "c", &kvs), 0);
+	for (unsigned round = 0; round < 2; round++) {
+		for (unsigned k = 0; k < PACKED; k += 1 + round)
+			T_EQ(kvdb_put(kvs, key, key_of(k, key), val, packed_value(k, val)), 0);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), 0);
+	T_OK(atomic_load(&db->d_count.pack_out) < atomic_load(&db->d_count.pack_in));
+	T_EQ(kvdb_close(db), 0);
+}
+
+static void packed_records_are_no_hole_without_a_container(void)
+{
+	struct kvdb_kvs *kvs;
+	struct kvdb_repair r;
+	uint8_t val[400], want[400];
+	char key[16];
+	size_t len;
+
+	make_packed();
+	hurt_container(100);
+	r = repair();
+	T_EQ(r.is_guess, 1);
+	T_EQ(r.lost_ranges + r.lost_values + r.log_bytes, 0);
+	T_EQ(kvdb_kvs_open(to, "store-1", &kvs), 0);
+	for (unsigned k = 0; k < PACKED; k++) {
+		T_EQ(kvdb_get(kvs, key, key_of(k, key), val, sizeof(val), &len), 0);
+		T_EQ(len, packed_value(k, want));
+		T_OK(!memcmp(val, want, len));
 	}
 	finish();
 }
@@ -838,9 +993,12 @@ int main(void)
 	T_RUN(names_that_are_taken_are_passed_over);
 	T_RUN(what_expired_hides_what_it_replaced_wherever_it_is_found);
 	T_RUN(what_was_never_committed_is_not_found);
+	T_RUN(a_transaction_without_a_value_costs_no_other_record);
 	T_RUN(a_damaged_container_loses_no_key);
 	T_RUN(a_hole_in_a_log_costs_what_lay_in_it);
 	T_RUN(a_damaged_container_loses_no_record_of_a_log);
+	T_RUN(a_deleted_prefix_is_one_without_a_container);
+	T_RUN(packed_records_are_no_hole_without_a_container);
 	T_RUN(what_belongs_to_two_databases_is_not_mixed);
 	T_RUN(a_pool_without_a_database_has_nothing_to_repair);
 	T_RUN(a_key_block_that_nothing_describes_is_named);
