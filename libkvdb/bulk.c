@@ -136,13 +136,15 @@ static int frame_room(struct kvdb_bulk *b, uint32_t rec)
 /* Puts the record into the frame; fills in where its value will be. */
 static int value_add(struct kvdb_bulk *b, struct kv_ent *e, const void *val)
 {
-	uint32_t rec = kv_rec_size(e->e_klen, e->e_vlen);
+	uint32_t rec = kv_rec_size(e->e_klen, e->e_vlen) + (e->e_expiry ? KV_REC_EXPIRY : 0);
 	int err = frame_room(b, rec);
 
 	if (err)
 		return err;
 	kv_rec_encode(b->b_frame + b->b_len, KV_REC_PUT, (uint16_t)b->b_kvs->k_id, e->e_key,
 		      e->e_klen, val, e->e_vlen, e->e_vcrc);
+	if (e->e_expiry)
+		kv_rec_set_expiry(b->b_frame + b->b_len, e->e_expiry);
 	kv_rec_stamp(b->b_frame + b->b_len, b->b_seg->sg_id, b->b_off + b->b_len, e->e_seq);
 	e->e_seg = b->b_seg;
 	e->e_off8 = (b->b_off + b->b_len + kv_rec_val_off(e->e_klen)) / 8;

@@ -538,6 +538,44 @@ static void what_expired_hides_what_it_replaced_wherever_it_is_found(void)
 	finish();
 }
 
+/* Nothing but their records is left of large values in a page that is lost. */
+static void what_was_loaded_says_when_it_expires(void)
+{
+	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb_bulk *bulk;
+	struct kvdb_kvs *kvs;
+	struct kvdb_repair r;
+	uint8_t val[400];
+	char key[16];
+	unsigned k;
+
+	make();
+	open_at(dir, &db);
+	T_EQ(kvdb_kvs_open(db, "a", &kvs), 0);
+	ko.ttl_s = 60;
+	T_EQ(kvdb_kvs_set(kvs, &ko, KVDB_KVS_TTL), 0);
+	T_EQ(kvdb_bulk_open(kvs, 0, &bulk), 0);
+	for (k = TTL_FROM; k < TTL_FROM + 100; k++) {
+		T_EQ(kvdb_bulk_add(bulk, key, key_of(k, key), val, value(0, k, 3, val)), 0);
+		older[0][k] = newest[0][k];
+		newest[0][k] = 3;
+	}
+	T_EQ(kvdb_bulk_finish(bulk), 0);
+	T_EQ(kvdb_close(db), 0);
+	hurt(0, 0, TTL_FROM + 51, PAGE);
+	expire();
+	o.clock = &later;
+	how = &o;
+	r = repair();
+	how = NULL;
+	T_EQ(r.lost_ranges, 1);
+	T_EQ(check(), r.found_keys);
+	for (k = TTL_FROM + 1; k < TTL_FROM + 100; k += 2)
+		T_EQ(version(to, "a.found", 0, k) + version(to, "a", 0, k), 0);
+	finish();
+}
+
 /* ---- transactions ------------------------------------------------------------------- */
 
 /* Values in the log, and a process that dies before the commit. */
@@ -992,6 +1030,7 @@ int main(void)
 	T_RUN(a_lost_value_is_named_and_its_past_is_not_certain);
 	T_RUN(names_that_are_taken_are_passed_over);
 	T_RUN(what_expired_hides_what_it_replaced_wherever_it_is_found);
+	T_RUN(what_was_loaded_says_when_it_expires);
 	T_RUN(what_was_never_committed_is_not_found);
 	T_RUN(a_transaction_without_a_value_costs_no_other_record);
 	T_RUN(a_damaged_container_loses_no_key);
