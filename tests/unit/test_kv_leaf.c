@@ -521,6 +521,38 @@ static void a_run_outside_of_its_leaf_is_refused(void)
 	done();
 }
 
+/* A container that says so with right checksums: the pages of the run are as they were. */
+static void both_checks_find_a_run_outside_of_its_leaf(void)
+{
+	static const unsigned how[] = { 0, MPOOL_VERIFY_DATA, KVDB_VERIFY_DEEP };
+	struct kv_tree *tr = with_leaves();
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kv_edit ed = { .ed_kvs = kvs->k_id, .ed_nbegin = 1 };
+	struct kv_leaf *lf;
+	char key[KLEN + 1];
+
+	key_of(LEAF / 4, key);
+	lf = kv_leaf_new(key, KLEN);
+	T_OK(lf);
+	lf->lf_id = atomic_fetch_add(&db->d_next_run, 1);
+	ed.ed_begin = &lf;
+	T_EQ(kv_mdc_edit(db, &ed), 0);
+	kv_leaf_put(lf);
+	kv_tree_put(db, tr);
+	T_EQ(kvdb_close(db), 0);
+	for (unsigned i = 0; i < sizeof(how) / sizeof(how[0]); i++) {
+		uint64_t damage = 0;
+
+		T_EQ(kvdb_verify(dir, NULL, how[i], NULL, NULL, &damage), 0);
+		T_EQ(damage, 1);
+	}
+	o.flags = KVDB_MANUAL;
+	T_EQ(kvdb_open(dir, &o, &db), -EUCLEAN);
+	db = NULL;
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
 static void a_merge_loses_no_keys_that_lie_outside_of_its_leaf(void)
 {
 	struct kv_tree *tr = with_leaves();
@@ -893,6 +925,7 @@ int main(void)
 	T_RUN(a_leaf_has_a_bounded_number_of_runs);
 	T_RUN(a_store_has_a_bounded_number_of_upper_runs);
 	T_RUN(a_run_outside_of_its_leaf_is_refused);
+	T_RUN(both_checks_find_a_run_outside_of_its_leaf);
 	T_RUN(a_merge_loses_no_keys_that_lie_outside_of_its_leaf);
 	T_RUN(a_merge_that_fails_late_gives_its_space_back);
 	T_RUN(values_move_in_each_leaf);
