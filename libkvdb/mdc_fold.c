@@ -392,6 +392,7 @@ static int dec_run(const struct kv_mdc_state *st, struct reader *r, struct kv_ru
 	d->rd_kvs = r32(r);
 	d->rd_n = r32(r);
 	if (!body_ok(d->rd_n && d->rd_n <= KV_RUN_KBLOCKS_MAX && rroom(r, d->rd_n, 16) &&
+		   d->rd_keys <= d->rd_n * KV_KBLOCK_KEYS_MAX &&
 		   d->rd_min_seq <= d->rd_max_seq && number_ok(d->rd_max_seq) &&
 		   number_ok(d->rd_newest_epoch) && number_ok(d->rd_id) &&
 		   number_ok(d->rd_pos))) {
@@ -773,7 +774,7 @@ static int fold_time(struct kv_mdc_state *st, struct reader *r)
 {
 	uint64_t ms = r64(r);
 
-	if (!body_ok(rdone(r)))
+	if (!body_ok(rdone(r) && number_ok(ms)))
 		return BAD_BODY;
 	if (ms > st->st_time)
 		st->st_time = ms;

@@ -939,12 +939,13 @@ static uint64_t set_numbers(struct recovery *rv)
 }
 
 /* No database counts so far; what this one wrote next would be refused at the next open. */
-static int check_numbers(uint64_t most)
+static int check_numbers(uint32_t incarnation, uint64_t most)
 {
-	if (CHECK(648, most < KV_NUMBER_END / 2))
+	if (CHECK(648, most < KV_NUMBER_END / 2 && incarnation < UINT32_MAX / 2))
 		return 0;
-	return kv_error(-EUCLEAN, "MP0960", "epochs, stamps or runs are numbered up to %llu: "
-			"there is no room to count on", (unsigned long long)most);
+	return kv_error(-EUCLEAN, "MP0960", "epochs, stamps or runs are numbered up to %llu, "
+			"incarnations up to %u: there is no room to count on",
+			(unsigned long long)most, incarnation);
 }
 
 static int recover(struct recovery *rv, bool rdonly)
@@ -970,7 +971,7 @@ static int recover(struct recovery *rv, bool rdonly)
 	if (err)
 		return err;
 	set_cuts(rv);
-	err = check_numbers(set_numbers(rv));
+	err = check_numbers(rv->rv_st->st_inc.mi_incarnation, set_numbers(rv));
 	for (i = 0; i < rv->rv_n && !err; i++)
 		err = replay_seg(rv, &rv->rv_seg[i]);
 	if (err || rdonly)

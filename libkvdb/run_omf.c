@@ -330,7 +330,9 @@ static const char *ent_value(const uint8_t *p, const uint8_t *end, struct kv_ken
 	e->ke_vlen = (uint32_t)vlen;
 	e->ke_vcrc = kv_le32(p);
 	e->ke_val = p + 4;
-	if (e->ke_kind == KV_ENT_INLINE && !CHECK(370, vlen <= (uint64_t)(end - e->ke_val)))
+	/* a merge takes no longer ones */
+	if (e->ke_kind == KV_ENT_INLINE &&
+	    !CHECK(370, vlen <= KV_INLINE_MAX && vlen <= (uint64_t)(end - e->ke_val)))
 		return "key page: inline value";
 	return NULL;
 }

@@ -24,6 +24,7 @@
 #define KV_KSEG_SIZE	24u		/* one row of the segment table */
 #define KV_KBLOCK_MAX	(64u << 20)	/* a key block is never longer, bytes */
 #define KV_KBLOCK_SEGS_MAX (1u << 20)
+#define KV_KBLOCK_KEYS_MAX ((uint64_t)KV_KBLOCK_MAX / 4096 * KV_KPAGE_MAXN)
 
 /* areas of a key block behind its key pages */
 enum kv_karea {

@@ -480,6 +480,7 @@ static void numbers_leave_room_to_count_on(void)
 	kv_mdc_enc_edit(&b, TAG, 1, &d, NULL, 0, NULL, 0);
 	number_is_refused(&st, 16);
 	number_is_refused(&st, 16 + 8);
+	number_is_refused(&st, 16 + 16);	/* keys: more than its blocks hold */
 	number_is_refused(&st, 16 + 32);
 	number_is_refused(&st, 16 + 40);
 	T_EQ(fold(&st), 0);
@@ -490,6 +491,8 @@ static void numbers_leave_room_to_count_on(void)
 	in.mi_incarnation = UINT32_MAX;
 	kv_mdc_enc_incarn(&b, TAG, &in);
 	T_EQ(fold(&st), 421);
+	kv_mdc_enc_time(&b, TAG, 10);
+	number_is_refused(&st, 0);
 	kv_mdc_enc_clean(&b, TAG, 8, 9);
 	number_is_refused(&st, 0);
 	number_is_refused(&st, 8);

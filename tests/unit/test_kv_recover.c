@@ -980,6 +980,24 @@ static void an_open_leaves_room_to_count_on(void)
 	gone();
 }
 
+/* The record of the next one would be none: whoever tried could never open it again. */
+static void an_incarnation_is_not_the_last_one(void)
+{
+	struct kv_mdc_incarn in;
+
+	fresh();
+	in = db.d_mdc->m_st.st_inc;
+	in.mi_incarnation = UINT32_MAX - 1;
+	T_EQ(kv_mdc_incarn(&db, &in, NULL, 0), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		down();
+		up_as(false);
+		T_EQ(open_err, -EUCLEAN);
+		T_OK(strstr(kvdb_error_detail()->text, "no room to count on"));
+	}
+	gone();
+}
+
 static void too_many_orphans_are_refused(void)
 {
 	fresh();
@@ -1029,5 +1047,6 @@ int main(void)
 	T_RUN(too_many_orphans_are_refused);
 	T_RUN(a_stamp_that_cannot_be_ends_the_log);
 	T_RUN(an_open_leaves_room_to_count_on);
+	T_RUN(an_incarnation_is_not_the_last_one);
 	return t_done();
 }

@@ -529,7 +529,7 @@ static void each_footer_check_works(void)
 static unsigned plain_page(uint8_t *page, const char *a, const char *b, size_t klen,
 			   uint32_t vlen)
 {
-	static const uint8_t zeros[KV_INLINE_MAX];
+	static const uint8_t zeros[KV_INLINE_MAX + 1];
 	struct kv_kpb *pb = calloc(1, sizeof(*pb));
 	struct kv_kpb_in in = { .in_val = zeros };
 
@@ -598,6 +598,10 @@ static void each_page_check_works(void)
 	T_OK(!page_is_good(page));
 	plain_page(page, "a", "b", 1, 9);
 	page[4] -= 1;				/* the last value is cut */
+	T_OK(!page_is_good(page));
+	plain_page(page, "a", "b", 1, KV_INLINE_MAX);
+	T_OK(page_is_good(page));
+	plain_page(page, "a", "b", 1, KV_INLINE_MAX + 1);	/* no merge can write it */
 	T_OK(!page_is_good(page));
 	off = plain_page(page, "\1\1\0a", "\1\1\0b", 4, 0);
 	kv_le16_set(page + 32, (uint16_t)(off - 3));	/* an entry inside the prefix */
