@@ -363,21 +363,45 @@ static void pool_unload(struct mpk_pool *pool)
 	pool->pl_core = NULL;
 }
 
+/* Not all that were given need be members: an add that was cut short leaves some. */
+static void members_take(struct mpk_pool *pool)
+{
+	struct mp_member mb;
+	u32 n = 0;
+
+	mutex_lock(&pool->pl_lock);
+	for (; !mp_pool_member(pool->pl_core, n, &mb); n++)
+		pool->pl_dev[n] = mpk_dev_of(mb.mb_dev);
+	pool->pl_ndevs = n;
+	mutex_unlock(&pool->pl_lock);
+}
+
+/* those go back: they can be added again */
+static void others_release(const struct mpk_pool *pool, struct mpk_dev **dev, u32 n)
+{
+	u32 i, k;
+
+	for (i = 0; i < n; i++) {
+		for (k = 0; k < pool->pl_ndevs && pool->pl_dev[k] != dev[i]; k++)
+			;
+		if (k == pool->pl_ndevs)
+			mpk_dev_release(dev[i]);
+	}
+}
+
+/* pl_admin held, and a reference: as soon as it is let go the pool may be gone */
 static int pool_publish(struct mpk_pool *pool)
 {
-	int rc;
+	int rc = mpk_sysfs_add(pool);
 
-	mutex_lock(&pool->pl_admin);
-	rc = mpk_sysfs_add(pool);
-	if (!rc) {
-		mpk_sysfs_members(pool);
-		mutex_lock(&pool->pl_lock);
-		pool->pl_is_dead = false;
-		mutex_unlock(&pool->pl_lock);
-		mpk_sysfs_announce(pool);
-	}
-	mutex_unlock(&pool->pl_admin);
-	return rc;
+	if (rc)
+		return rc;
+	mpk_sysfs_members(pool);
+	mutex_lock(&pool->pl_lock);
+	pool->pl_is_dead = false;
+	mutex_unlock(&pool->pl_lock);
+	mpk_sysfs_announce(pool);
+	return 0;
 }
 
 int mpk_pool_activate(struct mpk_dev **dev, u32 n, u32 flags, struct mpool_ioc_activate *ia)
@@ -401,16 +425,18 @@ int mpk_pool_activate(struct mpk_dev **dev, u32 n, u32 flags, struct mpool_ioc_a
 	rc = table_add(pool);
 	if (rc)
 		goto err_unmount;
-	mutex_lock(&pool->pl_lock);
-	memcpy(pool->pl_dev, dev, n * sizeof(*dev));
-	pool->pl_ndevs = n;
-	mutex_unlock(&pool->pl_lock);
-	rc = pool_publish(pool);
-	if (rc)
-		goto err_table;
+	members_take(pool);
 	memcpy(ia->ia_name, pool->pl_name, MPOOL_IOC_NAME);
 	memcpy(ia->ia_uuid, pool->pl_uuid, 16);
 	ia->ia_minor = pool->pl_minor;
+	mpk_pool_get(pool);
+	mutex_lock(&pool->pl_admin);
+	rc = pool_publish(pool);
+	if (!rc)
+		others_release(pool, dev, n);
+	mpk_pool_unlock(pool);
+	if (rc)
+		goto err_table;
 	return 0;
 err_table:
 	table_del(pool);

@@ -416,6 +416,87 @@ static void a_device_can_be_added_to_a_live_pool(void)
 	KT_EQ(ioc_create(rig.ctl, "ktlife", rig.dev, 2, 0600, 0), 0);
 }
 
+/* what of a disk of 64 MiB tells of a pool without objects: to @buf, or back */
+static void pool_copy(int i, char *buf, int is_back)
+{
+	static const struct { off_t at; size_t len; } part[] = {
+		{ 0, 4 * KT_MIB }, { 32 * KT_MIB, 4096 }, { 64 * KT_MIB - 4096, 4096 },
+	};
+	int fd = open(rig.disk[i].dk_path, O_RDWR | O_DIRECT);
+	unsigned int k;
+
+	T_OK(fd >= 0);
+	for (k = 0; k < 3; buf += part[k++].len)
+		T_EQ(is_back ? pwrite(fd, buf, part[k].len, part[k].at) :
+			       pread(fd, buf, part[k].len, part[k].at), part[k].len);
+	close(fd);
+}
+
+static uint64_t generation(uint32_t *ndevs)
+{
+	int fd = ioc_pool_open("ktlife", O_RDONLY);
+	struct mpool_ioc_info in;
+
+	KT_EQ(ioc_info(fd, &in), 0);
+	close(fd);
+	*ndevs = in.in_ndevs;
+	return in.in_gen;
+}
+
+static void deactivate(void)
+{
+	KT_EQ(ioc_deactivate(rig.ctl, "ktlife"), 0);
+	kt_settle("/dev/mpool/ktlife", 0);
+}
+
+/*
+ * A device that says it is of the pool and that the home device does not know, as an add that
+ * was cut short leaves one: it is passed over, and not kept from being added again.
+ */
+static void what_an_add_has_left_is_free(void)
+{
+	struct mpool_ioc_add ad = { .ad_name = "ktlife", .ad_ndevs = 1 };
+	struct mpool_ioc_dev dev[3] = { rig.dev[0], rig.dev[1], { 0 } };
+	char *old = NULL;
+	struct ioc_disk dk;
+	uint64_t gen;
+	uint32_t n;
+	int fd, i;
+
+	T_EQ(posix_memalign((void **)&old, 4096, 2 * (4 * KT_MIB + 8192)), 0);
+	T_EQ(ioc_disk_make(&dk, "ktleft", 64, false, 0), 0);
+	dev[2].id_fd = dk.dk_fd;
+	ad.ad_devs = (uintptr_t)&dev[2];
+	for (i = 0; i < 2; i++)
+		pool_copy(i, old + i * (4 * KT_MIB + 8192), 0);
+	KT_EQ(activate(0), 0);
+	KT_EQ(kt_call(rig.ctl, MPOOL_IOC_ADD, &ad), 0);
+	gen = generation(&n);
+	T_EQ(n, 3);
+	deactivate();
+	/* the pool as it was before, and as young as the device */
+	for (i = 0; i < 2; i++)
+		pool_copy(i, old + i * (4 * KT_MIB + 8192), 1);
+	free(old);
+	do {
+		KT_EQ(activate(0), 0);
+		i = generation(&n) < gen;
+		deactivate();
+	} while (i);
+	KT_EQ(ioc_activate(rig.ctl, dev, 3, 0), 0);
+	kt_settle("/dev/mpool/ktlife", 1);
+	generation(&n);
+	T_EQ(n, 2);
+	fd = open(dk.dk_path, O_RDWR | O_EXCL);
+	T_OK(fd >= 0);
+	close(fd);
+	KT_EQ(kt_call(rig.ctl, MPOOL_IOC_ADD, &ad), 0);
+	deactivate();
+	KT_EQ(ioc_destroy(rig.ctl, dev, 3), 0);
+	ioc_disk_remove(&dk);
+	KT_EQ(ioc_create(rig.ctl, "ktlife", rig.dev, 2, 0600, 0), 0);
+}
+
 static atomic_int stop;
 
 static void *opener(void *arg)
@@ -511,6 +592,7 @@ int main(void)
 		T_RUN(rename_moves_the_node_under_open_files);
 		T_RUN(locks_are_the_pools_and_not_the_nodes);
 		T_RUN(a_device_can_be_added_to_a_live_pool);
+		T_RUN(what_an_add_has_left_is_free);
 		T_RUN(it_can_be_done_a_hundred_times);
 		T_RUN(destroy_leaves_no_pool);
 	}
