@@ -247,8 +247,10 @@ static long ctl_rename(struct file *file, void *arg)
 	if (IS_ERR(pool))
 		return PTR_ERR(pool);
 	rc = mpk_pool_rename(pool, rn->rn_to);
-	if (!rc)
+	if (!rc) {
 		rc = node_move(pool);
+		mpk_pool_renamed(pool);
+	}
 	mpk_pool_unlock(pool);
 	return rc;
 }

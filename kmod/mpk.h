@@ -76,7 +76,8 @@ struct mpk_pool {
 	struct mutex pl_admin;		/* one change by an administrator at a time */
 	struct mp_pool *pl_core;
 	char pl_name[MPOOL_IOC_NAME];	/* mpk_pools_lock and pl_lock to change */
-	char pl_next_name[MPOOL_IOC_NAME];	/* while it is renamed, else ""; mpk_pools_lock */
+	/* in a rename the new name, then the old one until the node has moved; mpk_pools_lock */
+	char pl_next_name[MPOOL_IOC_NAME];
 	u8 pl_uuid[16];
 	u32 pl_minor;
 	bool pl_is_rdonly;		/* activated so */
@@ -153,6 +154,8 @@ int mpk_pool_activate(struct mpk_dev **dev, u32 n, u32 flags, struct mpool_ioc_a
 /* pl_admin held: -EBUSY, or the pool is gone but for the caller's reference */
 int mpk_pool_deactivate(struct mpk_pool *pool);
 int mpk_pool_rename(struct mpk_pool *pool, const char *name);
+/* the end of a rename: the node has the new name, and the old one is free */
+void mpk_pool_renamed(struct mpk_pool *pool);
 /* owner and mode of the node from on-media numbers; -EINVAL */
 int mpk_pool_set_owner(struct mpk_pool *pool, u32 uid, u32 gid, u32 mode);
 

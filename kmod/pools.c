@@ -80,7 +80,7 @@ struct mpk_pool *mpk_pool_open_minor(u32 minor)
 	return pool ? pool : ERR_PTR(-ENODEV);
 }
 
-/* mpk_pools_lock held; a new name counts from the beginning of the rename */
+/* mpk_pools_lock held; during a rename both names count */
 static struct mpk_pool *find_name(const char *name)
 {
 	struct mpk_pool *pool;
@@ -491,6 +491,7 @@ int mpk_pool_deactivate(struct mpk_pool *pool)
 
 int mpk_pool_rename(struct mpk_pool *pool, const char *name)
 {
+	char old[MPOOL_IOC_NAME];
 	int rc = mp_name_check(name);
 
 	/* to its own name: makes the node anew */
@@ -505,15 +506,26 @@ int mpk_pool_rename(struct mpk_pool *pool, const char *name)
 	if (rc)
 		return rc;
 	rc = mp_pool_rename(pool->pl_core, name);
-	mutex_lock(&mpk_pools_lock);
-	if (!rc) {
-		mutex_lock(&pool->pl_lock);
-		memcpy(pool->pl_name, pool->pl_next_name, sizeof(pool->pl_name));
-		mutex_unlock(&pool->pl_lock);
-		list_del(&pool->pl_list);
-		list_insert(pool);
+	if (rc) {
+		mpk_pool_renamed(pool);
+		return rc;
 	}
+	mutex_lock(&mpk_pools_lock);
+	mutex_lock(&pool->pl_lock);
+	memcpy(old, pool->pl_name, sizeof(old));
+	memcpy(pool->pl_name, pool->pl_next_name, sizeof(old));
+	mutex_unlock(&pool->pl_lock);
+	/* the node has it still */
+	memcpy(pool->pl_next_name, old, sizeof(old));
+	list_del(&pool->pl_list);
+	list_insert(pool);
+	mutex_unlock(&mpk_pools_lock);
+	return 0;
+}
+
+void mpk_pool_renamed(struct mpk_pool *pool)
+{
+	mutex_lock(&mpk_pools_lock);
 	pool->pl_next_name[0] = 0;
 	mutex_unlock(&mpk_pools_lock);
-	return rc;
 }

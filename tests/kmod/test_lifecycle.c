@@ -12,6 +12,8 @@
 #include "kt.h"
 
 #define CYCLES	100
+#define RENAMES	2000
+#define NAME_TAKEN	308	/* MP0308 */
 
 static struct kt_rig rig;
 
@@ -499,6 +501,64 @@ static void what_an_add_has_left_is_free(void)
 
 static atomic_int stop;
 
+static void *renamer(void *arg)
+{
+	struct mpool_ioc_rename rn[2] = {
+		{ .rn_from = "ktlife", .rn_to = "ktother" },
+		{ .rn_from = "ktother", .rn_to = "ktlife" },
+	};
+	long *n = arg;
+
+	while (!atomic_load(&stop)) {
+		*n += ioc_call(rig.ctl, MPOOL_IOC_RENAME, &rn[0]) == 0;
+		/* time for an activation, now and then */
+		usleep(*n % 8 ? 0 : 10000);
+		*n += ioc_call(rig.ctl, MPOOL_IOC_RENAME, &rn[1]) == 0;
+	}
+	return NULL;
+}
+
+/* who takes a name that another pool gives up finds its node gone, too */
+static void a_name_is_free_when_its_node_has_gone(void)
+{
+	struct mpool_ioc_activate ia;
+	struct mpool_ioc_dev dev = { 0 };
+	struct ioc_disk dk;
+	pthread_t t;
+	long n = 0, mine = 0;
+	int i, rc = 0;
+
+	T_EQ(ioc_disk_make(&dk, "ktname", 64, false, 0), 0);
+	dev.id_fd = dk.dk_fd;
+	KT_EQ(ioc_create(rig.ctl, "ktlife", &dev, 1, 0600, 0), 0);
+	KT_EQ(activate(0), 0);
+	atomic_store(&stop, 0);
+	T_EQ(pthread_create(&t, NULL, renamer, &n), 0);
+	for (i = 0; i < RENAMES && !rc; i++) {
+		memset(&ia, 0, sizeof(ia));
+		ia.ia_ndevs = 1;
+		ia.ia_devs = (uintptr_t)&dev;
+		rc = kt_call(rig.ctl, MPOOL_IOC_ACTIVATE, &ia);
+		mine += !rc;
+		if (!rc)
+			rc = ioc_deactivate(rig.ctl, "ktlife");
+		else if (rc == -EEXIST && kt_error == NAME_TAKEN)
+			rc = 0;
+	}
+	atomic_store(&stop, 1);
+	pthread_join(t, NULL);
+	KT_EQ(rc, 0);
+	printf("# %ld renames, %ld activations beside them\n", n, mine);
+	T_OK(n && mine);
+	if (ioc_deactivate(rig.ctl, "ktlife"))
+		KT_EQ(ioc_deactivate(rig.ctl, "ktother"), 0);
+	KT_EQ(ioc_destroy(rig.ctl, &dev, 1), 0);
+	KT_EQ(ioc_destroy(rig.ctl, rig.dev, 2), 0);
+	ioc_disk_remove(&dk);
+	kt_settle("/dev/mpool/ktlife", 0);
+	KT_EQ(ioc_create(rig.ctl, "ktlife", rig.dev, 2, 0600, 0), 0);
+}
+
 static void *opener(void *arg)
 {
 	long *n = arg;
@@ -592,6 +652,7 @@ int main(void)
 		T_RUN(rename_moves_the_node_under_open_files);
 		T_RUN(locks_are_the_pools_and_not_the_nodes);
 		T_RUN(a_device_can_be_added_to_a_live_pool);
+		T_RUN(a_name_is_free_when_its_node_has_gone);
 		T_RUN(what_an_add_has_left_is_free);
 		T_RUN(it_can_be_done_a_hundred_times);
 		T_RUN(destroy_leaves_no_pool);
