@@ -19,7 +19,8 @@
 #include "device.h"
 #include "kmod.h"
 
-#define STATE_ACTIVE	2u	/* pr_state */
+#define STATE_CREATING	1u	/* pr_state */
+#define STATE_ACTIVE	2u
 
 /* opened devices of one command */
 struct devs {
@@ -58,8 +59,12 @@ static int dev_open(struct devs *dv, const char *path, uint32_t mclass, int is_r
 	return 0;
 }
 
-/* One device that shall become a member: nothing of value may be on it. */
-static int dev_check(struct devs *dv, int ctl, const struct mpool_dev_spec *sp, int is_forced)
+/*
+ * One device that shall become a member: nothing of value may be on it. One that was being
+ * added is perhaps a member: of @is_new pools never; an add leaves it to the core.
+ */
+static int dev_check(struct devs *dv, int ctl, const struct mpool_dev_spec *sp, int is_forced,
+		     int is_new)
 {
 	struct mpool_ioc_probe pr = { .pr_fd = dv->dv_dev[dv->dv_n - 1].id_fd };
 	uint64_t bytes = 0;
@@ -72,7 +77,8 @@ static int dev_check(struct devs *dv, int ctl, const struct mpool_dev_spec *sp, 
 		return mpl_err(MPL_NOTHERE, "%s: the module uses whole devices, a size of %llu "
 			       "cannot be given", sp->path, (unsigned long long)sp->size);
 	rc = mpl_ioc(ctl, MPOOL_IOC_PROBE, &pr);
-	if (!rc && pr.pr_state == STATE_ACTIVE)
+	if (!rc && (pr.pr_state == STATE_ACTIVE ||
+		    (is_new && pr.pr_state == STATE_CREATING && pr.pr_gen > 2)))
 		return mpl_err(MPL_EXISTS, "%s belongs to pool %.31s; destroy that pool first",
 			       sp->path, pr.pr_name);
 	if (!rc)
@@ -90,7 +96,7 @@ static int dev_check(struct devs *dv, int ctl, const struct mpool_dev_spec *sp, 
 }
 
 static int devs_take(struct devs *dv, int ctl, const struct mpool_dev_spec *sp, unsigned n,
-		     int is_forced)
+		     int is_forced, int is_new)
 {
 	unsigned i;
 	int rc = 0;
@@ -98,7 +104,7 @@ static int devs_take(struct devs *dv, int ctl, const struct mpool_dev_spec *sp, 
 	for (i = 0; i < n && !rc; i++) {
 		rc = dev_open(dv, sp[i].path, sp[i].mclass, 0);
 		if (!rc)
-			rc = dev_check(dv, ctl, &sp[i], is_forced);
+			rc = dev_check(dv, ctl, &sp[i], is_forced, is_new);
 	}
 	return rc;
 }
@@ -248,7 +254,7 @@ int mpl_kmod_create(const char *name, const struct mpool_create_opts *opts)
 	rc = name_is_free(ctl, name);
 	if (!rc)
 		rc = devs_take(&dv, ctl, opts->devs, opts->ndevs,
-			       !!(opts->flags & MPOOL_CREATE_FORCE));
+			       !!(opts->flags & MPOOL_CREATE_FORCE), 1);
 	if (!rc)
 		rc = create_run(ctl, &dv, &ic, opts);
 	devs_close(&dv);
@@ -392,7 +398,7 @@ int mpl_kmod_add(const char *name, const struct mpool_dev_spec *devs, unsigned n
 	ctl = mpl_node_open(NULL, 0);
 	if (ctl < 0)
 		return ctl;
-	rc = devs_take(&dv, ctl, devs, ndevs, !!(flags & MPOOL_CREATE_FORCE));
+	rc = devs_take(&dv, ctl, devs, ndevs, !!(flags & MPOOL_CREATE_FORCE), 0);
 	ad.ad_ndevs = dv.dv_n;
 	ad.ad_devs = (uintptr_t)dv.dv_dev;
 	ad.ad_arg.ma_flags = MPOOL_IOC_CREATE_PLAN;

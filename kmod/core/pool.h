@@ -33,7 +33,7 @@ enum mp_kind { MP_MBLOCK = 1, MP_APPEND = 2, MP_MLOG = 3 };
 struct mp_create {
 	const char *mc_name;
 	const char *mc_label;		/* may be NULL */
-	u8 mc_uuid[16];			/* all zero: made here */
+	u8 mc_uuid[16];			/* all zero: made here; else one these devices never had */
 	u32 mc_uid, mc_gid, mc_mode;
 	u32 mc_spare_pct[MP_POOL_CLASSES];
 	u32 mc_ndevs;

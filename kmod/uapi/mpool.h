@@ -102,7 +102,8 @@ struct mpool_ioc_dev {
  * @ic_uid: owner on media, and @ic_gid, @ic_mode: what an activation gives the node
  * @ic_spare_pct: percent of each class withheld, 0 .. 90
  * @ic_ndevs: number of devices at @ic_devs, 1 .. MPOOL_IOC_DEVS_MAX
- * @ic_uuid: all zero: made by the module and returned
+ * @ic_uuid: all zero: made by the module and returned. Never one that a pool on these
+ *           devices had before: what is left of its logs would be taken for the new one's
  *
  * Durable on return; a crash leaves a pool or none.
  * -EINVAL, -EEXIST (a device is in an active pool), -EBUSY (claimed), -EOPNOTSUPP

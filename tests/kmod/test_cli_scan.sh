@@ -120,6 +120,27 @@ scan_looks_at_the_top_only() {
 	dmsetup remove above
 }
 
+# a device that an add cut short has left: perhaps a member, so for nobody else, not even by force
+a_cut_add_keeps_nobody_from_the_pool() {
+	pool
+	want 0 mpool deactivate cli
+	for k in $(seq 60); do
+		! MPOOL_DEV=capacity:fail=write,after=$k mpool add -f -y cli $C || break
+		[ "$(blkid -p -s TYPE -o value $C)" != mpool ] || break
+	done
+	want 0 mpool scan -H -o state,members
+	same state "$(cat "$S/out")" "complete	2"
+	want 5 mpool create -f -y other $C
+	want 0 mpool activate cli
+	want 5 mpool create -f -y other $C
+	want 0 mpool add -f -y cli $C
+	want 0 mpool deactivate cli
+	want 0 mpool scan -H -o state,members
+	same added "$(cat "$S/out")" "complete	3"
+	want 0 mpool activate cli
+}
+
+run a_cut_add_keeps_nobody_from_the_pool
 run inactive_pools_work_by_name
 run activate_says_what_is_missing
 run untrusted_pools_belong_to_root
