@@ -313,6 +313,69 @@ a_chain_is_longer_than_the_limit_of_open_files() {
 	want 0 kvdb get ./r s k30
 }
 
+# who removes old files, by their age say, has not lost what comes after them
+a_chain_that_lost_a_file_begins_anew() {
+	local i
+	want 0 kvdb -q create ./d --size 64M
+	want 0 kvdb kvs create ./d s
+	for i in 1 2 3; do
+		want 0 kvdb put ./d s "k$i" v
+		want 0 kvdb backup ./d ./bk
+	done
+	rm bk/000001.kvb
+	want 5 kvdb backup ./d ./bk --incremental
+	has err 'missing or damaged .*--full'
+	want 0 kvdb backup ./d ./bk
+	has out '000004.kvb: full, 3 records'
+	has err 'this one is full: a file .* is missing'
+	want 0 kvdb put ./d s k4 v
+	want 0 kvdb backup ./d ./bk
+	has out '000005.kvb: incremental, 1 record'
+	want 0 kvdb -q create ./r --size 64M
+	want 0 kvdb restore ./bk ./r
+	has out '4 records'
+}
+
+# lengthen DIR COUNT: its two files are those of a chain of so many, by their headers
+lengthen() {
+	python3 -c 'import os, struct, sys
+def crc32c(data, crc=0):
+    crc ^= 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+path = sys.argv[1] + "/%06u.kvb"
+last = open(path % 2, "rb").read()
+base = open(path % 1, "rb").read()[60:64]
+for n in range(2, int(sys.argv[2]) + 1):
+    head = last[:32] + struct.pack("<I", n) + base + last[40:60]
+    base = struct.pack("<I", crc32c(head))
+    open(path % n, "wb").write(head + base + last[64:])' "$1" "$2"
+}
+
+# each restore reads all of a chain: one that grew for ever could not be restored in the end
+a_chain_does_not_grow_for_ever() {
+	want 0 kvdb -q create ./d --size 64M
+	want 0 kvdb kvs create ./d s
+	want 0 kvdb put ./d s k v
+	want 0 kvdb backup ./d ./bk
+	want 0 kvdb put ./d s l v
+	want 0 kvdb backup ./d ./bk
+	lengthen bk 499
+	want 0 kvdb backup ./d ./bk
+	has out '000500.kvb: incremental'
+	want 0 kvdb backup ./d ./bk
+	has out '000501.kvb: full, 2 records'
+	has err 'this one is full: .* 500 files'
+	want 0 kvdb backup ./d ./bk
+	has out '000502.kvb: incremental'
+	want 0 kvdb -q create ./r --size 64M
+	want 0 kvdb restore ./bk ./r
+	has out '2 records'
+}
+
 a_checkpoint_is_backed_up_beside_a_writer() {
 	local pid
 	make_db
@@ -469,6 +532,8 @@ run an_interrupted_backup_leaves_no_checkpoint
 run an_interrupted_copy_leaves_no_checkpoint
 run the_checkpoint_of_a_killed_backup_goes_with_the_next
 run a_chain_is_longer_than_the_limit_of_open_files
+run a_chain_that_lost_a_file_begins_anew
+run a_chain_does_not_grow_for_ever
 run a_checkpoint_is_backed_up_beside_a_writer
 run a_backup_of_ones_own_checkpoint_leaves_none_behind
 run compressed_values_come_back

@@ -28,6 +28,8 @@ const struct opt backup_opts[] = {
 };
 
 #define OWN "backup."	/* names of checkpoints made here begin so */
+/* What a restore has open at once, each with a block in memory. It takes longer chains, too. */
+#define CHAIN_MAX 500u
 
 volatile sig_atomic_t bk_is_stopped;
 
@@ -449,12 +451,39 @@ static int make(struct job *j, struct kvdb *db, const char *name)
 	return EXIT_DONE;
 }
 
+/* Files that a restore of the last one reads; 0: one is missing, or is not what it was. */
+static unsigned chain_files(const struct job *j)
+{
+	struct bk_head h = j->base, below;
+	unsigned n = 1;
+
+	for (; h.flags & BK_INCREMENTAL; h = below, n++)
+		if (bk_head_read(j->dir, (unsigned)j->last - n, &below) || below.crc != h.base)
+			return 0;
+	return n;
+}
+
+/* Why nothing can build upon the last file; NULL: it can. @err: of its header. */
+static const char *why_full(struct job *j, struct kvdb *db, int err)
+{
+	unsigned n;
+
+	if (!j->last)
+		return "there is no backup to build upon";
+	if (err || !find(db, NULL, j->base.ckpt, &j->from))
+		return "the last backup is not readable, or its checkpoint is gone";
+	n = chain_files(j);
+	if (!n)
+		return "a file that the last backup builds upon is missing or damaged";
+	return n < CHAIN_MAX ? NULL : "more than 500 files would build upon one another";
+}
+
 /* Which checkpoint, and whether the last file can be its base. */
 static int choose(struct job *j, struct kvdb *db)
 {
 	const char *name = args_str(j->ui->args, "checkpoint", NULL);
-	bool wants = args_has(j->ui->args, "incremental"), fits = false;
 	struct kvdb_info in;
+	const char *why;
 	char own[32];
 	int rc = kvdb_info(db, &in);
 
@@ -466,18 +495,14 @@ static int choose(struct job *j, struct kvdb *db)
 	if (!rc && memcmp(j->base.uuid, in.uuid, 16))
 		return ui_error(j->ui, EXIT_REFUSED, j->dir, "take another folder",
 				"it holds backups of another database");
-	if (!rc)
-		fits = find(db, NULL, j->base.ckpt, &j->from);
-	if (wants && !fits)
-		return ui_error(j->ui, EXIT_REFUSED, j->dir, "--full makes a whole one",
-				j->last ? "the last backup is not readable, or its checkpoint is "
-					  "gone" : "there is no backup to build upon");
-	if (fits && !args_has(j->ui->args, "full")) {
+	why = why_full(j, db, rc);
+	if (why && args_has(j->ui->args, "incremental"))
+		return ui_error(j->ui, EXIT_REFUSED, j->dir, "--full makes a whole one", "%s", why);
+	if (!why && !args_has(j->ui->args, "full")) {
 		j->head.flags = BK_INCREMENTAL;
 		j->head.base = j->base.crc;
-	} else if (j->last && !fits) {
-		ui_note(j->ui, "this one is full: the last backup is not readable, or its "
-			"checkpoint is gone");
+	} else if (why && j->last) {
+		ui_note(j->ui, "this one is full: %s", why);
 	}
 	if (!name) {
 		/* several folders may take backups of one database */

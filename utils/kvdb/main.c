@@ -215,9 +215,10 @@ static const struct verb verbs[] = {
 	  "changed since. A checkpoint whose name begins with backup. is made for that "
 	  "and kept until the next backup without --checkpoint. With --checkpoint that one is "
 	  "taken, and the database may be in use elsewhere. Where the checkpoint of the last "
-	  "backup in DIR has been dropped the next one is full. A file appears when it is "
-	  "whole and durable; an interrupted backup is begun anew. SIGINT, SIGTERM and SIGHUP end "
-	  "it and remove its checkpoint; that of one that was killed goes with the next backup "
+	  "backup in DIR has been dropped, or a file that it builds upon is missing, the next one "
+	  "is full, and so is one behind 500 that build upon one another. A file appears when it "
+	  "is whole and durable; an interrupted backup is begun anew. SIGINT, SIGTERM and SIGHUP "
+	  "end it and remove its checkpoint; that of one that was killed goes with the next backup "
 	  "into DIR. What has expired is not in "
 	  "it, nor the time at which the rest expires.",
 	  backup_opts, "012345678",
