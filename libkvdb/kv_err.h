@@ -62,7 +62,8 @@
 	  "delete data, make staging larger, or set the store's policy to staging_pref") \
 	X("MP0936", "KV_CLOCK", "the wall clock is more than a day ahead of the time that the " \
 	  "database recorded last, and it holds values that expire", \
-	  "set the clock right; if it is right, open with KVDB_TIME_JUMP once") \
+	  "set the clock right; if it is right, open it for writing once with KVDB_TIME_JUMP, or " \
+	  "by kvdb with --time-jump") \
 	X("MP0951", "KV_ARGUMENT", "an argument or option is out of its range", \
 	  "check the argument against kvdb.h") \
 	X("MP0952", "KV_NODB", "the pool holds no database", \

@@ -463,6 +463,26 @@ reading_verbs_write_nothing() {
 	unchanged "$before" d
 }
 
+# closed for a weekend: nobody touches the database until somebody says that the clock is right
+a_clock_that_is_right_can_be_confirmed() {
+	local before
+	make_db
+	python3 "$CLI/past_db.py" "$O/lib/libkvdb.so" ./d s 60
+	before=$(sums d)
+	want 1 kvdb get ./d s long
+	has err 'clock is [0-9]+ hours ahead .*--time-jump.*MP0936'
+	want 1 kvdb drop ./d -y
+	unchanged "$before" d
+	want 0 kvdb get --time-jump ./d s long
+	want 3 kvdb get --time-jump ./d s short
+	want 0 kvdb info --time-jump ./d
+	want 1 kvdb info ./d
+	# who writes records the time
+	want 0 kvdb put --time-jump ./d s k v
+	want 0 kvdb get ./d s long
+	want 3 kvdb get ./d s short
+}
+
 run create_makes_a_pool_and_says_so
 run create_uses_a_pool_that_is_there
 run create_plan_writes_nothing
@@ -486,4 +506,5 @@ run a_deep_check_names_the_damage
 run repair_brings_over_what_is_left
 run a_damaged_log_can_end_before_the_damage
 run reading_verbs_write_nothing
+run a_clock_that_is_right_can_be_confirmed
 finish

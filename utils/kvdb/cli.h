@@ -18,7 +18,10 @@
 	  KEY("cache"), NULL }, \
 	{ "io", 0, OPT_ENUM, OPTF_COMMON, "HOW", \
 	  "system calls used: sync or uring (default: uring where it works)", \
-	  KEY("io"), "sync|uring" }
+	  KEY("io"), "sync|uring" }, \
+	{ "time-jump", 0, OPT_FLAG, OPTF_COMMON, NULL, \
+	  "the wall clock is right, though it is more than a day ahead of the time that the " \
+	  "database recorded last: what had to expire until now is gone (MP0936)", NULL, NULL }
 #define DB_INTERVAL_AS(KEY) \
 	{ "interval", 0, OPT_STR, OPTF_COMMON, "TIME", \
 	  "loss bound: a power cut loses at most so much of acknowledging time, 1ms or more; " \

@@ -27,7 +27,7 @@ int db_opts(struct ui *ui, struct db_opts *o, unsigned flags)
 	uint64_t ns;
 
 	*o = (struct db_opts){ .kv = KVDB_OPTS_INIT, .pool = MPOOL_OPEN_OPTS_INIT };
-	o->kv.flags = flags;
+	o->kv.flags = flags | (args_has(ui->args, "time-jump") ? KVDB_TIME_JUMP : 0);
 	o->kv.cache_bytes = args_num(ui->args, "cache", 0);
 	o->kv.pool = &o->pool;
 	if (args_has(ui->args, "io"))
