@@ -20,7 +20,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +32,7 @@
 #include <unistd.h>
 
 #include "ctl.h"
+#include "thread.h"
 
 #define CLIENTS		16u
 #define NSEC		1000000000ull
@@ -438,19 +438,6 @@ static void *ctl_main(void *arg)
 	return NULL;
 }
 
-/* Signals are the application's: its handlers do not run in our thread. */
-static int start_thread(struct kv_ctl *ct)
-{
-	sigset_t all, old;
-	int err;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&ct->ct_thread, NULL, ctl_main, ct);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return err;
-}
-
 void kv_ctl_start(struct kvdb *db)
 {
 	struct kv_ctl *ct = calloc(1, sizeof(*ct));
@@ -465,7 +452,7 @@ void kv_ctl_start(struct kvdb *db)
 		is_named = listen_at(ct);
 	/* before the thread is there: it reads it */
 	db->d_ctl = is_named ? ct : NULL;
-	if (is_named && !start_thread(ct))
+	if (is_named && !kv_thread_start(&ct->ct_thread, ctl_main, ct))
 		return;
 	db->d_ctl = NULL;
 	if (is_named)

@@ -33,6 +33,7 @@
 #include "frame.h"
 #include "futex.h"
 #include "memtable.h"
+#include "thread.h"
 #include "txn.h"
 #include "vec.h"
 #include "work.h"
@@ -906,7 +907,7 @@ int kv_flusher_start(struct kvdb *db)
 	}
 	if (kv_is_manual(db))
 		return 0;
-	err = pthread_create(&fl->fl_thread, NULL, flusher_main, db);
+	err = kv_thread_start(&fl->fl_thread, flusher_main, db);
 	if (err) {
 		kv_flusher_stop(db);
 		return kv_error(-err, "MP0994", "cannot start the flusher's thread");

@@ -20,6 +20,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -411,4 +412,24 @@ void kv_threads_fini(struct kvdb *db)
 	pthread_mutex_unlock(&reg_lock);
 	free(db->d_ctx_ended);
 	db->d_ctx_ended = NULL;
+}
+
+/*
+ * A signal that the program blocks in its own threads, to wait for it, would come to one of ours:
+ * its handler would run there, or the process end. What a thread itself does wrong stays its own.
+ */
+int kv_thread_start(pthread_t *thread, void *(*fn)(void *), void *arg)
+{
+	sigset_t all, old;
+	int err;
+
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(thread, NULL, fn, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return err;
 }

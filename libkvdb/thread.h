@@ -80,5 +80,7 @@ void kv_threads_fini(struct kvdb *db);	/* frees its contexts */
 unsigned int kv_thread_no(void);
 /* Is the calling thread between kv_enter() and kv_exit()? */
 bool kv_is_inside(void);
+/* Starts a thread of ours, as pthread_create(). Signals are the program's: none comes to it. */
+int kv_thread_start(pthread_t *thread, void *(*fn)(void *), void *arg);
 
 #endif

@@ -21,6 +21,7 @@
 #include "flush.h"
 #include "memtable.h"
 #include "reloc.h"
+#include "thread.h"
 #include "tomb.h"
 #include "txn.h"
 #include "warm.h"
@@ -621,8 +622,7 @@ int kv_work_start(struct kvdb *db)
 	if (kv_is_manual(db) || db->d_rdonly)
 		return 0;
 	for (i = 0; i < n; i++) {
-		int err = pthread_create(&wk->wk_thread[i], NULL, i < 3 ? first[i] : merger_main,
-					 db);
+		int err = kv_thread_start(&wk->wk_thread[i], i < 3 ? first[i] : merger_main, db);
 
 		if (err) {
 			kv_work_stop(db);

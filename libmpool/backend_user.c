@@ -76,7 +76,7 @@ static void discard_start(struct mpl_user *us)
 	if (us->us_set.st_pv || us->us_pool.mp_is_rdonly)
 		return;
 	/* without a thread the space stays allocated below, no more */
-	us->us_has_thread = !pthread_create(&us->us_thread, NULL, discard_thread, us);
+	us->us_has_thread = !os_thread_start(&us->us_thread, discard_thread, us);
 }
 
 /* ---- pool ---- */

@@ -167,7 +167,7 @@ int mpl_power_start(struct mpl_power *pw)
 {
 	if (!pw || !pw->pw_cut_ns)
 		return 0;
-	if (pthread_create(&pw->pw_thread, NULL, power_timer, pw))
+	if (os_thread_start(&pw->pw_thread, power_timer, pw))
 		return -EAGAIN;
 	pw->pw_has_thread = 1;
 	return 0;

@@ -7,6 +7,7 @@
  */
 #include "os_user.h"
 
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,4 +155,24 @@ void os_user_error_clear(void)
 u32 crc32c(u32 crc, const void *buf, size_t len)
 {
 	return ~mpool_crc32c(~crc, buf, len);
+}
+
+/*
+ * One that the program blocks in its own threads, to wait for it, would come to ours. What a
+ * thread itself does wrong stays its own.
+ */
+int os_thread_start(pthread_t *thread, void *(*fn)(void *), void *arg)
+{
+	sigset_t all, old;
+	int err;
+
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(thread, NULL, fn, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return err;
 }

@@ -236,4 +236,7 @@ void os_user_error_clear(void);
 /* record a detail from outside the core (libmpool's own origins) */
 void os_user_error_set(int id, int err, const char *fmt, ...) __printf(3, 4);
 
+/* starts a thread of the library, as pthread_create(): no signal of the program comes to it */
+int os_thread_start(pthread_t *thread, void *(*fn)(void *), void *arg);
+
 #endif

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -124,6 +125,34 @@ static inline void *th_buf(size_t size, uint64_t seed)
 	for (i = 0; i < size / 8; i++)
 		p[i] = t_rand(&seed);
 	return p;
+}
+
+static volatile sig_atomic_t th_strayed;
+
+static inline void th_stray(int sig)
+{
+	th_strayed = sig;
+}
+
+/* A signal that this thread blocks waits for it: none of the library's threads takes it. */
+static inline int th_signal_waits(void)
+{
+	struct timespec limit = { .tv_sec = 5 };
+	struct sigaction sa = { .sa_handler = th_stray }, was;
+	sigset_t usr, old;
+	int got;
+
+	th_strayed = 0;
+	sigemptyset(&usr);
+	sigaddset(&usr, SIGUSR1);
+	sigaction(SIGUSR1, &sa, &was);
+	sigprocmask(SIG_BLOCK, &usr, &old);
+	kill(getpid(), SIGUSR1);
+	usleep(50000);	/* for others to take it */
+	got = sigtimedwait(&usr, NULL, &limit);
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	sigaction(SIGUSR1, &was, NULL);
+	return got == SIGUSR1 && !th_strayed;
 }
 
 static inline struct mpool_obj *th_alloc(struct mpool *mp, uint32_t kind, uint32_t mclass,

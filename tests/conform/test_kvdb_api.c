@@ -604,6 +604,14 @@ static void a_failed_write_stops_the_database(void)
 	end();
 }
 
+static void signals_are_the_programs(void)
+{
+	kh_fresh(POOL, 0);
+	T_EQ(kh_put_str(kh_kvs("s"), "k", "v"), 0);
+	T_OK(th_signal_waits());
+	end();
+}
+
 /* ---- figures -------------------------------------------------------------------------------- */
 
 static void statistics_are_plausible(void)
@@ -893,6 +901,7 @@ int main(void)
 	T_RUN(reading_only_writes_nothing);
 	T_RUN(who_reads_only_is_refused_the_rest);
 	T_RUN(commit_mode_and_no_interval);
+	T_RUN(signals_are_the_programs);
 	/* of a simulated device, as with TH_RUN_FILES() */
 	if (!th_is_kmod())
 		KH_RUN_MODES(a_failed_write_stops_the_database);

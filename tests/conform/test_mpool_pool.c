@@ -315,6 +315,14 @@ static void close_refuses_while_something_is_open(void)
 	T_EQ(mpool_close(mp), 0);
 }
 
+static void signals_are_the_programs(void)
+{
+	struct mpool *mp = th_new_pool(NULL, NULL);
+
+	T_OK(th_signal_waits());
+	T_EQ(mpool_close(mp), 0);
+}
+
 static void open_bad_arguments(void)
 {
 	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
@@ -618,6 +626,7 @@ int main(void)
 	T_RUN(two_readers_share);
 	T_RUN(close_refuses_while_something_is_open);
 	T_RUN(open_bad_arguments);
+	T_RUN(signals_are_the_programs);
 	TH_RUN_FILES(open_missing_and_replaced_members);
 	TH_RUN_FILES(open_finds_default_members_without_pool_json);
 	TH_RUN_FILES(pool_json_is_checked);

@@ -10,7 +10,8 @@
  *    one thread at a time;
  *  - lengths are bytes; times are nanoseconds unless the name ends in another
  *    unit;
- *  - it never prints, never exits, and installs no signal handler;
+ *  - it never prints, never exits, and installs no signal handler; to the threads
+ *    of the library no signal of the program comes;
  *  - a thread must neither be cancelled (pthread_cancel()) nor leave by longjmp()
  *    while it is in a call;
  *  - the shared library stays loaded after dlclose();

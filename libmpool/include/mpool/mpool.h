@@ -13,7 +13,8 @@
  *  - any thread may call it at any time on a live handle;
  *  - offsets, lengths and sizes are bytes; times are nanoseconds unless the
  *    name ends in another unit;
- *  - it never prints, never exits, and installs no signal handler;
+ *  - it never prints, never exits, and installs no signal handler; to the threads
+ *    of the library no signal of the program comes;
  *  - a thread must neither be cancelled (pthread_cancel()) nor leave by longjmp()
  *    while it is in a call;
  *  - after fork() only the parent may use its handles. The child shares the
