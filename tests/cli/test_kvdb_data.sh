@@ -450,6 +450,22 @@ a_damaged_log_can_end_before_the_damage() {
 	has err 'its log is not damaged'
 }
 
+a_damaged_database_can_be_dropped() {
+	make_db
+	damage_the_log
+	want 6 kvdb info ./d
+	want 5 kvdb drop ./d
+	has err 'destroys the database, which is damaged'
+	want 0 kvdb drop ./d -n
+	has out '^would remove database ./d: damaged; '
+	want 0 kvdb drop ./d -y -j
+	schema kvdb_drop
+	same keys "$(field 'd["keys_estimate"]')" None
+	want 3 kvdb info ./d
+	want 0 mpool verify ./d
+	want 0 kvdb create ./d
+}
+
 reading_verbs_write_nothing() {
 	make_db
 	want 0 kvdb put ./d s k v
@@ -505,6 +521,7 @@ run verify_of_a_sound_database_is_clean
 run a_deep_check_names_the_damage
 run repair_brings_over_what_is_left
 run a_damaged_log_can_end_before_the_damage
+run a_damaged_database_can_be_dropped
 run reading_verbs_write_nothing
 run a_clock_that_is_right_can_be_confirmed
 finish

@@ -458,19 +458,53 @@ int verb_verify(struct ui *ui)
 
 const struct opt drop_opts[] = { CONFIRM_OPTS, PLAN_OPT, DB_OPTS, { .name = NULL } };
 
-static int drop_result(struct ui *ui, const char *path, uint64_t keys, bool is_plan)
+/* What is to go: about so many keys, or what damage keeps from being counted. */
+struct content {
+	bool is_known;
+	uint64_t keys;
+};
+
+static int content_read(struct ui *ui, const char *path, struct content *c)
+{
+	struct kvdb_stats st;
+	struct db_opts o;
+	struct kvdb *db;
+	int rc = db_opts(ui, &o, KVDB_RDONLY);
+
+	*c = (struct content){ .is_known = false };
+	if (rc)
+		return rc;
+	rc = kvdb_open(path, &o.kv, &db);
+	/* it may be replaced from a backup; a pool that is damaged lets nothing go */
+	if (rc == -EUCLEAN) {
+		rc = pool_exists(ui, path, &o.pool);
+		return rc < 0 ? -rc : EXIT_DONE;
+	}
+	if (rc)
+		return db_fail(ui, path, rc);
+	rc = kvdb_stats(db, &st);
+	kvdb_close(db);
+	*c = (struct content){ .is_known = true, .keys = st.keys_estimate };
+	return rc ? db_fail(ui, path, rc) : EXIT_DONE;
+}
+
+static int drop_result(struct ui *ui, const char *path, const struct content *c, bool is_plan)
 {
 	char n[SIZE_STR];
 
 	if (ui->json) {
-		ui_doc_begin(ui, 1, 0);
+		ui_doc_begin(ui, 1, 1);
 		json_str(&ui->js, "db", path);
 		json_bool(&ui->js, "plan", is_plan);
-		json_u64(&ui->js, "keys_estimate", keys);
+		if (c->is_known)
+			json_u64(&ui->js, "keys_estimate", c->keys);
+		else
+			json_null(&ui->js, "keys_estimate");
 		ui_doc_end(ui);
 	} else if (!ui->quiet) {
-		printf("%s database %s: about %s; the pool stays\n",
-		       is_plan ? "would remove" : "removed", path, count_str(n, keys, "key"));
+		printf("%s database %s: %s%s; the pool stays\n",
+		       is_plan ? "would remove" : "removed", path, c->is_known ? "about " : "",
+		       c->is_known ? count_str(n, c->keys, "key") : "damaged");
 	}
 	return EXIT_DONE;
 }
@@ -478,27 +512,22 @@ static int drop_result(struct ui *ui, const char *path, uint64_t keys, bool is_p
 int verb_drop(struct ui *ui)
 {
 	const char *path = ui->args->v[0];
-	struct kvdb_stats st;
+	struct content c;
 	struct db_opts o;
-	struct kvdb *db;
 	char base[256], what[80], n[SIZE_STR];
-	int rc = db_open(ui, path, KVDB_RDONLY, &db);
+	int rc = content_read(ui, path, &c);
 
 	if (rc)
 		return rc;
-	rc = kvdb_stats(db, &st);
-	kvdb_close(db);
-	if (rc)
-		return db_fail(ui, path, rc);
 	if (args_has(ui->args, "dry-run"))
-		return drop_result(ui, path, st.keys_estimate, true);
-	snprintf(what, sizeof(what), "the database and its about %s",
-		 count_str(n, st.keys_estimate, "key"));
+		return drop_result(ui, path, &c, true);
+	snprintf(what, sizeof(what), c.is_known ? "the database and its about %s" :
+		 "the database, which is damaged", count_str(n, c.keys, "key"));
 	rc = confirm(ui, path, what, base_name(path, base));
 	if (!rc)
 		rc = db_opts(ui, &o, 0);
 	if (rc)
 		return rc;
 	rc = kvdb_drop(path, &o.kv);
-	return rc ? db_fail(ui, path, rc) : drop_result(ui, path, st.keys_estimate, false);
+	return rc ? db_fail(ui, path, rc) : drop_result(ui, path, &c, false);
 }

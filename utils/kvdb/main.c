@@ -266,9 +266,9 @@ static const struct verb verbs[] = {
 	  "{} repair ./db1 ./db2\tbring it over\n"
 	  "{} repair ./db1 --rollback 17\tend it at the last good epoch\n", verb_repair },
 	{ "drop", "DB", 1, 1, VERBF_DESTROYS, "remove a database",
-	  "Remove the database and everything in it. The pool stays; 'mpool destroy' removes "
-	  "it. On "
-	  "a terminal the name of the pool must be typed; elsewhere -y is required.",
+	  "Remove the database and everything in it, also when it is damaged. The pool stays; "
+	  "'mpool destroy' removes it. On a terminal the name of the pool must be typed; elsewhere "
+	  "-y is required.",
 	  drop_opts, "012345678", "{} drop ./db1 -n\tsay what would be lost\n", verb_drop },
 	{ "bench", "[DB]", 0, 1, 0, "measure, with the workloads of YCSB",
 	  "Run the workloads of the Yahoo Cloud Serving Benchmark with its key names, its choosers "
