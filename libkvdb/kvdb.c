@@ -85,6 +85,17 @@ static int opts_take(const struct kvdb_opts *in, struct kvdb_opts *o)
 	return 0;
 }
 
+/* Of a call that makes or removes a database. */
+static int opts_take_writer(const struct kvdb_opts *in, struct kvdb_opts *o)
+{
+	int err = opts_take(in, o);
+
+	if (!err && o->flags & KVDB_RDONLY)
+		err = kv_error(-EINVAL, "MP0951",
+			       "with KVDB_RDONLY no database is made or removed");
+	return err;
+}
+
 int kv_pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly, struct mpool **out)
 {
 	struct mpool_open_opts mo = MPOOL_OPEN_OPTS_INIT;
@@ -212,7 +223,7 @@ int kvdb_create(const char *pool, const struct kvdb_opts *opts)
 	struct mpool *mp;
 	int err, rc;
 
-	err = opts_take(opts, &o);
+	err = opts_take_writer(opts, &o);
 	if (!err)
 		err = kv_pool_open(pool, &o, false, &mp);
 	if (err)
@@ -230,7 +241,7 @@ int kvdb_drop(const char *pool, const struct kvdb_opts *opts)
 	bool was_there;
 	int err, rc;
 
-	err = opts_take(opts, &o);
+	err = opts_take_writer(opts, &o);
 	if (!err)
 		err = kv_pool_open(pool, &o, false, &mp);
 	if (err)

@@ -68,6 +68,18 @@ static int pool_check(const char *path, const struct mpool_open_opts *in,
 	return 0;
 }
 
+/* as pool_check(), for what changes the pool */
+static int change_check(const char *path, const struct mpool_open_opts *in,
+			struct mpool_open_opts *out)
+{
+	int rc = pool_check(path, in, out);
+
+	if (!rc && out->flags & MPOOL_OPEN_RDONLY)
+		rc = mpl_err_as(MPL_SPEC, -EINVAL, "pool %s: a change needs the pool for writing",
+				path);
+	return rc;
+}
+
 int mpool_create(const char *path, const struct mpool_create_opts *opts)
 {
 	int rc = path_check(path);
@@ -113,7 +125,7 @@ int mpool_close(struct mpool *mp)
 int mpool_destroy(const char *path, const struct mpool_open_opts *opts)
 {
 	struct mpool_open_opts o;
-	int rc = pool_check(path, opts, &o);
+	int rc = change_check(path, opts, &o);
 
 	if (!rc)
 		rc = is_name(path) ? mpl_kmod_destroy(path) : mpl_user_destroy(path, &o);
@@ -236,7 +248,7 @@ int mpool_set(const char *path, const struct mpool_open_opts *opts,
 	      const struct mpool_set_opts *set)
 {
 	struct mpool_open_opts o;
-	int rc = pool_check(path, opts, &o);
+	int rc = change_check(path, opts, &o);
 
 	if (rc)
 		return mpl_ret(rc);
@@ -256,7 +268,7 @@ int mpool_set(const char *path, const struct mpool_open_opts *opts,
 int mpool_rename(const char *path, const struct mpool_open_opts *opts, const char *name)
 {
 	struct mpool_open_opts o;
-	int rc = pool_check(path, opts, &o);
+	int rc = change_check(path, opts, &o);
 
 	if (!rc)
 		rc = name ? mp_name_check(name) : -EINVAL;
@@ -269,7 +281,7 @@ int mpool_add(const char *path, const struct mpool_open_opts *opts,
 	      const struct mpool_dev_spec *devs, unsigned ndevs, uint32_t flags)
 {
 	struct mpool_open_opts o;
-	int rc = pool_check(path, opts, &o);
+	int rc = change_check(path, opts, &o);
 
 	if (rc)
 		return mpl_ret(rc);
@@ -285,7 +297,7 @@ int mpool_grow(const char *path, const struct mpool_open_opts *opts, uint64_t si
 	       uint32_t mclass)
 {
 	struct mpool_open_opts o;
-	int rc = pool_check(path, opts, &o);
+	int rc = change_check(path, opts, &o);
 
 	if (!rc && mclass >= MPOOL_MCLASSES)
 		rc = mpl_err_as(MPL_SPEC, -EINVAL, "no media class %u", mclass);

@@ -33,8 +33,6 @@ static int admin_open(struct admin *ad, const char *path, const struct mpool_ope
 
 	memset(ad, 0, sizeof(*ad));
 	ad->ad_path = path;
-	if (opts->flags & MPOOL_OPEN_RDONLY)
-		return mpl_err_as(MPL_SPEC, -EINVAL, "a change needs the pool for writing");
 	rc = mpl_set_open(path, opts, 0, &ad->ad_set);
 	if (rc)
 		return rc;

@@ -135,6 +135,29 @@ static void drop_leaves_an_empty_pool(void)
 	end();
 }
 
+static void for_reading_only_none_is_made_or_removed(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb *db = untouched;
+
+	o.flags = KVDB_RDONLY;
+	th_fresh();
+	T_EQ(th_create_at(th_pool, POOL, 0), 0);
+	FAILS(kvdb_create(th_pool, &o), -EINVAL);
+	FAILS(kvdb_open(th_pool, NULL, &db), -ENOENT);
+	T_EQ(kvdb_create(th_pool, NULL), 0);
+	kh_open();
+	T_EQ(kh_put_str(kh_kvs("s"), "k", "v"), 0);
+	kh_close();
+	FAILS(kvdb_drop(th_pool, &o), -EINVAL);
+	o.checkpoint = "c";
+	FAILS(kvdb_drop(th_pool, &o), -EINVAL);
+	FAILS(kvdb_create(th_pool, &o), -EINVAL);
+	kh_open();
+	T_OK(kh_holds_str(kh_kvs("s"), "k", "v"));
+	end();
+}
+
 /* ---- stores ---------------------------------------------------------------------------- */
 
 static void store_names(void)
@@ -887,6 +910,7 @@ int main(void)
 	T_RUN(bad_options_are_refused);
 	T_RUN(a_database_is_open_once);
 	T_RUN(drop_leaves_an_empty_pool);
+	T_RUN(for_reading_only_none_is_made_or_removed);
 	T_RUN(store_names);
 	T_RUN(options_of_a_store);
 	T_RUN(compression_is_an_option_that_may_change);

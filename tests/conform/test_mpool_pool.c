@@ -501,6 +501,37 @@ static void inspection_reads_only(void)
 	T_EQ(mpool_map(th_pool, NULL, NULL, NULL), -EINVAL);
 }
 
+/* Options that a program has for its readers remove nothing. */
+static void for_reading_only_nothing_is_changed(void)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	struct mpool_dev_spec dev = { .mclass = MPOOL_STAGING, .size = 16 * MIB };
+	struct mpool_set_opts set = MPOOL_SET_OPTS_INIT;
+	char path[600], more[600];
+	struct stat a, b;
+	int both;
+
+	T_EQ(mpool_close(th_new_pool(NULL, NULL)), 0);
+	snprintf(more, sizeof(more), "%s/more.mp", th_dir);
+	dev.path = more;
+	set.mask = MPOOL_SET_LABEL;
+	set.label = "x";
+	T_EQ(stat(th_member(path), &a), 0);
+	for (both = 0; both < 2; both++) {
+		o.flags = MPOOL_OPEN_RDONLY | (both ? MPOOL_OPEN_SHARED : 0);
+		T_EQ(mpool_destroy(th_pool, &o), -EINVAL);
+		T_OK(strstr(mpool_error_detail()->text, "for writing"));
+		T_EQ(mpool_grow(th_pool, &o, 128 * MIB, MPOOL_CAPACITY), -EINVAL);
+		T_EQ(mpool_set(th_pool, &o, &set), -EINVAL);
+		T_EQ(mpool_rename(th_pool, &o, "other"), -EINVAL);
+		T_EQ(mpool_add(th_pool, &o, &dev, 1, 0), -EINVAL);
+	}
+	T_EQ(stat(path, &b), 0);
+	T_EQ(a.st_size, b.st_size);
+	T_OK(access(more, F_OK));
+	T_EQ(mpool_close(th_open_with(NULL, NULL)), 0);
+}
+
 static void errors_are_explained(void)
 {
 	const char *name, *text, *cure;
@@ -633,6 +664,7 @@ int main(void)
 	T_RUN(lease_is_exclusive);
 	T_RUN(a_readers_lease_is_known_to_it);
 	T_RUN(inspection_reads_only);
+	TH_RUN_FILES(for_reading_only_nothing_is_changed);
 	T_RUN(errors_are_explained);
 	T_RUN(a_shared_reader_reads_beside_the_writer);
 	TH_RUN_FILES(a_writer_waits_for_a_reader_that_leaves);

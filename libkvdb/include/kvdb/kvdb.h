@@ -177,7 +177,7 @@ int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
  */
 int kvdb_close(struct kvdb *db);
 
-/** kvdb_drop() - remove a closed database and its objects from its pool; Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves it whole or none. Errors: as kvdb_open(). */
+/** kvdb_drop() - remove a closed database and its objects from its pool; Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves it whole or none. Errors: -EINVAL (KVDB_RDONLY), and as kvdb_open(). */
 int kvdb_drop(const char *pool, const struct kvdb_opts *opts);
 
 /* ---- stores ------------------------------------------------------------ */

@@ -239,7 +239,7 @@ int mpool_close(struct mpool *mp);
  *
  * Threads: any. Blocking: I/O. Durability: durable on return; a cut anywhere
  * leaves the whole pool or none.
- * Errors: as mpool_open().
+ * Errors: -EINVAL (MPOOL_OPEN_RDONLY), and as mpool_open().
  */
 int mpool_destroy(const char *path, const struct mpool_open_opts *opts);
 
