@@ -161,10 +161,10 @@ static void range_make(struct kvdb_cursor *c, const struct kvdb_cursor_opts *o)
 int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
 		  const struct kv_cursor_in *in, struct kvdb_cursor **out)
 {
-	size_t bounds = o->plen + o->flen + o->plen + o->tlen;
+	int rc = opts_check(o);
+	size_t bounds = rc ? 0 : o->plen + o->flen + o->plen + o->tlen;
 	size_t extra = in->nextra * sizeof(struct kv_iter *);
 	struct kvdb_cursor *c;
-	int rc = opts_check(o);
 
 	c = rc ? NULL : malloc(sizeof(*c) + bounds + 8 + extra);
 	if (!c) {

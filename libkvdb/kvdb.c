@@ -63,10 +63,11 @@ static int opts_take(const struct kvdb_opts *in, struct kvdb_opts *o)
 {
 	const struct kvdb_opts none = KVDB_OPTS_INIT;
 
+	/* before it is copied: there may be no more of it */
+	if (in && in->size != sizeof(*in))
+		return kv_error(-EINVAL, "MP0951", "kvdb_opts.size is %zu, wanted %zu", in->size,
+				sizeof(*in));
 	*o = in ? *in : none;
-	if (o->size != sizeof(*o))
-		return kv_error(-EINVAL, "MP0951", "kvdb_opts.size is %zu, wanted %zu", o->size,
-				sizeof(*o));
 	if (o->flags & ~(KVDB_RDONLY | KVDB_MANUAL | KVDB_NOCTL | KVDB_TIME_JUMP |
 			 KVDB_PREFAULT) ||
 	    o->commit > 1)
@@ -103,6 +104,9 @@ int kv_pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly, st
 
 	if (!pool)
 		return kv_error(-EINVAL, "MP0951", "no pool was named");
+	if (o->pool && o->pool->size != sizeof(mo))
+		return kv_error(-EINVAL, "MP0951", "mpool_open_opts.size is %zu, wanted %zu",
+				o->pool->size, sizeof(mo));
 	if (o->pool)
 		mo = *o->pool;
 	if (is_rdonly)

@@ -58,11 +58,11 @@ int kv_props_take(const struct kvdb_kvs_opts *opts, uint32_t which, struct kv_pr
 	struct kvdb_kvs_opts o = KVDB_KVS_OPTS_INIT;
 
 	memset(p, 0, sizeof(*p));
+	if (opts && opts->size != sizeof(o))
+		return kv_error(-EINVAL, "MP0951", "kvdb_kvs_opts.size is %zu, wanted %zu",
+				opts->size, sizeof(o));
 	if (opts)
 		o = *opts;
-	if (o.size != sizeof(o))
-		return kv_error(-EINVAL, "MP0951", "kvdb_kvs_opts.size is %zu, wanted %zu", o.size,
-				sizeof(o));
 	for (unsigned i = 0; i < sizeof(o.reserved) / sizeof(o.reserved[0]); i++)
 		if (o.reserved[i] || o.pad)
 			return kv_error(-EINVAL, "MP0951", "kvdb_kvs_opts has reserved fields set");

@@ -38,10 +38,11 @@ static int open_opts_check(const struct mpool_open_opts *in, struct mpool_open_o
 {
 	static const struct mpool_open_opts none = MPOOL_OPEN_OPTS_INIT;
 
-	*out = in ? *in : none;
-	if (out->size != sizeof(*out))
+	/* before it is copied: there may be no more of it */
+	if (in && in->size != sizeof(*in))
 		return mpl_err_as(MPL_SPEC, -EINVAL, "mpool_open_opts.size is %zu, wanted %zu",
-				  out->size, sizeof(*out));
+				  in->size, sizeof(*in));
+	*out = in ? *in : none;
 	if (out->flags & ~(MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED) ||
 	    (out->flags & (MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED)) == MPOOL_OPEN_SHARED)
 		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown open flags 0x%x", out->flags);

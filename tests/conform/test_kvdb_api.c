@@ -3,6 +3,8 @@
  * Every public function of kvdb.h and every error that its comment promises,
  * and that an error changes nothing.
  */
+#include <sys/mman.h>
+
 #include "kvdb_help.h"
 
 #define POOL (128 * MIB)
@@ -23,6 +25,18 @@ static void end(void)
 	T_OK(!strncmp(kvdb_error_detail()->id, "MP", 2));			\
 	T_OK(kvdb_error_detail()->text[0]);					\
 } while (0)
+
+/* Options of @size bytes at the end of what can be read. */
+static void *opts_at_end(size_t size)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *p = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	T_OK(p != MAP_FAILED);
+	T_EQ(mprotect(p + page, page, PROT_NONE), 0);
+	memcpy(p + page - sizeof(size), &size, sizeof(size));
+	return p + page - sizeof(size);
+}
 
 /* ---- create, open, drop ------------------------------------------------------------ */
 
@@ -77,6 +91,39 @@ static void bad_options_are_refused(void)
 		T_OK(db == untouched);
 	}
 	kh_open();
+	end();
+}
+
+/* Of a program that knows less options than the library. */
+static void options_of_another_size_are_not_read_further(void)
+{
+	void *few = opts_at_end(sizeof(size_t));
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb_cursor *cur;
+	struct kvdb *db = untouched;
+	struct kvdb_repair rp;
+	struct kvdb_txn *txn;
+	struct mpool *mp;
+	uint64_t damage;
+
+	kh_make(POOL, 0);
+	FAILS(kvdb_open(th_pool, few, &db), -EINVAL);
+	FAILS(kvdb_create(th_pool, few), -EINVAL);
+	FAILS(kvdb_drop(th_pool, few), -EINVAL);
+	FAILS(kvdb_verify(th_pool, few, 0, NULL, NULL, &damage), -EINVAL);
+	FAILS(kvdb_repair(th_pool, few, NULL, NULL, NULL, &rp), -EINVAL);
+	o.pool = few;
+	FAILS(kvdb_open(th_pool, &o, &db), -EINVAL);
+	FAILS(kvdb_drop(th_pool, &o), -EINVAL);
+	T_EQ(mpool_open(th_pool, few, &mp), -EINVAL);
+	T_EQ(mpool_destroy(th_pool, few), -EINVAL);
+	kh_open();
+	FAILS(kvdb_kvs_create(kh_db, "t", few), -EINVAL);
+	FAILS(kvdb_kvs_set(kh_kvs("s"), few, KVDB_KVS_TTL), -EINVAL);
+	FAILS(kvdb_cursor_open_opts(kh_kvs("s"), few, &cur), -EINVAL);
+	T_EQ(kvdb_txn_begin(kh_db, 0, &txn), 0);
+	FAILS(kvdb_txn_cursor_open_opts(txn, kh_kvs("s"), few, &cur), -EINVAL);
+	kvdb_txn_abort(txn);
 	end();
 }
 
@@ -908,6 +955,7 @@ int main(void)
 {
 	T_RUN(create_and_open_say_what_is_missing);
 	T_RUN(bad_options_are_refused);
+	T_RUN(options_of_another_size_are_not_read_further);
 	T_RUN(a_database_is_open_once);
 	T_RUN(drop_leaves_an_empty_pool);
 	T_RUN(for_reading_only_none_is_made_or_removed);
