@@ -933,7 +933,9 @@ int kvdb_info(struct kvdb *db, struct kvdb_info *out)
 	memset(&in, 0, sizeof(in));
 	memcpy(in.uuid, db->d_uuid, 16);
 	in.format_version = KV_FORMAT;
+	pthread_mutex_lock(&db->d_kvs_lock);
 	in.kvs = db->d_nkvs;
+	pthread_mutex_unlock(&db->d_kvs_lock);
 	in.interval_ms = db->d_interval_ms;
 	in.commit = db->d_commit;
 	in.logs = db->d_budget.b_logs;

@@ -83,7 +83,9 @@ int kvdb_kvs_info(struct kvdb_kvs *kvs, struct kvdb_kvs_info *out)
 	uint32_t i;
 
 	memset(&in, 0, sizeof(in));
+	pthread_mutex_lock(&kvs->k_db->d_kvs_lock);	/* not half of a rename */
 	memcpy(in.name, kvs->k_name, sizeof(in.name));
+	pthread_mutex_unlock(&kvs->k_db->d_kvs_lock);
 	in.id = kvs->k_id;
 	in.pfx_len = (uint32_t)atomic_load(&kvs->k_prop[KV_PROP_PFX_LEN]);
 	in.policy = (uint32_t)atomic_load(&kvs->k_prop[KV_PROP_POLICY]);

@@ -3,6 +3,7 @@
  * Every public function of kvdb.h and every error that its comment promises,
  * and that an error changes nothing.
  */
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include "kvdb_help.h"
@@ -246,6 +247,45 @@ static void store_names(void)
 	FAILS(kvdb_kvs_drop(kh_db, "a"), -ENOENT);
 	FAILS(kvdb_kvs_open(kh_db, "a", &k), -ENOENT);
 	T_EQ(kvdb_kvs_list(kh_db, NULL, 0), 5);
+	end();
+}
+
+static const char name_a[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+static const char name_b[] = "bbbbbbbbbbbbbbbbbbbbbbbbbbb";
+
+struct renamer {
+	int rounds, rc;
+	_Atomic(int) is_done;
+};
+
+static void *rename_often(void *arg)
+{
+	struct renamer *r = arg;
+
+	for (; r->rounds-- && !r->rc; )
+		r->rc = kvdb_kvs_rename(kh_db, r->rounds % 2 ? name_a : name_b,
+					r->rounds % 2 ? name_b : name_a);
+	r->is_done = 1;
+	return NULL;
+}
+
+static void a_store_has_one_of_its_names(void)
+{
+	struct renamer r = { .rounds = getenv("TEST_SHORT") ? 500 : 2000 };
+	struct kvdb_kvs_info in;
+	struct kvdb_kvs *k;
+	pthread_t t;
+	int odd = 0;
+
+	kh_fresh(POOL, 0);
+	k = kh_kvs(name_a);
+	T_EQ(pthread_create(&t, NULL, rename_often, &r), 0);
+	while (!r.is_done && !odd)
+		odd = kvdb_kvs_info(k, &in) || (strcmp(in.name, name_a) && strcmp(in.name, name_b));
+	pthread_join(t, NULL);
+	T_EQ(r.rc, 0);
+	if (odd)
+		T_FAIL("a store named '%s'", in.name);
 	end();
 }
 
@@ -960,6 +1000,7 @@ int main(void)
 	T_RUN(drop_leaves_an_empty_pool);
 	T_RUN(for_reading_only_none_is_made_or_removed);
 	T_RUN(store_names);
+	T_RUN(a_store_has_one_of_its_names);
 	T_RUN(options_of_a_store);
 	T_RUN(compression_is_an_option_that_may_change);
 	T_RUN(a_store_with_cursors_is_not_dropped);
