@@ -288,6 +288,8 @@ int kv_getm_begin(struct kv_getm *gm, struct kvdb_kvs *kvs, unsigned flags, stru
 	*gm = (struct kv_getm){ .gm_kvs = kvs, .gm_get = get, .gm_n = (unsigned)n };
 	for (unsigned i = 0; i < n; i++) {
 		get[i].err = kv_check_key(kvs, get[i].key, get[i].klen);
+		if (!get[i].err)
+			get[i].err = kv_check_buf(kvs, get[i].buf, get[i].size);
 		if (get[i].err)
 			continue;
 		get[i].err = -EINPROGRESS;

@@ -990,6 +990,7 @@ uint64_t kv_mt_oldest_epoch(struct kvdb *db);
 /* Arguments of a write: -EINVAL, -ENAMETOOLONG, -E2BIG (kvs.c). */
 int kv_check_key(const struct kvdb_kvs *kvs, const void *key, size_t klen);
 int kv_check_value(const struct kvdb_kvs *kvs, const void *val, size_t vlen);
+int kv_check_buf(const struct kvdb_kvs *kvs, const void *buf, size_t size);
 /* kvs by id, or NULL. */
 struct kvdb_kvs *kv_kvs_by_id(struct kvdb *db, uint32_t id);
 /* In-memory store object with an empty tree; adds it to d_kvs (open, create, recovery). */

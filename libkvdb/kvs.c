@@ -428,6 +428,18 @@ int kv_check_value(const struct kvdb_kvs *kvs, const void *val, size_t vlen)
 	return check_value(kvs, val, vlen);
 }
 
+static inline int check_buf(const struct kvdb_kvs *kvs, const void *buf, size_t size)
+{
+	if (KV_LIKELY(buf || !size))
+		return 0;
+	return kv_error(-EINVAL, "MP0951", "%s: a buffer of %zu bytes at NULL", kvs->k_name, size);
+}
+
+int kv_check_buf(const struct kvdb_kvs *kvs, const void *buf, size_t size)
+{
+	return check_buf(kvs, buf, size);
+}
+
 #define TTL_OF_STORE	UINT64_MAX
 
 /* What a put writes, but for the key. */
@@ -730,6 +742,8 @@ int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size
 	int err = check_key(kvs, key, klen);
 	size_t len;
 
+	if (KV_LIKELY(!err))
+		err = check_buf(kvs, buf, size);
 	if (KV_UNLIKELY(err))
 		return err;
 	err = get_wait(kvs, key, klen, buf, size, vlen ? vlen : &len);

@@ -466,6 +466,8 @@ int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
 	int err = kv_check_key(kvs, key, klen);
 
 	if (!err)
+		err = kv_check_buf(kvs, buf, size);
+	if (!err)
 		err = check(txn, kvs, false);
 	if (err)
 		return err;

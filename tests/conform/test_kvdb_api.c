@@ -456,7 +456,9 @@ static void the_handle_of_a_dropped_store_takes_nothing(void)
 static void bad_keys_and_values_change_nothing(void)
 {
 	static uint8_t big[KVDB_VALUE_MAX + 1];
+	struct kvdb_get get = { .key = big, .klen = KVDB_KEY_MAX, .size = 8 };
 	struct kvdb_stats a, b;
+	struct kvdb_txn *txn;
 	struct kvdb_kvs *kvs;
 	size_t len = 99;
 
@@ -475,6 +477,12 @@ static void bad_keys_and_values_change_nothing(void)
 	FAILS(kvdb_del(kvs, big, 0), -EINVAL);
 	FAILS(kvdb_get(kvs, big, KVDB_KEY_MAX + 1, kh_buf, 8, &len), -ENAMETOOLONG);
 	FAILS(kvdb_get(kvs, big, 0, kh_buf, 8, &len), -EINVAL);
+	FAILS(kvdb_get(kvs, big, KVDB_KEY_MAX, NULL, 8, &len), -EINVAL);
+	T_EQ(kvdb_get_multi(kvs, 0, &get, 1), 0);
+	T_EQ(get.err, -EINVAL);
+	T_EQ(kvdb_txn_begin(kh_db, 0, &txn), 0);
+	FAILS(kvdb_txn_get(txn, kvs, big, KVDB_KEY_MAX, NULL, 8, &len), -EINVAL);
+	kvdb_txn_abort(txn);
 	T_EQ(kvdb_get(kvs, big, 5, kh_buf, 8, &len), -ENOENT);
 	T_EQ(len, 99);
 	kvdb_stats(kh_db, &b);
