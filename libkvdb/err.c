@@ -122,6 +122,13 @@ int kv_error_room(struct kvdb *db, int err, const char *what)
 	return kv_error_unwritten(kv_error(err, "MP0904", "%s: no room for a write", what));
 }
 
+int kv_error_stopped(struct kvdb *db, int err)
+{
+	if (!err || !kv_fault(db))
+		return kv_error_memory(err, "background work");
+	return kv_error(err, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+}
+
 int kv_error_dropped(const struct kvdb_kvs *kvs)
 {
 	if (!atomic_load_explicit(&kvs->k_dropped, memory_order_relaxed))

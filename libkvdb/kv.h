@@ -126,6 +126,8 @@ int kv_error_unwritten(int err);
 int kv_error_room(struct kvdb *db, int err, const char *what);
 /* 0, or -ENOENT: the handle of a store that was dropped. */
 int kv_error_dropped(const struct kvdb_kvs *kvs);
+/* @err of work that others did: says for this thread what stopped the database, if that was it. */
+int kv_error_stopped(struct kvdb *db, int err);
 
 /* ---- seg.c: log segments, which are the value blocks ------------------------- */
 

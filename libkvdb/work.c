@@ -670,15 +670,15 @@ void kv_work_fini(struct kvdb *db)
 
 int kvdb_poll(struct kvdb *db)
 {
-	int err = db->d_rdonly ? kv_may_change(db) : kv_fault(db);
+	int n = db->d_rdonly ? kv_may_change(db) : kv_fault(db);
 
-	if (err)
-		return err;
-	if (kv_epoch_is_due(db)) {
-		err = kv_epoch_force(db);
-		return err ? err : 1;
+	if (!n && kv_epoch_is_due(db)) {
+		n = kv_epoch_force(db);
+		n = n ? n : 1;
+	} else if (!n) {
+		n = kv_work_step(db);
 	}
-	return kv_work_step(db);
+	return n < 0 ? kv_error_stopped(db, n) : n;
 }
 
 int kv_switch_all(struct kvdb *db)
@@ -834,5 +834,5 @@ int kvdb_drain(struct kvdb *db, unsigned flags)
 		err = drain_flush(db);
 	if (!err && (flags & KVDB_WAIT_COMPACT))
 		err = drain_compact(db);
-	return err;
+	return kv_error_stopped(db, err);
 }
