@@ -171,7 +171,8 @@ int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 
 /**
  * kvdb_close() - make everything durable and close
- * All cursors must be closed. The handle is gone whatever is returned.
+ * Its cursors, transactions, bulk loads, completion queues and pins must have ended. The
+ * handle is gone whatever is returned.
  * Threads: no other use may be in progress. Blocking: I/O.
  * Durability: as kvdb_sync(). Errors: -EIO, -EROFS (something was not durable).
  */
