@@ -101,6 +101,7 @@ bad_usage_exits_2() {
 	create ./d --frob
 	create ./d frob=1
 	create ./d --cache 63M
+	create ./d --cache 0
 	create ./d --interval 10ms
 	create ./d --size 1
 	create ./d --segment-size 3
@@ -122,6 +123,7 @@ bad_usage_exits_2() {
 	del ./d
 	scan ./d
 	scan ./d s --limit many
+	scan ./d s --limit 1.5
 	scan -X ./d s --prefix abc
 	load ./d
 	load ./d s --format xml

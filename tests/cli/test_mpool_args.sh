@@ -186,6 +186,7 @@ bad_usage_exits_2() {
 	df
 	scrub ./p --rate 0
 	scrub ./p --from frob
+	scrub ./p --from +5
 	scrub ./p --from -1
 	wipe
 	history

@@ -39,7 +39,7 @@ static void bad_sizes_are_refused(void)
 {
 	static const char *const bad[] = {
 		"", "-1", "+1", " 1", "1 ", "1 M", "M", ".", "1..5M", "0x10", "1e6", "1MM",
-		"1Mi B", "inf", "nan", "1,5M", "1BK", "1Bi",
+		"1Mi B", "inf", "nan", "1,5M", "1BK", "1Bi", "1.5", "0.4B",
 	};
 	uint64_t v = 77;
 
@@ -58,6 +58,12 @@ static void counts_and_times_are_read(void)
 	T_EQ(count_parse("2M", &v), 0);
 	T_EQ(v, 2000000);
 	T_EQ(count_parse("2MiB", &v), -EINVAL);
+	T_EQ(count_parse("1.5", &v), -EINVAL);
+	T_EQ(v, 2000000);
+	T_EQ(count_parse("1.5K", &v), 0);
+	T_EQ(v, 1500);
+	T_EQ(count_parse("3.0", &v), 0);
+	T_EQ(v, 3);
 	T_EQ(time_parse("100ms", &v), 0);
 	T_EQ(v, 100000000);
 	T_EQ(time_parse("1.5s", &v), 0);

@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,10 +51,12 @@ static int scaled_parse(const char *s, unsigned base, uint64_t *out)
 	long double v;
 	const char *p, *u;
 	int rc = number_parse(s, &v, &p);
+	bool is_bare;
 
 	if (rc)
 		return rc;
-	if (*p && *p != 'B' && *p != 'b') {
+	is_bare = !*p || *p == 'B' || *p == 'b';
+	if (!is_bare) {
 		u = strchr(units, toupper((unsigned char)*p));
 		if (!u)
 			return -EINVAL;
@@ -65,7 +68,8 @@ static int scaled_parse(const char *s, unsigned base, uint64_t *out)
 	}
 	if (base == 1024 && (*p == 'B' || *p == 'b'))
 		p++;
-	if (*p)
+	/* there is no half of a byte or a record */
+	if (*p || (is_bare && v < 1e18L && v != (uint64_t)v))
 		return -EINVAL;
 	return to_u64(v, out);
 }

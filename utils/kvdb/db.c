@@ -32,7 +32,7 @@ int db_opts(struct ui *ui, struct db_opts *o, unsigned flags)
 	o->kv.pool = &o->pool;
 	if (args_has(ui->args, "io"))
 		o->pool.io = io[args_num(ui->args, "io", 0)];
-	if (o->kv.cache_bytes && o->kv.cache_bytes < (64u << 20))
+	if (args_has(ui->args, "cache") && o->kv.cache_bytes < (64u << 20))
 		return ui_usage(ui, "--cache: at least 64M");
 	if (s && !strcmp(s, "none")) {
 		o->kv.interval_ms = KVDB_INTERVAL_NONE;

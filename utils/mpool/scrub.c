@@ -223,7 +223,7 @@ int verb_scrub(struct ui *ui)
 
 	errno = 0;
 	id = strtoull(from, &end, 0);
-	if (!*from || *end || errno || *from == '-')
+	if (*from < '0' || *from > '9' || *end || errno)
 		return ui_usage(ui, "--from: '%s' is no object id", from);
 	if (args_has(ui->args, "rate") && !s.rate)
 		return ui_usage(ui, "--rate must not be 0");
