@@ -378,8 +378,8 @@ static int io_choose(const struct mpool_open_opts *opts, struct mpl_kmod *km)
 	if (io && !strcmp(io, "sync"))
 		return 0;
 	if (io && *io && strcmp(io, "uring"))
-		return mpl_err_as(MPL_SPEC, -EINVAL, "I/O back end \"%s\": wanted uring or sync",
-				  io);
+		return mpl_err_as(MPL_SPEC, -EINVAL, "MPOOL_IO, or the option io, is \"%s\": "
+				  "wanted uring or sync", io);
 	km->km_is_uring = mpl_uring_works();
 	if (opts->io && *opts->io && !km->km_is_uring)
 		return mpl_err(MPL_IO, "pool %s: io_uring is forbidden or missing here",

@@ -557,8 +557,8 @@ static int io_choose(const char *path, const struct mpool_open_opts *opts, struc
 	if (io && !strcmp(io, "sync"))
 		return 0;
 	if (io && *io && strcmp(io, "uring"))
-		return mpl_err_as(MPL_SPEC, -EINVAL, "I/O back end \"%s\": wanted uring or sync",
-				  io);
+		return mpl_err_as(MPL_SPEC, -EINVAL, "MPOOL_IO, or the option io, is \"%s\": "
+				  "wanted uring or sync", io);
 	us->us_is_uring = us->us_set.st_is_uring && mpl_uring_works();
 	if (opts->io && *opts->io && !us->us_is_uring)
 		return mpl_err(MPL_IO, "pool %s: io_uring %s", path, us->us_set.st_is_uring ?

@@ -16,21 +16,23 @@
 /* Number with an optional K, M or G (powers of 1024); the end must be @end. */
 static int layer_num(const char *s, const char *end, uint64_t *out)
 {
+	unsigned shift = 0;
 	char *e;
 
 	if (s == end || *s < '0' || *s > '9')
 		return -EINVAL;
 	errno = 0;
 	*out = strtoull(s, &e, 0);
-	if (errno)
-		return -EINVAL;
 	if (e < end && (*e == 'K' || *e == 'k'))
-		*out <<= 10, e++;
+		shift = 10, e++;
 	else if (e < end && (*e == 'M' || *e == 'm'))
-		*out <<= 20, e++;
+		shift = 20, e++;
 	else if (e < end && (*e == 'G' || *e == 'g'))
-		*out <<= 30, e++;
-	return e == end ? 0 : -EINVAL;
+		shift = 30, e++;
+	if (errno || e != end || *out > UINT64_MAX >> shift)
+		return -EINVAL;
+	*out <<= shift;
+	return 0;
 }
 
 static int layer_time(const char *s, const char *end, uint64_t *out)

@@ -134,8 +134,8 @@ int mpl_set_open(const char *path, const struct mpool_open_opts *opts, unsigned 
 
 	memset(set, 0, sizeof(*set));
 	if (layers && mpl_layer_check(layers, &at))
-		return mpl_err(MPL_LAYER, "device layers \"%s\": not understood at \"%s\"", layers,
-			       at);
+		return mpl_err(MPL_LAYER, "device layers (MPOOL_DEV) \"%s\": not understood at "
+			       "\"%s\"", layers, at);
 	rc = mpl_cfg_load(path, opts->provider, &set->st_cfg);
 	if (rc)
 		return rc;

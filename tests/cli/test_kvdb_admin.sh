@@ -368,6 +368,10 @@ compact_leaves_one_run_and_less_space() {
 	want 0 kvdb scan -H ./d s
 	same records "$(wc -l <"$S/out")" 3
 	want 3 kvdb compact ./none
+	want 3 kvdb compact ./d none
+	want 3 kvdb compact ./d none --status
+	has err 'compact none: .*MP0965'
+	want 0 kvdb compact ./d s --status
 }
 
 tune_gives_a_reason_for_every_option() {

@@ -499,6 +499,14 @@ a_clock_that_is_right_can_be_confirmed() {
 	want 3 kvdb get ./d s short
 }
 
+what_the_environment_says_wrong_is_named() {
+	make_db
+	want 2 env MPOOL_IO=magic kvdb info ./d
+	has err 'MPOOL_IO.*"magic".*uring or sync'
+	want 2 env MPOOL_DEV=all:speed=3 kvdb info ./d
+	has err 'MPOOL_DEV.*speed=3|speed=3.*MPOOL_DEV'
+}
+
 run create_makes_a_pool_and_says_so
 run create_uses_a_pool_that_is_there
 run create_plan_writes_nothing
@@ -524,4 +532,5 @@ run a_damaged_log_can_end_before_the_damage
 run a_damaged_database_can_be_dropped
 run reading_verbs_write_nothing
 run a_clock_that_is_right_can_be_confirmed
+run what_the_environment_says_wrong_is_named
 finish

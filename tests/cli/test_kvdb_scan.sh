@@ -165,6 +165,12 @@ bad_lines_are_named_with_their_number() {
 	EOF
 	want 1 kvdb load ./d s bad.tsv
 	has err 'stopped after 1 record '
+	# however long its path
+	line=$(printf '%0200d' 0)
+	mkdir -p "$line/$line"
+	mv bad.tsv "$line/$line"
+	want 1 kvdb load ./d s "$line/$line/bad.tsv"
+	has err '/bad\.tsv:2: '
 }
 
 interrupted_load_keeps_what_it_read() {

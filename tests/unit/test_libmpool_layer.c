@@ -80,6 +80,7 @@ static void layer_text_is_checked(void)
 		"all:pause=75ms,every=1s",
 	};
 	static const char *const bad[] = {
+		"all:rate=17179869184G", "all:rate=99999999999999999999",
 		"capacity", "disk:lat=1ms", "all:lat=1", "all:lat=ms", "all:rate=-3", "all:rate=5T",
 		"all:write_rate=x",
 		"all:fail=sometimes", "all:err=EPERM", "all:nothing", "all:=", "x;all:torn",

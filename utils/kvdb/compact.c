@@ -252,11 +252,14 @@ static int compact_closed(struct ui *ui)
 
 static int closed(struct ui *ui, struct kvdb *db)
 {
-	const char *path = ui->args->v[0];
+	const char *path = ui->args->v[0], *name = ui->args->n > 1 ? ui->args->v[1] : NULL;
 	struct kvdb_compact_status st;
-	int rc = EXIT_DONE;
+	struct kvdb_kvs *kvs;
+	int rc = name ? kvdb_kvs_open(db, name, &kvs) : 0;
 
-	if (args_has(ui->args, "status")) {
+	if (rc) {
+		rc = db_fail(ui, name, rc);
+	} else if (args_has(ui->args, "status")) {
 		rc = kvdb_compact_status(db, &st);
 		rc = rc ? db_fail(ui, path, rc) : status_result(ui, &st);
 	} else if (args_has(ui->args, "cancel")) {

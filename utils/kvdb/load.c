@@ -318,7 +318,7 @@ static int load_line(struct load *l, const char *s, size_t len)
 
 static int load_bad(struct load *l)
 {
-	char where[300], n[SIZE_STR];
+	char where[4200], n[SIZE_STR];
 
 	snprintf(where, sizeof(where), "%s:%" PRIu64, l->file, l->line);
 	l->bad++;
