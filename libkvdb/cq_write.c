@@ -43,6 +43,11 @@ static void park(struct kv_cq_op *o)
 	wait_for_owner(o);
 }
 
+static int not_durable(struct kvdb *db)
+{
+	return kv_error(-EIO, "MP0905", "not durable: %s", db->d_fault_text);
+}
+
 /* False: there is no room for the write now. */
 static bool run_write(struct kv_cq_op *o)
 {
@@ -51,6 +56,11 @@ static bool run_write(struct kv_cq_op *o)
 
 	if (p->type == KVDB_OP_SYNC && BARRIER(565, o->o_cq->c_owned.li_head != NULL)) {
 		kv_ops_add(&o->o_cq->c_owned, o);
+		return true;
+	}
+	/* E5: also when nothing was written since what is durable */
+	if (p->type == KVDB_OP_SYNC && !CHECK(631, !kv_fault(o->o_cq->c_db))) {
+		kv_cq_op_done(o, not_durable(o->o_cq->c_db));
 		return true;
 	}
 	if (p->type == KVDB_OP_SYNC) {
@@ -84,11 +94,6 @@ void kv_cq_write(struct kv_cq_op *o)
 	/* behind those that wait: a sync covers them, and nobody overtakes for ever */
 	if (cq->c_writes.li_head || !run_write(o))
 		kv_ops_add(&cq->c_writes, o);
-}
-
-static int not_durable(struct kvdb *db)
-{
-	return kv_error(-EIO, "MP0905", "not durable: %s", db->d_fault_text);
 }
 
 static bool is_owned(const struct kv_cq_op *o)

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -150,6 +151,32 @@ static void a_read_that_is_put_back_keeps_those_that_joined_it(void)
 	open_cold(3);
 	get_refused(no, 5);
 	shut();
+}
+
+/* Everything is durable, and then something else fails: no later sync returns 0 (E5). */
+static void a_sync_of_what_has_stopped_fails(void)
+{
+	struct kvdb_op op = { .type = KVDB_OP_SYNC };
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb_cqe e;
+
+	open_fresh(64u << 20, &o);
+	T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
+	T_EQ(kvdb_sync(db), 0);
+	T_EQ(kvdb_cq_open(db, 0, 0, &cq), 0);
+	T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 1, 5000000000), 1);
+	T_EQ(e.err, 0);
+	kv_fail(db, -EIO, "a test");
+	T_EQ(kvdb_sync(db), -EIO);
+	T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 1, 5000000000), 1);
+	T_EQ(e.err, -EIO);
+	T_OK(e.error && strstr(e.error->text, "a test"));
+	kvdb_cq_close(cq);
+	T_EQ(kvdb_close(db), -EROFS);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
 }
 
 #define WRITERS	8u
@@ -412,6 +439,7 @@ int main(void)
 {
 	T_RUN(a_refused_read_leaves_those_that_joined_it);
 	T_RUN(a_read_that_is_put_back_keeps_those_that_joined_it);
+	T_RUN(a_sync_of_what_has_stopped_fails);
 	T_RUN(a_put_has_its_place_among_writers_that_sleep);
 	T_RUN(a_queue_sleeps_until_its_put_is_due);
 	T_RUN(a_queue_does_not_sleep_in_a_commit);
