@@ -67,6 +67,9 @@ static int page_pool(struct run_iter *ri, const struct kv_kblock *kb, uint32_t n
 	rc = kv_pages_get(ri->ri_db, kb->kb_obj, first, n, crc, page);
 	if (!rc)
 		*out = page[no - first];
+	/* what is wrong with a neighbour is said when the walk comes to it */
+	else if (rc != -EINPROGRESS && n > 1)
+		rc = kv_pages_get(ri->ri_db, kb->kb_obj, no, 1, &crc[no - first], out);
 	return rc;
 }
 

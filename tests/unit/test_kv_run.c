@@ -369,6 +369,55 @@ static void bit_flips_never_give_wrong_data(void)
 	rig_close(&r);
 }
 
+/* Walks up to the damaged page @bad of the first block; it is read with its neighbours. */
+static void walk_to(struct kv_run *run, const struct rec *m, unsigned n, uint32_t bad, bool reverse)
+{
+	const struct kv_kblock *kb = &run->rn_kb[0];
+	unsigned want, i = 0;
+	const uint8_t *sep;
+	char text[64];
+	struct kv_iter *it;
+	struct kv_ent e;
+	size_t len;
+	int rc;
+
+	sep = kv_kblock_sep(kb, bad + reverse, &len);
+	want = model_below(m, n, sep, len, false);
+	want = reverse ? n - want : want;
+	kv_page_purge(&r.db, kb->kb_id, kb->kb_npages);
+	T_EQ(kv_run_iter(&r.db, run, reverse, &it), 0);
+	for (; !(rc = iter_next(it, &e)); i++)
+		T_OK(i < n && ent_same(&r, &e, &m[reverse ? n - 1 - i : i]));
+	it->it_ops->close(it);
+	T_EQ(rc, -EUCLEAN);
+	T_EQ(i, want);
+	snprintf(text, sizeof(text), "offset %u:", bad * KV_PAGE);
+	T_OK(strstr(kvdb_error_detail()->text, text));
+}
+
+static void a_walk_shows_what_lies_before_a_damaged_page(void)
+{
+	struct kv_run *run;
+	struct rec *m;
+	unsigned got;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	rig_segs(&r);
+	m = model_make(&r, 9000, &got);
+	run = model_run(&r, m, got);
+	rig_commit(&r, run);
+	T_OK(run->rn_kb[0].kb_npages > 45);
+	for (uint32_t bad = 20; bad < 40; bad += 3) {
+		rig_flip(run->rn_kb[0].kb_obj, bad * KV_PAGE + 100, 1);
+		walk_to(run, m, got, bad, false);
+		walk_to(run, m, got, bad, true);
+		rig_flip(run->rn_kb[0].kb_obj, bad * KV_PAGE + 100, 1);
+	}
+	kv_run_put(&r.db, run);
+	model_free(m, got);
+	rig_close(&r);
+}
+
 static void wrong_parent_crc_is_refused(void)
 {
 	struct kv_run_desc d;
@@ -859,6 +908,7 @@ int main(void)
 	T_RUN(wrong_parent_crc_is_refused);
 	T_RUN(blocks_in_wrong_order_are_refused);
 	T_RUN(bit_flips_never_give_wrong_data);
+	T_RUN(a_walk_shows_what_lies_before_a_damaged_page);
 	T_RUN(hundreds_of_keys_round_trip);
 	T_RUN(many_blocks_round_trip);
 	T_RUN(largest_keys_fit_two_a_page);
