@@ -170,7 +170,7 @@ int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
 	if (!c) {
 		kv_iters_close(in->extra, in->nextra);
 		kv_tree_put(kvs->k_db, in->tree);
-		return rc ? rc : -ENOMEM;
+		return rc ? rc : kv_error(-ENOMEM, "MP0902", "no memory for a cursor");
 	}
 	*c = (struct kvdb_cursor){ .c_kvs = kvs, .c_tree = in->tree, .c_seq = in->seq,
 				   .c_txn = in->txn ? kv_txn_get(in->txn) : NULL,
@@ -238,7 +238,7 @@ int kvdb_txn_cursor_open_opts(struct kvdb_txn *txn, struct kvdb_kvs *kvs,
 	rc = kv_txn_iter(txn, kvs, false, &own);
 	if (rc) {
 		kv_tree_put(kvs->k_db, in.tree);
-		return rc;
+		return kv_error_memory(rc, "a cursor");
 	}
 	in.extra = &own;
 	return kv_cursor_new(kvs, opts ? opts : &none, &in, out);
@@ -524,8 +524,8 @@ static int batch_fill(struct kvdb_cursor *c)
 	return b->b_n ? 0 : rc;
 }
 
-/* One step in key order. -ENOENT: the end of the range. */
-static int cursor_step(struct kvdb_cursor *c, bool up, const struct kv_ent **out)
+/* The entry that the next step goes to. -ENOENT: the end of the range. */
+static int cursor_peek(struct kvdb_cursor *c, bool up, const struct kv_ent **out)
 {
 	struct batch *b;
 	int rc = 0;
@@ -546,13 +546,19 @@ static int cursor_step(struct kvdb_cursor *c, bool up, const struct kv_ent **out
 		if (rc)
 			return rc;
 	}
-	*out = &b->b_ent[b->b_i++];
-	if (b->b_i - 1 + FETCH_AHEAD < b->b_n && !(c->c_flags & KVDB_KEYS_ONLY))
+	*out = &b->b_ent[b->b_i];
+	if (b->b_i + FETCH_AHEAD < b->b_n && !(c->c_flags & KVDB_KEYS_ONLY))
 		kv_value_prefetch(*out + FETCH_AHEAD);
-	c->c_place = ON_KEY;
-	c->c_key = (*out)->e_key;
-	c->c_klen = (*out)->e_klen;
 	return 0;
+}
+
+/* Goes there. */
+static void cursor_step(struct kvdb_cursor *c, const struct kv_ent *e)
+{
+	c->c_batch->b_i++;
+	c->c_place = ON_KEY;
+	c->c_key = e->e_key;
+	c->c_klen = e->e_klen;
 }
 
 /* ---- the calls ------------------------------------------------------------------------- */
@@ -572,7 +578,7 @@ static int seek_to(struct kvdb_cursor *c, const void *key, size_t klen, bool beh
 		kv_count(&tc->tc_seeks, 1);
 	rc = batch_open(c);
 	if (rc)
-		return rc;
+		return kv_error_memory(rc, "a cursor");
 	if (klen) {
 		memcpy(c->c_batch->b_key, key, klen);
 		c->c_key = c->c_batch->b_key;
@@ -584,7 +590,7 @@ static int seek_to(struct kvdb_cursor *c, const void *key, size_t klen, bool beh
 	c->c_left = c->c_limit;
 	/* most walks go on in the cursor's direction; for others it is found at the first step */
 	if (!behind)
-		return cursor_place(c, up);
+		return kv_error_memory(cursor_place(c, up), "a cursor");
 	c->c_ready = false;
 	return 0;
 }
@@ -657,16 +663,18 @@ static int cursor_show(struct kvdb_cursor *c, bool up, const void **key, size_t 
 		kv_count(&tc->tc_nexts, 1);
 	if (c->c_limit && !c->c_left)
 		return -ENOENT;
-	rc = cursor_step(c, up, &e);
+	rc = cursor_peek(c, up, &e);
+	if (rc)
+		return kv_error_memory(rc, "a cursor");
+	if (with_value && e->e_kind == KV_ENT_INLINE)
+		v = e->e_vlen ? e->e_val : e->e_key;
+	else if (with_value)
+		rc = value_fetch(c, e, &v);
+	if (rc == -ENOMEM)	/* nothing is wrong with the pair: it is the next one still */
+		return kv_error_memory(rc, "a value");
+	cursor_step(c, e);
 	if (rc)
 		return rc;
-	if (with_value && e->e_kind == KV_ENT_INLINE) {
-		v = e->e_vlen ? e->e_val : e->e_key;
-	} else if (with_value) {
-		rc = value_fetch(c, e, &v);
-		if (rc)
-			return rc;
-	}
 	c->c_left -= c->c_limit != 0;
 	c->c_ent_seq = e->e_seq;
 	if (key)
@@ -731,19 +739,19 @@ int kv_cursor_fill(struct kvdb_cursor *c, struct kv_pairs *out)
 	int rc;
 
 	while (!c->c_limit || c->c_left) {
-		rc = cursor_step(c, !(c->c_flags & KVDB_REVERSE), &e);
+		rc = cursor_peek(c, !(c->c_flags & KVDB_REVERSE), &e);
 		if (rc)
 			return rc == -ENOENT ? 0 : rc;
 		rc = pairs_add(c, out, e);
 		if (rc) {
 			b = c->c_batch;
-			b->b_i--;
 			t = kv_enter();
 			if (rc == -EINPROGRESS)
 				kv_values_ahead(c->c_kvs->k_db, e, b->b_n - b->b_i);
 			kv_exit(t);
 			return rc;
 		}
+		cursor_step(c, e);
 		c->c_left -= c->c_limit != 0;
 		if (!tc)
 			continue;

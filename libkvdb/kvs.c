@@ -778,7 +778,7 @@ static int update_read(struct write *w, uint8_t **buf, size_t *size, size_t *ole
 	       *olen > *size) {
 		p = realloc(*buf, *olen);
 		if (!p)
-			return -ENOMEM;
+			return kv_error(-ENOMEM, "MP0902", "no memory for a value");
 		*buf = p;
 		*size = *olen;
 	}

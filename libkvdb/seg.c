@@ -433,7 +433,7 @@ static int alloc_segs(struct kvdb *db, uint32_t mclass, bool only, uint32_t byte
 		out[got++] = s;
 	}
 	*n = got;
-	return got ? 0 : -ENOMEM;
+	return got ? 0 : kv_error(-ENOMEM, "MP0902", "no memory for a log segment");
 }
 
 static struct kv_seg *stock_take(struct kv_segs *ss)

@@ -465,8 +465,9 @@ int kvdb_sync(struct kvdb *db);
  * to the nearest one before it; both leave the cursor on the pair that they
  * return, so they may be mixed: next, next, prev shows the first, the second, the
  * first again. At an end they return -ENOENT and the cursor stands outside; the
- * other call turns it around. A failed read of keys leaves the place, so that the
- * call can be repeated; one of a value (-EUCLEAN) leaves the cursor on that pair.
+ * other call turns it around. A failed read of keys, and memory that ends, leave the
+ * place, so that the call can be repeated; a value that cannot be read (-EUCLEAN, -EIO)
+ * leaves the cursor on that pair.
  *
  * While a cursor is open the memory of its snapshot's memtables and the space
  * of what was compacted or deleted since stay in use: close it when done.
