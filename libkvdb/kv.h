@@ -72,7 +72,7 @@ void kv_exit(struct kv_thread *t);
 void kv_retire(void (*fn)(void *), void *arg);
 /* Wait until everything retired so far was freed (close, tests). */
 void kv_retire_barrier(void);
-/* Frees what is due, if anything (background work). */
+/* Frees what is due, if anything; inside kv_enter() nothing is done. */
 void kv_reclaim(void);
 
 /* ---- budget.c ------------------------------------------------------------ */

@@ -310,7 +310,8 @@ void kv_retire(void (*fn)(void *), void *arg)
 
 void kv_reclaim(void)
 {
-	if (atomic_load_explicit(&limbo_n, memory_order_relaxed))
+	/* a put looks at memory where it stands, inside: destructors are not for it to run */
+	if (atomic_load_explicit(&limbo_n, memory_order_relaxed) && !thread_self()->t_nest)
 		reclaim();
 }
 

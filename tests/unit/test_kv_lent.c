@@ -155,6 +155,37 @@ static void an_image_gets_no_lent_memory(void)
 	close_rig();
 }
 
+static void freed(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+/* A put looks at memory, too, in the middle of its work (thread.c). */
+static void who_is_inside_runs_no_destructor(void)
+{
+	bool is_freed = false;
+	struct kv_thread *t;
+
+	open_rig();
+	T_EQ(read_pages(0, PAGES), 0);
+	write_bytes(OWNED);
+	t = kv_enter();
+	kv_retire(freed, &is_freed);
+	kv_exit(t);
+	for (int i = 0; i < 8; i++) {
+		t = kv_enter();
+		kv_pagepool_lent_step(&r.db);
+		kv_exit(t);
+	}
+	T_OK(!is_freed);
+	for (int i = 0; i < 8; i++)
+		kv_pagepool_lent_step(&r.db);
+	T_OK(is_freed);
+	T_EQ(kv_lent_bytes(&r.db), 0);
+	write_bytes(0);
+	close_rig();
+}
+
 struct job {
 	uint64_t rnd;
 	unsigned wrong;
@@ -214,6 +245,7 @@ int main(void)
 	T_RUN(idle_memory_holds_pages_and_comes_back);
 	T_RUN(a_large_record_wants_its_memory_back);
 	T_RUN(an_image_gets_no_lent_memory);
+	T_RUN(who_is_inside_runs_no_destructor);
 	T_RUN(pages_are_right_while_memory_comes_and_goes);
 	return t_done();
 }
