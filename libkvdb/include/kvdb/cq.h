@@ -137,8 +137,9 @@ int kvdb_cq_open(struct kvdb *db, unsigned depth, unsigned flags, struct kvdb_cq
  * finds no room waits in the queue, one of a key that an open transaction wrote
  * waits for its end (see "transactions"), one that the loss bound holds back is
  * visible and completes later.
- * Threads: owner. Blocking: never for device reads, room or durability; a log that goes on in a
- * new segment may wait for metadata; without io_uring device reads happen here.
+ * Threads: owner. Blocking: never for device reads, room in memory and log, or durability; a log
+ * that goes on in a new segment may wait for metadata, and on a full pool for what makes room, as
+ * kvdb_put(); without io_uring device reads happen here.
  * Durability: as the operation says. Errors: -EINVAL.
  */
 int kvdb_cq_submit(struct kvdb_cq *cq, const struct kvdb_op *ops, unsigned n);

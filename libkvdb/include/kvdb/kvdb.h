@@ -238,7 +238,7 @@ struct kvdb_kvs_opts {
 int kvdb_kvs_create(struct kvdb *db, const char *name, const struct kvdb_kvs_opts *opts);
 /** kvdb_kvs_open() - open a store; the same handle for every opener. Threads: any. Blocking: never. Durability: none. Errors: -ENOENT. */
 int kvdb_kvs_open(struct kvdb *db, const char *name, struct kvdb_kvs **out);
-/** kvdb_kvs_drop() - remove a store and its data; writes by its handle fail with -ENOENT from then on, and nothing is found in it. Threads: any; no use of the store may be in progress. Blocking: I/O. Durability: durable on return. Errors: -ENOENT, -EINVAL (no name), -EBUSY (cursor open; KVDB_KVS_MAX were dropped since open), -EROFS, -EIO. */
+/** kvdb_kvs_drop() - remove a store and its data; writes by its handle fail with -ENOENT from then on, and nothing is found in it. Threads: any; no use of the store may be in progress. Blocking: I/O. Durability: durable on return. Errors: -ENOENT, -EINVAL (no name), -EBUSY (a cursor or a bulk load is open, or a transaction that wrote to it; KVDB_KVS_MAX were dropped since open), -EROFS, -EIO. */
 int kvdb_kvs_drop(struct kvdb *db, const char *name);
 /**
  * kvdb_kvs_rename() - give a store another name; open handles stay good
@@ -617,7 +617,8 @@ int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out);
  * with 32 bytes for each write; larger values are logged at once. In a store
  * with a time to live, as it is at the first write to it, the pair expires as if
  * it were put at the commit.
- * Threads: owner. Blocking: as kvdb_put(). Durability: none before the commit.
+ * Threads: owner. Blocking: as kvdb_put(), and I/O to look for conflicts. Durability: none
+ * before the commit.
  * Errors: -ECANCELED (conflict; only abort is left), -ESTALE (as kvdb_txn_get(), or
  * its values hold more than half of log_bytes), -E2BIG (value, or the commit
  * record would be too large; the transaction goes on), -EROFS (begun for
@@ -625,7 +626,7 @@ int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out);
  */
 int kvdb_txn_put(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, size_t klen,
 		 const void *val, size_t vlen);
-/** kvdb_txn_del() - delete a key in a transaction, present or not; as kvdb_txn_put(). Threads: owner. Blocking: never. Durability: none before the commit. Errors: as kvdb_txn_put(). */
+/** kvdb_txn_del() - delete a key in a transaction, present or not; as kvdb_txn_put(). Threads: owner. Blocking: I/O to look for conflicts. Durability: none before the commit. Errors: as kvdb_txn_put(). */
 int kvdb_txn_del(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, size_t klen);
 /**
  * kvdb_txn_get() - copy a value out, of the transaction's own writes or of its snapshot
