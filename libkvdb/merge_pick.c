@@ -202,6 +202,17 @@ static unsigned staged_runs(struct kvdb_kvs *kvs, struct kv_run **run, unsigned 
 	return kv_runs_staged(run, n);
 }
 
+/*
+ * So many may stay apart. With those that do not, a leaf has fewer than what holds up every
+ * spill (LF6): nothing else would ever make them fewer, nor the upper runs that wait for it.
+ */
+static unsigned staged_wanted(struct kv_run *const *run, unsigned rest)
+{
+	unsigned most = rest + 1 < KV_LEAF_RUNS_MAX ? KV_LEAF_RUNS_MAX - 1 - rest : 1;
+
+	return CHECK(649, !run[0]->rn_desc.rd_leaf) || most > STAGED_WANTED ? STAGED_WANTED : most;
+}
+
 uint64_t kv_leaf_cut(const struct kvdb_kvs *kvs, const struct kv_tree *tr, uint64_t keys)
 {
 	uint64_t half = kvs->k_db->d_budget.b_leaf_keys / 2;
@@ -239,7 +250,7 @@ unsigned kv_pick_part(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n, boo
 		keys[i] = kv_run_desc(run[i])->rd_keys;
 	while (++i < n);
 	staged = staged_runs(kvs, run, n);
-	len = pick_fewer(keys, staged, STAGED_WANTED, first);
+	len = pick_fewer(keys, staged, staged_wanted(run, n - staged), first);
 	if (len < 2) {
 		len = kv_merge_pick(keys + staged, n - staged, first);
 		*first += staged;

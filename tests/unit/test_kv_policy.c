@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "kv_clock.h"
+#include "leaf.h"
 #include "mdc.h"
 #include "reloc.h"
 #include "run.h"
@@ -301,6 +302,35 @@ static void runs_on_staging_stay_apart_until_they_are_many(void)
 	}
 	T_OK(least < staging_total() / 15 && last > least && last <= 2 * least);
 	all_hold(6000);
+	done();
+}
+
+/* Values stay where they are: staging is filling and not full. */
+static void runs_of_a_leaf_that_stay_apart_hold_up_no_spill(void)
+{
+	struct kv_tree *tr;
+	unsigned most = 0;
+
+	amp = 10;
+	fresh(96u << 20, 24u << 20, KVDB_POLICY_DEFAULT);
+	amp = 0;
+	db->d_budget.b_leaf_keys = 1000;
+	fill(0, 2200);
+	settle();
+	for (unsigned i = 0; i < 100; i++) {
+		for (unsigned k = 0; k < 8; k++)
+			T_EQ(put((i * 37 + k * 275) % 2200), 0);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+		while (kvdb_poll(db) > 0)
+			;
+		tr = kv_tree_get(kvs);
+		T_OK(tr->tr_nleaf);
+		most = tr->tr_nupper > most ? tr->tr_nupper : most;
+		kv_tree_put(db, tr);
+	}
+	T_OK(kv_staging_is_filling(db, kv_reloc_staged(db)));
+	T_OK(most <= 2 * KV_SPILL_RUNS);
+	all_hold(2200);
 	done();
 }
 
@@ -714,6 +744,7 @@ int main(void)
 	T_RUN(an_open_cursor_does_not_slow_writers);
 	T_RUN(tiered_values_age_to_capacity_when_staging_is_tight);
 	T_RUN(runs_on_staging_stay_apart_until_they_are_many);
+	T_RUN(runs_of_a_leaf_that_stay_apart_hold_up_no_spill);
 	T_RUN(what_lives_is_known_however_many_runs_hold_it);
 	T_RUN(staging_is_emptied_beside_another_job);
 	T_RUN(space_is_bounded_whatever_leaves_staging);
