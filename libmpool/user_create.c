@@ -315,6 +315,46 @@ static int pool_absent(struct creation *cr)
 	return rc;
 }
 
+static int is_named(const struct creation *cr, const char *path)
+{
+	unsigned i;
+
+	for (i = 0; i < cr->cr_opts->ndevs; i++)
+		if (!strcmp(cr->cr_member[i].mm_path, path))
+			return 1;
+	return 0;
+}
+
+/*
+ * Nor is there none when a member cannot be looked at, its disk not mounted say: with its
+ * pool.json it would be forgotten. What this call makes itself a cut one may have named.
+ */
+static int pool_forgotten(struct creation *cr)
+{
+	struct mpl_cfg *cf;
+	char path[PATH_MAX];
+	struct mp_probe pb;
+	const char *why;
+	unsigned i;
+	int rc = mpl_cfg_load(cr->cr_pool, NULL, &cf), bad;
+
+	os_user_error_clear();
+	if (rc)
+		return 0;
+	for (i = 0; i < cf->cf_ndevs && !rc; i++) {
+		if (mpl_cfg_path(cr->cr_pool, NULL, cf->cf_dev[i].cd_path, path, sizeof(path)) ||
+		    cf->cf_dev[i].cd_is_adding || is_named(cr, path))
+			continue;
+		bad = probe_path(path, &pb, &why);
+		if (bad)
+			rc = mpl_err(MPL_EXISTS, "%s is a pool already, whose member %s cannot be "
+				     "looked at: %s", cr->cr_pool, path,
+				     *why ? why : strerror(-bad));
+	}
+	mpl_cfg_free(cf);
+	return rc;
+}
+
 /* ---- making ---- */
 
 /* Beside the file that it is to replace; one that a crash left there holds nothing. */
@@ -526,6 +566,8 @@ int mpl_user_create(const char *path, const struct mpool_create_opts *opts)
 	rc = cr.cr_cfg && cr.cr_member ? pool_absent(&cr) : -ENOMEM;
 	if (!rc)
 		rc = create_check(&cr);
+	if (!rc && !opts->provider)
+		rc = pool_forgotten(&cr);
 	if (!rc && !(opts->flags & MPOOL_CREATE_PLAN)) {
 		os_random(cr.cr_uuid, 16);
 		cr.cr_uuid[6] = (uint8_t)((cr.cr_uuid[6] & 0x0f) | 0x40);

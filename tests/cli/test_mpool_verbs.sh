@@ -71,6 +71,26 @@ create_refuses_an_existing_pool() {
 	unchanged "$before" .
 }
 
+# a disk that is not mounted is no reason to forget whose it is
+create_refuses_a_pool_whose_member_is_away() {
+	mkdir far
+	want 0 mpool create ./p far/cap.mp --size 64M
+	mv far away
+	before=$(sums .)
+	for f in "" -f -n; do
+		want 5 mpool create ./p --size 64M $f
+		one_line_error
+		has err 'far/cap.mp'
+	done
+	unchanged "$before" .
+	mv away far
+	want 0 mpool verify ./p
+	# what a create that was cut short has named is made by the next
+	rm far/cap.mp
+	want 0 mpool create ./p far/cap.mp --size 64M
+	want 0 mpool verify ./p
+}
+
 create_names_bad_arguments() {
 	want 2 mpool create ./p --size 64M --name .hidden
 	one_line_error
@@ -335,6 +355,7 @@ run create_prints_json
 run create_takes_members_by_path
 run create_plan_changes_nothing
 run create_refuses_an_existing_pool
+run create_refuses_a_pool_whose_member_is_away
 run create_names_bad_arguments
 run list_prints_a_table
 run list_finds_pools_one_level_deep
