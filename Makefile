@@ -274,7 +274,9 @@ dkms-install: ## give the module to DKMS, which builds it for every kernel now a
 	for f in $(dkms_files); do \
 		install -D -m 644 $$f '$(DESTDIR)$(DKMS_SRC)'/$$f || exit 1; \
 	done
-	$(if $(DESTDIR),@echo 'below DESTDIR nothing is built',dkms add mpool/$(VERSION) && \
+	$(if $(DESTDIR),@echo 'below DESTDIR nothing is built',{ \
+		[ -z "$$(dkms status -m mpool -v $(VERSION))" ] || \
+			dkms remove mpool/$(VERSION) --all; } && dkms add mpool/$(VERSION) && \
 		for k in $$(tests/kmod/kernels.sh headers); do \
 			dkms install mpool/$(VERSION) -k $$k || exit 1; \
 		done)

@@ -85,6 +85,25 @@ echo 'int no_such_interface(void); int mpk_probe = sizeof(no_such_interface().fi
 	>>"$T/src/mpool-$version/kmod/version.h"
 refused unknown_interfaces_are_told_in_a_sentence "could not be built for kernel" \
 	KVER="${kvers[-1]}" KDIR="$(tests/kmod/kernels.sh dir "${kvers[-1]}")"
+
+# A second time, with sources that have changed since: DKMS has the version already. It gets
+# a tree of its own here, and nothing is installed.
 cd "$top" || exit 1
+mkdir -p "$T/bin" "$T/again"
+cat >"$T/bin/dkms" <<EOF
+#!/bin/sh
+echo "\$*" >>"$T/calls"
+[ "\$1" != install ] || exit 0
+exec $(command -v dkms) "\$@" --dkmstree "$T/again" --sourcetree "$T/src"
+EOF
+chmod +x "$T/bin/dkms"
+again() {
+	: >"$T/calls"
+	PATH=$T/bin:$PATH env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -s dkms-install \
+		DKMS_SRC="$T/src/mpool-$version" B="${B:-build}"
+}
+again >"$T/log" 2>&1 && again >>"$T/log" 2>&1 &&
+	grep -q "^add mpool/$version" "$T/calls" && grep -q "^install mpool/$version" "$T/calls"
+verdict $? it_can_be_installed_again
 echo "1..$n"
 exit $failed
