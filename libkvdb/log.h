@@ -142,6 +142,8 @@ bool kv_own_is_for(struct kvdb *db, uint32_t size);
  */
 int kv_own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned int flags,
 		struct kv_resv *rs);
+/* Would it not wait for memory now? Sees to it that there is some soon. */
+bool kv_own_has_room(struct kvdb *db, uint32_t size);
 /* Copies a value; its CRC. */
 uint32_t kv_own_copy(uint8_t *to, const void *val, uint32_t len);
 /* The record gets its epoch, which does not end before kv_own_leave(). Inside kv_enter(). */

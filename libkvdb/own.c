@@ -77,6 +77,28 @@ static void seg_drop(struct kvdb *db, struct kv_seg *s)
 	kv_seg_put(db, s);
 }
 
+/* For who does not wait: what images hold comes free soon. */
+static void room_soon(struct kvdb *db)
+{
+	kv_want_durable(db, atomic_load(&db->d_logs->ls_own_epoch));
+	kv_reclaim();
+}
+
+bool kv_own_has_room(struct kvdb *db, uint32_t size)
+{
+	pthread_mutex_t *lock = &db->d_logs->ls_own_lock;
+	bool has;
+
+	/* those who wait with it are first */
+	if (pthread_mutex_trylock(lock))
+		return false;
+	has = kv_slab_has_own_room(db, kv_align_block(KV_FRAME_HDR + size));
+	pthread_mutex_unlock(lock);
+	if (!has)
+		room_soon(db);
+	return has;
+}
+
 /* L5; ls_own_lock held. 0, -EAGAIN, or the fault. */
 static int room_wait(struct kvdb *db, uint32_t bytes, bool may_wait)
 {
@@ -88,8 +110,7 @@ static int room_wait(struct kvdb *db, uint32_t bytes, bool may_wait)
 	if (KV_LIKELY(kv_slab_has_own_room(db, bytes)))
 		return 0;
 	if (!may_wait) {
-		kv_want_durable(db, atomic_load(newest));
-		kv_reclaim();
+		room_soon(db);
 		return -EAGAIN;
 	}
 	t0 = kv_now(db);

@@ -631,14 +631,18 @@ struct kvdb *kv_txn_db(const struct kvdb_txn *txn)
 /* What cannot be written now, for want of room or because it is not due, can be tried again. */
 static bool may_begin(struct kvdb_txn *txn, uint64_t *due_ns)
 {
+	uint32_t size = kv_rec_size(0, txn->t_rec_bytes);
 	struct kvdb *db = txn->t_db;
 
 	if (!txn->t_n || kv_fault(db))
 		return true;
 	if (atomic_load(&db->d_flusher->fl_stall) && !atomic_load(&db->d_flusher->fl_space_err))
 		return false;
+	/* L5; a record of which another takes the room meanwhile waits all the same */
+	if (!kv_is_manual(db) && kv_own_is_for(db, size) && !kv_own_has_room(db, size))
+		return false;
 	return !atomic_load_explicit(&db->d_throttle.th_cost, memory_order_relaxed) ||
-	       kv_throttle_begun(db, kv_rec_size(0, txn->t_rec_bytes), due_ns);
+	       kv_throttle_begun(db, size, due_ns);
 }
 
 int kv_txn_commit_begin(struct kvdb_txn *txn, struct kv_begun *bg)

@@ -179,6 +179,34 @@ static void a_sync_of_what_has_stopped_fails(void)
 	rmdir(dir);
 }
 
+/* The images of large records have no room until an epoch is durable, a second later (L5). */
+static void a_large_commit_waits_for_memory_in_the_queue(void)
+{
+	static uint8_t val[(31u << 20) / 2], key[1300];
+	struct kvdb_op op = { .type = KVDB_OP_COMMIT };
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb_stats st;
+	struct kvdb_cqe e;
+
+	o.interval_ms = KVDB_INTERVAL_NONE;
+	o.cache_bytes = 64u << 20;
+	open_fresh(512u << 20, &o);
+	T_EQ(kvdb_cq_open(db, 0, 0, &cq), 0);
+	T_EQ(kvdb_txn_begin(db, 0, &op.txn), 0);
+	for (unsigned i = 0; i < 1300; i++) {
+		memcpy(key, &i, sizeof(i));
+		T_EQ(kvdb_txn_put(op.txn, kvs, key, sizeof(key), val, 128), 0);
+	}
+	T_EQ(kvdb_put(kvs, "large", 5, val, sizeof(val)), 0);
+	T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+	T_EQ(kvdb_stats(db, &st), 0);
+	T_EQ(st.delay[KVDB_DELAY_MEMORY].waits, 0);
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 1, 10000000000), 1);
+	T_EQ(e.err, 0);
+	T_EQ(kvdb_get(kvs, key, sizeof(key), NULL, 0, NULL), 0);
+	shut();
+}
+
 #define WRITERS	8u
 
 static _Atomic(bool) storm_ends;
@@ -440,6 +468,7 @@ int main(void)
 	T_RUN(a_refused_read_leaves_those_that_joined_it);
 	T_RUN(a_read_that_is_put_back_keeps_those_that_joined_it);
 	T_RUN(a_sync_of_what_has_stopped_fails);
+	T_RUN(a_large_commit_waits_for_memory_in_the_queue);
 	T_RUN(a_put_has_its_place_among_writers_that_sleep);
 	T_RUN(a_queue_sleeps_until_its_put_is_due);
 	T_RUN(a_queue_does_not_sleep_in_a_commit);
