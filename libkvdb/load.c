@@ -122,6 +122,7 @@ bool kv_load_done(struct kvdb *db, struct kv_load *ld)
 		if ((ld->ld_bad | bad) >> k & 1)
 			kv_bad_read(db, obj, (ld->ld_first + k) * PAGE, !err && !(bad >> k & 1));
 	ld->ld_err = err;
+	ld->ld_bad = bad;
 	for (unsigned k = 0; k < ld->ld_n && k < KV_PAGES_MAX; k++) {
 		int e = bad >> k & 1 ? -EUCLEAN : err;
 
@@ -487,6 +488,14 @@ static int async_want(struct kv_async *as, struct mpool_obj *obj, uint64_t first
 	return -EINPROGRESS;
 }
 
+/* The error of one page of it, which came together with others. */
+static int page_err(const struct kv_load *ld, uint64_t no)
+{
+	if (!ld->ld_bad)
+		return ld->ld_err;
+	return ld->ld_bad >> (no - ld->ld_first) & 1 ? -EUCLEAN : 0;
+}
+
 static int async_pages(struct kv_async *as, struct mpool_obj *obj, uint64_t first, unsigned n,
 		       const uint32_t *crc, const uint8_t **out)
 {
@@ -501,8 +510,8 @@ static int async_pages(struct kv_async *as, struct mpool_obj *obj, uint64_t firs
 			is_coming = true;
 			continue;
 		}
-		if (al && al->al_load.ld_err)
-			return kv_load_error(al->al_load.ld_err, id, no);
+		if (al && page_err(&al->al_load, no))
+			return kv_load_error(page_err(&al->al_load, no), id, no);
 		if (al)
 			out[i] = load_page(&al->al_load, (unsigned)(no - al->al_load.ld_first));
 		else

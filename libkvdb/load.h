@@ -41,7 +41,7 @@ struct kv_load {
 	uint64_t ld_first;		/* page number */
 	unsigned ld_n;			/* pages */
 	unsigned ld_tries;
-	uint32_t ld_bad;		/* bit per page that the first reading brought damaged */
+	uint32_t ld_bad;		/* bit per page that the latest reading brought damaged */
 	const uint32_t *ld_crc;		/* expected, one per page; NULL: the reader checks */
 	struct kv_page **ld_page;	/* claimed in the pool; NULL entries: reader's memory */
 	bool ld_is_copied;		/* reader's memory, and the pool gets a copy */

@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "kv_rig.h"
+#include "load.h"
 
 static struct rig r;
 
@@ -226,6 +227,47 @@ static void wrong_crc_is_refused_and_not_cached(void)
 	T_OK(page_is(p, 5));
 	kv_exit(t);
 	mpool_obj_close(obj);
+	rig_close(&r);
+}
+
+/* An operation that does not wait has pages in memory of its own, the pool may keep none. */
+static void a_bad_page_spoils_no_neighbour(void)
+{
+	struct kv_async as = { .as_db = &r.db };
+	uint32_t crc[4];
+	struct kv_want want = { .wa_first = 8, .wa_n = 4, .wa_crc = crc };
+	struct kv_aload *al;
+	struct kv_thread *t;
+	const uint8_t *p;
+
+	rig_open(&r, 8 << 20, 64 << 20);
+	want.wa_obj = rig_numbered(&r, PAGES);
+	t = kv_enter();
+	for (unsigned i = 0; i < 4; i++) {
+		T_EQ(kv_page_get(&r.db, want.wa_obj, 8 + i, NULL, &p), 0);
+		crc[i] = mpool_crc32c(0, p, 4096) ^ (i == 2);
+	}
+	kv_page_purge(&r.db, mpool_obj_id(want.wa_obj), PAGES);
+	kv_async_begin(&as);
+	kv_pages_ahead(&r.db, &want, 1);
+	kv_async_end();
+	al = kv_async_next(&as);
+	T_OK(al && al->al_load.ld_n == 4 && !kv_async_next(&as));
+	do
+		T_EQ(mpool_read(want.wa_obj, al->al_load.ld_read.rd_io.off,
+				al->al_load.ld_read.rd_io.iov, 1), 0);
+	while (kv_async_done(al, 0));
+	kv_page_purge(&r.db, mpool_obj_id(want.wa_obj), PAGES);
+	kv_async_begin(&as);
+	for (unsigned i = 0; i < 4; i++) {
+		T_EQ(kv_pages_get(&r.db, want.wa_obj, 8 + i, 1, &crc[i], &p),
+		     i == 2 ? -EUCLEAN : 0);
+		T_OK(i == 2 || page_is(p, 8 + i));
+	}
+	kv_async_end();
+	kv_exit(t);
+	kv_async_free(&as);
+	mpool_obj_close(want.wa_obj);
 	rig_close(&r);
 }
 
@@ -602,6 +644,7 @@ int main(void)
 	T_RUN(pages_ahead_are_there_afterwards);
 	T_RUN(failed_pages_ahead_are_not_cached);
 	T_RUN(wrong_crc_is_refused_and_not_cached);
+	T_RUN(a_bad_page_spoils_no_neighbour);
 	T_RUN(only_idle_images_are_stolen);
 	T_RUN(a_pinned_image_stays_until_it_is_unpinned);
 	T_RUN(few_images_can_be_pinned);
