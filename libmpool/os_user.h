@@ -207,6 +207,11 @@ void os_free(void *p);
 void *os_alloc_io(size_t size);
 void os_free_io(void *p);
 void os_random(void *buf, size_t len);
+
+/* the kernel's names end here: a program linked with libmpool.a may have its own */
+#define scnprintf	os_scnprintf
+#define vscnprintf	os_vscnprintf
+#define crc32c		os_crc32c
 int scnprintf(char *buf, size_t size, const char *fmt, ...) __printf(3, 4);
 int vscnprintf(char *buf, size_t size, const char *fmt, va_list ap) __printf(3, 0);
 u32 crc32c(u32 crc, const void *buf, size_t len);

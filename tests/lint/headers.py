@@ -47,8 +47,8 @@ def compiles_alone(compiler, lang, standards):
                                 "{\n\tstruct %s n = %s;\n\n\t*o = n;\n}\n"
                                 % (i, opts, i, opts, opts, init))
                 r = run(*compiler.split(), "-std=" + std, "-Wall", "-Wextra", "-pedantic",
-                        "-Werror", "-fsyntax-only", "-Ilibmpool/include", "-Ilibkvdb/include",
-                        src)
+                        "-Wshadow", "-Werror", "-fsyntax-only", "-Ilibmpool/include",
+                        "-Ilibkvdb/include", src)
                 if r.returncode:
                     yield "%s as %s: %s" % (h, std, r.stderr.split("\n")[0])
 
@@ -97,6 +97,18 @@ def exports_map_and_header_agree():
         raise Skip("nothing is built")
 
 
+def static_libraries_define_names_of_their_own():
+    """A program linked with them may have a crc32c() of its own."""
+    made = [O + "/lib/" + lib + ".a" for lib in LIBS if os.path.exists(O + "/lib/" + lib + ".a")]
+    if not made:
+        raise Skip("nothing is built")
+    for a in made:
+        for line in run("nm", "-g", "--defined-only", a).stdout.split("\n"):
+            f = line.split()
+            if len(f) == 3 and not re.match(r"(mpool|mp|mpl|os|kvdb|kv)_", f[2]):
+                yield "%s: %s has no prefix of ours" % (os.path.basename(a), f[2])
+
+
 def manual_shows_every_export():
     for lib in LIBS:
         body = re.sub(r"/\*.*?\*/", "", text("%s/%s.map" % (lib, lib)), flags=re.S)
@@ -132,4 +144,5 @@ def binaries_are_hardened():
 
 main([headers_compile_alone_as_c, headers_compile_alone_as_cxx,
       every_public_function_says_its_duties, exports_map_and_header_agree,
-      manual_shows_every_export, libraries_carry_their_soname, binaries_are_hardened])
+      static_libraries_define_names_of_their_own, manual_shows_every_export,
+      libraries_carry_their_soname, binaries_are_hardened])

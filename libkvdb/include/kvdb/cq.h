@@ -12,6 +12,9 @@
 #include <mpool/mpool.h>
 
 #ifdef __cplusplus
+/* a function may have the name of a struct, as stat() has */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
 extern "C" {
 #endif
 
@@ -176,6 +179,7 @@ void kvdb_cq_close(struct kvdb_cq *cq);
 
 #ifdef __cplusplus
 }
+#pragma GCC diagnostic pop
 #endif
 
 #endif

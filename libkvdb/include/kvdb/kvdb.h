@@ -29,6 +29,9 @@
 #include <kvdb/cq.h>
 
 #ifdef __cplusplus
+/* a function may have the name of a struct, as stat() has */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
 extern "C" {
 #endif
 
@@ -1122,5 +1125,6 @@ int kvdb_repair(const char *pool, const struct kvdb_opts *opts, struct kvdb *to,
 
 #ifdef __cplusplus
 }
+#pragma GCC diagnostic pop
 #endif
 #endif

@@ -28,6 +28,9 @@
 #include <sys/uio.h>
 
 #ifdef __cplusplus
+/* a function may have the name of a struct, as stat() has */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
 extern "C" {
 #endif
 
@@ -993,5 +996,6 @@ const char *mpool_version(void);
 
 #ifdef __cplusplus
 }
+#pragma GCC diagnostic pop
 #endif
 #endif
