@@ -131,7 +131,7 @@ bool kv_load_done(struct kvdb *db, struct kv_load *ld)
 		if (ld->ld_page && ld->ld_page[k])
 			kv_page_settle(db, ld->ld_page[k], e);
 		else if (ld->ld_is_copied && !e)
-			kv_page_add(db, id, ld->ld_first + k, load_page(ld, k), ld->ld_crc, true);
+			kv_page_add(db, id, ld->ld_first + k, load_page(ld, k), ld->ld_crc);
 	}
 	return false;
 }

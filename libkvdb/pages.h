@@ -43,7 +43,7 @@ const uint8_t *kv_page_hit(struct kvdb *db, uint64_t obj_id, uint64_t page_no);
 void kv_page_prefetch(struct kvdb *db, uint64_t obj_id, uint64_t page_no);
 /* Copies a page into the pool. */
 void kv_page_add(struct kvdb *db, uint64_t obj_id, uint64_t page_no, const uint8_t *data,
-		 bool is_key, bool is_used);
+		 bool is_key);
 /* Error detail of a page that could not be had; returns @err. */
 int kv_load_error(int err, uint64_t obj, uint64_t page_no);
 /* Counts a read that failed a checksum; @is_reread: a second reading of the same did not. */

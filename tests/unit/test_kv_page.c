@@ -145,6 +145,62 @@ static void second_read_comes_from_memory(void)
 	rig_close(&r);
 }
 
+/* Pages [@first, @first + @n), one at a time, each so often one after another. */
+static void read_singly(struct mpool_obj *obj, uint64_t first, unsigned n, unsigned times)
+{
+	const uint8_t *p[1];
+
+	for (uint64_t no = first; no < first + n; no++) {
+		struct kv_thread *t;
+
+		kv_pages_room(&r.db, 32);
+		t = kv_enter();
+		for (unsigned k = 0; k < times; k++)
+			T_EQ(kv_pages_get(&r.db, obj, no, 1, NULL, p), 0);
+		kv_exit(t);
+	}
+}
+
+static unsigned cached(struct mpool_obj *obj, uint64_t first, unsigned n)
+{
+	struct kv_thread *t = kv_enter();
+	unsigned found = 0;
+
+	for (uint64_t no = first; no < first + n; no++)
+		found += kv_page_peek(&r.db, mpool_obj_id(obj), no) != NULL;
+	kv_exit(t);
+	return found;
+}
+
+/* PAGE-4; @times: how often what passes through is read, at once */
+static void hot_pages_stay(unsigned times)
+{
+	struct mpool_obj *obj;
+
+	rig_open(&r, 2 << 20, 64 << 20);
+	obj = rig_numbered(&r, PAGES);
+	read_singly(obj, 0, 64, 1);
+	read_singly(obj, 64, 64, 1);
+	read_singly(obj, 0, 64, 1);
+	T_EQ(cached(obj, 0, 64), 64);
+	read_singly(obj, 128, PAGES - 128, times);
+	T_OK(kv_slab_page_bytes(&r.db) / 4096 < PAGES / 3);
+	T_EQ(cached(obj, 0, 64), 64);
+	T_OK(cached(obj, PAGES - 32, 32) == 32);
+	mpool_obj_close(obj);
+	rig_close(&r);
+}
+
+static void what_is_read_once_pushes_nothing_out(void)
+{
+	hot_pages_stay(1);
+}
+
+static void who_asked_for_a_page_makes_it_no_more_wanted(void)
+{
+	hot_pages_stay(4);
+}
+
 /* Pages of two objects, in any order, some of them twice and some cached: one submission. */
 static void pages_ahead_are_there_afterwards(void)
 {
@@ -641,6 +697,8 @@ static void bad_cached_copy_is_read_again(void)
 int main(void)
 {
 	T_RUN(second_read_comes_from_memory);
+	T_RUN(what_is_read_once_pushes_nothing_out);
+	T_RUN(who_asked_for_a_page_makes_it_no_more_wanted);
 	T_RUN(pages_ahead_are_there_afterwards);
 	T_RUN(failed_pages_ahead_are_not_cached);
 	T_RUN(wrong_crc_is_refused_and_not_cached);

@@ -142,7 +142,7 @@ static void pages_go(const struct kv_run_desc *d)
 	kv_retire_barrier();
 	memset(junk, 0xa5, sizeof(junk));
 	for (uint64_t no = 0; no < 2048; no++)
-		kv_page_add(&r.db, UINT64_MAX, no, junk, true, true);
+		kv_page_add(&r.db, UINT64_MAX, no, junk, true);
 	kv_page_purge(&r.db, UINT64_MAX, 2048);
 	kv_retire_barrier();
 }
