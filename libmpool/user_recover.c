@@ -42,11 +42,10 @@ static int recover(const char *path, uint32_t flags, struct mp_probe *p)
 	}
 	mpl_dev_init(dev, &low, path, MPOOL_CAPACITY, 0);
 	rc = mp_probe(&dev->md_core, p);
-	if (!rc || rc != -EINVAL) {
-		if (!rc)
-			rc = mpl_err(MPL_INTACT, "%s: it is a member of pool %s already", path,
-				     p->pb_name);
-	} else {
+	if (!rc && !p->pb_is_damaged) {
+		rc = mpl_err(MPL_INTACT, "%s: it is a member of pool %s already", path,
+			     p->pb_name);
+	} else if (!rc || rc == -EINVAL) {
 		os_user_error_clear();
 		rc = mp_recover(&dev->md_core, is_plan, p);
 	}

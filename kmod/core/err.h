@@ -106,7 +106,7 @@ X(CRC_DATA, 200, EUCLEAN, "the object's content does not match its checksum", \
   "restore the object from a backup") \
 X(DATA_READ, 201, EIO, "the object's content cannot be read", "check the device") \
 X(V_SBCOPY, 210, EUCLEAN, "a copy of the superblock is damaged or old", \
-  "it is repaired at the next open for writing") \
+  "it is repaired at the next open for writing, the one at 0 by mpool scan --recover") \
 X(V_MDCOPY, 211, EUCLEAN, "a copy of the metadata log is damaged or short", \
   "it is repaired at the next open for writing") \
 X(V_TAIL, 212, EUCLEAN, "the metadata log ends in a torn record", \

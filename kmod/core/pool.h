@@ -78,12 +78,13 @@ struct mp_probe {
 	u32 pb_format;
 	u64 pb_gen;
 	u64 pb_bytes;
+	bool pb_is_damaged;	/* its first copy is: mp_recover() makes that anew */
 };
 
 /* what a device says it is; reads only. -EINVAL: not a member */
 int mp_probe(struct mp_dev *dev, struct mp_probe *out);
 /*
- * The first superblock anew from the copies, which *out tells. With @is_plan
+ * The first superblock, lost or damaged, anew from the copies, which *out tells. With @is_plan
  * nothing is written. -EINVAL: there is none.
  */
 int mp_recover(struct mp_dev *dev, bool is_plan, struct mp_probe *out);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Bringing back a device whose first superblock was overwritten.
+ * Bringing back a device whose first superblock was overwritten, or is damaged.
  *
- * To everything else such a device is somebody else's. Here, asked for by a
- * person who has seen what the others say, the first copy is made anew from
- * the best of them. What those say is only taken as a whole: intact, at its own
- * address, of an active pool. No locks: the caller owns the device.
+ * To everything else the former is somebody else's, and the latter a member that other
+ * programs do not know. Here, asked for by a person who has seen what the others
+ * say, the first copy is made anew from the best of them. What those say is only
+ * taken as a whole: intact, at its own address, of an active pool. No locks: the
+ * caller owns the device.
  */
 #include "core.h"
 
@@ -24,13 +25,18 @@ static bool take(struct mp_dev *dev, u64 addr, void *buf, struct mp_sb *cur, str
 /* 0, or why there is nothing to restore from */
 static int look(struct mp_dev *dev, void *buf, struct mp_sb *cur, struct mp_sb *best)
 {
-	bool has = false;
+	struct mp_sb_found found;
+	bool has;
 	u64 base;
 
 	if (dev->d_size < (1u << 20) || dev->d_sector > MP_BLOCK)
 		return mp_err(MP_NOTMEMBER, "%s: no pool", dev->d_path);
-	has = take(dev, mp_sb_copy_addr(dev->d_size, 1), buf, cur, best, has);
-	has = take(dev, mp_sb_copy_addr(dev->d_size, 2), buf, cur, best, has);
+	/* one that is damaged may still tell where the others are */
+	has = !mp_sb_read(dev, best, &found);
+	if (!has) {
+		has = take(dev, mp_sb_copy_addr(dev->d_size, 1), buf, cur, best, has);
+		has = take(dev, mp_sb_copy_addr(dev->d_size, 2), buf, cur, best, has);
+	}
 	/* a device that grew carries only its last copy where its size says */
 	base = has ? best->sb_base_bytes : dev->d_size;
 	if (base != dev->d_size) {

@@ -312,8 +312,10 @@ int mp_probe(struct mp_dev *dev, struct mp_probe *out)
 	if (!sb)
 		return mp_err(MP_NOMEM, "%s: superblock", dev->d_path);
 	rc = mp_sb_read(dev, sb, &found);
-	if (!rc)
+	if (!rc) {
 		mp_sb_probe(sb, out);
+		out->pb_is_damaged = found.f_bad & 1;
+	}
 	os_free(sb);
 	return rc;
 }

@@ -110,6 +110,26 @@ scan_recovers_a_lost_first_block() {
 	unchanged "$before" ext4.img
 }
 
+# a bit of the first superblock is wrong: nothing else would ever mend that
+scan_recovers_a_damaged_first_superblock() {
+	# as created, with a file that is larger than the pool, grown
+	for larger in true "truncate -s 128M p/capacity.mp" "mpool grow ./p --size 192M"; do
+		rm -rf p
+		pool
+		want 0 $larger
+		printf x | dd of=p/capacity.mp bs=1 seek=300 conv=notrunc status=none
+		want 0 mpool set ./p label=y
+		want 0 mpool verify ./p
+		has out 'superblock copy at 0'
+		want 0 mpool scan --recover -n p/capacity.mp
+		has out 'member 1 of 2 of pool p '
+		want 0 mpool scan --recover -y p/capacity.mp
+		want 0 mpool verify ./p
+		has out '^./p: no damage$'
+		want 5 mpool scan --recover -y p/capacity.mp
+	done
+}
+
 scan_recovers_a_device_that_grew() {
 	pool
 	want 0 mpool grow ./p --size 128M
@@ -213,6 +233,7 @@ run scan_groups_members
 run scan_takes_a_pool_whose_add_was_cut
 run scan_trusts
 run scan_recovers_a_lost_first_block
+run scan_recovers_a_damaged_first_superblock
 run scan_recovers_a_device_that_grew
 run wipe_takes_our_signature_only
 run wipe_refuses_an_open_pool

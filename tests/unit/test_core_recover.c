@@ -64,6 +64,39 @@ static void either_copy_is_enough(void)
 	}
 }
 
+/* it is a member, but libblkid and so udev may not know it, and nothing else mends it */
+static void a_damaged_first_copy_is_made_anew(void)
+{
+	static const u32 at[] = { 45, 300, 2000 };
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(at); i++) {
+		rig_init(&r, 2, SIZE);
+		T_EQ(rig_open(&r), 0);
+		add_objs(&r, 3);
+		T_EQ(mp_pool_rename(r.pool, "moved"), 0);
+		r.m[1].now[at[i]] ^= 1;
+		rig_reopen(&r, 0);
+		T_EQ(mp_pool_close(r.pool), 0);
+		r.pool = NULL;
+		r.m[1].writes = 0;
+		T_EQ(mp_probe(r.dev[1], &found), 0);
+		T_EQ(found.pb_is_damaged, 1);
+		T_EQ(mp_recover(r.dev[1], true, &found), 0);
+		T_EQ(r.m[1].writes, 0);
+		T_EQ(mp_recover(r.dev[1], false, &found), 0);
+		T_STREQ(found.pb_name, "moved");
+		T_EQ(found.pb_slot, 1);
+		T_EQ(r.m[1].writes, 1);
+		mem_cut(&r.m[1]);
+		T_EQ(mp_probe(r.dev[1], &found), 0);
+		T_EQ(found.pb_is_damaged, 0);
+		T_EQ(rig_open(&r), 0);
+		T_EQ(count_objs(&r), 3);
+		rig_fini(&r);
+	}
+}
+
 static void without_a_copy_nothing_is_written(void)
 {
 	lose(SIZE);
@@ -116,6 +149,7 @@ int main(void)
 {
 	T_RUN(a_lost_first_block_comes_back);
 	T_RUN(either_copy_is_enough);
+	T_RUN(a_damaged_first_copy_is_made_anew);
 	T_RUN(without_a_copy_nothing_is_written);
 	T_RUN(a_destroyed_pool_does_not_come_back);
 	T_RUN(a_device_that_shrank_does_not_come_back);

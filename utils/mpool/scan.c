@@ -21,8 +21,8 @@ const struct opt scan_opts[] = {
 	{ "trust", 0, OPT_FLAG, 0, NULL,
 	  "add what is found to the trusted pools: /etc/mpool/pools.d", NULL, NULL },
 	{ "recover", 0, OPT_FLAG, 0, NULL,
-	  "restore the first superblock of each DEV, overwritten by something else, from the "
-	  "copies further on", NULL, NULL },
+	  "restore the first superblock of each DEV, overwritten by something else or damaged, "
+	  "from the copies further on", NULL, NULL },
 	CONFIRM_OPTS,
 	PLAN_OPT,
 	TBL_OPTS,

@@ -836,14 +836,14 @@ int mpool_probe(const char *path, struct mpool_probe *out);
 
 /**
  * mpool_recover() - restore the first superblock of a device from the others
- * @path: device or file whose first block holds something else
+ * @path: device or file whose first block holds something else, or is damaged
  * @flags: MPOOL_RECOVER_PLAN
  * @out: what the copies further on say; may be NULL
  *
  * The only way back for a device that was overwritten at its start: everything
  * else takes it as somebody else's. What its first 4 KiB hold is lost.
  * Threads: any. Blocking: I/O. Durability: durable on return.
- * Errors: -EEXIST (the first block is a pool's), -EINVAL (no copy either),
+ * Errors: -EEXIST (the first block is intact), -EINVAL (no copy either),
  * -EUCLEAN (it has shrunk), -EOPNOTSUPP (format), -EBUSY, -ENOENT, -EACCES, -EIO.
  */
 int mpool_recover(const char *path, uint32_t flags, struct mpool_probe *out);
