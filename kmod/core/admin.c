@@ -362,7 +362,7 @@ static void add_apply(struct addition *ad)
 		pool->p_dev[pd->pd_slot] = pd;
 		/* whoever sees the count sees the member */
 		smp_store_release(&pool->p_ndevs, pd->pd_slot + 1);
-		pool->p_mem_max += pd->pd_bytes / 4096 * 3;
+		pool->p_mem_max += MP_MEM_OF(pd->pd_bytes);
 		mp_class_add(pool, pd);
 		ad->ad_pdev[i] = NULL;
 	}
@@ -508,7 +508,7 @@ static void grow_apply(struct mp_pool *pool, struct growth *gr)
 		mp_smap_extend(&pd->pd_smap, gr->gr_node[i], from, to - from);
 		gr->gr_node[i] = NULL;
 		pool->p_cls[pd->pd_mclass].c_total += to - from;
-		pool->p_mem_max += (gr->gr_bytes[i] - pd->pd_bytes) / 4096 * 3;
+		pool->p_mem_max += MP_MEM_OF(gr->gr_bytes[i] - pd->pd_bytes);
 		pd->pd_flags = pd->pd_sb->sb_dev[i].sd_flags;
 		smp_store_release(&pd->pd_bytes, gr->gr_bytes[i]);
 	}

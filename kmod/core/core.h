@@ -18,6 +18,9 @@
 #define MP_ID_LAST	(1ull << 62)
 #define MP_SPARE_MAX	90u	/* percent */
 #define MP_SB_AREA	(64u << 10)	/* start of a device kept for copy 0 */
+/* seven eighths of what an open may use (INV-13): of itself, and for media of @bytes */
+#define MP_MEM_BASE	(56ull << 20)
+#define MP_MEM_OF(bytes)	((bytes) / 8192 * 7)
 
 /* ---- what reading a superblock found ---- */
 struct mp_sb_found {
@@ -158,7 +161,8 @@ void mp_sb_probe(const struct mp_sb *sb, struct mp_probe *out);
 int mp_sb_erase(struct mp_dev *dev, const struct mp_sb *sb, void *buf);
 
 /* otab.c */
-struct mp_obj *mp_otab_new(struct mp_pool *pool, u32 nextents);
+/* -ENOSPC when all would take more than @mem_max bytes, or -ENOMEM */
+int mp_otab_new(struct mp_pool *pool, u32 nextents, u64 mem_max, struct mp_obj **out);
 void mp_otab_free(struct mp_obj *obj);
 struct mp_obj *mp_otab_find(struct mp_pool *pool, u64 id);
 void mp_otab_insert(struct mp_pool *pool, struct mp_obj *obj);

@@ -95,11 +95,10 @@ int mp_obj_make(struct mp_pool *pool, const struct mp_alloc *req, u64 id, struct
 	mutex_lock(&pool->p_lock);
 	rc = class_choose(pool, req, blocks, ext, &n, &mclass);
 	if (!rc) {
-		obj = mp_otab_new(pool, n);
-		if (!obj) {
+		/* what is made opens where an object takes a seventh more memory, too */
+		rc = mp_otab_new(pool, n, pool->p_mem_max / 8 * 7, &obj);
+		if (rc)
 			mp_class_free(pool, ext, n, req->al_kind, true);
-			rc = -ENOMEM;
-		}
 	}
 	if (obj) {
 		obj->o_node.n_key = id;

@@ -408,8 +408,7 @@ static int space_init(struct mp_pool *pool)
 	}
 	if (rc)
 		return rc;
-	/* three quarters of the bound on what an open may use */
-	pool->p_mem_max = (48ull << 20) + bytes / 4096 * 3;
+	pool->p_mem_max = MP_MEM_BASE + MP_MEM_OF(bytes);
 	mp_class_init(pool);
 	return 0;
 }

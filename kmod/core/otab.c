@@ -12,25 +12,22 @@ static u64 obj_mem(u32 nextents)
 						   sizeof(struct mp_free));
 }
 
-struct mp_obj *mp_otab_new(struct mp_pool *pool, u32 nextents)
+int mp_otab_new(struct mp_pool *pool, u32 nextents, u64 mem_max, struct mp_obj **out)
 {
 	struct mp_obj *obj;
 
-	if (!CHECK(80, pool->p_mem + obj_mem(nextents) <= pool->p_mem_max)) {
-		mp_err(MP_MD_LIMIT, "%llu objects", pool->p_nobjs);
-		return NULL;
-	}
+	if (!CHECK(80, pool->p_mem + obj_mem(nextents) <= mem_max))
+		return mp_err(MP_MD_LIMIT, "%llu objects", pool->p_nobjs);
 	obj = os_zalloc(sizeof(*obj) + nextents * sizeof(struct mp_extent));
-	if (!obj) {
-		mp_err(MP_NOMEM, "object");
-		return NULL;
-	}
+	if (!obj)
+		return mp_err(MP_NOMEM, "object");
 	pool->p_mem += obj_mem(nextents);
 	obj->o_pool = pool;
 	obj->o_nextents = nextents;
 	obj->o_fail_off = ~0ull;
 	spin_lock_init(&obj->o_lock);
-	return obj;
+	*out = obj;
+	return 0;
 }
 
 void mp_otab_free(struct mp_obj *obj)
@@ -133,9 +130,9 @@ static int replay_obj(struct mp_pool *pool, const struct mp_rec *r)
 
 	if (mp_otab_find(pool, r->r_id))
 		return mp_err(MP_MD_RECORD, "object %llu exists twice", r->r_id);
-	obj = mp_otab_new(pool, r->r_nextents);
-	if (!obj)
-		return pool->p_mem + obj_mem(r->r_nextents) > pool->p_mem_max ? -ENOSPC : -ENOMEM;
+	rc = mp_otab_new(pool, r->r_nextents, pool->p_mem_max, &obj);
+	if (rc)
+		return rc;
 	obj->o_node.n_key = r->r_id;
 	obj->o_tag = r->r_tag;
 	obj->o_length = r->r_length;

@@ -393,10 +393,33 @@ static void memory_of_an_open_is_bounded(void)
 
 	start(1);
 	r.pool->p_mem_max = r.pool->p_mem;
-	T_OK(alloc_one(r.pool, MP_APPEND, 4096, &o));
+	T_EQ(alloc_one(r.pool, MP_APPEND, 4096, &o), -ENOSPC);
+	T_EQ(os_user_error()->oe_id, MP_MD_LIMIT);
 	r.pool->p_mem_max += 4096;
 	T_EQ(alloc_one(r.pool, MP_APPEND, 4096, &o), 0);
 	mp_obj_put(o);
+	rig_fini(&r);
+}
+
+/* by the module, say, whose objects take less than those of a process: it opens there */
+static void what_was_made_opens_where_objects_take_more(void)
+{
+	struct mp_obj *o = NULL;
+	u64 full;
+	int rc;
+
+	start(1);
+	full = r.pool->p_mem_max;
+	r.pool->p_mem_max = 32 << 10;
+	do {
+		rc = alloc_one(r.pool, MP_APPEND, 4096, &o);
+		if (!rc)
+			mp_obj_put(o);
+	} while (!rc);
+	T_EQ(rc, -ENOSPC);
+	T_OK(r.pool->p_mem * 8 / 7 <= r.pool->p_mem_max);
+	/* and what an open takes stays within its bound: INV-13 */
+	T_OK(full * 8 / 7 <= (64u << 20) + r.m[0].dev.d_size / 1024);
 	rig_fini(&r);
 }
 
@@ -631,6 +654,7 @@ int main(void)
 	T_RUN(log_that_somebody_has_filled_is_refused);
 	T_RUN(damaged_newest_checkpoint_is_refused);
 	T_RUN(memory_of_an_open_is_bounded);
+	T_RUN(what_was_made_opens_where_objects_take_more);
 	T_RUN(ids_beyond_the_durable_mark_are_not_given_out);
 	T_RUN(ids_end_and_do_not_begin_again);
 	T_RUN(writes_stay_inside_their_object);
