@@ -51,12 +51,13 @@ void kv_forest_stale(struct kvdb *db)
 		forest_put(atomic_exchange(&db->d_forest, NULL));
 }
 
-/* The cached forest with a reference, or NULL. */
+/* The cached forest with a reference, or NULL; one that was replaced is as good as none. */
 static struct kv_forest *forest_cached(struct kvdb *db)
 {
 	struct kv_thread *t = kv_enter();
 	struct kv_forest *fo = atomic_load(&db->d_forest);
-	uint32_t refs = fo ? atomic_load_explicit(&fo->fo_refs, memory_order_relaxed) : 0;
+	bool is_of_now = fo && fo->fo_gen == atomic_load(&db->d_tree_gen);
+	uint32_t refs = is_of_now ? atomic_load_explicit(&fo->fo_refs, memory_order_relaxed) : 0;
 
 	while (refs && !atomic_compare_exchange_weak(&fo->fo_refs, &refs, refs + 1))
 		;

@@ -696,6 +696,33 @@ static void a_tree_is_counted_before_its_lock_is_free(void)
 	end();
 }
 
+/* A tree was counted; who did it loses the processor before he drops the cached forest. */
+static void *drop_late(void *arg)
+{
+	usleep(200000);
+	atomic_store((_Atomic(bool) *)arg, true);
+	kv_forest_stale(db);
+	return NULL;
+}
+
+static void no_view_waits_for_who_publishes(void)
+{
+	_Atomic(bool) was_late = false;
+	struct kvdb_txn *t;
+	pthread_t thread;
+
+	fresh();
+	T_EQ(kvdb_txn_begin(db, 0, &t), 0);
+	kvdb_txn_abort(t);
+	atomic_fetch_add(&db->d_tree_gen, 1);
+	T_EQ(pthread_create(&thread, NULL, drop_late, &was_late), 0);
+	T_EQ(kvdb_txn_begin(db, 0, &t), 0);
+	T_OK(!was_late);
+	pthread_join(thread, NULL);
+	kvdb_txn_abort(t);
+	end();
+}
+
 /* ---- views ------------------------------------------------------------------------- */
 
 static int sees_y(struct kvdb_txn *t)
@@ -1157,6 +1184,7 @@ int main(void)
 	T_RUN(a_range_delete_that_moves_looks_for_owners_again);
 	T_RUN(a_delete_of_many_keys_marks_no_tree_that_is_being_replaced);
 	T_RUN(a_tree_is_counted_before_its_lock_is_free);
+	T_RUN(no_view_waits_for_who_publishes);
 	T_RUN(a_drop_that_fails_is_seen_by_nobody);
 	T_RUN(a_view_of_a_dropped_store_stops_no_writer);
 	T_RUN(a_view_that_begins_again_is_live);
