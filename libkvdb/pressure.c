@@ -108,7 +108,11 @@ void kv_pressure(struct kvdb *db)
 	bool was = atomic_exchange(&fl->fl_stall, stall);
 
 	measure_debt(db, &u);
-	kv_pagepool_lent_step(db);
+	/* LE1: who looks may be a put in the middle of its work, or the flusher */
+	if (kv_is_manual(db))
+		kv_pagepool_lent_step(db);
+	else if (kv_lent_excess(db))
+		kv_grower_kick(db);
 
 	if (was && !stall) {
 		pthread_mutex_lock(&fl->fl_lock);

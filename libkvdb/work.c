@@ -2,8 +2,8 @@
 /*
  * Background work. Four kinds of threads: the keeper switches and flushes
  * memtables, seals and frees log segments; the supplier has the next segments of
- * the logs ready, the grower memory: larger tables, pages of new images; mergers do
- * nothing but merges. So a long merge never stands before a flush, nor a flush before
+ * the logs ready, the grower memory: larger tables, pages of new images, what was lent
+ * (LE1); mergers do nothing but merges. So a long merge never stands before a flush, nor a flush before
  * a log, nor memory that the system is slow to give before a segment (TH-10). Only
  * the keeper looks at every epoch (TH-15).
  *
@@ -475,6 +475,7 @@ static int grower_step(struct kvdb *db)
 {
 	int r = grow_step(db);
 
+	kv_pagepool_lent_step(db);
 	/* the least urgent: who touches it first would do it himself */
 	if (!r)
 		r = kv_slab_fault_step(db);

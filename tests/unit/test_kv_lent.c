@@ -186,6 +186,38 @@ static void who_is_inside_runs_no_destructor(void)
 	close_rig();
 }
 
+/* Nobody writes, so no epoch ends: cursors alone want their memory. */
+static void an_idle_database_gives_back_what_cursors_want(void)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64 << 20 };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	static uint8_t page[4096];
+	const char *tmp = getenv("TMPDIR");
+	struct kvdb *db;
+	char dir[256];
+
+	snprintf(dir, sizeof(dir), "%s/kv_lent.XXXXXX", tmp ? tmp : "/tmp");
+	T_OK(mkdtemp(dir));
+	co.devs = &dev;
+	co.ndevs = 1;
+	T_EQ(mpool_create(dir, &co), 0);
+	T_EQ(kvdb_create(dir, NULL), 0);
+	o.cache_bytes = 64 << 20;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	for (uint64_t no = 0; no < 64 << 8; no++)
+		kv_page_add(db, UINT64_MAX, no, page, false);
+	T_OK(kv_lent_bytes(db) > 0);
+	atomic_fetch_add(&db->d_scan_bytes, 64 << 20);
+	for (unsigned i = 0; i < 500 && kv_lent_bytes(db); i++)
+		usleep(10000);
+	T_EQ(kv_lent_bytes(db), 0);
+	atomic_fetch_sub(&db->d_scan_bytes, 64 << 20);
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
 struct job {
 	uint64_t rnd;
 	unsigned wrong;
@@ -245,6 +277,7 @@ int main(void)
 	T_RUN(idle_memory_holds_pages_and_comes_back);
 	T_RUN(a_large_record_wants_its_memory_back);
 	T_RUN(an_image_gets_no_lent_memory);
+	T_RUN(an_idle_database_gives_back_what_cursors_want);
 	T_RUN(who_is_inside_runs_no_destructor);
 	T_RUN(pages_are_right_while_memory_comes_and_goes);
 	return t_done();
