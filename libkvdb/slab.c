@@ -5,7 +5,8 @@
  * range become real when they are first written and are never given back.
  *
  * Shares: the window can always have sl_win_min slabs, the pool sl_pool_min;
- * what lies between goes to whoever asks first. Under pressure from both the
+ * what lies between goes to whoever asks first, and to the pool all but the first
+ * few as long as there is no image: nothing has been written since the start. Under pressure from both the
  * pool ends at half of all: above that the window takes slabs from it, below
  * it takes slabs from the window.
  *
@@ -30,6 +31,7 @@
 #include "pages.h"
 #include "thread.h"
 
+#define FIRST_IMAGES	2u	/* of whoever writes first; he has the pool give back others */
 #define PIN_STRIPES	16u
 #define PIN_COUNT	0xffffffu	/* of s_pins */
 #define PIN_STRIPE(n)	((n) >> 24)
@@ -561,9 +563,11 @@ uint8_t *kv_slab_take_pages(struct kvdb *db)
 {
 	struct kv_slabs *sl = db->d_slabs;
 	struct slab *s = NULL, *stolen = NULL;
+	unsigned keep;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	if (sl->sl_npages < sl->sl_max - sl->sl_win_min) {
+	keep = sl->sl_nimage ? sl->sl_win_min : FIRST_IMAGES;
+	if (sl->sl_npages < sl->sl_max - keep) {
 		s = slab_unused(sl);
 		if (s) {
 			s->s_user = SLAB_PAGES;

@@ -201,6 +201,29 @@ static void who_asked_for_a_page_makes_it_no_more_wanted(void)
 	hot_pages_stay(4);
 }
 
+/* SLAB-2: until somebody writes; then the window has what is its own, and keeps it. */
+static void an_idle_window_holds_pages(void)
+{
+	const unsigned slabs = (8 << 20) / RIG_SEG_BYTES;
+	struct mpool_obj *obj;
+
+	rig_open(&r, 8 << 20, 64 << 20);
+	obj = rig_numbered(&r, PAGES);
+	read_singly(obj, 0, PAGES, 1);
+	T_EQ(kv_slab_page_bytes(&r.db), (slabs - 2) * RIG_SEG_BYTES);
+	rig_segs(&r);
+	for (unsigned i = 0; i < RIG_SEGS; i++)
+		T_OK(kv_slab_take_image(&r.db, r.seg[i]) != NULL);
+	T_EQ(kv_slab_big_bytes(&r.db), 0);
+	T_EQ(kv_slab_window_bytes(&r.db), RIG_SEGS * RIG_SEG_BYTES);
+	read_singly(obj, 0, PAGES, 1);
+	T_OK(kv_slab_page_bytes(&r.db) <= (slabs - RIG_SEGS) * RIG_SEG_BYTES);
+	for (unsigned i = 0; i < RIG_SEGS; i++)
+		kv_slab_drop_image(&r.db, r.seg[i]);
+	mpool_obj_close(obj);
+	rig_close(&r);
+}
+
 /* Pages of two objects, in any order, some of them twice and some cached: one submission. */
 static void pages_ahead_are_there_afterwards(void)
 {
@@ -699,6 +722,7 @@ int main(void)
 	T_RUN(second_read_comes_from_memory);
 	T_RUN(what_is_read_once_pushes_nothing_out);
 	T_RUN(who_asked_for_a_page_makes_it_no_more_wanted);
+	T_RUN(an_idle_window_holds_pages);
 	T_RUN(pages_ahead_are_there_afterwards);
 	T_RUN(failed_pages_ahead_are_not_cached);
 	T_RUN(wrong_crc_is_refused_and_not_cached);
