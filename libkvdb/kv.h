@@ -859,6 +859,7 @@ struct kv_counters {
 	_Atomic(uint64_t) read_bytes[KV_READS][MPOOL_MCLASSES];
 	_Atomic(uint64_t) relocations, damaged;
 	_Atomic(uint64_t) scan_places, order_relocations, order_bytes;
+	_Atomic(uint64_t) index_mem;	/* of all runs that are open */
 	_Atomic(uint64_t) move_mem;	/* of jobs that run: images, and what they read into */
 	_Atomic(uint64_t) pack_in, pack_out;	/* bytes of values that moved in stores that pack */
 	_Atomic(uint64_t) flushes, merges, segments_freed, syncs;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Lent memory: a fifth of the budget is kept for memtables and for what cursors read
- * ahead. Who reads and writes little uses next to nothing of it, so the page pool has it
- * meanwhile, a slab at a time, out of a range of addresses of its own.
+ * Lent memory: a quarter of the budget is kept for memtables, for what cursors read
+ * ahead, and for fences and filters. Who reads and writes little uses next to nothing of
+ * it, so the page pool has it meanwhile, a slab at a time, out of a range of addresses of
+ * its own.
  *
  * What was in use lately is not lent, nor a quarter beside it: between two looks (each
  * epoch) writers add to memtables, and pages are given back two grace periods later.
@@ -11,7 +12,7 @@
  *
  * Invariant
  *  LE1  Each look (kv_pressure()) asks back what is lent beyond what memtables, chunks
- *       that wait for the next of them, and cursors leave of their budgets. The grower takes
+ *       that wait for the next of them, cursors and indexes leave of their budgets. The grower takes
  *       it: to evict 450 MiB of pages and give them back takes 45 ms, which no put has, nor
  *       the flusher.
  *
@@ -39,7 +40,7 @@ struct kv_lent {
 
 static uint64_t owned(const struct kvdb *db)
 {
-	return db->d_budget.b_mt_bytes + db->d_budget.b_scan_bytes;
+	return db->d_budget.b_mt_bytes + db->d_budget.b_scan_bytes + db->d_budget.b_index_bytes;
 }
 
 uint64_t kv_lent_max(const struct kvdb *db)
@@ -103,7 +104,7 @@ uint64_t kv_lent_room(uint64_t most, uint64_t used, uint64_t now, uint64_t *peak
 static unsigned room(struct kvdb *db, struct kv_lent *le)
 {
 	uint64_t used = atomic_load(&db->d_scan_bytes) + atomic_load(&db->d_count.move_mem) +
-			kv_slab_big_bytes(db);
+			atomic_load(&db->d_count.index_mem) + kv_slab_big_bytes(db);
 
 	if (db->d_views)
 		used += atomic_load(&db->d_views->vw_bytes) +

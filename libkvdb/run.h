@@ -75,8 +75,8 @@ uint64_t kv_run_pages_in(const struct kv_run *r, const struct kv_trange *tr);
 /* About how many of its entries have expired by @now_ms. */
 uint64_t kv_run_expired(const struct kv_run *r, uint64_t now_ms);
 uint64_t kv_run_keys_in(const struct kv_run *r, const struct kv_trange *tr);
-/* Sums of the blocks: index bytes, media bytes. */
-void kv_run_measure(struct kv_run *r);
+/* Sums of the blocks: index bytes, media bytes. Once, when the run is whole. */
+void kv_run_measure(struct kvdb *db, struct kv_run *r);
 /* Last block whose first key is <= the key, or -1. */
 int kv_run_route(const struct kv_run *r, const uint8_t *key, size_t klen);
 /* The page that holds the key if any does. */

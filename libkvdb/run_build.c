@@ -579,7 +579,7 @@ int kv_run_build_finish(struct kv_run_build *rb, struct kv_run **out)
 		r->rn_desc.rd_kvs = rb->rb_kvs;
 		r->rn_desc.rd_n = rb->rb_n;
 		rc = kv_run_index_tombs(r);
-		kv_run_measure(r);
+		kv_run_measure(rb->rb_db, r);
 		rb->rb_n = 0;
 		if (rc)
 			kv_run_put(rb->rb_db, r);

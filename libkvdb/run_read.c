@@ -254,7 +254,7 @@ struct kv_run *kv_run_new(uint32_t n)
 	return r;
 }
 
-void kv_run_measure(struct kv_run *r)
+void kv_run_measure(struct kvdb *db, struct kv_run *r)
 {
 	r->rn_index_bytes = sizeof(*r) + (r->rn_tindex ? r->rn_tindex->ti_bytes : 0);
 	r->rn_bytes = 0;
@@ -272,6 +272,7 @@ void kv_run_measure(struct kv_run *r)
 		if (kb->kb_min_seq < r->rn_min_seq)
 			r->rn_min_seq = kb->kb_min_seq;
 	}
+	atomic_fetch_add(&db->d_count.index_mem, r->rn_index_bytes);
 }
 
 static int block_tombs(const struct kv_kblock *kb, struct kv_trows *tv)
@@ -326,6 +327,7 @@ static void run_free(struct kvdb *db, struct kv_run *r)
 	for (uint32_t i = 0; i < r->rn_n; i++)
 		kv_kblock_free(db, &r->rn_kb[i]);
 	kv_tindex_free(r->rn_tindex);
+	atomic_fetch_sub(&db->d_count.index_mem, r->rn_index_bytes);
 	free(r->rn_kb);
 	free(r->rn_desc.rd_kb);
 	free(r);
@@ -362,7 +364,7 @@ int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **ou
 	memcpy(own, d->rd_kb, d->rd_n * sizeof(*own));
 	r->rn_desc = *d;
 	r->rn_desc.rd_kb = own;
-	kv_run_measure(r);
+	kv_run_measure(db, r);
 	*out = r;
 	return 0;
 }

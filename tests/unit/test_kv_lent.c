@@ -122,6 +122,18 @@ static void idle_memory_holds_pages_and_comes_back(void)
 	close_rig();
 }
 
+static void an_index_wants_its_memory_back(void)
+{
+	open_rig();
+	T_EQ(read_pages(0, PAGES), 0);
+	atomic_fetch_add(&r.db.d_count.index_mem, 4 * RIG_SEG_BYTES);
+	for (int i = 0; i < 8; i++)
+		kv_pagepool_lent_step(&r.db);
+	T_EQ(kv_lent_bytes(&r.db), kv_lent_max(&r.db) - 4 * RIG_SEG_BYTES);
+	atomic_fetch_sub(&r.db.d_count.index_mem, 4 * RIG_SEG_BYTES);
+	close_rig();
+}
+
 static void a_large_record_wants_its_memory_back(void)
 {
 	struct kv_seg *s;
@@ -275,6 +287,7 @@ int main(void)
 {
 	T_RUN(what_was_in_use_lately_is_not_lent);
 	T_RUN(idle_memory_holds_pages_and_comes_back);
+	T_RUN(an_index_wants_its_memory_back);
 	T_RUN(a_large_record_wants_its_memory_back);
 	T_RUN(an_image_gets_no_lent_memory);
 	T_RUN(an_idle_database_gives_back_what_cursors_want);
