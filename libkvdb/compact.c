@@ -10,6 +10,7 @@
  * that is as good as before. No locks of its own.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "compact.h"
 #include "flush.h"
@@ -213,16 +214,33 @@ static void begin(struct kvdb *db)
 	atomic_store(&cp->cp_moved, moved_bytes(db));
 }
 
+static const char *reason(int err)
+{
+	switch (err) {
+	case -EBUSY:
+		return "a bulk load is open";
+	case -ECANCELED:
+		return "it was cancelled";
+	case -ENOSPC:
+		return "the pool has no room for it";
+	case -EUCLEAN:
+		return "something on media is damaged";
+	default:
+		return strerror(-err);
+	}
+}
+
 static int finish(struct kvdb *db, unsigned flags)
 {
-	int err = 0;
+	int err = 0, ended;
 
 	kv_work_kick(db);
 	if (flags & KVDB_COMPACT_WAIT)
 		err = kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT);
-	if (!err && (flags & KVDB_COMPACT_WAIT) && atomic_load(&db->d_compact.cp_err))
-		err = kv_error(atomic_load(&db->d_compact.cp_err), "MP0966",
-			       "the compaction was given up before its end");
+	ended = atomic_load(&db->d_compact.cp_err);
+	if (!err && (flags & KVDB_COMPACT_WAIT) && ended)
+		err = kv_error(ended, "MP0966", "the compaction was given up before its end: %s",
+			       reason(ended));
 	return err;
 }
 

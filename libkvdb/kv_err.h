@@ -86,7 +86,7 @@
 	X("MP0963", "KV_STOPPED", "the database stopped at its first failed write or flush", \
 	  "close the database, repair the cause, and open it again") \
 	X("MP0964", "KV_INUSE", "a store is in use", \
-	  "close its cursors and end its transactions first") \
+	  "close its cursors, and end its bulk load and transactions first") \
 	X("MP0965", "KV_NOSTORE", "the database has no store of that name", \
 	  "list the stores: kvdb kvs list POOL; make one: kvdb kvs create POOL NAME") \
 	X("MP0966", "KV_GIVENUP", "a compaction that was asked for ended before its end: it was " \

@@ -816,8 +816,8 @@ static int drop_locked(struct kvdb *db, const char *name)
 		return kv_error(-ENOENT, "MP0965", "there is no store named %s", name);
 	if (atomic_load(&kvs->k_cursors))
 		return kv_error(-EBUSY, "MP0964",
-				"store %s has open cursors, or an open transaction wrote to it",
-				name);
+				"store %s has an open cursor or bulk load, or an open "
+				"transaction wrote to it", name);
 	if (m->m_ndropped == KVDB_KVS_MAX)
 		return kv_error(-EBUSY, "MP0990",
 				"%u stores were dropped since the database was opened; open it "

@@ -117,6 +117,6 @@ int mpl_kmod_writable(struct mpl_kmod *km)
 {
 	if (!km->km_pool.mp_is_rdonly)
 		return 0;
-	os_user_error_set(MP_RDONLY, -EROFS, "pool %s", km->km_name);
+	os_user_error_set(MP_RDONLY, -EROFS, "pool %s is open for reading only", km->km_name);
 	return -EROFS;
 }

@@ -21,17 +21,21 @@ const char *mpool_version(void)
 	return MP_VERSION;
 }
 
+static int is_name(const char *path)
+{
+	return !strchr(path, '/');
+}
+
 static int path_check(const char *path)
 {
 	os_user_error_clear();
 	if (!path || !*path)
 		return mpl_err_as(MPL_SPEC, -EINVAL, "the pool's path is empty");
+	/* meant as a directory, such as "." */
+	if (*path == '.' && is_name(path))
+		return mpl_err_as(MPL_SPEC, -EINVAL, "'%s' has no '/', and a pool's name does not "
+				  "begin with '.'; write a directory as './%s'", path, path);
 	return 0;
-}
-
-static int is_name(const char *path)
-{
-	return !strchr(path, '/');
 }
 
 static int open_opts_check(const struct mpool_open_opts *in, struct mpool_open_opts *out)

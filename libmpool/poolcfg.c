@@ -20,6 +20,11 @@
 
 static const char *const class_name[MPOOL_MCLASSES] = { "capacity", "staging" };
 
+const char *mpl_cfg_class(unsigned mclass)
+{
+	return mclass < MPOOL_MCLASSES ? class_name[mclass] : "?";
+}
+
 struct mpl_cfg *mpl_cfg_new(unsigned ndevs)
 {
 	struct mpl_cfg *cf = calloc(1, sizeof(*cf));

@@ -33,6 +33,7 @@ int mpl_cfg_load(const char *pool, const struct mpool_dev_provider *pv, struct m
 /* replaces the file atomically and durably */
 int mpl_cfg_store(const char *pool, const struct mpool_dev_provider *pv, const struct mpl_cfg *cf);
 int mpl_cfg_remove(const char *pool, const struct mpool_dev_provider *pv);
+const char *mpl_cfg_class(unsigned mclass);
 struct mpl_cfg *mpl_cfg_new(unsigned ndevs);
 void mpl_cfg_free(struct mpl_cfg *cf);
 /* fsync of a directory; 0 or -errno */

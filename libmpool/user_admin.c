@@ -341,7 +341,8 @@ static int files_grow(const char *path, const struct mpl_cfg *cf, uint64_t size,
 			rc = file_grow(file, size, &is_zeroed[i]);
 	}
 	if (!rc && !n)
-		rc = mpl_err(MPL_SPEC, "the pool has no device of class %u", mclass);
+		rc = mpl_err(MPL_SPEC, "the pool has no device of class %s",
+			     mpl_cfg_class(mclass));
 	return rc;
 }
 

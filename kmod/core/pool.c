@@ -71,7 +71,8 @@ int mp_pool_writable(struct mp_pool *pool)
 	u32 id;
 
 	if (pool->p_is_rdonly)
-		return mp_err(MP_RDONLY, "pool %s", pool->p_sb->sb_name);
+		return mp_err(MP_RDONLY, "pool %s is open for reading only",
+			      pool->p_sb->sb_name);
 	id = fault_get(pool, text);
 	return id ? mp_err(MP_FAILSTOP, "MP%04u: %s", id, text) : 0;
 }

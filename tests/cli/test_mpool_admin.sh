@@ -134,6 +134,9 @@ grow_makes_files_larger() {
 	one_line_error
 	want 2 mpool grow ./p --class staging
 	want 0 mpool verify ./p
+	want 0 mpool create ./q --size 64M
+	want 2 mpool grow ./q --class staging --size 64M
+	has err 'no device of class staging'
 }
 
 objects_and_df() {

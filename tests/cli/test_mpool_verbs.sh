@@ -276,12 +276,25 @@ destroy_checks_all_before_the_first() {
 	want 3 mpool destroy -y ./a ./none
 	one_line_error
 	unchanged "$before" a
+	want 2 mpool destroy -y ./a a/
+	one_line_error
+	has err 'a/: .*given twice'
+	unchanged "$before" a
 	pool ./b
 	want 0 mpool destroy -y -j ./a ./b
 	schema mpool_destroy
 	same pools "$(field 'len(d["pools"])')" 2
 	want 0 mpool list -H
 	same stdout "$(cat "$S/out")" ""
+}
+
+a_directory_without_a_slash_is_explained() {
+	want 0 mpool create ./.hidden --name h --size 16M
+	want 2 mpool status .hidden
+	one_line_error
+	has err '\./\.hidden'
+	want 2 mpool create . --size 16M
+	has err "'\./\.'"
 }
 
 a_terminal_gets_colour_unless_told() {
@@ -367,6 +380,7 @@ run verify_dump_and_map_write_nothing
 run map_shows_objects_that_do_not_overlap
 run destroy_asks
 run destroy_checks_all_before_the_first
+run a_directory_without_a_slash_is_explained
 run a_terminal_gets_colour_unless_told
 run a_label_is_text
 run a_member_drives_no_terminal

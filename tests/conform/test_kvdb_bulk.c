@@ -184,6 +184,7 @@ static void what_is_not_sorted_is_refused(void)
 	b = bulk_open(kvs);
 	T_EQ(kvdb_bulk_open(kvs, 0, &other), -EBUSY);
 	T_EQ(kvdb_kvs_drop(kh_db, "s"), -EBUSY);
+	T_OK(strstr(kvdb_error_detail()->text, "bulk load"));
 	T_EQ(kvdb_bulk_add(b, "b", 1, "1", 1), 0);
 	T_EQ(kvdb_bulk_add(b, "b", 1, "2", 1), -EINVAL);
 	T_OK(!strcmp(kvdb_error_detail()->id, "MP0985"));

@@ -297,6 +297,7 @@ static void two_readers_share(void)
 	T_EQ(mpool_info(a, &in), 0);
 	T_EQ(in.is_rdonly, 1);
 	T_EQ(mpool_alloc(a, &req, 1, &obj), -EROFS);
+	T_OK(strstr(mpool_error_detail()->text, "is open for reading only"));
 	T_EQ(mpool_close(a), 0);
 	T_EQ(mpool_close(b), 0);
 }

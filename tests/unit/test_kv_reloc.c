@@ -488,6 +488,7 @@ static void compact_does_not_wait_for_a_bulk_load(void)
 	T_EQ(kvdb_bulk_open(kvs[0], 0, &bulk), 0);
 	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), -EBUSY);
 	T_STREQ(kvdb_error_detail()->id, "MP0966");
+	T_OK(strstr(kvdb_error_detail()->text, "bulk load"));
 	kvdb_bulk_abort(bulk);
 	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), 0);
 	T_EQ(stats().runs, 2);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "confirm.h"
 #include "members.h"
@@ -140,6 +141,25 @@ static int victim_destroy(struct ui *ui, const struct victim *v)
 	return rc;
 }
 
+/* Copies of a pool share its uuid, but no member. */
+static bool is_same(const struct victim *a, const struct victim *b)
+{
+	struct stat sa, sb;
+
+	return !memcmp(a->info.uuid, b->info.uuid, sizeof(a->info.uuid)) &&
+	       !stat(a->dev->path, &sa) && !stat(b->dev->path, &sb) &&
+	       sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+}
+
+static int victim_is_new(struct ui *ui, const struct victim *v, int i)
+{
+	for (int k = 0; k < i; k++)
+		if (is_same(&v[k], &v[i]))
+			return ui_error(ui, EXIT_USAGE, v[i].path, "give it once",
+					"the pool is given twice, as %s before", v[k].path);
+	return EXIT_DONE;
+}
+
 static int victims_run(struct ui *ui, struct victim *v, int n)
 {
 	bool is_dry = args_has(ui->args, "dry-run");
@@ -148,6 +168,8 @@ static int victims_run(struct ui *ui, struct victim *v, int n)
 	for (i = 0; !rc && i < n; i++) {
 		v[i].path = ui->args->v[i];
 		rc = victim_look(ui, &v[i]);
+		if (!rc)
+			rc = victim_is_new(ui, v, i);
 	}
 	for (i = 0; !rc && !is_dry && i < n; i++)
 		rc = victim_confirm(ui, &v[i]);
