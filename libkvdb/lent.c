@@ -12,9 +12,9 @@
  *
  * Invariant
  *  LE1  Each look (kv_pressure()) asks back what is lent beyond what memtables, chunks
- *       that wait for the next of them, cursors and indexes leave of their budgets. The grower takes
- *       it: to evict 450 MiB of pages and give them back takes 45 ms, which no put has, nor
- *       the flusher.
+ *       that wait for the next of them, cursors and indexes leave of their budgets.
+ *       The grower takes it: to evict 450 MiB of pages and give them back takes 45 ms,
+ *       which no put has, nor the flusher.
  *
  * Lock: le_lock; inside it only the slabs'.
  */

@@ -364,10 +364,12 @@ static struct kv_page *next_out(struct kv_pagepool *pp, uint64_t *steps)
 		    !CHECK(687, atomic_load_explicit(&p->pg_use, memory_order_relaxed)))
 			return p;
 		/* it has been used once: from here on it must be again */
-		if (st == PG_LIVE)
+		if (st == PG_LIVE) {
 			atomic_store_explicit(&p->pg_use, 0, memory_order_relaxed);
-		else if (st == PG_LOADING)
+		} else if (st == PG_LOADING) {
 			young_add(pp, p);
+			most++;
+		}
 	}
 	return clock_next(pp, steps);
 }
