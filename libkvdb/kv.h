@@ -755,6 +755,7 @@ int kv_props_check(const struct kv_props *p, const char *name);
 struct kv_stuck {
 	uint64_t sk_at;		/* bytes that were too many; 0 = it did help */
 	uint64_t sk_spare;	/* of the pool, then */
+	uint64_t sk_ns;		/* it holds no longer than so; 0 = no such bound */
 };
 
 /* Merges of a store that run: what they exclude (LF7, LF8); merge.c. */

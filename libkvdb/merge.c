@@ -20,6 +20,8 @@
 #include "run.h"
 #include "work.h"
 
+#define AGAIN_NS 60000000000ull	/* one that met the end of the pool is tried again then */
+
 /* ---- what merges have -------------------------------------------------------------------- */
 
 static bool is_free(struct kv_run *const *run, unsigned n)
@@ -305,7 +307,8 @@ static int plan(struct kv_job *j)
 
 /*
  * LF10: a merge that met the end of the pool would do so again. Until the pool has twice the
- * room less is begun, by half with each that fails. mg_lock held.
+ * room less is begun, by half with each that fails. What was missing may have been room for
+ * metadata, of which the bytes that are free say nothing: so no longer than a minute. mg_lock held.
  */
 static void note_no_room(struct kv_job *j)
 {
@@ -313,6 +316,7 @@ static void note_no_room(struct kv_job *j)
 
 	sk->sk_at = !kv_stuck_holds(j->j_db, sk) ? 1 : sk->sk_at + (sk->sk_at < 32);
 	sk->sk_spare = j->j_spare;
+	sk->sk_ns = kv_now(j->j_db) + AGAIN_NS;
 }
 
 int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j)

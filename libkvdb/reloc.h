@@ -233,7 +233,7 @@ uint64_t kv_room_due(struct kv_room *ro);
 void kv_room_end(struct kv_room *ro, enum kv_victim_of who);
 
 void kv_stuck_set(struct kvdb *db, struct kv_stuck *sk, uint64_t at);
-/* False: it helped, or the pool has twice the room. */
+/* False: it helped, or the pool has twice the room, or it was long ago. */
 bool kv_stuck_holds(struct kvdb *db, const struct kv_stuck *sk);
 
 /* ---- reloc.c -------------------------------------------------------------------------------- */

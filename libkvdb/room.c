@@ -118,5 +118,6 @@ bool kv_stuck_holds(struct kvdb *db, const struct kv_stuck *sk)
 {
 	uint64_t more = 2 * sk->sk_spare + 4ull * db->d_budget.b_seg_bytes;
 
-	return sk->sk_at && CHECK(628, kv_segs_spare_bytes(db) < more);
+	return sk->sk_at && (!sk->sk_ns || kv_now(db) < sk->sk_ns) &&
+	       CHECK(628, kv_segs_spare_bytes(db) < more);
 }

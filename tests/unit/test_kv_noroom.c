@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <errno.h>
+#include <time.h>
 
 #include "kv.h"
 #include "kv_fresh.h"
@@ -14,6 +15,26 @@
 static char dir[256];
 static struct kvdb *db;
 static struct kvdb_kvs *big, *small;
+
+static uint64_t ahead_ns;	/* of the machine's clock */
+
+static uint64_t clock_now(void *arg)
+{
+	struct timespec ts;
+
+	(void)arg;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec + ahead_ns;
+}
+
+static void clock_sleep(void *arg, uint64_t t)
+{
+	uint64_t now = clock_now(arg);
+
+	ahead_ns += t > now ? t - now : 0;
+}
+
+static const struct kvdb_clock later = { clock_now, clock_sleep, NULL, NULL };
 
 static void put(struct kvdb_kvs *kvs, uint32_t k)
 {
@@ -58,6 +79,7 @@ static void open_two(uint64_t cache_bytes, uint64_t log_bytes)
 	o.logs = 1;
 	o.cache_bytes = cache_bytes;
 	o.log_bytes = log_bytes;
+	o.clock = &later;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	T_EQ(kvdb_kvs_create(db, "big", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "big", &big), 0);
@@ -117,6 +139,23 @@ static void a_merge_without_room_is_not_repeated(void)
 	kv_end(db, dir, 0);
 }
 
+/* The pool may have had all the bytes, and no room for one more object. */
+static void a_merge_without_room_is_tried_again_a_minute_later(void)
+{
+	uint64_t was;
+
+	fill();
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	poll_all();
+	was = written();
+	poll_all();
+	T_EQ(written(), was);
+	ahead_ns += 61000000000u;
+	poll_all();
+	T_OK(written() > was);
+	kv_end(db, dir, 0);
+}
+
 #define FILLERS	512u
 
 /* Another user of the pool leaves so much of it. */
@@ -166,6 +205,7 @@ static void a_flush_without_room_is_not_repeated(void)
 int main(void)
 {
 	T_RUN(a_merge_without_room_is_not_repeated);
+	T_RUN(a_merge_without_room_is_tried_again_a_minute_later);
 	T_RUN(a_flush_without_room_is_not_repeated);
 	return t_done();
 }
