@@ -10,14 +10,16 @@
  */
 #include "core.h"
 
-/* the copy at @addr into @best, if it is intact and newer */
+/* the copy at @addr into @best, if it is intact, of the same identity, and newer */
 static bool take(struct mp_dev *dev, u64 addr, void *buf, struct mp_sb *cur, struct mp_sb *best,
 		 bool has_best)
 {
 	if (dev->d_ops->read(dev, addr, buf, MP_BLOCK) || !mp_sb_is_magic(buf) ||
 	    mp_sb_decode(buf, addr, cur))
 		return has_best;
-	if (!has_best || cur->sb_gen > best->sb_gen)
+	if (!has_best || (cur->sb_gen > best->sb_gen &&
+			  !memcmp(cur->sb_uuid, best->sb_uuid, MP_UUID_LEN) &&
+			  !memcmp(cur->sb_dev_uuid, best->sb_dev_uuid, MP_UUID_LEN)))
 		*best = *cur;
 	return true;
 }
@@ -34,8 +36,9 @@ static int look(struct mp_dev *dev, void *buf, struct mp_sb *cur, struct mp_sb *
 	/* one that is damaged may still tell where the others are */
 	has = !mp_sb_read(dev, best, &found);
 	if (!has) {
-		has = take(dev, mp_sb_copy_addr(dev->d_size, 1), buf, cur, best, has);
+		/* in this order as in sb.c */
 		has = take(dev, mp_sb_copy_addr(dev->d_size, 2), buf, cur, best, has);
+		has = take(dev, mp_sb_copy_addr(dev->d_size, 1), buf, cur, best, has);
 	}
 	/* a device that grew carries only its last copy where its size says */
 	base = has ? best->sb_base_bytes : dev->d_size;

@@ -163,10 +163,11 @@ static void copy_at(struct copies *c, u64 addr)
 	}
 }
 
+/* The end first: the middle of a device that grew may hold a copy of who had all of it before. */
 static void copies_at(struct copies *c, u64 bytes)
 {
-	copy_at(c, mp_sb_copy_addr(bytes, 1));
 	copy_at(c, mp_sb_copy_addr(bytes, 2));
+	copy_at(c, mp_sb_copy_addr(bytes, 1));
 }
 
 /*

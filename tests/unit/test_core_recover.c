@@ -97,6 +97,47 @@ static void a_damaged_first_copy_is_made_anew(void)
 	}
 }
 
+/*
+ * A pool on half of the device, which grew to all of it. In the middle of that lies a copy of
+ * another pool, a newer one, that had all of it before.
+ */
+static void grown_over_another(void)
+{
+	u32 mclass = MP_CAPACITY;
+	struct mp_create c = { .mc_name = "unit", .mc_ndevs = 1, .mc_dev = r.dev,
+			       .mc_mclass = &mclass, .mc_flags = MP_CREATE_FORCE };
+	int i;
+
+	rig_init(&r, 1, 2 * SIZE);
+	for (i = 0; i < 9; i++) {
+		T_EQ(rig_open(&r), 0);
+		T_EQ(mp_pool_close(r.pool), 0);
+	}
+	r.m[0].dev.d_size = SIZE;
+	T_EQ(mp_pool_create(&c), 0);
+	r.m[0].dev.d_size = 2 * SIZE;
+	T_EQ(rig_open(&r), 0);
+	T_EQ(mp_pool_grow(r.pool), 0);
+	add_objs(&r, 3);
+	T_EQ(mp_pool_close(r.pool), 0);
+	r.pool = NULL;
+}
+
+static void copies_of_a_former_pool_mislead_nobody(void)
+{
+	grown_over_another();
+	r.m[0].now[45] ^= 1;
+	T_EQ(rig_open(&r), 0);
+	T_EQ(count_objs(&r), 3);
+	rig_fini(&r);
+	grown_over_another();
+	memset(r.m[0].now, 0x5a, MP_BLOCK);
+	T_EQ(mp_recover(r.dev[0], false, &found), 0);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(count_objs(&r), 3);
+	rig_fini(&r);
+}
+
 static void without_a_copy_nothing_is_written(void)
 {
 	lose(SIZE);
@@ -150,6 +191,7 @@ int main(void)
 	T_RUN(a_lost_first_block_comes_back);
 	T_RUN(either_copy_is_enough);
 	T_RUN(a_damaged_first_copy_is_made_anew);
+	T_RUN(copies_of_a_former_pool_mislead_nobody);
 	T_RUN(without_a_copy_nothing_is_written);
 	T_RUN(a_destroyed_pool_does_not_come_back);
 	T_RUN(a_device_that_shrank_does_not_come_back);
