@@ -7,11 +7,13 @@
  */
 #include "os_user.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "crc32c.h"
 
@@ -77,6 +79,24 @@ void os_free_io(void *p)
 	mem_put(p);
 }
 
+/* A filter of system calls forbids getrandom(), and would for ever. */
+static void random_read(u8 *p, size_t len)
+{
+	int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	os_assert(fd >= 0);
+	while (len) {
+		n = read(fd, p, len);
+		os_assert(n > 0 || (n < 0 && errno == EINTR));
+		if (n < 0)
+			continue;
+		p += n;
+		len -= (size_t)n;
+	}
+	close(fd);
+}
+
 void os_random(void *buf, size_t len)
 {
 	u8 *p = buf;
@@ -88,8 +108,12 @@ void os_random(void *buf, size_t len)
 	}
 	while (len) {
 		n = getrandom(p, len < 256 ? len : 256, 0);
-		if (n <= 0)
-			continue;	/* EINTR only: the kernel's pool is ready by now */
+		if (n < 0 && errno != EINTR) {
+			random_read(p, len);
+			return;
+		}
+		if (n < 0)
+			continue;
 		p += n;
 		len -= (size_t)n;
 	}

@@ -4,7 +4,11 @@
  * the promise that nothing is left behind or changed.
  */
 #include <dirent.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "pool_help.h"
@@ -533,6 +537,40 @@ static void for_reading_only_nothing_is_changed(void)
 	T_EQ(mpool_close(th_open_with(NULL, NULL)), 0);
 }
 
+/* No system call @nr from here on, for good. */
+static int forbid(uint32_t nr)
+{
+	struct sock_filter step[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { .len = 4, .filter = step };
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog);
+}
+
+static void a_filter_of_system_calls_stops_no_pool(void)
+{
+	int status;
+	pid_t pid;
+
+	th_fresh();
+	pid = fork();
+	if (!pid) {
+		alarm(20);
+		if (forbid(SYS_getrandom))
+			_exit(77);
+		if (th_create_at(th_pool, 64 * MIB, 32 * MIB))
+			_exit(1);
+		_exit(mpool_close(th_open_with(NULL, NULL)) ? 2 : 0);
+	}
+	T_EQ(waitpid(pid, &status, 0), pid);
+	T_OK(WIFEXITED(status) && (!WEXITSTATUS(status) || WEXITSTATUS(status) == 77));
+}
+
 static void errors_are_explained(void)
 {
 	const char *name, *text, *cure;
@@ -666,6 +704,7 @@ int main(void)
 	T_RUN(a_readers_lease_is_known_to_it);
 	T_RUN(inspection_reads_only);
 	TH_RUN_FILES(for_reading_only_nothing_is_changed);
+	TH_RUN_FILES(a_filter_of_system_calls_stops_no_pool);
 	T_RUN(errors_are_explained);
 	T_RUN(a_shared_reader_reads_beside_the_writer);
 	TH_RUN_FILES(a_writer_waits_for_a_reader_that_leaves);
