@@ -95,7 +95,8 @@ PKG_CFLAGS := $(shell $(PKGCONF) --cflags $(LIB_PKGS) 2>/dev/null)
 PKG_LIBS   := $(shell $(PKGCONF) --libs $(LIB_PKGS) 2>/dev/null)
 # --as-needed (below) drops what a library or program does not use
 
-WARN     := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes
+WARN     := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes \
+	    -Werror=implicit-function-declaration
 # CFLAGS, CPPFLAGS and LDFLAGS stay free for the caller
 BASE_CFLAGS := -std=gnu11 $(OPT) $(WARN) -pthread -fstack-protector-strong -fno-strict-aliasing \
 	$(SANFLAGS)

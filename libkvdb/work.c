@@ -19,6 +19,7 @@
 
 #include "compact.h"
 #include "flush.h"
+#include "lent.h"
 #include "memtable.h"
 #include "reloc.h"
 #include "thread.h"
