@@ -416,6 +416,12 @@ static int run_alone(struct kvdb *db, enum reason why, double limit, double goal
 	return rc;
 }
 
+/* G13: it brought something. */
+static bool has_gained(const struct kv_rjob *jb, uint64_t space)
+{
+	return jb->jb_gain > space / 128;
+}
+
 /*
  * For space, beside jobs for staging if there is enough for them: what is
  * overwritten there leaves with them. rl_lock held.
@@ -430,8 +436,10 @@ static int run_for_space(struct kvdb *db, double limit, double goal)
 		return run_alone(db, FOR_SPACE, limit, goal);
 	rl->rl_job.jb_classes = 1u << MPOOL_CAPACITY;
 	rc = run_job(db, &rl->rl_job, FOR_SPACE, limit, goal);
+	if (rc < 0 || !rl->rl_job.jb_is_over || (rc && has_gained(&rl->rl_job, space_in_use(db))))
+		return rc;
 	/* nothing there helps */
-	return rc || !rl->rl_job.jb_is_over ? rc : run_alone(db, FOR_SPACE, limit, goal);
+	return run_alone(db, FOR_SPACE, limit, goal);
 }
 
 /*
@@ -533,7 +541,7 @@ static int step_locked(struct kvdb *db, uint64_t now)
 			      run_for_space(db, limit_of(rl), goal_of(rl));
 	space = space_in_use(db);
 	kv_stuck_set(db, &rl->rl_stuck,
-		     jb->jb_is_early || (rc > 0 && jb->jb_gain > space / 128) ? 0 : space);
+		     jb->jb_is_early || (rc > 0 && has_gained(jb, space)) ? 0 : space);
 	rl->rl_stuck_burst = rl->rl_burst;
 	if (forced && rc < 0)
 		kv_compact_end(db, rc);

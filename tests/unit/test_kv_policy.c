@@ -487,6 +487,36 @@ static void space_is_bounded_whatever_leaves_staging(void)
 	}
 }
 
+/* Without any background work but flushes. */
+static void put_flushed(uint32_t from, uint32_t to)
+{
+	for (uint32_t k = from; k < to; k++) {
+		T_EQ(put(k), 0);
+		if (k % 100 == 99 || k + 1 == to)
+			T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+}
+
+/* A segment on capacity is half dead, and most of what is on staging. */
+static void a_job_on_capacity_that_brings_little_is_not_the_last(void)
+{
+	struct kvdb_stats st;
+
+	fresh(96u << 20, 24u << 20, KVDB_POLICY_DEFAULT);
+	add_run(0, 200);
+	T_EQ(move_from(MPOOL_STAGING), 1);
+	put_flushed(0, 10);
+	for (unsigned i = 0; i < 3; i++)
+		put_flushed(1000, 1900);
+	T_OK(kv_staging_is_filling(db, kv_reloc_staged(db)));
+	T_EQ(kv_staging_excess(db, kv_reloc_staged(db)), 0);
+	settle();
+	T_EQ(kvdb_stats(db, &st), 0);
+	T_OK(st.space_bytes <= 1100ull * VLEN * 3 / 2 + 16 * SEG);
+	all_hold(1900);
+	done();
+}
+
 static void capacity_only_keeps_neither_keys_nor_values_on_staging(void)
 {
 	uint64_t n[MPOOL_MCLASSES];
@@ -748,6 +778,7 @@ int main(void)
 	T_RUN(what_lives_is_known_however_many_runs_hold_it);
 	T_RUN(staging_is_emptied_beside_another_job);
 	T_RUN(space_is_bounded_whatever_leaves_staging);
+	T_RUN(a_job_on_capacity_that_brings_little_is_not_the_last);
 	T_RUN(capacity_only_keeps_neither_keys_nor_values_on_staging);
 	T_RUN(a_change_of_the_policy_moves_what_is_there);
 	T_RUN(what_is_kept_for_flushes_is_not_for_policy);
