@@ -271,7 +271,7 @@ int ycsb_main(int argc, char **argv, const struct engine *e)
 	if (y.o.in_flight && (!e->submit || y.mix->pct[OP_SCAN] || y.is_recover || y.is_kill))
 		die("%s has no calls that do not wait for this workload", e->name);
 	bench_clock_init();
-	bench_noise_init();
+	bench_noise_init(0);
 	versions_init(&y);
 	threads_alloc(&y);
 	store_open(&y);

@@ -83,9 +83,31 @@ classes_are_compared() {
 	# shellcheck disable=SC2086
 	want 0 kvdb bench -j $small --classes both --workload load
 	schema kvdb_bench
+	# shellcheck disable=SC2086
+	MPOOL_DEV='capacity:rate=1G' want 0 kvdb bench -j $small --classes compare \
+		--workload load,a --compressible 60 --compress zstd
+	schema kvdb_bench_classes
+	same packed "$(field '[r["config"]["compress"] for r in d["runs"]]')" "['zstd', 'zstd']"
+	same zeros "$(field '[r["config"]["compressible_percent"] for r in d["runs"]]')" "[60, 60]"
 	want 2 kvdb bench --classes both --staging-size 4M
 	want 2 kvdb bench --classes some
 	[ -z "$(ls -A)" ] || fail "left behind: $(ls -A)"
+}
+
+values_that_compress_verify() {
+	set -- --records 3000 --ops 3000 --threads 2 --cache 64M ./d
+	want 0 kvdb -q create ./d --size 256M
+	want 0 kvdb bench "$@" --workload load --compressible 70 --compress lz4
+	has out '^70 % of each value are zeros, compression lz4$'
+	want 0 kvdb compact --wait ./d
+	want 0 kvdb bench "$@" --workload a,c --compressible 70 --verify full
+	# they are not what another part of zeros makes
+	want 1 kvdb bench "$@" --workload c --verify full
+	has err 'value differs from what was written'
+	want 2 kvdb bench "$@" --workload c --compress zstd
+	has err 'kvdb set changes how it is compressed'
+	want 2 kvdb bench --compressible 100
+	want 0 mpool destroy -y ./d
 }
 
 values_of_odd_sizes_verify() {
@@ -296,6 +318,7 @@ run the_table_names_every_figure
 run queues_do_the_same_work
 run waits_name_the_device
 run classes_are_compared
+run values_that_compress_verify
 run values_of_odd_sizes_verify
 run a_given_database_is_used_and_kept
 run a_wrong_value_ends_the_run

@@ -195,7 +195,7 @@ static void values_verify_and_every_wrong_byte_is_found(void)
 	static unsigned char buf[70000];
 	size_t i, at;
 
-	bench_noise_init();
+	bench_noise_init(0);
 	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		size_t len = sizes[i], step = len > 5000 ? 37 : 1;
 
@@ -219,10 +219,31 @@ static void values_of_other_versions_differ(void)
 {
 	unsigned char buf[1000];
 
-	bench_noise_init();
+	bench_noise_init(0);
 	bench_value_make(buf, sizeof(buf), 77, 5);
 	T_OK(!bench_body_good(buf, sizeof(buf), 77, 6, false));
 	T_OK(!bench_body_good(buf, sizeof(buf), 78, 5, false));
+}
+
+static void zeros_are_as_many_as_wanted_and_hide_no_wrong_byte(void)
+{
+	unsigned char buf[1000];
+	unsigned n = 0;
+	size_t at;
+
+	bench_noise_init(70);
+	bench_value_make(buf, sizeof(buf), 77, 5);
+	for (at = BENCH_HEADER; at < sizeof(buf); at++)
+		n += !buf[at];
+	T_OK(n > 650 && n < 730);
+	T_OK(!bench_body_good(buf, sizeof(buf), 77, 6, false));
+	T_OK(!bench_body_good(buf, sizeof(buf), 78, 5, false));
+	for (at = BENCH_HEADER; at < sizeof(buf); at++) {
+		buf[at] ^= 1;
+		T_OK(!bench_body_good(buf, sizeof(buf), 77, 5, true));
+		buf[at] ^= 1;
+	}
+	bench_noise_init(0);
 }
 
 int main(void)
@@ -238,5 +259,6 @@ int main(void)
 	T_RUN(sequence_loses_nothing_among_threads);
 	T_RUN(values_verify_and_every_wrong_byte_is_found);
 	T_RUN(values_of_other_versions_differ);
+	T_RUN(zeros_are_as_many_as_wanted_and_hide_no_wrong_byte);
 	return t_done();
 }

@@ -23,7 +23,7 @@
 bool bench_has_tsc;
 unsigned char bench_noise[2 * BENCH_NOISE];
 
-void bench_noise_init(void)
+void bench_noise_init(unsigned zeros)
 {
 	struct bench_rng r;
 	unsigned i;
@@ -35,6 +35,9 @@ void bench_noise_init(void)
 
 		memcpy(bench_noise + i, &v, 8);
 	}
+	for (i = 0; i < BENCH_NOISE; i++)
+		if (i % BENCH_FIELD < zeros * BENCH_FIELD / 100)
+			bench_noise[i] = 0;
 	memcpy(bench_noise + BENCH_NOISE, bench_noise, BENCH_NOISE);
 }
 

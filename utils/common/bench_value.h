@@ -3,7 +3,9 @@
  * Values that prove themselves: a header with the hash of their key and a
  * version, then bytes of a fixed noise block from an offset that both decide.
  * So a value of another key, of another version, torn or shifted is noticed
- * by whoever knows the key, in any process, with any seed.
+ * by whoever knows the key, in any process, with any seed. Values that are to
+ * compress have zeros instead of noise in a part of each BENCH_FIELD bytes, as
+ * fio and others make them.
  *
  * The noise is read-only after bench_noise_init(); no lock.
  */
@@ -18,6 +20,7 @@
 #define BENCH_NOISE  65536u /* bytes; stored twice in a row, so 64 KiB from any offset */
 #define BENCH_HEADER 16u    /* key hash, version */
 #define BENCH_STRIDE 256u   /* the quick check looks at 8 bytes of so many */
+#define BENCH_FIELD  100u   /* no divisor of the stride: the check meets zeros and noise */
 
 /* version: 0 = written by load; else run << 56 | (thread + 1) << 40 | number */
 #define BENCH_VERSION(run, thread, n) \
@@ -25,7 +28,8 @@
 
 extern unsigned char bench_noise[2 * BENCH_NOISE];
 
-void bench_noise_init(void);
+/* @zeros: percent of each field that is zeros, 0 = noise that no compressor makes smaller */
+void bench_noise_init(unsigned zeros);
 
 /* where in the noise the body begins; a multiple of 8 */
 static inline size_t bench_noise_at(uint64_t hash, uint64_t version)

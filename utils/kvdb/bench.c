@@ -35,6 +35,10 @@ const struct opt bench_opts[] = {
 	  NULL },
 	{ "field-size", 0, OPT_SIZE, 0, "BYTES", "size of a field (default 100)", "field-size",
 	  NULL },
+	{ "compressible", 0, OPT_UINT, 0, "PERCENT",
+	  "part of each value that is zeros, 0 to 99, the same in all runs on one database "
+	  "(default 0: noise)", "compressible", NULL },
+	KVS_OPT_COMPRESS,
 	{ "distribution", 0, OPT_ENUM, 0, "NAME",
 	  "choice of keys: zipfian, latest or uniform (default: as the workload says)",
 	  "distribution", "zipfian|latest|uniform" },
@@ -113,6 +117,9 @@ static int parse_numbers(struct bench *b)
 	b->value_size = args_num(a, "value-size", fields * size);
 	if (b->value_size > KVDB_VALUE_MAX)
 		return ui_usage(b->ui, "a value has at most %u bytes", KVDB_VALUE_MAX);
+	if (args_num(a, "compressible", 0) > 99)
+		return ui_usage(b->ui, "--compressible: 0 to 99 percent");
+	b->zeros = (unsigned)args_num(a, "compressible", 0);
 	if (!threads || threads > BENCH_THREADS)
 		return ui_usage(b->ui, "--threads: 1 to %u", BENCH_THREADS);
 	if (!b->records || b->records > 1000000000000ull || b->ops > 1000000000000ull)
@@ -215,7 +222,9 @@ static int make_db(struct bench *b, const struct db_opts *o)
 
 static int open_store(struct bench *b, const char *path, const struct db_opts *o)
 {
+	struct kvdb_kvs_opts opts;
 	struct kvdb_stats st;
+	unsigned mask;
 	int rc = kvdb_open(path, &o->kv, &b->db);
 
 	if (rc)
@@ -223,12 +232,20 @@ static int open_store(struct bench *b, const char *path, const struct db_opts *o
 	if (!kvdb_stats(b->db, &st))
 		b->recovery = st.recovery;
 	kvdb_info(b->db, &b->info);
+	rc = kvs_args(b->ui, &opts, &mask);
+	if (rc)
+		return rc;
 	rc = kvdb_kvs_open(b->db, BENCH_STORE, &b->kvs);
 	if (rc == -ENOENT && b->mixes[0].is_load) {
-		rc = kvdb_kvs_create(b->db, BENCH_STORE, NULL);
+		rc = kvdb_kvs_create(b->db, BENCH_STORE, &opts);
 		if (!rc)
 			rc = kvdb_kvs_open(b->db, BENCH_STORE, &b->kvs);
+	} else if (!rc && mask) {
+		return ui_usage(b->ui, "the store %s is there, kvdb set changes how it is "
+				"compressed", BENCH_STORE);
 	}
+	if (!rc)
+		rc = kvdb_kvs_info(b->kvs, &b->store);
 	return rc ? db_fail(b->ui, BENCH_STORE, rc) : EXIT_DONE;
 }
 
@@ -357,10 +374,10 @@ int verb_bench(struct ui *ui)
 	b->ui = ui;
 	pthread_mutex_init(&b->lock, NULL);
 	bench_clock_init();
-	bench_noise_init();
 	stop_flag = &b->stop;
 	ui_on_stop(on_signal);
 	rc = parse(b);
+	bench_noise_init(b->zeros);
 	if (!rc && check && !b->path)
 		rc = ui_usage(ui, "--check needs the database");
 	if (!rc && b->classes == BENCH_COMPARE)

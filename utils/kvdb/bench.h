@@ -79,6 +79,7 @@ struct bench {
 	enum bench_classes classes;
 	char layers[160];   /* below the pool, see MPOOL_DEV; "": as the environment says */
 	unsigned threads;
+	unsigned zeros;     /* percent of each value */
 	unsigned inflight;  /* operations of a thread in a queue, 0 = blocking calls */
 	int dist;           /* enum bench_dist, or -1: as the workload says */
 	bool is_keep, is_full, is_missing, has_size;
@@ -86,6 +87,7 @@ struct bench {
 	/* state */
 	struct kvdb *db;
 	struct kvdb_kvs *kvs;
+	struct kvdb_kvs_info store;
 	struct kvdb_info info;
 	struct kvdb_recovery recovery;
 	struct bench_seq seq;

@@ -229,6 +229,8 @@ int bench_compare(struct bench *b)
 		rc = bench_once(b);
 	if (!rc)
 		bench_ideal(b, ideal);
+	if (b->store.compress)	/* that is of values as they are */
+		memset(ideal, 0, sizeof(ideal));
 	if (!rc && b->ui->json)
 		compare_json(first, b, ideal);
 	else if (!rc)

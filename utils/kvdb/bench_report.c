@@ -178,6 +178,8 @@ void bench_json_config(struct json *j, const struct bench *b)
 	json_u64(j, "threads", b->threads);
 	json_u64(j, "in_flight", b->inflight);
 	json_u64(j, "value_size", b->value_size);
+	json_u64(j, "compressible_percent", b->zeros);
+	json_str(j, "compress", kvs_compress_str(b->store.compress));
 	json_u64(j, "seed", b->seed);
 	json_str(j, "verify", b->is_full ? "full" : "sample");
 	if (b->info.interval_ms == KVDB_INTERVAL_NONE)
@@ -341,6 +343,9 @@ void bench_text_config(const struct bench *b)
 		printf(", no loss bound\n");
 	else
 		printf(", loss bound %u ms\n", b->info.interval_ms);
+	if (b->zeros || b->store.compress)
+		printf("%u %% of each value are zeros, compression %s\n", b->zeros,
+		       kvs_compress_str(b->store.compress));
 	if (b->layers[0])
 		printf("device layers: %s\n", b->layers);
 	if (b->inflight)

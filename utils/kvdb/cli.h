@@ -133,6 +133,8 @@ void finding(void *arg, const struct mpool_problem *p);
 	  "where values live in a pool with two media classes: default, staging_only, " \
 	  "staging_pref, tiered or capacity_only", "policy", \
 	  "default|staging_only|staging_pref|tiered|capacity_only" }, \
+	KVS_OPT_COMPRESS
+#define KVS_OPT_COMPRESS \
 	{ "compress", 0, OPT_ENUM, 0, "HOW", \
 	  "how values are compressed when they are moved: none, lz4 or zstd", "compress", \
 	  "none|lz4|zstd" }
@@ -141,6 +143,7 @@ void finding(void *arg, const struct mpool_problem *p);
 int kvs_args(struct ui *ui, struct kvdb_kvs_opts *o, unsigned *mask);
 /* Options of a store as members of JSON, and their words as numbers (false: unknown). */
 void kvs_opts_json(struct json *j, const struct kvdb_kvs_info *in);
+const char *kvs_compress_str(uint32_t how);
 bool kvs_policy_of(const char *name, uint32_t *out);
 bool kvs_compress_of(const char *name, uint32_t *out);
 

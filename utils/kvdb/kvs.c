@@ -309,12 +309,17 @@ static const char *name_of(const char *const *list, size_t n, uint32_t i)
 }
 #define NAME_OF(list, i) name_of(list, sizeof(list) / sizeof(list[0]), i)
 
+const char *kvs_compress_str(uint32_t how)
+{
+	return NAME_OF(compress_name, how);
+}
+
 void kvs_opts_json(struct json *j, const struct kvdb_kvs_info *in)
 {
 	json_u64(j, "prefix_len", in->pfx_len);
 	json_u64(j, "ttl_s", in->ttl_s);
 	json_str(j, "policy", NAME_OF(policy_name, in->policy));
-	json_str(j, "compress", NAME_OF(compress_name, in->compress));
+	json_str(j, "compress", kvs_compress_str(in->compress));
 }
 
 static bool number_of(const char *const *list, size_t n, const char *name, uint32_t *out)
@@ -371,7 +376,7 @@ static void kvs_info_text(struct ui *ui, const struct kvdb_kvs_info *in,
 	if (in->ttl_s)
 		printf("time to live   %s\n", time_str(b, in->ttl_s * 1000000000u));
 	printf("policy         %s\n", NAME_OF(policy_name, in->policy));
-	printf("compression    %s\n", NAME_OF(compress_name, in->compress));
+	printf("compression    %s\n", kvs_compress_str(in->compress));
 	printf("keys           about %" PRIu64 "\n", s->keys);
 	printf("memtables      %u, %s\n", s->memtables, size_str(b, s->memtable_bytes));
 	printf("runs           %u, %s on media, %s of memory\n", s->runs,
