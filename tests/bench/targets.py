@@ -8,7 +8,7 @@ BETTER = {
                "b": [(3, None)], "c": [(1.5, "lmdb"), (4, "rocksdb")], "d": [(4, None)],
                "e": [(1.5, None)], "f": [(5, None)]},
     "large": {"load": [(5, "rocksdb")], "a": [(4, None)], "b": [(2.5, None)], "c": [(2, None)],
-              "d": [(4, None)], "e": [(1.3, None)], "f": [(3, None)]},
+              "d": [(4, None)], "e": [(1.3, None)], "e settled": [(1.3, None)], "f": [(3, None)]},
     "small": {"load": [(3, "rocksdb")], "a": [(2, "rocksdb")], "c": [(2, "rocksdb")]},
     "sync": {"update": [(2, "rocksdb")]},
 }
