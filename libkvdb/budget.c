@@ -45,11 +45,16 @@ static uint64_t pow2_floor(uint64_t x)
 	return x ? 1ull << (63 - __builtin_clzll(x)) : 0;
 }
 
-static int check_opts(const struct kvdb_opts *o)
+static int check_opts(const struct kvdb_opts *o, const struct kv_limits *l)
 {
 	if (o->cache_bytes && o->cache_bytes < CACHE_MIN)
 		return kv_error(-EINVAL, "MP0951", "cache_bytes is %llu; the least is 64 MiB",
 				(unsigned long long)o->cache_bytes);
+	if (o->cache_bytes > l->l_ram_bytes)
+		return kv_error(-EINVAL, "MP0951",
+				"cache_bytes is %llu; this process may use %llu bytes of memory",
+				(unsigned long long)o->cache_bytes,
+				(unsigned long long)l->l_ram_bytes);
 	if (o->logs > KV_LOGS_MAX)
 		return kv_error(-EINVAL, "MP0951", "logs is %u; the most is %u", o->logs,
 				KV_LOGS_MAX);
@@ -135,7 +140,7 @@ static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, stru
 int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_budget *b)
 {
 	uint64_t least, kb;
-	int err = check_opts(o);
+	int err = check_opts(o, l);
 
 	if (err)
 		return err;

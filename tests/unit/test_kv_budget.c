@@ -46,7 +46,7 @@ static void whole_range(void)
 {
 	static const uint32_t cores[] = { 1, 2, 4, 16, 64, 256 };
 	struct kvdb_opts o = KVDB_OPTS_INIT;
-	struct kv_limits l = { .l_ram_bytes = 64 * GIB };
+	struct kv_limits l = { .l_ram_bytes = 1024 * GIB };
 	uint64_t cache, media;
 	unsigned i;
 
@@ -124,6 +124,9 @@ static void bad_options(void)
 	o.cache_bytes = 64 * MIB - 1;
 	T_EQ(kv_budget(&o, &l, &b), -EINVAL);
 	T_OK(kvdb_error_detail()->text[0]);
+	o.cache_bytes = l.l_ram_bytes + 1;
+	T_EQ(kv_budget(&o, &l, &b), -EINVAL);
+	T_OK(strstr(kvdb_error_detail()->text, "memory"));
 	o.cache_bytes = 0;
 	o.logs = KV_LOGS_MAX + 1;
 	T_EQ(kv_budget(&o, &l, &b), -EINVAL);

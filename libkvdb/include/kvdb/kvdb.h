@@ -104,7 +104,8 @@ struct kvdb_clock {
  *   milliseconds of acknowledgements; default 100, >= 1, or KVDB_INTERVAL_NONE
  * @commit: 1: every write is durable when it returns
  * @cache_bytes: memory budget for everything the database holds; default
- *   min(25 % of RAM or cgroup limit, 4 GiB), at least 64 MiB
+ *   min(25 % of RAM or cgroup limit, 4 GiB), at least 64 MiB, at most all of
+ *   these
  * @log_bytes: log written since the oldest unflushed record, at most; default
  *   min(512 MiB, 1/8 of the class that holds the logs, twice cache_bytes)
  * @logs: number of logs, default one per core, at most 64
