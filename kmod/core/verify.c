@@ -37,8 +37,10 @@ static void check_copies(struct check *c)
 		for (k = 0; k < mp_sb_copies(pd->pd_sb); k++) {
 			if (!(pd->pd_found.f_bad & (1u << k)))
 				continue;
-			scnprintf(text, sizeof(text), "%s: superblock copy at %llu",
-				  pd->pd_dev->d_path, mp_sb_addr(pd->pd_sb, k));
+			/* INV-2: who opens the pool does not write copy 0 */
+			scnprintf(text, sizeof(text), "%s: superblock copy at %llu%s",
+				  pd->pd_dev->d_path, mp_sb_addr(pd->pd_sb, k),
+				  k ? "" : ", which mpool scan --recover writes anew");
 			found(c, MP_V_SBCOPY, false, text);
 		}
 		if (pd->pd_sb->sb_gen < c->pool->p_sb_gen || pd->pd_sb->sb_mark) {

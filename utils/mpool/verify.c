@@ -90,6 +90,7 @@ int verb_verify(struct ui *ui)
 		       v.findings > damage ? v.findings - damage : 0);
 	else if (!ui->quiet)
 		printf("%s: no damage%s\n", v.path,
-		       v.findings ? ", the findings above are repaired at the next open" : "");
+		       v.findings ? ", the findings above are repaired at the next open, unless "
+				    "they name another way" : "");
 	return damage ? EXIT_DAMAGE : EXIT_DONE;
 }
