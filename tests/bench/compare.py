@@ -54,7 +54,7 @@ SETS = {
                    rounds=3, recover=True),
     "large": dict(records=8000000, ops=20000000, scans=1000000, limit=2 * GIB, cache=GIB,
                   own_cache=GIB * 9 // 5, threads=32, seconds=20, is_cold=True,
-                  workloads=["load", "c", "c uniform"] + YCSB_CHANGES + ["e settled"], settle=120,
+                  workloads=["load", "c", "c uniform"] + YCSB_CHANGES + ["e settled"], settle=150,
                   device=True,
                   outside=["hash"], load_outside=["wiredtiger", "lmdb"],
                   recover=["kvdb", "rocksdb"]),
