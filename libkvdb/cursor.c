@@ -34,6 +34,7 @@
 #define BATCH_NEAR	16u	/* while values come from memory */
 #define BATCH_MAX	KV_AHEAD_MAX
 #define FETCH_AHEAD	4u	/* values: the lines of more wait for each other */
+#define REST		256u	/* entries that a walk comes by inside kv_enter() */
 #define BATCH_BYTES	12288u	/* of keys and inline values; more than two of the largest */
 #define VALUE_MIN	4096u
 
@@ -473,6 +474,19 @@ static void batch_prefetch(const struct batch *b)
 		kv_value_prefetch(&b->b_ent[i]);
 }
 
+static struct kv_thread *merge_enter(struct kvdb_cursor *c)
+{
+	kv_pages_room(c->c_kvs->k_db, 2 * BATCH_MAX);
+	kv_merge_rest(c->c_it, REST);
+	return kv_enter();
+}
+
+static void merge_exit(struct kvdb_cursor *c, struct kv_thread *t)
+{
+	kv_iter_park(c->c_it);
+	kv_exit(t);
+}
+
 /* Takes the next entries from the merge: 0 = there is one, or what ended the walk. */
 static int batch_fill(struct kvdb_cursor *c)
 {
@@ -488,12 +502,17 @@ static int batch_fill(struct kvdb_cursor *c)
 	place_keep(c);
 	b->b_n = b->b_i = 0;
 	b->b_used = 0;
-	kv_pages_room(c->c_kvs->k_db, 2 * BATCH_MAX);
-	t = kv_enter();
+	t = merge_enter(c);
 	while (b->b_n < want && b->b_used + KVDB_KEY_MAX + KV_PAGE <= BATCH_BYTES) {
 		struct kv_ent *e = &b->b_ent[b->b_n];
 
 		rc = c->c_it->it_ops->next(c->c_it, e);
+		/* CUR-8: what was deleted may be much */
+		if (KV_UNLIKELY(rc == -EAGAIN)) {
+			merge_exit(c, t);
+			t = merge_enter(c);
+			continue;
+		}
 		if (rc)
 			break;
 		if (c->c_skip) {
@@ -510,10 +529,9 @@ static int batch_fill(struct kvdb_cursor *c)
 		batch_add(b);
 		far += !(c->c_flags & KVDB_KEYS_ONLY) && !kv_value_is_near(e);
 	}
-	kv_iter_park(c->c_it);
 	if (!(c->c_flags & KVDB_KEYS_ONLY))
 		batch_prefetch(b);
-	kv_exit(t);
+	merge_exit(c, t);
 	kv_ahead_none(&b->b_ahead, b->b_n);
 	if (far)
 		kv_ahead_read(c->c_kvs->k_db, &b->b_ahead, b->b_ent, b->b_n);

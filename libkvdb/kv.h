@@ -503,6 +503,11 @@ void kv_merge_hide(struct kv_iter *it, bool (*hides)(void *arg, const struct kv_
 		   void *arg);
 /* Before the first step: the @n newest sources hide keys of the others and show none. */
 void kv_merge_only_hide(struct kv_iter *it, unsigned n);
+/*
+ * From now on it moves on by @n entries, shown or passed over; then next() says -EAGAIN, and
+ * goes on after another call of this.
+ */
+void kv_merge_rest(struct kv_iter *it, unsigned n);
 
 /* ---- merge.c ------------------------------------------------------------------------- */
 

@@ -36,6 +36,8 @@ struct merge_iter {
 	bool mi_placed;
 	bool mi_used;		/* the winner was looked at; the next call moves it on */
 	int mi_err;		/* a source has lost its place: only a seek helps */
+	uint64_t mi_steps;	/* entries that it has moved on by, shown or not */
+	uint64_t mi_rest;	/* it moves on to so many of them */
 	bool (*mi_hides)(void *arg, const struct kv_ent *e);
 	void *mi_arg;
 	uint32_t *mi_tree;	/* [0]: the winner; [1, n): losers; leaf i is node n + i */
@@ -226,9 +228,12 @@ static int merge_next(struct kv_iter *it, struct kv_ent *e)
 		return rc ? rc : -ENOENT;
 	for (; !rc; mi->mi_err = rc) {
 		if (mi->mi_used) {
+			if (mi->mi_steps == mi->mi_rest)
+				return -EAGAIN;
 			rc = source_next(&mi->mi_src[mi->mi_tree[0]]);
 			if (rc == -EINPROGRESS)
 				return rc;	/* it stands where it stood */
+			mi->mi_steps++;
 			mi->mi_used = false;
 			if (rc)
 				continue;
@@ -298,6 +303,13 @@ void kv_merge_only_hide(struct kv_iter *it, unsigned n)
 	((struct merge_iter *)it)->mi_only_hide = n;
 }
 
+void kv_merge_rest(struct kv_iter *it, unsigned n)
+{
+	struct merge_iter *mi = (struct merge_iter *)it;
+
+	mi->mi_rest = mi->mi_steps + n;
+}
+
 void kv_iters_close(struct kv_iter **src, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -313,7 +325,7 @@ int kv_merge_iter(struct kv_iter **src, unsigned n, bool reverse, bool keep_tomb
 	if (!mi)
 		return -ENOMEM;
 	*mi = (struct merge_iter){ .mi_it = { &merge_ops }, .mi_n = n, .mi_reverse = reverse,
-				   .mi_tombs = keep_tombs };
+				   .mi_tombs = keep_tombs, .mi_rest = UINT64_MAX };
 	mi->mi_tree = (uint32_t *)&mi->mi_src[n];
 	for (unsigned i = 0; i < n; i++)
 		mi->mi_src[i].so_it = src[i];

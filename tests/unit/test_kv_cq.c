@@ -403,6 +403,85 @@ static void a_get_that_waits_for_a_device_holds_no_memory_back(void)
 	shut();
 }
 
+/* ---- walks that show nothing ------------------------------------------------------------- */
+
+#define GONE	60000u		/* keys, one behind the other */
+#define SMALL	100u		/* bytes of a value, which lies with its key */
+
+static _Atomic(bool) graced;
+static unsigned reads_held;
+
+/* In a run, all deleted with one call, and nothing of it in memory. */
+static void open_gone(void)
+{
+	struct mpool_open_opts po = MPOOL_OPEN_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	static struct mpl_backend_ops ops;
+	char val[SMALL] = "";
+
+	po.io = "sync";
+	o.pool = &po;
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	open_fresh(256u << 20, &o);
+	for (uint32_t i = 0; i < GONE; i++) {
+		uint32_t key = __builtin_bswap32(i);
+
+		T_EQ(kvdb_put(kvs, &key, sizeof(key), val, sizeof(val)), 0);
+	}
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	T_EQ(kvdb_range_del(kvs, NULL, 0, NULL, 0), 0);
+	T_EQ(kvdb_cq_open(db, 0, 0, &cq), 0);
+	pool_ops = db->d_mp->mp_ops;
+	ops = *pool_ops;
+	db->d_mp->mp_ops = &ops;
+	reads = reads_held = 0;
+}
+
+static void *pass_one_grace(void *arg)
+{
+	kv_retire_barrier();
+	atomic_store(&graced, true);
+	return arg;
+}
+
+/* Counts the reads after the fourth until a grace period is over that began at that. */
+static int read_slowly(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned n,
+		       int is_write)
+{
+	static const struct timespec ms = { .tv_nsec = 1000000 };
+	pthread_t tid;
+
+	if (!is_write && ++reads == 4) {
+		T_EQ(pthread_create(&tid, NULL, pass_one_grace, NULL), 0);
+		T_EQ(pthread_detach(tid), 0);
+	}
+	reads_held += reads >= 4 && !atomic_load(&graced);
+	nanosleep(&ms, NULL);
+	return pool_ops->rw(obj, off, iov, n, is_write);
+}
+
+/* However long it takes to find that there is nothing: what others evict comes back meanwhile. */
+static void a_walk_that_shows_nothing_holds_no_memory_back(void)
+{
+	struct kvdb_cursor *cur;
+	const void *key;
+	size_t klen;
+
+	open_gone();
+	((struct mpl_backend_ops *)(uintptr_t)db->d_mp->mp_ops)->rw = read_slowly;
+	T_EQ(kvdb_cursor_open(kvs, KVDB_KEYS_ONLY, NULL, 0, &cur), 0);
+	T_EQ(kvdb_cursor_next(cur, &key, &klen, NULL, NULL), -ENOENT);
+	kvdb_cursor_close(cur);
+	printf("# %u reads, %u until a grace period was over\n", reads, reads_held);
+	T_OK(reads > 50);
+	T_OK(reads_held < reads / 2);
+	db->d_mp->mp_ops = pool_ops;
+	shut();
+}
+
 /* ---- the page pool of who does nothing but gets ------------------------------------------- */
 
 #define MANY	18000u		/* values: twice what the page pool has room for */
@@ -473,6 +552,7 @@ int main(void)
 	T_RUN(a_queue_sleeps_until_its_put_is_due);
 	T_RUN(a_queue_does_not_sleep_in_a_commit);
 	T_RUN(a_get_that_waits_for_a_device_holds_no_memory_back);
+	T_RUN(a_walk_that_shows_nothing_holds_no_memory_back);
 	T_RUN(gets_keep_what_they_read_last);
 	T_RUN(gets_of_a_queue_keep_what_they_read_last);
 	return t_done();
