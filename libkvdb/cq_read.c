@@ -19,9 +19,12 @@ static void read_add(struct kvdb_cq *cq, struct kv_aload *al)
 }
 
 /* How far the operation is; the runs of a get bring nothing but its end. */
-static size_t progress(const struct kv_cq_op *o)
+static uint64_t progress(const struct kv_cq_op *o)
 {
-	return o->o_pairs.ps_n + o->o_getm.gm_n - o->o_getm.gm_left;
+	uint64_t n = o->o_pairs.ps_n + o->o_getm.gm_n - o->o_getm.gm_left;
+
+	/* what a scan comes by and does not show was deleted, or has expired */
+	return o->o_cursor ? n + kv_cursor_steps(o->o_cursor) : n;
 }
 
 static int run_once(struct kv_cq_op *o)
@@ -45,7 +48,7 @@ static int run_once(struct kv_cq_op *o)
 static void run(struct kv_cq_op *o)
 {
 	bool may_wait = o->o_tries++ >= RUNS_MAX;
-	size_t before = progress(o);
+	uint64_t before = progress(o);
 	struct kv_aload *al;
 	int err;
 

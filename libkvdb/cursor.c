@@ -780,6 +780,11 @@ int kv_cursor_fill(struct kvdb_cursor *c, struct kv_pairs *out)
 	return 0;
 }
 
+uint64_t kv_cursor_steps(const struct kvdb_cursor *cur)
+{
+	return cur->c_it ? kv_merge_steps(cur->c_it) : 0;
+}
+
 void kv_cursor_show_expired(struct kvdb_cursor *cur)
 {
 	cur->c_now = 0;

@@ -45,6 +45,8 @@ struct kv_pairs {
  * before what was not.
  */
 int kv_cursor_fill(struct kvdb_cursor *cur, struct kv_pairs *out);
+/* Entries that it has come by, shown or not. */
+uint64_t kv_cursor_steps(const struct kvdb_cursor *cur);
 
 /* A snapshot of now: a tree with a reference, and a view of its memtables (CUR-1). */
 void kv_snapshot(struct kvdb_kvs *kvs, struct kv_tree **tree, uint64_t *seq);

@@ -508,6 +508,8 @@ void kv_merge_only_hide(struct kv_iter *it, unsigned n);
  * goes on after another call of this.
  */
 void kv_merge_rest(struct kv_iter *it, unsigned n);
+/* By how many it has moved on so far. */
+uint64_t kv_merge_steps(const struct kv_iter *it);
 
 /* ---- merge.c ------------------------------------------------------------------------- */
 

@@ -310,6 +310,11 @@ void kv_merge_rest(struct kv_iter *it, unsigned n)
 	mi->mi_rest = mi->mi_steps + n;
 }
 
+uint64_t kv_merge_steps(const struct kv_iter *it)
+{
+	return ((const struct merge_iter *)it)->mi_steps;
+}
+
 void kv_iters_close(struct kv_iter **src, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)

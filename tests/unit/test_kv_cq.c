@@ -482,6 +482,37 @@ static void a_walk_that_shows_nothing_holds_no_memory_back(void)
 	shut();
 }
 
+static int read_counted(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned n,
+			int is_write)
+{
+	reads += !is_write;
+	return pool_ops->rw(obj, off, iov, n, is_write);
+}
+
+/* Nor does it give up to wait: a queue's owner has other things to do. */
+static void a_scan_that_shows_nothing_does_not_block(void)
+{
+	uint64_t before, buf[512];
+	struct kvdb_op op = { .type = KVDB_OP_SCAN, .buf = buf, .size = sizeof(buf) };
+	struct kvdb_stats st;
+	struct kvdb_cqe e;
+
+	open_gone();
+	T_EQ(kvdb_stats(db, &st), 0);
+	before = st.io[MPOOL_CAPACITY].read_key_bytes;
+	((struct mpl_backend_ops *)(uintptr_t)db->d_mp->mp_ops)->rw = read_counted;
+	op.kvs = kvs;
+	T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 1, -1), 1);
+	T_EQ(e.err, 0);
+	T_EQ(e.vlen, 0);
+	T_EQ(kvdb_stats(db, &st), 0);
+	T_OK(st.io[MPOOL_CAPACITY].read_key_bytes - before > GONE * SMALL);
+	T_EQ(reads, 0);
+	db->d_mp->mp_ops = pool_ops;
+	shut();
+}
+
 /* ---- the page pool of who does nothing but gets ------------------------------------------- */
 
 #define MANY	18000u		/* values: twice what the page pool has room for */
@@ -553,6 +584,7 @@ int main(void)
 	T_RUN(a_queue_does_not_sleep_in_a_commit);
 	T_RUN(a_get_that_waits_for_a_device_holds_no_memory_back);
 	T_RUN(a_walk_that_shows_nothing_holds_no_memory_back);
+	T_RUN(a_scan_that_shows_nothing_does_not_block);
 	T_RUN(gets_keep_what_they_read_last);
 	T_RUN(gets_of_a_queue_keep_what_they_read_last);
 	return t_done();
