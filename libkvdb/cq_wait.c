@@ -139,12 +139,9 @@ static int wait_manual(struct kvdb_cq *cq, unsigned want)
 		err = kv_stall_wait(db, false);
 	if (cq->c_durable.li_head || cq->c_acks.li_head)
 		kv_wait_durable(db, atomic_load(&db->d_durable) + 1);
-	if (err && err != -ENOSPC)
-		err = 0;	/* a fault: the operations say so */
-	if (err && cq->c_writes.li_head) {
-		kv_error(err, "MP0904", "no room for a write");
-		kv_cq_op_done(kv_ops_take(&cq->c_writes), err);
-	}
+	/* which operation this ends, and how, is told by its next run; so is a fault */
+	if (err == -ENOSPC)
+		atomic_store(&db->d_flusher->fl_space_err, err);
 	return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <time.h>
 
+#include "flush.h"
 #include "kv.h"
 #include "kv_fresh.h"
 #include "leaf.h"
@@ -202,10 +203,78 @@ static void a_flush_without_room_is_not_repeated(void)
 	kv_end(db, dir, 0);
 }
 
+/* Puts by a queue, with nobody who flushes, until one finds no room; then the pool is full. */
+static unsigned fill_by_queue(struct kvdb_cq *cq, struct mpool_obj **obj)
+{
+	static uint8_t val[VLEN];
+	struct kvdb_op op = { .type = KVDB_OP_PUT, .kvs = big, .val = val, .size = VLEN };
+	struct kvdb_cqe e;
+	char key[16];
+
+	op.key = key;
+	for (uint32_t k = 0; !atomic_load(&db->d_flusher->fl_stall); k++) {
+		T_OK(k < 400000);
+		op.klen = (size_t)sprintf(key, "%08x", k);
+		T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+		T_EQ(kvdb_cq_reap(cq, &e, 1, 1, -1), 1);
+		T_EQ(e.err, 0);
+		if (k % 1024 == 0)
+			T_EQ(kvdb_sync(db), 0);
+	}
+	return take_pool(obj, 128u << 10);
+}
+
+/* What waits at the head of a queue when there is no room ends as the blocking call would. */
+static int head_of_a_full_queue(struct kvdb_op *op)
+{
+	static struct mpool_obj *obj[FILLERS];
+	struct kvdb_cq *cq;
+	struct kvdb_cqe e;
+	unsigned n;
+
+	T_EQ(kvdb_cq_open(db, 0, 0, &cq), 0);
+	n = fill_by_queue(cq, obj);
+	T_EQ(kvdb_cq_submit(cq, op, 1), 1);
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 0, 0), 0);
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 1, -1), 1);
+	kvdb_cq_close(cq);
+	while (n--)
+		mpool_obj_close(obj[n]);
+	return e.err;
+}
+
+static void a_queue_without_threads_ends_what_has_no_room(void)
+{
+	struct kvdb_op op = { .type = KVDB_OP_PUT, .key = "k", .klen = 1 };
+	struct kvdb_stats st;
+
+	open_two(64u << 20, 4u << 20);
+	op.kvs = big;
+	T_EQ(head_of_a_full_queue(&op), -ENOSPC);
+	kv_end(db, dir, 0);
+	/* by the reserve */
+	open_two(64u << 20, 4u << 20);
+	op.kvs = big;
+	op.type = KVDB_OP_DEL;
+	T_EQ(head_of_a_full_queue(&op), 0);
+	kv_end(db, dir, 0);
+	/* its keys are anybody's again */
+	open_two(64u << 20, 4u << 20);
+	op = (struct kvdb_op){ .type = KVDB_OP_COMMIT };
+	T_EQ(kvdb_txn_begin(db, 0, &op.txn), 0);
+	T_EQ(kvdb_txn_put(op.txn, big, "k", 1, "v", 1), 0);
+	T_EQ(head_of_a_full_queue(&op), -ENOSPC);
+	T_EQ(kvdb_stats(db, &st), 0);
+	T_EQ(st.views, 0);
+	T_EQ(kvdb_put(big, "k", 1, "w", 1), 0);
+	kv_end(db, dir, 0);
+}
+
 int main(void)
 {
 	T_RUN(a_merge_without_room_is_not_repeated);
 	T_RUN(a_merge_without_room_is_tried_again_a_minute_later);
 	T_RUN(a_flush_without_room_is_not_repeated);
+	T_RUN(a_queue_without_threads_ends_what_has_no_room);
 	return t_done();
 }
