@@ -23,10 +23,6 @@ static int number(const char *name, const char *text, uint64_t least, uint64_t m
 	return 0;
 }
 
-/*
- * The gate of the open epoch was set by the old bound. After a sync every
- * record belongs to an epoch that is durable or was born under the new one.
- */
 static int set_interval(struct kvdb *db, const char *text)
 {
 	uint64_t v = KVDB_INTERVAL_NONE;
@@ -37,7 +33,7 @@ static int set_interval(struct kvdb *db, const char *text)
 	if (err)
 		return err;
 	atomic_store(&db->d_interval_ms, (uint32_t)v);
-	return kvdb_sync(db);
+	return 0;
 }
 
 static int set_commit(struct kvdb *db, const char *text)
@@ -48,7 +44,7 @@ static int set_commit(struct kvdb *db, const char *text)
 	if (err)
 		return err;
 	atomic_store(&db->d_commit, v);
-	return kvdb_sync(db);
+	return 0;
 }
 
 static int set_log_bytes(struct kvdb *db, const char *text)
@@ -82,9 +78,16 @@ int kvdb_set(struct kvdb *db, const char *name, const char *value)
 	if (!name || !value)
 		return kv_error(-EINVAL, "MP0974", "a setting has a name and a value");
 	err = kv_may_change(db);
-	for (i = 0; i < sizeof(known) / sizeof(known[0]) && !err; i++)
-		if (!strcmp(known[i].name, name))
-			return known[i].set(db, value);
+	for (i = 0; i < sizeof(known) / sizeof(known[0]) && !err; i++) {
+		if (strcmp(known[i].name, name))
+			continue;
+		err = known[i].set(db, value);
+		/*
+		 * The gate of the open epoch was set by the old bound. After a sync every
+		 * record belongs to an epoch that is durable or was born under the new one.
+		 */
+		return err ? err : kvdb_sync(db);
+	}
 	return err ? err : kv_error(-EINVAL, "MP0974",
 				    "'%.40s' is no setting of an open database; these are: "
 				    "interval_ms, commit, log_bytes", name);

@@ -453,6 +453,30 @@ static void settings_change_while_the_database_works(void)
 	end();
 }
 
+static void a_setting_makes_durable_what_was_acknowledged(void)
+{
+	static const char *const set[][2] = {
+		{ "interval_ms", "none" }, { "commit", "0" }, { "log_bytes", "300000000" },
+	};
+	struct kvdb_opts o = kh_opts();
+	uint64_t ticket;
+	unsigned i;
+
+	kh_make(POOL, 0);
+	o.interval_ms = KVDB_INTERVAL_NONE;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	for (i = 0; i < sizeof(set) / sizeof(set[0]); i++) {
+		struct kvdb_stats st;
+
+		T_EQ(kh_put_str(kh_kvs("s"), "k", "v"), 0);
+		ticket = kvdb_ticket(kh_db);
+		T_EQ(kvdb_set(kh_db, set[i][0], set[i][1]), 0);
+		T_EQ(kvdb_stats(kh_db, &st), 0);
+		T_OK(st.durable_epoch >= ticket);
+	}
+	end();
+}
+
 /* With the loss bound off nothing becomes durable by itself; with 20 ms it does, at once. */
 static void a_new_loss_bound_holds_from_the_return_on(void)
 {
@@ -959,6 +983,7 @@ static void ctl_tests(void)
 	T_RUN(the_socket_tells_what_the_calls_tell);
 	T_RUN(what_has_no_socket_works_without);
 	T_RUN(settings_change_while_the_database_works);
+	T_RUN(a_setting_makes_durable_what_was_acknowledged);
 	T_RUN(a_new_loss_bound_holds_from_the_return_on);
 	T_RUN(a_checkpoint_is_made_on_request);
 	T_RUN(a_compaction_is_started_followed_and_cancelled_on_request);
