@@ -110,12 +110,16 @@ static int stores_make(struct eng *e, struct km_rt *rt)
 
 	for (i = 0; i < n && !rc; i++) {
 		struct km_store *s = &m->m_store[m->m_nstore];
+		struct km_face f = { .f_ttl_s = 0 };
 
 		snprintf(s->s_name, sizeof(s->s_name), "store%u", i);
 		s->s_dropped = km_never;
 		rc = km_store_create(e, rt, s->s_name, i);
 		if (!rc)
 			rc = kvdb_kvs_open(rt->rt_db, s->s_name, &rt->rt_kvs[m->m_nstore]);
+		if (!rc)
+			rc = km_face_of(e, rt->rt_kvs[m->m_nstore], &f);
+		km_face_add(m, m->m_nstore, s->s_exists, &f);
 		for (k = 0; k < KM_KEYS; k++)
 			m->m_now[m->m_nstore][k].v_len = KM_ABSENT;
 		m->m_nstore++;

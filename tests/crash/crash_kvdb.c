@@ -43,6 +43,7 @@ static int first_stores(struct eng *e, struct km *m, struct km_rt *rt)
 
 	for (k = 0; k < n; k++) {
 		struct km_store *s = &m->m_store[m->m_nstore];
+		struct km_face f;
 		unsigned i;
 		int rc;
 
@@ -55,6 +56,9 @@ static int first_stores(struct eng *e, struct km *m, struct km_rt *rt)
 			rc = kvdb_kvs_open(rt->rt_db, s->s_name, &rt->rt_kvs[m->m_nstore]);
 		if (rc)
 			return eng_fail(e, "store: %d (%s)", rc, kvdb_error_detail()->text);
+		if (km_face_of(e, rt->rt_kvs[m->m_nstore], &f))
+			return -1;
+		km_face_add(m, m->m_nstore, s->s_exists, &f);
 		for (i = 0; i < KM_KEYS; i++) {
 			m->m_base[m->m_nstore][i].v_len = KM_ABSENT;
 			m->m_now[m->m_nstore][i].v_len = KM_ABSENT;
@@ -272,6 +276,13 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_PUT] = 16, [KM_BIG] = 1, [KM_DEL] = 3, [KM_SYNC] = 2,
 			     [KM_POLL] = 3, [KM_IDLE] = 1, [KM_FLUSH] = 2, [KM_CREATE] = 5,
 			     [KM_DROP] = 4, [KM_REOPEN] = 1 }),
+	/* names that come back, options that change, of stores that are flushed and checkpointed */
+	KV_WL("faces", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 260, .kc_stores = 3,
+	      .kc_keys = 30, .kc_logs = 1, .kc_log_bytes = 512 * KiB, .kc_leaf_keys = 12,
+	      .kc_weight = { [KM_PUT] = 24, [KM_DEL] = 3, [KM_MANY] = 1, [KM_SYNC] = 1,
+			     [KM_POLL] = 4, [KM_IDLE] = 2, [KM_FLUSH] = 3, [KM_COMPACT] = 2,
+			     [KM_CREATE] = 2, [KM_DROP] = 1, [KM_CKPT] = 2, [KM_UNCKPT] = 1,
+			     [KM_RENAME] = 8, [KM_SET] = 8, [KM_REOPEN] = 1 }),
 	KV_WL("fallback", true, .kc_bytes = { 16 * MiB, 3 * MiB }, .kc_steps = 60, .kc_stores = 1,
 	      .kc_keys = 40, .kc_stall = 30, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
 	      .kc_weight = { [KM_PUT] = 10, [KM_BIG] = 10, [KM_DEL] = 4, [KM_GET] = 2,

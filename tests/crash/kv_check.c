@@ -16,6 +16,7 @@
 
 static struct km_val found[KM_STORES][KM_KEYS];
 static struct km_val wanted[KM_STORES][KM_KEYS];	/* by the prefix that was found */
+static struct km_face face[KM_STORES];
 
 /* The clock is stopped while a database is read and judged. */
 static bool same(const struct km_val *got, const struct km_val *want)
@@ -279,6 +280,20 @@ static int store_effect(struct eng *e, const struct km_store *s, unsigned at, bo
 	return 0;
 }
 
+/* Store @s as one of @names, of no other; -1: it is not there. */
+static int store_name(const struct km *m, unsigned s, unsigned at, char (*names)[KVDB_NAME_MAX + 1],
+		      int n, const bool *known)
+{
+	const struct km_face *f[2];
+	unsigned nf = km_faces(m, s, at, f), i;
+
+	for (int k = 0; k < n; k++)
+		for (i = 0; i < nf && !known[k]; i++)
+			if (!strcmp(names[k], f[i]->f_name))
+				return k;
+	return -1;
+}
+
 /* Which stores of the model are there; a name belongs to one at a time. */
 static int stores_find(struct eng *e, const struct km *m, unsigned at, struct kvdb *db,
 		       bool *exists)
@@ -296,10 +311,10 @@ static int stores_find(struct eng *e, const struct km *m, unsigned at, struct kv
 		exists[i] = false;
 		if (!km_begun(s->s_exists, at) || km_certain(s->s_dropped, at))
 			continue;
-		for (k = 0; k < n; k++) {
-			if (strcmp(names[k], s->s_name) || known[k])
-				continue;
+		k = store_name(m, i, at, names, n, known);
+		if (k >= 0) {
 			exists[i] = known[k] = true;
+			snprintf(face[i].f_name, sizeof(face[i].f_name), "%.15s", names[k]);
 		}
 		if (store_effect(e, s, at, exists[i]))
 			return -1;
@@ -327,6 +342,10 @@ static void next_fill(const struct km *m, unsigned at, const bool *exists, struc
 			next->m_base[i][k] = found[i][k].v_len == KM_ABSENT ? found[i][k] :
 					     wanted[i][k];
 		memcpy(next->m_now[i], next->m_base[i], sizeof(found[i]));
+		if (exists[i]) {
+			memcpy(next->m_store[i].s_name, face[i].f_name, sizeof(face[i].f_name));
+			km_face_add(next, i, now, &face[i]);
+		}
 		next->m_store[i].s_is_dead = !exists[i];
 		next->m_store[i].s_exists = exists[i] ? now : km_never;
 		next->m_store[i].s_dropped = km_never;
@@ -359,10 +378,25 @@ static bool may_be_absent(const struct km *m, unsigned at)
 	return !km_certain(m->m_created, at) || km_begun(m->m_dropped, at);
 }
 
+/* Name and options are those of one change. */
+static int judge_face(struct eng *e, const struct km *m, unsigned at, struct kvdb_kvs *kvs,
+		      unsigned s)
+{
+	const struct km_face *f[2];
+	unsigned n = km_faces(m, s, at, f), i;
+
+	if (km_face_of(e, kvs, &face[s]))
+		return -1;
+	for (i = 0; i < n; i++)
+		if (km_face_is(&face[s], f[i]))
+			return 0;
+	return eng_fail(e, "store %s: policy %u, compression %u, ttl %u", face[s].f_name,
+			face[s].f_policy, face[s].f_compress, (unsigned)face[s].f_ttl_s);
+}
+
 static int judge_stores(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt,
 			bool *exists)
 {
-	struct kvdb_kvs_info in;
 	unsigned i, k;
 	int rc;
 
@@ -373,13 +407,11 @@ static int judge_stores(struct eng *e, const struct km *m, unsigned at, struct k
 			found[i][k] = (struct km_val){ .v_len = KM_ABSENT };
 		if (!exists[i])
 			continue;
-		rc = kvdb_kvs_open(rt->rt_db, m->m_store[i].s_name, &rt->rt_kvs[i]);
+		rc = kvdb_kvs_open(rt->rt_db, face[i].f_name, &rt->rt_kvs[i]);
 		if (rc)
 			return eng_fail(e, "kvdb_kvs_open: %d", rc);
-		rc = kvdb_kvs_info(rt->rt_kvs[i], &in);
-		if (rc || in.pfx_len != KM_PFX)
-			return eng_fail(e, "store %u lost its options: %d", i, rc);
-		if (scan(e, rt->rt_kvs[i], i, false) || scan(e, rt->rt_kvs[i], i, true) ||
+		if (judge_face(e, m, at, rt->rt_kvs[i], i) ||
+		    scan(e, rt->rt_kvs[i], i, false) || scan(e, rt->rt_kvs[i], i, true) ||
 		    gets(e, rt->rt_kvs[i], i))
 			return -1;
 	}

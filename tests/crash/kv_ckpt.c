@@ -107,8 +107,14 @@ int km_ckpt_make(struct eng *e, struct km *m, struct km_rt *rt)
 	for (i = 0; i < m->m_nckpt; i++)
 		if (!m->m_ckpt[i].c_is_dead && !strcmp(m->m_ckpt[i].c_name, c->c_name))
 			return 0;
-	for (i = 0; i < m->m_nstore; i++)
+	for (i = 0; i < m->m_nstore; i++) {
+		const struct km_face *f[2];
+
 		c->c_exists[i] = !m->m_store[i].s_is_dead;
+		if (km_faces(m, i, KM_END, f))
+			c->c_face[i] = *f[0];
+		memcpy(c->c_face[i].f_name, m->m_store[i].s_name, sizeof(c->c_face[i].f_name));
+	}
 	memcpy(c->c_val, m->m_now, sizeof(c->c_val));
 	c->c_made = (struct km_time){ sim_now(&e->e_sim), KM_NEVER };
 	c->c_dropped = km_never;
@@ -182,6 +188,17 @@ int km_ckpt_find(struct eng *e, const struct km *m, unsigned at, struct kvdb *db
 	return 0;
 }
 
+static int judge_face(struct eng *e, struct kvdb *db, const struct km_face *want)
+{
+	struct kvdb_kvs *kvs;
+	struct km_face is;
+
+	if (kvdb_kvs_open(db, want->f_name, &kvs) || km_face_of(e, kvs, &is) ||
+	    !km_face_is(&is, want))
+		return eng_fail(e, "store %s of a checkpoint has other options", want->f_name);
+	return 0;
+}
+
 /* Store names come back: a checkpoint has at most one live store of a name. */
 static int judge_one(struct eng *e, const struct km *m, const struct km_ckpt *c)
 {
@@ -202,7 +219,9 @@ static int judge_one(struct eng *e, const struct km *m, const struct km_ckpt *c)
 		if (!c->c_exists[i])
 			continue;
 		stores++;
-		rc = km_store_is(e, db, m->m_store[i].s_name, c->c_val[i]);
+		rc = judge_face(e, db, &c->c_face[i]);
+		if (!rc)
+			rc = km_store_is(e, db, c->c_face[i].f_name, c->c_val[i]);
 	}
 	if (!rc && kvdb_kvs_list(db, NULL, 0) != (int)stores)
 		rc = eng_fail(e, "checkpoint %s has %d stores, wanted %u", c->c_name,

@@ -457,26 +457,38 @@ static int do_drain(struct eng *e, struct km *m, struct km_rt *rt, unsigned flag
 }
 
 /* Stores of one history may differ in where their values live, and how when they moved. */
+static struct km_face store_face(const struct eng *e, const char *name, unsigned n)
+{
+	struct km_face f = { .f_ttl_s = km_store_ttl(e, n) };
+
+	snprintf(f.f_name, sizeof(f.f_name), "%s", name);
+	if (km_conf_of(e)->kc_policies)
+		f.f_policy = (n + 1) % (KVDB_POLICY_CAPACITY_ONLY + 1);
+	if (km_conf_of(e)->kc_moves)
+		f.f_compress = n % (KVDB_COMPRESS_ZSTD + 1);
+	return f;
+}
+
 int km_store_create(struct eng *e, struct km_rt *rt, const char *name, unsigned n)
 {
 	struct kvdb_kvs_opts o = KVDB_KVS_OPTS_INIT;
+	struct km_face f = store_face(e, name, n);
 
 	o.pfx_len = KM_PFX;
-	if (km_conf_of(e)->kc_policies)
-		o.policy = (n + 1) % (KVDB_POLICY_CAPACITY_ONLY + 1);
-	if (km_conf_of(e)->kc_moves)
-		o.compress = n % (KVDB_COMPRESS_ZSTD + 1);
-	o.ttl_s = km_store_ttl(e, n);
+	o.policy = f.f_policy;
+	o.compress = f.f_compress;
+	o.ttl_s = f.f_ttl_s;
 	return kvdb_kvs_create(rt->rt_db, name, &o);
 }
 
 static int do_create(struct eng *e, struct km *m, struct km_rt *rt)
 {
 	struct km_store *s = &m->m_store[m->m_nstore];
-	unsigned k, slot = m->m_nstore % 4;
+	unsigned k, slot = m->m_nstore % 4, at = m->m_nchange;
+	struct km_face f;
 	int rc;
 
-	if (m->m_nstore == KM_STORES)
+	if (m->m_nstore == KM_STORES || at == KM_FACES)
 		return 0;
 	/* names come back, stores do not */
 	memset(s, 0, sizeof(*s));
@@ -493,15 +505,26 @@ static int do_create(struct eng *e, struct km *m, struct km_rt *rt)
 	for (unsigned i = 0; i < KM_TXNS; i++)
 		memcpy(rt->rt_txn[i].t_view[m->m_nstore], m->m_now[m->m_nstore],
 		       sizeof(m->m_now[0]));
+	f = store_face(e, s->s_name, m->m_nstore);
+	km_face_add(m, m->m_nstore, s->s_exists, &f);
 	m->m_nstore++;
 	rc = km_store_create(e, rt, s->s_name, m->m_nstore - 1);
 	if (rc) {
 		s->s_is_dead = true;
 		return broken(e, "kvdb_kvs_create", rc);
 	}
-	s->s_exists.e = sim_now(&e->e_sim);
+	m->m_change[at].ch_when.e = s->s_exists.e = sim_now(&e->e_sim);
 	rc = kvdb_kvs_open(rt->rt_db, s->s_name, &rt->rt_kvs[m->m_nstore - 1]);
 	return rc ? broken(e, "kvdb_kvs_open", rc) : 0;
+}
+
+/* A step with a store that is there. */
+static int do_store(struct eng *e, struct km *m, struct km_rt *rt,
+		    int (*fn)(struct eng *e, struct km *m, struct km_rt *rt, unsigned s))
+{
+	int s = store_pick(m, km_conf_of(e), true);
+
+	return s < 0 ? 0 : fn(e, m, rt, (unsigned)s);
 }
 
 static int do_drop(struct eng *e, struct km *m, struct km_rt *rt)
@@ -748,6 +771,10 @@ int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 		return km_bulk(e, m, rt);
 	case KM_BACKUP:
 		return km_back_up(e, m, rt);
+	case KM_RENAME:
+		return do_store(e, m, rt, km_rename);
+	case KM_SET:
+		return do_store(e, m, rt, km_set);
 	default:
 		if (km_close(e, m, rt))
 			return -1;

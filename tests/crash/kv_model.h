@@ -20,6 +20,7 @@
 #define KM_SYNCS	800u
 #define KM_LOOKS	800u
 #define KM_CKPTS	24u	/* over the life of a history */
+#define KM_FACES	200u	/* likewise: made, renamed or set */
 #define KM_NEVER	UINT32_MAX
 #define KM_END		(UINT32_MAX - 1)
 #define KM_ABSENT	UINT32_MAX	/* as a length */
@@ -47,6 +48,20 @@ struct km_op {
 	bool op_more;		/* the next one is of the same transaction */
 };
 
+/* What a store is called and how it is set. */
+struct km_face {
+	char f_name[16];
+	uint32_t f_policy, f_compress;
+	uint64_t f_ttl_s;
+};
+
+/* Of which store, from when on. */
+struct km_change {
+	unsigned ch_store;
+	struct km_time ch_when;
+	struct km_face ch_face;
+};
+
 struct km_store {
 	char s_name[16];
 	bool s_is_dead;
@@ -58,6 +73,7 @@ struct km_ckpt {
 	struct km_time c_made, c_dropped;
 	bool c_is_dead;
 	bool c_exists[KM_STORES];
+	struct km_face c_face[KM_STORES];
 	/* one thread writes: everything that went before */
 	struct km_val c_val[KM_STORES][KM_KEYS];
 };
@@ -95,6 +111,8 @@ struct km {
 	uint64_t m_born_ns;	/* what had expired by then, is not in m_base */
 	struct km_store m_store[KM_STORES];
 	unsigned m_nstore;
+	struct km_change m_change[KM_FACES];
+	unsigned m_nchange;
 	struct km_ckpt m_ckpt[KM_CKPTS];
 	unsigned m_nckpt;
 	struct km_backup m_backup;
@@ -132,6 +150,8 @@ enum km_step {
 	KM_FLUSH_ONE,	/* one store alone */
 	KM_BULK,	/* a bulk load of some keys, now and then given up */
 	KM_BACKUP,	/* of a checkpoint, beside the writer */
+	KM_RENAME,
+	KM_SET,		/* options of a store */
 	KM_STEPS,
 };
 
@@ -254,6 +274,13 @@ int km_drop(struct eng *e, struct km *m);
 int km_open(struct eng *e, struct km *m, struct km_rt *rt);
 int km_store_create(struct eng *e, struct km_rt *rt, const char *name, unsigned n);
 int km_close(struct eng *e, struct km *m, struct km_rt *rt);
+/* kv_face.c: steps; store @s looks so from @when on; what it may look like at event @at */
+int km_rename(struct eng *e, struct km *m, struct km_rt *rt, unsigned s);
+int km_set(struct eng *e, struct km *m, struct km_rt *rt, unsigned s);
+int km_face_of(struct eng *e, struct kvdb_kvs *kvs, struct km_face *out);
+void km_face_add(struct km *m, unsigned s, struct km_time when, const struct km_face *f);
+unsigned km_faces(const struct km *m, unsigned s, unsigned at, const struct km_face *out[2]);
+bool km_face_is(const struct km_face *a, const struct km_face *b);
 /* everything acknowledged by the first @ops writes is durable from now on, and so is the time */
 void km_synced(struct eng *e, struct km *m, unsigned ops, uint64_t ns);
 int km_txn_step(struct eng *e, struct km *m, struct km_rt *rt);
