@@ -341,9 +341,9 @@ void kvdb_bulk_abort(struct kvdb_bulk *b)
 	if (!b)
 		return;
 	kv_run_build_abort(b->b_build);
-	b->b_len = 0;
-	if (b->b_seg)
-		kv_seg_close_cold(b->b_kvs->k_db, b->b_seg, b->b_off);
+	/* nothing of them is referred to: they need no seal, which would wait for more of them */
+	for (size_t i = 0; i < b->b_nsegs; i++)
+		kv_seg_abandon(b->b_kvs->k_db, b->b_segs[i], 0);
 	bulk_free(b);
 }
 

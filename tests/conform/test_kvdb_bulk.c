@@ -553,6 +553,50 @@ static void a_failed_load_can_only_be_given_up(void)
 	kh_close();
 }
 
+static uint64_t free_bytes(void)
+{
+	struct kvdb_info in;
+
+	T_EQ(kvdb_info(kh_db, &in), 0);
+	return in.pool.cls[MPOOL_CAPACITY].free;
+}
+
+/* Values until the pool is full, then it is given up. */
+static unsigned load_and_give_up(struct kvdb_kvs *kvs)
+{
+	struct kvdb_bulk *b;
+	char key[16];
+	unsigned n = 0;
+
+	T_EQ(kvdb_bulk_open(kvs, 0, &b), 0);
+	do
+		snprintf(key, sizeof(key), "%08u", n++);
+	while (!kvdb_bulk_add(b, key, 8, kh_buf, 60000));
+	kvdb_bulk_abort(b);
+	return n;
+}
+
+/* A few large segments are not enough to be sealed: they go all the same. */
+static void given_up_gives_its_few_segments_back(void)
+{
+	struct kvdb_opts o = kh_opts();
+	uint64_t before;
+	unsigned n;
+
+	kh_make(96 * MIB, 0);
+	o.segment_bytes = 8 * MIB;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	T_EQ(kh_put_str(kh_kvs("s"), "k", "v"), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	before = free_bytes();
+	n = load_and_give_up(kh_kvs("s"));
+	T_OK(n > 200);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	T_OK(free_bytes() >= before);
+	T_OK(load_and_give_up(kh_kvs("s")) >= n);
+	kh_close();
+}
+
 int main(void)
 {
 	T_RUN(a_difference_is_what_was_written);
@@ -568,6 +612,7 @@ int main(void)
 	T_RUN(transactions_see_none_or_all_of_it);
 	T_RUN(is_part_of_the_next_checkpoint);
 	T_RUN(a_failed_load_can_only_be_given_up);
+	T_RUN(given_up_gives_its_few_segments_back);
 	th_clean();
 	return t_done();
 }
