@@ -147,11 +147,15 @@ void kv_mdc_state_seg_del(struct kv_mdc_state *st, uint64_t obj)
 	memmove(&st->st_seg[i], &st->st_seg[i + 1], (st->st_nseg - i) * sizeof(st->st_seg[0]));
 }
 
+/*
+ * The list may be long, and an open folds every edit. Ids ascend: most blocks are newer than all
+ * that is gone, and what was announced stands at its end.
+ */
 void kv_mdc_state_gone_del(struct kv_mdc_state *st, uint64_t obj)
 {
-	size_t i;
+	size_t i = obj <= st->st_gone_most ? st->st_ngone : 0;
 
-	for (i = 0; i < st->st_ngone; i++) {
+	while (i--) {
 		if (st->st_gone[i] == obj) {
 			st->st_gone[i] = st->st_gone[--st->st_ngone];
 			return;
@@ -197,6 +201,8 @@ static int gone_add(struct kv_mdc_state *st, uint64_t id)
 	if (grow(st, &st->st_gone, &st->st_gonecap, st->st_ngone + 1, sizeof(id)))
 		return -ENOMEM;
 	st->st_gone[st->st_ngone++] = id;
+	if (id > st->st_gone_most)
+		st->st_gone_most = id;
 	return 0;
 }
 

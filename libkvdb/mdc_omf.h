@@ -117,6 +117,7 @@ struct kv_mdc_state {
 	uint32_t st_partcap;
 	uint32_t st_parts;
 	uint64_t *st_gone;
+	uint64_t st_gone_most;		/* no id in it is greater */
 	size_t st_ngone;
 	uint32_t st_gonecap;
 	uint64_t st_time;		/* greatest engine time recorded, ms; 0 = none */

@@ -7,6 +7,7 @@
 #include "harness.h"
 
 #include <errno.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "mdc.h"
@@ -84,6 +85,51 @@ static void fold_builds_the_state(void)
 	kv_mdc_enc_kvs_add(&b, TAG, 7, "third", 50);
 	T_EQ(fold(&st), 0);
 	T_OK(!st.st_clean);
+	kv_mdc_state_free(&st);
+}
+
+/* Spills of 64 blocks, each announced, that replace the one before. Processor time that it took. */
+static uint64_t spills_fold(struct kv_mdc_state *st, uint64_t from, uint64_t n)
+{
+	struct kv_kblock_desc kb[64];
+	uint64_t gone[64];
+	struct timespec t0, t1;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t0);
+	for (uint64_t id = from; id < from + n; id++) {
+		struct kv_run_desc d = { .rd_id = id, .rd_pos = 1, .rd_keys = 10, .rd_kvs = 1,
+					 .rd_n = 64, .rd_kb = kb };
+		uint64_t drop = id - 1;
+
+		for (unsigned i = 0; i < 64; i++) {
+			gone[i] = 64 * id + i;
+			kb[i] = (struct kv_kblock_desc){ gone[i], 4096, 7 };
+		}
+		kv_mdc_enc_gone(&b, TAG, gone, 64);
+		T_EQ(fold(st), 0);
+		kv_mdc_enc_edit(&b, TAG, 1, &d, &drop, id > 1, NULL, 0);
+		T_EQ(fold(st), 0);
+	}
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t1);
+	return (uint64_t)(t1.tv_sec - t0.tv_sec) * 1000000000u + (uint64_t)t1.tv_nsec -
+	       (uint64_t)t0.tv_nsec;
+}
+
+/* An open folds all of it: what was dropped since the last compaction is a long list. */
+static void an_edit_costs_the_same_however_much_is_gone(void)
+{
+	static struct kv_mdc_state st;
+	uint64_t first, last;
+
+	start(&st);
+	kv_mdc_enc_kvs_add(&b, TAG, 1, "s", 3);
+	T_EQ(fold(&st), 0);
+	first = spills_fold(&st, 1, 200);
+	spills_fold(&st, 201, 1600);
+	last = spills_fold(&st, 1801, 200);
+	T_EQ(st.st_ngone, 64 * 1999);
+	T_EQ(st.st_kvs[0].mk_nrun, 1);
+	T_OK(last < 4 * first + 5000000);
 	kv_mdc_state_free(&st);
 }
 
@@ -629,6 +675,7 @@ int main(void)
 {
 	T_RUN(super_each_check);
 	T_RUN(fold_builds_the_state);
+	T_RUN(an_edit_costs_the_same_however_much_is_gone);
 	T_RUN(checkpoints_come_and_go);
 	T_RUN(what_is_not_there_is_refused);
 	T_RUN(leaves_begin_and_end);
