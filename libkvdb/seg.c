@@ -773,6 +773,12 @@ static int delete_step(struct kvdb *db)
 	return err ? err : 1;
 }
 
+/* What is dead but not sealed is no room: it is never a good part of a class. */
+static unsigned seal_batch(struct kvdb *db)
+{
+	return min_u(batch_size(db), min_u(SEAL_MIN, segs_of(db, SEAL_BYTES)));
+}
+
 /* Ahead of need; a full pool is not an error here. */
 int kv_segs_stock_step(struct kvdb *db)
 {
@@ -823,7 +829,7 @@ int kv_segs_step(struct kvdb *db)
 		return 0;
 	rc = delete_step(db);
 	if (!rc)
-		rc = seal_step(db, min_u(SEAL_MIN, segs_of(db, SEAL_BYTES)));
+		rc = seal_step(db, seal_batch(db));
 	pthread_mutex_unlock(&ss->sg_step_lock);
 	return rc;
 }

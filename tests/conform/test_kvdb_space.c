@@ -192,6 +192,37 @@ static void dropping_a_store_gives_room(void)
 	th_clean();
 }
 
+static uint64_t free_bytes(void)
+{
+	struct kvdb_info in;
+
+	T_EQ(kvdb_info(kh_db, &in), 0);
+	return in.pool.cls[MPOOL_CAPACITY].free;
+}
+
+/* A few segments that are a good part of the pool do not wait for more before they are sealed. */
+static void a_few_large_segments_come_back(void)
+{
+	struct kvdb_opts o = kh_opts();
+	uint64_t before;
+
+	kh_make(96 * MIB, 0);
+	o.segment_bytes = 8 * MIB;
+	o.logs = 1;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	T_EQ(kh_put_str(kh_kvs("stays"), "k", "v"), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	before = free_bytes();
+	for (unsigned i = 0; i < 500; i++)
+		T_EQ(kvdb_put(kh_kvs("goes"), &i, 4, kh_buf, 60000), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(kvdb_kvs_drop(kh_db, "goes"), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	T_OK(free_bytes() + 17 * MIB > before);	/* but for one that is open, one that is ready */
+	kh_close();
+	th_clean();
+}
+
 /* ---- memory ------------------------------------------------------------------------------ */
 
 /* Each store once held many keys: what it keeps ready for more must not use the budget up. */
@@ -269,6 +300,7 @@ int main(void)
 	run_both("full_with_two_classes", full_with_two_classes);
 	run_both("full_when_the_process_dies", full_when_the_process_dies);
 	run_both("dropping_a_store_gives_room", dropping_a_store_gives_room);
+	run_both("a_few_large_segments_come_back", a_few_large_segments_come_back);
 	run_both("stores_loaded_one_after_another", stores_loaded_one_after_another);
 	run_both("cursors_do_not_stop_writers", cursors_do_not_stop_writers);
 	th_clean();
