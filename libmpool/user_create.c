@@ -249,7 +249,9 @@ static int name_choose(struct creation *cr)
 		len = strlen(path);
 		while (len > 1 && path[len - 1] == '/')
 			path[--len] = 0;
-		s = strrchr(path, '/') + 1;
+		/* of "name/" no slash is left */
+		s = strrchr(path, '/');
+		s = s ? s + 1 : path;
 	}
 	if (strlen(s) > MPOOL_NAME_MAX)
 		return mpl_err(MPL_SPEC, "pool name \"%.40s\" is longer than %d bytes", s,

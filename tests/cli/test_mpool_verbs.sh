@@ -45,6 +45,23 @@ create_takes_members_by_path() {
 	want 0 mpool destroy -y ./p
 }
 
+# as a shell completes it, without another slash
+create_takes_a_path_that_ends_in_its_only_slash() {
+	want 0 mpool create -n p/ --size 64M
+	want 0 mpool create -j p/ --size 64M
+	same name "$(field 'd["name"]')" p
+	want 0 mpool verify p/
+	want 5 mpool create p/ --size 64M
+	want 0 kvdb create d// --size 64M
+	want 0 kvdb info d/
+	# no name can be taken from these
+	want 2 mpool create ./ --size 64M
+	has err "'\.', .*--name"
+	want 2 kvdb create ../ --size 64M
+	want 0 mpool create ./ --name here --size 64M
+	want 0 mpool destroy -y p/ d/ ./
+}
+
 create_plan_changes_nothing() {
 	before=$(sums .)
 	want 0 mpool create -n ./p --size 64M --staging-size 32M
@@ -366,6 +383,7 @@ closed_output_does_not_reach_a_pool() {
 run create_makes_files_only_the_owner_reads
 run create_prints_json
 run create_takes_members_by_path
+run create_takes_a_path_that_ends_in_its_only_slash
 run create_plan_changes_nothing
 run create_refuses_an_existing_pool
 run create_refuses_a_pool_whose_member_is_away
