@@ -8,8 +8,10 @@
  * garbage or nothing costs only its place, which it loses after a while. The
  * thread takes no lock that a writer waits for longer than kvdb_stats() does.
  *
- * Place: DIR/UUID.sock, where UUID is the pool's and DIR the first that can be
- * used of $XDG_RUNTIME_DIR/kvdb, /run/kvdb (root) or /run/user/UID/kvdb, and
+ * Place: DIR/UUID-DEV-INO.sock, where UUID is the pool's, and DEV and INO are the
+ * numbers of its folder, since a copy of the pool has its UUID (one of the module has
+ * no copy and no folder: DIR/UUID.sock). DIR is the first that can be used of
+ * $XDG_RUNTIME_DIR/kvdb, /run/kvdb (root) or /run/user/UID/kvdb, and
  * /tmp/kvdb-UID; it must be a directory of ours that nobody else may write to.
  * The socket is made under another name and renamed, so whoever finds the name
  * finds somebody who listens, or somebody who died. The pool's lease, which
@@ -137,20 +139,25 @@ static void sweep(DIR *d, const char *dir)
 #define DIR_MAX (sizeof(((struct kv_ctl *)0)->ct_path) - sizeof("/.sock") - 36)
 
 /* Sets @dir and ct_path; false: too long for a socket. */
-static bool name_it(struct kv_ctl *ct, char dir[DIR_MAX], char tmp[sizeof(ct->ct_path)])
+static bool name_it(struct kv_ctl *ct, const char *pool, char dir[DIR_MAX],
+		    char tmp[sizeof(ct->ct_path)])
 {
-	char uuid[40];
+	char uuid[40], folder[40] = "";
 	struct mpool_info pi;
 	const uint8_t *u = pi.uuid;
+	struct stat st;
 	int n, m;
 
-	if (mpool_info(ct->ct_db->d_mp, &pi) || !find_dir(dir, DIR_MAX))
+	if (strchr(pool, '/') && !stat(pool, &st))
+		snprintf(folder, sizeof(folder), "-%llx-%llx", (unsigned long long)st.st_dev,
+			 (unsigned long long)st.st_ino);
+	if (mpool_info(ct->ct_db->d_mp, &pi) || !find_dir(dir, DIR_MAX - strlen(folder)))
 		return false;
 	snprintf(uuid, sizeof(uuid),
 		 "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
 		 u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
 		 u[15]);
-	n = snprintf(ct->ct_path, sizeof(ct->ct_path), "%s/%s.sock", dir, uuid);
+	n = snprintf(ct->ct_path, sizeof(ct->ct_path), "%s/%s%s.sock", dir, uuid, folder);
 	m = snprintf(tmp, sizeof(ct->ct_path), "%s/.%.8s-%d-%llu", dir, uuid, (int)getpid(),
 		     (unsigned long long)ct->ct_db->d_id);
 	return n > 0 && (size_t)n < sizeof(ct->ct_path) && m > 0 && (size_t)m < sizeof(ct->ct_path);
@@ -172,14 +179,14 @@ static bool show(struct kv_ctl *ct, struct sockaddr_un *sa)
 	return false;
 }
 
-static bool listen_at(struct kv_ctl *ct)
+static bool listen_at(struct kv_ctl *ct, const char *pool)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	char dir[DIR_MAX];
 	bool is_shown;
 	DIR *d;
 
-	if (!name_it(ct, dir, sa.sun_path))
+	if (!name_it(ct, pool, dir, sa.sun_path))
 		return false;
 	/*
 	 * Between bind and the first look at it a socket seems dead: who sweeps has the lock. Who
@@ -198,7 +205,7 @@ static void leave(struct kv_ctl *ct)
 {
 	struct stat st;
 
-	/* a copy of the pool has its uuid: what another database put there stays */
+	/* what another process put there stays */
 	if (!lstat(ct->ct_path, &st) && st.st_dev == ct->ct_stat.st_dev &&
 	    st.st_ino == ct->ct_stat.st_ino)
 		unlink(ct->ct_path);
@@ -438,7 +445,7 @@ static void *ctl_main(void *arg)
 	return NULL;
 }
 
-void kv_ctl_start(struct kvdb *db)
+void kv_ctl_start(struct kvdb *db, const char *pool)
 {
 	struct kv_ctl *ct = calloc(1, sizeof(*ct));
 	bool is_named = false;
@@ -449,7 +456,7 @@ void kv_ctl_start(struct kvdb *db)
 	ct->ct_fd = -1;
 	ct->ct_stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (ct->ct_stop >= 0)
-		is_named = listen_at(ct);
+		is_named = listen_at(ct, pool);
 	/* before the thread is there: it reads it */
 	db->d_ctl = is_named ? ct : NULL;
 	if (is_named && !kv_thread_start(&ct->ct_thread, ctl_main, ct))

@@ -14,11 +14,11 @@
 #define KV_CTL_DEPTH	8u
 
 /*
- * kv_ctl_start - serve the database; @db is complete and takes writes
+ * kv_ctl_start - serve the database; @db is complete and takes writes; @pool as it was opened
  * Without a place for the socket, memory or descriptors the database works as
  * well; d_ctl is NULL then and kvdb_info.ctl is empty.
  */
-void kv_ctl_start(struct kvdb *db);
+void kv_ctl_start(struct kvdb *db, const char *pool);
 /* Ends service: waits for the request being answered. Before anything else is torn down. */
 void kv_ctl_stop(struct kvdb *db);
 /* Path of the socket, "" when there is none. */

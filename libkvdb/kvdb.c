@@ -487,7 +487,7 @@ static int open_once(const char *pool, const struct kvdb_opts *o, struct kvdb **
 		err = start(db);
 	if (!err) {
 		if (!(o->flags & (KVDB_RDONLY | KVDB_MANUAL | KVDB_NOCTL)))
-			kv_ctl_start(db);
+			kv_ctl_start(db, pool);
 		*out = db;
 		return 0;
 	}

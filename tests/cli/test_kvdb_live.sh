@@ -30,6 +30,12 @@ let_go() {
 	rm -f in held
 }
 
+# what stands behind the uuid in the name of a socket
+folder() {
+	python3 -c 'import os, sys; s = os.stat(sys.argv[1]); print("-%x-%x" % (s.st_dev, s.st_ino))' \
+		"$1"
+}
+
 a_live_database_tells_about_itself() {
 	make_db
 	want 0 kvdb info ./d -j
@@ -236,6 +242,34 @@ without_a_socket_the_way_out_is_told() {
 	let_go
 }
 
+# a copy has the uuid of its pool, and so the name of its socket
+a_copy_is_not_answered_for() {
+	local v
+	make_db
+	want 0 kvdb kvs create ./d s
+	want 0 kvdb checkpoint create ./d monday
+	cp -r d copy
+	want 0 kvdb kvs create ./copy mine
+	ln -s d same
+	hold 1
+	want 0 kvdb kvs list ./copy -H -o name
+	same stores "$(cat "$S/out")" "$(printf 'mine\ns')"
+	want 0 kvdb list ./copy -H -o state
+	has out '^clean$'
+	want 3 kvdb set ./copy interval=20ms
+	want 0 kvdb set ./copy s ttl=1h
+	want 0 kvdb checkpoint drop -y ./copy monday
+	want 0 kvdb compact ./copy
+	has out '^\./copy: .* used'
+	# the other one is as it was, under each of its names
+	want 0 kvdb checkpoint list ./d -H -o name
+	has out '^monday$'
+	want 0 kvdb kvs info ./same/ s
+	hasnt out 'time to live'
+	want 0 kvdb set "$PWD/d" interval=20ms
+	let_go
+}
+
 somebody_elses_socket_is_not_believed() {
 	[ "$(id -u)" = 0 ] || skip "needs root"
 	[ -x /usr/bin/python3 ] || skip "no python3 for another user"
@@ -245,11 +279,11 @@ somebody_elses_socket_is_not_believed() {
 	uuid=$(field 'd["pool"]["uuid"]')
 	hold 1
 	# another user pretends to be the database
-	rm "$XDG_RUNTIME_DIR/kvdb/$uuid.sock"
+	rm "$XDG_RUNTIME_DIR/kvdb/$uuid$(folder ./d).sock"
 	chmod 755 "$XDG_RUNTIME_DIR"
 	chmod 777 "$XDG_RUNTIME_DIR/kvdb"
 	setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 - \
-		"$XDG_RUNTIME_DIR/kvdb/$uuid.sock" <<-'EOF' &
+		"$XDG_RUNTIME_DIR/kvdb/$uuid$(folder ./d).sock" <<-'EOF' &
 	import socket, sys, time
 	s = socket.socket(socket.AF_UNIX)
 	s.bind(sys.argv[1])
@@ -258,7 +292,7 @@ somebody_elses_socket_is_not_believed() {
 	EOF
 	local pid=$! i
 	for ((i = 0; i < 100; i++)); do
-		[ -S "$XDG_RUNTIME_DIR/kvdb/$uuid.sock" ] && break
+		[ -S "$XDG_RUNTIME_DIR/kvdb/$uuid$(folder ./d).sock" ] && break
 		sleep 0.05
 	done
 	want 8 timeout 10 kvdb info ./d
@@ -272,7 +306,7 @@ what_a_process_answers_drives_no_terminal() {
 	make_db
 	uuid=$(sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' d/pool.json)
 	mkdir -p "$XDG_RUNTIME_DIR/kvdb"
-	python3 - "$XDG_RUNTIME_DIR/kvdb/$uuid.sock" >ready <<-'EOF' &
+	python3 - "$XDG_RUNTIME_DIR/kvdb/$uuid$(folder ./d).sock" >ready <<-'EOF' &
 	import json, socket, sys
 	s = socket.socket(socket.AF_UNIX)
 	s.bind(sys.argv[1])
@@ -309,7 +343,7 @@ who_takes_no_call_is_not_waited_for() {
 	make_db
 	uuid=$(sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' d/pool.json)
 	mkdir -p "$XDG_RUNTIME_DIR/kvdb"
-	python3 - "$XDG_RUNTIME_DIR/kvdb/$uuid.sock" >ready <<-'EOF' &
+	python3 - "$XDG_RUNTIME_DIR/kvdb/$uuid$(folder ./d).sock" >ready <<-'EOF' &
 	import socket, sys, time
 	s = socket.socket(socket.AF_UNIX)
 	s.bind(sys.argv[1])
@@ -357,6 +391,7 @@ run who_reads_only_cannot_compact
 run top_watches_a_live_database
 run verbs_that_need_it_closed_say_who_has_it
 run without_a_socket_the_way_out_is_told
+run a_copy_is_not_answered_for
 run somebody_elses_socket_is_not_believed
 run what_a_process_answers_drives_no_terminal
 run a_description_that_is_no_file_is_not_waited_for

@@ -2,10 +2,10 @@
 /*
  * A database that another process has open, by its control socket.
  *
- * The socket's name is the pool's uuid, which stands in its description; where
- * it lies is written in libkvdb/ctl.c. The directories of the pool's owner are
- * searched too, for root. Whoever answers must be the owner of the pool, we, or
- * root: a name below /tmp could be anybody's.
+ * The socket's name is made of the pool's uuid, which stands in its description,
+ * and its folder; where it lies is written in libkvdb/ctl.c. The directories of
+ * the pool's owner are searched too, for root. Whoever answers must be the owner
+ * of the pool, we, or root: a name below /tmp could be anybody's.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,6 +41,19 @@ static int config_read(const char *path, uid_t *owner, struct json_object **root
 	}
 	close(fd);
 	return *root ? 0 : -EINVAL;
+}
+
+#define FOLDER_STR 40
+
+/* What stands behind the uuid: a copy of the pool is in another folder. */
+static void folder_str(char s[FOLDER_STR], const char *path)
+{
+	struct stat st;
+
+	s[0] = '\0';
+	if (strchr(path, '/') && !stat(path, &st))
+		snprintf(s, FOLDER_STR, "-%llx-%llx", (unsigned long long)st.st_dev,
+			 (unsigned long long)st.st_ino);
 }
 
 /* The uuid of the pool at @path without opening it (a writer has it). */
@@ -79,7 +92,7 @@ static int pool_uuid(const char *path, char uuid[UUID_STR], uid_t *owner)
 	return rc;
 }
 
-static int plug(const char *dir, const char *uuid, uid_t owner)
+static int plug(const char *dir, const char *name, uid_t owner)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	struct timeval limit = { .tv_sec = WAIT_S }, soon = { .tv_sec = CALL_S };
@@ -87,7 +100,7 @@ static int plug(const char *dir, const char *uuid, uid_t owner)
 	struct ucred cr;
 	int fd, n, err;
 
-	n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s.sock", dir, uuid);
+	n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s.sock", dir, name);
 	if (n < 0 || (size_t)n >= sizeof(sa.sun_path))
 		return -ENOENT;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -112,17 +125,18 @@ int remote_open(const char *path, struct remote *r)
 {
 	const char *xdg = getenv("XDG_RUNTIME_DIR");
 	uid_t who[2] = { geteuid(), 0 };
-	char uuid[UUID_STR], dir[4200];
-	int rc = pool_uuid(path, uuid, &who[1]), i, best = -ENOENT;
+	char name[UUID_STR + FOLDER_STR], dir[4200];
+	int rc = pool_uuid(path, name, &who[1]), i, best = -ENOENT;
 
 	*r = (struct remote){ .fd = -1 };
 	if (rc)
 		return rc;
+	folder_str(name + strlen(name), path);
 	if (xdg && *xdg == '/') {
 		snprintf(dir, sizeof(dir), "%s/kvdb", xdg);
-		rc = plug(dir, uuid, who[1]);
+		rc = plug(dir, name, who[1]);
 	} else {
-		rc = plug("/run/kvdb", uuid, who[1]);
+		rc = plug("/run/kvdb", name, who[1]);
 	}
 	for (i = 0; i < 6 && rc < 0; i++) {
 		unsigned uid = (unsigned)who[i / 3];
@@ -131,7 +145,7 @@ int remote_open(const char *path, struct remote *r)
 		best = rc != -ENOENT && rc != -ECONNREFUSED ? rc : best;
 		snprintf(dir, sizeof(dir), i % 3 == 0 ? "/run/user/%u/kvdb" : i % 3 == 1 ?
 			 "/tmp/kvdb-%u" : "/run/kvdb", uid);
-		rc = plug(dir, uuid, who[1]);
+		rc = plug(dir, name, who[1]);
 	}
 	if (rc < 0)
 		return best;
