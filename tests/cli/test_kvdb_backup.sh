@@ -355,6 +355,32 @@ for n in range(2, int(sys.argv[2]) + 1):
     open(path % n, "wb").write(head + base + last[64:])' "$1" "$2"
 }
 
+# A pool that was put back to an older state (cp, a snapshot of its disk) gives numbers of
+# checkpoints a second time. The one of that number is not what the last file ends at.
+a_database_that_went_back_is_no_base() {
+	want 0 kvdb -q create ./d --size 64M
+	want 0 kvdb kvs create ./d s
+	want 0 kvdb put ./d s a 1
+	want 0 kvdb backup ./d ./bk
+	cp -r d before
+	want 0 kvdb put ./d s a 2
+	want 0 kvdb put ./d s b 2
+	want 0 kvdb backup ./d ./bk --incremental
+	rm -r d
+	mv before d
+	want 0 kvdb put ./d s c 3
+	want 0 kvdb put ./d s e 3
+	want 0 kvdb checkpoint create ./d mine
+	want 0 kvdb put ./d s f 4
+	want 5 kvdb backup ./d ./bk --incremental
+	want 0 kvdb backup ./d ./bk -j
+	same kind "$(field 'd["kind"], d["number"]')" "('full', 3)"
+	dump_of ./d 3.dump
+	restored ./bk 3.dump
+	want 0 kvdb checkpoint list ./d -H -o name
+	has out '^mine$'
+}
+
 # each restore reads all of a chain: one that grew for ever could not be restored in the end
 a_chain_does_not_grow_for_ever() {
 	want 0 kvdb -q create ./d --size 64M
@@ -533,6 +559,7 @@ run an_interrupted_copy_leaves_no_checkpoint
 run the_checkpoint_of_a_killed_backup_goes_with_the_next
 run a_chain_is_longer_than_the_limit_of_open_files
 run a_chain_that_lost_a_file_begins_anew
+run a_database_that_went_back_is_no_base
 run a_chain_does_not_grow_for_ever
 run a_checkpoint_is_backed_up_beside_a_writer
 run a_backup_of_ones_own_checkpoint_leaves_none_behind

@@ -371,13 +371,19 @@ static void part_path(const struct job *j, char path[BK_PATH])
 	snprintf(path, BK_PATH, "%.4000s/.part", j->dir);
 }
 
-static bool find(struct kvdb *db, const char *name, uint64_t id, struct kvdb_checkpoint_info *out)
+/*
+ * By its name, or else the one that file @h was made of: a pool that was put back to an older
+ * state gives an id again, but no time.
+ */
+static bool find(struct kvdb *db, const char *name, const struct bk_head *h,
+		 struct kvdb_checkpoint_info *out)
 {
 	static struct kvdb_checkpoint_info all[KVDB_CHECKPOINT_MAX];
 	int n = kvdb_checkpoint_list(db, all, KVDB_CHECKPOINT_MAX);
 
 	for (int i = 0; i < n; i++) {
-		if (name ? strcmp(all[i].name, name) != 0 : all[i].id != id)
+		if (name ? strcmp(all[i].name, name) != 0 :
+			   all[i].id != h->ckpt || all[i].time_ns != h->time_ns)
 			continue;
 		*out = all[i];
 		return true;
@@ -416,14 +422,19 @@ static int dir_open(struct job *j)
 	return j->last < 0 ? file_fail(j, j->dir, j->last) : EXIT_DONE;
 }
 
-static int drop_own(struct job *j, struct kvdb *db, uint64_t id)
+static int drop_own(struct job *j, struct kvdb *db, const char *name)
+{
+	int err = strncmp(name, OWN, strlen(OWN)) ? 0 : kvdb_checkpoint_drop(db, name);
+
+	return err ? db_fail(j->ui, name, err) : EXIT_DONE;
+}
+
+/* The one that file @h was made of, unless it is the user's. */
+static int drop_of(struct job *j, struct kvdb *db, const struct bk_head *h)
 {
 	struct kvdb_checkpoint_info c;
-	int err = 0;
 
-	if (find(db, NULL, id, &c) && !strncmp(c.name, OWN, strlen(OWN)))
-		err = kvdb_checkpoint_drop(db, c.name);
-	return err ? db_fail(j->ui, c.name, err) : EXIT_DONE;
+	return find(db, NULL, h, &c) ? drop_own(j, db, c.name) : EXIT_DONE;
 }
 
 /* Drops what a killed one was about, unless the last backup is; makes @name. */
@@ -433,9 +444,9 @@ static int make(struct job *j, struct kvdb *db, const char *name)
 	struct note no;
 	int rc = EXIT_DONE;
 
-	if (note_read(j->dirfd, j->head.uuid, &no) && find(db, no.name, 0, &c) &&
-	    c.id != j->base.ckpt)
-		rc = drop_own(j, db, c.id);
+	if (note_read(j->dirfd, j->head.uuid, &no) && find(db, no.name, NULL, &c) &&
+	    (c.id != j->base.ckpt || c.time_ns != j->base.time_ns))
+		rc = drop_own(j, db, no.name);
 	if (rc)
 		return rc;
 	no = (struct note){ .name = "" };
@@ -470,7 +481,7 @@ static const char *why_full(struct job *j, struct kvdb *db, int err)
 
 	if (!j->last)
 		return "there is no backup to build upon";
-	if (err || !find(db, NULL, j->base.ckpt, &j->from))
+	if (err || !find(db, NULL, &j->base, &j->from))
 		return "the last backup is not readable, or its checkpoint is gone";
 	n = chain_files(j);
 	if (!n)
@@ -513,7 +524,7 @@ static int choose(struct job *j, struct kvdb *db)
 			return rc;
 		name = own;
 	}
-	if (!find(db, name, 0, &j->at))
+	if (!find(db, name, NULL, &j->at))
 		return ui_error(j->ui, EXIT_NOTFOUND, name, "kvdb checkpoint list shows all",
 				"the database has no such checkpoint");
 	j->head.ckpt = j->at.id;
@@ -571,11 +582,11 @@ static int tidy(struct job *j, bool is_good)
 	if (rc)
 		return rc;
 	if (!is_good)
-		rc = drop_own(j, db, j->at.id);
+		rc = drop_of(j, db, &j->head);
 	for (int n = is_good ? j->last : 0; n > 0 && !rc; n--)
 		if (!bk_head_read(j->dir, (unsigned)n, &h) &&
 		    !memcmp(h.uuid, j->head.uuid, sizeof(h.uuid)))
-			rc = drop_own(j, db, h.ckpt);
+			rc = drop_of(j, db, &h);
 	if (!rc)
 		unlinkat(j->dirfd, NOTE, 0);
 	return db_close(j->ui, j->path, db, rc);
