@@ -543,6 +543,9 @@ static int write_file(struct job *j)
 	rc = db_open_at(j->ui, j->path, j->at.name, &to);
 	if (!rc && j->head.flags)
 		rc = db_open_at(j->ui, j->path, j->from.name, &from);
+	/* a place where nobody reads would be waited for, and the signal has been */
+	if (!rc && bk_is_stopped)
+		rc = file_fail(j, path, -EINTR);
 	j->out.fd = rc ? -1 : open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
 				    0600);
 	j->out.buf = malloc(8 + BK_BLOCK_MAX);
