@@ -195,6 +195,28 @@ interrupted_load_keeps_what_it_read() {
 	want 0 kvdb verify ./d
 }
 
+# the kernel tells of a terminal that has gone, and so does the shell that it leaves
+a_hangup_that_comes_twice_ends_a_load_once() {
+	local pid rc=0
+	make_db
+	mkfifo pipe
+	exec 7<>pipe
+	printf 'a\t1\n' >&7
+	env --default-signal=HUP kvdb load ./d s <pipe >"$S/out" 2>"$S/err" 7>&- &
+	pid=$!
+	sleep 1
+	for _ in $(seq 100000); do
+		kill -HUP $pid 2>/dev/null || break
+	done
+	wait $pid || rc=$?
+	exec 7>&-
+	same "exit code" $rc 1
+	has err 'interrupted after 1 record'
+	want 0 kvdb get ./d s a
+	want 0 kvdb list ./d -H -o state
+	has out '^clean$'
+}
+
 a_load_that_nohup_began_outlives_its_terminal() {
 	local pid rc=0
 	make_db
@@ -267,6 +289,7 @@ run no_key_drives_a_terminal
 run load_reads_standard_input
 run bad_lines_are_named_with_their_number
 run interrupted_load_keeps_what_it_read
+run a_hangup_that_comes_twice_ends_a_load_once
 run a_load_that_nohup_began_outlives_its_terminal
 run a_line_without_end_is_no_end_of_the_file
 run too_long_lines_are_refused

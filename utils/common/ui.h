@@ -61,8 +61,8 @@ int ui_usage(struct ui *ui, const char *fmt, ...) __attribute__((format(printf, 
 void ui_note(struct ui *ui, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * SIGINT, SIGTERM and SIGHUP call @fn, once: the second one kills. They end a wait for
- * input. A SIGHUP that is ignored stays so: nohup(1) began the command.
+ * SIGINT, SIGTERM and SIGHUP call @fn; the second SIGINT or SIGTERM kills. They end a wait
+ * for input. A SIGHUP that is ignored stays so: nohup(1) began the command.
  */
 void ui_on_stop(void (*fn)(int sig));
 
