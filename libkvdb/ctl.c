@@ -148,7 +148,7 @@ static bool name_it(struct kv_ctl *ct, const char *pool, char dir[DIR_MAX],
 	struct stat st;
 	int n, m;
 
-	if (strchr(pool, '/') && !stat(pool, &st))
+	if (strchr(pool, '/') && !stat(pool, &st) && S_ISDIR(st.st_mode))
 		snprintf(folder, sizeof(folder), "-%llx-%llx", (unsigned long long)st.st_dev,
 			 (unsigned long long)st.st_ino);
 	if (mpool_info(ct->ct_db->d_mp, &pi) || !find_dir(dir, DIR_MAX - strlen(folder)))

@@ -328,8 +328,8 @@ static const struct tool kvdb_tool = {
 		 "'kvdb explain' tells more about it.",
 	.files = "DB/pool.json\tdescription of the pool below a database\n"
 		 "$XDG_RUNTIME_DIR/kvdb/UUID-DEV-INO.sock\tcontrol socket of a database in use; "
-		 "UUID is the pool's, DEV and INO are the numbers of its folder. Without that variable: below /run (root), /run/user/UID or "
-		 "/tmp/kvdb-UID\n",
+		 "UUID is the pool's, DEV and INO are the numbers of its folder. Without that "
+		 "variable: below /run (root), /run/user/UID or /tmp/kvdb-UID\n",
 	.environment = "NO_COLOR\twhen set and not empty, no colour is used\n"
 		       "XDG_RUNTIME_DIR\twhere control sockets lie\n"
 		       "MPOOL_IO\thow data is read and written: uring or sync\n"

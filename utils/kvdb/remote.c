@@ -51,7 +51,7 @@ static void folder_str(char s[FOLDER_STR], const char *path)
 	struct stat st;
 
 	s[0] = '\0';
-	if (strchr(path, '/') && !stat(path, &st))
+	if (strchr(path, '/') && !stat(path, &st) && S_ISDIR(st.st_mode))
 		snprintf(s, FOLDER_STR, "-%llx-%llx", (unsigned long long)st.st_dev,
 			 (unsigned long long)st.st_ino);
 }
