@@ -32,8 +32,7 @@ let_go() {
 
 # what stands behind the uuid in the name of a socket
 folder() {
-	python3 -c 'import os, sys; s = os.stat(sys.argv[1]); print("-%x-%x" % (s.st_dev, s.st_ino))' \
-		"$1"
+	printf -- '-%x-%x' "$(stat -Lc %d "$1")" "$(stat -Lc %i "$1")"
 }
 
 a_live_database_tells_about_itself() {
