@@ -31,20 +31,27 @@ void kv_ahead_close(struct kvdb *db, struct kv_ahead *ah)
 {
 	if (!ah->ah_mem)
 		return;
-	free(ah->ah_mem);
+	free(ah->ah_heap);
 	ah->ah_mem = NULL;
 	atomic_fetch_sub(&db->d_scan_bytes, PAGES * PAGE);
 }
 
+/*
+ * Cursors come and go: what aligned_alloc() cuts out of a heap leaves pieces in front and behind
+ * that its next call has no use for (glibc before 2.38), several times the memory of all cursors.
+ */
 static bool has_memory(struct kvdb *db, struct kv_ahead *ah)
 {
 	uint64_t bytes = PAGES * PAGE;
 
 	if (ah->ah_mem)
 		return true;
+	ah->ah_heap = NULL;
 	if (atomic_fetch_add(&db->d_scan_bytes, bytes) + bytes <= db->d_budget.b_scan_bytes)
-		ah->ah_mem = aligned_alloc(PAGE, bytes);
-	if (!ah->ah_mem)
+		ah->ah_heap = malloc(bytes + PAGE);
+	if (ah->ah_heap)
+		ah->ah_mem = (uint8_t *)ah->ah_heap + (-(uintptr_t)ah->ah_heap & (PAGE - 1));
+	else
 		atomic_fetch_sub(&db->d_scan_bytes, bytes);
 	return ah->ah_mem;
 }

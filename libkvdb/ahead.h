@@ -17,7 +17,8 @@ struct kv_ahead_run {
 };
 
 struct kv_ahead {
-	uint8_t *ah_mem;		/* NULL until used */
+	uint8_t *ah_mem;		/* NULL until used; within ah_heap */
+	void *ah_heap;
 	unsigned ah_nrun;		/* of the batch before, while a new one is read */
 	struct kv_ahead_run ah_run[KV_AHEAD_MAX];
 	uint32_t ah_at[KV_AHEAD_MAX];	/* of each entry's stored bytes; KV_AHEAD_NONE */

@@ -5,6 +5,7 @@
  */
 #include "harness.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include "heat.h"
@@ -112,7 +113,7 @@ static void list_seg(void *arg, struct kv_seg *s)
 /* What is cached of values goes, as if memory were small. */
 static void forget(void)
 {
-	static uint64_t id[1000];	/* [0]: how many */
+	uint64_t id[1000];	/* [0]: how many */
 
 	id[0] = 0;
 	kv_segs_each(db, list_seg, id);
@@ -159,6 +160,48 @@ static uint64_t scan(unsigned s, unsigned flags)
 		kvdb_cursor_close(cur);
 	}
 	return stats().scan_places - places;
+}
+
+/* They come and go in any order, and keep what they have read ahead while others allocate. */
+static void *open_and_close_cursors(void *arg)
+{
+	struct kvdb_cursor *cur[4] = { NULL };
+	uint64_t x = (uintptr_t)arg;
+	char key[32];
+
+	for (unsigned i = 0; i < 1000; i++) {
+		uint64_t r = t_rand(&x);
+		struct kvdb_cursor **c = &cur[r % 4];
+
+		if (*c)
+			kvdb_cursor_close(*c);
+		T_EQ(kvdb_cursor_open(kvs[0], 0, NULL, 0, c), 0);
+		T_EQ(kvdb_cursor_seek(*c, key, (size_t)sprintf(key, "%04u-key", 0)), 0);
+		forget();
+		for (uint32_t k = 0; k < PART; k++)
+			entry_is(0, k, *c);
+	}
+	for (unsigned i = 0; i < 4; i++)
+		kvdb_cursor_close(cur[i]);
+	return NULL;
+}
+
+static void cursors_leave_no_holes_in_the_heap(void)
+{
+	pthread_t tid[4];
+	size_t before;
+
+	fresh();
+	before = mallinfo2().arena;
+	for (unsigned i = 0; i < 4; i++)
+		T_EQ(pthread_create(&tid[i], NULL, open_and_close_cursors,
+				    (void *)(uintptr_t)(i + 1)), 0);
+	for (unsigned i = 0; i < 4; i++)
+		T_EQ(pthread_join(tid[i], NULL), 0);
+	/* sixteen of 160 KiB */
+	printf("# %zu bytes\n", mallinfo2().arena - before);
+	T_OK(mallinfo2().arena - before < 8u << 20);
+	done();
 }
 
 /* What a cursor has read ahead is of its moment, wherever the values are by now. */
@@ -409,6 +452,7 @@ int main(void)
 	T_RUN(gets_put_nothing_in_order);
 	T_RUN(what_is_kept_for_flushes_is_not_for_scans);
 	T_RUN(a_job_for_scans_ends_soon_when_a_put_has_no_room);
+	T_RUN(cursors_leave_no_holes_in_the_heap);
 	T_RUN(a_walk_goes_on_while_its_values_move);
 	return t_done();
 }
