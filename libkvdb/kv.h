@@ -210,6 +210,7 @@ int kv_segs_step(struct kvdb *db);
 int kv_segs_stock_step(struct kvdb *db);
 /* How short of segments fast logs are that have @ready of their own: 0 to KV_DEBT_MAX. */
 uint32_t kv_segs_debt(struct kvdb *db, uint32_t ready);
+/* Of the pool; without the stock, which nobody but logs and loads takes from. */
 uint64_t kv_segs_free_bytes(struct kvdb *db);
 /* Of the pool, without the reserve of R19 and the stock: for who frees nothing. */
 uint64_t kv_segs_spare_bytes(struct kvdb *db);

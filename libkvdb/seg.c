@@ -322,13 +322,9 @@ bool kv_segs_are_short(struct kvdb *db)
 
 uint64_t kv_segs_free_bytes(struct kvdb *db)
 {
-	struct kv_segs *ss = db->d_segs;
-	uint64_t total, n = pool_free(db, &total);
+	uint64_t total;
 
-	pthread_mutex_lock(&ss->sg_lock);
-	n += (uint64_t)ss->sg_nstock * db->d_budget.b_seg_bytes;
-	pthread_mutex_unlock(&ss->sg_lock);
-	return n;
+	return pool_free(db, &total);
 }
 
 uint64_t kv_segs_spare_bytes(struct kvdb *db)

@@ -192,6 +192,32 @@ static void dropping_a_store_gives_room(void)
 	th_clean();
 }
 
+/*
+ * Half of each segment is dead, as the bound permits. What the put that meets the end of the pool
+ * has moved fits into what is free: the segments in stock are the logs'.
+ */
+static void a_job_for_room_counts_on_no_stock(void)
+{
+	struct kvdb_opts o = kh_opts();
+	struct kvdb_kvs *kvs;
+	unsigned i;
+
+	kh_make(64 * MIB, 0);
+	o.space_amp_max = 10;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	kvs = kh_kvs("s");
+	for (i = 0; i < 10000; i++)
+		T_EQ(kvdb_put(kvs, &i, 4, kh_buf, 2000), 0);
+	for (i = 0; i < 10000; i += 2)
+		T_EQ(kvdb_put(kvs, &i, 4, kh_buf, 2000), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	for (i = 20000; !kvdb_put(kvs, &i, 4, kh_buf, 60000); i++)
+		;
+	T_OK(i - 20000 > 380);	/* 290 without */
+	kh_close();
+	th_clean();
+}
+
 static uint64_t free_bytes(void)
 {
 	struct kvdb_info in;
@@ -301,6 +327,7 @@ int main(void)
 	run_both("full_when_the_process_dies", full_when_the_process_dies);
 	run_both("dropping_a_store_gives_room", dropping_a_store_gives_room);
 	run_both("a_few_large_segments_come_back", a_few_large_segments_come_back);
+	run_both("a_job_for_room_counts_on_no_stock", a_job_for_room_counts_on_no_stock);
 	run_both("stores_loaded_one_after_another", stores_loaded_one_after_another);
 	run_both("cursors_do_not_stop_writers", cursors_do_not_stop_writers);
 	th_clean();
