@@ -749,6 +749,12 @@ static int drain_flush(struct kvdb *db)
 	return err ? err : flush_frozen(db);
 }
 
+/* Somebody deletes what is dead, or is about to. */
+static bool is_freeing(struct kvdb *db)
+{
+	return atomic_load(&db->d_reaping) || kv_segs_are_busy(db);
+}
+
 static void make_room(struct kvdb *db)
 {
 	unsigned int i;
@@ -757,11 +763,13 @@ static void make_room(struct kvdb *db)
 		return;
 	merger_step(db);
 	kv_reloc_make_room(db);
-	/* a tree retires its runs, a run its segments */
+	/* a tree retires its runs, a run its segments; some of it other threads are at */
 	for (i = 0; i < 12; i++) {
 		kv_retire_barrier();
 		kv_runs_reap(db);
 		kv_segs_step(db);
+		while (is_freeing(db))
+			kv_nap();
 	}
 }
 
@@ -776,8 +784,7 @@ void kv_make_room(struct kvdb *db)
 /* True while a worker is in the middle of what drain_compact() waits for. */
 static bool is_busy(struct kvdb *db)
 {
-	bool is = atomic_load(&db->d_reaping) || kv_segs_are_busy(db) || kv_reloc_is_busy(db) ||
-		  kv_compact_is_merging(db);
+	bool is = is_freeing(db) || kv_reloc_is_busy(db) || kv_compact_is_merging(db);
 
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && !is; i++) {
 		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
