@@ -36,6 +36,7 @@ struct kvdb_bulk {
 	struct kvdb_kvs *b_kvs;
 	uint64_t b_seq, b_pos;
 	int b_err;			/* sticky: it can only be aborted */
+	bool b_has_asked;		/* for room */
 	uint64_t b_keys;
 	struct kv_run_build *b_build;
 	uint8_t *b_frame;		/* KV_FRAME_MAX, the frame under construction */
@@ -97,6 +98,19 @@ static int seg_end(struct kvdb_bulk *b)
 	return err;
 }
 
+/* R19: as for a put, once: a load writes no log that would tell whether more has died since. */
+static int seg_get(struct kvdb_bulk *b, uint32_t bytes)
+{
+	struct kvdb *db = b->b_kvs->k_db;
+	int err = kv_seg_alloc(db, 0, KV_VLOG, bytes, false, &b->b_seg);
+
+	if (err != -ENOSPC || b->b_has_asked)
+		return err;
+	b->b_has_asked = true;
+	kv_make_room(db);
+	return kv_seg_alloc(db, 0, KV_VLOG, bytes, false, &b->b_seg);
+}
+
 static int seg_begin(struct kvdb_bulk *b, uint32_t rec)
 {
 	struct kvdb *db = b->b_kvs->k_db;
@@ -105,7 +119,7 @@ static int seg_begin(struct kvdb_bulk *b, uint32_t rec)
 
 	if (kv_vec_grow(&b->b_segs, &b->b_cap, b->b_nsegs + 1, sizeof(b->b_segs[0])))
 		return kv_error(-ENOMEM, "MP0902", "no memory for a bulk load");
-	err = kv_seg_alloc(db, 0, KV_VLOG, need > bytes ? need : bytes, false, &b->b_seg);
+	err = seg_get(b, need > bytes ? need : bytes);
 	if (err)
 		return err;
 	b->b_segs[b->b_nsegs++] = b->b_seg;

@@ -597,6 +597,25 @@ static void given_up_gives_its_few_segments_back(void)
 	kh_close();
 }
 
+/* Half of each segment of another store is overwritten, which the bound on space permits. */
+static void room_is_made_for_a_load_as_for_a_put(void)
+{
+	struct kvdb_opts o = kh_opts();
+	struct kvdb_kvs *old;
+
+	kh_make(64 * MIB, 0);
+	o.space_amp_max = 10;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	old = kh_kvs("old");
+	for (unsigned i = 0; i < 10000; i++)
+		T_EQ(kvdb_put(old, &i, 4, kh_buf, 2000), 0);
+	for (unsigned i = 0; i < 10000; i += 2)
+		T_EQ(kvdb_put(old, &i, 4, kh_buf, 2000), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	T_OK(load_and_give_up(kh_kvs("s")) > 380);	/* 310 without */
+	kh_close();
+}
+
 int main(void)
 {
 	T_RUN(a_difference_is_what_was_written);
@@ -612,6 +631,7 @@ int main(void)
 	T_RUN(transactions_see_none_or_all_of_it);
 	T_RUN(is_part_of_the_next_checkpoint);
 	T_RUN(a_failed_load_can_only_be_given_up);
+	KH_RUN_MODES(room_is_made_for_a_load_as_for_a_put);
 	T_RUN(given_up_gives_its_few_segments_back);
 	th_clean();
 	return t_done();
