@@ -589,6 +589,30 @@ int mpl_user_create(const char *path, const struct mpool_create_opts *opts)
 
 /* ---- destroy ---- */
 
+static int remove_check(const char *dir, const char *name)
+{
+	if (!access(*dir ? dir : "/", W_OK | X_OK))
+		return 0;
+	return mpl_err_as(MPL_DIR, -errno, "%s/%s cannot be removed: %s", dir, name,
+			  strerror(errno));
+}
+
+/* Whether the files can be removed is asked before the pool is gone. */
+static int destroy_check(const char *path, char (*made)[PATH_MAX], unsigned n)
+{
+	char dir[PATH_MAX], *slash;
+	int rc = remove_check(path, MPL_CFG_NAME);
+	unsigned i;
+
+	for (i = 0; i < n && !rc; i++) {
+		strcpy(dir, made[i]);
+		slash = strrchr(dir, '/');
+		*slash = 0;
+		rc = remove_check(dir, slash + 1);
+	}
+	return rc;
+}
+
 /* Removes the files of the members; block devices stay. */
 static int destroy_files(const char *path, const struct mpool_dev_provider *pv,
 			 char (*made)[PATH_MAX], unsigned n)
@@ -638,7 +662,9 @@ int mpl_user_destroy(const char *path, const struct mpool_open_opts *opts)
 		    !mp_probe(set.st_core[i], &pb))
 			strcpy(made[n++], set.st_dev[i]->md_path);
 	os_user_error_clear();
-	if (set.st_n)
+	if (!opts->provider)
+		rc = destroy_check(path, made, n);
+	if (set.st_n && !rc)
 		rc = mp_pool_destroy(set.st_core, set.st_n);
 	mpl_set_close(&set);
 	if (!rc)

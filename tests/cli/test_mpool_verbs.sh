@@ -305,6 +305,27 @@ destroy_checks_all_before_the_first() {
 	same stdout "$(cat "$S/out")" ""
 }
 
+destroy_keeps_what_it_cannot_remove() {
+	can_drop_override || skip "modes of files do not count here"
+	mkdir far
+	pool
+	want 0 mpool create ./q ./far/m.mp --size 64M
+	chmod 555 p far
+	want 8 without_override mpool destroy -y ./p
+	has err 'cannot be removed: Permission denied'
+	want 8 without_override mpool destroy -y ./q
+	has err 'far/m\.mp cannot be removed'
+	chmod 755 p far
+	want 0 mpool verify ./p
+	want 0 mpool verify ./q
+	chmod 555 q
+	want 8 without_override mpool destroy -y ./q
+	has err 'pool\.json cannot be removed'
+	chmod 755 q
+	want 0 mpool destroy -y ./p ./q
+	[ ! -e p ] && [ ! -e q ] && [ ! -e far/m.mp ] || fail "something is left"
+}
+
 a_directory_without_a_slash_is_explained() {
 	want 0 mpool create ./.hidden --name h --size 16M
 	want 2 mpool status .hidden
@@ -398,6 +419,7 @@ run verify_dump_and_map_write_nothing
 run map_shows_objects_that_do_not_overlap
 run destroy_asks
 run destroy_checks_all_before_the_first
+run destroy_keeps_what_it_cannot_remove
 run a_directory_without_a_slash_is_explained
 run a_terminal_gets_colour_unless_told
 run a_label_is_text
