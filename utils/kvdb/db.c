@@ -349,11 +349,13 @@ int verb_create(struct ui *ui)
 	}
 	rc = kvdb_create(path, &o.kv);
 	if (rc) {
-		rc = db_fail(ui, path, rc);
-		if (has_made && mpool_destroy(path, &o.pool))
+		int code = db_fail(ui, path, rc);
+
+		/* whoever makes one in the new pool meanwhile keeps it */
+		if (has_made && rc != -EEXIST && rc != -EBUSY && mpool_destroy(path, &o.pool))
 			ui_note(ui, "the new pool %s is left behind; mpool destroy removes it",
 				path);
-		return rc;
+		return code;
 	}
 	return create_result(ui, path, has_made, false);
 }
