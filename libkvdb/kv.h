@@ -999,6 +999,24 @@ void *kv_realloc_wait(struct kvdb *db, void *p, size_t size);
 uint64_t kv_min_horizon(struct kvdb *db);
 /* Smallest first epoch of all memtables alive, UINT64_MAX when none (memtable.c). */
 uint64_t kv_mt_oldest_epoch(struct kvdb *db);
+
+/*
+ * RV7: the epochs of the records of all memtables alive. A flushed one, which views keep, gets no
+ * more; the last entry stands for all that have no room.
+ */
+#define KV_MT_SPANS	32
+
+struct kv_mt_spans {
+	unsigned ms_n;
+	struct {
+		uint64_t first, last;
+	} ms[KV_MT_SPANS];
+};
+
+/* After the horizon was read that a segment is to be judged by. */
+void kv_mt_spans(struct kvdb *db, struct kv_mt_spans *ms);
+/* Whether the record of a memtable may name @s by its epoch; values of transactions pin theirs. */
+bool kv_mt_may_name(const struct kv_mt_spans *ms, const struct kv_seg *s);
 /* Arguments of a write: -EINVAL, -ENAMETOOLONG, -E2BIG (kvs.c). */
 int kv_check_key(const struct kvdb_kvs *kvs, const void *key, size_t klen);
 int kv_check_value(const struct kvdb_kvs *kvs, const void *val, size_t vlen);

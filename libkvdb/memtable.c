@@ -948,6 +948,50 @@ uint64_t kv_mt_oldest_epoch(struct kvdb *db)
 	return min;
 }
 
+static void span_add(struct kv_mt_spans *ms, uint64_t first, uint64_t last)
+{
+	unsigned i = ms->ms_n;
+
+	if (i < KV_MT_SPANS) {
+		ms->ms[i].first = first;
+		ms->ms[i].last = last;
+		ms->ms_n++;
+		return;
+	}
+	i--;
+	if (first < ms->ms[i].first)
+		ms->ms[i].first = first;
+	if (last > ms->ms[i].last)
+		ms->ms[i].last = last;
+}
+
+void kv_mt_spans(struct kvdb *db, struct kv_mt_spans *ms)
+{
+	struct kv_views *vw = db->d_views;
+
+	ms->ms_n = 0;
+	pthread_mutex_lock(&vw->vw_lock);
+	for (struct kv_mt *mt = vw->vw_mts; mt; mt = mt->m_next) {
+		bool is_whole = atomic_load(&mt->m_flushed);
+		uint64_t first = atomic_load(&mt->m_first_epoch);
+
+		if (first)
+			span_add(ms, first,
+				 is_whole ? atomic_load(&mt->m_last_epoch) : UINT64_MAX);
+	}
+	pthread_mutex_unlock(&vw->vw_lock);
+}
+
+bool kv_mt_may_name(const struct kv_mt_spans *ms, const struct kv_seg *s)
+{
+	uint64_t first = atomic_load(&s->sg_first_epoch), last = atomic_load(&s->sg_last_epoch);
+
+	for (unsigned i = 0; i < ms->ms_n; i++)
+		if (last >= ms->ms[i].first && first <= ms->ms[i].last)
+			return true;
+	return false;
+}
+
 /*
  * R13: what was stamped before the addition is <= v, what is stamped after it
  * is > v. A view needs no place in a list: its cursor holds the memtables and

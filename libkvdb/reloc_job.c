@@ -25,17 +25,16 @@
 
 bool kv_rjob_may_empty(const struct kv_rjob *jb, struct kv_seg *s)
 {
-	uint64_t last = atomic_load(&s->sg_last_epoch);
-
-	return atomic_load(&s->sg_state) == KV_SEG_SEALED && last <= jb->jb_horizon &&
-	       last < jb->jb_memtables && atomic_load(&s->sg_runs) &&
+	return atomic_load(&s->sg_state) == KV_SEG_SEALED &&
+	       atomic_load(&s->sg_last_epoch) <= jb->jb_horizon &&
+	       !kv_mt_may_name(&jb->jb_memtables, s) && atomic_load(&s->sg_runs) &&
 	       !atomic_load(&s->sg_damaged) && !atomic_load(&s->sg_pins);
 }
 
 void kv_rjob_look(struct kvdb *db, struct kv_rjob *jb)
 {
 	jb->jb_horizon = kv_min_horizon(db);
-	jb->jb_memtables = kv_mt_oldest_epoch(db);
+	kv_mt_spans(db, &jb->jb_memtables);
 }
 
 bool kv_rjob_takes(const struct kv_rjob *jb, unsigned mclass)

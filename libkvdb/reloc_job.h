@@ -12,7 +12,8 @@ struct kv_rjob {
 	struct kv_victim *jb_cand;
 	unsigned jb_ncand, jb_cap;
 	uint64_t jb_user;		/* live keys and values counted, as they are stored */
-	uint64_t jb_horizon, jb_memtables;
+	uint64_t jb_horizon;
+	struct kv_mt_spans jb_memtables;
 	uint64_t jb_stores, jb_bytes;	/* in which it moved values; of segments it wrote */
 	uint64_t jb_gain;		/* bytes that the job brought */
 	uint64_t jb_left;		/* bytes that left staging */

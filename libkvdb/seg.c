@@ -704,11 +704,10 @@ static int seal_step(struct kvdb *db, unsigned least)
 }
 
 /* R6; caller holds sg_lock. */
-static bool is_dead(struct kv_seg *s, uint64_t horizon, uint64_t memtables)
+static bool is_dead(struct kv_seg *s, uint64_t horizon, const struct kv_mt_spans *ms)
 {
-	uint64_t last = atomic_load(&s->sg_last_epoch);
-
-	return atomic_load(&s->sg_state) == KV_SEG_SEALED && last <= horizon && last < memtables &&
+	return atomic_load(&s->sg_state) == KV_SEG_SEALED &&
+	       atomic_load(&s->sg_last_epoch) <= horizon && !kv_mt_may_name(ms, s) &&
 	       !atomic_load(&s->sg_runs) && !atomic_load(&s->sg_pins) &&
 	       atomic_load(&s->sg_refs) == 1;
 }
@@ -727,7 +726,8 @@ static void undelete(struct kv_segs *ss, struct kv_seg **dead, unsigned n)
 static int delete_step(struct kvdb *db)
 {
 	struct kv_segs *ss = db->d_segs;
-	uint64_t horizon = kv_min_horizon(db), memtables = kv_mt_oldest_epoch(db);
+	uint64_t horizon = kv_min_horizon(db);
+	struct kv_mt_spans memtables;
 	struct kv_seg *s, *next, *dead[STEP_MAX];
 	struct mpool_op op[STEP_MAX];
 	unsigned i, n = 0;
@@ -736,10 +736,11 @@ static int delete_step(struct kvdb *db)
 	if (kv_ckpt_holds_all(db))
 		return 0;
 	memset(op, 0, sizeof(op));
+	kv_mt_spans(db, &memtables);
 	pthread_mutex_lock(&ss->sg_lock);
 	for (s = ss->sg_list; s && n < STEP_MAX; s = next) {
 		next = s->sg_next;
-		if (!is_dead(s, horizon, memtables))
+		if (!is_dead(s, horizon, &memtables))
 			continue;
 		atomic_store(&s->sg_state, KV_SEG_DELETED);
 		table_del(ss, s);
