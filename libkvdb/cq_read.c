@@ -40,7 +40,7 @@ static int run_once(struct kv_cq_op *o)
 		o->o_vlen = o->o_pairs.ps_n;
 		return err;
 	}
-	err = kv_get_run(p->kvs, p->key, p->klen, p->buf, p->size, &vlen);
+	err = kv_get_run(p->kvs, NULL, p->key, p->klen, p->buf, p->size, &vlen);
 	o->o_vlen = vlen;
 	return err;
 }

@@ -11,6 +11,7 @@
 
 struct get {
 	struct kvdb_kvs *g_kvs;
+	const struct kv_moment *g_mo;
 	const void *g_key;
 	size_t g_klen;
 	void *g_buf;
@@ -27,7 +28,8 @@ static struct kv_read *get_run(struct get *g)
 	struct kv_aload *al;
 
 	kv_async_begin(&g->g_as);
-	g->g_err = kv_get_run(g->g_kvs, g->g_key, g->g_klen, g->g_buf, g->g_size, g->g_vlen);
+	g->g_err = kv_get_run(g->g_kvs, g->g_mo, g->g_key, g->g_klen, g->g_buf, g->g_size,
+			      g->g_vlen);
 	kv_async_end();
 	if (g->g_err != -EINPROGRESS) {
 		if (g->g_err && g->g_err != -ENOENT)
@@ -49,10 +51,10 @@ struct kv_read *kv_get_more(struct kv_read *rd)
 	return again ? rd : get_run(al->al_as->as_owner);
 }
 
-int kv_get_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
-		size_t *vlen)
+int kv_get_wait(struct kvdb_kvs *kvs, const struct kv_moment *mo, const void *key, size_t klen,
+		void *buf, size_t size, size_t *vlen)
 {
-	struct get g = { .g_kvs = kvs, .g_key = key, .g_klen = klen, .g_buf = buf,
+	struct get g = { .g_kvs = kvs, .g_mo = mo, .g_key = key, .g_klen = klen, .g_buf = buf,
 			 .g_size = size, .g_vlen = vlen };
 	struct kv_read *rd;
 

@@ -419,7 +419,7 @@ static int pin_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, size_t v
 					size);
 		}
 		buf = p;
-		rc = kv_get_wait(kvs, key, klen, buf, size, &vlen);
+		rc = kv_get_wait(kvs, NULL, key, klen, buf, size, &vlen);
 	} while (!rc && vlen > size);
 	if (rc) {
 		free(buf);

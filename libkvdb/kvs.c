@@ -678,17 +678,20 @@ int kv_tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *key, size_t 
 	return tree_lookup(db, tr, key, klen, seq, e);
 }
 
-static inline int get_run(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf,
-			  size_t size, size_t *vlen)
+/* @mo: NULL = the state of now. */
+static inline int get_run(struct kvdb_kvs *kvs, const struct kv_moment *mo, const void *key,
+			  size_t klen, void *buf, size_t size, size_t *vlen)
 {
 	struct kvdb *db = kvs->k_db;
 	struct kv_thread *t = kv_enter();
+	struct kv_tree *tr = mo ? mo->mo_tree :
+			     atomic_load_explicit(&kvs->k_tree, memory_order_acquire);
 	struct kv_ent e;
-	int err = tree_lookup(db, atomic_load_explicit(&kvs->k_tree, memory_order_acquire), key,
-			      klen, KV_SEQ_NOW, &e);
+	int err = tree_lookup(db, tr, key, klen, mo ? mo->mo_seq : KV_SEQ_NOW, &e);
 
 	if (!err && (e.e_kind == KV_ENT_TOMB ||
-		     (KV_UNLIKELY(e.e_expiry) && kv_is_expired(&e, kv_time_ms(db)))))
+		     (KV_UNLIKELY(e.e_expiry) &&
+		      kv_is_expired(&e, mo ? mo->mo_now : kv_time_ms(db)))))
 		err = -ENOENT;
 	if (!err && size)
 		err = kv_value_read(db, &e, buf, size);
@@ -704,14 +707,14 @@ static inline void count_got(struct kv_tctx *tc, size_t klen, size_t size, size_
 		kv_count(&tc->tc_read_bytes, klen + (vlen < size ? vlen : size));
 }
 
-int kv_get_run(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
-	       size_t *vlen)
+int kv_get_run(struct kvdb_kvs *kvs, const struct kv_moment *mo, const void *key, size_t klen,
+	       void *buf, size_t size, size_t *vlen)
 {
 	int err = check_key(kvs, key, klen);
 	struct kv_tctx *tc;
 
 	if (!err)
-		err = get_run(kvs, key, klen, buf, size, vlen);
+		err = get_run(kvs, mo, key, klen, buf, size, vlen);
 	if (!err && (tc = kv_tctx(kvs->k_db)))
 		count_got(tc, klen, size, *vlen);
 	return err;
@@ -728,12 +731,12 @@ static inline int get_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, v
 		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
 	kv_count(&tc->tc_gets, 1);
 	tc->tc_restarts = true;
-	err = get_run(kvs, key, klen, buf, size, vlen);
+	err = get_run(kvs, NULL, key, klen, buf, size, vlen);
 	tc->tc_restarts = false;
 	if (KV_LIKELY(!err))
 		count_got(tc, klen, size, *vlen);
 	return KV_LIKELY(err != -EINPROGRESS) ? err :
-	       kv_get_wait(kvs, key, klen, buf, size, vlen);
+	       kv_get_wait(kvs, NULL, key, klen, buf, size, vlen);
 }
 
 int kvdb_get(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,

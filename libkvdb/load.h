@@ -101,17 +101,24 @@ void kv_async_trim(struct kv_async *as);
 /* Frees the reads; none may be under way. */
 void kv_async_free(struct kv_async *as);
 
-/* get.c: as kvdb_get(), for one that has missed memory; waits. */
-int kv_get_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
-		size_t *vlen);
+/* What a get shows: a view, and the tree with a reference in which it looks. */
+struct kv_moment {
+	struct kv_tree *mo_tree;
+	uint64_t mo_seq;
+	uint64_t mo_now;	/* engine time, ms: what expires later is there */
+};
+
+/* get.c: as kvdb_get(), for one that has missed memory; waits. @mo: NULL = the state of now. */
+int kv_get_wait(struct kvdb_kvs *kvs, const struct kv_moment *mo, const void *key, size_t klen,
+		void *buf, size_t size, size_t *vlen);
 /* The rd_more of its reads. */
 struct kv_read *kv_get_more(struct kv_read *rd);
 /*
  * kvs.c: one run of a get. -EINPROGRESS: it noted a read in the operation that the
  * thread has in hand.
  */
-int kv_get_run(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
-	       size_t *vlen);
+int kv_get_run(struct kvdb_kvs *kvs, const struct kv_moment *mo, const void *key, size_t klen,
+	       void *buf, size_t size, size_t *vlen);
 
 /*
  * Reads for others are booked in kv_readers, which also keeps memory of reads

@@ -17,6 +17,7 @@
 
 #include "flush.h"
 #include "leaf.h"
+#include "load.h"
 #include "memtable.h"
 #include "pages.h"
 #include "tomb.h"
@@ -454,6 +455,20 @@ void kv_write_ent(const struct kv_write *w, struct kv_ent *e)
 			      .e_seq = KV_SEQ_NOW };
 }
 
+/* One of its snapshot that has missed memory: waits, outside of kv_enter() (RD-4). */
+static int get_wait(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key, size_t klen,
+		    void *buf, size_t size, size_t *vlen)
+{
+	struct kv_moment mo = { .mo_now = kv_time_at(t->t_db, t->t_view.vi_born_ns) };
+	int err = kv_txn_snapshot(t, kvs, &mo.mo_tree, &mo.mo_seq);
+
+	if (err)
+		return err;
+	err = kv_get_wait(kvs, &mo, key, klen, buf, size, vlen);
+	kv_tree_put(t->t_db, mo.mo_tree);
+	return err;
+}
+
 int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, size_t klen,
 		 void *buf, size_t size, size_t *vlen)
 {
@@ -463,6 +478,7 @@ int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
 	struct kv_tctx *tc;
 	struct kv_tree *tr;
 	struct kv_ent e;
+	size_t len;
 	int err = kv_check_key(kvs, key, klen);
 
 	if (!err)
@@ -475,8 +491,10 @@ int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
 	if (!tc)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
 	kv_count(&tc->tc_gets, 1);
-	kv_pages_room(db, KV_GET_PAGES);
 	w = txn->t_n ? find(txn, kvs, key, klen, kv_hash(key, klen)) : NULL;
+	if (w)
+		kv_pages_room(db, KV_GET_PAGES);
+	tc->tc_restarts = !w;
 	t = kv_enter();
 	if (w) {
 		kv_write_ent(w, &e);
@@ -498,6 +516,9 @@ int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
 		kv_count(&tc->tc_read_bytes, klen + (e.e_vlen < size ? e.e_vlen : size));
 	}
 	kv_exit(t);
+	tc->tc_restarts = false;
+	if (KV_UNLIKELY(err == -EINPROGRESS))
+		err = get_wait(txn, kvs, key, klen, buf, size, vlen ? vlen : &len);
 	return err == -ENOENT ? kv_error_absent() :
 	       err == -ESTALE ? check(txn, kvs, false) : err;
 }

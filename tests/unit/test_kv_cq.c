@@ -403,6 +403,33 @@ static void a_get_that_waits_for_a_device_holds_no_memory_back(void)
 	shut();
 }
 
+/* Nor does one in a transaction, which reads what was there when it began. */
+static void a_transactions_get_holds_no_memory_back(void)
+{
+	uint32_t key = __builtin_bswap32(KEYS / 2), none = __builtin_bswap32(KEYS);
+	struct mpl_backend_ops ops;
+	struct kvdb_txn *txn;
+	uint8_t val[VAL];
+	size_t vlen;
+
+	open_cold(0);
+	T_EQ(kvdb_txn_begin(db, 0, &txn), 0);
+	T_EQ(kvdb_put(kvs, &key, sizeof(key), "new", 3), 0);
+	ops = *pool_ops;
+	ops.rw = read_watched;
+	db->d_mp->mp_ops = &ops;
+	reads = reads_inside = 0;
+	T_EQ(kvdb_txn_get(txn, kvs, &key, sizeof(key), val, VAL, &vlen), 0);
+	T_OK(reads);
+	T_EQ(vlen, VAL);
+	T_EQ(val[VAL - 1], (uint8_t)(KEYS / 2));
+	T_EQ(kvdb_txn_get(txn, kvs, &none, sizeof(none), val, VAL, &vlen), -ENOENT);
+	T_EQ(reads_inside, 0);
+	db->d_mp->mp_ops = pool_ops;
+	kvdb_txn_abort(txn);
+	shut();
+}
+
 /* ---- walks that show nothing ------------------------------------------------------------- */
 
 #define GONE	60000u		/* keys, one behind the other */
@@ -583,6 +610,7 @@ int main(void)
 	T_RUN(a_queue_sleeps_until_its_put_is_due);
 	T_RUN(a_queue_does_not_sleep_in_a_commit);
 	T_RUN(a_get_that_waits_for_a_device_holds_no_memory_back);
+	T_RUN(a_transactions_get_holds_no_memory_back);
 	T_RUN(a_walk_that_shows_nothing_holds_no_memory_back);
 	T_RUN(a_scan_that_shows_nothing_does_not_block);
 	T_RUN(gets_keep_what_they_read_last);
