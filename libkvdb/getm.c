@@ -4,12 +4,11 @@
  *
  * Many keys: they are taken in groups, and a group goes through the steps of a
  * lookup side by side, so that its waits for memory overlap: hash buckets and
- * filters, key pages, values. What is not in memory is read for the whole group
- * with one submission.
+ * filters, key pages, values. What is not in memory is read together, for up to
+ * OPEN_MAX keys.
  *
- * A group is looked at inside kv_enter(): memory of others is held back for as
- * long as its reads take, two or three submissions. One that may not wait notes
- * its reads instead (load.c), and its keys without an answer are taken again.
+ * A group is looked at inside kv_enter(), where nothing waits for a device: it notes
+ * its reads (load.c), and its keys without an answer are taken again.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,6 +25,8 @@
 
 #define GROUP		16u
 #define OPEN_MAX	256u	/* keys of one multi-get that wait for reads: bounds its memory */
+#define READS_MAX	64u	/* that are submitted together */
+#define RUNS_MAX	16u	/* without an answer; then it waits where it is */
 
 /* One key of a group. */
 struct probe {
@@ -340,6 +341,52 @@ void kv_getm_end(struct kv_getm *gm)
 	gm->gm_tree = NULL;
 }
 
+/* Has done what a run noted, outside of kv_enter() (RD-4). */
+static void reads_wait(struct kv_async *as)
+{
+	struct kv_read *rd[READS_MAX];
+	struct kv_aload *al;
+	struct kv_thread *t;
+	unsigned n = 0, again;
+
+	do {
+		while (n < READS_MAX && (al = kv_async_next(as)))
+			rd[n++] = &al->al_load.ld_read;
+		kv_pages_room(as->as_db, n);
+		kv_reads_run(as->as_db, rd, n);
+		again = 0;
+		t = kv_enter();
+		for (unsigned i = 0; i < n; i++)
+			if (kv_async_done((struct kv_aload *)rd[i], rd[i]->rd_err))
+				rd[again++] = rd[i];
+		kv_exit(t);
+		n = again;
+	} while (n || as->as_new);
+}
+
+/* As an operation of a queue, whose caller waits. */
+static void getm_wait(struct kv_getm *gm)
+{
+	struct kv_async as = { .as_db = gm->gm_kvs->k_db, .as_owner = gm };
+	unsigned tries = 0, before;
+	int rc;
+
+	do {
+		before = gm->gm_left;
+		if (tries++ < RUNS_MAX)
+			kv_async_begin(&as);
+		rc = kv_getm_run(gm);
+		kv_async_end();
+		if (gm->gm_left != before) {
+			tries = 0;
+			kv_async_trim(&as);
+		}
+		if (rc)
+			reads_wait(&as);
+	} while (rc);
+	kv_async_free(&as);
+}
+
 int kvdb_get_multi(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_get *get, unsigned n)
 {
 	struct kv_getm gm;
@@ -347,7 +394,7 @@ int kvdb_get_multi(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_get *get, u
 
 	if (rc)
 		return rc;
-	kv_getm_run(&gm);
+	getm_wait(&gm);
 	kv_getm_end(&gm);
 	return 0;
 }

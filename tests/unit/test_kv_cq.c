@@ -430,6 +430,35 @@ static void a_transactions_get_holds_no_memory_back(void)
 	shut();
 }
 
+/* Nor one of many keys. */
+static void a_get_of_many_keys_holds_no_memory_back(void)
+{
+	static uint8_t val[3][VAL];
+	struct mpl_backend_ops ops;
+	struct kvdb_get get[3];
+	uint32_t key[3];
+
+	open_cold(0);
+	for (uint32_t i = 0; i < 3; i++) {
+		key[i] = __builtin_bswap32(i * (KEYS / 2));
+		get[i] = (struct kvdb_get){ .key = &key[i], .klen = sizeof(key[i]),
+					    .buf = val[i], .size = VAL };
+	}
+	ops = *pool_ops;
+	ops.rw = read_watched;
+	db->d_mp->mp_ops = &ops;
+	reads = reads_inside = 0;
+	T_EQ(kvdb_get_multi(kvs, KVDB_GET_SNAPSHOT, get, 3), 0);
+	T_OK(reads);
+	for (uint32_t i = 0; i < 3; i++) {
+		T_EQ(get[i].err, i * (KEYS / 2) < KEYS ? 0 : -ENOENT);
+		T_OK(get[i].err || (get[i].vlen == VAL &&
+				    val[i][VAL - 1] == (uint8_t)(i * (KEYS / 2))));
+	}
+	T_EQ(reads_inside, 0);
+	shut();
+}
+
 /* ---- walks that show nothing ------------------------------------------------------------- */
 
 #define GONE	60000u		/* keys, one behind the other */
@@ -611,6 +640,7 @@ int main(void)
 	T_RUN(a_queue_does_not_sleep_in_a_commit);
 	T_RUN(a_get_that_waits_for_a_device_holds_no_memory_back);
 	T_RUN(a_transactions_get_holds_no_memory_back);
+	T_RUN(a_get_of_many_keys_holds_no_memory_back);
 	T_RUN(a_walk_that_shows_nothing_holds_no_memory_back);
 	T_RUN(a_scan_that_shows_nothing_does_not_block);
 	T_RUN(gets_keep_what_they_read_last);

@@ -357,8 +357,8 @@ struct kvdb_get {
  * @n: how many; groups of 16 are looked up together
  *
  * Cheaper than as many calls of kvdb_get(): memory is prefetched for the group,
- * and what a group needs from devices is read with one submission for its key
- * pages and one for its values.
+ * and what up to 256 keys need from devices is read together, first their key
+ * pages, then their values.
  * Threads: any. Blocking: I/O when not in memory. Durability: none.
  * Errors: of the call as a whole: -EINVAL, -ENOMEM; of each key: kvdb_get.err.
  */
