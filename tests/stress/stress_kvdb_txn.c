@@ -50,7 +50,7 @@ struct bench {
 	_Atomic(uint64_t) count[COUNTERS];	/* committed additions */
 	_Atomic(uint64_t) writes;		/* numbers of writes of cells, from 1 */
 	_Atomic(uint8_t) replaced[WRITES_MAX];	/* by a transaction */
-	_Atomic(uint64_t) commits, conflicts, snapshots, plains;
+	_Atomic(uint64_t) commits, conflicts, snapshots, plains, given_up;
 };
 
 struct worker {
@@ -100,11 +100,25 @@ static size_t val_len(struct worker *w)
 	return 16 + (rnd(w, 4) ? rnd(w, 100) : rnd(w, VAL_MAX));
 }
 
+/*
+ * A snapshot that holds more memory than there is for it is given up, and says so: one whose
+ * thread got no processor while all others wrote.
+ */
+static bool is_given_up(struct worker *w, int rc)
+{
+	if (rc != -ESTALE)
+		return false;
+	atomic_fetch_add_explicit(&w->b->given_up, 1, memory_order_relaxed);
+	return true;
+}
+
 /* What a call may return while others are at the same keys. */
 static bool is_lost(struct worker *w, int rc, const char *what)
 {
 	if (!rc)
 		return false;
+	if (is_given_up(w, rc))
+		return true;
 	if (rc != -ECANCELED)
 		fail(w->b, "%s: %d (%s)", what, rc, kvdb_error_detail()->text);
 	atomic_fetch_add_explicit(&w->b->conflicts, 1, memory_order_relaxed);
@@ -116,7 +130,7 @@ static int tget(struct worker *w, struct kvdb_txn *t, unsigned s, const char *ke
 	size_t len = 0;
 	int rc = kvdb_txn_get(t, w->b->kvs[s], key, strlen(key), &w->got, sizeof(w->got), &len);
 
-	if (rc || len < 16)
+	if (!is_given_up(w, rc) && (rc || len < 16))
 		fail(w->b, "%s: %d, %zu bytes (%s)", key, rc, len, kvdb_error_detail()->text);
 	return rc;
 }
@@ -164,6 +178,8 @@ static void transfer(struct worker *w)
 	if (rnd(w, 16) == 0)
 		goto out;
 	rc = kvdb_txn_commit(t, rnd(w, 64) ? 0 : KVDB_TXN_DURABLE, NULL);
+	if (is_given_up(w, rc))
+		return;
 	if (rc)
 		fail(w->b, "commit: %d (%s)", rc, kvdb_error_detail()->text);
 	atomic_fetch_add_explicit(&w->b->commits, 1, memory_order_relaxed);
@@ -171,6 +187,8 @@ static void transfer(struct worker *w)
 out:
 	kvdb_txn_abort(t);
 }
+
+#define NO_SUM	UINT64_MAX	/* a failure, which was noted, or given up */
 
 static uint64_t sum_get(struct worker *w, struct kvdb_txn *t)
 {
@@ -181,7 +199,7 @@ static uint64_t sum_get(struct worker *w, struct kvdb_txn *t)
 		for (unsigned i = 0; i < ACCOUNTS; i++) {
 			snprintf(key, sizeof(key), "a%03u", i);
 			if (tget(w, t, s, key))
-				return 0;
+				return NO_SUM;
 			sum += w->got.n;
 		}
 	}
@@ -199,14 +217,17 @@ static uint64_t sum_walk(struct worker *w, struct kvdb_txn *t, unsigned flags)
 	for (unsigned s = 0; s < STORES; s++) {
 		rc = kvdb_txn_cursor_open(t, w->b->kvs[s], flags, "a", 1, &c);
 		if (rc) {
-			fail(w->b, "cursor: %d (%s)", rc, kvdb_error_detail()->text);
-			return 0;
+			if (!is_given_up(w, rc))
+				fail(w->b, "cursor: %d (%s)", rc, kvdb_error_detail()->text);
+			return NO_SUM;
 		}
 		while (!(rc = kvdb_cursor_next(c, &k, &kl, &v, &vl))) {
 			memcpy(&n, v, 8);
 			sum += n;
 		}
 		kvdb_cursor_close(c);
+		if (is_given_up(w, rc))
+			return NO_SUM;
 		if (rc != -ENOENT)
 			fail(w->b, "cursor: %d (%s)", rc, kvdb_error_detail()->text);
 	}
@@ -221,6 +242,8 @@ static void snapshot(struct worker *w)
 
 	for (unsigned i = 0; t && i < 3 && !over(w->b); i++) {
 		sum = i == 1 ? sum_get(w, t) : sum_walk(w, t, i ? KVDB_REVERSE : 0);
+		if (sum == NO_SUM)
+			break;
 		if (sum != want)
 			fail(w->b, "pass %u over a snapshot: the sum is %" PRIu64 ", not %" PRIu64,
 			     i, sum, want);
@@ -243,6 +266,8 @@ static void add_one(struct worker *w)
 		return;
 	}
 	rc = kvdb_txn_commit(t, 0, NULL);
+	if (is_given_up(w, rc))
+		return;
 	if (rc)
 		fail(w->b, "commit: %d (%s)", rc, kvdb_error_detail()->text);
 	else
@@ -284,6 +309,8 @@ static void cell_txn(struct worker *w)
 	if (is_lost(w, tput(w, t, 0, key, n, seen), "cell"))
 		goto out;
 	rc = kvdb_txn_commit(t, 0, NULL);
+	if (is_given_up(w, rc))
+		return;
 	if (rc)
 		fail(w->b, "commit: %d (%s)", rc, kvdb_error_detail()->text);
 	else if (atomic_exchange(&w->b->replaced[seen], 1))
@@ -472,11 +499,13 @@ static void bench_run(unsigned nthreads, const struct kvdb_opts *o)
 	T_EQ(kvdb_stats(b->db, &st), 0);
 	printf("# %u threads: %" PRIu64 " transfers, %" PRIu64 " conflicts, %" PRIu64
 	       " snapshots, %" PRIu64 " plain, %" PRIu64 " flushes, %" PRIu64 " merges, %" PRIu64
-	       " skipped\n", nthreads, atomic_load(&b->commits), atomic_load(&b->conflicts),
+	       " skipped, %" PRIu64 " given up\n", nthreads, atomic_load(&b->commits), atomic_load(&b->conflicts),
 	       atomic_load(&b->snapshots), atomic_load(&b->plains), st.flushes, st.merges,
-	       st.skipped_records);
+	       st.skipped_records, atomic_load(&b->given_up));
 	if (b->why[0])
 		T_FAIL("%s", b->why);
+	T_OK(atomic_load(&b->given_up) <= (atomic_load(&b->commits) +
+					   atomic_load(&b->snapshots)) / 16);
 	T_EQ(st.views, 0);
 	T_EQ(st.txn_begun, st.txn_committed + st.txn_aborted);
 	bench_check(b);
