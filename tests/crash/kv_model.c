@@ -727,7 +727,7 @@ int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 		rc = do_write(e, m, rt, step == KM_PUT ? small_length(e, m) : big_length(m));
 		return rc < 0 ? -1 : 0;
 	case KM_LARGE:
-		return do_write(e, m, rt, (1u << 20) + rnd(m, 2u << 20)) < 0 ? -1 : 0;
+		return do_write(e, m, rt, (1u << 20) + rnd(m, 1 + rnd(m, 2u << 20))) < 0 ? -1 : 0;
 	case KM_DEL:
 		return do_write(e, m, rt, KM_ABSENT);
 	case KM_MANY:
