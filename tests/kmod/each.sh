@@ -89,6 +89,7 @@ one() {
 	}
 	# a last line without its end must not swallow what follows
 	echo
+	[ "${rc:=1}" -le 128 ] || say log "it was ended by signal $((rc - 128))"
 	unload
 	# disks in memory of a program that died
 	[ -n "$MPK_VM" ] && rmdir /sys/kernel/config/nullb/* 2>/dev/null
@@ -101,7 +102,7 @@ one() {
 	grep -E "$bad" "/tmp/klog.$$" | head -n 20 | while read -r line; do
 		say log "$line"
 	done
-	if [ "${rc:=1}" != 0 ] && [ "$rc" != 77 ]; then
+	if [ "$rc" != 0 ] && [ "$rc" != 77 ]; then
 		tail -n 40 "/tmp/klog.$$" | sed 's/^/# kernel: /'
 	fi
 	say end "$name" "$rc" "$(awk -v a="$t0" -v b="$t1" 'BEGIN { print b - a }')"
