@@ -499,7 +499,8 @@ static void bench_run(unsigned nthreads, const struct kvdb_opts *o)
 	T_EQ(kvdb_stats(b->db, &st), 0);
 	printf("# %u threads: %" PRIu64 " transfers, %" PRIu64 " conflicts, %" PRIu64
 	       " snapshots, %" PRIu64 " plain, %" PRIu64 " flushes, %" PRIu64 " merges, %" PRIu64
-	       " skipped, %" PRIu64 " given up\n", nthreads, atomic_load(&b->commits), atomic_load(&b->conflicts),
+	       " skipped, %" PRIu64 " given up\n",
+	       nthreads, atomic_load(&b->commits), atomic_load(&b->conflicts),
 	       atomic_load(&b->snapshots), atomic_load(&b->plains), st.flushes, st.merges,
 	       st.skipped_records, atomic_load(&b->given_up));
 	if (b->why[0])
