@@ -9,8 +9,6 @@
 #include "cq.h"
 #include "thread.h"
 
-#define RUNS_MAX	16u	/* what still misses pages then waits for them */
-
 static void read_add(struct kvdb_cq *cq, struct kv_aload *al)
 {
 	al->al_link = NULL;
@@ -47,7 +45,7 @@ static int run_once(struct kv_cq_op *o)
 
 static void run(struct kv_cq_op *o)
 {
-	bool may_wait = o->o_tries++ >= RUNS_MAX;
+	bool may_wait = o->o_tries++ >= KV_ASYNC_RUNS;
 	uint64_t before = progress(o);
 	struct kv_aload *al;
 	int err;

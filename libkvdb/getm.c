@@ -25,8 +25,6 @@
 
 #define GROUP		16u
 #define OPEN_MAX	256u	/* keys of one multi-get that wait for reads: bounds its memory */
-#define READS_MAX	64u	/* that are submitted together */
-#define RUNS_MAX	16u	/* without an answer; then it waits where it is */
 
 /* One key of a group. */
 struct probe {
@@ -341,29 +339,6 @@ void kv_getm_end(struct kv_getm *gm)
 	gm->gm_tree = NULL;
 }
 
-/* Has done what a run noted, outside of kv_enter() (RD-4). */
-static void reads_wait(struct kv_async *as)
-{
-	struct kv_read *rd[READS_MAX];
-	struct kv_aload *al;
-	struct kv_thread *t;
-	unsigned n = 0, again;
-
-	do {
-		while (n < READS_MAX && (al = kv_async_next(as)))
-			rd[n++] = &al->al_load.ld_read;
-		kv_pages_room(as->as_db, n);
-		kv_reads_run(as->as_db, rd, n);
-		again = 0;
-		t = kv_enter();
-		for (unsigned i = 0; i < n; i++)
-			if (kv_async_done((struct kv_aload *)rd[i], rd[i]->rd_err))
-				rd[again++] = rd[i];
-		kv_exit(t);
-		n = again;
-	} while (n || as->as_new);
-}
-
 /* As an operation of a queue, whose caller waits. */
 static void getm_wait(struct kv_getm *gm)
 {
@@ -373,7 +348,7 @@ static void getm_wait(struct kv_getm *gm)
 
 	do {
 		before = gm->gm_left;
-		if (tries++ < RUNS_MAX)
+		if (tries++ < KV_ASYNC_RUNS)
 			kv_async_begin(&as);
 		rc = kv_getm_run(gm);
 		kv_async_end();
@@ -382,7 +357,7 @@ static void getm_wait(struct kv_getm *gm)
 			kv_async_trim(&as);
 		}
 		if (rc)
-			reads_wait(&as);
+			kv_async_wait(&as);
 	} while (rc);
 	kv_async_free(&as);
 }

@@ -27,6 +27,7 @@
 #define LOADS_MAX	(KV_PAGES_MAX / 2)
 #define AHEAD_PAGES	128u	/* that one kv_pages_ahead() reads at most */
 #define AHEAD_RUN	16u	/* pages of one read: 64 KiB */
+#define WAIT_READS	64u	/* that kv_async_wait() submits together */
 
 static __thread struct kv_async *async_self;
 
@@ -378,6 +379,28 @@ bool kv_async_done(struct kv_aload *al, int err)
 	al->al_load.ld_read.rd_err = err;
 	al->al_is_done = !kv_load_done(al->al_as->as_db, &al->al_load);
 	return !al->al_is_done;
+}
+
+void kv_async_wait(struct kv_async *as)
+{
+	struct kv_read *rd[WAIT_READS];
+	struct kv_aload *al;
+	struct kv_thread *t;
+	unsigned n = 0, again;
+
+	do {
+		while (n < WAIT_READS && (al = kv_async_next(as)))
+			rd[n++] = &al->al_load.ld_read;
+		kv_pages_room(as->as_db, n);
+		kv_reads_run(as->as_db, rd, n);
+		again = 0;
+		t = kv_enter();
+		for (unsigned i = 0; i < n; i++)
+			if (kv_async_done((struct kv_aload *)rd[i], rd[i]->rd_err))
+				rd[again++] = rd[i];
+		kv_exit(t);
+		n = again;
+	} while (n || as->as_new);
 }
 
 bool kv_async_is_same(const struct kv_aload *a, const struct kv_aload *b)

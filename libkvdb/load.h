@@ -61,6 +61,8 @@ bool kv_load_done(struct kvdb *db, struct kv_load *ld);
  * with -EINPROGRESS. Its owner has the noted reads done and runs the operation
  * again, which then finds their bytes.
  */
+#define KV_ASYNC_RUNS	16u	/* without progress; the next one waits where it is */
+
 struct kv_async {
 	struct kvdb *as_db;
 	struct kv_aload *as_loads;	/* all of the operation */
@@ -90,6 +92,8 @@ void kv_async_end(void);
 struct kv_aload *kv_async_next(struct kv_async *as);
 /* Its read completed with @err. True: it must be read once more. */
 bool kv_async_done(struct kv_aload *al, int err);
+/* Has all that the run noted done; the caller waits, outside of kv_enter() (RD-4). */
+void kv_async_wait(struct kv_async *as);
 /* The same pages, and both may use the pool's copy. */
 bool kv_async_is_same(const struct kv_aload *a, const struct kv_aload *b);
 /* Gives up a read that was not started; its operation is to be run again. */

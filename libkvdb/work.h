@@ -21,6 +21,7 @@ int kv_flush_step(struct kvdb *db);
 /*
  * Full media: flushes the memtables, so that key logs come free, merges and
  * frees what is dead. Whatever it gains; errors show where space is asked for.
+ * It waits for who is in kv_runs_reap() or an upkeep step of segments (G14).
  */
 void kv_make_room(struct kvdb *db);
 /* Asks the flusher to end the open epoch soon. */

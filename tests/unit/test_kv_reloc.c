@@ -319,16 +319,35 @@ static void a_moved_segment_survives_reopening_and_more_jobs(void)
 	done(0);
 }
 
+/* The cursor shows every key of the first store with the value of @was, its version then. */
+static void shows_and_closes(struct kvdb_cursor *cur, const uint32_t was[KEYS])
+{
+	const void *key, *val;
+	uint8_t want[VLEN];
+	size_t klen, vlen;
+	uint32_t n = 0;
+	char k[32];
+
+	while (!kvdb_cursor_next(cur, &key, &klen, &val, &vlen)) {
+		uint32_t i = 0;
+
+		while (i < KEYS && (key_of(i, k) != klen || memcmp(k, key, klen)))
+			i++;
+		T_OK(i < KEYS);
+		value(0, i, was[i], want);
+		T_EQ(vlen, VLEN);
+		T_MEMEQ(val, want, VLEN);
+		n++;
+	}
+	T_EQ(n, KEYS);
+	kvdb_cursor_close(cur);
+}
+
 static void a_cursor_reads_on_while_its_values_are_moved(void)
 {
 	static uint32_t was[KEYS];
 	struct kvdb_cursor *cur;
-	const void *key, *val;
-	uint8_t want[VLEN];
-	size_t klen, vlen;
 	uint64_t held;
-	uint32_t n = 0;
-	char k[32];
 
 	fresh(64u << 20);
 	put_some(1);
@@ -341,20 +360,7 @@ static void a_cursor_reads_on_while_its_values_are_moved(void)
 	}
 	T_OK(stats().relocations > 0);
 	held = stats().segments;
-	while (!kvdb_cursor_next(cur, &key, &klen, &val, &vlen)) {
-		uint32_t i = 0;
-
-		for (; i < KEYS; i++)
-			if (key_of(i, k) == klen && !memcmp(k, key, klen))
-				break;
-		T_OK(i < KEYS);
-		value(0, i, was[i], want);
-		T_EQ(vlen, VLEN);
-		T_MEMEQ(val, want, VLEN);
-		n++;
-	}
-	T_EQ(n, KEYS);
-	kvdb_cursor_close(cur);
+	shows_and_closes(cur, was);
 	settle();
 	T_OK(stats().segments < held);
 	all_hold();
@@ -364,13 +370,9 @@ static void a_cursor_reads_on_while_its_values_are_moved(void)
 /* Logs come free behind it: it holds what its memtables name, not all that came after them. */
 static void an_open_cursor_does_not_hold_the_log(void)
 {
+	static uint32_t was[KEYS];
 	struct kvdb_cursor *cur;
-	const void *key, *val;
-	uint32_t was[KEYS], n = 0;
-	uint8_t want[VLEN];
-	size_t klen, vlen;
 	uint64_t before;
-	char k[32];
 
 	fresh(64u << 20);
 	for (unsigned i = 0; i < 4; i++) {
@@ -387,19 +389,7 @@ static void an_open_cursor_does_not_hold_the_log(void)
 	}
 	/* three rounds' worth, not the two hundred and more of all rounds */
 	T_OK(stats().segments < before + 60);
-	while (!kvdb_cursor_next(cur, &key, &klen, &val, &vlen)) {
-		uint32_t i = 0;
-
-		while (i < KEYS && (key_of(i, k) != klen || memcmp(k, key, klen)))
-			i++;
-		T_OK(i < KEYS);
-		value(0, i, was[i], want);
-		T_EQ(vlen, VLEN);
-		T_MEMEQ(val, want, VLEN);
-		n++;
-	}
-	T_EQ(n, KEYS);
-	kvdb_cursor_close(cur);
+	shows_and_closes(cur, was);
 	settle();
 	all_hold();
 	done(0);
