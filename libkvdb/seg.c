@@ -707,9 +707,9 @@ static int seal_step(struct kvdb *db, unsigned least)
 static bool is_dead(struct kv_seg *s, uint64_t horizon, const struct kv_mt_spans *ms)
 {
 	return atomic_load(&s->sg_state) == KV_SEG_SEALED &&
-	       atomic_load(&s->sg_last_epoch) <= horizon && !kv_mt_may_name(ms, s) &&
-	       !atomic_load(&s->sg_runs) && !atomic_load(&s->sg_pins) &&
-	       atomic_load(&s->sg_refs) == 1;
+	       atomic_load(&s->sg_last_epoch) <= horizon &&
+	       CHECK(698, !kv_mt_may_name(ms, s)) && !atomic_load(&s->sg_runs) &&
+	       !atomic_load(&s->sg_pins) && atomic_load(&s->sg_refs) == 1;
 }
 
 /* There was no memory to delete them: later. Nobody has looked for what is dead. */
