@@ -824,7 +824,7 @@ static int update_once(struct kvdb_kvs *kvs, struct write *w, kvdb_update_fn *fn
 
 int kvdb_update(struct kvdb_kvs *kvs, const void *key, size_t klen, kvdb_update_fn *fn, void *arg)
 {
-	struct based b = { NULL };
+	struct based b = { .mt = NULL };
 	struct write w = { .kvs = kvs, .based = &b };
 	size_t size = UPDATE_BYTES;
 	int err = kv_check_key(kvs, key, klen);

@@ -15,11 +15,13 @@ struct check {
 	void *arg;
 	u64 damage;
 	u8 *buf;
+	char text[256];
 };
 
-static void found(struct check *c, int id, bool is_damage, const char *text)
+/* What @c->text says. */
+static void found(struct check *c, int id, bool is_damage)
 {
-	struct mp_finding f = { .fi_id = id, .fi_is_damage = is_damage, .fi_text = text };
+	struct mp_finding f = { .fi_id = id, .fi_is_damage = is_damage, .fi_text = c->text };
 
 	c->damage += is_damage;
 	if (c->fn)
@@ -28,7 +30,6 @@ static void found(struct check *c, int id, bool is_damage, const char *text)
 
 static void check_copies(struct check *c)
 {
-	char text[160];
 	u32 i, k;
 
 	for (i = 0; i < c->pool->p_ndevs; i++) {
@@ -38,22 +39,21 @@ static void check_copies(struct check *c)
 			if (!(pd->pd_found.f_bad & (1u << k)))
 				continue;
 			/* INV-2: who opens the pool does not write copy 0 */
-			scnprintf(text, sizeof(text), "%s: superblock copy at %llu%s",
+			scnprintf(c->text, sizeof(c->text), "%s: superblock copy at %llu%s",
 				  pd->pd_dev->d_path, mp_sb_addr(pd->pd_sb, k),
 				  k ? "" : ", which mpool scan --recover writes anew");
-			found(c, MP_V_SBCOPY, false, text);
+			found(c, MP_V_SBCOPY, false);
 		}
 		if (pd->pd_sb->sb_gen < c->pool->p_sb_gen || pd->pd_sb->sb_mark) {
-			scnprintf(text, sizeof(text), "%s: the superblock missed the last change",
-				  pd->pd_dev->d_path);
-			found(c, MP_V_SBCOPY, false, text);
+			scnprintf(c->text, sizeof(c->text),
+				  "%s: the superblock missed the last change", pd->pd_dev->d_path);
+			found(c, MP_V_SBCOPY, false);
 		}
 	}
 }
 
 static void check_space(struct check *c)
 {
-	char text[160];
 	struct mp_node *n;
 	u64 used = 0, total = 0, unused = 0;
 	u32 i;
@@ -70,14 +70,13 @@ static void check_space(struct check *c)
 	}
 	if (used + unused == total)
 		return;
-	scnprintf(text, sizeof(text), "%llu blocks used, %llu free, %llu in all", used, unused,
-		  total);
-	found(c, MP_V_SPACE, true, text);
+	scnprintf(c->text, sizeof(c->text), "%llu blocks used, %llu free, %llu in all", used,
+		  unused, total);
+	found(c, MP_V_SPACE, true);
 }
 
 static void check_roots(struct check *c)
 {
-	char text[160];
 	struct mp_root *r;
 	u32 i;
 
@@ -87,16 +86,15 @@ static void check_roots(struct check *c)
 
 			if (obj && obj->o_kind == MP_MLOG)
 				continue;
-			scnprintf(text, sizeof(text), "container '%s': object %llu", r->r_name,
+			scnprintf(c->text, sizeof(c->text), "container '%s': object %llu", r->r_name,
 				  r->r_id[i]);
-			found(c, MP_V_ROOT, true, text);
+			found(c, MP_V_ROOT, true);
 		}
 	}
 }
 
 static void check_log(struct check *c, struct mp_obj *obj)
 {
-	char text[160];
 	struct mp_mlog *l;
 	int rc = mp_mlog_open(c->pool, mp_obj_id(obj), &l);
 
@@ -104,13 +102,12 @@ static void check_log(struct check *c, struct mp_obj *obj)
 		mp_mlog_close(l);
 		return;
 	}
-	scnprintf(text, sizeof(text), "log %llu: error %d", mp_obj_id(obj), rc);
-	found(c, rc == -EUCLEAN ? MP_MLOG_CORRUPT : MP_MLOG_READ, true, text);
+	scnprintf(c->text, sizeof(c->text), "log %llu: error %d", mp_obj_id(obj), rc);
+	found(c, rc == -EUCLEAN ? MP_MLOG_CORRUPT : MP_MLOG_READ, true);
 }
 
 static void check_data(struct check *c, struct mp_obj *obj)
 {
-	char text[160];
 	struct mp_dev *dev;
 	u64 off, pos, n;
 	u32 crc = ~0u;
@@ -126,13 +123,13 @@ static void check_data(struct check *c, struct mp_obj *obj)
 		crc = crc32c(crc, c->buf, n);
 	}
 	if (rc) {
-		scnprintf(text, sizeof(text), "object %llu near offset %llu: error %d",
+		scnprintf(c->text, sizeof(c->text), "object %llu near offset %llu: error %d",
 			  mp_obj_id(obj), off, rc);
-		found(c, MP_DATA_READ, true, text);
+		found(c, MP_DATA_READ, true);
 	} else if (!CHECK(190, ~crc == obj->o_crc)) {
-		scnprintf(text, sizeof(text), "object %llu: checksum 0x%08x, not 0x%08x",
+		scnprintf(c->text, sizeof(c->text), "object %llu: checksum 0x%08x, not 0x%08x",
 			  mp_obj_id(obj), ~crc, obj->o_crc);
-		found(c, MP_CRC_DATA, true, text);
+		found(c, MP_CRC_DATA, true);
 	}
 }
 
