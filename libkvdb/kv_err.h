@@ -65,7 +65,7 @@
 	  "set the clock right; if it is right, open it for writing once with KVDB_TIME_JUMP, or " \
 	  "by kvdb with --time-jump") \
 	X("MP0951", "KV_ARGUMENT", "an argument or option is out of its range", \
-	  "check the argument against kvdb.h") \
+	  "give what the message asks for; kvdb help and kvdb.h have the ranges") \
 	X("MP0952", "KV_NODB", "the pool holds no database", \
 	  "create the database first: kvdb create POOL") \
 	X("MP0953", "KV_EXISTS", "a database or store of that name exists", \

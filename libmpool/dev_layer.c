@@ -35,14 +35,28 @@ static int layer_num(const char *s, const char *end, uint64_t *out)
 	return 0;
 }
 
+/* Digits, perhaps with a point among them. strtod() would want the locale's, and takes more. */
+static double decimal(const char *s, const char **e)
+{
+	double v = 0, place = 1;
+
+	for (; *s >= '0' && *s <= '9'; s++)
+		v = v * 10 + (*s - '0');
+	if (*s == '.')
+		for (s++; *s >= '0' && *s <= '9'; s++)
+			v += (*s - '0') * (place /= 10);
+	*e = s;
+	return v;
+}
+
 static int layer_time(const char *s, const char *end, uint64_t *out)
 {
-	char *e;
+	const char *e;
 	double v, unit = 0;
 
 	if (s == end || *s < '0' || *s > '9')
 		return -EINVAL;
-	v = strtod(s, &e);
+	v = decimal(s, &e);
 	if (end - e == 2 && !memcmp(e, "ns", 2))
 		unit = 1;
 	else if (end - e == 2 && !memcmp(e, "us", 2))

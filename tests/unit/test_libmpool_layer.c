@@ -84,7 +84,7 @@ static void layer_text_is_checked(void)
 		"capacity", "disk:lat=1ms", "all:lat=1", "all:lat=ms", "all:rate=-3", "all:rate=5T",
 		"all:write_rate=x",
 		"all:fail=sometimes", "all:err=EPERM", "all:nothing", "all:=", "x;all:torn",
-		"all:cut=9e99s",
+		"all:cut=9e99s", "all:lat=0x1ms", "all:lat=1e1ms", "all:lat=1..5ms",
 		"all:pause=1s", "all:every=1s", "all:pause=1s,every=1s", "all:pause=2s,every=1s",
 	};
 	const char *at;
