@@ -86,8 +86,8 @@ static void check_roots(struct check *c)
 
 			if (obj && obj->o_kind == MP_MLOG)
 				continue;
-			scnprintf(c->text, sizeof(c->text), "container '%s': object %llu", r->r_name,
-				  r->r_id[i]);
+			scnprintf(c->text, sizeof(c->text), "container '%s': object %llu",
+				  r->r_name, r->r_id[i]);
 			found(c, MP_V_ROOT, true);
 		}
 	}
