@@ -24,6 +24,7 @@
 #include "ahead.h"
 #include "cursor.h"
 #include "leaf.h"
+#include "load.h"
 #include "pages.h"
 #include "run.h"
 #include "thread.h"
@@ -51,6 +52,7 @@ enum place {
 struct batch {
 	unsigned b_n, b_i;	/* shown: [0, b_i) */
 	unsigned b_want;	/* entries of the next one */
+	unsigned b_far;		/* whose values are not in memory */
 	uint32_t b_used;
 	int b_end;		/* why it ends: 0 = it was full; -ENOENT; an error */
 	struct kv_ahead b_ahead;	/* values of b_ent that were read from devices */
@@ -444,6 +446,36 @@ static int cursor_place(struct kvdb_cursor *c, bool up)
 
 /* ---- batches ---------------------------------------------------------------------------- */
 
+/*
+ * Runs @step until it needs no page any more that is not in memory, and waits for
+ * these outside of kv_enter() (RD-4). In a queue it runs once: its owner waits.
+ */
+static int with_reads(struct kvdb_cursor *c, int (*step)(struct kvdb_cursor *c, bool up), bool up)
+{
+	struct kv_async as = { .as_db = c->c_kvs->k_db, .as_owner = c };
+	unsigned tries = 0;
+	uint64_t before;
+	int rc;
+
+	if (kv_async_is_on(as.as_db))
+		return step(c, up);
+	do {
+		before = kv_cursor_steps(c);
+		if (tries++ < KV_ASYNC_RUNS)
+			kv_async_begin(&as);
+		rc = step(c, up);
+		kv_async_end();
+		if (kv_cursor_steps(c) != before) {
+			tries = 0;
+			kv_async_trim(&as);
+		}
+		if (rc == -EINPROGRESS)
+			kv_async_wait(&as);
+	} while (rc == -EINPROGRESS);
+	kv_async_free(&as);
+	return rc;
+}
+
 /* Is the entry beyond the range in the direction of the walk? */
 static inline bool is_beyond(const struct kvdb_cursor *c, const struct kv_ent *e)
 {
@@ -487,22 +519,15 @@ static void merge_exit(struct kvdb_cursor *c, struct kv_thread *t)
 	kv_exit(t);
 }
 
-/* Takes the next entries from the merge: 0 = there is one, or what ended the walk. */
-static int batch_fill(struct kvdb_cursor *c)
+/* Adds the next entries of the merge to the batch until that is full, or what ended it. */
+static int batch_take(struct kvdb_cursor *c, bool up)
 {
 	struct batch *b = c->c_batch;
-	struct kv_thread *t;
-	unsigned want = b->b_want, far = 0, most;
-	int rc = b->b_end;
+	unsigned want = c->c_limit && b->b_want > c->c_left ? (unsigned)c->c_left : b->b_want;
+	struct kv_thread *t = merge_enter(c);
+	int rc = 0;
 
-	if (rc)
-		return rc;
-	if (c->c_limit && want > c->c_left)
-		want = (unsigned)c->c_left;
-	place_keep(c);
-	b->b_n = b->b_i = 0;
-	b->b_used = 0;
-	t = merge_enter(c);
+	(void)up;
 	while (b->b_n < want && b->b_used + KVDB_KEY_MAX + KV_PAGE <= BATCH_BYTES) {
 		struct kv_ent *e = &b->b_ent[b->b_n];
 
@@ -527,17 +552,33 @@ static int batch_fill(struct kvdb_cursor *c)
 		if (KV_UNLIKELY(e->e_expiry) && kv_is_expired(e, c->c_now))
 			continue;
 		batch_add(b);
-		far += !(c->c_flags & KVDB_KEYS_ONLY) && !kv_value_is_near(e);
+		b->b_far += !(c->c_flags & KVDB_KEYS_ONLY) && !kv_value_is_near(e);
 	}
 	if (!(c->c_flags & KVDB_KEYS_ONLY))
 		batch_prefetch(b);
 	merge_exit(c, t);
+	return rc;
+}
+
+/* The next entries from the merge: 0 = there is one, or what ended the walk. */
+static int batch_fill(struct kvdb_cursor *c)
+{
+	struct batch *b = c->c_batch;
+	unsigned most;
+	int rc = b->b_end;
+
+	if (rc)
+		return rc;
+	place_keep(c);
+	b->b_n = b->b_i = b->b_far = 0;
+	b->b_used = 0;
+	rc = with_reads(c, batch_take, c->c_up);
 	kv_ahead_none(&b->b_ahead, b->b_n);
-	if (far)
+	if (b->b_far)
 		kv_ahead_read(c->c_kvs->k_db, &b->b_ahead, b->b_ent, b->b_n);
 	b->b_end = rc == -EINPROGRESS ? 0 : rc;	/* the merge goes on from where it is */
 	/* what is in memory needs no long way ahead, and keys read in vain cost too */
-	most = far || c->c_limit || c->c_flags & KVDB_KEYS_ONLY ? BATCH_MAX : BATCH_NEAR;
+	most = b->b_far || c->c_limit || c->c_flags & KVDB_KEYS_ONLY ? BATCH_MAX : BATCH_NEAR;
 	b->b_want = b->b_want * 2 < most ? b->b_want * 2 : most;
 	return b->b_n ? 0 : rc;
 }
@@ -551,7 +592,7 @@ static int cursor_peek(struct kvdb_cursor *c, bool up, const struct kv_ent **out
 	if (KV_UNLIKELY(!c->c_ready || c->c_up != up ||
 			(c->c_changes && c->c_seen != atomic_load_explicit(c->c_changes,
 									   memory_order_acquire))))
-		rc = cursor_place(c, up);
+		rc = with_reads(c, cursor_place, up);
 	if (rc)
 		return rc;
 	b = c->c_batch;
@@ -608,7 +649,7 @@ static int seek_to(struct kvdb_cursor *c, const void *key, size_t klen, bool beh
 	c->c_left = c->c_limit;
 	/* most walks go on in the cursor's direction; for others it is found at the first step */
 	if (!behind)
-		return kv_error_memory(cursor_place(c, up), "a cursor");
+		return kv_error_memory(with_reads(c, cursor_place, up), "a cursor");
 	c->c_ready = false;
 	return 0;
 }

@@ -14,7 +14,7 @@
  * moment, the runs of that moment) and finds what it asked for before. A walk
  * keeps its cursor, which holds a snapshot. Between two runs an operation holds
  * references on the objects that are being read and is outside kv_enter(). A get
- * that waits is one of these too (get.c).
+ * that waits is one of these too (get.c), and so is a walk (cursor.c).
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -459,6 +459,36 @@ static void a_get_of_many_keys_holds_no_memory_back(void)
 	shut();
 }
 
+/* Nor a cursor, whose keys are read before their values. */
+static void a_cursor_holds_no_memory_back(void)
+{
+	uint32_t key = __builtin_bswap32(KEYS / 2), n = 0;
+	struct kvdb_cursor *cur;
+	struct mpl_backend_ops ops;
+	const void *k, *v;
+	size_t klen, vlen;
+
+	open_cold(0);
+	ops = *pool_ops;
+	ops.rw = read_watched;
+	db->d_mp->mp_ops = &ops;
+	reads = reads_inside = 0;
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &cur), 0);
+	T_EQ(kvdb_cursor_seek(cur, &key, sizeof(key)), 0);
+	T_OK(reads);
+	while (n < 50 && !kvdb_cursor_next(cur, &k, &klen, &v, &vlen)) {
+		T_EQ(vlen, VAL);
+		T_EQ(((const uint8_t *)v)[VAL - 1], (uint8_t)(KEYS / 2 + n));
+		n++;
+	}
+	T_EQ(n, 50);
+	T_EQ(kvdb_cursor_prev(cur, &k, &klen, &v, &vlen), 0);
+	T_EQ(reads_inside, 0);
+	kvdb_cursor_close(cur);
+	db->d_mp->mp_ops = pool_ops;
+	shut();
+}
+
 /* ---- walks that show nothing ------------------------------------------------------------- */
 
 #define GONE	60000u		/* keys, one behind the other */
@@ -641,6 +671,7 @@ int main(void)
 	T_RUN(a_get_that_waits_for_a_device_holds_no_memory_back);
 	T_RUN(a_transactions_get_holds_no_memory_back);
 	T_RUN(a_get_of_many_keys_holds_no_memory_back);
+	T_RUN(a_cursor_holds_no_memory_back);
 	T_RUN(a_walk_that_shows_nothing_holds_no_memory_back);
 	T_RUN(a_scan_that_shows_nothing_does_not_block);
 	T_RUN(gets_keep_what_they_read_last);
