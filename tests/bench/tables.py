@@ -61,10 +61,10 @@ def by_engine(out, title, lines, fn, last=None):
     engines = engines_of(lines)
     rows = []
     for workload, threads in rows_of(lines):
-        cell = {line["engine"]: line for line in lines
-                if (line["workload"], line["threads"]) == (workload, threads)}
+        cell = targets.cells_of(lines, workload, threads)
         row = ["%s, %d" % (workload, threads)]
-        row += [fn(cell[e]) if e in cell else "-" for e in engines]
+        row += [fn(cell[e]) if e in cell and cell[e]["workload"] == workload else "-"
+                for e in engines]
         if last:
             row.append(ratio(cell, last))
         rows.append(row)
