@@ -17,6 +17,7 @@
  * that waits is one of these too (get.c), and so is a walk (cursor.c).
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -452,14 +453,24 @@ void kv_async_trim(struct kv_async *as)
 	}
 }
 
-/* The read that brings, or has brought, the page; NULL: the operation did not ask for it. */
-static struct kv_aload *async_find(struct kv_async *as, uint64_t obj, uint64_t no)
+/* It failed, and of its pages nobody knows which ones could be read without the others. */
+static bool is_unclear(const struct kv_aload *al)
+{
+	return al->al_is_done && al->al_load.ld_err && !al->al_load.ld_bad;
+}
+
+/*
+ * The read that brings, or has brought, the page; NULL: the operation did not ask for it.
+ * One of more than @most pages that failed is no answer: these are read without the others.
+ */
+static struct kv_aload *async_find(struct kv_async *as, uint64_t obj, uint64_t no, unsigned most)
 {
 	struct kv_aload *al;
 
 	for (al = as->as_loads; al; al = al->al_next)
 		if (!al->al_is_direct && no - al->al_load.ld_first < al->al_load.ld_n &&
-		    mpool_obj_id(al->al_load.ld_read.rd_io.obj) == obj)
+		    mpool_obj_id(al->al_load.ld_read.rd_io.obj) == obj &&
+		    (al->al_load.ld_n <= most || !is_unclear(al)))
 			break;
 	if (al)
 		al->al_run = as->as_run;
@@ -527,7 +538,7 @@ static int async_pages(struct kv_async *as, struct mpool_obj *obj, uint64_t firs
 
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t no = first + i;
-		struct kv_aload *al = async_find(as, id, no);
+		struct kv_aload *al = async_find(as, id, no, n);
 
 		if (al && !al->al_is_done) {
 			is_coming = true;
@@ -560,7 +571,7 @@ static void async_ahead(struct kv_async *as, const struct kv_want *w, unsigned n
 		uint64_t id = mpool_obj_id(w[i].wa_obj);
 
 		for (j = 0; j < w[i].wa_n && claims < AHEAD_PAGES; j++)
-			if (!async_find(as, id, w[i].wa_first + j) &&
+			if (!async_find(as, id, w[i].wa_first + j, UINT_MAX) &&
 			    !kv_page_peek(as->as_db, id, w[i].wa_first + j))
 				claim[claims++] = (struct claim){
 					.cl_obj = w[i].wa_obj, .cl_no = w[i].wa_first + j,

@@ -16,6 +16,10 @@
 #include "ioq.h"
 #include "kv.h"
 #include "log.h"
+#include "memtable.h"
+#include "pages.h"
+#include "run.h"
+#include "thread.h"
 
 #define KEYS	4000u
 #define VAL	1000u
@@ -489,6 +493,159 @@ static void a_cursor_holds_no_memory_back(void)
 	shut();
 }
 
+/* ---- a page that cannot be read ------------------------------------------------------------ */
+
+static uint64_t bad_obj, bad_off;
+
+/* Of a request for several pages nobody knows which one failed. */
+static int read_but_one(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned n,
+			int is_write)
+{
+	uint64_t end = off;
+
+	for (unsigned i = 0; i < n; i++)
+		end += iov[i].iov_len;
+	if (!is_write && mpool_obj_id(obj) == bad_obj && off <= bad_off && bad_off < end)
+		return -EIO;
+	return pool_ops->rw(obj, off, iov, n, is_write);
+}
+
+/* The page at @off of the object cannot be read any more. */
+static void page_goes_bad(uint64_t obj, uint64_t off)
+{
+	static struct mpl_backend_ops ops;
+
+	bad_obj = obj;
+	bad_off = off & ~4095ull;
+	ops = *pool_ops;
+	ops.rw = read_but_one;
+	db->d_mp->mp_ops = &ops;
+}
+
+static void look_up(uint32_t no, struct kv_ent *e)
+{
+	uint32_t key = __builtin_bswap32(no);
+	struct kv_thread *t = kv_enter();
+
+	T_EQ(kv_tree_lookup(db, atomic_load(&kvs->k_tree), &key, sizeof(key), KV_SEQ_NOW, e), 0);
+	kv_exit(t);
+}
+
+/* Gets @n keys from @from on, each @step-th; which of them fail. */
+static void get_all(uint32_t from, unsigned step, unsigned n, bool *fails)
+{
+	static uint8_t val[128][VAL];
+	struct kvdb_get get[128];
+	uint32_t key[128];
+
+	for (uint32_t i = 0; i < n; i++) {
+		key[i] = __builtin_bswap32(from + i * step);
+		get[i] = (struct kvdb_get){ .key = &key[i], .klen = sizeof(key[i]), .buf = val[i],
+					    .size = VAL };
+	}
+	T_EQ(kvdb_get_multi(kvs, 0, get, n), 0);
+	for (uint32_t i = 0; i < n; i++) {
+		T_OK(!get[i].err || get[i].err == -EIO);
+		T_OK(get[i].err || val[i][VAL - 1] == (uint8_t)(from + i * step));
+		fails[i] = get[i].err;
+	}
+}
+
+/* Those of many keys whose values lie on it fail, and no others that were read together. */
+static void an_unreadable_value_costs_no_other_key(void)
+{
+	bool fails[64];
+	struct kv_ent e;
+	unsigned bad = 0;
+
+	open_cold(0);
+	look_up(KEYS / 2 + 30, &e);
+	page_goes_bad(e.e_seg->sg_id, e.e_off8 * 8ull);
+	get_all(KEYS / 2, 1, 64, fails);
+	for (unsigned i = 0; i < 64; i++) {
+		look_up(KEYS / 2 + i, &e);
+		T_EQ(fails[i], e.e_seg->sg_id == bad_obj && e.e_off8 * 8ull < bad_off + 4096 &&
+			       e.e_off8 * 8ull + VAL > bad_off);
+		bad += fails[i];
+	}
+	T_OK(bad && bad < 8);
+	shut();
+}
+
+/* The page of key @no in the first run of the store. */
+static uint32_t page_of(uint32_t no)
+{
+	uint32_t key = __builtin_bswap32(no);
+
+	return kv_kblock_page(&atomic_load(&kvs->k_tree)->tr_run[0]->rn_kb[0],
+			      (const uint8_t *)&key, sizeof(key));
+}
+
+static void key_page_goes_bad(uint32_t page)
+{
+	uint64_t obj = atomic_load(&kvs->k_tree)->tr_run[0]->rn_kb[0].kb_id;
+
+	kv_page_purge(db, obj, 4096);
+	page_goes_bad(obj, page * 4096ull);
+}
+
+static void an_unreadable_key_page_costs_no_other_key(void)
+{
+	bool fails[128];
+
+	open_cold(0);
+	/* of several keys on each page: where a group goes on to the next, both are one request */
+	for (uint32_t page = page_of(KEYS / 4); page < page_of(KEYS / 2); page++) {
+		unsigned bad = 0;
+
+		key_page_goes_bad(page);
+		get_all(KEYS / 4, 15, 128, fails);
+		for (unsigned i = 0; i < 128; i++) {
+			T_EQ(fails[i], page_of(KEYS / 4 + i * 15) == page);
+			bad += fails[i];
+		}
+		T_OK(bad);
+	}
+	shut();
+}
+
+/* All keys up to the page are shown, whatever was read ahead with it, and it is named. */
+static void walk_to_unreadable(unsigned flags)
+{
+	struct kvdb_cursor *cur;
+	const void *k, *v;
+	uint32_t n = 0, before = 0;
+	char text[64];
+	size_t klen, vlen;
+	int rc;
+
+	for (uint32_t i = 0; i < KEYS; i++)
+		before += flags & KVDB_REVERSE ? page_of(i) > bad_off / 4096 :
+						 page_of(i) < bad_off / 4096;
+	T_EQ(kvdb_cursor_open(kvs, flags, NULL, 0, &cur), 0);
+	while (!(rc = kvdb_cursor_next(cur, &k, &klen, &v, &vlen)))
+		n++;
+	T_EQ(rc, -EIO);
+	T_EQ(n, before);
+	snprintf(text, sizeof(text), "offset %llu:", (unsigned long long)bad_off);
+	T_OK(strstr(kvdb_error_detail()->text, text));
+	T_EQ(kvdb_cursor_next(cur, &k, &klen, &v, &vlen), -EIO);
+	kvdb_cursor_close(cur);
+}
+
+static void a_walk_shows_what_lies_before_an_unreadable_page(void)
+{
+	open_cold(0);
+	T_OK(page_of(KEYS - 1) > 15);
+	for (uint32_t page = 1; page < page_of(KEYS - 1); page += 3) {
+		key_page_goes_bad(page);
+		walk_to_unreadable(KVDB_KEYS_ONLY);
+		kv_page_purge(db, bad_obj, 4096);
+		walk_to_unreadable(KVDB_REVERSE);
+	}
+	shut();
+}
+
 /* ---- walks that show nothing ------------------------------------------------------------- */
 
 #define GONE	60000u		/* keys, one behind the other */
@@ -672,6 +829,9 @@ int main(void)
 	T_RUN(a_transactions_get_holds_no_memory_back);
 	T_RUN(a_get_of_many_keys_holds_no_memory_back);
 	T_RUN(a_cursor_holds_no_memory_back);
+	T_RUN(an_unreadable_value_costs_no_other_key);
+	T_RUN(an_unreadable_key_page_costs_no_other_key);
+	T_RUN(a_walk_shows_what_lies_before_an_unreadable_page);
 	T_RUN(a_walk_that_shows_nothing_holds_no_memory_back);
 	T_RUN(a_scan_that_shows_nothing_does_not_block);
 	T_RUN(gets_keep_what_they_read_last);
