@@ -597,7 +597,11 @@ static int cursor_peek(struct kvdb_cursor *c, bool up, const struct kv_ent **out
 		return rc;
 	b = c->c_batch;
 	if (b->b_i == b->b_n) {
-		rc = batch_fill(c);
+		/* met while more was taken ahead: again, for its details are those of other calls */
+		if (b->b_end && b->b_end != -ENOENT)
+			rc = with_reads(c, cursor_place, up);
+		if (!rc)
+			rc = batch_fill(c);
 		if (rc == -ENOENT)
 			c->c_place = up ? AT_TOP : AT_BOTTOM;
 		else if (rc && rc != -EINPROGRESS)

@@ -646,6 +646,28 @@ static void a_walk_shows_what_lies_before_an_unreadable_page(void)
 	shut();
 }
 
+/* It was met while more was read ahead, and other calls have failed since. */
+static void a_walk_names_its_own_error(void)
+{
+	struct kvdb_cursor *cur;
+	char text[64];
+	const void *k;
+	size_t klen;
+	int rc;
+
+	open_cold(0);
+	key_page_goes_bad(page_of(KEYS / 2));
+	T_EQ(kvdb_cursor_open(kvs, KVDB_KEYS_ONLY, NULL, 0, &cur), 0);
+	while (!(rc = kvdb_cursor_next(cur, &k, &klen, NULL, NULL)))
+		T_EQ(kvdb_get(kvs, NULL, 0, NULL, 0, NULL), -EINVAL);
+	T_EQ(rc, -EIO);
+	T_EQ(kvdb_error_detail()->err, -EIO);
+	snprintf(text, sizeof(text), "offset %llu:", (unsigned long long)bad_off);
+	T_OK(strstr(kvdb_error_detail()->text, text));
+	kvdb_cursor_close(cur);
+	shut();
+}
+
 /* ---- walks that show nothing ------------------------------------------------------------- */
 
 #define GONE	60000u		/* keys, one behind the other */
@@ -832,6 +854,7 @@ int main(void)
 	T_RUN(an_unreadable_value_costs_no_other_key);
 	T_RUN(an_unreadable_key_page_costs_no_other_key);
 	T_RUN(a_walk_shows_what_lies_before_an_unreadable_page);
+	T_RUN(a_walk_names_its_own_error);
 	T_RUN(a_walk_that_shows_nothing_holds_no_memory_back);
 	T_RUN(a_scan_that_shows_nothing_does_not_block);
 	T_RUN(gets_keep_what_they_read_last);
