@@ -14,6 +14,7 @@
 
 #define PAGE		4096u
 #define PAGES		40u	/* 32 values of 1 KiB that lie anywhere */
+#define POOL_READS	8u	/* values: their memory, until they are in the pool, is of no budget */
 
 /* A value and where it is. */
 struct spot {
@@ -145,6 +146,28 @@ void kv_ahead_none(struct kv_ahead *ah, unsigned n)
 		ah->ah_at[i] = KV_AHEAD_NONE;
 }
 
+/* Through the pool; who waits does so outside of kv_enter() (RD-4), for a few at once. */
+static void pool_ahead(struct kvdb *db, const struct kv_want *w, unsigned n)
+{
+	struct kv_async as = { .as_db = db };
+	bool waits = !kv_async_is_on(db);
+	unsigned some = waits ? POOL_READS : n;
+	struct kv_thread *t;
+
+	for (unsigned i = 0; i < n; i += some) {
+		if (waits)
+			kv_async_begin(&as);
+		t = kv_enter();
+		kv_pages_ahead(db, w + i, n - i < some ? n - i : some);
+		kv_exit(t);
+		if (!waits)
+			continue;
+		kv_async_end();
+		kv_async_wait(&as);
+		kv_async_free(&as);
+	}
+}
+
 void kv_ahead_read(struct kvdb *db, struct kv_ahead *ah, const struct kv_ent *e, unsigned n)
 {
 	const struct kv_ent *from[KV_AHEAD_MAX];
@@ -164,16 +187,13 @@ void kv_ahead_read(struct kvdb *db, struct kv_ahead *ah, const struct kv_ent *e,
 		else
 			left[nleft++] = want[i];
 	}
-	if (nsp) {
-		kv_exit(t);
+	kv_exit(t);
+	if (nsp)
 		for (unsigned i = spots_read(db, ah, e, sp, nsp); i < nsp; i++)
 			left[nleft++] = *sp[i].sp_want;
-		t = kv_enter();
-	}
 	/* a single one is read as well when it is shown */
 	if (nleft > 1)
-		kv_pages_ahead(db, left, nleft);
-	kv_exit(t);
+		pool_ahead(db, left, nleft);
 }
 
 const uint8_t *kv_ahead_value(const struct kv_ahead *ah, const struct kv_ent *e, unsigned i)

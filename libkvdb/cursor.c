@@ -682,9 +682,15 @@ static const uint8_t *value_ahead(struct kvdb_cursor *c, const struct kv_ent *e)
 
 static int value_read(struct kvdb_cursor *c, const struct kv_ent *e, uint8_t *out)
 {
-	struct kv_thread *t = kv_enter();
-	int rc = kv_value_read(c->c_kvs->k_db, e, out, e->e_vlen);
+	struct kvdb *db = c->c_kvs->k_db;
+	struct kv_thread *t;
+	int rc;
 
+	/* it may have its image no more, or again: either is only slower */
+	if (!kv_value_is_near(e) && !kv_async_is_on(db))
+		return kv_value_wait(db, e, out, e->e_vlen);
+	t = kv_enter();
+	rc = kv_value_read(db, e, out, e->e_vlen);
 	kv_exit(t);
 	return rc;
 }

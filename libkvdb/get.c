@@ -70,3 +70,24 @@ int kv_get_wait(struct kvdb_kvs *kvs, const struct kv_moment *mo, const void *ke
 		kv_error_take(&g.g_error, g.g_err);
 	return g.g_err;
 }
+
+int kv_value_wait(struct kvdb *db, const struct kv_ent *e, void *buf, size_t size)
+{
+	struct kv_async as = { .as_db = db };
+	struct kv_thread *t;
+	unsigned tries = 0;
+	int rc;
+
+	do {
+		if (tries++ < KV_ASYNC_RUNS)
+			kv_async_begin(&as);
+		t = kv_enter();
+		rc = kv_value_read(db, e, buf, size);
+		kv_exit(t);
+		kv_async_end();
+		if (rc == -EINPROGRESS)
+			kv_async_wait(&as);
+	} while (rc == -EINPROGRESS);
+	kv_async_free(&as);
+	return rc;
+}

@@ -115,6 +115,11 @@ struct kv_moment {
 /* get.c: as kvdb_get(), for one that has missed memory; waits. @mo: NULL = the state of now. */
 int kv_get_wait(struct kvdb_kvs *kvs, const struct kv_moment *mo, const void *key, size_t klen,
 		void *buf, size_t size, size_t *vlen);
+/*
+ * get.c: as kv_value_read(), for who is outside of kv_enter(), and waits there (RD-4). He holds
+ * what refers to the segment.
+ */
+int kv_value_wait(struct kvdb *db, const struct kv_ent *e, void *buf, size_t size);
 /* The rd_more of its reads. */
 struct kv_read *kv_get_more(struct kv_read *rd);
 /*

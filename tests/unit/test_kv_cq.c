@@ -78,6 +78,7 @@ static void open_fresh(uint64_t bytes, const struct kvdb_opts *o)
 static void shut(void)
 {
 	kvdb_cq_close(cq);
+	cq = NULL;
 	T_EQ(kvdb_close(db), 0);
 	T_EQ(mpool_destroy(dir, NULL), 0);
 	rmdir(dir);
@@ -493,6 +494,49 @@ static void a_cursor_holds_no_memory_back(void)
 	shut();
 }
 
+#define LARGE	100000u		/* bytes of a value that is read past the page pool */
+
+/* Nor for the values that it does not read into memory of its own. */
+static void a_cursor_holds_no_memory_back_for_any_value(void)
+{
+	static uint8_t large[LARGE];
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb_cursor *cur;
+	struct mpl_backend_ops ops;
+	const void *k, *v;
+	size_t klen, vlen;
+	uint32_t n = 0;
+
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	open_fresh(64u << 20, &o);
+	for (uint32_t i = 0; i < 100; i++) {
+		memset(large, (int)i, sizeof(large));
+		T_EQ(kvdb_put(kvs, &(uint8_t){ (uint8_t)i }, 1, large, i % 20 ? VAL : LARGE), 0);
+	}
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	pool_ops = db->d_mp->mp_ops;
+	ops = *pool_ops;
+	ops.rw = read_watched;
+	db->d_mp->mp_ops = &ops;
+	db->d_budget.b_scan_bytes = 0;	/* others have it */
+	reads = reads_inside = 0;
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &cur), 0);
+	while (!kvdb_cursor_next(cur, &k, &klen, &v, &vlen)) {
+		T_EQ(vlen, n % 20 ? VAL : LARGE);
+		T_EQ(((const uint8_t *)v)[vlen - 1], (uint8_t)n);
+		n++;
+	}
+	T_EQ(n, 100);
+	T_OK(reads > 5);
+	T_EQ(reads_inside, 0);
+	kvdb_cursor_close(cur);
+	db->d_mp->mp_ops = pool_ops;
+	shut();
+}
+
 /* ---- a page that cannot be read ------------------------------------------------------------ */
 
 static uint64_t bad_obj, bad_off;
@@ -851,6 +895,7 @@ int main(void)
 	T_RUN(a_transactions_get_holds_no_memory_back);
 	T_RUN(a_get_of_many_keys_holds_no_memory_back);
 	T_RUN(a_cursor_holds_no_memory_back);
+	T_RUN(a_cursor_holds_no_memory_back_for_any_value);
 	T_RUN(an_unreadable_value_costs_no_other_key);
 	T_RUN(an_unreadable_key_page_costs_no_other_key);
 	T_RUN(a_walk_shows_what_lies_before_an_unreadable_page);
