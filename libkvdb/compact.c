@@ -99,11 +99,32 @@ static int flushed_step(struct kvdb *db)
 	return err || !waits ? err : kv_flush_step(db);
 }
 
+/* A store is in state @st, or in any but NONE with that. */
+static bool has_state(struct kvdb *db, uint32_t st)
+{
+	bool has = false;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !has; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		uint32_t is;
+
+		if (!kvs)
+			continue;
+		is = atomic_load(&kvs->k_compact);
+		has = st == KV_COMPACT_NONE ? is != st : is == st;
+		kv_kvs_release(kvs);
+	}
+	return has;
+}
+
 int kv_compact_step(struct kvdb *db)
 {
 	int err = 0;
 
-	if (advance(db, KV_COMPACT_ASKED, KV_COMPACT_FLUSH)) {
+	if (has_state(db, KV_COMPACT_ASKED)) {
+		/* until it is known which; here, for who asked may take it back before we look */
+		atomic_store(&db->d_compact.cp_epoch, UINT64_MAX);
+		advance(db, KV_COMPACT_ASKED, KV_COMPACT_FLUSH);
 		err = switch_step(db);
 		atomic_store(&db->d_compact.cp_epoch, atomic_load(&db->d_durable));
 	}
@@ -116,17 +137,7 @@ int kv_compact_step(struct kvdb *db)
 
 bool kv_compact_is_merging(struct kvdb *db)
 {
-	bool is = false;
-
-	for (uint32_t i = 0; i < KVDB_KVS_MAX && !is; i++) {
-		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
-
-		if (!kvs)
-			continue;
-		is = atomic_load(&kvs->k_compact) != KV_COMPACT_NONE;
-		kv_kvs_release(kvs);
-	}
-	return is;
+	return has_state(db, KV_COMPACT_NONE);
 }
 
 void kv_compact_merged(struct kvdb_kvs *kvs)
@@ -204,8 +215,6 @@ static void begin(struct kvdb *db)
 {
 	struct kv_compact *cp = &db->d_compact;
 
-	/* until it is known which */
-	atomic_store(&cp->cp_epoch, UINT64_MAX);
 	if (is_asked(db))
 		return;
 	atomic_store(&cp->cp_err, 0);

@@ -553,6 +553,26 @@ static void compact_may_be_asked_for_at_any_time(void)
 	done(0);
 }
 
+/* One store is at its memtables while another one is asked for, which is then not wanted. */
+static void a_compaction_that_is_taken_back_holds_up_no_other(void)
+{
+	fresh(64u << 20);
+	put_some(1);
+	T_EQ(kvdb_kvs_compact(kvs[0], 0), 0);
+	T_OK(kv_compact_step(db) >= 0);
+	put_some(3);
+	T_EQ(kvdb_kvs_compact(kvs[1], 0), 0);
+	T_EQ(kvdb_kvs_compact(kvs[1], KVDB_COMPACT_CANCEL), 0);
+	for (unsigned i = 0; i < 100 && kv_compact_is_merging(db); i++) {
+		T_OK(kv_compact_step(db) >= 0);
+		T_OK(kv_merge_step(db, kvs[0]) >= 0);
+	}
+	T_OK(!kv_compact_is_merging(db));
+	settle();
+	all_hold();
+	done(0);
+}
+
 /* G7, B1: what a bulk load holds back is its own store, wherever that is in the table. */
 static void a_bulk_load_does_not_stop_relocation(void)
 {
@@ -976,6 +996,7 @@ int main(void)
 	T_RUN(compact_leaves_one_run_and_no_garbage_in_it);
 	T_RUN(compact_does_not_wait_for_a_bulk_load);
 	T_RUN(compact_may_be_asked_for_at_any_time);
+	T_RUN(a_compaction_that_is_taken_back_holds_up_no_other);
 	T_RUN(a_bulk_load_does_not_stop_relocation);
 	T_RUN(what_a_bulk_load_held_back_is_tried_again_after_it);
 	T_RUN(values_of_a_dropped_store_go_with_their_segments);
