@@ -184,22 +184,21 @@ struct kv_seg *kv_segs_first(struct kvdb *db)
 	return db->d_segs->sg_list;
 }
 
-static struct kv_seg *seg_new(struct mpool_obj *obj)
+/* The memory of a segment, of which nothing is known. */
+static struct kv_seg *seg_new(void)
 {
-	struct kv_seg *s = calloc(1, sizeof(*s));
-	struct mpool_obj_info oi;
+	return calloc(1, sizeof(struct kv_seg));
+}
 
-	if (!s || mpool_obj_info(obj, &oi)) {
-		free(s);
-		return NULL;
-	}
-	s->sg_id = oi.id;
+/* It has the object, which is open, and the table's reference. */
+static void seg_set(struct kv_seg *s, struct mpool_obj *obj, const struct mpool_obj_info *oi)
+{
+	s->sg_id = oi->id;
 	s->sg_obj = obj;
-	s->sg_bytes = (uint32_t)oi.capacity;
-	s->sg_mclass = (uint8_t)oi.mclass;
-	s->sg_obj_sealed = !!(oi.flags & MPOOL_OBJ_SEALED);
+	s->sg_bytes = (uint32_t)oi->capacity;
+	s->sg_mclass = (uint8_t)oi->mclass;
+	s->sg_obj_sealed = !!(oi->flags & MPOOL_OBJ_SEALED);
 	atomic_store(&s->sg_refs, 1);
-	return s;
 }
 
 int kv_seg_add(struct kvdb *db, uint64_t id, struct kv_seg **out)
@@ -216,11 +215,12 @@ int kv_seg_add(struct kvdb *db, uint64_t id, struct kv_seg **out)
 	if (!err && (oi.capacity > SEG_LIMIT || oi.capacity < KV_BLOCK))
 		err = kv_error(-EUCLEAN, "MP0960", "object %llu: %llu bytes are no log segment",
 			       (unsigned long long)id, (unsigned long long)oi.capacity);
-	s = err ? NULL : seg_new(obj);
+	s = err ? NULL : seg_new();
 	if (!s) {
 		mpool_obj_close(obj);
 		return err ? err : -ENOMEM;
 	}
+	seg_set(s, obj, &oi);
 	atomic_store(&s->sg_state, KV_SEG_SEALED);
 	pthread_mutex_lock(&ss->sg_lock);
 	table_add(ss, s);
@@ -393,43 +393,55 @@ static unsigned stock_room(struct kvdb *db)
 	return n < most ? most - n : 0;
 }
 
+/* Up to *n objects; *n is how many they are. */
+static int alloc_room(struct kvdb *db, uint32_t mclass, bool only, uint32_t bytes, unsigned *n,
+		      bool urgent, struct mpool_obj **obj)
+{
+	int err;
+
+	while (*n > 1 && !room_for(db, (uint64_t)*n * bytes))
+		*n = 1;
+	if (!urgent && !room_for(db, (uint64_t)*n * bytes))
+		return kv_error(-ENOSPC, "MP0955",
+				"the pool is full: what is left is kept for deletes and flushes");
+	/* of what is kept spare nobody takes more than he needs */
+	err = alloc_objs(db, mclass, only, bytes, *n, urgent && *n == 1, obj);
+	if (err == -ENOSPC && *n > 1) {
+		*n = 1;
+		err = alloc_objs(db, mclass, only, bytes, *n, urgent, obj);
+	}
+	return err ? kv_error_mpool(err) : 0;
+}
+
 /* Allocates up to @n into @out, with the table's reference. */
 static int alloc_segs(struct kvdb *db, uint32_t mclass, bool only, uint32_t bytes, unsigned *n,
 		      bool urgent, struct kv_seg **out)
 {
 	struct kv_segs *ss = db->d_segs;
 	struct mpool_obj *obj[BATCH_MAX];
-	unsigned i, want = *n, got = 0;
+	struct kv_seg *s[BATCH_MAX];
+	struct mpool_obj_info oi;
+	unsigned i, made = 0;
 	int err;
 
-	while (want > 1 && !room_for(db, (uint64_t)want * bytes))
-		want = 1;
-	if (!urgent && !room_for(db, (uint64_t)want * bytes))
-		return kv_error(-ENOSPC, "MP0955",
-				"the pool is full: what is left is kept for deletes and flushes");
-	/* of what is kept spare nobody takes more than he needs */
-	err = alloc_objs(db, mclass, only, bytes, want, urgent && want == 1, obj);
-	if (err == -ENOSPC && want > 1) {
-		want = 1;
-		err = alloc_objs(db, mclass, only, bytes, want, urgent, obj);
-	}
-	if (err)
-		return kv_error_mpool(err);
-	for (i = 0; i < want; i++) {
-		struct kv_seg *s = seg_new(obj[i]);
-
-		if (!s) {
-			/* recovery finds it unused and deletes it */
-			mpool_obj_close(obj[i]);
-			continue;
-		}
+	/* first: an object that nobody knows is lost until the next open */
+	while (made < *n && (s[made] = seg_new()))
+		made++;
+	*n = made;
+	err = made ? alloc_room(db, mclass, only, bytes, n, urgent, obj) :
+		     kv_error(-ENOMEM, "MP0902", "no memory for a log segment");
+	*n = err ? 0 : *n;
+	for (i = 0; i < *n; i++) {
+		mpool_obj_info(obj[i], &oi);
+		seg_set(s[i], obj[i], &oi);
 		pthread_mutex_lock(&ss->sg_lock);
-		table_add(ss, s);
+		table_add(ss, s[i]);
 		pthread_mutex_unlock(&ss->sg_lock);
-		out[got++] = s;
+		out[i] = s[i];
 	}
-	*n = got;
-	return got ? 0 : kv_error(-ENOMEM, "MP0902", "no memory for a log segment");
+	for (; i < made; i++)
+		free(s[i]);
+	return err;
 }
 
 static struct kv_seg *stock_take(struct kv_segs *ss)

@@ -16,6 +16,7 @@
 #include "kv_fresh.h"
 #include "kv_gone.h"
 #include "memtable.h"
+#include "reloc.h"
 
 #define KEYS	600u
 #define GONE	8u	/* blocks that are to be deleted */
@@ -906,6 +907,58 @@ static void a_dropped_stores_failed_deletes_are_tried_again(void)
 	drop_without(make_store, drop_store);
 }
 
+/* ---- space ---------------------------------------------------------------------------- */
+
+static unsigned segments_there(struct kvdb *db)
+{
+	struct mpool_obj_info oi[64];
+	uint64_t after = 0;
+	unsigned n = 0;
+	int got;
+
+	while ((got = mpool_objects(db->d_mp, after, db->d_tag, oi, 64)) > 0)
+		for (int i = 0; i < got; i++) {
+			after = oi[i].id;
+			n += oi[i].kind == MPOOL_APPEND;
+		}
+	return n;
+}
+
+/* What the pool gave is the database's to give back, however little memory there is. */
+static void no_segment_is_lost_without_memory(void)
+{
+	unsigned k = 0, told_n = 0;
+	struct kvdb *db;
+	bool fired;
+
+	fail_at(0, false);
+	db = open_whole();
+	do {
+		struct kv_seg *seg[2];
+		struct kvdb_stats st;
+		unsigned n = 2;
+		int err;
+
+		fail_at(++k, false);
+		err = told(kv_segs_alloc_moved(db, MPOOL_CAPACITY, false, false,
+					       db->d_budget.b_seg_bytes, &n, seg), "segments");
+		fired = sim.s_fault.f_fired;
+		fail_at(0, false);
+		told_n += err != 0;
+		T_EQ(kvdb_stats(db, &st), 0);
+		if (segments_there(db) != st.segments)
+			T_FAIL("allocation %u: %u segments, %llu are known", k,
+			       segments_there(db), (unsigned long long)st.segments);
+		for (unsigned i = 0; i < n && !err; i++) {
+			kv_seg_abandon(db, seg[i], 0);
+			kv_seg_put(db, seg[i]);
+		}
+	} while (fired);
+	printf("# %u allocations, %u failures told\n", k, told_n);
+	T_OK(told_n > 2);
+	T_EQ(kvdb_close(db), 0);
+}
+
 int main(void)
 {
 	sim_init(&sim);
@@ -919,6 +972,7 @@ int main(void)
 	fail_at(0, false);
 	T_RUN(a_drops_failed_deletes_stay_parked);
 	T_RUN(a_dropped_stores_failed_deletes_are_tried_again);
+	T_RUN(no_segment_is_lost_without_memory);
 	T_RUN(nobody_waits_for_memory_of_what_has_stopped);
 	T_RUN(a_table_that_grows_without_memory_has_each_key_once);
 	T_RUN(a_cursor_that_had_no_memory_shows_the_write_set);
