@@ -524,6 +524,12 @@ static int is_due(struct kvdb *db, uint64_t now)
 	return space >= bound && space >= 4ull * db->d_budget.b_seg_bytes && !is_stuck(db, space);
 }
 
+/* What a job could not help, @at, stays as it is; memory that ends says nothing of that (E5). */
+static void note_stuck(struct kvdb *db, struct kv_stuck *sk, uint64_t at, int rc)
+{
+	kv_stuck_set(db, sk, rc == -ENOMEM ? 0 : at);
+}
+
 static int step_locked(struct kvdb *db, uint64_t now)
 {
 	struct kv_reloc *rl = db->d_reloc;
@@ -540,8 +546,8 @@ static int step_locked(struct kvdb *db, uint64_t now)
 		rc = forced ? run_alone(db, FOR_SPACE, 1, 1) :
 			      run_for_space(db, limit_of(rl), goal_of(rl));
 	space = space_in_use(db);
-	kv_stuck_set(db, &rl->rl_stuck,
-		     jb->jb_is_early || (rc > 0 && has_gained(jb, space)) ? 0 : space);
+	note_stuck(db, &rl->rl_stuck,
+		   jb->jb_is_early || (rc > 0 && has_gained(jb, space)) ? 0 : space, rc);
 	rl->rl_stuck_burst = rl->rl_burst;
 	if (forced && rc < 0)
 		kv_compact_end(db, rc);
@@ -642,7 +648,7 @@ static int age_locked(struct kvdb *db)
 	if ((rc > 0 && jb->jb_left) || (!rc && jb->jb_is_unflushed))
 		rl->rl_old_stuck.sk_at = 0;
 	else
-		kv_stuck_set(db, &rl->rl_old_stuck, kv_reloc_staged(db));
+		note_stuck(db, &rl->rl_old_stuck, kv_reloc_staged(db), rc);
 	if (rl->rl_old_stuck.sk_at)
 		atomic_store(&rl->rl_is_ageing, false);
 	return rc;
@@ -668,7 +674,7 @@ static int place_locked(struct kvdb *db, bool look)
 	rc = kv_segs_seal_now(db);
 	if (rc >= 0)
 		rc = run_alone(db, FOR_POLICY, 0, 0);
-	kv_stuck_set(db, &rl->rl_wrong_stuck, rc > 0 ? 0 : wrong);
+	note_stuck(db, &rl->rl_wrong_stuck, rc > 0 ? 0 : wrong, rc);
 	return rc;
 }
 

@@ -959,6 +959,55 @@ static void no_segment_is_lost_without_memory(void)
 	T_EQ(kvdb_close(db), 0);
 }
 
+#define VALUES	4000u
+
+/* A store of which half is overwritten; what stays lies between what died. */
+static void make_garbage(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	char key[32], val[1000] = { 0 };
+
+	for (unsigned step = 1; step < 3; step++) {
+		for (unsigned i = 0; i < VALUES; i += step)
+			T_EQ(kvdb_put(kvs, key, (size_t)sprintf(key, "%06u", i), val,
+				      sizeof(val)), 0);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+}
+
+/* A job that had no memory is no job that could not help: the next drain keeps the bound. */
+static void space_is_bounded_when_there_is_memory_again(void)
+{
+	unsigned k = 1, told_n = 0;
+	bool fired;
+
+	do {
+		struct kvdb *db;
+		struct kvdb_kvs *kvs;
+		struct kvdb_stats st;
+
+		fail_at(0, false);
+		db = open_whole();
+		T_EQ(kvdb_kvs_create(db, "u", NULL), 0);
+		T_EQ(kvdb_kvs_open(db, "u", &kvs), 0);
+		make_garbage(db, kvs);
+		kv_error(-EINVAL, "MP0951", BEFORE);
+		fail_at(k, false);
+		told_n += told(kvdb_drain(db, KVDB_WAIT_COMPACT), "drain") != 0;
+		fired = sim.s_fault.f_fired;
+		fail_at(0, false);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_COMPACT), 0);
+		T_EQ(kvdb_stats(db, &st), 0);
+		if (st.space_bytes > VALUES * 1000ull * 8 / 5)
+			T_FAIL("allocation %u: %llu bytes are taken", k,
+			       (unsigned long long)st.space_bytes);
+		T_EQ(kvdb_kvs_drop(db, "u"), 0);
+		T_EQ(kvdb_close(db), 0);
+		k += 1 + k / 4;
+	} while (fired);
+	printf("# up to allocation %u, %u failures told\n", k, told_n);
+	T_OK(told_n > 4);
+}
+
 int main(void)
 {
 	sim_init(&sim);
@@ -973,6 +1022,7 @@ int main(void)
 	T_RUN(a_drops_failed_deletes_stay_parked);
 	T_RUN(a_dropped_stores_failed_deletes_are_tried_again);
 	T_RUN(no_segment_is_lost_without_memory);
+	T_RUN(space_is_bounded_when_there_is_memory_again);
 	T_RUN(nobody_waits_for_memory_of_what_has_stopped);
 	T_RUN(a_table_that_grows_without_memory_has_each_key_once);
 	T_RUN(a_cursor_that_had_no_memory_shows_the_write_set);
