@@ -140,12 +140,13 @@ bool kv_compact_is_merging(struct kvdb *db)
 	return has_state(db, KV_COMPACT_NONE);
 }
 
-void kv_compact_merged(struct kvdb_kvs *kvs)
+void kv_compact_merged(struct kvdb_kvs *kvs, uint64_t run)
 {
 	uint32_t was = KV_COMPACT_MERGE;
 
-	/* when it was asked for again meanwhile it is done again */
-	atomic_compare_exchange_strong(&kvs->k_compact, &was, KV_COMPACT_NONE);
+	/* when it was asked for again meanwhile it is done again, however far that is */
+	if (atomic_load(&kvs->k_compact_run) == run)
+		atomic_compare_exchange_strong(&kvs->k_compact, &was, KV_COMPACT_NONE);
 }
 
 void kv_compact_end(struct kvdb *db, int err)

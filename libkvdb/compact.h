@@ -17,8 +17,8 @@ enum kv_compact_state {
 int kv_compact_step(struct kvdb *db);
 /* A store is not merged yet: values wait. */
 bool kv_compact_is_merging(struct kvdb *db);
-/* The merge of all runs of a store is published. */
-void kv_compact_merged(struct kvdb_kvs *kvs);
+/* The merge of all runs of a store, planned when k_compact_run was @run, is published. */
+void kv_compact_merged(struct kvdb_kvs *kvs, uint64_t run);
 /* Gives up whatever was asked for; @err is what those who asked are told. */
 void kv_compact_end(struct kvdb *db, int err);
 /* For the progress of what was asked for, bytes. */

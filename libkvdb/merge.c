@@ -225,10 +225,10 @@ static int plan_join(struct kv_job *j)
 /* ---- what was asked for ------------------------------------------------------------------ */
 
 /* A run that was there when the compaction was asked for. */
-static bool has_asked(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned n)
+static bool has_asked(const struct kv_job *j, struct kv_run *const *run, unsigned n)
 {
 	while (n--)
-		if (kv_run_desc(run[n])->rd_id < atomic_load(&kvs->k_compact_run))
+		if (kv_run_desc(run[n])->rd_id < j->j_asked_run)
 			return true;
 	return false;
 }
@@ -251,14 +251,14 @@ static int plan_asked_leaves(struct kv_job *j)
 	struct kv_tree *tr = j->j_tree;
 	int rc, all = -ENOENT;
 
-	if (has_asked(j->j_kvs, tr->tr_run, tr->tr_nupper)) {
+	if (has_asked(j, tr->tr_run, tr->tr_nupper)) {
 		rc = plan_spill(j);
 		return rc ? rc : plan_leaf(j);
 	}
 	for (uint32_t i = 0; i < tr->tr_nleaf; i++) {
 		struct part pa = part_of(tr, i);
 
-		rc = has_asked(j->j_kvs, pa.pa_run, pa.pa_n) ? plan_asked_part(j, &pa) : -ENOENT;
+		rc = has_asked(j, pa.pa_run, pa.pa_n) ? plan_asked_part(j, &pa) : -ENOENT;
 		if (rc > 0)
 			return rc;
 		all = rc == -ENOENT ? all : rc;
@@ -272,9 +272,8 @@ static int plan_asked(struct kv_job *j)
 	struct part all = part_of(j->j_tree, 0);
 	int rc = j->j_tree->tr_nleaf ? plan_asked_leaves(j) : plan_asked_part(j, &all);
 
-	j->j_asked = true;
 	if (rc == -ENOENT)
-		kv_compact_merged(j->j_kvs);
+		kv_compact_merged(j->j_kvs, j->j_asked_run);
 	else if (!rc && !j->j_kvs->k_merging.mg_n)
 		kv_compact_end(j->j_db, -ENOSPC);
 	return rc > 0;
@@ -289,7 +288,7 @@ static int plan(struct kv_job *j)
 	unsigned first, n;
 	int rc = 0;
 
-	if (is_asked(j->j_kvs))
+	if (j->j_asked)
 		return plan_asked(j);
 	if (!tr->tr_nleaf) {
 		n = pick(j, &all, &first);
@@ -324,12 +323,14 @@ int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j)
 	struct kv_merging *mg = &kvs->k_merging;
 	int rc = 0;
 
-	*j = (struct kv_job){ .j_db = db, .j_kvs = kvs };
+	/* before the tree: what is to be merged is in that */
+	*j = (struct kv_job){ .j_db = db, .j_kvs = kvs, .j_asked = is_asked(kvs),
+			      .j_asked_run = atomic_load(&kvs->k_compact_run) };
 	pthread_mutex_lock(&mg->mg_lock);
 	/* what others have published is in the tree, what they have not is taken */
 	j->j_tree = kv_tree_get(kvs);
 	if (atomic_load(&kvs->k_bulk)) {	/* B1: its run is to come between two of these */
-		if (is_asked(kvs))
+		if (j->j_asked)
 			kv_compact_end(db, -EBUSY);
 	} else if (!mg->mg_moves) {
 		rc = plan(j);
@@ -352,6 +353,8 @@ void kv_merge_end(struct kv_job *j, int rc)
 	if (rc == -ENOSPC && !j->j_move)
 		(void)BARRIER(661, (note_no_room(j), 0));
 	pthread_mutex_unlock(&j->j_kvs->k_merging.mg_lock);
+	if (rc > 0 && j->j_is_last)
+		kv_compact_merged(j->j_kvs, j->j_asked_run);
 	kv_tree_put(j->j_db, j->j_tree);
 }
 
@@ -388,9 +391,7 @@ int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs)
 		return 0;
 	rc = kv_job_run(&j);
 	kv_merge_end(&j, rc);
-	if (rc > 0 && j.j_is_last)
-		kv_compact_merged(kvs);
-	else if (rc < 0 && rc != -ECANCELED && j.j_asked)
+	if (rc < 0 && rc != -ECANCELED && j.j_asked)
 		kv_compact_end(db, rc);
 	/* what was taken may be what another one waits for */
 	kv_work_kick(db);

@@ -59,6 +59,7 @@ struct kv_job {
 	bool j_no_tombs;
 	bool j_asked;		/* for kvdb_compact() */
 	bool j_is_last;		/* and it is done with it */
+	uint64_t j_asked_run;	/* k_compact_run of then */
 	struct kv_move *j_move;	/* values of victims move on the way, or NULL */
 	uint64_t j_cut;		/* split: keys of a leaf */
 	uint32_t j_coming;	/* and leaves that it makes, at most */

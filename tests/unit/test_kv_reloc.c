@@ -13,6 +13,7 @@
 #include "kv_clock.h"
 #include "kv_fresh.h"
 #include "mdc.h"
+#include "merge.h"
 #include "reloc.h"
 #include "run.h"
 #include "work.h"
@@ -573,6 +574,44 @@ static void a_compaction_that_is_taken_back_holds_up_no_other(void)
 	done(0);
 }
 
+static uint32_t runs_of(unsigned s)
+{
+	struct kvdb_kvs_info in;
+
+	T_EQ(kvdb_kvs_info(kvs[s], &in), 0);
+	return in.runs;
+}
+
+/* The merge of the first request ends when the second one is ready for its own. */
+static void a_compaction_asked_for_during_a_merge_is_done(void)
+{
+	struct kv_job j;
+	int rc;
+
+	fresh(64u << 20);
+	for (unsigned round = 0; round < 2; round++) {
+		put_some(1 + round);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	T_EQ(kvdb_kvs_compact(kvs[0], 0), 0);
+	while (atomic_load(&kvs[0]->k_compact) != KV_COMPACT_MERGE)
+		T_OK(kv_compact_step(db) >= 0);
+	T_EQ(kv_merge_begin(db, kvs[0], &j), 1);
+	put_some(3);
+	T_EQ(kvdb_kvs_compact(kvs[0], 0), 0);
+	while (atomic_load(&kvs[0]->k_compact) != KV_COMPACT_MERGE)
+		T_OK(kv_compact_step(db) >= 0);
+	rc = kv_job_run(&j);
+	T_EQ(rc, 1);
+	kv_merge_end(&j, rc);
+	T_EQ(runs_of(0), 2);
+	settle();
+	T_EQ(runs_of(0), 1);
+	T_OK(!kv_compact_is_merging(db));
+	all_hold();
+	done(0);
+}
+
 /* G7, B1: what a bulk load holds back is its own store, wherever that is in the table. */
 static void a_bulk_load_does_not_stop_relocation(void)
 {
@@ -997,6 +1036,7 @@ int main(void)
 	T_RUN(compact_does_not_wait_for_a_bulk_load);
 	T_RUN(compact_may_be_asked_for_at_any_time);
 	T_RUN(a_compaction_that_is_taken_back_holds_up_no_other);
+	T_RUN(a_compaction_asked_for_during_a_merge_is_done);
 	T_RUN(a_bulk_load_does_not_stop_relocation);
 	T_RUN(what_a_bulk_load_held_back_is_tried_again_after_it);
 	T_RUN(values_of_a_dropped_store_go_with_their_segments);
