@@ -43,6 +43,7 @@
 #define ORDER_EVERY_NS	1000000000ull	/* between two looks at what scans have paid */
 #define ORDER_AGAIN_NS	10000000000ull	/* after a job for them that had to give way */
 #define HEAT_HALF_NS	3600000000000ull /* half of it is forgotten */
+#define STUCK_NS	60000000000ull	/* a job that was ended is begun again then */
 
 /* Why a job runs. */
 enum reason { FOR_SPACE, FOR_STAGING, FOR_POLICY, FOR_SCANS };
@@ -524,10 +525,14 @@ static int is_due(struct kvdb *db, uint64_t now)
 	return space >= bound && space >= 4ull * db->d_budget.b_seg_bytes && !is_stuck(db, space);
 }
 
-/* What a job could not help, @at, stays as it is; memory that ends says nothing of that (E5). */
+/*
+ * What a job could not help, @at, stays as it is. Memory that ends says nothing of that (E5),
+ * nor does who cancelled it, or that merges come first: then it is tried again a minute later.
+ */
 static void note_stuck(struct kvdb *db, struct kv_stuck *sk, uint64_t at, int rc)
 {
 	kv_stuck_set(db, sk, rc == -ENOMEM ? 0 : at);
+	sk->sk_ns = rc == -EAGAIN || rc == -ECANCELED ? kv_now(db) + STUCK_NS : 0;
 }
 
 static int step_locked(struct kvdb *db, uint64_t now)

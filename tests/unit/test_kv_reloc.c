@@ -6,6 +6,8 @@
 #include "harness.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -263,6 +265,56 @@ static void what_could_not_be_mended_in_a_burst_is_tried_again_after_it(void)
 	for (unsigned s = 0; s < 2; s++)
 		atomic_store(&kvs[s]->k_bulk, false);
 	settle();
+	T_OK(stats().space_bytes <= live + live / 2);
+	all_hold();
+	done(0);
+	clk = NULL;
+}
+
+static bool is_armed;	/* the first job is cancelled, by another thread */
+static pthread_t canceller;
+
+static void *cancel(void *arg)
+{
+	(void)arg;
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_CANCEL), 0);
+	return NULL;
+}
+
+static uint64_t clock_cancels(void *arg)
+{
+	if (is_armed && kv_reloc_due(db)) {	/* it has chosen */
+		is_armed = false;
+		T_EQ(pthread_create(&canceller, NULL, cancel, NULL), 0);
+		while (!kv_reloc_is_cancelled(db))
+			sched_yield();
+	}
+	return clock_now(arg);
+}
+
+static const struct kvdb_clock cancelling_clock = { clock_cancels, clock_sleep, NULL, NULL };
+
+/* Who cancels what he asked for does not give up the bound of an idle database. */
+static void a_job_that_was_cancelled_is_tried_again_a_minute_later(void)
+{
+	uint64_t live;
+
+	clk = &cancelling_clock;
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	live = live_bytes();
+	put_some(1);
+	put_some(2);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	now_ns += 100000ull * 1000000000;	/* it was no burst */
+	is_armed = true;
+	work(10000);
+	T_OK(!is_armed);
+	T_EQ(pthread_join(canceller, NULL), 0);
+	T_EQ(stats().relocations, 0);
+	T_OK(stats().space_bytes > live + live / 2);
+	work(60000);
 	T_OK(stats().space_bytes <= live + live / 2);
 	all_hold();
 	done(0);
@@ -1026,6 +1078,7 @@ int main(void)
 	T_RUN(space_may_be_above_its_bound_by_what_is_written_soon);
 	T_RUN(jobs_begin_later_while_writers_are_fast_and_keep_the_bound_when_they_pause);
 	T_RUN(what_could_not_be_mended_in_a_burst_is_tried_again_after_it);
+	T_RUN(a_job_that_was_cancelled_is_tried_again_a_minute_later);
 	T_RUN(overwritten_segments_come_free_and_every_value_stays);
 	T_RUN(a_moved_segment_survives_reopening_and_more_jobs);
 	T_RUN(a_cursor_reads_on_while_its_values_are_moved);
