@@ -81,6 +81,7 @@ struct kv_reloc {
 	_Atomic(uint64_t) rl_aged_rate;	/* at which they left in the last jobs, bytes per second */
 	_Atomic(bool) rl_is_ordering;	/* a job for scans runs */
 	_Atomic(unsigned) rl_rescues;	/* writers that have no room */
+	_Atomic(uint64_t) rl_rooms;	/* jobs for them that were begun */
 	_Atomic(uint64_t) rl_yield_ns;	/* that job's next look at what else is due */
 	_Atomic(uint64_t) rl_next_order; /* next look at what scans have paid */
 	uint64_t rl_next_half;		/* half of it is forgotten then; rl_lock */
@@ -803,13 +804,18 @@ void kv_reloc_rescue_end(struct kvdb *db)
 void kv_reloc_make_room(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
+	uint64_t begun = atomic_load(&rl->rl_rooms);
 
 	pthread_mutex_lock(&rl->rl_lock);
-	/* G7: who cancels a compaction does not mean this one */
-	atomic_store(&rl->rl_is_rescue, true);
-	if (kv_segs_seal_now(db) >= 0)
-		run_alone(db, FOR_SPACE, 1, 1);
-	atomic_store(&rl->rl_is_rescue, false);
+	/* another's that was begun since, and is over, brought what this one could */
+	if (atomic_load(&rl->rl_rooms) == begun) {
+		atomic_store(&rl->rl_rooms, begun + 1);
+		/* G7: who cancels a compaction does not mean this one */
+		atomic_store(&rl->rl_is_rescue, true);
+		if (kv_segs_seal_now(db) >= 0)
+			run_alone(db, FOR_SPACE, 1, 1);
+		atomic_store(&rl->rl_is_rescue, false);
+	}
 	pthread_mutex_unlock(&rl->rl_lock);
 }
 

@@ -321,6 +321,61 @@ static void a_job_that_was_cancelled_is_tried_again_a_minute_later(void)
 	clk = NULL;
 }
 
+#define ASKING	6u	/* threads that want room at once */
+
+static _Atomic(unsigned) asking;
+
+/* The first job goes on when all have asked, and most of them are there. */
+static uint64_t clock_waits(void *arg)
+{
+	bool waits = asking && asking < ASKING && kv_reloc_is_busy(db);
+
+	while (waits && asking < ASKING)
+		sched_yield();
+	if (waits)
+		usleep(50000);
+	return clock_now(arg);
+}
+
+static const struct kvdb_clock waiting_clock = { clock_waits, clock_sleep, NULL, NULL };
+
+static void *ask_for_room(void *arg)
+{
+	(void)arg;
+	asking++;
+	kv_reloc_make_room(db);
+	return NULL;
+}
+
+/* A job counts all keys: who waits for another's does not count them again behind it. */
+static void many_that_want_room_share_a_job(void)
+{
+	pthread_t t[ASKING];
+	uint64_t one, todo;
+
+	asking = 0;
+	clk = &waiting_clock;
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	kv_reloc_make_room(db);
+	todo = atomic_load(&db->d_compact.cp_todo);
+	kv_reloc_make_room(db);
+	one = atomic_load(&db->d_compact.cp_todo) - todo;
+	T_OK(one > 0);
+	todo += one;
+	for (unsigned i = 0; i < ASKING; i++)
+		T_EQ(pthread_create(&t[i], NULL, ask_for_room, NULL), 0);
+	for (unsigned i = 0; i < ASKING; i++)
+		T_EQ(pthread_join(t[i], NULL), 0);
+	/* one that had begun when others asked, one for all of those; and who came late */
+	T_OK(atomic_load(&db->d_compact.cp_todo) - todo <= ASKING / 2 * one);
+	asking = 0;
+	all_hold();
+	done(0);
+	clk = NULL;
+}
+
 /* ---- jobs ------------------------------------------------------------------------- */
 
 static void overwritten_segments_come_free_and_every_value_stays(void)
@@ -1079,6 +1134,7 @@ int main(void)
 	T_RUN(jobs_begin_later_while_writers_are_fast_and_keep_the_bound_when_they_pause);
 	T_RUN(what_could_not_be_mended_in_a_burst_is_tried_again_after_it);
 	T_RUN(a_job_that_was_cancelled_is_tried_again_a_minute_later);
+	T_RUN(many_that_want_room_share_a_job);
 	T_RUN(overwritten_segments_come_free_and_every_value_stays);
 	T_RUN(a_moved_segment_survives_reopening_and_more_jobs);
 	T_RUN(a_cursor_reads_on_while_its_values_are_moved);
