@@ -373,6 +373,27 @@ a_read_only_file_system_exits_8() {
 	done
 }
 
+# EPERM of the system is no foreign signature, and -f no cure of it
+what_the_system_forbids_exits_8() {
+	mkdir f
+	chattr +i f 2>/dev/null || skip "no immutable files here, or not for this user"
+	pool
+	want 0 kvdb -q create ./d --size 64M
+	trap 'chattr -Rf -i f p d' EXIT
+	chattr +i p/* d/* p d
+	for v in "create ./f/q --size 16M" "create -n ./f/q --size 16M" "destroy -y ./p" \
+		"set ./p mode=0640" "add ./p ./m --size 16M" "grow ./p --size 32M"; do
+		want 8 mpool $v
+		one_line_error
+		has err 'Operation not permitted \(check the path and its permissions\) \[MP040[48]\]$'
+		hasnt out capacity
+	done
+	for v in "create ./f/q --size 64M" "kvs create ./d s" "drop -y ./d"; do
+		want 8 kvdb $v
+		one_line_error
+	done
+}
+
 run nothing_there_exits_3
 run a_file_that_is_not_a_pool_exits_3
 run a_directory_with_strange_files_is_refused
@@ -392,4 +413,5 @@ run without_permission_exits_8
 run a_file_size_limit_exits_1
 run a_full_file_system_exits_1
 run a_read_only_file_system_exits_8
+run what_the_system_forbids_exits_8
 finish

@@ -156,6 +156,10 @@ static void errors_become_documented_exit_codes(void)
 	T_EQ(exit_from_error(-EBUSY, "MP0403"), EXIT_BUSY);
 	T_EQ(exit_from_error(-EPERM, "MP0406"), EXIT_REFUSED);
 	T_EQ(exit_from_error(-EPERM, ""), EXIT_PERMISSION);
+	T_EQ(exit_from_error(-EPERM, "MP0301"), EXIT_PERMISSION);
+	T_EQ(exit_from_error(-EPERM, "MP0404"), EXIT_PERMISSION);
+	T_EQ(exit_from_error(-EPERM, "MP0408"), EXIT_PERMISSION);
+	T_EQ(exit_from_error(-EPERM, "MP0972"), EXIT_PERMISSION);
 	T_EQ(exit_from_error(-EEXIST, "MP0405"), EXIT_REFUSED);
 	T_EQ(exit_from_error(-EUCLEAN, "MP0102"), EXIT_DAMAGE);
 	T_EQ(exit_from_error(-ENODEV, "MP0409"), EXIT_DAMAGE);

@@ -82,8 +82,8 @@ int exit_from_error(int err, const char *id)
 	case -EEXIST:
 		return EXIT_REFUSED;
 	case -EPERM:
-		/* the library's own EPERM is a foreign signature, the system's is a right */
-		return has_id ? EXIT_REFUSED : EXIT_PERMISSION;
+		/* MP0406 is a foreign signature; any other is a right that lacks */
+		return has_id && !strcmp(id, "MP0406") ? EXIT_REFUSED : EXIT_PERMISSION;
 	case -EUCLEAN:
 	case -ENOTUNIQ:
 	case -ENODEV:

@@ -311,12 +311,18 @@ static int create_report(struct ui *ui, const struct plan *p, const struct mpool
 	return EXIT_DONE;
 }
 
+/* A member holds something else: not an EPERM of the system, which -f does not help. */
+static bool is_foreign(int rc)
+{
+	return rc == -EPERM && exit_from_error(rc, mpool_error_detail()->id) == EXIT_REFUSED;
+}
+
 /* The library says "force"; here that has a name. */
 static int create_fail(struct ui *ui, const struct plan *p, int rc)
 {
 	struct mpool_error e = *mpool_error_detail();
 
-	if (exit_from_error(rc, e.id) == EXIT_REFUSED && rc == -EPERM)
+	if (is_foreign(rc))
 		snprintf(e.cure, sizeof(e.cure), "use -f to overwrite");
 	ui_pool_name(&e, p->path, args_str(ui->args, "name", NULL));
 	return ui_fail(ui, p->path, rc, &e);
@@ -331,7 +337,7 @@ static int create_run(struct ui *ui, struct plan *p)
 	plan_opts(ui, p, &o);
 	o.flags |= MPOOL_CREATE_PLAN;
 	rc = mpool_create(p->path, &o);
-	if (is_dry && (!rc || rc == -EPERM)) {
+	if (is_dry && (!rc || is_foreign(rc))) {
 		if (ui->json)
 			plan_json(ui, p, &o, NULL);
 		else
