@@ -260,6 +260,22 @@ too_long_lines_are_refused() {
 	want 0 kvdb load ./d s v.tsv
 }
 
+# what Python's json writes of file names that are not UTF-8
+half_a_surrogate_pair_is_a_bad_line() {
+	make_db
+	python3 -c 'import json
+for k in b"\xff", b"\x80", b"ok\\\\udc80", "\U0001f600".encode():
+	print(json.dumps({"key": k.decode(errors="surrogateescape"), "value": "v"}))
+print(json.dumps({"key": "v", "value": "\ud83d"}))' >in.jsonl
+	want 1 kvdb load --skip-bad --format jsonl ./d s in.jsonl
+	for i in 1 2 5; do
+		has err "in\\.jsonl:$i: half a surrogate pair"
+	done
+	has out 'loaded 2 records.*left out 3'
+	want 0 kvdb scan -Hk ./d s
+	same keys "$(tr '\n' ' ' <"$S/out")" 'ok\\\\udc80 '$'\xf0\x9f\x98\x80 '
+}
+
 skip_bad_goes_on_and_says_so() {
 	make_db
 	printf 'a\t1\nbad\nb\t2\nworse\nc\t3\n' >in.tsv
@@ -293,6 +309,7 @@ run a_hangup_that_comes_twice_ends_a_load_once
 run a_load_that_nohup_began_outlives_its_terminal
 run a_line_without_end_is_no_end_of_the_file
 run too_long_lines_are_refused
+run half_a_surrogate_pair_is_a_bad_line
 run skip_bad_goes_on_and_says_so
 run load_needs_its_file_and_store
 finish

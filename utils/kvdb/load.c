@@ -232,6 +232,32 @@ static int dump_line(struct load *l, struct json_object *o)
 	return rc ? rc : !has_key;
 }
 
+/* \uDxyy at @s, x one of @half */
+static bool is_half(const char *s, const char *end, const char *half)
+{
+	return end - s >= 6 && s[0] == '\\' && s[1] == 'u' && (s[2] == 'd' || s[2] == 'D') &&
+	       strchr(half, s[3]);
+}
+
+/*
+ * Half of a surrogate pair, of which no UTF-8 is made: Python writes \udc80 to
+ * \udcff for other bytes, and the parser would take each for U+FFFD.
+ */
+static bool has_half_pair(const char *s, size_t len)
+{
+	const char *end = s + len;
+
+	while ((s = memchr(s, '\\', (size_t)(end - s)))) {
+		if (is_half(s, end, "89abAB") && is_half(s + 6, end, "cdefCDEF"))
+			s += 12;
+		else if (is_half(s, end, "89abcdefABCDEF"))
+			return true;
+		else
+			s += 2; /* a line that was parsed has no lone backslash at its end */
+	}
+	return false;
+}
+
 /* 1 = a line to skip */
 static int parse_jsonl(struct load *l, const char *s, size_t len)
 {
@@ -252,6 +278,8 @@ static int parse_jsonl(struct load *l, const char *s, size_t len)
 		rc = bad(l, "not a JSON object");
 	else if (json_tokener_get_parse_end(l->tok) < len)
 		rc = bad(l, "text after the JSON object");
+	else if (has_half_pair(s, len))
+		rc = bad(l, "half a surrogate pair; other bytes go into key_hex and value_hex");
 	else if (json_object_object_get_ex(o, "output_version", NULL))
 		rc = 1;
 	else
