@@ -92,6 +92,29 @@ create_that_fails_says_nothing_was_made() {
 	[ ! -e d ] || fail "something was left"
 }
 
+# what is there before the first superblock is written
+a_create_that_was_cut_can_be_repeated() {
+	mkdir a b c
+	want 0 mpool create ./a --size 64M
+	cp a/pool.json b
+	cp a/pool.json c/pool.json.tmp
+	truncate -s 64M b/capacity.mp c/capacity.mp
+	for d in b c; do
+		want 0 kvdb create -n ./$d --size 64M
+		want 0 kvdb create ./$d --size 64M
+		has out "^made pool ./$d on plain files: capacity 64M$"
+		want 0 kvdb info ./$d
+	done
+	# a pool that lost its first superblock is none of these
+	dd if=/dev/zero of=a/capacity.mp bs=4096 count=1 conv=notrunc 2>/dev/null
+	before=$(sums a)
+	for opt in -n -q; do
+		want 5 kvdb create $opt ./a --size 64M
+		one_line_error
+	done
+	unchanged "$before" a
+}
+
 pools_have_the_name_that_was_asked_for() {
 	want 2 kvdb create './a b' --size 256M
 	has err "name taken from the path, 'a b'.*--name"
@@ -511,6 +534,7 @@ run create_makes_a_pool_and_says_so
 run create_uses_a_pool_that_is_there
 run create_plan_writes_nothing
 run a_pool_that_is_larger_than_its_file_system_is_said
+run a_create_that_was_cut_can_be_repeated
 run create_that_fails_says_nothing_was_made
 run pools_have_the_name_that_was_asked_for
 run the_space_bound_is_kept_and_shown

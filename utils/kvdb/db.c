@@ -273,7 +273,8 @@ static int pool_exists(struct ui *ui, const char *path, const struct mpool_open_
 
 	o.flags |= MPOOL_OPEN_RDONLY;
 	rc = mpool_open(path, &o, &mp);
-	if (rc == -ENOENT)
+	/* files without a signature: a create that was cut, or mpool_create() refuses them */
+	if (rc == -ENOENT || (rc && !strcmp(mpool_error_detail()->id, "MP0101")))
 		return 0;
 	if (rc)
 		return -ui_fail(ui, path, rc, mpool_error_detail());
