@@ -5,8 +5,8 @@
  * core writes the superblocks, the last of which makes the pool exist. A failure
  * undoes what this call made and nothing else; after a crash in the middle the
  * left-over files are recognised as no pool and create may be repeated. Order at
- * destroy: the core first (durable), then the files, pool.json last, so that an
- * interrupted destroy can be repeated.
+ * destroy: the core first (durable), then the files, pool.json last but one, so
+ * that an interrupted destroy can be repeated.
  *
  * Existing content is overwritten only where it is a left-over of an unfinished
  * create or destroy, or when the caller forces it.
@@ -613,29 +613,40 @@ static int destroy_check(const char *path, char (*made)[PATH_MAX], unsigned n)
 	return rc;
 }
 
-/* Removes the files of the members; block devices stay. */
+static int file_remove(const struct mpool_dev_provider *pv, const char *file)
+{
+	int rc = 0;
+
+	if (pv && pv->remove)
+		rc = pv->remove(pv->ctx, file);
+	else if (!pv && unlink(file) && errno != ENOENT)
+		rc = -errno;
+	return rc ? mpl_err_as(MPL_DIR, rc, "%s cannot be removed: %s", file, strerror(-rc)) : 0;
+}
+
+/*
+ * Removes the files of the members; block devices stay. The first is the last: as long
+ * as there is a pool.json it says that the pool was destroyed, and alone it is in no way.
+ */
 static int destroy_files(const char *path, const struct mpool_dev_provider *pv,
 			 char (*made)[PATH_MAX], unsigned n)
 {
 	unsigned i;
-	int rc = 0;
+	int rc;
 
-	for (i = 0; i < n; i++) {
-		if (pv && pv->remove)
-			rc = pv->remove(pv->ctx, made[i]);
-		else if (!pv && unlink(made[i]) && errno != ENOENT)
-			rc = -errno;
+	for (i = n; i > 1; i--) {
+		rc = file_remove(pv, made[i - 1]);
 		if (rc)
-			return mpl_err_as(MPL_DIR, rc, "%s cannot be removed: %s", made[i],
-					  strerror(-rc));
+			return rc;
 	}
 	rc = mpl_cfg_remove(path, pv);
 	if (rc)
 		return mpl_err_as(MPL_DIR, rc, "%s/%s cannot be removed: %s", path, MPL_CFG_NAME,
 				  strerror(-rc));
-	if (!pv)
+	rc = n ? file_remove(pv, made[0]) : 0;
+	if (!rc && !pv)
 		rmdir(path); /* stays when it holds anything else */
-	return 0;
+	return rc;
 }
 
 int mpl_user_destroy(const char *path, const struct mpool_open_opts *opts)
@@ -657,10 +668,14 @@ int mpl_user_destroy(const char *path, const struct mpool_open_opts *opts)
 		return -ENOMEM;
 	}
 	/* only files that are this pool's members are removed afterwards */
-	for (i = 0; i < set.st_n; i++)
-		if (!(set.st_core[i]->d_flags & MP_DEV_IS_BLOCK) &&
-		    !mp_probe(set.st_core[i], &pb))
-			strcpy(made[n++], set.st_dev[i]->md_path);
+	for (i = 0; i < set.st_n; i++) {
+		if ((set.st_core[i]->d_flags & MP_DEV_IS_BLOCK) || mp_probe(set.st_core[i], &pb))
+			continue;
+		strcpy(made[n++], set.st_dev[i]->md_path);
+		/* erased it would be nobody's, and stay when the removal is cut */
+		if (!opts->provider)
+			set.st_core[i]->d_flags |= MP_DEV_GOES;
+	}
 	os_user_error_clear();
 	if (!opts->provider)
 		rc = destroy_check(path, made, n);

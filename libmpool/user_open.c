@@ -116,6 +116,20 @@ static int added_check(struct mpl_set *set)
 	return 0;
 }
 
+#define STATE_DESTROYED 3u	/* pb_state */
+
+/* Missing because a destroy that was cut removed it: what is still there says so. */
+static int missing_error(const struct mpl_set *set, const char *pool, const char *path)
+{
+	struct mp_probe pb;
+	unsigned i;
+
+	for (i = 0; i < set->st_n; i++)
+		if (!mp_probe(set->st_core[i], &pb) && pb.pb_state == STATE_DESTROYED)
+			return mp_err(MP_DESTROYED, "pool '%s' was destroyed", pb.pb_name);
+	return member_error(pool, path, -ENOENT, "");
+}
+
 static const char *layer_text(const struct mpool_open_opts *opts)
 {
 	const char *s = opts->dev ? opts->dev : getenv("MPOOL_DEV");
@@ -151,6 +165,8 @@ int mpl_set_open(const char *path, const struct mpool_open_opts *opts, unsigned 
 			rc = 0;
 			continue;
 		}
+		if (rc == -ENODEV)
+			rc = missing_error(set, path, dev_path);
 		if (!rc)
 			rc = mpl_set_add(set, &low, dev_path, cd->cd_mclass, layers);
 		if (!rc && cd->cd_is_adding)

@@ -45,6 +45,7 @@ struct mp_dev_ops {
 #define MP_DEV_DIRECT	0x2u	/* bypasses the host's page cache */
 #define MP_DEV_ZEROED	0x4u	/* never-written space reads as zeroes (a new file) */
 #define MP_DEV_RDONLY	0x8u
+#define MP_DEV_GOES	0x10u	/* removed when its pool is destroyed: saying so is enough */
 
 struct mp_dev {
 	const struct mp_dev_ops *d_ops;

@@ -34,7 +34,8 @@ X(SB_READ, 109, EIO, "the superblock cannot be read", "check the device") \
 X(SB_WRITE, 110, EIO, "the superblock cannot be written", "check the device") \
 X(CREATING, 111, ENOENT, "the creation of this pool was interrupted: there is no pool", \
   "create it again") \
-X(DESTROYED, 112, ENOENT, "this pool was destroyed", "create a new pool") \
+X(DESTROYED, 112, ENOENT, "this pool was destroyed", \
+  "remove what is left of it: mpool destroy, of a device mpool wipe; then create a new one") \
 X(NOPOOL, 113, ENOENT, "no member device was given", "name the pool's devices") \
 X(DEV_FOREIGN, 114, EINVAL, "the devices belong to different pools", \
   "give only the devices of one pool") \

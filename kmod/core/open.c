@@ -167,10 +167,12 @@ static int set_state(const struct given_set *gs)
 	for (i = 0; i < gs->gs_n; i++)
 		if (given_is_member(gs, &gs->gs_dev[i]) &&
 		    !CHECK(171, gs->gs_dev[i].g_sb->sb_state != MP_SB_DESTROYED))
-			return mp_err(MP_DESTROYED, "pool '%s'", gs->gs_any->sb_name);
+			return mp_err(MP_DESTROYED, "pool '%s' was destroyed",
+				      gs->gs_any->sb_name);
 	if (gs->gs_home ? !CHECK(172, gs->gs_home->sb_state == MP_SB_ACTIVE) :
 			  gs->gs_any->sb_state == MP_SB_CREATING)
-		return mp_err(MP_CREATING, "pool '%s'", gs->gs_any->sb_name);
+		return mp_err(MP_CREATING, "the creation of pool '%s' was interrupted",
+			      gs->gs_any->sb_name);
 	return 0;
 }
 

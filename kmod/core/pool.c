@@ -629,7 +629,8 @@ static int doom_run(struct doom *all, u8 *buf)
 	}
 	/* every member says so on media before the first one forgets: INV-3 */
 	for (i = 0; i < all->n && !rc; i++)
-		rc = mp_sb_erase(all->d[i].dev, all->d[i].sb, buf);
+		if (!(all->d[i].dev->d_flags & MP_DEV_GOES))
+			rc = mp_sb_erase(all->d[i].dev, all->d[i].sb, buf);
 	return rc || all->n ? rc : mp_err(MP_NOTMEMBER, "no member device was given");
 }
 

@@ -326,6 +326,34 @@ destroy_keeps_what_it_cannot_remove() {
 	[ ! -e p ] && [ ! -e q ] && [ ! -e far/m.mp ] || fail "something is left"
 }
 
+# each moment of the removal of the files: hard links keep what the destroy wrote into them
+a_destroy_that_was_cut_can_be_repeated() {
+	want 0 mpool create ./p --size 16M --staging-size 8M
+	want 0 mpool add ./p ./p/more.mp --size 8M
+	mkdir kept
+	ln p/*.mp kept
+	cp p/pool.json kept
+	want 0 mpool destroy -y ./p
+	for left in "capacity.mp staging.mp more.mp pool.json" "capacity.mp staging.mp pool.json" \
+		"capacity.mp pool.json" "capacity.mp"; do
+		mkdir p
+		for f in $left; do
+			cp --sparse=always kept/$f p
+		done
+		before=$(sums p)
+		want 3 mpool status ./p
+		one_line_error
+		has err "pool 'p' was destroyed \\(.*mpool destroy.*\\[MP0112\\]$"
+		want 5 mpool destroy ./p
+		has err 'what is left of a destroyed pool'
+		want 0 mpool -j destroy -n ./p
+		schema mpool_destroy
+		unchanged "$before" p
+		want 0 mpool destroy -y ./p
+		[ ! -e p ] || fail "something is left: $(ls p)"
+	done
+}
+
 a_directory_without_a_slash_is_explained() {
 	want 0 mpool create ./.hidden --name h --size 16M
 	want 2 mpool status .hidden
@@ -420,6 +448,7 @@ run map_shows_objects_that_do_not_overlap
 run destroy_asks
 run destroy_checks_all_before_the_first
 run destroy_keeps_what_it_cannot_remove
+run a_destroy_that_was_cut_can_be_repeated
 run a_directory_without_a_slash_is_explained
 run a_terminal_gets_colour_unless_told
 run a_label_is_text

@@ -3,7 +3,8 @@
  * mpool destroy.
  *
  * Every pool is opened and shown before the first is removed, so that a wrong
- * name among several harms nothing.
+ * name among several harms nothing. One whose destroy was cut cannot be opened
+ * any more: what is left of it is removed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ struct victim {
 	struct mpool_info info;
 	struct mpool_dev_info *dev;
 	unsigned ndevs;
+	bool is_left; /* destroyed, its files are not yet removed */
 };
 
 static int victim_look(struct ui *ui, struct victim *v)
@@ -40,11 +42,12 @@ static int victim_look(struct ui *ui, struct victim *v)
 	if (rc)
 		return rc;
 	rc = pool_open_rdonly(t.path, &mp);
-	if (rc)
+	v->is_left = rc && !strcmp(mpool_error_detail()->id, "MP0112");
+	if (rc && !v->is_left)
 		rc = ui_fail(ui, v->path, rc, mpool_error_detail());
 	target_close(&t);
 	if (rc)
-		return rc;
+		return v->is_left ? EXIT_DONE : rc;
 	mpool_info(mp, &v->info);
 	while (v->ndevs < MPOOL_MCLASSES * MPOOL_DEVS_MAX &&
 	       !mpool_dev_info(mp, v->ndevs, &v->dev[v->ndevs]))
@@ -66,6 +69,10 @@ static void victim_text(FILE *f, const struct victim *v)
 {
 	char size[SIZE_STR], n[SIZE_STR];
 
+	if (v->is_left) {
+		fprintf(f, "what is left of a destroyed pool (%s)\n", v->path);
+		return;
+	}
 	fprintf(f, "pool %s (%s): %s, %s used\n", v->info.name, v->path,
 		count_str(n, v->info.objects, "object"), size_str(size, victim_used(v)));
 	for (unsigned i = 0; i < v->ndevs; i++) {
@@ -113,6 +120,8 @@ static int victim_confirm(struct ui *ui, const struct victim *v)
 
 	if (ui->tty_in && !args_has(ui->args, "yes"))
 		victim_text(stderr, v);
+	if (v->is_left)
+		return confirm(ui, v->path, "what is left of a destroyed pool", v->path);
 	snprintf(what, sizeof(what), "the pool %s with %s", v->info.name,
 		 count_str(n, v->info.objects, "object"));
 	return confirm(ui, v->path, what, v->info.name);
