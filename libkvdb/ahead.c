@@ -14,7 +14,7 @@
 
 #define PAGE		4096u
 #define PAGES		40u	/* 32 values of 1 KiB that lie anywhere */
-#define POOL_READS	8u	/* values: their memory, until they are in the pool, is of no budget */
+#define POOL_READS	8u	/* values: until they are in the pool, their memory has no budget */
 
 /* A value and where it is. */
 struct spot {

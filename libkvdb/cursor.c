@@ -597,7 +597,7 @@ static int cursor_peek(struct kvdb_cursor *c, bool up, const struct kv_ent **out
 		return rc;
 	b = c->c_batch;
 	if (b->b_i == b->b_n) {
-		/* met while more was taken ahead: again, for its details are those of other calls */
+		/* met while more was taken ahead: again, its details are other calls' now */
 		if (b->b_end && b->b_end != -ENOENT)
 			rc = with_reads(c, cursor_place, up);
 		if (!rc)

@@ -385,7 +385,7 @@ what_the_system_forbids_exits_8() {
 		"set ./p mode=0640" "add ./p ./m --size 16M" "grow ./p --size 32M"; do
 		want 8 mpool $v
 		one_line_error
-		has err 'Operation not permitted \(check the path and its permissions\) \[MP040[48]\]$'
+		has err 'not permitted \(check the path and its permissions\) \[MP040[48]\]$'
 		hasnt out capacity
 	done
 	for v in "create ./f/q --size 64M" "kvs create ./d s" "drop -y ./d"; do
