@@ -103,7 +103,25 @@ static inline uint64_t t_seed(void)
 	return seed;
 }
 
-/* One row of the table at the end of `make check`: which line of the programme, how much of it. */
+/* PIECE=i/n, i < n: of what a program repeats only each n-th, from the i-th on; a run in pieces. */
+static inline int t_is_mine(unsigned int i)
+{
+	const char *s = getenv("PIECE");
+	unsigned int piece, pieces;
+
+	if (!s)
+		return 1;
+	if (sscanf(s, "%u/%u", &piece, &pieces) != 2 || piece >= pieces) {
+		printf("Bail out! PIECE=%s: wanted is i/n, i < n\n", s);
+		exit(2);
+	}
+	return i % pieces == piece;
+}
+
+/*
+ * One row of the table at the end of `make check`: which line of the programme, how much of it.
+ * Of runs in pieces the numbers are added, but for those that follow "of".
+ */
 static inline __attribute__((format(printf, 2, 3))) void t_figure(const char *line,
 								  const char *fmt, ...)
 {

@@ -5,9 +5,10 @@
 #
 #   B=build O=build [SEED=N] tests/nightly.sh [STEP...]
 #
-# A run that was stopped goes on where it was: of the same commit, a step that
-# passed is not repeated. Output of each step, and result.txt with commit, seed,
-# machine, date and the figure of each line, are in $B/nightly.
+# A run that was stopped goes on where it was: of the same commit, what passed is
+# not repeated, be it a step or a program of one. Output of each step, and
+# result.txt with commit, seed, machines, dates and the figure of each line, are
+# in $B/nightly.
 
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -20,7 +21,10 @@ mkdir -p "$dir" || exit 1
 echo "$commit" >"$dir/commit"
 [ -e "$dir/seed" ] || echo "${SEED:-$(date +%s)}" >"$dir/seed"
 SEED=$(cat "$dir/seed")
-export B O SEED TEST_LONG=1
+export B O SEED TEST_LONG=1 RESUME=1
+echo "$(date -u '+%F %R') UTC: $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)," \
+	"$(nproc) cores, $(free -g | awk '/^Mem/ { print $2 }') GiB, Linux $(uname -r)" \
+	>>"$dir/begun"
 
 # run STEP: its output goes to standard output
 run() {
@@ -43,9 +47,8 @@ rows() {
 result() {
 	local step
 	echo "# SPDX-License-Identifier: GPL-2.0-only OR MIT"
-	echo "commit $commit, SEED=$SEED, until $(date -u '+%F %R') UTC"
-	echo "machine: $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)," \
-		"$(nproc) cores, $(free -g | awk '/^Mem/ { print $2 }') GiB, Linux $(uname -r)"
+	echo "commit $commit, SEED=$SEED, until $(date -u '+%F %R') UTC; begun and resumed:"
+	cat "$dir/begun"
 	for step; do
 		[ -e "$dir/$step.end" ] || continue
 		echo
@@ -64,12 +67,11 @@ for step; do
 	fi
 	echo "nightly: $step"
 	rm -f "$dir/$step.end"
-	start=$(date +%s)
 	run "$step" >"$dir/$step.out" 2>&1
 	rc=$?
 	word=passed
 	[ $rc = 0 ] || word="FAILED, exit $rc" failed=1
-	echo "$word, $(($(date +%s) - start)) s" >"$dir/$step.end"
+	echo "$word, $(date -u '+%F %R') UTC" >"$dir/$step.end"
 	[ $rc = 0 ] || tail -n 40 "$dir/$step.out"
 	result "$@" >"$dir/result.txt"
 done

@@ -10,7 +10,8 @@
 #         cli                        tests/cli/test_*, executables
 #         lint                       tests/lint/*.sh and *.py
 #         ablate                     tests/ablate.py short, and planted
-#         asan tsan                  unit and conform again, from that build, shortened
+#         asan tsan                  unit and conform again, from that build, shortened; with
+#                                    TEST_LONG crash, model, stress and soak too, asan: and cli
 #         fuzz                       tests/fuzz/fuzz_*, on their corpus
 #         vm                         tests/kmod and tests/conform on the kernel module, in
 #                                    virtual machines (VM_KERNELS, VM_TESTS: only these)
@@ -27,6 +28,9 @@
 # take ten times as long, SEED when the caller gave one. Standard input is
 # empty. It prints TAP; exit 77 or a plan of 0 means skipped.
 #
+# With RESUME=1 what passed in $LOG already is not run again; then, of a long run,
+# programs that take hours are run in pieces (PIECE=i/n), whose figures are added.
+#
 # One that dies, runs out of time, or ends before its plan counts as one failed
 # test more. At the end comes a table: what the programs printed as
 #
@@ -40,7 +44,7 @@ B=$(realpath -m "${B:-build}")
 O=$(realpath -m "${O:-$B}")
 JOBS=${JOBS:-2}
 log=$(realpath -m "${LOG:-$O/check}")
-rm -rf "$log"
+[ -n "${RESUME-}" ] || rm -rf "$log"
 mkdir -p "$log" || exit 1
 factor=1
 [ -n "${TEST_LONG-}" ] && factor=15
@@ -96,12 +100,19 @@ sum_up() {
 	}'
 }
 
+# has_passed SUITE.NAME: before, in the run that is resumed
+has_passed() {
+	[ -n "${RESUME-}" ] && awk '{ good = $1 + $3 && !$2 } END { exit !good }' "$log/$1.sum" \
+		2>/dev/null
+}
+
 # one SUITE NAME SECONDS COMMAND...: runs it, reports it under the lock
 one() {
 	local suite=$1 name=$2 limit=$3 out rc start end
 	shift 3
 	out=$log/$suite.$name
 	export TMPDIR=$out.tmp
+	rm -rf "$TMPDIR"
 	mkdir -p "$TMPDIR"
 	# control sockets: the path of a socket is short
 	XDG_RUNTIME_DIR=$(mktemp -d /tmp/kvrun.XXXXXX)
@@ -133,10 +144,27 @@ report() {
 }
 
 start() {
+	! has_passed "$1.$2" || return 0
 	while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do
 		wait -n
 	done
 	one "$@" &
+}
+
+# start_pieces SUITE NAME SECONDS COMMAND...: several, of what takes hours in a run that is resumed
+start_pieces() {
+	local n=1 i
+	[ -z "${RESUME-}" ] || [ -z "${TEST_LONG-}" ] || [ -n "${TEST_SHORT-}" ] || case $1.$2 in
+	model.model_kvdb) n=16 ;;
+	model.model_history | crash.* | fuzz.*) n=4 ;;
+	esac
+	if [ $n = 1 ]; then
+		start "$@"
+		return
+	fi
+	for ((i = 0; i < n; i++)); do
+		PIECE=$i/$n start "$1" "$2+$i" "${@:3}"
+	done
 }
 
 # programs SUITE FOLDER SECONDS BUILD
@@ -145,7 +173,7 @@ programs() {
 	for src in tests/"$folder"/{test,crash,stress,model}_*.c; do
 		[ -e "$src" ] || continue
 		name=$(basename "$src" .c)
-		O=$build BIN=$build/bin start "$suite" "$name" "$limit" "$build/tests/$name"
+		O=$build BIN=$build/bin start_pieces "$suite" "$name" "$limit" "$build/tests/$name"
 	done
 }
 
@@ -183,9 +211,20 @@ vm_report() {
 	done <"$3/results"
 }
 
+# passed DIR SUITE PREFIX: notes for who resumes that no program of a machine failed
+passed() {
+	local sum
+	for sum in "$log/$2.$3"*.sum; do
+		[ "$(cut -d' ' -f2 "$sum")" = 0 ] || return
+	done
+	: >"$1/passed"
+}
+
 # vm KVER first|other: one machine
 vm() {
 	local kver=$1 dir=$log/vm-$1
+	[ ! -e "$dir/passed" ] || return 0
+	rm -rf "$dir"
 	# shellcheck disable=SC2046,SC2086
 	set -- ${VM_TESTS:-$(vm_tests "$2")}
 	B=$B O=$O VM_TIMEOUT=${VM_TIMEOUT:-$((1800 * factor))} \
@@ -198,6 +237,7 @@ vm() {
 		return
 	fi
 	vm_report vm "${kver%-*}." "$dir"
+	passed "$dir" vm "${kver%-*}."
 }
 
 # here: this machine
@@ -220,6 +260,8 @@ san_tests=${SAN_TESTS:-test_ioctl test_lifecycle test_uring test_objfd fuzz_ioct
 sanitized() {
 	local suite=$1 dir=$log/$1 rc name secs why
 	shift
+	[ ! -e "$dir/passed" ] || return 0
+	rm -rf "$dir"
 	# shellcheck disable=SC2086
 	TEST_LIMIT=$((900 * factor)) "$@" "$dir" $san_tests >"$log/$suite.log" 2>&1
 	rc=$?
@@ -234,6 +276,7 @@ sanitized() {
 		report "$suite" "$name" "$rc" "$(awk -v s="$secs" 'BEGIN { print int(s * 10) }')" \
 			"$why"
 	done <"$dir/results"
+	passed "$dir" "$suite" ''
 }
 
 # skipped SUITE WHY
@@ -281,14 +324,20 @@ for suite; do
 		programs "$suite" unit 240 "$build"
 		programs "$suite" golden 240 "$build"
 		programs "$suite" conform 240 "$build"
+		if [ -n "${TEST_LONG-}" ]; then
+			for folder in crash model stress soak; do
+				programs "$suite" $folder 900 "$build"
+			done
+			[ "$suite" = tsan ] || scripts "$suite" 600 "$build" tests/cli/test_*
+		fi
 		unset TEST_SHORT
 		;;
 	fuzz)
 		# two million executions in about two minutes; decoders are fast, images slow.
 		# Half a billion when it may take long
 		while read -r name runs secs; do
-			O=$B/fuzz start fuzz "$name" $((secs + 180)) tests/fuzz/run.sh "$name" \
-				$((runs * factor)) $((secs * factor))
+			O=$B/fuzz start_pieces fuzz "$name" $((secs + 180)) \
+				tests/fuzz/run.sh "$name" $((runs * factor)) $((secs * factor))
 		done <<-END
 			kvdb $((factor > 1 ? 8000 : 4000)) $((factor > 1 ? 220 : 150))
 			pool $((factor > 1 ? 40000 : 20000)) $((factor > 1 ? 200 : 130))
@@ -333,6 +382,44 @@ for suite; do
 done
 wait
 
+# added: of rows "KEY | line | figure | seed | result" that have the same key and differ in
+# numbers only one is made, with the sum of each number but for those behind "of"; without KEY
+added() {
+	awk -F ' *[|] *' -v OFS=' | ' '
+	{
+		line = ""; n = 0; rest = $3
+		while (match(rest, /[0-9]+/)) {
+			word = substr(rest, 1, RSTART - 1)
+			num = substr(rest, RSTART, RLENGTH)
+			rest = substr(rest, RSTART + RLENGTH)
+			if (word ~ /of $/)
+				line = line word num
+			else {
+				line = line word "\1"
+				val[++n] = num
+			}
+		}
+		key = $1 SUBSEP $2 SUBSEP line rest SUBSEP $4
+		if (!(key in count)) {
+			order[++keys] = key
+			good[key] = $5
+		}
+		count[key] = n
+		for (i = 1; i <= n; i++)
+			sum[key, i] += val[i]
+		if ($5 != "ok")
+			good[key] = $5
+	}
+	END {
+		for (k = 1; k <= keys; k++) {
+			split(order[k], f, SUBSEP)
+			for (i = 1; i <= count[order[k]]; i++)
+				sub("\1", sprintf("%.0f", sum[order[k], i]), f[3])
+			print f[2], f[3], f[4], good[order[k]]
+		}
+	}'
+}
+
 # rows: line | figure | seed | result
 table() {
 	local sum out p f s good
@@ -342,8 +429,11 @@ table() {
 		read -r p f s <"$sum"
 		good=ok
 		[ "$f" = 0 ] || good=FAIL
-		sed -n "s/^# figure: \(.*\)/\1 | $good/p" "$out"
-	done | sort
+		# the n-th figure of each piece is one
+		awk -v name="$(basename "${out%+*}")" -v good=$good 'sub(/^# figure: /, "") {
+			print name "." ++n " | " $0 " | " good
+		}' "$out"
+	done | added | sort
 	for sum in "$log"/*.sum; do
 		out=$(basename "$sum")
 		echo "${out%%.*} $(cat "$sum")"

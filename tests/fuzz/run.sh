@@ -4,8 +4,9 @@
 # tests/fuzz/run.sh NAME EXECUTIONS SECONDS
 #
 # Runs fuzz_NAME from $O/tests on its corpus, until it has done so many
-# executions or used so much time, and prints TAP. SEED repeats a run. What it
-# finds is left in $O/found; fuzz_NAME FILE shows it again.
+# executions or used so much time, and prints TAP. SEED, and PIECE=i/n of a run in
+# pieces, repeat it. What it finds is left in $O/found; fuzz_NAME FILE shows it
+# again.
 #
 # GROW=1 adds what a run found new to the corpus, as few and as short inputs as
 # show it.
@@ -17,6 +18,7 @@ O=$(realpath -m "${O:-build/fuzz}")
 program=$O/tests/fuzz_$name
 packed=tests/fuzz/corpus/$name.tar.gz
 seed=${SEED:-$(($(date +%s%N) % 1000000000 + 1))}
+piece=${PIECE:-0/1}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
@@ -31,7 +33,8 @@ esac
 mkdir -p "$O/found" "$tmp/new" "$tmp/corpus"
 tar -xzf "$packed" -C "$tmp/corpus" || exit 1
 echo "# SEED=$seed"
-"$program" -seed="$seed" -runs="$runs" -max_total_time="$seconds" -max_len=$max -timeout=60 \
+"$program" -seed=$((seed + ${piece%/*})) -runs=$((runs / ${piece#*/})) \
+	-max_total_time=$((seconds / ${piece#*/})) -max_len=$max -timeout=60 \
 	-rss_limit_mb=4096 -malloc_limit_mb=160 -artifact_prefix="$O/found/$name-" \
 	"$tmp/new" "$tmp/corpus" >"$tmp/log" 2>&1
 rc=$?
