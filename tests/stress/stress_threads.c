@@ -28,7 +28,7 @@ struct worker {
 static struct kvdb *db;
 static struct kvdb_kvs *kvs;
 static struct worker worker[THREADS];
-static volatile int stop;
+static int stop;
 
 static size_t key_make(unsigned owner, unsigned k, char *buf)
 {
@@ -179,7 +179,7 @@ static void threads_agree_with_their_models(void)
 		T_EQ(pthread_create(&worker[i].w_thread, NULL, work, &worker[i]), 0);
 	}
 	sleep(seconds);
-	stop = 1;
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
 	for (i = 0; i < THREADS; i++)
 		pthread_join(worker[i].w_thread, NULL);
 	for (i = 0; i < THREADS; i++)
