@@ -21,7 +21,8 @@
 #define BATCH	256u		/* objects in one commit or delete */
 #define ANNOUNCED 4u		/* orphans that one cut edit may leave; a fraction of ORPHANS_FEW */
 #define LEAVES_PART 256u	/* leaves in one record of a compaction */
-#define SLACK	(64u << 10)	/* bytes of the log that appends leave alone */
+#define SLACK	(64u << 10)	/* bytes of the log that what makes the state grow leaves alone */
+#define SEG_BYTES 26u		/* of a segment in an incarnation; frames take a little, too */
 
 static int no_memory(void)
 {
@@ -365,6 +366,16 @@ static void forget_gone(struct kv_mdc *m)
 	}
 }
 
+static int no_room(struct kv_mdc *m)
+{
+	uint64_t used, cap = 0;
+
+	mpool_mdc_space(m->m_log, &used, &cap);
+	return kv_error(-ENOSPC, "MP0955",
+			"the metadata container of %llu bytes is too small for this database",
+			(unsigned long long)cap);
+}
+
 static int compact(struct kv_mdc *m)
 {
 	int err;
@@ -382,9 +393,9 @@ static int compact(struct kv_mdc *m)
 		if (err)
 			kv_error_mpool(err);
 	}
-	/* the log that counts is as it was: later, when there is memory */
-	if (err == -ENOMEM && !mpool_mdc_compact_abort(m->m_log))
-		return err;
+	/* the log that counts is as it was: later, when there is memory, or less to write */
+	if ((err == -ENOMEM || err == -EFBIG) && !mpool_mdc_compact_abort(m->m_log))
+		return err == -ENOMEM ? err : no_room(m);
 	/* appends now go to a log that never became the valid one */
 	if (err)
 		return kv_fail(m->m_db, err, "metadata container: compaction: %s",
@@ -393,27 +404,41 @@ static int compact(struct kv_mdc *m)
 }
 
 /* Makes room for @len bytes more; the record under construction is not touched. */
-static int make_room(struct kv_mdc *m, uint64_t len)
+static int room_for(struct kv_mdc *m, uint64_t len)
 {
 	struct kv_mdc_buf keep = m->m_buf;
-	uint64_t used, cap, want = len + SLACK;
+	uint64_t used, cap;
 	int err;
 
 	err = mpool_mdc_space(m->m_log, &used, &cap);
 	if (err)
 		return kv_error_mpool(err);
-	if (used + want <= cap)
+	if (used + len <= cap)
 		return 0;
-	if (kv_mdc_state_bytes(&m->m_st) + want > cap)
-		return kv_error(-ENOSPC, "MP0955",
-				"the metadata container of %llu bytes is too small for this "
-				"database",
-				(unsigned long long)cap);
 	memset(&m->m_buf, 0, sizeof(m->m_buf));
 	err = compact(m);
 	kv_mdc_buf_free(&m->m_buf);
 	m->m_buf = keep;
+	if (!err && !mpool_mdc_space(m->m_log, &used, &cap) && used + len > cap)
+		err = no_room(m);
 	return err;
+}
+
+/*
+ * RV20: for what makes the state larger. Looked at before the log is full, too: what it took can
+ * no more be refused by the compaction, and the next open records all segments beside it.
+ */
+static int make_room(struct kv_mdc *m, uint64_t len)
+{
+	uint64_t want = len + SLACK + m->m_st.st_nseg * SEG_BYTES, used, cap;
+	int err = mpool_mdc_space(m->m_log, &used, &cap);
+
+	if (err)
+		return kv_error_mpool(err);
+	/* a state is counted as less than twice what its records take */
+	if (2 * used + want > cap && kv_mdc_state_bytes(&m->m_st) + want > cap)
+		return no_room(m);
+	return room_for(m, want);
 }
 
 /* Appends and folds the record in m_buf, for which there is room. Caller holds m_lock. */
@@ -452,6 +477,15 @@ static int append(struct kv_mdc *m, int flags)
 	return err ? err : append_here(m, flags);
 }
 
+/* RV20: of a record that makes the state no larger, or that an open needs. */
+static int append_spare(struct kv_mdc *m, int flags)
+{
+	int err = kv_fault(m->m_db) || m->m_buf.mb_err ? 0 :
+		  room_for(m, m->m_buf.mb_len + 2 * KV_BLOCK);
+
+	return err ? err : append_here(m, flags);
+}
+
 /* R18: records engine time, mostly in front of a record that is synced. m_lock held. */
 static int append_time(struct kv_mdc *m, int flags)
 {
@@ -461,7 +495,7 @@ static int append_time(struct kv_mdc *m, int flags)
 	if (!atomic_load(&db->d_time_used) || ms <= m->m_st.st_time)
 		return 0;
 	kv_mdc_enc_time(&m->m_buf, db->d_tag, ms);
-	return append(m, flags);
+	return append_spare(m, flags);
 }
 
 int kv_mdc_time(struct kvdb *db)
@@ -565,7 +599,7 @@ int kv_mdc_kvs_drop(struct kvdb *db, uint32_t id)
 
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_kvs_drop(&m->m_buf, db->d_tag, id);
-	err = append(m, BARRIER(442, MPOOL_SYNC));
+	err = append_spare(m, BARRIER(442, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -577,7 +611,7 @@ int kv_mdc_kvs_rename(struct kvdb *db, uint32_t id, const char *name)
 
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_kvs_rename(&m->m_buf, db->d_tag, id, name);
-	err = append(m, BARRIER(540, MPOOL_SYNC));
+	err = append_spare(m, BARRIER(540, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -596,7 +630,7 @@ int kv_mdc_incarn(struct kvdb *db, const struct kv_mdc_incarn *in, const struct 
 	 * All parts and the record into one log: a compaction between them would drop those
 	 * before it. Blocks and their frames take a little more than the bytes.
 	 */
-	err = make_room(m, (uint64_t)n * 26 + (n / KV_MDC_PART + 2) * 2ull * KV_BLOCK);
+	err = room_for(m, (uint64_t)n * SEG_BYTES + (n / KV_MDC_PART + 2) * 2ull * KV_BLOCK);
 	for (i = 0; i < n && !err; i += k) {
 		k = n - i < KV_MDC_PART ? n - i : KV_MDC_PART;
 		kv_mdc_enc_segs(&m->m_buf, db->d_tag, true, part++, seg + i, k);
@@ -633,7 +667,7 @@ int kv_mdc_gone(struct kvdb *db, const uint64_t *id, uint32_t n)
 
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_gone(&m->m_buf, db->d_tag, id, n);
-	err = append(m, 0);
+	err = append_spare(m, 0);
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -656,7 +690,7 @@ int kv_mdc_clean(struct kvdb *db, uint64_t epoch)
 	err = append_time(m, 0);
 	kv_mdc_enc_clean(&m->m_buf, db->d_tag, epoch, atomic_load(&db->d_seq));
 	if (!err)
-		err = append(m, BARRIER(444, MPOOL_SYNC));
+		err = append_spare(m, BARRIER(444, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -693,7 +727,7 @@ int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj)
 
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_ckpt_drop(&m->m_buf, db->d_tag, obj);
-	err = append(m, BARRIER(552, MPOOL_SYNC));
+	err = append_spare(m, BARRIER(552, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }

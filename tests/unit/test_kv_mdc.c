@@ -671,6 +671,97 @@ static void compaction_keeps_the_state(void)
 	rmdir(dir);
 }
 
+static void db_attach(struct kvdb *db)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	memset(db, 0, sizeof(*db));
+	T_EQ(kv_db_attach(db, dir, &o, false), 0);
+}
+
+static void db_detach(struct kvdb *db)
+{
+	kv_db_detach(db);
+	T_EQ(mpool_close(db->d_mp), 0);
+}
+
+/* Sealed segments until not one more fits. */
+static void container_fill(struct kvdb *db)
+{
+	struct kv_mdc_seg s[500];
+	uint64_t id = 1000;
+	unsigned n = 500, i;
+	int err;
+
+	do {
+		for (i = 0; i < n; i++)
+			s[i] = (struct kv_mdc_seg){ id + i, 5, 4096 };
+		err = kv_mdc_segs(db, s, n);
+		id += n;
+		if (err)
+			n /= 5;
+	} while (n);
+	T_EQ(err, -ENOSPC);
+	T_EQ(kv_mdc_clean(db, 7), 0);	/* it is durable */
+}
+
+/* What the recovery of an open records: all segments, once more. */
+static int open_again(struct kvdb *db, uint32_t incarnation)
+{
+	const struct kv_mdc_state *st;
+	struct kv_mdc_incarn in = { .mi_incarnation = incarnation, .mi_d = 6, .mi_epoch = 7 };
+	struct kv_mdc_seg *s;
+	uint32_t n;
+	int err;
+
+	db_attach(db);
+	st = &db->d_mdc->m_st;
+	n = (uint32_t)st->st_nseg;
+	s = malloc((n + 1) * sizeof(*s));
+	T_OK(s);
+	memcpy(s, st->st_seg, n * sizeof(*s));
+	err = kv_mdc_incarn(db, &in, s, n);
+	free(s);
+	T_OK(err || st->st_nseg == n);
+	return err;
+}
+
+/* Else nobody could make room in it again. */
+static void a_full_container_takes_what_opens_and_drops_write(void)
+{
+	static struct kvdb db;
+	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7 };
+	struct kv_props p = { .pr_unknown = 0 };
+	struct kv_mdc_ckpt c = pin("one", 50);
+	uint32_t i;
+
+	pool_make();
+	db_attach(&db);
+	T_EQ(kv_mdc_incarn(&db, &in, NULL, 0), 0);
+	T_EQ(kv_mdc_kvs_add(&db, 1, "first", 5, &p), 0);
+	T_EQ(kv_mdc_kvs_add(&db, 2, "second", 5, &p), 0);
+	T_EQ(kv_mdc_ckpt_add(&db, &c), 0);
+	container_fill(&db);
+	db_detach(&db);
+	for (i = 2; i < 40; i++) {
+		T_EQ(open_again(&db, i), 0);
+		T_EQ(kv_mdc_kvs_add(&db, 3, "third", 5, &p), -ENOSPC);
+		T_EQ(kv_mdc_clean(&db, 7), 0);
+		db_detach(&db);
+	}
+	T_EQ(open_again(&db, i), 0);
+	T_EQ(kv_mdc_kvs_rename(&db, 1, "other"), 0);
+	T_EQ(kv_mdc_ckpt_drop(&db, 50), 0);
+	T_EQ(kv_mdc_kvs_drop(&db, 2), 0);
+	T_OK(!kv_fault(&db));
+	db_detach(&db);
+	T_EQ(open_again(&db, i + 1), 0);
+	T_EQ(db.d_mdc->m_st.st_nkvs, 1);
+	T_EQ(db.d_mdc->m_st.st_nckpt, 0);
+	db_detach(&db);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+}
+
 int main(void)
 {
 	T_RUN(super_each_check);
@@ -691,6 +782,7 @@ int main(void)
 	T_RUN(torn_incarnation_is_forgotten);
 	T_RUN(sealed_lengths_never_grow);
 	T_RUN(compaction_keeps_the_state);
+	T_RUN(a_full_container_takes_what_opens_and_drops_write);
 	kv_mdc_buf_free(&b);
 	return t_done();
 }
