@@ -20,6 +20,7 @@
 
 #define BATCH	256u		/* objects in one commit or delete */
 #define ANNOUNCED 4u		/* orphans that one cut edit may leave; a fraction of ORPHANS_FEW */
+#define QUIET	48u		/* and all edits together */
 #define LEAVES_PART 256u	/* leaves in one record of a compaction */
 #define SLACK	(64u << 10)	/* bytes of the log that what makes the state grow leaves alone */
 #define SEG_BYTES 26u		/* of a segment in an incarnation; frames take a little, too */
@@ -760,21 +761,41 @@ static int commit_runs(struct kvdb *db, const struct kv_edit *ed)
 	return err ? kv_error_mpool(err) : 0;
 }
 
+static uint32_t count_blocks(const struct kv_edit *ed)
+{
+	uint32_t n = 0;
+
+	for (unsigned i = 0; i < ed->ed_nadd; i++)
+		n += kv_run_desc(ed->ed_add[i])->rd_n;
+	return n;
+}
+
+/* Few blocks need no name, unless many edits have some that no record lists yet. */
+static bool is_quiet(struct kv_mdc *m, uint32_t n)
+{
+	bool is;
+
+	pthread_mutex_lock(&m->m_lock);
+	is = n <= ANNOUNCED && m->m_nquiet + n <= QUIET;
+	if (is)
+		m->m_nquiet += n;
+	pthread_mutex_unlock(&m->m_lock);
+	return is;
+}
+
 /*
  * R8: a crash between the commit of many objects and the edit that lists them must not
  * look like damage. They are named as gone first; the edit makes them live (run_insert).
  */
 int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announced)
 {
-	uint32_t n = 0, j;
+	uint32_t n = count_blocks(ed), j;
 	uint64_t *id;
 	unsigned i;
 	int err;
 
-	for (i = 0; i < ed->ed_nadd; i++)
-		n += kv_run_desc(ed->ed_add[i])->rd_n;
 	*is_announced = false;
-	if (n <= ANNOUNCED)
+	if (is_quiet(m, n))
 		return 0;
 	id = malloc(n * sizeof(*id));
 	if (!id)
@@ -792,10 +813,14 @@ int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announc
 	return err;
 }
 
-static void end_announced(struct kv_mdc *m)
+/* What failed may have left blocks: those go on to count as not listed. */
+static void end_announced(struct kv_mdc *m, const struct kv_edit *ed, bool is_announced, int err)
 {
 	pthread_mutex_lock(&m->m_lock);
-	m->m_nannounced--;
+	if (is_announced)
+		m->m_nannounced--;
+	else if (!err)
+		m->m_nquiet -= count_blocks(ed);
 	pthread_mutex_unlock(&m->m_lock);
 }
 
@@ -893,12 +918,12 @@ int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed)
 	int err;
 
 	err = kv_mdc_announce(db->d_mdc, ed, &is_announced);
-	if (!err)
-		err = commit_runs(db, ed);
+	if (err)
+		return err;
+	err = commit_runs(db, ed);
 	if (!err)
 		err = append_edit(db->d_mdc, ed);
-	if (is_announced)
-		end_announced(db->d_mdc);
+	end_announced(db->d_mdc, ed, is_announced, err);
 	if (err)
 		return err;
 	for (i = 0; i < ed->ed_nadd; i++)

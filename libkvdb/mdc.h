@@ -21,6 +21,7 @@ struct kv_mdc {
 	_Atomic(bool) m_allows_large;	/* KV_FEAT_LARGE is durable; a hint: false asks m_st */
 	struct kv_mdc_buf m_buf;
 	uint32_t m_nannounced;		/* edits between announcement and record; m_lock */
+	uint32_t m_nquiet;		/* blocks of the others, no record lists them yet; m_lock */
 	struct kv_mdc_capture *m_capture;	/* records go there, not to m_log; m_lock */
 	pthread_mutex_t m_ddl_lock;	/* one store is made or dropped at a time; outermost */
 	/* their memory may still be looked at; m_ddl_lock */

@@ -410,6 +410,60 @@ static void cut_edit_is_collected(bool is_compacted)
 	drop_db();
 }
 
+#define SMALL_CUT 70u	/* more than an open takes for what one crash leaves */
+
+/* The same with a key for each of many edits, that threads are at together. */
+static void cut_small_edits(void)
+{
+	struct kv_ent e = { .e_key = (const uint8_t *)"k", .e_klen = 1,
+			    .e_kind = KV_ENT_INLINE, .e_seq = 1,
+			    .e_val = (const uint8_t *)"v", .e_vlen = 1,
+			    .e_vcrc = mpool_crc32c(0, "v", 1) };
+	struct kv_edit ed = { .ed_kvs = 77, .ed_nadd = 1 };
+	struct kv_run_build *rb;
+	struct kvdb_opts o;
+	struct kvdb *db;
+	struct kv_run *run;
+
+	opts(&o, KVDB_MANUAL);
+	if (kvdb_open(dir, &o, &db))
+		_exit(1);
+	ed.ed_add = &run;
+	for (uint32_t i = 0; i < SMALL_CUT; i++) {
+		if (kv_run_build_open(db, 77, 1, true, &rb) || kv_run_build_add(rb, &e) ||
+		    kv_run_build_finish(rb, &run))
+			_exit(2);
+		if (kv_mdc_edit(db, &ed) != -ENOENT)
+			_exit(3);
+	}
+	_exit(0);
+}
+
+static void many_cut_edits_of_small_runs_are_collected(void)
+{
+	struct mpool_obj_info oi;
+	struct kvdb_opts o;
+	struct kvdb *db;
+	uint64_t after = 0;
+	unsigned n = 0;
+	pid_t pid;
+	int st;
+
+	make_db(64u << 20, 0);
+	pid = fork();
+	if (!pid)
+		cut_small_edits();
+	T_EQ(waitpid(pid, &st, 0), pid);
+	T_EQ(st, 0);
+	opts(&o, KVDB_MANUAL);
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	for (; mpool_objects(db->d_mp, after, db->d_tag, &oi, 1) == 1; after = oi.id)
+		n += oi.kind == MPOOL_MBLOCK;
+	T_EQ(n, 0);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
 static void cut_edit_of_a_large_run_is_collected(void)
 {
 	cut_edit_is_collected(false);
@@ -476,6 +530,7 @@ int main(void)
 	T_RUN(segments_wait_for_a_store_that_is_made);
 	T_RUN(second_writer_sets_the_gate);
 	T_RUN(what_was_durable_before_a_failure_stays_so);
+	T_RUN(many_cut_edits_of_small_runs_are_collected);
 	T_RUN(cut_edit_of_a_large_run_is_collected);
 	T_RUN(compaction_of_the_container_keeps_what_was_announced);
 	T_RUN(drain_beside_writers_keeps_the_database_alive);
