@@ -762,6 +762,42 @@ static void a_full_container_takes_what_opens_and_drops_write(void)
 	T_EQ(mpool_destroy(dir, NULL), 0);
 }
 
+/* A state that is larger than it was counted. What is in the log goes on to count. */
+static void a_compaction_that_does_not_fit_is_given_up(void)
+{
+	static struct kvdb db;
+	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7 };
+	struct kv_mdc_state *st;
+	struct kv_mdc_seg *own, *much = calloc(60000, sizeof(*much));
+	size_t n;
+	int err;
+
+	T_OK(much);
+	pool_make();
+	db_attach(&db);
+	T_EQ(kv_mdc_incarn(&db, &in, NULL, 0), 0);
+	st = &db.d_mdc->m_st;
+	own = st->st_seg;
+	n = st->st_nseg;
+	st->st_seg = much;
+	st->st_nseg = 60000;
+	while (!(err = kv_mdc_clean(&db, 7)))
+		;
+	T_EQ(err, -ENOSPC);
+	T_EQ(kv_mdc_clean(&db, 7), -ENOSPC);
+	T_OK(!kv_fault(&db));
+	st->st_seg = own;
+	st->st_nseg = n;
+	T_EQ(kv_mdc_clean(&db, 8), 0);
+	free(much);
+	db_detach(&db);
+	db_attach(&db);
+	T_EQ(db.d_mdc->m_st.st_super.ms_floor, 8);
+	T_EQ(db.d_mdc->m_st.st_inc.mi_incarnation, 1);
+	db_detach(&db);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+}
+
 int main(void)
 {
 	T_RUN(super_each_check);
@@ -783,6 +819,7 @@ int main(void)
 	T_RUN(sealed_lengths_never_grow);
 	T_RUN(compaction_keeps_the_state);
 	T_RUN(a_full_container_takes_what_opens_and_drops_write);
+	T_RUN(a_compaction_that_does_not_fit_is_given_up);
 	kv_mdc_buf_free(&b);
 	return t_done();
 }
