@@ -884,6 +884,26 @@ static void enc_change(struct kv_mdc *m, const struct kv_edit *ed, const uint64_
 		.le_add = add, .le_nadd = ed->ed_nadd });
 }
 
+/* RV20: names of blocks that go stay until these are deleted. */
+static bool is_smaller(const struct kv_edit *ed)
+{
+	uint64_t more = 0, less = 0;
+	unsigned i;
+
+	for (i = 0; i < ed->ed_nadd; i++)
+		more += KV_MDC_RUN_BYTES + 16ull * kv_run_desc(ed->ed_add[i])->rd_n;
+	for (i = 0; i < ed->ed_nbegin; i++)
+		more += KV_MDC_LEAF_BYTES + ed->ed_begin[i]->lf_klen;
+	for (i = 0; i < ed->ed_ndrop; i++)
+		less += KV_MDC_RUN_BYTES + 8ull * kv_run_desc(ed->ed_drop[i])->rd_n;
+	return more <= less;
+}
+
+static int append_change(struct kv_mdc *m, const struct kv_edit *ed, int flags)
+{
+	return is_smaller(ed) ? append_spare(m, flags) : append(m, flags);
+}
+
 static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
 {
 	uint64_t *drop = calloc(ed->ed_ndrop + 1, sizeof(*drop));
@@ -901,7 +921,7 @@ static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
 		err = append_time(m, 0);
 	if (!err) {
 		enc_change(m, ed, drop, begin, add);
-		err = append(m, BARRIER(446, MPOOL_SYNC));
+		err = append_change(m, ed, BARRIER(446, MPOOL_SYNC));
 	}
 	pthread_mutex_unlock(&m->m_lock);
 	free(drop);

@@ -876,9 +876,9 @@ uint64_t kv_mdc_state_bytes(const struct kv_mdc_state *st)
 	for (i = 0; i < st->st_nkvs; i++) {
 		n += 128 + 64 + 16 * KV_PROPS;
 		for (j = 0; j < st->st_kvs[i].mk_nleaf; j++)
-			n += 24ull + st->st_kvs[i].mk_leaf[j].ml_klen;
+			n += KV_MDC_LEAF_BYTES + st->st_kvs[i].mk_leaf[j].ml_klen;
 		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
-			n += 160 + 16ull * st->st_kvs[i].mk_run[j].rd_n;
+			n += KV_MDC_RUN_BYTES + 16ull * st->st_kvs[i].mk_run[j].rd_n;
 	}
 	/* the container frames each record and pads to blocks now and then */
 	return n + n / 16 + 2 * KV_BLOCK;

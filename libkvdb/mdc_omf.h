@@ -14,6 +14,9 @@
 #define KV_MDC_HDR	24u		/* bytes */
 #define KV_MDC_REC_MAX	(1u << 20)	/* bytes; the container takes 8 less */
 #define KV_MDC_PART	16384u		/* segments in one CUTS or SEGS record, at most */
+/* what a run takes beside its blocks, and a leaf beside its key, in kv_mdc_state_bytes() */
+#define KV_MDC_RUN_BYTES 160u
+#define KV_MDC_LEAF_BYTES 24u
 #define KV_TAG_MARK	0x4b56ull	/* "VK" in the top 16 bits of a database's tag */
 
 static inline bool kv_tag_is_ours(uint64_t tag)

@@ -9,6 +9,7 @@
 #include "kv.h"
 #include "kv_fresh.h"
 #include "leaf.h"
+#include "mdc.h"
 #include "merge.h"
 
 #define VLEN	120u	/* inline: merges write it */
@@ -203,6 +204,42 @@ static void a_flush_without_room_is_not_repeated(void)
 	kv_end(db, dir, 0);
 }
 
+/* Sealed segments, which there are not, until not one more fits. */
+static void container_fill(void)
+{
+	struct kv_mdc_seg s[50];
+	uint64_t id = 1ull << 40;
+	unsigned n = 50;
+
+	while (n) {
+		for (unsigned i = 0; i < n; i++)
+			s[i] = (struct kv_mdc_seg){ id++, 1, 4096 };
+		if (kv_mdc_segs(db, s, n))
+			n /= 5;
+	}
+}
+
+/* RV20: else nothing but a drop would make room again. */
+static void a_full_container_takes_what_makes_it_smaller(void)
+{
+	open_two(256u << 20, 32u << 20);
+	for (uint32_t k = 0; k < 20; k++) {
+		put(small, k);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	T_EQ(runs(small), 20);
+	container_fill();
+	put(big, 1);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), -ENOSPC);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_COMPACT), 0);
+	T_EQ(runs(small), 1);
+	/* what came free of it is room for the flush */
+	ahead_ns += 11000000000u;
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(runs(big), 1);
+	kv_end(db, dir, 0);
+}
+
 /* Puts by a queue, with nobody who flushes, until one finds no room; then the pool is full. */
 static unsigned fill_by_queue(struct kvdb_cq *cq, struct mpool_obj **obj)
 {
@@ -274,6 +311,7 @@ int main(void)
 {
 	T_RUN(a_merge_without_room_is_not_repeated);
 	T_RUN(a_merge_without_room_is_tried_again_a_minute_later);
+	T_RUN(a_full_container_takes_what_makes_it_smaller);
 	T_RUN(a_flush_without_room_is_not_repeated);
 	T_RUN(a_queue_without_threads_ends_what_has_no_room);
 	return t_done();
