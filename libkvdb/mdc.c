@@ -431,11 +431,14 @@ static int room_for(struct kv_mdc *m, uint64_t len)
  */
 static int make_room(struct kv_mdc *m, uint64_t len)
 {
-	uint64_t want = len + SLACK + m->m_st.st_nseg * SEG_BYTES, used, cap;
+	uint64_t known = m->m_st.st_nseg, n = kv_segs_count(m->m_db), want, used, cap;
 	int err = mpool_mdc_space(m->m_log, &used, &cap);
 
 	if (err)
 		return kv_error_mpool(err);
+	n = n > known ? n : known;
+	/* those that it does not know, for want of room say, are part of its state from then on */
+	want = len + SLACK + (2 * n - known) * SEG_BYTES;
 	/* a state is counted as less than twice what its records take */
 	if (2 * used + want > cap && kv_mdc_state_bytes(&m->m_st) + want > cap)
 		return no_room(m);

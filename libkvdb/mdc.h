@@ -80,6 +80,8 @@ void kv_tree_empty(struct kvdb_kvs *kvs, struct kv_tree *blank);
 /* seg.c: the table of all segments of the pool with this database's tag */
 int kv_segs_load(struct kvdb *db);
 struct kv_seg *kv_segs_first(struct kvdb *db);	/* newest first; open and recovery only */
+/* All that there are. */
+uint32_t kv_segs_count(struct kvdb *db);
 /* Close: seals what is full, records where every segment ends, gives the stock back. */
 int kv_segs_finish(struct kvdb *db);
 

@@ -866,6 +866,17 @@ void kv_segs_each(struct kvdb *db, void (*fn)(void *arg, struct kv_seg *s), void
 	pthread_mutex_unlock(&ss->sg_lock);
 }
 
+uint32_t kv_segs_count(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	uint32_t n;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	n = ss->sg_count;
+	pthread_mutex_unlock(&ss->sg_lock);
+	return n;
+}
+
 bool kv_segs_are_busy(struct kvdb *db)
 {
 	struct kv_segs *ss = db->d_segs;

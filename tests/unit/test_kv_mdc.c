@@ -798,6 +798,53 @@ static void a_compaction_that_does_not_fit_is_given_up(void)
 	T_EQ(mpool_destroy(dir, NULL), 0);
 }
 
+#define UNKNOWN 2000u
+
+/* Segments that are there, though no record of the container says so. */
+static void room_is_left_for_segments_that_are_not_known(void)
+{
+	static struct kvdb db;
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 256u << 20 };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7 };
+	struct kv_props p = { .pr_unknown = 0 };
+	struct kv_mdc_seg cut[UNKNOWN];
+	uint64_t id[4096], one;
+	uint32_t i, n = 4096;
+	struct kv_seg *s;
+
+	strcpy(dir, "/tmp/test_kv_mdc.XXXXXX");
+	T_OK(mkdtemp(dir));
+	co.devs = &dev;
+	co.ndevs = 1;
+	T_EQ(mpool_create(dir, &co), 0);
+	T_EQ(kvdb_create(dir, NULL), 0);
+	db_attach(&db);
+	T_EQ(kv_mdc_incarn(&db, &in, NULL, 0), 0);
+	for (i = 0; i < UNKNOWN; i++) {
+		T_EQ(kv_seg_alloc(&db, 0, KV_VLOG, 64u << 10, true, &s), 0);
+		cut[i] = (struct kv_mdc_seg){ .sc_obj = one = s->sg_id };
+		kv_seg_put(&db, s);
+	}
+	/* a name that is not forgotten, as often as what fills it in earnest may do so */
+	for (i = 0; i < 4096; i++)
+		id[i] = one;
+	for (; n; n /= 4)
+		while (!kv_mdc_kvs_add(&db, 1, "s", 5, &p)) {
+			T_EQ(kv_mdc_kvs_drop(&db, 1), 0);
+			T_EQ(kv_mdc_gone(&db, id, n), 0);
+		}
+	T_EQ(kv_mdc_clean(&db, 7), 0);
+	db_detach(&db);
+	for (i = 2; i < 6; i++) {
+		db_attach(&db);
+		in.mi_incarnation = i;
+		T_EQ(kv_mdc_incarn(&db, &in, cut, UNKNOWN), 0);
+		db_detach(&db);
+	}
+	T_EQ(mpool_destroy(dir, NULL), 0);
+}
+
 int main(void)
 {
 	T_RUN(super_each_check);
@@ -820,6 +867,7 @@ int main(void)
 	T_RUN(compaction_keeps_the_state);
 	T_RUN(a_full_container_takes_what_opens_and_drops_write);
 	T_RUN(a_compaction_that_does_not_fit_is_given_up);
+	T_RUN(room_is_left_for_segments_that_are_not_known);
 	kv_mdc_buf_free(&b);
 	return t_done();
 }
