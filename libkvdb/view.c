@@ -147,13 +147,16 @@ int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes)
 {
 	struct kv_txns *tx = db->d_txns;
 	struct kv_forest *fo;
+	uint64_t gen;
 
 	vi->vi_writes = writes;
 	for (;;) {
 		fo = forest_get(db);
 		if (!fo)
 			return kv_error(-ENOMEM, "MP0902", "no memory for a transaction");
-		/* each time: in the list it may have been evicted */
+		/* before it is in the list: then it may be evicted, and the forest with it */
+		gen = fo->fo_gen;
+		/* each time, for the same reason */
 		atomic_store_explicit(&vi->vi_state, KV_VIEW_LIVE, memory_order_relaxed);
 		vi->vi_born_ns = kv_now(db);
 		atomic_store_explicit(&vi->vi_forest, fo, memory_order_relaxed);
@@ -161,7 +164,7 @@ int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes)
 		vi->vi_seq = kv_view_open(db);
 		list_add(tx, vi);
 		pthread_mutex_unlock(&tx->tx_lock);
-		if (atomic_load(&db->d_tree_gen) == fo->fo_gen)
+		if (atomic_load(&db->d_tree_gen) == gen)
 			return 0;
 		kv_view_end(db, vi);
 	}
