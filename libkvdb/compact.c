@@ -7,7 +7,9 @@
  *
  * Nothing here writes. k_compact and rl_forced say what mergers are to do on
  * top of what is due; losing them, in a crash or by a cancel, leaves a database
- * that is as good as before. No locks of its own.
+ * that is as good as before.
+ *
+ * Lock: cp_lock, by who takes a step; outside all others.
  */
 #include <errno.h>
 #include <string.h>
@@ -117,7 +119,7 @@ static bool has_state(struct kvdb *db, uint32_t st)
 	return has;
 }
 
-int kv_compact_step(struct kvdb *db)
+static int step_locked(struct kvdb *db)
 {
 	int err = 0;
 
@@ -133,6 +135,22 @@ int kv_compact_step(struct kvdb *db)
 	if (err < 0)
 		kv_compact_end(db, err);
 	return err;
+}
+
+/*
+ * One at a time: what one knows of the memtables that it waited for says nothing of a store that
+ * is asked for meanwhile. Who comes second has merges to do.
+ */
+int kv_compact_step(struct kvdb *db)
+{
+	pthread_mutex_t *lock = &db->d_compact.cp_lock;
+	int rc;
+
+	if (pthread_mutex_trylock(lock))
+		return 0;
+	rc = step_locked(db);
+	pthread_mutex_unlock(lock);
+	return rc;
 }
 
 bool kv_compact_is_merging(struct kvdb *db)

@@ -294,6 +294,7 @@ int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, b
 	pthread_mutex_init(&db->d_tick_lock, NULL);
 	pthread_mutex_init(&db->d_kvs_lock, NULL);
 	pthread_mutex_init(&db->d_cq_lock, NULL);
+	pthread_mutex_init(&db->d_compact.cp_lock, NULL);
 	db->d_cpu_ns = kv_cpu_ns();
 	db->d_flags = o->flags;
 	db->d_interval_ms = o->interval_ms;
@@ -441,6 +442,7 @@ void kv_db_detach(struct kvdb *db)
 	if (db->d_id)
 		kv_threads_fini(db);
 	pthread_mutex_destroy(&db->d_cq_lock);
+	pthread_mutex_destroy(&db->d_compact.cp_lock);
 	pthread_mutex_destroy(&db->d_tick_lock);
 	pthread_mutex_destroy(&db->d_kvs_lock);
 }

@@ -719,6 +719,89 @@ static void a_compaction_asked_for_during_a_merge_is_done(void)
 	done(0);
 }
 
+/* A thread is kept where it has made an epoch durable, and lets go of its locks. */
+static _Atomic(bool) is_kept, is_to_keep;
+
+static void keep(void *arg, int err)
+{
+	(void)arg;
+	(void)err;
+	is_kept = true;
+	while (is_to_keep)
+		sched_yield();
+}
+
+static void keep_at_next_epoch(void)
+{
+	is_kept = false;
+	is_to_keep = true;
+	T_EQ(kvdb_on_durable(db, atomic_load(&db->d_epoch), keep, NULL), 0);
+}
+
+static void wait_kept(void)
+{
+	while (!is_kept)
+		sched_yield();
+}
+
+/* Another one is kept where it asks for the time: in front of the end of an epoch. */
+static __thread bool is_slow;
+static _Atomic(bool) is_to_wait;
+
+static uint64_t clock_keeps(void *arg)
+{
+	while (is_slow && is_to_wait)
+		sched_yield();
+	return clock_now(arg);
+}
+
+static const struct kvdb_clock keeping_clock = { clock_keeps, clock_sleep, NULL, NULL };
+
+static void *take_compact_step(void *arg)
+{
+	T_OK(kv_compact_step(db) >= 0);
+	return arg;
+}
+
+static void *take_slow_step(void *arg)
+{
+	is_slow = true;
+	return take_compact_step(arg);
+}
+
+/* Of two mergers one has the memtables of the first request behind it when the other begins. */
+static void memtables_of_one_compaction_are_not_those_of_another(void)
+{
+	pthread_t first, second;
+
+	clk = &keeping_clock;
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	T_EQ(put(0, 0), 0);
+	T_EQ(kvdb_kvs_compact(kvs[0], 0), 0);
+	keep_at_next_epoch();
+	T_EQ(pthread_create(&first, NULL, take_compact_step, NULL), 0);
+	wait_kept();
+	T_EQ(put(1, 0), 0);
+	T_EQ(kvdb_kvs_compact(kvs[1], 0), 0);
+	is_to_wait = true;
+	T_EQ(pthread_create(&second, NULL, take_slow_step, NULL), 0);
+	usleep(50000);
+	is_to_keep = false;
+	T_EQ(pthread_join(first, NULL), 0);
+	/* its memtable is not even frozen */
+	T_OK(atomic_load(&kvs[1]->k_compact) != KV_COMPACT_MERGE);
+	is_to_wait = false;
+	T_EQ(pthread_join(second, NULL), 0);
+	settle();
+	T_EQ(runs_of(1), 1);
+	T_OK(!kv_compact_is_merging(db));
+	all_hold();
+	done(0);
+	clk = NULL;
+}
+
 /* G7, B1: what a bulk load holds back is its own store, wherever that is in the table. */
 static void a_bulk_load_does_not_stop_relocation(void)
 {
@@ -1146,6 +1229,7 @@ int main(void)
 	T_RUN(compact_may_be_asked_for_at_any_time);
 	T_RUN(a_compaction_that_is_taken_back_holds_up_no_other);
 	T_RUN(a_compaction_asked_for_during_a_merge_is_done);
+	T_RUN(memtables_of_one_compaction_are_not_those_of_another);
 	T_RUN(a_bulk_load_does_not_stop_relocation);
 	T_RUN(what_a_bulk_load_held_back_is_tried_again_after_it);
 	T_RUN(values_of_a_dropped_store_go_with_their_segments);
