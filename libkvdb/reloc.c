@@ -53,7 +53,7 @@ struct kv_reloc {
 	struct kv_room rl_room;
 	_Atomic(bool) rl_is_for_space;	/* the job with rl_lock frees space */
 	_Atomic(bool) rl_is_wanted;	/* rl_age_lock, by who has rl_lock */
-	_Atomic(bool) rl_cancel;
+	_Atomic(unsigned) rl_cancels;	/* threads that cancel */
 	_Atomic(bool) rl_is_rescue;	/* the job is for a writer who has no room */
 	_Atomic(bool) rl_forced;	/* compact to rl_goal once */
 	double rl_max;			/* space_amp_max */
@@ -271,7 +271,7 @@ bool kv_reloc_is_cancelled(struct kvdb *db)
 
 	if (!rl)
 		return false;
-	return (atomic_load(&rl->rl_cancel) && !atomic_load(&rl->rl_is_rescue)) ||
+	return (atomic_load(&rl->rl_cancels) && !atomic_load(&rl->rl_is_rescue)) ||
 	       (atomic_load(&rl->rl_is_ordering) && must_yield(db));
 }
 
@@ -839,13 +839,13 @@ void kv_reloc_cancel(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
 
-	atomic_store(&rl->rl_cancel, true);
-	/* the job looks at it every few entries */
-	pthread_mutex_lock(&rl->rl_lock);
-	stop_ageing(rl);
-	atomic_store(&rl->rl_cancel, false);
-	pthread_mutex_unlock(&rl->rl_age_lock);
-	pthread_mutex_unlock(&rl->rl_lock);
+	atomic_fetch_add(&rl->rl_cancels, 1);
+	/* the job looks at it every few entries; one for a writer goes on, however long (G7) */
+	while (is_held(&rl->rl_lock) && !atomic_load(&rl->rl_is_rescue))
+		kv_nap();
+	while (is_held(&rl->rl_age_lock) && !atomic_load(&rl->rl_is_rescue))
+		kv_nap();
+	atomic_fetch_sub(&rl->rl_cancels, 1);
 }
 
 int kv_reloc_status(struct kvdb *db, struct kvdb_compact_status *st)

@@ -744,6 +744,23 @@ static void wait_kept(void)
 		sched_yield();
 }
 
+/* A call of another thread returns while what it might wait for goes on. */
+static _Atomic(bool) is_over;
+
+static void wait_over(void)
+{
+	for (unsigned i = 0; i < 5000 && !is_over; i++)
+		usleep(1000);
+	T_OK(is_over);
+}
+
+static void *cancel_and_tell(void *arg)
+{
+	cancel(arg);
+	is_over = true;
+	return NULL;
+}
+
 /* Another one is kept where it asks for the time: in front of the end of an epoch. */
 static __thread bool is_slow;
 static _Atomic(bool) is_to_wait;
@@ -797,6 +814,39 @@ static void memtables_of_one_compaction_are_not_those_of_another(void)
 	settle();
 	T_EQ(runs_of(1), 1);
 	T_OK(!kv_compact_is_merging(db));
+	all_hold();
+	done(0);
+	clk = NULL;
+}
+
+static void *make_room(void *arg)
+{
+	(void)arg;
+	is_slow = true;
+	kv_reloc_make_room(db);
+	return NULL;
+}
+
+/* A job for a writer who has no room goes on (G7), and nobody waits for it who may not. */
+static void who_cancels_does_not_wait_for_a_job_that_goes_on(void)
+{
+	pthread_t t, waiter;
+
+	clk = &keeping_clock;
+	fresh(64u << 20);
+	put_some(1);
+	settle();
+	is_to_wait = true;
+	T_EQ(pthread_create(&t, NULL, make_room, NULL), 0);
+	while (!kv_reloc_is_busy(db))
+		sched_yield();
+	is_over = false;
+	T_EQ(pthread_create(&waiter, NULL, cancel_and_tell, NULL), 0);
+	wait_over();
+	is_to_wait = false;
+	T_EQ(pthread_join(waiter, NULL), 0);
+	T_EQ(pthread_join(t, NULL), 0);
+	T_OK(!kv_reloc_is_cancelled(db));
 	all_hold();
 	done(0);
 	clk = NULL;
@@ -1230,6 +1280,7 @@ int main(void)
 	T_RUN(a_compaction_that_is_taken_back_holds_up_no_other);
 	T_RUN(a_compaction_asked_for_during_a_merge_is_done);
 	T_RUN(memtables_of_one_compaction_are_not_those_of_another);
+	T_RUN(who_cancels_does_not_wait_for_a_job_that_goes_on);
 	T_RUN(a_bulk_load_does_not_stop_relocation);
 	T_RUN(what_a_bulk_load_held_back_is_tried_again_after_it);
 	T_RUN(values_of_a_dropped_store_go_with_their_segments);
