@@ -40,6 +40,8 @@ struct kv_work {
 	uint64_t wk_all_ns;		/* when all were rung; wk_lock */
 	_Atomic(bool) wk_stop;
 	_Atomic(bool) wk_merge_off;	/* a merge met damage: its inputs stay as they are */
+	/* slots of the stores that are looked at first: behind those that were served last */
+	_Atomic(uint32_t) wk_flush_turn, wk_merge_turn;
 	_Atomic(unsigned int) wk_n;	/* threads that run */
 	pthread_t *wk_thread;
 };
@@ -356,10 +358,12 @@ static int flush_with_room(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *
 
 int kv_flush_step(struct kvdb *db)
 {
+	_Atomic(uint32_t) *turn = &db->d_work->wk_flush_turn;
+	uint32_t from = atomic_load(turn);
 	int did = 0, err = 0, full = 0;
 
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && !did && !err; i++) {
-		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, (from + i) % KVDB_KVS_MAX);
 		struct kv_mt *mt;
 
 		if (!kvs)
@@ -369,6 +373,8 @@ int kv_flush_step(struct kvdb *db)
 			if (mt && CHECK(655, may_flush(db, kvs))) {
 				err = flush_with_room(db, kvs, mt);
 				did = !err;
+				/* one store that is written to all the time is not all */
+				atomic_store(turn, kvs->k_slot + 1);
 				full = err == -ENOSPC ? err : full;
 				/* others may have less to write */
 				err = err == -ENOSPC ? 0 : err;
@@ -486,6 +492,7 @@ static int grower_step(struct kvdb *db)
 static int merger_step(struct kvdb *db)
 {
 	struct kv_work *wk = db->d_work;
+	uint32_t from = atomic_load(&wk->wk_merge_turn);
 	int r = 0;
 
 	if (atomic_load(&wk->wk_merge_off)) {
@@ -494,11 +501,13 @@ static int merger_step(struct kvdb *db)
 	}
 	r = kv_compact_step(db);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && !r; i++) {
-		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, (from + i) % KVDB_KVS_MAX);
 
 		if (!kvs)
 			continue;
 		r = kv_merge_step(db, kvs);
+		if (r)
+			atomic_store(&wk->wk_merge_turn, kvs->k_slot + 1);
 		kv_kvs_release(kvs);
 	}
 	if (!r)

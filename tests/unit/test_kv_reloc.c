@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "compact.h"
+#include "flush.h"
 #include "kv_clock.h"
 #include "kv_fresh.h"
 #include "mdc.h"
@@ -852,6 +853,63 @@ static void who_cancels_does_not_wait_for_a_job_that_goes_on(void)
 	clk = NULL;
 }
 
+static void freeze_memtable(unsigned s, uint32_t k)
+{
+	T_EQ(put(s, k), 0);
+	T_EQ(kv_switch_prepare(db, kvs[s]), 0);
+	T_EQ(kv_epoch_force(db), 0);
+}
+
+/* One store has a memtable to flush whenever somebody looks: the other has its turn, too. */
+static void a_busy_store_does_not_keep_another_from_its_flush(void)
+{
+	for (unsigned busy = 0; busy < 2; busy++) {
+		fresh(64u << 20);
+		freeze_memtable(busy, 0);
+		freeze_memtable(!busy, 0);
+		for (uint32_t k = 1; k < 4; k++) {
+			T_EQ(kv_flush_step(db), 1);
+			freeze_memtable(busy, k);
+		}
+		T_EQ(runs_of(!busy), 1);
+		settle();
+		all_hold();
+		done(0);
+	}
+}
+
+#define SMALL_RUNS	4u	/* a merge is due */
+
+static void add_small_runs(unsigned s)
+{
+	for (uint32_t k = 0; k < SMALL_RUNS; k++) {
+		freeze_memtable(s, k);
+		T_EQ(kv_flush_step(db), 1);
+	}
+}
+
+/* Nor from its merges. */
+static void a_busy_store_does_not_keep_another_from_its_merges(void)
+{
+	uint64_t merges;
+
+	for (unsigned busy = 0; busy < 2; busy++) {
+		fresh(64u << 20);
+		add_small_runs(!busy);
+		T_EQ(runs_of(!busy), SMALL_RUNS);
+		for (unsigned round = 0; round < 2; round++) {
+			add_small_runs(busy);
+			merges = stats().merges;
+			while (stats().merges == merges)
+				T_OK(kvdb_poll(db) > 0);
+		}
+		T_OK(runs_of(!busy) < SMALL_RUNS);
+		settle();
+		all_hold();
+		done(0);
+	}
+}
+
 /* G7, B1: what a bulk load holds back is its own store, wherever that is in the table. */
 static void a_bulk_load_does_not_stop_relocation(void)
 {
@@ -1281,6 +1339,8 @@ int main(void)
 	T_RUN(a_compaction_asked_for_during_a_merge_is_done);
 	T_RUN(memtables_of_one_compaction_are_not_those_of_another);
 	T_RUN(who_cancels_does_not_wait_for_a_job_that_goes_on);
+	T_RUN(a_busy_store_does_not_keep_another_from_its_flush);
+	T_RUN(a_busy_store_does_not_keep_another_from_its_merges);
 	T_RUN(a_bulk_load_does_not_stop_relocation);
 	T_RUN(what_a_bulk_load_held_back_is_tried_again_after_it);
 	T_RUN(values_of_a_dropped_store_go_with_their_segments);
