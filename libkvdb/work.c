@@ -713,31 +713,34 @@ int kv_switch_all(struct kvdb *db)
 	return err;
 }
 
-/* True while a store has a frozen memtable. */
-static bool has_memtables(struct kvdb *db)
+/* A store has a memtable, a frozen one or any, with records of epochs up to @upto. */
+static bool has_memtables(struct kvdb *db, uint64_t upto, bool is_frozen)
 {
 	bool has = false;
 
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && !has; i++) {
 		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
 		struct kv_tree *tr;
+		uint64_t first;
 
 		if (!kvs)
 			continue;
 		tr = kv_tree_get(kvs);
-		has = tr->tr_nmt > 1;
+		/* the oldest one began first */
+		first = kv_mt_first_epoch(tr->tr_mt[tr->tr_nmt - 1]);
+		has = first && first <= upto && (tr->tr_nmt > 1 || !is_frozen);
 		kv_tree_put(db, tr);
 		kv_kvs_release(kvs);
 	}
 	return has;
 }
 
-/* Flushes until no memtable is frozen; other threads may be at it too. */
-static int flush_frozen(struct kvdb *db)
+/* Flushes until no memtable with such records is frozen; other threads may be at it too. */
+static int flush_frozen(struct kvdb *db, uint64_t upto)
 {
 	int err = 0, r;
 
-	while (!err && has_memtables(db)) {
+	while (!err && has_memtables(db, upto, true)) {
 		r = kv_flush_step(db);
 		if (r < 0)
 			err = r;
@@ -747,15 +750,23 @@ static int flush_frozen(struct kvdb *db)
 	return err;
 }
 
+/* What is in memory now: others may write as fast as memtables are flushed. */
 static int drain_flush(struct kvdb *db)
 {
-	int err = flush_frozen(db);
+	uint64_t upto = atomic_load(&db->d_epoch);
+	int err;
 
-	if (!err)
-		err = kv_switch_all(db);
-	if (!err)
-		err = kv_epoch_force(db);
-	return err ? err : flush_frozen(db);
+	do {
+		err = flush_frozen(db, upto);
+		if (!err)
+			err = kv_switch_all(db);
+		if (!err)
+			err = kv_epoch_force(db);
+		if (!err)
+			err = flush_frozen(db, upto);
+		/* one that found no place beside others that came meanwhile */
+	} while (!err && has_memtables(db, upto, false));
+	return err;
 }
 
 /* Somebody deletes what is dead, or is about to. */

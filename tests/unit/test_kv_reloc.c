@@ -910,6 +910,40 @@ static void a_busy_store_does_not_keep_another_from_its_merges(void)
 	}
 }
 
+static void *drain_and_tell(void *arg)
+{
+	(void)arg;
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	is_over = true;
+	return NULL;
+}
+
+/* Others may write as fast as memtables are flushed: that is no reason to wait for ever. */
+static void a_drain_does_not_wait_for_what_is_written_after_it_began(void)
+{
+	pthread_t t;
+
+	fresh(64u << 20);
+	is_over = false;
+	T_EQ(put(0, 0), 0);
+	T_EQ(kvdb_sync(db), 0);
+	keep_at_next_epoch();
+	T_EQ(pthread_create(&t, NULL, drain_and_tell, NULL), 0);
+	wait_kept();
+	freeze_memtable(1, 0);
+	T_EQ(atomic_load(&kvs[1]->k_tree)->tr_nmt, 2);
+	/* as if another thread were still writing its run */
+	pthread_mutex_lock(&kvs[1]->k_flush_lock);
+	is_to_keep = false;
+	wait_over();
+	pthread_mutex_unlock(&kvs[1]->k_flush_lock);
+	T_EQ(pthread_join(t, NULL), 0);
+	T_EQ(runs_of(0), 1);
+	T_EQ(runs_of(1), 0);
+	all_hold();
+	done(0);
+}
+
 /* G7, B1: what a bulk load holds back is its own store, wherever that is in the table. */
 static void a_bulk_load_does_not_stop_relocation(void)
 {
@@ -1341,6 +1375,7 @@ int main(void)
 	T_RUN(who_cancels_does_not_wait_for_a_job_that_goes_on);
 	T_RUN(a_busy_store_does_not_keep_another_from_its_flush);
 	T_RUN(a_busy_store_does_not_keep_another_from_its_merges);
+	T_RUN(a_drain_does_not_wait_for_what_is_written_after_it_began);
 	T_RUN(a_bulk_load_does_not_stop_relocation);
 	T_RUN(what_a_bulk_load_held_back_is_tried_again_after_it);
 	T_RUN(values_of_a_dropped_store_go_with_their_segments);
