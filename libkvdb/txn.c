@@ -259,6 +259,29 @@ static int newest_above(struct kvdb_kvs *kvs, const struct kv_keylock *kl, uint6
 	return 0;
 }
 
+/* The same for who waits for what it reads, outside of kv_enter() (RD-4). */
+static int newest_wait(struct kvdb_kvs *kvs, const struct kv_keylock *kl, uint64_t view,
+		       uint64_t *out)
+{
+	struct kv_async as = { .as_db = kvs->k_db };
+	struct kv_thread *t;
+	unsigned tries = 0;
+	int err;
+
+	do {
+		if (tries++ < KV_ASYNC_RUNS)
+			kv_async_begin(&as);
+		t = kv_enter();
+		err = newest_above(kvs, kl, view, out);
+		kv_exit(t);
+		kv_async_end();
+		if (err == -EINPROGRESS)
+			kv_async_wait(&as);
+	} while (err == -EINPROGRESS);
+	kv_async_free(&as);
+	return err;
+}
+
 static int conflict(struct kvdb_txn *t, const struct kvdb_kvs *kvs, const char *what)
 {
 	struct kv_tctx *tc = kv_tctx(t->t_db);
@@ -273,7 +296,6 @@ static int conflict(struct kvdb_txn *t, const struct kvdb_kvs *kvs, const char *
 static int own(struct kvdb_txn *t, struct kvdb_kvs *kvs, struct kv_write *w)
 {
 	struct kvdb *db = t->t_db;
-	struct kv_thread *th;
 	uint64_t seq;
 	int err;
 
@@ -283,9 +305,7 @@ static int own(struct kvdb_txn *t, struct kvdb_kvs *kvs, struct kv_write *w)
 	t->t_owns = true;
 	if (kv_key_lock(db, &w->w_lock))
 		return conflict(t, kvs, "another open transaction wrote the key first");
-	th = kv_enter();
-	err = newest_above(kvs, &w->w_lock, t->t_view.vi_seq, &seq);
-	kv_exit(th);
+	err = newest_wait(kvs, &w->w_lock, t->t_view.vi_seq, &seq);
 	if (!err && !CHECK(456, !seq))
 		err = conflict(t, kvs, "the key was written after the transaction began");
 	if (err) {
@@ -469,6 +489,27 @@ static int get_wait(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key, s
 	return err;
 }
 
+static void count_got(struct kv_tctx *tc, size_t klen, size_t size, size_t vlen)
+{
+	kv_count(&tc->tc_read_bytes, klen + (vlen < size ? vlen : size));
+}
+
+/* What the transaction wrote itself; its segments are held by it. */
+static int get_own(struct kvdb *db, const struct kv_write *w, void *buf, size_t size, size_t *vlen)
+{
+	struct kv_ent e;
+	int err = 0;
+
+	kv_write_ent(w, &e);
+	if (e.e_kind == KV_ENT_TOMB)
+		return -ENOENT;
+	if (size)
+		err = kv_value_wait(db, &e, buf, size);
+	if (!err)
+		*vlen = e.e_vlen;
+	return err;
+}
+
 int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, size_t klen,
 		 void *buf, size_t size, size_t *vlen)
 {
@@ -481,6 +522,7 @@ int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
 	size_t len;
 	int err = kv_check_key(kvs, key, klen);
 
+	vlen = vlen ? vlen : &len;
 	if (!err)
 		err = kv_check_buf(kvs, buf, size);
 	if (!err)
@@ -492,33 +534,32 @@ int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
 		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
 	kv_count(&tc->tc_gets, 1);
 	w = txn->t_n ? find(txn, kvs, key, klen, kv_hash(key, klen)) : NULL;
-	if (w)
-		kv_pages_room(db, KV_GET_PAGES);
-	tc->tc_restarts = !w;
-	t = kv_enter();
 	if (w) {
-		kv_write_ent(w, &e);
-	} else {
-		tr = kv_view_tree(&txn->t_view, kvs);
-		if (tr)
-			err = kv_tree_lookup(db, tr, key, klen, txn->t_view.vi_seq, &e);
-		else	/* evicted just now, or the store is younger than the view */
-			err = atomic_load(&txn->t_view.vi_forest) ? -ENOENT : -ESTALE;
+		err = get_own(db, w, buf, size, vlen);
+		if (!err)
+			count_got(tc, klen, size, *vlen);
+		return err == -ENOENT ? kv_error_absent() : err;
 	}
+	tc->tc_restarts = true;
+	t = kv_enter();
+	tr = kv_view_tree(&txn->t_view, kvs);
+	if (tr)
+		err = kv_tree_lookup(db, tr, key, klen, txn->t_view.vi_seq, &e);
+	else	/* evicted just now, or the store is younger than the view */
+		err = atomic_load(&txn->t_view.vi_forest) ? -ENOENT : -ESTALE;
 	if (!err && (e.e_kind == KV_ENT_TOMB ||
 		     kv_is_expired(&e, kv_time_at(db, txn->t_view.vi_born_ns))))
 		err = -ENOENT;
 	if (!err && size)
 		err = kv_value_read(db, &e, buf, size);
 	if (!err) {
-		if (vlen)
-			*vlen = e.e_vlen;
-		kv_count(&tc->tc_read_bytes, klen + (e.e_vlen < size ? e.e_vlen : size));
+		*vlen = e.e_vlen;
+		count_got(tc, klen, size, e.e_vlen);
 	}
 	kv_exit(t);
 	tc->tc_restarts = false;
 	if (KV_UNLIKELY(err == -EINPROGRESS))
-		err = get_wait(txn, kvs, key, klen, buf, size, vlen ? vlen : &len);
+		err = get_wait(txn, kvs, key, klen, buf, size, vlen);
 	return err == -ENOENT ? kv_error_absent() :
 	       err == -ESTALE ? check(txn, kvs, false) : err;
 }

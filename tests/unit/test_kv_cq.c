@@ -435,6 +435,53 @@ static void a_transactions_get_holds_no_memory_back(void)
 	shut();
 }
 
+static void forget_key_pages(void)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		for (uint32_t j = 0; j < tr->tr_run[i]->rn_n; j++)
+			kv_page_purge(db, tr->tr_run[i]->rn_kb[j].kb_id,
+				      tr->tr_run[i]->rn_kb[j].kb_npages);
+	kv_tree_put(db, tr);
+}
+
+/* Nor a write in one, which looks whether somebody was faster, nor the get of what it wrote. */
+static void a_transactions_write_holds_no_memory_back(void)
+{
+	uint32_t key = __builtin_bswap32(KEYS / 2), other = __builtin_bswap32(7);
+	static uint8_t val[300000];	/* a segment of its own: no image once it is durable */
+	struct mpl_backend_ops ops;
+	struct kvdb_txn *txn;
+	size_t vlen;
+
+	open_cold(0);
+	T_EQ(kvdb_txn_begin(db, 0, &txn), 0);
+	T_EQ(kvdb_put(kvs, &other, sizeof(other), "new", 3), 0);
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), 0);
+	forget_key_pages();
+	ops = *pool_ops;
+	ops.rw = read_watched;
+	db->d_mp->mp_ops = &ops;
+	reads = reads_inside = 0;
+	memset(val, 'v', sizeof(val));
+	T_EQ(kvdb_txn_put(txn, kvs, &key, sizeof(key), val, sizeof(val)), 0);
+	T_OK(reads);
+	T_EQ(reads_inside, 0);
+	T_EQ(kvdb_sync(db), 0);
+	reads = 0;
+	memset(val, 0, sizeof(val));
+	T_EQ(kvdb_txn_get(txn, kvs, &key, sizeof(key), val, sizeof(val), &vlen), 0);
+	T_OK(reads);
+	T_EQ(reads_inside, 0);
+	T_EQ(vlen, sizeof(val));
+	T_EQ(val[sizeof(val) - 1], 'v');
+	T_EQ(kvdb_txn_put(txn, kvs, &other, sizeof(other), "v", 1), -ECANCELED);
+	db->d_mp->mp_ops = pool_ops;
+	kvdb_txn_abort(txn);
+	shut();
+}
+
 /* Nor one of many keys. */
 static void a_get_of_many_keys_holds_no_memory_back(void)
 {
@@ -893,6 +940,7 @@ int main(void)
 	T_RUN(a_queue_does_not_sleep_in_a_commit);
 	T_RUN(a_get_that_waits_for_a_device_holds_no_memory_back);
 	T_RUN(a_transactions_get_holds_no_memory_back);
+	T_RUN(a_transactions_write_holds_no_memory_back);
 	T_RUN(a_get_of_many_keys_holds_no_memory_back);
 	T_RUN(a_cursor_holds_no_memory_back);
 	T_RUN(a_cursor_holds_no_memory_back_for_any_value);
