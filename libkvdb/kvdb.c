@@ -611,6 +611,8 @@ int kv_kvs_new(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
 	db->d_kvs[i] = k;
 	k->k_slot = i;
 	db->d_nkvs++;
+	/* T5: in here, for who finds it writes to it, and every later view must have it */
+	atomic_fetch_add(&db->d_tree_gen, 1);
 	pthread_mutex_unlock(&db->d_kvs_lock);
 	kv_forest_stale(db);
 	*out = k;

@@ -7,7 +7,8 @@
  *
  * The forest of now is cached: beginning a transaction takes a reference, the
  * next view number and a place in the list of views. Whoever publishes a tree
- * counts up d_tree_gen under k_tree_lock and then drops the cache. A forest counts for a
+ * counts up d_tree_gen under k_tree_lock, a store under d_kvs_lock, and then drops the
+ * cache. A forest counts for a
  * view when d_tree_gen still has its value after the view's number was taken:
  * a memtable takes its first version only after the tree that lists it was
  * published and counted, hence with a stamp above the view.
