@@ -167,12 +167,29 @@ void kv_compact_merged(struct kvdb_kvs *kvs, uint64_t run)
 		atomic_compare_exchange_strong(&kvs->k_compact, &was, KV_COMPACT_NONE);
 }
 
+/* True: the store was to be compacted. */
+static bool give_up(struct kvdb_kvs *kvs, int err)
+{
+	if (atomic_exchange(&kvs->k_compact, KV_COMPACT_NONE) == KV_COMPACT_NONE)
+		return false;
+	atomic_store(&kvs->k_compact_err, err);
+	return true;
+}
+
 void kv_compact_end(struct kvdb *db, int err)
 {
 	bool was = kv_reloc_unforce(db);
 
-	for (uint32_t s = KV_COMPACT_ASKED; s <= KV_COMPACT_MERGE; s++)
-		was |= advance(db, s, KV_COMPACT_NONE);
+	if (was)
+		atomic_store(&db->d_compact.cp_all_err, err);
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+
+		if (!kvs)
+			continue;
+		was |= give_up(kvs, err);
+		kv_kvs_release(kvs);
+	}
 	if (was)
 		atomic_store(&db->d_compact.cp_err, err);
 }
@@ -242,6 +259,12 @@ static void begin(struct kvdb *db)
 	atomic_store(&cp->cp_moved, moved_bytes(db));
 }
 
+static void ask(struct kvdb_kvs *kvs)
+{
+	atomic_store(&kvs->k_compact_err, 0);
+	atomic_store(&kvs->k_compact, KV_COMPACT_ASKED);
+}
+
 static const char *reason(int err)
 {
 	switch (err) {
@@ -258,14 +281,30 @@ static const char *reason(int err)
 	}
 }
 
-static int finish(struct kvdb *db, unsigned flags)
+/* Why the compaction of a store, or of all and of values, was given up; others may have been. */
+static int end_of(struct kvdb *db, const struct kvdb_kvs *kvs)
+{
+	int err = atomic_load(kvs ? &kvs->k_compact_err : &db->d_compact.cp_all_err);
+
+	for (uint32_t i = 0; !kvs && i < KVDB_KVS_MAX && !err; i++) {
+		struct kvdb_kvs *k = kv_kvs_hold(db, i);
+
+		if (!k)
+			continue;
+		err = atomic_load(&k->k_compact_err);
+		kv_kvs_release(k);
+	}
+	return err;
+}
+
+static int finish(struct kvdb *db, const struct kvdb_kvs *kvs, unsigned flags)
 {
 	int err = 0, ended;
 
 	kv_work_kick(db);
 	if (flags & KVDB_COMPACT_WAIT)
 		err = kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT);
-	ended = atomic_load(&db->d_compact.cp_err);
+	ended = end_of(db, kvs);
 	if (!err && (flags & KVDB_COMPACT_WAIT) && ended)
 		err = kv_error(ended, "MP0966", "the compaction was given up before its end: %s",
 			       reason(ended));
@@ -284,12 +323,18 @@ int kvdb_compact(struct kvdb *db, unsigned flags)
 		return 0;
 	}
 	begin(db);
+	atomic_store(&db->d_compact.cp_all_err, 0);
 	/* those under way, too: what was written since then is to be flushed */
-	for (uint32_t s = KV_COMPACT_NONE; s <= KV_COMPACT_MERGE; s++)
-		if (s != KV_COMPACT_ASKED)
-			advance(db, s, KV_COMPACT_ASKED);
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+
+		if (!kvs)
+			continue;
+		ask(kvs);
+		kv_kvs_release(kvs);
+	}
 	kv_reloc_force(db);
-	return finish(db, flags);
+	return finish(db, NULL, flags);
 }
 
 int kvdb_kvs_compact(struct kvdb_kvs *kvs, unsigned flags)
@@ -300,13 +345,13 @@ int kvdb_kvs_compact(struct kvdb_kvs *kvs, unsigned flags)
 	if (err)
 		return err;
 	if (flags & KVDB_COMPACT_CANCEL) {
-		if (atomic_exchange(&kvs->k_compact, KV_COMPACT_NONE) != KV_COMPACT_NONE)
+		if (give_up(kvs, -ECANCELED))
 			atomic_store(&db->d_compact.cp_err, -ECANCELED);
 		return 0;
 	}
 	begin(db);
-	atomic_store(&kvs->k_compact, KV_COMPACT_ASKED);
-	return finish(db, flags);
+	ask(kvs);
+	return finish(db, kvs, flags);
 }
 
 int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out)

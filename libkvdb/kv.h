@@ -797,6 +797,7 @@ struct kvdb_kvs {
 	_Atomic(uint32_t) k_cursors;		/* and transactions that wrote to it */
 	struct kv_merging k_merging;
 	_Atomic(uint32_t) k_compact;	/* enum kv_compact_state */
+	_Atomic(int) k_compact_err;	/* why that ended before its end, since it was asked for */
 	_Atomic(uint64_t) k_compact_run; /* runs with smaller ids are to be merged */
 	_Atomic(bool) k_bulk;		/* a bulk load has a place among the runs: no merge */
 	/* background work on it: wait for 0 before freeing */
@@ -857,6 +858,7 @@ struct kv_compact {
 	_Atomic(uint64_t) cp_todo, cp_done; /* bytes of runs and values, since it was asked for */
 	_Atomic(uint64_t) cp_moved;	/* value bytes that had been moved when it was */
 	_Atomic(int) cp_err;		/* why the last one ended before its end, or 0 */
+	_Atomic(int) cp_all_err;	/* the same of the last one of all stores and values */
 };
 
 /* Counters that many threads bump live in kv_thread; these are rarely touched. */

@@ -682,6 +682,26 @@ static void a_compaction_that_is_taken_back_holds_up_no_other(void)
 	done(0);
 }
 
+/* Nor is it told that it was. */
+static void what_is_taken_back_is_told_to_who_asked_for_it(void)
+{
+	struct kvdb_compact_status st;
+
+	fresh(64u << 20);
+	put_some(1);
+	for (unsigned s = 0; s < 2; s++)
+		T_EQ(kvdb_kvs_compact(kvs[s], 0), 0);
+	T_EQ(kvdb_kvs_compact(kvs[1], KVDB_COMPACT_CANCEL), 0);
+	T_EQ(kvdb_kvs_compact(kvs[0], KVDB_COMPACT_WAIT), 0);
+	T_EQ(kvdb_compact_status(db, &st), 0);
+	T_EQ(st.error, -ECANCELED);
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), 0);
+	T_EQ(kvdb_compact_status(db, &st), 0);
+	T_EQ(st.error, 0);
+	all_hold();
+	done(0);
+}
+
 static uint32_t runs_of(unsigned s)
 {
 	struct kvdb_kvs_info in;
@@ -1370,6 +1390,7 @@ int main(void)
 	T_RUN(compact_does_not_wait_for_a_bulk_load);
 	T_RUN(compact_may_be_asked_for_at_any_time);
 	T_RUN(a_compaction_that_is_taken_back_holds_up_no_other);
+	T_RUN(what_is_taken_back_is_told_to_who_asked_for_it);
 	T_RUN(a_compaction_asked_for_during_a_merge_is_done);
 	T_RUN(memtables_of_one_compaction_are_not_those_of_another);
 	T_RUN(who_cancels_does_not_wait_for_a_job_that_goes_on);
