@@ -277,10 +277,10 @@ static const struct km_wl workload[] = {
 			     [KM_POLL] = 3, [KM_IDLE] = 1, [KM_FLUSH] = 2, [KM_CREATE] = 5,
 			     [KM_DROP] = 4, [KM_REOPEN] = 1 }),
 	/* names that come back, options that change, of stores that are flushed and checkpointed */
-	KV_WL("faces", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 260, .kc_stores = 3,
+	KV_WL("faces", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 320, .kc_stores = 3,
 	      .kc_keys = 30, .kc_logs = 1, .kc_log_bytes = 512 * KiB, .kc_leaf_keys = 6,
 	      .kc_weight = { [KM_PUT] = 24, [KM_DEL] = 3, [KM_MANY] = 1, [KM_SYNC] = 1,
-			     [KM_POLL] = 4, [KM_IDLE] = 2, [KM_FLUSH] = 4, [KM_COMPACT] = 3,
+			     [KM_POLL] = 4, [KM_IDLE] = 2, [KM_FLUSH] = 6, [KM_COMPACT] = 3,
 			     [KM_CREATE] = 2, [KM_DROP] = 1, [KM_CKPT] = 2, [KM_UNCKPT] = 1,
 			     [KM_RENAME] = 8, [KM_SET] = 8, [KM_REOPEN] = 1 }),
 	KV_WL("fallback", true, .kc_bytes = { 16 * MiB, 3 * MiB }, .kc_steps = 60, .kc_stores = 1,
