@@ -127,14 +127,19 @@ static int uring_buf_find(const struct mpl_uring *ur, const struct iovec *v)
 	return -1;
 }
 
+/* After every call that hands over: when nothing is left queued, the files are not needed. */
+static void uring_pushed(struct mpool_ioq *q)
+{
+	if (q->q_back->kicked && !io_uring_sq_ready(&q->q_uring->ur_ring))
+		q->q_back->kicked(q);
+}
+
 /* Hands over what was queued. What the ring does not take now stays queued, with its files. */
 static int uring_push(struct mpool_ioq *q)
 {
-	struct io_uring *ring = &q->q_uring->ur_ring;
-	int rc = io_uring_submit(ring);
+	int rc = io_uring_submit(&q->q_uring->ur_ring);
 
-	if (q->q_back->kicked && !io_uring_sq_ready(ring))
-		q->q_back->kicked(q);
+	uring_pushed(q);
 	return rc;
 }
 
@@ -336,8 +341,10 @@ static int uring_poll(struct mpool_ioq *q, unsigned want, uint64_t end_ns)
 	 */
 	if (ur->ur_event_fd >= 0 || (!want && !io_uring_cq_ready(&ur->ur_ring)))
 		io_uring_get_events(&ur->ur_ring);
-	if (want)
+	if (want) {
 		uring_wait(q, want, end_ns);
+		uring_pushed(q);
+	}
 	uring_collect(q);
 	return 0;
 }

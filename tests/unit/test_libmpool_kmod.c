@@ -4,8 +4,11 @@
  * in the cache already, here a file, or a pipe, which cannot be flushed. So a
  * flush that never reaches the system is seen.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <liburing.h>
 #include <unistd.h>
 
 #include "harness.h"
@@ -15,6 +18,18 @@
 static struct mpl_kmod *km;
 static struct mpl_kobj *ko;
 static struct mpool_obj obj;
+static int lost_submits;	/* calls still to come in which the ring takes nothing */
+
+int io_uring_submit(struct io_uring *ring)
+{
+	int (*next)(struct io_uring *ring) =
+		(int (*)(struct io_uring *))dlsym(RTLD_NEXT, "io_uring_submit");
+
+	if (!lost_submits)
+		return next(ring);
+	lost_submits--;
+	return -EAGAIN;
+}
 
 /* an open pool with one object, whose descriptor is @fd */
 static void rig(int fd, int is_uring)
@@ -135,10 +150,39 @@ static void pins_count(void)
 	rig_free();
 }
 
+/*
+ * Who waits for the end hands over what the ring had not taken before. Then the pins have
+ * ended too: the object may be closed, and with it goes what the queue would unpin later.
+ */
+static void pins_end_with_what_a_wait_hands_over(void)
+{
+	struct mpool_io io = { .obj = &obj, .type = MPOOL_FLUSH };
+	int64_t timeout_ns[] = { -1, 10000000000 };
+	struct mpool_cqe cqe;
+	struct mpool_ioq *q;
+	unsigned i;
+
+	for (i = 0; i < 2 && mpl_uring_works(); i++) {
+		rig(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), 1);
+		T_EQ(mpl_kmod_ioq_open(&km->km_pool, 2, &q), 0);
+		km->km_pool.mp_open++;
+		lost_submits = 3;
+		T_EQ(mpool_ioq_submit(q, &io, 1), 1);
+		T_EQ(ko->ko_pins, 1);
+		T_EQ(mpool_ioq_reap(q, &cqe, 1, 1, timeout_ns[i]), 1);
+		T_EQ(cqe.res, 0);
+		T_EQ(lost_submits, 0);
+		T_EQ(ko->ko_pins, 0);
+		mpool_ioq_close(q);
+		rig_free();
+	}
+}
+
 int main(void)
 {
 	T_RUN(flushes_reach_the_system);
 	T_RUN(transfers_use_the_cached_descriptor);
 	T_RUN(pins_count);
+	T_RUN(pins_end_with_what_a_wait_hands_over);
 	return t_done();
 }
