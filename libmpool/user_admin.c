@@ -317,9 +317,12 @@ static int file_grow(const char *path, uint64_t size, int *is_zeroed)
 	if (!rc) {
 		*is_zeroed = (uint64_t)st.st_size == pb.pb_bytes;
 		/* the open that follows flushes it, before a superblock counts on it */
-		if (ftruncate(fd, (off_t)size))
-			rc = mpl_err_as(MPL_FULLFS, -errno, "%s cannot have %llu bytes: %s", path,
+		if (ftruncate(fd, (off_t)size)) {
+			/* no room, whoever sets the limit: as when it is made */
+			rc = errno == EFBIG || errno == EDQUOT ? -ENOSPC : -errno;
+			rc = mpl_err_as(MPL_FULLFS, rc, "%s cannot have %llu bytes: %s", path,
 					(unsigned long long)size, strerror(errno));
+		}
 	}
 	mpl_dev_fini(&dev);
 	return rc;

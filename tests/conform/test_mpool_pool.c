@@ -7,7 +7,9 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -677,6 +679,31 @@ static void a_writer_waits_for_a_reader_that_leaves(void)
 	T_EQ(mpool_close(w), 0);
 }
 
+/* as when it is created: no room, whoever sets the limit; the pool is what it was */
+static void a_file_that_may_not_grow_so_far_is_no_room(void)
+{
+	struct rlimit old, rl;
+	char path[600];
+	struct stat a, b;
+	int rc;
+
+	T_EQ(mpool_close(th_new_pool(NULL, NULL)), 0);
+	T_EQ(stat(th_member(path), &a), 0);
+	T_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+	rl = old;
+	rl.rlim_cur = (rlim_t)a.st_size;
+	signal(SIGXFSZ, SIG_IGN);
+	T_EQ(setrlimit(RLIMIT_FSIZE, &rl), 0);
+	rc = mpool_grow(th_pool, NULL, (uint64_t)a.st_size + MIB, MPOOL_CAPACITY);
+	T_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+	signal(SIGXFSZ, SIG_DFL);
+	T_EQ(rc, -ENOSPC);
+	T_STREQ(mpool_error_detail()->id, "MP0416");
+	T_EQ(stat(path, &b), 0);
+	T_EQ(a.st_size, b.st_size);
+	T_EQ(mpool_grow(th_pool, NULL, (uint64_t)a.st_size + MIB, MPOOL_CAPACITY), 0);
+}
+
 int main(void)
 {
 	unsetenv("MPOOL_DEV");
@@ -702,6 +729,7 @@ int main(void)
 	TH_RUN_FILES(pool_json_is_checked);
 	T_RUN(lease_is_exclusive);
 	T_RUN(a_readers_lease_is_known_to_it);
+	TH_RUN_FILES(a_file_that_may_not_grow_so_far_is_no_room);
 	T_RUN(inspection_reads_only);
 	TH_RUN_FILES(for_reading_only_nothing_is_changed);
 	TH_RUN_FILES(a_filter_of_system_calls_stops_no_pool);
