@@ -48,13 +48,24 @@ void mpl_cfg_free(struct mpl_cfg *cf)
 	free(cf);
 }
 
+/* as mpl_fd_flush(): a signal ends it on some file systems, and nothing has failed */
+static int fd_sync(int fd)
+{
+	int rc;
+
+	do {
+		rc = fsync(fd);
+	} while (rc && errno == EINTR);
+	return rc ? -errno : 0;
+}
+
 int mpl_dir_sync(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
 
 	if (fd < 0)
 		return -errno;
-	rc = BARRIER(206, fsync(fd) ? -errno : 0);
+	rc = BARRIER(206, fd_sync(fd));
 	close(fd);
 	return rc;
 }
@@ -257,7 +268,7 @@ static int cfg_write(const char *pool, const char *text)
 			rc = -errno;
 	}
 	if (!rc)
-		rc = BARRIER(208, fsync(fd) ? -errno : 0);
+		rc = BARRIER(208, fd_sync(fd));
 	if (close(fd) && !rc)
 		rc = -errno;
 	if (!rc && rename(tmp, path))

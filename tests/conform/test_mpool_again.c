@@ -12,7 +12,7 @@
 
 #include "pool_help.h"
 
-static int lost_syncs, lost_submits;
+static int lost_syncs, lost_fsyncs, lost_submits;
 
 int fdatasync(int fd)
 {
@@ -21,6 +21,17 @@ int fdatasync(int fd)
 	if (!lost_syncs)
 		return next(fd);
 	lost_syncs--;
+	errno = EINTR;
+	return -1;
+}
+
+int fsync(int fd)
+{
+	int (*next)(int fd) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+
+	if (!lost_fsyncs)
+		return next(fd);
+	lost_fsyncs--;
 	errno = EINTR;
 	return -1;
 }
@@ -54,6 +65,23 @@ static void an_interrupted_flush_goes_on(void)
 	mpool_obj_close(obj);
 	T_EQ(mpool_close(mp), 0);
 	free(buf);
+}
+
+/* nor is it one of pool.json and its directory: at the end the pool is there, or gone */
+static void an_interrupted_create_and_destroy_go_on(void)
+{
+	int i;
+
+	th_fresh();
+	for (i = 1; i <= 3; i++) {
+		lost_fsyncs = i;
+		T_EQ(th_create_at(th_pool, 16 * MIB, 0), 0);
+		T_EQ(lost_fsyncs, 0);
+		lost_fsyncs = i;
+		T_EQ(mpool_destroy(th_pool, NULL), 0);
+		T_EQ(lost_fsyncs, 0);
+		T_EQ(access(th_pool, F_OK), -1);
+	}
 }
 
 /* The ring took nothing at the submission: who only looks from time to time hands it over. */
@@ -92,6 +120,8 @@ int main(void)
 	unsetenv("MPOOL_DEV");
 	TH_RUN_FILES(an_interrupted_flush_goes_on);
 	lost_syncs = 0;
+	TH_RUN_FILES(an_interrupted_create_and_destroy_go_on);
+	lost_fsyncs = 0;
 	th_fresh();
 	o.io = "uring";
 	if (!th_create_at(th_pool, 16 * MIB, 0) && !mpool_open(th_pool, &o, &mp)) {
