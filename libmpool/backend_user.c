@@ -208,7 +208,9 @@ static void user_obj_close(struct mpool_obj *obj)
 
 	mp_obj_info(obj->ob_core, &oi);
 	mp_obj_put(obj->ob_core);
-	if (oi.oi_flags & MPOOL_OBJ_DELETED)
+	/* the space of a deleted or aborted one is free now */
+	if ((oi.oi_flags & MPOOL_OBJ_DELETED) ||
+	    (oi.oi_kind == MPOOL_MBLOCK && !(oi.oi_flags & MPOOL_OBJ_COMMITTED)))
 		discard_kick(us);
 }
 

@@ -704,6 +704,26 @@ static void a_file_that_may_not_grow_so_far_is_no_room(void)
 	T_EQ(mpool_grow(th_pool, NULL, (uint64_t)a.st_size + MIB, MPOOL_CAPACITY), 0);
 }
 
+/* as that of a deleted one; nobody deletes anything here that would bring it about */
+static void the_space_of_an_aborted_object_is_discarded(void)
+{
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	struct mpool_obj *obj = th_alloc(mp, MPOOL_MBLOCK, MPOOL_CAPACITY, MIB, 0);
+	struct iovec v = { th_buf(MIB, 1), MIB };
+	struct mpool_dev_info di = { .discard_bytes = 0 };
+	int i;
+
+	T_EQ(mpool_write(obj, 0, &v, 1), 0);
+	mpool_obj_close(obj);
+	for (i = 0; i < 5000 && di.discard_bytes < MIB; i++) {
+		usleep(1000);
+		T_EQ(mpool_dev_info(mp, 0, &di), 0);
+	}
+	T_OK(di.discard_bytes >= MIB);
+	free(v.iov_base);
+	T_EQ(mpool_close(mp), 0);
+}
+
 int main(void)
 {
 	unsetenv("MPOOL_DEV");
@@ -729,6 +749,7 @@ int main(void)
 	TH_RUN_FILES(pool_json_is_checked);
 	T_RUN(lease_is_exclusive);
 	T_RUN(a_readers_lease_is_known_to_it);
+	TH_RUN_FILES(the_space_of_an_aborted_object_is_discarded);
 	TH_RUN_FILES(a_file_that_may_not_grow_so_far_is_no_room);
 	T_RUN(inspection_reads_only);
 	TH_RUN_FILES(for_reading_only_nothing_is_changed);
