@@ -49,7 +49,7 @@ void mpl_cfg_free(struct mpl_cfg *cf)
 }
 
 /* as mpl_fd_flush(): a signal ends it on some file systems, and nothing has failed */
-static int fd_sync(int fd)
+static int fd_flush(int fd)
 {
 	int rc;
 
@@ -65,7 +65,7 @@ int mpl_dir_sync(const char *path)
 
 	if (fd < 0)
 		return -errno;
-	rc = BARRIER(206, fd_sync(fd));
+	rc = BARRIER(206, fd_flush(fd));
 	close(fd);
 	return rc;
 }
@@ -268,7 +268,7 @@ static int cfg_write(const char *pool, const char *text)
 			rc = -errno;
 	}
 	if (!rc)
-		rc = BARRIER(208, fd_sync(fd));
+		rc = BARRIER(208, fd_flush(fd));
 	if (close(fd) && !rc)
 		rc = -errno;
 	if (!rc && rename(tmp, path))

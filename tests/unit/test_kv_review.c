@@ -521,6 +521,62 @@ static void drain_beside_writers_keeps_the_database_alive(void)
 	drop_db();
 }
 
+static _Atomic(bool) is_made;
+
+/* Of a database. */
+static void *make_stores(void *arg)
+{
+	struct kvdb *db = arg;
+	const struct kv_props props = { .pr_unknown = 0 };
+	struct kvdb_kvs *k;
+
+	for (unsigned int i = 0; i < 50000; i++) {
+		if (kv_kvs_new(db, 1000, "z", 0, &props, &k))
+			abort();
+		pthread_mutex_lock(&db->d_kvs_lock);
+		db->d_kvs[k->k_slot] = NULL;
+		db->d_nkvs--;
+		pthread_mutex_unlock(&db->d_kvs_lock);
+		kv_kvs_free(db, k);
+	}
+	atomic_store(&is_made, true);
+	return NULL;
+}
+
+/* T5: who finds a new store may write to it, before its maker goes on. */
+static void a_store_is_counted_before_its_lock_is_free(void)
+{
+	struct kvdb_kvs *k = NULL, *last;
+	uint64_t gen = 0, was;
+	unsigned int bad = 0;
+	struct kvdb_opts o;
+	pthread_t thread;
+	struct kvdb *db;
+
+	make_db(64u << 20, 64u << 10);
+	opts(&o, KVDB_MANUAL);
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	atomic_store(&is_made, false);
+	T_EQ(pthread_create(&thread, NULL, make_stores, db), 0);
+	while (!atomic_load(&is_made)) {
+		if (pthread_mutex_trylock(&db->d_kvs_lock))
+			continue;
+		last = k;
+		was = gen;
+		k = db->d_kvs[0];
+		gen = atomic_load(&db->d_tree_gen);
+		pthread_mutex_unlock(&db->d_kvs_lock);
+		bad += k && !last && gen == was;
+		/* the other one is to get the lock, too */
+		for (unsigned int i = 0; i < 50; i++)
+			kv_cpu_pause();
+	}
+	pthread_join(thread, NULL);
+	T_EQ(bad, 0);
+	T_EQ(kvdb_close(db), 0);
+	drop_db();
+}
+
 int main(void)
 {
 	T_RUN(open_works_at_every_fill_of_the_container);
@@ -528,6 +584,7 @@ int main(void)
 	T_RUN(epoch_of_many_segments_is_durable);
 	T_RUN(a_segment_is_sealed_once_whatever_becomes_of_its_record);
 	T_RUN(segments_wait_for_a_store_that_is_made);
+	T_RUN(a_store_is_counted_before_its_lock_is_free);
 	T_RUN(second_writer_sets_the_gate);
 	T_RUN(what_was_durable_before_a_failure_stays_so);
 	T_RUN(many_cut_edits_of_small_runs_are_collected);

@@ -696,53 +696,6 @@ static void a_tree_is_counted_before_its_lock_is_free(void)
 	end();
 }
 
-static void *make_stores(void *arg)
-{
-	const struct kv_props props = { .pr_unknown = 0 };
-	struct kvdb_kvs *k;
-
-	for (unsigned int i = 0; i < 50000; i++) {
-		if (kv_kvs_new(db, 1000, "z", 0, &props, &k))
-			abort();
-		pthread_mutex_lock(&db->d_kvs_lock);
-		db->d_kvs[k->k_slot] = NULL;
-		db->d_nkvs--;
-		pthread_mutex_unlock(&db->d_kvs_lock);
-		kv_kvs_free(db, k);
-	}
-	atomic_store(&enough, true);
-	return arg;
-}
-
-/* T5: who finds a new store may write to it, before its maker goes on. */
-static void a_store_is_counted_before_its_lock_is_free(void)
-{
-	struct kvdb_kvs *k = NULL, *last;
-	uint64_t gen = 0, was;
-	unsigned int bad = 0;
-	pthread_t thread;
-
-	fresh();
-	atomic_store(&enough, false);
-	T_EQ(pthread_create(&thread, NULL, make_stores, NULL), 0);
-	while (!atomic_load(&enough)) {
-		if (pthread_mutex_trylock(&db->d_kvs_lock))
-			continue;
-		last = k;
-		was = gen;
-		k = db->d_kvs[2];
-		gen = atomic_load(&db->d_tree_gen);
-		pthread_mutex_unlock(&db->d_kvs_lock);
-		bad += k && !last && gen == was;
-		/* the other one is to get the lock, too */
-		for (unsigned int i = 0; i < 50; i++)
-			kv_cpu_pause();
-	}
-	pthread_join(thread, NULL);
-	T_EQ(bad, 0);
-	end();
-}
-
 /* A tree was counted; who did it loses the processor before he drops the cached forest. */
 static void *drop_late(void *arg)
 {
@@ -1231,7 +1184,6 @@ int main(void)
 	T_RUN(a_range_delete_that_moves_looks_for_owners_again);
 	T_RUN(a_delete_of_many_keys_marks_no_tree_that_is_being_replaced);
 	T_RUN(a_tree_is_counted_before_its_lock_is_free);
-	T_RUN(a_store_is_counted_before_its_lock_is_free);
 	T_RUN(no_view_waits_for_who_publishes);
 	T_RUN(a_drop_that_fails_is_seen_by_nobody);
 	T_RUN(a_view_of_a_dropped_store_stops_no_writer);
