@@ -110,23 +110,27 @@ static void good_histories_pass(void)
 		planted_check(&good[i]);
 }
 
+/* An anomaly that needs three transactions in one order is not in every history of a fault. */
 static void generated(enum hist_fault fault, unsigned want, unsigned every)
 {
-	char got[300];
 	struct hist_verdict v;
+	unsigned bits = 0, i;
+	char got[300];
 	struct hist h;
 
-	hist_generate(&h, t_seed(), 20000, 16, fault, every);
-	hist_check(&h, &v);
-	printf("# %s: %s; %" PRIu64 " write skews\n", hist_fault_name[fault],
-	       hist_names(v.hv_bits, got, sizeof(got)), v.hv_skews);
-	hist_fini(&h);
-	if ((v.hv_bits & want) != want)
-		T_FAIL("%s: found only %s", hist_fault_name[fault],
-		       hist_names(v.hv_bits, got, sizeof(got)));
-	if (!(want & ~(unsigned)HB_SKEW) && v.hv_bits != want)
-		T_FAIL("%s: found %s: %s", hist_fault_name[fault],
-		       hist_names(v.hv_bits, got, sizeof(got)), v.hv_why);
+	for (i = 0; !i || (i < 6 && (bits & want) != want); i++) {
+		hist_generate(&h, t_seed() + i, 20000, 16, fault, every);
+		hist_check(&h, &v);
+		printf("# %s: %s; %" PRIu64 " write skews\n", hist_fault_name[fault],
+		       hist_names(v.hv_bits, got, sizeof(got)), v.hv_skews);
+		hist_fini(&h);
+		bits |= v.hv_bits;
+	}
+	hist_names(bits, got, sizeof(got));
+	if ((bits & want) != want)
+		T_FAIL("%s: found only %s", hist_fault_name[fault], got);
+	if (!(want & ~(unsigned)HB_SKEW) && bits != want)
+		T_FAIL("%s: found %s: %s", hist_fault_name[fault], got, v.hv_why);
 }
 
 static void every_fault_of_a_store_is_found(void)
