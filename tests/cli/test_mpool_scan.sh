@@ -83,6 +83,22 @@ scan_trusts() {
 	want 8 mpool scan --trust ./a/capacity.mp
 }
 
+# that the file is there is what counts
+trust_that_fails_is_none() {
+	pool ./a
+	export MPOOL_TRUST_DIR=$PWD/etc/pools.d
+	mkdir -p -m 755 etc/pools.d
+	(
+		ulimit -f 0
+		exec mpool scan --trust ./a/capacity.mp
+	) 2>&1 >/dev/null </dev/null | cat >"$S/err" || true
+	one_line_error
+	has err 'cannot note that a is trusted: File too large'
+	same left "$(ls -A etc/pools.d)" ""
+	want 0 mpool scan -H -o trusted ./a/capacity.mp
+	same trusted "$(cat "$S/out")" no
+}
+
 scan_recovers_a_lost_first_block() {
 	pool
 	fill 2
@@ -232,6 +248,7 @@ doctor_names_states_and_cures() {
 run scan_groups_members
 run scan_takes_a_pool_whose_add_was_cut
 run scan_trusts
+run trust_that_fails_is_none
 run scan_recovers_a_lost_first_block
 run scan_recovers_a_damaged_first_superblock
 run scan_recovers_a_device_that_grew

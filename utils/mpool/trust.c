@@ -82,18 +82,24 @@ bool trust_has(const uint8_t uuid[16])
 	return is_there;
 }
 
+/* Whole or not at all: that the file is there says that the pool is trusted. */
 static int trust_write(int dir, const char *uuid, const char *name)
 {
-	char text[128];
-	int n = snprintf(text, sizeof(text), "# pool %s\n", name), rc = 0;
-	int fd = openat(dir, uuid, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+	char text[128], tmp[UUID_STR + 4];
+	int n = snprintf(text, sizeof(text), "# pool %s\n", name), rc = 0, fd;
 
+	snprintf(tmp, sizeof(tmp), "%s.tmp", uuid);
+	fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -errno;
-	if (fchmod(fd, 0644) || write(fd, text, (size_t)n) != n || fsync(fd) || fsync(dir))
+	errno = 0;
+	if (fchmod(fd, 0644) || write(fd, text, (size_t)n) != n || fsync(fd) ||
+	    renameat(dir, tmp, dir, uuid))
 		rc = errno ? -errno : -EIO;
 	close(fd);
-	return rc;
+	if (rc)
+		unlinkat(dir, tmp, 0);
+	return rc ? rc : fsync(dir) ? -errno : 0;
 }
 
 int trust_add(const uint8_t uuid[16], const char *name)
