@@ -87,7 +87,7 @@ scan_trusts() {
 trust_that_fails_is_none() {
 	pool ./a
 	export MPOOL_TRUST_DIR=$PWD/etc/pools.d
-	mkdir -p -m 755 etc/pools.d
+	mkdir -p etc/pools.d
 	(
 		ulimit -f 0
 		exec mpool scan --trust ./a/capacity.mp
