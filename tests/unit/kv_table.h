@@ -38,7 +38,7 @@ static inline void open_db(void)
 
 static inline void fresh(uint64_t bytes)
 {
-	kv_fresh(dir, sizeof(dir), "kv_reloc", bytes, SEG);
+	kv_fresh(dir, sizeof(dir), "kv_table", bytes, SEG);
 	memset(version, 0, sizeof(version));
 	open_db();
 }

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kv_fresh.h"
 #include "mdc.h"
 
 #define TAG (KV_TAG_MARK << 48 | 0x123456789abull)
@@ -601,19 +602,11 @@ static void sealed_lengths_never_grow(void)
 
 /* ---- on a pool ------------------------------------------------------------------ */
 
-static char dir[64];
+static char dir[256];
 
 static void pool_make(void)
 {
-	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64u << 20 };
-	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
-
-	strcpy(dir, "/tmp/test_kv_mdc.XXXXXX");
-	T_OK(mkdtemp(dir));
-	co.devs = &dev;
-	co.ndevs = 1;
-	T_EQ(mpool_create(dir, &co), 0);
-	T_EQ(kvdb_create(dir, NULL), 0);
+	kv_fresh(dir, sizeof(dir), "kv_mdc", 64u << 20, 0);
 }
 
 static void compaction_keeps_the_state(void)
@@ -804,8 +797,6 @@ static void a_compaction_that_does_not_fit_is_given_up(void)
 static void room_is_left_for_segments_that_are_not_known(void)
 {
 	static struct kvdb db;
-	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 256u << 20 };
-	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7 };
 	struct kv_props p = { .pr_unknown = 0 };
 	struct kv_mdc_seg cut[UNKNOWN];
@@ -813,12 +804,7 @@ static void room_is_left_for_segments_that_are_not_known(void)
 	uint32_t i, n = 4096;
 	struct kv_seg *s;
 
-	strcpy(dir, "/tmp/test_kv_mdc.XXXXXX");
-	T_OK(mkdtemp(dir));
-	co.devs = &dev;
-	co.ndevs = 1;
-	T_EQ(mpool_create(dir, &co), 0);
-	T_EQ(kvdb_create(dir, NULL), 0);
+	kv_fresh(dir, sizeof(dir), "kv_mdc", 256u << 20, 0);
 	db_attach(&db);
 	T_EQ(kv_mdc_incarn(&db, &in, NULL, 0), 0);
 	for (i = 0; i < UNKNOWN; i++) {
