@@ -59,7 +59,7 @@ SETS = {
     "large": dict(records=8000000, ops=20000000, scans=1000000, limit=2 * GIB, cache=GIB,
                   own_cache=GIB * 9 // 5, threads=32, seconds=20, is_cold=True,
                   workloads=["load", "c", "c uniform"] + YCSB_CHANGES + ["e settled"], settle=150,
-                  queued=["c", "c uniform", "b", "d"], device=True,
+                  queued=["c", "c uniform", "a", "b", "f", "d"], device=True,
                   outside=["hash"], load_outside=["wiredtiger", "lmdb"],
                   recover=["kvdb", "rocksdb"]),
     "threads": dict(records=500000, ops=400000, limit=4 * GIB, cache=2 * GIB, load_threads=4,
