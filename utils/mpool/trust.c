@@ -97,9 +97,13 @@ static int trust_write(int dir, const char *uuid, const char *name)
 	    renameat(dir, tmp, dir, uuid))
 		rc = errno ? -errno : -EIO;
 	close(fd);
-	if (rc)
+	if (rc) {
 		unlinkat(dir, tmp, 0);
-	return rc ? rc : fsync(dir) ? -errno : 0;
+	} else if (fsync(dir)) {
+		rc = -errno;
+		unlinkat(dir, uuid, 0);	/* who is told of a failure has not trusted it */
+	}
+	return rc;
 }
 
 int trust_add(const uint8_t uuid[16], const char *name)
