@@ -107,9 +107,11 @@ static void job_leave_mts(struct kv_job *j)
 	j->j_in = j->j_tree->tr_run + at;
 }
 
-/* Whoever asked for the merge does not want it any more. */
+/* Whoever asked for the merge does not want it any more, or a drop waits for its end. */
 static bool job_is_cancelled(struct kv_job *j)
 {
+	if (atomic_load_explicit(&j->j_kvs->k_dropped, memory_order_relaxed))
+		return true;
 	if (j->j_move)
 		return kv_reloc_is_cancelled(j->j_db);
 	return j->j_asked && atomic_load(&j->j_kvs->k_compact) == KV_COMPACT_NONE;

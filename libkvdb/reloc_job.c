@@ -125,7 +125,8 @@ static void count_ent(struct kv_rjob *jb, const struct kv_ent *e)
 }
 
 /* -ECANCELED: the database stops, or somebody cancelled. */
-static int count_walk(struct kvdb *db, struct kv_iter *it, struct kv_rjob *jb, struct kv_walk *wa)
+static int count_walk(struct kvdb *db, const struct kvdb_kvs *kvs, struct kv_iter *it,
+		      struct kv_rjob *jb, struct kv_walk *wa)
 {
 	struct kv_ent e;
 	uint64_t now = kv_time_ms(db);
@@ -135,6 +136,8 @@ static int count_walk(struct kvdb *db, struct kv_iter *it, struct kv_rjob *jb, s
 		if (n % CHECK_EVERY == 0) {
 			if (kv_work_stopping(db) || kv_fault(db) || kv_reloc_is_cancelled(db))
 				return -ECANCELED;
+			if (atomic_load_explicit(&kvs->k_dropped, memory_order_relaxed))
+				return 0;	/* its drop waits for us; nothing of it is left to move */
 			kv_walk_on(db, wa);
 		}
 		rc = it->it_ops->next(it, &e);
@@ -222,7 +225,7 @@ static int count_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr
 	}
 	if (!rc) {
 		kv_walk_begin(db, &wa, kv_tree_bytes(tr), keys / CHECK_EVERY);
-		rc = count_walk(db, it, jb, &wa);
+		rc = count_walk(db, kvs, it, jb, &wa);
 		kv_walk_end(db, &wa);
 	}
 	it->it_ops->close(it);
@@ -314,8 +317,8 @@ static int move_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr,
 
 	(void)tr;
 	jb->jb_stores += rc > 0;
-	/* a bulk load began meanwhile: its store's references keep their segments */
-	if (rc == -EAGAIN && atomic_load(&kvs->k_bulk))
+	/* a bulk load began meanwhile, or a drop: the store's references keep their segments */
+	if (rc == -EAGAIN && (atomic_load(&kvs->k_bulk) || atomic_load(&kvs->k_dropped)))
 		return 0;
 	return rc < 0 ? rc : 0;
 }

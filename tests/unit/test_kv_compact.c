@@ -397,6 +397,57 @@ static void a_busy_store_does_not_keep_another_from_its_merges(void)
 	}
 }
 
+static void *merge_slowly(void *arg)
+{
+	struct kvdb_kvs *k = NULL;
+
+	for (uint32_t i = 0; !k || k->k_id != kvs[0]->k_id; i++) {
+		if (k)
+			kv_kvs_release(k);
+		k = kv_kvs_hold(db, i);
+	}
+	is_slow = true;
+	T_EQ(kv_merge_step(db, k), 0);
+	kv_kvs_release(k);
+	return arg;
+}
+
+static void *drop_store(void *arg)
+{
+	T_EQ(kvdb_kvs_drop(db, "a"), 0);
+	return arg;
+}
+
+/* Nobody makes or opens another store meanwhile; a merge of a large one takes hours. */
+static void a_drop_does_not_wait_for_the_end_of_a_merge(void)
+{
+	pthread_t merger, dropper;
+	uint64_t before;
+
+	clk = &keeping_clock;
+	fresh(64u << 20);
+	add_small_runs(0);
+	before = stats().merges;
+	is_to_wait = true;
+	T_EQ(pthread_create(&merger, NULL, merge_slowly, NULL), 0);
+	while (!kv_merge_is_busy(kvs[0]))
+		sched_yield();
+	T_EQ(pthread_create(&dropper, NULL, drop_store, NULL), 0);
+	while (!atomic_load(&kvs[0]->k_dropped))
+		sched_yield();
+	is_to_wait = false;
+	T_EQ(pthread_join(merger, NULL), 0);
+	T_EQ(pthread_join(dropper, NULL), 0);
+	T_EQ(stats().merges, before);
+	T_EQ(kvdb_kvs_create(db, "a", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "a", &kvs[0]), 0);
+	memset(version[0], 0, sizeof(version[0]));
+	settle();
+	all_hold();
+	done(0);
+	clk = NULL;
+}
+
 static void *drain_and_tell(void *arg)
 {
 	(void)arg;
@@ -444,6 +495,7 @@ int main(void)
 	T_RUN(who_cancels_does_not_wait_for_a_job_that_goes_on);
 	T_RUN(a_busy_store_does_not_keep_another_from_its_flush);
 	T_RUN(a_busy_store_does_not_keep_another_from_its_merges);
+	T_RUN(a_drop_does_not_wait_for_the_end_of_a_merge);
 	T_RUN(a_drain_does_not_wait_for_what_is_written_after_it_began);
 	return t_done();
 }
