@@ -805,6 +805,7 @@ struct kvdb_kvs {
 	_Atomic(struct kv_mt *) k_next_mt;	/* prepared for the next switch, or NULL */
 	_Atomic(uint64_t) k_prop[KV_PROPS];	/* by enum kv_prop; written under m_ddl_lock */
 	_Atomic(bool) k_dropped;	/* its handle stays, and takes no writes */
+	struct kvdb_kvs *k_next;	/* the one that was dropped before it; m_ddl_lock */
 	/*
 	 * Writer: a delete of many keys is stamped, a bulk load appears; reader: an
 	 * update looks at such and is stamped (U1). A leaf, held without I/O or waiting.

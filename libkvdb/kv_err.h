@@ -121,9 +121,8 @@
 	  "bytes", "sort the input (LC_ALL=C), or load it without --sorted") \
 	X("MP0986", "KV_BULK_BUSY", "the store has a bulk load already", \
 	  "finish or abort that one first") \
-	X("MP0990", "KV_STORES", "the database can take no more stores, or has dropped as many " \
-	  "as it can since it was opened", "drop a store that is not needed; close the " \
-	  "database and open it again; when all numbers are used: kvdb copy POOL NEW") \
+	X("MP0990", "KV_STORES", "the database can take no more stores", "drop a store that is " \
+	  "not needed; when all numbers are used: kvdb copy POOL NEW") \
 	X("MP0991", "KV_RANDOM", "the system gave no random bytes", \
 	  "see getrandom(2): a filter of system calls may be in its way") \
 	X("MP0992", "KV_LARGE", "a store is larger than a run or a metadata record can describe", \

@@ -403,8 +403,12 @@ static void free_stores(struct kvdb *db)
 			kv_kvs_free(db, db->d_kvs[i]);
 	memset(db->d_kvs, 0, sizeof(db->d_kvs));
 	db->d_nkvs = 0;
-	while (m && m->m_ndropped)
-		kv_kvs_free(db, m->m_dropped[--m->m_ndropped]);
+	while (m && m->m_dropped) {
+		struct kvdb_kvs *kvs = m->m_dropped;
+
+		m->m_dropped = kvs->k_next;
+		kv_kvs_free(db, kvs);
+	}
 }
 
 /* A tree retires its runs, a run its segments: each level needs a barrier of its own. */
@@ -822,11 +826,6 @@ static int drop_locked(struct kvdb *db, const char *name)
 		return kv_error(-EBUSY, "MP0964",
 				"store %s has an open cursor or bulk load, or an open "
 				"transaction wrote to it", name);
-	if (m->m_ndropped == KVDB_KVS_MAX)
-		return kv_error(-EBUSY, "MP0990",
-				"%u stores were dropped since the database was opened; open it "
-				"again",
-				KVDB_KVS_MAX);
 	/* nothing that the drop needs may fail when it is durable */
 	blank = kv_tree_new(db, NULL);
 	if (!blank)
@@ -847,7 +846,8 @@ static int drop_locked(struct kvdb *db, const char *name)
 		kv_tree_put(db, blank);
 		return err;
 	}
-	m->m_dropped[m->m_ndropped++] = kvs;
+	kvs->k_next = m->m_dropped;
+	m->m_dropped = kvs;
 	forget_tree(db, kvs, blank);
 	return 0;
 }

@@ -24,9 +24,7 @@ struct kv_mdc {
 	uint32_t m_nquiet;		/* blocks of the others, no record lists them yet; m_lock */
 	struct kv_mdc_capture *m_capture;	/* records go there, not to m_log; m_lock */
 	pthread_mutex_t m_ddl_lock;	/* one store is made or dropped at a time; outermost */
-	/* their memory may still be looked at; m_ddl_lock */
-	struct kvdb_kvs *m_dropped[KVDB_KVS_MAX];
-	uint32_t m_ndropped;
+	struct kvdb_kvs *m_dropped;	/* users keep their handles until close; m_ddl_lock */
 };
 
 /* Opens the container and replays it to its end. -ENOENT: none, or one without its first record. */

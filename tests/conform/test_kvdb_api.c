@@ -930,6 +930,28 @@ static void there_are_so_many_stores_and_no_more(void)
 	th_clean();
 }
 
+static void stores_come_and_go_without_end(void)
+{
+	struct kvdb_kvs *first = NULL, *k;
+	char val[8];
+	size_t len;
+
+	kh_fresh(256 * MIB, 0);
+	T_EQ(kh_put_str(kh_kvs("stays"), "k", "v"), 0);
+	for (unsigned i = 0; i < 2 * KVDB_KVS_MAX; i++) {
+		T_EQ(kvdb_kvs_create(kh_db, "goes", NULL), 0);
+		T_EQ(kvdb_kvs_open(kh_db, "goes", &k), 0);
+		T_EQ(kvdb_put(k, "k", 1, &i, sizeof(i)), 0);
+		first = first ? first : k;
+		T_EQ(kvdb_kvs_drop(kh_db, "goes"), 0);
+	}
+	FAILS(kvdb_get(first, "k", 1, val, sizeof(val), &len), -ENOENT);
+	FAILS(kvdb_put(first, "k", 1, "v", 1), -ENOENT);
+	T_OK(kh_holds_str(kh_kvs("stays"), "k", "v"));
+	kh_close();
+	th_clean();
+}
+
 static void drain_refuses_what_it_does_not_know(void)
 {
 	kh_fresh(64 * MIB, 0);
@@ -1025,6 +1047,7 @@ int main(void)
 	T_RUN(the_handle_of_a_dropped_store_takes_nothing);
 	T_RUN(a_key_that_is_absent_is_said);
 	T_RUN(there_are_so_many_stores_and_no_more);
+	T_RUN(stores_come_and_go_without_end);
 	T_RUN(drain_refuses_what_it_does_not_know);
 	T_RUN(bad_keys_and_values_change_nothing);
 	T_RUN(get_with_short_buffers);

@@ -242,7 +242,7 @@ struct kvdb_kvs_opts {
 int kvdb_kvs_create(struct kvdb *db, const char *name, const struct kvdb_kvs_opts *opts);
 /** kvdb_kvs_open() - open a store; the same handle for every opener. Threads: any. Blocking: never. Durability: none. Errors: -ENOENT. */
 int kvdb_kvs_open(struct kvdb *db, const char *name, struct kvdb_kvs **out);
-/** kvdb_kvs_drop() - remove a store and its data; writes by its handle fail with -ENOENT from then on, and nothing is found in it. Threads: any; no use of the store may be in progress. Blocking: I/O. Durability: durable on return. Errors: -ENOENT, -EINVAL (no name), -EBUSY (a cursor or a bulk load is open, or a transaction that wrote to it; KVDB_KVS_MAX were dropped since open), -EROFS, -EIO. */
+/** kvdb_kvs_drop() - remove a store and its data; writes by its handle fail with -ENOENT from then on, and nothing is found in it. Threads: any; no use of the store may be in progress. Blocking: I/O. Durability: durable on return. Errors: -ENOENT, -EINVAL (no name), -EBUSY (a cursor or a bulk load is open, or a transaction that wrote to it), -EROFS, -EIO. */
 int kvdb_kvs_drop(struct kvdb *db, const char *name);
 /**
  * kvdb_kvs_rename() - give a store another name; open handles stay good
