@@ -453,7 +453,6 @@ static int cursor_place(struct kvdb_cursor *c, bool up)
 static int with_reads(struct kvdb_cursor *c, int (*step)(struct kvdb_cursor *c, bool up), bool up)
 {
 	struct kv_async as = { .as_db = c->c_kvs->k_db, .as_owner = c };
-	unsigned tries = 0;
 	uint64_t before;
 	int rc;
 
@@ -461,18 +460,9 @@ static int with_reads(struct kvdb_cursor *c, int (*step)(struct kvdb_cursor *c, 
 		return step(c, up);
 	do {
 		before = kv_cursor_steps(c);
-		if (tries++ < KV_ASYNC_RUNS)
-			kv_async_begin(&as);
+		kv_async_try(&as);
 		rc = step(c, up);
-		kv_async_end();
-		if (kv_cursor_steps(c) != before) {
-			tries = 0;
-			kv_async_trim(&as);
-		}
-		if (rc == -EINPROGRESS)
-			kv_async_wait(&as);
-	} while (rc == -EINPROGRESS);
-	kv_async_free(&as);
+	} while (kv_async_again(&as, rc, kv_cursor_steps(c) != before));
 	return rc;
 }
 

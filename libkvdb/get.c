@@ -75,19 +75,13 @@ int kv_value_wait(struct kvdb *db, const struct kv_ent *e, void *buf, size_t siz
 {
 	struct kv_async as = { .as_db = db };
 	struct kv_thread *t;
-	unsigned tries = 0;
 	int rc;
 
 	do {
-		if (tries++ < KV_ASYNC_RUNS)
-			kv_async_begin(&as);
+		kv_async_try(&as);
 		t = kv_enter();
 		rc = kv_value_read(db, e, buf, size);
 		kv_exit(t);
-		kv_async_end();
-		if (rc == -EINPROGRESS)
-			kv_async_wait(&as);
-	} while (rc == -EINPROGRESS);
-	kv_async_free(&as);
+	} while (kv_async_again(&as, rc, false));
 	return rc;
 }

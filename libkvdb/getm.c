@@ -343,23 +343,14 @@ void kv_getm_end(struct kv_getm *gm)
 static void getm_wait(struct kv_getm *gm)
 {
 	struct kv_async as = { .as_db = gm->gm_kvs->k_db, .as_owner = gm };
-	unsigned tries = 0, before;
+	unsigned before;
 	int rc;
 
 	do {
 		before = gm->gm_left;
-		if (tries++ < KV_ASYNC_RUNS)
-			kv_async_begin(&as);
+		kv_async_try(&as);
 		rc = kv_getm_run(gm);
-		kv_async_end();
-		if (gm->gm_left != before) {
-			tries = 0;
-			kv_async_trim(&as);
-		}
-		if (rc)
-			kv_async_wait(&as);
-	} while (rc);
-	kv_async_free(&as);
+	} while (kv_async_again(&as, rc, gm->gm_left != before));
 }
 
 int kvdb_get_multi(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_get *get, unsigned n)

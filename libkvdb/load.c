@@ -404,6 +404,27 @@ void kv_async_wait(struct kv_async *as)
 	} while (n || as->as_new);
 }
 
+void kv_async_try(struct kv_async *as)
+{
+	if (as->as_tries++ < KV_ASYNC_RUNS)
+		kv_async_begin(as);
+}
+
+bool kv_async_again(struct kv_async *as, int rc, bool is_further)
+{
+	kv_async_end();
+	if (is_further) {
+		as->as_tries = 0;
+		kv_async_trim(as);
+	}
+	if (rc != -EINPROGRESS) {
+		kv_async_free(as);
+		return false;
+	}
+	kv_async_wait(as);
+	return true;
+}
+
 bool kv_async_is_same(const struct kv_aload *a, const struct kv_aload *b)
 {
 	return !a->al_is_direct && !b->al_is_direct && a->al_load.ld_first == b->al_load.ld_first &&

@@ -68,6 +68,7 @@ struct kv_async {
 	struct kv_aload *as_loads;	/* all of the operation */
 	struct kv_aload *as_new;	/* noted, not started: kv_async_next() */
 	unsigned as_run;		/* number of this run */
+	unsigned as_tries;		/* of kv_async_try(), without progress */
 	void *as_owner;
 };
 
@@ -94,6 +95,13 @@ struct kv_aload *kv_async_next(struct kv_async *as);
 bool kv_async_done(struct kv_aload *al, int err);
 /* Has all that the run noted done; the caller waits, outside of kv_enter() (RD-4). */
 void kv_async_wait(struct kv_async *as);
+/*
+ * An operation whose owner waits: do { kv_async_try(as); rc = ...; } while (kv_async_again(as, rc,
+ * is_further)). It runs until @rc is another than -EINPROGRESS, and its reads are done in between,
+ * outside of kv_enter() (RD-4). @is_further: the run came further than the one before.
+ */
+void kv_async_try(struct kv_async *as);
+bool kv_async_again(struct kv_async *as, int rc, bool is_further);
 /* The same pages, and both may use the pool's copy. */
 bool kv_async_is_same(const struct kv_aload *a, const struct kv_aload *b);
 /* Gives up a read that was not started; its operation is to be run again. */

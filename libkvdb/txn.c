@@ -265,20 +265,14 @@ static int newest_wait(struct kvdb_kvs *kvs, const struct kv_keylock *kl, uint64
 {
 	struct kv_async as = { .as_db = kvs->k_db };
 	struct kv_thread *t;
-	unsigned tries = 0;
 	int err;
 
 	do {
-		if (tries++ < KV_ASYNC_RUNS)
-			kv_async_begin(&as);
+		kv_async_try(&as);
 		t = kv_enter();
 		err = newest_above(kvs, kl, view, out);
 		kv_exit(t);
-		kv_async_end();
-		if (err == -EINPROGRESS)
-			kv_async_wait(&as);
-	} while (err == -EINPROGRESS);
-	kv_async_free(&as);
+	} while (kv_async_again(&as, err, false));
 	return err;
 }
 
