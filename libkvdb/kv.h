@@ -69,7 +69,16 @@ struct kv_forest;
  */
 struct kv_thread *kv_enter(void);
 void kv_exit(struct kv_thread *t);
-void kv_retire(void (*fn)(void *), void *arg);
+
+/* A part of what is to be retired: nobody needs memory to get rid of some. */
+struct kv_limbo {
+	void (*lb_free)(void *arg);
+	void *lb_arg;
+	uint64_t lb_epoch;
+	struct kv_limbo *lb_next;
+};
+/* Calls @fn with @arg, which frees @lb too, when nobody can hold @arg any more. */
+void kv_retire(struct kv_limbo *lb, void (*fn)(void *arg), void *arg);
 /* Wait until everything retired so far was freed (close, tests). */
 void kv_retire_barrier(void);
 /* Frees what is due, if anything; inside kv_enter() nothing is done. */
@@ -174,6 +183,7 @@ struct kv_seg {
 	_Atomic(int64_t) sg_heat;	/* what its order costs scans, bytes; heat.c */
 	bool sg_is_ordered;		/* a job for scans wrote it; before it is listed */
 	uint32_t sg_cand;		/* number + 1 among the candidates; the relocation job's */
+	struct kv_limbo sg_limbo;
 };
 
 int kv_segs_init(struct kvdb *db);
@@ -545,6 +555,7 @@ struct kv_tree {
 	uint32_t tr_slot;		/* of the store */
 	_Atomic(bool) tr_tombs;		/* some source has deletes of many keys (tomb.c) */
 	struct kv_mt *tr_mt[KV_MTS_MAX];	/* newest first */
+	struct kv_limbo tr_limbo;
 	/* in order of keys; without any, all runs are upper ones */
 	struct kv_leaf_runs {
 		struct kv_leaf *lr_leaf;

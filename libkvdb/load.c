@@ -168,6 +168,11 @@ struct fetch {
 	struct kv_load f_load[LOADS_MAX + 1];
 };
 
+struct own_page {
+	uint8_t op_page[PAGE] __attribute__((aligned(PAGE)));
+	struct kv_limbo op_limbo;
+};
+
 /* Finds the page, or claims it, or takes memory of our own. */
 static int fetch_claim(struct fetch *f, unsigned i)
 {
@@ -176,10 +181,12 @@ static int fetch_claim(struct fetch *f, unsigned i)
 	f->f_page[i] = kv_page_claim(f->f_db, mpool_obj_id(f->f_obj), f->f_first + i, f->f_crc,
 				     &into);
 	if (!f->f_page[i]) {
-		into = aligned_alloc(PAGE, PAGE);
-		if (!into)
+		struct own_page *op = aligned_alloc(PAGE, sizeof(*op));
+
+		if (!op)
 			return -ENOMEM;
-		kv_retire(free, into);
+		kv_retire(&op->op_limbo, free, op);
+		into = op->op_page;
 	}
 	f->f_iov[i] = (struct iovec){ .iov_base = into, .iov_len = PAGE };
 	return 0;

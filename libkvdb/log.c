@@ -45,7 +45,7 @@ static void frame_free(void *arg)
 
 void kv_frame_retire(struct kv_frame *f)
 {
-	kv_retire(frame_free, f);
+	kv_retire(&f->fr_limbo, frame_free, f);
 }
 
 static struct kv_frame *frame_new(struct kv_log *lo, struct kv_seg *s, size_t records)

@@ -38,6 +38,7 @@ struct kv_frame {
 	struct kv_frame *fr_next;	/* lo_pending; fl_io_lock or lo_lock */
 	uint8_t *fr_bounce;		/* what is written instead of the image, or NULL */
 	struct iovec fr_iov;		/* of its write */
+	struct kv_limbo fr_limbo;
 	_Atomic(uint32_t) fr_done;	/* bytes of records that are done */
 	_Atomic(uint64_t) fr_rec[];
 };

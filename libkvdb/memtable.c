@@ -306,7 +306,7 @@ void kv_mt_grow(struct kv_mt *mt)
 	atomic_fetch_sub(&mt->m_bytes, (tb->tb_mask + 1) * sizeof(struct kv_bucket));
 	atomic_fetch_sub(&mt->m_db->d_views->vw_bytes,
 			 (tb->tb_mask + 1) * sizeof(struct kv_bucket));
-	kv_retire(table_free, tb);
+	kv_retire(&tb->tb_limbo, table_free, tb);
 out:
 	pthread_mutex_unlock(&mt->m_grow_lock);
 }
@@ -909,7 +909,7 @@ void kv_mt_put(struct kvdb *db, struct kv_mt *mt)
 	if (mt->m_next)
 		mt->m_next->m_prev = mt->m_prev;
 	pthread_mutex_unlock(&vw->vw_lock);
-	kv_retire(mt_free, mt);
+	kv_retire(&mt->m_limbo, mt_free, mt);
 }
 
 struct kv_mt *kv_mt_active(struct kvdb_kvs *kvs)

@@ -24,6 +24,7 @@
 struct kv_tslot {
 	_Atomic(uint64_t) ts_state;	/* final stamp or KV_TS_* */
 	struct kv_tslot *ts_next;
+	struct kv_limbo ts_limbo;	/* of the list that it heads */
 };
 #define KV_TS_ACTIVE	UINT64_MAX		/* invisible, helped by nobody */
 #define KV_TS_PREPARED	(UINT64_MAX - 1)	/* whoever meets it commits it */
@@ -68,6 +69,7 @@ struct kv_table {
 	uint64_t tb_mask;
 	_Atomic(struct kv_table *) tb_next;	/* buckets that are MOVED live there */
 	struct kv_bucket *tb_bucket;
+	struct kv_limbo tb_limbo;
 };
 
 /* Entries in order, immutable; shared by iterators. */
@@ -132,6 +134,7 @@ struct kv_mt {
 	_Atomic(bool) m_walked;			/* a cursor wanted order: so will the successor's */
 	pthread_mutex_t m_collect_lock;		/* outside m_grow_lock */
 	uint8_t *m_fences;			/* storage of the partitions' fences */
+	struct kv_limbo m_limbo;
 	uint32_t m_nparts;
 	struct kv_part m_part[];
 };

@@ -112,6 +112,7 @@ struct kv_pagepool {
 struct batch {
 	struct kv_pagepool *ba_pool;
 	unsigned ba_n;
+	struct kv_limbo ba_limbo;
 	struct kv_page *ba_page[BATCH];
 };
 
@@ -278,7 +279,7 @@ static void batch_retire(struct batch *b)
 	pp->pp_ngrace += b->ba_n;
 	pthread_mutex_unlock(&pp->pp_lock);
 	atomic_fetch_add(&pp->pp_out, 1);
-	kv_retire(batch_freed, b);
+	kv_retire(&b->ba_limbo, batch_freed, b);
 }
 
 static struct batch *batch_new(struct kv_pagepool *pp)

@@ -176,7 +176,7 @@ void kv_seg_put(struct kvdb *db, struct kv_seg *s)
 	(void)db;
 	/* a reader inside kv_enter() may still look at it */
 	if (s && atomic_fetch_sub(&s->sg_refs, 1) == 1)
-		kv_retire(seg_free, s);
+		kv_retire(&s->sg_limbo, seg_free, s);
 }
 
 struct kv_seg *kv_segs_first(struct kvdb *db)

@@ -48,6 +48,7 @@ struct slab {
 	_Atomic(bool) s_used;		/* second chance */
 	_Atomic(uint32_t) s_life;	/* images that it has let go of (PI2) */
 	_Atomic(uint32_t) s_pins;	/* PIN_COUNT, above it its stripe; or 0 */
+	struct kv_limbo s_limbo;	/* of its image: one at a time */
 } __attribute__((aligned(KV_CACHELINE)));
 
 struct pin_stripe {
@@ -60,6 +61,7 @@ struct big {
 	size_t b_bytes;
 	struct kv_slabs *b_owner;
 	struct big *b_next;
+	struct kv_limbo b_limbo;
 };
 
 struct kv_slabs {
@@ -419,7 +421,7 @@ uint8_t *kv_slab_take_image(struct kvdb *db, struct kv_seg *owner)
 		}
 		pthread_mutex_unlock(&sl->sl_lock);
 		if (stolen)
-			kv_retire(slab_freed, stolen);
+			kv_retire(&stolen->s_limbo, slab_freed, stolen);
 		if (mem)
 			return mem;
 		if (yield && (mem = kv_pagepool_yield_slab(db))) {
@@ -486,9 +488,9 @@ static void image_release(struct kv_slabs *sl, struct kv_seg *seg)
 	}
 	pthread_mutex_unlock(&sl->sl_lock);
 	if (s)
-		kv_retire(slab_freed, s);
+		kv_retire(&s->s_limbo, slab_freed, s);
 	if (b)
-		kv_retire(big_freed, b);
+		kv_retire(&b->b_limbo, big_freed, b);
 }
 
 void kv_slab_image_idle(struct kvdb *db, struct kv_seg *seg)
@@ -578,7 +580,7 @@ uint8_t *kv_slab_take_pages(struct kvdb *db)
 	}
 	pthread_mutex_unlock(&sl->sl_lock);
 	if (stolen)
-		kv_retire(slab_freed, stolen);
+		kv_retire(&stolen->s_limbo, slab_freed, stolen);
 	return s ? slab_mem(s) : NULL;
 }
 

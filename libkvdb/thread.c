@@ -36,13 +36,6 @@ struct kv_thread {
 	struct kv_thread *t_next;	/* reg_lock */
 } __attribute__((aligned(128)));
 
-struct limbo {
-	void (*fn)(void *);
-	void *arg;
-	uint64_t epoch;
-	struct limbo *next;
-};
-
 /* One reclaim() that runs destructors, on its caller's stack; they nest. */
 struct batch {
 	struct kv_thread *owner;
@@ -56,7 +49,7 @@ static uint32_t next_no;
 static _Atomic(uint64_t) next_db_id = 1;
 
 static pthread_mutex_t limbo_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct limbo *limbo_head, **limbo_tail = &limbo_head;
+static struct kv_limbo *limbo_head, **limbo_tail = &limbo_head;
 static struct batch *running;	/* limbo_lock */
 static uint64_t next_batch;	/* limbo_lock */
 static _Atomic(uint64_t) limbo_n;
@@ -201,18 +194,18 @@ static bool advance(void)
 }
 
 /* Under limbo_lock: takes what is old enough off the list. */
-static struct limbo *take_due(void)
+static struct kv_limbo *take_due(void)
 {
-	struct limbo *list = NULL, **tail = &list, *l;
+	struct kv_limbo *list = NULL, **tail = &list, *lb;
 	uint64_t now = atomic_load(&epoch);
 
-	while ((l = limbo_head) && l->epoch + 2 <= now) {
-		limbo_head = l->next;
+	while ((lb = limbo_head) && lb->lb_epoch + 2 <= now) {
+		limbo_head = lb->lb_next;
 		if (!limbo_head)
 			limbo_tail = &limbo_head;
-		l->next = NULL;
-		*tail = l;
-		tail = &l->next;
+		lb->lb_next = NULL;
+		*tail = lb;
+		tail = &lb->lb_next;
 		atomic_fetch_sub(&limbo_n, 1);
 	}
 	return list;
@@ -222,7 +215,7 @@ static struct limbo *take_due(void)
 static void reclaim(void)
 {
 	struct batch me = { .owner = thread_self() }, **pp;
-	struct limbo *list, *l;
+	struct kv_limbo *list, *lb;
 
 	advance();
 	pthread_mutex_lock(&limbo_lock);
@@ -235,10 +228,9 @@ static void reclaim(void)
 	pthread_mutex_unlock(&limbo_lock);
 	if (!list)
 		return;
-	while ((l = list)) {
-		list = l->next;
-		l->fn(l->arg);
-		free(l);
+	while ((lb = list)) {
+		list = lb->lb_next;
+		lb->lb_free(lb->lb_arg);
 	}
 	pthread_mutex_lock(&limbo_lock);
 	for (pp = &running; *pp != &me; pp = &(*pp)->next)
@@ -283,28 +275,16 @@ static bool is_running(uint64_t no)
 	return b != NULL;
 }
 
-void kv_retire(void (*fn)(void *), void *arg)
+void kv_retire(struct kv_limbo *lb, void (*fn)(void *arg), void *arg)
 {
-	bool is_inside = thread_self()->t_nest != 0;
-	struct limbo *l;
-
-	/* never free early, never leak: without memory wait until nobody can hold it */
-	while (!(l = malloc(sizeof(*l)))) {
-		if (!is_inside) {
-			grace();
-			fn(arg);
-			return;
-		}
-		sched_yield();
-	}
-	*l = (struct limbo){ .fn = fn, .arg = arg };
+	*lb = (struct kv_limbo){ .lb_free = fn, .lb_arg = arg };
 	pthread_mutex_lock(&limbo_lock);
-	l->epoch = epoch_of_now();
-	*limbo_tail = l;
-	limbo_tail = &l->next;
+	lb->lb_epoch = epoch_of_now();
+	*limbo_tail = lb;
+	limbo_tail = &lb->lb_next;
 	atomic_fetch_add(&limbo_n, 1);
 	pthread_mutex_unlock(&limbo_lock);
-	if (!is_inside)
+	if (!thread_self()->t_nest)
 		reclaim();
 }
 

@@ -48,6 +48,7 @@ struct kv_tomb {
 struct kv_tset {
 	struct kv_tomb *ts_stop;
 	unsigned ts_n;
+	struct kv_limbo ts_limbo;
 	struct kv_tindex *ts_level[LEVELS];	/* largest first */
 };
 
@@ -148,10 +149,10 @@ static void tset_publish(struct kv_mt *mt, struct kv_mtombs *mo, struct kv_tset 
 	atomic_store_explicit(&mo->mo_set, ts, memory_order_release);
 	for (unsigned i = ts->ts_n - 1; old && i < old->ts_n; i++) {
 		gone += old->ts_level[i]->ti_bytes;
-		kv_retire(index_retire, old->ts_level[i]);
+		kv_retire(&old->ts_level[i]->ti_limbo, index_retire, old->ts_level[i]);
 	}
 	if (old)
-		kv_retire(free, old);
+		kv_retire(&old->ts_limbo, free, old);
 	atomic_fetch_add(&mt->m_bytes, bytes - gone);
 	atomic_fetch_add(&mt->m_db->d_views->vw_bytes, bytes - gone);
 }

@@ -53,6 +53,7 @@ struct kv_tindex {
 	uint64_t ti_min_seq, ti_max_seq;
 	size_t ti_bytes;
 	void *ti_mem;			/* what the rows point into, freed with it; or NULL */
+	struct kv_limbo ti_limbo;
 };
 
 /*

@@ -117,7 +117,7 @@ void kv_tree_put(struct kvdb *db, struct kv_tree *tr)
 {
 	(void)db;
 	if (tr && atomic_fetch_sub(&tr->tr_refs, 1) == 1)
-		kv_retire(tree_free, tr);
+		kv_retire(&tr->tr_limbo, tree_free, tr);
 }
 
 struct kv_tree *kv_tree_leave_mts(struct kvdb *db, struct kv_tree *tr)

@@ -64,6 +64,7 @@ struct kv_forest {
 	uint32_t fo_n;
 	uint64_t fo_gen;		/* d_tree_gen before they were taken */
 	struct kvdb *fo_db;
+	struct kv_limbo fo_limbo;
 	struct {
 		struct kvdb_kvs *kvs;
 		struct kv_tree *tree;

@@ -233,7 +233,7 @@ static void slot_retire(struct kvdb *db, struct kv_tslot *ts)
 	}
 	pthread_mutex_unlock(&tx->tx_slot_lock);
 	if (list)
-		kv_retire(slots_free, list);
+		kv_retire(&list->ts_limbo, slots_free, list);
 }
 
 /* ---- the steps ------------------------------------------------------------------------------ */

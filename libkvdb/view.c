@@ -42,7 +42,7 @@ static void forest_free(void *arg)
 static void forest_put(struct kv_forest *fo)
 {
 	if (fo && atomic_fetch_sub(&fo->fo_refs, 1) == 1)
-		kv_retire(forest_free, fo);
+		kv_retire(&fo->fo_limbo, forest_free, fo);
 }
 
 void kv_forest_stale(struct kvdb *db)

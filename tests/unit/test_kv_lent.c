@@ -177,12 +177,13 @@ static void who_is_inside_runs_no_destructor(void)
 {
 	bool is_freed = false;
 	struct kv_thread *t;
+	struct kv_limbo lb;
 
 	open_rig();
 	T_EQ(read_pages(0, PAGES), 0);
 	write_bytes(OWNED);
 	t = kv_enter();
-	kv_retire(freed, &is_freed);
+	kv_retire(&lb, freed, &is_freed);
 	kv_exit(t);
 	for (int i = 0; i < 8; i++) {
 		t = kv_enter();

@@ -1064,6 +1064,7 @@ static void a_commit_record_whose_value_is_gone_fails_the_open(void)
 struct undoing {
 	struct kv_commit co;
 	pthread_t thread;
+	struct kv_limbo limbo;
 	_Atomic(bool) is_freed, was_freed;
 };
 
@@ -1089,7 +1090,7 @@ static int undo_at_a_locked_bucket(struct kv_entry *en, void *arg)
 	while (atomic_load(&un->co.co_txn->t_slot->ts_state) != KV_TS_ABORTED)
 		usleep(1000);
 	usleep(20000);
-	kv_retire(freed, &un->is_freed);
+	kv_retire(&un->limbo, freed, &un->is_freed);
 	for (unsigned int i = 0; i < 4; i++)
 		kv_reclaim();
 	un->was_freed = un->is_freed;
