@@ -137,7 +137,7 @@ static int count_walk(struct kvdb *db, const struct kvdb_kvs *kvs, struct kv_ite
 			if (kv_work_stopping(db) || kv_fault(db) || kv_reloc_is_cancelled(db))
 				return -ECANCELED;
 			if (atomic_load_explicit(&kvs->k_dropped, memory_order_relaxed))
-				return 0;	/* its drop waits for us; nothing of it is left to move */
+				return 0;	/* its drop waits for us */
 			kv_walk_on(db, wa);
 		}
 		rc = it->it_ops->next(it, &e);
