@@ -392,10 +392,18 @@ int mpl_kobj_io_error(struct mpl_kmod *km, struct mpl_kobj *ko, int is_write, ui
 {
 	struct mpool_ioc_obj ob;
 
-	/* what is known of the object may be old: ask before the next write */
-	pthread_mutex_lock(&km->km_lock);
-	ko->ko_is_stale = 1;
-	pthread_mutex_unlock(&km->km_lock);
+	/*
+	 * What is known of the object may be old: ask before the next write. A read moved no
+	 * end, and the kernel need not have heard of writes that were admitted meanwhile: what
+	 * it says now is taken only as far as it is news.
+	 */
+	if (is_write) {
+		pthread_mutex_lock(&km->km_lock);
+		ko->ko_is_stale = 1;
+		pthread_mutex_unlock(&km->km_lock);
+	} else {
+		state_ask(km, ko, &ob);
+	}
 	if (err == -EROFS && fault_told(km))
 		return err;
 	if (err == -EROFS && is_write && !state_ask(km, ko, &ob) && ob.ob_flags) {

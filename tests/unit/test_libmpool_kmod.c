@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "harness.h"
@@ -29,6 +31,25 @@ int io_uring_submit(struct io_uring *ring)
 		return next(ring);
 	lost_submits--;
 	return -EAGAIN;
+}
+
+/* what the module says of the object, as far as it has heard of it */
+static struct mpool_ioc_obj said;
+
+int ioctl(int fd, unsigned long cmd, ...)
+{
+	struct mpool_ioc_hold *ho;
+	va_list ap;
+
+	va_start(ap, cmd);
+	ho = va_arg(ap, void *);
+	va_end(ap);
+	if (fd != -1 || cmd != MPOOL_IOC_OBJ_INFO) {
+		errno = EBADF;
+		return -1;
+	}
+	ho->ho_obj = said;
+	return 0;
 }
 
 /* an open pool with one object, whose descriptor is @fd */
@@ -132,6 +153,60 @@ static void transfers_use_the_cached_descriptor(void)
 	free(back);
 }
 
+/* a file that nobody sees, of no bytes */
+static int file_new(void)
+{
+	char path[] = "/tmp/mpool-kmod-XXXXXX";
+	int fd = mkstemp(path);
+
+	unlink(path);
+	return fd;
+}
+
+/*
+ * The ring has not taken a write yet, so the module knows nothing of it, when a read of the
+ * same object fails. The next write is behind that one all the same.
+ */
+static void a_failed_read_moves_no_end(void)
+{
+	struct iovec v = { .iov_len = 4096 }, back = { .iov_len = 4096 };
+	struct mpool_io io = { .obj = &obj, .type = MPOOL_WRITE, .iovcnt = 1, .iov = &v };
+	struct mpool_cqe cqe[2];
+	struct mpool_ioq *q;
+
+	if (!mpl_uring_works())
+		return;
+	T_EQ(posix_memalign(&v.iov_base, 4096, 4096), 0);
+	T_EQ(posix_memalign(&back.iov_base, 4096, 4096), 0);
+	memset(v.iov_base, 'x', 4096);
+	rig(file_new(), 1);
+	memset(&said, 0, sizeof(said));
+	T_EQ(mpl_kmod_ioq_open(&km->km_pool, 4, &q), 0);
+	km->km_pool.mp_open++;
+	lost_submits = 1;
+	T_EQ(mpool_ioq_submit(q, &io, 1), 1);
+	T_EQ(lost_submits, 0);
+	/* an append object may be read where nothing was written: here the file ends before */
+	T_EQ(mpl_kmod_rw(&obj, 65536, &back, 1, 0), -EIO);
+	T_STREQ(mpool_error_detail()->id, "MP0417");
+	io.off = 4096;
+	T_EQ(mpool_ioq_submit(q, &io, 1), 1);
+	T_EQ(mpool_ioq_reap(q, cqe, 2, 2, -1), 2);
+	T_EQ(cqe[0].res, 4096);
+	T_EQ(cqe[1].res, 4096);
+	T_EQ(ko->ko_length, 8192);
+	mpool_ioq_close(q);
+	/* but what is news is believed: another process has sealed it */
+	said.ob_flags = MPOOL_OBJ_SEALED;
+	said.ob_length = 4096;
+	T_EQ(mpl_kmod_rw(&obj, 65536, &back, 1, 0), -EIO);
+	T_EQ(mpl_kmod_rw(&obj, 65536, &back, 1, 0), -EINVAL);
+	T_EQ(mpl_kmod_rw(&obj, 0, &back, 1, 0), 0);
+	rig_free();
+	free(v.iov_base);
+	free(back.iov_base);
+}
+
 /* A lent descriptor and pinned ones stay; the least recently used of the others goes first. */
 static void pins_count(void)
 {
@@ -182,6 +257,7 @@ int main(void)
 {
 	T_RUN(flushes_reach_the_system);
 	T_RUN(transfers_use_the_cached_descriptor);
+	T_RUN(a_failed_read_moves_no_end);
 	T_RUN(pins_count);
 	T_RUN(pins_end_with_what_a_wait_hands_over);
 	return t_done();
