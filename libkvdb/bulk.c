@@ -370,6 +370,8 @@ static int publish(struct kvdb_bulk *b, struct kv_run *r)
 	struct kv_run_desc *d = kv_run_desc(r);
 	int err;
 
+	/* C1: between a checkpoint's boundary and its capture it would be in it without its past */
+	pthread_mutex_lock(&kvs->k_flush_lock);
 	pthread_mutex_lock(&kvs->k_edit_lock);
 	d->rd_id = atomic_fetch_add(&db->d_next_run, 1);
 	d->rd_pos = b->b_pos;
@@ -378,6 +380,7 @@ static int publish(struct kvdb_bulk *b, struct kv_run *r)
 	if (!err)
 		err = kv_tree_show(kvs, NULL, &ed);
 	pthread_mutex_unlock(&kvs->k_edit_lock);
+	pthread_mutex_unlock(&kvs->k_flush_lock);
 	if (err) {
 		if (!kv_fault(db))
 			kv_run_drop(r);

@@ -7,7 +7,7 @@
  * Invariants (DESIGN.md has the tests)
  *  C1  A checkpoint holds every record of epochs <= its boundary and none of a
  *      later one, in all stores: from before the boundary until the state is
- *      captured no store can be flushed by anybody else.
+ *      captured no store can be flushed by anybody else, and no bulk load appears.
  *  C2  The pins are in memory before an edit can drop what was captured, and
  *      on media before kvdb_checkpoint() returns.
  *  C3  While a checkpoint lists it, an object is not deleted: segments by

@@ -3,6 +3,7 @@
  * Bulk load: what is loaded is there at once or not at all, in its place
  * between what was written before and after, and written about once.
  */
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "kvdb_help.h"
@@ -616,6 +617,68 @@ static void room_is_made_for_a_load_as_for_a_put(void)
 	kh_close();
 }
 
+/* ---- beside others --------------------------------------------------------------------------- */
+
+#define LOADS	24u
+
+static struct kvdb_bulk *loads[LOADS];
+
+/* Before each of the loads ends a record says that it will. */
+static void *finish_in_turn(void *arg)
+{
+	struct kvdb_kvs *told = arg;
+
+	for (uint32_t i = 0; i < LOADS; i++) {
+		if (kvdb_put(told, &i, sizeof(i), "", 0) || kvdb_bulk_finish(loads[i]))
+			return "put or finish failed";
+	}
+	return NULL;
+}
+
+static struct kvdb_kvs *load_store(uint32_t i)
+{
+	char name[24];
+
+	sprintf(name, "load%u", i);
+	return kh_kvs(name);
+}
+
+/* The checkpoint flushes many keys, so loads end between its boundary and what it captures. */
+static void a_checkpoint_has_no_load_without_what_was_before(void)
+{
+	struct kvdb_opts o = kh_opts();
+	struct kvdb_kvs *kvs, *told;
+	pthread_t thread;
+	void *failed;
+	uint32_t i;
+
+	kh_fresh(128 * MIB, 0);
+	kvs = kh_kvs("many");
+	told = kh_kvs("told");
+	for (i = 0; i < LOADS; i++) {
+		loads[i] = bulk_open(load_store(i));
+		T_EQ(kvdb_bulk_add(loads[i], "k", 1, "v", 1), 0);
+	}
+	for (i = 0; i < 100000; i++)
+		T_EQ(kvdb_put(kvs, &i, sizeof(i), "", 0), 0);
+	T_EQ(pthread_create(&thread, NULL, finish_in_turn, told), 0);
+	T_EQ(kvdb_checkpoint(kh_db, "c", 0), 0);
+	T_EQ(pthread_join(thread, &failed), 0);
+	T_OK(!failed);
+	kh_close();
+	o.flags |= KVDB_RDONLY;
+	o.checkpoint = "c";
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	told = kh_kvs("told");
+	for (i = 0; i < LOADS; i++) {
+		bool is_told = !kh_absent(told, &i, sizeof(i));
+		bool is_there = kh_holds_str(load_store(i), "k", "v");
+
+		T_OK(is_told || !is_there);
+	}
+	kh_close();
+}
+
 int main(void)
 {
 	T_RUN(a_difference_is_what_was_written);
@@ -630,6 +693,7 @@ int main(void)
 	T_RUN(bytes_are_written_about_once);
 	T_RUN(transactions_see_none_or_all_of_it);
 	T_RUN(is_part_of_the_next_checkpoint);
+	T_RUN(a_checkpoint_has_no_load_without_what_was_before);
 	T_RUN(a_failed_load_can_only_be_given_up);
 	KH_RUN_MODES(room_is_made_for_a_load_as_for_a_put);
 	T_RUN(given_up_gives_its_few_segments_back);
