@@ -28,6 +28,9 @@
 #define SEG_MAX		(32 * MIB)
 #define THREADS_MAX	64u
 #define OWN_MIN		(17 * MIB)	/* the largest record, and a lone descriptor or two */
+#define MDC_MAX		GIB
+/* of a segment in the container: in the state, once more in an open's record, its part of runs */
+#define MDC_SEG		64u
 #define LEAF_KEYS	(4u << 20)	/* about 150 MiB of keys, 4 GB with values of 1 KB */
 
 static uint64_t min64(uint64_t a, uint64_t b)
@@ -137,6 +140,24 @@ static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, stru
 	return 0;
 }
 
+/*
+ * Each of the container's two logs, which stay as they are made: 1/64 of the class of the logs, 64
+ * MiB at most, or what describes a pool that is full of segments of 1 MiB, or as small as the logs'
+ * are. A 32nd of a class at most: staging that is too small beside capacity does not have them.
+ */
+static void split_mdc(const struct kv_limits *l, struct kv_budget *b)
+{
+	uint64_t least = max64(min64(l->l_class_bytes / 64, 64 * MIB), MIB), most;
+	uint64_t need = l->l_all_bytes / min64(b->b_seg_bytes, MIB) * MDC_SEG;
+
+	need = max64(min64(need, MDC_MAX), least);
+	most = max64(l->l_class_bytes / 32, least);
+	b->b_mdc_capacity = need > most && l->l_capacity_bytes > l->l_class_bytes;
+	if (b->b_mdc_capacity)
+		most = l->l_capacity_bytes / 32;
+	b->b_mdc_bytes = min64(need, most) / MIB * MIB;
+}
+
 int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_budget *b)
 {
 	uint64_t least, kb;
@@ -168,6 +189,7 @@ int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_bu
 	kb = min64(min64(l->l_capacity_bytes / 128, 32 * MIB), b->b_cache_bytes / 32);
 	b->b_kblock_bytes = (uint32_t)max64(pow2_floor(kb), 256 * KIB);
 	b->b_leaf_keys = LEAF_KEYS;
+	split_mdc(l, b);
 	return 0;
 }
 
@@ -231,6 +253,7 @@ int kv_limits_read(struct mpool *mp, struct kv_limits *l)
 	if (!sched_getaffinity(0, sizeof(set), &set))
 		l->l_cores = (uint32_t)max64((uint64_t)CPU_COUNT(&set), 1);
 	l->l_capacity_bytes = pi.cls[MPOOL_CAPACITY].total;
+	l->l_all_bytes = l->l_capacity_bytes + pi.cls[MPOOL_STAGING].total;
 	l->l_class_bytes = pi.cls[MPOOL_STAGING].devs ? pi.cls[MPOOL_STAGING].total :
 			   l->l_capacity_bytes;
 	return 0;

@@ -103,6 +103,8 @@ struct kv_budget {
 	uint32_t b_logs;
 	uint32_t b_threads;
 	uint32_t b_kblock_bytes; /* key block objects, at most */
+	uint64_t b_mdc_bytes;	/* each log of the metadata container, at create */
+	bool b_mdc_capacity;	/* on capacity, not where the logs are */
 	/* a leaf with more splits when all of it is merged; tests make it small */
 	_Atomic(uint64_t) b_leaf_keys;
 };
@@ -112,6 +114,7 @@ struct kv_limits {		/* what the machine and the pool offer */
 	uint32_t l_cores;
 	uint64_t l_class_bytes;	/* of the class that the logs live in */
 	uint64_t l_capacity_bytes;
+	uint64_t l_all_bytes;
 };
 /* -EINVAL with a detail when an option is out of range */
 int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_budget *b);

@@ -73,7 +73,9 @@
 	X("MP0954", "KV_BUSY", "another process has the database open", \
 	  "close the other process that uses this database") \
 	X("MP0955", "KV_FULL", "the pool has no space left for this; deletes still work", \
-	  "free space: delete data, or load it into a larger pool") \
+	  "free space: delete data, or load it into a larger pool; of a container that is full " \
+	  "larger segments take less: open it with a larger segment_bytes or --cache, or copy it " \
+	  "into a database made with --segment-size 32M") \
 	X("MP0956", "KV_FORMAT", "the database uses a format or feature that is not known here", \
 	  "use a version of the tools that knows this format") \
 	X("MP0960", "KV_DAMAGED", "a checksum or bound of something on media is wrong", \

@@ -28,7 +28,6 @@
 #include "thread.h"
 #include "txn.h"
 
-#define MIB		(1ull << 20)
 #define NSEC		1000000000ull
 #define INTERVAL_MS	100u	/* default loss bound */
 #define LOOKS		15	/* at a checkpoint of a database in use */
@@ -161,17 +160,6 @@ static int collect(struct mpool *mp, uint64_t *count)
 	return err;
 }
 
-static uint64_t mdc_bytes(struct mpool *mp, uint8_t mclass)
-{
-	struct mpool_info pi;
-	uint64_t n = MIB;
-
-	if (!mpool_info(mp, &pi))
-		n = pi.cls[mclass].total / 64;
-	n = n < MIB ? MIB : n > 64 * MIB ? 64 * MIB : n;
-	return n / MIB * MIB;
-}
-
 static int super_make(const struct kvdb_opts *o, struct kv_mdc_super *s)
 {
 	uint64_t id[2];
@@ -217,7 +205,8 @@ static int create_in(struct mpool *mp, const char *pool, const struct kvdb_opts 
 	if (!err)
 		err = super_make(o, &s);
 	if (!err)
-		err = kv_mdc_create(mp, log_class(mp), mdc_bytes(mp, log_class(mp)), &s);
+		err = kv_mdc_create(mp, b.b_mdc_capacity ? MPOOL_CAPACITY : log_class(mp),
+				    b.b_mdc_bytes, &s);
 	return err;
 }
 

@@ -23,6 +23,7 @@
 #define QUIET	48u		/* and all edits together */
 #define LEAVES_PART 256u	/* leaves in one record of a compaction */
 #define SLACK	(64u << 10)	/* bytes of the log that what makes the state grow leaves alone */
+#define LOG_LONG (64ull << 20)	/* bytes: a longer log is written anew when a quarter is state */
 #define SEG_BYTES 26u		/* of a segment in an incarnation; frames take a little, too */
 
 static int no_memory(void)
@@ -367,14 +368,17 @@ static void forget_gone(struct kv_mdc *m)
 	}
 }
 
+/* It was made for its pool, and stays as it is. */
 static int no_room(struct kv_mdc *m)
 {
 	uint64_t used, cap = 0;
 
 	mpool_mdc_space(m->m_log, &used, &cap);
 	return kv_error(-ENOSPC, "MP0955",
-			"the metadata container of %llu bytes is too small for this database",
-			(unsigned long long)cap);
+			"the metadata container, of %llu bytes, is full of %u segments and their runs: "
+			"delete data, open it with a larger segment_bytes or cache_bytes, or copy it "
+			"into a new database",
+			(unsigned long long)cap, kv_segs_count(m->m_db));
 }
 
 static int compact(struct kv_mdc *m)
@@ -404,22 +408,33 @@ static int compact(struct kv_mdc *m)
 	return 0;
 }
 
+/* An open reads all of it: so it does not get long because there is room. */
+static bool is_long(const struct kv_mdc *m, uint64_t used)
+{
+	return used > LOG_LONG && used / 4 > kv_mdc_state_bytes(&m->m_st);
+}
+
 /* Makes room for @len bytes more; the record under construction is not touched. */
 static int room_for(struct kv_mdc *m, uint64_t len)
 {
 	struct kv_mdc_buf keep = m->m_buf;
 	uint64_t used, cap;
+	bool is_full;
 	int err;
 
 	err = mpool_mdc_space(m->m_log, &used, &cap);
 	if (err)
 		return kv_error_mpool(err);
-	if (used + len <= cap)
+	is_full = used + len > cap;
+	if (!is_full && !is_long(m, used))
 		return 0;
 	memset(&m->m_buf, 0, sizeof(m->m_buf));
 	err = compact(m);
 	kv_mdc_buf_free(&m->m_buf);
 	m->m_buf = keep;
+	/* later */
+	if (err == -ENOMEM && !is_full)
+		return 0;
 	if (!err && !mpool_mdc_space(m->m_log, &used, &cap) && used + len > cap)
 		err = no_room(m);
 	return err;
@@ -459,7 +474,7 @@ static int append_here(struct kv_mdc *m, int flags)
 	}
 	err = append_raw(m, flags);
 	if (err == -EFBIG)
-		return kv_error(-ENOSPC, "MP0955", "the metadata container is full");
+		return no_room(m);
 	if (err)
 		return kv_fail(db, err, "metadata container: append: %s",
 			       kvdb_error_detail()->text);

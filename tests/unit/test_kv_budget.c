@@ -114,6 +114,56 @@ static void logs_come_before_reading_ahead(void)
 	     b.b_cache_bytes);
 }
 
+/* Bytes of the container's logs, at create, for a pool of so much. */
+static uint64_t mdc_of(uint64_t staging, uint64_t capacity, bool *is_on_capacity, uint32_t *seg)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kv_limits l = { .l_ram_bytes = 64 * GIB, .l_cores = 16,
+			       .l_class_bytes = staging ? staging : capacity,
+			       .l_capacity_bytes = capacity, .l_all_bytes = staging + capacity };
+	struct kv_budget b;
+
+	T_EQ(kv_budget(&o, &l, &b), 0);
+	*is_on_capacity = b.b_mdc_capacity;
+	*seg = b.b_seg_bytes;
+	return b.b_mdc_bytes;
+}
+
+/*
+ * The state and an open's record have 24 bytes for each segment of a full pool; a class gives a
+ * 32nd for each log, and no pool gives more than it gave before its logs need it.
+ */
+static void a_container_describes_its_pool(void)
+{
+	static const uint64_t staging[] = { 0, 16 * MIB, 64 * MIB, GIB, 64 * GIB, 4096 * GIB };
+	uint64_t capacity, n, segs, most, was;
+	bool is_on_capacity;
+	uint32_t seg;
+
+	for (capacity = 64 * MIB; capacity <= 100 * 1024 * GIB; capacity *= 2)
+		for (unsigned i = 0; i < 6; i++) {
+			n = mdc_of(staging[i], capacity, &is_on_capacity, &seg);
+			segs = (staging[i] + capacity) / seg;
+			most = is_on_capacity || !staging[i] ? capacity : staging[i];
+			was = most / 64 < MIB ? MIB : most / 64 > 64 * MIB ? 64 * MIB : most / 64;
+			T_EQ(n % MIB, 0);
+			T_OK(n <= GIB && (n <= most / 32 || n == was / MIB * MIB));
+			T_OK(is_on_capacity || n >= was / MIB * MIB);
+			if (capacity >= staging[i])
+				T_OK(n >= (2 * 24 + 12) * segs || n == GIB);
+		}
+	/* what was enough stays as it was */
+	T_EQ(mdc_of(64 * MIB, 256 * MIB, &is_on_capacity, &seg), MIB);
+	T_OK(!is_on_capacity);
+	T_EQ(mdc_of(GIB, 5 * GIB, &is_on_capacity, &seg), 16 * MIB);
+	T_OK(!is_on_capacity);
+	T_EQ(mdc_of(0, 100 * GIB, &is_on_capacity, &seg), 64 * MIB);
+	/* sixteen million segments of 6.25 MiB are 100 TiB */
+	T_EQ(mdc_of(0, 100 * 1024 * GIB, &is_on_capacity, &seg), GIB);
+	T_EQ(mdc_of(GIB, 2 * 1024 * GIB, &is_on_capacity, &seg), 256 * MIB);
+	T_OK(is_on_capacity);
+}
+
 static void bad_options(void)
 {
 	struct kv_limits l = { .l_ram_bytes = 8 * GIB, .l_cores = 2, .l_class_bytes = GIB,
@@ -152,6 +202,7 @@ int main(void)
 	T_RUN(default_cache);
 	T_RUN(logs_are_real);
 	T_RUN(logs_come_before_reading_ahead);
+	T_RUN(a_container_describes_its_pool);
 	T_RUN(bad_options);
 	return t_done();
 }

@@ -791,6 +791,79 @@ static void a_compaction_that_does_not_fit_is_given_up(void)
 	T_EQ(mpool_destroy(dir, NULL), 0);
 }
 
+/* Of a pool that is full of segments as small as the logs' are: each is described, and once more. */
+static void a_small_staging_class_bounds_no_database(void)
+{
+	struct mpool_dev_spec dev[2] = { { .mclass = MPOOL_CAPACITY, .size = 8ull << 30 },
+					 { .mclass = MPOOL_STAGING, .size = 64u << 20 } };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7 };
+	static struct kvdb db;
+	const char *tmp = getenv("TMPDIR");
+	struct mpool_info pi;
+	uint64_t n, all;
+
+	snprintf(dir, sizeof(dir), "%s/kv_mdc.XXXXXX", tmp ? tmp : "/tmp");
+	T_OK(mkdtemp(dir));
+	co.devs = dev;
+	co.ndevs = 2;
+	T_EQ(mpool_create(dir, &co), 0);
+	T_EQ(kvdb_create(dir, NULL), 0);
+	db_attach(&db);
+	T_EQ(db.d_log_class, MPOOL_STAGING);
+	T_EQ(mpool_info(db.d_mp, &pi), 0);
+	all = (pi.cls[0].total + pi.cls[1].total) / db.d_budget.b_seg_bytes;
+	T_EQ(kv_mdc_incarn(&db, &in, NULL, 0), 0);
+	for (n = 0; n < all; n += 100) {
+		struct kv_mdc_seg s[100];
+
+		for (unsigned i = 0; i < 100; i++)
+			s[i] = (struct kv_mdc_seg){ 1000 + n + i, 5, 4096 };
+		T_EQ(kv_mdc_segs(&db, s, 100), 0);
+	}
+	T_EQ(kv_mdc_clean(&db, 7), 0);	/* it is durable */
+	db_detach(&db);
+	T_EQ(open_again(&db, 2), 0);
+	T_OK(db.d_mdc->m_st.st_nseg >= all);
+	container_fill(&db);
+	T_OK(strstr(kvdb_error_detail()->text, "segment_bytes"));
+	db_detach(&db);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+/* However much room there is: an open reads all of it. */
+static void a_long_log_is_written_anew(void)
+{
+	static struct kvdb db;
+	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7 };
+	struct kv_mdc_seg *s = calloc(KV_MDC_PART, sizeof(*s));
+	uint64_t used = 0, cap, most = 0;
+
+	T_OK(s);
+	for (uint32_t i = 0; i < KV_MDC_PART; i++)
+		s[i] = (struct kv_mdc_seg){ 1000 + i, 5, 4096 };
+	kv_fresh(dir, sizeof(dir), "kv_mdc", 96ull << 30, 64u << 10);
+	db_attach(&db);
+	T_EQ(mpool_mdc_space(db.d_mdc->m_log, &used, &cap), 0);
+	T_OK(cap >= 80u << 20);
+	for (unsigned i = 0; i < 220; i++) {
+		in.mi_incarnation++;
+		T_EQ(kv_mdc_incarn(&db, &in, s, KV_MDC_PART), 0);
+		T_EQ(mpool_mdc_space(db.d_mdc->m_log, &used, &cap), 0);
+		most = used > most ? used : most;
+	}
+	T_OK(most > 60u << 20 && most < 66u << 20);
+	T_EQ(db.d_mdc->m_st.st_nseg, KV_MDC_PART);
+	db_detach(&db);
+	T_EQ(open_again(&db, in.mi_incarnation + 1), 0);
+	T_EQ(db.d_mdc->m_st.st_nseg, KV_MDC_PART);
+	db_detach(&db);
+	free(s);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
 #define UNKNOWN 2000u
 
 /* Segments that are there, though no record of the container says so. */
@@ -854,6 +927,8 @@ int main(void)
 	T_RUN(a_full_container_takes_what_opens_and_drops_write);
 	T_RUN(a_compaction_that_does_not_fit_is_given_up);
 	T_RUN(room_is_left_for_segments_that_are_not_known);
+	T_RUN(a_small_staging_class_bounds_no_database);
+	T_RUN(a_long_log_is_written_anew);
 	kv_mdc_buf_free(&b);
 	return t_done();
 }
