@@ -375,9 +375,9 @@ static int no_room(struct kv_mdc *m)
 
 	mpool_mdc_space(m->m_log, &used, &cap);
 	return kv_error(-ENOSPC, "MP0955",
-			"the metadata container, of %llu bytes, is full of %u segments and their runs: "
-			"delete data, open it with a larger segment_bytes or cache_bytes, or copy it "
-			"into a new database",
+			"the metadata container, of %llu bytes, is full of %u segments and their "
+			"runs: delete data, open it with a larger segment_bytes or cache_bytes, "
+			"or copy it into a new database",
 			(unsigned long long)cap, kv_segs_count(m->m_db));
 }
 

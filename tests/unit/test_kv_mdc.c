@@ -791,7 +791,7 @@ static void a_compaction_that_does_not_fit_is_given_up(void)
 	T_EQ(mpool_destroy(dir, NULL), 0);
 }
 
-/* Of a pool that is full of segments as small as the logs' are: each is described, and once more. */
+/* Of a pool full of segments as small as the logs' are: each is described, and once more. */
 static void a_small_staging_class_bounds_no_database(void)
 {
 	struct mpool_dev_spec dev[2] = { { .mclass = MPOOL_CAPACITY, .size = 8ull << 30 },
