@@ -18,7 +18,6 @@ struct kv_cq_op {
 	struct kvdb_op o_op;
 	struct kv_async o_as;
 	unsigned o_nreads;		/* of o_as, not done */
-	unsigned o_tries;		/* runs that brought nothing forward */
 	struct kvdb_cursor *o_cursor;	/* SCAN, until it is done */
 	struct kv_pairs o_pairs;	/* SCAN */
 	struct kv_getm o_getm;		/* MGET */

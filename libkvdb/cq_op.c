@@ -36,7 +36,6 @@ struct kv_cq_op *kv_cq_op_new(struct kvdb_cq *cq)
 	cq->c_free = o->o_next;
 	o->o_cq = cq;
 	o->o_as = (struct kv_async){ .as_db = cq->c_db, .as_owner = o };
-	o->o_tries = 0;
 	o->o_err = 0;
 	o->o_vlen = 0;
 	o->o_begun = (struct kv_begun){ 0 };

@@ -45,13 +45,11 @@ static int run_once(struct kv_cq_op *o)
 
 static void run(struct kv_cq_op *o)
 {
-	bool may_wait = o->o_tries++ >= KV_ASYNC_RUNS;
 	uint64_t before = progress(o);
 	struct kv_aload *al;
 	int err;
 
-	if (!may_wait)
-		kv_async_begin(&o->o_as);
+	kv_async_try(&o->o_as);
 	err = run_once(o);
 	kv_async_end();
 	if (err != -EINPROGRESS) {
@@ -59,7 +57,7 @@ static void run(struct kv_cq_op *o)
 		return;
 	}
 	if (progress(o) != before) {
-		o->o_tries = 0;
+		o->o_as.as_tries = 0;
 		kv_async_trim(&o->o_as);
 	}
 	while ((al = kv_async_next(&o->o_as))) {

@@ -168,6 +168,7 @@ struct fetch {
 	struct kv_load f_load[LOADS_MAX + 1];
 };
 
+/* Freed when who reads it has left kv_enter(). */
 struct own_page {
 	uint8_t op_page[PAGE] __attribute__((aligned(PAGE)));
 	struct kv_limbo op_limbo;

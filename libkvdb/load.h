@@ -96,7 +96,8 @@ bool kv_async_done(struct kv_aload *al, int err);
 /* Has all that the run noted done; the caller waits, outside of kv_enter() (RD-4). */
 void kv_async_wait(struct kv_async *as);
 /*
- * An operation whose owner waits: do { kv_async_try(as); rc = ...; } while (kv_async_again(as, rc,
+ * A run, which notes its reads, or waits for them where it is when many ran without progress. An
+ * operation whose owner waits: do { kv_async_try(as); rc = ...; } while (kv_async_again(as, rc,
  * is_further)). It runs until @rc is another than -EINPROGRESS, and its reads are done in between,
  * outside of kv_enter() (RD-4). @is_further: the run came further than the one before.
  */

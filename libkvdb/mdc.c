@@ -432,7 +432,7 @@ static int room_for(struct kv_mdc *m, uint64_t len)
 	err = compact(m);
 	kv_mdc_buf_free(&m->m_buf);
 	m->m_buf = keep;
-	/* later */
+	/* there is room: what is only long can wait for memory */
 	if (err == -ENOMEM && !is_full)
 		return 0;
 	if (!err && !mpool_mdc_space(m->m_log, &used, &cap) && used + len > cap)
