@@ -11,16 +11,23 @@
 
 #include "harness.h"
 
+/* An empty folder; @dir gets the path. */
+static inline void kv_fresh_dir(char *dir, size_t size, const char *name)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(dir, size, "%s/%s.XXXXXX", tmp ? tmp : "/tmp", name);
+	T_OK(mkdtemp(dir));
+}
+
 /* @dir gets the path. */
 static void kv_fresh(char *dir, size_t size, const char *name, uint64_t bytes, uint64_t seg_bytes)
 {
 	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = bytes };
 	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 	struct kvdb_opts o = KVDB_OPTS_INIT;
-	const char *tmp = getenv("TMPDIR");
 
-	snprintf(dir, size, "%s/%s.XXXXXX", tmp ? tmp : "/tmp", name);
-	T_OK(mkdtemp(dir));
+	kv_fresh_dir(dir, size, name);
 	co.devs = &dev;
 	co.ndevs = 1;
 	T_EQ(mpool_create(dir, &co), 0);

@@ -799,12 +799,10 @@ static void a_small_staging_class_bounds_no_database(void)
 	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7 };
 	static struct kvdb db;
-	const char *tmp = getenv("TMPDIR");
 	struct mpool_info pi;
 	uint64_t n, all;
 
-	snprintf(dir, sizeof(dir), "%s/kv_mdc.XXXXXX", tmp ? tmp : "/tmp");
-	T_OK(mkdtemp(dir));
+	kv_fresh_dir(dir, sizeof(dir), "kv_mdc");
 	co.devs = dev;
 	co.ndevs = 2;
 	T_EQ(mpool_create(dir, &co), 0);

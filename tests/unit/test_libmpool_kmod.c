@@ -11,6 +11,7 @@
 #include <liburing.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "harness.h"
@@ -128,7 +129,6 @@ static void flushes_reach_the_system(void)
 
 static void transfers_use_the_cached_descriptor(void)
 {
-	char path[] = "/tmp/mpool-kmod-XXXXXX";
 	struct iovec v = { .iov_len = 4096 };
 	int is_uring;
 	char *back;
@@ -137,9 +137,7 @@ static void transfers_use_the_cached_descriptor(void)
 	T_EQ(posix_memalign((void **)&back, 4096, 4096), 0);
 	for (is_uring = 0; is_uring <= mpl_uring_works(); is_uring++) {
 		memset(v.iov_base, 'a' + is_uring, 4096);
-		strcpy(path + sizeof(path) - 7, "XXXXXX");
-		rig(mkstemp(path), is_uring);
-		unlink(path);
+		rig(memfd_create("object", MFD_CLOEXEC), is_uring);
 		T_EQ(run_one(MPOOL_WRITE, &v), 4096);
 		T_EQ(ko->ko_length, 4096);
 		T_EQ(pread(ko->ko_fd, back, 4096, 0), 4096);
@@ -151,16 +149,6 @@ static void transfers_use_the_cached_descriptor(void)
 	}
 	free(v.iov_base);
 	free(back);
-}
-
-/* a file that nobody sees, of no bytes */
-static int file_new(void)
-{
-	char path[] = "/tmp/mpool-kmod-XXXXXX";
-	int fd = mkstemp(path);
-
-	unlink(path);
-	return fd;
 }
 
 /*
@@ -179,7 +167,7 @@ static void a_failed_read_moves_no_end(void)
 	T_EQ(posix_memalign(&v.iov_base, 4096, 4096), 0);
 	T_EQ(posix_memalign(&back.iov_base, 4096, 4096), 0);
 	memset(v.iov_base, 'x', 4096);
-	rig(file_new(), 1);
+	rig(memfd_create("object", MFD_CLOEXEC), 1);
 	memset(&said, 0, sizeof(said));
 	T_EQ(mpl_kmod_ioq_open(&km->km_pool, 4, &q), 0);
 	km->km_pool.mp_open++;
