@@ -12,6 +12,7 @@
  *  B2  Its frames are of epoch 1, which every store's horizon covers: recovery
  *      never replays them, whatever is left of a load that was cut.
  *  B3  The segments are sealed, hence durable, before the edit.
+ *  B4  What was acknowledged before the load ends is durable before the edit.
  *
  * Its stamp is that of the boundary: views from then on may see it, older ones
  * do not. A bulk load belongs to one thread at a time; no lock of its own.
@@ -372,11 +373,13 @@ static int publish(struct kvdb_bulk *b, struct kv_run *r)
 
 	/* C1: between a checkpoint's boundary and its capture it would be in it without its past */
 	pthread_mutex_lock(&kvs->k_flush_lock);
+	err = kv_change_sync(db);	/* B4 */
 	pthread_mutex_lock(&kvs->k_edit_lock);
 	d->rd_id = atomic_fetch_add(&db->d_next_run, 1);
 	d->rd_pos = b->b_pos;
 	d->rd_newest_epoch = BULK_EPOCH;
-	err = kv_mdc_edit(db, &ed);
+	if (!err)
+		err = kv_mdc_edit(db, &ed);
 	if (!err)
 		err = kv_tree_show(kvs, NULL, &ed);
 	pthread_mutex_unlock(&kvs->k_edit_lock);

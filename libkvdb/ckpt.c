@@ -954,7 +954,9 @@ static int drop_record(struct kvdb *db, const struct ckpt *c)
 				c->c_rec.mc_name);
 	if (rc && rc != -EOPNOTSUPP)
 		return kv_error_mpool(rc);
-	err = kv_mdc_ckpt_drop(db, c->c_rec.mc_obj);
+	err = kv_change_sync(db);
+	if (!err)
+		err = kv_mdc_ckpt_drop(db, c->c_rec.mc_obj);
 	if (!rc)
 		mpool_unhold(db->d_mp, c->c_rec.mc_obj);
 	return err;

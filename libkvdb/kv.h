@@ -1046,6 +1046,11 @@ int kv_kvs_new(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
 	       const struct kv_props *props, struct kvdb_kvs **out);
 /* 0, or -EROFS: open for reading only, or stopped. */
 int kv_may_change(struct kvdb *db);
+/*
+ * In front of a change that is durable at once: what was acknowledged so far is durable on
+ * return, for a crash takes a suffix of history (P4).
+ */
+int kv_change_sync(struct kvdb *db);
 void kv_kvs_free(struct kvdb *db, struct kvdb_kvs *kvs);
 
 #endif

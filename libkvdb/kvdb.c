@@ -702,6 +702,12 @@ int kv_may_change(struct kvdb *db)
 	return 0;
 }
 
+int kv_change_sync(struct kvdb *db)
+{
+	/* without logs nothing was acknowledged */
+	return db->d_flusher ? kv_error_stopped(db, BARRIER(693, kv_epoch_sync(db))) : 0;
+}
+
 static void set_coming(struct kvdb *db, bool is_coming)
 {
 	pthread_mutex_lock(&db->d_kvs_lock);
@@ -723,6 +729,9 @@ static int create_locked(struct kvdb *db, const char *name, const struct kv_prop
 	/* ids are 16 bits in log records and never used again */
 	if (db->d_next_kvs_id > UINT16_MAX)
 		return kv_error(-ENOSPC, "MP0990", "all %u store ids were used", UINT16_MAX);
+	err = kv_change_sync(db);
+	if (err)
+		return err;
 	/* R6: the proof of epochs above its horizon stays until it is in the table */
 	set_coming(db, true);
 	horizon = atomic_load(&db->d_durable);
@@ -820,7 +829,9 @@ static int drop_locked(struct kvdb *db, const char *name)
 	if (!blank)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a tree");
 	quiesce(db, kvs);
-	err = kv_mdc_kvs_drop(db, kvs->k_id);
+	err = kv_change_sync(db);
+	if (!err)
+		err = kv_mdc_kvs_drop(db, kvs->k_id);
 	pthread_mutex_lock(&db->d_kvs_lock);
 	if (err) {
 		kvs->k_dropped = false;
@@ -866,7 +877,9 @@ static int rename_locked(struct kvdb *db, const char *from, const char *to)
 		return 0;
 	if (find_name(db, to))
 		return kv_error(-EEXIST, "MP0970", "there is a store named %s", to);
-	err = kv_mdc_kvs_rename(db, kvs->k_id, to);
+	err = kv_change_sync(db);
+	if (!err)
+		err = kv_mdc_kvs_rename(db, kvs->k_id, to);
 	if (err)
 		return err;
 	/* a message that another call makes right now may show either name */

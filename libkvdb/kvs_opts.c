@@ -129,7 +129,9 @@ int kvdb_kvs_set(struct kvdb_kvs *kvs, const struct kvdb_kvs_opts *opts, unsigne
 	if (err)
 		return err;
 	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
-	err = kv_mdc_kvs_prop(db, kvs->k_id, &p, which);
+	err = kv_change_sync(db);
+	if (!err)
+		err = kv_mdc_kvs_prop(db, kvs->k_id, &p, which);
 	for (unsigned i = 1; i < KV_PROPS && !err; i++)
 		if (which & KV_PROP_BIT(i))
 			atomic_store(&kvs->k_prop[i], p.pr_val[i]);

@@ -451,6 +451,70 @@ static void the_handle_of_a_dropped_store_takes_nothing(void)
 	end();
 }
 
+/* ---- stores and what was acknowledged before ----------------------------------------------- */
+
+static int store_drop(void)
+{
+	return kvdb_kvs_drop(kh_db, "old");
+}
+
+static int store_rename(void)
+{
+	return kvdb_kvs_rename(kh_db, "old", "new");
+}
+
+static int store_create(void)
+{
+	return kvdb_kvs_create(kh_db, "new", NULL);
+}
+
+static int store_set(void)
+{
+	struct kvdb_kvs_opts o = KVDB_KVS_OPTS_INIT;
+
+	o.ttl_s = 7;
+	return kvdb_kvs_set(kh_kvs("old"), &o, KVDB_KVS_TTL);
+}
+
+static int checkpoint_drop(void)
+{
+	return kvdb_checkpoint_drop(kh_db, "c");
+}
+
+static int (*const changes[])(void) = { store_drop, store_rename, store_create, store_set,
+					checkpoint_drop };
+static unsigned change;
+
+static void put_then_change(void)
+{
+	T_EQ(kh_put_str(kh_kvs("s"), "k", "v"), 0);
+	T_EQ(changes[change](), 0);
+}
+
+static void open_without_bound(void)
+{
+	struct kvdb_opts o = kh_opts();
+
+	o.interval_ms = KVDB_INTERVAL_NONE;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+}
+
+/* Who copies a store and drops it must not lose both: a crash takes a suffix of history. */
+static void what_was_acknowledged_before_a_change_stays_with_it(void)
+{
+	for (change = 0; change < sizeof(changes) / sizeof(changes[0]); change++) {
+		kh_fresh(POOL, 0);
+		kh_kvs("s");
+		kh_kvs("old");
+		T_EQ(kvdb_checkpoint(kh_db, "c", 0), 0);
+		kh_close();
+		t_die_in(open_without_bound, put_then_change);
+		kh_open();
+		T_OK(kh_holds_str(kh_kvs("s"), "k", "v"));
+		end();
+	}
+}
+
 /* ---- data -------------------------------------------------------------------------------- */
 
 static void bad_keys_and_values_change_nothing(void)
@@ -1045,6 +1109,7 @@ int main(void)
 	T_RUN(compression_is_an_option_that_may_change);
 	T_RUN(a_store_with_cursors_is_not_dropped);
 	T_RUN(the_handle_of_a_dropped_store_takes_nothing);
+	KH_RUN_MODES(what_was_acknowledged_before_a_change_stays_with_it);
 	T_RUN(a_key_that_is_absent_is_said);
 	T_RUN(there_are_so_many_stores_and_no_more);
 	T_RUN(stores_come_and_go_without_end);

@@ -679,6 +679,40 @@ static void a_checkpoint_has_no_load_without_what_was_before(void)
 	kh_close();
 }
 
+static void open_without_bound(void)
+{
+	struct kvdb_opts o = kh_opts();
+
+	o.interval_ms = KVDB_INTERVAL_NONE;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+}
+
+static void put_beside_a_load_and_die(void)
+{
+	struct kvdb_bulk *b = bulk_open(kh_kvs("s"));
+
+	T_EQ(kvdb_bulk_add(b, "k", 1, "v", 1), 0);
+	T_EQ(kvdb_bulk_add(b, "n", 1, "v", 1), 0);
+	T_EQ(kh_put_str(kh_kvs("t"), "k", "v"), 0);
+	T_EQ(kvdb_range_del(kh_kvs("s"), "n", 1, NULL, 0), 0);
+	T_EQ(kvdb_bulk_finish(b), 0);
+}
+
+/* What a crash takes is a suffix: not what was acknowledged before that which stays. */
+static void what_was_acknowledged_before_its_end_stays_with_it(void)
+{
+	kh_fresh(48 * MIB, 0);
+	kh_kvs("s");
+	kh_kvs("t");
+	kh_close();
+	t_die_in(open_without_bound, put_beside_a_load_and_die);
+	kh_open();
+	T_OK(kh_holds_str(kh_kvs("s"), "k", "v"));
+	T_OK(kh_holds_str(kh_kvs("t"), "k", "v"));
+	T_OK(kh_absent(kh_kvs("s"), "n", 1));
+	kh_close();
+}
+
 int main(void)
 {
 	T_RUN(a_difference_is_what_was_written);
@@ -694,6 +728,7 @@ int main(void)
 	T_RUN(transactions_see_none_or_all_of_it);
 	T_RUN(is_part_of_the_next_checkpoint);
 	T_RUN(a_checkpoint_has_no_load_without_what_was_before);
+	T_RUN(what_was_acknowledged_before_its_end_stays_with_it);
 	T_RUN(a_failed_load_can_only_be_given_up);
 	KH_RUN_MODES(room_is_made_for_a_load_as_for_a_put);
 	T_RUN(given_up_gives_its_few_segments_back);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Names and options of stores in the model of a KVDB: each change is durable
- * when its call returns, so a store looks as the last one that returned says,
- * or as the one that had begun.
+ * when its call returns, and what was acknowledged before it too, so a store
+ * looks as the last one that returned says, or as the one that had begun.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -95,6 +95,7 @@ int km_rename(struct eng *e, struct km *m, struct km_rt *rt, unsigned s)
 	if (rc)
 		return broken(e, "kvdb_kvs_rename", rc);
 	c->ch_when.e = sim_now(&e->e_sim);
+	km_synced(e, m, m->m_nop, 0);
 	return 0;
 }
 
@@ -121,5 +122,6 @@ int km_set(struct eng *e, struct km *m, struct km_rt *rt, unsigned s)
 	if (rc)
 		return broken(e, "kvdb_kvs_set", rc);
 	c->ch_when.e = sim_now(&e->e_sim);
+	km_synced(e, m, m->m_nop, 0);
 	return 0;
 }

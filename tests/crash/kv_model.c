@@ -514,6 +514,7 @@ static int do_create(struct eng *e, struct km *m, struct km_rt *rt)
 		return broken(e, "kvdb_kvs_create", rc);
 	}
 	m->m_change[at].ch_when.e = s->s_exists.e = sim_now(&e->e_sim);
+	km_synced(e, m, m->m_nop, 0);
 	rc = kvdb_kvs_open(rt->rt_db, s->s_name, &rt->rt_kvs[m->m_nstore - 1]);
 	return rc ? broken(e, "kvdb_kvs_open", rc) : 0;
 }
@@ -541,6 +542,7 @@ static int do_drop(struct eng *e, struct km *m, struct km_rt *rt)
 	if (rc)
 		return broken(e, "kvdb_kvs_drop", rc);
 	m->m_store[s].s_dropped.e = sim_now(&e->e_sim);
+	km_synced(e, m, m->m_nop, 0);
 	return 0;
 }
 
