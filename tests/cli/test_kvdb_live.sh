@@ -299,32 +299,52 @@ somebody_elses_socket_is_not_believed() {
 	let_go
 }
 
-# Whoever owns a pool may answer for it, to root too.
-what_a_process_answers_drives_no_terminal() {
-	local uuid v
-	make_db
+# impostor: a process that says it has ./d open. What answer() of the program on standard
+# input makes of a line is sent; without a newline at its end it hangs up behind that.
+impostor() {
+	local uuid pid
 	uuid=$(sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' d/pool.json)
 	mkdir -p "$XDG_RUNTIME_DIR/kvdb"
-	python3 - "$XDG_RUNTIME_DIR/kvdb/$uuid$(folder ./d).sock" >ready <<-'EOF' &
-	import json, socket, sys
+	cat >answer.py
+	cat >>answer.py <<-'EOF'
+	import socket, sys
 	s = socket.socket(socket.AF_UNIX)
 	s.bind(sys.argv[1])
 	s.listen()
 	print("listens", flush=True)
-	bad = "x\x1b[31m\u009by"
 	while True:
 	    c = s.accept()[0]
-	    for line in c.makefile():
-	        a = {"ok": True, "pid": 7, "fault": bad, "parts": [{"kvs": "s", "kind": 1}],
-	             "pool": {"name": bad, "io": bad}, "stores": [{"name": bad}]}
-	        if "\"none\"" in line:
-	            a = {"ok": False, "error": {"id": bad, "err": -2, "text": bad, "cure": bad}}
-	        c.send(json.dumps(a).encode() + b"\n")
+	    try:
+	        for line in c.makefile():
+	            a = answer(line)
+	            c.sendall(a)
+	            if not a.endswith(b"\n"):
+	                break
+	    except OSError:
+	        pass
+	    c.close()
 	EOF
-	local pid=$!
+	python3 answer.py "$XDG_RUNTIME_DIR/kvdb/$uuid$(folder ./d).sock" >ready &
+	pid=$!
 	# shellcheck disable=SC2064
 	trap "kill $pid" EXIT
 	while [ ! -s ready ]; do sleep 0.05; done
+}
+
+# Whoever owns a pool may answer for it, to root too.
+what_a_process_answers_drives_no_terminal() {
+	local v
+	make_db
+	impostor <<-'EOF'
+	import json
+	bad = "x\x1b[31m\u009by"
+	def answer(line):
+	    a = {"ok": True, "pid": 7, "fault": bad, "parts": [{"kvs": "s", "kind": 1}],
+	         "pool": {"name": bad, "io": bad}, "stores": [{"name": bad}]}
+	    if "\"none\"" in line:
+	        a = {"ok": False, "error": {"id": bad, "err": -2, "text": bad, "cure": bad}}
+	    return json.dumps(a).encode() + b"\n"
+	EOF
 	LC_ALL=C
 	for v in 'info ./d' 'kvs info ./d s' 'kvs list ./d' 'list' 'stats ./d' 'info -j ./d' \
 		'kvs info -j ./d s'; do
@@ -334,6 +354,74 @@ what_a_process_answers_drives_no_terminal() {
 	done
 	want 3 kvdb kvs info ./d none
 	hasnt err "$(printf '[\033\233]')"
+}
+
+# Of each verb that asks: its end is one of its exit statuses, in text and in JSON.
+ask_all() {
+	local verb v rc
+	for verb in 'info ./d' 'stats ./d' 'list' 'kvs list ./d' 'kvs info ./d s' 'tree ./d' \
+		'tree ./d s' 'checkpoint list ./d' 'checkpoint create ./d c' \
+		'checkpoint drop -y ./d c' 'compact ./d' 'compact --wait ./d' \
+		'compact --status ./d' 'compact --cancel ./d' 'set ./d interval=20ms' \
+		'set ./d s ttl=1h' "$@"; do
+		for v in "$verb" "$verb -j"; do
+			rc=0
+			# shellcheck disable=SC2086
+			timeout 20 kvdb $v >"$S/out" 2>"$S/err" </dev/null || rc=$?
+			[ $rc -le 8 ] || fail "kvdb $v exited $rc: $(head -c 300 "$S/err")"
+		done
+	done
+}
+
+# wrong kinds, lengths and numbers where the client looks; and what is no answer at all
+what_a_process_answers_is_not_believed() {
+	local i
+	make_db
+	want 0 kvdb kvs create ./d s
+	impostor <<-'EOF'
+	import json
+	names = ["pool", "classes", "stores", "io", "space", "delays", "devices", "recovery",
+	         "checkpoints", "parts", "error", "fault", "uuid", "name", "kvs", "kind", "err",
+	         "is_damaged", "interval_ms", "space_amp_max_percent", "policy", "compress",
+	         "ttl_s", "puts", "cpu_ns", "stalls", "time_ns", "todo_bytes", "done_bytes"]
+	huge = 1 << 64
+	# of every kind, and the lists as they should be but with such items
+	kinds = [7, -7, huge, -huge, 1.5, -1e300, "text", "9" * 30, True, None, [], {},
+	         [7, None, "s"], [[[]]],
+	         [{"kvs": "s", "kind": 1 << 30, "class": 9, "slot": huge, "name": 7}],
+	         [{"kvs": "s" * 5000, "kind": -1, "name": "s" * 5000, "path": "p" * 9000}]]
+	def line_of(**more):
+	    return json.dumps({"ok": True, "pid": 7, **more}).encode() + b"\n"
+	answers = [line_of(**{n: k for n in names}) for k in kinds]
+	answers += [line_of(pool={n: k for n in names}, recovery={n: k for n in names},
+	                    parts=[{"kvs": "s", **{n: k for n in names if n != "kvs"}}])
+	            for k in kinds]
+	# a refusal with such an error
+	answers += [json.dumps({"ok": False, "error": {"id": k, "err": k, "text": k, "cure": k}})
+	            .encode() + b"\n" for k in kinds]
+	answers += [json.dumps({"ok": k, "pid": k}).encode() + b"\n" for k in kinds]
+	# more stores and items than there can be
+	answers.append(line_of(**{n: [{"kvs": "s%d" % i, "name": "c%d" % i, "kind": i % 5}
+	                              for i in range(3000)] for n in names}))
+	whole = line_of(parts=[{"kvs": "s", "kind": 1}])
+	answers += [b"\n", b"", b"7\n", b"null\n", b"[]\n", b"{}\n", b"\0" + whole, whole[:-1],
+	            whole[:-5], whole[:-5] + b"\n", whole.replace(b"7", b"1e999"),
+	            whole.replace(b"7", b"\0"), whole.replace(b"s", b"\xff\xfe"),
+	            b"[" * 100000 + b"\n", b'{"ok":' * 5000 + b"\n", b"x" * (9 << 20) + b"\n"]
+	open("count", "w").write(str(len(answers)))
+	def answer(line):
+	    return answers[int(open("which").read())]
+	EOF
+	for ((i = 0; i < $(cat count); i++)); do
+		echo "answer $i"
+		echo $i >which
+		ask_all
+	done
+	# one of each that is asked without an end
+	for i in 2 6 14 15 17; do
+		echo $i >which
+		ask_all 'top ./d 1 1'
+	done
 }
 
 # a socket whose queue is full, as that of a process that is stopped
@@ -393,6 +481,7 @@ run without_a_socket_the_way_out_is_told
 run a_copy_is_not_answered_for
 run somebody_elses_socket_is_not_believed
 run what_a_process_answers_drives_no_terminal
+run what_a_process_answers_is_not_believed
 run a_description_that_is_no_file_is_not_waited_for
 run who_takes_no_call_is_not_waited_for
 finish

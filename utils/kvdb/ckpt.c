@@ -51,7 +51,7 @@ static void ckpt_of(struct json_object *o, struct kvdb_checkpoint_info *c)
 	c->runs = remote_num(o, "runs");
 	c->segments = remote_num(o, "segments");
 	c->epoch = remote_num(o, "epoch");
-	c->is_damaged = json_object_get_boolean(remote_member(o, "is_damaged"));
+	c->is_damaged = remote_bool(o, "is_damaged");
 }
 
 /* Another process has it open: that one makes or drops the checkpoint, at work. */
@@ -74,7 +74,7 @@ static int ask_ckpt(struct view *v, const char *cmd, const char *name,
 /* Sets @all, KVDB_CHECKPOINT_MAX of them: their number, or an exit code negated. */
 static int view_ckpts(struct view *v, struct kvdb_checkpoint_info *all)
 {
-	struct json_object *a, *list;
+	struct json_object *a;
 	size_t n;
 	int rc;
 
@@ -83,11 +83,10 @@ static int view_ckpts(struct view *v, struct kvdb_checkpoint_info *all)
 	rc = remote_ask(v->ui, &v->r, v->path, remote_request("checkpoints"), &a);
 	if (rc)
 		return -rc;
-	list = remote_member(a, "checkpoints");
-	n = list ? json_object_array_length(list) : 0;
+	n = remote_count(a, "checkpoints");
 	n = n < KVDB_CHECKPOINT_MAX ? n : KVDB_CHECKPOINT_MAX;
 	for (size_t i = 0; i < n; i++)
-		ckpt_of(json_object_array_get_idx(list, i), &all[i]);
+		ckpt_of(remote_item(a, "checkpoints", i), &all[i]);
 	json_object_put(a);
 	return (int)n;
 }

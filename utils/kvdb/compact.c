@@ -146,8 +146,8 @@ static int ask(struct ui *ui, struct remote *r, const char *action, struct kvdb_
 	if (rc)
 		return rc;
 	*st = (struct kvdb_compact_status){
-		.is_asked = json_object_get_boolean(remote_member(a, "is_asked")),
-		.is_active = json_object_get_boolean(remote_member(a, "is_active")),
+		.is_asked = remote_bool(a, "is_asked"),
+		.is_active = remote_bool(a, "is_active"),
 		.space_bytes = remote_num(a, "space_bytes"),
 		.live_bytes = remote_num(a, "live_bytes"),
 		.space_amp_max = (double)remote_num(a, "space_amp_max_percent") / 100,
@@ -155,7 +155,7 @@ static int ask(struct ui *ui, struct remote *r, const char *action, struct kvdb_
 		.relocations = remote_num(a, "relocations"),
 		.todo_bytes = remote_num(a, "todo_bytes"),
 		.done_bytes = remote_num(a, "done_bytes"),
-		.error = json_object_get_int(remote_member(a, "error")),
+		.error = remote_err(a, "error"),
 	};
 	json_object_put(a);
 	return EXIT_DONE;

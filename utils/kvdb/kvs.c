@@ -403,8 +403,7 @@ static int kvs_options(struct view *v, const char *name, struct kvdb_kvs_info *i
 	rc = remote_ask(v->ui, &v->r, name, q, &a);
 	if (rc)
 		return rc;
-	o = remote_member(a, "stores");
-	o = o ? json_object_array_get_idx(o, 0) : NULL;
+	o = remote_item(a, "stores", 0);
 	snprintf(in->name, sizeof(in->name), "%s", name);
 	in->pfx_len = (uint32_t)remote_num(o, "pfx_len");
 	in->policy = (uint32_t)remote_num(o, "policy");
@@ -469,7 +468,7 @@ static void tree_rows(struct tbl *t, const char *name, const struct shape *s)
 
 		tbl_row(t);
 		tbl_str(t, "kvs", name);
-		tbl_str(t, "part", kind[p->kind]);
+		tbl_str(t, "part", NAME_OF(kind, p->kind));
 		tbl_num(t, "keys", p->keys);
 		tbl_num(t, "bytes", p->bytes);
 		if (p->kind != KVDB_PART_RUN)

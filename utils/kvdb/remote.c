@@ -24,6 +24,7 @@
 #define ANSWER_MAX (8u << 20)
 #define CONFIG_MAX (1u << 20)
 #define WAIT_S     600 /* a compaction or sync takes its time */
+#define ERR_MAX    4095 /* largest errno */
 #define CALL_S     5   /* until there is a place in the queue of who listens */
 
 /* Whoever the folder belongs to: what is no file is not waited for, nor a huge one read. */
@@ -202,6 +203,63 @@ static int hear(struct remote *r)
 	return -EMSGSIZE;
 }
 
+/* ---- members of answers ------------------------------------------------------- */
+
+static struct json_object *member(struct json_object *o, const char *name)
+{
+	struct json_object *v = NULL;
+
+	if (json_object_is_type(o, json_type_object))
+		json_object_object_get_ex(o, name, &v);
+	return v;
+}
+
+/* Of an array alone: json-c stops the program when it is asked for an item of another kind. */
+static struct json_object *list(struct json_object *o, const char *name)
+{
+	struct json_object *v = member(o, name);
+
+	return json_object_is_type(v, json_type_array) ? v : NULL;
+}
+
+uint64_t remote_num(struct json_object *o, const char *name)
+{
+	return json_object_get_uint64(member(o, name));
+}
+
+bool remote_bool(struct json_object *o, const char *name)
+{
+	return json_object_get_boolean(member(o, name));
+}
+
+int remote_err(struct json_object *o, const char *name)
+{
+	int64_t err = json_object_get_int64(member(o, name));
+
+	return err <= 0 && err >= -ERR_MAX ? (int)err : -EIO;
+}
+
+const char *remote_str(struct json_object *o, const char *name)
+{
+	struct json_object *v = member(o, name);
+
+	return json_object_is_type(v, json_type_string) ? json_object_get_string(v) : "";
+}
+
+size_t remote_count(struct json_object *o, const char *name)
+{
+	struct json_object *v = list(o, name);
+
+	return v ? json_object_array_length(v) : 0;
+}
+
+struct json_object *remote_item(struct json_object *o, const char *name, size_t i)
+{
+	struct json_object *v = list(o, name);
+
+	return v ? json_object_array_get_idx(v, i) : NULL;
+}
+
 /* Whoever owns the pool may answer, also to root: his words drive no terminal. */
 static void words(char *to, size_t size, struct json_object *o, const char *name)
 {
@@ -212,14 +270,13 @@ static void words(char *to, size_t size, struct json_object *o, const char *name
 /* The process's refusal, as if the library had been called here. */
 static int refused(struct ui *ui, const char *object, struct json_object *doc)
 {
-	struct json_object *e = NULL;
+	struct json_object *e = member(doc, "error");
 	struct mpool_error me = { 0 };
 
-	json_object_object_get_ex(doc, "error", &e);
 	words(me.id, sizeof(me.id), e, "id");
 	words(me.text, sizeof(me.text), e, "text");
 	words(me.cure, sizeof(me.cure), e, "cure");
-	me.err = json_object_get_int(remote_member(e, "err"));
+	me.err = remote_err(e, "err");
 	return ui_fail(ui, object, me.err ? me.err : -EIO, &me);
 }
 
@@ -228,7 +285,7 @@ int remote_ask(struct ui *ui, struct remote *r, const char *object, struct json_
 {
 	const char *line = json_object_to_json_string_ext(request, JSON_C_TO_STRING_PLAIN |
 							  JSON_C_TO_STRING_NOSLASHESCAPE);
-	struct json_object *doc = NULL, *ok;
+	struct json_object *doc = NULL;
 	int rc = send_all(r->fd, line, strlen(line)), heard;
 
 	if (!rc)
@@ -238,7 +295,7 @@ int remote_ask(struct ui *ui, struct remote *r, const char *object, struct json_
 	json_object_put(request);
 	if (!heard)
 		doc = json_tokener_parse((char *)r->in.p);
-	if (!heard && (!doc || !json_object_object_get_ex(doc, "ok", &ok))) {
+	if (!heard && !member(doc, "ok")) {
 		json_object_put(doc);
 		heard = -EBADMSG;
 	}
@@ -246,7 +303,7 @@ int remote_ask(struct ui *ui, struct remote *r, const char *object, struct json_
 		return ui_error(ui, EXIT_FAILED, object, "it may have been closed meanwhile: try "
 				"again", "the process that has it open gave no answer: %s",
 				heard == -EPIPE ? "it hung up" : strerror(-heard));
-	if (!json_object_get_boolean(ok)) {
+	if (!remote_bool(doc, "ok")) {
 		rc = refused(ui, object, doc);
 		json_object_put(doc);
 		return rc;
@@ -269,30 +326,7 @@ void remote_add(struct json_object *request, const char *name, const char *value
 		json_object_object_add(request, name, json_object_new_string(value));
 }
 
-/* ---- members of answers ------------------------------------------------------- */
-
-struct json_object *remote_member(struct json_object *o, const char *name)
-{
-	struct json_object *v = NULL;
-
-	if (o && json_object_is_type(o, json_type_object))
-		json_object_object_get_ex(o, name, &v);
-	return v;
-}
-
-uint64_t remote_num(struct json_object *o, const char *name)
-{
-	struct json_object *v = remote_member(o, name);
-
-	return v ? json_object_get_uint64(v) : 0;
-}
-
-const char *remote_str(struct json_object *o, const char *name)
-{
-	struct json_object *v = remote_member(o, name);
-
-	return v && json_object_is_type(v, json_type_string) ? json_object_get_string(v) : "";
-}
+/* ---- what an answer says -------------------------------------------------------- */
 
 static void uuid_parse(const char *s, uint8_t uuid[16])
 {
@@ -310,7 +344,7 @@ static void uuid_parse(const char *s, uint8_t uuid[16])
 
 void remote_info(struct json_object *o, struct kvdb_info *in)
 {
-	struct json_object *pool = remote_member(o, "pool"), *cls = remote_member(pool, "classes");
+	struct json_object *pool = member(o, "pool");
 	unsigned c;
 
 	memset(in, 0, sizeof(*in));
@@ -329,9 +363,9 @@ void remote_info(struct json_object *o, struct kvdb_info *in)
 	words(in->pool.name, sizeof(in->pool.name), pool, "name");
 	words(in->pool.io, sizeof(in->pool.io), pool, "io");
 	uuid_parse(remote_str(pool, "uuid"), in->pool.uuid);
-	in->pool.is_direct = json_object_get_boolean(remote_member(pool, "is_direct"));
-	for (c = 0; c < MPOOL_MCLASSES && cls && c < json_object_array_length(cls); c++) {
-		struct json_object *k = json_object_array_get_idx(cls, c);
+	in->pool.is_direct = remote_bool(pool, "is_direct");
+	for (c = 0; c < MPOOL_MCLASSES; c++) {
+		struct json_object *k = remote_item(pool, "classes", c);
 
 		in->pool.cls[c].devs = (uint32_t)remote_num(k, "devices");
 		in->pool.cls[c].total = remote_num(k, "total");
@@ -342,11 +376,11 @@ void remote_info(struct json_object *o, struct kvdb_info *in)
 
 unsigned remote_devices(struct json_object *o, struct mpool_dev_info *out, unsigned max)
 {
-	struct json_object *devs = remote_member(o, "devices");
+	size_t devs = remote_count(o, "devices");
 	unsigned n;
 
-	for (n = 0; n < max && devs && n < json_object_array_length(devs); n++) {
-		struct json_object *k = json_object_array_get_idx(devs, n);
+	for (n = 0; n < max && n < devs; n++) {
+		struct json_object *k = remote_item(o, "devices", n);
 		struct mpool_dev_info *d = &out[n];
 
 		memset(d, 0, sizeof(*d));
@@ -357,7 +391,7 @@ unsigned remote_devices(struct json_object *o, struct mpool_dev_info *out, unsig
 		d->writes = remote_num(k, "writes");
 		d->flushes = remote_num(k, "flushes");
 		d->errors = remote_num(k, "errors");
-		d->has_health = json_object_get_boolean(remote_member(k, "has_health"));
+		d->has_health = remote_bool(k, "has_health");
 		d->csum_errors = remote_num(k, "csum_errors");
 		d->rereads = remote_num(k, "rereads");
 		d->repairs = remote_num(k, "repairs");
@@ -367,30 +401,29 @@ unsigned remote_devices(struct json_object *o, struct mpool_dev_info *out, unsig
 
 void remote_stats(struct json_object *o, struct kvdb_stats *st)
 {
-	struct json_object *io = remote_member(o, "io"), *r = remote_member(o, "recovery");
-	struct json_object *delays = remote_member(o, "delays"), *space = remote_member(o, "space");
+	struct json_object *r = member(o, "recovery");
 	unsigned c;
 
 	memset(st, 0, sizeof(*st));
 #define X(f) st->f = remote_num(o, #f);
 	KVDB_STATS_FIELDS(X)
 #undef X
-	for (c = 0; c < MPOOL_MCLASSES && io && c < json_object_array_length(io); c++) {
-		struct json_object *k = json_object_array_get_idx(io, c);
+	for (c = 0; c < MPOOL_MCLASSES; c++) {
+		struct json_object *k = remote_item(o, "io", c);
 
 #define X(f) st->io[c].f = remote_num(k, #f);
 		KVDB_IO_FIELDS(X)
 #undef X
 	}
-	for (c = 0; c < MPOOL_MCLASSES && space && c < json_object_array_length(space); c++) {
-		struct json_object *k = json_object_array_get_idx(space, c);
+	for (c = 0; c < MPOOL_MCLASSES; c++) {
+		struct json_object *k = remote_item(o, "space", c);
 
 		st->space[c].segment_bytes = remote_num(k, "segment_bytes");
 		st->space[c].live_value_bytes = remote_num(k, "live_value_bytes");
 		st->space[c].dead_value_bytes = remote_num(k, "dead_value_bytes");
 	}
-	for (c = 0; c < KVDB_DELAYS && delays && c < json_object_array_length(delays); c++) {
-		struct json_object *k = json_object_array_get_idx(delays, c);
+	for (c = 0; c < KVDB_DELAYS; c++) {
+		struct json_object *k = remote_item(o, "delays", c);
 
 		st->delay[c].waits = remote_num(k, "waits");
 		st->delay[c].ns = remote_num(k, "ns");

@@ -32,10 +32,16 @@ void remote_add(struct json_object *request, const char *name, const char *value
 int remote_ask(struct ui *ui, struct remote *r, const char *object, struct json_object *request,
 	       struct json_object **out);
 
-/* Members of an answer; absent: NULL, 0, "". */
-struct json_object *remote_member(struct json_object *o, const char *name);
+/*
+ * Members of an answer; absent or of another kind: 0, false, "", no items. Whoever owns the
+ * pool may answer: nothing else looks into one.
+ */
 uint64_t remote_num(struct json_object *o, const char *name);
+bool remote_bool(struct json_object *o, const char *name);
+int remote_err(struct json_object *o, const char *name); /* 0 or a negative errno */
 const char *remote_str(struct json_object *o, const char *name);
+size_t remote_count(struct json_object *o, const char *name); /* of items of an array */
+struct json_object *remote_item(struct json_object *o, const char *name, size_t i);
 void remote_info(struct json_object *o, struct kvdb_info *in);
 void remote_stats(struct json_object *o, struct kvdb_stats *st);
 /* The members of its pool in an answer to "stats", at most @max: their number. */

@@ -46,6 +46,9 @@ static int find_live(struct ui *ui, const char *path, struct view *v)
 	}
 	v->pid = remote_num(a, "pid");
 	json_object_put(a);
+	/* who does not say who he is has nothing open */
+	if (!v->pid)
+		remote_close(&v->r);
 	return EXIT_DONE;
 }
 
@@ -154,9 +157,8 @@ static int tree_ask(struct view *v)
 int view_names(struct view *v, char (**names)[KVDB_NAME_MAX + 1])
 {
 	static char all[KVDB_KVS_MAX][KVDB_NAME_MAX + 1];
-	struct json_object *parts;
 	unsigned n = 0;
-	size_t i;
+	size_t i, parts;
 	int rc;
 
 	if (v->db)
@@ -164,9 +166,9 @@ int view_names(struct view *v, char (**names)[KVDB_NAME_MAX + 1])
 	rc = tree_ask(v);
 	if (rc)
 		return -rc;
-	parts = remote_member(v->tree, "parts");
-	for (i = 0; parts && i < json_object_array_length(parts) && n < KVDB_KVS_MAX; i++) {
-		const char *name = remote_str(json_object_array_get_idx(parts, i), "kvs");
+	parts = remote_count(v->tree, "parts");
+	for (i = 0; i < parts && n < KVDB_KVS_MAX; i++) {
+		const char *name = remote_str(remote_item(v->tree, "parts", i), "kvs");
 
 		/* the parts of a store stand together */
 		if (!n || strcmp(all[n - 1], name))
@@ -193,7 +195,7 @@ static void part_of(struct json_object *o, struct kvdb_tree_part *p)
 
 int view_shape(struct view *v, const char *name, struct shape *s)
 {
-	struct json_object *parts, *o;
+	struct json_object *o;
 	size_t i, n;
 	int rc;
 
@@ -205,13 +207,12 @@ int view_shape(struct view *v, const char *name, struct shape *s)
 	rc = tree_ask(v);
 	if (rc)
 		return rc;
-	parts = remote_member(v->tree, "parts");
-	n = parts ? json_object_array_length(parts) : 0;
+	n = remote_count(v->tree, "parts");
 	s->part = calloc(n + 1, sizeof(*s->part));
 	if (!s->part)
 		return ui_fail(v->ui, name, -ENOMEM, NULL);
 	for (i = 0; i < n; i++) {
-		o = json_object_array_get_idx(parts, i);
+		o = remote_item(v->tree, "parts", i);
 		if (!strcmp(remote_str(o, "kvs"), name))
 			part_of(o, &s->part[s->n++]);
 	}
