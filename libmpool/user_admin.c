@@ -8,7 +8,8 @@
  * overwritten goes, and their directories are synced; the core adds them in one
  * step; pool.json names them as members. An open skips a device that is being added and is no member, so a
  * crash anywhere leaves a pool that opens, with all of them or none.
- * Order at grow: the files first; a larger file is a pool all the same.
+ * Order at grow: every check, then all files or none, then the superblocks; a larger
+ * file, which a crash may leave, is a pool all the same.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -287,49 +288,75 @@ int mpl_user_add(const char *path, const struct mpool_open_opts *opts,
 
 /* ---- grow ---- */
 
-/*
- * A file of its new size. *@is_zeroed: the bytes gained read as zeroes,
- * because the file was not longer than the pool knew.
- */
-static int file_grow(const char *path, uint64_t size, int *is_zeroed)
+/* a member file that grows; all zero: another one, which does not */
+struct growing {
+	struct mpl_dev gw_dev;
+	int gw_is_open;
+	int gw_is_grown;
+	int gw_is_zeroed;	/* the bytes gained read as zeroes */
+	uint64_t gw_was;	/* its size before, bytes */
+};
+
+/* Opens a file and says whether it can have its new size; nothing is changed. */
+static int file_check(struct growing *gw, const char *path, uint64_t size)
 {
 	struct mp_probe pb;
-	struct mpl_dev dev;
 	struct mpl_low low;
 	const char *why;
 	struct stat st;
-	int fd, rc = mpl_file_open(path, 0, 0, &low, &why);
+	int rc = mpl_file_open(path, 0, 0, &low, &why);
 
 	if (rc)
 		return rc == -EBUSY ? mpl_err(MPL_BUSY, "%s is in use: %s", path, why) :
 		       mpl_err_as(MPL_DEVOPEN, rc, "%s cannot be opened: %s", path, why);
-	mpl_dev_init(&dev, &low, path, 0, 0);
-	rc = mp_probe(&dev.md_core, &pb);
-	fd = dev.md_vdev.fd;
+	mpl_dev_init(&gw->gw_dev, &low, path, 0, 0);
+	gw->gw_is_open = 1;
+	rc = mp_probe(&gw->gw_dev.md_core, &pb);
 	if (!rc && low.lo_is_block)
 		rc = mpl_err_as(MPL_SPEC, -EINVAL, "%s is a block device: its size is its own",
 				path);
-	if (!rc && fstat(fd, &st))
+	if (!rc && fstat(gw->gw_dev.md_vdev.fd, &st))
 		rc = -errno;
 	if (!rc && (size < (uint64_t)st.st_size || size < pb.pb_bytes))
 		rc = mpl_err_as(MPL_SPEC, -EINVAL, "%s has %llu bytes, more than %llu", path,
 				(unsigned long long)st.st_size, (unsigned long long)size);
-	if (!rc) {
-		*is_zeroed = (uint64_t)st.st_size == pb.pb_bytes;
-		/* the open that follows flushes it, before a superblock counts on it */
-		if (ftruncate(fd, (off_t)size)) {
-			/* no room, whoever sets the limit: as when it is made */
-			rc = errno == EFBIG || errno == EDQUOT ? -ENOSPC : -errno;
-			rc = mpl_err_as(MPL_FULLFS, rc, "%s cannot have %llu bytes: %s", path,
-					(unsigned long long)size, strerror(errno));
-		}
-	}
-	mpl_dev_fini(&dev);
-	return rc;
+	if (rc)
+		return rc;
+	gw->gw_was = (uint64_t)st.st_size;
+	/* it was not longer than the pool knew */
+	gw->gw_is_zeroed = gw->gw_was == pb.pb_bytes;
+	return 0;
 }
 
+static int file_resize(struct growing *gw, uint64_t size)
+{
+	int rc;
+
+	/* the open that follows flushes it, before a superblock counts on it */
+	if (!ftruncate(gw->gw_dev.md_vdev.fd, (off_t)size)) {
+		gw->gw_is_grown = 1;
+		return 0;
+	}
+	/* no room, whoever sets the limit: as when it is made */
+	rc = errno == EFBIG || errno == EDQUOT ? -ENOSPC : -errno;
+	return mpl_err_as(MPL_FULLFS, rc, "%s cannot have %llu bytes: %s", gw->gw_dev.md_path,
+			  (unsigned long long)size, strerror(errno));
+}
+
+/*
+ * Back to what it was, while nobody else can have the pool: what is longer than
+ * the pool knows is not known to be zeroes when it grows another time.
+ */
+static void file_restore(const struct growing *gw, int fd)
+{
+	/* one that stays longer is a pool all the same */
+	if (gw->gw_is_grown && fd >= 0 && ftruncate(fd, (off_t)gw->gw_was))
+		return;
+}
+
+/* All of them have the new size afterwards, or each the one that it had. */
 static int files_grow(const char *path, const struct mpl_cfg *cf, uint64_t size, uint32_t mclass,
-		      int *is_zeroed)
+		      struct growing *gw)
 {
 	char file[PATH_MAX];
 	unsigned i, n = 0;
@@ -341,34 +368,55 @@ static int files_grow(const char *path, const struct mpl_cfg *cf, uint64_t size,
 		n++;
 		rc = mpl_cfg_path(path, NULL, cf->cf_dev[i].cd_path, file, sizeof(file));
 		if (!rc)
-			rc = file_grow(file, size, &is_zeroed[i]);
+			rc = file_check(&gw[i], file, size);
 	}
 	if (!rc && !n)
 		rc = mpl_err(MPL_SPEC, "the pool has no device of class %s",
 			     mpl_cfg_class(mclass));
+	for (i = 0; i < cf->cf_ndevs && !rc; i++)
+		if (gw[i].gw_is_open)
+			rc = file_resize(&gw[i], size);
+	for (i = 0; i < cf->cf_ndevs; i++) {
+		if (rc && gw[i].gw_is_open)
+			file_restore(&gw[i], gw[i].gw_dev.md_vdev.fd);
+		if (gw[i].gw_is_open)
+			mpl_dev_fini(&gw[i].gw_dev);
+	}
+	return rc;
+}
+
+/* The core's part, with the files as they are now. */
+static int grow_core(struct admin *ad, const struct mpl_cfg *cf, const struct growing *gw)
+{
+	struct mp_pool_info pi;
+	unsigned i, k;
+	int rc;
+
+	for (i = 0; i < cf->cf_ndevs; i++)
+		for (k = 0; k < ad->ad_set.st_n && gw[i].gw_is_zeroed; k++)
+			if (!strcmp(ad->ad_set.st_dev[k]->md_path, gw[i].gw_dev.md_path))
+				ad->ad_set.st_core[k]->d_flags |= MP_DEV_ZEROED;
+	rc = mp_pool_grow(ad->ad_core);
+	mp_pool_info(ad->ad_core, &pi);
+	/* no superblock counts on it, unless one could not be written */
+	for (i = 0; i < cf->cf_ndevs && rc && !pi.pi_fault_id; i++)
+		for (k = 0; k < ad->ad_set.st_n; k++)
+			if (!strcmp(ad->ad_set.st_dev[k]->md_path, gw[i].gw_dev.md_path))
+				file_restore(&gw[i], ad->ad_set.st_dev[k]->md_vdev.fd);
 	return rc;
 }
 
 /* after the files; core and superblocks follow */
 static int grow_open(const char *path, const struct mpool_open_opts *opts,
-		     const struct mpl_cfg *cf, const int *is_zeroed)
+		     const struct mpl_cfg *cf, const struct growing *gw)
 {
-	char file[PATH_MAX];
 	struct admin ad;
-	unsigned i, k;
+	unsigned i;
 	int rc = admin_open(&ad, path, opts);
 
 	if (rc)
 		return rc;
-	for (i = 0; i < cf->cf_ndevs; i++) {
-		if (!is_zeroed[i] ||
-		    mpl_cfg_path(path, NULL, cf->cf_dev[i].cd_path, file, sizeof(file)))
-			continue;
-		for (k = 0; k < ad.ad_set.st_n; k++)
-			if (!strcmp(ad.ad_set.st_dev[k]->md_path, file))
-				ad.ad_set.st_core[k]->d_flags |= MP_DEV_ZEROED;
-	}
-	rc = mp_pool_grow(ad.ad_core);
+	rc = grow_core(&ad, cf, gw);
 	if (!rc && ad.ad_set.st_n == cf->cf_ndevs) {
 		for (i = 0; i < ad.ad_set.st_n; i++)
 			ad.ad_set.st_cfg->cf_dev[i].cd_size = ad.ad_set.st_core[i]->d_size;
@@ -378,11 +426,22 @@ static int grow_open(const char *path, const struct mpool_open_opts *opts,
 	return rc;
 }
 
+/* One that does not open keeps its files as they are. */
+static int grow_try(const char *path, const struct mpool_open_opts *opts)
+{
+	struct admin ad;
+	int rc = admin_open(&ad, path, opts);
+
+	if (!rc)
+		admin_close(&ad);
+	return rc;
+}
+
 int mpl_user_grow(const char *path, const struct mpool_open_opts *opts, uint64_t size,
 		  uint32_t mclass)
 {
+	struct growing *gw;
 	struct mpl_cfg *cf;
-	int *is_zeroed;
 	int rc = 0;
 
 	size &= ~(uint64_t)(MPOOL_ALIGN - 1);
@@ -393,14 +452,16 @@ int mpl_user_grow(const char *path, const struct mpool_open_opts *opts, uint64_t
 	rc = mpl_cfg_load(path, opts->provider, &cf);
 	if (rc)
 		return rc;
-	is_zeroed = calloc(cf->cf_ndevs, sizeof(*is_zeroed));
-	if (!is_zeroed)
+	gw = calloc(cf->cf_ndevs, sizeof(*gw));
+	if (!gw)
 		rc = -ENOMEM;
 	if (!rc && size)
-		rc = files_grow(path, cf, size, mclass, is_zeroed);
+		rc = grow_try(path, opts);
+	if (!rc && size)
+		rc = files_grow(path, cf, size, mclass, gw);
 	if (!rc)
-		rc = grow_open(path, opts, cf, is_zeroed);
-	free(is_zeroed);
+		rc = grow_open(path, opts, cf, gw);
+	free(gw);
 	mpl_cfg_free(cf);
 	return rc;
 }

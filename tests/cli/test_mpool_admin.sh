@@ -139,6 +139,60 @@ grow_makes_files_larger() {
 	has err 'no device of class staging'
 }
 
+# all files of the class have the new size afterwards, or each the one that it had
+grow_that_is_refused_changes_nothing() {
+	want 0 mpool create ./p --size 64M
+	want 0 mpool add ./p ./p/more.mp --size 128M
+	want 0 mpool add ./p ./last.mp --size 64M
+	local was="67108864 134217728 67108864"
+	want 2 mpool grow ./p --size 96M
+	one_line_error
+	has err 'more.mp has 134217728 bytes, more than 100663296'
+	same sizes "$(stat -c %s p/capacity.mp p/more.mp last.mp | xargs)" "$was"
+	cat >noroom.c <<-'END'
+	#define _GNU_SOURCE
+	#include <errno.h>
+	#include <stdlib.h>
+	#include <sys/syscall.h>
+	#include <unistd.h>
+	static int has_room(const char *call)
+	{
+		static int n;
+		errno = ENOSPC;
+		return !getenv(call) || ++n != atoi(getenv(call));
+	}
+	int ftruncate(int fd, long len)
+	{
+		return has_room("FTRUNCATE") ? (int)syscall(SYS_ftruncate, fd, len) : -1;
+	}
+	int ftruncate64(int fd, long len)
+	{
+		return ftruncate(fd, len);
+	}
+	int fallocate(int fd, int mode, long off, long len)
+	{
+		return has_room("FALLOCATE") ? (int)syscall(SYS_fallocate, fd, mode, off, len) : -1;
+	}
+	int fallocate64(int fd, int mode, long off, long len)
+	{
+		return fallocate(fd, mode, off, len);
+	}
+	END
+	${CC:-cc} -shared -fPIC -o noroom.so noroom.c 2>/dev/null || skip "no compiler"
+	# of one of the files, and of what is written to the new end of one of them
+	for n in FTRUNCATE=1 FTRUNCATE=2 FTRUNCATE=3 FALLOCATE=1 FALLOCATE=3; do
+		want 1 env LD_PRELOAD="$PWD/noroom.so" ASAN_OPTIONS=verify_asan_link_order=0 $n \
+			mpool grow ./p --size 160M
+		one_line_error
+		same "sizes after $n" "$(stat -c %s p/capacity.mp p/more.mp last.mp | xargs)" "$was"
+		want 0 mpool verify ./p
+	done
+	want 0 mpool grow ./p --size 160M
+	same sizes "$(stat -c %s p/capacity.mp p/more.mp last.mp | xargs)" \
+		"167772160 167772160 167772160"
+	want 0 mpool verify ./p
+}
+
 objects_and_df() {
 	pool
 	fill 3
@@ -282,6 +336,7 @@ run add_takes_files
 run add_makes_a_class
 run add_refuses_what_holds_data
 run grow_makes_files_larger
+run grow_that_is_refused_changes_nothing
 run objects_and_df
 run scrub_finds_damage
 run scrub_keeps_its_rate_and_resumes

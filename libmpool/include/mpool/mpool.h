@@ -804,7 +804,9 @@ int mpool_add(const char *path, const struct mpool_open_opts *opts,
  *        devices' sizes as they are now
  * @mclass: class to grow (files only)
  * Threads: any. Blocking: I/O. Durability: durable on return.
- * Errors: -EINVAL (smaller than before), -ENOSPC, and as mpool_open().
+ * Errors: -EINVAL (smaller than before, for one of the files), -ENOSPC, and as mpool_open().
+ * After one the files have the sizes that they had, unless -EIO says that a superblock may have
+ * been written.
  */
 int mpool_grow(const char *path, const struct mpool_open_opts *opts, uint64_t size,
 	       uint32_t mclass);
