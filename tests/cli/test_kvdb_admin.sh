@@ -445,9 +445,41 @@ nothing_of_a_script_is_left_out_in_silence() {
 	same value "$(cat "$S/out")" z
 }
 
+# what stands before it is the name of another store
+a_zero_byte_ends_no_name() {
+	local line
+	make_db
+	want 0 kvdb kvs create ./d s
+	want 0 kvdb put ./d s a 1
+	for line in 'drop s\x00x' 'use s\x00x' 'rename s\x00x t' 'rename s t\x00x' \
+		'create t\x00x'; do
+		script 2 "$line"
+		has err 'line 1: a zero byte in a name'
+	done
+	script 2 'list\x00x'
+	has err 'line 1: there is no command list'
+	want 0 kvdb kvs list ./d -H -o name
+	same stores "$(cat "$S/out")" s
+	script 0 'use s' 'put a\x00b c\x00d' 'get a\x00b' 'scan a\x00 1' 'count a\x00'
+	same value "$(cat "$S/out")" "$(printf 'c\\x00d\na\\x00b\tc\\x00d\n1')"
+	script 2 'use s' 'scan a 1\x000'
+	for line in '{"kvs":"s\u0000x"}' '{"kvs":"s\u0000x","key":"a","value":"2"}' \
+		'{"kvs":"t","compress":"lz4\u0000x"}'; do
+		printf '%s\n' "$line" '{"end":true}' >zero.dump
+		want 1 kvdb load --dump ./d zero.dump
+		has err 'zero.dump:1: '
+		one_line_error
+	done
+	want 0 kvdb kvs list ./d -H -o name
+	same stores "$(cat "$S/out")" s
+	want 0 kvdb get ./d s a
+	same value "$(cat "$S/out")" 1
+}
+
 run a_script_works_on_stores
 run a_script_ends_at_the_first_failure
 run nothing_of_a_script_is_left_out_in_silence
+run a_zero_byte_ends_no_name
 run transactions_are_whole_or_not_at_all
 run a_terminal_gets_a_prompt_and_goes_on_after_errors
 run a_full_history_repeats_its_oldest_line

@@ -147,6 +147,14 @@ static int number_in(struct load *l, struct json_object *o, const char *name, ui
 	return -EBADMSG;
 }
 
+/* Its text; NULL: it is another kind, or what stands behind a zero byte would be left out. */
+static const char *text_of(struct json_object *v)
+{
+	const char *s = json_object_is_type(v, json_type_string) ? json_object_get_string(v) : NULL;
+
+	return s && strlen(s) == (size_t)json_object_get_string_len(v) ? s : NULL;
+}
+
 static int word_in(struct load *l, struct json_object *o, const char *name,
 		   bool (*number)(const char *word, uint32_t *out), uint32_t *out)
 {
@@ -154,7 +162,7 @@ static int word_in(struct load *l, struct json_object *o, const char *name,
 
 	if (!json_object_object_get_ex(o, name, &v))
 		return 0;
-	if (json_object_is_type(v, json_type_string) && number(json_object_get_string(v), out))
+	if (text_of(v) && number(text_of(v), out))
 		return 0;
 	snprintf(l->why, sizeof(l->why), "\"%s\" is unknown", name);
 	return -EBADMSG;
@@ -225,10 +233,10 @@ static int dump_line(struct load *l, struct json_object *o)
 		return bad(l, "no \"kvs\": not a line of kvdb dump");
 	if (!l->is_dump)
 		return v && !has_key ? 1 : 0;
-	if (!json_object_is_type(v, json_type_string))
-		return bad(l, "\"kvs\" is not a string");
+	if (!text_of(v))
+		return bad(l, "\"kvs\" is not a string, or one with a zero byte");
 	l->has_end = false;
-	rc = dump_store(l, json_object_get_string(v), o);
+	rc = dump_store(l, text_of(v), o);
 	return rc ? rc : !has_key;
 }
 

@@ -106,6 +106,12 @@ static int split(struct shell *sh, const char *line)
 			     "\\t \\n \\r \\\\ \\xHH are known, and \\\" in quotes") : EXIT_DONE;
 }
 
+/* What stands behind a zero byte would not be of a name or number. */
+static bool has_zero(const struct bytes *w)
+{
+	return memchr(w->p, 0, w->len) != NULL;
+}
+
 /* ---- commands ------------------------------------------------------------------ */
 
 static int no_store(struct shell *sh)
@@ -259,7 +265,8 @@ static int do_scan(struct shell *sh)
 
 	if (sh->n > 1)
 		r.prefix = sh->word[1];
-	if (sh->n > 2 && (count_parse(word(sh, 2), &r.limit) || !r.limit))
+	if (sh->n > 2 && (has_zero(&sh->word[2]) || count_parse(word(sh, 2), &r.limit) ||
+			  !r.limit))
 		return complain(sh, EXIT_USAGE, "the limit is a number from 1 on", NULL);
 	return sh_fail(sh, sh->name, range_walk(&r, sh->kvs, 0, print_record, NULL));
 }
@@ -374,6 +381,15 @@ static bool is_write(const struct cmd *c)
 	       c->run == do_put || c->run == do_del;
 }
 
+/* Keys and values are any bytes; words of commands that need no store are names. */
+static int check_names(struct shell *sh, const struct cmd *c)
+{
+	for (int i = 1; i < sh->n && !c->needs_store; i++)
+		if (has_zero(&sh->word[i]))
+			return complain(sh, EXIT_USAGE, "a zero byte in a name", NULL);
+	return EXIT_DONE;
+}
+
 static int run_line(struct shell *sh, const char *line)
 {
 	char what[160];
@@ -385,12 +401,15 @@ static int run_line(struct shell *sh, const char *line)
 	for (i = 0; i < sizeof(cmds) / sizeof(cmds[0]); i++) {
 		const struct cmd *c = &cmds[i];
 
-		if (strcmp(c->name, word(sh, 0)))
+		if (strcmp(c->name, word(sh, 0)) || has_zero(&sh->word[0]))
 			continue;
 		if (sh->n - 1 < c->min || sh->n - 1 > c->max) {
 			snprintf(what, sizeof(what), "it is: %s %s", c->name, c->words);
 			return complain(sh, EXIT_USAGE, what, NULL);
 		}
+		rc = check_names(sh, c);
+		if (rc)
+			return rc;
 		/* the library's refusal is the one of a database that has stopped */
 		if (is_write(c) && args_has(sh->ui->args, "read-only"))
 			return complain(sh, EXIT_USAGE, "the shell is for reading only",
