@@ -58,7 +58,7 @@ static void mono_sleep(void *arg, uint64_t t_ns)
 
 static const struct kvdb_clock mono = { mono_now, mono_sleep, NULL, NULL };
 
-static int opts_take(const struct kvdb_opts *in, struct kvdb_opts *o)
+int kv_opts_take(const struct kvdb_opts *in, uint32_t flags, struct kvdb_opts *o)
 {
 	const struct kvdb_opts none = KVDB_OPTS_INIT;
 
@@ -67,6 +67,7 @@ static int opts_take(const struct kvdb_opts *in, struct kvdb_opts *o)
 		return kv_error(-EINVAL, "MP0951", "kvdb_opts.size is %zu, wanted %zu", in->size,
 				sizeof(*in));
 	*o = in ? *in : none;
+	o->flags |= flags;
 	if (o->flags & ~(KVDB_RDONLY | KVDB_MANUAL | KVDB_NOCTL | KVDB_TIME_JUMP |
 			 KVDB_PREFAULT) ||
 	    o->commit > 1)
@@ -88,7 +89,7 @@ static int opts_take(const struct kvdb_opts *in, struct kvdb_opts *o)
 /* Of a call that makes or removes a database. */
 static int opts_take_writer(const struct kvdb_opts *in, struct kvdb_opts *o)
 {
-	int err = opts_take(in, o);
+	int err = kv_opts_take(in, 0, o);
 
 	if (!err && o->flags & KVDB_RDONLY)
 		err = kv_error(-EINVAL, "MP0951",
@@ -510,7 +511,7 @@ int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 	struct kvdb_opts o;
 	int looks = 0, err;
 
-	err = opts_take(opts, &o);
+	err = kv_opts_take(opts, 0, &o);
 	if (err)
 		return err;
 	do {

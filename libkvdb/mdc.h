@@ -85,6 +85,8 @@ int kv_segs_finish(struct kvdb *db);
 
 /* recover.c: what recovery leaves to be done once its record is durable */
 int kv_objs_delete(struct mpool *mp, const uint64_t *id, size_t n);
+/* kvdb.c: @in checked and with its defaults, as every call takes options; @flags come to it */
+int kv_opts_take(const struct kvdb_opts *in, uint32_t flags, struct kvdb_opts *o);
 /* kvdb.c: everything up to the opened runs; verify.c uses it with is_check */
 int kv_pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly, struct mpool **out);
 int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, bool is_rdonly);

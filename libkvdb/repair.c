@@ -825,18 +825,18 @@ static int repair_all(struct repair *rp)
 int kvdb_repair(const char *pool, const struct kvdb_opts *opts, struct kvdb *to,
 		mpool_problem_fn *fn, void *arg, struct kvdb_repair *out)
 {
-	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb_opts o;
 	struct repair rp = { .rp_to = to, .rp_fn = fn, .rp_arg = arg };
 	int err;
 
-	if (opts && (opts->size != sizeof(o) || opts->checkpoint))
-		return kv_error(-EINVAL, "MP0951", "options of %zu bytes, or with a checkpoint",
-				opts->size);
+	/* what expired by the clock of now has expired */
+	err = kv_opts_take(opts, KVDB_RDONLY | KVDB_TIME_JUMP, &o);
+	if (err)
+		return err;
+	if (o.checkpoint)
+		return kv_error(-EINVAL, "MP0951", "a checkpoint cannot be repaired");
 	if (to && kvdb_kvs_list(to, NULL, 0))
 		return kv_error(-EINVAL, "MP0995", "the database to fill has stores");
-	if (opts)
-		o = *opts;
-	o.flags |= KVDB_TIME_JUMP;	/* what expired by the clock of now has expired */
 	rp.rp_db = calloc(1, sizeof(*rp.rp_db));
 	rp.rp_buf = malloc(KVDB_VALUE_MAX);
 	if (!rp.rp_db || !rp.rp_buf) {

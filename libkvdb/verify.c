@@ -402,15 +402,16 @@ static int attach(struct verify *v, const char *pool, const struct kvdb_opts *o)
 int kvdb_verify(const char *pool, const struct kvdb_opts *opts, unsigned flags,
 		mpool_problem_fn *fn, void *arg, uint64_t *damage)
 {
-	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb_opts o;
 	struct verify v = { .v_fn = fn, .v_arg = arg, .v_deep = flags & KVDB_VERIFY_DEEP,
 			    .v_values = flags & (MPOOL_VERIFY_DATA | KVDB_VERIFY_DEEP) };
 	int err;
 
-	if (flags & ~(MPOOL_VERIFY_DATA | KVDB_VERIFY_DEEP) || (opts && opts->size != sizeof(o)))
-		return kv_error(-EINVAL, "MP0951", "unknown flags or size of the options");
-	if (opts)
-		o = *opts;
+	if (flags & ~(MPOOL_VERIFY_DATA | KVDB_VERIFY_DEEP))
+		return kv_error(-EINVAL, "MP0951", "unknown flags of a check");
+	err = kv_opts_take(opts, KVDB_RDONLY, &o);
+	if (err)
+		return err;
 	v.v_db = calloc(1, sizeof(*v.v_db));
 	v.v_buf = malloc(KVDB_VALUE_MAX);
 	if (!v.v_db || !v.v_buf) {

@@ -69,12 +69,14 @@ static void create_and_open_say_what_is_missing(void)
 static void bad_options_are_refused(void)
 {
 	struct kvdb_clock clock = { NULL, NULL, NULL, NULL };
-	struct kvdb_opts o[10];
+	struct kvdb_opts o[12];
 	struct kvdb *db = untouched;
+	struct kvdb_repair rp;
+	uint64_t damage = 77;
 	size_t i;
 
 	kh_make(POOL, 0);
-	for (i = 0; i < 10; i++)
+	for (i = 0; i < 12; i++)
 		o[i] = (struct kvdb_opts)KVDB_OPTS_INIT;
 	o[0].size = 8;
 	o[1].flags = 0x80;
@@ -86,10 +88,18 @@ static void bad_options_are_refused(void)
 	o[7].segment_bytes = 64 * MIB;
 	o[8].clock = &clock;
 	o[9].threads = 1000;
-	for (i = 0; i < 10; i++) {
+	o[10].space_amp_max = 1;
+	o[11].space_amp_max = 101;
+	for (i = 0; i < 12; i++) {
 		FAILS(kvdb_open(th_pool, &o[i], &db), -EINVAL);
 		FAILS(kvdb_create(th_pool, &o[i]), -EINVAL);
 		T_OK(db == untouched);
+		/* these read the member devices */
+		th_root();
+		FAILS(kvdb_verify(th_pool, &o[i], 0, NULL, NULL, &damage), -EINVAL);
+		FAILS(kvdb_repair(th_pool, &o[i], NULL, NULL, NULL, &rp), -EINVAL);
+		th_user();
+		T_EQ(damage, 77);
 	}
 	kh_open();
 	end();
