@@ -101,10 +101,42 @@ bench_removes_its_file_when_interrupted() {
 	[ ! -e trial ] || fail "the file was left behind"
 }
 
+# the second of three pieces, where that takes as long as writing them
+bench_removes_what_it_had_not_allocated_yet() {
+	cat >stop.c <<-'END'
+	#include <errno.h>
+	#include <signal.h>
+	#include <stdlib.h>
+	int posix_fallocate(int fd, long off, long len)
+	{
+		if (off)
+			raise(atoi(getenv("STOP_BY")));
+		return off && getenv("STOP_IS_NOTICED") ? EINTR : 0;
+	}
+	int posix_fallocate64(int fd, long off, long len)
+	{
+		return posix_fallocate(fd, off, len);
+	}
+	END
+	${CC:-cc} -shared -fPIC -o stop.so stop.c 2>/dev/null || skip "no compiler"
+	local sig
+	for sig in 1 2 15; do
+		for how in A= STOP_IS_NOTICED=1; do
+			want 1 env LD_PRELOAD="$PWD/stop.so" STOP_BY=$sig $how \
+				ASAN_OPTIONS=verify_asan_link_order=0 \
+				mpool bench ./trial --size 192M --runtime 1s
+			one_line_error
+			has err 'trial: interrupted$'
+			[ ! -e trial ] || fail "the file was left behind"
+		done
+	done
+}
+
 run bench_measures_a_file
 run bench_says_what_it_means
 run bench_refuses
 run bench_names_fio_when_it_is_absent
 run bench_believes_the_comparison
 run bench_removes_its_file_when_interrupted
+run bench_removes_what_it_had_not_allocated_yet
 finish

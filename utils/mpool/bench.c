@@ -28,6 +28,7 @@
 
 #define SIZE_DEFAULT (1ull << 30)
 #define SIZE_MIN (4ull << 20)
+#define PIECE (64ull << 20)           /* allocated between two looks for a signal */
 #define STAGING_FLUSH_NS 2000000ull   /* p99 of a flush */
 #define STAGING_WRITE 100000000ull    /* bytes per second */
 #define CAPACITY_READ 50000000ull
@@ -114,6 +115,30 @@ static int device_open(struct bench *b)
 	return EXIT_DONE;
 }
 
+static int interrupted(const struct bench *b)
+{
+	return ui_error(b->ui, EXIT_FAILED, b->path, NULL, "interrupted");
+}
+
+/* Where no file system helps every block of it is written, and no signal ends that. */
+static int file_allocate(const struct bench *b)
+{
+	uint64_t at = 0, n;
+	int rc = 0;
+
+	while (at < b->size && !rc && !is_stopped) {
+		n = b->size - at < PIECE ? b->size - at : PIECE;
+		rc = posix_fallocate(b->fd, (off_t)at, (off_t)n);
+		if (!rc)
+			at += n;
+		else if (rc == EINTR)
+			rc = 0;
+	}
+	if (is_stopped)
+		return interrupted(b);
+	return rc ? ui_fail(b->ui, b->path, -rc, NULL) : EXIT_DONE;
+}
+
 static int file_make(struct bench *b)
 {
 	int fd, rc;
@@ -125,9 +150,9 @@ static int file_make(struct bench *b)
 	if (b->fd < 0)
 		return ui_fail(b->ui, b->path, -errno, NULL);
 	b->is_made = true;
-	rc = posix_fallocate(b->fd, 0, (off_t)b->size);
+	rc = file_allocate(b);
 	if (rc)
-		return ui_fail(b->ui, b->path, -rc, NULL);
+		return rc;
 	fd = open(b->path, O_RDONLY | O_DIRECT | O_CLOEXEC);
 	b->is_direct = fd >= 0;
 	if (fd >= 0)
@@ -240,7 +265,7 @@ static int bench_job(struct bench *b, unsigned i)
 	while (a.n)
 		free(a.v[--a.n]);
 	if (is_stopped || rc == -EINTR)
-		return ui_error(b->ui, EXIT_FAILED, b->path, NULL, "interrupted");
+		return interrupted(b);
 	if (rc == -ENOENT)
 		return ui_error(b->ui, EXIT_UNSUPPORTED, NULL, "apt-get install fio",
 				"fio is not installed");
@@ -258,7 +283,6 @@ static int bench_run(struct bench *b)
 	struct progress p;
 	int rc = EXIT_DONE;
 
-	ui_on_stop(on_signal);
 	progress_begin(&p, b->ui, "bench", JOBS, false);
 	for (unsigned i = 0; !rc && i < JOBS; i++) {
 		progress_update(&p, i);
@@ -406,9 +430,12 @@ static int bench_do(struct bench *b, struct tbl *t)
 		snprintf(what, sizeof(what), "%s on %.64s",
 			 b->signature[0] ? b->signature : "whatever is", b->path);
 		rc = confirm(b->ui, b->path, what, b->path);
-	} else {
-		rc = file_make(b);
 	}
+	/* from here on there may be a file to remove */
+	if (!rc)
+		ui_on_stop(on_signal);
+	if (!rc && !b->is_block)
+		rc = file_make(b);
 	if (!rc)
 		rc = bench_run(b);
 	if (!rc)
