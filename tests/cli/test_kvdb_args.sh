@@ -262,6 +262,16 @@ exits_that_happen_are_promised() {
 	3 restore ./none ./e
 	3 backup ./d ./file
 	EOF
+	code=0
+	echo 'create s' | kvdb shell ./d 2>"$S/err" || code=$?
+	same "exit of the shell" $code 5
+	want 0 kvdb help shell
+	has out '^  5  '
+	# what a killed one of the same number has left; numbers come again
+	want 5 sh -c 'mpool -q create ./kvdb-bench.$$ --size 16M && exec kvdb bench --records 1'
+	has err 'is a pool already'
+	want 0 kvdb help bench
+	has out '^  5  '
 }
 
 undelivered_output_exits_1() {

@@ -132,7 +132,7 @@ static const struct verb verbs[] = {
 	  "changes nothing else. In a script the first command that fails ends the shell with the "
 	  "exit status of that failure; with -k the rest is run first. What was written is durable "
 	  "when the shell has ended, or after sync.",
-	  shell_opts, "01234678",
+	  shell_opts, "012345678",
 	  "{} shell ./db1 users\tat a terminal\n"
 	  "printf 'put a 1\\nget a\\n' | {} shell ./db1 users\ta script\n", verb_shell },
 	{ "compact", "DB [KVS]", 1, 2, 0, "bring space back now",
@@ -302,7 +302,7 @@ static const struct verb verbs[] = {
 	  "the database and proves: every value there is right; what is lost is the end of the "
 	  "history of acknowledgements, per thread and over all threads; and it spans at most the "
 	  "loss bound. Exit status 1 when that does not hold. --missing loads what is left.",
-	  bench_opts, "01234678",
+	  bench_opts, "012345678",
 	  "{} bench --workload load,a,c --records 2M --threads 4\tmake, measure, remove\n"
 	  "{} bench --classes compare\twhat staging is worth\n"
 	  "{} bench ./db1 --workload load --journal acks\tthe loader to kill\n"

@@ -35,7 +35,7 @@ static const struct verb verbs[] = {
 	  "directory and its direct subdirectories are searched for pools, and no further; active "
 	  "pools follow and, for root, inactive ones on block devices. A pool that cannot be "
 	  "opened is listed with the cause as its health.",
-	  list_opts, "01234678",
+	  list_opts, "012345678",
 	  "{} list -H -p -o name,free ./db1\tfree bytes, for a script\n", verb_list },
 	{ "status", "[NAME|PATH...]", 0, ARGS_MAX, 0, "tell the health of pools and what to do",
 	  "Print health, cause and cure, space per class, and every member device with its kind "
@@ -45,22 +45,22 @@ static const struct verb verbs[] = {
 	  "Without PATH the pools are searched for as by list. A pool that is damaged is "
 	  "reported and does not change the exit status unless --exit is given. A pool that is "
 	  "busy, which means open elsewhere, counts as healthy: -x passes over it.",
-	  status_opts, "01234678",
+	  status_opts, "012345678",
 	  "{} status -q -x --exit\tfor a monitor: silent and 0 when all is well\n", verb_status },
 	{ "verify", "NAME|PATH", 1, 1, 0, "check a pool without writing to it",
 	  "Check every structure of the pool and print each finding. Damage gives exit status 6. "
 	  "A finding that is not damage, such as a stale copy or a torn tail, is repaired when the "
 	  "pool is next opened.",
-	  verify_opts, "01234678",
+	  verify_opts, "012345678",
 	  "{} verify --data ./db1\tcheck the contents of objects too\n", verb_verify },
 	{ "dump", "NAME|PATH", 1, 1, 0, "print the metadata of a pool",
 	  "Print all metadata readably, for reports of problems. It holds no contents of objects. "
 	  "With -j each line of the text is one element of an array.",
-	  NULL, "01234678", "{} dump ./db1 > db1.txt\tsave it for a report\n", verb_dump },
+	  NULL, "012345678", "{} dump ./db1 > db1.txt\tsave it for a report\n", verb_dump },
 	{ "map", "NAME|PATH", 1, 1, 0, "print where everything lies",
 	  "Print every live extent in the order of devices and offsets. With -j one JSON object "
 	  "per line follows a header line.",
-	  map_opts, "01234678", "{} map -p ./db1\texact offsets and lengths\n", verb_map },
+	  map_opts, "012345678", "{} map -p ./db1\texact offsets and lengths\n", verb_map },
 	{ "scan", "[DEV...]", 0, ARGS_MAX, 0, "find pools on block devices",
 	  "Look at every block device, or at each DEV, and print the pools whose members were "
 	  "found. Devices without a medium, suspended ones and those below another one, as paths "
@@ -90,13 +90,13 @@ static const struct verb verbs[] = {
 	  deactivate_opts, "0123478", "{} deactivate -a\tat shutdown\n", verb_deactivate },
 	{ "get", "NAME|PATH [KEY...]", 1, ARGS_MAX, 0, "print properties of a pool",
 	  "Print the properties KEY of a pool, or all.",
-	  get_opts, "01234678", "{} get -H -o value ./db1 mode\tone value, for a script\n",
+	  get_opts, "012345678", "{} get -H -o value ./db1 mode\tone value, for a script\n",
 	  verb_get },
 	{ "set", "NAME|PATH KEY=VALUE...", 1, 1, 0, "change properties of a pool",
 	  "Change the owner, the label or the spare space of a pool. What is not given stays. "
 	  "A pool given by its path must not be open elsewhere; one that is active changes at "
 	  "once, node and all.",
-	  set_opts, "01234678", "{} set db1 gid=mpool mode=0660\ta group may use it\n"
+	  set_opts, "012345678", "{} set db1 gid=mpool mode=0660\ta group may use it\n"
 	  "{} set ./db1 label='second copy' spare_staging=10\ttwo at once\n", verb_set },
 	{ "rename", "NAME|PATH NEW", 2, 2, 0, "give a pool another name",
 	  "Rename a pool. The directory of a pool in files keeps its own name. The node of an "
@@ -112,21 +112,21 @@ static const struct verb verbs[] = {
 	{ "grow", "NAME|PATH", 1, 1, 0, "use what the members have gained",
 	  "Use the space that block devices have gained since they were added. The files of a pool "
 	  "in files are made larger: --size says how large.",
-	  grow_opts, "01234678", "{} grow ./db1 --size 20G\teach capacity file is 20G now\n",
+	  grow_opts, "012345678", "{} grow ./db1 --size 20G\teach capacity file is 20G now\n",
 	  verb_grow },
 	{ "objects", "NAME|PATH", 1, 1, 0, "list the objects of a pool",
 	  "Print one line per object in ascending order of ids. With -j one JSON object per line "
 	  "follows a header line.",
-	  objects_opts, "01234678", "{} objects --type mlog ./db1\tlogs only\n", verb_objects },
+	  objects_opts, "012345678", "{} objects --type mlog ./db1\tlogs only\n", verb_objects },
 	{ "df", "NAME|PATH", 1, 1, 0, "print the space of each class",
 	  "Print size, use and reserve of each media class.",
-	  df_opts, "01234678", "{} df -H -p -o class,free db1\tfor a script\n", verb_df },
+	  df_opts, "012345678", "{} df -H -p -o class,free db1\tfor a script\n", verb_df },
 	{ "scrub", "NAME|PATH", 1, 1, 0, "read everything that carries a checksum",
 	  "Read the contents of every object that carries a checksum and compare. A pool that the "
 	  "kernel module has may be in use meanwhile. Damage gives exit status 6. A run that was "
 	  "interrupted says with which --from it goes on. verify --data does this and checks the "
 	  "metadata too, on pools that nobody has open.",
-	  scrub_opts, "01234678", "{} scrub --rate 100M db1\tgently\n", verb_scrub },
+	  scrub_opts, "012345678", "{} scrub --rate 100M db1\tgently\n", verb_scrub },
 	{ "wipe", "DEV...", 1, ARGS_MAX, VERBF_DESTROYS, "make devices nobody's",
 	  "Remove the signature of a pool, and nothing else, from each device: what is left of a "
 	  "pool that is gone. A device in use is refused, and one that carries another signature. "
@@ -136,7 +136,7 @@ static const struct verb verbs[] = {
 	  "Print the last 1000 administrative commands with time and user. They are kept in the "
 	  "pool, in a container named mpool.history that takes at most 2 MiB; a pool too small for "
 	  "it has none. Deactivation is not noted.",
-	  history_opts, "01234678", "{} history -o time,user,command db1\twho did what\n",
+	  history_opts, "012345678", "{} history -o time,user,command db1\twho did what\n",
 	  verb_history },
 	{ "iostat", "[NAME...] [INTERVAL [COUNT]]", 0, ARGS_MAX, 0, "print the I/O of active pools",
 	  "Print what active pools, or each NAME, submitted to their devices: first since the "
