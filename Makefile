@@ -14,6 +14,9 @@
 #   PREFIX=DIR   where to install (default: /usr/local)
 #   LIBDIR=DIR   where libraries go (default: PREFIX/lib; /usr/lib64 and the like for packages)
 #   DESTDIR=DIR  a root to install into, for packages
+#   UDEVDIR=DIR  where the udev rule goes (default: /etc/udev/rules.d; /usr/lib with PREFIX=/usr)
+#   UNITDIR=DIR  where the units of systemd go (default: systemd/system beside udev, or UDEVDIR)
+#   SYSUSERSDIR=DIR  where the file of the group goes (default: sysusers.d beside, or UDEVDIR)
 #
 # SAN, DEBUG, ABLATE and COV make variants. Each has its own folder below $(B), so
 # they never mix and a switch between two of them rebuilds nothing. Sources are
