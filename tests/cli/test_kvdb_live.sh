@@ -90,6 +90,10 @@ settings_change_in_use() {
 	make_db
 	want 3 kvdb set ./d interval=20ms
 	has err 'settings are of an open database'
+	want 3 kvdb set ./misspelt interval=20ms
+	has err 'misspelt: No such file'
+	want 3 kvdb set ./d/pool.json/d interval=20ms
+	has err 'Not a directory'
 	hold 1
 	want 0 kvdb set ./d interval=20ms commit=on
 	want 0 kvdb info ./d

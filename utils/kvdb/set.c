@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "remote.h"
 #include "size.h"
@@ -83,6 +84,9 @@ static int set_live(struct ui *ui, struct setting *list, unsigned n)
 	if (rc == -EACCES || rc == -EPERM)
 		return ui_error(ui, EXIT_PERMISSION, path, "ask as that user, or as root",
 				"another user's process has it open");
+	/* a misspelt path is no database that nobody has open */
+	if (rc && strchr(path, '/') && access(path, F_OK))
+		return ui_fail(ui, path, -errno, NULL);
 	if (rc)
 		return ui_error(ui, EXIT_NOTFOUND, path, "a program gives them to kvdb_open(); see "
 				"kvdb info for who has it open", "no process that answers has it "
