@@ -308,6 +308,29 @@ put r 1'; do
 	done
 }
 
+# with -k: what was meant for another store does not go into the one before
+a_failed_use_leaves_no_store_chosen() {
+	local line rc
+	make_db
+	want 0 kvdb kvs create ./d s
+	want 0 kvdb kvs create ./d t
+	for line in 'use none' 'use' 'use t t' 'use s\x00t' 'create t' 'create .t' \
+		'use "t'; do
+		rc=0
+		printf '%s\n' 'use s' "$line" 'put a 1' 'use t' 'put b 1' |
+			kvdb shell -k ./d 2>"$S/err" || rc=$?
+		[ $rc -ne 0 ] || fail "no failure told"
+		has err '^kvdb: no store is chosen until the next use or create$'
+		has err 'line 3: no store is chosen'
+		same lines "$(wc -l <"$S/err")" 3
+		want 3 kvdb get ./d s a
+		want 0 kvdb get ./d t b
+	done
+	# a terminal shows it
+	want 0 python3 "$CLI/on_tty.py" "$(printf 'use s\nuse none\nput a 1\nquit')" kvdb shell ./d
+	want 0 kvdb get ./d s a
+}
+
 transactions_are_whole_or_not_at_all() {
 	make_db
 	script 0 'create s' 'put a 1' 'begin' 'put a 2' 'put b 2' 'get a' 'count' 'abort' 'get a' \
@@ -478,6 +501,7 @@ a_zero_byte_ends_no_name() {
 
 run a_script_works_on_stores
 run a_script_ends_at_the_first_failure
+run a_failed_use_leaves_no_store_chosen
 run nothing_of_a_script_is_left_out_in_silence
 run a_zero_byte_ends_no_name
 run transactions_are_whole_or_not_at_all

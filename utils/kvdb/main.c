@@ -130,8 +130,9 @@ static const struct verb verbs[] = {
 	  "begins a remark.\n\n"
 	  "From a terminal there is a prompt, !N repeats a line of the history, and an error "
 	  "changes nothing else. In a script the first command that fails ends the shell with the "
-	  "exit status of that failure; with -k the rest is run first. What was written is durable "
-	  "when the shell has ended, or after sync.",
+	  "exit status of that failure; with -k the rest is run first, and behind a use or create "
+	  "that failed no store is chosen. What was written is durable when the shell has ended, "
+	  "or after sync.",
 	  shell_opts, "012345678",
 	  "{} shell ./db1 users\tat a terminal\n"
 	  "printf 'put a 1\\nget a\\n' | {} shell ./db1 users\ta script\n", verb_shell },

@@ -126,12 +126,12 @@ static int sh_fail(struct shell *sh, const char *object, int rc)
 
 static int do_use(struct shell *sh)
 {
-	int rc = kvdb_kvs_open(sh->db, word(sh, 1), &sh->kvs);
+	struct kvdb_kvs *kvs;
+	int rc = kvdb_kvs_open(sh->db, word(sh, 1), &kvs);
 
-	if (rc) {
-		sh->kvs = NULL;
+	if (rc)
 		return sh_fail(sh, word(sh, 1), rc);
-	}
+	sh->kvs = kvs;
 	snprintf(sh->name, sizeof(sh->name), "%s", word(sh, 1));
 	return EXIT_DONE;
 }
@@ -390,34 +390,58 @@ static int check_names(struct shell *sh, const struct cmd *c)
 	return EXIT_DONE;
 }
 
-static int run_line(struct shell *sh, const char *line)
+static int run_cmd(struct shell *sh, const struct cmd *c)
+{
+	char what[160];
+	int rc;
+
+	if (sh->n - 1 < c->min || sh->n - 1 > c->max) {
+		snprintf(what, sizeof(what), "it is: %s %s", c->name, c->words);
+		return complain(sh, EXIT_USAGE, what, NULL);
+	}
+	rc = check_names(sh, c);
+	if (rc)
+		return rc;
+	/* the library's refusal is the one of a database that has stopped */
+	if (is_write(c) && args_has(sh->ui->args, "read-only"))
+		return complain(sh, EXIT_USAGE, "the shell is for reading only",
+				"begin it without --read-only");
+	return c->needs_store && !sh->kvs ? no_store(sh) : c->run(sh);
+}
+
+/*
+ * What a script that goes on does next was meant for another store: none of it may go into
+ * the one before. At a terminal, which shows the store, an error changes nothing.
+ */
+static void not_chosen(struct shell *sh)
+{
+	if (!sh->kvs || sh->ui->tty_in || !args_has(sh->ui->args, "keep-going"))
+		return;
+	sh->kvs = NULL;
+	ui_note(sh->ui, "no store is chosen until the next use or create");
+}
+
+static int run_words(struct shell *sh)
 {
 	char what[160];
 	size_t i;
-	int rc = split(sh, line);
 
-	if (rc || !sh->n)
-		return rc;
-	for (i = 0; i < sizeof(cmds) / sizeof(cmds[0]); i++) {
-		const struct cmd *c = &cmds[i];
-
-		if (strcmp(c->name, word(sh, 0)) || has_zero(&sh->word[0]))
-			continue;
-		if (sh->n - 1 < c->min || sh->n - 1 > c->max) {
-			snprintf(what, sizeof(what), "it is: %s %s", c->name, c->words);
-			return complain(sh, EXIT_USAGE, what, NULL);
-		}
-		rc = check_names(sh, c);
-		if (rc)
-			return rc;
-		/* the library's refusal is the one of a database that has stopped */
-		if (is_write(c) && args_has(sh->ui->args, "read-only"))
-			return complain(sh, EXIT_USAGE, "the shell is for reading only",
-					"begin it without --read-only");
-		return c->needs_store && !sh->kvs ? no_store(sh) : c->run(sh);
-	}
+	for (i = 0; i < sizeof(cmds) / sizeof(cmds[0]); i++)
+		if (!strcmp(cmds[i].name, word(sh, 0)) && !has_zero(&sh->word[0]))
+			return run_cmd(sh, &cmds[i]);
 	snprintf(what, sizeof(what), "there is no command %.80s", word(sh, 0));
 	return complain(sh, EXIT_USAGE, what, "help lists the commands");
+}
+
+static int run_line(struct shell *sh, const char *line)
+{
+	int rc = split(sh, line);
+
+	if (!rc && sh->n)
+		rc = run_words(sh);
+	if (rc && sh->n && (!strcmp(word(sh, 0), "use") || !strcmp(word(sh, 0), "create")))
+		not_chosen(sh);
+	return rc;
 }
 
 /* ---- the loop --------------------------------------------------------------------- */
