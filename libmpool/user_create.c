@@ -624,6 +624,15 @@ static int file_remove(const struct mpool_dev_provider *pv, const char *file)
 	return rc ? mpl_err_as(MPL_DIR, rc, "%s cannot be removed: %s", file, strerror(-rc)) : 0;
 }
 
+/* It stays when it holds anything else, and so does a link to it, which is not ours. */
+static void dir_remove(const char *path)
+{
+	char real[PATH_MAX];
+
+	if (rmdir(path) && errno == ENOTDIR && realpath(path, real))
+		rmdir(real);
+}
+
 /*
  * Removes the files of the members; block devices stay. The first is the last: as long
  * as there is a pool.json it says that the pool was destroyed, and alone it is in no way.
@@ -645,7 +654,7 @@ static int destroy_files(const char *path, const struct mpool_dev_provider *pv,
 				  strerror(-rc));
 	rc = n ? file_remove(pv, made[0]) : 0;
 	if (!rc && !pv)
-		rmdir(path); /* stays when it holds anything else */
+		dir_remove(path);
 	return rc;
 }
 

@@ -287,6 +287,17 @@ destroy_asks() {
 	want 3 mpool status ./p
 }
 
+destroy_by_a_link_removes_the_folder() {
+	local link
+	for link in ./link link/; do
+		pool
+		ln -s p link
+		want 0 mpool destroy -y $link
+		same left "$(ls)" link
+		rm link
+	done
+}
+
 destroy_checks_all_before_the_first() {
 	pool ./a
 	before=$(sums a)
@@ -446,6 +457,7 @@ run status_of_a_damaged_pool_says_what_to_do
 run verify_dump_and_map_write_nothing
 run map_shows_objects_that_do_not_overlap
 run destroy_asks
+run destroy_by_a_link_removes_the_folder
 run destroy_checks_all_before_the_first
 run destroy_keeps_what_it_cannot_remove
 run a_destroy_that_was_cut_can_be_repeated

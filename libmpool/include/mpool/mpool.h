@@ -238,8 +238,8 @@ int mpool_close(struct mpool *mp);
  *
  * Every member that is a file is removed, wherever it lies and whether or not
  * it existed before mpool_create(). Block devices stay and lose their
- * superblocks. The directory is removed when nothing else is in it. Where the folder of a
- * file may not be written, nothing is removed: -EACCES.
+ * superblocks. The directory is removed when nothing else is in it, a symbolic link to it
+ * is not. Where the folder of a file may not be written, nothing is removed: -EACCES.
  *
  * Threads: any. Blocking: I/O. Durability: durable on return; a cut anywhere
  * leaves the whole pool or none.
