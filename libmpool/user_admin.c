@@ -148,29 +148,6 @@ static struct mpl_cfg *cfg_clean(const struct admin *ad, unsigned more)
 	return cf;
 }
 
-/* a file in the pool's own directory moves with it: named as create names them */
-static void paths_shorten(const struct creation *cr)
-{
-	char dir[PATH_MAX], *slash;
-	struct stat a, b;
-	unsigned i;
-
-	if (cr->cr_opts->provider || stat(cr->cr_pool, &a))
-		return;
-	for (i = 0; i < cr->cr_opts->ndevs; i++) {
-		if (cr->cr_member[i].mm_kind == MEMBER_BLOCK)
-			continue;
-		strcpy(dir, cr->cr_member[i].mm_path);
-		slash = strrchr(dir, '/');
-		*slash = 0;
-		if (stat(slash == dir ? "/" : dir, &b) || a.st_dev != b.st_dev ||
-		    a.st_ino != b.st_ino)
-			continue;
-		snprintf(cr->cr_cfg->cf_dev[i].cd_path, sizeof(cr->cr_cfg->cf_dev[i].cd_path),
-			 "%s", slash + 1);
-	}
-}
-
 static void cfg_append(struct mpl_cfg *cf, const struct mpl_cfg *more, int is_adding)
 {
 	unsigned i;
@@ -275,7 +252,7 @@ int mpl_user_add(const char *path, const struct mpool_open_opts *opts,
 	for (i = 0; i < ndevs && !rc; i++)
 		rc = mpl_member_check(&cr, i);
 	if (!rc)
-		paths_shorten(&cr);
+		mpl_paths_shorten(&cr);
 	if (!rc && !(flags & MPOOL_CREATE_PLAN))
 		rc = add_run(&ad, &cr);
 	mp_pool_close(ad.ad_core);

@@ -286,6 +286,8 @@ static int create_check(struct creation *cr)
 	}
 	if (!rc && !ncap)
 		rc = mpl_err(MPL_SPEC, "a pool needs a device of class capacity");
+	if (!rc)
+		mpl_paths_shorten(cr);
 	return rc;
 }
 
@@ -317,12 +319,13 @@ static int pool_absent(struct creation *cr)
 	return rc;
 }
 
-static int is_named(const struct creation *cr, const char *path)
+static int is_named(const struct creation *cr, const char *cfg_path, const char *path)
 {
 	unsigned i;
 
 	for (i = 0; i < cr->cr_opts->ndevs; i++)
-		if (!strcmp(cr->cr_member[i].mm_path, path))
+		if (!strcmp(cr->cr_member[i].mm_path, path) ||
+		    !strcmp(cr->cr_cfg->cf_dev[i].cd_path, cfg_path))
 			return 1;
 	return 0;
 }
@@ -345,7 +348,7 @@ static int pool_forgotten(struct creation *cr)
 		return 0;
 	for (i = 0; i < cf->cf_ndevs && !rc; i++) {
 		if (mpl_cfg_path(cr->cr_pool, NULL, cf->cf_dev[i].cd_path, path, sizeof(path)) ||
-		    cf->cf_dev[i].cd_is_adding || is_named(cr, path))
+		    cf->cf_dev[i].cd_is_adding || is_named(cr, cf->cf_dev[i].cd_path, path))
 			continue;
 		bad = probe_path(path, &pb, &why);
 		if (bad)
@@ -467,6 +470,28 @@ int mpl_members_take(struct creation *cr)
 	return dirs_sync(cr);
 }
 
+void mpl_paths_shorten(const struct creation *cr)
+{
+	char dir[PATH_MAX], *slash;
+	struct stat a, b;
+	unsigned i;
+
+	if (cr->cr_opts->provider || stat(cr->cr_pool, &a))
+		return;
+	for (i = 0; i < cr->cr_opts->ndevs; i++) {
+		if (cr->cr_member[i].mm_kind == MEMBER_BLOCK)
+			continue;
+		strcpy(dir, cr->cr_member[i].mm_path);
+		slash = strrchr(dir, '/');
+		*slash = 0;
+		if (stat(slash == dir ? "/" : dir, &b) || a.st_dev != b.st_dev ||
+		    a.st_ino != b.st_ino)
+			continue;
+		snprintf(cr->cr_cfg->cf_dev[i].cd_path, sizeof(cr->cr_cfg->cf_dev[i].cd_path),
+			 "%s", slash + 1);
+	}
+}
+
 static int create_core(struct creation *cr, uint32_t flags)
 {
 	const struct mpool_create_opts *o = cr->cr_opts;
@@ -541,6 +566,8 @@ static int create_make(struct creation *cr)
 		rc = create_core(cr, MP_CREATE_PLAN);
 	if (rc)
 		return rc;
+	/* once more: the directory may be new */
+	mpl_paths_shorten(cr);
 	cr->cr_made_cfg = 1;
 	rc = mpl_cfg_store(cr->cr_pool, o->provider, cr->cr_cfg);
 	if (!rc && cr->cr_made_dir) {

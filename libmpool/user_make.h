@@ -48,6 +48,8 @@ int mpl_member_make(struct creation *cr, unsigned i);
  * new files are in their places, wherever that is, for good.
  */
 int mpl_members_take(struct creation *cr);
+/* cr_cfg: a file in the pool's own directory moves with it, if that is there already */
+void mpl_paths_shorten(const struct creation *cr);
 /* closes cr_set and removes what this call has made */
 void mpl_creation_undo(struct creation *cr);
 

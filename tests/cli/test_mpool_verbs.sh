@@ -45,6 +45,29 @@ create_takes_members_by_path() {
 	want 0 mpool destroy -y ./p
 }
 
+# as those that it names itself, however their path was typed
+files_in_the_folder_move_with_it() {
+	local dir
+	mkdir there
+	ln -s there link
+	for dir in ./new ./there ./link; do
+		want 0 mpool create $dir $dir/one.mp --size 64M --staging "$PWD/$dir/two.mp" \
+			--staging-size 32M
+		mkdir cut
+		cp $dir/pool.json cut
+		mv "$(readlink -f $dir)" moved
+		want 0 mpool verify ./moved
+		want 0 mpool destroy -y ./moved
+		[ ! -e moved ] || fail "something is left of $dir"
+		# a create that was cut can be repeated
+		truncate -s 64M cut/one.mp
+		want 0 mpool create ./cut ./cut/one.mp --size 64M --staging ./cut/two.mp \
+			--staging-size 32M
+		want 0 mpool destroy -y ./cut
+		[ $dir != ./there ] || mkdir there
+	done
+}
+
 # as a shell completes it, without another slash
 create_takes_a_path_that_ends_in_its_only_slash() {
 	want 0 mpool create -n p/ --size 64M
@@ -443,6 +466,7 @@ closed_output_does_not_reach_a_pool() {
 run create_makes_files_only_the_owner_reads
 run create_prints_json
 run create_takes_members_by_path
+run files_in_the_folder_move_with_it
 run create_takes_a_path_that_ends_in_its_only_slash
 run create_plan_changes_nothing
 run create_refuses_an_existing_pool
