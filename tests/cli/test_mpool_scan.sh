@@ -21,6 +21,13 @@ scan_groups_members() {
 		"[('a', 'complete'), ('b', 'incomplete')]"
 	same classes "$(field '[x["class"] for x in d["pools"][0]["devices"]]')" \
 		"['capacity', 'staging']"
+	# one file by several names is no copy of itself
+	ln -s a same
+	ln a/staging.mp a/linked.mp
+	want 0 mpool scan -H -o state,found a/capacity.mp ./a/capacity.mp a/staging.mp \
+		same/staging.mp a/linked.mp
+	same once "$(cat "$S/out")" "complete	2"
+	rm a/linked.mp
 	cp a/staging.mp copy.mp
 	want 0 mpool scan -H -o state a/capacity.mp a/staging.mp copy.mp
 	same copied "$(cat "$S/out")" duplicate

@@ -93,8 +93,10 @@ int scan_add(struct scan *s, const char *path)
 		return rc;
 	if (stat(path, &st))
 		return -errno;
-	for (unsigned i = 0; S_ISBLK(st.st_mode) && i < s->ndevs; i++)
-		if (s->dev[i].rdev == st.st_rdev)
+	/* by another path, or given twice: it is no copy of itself */
+	for (unsigned i = 0; i < s->ndevs; i++)
+		if (S_ISBLK(st.st_mode) ? s->dev[i].rdev == st.st_rdev :
+		    s->dev[i].dev == st.st_dev && s->dev[i].ino == st.st_ino)
 			return 0;
 	m = realloc(s->dev, (s->ndevs + 1) * sizeof(*m));
 	if (!m)
@@ -104,6 +106,8 @@ int scan_add(struct scan *s, const char *path)
 	memset(m, 0, sizeof(*m));
 	if ((size_t)snprintf(m->path, sizeof(m->path), "%s", path) >= sizeof(m->path))
 		return -ENAMETOOLONG;
+	m->dev = st.st_dev;
+	m->ino = st.st_ino;
 	if (S_ISBLK(st.st_mode)) {
 		m->rdev = st.st_rdev;
 		m->is_removable = is_removable(st.st_rdev);

@@ -15,6 +15,8 @@
 struct member_dev {
 	char path[256];
 	dev_t rdev;              /* of a block device, else 0 */
+	dev_t dev;               /* with ino: the file or node itself */
+	ino_t ino;
 	bool is_removable;
 	struct mpool_probe probe;
 };
