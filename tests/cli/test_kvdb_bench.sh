@@ -297,6 +297,28 @@ no_journal_is_named() {
 	want 3 kvdb bench ./d --check nothing
 }
 
+only_a_journal_is_overwritten() {
+	local before n
+	want 0 kvdb -q create ./d --size 256M
+	for n in 1 8 8192; do
+		head -c $n /dev/zero >mine
+		before=$(sums mine)
+		want 5 kvdb bench ./d --workload load --records 100 --journal mine
+		one_line_error
+		has err 'mine: there is a file already'
+		unchanged "$before" mine
+	done
+	want 0 kvdb help bench
+	has out '^  5  '
+	: >mine
+	want 0 kvdb bench ./d --workload load --records 100 --journal mine
+	want 0 kvdb bench ./d --check mine
+	want 0 kvdb kvs drop ./d usertable -y
+	want 0 kvdb bench ./d --workload load --records 50 --journal mine
+	want 0 kvdb bench ./d --check mine -j
+	same acknowledged "$(field 'd["check"]["acknowledged"]')" 50
+}
+
 interrupted_bench_removes_its_pool() {
 	kvdb bench --records 20M --size 512M --value-size 10 >"$S/out" 2>"$S/err" </dev/null &
 	local pid=$! rc=0 i
@@ -333,5 +355,6 @@ run a_loss_beyond_the_bound_is_noticed
 run what_nobody_put_is_noticed
 run interrupted_check_gives_no_verdict
 run no_journal_is_named
+run only_a_journal_is_overwritten
 run interrupted_bench_removes_its_pool
 finish

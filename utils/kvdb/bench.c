@@ -64,7 +64,8 @@ const struct opt bench_opts[] = {
 	  "classes", "capacity|both|compare" },
 	{ "missing", 0, OPT_FLAG, 0, NULL, "load only records that are not there", NULL, NULL },
 	{ "journal", 0, OPT_STR, 0, "FILE",
-	  "note the time of every acknowledged put of load in FILE, outside the pool", NULL, NULL },
+	  "note the time of every acknowledged put of load in FILE, outside the pool; what was "
+	  "noted there before goes", NULL, NULL },
 	{ "check", 0, OPT_STR, 0, "FILE",
 	  "instead of running workloads, prove from a journal that DB lost nothing but what the "
 	  "loss bound allows", NULL, NULL },

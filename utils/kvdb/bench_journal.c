@@ -37,6 +37,23 @@ static int journal_map(struct bench_journal *j, int fd, int prot)
 	return 0;
 }
 
+/* Empty, and ours from now on. -EEXIST: it holds something that is no journal. */
+static int journal_take(int fd)
+{
+	const uint64_t magic = BENCH_JOURNAL_MAGIC;
+	uint64_t was = 0;
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return -errno;
+	if (S_ISREG(st.st_mode) && st.st_size &&
+	    (pread(fd, &was, sizeof(was), 0) != sizeof(was) || was != magic))
+		return -EEXIST;
+	if (ftruncate(fd, 0) || pwrite(fd, &magic, sizeof(magic), 0) != sizeof(magic))
+		return errno ? -errno : -EIO;
+	return 0;
+}
+
 int bench_journal_make(struct bench *b)
 {
 	struct bench_jhead h = { .magic = BENCH_JOURNAL_MAGIC, .threads = b->threads };
@@ -51,16 +68,20 @@ int bench_journal_make(struct bench *b)
 	h.value_size = b->value_size;
 	h.is_missing = b->is_missing;
 	j->bytes = 4096 + b->threads * bench_journal_lane(&h);
-	fd = open(b->journal_file, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	fd = open(b->journal_file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+	rc = fd < 0 ? -errno : journal_take(fd);
 	/* allocated now: a full file system must not end the process by SIGBUS later */
-	rc = fd < 0 ? -errno : -posix_fallocate(fd, 0, (off_t)j->bytes);
+	if (!rc)
+		rc = -posix_fallocate(fd, 0, (off_t)j->bytes);
 	if (!rc)
 		rc = journal_map(j, fd, PROT_READ | PROT_WRITE);
 	if (fd >= 0)
 		close(fd);
 	if (rc) {
 		free(j);
-		return ui_fail(b->ui, b->journal_file, rc, NULL);
+		return rc != -EEXIST ? ui_fail(b->ui, b->journal_file, rc, NULL) :
+		       ui_error(b->ui, EXIT_REFUSED, b->journal_file, "give a path that is free, "
+				"or that of a journal", "there is a file already that is none");
 	}
 	h.was_empty = !b->is_missing;
 	h.begin_ns = bench_now_ns();
