@@ -201,6 +201,14 @@ drop_asks_and_leaves_the_pool() {
 	want 0 kvdb drop ./d -n -j
 	schema kvdb_drop
 	want 0 kvdb info ./d
+	# of the pool, whatever its folder is called
+	want 0 mpool rename ./d other
+	want 5 python3 "$CLI/on_tty.py" d kvdb drop ./d
+	has out '^This destroys the database with about 0 keys in it\.$'
+	has out 'Type "other" to go on: '
+	want 0 kvdb info ./d
+	want 0 python3 "$CLI/on_tty.py" other kvdb drop ./d
+	want 0 kvdb create ./d
 	want 0 kvdb drop ./d -y -j
 	schema kvdb_drop
 	same plan "$(field 'd["plan"]')" False

@@ -132,7 +132,7 @@ int db_close(struct ui *ui, const char *path, struct kvdb *db, int code)
 }
 
 /* last component of a path, for the question before destruction */
-static const char *base_name(const char *path, char buf[256])
+static void base_name(const char *path, char buf[256])
 {
 	size_t end = strlen(path), at;
 
@@ -144,7 +144,6 @@ static const char *base_name(const char *path, char buf[256])
 		at = end - 255;
 	memcpy(buf, path + at, end - at);
 	buf[end - at] = 0;
-	return buf;
 }
 
 /* ---- create --------------------------------------------------------------- */
@@ -465,16 +464,19 @@ const struct opt drop_opts[] = { CONFIRM_OPTS, PLAN_OPT, DB_OPTS, { .name = NULL
 struct content {
 	bool is_known;
 	uint64_t keys;
+	char pool[256]; /* its name, or of one that cannot tell it the last part of the path */
 };
 
 static int content_read(struct ui *ui, const char *path, struct content *c)
 {
 	struct kvdb_stats st;
+	struct kvdb_info in;
 	struct db_opts o;
 	struct kvdb *db;
 	int rc = db_opts(ui, &o, KVDB_RDONLY);
 
 	*c = (struct content){ .is_known = false };
+	base_name(path, c->pool);
 	if (rc)
 		return rc;
 	rc = kvdb_open(path, &o.kv, &db);
@@ -486,8 +488,14 @@ static int content_read(struct ui *ui, const char *path, struct content *c)
 	if (rc)
 		return db_fail(ui, path, rc);
 	rc = kvdb_stats(db, &st);
+	if (!rc)
+		rc = kvdb_info(db, &in);
+	if (!rc) {
+		c->is_known = true;
+		c->keys = st.keys_estimate;
+		snprintf(c->pool, sizeof(c->pool), "%s", in.pool.name);
+	}
 	kvdb_close(db);
-	*c = (struct content){ .is_known = true, .keys = st.keys_estimate };
 	return rc ? db_fail(ui, path, rc) : EXIT_DONE;
 }
 
@@ -517,16 +525,16 @@ int verb_drop(struct ui *ui)
 	const char *path = ui->args->v[0];
 	struct content c;
 	struct db_opts o;
-	char base[256], what[80], n[SIZE_STR];
+	char what[80], n[SIZE_STR];
 	int rc = content_read(ui, path, &c);
 
 	if (rc)
 		return rc;
 	if (args_has(ui->args, "dry-run"))
 		return drop_result(ui, path, &c, true);
-	snprintf(what, sizeof(what), c.is_known ? "the database and its about %s" :
+	snprintf(what, sizeof(what), c.is_known ? "the database with about %s in it" :
 		 "the database, which is damaged", count_str(n, c.keys, "key"));
-	rc = confirm(ui, path, what, base_name(path, base));
+	rc = confirm(ui, path, what, c.pool);
 	if (!rc)
 		rc = db_opts(ui, &o, 0);
 	if (rc)
