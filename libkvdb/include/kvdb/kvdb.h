@@ -154,8 +154,8 @@ struct kvdb_opts {
  * @opts: options, or NULL
  * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves a
  * database or none.
- * Errors: -EEXIST (one per pool), -ENOENT (no pool), -EINVAL (an option), -EBUSY, and as
- * mpool_open().
+ * Errors: -EEXIST (one per pool), -ENOENT (no pool), -EINVAL (an option, KVDB_RDONLY),
+ * -EBUSY, -ENOSPC (the pool is too small or too full), -EIO, -ENOMEM, and as mpool_open().
  */
 int kvdb_create(const char *pool, const struct kvdb_opts *opts);
 
@@ -167,9 +167,10 @@ int kvdb_create(const char *pool, const struct kvdb_opts *opts);
  * Threads: any. Blocking: I/O; time follows @log_bytes, not the size of the data.
  * Durability: what recovery found is durable on return.
  * Errors: -EINVAL (an option that is not known or out of its range), -ENOENT (no
- * pool, no database), -EBUSY (open elsewhere), -EUCLEAN (damage; lost acknowledged
- * writes; see @rollback), -EOPNOTSUPP (format), -ENOSPC, -EIO, -ENOMEM, -ETIME (values expire,
- * and the wall clock jumped ahead: see KVDB_TIME_JUMP).
+ * pool, no database, no such checkpoint), -EBUSY (open elsewhere), -EUCLEAN (damage; lost
+ * acknowledged writes; see @rollback), -EOPNOTSUPP (format), -ENOSPC, -EIO, -ENOMEM, -EAGAIN
+ * (no thread can be made), -ETIME (values expire, and the wall clock jumped ahead: see
+ * KVDB_TIME_JUMP), and as mpool_open().
  */
 int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out);
 
@@ -302,10 +303,10 @@ int kvdb_kvs_set(struct kvdb_kvs *kvs, const struct kvdb_kvs_opts *opts, unsigne
  * Atomic: readers and a crash see the old or the new value.
  * Threads: any. Blocking: only when memory, space debt or the loss bound asks.
  * Durability: within the loss bound; at once with kvdb_opts.commit.
- * Errors: -EINVAL (empty key), -ENAMETOOLONG (key), -E2BIG (value), -ENOSPC,
- * -ECANCELED (an open transaction wrote the key, and did not end within a second),
- * -EROFS (fail-stopped), -ENOMEM: nothing is changed; -EIO: written and visible, but not
- * durable, and the database has stopped.
+ * Errors: -EINVAL (empty key), -ENAMETOOLONG (key), -E2BIG (value), -ENOENT (the store was
+ * dropped), -ENOSPC, -ECANCELED (an open transaction wrote the key, and did not end within a
+ * second), -EROFS (fail-stopped, or opened with KVDB_RDONLY), -ENOMEM: nothing is changed;
+ * -EIO: written and visible, but not durable, and the database has stopped.
  */
 int kvdb_put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen);
 

@@ -166,9 +166,12 @@ struct mpool_create_opts {
  *
  * Threads: any. Blocking: I/O. Durability: durable on return; a crash in the
  * middle leaves a pool or none.
- * Errors: -EEXIST (a pool is there), -EBUSY (device in use), -EINVAL (name,
- * sizes), -ENOENT (no such device), -ENOSPC (files cannot be allocated),
- * -EPERM (foreign signature), -EACCES, -EIO, -ENOMEM, -EOPNOTSUPP (module).
+ * Errors: -EEXIST (a pool is there, a device is a member of one, a file is not empty), -EBUSY
+ * (device in use), -EINVAL (options, name, sizes; neither file nor block device), -ENOENT (no
+ * such device, or nothing above the directory), -ENOTDIR, -ELOOP (a file's path is a symbolic
+ * link), -ENAMETOOLONG, -ENOSPC (files cannot be allocated), -EPERM (foreign signature; of the
+ * module: not root), -EACCES, -EROFS (the file system), -EIO, -ENOMEM, -EOPNOTSUPP (module),
+ * and what the system says of a file or directory.
  */
 int mpool_create(const char *path, const struct mpool_create_opts *opts);
 
@@ -215,9 +218,12 @@ struct mpool_open_opts {
  * Threads: any. Blocking: I/O; time follows live objects, not history. Readers of files
  * are waited for, 2 seconds at most, and the end of an owner that closed it or died, 30.
  * Durability: repairs of superblock copies are durable on return.
- * Errors: -ENOENT, -EBUSY (open elsewhere), -EUCLEAN (damage, lost writes),
+ * Errors: -EINVAL (options, path; what should be a member is none, or another pool's),
+ * -ENOENT, -EBUSY (open elsewhere), -EUCLEAN (damage, lost writes, pool.json),
  * -ENOTUNIQ (duplicate member), -ENODEV (member missing), -ESTALE (an older
- * copy of a member), -EOPNOTSUPP (format or module), -EACCES, -EIO, -ENOMEM.
+ * copy of a member), -EOPNOTSUPP (format or module), -EROFS (a feature that can only be
+ * read, or a file system), -ELOOP, -ENAMETOOLONG, -EACCES, -EIO, -ENOMEM, and what the
+ * system says of a file.
  */
 int mpool_open(const char *path, const struct mpool_open_opts *opts, struct mpool **out);
 
