@@ -65,6 +65,33 @@ create_plan_writes_nothing() {
 	unchanged "$before" d
 }
 
+# what the library refuses only when the pool is there
+a_plan_ends_as_the_deed() {
+	local opts rc
+	for opts in '--size 2M' '--size 3M' '--size 4M' '--size 64M --cache 900T' \
+		'--size 64M --segment-size 32M' '--size 64M --segment-size 16M --cache 64M' \
+		'--size 5M --segment-size 4M' '--size 64M --staging-size 2M' '--size 64M'; do
+		rc=0
+		# shellcheck disable=SC2086
+		kvdb create ./d -n $opts >"$S/out" 2>"$S/plan" || rc=$?
+		[ ! -e d ] || fail "the plan made something"
+		# shellcheck disable=SC2086
+		want $rc kvdb create ./d $opts
+		# where the pool is there
+		rm -rf d
+		# shellcheck disable=SC2046
+		want 0 mpool create ./d $(grep -oE -- '--(staging-)?size [0-9]+M' <<<"$opts")
+		# shellcheck disable=SC2046
+		want $rc kvdb create ./d -n $(sed -E 's/--(staging-)?size [0-9]+M//g' <<<"$opts")
+		rm -rf d
+	done
+	want 2 kvdb create ./d -n --size 64M --cache 900T
+	has err 'cache_bytes is'
+	want 1 env MPOOL_DEV=all:volatile,cut=1ms kvdb create ./d -n --size 2M
+	one_line_error
+	same left "$(ls)" ""
+}
+
 a_pool_that_is_larger_than_its_file_system_is_said() {
 	want 0 kvdb create ./d --size 900T -n
 	has err '^kvdb: \./d/capacity\.mp: the file system has .* free, less than the 900T'
@@ -541,6 +568,7 @@ what_the_environment_says_wrong_is_named() {
 run create_makes_a_pool_and_says_so
 run create_uses_a_pool_that_is_there
 run create_plan_writes_nothing
+run a_plan_ends_as_the_deed
 run a_pool_that_is_larger_than_its_file_system_is_said
 run a_create_that_was_cut_can_be_repeated
 run create_that_fails_says_nothing_was_made

@@ -67,6 +67,10 @@ int db_fail(struct ui *ui, const char *object, int err);
 
 extern const char *const class_name[MPOOL_MCLASSES];
 
+/* What kvdb_create() refuses in a pool of such members, without one; reports (trial.c). */
+int trial_create(struct ui *ui, const char *path, const struct db_opts *o,
+		 const uint64_t size[MPOOL_MCLASSES]);
+
 /* ---- text forms (text.c) ------------------------------------------------- */
 
 /* struct bytes - a growing buffer; all zero is empty */

@@ -319,6 +319,44 @@ static int plan_in_pool(struct ui *ui, const char *path, const struct db_opts *o
 	return rc == -ENOENT ? EXIT_DONE : db_fail(ui, path, rc);
 }
 
+/* The members of a pool that is there, all of a class together. */
+static int plan_sizes(struct ui *ui, const char *path, const struct db_opts *o, uint64_t *size)
+{
+	struct mpool_open_opts ro = o->pool;
+	struct mpool_dev_info dev;
+	struct mpool *mp;
+	int rc;
+
+	ro.flags |= MPOOL_OPEN_RDONLY;
+	rc = mpool_open(path, &ro, &mp);
+	if (rc)
+		return ui_fail(ui, path, rc, mpool_error_detail());
+	for (unsigned i = 0; !mpool_dev_info(mp, i, &dev); i++)
+		size[dev.mclass] += dev.size;
+	mpool_close(mp);
+	return EXIT_DONE;
+}
+
+/* As the deed would end, and nothing is written. */
+static int create_plan(struct ui *ui, const char *path, const struct db_opts *o, bool is_there)
+{
+	uint64_t size[MPOOL_MCLASSES] = { 0 };
+	int rc;
+
+	if (is_there) {
+		rc = plan_in_pool(ui, path, o);
+		if (!rc)
+			rc = plan_sizes(ui, path, o, size);
+	} else {
+		rc = make_pool(ui, path, MPOOL_CREATE_PLAN);
+		for (unsigned c = 0; c < MPOOL_MCLASSES; c++)
+			size[c] = pool_size(ui, c);
+	}
+	if (!rc)
+		rc = trial_create(ui, path, o, size);
+	return rc ? rc : create_result(ui, path, !is_there, true);
+}
+
 int verb_create(struct ui *ui)
 {
 	const char *path = ui->args->v[0];
@@ -337,10 +375,8 @@ int verb_create(struct ui *ui)
 		      args_has(ui->args, "name")))
 		return ui_usage(ui, "%s is a pool already: --size, --staging-size and --name are "
 				"for making one", path);
-	if (is_plan) {
-		rc = there ? plan_in_pool(ui, path, &o) : make_pool(ui, path, MPOOL_CREATE_PLAN);
-		return rc ? rc : create_result(ui, path, !there, true);
-	}
+	if (is_plan)
+		return create_plan(ui, path, &o, there);
 	if (!there) {
 		rc = make_pool(ui, path, 0);
 		if (rc)
