@@ -139,6 +139,48 @@ static int is_for_devices(const char *path)
 	return !strncmp(path, "/dev/", 5) && strncmp(path, "/dev/shm/", 9);
 }
 
+/* @path without slashes at its end, as its folder and the name in there */
+static int path_split(const char *path, char dir[PATH_MAX], char **name)
+{
+	char *end;
+
+	if (snprintf(dir, PATH_MAX, "%s%s", *path == '/' ? "" : "./", path) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	for (end = dir + strlen(dir); end > dir + 1 && end[-1] == '/'; end--)
+		end[-1] = 0;
+	/* there is one */
+	end = strrchr(dir, '/');
+	*end = 0;
+	*name = end + 1;
+	return **name ? 0 : -EINVAL;
+}
+
+/* Is @dir the directory that this call is going to make? */
+static int is_pool_dir(const struct creation *cr, const char *dir)
+{
+	char a[PATH_MAX], b[PATH_MAX], *aname, *bname;
+
+	return !path_split(cr->cr_pool, a, &aname) && !path_split(dir, b, &bname) &&
+	       !strcmp(aname, bname) && is_same(*a ? a : "/", *b ? b : "/");
+}
+
+/* Whether a file can be made there is asked before anything is. */
+static int folder_check(const struct creation *cr, const struct member *mm)
+{
+	char dir[PATH_MAX], *name;
+	struct stat st;
+	int rc = path_split(mm->mm_path, dir, &name);
+
+	if (!rc && stat(*dir ? dir : "/", &st))
+		rc = errno == ENOENT && is_pool_dir(cr, dir) ? 0 : -errno;
+	else if (!rc && !S_ISDIR(st.st_mode))
+		rc = -ENOTDIR;
+	else if (!rc && access(*dir ? dir : "/", W_OK | X_OK))
+		rc = -errno;
+	return rc ? mpl_err_as(MPL_DEVOPEN, rc, "%s cannot be made: %s", mm->mm_path,
+			       strerror(-rc)) : 0;
+}
+
 int mpl_member_check(struct creation *cr, unsigned i)
 {
 	static const char *const name[] = { "capacity", "staging" };
@@ -202,7 +244,7 @@ int mpl_member_check(struct creation *cr, unsigned i)
 	if (mm->mm_kind != MEMBER_BLOCK && cd->cd_size < MP_MIN_DEV)
 		return mpl_err(MPL_SPEC, "%s: size %llu is below the smallest of %u bytes",
 			       mm->mm_path, (unsigned long long)cd->cd_size, MP_MIN_DEV);
-	return 0;
+	return mm->mm_kind == MEMBER_BLOCK ? 0 : folder_check(cr, mm);
 }
 
 /* The directory must be usable before anything is made. */

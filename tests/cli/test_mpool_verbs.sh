@@ -97,6 +97,33 @@ create_plan_changes_nothing() {
 	unchanged "$before" .
 }
 
+# a member's folder is looked at, too
+a_plan_names_a_folder_that_is_not_there() {
+	local n
+	touch file
+	mkdir dir
+	for n in -n -q; do
+		want 3 mpool create $n ./p ./none/m.mp --size 64M
+		has err 'none/m\.mp cannot be made: No such file'
+		want 3 mpool create $n ./p ./file/m.mp --size 64M
+		has err 'Not a directory'
+		want 3 mpool create $n ./p ./p/none/m.mp --size 64M
+		same left "$(echo ./*)" "./dir ./file"
+	done
+	if can_drop_override; then
+		chmod 555 dir
+		want 8 without_override mpool create -n ./p ./dir/m.mp --size 64M
+		chmod 755 dir
+	fi
+	for n in ./p/m.mp p//m.mp "$PWD/p/m.mp" ./dir/../p/m.mp; do
+		want 0 mpool create -n ./p/ "$n" --size 64M
+		want 0 mpool create p/ "$n" --size 64M
+		want 3 mpool add -n ./p ./none/m.mp --size 64M
+		want 0 mpool destroy -y ./p
+	done
+	same left "$(echo ./*)" "./dir ./file"
+}
+
 create_refuses_an_existing_pool() {
 	pool
 	before=$(sums .)
@@ -469,6 +496,7 @@ run create_takes_members_by_path
 run files_in_the_folder_move_with_it
 run create_takes_a_path_that_ends_in_its_only_slash
 run create_plan_changes_nothing
+run a_plan_names_a_folder_that_is_not_there
 run create_refuses_an_existing_pool
 run create_refuses_a_pool_whose_member_is_away
 run create_names_bad_arguments
