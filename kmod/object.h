@@ -36,8 +36,11 @@ bool mpk_onode_is_final(struct mpk_onode *on);
 /* ---- object_io.c ---- */
 
 extern const struct address_space_operations mpk_obj_aops;
+extern const struct vm_operations_struct mpk_obj_vm_ops;
 
 ssize_t mpk_obj_read_iter(struct kiocb *iocb, struct iov_iter *to);
+ssize_t mpk_obj_splice_read(struct file *file, loff_t *pos, struct pipe_inode_info *pipe,
+			    size_t len, unsigned int flags);
 ssize_t mpk_obj_write_iter(struct kiocb *iocb, struct iov_iter *from);
 
 #endif

@@ -135,6 +135,8 @@ static loff_t obj_llseek(struct file *file, loff_t off, int whence)
 
 static int obj_mmap(struct file *file, struct vm_area_struct *vma)
 {
+	int rc;
+
 	if (!mpk_onode_is_final(mpk_onode_of(file_inode(file))))
 		return -EINVAL;
 	if (vma->vm_flags & VM_SHARED) {
@@ -143,7 +145,10 @@ static int obj_mmap(struct file *file, struct vm_area_struct *vma)
 		/* of a descriptor open for writing: no mprotect() makes it writable later */
 		mpk_vm_flags_clear(vma, VM_MAYWRITE);
 	}
-	return generic_file_readonly_mmap(file, vma);
+	rc = generic_file_readonly_mmap(file, vma);
+	if (!rc)
+		vma->vm_ops = &mpk_obj_vm_ops;
+	return rc;
 }
 
 /* no page is ever dirty: what is left is the devices' cache */
@@ -169,7 +174,7 @@ static const struct file_operations obj_fops = {
 	.mmap		= obj_mmap,
 	.fsync		= obj_fsync,
 	.iopoll		= iocb_bio_iopoll,
-	.splice_read	= mpk_splice_read,
+	.splice_read	= mpk_obj_splice_read,
 	.check_flags	= obj_check_flags,
 	MPK_FOP_FLAGS
 };

@@ -12,7 +12,9 @@
  * they would show what lay on the medium before.
  */
 #include <linux/iomap.h>
+#include <linux/mm.h>
 #include <linux/pagemap.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/sizes.h>
 #include <linux/task_io_accounting_ops.h>
@@ -218,6 +220,36 @@ ssize_t mpk_obj_read_iter(struct kiocb *iocb, struct iov_iter *to)
 		account_error(on, iocb->ki_pos, rc);
 	return rc;
 }
+
+/* also sendfile(); of a file with O_DIRECT the kernel reads by the call above */
+ssize_t mpk_obj_splice_read(struct file *file, loff_t *pos, struct pipe_inode_info *pipe,
+			    size_t len, unsigned int flags)
+{
+	ssize_t rc = mpk_splice_read(file, pos, pipe, len, flags);
+
+	if (rc == -EIO && !MPK_SPLICE_IS_READ)
+		account_error(mpk_onode_of(file_inode(file)), *pos, (int)rc);
+	return rc;
+}
+
+/* a page that a map shows; SIGBUS is all that its user hears of a failed read */
+static vm_fault_t obj_fault(struct vm_fault *vmf)
+{
+	struct mpk_onode *on = mpk_onode_of(file_inode(vmf->vma->vm_file));
+	u64 pos = (u64)vmf->pgoff << PAGE_SHIFT;
+	vm_fault_t ret = filemap_fault(vmf);
+
+	/* the device: not the object's end, nor a signal that kills */
+	if ((ret & VM_FAULT_SIGBUS) && pos < i_size_read(&on->on_inode) &&
+	    !fatal_signal_pending(current))
+		account_error(on, pos, -EIO);
+	return ret;
+}
+
+const struct vm_operations_struct mpk_obj_vm_ops = {
+	.fault		= obj_fault,
+	.map_pages	= filemap_map_pages,
+};
 
 /* ---- writes ---- */
 

@@ -254,7 +254,8 @@ here() {
 }
 
 # what runs under sanitizers: those tests that need nothing but disks in memory, and abuse
-san_tests=${SAN_TESTS:-test_ioctl test_lifecycle test_uring test_objfd fuzz_ioctl fail_nth}
+san_tests=${SAN_TESTS:-test_ioctl test_lifecycle test_uring test_objfd test_objerr fuzz_ioctl
+	fail_nth}
 
 # sanitized SUITE COMMAND...: COMMAND DIR NAME... runs them, reported like all others
 sanitized() {

@@ -190,10 +190,13 @@ static inline bool mpk_inode_is_new(struct inode *inode)
 #define MPK_FOP_FLAGS
 #endif
 
+/* the second of them reads by ->read_iter */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
 #define mpk_splice_read filemap_splice_read
+#define MPK_SPLICE_IS_READ 0
 #else
 #define mpk_splice_read generic_file_splice_read
+#define MPK_SPLICE_IS_READ 1
 #endif
 
 static inline void mpk_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags)

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Objects as files, where something fails: whichever way a read was asked for, its failure is
+ * counted.
+ *
+ * Two disks in memory, both of class capacity.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+
+#include "kt.h"
+
+#define MIB	(1u << 20)
+#define BLK	4096u
+#define DISK	32u	/* MiB */
+#define STEP	(4 * MIB)
+#define POOL	"objerr"
+#define MBLOCK	1u
+#define COMMIT	1u
+#define WR	(MPOOL_IOC_OPEN_WRITE | MPOOL_IOC_OPEN_DIRECT)
+#define RD	MPOOL_IOC_OPEN_DIRECT
+#define CACHED	0u
+
+static struct kt_rig rig;
+static unsigned char buf[STEP] __attribute__((aligned(4096)));
+
+/* -1 and this errno */
+#define T_ERR(call, e) do {						\
+	errno = 0;							\
+	long t_rc = (long)(call);					\
+	int t_no = errno;						\
+	if (t_rc != -1 || t_no != (e))					\
+		T_FAIL("%s = %ld, errno %d (%s), wanted %s", #call, t_rc, t_no,	\
+		       strerror(t_no), #e);				\
+} while (0)
+
+static void pool_up(void)
+{
+	static const char *const name[2] = { "objerr0", "objerr1" };
+	int i;
+
+	memset(&rig, 0, sizeof(rig));
+	rig.rw = rig.ro = -1;
+	snprintf(rig.name, sizeof(rig.name), POOL);
+	for (i = 0; i < 2; i++) {
+		T_EQ(ioc_disk_make(&rig.disk[i], name[i], DISK, 0, 0), 0);
+		rig.dev[i] = (struct mpool_ioc_dev){ .id_fd = rig.disk[i].dk_fd };
+	}
+	rig.ctl = ioc_ctl_open();
+	T_OK(rig.ctl >= 0);
+	KT_EQ(ioc_create(rig.ctl, POOL, rig.dev, 2, 0600, 0), 0);
+	KT_EQ(ioc_activate(rig.ctl, rig.dev, 2, 0), 0);
+	kt_open(&rig);
+}
+
+static void pool_down(void)
+{
+	kt_down(&rig);
+}
+
+static int obj_open(uint64_t id, uint32_t flags)
+{
+	int fd = ioc_obj_open(rig.rw, id, flags | MPOOL_IOC_OPEN_CLOEXEC);
+
+	KT_EQ(fd < 0 ? fd : 0, 0);
+	return fd;
+}
+
+/* a committed mblock of @len bytes */
+static uint64_t obj_final(uint64_t len)
+{
+	uint64_t id = 0, off, n;
+	int fd;
+
+	KT_EQ(ioc_alloc(rig.rw, MBLOCK, 0, len, 0, &id), 0);
+	fd = obj_open(id, WR);
+	for (off = 0; off < len; off += n) {
+		n = len - off < STEP ? len - off : STEP;
+		ioc_pattern(buf, id, off, n);
+		T_EQ(pwrite(fd, buf, n, (off_t)off), n);
+	}
+	close(fd);
+	KT_EQ(ioc_op(rig.rw, COMMIT, id, len), 0);
+	return id;
+}
+
+/* null_blk of 6.1 marks no more than 256 KiB at a time */
+static void disk_fails(unsigned int disk, char sign)
+{
+	char path[80], text[40];
+	unsigned int at;
+
+	snprintf(path, sizeof(path), "/sys/kernel/config/nullb/%s/badblocks",
+		 rig.disk[disk].dk_name);
+	for (at = 0; at < DISK * MIB / 512; at += 512) {
+		snprintf(text, sizeof(text), "%c%u-%u", sign, at, at + 511);
+		T_EQ(ioc_put(path, text), 0);
+	}
+}
+
+static uint64_t errors_of(uint32_t slot)
+{
+	struct mpool_ioc_dev_info di = { .di_slot = slot };
+
+	KT_EQ(kt_call(rig.ro, MPOOL_IOC_DEV_INFO, &di), 0);
+	return di.di_errors;
+}
+
+static uint64_t errors(void)
+{
+	return errors_of(0) + errors_of(1);
+}
+
+static int touch(void *arg)
+{
+	signal(SIGBUS, SIG_DFL);
+	return *(volatile unsigned char *)arg * 0;
+}
+
+static void failed_reads_are_counted_however_they_came(void)
+{
+	uint64_t id = obj_final(MIB), n;
+	int fd = obj_open(id, CACHED), dio = obj_open(id, RD), p[2];
+	unsigned char *m = mmap(NULL, 2 * MIB, PROT_READ, MAP_SHARED, fd, 0);
+	loff_t off = 0;
+
+	T_OK(m != MAP_FAILED);
+	T_EQ(pipe(p), 0);
+	disk_fails(0, '+');
+	disk_fails(1, '+');
+	n = errors();
+	T_ERR(pread(dio, buf, BLK, 0), EIO);
+	T_OK(errors() > n);
+	n = errors();
+	T_ERR(pread(fd, buf, BLK, 0), EIO);
+	T_OK(errors() > n);
+	n = errors();
+	T_EQ(kt_child(touch, m), 128 + SIGBUS);
+	T_OK(errors() > n);
+	n = errors();
+	T_ERR(splice(fd, &off, p[1], NULL, BLK, 0), EIO);
+	T_OK(errors() > n);
+	n = errors();
+	T_EQ(kt_child(touch, m + MIB), 128 + SIGBUS);	/* behind the object's end */
+	T_EQ(errors(), n);
+	disk_fails(0, '-');
+	disk_fails(1, '-');
+	T_EQ(ioc_pattern_check(m, id, 0, MIB), -1);
+	munmap(m, 2 * MIB);
+	close(p[0]);
+	close(p[1]);
+	close(dio);
+	close(fd);
+}
+
+/* each on a pool of its own, whatever the one before has left */
+#define RUN(fn) do {							\
+	T_RUN(pool_up);							\
+	T_RUN(fn);							\
+	T_RUN(pool_down);						\
+} while (0)
+
+int main(void)
+{
+	const char *why = kt_missing();
+
+	if (why)
+		return t_skip_all(why);
+	RUN(failed_reads_are_counted_however_they_came);
+	return t_done();
+}
