@@ -100,14 +100,21 @@ static int obj_iomap_begin(struct inode *inode, loff_t pos, loff_t len, unsigned
 
 static const struct iomap_ops obj_iomap_ops = { .iomap_begin = obj_iomap_begin };
 
-/* counts a failed read on the device that holds @pos */
-static void account_error(struct mpk_onode *on, u64 pos, int err)
+/*
+ * Counts a failed read of @len bytes at @pos. Nobody says which part of it failed: on each
+ * device that has one, so that the one that failed is never missed.
+ */
+static void account_error(struct mpk_onode *on, u64 pos, u64 len, int err)
 {
+	struct mp_dev *dev, *last = NULL;
 	u64 where, contig;
-	struct mp_dev *dev;
 
-	if (!mp_obj_map(on->on_obj, pos, 1, &dev, &where, &contig))
-		mpk_dev_account(mpk_dev_of(dev), false, 0, err);
+	for (; len; pos += contig, len -= contig, last = dev) {
+		if (mp_obj_map(on->on_obj, pos, len, &dev, &where, &contig))
+			return;
+		if (dev != last)
+			mpk_dev_account(mpk_dev_of(dev), false, 0, err);
+	}
 }
 
 /* ---- page cache ---- */
@@ -172,7 +179,7 @@ static int obj_read_end_io(struct kiocb *iocb, ssize_t size, int err, unsigned i
 
 	err = user_err(err);
 	if (err == -EIO)
-		account_error(on, iocb->ki_pos, err);
+		account_error(on, iocb->ki_pos, max_t(ssize_t, size, 1), err);
 	trace_mpool_obj_io(on->on_pool->pl_minor, on->on_id, false, iocb->ki_pos,
 			   err ? err : size);
 	return err;
@@ -217,7 +224,7 @@ ssize_t mpk_obj_read_iter(struct kiocb *iocb, struct iov_iter *to)
 		return -EINVAL;
 	rc = generic_file_read_iter(iocb, to);
 	if (rc == -EIO)
-		account_error(on, iocb->ki_pos, rc);
+		account_error(on, iocb->ki_pos, 1, (int)rc);
 	return rc;
 }
 
@@ -228,7 +235,7 @@ ssize_t mpk_obj_splice_read(struct file *file, loff_t *pos, struct pipe_inode_in
 	ssize_t rc = mpk_splice_read(file, pos, pipe, len, flags);
 
 	if (rc == -EIO && !MPK_SPLICE_IS_READ)
-		account_error(mpk_onode_of(file_inode(file)), *pos, (int)rc);
+		account_error(mpk_onode_of(file_inode(file)), *pos, 1, (int)rc);
 	return rc;
 }
 
@@ -242,7 +249,7 @@ static vm_fault_t obj_fault(struct vm_fault *vmf)
 	/* the device: not the object's end, nor a signal that kills */
 	if ((ret & VM_FAULT_SIGBUS) && pos < i_size_read(&on->on_inode) &&
 	    !fatal_signal_pending(current))
-		account_error(on, pos, -EIO);
+		account_error(on, pos, 1, -EIO);
 	return ret;
 }
 

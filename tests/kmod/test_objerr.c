@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Objects as files, where something fails: whichever way a read was asked for, its failure is
- * counted.
+ * counted, and for the disk that failed.
  *
  * Two disks in memory, both of class capacity.
  */
@@ -154,6 +154,29 @@ static void failed_reads_are_counted_however_they_came(void)
 	close(fd);
 }
 
+/* a direct read from one disk into the next: the one that failed has it in its count */
+static void failed_read_is_counted_where_it_failed(void)
+{
+	uint64_t len = 44 * MIB, id = obj_final(len), off, n;	/* larger than either */
+	unsigned int bad, k;
+	int fd = obj_open(id, RD);
+
+	for (k = 0; k < 2; k++) {
+		disk_fails(k, '+');
+		for (bad = 0, off = 0; off < len; off += STEP) {
+			n = errors_of(k);
+			if (pread(fd, buf, STEP, (off_t)off) == STEP)
+				continue;
+			T_EQ(errno, EIO);
+			T_OK(errors_of(k) > n);
+			bad++;
+		}
+		disk_fails(k, '-');
+		T_OK(bad > 0 && bad < len / STEP);
+	}
+	close(fd);
+}
+
 /* each on a pool of its own, whatever the one before has left */
 #define RUN(fn) do {							\
 	T_RUN(pool_up);							\
@@ -168,5 +191,6 @@ int main(void)
 	if (why)
 		return t_skip_all(why);
 	RUN(failed_reads_are_counted_however_they_came);
+	RUN(failed_read_is_counted_where_it_failed);
 	return t_done();
 }
