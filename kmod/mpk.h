@@ -233,8 +233,9 @@ int mpk_objfs_init(void);
 void mpk_objfs_exit(void);
 int mpk_objfs_mount(struct mpk_pool *pool);
 /*
- * No file is open and none can be: does nothing else hold an object's place? A descriptor
- * of O_PATH does: it is no file of ours, and keeps the superblock for as long as it likes.
+ * No file is open and none can be, pl_lock is held: does nothing else hold an object's place?
+ * A descriptor of O_PATH does: it is no file of ours, and keeps the superblock for as long as
+ * it likes.
  */
 bool mpk_objfs_is_idle(struct mpk_pool *pool);
 /* idle: drops cached objects, waits until the superblock is gone */

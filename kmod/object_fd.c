@@ -14,7 +14,6 @@
  * that is why the core allocates with GFP_NOFS (os_kern.h).
  */
 #include <linux/backing-dev.h>
-#include <linux/delay.h>
 #include <linux/file.h>
 #include <linux/fs_context.h>
 #include <linux/module.h>
@@ -31,7 +30,6 @@
 #define OBJFS_MAGIC	0x6d706f6f	/* statfs */
 #define OBJ_MODE	0666		/* never executable */
 #define BLOCK_BITS	12		/* lengths are multiples of MP_BLOCK */
-#define IDLE_WAIT_MS	1000		/* for the end of a file that is on its way */
 
 static_assert(1u << BLOCK_BITS == MP_BLOCK);
 
@@ -400,8 +398,9 @@ int mpk_objfs_mount(struct mpk_pool *pool)
  * after the other is enough. The mount's count is not: it is a sum over processors, too low
  * while a place is taken on one of them and given back on another.
  */
-static bool has_places(struct super_block *sb)
+bool mpk_objfs_is_idle(struct mpk_pool *pool)
 {
+	struct super_block *sb = pool->pl_mnt->mnt_sb;
 	struct inode *inode;
 	bool is_held = false;
 
@@ -412,17 +411,7 @@ static bool has_places(struct super_block *sb)
 			break;
 	}
 	spin_unlock(&sb->s_inode_list_lock);
-	return is_held;
-}
-
-bool mpk_objfs_is_idle(struct mpk_pool *pool)
-{
-	unsigned long end = jiffies + msecs_to_jiffies(IDLE_WAIT_MS);
-	bool is_idle;
-
-	while (!(is_idle = !has_places(pool->pl_mnt->mnt_sb)) && time_before(jiffies, end))
-		msleep(1);
-	return is_idle;
+	return !is_held;
 }
 
 void mpk_objfs_unmount(struct mpk_pool *pool)

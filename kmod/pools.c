@@ -4,17 +4,20 @@
  *
  * A pool is in the table while it has a name, a minor and devices. It can be
  * opened from the moment its node is there (pl_is_dead becomes false) until
- * deactivation finds no open file and says pl_is_dead for good. Both happen under
- * pl_lock, which every open takes: so either the open fails, or deactivation does.
+ * deactivation finds no open file and no object's place held, and says pl_is_dead for
+ * good. Both happen under pl_lock, which every open takes: so either the open fails, or
+ * deactivation does.
  *
  * mpk_pools_lock: the list, the minors, names. Never held over I/O.
  */
+#include <linux/delay.h>
 #include <linux/module.h>
 
 #include "mpk.h"
 
 #define DISCARD_STEP	(64ull << 20)	/* bytes between two looks at the queue */
 #define DISCARD_WAIT_MS	20		/* for more of the same */
+#define IDLE_WAIT_MS	1000		/* for the end of a file that is on its way */
 
 static DEFINE_MUTEX(mpk_pools_lock);
 static LIST_HEAD(pools);
@@ -455,23 +458,43 @@ err_put:
 
 /* ---- deactivation and rename ---- */
 
+/*
+ * Dead, if nobody has a file open or an object's place: then nobody can come to one. A file
+ * that is just ending counts no more, but has the place of its object a moment longer. While
+ * it is waited for, the pool is open to all: it may stay.
+ */
+static int pool_die(struct mpk_pool *pool)
+{
+	unsigned long end = jiffies + msecs_to_jiffies(IDLE_WAIT_MS);
+	bool is_idle, is_late;
+	u32 n;
+
+	for (;;) {
+		is_late = time_after_eq(jiffies, end);
+		mutex_lock(&pool->pl_lock);
+		n = pool->pl_opens;
+		is_idle = !n && mpk_objfs_is_idle(pool);
+		pool->pl_is_dead = is_idle;
+		mutex_unlock(&pool->pl_lock);
+		if (is_idle)
+			return 0;
+		if (n)
+			return mp_err(MP_K_INUSE, "pool '%s': %u files are open", pool->pl_name,
+				      n);
+		if (is_late)
+			return mp_err(MP_K_INUSE, "pool '%s': an object is held with O_PATH",
+				      pool->pl_name);
+		msleep(1);
+	}
+}
+
 int mpk_pool_deactivate(struct mpk_pool *pool)
 {
 	u32 i, n;
+	int rc = pool_die(pool);
 
-	mutex_lock(&pool->pl_lock);
-	n = pool->pl_opens;
-	pool->pl_is_dead = !n;
-	mutex_unlock(&pool->pl_lock);
-	if (n)
-		return mp_err(MP_K_INUSE, "pool '%s': %u files are open", pool->pl_name, n);
-	if (!mpk_objfs_is_idle(pool)) {
-		mutex_lock(&pool->pl_lock);
-		pool->pl_is_dead = false;
-		mutex_unlock(&pool->pl_lock);
-		return mp_err(MP_K_INUSE, "pool '%s': an object is held with O_PATH",
-			      pool->pl_name);
-	}
+	if (rc)
+		return rc;
 	mpk_sysfs_del(pool);
 	mpk_objfs_unmount(pool);
 	pool_unload(pool);

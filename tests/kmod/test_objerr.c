@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Objects as files, where something fails: whichever way a read was asked for, its failure is
- * counted, and for the disk that failed.
+ * counted, and for the disk that failed; and a deactivation that is refused in the end changes
+ * nothing for anybody meanwhile.
  *
  * Two disks in memory, both of class capacity.
  */
@@ -177,6 +178,46 @@ static void failed_read_is_counted_where_it_failed(void)
 	close(fd);
 }
 
+/* its place is held with O_PATH, so root waits for the end of it, in vain */
+static void pool_that_stays_is_open_to_all(void)
+{
+	uint64_t id = obj_final(MIB);
+	int fd = obj_open(id, CACHED), st = 0, bad = 0, n = 0, at;
+	struct mpool_ioc_list li;
+	char path[40];
+	pid_t pid;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	at = open(path, O_PATH | O_CLOEXEC);
+	T_OK(at >= 0);
+	close(fd);
+	kt_close(&rig);
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0)
+		_exit(-ioc_deactivate(rig.ctl, POOL));
+	T_OK(pid > 0);
+	/* first who lists: one that opens it ends the deactivation */
+	for (; n < 100 && !waitpid(pid, &st, WNOHANG); n++) {
+		memset(&li, 0, sizeof(li));
+		bad += ioc_call(rig.ctl, MPOOL_IOC_LIST, &li) != 0;
+		usleep(1000);
+	}
+	fd = ioc_pool_open(POOL, O_RDONLY);
+	if (n == 100)
+		waitpid(pid, &st, 0);
+	if (fd >= 0)
+		close(fd);
+	close(at);
+	T_OK(n > 10);			/* it took its time, as it should */
+	T_EQ(bad, 0);
+	T_OK(fd >= 0);
+	T_OK(WIFEXITED(st) && WEXITSTATUS(st) == EBUSY);
+	KT_EQ(ioc_deactivate(rig.ctl, POOL), 0);
+	KT_EQ(ioc_activate(rig.ctl, rig.dev, 2, 0), 0);
+	kt_open(&rig);
+}
+
 /* each on a pool of its own, whatever the one before has left */
 #define RUN(fn) do {							\
 	T_RUN(pool_up);							\
@@ -190,6 +231,7 @@ int main(void)
 
 	if (why)
 		return t_skip_all(why);
+	RUN(pool_that_stays_is_open_to_all);
 	RUN(failed_reads_are_counted_however_they_came);
 	RUN(failed_read_is_counted_where_it_failed);
 	return t_done();
