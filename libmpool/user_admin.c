@@ -6,8 +6,9 @@
  * pool.json holds hints, the superblocks decide. Order at add: every check on
  * every device; pool.json names them as being added; files are made, what is
  * overwritten goes, and their directories are synced; the core adds them in one
- * step; pool.json names them as members. An open skips a device that is being added and is no member, so a
- * crash anywhere leaves a pool that opens, with all of them or none.
+ * step; pool.json names them as members. An open skips a device that is being
+ * added and is no member, so a crash anywhere leaves a pool that opens, with all
+ * of them or none.
  * Order at grow: every check, then all files or none, then the superblocks; a larger
  * file, which a crash may leave, is a pool all the same.
  */

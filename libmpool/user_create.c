@@ -564,12 +564,19 @@ static int create_core(struct creation *cr, uint32_t flags)
 	return rc;
 }
 
+/*
+ * Files go while they are locked, pool.json before them: another create at the same place
+ * finds them in use until nothing is left that this call would take from it.
+ */
 void mpl_creation_undo(struct creation *cr)
 {
 	const struct mpool_dev_provider *pv = cr->cr_opts->provider;
 	unsigned i;
 
-	mpl_set_close(&cr->cr_set);
+	if (pv)
+		mpl_set_close(&cr->cr_set);
+	if (cr->cr_made_cfg)
+		mpl_cfg_remove(cr->cr_pool, pv);
 	for (i = 0; i < cr->cr_opts->ndevs; i++) {
 		const struct member *mm = &cr->cr_member[i];
 
@@ -580,8 +587,7 @@ void mpl_creation_undo(struct creation *cr)
 		else if (!pv)
 			unlink(mm->mm_temp[0] ? mm->mm_temp : mm->mm_path);
 	}
-	if (cr->cr_made_cfg)
-		mpl_cfg_remove(cr->cr_pool, pv);
+	mpl_set_close(&cr->cr_set);
 	if (cr->cr_made_dir)
 		rmdir(cr->cr_pool);
 }
@@ -721,10 +727,7 @@ static int destroy_files(const char *path, const struct mpool_dev_provider *pv,
 	if (rc)
 		return mpl_err_as(MPL_DIR, rc, "%s/%s cannot be removed: %s", path, MPL_CFG_NAME,
 				  strerror(-rc));
-	rc = n ? file_remove(pv, made[0]) : 0;
-	if (!rc && !pv)
-		dir_remove(path);
-	return rc;
+	return n ? file_remove(pv, made[0]) : 0;
 }
 
 int mpl_user_destroy(const char *path, const struct mpool_open_opts *opts)
@@ -759,9 +762,14 @@ int mpl_user_destroy(const char *path, const struct mpool_open_opts *opts)
 		rc = destroy_check(path, made, n);
 	if (set.st_n && !rc)
 		rc = mp_pool_destroy(set.st_core, set.st_n);
-	mpl_set_close(&set);
+	/* locked until they are gone: else another create, which takes the names, loses its own */
+	if (opts->provider)
+		mpl_set_close(&set);
 	if (!rc)
 		rc = destroy_files(path, opts->provider, made, n);
+	mpl_set_close(&set);
+	if (!rc && !opts->provider)
+		dir_remove(path);
 	free(made);
 	return rc;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Administration of pools in a directory, and what a crash in the middle of an
- * add leaves in pool.json and beside it.
+ * Administration of pools in a directory, what a crash in the middle of an add leaves in
+ * pool.json and beside it, and a create while files are being removed.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,6 +21,54 @@
 #define MiB	(1ull << 20)
 
 static char dir[256], pool[300];
+
+/* creates at the same place, one before each file that a call removes, until one succeeds */
+static int is_contested, contests, contest_rc = 1;
+
+static void contest(void)
+{
+	struct mpool_dev_spec dev = { .size = 16 * MiB };
+	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+
+	if (!is_contested || !contest_rc)
+		return;
+	is_contested = 0;
+	contests++;
+	o.devs = &dev;
+	o.ndevs = 1;
+	contest_rc = mpool_create(pool, &o);
+	is_contested = 1;
+}
+
+/* the last of so many calls fails */
+static int truncs_left;
+
+int ftruncate(int fd, off_t size)
+{
+	int (*next)(int fd, off_t size) = (int (*)(int, off_t))dlsym(RTLD_NEXT, "ftruncate");
+
+	if (truncs_left && !--truncs_left) {
+		errno = EFBIG;
+		return -1;
+	}
+	return next(fd, size);
+}
+
+int unlink(const char *path)
+{
+	int (*next)(const char *path) = (int (*)(const char *))dlsym(RTLD_NEXT, "unlink");
+
+	contest();
+	return next(path);
+}
+
+int rmdir(const char *path)
+{
+	int (*next)(const char *path) = (int (*)(const char *))dlsym(RTLD_NEXT, "rmdir");
+
+	contest();
+	return next(path);
+}
 
 static const char *in_pool(const char *name)
 {
@@ -377,6 +427,49 @@ static void grow_files(void)
 	T_EQ(info().cls[1].total, total + 8 * MiB - 4096);
 }
 
+/* how often somebody has tried, of whom the pool is that is there now */
+static int contested(int (*fn)(void))
+{
+	contests = 0;
+	contest_rc = 1;
+	is_contested = 1;
+	T_EQ(fn(), 0);
+	is_contested = 0;
+	if (contest_rc)
+		make();
+	T_EQ(info().cls[0].devs, 1);
+	return contests;
+}
+
+static int destroy_it(void)
+{
+	return mpool_destroy(pool, NULL);
+}
+
+/* files that it makes, one that it cannot, and so the removal of the others */
+static int create_in_vain(void)
+{
+	struct mpool_dev_spec three[3] = {
+		{ .size = 16 * MiB }, { .size = 16 * MiB }, { .size = 16 * MiB },
+	};
+	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+
+	o.devs = three;
+	o.ndevs = 3;
+	truncs_left = 3;
+	return mpool_create(pool, &o) == -ENOSPC ? 0 : -1;
+}
+
+/* what somebody else creates meanwhile is a whole pool, or refused */
+static void what_is_removed_is_ones_own(void)
+{
+	make();
+	T_EQ(add(in_pool("more.mp"), 0, 16 * MiB, 0), 0);
+	T_OK(contested(destroy_it) > 2);
+	T_EQ(mpool_destroy(pool, NULL), 0);
+	T_OK(contested(create_in_vain) > 2);
+}
+
 int main(void)
 {
 	const char *tmp = getenv("TMPDIR");
@@ -394,6 +487,7 @@ int main(void)
 	T_RUN(add_cut_short);
 	T_RUN(add_leaves_a_stranger);
 	T_RUN(grow_files);
+	T_RUN(what_is_removed_is_ones_own);
 	snprintf(cmd, sizeof(cmd), "rm -rf %.255s", dir);
 	return system(cmd) ? 1 : t_done();
 }
