@@ -399,7 +399,6 @@ int mpl_kmod_open(const char *name, const struct mpool_open_opts *opts, struct m
 	text_copy(km->km_name, sizeof(km->km_name), name, MPOOL_NAME_MAX);
 	pthread_mutex_init(&km->km_pool.mp_lease_lock, NULL);
 	pthread_mutex_init(&km->km_lock, NULL);
-	pthread_cond_init(&km->km_cond, NULL);
 	mpl_fdcache_init(km);
 	km->km_fd = mpl_node_open(name, km->km_pool.mp_is_rdonly);
 	rc = km->km_fd < 0 ? km->km_fd : io_choose(opts, km);

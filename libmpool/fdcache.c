@@ -28,8 +28,13 @@
 void mpl_fdcache_init(struct mpl_kmod *km)
 {
 	struct rlimit rl = { .rlim_cur = 64 };
+	pthread_condattr_t ca;
 	rlim_t n;
 
+	pthread_condattr_init(&ca);
+	pthread_condattr_setclock(&ca, CLOCK_MONOTONIC);
+	pthread_cond_init(&km->km_cond, &ca);
+	pthread_condattr_destroy(&ca);
 	getrlimit(RLIMIT_NOFILE, &rl);
 	n = rl.rlim_cur == RLIM_INFINITY ? FDS_MAX : rl.rlim_cur / 4;
 	km->km_fds_max = (unsigned)(n < FDS_MIN ? FDS_MIN : n > FDS_MAX ? FDS_MAX : n);
@@ -104,7 +109,7 @@ static int wait_for_pin(struct mpl_kmod *km)
 	struct timespec ts;
 	int fd, rc = 0;
 
-	clock_gettime(CLOCK_REALTIME, &ts);
+	clock_gettime(CLOCK_MONOTONIC, &ts);
 	ts.tv_sec += WAIT_MS / 1000;
 	pthread_mutex_lock(&km->km_lock);
 	while ((fd = evict(km)) < 0 && km->km_nfds && !rc)

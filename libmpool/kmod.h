@@ -107,6 +107,7 @@ int mpl_kobj_io_error(struct mpl_kmod *km, struct mpl_kobj *ko, int is_write, ui
 
 /* ---- fdcache.c ---- */
 
+/* how many it may keep, and km_cond */
 void mpl_fdcache_init(struct mpl_kmod *km);
 /*
  * The object's descriptor, made when there is none; it stays until

@@ -12,6 +12,8 @@
 #include <stdarg.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "harness.h"
@@ -34,8 +36,31 @@ int io_uring_submit(struct io_uring *ring)
 	return -EAGAIN;
 }
 
+/* the wall clock is set back by so many seconds */
+static time_t set_back;
+
+int clock_gettime(clockid_t id, struct timespec *ts)
+{
+	int rc = (int)syscall(SYS_clock_gettime, id, ts);
+
+	if (id == CLOCK_REALTIME)
+		ts->tv_sec -= set_back;
+	return rc;
+}
+
 /* what the module says of the object, as far as it has heard of it */
 static struct mpool_ioc_obj said;
+/* as long as this is open nothing else can be: there is no descriptor left */
+static int last_fd = -1;
+
+static int obj_open(void)
+{
+	if (last_fd >= 0 && fcntl(last_fd, F_GETFD) >= 0) {
+		errno = EMFILE;
+		return -1;
+	}
+	return open("/dev/null", O_RDWR | O_CLOEXEC);
+}
 
 int ioctl(int fd, unsigned long cmd, ...)
 {
@@ -45,6 +70,8 @@ int ioctl(int fd, unsigned long cmd, ...)
 	va_start(ap, cmd);
 	ho = va_arg(ap, void *);
 	va_end(ap);
+	if (fd == -1 && cmd == MPOOL_IOC_OPEN)
+		return obj_open();
 	if (fd != -1 || cmd != MPOOL_IOC_OBJ_INFO) {
 		errno = EBADF;
 		return -1;
@@ -62,7 +89,6 @@ static void rig(int fd, int is_uring)
 	km->km_fd = -1;
 	km->km_is_uring = is_uring;
 	pthread_mutex_init(&km->km_lock, NULL);
-	pthread_cond_init(&km->km_cond, NULL);
 	mpl_fdcache_init(km);
 	T_OK(km->km_fds_max >= 4);
 	ko->ko_id = 7;
@@ -213,6 +239,37 @@ static void pins_count(void)
 	rig_free();
 }
 
+static void *unpin_soon(void *arg)
+{
+	usleep(200000);
+	mpl_fdcache_unpin(km, (struct mpl_kobj **)arg, 1);
+	return NULL;
+}
+
+/* The only descriptor comes free in a moment: that is waited for, whatever the time is set to. */
+static void a_pin_is_waited_for(void)
+{
+	struct mpl_kobj other = { .ko_id = 8, .ko_kind = MPOOL_APPEND, .ko_fd = -1 };
+	struct mpl_kobj *one = &other;
+	pthread_t t;
+
+	rig(open("/dev/null", O_RDWR | O_CLOEXEC), 0);
+	last_fd = ko->ko_fd;
+	T_EQ(mpl_fdcache_pin(km, ko, 0, 1), last_fd);
+	set_back = 3600;
+	T_EQ(pthread_create(&t, NULL, unpin_soon, &ko), 0);
+	T_OK(mpl_fdcache_pin(km, one, 0, 1) >= 0);
+	pthread_join(t, NULL);
+	set_back = 0;
+	last_fd = -1;
+	T_EQ(ko->ko_fd, -1);
+	mpl_fdcache_unpin(km, &one, 1);
+	close(mpl_fdcache_take(km, one));
+	T_EQ(mpl_fdcache_pin(km, ko, 0, 1) < 0, 0);
+	mpl_fdcache_unpin(km, &ko, 1);
+	rig_free();
+}
+
 /*
  * Who waits for the end hands over what the ring had not taken before. Then the pins have
  * ended too: the object may be closed, and with it goes what the queue would unpin later.
@@ -247,6 +304,7 @@ int main(void)
 	T_RUN(transfers_use_the_cached_descriptor);
 	T_RUN(a_failed_read_moves_no_end);
 	T_RUN(pins_count);
+	T_RUN(a_pin_is_waited_for);
 	T_RUN(pins_end_with_what_a_wait_hands_over);
 	return t_done();
 }
