@@ -145,7 +145,9 @@ static int open_locked(struct mpl_kmod *km, struct mpl_kobj *ko, int is_write, i
 
 /*
  * One that may be written is opened so at once: what is read while it grows is
- * written too. What is known of the state may be old, hence the second try.
+ * written too. What is known of the state may be old, hence the second try. Only
+ * then: for want of memory, say, it would stay so for as long as it is pinned, and
+ * what is written be refused.
  */
 static int open_mode(struct mpl_kmod *km, struct mpl_kobj *ko, int is_write, int may_wait)
 {
@@ -153,7 +155,7 @@ static int open_mode(struct mpl_kmod *km, struct mpl_kobj *ko, int is_write, int
 	int as_write = is_write || (!is_done && !km->km_pool.mp_is_rdonly);
 	int fd = open_locked(km, ko, as_write, may_wait);
 
-	if (fd < 0 && as_write && !is_write && fd != -EMFILE && fd != -ENFILE) {
+	if ((fd == -EROFS || fd == -EACCES) && as_write && !is_write) {
 		as_write = 0;
 		fd = open_locked(km, ko, 0, may_wait);
 	}

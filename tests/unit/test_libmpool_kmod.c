@@ -52,9 +52,16 @@ int clock_gettime(clockid_t id, struct timespec *ts)
 static struct mpool_ioc_obj said;
 /* as long as this is open nothing else can be: there is no descriptor left */
 static int last_fd = -1;
+/* what the next open for writing fails with */
+static int open_err;
 
-static int obj_open(void)
+static int obj_open(const struct mpool_ioc_open *op)
 {
+	if (open_err && op->op_arg.ma_flags & MPOOL_IOC_OPEN_WRITE) {
+		errno = open_err;
+		open_err = 0;
+		return -1;
+	}
 	if (last_fd >= 0 && fcntl(last_fd, F_GETFD) >= 0) {
 		errno = EMFILE;
 		return -1;
@@ -71,7 +78,7 @@ int ioctl(int fd, unsigned long cmd, ...)
 	ho = va_arg(ap, void *);
 	va_end(ap);
 	if (fd == -1 && cmd == MPOOL_IOC_OPEN)
-		return obj_open();
+		return obj_open((struct mpool_ioc_open *)(uintptr_t)ho);
 	if (fd != -1 || cmd != MPOOL_IOC_OBJ_INFO) {
 		errno = EBADF;
 		return -1;
@@ -270,6 +277,28 @@ static void a_pin_is_waited_for(void)
 	rig_free();
 }
 
+/* for reading only is opened what cannot be written, and nothing for any other reason */
+static void what_may_grow_is_open_for_writing(void)
+{
+	struct mpl_kobj other = { .ko_id = 8, .ko_kind = MPOOL_APPEND, .ko_fd = -1 };
+	struct mpl_kobj *one = &other;
+
+	rig(open("/dev/null", O_RDWR | O_CLOEXEC), 0);
+	open_err = ENOMEM;
+	T_EQ(mpl_fdcache_pin(km, one, 0, 1), -ENOMEM);
+	T_OK(mpl_fdcache_pin(km, one, 0, 1) >= 0);
+	T_OK(mpl_fdcache_pin(km, one, 1, 1) >= 0);
+	mpl_fdcache_unpin(km, (struct mpl_kobj *[]){ one, one }, 2);
+	close(mpl_fdcache_take(km, one));
+	/* another process has sealed it */
+	open_err = EROFS;
+	T_OK(mpl_fdcache_pin(km, one, 0, 1) >= 0);
+	T_EQ(mpl_fdcache_pin(km, one, 1, 1), -EINVAL);
+	mpl_fdcache_unpin(km, &one, 1);
+	close(mpl_fdcache_take(km, one));
+	rig_free();
+}
+
 /*
  * Who waits for the end hands over what the ring had not taken before. Then the pins have
  * ended too: the object may be closed, and with it goes what the queue would unpin later.
@@ -305,6 +334,7 @@ int main(void)
 	T_RUN(a_failed_read_moves_no_end);
 	T_RUN(pins_count);
 	T_RUN(a_pin_is_waited_for);
+	T_RUN(what_may_grow_is_open_for_writing);
 	T_RUN(pins_end_with_what_a_wait_hands_over);
 	return t_done();
 }
