@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The kernel backend's side of the I/O queues. A request is one part: the kernel
- * splits at extents. Through io_uring nothing waits at submission, flushes
- * (fsync of the object) and batches (a command of the node) included.
+ * The kernel backend's side of the I/O queues. A request is one part, the kernel
+ * splits at extents, but for one that is larger than a system call transfers: its rest
+ * must not come behind the write that was submitted after it. Through io_uring
+ * nothing waits at submission, flushes (fsync of the object) and batches (a command
+ * of the node) included.
  *
  * A descriptor is pinned from the moment that a part names it until the ring has
  * taken the part.
@@ -15,6 +17,8 @@
 #include "guard.h"
 #include "ioq.h"
 #include "kmod.h"
+
+#define PART_MAX	(1ull << 30)	/* Linux takes a page less than twice as much */
 
 static struct mpl_kobj *part_obj(const struct mpl_part *pt)
 {
@@ -41,10 +45,38 @@ static enum mpl_part_op part_op(uint32_t type)
 	}
 }
 
+static void data_start(struct mpool_ioq *q, struct mpl_req *rq, const struct mpool_io *io)
+{
+	struct mpl_part *pt;
+	uint64_t at, n;
+
+	for (at = 0; at < rq->rq_bytes && !rq->rq_err; at += n) {
+		n = rq->rq_bytes - at < PART_MAX ? rq->rq_bytes - at : PART_MAX;
+		/* the first is the request's own, and the whole needs no vectors: cannot fail */
+		pt = mpl_part_new(rq, part_op(rq->rq_type));
+		if (pt && mpl_part_iov(pt, io, at, n)) {
+			mpl_part_drop(pt);
+			pt = NULL;
+		}
+		if (!pt) {
+			rq->rq_err = mpl_kobj_io_error(mpl_kmod(q->q_pool), rq->rq_obj->ob_kobj,
+						       rq->rq_type == MPOOL_WRITE, rq->rq_off + at,
+						       -ENOMEM);
+			return;
+		}
+		pt->pt_pos = rq->rq_off + at;
+		mpl_part_start(q, pt);
+	}
+}
+
 static void kmod_start(struct mpool_ioq *q, struct mpl_req *rq, const struct mpool_io *io)
 {
 	struct mpl_part *pt;
 
+	if (rq->rq_type == MPOOL_READ || rq->rq_type == MPOOL_WRITE) {
+		data_start(q, rq, io);
+		return;
+	}
 	if (rq->rq_type == MPOOL_BATCH) {
 		rq->rq_err = mpl_kmod_writable(mpl_kmod(q->q_pool));
 		if (rq->rq_err)
@@ -52,9 +84,7 @@ static void kmod_start(struct mpool_ioq *q, struct mpl_req *rq, const struct mpo
 	}
 	pt = mpl_part_new(rq, part_op(rq->rq_type)); /* the first is the request's own */
 	pt->pt_pos = rq->rq_off;
-	if (mpl_part_is_data(pt)) {
-		mpl_part_iov(pt, io, 0, rq->rq_bytes); /* the whole: cannot fail */
-	} else if (rq->rq_type == MPOOL_BATCH) {
+	if (rq->rq_type == MPOOL_BATCH) {
 		pt->pt_cmd = MPOOL_IOC_BATCH;
 		pt->pt_arg = mpl_kobj_batch_arg(io->op, io->iovcnt);
 		if (!pt->pt_arg) {
@@ -160,7 +190,8 @@ static int kmod_part_done(struct mpool_ioq *q, struct mpl_part *pt, int err)
 			mpl_kobj_batch_error(ba, err);
 		return err;
 	}
-	if (err)
+	/* the first that fails is the cause: those behind it are refused */
+	if (err && !pt->pt_req->rq_err)
 		err = mpl_kobj_io_error(km, part_obj(pt), pt->pt_op != MPL_PART_READ,
 					pt->pt_pos, err);
 	return err;

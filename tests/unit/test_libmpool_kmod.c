@@ -24,16 +24,24 @@ static struct mpl_kmod *km;
 static struct mpl_kobj *ko;
 static struct mpool_obj obj;
 static int lost_submits;	/* calls still to come in which the ring takes nothing */
+/* where what the ring was given begins, in this order */
+static uint64_t given[16];
+static unsigned given_n;
 
 int io_uring_submit(struct io_uring *ring)
 {
 	int (*next)(struct io_uring *ring) =
 		(int (*)(struct io_uring *))dlsym(RTLD_NEXT, "io_uring_submit");
+	const struct io_uring_sq *sq = &ring->sq;
+	unsigned i;
 
-	if (!lost_submits)
-		return next(ring);
-	lost_submits--;
-	return -EAGAIN;
+	if (lost_submits) {
+		lost_submits--;
+		return -EAGAIN;
+	}
+	for (i = sq->sqe_head; i != sq->sqe_tail && given_n < 16; i++)
+		given[given_n++] = sq->sqes[i & sq->ring_mask].off;
+	return next(ring);
 }
 
 /* the wall clock is set back by so many seconds */
@@ -228,6 +236,48 @@ static void a_failed_read_moves_no_end(void)
 	free(back.iov_base);
 }
 
+/*
+ * The module takes a write at the end of the object only. What one system call does not
+ * transfer is given to the ring before the write behind it all the same.
+ */
+static void a_large_write_goes_before_the_next(void)
+{
+	const uint64_t large = 5ull << 29;
+	struct iovec v[2] = { { .iov_len = large }, { .iov_len = 4096 } };
+	struct mpool_io io[2] = {
+		{ .obj = &obj, .type = MPOOL_WRITE, .iovcnt = 1, .iov = v, .cookie = 1 },
+		{ .obj = &obj, .type = MPOOL_WRITE, .iovcnt = 1, .iov = v + 1, .off = large },
+	};
+	struct mpool_cqe cqe[2];
+	struct mpool_ioq *q;
+	unsigned i;
+
+	if (!mpl_uring_works() || sizeof(size_t) < 8)
+		return;
+	/* nobody looks at it: the object takes everything */
+	v[0].iov_base = mmap(NULL, large + 4096, PROT_READ,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	T_OK(v[0].iov_base != MAP_FAILED);
+	v[1].iov_base = (char *)v[0].iov_base + large;
+	rig(open("/dev/null", O_RDWR | O_CLOEXEC), 1);
+	ko->ko_capacity = large + 4096;
+	T_EQ(mpl_kmod_ioq_open(&km->km_pool, 4, &q), 0);
+	km->km_pool.mp_open++;
+	given_n = 0;
+	T_EQ(mpool_ioq_submit(q, io, 2), 2);
+	T_EQ(mpool_ioq_reap(q, cqe, 2, 2, -1), 2);
+	for (i = 0; i < 2; i++)
+		T_EQ(cqe[i].res, cqe[i].cookie ? (int64_t)large : 4096);
+	T_OK(given_n > 2);
+	for (i = 1; i < given_n; i++)
+		T_OK(given[i] > given[i - 1]);
+	T_EQ(given[given_n - 1], large);
+	T_EQ(ko->ko_length, large + 4096);
+	mpool_ioq_close(q);
+	rig_free();
+	munmap(v[0].iov_base, large + 4096);
+}
+
 /* A lent descriptor and pinned ones stay; the least recently used of the others goes first. */
 static void pins_count(void)
 {
@@ -332,6 +382,7 @@ int main(void)
 	T_RUN(flushes_reach_the_system);
 	T_RUN(transfers_use_the_cached_descriptor);
 	T_RUN(a_failed_read_moves_no_end);
+	T_RUN(a_large_write_goes_before_the_next);
 	T_RUN(pins_count);
 	T_RUN(a_pin_is_waited_for);
 	T_RUN(what_may_grow_is_open_for_writing);
