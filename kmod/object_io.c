@@ -151,8 +151,8 @@ const struct address_space_operations mpk_obj_aops = {
 
 /* ---- reads ---- */
 
-/* end of what may be read; the core checks once more */
-static u64 read_end(struct mpk_onode *on)
+/* end of what may be read from @pos on; the core checks once more */
+static u64 read_end(struct mpk_onode *on, u64 pos)
 {
 	struct mp_obj_info info;
 	struct obj_write *w;
@@ -168,7 +168,8 @@ static u64 read_end(struct mpk_onode *on)
 	end = info.oi_length;
 	spin_lock_irqsave(&on->on_lock, flags);
 	list_for_each_entry(w, &on->on_writes, ow_list)
-		end = min(end, w->ow_off);
+		if (pos < w->ow_off + w->ow_len)
+			end = min(end, w->ow_off);
 	spin_unlock_irqrestore(&on->on_lock, flags);
 	return end;
 }
@@ -190,7 +191,7 @@ static const struct iomap_dio_ops obj_read_ops = { .end_io = obj_read_end_io };
 static ssize_t read_direct(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct mpk_onode *on = mpk_onode_of(file_inode(iocb->ki_filp));
-	u64 end = read_end(on), pos = iocb->ki_pos, len = iov_iter_count(to), over = 0;
+	u64 pos = iocb->ki_pos, len = iov_iter_count(to), end = read_end(on, pos), over = 0;
 	ssize_t rc;
 
 	if (pos >= end || !len)

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Objects as files, where something fails: whichever way a read was asked for, its failure is
- * counted, and for the disk that failed; and a deactivation that is refused in the end changes
- * nothing for anybody meanwhile.
+ * counted, and for the disk that failed; what is late on one disk is not missing on the
+ * other; and a deactivation that is refused in the end changes nothing for anybody meanwhile.
  *
  * Two disks in memory, both of class capacity.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <liburing.h>
 #include <signal.h>
 
 #include "kt.h"
@@ -25,6 +26,7 @@
 
 static struct kt_rig rig;
 static unsigned char buf[STEP] __attribute__((aligned(4096)));
+static unsigned int late_ns;	/* in which the first disk answers */
 
 /* -1 and this errno */
 #define T_ERR(call, e) do {						\
@@ -45,7 +47,7 @@ static void pool_up(void)
 	rig.rw = rig.ro = -1;
 	snprintf(rig.name, sizeof(rig.name), POOL);
 	for (i = 0; i < 2; i++) {
-		T_EQ(ioc_disk_make(&rig.disk[i], name[i], DISK, 0, 0), 0);
+		T_EQ(ioc_disk_make(&rig.disk[i], name[i], DISK, 0, i ? 0 : late_ns), 0);
 		rig.dev[i] = (struct mpool_ioc_dev){ .id_fd = rig.disk[i].dk_fd };
 	}
 	rig.ctl = ioc_ctl_open();
@@ -178,6 +180,64 @@ static void failed_read_is_counted_where_it_failed(void)
 	close(fd);
 }
 
+/*
+ * Two writes at a time, from @off on. Returns how often the second was there first, and
+ * could be read.
+ */
+static int overtakings(int fd, uint64_t id, uint64_t off, uint64_t len)
+{
+	static unsigned char first[STEP] __attribute__((aligned(4096)));
+	struct io_uring_cqe *cqe;
+	struct io_uring ring;
+	int n = 0;
+	ssize_t got;
+
+	T_EQ(io_uring_queue_init(4, &ring, 0), 0);
+	for (; off + 2 * STEP <= len; off += 2 * STEP) {
+		ioc_pattern(first, id, off, STEP);
+		ioc_pattern(buf, id, off + STEP, STEP);
+		io_uring_prep_write(io_uring_get_sqe(&ring), fd, first, STEP, off);
+		T_EQ(io_uring_submit(&ring), 1);
+		T_EQ(pwrite(fd, buf, STEP, (off_t)(off + STEP)), STEP);
+		memset(buf, 0, BLK);
+		got = pread(fd, buf, BLK, (off_t)(off + STEP));
+		if (io_uring_peek_cqe(&ring, &cqe) == -EAGAIN) {
+			T_EQ(got, BLK);
+			T_EQ(ioc_pattern_check(buf, id, off + STEP, BLK), -1);
+			/* the other one is not there yet, nor what lay there */
+			got = pread(fd, buf, BLK, (off_t)off);
+			n += got == 0;
+		}
+		T_EQ(io_uring_wait_cqe(&ring, &cqe), 0);
+		T_EQ(cqe->res, STEP);
+		io_uring_cqe_seen(&ring, cqe);
+	}
+	io_uring_queue_exit(&ring);
+	return n;
+}
+
+static void what_is_written_is_read_before_what_is_late(void)
+{
+	uint64_t len = 44 * MIB, id, small;
+	int i, fd, n = 0;
+
+	/* it lies on both disks, on either first, and what goes over may be of either turn */
+	for (i = 0; i < 4; i++) {
+		if (i == 2)
+			KT_EQ(ioc_alloc(rig.rw, MBLOCK, 0, MIB, 0, &small), 0);
+		KT_EQ(ioc_alloc(rig.rw, MBLOCK, 0, len, 0, &id), 0);
+		fd = obj_open(id, WR);
+		ioc_pattern(buf, id, 0, STEP);
+		if (i % 2)
+			T_EQ(pwrite(fd, buf, STEP, 0), STEP);
+		n += overtakings(fd, id, i % 2 ? STEP : 0, len);
+		close(fd);
+		KT_EQ(ioc_drop(rig.rw, id), 0);
+	}
+	printf("# %d came first\n", n);
+	T_OK(n > 0);
+}
+
 /* its place is held with O_PATH, so root waits for the end of it, in vain */
 static void pool_that_stays_is_open_to_all(void)
 {
@@ -234,5 +294,7 @@ int main(void)
 	RUN(pool_that_stays_is_open_to_all);
 	RUN(failed_reads_are_counted_however_they_came);
 	RUN(failed_read_is_counted_where_it_failed);
+	late_ns = 100000000;
+	RUN(what_is_written_is_read_before_what_is_late);
 	return t_done();
 }
