@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -89,9 +91,15 @@ static int member_add(struct look *lk, struct mpool_ioc_dev_info *di)
 {
 	struct mpl_low low;
 	const char *why = "";
+	struct stat st;
 	int rc;
 
 	di->di_path[sizeof(di->di_path) - 1] = 0;
+	/* the names in /dev may have changed since */
+	if (!stat(di->di_path, &st) && (!S_ISBLK(st.st_mode) ||
+					st.st_rdev != makedev(di->di_major, di->di_minor)))
+		return mpl_err(MPL_MEMBER, "pool %s: member %s (device %u:%u) has no node in /dev",
+			       lk->lk_name, di->di_path, di->di_major, di->di_minor);
 	rc = mpl_file_open(di->di_path, MPL_FILE_PEEK, 0, &low, &why);
 	if (rc)
 		return mpl_err_as(MPL_DEVOPEN, rc, "pool %s is active; its member %s must be read "

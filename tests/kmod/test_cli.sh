@@ -137,6 +137,19 @@ what_is_in_it() {
 	has out "$(value uuid)"
 }
 
+# what is in the member's place in /dev is not taken for it
+verify_looks_at_the_members() {
+	pool
+	mv $B $B.away
+	cp -a $C $B
+	want 6 mpool verify cli
+	has err "$B .* has no node in /dev"
+	one_line_error
+	want 6 mpool dump cli
+	mv $B.away $B
+	want 0 mpool verify cli
+}
+
 destroy_leaves_blank_devices() {
 	pool
 	uuid=$(value uuid)
@@ -157,6 +170,7 @@ run set_and_rename_hold_at_once
 run add_and_grow
 run add_wipes_nothing_that_it_does_not_take
 run what_is_in_it
+run verify_looks_at_the_members
 run destroy_leaves_blank_devices
 clear
 finish
