@@ -71,6 +71,15 @@ static inline void kh_open(void)
 	T_EQ(kh_open_with(0), 0);
 }
 
+/* nothing becomes durable because time passes */
+static inline void kh_open_unbounded(void)
+{
+	struct kvdb_opts o = kh_opts();
+
+	o.interval_ms = KVDB_INTERVAL_NONE;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+}
+
 static inline void kh_close(void)
 {
 	struct kvdb *d = kh_db;

@@ -501,14 +501,6 @@ static void put_then_change(void)
 	T_EQ(changes[change](), 0);
 }
 
-static void open_without_bound(void)
-{
-	struct kvdb_opts o = kh_opts();
-
-	o.interval_ms = KVDB_INTERVAL_NONE;
-	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
-}
-
 /* Who copies a store and drops it must not lose both: a crash takes a suffix of history. */
 static void what_was_acknowledged_before_a_change_stays_with_it(void)
 {
@@ -518,7 +510,7 @@ static void what_was_acknowledged_before_a_change_stays_with_it(void)
 		kh_kvs("old");
 		T_EQ(kvdb_checkpoint(kh_db, "c", 0), 0);
 		kh_close();
-		t_die_in(open_without_bound, put_then_change);
+		t_die_in(kh_open_unbounded, put_then_change);
 		kh_open();
 		T_OK(kh_holds_str(kh_kvs("s"), "k", "v"));
 		end();

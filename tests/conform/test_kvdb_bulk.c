@@ -679,14 +679,6 @@ static void a_checkpoint_has_no_load_without_what_was_before(void)
 	kh_close();
 }
 
-static void open_without_bound(void)
-{
-	struct kvdb_opts o = kh_opts();
-
-	o.interval_ms = KVDB_INTERVAL_NONE;
-	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
-}
-
 static void put_beside_a_load_and_die(void)
 {
 	struct kvdb_bulk *b = bulk_open(kh_kvs("s"));
@@ -705,7 +697,7 @@ static void what_was_acknowledged_before_its_end_stays_with_it(void)
 	kh_kvs("s");
 	kh_kvs("t");
 	kh_close();
-	t_die_in(open_without_bound, put_beside_a_load_and_die);
+	t_die_in(kh_open_unbounded, put_beside_a_load_and_die);
 	kh_open();
 	T_OK(kh_holds_str(kh_kvs("s"), "k", "v"));
 	T_OK(kh_holds_str(kh_kvs("t"), "k", "v"));

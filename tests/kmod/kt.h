@@ -54,6 +54,16 @@ static inline int kt_call(int fd, unsigned long cmd, void *arg)
 		       kt_want, kt_error, kt_text);			\
 } while (0)
 
+/* a call that returns -1 with this errno */
+#define T_ERR(call, e) do {						\
+	errno = 0;							\
+	long t_rc = (long)(call);					\
+	int t_no = errno;						\
+	if (t_rc != -1 || t_no != (e))					\
+		T_FAIL("%s = %ld, errno %d (%s), wanted %s", #call, t_rc, t_no,	\
+		       strerror(t_no), #e);				\
+} while (0)
+
 /* NULL, or why programs cannot run here */
 static inline const char *kt_missing(void)
 {
@@ -125,6 +135,15 @@ static inline void kt_down(struct kt_rig *r)
 	close(r->ctl);
 	for (i = 0; i < 2; i++)
 		ioc_disk_remove(&r->disk[i]);
+}
+
+/* an object's descriptor */
+static inline int kt_obj_open(struct kt_rig *r, uint64_t id, uint32_t flags)
+{
+	int fd = ioc_obj_open(r->rw, id, flags | MPOOL_IOC_OPEN_CLOEXEC);
+
+	KT_EQ(fd < 0 ? fd : 0, 0);
+	return fd;
 }
 
 /* runs @fn in a child process; its result, 0 .. 100, or 128 and the signal that ended it */

@@ -28,16 +28,6 @@ static struct kt_rig rig;
 static unsigned char buf[STEP] __attribute__((aligned(4096)));
 static unsigned int late_ns;	/* in which the first disk answers */
 
-/* -1 and this errno */
-#define T_ERR(call, e) do {						\
-	errno = 0;							\
-	long t_rc = (long)(call);					\
-	int t_no = errno;						\
-	if (t_rc != -1 || t_no != (e))					\
-		T_FAIL("%s = %ld, errno %d (%s), wanted %s", #call, t_rc, t_no,	\
-		       strerror(t_no), #e);				\
-} while (0)
-
 static void pool_up(void)
 {
 	static const char *const name[2] = { "objerr0", "objerr1" };
@@ -64,10 +54,7 @@ static void pool_down(void)
 
 static int obj_open(uint64_t id, uint32_t flags)
 {
-	int fd = ioc_obj_open(rig.rw, id, flags | MPOOL_IOC_OPEN_CLOEXEC);
-
-	KT_EQ(fd < 0 ? fd : 0, 0);
-	return fd;
+	return kt_obj_open(&rig, id, flags);
 }
 
 /* a committed mblock of @len bytes */

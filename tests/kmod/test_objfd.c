@@ -44,16 +44,6 @@ static struct kt_rig rig;
 static unsigned char a[4 * MIB] __attribute__((aligned(4096)));
 static unsigned char b[4 * MIB] __attribute__((aligned(4096)));
 
-/* -1 and this errno */
-#define T_ERR(call, e) do {						\
-	errno = 0;							\
-	long t_rc = (long)(call);					\
-	int t_no = errno;						\
-	if (t_rc != -1 || t_no != (e))					\
-		T_FAIL("%s = %ld, errno %d (%s), wanted %s", #call, t_rc, t_no,	\
-		       strerror(t_no), #e);				\
-} while (0)
-
 /* ---- the pool ---- */
 
 /* the i-th disk, from MPK_DEVS or in memory */
@@ -161,10 +151,7 @@ static uint64_t obj_new(uint32_t kind, uint64_t capacity)
 
 static int obj_open(uint64_t id, uint32_t flags)
 {
-	int fd = ioc_obj_open(rig.rw, id, flags | MPOOL_IOC_OPEN_CLOEXEC);
-
-	KT_EQ(fd < 0 ? fd : 0, 0);
-	return fd;
+	return kt_obj_open(&rig, id, flags);
 }
 
 static void obj_write(int fd, uint64_t id, uint64_t off, size_t len)
