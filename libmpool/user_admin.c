@@ -363,6 +363,16 @@ static int files_grow(const char *path, const struct mpl_cfg *cf, uint64_t size,
 	return rc;
 }
 
+/* Where the opened set has the file; its number of members: nowhere. */
+static unsigned set_find(const struct mpl_set *set, const struct growing *gw)
+{
+	unsigned k = 0;
+
+	while (k < set->st_n && strcmp(set->st_dev[k]->md_path, gw->gw_dev.md_path))
+		k++;
+	return k;
+}
+
 /* The core's part, with the files as they are now. */
 static int grow_core(struct admin *ad, const struct mpl_cfg *cf, const struct growing *gw)
 {
@@ -370,17 +380,19 @@ static int grow_core(struct admin *ad, const struct mpl_cfg *cf, const struct gr
 	unsigned i, k;
 	int rc;
 
-	for (i = 0; i < cf->cf_ndevs; i++)
-		for (k = 0; k < ad->ad_set.st_n && gw[i].gw_is_zeroed; k++)
-			if (!strcmp(ad->ad_set.st_dev[k]->md_path, gw[i].gw_dev.md_path))
-				ad->ad_set.st_core[k]->d_flags |= MP_DEV_ZEROED;
+	for (i = 0; i < cf->cf_ndevs; i++) {
+		k = set_find(&ad->ad_set, &gw[i]);
+		if (gw[i].gw_is_zeroed && k < ad->ad_set.st_n)
+			ad->ad_set.st_core[k]->d_flags |= MP_DEV_ZEROED;
+	}
 	rc = mp_pool_grow(ad->ad_core);
 	mp_pool_info(ad->ad_core, &pi);
 	/* no superblock counts on it, unless one could not be written */
-	for (i = 0; i < cf->cf_ndevs && rc && !pi.pi_fault_id; i++)
-		for (k = 0; k < ad->ad_set.st_n; k++)
-			if (!strcmp(ad->ad_set.st_dev[k]->md_path, gw[i].gw_dev.md_path))
-				file_restore(&gw[i], ad->ad_set.st_dev[k]->md_vdev.fd);
+	for (i = 0; i < cf->cf_ndevs && rc && !pi.pi_fault_id; i++) {
+		k = set_find(&ad->ad_set, &gw[i]);
+		if (k < ad->ad_set.st_n)
+			file_restore(&gw[i], ad->ad_set.st_dev[k]->md_vdev.fd);
+	}
 	return rc;
 }
 
