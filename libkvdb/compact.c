@@ -237,6 +237,14 @@ static bool is_asked(struct kvdb *db)
 	return kv_reloc_is_forced(db) || kv_compact_is_merging(db);
 }
 
+bool kv_compact_is_asked(struct kvdb *db, const struct kvdb_kvs *kvs)
+{
+	if (!kvs)
+		return is_asked(db);
+	/* nobody does it for one that was dropped, before or meanwhile */
+	return atomic_load(&kvs->k_compact) != KV_COMPACT_NONE && !atomic_load(&kvs->k_dropped);
+}
+
 static int may_compact(struct kvdb *db, unsigned flags)
 {
 	if (flags & ~(KVDB_COMPACT_WAIT | KVDB_COMPACT_CANCEL))
@@ -303,7 +311,7 @@ static int finish(struct kvdb *db, const struct kvdb_kvs *kvs, unsigned flags)
 
 	kv_work_kick(db);
 	if (flags & KVDB_COMPACT_WAIT)
-		err = kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT);
+		err = kv_compact_wait(db, kvs);
 	ended = end_of(db, kvs);
 	if (!err && (flags & KVDB_COMPACT_WAIT) && ended)
 		err = kv_error(ended, "MP0966", "the compaction was given up before its end: %s",

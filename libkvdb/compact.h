@@ -17,10 +17,14 @@ enum kv_compact_state {
 int kv_compact_step(struct kvdb *db);
 /* A store is not merged yet: values wait. */
 bool kv_compact_is_merging(struct kvdb *db);
+/* What was asked for, of one store or, with NULL, at all, is not done yet. */
+bool kv_compact_is_asked(struct kvdb *db, const struct kvdb_kvs *kvs);
 /* The merge of all runs of a store, planned when k_compact_run was @run, is published. */
 void kv_compact_merged(struct kvdb_kvs *kvs, uint64_t run);
 /* Gives up whatever was asked for; @err is what those who asked are told. */
 void kv_compact_end(struct kvdb *db, int err);
+/* work.c: until it is done, and what it freed is free; what else is due is not waited for. */
+int kv_compact_wait(struct kvdb *db, const struct kvdb_kvs *kvs);
 /* For the progress of what was asked for, bytes. */
 void kv_compact_todo(struct kvdb *db, uint64_t bytes);
 /* A walk over @bytes of runs that reports @looks times how far it came. */

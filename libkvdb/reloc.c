@@ -55,7 +55,8 @@ struct kv_reloc {
 	_Atomic(bool) rl_is_wanted;	/* rl_age_lock, by who has rl_lock */
 	_Atomic(unsigned) rl_cancels;	/* threads that cancel */
 	_Atomic(bool) rl_is_rescue;	/* the job is for a writer who has no room */
-	_Atomic(bool) rl_forced;	/* compact to rl_goal once */
+	_Atomic(bool) rl_forced;	/* compact all there is, */
+	_Atomic(uint64_t) rl_forced_left; /* until so many bytes of segments were emptied */
 	double rl_max;			/* space_amp_max */
 	_Atomic(uint64_t) rl_live;	/* last estimate or count, bytes; 0 = none yet */
 	_Atomic(uint64_t) rl_key_bytes;	/* largest store's runs */
@@ -536,6 +537,19 @@ static void note_stuck(struct kvdb *db, struct kv_stuck *sk, uint64_t at, int rc
 	sk->sk_ns = rc == -EAGAIN || rc == -ECANCELED ? kv_now(db) + STUCK_NS : 0;
 }
 
+/*
+ * As much was emptied as there was when it was asked for, beside writers some of what came since
+ * (G15). Asked for again meanwhile it begins anew.
+ */
+static bool is_spent(struct kv_reloc *rl)
+{
+	uint64_t n = rl->rl_job.jb_gain + rl->rl_job.jb_bytes;
+	uint64_t left = atomic_load(&rl->rl_forced_left);
+
+	return atomic_compare_exchange_strong(&rl->rl_forced_left, &left, left > n ? left - n : 0) &&
+	       left <= n;
+}
+
 static int step_locked(struct kvdb *db, uint64_t now)
 {
 	struct kv_reloc *rl = db->d_reloc;
@@ -557,7 +571,7 @@ static int step_locked(struct kvdb *db, uint64_t now)
 	rl->rl_stuck_burst = rl->rl_burst;
 	if (forced && rc < 0)
 		kv_compact_end(db, rc);
-	else if (forced && (!rc || rl->rl_stuck.sk_at))
+	else if (forced && (is_spent(rl) || !rc || rl->rl_stuck.sk_at))
 		kv_reloc_unforce(db);
 	atomic_store(&rl->rl_next_space, 0);
 	return rc;
@@ -821,6 +835,7 @@ void kv_reloc_make_room(struct kvdb *db)
 
 void kv_reloc_force(struct kvdb *db)
 {
+	atomic_store(&db->d_reloc->rl_forced_left, space_in_use(db));
 	atomic_store(&db->d_reloc->rl_forced, true);
 	kv_reloc_look(db);
 }

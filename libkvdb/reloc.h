@@ -249,7 +249,10 @@ int kv_reloc_step(struct kvdb *db);
 /* The next step looks at the space in use whatever the clock says, and allows for no burst. */
 void kv_reloc_look(struct kvdb *db);
 bool kv_reloc_is_busy(struct kvdb *db);
-/* Until there is nothing to gain, whatever space_amp_max says; look, and take it back. */
+/*
+ * Until there is nothing to gain, or as much was emptied as there is now, whatever space_amp_max
+ * says; look, and take it back.
+ */
 void kv_reloc_force(struct kvdb *db);
 bool kv_reloc_is_forced(struct kvdb *db);
 bool kv_reloc_unforce(struct kvdb *db);		/* true: it was */

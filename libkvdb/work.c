@@ -775,15 +775,11 @@ static bool is_freeing(struct kvdb *db)
 	return atomic_load(&db->d_reaping) || kv_segs_are_busy(db);
 }
 
-static void make_room(struct kvdb *db)
+/* A tree retires its runs, a run its segments; some of it other threads are at. */
+static void free_retired(struct kvdb *db)
 {
 	unsigned int i;
 
-	if (drain_flush(db))
-		return;
-	merger_step(db);
-	kv_reloc_make_room(db);
-	/* a tree retires its runs, a run its segments; some of it other threads are at */
 	for (i = 0; i < 12; i++) {
 		kv_retire_barrier();
 		kv_runs_reap(db);
@@ -791,6 +787,15 @@ static void make_room(struct kvdb *db)
 		while (is_freeing(db))
 			kv_nap();
 	}
+}
+
+static void make_room(struct kvdb *db)
+{
+	if (drain_flush(db))
+		return;
+	merger_step(db);
+	kv_reloc_make_room(db);
+	free_retired(db);
 }
 
 void kv_make_room(struct kvdb *db)
@@ -848,6 +853,24 @@ static int drain_compact(struct kvdb *db)
 		}
 	}
 	return 0;
+}
+
+int kv_compact_wait(struct kvdb *db, const struct kvdb_kvs *kvs)
+{
+	int err = kv_epoch_sync(db), r;
+
+	while (!err && kv_compact_is_asked(db, kvs)) {
+		kv_reloc_look(db);
+		r = merger_step(db);
+		if (r == 0)
+			r = kv_segs_step(db);
+		err = r < 0 ? r : kv_fault(db);
+		if (!r && !err)
+			kv_nap();
+	}
+	if (!err)
+		free_retired(db);
+	return kv_error_stopped(db, err);
 }
 
 int kvdb_drain(struct kvdb *db, unsigned flags)

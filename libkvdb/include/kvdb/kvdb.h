@@ -711,15 +711,16 @@ int kvdb_on_durable(struct kvdb *db, uint64_t ticket, void (*fn)(void *arg, int 
  */
 int kvdb_drain(struct kvdb *db, unsigned flags);
 
-#define KVDB_COMPACT_WAIT   0x1u /* until there is nothing left to gain */
+#define KVDB_COMPACT_WAIT   0x1u /* until it is done */
 #define KVDB_COMPACT_CANCEL 0x2u /* end what was asked for, and the job that runs */
 /**
  * kvdb_compact() - bring space back now, beyond what space_amp_max asks for
  * @flags: KVDB_COMPACT_*; 0: ask, and return
  *
  * Flushes what is in memory now, merges the runs of every store into one, and moves values out
- * of segments that hold garbage, in the background. Given up, with what was reached, when the
- * pool has no room for it, when damage is met, and while a store is bulk loaded.
+ * of segments that hold garbage, in the background, until there is nothing left to gain or, beside
+ * writers, as many bytes were emptied as there were when it was called. Given up, with what was
+ * reached, when the pool has no room for it, when damage is met, and while a store is bulk loaded.
  * Threads: any. Blocking: I/O with KVDB_COMPACT_WAIT, else never long. Durability:
  * none promised; with KVDB_COMPACT_WAIT as kvdb_sync(). Errors: -EINVAL, -EIO, -EROFS, -ENOSPC;
  * with KVDB_COMPACT_WAIT also -ECANCELED, -EBUSY (bulk load), -EUCLEAN.
