@@ -17,6 +17,8 @@
  */
 #include "core.h"
 
+#define LOG_LONG	(64ull << 20)	/* bytes: a longer epoch ends when a quarter is state */
+
 u64 mp_md_region(const struct mp_mdlog *md, u64 epoch)
 {
 	return md->md_off + (epoch & 1) * md->md_bytes;
@@ -212,24 +214,49 @@ static u32 group_take(struct mp_mdlog *md, struct list_head *group, u32 *nrecs)
 	return len;
 }
 
+/* An open reads all of an epoch, of each mirror: it does not get long because there is room. */
+static bool is_long(struct mp_pool *pool)
+{
+	u64 tail = pool->p_md.md_tail, state;
+
+	if (tail <= LOG_LONG)
+		return false;
+	mutex_lock(&pool->p_lock);
+	state = pool->p_ckpt;
+	mutex_unlock(&pool->p_lock);
+	return tail / 4 > state;
+}
+
+/* A new epoch, for records of @len bytes in md_buf, which the checkpoint uses, too. */
+static int epoch_begin(struct mp_pool *pool, u8 *hold, u32 len)
+{
+	u8 *recs = pool->p_md.md_buf + MP_FRAME_HDR;
+	int rc;
+
+	memcpy(hold, recs, len);
+	rc = checkpoint(pool);
+	memcpy(recs, hold, len);
+	return rc;
+}
+
 static int group_write(struct mp_pool *pool, struct list_head *group, u32 len, u32 nrecs)
 {
 	struct mp_mdlog *md = &pool->p_md;
 	struct mp_txn *t;
+	bool is_full;
 	u8 *hold;
 	int rc;
 
 	rc = mp_pool_writable(pool);
 	if (rc)
 		return rc;
-	if (md->md_tail + ALIGN(MP_FRAME_HDR + len, MP_BLOCK) > md->md_bytes) {
-		/* the checkpoint uses the same buffer */
+	is_full = md->md_tail + ALIGN(MP_FRAME_HDR + len, MP_BLOCK) > md->md_bytes;
+	if (is_full || is_long(pool)) {
 		hold = os_alloc(len);
-		if (!hold)
+		/* what is only long can wait for memory */
+		if (!hold && is_full)
 			return mp_err(MP_NOMEM, "metadata record");
-		memcpy(hold, md->md_buf + MP_FRAME_HDR, len);
-		rc = checkpoint(pool);
-		memcpy(md->md_buf + MP_FRAME_HDR, hold, len);
+		rc = hold ? epoch_begin(pool, hold, len) : 0;
 		os_free(hold);
 		if (rc)
 			return rc;

@@ -359,19 +359,23 @@ static u32 second_md(const struct mp_create *c)
 	return c->mc_ndevs > 1 ? 1 : 0;
 }
 
+/*
+ * Media full of objects of 1 MiB need 72 bytes for each, and room to go on: 128 of each MiB, in a
+ * log of at most MP_MD_MAX, which small objects fill. A log device that is small beside the others
+ * gives an eighth for both regions.
+ */
 static u64 md_size(const struct mp_create *c, u32 second)
 {
-	u64 n = min(c->mc_dev[0]->d_size, c->mc_dev[second]->d_size), all = 0;
-	u64 most = ALIGN_DOWN((n / 2 - MP_SB_AREA) / 2 - MP_SB_AREA, MP_SB_AREA);
+	u64 dev = min(c->mc_dev[0]->d_size, c->mc_dev[second]->d_size), all = 0, n;
+	u64 most = ALIGN_DOWN((dev / 2 - MP_SB_AREA) / 2 - MP_SB_AREA, MP_SB_AREA);
 	u32 i;
 
-	/* media full of objects of 32 MiB need 72 bytes for each, and room to go on: 128 */
 	for (i = 0; i < c->mc_ndevs; i++)
-		all += c->mc_dev[i]->d_size >> 18;
-	all = max_t(u64, all, 64u << 20);
-	n = c->mc_md_bytes ? c->mc_md_bytes : n / 64;
+		all += c->mc_dev[i]->d_size >> 13;
+	n = max_t(u64, dev / 64, min(all, dev / 16));
+	n = c->mc_md_bytes ? c->mc_md_bytes : n;
 	n = max_t(u64, n, 256u << 10);
-	n = min(n, all);
+	n = min(n, max_t(u64, all, 64u << 20));
 	n = min_t(u64, n, MP_MD_MAX);
 	return min(ALIGN(n, MP_SB_AREA), most);
 }

@@ -635,8 +635,8 @@ static const struct mp_dev_ops sparse_ops = {
 	.read = sparse_read, .write = sparse_write, .flush = sparse_flush,
 };
 
-/* of one that has @bytes of capacity and @staging: has the log room for objects of 32 MiB? */
-static u64 log_of_a_pool(u64 bytes, u64 staging, bool *has_room)
+/* of one that has @bytes of capacity and @staging: has the log room for objects of @obj? */
+static u64 log_of_a_pool(u64 bytes, u64 staging, u64 obj, bool *has_room)
 {
 	static struct sparse sp[2];
 	static const u32 mclass[2] = { MP_CAPACITY, MP_STAGING };
@@ -656,7 +656,7 @@ static u64 log_of_a_pool(u64 bytes, u64 staging, bool *has_room)
 	T_EQ(mp_pool_open(dev, 2, 0, &pool), 0);
 	size = pool->p_md.md_bytes;
 	mutex_lock(&pool->p_lock);
-	*has_room = !mp_md_room(pool, ((bytes + staging) >> 25) * 72);
+	*has_room = !mp_md_room(pool, (bytes + staging) / obj * 72);
 	mutex_unlock(&pool->p_lock);
 	T_EQ(mp_pool_close(pool), 0);
 	for (i = 0; i < 2; i++)
@@ -668,19 +668,80 @@ static u64 log_of_a_pool(u64 bytes, u64 staging, bool *has_room)
 /* and is not larger than it need be */
 static void the_log_grows_with_the_media(void)
 {
-	const u64 gib = 1ull << 30, tib = 1ull << 40;
+	const u64 mib = 1ull << 20, gib = 1ull << 30, tib = 1ull << 40;
 	bool has_room;
 
-	T_EQ(log_of_a_pool(gib, gib / 4, &has_room), 4 << 20);
+	T_EQ(log_of_a_pool(gib, gib / 4, mib, &has_room), 4 * mib);
 	T_OK(has_room);
-	T_EQ(log_of_a_pool(4 * tib, tib, &has_room), 64 << 20);
+	T_EQ(log_of_a_pool(gib / 2, gib / 4, mib, &has_room), 4 * mib);
 	T_OK(has_room);
-	T_EQ(log_of_a_pool(30 * tib, tib, &has_room), 124 << 20);
+	T_EQ(log_of_a_pool(4 * tib, tib, mib, &has_room), 640 * mib);
 	T_OK(has_room);
-	T_EQ(log_of_a_pool(256 * tib, 32 * tib, &has_room), gib);
+	T_EQ(log_of_a_pool(30 * tib, tib, 4 * mib, &has_room), gib);
 	T_OK(has_room);
-	T_EQ(log_of_a_pool(400 * tib, 32 * tib, &has_room), gib);
+	T_EQ(log_of_a_pool(100 * tib, 10 * tib, 8 * mib, &has_room), gib);
 	T_OK(has_room);
+	T_EQ(log_of_a_pool(400 * tib, 32 * tib, 32 * mib, &has_room), gib);
+	T_OK(has_room);
+}
+
+/* staging, which has a copy, may be small beside capacity: an eighth of it is for both regions */
+static void the_log_is_not_as_small_as_staging(void)
+{
+	const u64 mib = 1ull << 20, gib = 1ull << 30, tib = 1ull << 40;
+	bool has_room;
+
+	T_EQ(log_of_a_pool(tib / 2, 4 * gib, mib, &has_room), 64 * mib + 512 * (mib >> 10));
+	T_OK(has_room);
+	T_EQ(log_of_a_pool(tib, 64 * mib, 32 * mib, &has_room), 4 * mib);
+	T_OK(has_room);
+	T_EQ(log_of_a_pool(10 * tib, gib, 16 * mib, &has_room), 64 * mib);
+	T_OK(has_room);
+	T_EQ(log_of_a_pool(100 * tib, 100 * gib, 8 * mib, &has_room), gib);
+	T_OK(has_room);
+}
+
+/* However much room there is: an open reads all of it. */
+static void a_long_log_is_written_anew(void)
+{
+	struct mp_create c = { .mc_name = "long", .mc_ndevs = 1, .mc_mclass = (u32[1]){ 0 } };
+	static struct sparse sp;
+	struct mp_dev *dev = &sp.dev;
+	struct mp_obj_info oi;
+	struct mp_mdlog *md;
+	struct mp_pool *pool;
+	struct mp_obj *o;
+	u64 epoch;
+	u32 i;
+
+	sp.dev = (struct mp_dev){ .d_ops = &sparse_ops, .d_sector = 512, .d_path = "sparse",
+				  .d_size = 1ull << 40 };
+	c.mc_dev = &dev;
+	T_EQ(mp_pool_create(&c), 0);
+	T_EQ(mp_pool_open(&dev, 1, 0, &pool), 0);
+	md = &pool->p_md;
+	T_EQ(md->md_bytes, 128 << 20);
+	epoch = md->md_epoch;
+	/* as if frames had filled it up to there, with much that is state, with little */
+	for (i = 0; i < 3; i++) {
+		md->md_tail = (64 << 20) + (i ? MP_BLOCK : 0);
+		pool->p_ckpt += i == 1 ? 17 << 20 : 0;
+		T_EQ(alloc_one(pool, MP_MBLOCK, 65536, &o), 0);
+		T_EQ(fill(o, 0, MP_BLOCK, 'x'), 0);
+		T_EQ(commit(pool, o, MP_BLOCK), 0);
+		mp_obj_put(o);
+		pool->p_ckpt -= i == 1 ? 17 << 20 : 0;
+		T_EQ(md->md_epoch, epoch + (i == 2));
+	}
+	T_OK(md->md_tail < 1 << 20);
+	T_EQ(mp_pool_close(pool), 0);
+	T_EQ(mp_pool_open(&dev, 1, 0, &pool), 0);
+	T_EQ(pool->p_md.md_epoch, epoch + 1);
+	T_EQ(mp_obj_list(pool, 0, 0, &oi, 1), 1);
+	T_EQ(pool->p_nobjs, 3);
+	T_EQ(mp_pool_close(pool), 0);
+	while (sp.n)
+		free(sp.block[--sp.n]);
 }
 
 int main(void)
@@ -706,5 +767,7 @@ int main(void)
 	T_RUN(what_no_pool_can_be_made_of_is_refused_and_untouched);
 	T_RUN(what_is_not_one_pool_is_not_destroyed);
 	T_RUN(the_log_grows_with_the_media);
+	T_RUN(the_log_is_not_as_small_as_staging);
+	T_RUN(a_long_log_is_written_anew);
 	return t_done();
 }
