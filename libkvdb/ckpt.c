@@ -156,12 +156,12 @@ static int by_block(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static void ckpt_free(struct ckpt *c)
+static void ckpt_free(struct kvdb *db, struct ckpt *c)
 {
 	size_t i;
 
 	for (i = 0; i < c->c_nseg; i++)
-		atomic_fetch_sub(&c->c_seg[i]->sg_pins, 1);
+		kv_seg_pin(db, c->c_seg[i], -1);
 	free(c->c_seg);
 	free(c->c_block);
 	free(c);
@@ -179,7 +179,7 @@ static int pin_segs(struct kvdb *db, const struct kv_mdc_state *st, struct ckpt 
 
 		if (!s)
 			return damaged(&c->c_rec, "a segment of it does not exist");
-		atomic_fetch_add(&s->sg_pins, 1);
+		kv_seg_pin(db, s, 1);
 		kv_seg_put(db, s);	/* the pin keeps it from now on */
 		c->c_seg[c->c_nseg++] = s;
 		c->c_bytes += s->sg_bytes;
@@ -205,7 +205,7 @@ static int ckpt_new(struct kvdb *db, const struct kv_mdc_ckpt *rec, const struct
 	c->c_block = calloc(blocks, sizeof(c->c_block[0]));
 	err = c->c_block ? pin_segs(db, st, c) : -ENOMEM;
 	if (err) {
-		ckpt_free(c);
+		ckpt_free(db, c);
 		return err;
 	}
 	c->c_stores = st->st_nkvs;
@@ -272,8 +272,9 @@ static int ckpt_insert(struct kv_ckpts *ck, struct ckpt *c)
 }
 
 /* What it alone kept is due from now on, and its manifest, if it has one. */
-static void ckpt_remove(struct kv_ckpts *ck, struct ckpt *c)
+static void ckpt_remove(struct kvdb *db, struct ckpt *c)
 {
+	struct kv_ckpts *ck = db->d_ckpts;
 	uint32_t i = 0;
 
 	pthread_mutex_lock(&ck->ck_lock);
@@ -287,7 +288,7 @@ static void ckpt_remove(struct kv_ckpts *ck, struct ckpt *c)
 		park(ck, c->c_rec.mc_obj, c->c_rec.mc_len);
 	atomic_store(&ck->ck_is_due, true);
 	pthread_mutex_unlock(&ck->ck_lock);
-	ckpt_free(c);
+	ckpt_free(db, c);
 }
 
 bool kv_ckpt_holds_all(struct kvdb *db)
@@ -458,7 +459,7 @@ static int load_one(struct kvdb *db, const struct kv_mdc_ckpt *rec)
 		c->c_is_made = true;
 		err = ckpt_insert(db->d_ckpts, c);
 		if (err)
-			ckpt_free(c);
+			ckpt_free(db, c);
 	}
 	return err;
 }
@@ -515,7 +516,7 @@ void kv_ckpts_fini(struct kvdb *db)
 	if (!ck)
 		return;
 	for (i = 0; i < ck->ck_n; i++)
-		ckpt_free(ck->ck_list[i]);
+		ckpt_free(db, ck->ck_list[i]);
 	free(ck->ck_parked);
 	pthread_mutex_destroy(&ck->ck_lock);
 	pthread_mutex_destroy(&ck->ck_reap_lock);
@@ -551,7 +552,7 @@ static int list_only(struct kv_ckpts *ck, const struct kv_mdc_state *st)
 		c->c_rec = st->st_ckpt[i];
 		c->c_is_made = true;
 		if (ckpt_insert(ck, c)) {
-			ckpt_free(c);
+			free(c);
 			return -ENOMEM;
 		}
 	}
@@ -799,7 +800,7 @@ static int capture(struct kvdb *db, struct kv_mdc_buf *out, const struct kv_mdc_
 	if (!err) {
 		err = ckpt_insert(db->d_ckpts, *made);
 		if (err)
-			ckpt_free(*made);
+			ckpt_free(db, *made);
 	}
 	stores_unlock(db, true);
 	kv_mdc_state_free(&st);
@@ -910,7 +911,7 @@ static int create_locked(struct kvdb *db, const char *name)
 	if (!err)
 		err = kv_mdc_ckpt_add(db, &c->c_rec);
 	if (err) {
-		ckpt_remove(ck, c);
+		ckpt_remove(db, c);
 		kv_ckpts_reap(db);
 		kv_work_kick(db);
 		return err;
@@ -977,7 +978,7 @@ int kvdb_checkpoint_drop(struct kvdb *db, const char *name)
 			c = ck->ck_list[i];
 	err = c ? drop_record(db, c) : no_such(name);
 	if (!err) {
-		ckpt_remove(ck, c);
+		ckpt_remove(db, c);
 		kv_ckpts_reap(db);
 		kv_work_kick(db);
 	}

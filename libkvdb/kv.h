@@ -179,6 +179,9 @@ struct kv_seg {
 	struct kv_seg *sg_next;		/* list of all segments, db->seg_lock */
 	struct kv_seg *sg_prev;
 	struct kv_seg *sg_hash;		/* by id, db->seg_lock */
+	struct kv_seg *sg_todo_next;	/* of those that upkeep looks at; seg_lock */
+	struct kv_seg **sg_todo_at;	/* what points to it in that list; NULL: not in it */
+	bool sg_is_staged, sg_is_in_use; /* is counted as such; seg_lock */
 	bool sg_obj_sealed;		/* the object is sealed too; upkeep and recovery only */
 	_Atomic(uint8_t) sg_victim;	/* enum kv_victim_of: a relocation is moving its values */
 	_Atomic(bool) sg_damaged;	/* a value in it could not be read: never a victim again */
@@ -211,6 +214,10 @@ struct kv_seg *kv_seg_find(struct kvdb *db, uint64_t id);	/* with a reference, o
 struct kv_seg *kv_seg_get(struct kv_seg *s);
 /* For who saw it inside kv_enter() and has no reference; false: the last one is gone. */
 bool kv_seg_tryget(struct kv_seg *s);
+/* Behind each change of sg_runs to or from 0, by who has a reference. */
+void kv_seg_note(struct kvdb *db, struct kv_seg *s);
+/* One checkpoint more (@by 1) or less (-1) lists it. */
+void kv_seg_pin(struct kvdb *db, struct kv_seg *s, int by);
 void kv_seg_put(struct kvdb *db, struct kv_seg *s);
 /* Adds a segment found at recovery (state SEALED, end = sealed length). */
 int kv_seg_add(struct kvdb *db, uint64_t id, struct kv_seg **out);

@@ -342,7 +342,7 @@ static int open_runs(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_mdc_
 		err = kv_run_open(db, &mk->mk_run[i], &run[n]);
 		if (err)
 			break;
-		kv_run_count(run[n], 1);
+		kv_run_count(db, run[n], 1);
 		err = kv_leaf_check(mk, run[n]);
 		n++;
 		if (mk->mk_run[i].rd_pos >= kvs->k_next_pos)
@@ -791,7 +791,7 @@ static void forget_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *b
 	for (i = 0; i < tr->tr_nmt; i++)
 		atomic_store(&tr->tr_mt[i]->m_flushed, true);
 	for (i = 0; i < tr->tr_nrun; i++) {
-		kv_run_count(tr->tr_run[i], -1);
+		kv_run_count(db, tr->tr_run[i], -1);
 		kv_run_drop(tr->tr_run[i]);
 	}
 	kv_tree_put(db, tr);

@@ -17,6 +17,7 @@
 
 #include "leaf.h"
 #include "mdc.h"
+#include "vec.h"
 
 #define BATCH	256u		/* objects in one commit or delete */
 #define ANNOUNCED 4u		/* orphans that one cut edit may leave; a fraction of ORPHANS_FEW */
@@ -691,12 +692,13 @@ int kv_mdc_gone(struct kvdb *db, const uint64_t *id, uint32_t n)
 	return err;
 }
 
-void kv_mdc_seg_gone(struct kvdb *db, uint64_t obj)
+void kv_mdc_segs_gone(struct kvdb *db, uint64_t *id, size_t n)
 {
 	struct kv_mdc *m = db->d_mdc;
 
+	kv_ids_sort(id, n);
 	pthread_mutex_lock(&m->m_lock);
-	kv_mdc_state_seg_del(&m->m_st, obj);
+	kv_mdc_state_segs_del(&m->m_st, id, n);
 	pthread_mutex_unlock(&m->m_lock);
 }
 
@@ -842,16 +844,27 @@ static void end_announced(struct kv_mdc *m, const struct kv_edit *ed, bool is_an
 	pthread_mutex_unlock(&m->m_lock);
 }
 
+struct counted {
+	struct kvdb *co_db;
+	int co_by;
+};
+
 static void count_one(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 {
+	const struct counted *co = arg;
+	uint32_t was = atomic_fetch_add(&s->sg_runs, (uint32_t)co->co_by);
+
 	(void)n;
 	(void)bytes;
-	atomic_fetch_add(&s->sg_runs, (uint32_t)*(int *)arg);
+	if (!was || !(was + (uint32_t)co->co_by))
+		kv_seg_note(co->co_db, s);
 }
 
-void kv_run_count(struct kv_run *r, int by)
+void kv_run_count(struct kvdb *db, struct kv_run *r, int by)
 {
-	kv_run_segs(r, count_one, &by);
+	struct counted co = { db, by };
+
+	kv_run_segs(r, count_one, &co);
 }
 
 /* Horizons of stores that were dropped meanwhile mean nothing. */
@@ -965,9 +978,9 @@ int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed)
 	if (err)
 		return err;
 	for (i = 0; i < ed->ed_nadd; i++)
-		kv_run_count(ed->ed_add[i], 1);
+		kv_run_count(db, ed->ed_add[i], 1);
 	for (i = 0; i < ed->ed_ndrop; i++)
-		kv_run_count(ed->ed_drop[i], -1);
+		kv_run_count(db, ed->ed_drop[i], -1);
 	for (i = 0; i < ed->ed_nhor; i++) {
 		uint64_t e = ed->ed_hor[i].epoch, old;
 

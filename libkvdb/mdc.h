@@ -54,7 +54,8 @@ int kv_mdc_incarn(struct kvdb *db, const struct kv_mdc_incarn *in, const struct 
 int kv_mdc_segs(struct kvdb *db, const struct kv_mdc_seg *seg, uint32_t n);
 /* Blocks that recovery may delete; durable with the next record that is. */
 int kv_mdc_gone(struct kvdb *db, const uint64_t *id, uint32_t n);
-void kv_mdc_seg_gone(struct kvdb *db, uint64_t obj);
+/* The objects are deleted; @id gets another order. */
+void kv_mdc_segs_gone(struct kvdb *db, uint64_t *id, size_t n);
 int kv_mdc_clean(struct kvdb *db, uint64_t epoch);
 /*
  * The tree of all stores as records, for a manifest: super, @segs, stores with their runs;
@@ -69,7 +70,7 @@ int kv_mdc_capture(struct kvdb *db, struct kv_mdc_capture *cap);
 int kv_mdc_ckpt_add(struct kvdb *db, const struct kv_mdc_ckpt *c);
 int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj);
 /* Adds (@by 1) or takes (-1) a durable run's references on its segments. */
-void kv_run_count(struct kv_run *r, int by);
+void kv_run_count(struct kvdb *db, struct kv_run *r, int by);
 /* tree.c: a tree with one memtable; references on what is given are taken over */
 struct kv_tree *kv_tree_new(struct kvdb *db, struct kv_mt *mt);
 /* A dropped store: @blank, taken over, is its tree, with neither memtables nor runs. */
@@ -80,6 +81,8 @@ int kv_segs_load(struct kvdb *db);
 struct kv_seg *kv_segs_first(struct kvdb *db);	/* newest first; open and recovery only */
 /* All that there are. */
 uint32_t kv_segs_count(struct kvdb *db);
+/* Those that upkeep looks at. For the tests. */
+uint32_t kv_segs_watched(struct kvdb *db);
 /* Close: seals what is full, records where every segment ends, gives the stock back. */
 int kv_segs_finish(struct kvdb *db);
 

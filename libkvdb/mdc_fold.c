@@ -137,14 +137,20 @@ const struct kv_mdc_seg *kv_mdc_state_seg(const struct kv_mdc_state *st, uint64_
 	return i < st->st_nseg && st->st_seg[i].sc_obj == obj ? &st->st_seg[i] : NULL;
 }
 
-void kv_mdc_state_seg_del(struct kv_mdc_state *st, uint64_t obj)
+void kv_mdc_state_segs_del(struct kv_mdc_state *st, const uint64_t *id, size_t n)
 {
-	size_t i = seg_pos(st, obj);
+	size_t i = n ? seg_pos(st, id[0]) : st->st_nseg, k = i;
 
-	if (i == st->st_nseg || st->st_seg[i].sc_obj != obj)
+	for (; i < st->st_nseg && n; i++) {
+		for (; n && *id < st->st_seg[i].sc_obj; id++)
+			n--;
+		if (!n || *id != st->st_seg[i].sc_obj)
+			st->st_seg[k++] = st->st_seg[i];
+	}
+	if (k == i)
 		return;
-	st->st_nseg--;
-	memmove(&st->st_seg[i], &st->st_seg[i + 1], (st->st_nseg - i) * sizeof(st->st_seg[0]));
+	memmove(&st->st_seg[k], &st->st_seg[i], (st->st_nseg - i) * sizeof(st->st_seg[0]));
+	st->st_nseg -= i - k;
 }
 
 /*

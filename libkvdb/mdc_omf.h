@@ -186,7 +186,8 @@ void kv_mdc_state_free(struct kv_mdc_state *st);
 
 struct kv_mdc_kvs *kv_mdc_state_kvs(struct kv_mdc_state *st, uint32_t id);
 const struct kv_mdc_seg *kv_mdc_state_seg(const struct kv_mdc_state *st, uint64_t obj);
-void kv_mdc_state_seg_del(struct kv_mdc_state *st, uint64_t obj);
+/* @id ascending; those that are not there are passed over. */
+void kv_mdc_state_segs_del(struct kv_mdc_state *st, const uint64_t *id, size_t n);
 void kv_mdc_state_gone_del(struct kv_mdc_state *st, uint64_t obj);
 /* Sorted ids of the key blocks of all runs, and of what is to be deleted; NULL: no memory. */
 uint64_t *kv_mdc_state_blocks(const struct kv_mdc_state *st, bool with_gone, size_t *n);

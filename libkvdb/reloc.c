@@ -174,21 +174,9 @@ uint32_t kv_reloc_debt(struct kvdb *db)
 		    0;
 }
 
-static void add_staged(void *arg, struct kv_seg *s)
-{
-	uint32_t state = atomic_load(&s->sg_state);
-
-	if (s->sg_mclass == MPOOL_STAGING &&
-	    (state == KV_SEG_OPEN || state == KV_SEG_FULL || atomic_load(&s->sg_runs)))
-		*(uint64_t *)arg += s->sg_bytes;
-}
-
 uint64_t kv_reloc_staged(struct kvdb *db)
 {
-	uint64_t values = 0;
-
-	kv_segs_each(db, add_staged, &values);
-	return values;
+	return kv_segs_staged(db);
 }
 
 /* Of so many bytes on staging those that are to leave it. */

@@ -84,7 +84,14 @@ int kv_segs_seal_moved(struct kvdb *db, struct kv_seg **seg, unsigned n);
 void kv_seg_abandon(struct kvdb *db, struct kv_seg *s, uint32_t end);
 /* Seals every full segment whose frames are durable, however few they are. */
 int kv_segs_seal_now(struct kvdb *db);
-/* Calls fn for every segment, under sg_lock. */
+/* Bytes on staging that hold what is logged or what runs refer to. */
+uint64_t kv_segs_staged(struct kvdb *db);
+/* Bytes of full segments that runs refer to, but for those that checkpoints hold. */
+uint64_t kv_segs_in_use(struct kvdb *db);
+/*
+ * Calls fn for every segment, under sg_lock, which others get in between: of those that come or go
+ * meanwhile some are seen.
+ */
 void kv_segs_each(struct kvdb *db, void (*fn)(void *arg, struct kv_seg *s), void *arg);
 
 /* ---- policy.c ------------------------------------------------------------- */

@@ -13,6 +13,9 @@
  *      deletes and background work go below it.
  *  S4  The end of a segment is recorded as sealed only after its frames are
  *      durable.
+ *  S5  What is asked at each epoch, or by writers, walks over no more segments
+ *      than are not sealed yet, or referred to by no run and held by no
+ *      checkpoint; no walk over all keeps sg_lock from the logs.
  *
  * Locks: sg_lock guards list, table, stock and states; a leaf lock. Batches,
  * metadata records and what fills the stock happen outside it, under sg_step_lock
@@ -21,13 +24,17 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "ckpt.h"
 #include "flush.h"
 #include "mdc.h"
 #include "reloc.h"
 
-#define HASH_BITS	12
+#define HASH_MIN	64u	/* buckets of a table that is empty; a power of two */
+#define HASH_FULL	4u	/* segments for each bucket */
+#define EACH_HOLD	4096u	/* segments that a walk passes while others wait for sg_lock, */
+#define EACH_REST_NS	50000	/* and lets them go first for */
 #define BATCH_MAX	32u	/* segments per allocation */
 #define MOVED_PART	128u	/* of a class that relocation may have allocated ahead */
 #define DEBT_MIN	8u	/* fewer in a batch: writers are not slowed for them */
@@ -43,8 +50,11 @@ struct kv_segs {
 	pthread_mutex_t sg_fill_lock;	/* one filler of the stock at a time; outside sg_lock */
 	pthread_mutex_t sg_step_lock;	/* one upkeep step at a time; outside sg_lock */
 	struct kv_seg *sg_list;
+	struct kv_seg *sg_todo;		/* those that upkeep looks at; note() */
+	uint64_t sg_staged, sg_in_use;	/* bytes; note() */
 	struct kv_seg *sg_full, **sg_full_tail;	/* in order of closing, each with a reference */
-	struct kv_seg *sg_hash[1u << HASH_BITS];
+	struct kv_seg **sg_hash;	/* sg_nhash chains; bucket() */
+	size_t sg_nhash, sg_hash_cap;	/* the latter a power of two, at most twice as many */
 	struct kv_seg *sg_stock[BATCH_MAX];	/* with the table's reference only */
 	_Atomic(uint32_t) sg_nstock;	/* changes under sg_lock */
 	_Atomic(uint32_t) sg_full_stock; /* as many are wanted in it */
@@ -57,9 +67,12 @@ static unsigned min_u(unsigned a, unsigned b)
 	return a < b ? a : b;
 }
 
+/* Of those that hash_split() has not made yet the chain that they will be split from. */
 static struct kv_seg **bucket(struct kv_segs *ss, uint64_t id)
 {
-	return &ss->sg_hash[kv_mix(id) >> (64 - HASH_BITS)];
+	size_t i = kv_mix(id) & (ss->sg_hash_cap - 1);
+
+	return &ss->sg_hash[i < ss->sg_nhash ? i : i - ss->sg_hash_cap / 2];
 }
 
 static void seg_free(void *arg)
@@ -74,8 +87,13 @@ int kv_segs_init(struct kvdb *db)
 {
 	struct kv_segs *ss = calloc(1, sizeof(*ss));
 
-	if (!ss)
+	if (ss)
+		ss->sg_hash = calloc(HASH_MIN, sizeof(*ss->sg_hash));
+	if (!ss || !ss->sg_hash) {
+		free(ss);
 		return -ENOMEM;
+	}
+	ss->sg_nhash = ss->sg_hash_cap = HASH_MIN;
 	pthread_mutex_init(&ss->sg_lock, NULL);
 	pthread_mutex_init(&ss->sg_fill_lock, NULL);
 	pthread_mutex_init(&ss->sg_step_lock, NULL);
@@ -98,11 +116,116 @@ void kv_segs_fini(struct kvdb *db)
 	pthread_mutex_destroy(&ss->sg_lock);
 	pthread_mutex_destroy(&ss->sg_fill_lock);
 	pthread_mutex_destroy(&ss->sg_step_lock);
+	free(ss->sg_hash);
 	free(ss);
 	db->d_segs = NULL;
 }
 
 /* ---- table ------------------------------------------------------------------------- */
+
+static void todo_add(struct kv_segs *ss, struct kv_seg *s)
+{
+	s->sg_todo_next = ss->sg_todo;
+	s->sg_todo_at = &ss->sg_todo;
+	if (s->sg_todo_next)
+		s->sg_todo_next->sg_todo_at = &s->sg_todo_next;
+	ss->sg_todo = s;
+}
+
+static void todo_del(struct kv_seg *s)
+{
+	*s->sg_todo_at = s->sg_todo_next;
+	if (s->sg_todo_next)
+		s->sg_todo_next->sg_todo_at = s->sg_todo_at;
+	s->sg_todo_at = NULL;
+}
+
+static void count(uint64_t *sum, bool *is_in, bool is, uint32_t bytes)
+{
+	if (is != *is_in)
+		*sum += is ? bytes : -(uint64_t)bytes;
+	*is_in = is;
+}
+
+/*
+ * S5: what is asked all the time is told without a walk over all segments, of which there may be
+ * millions. Behind each change of sg_state and sg_pins, and of sg_runs to or from 0, which
+ * changes without the lock: of two the second sees both. sg_lock held.
+ */
+static void note(struct kv_segs *ss, struct kv_seg *s)
+{
+	uint32_t state = atomic_load(&s->sg_state);
+	bool has_runs = atomic_load(&s->sg_runs), is_pinned = atomic_load(&s->sg_pins);
+	bool is_written = state == KV_SEG_OPEN || state == KV_SEG_FULL;
+	bool is_gone = state == KV_SEG_DELETED;
+	bool is_settled = state == KV_SEG_SEALED && s->sg_obj_sealed && (has_runs || is_pinned);
+
+	count(&ss->sg_staged, &s->sg_is_staged,
+	      s->sg_mclass == MPOOL_STAGING && !is_gone && (is_written || has_runs), s->sg_bytes);
+	/* what readers or checkpoints hold goes with them: moving does not bring it back sooner */
+	count(&ss->sg_in_use, &s->sg_is_in_use,
+	      (state == KV_SEG_FULL || state == KV_SEG_SEALED) && has_runs && !is_pinned,
+	      s->sg_bytes);
+	if (is_gone || is_settled) {
+		if (s->sg_todo_at)
+			todo_del(s);
+	} else if (!s->sg_todo_at) {
+		todo_add(ss, s);
+	}
+}
+
+void kv_seg_note(struct kvdb *db, struct kv_seg *s)
+{
+	pthread_mutex_lock(&db->d_segs->sg_lock);
+	note(db->d_segs, s);
+	pthread_mutex_unlock(&db->d_segs->sg_lock);
+}
+
+void kv_seg_pin(struct kvdb *db, struct kv_seg *s, int by)
+{
+	/* the last one, and it may be gone */
+	pthread_mutex_lock(&db->d_segs->sg_lock);
+	atomic_fetch_add(&s->sg_pins, (uint32_t)by);
+	note(db->d_segs, s);
+	pthread_mutex_unlock(&db->d_segs->sg_lock);
+}
+
+/* sg_lock held. */
+static void set_state(struct kv_segs *ss, struct kv_seg *s, enum kv_seg_state state)
+{
+	atomic_store(&s->sg_state, state);
+	note(ss, s);
+}
+
+/*
+ * One chain more, from one that there is: who adds a segment moves a few, however many there are
+ * (W. Litwin, "Linear hashing", VLDB 1980). Without memory the chains get longer.
+ */
+static void hash_split(struct kv_segs *ss)
+{
+	struct kv_seg **from, **to, *s;
+
+	if (ss->sg_nhash == ss->sg_hash_cap) {
+		to = realloc(ss->sg_hash, 2 * ss->sg_hash_cap * sizeof(*to));
+		if (!to)
+			return;
+		ss->sg_hash = to;
+		ss->sg_hash_cap *= 2;
+	}
+	to = &ss->sg_hash[ss->sg_nhash];
+	from = to - ss->sg_hash_cap / 2;
+	*to = NULL;
+	ss->sg_nhash++;
+	while ((s = *from)) {
+		if (bucket(ss, s->sg_id) != to) {
+			from = &s->sg_hash;
+			continue;
+		}
+		*from = s->sg_hash;
+		s->sg_hash = *to;
+		*to = s;
+	}
+}
 
 static void table_add(struct kv_segs *ss, struct kv_seg *s)
 {
@@ -115,13 +238,16 @@ static void table_add(struct kv_segs *ss, struct kv_seg *s)
 	if (s->sg_next)
 		s->sg_next->sg_prev = s;
 	ss->sg_list = s;
-	ss->sg_count++;
+	if (++ss->sg_count > HASH_FULL * ss->sg_nhash)
+		hash_split(ss);
+	note(ss, s);
 }
 
 static void table_del(struct kv_segs *ss, struct kv_seg *s)
 {
 	struct kv_seg **b = bucket(ss, s->sg_id);
 
+	set_state(ss, s, KV_SEG_DELETED);
 	while (*b != s)
 		b = &(*b)->sg_hash;
 	*b = s->sg_hash;
@@ -521,7 +647,7 @@ int kv_seg_alloc(struct kvdb *db, uint16_t log, uint8_t stream, uint32_t bytes, 
 	s->sg_stream = stream;
 	kv_seg_get(s);
 	pthread_mutex_lock(&ss->sg_lock);
-	atomic_store(&s->sg_state, KV_SEG_OPEN);
+	set_state(ss, s, KV_SEG_OPEN);
 	pthread_mutex_unlock(&ss->sg_lock);
 	*out = s;
 	return 0;
@@ -547,7 +673,7 @@ int kv_segs_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, bool urgent,
 		out[i]->sg_log = KV_MOVED_LOG;
 		out[i]->sg_stream = KV_VLOG;
 		kv_seg_get(out[i]);
-		atomic_store(&out[i]->sg_state, KV_SEG_OPEN);
+		set_state(ss, out[i], KV_SEG_OPEN);
 	}
 	pthread_mutex_unlock(&ss->sg_lock);
 	return 0;
@@ -559,7 +685,7 @@ void kv_seg_abandon(struct kvdb *db, struct kv_seg *s, uint32_t end)
 
 	pthread_mutex_lock(&ss->sg_lock);
 	atomic_store(&s->sg_end, end);
-	atomic_store(&s->sg_state, KV_SEG_SEALED);
+	set_state(ss, s, KV_SEG_SEALED);
 	pthread_mutex_unlock(&ss->sg_lock);
 }
 
@@ -569,7 +695,7 @@ void kv_seg_close(struct kvdb *db, struct kv_seg *s, uint32_t end)
 
 	pthread_mutex_lock(&ss->sg_lock);
 	atomic_store(&s->sg_end, end);
-	atomic_store(&s->sg_state, KV_SEG_FULL);
+	set_state(ss, s, KV_SEG_FULL);
 	*ss->sg_full_tail = kv_seg_get(s);
 	ss->sg_full_tail = &s->sg_full_next;
 	pthread_mutex_unlock(&ss->sg_lock);
@@ -581,7 +707,7 @@ void kv_seg_close_cold(struct kvdb *db, struct kv_seg *s, uint32_t end)
 
 	pthread_mutex_lock(&ss->sg_lock);
 	atomic_store(&s->sg_end, end);
-	atomic_store(&s->sg_state, end ? KV_SEG_FULL : KV_SEG_SEALED);
+	set_state(ss, s, end ? KV_SEG_FULL : KV_SEG_SEALED);
 	pthread_mutex_unlock(&ss->sg_lock);
 }
 
@@ -630,7 +756,7 @@ static unsigned pick_seals(struct kvdb *db, struct kv_seg **out)
 	unsigned n = 0;
 
 	pthread_mutex_lock(&ss->sg_lock);
-	for (s = ss->sg_list; s && n < STEP_MAX; s = s->sg_next) {
+	for (s = ss->sg_todo; s && n < STEP_MAX; s = s->sg_todo_next) {
 		uint32_t state = atomic_load(&s->sg_state);
 
 		if ((state == KV_SEG_FULL && atomic_load(&s->sg_last_epoch) <= durable) ||
@@ -668,8 +794,8 @@ static int seal(struct kvdb *db, struct kv_seg **seg, unsigned n)
 	/* now: no object is sealed twice, and a record that does not fit is only missed (RV8) */
 	pthread_mutex_lock(&ss->sg_lock);
 	for (i = 0; i < n; i++) {
-		atomic_store(&seg[i]->sg_state, KV_SEG_SEALED);
 		seg[i]->sg_obj_sealed = true;
+		set_state(ss, seg[i], KV_SEG_SEALED);
 	}
 	pthread_mutex_unlock(&ss->sg_lock);
 	return kv_mdc_segs(db, rec, n);
@@ -742,6 +868,7 @@ static int delete_step(struct kvdb *db)
 	struct kv_mt_spans memtables;
 	struct kv_seg *s, *next, *dead[STEP_MAX];
 	struct mpool_op op[STEP_MAX];
+	uint64_t id[STEP_MAX];
 	unsigned i, n = 0;
 	int err;
 
@@ -750,11 +877,10 @@ static int delete_step(struct kvdb *db)
 	memset(op, 0, sizeof(op));
 	kv_mt_spans(db, &memtables);
 	pthread_mutex_lock(&ss->sg_lock);
-	for (s = ss->sg_list; s && n < STEP_MAX; s = next) {
-		next = s->sg_next;
+	for (s = ss->sg_todo; s && n < STEP_MAX; s = next) {
+		next = s->sg_todo_next;
 		if (!is_dead(s, horizon, &memtables))
 			continue;
-		atomic_store(&s->sg_state, KV_SEG_DELETED);
 		table_del(ss, s);
 		op[n].type = MPOOL_OP_DELETE;
 		op[n].obj = s->sg_obj;
@@ -775,9 +901,10 @@ static int delete_step(struct kvdb *db)
 		if (atomic_load(&dead[i]->sg_image))
 			kv_slab_drop_image(db, dead[i]);
 		kv_page_purge(db, dead[i]->sg_id, dead[i]->sg_bytes / KV_BLOCK);
-		kv_mdc_seg_gone(db, dead[i]->sg_id);
+		id[i] = dead[i]->sg_id;
 		kv_seg_put(db, dead[i]);	/* the table's */
 	}
+	kv_mdc_segs_gone(db, id, n);
 	atomic_fetch_add(&db->d_count.segments_freed, n);
 	return err ? err : 1;
 }
@@ -858,12 +985,45 @@ int kv_segs_seal_now(struct kvdb *db)
 
 void kv_segs_each(struct kvdb *db, void (*fn)(void *arg, struct kv_seg *s), void *arg)
 {
+	const struct timespec ts = { .tv_nsec = EACH_REST_NS };
 	struct kv_segs *ss = db->d_segs;
+	unsigned n = 0;
 
 	pthread_mutex_lock(&ss->sg_lock);
-	for (struct kv_seg *s = ss->sg_list; s; s = s->sg_next)
+	for (struct kv_seg *s = ss->sg_list; s; s = s->sg_next) {
 		fn(arg, s);
+		if (++n % EACH_HOLD)
+			continue;
+		/* what is held stays in the list */
+		kv_seg_get(s);
+		pthread_mutex_unlock(&ss->sg_lock);
+		nanosleep(&ts, NULL);
+		pthread_mutex_lock(&ss->sg_lock);
+		kv_seg_put(db, s);
+	}
 	pthread_mutex_unlock(&ss->sg_lock);
+}
+
+uint64_t kv_segs_staged(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	uint64_t n;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	n = ss->sg_staged;
+	pthread_mutex_unlock(&ss->sg_lock);
+	return n;
+}
+
+uint64_t kv_segs_in_use(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	uint64_t n;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	n = ss->sg_in_use;
+	pthread_mutex_unlock(&ss->sg_lock);
+	return n;
 }
 
 uint32_t kv_segs_count(struct kvdb *db)
@@ -873,6 +1033,18 @@ uint32_t kv_segs_count(struct kvdb *db)
 
 	pthread_mutex_lock(&ss->sg_lock);
 	n = ss->sg_count;
+	pthread_mutex_unlock(&ss->sg_lock);
+	return n;
+}
+
+uint32_t kv_segs_watched(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	uint32_t n = 0;
+
+	pthread_mutex_lock(&ss->sg_lock);
+	for (struct kv_seg *s = ss->sg_todo; s; s = s->sg_todo_next)
+		n++;
 	pthread_mutex_unlock(&ss->sg_lock);
 	return n;
 }
@@ -915,15 +1087,16 @@ static int drop_stock(struct kvdb *db)
 int kv_segs_finish(struct kvdb *db)
 {
 	struct kv_segs *ss = db->d_segs;
-	struct kv_seg *s;
+	struct kv_seg *s, *next;
 	int rc;
 
 	/* what the logs had open is as full as it gets; what they never used is dead */
 	pthread_mutex_lock(&ss->sg_lock);
-	for (s = ss->sg_list; s; s = s->sg_next)
+	for (s = ss->sg_todo; s; s = next) {
+		next = s->sg_todo_next;
 		if (atomic_load(&s->sg_state) == KV_SEG_OPEN)
-			atomic_store(&s->sg_state, atomic_load(&s->sg_end) ? KV_SEG_FULL :
-				     KV_SEG_SEALED);
+			set_state(ss, s, atomic_load(&s->sg_end) ? KV_SEG_FULL : KV_SEG_SEALED);
+	}
 	pthread_mutex_unlock(&ss->sg_lock);
 	do {
 		rc = delete_step(db);
@@ -966,30 +1139,37 @@ struct kv_seg *kv_seg_next_cold(struct kvdb *db, uint64_t after, uint32_t least)
 	return best;
 }
 
+struct seg_sums {
+	struct kvdb_stats *su_st;
+	uint64_t su_values[MPOOL_MCLASSES];
+};
+
+static void add_stats(void *arg, struct kv_seg *s)
+{
+	struct seg_sums *su = arg;
+
+	su->su_st->space[s->sg_mclass].segment_bytes += s->sg_bytes;
+	if (atomic_load(&s->sg_state) != KV_SEG_SEALED)
+		return;
+	if (atomic_load(&s->sg_pins) && !atomic_load(&s->sg_runs))
+		su->su_st->pinned_bytes += s->sg_bytes;
+	else if (s->sg_stream == KV_VLOG)
+		su->su_values[s->sg_mclass] += atomic_load(&s->sg_end);
+}
+
 void kv_segs_stats(struct kvdb *db, struct kvdb_stats *st)
 {
-	struct kv_segs *ss = db->d_segs;
-	uint64_t values[MPOOL_MCLASSES] = { 0 };
+	struct seg_sums su = { .su_st = st };
 
-	pthread_mutex_lock(&ss->sg_lock);
-	st->segments = ss->sg_count;
-	for (struct kv_seg *s = ss->sg_list; s; s = s->sg_next) {
-		st->space[s->sg_mclass].segment_bytes += s->sg_bytes;
-		if (atomic_load(&s->sg_state) != KV_SEG_SEALED)
-			continue;
-		if (atomic_load(&s->sg_pins) && !atomic_load(&s->sg_runs))
-			st->pinned_bytes += s->sg_bytes;
-		else if (s->sg_stream == KV_VLOG)
-			values[s->sg_mclass] += atomic_load(&s->sg_end);
-	}
-	pthread_mutex_unlock(&ss->sg_lock);
+	st->segments = kv_segs_count(db);
+	kv_segs_each(db, add_stats, &su);
 	kv_ckpt_stats(db, st);
 	/* headers, keys and what memtables still refer to count as dead: a rough upper bound */
 	for (int c = 0; c < MPOOL_MCLASSES; c++) {
 		struct kvdb_space *sp = &st->space[c];
 
-		if (values[c] > sp->live_value_bytes)
-			sp->dead_value_bytes = values[c] - sp->live_value_bytes;
+		if (su.su_values[c] > sp->live_value_bytes)
+			sp->dead_value_bytes = su.su_values[c] - sp->live_value_bytes;
 		st->dead_value_bytes += sp->dead_value_bytes;
 	}
 }

@@ -18,17 +18,6 @@
 #define SAMPLE_PAGES	48u		/* of one run, */
 #define SAMPLE_RUNS	16u		/* of so many; of more fewer each */
 
-static void add_seg(void *arg, struct kv_seg *s)
-{
-	struct kv_in_use *u = arg;
-	uint32_t state = atomic_load(&s->sg_state);
-
-	/* what readers or checkpoints hold goes with them: moving does not bring it back sooner */
-	if ((state == KV_SEG_FULL || state == KV_SEG_SEALED) && atomic_load(&s->sg_runs) &&
-	    !atomic_load(&s->sg_pins))
-		u->iu_segs += s->sg_bytes;
-}
-
 uint64_t kv_tree_bytes(const struct kv_tree *tr)
 {
 	uint64_t n = 0;
@@ -73,17 +62,13 @@ static int add_runs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, v
 
 void kv_space_in_use(struct kvdb *db, struct kv_in_use *u)
 {
-	*u = (struct kv_in_use){ 0 };
-	kv_segs_each(db, add_seg, u);
+	*u = (struct kv_in_use){ .iu_segs = kv_segs_in_use(db) };
 	kv_each_store(db, add_runs, false, u);
 }
 
 uint64_t kv_space_of_segs(struct kvdb *db)
 {
-	struct kv_in_use u = { 0 };
-
-	kv_segs_each(db, add_seg, &u);
-	return u.iu_segs;
+	return kv_segs_in_use(db);
 }
 
 /* ---- what lives -------------------------------------------------------------- */

@@ -21,7 +21,8 @@ static inline void kv_fresh_dir(char *dir, size_t size, const char *name)
 }
 
 /* @dir gets the path. */
-static void kv_fresh(char *dir, size_t size, const char *name, uint64_t bytes, uint64_t seg_bytes)
+static inline void kv_fresh(char *dir, size_t size, const char *name, uint64_t bytes,
+			    uint64_t seg_bytes)
 {
 	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = bytes };
 	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;

@@ -12,6 +12,7 @@
 
 #include "kv_fresh.h"
 #include "mdc.h"
+#include "vec.h"
 
 #define TAG (KV_TAG_MARK << 48 | 0x123456789abull)
 
@@ -595,9 +596,45 @@ static void sealed_lengths_never_grow(void)
 	kv_mdc_enc_segs(&b, TAG, false, 0, &s, 1);
 	T_EQ(fold(&st), 0);
 	T_EQ(kv_mdc_state_seg(&st, 10)->sc_len, 4096);
-	kv_mdc_state_seg_del(&st, 10);
+	kv_mdc_state_segs_del(&st, &s.sc_obj, 1);
 	T_OK(!kv_mdc_state_seg(&st, 10));
 	kv_mdc_state_free(&st);
+}
+
+/* Any of them, with ids that are not there in between. */
+static void segments_that_are_deleted_leave_the_state(void)
+{
+	static struct kv_mdc_state st;
+	struct kv_mdc_seg s[64], *was;
+	uint64_t id[64], rnd = t_seed();
+
+	for (unsigned i = 0; i < 64; i++)
+		s[i] = (struct kv_mdc_seg){ .sc_obj = 10 + 2 * i, .sc_len = 4096 };
+	for (unsigned turn = 0; turn < 1000; turn++) {
+		unsigned n = 1 + t_rand(&rnd) % 64, k = 0, left = 0;
+		uint64_t step = 1 + t_rand(&rnd) % 9;
+
+		start(&st);
+		kv_mdc_state_segs_del(&st, id, 0);
+		kv_mdc_state_segs_del(&st, &s[0].sc_obj, 1);
+		kv_mdc_enc_segs(&b, TAG, false, 0, s, n);
+		T_EQ(fold(&st), 0);
+		for (uint64_t x = t_rand(&rnd) % 20; x < 150; x += 1 + t_rand(&rnd) % step)
+			if (k < 64)
+				id[k++] = x;
+		kv_mdc_state_segs_del(&st, id, k);
+		for (unsigned i = 0; i < n; i++) {
+			bool is_gone = kv_ids_have(id, k, s[i].sc_obj);
+
+			T_EQ(!kv_mdc_state_seg(&st, s[i].sc_obj), is_gone);
+			left += !is_gone;
+		}
+		T_EQ(st.st_nseg, left);
+		was = st.st_seg;
+		for (unsigned i = 1; i < left; i++)
+			T_OK(was[i - 1].sc_obj < was[i].sc_obj);
+		kv_mdc_state_free(&st);
+	}
 }
 
 /* ---- on a pool ------------------------------------------------------------------ */
@@ -921,6 +958,7 @@ int main(void)
 	T_RUN(numbers_leave_room_to_count_on);
 	T_RUN(torn_incarnation_is_forgotten);
 	T_RUN(sealed_lengths_never_grow);
+	T_RUN(segments_that_are_deleted_leave_the_state);
 	T_RUN(compaction_keeps_the_state);
 	T_RUN(a_full_container_takes_what_opens_and_drops_write);
 	T_RUN(a_compaction_that_does_not_fit_is_given_up);
