@@ -38,6 +38,7 @@
 #include "flush.h"
 #include "mdc.h"
 #include "pages.h"
+#include "reloc.h"
 #include "vec.h"
 #include "work.h"
 
@@ -726,12 +727,12 @@ struct seg_list {
 	int sl_err;
 };
 
-static void note_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+static void note_seg(void *arg, struct kv_seg *s)
 {
 	struct seg_list *sl = arg;
 
-	(void)n;
-	(void)bytes;
+	if (!atomic_load(&s->sg_runs))
+		return;
 	if (kv_vec_grow(&sl->sl_seg, &sl->sl_cap, sl->sl_n + 1, sizeof(sl->sl_seg[0]))) {
 		sl->sl_err = -ENOMEM;
 		return;
@@ -750,24 +751,15 @@ static int by_obj(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Every segment that a run of a store refers to, once; k_edit_lock of all held. */
+/*
+ * Every segment that a run of a store refers to; k_edit_lock of all held, so sg_runs is that of the
+ * trees. Not by their tables, which name a segment in each block that has a value in it.
+ */
 static int list_segs(struct kvdb *db, struct seg_list *sl)
 {
-	size_t i, n = 0;
-
-	for (i = 0; i < KVDB_KVS_MAX && !sl->sl_err; i++) {
-		struct kv_tree *tr = db->d_kvs[i] ? kv_tree_get(db->d_kvs[i]) : NULL;
-
-		for (uint32_t j = 0; tr && j < tr->tr_nrun; j++)
-			kv_run_segs(tr->tr_run[j], note_seg, sl);
-		kv_tree_put(db, tr);
-	}
+	kv_segs_each(db, note_seg, sl);
 	if (sl->sl_n)
 		qsort(sl->sl_seg, sl->sl_n, sizeof(sl->sl_seg[0]), by_obj);
-	for (i = 0; i < sl->sl_n; i++)
-		if (!i || sl->sl_seg[i].sc_obj != sl->sl_seg[n - 1].sc_obj)
-			sl->sl_seg[n++] = sl->sl_seg[i];
-	sl->sl_n = n;
 	return sl->sl_err;
 }
 

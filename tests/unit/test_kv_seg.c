@@ -7,6 +7,7 @@
 #include "kv_fresh.h"
 #include "mdc.h"
 #include "reloc.h"
+#include "run.h"
 #include "work.h"
 
 #define MANY	20000u		/* the table grows several times */
@@ -187,6 +188,35 @@ static void counts_are_right_whoever_was_last(void)
 	kv_end(db, dir, 0);
 }
 
+static void add_counted(void *arg, struct kv_seg *s)
+{
+	*(uint64_t *)arg += atomic_load(&s->sg_runs);
+}
+
+static void add_named(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	(void)n;
+	(void)bytes;
+	T_OK(atomic_load(&s->sg_runs));
+	++*(uint64_t *)arg;
+}
+
+/* A checkpoint lists what is counted: that is what the tables of the runs name, and no more. */
+static void check_runs(void)
+{
+	uint64_t counted = 0, named = 0;
+
+	for (unsigned i = 0; i < KVDB_KVS_MAX; i++) {
+		struct kv_tree *tr = db->d_kvs[i] ? kv_tree_get(db->d_kvs[i]) : NULL;
+
+		for (uint32_t j = 0; tr && j < tr->tr_nrun; j++)
+			kv_run_segs(tr->tr_run[j], add_named, &named);
+		kv_tree_put(db, tr);
+	}
+	kv_segs_each(db, add_counted, &counted);
+	T_EQ(counted, named);
+}
+
 /* By all that a database does to them. */
 static void a_database_counts_its_segments(void)
 {
@@ -216,15 +246,18 @@ static void a_database_counts_its_segments(void)
 		if (i == 8)
 			T_EQ(kvdb_checkpoint_drop(db, "one"), 0);
 		check();
+		check_runs();
 	}
 	T_EQ(kvdb_checkpoint(db, "two", 0), 0);
 	T_EQ(kvdb_kvs_drop(db, "b"), 0);
+	check_runs();
 	T_EQ(kvdb_drain(db, KVDB_WAIT_COMPACT), 0);
 	check();
 	T_EQ(kvdb_close(db), 0);
 	o.flags = KVDB_MANUAL;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	check();
+	check_runs();
 	T_EQ(kvdb_checkpoint_drop(db, "two"), 0);
 	T_EQ(kvdb_drain(db, KVDB_WAIT_COMPACT), 0);
 	check();
