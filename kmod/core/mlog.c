@@ -30,6 +30,7 @@ struct mp_mlog {
 	u8 *l_win;		/* read window */
 	u32 l_win_cap, l_win_len;
 	u64 l_win_off;
+	u64 l_win_good;		/* offset + 1 of a frame in it that was decoded since; 0: none */
 };
 
 static int log_io(struct mp_mlog *l, u64 off, u8 *buf, u32 len, bool is_write)
@@ -76,6 +77,7 @@ static int win_get(struct mp_mlog *l, u64 off, u32 need, u8 **p)
 			l->l_win_cap = ALIGN(need, MP_BLOCK);
 		}
 		l->l_win_len = 0;
+		l->l_win_good = 0;
 		want = (u32)min_t(u64, l->l_win_cap, cap - off);
 		rc = log_io(l, off, l->l_win, want, false);
 		if (rc)
@@ -103,8 +105,13 @@ static int frame_get(struct mp_mlog *l, u64 off, struct mp_mlframe *fr, u8 **p)
 		rc = win_get(l, off, fr->ml_blocks * MP_BLOCK, p);
 		if (rc || !*p)
 			return rc;
-		if (!mp_mlframe_decode(*p, uuid, id, gen, off, max, fr))
+		/* it has many records, each of which is read by itself */
+		if (l->l_win_good == off + 1)
 			return 0;
+		if (!mp_mlframe_decode(*p, uuid, id, gen, off, max, fr)) {
+			l->l_win_good = off + 1;
+			return 0;
+		}
 	}
 	*p = NULL;
 	return 0;

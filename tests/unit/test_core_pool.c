@@ -488,6 +488,62 @@ static void refused(const struct mp_create *c, int want)
 	T_EQ(r.m[0].writes + r.m[1].writes, 0);
 }
 
+static u64 cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
+}
+
+/* Reads all of the log; how many records there are. */
+static u32 log_read_all(struct mp_mlog *l)
+{
+	static u8 back[1 << 20];
+	u64 pos = 0;
+	size_t len;
+	u32 n = 0;
+
+	while (!mp_mlog_read(l, &pos, back, sizeof(back), &len))
+		n++;
+	return n;
+}
+
+/*
+ * A frame is checked when it comes from the device, not for each of its records: ten times as many
+ * in one frame are as cheap, each.
+ */
+static void mlog_frames_may_have_many_records(void)
+{
+	static u8 big[MP_MLREC_MAX];
+	struct mp_vec v = { big, sizeof(big) };
+	struct mp_mlog *l;
+	u64 id[2], t[2];
+	u32 i, k;
+
+	rig_init(&r, 1, 32 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(mp_root_create(r.pool, "x", MP_CAPACITY, 12 << 20, 1), 0);
+	T_EQ(mp_root_get(r.pool, "x", id), 0);
+	for (k = 0; k < 2; k++) {
+		T_EQ(mp_mlog_open(r.pool, id[k], &l), 0);
+		v.v_len = sizeof(big);	/* from then on a frame may be so long */
+		T_EQ(mp_mlog_append(l, &v, 1, true), 0);
+		v.v_len = 16;
+		for (i = 0; i < 40000; i++)
+			T_EQ(mp_mlog_append(l, &v, 1, !k && i % 400 == 399), 0);
+		T_EQ(mp_mlog_sync(l), 0);
+		t[k] = cpu_ns();
+		T_EQ(log_read_all(l), 40001);
+		t[k] = cpu_ns() - t[k];
+		mp_mlog_close(l);
+	}
+	printf("# 40000 records in frames of 400: %llu us, in one: %llu\n", t[0] / 1000,
+	       t[1] / 1000);
+	T_OK(t[1] < 4 * t[0] + 100000000);
+	rig_fini(&r);
+}
+
 static void what_no_pool_can_be_made_of_is_refused_and_untouched(void)
 {
 	static const char *const name[] = { NULL, "", ".x", "-x", "a/b", "a b", "\xc3\xa9" };
@@ -764,6 +820,7 @@ int main(void)
 	T_RUN(roots_are_atomic_and_ordered);
 	T_RUN(log_of_a_container_is_not_deleted_alone);
 	T_RUN(mlog_records_come_back_and_erase_forgets);
+	T_RUN(mlog_frames_may_have_many_records);
 	T_RUN(what_no_pool_can_be_made_of_is_refused_and_untouched);
 	T_RUN(what_is_not_one_pool_is_not_destroyed);
 	T_RUN(the_log_grows_with_the_media);
