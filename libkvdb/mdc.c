@@ -209,6 +209,17 @@ void kv_mdc_close(struct kvdb *db)
 
 /* ---- appending ------------------------------------------------------------------- */
 
+static bool is_too_long(const struct kv_mdc *m)
+{
+	return m->m_buf.mb_len > KV_MDC_REC_MAX - 64;
+}
+
+static int too_long(const struct kv_mdc *m, int err)
+{
+	return kv_error(err, "MP0992", "a metadata record of %zu bytes is too long",
+			m->m_buf.mb_len);
+}
+
 /* Appends the record in m_buf, without folding. @flags: MPOOL_SYNC or 0. */
 static int append_raw(struct kv_mdc *m, int flags)
 {
@@ -220,9 +231,8 @@ static int append_raw(struct kv_mdc *m, int flags)
 		b->mb_err = 0;
 		return no_memory();
 	}
-	if (b->mb_len > KV_MDC_REC_MAX - 64)
-		return kv_error(-EFBIG, "MP0992", "a metadata record of %zu bytes is too long",
-				b->mb_len);
+	if (is_too_long(m))
+		return too_long(m, -EFBIG);
 	if (m->m_capture) {
 		kv_mdc_buf_add(&m->m_capture->mp_out, b->mb_p, b->mb_len);
 		return m->m_capture->mp_out.mb_err ? no_memory() : 0;
@@ -474,6 +484,9 @@ static int append_here(struct kv_mdc *m, int flags)
 		return no_memory();
 	}
 	err = append_raw(m, flags);
+	/* nothing was written; that a record is too long stops no database either */
+	if (err == -EFBIG && is_too_long(m))
+		return too_long(m, -ENOSPC);
 	if (err == -EFBIG)
 		return no_room(m);
 	if (err)

@@ -21,6 +21,8 @@
 #include "work.h"
 
 #define CHECK_EVERY	128u	/* entries (about a page) between looks at stop and fault */
+/* bytes: a split whose record has so many makes no more leaves */
+#define SPLIT_MOST	(KV_MDC_REC_MAX / 2)
 
 /* The part of the output that goes into one run: keys from @lo up to @hi. */
 struct piece {
@@ -299,6 +301,18 @@ static int begin_leaf(struct kv_job *j, const void *key, size_t klen, struct kv_
 	return 0;
 }
 
+/* Bytes that the edit takes for what was built so far. */
+static uint64_t split_bytes(const struct kv_job *j)
+{
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < j->j_nout; i++)
+		n += KV_MDC_RUN_BYTES + 16ull * j->j_out[i]->rn_n;
+	for (unsigned i = 0; i < j->j_nbegin; i++)
+		n += KV_MDC_LEAF_BYTES + j->j_begin[i]->lf_klen;
+	return n;
+}
+
 static int build_split(struct kv_job *j)
 {
 	struct piece pc = { .pc_cut = j->j_cut };
@@ -319,6 +333,9 @@ static int build_split(struct kv_job *j)
 	while (!rc && j->j_has && in_piece(&pc, &j->j_ent, 0)) {
 		klen = kv_klcp(j->j_key, j->j_klen, j->j_ent.e_key, j->j_ent.e_klen) + 1;
 		rc = begin_leaf(j, j->j_ent.e_key, klen, &pc.pc_leaf);
+		/* one record says all of it: the last leaf has the rest, and is split in turn */
+		if (split_bytes(j) > SPLIT_MOST)
+			pc.pc_cut = 0;
 		if (!rc)
 			rc = piece_build(j, &pc);
 	}

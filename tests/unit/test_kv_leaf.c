@@ -915,6 +915,53 @@ static void a_merge_lets_go_of_memtables(void)
 	done();
 }
 
+#define LONG_KEYS 4000u
+
+static void long_key(unsigned i, char key[KVDB_KEY_MAX + 1])
+{
+	memset(key, 'p', KVDB_KEY_MAX);
+	snprintf(key + KVDB_KEY_MAX - 8, 9, "%08u", i);
+}
+
+/*
+ * A load of so many long keys that the leaves of one split would not fit into one record: what does
+ * not goes into the last of them, which is split in turn.
+ */
+static void a_split_fits_into_its_record(void)
+{
+	char key[KVDB_KEY_MAX + 1];
+	struct kvdb_bulk *bulk;
+	struct kv_tree *tr;
+	char val[16];
+	size_t len;
+
+	fresh();
+	db->d_budget.b_leaf_keys = 8;
+	T_EQ(kvdb_bulk_open(kvs, 0, &bulk), 0);
+	for (unsigned i = 0; i < LONG_KEYS; i++) {
+		long_key(i, key);
+		T_EQ(kvdb_bulk_add(bulk, key, KVDB_KEY_MAX, &i, sizeof(i)), 0);
+	}
+	T_EQ(kvdb_bulk_finish(bulk), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_COMPACT), 0);
+	tr = kv_tree_get(kvs);
+	T_OK(tr->tr_nleaf > LONG_KEYS / 16);
+	T_EQ(tr->tr_nupper, 0);
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		T_OK(kv_run_desc(tr->tr_run[i])->rd_keys <= 16);
+	kv_tree_put(db, tr);
+	for (unsigned turn = 0; turn < 2; turn++) {
+		for (unsigned i = 0; i < LONG_KEYS; i += 7) {
+			long_key(i, key);
+			T_EQ(kvdb_get(kvs, key, KVDB_KEY_MAX, val, sizeof(val), &len), 0);
+			T_EQ(len, sizeof(i));
+			T_OK(!memcmp(val, &i, len));
+		}
+		reopen();
+	}
+	done();
+}
+
 int main(void)
 {
 	T_RUN(readers_see_the_model_through_splits_spills_and_joins);
@@ -934,5 +981,6 @@ int main(void)
 	T_RUN(a_move_waits_for_the_merge_of_its_runs);
 	T_RUN(a_move_in_a_leaf_leaves_out_what_upper_runs_hide);
 	T_RUN(a_merge_lets_go_of_memtables);
+	T_RUN(a_split_fits_into_its_record);
 	return t_done();
 }
