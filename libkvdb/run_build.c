@@ -114,8 +114,10 @@ int kv_run_build_open(struct kvdb *db, uint32_t kvs, uint64_t keys_estimate, boo
 	rb->rb_urgent = urgent;
 	rb->rb_mclass = kv_policy_key_class(db, kv_kvs_by_id(db, kvs));
 	rb->rb_limit = db->d_budget.b_kblock_bytes;
+	if (want > BLOCK_GROWN)
+		want = BLOCK_GROWN;
 	if (want > rb->rb_limit)
-		rb->rb_limit = want < BLOCK_GROWN ? (uint32_t)want : BLOCK_GROWN;
+		rb->rb_limit = (uint32_t)want;
 	if (rb->rb_limit < BLOCK_MIN)
 		rb->rb_limit = BLOCK_MIN;
 	rb->rb_limit = (rb->rb_limit + KV_PAGE - 1) & ~(KV_PAGE - 1);
@@ -388,6 +390,25 @@ static void foot_fill(struct kv_run_build *rb, uint64_t obj)
 	tombs_count(rb);
 }
 
+/*
+ * Nobody said how many keys there would be, or they are long: larger blocks, so that they remain
+ * few. Without memory those to come are as those before.
+ */
+static void limit_grow(struct kv_run_build *rb)
+{
+	uint8_t *buf;
+
+	if (rb->rb_n % BLOCKS_WANTED || rb->rb_limit > KV_KBLOCK_MAX / 2)
+		return;
+	buf = mmap(NULL, 2 * (size_t)rb->rb_limit, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (buf == MAP_FAILED)
+		return;
+	munmap(rb->rb_buf, rb->rb_limit);
+	rb->rb_buf = buf;
+	rb->rb_limit *= 2;
+}
+
 static int block_close(struct kv_run_build *rb)
 {
 	uint32_t foot, base = rb->rb_npages * KV_PAGE, crc;
@@ -429,6 +450,7 @@ static int block_close(struct kv_run_build *rb)
 	if (rb->rb_foot.kf_max_seq > rb->rb_max_seq)
 		rb->rb_max_seq = rb->rb_foot.kf_max_seq;
 	rb->rb_tomb_done += rb->rb_tomb_here;
+	limit_grow(rb);
 	block_reset(rb);
 	return 0;
 }

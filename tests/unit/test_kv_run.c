@@ -896,6 +896,50 @@ static void size_and_speed(void)
 	rig_close(&r);
 }
 
+#define BLOCKS_WANTED 512u
+
+/* Of one that nobody knew to be so large; else it would end long before the pool does. */
+static void blocks_of_a_long_run_get_larger(void)
+{
+	uint8_t key[KVDB_KEY_MAX];
+	struct kv_ent e = { .e_key = key, .e_klen = KVDB_KEY_MAX, .e_kind = KV_ENT_INLINE };
+	const struct kv_run_desc *d;
+	struct kv_run_build *rb;
+	struct kv_run *run;
+	unsigned n = 110000;
+
+	rig_open(&r, 4 << 20, 320 << 20);
+	r.db.d_budget.b_kblock_bytes = 256 << 10;
+	memset(key, 'k', sizeof(key));
+	T_EQ(kv_run_build_open(&r.db, 1, 0, false, &rb), 0);
+	for (unsigned i = 0; i < n; i++) {
+		snprintf((char *)key, 9, "%08u", i);
+		key[8] = 'k';
+		e.e_seq = i + 1;
+		T_EQ(kv_run_build_add(rb, &e), 0);
+	}
+	T_EQ(kv_run_build_finish(rb, &run), 0);
+	d = kv_run_desc(run);
+	T_EQ(d->rd_keys, n);
+	T_OK(d->rd_n > BLOCKS_WANTED + 10);
+	for (uint32_t i = 0; i + 1 < d->rd_n; i++)
+		T_OK(i < BLOCKS_WANTED ? d->rd_kb[i].kd_len <= 256u << 10 :
+		     d->rd_kb[i].kd_len > 384u << 10 && d->rd_kb[i].kd_len <= 512u << 10);
+	for (unsigned i = 0; i < n; i += 97) {
+		struct kv_thread *t = kv_enter();
+		int rc;
+
+		snprintf((char *)key, 9, "%08u", i);
+		key[8] = 'k';
+		rc = kv_run_lookup(&r.db, run, key, sizeof(key), kv_hash(key, sizeof(key)), &e);
+		kv_exit(t);
+		T_EQ(rc, 0);
+		T_EQ(e.e_seq, i + 1);
+	}
+	kv_run_put(&r.db, run);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	/* quick ones first: the ablation stops at the first that fails */
@@ -918,6 +962,7 @@ int main(void)
 	T_RUN(segment_table_counts_what_is_referred_to);
 	T_RUN(hostile_pages_are_survived);
 	T_RUN(hostile_indexes_are_survived);
+	T_RUN(blocks_of_a_long_run_get_larger);
 	T_RUN(size_and_speed);
 	return t_done();
 }
