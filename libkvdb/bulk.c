@@ -32,6 +32,7 @@
 
 #define FRAME_FULL	(1u << 20)	/* a frame is written when it has so much, bytes */
 #define BULK_EPOCH	1u
+#define SEGS_EQUAL	8u	/* segments of one size, before they are larger */
 
 struct kvdb_bulk {
 	struct kvdb_kvs *b_kvs;
@@ -99,17 +100,43 @@ static int seg_end(struct kvdb_bulk *b)
 	return err;
 }
 
+/*
+ * A load is no log: where values of the store would leave staging they are not put there first, and
+ * what is large gets segments as large as those of values that moved, as long as capacity has room
+ * for them. Small staging makes the logs' small, and so many of them are more than a pool describes.
+ */
+static int seg_alloc(struct kvdb_bulk *b, uint32_t bytes)
+{
+	struct kvdb *db = b->b_kvs->k_db;
+	size_t more = b->b_nsegs / SEGS_EQUAL;
+	uint32_t large;
+	unsigned n = 1;
+	int err;
+
+	if (db->d_log_class == MPOOL_CAPACITY ||
+	    kv_policy_move_class(db, b->b_kvs, false) != MPOOL_CAPACITY)
+		return kv_seg_alloc(db, 0, KV_VLOG, bytes, false, &b->b_seg);
+	bytes = (bytes + 0xffffu) & ~0xffffu;
+	large = bytes;
+	while (more-- && large <= db->d_budget.b_move_bytes / 2)
+		large *= 2;
+	err = kv_segs_alloc_moved(db, MPOOL_CAPACITY, large > bytes, false, large, &n, &b->b_seg);
+	if (err != -ENOSPC || large == bytes)
+		return err;
+	n = 1;
+	return kv_segs_alloc_moved(db, MPOOL_CAPACITY, false, false, bytes, &n, &b->b_seg);
+}
+
 /* R19: as for a put, once: a load writes no log that would tell whether more has died since. */
 static int seg_get(struct kvdb_bulk *b, uint32_t bytes)
 {
-	struct kvdb *db = b->b_kvs->k_db;
-	int err = kv_seg_alloc(db, 0, KV_VLOG, bytes, false, &b->b_seg);
+	int err = seg_alloc(b, bytes);
 
 	if (err != -ENOSPC || b->b_has_asked)
 		return err;
 	b->b_has_asked = true;
-	kv_make_room(db);
-	return kv_seg_alloc(db, 0, KV_VLOG, bytes, false, &b->b_seg);
+	kv_make_room(b->b_kvs->k_db);
+	return seg_alloc(b, bytes);
 }
 
 static int seg_begin(struct kvdb_bulk *b, uint32_t rec)

@@ -773,6 +773,118 @@ static void staging_only_fails_where_others_fall_back(void)
 	done();
 }
 
+#define LOADED 12000u
+
+struct loaded {
+	unsigned ld_n[MPOOL_MCLASSES];	/* segments that runs refer to */
+	uint32_t ld_most;		/* bytes of the largest */
+};
+
+static void add_loaded(void *arg, struct kv_seg *s)
+{
+	struct loaded *ld = arg;
+
+	if (!atomic_load(&s->sg_runs))
+		return;
+	ld->ld_n[s->sg_mclass]++;
+	ld->ld_most = s->sg_bytes > ld->ld_most ? s->sg_bytes : ld->ld_most;
+}
+
+static void load_key(uint32_t k, uint8_t key[4])
+{
+	for (unsigned i = 0; i < 4; i++)
+		key[i] = (uint8_t)(k >> (24 - 8 * i));
+}
+
+static void load(uint32_t policy, struct loaded *ld)
+{
+	uint8_t val[VLEN], got[VLEN], key[4];
+	struct kvdb_bulk *bulk;
+	size_t len;
+
+	fresh(128u << 20, 64u << 20, policy);
+	T_EQ(kvdb_bulk_open(kvs, 0, &bulk), 0);
+	for (uint32_t k = 0; k < LOADED; k++) {
+		value(k, 1, val);
+		load_key(k, key);
+		T_EQ(kvdb_bulk_add(bulk, key, 4, val, VLEN), 0);
+	}
+	T_EQ(kvdb_bulk_finish(bulk), 0);
+	*ld = (struct loaded){ .ld_most = 0 };
+	kv_segs_each(db, add_loaded, ld);
+	for (uint32_t k = 0; k < LOADED; k += 17) {
+		value(k, 1, val);
+		load_key(k, key);
+		T_EQ(kvdb_get(kvs, key, 4, got, VLEN, &len), 0);
+		T_OK(len == VLEN && !memcmp(val, got, VLEN));
+	}
+}
+
+/* At once, and in segments that get larger: there may be more values than small ones can hold. */
+static void a_load_goes_where_its_values_would(void)
+{
+	struct loaded ld;
+
+	load(KVDB_POLICY_DEFAULT, &ld);
+	T_EQ(ld.ld_n[MPOOL_STAGING], 0);
+	T_OK(ld.ld_n[MPOOL_CAPACITY] < LOADED * VLEN / SEG / 8);
+	T_EQ(ld.ld_most, db->d_budget.b_move_bytes);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_COMPACT), 0);
+	done();
+	load(KVDB_POLICY_STAGING_PREF, &ld);
+	T_EQ(ld.ld_n[MPOOL_CAPACITY], 0);
+	T_EQ(ld.ld_most, SEG);
+	done();
+}
+
+struct held {
+	unsigned he_n[MPOOL_MCLASSES];
+	uint32_t he_most[MPOOL_MCLASSES];	/* bytes of the largest */
+};
+
+static void add_held(void *arg, struct kv_seg *s)
+{
+	struct held *he = arg;
+
+	if (s->sg_stream != KV_VLOG || atomic_load(&s->sg_first_epoch) != 1)
+		return;
+	he->he_n[s->sg_mclass]++;
+	if (s->sg_bytes > he->he_most[s->sg_mclass])
+		he->he_most[s->sg_mclass] = s->sg_bytes;
+}
+
+/* What capacity has no large piece of is used up in small ones, then staging. */
+static void a_load_ends_when_the_pool_is_full(void)
+{
+	struct held he = { .he_n = { 0 } };
+	struct kvdb_bulk *bulk;
+	struct mpool_info pi;
+	uint8_t val[VLEN], key[4];
+	uint32_t k = 0;
+	int err;
+
+	fresh(128u << 20, 64u << 20, KVDB_POLICY_DEFAULT);
+	T_EQ(kvdb_bulk_open(kvs, 0, &bulk), 0);
+	do {
+		value(k, 1, val);
+		load_key(k, key);
+		err = kvdb_bulk_add(bulk, key, 4, val, VLEN);
+	} while (!err && ++k < 100000);
+	T_EQ(err, -ENOSPC);
+	T_EQ(mpool_info(db->d_mp, &pi), 0);
+	T_OK(pi.cls[MPOOL_CAPACITY].free < SEG);
+	kv_segs_each(db, add_held, &he);
+	T_EQ(he.he_most[MPOOL_CAPACITY], db->d_budget.b_move_bytes);
+	T_OK(he.he_n[MPOOL_STAGING] > 8);
+	T_EQ(he.he_most[MPOOL_STAGING], SEG);
+	kvdb_bulk_abort(bulk);
+	settle();
+	T_EQ(kvdb_bulk_open(kvs, 0, &bulk), 0);
+	T_EQ(kvdb_bulk_add(bulk, key, 4, val, VLEN), 0);
+	T_EQ(kvdb_bulk_finish(bulk), 0);
+	done();
+}
+
 int main(void)
 {
 	T_RUN(policies_name_the_classes);
@@ -793,5 +905,7 @@ int main(void)
 	T_RUN(two_jobs_share_the_room_there_is);
 	T_RUN(a_job_for_staging_writes_what_it_promised);
 	T_RUN(staging_only_fails_where_others_fall_back);
+	T_RUN(a_load_goes_where_its_values_would);
+	T_RUN(a_load_ends_when_the_pool_is_full);
 	return t_done();
 }
