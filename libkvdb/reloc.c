@@ -55,8 +55,9 @@ struct kv_reloc {
 	_Atomic(bool) rl_is_wanted;	/* rl_age_lock, by who has rl_lock */
 	_Atomic(unsigned) rl_cancels;	/* threads that cancel */
 	_Atomic(bool) rl_is_rescue;	/* the job is for a writer who has no room */
-	_Atomic(bool) rl_forced;	/* compact all there is, */
+	_Atomic(uint64_t) rl_forced;	/* compact all there is: number of the call; 0 = no */
 	_Atomic(uint64_t) rl_forced_left; /* until so many bytes of segments were emptied */
+	_Atomic(uint64_t) rl_calls;	/* of kv_reloc_force() */
 	double rl_max;			/* space_amp_max */
 	_Atomic(uint64_t) rl_live;	/* last estimate or count, bytes; 0 = none yet */
 	_Atomic(uint64_t) rl_key_bytes;	/* largest store's runs */
@@ -527,7 +528,7 @@ static void note_stuck(struct kvdb *db, struct kv_stuck *sk, uint64_t at, int rc
 
 /*
  * As much was emptied as there was when it was asked for, beside writers some of what came since
- * (G15). Asked for again meanwhile it begins anew.
+ * (G15). Asked for again meanwhile, it is as much as then.
  */
 static bool is_spent(struct kv_reloc *rl)
 {
@@ -543,7 +544,8 @@ static int step_locked(struct kvdb *db, uint64_t now)
 	struct kv_reloc *rl = db->d_reloc;
 	const struct kv_rjob *jb = &rl->rl_job;
 	/* keys first: a version that a merge drops needs no place for its value */
-	bool forced = atomic_load(&rl->rl_forced) && !kv_compact_is_merging(db);
+	uint64_t call = atomic_load(&rl->rl_forced);
+	bool forced = call && !kv_compact_is_merging(db);
 	int rc = forced ? 1 : is_due(db, now);
 	uint64_t space;
 
@@ -560,7 +562,8 @@ static int step_locked(struct kvdb *db, uint64_t now)
 	if (forced && rc < 0)
 		kv_compact_end(db, rc);
 	else if (forced && (is_spent(rl) || !rc || rl->rl_stuck.sk_at))
-		kv_reloc_unforce(db);
+		/* not what another asked for since */
+		atomic_compare_exchange_strong(&rl->rl_forced, &call, 0);
 	atomic_store(&rl->rl_next_space, 0);
 	return rc;
 }
@@ -823,14 +826,16 @@ void kv_reloc_make_room(struct kvdb *db)
 
 void kv_reloc_force(struct kvdb *db)
 {
-	atomic_store(&db->d_reloc->rl_forced_left, space_in_use(db));
-	atomic_store(&db->d_reloc->rl_forced, true);
+	struct kv_reloc *rl = db->d_reloc;
+
+	atomic_store(&rl->rl_forced_left, space_in_use(db));
+	atomic_store(&rl->rl_forced, 1 + atomic_fetch_add(&rl->rl_calls, 1));
 	kv_reloc_look(db);
 }
 
 bool kv_reloc_unforce(struct kvdb *db)
 {
-	return atomic_exchange(&db->d_reloc->rl_forced, false);
+	return atomic_exchange(&db->d_reloc->rl_forced, 0);
 }
 
 bool kv_reloc_is_forced(struct kvdb *db)
