@@ -534,9 +534,9 @@ static bool is_spent(struct kv_reloc *rl)
 {
 	uint64_t n = rl->rl_job.jb_gain + rl->rl_job.jb_bytes;
 	uint64_t left = atomic_load(&rl->rl_forced_left);
+	uint64_t rest = left > n ? left - n : 0;
 
-	return atomic_compare_exchange_strong(&rl->rl_forced_left, &left, left > n ? left - n : 0) &&
-	       left <= n;
+	return atomic_compare_exchange_strong(&rl->rl_forced_left, &left, rest) && !rest;
 }
 
 static int step_locked(struct kvdb *db, uint64_t now)
