@@ -252,9 +252,9 @@ static int cfg_write(const char *pool, const char *text)
 	ssize_t r;
 	int fd, rc = 0;
 
-	if (mpl_cfg_path(pool, NULL, MPL_CFG_NAME, path, sizeof(path)))
+	if (mpl_cfg_path(pool, NULL, MPL_CFG_NAME, path, sizeof(path)) ||
+	    mpl_cfg_path(pool, NULL, MPL_CFG_TEMP, tmp, sizeof(tmp)))
 		return -ENAMETOOLONG;
-	snprintf(tmp, sizeof(tmp), "%s.tmp", path);
 	if (unlink(tmp) && errno != ENOENT)
 		return -errno;
 	fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);

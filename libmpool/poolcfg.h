@@ -13,6 +13,7 @@
 
 #define MPL_CFG_DEVS	(MPOOL_DEVS_MAX * MPOOL_MCLASSES)
 #define MPL_CFG_NAME	"pool.json"
+#define MPL_CFG_TEMP	MPL_CFG_NAME ".tmp"	/* what becomes it */
 
 struct mpl_cfg_dev {
 	char cd_path[4096];	/* absolute, or relative to the pool's directory */

@@ -155,13 +155,18 @@ static int path_split(const char *path, char dir[PATH_MAX], char **name)
 	return **name ? 0 : -EINVAL;
 }
 
-/* Is @dir the directory that this call is going to make? */
-static int is_pool_dir(const struct creation *cr, const char *dir)
+/*
+ * Has one folder that name, by two paths? There need not be a file yet; nor the folder, with @up 1:
+ * it may be the pool's.
+ */
+static int is_same_place(const char *a, const char *b, int up)
 {
-	char a[PATH_MAX], b[PATH_MAX], *aname, *bname;
+	char adir[PATH_MAX], bdir[PATH_MAX], *aname, *bname;
 
-	return !path_split(cr->cr_pool, a, &aname) && !path_split(dir, b, &bname) &&
-	       !strcmp(aname, bname) && is_same(*a ? a : "/", *b ? b : "/");
+	if (path_split(a, adir, &aname) || path_split(b, bdir, &bname) || strcmp(aname, bname))
+		return 0;
+	return is_same(*adir ? adir : "/", *bdir ? bdir : "/") ||
+	       (up && *adir && *bdir && is_same_place(adir, bdir, up - 1));
 }
 
 /* Whether a file can be made there is asked before anything is. */
@@ -172,13 +177,35 @@ static int folder_check(const struct creation *cr, const struct member *mm)
 	int rc = path_split(mm->mm_path, dir, &name);
 
 	if (!rc && stat(*dir ? dir : "/", &st))
-		rc = errno == ENOENT && is_pool_dir(cr, dir) ? 0 : -errno;
+		rc = errno == ENOENT && is_same_place(cr->cr_pool, dir, 0) ? 0 : -errno;
 	else if (!rc && !S_ISDIR(st.st_mode))
 		rc = -ENOTDIR;
 	else if (!rc && access(*dir ? dir : "/", W_OK | X_OK))
 		rc = -errno;
 	return rc ? mpl_err_as(MPL_DEVOPEN, rc, "%s cannot be made: %s", mm->mm_path,
 			       strerror(-rc)) : 0;
+}
+
+/* Nor may it be where the pool notes its members. */
+static int twice_check(const struct creation *cr, unsigned i)
+{
+	static const char *const own[] = { MPL_CFG_NAME, MPL_CFG_TEMP };
+	const char *path = cr->cr_member[i].mm_path;
+	char file[PATH_MAX];
+	unsigned j;
+
+	for (j = 0; j < i; j++) {
+		const char *other = cr->cr_member[j].mm_path;
+
+		if (cr->cr_opts->provider ? !strcmp(path, other) :
+					    is_same(path, other) || is_same_place(path, other, 1))
+			return mpl_err(MPL_SPEC, "%s is given twice", path);
+	}
+	for (j = 0; j < 2 && !cr->cr_opts->provider; j++)
+		if (!mpl_cfg_path(cr->cr_pool, NULL, own[j], file, sizeof(file)) &&
+		    is_same_place(path, file, 1))
+			return mpl_err(MPL_SPEC, "%s is where the pool notes its members", path);
+	return 0;
 }
 
 int mpl_member_check(struct creation *cr, unsigned i)
@@ -189,6 +216,7 @@ int mpl_member_check(struct creation *cr, unsigned i)
 	struct member *mm = &cr->cr_member[i];
 	unsigned j, nth = 0;
 	struct stat st;
+	int rc;
 
 	if (sp->mclass >= MPOOL_MCLASSES)
 		return mpl_err(MPL_SPEC, "device %u: no media class %u", i, sp->mclass);
@@ -218,9 +246,9 @@ int mpl_member_check(struct creation *cr, unsigned i)
 	if (mpl_cfg_path(cr->cr_pool, cr->cr_opts->provider, cd->cd_path, mm->mm_path,
 			 sizeof(mm->mm_path)))
 		return -ENAMETOOLONG;
-	for (j = 0; j < i; j++)
-		if (!strcmp(mm->mm_path, cr->cr_member[j].mm_path))
-			return mpl_err(MPL_SPEC, "%s is given twice", mm->mm_path);
+	rc = twice_check(cr, i);
+	if (rc)
+		return rc;
 	if (old_check(cr, mm))
 		return mpl_err(MPL_EXISTS, "%s is a member of this pool already", mm->mm_path);
 	if (cr->cr_opts->provider) {
@@ -231,8 +259,7 @@ int mpl_member_check(struct creation *cr, unsigned i)
 	    (stat(mm->mm_path, &st) || !S_ISBLK(st.st_mode)))
 		return mpl_err_as(MPL_DEVOPEN, -ELOOP, "%s is a symbolic link", mm->mm_path);
 	if (!stat(mm->mm_path, &st)) {
-		int rc = member_existing(cr, mm, &st);
-
+		rc = member_existing(cr, mm, &st);
 		if (rc)
 			return rc;
 	} else if (is_for_devices(mm->mm_path)) {

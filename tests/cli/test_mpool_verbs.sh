@@ -124,6 +124,31 @@ a_plan_names_a_folder_that_is_not_there() {
 	same left "$(echo ./*)" "./dir ./file"
 }
 
+# one file by two names, the pool's own one
+no_file_is_two_things() {
+	local f n
+	mkdir dir
+	ln -s dir link
+	for n in -n -q; do
+		want 2 mpool create $n ./p dir/m.mp --staging link/m.mp --size 64M \
+			--staging-size 64M
+		has err 'link/m\.mp is given twice'
+		want 2 mpool create $n ./p --size 64M --staging p/capacity.mp --staging-size 64M
+		has err 'p/capacity\.mp is given twice'
+		for f in p/pool.json "$PWD/p/pool.json.tmp"; do
+			want 2 mpool create $n ./p $f --size 64M
+			has err 'is where the pool notes its members'
+		done
+		same left "$(echo ./*) $(echo dir/*)" "./dir ./link dir/*"
+	done
+	pool
+	for n in -n -q; do
+		want 2 mpool add $n ./p ./p/pool.json.tmp --size 64M
+		want 2 mpool add $n ./p dir/m.mp link/m.mp --size 64M
+	done
+	want 0 mpool verify ./p
+}
+
 create_refuses_an_existing_pool() {
 	pool
 	before=$(sums .)
@@ -497,6 +522,7 @@ run files_in_the_folder_move_with_it
 run create_takes_a_path_that_ends_in_its_only_slash
 run create_plan_changes_nothing
 run a_plan_names_a_folder_that_is_not_there
+run no_file_is_two_things
 run create_refuses_an_existing_pool
 run create_refuses_a_pool_whose_member_is_away
 run create_names_bad_arguments
