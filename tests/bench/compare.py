@@ -15,6 +15,8 @@ OUT=      folder for results (B/bench)   ENGINES=  of those that are built, only
 ROUNDS=   in place of the set's          RECORDS=  in place of the set's; operations follow, and
                                                    a limit that is smaller than the data
 REPEATS=  of runs that were disturbed, at most, in place of the set's
+WORKLOADS=  with commas: of the set's, only load and these, and no recovery
+RUNTIME=, SETTLE=  seconds, in place of the set's
 RUN=      a command in front of every measured process, as "chrt -r 20"
 """
 
@@ -358,6 +360,13 @@ def run_set(bench, name, log):
                                                   if spec.get("is_cold") else ()):
             if key in spec:
                 spec[key] = max(1000, int(spec[key] * scale))
+    if os.environ.get("WORKLOADS"):
+        only = os.environ["WORKLOADS"].split(",")
+        spec["workloads"] = [w for w in spec["workloads"] if w in ["load"] + only]
+        spec["recover"] = False
+    for key, variable in (("seconds", "RUNTIME"), ("settle", "SETTLE")):
+        if key in spec:
+            spec[key] = int(os.environ.get(variable, spec[key]))
     engines = [e for e in bench.engines() if e in spec.get("engines", ENGINES)]
     rounds = int(os.environ.get("ROUNDS", spec.get("rounds", 1)))
     bench.repeats = int(os.environ.get("REPEATS", spec.get("repeats", 12) * rounds))
