@@ -15,6 +15,7 @@
 #include "harness.h"
 #include "ioq.h"
 #include "kv.h"
+#include "leaf.h"
 #include "log.h"
 #include "memtable.h"
 #include "pages.h"
@@ -838,6 +839,47 @@ static void a_walk_that_shows_nothing_holds_no_memory_back(void)
 	shut();
 }
 
+static bool hides_all(void *seen, const struct kv_ent *e)
+{
+	(void)e;
+	++*(unsigned *)seen;
+	return true;
+}
+
+/* CUR-8, when nothing of it is waited for. */
+static void a_merge_that_shows_nothing_rests(void)
+{
+	unsigned rests = 0, seen = 0;
+	struct kv_iter *src[16], *it;
+	struct kv_thread *t;
+	struct kv_tree *tr;
+	struct kv_ent e;
+	int rc;
+
+	open_gone();
+	tr = kv_tree_get(kvs);
+	rc = kv_tree_sources(db, tr, false, false, src);
+	T_OK(rc > 0 && rc <= 16);
+	T_EQ(kv_merge_iter(src, (unsigned)rc, false, true, &it), 0);
+	kv_merge_hide(it, hides_all, &seen);
+	T_EQ(it->it_ops->seek(it, NULL, 0), 0);
+	do {
+		kv_merge_rest(it, 256);
+		t = kv_enter();
+		rc = it->it_ops->next(it, &e);
+		kv_iter_park(it);
+		kv_exit(t);
+		rests += rc == -EAGAIN;
+	} while (rc == -EAGAIN);
+	T_EQ(rc, -ENOENT);
+	T_EQ(seen, GONE);
+	T_EQ(rests, GONE / 256);
+	it->it_ops->close(it);
+	kv_tree_put(db, tr);
+	db->d_mp->mp_ops = pool_ops;
+	shut();
+}
+
 static int read_counted(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned n,
 			int is_write)
 {
@@ -949,6 +991,7 @@ int main(void)
 	T_RUN(a_walk_shows_what_lies_before_an_unreadable_page);
 	T_RUN(a_walk_names_its_own_error);
 	T_RUN(a_walk_that_shows_nothing_holds_no_memory_back);
+	T_RUN(a_merge_that_shows_nothing_rests);
 	T_RUN(a_scan_that_shows_nothing_does_not_block);
 	T_RUN(gets_keep_what_they_read_last);
 	T_RUN(gets_of_a_queue_keep_what_they_read_last);
