@@ -14,9 +14,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -50,14 +53,49 @@ static int is_member(const struct mp_probe *pb)
 	return pb->pb_state == STATE_ACTIVE || (pb->pb_state == STATE_CREATING && pb->pb_gen > 2);
 }
 
-/* 1 when a file holds no data at all: what a crash leaves before the first write */
+/* 1: space may be reserved, but nothing was ever written; 0: else, or nobody knows */
+static int is_unwritten(int fd)
+{
+	enum { N = 64 };
+	struct fiemap *fm = calloc(1, sizeof(*fm) + N * sizeof(fm->fm_extents[0]));
+	int empty = fm != NULL, done = 0;
+	uint32_t i;
+
+	while (empty && !done) {
+		fm->fm_length = FIEMAP_MAX_OFFSET - fm->fm_start;
+		fm->fm_flags = FIEMAP_FLAG_SYNC;
+		fm->fm_extent_count = N;
+		if (ioctl(fd, FS_IOC_FIEMAP, fm)) {
+			empty = 0;
+			break;
+		}
+		/* none at all would contradict SEEK_DATA */
+		done = !fm->fm_mapped_extents;
+		empty = !done || fm->fm_start;
+		for (i = 0; i < fm->fm_mapped_extents; i++) {
+			const struct fiemap_extent *e = &fm->fm_extents[i];
+
+			empty &= !!(e->fe_flags & FIEMAP_EXTENT_UNWRITTEN);
+			done |= !!(e->fe_flags & FIEMAP_EXTENT_LAST);
+			fm->fm_start = e->fe_logical + e->fe_length;
+		}
+	}
+	free(fm);
+	return empty;
+}
+
+/*
+ * 1 when a file holds no data at all: what a crash leaves before the first write. Space that
+ * was reserved counts as data for SEEK_DATA once it was read into the page cache, by the
+ * search for signatures for one.
+ */
 static int file_is_hole(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), empty;
 
 	if (fd < 0)
 		return 0;
-	empty = lseek(fd, 0, SEEK_DATA) < 0 && errno == ENXIO;
+	empty = (lseek(fd, 0, SEEK_DATA) < 0 && errno == ENXIO) || is_unwritten(fd);
 	close(fd);
 	return empty;
 }

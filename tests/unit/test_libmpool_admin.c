@@ -297,6 +297,52 @@ static void what_is_refused_has_removed_nothing(void)
 	T_EQ(mpool_destroy(other, NULL), 0);
 }
 
+/* a file of @size with 4 MiB reserved at its beginning, which somebody has had a look at */
+static int reserved_file(const char *path, off_t size)
+{
+	char b[4096];
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	T_OK(fd >= 0);
+	T_EQ(ftruncate(fd, size), 0);
+	T_EQ(fallocate(fd, 0, 0, 4 * MiB), 0);
+	T_EQ(pread(fd, b, sizeof(b), 0), sizeof(b));
+	return fd;
+}
+
+/* A create that is cut before its first write has reserved space: it can be repeated. */
+static void reserved_space_holds_nothing(void)
+{
+	struct mpool_dev_spec one = { .size = 8 * MiB };
+	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
+	char other[300], file[600];
+	int fd;
+
+	make();
+	o.devs = &one;
+	o.ndevs = 1;
+	snprintf(other, sizeof(other), "%.250s/cut", dir);
+	snprintf(file, sizeof(file), "%s/capacity.mp", other);
+	T_EQ(mkdir(other, 0700), 0);
+	close(reserved_file(file, 8 * MiB));
+	T_EQ(mpool_create(other, &o), 0);
+	T_EQ(mpool_destroy(other, NULL), 0);
+	/* what was written stays, were it zeroes, and behind more pieces than one call tells of */
+	T_EQ(mkdir(other, 0700), 0);
+	fd = reserved_file(file, 8 * MiB);
+	for (int i = 0; i < 200; i++)
+		T_EQ(fallocate(fd, 0, 4 * MiB + i * 8192, 4096), 0);
+	T_EQ(pwrite(fd, "", 1, 7 * MiB), 1);
+	close(fd);
+	T_EQ(mpool_create(other, &o), -EEXIST);
+	T_EQ(unlink(file), 0);
+	/* the same beside a file that is to be replaced */
+	put_hello(in_pool("more.mp"));
+	close(reserved_file(in_pool("more.mp.new"), 8 * MiB));
+	snprintf(file, sizeof(file), "%s/more.mp", pool);
+	T_EQ(add(file, 0, 8 * MiB, MPOOL_CREATE_FORCE), 0);
+}
+
 /* somebody's backup of a member: of this pool, and no member */
 static void copy_of_a_member_is_not_added(void)
 {
@@ -483,6 +529,7 @@ int main(void)
 	T_RUN(add_files);
 	T_RUN(add_refuses);
 	T_RUN(what_is_refused_has_removed_nothing);
+	T_RUN(reserved_space_holds_nothing);
 	T_RUN(copy_of_a_member_is_not_added);
 	T_RUN(add_cut_short);
 	T_RUN(add_leaves_a_stranger);
