@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Write what other tools leave at the beginning of a device.
 
-images.py KIND FILE     kinds: ext4 xfs luks lvm gpt swap micron
+images.py KIND FILE     kinds: ext4 xfs luks lvm gpt swap micron; unborn: a member of a pool
+                        is as the creation of the pool leaves it that was cut
 
 The file exists and keeps its size; like mkfs, only the places that matter are
 written. ext4 and swap are made by their own tools when these are present. Every
@@ -123,8 +124,22 @@ def micron(path, size):
     put(path, (0, head + struct.pack("<I", crc32c(head))))
 
 
+def unborn(path, size):
+    for at in (size // 2 // 65536 * 65536, size - 4096):
+        with open(path, "rb") as f:
+            f.seek(at)
+            sb = bytearray(f.read(4096))
+        sb[147] = 1                                         # creating
+        struct.pack_into("<Q", sb, 128, 2)                  # generation
+        struct.pack_into("<I", sb, 58, 2)
+        struct.pack_into("<I", sb, 62, crc32c(sb[:62]))
+        struct.pack_into("<I", sb, 72, 0)
+        struct.pack_into("<I", sb, 72, crc32c(sb))
+        put(path, (at, bytes(sb)))
+
+
 def main():
-    kinds = {f.__name__: f for f in (ext4, xfs, luks, lvm, gpt, swap, micron)}
+    kinds = {f.__name__: f for f in (ext4, xfs, luks, lvm, gpt, swap, micron, unborn)}
     kinds[sys.argv[1]](sys.argv[2], os.path.getsize(sys.argv[2]))
 
 

@@ -206,6 +206,25 @@ a_member_of_another_pool_is_refused() {
 }
 
 # In /dev a file would lie in memory, and the pool with it.
+# "create it again" is what the error says
+a_creation_that_was_cut_is_repeated() {
+	want 0 mpool create ./p --size 16M --staging-size 16M
+	for f in capacity staging; do
+		python3 "$CLI/images.py" unborn p/$f.mp
+	done
+	want 3 mpool status ./p
+	has err 'interrupted .*MP0111'
+	want 0 mpool create -n ./p --size 16M --staging-size 16M
+	hasnt out 'holds'
+	want 0 mpool create ./p --size 16M --staging-size 16M
+	want 0 mpool verify ./p
+	# before its first write it has only reserved space
+	mkdir q
+	truncate -s 16M q/capacity.mp
+	fallocate -l 4M q/capacity.mp
+	want 0 mpool create ./q --size 16M
+}
+
 a_device_that_is_not_there_is_not_made_as_a_file() {
 	local name=/dev/mpool-no-such-device
 	want 2 mpool create ./q $name
@@ -404,6 +423,7 @@ run reformatted_members_are_never_written
 run foreign_signatures_refuse_create
 run force_wipes_what_was_there
 run a_member_of_another_pool_is_refused
+run a_creation_that_was_cut_is_repeated
 run a_device_that_is_not_there_is_not_made_as_a_file
 run a_file_is_no_pool
 run block_devices_are_members_until_mkfs

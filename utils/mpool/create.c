@@ -84,6 +84,14 @@ static uint64_t block_size(const char *path)
 	return n > 0 ? (uint64_t)n : 0;
 }
 
+/* What a creation that was cut has left is nobody's: no question before it is repeated. */
+static bool is_unborn(const char *path)
+{
+	struct mpool_probe pb;
+
+	return !mpool_probe(path, &pb) && pb.state == 1 && pb.generation <= 2;
+}
+
 static int plan_add(struct ui *ui, struct plan *p, const char *path, unsigned mclass,
 		    uint64_t size)
 {
@@ -115,8 +123,12 @@ static int plan_add(struct ui *ui, struct plan *p, const char *path, unsigned mc
 		return ui_usage(ui, "%s: '%s' is too small, at least 2M", opt[mclass],
 				args_str(ui->args, opt[mclass] + 2, ""));
 	m->size = m->is_block && !size ? block_size(m->path) : size;
-	if (m->exists && signature_find(m->path, m->signature, sizeof(m->signature)))
-		p->signatures++;
+	if (m->exists && signature_find(m->path, m->signature, sizeof(m->signature))) {
+		if (is_unborn(m->path))
+			m->signature[0] = '\0';
+		else
+			p->signatures++;
+	}
 	s->path = m->is_default ? NULL : m->path;
 	s->mclass = mclass;
 	s->size = size;
