@@ -361,8 +361,8 @@ static int name_choose(struct creation *cr)
 		s = s ? s + 1 : path;
 	}
 	if (strlen(s) > MPOOL_NAME_MAX)
-		return mpl_err(MPL_SPEC, "pool name \"%.40s\" is longer than %d bytes", s,
-			       MPOOL_NAME_MAX);
+		return mp_err(MP_NAME, "pool name \"%.40s\" is longer than %d bytes", s,
+			      MPOOL_NAME_MAX);
 	strcpy(cr->cr_name, s);
 	return mp_name_check(cr->cr_name);
 }

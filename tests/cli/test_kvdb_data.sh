@@ -145,6 +145,8 @@ a_create_that_was_cut_can_be_repeated() {
 pools_have_the_name_that_was_asked_for() {
 	want 2 kvdb create './a b' --size 256M
 	has err "name taken from the path, 'a b'.*--name"
+	want 2 kvdb create ./the-database-of-all-our-customers --size 256M
+	has err "name taken from the path, 'the-database.*--name.*MP0123"
 	want 2 kvdb create './a b' --size 256M --name 'c d'
 	hasnt err 'taken from'
 	want 0 kvdb create './a b' --size 256M --name ab

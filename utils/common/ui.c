@@ -241,7 +241,7 @@ void ui_pool_name(struct mpool_error *e, const char *path, const char *name)
 {
 	size_t end = strlen(path), at;
 
-	if (name || strcmp(e->id, "MP0123"))
+	if (name || !strchr(path, '/') || strcmp(e->id, "MP0123"))
 		return;
 	while (end > 1 && path[end - 1] == '/')
 		end--;
