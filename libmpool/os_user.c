@@ -8,6 +8,7 @@
 #include "os_user.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -147,11 +148,19 @@ int scnprintf(char *buf, size_t size, const char *fmt, ...)
 /* one definition for the core and for libmpool's own origins */
 void os_verror(int id, int err, const char *fmt, va_list ap) __printf(3, 0);
 
+/* The object is at the beginning, the reason at the end: a long path loses its middle. */
 void os_verror(int id, int err, const char *fmt, va_list ap)
 {
+	enum { SIZE = sizeof(last_error.oe_text), HALF = SIZE / 2 - 2 };
+	char all[PATH_MAX + SIZE];
+	int n = vscnprintf(all, sizeof(all), fmt, ap);
+
 	last_error.oe_id = id;
 	last_error.oe_err = err;
-	vscnprintf(last_error.oe_text, sizeof(last_error.oe_text), fmt, ap);
+	if (n < SIZE)
+		memcpy(last_error.oe_text, all, (size_t)n + 1);
+	else
+		snprintf(last_error.oe_text, SIZE, "%.*s...%s", HALF, all, all + n - HALF);
 }
 
 void os_user_error_set(int id, int err, const char *fmt, ...)

@@ -409,6 +409,8 @@ static int pool_absent(struct creation *cr)
 	unsigned i;
 	int rc = mpl_cfg_load(cr->cr_pool, pv, &cf);
 
+	if (rc == -ENAMETOOLONG)
+		return rc;
 	os_user_error_clear();
 	if (rc)
 		return rc == -ENOENT ? 0 : mpl_err(MPL_EXISTS, "%s has a %s already", cr->cr_pool,

@@ -225,6 +225,22 @@ a_creation_that_was_cut_is_repeated() {
 	want 0 mpool create ./q --size 16M
 }
 
+# the text that the library has room for ends before the path does
+a_long_path_does_not_hide_the_reason() {
+	long=$(printf 'x%.0s' {1..300})
+	want 2 mpool create ./$long --size 16M
+	one_line_error
+	has err '^mpool: create .*: File name too long \(check the path'
+	want 2 mpool status ./$long
+	has err 'File name too long'
+	deep=./$(printf 'd%.0s' {1..240})
+	mkdir $deep
+	want 0 mpool create $deep/p --size 16M
+	: >$deep/p/pool.json
+	want 5 mpool create $deep/p --size 16M
+	has err 'd/p has a pool.json already'
+}
+
 a_device_that_is_not_there_is_not_made_as_a_file() {
 	local name=/dev/mpool-no-such-device
 	want 2 mpool create ./q $name
@@ -424,6 +440,7 @@ run foreign_signatures_refuse_create
 run force_wipes_what_was_there
 run a_member_of_another_pool_is_refused
 run a_creation_that_was_cut_is_repeated
+run a_long_path_does_not_hide_the_reason
 run a_device_that_is_not_there_is_not_made_as_a_file
 run a_file_is_no_pool
 run block_devices_are_members_until_mkfs
