@@ -134,6 +134,17 @@ static void user_info(struct mpool *mp, struct mpool_info *out)
 	}
 }
 
+/* one that is too long loses its middle: its name at the end tells it from others */
+static void path_shown(char *out, size_t size, const char *path)
+{
+	size_t len = strlen(path), half = size / 2 - 2;
+
+	if (len < size)
+		memcpy(out, path, len + 1);
+	else
+		snprintf(out, size, "%.*s...%s", (int)half, path, path + len - half);
+}
+
 static int user_dev_info(struct mpool *mp, unsigned slot, struct mpool_dev_info *out)
 {
 	struct mpl_dev *dev;
@@ -145,7 +156,7 @@ static int user_dev_info(struct mpool *mp, unsigned slot, struct mpool_dev_info 
 	dev = (struct mpl_dev *)mb.mb_dev;
 	memset(out, 0, sizeof(*out));
 	memcpy(out->uuid, mb.mb_uuid, 16);
-	snprintf(out->path, sizeof(out->path), "%.255s", dev->md_path);
+	path_shown(out->path, sizeof(out->path), dev->md_path);
 	out->mclass = mb.mb_mclass;
 	out->slot = mb.mb_slot;
 	out->size = mb.mb_bytes;

@@ -236,6 +236,8 @@ a_long_path_does_not_hide_the_reason() {
 	deep=./$(printf 'd%.0s' {1..240})
 	mkdir $deep
 	want 0 mpool create $deep/p --size 16M
+	want 0 mpool destroy -n $deep/p
+	has out '16M +\./d.*\.\.\.d.*d/p/capacity\.mp  file'
 	: >$deep/p/pool.json
 	want 5 mpool create $deep/p --size 16M
 	has err 'd/p has a pool.json already'

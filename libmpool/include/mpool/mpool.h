@@ -291,7 +291,7 @@ int mpool_info(struct mpool *mp, struct mpool_info *out);
 /** struct mpool_dev_info - one member device */
 struct mpool_dev_info {
 	uint8_t uuid[16];
-	char path[256];
+	char path[256]; /* of one that is longer the middle is "..." */
 	uint32_t mclass;
 	uint32_t slot;
 	uint64_t size;
