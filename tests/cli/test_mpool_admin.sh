@@ -140,6 +140,21 @@ grow_makes_files_larger() {
 }
 
 # all files of the class have the new size afterwards, or each the one that it had
+more_than_the_file_system_has_is_said() {
+	want 0 mpool create ./p --size 64M
+	more=$(($(df --output=avail -B1M . | tail -n 1) + 1024))
+	want 0 mpool add -n ./p ./more.mp --size ${more}M
+	one_line_error
+	has err '^mpool: \./more\.mp: the file system has .* free, less than'
+	want 0 mpool grow ./p --size ${more}M
+	one_line_error
+	has err '^mpool: \./p/capacity\.mp: the file system has .* free, less than'
+	want 0 mpool -q grow ./p --size $((more + 1))M
+	same err "$(cat "$S/err")" ""
+	want 2 mpool add ./p ./more.mp
+	has err 'more\.mp is not there, and would be a file'
+}
+
 grow_that_is_refused_changes_nothing() {
 	want 0 mpool create ./p --size 64M
 	want 0 mpool add ./p ./p/more.mp --size 128M
@@ -336,6 +351,7 @@ run add_takes_files
 run add_makes_a_class
 run add_refuses_what_holds_data
 run grow_makes_files_larger
+run more_than_the_file_system_has_is_said
 run grow_that_is_refused_changes_nothing
 run objects_and_df
 run scrub_finds_damage

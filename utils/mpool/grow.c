@@ -11,6 +11,7 @@
 
 #include "confirm.h"
 #include "members.h"
+#include "room.h"
 #include "size.h"
 
 const struct opt add_opts[] = {
@@ -64,8 +65,8 @@ static int add_gather(struct ui *ui, struct add *d)
 			return ui_usage(ui, "%s is a block device: all of it is taken, --size is "
 					"for files", a->v[i]);
 		if (!(is_there && S_ISBLK(st.st_mode)) && !size)
-			return ui_usage(ui, "%s is a file: its size must be given with --size",
-					a->v[i]);
+			return ui_usage(ui, "%s is %s: its size must be given with --size", a->v[i],
+					is_there ? "a file" : "not there, and would be a file");
 		s->path = a->v[i];
 		s->size = size;
 		s->mclass = args_has(a, "staging") ? MPOOL_STAGING : MPOOL_CAPACITY;
@@ -133,6 +134,17 @@ static int add_confirm(struct ui *ui, const struct add *d)
 	return confirm(ui, d->target.word, what, d->target.word);
 }
 
+/* that of files; a device has its own */
+static void add_room(struct ui *ui, const struct add *d)
+{
+	struct room room = { .n = 0 };
+
+	for (unsigned i = 0; i < d->n; i++)
+		if (d->spec[i].size)
+			room_add(&room, d->spec[i].path, d->spec[i].size);
+	room_note(ui, &room);
+}
+
 static int add_run(struct ui *ui, struct add *d)
 {
 	uint32_t flags = args_has(ui->args, "force") ? MPOOL_CREATE_FORCE : 0;
@@ -154,6 +166,7 @@ static int add_run(struct ui *ui, struct add *d)
 			return add_fail(ui, d, rc);
 		history_add(ui, d->target.path);
 	}
+	add_room(ui, d);
 	add_print(ui, d);
 	return EXIT_DONE;
 }
@@ -171,8 +184,29 @@ int verb_add(struct ui *ui)
 	return rc;
 }
 
-/* Usable bytes of each class. */
-static int totals(struct ui *ui, const struct target *t, uint64_t total[MPOOL_MCLASSES])
+/* Files of @mclass have been made larger: is there room for them? */
+static void grow_room(struct ui *ui, struct mpool *mp, unsigned mclass)
+{
+	const unsigned max = MPOOL_MCLASSES * MPOOL_DEVS_MAX;
+	struct mpool_dev_info *dev = calloc(max, sizeof(*dev));
+	struct room room = { .n = 0 };
+	struct stat st;
+
+	for (unsigned i = 0; dev && i < max && !mpool_dev_info(mp, i, &dev[i]); i++) {
+		uint64_t has;
+
+		if (dev[i].mclass != mclass || dev[i].is_block || stat(dev[i].path, &st))
+			continue;
+		has = (uint64_t)st.st_blocks * 512;
+		if (has < dev[i].size)
+			room_add(&room, dev[i].path, dev[i].size - has);
+	}
+	room_note(ui, &room);
+	free(dev);
+}
+
+/* Usable bytes of each class; files of class @grown, unless -1, have just been made larger. */
+static int totals(struct ui *ui, const struct target *t, uint64_t total[MPOOL_MCLASSES], int grown)
 {
 	struct mpool_info info;
 	struct mpool *mp;
@@ -181,6 +215,8 @@ static int totals(struct ui *ui, const struct target *t, uint64_t total[MPOOL_MC
 	if (rc)
 		return ui_fail(ui, t->word, rc, mpool_error_detail());
 	mpool_info(mp, &info);
+	if (grown >= 0)
+		grow_room(ui, mp, (unsigned)grown);
 	mpool_close(mp);
 	for (unsigned c = 0; c < MPOOL_MCLASSES; c++)
 		total[c] = info.cls[c].total;
@@ -223,6 +259,7 @@ static int grow_run(struct ui *ui, struct target *t)
 {
 	const struct args *a = ui->args;
 	uint64_t before[MPOOL_MCLASSES], after[MPOOL_MCLASSES], size = args_num(a, "size", 0);
+	uint32_t mclass = (uint32_t)args_num(a, "class", MPOOL_CAPACITY);
 	int rc = target_open(ui, a->v[0], t);
 
 	if (rc)
@@ -231,14 +268,14 @@ static int grow_run(struct ui *ui, struct target *t)
 		return ui_usage(ui, "--size must be given and not 0");
 	if (size && (t->is_active || t->is_temp))
 		return ui_usage(ui, "block devices have the size they have: --size is for files");
-	rc = totals(ui, t, before);
+	rc = totals(ui, t, before, -1);
 	if (rc)
 		return rc;
-	rc = mpool_grow(t->path, NULL, size, (uint32_t)args_num(a, "class", MPOOL_CAPACITY));
+	rc = mpool_grow(t->path, NULL, size, mclass);
 	if (rc)
 		return ui_fail(ui, t->word, rc, mpool_error_detail());
 	history_add(ui, t->path);
-	rc = totals(ui, t, after);
+	rc = totals(ui, t, after, size ? (int)mclass : -1);
 	if (!rc)
 		grow_print(ui, t, before, after);
 	return rc;
