@@ -236,7 +236,7 @@ static int value_parse(const struct opt *o, const char *s, uint64_t *num, const 
 		*want = "a time such as 100ms, 2s or 7d";
 		return time_parse(s, num);
 	case OPT_PERCENT:
-		*want = "a percentage from 0 to 100";
+		*want = "a percentage";
 		return parse_percent(s, num);
 	case OPT_MODE:
 		*want = "octal permissions such as 0660";

@@ -316,9 +316,9 @@ static const struct tool kvdb_tool = {
 	.name = "kvdb",
 	.brief = "create, use, check and measure key-value databases",
 	.about = "kvdb manages key-value databases in pools (see mpool(8)). A database is named by "
-		 "the path of its pool, which must contain a '/': ./db1 or /srv/db1. It "
-		 "holds named "
-		 "stores (KVS) of keys and values, both any bytes.\n\n"
+		 "the path of its pool, which must contain a '/': ./db1 or /srv/db1; or by the "
+		 "NAME of a pool that the kernel module has. It holds named stores (KVS) of keys "
+		 "and values, both any bytes.\n\n"
 		 "A database is open for writing in one process at a time. info, stats, "
 		 "tree, set, list, top, compact, kvs list, kvs info and checkpoint ask the "
 		 "process that has it open, over a socket that answers its user and root. "

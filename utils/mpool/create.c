@@ -42,7 +42,7 @@ const struct opt create_opts[] = {
 	{ "mode", 0, OPT_MODE, 0, "MODE", "permissions recorded in the pool, else 0600", "mode",
 	  NULL },
 	{ "spare", 0, OPT_PERCENT, 0, "PERCENT",
-	  "part of each class withheld from ordinary allocation", "spare", NULL },
+	  "part of each class withheld from ordinary allocation, at most 90", "spare", NULL },
 	{ "no-activate", 0, OPT_FLAG, 0, NULL,
 	  "a pool made by the module: leave it inactive", NULL, NULL },
 	{ "force", 'f', OPT_FLAG, 0, NULL, "overwrite members that hold something else", NULL,

@@ -23,7 +23,7 @@ const struct opt set_opts[] = {
 	{ "mode", 0, OPT_MODE, 0, "MODE", "permissions, such as 0660", "mode", NULL },
 	{ "label", 0, OPT_STR, 0, "TEXT", "free text, at most 63 bytes", "label", NULL },
 	{ "spare", 0, OPT_PERCENT, 0, "PERCENT",
-	  "part of each class withheld from ordinary allocation", "spare", NULL },
+	  "part of each class withheld from ordinary allocation, at most 90", "spare", NULL },
 	{ "spare-capacity", 0, OPT_PERCENT, 0, "PERCENT", "the same, of the capacity class",
 	  "spare_capacity", NULL },
 	{ "spare-staging", 0, OPT_PERCENT, 0, "PERCENT", "the same, of the staging class",
