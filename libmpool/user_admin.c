@@ -117,35 +117,35 @@ int mpl_user_rename(const char *path, const struct mpool_open_opts *opts, const 
 
 /* ---- add ---- */
 
+/* Of the pool's devices only members are open: was the add of this one not cut short? */
+static int is_added(const struct admin *ad, const struct mpl_cfg_dev *cd)
+{
+	char path[PATH_MAX];
+	unsigned k;
+
+	if (mpl_cfg_path(ad->ad_path, ad->ad_set.st_pv, cd->cd_path, path, sizeof(path)))
+		return 0;
+	for (k = 0; k < ad->ad_set.st_n; k++)
+		if (!strcmp(ad->ad_set.st_dev[k]->md_path, path))
+			return 1;
+	return 0;
+}
+
 /* pool.json without what an earlier add left, and with room for @more devices */
 static struct mpl_cfg *cfg_clean(const struct admin *ad, unsigned more)
 {
 	const struct mpl_cfg *old = ad->ad_set.st_cfg;
 	struct mpl_cfg *cf = mpl_cfg_new(old->cf_ndevs + more);
-	char path[PATH_MAX];
-	unsigned i, k;
+	unsigned i;
 
 	if (!cf)
 		return NULL;
 	memcpy(cf->cf_name, old->cf_name, sizeof(cf->cf_name));
 	memcpy(cf->cf_uuid, old->cf_uuid, sizeof(cf->cf_uuid));
 	cf->cf_ndevs = 0;
-	for (i = 0; i < old->cf_ndevs; i++) {
-		struct mpl_cfg_dev *cd = &cf->cf_dev[cf->cf_ndevs];
-
-		*cd = old->cf_dev[i];
-		if (!cd->cd_is_adding) {
-			cf->cf_ndevs++;
-			continue;
-		}
-		cd->cd_is_adding = 0;
-		if (mpl_cfg_path(ad->ad_path, ad->ad_set.st_pv, cd->cd_path, path, sizeof(path)))
-			continue;
-		for (k = 0; k < ad->ad_set.st_n; k++)
-			if (!strcmp(ad->ad_set.st_dev[k]->md_path, path))
-				break;
-		cf->cf_ndevs += k < ad->ad_set.st_n;
-	}
+	for (i = 0; i < old->cf_ndevs; i++)
+		if (!old->cf_dev[i].cd_is_adding)
+			cf->cf_dev[cf->cf_ndevs++] = old->cf_dev[i];
 	return cf;
 }
 
@@ -241,6 +241,9 @@ int mpl_user_add(const char *path, const struct mpool_open_opts *opts,
 	for (i = ad.ad_set.st_n; i--;)
 		if (!is_member(&ad, ad.ad_set.st_core[i]))
 			mpl_set_drop(&ad.ad_set, i);
+	for (i = 0; i < ad.ad_set.st_cfg->cf_ndevs; i++)
+		if (is_added(&ad, &ad.ad_set.st_cfg->cf_dev[i]))
+			ad.ad_set.st_cfg->cf_dev[i].cd_is_adding = 0;
 	mp_pool_info(ad.ad_core, &pi);
 	memcpy(cr.cr_uuid, pi.pi_uuid, 16);
 	cr.cr_old = ad.ad_set.st_cfg;

@@ -414,6 +414,7 @@ static void add_cut_short(void)
 	/* after everything but the last pool.json: a member all the same */
 	mark_adding();
 	T_EQ(info().cls[0].devs, 2);
+	T_EQ(add(in_pool("new.mp"), 0, 8 * MiB, 0), -EEXIST);
 	T_EQ(add(in_pool("third.mp"), 1, 8 * MiB, 0), 0);
 	T_EQ(mpl_cfg_load(pool, NULL, &cf), 0);
 	T_EQ(cf->cf_ndevs, 3);
