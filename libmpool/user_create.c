@@ -100,6 +100,23 @@ static int file_is_hole(const char *path)
 	return empty;
 }
 
+/* 1 when all that was written to a file are superblocks of a create that was cut */
+static int is_unborn(const char *path)
+{
+	struct mpl_low low;
+	struct mpl_dev dev;
+	const char *why;
+	int unborn;
+
+	if (mpl_file_open(path, MPL_FILE_RDONLY, 0, &low, &why))
+		return 0;
+	mpl_dev_init(&dev, &low, path, 0, 0);
+	unborn = mp_is_unborn(&dev.md_core);
+	mpl_dev_fini(&dev);
+	os_user_error_clear();
+	return unborn;
+}
+
 /* An existing member: decides what it is and refuses what must not be touched. */
 static int member_existing(struct creation *cr, struct member *mm, const struct stat *st)
 {
@@ -131,7 +148,7 @@ static int member_existing(struct creation *cr, struct member *mm, const struct 
 		return mpl_err_as(MPL_DEVOPEN, rc, "%s cannot be examined: %s", mm->mm_path,
 				  strerror(-rc));
 	if (mm->mm_kind == MEMBER_LEFTOVER && !force && !mm->mm_is_adding &&
-	    !file_is_hole(mm->mm_path))
+	    !file_is_hole(mm->mm_path) && !is_unborn(mm->mm_path))
 		return mpl_err(MPL_EXISTS, "%s exists and is not empty", mm->mm_path);
 	return 0;
 }

@@ -88,6 +88,8 @@ int mp_probe(struct mp_dev *dev, struct mp_probe *out);
  * nothing is written. -EINVAL: there is none.
  */
 int mp_recover(struct mp_dev *dev, bool is_plan, struct mp_probe *out);
+/* Was it to be the member of a pool whose creation ended before it wrote the first block? */
+bool mp_is_unborn(struct mp_dev *dev);
 
 struct mp_class_info {
 	u32 ci_devs;

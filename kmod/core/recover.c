@@ -5,8 +5,9 @@
  * To everything else the former is somebody else's, and the latter a member that other
  * programs do not know. Here, asked for by a person who has seen what the others
  * say, the first copy is made anew from the best of them. What those say is only
- * taken as a whole: intact, at its own address, of an active pool. No locks: the
- * caller owns the device.
+ * taken as a whole: intact, at its own address, of an active pool. Of one that was not
+ * created to the end they tell that a create may be repeated. No locks: the caller owns
+ * the device.
  */
 #include "core.h"
 
@@ -87,4 +88,26 @@ int mp_recover(struct mp_dev *dev, bool is_plan, struct mp_probe *out)
 	os_free(cur);
 	os_free_io(buf);
 	return rc;
+}
+
+bool mp_is_unborn(struct mp_dev *dev)
+{
+	struct mp_sb *best = os_alloc(sizeof(*best)), *cur = os_alloc(sizeof(*cur));
+	u8 *buf = os_alloc_io(MP_BLOCK);
+	bool has = false;
+	u32 i = 0;
+
+	if (best && cur && buf && dev->d_size >= (1u << 20) && dev->d_sector <= MP_BLOCK &&
+	    !dev->d_ops->read(dev, 0, buf, MP_BLOCK))
+		while (i < MP_BLOCK && !buf[i])
+			i++;
+	if (i == MP_BLOCK) {
+		has = take(dev, mp_sb_copy_addr(dev->d_size, 2), buf, cur, best, has);
+		has = take(dev, mp_sb_copy_addr(dev->d_size, 1), buf, cur, best, has);
+	}
+	has = has && best->sb_state == MP_SB_CREATING && best->sb_gen <= 2;
+	os_free(best);
+	os_free(cur);
+	os_free_io(buf);
+	return has;
 }

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Write what other tools leave at the beginning of a device.
 
-images.py KIND FILE     kinds: ext4 xfs luks lvm gpt swap micron; unborn: a member of a pool
-                        is as the creation of the pool leaves it that was cut
+images.py KIND FILE     kinds: ext4 xfs luks lvm gpt swap micron; unborn, early: a member of
+                        a pool is as the creation of the pool leaves it that was cut, early:
+                        before the first superblock
 
 The file exists and keeps its size; like mkfs, only the places that matter are
 written. ext4 and swap are made by their own tools when these are present. Every
@@ -138,8 +139,13 @@ def unborn(path, size):
         put(path, (at, bytes(sb)))
 
 
+def early(path, size):
+    unborn(path, size)
+    put(path, (0, bytes(4096)))
+
+
 def main():
-    kinds = {f.__name__: f for f in (ext4, xfs, luks, lvm, gpt, swap, micron, unborn)}
+    kinds = {f.__name__: f for f in (ext4, xfs, luks, lvm, gpt, swap, micron, unborn, early)}
     kinds[sys.argv[1]](sys.argv[2], os.path.getsize(sys.argv[2]))
 
 

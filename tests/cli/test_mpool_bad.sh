@@ -218,6 +218,25 @@ a_creation_that_was_cut_is_repeated() {
 	hasnt out 'holds'
 	want 0 mpool create ./p --size 16M --staging-size 16M
 	want 0 mpool verify ./p
+	# only the copies of the superblock further on, of all members or of the first
+	python3 "$CLI/images.py" early p/capacity.mp
+	truncate -s 0 p/staging.mp
+	truncate -s 16M p/staging.mp
+	want 3 mpool status ./p
+	want 0 mpool create ./p --size 16M --staging-size 16M
+	want 0 mpool verify ./p
+	for f in capacity staging; do
+		python3 "$CLI/images.py" early p/$f.mp
+	done
+	want 0 mpool create ./p --size 16M --staging-size 16M
+	# of a pool that there was they say so, and what others have written is theirs
+	dd if=/dev/zero of=p/capacity.mp bs=4096 count=1 conv=notrunc 2>/dev/null
+	want 5 mpool create ./p --size 16M --staging-size 16M
+	rm p/staging.mp
+	want 5 mpool create ./p --size 16M
+	python3 "$CLI/images.py" unborn p/capacity.mp
+	printf x | dd of=p/capacity.mp bs=1 seek=700 conv=notrunc 2>/dev/null
+	want 5 mpool create ./p --size 16M
 	# before its first write it has only reserved space
 	mkdir q
 	truncate -s 16M q/capacity.mp
