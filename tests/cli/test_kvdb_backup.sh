@@ -89,6 +89,8 @@ what_cannot_be_is_refused() {
 	make_db
 	want 5 kvdb backup ./d ./bk --incremental
 	want 2 kvdb backup ./d ./bk --incremental --full
+	want 3 kvdb backup ./d ./none/bk
+	has err 'backup ./none/bk: the folder .* is not there \(make that first\)'
 	want 3 kvdb backup ./d ./bk --checkpoint none
 	want 0 kvdb checkpoint list ./d -H -o name
 	same none "$(cat "$S/out")" ""

@@ -330,6 +330,8 @@ too_long_is_refused_and_changes_nothing() {
 	kvdb put ./d s k - <big 2>"$S/err" && fail "a value of 16 MiB and 1 byte was taken"
 	one_line_error
 	has err 'value has more than 16777216 bytes'
+	kvdb put ./d s k - <. 2>"$S/err" && fail "a folder was taken"
+	has err 'put standard input: Is a directory'
 	local rc=0
 	kvdb put ./d s k - <big 2>"$S/err" || rc=$?
 	same "exit code" $rc 2

@@ -58,6 +58,8 @@ set_refuses() {
 	one_line_error
 	want 2 mpool set ./p label="$(printf 'x\033y')"
 	want 2 mpool set ./p spare=91
+	want 2 mpool set ./p gid=no-such-group
+	has err "'no-such-group' is not valid, wanted the name of a group that there is"
 	one_line_error
 	same label "$(value label)" "a label"
 	want 3 mpool set ./none uid=1

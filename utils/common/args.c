@@ -242,10 +242,10 @@ static int value_parse(const struct opt *o, const char *s, uint64_t *num, const 
 		*want = "octal permissions such as 0660";
 		return parse_mode(s, num);
 	case OPT_USER:
-		*want = "a user name or number";
+		*want = "the name of a user that there is, or a number";
 		return parse_id(s, true, num);
 	case OPT_GROUP:
-		*want = "a group name or number";
+		*want = "the name of a group that there is, or a number";
 		return parse_id(s, false, num);
 	case OPT_ENUM:
 		*want = o->choices;

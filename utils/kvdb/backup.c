@@ -409,7 +409,9 @@ static int dir_open(struct job *j)
 	int rc;
 
 	if (mkdir(j->dir, 0700) && errno != EEXIST)
-		return file_fail(j, j->dir, -errno);
+		return errno != ENOENT ? file_fail(j, j->dir, -errno) :
+		       ui_error(j->ui, EXIT_NOTFOUND, j->dir, "make that first",
+				"the folder that it is to be made in is not there");
 	j->dirfd = open(j->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (j->dirfd < 0)
 		return file_fail(j, j->dir, -errno);

@@ -95,7 +95,7 @@ static int read_stdin(struct ui *ui, struct bytes *b, size_t most)
 		if (bytes_add(b, chunk, n))
 			return ui_fail(ui, "value", -ENOMEM, NULL);
 	if (ferror(stdin))
-		return ui_error(ui, EXIT_FAILED, "standard input", NULL, "cannot be read");
+		return ui_fail(ui, "standard input", errno ? -errno : -EIO, NULL);
 	return EXIT_DONE;
 }
 
