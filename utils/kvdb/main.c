@@ -163,7 +163,7 @@ static const struct verb verbs[] = {
 	  "times or without end, and print what it did in between. With -j one JSON object a line, "
 	  "with counters as they grew.",
 	  top_opts, "01234678",
-	  "{} top ./db1 5\ta line every five seconds\n"
+	  "{} top ./db1 5\tevery five seconds\n"
 	  "{} top -j ./db1 1 60\ta minute for a script\n", verb_top },
 	{ "tree", "DB [KVS]", 1, 2, 0, "print the shape of the stores",
 	  "Print the memtables and runs of each store, or of KVS, newest first in each leaf: how "
