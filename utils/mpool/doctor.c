@@ -139,7 +139,7 @@ static void check_kernel(struct doctor *d)
 	if (is_installed(u.release))
 		say(d, "module file", OK, NULL, "installed for %s", u.release);
 	else
-		say(d, "module file", NOTE, "make dkms-install, or install mpool-dkms",
+		say(d, "module file", NOTE, "make dkms-install",
 		    "not installed for %s", u.release);
 	snprintf(path, sizeof(path), "/lib/modules/%s/build", u.release);
 	if (!access(path, F_OK))
