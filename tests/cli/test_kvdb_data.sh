@@ -153,6 +153,7 @@ pools_have_the_name_that_was_asked_for() {
 	want 0 kvdb info './a b' -j
 	same name "$(field 'd["pool"]["name"]')" ab
 	want 2 kvdb create './a b' --name ab
+	has err 'is a pool already.*without them a database is made in it'
 }
 
 the_space_bound_is_kept_and_shown() {

@@ -374,7 +374,7 @@ int verb_create(struct ui *ui)
 	if (there && (args_has(ui->args, "size") || args_has(ui->args, "staging-size") ||
 		      args_has(ui->args, "name")))
 		return ui_usage(ui, "%s is a pool already: --size, --staging-size and --name are "
-				"for making one", path);
+				"for making one; without them a database is made in it", path);
 	if (is_plan)
 		return create_plan(ui, path, &o, there);
 	if (!there) {
