@@ -206,7 +206,8 @@ static int make_db(struct bench *b, const struct db_opts *o)
 	dev[1].size = b->staging_size;
 	need = dev[0].size + dev[1].size;
 	if (!statvfs(b->dir, &vfs) && (uint64_t)vfs.f_bavail * vfs.f_frsize < need)
-		return ui_error(b->ui, EXIT_FAILED, b->dir, "fewer --records, or another --dir",
+		return ui_error(b->ui, EXIT_FAILED, b->dir,
+				"fewer --records, a smaller --size, or another --dir",
 				"%s are needed and %s are free", size_str(a, need),
 				size_str(z, (uint64_t)vfs.f_bavail * vfs.f_frsize));
 	co.uid = (uint32_t)getuid();
