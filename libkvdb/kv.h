@@ -226,6 +226,8 @@ int kv_seg_add(struct kvdb *db, uint64_t id, struct kv_seg **out);
  * durable, delete dead ones (R6). 1 = did something, 0 = nothing due, or -errno.
  */
 int kv_segs_step(struct kvdb *db);
+/* Deletes as many as are dead now, however many; without memory it is left to kv_segs_step(). */
+void kv_segs_free_dead(struct kvdb *db);
 /* The part of it that writers wait for: refills the stock. */
 int kv_segs_stock_step(struct kvdb *db);
 /* How short of segments fast logs are that have @ready of their own: 0 to KV_DEBT_MAX. */

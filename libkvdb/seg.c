@@ -970,6 +970,20 @@ int kv_segs_step(struct kvdb *db)
 	return rc;
 }
 
+void kv_segs_free_dead(struct kvdb *db)
+{
+	struct kv_segs *ss = db->d_segs;
+	/* beside writers others die meanwhile */
+	uint32_t steps = kv_segs_count(db) / STEP_MAX + 1;
+	int rc = 1;
+
+	while (rc > 0 && steps--) {
+		pthread_mutex_lock(&ss->sg_step_lock);
+		rc = kv_fault(db) ? 0 : delete_step(db);
+		pthread_mutex_unlock(&ss->sg_step_lock);
+	}
+}
+
 int kv_segs_seal_now(struct kvdb *db)
 {
 	struct kv_segs *ss = db->d_segs;

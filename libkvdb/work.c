@@ -868,8 +868,10 @@ int kv_compact_wait(struct kvdb *db, const struct kvdb_kvs *kvs)
 		if (!r && !err)
 			kv_nap();
 	}
-	if (!err)
+	if (!err) {
 		free_retired(db);
+		kv_segs_free_dead(db);
+	}
 	return kv_error_stopped(db, err);
 }
 

@@ -264,10 +264,29 @@ static void a_database_counts_its_segments(void)
 	kv_end(db, dir, 0);
 }
 
+/* However many: a step of upkeep deletes 64. */
+static void what_a_compaction_freed_is_free_at_its_end(void)
+{
+	uint32_t own;
+
+	open_two();
+	while (kv_segs_step(db) > 0)
+		;
+	own = kv_segs_count(db);
+	make(2000);
+	for (unsigned i = 0; i < 2000; i++)
+		kv_seg_put(db, seg[i]);
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), 0);
+	T_EQ(kv_segs_count(db), own);
+	check();
+	kv_end(db, dir, 0);
+}
+
 int main(void)
 {
 	T_RUN(many_are_found_and_few_are_watched);
 	T_RUN(counts_are_right_whoever_was_last);
 	T_RUN(a_database_counts_its_segments);
+	T_RUN(what_a_compaction_freed_is_free_at_its_end);
 	return t_done();
 }
