@@ -760,6 +760,12 @@ static int age_step(struct kvdb *db)
 	return rc;
 }
 
+/* No room, or not now: what is there stays as it is, and space may come. */
+static int unless_not_now(int rc)
+{
+	return rc == -EAGAIN || rc == -ECANCELED || rc == -ENOSPC ? 0 : rc;
+}
+
 int kv_reloc_step(struct kvdb *db)
 {
 	bool is_due = kv_now(db) >= atomic_load(&db->d_reloc->rl_next_ns);
@@ -772,8 +778,14 @@ int kv_reloc_step(struct kvdb *db)
 		rc = age_step(db);
 	if (!rc && is_due)
 		rc = locked_step(db, order_locked);
-	/* no room, or not now: what is there stays as it is, and space may come */
-	return rc == -EAGAIN || rc == -ECANCELED || rc == -ENOSPC ? 0 : rc;
+	return unless_not_now(rc);
+}
+
+int kv_reloc_asked_step(struct kvdb *db)
+{
+	bool is_next = kv_reloc_is_forced(db) && !kv_compact_is_merging(db);
+
+	return is_next && !kv_fault(db) ? unless_not_now(locked_step(db, step_locked)) : 0;
 }
 
 void kv_reloc_look(struct kvdb *db)

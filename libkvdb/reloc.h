@@ -253,6 +253,8 @@ void kv_reloc_fini(struct kvdb *db);
 double kv_reloc_amp_max(struct kvdb *db);
 /* One relocation when one is due: 1, 0, -errno. */
 int kv_reloc_step(struct kvdb *db);
+/* The same if it was asked for (kv_reloc_force()), and nothing else. */
+int kv_reloc_asked_step(struct kvdb *db);
 /* The next step looks at the space in use whatever the clock says, and allows for no burst. */
 void kv_reloc_look(struct kvdb *db);
 bool kv_reloc_is_busy(struct kvdb *db);

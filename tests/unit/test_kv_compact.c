@@ -397,6 +397,24 @@ static void a_busy_store_does_not_keep_another_from_its_merges(void)
 	}
 }
 
+/* Those may be as long as the database is large. */
+static void who_waits_for_one_store_merges_no_other(void)
+{
+	fresh(64u << 20);
+	add_small_runs(0);
+	/* the other store has the next turn */
+	while (runs_of(0) == SMALL_RUNS)
+		T_OK(kvdb_poll(db) > 0);
+	add_small_runs(1);
+	T_EQ(put(0, 0), 0);
+	T_EQ(kvdb_kvs_compact(kvs[0], KVDB_COMPACT_WAIT), 0);
+	T_EQ(runs_of(0), 1);
+	T_EQ(runs_of(1), SMALL_RUNS);
+	settle();
+	all_hold();
+	done(0);
+}
+
 static void *merge_slowly(void *arg)
 {
 	struct kvdb_kvs *k = NULL;
@@ -495,6 +513,7 @@ int main(void)
 	T_RUN(who_cancels_does_not_wait_for_a_job_that_goes_on);
 	T_RUN(a_busy_store_does_not_keep_another_from_its_flush);
 	T_RUN(a_busy_store_does_not_keep_another_from_its_merges);
+	T_RUN(who_waits_for_one_store_merges_no_other);
 	T_RUN(a_drop_does_not_wait_for_the_end_of_a_merge);
 	T_RUN(a_drain_does_not_wait_for_what_is_written_after_it_began);
 	return t_done();
