@@ -71,6 +71,20 @@ static int switch_step(struct kvdb *db)
 	return err ? err : kv_epoch_force(db);
 }
 
+/* False: it is not wanted any more. */
+static bool merge_next(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	uint32_t was = KV_COMPACT_FLUSH;
+	bool is_next;
+
+	/* who ends the merge of an earlier call must not take this one's state for that one's */
+	pthread_mutex_lock(&kvs->k_merging.mg_lock);
+	atomic_store(&kvs->k_compact_run, atomic_load(&db->d_next_run));
+	is_next = atomic_compare_exchange_strong(&kvs->k_compact, &was, KV_COMPACT_MERGE);
+	pthread_mutex_unlock(&kvs->k_merging.mg_lock);
+	return is_next;
+}
+
 /* 1: a store went on, or is not there yet. */
 static int flushed_step(struct kvdb *db)
 {
@@ -84,9 +98,7 @@ static int flushed_step(struct kvdb *db)
 		if (!kvs)
 			continue;
 		if (atomic_load(&kvs->k_compact) == was && is_flushed(db, kvs)) {
-			atomic_store(&kvs->k_compact_run, atomic_load(&db->d_next_run));
-			did |= atomic_compare_exchange_strong(&kvs->k_compact, &was,
-							      KV_COMPACT_MERGE);
+			did |= merge_next(db, kvs);
 		} else if (atomic_load(&kvs->k_compact) == was) {
 			waits = true;
 			behind |= wants_switch(db, kvs);

@@ -19,7 +19,7 @@ int kv_compact_step(struct kvdb *db);
 bool kv_compact_is_merging(struct kvdb *db);
 /* What was asked for, of one store or, with NULL, at all, is not done yet. */
 bool kv_compact_is_asked(struct kvdb *db, const struct kvdb_kvs *kvs);
-/* The merge of all runs of a store, planned when k_compact_run was @run, is published. */
+/* The merge of all runs of a store, planned when k_compact_run was @run, is published. mg_lock. */
 void kv_compact_merged(struct kvdb_kvs *kvs, uint64_t run);
 /* Gives up whatever was asked for; @err is what those who asked are told. */
 void kv_compact_end(struct kvdb *db, int err);

@@ -352,9 +352,9 @@ void kv_merge_end(struct kv_job *j, int rc)
 	j->j_kvs->k_merging.mg_failed = rc < 0;
 	if (rc == -ENOSPC && !j->j_move)
 		(void)BARRIER(661, (note_no_room(j), 0));
-	pthread_mutex_unlock(&j->j_kvs->k_merging.mg_lock);
 	if (rc > 0 && j->j_is_last)
 		kv_compact_merged(j->j_kvs, j->j_asked_run);
+	pthread_mutex_unlock(&j->j_kvs->k_merging.mg_lock);
 	kv_tree_put(j->j_db, j->j_tree);
 }
 
