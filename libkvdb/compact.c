@@ -179,21 +179,23 @@ void kv_compact_merged(struct kvdb_kvs *kvs, uint64_t run)
 		atomic_compare_exchange_strong(&kvs->k_compact, &was, KV_COMPACT_NONE);
 }
 
-/* True: the store was to be compacted. */
+/* True: the store was to be compacted. Why not is told first: who waits looks at the state. */
 static bool give_up(struct kvdb_kvs *kvs, int err)
 {
-	if (atomic_exchange(&kvs->k_compact, KV_COMPACT_NONE) == KV_COMPACT_NONE)
+	if (atomic_load(&kvs->k_compact) == KV_COMPACT_NONE)
 		return false;
 	atomic_store(&kvs->k_compact_err, err);
-	return true;
+	return atomic_exchange(&kvs->k_compact, KV_COMPACT_NONE) != KV_COMPACT_NONE;
 }
 
 void kv_compact_end(struct kvdb *db, int err)
 {
-	bool was = kv_reloc_unforce(db);
+	bool was = kv_reloc_is_forced(db);
 
-	if (was)
+	if (was) {
 		atomic_store(&db->d_compact.cp_all_err, err);
+		was = kv_reloc_unforce(db);
+	}
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
 		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
 
