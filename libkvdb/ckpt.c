@@ -898,10 +898,14 @@ static int create_locked(struct kvdb *db, const char *name)
 		kv_mdc_buf_free(&buf);
 		return err;
 	}
-	err = manifest_write(db, &buf, &c->c_rec);
+	err = manifest_write(db, &buf, &rec);
 	kv_mdc_buf_free(&buf);
+	/* it is in the list: others look at it */
+	pthread_mutex_lock(&ck->ck_lock);
+	c->c_rec = rec;
+	pthread_mutex_unlock(&ck->ck_lock);
 	if (!err)
-		err = kv_mdc_ckpt_add(db, &c->c_rec);
+		err = kv_mdc_ckpt_add(db, &rec);
 	if (err) {
 		ckpt_remove(db, c);
 		kv_ckpts_reap(db);
@@ -909,7 +913,7 @@ static int create_locked(struct kvdb *db, const char *name)
 		return err;
 	}
 	pthread_mutex_lock(&ck->ck_lock);
-	c->c_bytes += c->c_rec.mc_len;
+	c->c_bytes += rec.mc_len;
 	c->c_is_made = true;
 	pthread_mutex_unlock(&ck->ck_lock);
 	return 0;

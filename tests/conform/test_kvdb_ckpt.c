@@ -692,6 +692,31 @@ static void opening_one_that_comes_and_goes_gives_all_of_it_or_says_no(void)
 	T_EQ(kh_damage(0), 0);
 }
 
+/* Under ThreadSanitizer: what others look at changes in no other way than they expect. */
+static void others_look_while_one_is_made(void)
+{
+	struct kvdb_checkpoint_info in[4];
+	struct kvdb_stats st;
+	pthread_t thread;
+	void *failed;
+
+	kh_fresh(128 * MIB, 0);
+	atomic_store(&stop, false);
+	atomic_store(&made, 0);
+	T_EQ(pthread_create(&thread, NULL, make_and_drop, kh_kvs("s")), 0);
+	while (atomic_load(&made) < 5) {
+		T_EQ(kvdb_stats(kh_db, &st), 0);
+		T_OK(st.checkpoints <= 1);
+		T_OK(kvdb_checkpoint_list(kh_db, in, 4) <= 1);
+	}
+	atomic_store(&stop, true);
+	pthread_join(thread, &failed);
+	if (failed)
+		T_FAIL("%s", (char *)failed);
+	kh_close();
+	T_EQ(kh_damage(0), 0);
+}
+
 int main(void)
 {
 	KH_RUN_MODES(shows_what_was_there_when_it_was_made);
@@ -704,6 +729,7 @@ int main(void)
 	T_RUN(a_full_pool_makes_none_and_pins_nothing);
 	T_RUN(another_process_reads_one_while_the_writer_works);
 	T_RUN(opening_one_that_comes_and_goes_gives_all_of_it_or_says_no);
+	T_RUN(others_look_while_one_is_made);
 	TH_RUN_FILES(a_damaged_manifest_holds_everything);
 	TH_RUN_FILES(what_cuts_left_beside_a_damaged_manifest_goes_with_it);
 	th_clean();
