@@ -22,6 +22,9 @@ int mpl_iov_check(const struct iovec *iov, unsigned n, unsigned max, uint64_t *b
 			return mpl_err_as(MPL_SPEC, -EINVAL,
 					  "buffer %u: address and length must be multiples of %d",
 					  i, MPOOL_ALIGN);
+		/* a sum that wraps would be checked as if the buffers were small */
+		if (iov[i].iov_len > INT64_MAX - sum)
+			return mpl_err_as(MPL_SPEC, -EINVAL, "buffers of more than 2^63 bytes");
 		sum += iov[i].iov_len;
 	}
 	*bytes = sum;

@@ -150,7 +150,10 @@ static void bad_arguments_are_einval(void)
 	char *buf = th_buf(KIB64, 6);
 	struct iovec v = { .iov_base = buf, .iov_len = 4096 };
 	struct mpool_op op = { .type = 9, .obj = obj };
+	struct iovec wrap[2] = { { buf, (size_t)1 << 63 }, { buf, ((size_t)1 << 63) + 4096 } };
+	struct mpool_io w = { .obj = obj, .type = MPOOL_WRITE, .iovcnt = 2, .iov = wrap };
 	struct mpool_obj_info oi;
+	struct mpool_ioq *q;
 	int fd;
 	uint64_t pos, len;
 
@@ -181,6 +184,12 @@ static void bad_arguments_are_einval(void)
 	v.iov_base = buf;
 	v.iov_len = 100;
 	T_EQ(mpool_read(obj, 0, &v, 1), -EINVAL);
+	/* together they have 4096 bytes, modulo 2^64 */
+	T_EQ(mpool_write(obj, 0, wrap, 2), -EINVAL);
+	T_EQ(mpool_read(obj, 0, wrap, 2), -EINVAL);
+	T_EQ(mpool_ioq_open(mp, 4, &q), 0);
+	T_EQ(mpool_ioq_submit(q, &w, 1), -EINVAL);
+	mpool_ioq_close(q);
 	T_EQ(mpool_objects(mp, 0, 0, &oi, 0), -EINVAL);
 	T_EQ(mpool_flush(mp, 0), -EINVAL);
 	T_EQ(mpool_flush(mp, 8), -EINVAL);
