@@ -26,7 +26,6 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "device.h"
@@ -230,11 +229,10 @@ static int has_living_owner(int fd)
 	return is_locked(fd, BYTE_LIVE);
 }
 
+/* Whole, whatever signals come: naps are what patience is counted in. */
 static void lock_nap(void)
 {
-	const struct timespec nap = { .tv_nsec = LOCK_NAP_MS * 1000000 };
-
-	nanosleep(&nap, NULL);
+	mpl_sleep_until(mpl_now_ns() + LOCK_NAP_MS * 1000000u);
 }
 
 static int file_lock_byte(int fd, off_t byte, short type)

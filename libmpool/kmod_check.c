@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "kmod.h"
@@ -146,7 +145,6 @@ static int look_open(const char *name, struct look *lk)
  */
 static int look_run(struct look *lk, int (*once)(struct look *lk, unsigned flags), unsigned flags)
 {
-	const struct timespec nap = { .tv_nsec = LOOK_PAUSE_NS };
 	uint64_t before, after;
 	int i, rc;
 
@@ -162,7 +160,7 @@ static int look_run(struct look *lk, int (*once)(struct look *lk, unsigned flags
 			return 0;
 		if (!writes_so_far(lk, &after) && before == after)
 			return rc;
-		nanosleep(&nap, NULL);
+		mpl_sleep_until(mpl_now_ns() + LOOK_PAUSE_NS);
 	}
 	return mpl_err(MPL_MOVING, "pool %s changed during each of %d looks at it", lk->lk_name,
 		       LOOKS_MAX);

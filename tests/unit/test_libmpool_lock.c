@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -63,6 +64,34 @@ static void a_reader_is_waited_for_but_not_for_ever(void)
 	file_close(&two);
 	T_EQ(file_open(0, &two), -EBUSY);
 	T_OK(seconds() - begun >= 1.9);
+	file_close(&one);
+}
+
+static void interrupted(int sig)
+{
+	(void)sig;
+}
+
+/* As of a profiler: each of them ends a sleep. */
+static void signals_take_nothing_from_patience(void)
+{
+	struct itimerval often = { .it_interval = { .tv_usec = 1000 },
+				   .it_value = { .tv_usec = 1000 } }, never = { .it_value = { 0 } };
+	struct sigaction sa = { .sa_handler = interrupted }, was;
+	struct mpl_low one, two;
+	double begun;
+	int rc;
+
+	T_EQ(file_open(MPL_FILE_RDONLY, &one), 0);
+	sigaction(SIGALRM, &sa, &was);
+	setitimer(ITIMER_REAL, &often, NULL);
+	begun = seconds();
+	rc = file_open(0, &two);
+	begun = seconds() - begun;
+	setitimer(ITIMER_REAL, &never, NULL);
+	sigaction(SIGALRM, &was, NULL);
+	T_EQ(rc, -EBUSY);
+	T_OK(begun >= 1.9);
 	file_close(&one);
 }
 
@@ -126,6 +155,7 @@ int main(void)
 	close(fd);
 	T_RUN(a_living_owner_is_found_at_once);
 	T_RUN(a_reader_is_waited_for_but_not_for_ever);
+	T_RUN(signals_take_nothing_from_patience);
 	T_RUN(a_dying_ring_is_waited_for);
 	T_RUN(a_child_keeps_no_lock_of_what_its_parent_closed);
 	unlink(path);
