@@ -4,6 +4,7 @@
  * the core's, and mpool_error_detail() turns it into the public form. Every
  * public call that may fail ends in mpl_ret(), so no failure is without a text.
  */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,6 @@ static const struct mp_err_info *err_find(int id)
 			return &own[i];
 	return mp_err_lookup(id);
 }
-
 
 int mpl_err(enum mpl_err_id id, const char *fmt, ...)
 {
@@ -64,6 +64,10 @@ int mpl_ret(int rc)
 		os_user_error_set(MP_NOMEM, rc, "out of memory");
 	else if (rc == -EINVAL)
 		os_user_error_set(MP_INVAL, rc, "an argument is invalid");
+	else if (rc == -ENODATA)	/* answers of a log that is read; of a device it is -EIO */
+		os_user_error_set(MPL_LOGEND, rc, "the log has no further record");
+	else if (rc == -EOVERFLOW)
+		os_user_error_set(MPL_LOGROOM, rc, "the record does not fit into the buffer");
 	else
 		os_user_error_set(MPL_DEVOPEN, rc, "%s", strerror(-rc));
 	return rc;

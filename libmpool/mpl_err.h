@@ -58,7 +58,10 @@ X(FDS, 427, EMFILE, "no file descriptor is left for an object", \
 X(MOVING, 428, EBUSY, "the pool changed during every attempt to inspect it", \
   "try again when it is less busy, or deactivate it first") \
 X(INTACT, 429, EEXIST, "the device's first superblock is there", "there is nothing to restore") \
-X(HELD, 430, EBUSY, "another process holds this part of the pool", "close that process first")
+X(HELD, 430, EBUSY, "another process holds this part of the pool", "close that process first") \
+X(LOGEND, 431, ENODATA, "a log has no further record", "") \
+X(LOGROOM, 432, EOVERFLOW, "the buffer is smaller than the record", \
+  "read again with a buffer of the length that was told")
 
 enum mpl_err_id {
 #define X(name, num, err, text, cure)	MPL_##name = num,

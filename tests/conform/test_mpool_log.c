@@ -40,6 +40,7 @@ static void mlog_keeps_records_in_order(void)
 	mp = th_open_with(NULL, NULL);
 	T_EQ(mpool_mlog_open(mp, id, &log), 0);
 	T_EQ(mpool_mlog_read(log, &pos, buf, 4, &len), -EOVERFLOW);
+	T_STREQ(mpool_error_detail()->id, "MP0432");
 	T_EQ(len, 11);
 	T_EQ(pos, 0);
 	T_EQ(mpool_mlog_read(log, &pos, buf, sizeof(buf), &len), 0);
@@ -48,6 +49,8 @@ static void mlog_keeps_records_in_order(void)
 	T_EQ(mpool_mlog_read(log, &pos, buf, sizeof(buf), &len), 0);
 	T_EQ(len, 6);
 	T_EQ(mpool_mlog_read(log, &pos, buf, sizeof(buf), &len), -ENODATA);
+	/* an end, and nobody's fault */
+	T_STREQ(mpool_error_detail()->id, "MP0431");
 	mpool_mlog_close(log);
 	T_EQ(mpool_close(mp), 0);
 }
@@ -152,6 +155,7 @@ static void mdc_compacts_and_survives_reopen(void)
 	T_EQ(mpool_mdc_append(mdc, &b, 1, MPOOL_SYNC), 0);
 	T_OK(mdc_has(mdc, "a,b,"));
 	T_EQ(mpool_mdc_read(mdc, &pos, &x, 0, &len), -EOVERFLOW);
+	T_STREQ(mpool_error_detail()->id, "MP0432");
 	T_EQ(len, 1);
 	T_EQ(mpool_mdc_compact_end(mdc), -EBUSY);
 	T_EQ(mpool_mdc_compact_abort(mdc), -EBUSY);
