@@ -398,6 +398,8 @@ static int create_check(struct creation *cr)
 	for (i = 0; o->label && o->label[i]; i++)
 		if ((unsigned char)o->label[i] < 0x20 || o->label[i] == 0x7f)
 			return mpl_err(MPL_SPEC, "the label holds a control character");
+	if (o->mode > 0777)
+		return mpl_err(MPL_SPEC, "mode 0%o is not in 0 .. 0777", o->mode);
 	for (i = 0; i < MPOOL_MCLASSES; i++)
 		if (o->spare_pct[i] > 90)
 			return mpl_err(MPL_SPEC, "spare of %u percent is more than 90",

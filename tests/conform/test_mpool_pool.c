@@ -129,6 +129,10 @@ static void create_bad_arguments_leave_nothing(void)
 	o.flags = 0x80;
 	T_EQ(mpool_create(th_pool, &o), -EINVAL);
 	o.flags = 0;
+	o.mode = 01777; /* as mpool_set(), and the module, refuse it */
+	if (!th_is_kmod())
+		T_EQ(mpool_create(th_pool, &o), -EINVAL);
+	o.mode = 0;
 	o.size = 8;
 	T_EQ(mpool_create(th_pool, &o), -EINVAL);
 	T_OK(stat(th_pool, &st) && errno == ENOENT);
