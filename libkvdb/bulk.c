@@ -351,8 +351,10 @@ int kvdb_bulk_add(struct kvdb_bulk *b, const void *key, size_t klen, const void 
 	err = kv_may_change(b->b_kvs->k_db);
 	if (!err && vlen > KV_VALUE_PLAIN)
 		err = kv_mdc_allow_large(b->b_kvs->k_db);
-	if (err)
+	if (err) {
+		b->b_err = err;
 		return err;
+	}
 	e.e_vcrc = mpool_crc32c(0, val, vlen);
 	e.e_kind = vlen > KV_INLINE_MAX ? KV_ENT_REF : KV_ENT_INLINE;
 	e.e_val = val;
