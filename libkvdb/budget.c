@@ -160,7 +160,7 @@ static void split_mdc(const struct kv_limits *l, struct kv_budget *b)
 
 int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_budget *b)
 {
-	uint64_t least, kb;
+	uint64_t kb;
 	int err = check_opts(o, l);
 
 	if (err)
@@ -175,13 +175,13 @@ int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_bu
 		return err;
 
 	/* a log that holds less than four segments per stream flushes all the time */
-	least = min64(4ull * b->b_logs * KV_STREAMS * b->b_seg_bytes,
-		      max64(l->l_class_bytes / 2, b->b_seg_bytes));
+	b->b_log_least = min64(4ull * b->b_logs * KV_STREAMS * b->b_seg_bytes,
+			       max64(l->l_class_bytes / 2, b->b_seg_bytes));
 	b->b_log_bytes = o->log_bytes;
 	if (!b->b_log_bytes)
 		b->b_log_bytes = min64(min64(512 * MIB, l->l_class_bytes / 8),
 				       2 * b->b_cache_bytes);
-	b->b_log_bytes = max64(b->b_log_bytes, least);
+	b->b_log_bytes = max64(b->b_log_bytes, b->b_log_least);
 
 	b->b_threads = o->threads;
 	if (!b->b_threads)

@@ -90,6 +90,7 @@ struct kv_budget {
 	uint64_t b_cache_bytes;
 	/* log since the oldest unflushed record; kvdb_set() changes it */
 	_Atomic(uint64_t) b_log_bytes;
+	uint64_t b_log_least;	/* of that */
 	uint64_t b_mt_bytes;	/* all memtables of all KVSs, frozen included */
 	uint64_t b_slab_bytes;	/* window and page pool */
 	uint64_t b_own_bytes;	/* images of large records, beside the slabs */

@@ -49,11 +49,9 @@ static int set_commit(struct kvdb *db, const char *text)
 
 static int set_log_bytes(struct kvdb *db, const char *text)
 {
-	const struct kv_budget *b = &db->d_budget;
 	uint64_t v;
-	/* a log that holds less than four segments per stream flushes all the time */
-	int err = number("log_bytes", text, 4ull * b->b_logs * KV_STREAMS * b->b_seg_bytes,
-			 1ull << 40, &v);
+	/* what an open raises to is the least here, too: what a database has may be set */
+	int err = number("log_bytes", text, db->d_budget.b_log_least, 1ull << 40, &v);
 
 	if (err)
 		return err;

@@ -453,6 +453,26 @@ static void settings_change_while_the_database_works(void)
 	end();
 }
 
+/* Large segments in a small pool: an open raises it as far as the pool lets it. */
+static void what_a_database_has_can_be_set(void)
+{
+	struct kvdb_opts o = kh_opts();
+	struct kvdb_info in;
+	char text[32];
+
+	kh_make(POOL, 0);
+	o.logs = 2;
+	o.segment_bytes = 8 * MIB;
+	o.log_bytes = 1;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	T_EQ(kvdb_info(kh_db, &in), 0);
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)in.log_bytes);
+	T_EQ(kvdb_set(kh_db, "log_bytes", text), 0);
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)in.log_bytes - 1);
+	T_EQ(kvdb_set(kh_db, "log_bytes", text), -EINVAL);
+	end();
+}
+
 static void a_setting_makes_durable_what_was_acknowledged(void)
 {
 	static const char *const set[][2] = {
@@ -983,6 +1003,7 @@ static void ctl_tests(void)
 	T_RUN(the_socket_tells_what_the_calls_tell);
 	T_RUN(what_has_no_socket_works_without);
 	T_RUN(settings_change_while_the_database_works);
+	T_RUN(what_a_database_has_can_be_set);
 	T_RUN(a_setting_makes_durable_what_was_acknowledged);
 	T_RUN(a_new_loss_bound_holds_from_the_return_on);
 	T_RUN(a_checkpoint_is_made_on_request);
