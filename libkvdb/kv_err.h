@@ -139,6 +139,8 @@
 	X("MP0996", "KV_VALUE_POOL", "a value needs a segment of its own, for which the pool is " \
 	  "too small", "make a larger pool, or split the value over several keys") \
 	X("MP0997", "KV_READ_AGAIN", "a repair could not read again what it had read before", \
-	  "repair into another new database; if it comes back, look at the device first (dmesg)")
+	  "repair into another new database; if it comes back, look at the device first (dmesg)") \
+	X("MP0998", "KV_KEYS", "the program has taken all keys of thread-specific data that a " \
+	  "process can have", "delete what it does not need: pthread_key_delete()")
 
 #endif

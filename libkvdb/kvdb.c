@@ -512,6 +512,8 @@ int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 	int looks = 0, err;
 
 	err = kv_opts_take(opts, 0, &o);
+	if (!err)
+		err = kv_threads_ready();
 	if (err)
 		return err;
 	do {

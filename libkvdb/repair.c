@@ -831,6 +831,8 @@ int kvdb_repair(const char *pool, const struct kvdb_opts *opts, struct kvdb *to,
 
 	/* what expired by the clock of now has expired */
 	err = kv_opts_take(opts, KVDB_RDONLY | KVDB_TIME_JUMP, &o);
+	if (!err)
+		err = kv_threads_ready();
 	if (err)
 		return err;
 	if (o.checkpoint)

@@ -57,7 +57,7 @@ static _Atomic(uint64_t) epoch = 1;
 
 static __thread struct kv_thread *self;
 static pthread_key_t key;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool has_key;	/* reg_lock */
 
 /* The counters of a context that ends stay in the database's first context. */
 static void fold(struct kv_tctx *into, const struct kv_tctx *from)
@@ -112,20 +112,27 @@ static void thread_exit(void *arg)
 	free(t);
 }
 
-static void init_key(void)
+/* The program may have taken all keys that there are: then it is asked again at the next open. */
+static bool key_make(void)
 {
-	if (pthread_key_create(&key, thread_exit))
-		abort();
+	bool has;
+
+	pthread_mutex_lock(&reg_lock);
+	if (!has_key)
+		has_key = !pthread_key_create(&key, thread_exit);
+	has = has_key;
+	pthread_mutex_unlock(&reg_lock);
+	return has;
 }
 
 static struct kv_thread *thread_new(void)
 {
 	struct kv_thread *t = aligned_alloc(128, sizeof(*t));
 
-	if (!t)
-		abort();	/* a few hundred bytes, once per thread; there is nobody to tell */
+	/* a few hundred bytes, once per thread: there is nobody to tell. The key is there by now */
+	if (!t || !key_make())
+		abort();
 	memset(t, 0, sizeof(*t));
-	pthread_once(&once, init_key);
 	pthread_mutex_lock(&reg_lock);
 	t->t_no = next_no++;
 	t->t_next = threads;
@@ -366,6 +373,12 @@ void kv_tctx_each(struct kvdb *db, void (*fn)(struct kv_tctx *tc, void *arg), vo
 	if (db->d_ctx_ended)
 		fn(db->d_ctx_ended, arg);
 	pthread_mutex_unlock(&reg_lock);
+}
+
+int kv_threads_ready(void)
+{
+	return key_make() ? 0 : kv_error(-EAGAIN, "MP0998", "no key of thread-specific data can "
+					 "be made");
 }
 
 int kv_threads_init(struct kvdb *db)

@@ -74,6 +74,8 @@ static inline void kv_count(_Atomic(uint64_t) *c, uint64_t n)
 struct kv_tctx *kv_tctx(struct kvdb *db);
 /* Calls fn for every context of @db, under the registry lock. */
 void kv_tctx_each(struct kvdb *db, void (*fn)(struct kv_tctx *tc, void *arg), void *arg);
+/* Before a thread does anything else here, which then cannot fail. 0 or -EAGAIN. */
+int kv_threads_ready(void);
 int kv_threads_init(struct kvdb *db);	/* gives the database its identity */
 void kv_threads_fini(struct kvdb *db);	/* frees its contexts */
 /* Number of a thread, small and dense: picks stripes. */

@@ -21,6 +21,7 @@
 #include "leaf.h"
 #include "mdc.h"
 #include "salvage.h"
+#include "thread.h"
 #include "vec.h"
 
 /* Values of one run in one segment that cannot be read. */
@@ -410,6 +411,8 @@ int kvdb_verify(const char *pool, const struct kvdb_opts *opts, unsigned flags,
 	if (flags & ~(MPOOL_VERIFY_DATA | KVDB_VERIFY_DEEP))
 		return kv_error(-EINVAL, "MP0951", "unknown flags of a check");
 	err = kv_opts_take(opts, KVDB_RDONLY, &o);
+	if (!err)
+		err = kv_threads_ready();
 	if (err)
 		return err;
 	v.v_db = calloc(1, sizeof(*v.v_db));

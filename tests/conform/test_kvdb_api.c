@@ -105,6 +105,40 @@ static void bad_options_are_refused(void)
 	end();
 }
 
+/* No thread can do anything here without a key: that is told, and does not end the program. */
+static void open_without_a_key(void)
+{
+	static pthread_key_t key[4096];
+	struct kvdb_repair rp;
+	struct kvdb *db = untouched;
+	uint64_t damage;
+	unsigned n = 0;
+
+	while (n < 4096 && !pthread_key_create(&key[n], NULL))
+		n++;
+	T_OK(n && n < 4096);
+	FAILS(kvdb_open(th_pool, NULL, &db), -EAGAIN);
+	T_STREQ(kvdb_error_detail()->id, "MP0998");
+	FAILS(kvdb_verify(th_pool, NULL, 0, NULL, NULL, &damage), -EAGAIN);
+	FAILS(kvdb_repair(th_pool, NULL, NULL, NULL, NULL, &rp), -EAGAIN);
+	T_EQ(pthread_key_delete(key[n / 2]), 0);
+	T_EQ(kvdb_open(th_pool, NULL, &db), 0);
+	T_EQ(kvdb_close(db), 0);
+}
+
+static void nothing(void)
+{
+}
+
+/* First: once a program has opened a database the key is there. */
+static void a_program_may_have_taken_all_keys(void)
+{
+	kh_make(POOL, 0);
+	t_die_in(nothing, open_without_a_key);
+	kh_open();
+	end();
+}
+
 /* Of a program that knows less options than the library. */
 static void options_of_another_size_are_not_read_further(void)
 {
@@ -921,10 +955,7 @@ static void poll_says_whether_it_did_something(void)
 	kh_mode = &kh_modes[0];
 }
 
-/*
- * ---- damage
- * ------------------------------------------------------------------------------------
- */
+/* ---- damage ------------------------------------------------------------------------------ */
 
 static void note_problem(void *arg, const struct mpool_problem *p)
 {
@@ -1099,6 +1130,7 @@ static void who_reads_only_is_refused_the_rest(void)
 
 int main(void)
 {
+	T_RUN(a_program_may_have_taken_all_keys);
 	T_RUN(create_and_open_say_what_is_missing);
 	T_RUN(bad_options_are_refused);
 	T_RUN(options_of_another_size_are_not_read_further);
