@@ -105,6 +105,34 @@ static void bad_options_are_refused(void)
 	end();
 }
 
+/* How its pool is opened the database decides: the pool's flags would go past its locks. */
+static void flags_of_the_pool_are_the_databases(void)
+{
+	struct mpool_open_opts mo = MPOOL_OPEN_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb *db = untouched;
+
+	kh_fresh(POOL, 0);
+	T_EQ(kh_put_str(kh_kvs("s"), "k", "v"), 0);
+	o.pool = &mo;
+	o.flags = KVDB_RDONLY;
+	mo.flags = MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED;
+	FAILS(kvdb_open(th_pool, &o, &db), -EINVAL);
+	kh_close();
+	FAILS(kvdb_open(th_pool, &o, &db), -EINVAL);
+	o.flags = 0;
+	mo.flags = MPOOL_OPEN_RDONLY;
+	FAILS(kvdb_open(th_pool, &o, &db), -EINVAL);
+	FAILS(kvdb_drop(th_pool, &o), -EINVAL);
+	T_OK(db == untouched);
+	o.flags = KVDB_RDONLY;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	T_OK(kh_holds_str(kh_kvs("s"), "k", "v"));
+	kh_close();
+	kh_open();
+	end();
+}
+
 /* No thread can do anything here without a key: that is told, and does not end the program. */
 static void open_without_a_key(void)
 {
@@ -1134,6 +1162,7 @@ int main(void)
 	T_RUN(create_and_open_say_what_is_missing);
 	T_RUN(bad_options_are_refused);
 	T_RUN(options_of_another_size_are_not_read_further);
+	T_RUN(flags_of_the_pool_are_the_databases);
 	T_RUN(a_database_is_open_once);
 	T_RUN(drop_leaves_an_empty_pool);
 	T_RUN(for_reading_only_none_is_made_or_removed);
