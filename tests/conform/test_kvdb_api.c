@@ -838,6 +838,8 @@ static void a_failed_write_stops_the_database(void)
 	T_OK(kvdb_error_detail()->text[0]);
 	FAILS(kvdb_put(kvs, "k", 1, "v", 1), -EROFS);
 	FAILS(kvdb_kvs_create(db, "t", NULL), -EROFS);
+	FAILS(kvdb_compact(db, 0), -EROFS);
+	FAILS(kvdb_kvs_compact(kvs, KVDB_COMPACT_WAIT), -EROFS);
 	T_OK(kvdb_sync(db) == -EIO || kvdb_sync(db) == -EROFS);
 	/* why is told to whoever asks, and not what this thread was told before */
 	T_EQ(kvdb_get(kvs, "none", 4, NULL, 0, NULL), -ENOENT);
