@@ -10,6 +10,8 @@
  * Conventions, true for every function unless its comment says otherwise:
  *  - it returns 0 or a negative errno and leaves out-parameters untouched on
  *    failure; mpool_error_detail() tells the calling thread the rest;
+ *  - NULL is -EINVAL where its comment does not allow it, also where it names no errors;
+ *    what closes something ignores it;
  *  - any thread may call it at any time on a live handle;
  *  - offsets, lengths and sizes are bytes; times are nanoseconds unless the
  *    name ends in another unit;
@@ -91,6 +93,8 @@ struct mpool_error {
 /**
  * mpool_error_detail() - details of this thread's last failed call
  *
+ * Submitting and reaping leave it when they succeed, and tell the last request of theirs
+ * that failed.
  * Threads: any; the result belongs to the calling thread until its next call.
  * Blocking: never. Durability: none. Errors: none.
  */
@@ -103,6 +107,7 @@ const struct mpool_error *mpool_error_detail(void);
  * @text: set to the meaning; may be NULL
  * @cure: set to the cure; may be NULL
  *
+ * The strings stay.
  * Threads: any. Blocking: never. Durability: none. Errors: -ENOENT.
  */
 int mpool_error_explain(const char *id, const char **name, const char **text, const char **cure);
@@ -131,11 +136,11 @@ struct mpool_dev_spec {
  * @size: sizeof(struct mpool_create_opts)
  * @flags: MPOOL_CREATE_*
  * @name: pool name; NULL takes the last component of the path
- * @label: free text; may be NULL
+ * @label: free text without control characters, at most MPOOL_LABEL_MAX bytes; may be NULL
  * @uid: owner recorded in the pool
  * @gid: group recorded in the pool
- * @mode: permissions recorded in the pool, 0 = 0600
- * @spare_pct: percent of each class withheld from ordinary allocation
+ * @mode: permissions recorded in the pool, 0 .. 0777; 0 = 0600
+ * @spare_pct: percent of each class withheld from ordinary allocation, 0 .. 90
  * @devs: member devices, at least one of MPOOL_CAPACITY
  * @ndevs: number of @devs
  * @provider: porting interface; NULL = files and block devices
@@ -196,7 +201,8 @@ int mpool_create(const char *path, const struct mpool_create_opts *opts);
  * @flags: MPOOL_OPEN_*
  * @io: "uring", "sync" or NULL (environment MPOOL_IO, else the best that works)
  * @dev: device layers as in the environment variable MPOOL_DEV, or NULL
- * @provider: porting interface; NULL = files and block devices
+ * @provider: porting interface, there as long as the pool is open; NULL = files and block
+ *   devices. All else that is pointed to is needed during the call only
  */
 struct mpool_open_opts {
 	size_t size;
@@ -326,7 +332,7 @@ int mpool_dev_info(struct mpool *mp, unsigned slot, struct mpool_dev_info *out);
  * @kind: enum mpool_kind (not MPOOL_MLOG)
  * @mclass: enum mpool_mclass
  * @flags: MPOOL_ALLOC_*
- * @capacity: bytes, rounded up to 4 KiB
+ * @capacity: 1 byte to 16 TiB, rounded up to 4 KiB
  * @tag: client tag, kept with the object
  */
 struct mpool_alloc {
@@ -430,7 +436,7 @@ int mpool_objects(struct mpool *mp, uint64_t after, uint64_t tag, struct mpool_o
  * @pos: offset in what @fd names
  * @len: contiguous bytes from there
  * Threads: any. Blocking: never. Durability: none.
- * Errors: -EINVAL (beyond capacity), -EOPNOTSUPP (member has no descriptor).
+ * Errors: -EINVAL (beyond capacity), -EOPNOTSUPP (member has no descriptor), -EMFILE (module).
  */
 int mpool_obj_place(struct mpool_obj *obj, uint64_t off, int *fd, uint64_t *pos, uint64_t *len);
 
@@ -482,8 +488,9 @@ struct mpool_op {
  *
  * Threads: any; concurrent batches share flushes. Blocking: I/O.
  * Durability: durable on return.
- * Errors: -ENOENT (no such object), -EINVAL (state, length), -ENOSPC (metadata
- * log full), -EROFS, -EIO (the pool is then read-only).
+ * Errors: -ENOENT (no such object), -EINVAL (state, length), -EBUSY (an object is in another
+ * batch, a log is open), -ENOSPC (metadata log full), -EROFS, -ENOMEM, -EIO (MP0174: a write of
+ * an object had failed; else the pool is then read-only).
  */
 int mpool_batch(struct mpool *mp, const struct mpool_op *op, unsigned n);
 
@@ -554,7 +561,7 @@ int mpool_ioq_open(struct mpool *mp, unsigned depth, struct mpool_ioq **out);
 void mpool_ioq_close(struct mpool_ioq *q);
 /**
  * mpool_ioq_submit() - start requests
- * Returns the number started (all, unless the depth is reached).
+ * Returns the number started: all, unless the depth is reached or one behind the first is bad.
  * Threads: owner. Blocking: the synchronous back end executes here. MPOOL_FLUSH
  * and MPOOL_BATCH wait in an embedded pool; in a pool of the kernel module, with
  * io_uring, they do not. Durability: MPOOL_FLUSH and MPOOL_BATCH, when completed.
@@ -569,31 +576,38 @@ int mpool_ioq_submit(struct mpool_ioq *q, const struct mpool_io *io, unsigned n)
  * @min: wait for so many (not more than are in flight)
  * @timeout_ns: -1 = for ever
  * Returns the number taken.
- * Threads: owner. Blocking: as asked. Durability: none. Errors: -ETIME is not
- * an error: 0 is returned.
+ * Threads: owner. Blocking: as asked. Durability: none. Errors: -EINVAL (@max is 0 or below @min).
+ * That the time is over is none: what there is was taken, perhaps nothing.
  */
 int mpool_ioq_reap(struct mpool_ioq *q, struct mpool_cqe *out, unsigned max, unsigned min,
 		   int64_t timeout_ns);
 /**
  * mpool_ioq_fd() - event fd that is readable when completions wait.
+ * Owned by the queue; do not read or close it.
  * Threads: owner. Blocking: never. Durability: none. Errors: -ENOMEM, -EMFILE.
  */
 int mpool_ioq_fd(struct mpool_ioq *q);
 /**
  * mpool_ioq_register() - register buffers (a hint; 0 where it does not apply)
+ * @q: queue
+ * @iov: buffers, instead of those registered before; the array is copied
+ * @n: their number; 0: none
+ * Their memory must stay what it is, neither unmapped nor mapped anew, until others are
+ * registered or the queue is closed: requests at these addresses use it as it is now.
  * Threads: owner. Blocking: never. Durability: none. Errors: -ENOMEM.
  */
 int mpool_ioq_register(struct mpool_ioq *q, const struct iovec *iov, unsigned n);
 
 /**
  * mpool_read() - read synchronously without a queue; as one MPOOL_READ.
- * Threads: any. Blocking: I/O. Durability: none. Errors: -EIO, -EINVAL.
+ * Threads: any. Blocking: I/O. Durability: none. Errors: -EIO, -EINVAL, -ENOMEM, and
+ * -EMFILE of a pool of the module.
  */
 int mpool_read(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned iovcnt);
 /**
  * mpool_write() - write synchronously without a queue; as one MPOOL_WRITE.
  * Threads: any. Blocking: I/O. Durability: none until flushed. Errors: -EIO,
- * -EINVAL, -EROFS.
+ * -EINVAL, -EROFS, -ENOSPC, -ENOMEM, and -EMFILE of a pool of the module.
  */
 int mpool_write(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned iovcnt);
 
@@ -613,7 +627,8 @@ int mpool_mlog_create(struct mpool *mp, uint32_t mclass, uint64_t capacity, uint
 /**
  * mpool_mlog_open() - open an mlog; finds its valid prefix of records
  * Threads: any; one handle per mlog. Blocking: I/O. Durability: none.
- * Errors: -ENOENT, -EBUSY (open already), -EUCLEAN (damage before the tail), -EIO, -ENOMEM.
+ * Errors: -ENOENT, -EINVAL (no mlog), -EBUSY (open already), -EUCLEAN (damage before the tail),
+ * -EIO, -ENOMEM.
  */
 int mpool_mlog_open(struct mpool *mp, uint64_t id, struct mpool_mlog **out);
 /**
@@ -631,7 +646,7 @@ void mpool_mlog_close(struct mpool_mlog *log);
  * Threads: any; serialised. Blocking: I/O when the buffer is full or synced.
  * Durability: with MPOOL_SYNC or after mpool_mlog_sync(); a prefix survives.
  * Errors: -EFBIG (does not fit; nothing appended), -EROFS (sticky after a
- * failed write or sealed), -EIO, -EINVAL (content, flags).
+ * failed write or sealed), -EIO, -ENOMEM (nothing appended), -EINVAL (content, flags).
  */
 int mpool_mlog_append(struct mpool_mlog *log, const struct iovec *iov, unsigned iovcnt,
 		      unsigned flags);
@@ -649,20 +664,21 @@ int mpool_mlog_sync(struct mpool_mlog *log);
  * @len: length of the record
  * Threads: any. Blocking: I/O. Durability: none.
  * Errors: -ENODATA (no further record), -EOVERFLOW (@len says what is needed;
- * @pos unchanged), -EUCLEAN, -EIO, -EROFS (what was appended and is not written
- * yet cannot be: the pool has stopped, or an append of the log had failed).
+ * @pos unchanged), -EINVAL (@pos is none that a read gave), -EUCLEAN, -EIO, -ENOMEM, -EROFS (what
+ * was appended and is not written yet cannot be: the pool has stopped, or an append of the log had
+ * failed).
  */
 int mpool_mlog_read(struct mpool_mlog *log, uint64_t *pos, void *buf, size_t size, size_t *len);
 /**
  * mpool_mlog_erase() - drop all records.
  * Threads: any. Blocking: I/O. Durability: durable on return. Errors: -EIO,
- * -EROFS.
+ * -EROFS, -ENOSPC (metadata log full), -ENOMEM.
  */
 int mpool_mlog_erase(struct mpool_mlog *log);
 /**
  * mpool_mlog_seal() - refuse further appends for good.
  * Threads: any. Blocking: I/O. Durability: durable on return. Errors: -EIO,
- * -EROFS.
+ * -EROFS, -ENOSPC (metadata log full), -ENOMEM.
  */
 int mpool_mlog_seal(struct mpool_mlog *log);
 /**
@@ -681,14 +697,15 @@ int mpool_mlog_space(struct mpool_mlog *log, uint64_t *used, uint64_t *capacity)
  * @capacity: bytes of each mlog
  * @tag: client tag of both mlogs
  * Threads: any. Blocking: I/O. Durability: durable on return, atomic.
- * Errors: -EEXIST, and as mpool_alloc().
+ * Errors: -EEXIST, -EINVAL (name), and as mpool_alloc().
  */
 int mpool_mdc_create(struct mpool *mp, const char *name, uint32_t mclass, uint64_t capacity,
 		     uint64_t tag);
 /**
  * mpool_mdc_open() - open by name: the newest complete log of the pair.
  * Threads: sole user at open. Blocking: I/O. Durability: none. Errors:
- * -ENOENT, -EBUSY, -EUCLEAN, -EIO, -ENOMEM.
+ * -ENOENT, -EINVAL (name), -EBUSY, -EUCLEAN, -EROFS (it is new, and the pool has stopped), -EIO,
+ * -ENOMEM.
  */
 int mpool_mdc_open(struct mpool *mp, const char *name, struct mpool_mdc **out);
 /**
@@ -700,7 +717,7 @@ void mpool_mdc_close(struct mpool_mdc *mdc);
  * mpool_mdc_append() - append one record, 1 byte to 1 MiB less 8 bytes in at most 63 pieces;
  * flags as mpool_mlog_append().
  * Threads: any. Blocking: I/O. Durability: with MPOOL_SYNC. Errors: -EFBIG
- * (compact first), -EROFS, -EIO, -EINVAL (content, flags).
+ * (compact first), -EROFS, -EIO, -ENOMEM, -EINVAL (content, flags).
  */
 int mpool_mdc_append(struct mpool_mdc *mdc, const struct iovec *iov, unsigned iovcnt,
 		     unsigned flags);
@@ -714,7 +731,7 @@ int mpool_mdc_read(struct mpool_mdc *mdc, uint64_t *pos, void *buf, size_t size,
  * Appends go to the new log until mpool_mdc_compact_end() makes it the valid
  * one in one durable step. A crash before that shows the old log.
  * Threads: one compaction at a time; no reader. Blocking: I/O. Durability:
- * none yet. Errors: -EROFS, -EIO, -EBUSY, -ENOMEM (nothing has changed).
+ * none yet. Errors: -EROFS, -EIO, -EBUSY (one was begun), -ENOSPC, -ENOMEM (nothing has changed).
  */
 int mpool_mdc_compact_begin(struct mpool_mdc *mdc);
 /**
@@ -739,7 +756,7 @@ int mpool_mdc_space(struct mpool_mdc *mdc, uint64_t *used, uint64_t *capacity);
 /**
  * mpool_mdc_delete() - remove a closed container.
  * Threads: any. Blocking: I/O. Durability: durable on return, atomic. Errors:
- * -ENOENT, -EBUSY, -EROFS, -EIO.
+ * -ENOENT, -EINVAL (name), -EBUSY (open), -EROFS, -ENOSPC (metadata log full), -EIO, -ENOMEM.
  */
 int mpool_mdc_delete(struct mpool *mp, const char *name);
 
@@ -853,7 +870,7 @@ int mpool_probe(const char *path, struct mpool_probe *out);
  * else takes it as somebody else's. What its first 4 KiB hold is lost.
  * Threads: any. Blocking: I/O. Durability: durable on return.
  * Errors: -EEXIST (the first block is intact), -EINVAL (no copy either),
- * -EUCLEAN (it has shrunk), -EOPNOTSUPP (format), -EBUSY, -ENOENT, -EACCES, -EIO.
+ * -EUCLEAN (it has shrunk), -EOPNOTSUPP (format), -EBUSY, -ENOENT, -EACCES, -EIO, -ENOMEM.
  */
 int mpool_recover(const char *path, uint32_t flags, struct mpool_probe *out);
 
@@ -932,7 +949,7 @@ int mpool_unhold(struct mpool *mp, uint64_t n);
 
 /* ---- inspection: pools that are not open ------------------------------- */
 
-/** mpool_print_fn - receives text line by line (with newline) */
+/** mpool_print_fn - receives text line by line (with newline), good during the call */
 typedef void mpool_print_fn(void *arg, const char *line);
 
 /** struct mpool_problem - one finding of mpool_verify() */
@@ -941,7 +958,7 @@ struct mpool_problem {
 	const char *text;  /* object, check, what was seen */
 	uint32_t is_damage; /* 0: repaired at the next open (a stale copy, a torn tail) */
 };
-/** mpool_problem_fn - receives findings */
+/** mpool_problem_fn - receives findings; all of @p is good during the call only */
 typedef void mpool_problem_fn(void *arg, const struct mpool_problem *p);
 
 #define MPOOL_VERIFY_DATA 0x1u /* read object contents that carry a CRC */
@@ -978,6 +995,7 @@ struct mpool_extent {
 	uint64_t id;     /* object id; 0 for metadata */
 	const char *what; /* "superblock", "mdlog", "mblock", ... */
 };
+/** mpool_extent_fn - receives extents; all of @e is good during the call only */
 typedef void mpool_extent_fn(void *arg, const struct mpool_extent *e);
 /**
  * mpool_map() - report every live extent in device order; active pools as
