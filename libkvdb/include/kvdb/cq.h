@@ -127,7 +127,7 @@ struct kvdb_cqe {
  * @out: the queue
  * Threads: any; the queue belongs to the thread that calls kvdb_cq_submit() first, and to another
  * only when it has nothing in flight. Blocking: never. Durability: none.
- * Errors: -EINVAL, -ENOMEM, -EMFILE.
+ * Errors: -EINVAL, -ENOMEM, -EMFILE, -ENFILE.
  */
 int kvdb_cq_open(struct kvdb *db, unsigned depth, unsigned flags, struct kvdb_cq **out);
 /**
@@ -163,7 +163,7 @@ int kvdb_cq_reap(struct kvdb_cq *cq, struct kvdb_cqe *out, unsigned max, unsigne
 /**
  * kvdb_cq_fd() - a descriptor for poll() that is readable when kvdb_cq_reap() may have something
  * It may also be readable without cause. Owned by the queue; do not read or close it.
- * Threads: owner. Blocking: never. Durability: none. Errors: -EINVAL, -EMFILE, -ENOMEM.
+ * Threads: owner. Blocking: never. Durability: none. Errors: -EINVAL, -EMFILE, -ENFILE, -ENOMEM.
  */
 int kvdb_cq_fd(struct kvdb_cq *cq);
 /**

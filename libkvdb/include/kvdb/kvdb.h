@@ -6,6 +6,8 @@
  * Conventions, true for every function unless its comment says otherwise:
  *  - it returns 0 or a negative errno and leaves out-parameters untouched on
  *    failure; kvdb_error_detail() tells the calling thread the rest;
+ *  - handles, functions to be called and out-parameters are not NULL unless its
+ *    comment allows it;
  *  - any thread may call it at any time on a live handle; a cursor belongs to
  *    one thread at a time;
  *  - lengths are bytes; times are nanoseconds unless the name ends in another
@@ -59,6 +61,7 @@ const struct mpool_error *kvdb_error_detail(void);
  * @text: set to the meaning; may be NULL
  * @cure: set to the cure; may be NULL
  *
+ * The strings stay.
  * Threads: any. Blocking: never. Durability: none. Errors: -ENOENT.
  */
 int kvdb_error_explain(const char *id, const char **name, const char **text, const char **cure);
@@ -107,8 +110,10 @@ struct kvdb_clock {
  *   min(25 % of RAM or cgroup limit, 4 GiB), at least 64 MiB, at most all of
  *   these
  * @log_bytes: log written since the oldest unflushed record, at most; default
- *   min(512 MiB, 1/8 of the class that holds the logs, twice cache_bytes)
- * @logs: number of logs, default one per core, at most 64
+ *   min(512 MiB, 1/8 of the class that holds the logs, twice cache_bytes). Raised to
+ *   8 segments for each log, or half of that class if that is less
+ * @logs: number of logs, default one per core, fewer when memory or the class is
+ *   small; at most 64
  * @segment_bytes: log segment size, a multiple of 64 KiB from 64 KiB to 32 MiB;
  *   default: the class that holds the logs / (128 x @logs), not above 1/64 of
  *   cache_bytes, rounded down to a power of two, 256 KiB to 32 MiB (create and
@@ -122,12 +127,16 @@ struct kvdb_clock {
  * @view_max_age_ms: transactions and snapshots older than this end with -ESTALE;
  *   default 300000
  * @clock: NULL = CLOCK_MONOTONIC
- * @pool: options for mpool_open(), or NULL
+ * @pool: options for mpool_open(), or NULL; without flags, for which KVDB_RDONLY and
+ *   @checkpoint stand
  * @checkpoint: with KVDB_RDONLY: open the stores as this checkpoint holds them; only
  *   what it pins is read, no log, so that another process may have the database open for
  *   writing meanwhile. While it is open the checkpoint cannot be dropped
  * @rollback: 0, or the last good epoch that error MP0907 named: if the log is damaged
  *   behind just that one, what was acknowledged later is given up
+ *
+ * What it points to is needed during the call only, but for what the clock's functions and
+ * the pool's provider need themselves.
  */
 struct kvdb_opts {
 	size_t size;
@@ -169,13 +178,13 @@ int kvdb_create(const char *pool, const struct kvdb_opts *opts);
  * Errors: -EINVAL (an option that is not known or out of its range), -ENOENT (no
  * pool, no database, no such checkpoint), -EBUSY (open elsewhere), -EUCLEAN (damage; lost
  * acknowledged writes; see @rollback), -EOPNOTSUPP (format), -ENOSPC, -EIO, -ENOMEM, -EAGAIN
- * (no thread can be made), -ETIME (values expire, and the wall clock jumped ahead: see
+ * (no thread, or no key of thread-specific data, can be made), -ETIME (values expire, and the wall clock jumped ahead: see
  * KVDB_TIME_JUMP), and as mpool_open().
  */
 int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out);
 
 /**
- * kvdb_close() - make everything durable and close
+ * kvdb_close() - make everything durable and close; NULL is ignored
  * Its cursors, transactions, bulk loads, completion queues and pins must have ended. The
  * handle is gone whatever is returned.
  * Threads: no other use may be in progress. Blocking: I/O.
@@ -238,12 +247,13 @@ struct kvdb_kvs_opts {
  * @opts: options, or NULL
  * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves
  * the store with all of its options or no store.
- * Errors: -EEXIST, -EINVAL (name, options), -ENOSPC (KVDB_KVS_MAX), -EROFS, -EIO.
+ * Errors: -EEXIST, -EINVAL (name, options), -ENOSPC (KVDB_KVS_MAX, or no room for metadata),
+ * -EROFS, -EIO, -ENOMEM.
  */
 int kvdb_kvs_create(struct kvdb *db, const char *name, const struct kvdb_kvs_opts *opts);
 /** kvdb_kvs_open() - open a store; the same handle for every opener. Threads: any. Blocking: never. Durability: none. Errors: -ENOENT. */
 int kvdb_kvs_open(struct kvdb *db, const char *name, struct kvdb_kvs **out);
-/** kvdb_kvs_drop() - remove a store and its data; writes by its handle fail with -ENOENT from then on, and nothing is found in it. Threads: any; no use of the store may be in progress. Blocking: I/O. Durability: durable on return. Errors: -ENOENT, -EINVAL (no name), -EBUSY (a cursor or a bulk load is open, or a transaction that wrote to it), -EROFS, -EIO. */
+/** kvdb_kvs_drop() - remove a store and its data; writes by its handle fail with -ENOENT from then on, and nothing is found in it. Threads: any; no use of the store may be in progress. Blocking: I/O. Durability: durable on return. Errors: -ENOENT, -EINVAL (no name), -EBUSY (a cursor or a bulk load is open, or a transaction that wrote to it), -EROFS, -ENOSPC, -EIO, -ENOMEM. */
 int kvdb_kvs_drop(struct kvdb *db, const char *name);
 /**
  * kvdb_kvs_rename() - give a store another name; open handles stay good
@@ -252,7 +262,8 @@ int kvdb_kvs_drop(struct kvdb *db, const char *name);
  * @to: its name from now on, as in kvdb_kvs_create(); the same name is no change
  * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves one of
  * the two names.
- * Errors: -ENOENT, -EEXIST (@to is another store), -EINVAL (name), -EROFS, -ENOSPC, -EIO.
+ * Errors: -ENOENT, -EEXIST (@to is another store), -EINVAL (name), -EROFS, -ENOSPC, -EIO,
+ * -ENOMEM.
  */
 int kvdb_kvs_rename(struct kvdb *db, const char *from, const char *to);
 /** kvdb_kvs_list() - names of all stores; returns the number that exist, fills at most @max. Threads: any. Blocking: never. Durability: none. Errors: none. */
@@ -285,7 +296,7 @@ int kvdb_kvs_info(struct kvdb_kvs *kvs, struct kvdb_kvs_info *out);
  * @mask: KVDB_KVS_*: which of them count
  * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves
  * all of the new values or none.
- * Errors: -EINVAL (mask, value), -ENOENT (the store was dropped), -EROFS, -ENOSPC, -EIO.
+ * Errors: -EINVAL (mask, value), -ENOENT (the store was dropped), -EROFS, -ENOSPC, -EIO, -ENOMEM.
  */
 int kvdb_kvs_set(struct kvdb_kvs *kvs, const struct kvdb_kvs_opts *opts, unsigned mask);
 
@@ -419,7 +430,8 @@ typedef int kvdb_update_fn(void *arg, const void *old, size_t olen, const void *
  *
  * No write of the key lies between what @fn was given last and what it returned.
  * Threads: any. Blocking: as kvdb_put(), and I/O to read. Durability: as kvdb_put().
- * Errors: what @fn returned, as kvdb_get() but for -ENOENT, as kvdb_put().
+ * Errors: what @fn returned (kvdb_error_detail() is not told of that), as kvdb_get() but for
+ * -ENOENT, as kvdb_put(). -EIO with MP0946: it could not be read, and nothing is changed.
  */
 int kvdb_update(struct kvdb_kvs *kvs, const void *key, size_t klen, kvdb_update_fn *fn, void *arg);
 
@@ -707,7 +719,8 @@ int kvdb_on_durable(struct kvdb *db, uint64_t ticket, void (*fn)(void *arg, int 
  * kvdb_drain() - do the deferred work now
  * @db: database
  * @flags: KVDB_WAIT_*; 0: as kvdb_sync()
- * Threads: any. Blocking: I/O. Durability: as kvdb_sync(). Errors: -EINVAL, -EIO, -EROFS, -ENOSPC.
+ * Threads: any. Blocking: I/O. Durability: as kvdb_sync(). Errors: -EINVAL, -EIO, -EROFS, -ENOSPC,
+ * -ENOMEM.
  */
 int kvdb_drain(struct kvdb *db, unsigned flags);
 
@@ -722,8 +735,8 @@ int kvdb_drain(struct kvdb *db, unsigned flags);
  * writers, as many bytes were emptied as there were when it was called. Given up, with what was
  * reached, when the pool has no room for it, when damage is met, and while a store is bulk loaded.
  * Threads: any. Blocking: I/O with KVDB_COMPACT_WAIT, else never long. Durability:
- * none promised; with KVDB_COMPACT_WAIT as kvdb_sync(). Errors: -EINVAL, -EIO, -EROFS, -ENOSPC;
- * with KVDB_COMPACT_WAIT also -ECANCELED, -EBUSY (bulk load), -EUCLEAN.
+ * none promised; with KVDB_COMPACT_WAIT as kvdb_sync(). Errors: -EINVAL, -EROFS; with
+ * KVDB_COMPACT_WAIT also -ENOSPC, -ECANCELED, -EBUSY (bulk load), -EUCLEAN, -EIO, -ENOMEM.
  */
 int kvdb_compact(struct kvdb *db, unsigned flags);
 /**
@@ -753,7 +766,7 @@ int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out);
 /**
  * kvdb_poll() - with KVDB_MANUAL: do one due step of background work
  * Returns 1 when something was done, 0 when nothing was due.
- * Threads: any. Blocking: I/O. Durability: none promised. Errors: -EIO, -EROFS.
+ * Threads: any. Blocking: I/O. Durability: none promised. Errors: -EIO, -EROFS, -ENOSPC, -ENOMEM.
  */
 int kvdb_poll(struct kvdb *db);
 
@@ -933,7 +946,7 @@ struct kvdb_tree_part {
  * Threads: any. Blocking: never. Durability: none. Errors: -ENOENT, -ENOMEM.
  */
 int kvdb_tree(struct kvdb *db, const char *kvs, struct kvdb_tree_part *parts, unsigned max);
-/** kvdb_diff_fn - receives a key that differs; @val is NULL when it is deleted; not 0 ends the walk */
+/** kvdb_diff_fn - receives a key that differs, good during the call; @val is NULL when it is deleted; not 0 ends the walk */
 typedef int kvdb_diff_fn(void *arg, const void *key, size_t klen, const void *val, size_t vlen);
 /**
  * kvdb_diff() - what changed in a store between two checkpoints, in order of keys
@@ -968,7 +981,8 @@ struct kvdb_bulk; /* a bulk load in progress */
  * over it without a conflict. Until then runs of the store are not merged. In a store with a time
  * to live a record expires as if it were put at its kvdb_bulk_add().
  * Threads: any. Blocking: I/O (flushes the memtables). Durability: none.
- * Errors: -EINVAL, -EBUSY (one is open), -ENOSPC, -EROFS, -EIO, -ENOMEM.
+ * Errors: -EINVAL, -ENOENT (the store was dropped), -EBUSY (one is open), -ENOSPC, -EROFS, -EIO,
+ * -ENOMEM.
  */
 int kvdb_bulk_open(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_bulk **out);
 /**
@@ -1029,7 +1043,7 @@ int kvdb_checkpoint_list(struct kvdb *db, struct kvdb_checkpoint_info *out, unsi
 /**
  * kvdb_checkpoint_drop() - remove a checkpoint; the space that only it held comes free
  * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves it whole or none.
- * Errors: -ENOENT, -EBUSY (it is open, here or in another process), -EROFS, -EIO.
+ * Errors: -ENOENT, -EBUSY (it is open, here or in another process), -EROFS, -ENOSPC, -EIO, -ENOMEM.
  */
 int kvdb_checkpoint_drop(struct kvdb *db, const char *name);
 
@@ -1055,7 +1069,8 @@ int kvdb_info(struct kvdb *db, struct kvdb_info *out);
  * kvdb_set() - change a setting of an open database
  * @db: database
  * @name: "interval_ms", "commit" or "log_bytes", as in struct kvdb_opts
- * @value: a number; for interval_ms also "none"
+ * @value: a number; for interval_ms also "none"; log_bytes is not raised to its least but
+ *   refused below it, and above 1 TiB
  *
  * Holds until the handle is closed; each open chooses its own. The new loss
  * bound holds for everything acknowledged from the return on.
@@ -1124,7 +1139,8 @@ struct kvdb_repair {
  * only are named so. Checkpoints are not brought over; what expires lives as long as a put of
  * now.
  * Threads: any. Blocking: I/O. Durability: what was brought over is durable on return.
- * Errors: as kvdb_open() when nothing can be read at all, -EINVAL (@to has stores), -ENOSPC.
+ * Errors: as kvdb_open() when nothing can be read at all, -EINVAL (@to has stores, @opts a
+ * checkpoint), -ENOSPC, -EROFS (@to).
  */
 int kvdb_repair(const char *pool, const struct kvdb_opts *opts, struct kvdb *to,
 		mpool_problem_fn *fn, void *arg, struct kvdb_repair *out);
