@@ -464,15 +464,19 @@ static int read_one(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t 
 	int rc;
 
 	off = off ? off : MP_FRAME_HDR;
-	if (frame >= l->l_tail && l->l_nrecs && !is_peek) {
-		/* a reader writes no more than a writer may: INV-14 */
-		rc = BARRIER(159, log_writable(l));
-		if (!rc)
-			rc = frame_put(l);
-		if (rc)
-			return rc;
-	}
-	while (frame < l->l_tail) {
+	for (;;) {
+		if (frame >= l->l_tail && (!l->l_nrecs || is_peek))
+			return -ENODATA;
+		/* also behind the last record of the last frame: the next is in the buffer */
+		if (frame >= l->l_tail) {
+			/* a reader writes no more than a writer may: INV-14 */
+			rc = BARRIER(159, log_writable(l));
+			if (!rc)
+				rc = frame_put(l);
+			if (rc)
+				return rc;
+			continue;
+		}
 		rc = frame_get(l, frame, &fr, &p);
 		/* it was there before: INV-19 */
 		if (!rc && !CHECK(157, p)) {
@@ -504,7 +508,6 @@ static int read_one(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t 
 		*pos = (frame / MP_BLOCK) << POS_BITS | (off + 8 + ALIGN(n, 8));
 		return 0;
 	}
-	return -ENODATA;
 }
 
 int mp_mlog_read(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t *len)

@@ -118,6 +118,37 @@ static void a_position_that_no_read_gave_is_refused(void)
 	T_EQ(mpool_close(mp), 0);
 }
 
+/* What was appended is read, though nobody has synced it, wherever the reader stands. */
+static void what_is_not_synced_is_read(void)
+{
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	struct iovec v[2] = { rec("hello "), rec("world") };
+	struct mpool_mlog *log;
+	struct mpool_mdc *mdc;
+	uint64_t id, pos = 0;
+	char buf[64];
+	size_t len;
+
+	T_EQ(mpool_mlog_create(mp, MPOOL_CAPACITY, 64 << 10, 4, &id), 0);
+	T_EQ(mpool_mlog_open(mp, id, &log), 0);
+	for (unsigned i = 0; i < 4; i++) {
+		T_EQ(mpool_mlog_append(log, v, 1 + i % 2, i / 2 ? 0 : MPOOL_SYNC), 0);
+		T_EQ(mpool_mlog_read(log, &pos, buf, sizeof(buf), &len), 0);
+		T_EQ(len, i % 2 ? 11 : 6);
+		T_EQ(mpool_mlog_read(log, &pos, buf, sizeof(buf), &len), -ENODATA);
+	}
+	mpool_mlog_close(log);
+	/* a new container has its header before it */
+	T_EQ(mpool_mdc_create(mp, "meta", MPOOL_STAGING, 64 << 10, 9), 0);
+	T_EQ(mpool_mdc_open(mp, "meta", &mdc), 0);
+	T_EQ(mpool_mdc_append(mdc, v, 2, 0), 0);
+	pos = 0;
+	T_EQ(mpool_mdc_read(mdc, &pos, buf, sizeof(buf), &len), 0);
+	T_EQ(len, 11);
+	mpool_mdc_close(mdc);
+	T_EQ(mpool_close(mp), 0);
+}
+
 static int mdc_has(struct mpool_mdc *mdc, const char *want)
 {
 	char buf[64], all[256] = "";
@@ -439,6 +470,7 @@ int main(void)
 	T_RUN(mlog_keeps_records_in_order);
 	T_RUN(mlog_full_erase_seal);
 	T_RUN(a_position_that_no_read_gave_is_refused);
+	T_RUN(what_is_not_synced_is_read);
 	T_RUN(mdc_compacts_and_survives_reopen);
 	T_RUN(mdc_goes_on_after_a_compaction_that_was_given_up);
 	T_RUN(mdc_opens_again_after_its_first_compaction_was_given_up);
