@@ -197,7 +197,7 @@ static unsigned staged_runs(struct kvdb_kvs *kvs, struct kv_run **run, unsigned 
 
 	if (db->d_log_class == MPOOL_CAPACITY ||
 	    kv_policy_move_class(db, kvs, true) != MPOOL_CAPACITY ||
-	    !kv_staging_is_filling(db, kv_reloc_staged(db)))
+	    !kv_staging_is_filling(db, kv_segs_staged(db)))
 		return 0;
 	return kv_runs_staged(run, n);
 }

@@ -175,11 +175,6 @@ uint32_t kv_reloc_debt(struct kvdb *db)
 		    0;
 }
 
-uint64_t kv_reloc_staged(struct kvdb *db)
-{
-	return kv_segs_staged(db);
-}
-
 /* Of so many bytes on staging those that are to leave it. */
 static uint64_t staging_excess(struct kvdb *db, uint64_t staged)
 {
@@ -227,7 +222,7 @@ uint32_t kv_reloc_staging_debt(struct kvdb *db)
 	if (now >= due &&
 	    atomic_compare_exchange_strong(&rl->rl_staged_ns, &due, now + STAGED_EVERY_NS)) {
 		aged = atomic_load(&rl->rl_aged_bytes);
-		staged = kv_reloc_staged(db);
+		staged = kv_segs_staged(db);
 		atomic_store(&rl->rl_staged_debt,
 			     kv_staging_debt(db, staged > aged ? staged - aged : 0,
 					     atomic_load(&rl->rl_aged_rate)));
@@ -251,7 +246,7 @@ static bool must_yield(struct kvdb *db)
 	if (now < due ||
 	    !atomic_compare_exchange_strong(&rl->rl_yield_ns, &due, now + LOOK_EVERY_NS))
 		return false;
-	return staging_excess(db, kv_reloc_staged(db)) || kv_segs_are_short(db) ||
+	return staging_excess(db, kv_segs_staged(db)) || kv_segs_are_short(db) ||
 	       space_in_use(db) >= atomic_load(&rl->rl_next_space);
 }
 
@@ -298,7 +293,7 @@ static unsigned choose(struct kvdb *db, struct kv_rjob *jb, enum reason why, uin
 	struct kv_reloc *rl = db->d_reloc;
 	enum kv_victim_of who = why == FOR_STAGING ? KV_VICTIM_OLD : KV_VICTIM;
 	bool all = why == FOR_SPACE && kv_rjob_takes(jb, MPOOL_STAGING);
-	uint64_t excess = staging_excess(db, kv_reloc_staged(db));
+	uint64_t excess = staging_excess(db, kv_segs_staged(db));
 	uint64_t room = kv_room_open(db, &rl->rl_room, who, all);
 	unsigned n;
 
@@ -339,7 +334,7 @@ static int run_job(struct kvdb *db, struct kv_rjob *jb, enum reason why, double 
 	unsigned n = 0;
 	int rc = kv_rjob_begin(db, jb);
 
-	jb->jb_tight = staging_excess(db, kv_reloc_staged(db)) != 0;
+	jb->jb_tight = staging_excess(db, kv_segs_staged(db)) != 0;
 	/* what is flushed while it counts is the next job's */
 	space = space_in_use(db);
 	if (why == FOR_SPACE)
@@ -424,7 +419,7 @@ static int run_for_space(struct kvdb *db, double limit, double goal)
 	int rc;
 
 	if (db->d_log_class == MPOOL_CAPACITY || rl->rl_is_short ||
-	    !kv_staging_is_filling(db, kv_reloc_staged(db)))
+	    !kv_staging_is_filling(db, kv_segs_staged(db)))
 		return run_alone(db, FOR_SPACE, limit, goal);
 	rl->rl_job.jb_classes = 1u << MPOOL_CAPACITY;
 	rc = run_job(db, &rl->rl_job, FOR_SPACE, limit, goal);
@@ -637,7 +632,7 @@ static int age_locked(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
 	struct kv_rjob *jb = &rl->rl_age;
-	uint64_t staged = kv_reloc_staged(db), t0 = kv_now(db);
+	uint64_t staged = kv_segs_staged(db), t0 = kv_now(db);
 	int rc;
 
 	if (was_let_go(rl, &rl->rl_age_seen))
@@ -659,7 +654,7 @@ static int age_locked(struct kvdb *db)
 	if ((rc > 0 && jb->jb_left) || (!rc && jb->jb_is_unflushed))
 		rl->rl_old_stuck.sk_at = 0;
 	else
-		note_stuck(db, &rl->rl_old_stuck, kv_reloc_staged(db), rc);
+		note_stuck(db, &rl->rl_old_stuck, kv_segs_staged(db), rc);
 	if (rl->rl_old_stuck.sk_at)
 		atomic_store(&rl->rl_is_ageing, false);
 	return rc;

@@ -168,7 +168,6 @@ struct kv_in_use {
 	uint64_t iu_most;	/* of iu_runs: of one store */
 };
 void kv_space_in_use(struct kvdb *db, struct kv_in_use *u);
-uint64_t kv_space_of_segs(struct kvdb *db);	/* iu_segs alone */
 uint64_t kv_tree_bytes(const struct kv_tree *tr);	/* of its runs */
 /* Bytes of keys and values that a reader of now would find, about. */
 int kv_space_live(struct kvdb *db, uint64_t *live);
@@ -299,8 +298,6 @@ bool kv_reloc_frees(struct kvdb *db, bool whole);
 uint64_t kv_reloc_due(struct kvdb *db);
 /* A job wrote values of so many bytes; @whole: they leave staging. */
 void kv_reloc_wrote(struct kvdb *db, bool whole, uint64_t bytes);
-/* Bytes of values on staging, without those that leave it when readers let go. */
-uint64_t kv_reloc_staged(struct kvdb *db);
 /* Bytes of all runs, at the last look. */
 uint64_t kv_reloc_run_bytes(struct kvdb *db);
 void kv_reloc_stats(struct kvdb *db, struct kvdb_stats *st);

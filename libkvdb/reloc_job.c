@@ -361,7 +361,7 @@ uint64_t kv_rjob_space(struct kvdb *db, const struct kv_rjob *jb)
 		live += jb->jb_cand[i].vi_live;
 	}
 	if (!kv_rjob_takes(jb, MPOOL_STAGING))
-		bytes += kv_reloc_staged(db);
+		bytes += kv_segs_staged(db);
 	return bytes + kv_reloc_run_bytes(db) +
 	       (jb->jb_user > live ? jb->jb_user - live : 0);
 }
@@ -390,5 +390,5 @@ void kv_rjob_settle(struct kvdb *db, struct kv_rjob *jb, unsigned n)
 {
 	jb->jb_gain = gained(jb->jb_cand, n, jb->jb_bytes);
 	jb->jb_left = left_staging(jb->jb_cand, n);
-	jb->jb_is_unflushed = is_unflushed(jb, kv_reloc_staged(db));
+	jb->jb_is_unflushed = is_unflushed(jb, kv_segs_staged(db));
 }

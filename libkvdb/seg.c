@@ -588,7 +588,7 @@ static struct kv_seg *stock_take(struct kv_segs *ss)
 static unsigned stock_batch(struct kvdb *db, unsigned n, uint32_t *mclass)
 {
 	*mclass = db->d_log_class;
-	if (*mclass != MPOOL_STAGING || kv_staging_has_room(db, kv_reloc_staged(db)))
+	if (*mclass != MPOOL_STAGING || kv_staging_has_room(db, kv_segs_staged(db)))
 		return n;
 	*mclass = MPOOL_CAPACITY;
 	return (n + 1) / 2;
@@ -1018,26 +1018,24 @@ void kv_segs_each(struct kvdb *db, void (*fn)(void *arg, struct kv_seg *s), void
 	pthread_mutex_unlock(&ss->sg_lock);
 }
 
-uint64_t kv_segs_staged(struct kvdb *db)
+static uint64_t sum_now(struct kv_segs *ss, const uint64_t *sum)
 {
-	struct kv_segs *ss = db->d_segs;
 	uint64_t n;
 
 	pthread_mutex_lock(&ss->sg_lock);
-	n = ss->sg_staged;
+	n = *sum;
 	pthread_mutex_unlock(&ss->sg_lock);
 	return n;
 }
 
+uint64_t kv_segs_staged(struct kvdb *db)
+{
+	return sum_now(db->d_segs, &db->d_segs->sg_staged);
+}
+
 uint64_t kv_segs_in_use(struct kvdb *db)
 {
-	struct kv_segs *ss = db->d_segs;
-	uint64_t n;
-
-	pthread_mutex_lock(&ss->sg_lock);
-	n = ss->sg_in_use;
-	pthread_mutex_unlock(&ss->sg_lock);
-	return n;
+	return sum_now(db->d_segs, &db->d_segs->sg_in_use);
 }
 
 uint32_t kv_segs_count(struct kvdb *db)

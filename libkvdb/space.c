@@ -66,11 +66,6 @@ void kv_space_in_use(struct kvdb *db, struct kv_in_use *u)
 	kv_each_store(db, add_runs, false, u);
 }
 
-uint64_t kv_space_of_segs(struct kvdb *db)
-{
-	return kv_segs_in_use(db);
-}
-
 /* ---- what lives -------------------------------------------------------------- */
 
 /*

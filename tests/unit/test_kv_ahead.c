@@ -247,7 +247,7 @@ static void a_log_that_left_staging_has_a_stock(void)
 	};
 
 	open_on(KVDB_MANUAL, dev, 2);
-	while (kv_staging_has_room(db, kv_reloc_staged(db)))
+	while (kv_staging_has_room(db, kv_segs_staged(db)))
 		load(SEG);
 	while (kv_segs_stock_step(db) > 0)
 		;

@@ -329,7 +329,7 @@ static void runs_of_a_leaf_that_stay_apart_hold_up_no_spill(void)
 		most = tr->tr_nupper > most ? tr->tr_nupper : most;
 		kv_tree_put(db, tr);
 	}
-	T_OK(kv_staging_is_filling(db, kv_reloc_staged(db)));
+	T_OK(kv_staging_is_filling(db, kv_segs_staged(db)));
 	T_OK(most <= 2 * KV_SPILL_RUNS);
 	all_hold(2200);
 	done();
@@ -516,8 +516,8 @@ static void a_job_on_capacity_that_brings_little_is_not_the_last(void)
 	put_flushed(0, 10);
 	for (unsigned i = 0; i < 3; i++)
 		put_flushed(1000, 1900);
-	T_OK(kv_staging_is_filling(db, kv_reloc_staged(db)));
-	T_EQ(kv_staging_excess(db, kv_reloc_staged(db)), 0);
+	T_OK(kv_staging_is_filling(db, kv_segs_staged(db)));
+	T_EQ(kv_staging_excess(db, kv_segs_staged(db)), 0);
 	settle();
 	T_EQ(kvdb_stats(db, &st), 0);
 	T_OK(st.space_bytes <= 1100ull * VLEN * 3 / 2 + 16 * SEG);
@@ -673,7 +673,7 @@ static void two_jobs_share_the_room_there_is(void)
 	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
 	while (kvdb_poll(db) > 0)
 		;
-	for (uint32_t k = 6000; !kv_staging_excess(db, kv_reloc_staged(db)); k++) {
+	for (uint32_t k = 6000; !kv_staging_excess(db, kv_segs_staged(db)); k++) {
 		T_EQ(put(k), 0);
 		if (k % 64 == 0)
 			T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
@@ -723,7 +723,7 @@ static void a_job_for_staging_writes_what_it_promised(void)
 {
 	clk = &promise;
 	fresh(96u << 20, 16u << 20, KVDB_POLICY_DEFAULT);
-	for (uint32_t k = 0; !kv_staging_excess(db, kv_reloc_staged(db)); k++) {
+	for (uint32_t k = 0; !kv_staging_excess(db, kv_segs_staged(db)); k++) {
 		T_EQ(put(k), 0);
 		if (k % 64 == 0)
 			T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
