@@ -10,6 +10,7 @@
 #         cli                        tests/cli/test_*, executables
 #         lint                       tests/lint/*.sh and *.py
 #         ablate                     tests/ablate.py short, and planted
+#         guards planted             tests/ablate.py full and planted, in pieces when it is resumed
 #         asan tsan                  unit and conform again, from that build, shortened; with
 #                                    TEST_LONG crash, model, stress and soak too, asan: and cli
 #         fuzz                       tests/fuzz/fuzz_*, on their corpus
@@ -156,7 +157,8 @@ start_pieces() {
 	local n=1 i
 	[ -z "${RESUME-}" ] || [ -z "${TEST_LONG-}" ] || [ -n "${TEST_SHORT-}" ] || case $1.$2 in
 	model.model_kvdb) n=16 ;;
-	model.model_history | crash.* | fuzz.*) n=4 ;;
+	guards.*) n=8 ;;
+	model.model_history | crash.* | fuzz.* | planted.*) n=4 ;;
 	esac
 	if [ $n = 1 ]; then
 		start "$@"
@@ -318,6 +320,8 @@ for suite; do
 		O=$B/ablate start ablate planted 900 tests/ablate.py planted
 		unset TEST_SHORT
 		;;
+	guards) O=$B/ablate start_pieces guards ablate 1200 env JOBS=1 tests/ablate.py full ;;
+	planted) O=$B/ablate start_pieces planted ablate 1200 env JOBS=1 tests/ablate.py planted ;;
 	asan | tsan)
 		build=$B/address
 		[ "$suite" = tsan ] && build=$B/thread
@@ -436,6 +440,7 @@ table() {
 		}' "$out"
 	done | added | sort
 	for sum in "$log"/*.sum; do
+		[ -e "$sum" ] || continue
 		out=$(basename "$sum")
 		echo "${out%%.*} $(cat "$sum")"
 	done | awk '{ p[$1] += $2; f[$1] += $3; s[$1] += $4 }
