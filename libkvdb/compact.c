@@ -289,6 +289,8 @@ static void ask(struct kvdb_kvs *kvs)
 static const char *reason(int err)
 {
 	switch (err) {
+	case -EAGAIN:
+		return "writers were faster than merges; ask for it again";
 	case -EBUSY:
 		return "a bulk load is open";
 	case -ECANCELED:

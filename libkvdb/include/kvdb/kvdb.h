@@ -736,7 +736,8 @@ int kvdb_drain(struct kvdb *db, unsigned flags);
  * reached, when the pool has no room for it, when damage is met, and while a store is bulk loaded.
  * Threads: any. Blocking: I/O with KVDB_COMPACT_WAIT, else never long. Durability:
  * none promised; with KVDB_COMPACT_WAIT as kvdb_sync(). Errors: -EINVAL, -EROFS; with
- * KVDB_COMPACT_WAIT also -ENOSPC, -ECANCELED, -EBUSY (bulk load), -EUCLEAN, -EIO, -ENOMEM.
+ * KVDB_COMPACT_WAIT also -ENOSPC, -ECANCELED, -EBUSY (bulk load), -EUCLEAN, -EIO, -ENOMEM, -EAGAIN
+ * (writers were faster than merges: to be repeated).
  */
 int kvdb_compact(struct kvdb *db, unsigned flags);
 /**
