@@ -10,6 +10,8 @@
 # result.txt with commit, seed, machines, dates and the figure of each line, are
 # in $B/nightly.
 #
+# SCRATCH=DIR: programs keep their files there; in memory most are twice as fast.
+#
 # With RECORD the result is noted in DIR too, with what passed so far (parts.txt):
 # another clone of the commit goes on from there, on another machine as well.
 
@@ -122,8 +124,8 @@ fi
 SEED=$(cat "$dir/seed")
 export B O SEED TEST_LONG=1 RESUME=1
 echo "$(date -u '+%F %R') UTC: $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)," \
-	"$(nproc) cores, $(free -g | awk '/^Mem/ { print $2 }') GiB, Linux $(uname -r)" \
-	>>"$dir/begun"
+	"$(nproc) cores, $(free -g | awk '/^Mem/ { print $2 }') GiB, Linux" \
+	"$(uname -r)${SCRATCH:+, files in $SCRATCH}" >>"$dir/begun"
 
 steps="unit conform cli lint crash model stress soak asan tsan fuzz vm newer uml debug guards
 	planted coverage"

@@ -24,7 +24,7 @@
 #         debug                      the same in QEMU: several processors, preemption
 #
 # A program finds: O (build folder of its variant), BIN (its commands), TMPDIR
-# (its own empty folder on the build's file system, removed afterwards),
+# (its own empty folder, removed afterwards, on the build's file system or in SCRATCH),
 # TEST_SHORT=1 when it should take a tenth of its time, TEST_LONG=1 when it may
 # take ten times as long, SEED when the caller gave one. Standard input is
 # empty. It prints TAP; exit 77 or a plan of 0 means skipped.
@@ -46,7 +46,9 @@ O=$(realpath -m "${O:-$B}")
 JOBS=${JOBS:-2}
 log=$(realpath -m "${LOG:-$O/check}")
 [ -n "${RESUME-}" ] || rm -rf "$log"
-mkdir -p "$log" || exit 1
+scratch=$log
+[ -z "${SCRATCH-}" ] || scratch=$(realpath -m "$SCRATCH/mpool-tests.$$")
+mkdir -p "$log" "$scratch" || exit 1
 factor=1
 [ -n "${TEST_LONG-}" ] && factor=15
 
@@ -68,6 +70,7 @@ stop_all() {
 	pids=$(jobs -p)
 	# shellcheck disable=SC2046,SC2086
 	[ -n "$pids" ] && kill $pids $(below $pids) 2>/dev/null
+	[ -z "${SCRATCH-}" ] || { wait && rm -rf "$scratch"; }
 	echo "interrupted"
 	exit 130
 }
@@ -112,7 +115,7 @@ one() {
 	local suite=$1 name=$2 limit=$3 out rc start end
 	shift 3
 	out=$log/$suite.$name
-	export TMPDIR=$out.tmp
+	export TMPDIR=$scratch/$suite.$name.tmp
 	rm -rf "$TMPDIR"
 	mkdir -p "$TMPDIR"
 	# control sockets: the path of a socket is short
@@ -450,6 +453,7 @@ table() {
 					s[i] ? ", " s[i] " skipped" : "", f[i] ? "FAIL" : "ok"
 		}' | sort
 }
+[ -z "${SCRATCH-}" ] || rm -rf "$scratch"
 echo
 table | awk -F ' *[|] *' '{ printf "%-22s %-66s %-20s %s\n", $1, $2, $3, $4 }'
 echo
