@@ -17,7 +17,8 @@
  * The second and the third are a job's (reloc_job.c).
  *
  * Locks, outer first: rl_lock (a job for space, policy or scans), rl_age_lock (one for
- * staging, and any of both classes: G10), mg_lock or k_edit_lock, ro_lock, sg_lock.
+ * staging, and any of both classes: G10), mg_lock or k_edit_lock, ro_lock, sg_lock. Inside
+ * rl_force_lock nothing else is taken.
  */
 #include <errno.h>
 #include <math.h>
@@ -55,9 +56,10 @@ struct kv_reloc {
 	_Atomic(bool) rl_is_wanted;	/* rl_age_lock, by who has rl_lock */
 	_Atomic(unsigned) rl_cancels;	/* threads that cancel */
 	_Atomic(bool) rl_is_rescue;	/* the job is for a writer who has no room */
+	pthread_mutex_t rl_force_lock;	/* the next three; rl_forced is read without it */
 	_Atomic(uint64_t) rl_forced;	/* compact all there is: number of the call; 0 = no */
-	_Atomic(uint64_t) rl_forced_left; /* until so many bytes of segments were emptied */
-	_Atomic(uint64_t) rl_calls;	/* of kv_reloc_force() */
+	uint64_t rl_forced_left;	/* until so many bytes of segments were emptied */
+	uint64_t rl_calls;		/* of kv_reloc_force() */
 	double rl_max;			/* space_amp_max */
 	_Atomic(uint64_t) rl_live;	/* last estimate or count, bytes; 0 = none yet */
 	_Atomic(uint64_t) rl_key_bytes;	/* largest store's runs */
@@ -104,6 +106,7 @@ int kv_reloc_init(struct kvdb *db, double amp)
 		return -ENOMEM;
 	pthread_mutex_init(&rl->rl_lock, NULL);
 	pthread_mutex_init(&rl->rl_age_lock, NULL);
+	pthread_mutex_init(&rl->rl_force_lock, NULL);
 	kv_room_init(&rl->rl_room);
 	rl->rl_max = amp != 0 ? amp : AMP_DEFAULT;
 	db->d_reloc = rl;
@@ -118,6 +121,7 @@ void kv_reloc_fini(struct kvdb *db)
 		return;
 	pthread_mutex_destroy(&rl->rl_lock);
 	pthread_mutex_destroy(&rl->rl_age_lock);
+	pthread_mutex_destroy(&rl->rl_force_lock);
 	kv_room_fini(&rl->rl_room);
 	free(rl->rl_job.jb_cand);
 	free(rl->rl_age.jb_cand);
@@ -522,16 +526,21 @@ static void note_stuck(struct kvdb *db, struct kv_stuck *sk, uint64_t at, int rc
 }
 
 /*
- * As much was emptied as there was when it was asked for, beside writers some of what came since
- * (G15). Asked for again meanwhile, it is as much as then.
+ * A job for @call is over: so is the call if nothing is left to gain, @is_last, or as much was
+ * emptied as there was when it was made, beside writers some of what came since (G15). Asked for
+ * again meanwhile, it begins anew.
  */
-static bool is_spent(struct kv_reloc *rl)
+static void force_count(struct kv_reloc *rl, uint64_t call, bool is_last)
 {
 	uint64_t n = rl->rl_job.jb_gain + rl->rl_job.jb_bytes;
-	uint64_t left = atomic_load(&rl->rl_forced_left);
-	uint64_t rest = left > n ? left - n : 0;
 
-	return atomic_compare_exchange_strong(&rl->rl_forced_left, &left, rest) && !rest;
+	pthread_mutex_lock(&rl->rl_force_lock);
+	if (atomic_load(&rl->rl_forced) == call) {
+		rl->rl_forced_left -= n < rl->rl_forced_left ? n : rl->rl_forced_left;
+		if (is_last || !rl->rl_forced_left)
+			atomic_store(&rl->rl_forced, 0);
+	}
+	pthread_mutex_unlock(&rl->rl_force_lock);
 }
 
 static int step_locked(struct kvdb *db, uint64_t now)
@@ -556,9 +565,8 @@ static int step_locked(struct kvdb *db, uint64_t now)
 	rl->rl_stuck_burst = rl->rl_burst;
 	if (forced && rc < 0)
 		kv_compact_end(db, rc);
-	else if (forced && (is_spent(rl) || !rc || rl->rl_stuck.sk_at))
-		/* not what another asked for since */
-		atomic_compare_exchange_strong(&rl->rl_forced, &call, 0);
+	else if (forced)
+		force_count(rl, call, !rc || rl->rl_stuck.sk_at);
 	atomic_store(&rl->rl_next_space, 0);
 	return rc;
 }
@@ -834,15 +842,24 @@ void kv_reloc_make_room(struct kvdb *db)
 void kv_reloc_force(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
+	uint64_t n = space_in_use(db);
 
-	atomic_store(&rl->rl_forced_left, space_in_use(db));
-	atomic_store(&rl->rl_forced, 1 + atomic_fetch_add(&rl->rl_calls, 1));
+	pthread_mutex_lock(&rl->rl_force_lock);
+	rl->rl_forced_left = n;
+	atomic_store(&rl->rl_forced, ++rl->rl_calls);
+	pthread_mutex_unlock(&rl->rl_force_lock);
 	kv_reloc_look(db);
 }
 
 bool kv_reloc_unforce(struct kvdb *db)
 {
-	return atomic_exchange(&db->d_reloc->rl_forced, 0);
+	struct kv_reloc *rl = db->d_reloc;
+	bool was;
+
+	pthread_mutex_lock(&rl->rl_force_lock);
+	was = atomic_exchange(&rl->rl_forced, 0);
+	pthread_mutex_unlock(&rl->rl_force_lock);
+	return was;
 }
 
 bool kv_reloc_is_forced(struct kvdb *db)
