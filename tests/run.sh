@@ -49,6 +49,9 @@ log=$(realpath -m "${LOG:-$O/check}")
 scratch=$log
 [ -z "${SCRATCH-}" ] || scratch=$(realpath -m "$SCRATCH/mpool-tests.$$")
 mkdir -p "$log" "$scratch" || exit 1
+# control sockets: the path of a socket is short
+sockets=$(mktemp -d /tmp/kvrun.XXXXXX) || exit 1
+trap 'rm -rf "$sockets" ${SCRATCH:+"$scratch"}' EXIT
 factor=1
 [ -n "${TEST_LONG-}" ] && factor=15
 
@@ -70,7 +73,7 @@ stop_all() {
 	pids=$(jobs -p)
 	# shellcheck disable=SC2046,SC2086
 	[ -n "$pids" ] && kill $pids $(below $pids) 2>/dev/null
-	[ -z "${SCRATCH-}" ] || { wait && rm -rf "$scratch"; }
+	wait
 	echo "interrupted"
 	exit 130
 }
@@ -118,8 +121,7 @@ one() {
 	export TMPDIR=$scratch/$suite.$name.tmp
 	rm -rf "$TMPDIR"
 	mkdir -p "$TMPDIR"
-	# control sockets: the path of a socket is short
-	XDG_RUNTIME_DIR=$(mktemp -d /tmp/kvrun.XXXXXX)
+	XDG_RUNTIME_DIR=$(mktemp -d -p "$sockets")
 	export XDG_RUNTIME_DIR
 	start=$(date +%s%N)
 	timeout -k 10 $((limit * factor)) "$@" >"$out" 2>&1 </dev/null
@@ -453,7 +455,6 @@ table() {
 					s[i] ? ", " s[i] " skipped" : "", f[i] ? "FAIL" : "ok"
 		}' | sort
 }
-[ -z "${SCRATCH-}" ] || rm -rf "$scratch"
 echo
 table | awk -F ' *[|] *' '{ printf "%-22s %-66s %-20s %s\n", $1, $2, $3, $4 }'
 echo
