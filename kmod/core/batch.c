@@ -98,12 +98,16 @@ static int op_mark(struct batch *b, const struct mp_op *op)
 /* p_lock held */
 static void batch_unmark(struct batch *b, bool is_doubt)
 {
+	unsigned long irq;
 	u32 i;
 
 	for (i = 0; i < b->n; i++) {
 		struct mp_obj *obj = b->obj[i];
 
+		/* who writes looks at it under this lock */
+		spin_lock_irqsave(&obj->o_lock, irq);
 		obj->o_state &= ~MP_O_BUSY;
+		spin_unlock_irqrestore(&obj->o_lock, irq);
 		if (is_doubt && !obj->o_is_listed)
 			obj->o_state |= MP_O_DOUBT;
 		if (obj->o_refs || obj->o_is_listed)

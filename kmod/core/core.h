@@ -59,7 +59,7 @@ struct mp_obj {
 	u32 o_flags;		/* MP_OBJF_*; changed under p_lock and o_lock */
 	u32 o_crc;
 	u32 o_refs;		/* p_lock */
-	u32 o_state;		/* MP_O_*; p_lock */
+	u32 o_state;		/* MP_O_*; p_lock, MP_O_BUSY changes under o_lock too */
 	spinlock_t o_lock;
 	u64 o_wpos;		/* next byte to write; o_lock */
 	u64 o_fail_off;		/* lowest offset of a failed write; o_lock */

@@ -235,6 +235,9 @@ int mp_obj_write_begin(struct mp_obj *obj, u64 off, u64 len)
 		rc = -EINVAL;
 	else if (obj->o_is_placed && !CHECK(133, off == obj->o_wpos))
 		rc = -ERANGE;
+	/* not bound to what is written: it could lie below the length that a seal in flight has */
+	else if (!obj->o_is_placed && (obj->o_state & MP_O_BUSY))
+		rc = -EBUSY;
 	if (!rc) {
 		obj->o_is_placed = true;
 		obj->o_wpos = off + len;
@@ -243,6 +246,8 @@ int mp_obj_write_begin(struct mp_obj *obj, u64 off, u64 len)
 	spin_unlock_irqrestore(&obj->o_lock, irq);
 	if (rc == -EINVAL)
 		return mp_err(MP_OBJ_STATE, "object %llu is not open for writing", mp_obj_id(obj));
+	if (rc == -EBUSY)
+		return mp_err(MP_OBJ_BUSY, "object %llu", mp_obj_id(obj));
 	if (rc == -ERANGE)
 		return mp_err(MP_OBJ_STATE, "object %llu: write at %llu, it ends elsewhere",
 			      mp_obj_id(obj), off);

@@ -249,8 +249,8 @@ int mp_pool_batch(struct mp_pool *pool, const struct mp_op *op, u32 n);
 /*
  * Admission of one write: offset and length 4 KiB multiples, inside the
  * capacity, at the end of what was written (the first write of a reopened
- * append object chooses its place). 0 = go; then mp_obj_write_end() once.
- * Never sleeps for I/O.
+ * append object chooses its place, and is -EBUSY while a batch has the object). 0 = go; then
+ * mp_obj_write_end() once. Never sleeps for I/O.
  */
 int mp_obj_write_begin(struct mp_obj *obj, u64 off, u64 len);
 /*

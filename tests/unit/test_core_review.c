@@ -366,6 +366,51 @@ static void cut_create_leaves_a_pool_or_none(void)
 	}
 }
 
+static struct mp_obj *late_obj;
+static int late_rc;
+
+/* somebody writes while a seal makes the data durable */
+static int late_flush(struct mp_dev *d)
+{
+	struct mp_obj *o = late_obj;
+
+	late_obj = NULL;
+	if (o)
+		late_rc = mp_obj_write_begin(o, 0, MP_BLOCK);
+	return mem_flush(d);
+}
+
+/* INV-4: the first write of a reopened append object may go anywhere, also below what is sealed. */
+static void seal_in_flight_is_not_written_below(void)
+{
+	struct mp_op op = { .op_type = MP_OP_SEAL, .op_length = 65536 };
+	struct mp_obj *o;
+	struct rig r;
+	u64 id;
+
+	rig_init(&r, 1, 16 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(alloc_one(r.pool, MP_APPEND, 65536, &o), 0);
+	id = mp_obj_id(o);
+	T_EQ(fill(o, 0, 65536, 1), 0);
+	mp_obj_put(o);
+	rig_reopen(&r, 0);
+	ops = mem_ops;
+	ops.flush = late_flush;
+	r.dev[0]->d_ops = &ops;
+	T_EQ(mp_obj_open(r.pool, id, &o), 0);
+	late_obj = o;
+	late_rc = 1;
+	op.op_obj = o;
+	T_EQ(mp_pool_batch(r.pool, &op, 1), 0);
+	T_EQ(late_rc, -EBUSY);
+	if (!late_rc)
+		mp_obj_write_end(o, 0, 0);
+	T_EQ(mp_obj_write_begin(o, 0, MP_BLOCK), -EINVAL);
+	mp_obj_put(o);
+	rig_fini(&r);
+}
+
 int main(void)
 {
 	T_RUN(read_error_is_no_shorter_history);
@@ -376,5 +421,6 @@ int main(void)
 	T_RUN(who_reads_a_stopped_log_writes_nothing);
 	T_RUN(repeated_record_brings_nothing_back);
 	T_RUN(cut_create_leaves_a_pool_or_none);
+	T_RUN(seal_in_flight_is_not_written_below);
 	return t_done();
 }
