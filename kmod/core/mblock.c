@@ -16,6 +16,8 @@
  */
 #include "core.h"
 
+#define LIST_STEP	1024u	/* objects looked at under p_lock at a time */
+
 /* ---- space ---- */
 
 void mp_obj_free_space(struct mp_obj *obj, bool is_clean)
@@ -200,18 +202,23 @@ u64 mp_obj_id(const struct mp_obj *obj)
 int mp_obj_list(struct mp_pool *pool, u64 after, u64 tag, struct mp_obj_info *out, u32 max)
 {
 	struct mp_node *n;
-	u32 i = 0;
+	u32 i = 0, left;
 
 	if (after == ~0ull)
 		return 0;
-	mutex_lock(&pool->p_lock);
-	for (n = mp_tree_ceil(&pool->p_objs, after + 1); n && i < max; n = mp_tree_next(n)) {
-		struct mp_obj *obj = container_of(n, struct mp_obj, o_node);
+	do {
+		/* the others get their turn: all objects may be passed over for one of @tag */
+		mutex_lock(&pool->p_lock);
+		n = mp_tree_ceil(&pool->p_objs, after + 1);
+		for (left = LIST_STEP; n && i < max && left; n = mp_tree_next(n), left--) {
+			struct mp_obj *obj = container_of(n, struct mp_obj, o_node);
 
-		if (!tag || obj->o_tag == tag)
-			mp_obj_info(obj, &out[i++]);
-	}
-	mutex_unlock(&pool->p_lock);
+			if (!tag || obj->o_tag == tag)
+				mp_obj_info(obj, &out[i++]);
+			after = n->n_key;
+		}
+		mutex_unlock(&pool->p_lock);
+	} while (n && i < max);
 	return (int)i;
 }
 

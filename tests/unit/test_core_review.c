@@ -411,6 +411,41 @@ static void seal_in_flight_is_not_written_below(void)
 	rig_fini(&r);
 }
 
+/* A list looks at some objects at a time: what it wants may be behind any number of others. */
+static void list_passes_over_many(void)
+{
+	struct mp_alloc a[1000] = { { .al_kind = 0 } }, b = { .al_kind = MP_APPEND,
+			 .al_capacity = 4096, .al_tag = 9 };
+	static struct mp_obj *o[1000];
+	struct mp_obj_info oi[3];
+	struct rig r;
+	u64 last;
+	int i, k;
+
+	rig_init(&r, 1, 64 << 20);
+	T_EQ(rig_open(&r), 0);
+	for (i = 0; i < 1000; i++) {
+		a[i].al_kind = MP_APPEND;
+		a[i].al_capacity = 4096;
+		a[i].al_tag = 1;
+	}
+	for (k = 0; k < 3; k++) {
+		T_EQ(mp_obj_alloc(r.pool, a, 1000, o), 0);
+		for (i = 0; i < 1000; i++)
+			mp_obj_put(o[i]);
+	}
+	T_EQ(mp_obj_alloc(r.pool, &b, 1, o), 0);
+	last = mp_obj_id(o[0]);
+	mp_obj_put(o[0]);
+	T_EQ(mp_obj_list(r.pool, 0, 9, oi, 3), 1);
+	T_EQ(oi[0].oi_id, last);
+	T_EQ(mp_obj_list(r.pool, 0, 8, oi, 3), 0);
+	T_EQ(mp_obj_list(r.pool, last, 0, oi, 3), 0);
+	T_EQ(mp_obj_list(r.pool, last - 1, 0, oi, 3), 1);
+	T_EQ(mp_obj_list(r.pool, 0, 1, oi, 3), 3);
+	rig_fini(&r);
+}
+
 int main(void)
 {
 	T_RUN(read_error_is_no_shorter_history);
@@ -422,5 +457,6 @@ int main(void)
 	T_RUN(repeated_record_brings_nothing_back);
 	T_RUN(cut_create_leaves_a_pool_or_none);
 	T_RUN(seal_in_flight_is_not_written_below);
+	T_RUN(list_passes_over_many);
 	return t_done();
 }
