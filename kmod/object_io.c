@@ -210,7 +210,9 @@ static ssize_t read_direct(struct kiocb *iocb, struct iov_iter *to)
 	}
 	iov_iter_truncate(to, len);
 	rc = iomap_dio_rw(iocb, to, &obj_iomap_ops, &obj_read_ops, 0, NULL, 0);
-	iov_iter_reexpand(to, iov_iter_count(to) + over);
+	/* of a read in flight the iterator may be gone with its request */
+	if (rc != -EIOCBQUEUED)
+		iov_iter_reexpand(to, iov_iter_count(to) + over);
 	return rc;
 }
 
