@@ -22,6 +22,7 @@
 #include "trace.h"
 
 #define BIO_BYTES	(1u << 20)	/* of one bio */
+#define ZERO_STEP	(64ull << 20)	/* between two looks at what the caller was sent */
 
 /* ---- removed devices ---- */
 
@@ -155,13 +156,21 @@ static int dev_discard(struct mp_dev *md, u64 off, u64 len)
 	return rc;
 }
 
+/* in steps: a device without the command is written for hours, and its caller may be killed */
 static int dev_zero(struct mp_dev *md, u64 off, u64 len)
 {
 	struct mpk_dev *dev = mpk_dev_of(md);
-	int rc = mp_dev_err(blkdev_issue_zeroout(dev->dv_bdev, off >> SECTOR_SHIFT,
-						 len >> SECTOR_SHIFT, GFP_NOIO, 0));
+	int rc = 0;
+	u64 n;
 
-	mpk_dev_account(dev, true, len, rc);
+	for (; len && !rc; off += n, len -= n) {
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		n = min_t(u64, len, ZERO_STEP);
+		rc = mp_dev_err(blkdev_issue_zeroout(dev->dv_bdev, off >> SECTOR_SHIFT,
+						     n >> SECTOR_SHIFT, GFP_NOIO, 0));
+		mpk_dev_account(dev, true, n, rc);
+	}
 	return rc;
 }
 

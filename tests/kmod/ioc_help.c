@@ -72,6 +72,7 @@ int ioc_disk_make(struct ioc_disk *dk, const char *name, unsigned int mib, unsig
 	rc = rc ? rc : nullb_set(name, "zoned", is_zoned);
 	rc = rc || !is_zoned ? rc : nullb_set(name, "zone_size", 4);
 	rc = rc ? rc : nullb_set(name, "cache_size", 0);
+	rc = rc || !(flags & IOC_DISK_SERIAL) ? rc : nullb_set(name, "hw_queue_depth", 1);
 	rc = rc ? rc : nullb_set(name, "irqmode", latency_ns ? 2 : 0);
 	rc = rc || !latency_ns ? rc : nullb_set(name, "completion_nsec", latency_ns);
 	rc = rc ? rc : nullb_set(name, "power", 1);

@@ -24,6 +24,7 @@ struct ioc_disk {
 int ioc_disks_init(const char **why);
 #define IOC_DISK_ZONED		0x1u
 #define IOC_DISK_NO_DISCARD	0x2u
+#define IOC_DISK_SERIAL		0x4u	/* one request at a time, no discard */
 /* @latency_ns: completions come that much later, from a timer; 0: at once */
 int ioc_disk_make(struct ioc_disk *dk, const char *name, unsigned int mib, unsigned int flags,
 		  unsigned int latency_ns);

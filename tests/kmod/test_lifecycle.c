@@ -5,6 +5,7 @@
  */
 #include <grp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/file.h>
 #include <sys/syscall.h>
@@ -610,6 +611,58 @@ static void it_can_be_done_a_hundred_times(void)
 	T_OK(n[0] + n[1] > 0);
 }
 
+#define ZEROES	(256ull << 20)
+
+/* takes five seconds on that disk */
+static int alloc_zeroed(void *arg)
+{
+	uint64_t id;
+
+	return ioc_alloc(*(int *)arg, 2, 0, ZEROES, 7, &id) ? 1 : 0;
+}
+
+/* a device that has no command for zeroes: what is killed does not fill the rest */
+static void an_allocation_that_writes_zeroes_can_be_killed(void)
+{
+	struct mpool_ioc_dev dev = { 0 };
+	uint64_t ios, before, now, id;
+	struct mpool_ioc_info in;
+	struct ioc_disk dk;
+	int fd, i, st = 0;
+	pid_t pid;
+
+	T_EQ(ioc_disk_make(&dk, "ktzero", 384, IOC_DISK_SERIAL, 20000000), 0);
+	dev.id_fd = dk.dk_fd;
+	KT_EQ(ioc_create(rig.ctl, "ktzero", &dev, 1, 0600, 0), 0);
+	KT_EQ(ioc_activate(rig.ctl, &dev, 1, 0), 0);
+	kt_settle("/dev/mpool/ktzero", 1);
+	fd = ioc_pool_open("ktzero", O_RDWR);
+	T_OK(fd >= 0);
+	T_EQ(ioc_disk_writes(&dk, &ios, &before), 0);
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0)
+		_exit(alloc_zeroed(&fd));
+	T_OK(pid > 0);
+	for (now = before, i = 0; now - before < 4096 && i < 10000; i++) {
+		usleep(1000);
+		T_EQ(ioc_disk_writes(&dk, &ios, &now), 0);
+	}
+	T_EQ(kill(pid, SIGKILL), 0);
+	T_EQ(waitpid(pid, &st, 0), pid);
+	T_OK(WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL);
+	T_EQ(ioc_disk_writes(&dk, &ios, &now), 0);
+	printf("# %llu of %llu bytes\n", (unsigned long long)(now - before) * 512, ZEROES);
+	T_OK(now - before >= 4096 && (now - before) * 512 < ZEROES);
+	/* nothing of it is left, and the pool goes on */
+	T_EQ(ioc_info(fd, &in), 0);
+	T_EQ(in.in_objects, 0);
+	KT_EQ(ioc_alloc(fd, 2, 0, 1 << 20, 7, &id), 0);
+	close(fd);
+	KT_EQ(ioc_deactivate(rig.ctl, "ktzero"), 0);
+	ioc_disk_remove(&dk);
+}
+
 static void destroy_leaves_no_pool(void)
 {
 	struct mpool_ioc_probe pr = { .pr_fd = rig.disk[0].dk_fd };
@@ -655,6 +708,7 @@ int main(void)
 		T_RUN(a_name_is_free_when_its_node_has_gone);
 		T_RUN(what_an_add_has_left_is_free);
 		T_RUN(it_can_be_done_a_hundred_times);
+		T_RUN(an_allocation_that_writes_zeroes_can_be_killed);
 		T_RUN(destroy_leaves_no_pool);
 	}
 	T_RUN(disks_go);
