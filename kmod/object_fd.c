@@ -320,12 +320,23 @@ static void objfs_evict_inode(struct inode *inode)
 	mpk_pool_kick_discard(on->on_pool);
 }
 
+/* syncfs(), sync(): what fsync() is to one object; to no pool before it is mounted */
+static int objfs_sync_fs(struct super_block *sb, int wait)
+{
+	struct mpk_pool *pool = smp_load_acquire(&sb->s_fs_info);
+
+	if (!wait || !pool || pool->pl_is_rdonly)
+		return 0;
+	return mp_pool_flush(pool->pl_core, ~0u);
+}
+
 static const struct super_operations objfs_sops = {
 	.alloc_inode	= objfs_alloc_inode,
 	.free_inode	= objfs_free_inode,
 	.drop_inode	= objfs_drop_inode,
 	.evict_inode	= objfs_evict_inode,
 	.statfs		= simple_statfs,
+	.sync_fs	= objfs_sync_fs,
 };
 
 static int objfs_init_fs_context(struct fs_context *fc)
@@ -384,7 +395,8 @@ int mpk_objfs_mount(struct mpk_pool *pool)
 	if (IS_ERR(mnt))
 		return PTR_ERR(mnt);
 	mpk_pool_get(pool);
-	mnt->mnt_sb->s_fs_info = pool;
+	/* pairs with objfs_sync_fs() */
+	smp_store_release(&mnt->mnt_sb->s_fs_info, pool);
 	pool->pl_mnt = mnt;
 	rc = objfs_set_readahead(mnt->mnt_sb);
 	if (rc)

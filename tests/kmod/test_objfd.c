@@ -272,6 +272,32 @@ static void writes_only_follow_on(void)
 	obj_delete(id);
 }
 
+/* of both members */
+static unsigned long flushes(void)
+{
+	FILE *f = popen("cat /sys/class/mpool/" POOL "/member?/flushes", "re");
+	unsigned long n, m;
+
+	T_OK(f && fscanf(f, "%lu %lu", &n, &m) == 2);
+	pclose(f);
+	return n + m;
+}
+
+static void what_was_written_is_flushed_by_syncfs(void)
+{
+	uint64_t id = obj_new(MBLOCK, MIB);
+	int fd = obj_open(id, WR);
+	unsigned long before = flushes(), after;
+
+	obj_write(fd, id, 0, BLK);
+	T_EQ(syncfs(fd), 0);
+	T_OK((after = flushes()) > before);
+	T_EQ(syncfs(fd), 0);
+	T_EQ(flushes(), after);		/* nothing to do */
+	close(fd);
+	KT_EQ(ioc_drop(rig.rw, id), 0);
+}
+
 static void append_object_chooses_its_place_and_is_sealed(void)
 {
 	uint64_t id = obj_new(APPEND, MIB);
@@ -1111,6 +1137,7 @@ static void read_only_pool_opens_nothing_for_writing(void)
 	kt_open(&rig);
 	KT_EQ(ioc_obj_open(rig.rw, app, WR), -EROFS);
 	fd = obj_open(app, RD);
+	T_EQ(syncfs(fd), 0);
 	T_ERR(reopen(fd, O_RDWR), EROFS);
 	close(fd);
 	fd = obj_open(id, CACHED);
@@ -1142,6 +1169,8 @@ int main(void)
 		return t_done();
 	RUN(object_looks_like_a_file);
 	RUN(writes_only_follow_on);
+	RUN(what_was_written_is_flushed_by_syncfs);
+	RUN(what_was_written_is_flushed_by_syncfs);
 	RUN(append_object_chooses_its_place_and_is_sealed);
 	RUN(final_object_refuses_writes_on_every_path);
 	RUN(file_opened_before_the_commit_sees_it);
