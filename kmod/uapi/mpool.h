@@ -448,8 +448,9 @@ struct mpool_ioc_batch {
  * struct mpool_ioc_open - MPOOL_IOC_OPEN: an object as a file; returns the descriptor
  * @op_id: a durable object, or one held by this file
  *
- * pread, pwrite, io_uring, mmap, fsync, fadvise. Writes follow on where the
- * object ends, with O_DIRECT only, in multiples of 4 KiB; the rest is -EINVAL.
+ * pread, pwrite, io_uring, mmap, fsync, syncfs (the whole pool), fadvise. Writes follow
+ * on where the object ends, with O_DIRECT only, in multiples of 4 KiB; the rest is
+ * -EINVAL, and a first write while a batch has the object in flight -EBUSY.
  * Reading with the page cache and mapping need a committed or sealed object.
  * Shared writable maps, truncate, fallocate, extended attributes, chmod and chown are
  * refused. Opening it again through /proc checks the pool's permissions anew.

@@ -524,8 +524,9 @@ enum mpool_io_type { MPOOL_READ = 1, MPOOL_WRITE = 2, MPOOL_FLUSH = 3, MPOOL_BAT
  * @cookie: returned in the completion; the result of a batch is 0 or -errno
  *
  * Writes of an append object continue where the object ends; several may be in
- * flight. Rewriting is refused with -EINVAL. A request that crosses extents is
- * split by the queue and completes once.
+ * flight. Rewriting is refused with -EINVAL, and with -EBUSY a first write since the
+ * object was opened while a batch has it in flight. A request that crosses extents
+ * is split by the queue and completes once.
  */
 struct mpool_io {
 	struct mpool_obj *obj;
@@ -607,7 +608,7 @@ int mpool_read(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, uns
 /**
  * mpool_write() - write synchronously without a queue; as one MPOOL_WRITE.
  * Threads: any. Blocking: I/O. Durability: none until flushed. Errors: -EIO,
- * -EINVAL, -EROFS, -ENOSPC, -ENOMEM, and -EMFILE of a pool of the module.
+ * -EINVAL, -EBUSY, -EROFS, -ENOSPC, -ENOMEM, and -EMFILE of a pool of the module.
  */
 int mpool_write(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned iovcnt);
 
