@@ -146,7 +146,7 @@ static int seg_begin(struct kvdb_bulk *b, uint32_t rec)
 	int err;
 
 	if (kv_vec_grow(&b->b_segs, &b->b_cap, b->b_nsegs + 1, sizeof(b->b_segs[0])))
-		return kv_error(-ENOMEM, "MP0902", "no memory for a bulk load");
+		return -ENOMEM;
 	err = seg_get(b, need > bytes ? need : bytes);
 	if (err)
 		return err;
@@ -298,14 +298,14 @@ int kvdb_bulk_open(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_bulk **out)
 	if (!b || posix_memalign((void **)&b->b_frame, MPOOL_ALIGN, KV_FRAME_MAX)) {
 		free(b);
 		atomic_store(&kvs->k_bulk, false);
-		return kv_error(-ENOMEM, "MP0902", "no memory for a bulk load");
+		return kv_error_memory(-ENOMEM, "a bulk load");
 	}
 	atomic_fetch_add(&kvs->k_cursors, 1);	/* the store is not dropped meanwhile */
 	b->b_kvs = kvs;
 	err = bulk_begin(db, b);
 	if (err) {
 		bulk_free(b);
-		return err;
+		return kv_error_memory(err, "a bulk load");
 	}
 	*out = b;
 	return 0;
@@ -335,12 +335,32 @@ static int check_record(struct kvdb_bulk *b, const void *key, size_t klen, const
 	return 0;
 }
 
-int kvdb_bulk_add(struct kvdb_bulk *b, const void *key, size_t klen, const void *val, size_t vlen)
+static int record_add(struct kvdb_bulk *b, const void *key, size_t klen, const void *val,
+		      size_t vlen)
 {
 	struct kv_ent e = { .e_key = key, .e_klen = (uint16_t)klen, .e_vlen = (uint32_t)vlen,
-			    .e_seq = b->b_seq };
-	struct kv_tctx *tc;
+			    .e_val = val, .e_seq = b->b_seq,
+			    .e_kind = vlen > KV_INLINE_MAX ? KV_ENT_REF : KV_ENT_INLINE };
+	struct kvdb *db = b->b_kvs->k_db;
 	uint64_t ttl_s;
+	int err = kv_may_change(db);
+
+	if (!err && vlen > KV_VALUE_PLAIN)
+		err = kv_mdc_allow_large(db);
+	if (err)
+		return err;
+	e.e_vcrc = mpool_crc32c(0, val, vlen);
+	ttl_s = atomic_load_explicit(&b->b_kvs->k_prop[KV_PROP_TTL], memory_order_relaxed);
+	if (ttl_s)
+		e.e_expiry = kv_expiry(db, ttl_s);
+	if (e.e_kind == KV_ENT_REF)
+		err = value_add(b, &e, val);
+	return err ? err : kv_run_build_add(b->b_build, &e);
+}
+
+int kvdb_bulk_add(struct kvdb_bulk *b, const void *key, size_t klen, const void *val, size_t vlen)
+{
+	struct kv_tctx *tc;
 	int err = check_record(b, key, klen, val, vlen);
 
 	if (err)
@@ -348,26 +368,10 @@ int kvdb_bulk_add(struct kvdb_bulk *b, const void *key, size_t klen, const void 
 	if (b->b_err)
 		return kv_error(b->b_err, "MP0993", "%s: the bulk load has failed",
 				b->b_kvs->k_name);
-	err = kv_may_change(b->b_kvs->k_db);
-	if (!err && vlen > KV_VALUE_PLAIN)
-		err = kv_mdc_allow_large(b->b_kvs->k_db);
+	err = record_add(b, key, klen, val, vlen);
 	if (err) {
 		b->b_err = err;
-		return err;
-	}
-	e.e_vcrc = mpool_crc32c(0, val, vlen);
-	e.e_kind = vlen > KV_INLINE_MAX ? KV_ENT_REF : KV_ENT_INLINE;
-	e.e_val = val;
-	ttl_s = atomic_load_explicit(&b->b_kvs->k_prop[KV_PROP_TTL], memory_order_relaxed);
-	if (ttl_s)
-		e.e_expiry = kv_expiry(b->b_kvs->k_db, ttl_s);
-	if (e.e_kind == KV_ENT_REF)
-		err = value_add(b, &e, val);
-	if (!err)
-		err = kv_run_build_add(b->b_build, &e);
-	if (err) {
-		b->b_err = err;
-		return err;
+		return kv_error_memory(err, "a bulk load");
 	}
 	memcpy(b->b_last, key, klen);
 	b->b_last_len = (uint16_t)klen;
@@ -432,11 +436,11 @@ int kvdb_bulk_finish(struct kvdb_bulk *b)
 		err = kv_segs_seal(db, b->b_segs, b->b_nsegs);	/* B3 */
 	if (err) {
 		kvdb_bulk_abort(b);
-		return err;
+		return kv_error_memory(err, "a bulk load");
 	}
 	err = kv_run_build_finish(b->b_build, &r);	/* a failure frees it */
 	if (!err && r)
 		err = publish(b, r);
 	bulk_free(b);
-	return err;
+	return kv_error_memory(err, "a bulk load");
 }

@@ -676,6 +676,22 @@ static int call_cq(struct kvdb *db, struct kvdb_kvs *kvs)
 	return taken < 4 ? -ENOMEM : err;
 }
 
+/* The first value that large is noted in the container; a load that could not has failed. */
+static int call_bulk(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	static char huge[KV_VALUE_PLAIN + 1];
+	struct kvdb_bulk *b;
+	int err = kvdb_bulk_open(kvs, 0, &b), end;
+
+	(void)db;
+	if (err)
+		return err;
+	err = kvdb_bulk_add(b, "n", 1, huge, sizeof(huge));
+	end = kvdb_bulk_finish(b);
+	T_OK(!err || end == err);
+	return end;
+}
+
 static void look_none(struct kvdb_kvs *kvs, bool done, unsigned k)
 {
 	(void)kvs;
@@ -692,6 +708,7 @@ static const struct call calls[] = {
 	{ "multi-get", call_getm, look_none },
 	{ "pinned get", call_pin, look_none },
 	{ "queue", call_cq, look_put },
+	{ "bulk load", call_bulk, look_put },
 };
 
 static void a_call_without_memory_does_all_or_nothing(void)
