@@ -127,11 +127,11 @@ static bool key_make(void)
 
 static struct kv_thread *thread_new(void)
 {
-	struct kv_thread *t = aligned_alloc(128, sizeof(*t));
+	struct kv_thread *t;
 
-	/* a few hundred bytes, once per thread: there is nobody to tell. The key is there by now */
-	if (!t || !key_make())
-		abort();
+	/* a few hundred bytes, once per thread: there is nobody to tell, so they are waited for */
+	while (!(t = aligned_alloc(128, sizeof(*t))))
+		kv_nap();
 	memset(t, 0, sizeof(*t));
 	pthread_mutex_lock(&reg_lock);
 	t->t_no = next_no++;

@@ -271,6 +271,13 @@ static struct kvdb *open_whole(void)
 	return db;
 }
 
+static unsigned found(struct kvdb_kvs *kvs, const char *key)
+{
+	size_t len;
+
+	return kvdb_get(kvs, key, strlen(key), NULL, 0, &len) ? 0 : 1;
+}
+
 /* ---- a database that has stopped ------------------------------------------------------- */
 
 /* With all allocations failing @fn ends, with an error, after the first. */
@@ -318,6 +325,29 @@ static int no_wait(struct kvdb *db, struct kvdb_kvs *kvs)
 {
 	(void)kvs;
 	return !kv_realloc_wait(db, NULL, 1);
+}
+
+static void *first_call(void *kvs)
+{
+	T_EQ(found(kvs, "000333"), 1);
+	return NULL;
+}
+
+/* What a thread needs at its first call is waited for: there is no one to tell. */
+static void a_new_thread_waits_for_memory(void)
+{
+	struct kvdb *db = open_whole();
+	struct kvdb_kvs *kvs;
+	pthread_t t;
+
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	T_EQ(found(kvs, "000333"), 1);
+	fail_at(1, true);
+	T_EQ(pthread_create(&t, NULL, first_call, kvs), 0);
+	T_EQ(pthread_join(t, NULL), 0);
+	T_OK(sim.s_fault.f_fired);
+	fail_at(0, false);
+	T_EQ(kvdb_close(db), 0);
 }
 
 static void nobody_waits_for_memory_of_what_has_stopped(void)
@@ -510,13 +540,6 @@ struct call {
 };
 
 static char big[70000];
-
-static unsigned found(struct kvdb_kvs *kvs, const char *key)
-{
-	size_t len;
-
-	return kvdb_get(kvs, key, strlen(key), NULL, 0, &len) ? 0 : 1;
-}
 
 static void expect(struct kvdb_kvs *kvs, const char *key, bool is, const char *what, unsigned k)
 {
@@ -1099,6 +1122,7 @@ int main(void)
 	T_RUN(a_dropped_stores_failed_deletes_are_tried_again);
 	T_RUN(no_segment_is_lost_without_memory);
 	T_RUN(space_is_bounded_when_there_is_memory_again);
+	T_RUN(a_new_thread_waits_for_memory);
 	T_RUN(nobody_waits_for_memory_of_what_has_stopped);
 	T_RUN(a_table_that_grows_without_memory_has_each_key_once);
 	T_RUN(a_cursor_that_had_no_memory_shows_the_write_set);
