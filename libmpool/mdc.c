@@ -99,14 +99,12 @@ static int mdc_put_header(struct mpool_mdc *mdc, int i, uint64_t gen, int is_com
 static int mdc_get(struct mpool_mlog *log, uint64_t *pos, struct mdc_header_omf *head, void *buf,
 		   size_t size, size_t *len)
 {
-	size_t room = size + sizeof(head->mh_prefix);
+	size_t room = sizeof(head->mh_prefix) + (size < MDC_RECORD_MAX ? size : MDC_RECORD_MAX);
 	char *tmp;
 	int rc;
 
 	if (room < sizeof(*head))
 		room = sizeof(*head);
-	if (room > MDC_RECORD_MAX + 8u)
-		room = MDC_RECORD_MAX + 8u;
 	tmp = malloc(room);
 	if (!tmp)
 		return -ENOMEM;

@@ -123,6 +123,7 @@ static void what_is_not_synced_is_read(void)
 {
 	struct mpool *mp = th_new_pool(NULL, NULL);
 	struct iovec v[2] = { rec("hello "), rec("world") };
+	struct iovec large = rec("more than the header of a log, which is read too");
 	struct mpool_mlog *log;
 	struct mpool_mdc *mdc;
 	uint64_t id, pos = 0;
@@ -142,9 +143,13 @@ static void what_is_not_synced_is_read(void)
 	T_EQ(mpool_mdc_create(mp, "meta", MPOOL_STAGING, 64 << 10, 9), 0);
 	T_EQ(mpool_mdc_open(mp, "meta", &mdc), 0);
 	T_EQ(mpool_mdc_append(mdc, v, 2, 0), 0);
+	T_EQ(mpool_mdc_append(mdc, &large, 1, 0), 0);
 	pos = 0;
 	T_EQ(mpool_mdc_read(mdc, &pos, buf, sizeof(buf), &len), 0);
 	T_EQ(len, 11);
+	/* the largest size there is, as of who knows that it fits */
+	T_EQ(mpool_mdc_read(mdc, &pos, buf, SIZE_MAX, &len), 0);
+	T_EQ(len, large.iov_len);
 	mpool_mdc_close(mdc);
 	T_EQ(mpool_close(mp), 0);
 }
