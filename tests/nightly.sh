@@ -37,6 +37,8 @@ taken_up() {
 		out = dir "/" $2 "/" $3
 		system("mkdir -p " dir "/" $2)
 		print $4, $5, $6 >out ".sum"
+		close(out ".sum")
+		printf "" >out
 	}
 	$1 == "machine" { system("mkdir -p " dir "/" $2 "; : >" dir "/" $2 "/passed") }
 	/^# figure: / { print >out }' "$RECORD/parts.txt"
