@@ -79,7 +79,10 @@ run() {
 # rows STEP: the table of run.sh, or what coverage.py says of itself
 rows() {
 	case $1 in
-	coverage) sed -n 's/^# figure: //p' "$dir/$1.out" ;;
+	coverage)
+		sed -n 's/^# figure: //p' "$dir/$1.out" |
+			awk -F ' *[|] *' '{ printf "%-22s %s\n", $1, $2 }'
+		;;
 	*) LOG=$dir/$1 tests/run.sh | sed '/^$/d' ;;
 	esac
 }
