@@ -204,8 +204,8 @@ static int walk(struct window *w, u64 limit, struct walk *wk)
 	return 0;
 }
 
-/* a region that does not begin with a frame: does anything in it prove epoch > @epoch? */
-static bool has_newer(struct window *w, u64 epoch)
+/* a region that does not begin with a frame: does anything in it prove more than @best? */
+static bool has_newer(struct window *w, const struct walk *best)
 {
 	struct mp_frame fr;
 	u64 off;
@@ -216,7 +216,8 @@ static bool has_newer(struct window *w, u64 epoch)
 		if (!p)
 			return false;
 		if (mp_frame_peek(p, w->w_pool->p_uuid, w->w_base + off,
-				  MP_FRAME_MAX / MP_BLOCK, &fr) || fr.mf_epoch <= epoch)
+				  MP_FRAME_MAX / MP_BLOCK, &fr) || fr.mf_epoch <= best->wk_epoch ||
+		    fr.mf_gen < best->wk_gen)
 			continue;
 		if (frame_get(w, off, &fr) &&
 		    (!(fr.mf_flags & MP_FRAME_CKPT) || (fr.mf_flags & MP_FRAME_END)))
@@ -233,6 +234,19 @@ struct load {
 	bool has_best;
 };
 
+/*
+ * The later life first: a checkpoint that reached one mirror only counts for nobody when that
+ * mirror could not be read at the next open, which went on in the epoch before. INV-21
+ */
+static bool is_better(const struct walk *wk, const struct walk *best)
+{
+	if (!CHECK(122, wk->wk_gen == best->wk_gen))
+		return wk->wk_gen > best->wk_gen;
+	if (wk->wk_epoch != best->wk_epoch)
+		return wk->wk_epoch > best->wk_epoch;
+	return wk->wk_end > best->wk_end;
+}
+
 static void load_pick(struct mp_mdlog *md, struct load *l)
 {
 	u32 m, r;
@@ -243,8 +257,7 @@ static void load_pick(struct mp_mdlog *md, struct load *l)
 
 			if (!wk->wk_is_complete || (wk->wk_epoch & 1) != r)
 				continue;
-			if (!l->has_best || wk->wk_epoch > best->wk_epoch ||
-			    (wk->wk_epoch == best->wk_epoch && wk->wk_end > best->wk_end)) {
+			if (!l->has_best || is_better(wk, best)) {
 				l->best_m = m;
 				l->best_r = r;
 				l->has_best = true;
@@ -272,6 +285,7 @@ static int load_doubt(struct mp_pool *pool, struct load *l)
 					      path, wk->wk_ahead, best->wk_seq);
 			/* an incomplete newer checkpoint is torn, unless it was once complete */
 			if (wk->wk_has_first && wk->wk_epoch > best->wk_epoch &&
+			    wk->wk_gen >= best->wk_gen &&
 			    !CHECK(114, wk->wk_ahead <= wk->wk_seq))
 				return mp_err(MP_MD_CORRUPT, "%s: checkpoint %llu is damaged", path,
 					      wk->wk_epoch);
@@ -281,7 +295,7 @@ static int load_doubt(struct mp_pool *pool, struct load *l)
 			l->w.w_base = md->md_off + r * md->md_bytes;
 			l->w.w_len = 0;
 			l->w.w_rc = 0;
-			if (!CHECK(115, !has_newer(&l->w, best->wk_epoch)))
+			if (!CHECK(115, !has_newer(&l->w, best)))
 				return mp_err(MP_MD_CORRUPT,
 					      "%s: the start of region %u is damaged", path, r);
 			l->io[m] = l->io[m] ? l->io[m] : l->w.w_rc;
@@ -445,6 +459,18 @@ static int load_unread(struct mp_mdlog *md, const struct load *l)
 			 md->md_dev[0]->pd_dev->d_path, l->io[0]);
 }
 
+/* do all mirrors have the checkpoint of the best chain? Then nobody went on without it */
+static bool is_everywhere(const struct mp_mdlog *md, const struct load *l)
+{
+	u64 epoch = l->wk[l->best_m][l->best_r].wk_epoch;
+	u32 m;
+
+	for (m = 0; m < md->md_ndevs; m++)
+		if (!l->wk[m][l->best_r].wk_is_complete || l->wk[m][l->best_r].wk_epoch != epoch)
+			return false;
+	return true;
+}
+
 static int load_all(struct mp_pool *pool, struct load *l, mp_finding_fn *fn, void *arg)
 {
 	struct mp_mdlog *md = &pool->p_md;
@@ -465,7 +491,8 @@ static int load_all(struct mp_pool *pool, struct load *l, mp_finding_fn *fn, voi
 	 * A torn start of a new checkpoint may look like the old epoch that it
 	 * overwrites, whole on that mirror: the other region holds a newer one then.
 	 */
-	if (!l->has_best || l->wk[l->best_m][l->best_r].wk_epoch < epoch[!newer]) {
+	if (!l->has_best || l->wk[l->best_m][l->best_r].wk_epoch < epoch[!newer] ||
+	    !is_everywhere(md, l)) {
 		rc = load_walk(md, l, !newer);
 		if (rc)
 			return rc;

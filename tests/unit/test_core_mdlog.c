@@ -350,6 +350,70 @@ static void records_that_contradict_are_refused_and_change_nothing(void)
 	rig_fini(&r);
 }
 
+/* The end of a checkpoint does not come to this device. */
+static int write_no_end(struct mp_dev *d, u64 off, const void *buf, size_t len, unsigned int flags)
+{
+	const struct mp_frame_omf *mf = buf;
+
+	if (le32_to_cpu(mf->mf_magic) == MP_FRAME_MAGIC &&
+	    le16_to_cpu(mf->mf_flags) & MP_FRAME_END)
+		return -EIO;
+	return mem_write(d, off, buf, len, flags);
+}
+
+/* The region of even epochs cannot be read. */
+static int read_no_even(struct mp_dev *d, u64 off, void *buf, size_t len)
+{
+	if (off < MD_OFF + MD_SIZE && off + len > MD_OFF)
+		return -EIO;
+	return mem_read(d, off, buf, len);
+}
+
+/*
+ * A checkpoint came to one mirror only, and that could not be read at the next open, which went
+ * on without it: the open after that must, too. INV-21
+ */
+static void a_checkpoint_that_an_open_did_without_never_counts(void)
+{
+	static const struct mp_dev_ops no_end = { .read = mem_read, .write = write_no_end,
+						  .flush = mem_flush };
+	static const struct mp_dev_ops no_even = { .read = read_no_even, .write = mem_write,
+						   .flush = mem_flush };
+	struct mp_alloc a[500] = { 0 };
+	struct mp_obj *o[500];
+	struct mp_obj_info oi;
+	u32 i;
+
+	start(2);
+	add_objs(&r, 4);
+	while (r.pool->p_md.md_bytes - r.pool->p_md.md_tail > 32768) {
+		T_EQ(mp_obj_list(r.pool, 0, 0, &oi, 1), 1);
+		add_objs(&r, 1);
+		T_EQ(delete_id(r.pool, oi.oi_id), 0);
+	}
+	T_EQ(count_objs(&r), 4);
+	/* a record that has no room any more */
+	for (i = 0; i < 500; i++)
+		a[i] = (struct mp_alloc){ .al_kind = MP_APPEND, .al_capacity = 4096, .al_tag = 9 };
+	r.m[1].dev.d_ops = &no_end;
+	T_EQ(mp_obj_alloc(r.pool, a, 500, o), -EIO);
+	stop();
+	r.m[1].dev.d_ops = &mem_ops;
+	r.m[0].dev.d_ops = &no_even;
+	T_EQ(rig_open(&r), 0);
+	r.m[0].dev.d_ops = &mem_ops;
+	T_EQ(r.pool->p_md.md_epoch, 1);
+	add_objs(&r, 3);
+	T_EQ(mp_obj_list(r.pool, 0, 0, &oi, 1), 1);
+	T_EQ(delete_id(r.pool, oi.oi_id), 0);
+	T_EQ(count_objs(&r), 6);
+	rig_reopen(&r, 1);
+	T_EQ(r.pool->p_md.md_epoch, 1);
+	T_EQ(count_objs(&r), 6);
+	T_EQ(mp_obj_open(r.pool, oi.oi_id, o), -ENOENT);
+	rig_fini(&r);
+}
+
 int main(void)
 {
 	T_RUN(checkpoints_keep_everything);
@@ -359,6 +423,7 @@ int main(void)
 	T_RUN(damaged_checkpoint_is_refused);
 	T_RUN(one_good_mirror_is_enough_and_repairs_the_other);
 	T_RUN(longer_mirror_wins);
+	T_RUN(a_checkpoint_that_an_open_did_without_never_counts);
 	T_RUN(lost_acknowledged_checkpoint_is_noticed);
 	T_RUN(every_flipped_bit_is_noticed);
 	T_RUN(a_log_that_is_full_takes_every_delete);
