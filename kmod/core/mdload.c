@@ -149,7 +149,8 @@ static void look_ahead(struct window *w, struct walk *wk)
 		if (!p)
 			return;
 		if (mp_frame_peek(p, w->w_pool->p_uuid, w->w_base + off,
-				  MP_FRAME_MAX / MP_BLOCK, &fr) || fr.mf_epoch != wk->wk_epoch)
+				  MP_FRAME_MAX / MP_BLOCK, &fr) || fr.mf_epoch != wk->wk_epoch ||
+		    fr.mf_gen < wk->wk_gen)
 			continue;
 		wk->wk_has_tail = true;
 		if (frame_get(w, off, &fr))
@@ -283,7 +284,10 @@ static int load_doubt(struct mp_pool *pool, struct load *l)
 				return mp_err(MP_MD_CORRUPT,
 					      "%s: %llu was durable, the chain ends at %llu",
 					      path, wk->wk_ahead, best->wk_seq);
-			/* an incomplete newer checkpoint is torn, unless it was once complete */
+			/*
+			 * An incomplete newer checkpoint is torn, unless it was once complete.
+			 * One of an earlier life than the best chain's never was.
+			 */
 			if (wk->wk_has_first && wk->wk_epoch > best->wk_epoch &&
 			    wk->wk_gen >= best->wk_gen &&
 			    !CHECK(114, wk->wk_ahead <= wk->wk_seq))

@@ -414,6 +414,70 @@ static void a_checkpoint_that_an_open_did_without_never_counts(void)
 	rig_fini(&r);
 }
 
+/* more than three blocks of records have room for */
+static int delete_many(void)
+{
+	struct mp_obj_info oi[400];
+	struct mp_op op[400];
+	int i, n = mp_obj_list(r.pool, 0, 7, oi, 400), rc;
+
+	T_EQ(n, 400);
+	for (i = 0; i < n; i++) {
+		op[i] = (struct mp_op){ .op_type = MP_OP_DELETE };
+		T_EQ(mp_obj_open(r.pool, oi[i].oi_id, &op[i].op_obj), 0);
+	}
+	rc = mp_pool_batch(r.pool, op, (u32)n);
+	for (i = 0; i < n; i++)
+		mp_obj_put(op[i].op_obj);
+	return rc;
+}
+
+/*
+ * Two attempts of one checkpoint, both cut: of the first only the first part is there, of the
+ * second only another. That is no damage.
+ */
+static void two_attempts_of_a_checkpoint_are_no_damage(void)
+{
+	enum { PART = MD_SIZE / 4 };
+	static u8 second[PART];
+	struct mp_obj_info oi;
+	u64 at;
+	int n;
+
+	start(1);
+	add_objs(&r, 950);	/* two parts */
+	while (r.pool->p_md.md_bytes - r.pool->p_md.md_tail != 3 * 4096) {
+		T_EQ(mp_obj_list(r.pool, 0, 7, &oi, 1), 1);
+		T_EQ(delete_id(r.pool, oi.oi_id), 0);
+		add_objs(&r, 1);
+		if (r.pool->p_md.md_bytes - r.pool->p_md.md_tail == 4 * 4096)
+			add_objs(&r, 1);
+	}
+	n = count_objs(&r);
+	at = MD_OFF + (r.pool->p_md.md_epoch + 1) % 2 * MD_SIZE + PART;
+	r.m[0].fail_write = -EIO;
+	r.m[0].fail_after = 1;
+	T_EQ(delete_many(), -EIO);
+	stop();
+	r.m[0].fail_write = 0;
+	T_EQ(rig_open(&r), 0);
+	rig_reopen(&r, 0);
+	r.m[0].fail_flush = -EIO;
+	T_EQ(delete_many(), -EIO);
+	stop();
+	/* of what was not flushed only the second part has come to the device */
+	memcpy(second, r.m[0].now + at, PART);
+	T_OK(memcmp(second, r.m[0].media + at, PART));
+	mem_cut(&r.m[0]);
+	memcpy(r.m[0].now + at, second, PART);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(count_objs(&r), n);
+	T_EQ(delete_many(), 0);
+	rig_reopen(&r, 1);
+	T_EQ(count_objs(&r), n - 400);
+	rig_fini(&r);
+}
+
 int main(void)
 {
 	T_RUN(checkpoints_keep_everything);
@@ -424,6 +488,7 @@ int main(void)
 	T_RUN(one_good_mirror_is_enough_and_repairs_the_other);
 	T_RUN(longer_mirror_wins);
 	T_RUN(a_checkpoint_that_an_open_did_without_never_counts);
+	T_RUN(two_attempts_of_a_checkpoint_are_no_damage);
 	T_RUN(lost_acknowledged_checkpoint_is_noticed);
 	T_RUN(every_flipped_bit_is_noticed);
 	T_RUN(a_log_that_is_full_takes_every_delete);
