@@ -9,6 +9,7 @@
 
 #define MD_OFF	(64u << 10)
 #define MD_SIZE	(256u << 10)
+#define PART	(MD_SIZE / 4)	/* of a checkpoint, at most */
 
 static struct rig r;
 
@@ -361,12 +362,36 @@ static int write_no_end(struct mp_dev *d, u64 off, const void *buf, size_t len, 
 	return mem_write(d, off, buf, len, flags);
 }
 
-/* The region of even epochs cannot be read. */
-static int read_no_even(struct mp_dev *d, u64 off, void *buf, size_t len)
+static const struct mp_dev_ops no_end = { .read = mem_read, .write = write_no_end,
+					  .flush = mem_flush };
+
+static u64 unread;	/* the region of this epoch cannot be read */
+
+static u64 region_of(u64 epoch)
 {
-	if (off < MD_OFF + MD_SIZE && off + len > MD_OFF)
+	return MD_OFF + (epoch & 1) * MD_SIZE;
+}
+
+static int read_not(struct mp_dev *d, u64 off, void *buf, size_t len)
+{
+	if (off < region_of(unread) + MD_SIZE && off + len > region_of(unread))
 		return -EIO;
 	return mem_read(d, off, buf, len);
+}
+
+static const struct mp_dev_ops not_read = { .read = read_not, .write = mem_write,
+					    .flush = mem_flush };
+
+/* The open that comes after the end of a checkpoint reached mirror 0 only, and cannot read it. */
+static void open_without_it(u64 epoch)
+{
+	stop();
+	r.m[1].dev.d_ops = &mem_ops;
+	r.m[0].dev.d_ops = &not_read;
+	unread = epoch + 1;
+	T_EQ(rig_open(&r), 0);
+	r.m[0].dev.d_ops = &mem_ops;
+	T_EQ(r.pool->p_md.md_epoch, epoch);
 }
 
 /*
@@ -375,10 +400,6 @@ static int read_no_even(struct mp_dev *d, u64 off, void *buf, size_t len)
  */
 static void a_checkpoint_that_an_open_did_without_never_counts(void)
 {
-	static const struct mp_dev_ops no_end = { .read = mem_read, .write = write_no_end,
-						  .flush = mem_flush };
-	static const struct mp_dev_ops no_even = { .read = read_no_even, .write = mem_write,
-						   .flush = mem_flush };
 	struct mp_alloc a[500] = { 0 };
 	struct mp_obj *o[500];
 	struct mp_obj_info oi;
@@ -392,17 +413,12 @@ static void a_checkpoint_that_an_open_did_without_never_counts(void)
 		T_EQ(delete_id(r.pool, oi.oi_id), 0);
 	}
 	T_EQ(count_objs(&r), 4);
-	/* a record that has no room any more */
+	/* records that the epoch has no room for */
 	for (i = 0; i < 500; i++)
 		a[i] = (struct mp_alloc){ .al_kind = MP_APPEND, .al_capacity = 4096, .al_tag = 9 };
 	r.m[1].dev.d_ops = &no_end;
 	T_EQ(mp_obj_alloc(r.pool, a, 500, o), -EIO);
-	stop();
-	r.m[1].dev.d_ops = &mem_ops;
-	r.m[0].dev.d_ops = &no_even;
-	T_EQ(rig_open(&r), 0);
-	r.m[0].dev.d_ops = &mem_ops;
-	T_EQ(r.pool->p_md.md_epoch, 1);
+	open_without_it(1);
 	add_objs(&r, 3);
 	T_EQ(mp_obj_list(r.pool, 0, 0, &oi, 1), 1);
 	T_EQ(delete_id(r.pool, oi.oi_id), 0);
@@ -411,10 +427,30 @@ static void a_checkpoint_that_an_open_did_without_never_counts(void)
 	T_EQ(r.pool->p_md.md_epoch, 1);
 	T_EQ(count_objs(&r), 6);
 	T_EQ(mp_obj_open(r.pool, oi.oi_id, o), -ENOENT);
+	/* nor is what is left of it damage, when its begin was being written over */
+	stop();
+	r.m[0].now[region_of(2)] ^= 1;
+	T_EQ(rig_open(&r), 0);
+	T_EQ(count_objs(&r), 6);
 	rig_fini(&r);
 }
 
-/* more than three blocks of records have room for */
+/* One frame after the other, until three blocks are left. */
+static void fill_epoch(void)
+{
+	const struct mp_mdlog *md = &r.pool->p_md;
+	struct mp_obj_info oi;
+
+	while (md->md_bytes - md->md_tail != 3 * 4096) {
+		T_EQ(mp_obj_list(r.pool, 0, 7, &oi, 1), 1);
+		T_EQ(delete_id(r.pool, oi.oi_id), 0);
+		add_objs(&r, 1);
+		if (md->md_bytes - md->md_tail == 4 * 4096)
+			add_objs(&r, 1);
+	}
+}
+
+/* These records take more than three blocks. */
 static int delete_many(void)
 {
 	struct mp_obj_info oi[400];
@@ -438,23 +474,15 @@ static int delete_many(void)
  */
 static void two_attempts_of_a_checkpoint_are_no_damage(void)
 {
-	enum { PART = MD_SIZE / 4 };
 	static u8 second[PART];
-	struct mp_obj_info oi;
 	u64 at;
 	int n;
 
 	start(1);
 	add_objs(&r, 950);	/* two parts */
-	while (r.pool->p_md.md_bytes - r.pool->p_md.md_tail != 3 * 4096) {
-		T_EQ(mp_obj_list(r.pool, 0, 7, &oi, 1), 1);
-		T_EQ(delete_id(r.pool, oi.oi_id), 0);
-		add_objs(&r, 1);
-		if (r.pool->p_md.md_bytes - r.pool->p_md.md_tail == 4 * 4096)
-			add_objs(&r, 1);
-	}
+	fill_epoch();
 	n = count_objs(&r);
-	at = MD_OFF + (r.pool->p_md.md_epoch + 1) % 2 * MD_SIZE + PART;
+	at = region_of(r.pool->p_md.md_epoch + 1) + PART;
 	r.m[0].fail_write = -EIO;
 	r.m[0].fail_after = 1;
 	T_EQ(delete_many(), -EIO);
@@ -478,6 +506,44 @@ static void two_attempts_of_a_checkpoint_are_no_damage(void)
 	rig_fini(&r);
 }
 
+/*
+ * Behind the first part of a checkpoint lies the end of an attempt in an earlier life: nothing.
+ * One of this life proves that what is between them was there.
+ */
+static void the_end_of_another_attempt_is_no_damage(void)
+{
+	struct mp_frame fr;
+	u64 base;
+	u8 uuid[16];
+	int n;
+
+	start(1);
+	add_objs(&r, 950);
+	fill_epoch();
+	n = count_objs(&r);
+	base = region_of(r.pool->p_md.md_epoch + 1);
+	memcpy(uuid, r.pool->p_uuid, sizeof(uuid));
+	r.m[0].fail_write = -EIO;
+	r.m[0].fail_after = 1;
+	T_EQ(delete_many(), -EIO);
+	stop();
+	r.m[0].fail_write = 0;
+	T_EQ(mp_frame_peek(r.m[0].now + base, uuid, base, PART / 4096, &fr), 0);
+	T_EQ(fr.mf_flags, MP_FRAME_CKPT);
+	fr.mf_flags |= MP_FRAME_END;
+	fr.mf_addr += PART;
+	fr.mf_durable = ++fr.mf_seq;
+	fr.mf_blocks = 1;
+	fr.mf_len = fr.mf_nrecs = 0;
+	mp_frame_encode(&fr, uuid, r.m[0].now + base + PART);
+	T_EQ(rig_open(&r), -EUCLEAN);
+	fr.mf_gen--;
+	mp_frame_encode(&fr, uuid, r.m[0].now + base + PART);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(count_objs(&r), n);
+	rig_fini(&r);
+}
+
 int main(void)
 {
 	T_RUN(checkpoints_keep_everything);
@@ -489,6 +555,7 @@ int main(void)
 	T_RUN(longer_mirror_wins);
 	T_RUN(a_checkpoint_that_an_open_did_without_never_counts);
 	T_RUN(two_attempts_of_a_checkpoint_are_no_damage);
+	T_RUN(the_end_of_another_attempt_is_no_damage);
 	T_RUN(lost_acknowledged_checkpoint_is_noticed);
 	T_RUN(every_flipped_bit_is_noticed);
 	T_RUN(a_log_that_is_full_takes_every_delete);
