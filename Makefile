@@ -87,7 +87,7 @@ FORTIFY  :=
 endif
 ifeq ($(ABLATE),1)
 VARIANT  := $(VARIANT)ablate
-OPT      := $(OPT) -g1 -DMP_ABLATE
+OPT      := $(OPT) $(if $(DEBUG),,-g1) -DMP_ABLATE
 endif
 
 O := $(B)$(if $(VARIANT),/$(VARIANT))
