@@ -126,6 +126,22 @@ static inline void kt_up(struct kt_rig *r, const char *name, unsigned int mib)
 	kt_open(r);
 }
 
+/* an active pool on one disk, both of that name; its descriptor */
+static inline int kt_up_one(int ctl, const struct ioc_disk *dk)
+{
+	struct mpool_ioc_dev dev = { .id_fd = dk->dk_fd };
+	char path[64];
+	int fd;
+
+	KT_EQ(ioc_create(ctl, dk->dk_name, &dev, 1, 0600, 0), 0);
+	KT_EQ(ioc_activate(ctl, &dev, 1, 0), 0);
+	snprintf(path, sizeof(path), "/dev/mpool/%s", dk->dk_name);
+	kt_settle(path, 1);
+	fd = ioc_pool_open(dk->dk_name, O_RDWR);
+	T_OK(fd >= 0);
+	return fd;
+}
+
 static inline void kt_down(struct kt_rig *r)
 {
 	int i;

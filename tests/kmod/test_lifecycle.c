@@ -624,7 +624,6 @@ static int alloc_zeroed(void *arg)
 /* a device that has no command for zeroes: what is killed does not fill the rest */
 static void an_allocation_that_writes_zeroes_can_be_killed(void)
 {
-	struct mpool_ioc_dev dev = { 0 };
 	uint64_t ios, before, now, id;
 	struct mpool_ioc_info in;
 	struct ioc_disk dk;
@@ -632,12 +631,7 @@ static void an_allocation_that_writes_zeroes_can_be_killed(void)
 	pid_t pid;
 
 	T_EQ(ioc_disk_make(&dk, "ktzero", 384, IOC_DISK_SERIAL, 20000000), 0);
-	dev.id_fd = dk.dk_fd;
-	KT_EQ(ioc_create(rig.ctl, "ktzero", &dev, 1, 0600, 0), 0);
-	KT_EQ(ioc_activate(rig.ctl, &dev, 1, 0), 0);
-	kt_settle("/dev/mpool/ktzero", 1);
-	fd = ioc_pool_open("ktzero", O_RDWR);
-	T_OK(fd >= 0);
+	fd = kt_up_one(rig.ctl, &dk);
 	T_EQ(ioc_disk_writes(&dk, &ios, &before), 0);
 	fflush(stdout);
 	pid = fork();

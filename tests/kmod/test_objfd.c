@@ -1170,7 +1170,6 @@ int main(void)
 	RUN(object_looks_like_a_file);
 	RUN(writes_only_follow_on);
 	RUN(what_was_written_is_flushed_by_syncfs);
-	RUN(what_was_written_is_flushed_by_syncfs);
 	RUN(append_object_chooses_its_place_and_is_sealed);
 	RUN(final_object_refuses_writes_on_every_path);
 	RUN(file_opened_before_the_commit_sees_it);

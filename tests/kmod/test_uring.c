@@ -317,7 +317,6 @@ static void submission_does_not_wait_for_the_disk(void)
 {
 	struct mpool_ioc_alloc_one ao = { .ao_kind = 2, .ao_capacity = 65536 };
 	struct mpool_ioc_alloc al = { .al_n = 1 };
-	struct mpool_ioc_dev dev = { 0 };
 	struct io_uring_cqe *cqe;
 	struct io_uring ring;
 	struct ioc_disk dk;
@@ -325,12 +324,7 @@ static void submission_does_not_wait_for_the_disk(void)
 	int fd;
 
 	T_EQ(ioc_disk_make(&dk, "ktslow", 64, false, 200000000), 0);
-	dev.id_fd = dk.dk_fd;
-	T_EQ(ioc_create(rig.ctl, "ktslow", &dev, 1, 0600, 0), 0);
-	T_EQ(ioc_activate(rig.ctl, &dev, 1, 0), 0);
-	kt_settle("/dev/mpool/ktslow", 1);
-	fd = ioc_pool_open("ktslow", O_RDWR);
-	T_OK(fd >= 0);
+	fd = kt_up_one(rig.ctl, &dk);
 	al.al_arg.ma_size = sizeof(al);
 	al.al_req = (uintptr_t)&ao;
 	al.al_ids = (uintptr_t)&id;
