@@ -138,7 +138,9 @@ static struct kv_thread *thread_new(void)
 	t->t_next = threads;
 	threads = t;
 	pthread_mutex_unlock(&reg_lock);
-	pthread_setspecific(key, t);
+	/* every open has made it: without one there is nothing to clean up after but this */
+	if (key_make())
+		pthread_setspecific(key, t);
 	self = t;
 	return t;
 }

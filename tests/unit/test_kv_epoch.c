@@ -774,8 +774,22 @@ static void idle_workers_sleep_while_epochs_pass(void)
 	drop_db();
 }
 
+/* The first key of the program, and a thread that the library meets before any open. */
+static void a_key_of_the_program_stays_its_own(void)
+{
+	static int mine;
+	pthread_key_t key;
+
+	T_EQ(pthread_key_create(&key, NULL), 0);
+	T_EQ(pthread_setspecific(key, &mine), 0);
+	kv_exit(kv_enter());
+	T_OK(pthread_getspecific(key) == &mine);
+	T_EQ(pthread_key_delete(key), 0);
+}
+
 int main(void)
 {
+	T_RUN(a_key_of_the_program_stays_its_own);
 	T_RUN(open_record_of_unknown_place_is_withdrawn_at_the_tick);
 	T_RUN(open_record_is_withdrawn_at_the_tick);
 	T_RUN(installing_record_is_completed_at_the_tick);
