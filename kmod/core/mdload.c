@@ -14,7 +14,7 @@
 #include "core.h"
 
 #define WINDOW	(2u * MP_FRAME_MAX)
-#define AHEAD	(4ull << 20)	/* bytes looked at behind the end of a chain */
+#define AHEAD	(4ull << 20)	/* bytes looked at behind the last frame found */
 
 struct window {
 	struct mp_pool *w_pool;
@@ -137,10 +137,10 @@ static const u8 *next_sure(struct window *w, const struct walk *wk, struct mp_fr
 	return p;
 }
 
-/* look behind the end of the chain for frames that prove more */
+/* look behind the end of the chain for frames that prove more: INV-22 */
 static void look_ahead(struct window *w, struct walk *wk)
 {
-	u64 end = min_t(u64, w->w_pool->p_md.md_bytes, wk->wk_end + AHEAD), off;
+	u64 bytes = w->w_pool->p_md.md_bytes, end = min_t(u64, bytes, wk->wk_end + AHEAD), off;
 	struct mp_frame fr;
 
 	for (off = wk->wk_end; off + MP_BLOCK <= end; off += MP_BLOCK) {
@@ -153,6 +153,8 @@ static void look_ahead(struct window *w, struct walk *wk)
 		    fr.mf_gen < wk->wk_gen)
 			continue;
 		wk->wk_has_tail = true;
+		/* a checkpoint is of any size: on to the end that proves it */
+		end = min_t(u64, bytes, off + AHEAD);
 		if (frame_get(w, off, &fr))
 			wk->wk_ahead = max_t(u64, wk->wk_ahead, fr.mf_durable);
 	}

@@ -13,7 +13,7 @@
 #include "core.h"
 
 #define BUF_FIRST	(64u << 10)
-#define AHEAD		(16ull << 20)
+#define AHEAD		(16ull << 20)	/* bytes looked at behind the last frame found */
 #define POS_BITS	24	/* of a read position: offset inside a frame */
 
 struct mp_mlog {
@@ -130,9 +130,10 @@ static int has_head(struct mp_mlog *l, u64 off, bool *yes)
 	return rc;
 }
 
+/* INV-22 */
 static int look_ahead(struct mp_mlog *l)
 {
-	u64 end = min_t(u64, l->l_obj->o_capacity, l->l_tail + AHEAD), off;
+	u64 cap = l->l_obj->o_capacity, end = min_t(u64, cap, l->l_tail + AHEAD), off;
 	struct mp_mlframe fr;
 	bool is_head;
 	u8 *p;
@@ -146,6 +147,8 @@ static int look_ahead(struct mp_mlog *l)
 		if (!is_head)
 			continue;
 		l->l_torn_end = off + MP_BLOCK;
+		/* one sync may have made any number of frames durable: on to what proves it */
+		end = min_t(u64, cap, off + AHEAD);
 		rc = frame_get(l, off, &fr, &p);
 		if (rc)
 			return rc;

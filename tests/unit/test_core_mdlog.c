@@ -214,23 +214,30 @@ static void every_flipped_bit_is_noticed(void)
 	rig_fini(&r);
 }
 
-static void hundred_thousand_objects_open_in_a_second(void)
+/* @n thousand objects, and as many records */
+static void add_many(int n)
 {
 	struct mp_alloc a[1000];
 	struct mp_obj *o[1000];
-	struct timespec t0, t1;
 	int i, k;
 
-	rig_init(&r, 1, 640 << 20);
-	T_EQ(rig_open(&r), 0);
 	for (i = 0; i < 1000; i++)
 		a[i] = (struct mp_alloc){ .al_kind = MP_MLOG, .al_capacity = 4096 };
-	for (i = 0; i < 100; i++) {
+	for (i = 0; i < n; i++) {
 		memset(o, 0, sizeof(o));
 		T_EQ(mp_obj_alloc(r.pool, a, 1000, o), 0);
 		for (k = 0; k < 1000; k++)
 			mp_obj_put(o[k]);
 	}
+}
+
+static void hundred_thousand_objects_open_in_a_second(void)
+{
+	struct timespec t0, t1;
+
+	rig_init(&r, 1, 640 << 20);
+	T_EQ(rig_open(&r), 0);
+	add_many(100);
 	stop();
 	clock_gettime(CLOCK_MONOTONIC, &t0);
 	T_EQ(mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool), 0);
@@ -239,6 +246,39 @@ static void hundred_thousand_objects_open_in_a_second(void)
 	printf("# open: %lld ms\n", (t1.tv_sec - t0.tv_sec) * 1000ll +
 	       (t1.tv_nsec - t0.tv_nsec) / 1000000);
 	T_OK(t1.tv_sec - t0.tv_sec < 2);
+	rig_fini(&r);
+}
+
+/* INV-22: no part of a checkpoint is so far from its end that damage passes for a torn one. */
+static void every_part_of_a_large_checkpoint_is_proven(void)
+{
+	struct mp_obj_info oi[1000];
+	struct mp_op op[1000];
+	u64 off, end, epoch;
+	u32 i;
+
+	rig_init(&r, 1, 640 << 20);
+	T_EQ(rig_open(&r), 0);
+	add_many(80);
+	epoch = r.pool->p_md.md_epoch;
+	while (r.pool->p_md.md_epoch == epoch) {
+		T_EQ(mp_obj_list(r.pool, 0, 0, oi, 1000), 1000);
+		for (i = 0; i < 1000; i++)
+			op[i] = (struct mp_op){ .op_type = MP_OP_DELETE, .op_id = oi[i].oi_id };
+		T_EQ(mp_pool_batch(r.pool, op, 1000), 0);
+		add_many(1);
+	}
+	off = MD_OFF + (r.pool->p_md.md_epoch & 1) * r.pool->p_md.md_bytes;
+	end = r.pool->p_md.md_tail;
+	stop();
+	T_OK(end > 5 << 20);
+	for (i = 1; i < 5; i++) {
+		r.m[0].now[off + i * MP_FRAME_MAX + 200] ^= 1;
+		T_EQ(mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool), -EUCLEAN);
+		r.m[0].now[off + i * MP_FRAME_MAX + 200] ^= 1;
+	}
+	T_EQ(rig_open(&r), 0);
+	T_EQ(count_objs(&r), 80000);
 	rig_fini(&r);
 }
 
@@ -561,6 +601,7 @@ int main(void)
 	T_RUN(a_log_that_is_full_takes_every_delete);
 	T_RUN(records_that_contradict_are_refused_and_change_nothing);
 	T_RUN(hundred_thousand_objects_open_in_a_second);
+	T_RUN(every_part_of_a_large_checkpoint_is_proven);
 	T_RUN(concurrent_committers_lose_nothing);
 	return t_done();
 }

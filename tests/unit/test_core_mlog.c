@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Logs in objects: damage at the start of what one sync made durable, however
+ * much that was, is no torn tail.
+ */
+#include "core.h"
+#include "core_mem.h"
+
+#define REC	(1u << 20)	/* bytes of a large record */
+
+static struct rig r;
+
+static struct mp_mlog *log_open(u64 id)
+{
+	struct mp_mlog *l = NULL;
+
+	T_EQ(mp_mlog_open(r.pool, id, &l), 0);
+	return l;
+}
+
+static u64 log_new(u64 capacity, struct mp_obj **obj)
+{
+	T_EQ(alloc_one(r.pool, MP_MLOG, capacity, obj), 0);
+	return mp_obj_id(*obj);
+}
+
+static void append(struct mp_mlog *l, u32 len, u32 n, bool is_sync)
+{
+	static u8 buf[REC];
+	struct mp_vec v = { buf, len };
+
+	while (n--)
+		T_EQ(mp_mlog_append(l, &v, 1, is_sync), 0);
+}
+
+/* how many records the log has, then what the reader is told */
+static int records(struct mp_mlog *l, int want)
+{
+	static u8 buf[REC];
+	size_t len;
+	u64 pos = 0;
+	int n = 0, rc;
+
+	while (!(rc = mp_mlog_read(l, &pos, buf, sizeof(buf), &len)))
+		n++;
+	T_EQ(n, want);
+	return rc;
+}
+
+/* frames that begin at @off or behind it */
+static int heads(struct mp_obj *obj, u64 off)
+{
+	struct mp_dev *dev;
+	u64 pos, n;
+	u32 magic;
+	int found = 0;
+
+	for (; !mp_obj_map(obj, off, MP_BLOCK, &dev, &pos, &n); off += MP_BLOCK) {
+		memcpy(&magic, mem_of(dev)->now + pos, 4);
+		found += magic == MP_MLOG_MAGIC;
+	}
+	return found;
+}
+
+static void flip(struct mp_obj *obj, u64 off)
+{
+	struct mp_dev *dev;
+	u64 pos, n;
+
+	T_EQ(mp_obj_map(obj, off, 1, &dev, &pos, &n), 0);
+	mem_of(dev)->now[pos] ^= 1;
+}
+
+/* One bit of the first frame, of the one in the middle; every record was acknowledged. */
+static void damage_far_below_a_sync_is_refused(void)
+{
+	const u64 frame = REC + MP_BLOCK;
+	struct mp_mlog *l;
+	struct mp_obj *obj;
+	u32 mib;
+	u64 id;
+
+	rig_init(&r, 1, 256 << 20);
+	T_EQ(rig_open(&r), 0);
+	for (mib = 1; mib <= 81; mib += 40) {
+		id = log_new((mib + 8) << 20, &obj);
+		l = log_open(id);
+		append(l, REC - 8, mib, false);
+		T_EQ(mp_mlog_sync(l), 0);
+		append(l, 100, 3, true);
+		mp_mlog_close(l);
+		flip(obj, 200);
+		T_EQ(mp_mlog_open(r.pool, id, &l), -EUCLEAN);
+		T_EQ(os_user_error()->oe_id, MP_MLOG_CORRUPT);
+		flip(obj, 200);
+		flip(obj, mib / 2 * frame + 200);
+		T_EQ(mp_mlog_open(r.pool, id, &l), -EUCLEAN);
+		flip(obj, mib / 2 * frame + 200);
+		l = log_open(id);
+		T_EQ(records(l, (int)mib + 3), -ENODATA);
+		mp_mlog_close(l);
+		mp_obj_put(obj);
+		T_EQ(delete_id(r.pool, id), 0);
+	}
+	rig_fini(&r);
+}
+
+/* Nothing of a tail was acknowledged: it goes, however long, and no frame of it comes back. */
+static void a_long_torn_tail_is_cut_whole(void)
+{
+	struct mp_mlog *l;
+	struct mp_obj *obj;
+	u64 id, used, cap;
+	int i;
+
+	rig_init(&r, 1, 128 << 20);
+	T_EQ(rig_open(&r), 0);
+	id = log_new(64 << 20, &obj);
+	l = log_open(id);
+	append(l, 100, 1, true);
+	append(l, REC - 8, 40, false);
+	T_EQ(records(l, 41), -ENODATA);	/* the last one leaves its buffer */
+	mp_mlog_close(l);
+	flip(obj, MP_BLOCK + 200);
+	for (i = 1; i < 4; i++) {
+		l = log_open(id);
+		mp_mlog_space(l, &used, &cap);
+		T_EQ(used, (u64)i * MP_BLOCK);
+		append(l, 100, 1, true);
+		T_EQ(records(l, i + 1), -ENODATA);
+		mp_mlog_close(l);
+	}
+	T_EQ(heads(obj, used), 1);	/* of the last append */
+	mp_obj_put(obj);
+	rig_fini(&r);
+}
+
+int main(void)
+{
+	T_RUN(damage_far_below_a_sync_is_refused);
+	T_RUN(a_long_torn_tail_is_cut_whole);
+	return t_done();
+}
