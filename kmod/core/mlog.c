@@ -229,6 +229,9 @@ static int log_claim(struct mp_mlog *l)
 	mutex_lock(&l->l_pool->p_lock);
 	if (l->l_obj->o_state & (MP_O_LOG_OPEN | MP_O_BUSY))
 		rc = mp_err(MP_OBJ_OPEN, "log %llu", mp_obj_id(l->l_obj));
+	/* deleted since it was found: what would be acknowledged is gone already */
+	else if (!CHECK(165, l->l_obj->o_is_listed))
+		rc = mp_err(MP_OBJ_NONE, "object %llu", mp_obj_id(l->l_obj));
 	else
 		l->l_obj->o_state |= MP_O_LOG_OPEN;
 	mutex_unlock(&l->l_pool->p_lock);

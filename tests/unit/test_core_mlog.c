@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Logs in objects: damage at the start of what one sync made durable, however
- * much that was, is no torn tail.
+ * much that was, is no torn tail; a log that is being deleted is not opened.
  */
 #include "core.h"
 #include "core_mem.h"
@@ -135,9 +135,56 @@ static void a_long_torn_tail_is_cut_whole(void)
 	rig_fini(&r);
 }
 
+static u64 victim;	/* deleted by another thread while memory is allocated for its buffer */
+
+static void *alloc_and_delete(void *ctx, size_t size, size_t align)
+{
+	u64 id = victim;
+	void *p = NULL;
+
+	(void)ctx;
+	if (align && id) {
+		victim = 0;
+		T_EQ(delete_id(r.pool, id), 0);
+	}
+	if (!align)
+		return malloc(size);
+	return posix_memalign(&p, align, size) ? NULL : p;
+}
+
+static void free_it(void *ctx, void *p)
+{
+	(void)ctx;
+	free(p);
+}
+
+/* What it would acknowledge was gone with the log. */
+static void a_log_deleted_meanwhile_is_not_opened(void)
+{
+	struct os_user_hooks h = { .alloc = alloc_and_delete, .free = free_it };
+	struct mp_mlog *l = NULL;
+	struct mp_obj *obj;
+	u64 id;
+
+	os_user_hooks_set(&h);
+	rig_init(&r, 1, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	id = log_new(1 << 20, &obj);
+	mp_obj_put(obj);
+	victim = id;
+	T_EQ(mp_mlog_open(r.pool, id, &l), -ENOENT);
+	T_EQ(victim, 0);
+	T_EQ(os_user_error()->oe_id, MP_OBJ_NONE);
+	T_OK(!l);
+	T_EQ(count_objs(&r), 0);
+	rig_fini(&r);
+	os_user_hooks_set(NULL);
+}
+
 int main(void)
 {
 	T_RUN(damage_far_below_a_sync_is_refused);
 	T_RUN(a_long_torn_tail_is_cut_whole);
+	T_RUN(a_log_deleted_meanwhile_is_not_opened);
 	return t_done();
 }
