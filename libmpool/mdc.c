@@ -6,10 +6,12 @@
  * Every mlog record begins with eight bytes that say what it is. The first is a
  * header with the container's generation; the log of a new container is
  * complete with its header, one written by a compaction only with its end
- * record. Compaction: erase the other log, write header and records, write the
- * end record, sync; from there on the new log counts; then the old one is
- * erased, so that damage to the new one later cannot bring old content back.
- * A crash before the sync shows the old log, after it the new one. Without memory
+ * record. Compaction: erase the other log, write header and records, sync, write
+ * the end record, sync; from there on the new log counts; then the old one is
+ * erased, so that damage to the new one later cannot bring old content back. The
+ * first sync lets the end record prove what is before it: a log whose first frame
+ * is damaged would be an empty one otherwise.
+ * A crash before the second sync shows the old log, after it the new one. Without memory
  * a compaction can be given up: until its end record is appended nobody looks at the
  * other log, whatever it holds, and the next one begins with erasing it.
  *
@@ -395,7 +397,9 @@ int mpool_mdc_compact_end(struct mpool_mdc *mdc)
 		       mpl_err(MPL_MDCSTATE, "no compaction is in progress");
 	}
 	mdc_prefix(&mx, MDC_END);
-	rc = mpool_mlog_append(mdc->md_log[mdc->md_target], &v, 1, 0);
+	rc = BARRIER(224, mpool_mlog_sync(mdc->md_log[mdc->md_target]));
+	if (!rc)
+		rc = mpool_mlog_append(mdc->md_log[mdc->md_target], &v, 1, 0);
 	if (rc == -ENOMEM || rc == -EFBIG) {	/* nothing was: it may be given up */
 		pthread_rwlock_unlock(&mdc->md_lock);
 		return rc;

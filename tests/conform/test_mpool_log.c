@@ -469,6 +469,78 @@ static void a_sector_that_cannot_be_read_ends_no_log(void)
 	T_OK(told > 4);
 }
 
+/* flips a bit of the frame in the block at @off, if one begins there */
+static int flip_frame(const char *file, off_t off)
+{
+	int fd = open(file, O_RDWR | O_CLOEXEC), is_frame;
+	char block[4096];
+
+	T_OK(fd >= 0);
+	T_EQ(pread(fd, block, sizeof(block), off), sizeof(block));
+	is_frame = !memcmp(block, "MPML", 4);
+	block[200] ^= 1;
+	if (is_frame)
+		T_EQ(pwrite(fd, block, sizeof(block), off), sizeof(block));
+	close(fd);
+	return is_frame;
+}
+
+/* The container with one bit flipped of a frame: -EUCLEAN, or whole. */
+static int damaged_open(int records)
+{
+	struct mpool *mp = th_open_with(NULL, NULL);
+	struct mpool_mdc *mdc;
+	static char buf[20 << 10];
+	uint64_t pos = 0;
+	size_t len;
+	int rc = mpool_mdc_open(mp, "m", &mdc);
+
+	if (!rc) {
+		while (!mpool_mdc_read(mdc, &pos, buf, sizeof(buf), &len))
+			records--;
+		T_EQ(records, 0);
+		mpool_mdc_close(mdc);
+	}
+	T_EQ(mpool_close(mp), 0);
+	return rc;
+}
+
+/* All was acknowledged, in five frames: what is missing of it is no crash, and no new container. */
+static void mdc_damaged_in_any_frame_of_a_compaction_is_refused(void)
+{
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	static char big[20 << 10];
+	struct iovec v = { .iov_base = big, .iov_len = sizeof(big) };
+	char file[sizeof(th_pool) + 16];
+	struct mpool_mdc *mdc;
+	int round, i, refused, rc;
+	off_t off;
+
+	snprintf(file, sizeof(file), "%s/staging.mp", th_pool);
+	T_EQ(mpool_mdc_create(mp, "m", MPOOL_STAGING, 512 << 10, 0), 0);
+	for (round = 0; round < 2; round++) {
+		T_EQ(mpool_mdc_open(mp, "m", &mdc), 0);
+		T_EQ(mpool_mdc_compact_begin(mdc), 0);
+		for (i = 0; i < 10; i++)
+			T_EQ(mpool_mdc_append(mdc, &v, 1, 0), 0);
+		T_EQ(mpool_mdc_compact_end(mdc), 0);
+		mpool_mdc_close(mdc);
+		T_EQ(mpool_close(mp), 0);
+		refused = 0;
+		for (off = 0; off < (off_t)(32 * MIB); off += 4096) {
+			if (!flip_frame(file, off))
+				continue;
+			rc = damaged_open(10);
+			T_OK(!rc || rc == -EUCLEAN);
+			refused += !!rc;
+			T_EQ(flip_frame(file, off), 1);
+		}
+		T_EQ(refused, 5);
+		mp = th_open_with(NULL, NULL);
+	}
+	T_EQ(mpool_close(mp), 0);
+}
+
 int main(void)
 {
 	unsetenv("MPOOL_DEV");
@@ -482,6 +554,7 @@ int main(void)
 	T_RUN(mdc_goes_on_after_a_compaction_that_does_not_fit);
 	T_RUN(mdc_full_asks_for_compaction);
 	T_RUN(mdc_refuses_logs_that_are_not_its_own);
+	TH_RUN_FILES(mdc_damaged_in_any_frame_of_a_compaction_is_refused);
 	TH_RUN_FILES(a_sector_that_cannot_be_read_ends_no_log);
 	TH_RUN_FILES(a_flush_that_fails_is_eio);
 	th_clean();
