@@ -28,6 +28,7 @@ struct mp_sb_found {
 	u32 f_mark;		/* mp_sb_mark() of copy 0; 0: it is not intact */
 	char f_name[MP_NAME_LEN];	/* that copy 0 shows when it is intact */
 	u32 f_csums;		/* copies that were read and are not intact */
+	int f_io;		/* error of a copy that could not be read: it may be the newest */
 };
 
 /* ---- one member device of an open pool ---- */

@@ -219,6 +219,16 @@ static bool table_fits(const struct mp_sb *home, const struct mp_sb *sb)
 	return true;
 }
 
+/* An older copy of a device, unless the newest superblock of it could not be read. */
+static int stale_error(const struct mp_pdev *pd, u64 newest)
+{
+	if (pd->pd_found.f_io)
+		return mp_err_as(MP_SB_READ, pd->pd_found.f_io, "%s: superblock: error %d",
+				 pd->pd_dev->d_path, pd->pd_found.f_io);
+	return mp_err(MP_DEV_STALE, "%s: generation %llu, newest %llu", pd->pd_dev->d_path,
+		      pd->pd_sb->sb_gen, newest);
+}
+
 static int set_agree(struct mp_pool *pool)
 {
 	const struct mp_sb *home = pool->p_sb, *sb;
@@ -228,8 +238,7 @@ static int set_agree(struct mp_pool *pool)
 	for (i = 0; i < pool->p_ndevs; i++) {
 		sb = pool->p_dev[i]->pd_sb;
 		if (!CHECK(176, sb->sb_gen <= home->sb_gen))
-			return mp_err(MP_DEV_STALE, "%s: generation %llu, newest %llu",
-				      pool->p_dev[0]->pd_dev->d_path, home->sb_gen, sb->sb_gen);
+			return stale_error(pool->p_dev[0], sb->sb_gen);
 		if (!table_fits(home, sb))
 			return mp_err(MP_DEV_TABLE, "%s and %s", pool->p_dev[0]->pd_dev->d_path,
 				      pool->p_dev[i]->pd_dev->d_path);
@@ -242,8 +251,7 @@ static int set_agree(struct mp_pool *pool)
 
 		if (!CHECK(173, gen + 1 >= top &&
 			   !(has_old_md && gen == top && i && !(pd->pd_flags & MP_DEVF_MD))))
-			return mp_err(MP_DEV_STALE, "%s: generation %llu, newest %llu",
-				      pd->pd_dev->d_path, gen, top);
+			return stale_error(pd, top);
 		if (!CHECK(177, home->sb_dev[i].sd_bytes <= pd->pd_dev->d_size))
 			return mp_err(MP_SB_SHRUNK, "%s: %llu bytes, was %llu",
 				      pd->pd_dev->d_path, pd->pd_dev->d_size,
@@ -289,9 +297,7 @@ static int set_not_stale(struct mp_pool *pool)
 
 	for (i = 0; i < pool->p_ndevs; i++)
 		if (!CHECK(174, pool->p_dev[i]->pd_sb->sb_gen >= pool->p_gen))
-			return mp_err(MP_DEV_STALE, "%s: generation %llu, the pool's is %llu",
-				      pool->p_dev[i]->pd_dev->d_path,
-				      pool->p_dev[i]->pd_sb->sb_gen, pool->p_gen);
+			return stale_error(pool->p_dev[i], pool->p_gen);
 	return 0;
 }
 

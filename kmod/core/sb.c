@@ -121,7 +121,7 @@ struct copies {
 	struct mp_sb *cur;
 	u64 gen[MP_SB_COPIES + 1];	/* 0: not intact */
 	bool has_best;
-	bool has_io;		/* a read failed: what is not intact need not be damaged */
+	int io;			/* of a read that failed: what is not intact need not be damaged */
 	bool has_uuid;		/* copy 0 is damaged, but says whose it is */
 	u8 uuid[MP_UUID_LEN];
 };
@@ -150,7 +150,7 @@ static void copy_at(struct copies *c, u64 addr)
 	u32 i;
 
 	/* behind the end of a device that shrank nothing can be read: the caller tells */
-	c->has_io |= rc != 0;
+	c->io = c->io ? c->io : rc;
 	if (rc || !mp_sb_is_magic(c->buf) || mp_sb_decode(c->buf, addr, c->cur))
 		return;
 	if (c->has_uuid && memcmp(c->uuid, c->cur->sb_uuid, MP_UUID_LEN))
@@ -216,7 +216,7 @@ static int copies_read(struct copies *c, struct mp_sb_found *found)
 	int rc, rc0;
 
 	rc0 = dev->d_ops->read(dev, 0, c->first, MP_BLOCK);
-	c->has_io = rc0 != 0;
+	c->io = rc0;
 	rc = rc0 ? rc0 : mp_sb_decode(c->first, 0, c->cur);
 	if (!rc) {
 		u64 bytes = c->cur->sb_dev_bytes;
@@ -271,12 +271,13 @@ int mp_sb_read(struct mp_dev *dev, struct mp_sb *sb, struct mp_sb_found *found)
 		rc = copies_read(&c, found);
 	if (!rc) {
 		*sb = *c.best;
+		found->f_io = c.io;
 		/* the first copy keeps the generation of create */
 		found->f_bad = !c.gen[0];
 		for (i = 1; i < mp_sb_copies(sb); i++)
 			if (c.gen[i] != sb->sb_gen)
 				found->f_bad |= 1u << i;
-		for (i = 0; i < mp_sb_copies(sb) && !c.has_io; i++)
+		for (i = 0; i < mp_sb_copies(sb) && !c.io; i++)
 			found->f_csums += !c.gen[i];
 		if (!CHECK(64, sb->sb_dev_bytes <= dev->d_size))
 			rc = mp_err(MP_SB_SHRUNK, "%s: %llu bytes, was %llu", dev->d_path,
