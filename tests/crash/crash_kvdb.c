@@ -295,10 +295,10 @@ static const struct km_wl workload[] = {
 			     [KM_COMPACT] = 3, [KM_CREATE] = 1, [KM_DROP] = 1, [KM_REOPEN] = 1,
 			     [KM_CKPT] = 4, [KM_UNCKPT] = 3, [KM_BULK] = 2 }),
 	/* values above 1 MiB, which older programs do not know (L4, L6) */
-	KV_WL("large", true, .kc_bytes = { 40 * MiB, 20 * MiB }, .kc_steps = 60, .kc_stores = 2,
+	KV_WL("large", true, .kc_bytes = { 40 * MiB, 20 * MiB }, .kc_steps = 100, .kc_stores = 2,
 	      .kc_keys = 6, .kc_stall = 30, .kc_logs = 2, .kc_log_bytes = 4 * MiB,
-	      .kc_weight = { [KM_PUT] = 10, [KM_LARGE] = 6, [KM_DEL] = 4, [KM_GET] = 2,
-			     [KM_SYNC] = 2, [KM_POLL] = 6, [KM_IDLE] = 2, [KM_FLUSH] = 2,
+	      .kc_weight = { [KM_PUT] = 22, [KM_LARGE] = 6, [KM_DEL] = 6, [KM_GET] = 2,
+			     [KM_SYNC] = 3, [KM_POLL] = 10, [KM_IDLE] = 3, [KM_FLUSH] = 4,
 			     [KM_COMPACT] = 1, [KM_REOPEN] = 1, [KM_CKPT] = 1, [KM_UNCKPT] = 1 }),
 	KV_WL("txns", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 500, .kc_stores = 3,
 	      .kc_keys = 40, .kc_stall = 40, .kc_logs = 2, .kc_log_bytes = 2 * MiB,

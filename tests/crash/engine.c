@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/time.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -509,6 +510,8 @@ void eng_init(struct eng *e)
 	unsigned i;
 
 	memset(e, 0, sizeof(*e));
+	/* what is opened is tiny: a huge page for each would be cleared in vain */
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	sim_init(&e->e_sim);
 	for (i = 0; i < sizeof(sigs) / sizeof(sigs[0]); i++)
 		signal(sigs[i], on_signal);

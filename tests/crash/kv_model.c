@@ -568,6 +568,12 @@ static uint32_t big_length(struct km *m)
 	return rnd(m, 4) ? 4096 + rnd(m, 9000) : 30000 + rnd(m, 72400);
 }
 
+/* most just above the limit: a state takes as long as all of it takes to be copied */
+static uint32_t large_length(struct km *m)
+{
+	return (1u << 20) + rnd(m, rnd(m, 6) ? 64u << 10 : 2u << 20);
+}
+
 static int do_fill(struct eng *e, struct km *m, struct km_rt *rt)
 {
 	unsigned k;
@@ -729,7 +735,7 @@ int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 		rc = do_write(e, m, rt, step == KM_PUT ? small_length(e, m) : big_length(m));
 		return rc < 0 ? -1 : 0;
 	case KM_LARGE:
-		return do_write(e, m, rt, (1u << 20) + rnd(m, 1 + rnd(m, 2u << 20))) < 0 ? -1 : 0;
+		return do_write(e, m, rt, large_length(m)) < 0 ? -1 : 0;
 	case KM_DEL:
 		return do_write(e, m, rt, KM_ABSENT);
 	case KM_MANY:

@@ -12,8 +12,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <mpool/mpool.h>
-
 #include "sim.h"
 
 #define STALL_BYTES	4000000000ull	/* two seconds of the clocks behind s_tick */
@@ -28,6 +26,7 @@ struct sim_chunk {
 struct sim_undo {
 	uint32_t u_page;
 	uint32_t u_stamp;	/* the page's stamp before */
+	uint64_t u_sum;		/* and its hash */
 	uint8_t u_dev;
 	uint8_t *u_data;
 };
@@ -97,6 +96,7 @@ static void undo_save(struct sim *s, unsigned dev, uint32_t page)
 	u->u_dev = (uint8_t)dev;
 	u->u_page = page;
 	u->u_stamp = d->d_stamp[page];
+	u->u_sum = d->d_sum[page];
 	memcpy(u->u_data, d->d_mem + (size_t)page * SIM_PAGE, SIM_PAGE);
 	d->d_stamp[page] = s->s_level[s->s_nlevel - 1].l_stamp;
 }
@@ -104,16 +104,16 @@ static void undo_save(struct sim *s, unsigned dev, uint32_t page)
 void sim_poke(struct sim *s, unsigned dev, uint64_t off, const void *data, size_t len)
 {
 	struct sim_dev *d = &s->s_dev[dev];
+	uint64_t page = off / SIM_PAGE;
 
 	if (!len)
 		return;
 	if (off + len > d->d_cap)
 		die("write beyond the device");
-	if (s->s_nlevel) {
-		uint64_t page = off / SIM_PAGE, last = (off + len - 1) / SIM_PAGE;
-
-		for (; page <= last; page++)
+	for (; page <= (off + len - 1) / SIM_PAGE; page++) {
+		if (s->s_nlevel)
 			undo_save(s, dev, (uint32_t)page);
+		d->d_sum[page] = 0;
 	}
 	memcpy(d->d_mem + off, data, len);
 }
@@ -147,6 +147,7 @@ void sim_rollback(struct sim *s)
 
 		memcpy(d->d_mem + (size_t)u->u_page * SIM_PAGE, u->u_data, SIM_PAGE);
 		d->d_stamp[u->u_page] = u->u_stamp;
+		d->d_sum[u->u_page] = u->u_sum;
 	}
 	for (i = 0; i < SIM_DEVS; i++) {
 		s->s_dev[i].d_exists = l->l_exists[i];
@@ -317,6 +318,21 @@ bool sim_memory_fails(struct sim *s)
 	return fault(s, FAULT_MEMORY, FAULT_MEMORY) && f->f_calls < f->f_at + 8;
 }
 
+/* What a recovery reads tells its state from others. Most pages are as they were in the last one. */
+static void hash_read(struct sim *s, unsigned dev, uint64_t off, size_t len)
+{
+	struct sim_dev *d = &s->s_dev[dev];
+	uint64_t key[3] = { dev, off, len }, *sum = d->d_sum + off / SIM_PAGE;
+	size_t i, n = len / SIM_PAGE;
+
+	for (i = 0; i < n; i++)
+		if (!sum[i])
+			sum[i] = XXH3_64bits(d->d_mem + off + i * SIM_PAGE, SIM_PAGE) | 1;
+	s->s_hash = XXH3_64bits_withSeed(key, sizeof(key), s->s_hash);
+	s->s_hash = XXH3_64bits_withSeed(sum, n * sizeof(*sum), s->s_hash);
+	s->s_read_bytes += len;
+}
+
 static int sim_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned n,
 		     uint64_t *ready_ns)
 {
@@ -333,13 +349,8 @@ static int sim_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned 
 		return -EINVAL;
 	pthread_mutex_lock(&s->s_lock);
 	kind = fault(s, FAULT_READ, FAULT_ROT);
-	if (s->s_is_hashing) {
-		/* a checksum in instructions of its own: hashing was a quarter of the run */
-		uint64_t key[4] = { h->h_dev, off, len, mpool_crc32c(0, d->d_mem + off, len) };
-
-		s->s_hash = XXH3_64bits_withSeed(key, sizeof(key), s->s_hash);
-		s->s_read_bytes += len;
-	}
+	if (s->s_is_hashing)
+		hash_read(s, h->h_dev, off, len);
 	for (i = 0; i < n; i++) {
 		memcpy(iov[i].iov_base, d->d_mem + off, iov[i].iov_len);
 		off += iov[i].iov_len;
@@ -507,6 +518,7 @@ static struct sim_dev *dev_new(struct sim *s, const char *path, uint64_t size)
 		die("out of memory");
 	d->d_mem = p;
 	d->d_stamp = must(calloc(d->d_cap / SIM_PAGE, sizeof(*d->d_stamp)));
+	d->d_sum = must(calloc(d->d_cap / SIM_PAGE, sizeof(*d->d_sum)));
 	d->d_size = size;
 	strcpy(d->d_path, path);
 	s->s_ndev++;
@@ -737,6 +749,7 @@ void sim_wipe(struct sim *s)
 	for (i = 0; i < s->s_ndev; i++) {
 		munmap(s->s_dev[i].d_mem, s->s_dev[i].d_cap);
 		free(s->s_dev[i].d_stamp);
+		free(s->s_dev[i].d_sum);
 	}
 	memset(s->s_dev, 0, sizeof(s->s_dev));
 	s->s_ndev = 0;
