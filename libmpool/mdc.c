@@ -28,6 +28,7 @@
 #include "mpl_err.h"
 
 #define MDC_RECORD_MAX	((1u << 20) - 8u)	/* bytes of one client record */
+#define SMALL		4096u
 #define MDC_VERSION	1u
 #define MDC_GEN_END	(1ull << 62)	/* generations are smaller: the next one is greater */
 
@@ -102,15 +103,14 @@ static int mdc_get(struct mpool_mlog *log, uint64_t *pos, struct mdc_header_omf 
 		   size_t size, size_t *len)
 {
 	size_t room = sizeof(head->mh_prefix) + (size < MDC_RECORD_MAX ? size : MDC_RECORD_MAX);
-	char *tmp;
-	int rc;
+	char few[SMALL], *tmp = few;
+	int rc = mpool_mlog_read(log, pos, tmp, sizeof(few), len);
 
-	if (room < sizeof(*head))
-		room = sizeof(*head);
-	tmp = malloc(room);
-	if (!tmp)
-		return -ENOMEM;
-	rc = mpool_mlog_read(log, pos, tmp, room, len);
+	/* most records are small: no memory is asked for them */
+	if (rc == -EOVERFLOW && *len <= room) {
+		tmp = malloc(*len);
+		rc = tmp ? mpool_mlog_read(log, pos, tmp, *len, len) : -ENOMEM;
+	}
 	if (!rc) {
 		memset(head, 0, sizeof(*head));
 		memcpy(head, tmp, *len < sizeof(*head) ? *len : sizeof(*head));
@@ -118,7 +118,8 @@ static int mdc_get(struct mpool_mlog *log, uint64_t *pos, struct mdc_header_omf 
 		    *len - sizeof(head->mh_prefix) <= size)
 			memcpy(buf, tmp + sizeof(head->mh_prefix), *len - sizeof(head->mh_prefix));
 	}
-	free(tmp);
+	if (tmp != few)
+		free(tmp);
 	return rc;
 }
 
