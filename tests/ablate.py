@@ -59,13 +59,19 @@ def guards():
     return found
 
 
+def workloads(name):
+    """Those of a program of tests/crash: in its own file, or in that of its work."""
+    files = ["tests/crash/%s.c" % name, name.replace("crash_", "tests/crash/") + "_work.c"]
+    return [w for f in files if os.path.exists(f) for w in re.findall(r'_WL\("(\w+)"', text(f))]
+
+
 def programs(folders):
     """Quick ones first. Each workload of the crash programs is one by itself."""
     out = []
     for folder in folders:
         for f in under("tests/%s/" % folder, ".c"):
             name = os.path.basename(f)[:-2]
-            works = re.findall(r'_WL\("(\w+)"', text(f)) if folder == "crash" else []
+            works = workloads(name) if folder == "crash" else []
             if works:
                 out += ["%s:%s" % (name, w) for w in works]
             elif name.startswith(("test_", "crash_", "model_", "stress_")):

@@ -436,7 +436,8 @@ bool eng_run(struct eng *e, const struct eng_ops *ops, const struct eng_conf *co
 	e->e_set_n = e->e_set_cap = 0;
 	strcpy(e->e_path, "record");
 	current = e;
-	eng_watch(60);
+	/* a broken product may never end its history */
+	eng_watch(conf->ec_is_hunt ? HANG_SECONDS / 2 : 3 * HANG_SECONDS);
 	rc = ops->eo_record(e, &model);
 	e->e_sim.s_log = NULL;
 	e->e_sim.s_tick = NULL;
