@@ -40,6 +40,9 @@
  *
  *   model_tree [RULE...] [writes=3] [views=1] [moves=1] ...   one run, told in full
  */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "model_tree.h"
 
 /* ---- exploration ---------------------------------------------------------------- */
@@ -51,7 +54,7 @@ struct node {
 };
 
 static struct node *node;
-static uint32_t *table;
+static uint64_t *table;	/* hashes, 0 = free; a power of two of them */
 static size_t nnode, table_size;
 static struct state *layer[2];	/* this depth and the next */
 static size_t nlayer[2], layer_cap[2];
@@ -62,23 +65,6 @@ static bool is_told, is_full;
 static struct state told;
 static char told_act[48], act[48];
 static const char *violation;
-
-static uint64_t hash_of(const struct state *s)
-{
-	const uint8_t *p = (const uint8_t *)s;
-	uint64_t h = 0x9e3779b97f4a7c15ull, w;
-	size_t i;
-
-	for (i = 0; i + 8 <= sizeof(*s); i += 8) {
-		memcpy(&w, p + i, 8);
-		h = (h ^ w) * 0xff51afd7ed558ccdull;
-		h ^= h >> 32;
-	}
-	w = 0;
-	memcpy(&w, p + i, sizeof(*s) - i);
-	h = (h ^ w) * 0xc4ceb9fe1a85ec53ull;
-	return h ^ h >> 29;
-}
 
 static void layer_add(const struct state *s)
 {
@@ -91,9 +77,42 @@ static void layer_add(const struct state *s)
 	layer[1][nlayer[1]++] = *s;
 }
 
+/* From small on: most runs end after some ten thousand states, and these stay in the cache. */
+static void table_grow(void)
+{
+	size_t n = table_size ? table_size * 2 : 1 << 12, i, at;
+	uint64_t *t = calloc(n, sizeof(*t));
+
+	if (!t)
+		abort();
+	for (i = 0; i < table_size; i++) {
+		if (!table[i])
+			continue;
+		for (at = table[i] >> 1 & (n - 1); t[at]; at = (at + 1) & (n - 1))
+			;
+		t[at] = table[i];
+	}
+	free(table);
+	table = t;
+	table_size = n;
+}
+
+static bool is_new(uint64_t h)
+{
+	size_t at;
+
+	if (2 * nnode >= table_size)
+		table_grow();
+	for (at = h >> 1 & (table_size - 1); table[at]; at = (at + 1) & (table_size - 1))
+		if (table[at] == h)
+			return false;
+	table[at] = h;
+	return true;
+}
+
 static void emit(const struct state *s)
 {
-	uint64_t h, at;
+	uint64_t h;
 
 	if (is_told) {
 		/* a schedule is told: only the wanted successor counts */
@@ -106,18 +125,30 @@ static void emit(const struct state *s)
 	cur_choice++;
 	if (violation || is_full)
 		return;
-	h = hash_of(s);
-	for (at = h % table_size; table[at]; at = (at + 1) % table_size)
-		if (node[table[at] - 1].hash == h)
-			return;
+	h = XXH3_64bits(s, sizeof(*s)) | 1;
+	if (!is_new(h))
+		return;
 	if (nnode == bound.max_states) {
 		is_full = true;
 		return;
 	}
 	node[nnode] = (struct node){ h, cur_node, (uint16_t)(cur_choice - 1) };
-	table[at] = (uint32_t)++nnode;
+	nnode++;
 	layer_add(s);
 	violation = check(s);
+}
+
+/* what comes next, for who is told */
+static void name_act(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void name_act(const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!is_told)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(act, sizeof(act), fmt, ap);
+	va_end(ap);
 }
 
 /* ---- writes, views, memtables --------------------------------------------------- */
@@ -153,7 +184,7 @@ static void write_one(const struct state *old, enum kind kind, unsigned key)
 		s.seq++;
 	s.prefixes += kind == PREFIX;
 	s.ranges += kind == RANGE;
-	snprintf(act, sizeof(act), "%s %c", name[kind], kind == PREFIX ? '*' : 'a' + (char)key);
+	name_act("%s %c", name[kind], kind == PREFIX ? '*' : 'a' + (char)key);
 	emit(&s);
 }
 
@@ -182,13 +213,13 @@ static void views(const struct state *old)
 		s = *old;
 		if (s.view[i].at) {
 			memset(&s.view[i], 0, sizeof(s.view[i]));
-			snprintf(act, sizeof(act), "close view at %u", old->view[i].at);
+			name_act("close view at %u", old->view[i].at);
 			emit(&s);
 		} else if (s.views < bound.views && s.nop && s.seq < SEQ_MAX) {
 			s.views++;
 			s.view[i].at = s.seq++;
 			s.view[i].tree = s.now;
-			snprintf(act, sizeof(act), "open view at %u", s.view[i].at);
+			name_act("open view at %u", s.view[i].at);
 			emit(&s);
 			return;
 		}
@@ -201,7 +232,7 @@ static void memtables(const struct state *old)
 
 	if (s.synced < s.nop) {
 		s.synced = s.nop;
-		snprintf(act, sizeof(act), "sync");
+		name_act("sync");
 		emit(&s);
 	}
 	s = *old;
@@ -214,14 +245,14 @@ static void memtables(const struct state *old)
 		s.seq++;
 		s.cur = s.nblk++;
 		s.switches++;
-		snprintf(act, sizeof(act), "switch memtables");
+		name_act("switch memtables");
 		emit(&s);
 	}
 	s = *old;
 	if (s.rolls < bound.rolls && s.nblk < BLOCKS && s.nop && E_BLK(s.op[s.nop - 1]) == s.cur) {
 		s.cur = s.nblk++;
 		s.rolls++;
-		snprintf(act, sizeof(act), "new log block %u", s.cur);
+		name_act("new log block %u", s.cur);
 		emit(&s);
 	}
 }
@@ -368,7 +399,7 @@ static void flush(const struct state *old)
 			return;
 		s.horizon = broken[replay_behind] ? s.nop : s.boundary;
 		s.is_flushing = 1;
-		snprintf(act, sizeof(act), "flush: commit the edit");
+		name_act("flush: commit the edit");
 	} else {
 		/* what was committed is what is shown */
 		if (s.media.n > s.now.runs.n)
@@ -381,7 +412,7 @@ static void flush(const struct state *old)
 		s.now.has_frozen = 0;
 		s.boundary = 0;
 		s.is_flushing = 0;
-		snprintf(act, sizeof(act), "flush: show the run");
+		name_act("flush: show the run");
 	}
 	emit(&s);
 }
@@ -523,7 +554,7 @@ static void begin(const struct state *old, const struct merge *m)
 	unsigned i = 0;
 
 	if (replace(&s, m)) {
-		snprintf(act, sizeof(act), "%s of %u runs", merge_name[m->kind], m->n + m->n_b);
+		name_act("%s of %u runs", merge_name[m->kind], m->n + m->n_b);
 		emit(&s);
 	}
 	s = *old;
@@ -533,7 +564,7 @@ static void begin(const struct state *old, const struct merge *m)
 		return;
 	s.merges++;
 	s.merge[i] = *m;
-	snprintf(act, sizeof(act), "%s: read %u runs", merge_name[m->kind], m->n + m->n_b);
+	name_act("%s: read %u runs", merge_name[m->kind], m->n + m->n_b);
 	emit(&s);
 }
 
@@ -549,7 +580,7 @@ static void ends(const struct state *old)
 		memset(&s.merge[i], 0, sizeof(s.merge[i]));
 		if (!replace(&s, &old->merge[i]))
 			continue;
-		snprintf(act, sizeof(act), "%s: replace", merge_name[old->merge[i].kind]);
+		name_act("%s: replace", merge_name[old->merge[i].kind]);
 		emit(&s);
 	}
 }
@@ -715,7 +746,7 @@ static void job_start(const struct state *old, unsigned blk, enum part part)
 				s.job.out[i] = ENT(PUT, E_KEY(e), E_SEQ(e), s.job.copy, E_ID(e));
 		}
 		s.moves++;
-		snprintf(act, sizeof(act), "move block %u of %u runs to %u", blk, n, s.job.copy);
+		name_act("move block %u of %u runs to %u", blk, n, s.job.copy);
 		emit(&s);
 	}
 }
@@ -725,6 +756,8 @@ static bool job_replace(const struct job *j, struct runs *r)
 {
 	unsigned at = take_out(r, j->part, j->top, j->n);
 
+	if (broken[job_drops_newer] && at > part_first(r, j->part))
+		runs_remove(r, --at, 1);
 	return runs_insert(r, broken[job_on_top] ? part_first(r, j->part) : at, j->out, j->part);
 }
 
@@ -744,7 +777,7 @@ static void relocation(const struct state *old)
 	case BUILT:
 		s.job.phase = DURABLE;
 		s.durable |= (uint16_t)(1u << s.job.copy);
-		snprintf(act, sizeof(act), "move: the copy is durable");
+		name_act("move: the copy is durable");
 		emit(&s);
 		if (!broken[job_before_flush])
 			return;
@@ -755,14 +788,14 @@ static void relocation(const struct state *old)
 		    !job_replace(&s.job, broken[free_before_edit] ? &s.now.runs : &s.media))
 			return;
 		s.job.phase = COMMITTED;
-		snprintf(act, sizeof(act), "move: commit the edit");
+		name_act("move: commit the edit");
 		emit(&s);
 		return;
 	default:
 		if (!job_replace(&s.job, broken[free_before_edit] ? &s.media : &s.now.runs))
 			return;
 		memset(&s.job, 0, sizeof(s.job));
-		snprintf(act, sizeof(act), "move: show the run");
+		name_act("move: show the run");
 		emit(&s);
 	}
 }
@@ -805,7 +838,7 @@ static void deletion(const struct state *old)
 		if (b == s.cur || (s.freed >> b & 1) || is_needed(&s, b))
 			continue;
 		s.freed |= (uint16_t)(1u << b);
-		snprintf(act, sizeof(act), "delete block %u", b);
+		name_act("delete block %u", b);
 		emit(&s);
 	}
 }
@@ -817,14 +850,14 @@ static void checkpoints(const struct state *old)
 	if (s.ckpt_ops) {
 		s.ckpt_ops = 0;
 		memset(&s.ckpt, 0, sizeof(s.ckpt));
-		snprintf(act, sizeof(act), "drop the checkpoint");
+		name_act("drop the checkpoint");
 		emit(&s);
 	} else if (s.ckpts < bound.ckpts && s.horizon == s.nop && s.nop && !s.is_flushing &&
 		   !s.now.has_frozen && s.job.phase != COMMITTED) {
 		s.ckpts++;
 		s.ckpt = s.media;
 		s.ckpt_ops = (uint8_t)(1 + s.nop);
-		snprintf(act, sizeof(act), "checkpoint");
+		name_act("checkpoint");
 		emit(&s);
 	}
 }
@@ -857,7 +890,7 @@ static void crash(const struct state *old)
 		s.seq++;
 		if (broken[seq_restarts])
 			s.seq = 1;
-		snprintf(act, sizeof(act), "crash, %u of %u writes survive", p, old->nop);
+		name_act("crash, %u of %u writes survive", p, old->nop);
 		emit(&s);
 	}
 }
@@ -951,10 +984,8 @@ static const char *explore(void)
 	nnode = nlayer[0] = nlayer[1] = layer_first = 0;
 	violation = NULL;
 	is_full = false;
-	table_size = bound.max_states * 2ul + 1;
 	node = calloc(bound.max_states, sizeof(*node));
-	table = calloc(table_size, sizeof(*table));
-	if (!node || !table)
+	if (!node)
 		abort();
 	start_state(&s);
 	cur_node = 0;
@@ -984,6 +1015,8 @@ static void explore_end(void)
 
 	free(node);
 	free(table);
+	table = NULL;
+	table_size = 0;
 	for (i = 0; i < 2; i++) {
 		free(layer[i]);
 		layer[i] = NULL;
@@ -1006,6 +1039,7 @@ static const struct bounds small[] = {
 	{ .writes = 3, .views = 1, .moves = 1, .switches = 2, .max_states = MANY },
 	{ .writes = 3, .ckpts = 1, .moves = 1, .rolls = 1, .switches = 2, .max_states = MANY },
 	{ .writes = 3, .moves = 1, .crashes = 1, .switches = 2, .max_states = MANY },
+	{ .writes = 3, .views = 1, .moves = 1, .crashes = 1, .switches = 2, .max_states = MANY },
 	{ .writes = 3, .views = 1, .switches = 2, .prefixes = 1, .max_states = MANY },
 	{ .writes = 3, .views = 1, .switches = 2, .ranges = 1, .max_states = MANY },
 	{ .writes = 3, .crashes = 1, .rolls = 1, .switches = 2, .prefixes = 1,
@@ -1062,16 +1096,19 @@ static void the_rules_hold(void)
 	}
 }
 
-/* Tries the bounds one after the other until one shows it. */
+/* Tries the bounds one after the other until one shows it: few states of the right one do. */
 static bool rule_is_needed(enum rule r)
 {
-	size_t i;
+	enum { BOUNDS = sizeof(small) / sizeof(small[0]), ROUNDS = 3 };
+	static const unsigned most[ROUNDS] = { MANY / 50, MANY / 7, MANY };
+	unsigned i;
 	bool found = false;
 
 	memset(broken, 0, sizeof(broken));
 	broken[r] = true;
-	for (i = 0; i < sizeof(small) / sizeof(small[0]) && !found; i++) {
-		bound = small[i];
+	for (i = 0; i < ROUNDS * BOUNDS && !found; i++) {
+		bound = small[i % BOUNDS];
+		bound.max_states = most[i / BOUNDS];
 		found = explore();
 		if (found)
 			printf("# %s: %s, %zu states\n", rule_name[r], violation, nnode);

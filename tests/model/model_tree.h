@@ -90,6 +90,7 @@ struct state {
 	X(merge_swaps)		/* the older version of two inputs wins */		\
 	X(view_reads_now)	/* a view does not hold its tree */			\
 	X(job_on_top)		/* the result lies in front of newer runs */		\
+	X(job_drops_newer)	/* a run in front that came meanwhile goes with its own */	\
 	X(job_beside_merge)	/* merges take runs that a relocation has */		\
 	X(move_trusts_memtable)	/* in a leaf, what a memtable overwrites is left out */	\
 	X(job_before_flush)	/* the edit does not wait for the copy */		\
