@@ -131,7 +131,7 @@ sums() {
 	for p; do
 		[ -e "$p" ] || echo "absent $p"
 		find "$p" -printf '%y %m %s %p\n' 2>/dev/null | LC_ALL=C sort
-		find "$p" -type f -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0r sha256sum
+		find "$p" -type f -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0r b2sum
 	done
 }
 
