@@ -349,10 +349,10 @@ for suite; do
 			O=$B/fuzz start_pieces fuzz "$name" $((secs + 180)) \
 				tests/fuzz/run.sh "$name" $((runs * factor)) $((secs * factor))
 		done <<-END
-			kvdb $((factor > 1 ? 8000 : 4000)) $((factor > 1 ? 220 : 150))
-			pool $((factor > 1 ? 40000 : 20000)) $((factor > 1 ? 200 : 130))
-			text 350000 120
-			decode $((factor > 1 ? 33000000 : 1700000)) $((factor > 1 ? 600 : 120))
+			kvdb $((factor > 1 ? 8000 : 4000)) $((factor > 1 ? 220 : 100))
+			pool $((factor > 1 ? 40000 : 15000)) $((factor > 1 ? 200 : 130))
+			text $((factor > 1 ? 350000 : 150000)) 120
+			decode $((factor > 1 ? 33000000 : 1900000)) $((factor > 1 ? 600 : 120))
 		END
 		;;
 	uml)

@@ -536,7 +536,7 @@ void eng_conf_default(struct eng_conf *c, uint64_t seed)
 	c->ec_again_every = 16;
 	c->ec_again_points = 6;
 	c->ec_post_every = 4;
-	c->ec_seconds = 30;
+	c->ec_seconds = 24;
 	c->ec_max_passes = 40;
 	if (getenv("MP_ABLATE") && atoi(getenv("MP_ABLATE"))) {
 		/* the product is broken on purpose: one violation is enough */

@@ -318,7 +318,7 @@ bool sim_memory_fails(struct sim *s)
 	return fault(s, FAULT_MEMORY, FAULT_MEMORY) && f->f_calls < f->f_at + 8;
 }
 
-/* What a recovery reads tells its state from others. Most pages are as they were in the last one. */
+/* What a recovery reads tells its state from others. Most pages are as in the one before. */
 static void hash_read(struct sim *s, unsigned dev, uint64_t off, size_t len)
 {
 	struct sim_dev *d = &s->s_dev[dev];

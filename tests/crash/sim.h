@@ -67,7 +67,7 @@ struct sim_log {
 
 struct sim_dev {
 	char d_path[128];
-	uint8_t *d_mem;		/* changed by sim_poke() and sim_rollback() where reads are hashed */
+	uint8_t *d_mem;		/* only sim_poke() and sim_rollback() know of d_sum */
 	uint64_t *d_sum;	/* per page: hash of what it holds, 0 = nobody has asked since */
 	uint32_t *d_stamp;	/* per page: level stamp of its newest undo record */
 	uint64_t d_size;	/* bytes */
