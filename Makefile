@@ -134,8 +134,11 @@ test_src := $(foreach f,$(test_all),$(if $(call is_prog,$(f)),$(f)))
 help_src := $(filter-out $(test_src),$(test_all))
 
 obj = $(patsubst %.c,$(O)/obj/%.o,$(1))
-test_bin := $(foreach f,$(test_src),$(O)/tests/$(basename $(notdir $(f))))
-fuzz_bin := $(foreach f,$(fuzz_src),$(O)/tests/$(basename $(notdir $(f))))
+bin_of   = $(foreach f,$(1),$(O)/tests/$(basename $(notdir $(f))))
+test_bin := $(call bin_of,$(test_src))
+# what runs again under sanitizers in `make check`
+unit_bin := $(call bin_of,$(filter tests/unit/% tests/golden/% tests/conform/%,$(test_src)))
+fuzz_bin := $(call bin_of,$(fuzz_src))
 tools    := $(foreach t,mpool kvdb,$(if $(wildcard utils/$(t)/*.c),$(O)/bin/$(t)))
 
 libs_a  := $(O)/lib/libmpool.a $(O)/lib/libkvdb.a
@@ -151,7 +154,7 @@ fuzz_cli := $(O)/obj/utils/kvdb.a
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all lib bin tests peers fuzzers bench-quick check check-unit check-conform check-cli \
+.PHONY: all lib bin tests unit-tests peers fuzzers bench-quick check check-unit check-conform check-cli \
 	check-crash check-model check-ablate check-asan check-fuzz check-vm check-uml kernel-uml \
 	lint demo bench ablate nightly fresh deps \
 	coverage man install uninstall kernels modules dkms-install dkms-remove clean help
@@ -160,6 +163,7 @@ all: lib bin ## the libraries and the two commands (the default)
 lib: $(libs_a) $(libs_so) ## libmpool and libkvdb, shared and static
 bin: $(tools) ## build/bin/mpool and build/bin/kvdb
 tests: $(test_bin) ## all test programs, without running them
+unit-tests: $(unit_bin) ## those of unit, golden and conform
 ifeq ($(SAN),fuzz)
 # a clang without its run time links nothing
 fuzz_can := $(shell echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' | \
@@ -178,7 +182,7 @@ run     = $(Q)B='$(B)' O='$(O)' tests/run.sh
 check: deps ## everything that must hold before a commit; about half an hour on two cores
 	$(submake) -j3 all tests kernels kernel-uml
 	$(submake) -j2 ABLATE=1 tests
-	$(submake) -j2 SAN=address all tests
+	$(submake) -j2 SAN=address unit-tests
 	$(submake) -j2 SAN=fuzz fuzzers
 	$(submake) modules
 	$(run) vm uml crash model fuzz ablate asan soak conform cli unit lint
@@ -197,7 +201,7 @@ check-ablate: ## the short ablation only
 	$(submake) -j2 ABLATE=1 tests
 	$(run) ablate
 check-asan: ## the short run under ASan and UBSan only
-	$(submake) -j2 SAN=address all tests
+	$(submake) -j2 SAN=address unit-tests
 	$(run) asan
 check-fuzz: ## the fuzz programs only (SEED= repeats a run; GROW=1 adds to the corpus)
 	$(submake) -j2 SAN=fuzz fuzzers
@@ -302,6 +306,9 @@ $(O)/obj/utils/%.o: private INC = $(INC_UTIL)
 $(O)/obj/utils/%.o: private EXTRA = -fPIE
 $(O)/obj/tests/%.o: private INC = $(INC_TEST)
 $(O)/obj/tests/%.o: private EXTRA = -fPIE -UNDEBUG
+# a call after the other, and many: optimized they take three times as long to compile
+$(patsubst %,$(O)/obj/tests/%,unit/%.o conform/%.o golden/%.o kmod/%.o): private EXTRA = -fPIE -UNDEBUG \
+	$(if $(SANFLAGS),-O0,-Og)
 
 # our own headers come before those of packages, which also have a json.h;
 # $(O)/flags changes when a flag does, and then everything is compiled again. With ccache the

@@ -239,7 +239,7 @@ static void closing_gives_up_a_segment_that_is_being_read(void)
 static void packed_values_are_read_from_images(void)
 {
 	struct kv_ent e;
-	uint8_t *image;
+	uint8_t *image = NULL;
 	uint64_t reads;
 	uint32_t k;
 
