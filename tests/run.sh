@@ -24,7 +24,8 @@
 #         debug                      the same in QEMU: several processors, preemption
 #
 # A program finds: O (build folder of its variant), BIN (its commands), TMPDIR
-# (its own empty folder, removed afterwards, on the build's file system or in SCRATCH),
+# (its own empty folder, removed afterwards, on the build's file system or in SCRATCH;
+# of suites that run again what others run on the disk, or do not need one, in memory),
 # TEST_SHORT=1 when it should take a tenth of its time, TEST_LONG=1 when it may
 # take ten times as long, SEED when the caller gave one. Standard input is
 # empty. It prints TAP; exit 77 or a plan of 0 means skipped.
@@ -49,9 +50,16 @@ log=$(realpath -m "${LOG:-$O/check}")
 scratch=$log
 [ -z "${SCRATCH-}" ] || scratch=$(realpath -m "$SCRATCH/mpool-tests.$$")
 mkdir -p "$log" "$scratch" || exit 1
+# in memory, if there is plenty of it: half the time
+memory=$scratch
+plenty='{ kib = $NF } END { exit !(kib >= 8 * 1024 * 1024) }'
+if [ -z "${SCRATCH-}" ] && df --output=avail -k /dev/shm 2>/dev/null | awk "$plenty" &&
+	sed -n 's/^MemAvailable.* \([0-9]*\) kB/\1/p' /proc/meminfo | awk "$plenty"; then
+	memory=$(mktemp -d /dev/shm/mpool-tests.XXXXXX) || exit 1
+fi
 # control sockets: the path of a socket is short
 sockets=$(mktemp -d /tmp/kvrun.XXXXXX) || exit 1
-trap 'rm -rf "$sockets" ${SCRATCH:+"$scratch"}' EXIT
+trap 'rm -rf "$sockets" ${SCRATCH:+"$scratch"}; [ "$memory" = "$scratch" ] || rm -rf "$memory"' EXIT
 factor=1
 [ -n "${TEST_LONG-}" ] && factor=15
 
@@ -118,7 +126,11 @@ one() {
 	local suite=$1 name=$2 limit=$3 out rc start end
 	shift 3
 	out=$log/$suite.$name
-	export TMPDIR=$scratch/$suite.$name.tmp
+	case $suite in
+	asan | tsan | model | ablate) TMPDIR=$memory/$suite.$name.tmp ;;
+	*) TMPDIR=$scratch/$suite.$name.tmp ;;
+	esac
+	export TMPDIR
 	rm -rf "$TMPDIR"
 	mkdir -p "$TMPDIR"
 	XDG_RUNTIME_DIR=$(mktemp -d -p "$sockets")
