@@ -203,6 +203,17 @@ append="console=ttyS0 quiet panic=-1 no_timer_check mitigations=off nokaslr tsc=
 	${COUNT:+mpk_count=$COUNT}
 	${VM_APPEND-}"
 
+# silence: ends a machine that has said nothing in three minutes. Its first program starts
+# after some ten seconds, and says so
+silence() {
+	local i
+	for ((i = 0; i < 180; i++)); do
+		sleep 1
+		[ ! -s "$out/console" ] || return
+	done
+	kill "$(cat "$work/pid")"
+}
+
 # machine: on empty disks
 machine() {
 	rm -f "$work"/{v[0-9]*,n0}
@@ -210,9 +221,13 @@ machine() {
 		truncate -s "${VM_DISK_SIZE:-512M}" "$work/v$i"
 	done
 	truncate -s "${VM_DISK_SIZE:-512M}" "$work/n0"
+	: >"$out/console"
+	silence >/dev/null 2>&1 &
 	# shellcheck disable=SC2086
 	timeout --foreground -k 10 "${VM_TIMEOUT:-600}" "${qemu[@]}" -append "$(echo $append)" \
-		${VM_QEMU-} </dev/null 2>"$out/qemu" | sed -u 's/\r//g' >"$out/console"
+		-pidfile "$work/pid" ${VM_QEMU-} </dev/null 2>"$out/qemu" |
+		sed -u 's/\r//g' >"$out/console"
+	kill $! 2>/dev/null
 }
 
 # is_emulator: a breakpoint in code of the kernel proper, which had just patched it. QEMU with
@@ -226,8 +241,12 @@ is_emulator() {
 rm -f "$out/again"
 machine
 if is_emulator; then
-	mv "$out/console" "$out/console.first"
 	echo "the emulator failed (int3 in the kernel's own code, see console.first)" >"$out/again"
+elif [ ! -s "$out/console" ]; then
+	echo "the first program of the machine did not start" >"$out/again"
+fi
+if [ -e "$out/again" ]; then
+	mv "$out/console" "$out/console.first"
 	machine
 fi
 awk -v out="$out" -v list="$*" -f $here/split.awk "$out/console"

@@ -99,6 +99,7 @@ boot() {
 	# name, exit code, seconds, and what was wrong
 	[ "$(awk '{ print $2 $4 }' "$dir/$1/results" 2>/dev/null)" = 0 ]
 	rc=$?
+	[ ! -e "$dir/$1/again" ] || sed 's/^/# begun again: /' "$dir/$1/again"
 	sed 's/^/# guest: /' "$dir/$1/cut_guest"
 	[ $rc = 0 ] || tail -n 30 "$dir/$1.log" "$dir/$1/results" "$dir/$1/console" | sed 's/^/# /'
 	return $rc

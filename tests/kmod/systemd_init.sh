@@ -6,6 +6,7 @@
 # boot to find it; "other" is nobody's.
 
 export PATH=/t/build/bin:/usr/sbin:/usr/bin:/sbin:/bin
+echo '@@mpk init'
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs dev /dev
