@@ -185,7 +185,7 @@ check: deps ## everything that must hold before a commit; about half an hour on 
 	$(submake) -j2 SAN=address unit-tests
 	$(submake) -j2 SAN=fuzz fuzzers
 	$(submake) modules
-	$(run) vm uml crash model fuzz ablate asan soak conform cli unit lint
+	$(run) vm uml crash model fuzz soak ablate asan conform cli unit lint
 
 check-unit: tests ## unit tests only
 	$(run) unit

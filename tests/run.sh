@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 #
-# Runs test programs, JOBS (default 2) at a time, and sums up their TAP.
+# Runs test programs, JOBS at a time, and sums up their TAP. By default it is two, and three of
+# unit, conform and cli, whose programs wait for the disk and for each other half of the time.
 #
 #   B=build O=build tests/run.sh SUITE...      (make check, make check-unit, ...)
 #
@@ -44,7 +45,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 B=$(realpath -m "${B:-build}")
 O=$(realpath -m "${O:-$B}")
-JOBS=${JOBS:-2}
+wanted=${JOBS-}
 log=$(realpath -m "${LOG:-$O/check}")
 [ -n "${RESUME-}" ] || rm -rf "$log"
 scratch=$log
@@ -312,6 +313,10 @@ export ASAN_OPTIONS=detect_stack_use_after_return=1:abort_on_error=0
 export TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp
 
 for suite; do
+	JOBS=${wanted:-2}
+	case $suite in
+	unit | conform | cli) JOBS=${wanted:-3} ;;
+	esac
 	case $suite in
 	unit)
 		programs unit unit 120 "$O"
