@@ -930,10 +930,11 @@ void kv_flusher_stop(struct kvdb *db)
 		pthread_join(fl->fl_thread, NULL);
 	else
 		reap(db, true);
+	/* first: what could not be reaped may still be read from the frames' memory */
+	mpool_ioq_close(fl->fl_ioq);
 	if (atomic_load(&fl->fl_spare))
 		kv_seg_put(db, atomic_load(&fl->fl_spare));
 	retire_written(fl);
-	mpool_ioq_close(fl->fl_ioq);
 	free(fl->fl_segs);
 	pthread_cond_destroy(&fl->fl_wake);
 	pthread_cond_destroy(&fl->fl_done);
