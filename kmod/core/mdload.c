@@ -15,6 +15,7 @@
 
 #define WINDOW	(2u * MP_FRAME_MAX)
 #define AHEAD	(4ull << 20)	/* bytes looked at behind the last frame found */
+#define VAIN_MAX 16		/* frames read whole for nothing: more are forged or damaged */
 
 struct window {
 	struct mp_pool *w_pool;
@@ -142,6 +143,7 @@ static void look_ahead(struct window *w, struct walk *wk)
 {
 	u64 bytes = w->w_pool->p_md.md_bytes, end = min_t(u64, bytes, wk->wk_end + AHEAD), off;
 	struct mp_frame fr;
+	u32 nvain = 0;
 
 	for (off = wk->wk_end; off + MP_BLOCK <= end; off += MP_BLOCK) {
 		const u8 *p = window_get(w, off, MP_BLOCK);
@@ -155,8 +157,10 @@ static void look_ahead(struct window *w, struct walk *wk)
 		wk->wk_has_tail = true;
 		/* a checkpoint is of any size: on to the end that proves it */
 		end = min_t(u64, bytes, off + AHEAD);
-		if (frame_get(w, off, &fr))
-			wk->wk_ahead = max_t(u64, wk->wk_ahead, fr.mf_durable);
+		if (fr.mf_durable <= max_t(u64, wk->wk_ahead, wk->wk_seq))
+			continue;
+		if (frame_get(w, off, &fr) || ++nvain == VAIN_MAX)
+			wk->wk_ahead = fr.mf_durable;
 	}
 }
 
@@ -211,6 +215,7 @@ static int walk(struct window *w, u64 limit, struct walk *wk)
 static bool has_newer(struct window *w, const struct walk *best)
 {
 	struct mp_frame fr;
+	u32 nvain = 0;
 	u64 off;
 
 	for (off = 0; off + MP_BLOCK <= w->w_pool->p_md.md_bytes; off += MP_BLOCK) {
@@ -220,10 +225,10 @@ static bool has_newer(struct window *w, const struct walk *best)
 			return false;
 		if (mp_frame_peek(p, w->w_pool->p_uuid, w->w_base + off,
 				  MP_FRAME_MAX / MP_BLOCK, &fr) || fr.mf_epoch <= best->wk_epoch ||
-		    fr.mf_gen < best->wk_gen)
+		    fr.mf_gen < best->wk_gen ||
+		    (fr.mf_flags & (MP_FRAME_CKPT | MP_FRAME_END)) == MP_FRAME_CKPT)
 			continue;
-		if (frame_get(w, off, &fr) &&
-		    (!(fr.mf_flags & MP_FRAME_CKPT) || (fr.mf_flags & MP_FRAME_END)))
+		if (frame_get(w, off, &fr) || ++nvain == VAIN_MAX)
 			return true;
 	}
 	return false;

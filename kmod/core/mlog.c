@@ -14,6 +14,7 @@
 
 #define BUF_FIRST	(64u << 10)
 #define AHEAD		(16ull << 20)	/* bytes looked at behind the last frame found */
+#define VAIN_MAX	16		/* frames read whole for nothing: more were forged */
 #define POS_BITS	24	/* of a read position: offset inside a frame */
 
 struct mp_mlog {
@@ -118,15 +119,14 @@ static int frame_get(struct mp_mlog *l, u64 off, struct mp_mlframe *fr, u8 **p)
 }
 
 /* does a frame of this life, whole or not, begin at @off? */
-static int has_head(struct mp_mlog *l, u64 off, bool *yes)
+static int has_head(struct mp_mlog *l, u64 off, struct mp_mlframe *fr, bool *yes)
 {
 	u32 max = (u32)min_t(u64, l->l_obj->o_capacity - off, MP_MLFRAME_MAX) / MP_BLOCK;
-	struct mp_mlframe fr;
 	u8 *p;
 	int rc = win_get(l, off, MP_BLOCK, &p);
 
 	*yes = !rc && p && !mp_mlframe_peek(p, l->l_pool->p_uuid, mp_obj_id(l->l_obj),
-					    l->l_obj->o_gen, off, max, &fr);
+					    l->l_obj->o_gen, off, max, fr);
 	return rc;
 }
 
@@ -135,13 +135,14 @@ static int look_ahead(struct mp_mlog *l)
 {
 	u64 cap = l->l_obj->o_capacity, end = min_t(u64, cap, l->l_tail + AHEAD), off;
 	struct mp_mlframe fr;
+	u32 nvain = 0;
 	bool is_head;
 	u8 *p;
 	int rc;
 
 	l->l_torn_end = 0;
 	for (off = l->l_tail; off < end; off += MP_BLOCK) {
-		rc = has_head(l, off, &is_head);
+		rc = has_head(l, off, &fr, &is_head);
 		if (rc)
 			return rc;
 		if (!is_head)
@@ -149,10 +150,13 @@ static int look_ahead(struct mp_mlog *l)
 		l->l_torn_end = off + MP_BLOCK;
 		/* one sync may have made any number of frames durable: on to what proves it */
 		end = min_t(u64, cap, off + AHEAD);
+		/* of a torn tail no head claims that, whole or not: it is not read once more */
+		if (CHECK(150, fr.ml_durable <= l->l_seq))
+			continue;
 		rc = frame_get(l, off, &fr, &p);
 		if (rc)
 			return rc;
-		if (p && !CHECK(150, fr.ml_durable <= l->l_seq))
+		if (p || ++nvain == VAIN_MAX)
 			return mp_err(MP_MLOG_CORRUPT, "log %llu: sequence %llu was durable, the "
 				      "chain ends at %llu", mp_obj_id(l->l_obj), fr.ml_durable,
 				      l->l_seq);
@@ -305,6 +309,7 @@ void mp_mlog_close(struct mp_mlog *l)
  */
 static int torn_wipe(struct mp_mlog *l)
 {
+	struct mp_mlframe fr;
 	bool is_head;
 	u64 off;
 	int rc = 0;
@@ -312,7 +317,7 @@ static int torn_wipe(struct mp_mlog *l)
 	if (!l->l_torn_end)
 		return 0;
 	for (off = l->l_tail; off < l->l_torn_end && !rc; off += MP_BLOCK) {
-		rc = has_head(l, off, &is_head);
+		rc = has_head(l, off, &fr, &is_head);
 		if (rc || !is_head)
 			continue;
 		l->l_win_len = 0;

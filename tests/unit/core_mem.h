@@ -19,7 +19,7 @@ struct mem {
 	struct mp_dev dev;
 	u8 *now;		/* what reads see */
 	u8 *media;		/* what survives a cut */
-	u64 writes, flushes, discards;
+	u64 writes, flushes, discards, bytes_read;
 	int fail_write, fail_flush;	/* errno from now on, 0 = none */
 	u64 fail_after;			/* writes that still succeed */
 	u64 dirty_lo, dirty_hi;		/* bytes that now and media may differ in */
@@ -36,6 +36,7 @@ static int mem_read(struct mp_dev *d, u64 off, void *buf, size_t len)
 		return -EIO;
 	pthread_mutex_lock(&mem_lock);
 	memcpy(buf, mem_of(d)->now + off, len);
+	mem_of(d)->bytes_read += len;
 	pthread_mutex_unlock(&mem_lock);
 	return 0;
 }

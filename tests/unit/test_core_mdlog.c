@@ -282,6 +282,60 @@ static void every_part_of_a_large_checkpoint_is_proven(void)
 	rig_fini(&r);
 }
 
+/* a frame's head in each block from @from to @end, for the largest frame there may be */
+static void forge(struct mp_frame fr, const u8 *uuid, u64 from, u64 end)
+{
+	static u8 head[MP_FRAME_MAX];
+
+	for (; from < end; from += 4096) {
+		fr.mf_addr = from;
+		fr.mf_blocks = (u32)min_t(u64, MP_FRAME_MAX, end - from) / 4096;
+		fr.mf_len = 0;
+		mp_frame_encode(&fr, uuid, head);
+		memcpy(r.m[0].now + from, head, MP_FRAME_HDR);
+	}
+}
+
+/*
+ * Each would have a whole frame summed up. Heads that claim nothing are passed over; after some
+ * that claim more than there is, and belong to no frame, the log is damaged.
+ */
+static void forged_heads_are_not_read_one_by_one(void)
+{
+	struct mp_frame fr;
+	u64 region, next, bytes, tail;
+	u8 uuid[16];
+
+	rig_init(&r, 1, 640 << 20);
+	T_EQ(rig_open(&r), 0);
+	add_objs(&r, 1);
+	bytes = r.pool->p_md.md_bytes;
+	region = MD_OFF + (r.pool->p_md.md_epoch & 1) * bytes;
+	next = MD_OFF + (~r.pool->p_md.md_epoch & 1) * bytes;
+	tail = region + r.pool->p_md.md_tail;
+	memcpy(uuid, r.pool->p_uuid, sizeof(uuid));
+	T_EQ(mp_frame_peek(r.m[0].now + region, uuid, region, MP_FRAME_MAX / 4096, &fr), 0);
+	fr.mf_gen = r.pool->p_gen;
+	fr.mf_flags = 0;
+	stop();
+	fr.mf_durable = 0;
+	forge(fr, uuid, tail, region + bytes);
+	T_EQ(mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool), 0);
+	stop();
+	fr.mf_durable = 1000000;
+	forge(fr, uuid, tail, region + bytes);
+	T_EQ(mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool), -EUCLEAN);
+	memset(r.m[0].now + tail, 0, region + bytes - tail);
+	/* the region of the next checkpoint, whose first frame is gone */
+	memset(r.m[0].now + next, 0, 4096);
+	fr.mf_epoch++;
+	forge(fr, uuid, next + 4096, next + bytes);
+	T_EQ(mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool), -EUCLEAN);
+	memset(r.m[0].now + next, 0, bytes);
+	T_EQ(mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool), 0);
+	rig_fini(&r);
+}
+
 struct worker {
 	pthread_t t;
 	int rc;
@@ -602,6 +656,7 @@ int main(void)
 	T_RUN(records_that_contradict_are_refused_and_change_nothing);
 	T_RUN(hundred_thousand_objects_open_in_a_second);
 	T_RUN(every_part_of_a_large_checkpoint_is_proven);
+	T_RUN(forged_heads_are_not_read_one_by_one);
 	T_RUN(concurrent_committers_lose_nothing);
 	return t_done();
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Logs in objects: damage at the start of what one sync made durable, however
- * much that was, is no torn tail; a log that is being deleted is not opened.
+ * much that was, is no torn tail, and to tell that takes no more reading when
+ * heads are forged; a log that is being deleted is not opened.
  */
 #include "core.h"
 #include "core_mem.h"
@@ -135,6 +136,54 @@ static void a_long_torn_tail_is_cut_whole(void)
 	rig_fini(&r);
 }
 
+/* the first frame's head in each block behind it, for the largest frame there may be */
+static void forge(struct mp_obj *obj, u64 durable)
+{
+	struct mp_mlframe_omf head;
+	struct mp_dev *dev;
+	u64 pos, off, n;
+
+	T_EQ(mp_obj_map(obj, 0, MP_BLOCK, &dev, &pos, &n), 0);
+	memcpy(&head, mem_of(dev)->now + pos, sizeof(head));
+	head.ml_durable = cpu_to_le64(durable);
+	for (off = MP_BLOCK; off < obj->o_capacity; off += MP_BLOCK) {
+		n = min_t(u64, MP_MLFRAME_MAX, obj->o_capacity - off);
+		head.ml_blocks = cpu_to_le32((u32)(n / MP_BLOCK));
+		head.ml_off = cpu_to_le64(off);
+		T_EQ(mp_obj_map(obj, off, MP_BLOCK, &dev, &pos, &n), 0);
+		memcpy(mem_of(dev)->now + pos, &head, sizeof(head));
+	}
+}
+
+/* Bounded by the log: each head would have a mebibyte read and summed up. */
+static void forged_heads_cost_no_more_than_the_log(void)
+{
+	const u64 cap = 16 << 20;
+	struct mp_mlog *l;
+	struct mp_obj *obj;
+	u64 id, before;
+
+	rig_init(&r, 1, 64 << 20);
+	T_EQ(rig_open(&r), 0);
+	id = log_new(cap, &obj);
+	l = log_open(id);
+	append(l, 100, 1, true);
+	mp_mlog_close(l);
+	forge(obj, 1);
+	before = r.m[0].bytes_read;
+	l = log_open(id);
+	T_OK(r.m[0].bytes_read - before < 4 * cap);
+	T_EQ(records(l, 1), -ENODATA);
+	mp_mlog_close(l);
+	forge(obj, 1000);
+	before = r.m[0].bytes_read;
+	T_EQ(mp_mlog_open(r.pool, id, &l), -EUCLEAN);
+	T_EQ(os_user_error()->oe_id, MP_MLOG_CORRUPT);
+	T_OK(r.m[0].bytes_read - before < 4 * cap);
+	mp_obj_put(obj);
+	rig_fini(&r);
+}
+
 static u64 victim;	/* deleted by another thread while memory is allocated for its buffer */
 
 static void *alloc_and_delete(void *ctx, size_t size, size_t align)
@@ -185,6 +234,7 @@ int main(void)
 {
 	T_RUN(damage_far_below_a_sync_is_refused);
 	T_RUN(a_long_torn_tail_is_cut_whole);
+	T_RUN(forged_heads_cost_no_more_than_the_log);
 	T_RUN(a_log_deleted_meanwhile_is_not_opened);
 	return t_done();
 }
