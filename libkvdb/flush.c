@@ -672,6 +672,9 @@ static int run_until(struct kvdb *db, uint64_t epoch)
 	pthread_mutex_lock(&fl->fl_io_lock);
 	while (!err && atomic_load(&db->d_durable) < epoch)
 		err = epoch_run(db);
+	/* the queue is this thread's while anything is in flight: nobody else can wait for it */
+	if (err)
+		reap(db, true);
 	pthread_mutex_unlock(&fl->fl_io_lock);
 	if (kv_durable_has(db))
 		kv_durable_run(db, false);
@@ -930,7 +933,7 @@ void kv_flusher_stop(struct kvdb *db)
 		pthread_join(fl->fl_thread, NULL);
 	else
 		reap(db, true);
-	/* first: what could not be reaped may still be read from the frames' memory */
+	/* who writes has reaped; the queue ends before the frames it reads from */
 	mpool_ioq_close(fl->fl_ioq);
 	if (atomic_load(&fl->fl_spare))
 		kv_seg_put(db, atomic_load(&fl->fl_spare));
