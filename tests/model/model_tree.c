@@ -694,11 +694,11 @@ static bool refers(const ent *e, unsigned n, unsigned blk)
 	return false;
 }
 
-/* G3: what upper runs hold or cover is left out of a move in a leaf. */
-static void leave_hidden(const struct state *s, ent *out)
+/* G3: a move leaves out what runs in front hold or cover: of its part, and upper ones. */
+static void leave_hidden(const struct state *s, enum part part, unsigned first, ent *out)
 {
 	const struct runs *r = &s->now.runs;
-	unsigned upper = part_first(r, LEAF_A), n = 0, i, j;
+	unsigned top = part_first(r, part), upper = part_first(r, LEAF_A), n = 0, i, j;
 	ent in[RUN_ENT];
 
 	memcpy(in, out, sizeof(in));
@@ -708,46 +708,58 @@ static void leave_hidden(const struct state *s, ent *out)
 		bool hidden = broken[move_trusts_memtable] &&
 			      newest(s->now.mem[0], MEM_ENT, k, NOW);
 
-		for (j = 0; j < upper; j++)
-			hidden |= newest(r->r[j], RUN_ENT, k, NOW) ||
-				  E_SEQ(in[i]) <= newest_cover(r->r[j], RUN_ENT, k, NOW);
+		for (j = 0; j < first; j++)
+			hidden |= (j < upper || j >= top) &&
+				  (newest(r->r[j], RUN_ENT, k, NOW) ||
+				   E_SEQ(in[i]) <= newest_cover(r->r[j], RUN_ENT, k, NOW));
 		if (is_range(in[i]) || !hidden)
 			out[n++] = in[i];
 	}
 }
 
-/* From the newest run of the part on. */
+/* The runs [@first, @first + @n) of a part; those in front of them stay. */
+static void job_begin(const struct state *old, unsigned blk, enum part part, unsigned first,
+		      unsigned n)
+{
+	struct state s = *old;
+	ent in[RUNS * RUN_ENT];
+	unsigned i;
+
+	inputs(&s.now.runs, first, n, in);
+	if (!refers(in, n * RUN_ENT, blk) || (is_taken(old, first, n) && !broken[job_beside_merge]))
+		return;
+	if (!squeeze(&s, in, n * RUN_ENT, first, n, false, s.job.out))
+		return;
+	leave_hidden(&s, part, first, s.job.out);
+	s.job.phase = BUILT;
+	memcpy(s.job.top, s.now.runs.r[first], sizeof(s.job.top));
+	s.job.part = (uint8_t)part;
+	s.job.n = (uint8_t)n;
+	s.job.has_front = first > part_first(&s.now.runs, part);
+	s.job.victim = (uint8_t)blk;
+	s.job.copy = s.nblk++;
+	for (i = 0; i < RUN_ENT; i++) {
+		ent e = s.job.out[i];
+
+		if (E_KIND(e) == PUT && E_BLK(e) == blk)
+			s.job.out[i] = ENT(PUT, E_KEY(e), E_SEQ(e), s.job.copy, E_ID(e));
+	}
+	s.moves++;
+	name_act("move block %u of %u runs to %u", blk, n, s.job.copy);
+	emit(&s);
+}
+
+/* From the newest run of the part on, or from one that refers to the block. */
 static void job_start(const struct state *old, unsigned blk, enum part part)
 {
-	unsigned first = part_first(&old->now.runs, part), n, i;
+	const struct runs *r = &old->now.runs;
+	unsigned top = part_first(r, part), end = part_first(r, part + 1), first, n;
 
-	for (n = 1; first + n <= part_first(&old->now.runs, part + 1); n++) {
-		struct state s = *old;
-		ent in[RUNS * RUN_ENT];
-
-		inputs(&s.now.runs, first, n, in);
-		if (!refers(in, n * RUN_ENT, blk) ||
-		    (is_taken(old, first, n) && !broken[job_beside_merge]))
+	for (first = top; first < end; first++) {
+		if (first > top && !refers(r->r[first], RUN_ENT, blk))
 			continue;
-		if (!squeeze(&s, in, n * RUN_ENT, first, n, false, s.job.out))
-			continue;
-		if (part != UPPER)
-			leave_hidden(&s, s.job.out);
-		s.job.phase = BUILT;
-		memcpy(s.job.top, s.now.runs.r[first], sizeof(s.job.top));
-		s.job.part = (uint8_t)part;
-		s.job.n = (uint8_t)n;
-		s.job.victim = (uint8_t)blk;
-		s.job.copy = s.nblk++;
-		for (i = 0; i < RUN_ENT; i++) {
-			ent e = s.job.out[i];
-
-			if (E_KIND(e) == PUT && E_BLK(e) == blk)
-				s.job.out[i] = ENT(PUT, E_KEY(e), E_SEQ(e), s.job.copy, E_ID(e));
-		}
-		s.moves++;
-		name_act("move block %u of %u runs to %u", blk, n, s.job.copy);
-		emit(&s);
+		for (n = 1; first + n <= end; n++)
+			job_begin(old, blk, part, first, n);
 	}
 }
 
@@ -756,7 +768,8 @@ static bool job_replace(const struct job *j, struct runs *r)
 {
 	unsigned at = take_out(r, j->part, j->top, j->n);
 
-	if (broken[job_drops_newer] && at > part_first(r, j->part))
+	if (broken[j->has_front ? job_drops_above : job_drops_newer] &&
+	    at > part_first(r, j->part))
 		runs_remove(r, --at, 1);
 	return runs_insert(r, broken[job_on_top] ? part_first(r, j->part) : at, j->out, j->part);
 }
@@ -1036,6 +1049,7 @@ static void print_bounds(const char *what)
 #define MANY	3000000u
 static const struct bounds small[] = {
 	{ .writes = 3, .moves = 1, .switches = 2, .max_states = MANY },
+	{ .writes = 3, .moves = 1, .switches = 3, .max_states = MANY },
 	{ .writes = 3, .views = 1, .moves = 1, .switches = 2, .max_states = MANY },
 	{ .writes = 3, .ckpts = 1, .moves = 1, .rolls = 1, .switches = 2, .max_states = MANY },
 	{ .writes = 3, .moves = 1, .crashes = 1, .switches = 2, .max_states = MANY },

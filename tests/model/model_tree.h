@@ -49,6 +49,7 @@ enum phase { IDLE, BUILT, DURABLE, COMMITTED };
 
 struct job {
 	uint8_t phase, n, part;	/* inputs: from the run @top of the part on */
+	uint8_t has_front;	/* runs of the part lay in front of them at the start */
 	uint8_t victim, copy;
 	ent top[RUN_ENT], out[RUN_ENT];
 };
@@ -91,6 +92,7 @@ struct state {
 	X(view_reads_now)	/* a view does not hold its tree */			\
 	X(job_on_top)		/* the result lies in front of newer runs */		\
 	X(job_drops_newer)	/* a run in front that came meanwhile goes with its own */	\
+	X(job_drops_above)	/* one that was there at the start does */			\
 	X(job_beside_merge)	/* merges take runs that a relocation has */		\
 	X(move_trusts_memtable)	/* in a leaf, what a memtable overwrites is left out */	\
 	X(job_before_flush)	/* the edit does not wait for the copy */		\
