@@ -301,22 +301,15 @@ void mp_mlog_close(struct mp_mlog *l)
 	log_free(l);
 }
 
-/*
- * A refused frame must never come back: a write above it that is torn could
- * repair it, and one equal to its lost predecessor would link it again. So the
- * heads of all of them are gone from the media before anything follows; in
- * random bytes, because zeroes may be just what a bad sector of one lacks.
- */
-static int torn_wipe(struct mp_mlog *l)
+/* heads in [@from, @end) become random: zeroes may be just what a bad sector of one lacks */
+static int heads_wipe(struct mp_mlog *l, u64 from, u64 end)
 {
 	struct mp_mlframe fr;
 	bool is_head;
 	u64 off;
 	int rc = 0;
 
-	if (!l->l_torn_end)
-		return 0;
-	for (off = l->l_tail; off < l->l_torn_end && !rc; off += MP_BLOCK) {
+	for (off = from; off < end && !rc; off += MP_BLOCK) {
 		rc = has_head(l, off, &fr, &is_head);
 		if (rc || !is_head)
 			continue;
@@ -324,11 +317,31 @@ static int torn_wipe(struct mp_mlog *l)
 		os_random(l->l_win, MP_BLOCK);
 		rc = log_io(l, off, l->l_win, MP_BLOCK, true);
 	}
-	if (!rc)
-		rc = BARRIER(155, mp_obj_flush(l->l_obj));
-	if (!rc)
-		l->l_torn_end = 0;
 	return rc;
+}
+
+/*
+ * A refused frame must never come back: a write above it that is torn could
+ * repair it, and one equal to its lost predecessor would link it again. So the
+ * heads of all of them are gone from the media before anything follows. The
+ * last ones go first, and no more at once than the next search passes over: one
+ * that is cut short finds what is left.
+ */
+static int torn_wipe(struct mp_mlog *l)
+{
+	u64 from;
+	int rc;
+
+	while (l->l_torn_end) {
+		from = max_t(u64, l->l_tail, l->l_torn_end - min_t(u64, l->l_torn_end, AHEAD / 2));
+		rc = heads_wipe(l, from, l->l_torn_end);
+		if (!rc)
+			rc = BARRIER(155, mp_obj_flush(l->l_obj));
+		if (rc)
+			return rc;
+		l->l_torn_end = from > l->l_tail ? from : 0;
+	}
+	return 0;
 }
 
 /* write the buffered records as one frame; l_lock held */

@@ -136,6 +136,52 @@ static void a_long_torn_tail_is_cut_whole(void)
 	rig_fini(&r);
 }
 
+/* The device fails within the cut, after @n of 40 heads: who goes on finds the others. */
+static void cut_is_cut_short(u64 n)
+{
+	static u8 buf[100];
+	struct mp_vec v = { buf, 100 };
+	struct mp_mlog *l;
+	struct mp_obj *obj;
+	u64 id, used, cap;
+
+	rig_init(&r, 1, 128 << 20);
+	T_EQ(rig_open(&r), 0);
+	id = log_new(64 << 20, &obj);
+	l = log_open(id);
+	append(l, 100, 1, true);
+	append(l, REC - 8, 40, false);
+	T_EQ(records(l, 41), -ENODATA);
+	mp_mlog_close(l);
+	flip(obj, MP_BLOCK + 200);
+	l = log_open(id);
+	r.m[0].fail_write = -EIO;
+	r.m[0].fail_after = n;
+	T_EQ(mp_mlog_append(l, &v, 1, true), -EIO);
+	r.m[0].fail_write = 0;
+	mp_mlog_close(l);
+	mp_obj_put(obj);
+	mp_pool_close(r.pool);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(mp_obj_open(r.pool, id, &obj), 0);
+	l = log_open(id);
+	append(l, 100, 1, true);
+	T_EQ(records(l, 2), -ENODATA);
+	mp_mlog_space(l, &used, &cap);
+	mp_mlog_close(l);
+	T_EQ(heads(obj, used), 0);
+	mp_obj_put(obj);
+	rig_fini(&r);
+}
+
+static void a_long_torn_tail_is_cut_whole_in_two_attempts(void)
+{
+	u64 n;
+
+	for (n = 1; n < 40; n += 6)
+		cut_is_cut_short(n);
+}
+
 /* the first frame's head in each block behind it, for the largest frame there may be */
 static void forge(struct mp_obj *obj, u64 durable)
 {
@@ -234,6 +280,7 @@ int main(void)
 {
 	T_RUN(damage_far_below_a_sync_is_refused);
 	T_RUN(a_long_torn_tail_is_cut_whole);
+	T_RUN(a_long_torn_tail_is_cut_whole_in_two_attempts);
 	T_RUN(forged_heads_cost_no_more_than_the_log);
 	T_RUN(a_log_deleted_meanwhile_is_not_opened);
 	return t_done();
