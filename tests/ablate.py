@@ -102,6 +102,7 @@ def run(program, guard):
     tmp = tempfile.mkdtemp(dir=os.environ.get("TMPDIR"))
     # the same crash states and the same random numbers with and without the guard
     env = dict(os.environ, MP_ABLATE=str(guard), TEST_SHORT="1", TMPDIR=tmp, SEED="1")
+    env.pop("TEST_LONG", None)
     name, *args = program.split(":")
     proc = subprocess.Popen([os.path.join(O, "tests", name)] + args, stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env,
