@@ -106,6 +106,24 @@ static void damage_far_below_a_sync_is_refused(void)
 	rig_fini(&r);
 }
 
+/* one record that was acknowledged, then 40 frames of a mebibyte, the first one damaged */
+static u64 log_with_torn_tail(struct mp_obj **obj)
+{
+	struct mp_mlog *l;
+	u64 id;
+
+	rig_init(&r, 1, 128 << 20);
+	T_EQ(rig_open(&r), 0);
+	id = log_new(64 << 20, obj);
+	l = log_open(id);
+	append(l, 100, 1, true);
+	append(l, REC - 8, 40, false);
+	T_EQ(records(l, 41), -ENODATA);	/* the last one leaves its buffer */
+	mp_mlog_close(l);
+	flip(*obj, MP_BLOCK + 200);
+	return id;
+}
+
 /* Nothing of a tail was acknowledged: it goes, however long, and no frame of it comes back. */
 static void a_long_torn_tail_is_cut_whole(void)
 {
@@ -114,15 +132,7 @@ static void a_long_torn_tail_is_cut_whole(void)
 	u64 id, used, cap;
 	int i;
 
-	rig_init(&r, 1, 128 << 20);
-	T_EQ(rig_open(&r), 0);
-	id = log_new(64 << 20, &obj);
-	l = log_open(id);
-	append(l, 100, 1, true);
-	append(l, REC - 8, 40, false);
-	T_EQ(records(l, 41), -ENODATA);	/* the last one leaves its buffer */
-	mp_mlog_close(l);
-	flip(obj, MP_BLOCK + 200);
+	id = log_with_torn_tail(&obj);
 	for (i = 1; i < 4; i++) {
 		l = log_open(id);
 		mp_mlog_space(l, &used, &cap);
@@ -136,29 +146,31 @@ static void a_long_torn_tail_is_cut_whole(void)
 	rig_fini(&r);
 }
 
-/* The device fails within the cut, after @n of 40 heads: who goes on finds the others. */
+/* the power fails: the last 4 MiB of what is not flushed are lost */
+static void power_fails(struct mem *m)
+{
+	u64 from = max(m->dirty_lo, m->dirty_hi - min(m->dirty_hi, (u64)4 << 20));
+
+	if (from < m->dirty_hi)
+		memcpy(m->now + from, m->media + from, m->dirty_hi - from);
+}
+
+/* The device fails within the cut, after @n heads; who goes on finds the others. */
 static void cut_is_cut_short(u64 n)
 {
 	static u8 buf[100];
 	struct mp_vec v = { buf, 100 };
 	struct mp_mlog *l;
 	struct mp_obj *obj;
-	u64 id, used, cap;
+	u64 id = log_with_torn_tail(&obj), used, cap;
 
-	rig_init(&r, 1, 128 << 20);
-	T_EQ(rig_open(&r), 0);
-	id = log_new(64 << 20, &obj);
-	l = log_open(id);
-	append(l, 100, 1, true);
-	append(l, REC - 8, 40, false);
-	T_EQ(records(l, 41), -ENODATA);
-	mp_mlog_close(l);
-	flip(obj, MP_BLOCK + 200);
+	T_EQ(mem_flush(r.dev[0]), 0);
 	l = log_open(id);
 	r.m[0].fail_write = -EIO;
 	r.m[0].fail_after = n;
 	T_EQ(mp_mlog_append(l, &v, 1, true), -EIO);
 	r.m[0].fail_write = 0;
+	power_fails(&r.m[0]);
 	mp_mlog_close(l);
 	mp_obj_put(obj);
 	mp_pool_close(r.pool);
