@@ -154,7 +154,8 @@ fuzz_cli := $(O)/obj/utils/kvdb.a
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all lib bin tests unit-tests peers fuzzers bench-quick check check-unit check-conform check-cli \
+.PHONY: all lib bin tests unit-tests peers fuzzers bench-quick \
+	check check-unit check-conform check-cli \
 	check-crash check-model check-ablate check-asan check-fuzz check-vm check-uml kernel-uml \
 	lint demo bench ablate nightly fresh deps \
 	coverage man install uninstall kernels modules dkms-install dkms-remove clean help
@@ -307,8 +308,8 @@ $(O)/obj/utils/%.o: private EXTRA = -fPIE
 $(O)/obj/tests/%.o: private INC = $(INC_TEST)
 $(O)/obj/tests/%.o: private EXTRA = -fPIE -UNDEBUG
 # a call after the other, and many: optimized they take three times as long to compile
-$(patsubst %,$(O)/obj/tests/%,unit/%.o conform/%.o golden/%.o kmod/%.o): private EXTRA = -fPIE -UNDEBUG \
-	$(if $(SANFLAGS),-O0,-Og)
+$(patsubst %,$(O)/obj/tests/%,unit/%.o conform/%.o golden/%.o kmod/%.o): \
+	private EXTRA = -fPIE -UNDEBUG $(if $(SANFLAGS),-O0,-Og)
 
 # our own headers come before those of packages, which also have a json.h;
 # $(O)/flags changes when a flag does, and then everything is compiled again. With ccache the

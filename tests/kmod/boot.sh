@@ -211,7 +211,8 @@ silence() {
 		sleep 1
 		[ ! -s "$out/console" ] || return
 	done
-	kill "$(cat "$work/pid")"
+	# it may not hear a signal that it can refuse
+	kill -KILL "$(cat "$work/pid")"
 }
 
 # machine: on empty disks

@@ -94,7 +94,7 @@ struct state {
 	X(job_drops_newer)	/* a run in front that came meanwhile goes with its own */	\
 	X(job_drops_above)	/* one that was there at the start does */			\
 	X(job_beside_merge)	/* merges take runs that a relocation has */		\
-	X(move_trusts_memtable)	/* in a leaf, what a memtable overwrites is left out */	\
+	X(move_trusts_memtable)	/* what a memtable overwrites is left out */	\
 	X(job_before_flush)	/* the edit does not wait for the copy */		\
 	X(free_pinned)		/* under a view */					\
 	X(free_before_edit)	/* shown first, then committed: durable runs refer to it */ \

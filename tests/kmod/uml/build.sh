@@ -72,7 +72,7 @@ unpack() {
 # kernel refuses a short buffer). Each new process walks its mappings without any
 # protection, which lockdep reports: true, harmless, and not ours. And the stack that KASAN
 # and kmemleak note at each allocation is searched for whatever looks like code, to keep but
-# the frames: two thirds of the time of all tests.
+# the frames: more than half of the time of tests that allocate much.
 patch_source() {
 	local f=$src/arch/x86/um/user-offsets.c size
 	sed -z -i 's/\n\tfor_each_vma(vmi, vma)\n\t\tfix_range([^;]*, 1);/'\
