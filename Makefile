@@ -180,7 +180,7 @@ run     = $(Q)B='$(B)' O='$(O)' tests/run.sh
 
 # The compiler uses what downloads and unpacking leave. The longest suites come first: what
 # takes seconds keeps both processors busy to the end.
-check: deps ## everything that must hold before a commit; about three quarters of an hour on two cores
+check: deps ## everything that must hold before a commit; about 45 minutes on two cores
 	$(submake) -j3 all tests kernels kernel-uml
 	$(submake) -j2 ABLATE=1 tests
 	$(submake) -j2 SAN=address unit-tests

@@ -240,8 +240,9 @@ passed() {
 	: >"$1/passed"
 }
 
-# vm KVER first|other: one machine. The first, which runs everything, has one processor but in
-# long runs: two emulated ones that share one of this machine's wait for each other half the time
+# vm KVER only|first|other: one machine. The first of several, which runs everything, has one
+# processor but in long runs: two emulated ones that share one of this machine's wait for each
+# other half the time
 vm() {
 	local kver=$1 dir=$log/vm-$1 cpus=2
 	[ ! -e "$dir/passed" ] || return 0
@@ -385,7 +386,8 @@ for suite; do
 		;;
 	vm)
 		kernels=${VM_KERNELS:-$(tests/kmod/kernels.sh boot)}
-		which=first
+		which=only
+		[ "$(wc -w <<<"$kernels")" -lt 2 ] || which=first
 		if ! type qemu-system-x86_64 busybox >/dev/null 2>&1; then
 			skipped vm "no qemu-system-x86_64 or no busybox"
 		elif [ -z "$kernels" ]; then
