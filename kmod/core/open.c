@@ -105,7 +105,7 @@ struct given {
 struct given_set {
 	struct given *gs_dev;
 	u32 gs_n;
-	struct mp_sb *gs_home;		/* NULL: not among them */
+	const struct given *gs_home;	/* NULL: not among them */
 	struct mp_sb *gs_any;		/* the lowest slot */
 	struct mp_dev *gs_stranger;
 };
@@ -143,7 +143,7 @@ static int given_read(struct given_set *gs, struct mp_dev *dev)
 				      dev->d_path, g->g_sb->sb_slot);
 	}
 	if (g->g_sb->sb_slot == 0)
-		gs->gs_home = g->g_sb;
+		gs->gs_home = g;
 	if (!gs->gs_any || g->g_sb->sb_slot < gs->gs_any->sb_slot)
 		gs->gs_any = g->g_sb;
 	return 0;
@@ -152,7 +152,7 @@ static int given_read(struct given_set *gs, struct mp_dev *dev)
 /* is it in the home device's table? The table decides, not the device */
 static bool given_is_member(const struct given_set *gs, const struct given *g)
 {
-	const struct mp_sb *home = gs->gs_home;
+	const struct mp_sb *home = gs->gs_home ? gs->gs_home->g_sb : NULL;
 
 	if (!g->g_sb || (home && g->g_sb->sb_slot >= home->sb_ndevs))
 		return false;
@@ -169,7 +169,7 @@ static int set_state(const struct given_set *gs)
 		    !CHECK(171, gs->gs_dev[i].g_sb->sb_state != MP_SB_DESTROYED))
 			return mp_err(MP_DESTROYED, "pool '%s' was destroyed",
 				      gs->gs_any->sb_name);
-	if (gs->gs_home ? !CHECK(172, gs->gs_home->sb_state == MP_SB_ACTIVE) :
+	if (gs->gs_home ? !CHECK(172, gs->gs_home->g_sb->sb_state == MP_SB_ACTIVE) :
 			  gs->gs_any->sb_state == MP_SB_CREATING)
 		return mp_err(MP_CREATING, "the creation of pool '%s' was interrupted",
 			      gs->gs_any->sb_name);
@@ -220,13 +220,18 @@ static bool table_fits(const struct mp_sb *home, const struct mp_sb *sb)
 }
 
 /* An older copy of a device, unless the newest superblock of it could not be read. */
-static int stale_error(const struct mp_pdev *pd, u64 newest)
+static int stale_error(const struct mp_dev *dev, const struct mp_sb_found *found, u64 gen,
+		       u64 newest)
 {
-	if (pd->pd_found.f_io)
-		return mp_err_as(MP_SB_READ, pd->pd_found.f_io, "%s: superblock: error %d",
-				 pd->pd_dev->d_path, pd->pd_found.f_io);
-	return mp_err(MP_DEV_STALE, "%s: generation %llu, newest %llu", pd->pd_dev->d_path,
-		      pd->pd_sb->sb_gen, newest);
+	if (found->f_io)
+		return mp_err_as(MP_SB_READ, found->f_io, "%s: superblock: error %d", dev->d_path,
+				 found->f_io);
+	return mp_err(MP_DEV_STALE, "%s: generation %llu, newest %llu", dev->d_path, gen, newest);
+}
+
+static int pdev_stale(const struct mp_pdev *pd, u64 newest)
+{
+	return stale_error(pd->pd_dev, &pd->pd_found, pd->pd_sb->sb_gen, newest);
 }
 
 static int set_agree(struct mp_pool *pool)
@@ -238,7 +243,7 @@ static int set_agree(struct mp_pool *pool)
 	for (i = 0; i < pool->p_ndevs; i++) {
 		sb = pool->p_dev[i]->pd_sb;
 		if (!CHECK(176, sb->sb_gen <= home->sb_gen))
-			return stale_error(pool->p_dev[0], sb->sb_gen);
+			return pdev_stale(pool->p_dev[0], sb->sb_gen);
 		if (!table_fits(home, sb))
 			return mp_err(MP_DEV_TABLE, "%s and %s", pool->p_dev[0]->pd_dev->d_path,
 				      pool->p_dev[i]->pd_dev->d_path);
@@ -251,7 +256,7 @@ static int set_agree(struct mp_pool *pool)
 
 		if (!CHECK(173, gen + 1 >= top &&
 			   !(has_old_md && gen == top && i && !(pd->pd_flags & MP_DEVF_MD))))
-			return stale_error(pd, top);
+			return pdev_stale(pd, top);
 		if (!CHECK(177, home->sb_dev[i].sd_bytes <= pd->pd_dev->d_size))
 			return mp_err(MP_SB_SHRUNK, "%s: %llu bytes, was %llu",
 				      pd->pd_dev->d_path, pd->pd_dev->d_size,
@@ -297,7 +302,7 @@ static int set_not_stale(struct mp_pool *pool)
 
 	for (i = 0; i < pool->p_ndevs; i++)
 		if (!CHECK(174, pool->p_dev[i]->pd_sb->sb_gen >= pool->p_gen))
-			return stale_error(pool->p_dev[i], pool->p_gen);
+			return pdev_stale(pool->p_dev[i], pool->p_gen);
 	return 0;
 }
 
@@ -308,12 +313,13 @@ static int set_not_stale(struct mp_pool *pool)
 static int set_extra(const struct given_set *gs, const struct given *g, mp_finding_fn *fn,
 		     void *arg)
 {
+	const struct given *home = gs->gs_home;
 	char text[160];
 	struct mp_finding f = { .fi_id = MP_V_EXTRA, .fi_text = text };
 
-	if (!CHECK(179, g->g_sb->sb_gen <= gs->gs_home->sb_gen))
-		return mp_err(MP_DEV_STALE, "slot 0: generation %llu, %s has %llu",
-			      gs->gs_home->sb_gen, g->g_dev->d_path, g->g_sb->sb_gen);
+	if (!CHECK(179, g->g_sb->sb_gen <= home->g_sb->sb_gen))
+		return stale_error(home->g_dev, &home->g_found, home->g_sb->sb_gen,
+				   g->g_sb->sb_gen);
 	scnprintf(text, sizeof(text), "%s is not in the device table", g->g_dev->d_path);
 	if (fn)
 		fn(arg, &f);
@@ -353,7 +359,7 @@ static int set_build(struct mp_pool *pool, const struct given_set *gs, mp_findin
 		}
 	}
 	if (!rc)
-		rc = set_complete(pool, gs->gs_home ? gs->gs_home : gs->gs_any);
+		rc = set_complete(pool, gs->gs_home ? gs->gs_home->g_sb : gs->gs_any);
 	return rc;
 }
 

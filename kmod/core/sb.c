@@ -225,6 +225,9 @@ static int copies_read(struct copies *c, struct mp_sb_found *found)
 		memcpy(found->f_name, c->cur->sb_name, MP_NAME_LEN);
 		copy_take(c, 0);
 		copies_at(c, bytes);
+		/* of a device that grew another copy is at its end */
+		if (c->io)
+			copies_at(c, dev->d_size);
 	} else if (rc0) {
 		copies_at(c, dev->d_size);
 	} else {

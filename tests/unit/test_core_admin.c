@@ -577,6 +577,16 @@ static void leftover_of_an_add_is_ignored(void)
 	mem_fini(&n);
 }
 
+/* The copies that are rewritten, of a device that had SIZE bytes at its creation. */
+static int no_rewritten_read(struct mp_dev *d, u64 off, void *buf, size_t len)
+{
+	return off == SIZE / 2 || off == SIZE - MP_BLOCK ? -EIO : mem_read(d, off, buf, len);
+}
+
+static const struct mp_dev_ops no_rewritten_ops = {
+	.read = no_rewritten_read, .write = mem_write, .flush = mem_flush,
+};
+
 /* an old copy of the home device does not know the member: that must not pass */
 static void old_home_device_is_refused(void)
 {
@@ -594,6 +604,13 @@ static void old_home_device_is_refused(void)
 	r.pool = NULL;
 	all[0] = r.dev[0];
 	all[1] = &m.dev;
+	/* one that cannot be read is not old */
+	r.m[0].dev.d_ops = &no_rewritten_ops;
+	T_EQ(mp_pool_open(all, 2, MP_OPEN_RDONLY, &r.pool), -EIO);
+	r.m[0].dev.d_ops = &mem_ops;
+	T_EQ(mp_pool_open(all, 2, MP_OPEN_RDONLY, &r.pool), 0);
+	T_EQ(mp_pool_close(r.pool), 0);
+	r.pool = NULL;
 	memcpy(r.m[0].now, old, SIZE);
 	T_EQ(mp_pool_open(all, 2, 0, &r.pool), -ESTALE);
 	rig_fini(&r);
@@ -652,6 +669,11 @@ static void devices_grow_again_and_again(void)
 	r.m[0].dev.d_ops = &no_first_ops;
 	T_EQ(mp_pool_open(r.dev, 2, MP_OPEN_RDONLY, &r.pool), 0);
 	T_EQ(r.pool->p_dev[0]->pd_found.f_bad, 1);
+	T_EQ(mp_pool_close(r.pool), 0);
+	/* and without those that are not at its end */
+	r.m[0].dev.d_ops = &no_rewritten_ops;
+	T_EQ(mp_pool_open(r.dev, 2, MP_OPEN_RDONLY, &r.pool), 0);
+	T_EQ(r.pool->p_dev[0]->pd_found.f_bad, 6);
 	T_EQ(mp_pool_close(r.pool), 0);
 	r.m[0].dev.d_ops = &mem_ops;
 	/* a damaged one still tells where */
