@@ -551,13 +551,15 @@ struct mpool_cqe {
  * @mp: pool
  * @depth: requests in flight at most, 1 .. 4096
  * @out: queue
- * Threads: the queue belongs to one thread at a time. Blocking: never.
- * Durability: none. Errors: -ENOMEM, -EINVAL.
+ * Threads: the queue belongs to one thread at a time, and changes hands only while nothing
+ * is in flight: io_uring completes a request in the thread that submitted it.
+ * Blocking: never. Durability: none. Errors: -ENOMEM, -EINVAL.
  */
 int mpool_ioq_open(struct mpool *mp, unsigned depth, struct mpool_ioq **out);
 /**
  * mpool_ioq_close() - wait for what is in flight and free the queue.
- * Threads: owner. Blocking: I/O. Durability: none. Errors: none.
+ * Threads: owner; another one cannot wait, and the buffers may be in use afterwards.
+ * Blocking: I/O. Durability: none. Errors: none.
  */
 void mpool_ioq_close(struct mpool_ioq *q);
 /**
@@ -566,7 +568,8 @@ void mpool_ioq_close(struct mpool_ioq *q);
  * Threads: owner. Blocking: the synchronous back end executes here. MPOOL_FLUSH
  * and MPOOL_BATCH wait in an embedded pool; in a pool of the kernel module, with
  * io_uring, they do not. Durability: MPOOL_FLUSH and MPOOL_BATCH, when completed.
- * Errors: -EINVAL (request 0 is bad; nothing started), -EROFS, -EMFILE.
+ * Errors: -EINVAL (request 0 is bad; nothing started), -EROFS, -EMFILE. A request that is
+ * started while another thread's are in flight completes with -EINVAL.
  */
 int mpool_ioq_submit(struct mpool_ioq *q, const struct mpool_io *io, unsigned n);
 /**
@@ -577,7 +580,8 @@ int mpool_ioq_submit(struct mpool_ioq *q, const struct mpool_io *io, unsigned n)
  * @min: wait for so many (not more than are in flight)
  * @timeout_ns: -1 = for ever
  * Returns the number taken.
- * Threads: owner. Blocking: as asked. Durability: none. Errors: -EINVAL (@max is 0 or below @min).
+ * Threads: owner. Blocking: as asked. Durability: none. Errors: -EINVAL (@max is 0 or below
+ * @min; another thread's requests are in flight).
  * That the time is over is none: what there is was taken, perhaps nothing.
  */
 int mpool_ioq_reap(struct mpool_ioq *q, struct mpool_cqe *out, unsigned max, unsigned min,
