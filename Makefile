@@ -178,10 +178,11 @@ endif
 submake = +$(Q)$(MAKE) --no-print-directory B='$(B)'
 run     = $(Q)B='$(B)' O='$(O)' tests/run.sh
 
-# The compiler uses what downloads and unpacking leave. The longest suites come first: what
-# takes seconds keeps both processors busy to the end.
-check: deps ## everything that must hold before a commit; about 45 minutes on two cores
-	$(submake) -j3 all tests kernels kernel-uml
+# The compiler uses what downloads, unpacking and installing leave. The longest suites come
+# first: what takes seconds keeps both processors busy to the end.
+check: ## everything that must hold before a commit; about 45 minutes on two cores
+	$(Q)tests/deps.sh --needed
+	$(submake) -j3 deps kernels kernel-uml all tests
 	$(submake) -j2 ABLATE=1 tests
 	$(submake) -j2 SAN=address unit-tests
 	$(submake) -j2 SAN=fuzz fuzzers
@@ -265,7 +266,7 @@ man: bin ## rewrite the commands' manual pages and completions from their option
 # Two series of Debian kernels are tested. What is not installed is downloaded
 # into $(B)/kernels and stays there; nothing of the machine changes.
 VM_SERIES ?= 6.1 6.12
-kernels: ## fetch the kernels that check-vm boots, unless they are here (VM_SERIES=)
+kernels: $(filter deps,$(MAKECMDGOALS)) ## fetch the kernels that check-vm boots, unless they are here (VM_SERIES=)
 	$(Q)B='$(B)' tests/kmod/kernels.sh get $(VM_SERIES)
 KVERS ?=
 modules: $(filter kernels,$(MAKECMDGOALS)) ## the kernel module for each kernel found (KVERS=)

@@ -7,6 +7,7 @@
 #
 # --list  print the names for this distribution, one per line, and stop
 # --check print what is missing and exit 1 if anything is; install nothing
+# --needed as root: only what the build needs, so that the rest is installed beside it
 # --bench instead of those: the other engines that `make bench` measures
 
 set -u
@@ -99,6 +100,8 @@ if [ "${1-}" = --list ]; then
 	exit 0
 fi
 
+is_first=
+[ "${1-}" != --needed ] || is_first=1
 present=" $(is_there_many "${names[@]}" | tr '\n' ' ')"
 missing=() needed=0
 for i in "${!names[@]}"; do
@@ -108,6 +111,9 @@ for i in "${!names[@]}"; do
 			missing+=("${names[i]}")
 			state=missing
 			needed=1
+		elif [ -n "$is_first" ] && [ "$(id -u)" = 0 ]; then
+			# who has to type a password does so once, for everything
+			continue
 		elif exists "${names[i]}"; then
 			missing+=("${names[i]}")
 			state=missing
@@ -115,9 +121,10 @@ for i in "${!names[@]}"; do
 			state="not here"
 		fi
 	fi
-	printf '  %-24s %-10s %s\n' "${names[i]}" $state "${why[i]#+}"
+	[ -n "$is_first" ] || printf '  %-24s %-10s %s\n' "${names[i]}" "$state" "${why[i]#+}"
 done
 
+[ -z "$is_first" ] || [ $needed = 1 ] || exit 0
 if [ ${#missing[@]} = 0 ]; then
 	echo "deps: nothing to install"
 	exit 0
