@@ -99,15 +99,19 @@ tree() {
 key() {
 	{
 		tree
+		declare -f kmake
 		cat "$1"
 		${CC:-gcc} --version
 	} | sha256sum | cut -d' ' -f1
 }
 
 # kmake ARCH DIR TARGET...
+# User Mode Linux is built by every fresh `make check`: -O1 takes a fifth off its compiling
+# and is as fast as -Os under KASAN. QEMU's kernel keeps what distributions test.
 kmake() {
 	local arch=$1 dir=$2
 	shift 2
+	[ "$arch" != um ] || set -- KCFLAGS=-O1 "$@"
 	env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$src" ARCH="$arch" O="$dir" \
 		-j"${JOBS:-2}" KBUILD_BUILD_TIMESTAMP=@0 KBUILD_BUILD_USER=mpool \
 		KBUILD_BUILD_HOST=build "$@"
