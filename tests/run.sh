@@ -350,15 +350,19 @@ for suite; do
 	asan | tsan)
 		build=$B/address
 		[ "$suite" = tsan ] && build=$B/thread
+		# every program of it, each of them short: instruments make hours of minutes
+		is_long=${TEST_LONG-}
+		unset TEST_LONG
 		export TEST_SHORT=1
 		programs "$suite" unit 240 "$build"
 		programs "$suite" golden 240 "$build"
 		programs "$suite" conform 240 "$build"
-		if [ -n "${TEST_LONG-}" ]; then
+		if [ -n "$is_long" ]; then
 			for folder in crash model stress soak; do
 				programs "$suite" $folder 900 "$build"
 			done
 			[ "$suite" = tsan ] || scripts "$suite" 600 "$build" tests/cli/test_*
+			export TEST_LONG=$is_long
 		fi
 		unset TEST_SHORT
 		;;
