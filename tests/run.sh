@@ -376,7 +376,7 @@ for suite; do
 			kvdb $((factor > 1 ? 8000 : 4000)) $((factor > 1 ? 220 : 100))
 			pool $((factor > 1 ? 40000 : 15000)) $((factor > 1 ? 200 : 130))
 			text $((factor > 1 ? 350000 : 150000)) 120
-			decode $((factor > 1 ? 33000000 : 1900000)) $((factor > 1 ? 600 : 120))
+			decode $((factor > 1 ? 33000000 : 1900000)) $((factor > 1 ? 900 : 120))
 		END
 		;;
 	uml)
