@@ -384,13 +384,16 @@ bool kv_merge_is_busy(struct kvdb_kvs *kvs)
 
 int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs)
 {
+	unsigned tries = 0;
 	struct kv_job j;
 	int rc;
 
-	if (kv_fault(db) || db->d_rdonly || !kv_merge_begin(db, kvs, &j))
-		return 0;
-	rc = kv_job_run(&j);
-	kv_merge_end(&j, rc);
+	do {
+		if (kv_fault(db) || db->d_rdonly || !kv_merge_begin(db, kvs, &j))
+			return 0;
+		rc = kv_job_run(&j);
+		kv_merge_end(&j, rc);
+	} while (kv_is_tried_again(db, rc, &tries));
 	if (rc < 0 && rc != -ECANCELED && j.j_asked)
 		kv_compact_end(db, rc);
 	/* what was taken may be what another one waits for */

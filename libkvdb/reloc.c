@@ -330,7 +330,8 @@ static uint64_t room_for_writers(const struct kv_reloc *rl, uint64_t space)
  * Counts, chooses, moves. @goal: space per live byte to reach once it is above
  * @limit. 1 = something moved, 0 = nothing to do or nothing that helps.
  */
-static int run_job(struct kvdb *db, struct kv_rjob *jb, enum reason why, double limit, double goal)
+static int job_once(struct kvdb *db, struct kv_rjob *jb, enum reason why, double limit,
+		    double goal)
 {
 	struct kv_reloc *rl = db->d_reloc;
 	bool is_counted = why == FOR_SPACE || why == FOR_POLICY;
@@ -382,6 +383,17 @@ static int run_job(struct kvdb *db, struct kv_rjob *jb, enum reason why, double 
 	if (jb->jb_stores)
 		atomic_fetch_add(&db->d_count.relocations, 1);
 	return rc ? rc : jb->jb_stores != 0;
+}
+
+static int run_job(struct kvdb *db, struct kv_rjob *jb, enum reason why, double limit, double goal)
+{
+	unsigned tries = 0;
+	int rc;
+
+	do
+		rc = job_once(db, jb, why, limit, goal);
+	while (kv_is_tried_again(db, rc, &tries));
+	return rc;
 }
 
 /* Jobs for staging follow each other: the next one waits for who asks now. rl_lock held. */

@@ -29,6 +29,7 @@
 #include "work.h"
 
 #define RETRY_MS 100u
+#define TRIES	4u		/* of what a device failed */
 #define FULL_NS	10000000000ull	/* a flush that met the end of the pool is tried again then */
 
 struct kv_work {
@@ -133,6 +134,21 @@ struct kvdb_kvs *kv_kvs_hold(struct kvdb *db, uint32_t i)
 void kv_kvs_release(struct kvdb_kvs *kvs)
 {
 	atomic_fetch_sub(&kvs->k_holds, 1);
+}
+
+bool kv_is_tried_again(struct kvdb *db, int err, unsigned *tries)
+{
+	struct timespec ts = { .tv_nsec = 10000000l << *tries };
+	struct mpool_info in;
+
+	if (CHECK(700, err != -EIO) || kv_fault(db) || ++*tries >= TRIES)
+		return false;
+	/* its own records, and flushes, are not for us to repeat */
+	if (mpool_info(db->d_mp, &in) || in.is_rdonly)
+		return false;
+	if (db->d_work && db->d_work->wk_n)
+		nanosleep(&ts, NULL);
+	return true;
 }
 
 /* ---- memtable flush ------------------------------------------------------------- */
@@ -294,7 +310,7 @@ static int show_run(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt, str
 	return err;
 }
 
-static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
+static int flush_once(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
 {
 	struct kv_point_news pn;
 	struct kv_run *run = NULL;
@@ -305,6 +321,17 @@ static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
 	if (!err)
 		err = show_run(db, kvs, mt, run, &pn);
 	kv_point_news_end(&pn);
+	return err;
+}
+
+static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
+{
+	unsigned tries = 0;
+	int err;
+
+	do
+		err = flush_once(db, kvs, mt);
+	while (kv_is_tried_again(db, err, &tries));
 	if (err)
 		return err;
 	atomic_store(&mt->m_flushed, true);

@@ -65,6 +65,7 @@ struct mp_obj {
 	u64 o_wpos;		/* next byte to write; o_lock */
 	u64 o_fail_off;		/* lowest offset of a failed write; o_lock */
 	u32 o_inflight;		/* writes begun and not ended; o_lock */
+	bool o_is_hurt;		/* a device failed one of them; o_lock */
 	bool o_is_placed;	/* o_wpos is known; o_lock */
 	bool o_is_listed;	/* in p_objs: durable and not deleted; p_lock */
 	u32 o_nextents;

@@ -20,8 +20,11 @@
 
 /* ---- space ---- */
 
+/* Where a device failed a write it may fail the next: kept out until the next open. INV-24 */
 void mp_obj_free_space(struct mp_obj *obj, bool is_clean)
 {
+	if (!CHECK(140, !obj->o_is_hurt))
+		return;
 	mp_class_free(obj->o_pool, obj->o_extent, obj->o_nextents, obj->o_kind, is_clean);
 }
 
@@ -269,6 +272,7 @@ void mp_obj_write_end(struct mp_obj *obj, u64 off, int err)
 	obj->o_inflight--;
 	if (err && off < obj->o_fail_off)
 		obj->o_fail_off = off;
+	obj->o_is_hurt |= err == -EIO;
 	spin_unlock_irqrestore(&obj->o_lock, irq);
 }
 

@@ -34,6 +34,47 @@ static void committed_mblock_survives_a_cut(void)
 	rig_fini(&r);
 }
 
+/* Writes to the whole object, as if the device ended them with @err. */
+static void write_badly(struct mp_obj *o, int err)
+{
+	T_EQ(mp_obj_write_begin(o, 0, o->o_capacity), 0);
+	mp_obj_write_end(o, 0, err);
+}
+
+/* INV-24, of an object that was never on media and of one that is deleted */
+static void where_a_write_failed_is_nobodys_space_until_the_next_open(void)
+{
+	struct mp_pool_info before, in;
+	struct mp_obj *o;
+	u64 id;
+
+	rig_init(&r, 1, 16 << 20);
+	T_EQ(rig_open(&r), 0);
+	mp_pool_info(r.pool, &before);
+	/* no fault of the device's */
+	T_EQ(alloc_one(r.pool, MP_MBLOCK, 1 << 20, &o), 0);
+	write_badly(o, -ENOMEM);
+	T_EQ(commit(r.pool, o, 1 << 20), -EIO);
+	mp_obj_put(o);
+	mp_pool_info(r.pool, &in);
+	T_EQ(in.pi_cls[0].ci_free, before.pi_cls[0].ci_free);
+	T_EQ(alloc_one(r.pool, MP_MBLOCK, 1 << 20, &o), 0);
+	write_badly(o, -EIO);
+	T_EQ(commit(r.pool, o, 1 << 20), -EIO);
+	mp_obj_put(o);
+	T_EQ(alloc_one(r.pool, MP_APPEND, 1 << 20, &o), 0);
+	write_badly(o, -EIO);
+	id = mp_obj_id(o);
+	mp_obj_put(o);
+	T_EQ(delete_id(r.pool, id), 0);
+	mp_pool_info(r.pool, &in);
+	T_EQ(in.pi_cls[0].ci_free, before.pi_cls[0].ci_free - (2 << 20));
+	rig_reopen(&r, 0);
+	mp_pool_info(r.pool, &in);
+	T_EQ(in.pi_cls[0].ci_free, before.pi_cls[0].ci_free);
+	rig_fini(&r);
+}
+
 static void uncommitted_mblock_leaves_no_trace(void)
 {
 	struct mp_pool_info a, b;
@@ -803,6 +844,7 @@ static void a_long_log_is_written_anew(void)
 int main(void)
 {
 	T_RUN(committed_mblock_survives_a_cut);
+	T_RUN(where_a_write_failed_is_nobodys_space_until_the_next_open);
 	T_RUN(uncommitted_mblock_leaves_no_trace);
 	T_RUN(ids_are_never_reused);
 	T_RUN(deleted_space_waits_for_the_last_handle);

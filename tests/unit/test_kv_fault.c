@@ -661,6 +661,86 @@ static void the_error_of_a_write_says_whether_it_is_there(void)
 	sim_fini(&sim);
 }
 
+/* ---- what is done in the background --------------------------------------------------- */
+
+static int flush_all(struct kvdb *db)
+{
+	return kvdb_drain(db, KVDB_WAIT_FLUSH);
+}
+
+static int compact(struct kvdb *db)
+{
+	return kvdb_compact(db, KVDB_COMPACT_WAIT);
+}
+
+/*
+ * @work while the @at-th request of @kind fails, and with @is_sticky all behind it. False: it has
+ * not so many. What was acknowledged stays, and a database that did not stop goes on.
+ */
+static bool work_with_fault(int (*work)(struct kvdb *), enum sim_fault_kind kind, bool is_sticky,
+			    uint64_t at, unsigned *done)
+{
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	uint64_t sum;
+	bool fired;
+	int err;
+
+	sim_snap(&sim);
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	kvs = store(db, "a");
+	T_EQ(fill(kvs, 4), 0);
+	T_EQ(kvdb_sync(db), 0);
+	sum = store_sum(kvs);
+	sim.s_fault = (struct sim_fault){ .f_kind = kind, .f_at = at, .f_is_sticky = is_sticky };
+	err = work(db);
+	fired = sim.s_fault.f_fired;
+	sim.s_fault.f_kind = FAULT_NONE;
+	T_EQ(store_sum(kvs), sum);
+	/* what came behind the work may have stopped it */
+	if (fired && !err && !kvdb_put(kvs, "k", 1, "v", 1)) {
+		*done += 1;
+		T_EQ(fill(kvs, 5), 0);
+		sum = store_sum(kvs);
+		T_EQ(compact(db), 0);
+	}
+	kvdb_close(db);
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	T_EQ(store_sum(store(db, "a")), sum);
+	T_EQ(kvdb_close(db), 0);
+	sim_rollback(&sim);
+	return fired;
+}
+
+/* LF14: no log, no metadata, no flush of a device was it that failed */
+static void what_a_device_fails_once_is_done_again(void)
+{
+	static const struct {
+		int (*work)(struct kvdb *);
+		enum sim_fault_kind kind;
+		const char *name;
+	} part[] = {
+		{ flush_all, FAULT_WRITE, "writes of a flush" },
+		{ compact, FAULT_WRITE, "writes of a compaction" },
+		{ compact, FAULT_READ, "reads of a compaction" },
+	};
+
+	make_db();
+	for (unsigned i = 0; i < 3; i++) {
+		unsigned once = 0, lasting = 0;
+		uint64_t at = 1;
+
+		while (work_with_fault(part[i].work, part[i].kind, false, at, &once))
+			at++;
+		printf("# %s: %u of %u do without it\n", part[i].name, once, (unsigned)at - 1);
+		/* of writes some are records */
+		T_OK(part[i].kind == FAULT_READ ? once == at - 1 : once != 0);
+		work_with_fault(part[i].work, part[i].kind, true, 1, &lasting);
+		T_EQ(lasting, 0);
+	}
+	sim_fini(&sim);
+}
+
 int main(void)
 {
 	T_RUN(a_change_is_done_or_not_and_says_where_it_failed);
@@ -669,5 +749,6 @@ int main(void)
 	T_RUN(a_database_is_made_or_can_be_made_again);
 	T_RUN(what_a_drop_could_not_delete_is_pinned_and_goes_with_the_next_open);
 	T_RUN(the_error_of_a_write_says_whether_it_is_there);
+	T_RUN(what_a_device_fails_once_is_done_again);
 	return t_done();
 }
