@@ -89,7 +89,10 @@ const char *kvdb_version(void);
  */
 #define KVDB_PREFAULT 0x10u
 
-/** struct kvdb_clock - injected monotonic clock, and wall clock or NULL (tests, simulation) */
+/**
+ * struct kvdb_clock - injected monotonic clock, and wall clock or NULL (tests, simulation)
+ * With KVDB_MANUAL alone: threads of the database know no other clock than the machine's.
+ */
 struct kvdb_clock {
 	uint64_t (*now_ns)(void *arg);
 	void (*sleep_until_ns)(void *arg, uint64_t t_ns);
