@@ -45,6 +45,7 @@ int kv_time_start(struct kvdb *db)
 	db->d_time_base = CHECK(493, wall > last) ? wall : last;
 	db->d_time_mono = kv_now(db);
 	atomic_store(&db->d_time_used, last != 0);
+	atomic_store(&db->d_time_is_kept, last != 0);
 	atomic_store(&db->d_time_due, db->d_time_base + HOUR_MS);
 	return 0;
 }
@@ -61,10 +62,24 @@ uint64_t kv_time_ms(struct kvdb *db)
 	return kv_time_at(db, kv_now(db));
 }
 
+int kv_time_keep(struct kvdb *db)
+{
+	int err;
+
+	if (KV_LIKELY(atomic_load_explicit(&db->d_time_is_kept, memory_order_acquire)))
+		return 0;
+	err = kv_may_change(db);
+	if (err)
+		return err;
+	atomic_store(&db->d_time_used, true);
+	err = kv_mdc_time(db);
+	if (!err)
+		atomic_store_explicit(&db->d_time_is_kept, true, memory_order_release);
+	return err;
+}
+
 uint64_t kv_expiry(struct kvdb *db, uint64_t ttl_s)
 {
-	if (!atomic_load_explicit(&db->d_time_used, memory_order_relaxed))
-		atomic_store(&db->d_time_used, true);
 	return kv_time_ms(db) + ttl_s * 1000;
 }
 

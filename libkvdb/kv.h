@@ -222,6 +222,8 @@ void kv_seg_pin(struct kvdb *db, struct kv_seg *s, int by);
 void kv_seg_put(struct kvdb *db, struct kv_seg *s);
 /* Adds a segment found at recovery (state SEALED, end = sealed length). */
 int kv_seg_add(struct kvdb *db, uint64_t id, struct kv_seg **out);
+/* Bytes of its object that can be read: a sealed one may end before its capacity. */
+uint32_t kv_seg_readable(const struct kv_seg *s);
 /*
  * One step of upkeep: refill the stock, seal FULL segments whose frames are
  * durable, delete dead ones (R6). 1 = did something, 0 = nothing due, or -errno.
@@ -409,7 +411,7 @@ uint64_t kv_view_open(struct kvdb *db);
  */
 int kv_mt_iter(struct kvdb *db, struct kv_mt *mt, uint64_t seq, bool reverse, struct kv_iter **out);
 /* Recovery, single-threaded: insert a record read from a segment (R3: order is (epoch, rev)). */
-int kv_mt_replay(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_rec *r, uint64_t epoch,
+int kv_mt_replay(struct kvdb_kvs *kvs, const struct kv_rec *r, uint64_t epoch,
 		 struct kv_seg *seg, uint32_t val_off);
 
 /* ---- runs: run_omf.[ch], run_build.c, run_read.c, filter.c --------------------------- */
@@ -743,6 +745,11 @@ int kv_time_start(struct kvdb *db);
 int kv_time_step(struct kvdb *db);
 uint64_t kv_time_ms(struct kvdb *db);
 uint64_t kv_time_at(struct kvdb *db, uint64_t now_ns);	/* of a time that kv_now() gave */
+/*
+ * In front of a put that expires: somebody may open the database by a clock that is wrong before
+ * anything else records the time. The first one of a database waits for the container; -errno.
+ */
+int kv_time_keep(struct kvdb *db);
 /* When something expires that is put now. */
 uint64_t kv_expiry(struct kvdb *db, uint64_t ttl_s);
 
@@ -934,6 +941,7 @@ struct kvdb {
 	struct kvdb_clock d_clock;
 	uint64_t d_time_base, d_time_mono;	/* etime.c: ms and ns, at open */
 	_Atomic(bool) d_time_used;		/* something expires: the time is recorded */
+	_Atomic(bool) d_time_is_kept;		/* it is recorded on media */
 	_Atomic(uint64_t) d_time_due;		/* ms: when it is, even by an idle database */
 
 	/* fail-stop (P5): set once, never cleared; kv_fail() */

@@ -457,9 +457,11 @@ static inline int put_fill(struct write *w, const void *val, size_t vlen, uint64
 	w->op.op_kind = vlen > KV_INLINE_MAX ? KV_ENT_REF : KV_ENT_INLINE;
 	if (ttl_s == TTL_OF_STORE)
 		ttl_s = atomic_load_explicit(&kvs->k_prop[KV_PROP_TTL], memory_order_relaxed);
-	if (KV_UNLIKELY(ttl_s))
+	if (KV_UNLIKELY(ttl_s)) {
+		err = BARRIER(695, kv_time_keep(kvs->k_db));
 		w->op.op_expiry = kv_expiry(kvs->k_db, ttl_s);
-	return 0;
+	}
+	return err;
 }
 
 static int put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,

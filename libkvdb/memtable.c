@@ -723,7 +723,7 @@ void kv_mt_note_replay(struct kv_mt *mt, uint64_t e)
 		atomic_store(&mt->m_last_epoch, e);
 }
 
-int kv_mt_replay(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_rec *r, uint64_t epoch,
+int kv_mt_replay(struct kvdb_kvs *kvs, const struct kv_rec *r, uint64_t epoch,
 		 struct kv_seg *seg, uint32_t val_off)
 {
 	struct kv_mt *mt = atomic_load(&kvs->k_tree)->tr_mt[0];
@@ -734,9 +734,6 @@ int kv_mt_replay(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_rec *r, 
 	int err = -ENOMEM;
 
 	replay_op(&op, r, val_off);
-	/* X1: whoever put it may have died before the time was ever recorded */
-	if (r->r_expiry)
-		(void)BARRIER(562, (atomic_store(&db->d_time_used, true), 0));
 	bk = bucket_lock(mt, op.op_hash);
 	en = entry_get(mt, bk, &op);
 	if (!en)

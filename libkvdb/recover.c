@@ -88,14 +88,11 @@ static int lost(const char *what, uint64_t a, uint64_t b)
 /* Bytes of the segment that may be looked at. */
 static uint32_t seg_limit(const struct rv_seg *vs)
 {
-	struct mpool_obj_info oi;
-	uint64_t n = vs->vs_seg->sg_bytes;
+	uint32_t n = kv_seg_readable(vs->vs_seg);
 
 	if (vs->vs_known && vs->vs_known->sc_len < n)
-		n = vs->vs_known->sc_len;
-	if (vs->vs_seg->sg_obj_sealed && !mpool_obj_info(vs->vs_seg->sg_obj, &oi) && oi.length < n)
-		n = oi.length;
-	return (uint32_t)n / KV_BLOCK * KV_BLOCK;
+		n = vs->vs_known->sc_len / KV_BLOCK * KV_BLOCK;
+	return n;
 }
 
 static int seg_read(struct recovery *rv, struct rv_seg *vs, uint32_t len)
@@ -662,7 +659,7 @@ static int replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv
 				err = kv_mt_pin(atomic_load(&kvs->k_tree)->tr_mt[0], seg);
 		}
 		if (!err)
-			err = kv_mt_replay(db, kvs, &w, epoch, seg, e.ce_off8 * KV_REC_ALIGN);
+			err = kv_mt_replay(kvs, &w, epoch, seg, e.ce_off8 * KV_REC_ALIGN);
 		db->d_recovery.replayed += !err;
 	}
 	return err;
@@ -735,7 +732,7 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 	kvs = kv_kvs_by_id(db, r->r_kvs);
 	if (!kvs || epoch <= atomic_load(&kvs->k_horizon))
 		return 0;	/* dropped, or in a run */
-	err = kv_mt_replay(db, kvs, r, epoch, vs->vs_seg, off + kv_rec_val_off(r->r_klen));
+	err = kv_mt_replay(kvs, r, epoch, vs->vs_seg, off + kv_rec_val_off(r->r_klen));
 	if (!err)
 		db->d_recovery.replayed++;
 	return err;

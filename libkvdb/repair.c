@@ -554,9 +554,12 @@ static bool settle(struct repair *rp, const struct source *so, bool *is_old, int
 	bool is_sure = so->so_kind != FROM_LOG && !*is_old &&
 		       !is_uncertain(rp, e->e_key, e->e_klen, e->e_seq);
 
-	if (e->e_kind == KV_ENT_TOMB || e->e_seq <= hidden_up_to(rp, e) ||
-	    kv_is_expired(e, kv_time_ms(rp->rp_db)))
+	if (e->e_kind == KV_ENT_TOMB || e->e_seq <= hidden_up_to(rp, e))
 		return true;
+	if (kv_is_expired(e, kv_time_ms(rp->rp_db))) {
+		rp->rp_sum.expired_keys++;
+		return true;
+	}
 	*err = value_read(rp, e);
 	if (*err == -EUCLEAN) {
 		*err = 0;
@@ -764,7 +767,7 @@ static int find_stores(struct repair *rp)
 	int err = 0;
 
 	for (s = kv_segs_first(rp->rp_db); s && !err; s = s->sg_next) {
-		atomic_store(&s->sg_end, s->sg_bytes);
+		atomic_store(&s->sg_end, kv_seg_readable(s));
 		err = kv_salvage_log(rp->rp_db, s, note_kvs, rp);
 	}
 	for (uint32_t id = 1; id < MOST_STORES && !err; id++) {
@@ -788,9 +791,9 @@ static int guess(struct repair *rp)
 	if (!rp->rp_db->d_mdc->m_is_cut)
 		return 0;
 	rp->rp_sum.is_guess = 1;
-	say(rp, &kp, "the metadata container is damaged: names and options of stores are those in "
-	    "front of the damage, runs those whose key blocks are found; what was deleted or "
-	    "overwritten may come back");
+	say(rp, &kp, "the metadata container is damaged: names and options of stores are %s, runs "
+	    "those whose key blocks are found; what was deleted or overwritten may come back",
+	    rp->rp_db->d_mdc->m_log ? "those in front of the damage" : "lost");
 	rp->rp_has_kvs = calloc(1, MOST_STORES / 8);
 	err = rp->rp_has_kvs ? find_blocks(rp) : no_memory();
 	return err ? err : find_stores(rp);
@@ -811,8 +814,9 @@ static int repair_all(struct repair *rp)
 		err = kv_db_load_kvs(db, false);
 	if (err)
 		return err;
-	err = kv_recover(db, true);
-	if (err == -EUCLEAN || err == -EIO) {
+	/* a container that ends too early knows no newer incarnation, nor what is missing */
+	err = db->d_mdc->m_is_cut ? kv_recover_lossy(db, on_hole, rp) : kv_recover(db, true);
+	if (!db->d_mdc->m_is_cut && (err == -EUCLEAN || err == -EIO)) {
 		say(rp, &kp, "recovery stops at %s: every record that can be read is taken",
 		    kvdb_error_detail()->text);
 		err = kv_recover_lossy(db, on_hole, rp);
@@ -829,8 +833,7 @@ int kvdb_repair(const char *pool, const struct kvdb_opts *opts, struct kvdb *to,
 	struct repair rp = { .rp_to = to, .rp_fn = fn, .rp_arg = arg };
 	int err;
 
-	/* what expired by the clock of now has expired */
-	err = kv_opts_take(opts, KVDB_RDONLY | KVDB_TIME_JUMP, &o);
+	err = kv_opts_take(opts, KVDB_RDONLY, &o);
 	if (!err)
 		err = kv_threads_ready();
 	if (err)

@@ -42,6 +42,7 @@ struct kv_salvage {
 	bool sv_is_whole;		/* no page of it was passed over */
 	uint64_t sv_total;		/* keys of the run */
 	bool sv_is_all;			/* no block or page of the run was passed over */
+	bool sv_has_tombs;		/* the next block may have deletes of many keys */
 	int sv_err;			/* no memory: whatever follows, nothing is known of it */
 };
 
@@ -131,7 +132,10 @@ static const char *foot_read(struct kv_salvage *sv, const struct kv_kblock_desc 
 	return bad;
 }
 
-/* The whole block sv_next - 1. Its footer was read, or its neighbours tell its keys. */
+/*
+ * The whole block sv_next - 1. Its footer was read, or its neighbours tell its keys; deletes of
+ * many keys that it may have had reach any.
+ */
 static void block_missing(struct kv_salvage *sv, bool has_foot, const char *what)
 {
 	struct kv_lost lo = lost_init(sv, 0, what);
@@ -148,7 +152,7 @@ static void block_missing(struct kv_salvage *sv, bool has_foot, const char *what
 			set_to(&lo, f->kf_max, f->kf_max_klen, true);
 		else
 			lo.lo_flen = 0;
-	} else {
+	} else if (CHECK(696, !sv->sv_has_tombs)) {
 		set_from(&lo, sv->sv_key, sv->sv_klen);
 		for (uint32_t i = sv->sv_next; i < sv->sv_d->rd_n && !lo.lo_tlen; i++) {
 			const struct kv_kblock_desc *d = &sv->sv_d->rd_kb[i];
@@ -284,6 +288,8 @@ static const char *block_read(struct kv_salvage *sv, const struct kv_kblock_desc
 	if (bad)
 		return bad;
 	*has_foot = true;
+	/* they fill one block after the other */
+	sv->sv_has_tombs &= sv->sv_f.kf_area[KV_AREA_PTOMB].ar_len != 0;
 	len = d->kd_len - KV_PAGE - sv->sv_f.kf_npages * KV_PAGE;
 	kb->kb_id = d->kd_id;
 	kb->kb_index = aligned_alloc(KV_PAGE, len ? len : KV_PAGE);
@@ -465,7 +471,7 @@ int kv_salvage_open(struct kvdb *db, const struct kv_run_desc *d, const struct k
 	sv->sv_db = db;
 	sv->sv_d = d;
 	sv->sv_fns = *fns;
-	sv->sv_is_all = true;
+	sv->sv_is_all = sv->sv_has_tombs = true;
 	*out = sv;
 	return 0;
 }

@@ -327,6 +327,16 @@ static void seg_set(struct kv_seg *s, struct mpool_obj *obj, const struct mpool_
 	atomic_store(&s->sg_refs, 1);
 }
 
+uint32_t kv_seg_readable(const struct kv_seg *s)
+{
+	struct mpool_obj_info oi;
+	uint64_t n = s->sg_bytes;
+
+	if (s->sg_obj_sealed && !mpool_obj_info(s->sg_obj, &oi) && oi.length < n)
+		n = oi.length;
+	return (uint32_t)n / KV_BLOCK * KV_BLOCK;
+}
+
 int kv_seg_add(struct kvdb *db, uint64_t id, struct kv_seg **out)
 {
 	struct kv_segs *ss = db->d_segs;

@@ -141,7 +141,7 @@ bool kv_is_tried_again(struct kvdb *db, int err, unsigned *tries)
 	struct timespec ts = { .tv_nsec = 10000000l << *tries };
 	struct mpool_info in;
 
-	if (CHECK(700, err != -EIO) || kv_fault(db) || ++*tries >= TRIES)
+	if (CHECK(694, err != -EIO) || kv_fault(db) || ++*tries >= TRIES)
 		return false;
 	/* its own records, and flushes, are not for us to repeat */
 	if (mpool_info(db->d_mp, &in) || in.is_rdonly)

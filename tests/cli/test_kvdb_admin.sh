@@ -123,7 +123,7 @@ an_open_database_is_listed_as_open() {
 	mkfifo in
 	python3 "$CLI/hold.py" "$O/lib/libmpool.so" ./d <in >held &
 	exec 7>in
-	while [ ! -s held ]; do sleep 0.05; done
+	while [ ! -s held ] && kill -0 $! 2>/dev/null; do sleep 0.05; done
 	want 0 kvdb list -H -o db,state
 	has out "$(printf '^./d\topen$')"
 	exec 7>&-

@@ -332,7 +332,7 @@ impostor() {
 	pid=$!
 	# shellcheck disable=SC2064
 	trap "kill $pid" EXIT
-	while [ ! -s ready ]; do sleep 0.05; done
+	while [ ! -s ready ] && kill -0 $! 2>/dev/null; do sleep 0.05; done
 }
 
 # Whoever owns a pool may answer for it, to root too.
@@ -452,7 +452,7 @@ who_takes_no_call_is_not_waited_for() {
 	local pid=$!
 	# shellcheck disable=SC2064
 	trap "kill $pid" EXIT
-	while [ ! -s ready ]; do sleep 0.05; done
+	while [ ! -s ready ] && kill -0 $! 2>/dev/null; do sleep 0.05; done
 	want 0 timeout 30 kvdb info ./d
 	has out '^last close +clean'
 }

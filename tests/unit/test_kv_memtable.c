@@ -473,7 +473,7 @@ static void replay(struct kvdb_kvs *kvs, uint64_t epoch, uint32_t rev, bool is_d
 		r.r_val = (const uint8_t *)&number;
 		r.r_vlen = 4;
 	}
-	T_EQ(kv_mt_replay(db, kvs, &r, epoch, NULL, 0), 0);
+	T_EQ(kv_mt_replay(kvs, &r, epoch, NULL, 0), 0);
 }
 
 /* All orders of five records of one key: the last by (epoch, rev) wins. */

@@ -480,7 +480,13 @@ static uint64_t in_an_hour(void *arg)
 	return ((uint64_t)time(NULL) + 3600) * 1000000000u;
 }
 
+static uint64_t in_ten_years(void *arg)
+{
+	return in_an_hour(arg) + 10ull * 365 * 24 * 3600 * 1000000000u;
+}
+
 static const struct kvdb_clock later = { clock_now, clock_sleep, NULL, in_an_hour };
+static const struct kvdb_clock wrong = { clock_now, clock_sleep, NULL, in_ten_years };
 
 static void make_with_expiry(void)
 {
@@ -528,10 +534,19 @@ static void what_expired_hides_what_it_replaced_wherever_it_is_found(void)
 	T_OK(is_named(0, TTL_FROM + 51));
 	forget();
 	expire();
+	/* a clock that is far ahead takes nothing away unasked */
+	o.clock = &wrong;
+	T_EQ(kvdb_repair(dir, &o, NULL, NULL, NULL, &r), -ETIME);
+	o.flags = KVDB_TIME_JUMP;
+	T_EQ(kvdb_repair(dir, &o, NULL, NULL, NULL, &r), 0);
+	T_OK(r.expired_keys >= 50);
+	o.flags = 0;
+	o.clock = &later;
 	how = &o;
 	r = repair();
 	how = NULL;
 	T_EQ(r.lost_ranges, 1);
+	T_OK(r.expired_keys >= 50 && r.expired_keys <= 100);
 	T_EQ(check(), r.found_keys);
 	for (k = TTL_FROM + 1; k < TTL_FROM + 100; k += 2)
 		T_EQ(version(to, "a.found", 0, k) + version(to, "a", 0, k), 0);
@@ -756,6 +771,46 @@ static void hurt_log(void)
 	T_EQ(kvdb_close(db), 0);
 }
 
+/* RP1: a run of several blocks, and of the first, which deleted keys behind its own, no footer */
+static void a_lost_block_may_have_deleted_any_key(void)
+{
+	struct kvdb_repair r;
+	struct kv_thread *t;
+	struct kvdb_kvs *kvs;
+	struct kv_run *run;
+	char key[16], end[16], val[40] = "";
+	unsigned k;
+	size_t len;
+	bool is_so;
+
+	pool_make(dir);
+	open_at(dir, &db);
+	tag = db->d_tag;
+	T_EQ(kvdb_kvs_create(db, "a", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "a", &kvs), 0);
+	for (unsigned n = 30000; n; n = n > 20000 ? 20000 : 0) {
+		for (k = 0; k < n; k++)
+			T_EQ(kvdb_put(kvs, key, key_of(k, key), val, sizeof(val)), 0);
+		if (n == 20000)
+			T_EQ(kvdb_range_del(kvs, key, key_of(25000, key), end,
+					    key_of(26000, end)), 0);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	t = kv_enter();
+	run = atomic_load(&kvs->k_tree)->tr_run[0];
+	is_so = run->rn_n > 1 && run->rn_kb[0].kb_tombs_len;
+	flip_at(run->rn_kb[0].kb_obj, kv_run_desc(run)->rd_kb[0].kd_len - KV_PAGE + 7);
+	kv_exit(t);
+	T_OK(is_so);
+	T_EQ(kvdb_close(db), 0);
+	r = repair();
+	T_OK(r.lost_ranges);
+	T_EQ(kvdb_kvs_open(to, "a", &kvs), 0);
+	for (k = 25000; k < 26000; k++)
+		T_EQ(kvdb_get(kvs, key, key_of(k, key), NULL, 0, &len), -ENOENT);
+	finish();
+}
+
 static void a_hole_in_a_log_costs_what_lay_in_it(void)
 {
 	struct kvdb_repair r;
@@ -794,6 +849,67 @@ static void a_damaged_container_loses_no_record_of_a_log(void)
 		T_EQ(version(to, "a", 0, k), 3);
 		T_EQ(version(to, "b", 1, k), newest[1][k]);
 	}
+	finish();
+}
+
+static void overwrite_and_delete(void)
+{
+	for (unsigned k = 0; k < KEYS; k++)
+		write_key(0, k, k % 4 == 1 ? 0 : 3);
+	T_EQ(kvdb_sync(db), 0);
+}
+
+/* Nothing of the log is sealed, so nothing says how long it was. */
+static void a_damaged_container_brings_nothing_back_that_the_log_replaced(void)
+{
+	struct kvdb_repair r;
+
+	make();
+	t_die_in(open_it, overwrite_and_delete);
+	hurt_container(100);
+	r = repair();
+	T_EQ(r.is_guess, 1);
+	T_EQ(r.lost_ranges + r.lost_values + r.log_bytes, 0);
+	for (unsigned k = 0; k < KEYS; k++)
+		T_EQ(version(to, "a", 0, k), k % 4 == 1 ? 0 : 3);
+	finish();
+}
+
+static void make_store_and_sync(void)
+{
+	T_EQ(kvdb_kvs_create(db, "a", NULL), 0);
+	for (unsigned k = 0; k < KEYS; k++)
+		write_key(0, k, 1);
+	T_EQ(kvdb_sync(db), 0);
+}
+
+static void seal(void)
+{
+	while (kvdb_poll(db) > 0)
+		;
+	T_OK(kv_segs_seal_now(db) >= 0);
+	for (struct kv_seg *s = kv_segs_first(db); s; s = s->sg_next)
+		T_OK(!s->sg_obj_sealed || kv_seg_readable(s) < s->sg_bytes);
+}
+
+/* Of the store there is no key block, and its segments end before their capacity. */
+static void a_damaged_container_loses_no_store_that_only_the_log_has(void)
+{
+	struct kvdb_repair r;
+
+	pool_make(dir);
+	open_at(dir, &db);
+	tag = db->d_tag;
+	T_EQ(kvdb_close(db), 0);
+	t_die_in(open_it, make_store_and_sync);
+	t_die_in(open_it, seal);
+	hurt_container(100);
+	r = repair();
+	T_EQ(r.is_guess, 1);
+	T_EQ(r.stores, 1);
+	T_EQ(r.keys, KEYS);
+	for (unsigned k = 0; k < KEYS; k++)
+		T_EQ(version(to, "a", 0, k), 1);
 	finish();
 }
 
@@ -1036,6 +1152,9 @@ int main(void)
 	T_RUN(a_damaged_container_loses_no_key);
 	T_RUN(a_hole_in_a_log_costs_what_lay_in_it);
 	T_RUN(a_damaged_container_loses_no_record_of_a_log);
+	T_RUN(a_damaged_container_brings_nothing_back_that_the_log_replaced);
+	T_RUN(a_damaged_container_loses_no_store_that_only_the_log_has);
+	T_RUN(a_lost_block_may_have_deleted_any_key);
 	T_RUN(a_deleted_prefix_is_one_without_a_container);
 	T_RUN(packed_records_are_no_hole_without_a_container);
 	T_RUN(what_belongs_to_two_databases_is_not_mixed);

@@ -39,6 +39,7 @@ static void result_json(struct ui *ui, const char *to, const struct kvdb_repair 
 	json_u64(j, "lost_values", r->lost_values);
 	json_u64(j, "lost_ranges", r->lost_ranges);
 	json_u64(j, "lost_log_bytes", r->log_bytes);
+	json_u64(j, "expired_keys", r->expired_keys);
 	json_bool(j, "is_guess", r->is_guess);
 	json_bool(j, "is_whole", is_whole(r));
 	json_str(j, "to", to);
@@ -56,6 +57,9 @@ static void result_text(const char *path, const char *to, const struct kvdb_repa
 		printf("%s: lost: %s, %s of keys, %s of logs\n", path,
 		       count_str(k, r->lost_values, "value"), count_str(s, r->lost_ranges, "range"),
 		       bytes_str(b, r->log_bytes));
+	if (r->expired_keys)
+		printf("%s: left out: %s, expired by the clock of this machine\n", path,
+		       count_str(k, r->expired_keys, "key"));
 	if (is_whole(r))
 		printf("%s: nothing is lost\n", path);
 }

@@ -91,7 +91,7 @@ const char *kvdb_version(void);
 
 /**
  * struct kvdb_clock - injected monotonic clock, and wall clock or NULL (tests, simulation)
- * With KVDB_MANUAL alone: threads of the database know no other clock than the machine's.
+ * With KVDB_MANUAL or KVDB_RDONLY alone: threads of the database know no other clock than the machine's.
  */
 struct kvdb_clock {
 	uint64_t (*now_ns)(void *arg);
@@ -334,8 +334,8 @@ int kvdb_put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val
  * clock at open, then a monotonic clock; it never goes back. Nothing that reads
  * tells when a value expires, so a backup or a copy has no expiry: what is made of
  * it lives by the time to live of the store where it is put.
- * Threads: any. Blocking: as kvdb_put(). Durability: as kvdb_put().
- * Errors: as kvdb_put(), -EINVAL (@ttl_s).
+ * Threads: any. Blocking: as kvdb_put(), and the first one of a database for I/O: it records
+ * the time. Durability: as kvdb_put(). Errors: as kvdb_put(), -EINVAL (@ttl_s).
  */
 int kvdb_put_ttl(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
 		 uint64_t ttl_s);
@@ -1124,6 +1124,7 @@ struct kvdb_repair {
 	uint64_t lost_ranges;	/* parts of runs that cannot be read, each with its keys */
 	uint64_t log_bytes;	/* of logs that cannot be read */
 	uint64_t bytes;		/* keys and values, both kinds */
+	uint64_t expired_keys;	/* left out: expired by the clock of this machine */
 };
 
 /**
@@ -1141,9 +1142,10 @@ struct kvdb_repair {
  * logs. Lost parts of the logs, or of the metadata container (is_guess), make nothing uncertain:
  * in their case overwritten or deleted keys may come back, and stores that are known by number
  * only are named so. Checkpoints are not brought over; what expires lives as long as a put of
- * now.
+ * now, and what has expired is left out: a clock that is more than a day ahead of the time that
+ * the database recorded must be confirmed as for an open (KVDB_TIME_JUMP).
  * Threads: any. Blocking: I/O. Durability: what was brought over is durable on return.
- * Errors: as kvdb_open() when nothing can be read at all, -EINVAL (@to has stores, @opts a
+ * Errors: as kvdb_open() when nothing can be read at all, -ETIME, -EINVAL (@to has stores, @opts a
  * checkpoint), -ENOSPC, -EROFS (@to).
  */
 int kvdb_repair(const char *pool, const struct kvdb_opts *opts, struct kvdb *to,
