@@ -76,10 +76,6 @@ int kv_opts_take(const struct kvdb_opts *in, uint32_t flags, struct kvdb_opts *o
 		return kv_error(-EINVAL, "MP0951", "a checkpoint is opened with KVDB_RDONLY");
 	if (o->clock && (!o->clock->now_ns || !o->clock->sleep_until_ns))
 		return kv_error(-EINVAL, "MP0951", "kvdb_opts.clock is incomplete");
-	/* threads sleep until a time of this machine's clock */
-	if (o->clock && !(o->flags & (KVDB_MANUAL | KVDB_RDONLY)))
-		return kv_error(-EINVAL, "MP0951",
-				"kvdb_opts.clock wants KVDB_MANUAL or KVDB_RDONLY");
 	if (o->space_amp_max != 0 && !(o->space_amp_max >= 1.1 && o->space_amp_max <= 100))
 		return kv_error(-EINVAL, "MP0951", "space_amp_max is %g; wanted 1.1 to 100",
 				o->space_amp_max);

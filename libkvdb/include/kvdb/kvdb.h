@@ -91,7 +91,8 @@ const char *kvdb_version(void);
 
 /**
  * struct kvdb_clock - injected monotonic clock, and wall clock or NULL (tests, simulation)
- * With KVDB_MANUAL or KVDB_RDONLY alone: threads of the database know no other clock than the machine's.
+ * Threads of the database sleep until a time of CLOCK_MONOTONIC: without KVDB_MANUAL a clock
+ * that is ahead of it breaks the loss bound.
  */
 struct kvdb_clock {
 	uint64_t (*now_ns)(void *arg);
