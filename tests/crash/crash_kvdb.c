@@ -217,10 +217,10 @@ static int kv_again(struct eng *e, void *model, unsigned at, void **out)
 		    __VA_ARGS__ },							\
 }
 
-#define KV_BOUND(nm, ms, slow)								\
+#define KV_BOUND(nm, ms)								\
 	KV_WL(nm, false, .kc_bytes = { 24 * MiB }, .kc_steps = 400, .kc_stores = 2,		\
 	      .kc_keys = 40, .kc_stall = 20, .kc_logs = 2, .kc_log_bytes = 1 * MiB,		\
-	      .kc_interval_ms = (ms), .kc_slow = (slow),					\
+	      .kc_interval_ms = (ms), .kc_slow = true,					\
 	      .kc_weight = { [KM_PUT] = 40, [KM_BIG] = 2, [KM_DEL] = 6, [KM_MANY] = 2,		\
 			     [KM_STOP] = 2, [KM_POLL] = 3, [KM_IDLE] = 1, [KM_FLUSH] = 1 })
 
@@ -314,19 +314,21 @@ static const struct km_wl workload[] = {
 			     [KM_AGE] = 7, [KM_FLUSH] = 5, [KM_COMPACT] = 3, [KM_MERGES] = 2,
 			     [KM_CKPT] = 1, [KM_UNCKPT] = 1, [KM_BULK] = 1, [KM_REOPEN] = 1 }),
 	/* the loss bound, on devices that are slower than it and writers that stop */
-	KV_BOUND("bound-1", 1, 10),
-	KV_BOUND("bound-10", 10, 100),
-	KV_BOUND("bound-100", 100, 10),
-	KV_BOUND("bound-1000", 1000, 100),
+	KV_BOUND("bound-1", 1),
+	KV_BOUND("bound-10", 10),
+	KV_BOUND("bound-100", 100),
+	KV_BOUND("bound-1000", 1000),
 };
 
 int main(int argc, char **argv)
 {
 	enum { N = sizeof(workload) / sizeof(workload[0]) };
 	const struct eng_ops *ops[N];
-	unsigned i;
+	int rc;
 
-	for (i = 0; i < N; i++)
+	for (unsigned i = 0; i < N; i++)
 		ops[i] = &workload[i].w_ops;
-	return eng_main(argc, argv, ops, N);
+	rc = eng_main(argc, argv, ops, N);
+	km_bound_figure();
+	return rc;
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness.h"
 #include "kv_model.h"
 
 static struct km_val found[KM_STORES][KM_KEYS];
@@ -418,19 +419,52 @@ static int judge_stores(struct eng *e, const struct km *m, unsigned at, struct k
 	return 0;
 }
 
+static unsigned bound_cuts, bound_lost;
+static double bound_most;
+
+/* The first @fit operations are there: how much of the interval is lost? */
+static void note_loss(const struct km *m, unsigned at, unsigned fit, const struct km_conf *c)
+{
+	unsigned acked = 0;
+	double lost = 0;
+
+	while (acked < m->m_nop && m->m_op[acked].op_e <= at)
+		acked++;
+	if (fit < acked)
+		lost = (double)(m->m_op[acked - 1].op_ack_ns - m->m_op[fit].op_ack_ns) /
+		       (km_interval_ms(c) * 1e6);
+	bound_cuts++;
+	bound_lost += fit < acked;
+	if (lost > bound_most)
+		bound_most = lost;
+}
+
+void km_bound_figure(void)
+{
+	if (bound_cuts)
+		t_figure("loss bound", "%u cuts, in %u something is lost, at most of %.3f D",
+			 bound_cuts, bound_lost, bound_most);
+}
+
 /* What is there, in @exists and found[], must be the effect of a prefix. */
 static int judge_found(struct eng *e, const struct km *m, unsigned at, struct km_rt *rt,
 		       bool *exists)
 {
+	const struct km_conf *c = km_conf_of(e);
 	unsigned lo, hi = 0, near = 0;
+	int fit;
 
 	if (judge_stores(e, m, at, rt, exists))
 		return -1;
 	while (hi < m->m_nop && m->m_op[hi].op_b <= at)
 		hi++;
-	lo = least_ops(m, at, km_conf_of(e));
-	return prefix_find(m, lo, hi, exists, &near) < 0 ?
-	       no_prefix(e, m, lo, hi, near, exists) : 0;
+	lo = least_ops(m, at, c);
+	fit = prefix_find(m, lo, hi, exists, &near);
+	if (fit < 0)
+		return no_prefix(e, m, lo, hi, near, exists);
+	if (c->kc_slow)
+		note_loss(m, at, (unsigned)fit, c);
+	return 0;
 }
 
 int km_judge(struct eng *e, const struct km *m, unsigned at, uint64_t latest_ns, struct km_rt *rt,

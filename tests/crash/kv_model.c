@@ -28,7 +28,8 @@
 /* ---- clock ---- */
 
 static uint64_t clock_ns, clock_rand, ahead_ns;
-static unsigned clock_stall, clock_slow;
+static unsigned clock_stall;
+static bool clock_is_slow;
 static bool clock_is_stopped, wall_goes;
 
 static uint64_t clock_now(void *arg)
@@ -69,18 +70,20 @@ int sched_getcpu(void)
 /* Device work takes time; now and then a flush takes longer than the bound. */
 static void tick(void *arg, int kind, uint64_t bytes)
 {
-	uint64_t r = sim_rand(&clock_rand);
+	uint64_t r = sim_rand(&clock_rand), slow = 1;
 
 	(void)arg;
 	if (clock_is_stopped)
 		return;
+	if (clock_is_slow)
+		slow = clock_ns / (2000 * MSEC) % 2 ? 100 : 10;
 	if (kind != 2) {
-		clock_ns += clock_slow * (10 * USEC + bytes / 2);
+		clock_ns += slow * (10 * USEC + bytes / 2);
 		return;
 	}
-	clock_ns += clock_slow * (100 * USEC + r % (2 * MSEC));
+	clock_ns += slow * (100 * USEC + r % (2 * MSEC));
 	if (clock_stall && (r >> 32) % clock_stall == 0)
-		clock_ns += clock_slow * 150 * MSEC;
+		clock_ns += slow * 150 * MSEC;
 }
 
 void km_clock_reset(struct eng *e, uint64_t seed)
@@ -89,7 +92,7 @@ void km_clock_reset(struct eng *e, uint64_t seed)
 	ahead_ns = 0;
 	clock_rand = seed;
 	clock_stall = km_conf_of(e)->kc_stall;
-	clock_slow = km_conf_of(e)->kc_slow ? km_conf_of(e)->kc_slow : 1;
+	clock_is_slow = km_conf_of(e)->kc_slow;
 	wall_goes = km_conf_of(e)->kc_expires;
 	e->e_sim.s_tick = tick;
 }

@@ -163,7 +163,7 @@ struct km_conf {
 	uint64_t kc_log_bytes, kc_segment_bytes;
 	uint64_t kc_leaf_keys;	/* of a leaf; 0 = by the budget */
 	uint32_t kc_stall;	/* one flush in so many takes 150 ms; 0 = none */
-	uint32_t kc_slow;	/* device work takes so many times as long; 0 = 1 */
+	bool kc_slow;		/* device work takes 10 times as long, or 100 times, by turns */
 	unsigned kc_stores, kc_keys;
 	bool kc_is_create;	/* creation and removal of the database are in the log */
 	bool kc_has_idle;	/* store 0 is written once and then left alone */
@@ -205,6 +205,9 @@ static inline uint32_t km_interval_ms(const struct km_conf *c)
 {
 	return c->kc_interval_ms ? c->kc_interval_ms : 100;
 }
+
+/* of the workloads with slow devices: the row "loss bound" */
+void km_bound_figure(void);
 
 #define KM_PFX	4u	/* prefix length of all stores */
 
