@@ -549,14 +549,6 @@ bool kv_merge_is_behind(struct kvdb_kvs *kvs);
 /* A merge runs. */
 bool kv_merge_is_busy(struct kvdb_kvs *kvs);
 
-/* ---- work.c -------------------------------------------------------------------------- */
-
-/*
- * LF14: what ended with @err is to be done again. *@tries begins with 0. With threads of its own
- * it sleeps before, up to 40 ms.
- */
-bool kv_is_tried_again(struct kvdb *db, int err, unsigned *tries);
-
 /* ---- tree.c: the list of memtables and runs of a KVS ---------------------------------- */
 
 #define KV_MTS_MAX	4u	/* memtables of a store */

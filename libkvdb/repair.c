@@ -806,6 +806,7 @@ static int repair_all(struct repair *rp)
 	struct kvdb *db = rp->rp_db;
 	struct kv_mdc_state *st = &db->d_mdc->m_st;
 	struct kvdb_problem kp = { .p.is_damage = 1 };
+	bool is_lossy = db->d_mdc->m_is_cut;
 	int err = guess(rp);
 
 	if (!err)
@@ -815,12 +816,16 @@ static int repair_all(struct repair *rp)
 	if (err)
 		return err;
 	/* a container that ends too early knows no newer incarnation, nor what is missing */
-	err = db->d_mdc->m_is_cut ? kv_recover_lossy(db, on_hole, rp) : kv_recover(db, true);
-	if (!db->d_mdc->m_is_cut && (err == -EUCLEAN || err == -EIO)) {
+	if (!is_lossy)
+		err = kv_recover(db, true);
+	if (err == -EUCLEAN || err == -EIO) {
 		say(rp, &kp, "recovery stops at %s: every record that can be read is taken",
 		    kvdb_error_detail()->text);
-		err = kv_recover_lossy(db, on_hole, rp);
+		is_lossy = true;
+		err = 0;
 	}
+	if (!err && is_lossy)
+		err = kv_recover_lossy(db, on_hole, rp);
 	for (uint32_t i = 0; i < st->st_nkvs && !err; i++)
 		err = store_repair(rp, &st->st_kvs[i]);
 	return err;

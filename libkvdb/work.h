@@ -16,6 +16,11 @@ int kv_switch_step(struct kvdb *db);
  * The caller holds k_flush_lock.
  */
 int kv_flush_oldest(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t upto);
+/*
+ * LF14: what ended with @err is to be done again. *@tries begins with 0. With threads of the
+ * database it sleeps before, up to 40 ms.
+ */
+bool kv_is_tried_again(struct kvdb *db, int err, unsigned *tries);
 /* Flushes one frozen memtable to a run: 1, 0 (none is ready), -errno. */
 int kv_flush_step(struct kvdb *db);
 /*

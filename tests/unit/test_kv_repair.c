@@ -834,17 +834,24 @@ static void a_hole_in_a_log_costs_what_lay_in_it(void)
 	finish();
 }
 
-/* The stores are known by what their records say. */
-static void a_damaged_container_loses_no_record_of_a_log(void)
+/* Of a process that died in @die the logs are whole, and nothing is left of the container. */
+static struct kvdb_repair repair_without_container(void (*die)(void))
 {
 	struct kvdb_repair r;
 
-	make();
-	t_die_in(open_it, write_without_a_flush);
+	t_die_in(open_it, die);
 	hurt_container(100);
 	r = repair();
 	T_EQ(r.is_guess, 1);
 	T_EQ(r.lost_ranges + r.lost_values + r.log_bytes, 0);
+	return r;
+}
+
+/* The stores are known by what their records say. */
+static void a_damaged_container_loses_no_record_of_a_log(void)
+{
+	make();
+	repair_without_container(write_without_a_flush);
 	for (unsigned k = 0; k < KEYS; k++) {
 		T_EQ(version(to, "a", 0, k), 3);
 		T_EQ(version(to, "b", 1, k), newest[1][k]);
@@ -862,14 +869,8 @@ static void overwrite_and_delete(void)
 /* Nothing of the log is sealed, so nothing says how long it was. */
 static void a_damaged_container_brings_nothing_back_that_the_log_replaced(void)
 {
-	struct kvdb_repair r;
-
 	make();
-	t_die_in(open_it, overwrite_and_delete);
-	hurt_container(100);
-	r = repair();
-	T_EQ(r.is_guess, 1);
-	T_EQ(r.lost_ranges + r.lost_values + r.log_bytes, 0);
+	repair_without_container(overwrite_and_delete);
 	for (unsigned k = 0; k < KEYS; k++)
 		T_EQ(version(to, "a", 0, k), k % 4 == 1 ? 0 : 3);
 	finish();
@@ -902,10 +903,7 @@ static void a_damaged_container_loses_no_store_that_only_the_log_has(void)
 	tag = db->d_tag;
 	T_EQ(kvdb_close(db), 0);
 	t_die_in(open_it, make_store_and_sync);
-	t_die_in(open_it, seal);
-	hurt_container(100);
-	r = repair();
-	T_EQ(r.is_guess, 1);
+	r = repair_without_container(seal);
 	T_EQ(r.stores, 1);
 	T_EQ(r.keys, KEYS);
 	for (unsigned k = 0; k < KEYS; k++)
