@@ -482,9 +482,22 @@ table() {
 					s[i] ? ", " s[i] " skipped" : "", f[i] ? "FAIL" : "ok"
 		}' | sort
 }
+
+# what failed, once more: a long log is often kept without its middle
+failures() {
+	local sum p f s
+	for sum in "$log"/*.sum; do
+		[ -e "$sum" ] || continue
+		read -r p f s <"$sum"
+		[ "$f" = 0 ] && continue
+		echo "FAIL $(basename "${sum%.sum}"), $f of $((p + f + s))"
+		grep '^not ok' "${sum%.sum}" | head -n 20 | sed 's/^/    /'
+	done
+}
 echo
 table | awk -F ' *[|] *' '{ printf "%-22s %-66s %-20s %s\n", $1, $2, $3, $4 }'
 echo
+failures
 cat "$log"/*.sum 2>/dev/null | awk '
 	{ p += $1; f += $2; s += $3 }
 	END {
