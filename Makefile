@@ -154,9 +154,9 @@ fuzz_cli := $(O)/obj/utils/kvdb.a
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all lib bin tests unit-tests peers fuzzers bench-quick \
+.PHONY: all lib bin tests unit-tests thread-tests peers fuzzers bench-quick \
 	check check-unit check-conform check-cli \
-	check-crash check-model check-ablate check-asan check-fuzz check-vm check-uml kernel-uml \
+	check-crash check-model check-ablate check-asan check-threads check-fuzz check-vm check-uml kernel-uml \
 	lint demo bench ablate nightly fresh deps \
 	coverage man install uninstall kernels modules dkms-install dkms-remove clean help
 
@@ -165,6 +165,7 @@ lib: $(libs_a) $(libs_so) ## libmpool and libkvdb, shared and static
 bin: $(tools) ## build/bin/mpool and build/bin/kvdb
 tests: $(test_bin) ## all test programs, without running them
 unit-tests: $(unit_bin) ## those of unit, golden and conform
+thread-tests: $(filter %threads %space %txn,$(call bin_of,$(filter tests/stress/%,$(test_src)))) ## those of threads that work at once
 ifeq ($(SAN),fuzz)
 # a clang without its run time links nothing
 fuzz_can := $(shell echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' | \
@@ -185,9 +186,10 @@ check: ## everything that must hold before a commit; about 45 minutes on two cor
 	$(submake) -j3 deps kernels kernel-uml all tests
 	$(submake) -j2 ABLATE=1 tests
 	$(submake) -j2 SAN=address unit-tests
+	$(submake) -j2 SAN=thread thread-tests
 	$(submake) -j2 SAN=fuzz fuzzers
 	$(submake) modules
-	$(run) vm uml crash model fuzz soak ablate asan conform cli unit lint
+	$(run) vm uml crash model fuzz soak ablate asan threads conform cli unit lint
 
 check-unit: tests ## unit tests only
 	$(run) unit
@@ -205,6 +207,9 @@ check-ablate: ## the short ablation only
 check-asan: ## the short run under ASan and UBSan only
 	$(submake) -j2 SAN=address unit-tests
 	$(run) asan
+check-threads: ## threads that work at once, under ThreadSanitizer, only
+	$(submake) -j2 SAN=thread thread-tests
+	$(run) threads
 check-fuzz: ## the fuzz programs only (SEED= repeats a run; GROW=1 adds to the corpus)
 	$(submake) -j2 SAN=fuzz fuzzers
 	$(run) fuzz

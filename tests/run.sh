@@ -14,6 +14,8 @@
 #         guards planted             tests/ablate.py full and planted, in pieces when it is resumed
 #         asan tsan                  unit and conform again, from that build, shortened; with
 #                                    TEST_LONG crash, model, stress and soak too, asan: and cli
+#         threads                    of stress, what `make thread-tests' built with
+#                                    ThreadSanitizer, shortened
 #         fuzz                       tests/fuzz/fuzz_*, on their corpus
 #         vm                         tests/kmod and tests/conform on the kernel module, in
 #                                    virtual machines (VM_KERNELS, VM_TESTS: only these)
@@ -128,7 +130,7 @@ one() {
 	shift 3
 	out=$log/$suite.$name
 	case $suite in
-	asan | tsan | model | ablate) TMPDIR=$memory/$suite.$name.tmp ;;
+	asan | tsan | threads | model | ablate) TMPDIR=$memory/$suite.$name.tmp ;;
 	*) TMPDIR=$scratch/$suite.$name.tmp ;;
 	esac
 	export TMPDIR
@@ -366,6 +368,13 @@ for suite; do
 				scripts "$suite" 600 "$build" tests/cli/test_*
 			export TEST_LONG=$is_long
 		fi
+		unset TEST_SHORT
+		;;
+	threads)
+		export TEST_SHORT=1
+		for p in "$B"/thread/tests/stress_*{threads,space,txn}; do
+			start threads "$(basename "$p")" 240 "$p"
+		done
 		unset TEST_SHORT
 		;;
 	fuzz)
