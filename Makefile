@@ -101,6 +101,8 @@ PKG_LIBS   := $(shell $(PKGCONF) --libs $(LIB_PKGS) 2>/dev/null)
 
 WARN     := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes \
 	    -Werror=implicit-function-declaration
+# a newer compiler warns of more, and breaks no user's build by it; ours it does
+WARN     += $(if $(filter ablate,$(VARIANT)),-Werror)
 # CFLAGS, CPPFLAGS and LDFLAGS stay free for the caller
 BASE_CFLAGS := -std=gnu11 $(OPT) $(WARN) -pthread -fstack-protector-strong -fno-strict-aliasing \
 	$(SANFLAGS)
