@@ -386,8 +386,8 @@ for suite; do
 		done <<-END
 			kvdb $((factor > 1 ? 8000 : 4000)) $((factor > 1 ? 220 : 100))
 			pool $((factor > 1 ? 40000 : 15000)) $((factor > 1 ? 200 : 130))
-			text $((factor > 1 ? 350000 : 150000)) 120
-			decode $((factor > 1 ? 33000000 : 1900000)) $((factor > 1 ? 900 : 120))
+			text $((factor > 1 ? 350000 : 150000)) 300
+			decode $((factor > 1 ? 33000000 : 1900000)) $((factor > 1 ? 1500 : 300))
 		END
 		;;
 	uml)

@@ -189,5 +189,8 @@ int main(void)
 		run("takes_writes", image_takes_writes);
 		sim_fini(&sim);
 	}
+	if (!getenv("TEST_SHORT"))
+		t_figure("golden images", "%zu opened, read and written to",
+			 sizeof(goldens) / sizeof(goldens[0]));
 	return t_done();
 }
