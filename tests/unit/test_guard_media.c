@@ -58,6 +58,11 @@ static void later_feature(struct mp_sb *sb)
 	sb->sb_ro_compat = 1;
 }
 
+static void later_harmless_feature(struct mp_sb *sb)
+{
+	sb->sb_compat = 1ull << 40;
+}
+
 static void member_of_another_pool_is_refused(void)
 {
 	rig_init(&r, 2, 8 << 20);
@@ -80,6 +85,21 @@ static void later_feature_is_read_only(void)
 	sb_change(&r.m[0], later_feature);
 	T_OK(rig_open(&r));
 	T_EQ(mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool), 0);
+	rig_fini(&r);
+}
+
+/* The program that knows it finds it again behind one that does not. */
+static void later_harmless_feature_opens_and_stays(void)
+{
+	static struct mp_sb sb;
+
+	rig_init(&r, 1, 8 << 20);
+	sb_change(&r.m[0], later_harmless_feature);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(mp_pool_rename(r.pool, "other"), 0);
+	T_EQ(mp_sb_decode(r.m[0].now, 0, &sb), 0);
+	T_OK(!strcmp(sb.sb_name, "other"));
+	T_EQ(sb.sb_compat, 1ull << 40);
 	rig_fini(&r);
 }
 
@@ -646,6 +666,7 @@ int main(void)
 	T_RUN(member_of_another_pool_is_refused);
 	T_RUN(destroyed_member_is_refused);
 	T_RUN(later_feature_is_read_only);
+	T_RUN(later_harmless_feature_opens_and_stays);
 	T_RUN(foreign_signature_is_refused);
 	T_RUN(shrunk_device_without_its_first_copy_is_refused);
 	T_RUN(old_log_with_a_newer_member_is_refused);
