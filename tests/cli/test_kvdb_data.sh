@@ -413,6 +413,31 @@ spoil() {
 	EOF
 }
 
+# what a hole below a pool takes reads as zeros: said to be damaged, never to be absent
+a_hole_below_is_damage_or_harmless() {
+	local mib lost=0 rc
+	bytes 20000 >v
+	want 0 kvdb create ./d --size 64M -q
+	want 0 kvdb kvs create ./d s -q
+	kvdb put ./d s k - <v
+	want 0 kvdb compact ./d -q
+	cp --sparse=always d/capacity.mp whole
+	for mib in {0..63}; do
+		cp --sparse=always whole d/capacity.mp
+		fallocate --punch-hole --offset "${mib}M" --length 1M d/capacity.mp
+		rc=0
+		kvdb get ./d s k >out 2>err || rc=$?
+		case $rc in
+		0) cmp -s out v || fail "hole at $mib MiB: another value" ;;
+		*)
+			lost=$((lost + 1))
+			grep -q '\[MP[0-9]*\]$' err || fail "hole at $mib MiB: $(cat err)"
+			;;
+		esac
+	done
+	[ $lost -ge 3 ] || fail "only $lost holes took something"
+}
+
 a_deep_check_names_the_damage() {
 	make_db
 	bytes 100000 >v
@@ -591,6 +616,7 @@ run binary_keys_and_values_by_hex
 run put_replaces_and_del_deletes
 run what_is_absent_exits_3
 run verify_of_a_sound_database_is_clean
+run a_hole_below_is_damage_or_harmless
 run a_deep_check_names_the_damage
 run repair_brings_over_what_is_left
 run a_damaged_log_can_end_before_the_damage
