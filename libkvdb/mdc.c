@@ -47,8 +47,10 @@ static int bad_record(int rc, uint64_t n)
 	return rc;
 }
 
-/* Replays all records into @st. -ENOENT when there is none. */
-/* Folds records, at most @max; *good = how many before the first that failed. */
+/*
+ * Folds records into @st, at most @max; *good = how many before the first that
+ * failed. -ENOENT when there is none.
+ */
 static int replay(struct mpool_mdc *log, struct kv_mdc_state *st, uint64_t max, uint64_t *good)
 {
 	uint8_t *buf = malloc(KV_MDC_REC_MAX);
@@ -76,6 +78,44 @@ static int replay(struct mpool_mdc *log, struct kv_mdc_state *st, uint64_t max, 
 	return err;
 }
 
+/*
+ * The tag of the database whose objects lie in the pool, 0: there are none. A drop
+ * removes the container before them and a create comes after them, so where a
+ * container is and they are, it has had records.
+ */
+static int find_tag(struct mpool *mp, uint64_t *tag)
+{
+	struct mpool_obj_info oi[64];
+	uint64_t after = 0;
+	int n;
+
+	*tag = 0;
+	while ((n = mpool_objects(mp, after, 0, oi, 64)) > 0) {
+		for (int i = 0; i < n; i++) {
+			after = oi[i].id;
+			if (oi[i].kind == MPOOL_MLOG || !kv_tag_is_ours(oi[i].tag))
+				continue;
+			if (*tag && *tag != oi[i].tag)
+				return kv_error(-EUCLEAN, "MP0960", "the pool holds objects of "
+						"several databases, and no container names one");
+			*tag = oi[i].tag;
+		}
+	}
+	return n < 0 ? kv_error_mpool(n) : 0;
+}
+
+/* The container has no record: nor has the pool a database? */
+static int check_empty(struct mpool *mp)
+{
+	uint64_t tag;
+	int err = find_tag(mp, &tag);
+
+	if (!err && !CHECK(578, !tag))
+		err = kv_error(-EUCLEAN, "MP0961", "device lost acknowledged writes: there are "
+			       "objects of a database, and the metadata that lists them is empty");
+	return err;
+}
+
 int kv_mdc_probe(struct mpool *mp, bool *is_there)
 {
 	struct mpool_mdc *log;
@@ -92,7 +132,7 @@ int kv_mdc_probe(struct mpool *mp, bool *is_there)
 	err = mpool_mdc_read(log, &pos, first, sizeof(first), &len);
 	mpool_mdc_close(log);
 	if (err == -ENODATA)
-		return 0;
+		return check_empty(mp);
 	/* anything else is somebody's database, sound or not */
 	*is_there = true;
 	return 0;
@@ -126,23 +166,11 @@ int kv_mdc_create(struct mpool *mp, uint8_t mclass, uint64_t bytes, const struct
 /* Nothing of the container can be read: what belongs to the database says its tag. */
 static int guess_super(struct kvdb *db, struct kv_mdc_state *st)
 {
-	struct mpool_obj_info oi[64];
-	uint64_t after = 0, tag = 0;
-	int n;
+	uint64_t tag;
+	int err = find_tag(db->d_mp, &tag);
 
-	while ((n = mpool_objects(db->d_mp, after, 0, oi, 64)) > 0) {
-		for (int i = 0; i < n; i++) {
-			after = oi[i].id;
-			if (oi[i].kind == MPOOL_MLOG || !kv_tag_is_ours(oi[i].tag))
-				continue;
-			if (tag && tag != oi[i].tag)
-				return kv_error(-EUCLEAN, "MP0960", "the pool holds objects of "
-						"several databases, and no container names one");
-			tag = oi[i].tag;
-		}
-	}
-	if (n < 0)
-		return kv_error_mpool(n);
+	if (err)
+		return err;
 	st->st_super.ms_tag = tag;
 	st->st_has_super = true;
 	return tag ? 0 : kv_error(-ENOENT, "MP0952", "there is no object of a database");
@@ -177,6 +205,8 @@ int kv_mdc_open(struct kvdb *db)
 		kv_error_mpool(err);
 	} else {
 		err = replay(m->m_log, &m->m_st, UINT64_MAX, &good);
+		if (err == -ENOENT)
+			err = check_empty(db->d_mp) ?: -ENOENT;
 	}
 	if (err && err != -ENOMEM && db->d_is_lossy)
 		err = keep_front(m, good);

@@ -614,6 +614,17 @@ static void set_cuts(struct recovery *rv)
 
 /* ---- replay (R4) ----------------------------------------------------------------------------- */
 
+/* *out NULL: the store was dropped. RV21: its record was durable before the first of its writes. */
+static int find_store(struct recovery *rv, struct rv_seg *vs, uint32_t id, struct kvdb_kvs **out)
+{
+	*out = kv_kvs_by_id(rv->rv_db, id);
+	if (*out || rv->rv_hole || CHECK(577, id < rv->rv_st->st_super.ms_next_kvs))
+		return 0;
+	return kv_error(-EUCLEAN, "MP0961", "device lost acknowledged writes: object %llu has "
+			"records of store %u, which was made after all that the metadata tells",
+			(unsigned long long)vs->vs_seg->sg_id, id);
+}
+
 /* The value of a transaction's write, in a segment that may be older than the commit record. */
 static int find_value(struct recovery *rv, struct rv_seg *vs, uint32_t off,
 		      const struct kv_commit_ent *e, struct kv_seg **out)
@@ -649,8 +660,8 @@ static int replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv
 				    .r_expiry = e.ce_expiry };
 		struct kv_seg *seg = NULL;
 
-		kvs = kv_kvs_by_id(db, e.ce_kvs);
-		if (!kvs || !CHECK(462, epoch > atomic_load(&kvs->k_horizon)))
+		err = find_store(rv, vs, e.ce_kvs, &kvs);
+		if (err || !kvs || !CHECK(462, epoch > atomic_load(&kvs->k_horizon)))
 			continue;	/* dropped, or in a run */
 		if (e.ce_kind == KV_ENT_REF) {
 			err = find_value(rv, vs, off, &e, &seg);
@@ -670,12 +681,12 @@ static int replay_many(struct recovery *rv, struct rv_seg *vs, const struct kv_r
 		       uint64_t epoch, uint32_t off)
 {
 	struct kv_trange t = { .tr_from = r->r_key, .tr_flen = r->r_klen, .tr_seq = r->r_seq };
-	struct kvdb_kvs *kvs = kv_kvs_by_id(rv->rv_db, r->r_kvs);
 	uint8_t end[KVDB_KEY_MAX];
-	int err;
+	struct kvdb_kvs *kvs;
+	int err = find_store(rv, vs, r->r_kvs, &kvs);
 
-	if (!kvs || epoch <= atomic_load(&kvs->k_horizon))
-		return 0;	/* dropped, or in a run */
+	if (err || !kvs || epoch <= atomic_load(&kvs->k_horizon))
+		return err;	/* dropped, or in a run */
 	if (!CHECK(491, kv_rec_trange(r, &t) &&
 		   (r->r_type == KV_REC_RDEL || rv->rv_hole ||
 		    r->r_klen == atomic_load(&kvs->k_prop[KV_PROP_PFX_LEN]))))
@@ -729,9 +740,9 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 		return kv_error(-EUCLEAN, "MP0960",
 				"object %llu: record at %u has impossible sizes",
 				(unsigned long long)vs->vs_seg->sg_id, off);
-	kvs = kv_kvs_by_id(db, r->r_kvs);
-	if (!kvs || epoch <= atomic_load(&kvs->k_horizon))
-		return 0;	/* dropped, or in a run */
+	err = find_store(rv, vs, r->r_kvs, &kvs);
+	if (err || !kvs || epoch <= atomic_load(&kvs->k_horizon))
+		return err;	/* dropped, or in a run */
 	err = kv_mt_replay(kvs, r, epoch, vs->vs_seg, off + kv_rec_val_off(r->r_klen));
 	if (!err)
 		db->d_recovery.replayed++;

@@ -3,7 +3,7 @@
  * Manifests and records of the container that are not what they should be, though the device
  * says nothing: a checkpoint whose manifest is damaged is named, holds everything and can be
  * dropped; a container that is damaged opens no database and takes nothing from what repair
- * finds in front of it.
+ * finds in front of it; zeros in it are damage too.
  */
 #include "harness.h"
 
@@ -350,10 +350,140 @@ static void a_store_that_is_gone_takes_no_options(void)
 	sim_fini(&sim);
 }
 
+/* ---- zeros ---------------------------------------------------------------------------------- */
+
+/* where the two logs of the container lie */
+struct logs {
+	struct mpool_extent at[2];
+	unsigned n;
+};
+
+static void keep_log(void *arg, const struct mpool_extent *e)
+{
+	struct logs *l = arg;
+
+	if (e->kind != MPOOL_MLOG)
+		return;
+	T_OK(l->n < 2);
+	l->at[l->n++] = *e;
+}
+
+static uint64_t used_of(const struct mpool_extent *e)
+{
+	const uint8_t *p = sim.s_dev[e->slot].d_mem + e->off;
+	uint64_t n = e->len;
+
+	while (n && !p[n - 1])
+		n--;
+	return (n + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
+}
+
+/* Each ends with is_filled('y') and a close. */
+static void one_session(void)
+{
+	make_db();
+}
+
+static void several_sessions(void)
+{
+	struct kvdb *db;
+
+	make_db();
+	for (char c = 'w'; c <= 'y'; c++) {
+		T_EQ(kvdb_open(POOL, &opts, &db), 0);
+		fill(db, c);
+		T_EQ(kvdb_close(db), 0);
+	}
+}
+
+static void much_that_was_replaced(void)
+{
+	struct kvdb *db;
+
+	make_db();
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	for (char c = 'a'; c <= 'y'; c++)
+		fill(db, c);
+	T_EQ(kvdb_compact(db, 0), 0);
+	T_EQ(kvdb_close(db), 0);
+}
+
+static void a_transaction(void)
+{
+	struct kvdb_kvs *kvs, *other;
+	struct kvdb_txn *txn;
+	struct kvdb *db;
+	char val[500];
+
+	make_db();
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	T_EQ(kvdb_kvs_open(db, "a", &kvs), 0);
+	T_EQ(kvdb_kvs_create(db, "b", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "b", &other), 0);
+	T_EQ(kvdb_txn_begin(db, 0, &txn), 0);
+	memset(val, 'y', sizeof(val));
+	T_EQ(kvdb_txn_put(txn, other, "k", 1, val, sizeof(val)), 0);
+	T_EQ(kvdb_txn_put(txn, kvs, &(unsigned){ 0 }, sizeof(unsigned), val, sizeof(val)), 0);
+	T_EQ(kvdb_txn_commit(txn, 0, NULL), 0);
+	T_EQ(kvdb_close(db), 0);
+}
+
+static void (*const workloads[])(void) = {
+	one_session, several_sessions, much_that_was_replaced, a_transaction
+};
+
+/*
+ * Zeros from each block of the container to its end, which its logs cannot tell from what was
+ * never written: the open fails, or all is there.
+ */
+static void zeros(const struct mpool_extent *e, unsigned *refused, unsigned *whole)
+{
+	static const uint8_t zero[1u << 20];
+	uint64_t off, used = used_of(e);
+	struct kvdb *db;
+	int err;
+
+	for (off = 0; off < used; off += KV_BLOCK) {
+		sim_snap(&sim);
+		sim_poke(&sim, e->slot, e->off + off, zero, used - off);
+		err = kvdb_open(POOL, &opts, &db);
+		if (!err) {
+			is_filled(db, 'y');
+			T_EQ(kvdb_close(db), 0);
+			++*whole;
+		} else {
+			T_EQ(err, -EUCLEAN);
+			T_STREQ(kvdb_error_detail()->id, "MP0961");
+			err = kvdb_create(POOL, &opts);
+			T_OK(err == -EEXIST || err == -EUCLEAN);
+			++*refused;
+		}
+		sim_release(&sim);
+		sim_rollback(&sim);
+	}
+}
+
+static void zeros_in_the_container_take_nothing_silently(void)
+{
+	unsigned refused = 0, whole = 0;
+
+	for (unsigned w = 0; w < sizeof(workloads) / sizeof(workloads[0]); w++) {
+		struct logs l = { .n = 0 };
+
+		workloads[w]();
+		T_EQ(mpool_map(POOL, &oo, keep_log, &l), 0);
+		for (unsigned i = 0; i < l.n; i++)
+			zeros(&l.at[i], &refused, &whole);
+		sim_fini(&sim);
+	}
+	T_OK(refused > 20 && whole > 20);
+}
+
 int main(void)
 {
 	T_RUN(a_damaged_manifest_is_named_and_holds_everything);
 	T_RUN(a_damaged_record_opens_nothing_and_repair_has_the_rest);
 	T_RUN(a_store_that_is_gone_takes_no_options);
+	T_RUN(zeros_in_the_container_take_nothing_silently);
 	return t_done();
 }
