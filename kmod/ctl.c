@@ -116,6 +116,8 @@ static long ctl_create(struct file *file, void *arg)
 		c.mc_flags |= MP_CREATE_FORCE;
 	if (ic->ic_arg.ma_flags & MPOOL_IOC_CREATE_PLAN)
 		c.mc_flags |= MP_CREATE_PLAN;
+	if (ic->ic_arg.ma_flags & MPOOL_IOC_CREATE_MULTIHOST)
+		c.mc_flags |= MP_CREATE_MULTIHOST;
 	ds = devs_claim(ic->ic_devs, ic->ic_ndevs, false, true);
 	if (IS_ERR(ds))
 		return PTR_ERR(ds);
@@ -267,6 +269,7 @@ static int set_run(struct mpk_pool *pool, const struct mpool_ioc_set *st)
 	};
 	int rc = mp_pool_set(pool->pl_core, &set);
 
+	mpk_pool_kick_beat(pool);
 	if (rc || !(set.ms_mask & MP_SET_OWNER))
 		return rc;
 	rc = mpk_pool_set_owner(pool, st->st_uid, st->st_gid, st->st_mode);
@@ -281,7 +284,9 @@ static long ctl_set(struct file *file, void *arg)
 	int rc = mpk_text_check(st->st_label, sizeof(st->st_label), "label");
 
 	static_assert(MPOOL_IOC_SET_OWNER == MP_SET_OWNER && MPOOL_IOC_SET_LABEL == MP_SET_LABEL &&
-		      MPOOL_IOC_SET_SPARE == MP_SET_SPARE);
+		      MPOOL_IOC_SET_SPARE == MP_SET_SPARE &&
+		      MPOOL_IOC_SET_MULTIHOST == MP_SET_MULTIHOST &&
+		      MPOOL_IOC_SET_ONE_HOST == MP_SET_ONE_HOST);
 	if ((mask & MPOOL_IOC_SET_OWNER) &&
 	    ((st->st_mode & ~0777u) || st->st_uid == ~0u || st->st_gid == ~0u))
 		rc = mp_err(MP_K_ARG, "owner %u:%u mode 0%o", st->st_uid, st->st_gid, st->st_mode);
@@ -356,7 +361,7 @@ static long ctl_grow(struct file *file, void *arg)
 static const struct mpk_cmd ctl_cmds[] = {
 	{ .cm_cmd = MPOOL_IOC_VERSION, .cm_fn = mpk_cmd_version },
 	{ .cm_cmd = MPOOL_IOC_CREATE, .cm_fn = ctl_create, .cm_flags = MPK_CMD_ADMIN,
-	  .cm_args = MPOOL_IOC_CREATE_FORCE | MPOOL_IOC_CREATE_PLAN,
+	  .cm_args = MPOOL_IOC_CREATE_FORCE | MPOOL_IOC_CREATE_PLAN | MPOOL_IOC_CREATE_MULTIHOST,
 	  MPK_RESERVED(mpool_ioc_create, ic_reserved) },
 	{ .cm_cmd = MPOOL_IOC_DESTROY, .cm_fn = ctl_destroy, .cm_flags = MPK_CMD_ADMIN,
 	  MPK_RESERVED(mpool_ioc_devs, ds_reserved) },
@@ -375,7 +380,8 @@ static const struct mpk_cmd ctl_cmds[] = {
 	{ .cm_cmd = MPOOL_IOC_GROW, .cm_fn = ctl_grow, .cm_flags = MPK_CMD_ADMIN,
 	  MPK_RESERVED(mpool_ioc_name, na_reserved) },
 	{ .cm_cmd = MPOOL_IOC_SET, .cm_fn = ctl_set, .cm_flags = MPK_CMD_ADMIN,
-	  .cm_args = MPOOL_IOC_SET_OWNER | MPOOL_IOC_SET_LABEL | MPOOL_IOC_SET_SPARE,
+	  .cm_args = MPOOL_IOC_SET_OWNER | MPOOL_IOC_SET_LABEL | MPOOL_IOC_SET_SPARE |
+		     MPOOL_IOC_SET_MULTIHOST | MPOOL_IOC_SET_ONE_HOST,
 	  MPK_RESERVED(mpool_ioc_set, st_reserved) },
 };
 

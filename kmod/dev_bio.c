@@ -121,25 +121,31 @@ static int dev_rw(struct mpk_dev *dev, u64 off, void *buf, size_t len, blk_opf_t
 	}
 	if (!op_is_write(opf) && is_vmalloc_addr(buf))
 		invalidate_kernel_vmap_range(buf, (int)len);
-	mpk_dev_account(dev, op_is_write(opf), len, rc);
 	return rc;
 }
 
-static int dev_read(struct mp_dev *dev, u64 off, void *buf, size_t len)
+static int dev_read(struct mp_dev *md, u64 off, void *buf, size_t len)
 {
-	return dev_rw(mpk_dev_of(dev), off, buf, len, REQ_OP_READ | REQ_META);
+	struct mpk_dev *dev = mpk_dev_of(md);
+	int rc = dev_rw(dev, off, buf, len, REQ_OP_READ | REQ_META);
+
+	mpk_dev_account(dev, false, len, rc);
+	return rc;
 }
 
-static int dev_write(struct mp_dev *dev, u64 off, const void *buf, size_t len, unsigned int flags)
+static int dev_write(struct mp_dev *md, u64 off, const void *buf, size_t len, unsigned int flags)
 {
 	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_META;
+	struct mpk_dev *dev = mpk_dev_of(md);
 	u64 begin = MPK_TRACE_BEGIN(mpool_md_write);
 	int rc;
 
 	if (flags & MP_DEV_FUA)
 		opf |= REQ_FUA;
-	rc = dev_rw(mpk_dev_of(dev), off, (void *)buf, len, opf);
-	trace_mpool_md_write(mpk_dev_of(dev)->dv_bdev->bd_dev, off, len, begin, rc);
+	rc = dev_rw(dev, off, (void *)buf, len, opf);
+	if (!(flags & MP_DEV_BEAT) || rc)
+		mpk_dev_account(dev, true, len, rc);
+	trace_mpool_md_write(dev->dv_bdev->bd_dev, off, len, begin, rc);
 	return rc;
 }
 

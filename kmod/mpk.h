@@ -105,6 +105,7 @@ struct mpk_pool {
 	struct completion pl_sb_gone;	/* the superblock released its reference */
 	struct work_struct pl_fault_work;	/* uevent of a fail-stop */
 	struct delayed_work pl_discard_work;
+	struct delayed_work pl_beat_work;	/* the heartbeat, of a pool that has one */
 };
 
 /* ---- cmd.c: error details ---- */
@@ -209,6 +210,7 @@ int mpk_pool_dev_init(void);
 void mpk_pool_dev_exit(void);
 /* the core freed space or may have: discards run in the background */
 void mpk_pool_kick_discard(struct mpk_pool *pool);
+void mpk_pool_kick_beat(struct mpk_pool *pool);
 
 /* ---- pool_mlog.c ---- */
 

@@ -17,10 +17,12 @@
 #include <linux/align.h>
 #include <linux/bitops.h>
 #include <linux/bug.h>
+#include <linux/delay.h>
 #include <linux/build_bug.h>
 #include <linux/crc32c.h>
 #include <linux/errno.h>
 #include <linux/kernel.h>
+#include <linux/ktime.h>
 #include <linux/list.h>
 #include <linux/math.h>
 #include <linux/minmax.h>
@@ -33,6 +35,7 @@
 #include <linux/stdarg.h>
 #include <linux/string.h>
 #include <linux/types.h>
+#include <linux/utsname.h>
 #include <linux/wait.h>
 
 #define EXPORT_CORE
@@ -65,6 +68,26 @@ static inline void os_free_io(void *p)
 static inline void os_random(void *buf, size_t len)
 {
 	get_random_bytes(buf, len);
+}
+
+static inline u64 os_now_ms(void)
+{
+	return ktime_to_ms(ktime_get_boottime());
+}
+
+static inline void os_sleep_ms(u32 ms)
+{
+	msleep(ms);
+}
+
+static inline void os_host_name(char *buf, size_t size)
+{
+	size_t i;
+
+	strscpy_pad(buf, init_utsname()->nodename, size);
+	for (i = 0; i < size && buf[i]; i++)
+		if (buf[i] < 0x20 || buf[i] == 0x7f)
+			buf[i] = '?';
 }
 
 struct os_cond {

@@ -164,6 +164,7 @@ u32 mpk_pool_state(struct mpk_pool *pool, const struct mp_pool_info *pi)
 {
 	return (pi->pi_is_rdonly ? MPOOL_IOC_POOL_RDONLY : 0) |
 	       (pi->pi_fault_id ? MPOOL_IOC_POOL_FAULT : 0) |
+	       (pi->pi_is_multihost ? MPOOL_IOC_POOL_MULTIHOST : 0) |
 	       (pool->pl_is_trusted ? MPOOL_IOC_POOL_TRUSTED : 0);
 }
 
@@ -255,6 +256,22 @@ void mpk_pool_kick_discard(struct mpk_pool *pool)
 				   msecs_to_jiffies(DISCARD_WAIT_MS));
 }
 
+/* Between hosts; a step is late before it is 750 ms old: never behind other work. */
+static void beat_work(struct work_struct *work)
+{
+	struct mpk_pool *pool = container_of(to_delayed_work(work), struct mpk_pool, pl_beat_work);
+	u32 ms = mp_pool_beat(pool->pl_core);
+
+	if (ms)
+		queue_delayed_work(system_highpri_wq, &pool->pl_beat_work, msecs_to_jiffies(ms));
+}
+
+void mpk_pool_kick_beat(struct mpk_pool *pool)
+{
+	if (mp_pool_has_beat(pool->pl_core))
+		queue_delayed_work(system_highpri_wq, &pool->pl_beat_work, 0);
+}
+
 /* the core says that the pool turned read-only; any context */
 static void pool_fault(void *arg)
 {
@@ -295,6 +312,7 @@ static struct mpk_pool *pool_new(u32 flags)
 	INIT_LIST_HEAD(&pool->pl_mlogs);
 	init_completion(&pool->pl_sb_gone);
 	INIT_DELAYED_WORK(&pool->pl_discard_work, discard_work);
+	INIT_DELAYED_WORK(&pool->pl_beat_work, beat_work);
 	INIT_WORK(&pool->pl_fault_work, mpk_sysfs_fault_work);
 	pool->pl_is_rdonly = flags & MPOOL_IOC_ACTIVATE_RDONLY;
 	pool->pl_is_trusted = flags & MPOOL_IOC_ACTIVATE_TRUST;
@@ -353,6 +371,7 @@ static int pool_load(struct mpk_pool *pool, struct mpk_dev **dev, u32 n)
 	for (i = 0; i < n; i++)
 		smp_store_release(&dev[i]->dv_pool, pool);
 	mp_pool_on_fault(pool->pl_core, pool_fault, pool);
+	mpk_pool_kick_beat(pool);
 	return rc;
 }
 
@@ -360,6 +379,7 @@ static int pool_load(struct mpk_pool *pool, struct mpk_dev **dev, u32 n)
 static void pool_unload(struct mpk_pool *pool)
 {
 	cancel_delayed_work_sync(&pool->pl_discard_work);
+	cancel_delayed_work_sync(&pool->pl_beat_work);
 	cancel_work_sync(&pool->pl_fault_work);
 	/* nothing is left that holds an object: only a bug could make it refuse */
 	WARN_ON_ONCE(mp_pool_close(pool->pl_core));

@@ -49,6 +49,7 @@ struct mpool_mlog {
 struct mpl_backend_ops {
 	int (*close)(struct mpool *mp);	/* frees @mp on success */
 	void (*info)(struct mpool *mp, struct mpool_info *out);
+	int (*is_multihost)(struct mpool *mp);
 	int (*dev_info)(struct mpool *mp, unsigned slot, struct mpool_dev_info *out);
 	int (*flush)(struct mpool *mp, unsigned mask);
 
@@ -92,6 +93,9 @@ struct mpl_backend_ops {
 	/* a descriptor whose locks all openers of the pool see; -1 = none */
 	int (*hold_fd)(struct mpool *mp);
 };
+
+/* asked for, or by the devices: are other hosts kept out by a heartbeat? (fabric.c) */
+int mpl_create_is_multihost(const struct mpool_create_opts *o);
 
 /* the embedded backend (backend_user.c) */
 int mpl_user_create(const char *path, const struct mpool_create_opts *opts);

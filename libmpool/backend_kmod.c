@@ -44,6 +44,14 @@ static void text_copy(char *out, size_t size, const char *in, size_t in_size)
 	out[n] = 0;
 }
 
+static int kmod_is_multihost(struct mpool *mp)
+{
+	struct mpool_ioc_info in = { .in_gen = 0 };
+
+	mpl_ioc(mpl_kmod(mp)->km_fd, MPOOL_IOC_INFO, &in);
+	return !!(in.in_state & MPOOL_IOC_POOL_MULTIHOST);
+}
+
 static void kmod_info(struct mpool *mp, struct mpool_info *out)
 {
 	struct mpl_kmod *km = mpl_kmod(mp);
@@ -340,6 +348,7 @@ static int kmod_hold_fd(struct mpool *mp)
 static const struct mpl_backend_ops kmod_ops = {
 	.close = kmod_close,
 	.info = kmod_info,
+	.is_multihost = kmod_is_multihost,
 	.dev_info = kmod_dev_info,
 	.flush = kmod_flush,
 	.alloc = mpl_kobj_alloc,

@@ -86,9 +86,12 @@ static int user_close(struct mpool *mp)
 	struct mpl_user *us = mpl_user(mp);
 	int rc;
 
+	/* handles are counted above: the core has none */
 	discard_stop(us);
+	mpl_beat_stop(us);
 	rc = mp_pool_close(us->us_core);
 	if (rc == -EBUSY) {
+		mpl_beat_start(us);
 		discard_start(us);
 		return rc;
 	}
@@ -132,6 +135,14 @@ static void user_info(struct mpool *mp, struct mpool_info *out)
 		out->cls[i].reserve = pi.pi_cls[i].ci_reserve;
 		out->cls[i].discarding = pi.pi_cls[i].ci_discarding;
 	}
+}
+
+static int user_is_multihost(struct mpool *mp)
+{
+	struct mp_pool_info pi;
+
+	mp_pool_info(mpl_user(mp)->us_core, &pi);
+	return pi.pi_is_multihost;
 }
 
 /* one that is too long loses its middle: its name at the end tells it from others */
@@ -519,6 +530,7 @@ static int user_hold_fd(struct mpool *mp)
 static const struct mpl_backend_ops user_ops = {
 	.close = user_close,
 	.info = user_info,
+	.is_multihost = user_is_multihost,
 	.dev_info = user_dev_info,
 	.flush = user_flush,
 	.alloc = user_alloc,
@@ -614,9 +626,13 @@ int mpl_user_open(const char *path, const struct mpool_open_opts *opts, struct m
 				  is_rdonly ? MP_OPEN_RDONLY : 0, &core);
 	if (!rc) {
 		__atomic_store_n(&us->us_core, core, __ATOMIC_RELEASE);
-		rc = mpl_power_start(us->us_set.st_power);
-		if (rc)
+		rc = mpl_beat_start(us);
+		if (!rc)
+			rc = mpl_power_start(us->us_set.st_power);
+		if (rc) {
+			mpl_beat_stop(us);
 			mp_pool_close(core);
+		}
 	}
 	if (rc) {
 		mpl_set_close(&us->us_set);

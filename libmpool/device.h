@@ -40,6 +40,8 @@ struct mpl_low {
 int mpl_file_open(const char *path, unsigned flags, uint64_t size, struct mpl_low *out,
 		  const char **why);
 /* one transfer of the whole vector, resuming after short counts; 0 or -errno */
+/* fabric.c: is the block device of this node of sysfs behind a fabric? */
+int mpl_node_is_fabric(const char *node);
 int mpl_fd_rw(int fd, uint64_t off, const struct iovec *iov, unsigned n, int is_write, int rwf);
 /* what was written is durable, also when signals come; 0 or -errno */
 int mpl_fd_flush(int fd);

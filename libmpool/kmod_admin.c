@@ -219,6 +219,8 @@ static int create_run(int ctl, struct devs *dv, struct mpool_ioc_create *ic,
 	ic->ic_arg.ma_flags = MPOOL_IOC_CREATE_PLAN;
 	if (opts->flags & MPOOL_CREATE_FORCE)
 		ic->ic_arg.ma_flags |= MPOOL_IOC_CREATE_FORCE;
+	if (mpl_create_is_multihost(opts))
+		ic->ic_arg.ma_flags |= MPOOL_IOC_CREATE_MULTIHOST;
 	rc = mpl_ioc(ctl, MPOOL_IOC_CREATE, ic);
 	if (rc || opts->flags & MPOOL_CREATE_PLAN)
 		return rc;
@@ -358,7 +360,9 @@ int mpl_kmod_set(const char *name, const struct mpool_set_opts *set)
 		return rc;
 	st.st_arg.ma_flags = (set->mask & MPOOL_SET_OWNER ? MPOOL_IOC_SET_OWNER : 0) |
 			     (set->mask & MPOOL_SET_LABEL ? MPOOL_IOC_SET_LABEL : 0) |
-			     (set->mask & MPOOL_SET_SPARE ? MPOOL_IOC_SET_SPARE : 0);
+			     (set->mask & MPOOL_SET_SPARE ? MPOOL_IOC_SET_SPARE : 0) |
+			     (set->mask & MPOOL_SET_MULTIHOST ? MPOOL_IOC_SET_MULTIHOST : 0) |
+			     (set->mask & MPOOL_SET_ONE_HOST ? MPOOL_IOC_SET_ONE_HOST : 0);
 	if (set->mask & MPOOL_SET_LABEL)
 		snprintf(st.st_label, sizeof(st.st_label), "%s", set->label);
 	if (set->mask & MPOOL_SET_OWNER) {

@@ -104,7 +104,10 @@ static int member_add(struct look *lk, struct mpool_ioc_dev_info *di)
 		return mpl_err_as(MPL_DEVOPEN, rc, "pool %s is active; its member %s must be read "
 				  "for this: %s", lk->lk_name, di->di_path,
 				  *why ? why : strerror(-rc));
-	return mpl_set_add(&lk->lk_set, &low, di->di_path, di->di_mclass, NULL);
+	rc = mpl_set_add(&lk->lk_set, &low, di->di_path, di->di_mclass, NULL);
+	if (!rc)
+		lk->lk_set.st_core[lk->lk_set.st_n - 1]->d_flags |= MP_DEV_BESIDE;
+	return rc;
 }
 
 static void look_close(struct look *lk)

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "crc32c.h"
@@ -118,6 +119,42 @@ void os_random(void *buf, size_t len)
 		p += n;
 		len -= (size_t)n;
 	}
+}
+
+u64 os_now_ms(void)
+{
+	struct timespec ts;
+
+	if (hooks.now_ms)
+		return hooks.now_ms(hooks.ctx);
+	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return (u64)ts.tv_sec * 1000u + (u64)ts.tv_nsec / 1000000u;
+}
+
+void os_sleep_ms(u32 ms)
+{
+	struct timespec ts = { ms / 1000u, (long)(ms % 1000u) * 1000000 };
+
+	if (hooks.sleep_ms) {
+		hooks.sleep_ms(hooks.ctx, ms);
+		return;
+	}
+	while (clock_nanosleep(CLOCK_BOOTTIME, 0, &ts, &ts) == EINTR)
+		;
+}
+
+void os_host_name(char *buf, size_t size)
+{
+	size_t i;
+
+	memset(buf, 0, size);
+	if (hooks.host_name)
+		snprintf(buf, size, "%s", hooks.host_name(hooks.ctx));
+	else
+		gethostname(buf, size - 1);
+	for (i = 0; buf[i]; i++)
+		if ((u8)buf[i] < 0x20 || buf[i] == 0x7f)
+			buf[i] = '?';
 }
 
 int vscnprintf(char *buf, size_t size, const char *fmt, va_list ap)

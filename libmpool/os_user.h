@@ -207,6 +207,9 @@ void os_free(void *p);
 void *os_alloc_io(size_t size);
 void os_free_io(void *p);
 void os_random(void *buf, size_t len);
+u64 os_now_ms(void);
+void os_sleep_ms(u32 ms);
+void os_host_name(char *buf, size_t size);
 
 /* the kernel's names end here: a program linked with libmpool.a may have its own */
 #define scnprintf	os_scnprintf
@@ -223,6 +226,9 @@ struct os_user_hooks {
 	void *(*alloc)(void *ctx, size_t size, size_t align);
 	void (*free)(void *ctx, void *p);
 	void (*random)(void *ctx, void *buf, size_t len);
+	u64 (*now_ms)(void *ctx);
+	void (*sleep_ms)(void *ctx, u32 ms);
+	const char *(*host_name)(void *ctx);
 	void *ctx;
 };
 

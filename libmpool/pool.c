@@ -94,7 +94,9 @@ int mpool_create(const char *path, const struct mpool_create_opts *opts)
 	if (!opts || opts->size != sizeof(*opts))
 		return mpl_err_as(MPL_SPEC, -EINVAL,
 				  "mpool_create_opts is missing or of another size");
-	if (opts->flags & ~(MPOOL_CREATE_FORCE | MPOOL_CREATE_PLAN))
+	if (opts->flags & ~(MPOOL_CREATE_FORCE | MPOOL_CREATE_PLAN | MPOOL_CREATE_MULTIHOST |
+			    MPOOL_CREATE_ONE_HOST) ||
+	    (opts->flags & MPOOL_CREATE_MULTIHOST && opts->flags & MPOOL_CREATE_ONE_HOST))
 		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown create flags 0x%x", opts->flags);
 	if (!opts->devs || !opts->ndevs)
 		return mpl_err_as(MPL_SPEC, -EINVAL, "%s: no member device was given", path);
@@ -144,6 +146,11 @@ int mpool_info(struct mpool *mp, struct mpool_info *out)
 		return mpl_ret(-EINVAL);
 	mp->mp_ops->info(mp, out);
 	return 0;
+}
+
+int mpool_is_multihost(struct mpool *mp)
+{
+	return mp && mp->mp_ops->is_multihost(mp);
 }
 
 int mpool_dev_info(struct mpool *mp, unsigned slot, struct mpool_dev_info *out)
@@ -260,7 +267,8 @@ int mpool_set(const char *path, const struct mpool_open_opts *opts,
 	if (!set || set->size != sizeof(*set))
 		return mpl_err_as(MPL_SPEC, -EINVAL,
 				  "mpool_set_opts is missing or of another size");
-	if (!set->mask || set->mask & ~(MPOOL_SET_OWNER | MPOOL_SET_LABEL | MPOOL_SET_SPARE))
+	if (!set->mask || set->mask & ~(MPOOL_SET_OWNER | MPOOL_SET_LABEL | MPOOL_SET_SPARE |
+					MPOOL_SET_MULTIHOST | MPOOL_SET_ONE_HOST))
 		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown properties 0x%x", set->mask);
 	if (set->mask & MPOOL_SET_LABEL && (!set->label || strlen(set->label) > MPOOL_LABEL_MAX))
 		return mpl_err_as(MPL_SPEC, -EINVAL, "a label has at most %d bytes",

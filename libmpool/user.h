@@ -50,12 +50,21 @@ struct mpl_user {
 	pthread_cond_t us_cond;
 	int us_is_kicked;		/* guarded by us_lock, as us_is_closing */
 	int us_is_closing;
+	int us_has_beat;		/* the thread of user_beat.c is there */
+	pthread_t us_beat_thread;
+	pthread_mutex_t us_beat_lock;
+	pthread_cond_t us_beat_cond;
+	int us_is_leaving;		/* guarded by us_beat_lock */
 };
 
 static inline struct mpl_user *mpl_user(const struct mpool *mp)
 {
 	return (struct mpl_user *)(uintptr_t)mp;
 }
+
+/* user_beat.c: 0, also when the pool needs none */
+int mpl_beat_start(struct mpl_user *us);
+void mpl_beat_stop(struct mpl_user *us);
 
 /* ioq_user.c */
 int mpl_user_ioq_open(struct mpool *mp, unsigned depth, struct mpool_ioq **out);

@@ -631,7 +631,8 @@ static int create_core(struct creation *cr, uint32_t flags)
 		.mc_mode = o->mode ? o->mode : 0600,
 		.mc_ndevs = cr->cr_set.st_n,
 		.mc_dev = cr->cr_set.st_core,
-		.mc_flags = flags | (o->flags & MPOOL_CREATE_FORCE ? MP_CREATE_FORCE : 0),
+		.mc_flags = flags | (o->flags & MPOOL_CREATE_FORCE ? MP_CREATE_FORCE : 0) |
+			    (mpl_create_is_multihost(o) ? MP_CREATE_MULTIHOST : 0),
 	};
 	u32 *mclass = calloc(o->ndevs, sizeof(*mclass));
 	unsigned i;

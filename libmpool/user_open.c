@@ -169,6 +169,8 @@ int mpl_set_open(const char *path, const struct mpool_open_opts *opts, unsigned 
 			rc = missing_error(set, path, dev_path);
 		if (!rc)
 			rc = mpl_set_add(set, &low, dev_path, cd->cd_mclass, layers);
+		if (!rc && flags & MPL_SET_PEEK)
+			set->st_core[set->st_n - 1]->d_flags |= MP_DEV_BESIDE;
 		if (!rc && cd->cd_is_adding)
 			rc = added_check(set);
 	}

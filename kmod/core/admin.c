@@ -41,7 +41,9 @@ static int members_write(struct mp_pool *pool, struct mp_sb *next, struct mp_pde
 			if ((pd->pd_flags & MP_DEVF_MD ? 0 : 1) != pass)
 				continue;
 			member_sb(next, pd, pool->p_sb_gen + 1);
-			rc = mp_sb_write(pd->pd_dev, next, 0, buf);
+			rc = mp_pool_writable(pool);
+			if (!rc)
+				rc = mp_sb_write(pd->pd_dev, next, 0, buf);
 		}
 	}
 	return rc;
@@ -131,7 +133,9 @@ static int set_check(const struct mp_set *set)
 {
 	u32 i;
 
-	if (!set->ms_mask || (set->ms_mask & ~(MP_SET_OWNER | MP_SET_LABEL | MP_SET_SPARE)))
+	if (!set->ms_mask || (set->ms_mask & ~(MP_SET_OWNER | MP_SET_LABEL | MP_SET_SPARE |
+						   MP_SET_MULTIHOST | MP_SET_ONE_HOST)) ||
+	    ((set->ms_mask & MP_SET_MULTIHOST) && (set->ms_mask & MP_SET_ONE_HOST)))
 		return mp_err(MP_INVAL, "property mask 0x%x", set->ms_mask);
 	if ((set->ms_mask & MP_SET_OWNER) && (set->ms_mode & ~0777u))
 		return mp_err(MP_INVAL, "mode 0%o", set->ms_mode);
@@ -154,6 +158,10 @@ static void set_apply(struct mp_sb *sb, const struct mp_set *set)
 	}
 	for (i = 0; (set->ms_mask & MP_SET_SPARE) && i < MP_CLASSES; i++)
 		sb->sb_spare_pct[i] = (u8)set->ms_spare_pct[i];
+	if (set->ms_mask & MP_SET_MULTIHOST)
+		sb->sb_ro_compat |= MP_RO_MULTIHOST;
+	if (set->ms_mask & MP_SET_ONE_HOST)
+		sb->sb_ro_compat &= ~MP_RO_MULTIHOST;
 	if (set->ms_mask & MP_SET_LABEL) {
 		memset(sb->sb_label, 0, MP_LABEL_LEN);
 		if (set->ms_label)
@@ -171,12 +179,18 @@ int mp_pool_set(struct mp_pool *pool, const struct mp_set *set)
 	rc = change_begin(pool, &ch);
 	if (!rc) {
 		set_apply(ch.ch_next, set);
-		rc = mp_admin_write(pool, ch.ch_next, NULL, 0, ch.ch_buf);
+		/* whoever reads that there is a heartbeat finds one: begun before, ended behind */
+		if ((ch.ch_next->sb_ro_compat & MP_RO_MULTIHOST) && !mp_pool_has_beat(pool))
+			rc = mp_own_begin(&pool->p_own, pool->p_dev[0]->pd_dev, ch.ch_next);
 	}
+	if (!rc)
+		rc = mp_admin_write(pool, ch.ch_next, NULL, 0, ch.ch_buf);
 	if (!rc) {
 		mutex_lock(&pool->p_lock);
 		mp_class_reserve(pool);
 		mutex_unlock(&pool->p_lock);
+		if (!(pool->p_sb->sb_ro_compat & MP_RO_MULTIHOST))
+			mp_own_leave(&pool->p_own);
 	}
 	change_end(pool, &ch);
 	return rc;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Structures that the core's files share and nobody else sees. Lock order,
- * outermost first: p_admin_lock -> p_root_lock -> l_lock (one mlog) -> md_lock -> p_lock ->
- * o_lock. No I/O under md_lock, p_lock or o_lock; l_lock serialises one mlog's I/O.
+ * outermost first: p_admin_lock -> p_root_lock -> l_lock (one mlog) -> ow_lock or md_lock ->
+ * p_lock -> o_lock. No I/O under md_lock, p_lock or o_lock; l_lock serialises one mlog's I/O,
+ * ow_lock that of the heartbeat.
  */
 #ifndef MP_CORE_CORE_H
 #define MP_CORE_CORE_H
@@ -114,6 +115,26 @@ struct mp_cls {
 	u64 c_total, c_reserve;		/* blocks */
 };
 
+/* ---- heartbeat ---- */
+enum mp_own_state {
+	MP_OWN_OFF,	/* the pool is not shared between hosts */
+	MP_OWN_ALONE,	/* ours */
+	MP_OWN_DOUBT,	/* a heartbeat came too late: somebody may be here */
+	MP_OWN_WAIT,	/* claimed anew, to be looked at again */
+	MP_OWN_LOST,
+};
+
+struct mp_own {
+	struct mutex ow_lock;	/* held over the I/O and the waits of a step */
+	struct mp_dev *ow_dev;	/* of slot 0 */
+	u8 ow_uuid[MP_UUID_LEN];
+	u8 *ow_buf;		/* MP_BLOCK bytes */
+	u32 ow_state;		/* enum mp_own_state; changed with release under ow_lock */
+	u64 ow_good;		/* ms: when the last heartbeat that counted began; as ow_state */
+	u64 ow_next;		/* ms: when the next step is due; ow_lock */
+	struct mp_beat ow_beat;	/* what we wrote last; ow_lock */
+};
+
 struct mp_pool {
 	struct mutex p_admin_lock;	/* one administration call at a time; outermost */
 	struct mutex p_root_lock;	/* creation and removal of roots; outside md_lock */
@@ -143,6 +164,7 @@ struct mp_pool {
 	u64 p_ckpt;			/* bytes of a checkpoint of what is durable; p_lock */
 	u64 p_ckpt_pend;		/* and of what is being made durable; p_lock */
 	struct mp_mdlog p_md;
+	struct mp_own p_own;
 };
 
 /* sb.c */
@@ -161,6 +183,23 @@ int mp_sb_rewrite_first(struct mp_dev *dev, const struct mp_sb *sb, void *buf);
 int mp_sb_read(struct mp_dev *dev, struct mp_sb *sb, struct mp_sb_found *found);
 void mp_sb_probe(const struct mp_sb *sb, struct mp_probe *out);
 int mp_sb_erase(struct mp_dev *dev, const struct mp_sb *sb, void *buf);
+
+/* own.c */
+void mp_own_init(struct mp_own *own);
+void mp_own_fini(struct mp_own *own);
+/*
+ * The pool's, for this opening: up to 1.5 s. -EBUSY: another host is alive, or came at the
+ * same time. To be called before anything of the pool counts that was read.
+ */
+int mp_own_claim(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb);
+/* for who leaves nothing behind */
+int mp_own_look(struct mp_dev *home, const struct mp_sb *sb);
+/* from now on, of a pool that no other host could have opened */
+int mp_own_begin(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb);
+/* frees the block, if it is ours beyond doubt */
+void mp_own_leave(struct mp_own *own);
+/* returns when this host may write, or the pool has failed */
+void mp_own_wait(struct mp_pool *pool);
 
 /* otab.c */
 /* -ENOSPC when all would take more than @mem_max bytes, or -ENOMEM */

@@ -23,6 +23,7 @@
 #define MP_SECTOR	512u	/* smallest unit a device may tear a write at, bytes */
 
 #define MP_DEV_FUA	0x1u
+#define MP_DEV_BEAT	0x2u	/* the heartbeat: need not be durable, is not counted as written */
 
 struct mp_dev;
 
@@ -46,6 +47,7 @@ struct mp_dev_ops {
 #define MP_DEV_ZEROED	0x4u	/* never-written space reads as zeroes (a new file) */
 #define MP_DEV_RDONLY	0x8u
 #define MP_DEV_GOES	0x10u	/* removed when its pool is destroyed: saying so is enough */
+#define MP_DEV_BESIDE	0x20u	/* read while another of this host may have it open */
 
 struct mp_dev {
 	const struct mp_dev_ops *d_ops;

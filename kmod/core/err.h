@@ -54,6 +54,12 @@ X(NAME, 123, EINVAL, "the name is not valid", \
   "use 1 to 31 characters of A-Z a-z 0-9 . _ - that do not begin with . or -") \
 X(LABEL, 124, EINVAL, "the label is not valid", \
   "use at most 63 bytes without control characters") \
+X(HOST_BUSY, 125, EBUSY, "another host has the pool open", \
+  "close or deactivate it there; what a dead host had is free after two seconds") \
+X(HOST_LOST, 126, EIO, "another host has opened the pool since", \
+  "this host was silent too long: close the pool here, and look after the device and the load") \
+X(HOST_IO, 127, EIO, "the heartbeat cannot be written: the pool is read-only now", \
+  "check the device, close and open the pool") \
 X(MD_NONE, 140, EUCLEAN, "no intact metadata log was found", "restore the pool from a backup") \
 X(MD_CORRUPT, 141, EUCLEAN, "the metadata log is damaged before its end", \
   "restore the pool from a backup; run verify for details") \

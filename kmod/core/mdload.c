@@ -52,6 +52,9 @@ static const u8 *window_get(struct window *w, u64 off, u32 need)
 	if (off < w->w_off || off + need > w->w_off + w->w_len) {
 		w->w_off = off;
 		w->w_len = (u32)min_t(u64, WINDOW, bytes - off);
+		/* a long log takes longer than others would wait */
+		if (mp_pool_has_beat(w->w_pool))
+			mp_pool_beat(w->w_pool);
 		rc = dev->d_ops->read(dev, w->w_base + off, w->w_buf, w->w_len);
 		if (rc) {
 			w->w_len = 0;
@@ -372,6 +375,9 @@ static int mirror_copy(struct load *l, struct mp_pool *pool, u32 m)
 		memset(wk, 0, sizeof(*wk));
 	while (wk->wk_end < best->wk_end && !rc) {
 		p = next_sure(&l->w, wk, &fr);
+		rc = mp_pool_writable(pool);
+		if (rc)
+			return rc;
 		if (p)
 			rc = dst->d_ops->write(dst, fr.mf_addr, p, fr.mf_blocks * MP_BLOCK, 0);
 		else

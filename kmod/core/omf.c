@@ -299,6 +299,41 @@ int mp_sb_decode(const void *buf, u64 addr, struct mp_sb *sb)
 	return 0;
 }
 
+/* ---- heartbeat ---- */
+
+void mp_beat_encode(const struct mp_beat *be, const u8 *uuid, void *buf)
+{
+	struct mp_beat_omf *o = buf;
+
+	memset(buf, 0, MP_BLOCK);
+	o->be_magic = cpu_to_le64(MP_BEAT_MAGIC);
+	o->be_version = cpu_to_le32(MP_FORMAT);
+	memcpy(o->be_uuid, uuid, MP_UUID_LEN);
+	o->be_claim = cpu_to_le64(be->be_claim);
+	o->be_count = cpu_to_le64(be->be_count);
+	memcpy(o->be_host, be->be_host, MP_BEAT_HOST);
+	o->be_csum = cpu_to_le32(csum_without(buf, MP_SECTOR,
+					      offsetof(struct mp_beat_omf, be_csum)));
+}
+
+bool mp_beat_decode(const void *buf, const u8 *uuid, struct mp_beat *be)
+{
+	const struct mp_beat_omf *o = buf;
+
+	memset(be, 0, sizeof(*be));
+	if (le64_to_cpu(o->be_magic) != MP_BEAT_MAGIC || memcmp(o->be_uuid, uuid, MP_UUID_LEN))
+		return false;
+	/* one that is damaged is somebody's whom nobody knows */
+	be->be_claim = ~0ull;
+	if (!CHECK(181, csum_without(buf, MP_SECTOR, offsetof(struct mp_beat_omf, be_csum)) ==
+			le32_to_cpu(o->be_csum) && is_text(o->be_host, MP_BEAT_HOST)))
+		return true;
+	be->be_claim = le64_to_cpu(o->be_claim);
+	be->be_count = le64_to_cpu(o->be_count);
+	memcpy(be->be_host, o->be_host, MP_BEAT_HOST);
+	return true;
+}
+
 /* ---- metadata log frames ---- */
 
 void mp_frame_encode(struct mp_frame *fr, const u8 *uuid, void *buf)

@@ -28,7 +28,8 @@
 
 /* feature masks this release knows */
 #define MP_COMPAT_KNOWN		0ull
-#define MP_RO_COMPAT_KNOWN	0ull
+#define MP_RO_MULTIHOST		0x1ull	/* who writes keeps a heartbeat: own.c */
+#define MP_RO_COMPAT_KNOWN	MP_RO_MULTIHOST
 #define MP_INCOMPAT_KNOWN	0ull
 
 enum mp_sb_state {
@@ -114,6 +115,22 @@ struct mp_frame_omf {
 	__le32 mf_prev;
 	__le32 mf_nrecs;
 	__le32 mf_pad;
+} __packed;
+
+/* the heartbeat: block 1 of slot 0; all of it in one sector of 512 bytes */
+#define MP_BEAT_ADDR	4096u	/* bytes */
+#define MP_BEAT_MAGIC	0x7473486c6f6f706dull
+#define MP_BEAT_HOST	64u	/* bytes with the NUL */
+
+struct mp_beat_omf {
+	__le64 be_magic;	/* "mpoolHst" */
+	__le32 be_csum;		/* of the first 512 bytes */
+	__le32 be_version;
+	__u8 be_uuid[16];	/* of the pool */
+	__le64 be_claim;	/* which opening of the pool: random; 0: closed */
+	__le64 be_count;	/* one more each time */
+	__u8 be_host[64];
+	__u8 be_pad[400];
 } __packed;
 
 enum mp_rec_type {
@@ -254,6 +271,12 @@ struct mp_extent {
 #define MP_OBJF_DELETED		0x4u	/* in core only */
 #define MP_OBJF_CRC		0x8u
 
+/* what that block says */
+struct mp_beat {
+	u64 be_claim, be_count;
+	char be_host[MP_BEAT_HOST];
+};
+
 struct mp_rec {
 	u32 r_type;		/* enum mp_rec_type */
 	u32 r_crc;
@@ -316,6 +339,10 @@ void mp_sb_first_encode(const struct mp_sb *sb, void *buf);
 u64 mp_sb_hint(const void *buf, u32 i);
 /* returns 0 or a negative errno with the failed check named; @addr: where it was read */
 int mp_sb_decode(const void *buf, u64 addr, struct mp_sb *sb);
+
+void mp_beat_encode(const struct mp_beat *be, const u8 *uuid, void *buf);
+/* is there one of this pool? Of one that is damaged be_claim is ~0 */
+bool mp_beat_decode(const void *buf, const u8 *uuid, struct mp_beat *be);
 
 /* fills in the header and the checksum of @fr->mf_blocks blocks at @buf */
 void mp_frame_encode(struct mp_frame *fr, const u8 *uuid, void *buf);

@@ -26,6 +26,7 @@ struct mp_pool *mp_pool_new(void)
 	os_cond_init(&pool->p_cond);
 	mp_tree_init(&pool->p_objs);
 	INIT_LIST_HEAD(&pool->p_roots);
+	mp_own_init(&pool->p_own);
 	return pool;
 }
 
@@ -33,6 +34,9 @@ void mp_pool_free(struct mp_pool *pool)
 {
 	u32 i;
 
+	/* all that was written is on the devices, as far as anybody was told: others may come */
+	mp_own_leave(&pool->p_own);
+	mp_own_fini(&pool->p_own);
 	if (pool->p_md.md_buf)
 		mp_md_fini(pool);
 	mp_otab_fini(pool);
@@ -389,6 +393,30 @@ static int set_read(struct mp_pool *pool, struct mp_dev **dev, u32 ndevs, mp_fin
 	return rc;
 }
 
+/* What superblocks say counts from when no other host can change it. */
+static int set_own(struct mp_pool *pool, struct mp_dev **dev, u32 ndevs, mp_finding_fn *fn,
+		   void *arg)
+{
+	const struct mp_sb *sb = pool->p_sb;
+	struct mp_dev *home = pool->p_dev[0]->pd_dev;
+	u32 i;
+	int rc;
+
+	if (!(sb->sb_ro_compat & MP_RO_MULTIHOST))
+		return 0;
+	if (pool->p_is_rdonly)
+		return mp_own_look(home, sb);
+	rc = mp_own_claim(&pool->p_own, home, sb);
+	if (rc)
+		return rc;
+	for (i = 0; i < pool->p_ndevs; i++) {
+		mp_pdev_free(pool->p_dev[i]);
+		pool->p_dev[i] = NULL;
+	}
+	pool->p_ndevs = 0;
+	return set_read(pool, dev, ndevs, fn, arg);
+}
+
 /* ---- space and log ---- */
 
 int mp_pdev_space(struct mp_pdev *pd)
@@ -441,6 +469,8 @@ int mp_pool_load(struct mp_dev **dev, u32 ndevs, u32 flags, mp_finding_fn *fn, v
 	    !CHECK(175, !(pool->p_sb->sb_ro_compat & ~MP_RO_COMPAT_KNOWN)))
 		rc = mp_err(MP_SB_ROCOMPAT, "features 0x%llx", pool->p_sb->sb_ro_compat);
 	if (!rc)
+		rc = set_own(pool, dev, ndevs, fn, arg);
+	if (!rc)
 		rc = space_init(pool);
 	if (!rc)
 		rc = mp_md_init(pool);
@@ -475,6 +505,9 @@ static int raise_gen(struct mp_pool *pool, u64 gen, u8 *buf)
 			if ((pd->pd_flags & MP_DEVF_MD ? 0 : 1) != pass ||
 			    (pd->pd_sb->sb_gen >= gen && !(pd->pd_found.f_bad & ~1u)))
 				continue;
+			rc = mp_pool_writable(pool);
+			if (rc)
+				break;
 			pd->pd_sb->sb_gen = gen;
 			pd->pd_sb->sb_state = MP_SB_ACTIVE;
 			pd->pd_sb->sb_md_epoch = pool->p_md.md_epoch;

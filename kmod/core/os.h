@@ -17,7 +17,9 @@
  *  ordering   smp_load_acquire() smp_store_release()
  *  checks     os_assert(), static_assert()
  *  text       scnprintf() vscnprintf()
- *  others     crc32c() as in the kernel (no inversions), os_random(), os_verror()
+ *  time       os_now_ms(): monotonic, counts while the machine sleeps; os_sleep_ms()
+ *  others     crc32c() as in the kernel (no inversions), os_random(), os_verror(),
+ *             os_host_name(): a name for people, printable
  */
 #ifndef MP_CORE_OS_H
 #define MP_CORE_OS_H

@@ -70,6 +70,7 @@ int mp_pool_writable(struct mp_pool *pool)
 	char text[sizeof(pool->p_fault)];
 	u32 id;
 
+	mp_own_wait(pool);
 	if (pool->p_is_rdonly)
 		return mp_err(MP_RDONLY, "pool %s is open for reading only",
 			      pool->p_sb->sb_name);
@@ -220,6 +221,7 @@ void mp_pool_info(struct mp_pool *pool, struct mp_pool_info *out)
 	memcpy(out->pi_fault, pool->p_fault, sizeof(out->pi_fault));
 	spin_unlock_irqrestore(&pool->p_fault_lock, irq);
 	mutex_lock(&pool->p_lock);
+	out->pi_is_multihost = sb->sb_ro_compat & MP_RO_MULTIHOST;
 	memcpy(out->pi_uuid, sb->sb_uuid, MP_UUID_LEN);
 	memcpy(out->pi_name, sb->sb_name, MP_NAME_LEN);
 	memcpy(out->pi_label, sb->sb_label, MP_LABEL_LEN);
@@ -407,6 +409,8 @@ static void create_sb(const struct mp_create *c, struct mp_sb *sb)
 		sb->sb_uuid[8] = (sb->sb_uuid[8] & 0x3f) | 0x80;
 	}
 	sb->sb_format = MP_FORMAT;
+	if (c->mc_flags & MP_CREATE_MULTIHOST)
+		sb->sb_ro_compat = MP_RO_MULTIHOST;
 	sb->sb_state = MP_SB_CREATING;
 	sb->sb_gen = 2;
 	sb->sb_ndevs = c->mc_ndevs;
@@ -588,6 +592,12 @@ static int doom_add(struct doom *all, struct mp_dev *dev)
 	if (!d->sb)
 		return mp_err(MP_NOMEM, "superblock");
 	rc = mp_sb_read(dev, d->sb, &found);
+	if (!rc && !d->sb->sb_slot && (d->sb->sb_ro_compat & MP_RO_MULTIHOST))
+		rc = mp_own_look(dev, d->sb);
+	if (rc == -EBUSY) {
+		os_free(d->sb);
+		return rc;
+	}
 	for (i = 0; i < all->n && !rc; i++) {
 		const struct mp_sb *o = all->d[i].sb;
 

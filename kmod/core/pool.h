@@ -45,6 +45,7 @@ struct mp_create {
 
 #define MP_CREATE_FORCE	0x1u	/* overwrite members of other (active) pools */
 #define MP_CREATE_PLAN	0x2u	/* all checks, and space for it; nothing written */
+#define MP_CREATE_MULTIHOST 0x4u /* hosts that share the devices are kept apart: own.c */
 
 /* 0 when @name may be a pool's name */
 int mp_name_check(const char *name);
@@ -107,6 +108,7 @@ struct mp_pool_info {
 	u64 pi_gen;
 	u64 pi_objects;		/* durable ones */
 	bool pi_is_rdonly;	/* opened so, or fail-stopped */
+	bool pi_is_multihost;	/* who writes has a heartbeat */
 	int pi_fault_id;	/* err.h number of the cause, 0 = none */
 	char pi_fault[256];	/* cause of the fail-stop, or "" */
 	struct mp_class_info pi_cls[MP_POOL_CLASSES];
@@ -133,7 +135,10 @@ struct mp_member {
 /* -ENOENT past the last slot; never sleeps */
 int mp_pool_member(struct mp_pool *pool, u32 slot, struct mp_member *out);
 
-/* 0, or -EROFS with the detail of the first failure; never sleeps */
+/*
+ * 0, or -EROFS with the detail of the first failure. Sleeps only for the heartbeat of a pool
+ * that hosts share
+ */
 int mp_pool_writable(struct mp_pool *pool);
 /*
  * Fail-stop: read-only for good, with this cause. The first call wins. The
@@ -151,11 +156,22 @@ int mp_pool_flush(struct mp_pool *pool, u32 mask);
  */
 int mp_pool_discard_step(struct mp_pool *pool, u64 max_bytes);
 
+/* does it keep a heartbeat, from its open or since a mp_pool_set()? */
+bool mp_pool_has_beat(struct mp_pool *pool);
+/*
+ * One step of the heartbeat, if it is due; returns the milliseconds to the next. 0: the pool
+ * has none, or not any more. For a thread or a work of the pool's: without, who writes makes
+ * up for it, and a pool that is idle can be taken over.
+ */
+u32 mp_pool_beat(struct mp_pool *pool);
+
 /* ---- administration ---- */
 
 #define MP_SET_OWNER	0x1u
 #define MP_SET_LABEL	0x2u
 #define MP_SET_SPARE	0x4u
+#define MP_SET_MULTIHOST 0x8u	/* begin a heartbeat */
+#define MP_SET_ONE_HOST	0x10u	/* end it */
 
 struct mp_set {
 	u32 ms_mask;		/* MP_SET_*: which fields count */
@@ -250,7 +266,7 @@ int mp_pool_batch(struct mp_pool *pool, const struct mp_op *op, u32 n);
  * Admission of one write: offset and length 4 KiB multiples, inside the
  * capacity, at the end of what was written (the first write of a reopened
  * append object chooses its place, and is -EBUSY while a batch has the object). 0 = go; then
- * mp_obj_write_end() once. Never sleeps for I/O.
+ * mp_obj_write_end() once. Sleeps as mp_pool_writable().
  */
 int mp_obj_write_begin(struct mp_obj *obj, u64 off, u64 len);
 /*

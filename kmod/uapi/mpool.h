@@ -96,6 +96,7 @@ struct mpool_ioc_dev {
 
 #define MPOOL_IOC_CREATE_FORCE	0x1u	/* overwrite members of other pools */
 #define MPOOL_IOC_CREATE_PLAN	0x2u	/* all checks, nothing written */
+#define MPOOL_IOC_CREATE_MULTIHOST 0x4u	/* a heartbeat keeps other hosts out */
 
 /**
  * struct mpool_ioc_create - MPOOL_IOC_CREATE: make a pool, not active
@@ -192,6 +193,7 @@ struct mpool_ioc_name {
 #define MPOOL_IOC_POOL_RDONLY	0x1u	/* activated so, or fail-stopped */
 #define MPOOL_IOC_POOL_FAULT	0x2u	/* fail-stopped */
 #define MPOOL_IOC_POOL_TRUSTED	0x4u
+#define MPOOL_IOC_POOL_MULTIHOST 0x8u	/* has a heartbeat */
 
 /**
  * struct mpool_ioc_list - MPOOL_IOC_LIST: the active pool after @li_after in name order
@@ -233,6 +235,8 @@ struct mpool_ioc_add {
 #define MPOOL_IOC_SET_OWNER	0x1u	/* st_uid, st_gid, st_mode */
 #define MPOOL_IOC_SET_LABEL	0x2u
 #define MPOOL_IOC_SET_SPARE	0x4u
+#define MPOOL_IOC_SET_MULTIHOST	0x8u	/* begin a heartbeat */
+#define MPOOL_IOC_SET_ONE_HOST	0x10u	/* end it; not both */
 
 /**
  * struct mpool_ioc_set - MPOOL_IOC_SET: change properties of an active pool

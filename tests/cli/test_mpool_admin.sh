@@ -47,6 +47,59 @@ set_changes_what_is_given() {
 	want 0 mpool verify ./p
 }
 
+# beat OFFSET N: bytes of the heartbeat's block
+beat() { tail -c +$((4097 + $1)) p/capacity.mp | head -c "$2"; }
+claim() { beat 32 8 | od -An -tx8; }
+count() { beat 40 8 | od -An -tx8; }
+
+multihost_keeps_a_heartbeat() {
+	local first
+	want 2 mpool create ./p --size 64M --multihost perhaps
+	want 0 mpool create ./p --size 64M
+	same default "$(value multihost)" no
+	want 0 mpool set ./p multihost=on
+	same on "$(value multihost)" yes
+	same magic "$(beat 0 8)" mpoolHst
+	same closed "$(claim)" " 0000000000000000"
+	kvdb create ./p
+	mkfifo go
+	kvdb load --create ./p s go >/dev/null 2>&1 &
+	exec 7>go
+	for ((i = 0; i < 100; i++)); do
+		[ "$(claim)" = " 0000000000000000" ] || break
+		sleep 0.1
+	done
+	first=$(count)
+	sleep 1.5
+	[ "$(count)" != "$first" ] || fail "no heartbeat in 1.5 s"
+	exec 7>&-
+	wait
+	same closed "$(claim)" " 0000000000000000"
+	want 0 mpool set ./p multihost=off
+	same off "$(value multihost)" no
+	want 0 mpool verify ./p
+	want 0 mpool create ./q --size 64M --multihost on
+	want 0 mpool get -H -o value ./q multihost
+	has out yes
+}
+
+# what it is told by a host that it cannot see otherwise; the file stands for a shared disk
+multihost_knows_another_host() {
+	want 0 mpool create ./p --size 64M --multihost on
+	python3 "$CLI/beat.py" p/capacity.mp far-away &
+	for ((i = 0; i < 100; i++)); do
+		! grep -qa far-away <(beat 48 8) || break
+		sleep 0.1
+	done
+	want 4 mpool set ./p label=x
+	has err 'host far-away writes its heartbeat there.*MP0125'
+	want 4 mpool verify ./p
+	want 4 mpool destroy -y ./p
+	kill %1
+	wait
+	want 0 mpool set ./p label=x
+}
+
 set_refuses() {
 	pool
 	before=$(sums .)
@@ -347,6 +400,8 @@ a_command_of_the_history_can_be_typed_again() {
 
 run get_prints_properties
 run set_changes_what_is_given
+run multihost_keeps_a_heartbeat
+run multihost_knows_another_host
 run set_refuses
 run rename_keeps_the_folder
 run add_takes_files

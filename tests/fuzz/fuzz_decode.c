@@ -47,6 +47,16 @@ static bool trust(struct fz *f)
 
 /* ---- the pool ------------------------------------------------------------------------- */
 
+/* The same bytes as a heartbeat: what it says is text and ends. */
+static void heartbeat(const uint8_t *p)
+{
+	const struct mp_beat_omf *o = (const void *)p;
+	struct mp_beat be;
+
+	if (mp_beat_decode(p, o->be_uuid, &be) && strnlen(be.be_host, MP_BEAT_HOST) == MP_BEAT_HOST)
+		fz_bug("the name of a host has no end");
+}
+
 static void superblock(struct fz *f)
 {
 	struct mp_sb *sb = malloc(sizeof(*sb));
@@ -57,6 +67,7 @@ static void superblock(struct fz *f)
 
 	if (is_right)
 		o->sb_pre_csum = htole32(mp_csum(p, offsetof(struct mp_sb_omf, sb_pre_csum)));
+	heartbeat(p);
 	mp_sb_is_magic(p);
 	mp_sb_mark(p);
 	for (unsigned i = 0; i <= MP_SLOTS + 1; i++)

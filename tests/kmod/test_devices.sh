@@ -63,6 +63,7 @@ holds() {
 
 two_classes_on_several_disks() {
 	pool several "${devs[0]}" "${devs[1]}" --staging "${devs[2]}" --staging "${devs[3]}"
+	same multihost "$(mpool get -H -o value several multihost)" no
 	want 0 mpool status -j several
 	has out '"devices"'
 	holds several 20000 mpool scan --activate
@@ -78,20 +79,68 @@ nvme_is_staging() {
 	gone
 }
 
-a_remote_disk_is_capacity() {
-	local far
-	# the target keeps it in a file: as a disk of this machine it would be a second copy
+# the remote disk is $far; the target keeps it in a file, far/disk: as a disk of this machine
+# it would be a second copy
+remote_up() {
 	mkfs.ext4 -q -F "${devs[1]}"
 	mkdir far
 	mount "${devs[1]}" far
 	truncate -s 400M far/disk
 	far=$("$tools/nvmet.sh" up "$PWD/far/disk") || fail "no remote disk"
-	pool remote "$far" --staging "${devs[0]}"
-	holds remote 20000 mpool activate remote
-	gone
+}
+remote_down() {
 	"$tools/nvmet.sh" down
 	umount far
 	wipefs -qa "${devs[1]}"
+}
+
+a_remote_disk_is_capacity() {
+	local far
+	remote_up
+	pool remote "$far" --staging "${devs[0]}"
+	same multihost "$(mpool get -H -o value remote multihost)" yes
+	holds remote 20000 mpool activate remote
+	gone
+	remote_down
+}
+
+# whoever has the target's file is another host to the module, and knows it by its heartbeat only
+another_host_is_kept_out() {
+	local far uuid begun took
+	remote_up
+	pool remote "$far"
+	uuid=$(mpool get -H -o value remote uuid)
+	mkdir there
+	cat >there/pool.json <<-END
+		{ "version": 1, "name": "remote", "uuid": "$uuid", "devices": [
+		{ "path": "$PWD/far/disk", "class": "capacity", "size": 419430400 } ] }
+	END
+	want 4 mpool set ./there label=mine
+	has err 'host vm writes its heartbeat there.*MP0125'
+	want 4 mpool verify ./there
+	want 0 mpool deactivate remote
+	want 0 mpool set ./there label=mine
+	# the process has the pool now, and holds it longer than a heartbeat
+	kvdb create ./there
+	mkfifo go
+	kvdb load --create ./there words go >loader 2>&1 &
+	exec 7>go
+	sleep 2
+	want 4 mpool activate remote
+	has err MP0125
+	# one that dies is passed over
+	kill -KILL %1
+	exec 7>&-
+	wait %1 || true
+	begun=$(date +%s%N)
+	want 0 mpool activate remote
+	took=$((($(date +%s%N) - begun) / 1000000))
+	echo "# activated $took ms after the other died"
+	[ $took -ge 1400 ] || fail "after $took ms"
+	same label "$(mpool get -H -o value remote label)" mine
+	want 0 mpool verify remote
+	gone
+	remote_down
 }
 
 the_demos_work_survives_the_death_of_its_loader() {
@@ -142,6 +191,7 @@ a_disk_grows_under_a_live_pool() {
 run two_classes_on_several_disks
 run nvme_is_staging
 run a_remote_disk_is_capacity
+run another_host_is_kept_out
 run a_disk_grows_under_a_live_pool
 run the_demos_work_survives_the_death_of_its_loader
 finish

@@ -113,7 +113,7 @@ def every_flush_point_is_inside_a_barrier():
 def no_write_asks_to_be_durable_by_itself():
     """Such a write is no flush of what was written before it, so no order may rest on one: the
     layers that carry the wish pass it on, and nobody wishes."""
-    carried = {"0", "flags", "is_fua", "!!(flags & MP_DEV_FUA)"}
+    carried = {"0", "flags", "MP_DEV_BEAT", "is_fua", "!!(flags & MP_DEV_FUA)"}
     for f in under("kmod/", ".c") + under("libmpool/", ".c"):
         src = code(f)
         for m in re.finditer(r"\bMP_DEV_FUA\b", src):

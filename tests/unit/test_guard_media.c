@@ -55,7 +55,7 @@ static void destroyed(struct mp_sb *sb)
 
 static void later_feature(struct mp_sb *sb)
 {
-	sb->sb_ro_compat = 1;
+	sb->sb_ro_compat = 1ull << 40;
 }
 
 static void later_harmless_feature(struct mp_sb *sb)

@@ -43,6 +43,9 @@ const struct opt create_opts[] = {
 	  NULL },
 	{ "spare", 0, OPT_PERCENT, 0, "PERCENT",
 	  "part of each class withheld from ordinary allocation, at most 90", "spare", NULL },
+	{ "multihost", 0, OPT_ENUM, 0, "WHEN",
+	  "keep other hosts out by a heartbeat: auto, the default, does for devices behind a "
+	  "fabric (TCP, RDMA, Fibre Channel, iSCSI)", "multihost", "auto|on|off" },
 	{ "no-activate", 0, OPT_FLAG, 0, NULL,
 	  "a pool made by the module: leave it inactive", NULL, NULL },
 	{ "force", 'f', OPT_FLAG, 0, NULL, "overwrite members that hold something else", NULL,
@@ -234,6 +237,9 @@ static void plan_opts(struct ui *ui, struct plan *p, struct mpool_create_opts *o
 	o->ndevs = p->n;
 	if (args_has(a, "force"))
 		o->flags |= MPOOL_CREATE_FORCE;
+	if (args_num(a, "multihost", 0))
+		o->flags |= args_num(a, "multihost", 0) == 1 ? MPOOL_CREATE_MULTIHOST :
+							       MPOOL_CREATE_ONE_HOST;
 }
 
 static void plan_room(struct ui *ui, const struct plan *p)

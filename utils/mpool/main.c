@@ -93,7 +93,8 @@ static const struct verb verbs[] = {
 	  get_opts, "012345678", "{} get -H -o value ./db1 mode\tone value, for a script\n",
 	  verb_get },
 	{ "set", "NAME|PATH KEY=VALUE...", 1, 1, 0, "change properties of a pool",
-	  "Change the owner, the label or the spare space of a pool. What is not given stays. "
+	  "Change the owner, the label, the spare space of a pool, or whether a heartbeat keeps "
+	  "other hosts out. What is not given stays. "
 	  "A pool given by its path must not be open elsewhere; one that is active changes at "
 	  "once, node and all.",
 	  set_opts, "012345678", "{} set db1 gid=mpool mode=0660\ta group may use it\n"

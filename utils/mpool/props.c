@@ -28,6 +28,8 @@ const struct opt set_opts[] = {
 	  "spare_capacity", NULL },
 	{ "spare-staging", 0, OPT_PERCENT, 0, "PERCENT", "the same, of the staging class",
 	  "spare_staging", NULL },
+	{ "multihost", 0, OPT_ENUM, 0, "WHEN", "keep other hosts out by a heartbeat", "multihost",
+	  "on|off" },
 	{ NULL, 0, 0, 0, NULL, NULL, NULL, NULL },
 };
 
@@ -39,6 +41,12 @@ static const struct col get_cols[] = {
 
 enum prop_type {
 	PROP_TEXT, PROP_UUID, PROP_COUNT, PROP_FORMAT, PROP_SIZE, PROP_MODE, PROP_PCT, PROP_BOOL
+};
+
+/* struct props - what they are of */
+struct props {
+	struct mpool_info info;
+	int is_multihost;
 };
 
 /* struct prop - one property */
@@ -71,12 +79,13 @@ static void props_class(struct prop *p, unsigned *n, const struct mpool_class_in
 	prop_add(p, n, key[5], PROP_PCT, NULL, k->spare_pct);
 }
 
-static unsigned props_list(struct prop *p, const struct mpool_info *i)
+static unsigned props_list(struct prop *p, const struct props *of)
 {
 	static const char *const cap[] = { "devices_capacity", "size_capacity", "used_capacity",
 					   "free_capacity", "reserve_capacity", "spare_capacity" };
 	static const char *const stg[] = { "devices_staging", "size_staging", "used_staging",
 					   "free_staging", "reserve_staging", "spare_staging" };
+	const struct mpool_info *i = &of->info;
 	unsigned n = 0;
 
 	prop_add(p, &n, "name", PROP_TEXT, i->name, 0);
@@ -89,6 +98,7 @@ static unsigned props_list(struct prop *p, const struct mpool_info *i)
 	prop_add(p, &n, "generation", PROP_COUNT, NULL, i->generation);
 	prop_add(p, &n, "objects", PROP_COUNT, NULL, i->objects);
 	prop_add(p, &n, "is_direct", PROP_BOOL, NULL, i->is_direct);
+	prop_add(p, &n, "multihost", PROP_BOOL, NULL, (uint64_t)of->is_multihost);
 	prop_add(p, &n, "fault", PROP_TEXT, i->fault, 0);
 	props_class(p, &n, &i->cls[MPOOL_CAPACITY], cap);
 	props_class(p, &n, &i->cls[MPOOL_STAGING], stg);
@@ -132,11 +142,11 @@ static void prop_json(struct json *j, const struct prop *p)
 }
 
 /* The properties that were asked for, or all; an unknown one is bad usage. */
-static int props_print(struct ui *ui, const struct mpool_info *info, struct tbl *t)
+static int props_print(struct ui *ui, const struct props *of, struct tbl *t)
 {
 	const struct args *a = ui->args;
 	struct prop all[PROPS_MAX];
-	unsigned n = props_list(all, info), k;
+	unsigned n = props_list(all, of), k;
 	bool is_known, is_exact = args_has(a, "exact");
 
 	for (int i = 1; i < a->n; i++) {
@@ -168,21 +178,22 @@ static int props_print(struct ui *ui, const struct mpool_info *info, struct tbl 
 }
 
 /* Describe the pool; returns an exit code after a message. */
-static int info_get(struct ui *ui, const struct target *t, struct mpool_info *info)
+static int props_get(struct ui *ui, const struct target *t, struct props *of)
 {
 	struct mpool *mp;
 	int rc = pool_open_rdonly(t->path, &mp);
 
 	if (rc)
 		return ui_fail(ui, t->word, rc, mpool_error_detail());
-	mpool_info(mp, info);
+	mpool_info(mp, &of->info);
+	of->is_multihost = mpool_is_multihost(mp);
 	mpool_close(mp);
 	return EXIT_DONE;
 }
 
 int verb_get(struct ui *ui)
 {
-	struct mpool_info info;
+	struct props of;
 	struct target t;
 	struct tbl *tbl;
 	int code;
@@ -192,10 +203,10 @@ int verb_get(struct ui *ui)
 		return code;
 	code = target_open(ui, ui->args->v[0], &t);
 	if (!code)
-		code = info_get(ui, &t, &info);
+		code = props_get(ui, &t, &of);
 	target_close(&t);
 	if (!code)
-		code = props_print(ui, &info, tbl);
+		code = props_print(ui, &of, tbl);
 	if (code || ui->json)
 		tbl_free(tbl);
 	else
@@ -217,9 +228,10 @@ static int set_run(struct ui *ui, struct target *t)
 {
 	struct mpool_set_opts o = MPOOL_SET_OPTS_INIT;
 	const struct args *a = ui->args;
-	struct mpool_info info;
+	const struct mpool_info *info;
+	struct props of;
 	uint64_t spare;
-	int rc = info_get(ui, t, &info);
+	int rc = props_get(ui, t, &of);
 
 	if (rc)
 		return rc;
@@ -229,16 +241,19 @@ static int set_run(struct ui *ui, struct target *t)
 		o.mask |= MPOOL_SET_LABEL;
 	if (args_has(a, "spare") || args_has(a, "spare-capacity") || args_has(a, "spare-staging"))
 		o.mask |= MPOOL_SET_SPARE;
+	if (args_has(a, "multihost"))
+		o.mask |= args_num(a, "multihost", 0) ? MPOOL_SET_ONE_HOST : MPOOL_SET_MULTIHOST;
 	if (!o.mask)
 		return ui_usage(ui, "nothing to set: uid, gid, mode, label, spare, spare_capacity, "
-				"spare_staging");
-	o.uid = (uint32_t)args_num(a, "uid", info.uid);
-	o.gid = (uint32_t)args_num(a, "gid", info.gid);
-	o.mode = (uint32_t)args_num(a, "mode", info.mode);
-	o.label = args_str(a, "label", info.label);
-	spare = args_num(a, "spare", info.cls[MPOOL_CAPACITY].spare_pct);
+				"spare_staging, multihost");
+	info = &of.info;
+	o.uid = (uint32_t)args_num(a, "uid", info->uid);
+	o.gid = (uint32_t)args_num(a, "gid", info->gid);
+	o.mode = (uint32_t)args_num(a, "mode", info->mode);
+	o.label = args_str(a, "label", info->label);
+	spare = args_num(a, "spare", info->cls[MPOOL_CAPACITY].spare_pct);
 	o.spare_pct[MPOOL_CAPACITY] = (uint32_t)args_num(a, "spare-capacity", spare);
-	spare = args_num(a, "spare", info.cls[MPOOL_STAGING].spare_pct);
+	spare = args_num(a, "spare", info->cls[MPOOL_STAGING].spare_pct);
 	o.spare_pct[MPOOL_STAGING] = (uint32_t)args_num(a, "spare-staging", spare);
 	rc = mpool_set(t->path, NULL, &o);
 	if (rc)

@@ -130,6 +130,13 @@ struct mpool_dev_spec {
 
 #define MPOOL_CREATE_FORCE 0x1u /* override the foreign-signature check */
 #define MPOOL_CREATE_PLAN  0x2u /* check everything, write nothing */
+/*
+ * Hosts that reach the same devices are kept apart by a heartbeat: an open then takes one
+ * second, or one and a half after a crash. MPOOL_CREATE_ONE_HOST: they are not; only one host
+ * may have the devices. Neither: by what the devices are, yes for fabrics, no for disks.
+ */
+#define MPOOL_CREATE_MULTIHOST 0x4u
+#define MPOOL_CREATE_ONE_HOST  0x8u
 
 /**
  * struct mpool_create_opts - options of mpool_create()
@@ -225,7 +232,7 @@ struct mpool_open_opts {
  * are waited for, 2 seconds at most, and the end of an owner that closed it or died, 30.
  * Durability: repairs of superblock copies are durable on return.
  * Errors: -EINVAL (options, path; what should be a member is none, or another pool's),
- * -ENOENT, -EBUSY (open elsewhere), -EUCLEAN (damage, lost writes, pool.json),
+ * -ENOENT, -EBUSY (open elsewhere, on another host too), -EUCLEAN (damage, lost writes, pool.json),
  * -ENOTUNIQ (duplicate member), -ENODEV (member missing), -ESTALE (an older
  * copy of a member), -EOPNOTSUPP (format or module), -EROFS (a feature that can only be
  * read, or a file system), -ELOOP, -ENAMETOOLONG, -EACCES, -EIO, -ENOMEM, and what the
@@ -293,6 +300,13 @@ struct mpool_info {
  * Threads: any. Blocking: never. Durability: none. Errors: none.
  */
 int mpool_info(struct mpool *mp, struct mpool_info *out);
+
+/**
+ * mpool_is_multihost() - is this pool kept from other hosts by a heartbeat?
+ * @mp: pool
+ * Returns 0 or 1. Threads: any. Blocking: never. Durability: none. Errors: none.
+ */
+int mpool_is_multihost(struct mpool *mp);
 
 /** struct mpool_dev_info - one member device */
 struct mpool_dev_info {
@@ -770,6 +784,9 @@ int mpool_mdc_delete(struct mpool *mp, const char *name);
 #define MPOOL_SET_OWNER 0x1u /* uid, gid, mode */
 #define MPOOL_SET_LABEL 0x2u
 #define MPOOL_SET_SPARE 0x4u
+/* begin a heartbeat, or end it: see MPOOL_CREATE_MULTIHOST; not both */
+#define MPOOL_SET_MULTIHOST 0x8u
+#define MPOOL_SET_ONE_HOST  0x10u
 
 /**
  * struct mpool_set_opts - what mpool_set() changes

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The heartbeat: of a pool with MP_RO_MULTIHOST at most one host writes at a time (INV-25).
+ *
+ * Nothing is asked of the device but to read and write one sector: block 1 of the home device
+ * says which opening of the pool wrote it last, and how often. Clocks are never compared.
+ *
+ * To open, a host that finds another's claim watches it for WATCH_MS; one that changes is
+ * alive. It then writes a claim of its own, waits for VERIFY_MS, and looks again: if the
+ * claim is still there, the pool is its own. The owner reads and writes the block every
+ * BEAT_MS. Another's claim it overwrites, so that this one gives up, but only as long as it
+ * is sure that the other has not looked again. It writes to the pool for LATE_MS after the
+ * begin of a heartbeat that counts, and that is less than VERIFY_MS: whoever has looked again
+ * knows that its predecessor is silent. What is left of that time is for writes on the way.
+ *
+ * A heartbeat that took longer than SLOW_MS may have gone over the claim of one who has
+ * looked again. It does not count; writers wait while the host claims anew and sees whether
+ * the pool's generation is still its own: an opening raises it before it changes anything.
+ *
+ * There is no short way for who was here last, nor after a clean close: a host that was
+ * stopped, with a heartbeat on its way, and died would find its name there, though another
+ * came. tests/model/model_own.py has all of this, and fails without each of these rules.
+ * After Lamport's mutual exclusion by timing (Fischer's algorithm, 1987).
+ *
+ * Locks: ow_lock, for all but the one look that mp_own_wait() begins with; p_lock inside.
+ */
+#include "core.h"
+
+#define BEAT_MS		250u
+#define SLOW_MS		500u
+#define LATE_MS		750u
+#define WATCH_MS	500u
+#define VERIFY_MS	1000u
+#define POLL_MS		100u
+
+static int block_read(struct mp_own *own)
+{
+	int rc = own->ow_dev->d_ops->read(own->ow_dev, MP_BEAT_ADDR, own->ow_buf, MP_BLOCK);
+
+	return rc ? mp_err_as(MP_HOST_IO, rc, "%s: read of the heartbeat: error %d",
+			      own->ow_dev->d_path, rc) : 0;
+}
+
+static int block_write(struct mp_own *own)
+{
+	int rc;
+
+	own->ow_beat.be_count++;
+	mp_beat_encode(&own->ow_beat, own->ow_uuid, own->ow_buf);
+	rc = own->ow_dev->d_ops->write(own->ow_dev, MP_BEAT_ADDR, own->ow_buf, MP_BLOCK,
+				      MP_DEV_BEAT);
+	return rc ? mp_err_as(MP_HOST_IO, rc, "%s: heartbeat: error %d", own->ow_dev->d_path,
+			      rc) : 0;
+}
+
+/* is the block, just read, as this opening left it? Nobody else has its number */
+static bool block_is_ours(const struct mp_own *own)
+{
+	struct mp_beat be;
+
+	return mp_beat_decode(own->ow_buf, own->ow_uuid, &be) &&
+	       be.be_claim == own->ow_beat.be_claim;
+}
+
+/* the one whose block was just read */
+static int busy_error(const struct mp_own *own)
+{
+	struct mp_beat be;
+
+	mp_beat_decode(own->ow_buf, own->ow_uuid, &be);
+	return mp_err(MP_HOST_BUSY, "%s: host %s writes its heartbeat there", own->ow_dev->d_path,
+		      be.be_host[0] ? be.be_host : "(unknown)");
+}
+
+void mp_own_init(struct mp_own *own)
+{
+	mutex_init(&own->ow_lock);
+}
+
+void mp_own_fini(struct mp_own *own)
+{
+	os_free_io(own->ow_buf);
+	mutex_destroy(&own->ow_lock);
+}
+
+static int own_take(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb)
+{
+	if (!own->ow_buf)
+		own->ow_buf = os_alloc_io(MP_BLOCK);
+	if (!own->ow_buf)
+		return mp_err(MP_NOMEM, "heartbeat");
+	own->ow_dev = home;
+	memcpy(own->ow_uuid, sb->sb_uuid, MP_UUID_LEN);
+	memset(&own->ow_beat, 0, sizeof(own->ow_beat));
+	while (!own->ow_beat.be_claim || own->ow_beat.be_claim == ~0ull)
+		os_random(&own->ow_beat.be_claim, sizeof(own->ow_beat.be_claim));
+	os_host_name(own->ow_beat.be_host, MP_BEAT_HOST);
+	return 0;
+}
+
+static void state_set(struct mp_own *own, enum mp_own_state state)
+{
+	smp_store_release(&own->ow_state, state);
+}
+
+static void counts(struct mp_own *own, u64 begin)
+{
+	smp_store_release(&own->ow_good, begin);
+	own->ow_next = begin + BEAT_MS;
+	state_set(own, MP_OWN_ALONE);
+}
+
+/* ---- coming and going ---- */
+
+/* 0: nobody is there, or one who is silent */
+static int watch(struct mp_own *own)
+{
+	struct mp_beat first, be;
+	u64 end = os_now_ms() + WATCH_MS;
+	int rc = block_read(own);
+
+	if (rc || !mp_beat_decode(own->ow_buf, own->ow_uuid, &first) || !first.be_claim)
+		return rc;
+	while (!rc && os_now_ms() < end) {
+		os_sleep_ms(POLL_MS);
+		rc = block_read(own);
+		if (!rc && (!mp_beat_decode(own->ow_buf, own->ow_uuid, &be) ||
+			    be.be_claim != first.be_claim || be.be_count != first.be_count))
+			rc = busy_error(own);
+	}
+	return rc;
+}
+
+int mp_own_look(struct mp_dev *home, const struct mp_sb *sb)
+{
+	struct mp_own own;
+	struct mp_beat be;
+	int rc;
+
+	memset(&own, 0, sizeof(own));
+	rc = own_take(&own, home, sb);
+	if (!rc)
+		rc = watch(&own);
+	if (rc == -EBUSY && (home->d_flags & MP_DEV_BESIDE) &&
+	    mp_beat_decode(own.ow_buf, own.ow_uuid, &be) &&
+	    !memcmp(be.be_host, own.ow_beat.be_host, MP_BEAT_HOST))
+		rc = 0;
+	os_free_io(own.ow_buf);
+	return rc;
+}
+
+int mp_own_claim(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb)
+{
+	u64 begin;
+	int rc;
+
+	mutex_lock(&own->ow_lock);
+	rc = own_take(own, home, sb);
+	if (!rc)
+		rc = watch(own);
+	if (!rc)
+		rc = block_write(own);
+	if (!rc) {
+		os_sleep_ms(VERIFY_MS);
+		begin = os_now_ms();
+		rc = block_read(own);
+	}
+	if (!rc && !CHECK(182, block_is_ours(own)))
+		rc = busy_error(own);
+	if (!rc)
+		counts(own, begin);
+	mutex_unlock(&own->ow_lock);
+	return rc;
+}
+
+int mp_own_begin(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb)
+{
+	u64 begin = os_now_ms();
+	int rc;
+
+	mutex_lock(&own->ow_lock);
+	rc = own_take(own, home, sb);
+	if (!rc)
+		rc = block_write(own);
+	if (!rc)
+		counts(own, begin);
+	mutex_unlock(&own->ow_lock);
+	return rc;
+}
+
+void mp_own_leave(struct mp_own *own)
+{
+	mutex_lock(&own->ow_lock);
+	if (own->ow_state == MP_OWN_ALONE && os_now_ms() - own->ow_good < LATE_MS &&
+	    !block_read(own) && block_is_ours(own)) {
+		own->ow_beat.be_claim = 0;
+		block_write(own);
+	}
+	state_set(own, MP_OWN_OFF);
+	mutex_unlock(&own->ow_lock);
+}
+
+/* ---- being there ---- */
+
+static int lost(struct mp_pool *pool)
+{
+	struct mp_own *own = &pool->p_own;
+	struct mp_beat be;
+
+	mp_beat_decode(own->ow_buf, own->ow_uuid, &be);
+	state_set(own, MP_OWN_LOST);
+	return mp_pool_fail(pool, MP_HOST_LOST, -EIO, "%s: the heartbeat there is that of host %s",
+			    own->ow_dev->d_path, be.be_host[0] ? be.be_host : "(unknown)");
+}
+
+static int beat(struct mp_pool *pool, u64 begin)
+{
+	struct mp_own *own = &pool->p_own;
+	u64 good = own->ow_good, end;
+	bool is_over;
+	int rc = block_read(own);
+
+	if (rc)
+		return rc;
+	is_over = !block_is_ours(own);
+	/* who came has the pool by now, or soon: to write over it would be of no use */
+	if (is_over && begin - good >= LATE_MS)
+		return lost(pool);
+	rc = block_write(own);
+	if (rc)
+		return rc;
+	end = os_now_ms();
+	if (CHECK(183, end - begin <= SLOW_MS) && CHECK(184, !is_over || end - good <= LATE_MS)) {
+		counts(own, begin);
+	} else {
+		own->ow_next = end;
+		state_set(own, MP_OWN_DOUBT);
+	}
+	return 0;
+}
+
+static int claim_anew(struct mp_pool *pool)
+{
+	struct mp_own *own = &pool->p_own;
+	int rc = block_read(own);
+
+	/* as in beat() */
+	if (!rc && !block_is_ours(own))
+		return lost(pool);
+	if (!rc)
+		rc = block_write(own);
+	if (rc)
+		return rc;
+	own->ow_next = os_now_ms() + VERIFY_MS;
+	state_set(own, MP_OWN_WAIT);
+	return 0;
+}
+
+/* did another host open the pool since, and perhaps change it? Then it raised the generation */
+static int generation_check(struct mp_pool *pool)
+{
+	struct mp_sb *sb = os_alloc(sizeof(*sb));
+	struct mp_sb_found found;
+	u64 gen;
+	int rc = sb ? mp_sb_read(pool->p_own.ow_dev, sb, &found) : -ENOMEM;
+
+	mutex_lock(&pool->p_lock);
+	gen = pool->p_sb_gen;
+	mutex_unlock(&pool->p_lock);
+	if (!rc && !CHECK(187, sb->sb_gen == gen))
+		rc = lost(pool);
+	os_free(sb);
+	return rc;
+}
+
+static int look_again(struct mp_pool *pool, u64 begin)
+{
+	struct mp_own *own = &pool->p_own;
+	int rc = block_read(own);
+
+	if (!rc && !CHECK(185, block_is_ours(own)))
+		return lost(pool);
+	if (!rc)
+		rc = generation_check(pool);
+	if (!rc)
+		counts(own, begin);
+	return rc;
+}
+
+/* ow_lock held. An error of the device is tried again, until it is too late */
+static void step(struct mp_pool *pool)
+{
+	struct mp_own *own = &pool->p_own;
+	u64 now = os_now_ms();
+	int rc = 0;
+
+	if (now < own->ow_next)
+		return;
+	own->ow_next = now + BEAT_MS;
+	if (own->ow_state == MP_OWN_ALONE)
+		rc = beat(pool, now);
+	else if (own->ow_state == MP_OWN_DOUBT)
+		rc = claim_anew(pool);
+	else if (own->ow_state == MP_OWN_WAIT)
+		rc = look_again(pool, now);
+	if (rc && own->ow_state != MP_OWN_LOST && os_now_ms() - own->ow_good >= LATE_MS) {
+		state_set(own, MP_OWN_LOST);
+		mp_pool_fail(pool, MP_HOST_IO, rc, "%s: heartbeat: error %d",
+			     own->ow_dev->d_path, rc);
+	}
+}
+
+u32 mp_pool_beat(struct mp_pool *pool)
+{
+	struct mp_own *own = &pool->p_own;
+	u64 now;
+	u32 ms = 0;
+
+	mutex_lock(&own->ow_lock);
+	step(pool);
+	now = os_now_ms();
+	if (own->ow_state != MP_OWN_OFF && own->ow_state != MP_OWN_LOST)
+		ms = own->ow_next > now ? (u32)(own->ow_next - now) : 1;
+	mutex_unlock(&own->ow_lock);
+	return ms;
+}
+
+static bool is_late(struct mp_own *own)
+{
+	return !CHECK(186, smp_load_acquire(&own->ow_state) == MP_OWN_LOST ||
+			   os_now_ms() - smp_load_acquire(&own->ow_good) < LATE_MS);
+}
+
+void mp_own_wait(struct mp_pool *pool)
+{
+	struct mp_own *own = &pool->p_own;
+
+	while (smp_load_acquire(&own->ow_state) != MP_OWN_OFF && is_late(own)) {
+		u32 ms = mp_pool_beat(pool);
+
+		if (ms && is_late(own))
+			os_sleep_ms(ms);
+	}
+}
+
+bool mp_pool_has_beat(struct mp_pool *pool)
+{
+	return smp_load_acquire(&pool->p_own.ow_state) != MP_OWN_OFF;
+}
