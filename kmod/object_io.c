@@ -439,6 +439,8 @@ ssize_t mpk_obj_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	/* the flush sleeps: not in the submitter, and not in an interrupt */
 	if (is_dsync && !is_sync_kiocb(iocb) && (iocb->ki_flags & IOCB_NOWAIT))
 		return -EAGAIN;
+	if ((iocb->ki_flags & IOCB_NOWAIT) && mp_pool_would_wait(on->on_pool->pl_core))
+		return -EAGAIN;
 	w = kzalloc(sizeof(*w), GFP_KERNEL);
 	if (!w)
 		return -ENOMEM;

@@ -88,10 +88,10 @@ static int user_close(struct mpool *mp)
 
 	/* handles are counted above: the core has none */
 	discard_stop(us);
-	mpl_beat_stop(us);
+	mpl_beat_stop(&us->us_beat);
 	rc = mp_pool_close(us->us_core);
 	if (rc == -EBUSY) {
-		mpl_beat_start(us);
+		mpl_beat_start(&us->us_beat, us->us_core, mp->mp_path);
 		discard_start(us);
 		return rc;
 	}
@@ -340,6 +340,9 @@ static int rw_parts(struct mpool_obj *obj, uint64_t off, const struct iovec *iov
 	int rc;
 
 	for (at = 0; at < bytes; at += contig) {
+		rc = is_write && at ? mp_pool_writable(mpl_user(obj->ob_pool)->us_core) : 0;
+		if (rc)
+			return rc;
 		rc = mp_obj_map(obj->ob_core, off + at, bytes - at, &dev, &pos, &contig);
 		if (rc)
 			return rc;
@@ -626,11 +629,11 @@ int mpl_user_open(const char *path, const struct mpool_open_opts *opts, struct m
 				  is_rdonly ? MP_OPEN_RDONLY : 0, &core);
 	if (!rc) {
 		__atomic_store_n(&us->us_core, core, __ATOMIC_RELEASE);
-		rc = mpl_beat_start(us);
+		rc = mpl_beat_start(&us->us_beat, core, path);
 		if (!rc)
 			rc = mpl_power_start(us->us_set.st_power);
 		if (rc) {
-			mpl_beat_stop(us);
+			mpl_beat_stop(&us->us_beat);
 			mp_pool_close(core);
 		}
 	}

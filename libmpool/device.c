@@ -104,8 +104,12 @@ static int top_write(struct mp_dev *md, u64 off_bytes, const void *buf, size_t l
 		     unsigned int flags)
 {
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len_bytes };
+	struct mpl_dev *dev = (struct mpl_dev *)md;
 
-	return mpl_dev_writev((struct mpl_dev *)md, off_bytes, &iov, 1, !!(flags & MP_DEV_FUA),
+	if (flags & MP_DEV_BEAT)
+		return mp_dev_err(dev->md_vdev.ops->writev(dev->md_vdev.dev, off_bytes, &iov, 1, 0,
+							   NULL));
+	return mpl_dev_writev(dev, off_bytes, &iov, 1, !!(flags & MP_DEV_FUA),
 			      NULL);
 }
 

@@ -168,6 +168,11 @@ int mpool_ioq_submit(struct mpool_ioq *q, const struct mpool_io *io, unsigned n)
 	if (!q || (!io && n))
 		return mpl_ret(-EINVAL);
 	for (i = 0; i < n && q->q_inflight < q->q_depth; i++) {
+		/* what was admitted goes before anything that can take long */
+		if (i && q->q_back->would_wait && q->q_back->would_wait(q))
+			break;
+		if (i && (io[i].type == MPOOL_BATCH || io[i].type == MPOOL_FLUSH))
+			q->q_ops->kick(q);
 		rc = io_check(q, &io[i], &bytes);
 		if (rc)
 			break;

@@ -76,6 +76,8 @@ struct mpl_ioq_back {
 	 * at once. -errno: refused, nothing happened.
 	 */
 	int (*admit)(struct mpool_ioq *q, const struct mpool_io *io, uint64_t bytes);
+	/* would admit() sleep now, perhaps for long? NULL: never */
+	int (*would_wait)(struct mpool_ioq *q);
 	/* makes the parts and passes each to mpl_part_start() */
 	void (*start)(struct mpool_ioq *q, struct mpl_req *rq, const struct mpool_io *io);
 	/* io_uring is about to take the part: sets pt_fd and pt_is_slot. 0 or -errno */

@@ -19,6 +19,11 @@ static int user_admit(struct mpool_ioq *q, const struct mpool_io *io, uint64_t b
 	return mp_obj_read_check(io->obj->ob_core, io->off, bytes);
 }
 
+static int user_would_wait(struct mpool_ioq *q)
+{
+	return mp_pool_would_wait(mpl_user(q->q_pool)->us_core);
+}
+
 /* The part of @rq at @at bytes; *len is what it covers. */
 static struct mpl_part *part_make(struct mpl_req *rq, const struct mpool_io *io, uint64_t at,
 				  uint64_t *len)
@@ -121,6 +126,7 @@ static unsigned user_files(struct mpool_ioq *q, int *fd, unsigned max)
 
 static const struct mpl_ioq_back user_back = {
 	.admit = user_admit,
+	.would_wait = user_would_wait,
 	.start = user_start,
 	.ready = user_ready,
 	.transfer = user_transfer,

@@ -39,6 +39,16 @@ int mpl_set_add(struct mpl_set *set, struct mpl_low *low, const char *path, uint
 /* closes member @i and forgets it */
 void mpl_set_drop(struct mpl_set *set, unsigned i);
 
+/* the thread that keeps a heartbeat, of a pool that has one */
+struct mpl_beat {
+	struct mp_pool *bt_core;
+	int bt_is_there;
+	pthread_t bt_thread;
+	pthread_mutex_t bt_lock;
+	pthread_cond_t bt_cond;
+	int bt_is_leaving;		/* guarded by bt_lock */
+};
+
 struct mpl_user {
 	struct mpool us_pool;		/* first */
 	struct mp_pool *us_core;
@@ -50,11 +60,7 @@ struct mpl_user {
 	pthread_cond_t us_cond;
 	int us_is_kicked;		/* guarded by us_lock, as us_is_closing */
 	int us_is_closing;
-	int us_has_beat;		/* the thread of user_beat.c is there */
-	pthread_t us_beat_thread;
-	pthread_mutex_t us_beat_lock;
-	pthread_cond_t us_beat_cond;
-	int us_is_leaving;		/* guarded by us_beat_lock */
+	struct mpl_beat us_beat;
 };
 
 static inline struct mpl_user *mpl_user(const struct mpool *mp)
@@ -63,8 +69,8 @@ static inline struct mpl_user *mpl_user(const struct mpool *mp)
 }
 
 /* user_beat.c: 0, also when the pool needs none */
-int mpl_beat_start(struct mpl_user *us);
-void mpl_beat_stop(struct mpl_user *us);
+int mpl_beat_start(struct mpl_beat *bt, struct mp_pool *core, const char *path);
+void mpl_beat_stop(struct mpl_beat *bt);
 
 /* ioq_user.c */
 int mpl_user_ioq_open(struct mpool *mp, unsigned depth, struct mpool_ioq **out);

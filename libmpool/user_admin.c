@@ -27,6 +27,7 @@ struct admin {
 	const char *ad_path;
 	struct mpl_set ad_set;
 	struct mp_pool *ad_core;
+	struct mpl_beat ad_beat;	/* an add can take long */
 };
 
 static int admin_open(struct admin *ad, const char *path, const struct mpool_open_opts *opts)
@@ -40,9 +41,13 @@ static int admin_open(struct admin *ad, const char *path, const struct mpool_ope
 		return rc;
 	rc = mp_pool_open(ad->ad_set.st_core, ad->ad_set.st_n, 0, &ad->ad_core);
 	if (!rc)
+		rc = mpl_beat_start(&ad->ad_beat, ad->ad_core, path);
+	if (!rc)
 		rc = mpl_power_start(ad->ad_set.st_power);
-	if (rc && ad->ad_core)
+	if (rc && ad->ad_core) {
+		mpl_beat_stop(&ad->ad_beat);
 		mp_pool_close(ad->ad_core);
+	}
 	if (rc)
 		mpl_set_close(&ad->ad_set);
 	return rc;
@@ -50,6 +55,7 @@ static int admin_open(struct admin *ad, const char *path, const struct mpool_ope
 
 static void admin_close(struct admin *ad)
 {
+	mpl_beat_stop(&ad->ad_beat);
 	mp_pool_close(ad->ad_core);
 	mpl_set_close(&ad->ad_set);
 }
@@ -259,6 +265,7 @@ int mpl_user_add(const char *path, const struct mpool_open_opts *opts,
 		mpl_paths_shorten(&cr);
 	if (!rc && !(flags & MPOOL_CREATE_PLAN))
 		rc = add_run(&ad, &cr);
+	mpl_beat_stop(&ad.ad_beat);
 	mp_pool_close(ad.ad_core);
 	mpl_set_close(&cr.cr_set);
 	mpl_set_close(&ad.ad_set);

@@ -4,7 +4,7 @@
  * is knows the core (kmod/core/own.c). It is there from open to close, and
  * before close it ends: the core then says that this host has gone.
  *
- * Locks: us_beat_lock guards us_is_leaving, nothing else.
+ * Locks: bt_lock guards bt_is_leaving, nothing else.
  */
 #include <errno.h>
 #include <time.h>
@@ -24,55 +24,55 @@ static void after_ms(struct timespec *ts, uint32_t ms)
 
 static void *beat_thread(void *arg)
 {
-	struct mpl_user *us = arg;
+	struct mpl_beat *bt = arg;
 	struct timespec end;
 	uint32_t ms;
 
-	while ((ms = mp_pool_beat(us->us_core)) != 0) {
+	while ((ms = mp_pool_beat(bt->bt_core)) != 0) {
 		after_ms(&end, ms);
-		pthread_mutex_lock(&us->us_beat_lock);
-		while (!us->us_is_leaving &&
-		       pthread_cond_timedwait(&us->us_beat_cond, &us->us_beat_lock, &end) == 0)
+		pthread_mutex_lock(&bt->bt_lock);
+		while (!bt->bt_is_leaving &&
+		       pthread_cond_timedwait(&bt->bt_cond, &bt->bt_lock, &end) == 0)
 			;
-		ms = !us->us_is_leaving;
-		pthread_mutex_unlock(&us->us_beat_lock);
+		ms = !bt->bt_is_leaving;
+		pthread_mutex_unlock(&bt->bt_lock);
 		if (!ms)
 			break;
 	}
 	return NULL;
 }
 
-int mpl_beat_start(struct mpl_user *us)
+int mpl_beat_start(struct mpl_beat *bt, struct mp_pool *core, const char *path)
 {
 	pthread_condattr_t attr;
 
-	if (!mp_pool_has_beat(us->us_core))
+	if (!mp_pool_has_beat(core))
 		return 0;
+	bt->bt_core = core;
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_mutex_init(&us->us_beat_lock, NULL);
-	pthread_cond_init(&us->us_beat_cond, &attr);
+	pthread_mutex_init(&bt->bt_lock, NULL);
+	pthread_cond_init(&bt->bt_cond, &attr);
 	pthread_condattr_destroy(&attr);
-	us->us_is_leaving = 0;
-	us->us_has_beat = !os_thread_start(&us->us_beat_thread, beat_thread, us);
-	if (us->us_has_beat)
+	bt->bt_is_leaving = 0;
+	bt->bt_is_there = !os_thread_start(&bt->bt_thread, beat_thread, bt);
+	if (bt->bt_is_there)
 		return 0;
-	pthread_cond_destroy(&us->us_beat_cond);
-	pthread_mutex_destroy(&us->us_beat_lock);
-	return mpl_err_as(MPL_MEMBER, -EAGAIN, "pool %s: no thread for the heartbeat",
-			  us->us_pool.mp_path);
+	pthread_cond_destroy(&bt->bt_cond);
+	pthread_mutex_destroy(&bt->bt_lock);
+	return mpl_err_as(MPL_MEMBER, -EAGAIN, "pool %s: no thread for the heartbeat", path);
 }
 
-void mpl_beat_stop(struct mpl_user *us)
+void mpl_beat_stop(struct mpl_beat *bt)
 {
-	if (!us->us_has_beat)
+	if (!bt->bt_is_there)
 		return;
-	pthread_mutex_lock(&us->us_beat_lock);
-	us->us_is_leaving = 1;
-	pthread_cond_signal(&us->us_beat_cond);
-	pthread_mutex_unlock(&us->us_beat_lock);
-	pthread_join(us->us_beat_thread, NULL);
-	pthread_cond_destroy(&us->us_beat_cond);
-	pthread_mutex_destroy(&us->us_beat_lock);
-	us->us_has_beat = 0;
+	pthread_mutex_lock(&bt->bt_lock);
+	bt->bt_is_leaving = 1;
+	pthread_cond_signal(&bt->bt_cond);
+	pthread_mutex_unlock(&bt->bt_lock);
+	pthread_join(bt->bt_thread, NULL);
+	pthread_cond_destroy(&bt->bt_cond);
+	pthread_mutex_destroy(&bt->bt_lock);
+	bt->bt_is_there = 0;
 }

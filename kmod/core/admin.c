@@ -41,9 +41,7 @@ static int members_write(struct mp_pool *pool, struct mp_sb *next, struct mp_pde
 			if ((pd->pd_flags & MP_DEVF_MD ? 0 : 1) != pass)
 				continue;
 			member_sb(next, pd, pool->p_sb_gen + 1);
-			rc = mp_pool_writable(pool);
-			if (!rc)
-				rc = mp_sb_write(pd->pd_dev, next, 0, buf);
+			rc = mp_sb_write(pd->pd_dev, next, 0, buf);
 		}
 	}
 	return rc;
@@ -190,7 +188,7 @@ int mp_pool_set(struct mp_pool *pool, const struct mp_set *set)
 		mp_class_reserve(pool);
 		mutex_unlock(&pool->p_lock);
 		if (!(pool->p_sb->sb_ro_compat & MP_RO_MULTIHOST))
-			mp_own_leave(&pool->p_own);
+			mp_own_leave(&pool->p_own, false);
 	}
 	change_end(pool, &ch);
 	return rc;
@@ -260,7 +258,7 @@ static int add_probe(const struct addition *ad, u32 i)
 		    !memcmp(pb.pb_dev_uuid, home->sb_dev[k].sd_uuid, MP_UUID_LEN))
 			return mp_err(MP_DEV_BUSY, "%s: slot %u of this pool", dev->d_path, k);
 	if (ad->ad_flags & MP_CREATE_FORCE)
-		return 0;
+		return rc ? 0 : mp_own_look_at(dev);
 	if (rc)
 		return rc == -EINVAL ? 0 : rc;	/* our magic, but not readable: somebody's data */
 	if (pb.pb_state == MP_SB_DESTROYED ||
@@ -312,6 +310,7 @@ static int add_plan(struct addition *ad, struct mp_sb *next)
 		ad->ad_pdev[i] = mp_pdev_new(ad->ad_dev[i], next);
 		if (!ad->ad_pdev[i])
 			return -ENOMEM;
+		ad->ad_dev[i]->d_pool = ad->ad_pool;
 		rc = mp_pdev_space(ad->ad_pdev[i]);
 		if (!rc)
 			rc = mp_sb_reserve(ad->ad_dev[i], next);
@@ -401,8 +400,10 @@ static int add_run(struct addition *ad, struct change *ch)
 		rc = add_read_back(ad, sb);
 	if (rc) {
 		/* not to be taken for left-overs of a crash; what cannot be erased is one */
-		for (i = 0; i < ad->ad_touched; i++)
+		for (i = 0; i < ad->ad_touched; i++) {
+			ad->ad_dev[i]->d_pool = NULL;	/* whatever has become of the pool */
 			mp_sb_erase(ad->ad_dev[i], ad->ad_pdev[i]->pd_sb, ch->ch_buf);
+		}
 		os_free(sb);
 		return rc;
 	}
@@ -462,7 +463,7 @@ static int grow_prove(struct mp_pool *pool, struct mp_pdev *pd, u64 bytes, void 
 	if (rc)
 		return rc;
 	memset(buf, 0, MP_BLOCK);
-	rc = dev->d_ops->write(dev, end, buf, MP_BLOCK, 0);
+	rc = mp_dev_write(dev, end, buf, MP_BLOCK);
 	if (rc)
 		return mp_err_as(MP_SB_WRITE, rc, "%s: the new end at offset %llu: error %d",
 				 dev->d_path, end, rc);

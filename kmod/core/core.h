@@ -128,7 +128,7 @@ struct mp_own {
 	struct mutex ow_lock;	/* held over the I/O and the waits of a step */
 	struct mp_dev *ow_dev;	/* of slot 0 */
 	u8 ow_uuid[MP_UUID_LEN];
-	u8 *ow_buf;		/* MP_BLOCK bytes */
+	u8 *ow_buf, *ow_was;	/* MP_BLOCK bytes each: what is read and written; at the claim */
 	u32 ow_state;		/* enum mp_own_state; changed with release under ow_lock */
 	u64 ow_good;		/* ms: when the last heartbeat that counted began; as ow_state */
 	u64 ow_next;		/* ms: when the next step is due; ow_lock */
@@ -141,6 +141,7 @@ struct mp_pool {
 	struct mutex p_lock;
 	struct os_cond p_cond;		/* a discard ended, or a busy object is idle again */
 	bool p_is_rdonly;
+	bool p_is_open;			/* mp_pool_open() has succeeded; not changed later */
 	spinlock_t p_fault_lock;	/* innermost */
 	u32 p_fault_id;			/* p_fault_lock, as the next two; 0 = none */
 	int p_fault_err;
@@ -194,10 +195,12 @@ void mp_own_fini(struct mp_own *own);
 int mp_own_claim(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb);
 /* for who leaves nothing behind */
 int mp_own_look(struct mp_dev *home, const struct mp_sb *sb);
+/* the same before @dev is overwritten by force: a host that is alive stops for none */
+int mp_own_look_at(struct mp_dev *dev);
 /* from now on, of a pool that no other host could have opened */
 int mp_own_begin(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb);
-/* frees the block, if it is ours beyond doubt */
-void mp_own_leave(struct mp_own *own);
+/* frees the block, if it is ours beyond doubt, or leaves it as it was found */
+void mp_own_leave(struct mp_own *own, bool is_as_before);
 /* returns when this host may write, or the pool has failed */
 void mp_own_wait(struct mp_pool *pool);
 
@@ -284,6 +287,8 @@ int mp_pool_failed(struct mp_pool *pool, int err);
 /* takes p_lock */
 void mp_pdev_bad_read(struct mp_pool *pool, struct mp_pdev *pd, bool is_reread);
 void mp_pdev_repaired(struct mp_pool *pool, struct mp_pdev *pd, u32 copies);
+/* what an open pool writes to its members: each time only while it may (INV-25) */
+int mp_dev_write(struct mp_dev *dev, u64 off, const void *buf, size_t len);
 int mp_dev_flush(struct mp_pool *pool, struct mp_pdev *pd);
 /* space for later writes, where the device knows of such; 0 or a negative errno with detail */
 int mp_dev_reserve(struct mp_dev *dev, u64 off, u64 len);

@@ -55,6 +55,7 @@ struct mp_dev {
 	u32 d_flags;		/* MP_DEV_IS_BLOCK ... */
 	u32 d_sector;		/* logical sector size, bytes */
 	const char *d_path;	/* for messages; owned by the implementation */
+	struct mp_pool *d_pool;	/* the core's: whose member it is; NULL: of none that is open */
 };
 
 #endif

@@ -375,11 +375,8 @@ static int mirror_copy(struct load *l, struct mp_pool *pool, u32 m)
 		memset(wk, 0, sizeof(*wk));
 	while (wk->wk_end < best->wk_end && !rc) {
 		p = next_sure(&l->w, wk, &fr);
-		rc = mp_pool_writable(pool);
-		if (rc)
-			return rc;
 		if (p)
-			rc = dst->d_ops->write(dst, fr.mf_addr, p, fr.mf_blocks * MP_BLOCK, 0);
+			rc = mp_dev_write(dst, fr.mf_addr, p, fr.mf_blocks * MP_BLOCK);
 		else
 			rc = l->w.w_rc ? l->w.w_rc : -EIO;
 		if (!rc) {

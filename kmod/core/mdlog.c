@@ -81,8 +81,7 @@ static int frame_write(struct mp_pool *pool, u32 flags, u32 len, u32 nrecs, u64 
 	for (i = 0; i < md->md_ndevs; i++) {
 		struct mp_dev *dev = md->md_dev[i]->pd_dev;
 
-		rc = dev->d_ops->write(dev, fr.mf_addr, md->md_buf,
-				       (size_t)fr.mf_blocks * MP_BLOCK, 0);
+		rc = mp_dev_write(dev, fr.mf_addr, md->md_buf, (size_t)fr.mf_blocks * MP_BLOCK);
 		if (rc)
 			return mp_pool_fail(pool, MP_MD_WRITE, rc, "%s: offset %llu: error %d",
 					    dev->d_path, fr.mf_addr, rc);

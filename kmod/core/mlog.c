@@ -44,7 +44,7 @@ static int log_io(struct mp_mlog *l, u64 off, u8 *buf, u32 len, bool is_write)
 		rc = mp_obj_map(l->l_obj, off, len, &dev, &pos, &n);
 		if (rc)
 			return rc;
-		rc = is_write ? dev->d_ops->write(dev, pos, buf, n, 0) :
+		rc = is_write ? mp_dev_write(dev, pos, buf, n) :
 				dev->d_ops->read(dev, pos, buf, n);
 		if (rc)
 			return mp_err_as(is_write ? MP_MLOG_WRITE : MP_MLOG_READ, rc,

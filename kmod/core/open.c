@@ -35,7 +35,7 @@ void mp_pool_free(struct mp_pool *pool)
 	u32 i;
 
 	/* all that was written is on the devices, as far as anybody was told: others may come */
-	mp_own_leave(&pool->p_own);
+	mp_own_leave(&pool->p_own, !pool->p_is_open);
 	mp_own_fini(&pool->p_own);
 	if (pool->p_md.md_buf)
 		mp_md_fini(pool);
@@ -76,6 +76,7 @@ void mp_pdev_free(struct mp_pdev *pd)
 {
 	if (!pd)
 		return;
+	pd->pd_dev->d_pool = NULL;
 	mp_smap_fini(&pd->pd_smap);
 	os_free(pd->pd_sb);
 	os_free(pd);
@@ -89,6 +90,7 @@ int mp_pool_add(struct mp_pool *pool, struct mp_dev *dev, const struct mp_sb *sb
 	if (!pd)
 		return -ENOMEM;
 	pool->p_dev[sb->sb_slot] = pd;
+	dev->d_pool = pool;
 	pool->p_ndevs = max(pool->p_ndevs, sb->sb_slot + 1);
 	if (sb->sb_slot == 0) {
 		pool->p_sb = pd->pd_sb;
@@ -367,6 +369,14 @@ static int set_build(struct mp_pool *pool, const struct given_set *gs, mp_findin
 	return rc;
 }
 
+static int set_features(const struct mp_pool *pool)
+{
+	if (pool->p_is_rdonly ||
+	    CHECK(175, !(pool->p_sb->sb_ro_compat & ~MP_RO_COMPAT_KNOWN)))
+		return 0;
+	return mp_err(MP_SB_ROCOMPAT, "features 0x%llx", pool->p_sb->sb_ro_compat);
+}
+
 static int set_read(struct mp_pool *pool, struct mp_dev **dev, u32 ndevs, mp_finding_fn *fn,
 		    void *arg)
 {
@@ -385,6 +395,8 @@ static int set_read(struct mp_pool *pool, struct mp_dev **dev, u32 ndevs, mp_fin
 		rc = set_build(pool, &gs, fn, arg);
 	if (!rc)
 		rc = set_agree(pool);
+	if (!rc)
+		rc = set_features(pool);
 	if (!rc)
 		set_unify(pool);
 	for (i = 0; i < gs.gs_n; i++)
@@ -465,9 +477,6 @@ int mp_pool_load(struct mp_dev **dev, u32 ndevs, u32 flags, mp_finding_fn *fn, v
 		return mp_err(MP_NOMEM, "pool");
 	pool->p_is_rdonly = flags & MP_OPEN_RDONLY;
 	rc = set_read(pool, dev, ndevs, fn, arg);
-	if (!rc && !pool->p_is_rdonly &&
-	    !CHECK(175, !(pool->p_sb->sb_ro_compat & ~MP_RO_COMPAT_KNOWN)))
-		rc = mp_err(MP_SB_ROCOMPAT, "features 0x%llx", pool->p_sb->sb_ro_compat);
 	if (!rc)
 		rc = set_own(pool, dev, ndevs, fn, arg);
 	if (!rc)
@@ -505,9 +514,6 @@ static int raise_gen(struct mp_pool *pool, u64 gen, u8 *buf)
 			if ((pd->pd_flags & MP_DEVF_MD ? 0 : 1) != pass ||
 			    (pd->pd_sb->sb_gen >= gen && !(pd->pd_found.f_bad & ~1u)))
 				continue;
-			rc = mp_pool_writable(pool);
-			if (rc)
-				break;
 			pd->pd_sb->sb_gen = gen;
 			pd->pd_sb->sb_state = MP_SB_ACTIVE;
 			pd->pd_sb->sb_md_epoch = pool->p_md.md_epoch;
@@ -573,6 +579,7 @@ int mp_pool_open(struct mp_dev **dev, u32 ndevs, u32 flags, struct mp_pool **out
 		mp_pool_free(pool);
 		return rc;
 	}
+	pool->p_is_open = true;
 	*out = pool;
 	return 0;
 }

@@ -13,9 +13,10 @@
  * begin of a heartbeat that counts, and that is less than VERIFY_MS: whoever has looked again
  * knows that its predecessor is silent. What is left of that time is for writes on the way.
  *
- * A heartbeat that took longer than SLOW_MS may have gone over the claim of one who has
- * looked again. It does not count; writers wait while the host claims anew and sees whether
- * the pool's generation is still its own: an opening raises it before it changes anything.
+ * Who is late cannot know who was here meanwhile: a heartbeat that took long may have gone over
+ * the claim of one who has looked again. Writers wait while the host claims anew and sees
+ * whether the pool's generation is still its own: an opening raises it before it changes
+ * anything.
  *
  * There is no short way for who was here last, nor after a clean close: a host that was
  * stopped, with a heartbeat on its way, and died would find its name there, though another
@@ -27,7 +28,6 @@
 #include "core.h"
 
 #define BEAT_MS		250u
-#define SLOW_MS		500u
 #define LATE_MS		750u
 #define WATCH_MS	500u
 #define VERIFY_MS	1000u
@@ -86,9 +86,10 @@ void mp_own_fini(struct mp_own *own)
 static int own_take(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb)
 {
 	if (!own->ow_buf)
-		own->ow_buf = os_alloc_io(MP_BLOCK);
+		own->ow_buf = os_alloc_io(2 * MP_BLOCK);
 	if (!own->ow_buf)
 		return mp_err(MP_NOMEM, "heartbeat");
+	own->ow_was = own->ow_buf + MP_BLOCK;
 	own->ow_dev = home;
 	memcpy(own->ow_uuid, sb->sb_uuid, MP_UUID_LEN);
 	memset(&own->ow_beat, 0, sizeof(own->ow_beat));
@@ -112,11 +113,11 @@ static void counts(struct mp_own *own, u64 begin)
 
 /* ---- coming and going ---- */
 
-/* 0: nobody is there, or one who is silent */
-static int watch(struct mp_own *own)
+/* 0: nobody is there, or one who is silent for @ms */
+static int watch(struct mp_own *own, u32 ms)
 {
 	struct mp_beat first, be;
-	u64 end = os_now_ms() + WATCH_MS;
+	u64 end = os_now_ms() + ms;
 	int rc = block_read(own);
 
 	if (rc || !mp_beat_decode(own->ow_buf, own->ow_uuid, &first) || !first.be_claim)
@@ -139,14 +140,28 @@ int mp_own_look(struct mp_dev *home, const struct mp_sb *sb)
 
 	memset(&own, 0, sizeof(own));
 	rc = own_take(&own, home, sb);
+	/* who has claimed it is silent for so long */
 	if (!rc)
-		rc = watch(&own);
+		rc = watch(&own, VERIFY_MS + BEAT_MS + POLL_MS);
 	if (rc == -EBUSY && (home->d_flags & MP_DEV_BESIDE) &&
 	    mp_beat_decode(own.ow_buf, own.ow_uuid, &be) &&
 	    !memcmp(be.be_host, own.ow_beat.be_host, MP_BEAT_HOST))
 		rc = 0;
 	os_free_io(own.ow_buf);
 	return rc;
+}
+
+int mp_own_look_at(struct mp_dev *dev)
+{
+	struct mp_sb *sb = os_alloc(sizeof(*sb));
+	struct mp_sb_found found;
+	int rc = sb ? mp_sb_read(dev, sb, &found) : mp_err(MP_NOMEM, "superblock");
+
+	if (!rc && !sb->sb_slot && sb->sb_state == MP_SB_ACTIVE &&
+	    (sb->sb_ro_compat & MP_RO_MULTIHOST))
+		rc = mp_own_look(dev, sb);
+	os_free(sb);
+	return rc == -EBUSY || rc == -ENOMEM ? rc : 0;
 }
 
 int mp_own_claim(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb)
@@ -157,7 +172,10 @@ int mp_own_claim(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb
 	mutex_lock(&own->ow_lock);
 	rc = own_take(own, home, sb);
 	if (!rc)
-		rc = watch(own);
+		rc = watch(own, WATCH_MS);
+	/* an open that fails leaves the pool as it was */
+	if (!rc)
+		memcpy(own->ow_was, own->ow_buf, MP_BLOCK);
 	if (!rc)
 		rc = block_write(own);
 	if (!rc) {
@@ -188,13 +206,18 @@ int mp_own_begin(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb
 	return rc;
 }
 
-void mp_own_leave(struct mp_own *own)
+void mp_own_leave(struct mp_own *own, bool is_as_before)
 {
+	struct mp_dev *dev = own->ow_dev;
+
 	mutex_lock(&own->ow_lock);
 	if (own->ow_state == MP_OWN_ALONE && os_now_ms() - own->ow_good < LATE_MS &&
 	    !block_read(own) && block_is_ours(own)) {
 		own->ow_beat.be_claim = 0;
-		block_write(own);
+		if (is_as_before)
+			dev->d_ops->write(dev, MP_BEAT_ADDR, own->ow_was, MP_BLOCK, MP_DEV_BEAT);
+		else
+			block_write(own);
 	}
 	state_set(own, MP_OWN_OFF);
 	mutex_unlock(&own->ow_lock);
@@ -213,6 +236,33 @@ static int lost(struct mp_pool *pool)
 			    own->ow_dev->d_path, be.be_host[0] ? be.be_host : "(unknown)");
 }
 
+/*
+ * Is it the pool that was opened here? Who opened it since raised the generation, before it
+ * changed anything. So did this host, if it was late in the middle of a change: it stops, too.
+ */
+static int generation_check(struct mp_pool *pool)
+{
+	struct mp_own *own = &pool->p_own;
+	struct mp_sb *sb = os_alloc(sizeof(*sb));
+	struct mp_sb_found found;
+	u64 gen;
+	int rc = sb ? mp_sb_read(own->ow_dev, sb, &found) : -ENOMEM;
+
+	mutex_lock(&pool->p_lock);
+	gen = pool->p_sb_gen;
+	mutex_unlock(&pool->p_lock);
+	if (rc != -ENOMEM &&
+	    !CHECK(187, !rc && sb->sb_state == MP_SB_ACTIVE && sb->sb_gen == gen &&
+			!memcmp(sb->sb_uuid, own->ow_uuid, MP_UUID_LEN))) {
+		state_set(own, MP_OWN_LOST);
+		rc = mp_pool_fail(pool, MP_HOST_LOST, -EIO,
+				  "%s: the pool there is not as it was when the heartbeat stopped",
+				  own->ow_dev->d_path);
+	}
+	os_free(sb);
+	return rc;
+}
+
 static int beat(struct mp_pool *pool, u64 begin)
 {
 	struct mp_own *own = &pool->p_own;
@@ -223,14 +273,14 @@ static int beat(struct mp_pool *pool, u64 begin)
 	if (rc)
 		return rc;
 	is_over = !block_is_ours(own);
-	/* who came has the pool by now, or soon: to write over it would be of no use */
-	if (is_over && begin - good >= LATE_MS)
-		return lost(pool);
-	rc = block_write(own);
+	/* the clock of a machine that was suspended may have stood still: it only seems in time */
+	rc = CHECK(188, !is_over) ? 0 : generation_check(pool);
+	if (!rc)
+		rc = block_write(own);
 	if (rc)
 		return rc;
 	end = os_now_ms();
-	if (CHECK(183, end - begin <= SLOW_MS) && CHECK(184, !is_over || end - good <= LATE_MS)) {
+	if (CHECK(184, !is_over || end - good <= LATE_MS)) {
 		counts(own, begin);
 	} else {
 		own->ow_next = end;
@@ -244,7 +294,7 @@ static int claim_anew(struct mp_pool *pool)
 	struct mp_own *own = &pool->p_own;
 	int rc = block_read(own);
 
-	/* as in beat() */
+	/* who came has the pool by now, or soon: to write over it would be of no use */
 	if (!rc && !block_is_ours(own))
 		return lost(pool);
 	if (!rc)
@@ -254,23 +304,6 @@ static int claim_anew(struct mp_pool *pool)
 	own->ow_next = os_now_ms() + VERIFY_MS;
 	state_set(own, MP_OWN_WAIT);
 	return 0;
-}
-
-/* did another host open the pool since, and perhaps change it? Then it raised the generation */
-static int generation_check(struct mp_pool *pool)
-{
-	struct mp_sb *sb = os_alloc(sizeof(*sb));
-	struct mp_sb_found found;
-	u64 gen;
-	int rc = sb ? mp_sb_read(pool->p_own.ow_dev, sb, &found) : -ENOMEM;
-
-	mutex_lock(&pool->p_lock);
-	gen = pool->p_sb_gen;
-	mutex_unlock(&pool->p_lock);
-	if (!rc && !CHECK(187, sb->sb_gen == gen))
-		rc = lost(pool);
-	os_free(sb);
-	return rc;
 }
 
 static int look_again(struct mp_pool *pool, u64 begin)
@@ -297,6 +330,9 @@ static void step(struct mp_pool *pool)
 	if (now < own->ow_next)
 		return;
 	own->ow_next = now + BEAT_MS;
+	/* another may have come and gone, or the block be written by us behind it */
+	if (own->ow_state == MP_OWN_ALONE && !CHECK(183, now - own->ow_good < LATE_MS))
+		state_set(own, MP_OWN_DOUBT);
 	if (own->ow_state == MP_OWN_ALONE)
 		rc = beat(pool, now);
 	else if (own->ow_state == MP_OWN_DOUBT)
@@ -329,6 +365,11 @@ static bool is_late(struct mp_own *own)
 {
 	return !CHECK(186, smp_load_acquire(&own->ow_state) == MP_OWN_LOST ||
 			   os_now_ms() - smp_load_acquire(&own->ow_good) < LATE_MS);
+}
+
+bool mp_pool_would_wait(struct mp_pool *pool)
+{
+	return mp_pool_has_beat(pool) && is_late(&pool->p_own);
 }
 
 void mp_own_wait(struct mp_pool *pool)

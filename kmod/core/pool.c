@@ -9,6 +9,8 @@
  */
 #include "core.h"
 
+#define ZERO_STEP	(64ull << 20)	/* bytes */
+
 /* ---- fail-stop ---- */
 
 int mp_pool_fail(struct mp_pool *pool, enum mp_err_id id, int err, const char *fmt, ...)
@@ -97,6 +99,13 @@ int mp_pool_failed(struct mp_pool *pool, int err)
 	return id ? mp_err_as(id, err, "%s", text) : mp_err_as(MP_NOMEM, err, "metadata record");
 }
 
+int mp_dev_write(struct mp_dev *dev, u64 off, const void *buf, size_t len)
+{
+	int rc = dev->d_pool ? mp_pool_writable(dev->d_pool) : 0;
+
+	return rc ? rc : dev->d_ops->write(dev, off, buf, len, 0);
+}
+
 int mp_dev_flush(struct mp_pool *pool, struct mp_pdev *pd)
 {
 	int rc = pd->pd_dev->d_ops->flush(pd->pd_dev);
@@ -125,12 +134,18 @@ int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len)
 {
 	struct mp_dev *dev = pd->pd_dev;
 	u32 max = 256u << 10;
+	u64 step;
 	u8 *buf;
 	int rc = 0;
 
-	(void)pool;
 	if (dev->d_ops->zero) {
-		rc = dev->d_ops->zero(dev, off, len);
+		/* a step takes seconds where the device has no command for it */
+		for (; len && !rc; off += step, len -= step) {
+			step = min_t(u64, len, ZERO_STEP);
+			rc = mp_pool_writable(pool);
+			if (!rc)
+				rc = dev->d_ops->zero(dev, off, step);
+		}
 	} else {
 		buf = os_alloc_io(max);
 		if (!buf)
@@ -139,7 +154,7 @@ int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len)
 		for (; len && !rc; off += max) {
 			u64 n = min_t(u64, len, max);
 
-			rc = dev->d_ops->write(dev, off, buf, n, 0);
+			rc = mp_dev_write(dev, off, buf, n);
 			len -= n;
 		}
 		os_free_io(buf);
@@ -334,8 +349,12 @@ static int create_check(const struct mp_create *c)
 		rc = mp_probe(dev, &pb);
 		if (rc == -EIO)
 			return rc;
-		if (c->mc_flags & MP_CREATE_FORCE)
+		if (c->mc_flags & MP_CREATE_FORCE) {
+			rc = rc ? 0 : mp_own_look_at(dev);
+			if (rc)
+				return rc;
 			continue;
+		}
 		/* a later generation than creation writes: perhaps a member added just now */
 		if (!rc && (pb.pb_state == MP_SB_ACTIVE ||
 			    (pb.pb_state == MP_SB_CREATING && pb.pb_gen > 2)))
@@ -592,12 +611,6 @@ static int doom_add(struct doom *all, struct mp_dev *dev)
 	if (!d->sb)
 		return mp_err(MP_NOMEM, "superblock");
 	rc = mp_sb_read(dev, d->sb, &found);
-	if (!rc && !d->sb->sb_slot && (d->sb->sb_ro_compat & MP_RO_MULTIHOST))
-		rc = mp_own_look(dev, d->sb);
-	if (rc == -EBUSY) {
-		os_free(d->sb);
-		return rc;
-	}
 	for (i = 0; i < all->n && !rc; i++) {
 		const struct mp_sb *o = all->d[i].sb;
 
@@ -648,6 +661,25 @@ static int doom_run(struct doom *all, u8 *buf)
 	return rc || all->n ? rc : mp_err(MP_NOTMEMBER, "no member device was given");
 }
 
+/* The home device says at once that the pool is destroyed: no other host opens it any more. */
+static int doom_claimed(struct doom *all, u8 *buf)
+{
+	struct mp_own own;
+	int rc;
+
+	if (!all->n || all->d[0].sb->sb_slot || all->d[0].sb->sb_state != MP_SB_ACTIVE ||
+	    !(all->d[0].sb->sb_ro_compat & MP_RO_MULTIHOST))
+		return doom_run(all, buf);
+	memset(&own, 0, sizeof(own));
+	mp_own_init(&own);
+	rc = mp_own_claim(&own, all->d[0].dev, all->d[0].sb);
+	if (!rc)
+		rc = doom_run(all, buf);
+	mp_own_leave(&own, false);
+	mp_own_fini(&own);
+	return rc;
+}
+
 int mp_pool_destroy(struct mp_dev **dev, u32 ndevs)
 {
 	struct doom *all = os_zalloc(sizeof(*all));
@@ -660,7 +692,7 @@ int mp_pool_destroy(struct mp_dev **dev, u32 ndevs)
 	for (i = 0; i < ndevs && !rc; i++)
 		rc = doom_add(all, dev[i]);
 	if (!rc)
-		rc = doom_run(all, buf);
+		rc = doom_claimed(all, buf);
 	for (i = 0; all && i < all->n; i++)
 		os_free(all->d[i].sb);
 	os_free(all);

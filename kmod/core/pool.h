@@ -156,6 +156,8 @@ int mp_pool_flush(struct mp_pool *pool, u32 mask);
  */
 int mp_pool_discard_step(struct mp_pool *pool, u64 max_bytes);
 
+/* would mp_pool_writable() sleep now? */
+bool mp_pool_would_wait(struct mp_pool *pool);
 /* does it keep a heartbeat, from its open or since a mp_pool_set()? */
 bool mp_pool_has_beat(struct mp_pool *pool);
 /*

@@ -44,7 +44,7 @@ static int copy_write(struct mp_dev *dev, struct mp_sb *sb, u32 copy, void *buf)
 
 	sb->sb_addr = mp_sb_addr(sb, copy);
 	mp_sb_encode(sb, buf);
-	rc = dev->d_ops->write(dev, sb->sb_addr, buf, MP_BLOCK, 0);
+	rc = mp_dev_write(dev, sb->sb_addr, buf, MP_BLOCK);
 	/* this copy must be on media before the next is touched: INV-2 */
 	if (!rc)
 		rc = BARRIER(60, dev->d_ops->flush(dev));
@@ -80,7 +80,7 @@ int mp_sb_rewrite_first(struct mp_dev *dev, const struct mp_sb *sb, void *buf)
 	if (rc || mp_sb_mark(buf) != sb->sb_mark)
 		return 0;
 	mp_sb_first_encode(sb, buf);
-	rc = dev->d_ops->write(dev, 0, buf, MP_BLOCK, 0);
+	rc = mp_dev_write(dev, 0, buf, MP_BLOCK);
 	/* whole on media before the mark goes that vouches for it: INV-2 */
 	if (!rc)
 		rc = BARRIER(63, dev->d_ops->flush(dev));
@@ -102,7 +102,7 @@ int mp_sb_erase(struct mp_dev *dev, const struct mp_sb *sb, void *buf)
 	for (i = 0; i < mp_sb_copies(sb); i++) {
 		u64 addr = mp_sb_addr(sb, i);
 
-		rc = dev->d_ops->write(dev, addr, buf, MP_BLOCK, 0);
+		rc = mp_dev_write(dev, addr, buf, MP_BLOCK);
 		/* copy 0 must be gone before the others: INV-3 */
 		if (!rc)
 			rc = BARRIER(61, dev->d_ops->flush(dev));

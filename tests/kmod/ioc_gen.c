@@ -129,7 +129,7 @@ const struct ioc_desc gen_table[] = {
 	CTL(RENAME, 2, 0, f_rename, e_name),
 	CTL(ADD, 2, MPOOL_IOC_CREATE_PLAN, f_add, e_devs),
 	CTL(GROW, 2, 0, f_name, e_name),
-	CTL(SET, 3, 7, f_set, e_name),
+	CTL(SET, 3, 0x1f, f_set, e_name),
 	POOL(INFO, false, 3, 0, f_info, e_none),
 	POOL(DEV_INFO, false, 3, 0, f_dev_info, e_noent),
 	POOL(FLUSH, true, 2, 0, f_flush, e_write),

@@ -283,6 +283,69 @@ static void trust_takes_owner_and_mode_from_the_media(void)
 	T_OK(sb.st_uid == 1001 && sb.st_gid == 1100 && (sb.st_mode & 0777) == 0660);
 }
 
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* ms that an activation takes, and the state of the pool behind it */
+static uint64_t activate_ms(uint32_t *state)
+{
+	struct mpool_ioc_info in = { .in_gen = 0 };
+	uint64_t begun = now_ms();
+	int fd;
+
+	KT_EQ(activate(0), 0);
+	begun = now_ms() - begun;
+	fd = ioc_pool_open("ktlife", O_RDWR);
+	KT_EQ(kt_call(fd, MPOOL_IOC_INFO, &in), 0);
+	close(fd);
+	*state = in.in_state;
+	return begun;
+}
+
+static void set_multihost(uint32_t flags, int rc)
+{
+	struct mpool_ioc_set st = { .st_name = "ktlife" };
+
+	st.st_arg.ma_flags = flags;
+	KT_EQ(kt_call(rig.ctl, MPOOL_IOC_SET, &st), rc);
+}
+
+/* a heartbeat begins and ends with the property, and lives as long as the pool */
+static void a_heartbeat_comes_and_goes(void)
+{
+	uint32_t state;
+	uint64_t ms;
+	int i;
+
+	activate_ms(&state);
+	T_OK(!(state & MPOOL_IOC_POOL_MULTIHOST));
+	set_multihost(MPOOL_IOC_SET_MULTIHOST | MPOOL_IOC_SET_ONE_HOST, -EINVAL);
+	for (i = 0; i < 5; i++) {
+		set_multihost(MPOOL_IOC_SET_MULTIHOST, 0);
+		usleep(i * 100000);
+		set_multihost(MPOOL_IOC_SET_ONE_HOST, 0);
+	}
+	set_multihost(MPOOL_IOC_SET_MULTIHOST, 0);
+	KT_EQ(ioc_deactivate(rig.ctl, "ktlife"), 0);
+	ms = activate_ms(&state);
+	T_OK(state & MPOOL_IOC_POOL_MULTIHOST);
+	printf("# %llu ms to activate it\n", (unsigned long long)ms);
+	T_OK(ms >= 1000);
+	/* who comes meanwhile is told that it is active, as ever */
+	KT_EQ(activate(0), -EEXIST);
+	sleep(2);
+	set_multihost(MPOOL_IOC_SET_ONE_HOST, 0);
+	KT_EQ(ioc_deactivate(rig.ctl, "ktlife"), 0);
+	activate_ms(&state);
+	T_OK(!(state & MPOOL_IOC_POOL_MULTIHOST));
+	KT_EQ(ioc_deactivate(rig.ctl, "ktlife"), 0);
+}
+
 static int open_as(void *arg)
 {
 	const uid_t *id = arg;
@@ -695,6 +758,7 @@ int main(void)
 		T_RUN(a_copy_of_a_member_is_refused);
 		T_RUN(the_order_of_members_does_not_matter);
 		T_RUN(read_only_means_not_a_byte_is_written);
+		T_RUN(a_heartbeat_comes_and_goes);
 		T_RUN(trust_takes_owner_and_mode_from_the_media);
 		T_RUN(the_nodes_mode_decides_who_may);
 		T_RUN(rename_moves_the_node_under_open_files);

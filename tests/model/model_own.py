@@ -19,7 +19,7 @@ from collections import deque, namedtuple
 
 from lib import main, way
 
-LATE, SLOW, WATCH, VERIFY = 3, 2, 2, 4	# ticks, as in own.c
+LATE, WATCH, VERIFY = 3, 2, 4	# ticks, as in own.c
 HOSTS = 2
 OPENS = 4 if os.environ.get("TEST_LONG") else 3
 
@@ -27,9 +27,8 @@ SWITCHES = {
     "no_verify": "a claim counts when it is written",
     "short_verify": "a claim is looked at again before its predecessor is late",
     "no_late": "who owns the pool writes however late its heartbeat is",
-    "no_slow": "a heartbeat counts however long it took",
     "no_over": "a heartbeat over another's claim counts though that may have been looked at",
-    "no_doubt": "after a slow one the next counts at once",
+    "no_doubt": "the next heartbeat of who was late counts at once",
     "no_generation": "who claims anew does not ask whether the pool was opened since",
     "free_is_mine": "a claim after a clean close needs no second look",
     "mine_is_mine": "who died and left its name in the block needs no second look",
@@ -77,18 +76,15 @@ def age(h):
     """ages that are beyond every bound are one"""
     if h.pc in ("idle", "dead"):
         return h
-    return h._replace(read=min(h.read + 1, SLOW + 1), good=min(h.good + 1, LATE + 1),
+    return h._replace(read=min(h.read + 1, LATE + 1), good=min(h.good + 1, LATE + 1),
                       wait=min(h.wait + 1, VERIFY))
 
 
 def beaten(h, mine, off):
-    """after the write of a heartbeat"""
-    n = h._replace(val=mine)
+    """after the write of a heartbeat, which counts from when it began"""
     if h.pc == "beat over" and h.good > LATE and "no_over" not in off:
-        return n._replace(pc="doubt")
-    if h.read <= SLOW or "no_slow" in off:
-        return n._replace(pc="own", good=h.read)
-    return n._replace(pc="own" if "no_doubt" in off else "doubt")
+        return h._replace(pc="doubt", val=mine)
+    return h._replace(pc="own", val=mine, good=h.read)
 
 
 def step(s, i, off):
@@ -120,15 +116,16 @@ def step(s, i, off):
             yield "is the owner", h._replace(pc="own", good=0, old=0), b
         else:
             yield "was not alone", idle(h), b
+    elif h.pc == "own" and h.good >= LATE and "no_doubt" not in off:
+        yield "is late", h._replace(pc="doubt"), b
     elif h.pc == "own":
         if b == h.val:
             yield "reads for a heartbeat", h._replace(pc="beat", read=0), b
-            if h.good < LATE:
-                yield "begins to close", h._replace(pc="close"), b
-        elif h.good < LATE:
-            yield "reads another's name", h._replace(pc="beat over", read=0), b
-        else:
+            yield "begins to close", h._replace(pc="close"), b
+        elif h.old:
             yield "has lost", dead(h), b
+        else:
+            yield "reads another's name", h._replace(pc="beat over", read=0), b
     elif h.pc.startswith("beat"):
         n = beaten(h, mine, off)
         yield "beats" if n.pc == "own" else "beats too slowly", n, mine

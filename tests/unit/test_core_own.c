@@ -21,6 +21,8 @@ struct host {
 	u64 wake;		/* when it goes on */
 	bool is_running;	/* a thread does what is below */
 	bool is_dead;		/* its requests fail */
+	bool is_opening, has_begun;	/* and has written to the pool since */
+	u64 lag;		/* its clock stood still for so long */
 	u32 slow_read, slow_write;	/* ms, of the next request for the heartbeat */
 	int (*run)(struct host *h);
 	int rc;
@@ -36,8 +38,9 @@ static struct host *whose;	/* the one that runs; NULL: the test itself */
 static _Thread_local struct host *me;
 static u64 now;			/* ms */
 static u64 seed;
-static struct host *owner;	/* whose open succeeded last */
+static struct host *owner;	/* whose opening began to write last */
 static unsigned intrusions;	/* writes of another */
+static u32 stalls;		/* one write in so many is followed by a pause; 0: none */
 
 static u32 roll(u32 n)
 {
@@ -82,7 +85,7 @@ static void pass(u32 ms)
 static u64 clock_now(void *ctx)
 {
 	(void)ctx;
-	return now;
+	return now - (me ? me->lag : 0);
 }
 
 static void clock_sleep(void *ctx, u32 ms)
@@ -163,10 +166,21 @@ static int dev_read(struct mp_dev *d, u64 off, void *buf, size_t len)
 static int dev_write(struct mp_dev *d, u64 off, const void *buf, size_t len, unsigned int flags)
 {
 	struct host *h = (struct host *)d;
+	int rc;
 
-	if (off == MP_BEAT_ADDR)
+	if (off == MP_BEAT_ADDR) {
 		slow(&h->slow_write);
-	return h->is_dead ? -EIO : mem_write(&m.dev, off, buf, len, flags);
+	} else if (h->is_opening && !h->has_begun) {
+		h->has_begun = true;
+		owner = h;
+	} else {
+		intrusions += owner != h;
+	}
+	rc = h->is_dead ? -EIO : mem_write(&m.dev, off, buf, len, flags);
+	/* what is behind it comes later, then */
+	if (off != MP_BEAT_ADDR && stalls && !roll(stalls))
+		pass(roll(3000));
+	return rc;
 }
 
 static int dev_flush(struct mp_dev *d)
@@ -202,6 +216,7 @@ static void setup(void)
 	now = 1000000;
 	owner = NULL;
 	intrusions = 0;
+	stalls = 0;
 }
 
 static void teardown(void)
@@ -223,11 +238,11 @@ static int open_it(struct host *h)
 	int rc;
 
 	h->is_dead = false;
+	h->is_opening = true;
+	h->has_begun = false;
 	rc = mp_pool_open(&dev, 1, 0, &h->pool);
-	if (!rc) {
-		owner = h;
-		h->opens++;
-	}
+	h->is_opening = false;
+	h->opens += !rc;
 	return rc;
 }
 
@@ -255,11 +270,12 @@ static int keep_it(struct host *h)
 
 static int work(struct host *h)
 {
-	int rc = mp_pool_writable(h->pool);
+	struct mp_obj *obj;
+	int rc = alloc_one(h->pool, MP_APPEND, 4096, &obj);
 
 	h->works += !rc;
-	/* nothing passes between the answer and this */
-	intrusions += !rc && owner != h;
+	if (!rc)
+		mp_obj_put(obj);
 	return rc;
 }
 
@@ -313,7 +329,7 @@ static void who_only_reads_looks_first(void)
 	dev = &host[1].dev;
 	begun = now;
 	T_EQ(mp_pool_open(&dev, 1, MP_OPEN_RDONLY, &pool), 0);	/* the other is silent */
-	T_EQ(now - begun, 500);
+	T_EQ(now - begun, 1400);
 	T_EQ(mp_pool_close(pool), 0);
 	teardown();
 }
@@ -474,6 +490,21 @@ static void a_late_heartbeat_brings_nothing_back(void)
 	teardown();
 }
 
+static void of_two_openings_one_succeeds(void)
+{
+	u64 at;
+
+	for (at = 0; at < 490; at += 10) {
+		setup();
+		begin(0, 0, open_silent);
+		begin(1, at, open_silent);
+		play();
+		T_OK(!host[0].rc + !host[1].rc == 1);
+		T_EQ(intrusions, 0);
+		teardown();
+	}
+}
+
 /* a claim is seen in time, and written over when its owner may have looked again */
 static int slow_take_back(struct host *h)
 {
@@ -537,6 +568,115 @@ static void a_device_that_fails_is_tried_again_for_a_while(void)
 	T_EQ(mp_pool_writable(host[0].pool), -EROFS);
 	T_OK(strstr(os_user_error()->oe_text, "MP0127"));
 	T_EQ(mp_pool_beat(host[0].pool), 0);
+	teardown();
+}
+
+/* ---- another pool, another time ---- */
+
+static int stopped_for_long(struct host *h)
+{
+	int rc = open_it(h);
+
+	if (rc)
+		return rc;
+	pass(20000);
+	return work(h);
+}
+
+static u32 create_flags;
+
+static int replace(struct host *h)
+{
+	static const u32 mclass = MP_CAPACITY;
+	struct mp_dev *dev = &h->dev;
+	struct mp_create c = { .mc_name = "other", .mc_ndevs = 1, .mc_dev = &dev,
+			       .mc_mclass = &mclass, .mc_flags = create_flags };
+	int rc;
+
+	owner = h;
+	rc = mp_pool_destroy(&dev, 1);
+	return rc ? rc : mp_pool_create(&c);
+}
+
+static void nothing_is_written_to_the_pool_that_came_after(void)
+{
+	for (create_flags = 0; create_flags <= MP_CREATE_MULTIHOST;
+	     create_flags += MP_CREATE_MULTIHOST) {
+		setup();
+		begin(0, 0, stopped_for_long);
+		begin(1, 3000, replace);
+		play();
+		T_EQ(host[1].rc, 0);
+		T_EQ(host[0].rc, -EROFS);
+		T_EQ(intrusions, 0);
+		teardown();
+	}
+}
+
+static int create_over(struct host *h)
+{
+	static const u32 mclass = MP_CAPACITY;
+	struct mp_dev *dev = &h->dev;
+	struct mp_create c = { .mc_name = "other", .mc_ndevs = 1, .mc_dev = &dev,
+			       .mc_mclass = &mclass, .mc_flags = MP_CREATE_FORCE };
+
+	return mp_pool_create(&c);
+}
+
+static void force_stops_at_a_living_host(void)
+{
+	setup();
+	begin(0, 0, open_keep);
+	begin(1, 2000, create_over);
+	play();
+	T_EQ(host[0].rc, 0);
+	T_EQ(host[1].rc, -EBUSY);
+	T_EQ(intrusions, 0);
+	/* not at one that is dead */
+	die(&host[0]);
+	T_EQ(create_over(&host[1]), 0);
+	teardown();
+}
+
+/* its machine was suspended, and so was its clock */
+static int frozen(struct host *h)
+{
+	int rc = open_it(h);
+
+	if (rc)
+		return rc;
+	pass(100);
+	pass(5000);
+	h->lag = 5000;
+	pass(200);
+	mp_pool_beat(h->pool);
+	return work(h);
+}
+
+static void a_clock_that_stood_still_is_noticed(void)
+{
+	setup();
+	begin(0, 0, frozen);
+	begin(1, 2000, open_keep);
+	play();
+	T_EQ(host[1].rc, 0);
+	T_EQ(host[0].rc, -EROFS);
+	T_EQ(intrusions, 0);
+	teardown();
+}
+
+static void an_open_that_fails_changes_nothing(void)
+{
+	u8 *was = malloc(SIZE);
+
+	setup();
+	T_EQ(open_it(&host[0]), 0);
+	close_it(&host[0]);
+	memset(m.now + MP_SB_AREA, 0x5a, 512u << 10);
+	memcpy(was, m.now, SIZE);
+	T_EQ(open_it(&host[0]), -EUCLEAN);
+	T_EQ(memcmp(was, m.now, SIZE), 0);
+	free(was);
 	teardown();
 }
 
@@ -623,6 +763,7 @@ static void never_do_two_write(void)
 	for (round = 0; round < rounds; round++) {
 		setup();
 		seed = from * 1000003 + round;
+		stalls = 60;
 		for (i = 0; i < HOSTS; i++)
 			begin(i, roll(2000), live);
 		play();
@@ -650,9 +791,14 @@ int main(void)
 	T_RUN(stopped_and_alone_it_goes_on);
 	T_RUN(a_late_heartbeat_makes_no_owner);
 	T_RUN(a_late_heartbeat_brings_nothing_back);
+	T_RUN(of_two_openings_one_succeeds);
 	T_RUN(a_claim_is_taken_back_in_time_or_not_at_all);
 	T_RUN(of_two_claims_the_later_one_counts);
 	T_RUN(a_device_that_fails_is_tried_again_for_a_while);
+	T_RUN(nothing_is_written_to_the_pool_that_came_after);
+	T_RUN(force_stops_at_a_living_host);
+	T_RUN(a_clock_that_stood_still_is_noticed);
+	T_RUN(an_open_that_fails_changes_nothing);
 	T_RUN(it_begins_and_ends_with_the_property);
 	T_RUN(never_do_two_write);
 	return t_done();
