@@ -439,7 +439,9 @@ ssize_t mpk_obj_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	/* the flush sleeps: not in the submitter, and not in an interrupt */
 	if (is_dsync && !is_sync_kiocb(iocb) && (iocb->ki_flags & IOCB_NOWAIT))
 		return -EAGAIN;
-	if ((iocb->ki_flags & IOCB_NOWAIT) && mp_pool_would_wait(on->on_pool->pl_core))
+	/* but never one of several in flight: the next would overtake it */
+	if (is_sync_kiocb(iocb) && (iocb->ki_flags & IOCB_NOWAIT) &&
+	    mp_pool_would_wait(on->on_pool->pl_core))
 		return -EAGAIN;
 	w = kzalloc(sizeof(*w), GFP_KERNEL);
 	if (!w)

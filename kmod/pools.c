@@ -380,6 +380,8 @@ static void pool_unload(struct mpk_pool *pool)
 {
 	cancel_delayed_work_sync(&pool->pl_discard_work);
 	cancel_delayed_work_sync(&pool->pl_beat_work);
+	/* the last heartbeat, in the close, may meet a device that has gone */
+	mp_pool_on_fault(pool->pl_core, NULL, NULL);
 	cancel_work_sync(&pool->pl_fault_work);
 	/* nothing is left that holds an object: only a bug could make it refuse */
 	WARN_ON_ONCE(mp_pool_close(pool->pl_core));

@@ -188,7 +188,7 @@ int mp_pool_set(struct mp_pool *pool, const struct mp_set *set)
 		mp_class_reserve(pool);
 		mutex_unlock(&pool->p_lock);
 		if (!(pool->p_sb->sb_ro_compat & MP_RO_MULTIHOST))
-			mp_own_leave(&pool->p_own, false);
+			mp_own_leave(&pool->p_own);
 	}
 	change_end(pool, &ch);
 	return rc;
@@ -400,10 +400,8 @@ static int add_run(struct addition *ad, struct change *ch)
 		rc = add_read_back(ad, sb);
 	if (rc) {
 		/* not to be taken for left-overs of a crash; what cannot be erased is one */
-		for (i = 0; i < ad->ad_touched; i++) {
-			ad->ad_dev[i]->d_pool = NULL;	/* whatever has become of the pool */
+		for (i = 0; i < ad->ad_touched; i++)
 			mp_sb_erase(ad->ad_dev[i], ad->ad_pdev[i]->pd_sb, ch->ch_buf);
-		}
 		os_free(sb);
 		return rc;
 	}

@@ -131,6 +131,7 @@ struct mp_own {
 	u8 *ow_buf, *ow_was;	/* MP_BLOCK bytes each: what is read and written; at the claim */
 	u32 ow_state;		/* enum mp_own_state; changed with release under ow_lock */
 	u64 ow_good;		/* ms: when the last heartbeat that counted began; as ow_state */
+	bool ow_has_written;	/* the pool is another since the claim */
 	u64 ow_next;		/* ms: when the next step is due; ow_lock */
 	struct mp_beat ow_beat;	/* what we wrote last; ow_lock */
 };
@@ -199,8 +200,10 @@ int mp_own_look(struct mp_dev *home, const struct mp_sb *sb);
 int mp_own_look_at(struct mp_dev *dev);
 /* from now on, of a pool that no other host could have opened */
 int mp_own_begin(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb);
-/* frees the block, if it is ours beyond doubt, or leaves it as it was found */
-void mp_own_leave(struct mp_own *own, bool is_as_before);
+/* frees the block, if it is ours beyond doubt; or leaves it as it was found: !ow_has_written */
+void mp_own_leave(struct mp_own *own);
+/* is it so long since the last heartbeat that counted that nothing may be written? */
+bool mp_own_is_late(struct mp_own *own);
 /* returns when this host may write, or the pool has failed */
 void mp_own_wait(struct mp_pool *pool);
 

@@ -35,7 +35,7 @@ void mp_pool_free(struct mp_pool *pool)
 	u32 i;
 
 	/* all that was written is on the devices, as far as anybody was told: others may come */
-	mp_own_leave(&pool->p_own, !pool->p_is_open);
+	mp_own_leave(&pool->p_own);
 	mp_own_fini(&pool->p_own);
 	if (pool->p_md.md_buf)
 		mp_md_fini(pool);
@@ -537,6 +537,7 @@ static int activate(struct mp_pool *pool)
 	u32 i;
 	int rc = next && buf ? 0 : mp_err(MP_NOMEM, "superblock");
 
+	pool->p_own.ow_has_written = true;
 	/* of ours there is room for the next frame: INV-8. Before anything is written */
 	if (!rc && !CHECK(164, !mp_md_room(pool, 0)))
 		rc = mp_err(MP_MD_RECORD, "%llu objects are more than a log of %llu bytes holds",

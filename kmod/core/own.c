@@ -117,8 +117,8 @@ static void counts(struct mp_own *own, u64 begin)
 static int watch(struct mp_own *own, u32 ms)
 {
 	struct mp_beat first, be;
-	u64 end = os_now_ms() + ms;
 	int rc = block_read(own);
+	u64 end = os_now_ms() + ms;
 
 	if (rc || !mp_beat_decode(own->ow_buf, own->ow_uuid, &first) || !first.be_claim)
 		return rc;
@@ -198,6 +198,7 @@ int mp_own_begin(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb
 
 	mutex_lock(&own->ow_lock);
 	rc = own_take(own, home, sb);
+	own->ow_has_written = true;
 	if (!rc)
 		rc = block_write(own);
 	if (!rc)
@@ -206,7 +207,7 @@ int mp_own_begin(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb
 	return rc;
 }
 
-void mp_own_leave(struct mp_own *own, bool is_as_before)
+void mp_own_leave(struct mp_own *own)
 {
 	struct mp_dev *dev = own->ow_dev;
 
@@ -214,7 +215,7 @@ void mp_own_leave(struct mp_own *own, bool is_as_before)
 	if (own->ow_state == MP_OWN_ALONE && os_now_ms() - own->ow_good < LATE_MS &&
 	    !block_read(own) && block_is_ours(own)) {
 		own->ow_beat.be_claim = 0;
-		if (is_as_before)
+		if (!own->ow_has_written)
 			dev->d_ops->write(dev, MP_BEAT_ADDR, own->ow_was, MP_BLOCK, MP_DEV_BEAT);
 		else
 			block_write(own);
@@ -225,15 +226,23 @@ void mp_own_leave(struct mp_own *own, bool is_as_before)
 
 /* ---- being there ---- */
 
+/* @rc of mp_pool_fail(), which comes first: then writers hear that there is nothing to wait for */
+static int lose(struct mp_pool *pool, int rc)
+{
+	state_set(&pool->p_own, MP_OWN_LOST);
+	return rc;
+}
+
 static int lost(struct mp_pool *pool)
 {
 	struct mp_own *own = &pool->p_own;
 	struct mp_beat be;
 
 	mp_beat_decode(own->ow_buf, own->ow_uuid, &be);
-	state_set(own, MP_OWN_LOST);
-	return mp_pool_fail(pool, MP_HOST_LOST, -EIO, "%s: the heartbeat there is that of host %s",
-			    own->ow_dev->d_path, be.be_host[0] ? be.be_host : "(unknown)");
+	return lose(pool, mp_pool_fail(pool, MP_HOST_LOST, -EIO,
+				       "%s: the heartbeat there is that of host %s",
+				       own->ow_dev->d_path,
+				       be.be_host[0] ? be.be_host : "(unknown)"));
 }
 
 /*
@@ -251,14 +260,15 @@ static int generation_check(struct mp_pool *pool)
 	mutex_lock(&pool->p_lock);
 	gen = pool->p_sb_gen;
 	mutex_unlock(&pool->p_lock);
-	if (rc != -ENOMEM &&
+	/* what cannot be read may be the newest copy: tried again */
+	if (!rc && found.f_io)
+		rc = -EIO;
+	if (rc != -ENOMEM && rc != -EIO &&
 	    !CHECK(187, !rc && sb->sb_state == MP_SB_ACTIVE && sb->sb_gen == gen &&
-			!memcmp(sb->sb_uuid, own->ow_uuid, MP_UUID_LEN))) {
-		state_set(own, MP_OWN_LOST);
-		rc = mp_pool_fail(pool, MP_HOST_LOST, -EIO,
-				  "%s: the pool there is not as it was when the heartbeat stopped",
-				  own->ow_dev->d_path);
-	}
+			!memcmp(sb->sb_uuid, own->ow_uuid, MP_UUID_LEN)))
+		rc = lose(pool, mp_pool_fail(pool, MP_HOST_LOST, -EIO,
+					     "%s: the pool is not as it was when the heartbeat "
+					     "stopped", own->ow_dev->d_path));
 	os_free(sb);
 	return rc;
 }
@@ -339,11 +349,9 @@ static void step(struct mp_pool *pool)
 		rc = claim_anew(pool);
 	else if (own->ow_state == MP_OWN_WAIT)
 		rc = look_again(pool, now);
-	if (rc && own->ow_state != MP_OWN_LOST && os_now_ms() - own->ow_good >= LATE_MS) {
-		state_set(own, MP_OWN_LOST);
-		mp_pool_fail(pool, MP_HOST_IO, rc, "%s: heartbeat: error %d",
-			     own->ow_dev->d_path, rc);
-	}
+	if (rc && own->ow_state != MP_OWN_LOST && os_now_ms() - own->ow_good >= LATE_MS)
+		lose(pool, mp_pool_fail(pool, MP_HOST_IO, rc, "%s: heartbeat: error %d",
+					own->ow_dev->d_path, rc));
 }
 
 u32 mp_pool_beat(struct mp_pool *pool)
@@ -361,25 +369,30 @@ u32 mp_pool_beat(struct mp_pool *pool)
 	return ms;
 }
 
-static bool is_late(struct mp_own *own)
+bool mp_own_is_late(struct mp_own *own)
 {
+	u64 good = smp_load_acquire(&own->ow_good);	/* before the time: it may change */
+
 	return !CHECK(186, smp_load_acquire(&own->ow_state) == MP_OWN_LOST ||
-			   os_now_ms() - smp_load_acquire(&own->ow_good) < LATE_MS);
+			   os_now_ms() - good < LATE_MS);
 }
 
 bool mp_pool_would_wait(struct mp_pool *pool)
 {
-	return mp_pool_has_beat(pool) && is_late(&pool->p_own);
+	return mp_pool_has_beat(pool) && mp_own_is_late(&pool->p_own);
 }
 
 void mp_own_wait(struct mp_pool *pool)
 {
 	struct mp_own *own = &pool->p_own;
 
-	while (smp_load_acquire(&own->ow_state) != MP_OWN_OFF && is_late(own)) {
+	/* nobody else does while it is being opened */
+	if (!pool->p_is_open && mp_pool_has_beat(pool))
+		mp_pool_beat(pool);
+	while (smp_load_acquire(&own->ow_state) != MP_OWN_OFF && mp_own_is_late(own)) {
 		u32 ms = mp_pool_beat(pool);
 
-		if (ms && is_late(own))
+		if (ms && mp_own_is_late(own))
 			os_sleep_ms(ms);
 	}
 }

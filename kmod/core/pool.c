@@ -9,7 +9,7 @@
  */
 #include "core.h"
 
-#define ZERO_STEP	(64ull << 20)	/* bytes */
+#define STEP	(4ull << 20)	/* bytes of a request that must not be late, INV-25 */
 
 /* ---- fail-stop ---- */
 
@@ -141,7 +141,7 @@ int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len)
 	if (dev->d_ops->zero) {
 		/* a step takes seconds where the device has no command for it */
 		for (; len && !rc; off += step, len -= step) {
-			step = min_t(u64, len, ZERO_STEP);
+			step = min_t(u64, len, STEP);
 			rc = mp_pool_writable(pool);
 			if (!rc)
 				rc = dev->d_ops->zero(dev, off, step);
@@ -184,6 +184,8 @@ int mp_pool_discard_step(struct mp_pool *pool, u64 max_bytes)
 
 	if (mp_pool_writable(pool))
 		return 0;
+	if (mp_pool_has_beat(pool))
+		max_bytes = min_t(u64, max_bytes, STEP);
 	mutex_lock(&pool->p_lock);
 	for (i = 0; i < pool->p_ndevs && !f; i++) {
 		pd = pool->p_dev[i];
@@ -661,10 +663,19 @@ static int doom_run(struct doom *all, u8 *buf)
 	return rc || all->n ? rc : mp_err(MP_NOTMEMBER, "no member device was given");
 }
 
-/* The home device says at once that the pool is destroyed: no other host opens it any more. */
-static int doom_claimed(struct doom *all, u8 *buf)
+static void doom_fini(struct doom *all)
 {
+	while (all->n)
+		os_free(all->d[--all->n].sb);
+	all->gen = 0;
+}
+
+/* The home device says at once that the pool is destroyed: no other host opens it any more. */
+static int doom_claimed(struct doom *all, struct mp_dev **dev, u32 ndevs, u8 *buf)
+{
+	u8 uuid[MP_UUID_LEN];
 	struct mp_own own;
+	u32 i;
 	int rc;
 
 	if (!all->n || all->d[0].sb->sb_slot || all->d[0].sb->sb_state != MP_SB_ACTIVE ||
@@ -673,9 +684,18 @@ static int doom_claimed(struct doom *all, u8 *buf)
 	memset(&own, 0, sizeof(own));
 	mp_own_init(&own);
 	rc = mp_own_claim(&own, all->d[0].dev, all->d[0].sb);
+	/* what they say counts from now on */
+	memcpy(uuid, all->d[0].sb->sb_uuid, MP_UUID_LEN);
+	doom_fini(all);
+	for (i = 0; i < ndevs && !rc; i++)
+		rc = doom_add(all, dev[i]);
+	if (!rc && (!all->n || all->d[0].sb->sb_slot ||
+		    memcmp(uuid, all->d[0].sb->sb_uuid, MP_UUID_LEN) || mp_own_is_late(&own)))
+		rc = mp_err(MP_HOST_BUSY, "another host has changed or may change the pool");
+	own.ow_has_written = true;
 	if (!rc)
 		rc = doom_run(all, buf);
-	mp_own_leave(&own, false);
+	mp_own_leave(&own);
 	mp_own_fini(&own);
 	return rc;
 }
@@ -692,9 +712,9 @@ int mp_pool_destroy(struct mp_dev **dev, u32 ndevs)
 	for (i = 0; i < ndevs && !rc; i++)
 		rc = doom_add(all, dev[i]);
 	if (!rc)
-		rc = doom_claimed(all, buf);
-	for (i = 0; all && i < all->n; i++)
-		os_free(all->d[i].sb);
+		rc = doom_claimed(all, dev, ndevs, buf);
+	if (all)
+		doom_fini(all);
 	os_free(all);
 	os_free_io(buf);
 	return rc;

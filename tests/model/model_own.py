@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Model of the heartbeat that keeps hosts apart (kmod/core/own.c, INV-24).
+"""Model of the heartbeat that keeps hosts apart (kmod/core/own.c, INV-25).
 
 Modelled: one block that hosts read and write, whole but with any delay between the two;
 clocks that run at one speed and are never compared; hosts that stop for as long as they

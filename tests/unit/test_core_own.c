@@ -24,6 +24,7 @@ struct host {
 	bool is_opening, has_begun;	/* and has written to the pool since */
 	u64 lag;		/* its clock stood still for so long */
 	u32 slow_read, slow_write;	/* ms, of the next request for the heartbeat */
+	u32 slow_flush;			/* ms, of each */
 	int (*run)(struct host *h);
 	int rc;
 	pthread_t thread;
@@ -185,6 +186,8 @@ static int dev_write(struct mp_dev *d, u64 off, const void *buf, size_t len, uns
 
 static int dev_flush(struct mp_dev *d)
 {
+	if (me && me->slow_flush)
+		pass(me->slow_flush);
 	return ((struct host *)d)->is_dead ? -EIO : mem_flush(&m.dev);
 }
 
@@ -571,6 +574,44 @@ static void a_device_that_fails_is_tried_again_for_a_while(void)
 	teardown();
 }
 
+static int open_slowly(struct host *h)
+{
+	h->slow_flush = 200;
+	return open_keep(h);
+}
+
+static void an_open_keeps_its_heartbeat_while_it_writes(void)
+{
+	setup();
+	begin(0, 0, open_slowly);
+	begin(1, 1300, open_silent);
+	play();
+	T_EQ(host[0].rc, 0);
+	T_EQ(host[1].rc, -EBUSY);
+	T_EQ(intrusions, 0);
+	teardown();
+}
+
+static int destroy_late(struct host *h)
+{
+	struct mp_dev *dev = &h->dev;
+
+	h->slow_read = 5000;	/* of the first look at the block: another comes meanwhile */
+	return mp_pool_destroy(&dev, 1);
+}
+
+static void a_destroy_that_was_stopped_destroys_nothing(void)
+{
+	setup();
+	begin(0, 0, destroy_late);
+	begin(1, 1000, open_keep);
+	play();
+	T_EQ(host[1].rc, 0);
+	T_EQ(host[0].rc, -EBUSY);
+	T_EQ(intrusions, 0);
+	teardown();
+}
+
 /* ---- another pool, another time ---- */
 
 static int stopped_for_long(struct host *h)
@@ -795,6 +836,8 @@ int main(void)
 	T_RUN(a_claim_is_taken_back_in_time_or_not_at_all);
 	T_RUN(of_two_claims_the_later_one_counts);
 	T_RUN(a_device_that_fails_is_tried_again_for_a_while);
+	T_RUN(an_open_keeps_its_heartbeat_while_it_writes);
+	T_RUN(a_destroy_that_was_stopped_destroys_nothing);
 	T_RUN(nothing_is_written_to_the_pool_that_came_after);
 	T_RUN(force_stops_at_a_living_host);
 	T_RUN(a_clock_that_stood_still_is_noticed);

@@ -303,6 +303,26 @@ static void shrunk_device_is_refused(void)
 	rig_fini(&r);
 }
 
+static void larger_sectors_do_or_are_refused(void)
+{
+	u64 writes;
+
+	rig_init(&r, 1, 8 << 20);
+	T_EQ(rig_open(&r), 0);
+	add_objs(&r, 3);
+	T_EQ(mp_pool_close(r.pool), 0);
+	r.pool = NULL;
+	writes = r.m[0].writes;
+	r.m[0].dev.d_sector = 2 * MP_BLOCK;
+	T_EQ(rig_open(&r), -EOPNOTSUPP);
+	T_EQ(r.m[0].writes, writes);
+	r.m[0].dev.d_sector = MP_BLOCK;
+	T_EQ(rig_open(&r), 0);
+	T_EQ(count_objs(&r), 3);
+	add_objs(&r, 1);
+	rig_fini(&r);
+}
+
 /* power cuts after every write of create and destroy: a pool or none */
 static void create_and_destroy_cut_anywhere_leave_a_pool_or_none(void)
 {
@@ -857,6 +877,7 @@ int main(void)
 	T_RUN(damage_of_the_first_bytes_leaves_the_other_copies);
 	T_RUN(stale_missing_and_duplicate_members_are_refused);
 	T_RUN(shrunk_device_is_refused);
+	T_RUN(larger_sectors_do_or_are_refused);
 	T_RUN(create_and_destroy_cut_anywhere_leave_a_pool_or_none);
 	T_RUN(verify_dump_and_map_read_only);
 	T_RUN(roots_are_atomic_and_ordered);
