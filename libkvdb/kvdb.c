@@ -150,7 +150,7 @@ static int collect(struct mpool *mp, uint64_t *count)
 	struct mpool_obj_info oi[64];
 	uint64_t ids[64], after = 0;
 	size_t k;
-	int i, n, err = 0;
+	int i, n = 0, err = 0;
 
 	*count = 0;
 	while (!err && (n = mpool_objects(mp, after, 0, oi, 64)) > 0) {
@@ -162,7 +162,7 @@ static int collect(struct mpool *mp, uint64_t *count)
 		err = k ? kv_objs_delete(mp, ids, k) : 0;
 		*count += k;
 	}
-	return err;
+	return err || n >= 0 ? err : kv_error_mpool(n);
 }
 
 static int super_make(const struct kvdb_opts *o, struct kv_mdc_super *s)
@@ -365,7 +365,7 @@ static int open_runs(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_mdc_
 	return err;
 }
 
-int kv_db_load_kvs(struct kvdb *db, bool with_runs)
+int kv_db_load_kvs(struct kvdb *db, uint32_t from, bool with_runs)
 {
 	struct kv_mdc_state *st = &db->d_mdc->m_st;
 	struct kvdb_kvs *kvs;
@@ -374,7 +374,7 @@ int kv_db_load_kvs(struct kvdb *db, bool with_runs)
 
 	db->d_next_kvs_id = st->st_super.ms_next_kvs;
 	atomic_store(&db->d_next_run, st->st_super.ms_next_run);
-	for (i = 0; i < st->st_nkvs && !err; i++) {
+	for (i = from; i < st->st_nkvs && !err; i++) {
 		const struct kv_mdc_kvs *mk = &st->st_kvs[i];
 
 		err = kv_props_check(&mk->mk_props, mk->mk_name);
@@ -450,7 +450,7 @@ static int start(struct kvdb *db)
 	int err = kv_time_start(db);
 
 	if (!err)
-		err = kv_db_load_kvs(db, true);
+		err = kv_db_load_kvs(db, 0, true);
 	if (!err)
 		err = db->d_at_ckpt ? kv_ckpt_numbers(db) : kv_recover(db, db->d_rdonly);
 	if (err || db->d_rdonly)

@@ -93,7 +93,7 @@ int kv_opts_take(const struct kvdb_opts *in, uint32_t flags, struct kvdb_opts *o
 /* kvdb.c: everything up to the opened runs; verify.c uses it with is_check */
 int kv_pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly, struct mpool **out);
 int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, bool is_rdonly);
-int kv_db_load_kvs(struct kvdb *db, bool with_runs);
+int kv_db_load_kvs(struct kvdb *db, uint32_t from, bool with_runs);
 void kv_db_detach(struct kvdb *db);
 /*
  * After an attempt to open at a checkpoint: what a writer changes below a look can look like

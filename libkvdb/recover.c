@@ -59,6 +59,8 @@ struct recovery {
 	uint64_t rv_b, rv_floor;	/* smallest and largest durable horizon */
 	uint64_t rv_d0, rv_d;
 	uint64_t rv_epoch, rv_seq;	/* newest seen anywhere */
+	uint32_t rv_incarnation;	/* the same, */
+	uint64_t rv_newest;		/* and the object that has a frame of it */
 	struct rv_seg *rv_seg;		/* ascending object id */
 	uint32_t rv_n;
 	struct rv_desc *rv_desc;
@@ -223,6 +225,14 @@ static int frame_add(struct rv_seg *vs, uint32_t n, const struct kv_frame_hdr *h
 	return 0;
 }
 
+static void see_incarnation(struct recovery *rv, const struct kv_frame_hdr *h)
+{
+	if (h->fh_incarnation > rv->rv_incarnation) {
+		rv->rv_incarnation = h->fh_incarnation;
+		rv->rv_newest = h->fh_obj;
+	}
+}
+
 /*
  * Frames after the first bad one are not replayed, but no epoch reuses their numbers (RV4), and
  * they prove that what was written before them had been durable (RV17).
@@ -239,6 +249,7 @@ static int see_tail(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32
 		if (kv_frame_decode(p, (uint32_t)rv->rv_db->d_tag, vs->vs_seg->sg_id, off,
 				    limit - off, &h))
 			continue;
+		see_incarnation(rv, &h);
 		if (h.fh_epoch > rv->rv_epoch)
 			rv->rv_epoch = h.fh_epoch;
 		/* what an older incarnation left behind its cut proves nothing */
@@ -260,6 +271,8 @@ static int judge_frame(struct recovery *rv, struct rv_seg *vs, uint32_t off, uin
 	int rc = kv_frame_decode(p, (uint32_t)rv->rv_db->d_tag, vs->vs_seg->sg_id, off,
 				 limit - off, h);
 
+	if (!rc)
+		see_incarnation(rv, h);
 	if (!rc && !rv->rv_hole && !follows(rv, vs, h, incarnation))
 		rc = 1;
 	return rc ? rc : !kv_frame_check_payload(p, h);
@@ -510,6 +523,14 @@ static int check_lost(struct recovery *rv)
 			if (!CHECK(432, st->st_kvs[i].mk_run[j].rd_newest_epoch <= rv->rv_d0))
 				return lost("a run holds records of a later epoch than the logs",
 					    st->st_kvs[i].mk_run[j].rd_newest_epoch, rv->rv_d0);
+	/* RV21: an incarnation's record is durable before its first frame */
+	if (!CHECK(579, rv->rv_incarnation <= st->st_inc.mi_incarnation)) {
+		rv->rv_db->d_mdc->m_is_cut = true;
+		return kv_error(-EUCLEAN, "MP0961", "device lost acknowledged writes: object %llu "
+				"was written in incarnation %u, the metadata ends with %u",
+				(unsigned long long)rv->rv_newest, rv->rv_incarnation,
+				st->st_inc.mi_incarnation);
+	}
 	if (!CHECK(433, rv->rv_d >= st->st_inc.mi_d))
 		return lost("the last recovery reached a later epoch", st->st_inc.mi_d, rv->rv_d);
 	for (i = 0; i < rv->rv_n; i++) {
@@ -620,6 +641,7 @@ static int find_store(struct recovery *rv, struct rv_seg *vs, uint32_t id, struc
 	*out = kv_kvs_by_id(rv->rv_db, id);
 	if (*out || rv->rv_hole || CHECK(577, id < rv->rv_st->st_super.ms_next_kvs))
 		return 0;
+	rv->rv_db->d_mdc->m_is_cut = true;
 	return kv_error(-EUCLEAN, "MP0961", "device lost acknowledged writes: object %llu has "
 			"records of store %u, which was made after all that the metadata tells",
 			(unsigned long long)vs->vs_seg->sg_id, id);
@@ -802,8 +824,43 @@ static int orphan_add(struct recovery *rv, uint64_t id)
 	return 0;
 }
 
+/* RV21: a key block of a store that was never made lost more than its own record. */
+static int orphan_check(struct recovery *rv, const struct mpool_obj_info *oi)
+{
+	struct kvdb *db = rv->rv_db;
+	uint32_t next = rv->rv_st->st_super.ms_next_kvs, kvs;
+	struct mpool_obj *obj;
+	struct kv_kfoot *f;
+	uint8_t *page;
+	int err;
+
+	if (oi->length < 2 * KV_PAGE || oi->length > KV_KBLOCK_MAX)
+		return 0;
+	f = malloc(sizeof(*f));
+	page = aligned_alloc(KV_PAGE, KV_PAGE);
+	err = f && page ? mpool_obj_open(db->d_mp, oi->id, &obj) : -ENOMEM;
+	if (!err) {
+		err = kv_dev_read(db, obj, KV_READ_KEY, oi->length - KV_PAGE, page, KV_PAGE);
+		mpool_obj_close(obj);
+	}
+	kvs = err ? 0 : kv_le32(page + 24);
+	/* what cannot be read, or is none, says nothing */
+	if (!err && !kv_kfoot_decode(page, kv_le32(page + KV_PAGE - 4), db->d_tag, oi->id, kvs,
+				     (uint32_t)oi->length, f) && !CHECK(580, kvs < next)) {
+		db->d_mdc->m_is_cut = true;
+		err = kv_error(-EUCLEAN, "MP0961", "device lost acknowledged writes: object %llu "
+			       "has keys of store %u, which was made after all that the metadata "
+			       "tells", (unsigned long long)oi->id, kvs);
+	} else if (err != -ENOMEM) {
+		err = 0;
+	}
+	free(page);
+	free(f);
+	return err;
+}
+
 /* Objects of dropped runs are named by the container; others must be newer than its checkpoint. */
-static int find_orphans(struct recovery *rv)
+static int find_orphans(struct recovery *rv, bool is_check)
 {
 	struct kvdb *db = rv->rv_db;
 	struct kv_mdc_state *st = rv->rv_st;
@@ -830,13 +887,15 @@ static int find_orphans(struct recovery *rv)
 				err = kv_ckpt_holds_all(db) ? 0 : orphan_add(rv, after);
 			} else if (CHECK(437, after > st->st_inc.mi_ckpt)) {
 				strange++;
-				err = orphan_add(rv, after);
+				err = orphan_check(rv, &oi[i]);
+				if (!err)
+					err = orphan_add(rv, after);
 			}
 		}
 	}
 	free(listed);
 	free(named);
-	if (!err && !CHECK(438, strange <= ORPHANS_FEW ||
+	if (!err && !is_check && !CHECK(438, strange <= ORPHANS_FEW ||
 			   (strange <= ORPHANS_MAX && strange <= objects / 100)))
 		err = kv_error(-EUCLEAN, "MP0962",
 			       "%llu of %llu objects belong to no run: more than a crash leaves; "
@@ -982,10 +1041,11 @@ static int recover(struct recovery *rv, bool rdonly)
 	err = check_numbers(rv->rv_st->st_inc.mi_incarnation, set_numbers(rv));
 	for (i = 0; i < rv->rv_n && !err; i++)
 		err = replay_seg(rv, &rv->rv_seg[i]);
+	if (!err)
+		err = find_orphans(rv, rdonly);
 	if (err || rdonly)
 		return err;
-	err = find_orphans(rv);
-	if (!err && kv_ckpt_holds_all(db))
+	if (kv_ckpt_holds_all(db))
 		err = name_orphans(rv);
 	if (!err)
 		err = commit_incarnation(rv);

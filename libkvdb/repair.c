@@ -808,11 +808,12 @@ static int repair_all(struct repair *rp)
 	struct kvdb_problem kp = { .p.is_damage = 1 };
 	bool is_lossy = db->d_mdc->m_is_cut;
 	int err = guess(rp);
+	uint32_t n;
 
 	if (!err)
 		err = kv_time_start(db);
 	if (!err)
-		err = kv_db_load_kvs(db, false);
+		err = kv_db_load_kvs(db, 0, false);
 	if (err)
 		return err;
 	/* a container that ends too early knows no newer incarnation, nor what is missing */
@@ -823,6 +824,13 @@ static int repair_all(struct repair *rp)
 		    kvdb_error_detail()->text);
 		is_lossy = true;
 		err = 0;
+		/* more stores than the container knows, if that is why */
+		n = st->st_nkvs;
+		if (!rp->rp_sum.is_guess)
+			err = guess(rp);
+		if (!err)
+			err = kv_db_load_kvs(db, n, false);
+		rp->rp_sum.is_guess = 1;
 	}
 	if (!err && is_lossy)
 		err = kv_recover_lossy(db, on_hole, rp);

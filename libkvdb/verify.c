@@ -363,7 +363,7 @@ static int check_checkpoints(struct verify *v)
 
 static int check_all(struct verify *v)
 {
-	int err = kv_db_load_kvs(v->v_db, false);
+	int err = kv_db_load_kvs(v->v_db, 0, false);
 
 	if (!err)
 		err = check_runs(v, &v->v_db->d_mdc->m_st);

@@ -61,7 +61,7 @@ static void recovery_builds_on_nothing_volatile(void)
 	memset(&db, 0, sizeof(db));
 	T_EQ(kv_db_attach(&db, POOL, &opts, false), 0);
 	dirty(db.d_mp);
-	T_EQ(kv_db_load_kvs(&db, false), 0);
+	T_EQ(kv_db_load_kvs(&db, 0, false), 0);
 	sim_log_init(&log, 0);
 	sim.s_log = &log;
 	T_EQ(kv_recover(&db, false), 0);
@@ -318,7 +318,7 @@ static void a_frame_that_changes_between_two_reads_fails_the_open(void)
 	memset(&db, 0, sizeof(db));
 	T_EQ(kv_db_attach(&db, POOL, &opts, true), 0);
 	db.d_budget.b_slab_bytes = 0;
-	T_EQ(kv_db_load_kvs(&db, false), 0);
+	T_EQ(kv_db_load_kvs(&db, 0, false), 0);
 	T_EQ(kv_recover(&db, true), -EUCLEAN);
 	T_EQ(times_read, 2);
 	T_OK(strstr(kvdb_error_detail()->text, "changed between two reads"));

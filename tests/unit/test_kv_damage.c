@@ -428,18 +428,46 @@ static void a_transaction(void)
 	T_EQ(kvdb_close(db), 0);
 }
 
+/* Values lie in key blocks, and of the log nothing is left. */
+static void small_values(void)
+{
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+
+	make_db();
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+	T_EQ(kvdb_kvs_create(db, "b", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "b", &kvs), 0);
+	T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(kvdb_close(db), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		T_EQ(kvdb_open(POOL, &opts, &db), 0);
+		T_EQ(kvdb_close(db), 0);
+	}
+}
+
+/* The store. What is in it no log tells any more: DESIGN.md, RV21. */
+static bool has_small(struct kvdb *db)
+{
+	struct kvdb_kvs *kvs;
+
+	return !kvdb_kvs_open(db, "b", &kvs);
+}
+
 static void (*const workloads[])(void) = {
-	one_session, several_sessions, much_that_was_replaced, a_transaction
+	one_session, several_sessions, much_that_was_replaced, a_transaction, small_values
 };
 
 /*
  * Zeros from each block of the container to its end, which its logs cannot tell from what was
  * never written: the open fails, or all is there.
  */
-static void zeros(const struct mpool_extent *e, unsigned *refused, unsigned *whole)
+static void zeros(const struct mpool_extent *e, bool is_small, unsigned *refused, unsigned *whole)
 {
 	static const uint8_t zero[1u << 20];
 	uint64_t off, used = used_of(e);
+	struct kvdb_repair rp;
 	struct kvdb *db;
 	int err;
 
@@ -449,6 +477,7 @@ static void zeros(const struct mpool_extent *e, unsigned *refused, unsigned *who
 		err = kvdb_open(POOL, &opts, &db);
 		if (!err) {
 			is_filled(db, 'y');
+			T_OK(!is_small || has_small(db));
 			T_EQ(kvdb_close(db), 0);
 			++*whole;
 		} else {
@@ -456,6 +485,9 @@ static void zeros(const struct mpool_extent *e, unsigned *refused, unsigned *who
 			T_STREQ(kvdb_error_detail()->id, "MP0961");
 			err = kvdb_create(POOL, &opts);
 			T_OK(err == -EEXIST || err == -EUCLEAN);
+			memset(&rp, 0, sizeof(rp));
+			T_EQ(kvdb_repair(POOL, &opts, NULL, NULL, NULL, &rp), 0);
+			T_OK(rp.is_guess && rp.keys + rp.found_keys);
 			++*refused;
 		}
 		sim_release(&sim);
@@ -473,7 +505,7 @@ static void zeros_in_the_container_take_nothing_silently(void)
 		workloads[w]();
 		T_EQ(mpool_map(POOL, &oo, keep_log, &l), 0);
 		for (unsigned i = 0; i < l.n; i++)
-			zeros(&l.at[i], &refused, &whole);
+			zeros(&l.at[i], workloads[w] == small_values, &refused, &whole);
 		sim_fini(&sim);
 	}
 	T_OK(refused > 20 && whole > 20);

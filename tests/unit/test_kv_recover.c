@@ -67,7 +67,7 @@ static void up_as(bool rdonly)
 	memset(&db, 0, sizeof(db));
 	o.rollback = rollback;
 	T_EQ(kv_db_attach(&db, dir, &o, rdonly), 0);
-	T_EQ(kv_db_load_kvs(&db, false), 0);
+	T_EQ(kv_db_load_kvs(&db, 0, false), 0);
 	open_err = kv_recover(&db, rdonly);
 	last_desc.epoch = db.d_desc.epoch;
 	last_desc.obj = db.d_desc.obj;
@@ -693,7 +693,7 @@ static void option_that_is_not_known_refuses_the_open_by_name(void)
 	down();
 	memset(&db, 0, sizeof(db));
 	T_EQ(kv_db_attach(&db, dir, &o, false), 0);
-	T_EQ(kv_db_load_kvs(&db, false), -EOPNOTSUPP);
+	T_EQ(kv_db_load_kvs(&db, 0, false), -EOPNOTSUPP);
 	T_OK(strstr(kvdb_error_detail()->text, "store b"));
 	gone();
 }
@@ -775,13 +775,31 @@ static void frames_of_another_incarnation_are_not_read(void)
 {
 	uint64_t e;
 
-	e = fresh_logs(1);
-	db.d_incarnation += 3;
+	fresh_logs(1);
+	again();
+	again();
+	seg_alloc(0);
+	e = db.d_epoch;
+	db.d_incarnation -= 1;
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	again();
 	T_EQ(seen("a", "x", NULL), 0);
 	T_OK(db.d_epoch > e);	/* but its number is not used again */
+	gone();
+}
+
+/* RV21: its record was durable before */
+static void a_frame_of_a_later_incarnation_is_a_lost_write(void)
+{
+	uint64_t e = fresh_logs(1);
+
+	db.d_incarnation += 1;
+	put(0, e, 1, "x", "one", 10);
+	end_epoch(0, e);
+	down();
+	up_lost();
+	T_OK(strstr(kvdb_error_detail()->text, "incarnation"));
 	gone();
 }
 
@@ -860,6 +878,19 @@ static void records_of_a_dropped_store_are_passed_over(void)
 	again();
 	T_EQ(seen("b", "x", NULL), 11);
 	T_EQ(db.d_recovery.replayed, 1);
+	gone();
+}
+
+static void a_record_of_a_store_that_never_was_is_a_lost_write(void)
+{
+	uint64_t e = fresh_logs(1);
+
+	put(0, e, 1, "x", "one", 10);
+	put(0, e, 9, "x", "two", 11);
+	end_epoch(0, e);
+	down();
+	up_lost();
+	T_OK(strstr(kvdb_error_detail()->text, "records of store 9"));
 	gone();
 }
 
@@ -1037,10 +1068,12 @@ int main(void)
 	T_RUN(impossible_key_is_refused);
 	T_RUN(verify_reads_what_open_skips);
 	T_RUN(frames_of_another_incarnation_are_not_read);
+	T_RUN(a_frame_of_a_later_incarnation_is_a_lost_write);
 	T_RUN(read_only_open_writes_nothing);
 	T_RUN(replay_skips_what_the_horizon_covers);
 	T_RUN(order_is_epoch_then_revision);
 	T_RUN(records_of_a_dropped_store_are_passed_over);
+	T_RUN(a_record_of_a_store_that_never_was_is_a_lost_write);
 	T_RUN(unused_segments_are_deleted_live_ones_stay);
 	T_RUN(orphans_are_collected);
 	T_RUN(old_objects_are_left_alone);

@@ -419,18 +419,20 @@ static void cut_small_edits(void)
 			    .e_kind = KV_ENT_INLINE, .e_seq = 1,
 			    .e_val = (const uint8_t *)"v", .e_vlen = 1,
 			    .e_vcrc = mpool_crc32c(0, "v", 1) };
-	struct kv_edit ed = { .ed_kvs = 77, .ed_nadd = 1 };
+	struct kv_edit ed = { .ed_kvs = 1, .ed_nadd = 1 };
 	struct kv_run_build *rb;
 	struct kvdb_opts o;
 	struct kvdb *db;
 	struct kv_run *run;
 
 	opts(&o, KVDB_MANUAL);
-	if (kvdb_open(dir, &o, &db))
+	/* of a store that is dropped meanwhile no edit counts */
+	if (kvdb_open(dir, &o, &db) || kvdb_kvs_create(db, "gone", NULL) ||
+	    kvdb_kvs_drop(db, "gone"))
 		_exit(1);
 	ed.ed_add = &run;
 	for (uint32_t i = 0; i < SMALL_CUT; i++) {
-		if (kv_run_build_open(db, 77, 1, true, &rb) || kv_run_build_add(rb, &e) ||
+		if (kv_run_build_open(db, 1, 1, true, &rb) || kv_run_build_add(rb, &e) ||
 		    kv_run_build_finish(rb, &run))
 			_exit(2);
 		if (kv_mdc_edit(db, &ed) != -ENOENT)
