@@ -10,11 +10,28 @@
 
 #define EDITS	64u	/* in one input */
 
+/* The time that a pool of several hosts waits for passes at once. */
+static u64 now_ms;
+
+static u64 clock_now(void *ctx)
+{
+	(void)ctx;
+	return __atomic_load_n(&now_ms, __ATOMIC_RELAXED);
+}
+
+static void clock_sleep(void *ctx, u32 ms)
+{
+	(void)ctx;
+	__atomic_fetch_add(&now_ms, ms, __ATOMIC_RELAXED);
+}
+
 void fi_init(struct fi *fi, const char *path)
 {
+	static const struct os_user_hooks hooks = { .now_ms = clock_now, .sleep_ms = clock_sleep };
 	static const uint8_t zero[MP_BLOCK];
 	struct sim *s = &fi->fi_sim;
 
+	os_user_hooks_set(&hooks);
 	sim_init(s);
 	if (image_load(s, path))
 		fz_bug("no golden image; run from the top of the source tree");
@@ -108,6 +125,32 @@ static bool edit(struct fi *fi, struct fz *f, bool is_fixed)
 	if (is_fixed)
 		fix(s, d, at);
 	return f->n > 0;
+}
+
+bool fi_is_multihost(const struct fi *fi)
+{
+	const struct sim *s = &fi->fi_sim;
+
+	for (unsigned d = 0; d < s->s_ndev; d++) {
+		for (unsigned i = 0; i < fi->fi_n[d]; i++) {
+			const struct mp_sb_omf *o = (const void *)(s->s_dev[d].d_mem +
+						(uint64_t)fi->fi_block[d][i] * MP_BLOCK);
+
+			if (mp_sb_is_magic(o) && le64toh(o->sb_ro_compat) & MP_RO_MULTIHOST)
+				return true;
+		}
+	}
+	return false;
+}
+
+uint32_t fi_sum(const struct fi *fi)
+{
+	const struct sim *s = &fi->fi_sim;
+	uint32_t c = 0;
+
+	for (unsigned d = 0; d < s->s_ndev; d++)
+		c = mpool_crc32c(c, s->s_dev[d].d_mem, s->s_dev[d].d_size);
+	return c;
 }
 
 void fi_begin(struct fi *fi, struct fz *f)

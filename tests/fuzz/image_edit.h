@@ -28,5 +28,9 @@ void fi_init(struct fi *fi, const char *path);
 /* puts the changed image into the simulator; fi_end() takes it out again */
 void fi_begin(struct fi *fi, struct fz *f);
 void fi_end(struct fi *fi);
+/* does a superblock say that hosts share the pool? */
+bool fi_is_multihost(const struct fi *fi);
+/* of all devices as they are */
+uint32_t fi_sum(const struct fi *fi);
 
 #endif
