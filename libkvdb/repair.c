@@ -25,6 +25,7 @@
 #include "pages.h"
 #include "salvage.h"
 #include "thread.h"
+#include "txn_omf.h"
 #include "vec.h"
 
 #define MOST_STORES 65536u
@@ -750,12 +751,16 @@ static int note_kvs(void *arg, struct kv_seg *s, const struct kv_rec *r, uint64_
 		    uint32_t off)
 {
 	struct repair *rp = arg;
+	struct kv_commit_ent e;
+	uint32_t pos = 0;
 
 	(void)s;
 	(void)epoch;
 	(void)off;
 	if (r->r_type == KV_REC_PUT)
 		rp->rp_has_kvs[r->r_kvs / 8] |= (uint8_t)(1u << r->r_kvs % 8);
+	while (r->r_type == KV_REC_COMMIT && kv_commit_next(r, &pos, &e))
+		rp->rp_has_kvs[e.ce_kvs / 8] |= (uint8_t)(1u << e.ce_kvs % 8);
 	return 0;
 }
 
@@ -807,7 +812,7 @@ static int repair_all(struct repair *rp)
 	struct kv_mdc_state *st = &db->d_mdc->m_st;
 	struct kvdb_problem kp = { .p.is_damage = 1 };
 	bool is_lossy = db->d_mdc->m_is_cut;
-	int err = guess(rp);
+	int err = guess(rp), was_lost;
 	uint32_t n;
 
 	if (!err)
@@ -820,6 +825,7 @@ static int repair_all(struct repair *rp)
 	if (!is_lossy)
 		err = kv_recover(db, true);
 	if (err == -EUCLEAN || err == -EIO) {
+		was_lost = !strcmp(kvdb_error_detail()->id, "MP0961");
 		say(rp, &kp, "recovery stops at %s: every record that can be read is taken",
 		    kvdb_error_detail()->text);
 		is_lossy = true;
@@ -830,7 +836,7 @@ static int repair_all(struct repair *rp)
 			err = guess(rp);
 		if (!err)
 			err = kv_db_load_kvs(db, n, false);
-		rp->rp_sum.is_guess = 1;
+		rp->rp_sum.is_guess |= was_lost;
 	}
 	if (!err && is_lossy)
 		err = kv_recover_lossy(db, on_hole, rp);

@@ -537,7 +537,6 @@ static int activate(struct mp_pool *pool)
 	u32 i;
 	int rc = next && buf ? 0 : mp_err(MP_NOMEM, "superblock");
 
-	pool->p_own.ow_has_written = true;
 	/* of ours there is room for the next frame: INV-8. Before anything is written */
 	if (!rc && !CHECK(164, !mp_md_room(pool, 0)))
 		rc = mp_err(MP_MD_RECORD, "%llu objects are more than a log of %llu bytes holds",

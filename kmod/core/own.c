@@ -32,6 +32,7 @@
 #define WATCH_MS	500u
 #define VERIFY_MS	1000u
 #define POLL_MS		100u
+#define DOUBT_MS	5000u	/* for which a device that fails is asked again */
 
 static int block_read(struct mp_own *own)
 {
@@ -108,6 +109,7 @@ static void counts(struct mp_own *own, u64 begin)
 {
 	smp_store_release(&own->ow_good, begin);
 	own->ow_next = begin + BEAT_MS;
+	own->ow_limit = begin + LATE_MS;
 	state_set(own, MP_OWN_ALONE);
 }
 
@@ -260,9 +262,7 @@ static int generation_check(struct mp_pool *pool)
 	mutex_lock(&pool->p_lock);
 	gen = pool->p_sb_gen;
 	mutex_unlock(&pool->p_lock);
-	/* what cannot be read may be the newest copy: tried again */
-	if (!rc && found.f_io)
-		rc = -EIO;
+	/* one copy is enough: who raises the generation writes all before anything else */
 	if (rc != -ENOMEM && rc != -EIO &&
 	    !CHECK(187, !rc && sb->sb_state == MP_SB_ACTIVE && sb->sb_gen == gen &&
 			!memcmp(sb->sb_uuid, own->ow_uuid, MP_UUID_LEN)))
@@ -271,6 +271,12 @@ static int generation_check(struct mp_pool *pool)
 					     "stopped", own->ow_dev->d_path));
 	os_free(sb);
 	return rc;
+}
+
+static void doubt(struct mp_own *own, u64 now)
+{
+	own->ow_limit = now + DOUBT_MS;
+	state_set(own, MP_OWN_DOUBT);
 }
 
 static int beat(struct mp_pool *pool, u64 begin)
@@ -294,7 +300,7 @@ static int beat(struct mp_pool *pool, u64 begin)
 		counts(own, begin);
 	} else {
 		own->ow_next = end;
-		state_set(own, MP_OWN_DOUBT);
+		doubt(own, end);
 	}
 	return 0;
 }
@@ -342,14 +348,14 @@ static void step(struct mp_pool *pool)
 	own->ow_next = now + BEAT_MS;
 	/* another may have come and gone, or the block be written by us behind it */
 	if (own->ow_state == MP_OWN_ALONE && !CHECK(183, now - own->ow_good < LATE_MS))
-		state_set(own, MP_OWN_DOUBT);
+		doubt(own, now);
 	if (own->ow_state == MP_OWN_ALONE)
 		rc = beat(pool, now);
 	else if (own->ow_state == MP_OWN_DOUBT)
 		rc = claim_anew(pool);
 	else if (own->ow_state == MP_OWN_WAIT)
 		rc = look_again(pool, now);
-	if (rc && own->ow_state != MP_OWN_LOST && os_now_ms() - own->ow_good >= LATE_MS)
+	if (rc && own->ow_state != MP_OWN_LOST && os_now_ms() >= own->ow_limit)
 		lose(pool, mp_pool_fail(pool, MP_HOST_IO, rc, "%s: heartbeat: error %d",
 					own->ow_dev->d_path, rc));
 }

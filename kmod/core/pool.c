@@ -101,9 +101,14 @@ int mp_pool_failed(struct mp_pool *pool, int err)
 
 int mp_dev_write(struct mp_dev *dev, u64 off, const void *buf, size_t len)
 {
-	int rc = dev->d_pool ? mp_pool_writable(dev->d_pool) : 0;
+	struct mp_pool *pool = dev->d_pool;
+	int rc = pool ? mp_pool_writable(pool) : 0;
 
-	return rc ? rc : dev->d_ops->write(dev, off, buf, len, 0);
+	if (rc)
+		return rc;
+	if (pool && !pool->p_is_open)
+		pool->p_own.ow_has_written = true;
+	return dev->d_ops->write(dev, off, buf, len, 0);
 }
 
 int mp_dev_flush(struct mp_pool *pool, struct mp_pdev *pd)
@@ -663,40 +668,35 @@ static int doom_run(struct doom *all, u8 *buf)
 	return rc || all->n ? rc : mp_err(MP_NOTMEMBER, "no member device was given");
 }
 
-static void doom_fini(struct doom *all)
-{
-	while (all->n)
-		os_free(all->d[--all->n].sb);
-	all->gen = 0;
-}
-
 /* The home device says at once that the pool is destroyed: no other host opens it any more. */
-static int doom_claimed(struct doom *all, struct mp_dev **dev, u32 ndevs, u8 *buf)
+static int doom_claimed(struct doom *all, u8 *buf)
 {
-	u8 uuid[MP_UUID_LEN];
+	struct mp_sb_found found;
+	struct mp_sb *again;
 	struct mp_own own;
-	u32 i;
 	int rc;
 
 	if (!all->n || all->d[0].sb->sb_slot || all->d[0].sb->sb_state != MP_SB_ACTIVE ||
 	    !(all->d[0].sb->sb_ro_compat & MP_RO_MULTIHOST))
 		return doom_run(all, buf);
+	again = os_alloc(sizeof(*again));
+	if (!again)
+		return mp_err(MP_NOMEM, "superblock");
 	memset(&own, 0, sizeof(own));
 	mp_own_init(&own);
 	rc = mp_own_claim(&own, all->d[0].dev, all->d[0].sb);
-	/* what they say counts from now on */
-	memcpy(uuid, all->d[0].sb->sb_uuid, MP_UUID_LEN);
-	doom_fini(all);
-	for (i = 0; i < ndevs && !rc; i++)
-		rc = doom_add(all, dev[i]);
-	if (!rc && (!all->n || all->d[0].sb->sb_slot ||
-		    memcmp(uuid, all->d[0].sb->sb_uuid, MP_UUID_LEN) || mp_own_is_late(&own)))
-		rc = mp_err(MP_HOST_BUSY, "another host has changed or may change the pool");
+	/* as it was before the claim, and still nobody else's? */
+	if (!rc)
+		rc = mp_sb_read(all->d[0].dev, again, &found);
+	if (!rc && (memcmp(again->sb_uuid, all->d[0].sb->sb_uuid, MP_UUID_LEN) ||
+		    again->sb_gen != all->d[0].sb->sb_gen || mp_own_is_late(&own)))
+		rc = mp_err(MP_HOST_BUSY, "another host has changed the pool, or may");
 	own.ow_has_written = true;
 	if (!rc)
 		rc = doom_run(all, buf);
 	mp_own_leave(&own);
 	mp_own_fini(&own);
+	os_free(again);
 	return rc;
 }
 
@@ -712,9 +712,9 @@ int mp_pool_destroy(struct mp_dev **dev, u32 ndevs)
 	for (i = 0; i < ndevs && !rc; i++)
 		rc = doom_add(all, dev[i]);
 	if (!rc)
-		rc = doom_claimed(all, dev, ndevs, buf);
-	if (all)
-		doom_fini(all);
+		rc = doom_claimed(all, buf);
+	for (i = 0; all && i < all->n; i++)
+		os_free(all->d[i].sb);
 	os_free(all);
 	os_free_io(buf);
 	return rc;

@@ -564,6 +564,18 @@ static void a_device_that_fails_is_tried_again_for_a_while(void)
 	T_OK(mp_pool_beat(host[0].pool) > 0);
 	host[0].is_dead = false;
 	T_EQ(mp_pool_writable(host[0].pool), 0);
+	/* late already, and at the second look */
+	now += 800;
+	host[0].is_dead = true;
+	T_OK(mp_pool_beat(host[0].pool) > 0);
+	host[0].is_dead = false;
+	now += 300;
+	T_OK(mp_pool_beat(host[0].pool) > 0);
+	now += 1100;
+	host[0].is_dead = true;
+	T_OK(mp_pool_beat(host[0].pool) > 0);
+	host[0].is_dead = false;
+	T_EQ(mp_pool_writable(host[0].pool), 0);
 	now += 300;
 	T_OK(mp_pool_beat(host[0].pool) > 0);
 	host[0].is_dead = true;

@@ -1117,7 +1117,7 @@ int kvdb_verify(const char *pool, const struct kvdb_opts *opts, unsigned flags,
 
 /** struct kvdb_repair - what kvdb_repair() found, or brought over */
 struct kvdb_repair {
-	uint32_t is_guess;	/* the metadata container is damaged: see kvdb_repair() */
+	uint32_t is_guess;	/* the metadata container is damaged, or lacks its end */
 	uint32_t stores;
 	uint64_t keys;		/* certainly the newest versions */
 	uint64_t found_keys;	/* that something lost may have overwritten or deleted */
