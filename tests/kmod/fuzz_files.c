@@ -6,6 +6,7 @@
 #include "fuzz_files.h"
 
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
@@ -41,17 +42,30 @@ static struct {
 static __thread sigjmp_buf fault_env;
 static __thread volatile sig_atomic_t fault_expected;
 
-static void on_fault(int sig)
+/* One that nobody expects says where it happened: it may never come again. */
+static void on_fault(int sig, siginfo_t *si, void *context)
 {
+	void *frame[32];
+	char text[80];
+	int n;
+
+	(void)context;
 	if (fault_expected)
 		siglongjmp(fault_env, 1);
+	n = snprintf(text, sizeof(text), "# signal %d, code %d, at %p\n", sig, si->si_code,
+		     si->si_addr);
+	if (write(STDOUT_FILENO, text, (size_t)n) == n)
+		backtrace_symbols_fd(frame, backtrace(frame, 32), STDOUT_FILENO);
 	signal(sig, SIG_DFL);
 	raise(sig);
 }
 
 static void faults_init(void)
 {
-	struct sigaction sa = { .sa_handler = on_fault, .sa_flags = SA_NODEFER };
+	struct sigaction sa = { .sa_sigaction = on_fault, .sa_flags = SA_NODEFER | SA_SIGINFO };
+	void *frame[1];
+
+	backtrace(frame, 1);	/* what it needs is loaded now, not in the handler */
 
 	sigaction(SIGBUS, &sa, NULL);
 	sigaction(SIGSEGV, &sa, NULL);
