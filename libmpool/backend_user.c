@@ -86,7 +86,6 @@ static int user_close(struct mpool *mp)
 	struct mpl_user *us = mpl_user(mp);
 	int rc;
 
-	/* handles are counted above: the core has none */
 	discard_stop(us);
 	mpl_beat_stop(&us->us_beat);
 	rc = mp_pool_close(us->us_core);

@@ -61,7 +61,9 @@ X(INTACT, 429, EEXIST, "the device's first superblock is there", "there is nothi
 X(HELD, 430, EBUSY, "another process holds this part of the pool", "close that process first") \
 X(LOGEND, 431, ENODATA, "a log has no further record", "") \
 X(LOGROOM, 432, EOVERFLOW, "the buffer is smaller than the record", \
-  "read again with a buffer of the length that was told")
+  "read again with a buffer of the length that was told") \
+X(THREAD, 433, EAGAIN, "a thread of the library cannot be started", \
+  "raise the limit of processes (ulimit -u), or end some")
 
 enum mpl_err_id {
 #define X(name, num, err, text, cure)	MPL_##name = num,

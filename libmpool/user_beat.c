@@ -11,25 +11,17 @@
 
 #include "user.h"
 
-static void after_ms(struct timespec *ts, uint32_t ms)
-{
-	clock_gettime(CLOCK_MONOTONIC, ts);
-	ts->tv_sec += ms / 1000u;
-	ts->tv_nsec += (long)(ms % 1000u) * 1000000;
-	if (ts->tv_nsec >= 1000000000) {
-		ts->tv_sec++;
-		ts->tv_nsec -= 1000000000;
-	}
-}
-
 static void *beat_thread(void *arg)
 {
 	struct mpl_beat *bt = arg;
 	struct timespec end;
+	uint64_t ns;
 	uint32_t ms;
 
 	while ((ms = mp_pool_beat(bt->bt_core)) != 0) {
-		after_ms(&end, ms);
+		ns = mpl_now_ns() + ms * 1000000ull;
+		end.tv_sec = (time_t)(ns / 1000000000u);
+		end.tv_nsec = (long)(ns % 1000000000u);
 		pthread_mutex_lock(&bt->bt_lock);
 		while (!bt->bt_is_leaving &&
 		       pthread_cond_timedwait(&bt->bt_cond, &bt->bt_lock, &end) == 0)
@@ -60,7 +52,7 @@ int mpl_beat_start(struct mpl_beat *bt, struct mp_pool *core, const char *path)
 		return 0;
 	pthread_cond_destroy(&bt->bt_cond);
 	pthread_mutex_destroy(&bt->bt_lock);
-	return mpl_err_as(MPL_MEMBER, -EAGAIN, "pool %s: no thread for the heartbeat", path);
+	return mpl_err(MPL_THREAD, "pool %s: no thread for the heartbeat", path);
 }
 
 void mpl_beat_stop(struct mpl_beat *bt)

@@ -131,7 +131,7 @@ struct mp_own {
 	u8 *ow_buf, *ow_was;	/* MP_BLOCK bytes each: what is read and written; at the claim */
 	u32 ow_state;		/* enum mp_own_state; changed with release under ow_lock */
 	u64 ow_good;		/* ms: when the last heartbeat that counted began; as ow_state */
-	bool ow_has_written;	/* the pool is another since the claim */
+	bool ow_has_written;	/* the pool is another since the claim; set by who opens it */
 	u64 ow_limit;		/* ms: from when on an error is the end; ow_lock */
 	u64 ow_next;		/* ms: when the next step is due; ow_lock */
 	struct mp_beat ow_beat;	/* what we wrote last; ow_lock */

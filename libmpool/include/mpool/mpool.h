@@ -234,7 +234,8 @@ struct mpool_open_opts {
  * Errors: -EINVAL (options, path; what should be a member is none, or another pool's),
  * -ENOENT, -EBUSY (open elsewhere, on another host too), -EUCLEAN (damage, lost writes, pool.json),
  * -ENOTUNIQ (duplicate member), -ENODEV (member missing), -ESTALE (an older
- * copy of a member), -EOPNOTSUPP (format or module), -EROFS (a feature that can only be
+ * copy of a member), -EOPNOTSUPP (format or module), -EAGAIN (no thread for the heartbeat of a
+ * pool that hosts share), -EROFS (a feature that can only be
  * read, or a file system), -ELOOP, -ENAMETOOLONG, -EACCES, -EIO, -ENOMEM, and what the
  * system says of a file.
  */
