@@ -935,6 +935,9 @@ static void processes_of_32_bit_use_the_same_structures(void)
 	T_MEMEQ(&low->iv.iv_arg + 1, &iv.iv_arg + 1, sizeof(iv) - sizeof(iv.iv_arg));
 	T_EQ(ioctl_32bit(rig.ro, MPOOL_IOC_INFO, &low->in), 0);
 	KT_EQ(ioc_info(rig.ro, &in), 0);
+	/* a discard of what the tests before have freed may end between the two */
+	for (i = 0; i < MPOOL_IOC_CLASSES; i++)
+		low->in.in_class[i].cl_discarding = in.in_class[i].cl_discarding;
 	T_MEMEQ(&low->in.in_arg + 1, &in.in_arg + 1, sizeof(in) - sizeof(in.in_arg));
 
 	for (i = 0; i < 2; i++)
