@@ -194,13 +194,14 @@ static int is_for_devices(const char *path)
 	return !strncmp(path, "/dev/", 5) && strncmp(path, "/dev/shm/", 9);
 }
 
-/* @path without slashes at its end, as its folder and the name in there */
-static int path_split(const char *path, char dir[PATH_MAX], char **name)
+#define DIR_MAX	(PATH_MAX + 2)
+
+/* @path, shorter than PATH_MAX, without slashes at its end, as its folder and the name in there */
+static int path_split(const char *path, char dir[DIR_MAX], char **name)
 {
 	char *end;
 
-	if (snprintf(dir, PATH_MAX, "%s%s", *path == '/' ? "" : "./", path) >= PATH_MAX)
-		return -ENAMETOOLONG;
+	snprintf(dir, DIR_MAX, "%s%s", *path == '/' ? "" : "./", path);
 	for (end = dir + strlen(dir); end > dir + 1 && end[-1] == '/'; end--)
 		end[-1] = 0;
 	/* there is one */
@@ -216,7 +217,7 @@ static int path_split(const char *path, char dir[PATH_MAX], char **name)
  */
 static int is_same_place(const char *a, const char *b, int up)
 {
-	char adir[PATH_MAX], bdir[PATH_MAX], *aname, *bname;
+	char adir[DIR_MAX], bdir[DIR_MAX], *aname, *bname;
 
 	if (path_split(a, adir, &aname) || path_split(b, bdir, &bname) || strcmp(aname, bname))
 		return 0;
@@ -227,7 +228,7 @@ static int is_same_place(const char *a, const char *b, int up)
 /* Whether a file can be made there is asked before anything is. */
 static int folder_check(const struct creation *cr, const struct member *mm)
 {
-	char dir[PATH_MAX], *name;
+	char dir[DIR_MAX], *name;
 	struct stat st;
 	int rc = path_split(mm->mm_path, dir, &name);
 
@@ -263,6 +264,22 @@ static int twice_check(const struct creation *cr, unsigned i)
 	return 0;
 }
 
+/* Relative to where the caller stands, unless it is a provider's. */
+static int path_given(const struct creation *cr, const char *path, struct mpl_cfg_dev *cd)
+{
+	char cwd[PATH_MAX] = "";
+	int n;
+
+	if (!cr->cr_opts->provider && *path != '/') {
+		path += 2 * !strncmp(path, "./", 2);
+		if (!getcwd(cwd, sizeof(cwd)))
+			return mpl_err_as(MPL_DIR, -errno, "%s: the current directory: %s", path,
+					  strerror(errno));
+	}
+	n = snprintf(cd->cd_path, sizeof(cd->cd_path), "%s%s%s", cwd, *cwd ? "/" : "", path);
+	return (unsigned)n < sizeof(cd->cd_path) ? 0 : -ENAMETOOLONG;
+}
+
 int mpl_member_check(struct creation *cr, unsigned i)
 {
 	static const char *const name[] = { "capacity", "staging" };
@@ -282,21 +299,14 @@ int mpl_member_check(struct creation *cr, unsigned i)
 			       MPOOL_DEVS_MAX);
 	cd->cd_mclass = sp->mclass;
 	cd->cd_size = sp->size & ~(uint64_t)(MPOOL_ALIGN - 1);
-	if (sp->path)
-		snprintf(cd->cd_path, sizeof(cd->cd_path), "%s", sp->path);
-	else if (nth)
+	if (sp->path) {
+		rc = path_given(cr, sp->path, cd);
+		if (rc)
+			return rc;
+	} else if (nth) {
 		snprintf(cd->cd_path, sizeof(cd->cd_path), "%s-%u.mp", name[sp->mclass], nth + 1);
-	else
+	} else {
 		snprintf(cd->cd_path, sizeof(cd->cd_path), "%s.mp", name[sp->mclass]);
-	/* a path that the caller gave is relative to where the caller stands */
-	if (sp->path && !cr->cr_opts->provider && sp->path[0] != '/') {
-		const char *at = sp->path + 2 * !strncmp(sp->path, "./", 2);
-		char cwd[PATH_MAX - 1];
-
-		if (!getcwd(cwd, sizeof(cwd)) ||
-		    snprintf(cd->cd_path, sizeof(cd->cd_path), "%s/%s", cwd, at) >=
-		    (int)sizeof(cd->cd_path))
-			return -ENAMETOOLONG;
 	}
 	if (mpl_cfg_path(cr->cr_pool, cr->cr_opts->provider, cd->cd_path, mm->mm_path,
 			 sizeof(mm->mm_path)))
@@ -346,8 +356,7 @@ static int dir_check(struct creation *cr)
 	if (errno != ENOENT)
 		return mpl_err_as(MPL_DIR, -errno, "directory %s cannot be used: %s", cr->cr_pool,
 				  strerror(errno));
-	if (snprintf(up, sizeof(up), "%s", cr->cr_pool) >= (int)sizeof(up))
-		return -ENAMETOOLONG;
+	snprintf(up, sizeof(up), "%s", cr->cr_pool);	/* stat() takes none that is longer */
 	while ((slash = strrchr(up, '/')) && slash > up && !slash[1])
 		*slash = 0;
 	if (slash == up)
@@ -363,24 +372,23 @@ static int dir_check(struct creation *cr)
 /* the last component of the path, unless a name is given */
 static int name_choose(struct creation *cr)
 {
-	const char *s = cr->cr_opts->name;
-	char path[PATH_MAX];
+	const char *s = cr->cr_opts->name, *path = cr->cr_pool;
 	size_t len;
 
-	if (!s) {
-		if (snprintf(path, sizeof(path), "%s", cr->cr_pool) >= (int)sizeof(path))
-			return -ENAMETOOLONG;
-		len = strlen(path);
-		while (len > 1 && path[len - 1] == '/')
-			path[--len] = 0;
-		/* of "name/" no slash is left */
-		s = strrchr(path, '/');
-		s = s ? s + 1 : path;
+	if (s) {
+		len = strlen(s);
+	} else {
+		for (len = strlen(path); len > 1 && path[len - 1] == '/'; len--)
+			;
+		for (s = path + len; s > path && s[-1] != '/'; s--)
+			;
+		len = (size_t)(path + len - s);
 	}
-	if (strlen(s) > MPOOL_NAME_MAX)
-		return mp_err(MP_NAME, "pool name \"%.40s\" is longer than %d bytes", s,
-			      MPOOL_NAME_MAX);
-	strcpy(cr->cr_name, s);
+	if (len > MPOOL_NAME_MAX)
+		return mp_err(MP_NAME, "pool name \"%.*s\" is longer than %d bytes",
+			      len > 40 ? 40 : (int)len, s, MPOOL_NAME_MAX);
+	memcpy(cr->cr_name, s, len);
+	cr->cr_name[len] = 0;
 	return mp_name_check(cr->cr_name);
 }
 
@@ -400,10 +408,6 @@ static int create_check(struct creation *cr)
 			return mpl_err(MPL_SPEC, "the label holds a control character");
 	if (o->mode > 0777)
 		return mpl_err(MPL_SPEC, "mode 0%o is not in 0 .. 0777", o->mode);
-	for (i = 0; i < MPOOL_MCLASSES; i++)
-		if (o->spare_pct[i] > 90)
-			return mpl_err(MPL_SPEC, "spare of %u percent is more than 90",
-				       o->spare_pct[i]);
 	if (!o->provider)
 		rc = dir_check(cr);
 	for (i = 0; i < o->ndevs && !rc; i++) {
@@ -496,13 +500,10 @@ static int temp_name(struct member *mm, const char **why)
 	struct mp_probe pb;
 	int rc;
 
-	if (snprintf(mm->mm_temp, sizeof(mm->mm_temp), "%s.new", mm->mm_path) >=
-	    (int)sizeof(mm->mm_temp))
-		rc = -ENAMETOOLONG;
-	else if (access(mm->mm_temp, F_OK))
+	snprintf(mm->mm_temp, sizeof(mm->mm_temp), "%s.new", mm->mm_path);
+	if (access(mm->mm_temp, F_OK))
 		return 0;
-	else
-		rc = probe_path(mm->mm_temp, &pb, why);	/* -EBUSY: somebody else makes it */
+	rc = probe_path(mm->mm_temp, &pb, why);	/* -EBUSY: somebody else makes it */
 	if (!rc && !file_is_hole(mm->mm_temp)) {
 		*why = "there is a file of that name with .new behind it";
 		rc = -EEXIST;

@@ -19,7 +19,7 @@ enum member_kind {
 
 struct member {
 	char mm_path[PATH_MAX];
-	char mm_temp[PATH_MAX];	/* the new file while the old one is in its place; else "" */
+	char mm_temp[PATH_MAX + 4]; /* the new file while the old one is in its place; else "" */
 	enum member_kind mm_kind;
 	int mm_is_made;		/* by this call */
 	int mm_is_signed;	/* forced over a foreign signature */
