@@ -285,9 +285,9 @@ static int whole(const struct kv_ctl_req *r, const char *name, uint64_t *v, unsi
 
 	if (!s)
 		return 0;
-	errno = 0;
+	/* no space or sign before it; what is too large is more than any option takes */
 	*v = strtoull(s, &end, 10);
-	if (*s < '0' || *s > '9' || *end || errno || *v > INT64_MAX)
+	if (*s < '0' || *end)
 		return kv_error(-EINVAL, "MP0974", "%s: '%.40s' is not a number", name, s);
 	*mask |= bit;
 	return 0;

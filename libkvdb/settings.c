@@ -14,9 +14,9 @@ static int number(const char *name, const char *text, uint64_t least, uint64_t m
 	char *end;
 	unsigned long long v;
 
-	errno = 0;
+	/* no space or sign before it; what is too large is more than any setting takes */
 	v = strtoull(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end || errno || v < least || v > most)
+	if (*text < '0' || *end || v < least || v > most)
 		return kv_error(-EINVAL, "MP0974", "%s: '%.40s' is not a number from %llu to %llu",
 				name, text, (unsigned long long)least, (unsigned long long)most);
 	*out = v;

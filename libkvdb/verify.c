@@ -131,9 +131,7 @@ static int walk_run(struct verify *v, struct kv_run *r, const struct kv_run_desc
 		struct kv_thread *t = kv_enter();
 
 		err = it->it_ops->next(it, &e);
-		if (!err && (!e.e_klen || e.e_klen > KVDB_KEY_MAX)) {
-			err = kv_error(-EUCLEAN, "MP0960", "a key of %u bytes", e.e_klen);
-		} else if (!err) {
+		if (!err) {
 			if (keys && key_cmp(last, last_len, e.e_key, e.e_klen) >= 0)
 				found(v, "MP0960", "run %llu: key %llu is out of order",
 				      (unsigned long long)d->rd_id, (unsigned long long)keys);

@@ -146,8 +146,8 @@ static inline void mpl_pool_drop(struct mpool *mp)
 	__atomic_fetch_sub(&mp->mp_open, 1, __ATOMIC_RELEASE);
 }
 
-/* 0, or -EINVAL: alignment and total of a vector, 1 .. @max buffers */
-int mpl_iov_check(const struct iovec *iov, unsigned n, unsigned max, uint64_t *bytes);
+/* 0, or -EINVAL: alignment of a request, 1 .. 64 buffers; @bytes: of all together */
+int mpl_iov_check(uint64_t off, const struct iovec *iov, unsigned n, uint64_t *bytes);
 /* 0, or -EINVAL: the operations of a batch */
 int mpl_batch_check(struct mpool *mp, const struct mpool_op *op, unsigned n);
 

@@ -19,7 +19,7 @@ static int layer_num(const char *s, const char *end, uint64_t *out)
 	unsigned shift = 0;
 	char *e;
 
-	if (s == end || *s < '0' || *s > '9')
+	if (*s < '0' || *s > '9')	/* as is what ends an empty one */
 		return -EINVAL;
 	errno = 0;
 	*out = strtoull(s, &e, 0);
@@ -54,7 +54,7 @@ static int layer_time(const char *s, const char *end, uint64_t *out)
 	const char *e;
 	double v, unit = 0;
 
-	if (s == end || *s < '0' || *s > '9')
+	if (*s < '0' || *s > '9')	/* as is what ends an empty one */
 		return -EINVAL;
 	v = decimal(s, &e);
 	if (end - e == 2 && !memcmp(e, "ns", 2))

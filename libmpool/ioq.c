@@ -132,10 +132,7 @@ static int io_check(struct mpool_ioq *q, const struct mpool_io *io, uint64_t *by
 		return 0;
 	if (io->type != MPOOL_READ && io->type != MPOOL_WRITE)
 		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown request type %u", io->type);
-	if (io->off % MPOOL_ALIGN)
-		return mpl_err_as(MPL_SPEC, -EINVAL, "offset %llu is not a multiple of %d",
-				  (unsigned long long)io->off, MPOOL_ALIGN);
-	rc = mpl_iov_check(io->iov, io->iovcnt, 64, bytes);
+	rc = mpl_iov_check(io->off, io->iov, io->iovcnt, bytes);
 	return rc ? rc : q->q_back->admit(q, io, *bytes);
 }
 

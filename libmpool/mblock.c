@@ -10,13 +10,18 @@
 #include "backend.h"
 #include "mpl_err.h"
 
-int mpl_iov_check(const struct iovec *iov, unsigned n, unsigned max, uint64_t *bytes)
+#define IOV_MOST	64u
+
+int mpl_iov_check(uint64_t off, const struct iovec *iov, unsigned n, uint64_t *bytes)
 {
 	uint64_t sum = 0;
 	unsigned i;
 
-	if (!iov || !n || n > max)
-		return mpl_err_as(MPL_SPEC, -EINVAL, "%u buffers, wanted 1 to %u", n, max);
+	if (off % MPOOL_ALIGN)
+		return mpl_err_as(MPL_SPEC, -EINVAL, "offset %llu is not a multiple of %d",
+				  (unsigned long long)off, MPOOL_ALIGN);
+	if (!iov || !n || n > IOV_MOST)
+		return mpl_err_as(MPL_SPEC, -EINVAL, "%u buffers, wanted 1 to %u", n, IOV_MOST);
 	for (i = 0; i < n; i++) {
 		if (((uintptr_t)iov[i].iov_base | iov[i].iov_len) % MPOOL_ALIGN || !iov[i].iov_len)
 			return mpl_err_as(MPL_SPEC, -EINVAL,
@@ -221,9 +226,9 @@ static int obj_rw(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, 
 	int rc;
 
 	os_user_error_clear();
-	if (!obj || off % MPOOL_ALIGN)
+	if (!obj)
 		return mpl_ret(-EINVAL);
-	rc = mpl_iov_check(iov, n, 64, &bytes);
+	rc = mpl_iov_check(off, iov, n, &bytes);
 	if (rc)
 		return rc;
 	return mpl_ret(obj->ob_pool->mp_ops->rw(obj, off, iov, n, is_write));

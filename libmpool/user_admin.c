@@ -235,8 +235,8 @@ int mpl_user_add(const char *path, const struct mpool_open_opts *opts,
 	unsigned i;
 	int rc;
 
-	if (!devs || !ndevs || ndevs > MPL_CFG_DEVS)
-		return mpl_err(MPL_SPEC, "%u devices to be added", ndevs);
+	if (ndevs > MPL_CFG_DEVS)
+		return mpl_err(MPL_SPEC, "%u devices are more than %d", ndevs, MPL_CFG_DEVS);
 	for (i = 0; i < ndevs; i++)
 		if (!devs[i].path)
 			return mpl_err(MPL_SPEC, "device %u to be added has no path", i);
@@ -445,8 +445,6 @@ int mpl_user_grow(const char *path, const struct mpool_open_opts *opts, uint64_t
 	int rc = 0;
 
 	size &= ~(uint64_t)(MPOOL_ALIGN - 1);
-	if (mclass >= MPOOL_MCLASSES)
-		return mpl_err(MPL_SPEC, "no media class %u", mclass);
 	if (size && opts->provider)
 		return mpl_err(MPL_SPEC, "a size is for files; these are the provider's");
 	rc = mpl_cfg_load(path, opts->provider, &cf);

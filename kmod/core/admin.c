@@ -275,8 +275,8 @@ static int add_check(const struct addition *ad)
 	u32 count[MP_CLASSES], i, k;
 	int rc = 0;
 
-	if (!ad->ad_n || ad->ad_n > MP_SLOTS || pool->p_ndevs + ad->ad_n > MP_SLOTS)
-		return mp_err(MP_DEV_MANY, "%u devices and %u more", pool->p_ndevs, ad->ad_n);
+	if (!ad->ad_n)
+		return mp_err(MP_INVAL, "no device to be added");
 	for (i = 0; i < MP_CLASSES; i++)
 		count[i] = pool->p_cls[i].c_ndevs;
 	for (i = 0; i < ad->ad_n && !rc; i++) {

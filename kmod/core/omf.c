@@ -523,7 +523,7 @@ int mp_rec_decode(const void *buf, u32 len, struct mp_rec *r)
 	if (len < sizeof(*h))
 		return -EUCLEAN;
 	n = le16_to_cpu(h->rh_len);
-	if (n < sizeof(*h) || n > len || n % 8)
+	if (n > len)	/* that it is not too short each type says below */
 		return -EUCLEAN;
 	r->r_type = le16_to_cpu(h->rh_type);
 	r->r_crc = le32_to_cpu(h->rh_aux);

@@ -341,8 +341,6 @@ static int create_check(const struct mp_create *c)
 	rc = mp_label_check(c->mc_label);
 	if (rc)
 		return rc;
-	if (!c->mc_ndevs || c->mc_ndevs > MP_SLOTS)
-		return mp_err(MP_DEV_MANY, "%u devices", c->mc_ndevs);
 	for (i = 0; i < c->mc_ndevs; i++) {
 		struct mp_dev *dev = c->mc_dev[i];
 
