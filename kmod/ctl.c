@@ -8,6 +8,7 @@
 #include <linux/module.h>
 #include <linux/uuid.h>
 
+#include "core/omf.h"
 #include "mpk.h"
 #include "trace.h"
 
@@ -305,8 +306,8 @@ static int add_run(struct mpk_pool *pool, struct devs *ds, bool is_plan)
 	u32 i;
 	int rc;
 
-	if (pool->pl_ndevs + ds->ds_n > MPOOL_IOC_DEVS_MAX)
-		return mp_err(MP_DEV_MANY, "%u and %u more", pool->pl_ndevs, ds->ds_n);
+	/* the core has no room for more either: pl_dev */
+	static_assert(MPOOL_IOC_DEVS_MAX >= MP_POOL_CLASSES * MP_CLASS_DEVS);
 	rc = mp_pool_add_devs(pool->pl_core, ds->ds_core, ds->ds_mclass, ds->ds_n,
 			      is_plan ? MP_CREATE_PLAN : 0);
 	if (rc || is_plan)

@@ -206,8 +206,6 @@ static int obj_getattr(mpk_idmap_t *idmap, const struct path *path, struct kstat
 
 static int obj_permission(mpk_idmap_t *idmap, struct inode *inode, int mask)
 {
-	if (mask & MAY_EXEC)
-		return -EACCES;
 	if (mask & MAY_NOT_BLOCK)
 		return -ECHILD;
 	onode_take_owner(mpk_onode_of(inode));

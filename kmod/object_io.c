@@ -429,8 +429,6 @@ ssize_t mpk_obj_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	struct obj_write *w;
 	ssize_t rc;
 
-	if (!(iocb->ki_filp->f_mode & FMODE_WRITE))
-		return -EBADF;
 	if (!(iocb->ki_flags & IOCB_DIRECT) || (iocb->ki_flags & IOCB_APPEND))
 		return -EINVAL;
 	rc = write_check(on, iocb->ki_pos, iov_iter_count(from));

@@ -404,8 +404,7 @@ static int batch_fill(struct mpk_file *pf, const struct mpool_ioc_op *in, struct
 	u32 i;
 
 	for (i = 0; i < n; i++) {
-		if (in[i].op_reserved || (in[i].op_flags & ~MPOOL_IOC_OP_CRC) ||
-		    in[i].op_type < MP_OP_COMMIT || in[i].op_type > MP_OP_DELETE)
+		if (in[i].op_reserved || (in[i].op_flags & ~MPOOL_IOC_OP_CRC))
 			return mp_err(MP_K_ARG, "operation %u: type %u flags 0x%x", i,
 				      in[i].op_type, in[i].op_flags);
 		op[i].op_type = in[i].op_type;

@@ -170,8 +170,6 @@ static void *append_copy(const struct mpool_ioc_append *ap, size_t *len)
 		else
 			total += v[i].ve_len;
 	}
-	if (!rc && !total)
-		rc = mp_err(MP_K_ARG, "a record of 0 bytes");
 	if (!rc)
 		buf = kvmalloc(total, GFP_KERNEL_ACCOUNT);
 	if (!rc && !buf)

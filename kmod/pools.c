@@ -287,7 +287,7 @@ int mpk_pool_set_owner(struct mpk_pool *pool, u32 uid, u32 gid, u32 mode)
 	kuid_t kuid = make_kuid(&init_user_ns, uid);
 	kgid_t kgid = make_kgid(&init_user_ns, gid);
 
-	if (!uid_valid(kuid) || !gid_valid(kgid) || (mode & ~0777u))
+	if (!uid_valid(kuid) || !gid_valid(kgid))
 		return mp_err(MP_K_ARG, "owner %u:%u mode 0%o", uid, gid, mode);
 	mutex_lock(&pool->pl_lock);
 	WRITE_ONCE(pool->pl_uid, kuid);

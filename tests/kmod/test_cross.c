@@ -306,6 +306,35 @@ static void an_embedded_pool_can_be_activated(void)
 	T_EQ(mpool_close(mp), 0);
 }
 
+/* Media that are trusted may still name an owner that cannot be: then it is root alone. */
+static void an_owner_that_cannot_be_is_root(void)
+{
+	const char *dev[2] = { NULL };
+	struct mpool_set_opts s = MPOOL_SET_OPTS_INIT;
+	char name[MPOOL_NAME_MAX + 1];
+	struct mpool_info in;
+	struct mpool *mp;
+	unsigned i;
+
+	for (i = 0; i < 2; i++) {
+		fresh();
+		make(dir_pool);
+		s.mask = MPOOL_SET_OWNER;
+		s.mode = 0640;
+		s.uid = i ? 1000 : UINT32_MAX;
+		s.gid = i ? UINT32_MAX : 1000;
+		T_EQ(mpool_set(dir_pool, NULL, &s), 0);
+		to_devices();
+		dev[0] = th_dev[0];
+		dev[1] = th_dev[1];
+		T_EQ(mpool_activate(dev, 2, MPOOL_ACTIVATE_TRUST, name), 0);
+		T_EQ(mpool_open(th_pool, NULL, &mp), 0);
+		T_EQ(mpool_info(mp, &in), 0);
+		T_OK(!in.uid && !in.gid && in.mode == 0600);
+		T_EQ(mpool_close(mp), 0);
+	}
+}
+
 static void an_embedded_pool_can_be_activated_after_a_crash(void)
 {
 	unsigned round;
@@ -331,6 +360,7 @@ int main(void)
 	T_RUN(the_module_s_pool_opens_embedded_after_a_crash);
 	T_RUN(crash_images_can_be_activated);
 	T_RUN(an_embedded_pool_can_be_activated);
+	T_RUN(an_owner_that_cannot_be_is_root);
 	T_RUN(an_embedded_pool_can_be_activated_after_a_crash);
 	th_clean();
 	return t_done();

@@ -7,6 +7,7 @@
 #include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
@@ -196,6 +197,36 @@ static void bad_addresses_are_efault(void)
 		CMD_EQ(c, errno, EFAULT);
 	}
 	munmap(map, (size_t)page);
+}
+
+/* the command itself was done, or not; what it says has no place */
+static void results_need_a_place(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct mpool_ioc_version *iv = mmap(NULL, page, PROT_READ | PROT_WRITE,
+					    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	T_OK(iv != MAP_FAILED);
+	iv->iv_arg.ma_size = sizeof(*iv);
+	T_EQ(ioctl(rig.ctl, MPOOL_IOC_VERSION, iv), 0);
+	T_EQ(mprotect(iv, page, PROT_READ), 0);
+	T_EQ(ioctl(rig.ctl, MPOOL_IOC_VERSION, iv), -1);
+	T_EQ(errno, EFAULT);
+	munmap(iv, page);
+}
+
+static void a_node_is_not_opened_for_writing_only(void)
+{
+	T_EQ(ioc_pool_open(rig.name, O_WRONLY), -EINVAL);
+}
+
+/* those of open files are on an inode that none of them has */
+static void locks_of_open_files_cannot_be_asked_about(void)
+{
+	struct flock fl = { .l_type = F_WRLCK, .l_len = 1 };
+
+	T_EQ(fcntl(rig.rw, F_OFD_GETLK, &fl), -1);
+	T_EQ(errno, EOPNOTSUPP);
 }
 
 static void unknown_flags_are_einval(void)
@@ -421,10 +452,19 @@ static void other_kinds_of_descriptors_are_refused(void)
 static void devices_must_be_writable_whole_and_free(void)
 {
 	struct mpool_ioc_dev dev[2] = { { 0 } };
+	struct mpool_ioc_create ic = { .ic_name = "spare", .ic_mode = 0600, .ic_ndevs = 1,
+				       .ic_devs = (uintptr_t)dev };
+	struct mpool_ioc_activate ia = { .ia_ndevs = 1, .ia_devs = (uintptr_t)dev };
 	struct ioc_disk dk;
-	int fd;
+	int fd, is_ro = 1;
 
 	T_EQ(ioc_disk_make(&dk, "ktspare", 64, false, 0), 0);
+	dev[0].id_fd = dk.dk_fd;
+	T_EQ(ioctl(dk.dk_fd, BLKROSET, &is_ro), 0);
+	KT_EQ(kt_call(rig.ctl, MPOOL_IOC_CREATE, &ic), -EACCES);
+	T_OK(strstr(kt_text, "is read-only"));
+	is_ro = 0;
+	T_EQ(ioctl(dk.dk_fd, BLKROSET, &is_ro), 0);
 	dev[0].id_fd = open(dk.dk_path, O_RDONLY);
 	KT_EQ(ioc_create(rig.ctl, "spare", dev, 1, 0600, 0), -EACCES);
 	close(dev[0].id_fd);
@@ -453,6 +493,10 @@ static void devices_must_be_writable_whole_and_free(void)
 	T_OK(open(rig.disk[0].dk_path, O_RDWR | O_EXCL) < 0 && errno == EBUSY);
 	/* neither is it a pool's member, nor was it touched */
 	KT_EQ(ioc_activate(rig.ctl, dev, 1, 0), -EINVAL);
+	/* the superblock says it */
+	dev[0].id_mclass = 1;
+	KT_EQ(kt_call(rig.ctl, MPOOL_IOC_ACTIVATE, &ia), -EINVAL);
+	T_OK(strstr(kt_text, "class 1"));
 	ioc_disk_remove(&dk);
 }
 
@@ -460,12 +504,14 @@ static void properties_have_bounds(void)
 {
 	struct mpool_ioc_create ic;
 	struct mpool_ioc_dev dev = { 0 };
+	struct mpool_ioc_info was, in;
 	struct mpool_ioc_set st;
 	struct ioc_disk dk;
 	int i;
 
 	T_EQ(ioc_disk_make(&dk, "ktspare", 64, false, 0), 0);
 	dev.id_fd = dk.dk_fd;
+	KT_EQ(ioc_info(rig.ro, &was), 0);
 	for (i = 0; i < 5; i++) {
 		ic = (struct mpool_ioc_create){ .ic_name = "spare", .ic_mode = 0600,
 						.ic_ndevs = 1, .ic_devs = (uintptr_t)&dev };
@@ -485,6 +531,9 @@ static void properties_have_bounds(void)
 		st.st_gid = i == 4 ? 0xffffffffu : 0;
 		KT_EQ(kt_call(rig.ctl, MPOOL_IOC_SET, &st), -EINVAL);
 	}
+	/* not on media either */
+	KT_EQ(ioc_info(rig.ro, &in), 0);
+	T_EQ(in.in_gen, was.in_gen);
 	ioc_disk_remove(&dk);
 }
 
@@ -986,6 +1035,9 @@ int main(void)
 	T_RUN(another_size_is_enotty);
 	T_RUN(wrong_node_is_enotty);
 	T_RUN(bad_addresses_are_efault);
+	T_RUN(results_need_a_place);
+	T_RUN(a_node_is_not_opened_for_writing_only);
+	T_RUN(locks_of_open_files_cannot_be_asked_about);
 	T_RUN(unknown_flags_are_einval);
 	T_RUN(reserved_fields_are_einval);
 	T_RUN(names_without_an_end_are_einval);
