@@ -240,10 +240,11 @@ bench-quick: all tests ## the engines side by side, small: three minutes
 	$(Q)tests/deps.sh --bench
 	$(submake) -j2 peers
 	$(Q)B='$(B)' tests/bench/compare.py quick
-ablate: ## switch off every guard, one by one; the suites must notice each (long)
+ablate: ## switch off every guard and refusal, one by one; tests must notice each (long)
 	$(submake) -j2 ABLATE=1 tests
 	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py full
 	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py planted
+	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py refusals
 nightly: deps ## the long runs, from where the last one stopped: tests/nightly.sh
 	$(submake) -j2 all tests
 	$(submake) -j2 ABLATE=1 tests
@@ -340,14 +341,16 @@ endef
 $(O)/obj/%.o: %.c $(O)/flags
 	$(compile)
 
-# the ablation build has planted bugs, in copies of its own
+# the ablation build has switches and planted bugs in copies of its own
 ifeq ($(ABLATE),1)
-planted := $(shell tests/planted.py files)
-$(call obj,$(planted)): $(O)/obj/%.o: $(O)/planted/%.c $(O)/flags
+copies := $(shell tests/ablate.py copies)
+# the compiler sees what goes wrong without a check
+$(call obj,$(copies)): private EXTRA += -Wno-array-bounds -Wno-stringop-overflow
+$(call obj,$(copies)): $(O)/obj/%.o: $(O)/copies/%.c $(O)/flags
 	$(compile)
-$(planted:%=$(O)/planted/%): $(O)/planted/%: % tests/planted.txt tests/planted.py
+$(copies:%=$(O)/copies/%): $(O)/copies/%: % tests/planted.txt tests/planted.py tests/refusals.py
 	@mkdir -p $(@D)
-	$(Q)tests/planted.py copy $< >$@.new && { cmp -s $@ $@.new || mv $@.new $@; }
+	$(Q)tests/ablate.py copy $< >$@.new && { cmp -s $@ $@.new || mv $@.new $@; }
 endif
 
 $(O)/lib/libmpool.a: $(call obj,$(core_src) $(mp_src))

@@ -11,14 +11,24 @@ ok" ends it. Prints TAP, one test per guard.
   tests/ablate.py short         what tests/ablate.txt knows, within SECONDS_MAX
                                 (default 60), in an order that SEED chooses
   tests/ablate.py full N...     these guards only
+  tests/ablate.py refusals [N..] each check of what a caller or the media gave (refusals.py), by
+                                the programs in which it ever refuses anything
   tests/ablate.py planted [N..] the planted bugs (planted.py): each must be noticed by a general
                                 suite (conformance, model, crash, soak), never by a test of its own
 
 PIECE=i/n takes only each n-th of them, from the i-th on.
 
-tests/ablate.txt remembers which program noticed which guard after how many
-milliseconds, so that it is tried first; `full` with UPDATE=1 rewrites it. O is
-the ablation build's folder."""
+tests/ablate.txt remembers which program noticed which of them after how many
+milliseconds, so that it is tried first; UPDATE=1 rewrites it, for a part of
+them too. O is the ablation build's folder. For the Makefile:
+
+  tests/ablate.py copies        the sources that have switches or planted bugs
+  tests/ablate.py copy FILE     one with them, to standard output
+
+For tests/kmod/host_refusals.sh:
+
+  tests/ablate.py module        number, name and programs of each refusal of the module
+  tests/ablate.py remember      notes lines "NUMBER PROGRAM MILLISECONDS" of standard input"""
 
 import concurrent.futures
 import os
@@ -36,6 +46,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "lint"), HERE]
 sys.dont_write_bytecode = True
 import planted  # noqa: E402
+import refusals  # noqa: E402
 from lib import O, spans, text, under  # noqa: E402
 
 MEMORY = "tests/ablate.txt"
@@ -97,11 +108,11 @@ def kill(proc):
         pass
 
 
-def run(program, guard):
+def run(program, guard, **more):
     """How the program noticed that the guard is off, or None: it passed or was skipped."""
     tmp = tempfile.mkdtemp(dir=os.environ.get("TMPDIR"))
     # the same crash states and the same random numbers with and without the guard
-    env = dict(os.environ, MP_ABLATE=str(guard), TEST_SHORT="1", TMPDIR=tmp, SEED="1")
+    env = dict(os.environ, MP_ABLATE=str(guard), TEST_SHORT="1", TMPDIR=tmp, SEED="1", **more)
     env.pop("TEST_LONG", None)
     name, *args = program.split(":")
     proc = subprocess.Popen([os.path.join(O, "tests", name)] + args, stdin=subprocess.DEVNULL,
@@ -145,6 +156,32 @@ class Baseline:
         return self.known[program]
 
 
+class Seen:
+    """Which programs come to which switches, those that take least time first: where a check
+    never refuses, its absence is not noticed."""
+
+    def __init__(self, progs):
+        self.progs, self.lock, self.by = progs, threading.Lock(), None
+
+    def programs(self, number):
+        with self.lock:
+            if self.by is None:
+                self.by = {}
+                with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+                    for _, p, numbers in sorted(pool.map(self.look, self.progs)):
+                        for n in numbers:
+                            self.by.setdefault(n, []).append(p)
+        return self.by.get(number, [])
+
+    @staticmethod
+    def look(program):
+        """(seconds, program, sorted numbers)"""
+        with tempfile.NamedTemporaryFile("r") as f:
+            t = time.monotonic()
+            run(program, 0, MP_ABLATE_SEEN=f.name)
+            return time.monotonic() - t, program, sorted({int(n) for n in f.read().split()})
+
+
 def noticed_by(guard, order, baseline, deadline):
     """(program, how, milliseconds); None: no time; (): nothing noticed."""
     for p in order:
@@ -160,28 +197,72 @@ def noticed_by(guard, order, baseline, deadline):
 
 
 def write_memory(found):
+    """In place of what was known of them; what is not in the sources now is forgotten."""
+    found = {**remembered(), **found}
+    for n in found.keys() - guards().keys() - {b.number for b in planted.bugs()} - \
+            refusals.refusals(refusals.sources() + refusals.kernel_sources()).keys():
+        del found[n]
     with open(MEMORY, "w") as out:
         out.write("# SPDX-License-Identifier: GPL-2.0-only OR MIT\n"
-                  "# guard, the program that noticed its absence, milliseconds "
+                  "# guard, planted bug or refusal, the program that noticed it, milliseconds "
                   "(UPDATE=1 make ablate)\n")
         for n in sorted(found):
-            out.write("%d %s %d\n" % (n, found[n][0], found[n][2]))
+            out.write("%d %s %d\n" % (n, found[n][0], found[n][1]))
+
+
+def title(n, what):
+    """What a test of the number is called."""
+    if isinstance(what, refusals.Refusal):
+        return "refusal_%d_%s" % (n, what.name)
+    if isinstance(what, planted.Bug):
+        return "planted_%d_%s" % (n, what.name)
+    kind, f = what
+    return "%s_%d_of_%s" % (kind.lower(), n, re.sub(r"\W", "_", os.path.basename(f)))
+
+
+def copy(file):
+    src = refusals.switched(file, planted.with_bugs(file, text(file)))
+    if refusals.is_kernel(file):
+        return ('extern int mp_off;\n#define mp_ablated(n) (mp_off == (n))\n'
+                '#line 1 "%s"\n%s' % (file, src))
+    return 'int mp_ablated(int n);\n#line 1 "%s"\n%s' % (file, src)
+
+
+def module():
+    """Who noticed comes first, then the others that abuse the module, quick ones first."""
+    progs = "test_ioctl test_uring test_cross test_objfd test_lifecycle".split()
+    memory = remembered()
+    for n, r in sorted(refusals.refusals(refusals.kernel_sources()).items()):
+        first = [p for p in progs if n in memory and p == memory[n][0]]
+        print(n, title(n, r), *first, *(p for p in progs if p not in first))
+
+
+def remember(lines):
+    write_memory({int(n): (p, int(ms)) for n, p, ms in (line.split() for line in lines)})
 
 
 def main():
     mode = sys.argv[1] if len(sys.argv) > 1 else "short"
+    if mode == "copies":
+        print("\n".join(sorted({b.file for b in planted.bugs()} | {
+            r.file for r in refusals.refusals().values()})))
+        return 0
+    if mode in ("copy", "module", "remember"):
+        sys.stdout.write(copy(sys.argv[2])) if mode == "copy" else \
+            module() if mode == "module" else remember(sys.stdin)
+        return 0
     wanted = [int(a) for a in sys.argv[2:]]
-    bugs = {b.number: b for b in planted.bugs()} if mode == "planted" else {}
-    all_guards = {n: ("planted", b.file) for n, b in bugs.items()} or guards()
-    if bugs:
-        progs = programs(("crash", "conform", "model", "soak"))
-    else:
-        progs = programs(("unit", "conform", "crash"))
+    every = {"planted": {b.number: b for b in planted.bugs()}, "refusals": refusals.refusals(),
+             "guards": guards()}
+    line = mode if mode in every else "guards"
+    known = every[line]
+    progs = programs(("crash", "conform", "model", "soak") if mode == "planted" else
+                     ("unit", "conform", "crash"))
     memory = remembered()
-    if not progs or not all_guards:
+    if not progs or not known:
         print("1..0 # SKIP %s" % ("no test program in %s/tests" % O if not progs else "no guard"))
         return 77
-    todo = sorted(wanted or all_guards)
+    todo = sorted(wanted or known)
     deadline = 0
     if mode == "short":
         deadline = time.monotonic() + float(os.environ.get("SECONDS_MAX", "60"))
@@ -194,40 +275,41 @@ def main():
     first, step = map(int, os.environ.get("PIECE", "0/1").split("/"))
     todo = todo[first::step]
     baseline = Baseline()
+    seen = Seen([p for p in progs if ":" not in p])
     count = failed = 0
     found = {}
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         def one(n):
-            first = [memory[n][0]] if n in memory and memory[n][0] in progs else []
-            rest = [] if mode == "short" else [p for p in progs if p not in first]
-            return n, noticed_by(n, first + rest, baseline, deadline)
+            order = [memory[n][0]] if n in memory and memory[n][0] in progs else []
+            by = noticed_by(n, order, baseline, deadline)
+            if by == () and mode != "short":
+                rest = seen.programs(n) if mode == "refusals" else progs
+                until = time.monotonic() + LIMIT if mode == "refusals" else 0
+                by = noticed_by(n, [p for p in rest if p not in order], baseline, until) or ()
+            return n, by
         for n, by in pool.map(one, todo):
             if by is None:
                 continue
             count += 1
-            kind, f = all_guards.get(n, ("guard", "?"))
             if by:
                 found[n] = by
             else:
                 failed += 1
-            print("%s %d - %s_%d_%s_is_noticed%s" % (
-                "ok" if by else "not ok", count, kind.lower(), n,
-                bugs[n].name if bugs else "of_" + re.sub(r"\W", "_", os.path.basename(f)),
-                " # %s %s, %d ms" % by if by else ""), flush=True)
+            print("%s %d - %s_is_noticed%s" % (
+                "ok" if by else "not ok", count, title(n, known.get(n, ("guard", "?"))),
+                " # %s %s, %d ms" % by if by else
+                " # no program comes to it" if seen.by and not seen.by.get(n) else ""), flush=True)
     for p, ok in baseline.known.items():
         if not ok:
             count += 1
             failed += 1
             print("not ok %d - %s_passes_with_every_guard_on" % (count, p))
     print("1..%d" % count)
-    print("# %d of %d %s" % (len(found), len(all_guards), "planted bugs" if bugs else "guards"))
     print("# figure: %s | %d of %d noticed%s | %s" % (
-        "planted bugs" if bugs else "ablation", len(found), whole,
-        "" if bugs or mode == "full" else ", of %d guards" % len(all_guards),
-        seed if mode == "short" else 1))
-    if not wanted and mode != "short" and os.environ.get("UPDATE"):
-        others = {n: (p, "", ms) for n, (p, ms) in memory.items() if (n > 1000) != bool(bugs)}
-        write_memory({**others, **found})
+        {"guards": "ablation", "planted": "planted bugs"}.get(line, line), len(found), whole,
+        ", of %d guards" % len(known) if mode == "short" else "", seed if mode == "short" else 1))
+    if mode != "short" and os.environ.get("UPDATE"):
+        write_memory({n: (p, ms) for n, (p, _, ms) in found.items()})
     return 1 if failed else 0
 
 

@@ -133,7 +133,7 @@ echo "$(date -u '+%F %R') UTC: $(sed -n 's/^model name.*: //p' /proc/cpuinfo | h
 	"$(uname -r)${SCRATCH:+, files in $SCRATCH}" >>"$dir/begun"
 
 steps="unit conform cli lint crash model stress soak asan tsan fuzz vm newer uml debug guards
-	planted coverage"
+	planted refusals coverage"
 failed=0
 child=
 trap stopped INT TERM

@@ -1,14 +1,10 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Planted bugs: does the programme notice what a tired engineer would write?
 
 tests/planted.txt lists them: number, file, name, the lines as they are ("-")
 and as they are with the bug ("+"), where PLANTED is 1 while MP_ABLATE is that
 number. The ablation build compiles copies of those files with all bugs in
-them; the sources know nothing of it.
-
-  planted.py files          the files that have any, for the Makefile
-  planted.py copy FILE      the copy, to standard output
+them (ablate.py copy); the sources know nothing of it.
 
 tests/ablate.py planted switches each on, and a general suite (crash, model,
 conform) must notice it."""
@@ -48,8 +44,9 @@ def is_there(bug):
     return os.path.exists(bug.file) and open(bug.file, encoding="utf-8").read().count(old) == 1
 
 
-def copy(file):
-    src = "\n" + open(file, encoding="utf-8").read()
+def with_bugs(file, src):
+    """The text with all bugs of the file in it."""
+    src = "\n" + src
     for bug in bugs():
         if bug.file != file or not is_there(bug):
             continue
@@ -57,15 +54,4 @@ def copy(file):
             sys.exit("planted.txt: %d is where another one is" % bug.number)
         new = "\n".join(bug.new).replace("PLANTED", "mp_ablated(%d)" % bug.number)
         src = src.replace("\n" + "\n".join(bug.old) + "\n", "\n" + new + "\n")
-    return 'int mp_ablated(int n);\n#line 1 "%s"%s' % (file, src)
-
-
-def main():
-    if sys.argv[1] == "files":
-        print("\n".join(sorted({b.file for b in bugs()})))
-    else:
-        sys.stdout.write(copy(sys.argv[2]))
-
-
-if __name__ == "__main__":
-    main()
+    return src[1:]

@@ -10,8 +10,9 @@
 #                                    (unit: and of tests/golden)
 #         cli                        tests/cli/test_*, executables
 #         lint                       tests/lint/*.sh and *.py
-#         ablate                     tests/ablate.py short, and planted
-#         guards planted             tests/ablate.py full and planted, in pieces when it is resumed
+#         ablate                     tests/ablate.py short, planted and refusals
+#         guards planted refusals    tests/ablate.py full, planted (in pieces when it is resumed)
+#                                    and refusals
 #         asan tsan                  unit and conform again, from that build, shortened; with
 #                                    TEST_LONG crash, model, stress and soak too, asan: and cli
 #         threads                    of stress, what `make thread-tests' built with
@@ -249,7 +250,7 @@ vm() {
 	local kver=$1 dir=$log/vm-$1 cpus=2
 	[ ! -e "$dir/passed" ] || return 0
 	[ "$2" != first ] || [ -n "${TEST_LONG-}" ] || cpus=1
-	rm -rf "$dir"
+	rm -rf "$dir" "$log/vm.${kver%-*}"*
 	# shellcheck disable=SC2046,SC2086
 	set -- ${VM_TESTS:-$(vm_tests "$2")}
 	B=$B O=$O VM_CPUS=${VM_CPUS:-$cpus} VM_TIMEOUT=${VM_TIMEOUT:-$((1800 * factor))} \
@@ -287,7 +288,8 @@ sanitized() {
 	local suite=$1 dir=$log/$1 rc name secs why
 	shift
 	[ ! -e "$dir/passed" ] || return 0
-	rm -rf "$dir"
+	# of an attempt that was resumed, too
+	rm -rf "$dir" "$log/$suite".*
 	# shellcheck disable=SC2086
 	TEST_LIMIT=$((900 * factor)) "$@" "$dir" $san_tests >"$log/$suite.log" 2>&1
 	rc=$?
@@ -345,10 +347,12 @@ for suite; do
 		export B TEST_SHORT=1
 		O=$B/ablate start ablate short 300 tests/ablate.py short
 		O=$B/ablate start ablate planted 900 tests/ablate.py planted
+		O=$B/ablate start ablate refusals 600 tests/ablate.py refusals
 		unset TEST_SHORT
 		;;
 	guards) O=$B/ablate start_pieces guards ablate 1200 env JOBS=1 tests/ablate.py full ;;
 	planted) O=$B/ablate start_pieces planted ablate 1200 env JOBS=1 tests/ablate.py planted ;;
+	refusals) O=$B/ablate start refusals ablate 1200 tests/ablate.py refusals ;;
 	asan | tsan)
 		build=$B/address
 		[ "$suite" = tsan ] && build=$B/thread

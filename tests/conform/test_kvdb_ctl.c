@@ -420,7 +420,10 @@ static void settings_change_while_the_database_works(void)
 		{ "commit", "2" }, { "log_bytes", "1" }, { "cache_bytes", "1000000000" },
 		{ "", "1" },
 	};
+	static const char *const odd[] = { "", "x", "+5", " 5", "5x", "99999999999999999999999" };
+	struct kvdb_kvs_info ki;
 	struct kvdb_info in;
+	char line[128];
 	unsigned i;
 
 	serve();
@@ -445,6 +448,13 @@ static void settings_change_while_the_database_works(void)
 	T_OK(ask_once("{\"cmd\":\"set\",\"name\":\"commit\"}\n") && !is_ok());
 	kh_kvs("s");
 	T_OK(ask_once("{\"cmd\":\"set\",\"kvs\":\"s\"}\n") && !is_ok() && says("ttl_s"));
+	for (i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+		snprintf(line, sizeof(line), "{\"cmd\":\"set\",\"kvs\":\"s\",\"ttl_s\":\"%s\"}\n",
+			 odd[i]);
+		T_OK(ask_once(line) && !is_ok());
+	}
+	T_EQ(kvdb_kvs_info(kh_kvs("s"), &ki), 0);
+	T_EQ(ki.ttl_s, 0);
 	T_OK(ask_once("{\"cmd\":\"set\",\"kvs\":\"none\",\"ttl_s\":5}\n") && !is_ok());
 	T_OK(says("MP0965"));
 	kh_close();

@@ -413,14 +413,24 @@ static void pool_json_is_checked(void)
 		"", "[]", "{}", "{\"devices\":[]}", "{\"devices\":5}",
 		"{\"devices\":[{\"path\":1}]}",
 		"{\"devices\":[{\"path\":\"capacity.mp\",\"class\":\"fast\"}]}", "rubbish",
+		"{\"devices\":[{\"path\":\"capacity.mp\",\"class\":1}]}",
+		"{\"devices\":[{\"path\":\"capacity.mp\"}]}",
+		"{\"devices\":[{\"path\":\"\",\"class\":\"capacity\"}]}",
+		"{\"devices\":[{\"class\":\"capacity\"}]}", "{\"devices\":[5]}",
 	};
 	struct mpool *mp = th_new_pool(NULL, NULL);
-	char path[600];
+	char path[600], text[6000];
 	unsigned i;
 	int fd;
 
 	T_EQ(mpool_close(mp), 0);
 	snprintf(path, sizeof(path), "%s/pool.json", th_pool);
+	snprintf(text, sizeof(text),
+		 "{\"devices\":[{\"path\":\"%05000d\",\"class\":\"capacity\"}]}", 0);
+	fd = open(path, O_CREAT | O_RDWR | O_TRUNC, 0600);
+	T_EQ(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	T_EQ(mpool_open(th_pool, NULL, &mp), -EUCLEAN);
 	for (i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		fd = open(path, O_CREAT | O_RDWR | O_TRUNC, 0600);
 		T_EQ(write(fd, bad[i], strlen(bad[i])), strlen(bad[i]));

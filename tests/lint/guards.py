@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""BARRIER and CHECK: complete, numbered once, and absent from the product.
+"""BARRIER and CHECK: complete, numbered once, noticed, and absent from the product.
 
 The rule for flushes. A *flush point* is, in core, libmpool and libkvdb,
  - a call through a device's flush pointer, `->flush(...)`;
@@ -20,7 +20,8 @@ import sys
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import planted  # noqa: E402
-from lib import B, O, Skip, code, functions, line_of, main, run, spans, under
+import refusals  # noqa: E402
+from lib import B, O, Skip, code, functions, line_of, main, run, spans, text, under
 
 RANGES = {"kmod/core/": (1, 199), "libmpool/": (200, 299), "libkvdb/": (300, 699)}
 PRIMITIVE = r"\w*dev_flush|mpool_flush|mpool_mlog_sync|mpool_mdc_sync|fsync|fdatasync|syncfs|" \
@@ -153,6 +154,21 @@ def every_planted_bug_has_its_place():
             yield "tests/planted.txt: %d: %s has no such lines now" % (b.number, b.file)
 
 
+def what_can_be_switched_off_was_noticed():
+    """tests/ablate.txt knows who notices; UPDATE=1 tests/ablate.py MODE NUMBER finds it."""
+    known = {int(line.split()[0]) for line in text("tests/ablate.txt").splitlines()
+             if line[:1].isdigit()}
+    all_of_them = {int(n): "%s: %s" % (f, k) for f, _, k, _, n in numbers() if n.isdigit()}
+    all_of_them.update({b.number: b.name for b in planted.bugs()})
+    all_of_them.update({n: "%s:%d: %s" % (r.file, r.line, r.cond)
+                        for files in (refusals.sources(), refusals.kernel_sources())
+                        for n, r in refusals.refusals(files).items()})
+    for n in sorted(all_of_them.keys() - known):
+        yield "%s: %d is not in tests/ablate.txt" % (all_of_them[n], n)
+    for n in sorted(known - all_of_them.keys()):
+        yield "tests/ablate.txt: nothing is %d now" % n
+
+
 def each_layer_has_guards():
     """The rules above must not pass because they look at nothing."""
     for prefix, (low, high) in RANGES.items():
@@ -182,5 +198,6 @@ def the_ablation_build_has_it():
 main([guard_numbers_are_literal_unique_and_in_range, no_guard_inside_a_macro,
       every_flush_point_is_inside_a_barrier, no_write_asks_to_be_durable_by_itself,
       every_checksum_comparison_is_inside_a_check,
-      every_planted_bug_has_its_place, each_layer_has_guards, products_have_no_switch,
+      every_planted_bug_has_its_place, what_can_be_switched_off_was_noticed,
+      each_layer_has_guards, products_have_no_switch,
       the_ablation_build_has_it])

@@ -52,14 +52,18 @@ def _blank(match):
     return re.sub(r"[^\n]", " ", match.group(0))
 
 
-@functools.lru_cache(None)
-def code(path):
+def blanked(src):
     """C text with comments and the contents of literals blanked; positions and
     line numbers stay."""
     return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'',
                   lambda m: m.group(0)[0] + _blank(m)[2:] + m.group(0)[-1]
                   if m.group(0)[0] in "\"'" else _blank(m),
-                  text(path), flags=re.S)
+                  src, flags=re.S)
+
+
+@functools.lru_cache(None)
+def code(path):
+    return blanked(text(path))
 
 
 def line_of(path, pos):

@@ -3,6 +3,8 @@
  * The media format: round trips, every flipped bit rejected, golden bytes,
  * and checks that hold even when an attacker recomputes the checksums.
  */
+#include <sys/mman.h>
+
 #include "../harness.h"
 #include "omf.h"
 
@@ -128,6 +130,18 @@ static void superblock_golden_bytes(void)
 	sb_sample();
 	mp_sb_encode(&sb, block);
 	T_EQ(mp_csum(block, 4096), GOLDEN_SB);
+}
+
+/* libblkid's part of it is what that module wrote */
+static void superblock_of_the_ancestor_is_refused_by_name(void)
+{
+	struct mp_sb_omf *o = (struct mp_sb_omf *)block;
+
+	sb_sample();
+	mp_sb_encode(&sb, block);
+	o->sb_pre_version = cpu_to_le16(MP_FORMAT - 1);
+	o->sb_pre_csum = cpu_to_le32(mp_csum(block, offsetof(struct mp_sb_omf, sb_pre_csum)));
+	T_EQ(mp_sb_decode(block, 0, &back), -EOPNOTSUPP);
 }
 
 static int try_sb(void)
@@ -286,6 +300,124 @@ static void records_round_trip_and_bounds(void)
 	T_EQ(mp_rec_decode(block, n, &got), n);
 }
 
+/* a copy behind which nothing can be read */
+static u8 *at_end(const void *buf, size_t len)
+{
+	static u8 *map;
+
+	if (!map) {
+		map = mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			   0);
+		T_OK(map != MAP_FAILED && !mprotect(map + 4096, 4096, PROT_NONE));
+	}
+	return memcpy(map + 4096 - len, buf, len);
+}
+
+/* whatever a header says, behind a good checksum: who reads on stays inside the buffer */
+static void frames_stay_inside_what_was_read(void)
+{
+	static const struct { u32 blocks, len, max; } bad[] = {
+		{ 0, 64, 2 }, { 2, 64, 1 }, { MP_FRAME_MAX / MP_BLOCK + 1, 64, 9999 },
+		{ 1, MP_BLOCK - MP_FRAME_HDR + 8, 2 }, { 1, 12, 2 },
+	};
+	struct mp_frame fr = { .mf_blocks = 1, .mf_addr = 65536, .mf_len = 64 };
+	struct mp_frame_omf *o = (struct mp_frame_omf *)block;
+	unsigned i;
+
+	mp_frame_encode(&fr, uuid, block);
+	T_EQ(mp_frame_peek(block, uuid, 65536, 2, &fr), 0);
+	for (i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		o->mf_blocks = cpu_to_le32(bad[i].blocks);
+		o->mf_len = cpu_to_le32(bad[i].len);
+		T_EQ(mp_frame_peek(block, uuid, 65536, bad[i].max, &fr), -EUCLEAN);
+	}
+	o->mf_blocks = cpu_to_le32(1);
+	o->mf_len = cpu_to_le32(64);
+	o->mf_version = cpu_to_le16(MP_FORMAT + 1);
+	T_EQ(mp_frame_peek(block, uuid, 65536, 2, &fr), -EUCLEAN);
+	o->mf_version = cpu_to_le16(MP_FORMAT);
+	o->mf_magic = cpu_to_le32(MP_MLOG_MAGIC);
+	T_EQ(mp_frame_peek(block, uuid, 65536, 2, &fr), -EUCLEAN);
+}
+
+static void mlog_frames_stay_inside_what_was_read(void)
+{
+	static const struct { u32 blocks, len, max; } bad[] = {
+		{ 0, 64, 2 }, { 2, 64, 1 }, { MP_MLFRAME_MAX / MP_BLOCK + 1, 64, 9999 },
+		{ 1, MP_BLOCK - MP_FRAME_HDR + 8, 2 }, { 1, 12, 2 },
+	};
+	struct mp_mlframe fr = { .ml_blocks = 1, .ml_id = 4, .ml_gen = 2, .ml_len = 64 };
+	struct mp_mlframe_omf *o = (struct mp_mlframe_omf *)block;
+	unsigned i;
+
+	mp_mlframe_encode(&fr, uuid, block);
+	T_EQ(mp_mlframe_peek(block, uuid, 4, 2, 0, 2, &fr), 0);
+	for (i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		o->ml_blocks = cpu_to_le32(bad[i].blocks);
+		o->ml_len = cpu_to_le32(bad[i].len);
+		T_EQ(mp_mlframe_peek(block, uuid, 4, 2, 0, bad[i].max, &fr), -EUCLEAN);
+	}
+	o->ml_blocks = cpu_to_le32(1);
+	o->ml_len = cpu_to_le32(64);
+	o->ml_version = cpu_to_le16(MP_FORMAT + 1);
+	T_EQ(mp_mlframe_peek(block, uuid, 4, 2, 0, 2, &fr), -EUCLEAN);
+	o->ml_version = cpu_to_le16(MP_FORMAT);
+	o->ml_magic = cpu_to_le32(MP_FRAME_MAGIC);
+	T_EQ(mp_mlframe_peek(block, uuid, 4, 2, 0, 2, &fr), -EUCLEAN);
+}
+
+static void records_stay_inside_what_was_read(void)
+{
+	static const u16 type[] = { MP_REC_SEAL, MP_REC_DEL, MP_REC_VIRGIN, MP_REC_GEN,
+				    MP_REC_ROOT_DEL };
+	struct mp_extent ex[MP_EXTENTS_MAX + 1];
+	struct mp_rec r = { .r_type = MP_REC_OBJ, .r_id = 9, .r_kind = 1, .r_nextents = 2,
+			    .r_extent = ex, .r_capacity = 2 * 4096 }, got;
+	struct mp_rec_omf *h = (struct mp_rec_omf *)block;
+	u32 n, i;
+
+	for (i = 0; i <= MP_EXTENTS_MAX; i++)
+		ex[i] = (struct mp_extent){ .ex_start = 2 * i, .ex_count = 1 };
+	n = mp_rec_encode(&r, block);
+	T_EQ(mp_rec_decode(at_end(block, n), n, &got), n);
+	T_EQ(mp_rec_decode(at_end(block, n - 8), n - 8, &got), -EUCLEAN);
+	T_EQ(mp_rec_decode(at_end(block, 2), 2, &got), -EUCLEAN);
+	/* shorter than its extents, than an object, than any record */
+	h->rh_len = cpu_to_le16(n - sizeof(struct mp_extent_omf));
+	n -= sizeof(struct mp_extent_omf);
+	T_EQ(mp_rec_decode(at_end(block, n), n, &got), -EUCLEAN);
+	h->rh_len = cpu_to_le16(sizeof(*h));
+	T_EQ(mp_rec_decode(at_end(block, sizeof(*h)), sizeof(*h), &got), -EUCLEAN);
+	h->rh_len = 0;
+	T_EQ(mp_rec_decode(at_end(block, sizeof(*h)), sizeof(*h), &got), -EUCLEAN);
+	r.r_nextents = MP_EXTENTS_MAX + 1;
+	r.r_capacity = (MP_EXTENTS_MAX + 1) * 4096;
+	n = mp_rec_encode(&r, block);
+	T_EQ(mp_rec_decode(block, n, &got), -EUCLEAN);
+	for (i = 0; i < sizeof(type) / sizeof(*type); i++) {
+		memset(block, 0, sizeof(block));
+		h->rh_type = cpu_to_le16(type[i]);
+		h->rh_len = cpu_to_le16(sizeof(*h));
+		T_EQ(mp_rec_decode(at_end(block, sizeof(*h)), sizeof(*h), &got), -EUCLEAN);
+	}
+}
+
+static void mlog_records_stay_inside_their_frame(void)
+{
+	u32 len, head = MP_MLREC_MAX;
+
+	mp_mlrec_encode(block, head);
+	T_EQ(mp_mlrec_decode(block, head + 8, &len), 0);
+	T_EQ(len, head);
+	T_EQ(mp_mlrec_decode(block, head, &len), -EUCLEAN);
+	mp_mlrec_encode(block, head + 1);
+	T_EQ(mp_mlrec_decode(block, 2 * head, &len), -EUCLEAN);
+	mp_mlrec_encode(block, 0);
+	T_EQ(mp_mlrec_decode(block, 64, &len), -EUCLEAN);
+	mp_mlrec_encode(block, 1);
+	T_EQ(mp_mlrec_decode(at_end(block, 4), 4, &len), -EUCLEAN);
+}
+
 /* no bytes make a decoder crash or overrun (run under ASan too) */
 static void random_bytes_are_survived(void)
 {
@@ -320,11 +452,16 @@ int main(void)
 	T_RUN(superblock_rejects_every_flipped_bit);
 	T_RUN(superblock_prefix_is_what_libblkid_knows);
 	T_RUN(superblock_golden_bytes);
+	T_RUN(superblock_of_the_ancestor_is_refused_by_name);
 	T_RUN(superblock_fields_are_bounded_behind_a_good_checksum);
 	T_RUN(superblock_with_too_many_devices_of_a_class_is_refused);
 	T_RUN(frame_rejects_every_flipped_bit_and_every_other_place);
 	T_RUN(mlog_frame_rejects_every_flipped_bit_and_every_other_place);
 	T_RUN(records_round_trip_and_bounds);
+	T_RUN(frames_stay_inside_what_was_read);
+	T_RUN(mlog_frames_stay_inside_what_was_read);
+	T_RUN(records_stay_inside_what_was_read);
+	T_RUN(mlog_records_stay_inside_their_frame);
 	T_RUN(random_bytes_are_survived);
 	return t_done();
 }

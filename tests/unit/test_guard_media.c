@@ -53,6 +53,11 @@ static void destroyed(struct mp_sb *sb)
 	sb->sb_state = MP_SB_DESTROYED;
 }
 
+static void other_table(struct mp_sb *sb)
+{
+	sb->sb_dev[0].sd_uuid[3] ^= 1;
+}
+
 static void later_feature(struct mp_sb *sb)
 {
 	sb->sb_ro_compat = 1ull << 40;
@@ -76,6 +81,15 @@ static void destroyed_member_is_refused(void)
 	rig_init(&r, 2, 8 << 20);
 	sb_change(&r.m[1], destroyed);
 	T_OK(rig_open(&r));
+	rig_fini(&r);
+}
+
+static void members_that_disagree_about_the_devices_are_refused(void)
+{
+	start(2);
+	stop();
+	sb_change(&r.m[1], other_table);
+	T_EQ(rig_open(&r), -EUCLEAN);
 	rig_fini(&r);
 }
 
@@ -229,18 +243,18 @@ static void frame_put(const struct tail *t, struct mp_frame *fr, const struct mp
 
 enum wrong {
 	NOTHING, EPOCH, SEQ, PREV,		/* no continuation: as if it were not there */
-	COUNT, MARK, ID, BEYOND, EXTENT, SEALED, UNEVEN,	/* impossible: refused */
+	COUNT, MARK, ID, BEYOND, EXTENT, EMPTY, SEALED, UNEVEN,	/* impossible: refused */
 	WRONGS,
 };
 
 static void frame_wrong(const struct tail *t, enum wrong what, u64 id)
 {
-	struct mp_extent ex;
+	struct mp_extent ex[2] = { { 0 }, { .ex_start = 1501 } };
 	struct mp_frame fr;
 	struct mp_rec rec;
 
 	frame_next(t, &fr);
-	rec_obj(&rec, &ex, fr.mf_id_hwm - 1);
+	rec_obj(&rec, ex, fr.mf_id_hwm - 1);
 	if (what == EPOCH)
 		fr.mf_epoch += 2;
 	else if (what == SEQ)
@@ -256,7 +270,9 @@ static void frame_wrong(const struct tail *t, enum wrong what, u64 id)
 	else if (what == BEYOND)
 		rec.r_id = fr.mf_id_hwm;
 	else if (what == EXTENT)
-		ex.ex_slot = 1;
+		ex[0].ex_slot = 1;
+	else if (what == EMPTY)
+		rec.r_nextents = 2;
 	if (what >= SEALED) {
 		memset(&rec, 0, sizeof(rec));
 		rec.r_type = MP_REC_SEAL;
@@ -381,6 +397,19 @@ static void log_that_somebody_has_filled_is_refused(void)
  * Records follow the newest checkpoint, so it was complete once. The epoch
  * before it is whole too, but no longer the truth.
  */
+static void a_log_without_any_checkpoint_is_refused(void)
+{
+	static struct mp_sb sb;
+
+	start(1);
+	stop();
+	T_EQ(mp_sb_decode(r.m[0].now, 0, &sb), 0);
+	memset(r.m[0].now + sb.sb_md_off, 0, 2 * sb.sb_md_bytes);
+	T_EQ(rig_open(&r), -EUCLEAN);
+	T_EQ(os_user_error()->oe_id, MP_MD_NONE);
+	rig_fini(&r);
+}
+
 static void damaged_newest_checkpoint_is_refused(void)
 {
 	struct mp_frame fr;
@@ -665,6 +694,7 @@ int main(void)
 {
 	T_RUN(member_of_another_pool_is_refused);
 	T_RUN(destroyed_member_is_refused);
+	T_RUN(members_that_disagree_about_the_devices_are_refused);
 	T_RUN(later_feature_is_read_only);
 	T_RUN(later_harmless_feature_opens_and_stays);
 	T_RUN(foreign_signature_is_refused);
@@ -673,6 +703,7 @@ int main(void)
 	T_RUN(each_check_of_a_frame_works);
 	T_RUN(container_without_its_logs_is_removed);
 	T_RUN(log_that_somebody_has_filled_is_refused);
+	T_RUN(a_log_without_any_checkpoint_is_refused);
 	T_RUN(damaged_newest_checkpoint_is_refused);
 	T_RUN(memory_of_an_open_is_bounded);
 	T_RUN(what_was_made_opens_where_objects_take_more);

@@ -32,10 +32,11 @@ static bool tear;	/* or all but the header */
 static uint64_t rollback;	/* kvdb_opts of the next open */
 static int wrong_nrec, wrong_incarnation;	/* added to what is written */
 static bool no_own_entry;
+static uint64_t pool_mib = 64;
 
 static void pool_make(void)
 {
-	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64u << 20 };
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = pool_mib << 20 };
 	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 
 	strcpy(dir, "/tmp/test_kv_recover.XXXXXX");
@@ -452,6 +453,26 @@ static void segment_missing_from_the_pool(void)
 	T_EQ(mpool_batch(db.d_mp, &op, 1), 0);
 	again();
 	T_EQ(db.d_recovery.durable_epoch, e);
+	gone();
+}
+
+/* Whoever made it: nothing in it is believed. */
+static void an_object_too_large_for_a_segment_is_refused(void)
+{
+	struct mpool_alloc req = { .kind = MPOOL_APPEND, .mclass = MPOOL_CAPACITY,
+				   .capacity = 65u << 20 };
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct mpool_obj *obj;
+
+	pool_mib = 256;
+	fresh();
+	pool_mib = 64;
+	req.tag = db.d_tag;
+	T_EQ(mpool_alloc(db.d_mp, &req, 1, &obj), 0);
+	mpool_obj_close(obj);
+	down();
+	T_EQ(kv_db_attach(&db, dir, &o, false), -EUCLEAN);
+	T_OK(strstr(kvdb_error_detail()->text, "are no log segment"));
 	gone();
 }
 
@@ -1052,6 +1073,7 @@ int main(void)
 	T_RUN(without_stores_a_missing_segment_is_no_damage);
 	T_RUN(any_part_of_the_newest_epoch_is_a_torn_tail);
 	T_RUN(segment_missing_from_the_pool);
+	T_RUN(an_object_too_large_for_a_segment_is_refused);
 	T_RUN(idle_log_holds_back_nothing);
 	T_RUN(rolled_log_needs_both_segments);
 	T_RUN(wrong_chain_ends_a_segment);

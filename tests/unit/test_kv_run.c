@@ -249,6 +249,30 @@ static void keys_out_of_order_are_refused(void)
 	rig_close(&r);
 }
 
+static void entries_that_no_run_can_hold_are_refused(void)
+{
+	static const uint8_t key[KVDB_KEY_MAX + 1] = "k";
+	static const struct kv_ent bad[] = {
+		{ .e_kind = KV_ENT_TOMB },
+		{ .e_kind = KV_ENT_TOMB, .e_klen = KVDB_KEY_MAX + 1 },
+		{ .e_kind = KV_ENT_TOMB - 1, .e_klen = 1 },
+		{ .e_kind = KV_ENT_REF + 1, .e_klen = 1 },
+		{ .e_kind = KV_ENT_INLINE, .e_klen = 1, .e_vlen = KV_INLINE_MAX + 1 },
+	};
+	struct kv_run_build *rb;
+	struct kv_ent e;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	T_EQ(kv_run_build_open(&r.db, 7, 0, false, &rb), 0);
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		e = bad[i];
+		e.e_key = key;
+		T_EQ(kv_run_build_add(rb, &e), -EINVAL);
+	}
+	kv_run_build_abort(rb);
+	rig_close(&r);
+}
+
 static void segment_table_counts_what_is_referred_to(void)
 {
 	struct kv_run *run;
@@ -948,6 +972,7 @@ int main(void)
 	T_RUN(fences_out_of_order_are_refused);
 	T_RUN(one_key_round_trips);
 	T_RUN(keys_out_of_order_are_refused);
+	T_RUN(entries_that_no_run_can_hold_are_refused);
 	T_RUN(references_to_nowhere_are_refused);
 	T_RUN(wrong_parent_crc_is_refused);
 	T_RUN(blocks_in_wrong_order_are_refused);

@@ -82,7 +82,9 @@ static void layer_text_is_checked(void)
 	static const char *const bad[] = {
 		"all:rate=17179869184G", "all:rate=99999999999999999999",
 		"capacity", "disk:lat=1ms", "all:lat=1", "all:lat=ms", "all:rate=-3", "all:rate=5T",
-		"all:write_rate=x",
+		"all:write_rate=x", "all:rate=", "all:rate=,lat=1ms", "all:rate=;all:lat=1ms",
+		"all:lat=", "all:lat=,rate=1", "all:lat=;all:rate=1", "all:lat=.5ms",
+		"all:lat=1000001s",
 		"all:fail=sometimes", "all:err=EPERM", "all:nothing", "all:=", "x;all:torn",
 		"all:cut=9e99s", "all:lat=0x1ms", "all:lat=1e1ms", "all:lat=1..5ms",
 		"all:pause=1s", "all:every=1s", "all:pause=1s,every=1s", "all:pause=2s,every=1s",
