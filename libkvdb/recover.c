@@ -754,7 +754,8 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 	/* moved, so in a run; behind a container that was cut no horizon says so */
 	if (r->r_pack && rv->rv_hole)
 		return 0;
-	/* a put or a delete, the decoder knows no other; packed values are moved ones (G6) */
+	_Static_assert(KV_REC_TYPES == KV_REC_RDEL + 1, "what is left is a put or a delete");
+	/* packed values are moved ones, which are never replayed (G6) */
 	if (!CHECK(436, r->r_klen && r->r_klen <= KVDB_KEY_MAX && r->r_vlen <= value_max(rv) &&
 		   !r->r_pack))
 		return kv_error(-EUCLEAN, "MP0960",

@@ -537,6 +537,19 @@ static void properties_have_bounds(void)
 	ioc_disk_remove(&dk);
 }
 
+/* by its size: nothing is looked for on it */
+static void a_disk_that_is_too_small_is_refused_by_name(void)
+{
+	struct mpool_ioc_probe pr = { 0 };
+	struct ioc_disk dk;
+
+	T_EQ(ioc_disk_make(&dk, "kttiny", 1, false, 0), 0);
+	pr.pr_fd = dk.dk_fd;
+	KT_EQ(kt_call(rig.ctl, MPOOL_IOC_PROBE, &pr), -EINVAL);
+	T_OK(strstr(kt_text, "kttiny: 1048576 bytes"));
+	ioc_disk_remove(&dk);
+}
+
 static void a_zoned_disk_is_refused_by_name(void)
 {
 	struct mpool_ioc_create ic = { .ic_name = "zoned", .ic_mode = 0600, .ic_ndevs = 1 };
@@ -1049,6 +1062,7 @@ int main(void)
 	T_RUN(other_kinds_of_descriptors_are_refused);
 	T_RUN(devices_must_be_writable_whole_and_free);
 	T_RUN(properties_have_bounds);
+	T_RUN(a_disk_that_is_too_small_is_refused_by_name);
 	T_RUN(a_zoned_disk_is_refused_by_name);
 	T_RUN(alloc_refuses_bad_requests);
 	if (syscall(SYS_userfaultfd, ~0u) < 0 && errno == ENOSYS)
