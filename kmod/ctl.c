@@ -307,7 +307,7 @@ static int add_run(struct mpk_pool *pool, struct devs *ds, bool is_plan)
 	int rc;
 
 	/* the core has no room for more either: pl_dev */
-	static_assert(MPOOL_IOC_DEVS_MAX >= MP_POOL_CLASSES * MP_CLASS_DEVS);
+	static_assert(MPOOL_IOC_DEVS_MAX >= MP_SLOTS);
 	rc = mp_pool_add_devs(pool->pl_core, ds->ds_core, ds->ds_mclass, ds->ds_n,
 			      is_plan ? MP_CREATE_PLAN : 0);
 	if (rc || is_plan)

@@ -310,8 +310,10 @@ static int set_store(struct kvdb *db, const struct kv_ctl_req *r, const char *na
 		err = whole(r, "compress", &compress, KVDB_KVS_COMPRESS, &mask);
 	if (err)
 		return err;
-	if (!mask || policy > UINT32_MAX || compress > UINT32_MAX)
+	if (!mask)
 		return bad_request("of a store ttl_s, policy and compress can be set");
+	if (policy > UINT32_MAX || compress > UINT32_MAX)
+		return bad_request("there is no such policy, or compress");
 	ko.policy = (uint32_t)policy;
 	ko.compress = (uint32_t)compress;
 	return kvdb_kvs_set(kvs, &ko, mask);

@@ -408,6 +408,11 @@ static int create_check(struct creation *cr)
 			return mpl_err(MPL_SPEC, "the label holds a control character");
 	if (o->mode > 0777)
 		return mpl_err(MPL_SPEC, "mode 0%o is not in 0 .. 0777", o->mode);
+	/* a plan does not come to the core */
+	for (i = 0; i < MPOOL_MCLASSES; i++)
+		if (o->spare_pct[i] > 90)
+			return mpl_err(MPL_SPEC, "spare of %u percent is more than 90",
+				       o->spare_pct[i]);
 	if (!o->provider)
 		rc = dir_check(cr);
 	for (i = 0; i < o->ndevs && !rc; i++) {

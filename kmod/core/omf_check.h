@@ -55,6 +55,7 @@ AT(mp_mlframe_omf, ml_len, 72);
 static_assert(sizeof(struct mp_mlframe_omf) == 88, "mlog frame header");
 static_assert(sizeof(struct mp_mlrec_omf) == 8, "mlog record header");
 static_assert(MP_FRAME_MAX % MP_BLOCK == 0 && MP_MLFRAME_MAX % MP_BLOCK == 0, "whole blocks");
+static_assert(MP_CLASSES * MP_CLASS_DEVS <= MP_SLOTS, "who counts classes bounds the table");
 static_assert(MP_MLREC_MAX + MP_FRAME_HDR + 16 <= MP_MLFRAME_MAX, "the largest record fits");
 
 #undef AT

@@ -453,6 +453,8 @@ static void settings_change_while_the_database_works(void)
 			 odd[i]);
 		T_OK(ask_once(line) && !is_ok());
 	}
+	T_OK(ask_once("{\"cmd\":\"set\",\"kvs\":\"s\",\"policy\":4294967296}\n"));
+	T_OK(!is_ok() && says("no such policy"));
 	T_EQ(kvdb_kvs_info(kh_kvs("s"), &ki), 0);
 	T_EQ(ki.ttl_s, 0);
 	T_OK(ask_once("{\"cmd\":\"set\",\"kvs\":\"none\",\"ttl_s\":5}\n") && !is_ok());

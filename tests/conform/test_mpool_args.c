@@ -422,6 +422,7 @@ static void of_new_files(void)
 	refused(&o, "not in 0 .. 0777");
 	o = good;
 	o.spare_pct[1] = 91;
+	o.flags = MPOOL_CREATE_PLAN;
 	refused(&o, "spare of 91");
 	o = good;
 	o.ndevs = 65;
