@@ -96,9 +96,10 @@ awk 'NR == FNR { by[$1] = $2; ms[$1] = $3; next }
 }
 END {
 	if (unfit)
-		print "not ok " ++FNR " - programs_pass_with_every_refusal_on"
-	printf "1..%d\n# figure: refusals of the module | %d of %d noticed | 1\n", FNR, n, FNR
-	exit n != FNR
+		print "not ok " FNR + 1 " - programs_pass_with_every_refusal_on"
+	printf "1..%d\n# figure: refusals of the module | %d of %d noticed | 1\n",
+	       FNR + unfit, n, FNR
+	exit n != FNR || unfit
 }' unfit="$([ ! -s "$dir/unfit" ] || echo 1)" "$dir/done" "$dir/all"
 rc=$?
 [ -z "${UPDATE-}" ] ||

@@ -31,7 +31,7 @@ unload() {
 run() {
 	local rc pid
 	echo "$1" >$off
-	timeout -k 5 60 "$O/tests/$2" </dev/null >/tmp/said 2>&1 &
+	timeout -k 5 200 "$O/tests/$2" </dev/null >/tmp/said 2>&1 &
 	pid=$!
 	while kill -0 $pid 2>/dev/null && ! grep -q '^not ok' /tmp/said; do
 		sleep 0.1
