@@ -32,12 +32,18 @@
 
 #define BUF	(64u << 10)
 #define NMAPS	16
+#define MAP_PAGES	20u		/* the longest */
+#define SLOT	(32u * GEN_PAGE)	/* a map, and what a call may reach behind it */
 
-/* maps of objects; one that was taken out is unmapped once, by who took it */
+/*
+ * Maps of objects, each in a slot that nothing else of this process ever gets: others use them
+ * while one is replaced or forgotten, and read into them beyond their end. Elsewhere that would
+ * be a stack by then, or a ring of io_uring.
+ */
 static struct {
-	pthread_mutex_t lock;
-	struct { uint8_t *p; size_t len; } map[NMAPS];
-} maps = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	uint8_t *p;
+	_Atomic size_t len[NMAPS];
+} maps;
 
 static __thread sigjmp_buf fault_env;
 static __thread volatile sig_atomic_t fault_expected;
@@ -93,18 +99,26 @@ static void try_write(uint8_t *p)
 	fault_expected = 0;
 }
 
-static uint8_t *map_any(uint64_t *rng, size_t *len, bool take)
+/* memory that is not there, in place of what is at @p */
+static void *nothing_at(uint8_t *p, size_t len)
+{
+	return mmap(p, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
+		    (p ? MAP_FIXED : 0), -1, 0);
+}
+
+static void maps_init(void)
+{
+	maps.p = nothing_at(NULL, (NMAPS + 1) * SLOT);
+	if (maps.p == MAP_FAILED)
+		abort();
+}
+
+static uint8_t *map_any(uint64_t *rng, size_t *len)
 {
 	unsigned int i = t_rand(rng) % NMAPS;
-	uint8_t *p;
 
-	pthread_mutex_lock(&maps.lock);
-	p = maps.map[i].p;
-	*len = maps.map[i].len;
-	if (take)
-		maps.map[i].p = NULL;
-	pthread_mutex_unlock(&maps.lock);
-	return p;
+	*len = maps.len[i];
+	return *len ? maps.p + i * SLOT : NULL;
 }
 
 /* must not work, on any object */
@@ -125,11 +139,10 @@ void files_end(void)
 {
 	unsigned int i;
 
-	for (i = 0; i < NMAPS; i++) {
-		if (maps.map[i].p)
-			munmap(maps.map[i].p, maps.map[i].len);
-		maps.map[i].p = NULL;
-	}
+	for (i = 0; i < NMAPS; i++)
+		maps.len[i] = 0;
+	if (maps.p)
+		nothing_at(maps.p, NMAPS * SLOT);
 }
 
 static void do_map(uint64_t *rng, const struct fd_pick *p)
@@ -137,9 +150,9 @@ static void do_map(uint64_t *rng, const struct fd_pick *p)
 	uint64_t r = t_rand(rng);
 	int prot = r & 1 ? PROT_READ : PROT_READ | PROT_WRITE;
 	int flags = r & 2 ? MAP_SHARED : MAP_PRIVATE;
-	size_t len = GEN_PAGE * (1 + (r >> 8) % 20), old;
-	uint8_t *m, *was;
-	unsigned int i;
+	size_t len = GEN_PAGE * (1 + (r >> 8) % MAP_PAGES);
+	unsigned int i = t_rand(rng) % NMAPS;
+	uint8_t *m, *to = maps.p + i * SLOT;
 
 	m = mmap(NULL, len, prot, flags | (r & 4 ? MAP_POPULATE : 0), p->fp_fd,
 		 (off_t)((r >> 16) % 8 ? 0 : gen_boundary(rng, 8) & ~(uint64_t)(GEN_PAGE - 1)));
@@ -152,15 +165,11 @@ static void do_map(uint64_t *rng, const struct fd_pick *p)
 		try_write(m);
 	else if (flags == MAP_SHARED && mprotect(m, len, PROT_READ | PROT_WRITE) == 0)
 		never(p, 0, "making a shared map writable");
-	i = t_rand(rng) % NMAPS;
-	pthread_mutex_lock(&maps.lock);
-	was = maps.map[i].p;
-	old = maps.map[i].len;
-	maps.map[i].p = m;
-	maps.map[i].len = len;
-	pthread_mutex_unlock(&maps.lock);
-	if (was)
-		munmap(was, old);
+	/* nobody else knows @m: what it leaves is free, the slot is not for a moment */
+	if (mremap(m, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
+		munmap(m, len);
+	else
+		maps.len[i] = len;
 }
 
 static void use_map(uint64_t *rng)
@@ -171,13 +180,13 @@ static void use_map(uint64_t *rng)
 	};
 	size_t len;
 	unsigned int r = t_rand(rng) % 8;
-	uint8_t *m = map_any(rng, &len, r == 0);
+	uint8_t *m = map_any(rng, &len);
 
 	if (!m)
 		return;
 	switch (r) {
 	case 0:
-		munmap(m, len);
+		nothing_at(m, len);
 		break;
 	case 1:
 	case 2:
@@ -222,7 +231,7 @@ static uint8_t *buffer(uint64_t *rng)
 		abort();
 	if (r % 16 == 0)
 		return world_slow();
-	if (r % 16 == 1 && (m = map_any(rng, &len, false)))
+	if (r % 16 == 1 && (m = map_any(rng, &len)))
 		return m;
 	if (r % 16 == 2)
 		return own + 1 + (r >> 8) % 600;
@@ -408,13 +417,19 @@ static void do_control(uint64_t *rng, const struct fd_pick *p)
 	}
 }
 
+static void init(void)
+{
+	faults_init();
+	maps_init();
+}
+
 void files_one(uint64_t *rng, const char *volatile *doing)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct fd_pick p;
 	unsigned int r = t_rand(rng) % 100;
 
-	pthread_once(&once, faults_init);
+	pthread_once(&once, init);
 	p = world_fd(rng, r % 4 ? FD_OBJ : FD_OBJ_RO);
 	if (p.fp_fd < 0)
 		return;

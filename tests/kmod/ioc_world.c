@@ -108,9 +108,12 @@ static int slow_init(void)
 	struct uffdio_api api = { .api = UFFD_API };
 	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
 
-	w.slow = mmap(NULL, GEN_SLOW, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* a record may be longer than it: behind it nothing is there */
+	w.slow = mmap(NULL, GEN_SLOW + MPOOL_IOC_RECORD_MAX, PROT_NONE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	w.fresh = mmap(NULL, GEN_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (w.slow == MAP_FAILED || w.fresh == MAP_FAILED)
+	if (w.slow == MAP_FAILED || w.fresh == MAP_FAILED ||
+	    mprotect(w.slow, GEN_SLOW, PROT_READ | PROT_WRITE))
 		return -ENOMEM;
 	memset(w.fresh, 0, GEN_PAGE);
 	w.uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
