@@ -420,7 +420,7 @@ for suite; do
 			which=other
 		done
 		# what needs machines or kernels of its own
-		[ -n "${VM_TESTS-}" ] || scripts vm 600 "$O" tests/kmod/host_*.sh
+		[ -n "${VM_TESTS-}" ] || scripts vm 900 "$O" tests/kmod/host_*.sh
 		;;
 	kmod) here ;;
 	newer) B=$B start newer newer 120 tests/kmod/newer.sh ;;
