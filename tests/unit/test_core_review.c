@@ -274,6 +274,12 @@ static void who_reads_a_stopped_log_writes_nothing(void)
 	r.m[0].fail_write = -EIO;
 	T_OK(mp_mlog_append(l[0], &v, 1, true));
 	r.m[0].fail_write = 0;
+	/* of the log alone: nothing further down refuses the write */
+	n = r.m[0].writes;
+	pos = 0;
+	rc = mp_mlog_read(l[0], &pos, got, sizeof(got), &len);
+	T_OK(rc && rc != -ENODATA);
+	T_EQ(r.m[0].writes, n);
 	T_EQ(mp_mlog_append(l[1], &v, 1, false), 0);
 	r.m[0].fail_flush = -EIO;
 	T_OK(mp_pool_flush(r.pool, ~0u));
