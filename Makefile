@@ -348,7 +348,7 @@ copies := $(shell tests/ablate.py copies)
 $(call obj,$(copies)): private EXTRA += -Wno-array-bounds -Wno-stringop-overflow
 $(call obj,$(copies)): $(O)/obj/%.o: $(O)/copies/%.c $(O)/flags
 	$(compile)
-$(copies:%=$(O)/copies/%): $(O)/copies/%: % tests/planted.txt tests/planted.py tests/refusals.py
+$(copies:%=$(O)/copies/%): $(O)/copies/%: % tests/planted.txt $(addprefix tests/,ablate.py planted.py refusals.py)
 	@mkdir -p $(@D)
 	$(Q)tests/ablate.py copy $< >$@.new && { cmp -s $@ $@.new || mv $@.new $@; }
 endif

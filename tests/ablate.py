@@ -70,6 +70,13 @@ def guards():
     return found
 
 
+def switches():
+    """What each mode takes away: {mode: {number: what}}; "module": by host_refusals.sh."""
+    return {"guards": guards(), "planted": {b.number: b for b in planted.bugs()},
+            "refusals": refusals.refusals(),
+            "module": refusals.refusals(refusals.kernel_sources())}
+
+
 def workloads(name):
     """Those of a program of tests/crash: in its own file, or in that of its work."""
     files = ["tests/crash/%s.c" % name, name.replace("crash_", "tests/crash/") + "_work.c"]
@@ -199,14 +206,12 @@ def noticed_by(guard, order, baseline, deadline):
 def write_memory(found):
     """In place of what was known of them; what is not in the sources now is forgotten."""
     found = {**remembered(), **found}
-    for n in found.keys() - guards().keys() - {b.number for b in planted.bugs()} - \
-            refusals.refusals(refusals.sources() + refusals.kernel_sources()).keys():
-        del found[n]
+    known = set().union(*switches().values())
     with open(MEMORY, "w") as out:
         out.write("# SPDX-License-Identifier: GPL-2.0-only OR MIT\n"
                   "# guard, planted bug or refusal, the program that noticed it, milliseconds "
                   "(UPDATE=1 make ablate)\n")
-        for n in sorted(found):
+        for n in sorted(found.keys() & known):
             out.write("%d %s %d\n" % (n, found[n][0], found[n][1]))
 
 
@@ -232,7 +237,7 @@ def module():
     """Who noticed comes first, then the others that abuse the module, quick ones first."""
     progs = "test_ioctl test_uring test_cross test_objfd test_lifecycle".split()
     memory = remembered()
-    for n, r in sorted(refusals.refusals(refusals.kernel_sources()).items()):
+    for n, r in sorted(switches()["module"].items()):
         first = [p for p in progs if n in memory and p == memory[n][0]]
         print(n, title(n, r), *first, *(p for p in progs if p not in first))
 
@@ -247,21 +252,25 @@ def main():
         print("\n".join(sorted({b.file for b in planted.bugs()} | {
             r.file for r in refusals.refusals().values()})))
         return 0
-    if mode in ("copy", "module", "remember"):
-        sys.stdout.write(copy(sys.argv[2])) if mode == "copy" else \
-            module() if mode == "module" else remember(sys.stdin)
+    if mode == "copy":
+        sys.stdout.write(copy(sys.argv[2]))
         return 0
+    if mode == "module":
+        return module()
+    if mode == "remember":
+        return remember(sys.stdin)
     wanted = [int(a) for a in sys.argv[2:]]
-    every = {"planted": {b.number: b for b in planted.bugs()}, "refusals": refusals.refusals(),
-             "guards": guards()}
-    line = mode if mode in every else "guards"
-    known = every[line]
+    line = mode if mode in ("planted", "refusals") else "guards"
+    known = switches()[line]
     progs = programs(("crash", "conform", "model", "soak") if mode == "planted" else
                      ("unit", "conform", "crash"))
     memory = remembered()
     if not progs or not known:
         print("1..0 # SKIP %s" % ("no test program in %s/tests" % O if not progs else "no guard"))
         return 77
+    for n in wanted:
+        if n not in known:
+            sys.exit("ablate.py: there is no %d among the %s" % (n, line))
     todo = sorted(wanted or known)
     deadline = 0
     if mode == "short":
@@ -296,7 +305,7 @@ def main():
             else:
                 failed += 1
             print("%s %d - %s_is_noticed%s" % (
-                "ok" if by else "not ok", count, title(n, known.get(n, ("guard", "?"))),
+                "ok" if by else "not ok", count, title(n, known[n]),
                 " # %s %s, %d ms" % by if by else
                 " # no program comes to it" if seen.by and not seen.by.get(n) else ""), flush=True)
     for p, ok in baseline.known.items():

@@ -13,7 +13,7 @@ when others change."""
 import re
 import zlib
 
-from lib import blanked, text, under
+from lib import blanked, functions_in, text, under
 
 ERRORS = "EINVAL EUCLEAN ENAMETOOLONG E2BIG EFBIG ERANGE EPROTONOSUPPORT EOPNOTSUPP".split()
 # the tables of errors by name: X(NAME, number, ERRNO, ...
@@ -33,7 +33,7 @@ OURS = {
 ELSEWHERE = {"file_check !rc && low.lo_is_block", "dev_setup md->d_sector > MP_BLOCK"}
 
 # what another function found, or the state of the database: nothing that was given
-PASSED_ON = re.compile(r"!?(rc|err)( [=!<>]=? -?\w+)?$|kv_fault\(")
+PASSED_ON = re.compile(r"!?(rc|err)( [=!<>]=? -?\w+)?$")
 IS_SWITCHED = re.compile(r"mp_ablated\(|(CHECK|BARRIER)\(")
 
 
@@ -92,14 +92,14 @@ def is_result(cond):
 def in_text(file, whole):
     """The refusals of a source file, in their order."""
     src = blanked(whole)
-    heads = [(m.start(), m.group(1)) for m in
-             re.finditer(r"^[a-z][^\n;{}()]*?\b(\w+)\([^;{}]*\)\n\{", src, re.M)]
+    functions = functions_in(src)
     refuses, out, seen = refusal(ERRORS + KERNEL * is_kernel(file)), [], {}
     for m in re.finditer(r"\bif \(", src):
         end = closing(src, m.end() - 1)
         if not refuses.match(src, end + 1):
             continue
-        function = ([name for at, name in heads if at < m.start()] or ["?"])[-1]
+        line = src.count("\n", 0, m.start()) + 1
+        function = [name for name, first, last in functions if first <= line <= last][0]
         for a, b in alternatives(src, m.end(), end):
             cond = " ".join(whole[a:b].split())
             if PASSED_ON.match(cond) or is_result(cond) or IS_SWITCHED.search(cond) or \

@@ -7,4 +7,5 @@
 suite test_mpool_pool
 suite test_mpool_log
 suite test_mpool_object
+suite test_mpool_args
 finish

@@ -19,9 +19,9 @@ import re
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import ablate  # noqa: E402
 import planted  # noqa: E402
-import refusals  # noqa: E402
-from lib import B, O, Skip, code, functions, line_of, main, run, spans, text, under
+from lib import B, O, Skip, code, functions, line_of, main, run, spans, under
 
 RANGES = {"kmod/core/": (1, 199), "libmpool/": (200, 299), "libkvdb/": (300, 699)}
 PRIMITIVE = r"\w*dev_flush|mpool_flush|mpool_mlog_sync|mpool_mdc_sync|fsync|fdatasync|syncfs|" \
@@ -156,16 +156,11 @@ def every_planted_bug_has_its_place():
 
 def what_can_be_switched_off_was_noticed():
     """tests/ablate.txt knows who notices; UPDATE=1 tests/ablate.py MODE NUMBER finds it."""
-    known = {int(line.split()[0]) for line in text("tests/ablate.txt").splitlines()
-             if line[:1].isdigit()}
-    all_of_them = {int(n): "%s: %s" % (f, k) for f, _, k, _, n in numbers() if n.isdigit()}
-    all_of_them.update({b.number: b.name for b in planted.bugs()})
-    all_of_them.update({n: "%s:%d: %s" % (r.file, r.line, r.cond)
-                        for files in (refusals.sources(), refusals.kernel_sources())
-                        for n, r in refusals.refusals(files).items()})
-    for n in sorted(all_of_them.keys() - known):
-        yield "%s: %d is not in tests/ablate.txt" % (all_of_them[n], n)
-    for n in sorted(known - all_of_them.keys()):
+    known = ablate.remembered().keys()
+    there = {n: what for part in ablate.switches().values() for n, what in part.items()}
+    for n in sorted(there.keys() - known):
+        yield "%s is not in tests/ablate.txt" % ablate.title(n, there[n])
+    for n in sorted(known - there.keys()):
         yield "tests/ablate.txt: nothing is %d now" % n
 
 

@@ -87,10 +87,14 @@ def spans(path, name):
 
 @functools.lru_cache(None)
 def functions(path):
+    return functions_in(code(path))
+
+
+def functions_in(src):
     """(name, first line, last line) of each function body: kernel style puts
-    both braces into column 0."""
+    both braces into column 0. Of text as blanked() leaves it."""
     out, start, name = [], 0, ""
-    lines = code(path).split("\n")
+    lines = src.split("\n")
     for i, line in enumerate(lines, 1):
         if line == "{":
             start = i
