@@ -121,7 +121,7 @@ INC_TEST := -Itests -Itests/common -Itests/crash -Itests/golden $(INC_MP) -Ilibk
 include kmod/core/Makefile.objs
 core_src := $(wildcard $(addprefix kmod/core/,$(core-objs:.o=.c)))
 mp_src   := $(sort $(wildcard libmpool/*.c))
-kv_src   := $(sort $(wildcard libkvdb/*.c))
+kv_src   := $(sort $(wildcard libkvdb/*/*.c))
 ut_src   := $(sort $(wildcard utils/common/*.c))
 test_all := $(sort $(wildcard tests/unit/*.c tests/conform/*.c tests/crash/*.c tests/stress/*.c \
 	tests/soak/*.c tests/model/*.c tests/bench/*.c tests/golden/*.c tests/common/*.c $(if $(VARIANT),,tests/kmod/*.c)))
@@ -154,13 +154,12 @@ fuzz_cli := $(O)/obj/utils/kvdb.a
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.SECONDARY:
 .SUFFIXES:
 .PHONY: all lib bin tests unit-tests thread-tests peers fuzzers bench-quick \
-	check check-unit check-conform check-cli \
+	quick compile_commands.json check check-unit check-conform check-cli \
 	check-crash check-model check-ablate check-asan check-threads check-fuzz check-vm check-uml kernel-uml \
 	lint demo bench ablate nightly fresh deps \
-	coverage man install uninstall kernels modules dkms-install dkms-remove clean help
+	coverage man install uninstall kernels modules dkms-install dkms-remove selinux-install clean help
 
 all: lib bin ## the libraries and the two commands (the default)
 lib: $(libs_a) $(libs_so) ## libmpool and libkvdb, shared and static
@@ -192,6 +191,13 @@ check: ## everything that must hold before a commit; about 45 minutes on two cor
 	$(submake) -j2 SAN=fuzz fuzzers
 	$(submake) modules
 	$(run) vm uml crash model fuzz soak ablate asan threads conform cli unit lint
+
+# What is left out takes long or more rights: `make check' has all of it.
+quick: all tests ## what most changes break, in two minutes: unit tests, some of each command, rules
+	$(Q)B='$(B)' O='$(O)' TEST_SHORT=1 tests/run.sh quick
+compile_commands.json: ## how each file is compiled, for clangd and its like: $(B)/compile_commands.json
+	$(Q)mkdir -p '$(B)'
+	$(Q)$(MAKE) -Bn --no-print-directory B='$(B)' Q= all tests | tests/compile_commands.py >'$(B)/$@'
 
 check-unit: tests ## unit tests only
 	$(run) unit
@@ -271,9 +277,9 @@ man: bin ## rewrite the commands' manual pages and completions from their option
 		$(O)/bin/$$t completion zsh >utils/completions/_$$t || exit 1; \
 	done
 
-# Two series of Debian kernels are tested. What is not installed is downloaded
-# into $(B)/kernels and stays there; nothing of the machine changes.
-VM_SERIES ?= 6.1 6.12
+# Of each series from 6.1 on that Debian's archives have, its newest kernel is tested. What is
+# not installed is downloaded into $(B)/kernels and stays there; nothing of the machine changes.
+VM_SERIES ?=
 kernels: $(filter deps,$(MAKECMDGOALS)) ## fetch the kernels that check-vm boots, unless they are here (VM_SERIES=)
 	$(Q)B='$(B)' tests/kmod/kernels.sh get $(VM_SERIES)
 KVERS ?=
@@ -303,6 +309,10 @@ dkms-remove: ## take it out of DKMS and of every kernel (root)
 	dkms remove mpool/$(VERSION) --all
 	rm -r '$(DKMS_SRC)'
 
+selinux-install: ## label the module's nodes and objects for SELinux (root)
+	semodule -i kmod/selinux/mpool.cil
+	restorecon -R /dev/mpoolctl /dev/mpool 2>/dev/null || :
+
 # ---- rules ------------------------------------------------------------
 
 # every object: its folder decides flags and include path
@@ -331,6 +341,13 @@ $(O)/flags: force
 	@printf '%s\n' '$(subst ','\'',$(flags))' | cmp -s - $@ || \
 		printf '%s\n' '$(subst ','\'',$(flags))' >$@
 .PHONY: force
+# $(O)/sources changes when a source comes or goes: what is linked has no object of one that went,
+# and the one of a file that was renamed is made, however old the file is
+sources := $(sort $(core_src) $(mp_src) $(kv_src) $(wildcard utils/*/*.c) $(help_src))
+$(O)/sources: force
+	@mkdir -p $(@D)
+	@printf '%s\n' $(sources) | cmp -s - $@ || printf '%s\n' $(sources) >$@
+$(libs_a) $(libs_so) $(test_a) $(util_a) $(fuzz_cli) $(tools): $(O)/sources
 
 define compile
 	$(say) CC $<
@@ -361,7 +378,7 @@ $(libs_a) $(test_a) $(util_a) $(fuzz_cli):
 	$(say) AR $@
 	@mkdir -p $(@D)
 	@rm -f $@
-	$(Q)$(AR) rcs $@ $^
+	$(Q)$(AR) rcs $@ $(filter %.o,$^)
 
 $(O)/lib/libmpool.so: $(call obj,$(core_src) $(mp_src)) libmpool/libmpool.map
 $(O)/lib/libkvdb.so: $(call obj,$(kv_src)) libkvdb/libkvdb.map $(O)/lib/libmpool.so
@@ -384,8 +401,9 @@ endef
 $(foreach t,mpool kvdb,$(eval $(call tool_rule,$(t))))
 
 # these have copies of both whose memory ends when they say, see tests/crash/nomem.c
-nomem := malloc calloc realloc aligned_alloc posix_memalign strdup free mmap64 munmap
-$(O)/obj/nomem/%.a: $(O)/lib/%.a
+nomem := malloc calloc realloc aligned_alloc posix_memalign strdup free mmap64 munmap \
+	 getline __getdelim asprintf __asprintf_chk
+$(O)/obj/nomem/%.a: $(O)/lib/%.a Makefile
 	$(say) OBJCOPY $@
 	@mkdir -p $(@D)
 	$(Q)$(OBJCOPY) $(foreach f,$(nomem),--redefine-sym $(f)=nomem_$(f)) $< $@
@@ -423,7 +441,8 @@ $(fuzz_bin): private EXTRA_LIBS = -fsanitize=fuzzer
 $(tools) $(test_bin) $(peer_bin) $(fuzz_bin):
 	$(say) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) -pie $(BASE_LDFLAGS) $(LDFLAGS) -o $@ $^ $(EXTRA_LIBS) $(PKG_LIBS) -lm
+	$(Q)$(CC) -pie $(BASE_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(EXTRA_LIBS) \
+		$(PKG_LIBS) -lm
 
 -include $(patsubst %.o,%.d,$(call obj,$(core_src) $(mp_src) $(kv_src) $(ut_src) $(test_all) \
 	$(peer_src) $(fuzz_src) $(fuzz_help) $(wildcard utils/mpool/*.c utils/kvdb/*.c)))

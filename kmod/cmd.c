@@ -125,7 +125,7 @@ static const struct mpk_cmd *cmd_find(const struct mpk_cmd *table, u32 n, unsign
 	return NULL;
 }
 
-/* first of all: who may not do it learns nothing else */
+/* first of all: a caller that may not do it learns nothing else */
 static int cmd_allowed(const struct mpk_cmd *cm, const struct file *file)
 {
 	if ((cm->cm_flags & MPK_CMD_ADMIN) && !capable(CAP_SYS_ADMIN))

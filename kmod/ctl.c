@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * /dev/mpoolctl: administration. Every command but VERSION needs CAP_SYS_ADMIN in
- * the initial user namespace, whoever may open the node. Devices come as
+ * the initial user namespace, whatever the mode of the node. Devices come as
  * descriptors and are claimed here; all or none of a command's devices are.
  */
 #include <linux/miscdevice.h>

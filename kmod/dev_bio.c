@@ -7,14 +7,23 @@
  * callers that wait at the same time share one device flush, provided that it
  * begins after they came. Linux reports a flush error once. So the first
  * failure is kept for good and the pool is told before any waiter is released:
- * nobody can see a failed flush and then find the pool still writable. A device
+ * no caller can see a failed flush and then find the pool still writable. A device
  * to which nothing was written since its last good flush began is not flushed again.
+ *
+ * Accounting. What one user submits, others wait for: frames of the metadata log that it leads,
+ * superblocks, frames and reads of an mlog (under its lock), the heartbeat, flushes. A limit of
+ * that user's control group, or an idle I/O priority, would be a limit of all. So these are the
+ * root group's, at a priority of their own (bio_share()). Discards run in a worker, which is
+ * in the root group. What only its user waits for is that user's: the data of objects
+ * (object_io.c) and the zeroes of a new object (dev_zero()).
  *
  * No allocation here may wait for writes that wait for us: GFP_NOIO throughout.
  */
 #include <linux/bio.h>
+#include <linux/blk-cgroup.h>
 #include <linux/file.h>
 #include <linux/highmem.h>
+#include <linux/ioprio.h>
 #include <linux/pagemap.h>
 #include <linux/vmalloc.h>
 
@@ -22,7 +31,9 @@
 #include "trace.h"
 
 #define BIO_BYTES	(1u << 20)	/* of one bio */
-#define ZERO_STEP	(64ull << 20)	/* between two looks at what the caller was sent */
+
+/* as the journals of file systems: before what users write, after what has real-time priority */
+#define SHARED_IOPRIO	IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 3)
 
 /* ---- removed devices ---- */
 
@@ -53,7 +64,7 @@ void mpk_dev_account(struct mpk_dev *dev, bool is_write, size_t bytes, int err)
 		this_cpu_inc(dev->dv_stats->ds_writes);
 		this_cpu_add(dev->dv_stats->ds_write_bytes, bytes);
 		/*
-		 * After the write, before anybody learns of its end: a flush that is
+		 * After the write, before its end is told: a flush that is
 		 * asked for then must see it. Failed writes count, parts may be there.
 		 */
 		atomic64_inc_return(&dev->dv_written);
@@ -83,6 +94,13 @@ void mpk_dev_stats_sum(struct mpk_dev *dev, struct mpk_dev_stats *out)
 
 /* ---- transfers ---- */
 
+/* others wait for @bio, too: it is not the caller's */
+static void bio_share(struct bio *bio)
+{
+	bio_associate_blkg_from_css(bio, blkcg_root_css);
+	bio->bi_ioprio = SHARED_IOPRIO;
+}
+
 /* one bio of at most BIO_BYTES; @buf may come from vmalloc and is then taken page by page */
 static int bio_rw(struct mpk_dev *dev, u64 off, void *buf, unsigned int len, blk_opf_t opf)
 {
@@ -92,6 +110,7 @@ static int bio_rw(struct mpk_dev *dev, u64 off, void *buf, unsigned int len, blk
 	int rc;
 
 	bio = bio_alloc(dev->dv_bdev, nr, opf, GFP_NOIO);
+	bio_share(bio);
 	bio->bi_iter.bi_sector = off >> SECTOR_SHIFT;
 	if (is_vmalloc && op_is_write(opf))
 		flush_kernel_vmap_range(buf, (int)len);
@@ -135,7 +154,8 @@ static int dev_read(struct mp_dev *md, u64 off, void *buf, size_t len)
 
 static int dev_write(struct mp_dev *md, u64 off, const void *buf, size_t len, unsigned int flags)
 {
-	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_META;
+	/* REQ_IDLE: not one of the writes that are held back for readers */
+	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | REQ_META;
 	struct mpk_dev *dev = mpk_dev_of(md);
 	u64 begin = MPK_TRACE_BEGIN(mpool_md_write);
 	int rc;
@@ -162,25 +182,30 @@ static int dev_discard(struct mp_dev *md, u64 off, u64 len)
 	return rc;
 }
 
-/* in steps: a device without the command is written for hours, and its caller may be killed */
+/* the core asks in steps: a device without the command for it is written */
 static int dev_zero(struct mp_dev *md, u64 off, u64 len)
 {
 	struct mpk_dev *dev = mpk_dev_of(md);
-	int rc = 0;
-	u64 n;
+	int rc = mp_dev_err(blkdev_issue_zeroout(dev->dv_bdev, off >> SECTOR_SHIFT,
+						 len >> SECTOR_SHIFT, GFP_NOIO, 0));
 
-	for (; len && !rc; off += n, len -= n) {
-		if (fatal_signal_pending(current))
-			return -EINTR;
-		n = min_t(u64, len, ZERO_STEP);
-		rc = mp_dev_err(blkdev_issue_zeroout(dev->dv_bdev, off >> SECTOR_SHIFT,
-						     n >> SECTOR_SHIFT, GFP_NOIO, 0));
-		mpk_dev_account(dev, true, n, rc);
-	}
+	mpk_dev_account(dev, true, len, rc);
 	return rc;
 }
 
 /* ---- the flush owner ---- */
+
+static int bio_flush(struct mpk_dev *dev)
+{
+	struct bio bio;
+	int rc;
+
+	bio_init(&bio, dev->dv_bdev, NULL, 0, REQ_OP_WRITE | REQ_PREFLUSH);
+	bio_share(&bio);
+	rc = submit_bio_wait(&bio);
+	bio_uninit(&bio);
+	return rc;
+}
 
 /* the owner's work: one device flush, without the lock */
 static int flush_device(struct mpk_dev *dev)
@@ -194,7 +219,7 @@ static int flush_device(struct mpk_dev *dev)
 		return 0;
 	begin = MPK_TRACE_BEGIN(mpool_flush);
 	this_cpu_inc(dev->dv_stats->ds_flushes);
-	rc = mp_dev_err(blkdev_issue_flush(dev->dv_bdev));
+	rc = mp_dev_err(bio_flush(dev));
 	/* without a cache of its own even a removed device acknowledges */
 	if (!rc && !disk_live(dev->dv_bdev->bd_disk))
 		rc = -EIO;
@@ -262,7 +287,8 @@ static const struct mp_dev_ops dev_ops_discard = {
 
 static struct mpk_dev *dev_new(void)
 {
-	struct mpk_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL_ACCOUNT);
+	/* the pool's, as all that an activation makes */
+	struct mpk_dev *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
 
 	if (!dev)
 		return NULL;
@@ -371,6 +397,24 @@ static int claim_failed(struct block_device *bdev, int err)
 	return mp_err_as(MP_SB_READ, err, "/dev/%pg: cannot be opened: error %d", bdev, err);
 }
 
+/* A device is claimed by its number, which another may have by now: the caller's was removed */
+static int claim_check(struct mpk_dev *dev, struct block_device *bdev)
+{
+	if (mpk_claim_bdev(&dev->dv_claim) == bdev)
+		return 0;
+	mpk_claim_close(&dev->dv_claim);
+	return mp_err_as(MP_SB_READ, -ENXIO, "the device behind the descriptor was removed, "
+			 "/dev/%pg is another now", bdev);
+}
+
+/*
+ * A loop device on an object, of this pool or of another, needs no check against recursion as
+ * that of loop itself: no member that is written lies on an object. An object takes each block
+ * once, in ascending order, and only by direct I/O; the second write of create or add, to
+ * another copy of the superblock, fails there, and both undo what they did. What reads only can
+ * be built so, image in object: it needs the outer pool active first, so it has no cycle, and
+ * the file that loop holds keeps that pool from deactivation.
+ */
 int mpk_dev_claim(int fd, bool is_rdonly, struct mpk_dev **out)
 {
 	struct file *file = dev_file(fd, is_rdonly);
@@ -387,8 +431,8 @@ int mpk_dev_claim(int fd, bool is_rdonly, struct mpk_dev **out)
 		rc = mp_err(MP_K_DEVMODE, "/dev/%pg is read-only", bdev);
 	if (!rc) {
 		rc = mpk_claim_open(bdev->bd_dev, is_rdonly, dev, &dev->dv_claim);
-		rc = rc ? claim_failed(bdev, rc) :
-			  dev_setup(dev, mpk_claim_bdev(&dev->dv_claim), is_rdonly);
+		rc = rc ? claim_failed(bdev, rc) : claim_check(dev, bdev);
+		rc = rc ? rc : dev_setup(dev, bdev, is_rdonly);
 	}
 	fput(file);
 	if (rc) {

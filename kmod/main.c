@@ -32,9 +32,12 @@ static int __init mpool_module_init(void)
 	rc = mpk_objfs_init();
 	if (rc)
 		return rc;
-	rc = mpk_sysfs_init();
+	rc = mpk_pools_init();
 	if (rc)
 		goto err_objfs;
+	rc = mpk_sysfs_init();
+	if (rc)
+		goto err_pools;
 	rc = mpk_pool_dev_init();
 	if (rc)
 		goto err_sysfs;
@@ -48,6 +51,8 @@ err_pool_dev:
 	mpk_pool_dev_exit();
 err_sysfs:
 	mpk_sysfs_exit();
+err_pools:
+	mpk_pools_exit();
 err_objfs:
 	mpk_objfs_exit();
 	pr_err("not loaded: error %d\n", rc);
@@ -60,6 +65,7 @@ static void __exit mpool_module_exit(void)
 	mpk_ctl_exit();
 	mpk_pool_dev_exit();
 	mpk_sysfs_exit();
+	mpk_pools_exit();
 	mpk_objfs_exit();
 }
 

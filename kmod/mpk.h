@@ -19,9 +19,9 @@
  * unmounted and waited for, the core closed, the devices given back.
  *
  * Locks, outermost first: pl_admin -> mpk_pools_lock -> pl_lock -> the core's, and
- * pl_mlog_lock -> pf_lock -> the core's. I/O is done under pl_admin and pl_mlog_lock
- * only. Attributes take the core's locks alone: devices are removed under pl_admin
- * and pl_node_lock, and removal waits for readers of attributes.
+ * pl_mlog_lock -> pf_lock -> the core's. I/O is done under pl_admin only. Attributes take
+ * the core's locks alone: devices are removed under pl_admin and pl_node_lock, and removal
+ * waits for readers of attributes.
  */
 #ifndef MPK_MPK_H
 #define MPK_MPK_H
@@ -85,6 +85,7 @@ struct mpk_pool {
 	struct mutex pl_lock;
 	bool pl_is_dead;		/* pl_lock: no new file may open */
 	u32 pl_opens;			/* pl_lock: files of the node and of objects */
+	atomic_t pl_places;		/* of objects, by a file or with O_PATH: object_fd.c */
 	/* permissions of the node and of object files; pl_lock to change, READ_ONCE to read */
 	kuid_t pl_uid;
 	kgid_t pl_gid;
@@ -92,7 +93,7 @@ struct mpk_pool {
 	/* lease; pl_lock. The holder is an open file */
 	const void *pl_lease_file;
 	u8 pl_lease_id[16];
-	pid_t pl_lease_pid;
+	struct pid *pl_lease_pid;	/* referenced; NULL: no holder */
 	struct mutex pl_mlog_lock;
 	struct list_head pl_mlogs;	/* open mlogs, pool_mlog.c; pl_mlog_lock */
 	atomic64_t pl_uring_cmds, pl_batches, pl_batch_ops;
@@ -132,6 +133,8 @@ void mpk_ctl_exit(void);
 
 /* ---- pools.c ---- */
 
+int mpk_pools_init(void);
+void mpk_pools_exit(void);
 /* -ENODEV: none, or going away. One reference and one count of pl_opens */
 struct mpk_pool *mpk_pool_open_minor(u32 minor);
 /* both for files: one more, and the end of one */
@@ -237,7 +240,7 @@ int mpk_objfs_mount(struct mpk_pool *pool);
 /*
  * No file is open and none can be, pl_lock is held: does nothing else hold an object's place?
  * A descriptor of O_PATH does: it is no file of ours, and keeps the superblock for as long as
- * it likes.
+ * it likes. A watch of an object has no place: it ends with the file system, like any.
  */
 bool mpk_objfs_is_idle(struct mpk_pool *pool);
 /* idle: drops cached objects, waits until the superblock is gone */
@@ -254,7 +257,7 @@ void mpk_objfs_forget(struct mpk_pool *pool, u64 id);
 
 /*
  * Claim the device behind descriptor @fd; zoned, read-only, too small: refused by
- * name. -EBUSY: claimed by somebody else; -EEXIST: by an active pool.
+ * name. -EBUSY: claimed otherwise; -EEXIST: by an active pool.
  */
 int mpk_dev_claim(int fd, bool is_rdonly, struct mpk_dev **out);
 /* the same for reading only, without a claim: probe */

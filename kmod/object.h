@@ -7,7 +7,7 @@
 
 #include "mpk.h"
 
-/* the inode of an object: one, for all who have it open */
+/* the inode of an object: one, for all that have it open */
 struct mpk_onode {
 	struct inode on_inode;
 	struct mpk_pool *on_pool;
@@ -16,6 +16,7 @@ struct mpk_onode {
 	u64 on_capacity;
 	u32 on_kind;
 	bool on_is_final;		/* committed or sealed: the content stays as it is */
+	bool on_is_spread;		/* its pieces lie on several devices */
 	spinlock_t on_lock;		/* taken in interrupts */
 	struct list_head on_writes;	/* being admitted or in flight; on_lock */
 };
@@ -34,6 +35,9 @@ static inline struct mpk_onode *mpk_onode_of(const struct inode *inode)
 bool mpk_onode_is_final(struct mpk_onode *on);
 
 /* ---- object_io.c ---- */
+
+/* do the @len bytes at @pos, all of them within the capacity, lie on one device? */
+bool mpk_obj_is_on_one(const struct mpk_onode *on, u64 pos, u64 len);
 
 extern const struct address_space_operations mpk_obj_aops;
 extern const struct vm_operations_struct mpk_obj_vm_ops;

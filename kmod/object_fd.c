@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Objects as files. Each pool has a pseudo file system, which nobody can mount, and
- * each object in use one inode of it, found by id: all who open it share one
+ * Objects as files. Each pool has a pseudo file system, which cannot be mounted, and
+ * each object in use one inode of it, found by id: all that open it share one
  * page cache. The inode holds one reference on the core's object. A final object's
  * inode stays, with its pages, after the last close until memory is short;
  * of any other it goes at once, which aborts an mblock that was not committed and
  * frees what was deleted.
  *
  * A file changes nothing but an object's content, by writing: owner, mode and size
- * are the pool's and the core's, and are looked up when somebody asks.
+ * are the pool's and the core's, and are looked up when asked for.
  *
  * Evicting may happen while the kernel looks for memory, and takes the core's p_lock:
  * that is why the core allocates with GFP_NOFS (os_kern.h).
@@ -41,7 +41,7 @@ bool mpk_onode_is_final(struct mpk_onode *on)
 {
 	struct mp_obj_info info;
 
-	/* pairs with the release below: who sees the flag sees the size */
+	/* pairs with the release below: a reader that sees the flag sees the size */
 	if (smp_load_acquire(&on->on_is_final))
 		return true;
 	mp_obj_info(on->on_obj, &info);
@@ -193,6 +193,27 @@ static int obj_setattr(mpk_idmap_t *idmap, struct dentry *dentry, struct iattr *
 	return rc;
 }
 
+/* what O_DIRECT asks of memory and of offsets: the largest of the object's devices */
+static void dio_align(struct mpk_onode *on, struct kstat *stat)
+{
+	u32 off = mpk_onode_is_final(on) ? SECTOR_SIZE : MP_BLOCK, mem = SECTOR_SIZE;
+	u64 pos, where, contig;
+	struct mp_dev *dev;
+
+	for (pos = 0; pos < on->on_capacity; pos += contig) {
+		struct block_device *bdev;
+
+		if (mp_obj_map(on->on_obj, pos, on->on_capacity - pos, &dev, &where, &contig))
+			return;
+		bdev = mpk_dev_of(dev)->dv_bdev;
+		off = max(off, bdev_logical_block_size(bdev));
+		mem = max3(mem, bdev_logical_block_size(bdev), (u32)bdev_dma_alignment(bdev) + 1);
+	}
+	stat->dio_mem_align = mem;
+	stat->dio_offset_align = off;
+	stat->result_mask |= STATX_DIOALIGN;
+}
+
 static int obj_getattr(mpk_idmap_t *idmap, const struct path *path, struct kstat *stat, u32 mask,
 		       unsigned int flags)
 {
@@ -201,6 +222,8 @@ static int obj_getattr(mpk_idmap_t *idmap, const struct path *path, struct kstat
 	onode_take_owner(on);
 	mpk_fillattr(idmap, mask, &on->on_inode, stat);
 	stat->size = onode_size(on);
+	if (mask & STATX_DIOALIGN)
+		dio_align(on, stat);
 	return 0;
 }
 
@@ -249,6 +272,7 @@ static struct mpk_onode *onode_get(struct mpk_pool *pool, struct mp_obj *obj)
 	on->on_obj = obj;
 	on->on_kind = info.oi_kind;
 	on->on_capacity = info.oi_capacity;
+	on->on_is_spread = !mpk_obj_is_on_one(on, 0, info.oi_capacity);
 	inode->i_flags |= S_NOATIME | S_NOCMTIME | S_NOSEC;
 	inode->i_op = &obj_iops;
 	inode->i_fop = &obj_fops;
@@ -264,6 +288,45 @@ static struct mpk_onode *onode_get(struct mpk_pool *pool, struct mp_obj *obj)
 	return on;
 }
 
+/* ---- places ---- */
+
+/*
+ * Each open of an object through the node makes a place, a dentry, which stays until the last
+ * descriptor that came from there has gone. The root's is made before there is a pool.
+ */
+static int place_init(struct dentry *dentry)
+{
+	struct mpk_pool *pool = dentry->d_sb->s_fs_info;
+
+	if (pool)
+		atomic_inc(&pool->pl_places);
+	return 0;
+}
+
+/* the inode's reference is given back by now */
+static void place_release(struct dentry *dentry)
+{
+	struct mpk_pool *pool = dentry->d_sb->s_fs_info;
+
+	if (pool)
+		atomic_dec(&pool->pl_places);
+}
+
+/* what /proc shows, as of all files that lie in no folder */
+static char *place_name(struct dentry *dentry, char *buf, int size)
+{
+	char name[48];
+	int n = scnprintf(name, sizeof(name), "/%s (deleted)", dentry->d_name.name) + 1;
+
+	return n > size ? ERR_PTR(-ENAMETOOLONG) : memcpy(buf + size - n, name, n);
+}
+
+static const struct dentry_operations objfs_dops = {
+	.d_init		= place_init,
+	.d_release	= place_release,
+	.d_dname	= place_name,
+};
+
 /* ---- the pseudo file system ---- */
 
 static struct inode *objfs_alloc_inode(struct super_block *sb)
@@ -276,6 +339,7 @@ static struct inode *objfs_alloc_inode(struct super_block *sb)
 	on->on_obj = NULL;
 	on->on_id = 0;
 	on->on_is_final = false;
+	on->on_is_spread = false;
 	spin_lock_init(&on->on_lock);
 	INIT_LIST_HEAD(&on->on_writes);
 	return &on->on_inode;
@@ -337,6 +401,49 @@ static const struct super_operations objfs_sops = {
 	.sync_fs	= objfs_sync_fs,
 };
 
+/* those of init_pseudo(), always the same */
+static const struct fs_context_operations *pseudo_ops;
+
+/* a pseudo superblock has no readahead; that of each file is its device's */
+static int objfs_set_readahead(struct super_block *sb)
+{
+	int rc = super_setup_bdi(sb);
+
+	if (!rc) {
+		sb->s_bdi->ra_pages = VM_READAHEAD_PAGES;
+		sb->s_bdi->io_pages = SZ_1M >> PAGE_SHIFT;	/* bounds one fadvise() */
+	}
+	return rc;
+}
+
+/* all of it before sync() and others of the kernel take the superblock: on return it is born */
+static int objfs_get_tree(struct fs_context *fc)
+{
+	int rc = pseudo_ops->get_tree(fc);
+	struct super_block *sb;
+
+	if (rc)
+		return rc;
+	sb = fc->root->d_sb;
+	rc = objfs_set_readahead(sb);
+	if (rc) {
+		dput(fc->root);
+		fc->root = NULL;
+		deactivate_locked_super(sb);
+	}
+	return rc;
+}
+
+static void objfs_free_context(struct fs_context *fc)
+{
+	pseudo_ops->free(fc);
+}
+
+static const struct fs_context_operations objfs_context_ops = {
+	.free		= objfs_free_context,
+	.get_tree	= objfs_get_tree,
+};
+
 static int objfs_init_fs_context(struct fs_context *fc)
 {
 	struct pseudo_fs_context *ctx = init_pseudo(fc, OBJFS_MAGIC);
@@ -344,6 +451,9 @@ static int objfs_init_fs_context(struct fs_context *fc)
 	if (!ctx)
 		return -ENOMEM;
 	ctx->ops = &objfs_sops;
+	ctx->dops = &objfs_dops;
+	WRITE_ONCE(pseudo_ops, fc->ops);
+	fc->ops = &objfs_context_ops;
 	fc->s_iflags |= SB_I_NOEXEC | SB_I_NODEV;
 	return 0;
 }
@@ -371,22 +481,9 @@ static struct file_system_type objfs_type = {
 	.kill_sb		= objfs_kill_sb,
 };
 
-/* a pseudo superblock has no readahead; that of each file is its device's */
-static int objfs_set_readahead(struct super_block *sb)
-{
-	int rc = super_setup_bdi(sb);
-
-	if (!rc) {
-		sb->s_bdi->ra_pages = VM_READAHEAD_PAGES;
-		sb->s_bdi->io_pages = SZ_1M >> PAGE_SHIFT;	/* bounds one fadvise() */
-	}
-	return rc;
-}
-
 int mpk_objfs_mount(struct mpk_pool *pool)
 {
 	struct vfsmount *mnt;
-	int rc;
 
 	init_completion(&pool->pl_sb_gone);
 	mnt = kern_mount(&objfs_type);
@@ -396,32 +493,17 @@ int mpk_objfs_mount(struct mpk_pool *pool)
 	/* pairs with objfs_sync_fs() */
 	smp_store_release(&mnt->mnt_sb->s_fs_info, pool);
 	pool->pl_mnt = mnt;
-	rc = objfs_set_readahead(mnt->mnt_sb);
-	if (rc)
-		mpk_objfs_unmount(pool);
-	return rc;
+	return 0;
 }
 
 /*
- * Whoever has an object's place, opened or with O_PATH, holds its inode, and from there comes
- * only to the same place. So an inode without a reference stays without, and looking at one
- * after the other is enough. The mount's count is not: it is a sum over processors, too low
- * while a place is taken on one of them and given back on another.
+ * A place comes from MPOOL_IOC_OPEN only, or from another of the same object. The mount's count
+ * does not tell: it is a sum over processors, too low while a place is taken on one of them and
+ * given back on another.
  */
 bool mpk_objfs_is_idle(struct mpk_pool *pool)
 {
-	struct super_block *sb = pool->pl_mnt->mnt_sb;
-	struct inode *inode;
-	bool is_held = false;
-
-	spin_lock(&sb->s_inode_list_lock);
-	list_for_each_entry(inode, &sb->s_inodes, i_sb_list) {
-		is_held = inode != d_inode(sb->s_root) && atomic_read(&inode->i_count);
-		if (is_held)
-			break;
-	}
-	spin_unlock(&sb->s_inode_list_lock);
-	return !is_held;
+	return !atomic_read(&pool->pl_places);
 }
 
 void mpk_objfs_unmount(struct mpk_pool *pool)
@@ -436,7 +518,7 @@ void mpk_objfs_forget(struct mpk_pool *pool, u64 id)
 {
 	struct inode *inode = ilookup5(pool->pl_mnt->mnt_sb, id, onode_test, &id);
 
-	/* nobody else uses it: ->drop_inode says that it goes */
+	/* it has no other user: ->drop_inode says that it goes */
 	if (inode)
 		iput(inode);
 }

@@ -5,7 +5,7 @@
  * written data never meet. Direct reads are iomap's too. Direct writes go
  * through bios of our own: they end in the interrupt, as on the raw device.
  *
- * Who may read what. A final object: its length. An append object: its capacity,
+ * What may be read. A final object: its length. An append object: its capacity,
  * because the core has zeroed what was never written. An mblock in the making: what
  * has been written, and "written" means completed. The core's position moves
  * when a write is admitted, so reads also stop at the first write in flight: else
@@ -87,7 +87,12 @@ static int obj_iomap_begin(struct inode *inode, loff_t pos, loff_t len, unsigned
 		iomap->length = len;
 		return 0;
 	}
-	rc = mp_obj_map(on->on_obj, pos, min_t(u64, len, size - pos), &dev, &where, &contig);
+	if ((flags & IOMAP_NOWAIT) && mp_pool_would_wait(on->on_pool->pl_core))
+		return -EAGAIN;
+	rc = mp_pool_readable(on->on_pool->pl_core);
+	if (!rc)
+		rc = mp_obj_map(on->on_obj, pos, min_t(u64, len, size - pos), &dev, &where,
+				&contig);
 	if (rc)
 		return rc;
 	iomap->type = IOMAP_MAPPED;
@@ -101,7 +106,7 @@ static int obj_iomap_begin(struct inode *inode, loff_t pos, loff_t len, unsigned
 static const struct iomap_ops obj_iomap_ops = { .iomap_begin = obj_iomap_begin };
 
 /*
- * Counts a failed read of @len bytes at @pos. Nobody says which part of it failed: on each
+ * Counts a failed read of @len bytes at @pos. It is not told which part of it failed: on each
  * device that has one, so that the one that failed is never missed.
  */
 static void account_error(struct mpk_onode *on, u64 pos, u64 len, int err)
@@ -117,7 +122,82 @@ static void account_error(struct mpk_onode *on, u64 pos, u64 len, int err)
 	}
 }
 
+bool mpk_obj_is_on_one(const struct mpk_onode *on, u64 pos, u64 len)
+{
+	struct mp_dev *dev, *first = NULL;
+	u64 where, contig;
+
+	for (; len; pos += contig, len -= contig) {
+		if (mp_obj_map(on->on_obj, pos, len, &dev, &where, &contig))
+			break;
+		if (first && dev != first)
+			return false;
+		first = dev;
+	}
+	return true;
+}
+
 /* ---- page cache ---- */
+
+/*
+ * One call of iomap's joins what it reads by sector and does not look at the device: where
+ * a piece on one device ends at the sector at which the next begins on another, it would read
+ * both from the first. So of an object on several devices each folio is read by a call of its
+ * own, and one that lies on several devices by what follows. Whatever the kernel's version:
+ * nothing says that it looks.
+ */
+
+/* @len bytes of @folio from @off on, which one device has in one place; 0 or a negative errno */
+static int read_piece(struct folio *folio, u32 off, u32 len, struct mpk_dev *dev, u64 where)
+{
+	struct bio_vec vec;
+	struct bio bio;
+	int rc;
+
+	bio_init(&bio, dev->dv_bdev, &vec, 1, REQ_OP_READ);
+	bio.bi_iter.bi_sector = where >> SECTOR_SHIFT;
+	/* pages of a folio follow each other */
+	rc = WARN_ON_ONCE(bio_add_page(&bio, folio_page(folio, 0), len, off) != len) ? -EIO :
+	     submit_bio_wait(&bio);
+	bio_uninit(&bio);
+	mpk_dev_account(dev, false, len, 0);
+	return rc;
+}
+
+/* piece by piece, and waits: at most as many folios of an object as it has pieces */
+static void read_spread(struct mpk_onode *on, struct folio *folio, size_t len)
+{
+	u64 where, contig;
+	struct mp_dev *dev;
+	size_t at;
+	int rc = 0;
+
+	for (at = 0; at < len && !rc; at += contig) {
+		rc = mp_pool_readable(on->on_pool->pl_core);
+		if (!rc)
+			rc = mp_obj_map(on->on_obj, folio_pos(folio) + at, len - at, &dev, &where,
+					&contig);
+		if (!rc)
+			rc = read_piece(folio, (u32)at, (u32)contig, mpk_dev_of(dev), where);
+	}
+	if (!rc) {
+		folio_zero_segment(folio, len, folio_size(folio));
+		folio_mark_uptodate(folio);
+	}
+	/* not up to date: an input/output error to its waiters, as after iomap */
+	folio_unlock(folio);
+}
+
+static int read_folio(struct mpk_onode *on, struct folio *folio)
+{
+	u64 pos = folio_pos(folio), size = i_size_read(&on->on_inode);
+	size_t len = pos < size ? min_t(u64, folio_size(folio), size - pos) : 0;
+
+	if (!on->on_is_spread || mpk_obj_is_on_one(on, pos, len))
+		return mpk_iomap_read_folio(folio, &obj_iomap_ops);
+	read_spread(on, folio, len);
+	return 0;
+}
 
 /*
  * i_size of an object in the making is its capacity, for direct reads; advice
@@ -126,17 +206,28 @@ static void account_error(struct mpk_onode *on, u64 pos, u64 len, int err)
  */
 static int obj_read_folio(struct file *file, struct folio *folio)
 {
-	if (!mpk_onode_is_final(mpk_onode_of(folio->mapping->host))) {
+	struct mpk_onode *on = mpk_onode_of(folio->mapping->host);
+
+	if (!mpk_onode_is_final(on)) {
 		folio_unlock(folio);
 		return -EINVAL;
 	}
-	return mpk_iomap_read_folio(folio, &obj_iomap_ops);
+	return read_folio(on, folio);
 }
 
 static void obj_readahead(struct readahead_control *rac)
 {
-	if (mpk_onode_is_final(mpk_onode_of(rac->mapping->host)))
+	struct mpk_onode *on = mpk_onode_of(rac->mapping->host);
+	struct folio *folio;
+
+	if (!mpk_onode_is_final(on))
+		return;
+	if (!on->on_is_spread) {
 		mpk_iomap_readahead(rac, &obj_iomap_ops);
+		return;
+	}
+	while ((folio = readahead_folio(rac)))
+		read_folio(on, folio);
 }
 
 const struct address_space_operations mpk_obj_aops = {
@@ -332,7 +423,7 @@ static int part_add(struct obj_write *w, struct obj_part **tail, struct iov_iter
 		return rc;
 	iov_iter_truncate(from, contig);
 	nvecs = bio_iov_vecs_to_alloc(from, USHRT_MAX);
-	part = kmalloc(sizeof(*part) + nvecs * sizeof(struct bio_vec), GFP_KERNEL);
+	part = kmalloc(sizeof(*part) + nvecs * sizeof(struct bio_vec), GFP_KERNEL_ACCOUNT);
 	if (!part)
 		return -ENOMEM;
 	part->op_next = NULL;
@@ -408,17 +499,35 @@ static void write_submit(struct obj_write *w)
 }
 
 /* what the core would refuse anyway, but with a line in the log */
-static int write_check(struct mpk_onode *on, u64 off, u64 len)
+static int write_check(struct mpk_onode *on, const struct kiocb *iocb, u64 len)
 {
 	struct mp_obj_info info;
+	u64 off = iocb->ki_pos;
 
 	mp_obj_info(on->on_obj, &info);
 	if (info.oi_flags)
 		return -EROFS;
 	if ((off | len) % MP_BLOCK || off >= info.oi_capacity || len > info.oi_capacity - off)
 		return -EINVAL;
+	/* RWF_APPEND would mean the object's end, where nothing fits */
+	if (iocb->ki_flags & IOCB_APPEND)
+		return -EINVAL;
 	/* the first write of an append object chooses its place: only the core knows */
 	return on->on_kind == MP_MBLOCK && off != info.oi_length ? -EINVAL : 0;
+}
+
+/* RLIMIT_FSIZE, as in any file system: cuts @from. A part of a block cannot be written */
+static ssize_t write_limit(struct kiocb *iocb, struct iov_iter *from)
+{
+	ssize_t n = generic_write_checks(iocb, from);
+
+	if (n <= 0)
+		return n;
+	iov_iter_truncate(from, ALIGN_DOWN((u64)n, MP_BLOCK));
+	if (iov_iter_count(from))
+		return (ssize_t)iov_iter_count(from);
+	send_sig(SIGXFSZ, current, 0);
+	return -EFBIG;
 }
 
 ssize_t mpk_obj_write_iter(struct kiocb *iocb, struct iov_iter *from)
@@ -429,10 +538,13 @@ ssize_t mpk_obj_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	struct obj_write *w;
 	ssize_t rc;
 
-	if (!(iocb->ki_flags & IOCB_DIRECT) || (iocb->ki_flags & IOCB_APPEND))
+	if (!(iocb->ki_flags & IOCB_DIRECT))
 		return -EINVAL;
-	rc = write_check(on, iocb->ki_pos, iov_iter_count(from));
+	rc = write_check(on, iocb, iov_iter_count(from));
 	if (rc || !iov_iter_count(from))
+		return rc;
+	rc = write_limit(iocb, from);
+	if (rc < 0)
 		return rc;
 	/* the flush sleeps: not in the submitter, and not in an interrupt */
 	if (is_dsync && !is_sync_kiocb(iocb) && (iocb->ki_flags & IOCB_NOWAIT))
@@ -441,7 +553,7 @@ ssize_t mpk_obj_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	if (is_sync_kiocb(iocb) && (iocb->ki_flags & IOCB_NOWAIT) &&
 	    mp_pool_would_wait(on->on_pool->pl_core))
 		return -EAGAIN;
-	w = kzalloc(sizeof(*w), GFP_KERNEL);
+	w = kzalloc(sizeof(*w), GFP_KERNEL_ACCOUNT);
 	if (!w)
 		return -ENOMEM;
 	w->ow_on = on;

@@ -8,8 +8,9 @@
  * the page allocator, so a multiple of 4 KiB is always aligned to 4 KiB.
  *
  * The core allocates with its locks held, and reclaim may evict inodes of objects,
- * which takes the same locks: hence GFP_NOFS. Buffers are charged to who asked for
- * them; what describes the pool is bounded by the core itself.
+ * which takes the same locks: hence GFP_NOFS. What a command asks for is charged to the
+ * memory control group of its caller, objects and the space they take, too. What an
+ * activation loads is not: it is as large as the pool, and stays when its caller has gone.
  */
 #ifndef MPK_OS_KERN_H
 #define MPK_OS_KERN_H
@@ -30,6 +31,7 @@
 #include <linux/mutex.h>
 #include <linux/random.h>
 #include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/stdarg.h>
@@ -57,6 +59,27 @@ static inline void os_free(void *p)
 
 static inline void *os_alloc_io(size_t size)
 {
+	return kvmalloc(ALIGN(size, 4096), GFP_NOFS);
+}
+
+static inline void *os_call_alloc(size_t size)
+{
+	return kvmalloc(size ? size : 1, GFP_NOFS | __GFP_ACCOUNT);
+}
+
+static inline void *os_call_zalloc(size_t size)
+{
+	return kvzalloc(size ? size : 1, GFP_NOFS | __GFP_ACCOUNT);
+}
+
+/* small; a group at its limit is not reclaimed from, nor made to sleep */
+static inline void *os_call_zalloc_now(size_t size)
+{
+	return kzalloc(size, GFP_NOWAIT | __GFP_NOWARN | __GFP_ACCOUNT);
+}
+
+static inline void *os_call_alloc_io(size_t size)
+{
 	return kvmalloc(ALIGN(size, 4096), GFP_NOFS | __GFP_ACCOUNT);
 }
 
@@ -65,9 +88,10 @@ static inline void os_free_io(void *p)
 	kvfree(p);
 }
 
-static inline void os_random(void *buf, size_t len)
+static inline int os_random(void *buf, size_t len)
 {
 	get_random_bytes(buf, len);
+	return 0;
 }
 
 static inline u64 os_now_ms(void)
@@ -88,6 +112,11 @@ static inline void os_host_name(char *buf, size_t size)
 	for (i = 0; i < size && buf[i]; i++)
 		if (buf[i] < 0x20 || buf[i] == 0x7f)
 			buf[i] = '?';
+}
+
+static inline bool os_fatal_signal(void)
+{
+	return fatal_signal_pending(current);
 }
 
 struct os_cond {

@@ -10,6 +10,7 @@
  */
 #include <linux/io_uring.h>
 #include <linux/module.h>
+#include <linux/pid.h>
 #include <linux/sched.h>
 #include <linux/uaccess.h>
 
@@ -216,7 +217,7 @@ static void alloc_undo(struct mpk_pool *pool, struct mp_obj **obj, u32 n)
 	}
 	if (op)
 		rc = k ? mp_pool_batch(pool->pl_core, op, k) : 0;
-	/* all or none: none because somebody who saw the ids has deleted one, say */
+	/* all or none: none because another that saw the ids has deleted one, say */
 	for (i = 0; i < n; i++) {
 		one.op_obj = obj[i];
 		if (rc)
@@ -487,19 +488,24 @@ static long pool_lease(struct file *file, void *arg)
 	struct mpk_pool *pool = ((struct mpk_file *)file->private_data)->pf_pool;
 	const struct mpool_ioc_lease *le = arg;
 	u8 id[16];
+	bool is_free;
 	pid_t pid;
 
 	mutex_lock(&pool->pl_lock);
-	pid = pool->pl_lease_pid;
-	memcpy(id, pool->pl_lease_id, sizeof(id));
-	if (!pool->pl_lease_file) {
+	is_free = !pool->pl_lease_file;
+	if (is_free) {
 		pool->pl_lease_file = file->private_data;
-		pool->pl_lease_pid = task_tgid_nr(current);
+		pool->pl_lease_pid = get_pid(task_tgid(current));
 		memcpy(pool->pl_lease_id, le->le_id, sizeof(le->le_id));
-		pid = 0;
 	}
+	/* as the caller sees it, in its namespace: 0, not at all */
+	pid = pid_vnr(pool->pl_lease_pid);
+	memcpy(id, pool->pl_lease_id, sizeof(id));
 	mutex_unlock(&pool->pl_lock);
-	return pid ? mp_err(MP_K_LEASED, "held by process %d, lease %pUb", pid, id) : 0;
+	if (is_free)
+		return 0;
+	return pid ? mp_err(MP_K_LEASED, "held by process %d, lease %pUb", pid, id) :
+		     mp_err(MP_K_LEASED, "held by a process elsewhere, lease %pUb", id);
 }
 
 static int lease_drop(struct mpk_file *pf, const u8 *id)
@@ -511,7 +517,8 @@ static int lease_drop(struct mpk_file *pf, const u8 *id)
 	if (pool->pl_lease_file == pf &&
 	    (!id || !memcmp(pool->pl_lease_id, id, sizeof(pool->pl_lease_id)))) {
 		pool->pl_lease_file = NULL;
-		pool->pl_lease_pid = 0;
+		put_pid(pool->pl_lease_pid);
+		pool->pl_lease_pid = NULL;
 		rc = 0;
 	}
 	mutex_unlock(&pool->pl_lock);
@@ -529,9 +536,9 @@ static long pool_unlease(struct file *file, void *arg)
 /* ---- locks ---- */
 
 /*
- * flock() and locks of open files (OFD) on the node say who uses the pool, and how. The node
+ * flock() and locks of open files (OFD) on the node say how the pool is used. The node
  * is made anew for a new owner or name, and others may lead here: so these locks lie
- * on an inode that all who have the pool open share.
+ * on an inode that all that have the pool open share.
  */
 static struct inode *lock_inode(const struct file *file)
 {
@@ -542,6 +549,9 @@ static struct inode *lock_inode(const struct file *file)
 
 static int pool_flock(struct file *file, int cmd, struct file_lock *fl)
 {
+	/* a reader keeps no writer out; F_OFD_SETLK asks the same */
+	if (MPK_LOCK(fl, type) == F_WRLCK && !(file->f_mode & FMODE_WRITE))
+		return -EBADF;
 	return locks_lock_inode_wait(lock_inode(file), fl);
 }
 
@@ -637,7 +647,7 @@ static int pool_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	memcpy(payload, mpk_uring_payload(cmd, u64), n * sizeof(payload[0]));
 	if (memchr_inv(&payload[1], 0, (n - 1) * sizeof(payload[0])))
 		return -EINVAL;
-	/* the worker's descriptor table is the submitter's, but nobody should rely on it */
+	/* the worker's descriptor table is the submitter's, but that is not to be relied on */
 	if (cmd->cmd_op == MPOOL_IOC_OPEN)
 		return -EOPNOTSUPP;
 	atomic64_inc(&pf->pf_pool->pl_uring_cmds);

@@ -6,9 +6,11 @@
  * file that may write, any number that only read. What a reader sees is what
  * has left the writer's buffer: reading must not write.
  *
- * pl_mlog_lock covers the pool's list and I/O of opening; a file's table has
- * its own references, taken under pf_lock by each command.
+ * pl_mlog_lock covers the pool's list. A log is opened without it, as that may read
+ * all of the log: it is on the list before, and another that wants it waits until that has ended. A
+ * file's table has its own references, taken under pf_lock by each command.
  */
+#include <linux/completion.h>
 #include <linux/refcount.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -18,23 +20,25 @@
 #define READ_FIRST	4096u	/* bytes tried first for a record of unknown length */
 
 struct open_log {
-	struct list_head lg_list;	/* pl_mlogs; pl_mlog_lock */
+	struct list_head lg_list;	/* pl_mlogs, but for one that failed; pl_mlog_lock */
 	refcount_t lg_refs;		/* files and running commands */
 	u64 lg_id;
-	struct mp_mlog *lg_core;
+	struct completion lg_opened;	/* or it failed: lg_core is what it will be */
+	struct mp_mlog *lg_core;	/* NULL: it is not open */
 	struct mpk_file *lg_writer;	/* pl_mlog_lock */
 };
 
 static void log_free(struct open_log *lg)
 {
 	list_del(&lg->lg_list);
+	/* does no I/O */
 	mp_mlog_close(lg->lg_core);
 	kfree(lg);
 }
 
 static void log_put(struct mpk_pool *pool, struct open_log *lg)
 {
-	/* under the lock: who opens it next must not find the core's still open */
+	/* under the lock: the next open must not find the core's still open */
 	if (refcount_dec_and_mutex_lock(&lg->lg_refs, &pool->pl_mlog_lock)) {
 		log_free(lg);
 		mutex_unlock(&pool->pl_mlog_lock);
@@ -54,33 +58,53 @@ static struct open_log *log_get(struct mpk_file *pf, u64 id)
 	return lg ? lg : ERR_PTR(mp_err(MP_K_LOGNONE, "log %llu", id));
 }
 
-/* pl_mlog_lock held: a reference on the pool's log, opened if need be */
-static struct open_log *log_find(struct mpk_pool *pool, u64 id)
+/* a reference on the pool's log; *is_new: the caller opens it, for all that wait for that */
+static struct open_log *log_find(struct mpk_pool *pool, u64 id, bool *is_new)
 {
 	struct open_log *lg;
-	int rc;
 
+	*is_new = false;
+	mutex_lock(&pool->pl_mlog_lock);
 	list_for_each_entry(lg, &pool->pl_mlogs, lg_list) {
 		if (lg->lg_id == id) {
 			refcount_inc(&lg->lg_refs);
-			return lg;
+			goto out;
 		}
 	}
 	lg = kzalloc(sizeof(*lg), GFP_KERNEL_ACCOUNT);
-	if (!lg)
-		return ERR_PTR(-ENOMEM);
-	rc = mp_mlog_open(pool->pl_core, id, &lg->lg_core);
-	if (rc) {
-		kfree(lg);
-		return ERR_PTR(rc);
+	if (lg) {
+		lg->lg_id = id;
+		refcount_set(&lg->lg_refs, 1);
+		init_completion(&lg->lg_opened);
+		list_add(&lg->lg_list, &pool->pl_mlogs);
+		*is_new = true;
 	}
-	lg->lg_id = id;
-	refcount_set(&lg->lg_refs, 1);
-	list_add(&lg->lg_list, &pool->pl_mlogs);
+out:
+	mutex_unlock(&pool->pl_mlog_lock);
 	return lg;
 }
 
-/* pl_mlog_lock held */
+/* ends with the log open, or why it cannot be. -EAGAIN: another tried in vain, it is our turn */
+static int log_open(struct mpk_pool *pool, struct open_log *lg, bool is_new)
+{
+	int rc;
+
+	if (is_new) {
+		rc = mp_mlog_open(pool->pl_core, lg->lg_id, &lg->lg_core);
+		if (rc) {
+			/* waiters find nothing there, and try for themselves */
+			mutex_lock(&pool->pl_mlog_lock);
+			list_del_init(&lg->lg_list);
+			mutex_unlock(&pool->pl_mlog_lock);
+		}
+		complete_all(&lg->lg_opened);
+		return rc;
+	}
+	rc = wait_for_completion_killable(&lg->lg_opened);
+	return rc || lg->lg_core ? rc : -EAGAIN;
+}
+
+/* pl_mlog_lock held; the caller's reference becomes the file's, not on failure */
 static int log_attach(struct mpk_file *pf, struct open_log *lg)
 {
 	int rc;
@@ -101,17 +125,22 @@ long mpk_mlog_open(struct file *file, void *arg)
 	struct mpk_pool *pool = pf->pf_pool;
 	const struct mpool_ioc_mlog *ml = arg;
 	struct open_log *lg;
+	bool is_new;
 	int rc;
 
-	mutex_lock(&pool->pl_mlog_lock);
-	lg = log_find(pool, ml->ml_id);
-	rc = PTR_ERR_OR_ZERO(lg);
-	if (!rc) {
-		rc = log_attach(pf, lg);
-		if (rc && refcount_dec_and_test(&lg->lg_refs))
-			log_free(lg);
-	}
-	mutex_unlock(&pool->pl_mlog_lock);
+	do {
+		lg = log_find(pool, ml->ml_id, &is_new);
+		if (!lg)
+			return -ENOMEM;
+		rc = log_open(pool, lg, is_new);
+		if (!rc) {
+			mutex_lock(&pool->pl_mlog_lock);
+			rc = log_attach(pf, lg);
+			mutex_unlock(&pool->pl_mlog_lock);
+		}
+		if (rc)
+			log_put(pool, lg);
+	} while (rc == -EAGAIN);
 	return rc;
 }
 
@@ -145,8 +174,10 @@ void mpk_mlog_drop_all(struct mpk_file *pf)
 	struct open_log *lg;
 	unsigned long id;
 
-	xa_for_each(&pf->pf_logs, id, lg)
+	xa_for_each(&pf->pf_logs, id, lg) {
 		log_detach(pf, lg);
+		cond_resched();
+	}
 }
 
 /* ---- records ---- */

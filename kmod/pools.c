@@ -8,6 +8,18 @@
  * good. Both happen under pl_lock, which every open takes: so either the open fails, or
  * deactivation does.
  *
+ * Sleep: before the tasks are stopped the system syncs its file systems, and with them the pools
+ * (objfs_sync_fs()). After the tasks, the queues of discards and heartbeats are stopped, so nothing
+ * here writes to a device that is being suspended, nor behind the image of a hibernation. A task
+ * that waits for one of the two is no obstacle to it: it goes on until the last task is stopped.
+ *
+ * Hibernation: the image holds an active pool as it was, and what is on the devices must be as
+ * it was, too. As with a mounted file system nothing here can make up for another that wrote
+ * them meanwhile, so none may: the unit that activates pools is ordered behind the resume, and
+ * a resume that is given up is a new boot. Where another host may come there is
+ * multihost: the clock of its heartbeat counts the time of the sleep (os_now_ms()), so the
+ * first request looks at the block and at the generation before anything is read or written.
+ *
  * mpk_pools_lock: the list, the minors, names. Never held over I/O.
  */
 #include <linux/delay.h>
@@ -17,10 +29,13 @@
 
 #define DISCARD_STEP	(64ull << 20)	/* bytes between two looks at the queue */
 #define DISCARD_WAIT_MS	20		/* for more of the same */
+#define CLOSE_MS	5000		/* what a deactivation spends on them, or one step more */
 #define IDLE_WAIT_MS	1000		/* for the end of a file that is on its way */
 
 static DEFINE_MUTEX(mpk_pools_lock);
 static LIST_HEAD(pools);
+static LIST_HEAD(coming);	/* struct coming */
+static struct workqueue_struct *beat_wq, *discard_wq;
 static DEFINE_XARRAY_ALLOC(minors);
 static u32 minor_next;	/* mpk_pools_lock */
 
@@ -244,32 +259,37 @@ static void discard_work(struct work_struct *work)
 {
 	struct mpk_pool *pool = container_of(to_delayed_work(work), struct mpk_pool,
 					     pl_discard_work);
+	bool has_more = mp_pool_discard_step(pool->pl_core, DISCARD_STEP);
+	u32 ms = has_more ? 0 : mp_pool_trim(pool->pl_core);
 
-	if (mp_pool_discard_step(pool->pl_core, DISCARD_STEP))
-		queue_delayed_work(mpk_unbound_wq, &pool->pl_discard_work, 0);
+	if (has_more || ms)
+		queue_delayed_work(discard_wq, &pool->pl_discard_work, msecs_to_jiffies(ms));
 }
 
 void mpk_pool_kick_discard(struct mpk_pool *pool)
 {
 	if (!pool->pl_is_rdonly)
-		queue_delayed_work(mpk_unbound_wq, &pool->pl_discard_work,
+		queue_delayed_work(discard_wq, &pool->pl_discard_work,
 				   msecs_to_jiffies(DISCARD_WAIT_MS));
 }
 
-/* Between hosts; a step is late before it is 750 ms old: never behind other work. */
+/*
+ * Between hosts; a step is late before it is 750 ms old: never behind other work, nor behind
+ * memory for a new worker, which may come from writes that wait for a heartbeat.
+ */
 static void beat_work(struct work_struct *work)
 {
 	struct mpk_pool *pool = container_of(to_delayed_work(work), struct mpk_pool, pl_beat_work);
 	u32 ms = mp_pool_beat(pool->pl_core);
 
 	if (ms)
-		queue_delayed_work(system_highpri_wq, &pool->pl_beat_work, msecs_to_jiffies(ms));
+		queue_delayed_work(beat_wq, &pool->pl_beat_work, msecs_to_jiffies(ms));
 }
 
 void mpk_pool_kick_beat(struct mpk_pool *pool)
 {
 	if (mp_pool_has_beat(pool->pl_core))
-		queue_delayed_work(system_highpri_wq, &pool->pl_beat_work, 0);
+		queue_delayed_work(beat_wq, &pool->pl_beat_work, 0);
 }
 
 /* the core says that the pool turned read-only; any context */
@@ -299,7 +319,8 @@ int mpk_pool_set_owner(struct mpk_pool *pool, u32 uid, u32 gid, u32 mode)
 
 static struct mpk_pool *pool_new(u32 flags)
 {
-	struct mpk_pool *pool = kzalloc(sizeof(*pool), GFP_KERNEL_ACCOUNT);
+	/* not the activator's: it stays when that one has gone */
+	struct mpk_pool *pool = kzalloc(sizeof(*pool), GFP_KERNEL);
 
 	if (!pool)
 		return NULL;
@@ -320,29 +341,74 @@ static struct mpk_pool *pool_new(u32 flags)
 	return pool;
 }
 
-/* before anything is written: copies of an active pool's devices stay untouched */
-static int check_free(struct mpk_dev **dev, u32 n)
-{
-	struct mp_probe *pb = kmalloc(sizeof(*pb), GFP_KERNEL);
-	struct mpk_pool *other;
-	u32 i;
-	int rc = pb ? 0 : -ENOMEM;
+/* a pool that is being activated: two of one uuid would both recover, from copies of the devices */
+struct coming {
+	struct list_head co_list;	/* mpk_pools_lock; on it co_probe stays as it is */
+	u32 co_n;
+	struct mp_probe co_probe[];
+};
 
-	for (i = 0; i < n && !rc; i++) {
-		/* what cannot be read is for mp_pool_open() to say */
-		if (mp_probe(&dev[i]->dv_core, pb))
-			continue;
-		mutex_lock(&mpk_pools_lock);
-		other = find_uuid(pb->pb_uuid);
-		if (!other)
-			other = find_name(pb->pb_name);
-		if (other)
-			rc = mp_err(MP_K_ACTIVE, "%s: pool '%s'; active is '%s'",
-				    dev[i]->dv_path, pb->pb_name, other->pl_name);
-		mutex_unlock(&mpk_pools_lock);
-	}
-	kfree(pb);
-	return rc;
+/* mpk_pools_lock held */
+static bool is_coming(const struct mp_probe *pb)
+{
+	struct coming *co;
+	u32 i;
+
+	list_for_each_entry(co, &coming, co_list)
+		for (i = 0; i < co->co_n; i++)
+			if (!memcmp(co->co_probe[i].pb_uuid, pb->pb_uuid, 16) ||
+			    !strcmp(co->co_probe[i].pb_name, pb->pb_name))
+				return true;
+	return false;
+}
+
+/* mpk_pools_lock held */
+static int check_free(const struct mp_probe *pb)
+{
+	struct mpk_pool *other = find_uuid(pb->pb_uuid);
+
+	if (!other)
+		other = find_name(pb->pb_name);
+	if (other)
+		return mp_err(MP_K_ACTIVE, "pool '%s'; active is '%s'", pb->pb_name,
+			      other->pl_name);
+	return is_coming(pb) ? mp_err(MP_K_ACTIVE, "pool '%s' is being activated",
+				      pb->pb_name) : 0;
+}
+
+static void coming_end(struct coming *co)
+{
+	mutex_lock(&mpk_pools_lock);
+	list_del(&co->co_list);
+	mutex_unlock(&mpk_pools_lock);
+	kfree(co);
+}
+
+/*
+ * Before anything is written: copies of an active pool's devices stay untouched, and those of
+ * one that is on its way. ERR_PTR, else for coming_end() when the pool is in the table, or not.
+ */
+static struct coming *coming_begin(struct mpk_dev **dev, u32 n)
+{
+	struct coming *co = kzalloc(struct_size(co, co_probe, n), GFP_KERNEL);
+	u32 i;
+	int rc = 0;
+
+	if (!co)
+		return ERR_PTR(-ENOMEM);
+	/* what cannot be read is for mp_pool_open() to say */
+	for (i = 0; i < n; i++)
+		co->co_n += !mp_probe(&dev[i]->dv_core, &co->co_probe[co->co_n]);
+	mutex_lock(&mpk_pools_lock);
+	for (i = 0; i < co->co_n && !rc; i++)
+		rc = check_free(&co->co_probe[i]);
+	if (!rc)
+		list_add(&co->co_list, &coming);
+	mutex_unlock(&mpk_pools_lock);
+	if (!rc)
+		return co;
+	kfree(co);
+	return ERR_PTR(rc);
 }
 
 /* open the core and take from it what the node needs */
@@ -375,10 +441,11 @@ static int pool_load(struct mpk_pool *pool, struct mpk_dev **dev, u32 n)
 	return rc;
 }
 
-/* what deactivation does when nobody can open the pool any more */
+/* what deactivation does when the pool cannot be opened any more */
 static void pool_unload(struct mpk_pool *pool)
 {
 	cancel_delayed_work_sync(&pool->pl_discard_work);
+	mp_pool_give_back(pool->pl_core, DISCARD_STEP, CLOSE_MS);
 	cancel_delayed_work_sync(&pool->pl_beat_work);
 	/* the last heartbeat, in the close, may meet a device that has gone */
 	mp_pool_on_fault(pool->pl_core, NULL, NULL);
@@ -429,14 +496,11 @@ static int pool_publish(struct mpk_pool *pool)
 	return 0;
 }
 
-int mpk_pool_activate(struct mpk_dev **dev, u32 n, u32 flags, struct mpool_ioc_activate *ia)
+static int pool_activate(struct mpk_dev **dev, u32 n, u32 flags, struct mpool_ioc_activate *ia)
 {
-	struct mpk_pool *pool;
-	int rc = check_free(dev, n);
+	struct mpk_pool *pool = pool_new(flags);
+	int rc;
 
-	if (rc)
-		return rc;
-	pool = pool_new(flags);
 	if (!pool)
 		return -ENOMEM;
 	/* with the pool goes the module: it must not be unloaded meanwhile */
@@ -478,10 +542,22 @@ err_put:
 	return rc;
 }
 
+int mpk_pool_activate(struct mpk_dev **dev, u32 n, u32 flags, struct mpool_ioc_activate *ia)
+{
+	struct coming *co = coming_begin(dev, n);
+	int rc;
+
+	if (IS_ERR(co))
+		return PTR_ERR(co);
+	rc = pool_activate(dev, n, flags, ia);
+	coming_end(co);
+	return rc;
+}
+
 /* ---- deactivation and rename ---- */
 
 /*
- * Dead, if nobody has a file open or an object's place: then nobody can come to one. A file
+ * Dead, if no file is open and no object's place is held: then none can be any more. A file
  * that is just ending counts no more, but has the place of its object a moment longer. While
  * it is waited for, the pool is open to all: it may stay.
  */
@@ -573,4 +649,24 @@ void mpk_pool_renamed(struct mpk_pool *pool)
 	mutex_lock(&mpk_pools_lock);
 	pool->pl_next_name[0] = 0;
 	mutex_unlock(&mpk_pools_lock);
+}
+
+int mpk_pools_init(void)
+{
+	/* of the processor that has time; a worker of its own when there is no memory for one */
+	beat_wq = alloc_workqueue("mpool_beat", WQ_MEM_RECLAIM | WQ_HIGHPRI | WQ_UNBOUND |
+						WQ_FREEZABLE, 0);
+	if (!beat_wq)
+		return -ENOMEM;
+	discard_wq = alloc_workqueue("mpool_discard", WQ_UNBOUND | WQ_FREEZABLE, 0);
+	if (discard_wq)
+		return 0;
+	destroy_workqueue(beat_wq);
+	return -ENOMEM;
+}
+
+void mpk_pools_exit(void)
+{
+	destroy_workqueue(discard_wq);
+	destroy_workqueue(beat_wq);
 }

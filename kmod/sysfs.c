@@ -188,7 +188,7 @@ static struct attribute *member_attrs[] = {
 
 static const struct attribute_group member_group = { .attrs = member_attrs };
 
-/* a directory that cannot be made is only missed by those who look */
+/* a directory that cannot be made is only missed */
 void mpk_sysfs_members(struct mpk_pool *pool)
 {
 	struct mp_member mb;
@@ -324,7 +324,7 @@ static void node_move_work(struct work_struct *work)
 
 /*
  * The change is durable, so the node follows, however long memory is short. A worker
- * makes it: unlike the caller nobody kills it for its memory, so it gets some in the end.
+ * makes it: unlike the caller it is never killed for memory, so it gets some in the end.
  */
 int mpk_sysfs_move(struct mpk_pool *pool)
 {

@@ -42,7 +42,7 @@ TRACE_EVENT(mpool_activate,
 		__field(int, err)
 	),
 	TP_fast_assign(
-		strscpy(__entry->name, name, sizeof(__entry->name));
+		strscpy_pad(__entry->name, name, sizeof(__entry->name));
 		__entry->ndevs = ndevs;
 		__entry->usecs = mpk_trace_since(begin_ns);
 		__entry->err = err;
@@ -60,7 +60,7 @@ TRACE_EVENT(mpool_fault,
 		__field(int, id)
 	),
 	TP_fast_assign(
-		strscpy(__entry->name, name, sizeof(__entry->name));
+		strscpy_pad(__entry->name, name, sizeof(__entry->name));
 		__entry->id = id;
 	),
 	TP_printk("pool=%s cause=MP%04d", __entry->name, __entry->id)
@@ -86,7 +86,7 @@ TRACE_EVENT(mpool_batch,
 		  __entry->usecs, __entry->err)
 );
 
-/* one flush of a device's cache, for all who waited for it */
+/* one flush of a device's cache, for all that waited for it */
 TRACE_EVENT(mpool_flush,
 	TP_PROTO(dev_t dev, u64 begin_ns, int err),
 	TP_ARGS(dev, begin_ns, err),

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <mpool/mpool.h>
+
 #include "../kmod/core/guard.h"
 
 #define SEEN	8192	/* more than there are numbers */
@@ -30,7 +32,7 @@ static void note(const char *path, int n)
 		if (!was)
 			break;
 	}
-	fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+	fd = mpool_fd_up(open(path, O_WRONLY | O_APPEND | O_CLOEXEC));
 	if (fd >= 0 && write(fd, line, (size_t)snprintf(line, sizeof(line), "%d\n", n)) > 0)
 		__atomic_store_n(&seen[i % SEEN], n, __ATOMIC_RELAXED);
 	if (fd >= 0)
@@ -45,10 +47,10 @@ __attribute__((visibility("default"))) int mp_ablated(int n)
 	int cur = __atomic_load_n(&off, __ATOMIC_ACQUIRE);
 
 	if (cur < 0) {
-		const char *s = getenv("MP_ABLATE");
+		const char *s = secure_getenv("MP_ABLATE");
 
 		cur = s ? atoi(s) : 0;
-		path = getenv("MP_ABLATE_SEEN");
+		path = secure_getenv("MP_ABLATE_SEEN");
 		__atomic_store_n(&off, cur, __ATOMIC_RELEASE);
 	}
 	if (path)

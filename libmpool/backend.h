@@ -47,6 +47,7 @@ struct mpool_mlog {
 };
 
 struct mpl_backend_ops {
+	int (*begin)(struct mpool *mp);	/* NULL: an open writes nothing */
 	int (*close)(struct mpool *mp);	/* frees @mp on success */
 	void (*info)(struct mpool *mp, struct mpool_info *out);
 	int (*is_multihost)(struct mpool *mp);

@@ -382,7 +382,7 @@ static const struct mpl_backend_ops kmod_ops = {
 
 static int io_choose(const struct mpool_open_opts *opts, struct mpl_kmod *km)
 {
-	const char *io = opts->io ? opts->io : getenv("MPOOL_IO");
+	const char *io = opts->io ? opts->io : secure_getenv("MPOOL_IO");
 
 	if (io && !strcmp(io, "sync"))
 		return 0;

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The embedded backend: an open pool whose core runs in this process.
- *
- * Freed extents are discarded by a thread of the pool, woken by deletes and
- * closes; on a provider (simulators) there is no thread, and the discards run
- * at the end of the batch that freed the space, so that runs repeat exactly.
- *
- * Locks: us_lock guards the thread's two flags, nothing else.
+ * The embedded backend: an open pool whose core runs in this process. What becomes
+ * free is discarded in user_discard.c.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,82 +11,32 @@
 #include "ioq.h"
 #include "user.h"
 
-#define DISCARD_STEP	(64ull << 20)	/* bytes per step of the thread */
-
-/* ---- discards ---- */
-
-static void *discard_thread(void *arg)
-{
-	struct mpl_user *us = arg;
-	int more = 0;
-
-	pthread_mutex_lock(&us->us_lock);
-	while (!us->us_is_closing) {
-		if (!more && !us->us_is_kicked) {
-			pthread_cond_wait(&us->us_cond, &us->us_lock);
-			continue;
-		}
-		us->us_is_kicked = 0;
-		pthread_mutex_unlock(&us->us_lock);
-		more = mp_pool_discard_step(us->us_core, DISCARD_STEP) > 0;
-		pthread_mutex_lock(&us->us_lock);
-	}
-	pthread_mutex_unlock(&us->us_lock);
-	return NULL;
-}
-
-/* Space may have been freed. */
-static void discard_kick(struct mpl_user *us)
-{
-	int i;
-
-	if (us->us_set.st_pv) {
-		for (i = 0; i < 64 && mp_pool_discard_step(us->us_core, DISCARD_STEP) > 0; i++)
-			;
-		return;
-	}
-	if (!us->us_has_thread)
-		return;
-	pthread_mutex_lock(&us->us_lock);
-	us->us_is_kicked = 1;
-	pthread_cond_signal(&us->us_cond);
-	pthread_mutex_unlock(&us->us_lock);
-}
-
-static void discard_stop(struct mpl_user *us)
-{
-	if (!us->us_has_thread)
-		return;
-	pthread_mutex_lock(&us->us_lock);
-	us->us_is_closing = 1;
-	pthread_cond_signal(&us->us_cond);
-	pthread_mutex_unlock(&us->us_lock);
-	pthread_join(us->us_thread, NULL);
-	us->us_has_thread = 0;
-	us->us_is_closing = 0;
-}
-
-static void discard_start(struct mpl_user *us)
-{
-	if (us->us_set.st_pv || us->us_pool.mp_is_rdonly)
-		return;
-	/* without a thread the space stays allocated below, no more */
-	us->us_has_thread = !os_thread_start(&us->us_thread, discard_thread, us);
-}
-
 /* ---- pool ---- */
+
+static int user_begin(struct mpool *mp)
+{
+	struct mpl_user *us = mpl_user(mp);
+	int rc = mp_pool_begin(us->us_core);
+
+	if (!rc && us->us_is_looking) {
+		us->us_is_looking = 0;
+		mpl_discard_start(us);
+	}
+	return rc;
+}
 
 static int user_close(struct mpool *mp)
 {
 	struct mpl_user *us = mpl_user(mp);
 	int rc;
 
-	discard_stop(us);
+	mpl_discard_stop(us);
+	mpl_discard_rest(us);
 	mpl_beat_stop(&us->us_beat);
 	rc = mp_pool_close(us->us_core);
 	if (rc == -EBUSY) {
 		mpl_beat_start(&us->us_beat, us->us_core, mp->mp_path);
-		discard_start(us);
+		mpl_discard_start(us);
 		return rc;
 	}
 	mpl_set_close(&us->us_set);
@@ -212,6 +157,9 @@ static int user_alloc(struct mpool *mp, const struct mpool_alloc *req, unsigned 
 		rc = mp_obj_alloc(mpl_user(mp)->us_core, al, n, core);
 	for (i = 0; i < n && !rc; i++)
 		out[i]->ob_core = core[i];
+	/* of what was reserved before it failed; not here, where what failed is still to be told */
+	if (rc && mpl_user(mp)->us_has_thread)
+		mpl_discard_kick(mpl_user(mp));
 	free(core);
 	free(al);
 	return rc;
@@ -232,7 +180,7 @@ static void user_obj_close(struct mpool_obj *obj)
 	/* the space of a deleted or aborted one is free now */
 	if ((oi.oi_flags & MPOOL_OBJ_DELETED) ||
 	    (oi.oi_kind == MPOOL_MBLOCK && !(oi.oi_flags & MPOOL_OBJ_COMMITTED)))
-		discard_kick(us);
+		mpl_discard_kick(us);
 }
 
 static void obj_info_out(const struct mp_obj_info *oi, struct mpool_obj_info *out)
@@ -323,7 +271,7 @@ static int user_batch(struct mpool *mp, const struct mpool_op *op, unsigned n)
 	rc = mp_pool_batch(us->us_core, v, n);
 	free(v);
 	if (!rc && has_delete)
-		discard_kick(us);
+		mpl_discard_kick(us);
 	return rc;
 }
 
@@ -331,6 +279,7 @@ static int user_batch(struct mpool *mp, const struct mpool_op *op, unsigned n)
 static int rw_parts(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned n,
 		    uint64_t bytes, int is_write)
 {
+	struct mp_pool *core = mpl_user(obj->ob_pool)->us_core;
 	struct iovec v[MPL_IOV_MAX];
 	uint64_t at;
 	u64 pos, contig;
@@ -339,7 +288,7 @@ static int rw_parts(struct mpool_obj *obj, uint64_t off, const struct iovec *iov
 	int rc;
 
 	for (at = 0; at < bytes; at += contig) {
-		rc = is_write && at ? mp_pool_writable(mpl_user(obj->ob_pool)->us_core) : 0;
+		rc = is_write ? at ? mp_pool_writable(core) : 0 : mp_pool_readable(core);
 		if (rc)
 			return rc;
 		rc = mp_obj_map(obj->ob_core, off + at, bytes - at, &dev, &pos, &contig);
@@ -483,7 +432,7 @@ static int user_root_delete(struct mpool *mp, const char *name)
 	int rc = mp_root_delete(mpl_user(mp)->us_core, name);
 
 	if (!rc)
-		discard_kick(mpl_user(mp));
+		mpl_discard_kick(mpl_user(mp));
 	return rc;
 }
 
@@ -530,6 +479,7 @@ static int user_hold_fd(struct mpool *mp)
 }
 
 static const struct mpl_backend_ops user_ops = {
+	.begin = user_begin,
 	.close = user_close,
 	.info = user_info,
 	.is_multihost = user_is_multihost,
@@ -579,7 +529,7 @@ static void user_flush_failed(void *arg, struct mpl_dev *dev, int err)
 
 static int io_choose(const char *path, const struct mpool_open_opts *opts, struct mpl_user *us)
 {
-	const char *io = opts->io ? opts->io : getenv("MPOOL_IO");
+	const char *io = opts->io ? opts->io : secure_getenv("MPOOL_IO");
 
 	if (io && !strcmp(io, "sync"))
 		return 0;
@@ -599,6 +549,7 @@ int mpl_user_open(const char *path, const struct mpool_open_opts *opts, struct m
 	int is_rdonly = !!(opts->flags & MPOOL_OPEN_RDONLY);
 	struct mpl_user *us = calloc(1, sizeof(*us));
 	struct mp_pool *core = NULL;
+	pthread_condattr_t attr;
 	unsigned i;
 	int rc;
 
@@ -614,10 +565,14 @@ int mpl_user_open(const char *path, const struct mpool_open_opts *opts, struct m
 	}
 	us->us_pool.mp_ops = &user_ops;
 	us->us_pool.mp_is_rdonly = is_rdonly;
+	us->us_is_looking = !!(opts->flags & MPOOL_OPEN_LOOK);
 	us->us_pool.mp_path = strdup(path);
 	pthread_mutex_init(&us->us_pool.mp_lease_lock, NULL);
 	pthread_mutex_init(&us->us_lock, NULL);
-	pthread_cond_init(&us->us_cond, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&us->us_cond, &attr);
+	pthread_condattr_destroy(&attr);
 	for (i = 0; i < us->us_set.st_n; i++) {
 		us->us_set.st_dev[i]->md_fail_arg = us;
 		us->us_set.st_dev[i]->md_fail = user_flush_failed;
@@ -625,7 +580,8 @@ int mpl_user_open(const char *path, const struct mpool_open_opts *opts, struct m
 	rc = us->us_pool.mp_path ? io_choose(path, opts, us) : -ENOMEM;
 	if (!rc)
 		rc = mp_pool_open(us->us_set.st_core, us->us_set.st_n,
-				  is_rdonly ? MP_OPEN_RDONLY : 0, &core);
+				  is_rdonly ? MP_OPEN_RDONLY :
+				  us->us_is_looking ? MP_OPEN_LOOK : 0, &core);
 	if (!rc) {
 		__atomic_store_n(&us->us_core, core, __ATOMIC_RELEASE);
 		rc = mpl_beat_start(&us->us_beat, core, path);
@@ -642,7 +598,7 @@ int mpl_user_open(const char *path, const struct mpool_open_opts *opts, struct m
 		free(us);
 		return rc;
 	}
-	discard_start(us);
+	mpl_discard_start(us);
 	*out = &us->us_pool;
 	return 0;
 }

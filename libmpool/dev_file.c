@@ -12,8 +12,10 @@
  * the loop device would write around the lock.
  *
  * I/O is O_DIRECT. Where a file system refuses it (tmpfs) the same calls are
- * buffered; fdatasync makes both durable. Space is reserved with fallocate when
- * an object is allocated and is never filled with zeroes.
+ * buffered; fdatasync makes both durable. Space is reserved when an object is
+ * allocated: with fallocate, or, where the file system has no such thing (ext3, NFS
+ * before 4.2, FUSE), by writing zeroes where zeroes are read. What has data has space,
+ * and keeps it: such a file system punches no holes either.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -29,12 +31,15 @@
 #include <unistd.h>
 
 #include "device.h"
+#include "fd.h"
 #include "guard.h"
+#include "os_user.h"
 
 struct file_dev {
 	int fd_fd;
 	int fd_live;		/* has the lock of byte 2; -1: none */
 	int fd_is_block;
+	int fd_no_fallocate;	/* the file system has none; atomic, it is found out by trying */
 };
 
 int mpl_fd_rw(int fd, uint64_t off, const struct iovec *iov, unsigned n, int is_write, int rwf)
@@ -68,13 +73,8 @@ int mpl_fd_rw(int fd, uint64_t off, const struct iovec *iov, unsigned n, int is_
 
 int mpl_fd_flush(int fd)
 {
-	int rc;
-
 	/* a signal ends it on some file systems (FUSE): nothing has failed, so it is begun anew */
-	do {
-		rc = fdatasync(fd);
-	} while (rc && errno == EINTR);
-	return rc ? -errno : 0;
+	return TEMP_FAILURE_RETRY(fdatasync(fd)) ? -errno : 0;
 }
 
 static int file_readv(void *dev, uint64_t off, const struct iovec *iov, unsigned n,
@@ -116,25 +116,109 @@ static int file_discard(void *dev, uint64_t off, uint64_t len)
 	if (fd->fd_is_block)
 		rc = ioctl(fd->fd_fd, BLKDISCARD, range);
 	else
-		rc = fallocate(fd->fd_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
-			       (off_t)len);
-	return rc && errno != EOPNOTSUPP && errno != ENOTTY ? -errno : 0;
+		rc = TEMP_FAILURE_RETRY(fallocate(fd->fd_fd, FALLOC_FL_PUNCH_HOLE |
+						  FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)len));
+	return rc && errno != EOPNOTSUPP && errno != ENOSYS && errno != ENOTTY ? -errno : 0;
+}
+
+#define ZERO_STEP	(256u << 10)	/* bytes */
+
+/* Zeroes over the blocks of [@off, @off + @len) that are zeroes; @buf is of that size. */
+static int zero_step(int fd, void *buf, void *zeroes, uint64_t off, uint64_t len)
+{
+	struct iovec v = { buf, len };
+	uint64_t at, n;
+	int rc = mpl_fd_rw(fd, off, &v, 1, 0, 0);
+
+	for (at = 0; at < len && !rc; at += n) {
+		for (n = 0; at + n < len; n += MP_BLOCK)
+			if (memcmp((char *)buf + at + n, zeroes, MP_BLOCK))
+				break;
+		if (!n) {
+			n = MP_BLOCK;
+			continue;
+		}
+		v = (struct iovec){ zeroes, n };
+		rc = mpl_fd_rw(fd, off + at, &v, 1, 1, 0);
+	}
+	return rc;
+}
+
+/*
+ * A write of what is there already changes nothing, and gives a hole its space. Nothing else
+ * writes there: what is reserved is new, or free. The file systems without fallocate() take
+ * O_DIRECT or write through (FUSE): that there is no space is said here, not at a later flush.
+ */
+static int reserve_by_zeroes(struct file_dev *fd, uint64_t off, uint64_t len)
+{
+	uint64_t at, n;
+	void *buf = os_alloc_io(ZERO_STEP), *zeroes = os_alloc_io(ZERO_STEP);
+	int rc = buf && zeroes ? 0 : -ENOMEM;
+
+	if (!rc)
+		memset(zeroes, 0, ZERO_STEP);
+	for (at = 0; at < len && !rc; at += n) {
+		n = len - at < ZERO_STEP ? len - at : ZERO_STEP;
+		rc = zero_step(fd->fd_fd, buf, zeroes, off + at, n);
+	}
+	os_free_io(buf);
+	os_free_io(zeroes);
+	return rc;
 }
 
 static int file_reserve(void *dev, uint64_t off, uint64_t len)
 {
 	struct file_dev *fd = dev;
-	int rc;
+	int rc = -EOPNOTSUPP;
 
 	if (fd->fd_is_block)
 		return 0;
-	do {
-		rc = fallocate(fd->fd_fd, 0, (off_t)off, (off_t)len);
-	} while (rc && errno == EINTR);
-	return rc ? (errno == EDQUOT || errno == EFBIG ? -ENOSPC : -errno) : 0;
+	if (!__atomic_load_n(&fd->fd_no_fallocate, __ATOMIC_RELAXED))
+		rc = TEMP_FAILURE_RETRY(fallocate(fd->fd_fd, 0, (off_t)off, (off_t)len)) ?
+		     -errno : 0;
+	if (rc == -EOPNOTSUPP || rc == -ENOSYS) {
+		__atomic_store_n(&fd->fd_no_fallocate, 1, __ATOMIC_RELAXED);
+		rc = reserve_by_zeroes(fd, off, len);
+	}
+	return rc == -EDQUOT || rc == -EFBIG ? -ENOSPC : rc;
 }
 
 enum { BYTE_WRITER, BYTE_READERS, BYTE_LIVE, BYTES };
+
+static struct flock byte_lock(off_t byte, short type)
+{
+	return (struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
+}
+
+/* bytes: above every other lock and all data, below those of mpool_hold() */
+#define MARK_BASE	(1ull << 61)
+#define CLOSE_PATIENCE_MS 200
+
+/*
+ * A close is a close: the file system can be unmounted, the device claimed. A request that has
+ * ended, or a ring that could not be told to let go of the file, has it a moment longer: a lock
+ * goes with the last of them, and is seen by the other descriptor until then. A child that was
+ * forked keeps it, too, hence the end of patience.
+ */
+static void fd_release(struct file_dev *fd)
+{
+	struct flock mark, now;
+	uint64_t n;
+	int i;
+
+	/* another than those of other closes at the same time */
+	if (os_random(&n, sizeof(n)))
+		n = mpl_now_ns();
+	mark = byte_lock((off_t)(MARK_BASE + n % MARK_BASE), F_RDLCK);
+	i = fd->fd_live < 0 || fcntl(fd->fd_fd, F_OFD_SETLK, &mark) ? CLOSE_PATIENCE_MS : 0;
+	close(fd->fd_fd);
+	for (; i < CLOSE_PATIENCE_MS; i++) {
+		now = byte_lock(mark.l_start, F_WRLCK);
+		if (fcntl(fd->fd_live, F_OFD_GETLK, &now) || now.l_type == F_UNLCK)
+			break;
+		mpl_sleep_until(mpl_now_ns() + 1000000u);
+	}
+}
 
 static void file_close(void *dev)
 {
@@ -142,12 +226,12 @@ static void file_close(void *dev)
 	struct flock fl = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
 
 	/*
-	 * A ring that had the file registered lets go of it some time after its end. A block
-	 * device stays claimed until then, and so that this is seen its own locks stay too.
+	 * What has the device for longer than it is waited for, a child say, keeps its claim, and
+	 * so that this is seen its own locks stay too.
 	 */
 	fl.l_start = fd->fd_is_block ? BYTES : 0;
 	fcntl(fd->fd_fd, F_OFD_SETLK, &fl);
-	close(fd->fd_fd);
+	fd_release(fd);
 	fl.l_start = 0;
 	if (fd->fd_live >= 0) {
 		/* a child that was forked has it too, and is no owner */
@@ -174,7 +258,7 @@ static int file_has_loop(const struct stat *st)
 	struct stat lst;
 	int found = 0;
 	ssize_t n;
-	DIR *d = opendir("/sys/block");
+	DIR *d = mpl_opendir("/sys/block");
 
 	if (!d)
 		return 0;
@@ -184,7 +268,7 @@ static int file_has_loop(const struct stat *st)
 		if (strncmp(de->d_name, "loop", 4))
 			continue;
 		snprintf(path, sizeof(path), "/sys/block/%s/loop/backing_file", de->d_name);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
+		fd = mpool_fd_up(open(path, O_RDONLY | O_CLOEXEC));
 		if (fd < 0)
 			continue;
 		n = read(fd, back, sizeof(back) - 1);
@@ -210,11 +294,6 @@ static int file_has_loop(const struct stat *st)
 #define LOCK_READER_PATIENCE_MS 2000
 /* The kernel ends the locks of a block device's node a moment before its claim. */
 #define CLAIM_PATIENCE_MS 200
-
-static struct flock byte_lock(off_t byte, short type)
-{
-	return (struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
-}
 
 static int is_locked(int fd, off_t byte)
 {
@@ -260,11 +339,11 @@ static int block_open(const char *path, int of)
 	int i, unlocked = 0;
 
 	for (i = 0; i < LOCK_PATIENCE_MS / LOCK_NAP_MS; i++) {
-		int fd = open(path, of), is_alive, is_dying;
+		int fd = mpool_fd_up(open(path, of)), is_alive, is_dying;
 
 		if (fd >= 0 || errno != EBUSY)
 			return fd;
-		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		fd = mpool_fd_up(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 		is_alive = fd >= 0 && has_living_owner(fd);
 		is_dying = fd >= 0 && (is_locked(fd, BYTE_WRITER) || is_locked(fd, BYTE_READERS));
 		if (fd >= 0)
@@ -285,7 +364,7 @@ static int live_open(const char *path, const struct stat *st, int *out)
 	struct flock fl = byte_lock(BYTE_LIVE, F_RDLCK);
 	struct stat now;
 	int of = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (S_ISBLK(st->st_mode) ? 0 : O_NOFOLLOW);
-	int fd = open(path, of), rc = 0;
+	int fd = mpool_fd_up(open(path, of)), rc = 0;
 
 	if (fd < 0)
 		return -errno;
@@ -317,7 +396,8 @@ static int file_lock(struct file_dev *fd, const char *path, const struct stat *s
 	if (!rc)
 		rc = live_open(path, st, &fd->fd_live);
 	if (rc) {
-		*why = rc == -EBUSY ? "it is open already" : "it cannot be locked";
+		*why = rc == -EBUSY ? "it is open already" :
+		       rc == -EMFILE || rc == -ENFILE ? strerror(-rc) : "it cannot be locked";
 		return rc;
 	}
 	if (S_ISREG(st->st_mode) && file_has_loop(st)) {
@@ -370,7 +450,7 @@ static int file_setup(int fd, const struct stat *st, unsigned flags, uint64_t si
 		out->lo_vdev.size = size && size < bytes ? size : bytes;
 	} else {
 		if (flags & MPL_FILE_CREATE) {
-			if (ftruncate(fd, (off_t)size)) {
+			if (TEMP_FAILURE_RETRY(ftruncate(fd, (off_t)size))) {
 				*why = errno == EFBIG ? "files may not be so large" :
 				       errno == ENOSPC || errno == EDQUOT ? "it is full" :
 				       "its size cannot be set";
@@ -399,10 +479,11 @@ static int file_open_fd(const char *path, unsigned flags, struct stat *st, const
 	/* a block device may be named by a link of /dev/disk; a file may not */
 	if (!(flags & MPL_FILE_CREATE) && !stat(path, st) && S_ISBLK(st->st_mode)) {
 		of &= ~O_NOFOLLOW;
-		fd = flags & MPL_FILE_PEEK ? open(path, of) : block_open(path, of | O_EXCL);
+		fd = flags & MPL_FILE_PEEK ? mpool_fd_up(open(path, of)) :
+					     block_open(path, of | O_EXCL);
 	} else {
 		of |= flags & MPL_FILE_CREATE ? O_CREAT | O_EXCL : 0;
-		fd = open(path, of, 0600);
+		fd = mpool_fd_up(open(path, of, 0600));
 	}
 	if (fd < 0) {
 		rc = -errno;

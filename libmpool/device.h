@@ -45,10 +45,21 @@ int mpl_node_is_fabric(const char *node);
 int mpl_fd_rw(int fd, uint64_t off, const struct iovec *iov, unsigned n, int is_write, int rwf);
 /* what was written is durable, also when signals come; 0 or -errno */
 int mpl_fd_flush(int fd);
-/* 0, or -EPERM with the name of the signature that was found in @what */
-int mpl_sigcheck(const char *path, char *what, size_t size);
-/* removes every signature that libblkid knows, backup copies too; @is_ours: claimed by us */
-int mpl_sigwipe(const char *path, int is_ours);
+/* which file or device it is: what stands at a path may be replaced, a device number given anew */
+struct mpl_ident {
+	uint64_t id_fs, id_node;	/* of a device: 0, and its number */
+	uint64_t id_seq;		/* of a disk, since the boot; 0: unknown or a file */
+};
+
+int mpl_ident(int fd, struct mpl_ident *id);
+int mpl_ident_is_same(const struct mpl_ident *a, const struct mpl_ident *b);
+/* 0, or -EPERM with the name of the signature that was found in @what; @id: where */
+int mpl_sigcheck(const char *path, char *what, size_t size, struct mpl_ident *id);
+/*
+ * Removes every signature that libblkid knows, backup copies too; @is_ours: claimed by us.
+ * -ESTALE: what stands at @path is not @id any more, and was left alone.
+ */
+int mpl_sigwipe(const char *path, int is_ours, const struct mpl_ident *id);
 
 /* ---- layers ---- */
 

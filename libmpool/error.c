@@ -42,12 +42,30 @@ int mpl_err(enum mpl_err_id id, const char *fmt, ...)
 	return err;
 }
 
+/* Of what the system says of a path some has a way out of its own. */
+static enum mpl_err_id id_of_system(enum mpl_err_id id, int err)
+{
+	if (id != MPL_DEVOPEN && id != MPL_DIR && id != MPL_NODE)
+		return id;
+	switch (err) {
+	case -EMFILE:
+	case -ENFILE:
+		return MPL_FDS;
+	case -ENOLCK:
+		return MPL_NOLOCKS;
+	case -ELOOP:
+		return MPL_LINK;
+	default:
+		return id;
+	}
+}
+
 int mpl_err_as(enum mpl_err_id id, int err, const char *fmt, ...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
-	os_verror(id, err, fmt, ap);
+	os_verror(id_of_system(id, err), err, fmt, ap);
 	va_end(ap);
 	return err;
 }
@@ -110,4 +128,9 @@ int mpool_error_explain(const char *id, const char **name, const char **text, co
 	if (cure)
 		*cure = ei->ei_cure;
 	return 0;
+}
+
+int mpool_random(void *buf, size_t len)
+{
+	return mp_random(buf, len);
 }

@@ -16,6 +16,7 @@
 
 #include "backend.h"
 #include "device.h"
+#include "fd.h"
 
 #define DEPTH	8	/* mapped devices on each other */
 
@@ -28,7 +29,7 @@ static int transport_is_fabric(const char *dir)
 
 	if (snprintf(path, sizeof(path), "%s/transport", dir) >= (int)sizeof(path))
 		return 0;
-	f = fopen(path, "re");
+	f = mpl_fopen(path);
 	if (!f)
 		return 0;
 	n = fread(text, 1, sizeof(text) - 1, f);
@@ -52,7 +53,7 @@ static int any_below(const char *dir, const char *sub, const char *prefix,
 
 	if (snprintf(path, sizeof(path), "%s/%s", dir, sub) >= (int)sizeof(path))
 		return 0;
-	d = opendir(path);
+	d = mpl_opendir(path);
 	while (d && !found && (de = readdir(d)) != NULL) {
 		if (de->d_name[0] == '.' || strncmp(de->d_name, prefix, strlen(prefix)) ||
 		    snprintf(path, sizeof(path), "%s/%s/%s", dir, sub, de->d_name) >=

@@ -100,7 +100,12 @@ static int obj_open(struct mpl_kmod *km, const struct mpl_kobj *ko, int is_write
 		.op_id = ko->ko_id,
 	};
 
-	return mpl_ioc(km->km_fd, MPOOL_IOC_OPEN, &op);
+	int fd = mpl_ioc(km->km_fd, MPOOL_IOC_OPEN, &op);
+
+	if (fd < 0)
+		return fd;
+	fd = mpool_fd_up(fd);
+	return fd < 0 ? -errno : fd;
 }
 
 /* Without a descriptor left: waits until one of ours can go. 0: try again. */

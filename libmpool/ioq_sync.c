@@ -91,7 +91,8 @@ static void sync_event(struct mpool_ioq *q)
 static int sync_event_fd(struct mpool_ioq *q)
 {
 	if (q->q_timer_fd < 0)
-		q->q_timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+		q->q_timer_fd = mpool_fd_up(timerfd_create(CLOCK_MONOTONIC,
+							    TFD_NONBLOCK | TFD_CLOEXEC));
 	return q->q_timer_fd < 0 ? -errno : q->q_timer_fd;
 }
 

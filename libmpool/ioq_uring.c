@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The io_uring transport of the I/O queues, for O_DIRECT descriptors: of members
- * (embedded) or of objects (kernel). The ring is made at the first submission, by the thread that
- * owns the queue (SINGLE_ISSUER binds it to that thread); a queue that is
- * handed to another thread with nothing in flight gets a new ring there. Where
- * the kernel lacks the newer flags they are left out; where it gives no ring at
- * all the queue goes on with plain calls.
+ * (embedded) or of objects (kernel). The ring is made at the first submission and is used by one
+ * thread at a time; a queue is handed to another thread with nothing in flight.
+ *
+ * A ring may stop working: a program that has opened its pool forbids io_uring to itself
+ * (seccomp). The queue then goes on with plain calls, for good, and no request is lost or done
+ * twice: what the kernel has taken is waited for and read from the memory of the ring, which
+ * needs no call, and what it has not taken is done by plain calls. That is why rings are made
+ * without DEFER_TASKRUN: with it an end becomes an entry in io_uring_enter() only. And why
+ * without SINGLE_ISSUER: the thread that closes a queue need not be the one that used it, and
+ * must unregister the files, or the kernel keeps them until it has ended the ring, some time
+ * after the close.
  *
  * Short transfers are resumed, EAGAIN and EINTR resubmitted; a transfer of zero
  * bytes is an error (the file is shorter than the pool).
@@ -26,12 +32,14 @@
 #include "user.h"
 
 #define URING_BUFS_MAX	1024u
+#define BROKEN_NAP_NS	200000u
 
 struct mpl_uring {
 	struct io_uring ur_ring;
 	int ur_is_up;
+	int ur_is_broken;		/* no ring any more: plain calls */
 	int ur_has_files;		/* members are registered, by slot */
-	uint64_t ur_owner;		/* thread_no() */
+	uint64_t ur_owner;		/* thread_no() of who has parts in flight */
 	unsigned ur_parts;		/* in flight */
 	int ur_event_fd;		/* -1 until asked for */
 	unsigned ur_nbufs;
@@ -50,10 +58,20 @@ static uint64_t thread_no(void)
 	return no;
 }
 
+/* its descriptor above 0, 1 and 2, which the program may have closed; nothing is in flight */
+static int ring_fd_up(struct io_uring *ring)
+{
+	int fd = mpool_fd_up(ring->ring_fd), err = fd < 0 ? -errno : 0;
+
+	ring->ring_fd = ring->enter_ring_fd = fd;
+	if (err)
+		io_uring_queue_exit(ring);
+	return err;
+}
+
 static int uring_setup(struct io_uring *ring, unsigned entries)
 {
 	static const unsigned flags[] = {
-		IORING_SETUP_CLAMP | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
 		IORING_SETUP_CLAMP | IORING_SETUP_COOP_TASKRUN,
 		IORING_SETUP_CLAMP,
 	};
@@ -65,17 +83,22 @@ static int uring_setup(struct io_uring *ring, unsigned entries)
 
 		rc = io_uring_queue_init_params(entries, ring, &p);
 	}
-	return rc;
+	return rc ? rc : ring_fd_up(ring);
 }
 
 int mpl_uring_works(void)
 {
+	struct io_uring_cqe *cqe;
 	struct io_uring ring;
+	int works;
 
 	if (uring_setup(&ring, 2))
 		return 0;
+	/* a whole request: to make a ring may be allowed, and to use it not */
+	io_uring_prep_nop(io_uring_get_sqe(&ring));
+	works = io_uring_submit(&ring) == 1 && !io_uring_wait_cqe(&ring, &cqe) && !cqe->res;
 	io_uring_queue_exit(&ring);
-	return 1;
+	return works;
 }
 
 static void uring_down(struct mpl_uring *ur)
@@ -95,20 +118,25 @@ static int uring_up(struct mpool_ioq *q)
 	int fds[MPL_CFG_DEVS], rc;
 	unsigned n = 0;
 
-	uring_down(ur);
 	rc = uring_setup(&ur->ur_ring, q->q_depth);
 	if (rc)
 		return rc;
 	ur->ur_is_up = 1;
-	ur->ur_owner = thread_no();
+	ur->ur_has_files = 0;
+	/* who waits for it would sleep for ever */
+	if (ur->ur_event_fd >= 0) {
+		rc = io_uring_register_eventfd(&ur->ur_ring, ur->ur_event_fd);
+		if (rc) {
+			uring_down(ur);
+			return rc;
+		}
+	}
 	if (q->q_back->files)
 		n = q->q_back->files(q, fds, MPL_CFG_DEVS);
 	/* both are optimisations: without them the same requests work */
 	ur->ur_has_files = n && !io_uring_register_files(&ur->ur_ring, fds, n);
 	ur->ur_has_bufs = ur->ur_nbufs &&
 			  !io_uring_register_buffers(&ur->ur_ring, ur->ur_buf, ur->ur_nbufs);
-	if (ur->ur_event_fd >= 0)
-		io_uring_register_eventfd(&ur->ur_ring, ur->ur_event_fd);
 	return 0;
 }
 
@@ -134,29 +162,111 @@ static void uring_pushed(struct mpool_ioq *q)
 		q->q_back->kicked(q);
 }
 
-/* Hands over what was queued. What the ring does not take now stays queued, with its files. */
-static int uring_push(struct mpool_ioq *q)
+/* the part by plain calls; its request is finished with its last part */
+static void part_plain(struct mpool_ioq *q, struct mpl_part *pt)
 {
-	int rc = io_uring_submit(&q->q_uring->ur_ring);
+	struct mpl_req *rq = pt->pt_req;
 
-	uring_pushed(q);
-	return rc;
+	mpl_ioq_sync_ops.start(q, pt);
+	if (!rq->rq_parts)
+		mpl_req_finish(q, rq);
 }
 
-/* 1 when the ring has room for one more */
+/* What the kernel has not taken of what was queued, in its order, by plain calls. */
+static void uring_take_back(struct mpool_ioq *q)
+{
+	struct mpl_uring *ur = q->q_uring;
+	struct io_uring_sq *sq = &ur->ur_ring.sq;
+	unsigned at = sq->sqe_tail - io_uring_sq_ready(&ur->ur_ring);
+
+	for (; at != sq->sqe_tail; at++) {
+		uint64_t data = sq->sqes[at & sq->ring_mask].user_data;
+
+		/* liburing's own, for a wait with an end on kernels before 5.11 */
+		if (data == LIBURING_UDATA_TIMEOUT)
+			continue;
+		ur->ur_parts--;
+		part_plain(q, (struct mpl_part *)(uintptr_t)data);
+	}
+}
+
+static void uring_collect(struct mpool_ioq *q);
+
+/* The ring takes no calls any more. What it has taken ends all the same, and is waited for. */
+static void uring_break(struct mpool_ioq *q)
+{
+	struct mpl_uring *ur = q->q_uring;
+
+	if (ur->ur_is_broken)
+		return;
+	ur->ur_is_broken = 1;
+	uring_collect(q);
+	while (ur->ur_parts > io_uring_sq_ready(&ur->ur_ring)) {
+		/* any call lets the kernel make entries of what has ended */
+		mpl_sleep_until(mpl_now_ns() + BROKEN_NAP_NS);
+		uring_collect(q);
+	}
+	uring_take_back(q);
+	if (q->q_back->kicked)
+		q->q_back->kicked(q);
+	uring_down(ur);
+}
+
+/* what a call on the ring returned; 1: it can be used on */
+static int uring_is_well(struct mpool_ioq *q, int rc)
+{
+	if (rc < 0 && rc != -EAGAIN && rc != -EBUSY && rc != -EINTR && rc != -ETIME)
+		uring_break(q);
+	return q->q_uring->ur_is_up && !q->q_uring->ur_is_broken;
+}
+
+/*
+ * Hands over what was queued. What the ring does not take now stays queued, with its files,
+ * while there are ends to wait for; 1: the ring can be used on.
+ */
+static int uring_push(struct mpool_ioq *q)
+{
+	struct mpl_uring *ur = q->q_uring;
+	int rc;
+
+	if (!ur->ur_is_up || ur->ur_is_broken)
+		return 0;
+	rc = io_uring_submit(&ur->ur_ring);
+	/* no memory for a single request: nothing will end and make room */
+	if (rc == -EAGAIN && ur->ur_parts == io_uring_sq_ready(&ur->ur_ring))
+		rc = -ENOMEM;
+	if (!uring_is_well(q, rc))
+		return 0;
+	uring_pushed(q);
+	return 1;
+}
+
+/* Waits until one part in flight, or more, has ended. */
+static void uring_await(struct mpool_ioq *q)
+{
+	struct io_uring_cqe *cqe;
+
+	if (uring_is_well(q, io_uring_wait_cqe(&q->q_uring->ur_ring, &cqe)))
+		uring_collect(q);
+}
+
+/*
+ * 1 when the ring has room for one more, for its entry and for its end: ends without room the
+ * kernel hands out in a call only.
+ */
 static int uring_room(struct mpool_ioq *q)
 {
-	struct io_uring *ring = &q->q_uring->ur_ring;
-	int i, rc;
+	struct mpl_uring *ur = q->q_uring;
 
-	for (i = 0; !io_uring_sq_space_left(ring) && i < 1000; i++) {
-		rc = uring_push(q);
-		if (rc < 0 && rc != -EAGAIN && rc != -EBUSY && rc != -EINTR)
-			break;
-		if (rc < 0)
-			io_uring_get_events(ring);
+	while (ur->ur_is_up && !ur->ur_is_broken) {
+		int is_full = ur->ur_parts >= ur->ur_ring.cq.ring_entries;
+
+		if (!is_full && io_uring_sq_space_left(&ur->ur_ring))
+			return 1;
+		if (uring_push(q) && (is_full || !io_uring_sq_space_left(&ur->ur_ring)))
+			uring_await(q);
 	}
-	return io_uring_sq_space_left(ring) > 0;
+	return 0;
 }
 
 static void uring_prep_data(struct mpl_uring *ur, struct io_uring_sqe *sqe,
@@ -198,11 +308,14 @@ static int uring_queue(struct mpool_ioq *q, struct mpl_part *pt)
 
 	/* room first: between ready() and the entry nothing may be handed over */
 	if (!uring_room(q))
-		return -EAGAIN;
+		return mpl_ioq_sync_ops.start(q, pt);
 	pt->pt_is_slot = ur->ur_has_files;
 	rc = q->q_back->ready(q, pt);
 	if (rc)
 		return rc;
+	/* ready() hands over for want of descriptors */
+	if (!ur->ur_is_up || ur->ur_is_broken)
+		return mpl_ioq_sync_ops.start(q, pt);
 	sqe = io_uring_get_sqe(&ur->ur_ring);
 	if (!sqe)
 		return -EAGAIN;
@@ -226,10 +339,9 @@ static int uring_start(struct mpool_ioq *q, struct mpl_part *pt)
 
 	if (ur->ur_is_up && ur->ur_owner != thread_no() && ur->ur_parts)
 		return -EINVAL;
-	if (!ur->ur_is_up || ur->ur_owner != thread_no()) {
-		if (uring_up(q))
-			return mpl_ioq_sync_ops.start(q, pt);
-	}
+	if (!ur->ur_is_up && !ur->ur_is_broken && uring_up(q))
+		ur->ur_is_broken = 1;
+	ur->ur_owner = thread_no();
 	return uring_queue(q, pt);
 }
 
@@ -241,8 +353,7 @@ static void uring_started(struct mpool_ioq *q, struct mpl_req *rq)
 
 static void uring_kick(struct mpool_ioq *q)
 {
-	if (q->q_uring->ur_is_up)
-		uring_push(q);
+	uring_push(q);
 }
 
 /* the rest of a part after a short transfer of @n bytes; 0 or -ENOMEM */
@@ -273,8 +384,13 @@ static void uring_complete(struct mpool_ioq *q, struct mpl_part *pt, int res)
 		err = is_short ? part_advance(pt, (uint64_t)res) : 0;
 		if (!err)
 			err = uring_queue(q, pt);
-		if (!err) {
+		if (!err && rq->rq_parts) {
 			uring_push(q);
+			return;
+		}
+		/* without a ring it is done */
+		if (!err) {
+			mpl_req_finish(q, rq);
 			return;
 		}
 	}
@@ -297,23 +413,21 @@ static void uring_collect(struct mpool_ioq *q)
 	}
 }
 
-static void uring_wait(struct mpool_ioq *q, unsigned want, uint64_t end_ns)
+static int uring_wait(struct mpool_ioq *q, unsigned want, uint64_t end_ns)
 {
 	struct mpl_uring *ur = q->q_uring;
 	struct __kernel_timespec ts;
 	struct io_uring_cqe *cqe;
 	uint64_t now;
 
-	if (end_ns == UINT64_MAX) {
-		io_uring_submit_and_wait(&ur->ur_ring, want);
-		return;
-	}
+	if (end_ns == UINT64_MAX)
+		return io_uring_submit_and_wait(&ur->ur_ring, want);
 	now = mpl_now_ns();
 	if (now >= end_ns)
-		return;
+		return 0;
 	ts.tv_sec = (long long)((end_ns - now) / 1000000000u);
 	ts.tv_nsec = (long long)((end_ns - now) % 1000000000u);
-	io_uring_submit_and_wait_timeout(&ur->ur_ring, &cqe, want, &ts, NULL);
+	return io_uring_submit_and_wait_timeout(&ur->ur_ring, &cqe, want, &ts, NULL);
 }
 
 static int uring_poll(struct mpool_ioq *q, unsigned want, uint64_t end_ns)
@@ -332,17 +446,19 @@ static int uring_poll(struct mpool_ioq *q, unsigned want, uint64_t end_ns)
 		return -EINVAL;
 	if (want > ur->ur_parts)
 		want = ur->ur_parts;
-	/* what the ring did not take at the time: nobody else will hand it over */
-	if (io_uring_sq_ready(&ur->ur_ring))
-		uring_push(q);
+	/* what the ring did not take at the time: no other call will hand it over */
+	if (io_uring_sq_ready(&ur->ur_ring) && !uring_push(q))
+		return 0;
 	/*
-	 * What the kernel has ended becomes an entry only in here. The signal of it is read
+	 * What the kernel has ended becomes an entry only in a call. The signal of it is read
 	 * by now: it must be collected, though there be entries enough without it.
 	 */
-	if (ur->ur_event_fd >= 0 || (!want && !io_uring_cq_ready(&ur->ur_ring)))
-		io_uring_get_events(&ur->ur_ring);
+	if ((ur->ur_event_fd >= 0 || (!want && !io_uring_cq_ready(&ur->ur_ring))) &&
+	    !uring_is_well(q, io_uring_get_events(&ur->ur_ring)))
+		return 0;
 	if (want) {
-		uring_wait(q, want, end_ns);
+		if (!uring_is_well(q, uring_wait(q, want, end_ns)))
+			return 0;
 		uring_pushed(q);
 	}
 	uring_collect(q);
@@ -354,11 +470,12 @@ static int uring_event_fd(struct mpool_ioq *q)
 	struct mpl_uring *ur = q->q_uring;
 
 	if (ur->ur_event_fd < 0) {
-		ur->ur_event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		ur->ur_event_fd = mpool_fd_up(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 		if (ur->ur_event_fd < 0)
 			return -errno;
-		if (ur->ur_is_up)
-			io_uring_register_eventfd(&ur->ur_ring, ur->ur_event_fd);
+		/* who waits for it would sleep for ever */
+		if (ur->ur_is_up && io_uring_register_eventfd(&ur->ur_ring, ur->ur_event_fd))
+			uring_break(q);
 	}
 	return ur->ur_event_fd;
 }

@@ -13,10 +13,12 @@
 
 static int user_admit(struct mpool_ioq *q, const struct mpool_io *io, uint64_t bytes)
 {
-	(void)q;
+	int rc;
+
 	if (io->type == MPOOL_WRITE)
 		return mp_obj_write_begin(io->obj->ob_core, io->off, bytes);
-	return mp_obj_read_check(io->obj->ob_core, io->off, bytes);
+	rc = mp_pool_readable(mpl_user(q->q_pool)->us_core);
+	return rc ? rc : mp_obj_read_check(io->obj->ob_core, io->off, bytes);
 }
 
 static int user_would_wait(struct mpool_ioq *q)

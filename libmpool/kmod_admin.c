@@ -27,12 +27,19 @@ struct devs {
 	unsigned dv_n;
 	struct mpool_ioc_dev dv_dev[MPOOL_IOC_DEVS_MAX];
 	int dv_is_signed[MPOOL_IOC_DEVS_MAX];	/* to be wiped: the caller forces it */
+	struct mpl_ident dv_id[MPOOL_IOC_DEVS_MAX];
 };
 
 static void devs_close(struct devs *dv)
 {
 	while (dv->dv_n)
 		close(dv->dv_dev[--dv->dv_n].id_fd);
+}
+
+static int another_now(const char *path)
+{
+	return mpl_err_as(MPL_DEVOPEN, -ESTALE, "%s is another device now; it was left alone",
+			  path);
 }
 
 static int dev_open(struct devs *dv, const char *path, uint32_t mclass, int is_rdonly)
@@ -49,7 +56,7 @@ static int dev_open(struct devs *dv, const char *path, uint32_t mclass, int is_r
 	if (!S_ISBLK(st.st_mode))
 		return mpl_err_as(MPL_DEVOPEN, -ENOTBLK, "%s is not a block device; a pool on "
 				  "files has a directory, with '/' in its path", path);
-	fd = open(path, (is_rdonly ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK);
+	fd = mpool_fd_up(open(path, (is_rdonly ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK));
 	if (fd < 0) {
 		rc = -errno;
 		return mpl_err_as(MPL_DEVOPEN, rc, "%s cannot be opened: %s", path, strerror(-rc));
@@ -67,6 +74,7 @@ static int dev_check(struct devs *dv, int ctl, const struct mpool_dev_spec *sp, 
 		     int is_new)
 {
 	struct mpool_ioc_probe pr = { .pr_fd = dv->dv_dev[dv->dv_n - 1].id_fd };
+	struct mpl_ident *id = &dv->dv_id[dv->dv_n - 1], seen;
 	uint64_t bytes = 0;
 	char what[160] = "";
 	int rc;
@@ -85,7 +93,11 @@ static int dev_check(struct devs *dv, int ctl, const struct mpool_dev_spec *sp, 
 		return 0; /* left over by an unfinished create or destroy */
 	if (rc != -EINVAL)
 		return rc;
-	rc = mpl_sigcheck(sp->path, what, sizeof(what));
+	rc = mpl_ident(pr.pr_fd, id);
+	if (!rc)
+		rc = mpl_sigcheck(sp->path, what, sizeof(what), &seen);
+	if ((!rc || rc == -EPERM) && !mpl_ident_is_same(id, &seen))
+		return another_now(sp->path);
 	if (rc == -EPERM && !is_forced)
 		return mpl_err(MPL_FOREIGN, "%s holds %s; nothing was written", sp->path, what);
 	dv->dv_is_signed[dv->dv_n - 1] = rc == -EPERM;
@@ -117,8 +129,8 @@ static int devs_wipe(const struct devs *dv, const struct mpool_dev_spec *sp)
 
 	for (i = 0; i < dv->dv_n && !rc; i++)
 		if (dv->dv_is_signed[i])
-			rc = mpl_sigwipe(sp[i].path, 0);
-	return rc;
+			rc = mpl_sigwipe(sp[i].path, 0, &dv->dv_id[i]);
+	return rc == -ESTALE ? another_now(sp[i - 1].path) : rc;
 }
 
 /* ---- pools ---- */

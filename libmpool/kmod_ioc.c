@@ -102,7 +102,7 @@ int mpl_node_open(const char *name, int is_rdonly)
 			return rc;
 	}
 	snprintf(path, sizeof(path), "%s%s", name ? NODE_DIR : NODE_CTL, name ? name : "");
-	fd = open(path, (is_rdonly ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+	fd = mpool_fd_up(open(path, (is_rdonly ? O_RDONLY : O_RDWR) | O_CLOEXEC));
 	if (fd < 0)
 		return node_error(name, path, -errno);
 	rc = abi_check(fd);

@@ -30,7 +30,8 @@
 #define MDC_RECORD_MAX	((1u << 20) - 8u)	/* bytes of one client record */
 #define SMALL		4096u
 #define MDC_VERSION	1u
-#define MDC_GEN_END	(1ull << 62)	/* generations are smaller: the next one is greater */
+#define MDC_GEN_END	(1ull << 62)	/* generations are smaller */
+#define MDC_GEN_MOST	(1ull << 61)	/* who would write counts on from less: it never ends */
 
 enum mdc_type { MDC_HEADER = 1, MDC_DATA = 2, MDC_END = 3 };
 
@@ -193,6 +194,10 @@ static int mdc_choose(struct mpool_mdc *mdc, const char *name)
 	else
 		return mpl_err(MPL_MDC, "container %s: neither log is complete", name);
 	mdc->md_target = mdc->md_valid;
+	if (!CHECK(225, mdc->md_pool->mp_is_rdonly || mdc->md_gen[mdc->md_valid] < MDC_GEN_MOST))
+		return mpl_err(MPL_MDC, "container %s: generation %llu is too large to count on "
+			       "from; open the pool for reading only", name,
+			       (unsigned long long)mdc->md_gen[mdc->md_valid]);
 	return 0;
 }
 
@@ -211,7 +216,7 @@ int mpool_mdc_create(struct mpool *mp, const char *name, uint32_t mclass, uint64
 
 	if (rc)
 		return rc;
-	/* the first open for writing puts the header in */
+	/* what is written first puts the header in */
 	return mpl_ret(mp->mp_ops->root_create(mp, name, mclass, capacity, tag));
 }
 
@@ -245,12 +250,6 @@ int mpool_mdc_open(struct mpool *mp, const char *name, struct mpool_mdc **out)
 		rc = mpool_mlog_open(mp, id[i], &mdc->md_log[i]);
 	if (!rc)
 		rc = mdc_choose(mdc, name);
-	if (!rc && !mdc->md_gen[mdc->md_valid] && !mp->mp_is_rdonly) {
-		rc = mdc_put_header(mdc, mdc->md_valid, 1, 1);
-		/* an unfinished compaction and no other log is damage: so there is one first */
-		if (!rc)
-			rc = BARRIER(223, mpool_mlog_sync(mdc->md_log[mdc->md_valid]));
-	}
 	if (rc) {
 		mdc_free(mdc);
 		return mpl_ret(rc);
@@ -263,6 +262,36 @@ void mpool_mdc_close(struct mpool_mdc *mdc)
 {
 	if (mdc)
 		mdc_free(mdc);
+}
+
+/* A new container gets its header. md_lock held, exclusively. */
+static int mdc_start(struct mpool_mdc *mdc)
+{
+	int rc;
+
+	if (mdc->md_err || mdc->md_gen[mdc->md_valid])
+		return 0;
+	rc = mdc_put_header(mdc, mdc->md_valid, 1, 1);
+	/* an unfinished compaction and no other log is damage: so there is one first */
+	if (!rc)
+		rc = BARRIER(223, mpool_mlog_sync(mdc->md_log[mdc->md_valid]));
+	return rc;
+}
+
+/* Shared, of a container that has its header. */
+static int append_lock(struct mpool_mdc *mdc)
+{
+	int rc;
+
+	pthread_rwlock_rdlock(&mdc->md_lock);
+	if (mdc->md_gen[mdc->md_valid])
+		return 0;
+	pthread_rwlock_unlock(&mdc->md_lock);
+	pthread_rwlock_wrlock(&mdc->md_lock);
+	rc = mdc_start(mdc);
+	pthread_rwlock_unlock(&mdc->md_lock);
+	pthread_rwlock_rdlock(&mdc->md_lock);
+	return rc;
 }
 
 int mpool_mdc_append(struct mpool_mdc *mdc, const struct iovec *iov, unsigned iovcnt,
@@ -288,10 +317,10 @@ int mpool_mdc_append(struct mpool_mdc *mdc, const struct iovec *iov, unsigned io
 		return mpl_err_as(MPL_SPEC, -EINVAL,
 				  "a container record has 1 to %u bytes, not %llu", MDC_RECORD_MAX,
 				  (unsigned long long)bytes);
-	pthread_rwlock_rdlock(&mdc->md_lock);
+	rc = append_lock(mdc);
 	if (mdc->md_err)
 		rc = mpl_err(MPL_MDCFAIL, "the container stopped after an earlier failure");
-	else
+	else if (!rc)
 		rc = mpool_mlog_append(mdc->md_log[mdc->md_target], v, iovcnt + 1, flags);
 	pthread_rwlock_unlock(&mdc->md_lock);
 	return rc;
@@ -341,7 +370,9 @@ int mpool_mdc_compact_begin(struct mpool_mdc *mdc)
 		rc = mpl_err(MPL_MDCFAIL, "the container stopped after an earlier failure");
 	else if (mdc->md_is_compacting)
 		rc = mpl_err(MPL_MDCSTATE, "a compaction is in progress already");
-	else if (mdc->md_gen[other])
+	else
+		rc = mdc_start(mdc);
+	if (!rc && mdc->md_gen[other])
 		rc = mpool_mlog_erase(mdc->md_log[other]);
 	if (!rc) {
 		mdc->md_gen[other] = 0;

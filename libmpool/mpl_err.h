@@ -53,7 +53,7 @@ X(NOTHERE, 425, EOPNOTSUPP, "a pool of the kernel module does not have this", \
   "use a pool opened by its path") \
 X(NODE, 426, EACCES, "the pool's device node cannot be opened", \
   "mpool set gives a pool an owner, a group and a mode; administration needs root") \
-X(FDS, 427, EMFILE, "no file descriptor is left for an object", \
+X(FDS, 427, EMFILE, "no file descriptor is left", \
   "raise the limit of open files (ulimit -n), or close some") \
 X(MOVING, 428, EBUSY, "the pool changed during every attempt to inspect it", \
   "try again when it is less busy, or deactivate it first") \
@@ -63,7 +63,11 @@ X(LOGEND, 431, ENODATA, "a log has no further record", "") \
 X(LOGROOM, 432, EOVERFLOW, "the buffer is smaller than the record", \
   "read again with a buffer of the length that was told") \
 X(THREAD, 433, EAGAIN, "a thread of the library cannot be started", \
-  "raise the limit of processes (ulimit -u), or end some")
+  "raise the limit of processes (ulimit -u), or end some") \
+X(NOLOCKS, 434, ENOLCK, "files cannot be locked where the pool lies", \
+  "mount that file system with locks (NFS: without nolock), or move the pool to another") \
+X(LINK, 435, ELOOP, "a member or folder of the pool is a symbolic link, where none is followed", \
+  "name the file itself, in pool.json too; links to block devices are followed")
 
 enum mpl_err_id {
 #define X(name, num, err, text, cure)	MPL_##name = num,

@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <mpool/mpool.h>
+
 #include "crc32c.h"
 
 static struct os_user_hooks hooks;
@@ -82,43 +84,45 @@ void os_free_io(void *p)
 }
 
 /* A filter of system calls forbids getrandom(), and would for ever. */
-static void random_read(u8 *p, size_t len)
+static int random_read(u8 *p, size_t len)
 {
-	int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+	int fd = mpool_fd_up(open("/dev/urandom", O_RDONLY | O_CLOEXEC)), err = 0;
 	ssize_t n;
 
-	os_assert(fd >= 0);
-	while (len) {
+	if (fd < 0)
+		return -errno;
+	while (len && !err) {
 		n = read(fd, p, len);
-		os_assert(n > 0 || (n < 0 && errno == EINTR));
-		if (n < 0)
-			continue;
-		p += n;
-		len -= (size_t)n;
+		if (n > 0) {
+			p += n;
+			len -= (size_t)n;
+		} else if (!n || errno != EINTR) {
+			err = n ? -errno : -EIO;
+		}
 	}
 	close(fd);
+	return err;
 }
 
-void os_random(void *buf, size_t len)
+int os_random(void *buf, size_t len)
 {
 	u8 *p = buf;
 	ssize_t n;
 
 	if (hooks.random) {
 		hooks.random(hooks.ctx, buf, len);
-		return;
+		return 0;
 	}
 	while (len) {
 		n = getrandom(p, len < 256 ? len : 256, 0);
-		if (n < 0 && errno != EINTR) {
-			random_read(p, len);
-			return;
-		}
+		if (n < 0 && errno != EINTR)
+			return random_read(p, len);
 		if (n < 0)
 			continue;
 		p += n;
 		len -= (size_t)n;
 	}
+	return 0;
 }
 
 u64 os_now_ms(void)
@@ -141,6 +145,11 @@ void os_sleep_ms(u32 ms)
 	}
 	while (clock_nanosleep(CLOCK_BOOTTIME, 0, &ts, &ts) == EINTR)
 		;
+}
+
+bool os_fatal_signal(void)
+{
+	return hooks.fatal_signal && hooks.fatal_signal(hooks.ctx);
 }
 
 void os_host_name(char *buf, size_t size)

@@ -173,6 +173,11 @@ static inline void spin_unlock(spinlock_t *l)
 		spin_unlock(l);			\
 	} while (0)
 
+/* threads are preempted here */
+static inline void cond_resched(void)
+{
+}
+
 struct os_cond {
 	pthread_cond_t c;
 };
@@ -205,11 +210,17 @@ void *os_alloc(size_t size);
 void *os_zalloc(size_t size);
 void os_free(void *p);
 void *os_alloc_io(size_t size);
+/* a process has but one purse */
+#define os_call_alloc		os_alloc
+#define os_call_zalloc		os_zalloc
+#define os_call_zalloc_now	os_zalloc
+#define os_call_alloc_io	os_alloc_io
 void os_free_io(void *p);
-void os_random(void *buf, size_t len);
+int os_random(void *buf, size_t len);
 u64 os_now_ms(void);
 void os_sleep_ms(u32 ms);
 void os_host_name(char *buf, size_t size);
+bool os_fatal_signal(void);
 
 /* the kernel's names end here: a program linked with libmpool.a may have its own */
 #define scnprintf	os_scnprintf
@@ -228,6 +239,7 @@ struct os_user_hooks {
 	void (*random)(void *ctx, void *buf, size_t len);
 	u64 (*now_ms)(void *ctx);
 	void (*sleep_ms)(void *ctx, u32 ms);
+	bool (*fatal_signal)(void *ctx);
 	const char *(*host_name)(void *ctx);
 	void *ctx;
 };

@@ -47,8 +47,9 @@ static int open_opts_check(const struct mpool_open_opts *in, struct mpool_open_o
 		return mpl_err_as(MPL_SPEC, -EINVAL, "mpool_open_opts.size is %zu, wanted %zu",
 				  in->size, sizeof(*in));
 	*out = in ? *in : none;
-	if (out->flags & ~(MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED) ||
-	    (out->flags & (MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED)) == MPOOL_OPEN_SHARED)
+	if (out->flags & ~(MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED | MPOOL_OPEN_LOOK) ||
+	    (out->flags & (MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED)) == MPOOL_OPEN_SHARED ||
+	    (out->flags & MPOOL_OPEN_RDONLY && out->flags & MPOOL_OPEN_LOOK))
 		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown open flags 0x%x", out->flags);
 	return 0;
 }
@@ -66,7 +67,7 @@ static int pool_check(const char *path, const struct mpool_open_opts *in,
 	if (out->provider)
 		return mpl_err(MPL_NOTHERE, "pool %s: a pool of the module has no provider", path);
 	if (!out->dev)
-		out->dev = getenv("MPOOL_DEV");
+		out->dev = secure_getenv("MPOOL_DEV");
 	if (out->dev && *out->dev)
 		return mpl_err(MPL_NOTHERE, "pool %s: a pool of the module has no device layers "
 			       "(MPOOL_DEV=%s)", path, out->dev);
@@ -113,6 +114,17 @@ int mpool_open(const char *path, const struct mpool_open_opts *opts, struct mpoo
 	if (!rc)
 		rc = is_name(path) ? mpl_kmod_open(path, &o, out) : mpl_user_open(path, &o, out);
 	return mpl_ret(rc);
+}
+
+int mpool_begin(struct mpool *mp)
+{
+	os_user_error_clear();
+	if (!mp)
+		return mpl_ret(-EINVAL);
+	if (mp->mp_is_rdonly)
+		return mpl_err_as(MPL_SPEC, -EINVAL, "pool %s is open for reading only",
+				  mp->mp_path);
+	return mpl_ret(mp->mp_ops->begin ? mp->mp_ops->begin(mp) : 0);
 }
 
 int mpool_close(struct mpool *mp)

@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <json-c/json.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "guard.h"
@@ -48,20 +50,15 @@ void mpl_cfg_free(struct mpl_cfg *cf)
 	free(cf);
 }
 
-/* as mpl_fd_flush(): a signal ends it on some file systems, and nothing has failed */
+/* a signal ends it on some file systems (FUSE), and nothing has failed */
 static int fd_flush(int fd)
 {
-	int rc;
-
-	do {
-		rc = fsync(fd);
-	} while (rc && errno == EINTR);
-	return rc ? -errno : 0;
+	return TEMP_FAILURE_RETRY(fsync(fd)) ? -errno : 0;
 }
 
 int mpl_dir_sync(const char *path)
 {
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
+	int fd = mpool_fd_up(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)), rc;
 
 	if (fd < 0)
 		return -errno;
@@ -114,13 +111,33 @@ static int cfg_dev_parse(struct json_object *o, struct mpl_cfg_dev *cd)
 	return 0;
 }
 
+static void json_seedless(void)
+{
+	if (syscall(SYS_getrandom, NULL, 0, 0) < 0)
+		json_global_set_string_hash(JSON_C_STR_HASH_PERLLIKE);
+}
+
+/*
+ * Before json-c makes its first table it asks the kernel for a seed, and complains to descriptor 2
+ * where a filter of system calls forbids that: which may be any file of the program's. There it
+ * takes the other hash of the two that it has, which needs none.
+ */
+static void json_prepare(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, json_seedless);
+}
+
 static int cfg_parse(const char *text, struct mpl_cfg **out)
 {
-	struct json_object *root = json_tokener_parse(text), *devs, *v;
+	struct json_object *root, *devs, *v;
 	struct mpl_cfg *cf = NULL;
 	size_t i, n = 0;
 	int rc = -EINVAL;
 
+	json_prepare();
+	root = json_tokener_parse(text);
 	if (root && json_object_is_type(root, json_type_object) &&
 	    json_object_object_get_ex(root, "devices", &devs) &&
 	    json_object_is_type(devs, json_type_array)) {
@@ -157,14 +174,15 @@ static int cfg_read(const char *pool, char *buf, size_t size)
 
 	if (mpl_cfg_path(pool, NULL, MPL_CFG_NAME, path, sizeof(path)))
 		return -ENAMETOOLONG;
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	fd = mpool_fd_up(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 	if (fd < 0)
 		return -errno;
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
 		close(fd);
 		return -EINVAL;
 	}
-	while (len < size - 1 && (r = read(fd, buf + len, size - 1 - len)) > 0)
+	while (len < size - 1 &&
+	       (r = TEMP_FAILURE_RETRY(read(fd, buf + len, size - 1 - len))) > 0)
 		len += (size_t)r;
 	rc = r < 0 ? -errno : len == size - 1 ? -EFBIG : 0;
 	close(fd);
@@ -228,9 +246,12 @@ int mpl_cfg_load(const char *pool, const struct mpool_dev_provider *pv, struct m
 
 static struct json_object *cfg_json(const struct mpl_cfg *cf)
 {
-	struct json_object *root = json_object_new_object(), *devs = json_object_new_array();
+	struct json_object *root, *devs;
 	unsigned i;
 
+	json_prepare();
+	root = json_object_new_object();
+	devs = json_object_new_array();
 	json_object_object_add(root, "version", json_object_new_int(1));
 	json_object_object_add(root, "name", json_object_new_string(cf->cf_name));
 	json_object_object_add(root, "uuid", json_object_new_string(cf->cf_uuid));
@@ -263,19 +284,20 @@ static int cfg_write(const char *pool, const char *text)
 		return -ENAMETOOLONG;
 	if (unlink(tmp) && errno != ENOENT)
 		return -errno;
-	fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	fd = mpool_fd_up(open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+			      0600));
 	if (fd < 0)
 		return -errno;
 	while (off < len && !rc) {
-		r = write(fd, text + off, len - off);
-		if (r > 0)
-			off += (size_t)r;
-		else if (errno != EINTR)
+		r = TEMP_FAILURE_RETRY(write(fd, text + off, len - off));
+		if (r < 0)
 			rc = -errno;
+		else
+			off += (size_t)r;
 	}
 	if (!rc)
 		rc = BARRIER(208, fd_flush(fd));
-	if (close(fd) && !rc)
+	if (close(fd) && errno != EINTR && !rc)
 		rc = -errno;
 	if (!rc && rename(tmp, path))
 		rc = -errno;

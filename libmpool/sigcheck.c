@@ -8,8 +8,11 @@
 #include <blkid/blkid.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "device.h"
@@ -63,17 +66,40 @@ static int sig_name(blkid_probe pr, char *what, size_t size)
 	return 0;
 }
 
-int mpl_sigcheck(const char *path, char *what, size_t size)
+int mpl_ident(int fd, struct mpl_ident *id)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc, found = 0;
+	struct stat st;
+
+	*id = (struct mpl_ident){ .id_seq = 0 };
+	if (fstat(fd, &st))
+		return -errno;
+	id->id_fs = S_ISBLK(st.st_mode) ? 0 : st.st_dev;
+	id->id_node = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_ino;
+#ifdef BLKGETDISKSEQ
+	/* from Linux 5.15 on */
+	if (S_ISBLK(st.st_mode) && ioctl(fd, BLKGETDISKSEQ, &id->id_seq))
+		id->id_seq = 0;
+#endif
+	return 0;
+}
+
+int mpl_ident_is_same(const struct mpl_ident *a, const struct mpl_ident *b)
+{
+	return a->id_fs == b->id_fs && a->id_node == b->id_node && a->id_seq == b->id_seq;
+}
+
+int mpl_sigcheck(const char *path, char *what, size_t size, struct mpl_ident *id)
+{
+	int fd = mpool_fd_up(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)), rc, found = 0;
 	blkid_probe pr;
 
 	if (fd < 0)
 		return -errno;
-	pr = sig_probe_new(fd);
+	rc = mpl_ident(fd, id);
+	pr = rc ? NULL : sig_probe_new(fd);
 	if (!pr) {
 		close(fd);
-		return -ENOMEM;
+		return rc ? rc : -ENOMEM;
 	}
 	rc = blkid_do_safeprobe(pr);
 	if (rc == -2) {
@@ -87,30 +113,32 @@ int mpl_sigcheck(const char *path, char *what, size_t size)
 	return found ? -EPERM : rc == -1 ? -EIO : 0;
 }
 
-int mpl_sigwipe(const char *path, int is_ours)
+int mpl_sigwipe(const char *path, int is_ours, const struct mpl_ident *id)
 {
 	/* a block device that somebody has, mounted say, is not wiped under him */
-	int fd = open(path, O_RDWR | (is_ours ? 0 : O_EXCL) | O_CLOEXEC | O_NONBLOCK);
-	int rc = 0, n = 0;
+	int fd = mpool_fd_up(open(path, O_RDWR | (is_ours ? 0 : O_EXCL) | O_CLOEXEC | O_NONBLOCK));
+	struct mpl_ident now;
 	blkid_probe pr;
+	int rc, found = 0, n = 0;
 
 	if (fd < 0)
 		return -errno;
-	pr = sig_probe_new(fd);
+	rc = mpl_ident(fd, &now);
+	if (!rc && !mpl_ident_is_same(&now, id))
+		rc = -ESTALE;
+	pr = rc ? NULL : sig_probe_new(fd);
 	if (!pr) {
 		close(fd);
-		return -ENOMEM;
+		return rc ? rc : -ENOMEM;
 	}
 	/*
 	 * Each round finds the next signature, backup copies too, and libblkid
 	 * syncs what it wiped; 64 are plenty.
 	 */
-	while (n++ < 64 && blkid_do_probe(pr) == 0) {
-		if (blkid_do_wipe(pr, 0)) {
-			rc = -EIO;
-			break;
-		}
-	}
+	while (n++ < 64 && !rc && !(found = blkid_do_probe(pr)))
+		rc = TEMP_FAILURE_RETRY(blkid_do_wipe(pr, 0)) ? -EIO : 0;
+	if (found < 0)
+		rc = -EIO;
 	blkid_free_probe(pr);
 	close(fd);
 	return rc;

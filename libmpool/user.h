@@ -54,6 +54,7 @@ struct mpl_user {
 	struct mp_pool *us_core;
 	struct mpl_set us_set;
 	int us_is_uring;
+	int us_is_looking;		/* MPOOL_OPEN_LOOK, before mpool_begin() */
 	pthread_t us_thread;		/* discards; absent on a provider */
 	int us_has_thread;
 	pthread_mutex_t us_lock;
@@ -71,6 +72,14 @@ static inline struct mpl_user *mpl_user(const struct mpool *mp)
 /* user_beat.c: 0, also when the pool needs none */
 int mpl_beat_start(struct mpl_beat *bt, struct mp_pool *core, const char *path);
 void mpl_beat_stop(struct mpl_beat *bt);
+
+/* user_discard.c: a thread that discards, but for readers and on providers */
+void mpl_discard_start(struct mpl_user *us);
+void mpl_discard_stop(struct mpl_user *us);
+/* space may have been freed */
+void mpl_discard_kick(struct mpl_user *us);
+/* what is left of it, before the pool is closed; without the thread */
+void mpl_discard_rest(struct mpl_user *us);
 
 /* ioq_user.c */
 int mpl_user_ioq_open(struct mpool *mp, unsigned depth, struct mpool_ioq **out);

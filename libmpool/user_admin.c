@@ -321,7 +321,7 @@ static int file_resize(struct growing *gw, uint64_t size)
 	int rc;
 
 	/* the open that follows flushes it, before a superblock counts on it */
-	if (!ftruncate(gw->gw_dev.md_vdev.fd, (off_t)size)) {
+	if (!TEMP_FAILURE_RETRY(ftruncate(gw->gw_dev.md_vdev.fd, (off_t)size))) {
 		gw->gw_is_grown = 1;
 		return 0;
 	}
@@ -338,7 +338,7 @@ static int file_resize(struct growing *gw, uint64_t size)
 static void file_restore(const struct growing *gw, int fd)
 {
 	/* one that stays longer is a pool all the same */
-	if (gw->gw_is_grown && fd >= 0 && ftruncate(fd, (off_t)gw->gw_was))
+	if (gw->gw_is_grown && fd >= 0 && TEMP_FAILURE_RETRY(ftruncate(fd, (off_t)gw->gw_was)))
 		return;
 }
 

@@ -91,7 +91,7 @@ static int is_unwritten(int fd)
  */
 static int file_is_hole(const char *path)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), empty;
+	int fd = mpool_fd_up(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)), empty;
 
 	if (fd < 0)
 		return 0;
@@ -140,7 +140,7 @@ static int member_existing(struct creation *cr, struct member *mm, const struct 
 		return mpl_err(MPL_EXISTS, "%s belongs to a pool", mm->mm_path);
 	if (pb.pb_state)
 		return 0;
-	rc = mpl_sigcheck(mm->mm_path, what, sizeof(what));
+	rc = mpl_sigcheck(mm->mm_path, what, sizeof(what), &mm->mm_id);
 	if (rc == -EPERM && !force)
 		return mpl_err(MPL_FOREIGN, "%s holds %s; nothing was written", mm->mm_path, what);
 	mm->mm_is_signed = rc == -EPERM;
@@ -593,7 +593,7 @@ int mpl_members_take(struct creation *cr)
 		struct member *mm = &cr->cr_member[i];
 
 		if (mm->mm_is_signed && mm->mm_kind == MEMBER_BLOCK)
-			rc = mpl_sigwipe(mm->mm_path, 1);
+			rc = mpl_sigwipe(mm->mm_path, 1, &mm->mm_id);
 		if (mm->mm_temp[0] && rename(mm->mm_temp, mm->mm_path))
 			rc = -errno;
 		if (rc)
@@ -632,8 +632,9 @@ static int create_core(struct creation *cr, uint32_t flags)
 	struct mp_create c = {
 		.mc_name = cr->cr_name,
 		.mc_label = o->label,
-		.mc_uid = o->uid,
-		.mc_gid = o->gid,
+		/* what others make is not root's because they did not say whose */
+		.mc_uid = o->uid || !geteuid() ? o->uid : geteuid(),
+		.mc_gid = o->gid || !geteuid() ? o->gid : getegid(),
 		.mc_mode = o->mode ? o->mode : 0600,
 		.mc_ndevs = cr->cr_set.st_n,
 		.mc_dev = cr->cr_set.st_core,
@@ -739,12 +740,12 @@ int mpl_user_create(const char *path, const struct mpool_create_opts *opts)
 	if (!rc && !opts->provider)
 		rc = pool_forgotten(&cr);
 	if (!rc && !(opts->flags & MPOOL_CREATE_PLAN)) {
-		os_random(cr.cr_uuid, 16);
+		rc = mp_random(cr.cr_uuid, 16);
 		cr.cr_uuid[6] = (uint8_t)((cr.cr_uuid[6] & 0x0f) | 0x40);
 		cr.cr_uuid[8] = (uint8_t)((cr.cr_uuid[8] & 0x3f) | 0x80);
 		mp_uuid_text(cr.cr_uuid, cr.cr_cfg->cf_uuid);
 		strcpy(cr.cr_cfg->cf_name, cr.cr_name);
-		rc = create_make(&cr);
+		rc = rc ? rc : create_make(&cr);
 		if (rc)
 			mpl_creation_undo(&cr);
 		else

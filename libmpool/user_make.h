@@ -23,6 +23,7 @@ struct member {
 	enum member_kind mm_kind;
 	int mm_is_made;		/* by this call */
 	int mm_is_signed;	/* forced over a foreign signature */
+	struct mpl_ident mm_id;	/* what was looked at for one */
 	int mm_is_adding;	/* pool.json says that an add of it was cut short */
 };
 

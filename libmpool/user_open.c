@@ -132,7 +132,7 @@ static int missing_error(const struct mpl_set *set, const char *pool, const char
 
 static const char *layer_text(const struct mpool_open_opts *opts)
 {
-	const char *s = opts->dev ? opts->dev : getenv("MPOOL_DEV");
+	const char *s = opts->dev ? opts->dev : secure_getenv("MPOOL_DEV");
 
 	return s && *s ? s : NULL;
 }

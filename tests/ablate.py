@@ -235,7 +235,7 @@ def copy(file):
 
 def module():
     """Who noticed comes first, then the others that abuse the module, quick ones first."""
-    progs = "test_ioctl test_uring test_cross test_objfd test_lifecycle".split()
+    progs = "test_ioctl test_uring test_cross test_objfd test_lifecycle test_customs".split()
     memory = remembered()
     for n, r in sorted(switches()["module"].items()):
         first = [p for p in progs if n in memory and p == memory[n][0]]

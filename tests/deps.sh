@@ -51,6 +51,10 @@ dmsetup|device-mapper|+virtual machines: failing and logging disks
 udev|systemd-udev|+virtual machines: udev rules
 xxd|vim-common|+virtual machines: forged superblocks
 systemd|systemd|+virtual machines: units
+selinux-policy-default|-|+labels for SELinux: the policy they build on
+secilc|secilc|+labels for SELinux: compiler
+policycoreutils|policycoreutils|+labels for SELinux: translates the policy
+setools|setools-console|+labels for SELinux: questions to the policy
 '
 
 peers='

@@ -132,7 +132,7 @@ echo "$(date -u '+%F %R') UTC: $(sed -n 's/^model name.*: //p' /proc/cpuinfo | h
 	"$(nproc) cores, $(free -g | awk '/^Mem/ { print $2 }') GiB, Linux" \
 	"$(uname -r)${SCRATCH:+, files in $SCRATCH}" >>"$dir/begun"
 
-steps="unit conform cli lint crash model stress soak asan tsan fuzz vm newer uml debug guards
+steps="unit conform cli lint crash model stress soak asan tsan fuzz vm uml debug guards
 	planted refusals coverage"
 failed=0
 child=

@@ -10,6 +10,7 @@
 #                                    (unit: and of tests/golden)
 #         cli                        tests/cli/test_*, executables
 #         lint                       tests/lint/*.sh and *.py
+#         quick                      unit, shortened, and one or two of conform, cli and lint
 #         ablate                     tests/ablate.py short, planted and refusals
 #         guards planted refusals    tests/ablate.py full, planted (in pieces when it is resumed)
 #                                    and refusals
@@ -21,7 +22,6 @@
 #         vm                         tests/kmod and tests/conform on the kernel module, in
 #                                    virtual machines (VM_KERNELS, VM_TESTS: only these)
 #         kmod                       the same in this machine's kernel, as root
-#         newer                      tests/kmod/newer.sh: compiles for a kernel of the future
 #
 #         uml                        tests/kmod on the kernel module under sanitizers, in User
 #                                    Mode Linux: its tests, the ioctl fuzzer, failing memory
@@ -60,6 +60,7 @@ plenty='{ kib = $NF } END { exit !(kib >= 8 * 1024 * 1024) }'
 if [ -z "${SCRATCH-}" ] && df --output=avail -k /dev/shm 2>/dev/null | awk "$plenty" &&
 	sed -n 's/^MemAvailable.* \([0-9]*\) kB/\1/p' /proc/meminfo | awk "$plenty"; then
 	memory=$(mktemp -d /dev/shm/mpool-tests.XXXXXX) || exit 1
+	chmod 711 "$memory" # some tests are another user for a while
 fi
 # control sockets: the path of a socket is short
 sockets=$(mktemp -d /tmp/kvrun.XXXXXX) || exit 1
@@ -80,7 +81,7 @@ below() {
 
 stop_all() {
 	trap - INT TERM
-	# a shell that waits for its program passes no signal on, timeout(1) has its own group
+	# a shell that waits for its program passes no signal on; limit.py makes a session
 	local pids
 	pids=$(jobs -p)
 	# shellcheck disable=SC2046,SC2086
@@ -125,7 +126,8 @@ has_passed() {
 		2>/dev/null
 }
 
-# one SUITE NAME SECONDS COMMAND...: runs it, reports it under the lock
+# one SUITE NAME SECONDS COMMAND...: runs it, reports it under the lock. The seconds are of
+# processors, not of the clock (tests/limit.py): other programs may use the machine meanwhile
 one() {
 	local suite=$1 name=$2 limit=$3 out rc start end
 	shift 3
@@ -140,7 +142,7 @@ one() {
 	XDG_RUNTIME_DIR=$(mktemp -d -p "$sockets")
 	export XDG_RUNTIME_DIR
 	start=$(date +%s%N)
-	timeout -k 10 $((limit * factor)) "$@" >"$out" 2>&1 </dev/null
+	tests/limit.py $((limit * factor)) "$@" >"$out" 2>&1 </dev/null
 	rc=$?
 	end=$(date +%s%N)
 	rm -rf "$TMPDIR" "$XDG_RUNTIME_DIR"
@@ -210,12 +212,13 @@ scripts() {
 }
 
 # what runs on the module: everything in tests/kmod that is named test_*, and the conformance
-# suites again. On every kernel but the first only what is close to the module, except in
-# long runs: commands, udev and the database see the same interface on all
+# suites again. On every kernel but the first only what is close to the kernel, except in
+# long runs: object files, rings, commands, devices, loading and the selftest of it; tools, udev,
+# the conformance suites and the database see the same interface on all
 vm_tests() {
 	# databases that fill their pool compute for minutes in an emulated machine
 	local f far='test_conform_full'
-	[ "${1-}" != other ] || far='test_(cli.*|udev|conform_.*)'
+	[ "${1-}" != other ] || far='test_(cli.*|udev|conform.*|backend|cross|embedded|loss)'
 	[ -z "${TEST_LONG-}" ] || far=none
 	for f in tests/kmod/test_*.c tests/kmod/test_*.sh ${TEST_LONG:+tests/kmod/bench_*.c}; do
 		f=${f##*/}
@@ -280,8 +283,8 @@ here() {
 }
 
 # what runs under sanitizers: those tests that need nothing but disks in memory, and abuse
-san_tests=${SAN_TESTS:-test_ioctl test_lifecycle test_uring test_objfd test_objerr fuzz_ioctl
-	fail_nth}
+san_tests=${SAN_TESTS:-test_ioctl test_lifecycle test_uring test_objfd test_objerr test_spread
+	test_kill fuzz_ioctl fail_nth}
 
 # sanitized SUITE COMMAND...: COMMAND DIR NAME... runs them, reported like all others
 sanitized() {
@@ -322,7 +325,7 @@ export TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp
 for suite; do
 	JOBS=${wanted:-2}
 	case $suite in
-	unit | conform | cli) JOBS=${wanted:-3} ;;
+	unit | conform | cli | quick) JOBS=${wanted:-3} ;;
 	esac
 	case $suite in
 	unit)
@@ -330,6 +333,16 @@ for suite; do
 		programs unit golden 120 "$O"
 		;;
 	conform) programs conform conform 120 "$O" ;;
+	quick)
+		export TEST_SHORT=1
+		programs quick unit 120 "$O"
+		programs quick golden 120 "$O"
+		for p in kvdb_api kvdb_args mpool_pool mpool_object; do
+			start quick test_$p 120 "$O/tests/test_$p"
+		done
+		scripts quick 60 "$O" tests/lint/{tree,layers,secure}.py tests/cli/test_kvdb_data.sh
+		unset TEST_SHORT
+		;;
 	# a workload takes up to a minute; crash_pool has twelve
 	crash) programs crash crash 1500 "$O" ;;
 	model)
@@ -423,7 +436,6 @@ for suite; do
 		[ -n "${VM_TESTS-}" ] || scripts vm 900 "$O" tests/kmod/host_*.sh
 		;;
 	kmod) here ;;
-	newer) B=$B start newer newer 120 tests/kmod/newer.sh ;;
 	*)
 		echo "run.sh: unknown suite $suite" >&2
 		exit 2

@@ -177,7 +177,7 @@ int mp_pool_set(struct mp_pool *pool, const struct mp_set *set)
 	rc = change_begin(pool, &ch);
 	if (!rc) {
 		set_apply(ch.ch_next, set);
-		/* whoever reads that there is a heartbeat finds one: begun before, ended behind */
+		/* a host that reads of a heartbeat finds one: begun before, ended after */
 		if ((ch.ch_next->sb_ro_compat & MP_RO_MULTIHOST) && !mp_pool_has_beat(pool))
 			rc = mp_own_begin(&pool->p_own, pool->p_dev[0]->pd_dev, ch.ch_next);
 	}
@@ -260,7 +260,7 @@ static int add_probe(const struct addition *ad, u32 i)
 	if (ad->ad_flags & MP_CREATE_FORCE)
 		return rc ? 0 : mp_own_look_at(dev);
 	if (rc)
-		return rc == -EINVAL ? 0 : rc;	/* our magic, but not readable: somebody's data */
+		return rc == -EINVAL ? 0 : rc;	/* our magic, but not readable: there may be data */
 	if (pb.pb_state == MP_SB_DESTROYED ||
 	    !memcmp(pb.pb_uuid, home->sb_uuid, MP_UUID_LEN))
 		return 0;	/* of this pool, not in its table: left by an add cut short */
@@ -303,8 +303,8 @@ static int add_plan(struct addition *ad, struct mp_sb *next)
 	u32 i;
 	int rc = 0;
 
-	for (i = 0; i < ad->ad_n; i++)
-		mp_sb_entry(next, next->sb_ndevs++, ad->ad_dev[i], ad->ad_mclass[i]);
+	for (i = 0; i < ad->ad_n && !rc; i++)
+		rc = mp_sb_entry(next, next->sb_ndevs++, ad->ad_dev[i], ad->ad_mclass[i]);
 	for (i = 0; i < ad->ad_n && !rc; i++) {
 		mp_sb_member(next, ad->ad_pool->p_ndevs + i);
 		ad->ad_pdev[i] = mp_pdev_new(ad->ad_dev[i], next);
@@ -320,7 +320,7 @@ static int add_plan(struct addition *ad, struct mp_sb *next)
 
 /*
  * Superblocks of the new devices: CREATING, of the pool's present generation. The
- * home device does not name them yet, so they are nobody's; when it does, they
+ * home device does not name them yet, so they are no members; when it does, they
  * must be whole (INV-17).
  */
 static int add_write(struct addition *ad, struct mp_sb *sb, void *buf)
@@ -373,7 +373,7 @@ static void add_apply(struct addition *ad)
 		struct mp_pdev *pd = ad->ad_pdev[i];
 
 		pool->p_dev[pd->pd_slot] = pd;
-		/* whoever sees the count sees the member */
+		/* a thread that sees the count sees the member */
 		smp_store_release(&pool->p_ndevs, pd->pd_slot + 1);
 		pool->p_mem_max += MP_MEM_OF(pd->pd_bytes);
 		mp_class_add(pool, pd);

@@ -104,7 +104,7 @@ static void batch_unmark(struct batch *b, bool is_doubt)
 	for (i = 0; i < b->n; i++) {
 		struct mp_obj *obj = b->obj[i];
 
-		/* who writes looks at it under this lock */
+		/* writers look at it under this lock */
 		spin_lock_irqsave(&obj->o_lock, irq);
 		obj->o_state &= ~MP_O_BUSY;
 		spin_unlock_irqrestore(&obj->o_lock, irq);
@@ -262,7 +262,7 @@ static int batch_run(struct mp_pool *pool, const struct mp_op *op, u32 n, const 
 	rc = mp_pool_writable(pool);
 	if (rc)
 		return rc;
-	b.obj = os_alloc(n * sizeof(*b.obj));
+	b.obj = os_call_alloc(n * sizeof(*b.obj));
 	if (!b.obj)
 		return mp_err(MP_NOMEM, "batch");
 	mutex_lock(&pool->p_lock);
@@ -337,7 +337,7 @@ int mp_root_create(struct mp_pool *pool, const char *name, u32 mclass, u64 capac
 		{ .al_kind = MP_MLOG, .al_mclass = mclass, .al_capacity = capacity, .al_tag = tag },
 	};
 	struct mp_obj *obj[2] = { NULL, NULL };
-	struct mp_root *root = os_zalloc(sizeof(*root));
+	struct mp_root *root = os_call_zalloc(sizeof(*root));
 	int rc;
 
 	if (!root)

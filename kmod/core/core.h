@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Structures that the core's files share and nobody else sees. Lock order,
+ * Structures that the core's files share and no others see. Lock order,
  * outermost first: p_admin_lock -> p_root_lock -> l_lock (one mlog) -> ow_lock or md_lock ->
  * p_lock -> o_lock. No I/O under md_lock, p_lock or o_lock; l_lock serialises one mlog's I/O,
  * ow_lock that of the heartbeat.
@@ -119,8 +119,9 @@ struct mp_cls {
 enum mp_own_state {
 	MP_OWN_OFF,	/* the pool is not shared between hosts */
 	MP_OWN_ALONE,	/* ours */
-	MP_OWN_DOUBT,	/* a heartbeat came too late: somebody may be here */
+	MP_OWN_DOUBT,	/* a heartbeat came too late: another host may be here */
 	MP_OWN_WAIT,	/* claimed anew, to be looked at again */
+	MP_OWN_READS,	/* opened to read: it looks whether another comes */
 	MP_OWN_LOST,
 };
 
@@ -131,7 +132,8 @@ struct mp_own {
 	u8 *ow_buf, *ow_was;	/* MP_BLOCK bytes each: what is read and written; at the claim */
 	u32 ow_state;		/* enum mp_own_state; changed with release under ow_lock */
 	u64 ow_good;		/* ms: when the last heartbeat that counted began; as ow_state */
-	bool ow_has_written;	/* the pool is another since the claim; set by who opens it */
+	bool ow_has_written;	/* the pool is another since the claim; set by its open */
+	u64 ow_claimed;		/* ms: when the claim of MP_OWN_WAIT began; ow_lock */
 	u64 ow_limit;		/* ms: from when on an error is the end; ow_lock */
 	u64 ow_next;		/* ms: when the next step is due; ow_lock */
 	struct mp_beat ow_beat;	/* what we wrote last; ow_lock */
@@ -142,8 +144,9 @@ struct mp_pool {
 	struct mutex p_root_lock;	/* creation and removal of roots; outside md_lock */
 	struct mutex p_lock;
 	struct os_cond p_cond;		/* a discard ended, or a busy object is idle again */
-	bool p_is_rdonly;
+	bool p_is_rdonly;		/* or became so: mp_pool_begin() failed */
 	bool p_is_open;			/* mp_pool_open() has succeeded; not changed later */
+	bool p_is_looking;		/* MP_OPEN_LOOK, before mp_pool_begin(): one thread */
 	spinlock_t p_fault_lock;	/* innermost */
 	u32 p_fault_id;			/* p_fault_lock, as the next two; 0 = none */
 	int p_fault_err;
@@ -163,6 +166,7 @@ struct mp_pool {
 	u32 p_nroots;
 	u32 p_nhandles;			/* references held by callers; p_lock */
 	u64 p_next_id;			/* p_lock */
+	u64 p_trim_at;			/* ms: when mp_pool_trim() looks again; p_lock */
 	u64 p_mem, p_mem_max;		/* bytes of objects and space nodes; p_lock */
 	u64 p_ckpt;			/* bytes of a checkpoint of what is durable; p_lock */
 	u64 p_ckpt_pend;		/* and of what is being made durable; p_lock */
@@ -195,8 +199,8 @@ void mp_own_fini(struct mp_own *own);
  * same time. To be called before anything of the pool counts that was read.
  */
 int mp_own_claim(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb);
-/* for who leaves nothing behind */
-int mp_own_look(struct mp_dev *home, const struct mp_sb *sb);
+/* for a reader, which leaves nothing behind. When to call it: as above */
+int mp_own_read(struct mp_own *own, struct mp_dev *home, const struct mp_sb *sb);
 /* the same before @dev is overwritten by force: a host that is alive stops for none */
 int mp_own_look_at(struct mp_dev *dev);
 /* from now on, of a pool that no other host could have opened */
@@ -210,7 +214,7 @@ void mp_own_wait(struct mp_pool *pool);
 
 /* otab.c */
 /* -ENOSPC when all would take more than @mem_max bytes, or -ENOMEM */
-int mp_otab_new(struct mp_pool *pool, u32 nextents, u64 mem_max, struct mp_obj **out);
+int mp_otab_new(struct mp_pool *pool, u32 nextents, struct mp_obj **out);
 void mp_otab_free(struct mp_obj *obj);
 struct mp_obj *mp_otab_find(struct mp_pool *pool, u64 id);
 void mp_otab_insert(struct mp_pool *pool, struct mp_obj *obj);
@@ -262,7 +266,7 @@ int mp_admin_names(struct mp_pool *pool, struct mp_sb *next, void *buf);
 
 /* mclass.c */
 void mp_class_init(struct mp_pool *pool);
-/* p_lock held, or nobody else knows the pool */
+/* p_lock held, or no other thread knows the pool */
 void mp_class_add(struct mp_pool *pool, struct mp_pdev *pd);
 void mp_class_reserve(struct mp_pool *pool);
 /* fills obj's extents; p_lock held, may drop it to wait for a discard in flight */
@@ -307,7 +311,7 @@ int mp_pdev_space(struct mp_pdev *pd);
 /* turn superblock @sb into that of member @i of its table, which did not grow */
 void mp_sb_member(struct mp_sb *sb, u32 i);
 /* entry @i of its table: a new member */
-void mp_sb_entry(struct mp_sb *sb, u32 i, const struct mp_dev *dev, u32 mclass);
+int mp_sb_entry(struct mp_sb *sb, u32 i, const struct mp_dev *dev, u32 mclass);
 /* space for the superblocks, and the metadata log where there is one */
 int mp_sb_reserve(struct mp_dev *dev, const struct mp_sb *sb);
 /* may @label be one, @dev a member? NULL is no label */

@@ -44,6 +44,13 @@ int mp_err_as(enum mp_err_id id, int err, const char *fmt, ...)
 	return err;
 }
 
+int mp_random(void *buf, size_t len)
+{
+	int err = os_random(buf, len);
+
+	return err ? mp_err(MP_RANDOM, "%zu random bytes: error %d", len, -err) : 0;
+}
+
 /* these mean here what they mean there */
 static bool is_plain(int err)
 {
@@ -52,6 +59,6 @@ static bool is_plain(int err)
 
 int mp_dev_err(int err)
 {
-	/* ENODATA would be the end of a log, ENOENT an answer to whoever asked for a key */
+	/* ENODATA would be the end of a log, ENOENT the answer that a key is not there */
 	return CHECK(158, is_plain(err)) ? err : -EIO;
 }

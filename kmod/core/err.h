@@ -14,6 +14,9 @@
 X(NOMEM, 1, ENOMEM, "out of memory", "free memory or raise the limit, then try again") \
 X(INVAL, 2, EINVAL, "an argument is invalid", "correct the argument named in the message") \
 X(RDONLY, 3, EROFS, "the pool was opened read-only", "open it for writing") \
+X(RANDOM, 4, EIO, "the system gave no random bytes", \
+  "see getrandom(2): where a filter of system calls forbids it, a descriptor must be free for " \
+  "/dev/urandom") \
 X(NOTMEMBER, 101, EINVAL, "the device carries no pool signature at byte 0", \
   "check the path; what was overwritten comes back by mpool scan --recover only") \
 X(SB_CORRUPT, 102, EUCLEAN, "no copy of the superblock is intact", \
@@ -69,9 +72,9 @@ X(MD_EXTENT, 143, EUCLEAN, "an object's space is outside its device or taken twi
   "restore the pool from a backup; run verify for details") \
 X(MD_READ, 144, EIO, "the metadata log cannot be read", "check the device") \
 X(MD_WRITE, 145, EIO, "a metadata write failed: the pool is read-only now", \
-  "check the device, close and open the pool") \
+  "check the device, close and open the pool: it shows then whether the change was made") \
 X(MD_FLUSH, 146, EIO, "a flush failed: the pool is read-only now", \
-  "check the device, close and open the pool") \
+  "check the device, close and open the pool: it shows then whether the change was made") \
 X(MD_FULL, 147, ENOSPC, "the metadata log cannot hold more objects", \
   "delete objects, or make the pool on larger devices") \
 X(MD_BATCH, 148, ENOSPC, "the batch is larger than a metadata record", "use smaller batches") \
@@ -84,6 +87,8 @@ X(READ_LIED, 153, EIO, "a read returned bytes that are not on the device", \
 X(FAILSTOP, 151, EROFS, "the pool is read-only after an earlier failure", \
   "see the pool's fault, check the device, close and open the pool") \
 X(IDS, 152, ENOSPC, "no object ids are left", "make a new pool") \
+X(NUMBERS, 154, EUCLEAN, "generations, epochs or sequences are too large to count on from", \
+  "no pool has counted so far: open it for reading only, and save what is in it") \
 X(NOSPC, 160, ENOSPC, "the media class has no free space", "delete objects, or use a larger pool") \
 X(NOCLASS, 161, ENOSPC, "the pool has no device of this class", "use another class") \
 X(RESERVE, 162, ENOSPC, "the file system below the pool cannot reserve space", \
@@ -168,6 +173,8 @@ struct mp_err_info {
 
 /* record the detail of an error; returns its negative errno */
 int mp_err(enum mp_err_id id, const char *fmt, ...) __printf(2, 3);
+/* Random bytes: 0 or an error that is told. */
+int mp_random(void *buf, size_t len);
 /* the same with another negative errno than the table's (a device's own) */
 int mp_err_as(enum mp_err_id id, int err, const char *fmt, ...) __printf(3, 4);
 /* what the kernel says of a failed transfer, as the core and its callers say it: INV-20 */

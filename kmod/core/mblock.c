@@ -12,19 +12,41 @@
  * that was never written under this pool is zeroed, and the zeroes are durable,
  * before the object's record is. s_virgin is the mark below which that holds.
  *
+ * A discard does not lower it. What a device returns of a discarded block (old, zeroes, or
+ * anything, as dev.h says) is the device's to answer for: it may be this pool's own, which the
+ * mark allows, and no device may show another's. A thin pool of dm-thin that is set up with
+ * skip_block_zeroing does, to each reader of its volume, written or not: no mark here helps.
+ * Nothing rests on zeroes in reused space: frames of logs carry identity and checksum.
+ *
  * Locks: p_lock for table, space and references; o_lock for the write position.
  */
 #include "core.h"
 
 #define LIST_STEP	1024u	/* objects looked at under p_lock at a time */
+#define ROOM_TURNS	8
 
 /* ---- space ---- */
+
+/* What a file reserved takes space below it, written to or not. */
+static bool is_reserved(const struct mp_obj *obj)
+{
+	u32 i;
+
+	for (i = 0; i < obj->o_nextents; i++) {
+		const struct mp_dev *dev = obj->o_pool->p_dev[obj->o_extent[i].ex_slot]->pd_dev;
+
+		if (dev->d_ops->reserve && !(dev->d_flags & MP_DEV_IS_BLOCK))
+			return true;
+	}
+	return false;
+}
 
 /* Where a device failed a write it may fail the next: kept out until the next open. INV-24 */
 void mp_obj_free_space(struct mp_obj *obj, bool is_clean)
 {
 	if (!CHECK(140, !obj->o_is_hurt))
 		return;
+	is_clean = is_clean && !is_reserved(obj);
 	mp_class_free(obj->o_pool, obj->o_extent, obj->o_nextents, obj->o_kind, is_clean);
 }
 
@@ -88,8 +110,8 @@ static int class_choose(struct mp_pool *pool, const struct mp_alloc *req, u64 bl
 	return rc;
 }
 
-/* an object in memory with its space; one reference */
-int mp_obj_make(struct mp_pool *pool, const struct mp_alloc *req, u64 id, struct mp_obj **out)
+static int obj_place(struct mp_pool *pool, const struct mp_alloc *req, u64 id,
+		     struct mp_obj **out)
 {
 	struct mp_extent ext[MP_EXTENTS_MAX];
 	u64 blocks = DIV_ROUND_UP(req->al_capacity, MP_BLOCK);
@@ -100,8 +122,7 @@ int mp_obj_make(struct mp_pool *pool, const struct mp_alloc *req, u64 id, struct
 	mutex_lock(&pool->p_lock);
 	rc = class_choose(pool, req, blocks, ext, &n, &mclass);
 	if (!rc) {
-		/* what is made opens where an object takes a seventh more memory, too */
-		rc = mp_otab_new(pool, n, pool->p_mem_max / 8 * 7, &obj);
+		rc = mp_otab_new(pool, n, &obj);
 		if (rc)
 			mp_class_free(pool, ext, n, req->al_kind, true);
 	}
@@ -116,11 +137,38 @@ int mp_obj_make(struct mp_pool *pool, const struct mp_alloc *req, u64 id, struct
 		obj->o_refs = 1;
 		pool->p_nhandles++;
 		memcpy(obj->o_extent, ext, n * sizeof(ext[0]));
+		*out = obj;
 	}
 	mutex_unlock(&pool->p_lock);
+	return rc;
+}
+
+/*
+ * Memory for any object, within the caller's limit. Under p_lock nothing waits for
+ * that: a group near its limit reclaims, sleeps and dies in its own time.
+ */
+static int room_make(void)
+{
+	void *p = os_call_alloc(sizeof(struct mp_obj) + MP_EXTENTS_MAX *
+				(sizeof(struct mp_extent) + sizeof(struct mp_free)));
+
+	os_free(p);
+	return p ? 0 : -ENOMEM;
+}
+
+/* an object in memory with its space; one reference */
+int mp_obj_make(struct mp_pool *pool, const struct mp_alloc *req, u64 id, struct mp_obj **out)
+{
+	struct mp_obj *obj = NULL;
+	int rc, turn = 0;
+
+	/* bounded: others of the same group may have taken the room */
+	do
+		rc = obj_place(pool, req, id, &obj);
+	while (rc == -ENOMEM && turn++ < ROOM_TURNS && !room_make());
 	if (rc)
 		return rc;
-	rc = reserve_extents(pool, ext, n);
+	rc = reserve_extents(pool, obj->o_extent, obj->o_nextents);
 	if (rc) {
 		mp_obj_put(obj);
 		return rc;
@@ -139,7 +187,7 @@ void mp_obj_get(struct mp_obj *obj)
 	mutex_unlock(&obj->o_pool->p_lock);
 }
 
-/* p_lock held; the object is gone from the table and nobody holds it */
+/* p_lock held; the object is gone from the table and has no reference */
 static void obj_release(struct mp_obj *obj, bool is_clean)
 {
 	mp_obj_free_space(obj, is_clean);
@@ -154,7 +202,7 @@ void mp_obj_put(struct mp_obj *obj)
 	pool->p_nhandles--;
 	/* an object in a batch is released by the batch */
 	if (--obj->o_refs == 0 && !obj->o_is_listed && !(obj->o_state & MP_O_BUSY)) {
-		/* after a failed metadata write nobody knows whether media names this space */
+		/* after a failed metadata write it is not known whether media names this space */
 		if (obj->o_state & MP_O_DOUBT)
 			mp_otab_free(obj);
 		else
@@ -221,7 +269,8 @@ int mp_obj_list(struct mp_pool *pool, u64 after, u64 tag, struct mp_obj_info *ou
 			after = n->n_key;
 		}
 		mutex_unlock(&pool->p_lock);
-	} while (n && i < max);
+		cond_resched();
+	} while (n && i < max && !os_fatal_signal());
 	return (int)i;
 }
 
@@ -541,7 +590,7 @@ int mp_obj_alloc(struct mp_pool *pool, const struct mp_alloc *req, u32 n, struct
 
 	if (!n || n > MP_BATCH_MAX)
 		return mp_err(MP_INVAL, "%u objects in a batch", n);
-	tmp = os_zalloc(n * sizeof(*tmp));
+	tmp = os_call_zalloc(n * sizeof(*tmp));
 	if (!tmp)
 		return mp_err(MP_NOMEM, "batch");
 	rc = mp_alloc_durable(pool, req, n, NULL, tmp);

@@ -7,14 +7,14 @@
  */
 #include "core.h"
 
+#define STOCK_MAX	((256u << 20) / MP_BLOCK)	/* blocks of a pool */
+
 void mp_class_add(struct mp_pool *pool, struct mp_pdev *pd)
 {
 	struct mp_cls *c = &pool->p_cls[pd->pd_mclass];
 
 	c->c_slot[c->c_ndevs++] = pd->pd_slot;
 	c->c_total += pd->pd_smap.s_total;
-	/* an eighth of a device may lie in stock */
-	pd->pd_smap.s_stock_max = pd->pd_smap.s_total / 8;
 }
 
 void mp_class_reserve(struct mp_pool *pool)
@@ -24,6 +24,12 @@ void mp_class_reserve(struct mp_pool *pool)
 	for (i = 0; i < MP_CLASSES; i++)
 		pool->p_cls[i].c_reserve = pool->p_cls[i].c_total / 100 *
 					   pool->p_sb->sb_spare_pct[i];
+	/* the stock is for what is written next, however large the pool is */
+	for (i = 0; i < pool->p_ndevs; i++) {
+		struct mp_smap *s = &pool->p_dev[i]->pd_smap;
+
+		s->s_stock_max = min_t(u64, s->s_total / 8, STOCK_MAX / pool->p_ndevs);
+	}
 }
 
 void mp_class_init(struct mp_pool *pool)
@@ -83,6 +89,22 @@ static int take_from(struct mp_pool *pool, u32 slot, u64 want, u32 sflags, struc
 	return 0;
 }
 
+/*
+ * By falling address: whatever their devices, none begins where the one before it ends. INV-26
+ */
+static void pieces_order(struct mp_extent *ext, u32 n)
+{
+	struct mp_extent x;
+	u32 i, k;
+
+	for (i = 1; i < n; i++) {
+		x = ext[i];
+		for (k = i; k && ext[k - 1].ex_start < x.ex_start; k--)
+			ext[k] = ext[k - 1];
+		ext[k] = x;
+	}
+}
+
 /* pass 0: contiguous; 1: pieces on one device; 2: pieces on several */
 static int try_pass(struct mp_pool *pool, struct mp_cls *c, u64 blocks, u32 kind, int pass,
 		    struct mp_extent *ext, u32 *n)
@@ -97,6 +119,8 @@ static int try_pass(struct mp_pool *pool, struct mp_cls *c, u64 blocks, u32 kind
 		rc = take_from(pool, c->c_slot[k], want, sflags, ext, n, &got);
 		if (!rc && got == want) {
 			c->c_next = k + 1;
+			if (pass == 2)
+				pieces_order(ext, *n);
 			return 0;
 		}
 		want -= got;
@@ -140,6 +164,8 @@ int mp_class_alloc(struct mp_pool *pool, u32 mclass, u64 blocks, u32 kind, u32 f
 		if (!inflight)
 			return mp_err(MP_OBJ_FRAG, "%llu bytes in class %s",
 				      blocks * MP_BLOCK, mp_class_text(mclass));
+		if (os_fatal_signal())
+			return -EINTR;
 		os_cond_wait(&pool->p_cond, &pool->p_lock);
 	}
 	return mp_err(MP_NOSPC, "%llu bytes in class %s, %llu are free", blocks * MP_BLOCK,

@@ -6,8 +6,8 @@
  *
  * Torn or corrupt: every frame says up to which sequence all was durable when
  * it was written. A chain that stops is torn, unless some mirror holds a valid
- * frame of the same epoch that proves a later sequence durable: then records
- * that were acknowledged are gone and the open is refused.
+ * frame of the same epoch or a later one that proves a later sequence durable:
+ * then records that were acknowledged are gone and the open is refused.
  * Runs alone at open; reads only, except mp_md_repair(). Reads are bounded by
  * the region's size, memory by one window.
  */
@@ -50,6 +50,11 @@ static const u8 *window_get(struct window *w, u64 off, u32 need)
 	if (off + need > bytes)
 		return NULL;
 	if (off < w->w_off || off + need > w->w_off + w->w_len) {
+		/* ends all that follows like a read error, which is never this one */
+		if (os_fatal_signal()) {
+			w->w_rc = -EINTR;
+			return NULL;
+		}
 		w->w_off = off;
 		w->w_len = (u32)min_t(u64, WINDOW, bytes - off);
 		/* a long log takes longer than others would wait */
@@ -205,6 +210,8 @@ static int walk(struct window *w, u64 limit, struct walk *wk)
 		}
 		walk_on(wk, &fr);
 	}
+	if (w->w_rc == -EINTR)
+		return w->w_rc;
 	if (limit && wk->wk_end != limit)
 		return mp_err(MP_MD_READ, "%s: the log changed while it was read",
 			      w->w_pd->pd_dev->d_path);
@@ -214,27 +221,38 @@ static int walk(struct window *w, u64 limit, struct walk *wk)
 	return 0;
 }
 
-/* a region that does not begin with a frame: does anything in it prove more than @best? */
-static bool has_newer(struct window *w, const struct walk *best)
+/*
+ * The epoch after @best's of which the region of @wk has a frame that proves more durable than the
+ * chain of @best has, 0: there is none. A region whose checkpoint lost its begin may begin with a
+ * good frame of an older epoch: the next head is no farther than one frame is long. INV-22
+ */
+static u64 newer_epoch(struct window *w, const struct walk *wk, const struct walk *best)
 {
+	u64 bytes = w->w_pool->p_md.md_bytes, gen = best->wk_gen, off;
+	u64 end = wk->wk_has_first ? min_t(u64, bytes, WINDOW) : bytes;
 	struct mp_frame fr;
 	u32 nvain = 0;
-	u64 off;
 
-	for (off = 0; off + MP_BLOCK <= w->w_pool->p_md.md_bytes; off += MP_BLOCK) {
+	/* behind an attempt of this life may lie what one of an earlier life left */
+	if (wk->wk_epoch > best->wk_epoch)
+		gen = max_t(u64, gen, wk->wk_gen);
+	for (off = 0; off + MP_BLOCK <= end; off += MP_BLOCK) {
 		const u8 *p = window_get(w, off, MP_BLOCK);
 
 		if (!p)
-			return false;
+			return 0;
 		if (mp_frame_peek(p, w->w_pool->p_uuid, w->w_base + off,
 				  MP_FRAME_MAX / MP_BLOCK, &fr) || fr.mf_epoch <= best->wk_epoch ||
-		    fr.mf_gen < best->wk_gen ||
-		    (fr.mf_flags & (MP_FRAME_CKPT | MP_FRAME_END)) == MP_FRAME_CKPT)
+		    fr.mf_gen < gen)
+			continue;
+		end = max_t(u64, end, min_t(u64, bytes, off + AHEAD));
+		/* a part of a checkpoint proves all before it, its end that it was whole */
+		if (fr.mf_durable <= best->wk_seq)
 			continue;
 		if (frame_get(w, off, &fr) || ++nvain == VAIN_MAX)
-			return true;
+			return fr.mf_epoch;
 	}
-	return false;
+	return 0;
 }
 
 struct load {
@@ -246,7 +264,7 @@ struct load {
 };
 
 /*
- * The later life first: a checkpoint that reached one mirror only counts for nobody when that
+ * The later life first: a checkpoint that reached one mirror only does not count when that
  * mirror could not be read at the next open, which went on in the epoch before. INV-21
  */
 static bool is_better(const struct walk *wk, const struct walk *best)
@@ -282,6 +300,7 @@ static int load_doubt(struct mp_pool *pool, struct load *l)
 {
 	struct mp_mdlog *md = &pool->p_md;
 	struct walk *best = &l->wk[l->best_m][l->best_r];
+	u64 newer;
 	u32 m, r;
 
 	for (m = 0; m < md->md_ndevs; m++) {
@@ -294,24 +313,18 @@ static int load_doubt(struct mp_pool *pool, struct load *l)
 				return mp_err(MP_MD_CORRUPT,
 					      "%s: %llu was durable, the chain ends at %llu",
 					      path, wk->wk_ahead, best->wk_seq);
-			/*
-			 * An incomplete newer checkpoint is torn, unless it was once complete.
-			 * One of an earlier life than the best chain's never was.
-			 */
-			if (wk->wk_has_first && wk->wk_epoch > best->wk_epoch &&
-			    wk->wk_gen >= best->wk_gen &&
-			    !CHECK(114, wk->wk_ahead <= wk->wk_seq))
-				return mp_err(MP_MD_CORRUPT, "%s: checkpoint %llu is damaged", path,
-					      wk->wk_epoch);
-			if (wk->wk_has_first || wk->wk_rc)
+			if (wk->wk_epoch == best->wk_epoch || wk->wk_rc)
 				continue;
 			l->w.w_pd = md->md_dev[m];
 			l->w.w_base = md->md_off + r * md->md_bytes;
 			l->w.w_len = 0;
 			l->w.w_rc = 0;
-			if (!CHECK(115, !has_newer(&l->w, best)))
+			/* an incomplete newer checkpoint is torn, unless it was once complete */
+			newer = newer_epoch(&l->w, wk, best);
+			if (!CHECK(115, !newer))
 				return mp_err(MP_MD_CORRUPT,
-					      "%s: the start of region %u is damaged", path, r);
+					      "%s: epoch %llu follows more than %llu of epoch %llu",
+					      path, newer, best->wk_seq, best->wk_epoch);
 			l->io[m] = l->io[m] ? l->io[m] : l->w.w_rc;
 		}
 	}
@@ -473,7 +486,7 @@ static int load_unread(struct mp_mdlog *md, const struct load *l)
 			 md->md_dev[0]->pd_dev->d_path, l->io[0]);
 }
 
-/* do all mirrors have the checkpoint of the best chain? Then nobody went on without it */
+/* do all mirrors have the checkpoint of the best chain? Then none went on without it */
 static bool is_everywhere(const struct mp_mdlog *md, const struct load *l)
 {
 	u64 epoch = l->wk[l->best_m][l->best_r].wk_epoch;

@@ -9,7 +9,7 @@
  * time: write on every mirror, flush every mirror, apply, next. So a frame
  * with sequence k proves that all before k were durable.
  *
- * Group commit: whoever finds no leader becomes it and writes one frame for
+ * Group commit: a thread that finds no leader becomes it and writes one frame for
  * all that wait. Effects on the object table are applied by the leader, in log
  * order, before the next frame, so a checkpoint sees exactly what is durable.
  * The leader owns md_epoch .. md_buf without a lock; md_is_busy says so.
@@ -171,7 +171,7 @@ int mp_txn_init(struct mp_txn *txn, u32 max)
 	memset(txn, 0, sizeof(*txn));
 	INIT_LIST_HEAD(&txn->t_list);
 	if (max) {
-		txn->t_buf = os_alloc(max);
+		txn->t_buf = os_call_alloc(max);
 		if (!txn->t_buf)
 			return mp_err(MP_NOMEM, "metadata record");
 	}
@@ -261,7 +261,7 @@ static int group_write(struct mp_pool *pool, struct list_head *group, u32 len, u
 			return rc;
 	}
 	rc = frame_write(pool, 0, len, nrecs, md->md_seq);
-	/* the record is durable before anybody acts on it: INV-5 */
+	/* the record is durable before it is acted on: INV-5 */
 	if (!rc)
 		rc = BARRIER(102, mirrors_flush(pool));
 	if (rc)

@@ -42,6 +42,8 @@ static int log_io(struct mp_mlog *l, u64 off, u8 *buf, u32 len, bool is_write)
 
 	while (len) {
 		rc = mp_obj_map(l->l_obj, off, len, &dev, &pos, &n);
+		if (!rc && !is_write)
+			rc = mp_pool_readable(l->l_pool);
 		if (rc)
 			return rc;
 		rc = is_write ? mp_dev_write(dev, pos, buf, n) :
@@ -68,8 +70,10 @@ static int win_get(struct mp_mlog *l, u64 off, u32 need, u8 **p)
 	if (off >= cap || need > cap - off)
 		return 0;
 	if (off < l->l_win_off || off + need > l->l_win_off + l->l_win_len) {
+		if (os_fatal_signal())
+			return -EINTR;
 		if (need > l->l_win_cap) {
-			u8 *bigger = os_alloc_io(ALIGN(need, MP_BLOCK));
+			u8 *bigger = os_call_alloc_io(ALIGN(need, MP_BLOCK));
 
 			if (!bigger)
 				return mp_err(MP_NOMEM, "log window");
@@ -259,7 +263,7 @@ int mp_mlog_open(struct mp_pool *pool, u64 id, struct mp_mlog **out)
 	rc = mp_obj_open(pool, id, &obj);
 	if (rc)
 		return rc;
-	l = os_zalloc(sizeof(*l));
+	l = os_call_zalloc(sizeof(*l));
 	if (!l || obj->o_kind != MP_MLOG) {
 		mp_obj_put(obj);
 		os_free(l);
@@ -271,8 +275,8 @@ int mp_mlog_open(struct mp_pool *pool, u64 id, struct mp_mlog **out)
 	mutex_init(&l->l_lock);
 	l->l_cap = BUF_FIRST;
 	l->l_win_cap = BUF_FIRST;
-	l->l_buf = os_alloc_io(l->l_cap);
-	l->l_win = os_alloc_io(l->l_win_cap);
+	l->l_buf = os_call_alloc_io(l->l_cap);
+	l->l_win = os_call_alloc_io(l->l_win_cap);
 	rc = l->l_buf && l->l_win ? log_claim(l) : mp_err(MP_NOMEM, "log %llu", id);
 	if (rc) {
 		mp_obj_put(obj);
@@ -281,7 +285,7 @@ int mp_mlog_open(struct mp_pool *pool, u64 id, struct mp_mlog **out)
 	}
 	rc = log_scan(l);
 	/* what the scan accepted may be in a volatile cache: INV-7 */
-	if (!rc && l->l_seq && !pool->p_is_rdonly && !mp_pool_writable(pool))
+	if (!rc && l->l_seq && !pool->p_is_rdonly && !mp_pool_flushable(pool))
 		rc = BARRIER(153, mp_obj_flush(obj));
 	if (rc) {
 		log_unclaim(l);
@@ -314,8 +318,9 @@ static int heads_wipe(struct mp_mlog *l, u64 from, u64 end)
 		if (rc || !is_head)
 			continue;
 		l->l_win_len = 0;
-		os_random(l->l_win, MP_BLOCK);
-		rc = log_io(l, off, l->l_win, MP_BLOCK, true);
+		rc = mp_random(l->l_win, MP_BLOCK);
+		if (!rc)
+			rc = log_io(l, off, l->l_win, MP_BLOCK, true);
 	}
 	return rc;
 }
@@ -366,6 +371,9 @@ static int frame_put(struct mp_mlog *l)
 		return 0;
 	mp_mlframe_encode(&fr, l->l_pool->p_uuid, l->l_buf);
 	rc = torn_wipe(l);
+	/* the thread is killed: nothing of the frame is there, and the next one wipes on */
+	if (rc == -EINTR)
+		return rc;
 	if (!rc)
 		rc = log_io(l, l->l_tail, l->l_buf, fr.ml_blocks * MP_BLOCK, true);
 	if (rc) {
@@ -423,7 +431,7 @@ static int buf_room(struct mp_mlog *l, u32 need)
 	rc = frame_put(l);
 	if (rc || MP_FRAME_HDR + need <= l->l_cap)
 		return rc;
-	bigger = os_alloc_io(ALIGN(MP_FRAME_HDR + need, MP_BLOCK));
+	bigger = os_call_alloc_io(ALIGN(MP_FRAME_HDR + need, MP_BLOCK));
 	if (!bigger)
 		return mp_err(MP_NOMEM, "log record");
 	os_free_io(l->l_buf);
@@ -560,6 +568,9 @@ int mp_mlog_erase(struct mp_mlog *l)
 
 	mutex_lock(&l->l_lock);
 	rc = l->l_obj->o_flags & MP_OBJF_SEALED ? log_writable(l) : mp_pool_writable(l->l_pool);
+	if (!rc && !CHECK(167, l->l_obj->o_gen < MP_NUMBER_END))
+		rc = mp_err(MP_NUMBERS, "log %llu: generation %llu", mp_obj_id(l->l_obj),
+			    l->l_obj->o_gen);
 	if (!rc)
 		rc = mp_obj_erase(l->l_obj, l->l_obj->o_gen + 1);
 	if (!rc) {

@@ -323,7 +323,7 @@ bool mp_beat_decode(const void *buf, const u8 *uuid, struct mp_beat *be)
 	memset(be, 0, sizeof(*be));
 	if (le64_to_cpu(o->be_magic) != MP_BEAT_MAGIC || memcmp(o->be_uuid, uuid, MP_UUID_LEN))
 		return false;
-	/* one that is damaged is somebody's whom nobody knows */
+	/* of one that is damaged the owner is not known */
 	be->be_claim = ~0ull;
 	if (!CHECK(181, csum_without(buf, MP_SECTOR, offsetof(struct mp_beat_omf, be_csum)) ==
 			le32_to_cpu(o->be_csum) && is_text(o->be_host, MP_BEAT_HOST)))

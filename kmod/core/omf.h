@@ -23,12 +23,12 @@
 #define MP_MD_MAX	(1u << 30)	/* bytes of a region of the metadata log */
 #define MP_FORMAT	0x0100u
 #define MP_SB_COPIES	3u
-/* generations, epochs and sequences are smaller: whoever reads them counts on from them */
+/* generations, epochs and sequences are smaller: a reader counts on from them */
 #define MP_NUMBER_END	(1ull << 62)
 
 /* feature masks this release knows */
 #define MP_COMPAT_KNOWN		0ull
-#define MP_RO_MULTIHOST		0x1ull	/* who writes keeps a heartbeat: own.c */
+#define MP_RO_MULTIHOST		0x1ull	/* a host that writes keeps a heartbeat: own.c */
 #define MP_RO_COMPAT_KNOWN	MP_RO_MULTIHOST
 #define MP_INCOMPAT_KNOWN	0ull
 

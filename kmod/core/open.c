@@ -34,7 +34,7 @@ void mp_pool_free(struct mp_pool *pool)
 {
 	u32 i;
 
-	/* all that was written is on the devices, as far as anybody was told: others may come */
+	/* all that was written is on the devices, as far as any caller was told: others may come */
 	mp_own_leave(&pool->p_own);
 	mp_own_fini(&pool->p_own);
 	if (pool->p_md.md_buf)
@@ -416,9 +416,8 @@ static int set_own(struct mp_pool *pool, struct mp_dev **dev, u32 ndevs, mp_find
 
 	if (!(sb->sb_ro_compat & MP_RO_MULTIHOST))
 		return 0;
-	if (pool->p_is_rdonly)
-		return mp_own_look(home, sb);
-	rc = mp_own_claim(&pool->p_own, home, sb);
+	rc = pool->p_is_rdonly ? mp_own_read(&pool->p_own, home, sb) :
+				 mp_own_claim(&pool->p_own, home, sb);
 	if (rc)
 		return rc;
 	for (i = 0; i < pool->p_ndevs; i++) {
@@ -487,6 +486,9 @@ int mp_pool_load(struct mp_dev **dev, u32 ndevs, u32 flags, mp_finding_fn *fn, v
 		rc = mp_md_load(pool, fn, arg);
 	if (!rc)
 		rc = set_not_stale(pool);
+	/* no host came meanwhile: it is as it was read */
+	if (!rc && pool->p_is_rdonly)
+		rc = mp_pool_readable(pool);
 	if (rc) {
 		mp_pool_free(pool);
 		return rc;
@@ -529,21 +531,44 @@ static int raise_gen(struct mp_pool *pool, u64 gen, u8 *buf)
 	return rc;
 }
 
+/* From less than half nothing reaches numbers that the next open would refuse. */
+static int numbers_check(const struct mp_pool *pool)
+{
+	const struct mp_mdlog *md = &pool->p_md;
+
+	if (CHECK(166, pool->p_sb_gen < MP_NUMBER_END / 2 && md->md_epoch < MP_NUMBER_END / 2 &&
+		  md->md_seq < MP_NUMBER_END / 2))
+		return 0;
+	return mp_err(MP_NUMBERS, "generation %llu, epoch %llu, sequence %llu", pool->p_sb_gen,
+		      md->md_epoch, md->md_seq);
+}
+
+/* May it be written to? Nothing is, yet. */
+static int ready(struct mp_pool *pool)
+{
+	u32 i;
+	int rc = numbers_check(pool);
+
+	if (rc)
+		return rc;
+
+	/* of ours there is room for the next frame: INV-8 */
+	if (!CHECK(164, !mp_md_room(pool, 0)))
+		return mp_err(MP_MD_RECORD, "%llu objects are more than a log of %llu bytes holds",
+			      pool->p_nobjs, pool->p_md.md_bytes);
+	/* objects' contents seen from now on must not be lost later: INV-7 */
+	for (i = 0; i < pool->p_ndevs && !rc; i++)
+		rc = BARRIER(105, mp_dev_flush(pool, pool->p_dev[i]));
+	return rc;
+}
+
 static int activate(struct mp_pool *pool)
 {
 	struct mp_sb *next = os_alloc(sizeof(*next));
 	u8 *buf = os_alloc_io(MP_BLOCK);
 	struct mp_txn txn;
-	u32 i;
 	int rc = next && buf ? 0 : mp_err(MP_NOMEM, "superblock");
 
-	/* of ours there is room for the next frame: INV-8. Before anything is written */
-	if (!rc && !CHECK(164, !mp_md_room(pool, 0)))
-		rc = mp_err(MP_MD_RECORD, "%llu objects are more than a log of %llu bytes holds",
-			    pool->p_nobjs, pool->p_md.md_bytes);
-	/* objects' contents seen from now on must not be lost later: INV-7 */
-	for (i = 0; i < pool->p_ndevs && !rc; i++)
-		rc = BARRIER(105, mp_dev_flush(pool, pool->p_dev[i]));
 	if (!rc)
 		rc = mp_md_repair(pool);
 	if (!rc)
@@ -568,13 +593,17 @@ int mp_pool_open(struct mp_dev **dev, u32 ndevs, u32 flags, struct mp_pool **out
 	struct mp_pool *pool;
 	int rc;
 
-	if (flags & ~MP_OPEN_RDONLY)
+	if (flags & ~(MP_OPEN_RDONLY | MP_OPEN_LOOK))
 		return mp_err(MP_INVAL, "open flags 0x%x", flags);
 	rc = mp_pool_load(dev, ndevs, flags, NULL, NULL, &pool);
 	if (rc)
 		return rc;
-	if (!pool->p_is_rdonly)
-		rc = activate(pool);
+	if (!pool->p_is_rdonly) {
+		rc = ready(pool);
+		pool->p_is_looking = flags & MP_OPEN_LOOK;
+		if (!rc && !pool->p_is_looking)
+			rc = activate(pool);
+	}
 	if (rc) {
 		mp_pool_free(pool);
 		return rc;
@@ -582,6 +611,23 @@ int mp_pool_open(struct mp_dev **dev, u32 ndevs, u32 flags, struct mp_pool **out
 	pool->p_is_open = true;
 	*out = pool;
 	return 0;
+}
+
+int mp_pool_begin(struct mp_pool *pool)
+{
+	int rc;
+
+	if (pool->p_is_rdonly)
+		return mp_pool_writable(pool);
+	if (!pool->p_is_looking)
+		return 0;
+	pool->p_own.ow_has_written = true;
+	pool->p_is_looking = false;
+	rc = activate(pool);
+	/* what is half done the next open puts right */
+	if (rc)
+		pool->p_is_rdonly = true;
+	return rc;
 }
 
 int mp_pool_close(struct mp_pool *pool)

@@ -12,13 +12,15 @@ static u64 obj_mem(u32 nextents)
 						   sizeof(struct mp_free));
 }
 
-int mp_otab_new(struct mp_pool *pool, u32 nextents, u64 mem_max, struct mp_obj **out)
+static int otab_new(struct mp_pool *pool, u32 nextents, u64 mem_max, bool is_call,
+		    struct mp_obj **out)
 {
+	size_t size = sizeof(struct mp_obj) + nextents * sizeof(struct mp_extent);
 	struct mp_obj *obj;
 
 	if (!CHECK(80, pool->p_mem + obj_mem(nextents) <= mem_max))
 		return mp_err(MP_MD_LIMIT, "%llu objects", pool->p_nobjs);
-	obj = os_zalloc(sizeof(*obj) + nextents * sizeof(struct mp_extent));
+	obj = is_call ? os_call_zalloc_now(size) : os_zalloc(size);
 	if (!obj)
 		return mp_err(MP_NOMEM, "object");
 	pool->p_mem += obj_mem(nextents);
@@ -28,6 +30,12 @@ int mp_otab_new(struct mp_pool *pool, u32 nextents, u64 mem_max, struct mp_obj *
 	spin_lock_init(&obj->o_lock);
 	*out = obj;
 	return 0;
+}
+
+int mp_otab_new(struct mp_pool *pool, u32 nextents, struct mp_obj **out)
+{
+	/* what is made opens where an object takes a seventh more memory, too */
+	return otab_new(pool, nextents, pool->p_mem_max / 8 * 7, true, out);
 }
 
 void mp_otab_free(struct mp_obj *obj)
@@ -124,13 +132,13 @@ void mp_otab_root_del(struct mp_pool *pool, struct mp_root *root)
 
 static int replay_obj(struct mp_pool *pool, const struct mp_rec *r)
 {
-	struct mp_obj *obj;
+	struct mp_obj *obj = NULL;
 	u32 i;
 	int rc;
 
 	if (mp_otab_find(pool, r->r_id))
 		return mp_err(MP_MD_RECORD, "object %llu exists twice", r->r_id);
-	rc = mp_otab_new(pool, r->r_nextents, pool->p_mem_max, &obj);
+	rc = otab_new(pool, r->r_nextents, pool->p_mem_max, false, &obj);
 	if (rc)
 		return rc;
 	obj->o_node.n_key = r->r_id;
@@ -244,8 +252,10 @@ void mp_otab_fini(struct mp_pool *pool)
 	struct mp_root *r, *tmp;
 	struct mp_node *n;
 
-	while ((n = mp_tree_take(&pool->p_objs)))
+	while ((n = mp_tree_take(&pool->p_objs))) {
 		mp_otab_free(container_of(n, struct mp_obj, o_node));
+		cond_resched();
+	}
 	list_for_each_entry_safe(r, tmp, &pool->p_roots, r_list)
 		os_free(r);
 	INIT_LIST_HEAD(&pool->p_roots);

@@ -9,6 +9,8 @@
  */
 #include "core.h"
 
+#define TRIM_MS	1000	/* between two looks at the stock */
+#define FOUND_STEP 4096u	/* blocks looked at under p_lock at a time */
 #define STEP	(4ull << 20)	/* bytes of a request that must not be late, INV-25 */
 
 /* ---- fail-stop ---- */
@@ -16,7 +18,8 @@
 int mp_pool_fail(struct mp_pool *pool, enum mp_err_id id, int err, const char *fmt, ...)
 {
 	void (*fn)(void *arg) = NULL;
-	char text[sizeof(pool->p_fault)];
+	/* all of it goes to the caller: nothing of the stack after the end */
+	char text[sizeof(pool->p_fault)] = "";
 	unsigned long irq;
 	void *arg = NULL;
 	va_list ap;
@@ -67,7 +70,7 @@ static u32 fault_get(struct mp_pool *pool, char *text)
 	return id;
 }
 
-int mp_pool_writable(struct mp_pool *pool)
+int mp_pool_flushable(struct mp_pool *pool)
 {
 	char text[sizeof(pool->p_fault)];
 	u32 id;
@@ -78,6 +81,13 @@ int mp_pool_writable(struct mp_pool *pool)
 			      pool->p_sb->sb_name);
 	id = fault_get(pool, text);
 	return id ? mp_err(MP_FAILSTOP, "MP%04u: %s", id, text) : 0;
+}
+
+int mp_pool_writable(struct mp_pool *pool)
+{
+	if (pool->p_is_looking)
+		return mp_err(MP_RDONLY, "pool %s: writing has not begun", pool->p_sb->sb_name);
+	return mp_pool_flushable(pool);
 }
 
 bool mp_pool_is_failed(struct mp_pool *pool)
@@ -147,7 +157,7 @@ int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len)
 		/* a step takes seconds where the device has no command for it */
 		for (; len && !rc; off += step, len -= step) {
 			step = min_t(u64, len, STEP);
-			rc = mp_pool_writable(pool);
+			rc = os_fatal_signal() ? -EINTR : mp_pool_writable(pool);
 			if (!rc)
 				rc = dev->d_ops->zero(dev, off, step);
 		}
@@ -159,7 +169,7 @@ int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len)
 		for (; len && !rc; off += max) {
 			u64 n = min_t(u64, len, max);
 
-			rc = mp_dev_write(dev, off, buf, n);
+			rc = os_fatal_signal() ? -EINTR : mp_dev_write(dev, off, buf, n);
 			len -= n;
 		}
 		os_free_io(buf);
@@ -170,7 +180,7 @@ int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len)
 int mp_pool_flush(struct mp_pool *pool, u32 mask)
 {
 	u32 i, n = smp_load_acquire(&pool->p_ndevs);
-	int rc = mp_pool_writable(pool);
+	int rc = mp_pool_flushable(pool);
 
 	for (i = 0; i < n && !rc; i++)
 		if (mask & (1u << pool->p_dev[i]->pd_mclass))
@@ -208,6 +218,61 @@ int mp_pool_discard_step(struct mp_pool *pool, u64 max_bytes)
 	os_cond_wake_all(&pool->p_cond);
 	mutex_unlock(&pool->p_lock);
 	return more;
+}
+
+void mp_pool_found(struct mp_pool *pool, u32 slot, u64 off, u64 len)
+{
+	u64 at = off / MP_BLOCK, end = DIV_ROUND_UP(off + len, MP_BLOCK), next;
+
+	/* the others get their turn */
+	for (; at < end && slot < smp_load_acquire(&pool->p_ndevs); at = next) {
+		next = min_t(u64, end, at + FOUND_STEP);
+		mutex_lock(&pool->p_lock);
+		mp_smap_found(&pool->p_dev[slot]->pd_smap, at, next - at);
+		mutex_unlock(&pool->p_lock);
+	}
+}
+
+/* Is something queued, or in stock (@ms: until the stock is looked at again)? */
+static bool trim(struct mp_pool *pool, bool is_all, u32 *ms)
+{
+	u64 now = os_now_ms(), pend = 0, stock = 0;
+	bool is_due;
+	u32 i;
+
+	mutex_lock(&pool->p_lock);
+	is_due = now >= pool->p_trim_at;
+	if (is_due)
+		pool->p_trim_at = now + TRIM_MS;
+	for (i = 0; i < pool->p_ndevs; i++) {
+		struct mp_smap *s = &pool->p_dev[i]->pd_smap;
+
+		if (is_due || is_all)
+			mp_smap_trim(s, is_all ? 0 : s->s_taken);
+		pend |= s->s_map[MP_SPACE_PEND];
+		stock |= s->s_map[MP_SPACE_STOCK];
+	}
+	*ms = pend ? 1 : (u32)(pool->p_trim_at - now);
+	mutex_unlock(&pool->p_lock);
+	return pend || stock;
+}
+
+u32 mp_pool_trim(struct mp_pool *pool)
+{
+	u32 ms;
+
+	/* one that may not be written has no more discards, however many wait */
+	return !mp_pool_writable(pool) && trim(pool, false, &ms) ? ms : 0;
+}
+
+void mp_pool_give_back(struct mp_pool *pool, u64 max_bytes, u32 ms)
+{
+	u64 end = os_now_ms() + ms;
+
+	if (pool->p_is_rdonly || pool->p_is_looking)
+		return;
+	while (!mp_pool_writable(pool) && trim(pool, true, &ms) && os_now_ms() < end)
+		mp_pool_discard_step(pool, max_bytes);
 }
 
 /* ---- info ---- */
@@ -366,7 +431,7 @@ static int create_check(const struct mp_create *c)
 			return mp_err(MP_DEV_BUSY, "%s: member of pool '%s'", dev->d_path,
 				      pb.pb_name);
 		if (rc && rc != -EINVAL)
-			return rc;	/* our magic, but not readable: somebody's data */
+			return rc;	/* our magic, but not readable: there may be data */
 	}
 	for (i = 0; i < MP_CLASSES; i++)
 		if (c->mc_spare_pct[i] > MP_SPARE_MAX)
@@ -406,19 +471,20 @@ static u64 md_size(const struct mp_create *c, u32 second)
 	return min(ALIGN(n, MP_SB_AREA), most);
 }
 
-void mp_sb_entry(struct mp_sb *sb, u32 i, const struct mp_dev *dev, u32 mclass)
+int mp_sb_entry(struct mp_sb *sb, u32 i, const struct mp_dev *dev, u32 mclass)
 {
 	struct mp_sbdev *d = &sb->sb_dev[i];
 
-	os_random(d->sd_uuid, MP_UUID_LEN);
 	d->sd_bytes = ALIGN_DOWN(dev->d_size, MP_BLOCK);
 	d->sd_mclass = (u8)mclass;
 	d->sd_flags = dev->d_flags & MP_DEV_ZEROED ? MP_DEVF_ZEROED : 0;
+	return mp_random(d->sd_uuid, MP_UUID_LEN);
 }
 
-static void create_sb(const struct mp_create *c, struct mp_sb *sb)
+static int create_sb(const struct mp_create *c, struct mp_sb *sb)
 {
 	u32 second = second_md(c), i;
+	int rc = 0;
 
 	memset(sb, 0, sizeof(*sb));
 	memcpy(sb->sb_name, c->mc_name, strlen(c->mc_name));
@@ -428,7 +494,7 @@ static void create_sb(const struct mp_create *c, struct mp_sb *sb)
 	for (i = 0; i < MP_UUID_LEN && !sb->sb_uuid[i]; i++)
 		;
 	if (i == MP_UUID_LEN) {
-		os_random(sb->sb_uuid, MP_UUID_LEN);
+		rc = mp_random(sb->sb_uuid, MP_UUID_LEN);
 		sb->sb_uuid[6] = (sb->sb_uuid[6] & 0x0f) | 0x40;
 		sb->sb_uuid[8] = (sb->sb_uuid[8] & 0x3f) | 0x80;
 	}
@@ -445,11 +511,12 @@ static void create_sb(const struct mp_create *c, struct mp_sb *sb)
 	sb->sb_mode = c->mc_mode;
 	for (i = 0; i < MP_CLASSES; i++)
 		sb->sb_spare_pct[i] = (u8)c->mc_spare_pct[i];
-	for (i = 0; i < c->mc_ndevs; i++) {
-		mp_sb_entry(sb, i, c->mc_dev[i], c->mc_mclass[i]);
+	for (i = 0; i < c->mc_ndevs && !rc; i++) {
+		rc = mp_sb_entry(sb, i, c->mc_dev[i], c->mc_mclass[i]);
 		if (i == 0 || i == second)
 			sb->sb_dev[i].sd_flags |= MP_DEVF_MD;
 	}
+	return rc;
 }
 
 void mp_sb_member(struct mp_sb *sb, u32 i)
@@ -579,8 +646,9 @@ int mp_pool_create(const struct mp_create *c)
 	sb = os_alloc(sizeof(*sb));
 	buf = os_alloc_io(MP_BLOCK);
 	if (sb && buf) {
-		create_sb(c, sb);
-		rc = create_reserve(c, sb);
+		rc = create_sb(c, sb);
+		if (!rc)
+			rc = create_reserve(c, sb);
 	} else {
 		rc = mp_err(MP_NOMEM, "superblock");
 	}
@@ -683,7 +751,7 @@ static int doom_claimed(struct doom *all, u8 *buf)
 	memset(&own, 0, sizeof(own));
 	mp_own_init(&own);
 	rc = mp_own_claim(&own, all->d[0].dev, all->d[0].sb);
-	/* as it was before the claim, and still nobody else's? */
+	/* as it was before the claim, and still without an owner? */
 	if (!rc)
 		rc = mp_sb_read(all->d[0].dev, again, &found);
 	if (!rc && (memcmp(again->sb_uuid, all->d[0].sb->sb_uuid, MP_UUID_LEN) ||

@@ -7,7 +7,9 @@
  * closed after mp_pool_close(); the core never calls d_ops->close. All calls
  * return 0 or a negative errno with a detail through os_verror(), leave
  * out-parameters untouched on failure, and may sleep, unless said otherwise.
- * Any thread may call at any time on a live handle. Lock order: INVARIANTS.md.
+ * Any thread may call at any time on a live handle. What goes over media for long ends with
+ * -EINTR, without detail, when its caller is being killed (os_fatal_signal()): nothing has been
+ * changed then. Lock order: INVARIANTS.md.
  */
 #ifndef MP_CORE_POOL_H
 #define MP_CORE_POOL_H
@@ -56,12 +58,18 @@ int mp_name_check(const char *name);
 int mp_pool_create(const struct mp_create *c);
 
 #define MP_OPEN_RDONLY	0x1u	/* nothing is written */
+#define MP_OPEN_LOOK	0x2u	/* nothing is written before mp_pool_begin() */
 
 /*
  * Open a pool from all of its members in any order. Nothing is written before
  * the whole set has been validated. Errors as mpool_open().
  */
 int mp_pool_open(struct mp_dev **dev, u32 ndevs, u32 flags, struct mp_pool **out);
+/*
+ * Ends the look of MP_OPEN_LOOK: what mp_pool_open() writes otherwise is written now. No other
+ * use of @pool meanwhile. After an error nothing more is written. Without that flag: 0.
+ */
+int mp_pool_begin(struct mp_pool *pool);
 /* -EBUSY while an object or mlog is open (the pool stays open) */
 int mp_pool_close(struct mp_pool *pool);
 /*
@@ -108,7 +116,7 @@ struct mp_pool_info {
 	u64 pi_gen;
 	u64 pi_objects;		/* durable ones */
 	bool pi_is_rdonly;	/* opened so, or fail-stopped */
-	bool pi_is_multihost;	/* who writes has a heartbeat */
+	bool pi_is_multihost;	/* a host that writes has a heartbeat */
 	int pi_fault_id;	/* err.h number of the cause, 0 = none */
 	char pi_fault[256];	/* cause of the fail-stop, or "" */
 	struct mp_class_info pi_cls[MP_POOL_CLASSES];
@@ -140,6 +148,13 @@ int mp_pool_member(struct mp_pool *pool, u32 slot, struct mp_member *out);
  * that hosts share
  */
 int mp_pool_writable(struct mp_pool *pool);
+/* the same also before mp_pool_begin(): a flush changes nothing */
+int mp_pool_flushable(struct mp_pool *pool);
+/*
+ * 0, or -EIO: another host has opened the pool since (or may have), and what is known here of
+ * objects is old. Before each read of an object's data. Sleeps as mp_pool_writable().
+ */
+int mp_pool_readable(struct mp_pool *pool);
 /*
  * Fail-stop: read-only for good, with this cause. The first call wins. The
  * flush owner calls it before any waiter learns of a failed flush. Returns @err.
@@ -155,14 +170,25 @@ int mp_pool_flush(struct mp_pool *pool, u32 mask);
  * there is more to do, 0 when the queue is empty. For a background thread.
  */
 int mp_pool_discard_step(struct mp_pool *pool, u64 max_bytes);
+/*
+ * Space that logs have freed is kept for the next ones without a discard. What lies there beyond
+ * what logs took in the last second is queued for discards. Returns the milliseconds until the
+ * next call is due, 0: not before space is freed again. For the thread that discards, when nothing
+ * is queued: so a pool that rests has given all back after two seconds.
+ */
+u32 mp_pool_trim(struct mp_pool *pool);
+/* of what the file system below has allocated at @off, what is free and clean is queued */
+void mp_pool_found(struct mp_pool *pool, u32 slot, u64 off, u64 len);
+/* before a close: discards all that is free and not discarded, for about @ms at most */
+void mp_pool_give_back(struct mp_pool *pool, u64 max_bytes, u32 ms);
 
-/* would mp_pool_writable() sleep now? */
+/* would mp_pool_writable() or mp_pool_readable() sleep now? */
 bool mp_pool_would_wait(struct mp_pool *pool);
-/* does it keep a heartbeat, from its open or since a mp_pool_set()? */
+/* does it keep or watch a heartbeat, from its open or since a mp_pool_set()? */
 bool mp_pool_has_beat(struct mp_pool *pool);
 /*
  * One step of the heartbeat, if it is due; returns the milliseconds to the next. 0: the pool
- * has none, or not any more. For a thread or a work of the pool's: without, who writes makes
+ * has none, or not any more. For a thread or a work of the pool's: without, a writer makes
  * up for it, and a pool that is idle can be taken over.
  */
 u32 mp_pool_beat(struct mp_pool *pool);
@@ -310,7 +336,7 @@ int mp_mlog_append(struct mp_mlog *log, const struct mp_vec *vec, u32 n, bool is
 int mp_mlog_sync(struct mp_mlog *log);
 /* as mpool_mlog_read() */
 int mp_mlog_read(struct mp_mlog *log, u64 *pos, void *buf, size_t size, size_t *len);
-/* the same for those who may not write: without records that are still in the buffer */
+/* the same for callers that may not write: without records that are still in the buffer */
 int mp_mlog_peek(struct mp_mlog *log, u64 *pos, void *buf, size_t size, size_t *len);
 /* new generation, durable on return */
 int mp_mlog_erase(struct mp_mlog *log);

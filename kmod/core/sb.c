@@ -4,7 +4,7 @@
  * device that has grown carries one more, at its present end.
  *
  * They are read only while byte 0 carries our magic or cannot be read: anything
- * else at byte 0 means that the device belongs to somebody else now. So the
+ * else at byte 0 means that the device is in other use now. So the
  * first copy is written once, when the device becomes a member: a power cut may
  * leave garbage in a sector that is being written, and would disown the device.
  * Only a new name goes into its sector 0 later, under a mark in the other
@@ -91,7 +91,7 @@ int mp_sb_rewrite_first(struct mp_dev *dev, const struct mp_sb *sb, void *buf)
 }
 
 /*
- * Copy 0 first: without it the device is nobody's, whatever the others say.
+ * Copy 0 first: without it the device is no member, whatever the others say.
  */
 int mp_sb_erase(struct mp_dev *dev, const struct mp_sb *sb, void *buf)
 {
@@ -163,7 +163,7 @@ static void copy_at(struct copies *c, u64 addr)
 	}
 }
 
-/* The end first: the middle of a device that grew may hold a copy of who had all of it before. */
+/* The end first: the middle of a device that grew may hold a copy of its last owner. */
 static void copies_at(struct copies *c, u64 bytes)
 {
 	copy_at(c, mp_sb_copy_addr(bytes, 2));

@@ -13,6 +13,7 @@
 #include "guard.h"
 
 #define SCAN_MAX	32	/* entries looked at where a fit is not certain */
+#define TRIM_MAX	1024	/* extents that leave the stock at once */
 
 static u32 bucket_of(u64 count)
 {
@@ -57,10 +58,14 @@ void mp_smap_fini(struct mp_smap *s)
 	struct mp_free *f, *tmp;
 	struct mp_node *n;
 
-	while ((n = mp_tree_take(&s->s_tree)))
+	while ((n = mp_tree_take(&s->s_tree))) {
 		os_free(container_of(n, struct mp_free, f_node));
-	list_for_each_entry_safe(f, tmp, &s->s_spare, f_list)
+		cond_resched();
+	}
+	list_for_each_entry_safe(f, tmp, &s->s_spare, f_list) {
 		os_free(f);
+		cond_resched();
+	}
 	INIT_LIST_HEAD(&s->s_spare);
 }
 
@@ -78,9 +83,9 @@ static struct mp_free *node_new(void)
 	return f;
 }
 
-static int spare_add(struct mp_smap *s)
+static int spare_add(struct mp_smap *s, bool is_call)
 {
-	struct mp_free *f = node_new();
+	struct mp_free *f = is_call ? os_call_zalloc_now(sizeof(*f)) : os_zalloc(sizeof(*f));
 
 	if (!f)
 		return -ENOMEM;
@@ -209,7 +214,7 @@ int mp_smap_take(struct mp_smap *s, u64 start, u64 count)
 		if (!f)
 			return -EUCLEAN;
 	}
-	if (spare_add(s))
+	if (spare_add(s, false))
 		return -ENOMEM;
 	if (start > f->f_node.n_key && at > end) {
 		extra = node_new();
@@ -315,8 +320,12 @@ int mp_smap_alloc(struct mp_smap *s, u64 want, u32 flags, struct mp_extent *out,
 			f = find_largest(s);
 		if (!f)
 			break;
-		if (spare_add(s))
-			return n ? (int)n : -ENOMEM;
+		if (spare_add(s, true)) {
+			while (n--)
+				mp_smap_put(s, out[n].ex_start, out[n].ex_count, false, true);
+			*got = 0;
+			return -ENOMEM;
+		}
 		take = min_t(u64, f->f_count, want - *got);
 		take = min_t(u64, take, 0xffffffffull);
 		out[n].ex_start = flags & MP_SMAP_LOG ? f->f_node.n_key :
@@ -326,6 +335,8 @@ int mp_smap_alloc(struct mp_smap *s, u64 want, u32 flags, struct mp_extent *out,
 		*got += take;
 		n++;
 	}
+	if (flags & MP_SMAP_LOG)
+		s->s_taken += *got;
 	return (int)n;
 }
 
@@ -343,27 +354,86 @@ void mp_smap_put(struct mp_smap *s, u64 start, u64 count, bool is_log, bool is_c
 	link_free(s, f, start);
 }
 
-struct mp_free *mp_smap_discard_begin(struct mp_smap *s, u64 max_blocks)
+/* the largest free extent of @state, at most @max_blocks of it (0: all), out of the map; or NULL */
+static struct mp_free *take_largest(struct mp_smap *s, u32 state, u64 max_blocks)
 {
 	struct mp_free *f, *rest;
 	u64 start;
 
-	if (!s->s_map[MP_SPACE_PEND])
+	if (!s->s_map[state])
 		return NULL;
-	f = list_first_entry(&s->s_bucket[MP_SPACE_PEND][fls64(s->s_map[MP_SPACE_PEND]) - 1],
-			     struct mp_free, f_list);
+	f = list_first_entry(&s->s_bucket[state][fls64(s->s_map[state]) - 1], struct mp_free,
+			     f_list);
 	start = f->f_node.n_key;
 	unlink_free(s, f);
 	if (max_blocks && f->f_count > max_blocks) {
 		rest = node_new();
 		if (rest) {	/* without memory the whole extent goes at once */
-			rest->f_state = MP_SPACE_PEND;
+			rest->f_state = state;
 			rest->f_count = f->f_count - max_blocks;
 			f->f_count = max_blocks;
 			link_free(s, rest, start + max_blocks);
 		}
 	}
-	s->s_inflight += f->f_count;
+	return f;
+}
+
+void mp_smap_trim(struct mp_smap *s, u64 keep)
+{
+	struct mp_free *f;
+	int i;
+
+	for (i = 0; i < TRIM_MAX && s->s_free[MP_SPACE_STOCK] > keep; i++) {
+		f = take_largest(s, MP_SPACE_STOCK, s->s_free[MP_SPACE_STOCK] - keep);
+		f->f_state = MP_SPACE_PEND;
+		link_free(s, f, f->f_node.n_key);
+	}
+	s->s_taken = 0;
+}
+
+/* the free extent that holds block @at, or the first one behind it, or NULL */
+static struct mp_free *free_from(struct mp_smap *s, u64 at)
+{
+	struct mp_free *f = free_at(s, at);
+	struct mp_node *n = f ? NULL : mp_tree_ceil(&s->s_tree, at);
+
+	return n ? container_of(n, struct mp_free, f_node) : f;
+}
+
+void mp_smap_found(struct mp_smap *s, u64 start, u64 count)
+{
+	u64 at, from, to, end = start + count;
+	struct mp_free *f, *part, *tail;
+
+	for (at = start; at < end && (f = free_from(s, at)); at = to) {
+		from = max_t(u64, at, f->f_node.n_key);
+		to = min_t(u64, end, f->f_node.n_key + f->f_count);
+		if (from >= end || f->f_state != MP_SPACE_CLEAN || !s->s_has_discard)
+			continue;
+		part = node_new();
+		tail = node_new();
+		if (!part || !tail) {
+			os_free(part);
+			os_free(tail);
+			return;
+		}
+		if (from == f->f_node.n_key || to == f->f_node.n_key + f->f_count) {
+			os_free(tail);
+			tail = NULL;
+		}
+		cut(s, f, from, to - from, tail);
+		part->f_count = to - from;
+		part->f_state = MP_SPACE_PEND;
+		link_free(s, part, from);
+	}
+}
+
+struct mp_free *mp_smap_discard_begin(struct mp_smap *s, u64 max_blocks)
+{
+	struct mp_free *f = take_largest(s, MP_SPACE_PEND, max_blocks);
+
+	if (f)
+		s->s_inflight += f->f_count;
 	return f;
 }
 

@@ -33,6 +33,7 @@ struct mp_smap {
 	u64 s_inflight;			/* bit per bucket that is not empty */
 	u64 s_total;			/* blocks that objects may use */
 	u64 s_stock_max;		/* blocks */
+	u64 s_taken;			/* blocks that logs took since mp_smap_trim() */
 	u64 s_virgin;			/* first block never exposed; see mblock.c */
 	bool s_has_discard;
 	struct list_head s_spare;	/* one per live extent: a free cannot fail */
@@ -62,6 +63,10 @@ int mp_smap_alloc(struct mp_smap *s, u64 want, u32 flags, struct mp_extent *out,
 		  u64 *got);
 /* give an allocated extent back; is_log: it may become stock; is_clean: never written */
 void mp_smap_put(struct mp_smap *s, u64 start, u64 count, bool is_log, bool is_clean);
+/* what of this range is clean waits for discard; no more of it than there is memory for */
+void mp_smap_found(struct mp_smap *s, u64 start, u64 count);
+/* of the stock, all but @keep blocks and what a bound of work leaves waits for discard */
+void mp_smap_trim(struct mp_smap *s, u64 keep);
 /* take one extent out of the discard queue; NULL when there is none */
 struct mp_free *mp_smap_discard_begin(struct mp_smap *s, u64 max_blocks);
 void mp_smap_discard_end(struct mp_smap *s, struct mp_free *f);

@@ -7,7 +7,9 @@
 void mp_tree_init(struct mp_tree *t)
 {
 	t->t_root = NULL;
-	os_random(&t->t_rand, sizeof(t->t_rand));
+	/* for balance alone: without random bytes any number does */
+	if (os_random(&t->t_rand, sizeof(t->t_rand)))
+		t->t_rand = (unsigned long)t;
 	t->t_rand |= 1;
 }
 

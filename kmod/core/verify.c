@@ -38,7 +38,7 @@ static void check_copies(struct check *c)
 		for (k = 0; k < mp_sb_copies(pd->pd_sb); k++) {
 			if (!(pd->pd_found.f_bad & (1u << k)))
 				continue;
-			/* INV-2: who opens the pool does not write copy 0 */
+			/* INV-2: an open does not write copy 0 */
 			scnprintf(c->text, sizeof(c->text), "%s: superblock copy at %llu%s",
 				  pd->pd_dev->d_path, mp_sb_addr(pd->pd_sb, k),
 				  k ? "" : ", which mpool scan --recover writes anew");
@@ -116,6 +116,8 @@ static void check_data(struct check *c, struct mp_obj *obj)
 	for (off = 0; off < obj->o_length; off += n) {
 		n = min_t(u64, CHUNK, obj->o_length - off);
 		rc = mp_obj_map(obj, off, n, &dev, &pos, &n);
+		if (!rc)
+			rc = mp_pool_readable(obj->o_pool);
 		if (!rc)
 			rc = dev->d_ops->read(dev, pos, c->buf, n);
 		if (rc)

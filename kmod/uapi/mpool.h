@@ -25,7 +25,8 @@
  *    use the same structures.
  *
  * Locks of a pool's node by flock() and of open files (F_OFD_SETLK) hold for the pool, by
- * whatever node it was opened: a new owner or name makes the node anew. F_OFD_GETLK is not there.
+ * whatever node it was opened: a new owner or name makes the node anew. Those of writers want a
+ * descriptor open for writing, -EBADF. F_OFD_GETLK is not there.
  *
  * All commands of the pool node also work through io_uring (IORING_OP_URING_CMD):
  * cmd_op is the command number, the first 8 bytes of the payload are the address of its
@@ -181,7 +182,7 @@ struct mpool_ioc_activate {
 /**
  * struct mpool_ioc_name - MPOOL_IOC_DEACTIVATE, MPOOL_IOC_GROW: a command on an active pool
  * DEACTIVATE: -ENOENT, -EBUSY (the node, an object or a map is open, or an object held with
- * O_PATH; nothing changed).
+ * O_PATH; nothing changed). Watches of objects (inotify, fanotify) end, as at an unmount.
  * GROW: use what the member devices have gained; durable on return.
  */
 struct mpool_ioc_name {
@@ -454,7 +455,8 @@ struct mpool_ioc_batch {
  *
  * pread, pwrite, io_uring, mmap, fsync, syncfs (the whole pool), fadvise. Writes follow
  * on where the object ends, with O_DIRECT only, in multiples of 4 KiB; the rest is
- * -EINVAL, and a first write while a batch has the object in flight -EBUSY.
+ * -EINVAL, and a first write while a batch has the object in flight -EBUSY. RLIMIT_FSIZE
+ * cuts a write at whole blocks, -EFBIG and SIGXFSZ beyond; statx() tells STATX_DIOALIGN.
  * Reading with the page cache and mapping need a committed or sealed object.
  * Shared writable maps, truncate, fallocate, extended attributes, chmod and chown are
  * refused. Opening it again through /proc checks the pool's permissions anew.
@@ -541,7 +543,8 @@ struct mpool_ioc_root {
 /**
  * struct mpool_ioc_lease - MPOOL_IOC_LEASE (W), MPOOL_IOC_UNLEASE (W)
  * Exclusive on the pool, released with the last descriptor of the file at the
- * latest. -EBUSY: the text names the holder. UNLEASE: -ENOENT.
+ * latest. -EBUSY: the text names the holder, by its number where the caller has one for it.
+ * UNLEASE: -ENOENT.
  */
 struct mpool_ioc_lease {
 	struct mpool_ioc_arg le_arg;

@@ -165,3 +165,47 @@ can_drop_override() {
 	fi
 	chmod 700 "$S/probe"
 }
+
+# syncs_of FILE: from here to synced() each folder or file that fsync() is called for is added to
+# FILE; a signal ends the first INTERRUPTED calls of each, as on FUSE
+syncs_of() {
+	cat >syncs.c <<-'END'
+	#include <errno.h>
+	#include <limits.h>
+	#include <stdio.h>
+	#include <stdlib.h>
+	#include <sys/syscall.h>
+	#include <unistd.h>
+	int fsync(int fd)
+	{
+		static int last = -1, calls;
+		char link[64], path[PATH_MAX];
+		FILE *f = fopen(getenv("SYNCS"), "a");
+		ssize_t n;
+
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+		n = readlink(link, path, sizeof(path));
+		fprintf(f, "%.*s\n", (int)(n > 0 ? n : 0), path);
+		fclose(f);
+		calls = last == fd ? calls + 1 : 0;
+		last = fd;
+		if (getenv("INTERRUPTED") && calls < atoi(getenv("INTERRUPTED"))) {
+			errno = EINTR;
+			return -1;
+		}
+		return (int)syscall(SYS_fsync, fd);
+	}
+	END
+	${CC:-cc} -shared -fPIC -o syncs.so syncs.c 2>/dev/null || skip "no compiler"
+	export SYNCS=$1 LD_PRELOAD=$PWD/syncs.so
+	export ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0
+}
+
+# synced PATH...: below this folder; each was made durable
+synced() {
+	local part
+	unset LD_PRELOAD
+	for part; do
+		grep -qx "$PWD/$part" "$SYNCS" || fail "$part was not synced"
+	done
+}

@@ -409,6 +409,25 @@ tune_gives_a_reason_for_every_option() {
 	want 3 kvdb tune ./none
 }
 
+# The files of /proc that name the groups are other ones for the command alone.
+tune_counts_what_the_control_group_leaves() {
+	make_db
+	mkdir -p cg/a
+	echo "0::/a" >group
+	echo "34 24 0:30 / $PWD/cg rw - cgroup2 cgroup2 rw" >mounts
+	echo 314572800 >cg/a/memory.max
+	echo "100000 100000" >cg/cpu.max
+	# shellcheck disable=SC2016
+	unshare -rm sh -c 'mount --bind group /proc/$$/cgroup' 2>"$S/err" ||
+		skip "no mounts in a namespace of one's own: $(cat "$S/err")"
+	# shellcheck disable=SC2016
+	want 0 unshare -rm sh -c 'mount --bind group /proc/$$/cgroup &&
+		mount --bind mounts /proc/$$/mountinfo && exec kvdb tune ./d -j'
+	same memory "$(field 'd["ram_bytes"]')" 314572800
+	same cores "$(field 'd["cores"]')" 1
+	same cache "$(field '{o["option"]: o["default"] for o in d["options"]}["cache_bytes"]')" 75M
+}
+
 # bench_says FLUSH_NS LEAST_MS READS_PER_S - as mpool bench prints it
 bench_says() {
 	python3 - "$@" <<-'EOF'
@@ -509,6 +528,7 @@ run a_terminal_gets_a_prompt_and_goes_on_after_errors
 run a_full_history_repeats_its_oldest_line
 run compact_leaves_one_run_and_less_space
 run tune_gives_a_reason_for_every_option
+run tune_counts_what_the_control_group_leaves
 run tune_advises_by_what_was_measured
 run a_store_gets_another_name_and_keeps_its_records
 run renames_that_cannot_be_name_the_reason_and_the_way_out

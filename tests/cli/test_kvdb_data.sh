@@ -401,15 +401,16 @@ verify_of_a_sound_database_is_clean() {
 	unchanged "$before" d
 }
 
-# spoil DEVICE FILE: a bit in the middle of the first copy of FILE
+# spoil DEVICE FILE: a bit in the middle of each copy of FILE, also of those that nothing refers to
 spoil() {
 	python3 - "$1" "$2" <<-'EOF'
 	import sys
 	data, v = open(sys.argv[1], "rb").read(), open(sys.argv[2], "rb").read()
-	at = data.index(v[50000:51000])
+	part, at = v[50000:51000], -1
 	with open(sys.argv[1], "r+b") as f:
-	    f.seek(at)
-	    f.write(bytes([data[at] ^ 1]))
+	    while (at := data.find(part, at + 1)) >= 0:
+	        f.seek(at)
+	        f.write(bytes([data[at] ^ 1]))
 	EOF
 }
 

@@ -474,7 +474,36 @@ a_description_that_is_no_file_is_not_waited_for() {
 	want 0 kvdb info ./d
 }
 
+# Its devices fail every write from the N-th on: which that is in a life like this is tried.
+doctor_names_databases_that_fail() {
+	local n i state
+	make_db
+	hold 10
+	mpool doctor -H -o check,state,text >"$S/out"
+	has out '^database d	ok	open by process [0-9]+$'
+	let_go
+	for ((n = 6; n < 30; n++)); do
+		rm -rf d
+		make_db
+		mkfifo in
+		MPOOL_DEV=capacity:fail=write,after=$n,err=EIO timeout 100 python3 \
+			"$CLI/hold_db.py" "$O/lib/libkvdb.so" ./d 1000 <in >held 2>held.err &
+		exec 7>in
+		for ((i = 0; i < 100; i++)); do
+			[ -s held ] || ! kill -0 $! 2>/dev/null && break
+			sleep 0.05
+		done
+		kvdb compact ./d --wait >"$S/out" 2>&1 || :
+		mpool doctor -H -o check,state,text >"$S/out" || :
+		state=$(grep -c '^database d	wrong	open by process' "$S/out" || :)
+		let_go
+		[ "$state" = 0 ] || return 0
+	done
+	fail "no failure was told"
+}
+
 run a_live_database_tells_about_itself
+run doctor_names_databases_that_fail
 run settings_change_in_use
 run a_live_database_makes_a_checkpoint
 run a_live_database_is_compacted

@@ -278,6 +278,9 @@ objects_and_df() {
 	same classes "$(cut -f1 "$S/out" | xargs)" "capacity staging"
 	want 0 mpool df -j ./p
 	schema mpool_df
+	want 0 mpool df -H -p -o allocated ./p
+	same "what the file system counts" "$(cat "$S/out")" \
+		"$(stat -c '%b %B' ./p/capacity.mp ./p/staging.mp | awk '{ print $1 * $2 }')"
 	want 0 mpool df -o help ./p
 	has out '^reserve'
 	want 3 mpool df ./none

@@ -106,6 +106,18 @@ trust_that_fails_is_none() {
 	same trusted "$(cat "$S/out")" no
 }
 
+# a folder and the one above it that are new are durable with it
+trust_is_durable_whatever_signals_come() {
+	pool ./a
+	export MPOOL_TRUST_DIR=$PWD/etc/pools.d
+	syncs_of "$PWD/syncs"
+	want 0 env INTERRUPTED=1 mpool scan --trust ./a/capacity.mp
+	synced etc etc/pools.d "etc/pools.d/$(value uuid ./a).tmp"
+	grep -qx "$PWD" syncs || fail "the folder of etc was not synced"
+	want 0 mpool scan -H -o trusted ./a/capacity.mp
+	same trusted "$(cat "$S/out")" yes
+}
+
 scan_recovers_a_lost_first_block() {
 	pool
 	fill 2
@@ -191,6 +203,24 @@ wipe_takes_our_signature_only() {
 	want 0 mpool verify ./p
 }
 
+# libblkid calls fsync(), too, before its caller does, and does not look at what that returns
+a_signal_ends_no_wipe() {
+	pool
+	syncs_of "$PWD/syncs"
+	want 0 env INTERRUPTED=2 mpool wipe -y p/staging.mp
+	synced p/staging.mp
+	want 2 blkid -p p/staging.mp
+}
+
+wipe_tells_no_signature_from_one_that_cannot_be_read() {
+	pool
+	echo 'int blkid_do_probe(void *pr) { (void)pr; return -1; }' >probe.c
+	${CC:-cc} -shared -fPIC -o probe.so probe.c 2>/dev/null || skip "no compiler"
+	ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0 \
+		want 1 env LD_PRELOAD="$PWD/probe.so" mpool wipe -y p/staging.mp
+	has err 'staging.mp: cannot be examined'
+}
+
 wipe_refuses_an_open_pool() {
 	[ -e "$lib" ] || skip "no shared library was built"
 	pool
@@ -256,10 +286,13 @@ run scan_groups_members
 run scan_takes_a_pool_whose_add_was_cut
 run scan_trusts
 run trust_that_fails_is_none
+run trust_is_durable_whatever_signals_come
 run scan_recovers_a_lost_first_block
 run scan_recovers_a_damaged_first_superblock
 run scan_recovers_a_device_that_grew
 run wipe_takes_our_signature_only
+run a_signal_ends_no_wipe
+run wipe_tells_no_signature_from_one_that_cannot_be_read
 run wipe_refuses_an_open_pool
 run verbs_of_the_module_say_what_to_do
 run doctor_names_states_and_cures

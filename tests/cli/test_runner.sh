@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 #
-# tests/run.sh itself: who interrupts it leaves nothing running.
+# tests/run.sh and the Makefile themselves: what is interrupted leaves nothing running, and what
+# is built has the sources that are there.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
@@ -33,5 +34,31 @@ an_interrupted_run_leaves_no_program() {
 	fail "the program goes on"
 }
 
+# members: what make built of the two sources, however old they are
+members() {
+	local lib=out/obj/utils/common.a
+	env -u MAKEFLAGS -u MAKELEVEL make -f "$TOP/Makefile" SAN= ABLATE= DEBUG= COV= B=out \
+		$lib >"$S/out" 2>&1 || fail "make failed"
+	ar t $lib | xargs
+}
+
+what_is_built_has_the_sources_that_are_there() {
+	mkdir -p utils/common kmod/core
+	cp "$TOP/kmod/version.h" kmod
+	cp "$TOP/kmod/core/Makefile.objs" kmod/core
+	echo 'int f(void); int f(void) { return 1; }' >utils/common/old.c
+	echo 'int g(void); int g(void) { return 2; }' >utils/common/stays.c
+	touch -d '2 days ago' utils/common/*.c
+	same first "$(members)" 'old.o stays.o'
+	mv utils/common/old.c utils/common/new.c
+	same renamed "$(members)" 'new.o stays.o'
+	rm utils/common/new.c
+	same removed "$(members)" stays.o
+	rm out/obj/utils/common/stays.o
+	members >/dev/null
+	[ -e out/obj/utils/common/stays.o ] || fail "an object that was missing was not made"
+}
+
+run what_is_built_has_the_sources_that_are_there
 run an_interrupted_run_leaves_no_program
 finish

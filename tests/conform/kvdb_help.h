@@ -354,4 +354,55 @@ static inline void kh_model_end(struct kh_model *m)
 	th_clean();
 }
 
+/* The module counts what it writes. */
+static inline uint32_t kh_counted(void)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	struct mpool_dev_info di;
+	struct mpool *mp;
+	unsigned slot;
+	uint32_t n = 0;
+
+	o.flags = MPOOL_OPEN_RDONLY;
+	T_EQ(mpool_open(th_pool, &o, &mp), 0);
+	for (slot = 0; !mpool_dev_info(mp, slot, &di); slot++)
+		n += (uint32_t)(di.writes + di.write_bytes + di.discard_bytes);
+	T_EQ(mpool_close(mp), 0);
+	T_OK(slot > 0);
+	return n;
+}
+
+/* Changes when the pool is written to. */
+static inline uint32_t kh_written(void)
+{
+	static uint8_t buf[1 << 20];
+	char path[600];
+	uint32_t crc = 0;
+	size_t n;
+	FILE *f;
+
+	if (th_is_kmod())
+		return kh_counted();
+	f = fopen(th_member(path), "re");
+	T_OK(f != NULL);
+	while ((n = fread(buf, 1, sizeof(buf), f)) > 0)
+		crc = mpool_crc32c(crc, buf, n);
+	fclose(f);
+	return crc;
+}
+
+/* What an idle pool of the module gives back, within two seconds, is no reader's doing. */
+static inline uint32_t kh_at_rest(void)
+{
+	const struct timespec longer = { .tv_sec = 3 };
+	uint32_t crc = kh_written(), was = !crc;
+
+	while (th_is_kmod() && crc != was) {
+		nanosleep(&longer, NULL);
+		was = crc;
+		crc = kh_written();
+	}
+	return crc;
+}
+
 #endif

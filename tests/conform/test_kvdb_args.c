@@ -115,6 +115,7 @@ static int put_it(void *arg, const void *old, size_t olen, const void **val, siz
 static void of_data(void)
 {
 	struct kvdb_get get = { .key = "k", .klen = 1 };
+	struct kvdb_probe probe = { 0 };
 	struct kvdb_kvs *kvs;
 	int answer = 3;
 	size_t len;
@@ -132,6 +133,15 @@ static void of_data(void)
 	BAD("keys at", kvdb_get_multi(kvs, 0, NULL, 1));
 	T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
 	BAD("at NULL", kvdb_get(kvs, "k", 1, NULL, 8, &len));
+	BAD("at NULL", kvdb_prefix_probe(kvs, NULL, 1, &probe));
+	probe.key_size = 1;
+	BAD("at NULL", kvdb_prefix_probe(kvs, "k", 1, &probe));
+	probe = (struct kvdb_probe){ .val_size = 1 };
+	BAD("at NULL", kvdb_prefix_probe(kvs, "k", 1, &probe));
+	probe.val_size = 0;
+	REFUSED(-ENAMETOOLONG, "prefix", kvdb_prefix_probe(kvs, key, KVDB_KEY_MAX + 1, &probe));
+	T_EQ(probe.found, KVDB_FOUND_NONE);
+	T_EQ(probe.klen, 0);
 	end();
 }
 
@@ -150,7 +160,7 @@ static void of_cursors(void)
 	o.pad = 1;
 	BAD("cursor options", kvdb_cursor_open_opts(kvs, &o, &cur));
 	o = good;
-	o.flags = ~(KVDB_REVERSE | KVDB_KEYS_ONLY);
+	o.flags = ~(KVDB_REVERSE | KVDB_KEYS_ONLY | KVDB_TO_INCLUSIVE);
 	BAD("cursor flags", kvdb_cursor_open_opts(kvs, &o, &cur));
 	o = good;
 	o.plen = 1;
@@ -174,8 +184,20 @@ static void of_cursors(void)
 	o.tlen = KVDB_KEY_MAX + 1;
 	REFUSED(-ENAMETOOLONG, "bound", kvdb_cursor_open_opts(kvs, &o, &cur));
 	T_EQ(kvdb_cursor_open_opts(kvs, &good, &cur), 0);
-	BAD("a key of", kvdb_cursor_seek(cur, key, KVDB_KEY_MAX + 1));
-	BAD("a key of", kvdb_cursor_seek(cur, NULL, 1));
+	REFUSED(-ENAMETOOLONG, "longest", kvdb_cursor_seek(cur, key, KVDB_KEY_MAX + 1));
+	REFUSED(-ENAMETOOLONG, "longest", kvdb_cursor_seek_after(cur, key, KVDB_KEY_MAX + 1));
+	BAD("at NULL", kvdb_cursor_seek(cur, NULL, 1));
+	/* what is refused changes nothing: it stands where it stood, with its bounds */
+	T_EQ(kh_put_str(kvs, "a", "v"), 0);
+	T_EQ(kvdb_cursor_renew(cur, NULL), 0);
+	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), 0);
+	BAD("cursor options", kvdb_cursor_renew(cur, (o.size--, &o)));
+	o = good;
+	o.to = key;
+	o.tlen = KVDB_KEY_MAX + 1;
+	REFUSED(-ENAMETOOLONG, "bound", kvdb_cursor_renew(cur, &o));
+	T_EQ(kvdb_cursor_prev(cur, NULL, NULL, NULL, NULL), -ENOENT);
+	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), 0);
 	kvdb_cursor_close(cur);
 	end();
 }

@@ -385,6 +385,19 @@ static void spoil(uint64_t manifest, int at)
 	T_EQ(mpool_close(mp), 0);
 }
 
+/* How many things are stuck, and that the checkpoint is named if one is. */
+static uint64_t stuck(void)
+{
+	struct kvdb_stats st;
+	struct kvdb_info in;
+
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	T_EQ(kvdb_info(kh_db, &in), 0);
+	T_EQ(st.stuck, in.stuck);
+	T_EQ(strstr(in.stuck_text, "checkpoint bad") != NULL, st.stuck != 0);
+	return st.stuck;
+}
+
 static void damaged_at(int at)
 {
 	struct kvdb_checkpoint_info in;
@@ -406,6 +419,7 @@ static void damaged_at(int at)
 	kh_model_check(&model, kh_kvs("s"));
 	T_EQ(kvdb_checkpoint_list(kh_db, &in, 1), 1);
 	T_EQ(in.is_damaged, 1);
+	T_EQ(stuck(), 1);
 	/* nobody knows what it holds: nothing goes until it is dropped */
 	used = pool_used();
 	T_EQ(kvdb_kvs_drop(kh_db, "s"), 0);
@@ -415,7 +429,9 @@ static void damaged_at(int at)
 	kh_open();
 	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
 	T_OK(pool_used() + 4 * MIB >= used);
+	T_EQ(stuck(), 1);
 	T_EQ(kvdb_checkpoint_drop(kh_db, "bad"), 0);
+	T_EQ(stuck(), 0);
 	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
 	T_OK(pool_used() + 8 * MIB < used);
 	kh_close();

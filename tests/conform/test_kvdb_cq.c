@@ -331,6 +331,15 @@ static void hundreds_are_waited_for_with_one_call(void)
 	free(op);
 }
 
+static long ms_between(struct timespec a, struct timespec b)
+{
+	return (b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000;
+}
+
+/* Other programs may make one attempt slow, not each of several: every one reads other keys. */
+#define TURNS	5u
+
+/* one after the other: 64 keys, a key page and a value each, 1.2 seconds; of values alone 0.64 */
 static void reads_of_one_queue_overlap(void)
 {
 	static struct shot s[64];
@@ -338,23 +347,23 @@ static void reads_of_one_queue_overlap(void)
 	struct timespec a, b;
 	struct kvdb_cqe e[64];
 	struct kvdb_op op[64];
-	long ms;
-	int n = 0;
+	long ms = 600;
 
 	T_OK(kvs != NULL);
 	T_EQ(kvdb_cq_open(kh_db, 64, 0, &cq), 0);
-	for (unsigned i = 0; i < 64; i++)
-		op[i] = get_op(kvs, &s[i], i * 60, i);
-	clock_gettime(CLOCK_MONOTONIC, &a);
-	T_EQ(kvdb_cq_submit(cq, op, 64), 64);
-	while (n < 64)
-		n += kvdb_cq_reap(cq, e, 64, 1, -1);
-	clock_gettime(CLOCK_MONOTONIC, &b);
-	ms = (b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000;
-	for (unsigned i = 0; i < 64; i++)
-		T_OK(val_is(s[i].val, VAL, i * 60));
-	/* one after the other: 64 keys, a key page and a value each, 1.2 seconds */
-	printf("# 64 gets, %ld ms\n", ms);
+	for (unsigned turn = 0; turn < TURNS && ms >= 600; turn++) {
+		for (unsigned i = 0; i < 64; i++)
+			op[i] = get_op(kvs, &s[i], i * 60 + turn * 11, i);
+		clock_gettime(CLOCK_MONOTONIC, &a);
+		T_EQ(kvdb_cq_submit(cq, op, 64), 64);
+		for (int n = 0; n < 64;)
+			n += kvdb_cq_reap(cq, e, 64, 1, -1);
+		clock_gettime(CLOCK_MONOTONIC, &b);
+		ms = ms_between(a, b);
+		for (unsigned i = 0; i < 64; i++)
+			T_OK(val_is(s[i].val, VAL, i * 60 + turn * 11));
+		printf("# 64 gets, %ld ms\n", ms);
+	}
 	T_OK(ms < 600);
 	kvdb_cq_close(cq);
 	kh_close();
@@ -597,18 +606,19 @@ static long ms_of(struct kvdb_op op, struct kvdb_cqe *e)
 	clock_gettime(CLOCK_MONOTONIC, &a);
 	*e = one(op);
 	clock_gettime(CLOCK_MONOTONIC, &b);
-	return (b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000;
+	return ms_between(a, b);
 }
 
 static struct kvdb_get many[200];
 static struct shot many_shot[200];
 
-static struct kvdb_op mget_op(struct kvdb_kvs *kvs, uint32_t flags)
+/* the keys FIRST, FIRST + 20 and so on */
+static struct kvdb_op mget_op(struct kvdb_kvs *kvs, unsigned first, uint32_t flags)
 {
 	for (unsigned i = 0; i < 200; i++)
 		many[i] = (struct kvdb_get){ .key = many_shot[i].key, .buf = many_shot[i].val,
 					     .size = VAL,
-					     .klen = num_key(many_shot[i].key, i * 20) };
+					     .klen = num_key(many_shot[i].key, first + i * 20) };
 	return (struct kvdb_op){ .type = KVDB_OP_MGET, .flags = flags, .kvs = kvs, .get = many,
 				 .size = 200 };
 }
@@ -619,26 +629,31 @@ static void reads_of_one_operation_overlap(void)
 	struct kvdb_kvs *kvs = cold_store(KEYS, "capacity:lat=10ms");
 	struct kvdb_cursor_opts o = KVDB_CURSOR_OPTS_INIT;
 	struct kvdb_cqe e;
-	long ms;
+	long ms = 600;
 
 	T_OK(kvs != NULL);
 	T_EQ(kvdb_cq_open(kh_db, 256, 0, &cq), 0);
-	ms = ms_of(mget_op(kvs, 0), &e);
-	printf("# 200 keys at once, %ld ms\n", ms);
-	T_OK(ms < 600);
-	T_EQ(e.err, 0);
-	for (unsigned i = 0; i < 200; i++) {
-		T_EQ(many[i].err, 0);
-		T_OK(val_is(many_shot[i].val, many[i].vlen, i * 20));
+	for (unsigned turn = 0; turn < TURNS && ms >= 600; turn++) {
+		ms = ms_of(mget_op(kvs, turn, 0), &e);
+		printf("# 200 keys at once, %ld ms\n", ms);
+		T_EQ(e.err, 0);
+		for (unsigned i = 0; i < 200; i++) {
+			T_EQ(many[i].err, 0);
+			T_OK(val_is(many_shot[i].val, many[i].vlen, turn + i * 20));
+		}
 	}
-	o.limit = 200;
-	o.from = "8";
-	o.flen = 1;
-	ms = ms_of(scan_op(kvs, &o, sizeof(pairs_out)), &e);
-	printf("# 200 pairs, %ld ms\n", ms);
 	T_OK(ms < 600);
-	T_EQ(e.err, 0);
-	T_EQ(e.vlen, 200);
+	o.limit = 200;
+	o.flen = 1;
+	ms = 600;
+	for (unsigned turn = 0; turn < TURNS && ms >= 600; turn++) {
+		o.from = &"87654"[turn];
+		ms = ms_of(scan_op(kvs, &o, sizeof(pairs_out)), &e);
+		printf("# 200 pairs, %ld ms\n", ms);
+		T_EQ(e.err, 0);
+		T_EQ(e.vlen, 200);
+	}
+	T_OK(ms < 600);
 	kvdb_cq_close(cq);
 	kh_close();
 }
@@ -653,7 +668,7 @@ static void one_moment_is_shown_however_long_it_takes(void)
 
 	T_OK(kvs != NULL);
 	T_EQ(kvdb_cq_open(kh_db, 1, 0, &cq), 0);
-	op[0] = mget_op(kvs, KVDB_OP_SNAPSHOT);
+	op[0] = mget_op(kvs, 0, KVDB_OP_SNAPSHOT);
 	op[1] = scan_op(kvs, NULL, sizeof(pairs_out));
 	T_EQ(kvdb_cq_submit(cq, op, 2), 2);
 	T_EQ(kvdb_cq_reap(cq, e, 2, 0, 0), 0);
@@ -686,7 +701,7 @@ static void close_ends_scans_in_flight(void)
 	T_EQ(kvdb_cq_open(kh_db, 2, 0, &cq), 0);
 	for (unsigned i = 0; i < 8; i++)
 		op[i] = i % 2 ? scan_op(kvs, NULL, sizeof(pairs_out)) :
-				mget_op(kvs, KVDB_OP_SNAPSHOT);
+				mget_op(kvs, 0, KVDB_OP_SNAPSHOT);
 	T_EQ(kvdb_cq_submit(cq, op, 8), 8);
 	T_EQ(kvdb_kvs_drop(kh_db, "s"), -EBUSY);
 	kvdb_cq_close(cq);
@@ -724,7 +739,7 @@ static void device_error_of_a_scan_comes_behind_good_pairs(void)
 				T_STREQ(e.error->id, "MP0946");
 			T_EQ(one(scan_op(kvs, NULL, sizeof(pairs_out))).err, -ENOBUFS);
 		} else {
-			T_EQ(one(mget_op(kvs, 0)).err, 0);
+			T_EQ(one(mget_op(kvs, 0, 0)).err, 0);
 			for (unsigned i = 0; i < 200; i++) {
 				T_OK(many[i].err == -EIO ||
 				     val_is(many_shot[i].val, many[i].vlen, i * 20));

@@ -19,15 +19,36 @@ struct view {
 	struct kh_val *val;	/* of the model when the cursor was opened */
 	uint8_t prefix[KVDB_KEY_MAX];
 	size_t plen;
+	uint8_t from[KVDB_KEY_MAX], to[KVDB_KEY_MAX];
+	size_t flen, tlen;
 	unsigned flags;
 	int pos;		/* index of the next key in its direction; may be -1 or n */
+	int came;		/* the same before the step that found no more */
 };
 
 static int shows(const struct view *v, int i)
 {
 	const struct kh_key *k = &model.key[i];
 
-	return v->val[i].is_live && k->klen >= v->plen && !memcmp(k->key, v->prefix, v->plen);
+	int behind = v->tlen ? kh_cmp(k->key, k->klen, v->to, v->tlen) : -1;
+
+	return v->val[i].is_live && k->klen >= v->plen && !memcmp(k->key, v->prefix, v->plen) &&
+	       (!v->flen || kh_cmp(k->key, k->klen, v->from, v->flen) >= 0) &&
+	       (behind < 0 || (!behind && v->flags & KVDB_TO_INCLUSIVE));
+}
+
+/* A bound at a key of the model or beside one; 0: none. */
+static size_t random_bound(uint8_t *out)
+{
+	const struct kh_key *k = &model.key[t_rand(&kh_rnd) % model.n];
+	uint64_t x = t_rand(&kh_rnd);
+
+	if (x % 3 == 0)
+		return 0;
+	memcpy(out, k->key, k->klen);
+	if (x % 3 == 1)
+		out[k->klen - 1] = (uint8_t)(out[k->klen - 1] + (x >> 8) % 3);
+	return k->klen;
 }
 
 static void view_open(struct view *v, struct kvdb_kvs *kvs)
@@ -47,10 +68,41 @@ static void view_open(struct view *v, struct kvdb_kvs *kvs)
 		v->plen = 3;
 		memcpy(v->prefix, "use", 3);
 	}
+	v->flen = v->tlen = 0;
 	v->val = malloc(model.n * sizeof(*v->val));
 	memcpy(v->val, model.val, model.n * sizeof(*v->val));
-	v->pos = v->flags & KVDB_REVERSE ? (int)model.n - 1 : 0;
+	v->pos = v->came = v->flags & KVDB_REVERSE ? (int)model.n - 1 : 0;
 	T_EQ(kvdb_cursor_open(kvs, v->flags, v->plen ? v->prefix : NULL, v->plen, &v->cur), 0);
+}
+
+/* A new snapshot, at the same place or of other keys. */
+static void view_renew(struct view *v)
+{
+	struct kvdb_cursor_opts o = KVDB_CURSOR_OPTS_INIT;
+	uint64_t x = t_rand(&kh_rnd);
+
+	memcpy(v->val, model.val, model.n * sizeof(*v->val));
+	if (x & 1) {
+		if (v->pos < 0 || v->pos >= (int)model.n)
+			v->pos = v->came;
+		T_EQ(kvdb_cursor_renew(v->cur, NULL), 0);
+		return;
+	}
+	v->flags = (unsigned)(x >> 1) & (KVDB_REVERSE | KVDB_KEYS_ONLY | KVDB_TO_INCLUSIVE);
+	v->flen = random_bound(v->from);
+	v->tlen = random_bound(v->to);
+	v->plen = (x >> 8) % 4;
+	if (v->plen)
+		memcpy(v->prefix, "use", v->plen);
+	v->pos = v->came = v->flags & KVDB_REVERSE ? (int)model.n - 1 : 0;
+	o.flags = v->flags;
+	o.prefix = v->prefix;
+	o.plen = v->plen;
+	o.from = v->from;
+	o.flen = v->flen;
+	o.to = v->to;
+	o.tlen = v->tlen;
+	T_EQ(kvdb_cursor_renew(v->cur, &o), 0);
 }
 
 static void view_close(struct view *v)
@@ -80,6 +132,7 @@ static int view_next(struct view *v)
 	if (!(v->flags & KVDB_KEYS_ONLY))
 		T_MEMEQ(val, kh_value(v->val[v->pos].seed, vlen), vlen);
 	v->pos += step;
+	v->came = v->pos;
 	return 1;
 }
 
@@ -109,7 +162,7 @@ static void view_seek(struct view *v)
 		else
 			hi = mid;
 	}
-	v->pos = v->flags & KVDB_REVERSE ? (int)lo - 1 : (int)lo;
+	v->pos = v->came = v->flags & KVDB_REVERSE ? (int)lo - 1 : (int)lo;
 }
 
 static void view_walk(struct view *v, unsigned seeks)
@@ -158,6 +211,133 @@ static void random_walks_follow_the_model(void)
 			view_close(&v);
 		}
 	}
+	kh_model_end(&model);
+}
+
+static void renewed_cursors_follow_the_model(void)
+{
+	struct view v[3];
+	struct kvdb_kvs *kvs;
+	unsigned i, j, n;
+
+	kh_model_begin(&model, POOL, 300);
+	kvs = kh_kvs("s");
+	for (j = 0; j < 3; j++)
+		view_open(&v[j], kvs);
+	for (i = 0; i < 60; i++) {
+		kh_model_steps(&model, kvs, 40);
+		if (i % 7 == 3)
+			T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+		for (j = 0; j < 3; j++) {
+			for (n = (unsigned)(t_rand(&kh_rnd) % 30); n && view_next(&v[j]); n--)
+				;
+			view_renew(&v[j]);
+			for (n = (unsigned)(t_rand(&kh_rnd) % 30); n && view_next(&v[j]); n--)
+				;
+			if (t_rand(&kh_rnd) % 4 == 0)
+				view_walk(&v[j], 2);
+		}
+	}
+	for (j = 0; j < 3; j++)
+		view_close(&v[j]);
+	kh_model_end(&model);
+}
+
+/* Shows exactly these keys of one byte. */
+static void shows_keys(struct kvdb_cursor *cur, const char *want)
+{
+	const void *key;
+	size_t klen;
+
+	for (; *want; want++) {
+		T_EQ(kvdb_cursor_next(cur, &key, &klen, NULL, NULL), 0);
+		T_EQ(klen, 1);
+		T_MEMEQ(key, want, 1);
+	}
+	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), -ENOENT);
+}
+
+/* Who has read a queue to its end goes on with what comes. */
+static void a_renewed_cursor_goes_on_behind_what_it_showed(void)
+{
+	struct kvdb_cursor *up, *down;
+	struct kvdb_kvs *kvs;
+
+	kh_fresh(POOL, 0);
+	kvs = kh_kvs("s");
+	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &up), 0);
+	T_EQ(kvdb_cursor_open(kvs, KVDB_REVERSE, NULL, 0, &down), 0);
+	shows_keys(up, "");
+	shows_keys(down, "");
+	T_EQ(kh_put_str(kvs, "m", "1"), 0);
+	shows_keys(up, "");
+	T_EQ(kvdb_cursor_renew(up, NULL), 0);
+	T_EQ(kvdb_cursor_renew(down, NULL), 0);
+	shows_keys(up, "m");
+	shows_keys(down, "m");
+	/* it is the place that counts, not whether its key is there still */
+	T_EQ(kvdb_del(kvs, "m", 1), 0);
+	T_EQ(kh_put_str(kvs, "l", "1"), 0);
+	T_EQ(kh_put_str(kvs, "n", "1"), 0);
+	T_EQ(kvdb_cursor_renew(up, NULL), 0);
+	T_EQ(kvdb_cursor_renew(down, NULL), 0);
+	shows_keys(up, "n");
+	shows_keys(down, "l");
+	T_EQ(kvdb_cursor_prev(up, NULL, NULL, NULL, NULL), 0);
+	kvdb_cursor_close(up);
+	kvdb_cursor_close(down);
+	kh_model_end(&model);
+}
+
+static void an_inclusive_bound_shows_its_key(void)
+{
+	struct kvdb_cursor_opts o = KVDB_CURSOR_OPTS_INIT;
+	static uint8_t longest[KVDB_KEY_MAX], last[KVDB_KEY_MAX];
+	struct kvdb_cursor *cur;
+	struct kvdb_kvs *kvs;
+	unsigned i;
+
+	kh_fresh(POOL, 0);
+	kvs = kh_kvs("s");
+	memset(longest, 'q', sizeof(longest));
+	memset(last, 0xff, sizeof(last));
+	T_EQ(kvdb_put(kvs, longest, sizeof(longest), "v", 1), 0);
+	T_EQ(kvdb_put(kvs, last, sizeof(last), "v", 1), 0);
+	for (i = 'a'; i <= 'e'; i++)
+		T_EQ(kvdb_put(kvs, &(char){ (char)i }, 1, "v", 1), 0);
+	T_EQ(kvdb_put(kvs, "c\0", 2, "v", 1), 0);
+	o.flags = KVDB_TO_INCLUSIVE;
+	o.from = "b";
+	o.flen = 1;
+	o.to = "c";
+	o.tlen = 1;
+	T_EQ(kvdb_cursor_open_opts(kvs, &o, &cur), 0);
+	shows_keys(cur, "bc");
+	o.flags |= KVDB_REVERSE;
+	T_EQ(kvdb_cursor_renew(cur, &o), 0);
+	shows_keys(cur, "cb");
+	/* of a prefix and a bound the nearer one counts */
+	o.flen = 0;
+	o.flags = KVDB_TO_INCLUSIVE;
+	o.prefix = "c";
+	o.plen = 1;
+	T_EQ(kvdb_cursor_renew(cur, &o), 0);
+	shows_keys(cur, "c");
+	o.plen = 0;
+	o.from = "f";
+	o.flen = 1;
+	o.to = longest;
+	o.tlen = sizeof(longest);
+	T_EQ(kvdb_cursor_renew(cur, &o), 0);
+	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), 0);
+	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), -ENOENT);
+	o.to = last;
+	o.flags = KVDB_TO_INCLUSIVE | KVDB_REVERSE;
+	T_EQ(kvdb_cursor_renew(cur, &o), 0);
+	for (i = 0; i < 2; i++)
+		T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), 0);
+	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), -ENOENT);
+	kvdb_cursor_close(cur);
 	kh_model_end(&model);
 }
 
@@ -337,6 +517,9 @@ static void a_view_is_one_moment(void)
 int main(void)
 {
 	KH_RUN_MODES(random_walks_follow_the_model);
+	KH_RUN_MODES(renewed_cursors_follow_the_model);
+	T_RUN(a_renewed_cursor_goes_on_behind_what_it_showed);
+	T_RUN(an_inclusive_bound_shows_its_key);
 	KH_RUN_MODES(snapshots_stay);
 	KH_RUN_MODES(an_empty_store_has_nothing);
 	KH_RUN_MODES(cursors_work_after_reopening);

@@ -359,6 +359,62 @@ static void images_are_let_go_of_before_there_are_many(void)
 	kh_close();
 }
 
+#define SMALL	200000u		/* more than is copied while an epoch lasts, many in a segment */
+
+static void put_sized(struct kvdb_kvs *kvs, unsigned i, uint32_t size)
+{
+	char key[16];
+
+	T_EQ(kh_put(kvs, key, key_of(i, key), i, size), 0);
+}
+
+/* L7: a segment each would be a commit of the pool's metadata each. */
+static void small_ones_share_segments(void)
+{
+	struct kvdb_stats st;
+	struct kvdb_kvs *kvs;
+	uint64_t before;
+	char key[16];
+
+	kh_mode = &kh_modes[3];
+	kh_fresh(POOL, 0);
+	kvs = kh_kvs("s");
+	put_sized(kvs, 0, SMALL);
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	before = st.segments;
+	for (unsigned i = 1; i < 64; i++)
+		put_sized(kvs, i, SMALL + i);
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	T_OK(st.segments - before <= 64 / 4);
+	T_EQ(kvdb_sync(kh_db), 0);
+	for (unsigned gen = 0; gen < 2; gen++) {
+		for (unsigned i = 0; i < 64; i++)
+			T_OK(kh_holds(kvs, key, key_of(i, key), i, SMALL + i));
+		kh_close();
+		kh_mode = &kh_modes[0];
+		T_EQ(kh_damage(MPOOL_VERIFY_DATA), 0);
+		kh_open();
+		kvs = kh_kvs("s");
+	}
+	kh_close();
+}
+
+/* L5: the image of a shared segment that is not full leaves no room for the largest. */
+static void the_largest_has_its_turn_beside_small_ones(void)
+{
+	struct kvdb_kvs *kvs;
+	char key[16];
+
+	kh_mode = &kh_modes[0];
+	kh_fresh(POOL, 0);
+	kvs = kh_kvs("s");
+	for (unsigned i = 0; i < 4; i++)
+		put_sized(kvs, i, i % 2 ? KVDB_VALUE_MAX : SMALL);
+	for (unsigned i = 0; i < 4; i++)
+		T_OK(kh_holds(kvs, key, key_of(i, key), i, i % 2 ? KVDB_VALUE_MAX : SMALL));
+	kh_close();
+}
+
 static struct kvdb_kvs *shared;
 
 static void *put_many(void *arg)
@@ -427,6 +483,8 @@ int main(void)
 	T_RUN(a_bulk_load_brings_them);
 	T_RUN(they_move_and_are_packed);
 	T_RUN(images_are_let_go_of_before_there_are_many);
+	T_RUN(small_ones_share_segments);
+	T_RUN(the_largest_has_its_turn_beside_small_ones);
 	T_RUN(writers_share_little_memory);
 	T_RUN(a_pool_that_is_too_small_says_so);
 	return t_done();

@@ -88,6 +88,14 @@ static int put_ttl(struct kvdb_kvs *k, const char *key, const char *val, uint64_
 	return kvdb_put_ttl(k, key, strlen(key), val, strlen(val), ttl_s);
 }
 
+static unsigned found(struct kvdb_kvs *k, const char *prefix)
+{
+	struct kvdb_probe p = { 0 };
+
+	T_EQ(kvdb_prefix_probe(k, prefix, strlen(prefix), &p), 0);
+	return p.found;
+}
+
 static void a_value_is_gone_after_its_time(void)
 {
 	static char big[3000];
@@ -115,7 +123,11 @@ static void a_value_is_gone_after_its_time(void)
 		T_OK(kh_holds_str(k, "small", "1"));
 		T_OK(kh_holds_str(k, "large", big));
 		T_EQ(kh_count(k, 0), 4);
+		T_EQ(found(k, "s"), KVDB_FOUND_ONE);
+		T_EQ(found(k, "l"), KVDB_FOUND_SEVERAL);
 		pass(1 * SEC);
+		T_EQ(found(k, "s"), KVDB_FOUND_NONE);
+		T_EQ(found(k, "l"), KVDB_FOUND_ONE);
 		T_OK(kh_absent(k, "small", 5));
 		T_OK(kh_absent(k, "large", 5));
 		T_OK(kh_holds_str(k, "long", "2"));
@@ -235,7 +247,7 @@ static void time_does_not_go_back(void)
 	T_EQ(kh_put_str(k, "3", "v"), 0);
 	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
 	pass(99 * SEC);
-	/* setting the clock does nothing to a database that is open */
+	/* a clock that is set far ahead does nothing to a database that is open */
 	wall += 1000 * HOUR;
 	T_OK(kh_holds_str(k, "k", "v"));
 	pass(SEC);
@@ -252,6 +264,48 @@ static void time_does_not_go_back(void)
 	T_OK(kh_holds_str(k, "k", "w"));
 	pass(SEC);
 	T_OK(kh_absent(k, "k", 1));
+	end();
+}
+
+/* A machine that was paused for days: of its clocks the wall clock alone tells. */
+static void time_asleep_counts(void)
+{
+	struct kvdb_cursor *cur;
+	struct kvdb_txn *txn;
+	struct kvdb_kvs *k;
+	char got[4];
+	size_t len;
+
+	fresh();
+	k = store("s", 0);
+	T_EQ(put_ttl(k, "hour", "v", 3600), 0);
+	T_EQ(put_ttl(k, "week", "v", 7 * 24 * 3600), 0);
+	T_EQ(kvdb_txn_begin(kh_db, KVDB_TXN_RDONLY, &txn), 0);
+	T_EQ(kvdb_cursor_open(k, 0, "hour", 4, &cur), 0);
+	wall += 72 * HOUR;
+	T_OK(kh_absent(k, "hour", 4));
+	T_OK(kh_holds_str(k, "week", "v"));
+	/* no view changes under its reader */
+	T_EQ(kvdb_txn_get(txn, k, "hour", 4, got, sizeof(got), &len), 0);
+	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), 0);
+	kvdb_cursor_close(cur);
+	T_EQ(kvdb_txn_commit(txn, 0, NULL), 0);
+	/* it does not go back, and goes on from there */
+	wall -= 71 * HOUR;
+	T_OK(kh_absent(k, "hour", 4));
+	T_EQ(put_ttl(k, "later", "v", 2 * 3600), 0);
+	mono += HOUR;
+	T_OK(kh_holds_str(k, "later", "v"));
+	mono += HOUR;
+	T_OK(kh_absent(k, "later", 5));
+	wall += 71 * HOUR;
+	kh_close();
+	T_EQ(reopen(0), 0);
+	T_OK(kh_holds_str(kh_kvs("s"), "week", "v"));
+	wall += 12 * HOUR;
+	T_OK(kh_holds_str(kh_kvs("s"), "week", "v"));
+	wall += 7 * 24 * HOUR - HOUR;
+	T_OK(kh_absent(kh_kvs("s"), "week", 4));
 	end();
 }
 
@@ -703,6 +757,7 @@ int main(void)
 	T_RUN(a_cursor_sees_what_its_birth_saw);
 	T_RUN(the_time_of_a_store_counts_for_what_is_put_later);
 	T_RUN(time_does_not_go_back);
+	T_RUN(time_asleep_counts);
 	T_RUN(a_clock_that_jumped_ahead_must_be_confirmed);
 	T_RUN(without_expiry_a_jump_is_none);
 	T_RUN(expiry_outlives_the_process);

@@ -212,7 +212,7 @@ static void a_store_younger_than_the_view_is_empty_in_it(void)
 	kh_close();
 }
 
-static void cursors_show_own_writes_as_of_their_first_step_or_seek(void)
+static void cursors_show_own_writes_up_to_each_step(void)
 {
 	struct kvdb_cursor *c;
 	struct kvdb_txn *t;
@@ -237,7 +237,7 @@ static void cursors_show_own_writes_as_of_their_first_step_or_seek(void)
 	T_EQ(kvdb_cursor_next(c, &k, &kl, &v, &vl), 0);
 	T_EQ(tput(t, ka, "c", "late"), 0);
 	T_EQ(tput(t, ka, "f", "x"), 0);
-	T_STREQ(walk(c), "b=1 f=over g=BBBBBBBB");
+	T_STREQ(walk(c), "b=1 c=late f=x g=BBBBBBBB");
 	T_EQ(kvdb_cursor_seek(c, "b", 1), 0);
 	T_STREQ(walk(c), "b=1 c=late f=x g=BBBBBBBB");
 	T_EQ(kvdb_cursor_seek(c, "c", 1), 0);
@@ -253,6 +253,162 @@ static void cursors_show_own_writes_as_of_their_first_step_or_seek(void)
 	T_STREQ(walk(c), "f=x fa=2");
 	kvdb_cursor_close(c);
 	kvdb_txn_abort(t);
+	kh_close();
+}
+
+/* Where it stands, in front of it and behind it, as in both directions. */
+static void a_step_shows_what_was_written_before_it(void)
+{
+	struct kvdb_cursor *up, *down;
+	struct kvdb_txn *t;
+	const void *k, *v;
+	size_t kl, vl;
+
+	fresh();
+	for (char key[2] = "b"; key[0] <= 'h'; key[0] += 2)
+		plain(ka, key, "1");
+	t = begin(0);
+	T_EQ(kvdb_txn_cursor_open(t, ka, 0, NULL, 0, &up), 0);
+	T_EQ(kvdb_txn_cursor_open(t, ka, KVDB_REVERSE, NULL, 0, &down), 0);
+	T_EQ(kvdb_cursor_next(up, &k, &kl, &v, &vl), 0);	/* b */
+	T_EQ(kvdb_cursor_next(down, &k, &kl, &v, &vl), 0);	/* h */
+	/* behind both, before one; then over, and away */
+	T_EQ(tput(t, ka, "a", "2"), 0);
+	T_EQ(tput(t, ka, "e", "2"), 0);
+	T_EQ(tput(t, ka, "b", "2"), 0);
+	T_EQ(tdel(t, ka, "d"), 0);
+	T_EQ(tput(t, kb, "c", "elsewhere"), 0);
+	T_EQ(kvdb_cursor_next(up, &k, &kl, &v, &vl), 0);
+	T_OK(kl == 1 && *(const char *)k == 'e');
+	T_EQ(tput(t, ka, "f", "3"), 0);
+	T_EQ(tput(t, ka, "f", "4"), 0);
+	T_EQ(kvdb_cursor_next(up, &k, &kl, &v, &vl), 0);
+	T_OK(kl == 1 && *(const char *)k == 'f' && vl == 1 && *(const char *)v == '4');
+	T_EQ(tdel(t, ka, "f"), 0);
+	T_EQ(kvdb_cursor_prev(up, &k, &kl, &v, &vl), 0);
+	T_OK(*(const char *)k == 'e');
+	T_STREQ(walk(up), "h=1");
+	T_STREQ(walk(down), "e=2 b=2 a=2");
+	kvdb_cursor_close(up);
+	kvdb_cursor_close(down);
+	commit(t);
+	kh_close();
+}
+
+/* A walk that changes what it has shown is not begun anew at each step. */
+static void a_walk_that_writes_behind_itself_is_linear(void)
+{
+	enum { N = 8000 };
+	struct kvdb_cursor *c;
+	struct kvdb_txn *t;
+	const void *k, *v;
+	char key[16];
+	unsigned n = 0;
+	size_t kl, vl;
+
+	fresh();
+	for (unsigned i = 0; i < N; i++) {
+		snprintf(key, sizeof(key), "%08u", i);
+		plain(ka, key, "1");
+	}
+	t = begin(0);
+	T_EQ(kvdb_txn_cursor_open(t, ka, 0, NULL, 0, &c), 0);
+	while (!kvdb_cursor_next(c, &k, &kl, &v, &vl)) {
+		T_EQ(kvdb_txn_put(t, ka, k, kl, "2", 1), 0);
+		T_EQ(kvdb_txn_put(t, kb, k, kl, "3", 1), 0);
+		n++;
+	}
+	T_EQ(n, N);
+	kvdb_cursor_close(c);
+	commit(t);
+	kh_close();
+}
+
+static void a_cursor_shows_no_writes_that_were_aborted(void)
+{
+	struct kvdb_cursor *c, *other;
+	struct kvdb_txn *t;
+	const void *k, *v;
+	size_t kl, vl;
+
+	fresh();
+	plain(ka, "a", "1");
+	plain(kb, "x", "1");
+	t = begin(0);
+	T_EQ(tput(t, ka, "b", "2"), 0);
+	T_EQ(tput(t, ka, "c", "2"), 0);
+	T_EQ(kvdb_txn_cursor_open(t, ka, 0, NULL, 0, &c), 0);
+	T_EQ(kvdb_txn_cursor_open(t, kb, 0, NULL, 0, &other), 0);
+	T_EQ(kvdb_cursor_next(c, &k, &kl, &v, &vl), 0);
+	kvdb_txn_abort(t);
+	T_EQ(kvdb_cursor_next(c, &k, &kl, &v, &vl), -ESTALE);
+	T_STREQ(kvdb_error_detail()->id, "MP0929");
+	T_EQ(kvdb_cursor_prev(c, &k, &kl, &v, &vl), -ESTALE);
+	T_EQ(kvdb_cursor_seek(c, "b", 1), -ESTALE);
+	T_EQ(kvdb_cursor_seek_after(c, "b", 1), -ESTALE);
+	kvdb_cursor_close(c);
+	/* of a store that it did not write to it shows the snapshot */
+	plain(kb, "y", "1");
+	T_STREQ(walk(other), "x=1");
+	kvdb_cursor_close(other);
+	kh_close();
+}
+
+static void a_renewed_cursor_keeps_the_snapshot_of_its_transaction(void)
+{
+	struct kvdb_cursor_opts o = KVDB_CURSOR_OPTS_INIT;
+	struct kvdb_cursor *c;
+	struct kvdb_txn *t;
+
+	fresh();
+	plain(ka, "a", "1");
+	plain(ka, "c", "1");
+	t = begin(0);
+	T_EQ(kvdb_txn_cursor_open(t, ka, 0, NULL, 0, &c), 0);
+	T_STREQ(walk(c), "a=1 c=1");
+	plain(ka, "d", "1");
+	T_EQ(tput(t, ka, "b", "2"), 0);
+	T_EQ(tput(t, ka, "e", "2"), 0);
+	T_EQ(kvdb_cursor_renew(c, NULL), 0);
+	T_STREQ(walk(c), "e=2");
+	o.to = "c";
+	o.tlen = 1;
+	T_EQ(kvdb_cursor_renew(c, &o), 0);
+	T_STREQ(walk(c), "a=1 b=2");
+	T_EQ(tput(t, ka, "a", "3"), 0);
+	o.flags = KVDB_TO_INCLUSIVE;
+	T_EQ(kvdb_cursor_renew(c, &o), 0);
+	T_STREQ(walk(c), "a=3 b=2 c=1");
+	T_EQ(kvdb_txn_commit(t, 0, NULL), 0);
+	/* there is no snapshot any more; it shows what it showed */
+	T_EQ(kvdb_cursor_renew(c, NULL), -ESTALE);
+	T_STREQ(kvdb_error_detail()->id, "MP0929");
+	T_EQ(kvdb_cursor_seek(c, "b", 1), 0);
+	T_STREQ(walk(c), "b=2 c=1");
+	kvdb_cursor_close(c);
+	kh_close();
+}
+
+/* A cursor that is closed behind its database would find nothing there. */
+static void a_database_in_use_is_not_closed(void)
+{
+	struct kvdb_cursor *c;
+	struct kvdb_bulk *b;
+	struct kvdb_txn *t;
+
+	fresh();
+	T_EQ(kvdb_cursor_open(ka, 0, NULL, 0, &c), 0);
+	T_EQ(kvdb_close(kh_db), -EBUSY);
+	T_OK(strstr(kvdb_error_detail()->text, "store a has an open cursor"));
+	kvdb_cursor_close(c);
+	t = begin(KVDB_TXN_RDONLY);
+	T_EQ(kvdb_close(kh_db), -EBUSY);
+	T_OK(strstr(kvdb_error_detail()->text, "transactions are open"));
+	kvdb_txn_abort(t);
+	T_EQ(kvdb_bulk_open(ka, 0, &b), 0);
+	T_EQ(kvdb_close(kh_db), -EBUSY);
+	kvdb_bulk_abort(b);
+	plain(ka, "x", "1");
 	kh_close();
 }
 
@@ -501,6 +657,60 @@ static void values_of_all_sizes_come_back_after_a_crash(void)
 	}
 }
 
+static void is_in_state(struct kvdb_txn *t, unsigned state, int err)
+{
+	struct kvdb_txn_info in;
+
+	T_EQ(kvdb_txn_info(t, &in), 0);
+	T_EQ(in.state, state);
+	T_EQ(in.error, err);
+}
+
+static void a_transaction_tells_its_state(void)
+{
+	struct timespec ts = { .tv_nsec = 30000000 };
+	struct kvdb_txn *t, *u, *v;
+	struct kvdb_cursor *c[3];
+	struct kvdb_txn_info in;
+	struct kvdb_stats st;
+
+	fresh();
+	plain(ka, "x", "1");
+	t = begin(0);
+	u = begin(0);
+	v = begin(KVDB_TXN_RDONLY);
+	T_EQ(tput(t, ka, "x", "2"), 0);
+	T_EQ(tput(t, ka, "y", "2"), 0);
+	T_EQ(tput(u, ka, "x", "3"), -ECANCELED);
+	is_in_state(t, KVDB_TXN_ACTIVE, 0);
+	is_in_state(u, KVDB_TXN_CONFLICT, -ECANCELED);
+	is_in_state(v, KVDB_TXN_ACTIVE, 0);
+	nanosleep(&ts, NULL);
+	T_EQ(kvdb_txn_info(v, &in), 0);
+	T_OK(in.is_rdonly && in.age_ms >= 30 && !in.writes && !in.record_bytes);
+	/* what it shows can be made durable, what came later need not be */
+	T_EQ(kvdb_wait_durable(kh_db, in.ticket), 0);
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	T_OK(st.durable_epoch >= in.ticket);
+	T_EQ(kvdb_txn_info(t, &in), 0);
+	T_OK(!in.is_rdonly && in.writes == 2 && in.record_bytes);
+	for (unsigned i = 0; i < 2; i++)
+		T_EQ(kvdb_cursor_open(ka, 0, NULL, 0, &c[i]), 0);
+	T_EQ(kvdb_txn_cursor_open(v, ka, 0, NULL, 0, &c[2]), 0);
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	T_OK(st.txns == 2 && st.snapshots == 1 && st.views == 3 && st.cursors == 3);
+	T_OK(st.txn_oldest_ns >= 30000000 && st.snapshot_oldest_ns >= 30000000);
+	for (unsigned i = 0; i < 3; i++)
+		kvdb_cursor_close(c[i]);
+	commit(t);
+	kvdb_txn_abort(u);
+	kvdb_txn_abort(v);
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	T_OK(!st.txns && !st.snapshots && !st.cursors);
+	T_OK(!st.txn_oldest_ns && !st.snapshot_oldest_ns);
+	kh_close();
+}
+
 /* ---- age ------------------------------------------------------------------------- */
 
 static void a_view_that_is_too_old_says_so(void)
@@ -521,7 +731,9 @@ static void a_view_that_is_too_old_says_so(void)
 	T_EQ(tput(t, ka, "mine", "1"), 0);
 	T_EQ(kvdb_txn_cursor_open(t, ka, 0, NULL, 0, &c), 0);
 	nanosleep(&ts, NULL);
+	is_in_state(t, KVDB_TXN_EXPIRED, -ESTALE);
 	T_EQ(kvdb_txn_get(t, ka, "x", 1, NULL, 0, &len), -ESTALE);
+	is_in_state(t, KVDB_TXN_EXPIRED, -ESTALE);
 	T_STREQ(kvdb_error_detail()->id, "MP0922");
 	T_EQ(tput(t, ka, "y", "1"), -ESTALE);
 	T_EQ(kvdb_cursor_seek(c, "x", 1), -ESTALE);
@@ -532,6 +744,69 @@ static void a_view_that_is_too_old_says_so(void)
 	plain(ka, "mine", "free");
 	T_EQ(kvdb_stats(kh_db, &st), 0);
 	T_EQ(st.txn_stale, 1);
+	kh_close();
+}
+
+/* T11: all that is left to it is its abort, for which nobody waits. */
+static void blocks_nobody(struct kvdb_txn *t, int err)
+{
+	struct kvdb_txn *u = begin(0);
+
+	T_EQ(tput(u, ka, "taken", "u"), 0);
+	commit(u);
+	plain(ka, "put", "free");
+	T_EQ(kvdb_prefix_del(ka, "del", 3), 0);
+	T_EQ(kvdb_range_del(ka, "ran", 3, "rao", 3), 0);
+	T_EQ(kvdb_kvs_drop(kh_db, "b"), 0);
+	T_EQ(tput(t, ka, "taken", "t"), err);
+	T_EQ(kvdb_txn_commit(t, 0, NULL), err);
+	sees(ka, "taken", "u");
+	sees(ka, "put", "free");
+	sees(ka, "del", NULL);
+	/* what others hold it did not take with it */
+	T_EQ(kvdb_kvs_create(kh_db, "b", NULL), 0);
+	kb = kh_kvs("b");
+	u = begin(0);
+	T_EQ(tput(u, kb, "x", "1"), 0);
+	T_EQ(kvdb_kvs_drop(kh_db, "b"), -EBUSY);
+	kvdb_txn_abort(u);
+	T_EQ(kvdb_kvs_drop(kh_db, "b"), 0);
+}
+
+static struct kvdb_txn *claims(void)
+{
+	struct kvdb_txn *t = begin(0);
+
+	T_EQ(tput(t, ka, "taken", "t"), 0);
+	T_EQ(tput(t, ka, "put", "t"), 0);
+	T_EQ(tput(t, ka, "del", "t"), 0);
+	T_EQ(tput(t, ka, "range", "t"), 0);
+	T_EQ(tput(t, kb, "x", "t"), 0);
+	return t;
+}
+
+static void a_transaction_that_cannot_commit_blocks_nobody(void)
+{
+	struct timespec ts = { .tv_nsec = 320000000 };
+	struct kvdb_opts o = kh_opts();
+	struct kvdb_txn *t;
+
+	/* too old */
+	kh_make(192 * MIB, 0);
+	o.view_max_age_ms = 300;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	ka = kh_kvs("a");
+	kb = kh_kvs("b");
+	t = claims();
+	nanosleep(&ts, NULL);
+	blocks_nobody(t, -ESTALE);
+	kh_close();
+	/* second with a key */
+	fresh();
+	t = claims();
+	plain(ka, "first", "other");
+	T_EQ(tput(t, ka, "first", "t"), -ECANCELED);
+	blocks_nobody(t, -ECANCELED);
 	kh_close();
 }
 
@@ -566,6 +841,8 @@ static void old_snapshots_that_pin_too_much_memory_are_given_up(void)
 		rc = kvdb_txn_get(v[r], ka, "x", 1, NULL, 0, &len);
 		if (rc)
 			T_STREQ(kvdb_error_detail()->id, "MP0923");
+		if (rc)
+			is_in_state(v[r], KVDB_TXN_GAVE_MEMORY, -ESTALE);
 		/* the oldest go, the youngest stay */
 		T_EQ(rc, r < gone ? -ESTALE : rc);
 		if (rc == -ESTALE)
@@ -678,7 +955,12 @@ int main(void)
 	KH_RUN_MODES(an_aborted_transaction_leaves_nothing);
 	KH_RUN_MODES(a_view_does_not_change_whoever_writes);
 	T_RUN(a_store_younger_than_the_view_is_empty_in_it);
-	T_RUN(cursors_show_own_writes_as_of_their_first_step_or_seek);
+	T_RUN(cursors_show_own_writes_up_to_each_step);
+	T_RUN(a_database_in_use_is_not_closed);
+	T_RUN(a_step_shows_what_was_written_before_it);
+	T_RUN(a_walk_that_writes_behind_itself_is_linear);
+	T_RUN(a_cursor_shows_no_writes_that_were_aborted);
+	T_RUN(a_renewed_cursor_keeps_the_snapshot_of_its_transaction);
 	T_RUN(the_first_writer_wins);
 	T_RUN(a_newer_version_in_memory_is_a_conflict);
 	T_RUN(a_newer_version_in_a_run_is_a_conflict);
@@ -688,7 +970,9 @@ int main(void)
 	KH_RUN_MODES(a_plain_write_waits_for_the_owner_of_its_key);
 	T_RUN(a_transaction_has_room_for_many_writes_and_says_when_it_is_full);
 	T_RUN(values_of_all_sizes_come_back_after_a_crash);
+	T_RUN(a_transaction_tells_its_state);
 	T_RUN(a_view_that_is_too_old_says_so);
+	T_RUN(a_transaction_that_cannot_commit_blocks_nobody);
 	T_RUN(old_snapshots_that_pin_too_much_memory_are_given_up);
 	KH_RUN_MODES(tickets_are_waited_for_and_told);
 	T_RUN(a_database_open_for_reading_has_snapshots);

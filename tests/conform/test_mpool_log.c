@@ -369,6 +369,11 @@ static void mdc_refuses_logs_that_are_not_its_own(void)
 	plant(mp, oi[0].id, bad, 16);
 	T_EQ(mpool_mdc_open(mp, "m", &mdc), -EUCLEAN);
 	memcpy(bad, good, 16);
+	memset(bad + 8, 0, 8);
+	bad[15] = 0x20; /* it would count on to where no open takes it: for reading only */
+	plant(mp, oi[0].id, bad, 16);
+	T_EQ(mpool_mdc_open(mp, "m", &mdc), -EUCLEAN);
+	T_OK(strstr(mpool_error_detail()->text, "reading only"));
 	memset(bad + 8, 0xff, 8); /* the next generation would not be greater */
 	plant(mp, oi[0].id, bad, 16);
 	T_EQ(mpool_mdc_open(mp, "m", &mdc), -EUCLEAN);

@@ -8,6 +8,7 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -215,6 +216,37 @@ static void create_without_permission_is_eacces(void)
 	T_EQ(chmod(th_dir, 0700), 0);
 }
 
+/* What a user makes is the user's, also by a program that says nothing of owners. */
+static int create_as_user(void)
+{
+	struct mpool_info in;
+	struct mpool *mp;
+
+	if (!geteuid() && (setgid(4712) || setuid(4711)))
+		return 77;
+	if (access(th_dir, W_OK))
+		return 77; /* a folder above is closed to others */
+	if (th_create_at(th_pool, 16 * MIB, 0) || mpool_open(th_pool, NULL, &mp) ||
+	    mpool_info(mp, &in) || mpool_close(mp))
+		return 1;
+	return in.uid == geteuid() && in.gid == getegid() ? 0 : 2;
+}
+
+static void a_pool_is_its_makers(void)
+{
+	int status;
+	pid_t pid;
+
+	th_fresh();
+	T_EQ(chmod(th_dir, 0777), 0);
+	pid = fork();
+	if (!pid)
+		_exit(create_as_user());
+	T_EQ(waitpid(pid, &status, 0), pid);
+	T_OK(WIFEXITED(status));
+	T_OK(WEXITSTATUS(status) == 77 || !WEXITSTATUS(status));
+}
+
 static void create_where_a_file_is_not_a_directory(void)
 {
 	char path[600];
@@ -380,6 +412,8 @@ static void open_missing_and_replaced_members(void)
 	T_OK(strstr(mpool_error_detail()->text, "staging.mp"));
 	T_EQ(symlink(moved, path), 0);
 	T_EQ(mpool_open(th_pool, NULL, &mp), -ELOOP);
+	T_STREQ(mpool_error_detail()->id, "MP0435");
+	T_OK(strstr(mpool_error_detail()->cure, "the file itself"));
 	T_EQ(unlink(path), 0);
 	fd = open(path, O_CREAT | O_RDWR, 0600);
 	T_EQ(ftruncate(fd, 32 * MIB), 0);
@@ -553,13 +587,62 @@ static void for_reading_only_nothing_is_changed(void)
 	T_EQ(mpool_close(th_open_with(NULL, NULL)), 0);
 }
 
-/* No system call @nr from here on, for good. */
-static int forbid(uint32_t nr)
+/* Opened to look, a pool is written to only when its client says so. */
+static void a_look_writes_nothing_before_it_begins(void)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	struct iovec v = { .iov_base = "record", .iov_len = 6 };
+	struct mpool_mdc *mdc;
+	struct stat a, b;
+	struct mpool *mp;
+	char path[600];
+
+	mp = th_new_pool(NULL, NULL);
+	T_EQ(mpool_mdc_create(mp, "box", MPOOL_CAPACITY, MIB, 0), 0);
+	T_EQ(mpool_close(mp), 0);
+	T_EQ(stat(th_member(path), &a), 0);
+	o.flags = MPOOL_OPEN_LOOK;
+	T_EQ(mpool_open(th_pool, &o, &mp), 0);
+	T_EQ(mpool_mdc_open(mp, "box", &mdc), 0);
+	T_EQ(mpool_mdc_append(mdc, &v, 1, MPOOL_SYNC), -EROFS);
+	T_EQ(mpool_mdc_compact_begin(mdc), -EROFS);
+	T_EQ(mpool_mdc_delete(mp, "other"), -ENOENT);
+	T_EQ(mpool_flush(mp, 3), 0);
+	T_EQ(stat(path, &b), 0);
+	T_EQ(a.st_mtim.tv_nsec, b.st_mtim.tv_nsec);
+	T_EQ(a.st_mtim.tv_sec, b.st_mtim.tv_sec);
+	T_EQ(mpool_begin(mp), 0);
+	T_EQ(mpool_begin(mp), 0);
+	T_EQ(mpool_mdc_append(mdc, &v, 1, MPOOL_SYNC), 0);
+	mpool_mdc_close(mdc);
+	T_EQ(mpool_close(mp), 0);
+	T_EQ(stat(path, &b), 0);
+	T_OK(a.st_mtim.tv_nsec != b.st_mtim.tv_nsec || a.st_mtim.tv_sec != b.st_mtim.tv_sec);
+}
+
+static void a_reader_never_begins(void)
+{
+	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
+	struct mpool *mp;
+
+	T_EQ(mpool_close(th_new_pool(NULL, NULL)), 0);
+	o.flags = MPOOL_OPEN_LOOK | MPOOL_OPEN_RDONLY;
+	T_EQ(mpool_open(th_pool, &o, &mp), -EINVAL);
+	o.flags = MPOOL_OPEN_RDONLY;
+	T_EQ(mpool_open(th_pool, &o, &mp), 0);
+	T_EQ(mpool_begin(NULL), -EINVAL);
+	T_EQ(mpool_begin(mp), -EINVAL);
+	T_OK(strstr(mpool_error_detail()->text, "for reading only"));
+	T_EQ(mpool_close(mp), 0);
+}
+
+/* The system call @nr fails with @err from here on, for good. */
+static int forbid_as(uint32_t nr, uint32_t err)
 {
 	struct sock_filter step[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | err),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog prog = { .len = 4, .filter = step };
@@ -568,7 +651,112 @@ static int forbid(uint32_t nr)
 	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog);
 }
 
+static int forbid(uint32_t nr)
+{
+	return forbid_as(nr, EPERM);
+}
+
+/* In a child: 0 when an open fails with @err, and says what to do about that. */
+static int refused_with(int err, const char *id, const char *way_out)
+{
+	struct mpool *mp;
+
+	if (mpool_open(th_pool, NULL, &mp) != err)
+		return 1;
+	if (strcmp(mpool_error_detail()->id, id))
+		return 2;
+	return strstr(mpool_error_detail()->cure, way_out) ? 0 : 3;
+}
+
+/* One more each time, until there are enough. */
+static int without_descriptors(void)
+{
+	struct rlimit few = { .rlim_cur = 4, .rlim_max = 1024 };
+	struct mpool *mp;
+	int rc;
+
+	for (; few.rlim_cur < 200; few.rlim_cur++) {
+		if (setrlimit(RLIMIT_NOFILE, &few))
+			return 77;
+		rc = mpool_open(th_pool, NULL, &mp);
+		if (!rc)
+			return mpool_close(mp) ? 5 : 0;
+		if (rc != -EMFILE || strcmp(mpool_error_detail()->id, "MP0427") ||
+		    strstr(mpool_error_detail()->text, "locked"))
+			return 4;
+	}
+	return 6;
+}
+
+static int without_locks(void)
+{
+	return forbid_as(SYS_fcntl, ENOLCK) ? 77 : refused_with(-ENOLCK, "MP0434", "locks");
+}
+
+/* What is no permission is not told as one. */
+static void no_descriptor_and_no_lock_have_ways_out_of_their_own(void)
+{
+	int (*const lacks[])(void) = { without_descriptors, without_locks };
+	int status;
+	pid_t pid;
+
+	T_EQ(mpool_close(th_new_pool(NULL, NULL)), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		pid = fork();
+		if (!pid) {
+			alarm(20);
+			_exit(lacks[i]());
+		}
+		T_EQ(waitpid(pid, &status, 0), pid);
+		T_OK(WIFEXITED(status));
+		T_OK(WEXITSTATUS(status) == 77 || !WEXITSTATUS(status));
+	}
+}
+
+/* Nor is a word said of it: descriptor 2 may be any file. First of all: json-c asks once only. */
 static void a_filter_of_system_calls_stops_no_pool(void)
+{
+	int status, said[2];
+	pid_t pid;
+	char c;
+
+	th_fresh();
+	T_EQ(pipe(said), 0);
+	pid = fork();
+	if (!pid) {
+		alarm(20);
+		if (dup2(said[1], STDERR_FILENO) < 0 || forbid(SYS_getrandom))
+			_exit(77);
+		if (th_create_at(th_pool, 64 * MIB, 32 * MIB))
+			_exit(1);
+		_exit(mpool_close(th_open_with(NULL, NULL)) ? 2 : 0);
+	}
+	T_EQ(waitpid(pid, &status, 0), pid);
+	T_OK(WIFEXITED(status) && (!WEXITSTATUS(status) || WEXITSTATUS(status) == 77));
+	close(said[1]);
+	T_EQ(read(said[0], &c, 1), 0);
+	close(said[0]);
+}
+
+/* Nor is a process ended by it that has no descriptor for /dev/urandom. */
+static int without_random_bytes(void)
+{
+	struct rlimit few = { .rlim_max = 1024 };
+	bool told = false;
+	int rc = -1;
+
+	if (forbid(SYS_getrandom))
+		return 77;
+	for (few.rlim_cur = 3; few.rlim_cur < 200 && rc; few.rlim_cur++) {
+		if (setrlimit(RLIMIT_NOFILE, &few))
+			return 77;
+		rc = th_create_at(th_pool, 64 * MIB, 0);
+		told |= rc && !strcmp(mpool_error_detail()->id, "MP0004");
+	}
+	return rc ? 2 : !told;
+}
+
+static void without_random_bytes_a_pool_is_not_made(void)
 {
 	int status;
 	pid_t pid;
@@ -577,14 +765,11 @@ static void a_filter_of_system_calls_stops_no_pool(void)
 	pid = fork();
 	if (!pid) {
 		alarm(20);
-		if (forbid(SYS_getrandom))
-			_exit(77);
-		if (th_create_at(th_pool, 64 * MIB, 32 * MIB))
-			_exit(1);
-		_exit(mpool_close(th_open_with(NULL, NULL)) ? 2 : 0);
+		_exit(without_random_bytes());
 	}
 	T_EQ(waitpid(pid, &status, 0), pid);
-	T_OK(WIFEXITED(status) && (!WEXITSTATUS(status) || WEXITSTATUS(status) == 77));
+	T_OK(WIFEXITED(status));
+	T_OK(WEXITSTATUS(status) == 77 || !WEXITSTATUS(status));
 }
 
 static void errors_are_explained(void)
@@ -738,9 +923,114 @@ static void the_space_of_an_aborted_object_is_discarded(void)
 	T_EQ(mpool_close(mp), 0);
 }
 
+/* bytes that the file system counts for the member */
+static uint64_t below(const char *member)
+{
+	struct stat st;
+
+	T_EQ(stat(member, &st), 0);
+	return (uint64_t)st.st_blocks * 512;
+}
+
+static void delete_all(struct mpool *mp, struct mpool_obj **obj, unsigned n)
+{
+	struct mpool_op op[8];
+	unsigned i;
+
+	for (i = 0; i < n; i++)
+		op[i] = (struct mpool_op){ .type = MPOOL_OP_DELETE, .id = mpool_obj_id(obj[i]) };
+	T_EQ(mpool_batch(mp, op, n), 0);
+	for (i = 0; i < n; i++)
+		mpool_obj_close(obj[i]);
+}
+
+/* The file has it as soon as the object is allocated. */
+static void what_an_object_reserved_and_never_wrote_is_given_back(void)
+{
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	struct mpool_obj *obj;
+	char member[600];
+	uint64_t before;
+	int i;
+
+	snprintf(member, sizeof(member), "%s/capacity.mp", th_pool);
+	before = below(member);
+	obj = th_alloc(mp, MPOOL_MBLOCK, MPOOL_CAPACITY, MIB, 0);
+	T_OK(below(member) >= before + MIB);
+	mpool_obj_close(obj);
+	for (i = 0; i < 5000 && below(member) > before; i++)
+		usleep(1000);
+	T_OK(below(member) <= before);
+	T_EQ(mpool_close(mp), 0);
+}
+
+/* The next one that opens the pool for writing does, without being asked. */
+static void what_a_killed_process_had_reserved_is_given_back(void)
+{
+	struct mpool *mp = th_new_pool(NULL, NULL);
+	char member[600];
+	uint64_t before;
+	int i, status;
+	pid_t pid;
+
+	snprintf(member, sizeof(member), "%s/capacity.mp", th_pool);
+	T_EQ(mpool_close(mp), 0);
+	before = below(member);
+	pid = fork();
+	if (!pid) {
+		if (!mpool_open(th_pool, NULL, &mp))
+			th_alloc(mp, MPOOL_MBLOCK, MPOOL_CAPACITY, MIB, 0);
+		_exit(0);
+	}
+	T_EQ(waitpid(pid, &status, 0), pid);
+	T_OK(below(member) >= before + MIB);
+	T_EQ(mpool_open(th_pool, NULL, &mp), 0);
+	for (i = 0; i < 5000 && below(member) > before; i++)
+		usleep(1000);
+	T_OK(below(member) <= before);
+	T_EQ(mpool_close(mp), 0);
+}
+
+/* however large the pool: while it rests, and at the latest when it is closed */
+static void the_file_system_has_the_space_of_logs_back(void)
+{
+	struct mpool_create_opts c = MPOOL_CREATE_OPTS_INIT;
+	struct mpool_dev_spec spec = { .path = NULL, .mclass = MPOOL_CAPACITY, .size = 3ull << 30 };
+	struct mpool_obj *obj[8];
+	char path[300], member[320];
+	uint64_t empty;
+	struct mpool *mp;
+	int i, turn;
+
+	c.devs = &spec;
+	c.ndevs = 1;
+	snprintf(path, sizeof(path), "%s/large", th_dir);
+	snprintf(member, sizeof(member), "%s/capacity.mp", path);
+	T_EQ(mpool_create(path, &c), 0);
+	empty = below(member);
+	for (turn = 0; turn < 2; turn++) {
+		T_EQ(mpool_open(path, NULL, &mp), 0);
+		for (i = 0; i < 5; i++)
+			obj[i] = th_alloc(mp, MPOOL_APPEND, MPOOL_CAPACITY, 64 * MIB, 0);
+		T_OK(below(member) >= empty + 320 * MIB);
+		delete_all(mp, obj, 5);
+		for (i = 0; i < 2000 && below(member) > empty + 256 * MIB; i++)
+			usleep(1000);
+		T_OK(below(member) <= empty + 256 * MIB);
+		for (i = 0; i < 10000 && !turn && below(member) > empty; i++)
+			usleep(1000);
+		T_OK(turn || below(member) <= empty);
+		T_EQ(mpool_close(mp), 0);
+		T_OK(below(member) <= empty);
+	}
+	T_EQ(mpool_destroy(path, NULL), 0);
+}
+
 int main(void)
 {
 	unsetenv("MPOOL_DEV");
+	TH_RUN_FILES(a_filter_of_system_calls_stops_no_pool);
+	TH_RUN_FILES(without_random_bytes_a_pool_is_not_made);
 	T_RUN(create_open_close_destroy);
 	TH_RUN_FILES(destroy_removes_the_members_however_long_their_path);
 	T_RUN(create_existing_pool_is_eexist);
@@ -749,6 +1039,7 @@ int main(void)
 	TH_RUN_FILES(create_refuses_a_file_with_content);
 	T_RUN(create_names_a_foreign_signature);
 	T_RUN(create_without_permission_is_eacces);
+	TH_RUN_FILES(a_pool_is_its_makers);
 	TH_RUN_FILES(create_where_a_file_is_not_a_directory);
 	TH_RUN_FILES(create_repeats_after_an_interruption);
 	TH_RUN_FILES(second_open_is_ebusy_and_names_the_way_out);
@@ -764,10 +1055,15 @@ int main(void)
 	T_RUN(lease_is_exclusive);
 	T_RUN(a_readers_lease_is_known_to_it);
 	TH_RUN_FILES(the_space_of_an_aborted_object_is_discarded);
+	TH_RUN_FILES(what_an_object_reserved_and_never_wrote_is_given_back);
+	TH_RUN_FILES(what_a_killed_process_had_reserved_is_given_back);
+	TH_RUN_FILES(the_file_system_has_the_space_of_logs_back);
 	TH_RUN_FILES(a_file_that_may_not_grow_so_far_is_no_room);
 	T_RUN(inspection_reads_only);
 	TH_RUN_FILES(for_reading_only_nothing_is_changed);
-	TH_RUN_FILES(a_filter_of_system_calls_stops_no_pool);
+	TH_RUN_FILES(a_look_writes_nothing_before_it_begins);
+	T_RUN(a_reader_never_begins);
+	TH_RUN_FILES(no_descriptor_and_no_lock_have_ways_out_of_their_own);
 	T_RUN(errors_are_explained);
 	T_RUN(a_shared_reader_reads_beside_the_writer);
 	TH_RUN_FILES(a_writer_waits_for_a_reader_that_leaves);

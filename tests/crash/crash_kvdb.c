@@ -15,99 +15,14 @@
 #define MiB	(1ull << 20)
 #define SEC	1000000000ull
 
-static struct km *model_new(uint64_t seed)
-{
-	struct km *m = calloc(1, sizeof(*m));
-
-	if (!m)
-		abort();
-	m->m_rand = seed;
-	m->m_dropped = km_never;
-	return m;
-}
-
-static int steps(struct eng *e, struct km *m, struct km_rt *rt, unsigned n)
-{
-	unsigned i;
-
-	for (i = 0; i < n; i++)
-		if (km_step(e, m, rt))
-			return -1;
-	return 0;
-}
-
-/* stores at the start are made by the same step that may come later */
-static int first_stores(struct eng *e, struct km *m, struct km_rt *rt)
-{
-	unsigned k, n = km_conf_of(e)->kc_stores;
-
-	for (k = 0; k < n; k++) {
-		struct km_store *s = &m->m_store[m->m_nstore];
-		struct km_face f;
-		unsigned i;
-		int rc;
-
-		s->s_exists.b = sim_now(&e->e_sim);
-		snprintf(s->s_name, sizeof(s->s_name), "store%u", k);
-		rc = km_store_create(e, rt, s->s_name, k);
-		s->s_exists.e = sim_now(&e->e_sim);
-		s->s_dropped = km_never;
-		if (!rc)
-			rc = kvdb_kvs_open(rt->rt_db, s->s_name, &rt->rt_kvs[m->m_nstore]);
-		if (rc)
-			return eng_fail(e, "store: %d (%s)", rc, kvdb_error_detail()->text);
-		if (km_face_of(e, rt->rt_kvs[m->m_nstore], &f))
-			return -1;
-		km_face_add(m, m->m_nstore, s->s_exists, &f);
-		for (i = 0; i < KM_KEYS; i++) {
-			m->m_base[m->m_nstore][i].v_len = KM_ABSENT;
-			m->m_now[m->m_nstore][i].v_len = KM_ABSENT;
-		}
-		m->m_nstore++;
-	}
-	return 0;
-}
-
-static int kv_record(struct eng *e, void **model)
-{
-	const struct km_conf *c = km_conf_of(e);
-	struct km *m = model_new(sim_mix(e->e_conf.ec_seed, c->kc_steps));
-	struct km_rt rt;
-
-	*model = m;
-	km_clock_reset(e, m->m_rand);
-	if (km_pool_create(e))
-		return -1;
-	if (!c->kc_is_create) {
-		if (km_create(e, m) || km_open(e, m, &rt) || first_stores(e, m, &rt) ||
-		    km_close(e, m, &rt))
-			return -1;
-		eng_record_begin(e);
-		/* what happened before the log has happened */
-		if (km_open(e, m, &rt))
-			return -1;
-	} else {
-		eng_record_begin(e);
-		if (km_create(e, m) || km_open(e, m, &rt) || first_stores(e, m, &rt))
-			return -1;
-	}
-	if (steps(e, m, &rt, c->kc_steps) || km_close(e, m, &rt))
-		return -1;
-	if (c->kc_moves && !m->m_moves)
-		return eng_fail(e, "no relocation in the whole history");
-	if (c->kc_leaf_keys && !m->m_splits)
-		return eng_fail(e, "no leaf was split in the whole history");
-	return c->kc_is_create ? km_drop(e, m) : 0;
-}
-
 static int create_again(struct eng *e)
 {
-	struct km *m = model_new(e->e_rand);
+	struct km *m = km_new(e->e_rand);
 	struct km_rt rt;
 	int rc;
 
-	rc = km_create(e, m) || km_open(e, m, &rt) || first_stores(e, m, &rt) ||
-	     steps(e, m, &rt, 5) || km_close(e, m, &rt) ? -1 : 0;
+	rc = km_create(e, m) || km_open(e, m, &rt) || km_first_stores(e, m, &rt) ||
+	     km_steps(e, m, &rt, 5) || km_close(e, m, &rt) ? -1 : 0;
 	free(m);
 	return rc;
 }
@@ -140,19 +55,19 @@ static void reboot(struct eng *e, const struct km *m, unsigned at, uint64_t late
 static int judge_once(struct eng *e, const struct km *m, unsigned at, uint64_t latest_ns,
 		      bool post)
 {
-	struct km *next = post ? model_new(e->e_rand) : NULL;
+	struct km *next = post ? km_new(e->e_rand) : NULL;
 	struct km_rt rt;
 	int rc;
 
 	reboot(e, m, at, latest_ns);
 	/* checkpoints are looked at when the database is closed again */
 	if (!next && m->m_nckpt)
-		next = model_new(e->e_rand);
+		next = km_new(e->e_rand);
 	rc = km_judge(e, m, at, latest_ns, &rt, next);
 	if (!rc && !rt.rt_db) {
 		rc = create_again(e);
 	} else if (!rc && post) {
-		rc = steps(e, next, &rt, 24) || km_close(e, next, &rt) ? -1 : 0;
+		rc = km_steps(e, next, &rt, 24) || km_close(e, next, &rt) ? -1 : 0;
 		latest_ns = km_latest(next, KM_END);
 		reboot(e, next, KM_END, latest_ns);
 		if (!rc)
@@ -186,7 +101,7 @@ static int kv_check(struct eng *e, void *model, unsigned at, bool post)
 static int kv_again(struct eng *e, void *model, unsigned at, void **out)
 {
 	uint64_t latest_ns = km_latest(model, at);
-	struct km *next = model_new(e->e_rand);
+	struct km *next = km_new(e->e_rand);
 	struct km_rt rt;
 	int rc;
 
@@ -202,7 +117,7 @@ static int kv_again(struct eng *e, void *model, unsigned at, void **out)
 	if (!rc) {
 		eng_opened(e);
 		next->m_opened = e->e_opened;
-		rc = steps(e, next, &rt, 14);
+		rc = km_steps(e, next, &rt, 14);
 	}
 	if (rt.rt_db)
 		rc |= km_close(e, next, &rt);
@@ -210,7 +125,7 @@ static int kv_again(struct eng *e, void *model, unsigned at, void **out)
 }
 
 #define KV_WL(nm, two, ...) {								\
-	.w_ops = { .eo_name = nm, .eo_is_two_devs = two, .eo_record = kv_record,		\
+	.w_ops = { .eo_name = nm, .eo_is_two_devs = two, .eo_record = km_record,		\
 		   .eo_check = kv_check, .eo_again = kv_again, .eo_free = free,		\
 		   .eo_share = 2 },							\
 	.w_conf = { .kc_name = nm, .kc_devs = (two) ? 2 : 1, .kc_segment_bytes = 64 * KiB,	\
@@ -316,6 +231,13 @@ static const struct km_wl workload[] = {
 			     [KM_GET] = 3, [KM_SYNC] = 2, [KM_POLL] = 5, [KM_IDLE] = 2,
 			     [KM_AGE] = 7, [KM_FLUSH] = 5, [KM_COMPACT] = 3, [KM_MERGES] = 2,
 			     [KM_CKPT] = 1, [KM_UNCKPT] = 1, [KM_BULK] = 1, [KM_REOPEN] = 1 }),
+	/* more in the logs than who opens has memory for */
+	KV_WL("replay", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 240, .kc_stores = 3,
+	      .kc_keys = 60, .kc_stall = 40, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
+	      .kc_replay_bytes = 40 * KiB,
+	      .kc_weight = { [KM_TXN] = 20, [KM_PUT] = 30, [KM_BIG] = 1, [KM_DEL] = 5,
+			     [KM_MANY] = 3, [KM_GET] = 1, [KM_SYNC] = 3, [KM_POLL] = 4,
+			     [KM_IDLE] = 3, [KM_COMPACT] = 1 }),
 	/* the loss bound, on devices that are slower than it and writers that stop */
 	KV_BOUND("bound-1", 1),
 	KV_BOUND("bound-10", 10),
@@ -333,5 +255,5 @@ int main(int argc, char **argv)
 		ops[i] = &workload[i].w_ops;
 	rc = eng_main(argc, argv, ops, N);
 	km_bound_figure();
-	return rc;
+	return rc | km_replay_figure();
 }

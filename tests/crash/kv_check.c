@@ -166,7 +166,7 @@ bool km_was_written(const struct km *m, unsigned s, unsigned k, const struct km_
 	return false;
 }
 
-static unsigned least_ops(const struct km *m, unsigned at, const struct km_conf *c)
+unsigned km_least_ops(const struct km *m, unsigned at, const struct km_conf *c)
 {
 	uint32_t interval = km_interval_ms(c);
 	unsigned acked = 0, lo = 0, i;
@@ -458,7 +458,7 @@ static int judge_found(struct eng *e, const struct km *m, unsigned at, struct km
 		return -1;
 	while (hi < m->m_nop && m->m_op[hi].op_b <= at)
 		hi++;
-	lo = least_ops(m, at, c);
+	lo = km_least_ops(m, at, c);
 	fit = prefix_find(m, lo, hi, exists, &near);
 	if (fit < 0)
 		return no_prefix(e, m, lo, hi, near, exists);
@@ -481,7 +481,7 @@ int km_judge(struct eng *e, const struct km *m, unsigned at, uint64_t latest_ns,
 	km_opts(e, &o, &oo);
 	eng_recovery_begin(e);
 	latest_ns -= km_clock();
-	rc = kvdb_open(KM_POOL, &o, &rt->rt_db);
+	rc = km_db_open(e, &o, &rt->rt_db);
 	latest_ns += km_clock();
 	eng_recovery_end(e);
 	if (rc) {

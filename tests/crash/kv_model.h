@@ -162,6 +162,7 @@ struct km_conf {
 	uint32_t kc_interval_ms, kc_commit, kc_logs;
 	uint64_t kc_log_bytes, kc_segment_bytes;
 	uint64_t kc_leaf_keys;	/* of a leaf; 0 = by the budget */
+	uint64_t kc_replay_bytes;	/* budget of memtables during an open; 0 = the same */
 	uint32_t kc_stall;	/* one flush in so many takes 150 ms; 0 = none */
 	bool kc_slow;		/* device work takes 10 times as long, or 100 times, by turns */
 	unsigned kc_stores, kc_keys;
@@ -208,6 +209,8 @@ static inline uint32_t km_interval_ms(const struct km_conf *c)
 
 /* of the workloads with slow devices: the row "loss bound" */
 void km_bound_figure(void);
+/* of the workload that recovers in parts: not 0 if opens had hardly any */
+int km_replay_figure(void);
 
 #define KM_PFX	4u	/* prefix length of all stores */
 
@@ -274,6 +277,8 @@ static inline struct km_val km_val_of(const void *val, size_t len)
 int km_pool_create(struct eng *e);
 int km_create(struct eng *e, struct km *m);
 int km_drop(struct eng *e, struct km *m);
+/* kvdb_open(), as kc_replay_bytes says */
+int km_db_open(struct eng *e, const struct kvdb_opts *o, struct kvdb **out);
 int km_open(struct eng *e, struct km *m, struct km_rt *rt);
 int km_store_create(struct eng *e, struct km_rt *rt, const char *name, unsigned n);
 int km_close(struct eng *e, struct km *m, struct km_rt *rt);
@@ -291,6 +296,11 @@ bool km_txn_owns(struct km_rt *rt, unsigned s, unsigned k);
 void km_txns_abort(struct km_rt *rt);
 int km_flush_one(struct eng *e, struct km *m, struct km_rt *rt);
 int km_step(struct eng *e, struct km *m, struct km_rt *rt);
+/* kv_record.c: the caller frees it; @n steps; the stores at the start; eo_record of a workload */
+struct km *km_new(uint64_t seed);
+int km_steps(struct eng *e, struct km *m, struct km_rt *rt, unsigned n);
+int km_first_stores(struct eng *e, struct km *m, struct km_rt *rt);
+int km_record(struct eng *e, void **model);
 /*
  * Opens, demands, and with @next describes what was found; stays open in @rt. No engine time
  * after @latest_ns was ever recorded.
@@ -316,7 +326,9 @@ int km_beside(struct eng *e, struct km *m, struct km_rt *rt);
  */
 bool km_was_written(const struct km *m, unsigned s, unsigned k, const struct km_val *got,
 		    uint64_t from, uint64_t to);
-/* kv_check.c: reads a store whole, twice, and compares it with @want */
+/* kv_check.c: the first so many operations are there after a crash at event @at */
+unsigned km_least_ops(const struct km *m, unsigned at, const struct km_conf *c);
+/* reads a store whole, twice, and compares it with @want */
 int km_store_is(struct eng *e, struct kvdb *db, const char *name, const struct km_val *want);
 
 #endif

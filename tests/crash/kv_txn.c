@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "flush.h"
+#include "log/flush.h"
 #include "kv_model.h"
-#include "work.h"
+#include "background/work.h"
 
 #define VALUE_MAX 12000u
 

@@ -6,7 +6,9 @@
  * so what leaks is seen.
  */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,6 +21,11 @@ void *nomem_realloc(void *old, size_t size);
 void *nomem_aligned_alloc(size_t align, size_t size);
 int nomem_posix_memalign(void **out, size_t align, size_t size);
 char *nomem_strdup(const char *s);
+/* getline() and asprintf(), as the compiler calls them with and without optimization */
+ssize_t nomem_getline(char **line, size_t *size, FILE *f);
+ssize_t nomem___getdelim(char **line, size_t *size, int end, FILE *f);
+int nomem_asprintf(char **out, const char *fmt, ...);
+int nomem___asprintf_chk(char **out, int flag, const char *fmt, ...);
 void nomem_free(void *p);
 void *nomem_mmap64(void *at, size_t len, int prot, int flags, int fd, off_t off);
 int nomem_munmap(void *p, size_t len);
@@ -84,6 +91,54 @@ int nomem_posix_memalign(void **out, size_t align, size_t size)
 char *nomem_strdup(const char *s)
 {
 	return fails() ? NULL : count(strdup(s));
+}
+
+ssize_t nomem___getdelim(char **line, size_t *size, int end, FILE *f)
+{
+	char *old = *line;
+	ssize_t n;
+
+	if (!old && fails())
+		return -1;
+	n = getdelim(line, size, end, f);
+	live += *line && !old;
+	return n;
+}
+
+ssize_t nomem_getline(char **line, size_t *size, FILE *f)
+{
+	return nomem___getdelim(line, size, '\n', f);
+}
+
+static int print(char **out, const char *fmt, va_list ap)
+{
+	int n = fails() ? -1 : vasprintf(out, fmt, ap);
+
+	live += n >= 0;
+	return n;
+}
+
+int nomem___asprintf_chk(char **out, int flag, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	(void)flag;
+	va_start(ap, fmt);
+	n = print(out, fmt, ap);
+	va_end(ap);
+	return n;
+}
+
+int nomem_asprintf(char **out, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = print(out, fmt, ap);
+	va_end(ap);
+	return n;
 }
 
 void nomem_free(void *p)

@@ -16,6 +16,7 @@
 
 #define STALL_BYTES	4000000000ull	/* two seconds of the clocks behind s_tick */
 #define CHUNK_BYTES	(4u << 20)
+#define LOG_MOST	(1ull << 30)	/* a workload writes some MiB */
 
 struct sim_chunk {
 	struct sim_chunk *ch_next;
@@ -225,6 +226,9 @@ static uint8_t *log_space(struct sim_log *lo, size_t len)
 
 		if (size < len)
 			size = len;
+		lo->lo_bytes += size;
+		if (lo->lo_bytes > LOG_MOST)
+			die("what is tested writes without end");
 		c = must(malloc(sizeof(*c) + size));
 		c->ch_size = size;
 		c->ch_used = 0;

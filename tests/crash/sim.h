@@ -63,6 +63,7 @@ struct sim_log {
 	unsigned lo_n;
 	unsigned lo_cap;
 	struct sim_chunk *lo_chunks;
+	uint64_t lo_bytes;	/* of them */
 };
 
 struct sim_dev {

@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt_omf.h"
+#include "meta/ckpt_omf.h"
 #include "fuzz.h"
-#include "kv_omf.h"
-#include "mdc_omf.h"
+#include "seg/kv_omf.h"
+#include "meta/mdc_omf.h"
 #include "omf.h"
-#include "pack.h"
-#include "run_omf.h"
-#include "tomb.h"
-#include "txn_omf.h"
+#include "base/pack.h"
+#include "run/run_omf.h"
+#include "mem/tomb.h"
+#include "txn/txn_omf.h"
 
 static const uint8_t uuid[16] = { 'f', 'u', 'z', 'z' };
 

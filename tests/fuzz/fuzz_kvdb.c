@@ -146,15 +146,20 @@ static void open_and_work(struct fz *f, const char *checkpoint)
 	struct mpool_open_opts oo;
 	struct kvdb_opts o;
 	struct kvdb *db;
+	uint32_t sum;
 	int rc;
 
 	fi_begin(&image, f);
 	golden_opts(&image.fi_sim, &oo, &o);
 	o.flags |= KVDB_NOCTL | (checkpoint ? KVDB_RDONLY : 0);
 	o.checkpoint = checkpoint;
+	sum = fi_sum(&image);
 	fz_heap_begin();
 	rc = kvdb_open(GOLDEN_POOL, &o, &db);
 	fz_heap_end(image.fi_bytes, CACHE);
+	/* RV24 */
+	if (rc && sum != fi_sum(&image))
+		fz_bug("refused, and written to");
 	if (!rc) {
 		image.fi_opened++;
 		work(db, f);

@@ -11,7 +11,7 @@
 #include "../../utils/kvdb/load.c"
 
 #include "../../utils/kvdb/backup.h"
-#include "ctl.h"
+#include "ctl/ctl.h"
 #include "fuzz.h"
 #include "image.h"
 

@@ -80,6 +80,61 @@ refused missing_headers_are_named "no kernel headers in /lib/modules/0.0/build" 
 	--kernelsourcedir "$T/old" >"$T/log" 2>&1
 [ $? != 0 ] && grep -qiE 'BUILD_EXCLUSIVE|not.*supported' "$T/log"
 verdict $? dkms_leaves_an_older_kernel_alone
+# fake NAME CONFIG...: a kernel of today that is not here either, with this configuration; its
+# Makefile says what it was asked for
+fake() {
+	local dir=$T/$1
+	shift
+	mkdir -p "$dir/include/config"
+	echo 6.12.1-fake >"$dir/include/config/kernel.release"
+	printf '%s\n' "$@" | tee "$dir/.config" >"$dir/include/config/auto.conf"
+	# shellcheck disable=SC2016
+	printf 'modules:\n\t@echo "asked: CC=$(CC) LLVM=$(LLVM)"\n' >"$dir/Makefile"
+}
+# skipped NAME ARCH: 77 is what autoinstall takes for that
+skipped() {
+	"${as[@]}" dkms build "${trees[@]}" -m mpool -v "$version" -k 6.12.1-fake -a "$2" \
+		--kernelsourcedir "$T/$1" >"$T/log" 2>&1
+	[ $? = 77 ] && grep -q BUILD_EXCLUSIVE "$T/log"
+}
+all='CONFIG_64BIT=y CONFIG_BLOCK=y CONFIG_FS_IOMAP=y'
+# shellcheck disable=SC2086
+fake whole $all
+fake no_iomap CONFIG_64BIT=y CONFIG_BLOCK=y
+fake small CONFIG_BLOCK=y CONFIG_FS_IOMAP=y
+! skipped whole x86_64 && ! skipped whole aarch64 && skipped whole i686 && skipped whole armv7l &&
+	skipped small x86_64
+verdict $? dkms_leaves_kernels_of_32_bits_alone
+skipped no_iomap x86_64
+verdict $? dkms_leaves_a_kernel_without_iomap_alone
+! grep -E '^(CLEAN|REMAKE_INITRD|MODULES_CONF|OBSOLETE_BY)' dkms.conf >"$T/log"
+verdict $? dkms_is_told_nothing_deprecated
+
+# asked FAKE WHAT [VAR=...]: the kernel's build is called so
+asked() {
+	local fake=$1 what=$2
+	shift 2
+	env -u CC -u LLVM -u MAKEFLAGS -u MAKELEVEL -u MFLAGS PATH="$T/cc:$PATH" \
+		make -s -C "$T/src/mpool-$version/kmod" KDIR="$T/$fake" "$@" >"$T/log" 2>&1
+	grep -qx "asked: $what" "$T/log"
+}
+mkdir -p "$T/cc"
+for c in gcc-77 clang-77; do
+	printf '#!/bin/sh\n' >"$T/cc/$c" && chmod 755 "$T/cc/$c"
+done
+clang=(CONFIG_CC_IS_CLANG=y 'CONFIG_CC_VERSION_TEXT="clang version 7"')
+fake gcc 'CONFIG_CC_VERSION_TEXT="gcc-77 (of a distribution) 77.1"'
+fake gone 'CONFIG_CC_VERSION_TEXT="gcc-78 (of a distribution) 78.1"'
+fake llvm "${clang[@]}" CONFIG_LD_IS_LLD=y CONFIG_CLANG_VERSION=770106
+fake later "${clang[@]}" CONFIG_LD_IS_LLD=y CONFIG_CLANG_VERSION=780106
+fake clang "${clang[@]}" CONFIG_CLANG_VERSION=770106
+asked gcc 'CC=gcc-77 LLVM=' && asked gone 'CC=cc LLVM=' && asked llvm 'CC=cc LLVM=-77' &&
+	asked later 'CC=cc LLVM=1' && asked clang 'CC=clang-77 LLVM='
+verdict $? the_compiler_is_the_kernels_own
+asked gcc 'CC=other LLVM=' CC=other && asked gcc 'CC=cc LLVM=1' LLVM=1 &&
+	asked llvm 'CC=cc LLVM=-9' LLVM=-9 && asked llvm 'CC=clang LLVM=-77' CC=clang
+verdict $? or_the_one_that_was_given
+
 echo 'int no_such_interface(void); int mpk_probe = sizeof(no_such_interface().field);' \
 	>>"$T/src/mpool-$version/kmod/version.h"
 refused unknown_interfaces_are_told_in_a_sentence "could not be built for kernel" \

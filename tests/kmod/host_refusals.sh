@@ -64,7 +64,7 @@ boot() {
 
 mkdir -p "$dir"/guest/{bin,tests}
 cp "$O/bin/mpool" "$dir/guest/bin"
-for t in test_ioctl test_uring test_cross test_objfd test_lifecycle; do
+for t in test_ioctl test_uring test_cross test_objfd test_lifecycle test_customs; do
 	cp "$O/tests/$t" "$dir/guest/tests"
 done
 tests/ablate.py module >"$dir/all"

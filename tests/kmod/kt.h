@@ -85,6 +85,24 @@ static inline void kt_settle(const char *path, int is_there)
 		usleep(20000);
 }
 
+/* the @i-th disk: of MPK_DEVS, where that names two, else one of @mib in memory, NAME and number */
+static inline void kt_disk(struct kt_rig *r, int i, const char *name, unsigned int mib)
+{
+	const char *devs = getenv("MPK_DEVS");
+	struct ioc_disk *dk = &r->disk[i];
+	char path[2][40], own[20];
+
+	if (devs && sscanf(devs, " %39s %39s", path[0], path[1]) == 2) {
+		memcpy(dk->dk_path, path[i], sizeof(dk->dk_path));
+		dk->dk_fd = open(dk->dk_path, O_RDWR | O_CLOEXEC);
+		T_OK(dk->dk_fd >= 0);
+	} else {
+		snprintf(own, sizeof(own), "%s%d", name, i);
+		T_EQ(ioc_disk_make(dk, own, mib, 0, 0), 0);
+	}
+	r->dev[i] = (struct mpool_ioc_dev){ .id_fd = dk->dk_fd };
+}
+
 static inline void kt_open(struct kt_rig *r)
 {
 	char path[64];
@@ -160,6 +178,16 @@ static inline int kt_obj_open(struct kt_rig *r, uint64_t id, uint32_t flags)
 
 	KT_EQ(fd < 0 ? fd : 0, 0);
 	return fd;
+}
+
+/* is there a text in the @size bytes at @text, and nothing but zeroes behind it? */
+static inline int kt_is_padded(const char *text, size_t size)
+{
+	size_t n = strnlen(text, size), i;
+
+	for (i = n; i < size && !text[i]; i++)
+		;
+	return n < size && i == size;
 }
 
 /* runs @fn in a child process; its result, 0 .. 100, or 128 and the signal that ended it */

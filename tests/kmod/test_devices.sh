@@ -139,8 +139,44 @@ another_host_is_kept_out() {
 	[ $took -ge 1400 ] || fail "after $took ms"
 	same label "$(mpool get -H -o value remote label)" mine
 	want 0 mpool verify remote
+	# activated for reading, it is told when another comes, and reads no object any more
+	want 0 mpool deactivate remote
+	want 0 mpool activate --read-only remote
+	same fault "$(cat /sys/class/mpool/remote/fault_id)" 0
+	want 0 mpool set ./there label=theirs
+	same fault "$(cat /sys/class/mpool/remote/fault_id)" 126
+	want 0 mpool deactivate remote
+	want 0 mpool activate remote
 	gone
 	remote_down
+}
+
+# writes_of DEV: so far
+writes_of() { awk '{ print $5 }' "/sys/block/${1##*/}/stat"; }
+
+# the kernel stops its tasks for five seconds, as before a sleep, and lets them go on; it counts
+# these with a delay loop, which ends early on an emulated processor. The heartbeat is four writes
+# a second, and after the sleep one and the look before it
+a_machine_that_sleeps_writes_nothing() {
+	local writes awake slept
+	grep -q freezer /sys/power/pm_test 2>/dev/null || skip "no trial of a sleep"
+	pool asleep --multihost on "${devs[0]}"
+	echo freezer >/sys/power/pm_test
+	writes=$(writes_of "${devs[0]}")
+	sleep 2
+	awake=$(($(writes_of "${devs[0]}") - writes))
+	writes=$((writes + awake))
+	slept=$(date +%s%N)
+	echo freeze >/sys/power/state
+	writes=$(($(writes_of "${devs[0]}") - writes))
+	slept=$((($(date +%s%N) - slept) / 1000000))
+	echo none >/sys/power/pm_test
+	[ $awake -ge 4 ] || fail "no heartbeat: $awake writes in 2 s"
+	[ $slept -ge 2000 ] || fail "no sleep: $slept ms"
+	[ $writes -le 6 ] || fail "$writes writes in $slept ms"
+	holds asleep 2000 mpool activate asleep
+	same fault "$(cat /sys/class/mpool/asleep/fault_id)" 0
+	gone
 }
 
 the_demos_work_survives_the_death_of_its_loader() {
@@ -192,6 +228,7 @@ run two_classes_on_several_disks
 run nvme_is_staging
 run a_remote_disk_is_capacity
 run another_host_is_kept_out
+run a_machine_that_sleeps_writes_nothing
 run a_disk_grows_under_a_live_pool
 run the_demos_work_survives_the_death_of_its_loader
 finish

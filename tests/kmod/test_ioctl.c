@@ -983,6 +983,55 @@ static int knows_32bit(void *arg)
 	return call_32bit(20, 0, 0, NULL) == getpid() ? 0 : 1;
 }
 
+#define T_PADDED(a)	T_OK(kt_is_padded((a), sizeof(a)))
+
+/*
+ * What a caller had in its structures before, and what others gave behind the end of a name,
+ * comes back to none: each text is followed by zeroes. So are those that a stopped pool gives,
+ * see test_loss.
+ */
+static void behind_the_end_of_a_text_there_are_zeroes(void)
+{
+	static struct { struct mpool_ioc_version iv; struct mpool_ioc_info in;
+			struct mpool_ioc_dev_info di; struct mpool_ioc_probe pr;
+			struct mpool_ioc_list li; struct mpool_ioc_root ro; } x;
+
+	memset(&x, 0xa5, sizeof(x));
+	memset(&x.iv.iv_arg, 0, sizeof(x.iv.iv_arg));
+	KT_EQ(kt_call(rig.ctl, MPOOL_IOC_VERSION, &x.iv), 0);
+	T_PADDED(x.iv.iv_version);
+	memset(&x.in.in_arg, 0, sizeof(x.in.in_arg));
+	KT_EQ(kt_call(rig.ro, MPOOL_IOC_INFO, &x.in), 0);
+	T_PADDED(x.in.in_name);
+	T_PADDED(x.in.in_label);
+	T_PADDED(x.in.in_fault);
+	memset(&x.di.di_arg, 0, sizeof(x.di.di_arg));
+	x.di.di_slot = 0;
+	KT_EQ(kt_call(rig.ro, MPOOL_IOC_DEV_INFO, &x.di), 0);
+	T_PADDED(x.di.di_path);
+	memset(&x.pr.pr_arg, 0, sizeof(x.pr.pr_arg));
+	x.pr.pr_fd = rig.disk[0].dk_fd;
+	x.pr.pr_reserved = 0;
+	KT_EQ(kt_call(rig.ctl, MPOOL_IOC_PROBE, &x.pr), 0);
+	T_PADDED(x.pr.pr_name);
+	memset(&x.li.li_arg, 0, sizeof(x.li.li_arg));
+	x.li.li_after[0] = 0;
+	x.li.li_reserved = 0;
+	KT_EQ(kt_call(rig.ctl, MPOOL_IOC_LIST, &x.li), 0);
+	T_PADDED(x.li.li_name);
+	/* one who makes a root gives bytes behind its name, and one who reads has others there */
+	memset(&x.ro, 0, sizeof(x.ro));
+	memset(x.ro.ro_name, 0xa5, sizeof(x.ro.ro_name) - 1);
+	memcpy(x.ro.ro_name, "root", 5);
+	x.ro.ro_capacity = 65536;
+	KT_EQ(kt_call(rig.rw, MPOOL_IOC_ROOT_CREATE, &x.ro), 0);
+	memcpy(x.ro.ro_name, "", 1);
+	KT_EQ(kt_call(rig.ro, MPOOL_IOC_ROOT_NEXT, &x.ro), 0);
+	T_STREQ(x.ro.ro_name, "root");
+	T_PADDED(x.ro.ro_name);
+	KT_EQ(kt_call(rig.rw, MPOOL_IOC_ROOT_DELETE, &x.ro), 0);
+}
+
 static void processes_of_32_bit_use_the_same_structures(void)
 {
 	struct mpool_ioc_version iv = { 0 };
@@ -1079,6 +1128,7 @@ int main(void)
 	T_RUN(roots_are_found_by_name);
 	T_RUN(flush_takes_only_known_classes);
 	T_RUN(error_texts_fit_where_they_go);
+	T_RUN(behind_the_end_of_a_text_there_are_zeroes);
 	if (kt_child(knows_32bit, NULL) == 0)
 		T_RUN(processes_of_32_bit_use_the_same_structures);
 	T_RUN(nothing_was_changed_by_all_this);

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/syscall.h>
 
 #include "kt.h"
@@ -641,6 +642,55 @@ static void *opener(void *arg)
 	return NULL;
 }
 
+/* so deactivation says, which changes nothing */
+static void is_held_with_o_path(void)
+{
+	struct mpool_ioc_name na = { .na_name = "ktlife" };
+
+	KT_EQ(kt_call(rig.ctl, MPOOL_IOC_DEACTIVATE, &na), -EBUSY);
+	T_OK(strstr(kt_text, "O_PATH"));
+}
+
+/*
+ * An object that is watched is not held: the watch ends, as that of a file whose file system
+ * is unmounted, and its owner is told. One with a place beside it is, until that has gone.
+ */
+static void a_watch_of_an_object_ends_with_the_pool(void)
+{
+	union { struct inotify_event ev; char room[512]; } u;
+	char path[40], link[64] = "", want[64];
+	uint64_t id = 0;
+	int in, fd, at;
+
+	KT_EQ(ioc_activate(rig.ctl, rig.dev, 2, 0), 0);
+	kt_open(&rig);
+	KT_EQ(ioc_alloc(rig.rw, 2, 0, 65536, 0, &id), 0);
+	KT_EQ(ioc_op(rig.rw, 2, id, 0), 0);
+	fd = kt_obj_open(&rig, id, 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	snprintf(want, sizeof(want), "/object-%llu (deleted)", (unsigned long long)id);
+	T_OK(readlink(path, link, sizeof(link) - 1) > 0);
+	T_STREQ(link, want);
+	in = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	T_OK(in >= 0 && inotify_add_watch(in, path, IN_ATTRIB) >= 0);
+	at = open(path, O_PATH | O_CLOEXEC);
+	T_OK(at >= 0);
+	close(fd);
+	kt_close(&rig);
+	is_held_with_o_path();
+	T_ERR(read(in, &u, sizeof(u)), EAGAIN);
+	close(at);
+	KT_EQ(ioc_deactivate(rig.ctl, "ktlife"), 0);
+	T_EQ(read(in, &u, sizeof(u)), 2 * sizeof(u.ev));
+	T_EQ(u.ev.mask, IN_UNMOUNT);
+	close(in);
+	KT_EQ(ioc_activate(rig.ctl, rig.dev, 2, 0), 0);
+	kt_open(&rig);
+	KT_EQ(ioc_op(rig.rw, 3, id, 0), 0);
+	kt_close(&rig);
+	KT_EQ(ioc_deactivate(rig.ctl, "ktlife"), 0);
+}
+
 /* while others open and close the node all the time */
 static void it_can_be_done_a_hundred_times(void)
 {
@@ -766,6 +816,7 @@ int main(void)
 		T_RUN(a_device_can_be_added_to_a_live_pool);
 		T_RUN(a_name_is_free_when_its_node_has_gone);
 		T_RUN(what_an_add_has_left_is_free);
+		T_RUN(a_watch_of_an_object_ends_with_the_pool);
 		T_RUN(it_can_be_done_a_hundred_times);
 		T_RUN(an_allocation_that_writes_zeroes_can_be_killed);
 		T_RUN(destroy_leaves_no_pool);

@@ -183,6 +183,7 @@ static void the_pool_stops_and_lets_go(const char *what)
 	T_EQ(in.in_state & MPOOL_IOC_POOL_FAULT, MPOOL_IOC_POOL_FAULT);
 	T_EQ(in.in_state & MPOOL_IOC_POOL_RDONLY, MPOOL_IOC_POOL_RDONLY);
 	T_OK(in.in_fault_id && *in.in_fault);
+	T_OK(kt_is_padded(in.in_fault, sizeof(in.in_fault)));
 	load_end();
 	for (i = 0; i < THREADS; i++)
 		failed += loads[i].ld_err != 0;

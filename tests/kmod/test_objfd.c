@@ -46,22 +46,6 @@ static unsigned char b[4 * MIB] __attribute__((aligned(4096)));
 
 /* ---- the pool ---- */
 
-/* the i-th disk, from MPK_DEVS or in memory */
-static void disk_open(int i)
-{
-	const char *devs = getenv("MPK_DEVS");
-	struct ioc_disk *dk = &rig.disk[i];
-	char path[2][40];
-
-	if (devs && sscanf(devs, " %39s %39s", path[0], path[1]) == 2) {
-		memcpy(dk->dk_path, path[i], sizeof(dk->dk_path));
-		dk->dk_fd = open(dk->dk_path, O_RDWR | O_CLOEXEC);
-		T_OK(dk->dk_fd >= 0);
-	} else {
-		T_EQ(ioc_disk_make(dk, i ? "ofd1" : "ofd0", 256, false, 0), 0);
-	}
-}
-
 static void pool_up(void)
 {
 	unsigned int i, m;
@@ -69,11 +53,10 @@ static void pool_up(void)
 	snprintf(rig.name, sizeof(rig.name), POOL);
 	memset(a, MARK, sizeof(a));
 	for (i = 0; i < 2; i++) {
-		disk_open((int)i);
+		kt_disk(&rig, (int)i, "ofd", 256);
 		for (m = 0; m < MARK_MIB; m += 4)
 			T_EQ(pwrite(rig.disk[i].dk_fd, a, sizeof(a), (off_t)m * MIB), sizeof(a));
 		T_EQ(fsync(rig.disk[i].dk_fd), 0);
-		rig.dev[i] = (struct mpool_ioc_dev){ .id_fd = rig.disk[i].dk_fd };
 	}
 	rig.ctl = ioc_ctl_open();
 	T_OK(rig.ctl >= 0);

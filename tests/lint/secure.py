@@ -99,6 +99,45 @@ def descriptors_close_on_exec():
                 yield "%s:%d: fopen without e" % (f, line)
 
 
+# what makes a descriptor; their twins (openat2, pipe ...) too, so that they are found when used
+MAKERS = r"(?<![\w>.\"])(open(at2?|64)?|creat|socket(pair)?|accept4?|dup[23]?|eventfd|" \
+         r"epoll_create1?|timerfd_create|signalfd|inotify_init1?|memfd_create|mko?stemps?|" \
+         r"pipe2?|pidfd_open|shm_open|mq_open|fopen(64)?|tmpfile|opendir|popen|scandir|nftw|" \
+         r"io_uring_queue_init\w*|io_uring_setup)\s*\("
+
+
+def no_descriptor_of_the_libraries_is_a_standard_one():
+    """A program may have closed its stderr. What makes a descriptor stands inside the call that
+    moves it up; liburing's, and the module's, are moved by the function they are made in."""
+    for f in under("libmpool/", ".c", ".h") + under("libkvdb/", ".c", ".h"):
+        if f == "libmpool/fd.c":
+            continue
+        src = code(f)
+        for m in re.finditer(MAKERS, src):
+            if not src[:m.start()].endswith("mpool_fd_up(") and "uring" not in m.group(1):
+                yield "%s:%d: %s() without mpool_fd_up()" % (f, line_of(f, m.start()), m.group(1))
+        lines = src.split("\n")
+        for name, first, last in functions(f):
+            body = "\n".join(lines[first:last])
+            if re.search(r"\bio_uring_queue_init|\bMPOOL_IOC_OPEN\s*,|\bF_DUPFD", body) and \
+               not re.search(r"\b(mpool|ring)_fd_up\(", body):
+                yield "%s:%d: %s() makes a descriptor, without mpool_fd_up()" % (f, first, name)
+
+
+def commands_fill_the_standard_descriptors_first():
+    """Then nothing that they open can become one of them."""
+    body = code("utils/common/ui.c")
+    main = body[body.index("int ui_main("):]
+    main = main[main.index("{") + 1:]
+    # declarations apart, and those call nothing
+    first = re.search(r"^\t(?:\w[\w \t*]*[ *])?(\w+)\s*\(", main, re.M)
+    if not first or first.group(1) != "fds_fill":
+        yield "utils/common/ui.c: ui_main() does not begin with fds_fill()"
+    for f in under("utils/", "/main.c"):
+        if not re.search(r"int main\([^)]*\)\s*\{\s*return ui_main\(", code(f)):
+            yield "%s: main() does more than ui_main()" % f
+
+
 def files_are_made_where_they_are_named_and_for_their_owner():
     for f in user_sources():
         for name in ("open", "openat"):
@@ -115,6 +154,30 @@ def files_are_made_where_they_are_named_and_for_their_owner():
         for line, args in calls(f, "umask"):
             if args.strip() != "077":
                 yield "%s:%d: umask(%s)" % (f, line, args)
+
+
+def calls_that_a_signal_may_end_are_made_again():
+    """What makes a file durable, or longer, says EINTR on some file systems (FUSE), and nothing
+    has failed. (posix_fallocate() returns its error, which TEMP_FAILURE_RETRY does not see.)"""
+    for f in user_sources():
+        src = code(f)
+        for m in re.finditer(r"(?<![\w>.\"])(fsync|fdatasync|syncfs|sync_file_range|ftruncate|"
+                             r"fallocate|blkid_do_wipe)\s*\(", src):
+            if not src[:m.start()].endswith("TEMP_FAILURE_RETRY("):
+                yield "%s:%d: %s() without TEMP_FAILURE_RETRY()" % (
+                    f, line_of(f, m.start()), m.group(1))
+        for name, first, last in functions(f):
+            body = "\n".join(src.split("\n")[first:last])
+            if re.search(r"\bposix_fallocate\s*\(", body) and "EINTR" not in body:
+                yield "%s:%d: %s() ends posix_fallocate() at EINTR" % (f, first, name)
+
+
+def the_environment_is_read_as_a_set_user_id_program_must():
+    """Who calls such a program must not choose what its pool is made of."""
+    for f in user_sources() + under("utils/", ".h") + under("libmpool/", ".h") + \
+            under("libkvdb/", ".h"):
+        for m in re.finditer(r"(?<!\w)(getenv|environ)\b", code(f)):
+            yield "%s:%d: %s, not secure_getenv()" % (f, line_of(f, m.start()), m.group(1))
 
 
 def nothing_runs_as_another_user():
@@ -174,6 +237,16 @@ def every_table_of_operations_has_its_module():
                 yield "%s:%d: no compat_ioctl" % (f, line_of(f, m.start()))
 
 
+def a_superblock_is_whole_when_it_is_seen():
+    """sync() and others of the kernel find it by themselves, after ->get_tree."""
+    for f in under("kmod/", ".c"):
+        lines = code(f).split("\n")
+        for name, first, last in functions(f):
+            body = "\n".join(lines[first:last])
+            if "_set_readahead(" in body and not name.endswith(("_get_tree", "_set_readahead")):
+                yield "%s:%d: %s" % (f, first, name)
+
+
 def memory_of_callers_is_read_once():
     """Whoever reads a structure again may find another one than was checked."""
     for f in under("kmod/", ".c"):
@@ -185,10 +258,38 @@ def memory_of_callers_is_read_once():
 
 
 def callers_pay_for_their_memory():
-    """In the files that take commands, whose counts are the callers'."""
-    for f in ("kmod/cmd.c", "kmod/ctl.c", "kmod/pool_dev.c", "kmod/pool_mlog.c"):
+    """In the files that take commands, whose counts are the callers'; and in the core, where
+    only what an activation loads is nobody's. Under p_lock nothing waits for a caller's limit."""
+    for f in ("kmod/cmd.c", "kmod/ctl.c", "kmod/pool_dev.c", "kmod/pool_mlog.c",
+              "kmod/object_io.c"):
         for m in re.finditer(r"\bGFP_(?!KERNEL_ACCOUNT\b)\w+", code(f)):
             yield "%s:%d: %s" % (f, line_of(f, m.start()), m.group(0))
+    for m in re.finditer(r"\bkmem_cache_create\w*\s*\((?:[^;](?!SLAB_ACCOUNT))*;",
+                         "".join(code(f) for f in under("kmod/", ".c"))):
+        yield "kmod: %s" % m.group(0).split(",")[0]
+    for f in ("kmod/core/batch.c", "kmod/core/mblock.c", "kmod/core/mlog.c"):
+        for m in re.finditer(r"\bos_z?alloc(_io)?\s*\(", code(f)):
+            yield "%s:%d: %s is the pool's" % (f, line_of(f, m.start()), m.group(0))
+    for f in ("kmod/core/otab.c", "kmod/core/smap.c", "kmod/core/mclass.c"):
+        for m in re.finditer(r"\bos_call_(?!zalloc_now)\w+", code(f)):
+            yield "%s:%d: %s waits under p_lock" % (f, line_of(f, m.start()), m.group(0))
+
+
+def what_all_wait_for_is_no_callers_io():
+    """A bio that is made in dev_bio.c is shared; elsewhere only data is sent to devices."""
+    own = {"dev_zero", "dev_discard"}
+    data = {("kmod/object_io.c", "part_add"), ("kmod/object_io.c", "read_piece")}
+    for f in under("kmod/", ".c"):
+        lines = code(f).split("\n")
+        for name, first, last in functions(f):
+            body = "\n".join(lines[first:last])
+            is_shared = f == "kmod/dev_bio.c" and "bio_share(" in body
+            if re.search(r"\bbio_(alloc|init)\s*\(", body) and not is_shared and \
+               (f, name) not in data:
+                yield "%s:%d: %s: whose bio?" % (f, first, name)
+            m = re.search(r"\bblkdev_issue_\w+", body)
+            if m and name not in own:
+                yield "%s:%d: %s: %s is the caller's" % (f, first, name, m.group(0))
 
 
 def the_path_of_writes_waits_for_no_write():
@@ -196,7 +297,7 @@ def the_path_of_writes_waits_for_no_write():
     for f in ("kmod/dev_bio.c", "kmod/os_kern.h"):
         lines = code(f).split("\n")
         for name, first, last in functions(f):
-            m = re.search(r"\bGFP_(?!NOIO\b|NOFS\b)\w+", "\n".join(lines[first:last]))
+            m = re.search(r"\bGFP_(?!NOIO\b|NOFS\b|NOWAIT\b)\w+", "\n".join(lines[first:last]))
             if m and name != "dev_new":
                 yield "%s:%d: %s: %s" % (f, first, name, m.group(0))
 
@@ -204,7 +305,13 @@ def the_path_of_writes_waits_for_no_write():
 main([products_are_position_independent_and_bound_at_start,
       products_check_their_stack_and_buffers, fortification_is_the_best_there_is,
       assertions_stay_in_products, nothing_is_written_through_a_map, descriptors_close_on_exec,
-      files_are_made_where_they_are_named_and_for_their_owner, nothing_runs_as_another_user,
+      no_descriptor_of_the_libraries_is_a_standard_one,
+      commands_fill_the_standard_descriptors_first,
+      files_are_made_where_they_are_named_and_for_their_owner,
+      calls_that_a_signal_may_end_are_made_again,
+      the_environment_is_read_as_a_set_user_id_program_must, nothing_runs_as_another_user,
       udev_rules_quote_every_value, the_module_says_little,
-      every_table_of_operations_has_its_module, memory_of_callers_is_read_once,
-      callers_pay_for_their_memory, the_path_of_writes_waits_for_no_write])
+      every_table_of_operations_has_its_module, a_superblock_is_whole_when_it_is_seen,
+      memory_of_callers_is_read_once,
+      callers_pay_for_their_memory, what_all_wait_for_is_no_callers_io,
+      the_path_of_writes_waits_for_no_write])

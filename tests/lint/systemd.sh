@@ -41,6 +41,14 @@ env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make --no-print-directory B="${B:-build}
 } >>"$T/out" 2>&1
 verdict rules_and_units_are_installed
 
+# a oneshot service without one may start for ever
+grep -LE '^Timeout(Start)?Sec=[0-9]+(s|min|h|d|w)$' udev/*.service >"$T/out"
+verdict services_have_a_time_limit
+
+# an activation before it would change what the image takes for unchanged
+grep -LE '^After=.*\<local-fs-pre\.target\>' udev/mpool-activate@.service >"$T/out"
+verdict pools_are_activated_behind_a_resume
+
 if command -v systemd-analyze >/dev/null; then
 	# the commands of the build folder take the place of installed libraries' users
 	analyze "$u"/mpool.service "$u"/mpool-activate@.service "$u"/mpool-scrub@.service \
@@ -50,9 +58,16 @@ if command -v systemd-analyze >/dev/null; then
 	analyze "$u/planted.service" | grep -q planted.service ||
 		echo "Typ= was not noticed" >"$T/out"
 	verdict systemd_analyze_sees_a_planted_mistake
+	# of 100: what is left are root's rights over devices
+	for f in udev/*.service; do
+		systemd-analyze security --offline=yes --threshold=45 "$u/${f##*/}" \
+			>"$T/say" 2>&1 || sed "s|^|${f##*/}: |" "$T/say" | tail -n 1
+	done >"$T/out"
+	verdict services_run_in_a_sandbox
 else
 	skip units_pass_systemd_analyze "no systemd-analyze"
 	skip systemd_analyze_sees_a_planted_mistake "no systemd-analyze"
+	skip services_run_in_a_sandbox "no systemd-analyze"
 fi
 
 if command -v systemd-sysusers >/dev/null; then

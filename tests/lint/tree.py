@@ -89,6 +89,16 @@ def no_leftover_words():
                 yield "%s:%d: \"%s\"" % (f, n, m.group(0))
 
 
+def the_module_names_what_it_means():
+    """A comment that says who may do something leaves the reader to guess: a host, a thread, a
+    caller, a reader of the pool?"""
+    for f in under("kmod/", ".c", ".h"):
+        for n, line in enumerate(text(f).split("\n"), 1):
+            m = re.search(r"\b(whoever|nobody|somebody|anybody)\b", line, re.I)
+            if m:
+                yield "%s:%d: \"%s\"" % (f, n, m.group(0))
+
+
 def dkms_version_is_the_module_version():
     mine = re.search(r'MP_VERSION "(.*)"', text("kmod/version.h")).group(1)
     dkms = re.search(r'PACKAGE_VERSION="(.*)"', text("dkms.conf")).group(1)
@@ -114,6 +124,6 @@ def sources_have_no_absolute_machine_paths():
 main([top_level_is_exactly_as_designed, every_file_names_its_licence,
       every_source_says_what_it_is_for, files_are_at_most_1200_lines,
       functions_are_at_most_100_lines, lines_are_at_most_100_columns,
-      no_trailing_space_and_a_last_newline, no_leftover_words,
+      no_trailing_space_and_a_last_newline, no_leftover_words, the_module_names_what_it_means,
       dkms_version_is_the_module_version, json_files_parse,
       sources_have_no_absolute_machine_paths])

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """What the models in Python share: a run with all rules, and one without each of them."""
 
+from collections import deque
+
 
 def way(seen, state, last):
     """How the exploration came to a state, and what then happened."""
@@ -9,6 +11,28 @@ def way(seen, state, last):
         state, step = seen[state]
         path.append(step)
     return " | ".join(reversed(path))
+
+
+def search(first, actions, recover, step):
+    """Breadth first from a state: (states, what is wrong). actions(s) yields (name, next);
+    recover(s), of a state that is not up, gives (next or None, what is wrong): named @step."""
+    seen = {first: None}
+    todo = deque([first])
+    while todo:
+        s = todo.popleft()
+        nexts = list(actions(s))
+        bad = None
+        if not s.up:
+            n, bad = recover(s)
+            if n:
+                nexts.append((step, n))
+        if bad:
+            return len(seen), "%s: %s" % (bad, way(seen, s, step))
+        for name, n in nexts:
+            if n not in seen:
+                seen[n] = (s, name)
+                todo.append(n)
+    return len(seen), None
 
 
 def main(argv, switches, explore):

@@ -76,7 +76,7 @@ struct mk_thread {
 
 #define MC_NAMES								\
 	[MC_PUT] = "puts", [MC_DEL] = "deletes", [MC_RANGE] = "range deletes",		\
-	[MC_GET] = "gets", [MC_CURSOR] = "cursors",						\
+	[MC_GET] = "gets", [MC_CURSOR] = "cursors", [MC_PROBE] = "probes",			\
 	[MC_TXN] = "commits", [MC_ABORT] = "aborts", [MC_SNAPSHOT] = "snapshots",	\
 	[MC_QUEUE] = "batches", [MC_CKPT] = "checkpoints",				\
 	[MC_SYNC] = "syncs", [MC_DRAIN] = "drains", [MC_STORE] = "stores",		\
@@ -100,8 +100,8 @@ struct mk_ckpt {
 };
 
 enum mk_count {
-	MC_PUT, MC_DEL, MC_RANGE, MC_GET, MC_CURSOR, MC_TXN, MC_ABORT, MC_SNAPSHOT, MC_QUEUE,
-	MC_SYNC, MC_DRAIN, MC_STORE, MC_CKPT, MC_OPEN, MC_KILL, MC_CUT,
+	MC_PUT, MC_DEL, MC_RANGE, MC_GET, MC_CURSOR, MC_PROBE, MC_TXN, MC_ABORT, MC_SNAPSHOT,
+	MC_QUEUE, MC_SYNC, MC_DRAIN, MC_STORE, MC_CKPT, MC_OPEN, MC_KILL, MC_CUT,
 	MC_EXPIRED,
 	MC_UNSURE,	/* reads that the ring was too short to judge */
 	MC_COUNTS,
@@ -309,6 +309,8 @@ void mk_do_write(struct mk_worker *w, unsigned store, enum mk_kind kind);
  * -ESTALE: the transaction was given up.
  */
 int mk_cursor(struct mk_worker *w, unsigned store, struct kvdb_txn *txn, uint64_t r0, uint64_t r1);
+/* The same of a probe for the prefix of a group. */
+int mk_probe(struct mk_worker *w, unsigned store, struct kvdb_txn *txn, uint64_t r0, uint64_t r1);
 /* before a sync: what is acknowledged; after it: that is durable */
 void mk_durable_mark(struct mk_world *wo, uint32_t *acked, bool is_before);
 

@@ -316,7 +316,7 @@ struct walk {
 	struct kvdb_cursor *wa_cur;
 	unsigned wa_store, wa_lo, wa_hi;
 	unsigned wa_flags;
-	int wa_from;		/* first key that may be shown */
+	int wa_from;		/* first key that may be shown, now or after a renewal */
 	unsigned wa_limit;
 	uint64_t wa_r0, wa_r1;	/* the snapshot was taken in between */
 	bool wa_is_again;	/* compare with w_seen */
@@ -372,6 +372,7 @@ static void walk(struct mk_worker *w, struct walk *wa)
 			return;
 		at += step;
 	}
+	wa->wa_from = at;
 	if (rc == -ENOENT) {
 		for (; at != end; at += step)
 			if (!walk_key(w, wa, (unsigned)at, &absent))
@@ -434,6 +435,45 @@ static int walk_open(struct mk_worker *w, struct walk *wa, struct kvdb_txn *txn,
 	return rc;
 }
 
+/*
+ * The same place or other bounds, of the moment of this call; of a transaction the
+ * snapshot stays. Sometimes the range ends with a key that is shown.
+ */
+static void walk_renew(struct mk_worker *w, struct walk *wa, struct kvdb_txn *txn)
+{
+	struct kvdb_cursor_opts o = KVDB_CURSOR_OPTS_INIT;
+	const struct mk_key *ke = w->w_wo->wo_key;
+	uint64_t x = mk_rand(&w->w_rnd);
+	unsigned n = wa->wa_hi - wa->wa_lo, skip = (unsigned)(x >> 16) % n;
+
+	if (!txn) {
+		memcpy(w->w_snap, w->w_cur[wa->wa_store], sizeof(w->w_snap));
+		wa->wa_is_again = false;
+		wa->wa_r0 = mk_now();
+	}
+	if (x & 1) {
+		walk_moved(w, wa, kvdb_cursor_renew(wa->wa_cur, NULL));
+	} else {
+		wa->wa_hi = wa->wa_lo + 1 + (unsigned)(x >> 40) % (n - skip) + skip;
+		wa->wa_lo += skip;
+		o.flags = wa->wa_flags ^= x >> 1 & KVDB_REVERSE;
+		o.from = ke[wa->wa_lo].ke_buf;
+		o.flen = ke[wa->wa_lo].ke_len;
+		if (x & 8 || wa->wa_hi == w->w_wo->wo_keys) {
+			o.flags |= KVDB_TO_INCLUSIVE;
+			o.to = ke[wa->wa_hi - 1].ke_buf;
+			o.tlen = ke[wa->wa_hi - 1].ke_len;
+		} else {
+			o.to = ke[wa->wa_hi].ke_buf;
+			o.tlen = ke[wa->wa_hi].ke_len;
+		}
+		walk_moved(w, wa, kvdb_cursor_renew(wa->wa_cur, &o));
+		wa->wa_from = wa->wa_flags & KVDB_REVERSE ? (int)wa->wa_hi - 1 : (int)wa->wa_lo;
+	}
+	if (!txn)
+		wa->wa_r1 = mk_now();
+}
+
 int mk_cursor(struct mk_worker *w, unsigned store, struct kvdb_txn *txn, uint64_t r0, uint64_t r1)
 {
 	struct mk_world *wo = w->w_wo;
@@ -473,10 +513,58 @@ int mk_cursor(struct mk_worker *w, unsigned store, struct kvdb_txn *txn, uint64_
 		walk_seek(w, &wa);
 		wa.wa_limit = 1 + (unsigned)(x >> 20) % 20;
 		walk(w, &wa);
+		if (x >> (50 + i) & 1 && !wa.wa_err && !mk_failed(wo))
+			walk_renew(w, &wa, txn);
 	}
+	if (!wa.wa_err && !mk_failed(wo))
+		walk(w, &wa);
 	kvdb_cursor_close(wa.wa_cur);
 	w->w_count[MC_CURSOR]++;
 	return wa.wa_err;
+}
+
+/* The first key of a group, and whether there are more: up to the first all others are absent. */
+int mk_probe(struct mk_worker *w, unsigned store, struct kvdb_txn *txn, uint64_t r0, uint64_t r1)
+{
+	struct mk_world *wo = w->w_wo;
+	unsigned g = wo->wo_key[mk_key_pick(w, true)].ke_group, k, hi = wo->wo_group_hi[g];
+	const void *prefix = wo->wo_key[wo->wo_group_lo[g]].ke_buf;
+	const uint64_t *own = txn ? w->w_base[store] : NULL;
+	struct mk_have ha = { .ha_len = MK_ABSENT };
+	uint8_t key[KVDB_KEY_MAX];
+	struct kvdb_probe p = { .key = key, .key_size = sizeof(key), .val = w->w_got,
+				.val_size = sizeof(w->w_got) };
+	int first = -1, rc;
+
+	if (!txn)
+		r0 = mk_now();
+	rc = txn ? kvdb_txn_prefix_probe(txn, wo->wo_kvs[store], prefix, MK_PREFIX, &p) :
+		   kvdb_prefix_probe(wo->wo_kvs[store], prefix, MK_PREFIX, &p);
+	if (!txn)
+		r1 = mk_now();
+	w->w_count[MC_PROBE]++;
+	if (rc) {
+		if (rc != -ESTALE)
+			broken(w, "kvdb_prefix_probe", rc);
+		return rc;
+	}
+	if (p.found)
+		first = mk_key_find(wo, key, p.klen);
+	if (p.found && (first < wo->wo_group_lo[g] || first >= (int)hi)) {
+		mk_fail(wo, "thread %u, operation %llu: a probe finds key %d, not of its group",
+			w->w_no, (unsigned long long)w->w_done, first);
+		return 0;
+	}
+	if (p.found == KVDB_FOUND_SEVERAL)
+		hi = (unsigned)first;
+	for (k = wo->wo_group_lo[g]; k < hi && !mk_failed(wo); k++)
+		if ((int)k != first)
+			mk_check(w, store, k, &ha, r0, r1, own, "probe");
+	if (p.found && !mk_value_read(wo, store, (unsigned)first, w->w_got, p.vlen, w->w_want, &ha))
+		wrong_bytes(w, store, (unsigned)first, p.vlen, "probe");
+	else if (p.found)
+		mk_check(w, store, (unsigned)first, &ha, r0, r1, own, "probe");
+	return 0;
 }
 
 /* ---- the threads ---- */
@@ -504,6 +592,8 @@ static void one_step(struct mk_worker *w)
 		mk_do_queue(w);
 	else if (dice < 1980)
 		mk_do_range(w, store);
+	else if (dice < 1984)
+		mk_probe(w, store, NULL, 0, 0);
 	else
 		mk_cursor(w, store, NULL, 0, 0);
 }

@@ -147,7 +147,8 @@ void mk_do_txn(struct mk_worker *w)
 			txn_get(w, &x, store, mk_key_pick(w, true));
 			break;
 		case 4:
-			x.x_err = mk_cursor(w, store, x.x_txn, x.x_r0, x.x_r1);
+			x.x_err = r & 16 ? mk_cursor(w, store, x.x_txn, x.x_r0, x.x_r1) :
+					   mk_probe(w, store, x.x_txn, x.x_r0, x.x_r1);
 			break;
 		case 5:
 			/* what it wrote itself */
@@ -179,7 +180,9 @@ void mk_do_snapshot(struct mk_worker *w)
 		uint64_t r = mk_rand(&w->w_rnd);
 		unsigned store = (unsigned)(r >> 8) % MK_STORES;
 
-		if (r % 4 == 0)
+		if (r % 16 == 0)
+			x.x_err = mk_probe(w, store, x.x_txn, x.x_r0, x.x_r1);
+		else if (r % 4 == 0)
 			x.x_err = mk_cursor(w, store, x.x_txn, x.x_r0, x.x_r1);
 		else if (r % 4 == 1)
 			mk_do_write(w, store, r & 16 ? MK_PUT : MK_DEL);

@@ -7,7 +7,7 @@ clocks that run at one speed and are never compared; hosts that stop for as long
 like between any two steps; openings, also two at once; crashes; clean closes. A tick is a
 quarter of a second.
 Checked: never may two hosts write to the pool at once, nor one that opened it before
-another did.
+another did; nor may one read that opened it to read while another writes, or before it did.
 The rules can be switched off one by one; each must then fail.
 
     model_own.py            all of it: the rules hold, each ablation is found
@@ -20,6 +20,9 @@ from collections import deque, namedtuple
 from lib import main, way
 
 LATE, WATCH, VERIFY = 3, 2, 4	# ticks, as in own.c
+CLAIM = VERIFY + 1		# an older claim is made again
+FREE = 2 * LATE			# for so long one who only reads watches a free block
+SILENT = CLAIM + 2 * LATE	# for so long one who only reads watches a claim
 HOSTS = 2
 OPENS = 4 if os.environ.get("TEST_LONG") else 3
 
@@ -30,6 +33,10 @@ SWITCHES = {
     "no_over": "a heartbeat over another's claim counts though that may have been looked at",
     "no_doubt": "the next heartbeat of who was late counts at once",
     "no_generation": "who claims anew does not ask whether the pool was opened since",
+    "reader_never_looks": "who reads does not look again",
+    "reader_short": "who reads looks for no longer than who claims",
+    "reader_trusts_free": "who reads does not watch a free block",
+    "old_claim": "a claim counts however old it is",
     "free_is_mine": "a claim after a clean close needs no second look",
     "mine_is_mine": "who died and left its name in the block needs no second look",
 }
@@ -42,6 +49,20 @@ H = namedtuple("H", "pc val read good wait opens active old")
 S = namedtuple("S", "block hosts")
 NONE = (-1, 0)
 OWNING = {"own", "beat", "beat over", "doubt", "again", "close"}
+
+
+WAITS = {"verify": CLAIM + 1, "again": CLAIM + 1}
+
+
+def silent(h, off):
+    """how long who only reads watches"""
+    if h.val[0] < 0:
+        return 0 if "reader_trusts_free" in off else FREE
+    return WATCH if "reader_short" in off else SILENT
+
+
+def may_read(h, off):
+    return h.pc == "reads" and (h.good < LATE or "reader_never_looks" in off)
 
 
 def may_write(h, off):
@@ -76,8 +97,11 @@ def age(h):
     """ages that are beyond every bound are one"""
     if h.pc in ("idle", "dead"):
         return h
+    if h.pc in ("reader", "reads"):
+        return h._replace(good=min(h.good + 1, LATE + 1), wait=min(h.wait + 1, SILENT)
+                          if h.pc == "reader" else 0)
     return h._replace(read=min(h.read + 1, LATE + 1), good=min(h.good + 1, LATE + 1),
-                      wait=min(h.wait + 1, VERIFY))
+                      wait=min(h.wait + 1, WAITS.get(h.pc, VERIFY)))
 
 
 def beaten(h, mine, off):
@@ -100,6 +124,17 @@ def step(s, i, off):
             yield "reads its own", n._replace(pc="claim own"), b
         else:
             yield "reads another's", n._replace(pc="watch"), b
+        yield "reads it, to read", n._replace(pc="reader"), b
+    elif h.pc == "reader" and h.wait >= silent(h, off):
+        if b == h.val:
+            yield "sees it silent", h._replace(pc="reads", good=0), b
+        else:
+            yield "sees a change", idle(h), b
+    elif h.pc == "reads":
+        if b == h.val:
+            yield "looks", h._replace(good=0), b
+        elif "reader_never_looks" not in off:
+            yield "sees that another came", dead(h), b
     elif h.pc == "watch" and h.wait >= WATCH:
         if b == h.val:
             yield "sees it unchanged", h._replace(pc="claim", read=0), b
@@ -112,7 +147,9 @@ def step(s, i, off):
         else:
             yield "claims", h._replace(pc="verify", val=mine, wait=0), mine
     elif h.pc == "verify" and h.wait >= verify:
-        if b == h.val:
+        if b == h.val and h.wait > CLAIM and "old_claim" not in off:
+            yield "claims again", h._replace(val=mine, wait=0), mine
+        elif b == h.val:
             yield "is the owner", h._replace(pc="own", good=0, old=0), b
         else:
             yield "was not alone", idle(h), b
@@ -135,7 +172,9 @@ def step(s, i, off):
         else:
             yield "has lost", dead(h), b
     elif h.pc == "again" and h.wait >= verify:
-        if b == h.val and (not h.old or "no_generation" in off):
+        if b == h.val and h.wait > CLAIM and "old_claim" not in off:
+            yield "is late again", h._replace(pc="doubt"), b
+        elif b == h.val and (not h.old or "no_generation" in off):
             yield "is the owner still", h._replace(pc="own", good=0), b
         else:
             yield "has lost", dead(h), b
@@ -151,7 +190,8 @@ def actions(s, off):
         h = s.hosts[i]
         if may_write(h, off) and not h.active and not h.old:
             yield "%s raises the generation" % "AB"[i], s._replace(hosts=tuple(
-                o._replace(active=1) if j == i else o._replace(old=int(o.pc in OWNING))
+                o._replace(active=1) if j == i else
+                o._replace(old=int(o.pc in OWNING or o.pc == "reads"))
                 for j, o in enumerate(s.hosts)))
         for name, h, b in step(s, i, off):
             yield "%s %s" % ("AB"[i], name), S(b, s.hosts[:i] + (h,) + s.hosts[i + 1:])
@@ -167,6 +207,9 @@ def explore(off):
             return len(seen), "two may write: %s" % way(seen, s, "")
         if any(may_write(h, off) and h.old for h in s.hosts):
             return len(seen), "one may write that another replaced: %s" % way(seen, s, "")
+        if any(may_read(h, off) and (h.old or any(may_write(o, off) for o in s.hosts))
+               for h in s.hosts):
+            return len(seen), "one may read what changes: %s" % way(seen, s, "")
         for name, n in actions(s, off):
             n = normal(n)
             if n not in seen:

@@ -26,7 +26,8 @@
  *  - a block is deleted when it is sealed, its records are below the horizon and
  *    no run, memtable, view, checkpoint or job refers to it (RV7, C3);
  *  - a crash keeps the edits and a prefix of the records that is at least what
- *    was synced, and replays what lies above the horizon (RV6).
+ *    was synced, and replays what lies above the horizon (RV6), in two parts: the
+ *    first is frozen behind its last record, and flushed as any other (RV25).
  * Not modelled: several stores and logs, the states of one write, caches.
  *
  * In every state: what a get finds now, at every view and in the checkpoint is
@@ -875,36 +876,49 @@ static void checkpoints(const struct state *old)
 	}
 }
 
-/* Recovery: the edits, and a prefix of the records that is at least what was synced. */
+/*
+ * Recovery: the edits, and the first @p records, which are at least what was synced. Those in
+ * front of record @q are frozen.
+ */
+static void recover(const struct state *old, unsigned p, unsigned q)
+{
+	struct state s = *old;
+	bool is_frozen;
+
+	memset(&s.now, 0, sizeof(s.now));
+	memset(s.view, 0, sizeof(s.view));
+	s.now.runs = s.media;
+	s.now.has_frozen = q > s.horizon;
+	s.boundary = s.now.has_frozen ? (uint8_t)q : 0;
+	memset(&s.op[p], 0, (OPS - p) * sizeof(s.op[0]));
+	for (unsigned i = broken[replay_all] ? 0 : s.horizon; i < p; i++) {
+		is_frozen = s.now.has_frozen && (broken[parts_by_place] ? (p - i) % 2 : i < q);
+		mem_insert(s.now.mem[is_frozen], s.op[i]);
+	}
+	/* a copy that was not durable is no block */
+	if (s.job.phase && !(s.durable >> s.job.copy & 1))
+		s.freed |= (uint16_t)(1u << s.job.copy);
+	memset(&s.job, 0, sizeof(s.job));
+	memset(s.merge, 0, sizeof(s.merge));
+	s.nop = s.synced = (uint8_t)p;
+	s.is_flushing = 0;
+	s.cur = s.nblk++;
+	s.crashes++;
+	s.seq++;
+	if (broken[seq_restarts])
+		s.seq = 1;
+	name_act("crash, %u of %u writes survive, %u frozen", p, old->nop, q - s.horizon);
+	emit(&s);
+}
+
 static void crash(const struct state *old)
 {
-	unsigned p, i;
-
 	if (old->crashes == bound.crashes || old->nblk >= BLOCKS || old->seq >= SEQ_MAX)
 		return;
-	for (p = old->synced; p <= old->nop; p++) {
-		struct state s = *old;
-
-		memset(&s.now, 0, sizeof(s.now));
-		memset(s.view, 0, sizeof(s.view));
-		s.now.runs = s.media;
-		memset(&s.op[p], 0, (OPS - p) * sizeof(s.op[0]));
-		for (i = broken[replay_all] ? 0 : s.horizon; i < p; i++)
-			mem_insert(s.now.mem[0], s.op[i]);
-		/* a copy that was not durable is no block */
-		if (s.job.phase && !(s.durable >> s.job.copy & 1))
-			s.freed |= (uint16_t)(1u << s.job.copy);
-		memset(&s.job, 0, sizeof(s.job));
-		memset(s.merge, 0, sizeof(s.merge));
-		s.nop = s.synced = (uint8_t)p;
-		s.boundary = s.is_flushing = 0;
-		s.cur = s.nblk++;
-		s.crashes++;
-		s.seq++;
-		if (broken[seq_restarts])
-			s.seq = 1;
-		name_act("crash, %u of %u writes survive", p, old->nop);
-		emit(&s);
+	for (unsigned p = old->synced; p <= old->nop; p++) {
+		recover(old, p, old->horizon);
+		for (unsigned q = old->horizon + 1u; bound.parts && q < p; q++)
+			recover(old, p, q);
 	}
 }
 
@@ -1040,53 +1054,11 @@ static void explore_end(void)
 static void print_bounds(const char *what)
 {
 	printf("# %s: writes=%u views=%u moves=%u crashes=%u ckpts=%u rolls=%u prefixes=%u "
-	       "ranges=%u switches=%u shapes=%u merges=%u: %zu states%s\n", what, bound.writes,
-	       bound.views, bound.moves, bound.crashes, bound.ckpts, bound.rolls, bound.prefixes,
-	       bound.ranges, bound.switches, bound.shapes, bound.merges, nnode,
-	       is_full ? ", not exhausted" : "");
+	       "ranges=%u switches=%u shapes=%u merges=%u parts=%u: %zu states%s\n", what,
+	       bound.writes, bound.views, bound.moves, bound.crashes, bound.ckpts, bound.rolls,
+	       bound.prefixes, bound.ranges, bound.switches, bound.shapes, bound.merges,
+	       bound.parts, nnode, is_full ? ", not exhausted" : "");
 }
-
-#define MANY	3000000u
-static const struct bounds small[] = {
-	{ .writes = 3, .moves = 1, .switches = 2, .max_states = MANY },
-	{ .writes = 3, .moves = 1, .switches = 3, .max_states = MANY },
-	{ .writes = 3, .views = 1, .moves = 1, .switches = 2, .max_states = MANY },
-	{ .writes = 3, .ckpts = 1, .moves = 1, .rolls = 1, .switches = 2, .max_states = MANY },
-	{ .writes = 3, .moves = 1, .crashes = 1, .switches = 2, .max_states = MANY },
-	{ .writes = 3, .views = 1, .moves = 1, .crashes = 1, .switches = 2, .max_states = MANY },
-	{ .writes = 3, .views = 1, .switches = 2, .prefixes = 1, .max_states = MANY },
-	{ .writes = 3, .views = 1, .switches = 2, .ranges = 1, .max_states = MANY },
-	{ .writes = 3, .crashes = 1, .rolls = 1, .switches = 2, .prefixes = 1,
-	  .max_states = MANY },
-	{ .writes = 2, .views = 2, .moves = 1, .crashes = 1, .switches = 2,
-	  .max_states = MANY },
-	{ .writes = 2, .crashes = 2, .ckpts = 1, .switches = 2, .ranges = 1,
-	  .max_states = MANY },
-	{ .writes = 3, .views = 1, .switches = 3, .shapes = 2, .max_states = MANY },
-	{ .writes = 3, .switches = 3, .prefixes = 1, .shapes = 3, .max_states = MANY },
-	{ .writes = 3, .crashes = 1, .switches = 2, .shapes = 2, .max_states = MANY },
-	{ .writes = 2, .moves = 1, .views = 1, .switches = 2, .shapes = 2, .max_states = MANY },
-	{ .writes = 3, .switches = 3, .shapes = 2, .merges = 2, .max_states = MANY },
-	{ .writes = 2, .views = 1, .switches = 2, .prefixes = 1, .shapes = 2, .merges = 2,
-	  .max_states = MANY },
-	{ .writes = 2, .crashes = 1, .moves = 1, .switches = 2, .shapes = 2, .merges = 1,
-	  .max_states = MANY },
-};
-static const struct bounds large[] = {
-	{ .writes = 3, .views = 1, .moves = 1, .crashes = 1, .switches = 2,
-	  .prefixes = 1, .max_states = 25000000u },
-	{ .writes = 4, .views = 1, .moves = 1, .switches = 3, .ranges = 1,
-	  .max_states = 25000000u },
-	{ .writes = 4, .crashes = 2, .rolls = 1, .switches = 3, .max_states = 25000000u },
-	{ .writes = 3, .moves = 2, .crashes = 1, .ckpts = 1, .rolls = 1, .switches = 3,
-	  .max_states = 25000000u },
-	{ .writes = 3, .moves = 1, .views = 1, .switches = 3, .prefixes = 1, .shapes = 3,
-	  .max_states = 25000000u },
-	{ .writes = 3, .views = 1, .switches = 3, .prefixes = 1, .shapes = 3, .merges = 2,
-	  .max_states = 25000000u },
-	{ .writes = 3, .crashes = 1, .moves = 1, .switches = 3, .shapes = 2, .merges = 2,
-	  .max_states = 25000000u },
-};
 
 static void the_rules_hold(void)
 {
@@ -1156,7 +1128,8 @@ static bool argument(const char *arg)
 		{ "ckpts=", &bound.ckpts }, { "rolls=", &bound.rolls },
 		{ "prefixes=", &bound.prefixes }, { "ranges=", &bound.ranges },
 		{ "switches=", &bound.switches }, { "shapes=", &bound.shapes },
-		{ "merges=", &bound.merges }, { "states=", &bound.max_states },
+		{ "merges=", &bound.merges }, { "parts=", &bound.parts },
+		{ "states=", &bound.max_states },
 	};
 	unsigned i;
 

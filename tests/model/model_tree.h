@@ -104,6 +104,7 @@ struct state {
 	X(free_checkpoint)	/* what only a checkpoint refers to */			\
 	X(replay_all)		/* also what lies below the horizon */			\
 	X(replay_behind)	/* the horizon is that of the newest memtable */	\
+	X(parts_by_place)	/* a part of the replay ends anywhere, not behind a record */	\
 	X(seq_restarts)		/* after a crash stamps begin where the runs end */	\
 	X(split_leaves_runs)	/* runs that a split did not merge stay in the first leaf */ \
 	X(spill_newest)		/* takes upper runs that have older ones above the leaves */ \
@@ -134,9 +135,52 @@ static bool broken[RULE_COUNT];
 
 struct bounds {
 	unsigned writes, views, moves, crashes, ckpts, rolls, prefixes, ranges, switches, shapes;
-	unsigned merges, max_states;
+	unsigned merges, parts, max_states;
 };
 static struct bounds bound;
+
+#define MANY	3000000u
+static const struct bounds small[] = {
+	{ .writes = 3, .moves = 1, .switches = 2, .max_states = MANY },
+	{ .writes = 3, .moves = 1, .switches = 3, .max_states = MANY },
+	{ .writes = 3, .views = 1, .moves = 1, .switches = 2, .max_states = MANY },
+	{ .writes = 3, .ckpts = 1, .moves = 1, .rolls = 1, .switches = 2, .max_states = MANY },
+	{ .writes = 3, .moves = 1, .crashes = 1, .switches = 2, .parts = 1, .max_states = MANY },
+	{ .writes = 3, .views = 1, .moves = 1, .crashes = 1, .switches = 2, .max_states = MANY },
+	{ .writes = 3, .views = 1, .switches = 2, .prefixes = 1, .max_states = MANY },
+	{ .writes = 3, .views = 1, .switches = 2, .ranges = 1, .max_states = MANY },
+	{ .writes = 3, .crashes = 1, .rolls = 1, .switches = 2, .prefixes = 1,
+	  .max_states = MANY },
+	{ .writes = 2, .views = 2, .moves = 1, .crashes = 1, .switches = 2,
+	  .max_states = MANY },
+	{ .writes = 2, .crashes = 2, .ckpts = 1, .switches = 2, .ranges = 1, .parts = 1,
+	  .max_states = MANY },
+	{ .writes = 3, .views = 1, .switches = 3, .shapes = 2, .max_states = MANY },
+	{ .writes = 3, .switches = 3, .prefixes = 1, .shapes = 3, .max_states = MANY },
+	{ .writes = 3, .crashes = 1, .switches = 2, .shapes = 2, .parts = 1, .max_states = MANY },
+	{ .writes = 2, .moves = 1, .views = 1, .switches = 2, .shapes = 2, .max_states = MANY },
+	{ .writes = 3, .switches = 3, .shapes = 2, .merges = 2, .max_states = MANY },
+	{ .writes = 2, .views = 1, .switches = 2, .prefixes = 1, .shapes = 2, .merges = 2,
+	  .max_states = MANY },
+	{ .writes = 2, .crashes = 1, .moves = 1, .switches = 2, .shapes = 2, .merges = 1,
+	  .max_states = MANY },
+};
+static const struct bounds large[] = {
+	{ .writes = 3, .views = 1, .moves = 1, .crashes = 1, .switches = 2,
+	  .prefixes = 1, .max_states = 25000000u },
+	{ .writes = 4, .views = 1, .moves = 1, .switches = 3, .ranges = 1,
+	  .max_states = 25000000u },
+	{ .writes = 4, .crashes = 2, .rolls = 1, .switches = 3, .parts = 1,
+	  .max_states = 25000000u },
+	{ .writes = 3, .moves = 2, .crashes = 1, .ckpts = 1, .rolls = 1, .switches = 3,
+	  .max_states = 25000000u },
+	{ .writes = 3, .moves = 1, .views = 1, .switches = 3, .prefixes = 1, .shapes = 3,
+	  .max_states = 25000000u },
+	{ .writes = 3, .views = 1, .switches = 3, .prefixes = 1, .shapes = 3, .merges = 2,
+	  .max_states = 25000000u },
+	{ .writes = 3, .crashes = 1, .moves = 1, .switches = 3, .shapes = 2, .merges = 2,
+	  .max_states = 25000000u },
+};
 
 /* ---- what a read finds --------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #ifndef TESTS_KV_GONE_H
 #define TESTS_KV_GONE_H
 
-#include "mdc.h"
+#include "meta/mdc.h"
 
 /* Objects that the container lists as gone, and that are there. */
 static size_t gone_but_there(struct kvdb *db)

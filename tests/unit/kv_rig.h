@@ -11,10 +11,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "kv.h"
-#include "pages.h"
-#include "run.h"
-#include "thread.h"
+#include "db/kv.h"
+#include "cache/pages.h"
+#include "run/run.h"
+#include "db/thread.h"
 #include "harness.h"
 
 #define RIG_SEGS	4u
@@ -51,6 +51,7 @@ static inline void rig_open(struct rig *r, uint64_t slab_bytes, uint64_t pool_by
 	co.name = "rig";
 	T_EQ(mpool_create(r->dir, &co), 0);
 	T_EQ(mpool_open(r->dir, NULL, &r->db.d_mp), 0);
+	r->db.d_hooks = &kv_hooks;
 	r->db.d_tag = 0x1234567890abcdefull;
 	r->db.d_clock.now_ns = rig_now;
 	r->db.d_log_class = MPOOL_CAPACITY;

@@ -414,6 +414,82 @@ static void a_log_that_is_full_takes_every_delete(void)
 	rig_fini(&r);
 }
 
+/* ---- numbers that count on ---- */
+
+/* The next record begins the epoch behind @epoch, its sequence is behind @seq. */
+static void count_from(u64 epoch, u64 seq)
+{
+	struct mp_mdlog *md = &r.pool->p_md;
+
+	md->md_tail = md->md_bytes;
+	md->md_epoch = epoch;
+	md->md_seq = seq;
+	add_objs(&r, 1);
+}
+
+static void opens_for_reading_only(int objs)
+{
+	struct mp_pool_info pi;
+
+	stop();
+	r.m[0].writes = 0;
+	T_EQ(rig_open(&r), -EUCLEAN);
+	T_EQ(os_user_error()->oe_id, MP_NUMBERS);
+	T_EQ(r.m[0].writes, 0);
+	T_EQ(mp_pool_open(r.dev, r.n, MP_OPEN_RDONLY, &r.pool), 0);
+	T_EQ(count_objs(&r), objs);
+	mp_pool_info(r.pool, &pi);
+	T_OK(pi.pi_is_rdonly);
+	rig_fini(&r);
+}
+
+static void numbers_never_come_to_their_end(void)
+{
+	u64 near[] = { MP_NUMBER_END - 8, MP_NUMBER_END / 2 };
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(near); i++) {
+		start(1);
+		count_from(1, near[i]);
+		opens_for_reading_only(1);
+		start(1);
+		count_from(near[i] + 1, 100);
+		opens_for_reading_only(1);
+		start(1);
+		add_objs(&r, 2);
+		r.pool->p_sb_gen = near[i];
+		T_EQ(mp_pool_rename(r.pool, "later"), 0);
+		opens_for_reading_only(2);
+	}
+	/* the last that is written to */
+	start(1);
+	count_from(1, MP_NUMBER_END / 2 - 1000);
+	rig_reopen(&r, 1);
+	add_objs(&r, 1);
+	rig_reopen(&r, 1);
+	T_EQ(count_objs(&r), 2);
+	rig_fini(&r);
+}
+
+static void a_log_is_not_erased_to_a_generation_that_was(void)
+{
+	struct mp_mlog *l;
+	struct mp_obj *o;
+	u64 id;
+
+	start(1);
+	T_EQ(alloc_one(r.pool, MP_MLOG, 64 << 10, &o), 0);
+	id = mp_obj_id(o);
+	o->o_gen = MP_NUMBER_END;
+	mp_obj_put(o);
+	T_EQ(mp_mlog_open(r.pool, id, &l), 0);
+	T_EQ(mp_mlog_erase(l), -EUCLEAN);
+	T_EQ(os_user_error()->oe_id, MP_NUMBERS);
+	mp_mlog_close(l);
+	T_EQ(mp_pool_writable(r.pool), 0);
+	rig_fini(&r);
+}
+
 static void contradicts(const struct mp_rec *rec, const char *text)
 {
 	T_EQ(mp_otab_replay(r.pool, rec), -EUCLEAN);
@@ -544,6 +620,42 @@ static void fill_epoch(void)
 	}
 }
 
+static void is_refused_for(u64 epoch)
+{
+	char want[32];
+
+	snprintf(want, sizeof(want), "epoch %llu follows", (unsigned long long)epoch);
+	r.m[0].writes = 0;
+	T_EQ(rig_open(&r), -EUCLEAN);
+	T_EQ(os_user_error()->oe_id, MP_MD_CORRUPT);
+	T_OK(strstr(os_user_error()->oe_text, want));
+	T_EQ(r.m[0].writes, 0);
+}
+
+/*
+ * The first write of a checkpoint was lost, so its region begins with a frame of the epoch two
+ * before, which is good. What follows says that there was more: a record, or the end of the
+ * checkpoint alone. INV-22
+ */
+static void a_lost_begin_of_a_checkpoint_is_noticed(void)
+{
+	static u8 old[4096];
+	u32 k;
+
+	for (k = 0; k < 2; k++) {
+		start(1);
+		memcpy(old, r.m[0].now + region_of(1), 4096);
+		while (r.pool->p_md.md_epoch != 3)
+			add_objs(&r, 1);
+		stop();
+		memcpy(r.m[0].now + region_of(3), old, 4096);
+		if (k)
+			memset(r.m[0].now + region_of(3) + 8192, 0, 4096);
+		is_refused_for(3);
+		rig_fini(&r);
+	}
+}
+
 /* These records take more than three blocks. */
 static int delete_many(void)
 {
@@ -601,6 +713,38 @@ static void two_attempts_of_a_checkpoint_are_no_damage(void)
 }
 
 /*
+ * The begin of a checkpoint that was cut proves no more than that the epoch before it was whole:
+ * of an older one that was there first no more than of itself. INV-22
+ */
+static void the_begin_of_a_checkpoint_proves_the_epoch_before_it(void)
+{
+	static u8 old[4096];
+	u64 epoch, last;
+	int n;
+
+	start(1);
+	add_objs(&r, 950);	/* two parts */
+	fill_epoch();
+	n = count_objs(&r);
+	epoch = r.pool->p_md.md_epoch;
+	memcpy(old, r.m[0].now + region_of(epoch + 1), 4096);
+	last = region_of(epoch) + r.pool->p_md.md_tail - 4096;
+	r.m[0].fail_flush = -EIO;
+	T_EQ(delete_many(), -EIO);
+	stop();
+	r.m[0].fail_flush = 0;
+	/* a cut, after which the second part is there and the first is not */
+	memcpy(r.m[0].now + region_of(epoch + 1), old, 4096);
+	T_EQ(mp_pool_open(r.dev, 1, MP_OPEN_RDONLY, &r.pool), 0);
+	T_EQ(count_objs(&r), n);
+	stop();
+	/* and the last record before it was lost */
+	memset(r.m[0].now + last, 0, 4096);
+	is_refused_for(epoch + 1);
+	rig_fini(&r);
+}
+
+/*
  * Behind the first part of a checkpoint lies the end of an attempt in an earlier life: nothing.
  * One of this life proves that what is between them was there.
  */
@@ -651,8 +795,12 @@ int main(void)
 	T_RUN(two_attempts_of_a_checkpoint_are_no_damage);
 	T_RUN(the_end_of_another_attempt_is_no_damage);
 	T_RUN(lost_acknowledged_checkpoint_is_noticed);
+	T_RUN(a_lost_begin_of_a_checkpoint_is_noticed);
+	T_RUN(the_begin_of_a_checkpoint_proves_the_epoch_before_it);
 	T_RUN(every_flipped_bit_is_noticed);
 	T_RUN(a_log_that_is_full_takes_every_delete);
+	T_RUN(numbers_never_come_to_their_end);
+	T_RUN(a_log_is_not_erased_to_a_generation_that_was);
 	T_RUN(records_that_contradict_are_refused_and_change_nothing);
 	T_RUN(hundred_thousand_objects_open_in_a_second);
 	T_RUN(every_part_of_a_large_checkpoint_is_proven);

@@ -170,9 +170,38 @@ static void from_any_allocation_on_all_may_fail(void)
 	T_OK(k > 30);
 }
 
+/* what is taken under p_lock does not wait there: room is made outside, and it is tried again */
+static void an_object_has_a_second_try(void)
+{
+	u32 overcome = 0;
+	struct mp_obj *o;
+	long k;
+	int rc;
+
+	rig_init(&rig, 1, SIZE);
+	T_EQ(rig_open(&rig), 0);
+	os_user_hooks_set(&counting);
+	is_sticky = has_failed = false;
+	for (k = 0; !k || has_failed; k++) {
+		has_failed = false;
+		to_go = k;
+		rc = alloc_one(rig.pool, MP_MBLOCK, 16384, &o);
+		to_go = -1;
+		T_OK(rc == 0 || rc == -ENOMEM);
+		if (!rc)
+			mp_obj_put(o);
+		overcome += !rc && has_failed;
+	}
+	os_user_hooks_set(NULL);
+	/* the object, and the node of its extent */
+	T_EQ(overcome, 2);
+	rig_fini(&rig);
+}
+
 int main(void)
 {
 	T_RUN(every_allocation_may_fail_once);
 	T_RUN(from_any_allocation_on_all_may_fail);
+	T_RUN(an_object_has_a_second_try);
 	return t_done();
 }

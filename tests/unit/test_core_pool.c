@@ -165,6 +165,71 @@ static void full_pool_fails_fast_and_deletes_make_room(void)
 	rig_fini(&r);
 }
 
+static u64 clock_ms;
+
+static u64 clock_now(void *ctx)
+{
+	(void)ctx;
+	return clock_ms;
+}
+
+static void logs_come_and_go(u32 n)
+{
+	struct mp_obj *o;
+	u64 id;
+
+	while (n--) {
+		T_EQ(alloc_one(r.pool, MP_APPEND, 64 << 10, &o), 0);
+		id = mp_obj_id(o);
+		T_EQ(fill(o, 0, 64 << 10, 1), 0);
+		mp_obj_put(o);
+		T_EQ(delete_id(r.pool, id), 0);
+	}
+}
+
+static u64 discarding(void)
+{
+	struct mp_pool_info pi;
+
+	mp_pool_info(r.pool, &pi);
+	return pi.pi_cls[MP_CAPACITY].ci_discarding;
+}
+
+/* what logs freed stays for the next ones as long as there are such, and no longer */
+static void the_stock_of_logs_goes_when_none_is_written(void)
+{
+	const struct os_user_hooks hooks = { .now_ms = clock_now };
+	const struct os_user_hooks none = { .now_ms = NULL };
+
+	os_user_hooks_set(&hooks);
+	clock_ms = 5000;
+	rig_init(&r, 1, 16 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(mp_pool_trim(r.pool), 0);
+	logs_come_and_go(4);
+	T_EQ(mp_pool_trim(r.pool), 1000);
+	clock_ms += 400;
+	T_EQ(mp_pool_trim(r.pool), 600);
+	clock_ms += 600;
+	T_EQ(mp_pool_trim(r.pool), 1000);
+	T_EQ(discarding(), 0);
+	T_EQ(mp_pool_discard_step(r.pool, 0), 0);
+	T_EQ(r.m[0].discards, 0);
+	clock_ms += 1000;
+	T_EQ(mp_pool_trim(r.pool), 1);
+	T_EQ(discarding(), 64 << 10);
+	T_EQ(mp_pool_discard_step(r.pool, 0), 0);
+	T_EQ(r.m[0].discards, 1);
+	T_EQ(mp_pool_trim(r.pool), 0);
+	/* a close does not wait for that */
+	logs_come_and_go(1);
+	mp_pool_give_back(r.pool, 16 << 10, 1000);
+	T_EQ(r.m[0].discards, 5);
+	T_EQ(mp_pool_trim(r.pool), 0);
+	rig_fini(&r);
+	os_user_hooks_set(&none);
+}
+
 static void batch_is_all_or_nothing(void)
 {
 	struct mp_alloc a[2] = { { .al_kind = MP_APPEND, .al_capacity = 8192 },
@@ -861,6 +926,79 @@ static void a_long_log_is_written_anew(void)
 		free(sp.block[--sp.n]);
 }
 
+/* ---- pieces ---- */
+
+#define PIECE	(64u << 10)
+
+/* of the objects in @held the one at @pos of device @slot; NULL: none is left there */
+static struct mp_obj **held_at(struct mp_obj **held, u32 n, u32 slot, u64 pos)
+{
+	u64 at, contig;
+	u32 i, s;
+
+	for (i = 0; i < n; i++)
+		if (held[i] && !mp_obj_map_slot(held[i], 0, PIECE, &s, &at, &contig) && s == slot &&
+		    at == pos && contig == PIECE)
+			return &held[i];
+	return NULL;
+}
+
+/* INV-26 */
+static void check_apart(const struct mp_obj *o)
+{
+	u64 off, pos, contig, end = 0;
+	u32 slot, last = ~0u;
+
+	for (off = 0; off < o->o_capacity; off += contig, last = slot, end = pos + contig) {
+		T_EQ(mp_obj_map_slot(o, off, o->o_capacity - off, &slot, &pos, &contig), 0);
+		T_OK(last == ~0u || last == slot || pos != end);
+	}
+	/* or it proves nothing */
+	T_OK(last != o->o_extent[0].ex_slot);
+}
+
+/* all that is free: a piece on each device, one behind the other by address; in either order */
+static void pieces_on_two_devices_do_not_meet(void)
+{
+	static const u32 both[2] = { MP_CAPACITY, MP_CAPACITY };
+	struct mp_create c = { .mc_name = "unit", .mc_ndevs = 2, .mc_dev = r.dev,
+			       .mc_mclass = both };
+	static struct mp_obj *held[512];
+	struct mp_obj *big, **one, **two;
+	u32 n = 0, i, slot, tried = 0;
+	u64 pos, contig;
+
+	rig_init(&r, 2, 8 << 20);
+	T_EQ(mp_pool_destroy(r.dev, 2), 0);
+	T_EQ(mp_pool_create(&c), 0);
+	T_EQ(rig_open(&r), 0);
+	while (!alloc_one(r.pool, MP_MBLOCK, PIECE, &held[n]))
+		T_OK(++n < ARRAY_SIZE(held) / 2);
+	while (!alloc_one(r.pool, MP_MBLOCK, MP_BLOCK, &held[n]))
+		T_OK(++n < ARRAY_SIZE(held));
+	for (i = 0; i < n; i++) {
+		if (!held[i] || mp_obj_map_slot(held[i], 0, PIECE, &slot, &pos, &contig))
+			continue;
+		one = &held[i];
+		two = held_at(held, n, !slot, pos + PIECE);
+		if (contig != PIECE || !two)
+			continue;
+		mp_obj_put(*one);
+		mp_obj_put(*two);
+		*one = *two = NULL;
+		T_EQ(alloc_one(r.pool, MP_MBLOCK, 2 * PIECE, &big), 0);
+		check_apart(big);
+		/* in its place: the next two are all that is free again */
+		*one = big;
+		tried++;
+	}
+	T_OK(tried > 8);
+	for (i = 0; i < n; i++)
+		if (held[i])
+			mp_obj_put(held[i]);
+	rig_fini(&r);
+}
+
 int main(void)
 {
 	T_RUN(committed_mblock_survives_a_cut);
@@ -869,6 +1007,7 @@ int main(void)
 	T_RUN(ids_are_never_reused);
 	T_RUN(deleted_space_waits_for_the_last_handle);
 	T_RUN(full_pool_fails_fast_and_deletes_make_room);
+	T_RUN(the_stock_of_logs_goes_when_none_is_written);
 	T_RUN(batch_is_all_or_nothing);
 	T_RUN(append_object_never_exposes_foreign_bytes);
 	T_RUN(flush_failure_is_sticky);
@@ -889,5 +1028,6 @@ int main(void)
 	T_RUN(the_log_grows_with_the_media);
 	T_RUN(the_log_is_not_as_small_as_staging);
 	T_RUN(a_long_log_is_written_anew);
+	T_RUN(pieces_on_two_devices_do_not_meet);
 	return t_done();
 }

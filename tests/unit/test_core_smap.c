@@ -65,6 +65,10 @@ static void random_use_matches_a_bitmap(void)
 			if (f)
 				mp_smap_discard_end(&s, f);
 		}
+		if (i % 11 == 0)
+			mp_smap_found(&s, t_rand(&seed) % BLOCKS, t_rand(&seed) % 300);
+		if (i % 13 == 0)
+			mp_smap_trim(&s, t_rand(&seed) % 200);
 		T_EQ(mp_smap_free_blocks(&s) + used, BLOCKS);
 		T_OK(s.s_free[MP_SPACE_STOCK] <= 200 + 120);
 	}
@@ -130,6 +134,35 @@ static void queued_discards_are_free_space_and_those_in_flight_are_not(void)
 	s.s_stock_max = 8;
 	T_EQ(mp_smap_alloc(&s, 8, MP_SMAP_LOG, &ex, 1, &got), 1);
 	mp_smap_put(&s, ex.ex_start, 8, true, false);
+	T_EQ(s.s_free[MP_SPACE_STOCK], 8);
+	mp_smap_fini(&s);
+}
+
+static void of_what_is_found_only_clean_space_is_queued(void)
+{
+	struct mp_extent ex[2];
+	struct mp_smap s;
+	u64 got;
+
+	T_EQ(mp_smap_init(&s, true), 0);
+	s.s_stock_max = 64;
+	T_EQ(mp_smap_add(&s, 0, 64), 0);
+	T_EQ(mp_smap_add(&s, 80, 64), 0);
+	T_EQ(mp_smap_alloc(&s, 8, MP_SMAP_LOG, &ex[0], 1, &got), 1);
+	T_EQ(mp_smap_alloc(&s, 8, MP_SMAP_LOG, &ex[1], 1, &got), 1);
+	T_EQ(ex[1].ex_start, 8);
+	mp_smap_put(&s, 8, 8, true, false);
+	/* 0-7 an object's, 8-15 stock, clean up to 63, no space of the map, clean from 80 on */
+	mp_smap_found(&s, 4, 86);
+	T_EQ(s.s_free[MP_SPACE_STOCK], 8);
+	T_EQ(s.s_free[MP_SPACE_PEND], 48 + 10);
+	T_EQ(s.s_free[MP_SPACE_CLEAN], 54);
+	mp_smap_found(&s, 100, 10);
+	T_EQ(s.s_free[MP_SPACE_PEND], 48 + 20);
+	T_EQ(mp_smap_free_blocks(&s), 120);
+	mp_smap_found(&s, 200, 10);
+	mp_smap_found(&s, 0, 1000);
+	T_EQ(s.s_free[MP_SPACE_CLEAN], 0);
 	T_EQ(s.s_free[MP_SPACE_STOCK], 8);
 	mp_smap_fini(&s);
 }
@@ -213,6 +246,7 @@ int main(void)
 	T_RUN(everything_joins_again);
 	T_RUN(taking_twice_is_refused);
 	T_RUN(queued_discards_are_free_space_and_those_in_flight_are_not);
+	T_RUN(of_what_is_found_only_clean_space_is_queued);
 	T_RUN(ids_in_order_make_no_deep_tree);
 	T_RUN(what_was_built_goes_more_quickly);
 	T_RUN(a_tree_is_taken_apart_from_its_leaves);

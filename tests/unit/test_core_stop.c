@@ -310,15 +310,16 @@ static void a_batch_longer_than_a_frame_changes_nothing(void)
 	rig_fini(&r);
 }
 
-static long to_go;	/* allocations that still succeed; < 0: all do */
+static long to_go;	/* allocations that still succeed, then none; < 0: all do */
 
 static void *mem_get(void *ctx, size_t size, size_t align)
 {
 	void *p = NULL;
 
 	(void)ctx;
-	if (!to_go--)
+	if (!to_go)
 		return NULL;
+	to_go -= to_go > 0;
 	if (align && posix_memalign(&p, align, size))
 		return NULL;
 	return align ? p : malloc(size);
@@ -403,6 +404,32 @@ static void space_that_a_failed_record_may_name_stays_taken(void)
 	}
 }
 
+static __attribute__((noinline)) void soil_the_stack(void)
+{
+	volatile u8 soil[16384];
+	size_t i;
+
+	for (i = 0; i < sizeof(soil); i++)
+		soil[i] = 0xa5;
+}
+
+/* callers pass it on as a whole, to users of the pool */
+static void the_cause_has_nothing_behind_its_end(void)
+{
+	static const u8 zero[sizeof(((struct mp_pool_info *)0)->pi_fault)];
+	static struct mp_pool_info pi;
+	size_t n;
+
+	start(SMALL);
+	soil_the_stack();
+	T_EQ(mp_pool_fail(r.pool, MP_MD_WRITE, -EIO, "%s: error %d", "mem", -EIO), -EIO);
+	mp_pool_info(r.pool, &pi);
+	T_STREQ(pi.pi_fault, "mem: error -5");
+	n = strlen(pi.pi_fault);
+	T_MEMEQ(pi.pi_fault + n, zero, sizeof(pi.pi_fault) - n);
+	rig_fini(&r);
+}
+
 int main(void)
 {
 	T_RUN(a_mirror_that_fails_stops_the_pool_and_is_named);
@@ -412,5 +439,6 @@ int main(void)
 	T_RUN(space_that_a_failed_record_may_name_stays_taken);
 	T_RUN(a_batch_longer_than_a_frame_changes_nothing);
 	T_RUN(without_memory_for_its_checkpoint_a_record_fails_alone);
+	T_RUN(the_cause_has_nothing_behind_its_end);
 	return t_done();
 }

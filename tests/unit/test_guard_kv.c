@@ -10,10 +10,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "flush.h"
+#include "log/flush.h"
 #include "kv_sim.h"
-#include "log.h"
-#include "mdc.h"
+#include "log/log.h"
+#include "meta/mdc.h"
+#include "open/salvage.h"
 
 static void make_db(void)
 {
@@ -60,6 +61,7 @@ static void recovery_builds_on_nothing_volatile(void)
 	make_db();
 	memset(&db, 0, sizeof(db));
 	T_EQ(kv_db_attach(&db, POOL, &opts, false), 0);
+	T_EQ(mpool_begin(db.d_mp), 0);
 	dirty(db.d_mp);
 	T_EQ(kv_db_load_kvs(&db, 0, false), 0);
 	sim_log_init(&log, 0);
@@ -391,6 +393,139 @@ static void a_block_that_cannot_be_read_costs_repair_its_frame(void)
 	sim_fini(&sim);
 }
 
+#define SMALL	"a small value"
+#define LARGE	300u
+
+/* A database whose process died. Of 100 keys each second is large; a frame follows on theirs. */
+static void make_frames(void)
+{
+	char key[16], val[LARGE] = SMALL;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+
+	make_db();
+	kvs = open_db(&db);
+	for (unsigned i = 0; i < 100; i++) {
+		val[LARGE - 1] = (char)i;
+		T_EQ(kvdb_put(kvs, key, (size_t)sprintf(key, "key %02u", i), val,
+			      i & 1 ? LARGE : strlen(SMALL)), 0);
+	}
+	T_EQ(kvdb_sync(db), 0);
+	T_EQ(kvdb_put(kvs, "key 98", 6, SMALL, strlen(SMALL)), 0);
+	T_EQ(kvdb_put(kvs, "key 99", 6, val, LARGE), 0);
+	T_EQ(kvdb_sync(db), 0);
+	sim_snap(&sim);
+	T_EQ(kvdb_close(db), 0);
+	sim_rollback(&sim);
+}
+
+/* One bit of what lies @off bytes behind @key, wherever the devices have that. */
+static void flip_behind(const char *key, size_t off)
+{
+	unsigned n = 0;
+
+	for (unsigned d = 0; d < sim.s_ndev; d++) {
+		uint8_t *mem = sim.s_dev[d].d_mem, *p = mem;
+
+		while ((p = memmem(p, (size_t)(mem + sim.s_dev[d].d_cap - p), key, 6))) {
+			uint8_t b = p[off] ^ 1;
+
+			sim_poke(&sim, d, (uint64_t)(p - mem) + off, &b, 1);
+			p += 6;
+			n++;
+		}
+	}
+	T_EQ(n, 1);
+}
+
+/* RP6: the checksum of the frame is wrong, those of its other records are not. */
+static void a_flipped_bit_in_a_log_costs_repair_one_record(void)
+{
+	static const struct {
+		const char *key;
+		size_t off;
+		unsigned values, most;
+	} flip[] = {
+		{ "key 40", 0, 0, 100 },	/* a key: nothing says which one */
+		{ "key 40", 10, 0, 100 },	/* a value that is taken from its record */
+		{ "key 41", 200, 1, 0 },	/* one that a read checks: it is named */
+	};
+
+	for (unsigned i = 0; i < sizeof(flip) / sizeof(flip[0]); i++) {
+		struct kvdb_repair r;
+
+		make_frames();
+		flip_behind(flip[i].key, flip[i].off);
+		T_EQ(kvdb_repair(POOL, &opts, NULL, NULL, NULL, &r), 0);
+		T_EQ(r.keys, 99);
+		T_EQ(r.lost_values, flip[i].values);
+		T_OK(r.log_bytes <= flip[i].most && !r.log_bytes == !flip[i].most);
+		sim_fini(&sim);
+	}
+}
+
+/* RP6, RV17: the second epoch, in another segment, proves that the first was durable. */
+static void a_bad_last_frame_is_no_torn_end_when_a_later_epoch_is_there(void)
+{
+	struct kvdb_repair r;
+
+	for (unsigned is_later = 0; is_later < 2; is_later++) {
+		char key[16], val[LARGE] = SMALL;
+		struct kvdb_kvs *kvs;
+		struct kvdb *db;
+
+		make_db();
+		kvs = open_db(&db);
+		for (unsigned i = 0; i < 100; i++)
+			T_EQ(kvdb_put(kvs, key, (size_t)sprintf(key, "key %02u", i), val,
+				      LARGE), 0);
+		T_EQ(kvdb_sync(db), 0);
+		/* deletes are in other segments than large values */
+		if (is_later) {
+			T_EQ(kvdb_del(kvs, "key 98", 6), 0);
+			T_EQ(kvdb_sync(db), 0);
+		}
+		sim_snap(&sim);
+		T_EQ(kvdb_close(db), 0);
+		sim_rollback(&sim);
+		flip_behind("key 40", 0);
+		T_EQ(kvdb_repair(POOL, &opts, NULL, NULL, NULL, &r), 0);
+		T_EQ(r.keys, is_later ? 98 : 0);
+		T_OK(is_later ? r.log_bytes && r.log_bytes <= 2 * LARGE : !r.log_bytes);
+		sim_fini(&sim);
+	}
+}
+
+static int count_key(void *arg, struct kv_seg *s, const struct kv_rec *r, uint64_t epoch,
+		     uint32_t off)
+{
+	(void)s;
+	(void)epoch;
+	(void)off;
+	*(unsigned *)arg += r->r_type == KV_REC_PUT;
+	return 0;
+}
+
+/* RP6: a walk that looks for older versions, too, finds what is whole of a bad frame. */
+static void a_flipped_bit_hides_one_record_of_a_log(void)
+{
+	static struct kvdb db;
+	unsigned n = 0;
+
+	make_frames();
+	flip_behind("key 40", 0);
+	memset(&db, 0, sizeof(db));
+	T_EQ(kv_db_attach(&db, POOL, &opts, true), 0);
+	for (struct kv_seg *s = kv_segs_first(&db); s; s = s->sg_next) {
+		atomic_store(&s->sg_end, kv_seg_readable(s));
+		T_EQ(kv_salvage_log(&db, s, count_key, &n), 0);
+	}
+	T_EQ(n, 101);
+	kv_db_detach(&db);
+	T_EQ(mpool_close(db.d_mp), 0);
+	sim_fini(&sim);
+}
+
 /* INV-20 of the core: to whoever asks for a key these would be answers. */
 static void an_error_of_a_device_is_no_answer(void)
 {
@@ -437,6 +572,9 @@ int main(void)
 	T_RUN(a_frame_that_changes_between_two_reads_fails_the_open);
 	T_RUN(a_read_that_lies_once_is_no_torn_write);
 	T_RUN(a_block_that_cannot_be_read_costs_repair_its_frame);
+	T_RUN(a_flipped_bit_in_a_log_costs_repair_one_record);
+	T_RUN(a_bad_last_frame_is_no_torn_end_when_a_later_epoch_is_there);
+	T_RUN(a_flipped_bit_hides_one_record_of_a_log);
 	T_RUN(an_error_of_a_device_is_no_answer);
 	return t_done();
 }

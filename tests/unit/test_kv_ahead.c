@@ -6,10 +6,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "flush.h"
+#include "db/bell.h"
+#include "die.h"
+#include "log/flush.h"
 #include "harness.h"
-#include "memtable.h"
-#include "reloc.h"
+#include "mem/memtable.h"
+#include "compact/reloc.h"
 
 #define SEG	(256u << 10)
 
@@ -296,6 +298,53 @@ static void an_open_has_a_stock(void)
 	close_db();
 }
 
+static void open_again(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	o.segment_bytes = SEG;
+	o.cache_bytes = 64u << 20;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+}
+
+static void have_all_ready(void)
+{
+	T_EQ(kv_log_prepare(db, value_log(), false), 0);
+	while (kv_segs_stock_step(db) > 0)
+		;
+	T_OK(segments() > 24);
+}
+
+static uint64_t used(void)
+{
+	struct kvdb_info in;
+
+	T_EQ(kvdb_info(db, &in), 0);
+	return in.pool.cls[MPOOL_CAPACITY].used;
+}
+
+/* What each had ready holds nothing: the next open gives it back before it has its own. */
+static void opens_that_are_killed_leave_no_more_than_one(void)
+{
+	uint64_t one;
+
+	open_db(KVDB_MANUAL);
+	T_EQ(kvdb_close(db), 0);
+	t_die_in(open_again, have_all_ready);
+	open_again();
+	T_EQ(segments(), 0);
+	one = used();
+	T_EQ(kvdb_close(db), 0);
+	for (unsigned i = 0; i < 20; i++)
+		t_die_in(open_again, have_all_ready);
+	open_again();
+	T_EQ(segments(), 0);
+	T_EQ(used(), one);
+	close_db();
+}
+
 /* A 128th of the class at once; what is not used goes. */
 static void values_that_move_get_segments_together(void)
 {
@@ -370,6 +419,7 @@ int main(void)
 	T_RUN(a_log_that_left_staging_has_a_stock);
 	T_RUN(a_stock_of_large_segments_is_small);
 	T_RUN(an_open_has_a_stock);
+	T_RUN(opens_that_are_killed_leave_no_more_than_one);
 	T_RUN(values_that_move_get_segments_together);
 	T_RUN(segments_get_ready_while_a_table_grows);
 	T_RUN(memory_is_there_before_it_is_written);

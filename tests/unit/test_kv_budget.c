@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "kv.h"
+#include "db/kv.h"
 
 #define KIB (1ull << 10)
 #define MIB (1ull << 20)
@@ -40,6 +40,7 @@ static void check_one(const struct kvdb_opts *o, const struct kv_limits *l)
 		T_OK(b.b_log_bytes >= 4 * streams * b.b_seg_bytes);
 	T_OK(b.b_log_bytes <= 512 * MIB || b.b_log_bytes == 4 * streams * b.b_seg_bytes);
 	T_OK(b.b_kblock_bytes >= 256 * KIB && b.b_kblock_bytes <= 32 * MIB);
+	T_OK(b.b_leaf_bytes >= MIB && b.b_reserve_bytes > 2 * b.b_leaf_bytes);
 }
 
 static void whole_range(void)

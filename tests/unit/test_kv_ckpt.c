@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "ckpt_omf.h"
+#include "meta/ckpt_omf.h"
 
 #define TAG (KV_TAG_MARK << 48 | 0x123456789abull)
 

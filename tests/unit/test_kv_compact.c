@@ -3,6 +3,7 @@
  * Compaction that is asked for, drains, and the turns of stores in background
  * work, on a real database without threads.
  */
+#include "db/db.h"
 #include "harness.h"
 
 #include <errno.h>
@@ -10,15 +11,15 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "compact.h"
-#include "flush.h"
+#include "background/compact.h"
+#include "log/flush.h"
 #include "kv_clock.h"
 #include "kv_table.h"
-#include "mdc.h"
-#include "merge.h"
-#include "reloc.h"
-#include "run.h"
-#include "work.h"
+#include "meta/mdc.h"
+#include "compact/merge.h"
+#include "compact/reloc.h"
+#include "run/run.h"
+#include "background/work.h"
 
 static void compact_brings_back_what_the_bound_would_leave(void)
 {

@@ -11,16 +11,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "flush.h"
+#include "log/flush.h"
 #include "harness.h"
 #include "ioq.h"
-#include "kv.h"
-#include "leaf.h"
-#include "log.h"
-#include "memtable.h"
-#include "pages.h"
-#include "run.h"
-#include "thread.h"
+#include "db/kv.h"
+#include "tree/leaf.h"
+#include "log/log.h"
+#include "mem/memtable.h"
+#include "cache/pages.h"
+#include "run/run.h"
+#include "db/thread.h"
 
 #define KEYS	4000u
 #define VAL	1000u
@@ -287,7 +287,7 @@ static void a_queue_sleeps_until_its_put_is_due(void)
 	getrusage(RUSAGE_THREAD, &before);
 	for (unsigned i = 0; i < 20; i++) {
 		/* others have booked the time until then */
-		atomic_store(&db->d_throttle.th_next, kv_now(db) + 10000000u);
+		atomic_store(&db->d_throttle.th_all.to_next, kv_now(db) + 10000000u);
 		T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
 		T_EQ(kvdb_cq_reap(cq, &e, 1, 1, 1000000000), 1);
 		T_EQ(e.err, 0);
@@ -321,7 +321,7 @@ static void a_queue_does_not_sleep_in_a_commit(void)
 		T_EQ(kvdb_txn_begin(db, 0, &op.txn), 0);
 		T_EQ(kvdb_txn_put(op.txn, kvs, "k", 1, "v", 1), 0);
 		t0 = kv_now(db);
-		atomic_store(&db->d_throttle.th_next, t0 + 10000000u);
+		atomic_store(&db->d_throttle.th_all.to_next, t0 + 10000000u);
 		T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
 		late += kv_now(db) - t0 > 5000000u;
 		T_EQ(kvdb_cq_reap(cq, &e, 1, 1, 1000000000), 1);

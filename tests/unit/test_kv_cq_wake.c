@@ -7,7 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "cq.h"
+#include "cq/cq.h"
 #include "harness.h"
 
 static void (*between)(void);
@@ -24,7 +24,7 @@ static void others(void)
 #undef atomic_fetch_add
 #define atomic_fetch_add(p, v) (others(), __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST))
 
-#include "../../libkvdb/cq_wait.c"
+#include "../../libkvdb/cq/cq_wait.c"
 
 static struct kvdb db;
 static struct kvdb_cq q[3];

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "ctl.h"
+#include "ctl/ctl.h"
 #include "harness.h"
 
 static uint64_t fake_ns;
@@ -38,7 +38,7 @@ static void fake_command(struct kvdb *db, const char *line, size_t len, struct k
 
 #define clock_gettime fake_clock
 #define kv_ctl_command fake_command
-#include "../../libkvdb/ctl.c"
+#include "../../libkvdb/ctl/ctl.c"
 #undef clock_gettime
 
 static struct kvdb db;

@@ -3,16 +3,16 @@
  * Manifests and records of the container that are not what they should be, though the device
  * says nothing: a checkpoint whose manifest is damaged is named, holds everything and can be
  * dropped; a container that is damaged opens no database and takes nothing from what repair
- * finds in front of it; zeros in it are damage too.
+ * finds in front of it; zeros in it are damage too. What is refused is left as it is.
  */
 #include "harness.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "ckpt.h"
+#include "meta/ckpt.h"
 #include "kv_sim.h"
-#include "mdc.h"
+#include "meta/mdc.h"
 
 #define KEYS	50u
 
@@ -60,6 +60,7 @@ static void attach(struct kvdb *db)
 {
 	memset(db, 0, sizeof(*db));
 	T_EQ(kv_db_attach(db, POOL, &opts, false), 0);
+	T_EQ(mpool_begin(db->d_mp), 0);
 }
 
 static void detach(struct kvdb *db)
@@ -459,6 +460,109 @@ static void (*const workloads[])(void) = {
 	one_session, several_sessions, much_that_was_replaced, a_transaction, small_values
 };
 
+/* ---- refusals write nothing ----------------------------------------------------------------- */
+
+static unsigned writes;
+
+static void write_seen(void *arg, int kind, uint64_t bytes)
+{
+	(void)arg;
+	(void)bytes;
+	writes += kind == 1;
+}
+
+/* As kvdb_open(). RV24: one that is refused wrote to no member. */
+static int open_or_leave(struct kvdb **db)
+{
+	int err;
+
+	writes = 0;
+	sim.s_tick = write_seen;
+	err = kvdb_open(POOL, &opts, db);
+	sim.s_tick = NULL;
+	if (err)
+		T_EQ(writes, 0);
+	else
+		T_OK(writes);
+	return err;
+}
+
+/* The same of a create beside the damage, and of the pool. */
+static void others_leave(void)
+{
+	struct mpool *mp;
+
+	writes = 0;
+	sim.s_tick = write_seen;
+	T_OK(kvdb_create(POOL, &opts));
+	T_EQ(writes, 0);
+	if (mpool_open(POOL, &oo, &mp))
+		T_EQ(writes, 0);
+	else
+		T_EQ(mpool_close(mp), 0);
+	sim.s_tick = NULL;
+}
+
+/* A bit of each block that holds anything. */
+static void bits(unsigned dev, unsigned *refused, unsigned *whole)
+{
+	const uint8_t *mem = sim.s_dev[dev].d_mem;
+	static const uint8_t zero[KV_BLOCK];
+	struct kvdb *db;
+	uint64_t off;
+	uint8_t was;
+
+	for (off = 0; off < sim.s_dev[dev].d_size; off += KV_BLOCK) {
+		if (!memcmp(mem + off, zero, KV_BLOCK))
+			continue;
+		sim_snap(&sim);
+		was = mem[off + 70] ^ 4;
+		sim_poke(&sim, dev, off + 70, &was, 1);
+		if (open_or_leave(&db)) {
+			others_leave();
+			++*refused;
+		} else {
+			T_EQ(kvdb_close(db), 0);
+			++*whole;
+		}
+		sim_release(&sim);
+		sim_rollback(&sim);
+	}
+}
+
+/* Each read of an open fails once. */
+static void reads(unsigned *refused)
+{
+	struct kvdb *db;
+	bool fired = true;
+
+	for (uint64_t at = 1; fired; at++) {
+		sim_snap(&sim);
+		sim.s_fault = (struct sim_fault){ .f_kind = FAULT_READ, .f_at = at };
+		if (open_or_leave(&db))
+			++*refused;
+		else
+			T_EQ(kvdb_close(db), 0);
+		fired = sim.s_fault.f_fired;
+		sim.s_fault = (struct sim_fault){ .f_kind = FAULT_NONE };
+		sim_release(&sim);
+		sim_rollback(&sim);
+	}
+}
+
+static void what_is_refused_is_left_as_it_is(void)
+{
+	unsigned refused = 0, whole = 0, unread = 0;
+
+	for (unsigned w = 0; w < sizeof(workloads) / sizeof(workloads[0]); w++) {
+		workloads[w]();
+		bits(0, &refused, &whole);
+		reads(&unread);
+		sim_fini(&sim);
+	}
+	T_OK(refused > 50 && whole > 50 && unread > 20);
+}
+
 /*
  * Zeros from each block of the container to its end, which its logs cannot tell from what was
  * never written: the open fails, or all is there.
@@ -474,7 +578,7 @@ static void zeros(const struct mpool_extent *e, bool is_small, unsigned *refused
 	for (off = 0; off < used; off += KV_BLOCK) {
 		sim_snap(&sim);
 		sim_poke(&sim, e->slot, e->off + off, zero, used - off);
-		err = kvdb_open(POOL, &opts, &db);
+		err = open_or_leave(&db);
 		if (!err) {
 			is_filled(db, 'y');
 			T_OK(!is_small || has_small(db));
@@ -517,5 +621,6 @@ int main(void)
 	T_RUN(a_damaged_record_opens_nothing_and_repair_has_the_rest);
 	T_RUN(a_store_that_is_gone_takes_no_options);
 	T_RUN(zeros_in_the_container_take_nothing_silently);
+	T_RUN(what_is_refused_is_left_as_it_is);
 	return t_done();
 }

@@ -13,11 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "flush.h"
-#include "frame.h"
+#include "log/flush.h"
+#include "log/frame.h"
 #include "kv_clock.h"
-#include "mdc.h"
-#include "memtable.h"
+#include "meta/mdc.h"
+#include "mem/memtable.h"
 
 #define INTERVAL_MS 100u
 
@@ -524,6 +524,42 @@ static void what_was_not_logged_gives_its_memory_back(void)
 	drop_db();
 }
 
+static void make_and_drop(uint32_t bytes)
+{
+	struct kv_resv rs;
+
+	T_EQ(kv_own_make(db, KV_VLOG, bytes, KV_OWN_NOWAIT, &rs), 0);
+	kv_own_drop(db, &rs);
+	kv_retire_barrier();
+}
+
+/* One commit for several; but not for sizes that do not come again. */
+static void segments_for_values_of_one_size_are_ready(void)
+{
+	struct kv_logs *ls;
+	uint32_t n, bytes = 3u << 20;
+
+	make_db();
+	open_db();
+	ls = db->d_logs;
+	make_and_drop(bytes);
+	T_EQ(kv_own_ready_step(db), 0);
+	make_and_drop(bytes);
+	T_EQ(kv_own_ready_step(db), 1);
+	n = ls->ls_nalone;
+	T_OK(n >= 1);
+	make_and_drop(bytes - KV_BLOCK);
+	T_EQ(ls->ls_nalone, n - 1);
+	make_and_drop(bytes / 2);
+	T_EQ(ls->ls_nalone, 0);
+	T_EQ(kv_own_ready_step(db), 0);
+	T_EQ(kvdb_close(db), 0);
+	open_db();
+	T_EQ(kvdb_close(db), 0);
+	T_EQ(damage(), 0);
+	drop_db();
+}
+
 static void own_and_no_more(void)
 {
 	T_EQ(kv_own_make(db, KV_VLOG, kv_rec_size(5, OWN_BYTES), 0, &ow.rs), 0);
@@ -627,7 +663,7 @@ static void bytes_that_wait_slow_writers_before_the_gate_shuts(void)
 	now_ns += INTERVAL_MS * 1000000ull / 2;
 	kv_pressure(db);
 	T_EQ(kv_delay_cause(db), KVDB_DELAY_GATE);
-	T_OK(atomic_load(&db->d_throttle.th_cost) > 0);
+	T_OK(atomic_load(&db->d_throttle.th_all.to_cost) > 0);
 	T_OK(!kv_gate_is_shut(db));
 	T_EQ(kvdb_sync(db), 0);
 	T_EQ(atomic_load(&db->d_logs->ls_unwritten), 0);
@@ -803,6 +839,7 @@ int main(void)
 	T_RUN(overwrites_keep_what_a_view_can_see_and_no_more);
 	T_RUN(an_epoch_does_not_end_between_a_large_record_and_its_place);
 	T_RUN(what_was_not_logged_gives_its_memory_back);
+	T_RUN(segments_for_values_of_one_size_are_ready);
 	T_RUN(a_segment_that_was_never_logged_is_freed_after_a_crash);
 	T_RUN(longer_values_are_announced_before_they_are_logged);
 	T_RUN(acknowledgements_wait_at_the_gate);

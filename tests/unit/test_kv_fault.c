@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Each change of what a database is (stores, options, checkpoints, runs, its container) while
- * one request of a device fails: it is done or it is not, and the error says where; a database
- * that goes on can be changed again, one that stopped says so and writes nothing more; and
+ * one request of a device fails: it is done or it is not, and the error says where, and when it
+ * may have been done (MP0999); a database that goes on can be changed again, one that stopped says so and writes nothing more; and
  * what the next open finds is the state before or behind the change, with all that is in it.
  */
 #include "harness.h"
@@ -177,6 +177,26 @@ static int put_and_flush(struct kvdb *db)
 	return err ? err : kvdb_drain(db, KVDB_WAIT_FLUSH);
 }
 
+static int bulk_load(struct kvdb *db)
+{
+	struct kvdb_bulk *b;
+	char val[900];
+	int err = kvdb_bulk_open(store(db, "b"), 0, &b);
+
+	if (err)
+		return err;
+	for (unsigned i = 0; i < 9 && !err; i++) {
+		char key[4] = { 'z', 'z', 0, (char)i };
+
+		sim_garbage(val, sizeof(val), i);
+		err = kvdb_bulk_add(b, key, sizeof(key), val, sizeof(val));
+	}
+	if (!err)
+		return kvdb_bulk_finish(b);
+	kvdb_bulk_abort(b);
+	return err;
+}
+
 static uint64_t container_used(struct kvdb *db, uint64_t *cap)
 {
 	uint64_t used;
@@ -258,6 +278,7 @@ static const struct change changes[] = {
 	{ "drop", drop_store, false, false },
 	{ "checkpoint", make_checkpoint, false, false },
 	{ "drop of a checkpoint", drop_checkpoint, false, false },
+	{ "bulk load", bulk_load, false, false },
 	{ "flush", put_and_flush, true, false },
 	{ "open", open_it, false, true },
 	{ "open of a checkpoint", open_checkpoint, false, true },
@@ -287,6 +308,7 @@ struct outcome {
 	bool fired;
 	int err;
 	char text[512];
+	bool is_unknown;	/* it says so */
 };
 
 struct want {
@@ -345,6 +367,7 @@ static bool run_with_fault(struct outcome *o, const struct want *w)
 					  .f_is_sticky = faults[o->fault].is_sticky };
 	o->err = o->c->run(db);
 	snprintf(o->text, sizeof(o->text), "%s", o->err ? kvdb_error_detail()->text : "");
+	o->is_unknown = o->err == -EIO && !strcmp(kvdb_error_detail()->id, "MP0999");
 	o->fired = sim.s_fault.f_fired;
 	sim.s_fault.f_kind = FAULT_NONE;
 	if (o->err && (!o->fired || !names_it(o->text)))
@@ -363,6 +386,8 @@ static bool run_with_fault(struct outcome *o, const struct want *w)
 	return was_changed;
 }
 
+static unsigned told_unknown;
+
 /* False: the fault was never met. */
 static bool run_one(struct outcome *o, const struct want *w)
 {
@@ -376,6 +401,10 @@ static bool run_one(struct outcome *o, const struct want *w)
 		WRONG(o, "the next change was %stold to be durable", was_changed ? "" : "not ");
 	if (o->err ? now != w->before && now != w->behind && !o->c->is_many : now != w->behind)
 		WRONG(o, "another state");
+	/* it does not say that nothing was done when it was */
+	if (o->err && now != w->before && !o->is_unknown && !o->c->is_many && o->c->run != open_it)
+		WRONG(o, "it was done");
+	told_unknown += o->err && o->is_unknown;
 	/* what failed can be done again */
 	if (o->err && now == w->before && o->c->is_whole) {
 		int err = o->c->run(NULL);
@@ -439,6 +468,7 @@ static void a_change_is_done_or_not_and_says_where_it_failed(void)
 	make_db();
 	for (unsigned i = 0; i < sizeof(changes) / sizeof(changes[0]); i++)
 		run_all(&changes[i]);
+	T_OK(told_unknown > 10);
 	sim_fini(&sim);
 }
 
@@ -512,6 +542,17 @@ static uint64_t settled(void)
 	return in.pool.cls[MPOOL_CAPACITY].used + in.pool.cls[MPOOL_STAGING].used;
 }
 
+/* FS4 */
+static void stops_with_its_pool(struct kvdb *db)
+{
+	struct kvdb_kvs *kvs;
+	struct kvdb_info in;
+
+	T_EQ(kvdb_info(db, &in), 0);
+	if (in.pool.is_rdonly && !kvdb_kvs_open(db, "a", &kvs))
+		T_EQ(kvdb_put(kvs, "stopped", 7, "v", 1), -EROFS);
+}
+
 /* @drop with a fault; what it could not delete is pinned, and gone when opened again. */
 static bool drop_once(struct kvdb *(*open_for)(void), const struct change *c, unsigned fault,
 		      uint64_t at, uint64_t *used, unsigned *late)
@@ -530,6 +571,7 @@ static bool drop_once(struct kvdb *(*open_for)(void), const struct change *c, un
 	sim.s_fault.f_kind = FAULT_NONE;
 	T_OK(!err || fired);
 	T_EQ(kvdb_stats(db, &st), 0);
+	stops_with_its_pool(db);
 	is_late = !st.checkpoints && gone_but_there(db);
 	*late += is_late;
 	if (is_late && c->run == drop_checkpoint && !st.pinned_bytes)
@@ -697,9 +739,11 @@ static bool work_with_fault(int (*work)(struct kvdb *), enum sim_fault_kind kind
 	fired = sim.s_fault.f_fired;
 	sim.s_fault.f_kind = FAULT_NONE;
 	T_EQ(store_sum(kvs), sum);
-	/* what came behind the work may have stopped it */
-	if (fired && !err && !kvdb_put(kvs, "k", 1, "v", 1)) {
+	stops_with_its_pool(db);
+	/* who waited until all is done hears what stopped the database at the end of it */
+	if (fired && !err) {
 		*done += 1;
+		T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
 		T_EQ(fill(kvs, 5), 0);
 		sum = store_sum(kvs);
 		T_EQ(compact(db), 0);

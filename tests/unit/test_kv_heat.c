@@ -8,11 +8,11 @@
 #include <malloc.h>
 #include <unistd.h>
 
-#include "heat.h"
+#include "compact/heat.h"
 #include "kv_clock.h"
 #include "kv_fresh.h"
-#include "pages.h"
-#include "reloc.h"
+#include "cache/pages.h"
+#include "compact/reloc.h"
 
 #define KEYS	400u
 #define VLEN	3000u

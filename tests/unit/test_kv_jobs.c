@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "compact.h"
-#include "reloc.h"
+#include "background/compact.h"
+#include "compact/reloc.h"
 
 #define WRITERS		2u
 #define KEYS		12000u		/* of each writer */

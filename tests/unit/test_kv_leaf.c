@@ -3,13 +3,14 @@
  * Leaves, small ones, on a real database: splits, spills and joins while readers
  * of all kinds are compared with a model; their bounds on work and runs.
  */
-#include "ctl.h"
+#include "ctl/ctl.h"
+#include "db/db.h"
 #include "kv_clock.h"
 #include "kv_rig.h"
-#include "leaf.h"
-#include "mdc.h"
-#include "merge.h"
-#include "reloc.h"
+#include "tree/leaf.h"
+#include "meta/mdc.h"
+#include "compact/merge.h"
+#include "compact/reloc.h"
 
 #define KEYS		3000u
 #define LEAF		200u		/* keys */
@@ -410,6 +411,128 @@ static void the_work_of_a_merge_is_bounded_while_the_store_grows(void)
 	done();
 }
 
+/* LF9 holds up a flush as long as no merge runs; a close leaves the rest to the log. */
+static void a_close_waits_for_no_merge(void)
+{
+	fresh();
+	for (unsigned i = 0; i < KV_UPPER_RUNS_MAX; i++) {
+		put(i);
+		flush();
+	}
+	T_EQ(shape().upper, KV_UPPER_RUNS_MAX);
+	put(KV_UPPER_RUNS_MAX);
+	look_ns = 10000000;
+	alarm(60);	/* it would wait for ever */
+	T_EQ(kvdb_close(db), 0);
+	alarm(0);
+	db = NULL;
+	reopen();
+	check_all();
+	done();
+}
+
+/* Every @step-th key from @from on, in one load. */
+static void bulk(unsigned from, unsigned step)
+{
+	uint8_t val[512];
+	char key[KLEN + 1];
+	struct kvdb_bulk *b;
+
+	T_EQ(kvdb_bulk_open(kvs, 0, &b), 0);
+	gen++;
+	for (unsigned i = from; i < KEYS; i += step) {
+		key_of(i, key);
+		model[i] = gen;
+		T_EQ(kvdb_bulk_add(b, key, KLEN, val, val_of(i, gen, val)), 0);
+	}
+	T_EQ(kvdb_bulk_finish(b), 0);
+}
+
+static void no_merge_was_larger_than(uint64_t keys)
+{
+	struct kvdb_stats st;
+
+	T_EQ(kvdb_stats(db, &st), 0);
+	T_OK(st.merge_most_keys <= keys);
+}
+
+/* B5: into nothing; what is put meanwhile lies above. */
+static void a_bulk_load_ends_in_leaves(void)
+{
+	uint8_t val[512];
+	char key[KLEN + 1];
+	struct kvdb_bulk *b;
+
+	fresh();
+	T_EQ(kvdb_bulk_open(kvs, 0, &b), 0);
+	gen = 1;
+	for (unsigned i = 0; i < KEYS; i++) {
+		key_of(i, key);
+		model[i] = 1;
+		T_EQ(kvdb_bulk_add(b, key, KLEN, val, val_of(i, 1, val)), 0);
+		if (i % 1000 == 500) {
+			put(i);
+			flush();
+		}
+	}
+	T_EQ(kvdb_bulk_finish(b), 0);
+	T_EQ(shape().leaves, KEYS / LEAF);
+	T_EQ(shape().upper, 3);
+	check_all();
+	merge_all();
+	no_merge_was_larger_than(3 * LEAF);
+	check_all();
+	reopen();
+	check_all();
+	done();
+}
+
+/* B5: each run spills by itself, whatever was there. */
+static void a_bulk_load_over_others_makes_no_large_merge(void)
+{
+	fresh();
+	for (unsigned i = 0; i < LEAF / 2; i++)
+		put(i * 17 % KEYS);
+	flush();
+	bulk(0, 3);
+	check_all();
+	put(7);
+	flush();
+	reopen();
+	check_all();
+	merge_all();
+	check_all();
+	T_OK(shape().leaves > KEYS / 3 / LEAF / 2);
+	bulk(1, 2);
+	check_all();
+	merge_all();
+	check_all();
+	no_merge_was_larger_than(4 * LEAF);
+	T_EQ(kvdb_kvs_compact(kvs, KVDB_COMPACT_WAIT), 0);
+	check_all();
+	done();
+}
+
+/* What a failed or abandoned load has made goes. */
+static void an_abandoned_bulk_load_leaves_nothing(void)
+{
+	uint8_t val[512];
+	char key[KLEN + 1];
+	struct kvdb_bulk *b;
+
+	fresh();
+	put(5);
+	T_EQ(kvdb_bulk_open(kvs, 0, &b), 0);
+	for (unsigned i = 0; i < 5 * LEAF; i++) {
+		key_of(i, key);
+		T_EQ(kvdb_bulk_add(b, key, KLEN, val, val_of(i, 1, val)), 0);
+	}
+	kvdb_bulk_abort(b);
+	T_EQ(shape().leaves, 0);
+	check_all();
+	done();
+}
+
 /* Range deletes over many leaves go when what they cover is gone everywhere. */
 static void range_deletes_over_many_leaves_are_dropped_in_each(void)
 {
@@ -553,6 +676,20 @@ static void both_checks_find_a_run_outside_of_its_leaf(void)
 	rmdir(dir);
 }
 
+/* How many runs a merge failed at; all is forgotten. */
+static unsigned blamed(int err)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < tr->tr_nrun; i++) {
+		n += atomic_load(&tr->tr_run[i]->rn_trouble.tb_err) == err;
+		kv_trouble_end(db, &tr->tr_run[i]->rn_trouble);
+	}
+	kv_tree_put(db, tr);
+	return n;
+}
+
 static void a_merge_loses_no_keys_that_lie_outside_of_its_leaf(void)
 {
 	struct kv_tree *tr = with_leaves();
@@ -561,7 +698,8 @@ static void a_merge_loses_no_keys_that_lie_outside_of_its_leaf(void)
 
 	lf->lf_key[0] = 0;
 	db->d_budget.b_leaf_keys = 1;
-	T_EQ(kv_merge_step(db, kvs), -EUCLEAN);
+	T_EQ(kv_merge_step(db, kvs), 0);
+	T_OK(blamed(-EUCLEAN));
 	lf->lf_key[0] = was;
 	db->d_budget.b_leaf_keys = LEAF;
 	kv_tree_put(db, tr);
@@ -598,7 +736,8 @@ static void a_merge_that_fails_late_gives_its_space_back(void)
 	for (unsigned i = 0; i < 3; i++) {
 		tr->tr_leaf[1].lr_leaf = mid;
 		db->d_budget.b_leaf_keys = 1;
-		T_EQ(kv_merge_step(db, kvs), -EUCLEAN);
+		T_EQ(kv_merge_step(db, kvs), 0);
+		T_OK(blamed(-EUCLEAN));
 		tr->tr_leaf[1].lr_leaf = lf;
 		db->d_budget.b_leaf_keys = LEAF;
 		T_EQ(used_bytes(), used);
@@ -891,6 +1030,47 @@ static void a_move_in_a_leaf_leaves_out_what_upper_runs_hide(void)
 	done();
 }
 
+/*
+ * FS1: what an upper run hides counts as live while that run cannot be read, and so it moves; a part
+ * with such a run stays as it is. Else each job would meet the run that the next one leaves out.
+ */
+static void a_move_reads_no_run_that_is_stuck(void)
+{
+	uint64_t bytes = 0;
+	struct kv_tree *tr;
+
+	kv_tree_put(db, with_leaves());
+	for (unsigned i = 0; i < KEYS; i += 3)
+		put(i);
+	flush();
+	T_EQ(shape().upper, 1);
+	T_OK(kv_segs_seal_now(db) >= 0);
+	kv_segs_each(db, mark_victim, NULL);
+	tr = kv_tree_get(kvs);
+	kv_run_blame(db, tr->tr_run[0], -EUCLEAN);
+	T_EQ(kv_merge_move(db, kvs, kv_min_horizon(db), MPOOL_CAPACITY, false, false, &bytes), 1);
+	T_OK(bytes > 0);
+	T_EQ(keys_in_leaves(), KEYS);
+	T_EQ(shape().upper, 1);
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		kv_trouble_end(db, &tr->tr_run[i]->rn_trouble);
+	kv_tree_put(db, tr);
+	check_all();
+	/* now all of them are */
+	tr = kv_tree_get(kvs);
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		kv_run_blame(db, tr->tr_run[i], -EUCLEAN);
+	bytes = 0;
+	T_EQ(kv_merge_move(db, kvs, kv_min_horizon(db), MPOOL_CAPACITY, false, false, &bytes), 0);
+	T_EQ(bytes, 0);
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		kv_trouble_end(db, &tr->tr_run[i]->rn_trouble);
+	kv_tree_put(db, tr);
+	merge_all();
+	check_all();
+	done();
+}
+
 /* Else nothing that is logged while it runs could be emptied. */
 static void a_merge_lets_go_of_memtables(void)
 {
@@ -968,6 +1148,10 @@ int main(void)
 	T_RUN(leaves_that_emptied_join);
 	T_RUN(compaction_leaves_one_run_in_each_leaf);
 	T_RUN(the_work_of_a_merge_is_bounded_while_the_store_grows);
+	T_RUN(a_close_waits_for_no_merge);
+	T_RUN(a_bulk_load_ends_in_leaves);
+	T_RUN(a_bulk_load_over_others_makes_no_large_merge);
+	T_RUN(an_abandoned_bulk_load_leaves_nothing);
 	T_RUN(range_deletes_over_many_leaves_are_dropped_in_each);
 	T_RUN(a_leaf_has_a_bounded_number_of_runs);
 	T_RUN(a_store_has_a_bounded_number_of_upper_runs);
@@ -980,6 +1164,7 @@ int main(void)
 	T_RUN(no_leaf_changes_beside_a_spill);
 	T_RUN(a_move_waits_for_the_merge_of_its_runs);
 	T_RUN(a_move_in_a_leaf_leaves_out_what_upper_runs_hide);
+	T_RUN(a_move_reads_no_run_that_is_stuck);
 	T_RUN(a_merge_lets_go_of_memtables);
 	T_RUN(a_split_fits_into_its_record);
 	return t_done();

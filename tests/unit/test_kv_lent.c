@@ -6,8 +6,8 @@
 #include <pthread.h>
 
 #include "kv_rig.h"
-#include "lent.h"
-#include "memtable.h"
+#include "cache/lent.h"
+#include "mem/memtable.h"
 
 #define PAGES	4096u	/* 16 MiB: more than slabs and what may be lent */
 #define SLABS	(2ull << 20)

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "kv_fresh.h"
-#include "mdc.h"
-#include "vec.h"
+#include "meta/mdc.h"
+#include "base/vec.h"
 
 #define TAG (KV_TAG_MARK << 48 | 0x123456789abull)
 
@@ -663,6 +663,7 @@ static void compaction_keeps_the_state(void)
 	T_EQ(kvdb_create(dir, NULL), -EEXIST);
 	memset(&db, 0, sizeof(db));
 	T_EQ(kv_db_attach(&db, dir, &o, false), 0);
+	T_EQ(mpool_begin(db.d_mp), 0);
 	T_EQ(kv_mdc_incarn(&db, &in, &s, 1), 0);
 	for (i = 1; i <= 400; i++) {
 		snprintf(name, sizeof(name), "store%u", i);
@@ -707,6 +708,7 @@ static void db_attach(struct kvdb *db)
 
 	memset(db, 0, sizeof(*db));
 	T_EQ(kv_db_attach(db, dir, &o, false), 0);
+	T_EQ(mpool_begin(db->d_mp), 0);
 }
 
 static void db_detach(struct kvdb *db)

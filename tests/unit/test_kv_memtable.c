@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "harness.h"
-#include "memtable.h"
+#include "log/log.h"
+#include "mem/order.h"
+#include "db/thread.h"
 
 static char dir[256];
 static struct kvdb *db;
@@ -81,6 +83,55 @@ static uint32_t number_of(struct kv_mt *mt, const void *key, size_t klen)
 		memcpy(&n, e.e_val, 4);
 	kv_exit(t);
 	return n;
+}
+
+/* ---- many versions of one key ------------------------------------------------------- */
+
+#define VERSIONS 100000u
+#define STEPS	 64u	/* to any of them: a few times the logarithm */
+
+/* The number that @seq sees under "hot", and how many versions were looked at. */
+static uint32_t number_at(struct kv_mt *mt, uint64_t seq, unsigned *steps)
+{
+	const struct kv_version *v;
+	struct kv_thread *t = kv_enter();
+	uint32_t n = UINT32_MAX;
+
+	*steps = 0;
+	v = kv_mt_newest_version(mt, "hot", 3, kv_hash("hot", 3));
+	for (; v && atomic_load(&v->v_seq) > seq; v = kv_version_next(v, seq))
+		(*steps)++;
+	if (v)
+		memcpy(&n, v->v_val, 4);
+	kv_exit(t);
+	return n;
+}
+
+/* Of every three overwrites two are of one stamp: what M3 takes out is still on the way. */
+static void any_version_of_a_hot_key_is_a_few_steps_away(void)
+{
+	uint64_t *seq = calloc(VERSIONS, sizeof(*seq));
+	unsigned steps, most = 0, i;
+	struct kv_mt *mt;
+
+	make_db();
+	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
+	for (i = 0; i < VERSIONS; i++) {
+		T_EQ(insert(mt, "hot", 3, i), 0);
+		seq[i] = i % 3 ? kv_view_open(db) : 0;
+	}
+	for (i = 0; i < VERSIONS; i++) {
+		if (!seq[i])
+			continue;
+		T_EQ(number_at(mt, seq[i], &steps), i);
+		most = steps > most ? steps : most;
+	}
+	T_OK(most <= STEPS);
+	T_EQ(number_at(mt, 0, &steps), UINT32_MAX);
+	T_OK(steps <= STEPS);
+	kv_mt_put(db, mt);
+	drop_db();
+	free(seq);
 }
 
 /* ---- a model ------------------------------------------------------------------------ */
@@ -200,6 +251,21 @@ static void walk(const struct model *m, struct kv_mt *mt, bool reverse, unsigned
 	it->it_ops->close(it);
 }
 
+static uint32_t parts_of(struct kv_mt *mt)
+{
+	return atomic_load(&mt->m_dir)->od_n;
+}
+
+static void fences_are_in_order(struct kv_mt *mt)
+{
+	struct kv_order_dir *od = atomic_load(&mt->m_dir);
+
+	T_OK(!od->od_part[0]->pt_fence);
+	for (uint32_t i = 2; i < od->od_n; i++)
+		T_OK(kv_key_cmp(od->od_part[i - 1]->pt_fence, od->od_part[i - 1]->pt_fence_len,
+				od->od_part[i]->pt_fence, od->od_part[i]->pt_fence_len) < 0);
+}
+
 static void order_of_shape(unsigned shape, unsigned n)
 {
 	struct model m;
@@ -209,7 +275,7 @@ static void order_of_shape(unsigned shape, unsigned n)
 	make_db();
 	model_make(&m, n, shape);
 	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
-	T_EQ(mt->m_nparts, 1);
+	T_EQ(parts_of(mt), 1);
 	/* half of the keys, order, the rest: sorted arrays and a new list are joined */
 	model_insert(&m, mt, 0, 2);
 	walk(&m, mt, false, 2);
@@ -240,7 +306,6 @@ static void ranges_come_from_the_predecessor(void)
 {
 	struct kv_mt *first, *mt, *third;
 	struct model m, other;
-	unsigned i;
 
 	make_db();
 	model_make(&m, 60000, 4);
@@ -248,11 +313,8 @@ static void ranges_come_from_the_predecessor(void)
 	T_EQ(kv_mt_new(db, 1, NULL, &first), 0);
 	model_insert(&m, first, 0, 1);
 	T_EQ(kv_mt_new(db, 1, first, &mt), 0);
-	T_OK(mt->m_nparts > 4);
-	T_OK(!mt->m_part[0].pt_fence);
-	for (i = 2; i < mt->m_nparts; i++)
-		T_OK(kv_key_cmp(mt->m_part[i - 1].pt_fence, mt->m_part[i - 1].pt_fence_len,
-				mt->m_part[i].pt_fence, mt->m_part[i].pt_fence_len) <= 0);
+	T_OK(parts_of(mt) > 4);
+	fences_are_in_order(mt);
 	/* the fences outlive where they came from */
 	kv_mt_put(db, first);
 	kv_retire_barrier();
@@ -261,7 +323,7 @@ static void ranges_come_from_the_predecessor(void)
 	walk(&m, mt, true, 3);
 	/* keys that all fall into one of the ranges, and none in most of them */
 	T_EQ(kv_mt_new(db, 1, mt, &third), 0);
-	T_OK(third->m_nparts > 1);
+	T_OK(parts_of(third) > 1);
 	kv_mt_put(db, mt);
 	model_insert(&other, third, 0, 1);
 	walk(&other, third, false, 1);
@@ -283,6 +345,39 @@ static void count_all(struct kv_mt *mt)
 		n++;
 	it->it_ops->close(it);
 	T_EQ(n, kv_mt_keys(mt));
+}
+
+/* Is there a key like this? If not, insert it: at any size the same few entries are touched. */
+static void a_partition_that_is_walked_stays_small(void)
+{
+	enum { N = 100000, RAW = 70000 };
+	struct kv_order_dir *od;
+	struct kv_iter *it;
+	struct kv_mt *mt;
+	struct kv_ent e;
+
+	make_db();
+	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
+	for (uint32_t i = 0; i < N; i++) {
+		/* shares its first bytes with all; from RAW on each is looked for first */
+		uint64_t key[2] = { 0x6b6b6b6b6b6b6b6bull, i * 0x9e3779b97f4a7c15ull };
+
+		if (i >= RAW) {
+			T_EQ(kv_mt_iter(db, mt, KV_SEQ_NOW - 1, i & 1, &it), 0);
+			T_EQ(it->it_ops->seek(it, key, sizeof(key)), 0);
+			it->it_ops->next(it, &e);
+			it->it_ops->close(it);
+		}
+		T_EQ(insert(mt, key, sizeof(key), i), 0);
+	}
+	fences_are_in_order(mt);
+	count_all(mt);
+	od = atomic_load(&mt->m_dir);
+	T_OK(od->od_n >= N / KV_PART_MAX);
+	for (uint32_t i = 0; i < od->od_n; i++)
+		T_OK(kv_sorted_n(od->od_part[i]->pt_main) <= KV_PART_MAX + KV_TAIL_MAX);
+	kv_mt_put(db, mt);
+	drop_db();
 }
 
 static void an_iterator_keeps_what_it_walks(void)
@@ -360,6 +455,56 @@ static void *read_main(void *arg)
 		if (g->err || n == GROW_KEYS / GROW_THREADS)
 			return NULL;
 	}
+}
+
+/* Seeks what others have inserted, so that partitions are replaced while they insert. */
+static void *walk_main(void *arg)
+{
+	struct grower *g = arg;
+	uint64_t seed = g->no + 1;
+
+	for (;;) {
+		struct grower *of = &g->all[t_rand(&seed) % GROW_THREADS];
+		unsigned n = atomic_load(&of->done), i = n ? t_rand(&seed) % n : 0;
+		uint32_t key[2] = { i * 0x9e3779b9u, of->no };
+		struct kv_iter *it;
+		struct kv_ent e;
+
+		if (kv_mt_iter(db, g->mt, KV_SEQ_NOW - 1, n & 1, &it))
+			abort();
+		if (n && (it->it_ops->seek(it, key, sizeof(key)) || it->it_ops->next(it, &e) ||
+			  memcmp(e.e_key, key, sizeof(key))))
+			g->err = 1;
+		it->it_ops->close(it);
+		if (g->err || n == GROW_KEYS / GROW_THREADS)
+			return NULL;
+	}
+}
+
+static void partitions_that_are_replaced_lose_nothing(void)
+{
+	struct grower g[GROW_THREADS + 2] = { 0 };
+	struct kv_mt *mt;
+	unsigned i;
+
+	make_db();
+	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
+	for (i = 0; i < GROW_THREADS + 2; i++) {
+		g[i].mt = mt;
+		g[i].no = i;
+		g[i].all = g;
+		T_EQ(pthread_create(&g[i].thread, NULL,
+				    i < GROW_THREADS ? insert_main : walk_main, &g[i]), 0);
+	}
+	for (i = 0; i < GROW_THREADS + 2; i++) {
+		pthread_join(g[i].thread, NULL);
+		T_EQ(g[i].err, 0);
+	}
+	T_OK(parts_of(mt) > 1);
+	fences_are_in_order(mt);
+	count_all(mt);
+	kv_mt_put(db, mt);
+	drop_db();
 }
 
 static void a_growing_table_loses_nothing(void)
@@ -547,6 +692,7 @@ static void the_place_in_the_log_is_that_of_the_first_record(void)
 
 int main(void)
 {
+	T_RUN(any_version_of_a_hot_key_is_a_few_steps_away);
 	T_RUN(long_common_prefixes_are_sorted);
 	T_RUN(equal_heads_are_sorted);
 	T_RUN(zeros_and_prefixes_are_sorted);
@@ -555,6 +701,8 @@ int main(void)
 	T_RUN(few_keys_are_sorted);
 	T_RUN(one_key_is_sorted);
 	T_RUN(ranges_come_from_the_predecessor);
+	T_RUN(a_partition_that_is_walked_stays_small);
+	T_RUN(partitions_that_are_replaced_lose_nothing);
 	T_RUN(an_iterator_keeps_what_it_walks);
 	T_RUN(a_growing_table_loses_nothing);
 	T_RUN(a_writer_leaves_a_large_table_alone);

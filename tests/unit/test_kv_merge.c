@@ -3,7 +3,7 @@
  * Merging: the iterator against a model, the choice of runs, and whole merges
  * and cursors on a real database, against the same model.
  */
-#include "cursor.h"
+#include "op/cursor.h"
 #include "kv_clock.h"
 #include "kv_rig.h"
 

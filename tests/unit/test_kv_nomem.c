@@ -13,10 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "db/db.h"
 #include "kv_fresh.h"
 #include "kv_gone.h"
-#include "memtable.h"
-#include "reloc.h"
+#include "mem/memtable.h"
+#include "compact/reloc.h"
 
 #define KEYS	600u
 #define GONE	8u	/* blocks that are to be deleted */
@@ -65,7 +66,7 @@ static void fail_at(uint64_t k, bool is_sticky)
 /* Runs @fn with each allocation failing, alone or with those behind it; 0: it did all. */
 static void with_each_allocation(int (*fn)(void))
 {
-	unsigned step = getenv("TEST_SHORT") ? 7 : 1, told = 0, k = 0;
+	unsigned step = getenv("TEST_SHORT") ? 5 : 1, told = 0, k = 0;
 	long before;
 	int err;
 
@@ -137,6 +138,7 @@ static void attach(struct kvdb *db)
 
 	memset(db, 0, sizeof(*db));
 	T_EQ(kv_db_attach(db, dir, &o, false), 0);
+	T_EQ(mpool_begin(db->d_mp), 0);
 }
 
 static void detach(struct kvdb *db)

@@ -5,12 +5,12 @@
 #include <errno.h>
 #include <time.h>
 
-#include "flush.h"
-#include "kv.h"
+#include "log/flush.h"
+#include "db/kv.h"
 #include "kv_fresh.h"
-#include "leaf.h"
-#include "mdc.h"
-#include "merge.h"
+#include "tree/leaf.h"
+#include "meta/mdc.h"
+#include "compact/merge.h"
 
 #define VLEN	120u	/* inline: merges write it */
 
@@ -19,12 +19,15 @@ static struct kvdb *db;
 static struct kvdb_kvs *big, *small;
 
 static uint64_t ahead_ns;	/* of the machine's clock */
+static void (*at_look)(void);
 
 static uint64_t clock_now(void *arg)
 {
 	struct timespec ts;
 
 	(void)arg;
+	if (at_look)
+		at_look();
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec + ahead_ns;
 }
@@ -83,6 +86,8 @@ static void open_two(uint64_t cache_bytes, uint64_t log_bytes)
 	o.log_bytes = log_bytes;
 	o.clock = &later;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
+	/* merges that take as much again as there is */
+	db->d_budget.b_leaf_bytes = 64u << 20;
 	T_EQ(kvdb_kvs_create(db, "big", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "big", &big), 0);
 	T_EQ(kvdb_kvs_create(db, "small", NULL), 0);
@@ -307,6 +312,51 @@ static void a_queue_without_threads_ends_what_has_no_room(void)
 	kv_end(db, dir, 0);
 }
 
+#define LOOKS	1000u	/* at the clock: more than a delete needs that finds no room and gives up */
+
+static struct mpool_obj *taken[FILLERS];
+static unsigned ntaken, looks;
+static struct kv_job job;
+
+/* Deep in a delete the merge of another thread ends, which had the last of the pool. */
+static void end_merge(void)
+{
+	if (++looks < LOOKS || !job.j_kvs || pthread_mutex_trylock(&small->k_merging.mg_lock))
+		return;
+	pthread_mutex_unlock(&small->k_merging.mg_lock);
+	while (ntaken)
+		mpool_obj_close(taken[--ntaken]);
+	kv_merge_end(&job, -ECANCELED);
+	job.j_kvs = NULL;
+}
+
+static void begin_merge_with_all_room(void)
+{
+	for (uint32_t k = 0; k < 6; k++) {
+		put(small, k);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	T_EQ(kv_merge_begin(db, small, &job), 1);
+	ntaken = take_pool(taken, 128u << 10);
+}
+
+/* R19: until it ends a merge has the room of what it replaces as well. */
+static void a_delete_waits_for_a_merge_that_has_the_last_of_the_pool(void)
+{
+	char key[16];
+
+	open_two(64u << 20, 4u << 20);
+	begin_merge_with_all_room();
+	at_look = end_merge;
+	for (uint32_t k = 0; job.j_kvs; k++) {
+		looks = 0;
+		T_OK(k < 400000);
+		T_EQ(kvdb_del(big, key, (size_t)sprintf(key, "%08x", k)), 0);
+	}
+	at_look = NULL;
+	kv_end(db, dir, 0);
+}
+
 int main(void)
 {
 	T_RUN(a_merge_without_room_is_not_repeated);
@@ -314,5 +364,6 @@ int main(void)
 	T_RUN(a_full_container_takes_what_makes_it_smaller);
 	T_RUN(a_flush_without_room_is_not_repeated);
 	T_RUN(a_queue_without_threads_ends_what_has_no_room);
+	T_RUN(a_delete_waits_for_a_merge_that_has_the_last_of_the_pool);
 	return t_done();
 }

@@ -7,7 +7,7 @@
 
 #include <mpool/mpool.h>
 
-#include "kv_omf.h"
+#include "seg/kv_omf.h"
 
 #define OBJ	0x1122334455667788ull
 #define TAG	0xa1b2c3d4u
@@ -232,6 +232,37 @@ static void record_golden(void)
 	T_MEMEQ(buf + 32, "hello\0\0\0world of values\0", 24);
 }
 
+/* A mark is the frame's last record: a skip to whom does not know it, gone with any of its bits. */
+static void mark_round_trip_and_flips(void)
+{
+	struct kv_frame_hdr h = frame_in;
+	struct kv_mark in = { .ma_begin = 4096, .ma_prev = 17 }, m;
+	uint32_t at = h.fh_len - KV_MARK_SIZE;
+	struct kv_rec r;
+
+	memset(buf, 0, sizeof(buf));
+	T_OK(!kv_mark_decode(buf, &h, &m));
+	kv_mark_encode(buf + at, OBJ, OFF + at, &in);
+	T_OK(kv_mark_decode(buf, &h, &m));
+	T_EQ(m.ma_begin, 4096);
+	T_EQ(m.ma_prev, 17);
+	T_EQ(kv_rec_decode(buf + at, OBJ, OFF + at, KV_MARK_SIZE, true, &r), 0);
+	T_EQ(r.r_type, KV_REC_SKIP);
+	T_EQ(r.r_size, KV_MARK_SIZE);
+	T_EQ(r.r_seq, 0);
+	for (uint32_t i = 0; i < KV_MARK_SIZE * 8; i++) {
+		buf[at + i / 8] ^= (uint8_t)(1u << i % 8);
+		T_OK(!kv_mark_decode(buf, &h, &m));
+		buf[at + i / 8] ^= (uint8_t)(1u << i % 8);
+	}
+	in.ma_begin = OFF + 4096;	/* behind its own frame */
+	kv_mark_encode(buf + at, OBJ, OFF + at, &in);
+	T_OK(!kv_mark_decode(buf, &h, &m));
+	in = (struct kv_mark){ .ma_prev = h.fh_epoch };
+	kv_mark_encode(buf + at, OBJ, OFF + at, &in);
+	T_OK(!kv_mark_decode(buf, &h, &m));
+}
+
 static void skip_is_passed_over(void)
 {
 	struct kv_rec r;
@@ -311,6 +342,7 @@ int main(void)
 	T_RUN(record_each_check);
 	T_RUN(record_golden);
 	T_RUN(skip_is_passed_over);
+	T_RUN(mark_round_trip_and_flips);
 	T_RUN(descriptor_round_trip_and_flips);
 	T_RUN(descriptor_each_check);
 	return t_done();

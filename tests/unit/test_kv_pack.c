@@ -9,14 +9,14 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "kv.h"
+#include "db/kv.h"
 #include "kv_fresh.h"
-#include "kv_omf.h"
-#include "mdc.h"
-#include "pack.h"
-#include "reloc.h"
-#include "run.h"
-#include "thread.h"
+#include "seg/kv_omf.h"
+#include "meta/mdc.h"
+#include "base/pack.h"
+#include "compact/reloc.h"
+#include "run/run.h"
+#include "db/thread.h"
 
 #define KEYS	300u
 #define VLEN	3000u

@@ -7,7 +7,7 @@
 #include <pthread.h>
 
 #include "kv_rig.h"
-#include "load.h"
+#include "cache/load.h"
 
 static struct rig r;
 

@@ -12,9 +12,9 @@
 
 #include "kv_clock.h"
 #include "kv_fresh.h"
-#include "memtable.h"
-#include "pages.h"
-#include "thread.h"
+#include "mem/memtable.h"
+#include "cache/pages.h"
+#include "db/thread.h"
 
 #define VLEN	1000u
 #define MIB	(1u << 20)

@@ -3,17 +3,19 @@
  * Where values live in a pool with two media classes: each policy, ageing when
  * staging is tight, changes of the policy while the store is in use.
  */
+#include "db/db.h"
+#include "db/policy.h"
 #include "harness.h"
 
 #include <errno.h>
 #include <unistd.h>
 
 #include "kv_clock.h"
-#include "leaf.h"
-#include "mdc.h"
-#include "memtable.h"
-#include "reloc.h"
-#include "run.h"
+#include "tree/leaf.h"
+#include "meta/mdc.h"
+#include "mem/memtable.h"
+#include "compact/reloc.h"
+#include "run/run.h"
 
 #define VLEN	3000u
 #define SEG	(64u << 10)
@@ -196,10 +198,10 @@ static void the_oldest_leave_staging_first(void)
 {
 	struct kv_seg s = { .sg_mclass = MPOOL_STAGING }, c = { .sg_mclass = MPOOL_CAPACITY };
 	struct kv_victim v[4] = {
-		{ &s, 1000, 900, 1, 0, 0, 0, 0, false, false },
-		{ &c, 1000, 900, 9, 0, 0, 0, 0, false, false },
-		{ &s, 1000, 900, 5, 0, 0, 0, 0, false, false },
-		{ &s, 1000, 900, 7, 800, 0, 0, 0, false, false },
+		{ .vi_seg = &s, .vi_bytes = 1000, .vi_live = 900, .vi_age = 1 },
+		{ .vi_seg = &c, .vi_bytes = 1000, .vi_live = 900, .vi_age = 9 },
+		{ .vi_seg = &s, .vi_bytes = 1000, .vi_live = 900, .vi_age = 5 },
+		{ .vi_seg = &s, .vi_bytes = 1000, .vi_live = 900, .vi_age = 7, .vi_stay = 800 },
 	};
 
 	T_EQ(kv_reloc_choose_old(v, 4, 1, 1 << 20), 1);
@@ -209,7 +211,8 @@ static void the_oldest_leave_staging_first(void)
 	T_EQ(kv_reloc_choose_old(v, 4, 1 << 20, 950), 1);
 	T_EQ(kv_reloc_choose_old(v, 4, 0, 1 << 20), 0);
 	/* one small value that stays would get a segment as large again */
-	v[0] = (struct kv_victim){ &s, 4096, 700, 9, 700, 0, 0, 0, false, false };
+	v[0] = (struct kv_victim){ .vi_seg = &s, .vi_bytes = 4096, .vi_live = 700, .vi_age = 9,
+				   .vi_stay = 700 };
 	T_EQ(kv_reloc_choose_old(v, 1, 1, 1 << 20), 0);
 }
 
@@ -853,12 +856,12 @@ static void add_held(void *arg, struct kv_seg *s)
 		he->he_most[s->sg_mclass] = s->sg_bytes;
 }
 
-/* What capacity has no large piece of is used up in small ones, then staging. */
+/* What capacity has no large piece of is used up in small ones, to its reserve, then staging. */
 static void a_load_ends_when_the_pool_is_full(void)
 {
 	struct held he = { .he_n = { 0 } };
 	struct kvdb_bulk *bulk;
-	struct mpool_info pi;
+	struct kv_space_left left;
 	uint8_t val[VLEN], key[4];
 	uint32_t k = 0;
 	int err;
@@ -871,8 +874,8 @@ static void a_load_ends_when_the_pool_is_full(void)
 		err = kvdb_bulk_add(bulk, key, 4, val, VLEN);
 	} while (!err && ++k < 100000);
 	T_EQ(err, -ENOSPC);
-	T_EQ(mpool_info(db->d_mp, &pi), 0);
-	T_OK(pi.cls[MPOOL_CAPACITY].free < SEG);
+	kv_space_left(db, &left);
+	T_OK(left.sl_spare[MPOOL_CAPACITY] < SEG);
 	kv_segs_each(db, add_held, &he);
 	T_EQ(he.he_most[MPOOL_CAPACITY], db->d_budget.b_move_bytes);
 	T_OK(he.he_n[MPOOL_STAGING] > 8);

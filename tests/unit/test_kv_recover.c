@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "mdc.h"
+#include "meta/mdc.h"
 
 #define SEG_BYTES	(256u << 10)
 #define SEGS		8
@@ -23,12 +23,15 @@ static struct tseg {
 	struct mpool_obj *obj;
 	uint64_t id;
 	uint32_t off, chain;
-	uint64_t epoch;		/* of its newest frame */
+	uint64_t epoch;		/* of its newest frame, */
+	uint32_t begin;		/* and where that epoch begins */
 } ts[SEGS];
 
 static struct { uint64_t epoch, obj; uint32_t off; } last_desc;
+static uint64_t prev_epoch;	/* that wrote */
 static bool lose;	/* the device forgets what is written now */
 static bool tear;	/* or all but the header */
+static bool marks;	/* frames have marks, as those of the engine */
 static uint64_t rollback;	/* kvdb_opts of the next open */
 static int wrong_nrec, wrong_incarnation;	/* added to what is written */
 static bool no_own_entry;
@@ -73,6 +76,7 @@ static void up_as(bool rdonly)
 	last_desc.epoch = db.d_desc.epoch;
 	last_desc.obj = db.d_desc.obj;
 	last_desc.off = db.d_desc.off;
+	prev_epoch = last_desc.epoch;
 }
 
 static void up(void)
@@ -148,6 +152,8 @@ static uint64_t fresh_logs(int n)
 /* Writes one frame whose records are in @buf from byte 64 to @len. */
 static void frame_write(int i, uint64_t epoch, uint8_t *buf, uint32_t len, uint32_t nrec)
 {
+	struct kv_mark m = { .ma_begin = ts[i].epoch == epoch ? ts[i].begin : ts[i].off,
+			     .ma_prev = prev_epoch };
 	struct kv_frame_hdr h = {
 		.fh_incarnation = db.d_incarnation, .fh_tag = (uint32_t)db.d_tag,
 		.fh_obj = ts[i].id, .fh_off = ts[i].off, .fh_len = len, .fh_epoch = epoch,
@@ -156,6 +162,12 @@ static void frame_write(int i, uint64_t epoch, uint8_t *buf, uint32_t len, uint3
 	};
 	struct iovec v = { buf, 4096 };
 
+	if (marks) {
+		kv_mark_encode(buf + len, ts[i].id, ts[i].off + len, &m);
+		h.fh_len = len += KV_MARK_SIZE;
+		h.fh_nrec++;
+	}
+	ts[i].begin = m.ma_begin;
 	h.fh_payload_crc = mpool_crc32c(0, buf + KV_FRAME_HDR, len - KV_FRAME_HDR);
 	kv_frame_encode(&h, buf, &ts[i].chain);
 	if (lose || tear)
@@ -214,6 +226,7 @@ static void end_epoch(int carrier, uint64_t epoch)
 	last_desc.obj = ts[carrier].id;
 	last_desc.off = ts[carrier].off;
 	frame_write(carrier, epoch, buf, KV_FRAME_HDR + KV_REC_HDR + kv_desc_size(d.ds_n), 1);
+	prev_epoch = epoch;
 }
 
 /* seq of the key's newest version in the store's memtable, 0 = not there; *kind as found */
@@ -237,6 +250,13 @@ static uint64_t seen(const char *store, const char *key, int *kind)
 	it->it_ops->close(it);
 	kv_tree_put(&db, tr);
 	return seq;
+}
+
+static void append_raw(void)
+{
+	struct iovec v = { db.d_mdc->m_buf.mb_p, db.d_mdc->m_buf.mb_len };
+
+	T_EQ(mpool_mdc_append(db.d_mdc->m_log, &v, 1, MPOOL_SYNC), 0);
 }
 
 static void again(void)
@@ -438,6 +458,25 @@ static void any_part_of_the_newest_epoch_is_a_torn_tail(void)
 	}
 }
 
+/* RV22: of the one before nothing is left, and of its own no descriptor. */
+static void a_frame_says_which_epoch_was_durable_before_its_own(void)
+{
+	uint64_t e;
+
+	e = fresh_logs(1);
+	marks = lose = true;
+	put(0, e, 1, "x", "one", 10);
+	end_epoch(0, e);
+	lose = false;
+	put(0, e + 3, 1, "y", "two", 11);
+	marks = false;
+	down();
+	up_as(false);
+	T_EQ(open_err, -EUCLEAN);
+	T_OK(!strcmp(kvdb_error_detail()->id, "MP0907"));
+	gone();
+}
+
 static void segment_missing_from_the_pool(void)
 {
 	struct mpool_op op = { .type = MPOOL_OP_DELETE };
@@ -623,6 +662,56 @@ static void lost_write_below_a_sealed_length(void)
 	gone();
 }
 
+/* Nothing says that runs have what it held, so that is needed. */
+static void a_hole_below_a_sealed_length_is_a_lost_write(void)
+{
+	struct kv_mdc_seg s;
+	uint64_t e;
+
+	e = fresh_logs(1);
+	lose = true;
+	put(0, e, 1, "x", "one", 10);
+	lose = false;
+	end_epoch(0, e);
+	s.sc_obj = ts[0].id;
+	s.sc_last = e;
+	s.sc_len = 8192;
+	T_EQ(kv_mdc_segs(&db, &s, 1), 0);
+	T_EQ(mpool_flush(db.d_mp, 1), 0);
+	T_EQ(kvdb_kvs_create(&db, "c", NULL), 0);
+	down();
+	up_lost();
+	gone();
+}
+
+/* Runs have what it held: what lies behind it is replayed. */
+static void a_hole_that_horizons_cover_costs_nothing(void)
+{
+	uint64_t e;
+
+	for (int i = 0; i < 4; i++) {
+		marks = i & 1;
+		e = fresh_logs(1);
+		lose = i & 2;
+		tear = !lose;
+		put(0, e, 1, "x", "one", 10);
+		lose = tear = false;
+		end_epoch(0, e);
+		kv_mdc_enc_edit(&db.d_mdc->m_buf, db.d_tag, 1, NULL, NULL, 0,
+				(struct kv_horizon[]){ { 1, e }, { 2, e } }, 2);
+		append_raw();
+		put(0, e + 1, 1, "y", "two", 11);
+		end_epoch(0, e + 1);
+		again();
+		T_EQ(db.d_recovery.durable_epoch, e + 1);
+		T_EQ(seen("a", "y", NULL), 11);
+		again();	/* it is sealed now */
+		T_EQ(seen("a", "y", NULL), 11);
+		marks = false;
+		gone();
+	}
+}
+
 /* Not even of one that runs cover, and of which no byte is read. */
 static void sealed_length_behind_the_object_is_refused(void)
 {
@@ -673,13 +762,6 @@ static void lost_write_below_a_horizon(void)
 	down();
 	up_lost();
 	gone();
-}
-
-static void append_raw(void)
-{
-	struct iovec v = { db.d_mdc->m_buf.mb_p, db.d_mdc->m_buf.mb_len };
-
-	T_EQ(mpool_mdc_append(db.d_mdc->m_log, &v, 1, MPOOL_SYNC), 0);
 }
 
 /* A delete by prefix of another length than the store's, which no index would find. */
@@ -935,8 +1017,9 @@ static void unused_segments_are_deleted_live_ones_stay(void)
 	e = fresh_logs(2);
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
-	again();
 	T_EQ(count_kind(MPOOL_APPEND), 2);
+	again();
+	T_EQ(count_kind(MPOOL_APPEND), 1);
 	T_EQ(kv_segs_finish(&db), 0);
 	T_EQ(count_kind(MPOOL_APPEND), 1);
 	again();
@@ -1072,6 +1155,7 @@ int main(void)
 	T_RUN(torn_descriptor_below_a_later_frame_is_damage);
 	T_RUN(without_stores_a_missing_segment_is_no_damage);
 	T_RUN(any_part_of_the_newest_epoch_is_a_torn_tail);
+	T_RUN(a_frame_says_which_epoch_was_durable_before_its_own);
 	T_RUN(segment_missing_from_the_pool);
 	T_RUN(an_object_too_large_for_a_segment_is_refused);
 	T_RUN(idle_log_holds_back_nothing);
@@ -1081,6 +1165,8 @@ int main(void)
 	T_RUN(descriptors_that_contradict_their_frame);
 	T_RUN(discarded_tails_stay_discarded);
 	T_RUN(lost_write_below_a_sealed_length);
+	T_RUN(a_hole_below_a_sealed_length_is_a_lost_write);
+	T_RUN(a_hole_that_horizons_cover_costs_nothing);
 	T_RUN(sealed_length_behind_the_object_is_refused);
 	T_RUN(lost_write_below_the_last_recovery);
 	T_RUN(range_delete_that_cannot_be_is_refused);

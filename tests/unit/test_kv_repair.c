@@ -12,11 +12,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "mdc.h"
-#include "reloc.h"
-#include "run.h"
-#include "run_omf.h"
-#include "thread.h"
+#include "meta/mdc.h"
+#include "compact/reloc.h"
+#include "run/run.h"
+#include "run/run_omf.h"
+#include "db/thread.h"
 
 #define KEYS	2000u
 #define SEG	(256u << 10)
@@ -790,6 +790,19 @@ static void write_without_a_flush(void)
 	T_EQ(kvdb_sync(db), 0);
 }
 
+/* The begin of the last frame below @off. */
+static uint32_t frame_below(struct kv_seg *s, uint32_t off)
+{
+	_Alignas(4096) static uint8_t block[4096];
+	struct iovec v = { block, sizeof(block) };
+	struct kv_frame_hdr h;
+
+	do
+		T_EQ(mpool_read(s->sg_obj, off -= 4096, &v, 1), 0);
+	while (kv_frame_decode(block, (uint32_t)tag, s->sg_id, off, KV_FRAME_MAX, &h));
+	return off;
+}
+
 static void hurt_log(void)
 {
 	struct kvdb_opts o = KVDB_OPTS_INIT;
@@ -802,7 +815,7 @@ static void hurt_log(void)
 		if (s->sg_stream == KV_VLOG && s->sg_obj_sealed &&
 		    atomic_load(&s->sg_first_epoch) && atomic_load(&s->sg_end) > 128u << 10 &&
 		    !hit++)
-			flip_at(s->sg_obj, 65536 + 100);
+			flip_at(s->sg_obj, frame_below(s, 65536) + 8);
 	T_OK(hit);
 	T_EQ(kvdb_close(db), 0);
 }

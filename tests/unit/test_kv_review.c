@@ -5,6 +5,7 @@
  * segments that are missed, drains beside writers, stores that are made while
  * others are flushed.
  */
+#include "db/db.h"
 #include "harness.h"
 
 #include <errno.h>
@@ -12,10 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "flush.h"
+#include "log/flush.h"
 #include "kv_fresh.h"
-#include "mdc.h"
-#include "reloc.h"
+#include "meta/mdc.h"
+#include "compact/reloc.h"
 
 static char dir[256];
 
@@ -142,11 +143,14 @@ static void logs_are_bounded_over_many_deaths(void)
 	drop_db();
 }
 
-#define LARGE 4500u	/* records, each in a segment of its own */
+#define LARGE 13500u	/* records, three in a segment */
+#define LARGE_BYTES 16000u
+#define LARGE_SEGS 4096u	/* names of more are longer than a segment */
 
 static void fill_large(void)
 {
-	static char val[5000];
+	static char val[LARGE_BYTES];
+	struct kvdb_stats st;
 	struct kvdb_opts o;
 	struct kvdb_kvs *kvs;
 	struct kvdb *db;
@@ -162,6 +166,8 @@ static void fill_large(void)
 	for (i = 0; i < LARGE; i++)
 		if (kvdb_put(kvs, &i, sizeof(i), val, sizeof(val)))
 			_exit(2);
+	if (kvdb_stats(db, &st) || st.segments <= LARGE_SEGS)
+		_exit(4);
 	if (kvdb_sync(db))
 		_exit(3);
 	_exit(0);

@@ -7,9 +7,9 @@
 #include "kv_fresh.h"
 #include "kv_rig.h"
 
-#include "filter.h"
-#include "mdc.h"
-#include "salvage.h"
+#include "run/filter.h"
+#include "meta/mdc.h"
+#include "open/salvage.h"
 
 static struct rig r;
 

@@ -3,7 +3,7 @@
  * What a cursor reads ahead into memory of its own: few requests, no page
  * twice, checked before it is shown, and within the share of the cache.
  */
-#include "ahead.h"
+#include "read/ahead.h"
 #include "kv_rig.h"
 
 #define VLEN	1000u

@@ -5,10 +5,19 @@
 #include <pthread.h>
 
 #include "kv_fresh.h"
-#include "mdc.h"
-#include "reloc.h"
-#include "run.h"
-#include "work.h"
+#include "meta/mdc.h"
+#include "compact/reloc.h"
+#include "run/run.h"
+#include "background/work.h"
+
+static void walk_watched(struct kv_run *r,
+			 void (*fn)(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes),
+			 void *arg);
+
+/* statistics walk the tables of runs under our eyes */
+#define kv_run_segs walk_watched
+#include "../../libkvdb/op/stats.c"
+#undef kv_run_segs
 
 #define MANY	20000u		/* the table grows several times */
 
@@ -282,11 +291,68 @@ static void what_a_compaction_freed_is_free_at_its_end(void)
 	kv_end(db, dir, 0);
 }
 
+static unsigned walks;
+static const char *to_drop;
+
+static void walk_watched(struct kv_run *r,
+			 void (*fn)(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes),
+			 void *arg)
+{
+	bool is_free = !pthread_mutex_trylock(&db->d_kvs_lock);
+	const char *name = to_drop;
+
+	walks++;
+	T_OK(is_free);
+	if (is_free)
+		pthread_mutex_unlock(&db->d_kvs_lock);
+	to_drop = NULL;
+	if (is_free && name)
+		T_EQ(kvdb_kvs_drop(db, name), 0);
+	kv_run_segs(r, fn, arg);
+}
+
+/* The flusher closes epochs meanwhile, and a store may go. */
+static void statistics_walk_without_the_lock_of_the_stores(void)
+{
+	static const char *const name[2] = { "a", "b" };
+	static char val[2000];
+	struct kvdb_stats all, one;
+
+	open_two();
+	for (unsigned i = 0; i < 2; i++) {
+		struct kvdb_kvs *kvs;
+
+		T_EQ(kvdb_kvs_create(db, name[i], NULL), 0);
+		T_EQ(kvdb_kvs_open(db, name[i], &kvs), 0);
+		for (uint32_t key = 0; key < 100; key++)
+			T_EQ(kvdb_put(kvs, &key, sizeof(key), val, sizeof(val)), 0);
+	}
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	walks = 0;
+	T_EQ(kvdb_stats(db, &all), 0);
+	T_EQ(walks, 2);
+	T_EQ(all.runs, 2);
+	T_EQ(all.keys_estimate, 200);
+	T_OK(all.live_value_bytes >= 200 * sizeof(val));
+	/* the first store goes while it is looked at: all that it had is still there */
+	to_drop = name[0];
+	T_EQ(kvdb_stats(db, &one), 0);
+	T_EQ(one.keys_estimate, all.keys_estimate);
+	T_EQ(one.live_value_bytes, all.live_value_bytes);
+	T_EQ(kvdb_stats(db, &one), 0);
+	T_EQ(one.runs, 1);
+	T_EQ(one.keys_estimate, 100);
+	check();
+	check_runs();
+	kv_end(db, dir, 0);
+}
+
 int main(void)
 {
 	T_RUN(many_are_found_and_few_are_watched);
 	T_RUN(counts_are_right_whoever_was_last);
 	T_RUN(a_database_counts_its_segments);
 	T_RUN(what_a_compaction_freed_is_free_at_its_end);
+	T_RUN(statistics_walk_without_the_lock_of_the_stores);
 	return t_done();
 }

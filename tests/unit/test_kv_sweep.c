@@ -6,8 +6,8 @@
 
 #include "kv_fresh.h"
 #include "kv_clock.h"
-#include "reloc.h"
-#include "sweep.h"
+#include "compact/reloc.h"
+#include "compact/sweep.h"
 
 #define KEYS	6000u
 #define VLEN	1200u

@@ -3,10 +3,10 @@
  * The throttle: no delay without debt, more with more, never in one leap, each
  * wait short and counted with its cause.
  */
-#include "flush.h"
+#include "log/flush.h"
 #include "harness.h"
-#include "kv.h"
-#include "reloc.h"
+#include "db/kv.h"
+#include "compact/reloc.h"
 
 static uint64_t clock_ns, slept, naps;
 
@@ -34,7 +34,7 @@ static void fresh(struct kvdb *db, unsigned cause, uint32_t debt)
 	clock_ns = 1000000000;
 	slept = naps = 0;
 	part[cause] = debt;
-	kv_throttle_set(db, part);
+	kv_toll_set(&db->d_throttle.th_all, part);
 	/* measured just now, for ever: kv_pressure() needs a whole database */
 	atomic_store(&db->d_throttle.th_looked, UINT64_MAX / 2);
 }
@@ -77,7 +77,7 @@ static void writes_go_at_the_permitted_rate(void)
 
 		fresh(&db, KVDB_DELAY_LOG, debts[i]);
 		for (uint64_t k = 0; k < n; k++)
-			kv_throttle(&db, 1024);
+			kv_throttle(&db, &db.d_throttle.th_all, 1024);
 		/* 200 ms worth of writes, of which the clock may be ahead by the shortest nap */
 		T_OK(slept >= 200000000 - 2 * cost - 100000 && slept <= 201000000);
 		T_EQ(atomic_load(&db.d_throttle.th_delay[KVDB_DELAY_LOG].de_waits), naps);
@@ -92,9 +92,9 @@ static void without_debt_nothing_is_charged(void)
 	struct kvdb db;
 
 	fresh(&db, KVDB_DELAY_MEMORY, 0);
-	T_EQ(atomic_load(&db.d_throttle.th_cost), 0);
+	T_EQ(atomic_load(&db.d_throttle.th_all.to_cost), 0);
 	for (unsigned i = 0; i < 1000; i++)
-		kv_throttle(&db, 1 << 20);
+		kv_throttle(&db, &db.d_throttle.th_all, 1 << 20);
 	T_EQ(naps, 0);
 }
 
@@ -106,7 +106,7 @@ static void one_wait_is_short_however_large_the_write(void)
 	for (unsigned i = 0; i < 10; i++) {
 		uint64_t before = clock_ns;
 
-		kv_throttle(&db, 1 << 20);
+		kv_throttle(&db, &db.d_throttle.th_all, 1 << 20);
 		T_OK(clock_ns - before <= 10000000);
 	}
 	T_EQ(naps, 9);	/* the first goes at once */
@@ -120,21 +120,21 @@ static void who_cannot_wait_is_charged_once_and_keeps_his_place(void)
 	uint64_t due = 0, first;
 
 	fresh(&db, KVDB_DELAY_RUNS, 900);
-	T_OK(kv_throttle_begun(&db, 1 << 20, &due));
+	T_OK(kv_throttle_begun(&db, &db.d_throttle.th_all, 1 << 20, &due));
 	T_EQ(due, clock_ns);
-	first = atomic_load(&db.d_throttle.th_next);
+	first = atomic_load(&db.d_throttle.th_all.to_next);
 	due = 0;
-	T_OK(!kv_throttle_begun(&db, 1 << 20, &due));
+	T_OK(!kv_throttle_begun(&db, &db.d_throttle.th_all, 1 << 20, &due));
 	T_OK(due > clock_ns && due <= clock_ns + 10000000);
-	T_OK(atomic_load(&db.d_throttle.th_next) > first);
+	T_OK(atomic_load(&db.d_throttle.th_all.to_next) > first);
 	first = due;
 	while (clock_ns < first) {
-		T_OK(!kv_throttle_begun(&db, 1 << 20, &due));
-		kv_throttle(&db, 1 << 20);
+		T_OK(!kv_throttle_begun(&db, &db.d_throttle.th_all, 1 << 20, &due));
+		kv_throttle(&db, &db.d_throttle.th_all, 1 << 20);
 	}
 	T_EQ(due, first);
-	T_OK(atomic_load(&db.d_throttle.th_next) > clock_ns + 10000000);
-	T_OK(kv_throttle_begun(&db, 1 << 20, &due));
+	T_OK(atomic_load(&db.d_throttle.th_all.to_next) > clock_ns + 10000000);
+	T_OK(kv_throttle_begun(&db, &db.d_throttle.th_all, 1 << 20, &due));
 	de = &db.d_throttle.th_delay[KVDB_DELAY_RUNS];
 	T_EQ(atomic_load(&de->de_waits), naps + 1);
 	T_EQ(atomic_load(&de->de_ns), slept + first - 1000000000);
@@ -227,12 +227,12 @@ static void largest_debt_is_the_cause(void)
 	struct kvdb db;
 
 	fresh(&db, 0, 0);
-	kv_throttle_set(&db, part);
+	kv_toll_set(&db.d_throttle.th_all, part);
 	atomic_store(&db.d_throttle.th_looked, UINT64_MAX / 2);
 	T_EQ(kv_delay_cause(&db), KVDB_DELAY_RUNS);
-	T_EQ(atomic_load(&db.d_throttle.th_cost), kv_throttle_cost(700));
+	T_EQ(atomic_load(&db.d_throttle.th_all.to_cost), kv_throttle_cost(700));
 	for (unsigned i = 0; i < 1000; i++)
-		kv_throttle(&db, 4096);
+		kv_throttle(&db, &db.d_throttle.th_all, 4096);
 	kv_throttle_stats(&db, &st);
 	for (unsigned i = 0; i < KVDB_DELAYS; i++) {
 		T_EQ(st.delay[i].waits > 0, i == KVDB_DELAY_RUNS);

@@ -6,9 +6,10 @@
 #include "harness.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
-#include "run.h"
-#include "tomb.h"
+#include "run/run.h"
+#include "mem/tomb.h"
 
 #define KEYS 200u
 
@@ -80,6 +81,146 @@ static void index_finds_what_a_plain_search_finds(void)
 		}
 		kv_tindex_free(ti);
 	}
+}
+
+/* ---- many ranges ---------------------------------------------------------------- */
+
+#define MANY	30000u
+
+enum shape { RISING_TAILS, FALLING_TAILS, RISING_HEADS, APART, NESTED, ANY, SHAPES };
+
+static char ends[MANY][2][12];
+
+/* Row @i of @n; its stamp is i + 1 */
+static struct kv_trange one_of(enum shape shape, unsigned i, unsigned n)
+{
+	unsigned a = rnd(n), b = a + 1 + rnd(n);
+	struct kv_trange r = { .tr_seq = i + 1 };
+
+	switch (shape) {
+	case RISING_TAILS:
+	case FALLING_TAILS:
+		a = shape == RISING_TAILS ? i : n - i;
+		r.tr_flags = KV_TR_ENDLESS;
+		break;
+	case RISING_HEADS:
+		a = 0;
+		b = i + 1;
+		break;
+	case APART:
+		a = (i * 7919u) % n;
+		b = a + 1;
+		break;
+	case NESTED:
+		a = i;
+		b = 2 * n - i;
+		break;
+	default:
+		break;
+	}
+	sprintf(ends[i][0], "key%08u", a);
+	sprintf(ends[i][1], "key%08u", b);
+	r.tr_from = (uint8_t *)ends[i][0];
+	r.tr_to = (uint8_t *)ends[i][1];
+	r.tr_flen = 11;
+	r.tr_tlen = r.tr_flags ? 0 : 11;
+	return r;
+}
+
+static unsigned log2_of(unsigned n)
+{
+	unsigned bits = 0;
+
+	while (1u << bits < n)
+		bits++;
+	return bits;
+}
+
+/* Of a stamp, an end, and two of a node for each bit of a rank: whatever rows and views are. */
+static void a_search_takes_few_steps_whatever_the_ranges(void)
+{
+	static struct kv_trange r[MANY];
+	struct kv_tindex *ti;
+	unsigned most = 0;
+	char key[16];
+
+	for (unsigned shape = 0; shape < SHAPES; shape++)
+		for (unsigned n = 1; n <= MANY; n = n < 100 ? n + 33 : n * 17) {
+			for (unsigned i = 0; i < n; i++)
+				r[i] = one_of(shape, i, n);
+			ti = kv_tindex_new(r, n, NULL);
+			T_OK(ti != NULL);
+			for (unsigned i = 0; i < 200; i++) {
+				uint64_t v = i % 2 ? UINT64_MAX : rnd(n + 2);
+				unsigned steps = 0;
+				int klen = sprintf(key, "key%08u", rnd(2 * n + 2));
+
+				T_EQ(kv_tindex_find(ti, key, (size_t)klen, v, &steps),
+				     plain(r, n, key, (size_t)klen, v));
+				T_OK(steps <= 4 * log2_of(n) + 3);
+				most = steps > most ? steps : most;
+			}
+			kv_tindex_free(ti);
+		}
+	printf("# %u steps at most\n", most);
+	T_OK(most > 20);
+}
+
+static void deletes_of_one_prefix_are_not_walked(void)
+{
+	static struct kv_trange r[MANY];
+	struct kv_tindex *ti;
+
+	for (unsigned i = 0; i < MANY; i++)
+		r[i] = (struct kv_trange){ .tr_from = (const uint8_t *)(i % 3 ? "aa" : "bb"),
+					   .tr_flen = 2, .tr_flags = KV_TR_PREFIX,
+					   .tr_seq = i + 1 };
+	ti = kv_tindex_new(r, MANY, NULL);
+	T_OK(ti != NULL);
+	for (unsigned i = 0; i < 500; i++) {
+		uint64_t v = rnd(MANY + 10);
+		unsigned steps = 0;
+
+		T_EQ(kv_tindex_find(ti, "aax", 3, v, &steps), plain(r, MANY, "aax", 3, v));
+		T_EQ(kv_tindex_find(ti, "bb", 2, v, &steps), plain(r, MANY, "bb", 2, v));
+		T_OK(steps <= 4 * (log2_of(MANY) + 1));
+	}
+	kv_tindex_free(ti);
+}
+
+/* What goes on into runs: of a queue that truncates one row, of any rows what all of them say. */
+static void what_newer_deletes_cover_goes(void)
+{
+	struct kv_trows tv = { 0 };
+	struct kv_trange r[400];
+	char key[8];
+
+	for (unsigned i = 0; i < 1000; i++) {
+		struct kv_trange one = one_of(RISING_HEADS, i, 1000);
+
+		T_EQ(kv_trows_add(&tv, &one), 0);
+	}
+	kv_trows_needed(&tv, NULL, NULL, 0, NULL);
+	T_EQ(tv.tv_n, 1);
+	T_EQ(tv.tv_r[0].tr_seq, 1000);
+	for (unsigned round = 0; round < 100; round++) {
+		unsigned n = 1 + rnd(round < 70 ? 12 : 400);
+
+		tv.tv_n = 0;
+		for (unsigned i = 0; i < n; i++) {
+			r[i] = row(i);
+			T_EQ(kv_trows_add(&tv, &r[i]), 0);
+		}
+		kv_trows_needed(&tv, NULL, NULL, 0, NULL);
+		T_OK(tv.tv_n && tv.tv_n <= n);
+		for (unsigned i = 0; i < 300; i++) {
+			int klen = sprintf(key, "%0*u", 1 + (int)rnd(3), rnd(KEYS));
+
+			T_EQ(plain(tv.tv_r, tv.tv_n, key, (size_t)klen, UINT64_MAX),
+			     plain(r, n, key, (size_t)klen, UINT64_MAX));
+		}
+	}
+	free(tv.tv_r);
 }
 
 static void prefix_ends(void)
@@ -272,6 +413,9 @@ int main(void)
 {
 	seed = t_seed();
 	T_RUN(index_finds_what_a_plain_search_finds);
+	T_RUN(a_search_takes_few_steps_whatever_the_ranges);
+	T_RUN(deletes_of_one_prefix_are_not_walked);
+	T_RUN(what_newer_deletes_cover_goes);
 	T_RUN(prefix_ends);
 	T_RUN(rows_come_back);
 	T_RUN(rows_each_check);

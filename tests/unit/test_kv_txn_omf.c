@@ -4,8 +4,8 @@
 
 #include <mpool/mpool.h>
 
-#include "kv.h"
-#include "txn_omf.h"
+#include "db/kv.h"
+#include "txn/txn_omf.h"
 
 #define OBJ 0x1122334455667788ull
 #define OFF 64u

@@ -11,15 +11,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "flush.h"
+#include "log/flush.h"
+#include "kv_clock.h"
 #include "kv_fresh.h"
-#include "leaf.h"
-#include "memtable.h"
-#include "reloc.h"
-#include "thread.h"
+#include "tree/leaf.h"
+#include "mem/memtable.h"
+#include "compact/reloc.h"
+#include "db/thread.h"
 
 #define VLEN	4000u
 #define MIB	(1u << 20)
+#define NSEC	1000000000ull
 
 static char dir[256];
 static struct kvdb *db;
@@ -27,7 +29,7 @@ static struct kvdb_kvs *kvs;
 static uint32_t keys;
 static uint32_t version[20000];
 
-static void open_with(uint32_t flags)
+static void open_at(uint32_t flags, const struct kvdb_clock *clock)
 {
 	struct kvdb_opts o = KVDB_OPTS_INIT;
 
@@ -35,9 +37,15 @@ static void open_with(uint32_t flags)
 	o.logs = 1;
 	o.cache_bytes = 64u << 20;
 	o.interval_ms = KVDB_INTERVAL_NONE;
+	o.clock = clock;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	db->d_budget.b_point_bytes = 0;	/* entry() asks runs */
 	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+}
+
+static void open_with(uint32_t flags)
+{
+	open_at(flags, NULL);
 }
 
 static void open_db(void)
@@ -136,11 +144,17 @@ static void warm(void)
 		;
 }
 
-/* As many reads through the pool as warm everything, of a value in the last segment. */
-static void ask(void)
+/* As many reads through the pool as warm everything, of a value that is cold. */
+static void ask_for(uint32_t k)
 {
 	for (uint32_t i = 0; i < 20000; i++)
-		T_EQ(get(keys - 1), 0);
+		T_EQ(get(k), 0);
+}
+
+/* Of one in the last segment. */
+static void ask(void)
+{
+	ask_for(keys - 1);
 }
 
 static struct kvdb_stats stats(void)
@@ -282,6 +296,41 @@ static void a_damaged_segment_gets_no_image(void)
 	T_EQ(atomic_load(&s->sg_image), NULL);
 	for (uint32_t k = 0; k < keys; k++)
 		T_EQ(get(k), k == 600 ? -EUCLEAN : 0);
+	done();
+}
+
+/* WM3: what went wrong on the way, once, keeps no segment out of the window for good. */
+static void a_segment_that_is_right_again_gets_an_image(void)
+{
+	struct kv_seg *s;
+	struct kv_ent e;
+
+	fresh(MIB, 2000, KVDB_COMPRESS_NONE);
+	T_EQ(kvdb_close(db), 0);
+	open_at(KVDB_MANUAL, &test_clock);
+	s = damage(600);
+	ask_for(601);
+	warm();
+	T_EQ(atomic_load(&s->sg_image), NULL);
+	entry(601, &e);
+	T_EQ(e.e_seg, s);
+	ask_for(601);
+	warm();		/* nothing is read again before its pause is over */
+	T_EQ(s->sg_cold_pause_ns, NSEC);
+	now_ns += 2 * NSEC;
+	ask_for(601);
+	warm();
+	T_EQ(atomic_load(&s->sg_image), NULL);
+	T_EQ(s->sg_cold_pause_ns, 2 * NSEC);
+	damage(600);	/* the bit is turned back */
+	ask_for(601);
+	warm();
+	T_EQ(atomic_load(&s->sg_image), NULL);
+	now_ns += 2 * NSEC;
+	ask_for(601);
+	warm();
+	T_OK(atomic_load(&s->sg_image));
+	all_are_right();
 	done();
 }
 
@@ -434,6 +483,7 @@ int main(void)
 	T_RUN(closing_gives_up_a_segment_that_is_being_read);
 	T_RUN(packed_values_are_read_from_images);
 	T_RUN(a_damaged_segment_gets_no_image);
+	T_RUN(a_segment_that_is_right_again_gets_an_image);
 	T_RUN(what_is_warm_hastens_the_rest);
 	T_RUN(a_sixteenth_of_the_memory_stays_unused);
 	T_RUN(what_does_not_fit_is_left_to_the_pool);

@@ -297,8 +297,9 @@ static void pool_json_is_made_durable_with_its_directory(void)
 
 static void wiped_signature_is_gone_durably(void)
 {
-	unsigned char b[512] = { 0 };
-	char what[160] = "";
+	unsigned char b[512] = { 0 }, c[512];
+	struct mpl_ident id;
+	char what[160] = "", other[320];
 	int fd = open(path, O_CREAT | O_RDWR | O_EXCL, 0600);
 
 	b[446] = 0x80; /* one MBR partition */
@@ -308,14 +309,27 @@ static void wiped_signature_is_gone_durably(void)
 	b[511] = 0xaa;
 	T_EQ(ftruncate(fd, 16 << 20), 0);
 	T_EQ(pwrite(fd, b, 512, 0), 512);
-	T_EQ(mpl_sigcheck(path, what, sizeof(what)), -EPERM);
+	T_EQ(mpl_sigcheck(path, what, sizeof(what), &id), -EPERM);
 	T_OK(strstr(what, "dos"));
 	file_syncs = 0;
-	T_EQ(mpl_sigwipe(path, 0), 0);
+	T_EQ(mpl_sigwipe(path, 0, &id), 0);
 	T_OK(file_syncs >= 1);
-	T_EQ(mpl_sigcheck(path, what, sizeof(what)), 0);
+	T_EQ(mpl_sigcheck(path, what, sizeof(what), &id), 0);
+	/* another that came to stand there meanwhile is left alone */
+	T_EQ(pwrite(fd, b, 512, 0), 512);
+	T_EQ(mpl_sigcheck(path, what, sizeof(what), &id), -EPERM);
+	snprintf(other, sizeof(other), "%s.other", path);
+	T_EQ(rename(path, other), 0);
+	T_EQ(close(fd), 0);
+	fd = open(path, O_CREAT | O_RDWR | O_EXCL, 0600);
+	T_EQ(ftruncate(fd, 16 << 20), 0);
+	T_EQ(pwrite(fd, b, 512, 0), 512);
+	T_EQ(mpl_sigwipe(path, 0, &id), -ESTALE);
+	T_EQ(pread(fd, c, 512, 0), 512);
+	T_MEMEQ(b, c, 512);
 	close(fd);
 	unlink(path);
+	unlink(other);
 }
 
 static void layers_pass_flushes_on(void)

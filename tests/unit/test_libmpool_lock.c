@@ -41,27 +41,55 @@ static void file_close(struct mpl_low *lo)
 	lo->lo_vdev.ops->close(lo->lo_vdev.dev);
 }
 
-static void a_living_owner_is_found_at_once(void)
+/*
+ * Who waits takes two seconds each time. Other programs may take as long of the processor, but
+ * not at every one of several attempts.
+ */
+static int is_at_once(void (*fn)(void))
 {
-	double begun = seconds();
+	for (int i = 0; i < 5; i++) {
+		double begun = seconds();
+
+		fn();
+		if (seconds() - begun < 1.5)
+			return 1;
+	}
+	return 0;
+}
+
+static void living_owner(void)
+{
 	struct mpl_low one, two;
 
 	T_EQ(file_open(0, &one), 0);
 	T_EQ(file_open(0, &two), -EBUSY);
 	T_EQ(file_open(MPL_FILE_RDONLY, &two), -EBUSY);
 	file_close(&one);
-	T_OK(seconds() - begun < 1.5);
 }
 
-static void a_reader_is_waited_for_but_not_for_ever(void)
+static void a_living_owner_is_found_at_once(void)
 {
-	double begun = seconds();
+	T_OK(is_at_once(living_owner));
+}
+
+static void two_readers(void)
+{
 	struct mpl_low one, two;
 
 	T_EQ(file_open(MPL_FILE_RDONLY, &one), 0);
 	T_EQ(file_open(MPL_FILE_RDONLY, &two), 0);
-	T_OK(seconds() - begun < 1.5);
 	file_close(&two);
+	file_close(&one);
+}
+
+static void a_reader_is_waited_for_but_not_for_ever(void)
+{
+	struct mpl_low one, two;
+	double begun;
+
+	T_OK(is_at_once(two_readers));
+	T_EQ(file_open(MPL_FILE_RDONLY, &one), 0);
+	begun = seconds();
 	T_EQ(file_open(0, &two), -EBUSY);
 	T_OK(seconds() - begun >= 1.9);
 	file_close(&one);

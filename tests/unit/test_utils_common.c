@@ -154,6 +154,10 @@ static void errors_become_documented_exit_codes(void)
 	T_EQ(exit_from_error(-ENOENT, NULL), EXIT_NOTFOUND);
 	T_EQ(exit_from_error(-EINVAL, "MP0101"), EXIT_NOTFOUND);
 	T_EQ(exit_from_error(-EBUSY, "MP0403"), EXIT_BUSY);
+	/* no thread is not open elsewhere */
+	T_EQ(exit_from_error(-EAGAIN, "MP0994"), EXIT_FAILED);
+	T_EQ(exit_from_error(-EAGAIN, "MP0998"), EXIT_FAILED);
+	T_EQ(exit_from_error(-EAGAIN, "MP0433"), EXIT_FAILED);
 	T_EQ(exit_from_error(-EPERM, "MP0406"), EXIT_REFUSED);
 	T_EQ(exit_from_error(-EPERM, ""), EXIT_PERMISSION);
 	T_EQ(exit_from_error(-EPERM, "MP0301"), EXIT_PERMISSION);

@@ -64,7 +64,7 @@ static void ui_init(struct ui *ui, const struct tool *tool, const struct args *a
 
 static void ui_options(struct ui *ui, const struct args *a)
 {
-	const char *no_color = getenv("NO_COLOR");
+	const char *no_color = secure_getenv("NO_COLOR");
 
 	ui->verb = a->verb;
 	ui->json = args_has(a, "json");

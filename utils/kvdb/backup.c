@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "backup.h"
+#include "file.h"
 #include "size.h"
 
 const struct opt backup_opts[] = {
@@ -91,7 +92,7 @@ static int head_read(const char *path, struct bk_head *h)
 
 	if (fd < 0)
 		return -errno;
-	n = read(fd, p, sizeof(p));
+	n = TEMP_FAILURE_RETRY(read(fd, p, sizeof(p)));
 	rc = n < 0 ? -errno : n < (ssize_t)sizeof(p) ? -EUCLEAN : head_decode(p, h);
 	close(fd);
 	return rc;
@@ -135,21 +136,6 @@ struct bk_out {
 	uint64_t records, puts, dels, bytes;
 };
 
-static int write_all(int fd, const uint8_t *p, size_t len)
-{
-	while (len) {
-		ssize_t n = write(fd, p, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		p += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
 static int block_end(struct bk_out *o)
 {
 	int rc;
@@ -159,7 +145,7 @@ static int block_end(struct bk_out *o)
 	o->crc = mpool_crc32c(o->crc, o->buf + 8, o->len);
 	bk_put(o->buf, o->len, 4);
 	bk_put(o->buf + 4, o->crc, 4);
-	rc = write_all(o->fd, o->buf, o->len + 8);
+	rc = file_write(o->fd, o->buf, o->len + 8);
 	o->bytes += o->len + 8;
 	o->len = 0;
 	return rc;
@@ -297,7 +283,7 @@ static int out_file(struct bk_out *o, struct bk_head *h, struct kvdb *from, stru
 	head_encode(head, h);
 	o->crc = h->crc;
 	o->bytes = BK_HDR;
-	rc = write_all(o->fd, head, sizeof(head));
+	rc = file_write(o->fd, head, sizeof(head));
 	if (!rc)
 		rc = out_stores(o, from, to);
 	bk_put(v, o->records, 8);
@@ -305,7 +291,7 @@ static int out_file(struct bk_out *o, struct bk_head *h, struct kvdb *from, stru
 		rc = record(o, BK_END, NULL, 0, v, sizeof(v));
 	if (!rc)
 		rc = block_end(o);
-	return rc ? rc : fsync(o->fd) ? -errno : 0;
+	return rc ? rc : file_sync(o->fd);
 }
 
 /* ---- the verb ---------------------------------------------------------------------------- */
@@ -316,6 +302,7 @@ struct job {
 	int dirfd, last;
 	struct bk_head head, base;
 	bool has_made;			/* the checkpoint is ours */
+	bool is_still;			/* nobody writes to it: there is none, and is none needed */
 	struct kvdb_checkpoint_info at, from;
 	struct bk_out out;
 };
@@ -345,10 +332,12 @@ struct note {
 static int note_write(int dirfd, const struct note *no)
 {
 	int fd = openat(dirfd, NOTE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	int rc = fd < 0 ? -errno : write_all(fd, (const uint8_t *)no, sizeof(*no));
+	int rc = fd < 0 ? -errno : file_write(fd, no, sizeof(*no));
 
-	if (!rc && (fsync(fd) || fsync(dirfd)))
-		rc = -errno;
+	if (!rc)
+		rc = file_sync(fd);
+	if (!rc)
+		rc = file_sync(dirfd);
 	if (fd >= 0)
 		close(fd);
 	return rc;
@@ -358,7 +347,8 @@ static int note_write(int dirfd, const struct note *no)
 static bool note_read(int dirfd, const uint8_t uuid[16], struct note *no)
 {
 	int fd = openat(dirfd, NOTE, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-	bool is_whole = fd >= 0 && read(fd, no, sizeof(*no)) == sizeof(*no);
+	bool is_whole = fd >= 0 &&
+			TEMP_FAILURE_RETRY(read(fd, no, sizeof(*no))) == (ssize_t)sizeof(*no);
 
 	if (fd >= 0)
 		close(fd);
@@ -391,19 +381,6 @@ static bool find(struct kvdb *db, const char *name, const struct bk_head *h,
 	return false;
 }
 
-/* A power cut must not take the folder, which may be new, nor so what is in it. */
-static int entry_sync(int dirfd)
-{
-	int fd = openat(dirfd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
-
-	/* what may not be read, or takes no fsync() (autofs), is flushed with its file system */
-	rc = fd >= 0 && !fsync(fd) ? 0 : fd >= 0 && errno != EINVAL ? -errno :
-	     syncfs(dirfd) ? -errno : 0;
-	if (fd >= 0)
-		close(fd);
-	return rc;
-}
-
 static int dir_open(struct job *j)
 {
 	int rc;
@@ -417,7 +394,8 @@ static int dir_open(struct job *j)
 		return file_fail(j, j->dir, -errno);
 	if (flock(j->dirfd, LOCK_EX | LOCK_NB))
 		return ui_error(j->ui, EXIT_BUSY, j->dir, NULL, "another backup writes there");
-	rc = entry_sync(j->dirfd);
+	/* a power cut must not take the folder, which may be new, nor so what is in it */
+	rc = file_sync_entry(j->dirfd);
 	if (rc)
 		return file_fail(j, j->dir, rc);
 	j->last = bk_last(j->dir);
@@ -508,7 +486,8 @@ static int choose(struct job *j, struct kvdb *db)
 	if (!rc && memcmp(j->base.uuid, in.uuid, 16))
 		return ui_error(j->ui, EXIT_REFUSED, j->dir, "take another folder",
 				"it holds backups of another database");
-	why = why_full(j, db, rc);
+	why = j->is_still ? "the database can only be read, so that it takes no checkpoint" :
+			    why_full(j, db, rc);
 	if (why && args_has(j->ui->args, "incremental"))
 		return ui_error(j->ui, EXIT_REFUSED, j->dir, "--full makes a whole one", "%s", why);
 	if (!why && !args_has(j->ui->args, "full")) {
@@ -516,6 +495,10 @@ static int choose(struct job *j, struct kvdb *db)
 		j->head.base = j->base.crc;
 	} else if (why && j->last) {
 		ui_note(j->ui, "this one is full: %s", why);
+	}
+	if (j->is_still) {
+		j->head.time_ns = (uint64_t)time(NULL) * 1000000000u;
+		return EXIT_DONE;
 	}
 	if (!name) {
 		/* several folders may take backups of one database */
@@ -542,7 +525,7 @@ static int write_file(struct job *j)
 
 	bk_path(path, j->dir, j->head.number);
 	part_path(j, tmp);
-	rc = db_open_at(j->ui, j->path, j->at.name, &to);
+	rc = db_open_at(j->ui, j->path, j->is_still ? NULL : j->at.name, &to);
 	if (!rc && j->head.flags)
 		rc = db_open_at(j->ui, j->path, j->from.name, &from);
 	/* a place where nobody reads would be waited for, and the signal has been */
@@ -558,8 +541,8 @@ static int write_file(struct job *j)
 	if (j->out.fd >= 0)
 		close(j->out.fd);
 	free(j->out.buf);
-	if (!rc && !err && (rename(tmp, path) || fsync(j->dirfd)))
-		err = -errno;
+	if (!rc && !err)
+		err = rename(tmp, path) ? -errno : file_sync(j->dirfd);
 	if (err) {
 		const struct mpool_error *e = kvdb_error_detail();
 
@@ -636,7 +619,7 @@ int verb_backup(struct ui *ui)
 	if (is_given) {
 		rc = db_open_at(ui, j.path, args_str(ui->args, "checkpoint", ""), &db);
 	} else {
-		rc = db_open_unused(ui, j.path, &db);
+		rc = db_open_still(ui, j.path, &db, &j.is_still);
 	}
 	if (rc)
 		return rc;

@@ -32,7 +32,7 @@ static uint64_t staging_bytes(const struct bench *b)
 
 int bench_classes_parse(struct bench *b)
 {
-	const char *layers = getenv("MPOOL_DEV");
+	const char *layers = secure_getenv("MPOOL_DEV");
 
 	if (!layers && b->classes)
 		layers = BENCH_LAYERS;

@@ -49,7 +49,8 @@ static int journal_take(int fd)
 	if (S_ISREG(st.st_mode) && st.st_size &&
 	    (pread(fd, &was, sizeof(was), 0) != sizeof(was) || was != magic))
 		return -EEXIST;
-	if (ftruncate(fd, 0) || pwrite(fd, &magic, sizeof(magic), 0) != sizeof(magic))
+	if (TEMP_FAILURE_RETRY(ftruncate(fd, 0)) ||
+	    pwrite(fd, &magic, sizeof(magic), 0) != sizeof(magic))
 		return errno ? -errno : -EIO;
 	return 0;
 }
@@ -72,7 +73,9 @@ int bench_journal_make(struct bench *b)
 	rc = fd < 0 ? -errno : journal_take(fd);
 	/* allocated now: a full file system must not end the process by SIGBUS later */
 	if (!rc)
-		rc = -posix_fallocate(fd, 0, (off_t)j->bytes);
+		do {
+			rc = -posix_fallocate(fd, 0, (off_t)j->bytes);
+		} while (rc == -EINTR);
 	if (!rc)
 		rc = journal_map(j, fd, PROT_READ | PROT_WRITE);
 	if (fd >= 0)

@@ -53,10 +53,15 @@ int db_opts(struct ui *ui, struct db_opts *o, unsigned flags);
 int db_open(struct ui *ui, const char *path, unsigned flags, struct kvdb **out);
 /* The same for writing; of one in use it says that a checkpoint of it can be taken instead. */
 int db_open_unused(struct ui *ui, const char *path, struct kvdb **out);
+/*
+ * The same where it may be written to, else, on media that can only be read or of another user,
+ * for reading: *@is_still, as long as it is open.
+ */
+int db_open_still(struct ui *ui, const char *path, struct kvdb **out, bool *is_still);
 /* The same for writing; one with stores is refused. */
 int db_open_empty(struct ui *ui, const char *path, struct kvdb **out);
 int db_busy(struct ui *ui, const char *path);
-/* The same at a checkpoint, for reading. */
+/* The same at a checkpoint, for reading; NULL: as it is. */
 int db_open_at(struct ui *ui, const char *path, const char *checkpoint, struct kvdb **out);
 int db_open_kvs(struct ui *ui, const char *path, const char *name, unsigned flags,
 		struct kvdb **db, struct kvdb_kvs **kvs);

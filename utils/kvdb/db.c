@@ -84,6 +84,25 @@ int db_open_unused(struct ui *ui, const char *path, struct kvdb **out)
 	return rc ? db_fail(ui, path, rc) : EXIT_DONE;
 }
 
+int db_open_still(struct ui *ui, const char *path, struct kvdb **out, bool *is_still)
+{
+	struct db_opts o;
+	int rc = db_opts(ui, &o, 0);
+
+	*is_still = false;
+	if (rc)
+		return rc;
+	rc = kvdb_open(path, &o.kv, out);
+	if (rc == -EROFS || rc == -EACCES || rc == -EPERM) {
+		*is_still = true;
+		o.kv.flags |= KVDB_RDONLY;
+		rc = kvdb_open(path, &o.kv, out);
+	}
+	if (rc == -EBUSY)
+		return db_busy(ui, path);
+	return rc ? db_fail(ui, path, rc) : EXIT_DONE;
+}
+
 int db_open_empty(struct ui *ui, const char *path, struct kvdb **out)
 {
 	int rc = db_open(ui, path, 0, out);

@@ -92,6 +92,9 @@ static void info_json(struct ui *ui, const struct view *v, const struct kvdb_inf
 	json_u64(j, "keys_estimate", st->keys_estimate);
 	space_json(j, in, st);
 	json_str(j, "fault", in->fault);
+	json_u64(j, "stuck", in->stuck);
+	json_u64(j, "stuck_s", in->stuck_ns / 1000000000u);
+	json_str(j, "stuck_text", in->stuck_text);
 	json_recovery(j, &st->recovery);
 	json_obj(j, "pool");
 	json_str(j, "name", in->pool.name);
@@ -164,6 +167,12 @@ static void info_text(const struct view *v, const struct kvdb_info *in,
 	if (in->fault[0]) {
 		printf("fault          ");
 		ui_print(stdout, in->fault);
+		putchar('\n');
+	}
+	if (in->stuck) {
+		printf("stuck          %" PRIu64 " for %" PRIu64 " s, tried again: ", in->stuck,
+		       in->stuck_ns / 1000000000u);
+		ui_print(stdout, in->stuck_text);
 		putchar('\n');
 	}
 }

@@ -3,7 +3,7 @@
  * A database that another process has open, by its control socket.
  *
  * The socket's name is made of the pool's uuid, which stands in its description,
- * and its folder; where it lies is written in libkvdb/ctl.c. The directories of
+ * and its folder; where it lies is written in libkvdb/ctl/ctl.c. The directories of
  * the pool's owner are searched too, for root. Whoever answers must be the owner
  * of the pool, we, or root: a name below /tmp could be anybody's.
  */
@@ -124,7 +124,7 @@ static int plug(const char *dir, const char *name, uid_t owner)
 
 int remote_open(const char *path, struct remote *r)
 {
-	const char *xdg = getenv("XDG_RUNTIME_DIR");
+	const char *xdg = secure_getenv("XDG_RUNTIME_DIR");
 	uid_t who[2] = { geteuid(), 0 };
 	char name[UUID_STR + FOLDER_STR], dir[4200];
 	int rc = pool_uuid(path, name, &who[1]), i, best = -ENOENT;
@@ -360,6 +360,9 @@ void remote_info(struct json_object *o, struct kvdb_info *in)
 	in->segment_bytes = remote_num(o, "segment_bytes");
 	in->space_amp_max = (double)remote_num(o, "space_amp_max_percent") / 100;
 	words(in->fault, sizeof(in->fault), o, "fault");
+	words(in->stuck_text, sizeof(in->stuck_text), o, "stuck_text");
+	in->stuck = remote_num(o, "stuck");
+	in->stuck_ns = remote_num(o, "stuck_ns");
 	words(in->pool.name, sizeof(in->pool.name), pool, "name");
 	words(in->pool.io, sizeof(in->pool.io), pool, "io");
 	uuid_parse(remote_str(pool, "uuid"), in->pool.uuid);

@@ -561,16 +561,18 @@ static int drop_left(struct ui *ui, struct kvdb *db, const uint8_t uuid[16])
 	return EXIT_DONE;
 }
 
-/* Makes one, whose name is @name then. */
+/* Makes one, whose name is @name then, or "": it can only be read, so nobody changes it. */
 static int copy_begin(struct ui *ui, char name[KVDB_NAME_MAX + 1])
 {
 	const char *path = ui->args->v[0];
 	struct kvdb_info in;
 	struct kvdb *db;
-	int rc = db_open_unused(ui, path, &db), err;
+	bool is_still;
+	int rc = db_open_still(ui, path, &db, &is_still), err;
 
-	if (rc)
-		return rc;
+	name[0] = 0;
+	if (rc || is_still)
+		return rc ? rc : db_close(ui, path, db, EXIT_DONE);
 	err = kvdb_info(db, &in);
 	if (!err)
 		rc = drop_left(ui, db, in.uuid);
@@ -605,8 +607,8 @@ int verb_copy(struct ui *ui)
 		rc = copy_begin(ui, own);
 	if (rc)
 		return rc;
-	rc = copy_all(&l, name ? name : own);
-	if (!name)
+	rc = copy_all(&l, name ? name : own[0] ? own : NULL);
+	if (!name && own[0])
 		end = copy_end(ui, own);
 	if (!rc)
 		report(&l, ui->args->v[0], "copied");

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The verb tune: what this machine and this pool offer, the options that follow
- * from it, and why. It changes nothing.
+ * The verb tune: what this process has of the machine and the pool, the options that
+ * follow from it, and why. It changes nothing.
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "measured.h"
@@ -30,22 +28,11 @@ static const struct col tune_cols[] = {
 };
 
 struct facts {
-	uint64_t ram;
-	unsigned cores;
-	struct kvdb_info in; /* with default options */
+	struct kvdb_info in;        /* with default options */
 	struct kvdb_stats st;
-	uint64_t data;       /* values and keys on media, bytes */
-	const struct measured *dev; /* NULL: nobody measured it */
+	uint64_t data;              /* values and keys on media, bytes */
+	const struct measured *dev; /* NULL: not measured */
 };
-
-static void look_at_machine(struct facts *f)
-{
-	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-	cpu_set_t set;
-
-	f->ram = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-	f->cores = sched_getaffinity(0, sizeof(set), &set) ? 1 : (unsigned)CPU_COUNT(&set);
-}
 
 static void row(struct tbl *t, const char *option, const char *is, const char *advice,
 		const char *why)
@@ -60,7 +47,8 @@ static void row(struct tbl *t, const char *option, const char *is, const char *a
 /* Keys' pages and values that are read again should fit, with a third to spare. */
 static void tune_cache(struct tbl *t, const struct facts *f)
 {
-	uint64_t want = f->data + f->data / 3, most = f->ram / 2, cache = f->in.cache_bytes;
+	uint64_t want = f->data + f->data / 3, cache = f->in.cache_bytes;
+	uint64_t most = f->in.ram_bytes / 2;
 	char is[SIZE_STR], to[SIZE_STR], why[240], data[SIZE_STR], miss[SIZE_STR + 24] = "";
 
 	size_str(is, cache);
@@ -78,8 +66,8 @@ static void tune_cache(struct tbl *t, const struct facts *f)
 			 "media%s; half of memory is the most to give", data, miss);
 		row(t, "cache_bytes", is, size_str(to, want), why);
 	} else {
-		snprintf(why, sizeof(why), "%s in use do not fit into this machine's "
-			 "memory; keys are cached first", data);
+		snprintf(why, sizeof(why), "%s in use do not fit into memory; keys are "
+			 "cached first", data);
 		row(t, "cache_bytes", is, NULL, why);
 	}
 }
@@ -126,8 +114,8 @@ static void tune_threads(struct tbl *t, const struct facts *f)
 	char is[32], why[200];
 
 	snprintf(is, sizeof(is), "%u", f->in.logs);
-	snprintf(why, sizeof(why), "%u cores can be used here: one log for each keeps writers "
-		 "apart%s", f->cores, f->in.logs < f->cores ?
+	snprintf(why, sizeof(why), "%" PRIu64 " cores can be used here: one log for each "
+		 "keeps writers apart%s", f->in.cores, f->in.logs < f->in.cores ?
 		 ", but cache or pool are too small for so many" : "");
 	row(t, "logs", is, NULL, why);
 }
@@ -209,7 +197,6 @@ int verb_tune(struct ui *ui)
 		tbl_free(t);
 		return rc;
 	}
-	look_at_machine(&f);
 	tune_cache(t, &f);
 	tune_interval(t, &f);
 	tune_log(t, &f);
@@ -220,8 +207,8 @@ int verb_tune(struct ui *ui)
 		ui_doc_begin(ui, 1, 1);
 		json_str(&ui->js, "db", ui->args->v[0]);
 		json_str(&ui->js, "bench", bench);
-		json_u64(&ui->js, "ram_bytes", f.ram);
-		json_u64(&ui->js, "cores", f.cores);
+		json_u64(&ui->js, "ram_bytes", f.in.ram_bytes);
+		json_u64(&ui->js, "cores", f.in.cores);
 	}
 	tbl_print(t, "options");
 	if (ui->json)

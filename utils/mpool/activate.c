@@ -88,8 +88,8 @@ static int activation_lock(void)
 {
 	int fd = open(LOCK_PATH, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 
-	while (fd >= 0 && flock(fd, LOCK_EX) && errno == EINTR)
-		;
+	if (fd >= 0)
+		(void)TEMP_FAILURE_RETRY(flock(fd, LOCK_EX));
 	return fd;
 }
 

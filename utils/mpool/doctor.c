@@ -19,6 +19,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "databases.h"
 #include "members.h"
 #include "table.h"
 
@@ -166,13 +167,16 @@ static void check_lockdown(struct doctor *d)
 bool has_io_uring(void)
 {
 	struct io_uring_params p;
-	long fd;
+	long fd, rc;
 
 	memset(&p, 0, sizeof(p));
 	fd = syscall(__NR_io_uring_setup, 4, &p);
-	if (fd >= 0)
-		close((int)fd);
-	return fd >= 0;
+	if (fd < 0)
+		return false;
+	/* to make a ring may be allowed, and to use it not */
+	rc = syscall(__NR_io_uring_enter, fd, 0, 0, 0, NULL, 0);
+	close((int)fd);
+	return rc >= 0;
 }
 
 static void check_io_uring(struct doctor *d)
@@ -332,6 +336,24 @@ static void check_pools(struct doctor *d)
 	}
 }
 
+static void check_database(void *arg, const struct live_db *l)
+{
+	struct doctor *d = arg;
+	char check[MPOOL_NAME_MAX + 16];
+
+	snprintf(check, sizeof(check), "database %s", l->pool);
+	if (l->fault[0])
+		say(d, check, WRONG, "repair the cause, then close and open it",
+		    "open by process %llu, stopped: %s", (unsigned long long)l->pid, l->fault);
+	else if (l->stuck)
+		say(d, check, WRONG, "look at the device's health; kvdb info tells more",
+		    "open by process %llu; fails at %llu things, which are tried again, for "
+		    "%llu s at %s", (unsigned long long)l->pid, (unsigned long long)l->stuck,
+		    (unsigned long long)l->stuck_s, l->stuck_text);
+	else
+		say(d, check, OK, NULL, "open by process %llu", (unsigned long long)l->pid);
+}
+
 int verb_doctor(struct ui *ui)
 {
 	struct doctor d = { .ui = ui };
@@ -348,6 +370,7 @@ int verb_doctor(struct ui *ui)
 	check_integration(&d);
 	check_nodes(&d);
 	check_pools(&d);
+	databases_each(check_database, &d);
 	if (ui->json) {
 		ui_doc_begin(ui, 1, 0);
 		json_bool(&ui->js, "is_healthy", !d.wrong);

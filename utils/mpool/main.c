@@ -120,7 +120,9 @@ static const struct verb verbs[] = {
 	  "follows a header line.",
 	  objects_opts, "012345678", "{} objects --type mlog ./db1\tlogs only\n", verb_objects },
 	{ "df", "NAME|PATH", 1, 1, 0, "print the space of each class",
-	  "Print size, use and reserve of each media class.",
+	  "Print size, use and reserve of each media class, and beside them what the file system "
+	  "counts for member files (allocated): metadata included, and free space that no discard "
+	  "or punched hole gave back. A class with members on block devices has no such figure.",
 	  df_opts, "012345678", "{} df -H -p -o class,free db1\tfor a script\n", verb_df },
 	{ "scrub", "NAME|PATH", 1, 1, 0, "read everything that carries a checksum",
 	  "Read the contents of every object that carries a checksum and compare. A pool that the "
@@ -148,8 +150,9 @@ static const struct verb verbs[] = {
 	  "{} iostat -j db1 10 6\ta minute, for a program\n", verb_iostat },
 	{ "doctor", "", 0, 0, 0, "tell whether this machine is in order for pools",
 	  "Check versions, kernel, module, io_uring, limits, udev and systemd integration, nodes, "
-	  "pools and their devices. Each check prints its state and, when it is not good, the "
-	  "cure. A note is something that works with less. Exit status 6 when something is wrong.",
+	  "pools and their devices, and databases that are open. Each check prints its state "
+	  "and, when it is not good, the cure. A note is something that works with less. Exit "
+	  "status 6 when something is wrong.",
 	  doctor_opts, "0126", "{} doctor -j\tfor a monitor or a report\n", verb_doctor },
 	{ "bench", "DEV|FILE", 1, 1, VERBF_DESTROYS, "measure what a device is good for",
 	  "Measure with fio: sequential writes that are read back and compared, sequential reads, "

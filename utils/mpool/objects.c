@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "members.h"
 #include "table.h"
@@ -148,12 +149,33 @@ static const struct col df_cols[] = {
 	{ "free", COL_SIZE, true, "bytes free" },
 	{ "reserve", COL_SIZE, true, "bytes withheld: spare and metadata reserve" },
 	{ "use", COL_PCT, true, "percent used" },
+	{ "allocated", COL_SIZE, true, "bytes that the file system counts for the member files" },
 	{ "discarding", COL_SIZE, false, "part of free that waits for discard" },
 	{ "spare", COL_PCT, false, "percent withheld as spare" },
 	{ NULL, 0, false, NULL },
 };
 
-static void df_row(struct tbl *t, const char *class, const struct mpool_class_info *k)
+/* struct below - what the file system below the pool counts for the members of a class */
+struct below {
+	uint32_t files;		/* members that were looked at */
+	uint64_t bytes;
+};
+
+static void look_below(struct mpool *mp, struct below below[MPOOL_MCLASSES])
+{
+	struct mpool_dev_info d;
+	struct stat st;
+
+	for (unsigned i = 0; !mpool_dev_info(mp, i, &d); i++) {
+		if (d.is_block || stat(d.path, &st))
+			continue;
+		below[d.mclass].files++;
+		below[d.mclass].bytes += (uint64_t)st.st_blocks * 512;
+	}
+}
+
+static void df_row(struct tbl *t, const char *class, const struct mpool_class_info *k,
+		   const struct below *below)
 {
 	tbl_row(t);
 	tbl_str(t, "class", class);
@@ -163,12 +185,16 @@ static void df_row(struct tbl *t, const char *class, const struct mpool_class_in
 	tbl_num(t, "free", k->free);
 	tbl_num(t, "reserve", k->reserve);
 	tbl_num(t, "use", k->total ? k->used * 100 / k->total : 0);
+	/* a part of them would be taken for all */
+	if (below->files == k->devs)
+		tbl_num(t, "allocated", below->bytes);
 	tbl_num(t, "discarding", k->discarding);
 	tbl_num(t, "spare", k->spare_pct);
 }
 
 int verb_df(struct ui *ui)
 {
+	struct below below[MPOOL_MCLASSES] = { { 0 } };
 	struct mpool_info info;
 	struct mpool *mp;
 	struct target t;
@@ -184,12 +210,13 @@ int verb_df(struct ui *ui)
 		code = ui_fail(ui, t.word, rc, mpool_error_detail());
 	if (!code) {
 		mpool_info(mp, &info);
+		look_below(mp, below);
 		mpool_close(mp);
 		for (unsigned c = 0; c < MPOOL_MCLASSES; c++)
 			if (info.cls[c].devs)
-				df_row(tbl, mclass_name(c), &info.cls[c]);
+				df_row(tbl, mclass_name(c), &info.cls[c], &below[c]);
 		if (ui->json) {
-			ui_doc_begin(ui, 1, 0);
+			ui_doc_begin(ui, 1, 1);
 			json_str(&ui->js, "pool", t.word);
 		}
 		tbl_print(tbl, "classes");

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "file.h"
 #include "members.h"
 #include "size.h"
 
@@ -82,27 +83,43 @@ bool trust_has(const uint8_t uuid[16])
 	return is_there;
 }
 
+/* What is in the folder is durable, also where it and the one above it are new. */
+static int folder_sync(int dir)
+{
+	int up = openat(dir, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = file_sync(dir);
+
+	if (!rc)
+		rc = file_sync_entry(dir);
+	if (!rc && up >= 0)
+		rc = file_sync_entry(up);
+	if (up >= 0)
+		close(up);
+	return rc;
+}
+
 /* Whole or not at all: that the file is there says that the pool is trusted. */
 static int trust_write(int dir, const char *uuid, const char *name)
 {
 	char text[128], tmp[UUID_STR + 4];
-	int n = snprintf(text, sizeof(text), "# pool %s\n", name), rc = 0, fd;
+	int n = snprintf(text, sizeof(text), "# pool %s\n", name), rc, fd;
 
 	snprintf(tmp, sizeof(tmp), "%s.tmp", uuid);
 	fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -errno;
-	errno = 0;
-	if (fchmod(fd, 0644) || write(fd, text, (size_t)n) != n || fsync(fd) ||
-	    renameat(dir, tmp, dir, uuid))
-		rc = errno ? -errno : -EIO;
+	rc = fchmod(fd, 0644) ? -errno : file_write(fd, text, (size_t)n);
+	if (!rc)
+		rc = file_sync(fd);
+	if (!rc && renameat(dir, tmp, dir, uuid))
+		rc = -errno;
 	close(fd);
 	if (rc) {
 		unlinkat(dir, tmp, 0);
-	} else if (fsync(dir)) {
-		rc = -errno;
-		unlinkat(dir, uuid, 0);	/* who is told of a failure has not trusted it */
+		return rc;
 	}
+	rc = folder_sync(dir);
+	if (rc)
+		unlinkat(dir, uuid, 0);	/* a pool is not trusted by a call that failed */
 	return rc;
 }
 
@@ -125,7 +142,7 @@ int trust_del(const uint8_t uuid[16])
 
 	if (dir < 0)
 		return dir;
-	rc = unlinkat(dir, uuid_str(id, uuid), 0) || fsync(dir) ? -errno : 0;
+	rc = unlinkat(dir, uuid_str(id, uuid), 0) ? -errno : file_sync(dir);
 	close(dir);
 	return rc;
 }

@@ -103,6 +103,10 @@ static int wipe_do(struct ui *ui, struct wipe *w, bool is_wiping)
 	if (!pr)
 		return ui_error(ui, EXIT_FAILED, w->path, NULL, "cannot be examined");
 	rc = blkid_do_probe(pr);
+	if (rc < 0) {
+		blkid_free_probe(pr);
+		return ui_error(ui, EXIT_FAILED, w->path, NULL, "cannot be examined");
+	}
 	if (rc) {
 		blkid_free_probe(pr);
 		return ui_error(ui, EXIT_NOTFOUND, w->path, NULL,
@@ -111,12 +115,13 @@ static int wipe_do(struct ui *ui, struct wipe *w, bool is_wiping)
 	value_copy(pr, "LABEL", w->name, sizeof(w->name));
 	value_copy(pr, "UUID", w->uuid, sizeof(w->uuid));
 	rc = EXIT_DONE;
-	if (pread(w->fd, prefix, sizeof(prefix), 0) != (ssize_t)sizeof(prefix))
+	if (TEMP_FAILURE_RETRY(pread(w->fd, prefix, sizeof(prefix), 0)) != (ssize_t)sizeof(prefix))
 		rc = ui_fail(ui, w->path, -EIO, NULL);
 	else if (prefix[VERSION_OFF] + 256u * prefix[VERSION_OFF + 1] < 0x0100)
 		rc = ui_error(ui, EXIT_REFUSED, w->path, "use wipefs",
 			      "it belongs to a pool of the older Micron format");
-	else if (is_wiping && (blkid_do_wipe(pr, 0) || fsync(w->fd)))
+	else if (is_wiping && (TEMP_FAILURE_RETRY(blkid_do_wipe(pr, 0)) ||
+			       TEMP_FAILURE_RETRY(fsync(w->fd))))
 		rc = ui_error(ui, EXIT_FAILED, w->path, NULL, "cannot be written: %s",
 			      strerror(errno));
 	blkid_free_probe(pr);

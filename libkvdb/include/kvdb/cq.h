@@ -162,7 +162,8 @@ int kvdb_cq_reap(struct kvdb_cq *cq, struct kvdb_cqe *out, unsigned max, unsigne
 		 int64_t timeout_ns);
 /**
  * kvdb_cq_fd() - a descriptor for poll() that is readable when kvdb_cq_reap() may have something
- * It may also be readable without cause. Owned by the queue; do not read or close it.
+ * It may also be readable without cause. Owned by the queue; do not read or close it. What
+ * completes may end an epoll_wait() of the owner with EINTR, as a signal does.
  * Threads: owner. Blocking: never. Durability: none. Errors: -EINVAL, -EMFILE, -ENFILE, -ENOMEM.
  */
 int kvdb_cq_fd(struct kvdb_cq *cq);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * libkvdb: a key-value database (KVDB) of named key-value stores (KVS) in an
- * mpool.
+ * mpool. It includes what there is about cursors, transactions and completion
+ * queues (cursor.h, txn.h, cq.h).
  *
  * Conventions, true for every function unless its comment says otherwise:
  *  - it returns 0 or a negative errno and leaves out-parameters untouched on
@@ -10,6 +11,11 @@
  *    comment allows it;
  *  - any thread may call it at any time on a live handle; a cursor belongs to
  *    one thread at a time;
+ *  - a change of what the database is (the database itself, stores, their options,
+ *    checkpoints, bulk loads) that failed on its way to the media returns -EIO with
+ *    MP0999: the database has stopped, and whether the change was made only the next
+ *    open shows. With any other error, or another -EIO, it was not made;
+ *  - it takes at most KVDB_STACK_BYTES of its thread's stack;
  *  - lengths are bytes; times are nanoseconds unless the name ends in another
  *    unit;
  *  - it never prints, never exits, and installs no signal handler; to the threads
@@ -17,8 +23,8 @@
  *  - a thread must neither be cancelled (pthread_cancel()) nor leave by longjmp()
  *    while it is in a call;
  *  - the shared library stays loaded after dlclose();
- *  - after fork() only the parent may use its handles; a child that goes on
- *    should call exec(), which closes what it inherited.
+ *  - after fork() only the parent may use its handles. A child may have databases
+ *    of its own; exec() closes what it inherited.
  */
 #ifndef KVDB_KVDB_H
 #define KVDB_KVDB_H
@@ -29,6 +35,8 @@
 #include <mpool/mpool.h>
 
 #include <kvdb/cq.h>
+#include <kvdb/cursor.h>
+#include <kvdb/txn.h>
 
 #ifdef __cplusplus
 /* a function may have the name of a struct, as stat() has */
@@ -45,6 +53,7 @@ extern "C" {
 #define KVDB_KVS_MAX   256u           /* stores in one database */
 #define KVDB_NAME_MAX  31u            /* bytes of a store's name, or a checkpoint's */
 #define KVDB_CHECKPOINT_MAX 64u       /* checkpoints of one database */
+#define KVDB_STACK_BYTES 65536u       /* of stack that a call takes at most, from its caller on */
 
 struct kvdb;        /* an open database */
 struct kvdb_kvs;    /* an open store; freed with its database, also when it is dropped before */
@@ -90,7 +99,8 @@ const char *kvdb_version(void);
 #define KVDB_PREFAULT 0x10u
 
 /**
- * struct kvdb_clock - injected monotonic clock, and wall clock or NULL (tests, simulation)
+ * struct kvdb_clock - injected monotonic clock, and wall clock or NULL (tests, simulation);
+ * with NULL the system's counts, at open only
  * Threads of the database sleep until a time of CLOCK_MONOTONIC: without KVDB_MANUAL a clock
  * that is ahead of it breaks the loss bound.
  */
@@ -98,7 +108,7 @@ struct kvdb_clock {
 	uint64_t (*now_ns)(void *arg);
 	void (*sleep_until_ns)(void *arg, uint64_t t_ns);
 	void *arg;
-	uint64_t (*wall_ns)(void *arg); /* since 1970; asked once, at open */
+	uint64_t (*wall_ns)(void *arg); /* since 1970; asked at open, and when values may expire */
 };
 
 #define KVDB_INTERVAL_NONE 0xffffffffu /* no bound: durable at sync, close and flush only */
@@ -112,12 +122,12 @@ struct kvdb_clock {
  * @commit: 1: every write is durable when it returns
  * @cache_bytes: memory budget for everything the database holds; default
  *   min(25 % of RAM or cgroup limit, 4 GiB), at least 64 MiB, at most all of
- *   these
+ *   these. The limit is the smallest of the process's control group and those above it
  * @log_bytes: log written since the oldest unflushed record, at most; default
  *   min(512 MiB, 1/8 of the class that holds the logs, twice cache_bytes). Raised to
  *   8 segments for each log, or half of that class if that is less
- * @logs: number of logs, default one per core, fewer when memory or the class is
- *   small; at most 64
+ * @logs: number of logs, default one per core (of the process's affinity and the CPU quota
+ *   of its control groups), fewer when memory or the class is small; at most 64
  * @segment_bytes: log segment size, a multiple of 64 KiB from 64 KiB to 32 MiB;
  *   default: the class that holds the logs / (128 x @logs), not above 1/64 of
  *   cache_bytes, rounded down to a power of two, 256 KiB to 32 MiB (create and
@@ -177,11 +187,13 @@ int kvdb_create(const char *pool, const struct kvdb_opts *opts);
  * @pool: path or name of the pool
  * @opts: options, or NULL
  * @out: the database
- * Threads: any. Blocking: I/O; time follows @log_bytes, not the size of the data.
+ * Threads: any. Blocking: I/O; time follows @log_bytes, not the size of the data; logs that hold
+ * more than memtables of this cache_bytes may are flushed meanwhile.
  * Durability: what recovery found is durable on return.
  * Errors: -EINVAL (an option that is not known or out of its range), -ENOENT (no
  * pool, no database, no such checkpoint), -EBUSY (open elsewhere), -EUCLEAN (damage; lost
- * acknowledged writes; see @rollback), -EOPNOTSUPP (format), -ENOSPC, -EIO, -ENOMEM, -EAGAIN
+ * acknowledged writes; see @rollback), -EOPNOTSUPP (format), -EFBIG (KVDB_RDONLY, and the logs
+ * hold more than a third of cache_bytes for memtables), -ENOSPC, -EIO, -ENOMEM, -EAGAIN
  * (no thread, or no key of thread-specific data, can be made), -ETIME (values expire, and the wall clock jumped ahead: see
  * KVDB_TIME_JUMP), and as mpool_open().
  */
@@ -189,10 +201,12 @@ int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 
 /**
  * kvdb_close() - make everything durable and close; NULL is ignored
- * Its cursors, transactions, bulk loads, completion queues and pins must have ended. The
- * handle is gone whatever is returned.
+ * Its cursors, transactions, bulk loads, completion queues and pins must have ended: with one of
+ * the first three open it stays open, -EBUSY. Else the handle is gone whatever is returned. It
+ * writes memtables out for half a second at most and waits for no merge: what is left the next
+ * open reads from the logs. A kvdb_drain() before it leaves nothing.
  * Threads: no other use may be in progress. Blocking: I/O.
- * Durability: as kvdb_sync(). Errors: -EIO, -EROFS (something was not durable).
+ * Durability: as kvdb_sync(). Errors: -EBUSY, -EIO, -EROFS (something was not durable).
  */
 int kvdb_close(struct kvdb *db);
 
@@ -257,7 +271,7 @@ struct kvdb_kvs_opts {
 int kvdb_kvs_create(struct kvdb *db, const char *name, const struct kvdb_kvs_opts *opts);
 /** kvdb_kvs_open() - open a store; the same handle for every opener. Threads: any. Blocking: never. Durability: none. Errors: -ENOENT. */
 int kvdb_kvs_open(struct kvdb *db, const char *name, struct kvdb_kvs **out);
-/** kvdb_kvs_drop() - remove a store and its data; writes by its handle fail with -ENOENT from then on, and nothing is found in it. Threads: any; no use of the store may be in progress. Blocking: I/O. Durability: durable on return. Errors: -ENOENT, -EINVAL (no name), -EBUSY (a cursor or a bulk load is open, or a transaction that wrote to it), -EROFS, -ENOSPC, -EIO, -ENOMEM. */
+/** kvdb_kvs_drop() - remove a store and its data; writes by its handle fail with -ENOENT from then on, and nothing is found in it. Threads: any; of writes in progress each is done before, or fails with -ENOENT. Blocking: I/O. Durability: durable on return. Errors: -ENOENT, -EINVAL (no name), -EBUSY (a cursor or a bulk load is open, or a transaction that wrote to it), -EROFS, -ENOSPC, -EIO, -ENOMEM. */
 int kvdb_kvs_drop(struct kvdb *db, const char *name);
 /**
  * kvdb_kvs_rename() - give a store another name; open handles stay good
@@ -332,7 +346,8 @@ int kvdb_put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val
  *
  * What is gone was deleted: an older value does not come back. A cursor sees what
  * had not expired when it was opened. The time is that of the database: the wall
- * clock at open, then a monotonic clock; it never goes back. Nothing that reads
+ * clock at open, then the time since boot, suspended or not, and the wall clock again where
+ * that is ahead by less than a week; it never goes back. Nothing that reads
  * tells when a value expires, so a backup or a copy has no expiry: what is made of
  * it lives by the time to live of the store where it is put.
  * Threads: any. Blocking: as kvdb_put(), and the first one of a database for I/O: it records
@@ -379,6 +394,51 @@ struct kvdb_get {
  * Errors: of the call as a whole: -EINVAL, -ENOMEM; of each key: kvdb_get.err.
  */
 int kvdb_get_multi(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_get *get, unsigned n);
+
+/* How many keys a probe has found. */
+enum kvdb_found {
+	KVDB_FOUND_NONE = 0,
+	KVDB_FOUND_ONE = 1,
+	KVDB_FOUND_SEVERAL = 2,
+};
+
+/**
+ * struct kvdb_probe - what a probe finds, and room for its first pair; zero but for the room
+ * @key: room for the smallest key; may be NULL when @key_size is 0
+ * @key_size: its size
+ * @val: room for that key's value; may be NULL when @val_size is 0
+ * @val_size: its size; with 0 no value is read
+ * @klen: result: the key's full length; @key holds the first @key_size bytes of it
+ * @vlen: result: the value's full length; @val holds the first @val_size bytes of it
+ * @found: result: enum kvdb_found; with KVDB_FOUND_NONE both lengths are 0
+ * @pad: 0
+ */
+struct kvdb_probe {
+	void *key;
+	size_t key_size;
+	void *val;
+	size_t val_size;
+	size_t klen;
+	size_t vlen;
+	uint32_t found;
+	uint32_t pad;
+};
+
+/**
+ * kvdb_prefix_probe() - does no key begin with a prefix, or one, or do several?
+ * @kvs: store
+ * @prefix: bytes; NULL/0: every key begins so
+ * @plen: its length, at most KVDB_KEY_MAX
+ * @probe: room, and results
+ *
+ * The same answer as two steps of a new cursor with that prefix, but cheaper: what a unique index
+ * asks before it inserts. None found is no error.
+ * Threads: any. Blocking: I/O when not in memory. Durability: none.
+ * Errors: -EINVAL (a length at NULL), -ENAMETOOLONG, -EUCLEAN, -EIO, -ENOMEM: nothing but the bytes
+ * in the room has changed.
+ */
+int kvdb_prefix_probe(struct kvdb_kvs *kvs, const void *prefix, size_t plen,
+		      struct kvdb_probe *probe);
 
 /** struct kvdb_pin - a value that is read where it lies; @priv is the library's */
 struct kvdb_pin {
@@ -472,232 +532,6 @@ int kvdb_range_del(struct kvdb_kvs *kvs, const void *from, size_t flen, const vo
  * failed flush.
  */
 int kvdb_sync(struct kvdb *db);
-
-/* ---- cursors ----------------------------------------------------------- */
-
-/*
- * A cursor walks the keys of a store in the order of their bytes, on a snapshot:
- * it shows what was there when it was opened, whatever is written, flushed or
- * compacted meanwhile. It has a place, which is before, on, or behind a key, and
- * a direction: ascending, or descending with KVDB_REVERSE. "Before" and "behind"
- * are meant in that direction. A new cursor stands before everything.
- *
- * kvdb_cursor_next() goes to the nearest pair behind the place, kvdb_cursor_prev()
- * to the nearest one before it; both leave the cursor on the pair that they
- * return, so they may be mixed: next, next, prev shows the first, the second, the
- * first again. At an end they return -ENOENT and the cursor stands outside; the
- * other call turns it around. A failed read of keys, and memory that ends, leave the
- * place, so that the call can be repeated; a value that cannot be read (-EUCLEAN, -EIO)
- * leaves the cursor on that pair.
- *
- * While a cursor is open the memory of its snapshot's memtables and the space
- * of what was compacted or deleted since stay in use: close it when done.
- */
-
-#define KVDB_REVERSE   0x1u /* descending */
-#define KVDB_KEYS_ONLY 0x2u /* values are not read and not returned */
-
-/**
- * struct kvdb_cursor_opts - which keys a cursor shows; begin with KVDB_CURSOR_OPTS_INIT
- * @size: sizeof(struct kvdb_cursor_opts)
- * @flags: KVDB_REVERSE, KVDB_KEYS_ONLY
- * @pad: 0
- * @prefix: only keys that begin with it
- * @plen: its length; 0 = all
- * @from: only keys >= it, whatever the direction
- * @flen: its length; 0 = no bound
- * @to: only keys < it
- * @tlen: its length; 0 = no bound
- * @limit: pairs returned since the open or the last seek, at most; then -ENOENT.
- *   0 = no limit. It also keeps the cursor from reading ahead in vain
- * All bounds hold together; they are copied.
- */
-struct kvdb_cursor_opts {
-	size_t size;
-	uint32_t flags;
-	uint32_t pad;
-	const void *prefix;
-	size_t plen;
-	const void *from;
-	size_t flen;
-	const void *to;
-	size_t tlen;
-	uint64_t limit;
-};
-#define KVDB_CURSOR_OPTS_INIT MPOOL_OPTS_OF(kvdb_cursor_opts)
-
-/**
- * kvdb_cursor_open() - a cursor on a snapshot of now
- * @kvs: store
- * @flags: KVDB_REVERSE, KVDB_KEYS_ONLY
- * @prefix: only keys that begin with it; NULL/0 = all
- * @plen: its length
- * Threads: one at a time. Blocking: never. Durability: none. Errors: -ENOMEM, -ENAMETOOLONG, -EINVAL.
- */
-int kvdb_cursor_open(struct kvdb_kvs *kvs, unsigned flags, const void *prefix, size_t plen,
-		     struct kvdb_cursor **out);
-/**
- * kvdb_cursor_open_opts() - a cursor on a snapshot of now, with bounds
- * @kvs: store
- * @opts: what it shows; NULL: everything, ascending
- * @out: the cursor
- * Cheap: nothing is read before the first seek or step.
- * Threads: one at a time. Blocking: never. Durability: none.
- * Errors: -EINVAL (size, flags, a length at NULL), -ENAMETOOLONG (a bound above KVDB_KEY_MAX),
- * -ENOMEM.
- */
-int kvdb_cursor_open_opts(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *opts,
-			  struct kvdb_cursor **out);
-/**
- * kvdb_cursor_seek() - stand before a key, present or not
- * @cur: cursor
- * @key: any string; NULL/0: before everything
- * @klen: its length, at most KVDB_KEY_MAX
- * next then shows the first key >= @key, prev the last key < @key; with
- * KVDB_REVERSE next shows the last key <= @key, prev the first key > @key.
- * Threads: owner. Blocking: I/O. Durability: none. Errors: -EIO, -EUCLEAN, -ENOMEM, -EINVAL.
- */
-int kvdb_cursor_seek(struct kvdb_cursor *cur, const void *key, size_t klen);
-/**
- * kvdb_cursor_seek_after() - stand behind a key, present or not
- * @cur: cursor
- * @key: any string; NULL/0: behind everything, so that prev shows the last pair
- * @klen: its length, at most KVDB_KEY_MAX
- * prev then shows the last key <= @key, next the first key > @key; with
- * KVDB_REVERSE prev shows the first key >= @key, next the last key < @key.
- * Threads: owner. Blocking: never; the next step reads. Durability: none.
- * Errors: -ENOMEM, -EINVAL.
- */
-int kvdb_cursor_seek_after(struct kvdb_cursor *cur, const void *key, size_t klen);
-/**
- * kvdb_cursor_next() - go to the nearest pair behind the place and return it
- * @cur: cursor
- * @key: set to the key; this and the others may be NULL
- * @klen: set to its length
- * @val: set to the value; NULL with KVDB_KEYS_ONLY
- * @vlen: set to its length, with KVDB_KEYS_ONLY too
- * The pointers live until the next call on the cursor.
- * Threads: owner. Blocking: I/O. Durability: none.
- * Errors: -ENOENT (no more), -EIO, -EUCLEAN, -ENOMEM.
- */
-int kvdb_cursor_next(struct kvdb_cursor *cur, const void **key, size_t *klen, const void **val,
-		     size_t *vlen);
-/**
- * kvdb_cursor_prev() - go to the nearest pair before the place and return it; as kvdb_cursor_next()
- * Threads: owner. Blocking: I/O. Durability: none.
- * Errors: -ENOENT (no more), -EIO, -EUCLEAN, -ENOMEM.
- */
-int kvdb_cursor_prev(struct kvdb_cursor *cur, const void **key, size_t *klen, const void **val,
-		     size_t *vlen);
-/** kvdb_cursor_close() - close; NULL is ignored. Threads: owner. Blocking: never. Durability: none. Errors: none. */
-void kvdb_cursor_close(struct kvdb_cursor *cur);
-
-/* ---- transactions ------------------------------------------------------- */
-
-/*
- * Snapshot isolation over any stores of a database. A transaction sees what was
- * committed when it began, and its own writes. Nobody sees its writes before it
- * commits; then all of them become visible at once, and a crash keeps all or
- * none. Of two transactions that overlap and write one key the first to write
- * wins: the other gets -ECANCELED from its write and can only be aborted.
- *
- * Plain and transactional operations mix: kvdb_put() and kvdb_del() are
- * transactions of one write that see the newest state. A transaction that wants
- * to write a key which was written plainly since it began gets -ECANCELED; a
- * plain write of a key that an open transaction has written waits for its end,
- * at most a second (not at all with KVDB_MANUAL), then returns -ECANCELED. In a completion queue
- * it does so beside the queue's other operations, but for the syncs behind it.
- * kvdb_get() and kvdb_cursor_open() see what is committed. No view changes
- * under its reader, whoever writes.
- *
- * One thread at a time uses a transaction. A database has any number of them;
- * all must have ended before kvdb_close().
- */
-
-#define KVDB_TXN_RDONLY 0x1u /* begin: a snapshot; costs others nothing but memory */
-#define KVDB_TXN_DURABLE 0x2u /* commit: durable on return */
-
-/**
- * kvdb_txn_begin() - begin a transaction on a snapshot of now
- * @db: database
- * @flags: 0 or KVDB_TXN_RDONLY
- * @out: the transaction; ended by kvdb_txn_commit() or kvdb_txn_abort(). NULL on error
- * Threads: any. Blocking: never. Durability: none. Errors: -EINVAL (flags), -ENOMEM.
- */
-int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out);
-/**
- * kvdb_txn_put() - write a pair in a transaction
- * @txn: transaction
- * @kvs: store, and the rest as kvdb_put()
- * @key: 1 .. KVDB_KEY_MAX bytes
- * @klen: its length
- * @val: 0 .. KVDB_VALUE_MAX bytes
- * @vlen: its length
- *
- * Keys and values up to 128 bytes go into one commit record of at most 2 MiB,
- * with 32 bytes for each write; larger values are logged at once. In a store
- * with a time to live, as it is at the first write to it, the pair expires as if
- * it were put at the commit.
- * Threads: owner. Blocking: as kvdb_put(), and I/O to look for conflicts. Durability: none
- * before the commit.
- * Errors: -ECANCELED (conflict; only abort is left), -ESTALE (as kvdb_txn_get(), or
- * its values hold more than half of log_bytes), -E2BIG (value, or the commit
- * record would be too large; the transaction goes on), -EROFS (begun for
- * reading, or fail-stopped), and as kvdb_put(). Nothing is changed on error.
- */
-int kvdb_txn_put(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, size_t klen,
-		 const void *val, size_t vlen);
-/** kvdb_txn_del() - delete a key in a transaction, present or not; as kvdb_txn_put(). Threads: owner. Blocking: I/O to look for conflicts. Durability: none before the commit. Errors: as kvdb_txn_put(). */
-int kvdb_txn_del(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, size_t klen);
-/**
- * kvdb_txn_get() - copy a value out, of the transaction's own writes or of its snapshot
- * @txn: transaction
- * @kvs: store, and the rest as kvdb_get()
- * @key: 1 .. KVDB_KEY_MAX bytes
- * @klen: its length
- * @buf: buffer; may be NULL when @size is 0
- * @size: its size
- * @vlen: set to the value's full length; @buf holds the first @size bytes of it; may be NULL
- * Threads: owner. Blocking: I/O when not in memory. Durability: none.
- * Errors: -ESTALE (older than kvdb_opts.view_max_age_ms, or given up because its
- * snapshot held too much memory: kvdb_error_detail() says which), and as kvdb_get().
- */
-int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, size_t klen,
-		 void *buf, size_t size, size_t *vlen);
-/**
- * kvdb_txn_cursor_open() - a cursor on the transaction's snapshot and its own writes
- * @txn: transaction
- * @kvs: store, and the rest as kvdb_cursor_open()
- * @flags: as kvdb_cursor_open()
- * @prefix: only keys that begin with it; NULL/0 = all
- * @plen: its length
- * @out: the cursor
- *
- * It shows the writes made before its first step; kvdb_cursor_seek() and a change
- * of direction take in those made since. It may outlive the transaction and then
- * shows what it showed.
- * Threads: owner. Blocking: never. Durability: none.
- * Errors: -ESTALE (also from seek and next), and as kvdb_cursor_open().
- */
-int kvdb_txn_cursor_open(struct kvdb_txn *txn, struct kvdb_kvs *kvs, unsigned flags,
-			 const void *prefix, size_t plen, struct kvdb_cursor **out);
-/** kvdb_txn_cursor_open_opts() - the same with bounds; as kvdb_txn_cursor_open() and kvdb_cursor_open_opts(). Threads: owner. Blocking: never. Durability: none. Errors: as both. */
-int kvdb_txn_cursor_open_opts(struct kvdb_txn *txn, struct kvdb_kvs *kvs,
-			      const struct kvdb_cursor_opts *opts, struct kvdb_cursor **out);
-/**
- * kvdb_txn_commit() - make the writes visible, all at once, and end the transaction
- * @txn: transaction; gone whatever is returned
- * @flags: 0 or KVDB_TXN_DURABLE
- * @ticket: set to what kvdb_wait_durable() takes; may be NULL
- * Threads: owner. Blocking: as kvdb_put(); I/O with KVDB_TXN_DURABLE.
- * Durability: as kvdb_put(), the whole transaction or nothing of it. One that wrote
- * nothing waits for nothing; its ticket stands for what was acknowledged before.
- * Errors: -EINVAL (flags), -ECANCELED (an earlier write failed so), -ESTALE, -ENOSPC, -EROFS,
- * -ENOMEM: nothing was written; -EIO: committed and visible, but not durable.
- */
-int kvdb_txn_commit(struct kvdb_txn *txn, unsigned flags, uint64_t *ticket);
-/** kvdb_txn_abort() - forget the writes and end the transaction; NULL is ignored. Threads: owner. Blocking: never. Durability: none. Errors: none. */
-void kvdb_txn_abort(struct kvdb_txn *txn);
 
 /** kvdb_ticket() - a ticket for everything acknowledged so far. Threads: any. Blocking: never. Durability: none. Errors: none. */
 uint64_t kvdb_ticket(struct kvdb *db);
@@ -887,6 +721,12 @@ struct kvdb_stats {
 	uint64_t log_device_max_ns; /* the longest that the log waited for one write, or a flush */
 	uint64_t csum_errors;       /* reads whose bytes failed their checksum, ... */
 	uint64_t rereads;           /* ... and of these those that were good when read again */
+	uint64_t stuck;             /* now: what background work failed at and tries again: runs, */
+	uint64_t stuck_ns;          /* flushes, ...; since the oldest failed (struct kvdb_info) */
+	uint64_t txns, snapshots;   /* now: of the views, those that may write, and the others; */
+	uint64_t txn_oldest_ns;     /* age of the oldest of the one, 0 = none, ... */
+	uint64_t snapshot_oldest_ns; /* ... and of the other */
+	uint64_t cursors;           /* now: open ones */
 };
 /*
  * The 64-bit members of struct kvdb_stats, all of them, for tools that print or
@@ -904,7 +744,9 @@ struct kvdb_stats {
 	X(spare_bytes) X(table_bytes) X(memory_bytes) X(leaves) X(run_depth) X(spills) \
 	X(splits) X(joins) X(merge_keys) X(merge_most_keys) X(pack_in_bytes) \
 	X(pack_out_bytes) X(user_read_bytes) X(cpu_ns) X(scan_places) X(order_relocations) \
-	X(order_bytes) X(point_hits) X(log_device_max_ns) X(csum_errors) X(rereads)
+	X(order_bytes) X(point_hits) X(log_device_max_ns) X(csum_errors) X(rereads) \
+	X(stuck) X(stuck_ns) X(txns) X(snapshots) X(txn_oldest_ns) X(snapshot_oldest_ns) \
+	X(cursors)
 
 /**
  * kvdb_stats() - read the counters
@@ -1005,7 +847,8 @@ int kvdb_bulk_open(struct kvdb_kvs *kvs, unsigned flags, struct kvdb_bulk **out)
 int kvdb_bulk_add(struct kvdb_bulk *b, const void *key, size_t klen, const void *val, size_t vlen);
 /**
  * kvdb_bulk_finish() - make everything that was added durable and visible, in one step
- * The handle is gone whatever is returned; on an error nothing was loaded.
+ * The handle is gone whatever is returned. On an error nothing was loaded, but with -EIO and
+ * MP0999: then the next open shows all of it or nothing.
  * Threads: sole user. Blocking: I/O. Durability: durable on return; a crash shows all or none.
  * Errors: as kvdb_bulk_add(); the first of a load that had to be aborted.
  */
@@ -1066,6 +909,18 @@ struct kvdb_info {
 	char fault[256]; /* cause of a fail-stop, or "" */
 	char ctl[112];   /* path of the control socket, or "" */
 	struct mpool_info pool;
+	/*
+	 * what background work failed at, leaves alone and tries again with growing pauses, while
+	 * everything else goes on: how many things, since when the oldest fails, what and why; a
+	 * checkpoint that could not be read counts until it is dropped, for it holds all space
+	 */
+	uint64_t stuck, stuck_ns;
+	char stuck_text[256];
+	/*
+	 * what the process could use of the machine when it opened: memory up to the least limit
+	 * of its control groups, and the processors of its affinity up to their quota
+	 */
+	uint64_t ram_bytes, cores;
 };
 /** kvdb_info() - describe an open database. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_info(struct kvdb *db, struct kvdb_info *out);

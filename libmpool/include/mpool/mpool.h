@@ -15,6 +15,9 @@
  *  - any thread may call it at any time on a live handle;
  *  - offsets, lengths and sizes are bytes; times are nanoseconds unless the
  *    name ends in another unit;
+ *  - a change that is to be durable on return and fails with -EIO on its way to the
+ *    media (MP0145, MP0146) has made the pool read-only, and may be there or not: the
+ *    next open shows. With any other error nothing was changed;
  *  - it never prints, never exits, and installs no signal handler; to the threads
  *    of the library no signal of the program comes;
  *  - a thread must neither be cancelled (pthread_cancel()) nor leave by longjmp()
@@ -144,8 +147,8 @@ struct mpool_dev_spec {
  * @flags: MPOOL_CREATE_*
  * @name: pool name; NULL takes the last component of the path
  * @label: free text without control characters, at most MPOOL_LABEL_MAX bytes; may be NULL
- * @uid: owner recorded in the pool
- * @gid: group recorded in the pool
+ * @uid: owner recorded in the pool; 0 of a caller who is not root: the caller
+ * @gid: group recorded in the pool; 0 of a caller who is not root: the caller's
  * @mode: permissions recorded in the pool, 0 .. 0777; 0 = 0600
  * @spare_pct: percent of each class withheld from ordinary allocation, 0 .. 90
  * @devs: member devices, at least one of MPOOL_CAPACITY
@@ -201,6 +204,13 @@ int mpool_create(const char *path, const struct mpool_create_opts *opts);
  * the pool and look again. Not with a provider (-EOPNOTSUPP).
  */
 #define MPOOL_OPEN_SHARED 0x2u
+/*
+ * For writing, but nothing is written, what mpool_open() itself writes included, before
+ * mpool_begin(): for a client that looks first whether what is in the pool is sound. Until then
+ * what would write returns -EROFS. Not with MPOOL_OPEN_RDONLY. A pool of the kernel module is
+ * open already: there the flag means nothing.
+ */
+#define MPOOL_OPEN_LOOK 0x4u
 
 /**
  * struct mpool_open_opts - options of mpool_open()
@@ -240,6 +250,18 @@ struct mpool_open_opts {
  * system says of a file.
  */
 int mpool_open(const char *path, const struct mpool_open_opts *opts, struct mpool **out);
+
+/**
+ * mpool_begin() - begin to write to a pool that was opened with MPOOL_OPEN_LOOK
+ * @mp: the pool; objects, logs and containers of it may be open. Without the flag there is
+ *      nothing to do
+ *
+ * Threads: no other use of @mp may be in progress. Blocking: I/O, as mpool_open().
+ * Durability: repairs of superblock copies are durable on return.
+ * Errors: -EINVAL (MPOOL_OPEN_RDONLY), -EIO, -ENOMEM, -EBUSY (another host took the pool). After
+ * one, some of the superblocks may have been written, and the pool can be read and closed only.
+ */
+int mpool_begin(struct mpool *mp);
 
 /**
  * mpool_close() - close a pool
@@ -505,7 +527,8 @@ struct mpool_op {
  * Durability: durable on return.
  * Errors: -ENOENT (no such object), -EINVAL (state, length), -EBUSY (an object is in another
  * batch, a log is open), -ENOSPC (metadata log full), -EROFS, -ENOMEM, -EIO (MP0174: a write of
- * an object had failed; else the pool is then read-only).
+ * an object had failed, nothing was done; else the pool is then read-only, and whether the batch
+ * was done the next open shows).
  */
 int mpool_batch(struct mpool *mp, const struct mpool_op *op, unsigned n);
 
@@ -603,7 +626,8 @@ int mpool_ioq_reap(struct mpool_ioq *q, struct mpool_cqe *out, unsigned max, uns
 		   int64_t timeout_ns);
 /**
  * mpool_ioq_fd() - event fd that is readable when completions wait.
- * Owned by the queue; do not read or close it.
+ * Owned by the queue; do not read or close it. Completions may end an epoll_wait() of the
+ * owner with EINTR, as a signal does.
  * Threads: owner. Blocking: never. Durability: none. Errors: -ENOMEM, -EMFILE.
  */
 int mpool_ioq_fd(struct mpool_ioq *q);
@@ -666,7 +690,8 @@ void mpool_mlog_close(struct mpool_mlog *log);
  * Threads: any; serialised. Blocking: I/O when the buffer is full or synced.
  * Durability: with MPOOL_SYNC or after mpool_mlog_sync(); a prefix survives.
  * Errors: -EFBIG (does not fit; nothing appended), -EROFS (sticky after a
- * failed write or sealed), -EIO, -ENOMEM (nothing appended), -EINVAL (content, flags).
+ * failed write or sealed), -EIO (what was appended since the last sync may be in the log or
+ * not), -ENOMEM (nothing appended), -EINVAL (content, flags).
  */
 int mpool_mlog_append(struct mpool_mlog *log, const struct iovec *iov, unsigned iovcnt,
 		      unsigned flags);
@@ -1036,6 +1061,23 @@ int mpool_map(const char *path, const struct mpool_open_opts *opts, mpool_extent
  * Threads: any. Blocking: never. Durability: none. Errors: none.
  */
 uint32_t mpool_crc32c(uint32_t crc, const void *buf, size_t len);
+/**
+ * mpool_random() - random bytes of the system, from getrandom() or, where a filter of system calls
+ * forbids that, from /dev/urandom
+ * Threads: any. Blocking: until the system has any. Durability: none. Errors: -EIO (MP0004).
+ */
+int mpool_random(void *buf, size_t len);
+/**
+ * mpool_fd_up() - move a descriptor above 0, 1 and 2, which a program may have closed
+ * @fd: a descriptor that was just made, or what a failed call returned
+ *
+ * For what makes a descriptor that lives as long as a pool, a provider's devices for one:
+ * mpool_fd_up(open(...)). A descriptor that is moved is closed under its old number and is
+ * closed on exec. Returns the descriptor; @fd and errno as they are when @fd is negative.
+ * Threads: any. Blocking: never. Durability: none.
+ * Errors: -1 with errno EMFILE (no number is left; @fd is closed).
+ */
+int mpool_fd_up(int fd);
 /**
  * mpool_version() - library version "MAJOR.MINOR.PATCH".
  * Threads: any. Blocking: never. Durability: none. Errors: none.

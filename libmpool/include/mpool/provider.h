@@ -42,7 +42,7 @@ struct mpool_vdev {
 	void *dev;
 	uint64_t size;     /* bytes */
 	int is_zeroed;     /* never-written space reads as zeroes */
-	int fd;            /* descriptor for io_uring, or -1 */
+	int fd;            /* descriptor for io_uring, above 2 (mpool_fd_up()), or -1 */
 };
 
 /**

@@ -1,0 +1,845 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Background work. Four kinds of threads: the keeper switches and flushes
+ * memtables, seals and frees log segments; the supplier has the next segments of
+ * the logs ready, the grower memory: larger tables, pages of new images, what was lent
+ * (LE1); mergers do nothing but merges. So a long merge never stands before a flush, nor a flush before
+ * a log, nor memory that the system is slow to give before a segment (TH-10). Only
+ * the keeper looks at every epoch (TH-15).
+ *
+ * A flush (R4, R6): the oldest frozen memtable of a store, once its boundary
+ * is durable; the run is written, committed and listed by one version edit,
+ * which also moves the horizons of all stores that hold nothing older.
+ *
+ * Locks: k_flush_lock > k_edit_lock > k_tree_lock.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "db/bell.h"
+#include "background/compact.h"
+#include "db/db.h"
+#include "log/flush.h"
+#include "cache/lent.h"
+#include "mem/memtable.h"
+#include "compact/reloc.h"
+#include "db/thread.h"
+#include "mem/tomb.h"
+#include "txn/txn.h"
+#include "background/warm.h"
+#include "background/work.h"
+#include "meta/mdc.h"
+
+#define LATE_EVERY 1024u	/* entries of a flush between looks at the clock */
+#define FULL_NS	10000000000ull	/* a flush that met the end of the pool is tried again then */
+#define PATIENCE_NS	10000000000ull	/* writers who find no memory wait so long for a device */
+
+/* ---- memtable flush ------------------------------------------------------------- */
+
+/* The oldest frozen memtable whose epochs are durable, with a reference; or NULL. */
+static struct kv_mt *flush_victim(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+	struct kv_mt *mt = NULL;
+
+	if (tr->tr_nmt > 1) {
+		mt = tr->tr_mt[tr->tr_nmt - 1];
+		if (kv_mt_boundary(mt) && kv_mt_boundary(mt) <= atomic_load(&db->d_durable))
+			kv_mt_get(mt);
+		else
+			mt = NULL;
+	}
+	kv_tree_put(db, tr);
+	return mt;
+}
+
+/* Its deletes of many keys, as far as they hide something in older runs (H3). */
+static int build_tombs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt,
+		       struct kv_run_build *rb)
+{
+	struct kv_trows tv = { 0 };
+	struct kv_tree *tr;
+	bool bulk;
+	int err;
+
+	if (!kv_mt_has_tombs(mt))
+		return 0;
+	err = kv_trows_mt(&tv, mt);
+	if (!err) {
+		/*
+		 * What a bulk load brings has an older stamp (B1). Looked at behind the stamps
+		 * and in front of the tree: it is still to come, or in the tree.
+		 */
+		bulk = atomic_load(&kvs->k_bulk);
+		tr = kv_tree_get(kvs);
+		kv_trows_needed(&tv, bulk ? NULL : tr, NULL, 0, mt);
+		kv_tree_put(db, tr);
+		err = kv_run_build_tombs(rb, tv.tv_r, tv.tv_n);
+	}
+	free(tv.tv_r);
+	return err;
+}
+
+bool kv_is_late(struct kvdb *db)
+{
+	uint64_t until = atomic_load_explicit(&db->d_close_ns, memory_order_relaxed);
+
+	return until && kv_now(db) >= until;
+}
+
+/* The memtable in order, without what its own deletes of many keys cover. */
+static int build_source(struct kvdb *db, struct kv_mt *mt, struct kv_iter **out)
+{
+	struct kv_cover *co;
+	int err = kv_mt_iter(db, mt, KV_SEQ_NOW, false, out);
+
+	if (err)
+		return err;
+	co = kv_cover_new(&mt, 1, NULL, 0, KV_SEQ_NOW, &err);
+	if (co)
+		return kv_cover_iter(*out, co, out);
+	if (err)
+		(*out)->it_ops->close(*out);
+	return err;
+}
+
+static int build_run(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt,
+		     struct kv_point_news *pn, struct kv_run **out)
+{
+	struct kv_run_build *rb;
+	struct kv_iter *it;
+	struct kv_ent e;
+	uint64_t now = kv_time_ms(db), n = 0;
+	int err = kv_run_build_open(db, kvs->k_id, kv_mt_keys(mt), true, &rb);
+
+	if (err)
+		return err;
+	err = build_tombs(db, kvs, mt, rb);
+	if (!err)
+		err = build_source(db, mt, &it);
+	if (!err) {
+		while (!(err = it->it_ops->next(it, &e))) {
+			if (KV_UNLIKELY(kv_is_expired(&e, now)))
+				kv_ent_expire(&e);
+			kv_point_news_add(db, pn, &e);
+			if ((err = kv_run_build_add(rb, &e)))
+				break;
+			/* the log has it: a close does not wait for more */
+			if (++n % LATE_EVERY == 0 && kv_is_late(db)) {
+				err = -ECANCELED;
+				break;
+			}
+		}
+		it->it_ops->close(it);
+	}
+	if (err != -ENOENT) {
+		kv_run_build_abort(rb);
+		return err;
+	}
+	return kv_run_build_finish(rb, out);
+}
+
+/*
+ * R4: the flushed store's horizon, and that of every store which holds no
+ * record of an epoch <= @e: none is frozen, and its active memtable began later.
+ */
+static unsigned int horizons(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t e,
+			     struct kv_horizon *hor)
+{
+	struct kv_thread *t = kv_enter();
+	unsigned int n = 0;
+
+	pthread_mutex_lock(&db->d_kvs_lock);
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
+		struct kvdb_kvs *k = db->d_kvs[i];
+		struct kv_tree *tr;
+		uint64_t first;
+
+		if (!k || k->k_dropped)
+			continue;
+		tr = atomic_load(&k->k_tree);
+		first = kv_mt_first_epoch(tr->tr_mt[0]);
+		if (k != kvs && (tr->tr_nmt > 1 || (first && first <= e)))
+			continue;
+		if (atomic_load(&k->k_horizon) < e)
+			hor[n++] = (struct kv_horizon){ .kvs = k->k_id, .epoch = e };
+	}
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	kv_exit(t);
+	return n;
+}
+
+/* Makes the run durable and shows it in place of the memtable. */
+static int show_run(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt, struct kv_run *run,
+		    const struct kv_point_news *pn)
+{
+	struct kv_horizon hor[KVDB_KVS_MAX];
+	struct kv_edit ed = { .ed_kvs = kvs->k_id, .ed_hor = hor, .ed_add = &run };
+	struct kv_run_desc *d;
+	int err;
+
+	pthread_mutex_lock(&kvs->k_edit_lock);
+	if (run) {
+		d = kv_run_desc(run);
+		d->rd_id = atomic_fetch_add(&db->d_next_run, 1);
+		d->rd_pos = kvs->k_next_pos++;
+		d->rd_newest_epoch = atomic_load(&mt->m_last_epoch);
+		ed.ed_nadd = 1;
+	}
+	ed.ed_nhor = horizons(db, kvs, kv_mt_boundary(mt), hor);
+	err = kv_mdc_edit(db, &ed);
+	if (err && run) {
+		/* what is not listed goes; after a failure nobody knows what is listed */
+		if (!kv_fault(db))
+			kv_run_drop(run);
+		kv_run_put(db, run);
+	}
+	if (!err)
+		ed.ed_gen = kv_point_news_tell(kvs, pn);
+	if (!err) {
+		err = kv_tree_show(kvs, mt, &ed);
+		if (err && run)
+			kv_run_put(db, run);
+	}
+	pthread_mutex_unlock(&kvs->k_edit_lock);
+	return err;
+}
+
+static int flush_once(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
+{
+	struct kv_point_news pn;
+	struct kv_run *run = NULL;
+	int err;
+
+	kv_point_news_begin(db, mt, &pn);
+	err = build_run(db, kvs, mt, &pn, &run);
+	if (!err)
+		err = show_run(db, kvs, mt, run, &pn);
+	kv_point_news_end(&pn);
+	return err;
+}
+
+static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
+{
+	unsigned tries = 0;
+	int err;
+
+	/* what failed before is tried once: each try takes space from the pool (INV-24) */
+	do
+		err = flush_once(db, kvs, mt);
+	while (!atomic_load(&kvs->k_flush_trouble.tb_err) && kv_is_tried_again(db, err, &tries));
+	if (err)
+		return err;
+	kv_trouble_end(db, &kvs->k_flush_trouble);
+	kv_mt_flushed(mt);
+	atomic_fetch_add(&db->d_count.flushes, 1);
+	return 0;
+}
+
+int kv_flush_oldest(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t upto)
+{
+	struct kv_mt *mt = flush_victim(db, kvs);
+	int err = 0, did = 0;
+
+	if (mt && kv_mt_boundary(mt) <= upto) {
+		err = flush_mt(db, kvs, mt);
+		did = 1;
+	}
+	if (mt)
+		kv_mt_put(db, mt);
+	if (did && !err)
+		kv_flusher_room(db);
+	return err ? err : did;
+}
+
+/* LF9: merges come first, unless nothing comes of them. */
+static bool may_flush(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	while (kv_merge_is_behind(kvs)) {
+		if (kv_segs_are_short(db))
+			return true;
+		if (!kv_is_manual(db))
+			return false;	/* they kick us */
+		if (kv_merge_step(db, kvs) <= 0)
+			return true;
+	}
+	return true;
+}
+
+/* LF11: what met the end of the pool would do so again, and write until it does. */
+static int flush_with_room(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
+{
+	int err;
+
+	if (kv_segs_free_bytes(db) < kvs->k_full_free && kv_now(db) < kvs->k_full_ns)
+		return kv_error(-ENOSPC, "MP0955", "store %s: the pool has no room for a flush",
+				kvs->k_name);
+	err = flush_mt(db, kvs, mt);
+	/* FS2: blocks that nobody refers to could not be written: elsewhere, after a while */
+	if (err == -EIO && kv_is_local(db, err))
+		kv_trouble_set(db, &kvs->k_flush_trouble, err, "flushes of store %s", kvs->k_name);
+	kvs->k_full_free = err == -ENOSPC ? kv_segs_free_bytes(db) + 1 : 0;
+	kvs->k_full_ns = kv_now(db) + FULL_NS;
+	return err;
+}
+
+/* A store whose flush failed is left alone for a while. After some time writers hear of it. */
+static bool is_stuck(struct kvdb *db, struct kvdb_kvs *kvs, int *full)
+{
+	if (kv_trouble_age_ns(db, &kvs->k_flush_trouble) > PATIENCE_NS && !*full)
+		*full = -EIO;
+	return kv_trouble_holds(db, &kvs->k_flush_trouble);
+}
+
+int kv_flush_step(struct kvdb *db)
+{
+	_Atomic(uint32_t) *turn = &db->d_work->wk_flush_turn;
+	uint32_t from = atomic_load(turn);
+	int did = 0, err = 0, full = 0;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !did && !err; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, (from + i) % KVDB_KVS_MAX);
+		struct kv_mt *mt;
+
+		if (!kvs)
+			continue;
+		if (!pthread_mutex_trylock(&kvs->k_flush_lock)) {
+			mt = flush_victim(db, kvs);
+			if (mt && !is_stuck(db, kvs, &full) && CHECK(655, may_flush(db, kvs))) {
+				err = flush_with_room(db, kvs, mt);
+				did = !err;
+				err = err == -ECANCELED ? 0 : err;
+				/* one store that is written to all the time is not all */
+				atomic_store(turn, kvs->k_slot + 1);
+				full = err == -ENOSPC ? err : full;
+				/* others may have less to write, or elsewhere */
+				err = err == -ENOSPC || (err == -EIO && kv_is_local(db, err)) ? 0 :
+				      err;
+			}
+			if (mt)
+				kv_mt_put(db, mt);
+			pthread_mutex_unlock(&kvs->k_flush_lock);
+		}
+		kv_kvs_release(kvs);
+	}
+	atomic_store(&db->d_flusher->fl_space_err, full);
+	if (full)
+		db->d_hooks->ho_cqs_wake(db);
+	if (did)
+		kv_flusher_room(db);
+	return err ? err : did ? did : full == -ENOSPC ? full : 0;
+}
+
+/* ---- the other steps ---------------------------------------------------------------- */
+
+/* Tables of memtables that are too large for a writer to grow in passing. */
+static int grow_step(struct kvdb *db)
+{
+	int did = 0;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		struct kv_mt *mt;
+		struct kv_thread *t;
+
+		if (!kvs)
+			continue;
+		t = kv_enter();
+		mt = kv_mt_active(kvs);
+		mt = atomic_exchange(&mt->m_grow_asked, false) ? kv_mt_get(mt) : NULL;
+		kv_exit(t);
+		kv_kvs_release(kvs);
+		if (mt) {
+			kv_mt_grow(mt);
+			kv_mt_put(db, mt);
+			did = 1;
+		}
+	}
+	return did;
+}
+
+/* Gets segments ready before the logs run into the end of theirs: by turns, one each. */
+static int prepare_step(struct kvdb *db)
+{
+	struct kv_logs *ls = db->d_logs;
+	bool did;
+
+	do {
+		did = false;
+		for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++) {
+			int rc = kv_log_prepare_ahead(db, kv_log_at(ls, i));
+
+			/* full media: the writer that needs the segment will say so */
+			if (rc < 0)
+				return rc == -ENOSPC ? 0 : rc;
+			did |= rc;
+		}
+		if (did)
+			kv_grower_kick(db);	/* it has an image */
+	} while (did);
+	return 0;
+}
+
+static int keeper_step(struct kvdb *db)
+{
+	int r = kv_switch_step(db);
+
+	if (r >= 0) {
+		int f = kv_flush_step(db);
+
+		r = f < 0 || f > r ? f : r;
+	}
+	kv_flusher_spare(db);
+	kv_views_step(db);
+	if (r == 0)
+		r = kv_time_step(db);
+	/* a flush that finds no room gets it from segments that died meanwhile */
+	if (r == 0 || r == -ENOSPC) {
+		int s = kv_segs_step(db);
+
+		r = s ? s : r;
+	}
+	kv_reclaim();
+	if (kv_runs_reap(db) && r == 0)
+		r = 1;
+	/* a run more to merge, or a segment; or room is wanted */
+	if (r)
+		kv_bell_ring(db->d_work, &db->d_work->wk_merge);
+	return r;
+}
+
+static int supplier_step(struct kvdb *db)
+{
+	int r = prepare_step(db);
+
+	r = r ? r : kv_segs_stock_step(db);
+	return r ? r : kv_own_ready_step(db);
+}
+
+static int grower_step(struct kvdb *db)
+{
+	int r = grow_step(db);
+
+	kv_pagepool_lent_step(db);
+	/* the least urgent: who touches it first would do it himself */
+	if (!r)
+		r = kv_slab_fault_step(db);
+	return r ? r : kv_warm_step(db);
+}
+
+static int merger_step(struct kvdb *db)
+{
+	struct kv_work *wk = db->d_work;
+	uint32_t from = atomic_load(&wk->wk_merge_turn);
+	int r = 0;
+
+	r = kv_compact_step(db);
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !r; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, (from + i) % KVDB_KVS_MAX);
+
+		if (!kvs)
+			continue;
+		r = kv_merge_step(db, kvs);
+		if (r)
+			atomic_store(&wk->wk_merge_turn, kvs->k_slot + 1);
+		kv_kvs_release(kvs);
+	}
+	if (!r)
+		r = kv_reloc_step(db);
+	return r;
+}
+
+int kv_work_step(struct kvdb *db)
+{
+	int r = kv_fault(db);
+
+	if (r)
+		return r;
+	r = keeper_step(db);
+	if (r == 0)
+		r = prepare_step(db);
+	/* a flush that finds no room may get it from a merge */
+	if (r == 0 || r == -ENOSPC) {
+		int m = merger_step(db);
+
+		r = m ? m : r;
+	}
+	return r;
+}
+
+static void work_loop(struct kvdb *db, int (*step)(struct kvdb *db), struct kv_bell *bl)
+{
+	struct kv_work *wk = db->d_work;
+	uint64_t seen = 0;
+
+	while (!atomic_load(&wk->wk_stop) && !kv_fault(db)) {
+		int r = step(db);
+
+		if (r < 0 && r != -ENOSPC && r != -ENOMEM)
+			kv_fail(db, r, "background work failed: %s", kvdb_error_detail()->text);
+		if (r <= 0)
+			kv_bell_sleep(wk, bl, &seen);
+	}
+}
+
+static void *keeper_main(void *arg)
+{
+	struct kvdb *db = arg;
+
+	work_loop(db, keeper_step, &db->d_work->wk_keep);
+	return NULL;
+}
+
+static void *supplier_main(void *arg)
+{
+	struct kvdb *db = arg;
+
+	work_loop(db, supplier_step, &db->d_work->wk_supply);
+	return NULL;
+}
+
+static void *grower_main(void *arg)
+{
+	struct kvdb *db = arg;
+
+	work_loop(db, grower_step, &db->d_work->wk_grow);
+	return NULL;
+}
+
+static void *merger_main(void *arg)
+{
+	struct kvdb *db = arg;
+
+	work_loop(db, merger_step, &db->d_work->wk_merge);
+	return NULL;
+}
+
+int kv_work_start(struct kvdb *db)
+{
+	static void *(*const first[])(void *) = { keeper_main, supplier_main, grower_main };
+	/* with staging a second merger: it is emptied beside a job for space */
+	unsigned int least = db->d_log_class == MPOOL_CAPACITY ? 2 : 3, i;
+	/* supplier and grower sleep nearly always: they come on top */
+	unsigned int n = (db->d_budget.b_threads < least ? least : db->d_budget.b_threads) + 2;
+	struct kv_work *wk = calloc(1, sizeof(*wk));
+
+	if (!wk)
+		return -ENOMEM;
+	wk->wk_thread = calloc(n, sizeof(wk->wk_thread[0]));
+	if (!wk->wk_thread) {
+		free(wk);
+		return -ENOMEM;
+	}
+	kv_bells_init(wk);
+	db->d_work = wk;
+	if (kv_is_manual(db) || db->d_rdonly)
+		return 0;
+	for (i = 0; i < n; i++) {
+		int err = kv_thread_start(&wk->wk_thread[i], i < 3 ? first[i] : merger_main, db);
+
+		if (err) {
+			kv_work_stop(db);
+			return kv_error(-err, "MP0994", "cannot start background threads");
+		}
+		wk->wk_n++;
+	}
+	return 0;
+}
+
+void kv_work_stop(struct kvdb *db)
+{
+	struct kv_work *wk = db->d_work;
+	unsigned int n = wk ? atomic_exchange(&wk->wk_n, 0) : 0;
+
+	if (!wk)
+		return;
+	atomic_store(&wk->wk_stop, true);
+	kv_bells_ring(wk);
+	for (unsigned int i = 0; i < n; i++)
+		pthread_join(wk->wk_thread[i], NULL);
+	kv_warm_end(db);
+}
+
+void kv_work_fini(struct kvdb *db)
+{
+	struct kv_work *wk = db->d_work;
+
+	if (!wk)
+		return;
+	kv_work_stop(db);
+	kv_bells_fini(wk);
+	free(wk->wk_thread);
+	db->d_work = NULL;
+	free(wk);
+}
+
+/* ---- public ------------------------------------------------------------------------------ */
+
+/* What a caller is told of work that he did himself. */
+static int work_error(struct kvdb *db, int err)
+{
+	if (err)
+		kv_stop_with_pool(db, err, "background work");
+	return kv_error_stopped(db, err);
+}
+
+int kvdb_poll(struct kvdb *db)
+{
+	int n = db->d_rdonly ? kv_may_change(db) : kv_fault(db);
+
+	if (!n && kv_epoch_is_due(db)) {
+		n = kv_epoch_force(db);
+		n = n ? n : 1;
+	} else if (!n) {
+		n = kv_work_step(db);
+	}
+	return n < 0 ? work_error(db, n) : n;
+}
+
+int kv_switch_all(struct kvdb *db)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !err; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		struct kv_thread *t;
+		bool holds;
+
+		if (!kvs)
+			continue;
+		t = kv_enter();
+		holds = kv_mt_first_epoch(kv_mt_active(kvs)) != 0;
+		kv_exit(t);
+		if (holds && !atomic_load(&kvs->k_next_mt))
+			err = kv_switch_prepare(db, kvs);
+		kv_kvs_release(kvs);
+	}
+	return err;
+}
+
+/* A store has a memtable, a frozen one or any, with records of epochs up to @upto. */
+static bool has_memtables(struct kvdb *db, uint64_t upto, bool is_frozen)
+{
+	bool has = false;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !has; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		struct kv_tree *tr;
+		uint64_t first;
+
+		if (!kvs)
+			continue;
+		tr = kv_tree_get(kvs);
+		/* the oldest one began first */
+		first = kv_mt_first_epoch(tr->tr_mt[tr->tr_nmt - 1]);
+		has = first && first <= upto && (tr->tr_nmt > 1 || !is_frozen);
+		kv_tree_put(db, tr);
+		kv_kvs_release(kvs);
+	}
+	return has;
+}
+
+/* Why a store that has something to flush is left alone, or 0. */
+static int flush_trouble(struct kvdb *db)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !err; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+
+		if (!kvs)
+			continue;
+		if (kv_trouble_holds(db, &kvs->k_flush_trouble))
+			err = kv_trouble_error(db, &kvs->k_flush_trouble);
+		kv_kvs_release(kvs);
+	}
+	return err;
+}
+
+/* Flushes until no memtable with such records is frozen; other threads may be at it too. */
+static int flush_frozen(struct kvdb *db, uint64_t upto)
+{
+	int err = 0, r;
+
+	while (!err && has_memtables(db, upto, true)) {
+		r = kv_is_late(db) ? -ETIMEDOUT : kv_flush_step(db);
+		if (r < 0)
+			err = r;
+		else if (r == 0 && !(err = kv_fault(db)) && !(err = flush_trouble(db)))
+			kv_nap();
+	}
+	return err;
+}
+
+/* What is in memory now: others may write as fast as memtables are flushed. */
+static int drain_flush(struct kvdb *db)
+{
+	uint64_t upto = atomic_load(&db->d_epoch);
+	int err;
+
+	do {
+		err = flush_frozen(db, upto);
+		if (!err)
+			err = kv_switch_all(db);
+		if (!err)
+			err = kv_epoch_force(db);
+		if (!err)
+			err = flush_frozen(db, upto);
+		/* one that found no place beside others that came meanwhile */
+	} while (!err && has_memtables(db, upto, false));
+	return err;
+}
+
+/* Somebody deletes what is dead, or is about to. */
+static bool is_freeing(struct kvdb *db)
+{
+	return atomic_load(&db->d_reaping) || kv_segs_are_busy(db);
+}
+
+/* A tree retires its runs, a run its segments; some of it other threads are at. */
+static void free_retired(struct kvdb *db)
+{
+	unsigned int i;
+
+	for (i = 0; i < 12; i++) {
+		kv_retire_barrier();
+		kv_runs_reap(db);
+		kv_segs_step(db);
+		while (is_freeing(db))
+			kv_nap();
+	}
+}
+
+static void make_room(struct kvdb *db)
+{
+	/* a flush that finds no room may get it from a merge, the next time */
+	drain_flush(db);
+	merger_step(db);
+	kv_reloc_make_room(db);
+	free_retired(db);
+}
+
+void kv_make_room(struct kvdb *db)
+{
+	/* at once: a flush may need what a job for scans has */
+	kv_reloc_rescue_begin(db);
+	make_room(db);
+	kv_reloc_rescue_end(db);
+}
+
+/* A thread merges, moves values or deletes. */
+static bool is_making_room(struct kvdb *db)
+{
+	return is_freeing(db) || kv_reloc_is_busy(db) || atomic_load(&db->d_merging);
+}
+
+bool kv_space_comes(struct kvdb *db, uint64_t since_ns)
+{
+	return is_making_room(db) && kv_now(db) - since_ns < PATIENCE_NS && !kv_nap_for(db);
+}
+
+/* True while a worker is in the middle of what drain_compact() waits for. */
+static bool is_busy(struct kvdb *db)
+{
+	return is_making_room(db) || kv_compact_is_merging(db);
+}
+
+/*
+ * A forest retires its trees, a tree its runs, a run its segments, a segment its object: work is
+ * over when none is due after each level had its barrier, and then the space
+ * of what was deleted is free.
+ */
+static int drain_compact(struct kvdb *db)
+{
+	unsigned int idle = 0;
+
+	while (idle < 5) {
+		int r, err;
+
+		kv_reloc_look(db);
+		r = merger_step(db);
+		err = kv_fault(db);
+
+		if (r == 0)
+			r = kv_segs_step(db);
+		if (r < 0 || err)
+			return r < 0 ? r : err;
+		if (r > 0) {
+			idle = 0;
+		} else if (is_busy(db)) {
+			kv_nap();
+			idle = 0;
+		} else {
+			kv_retire_barrier();
+			idle = kv_runs_reap(db) ? 0 : idle + 1;
+		}
+	}
+	return 0;
+}
+
+/*
+ * G15: of what mergers do only what was asked for, of one store or, with NULL, of all: what else is
+ * due, in other stores say, may take far longer.
+ */
+static int asked_step(struct kvdb *db, const struct kvdb_kvs *kvs)
+{
+	int r;
+
+	r = kv_compact_step(db);
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !r; i++) {
+		struct kvdb_kvs *k = kv_kvs_hold(db, i);
+
+		if (!k)
+			continue;
+		if ((!kvs || k == kvs) && atomic_load(&k->k_compact) == KV_COMPACT_MERGE)
+			r = kv_merge_step(db, k);
+		kv_kvs_release(k);
+	}
+	if (!r && !kvs)
+		r = kv_reloc_asked_step(db);
+	return r;
+}
+
+int kv_compact_wait(struct kvdb *db, const struct kvdb_kvs *kvs)
+{
+	int err = kv_epoch_sync(db), r;
+
+	while (!err && kv_compact_is_asked(db, kvs)) {
+		if (!kvs)
+			kv_reloc_look(db);
+		r = asked_step(db, kvs);
+		if (r == 0)
+			r = kv_segs_step(db);
+		err = r < 0 ? r : kv_fault(db);
+		if (!r && !err)
+			kv_nap();
+	}
+	if (!err) {
+		free_retired(db);
+		err = kv_segs_free_dead(db);
+	}
+	return work_error(db, err);
+}
+
+int kvdb_drain(struct kvdb *db, unsigned flags)
+{
+	int err;
+
+	if (flags & ~(KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT))
+		return kv_error(-EINVAL, "MP0951", "flags %#x are not known", flags);
+	if (db->d_rdonly)
+		return kv_error(-EROFS, "MP0903", "the database is open for reading only");
+	err = kv_epoch_sync(db);
+	if (!err && (flags & KVDB_WAIT_FLUSH))
+		err = drain_flush(db);
+	/* a flush that finds no room gets it from merges */
+	if (err == -ENOSPC && (flags & KVDB_WAIT_COMPACT) && !drain_compact(db))
+		err = drain_flush(db);
+	if (!err && (flags & KVDB_WAIT_COMPACT))
+		err = drain_compact(db);
+	/* a worker may have met what stopped the database behind our last look */
+	if (!err && flags)
+		err = kv_fault(db);
+	return work_error(db, err);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Background work: memtable switches and flushes, segment upkeep, merges. */
+#ifndef KV_WORK_H
+#define KV_WORK_H
+
+#include "db/kv.h"
+
+/* Prepares the next memtable of a store: the switch happens when the open epoch ends. */
+int kv_switch_prepare(struct kvdb *db, struct kvdb_kvs *kvs);
+/* Prepares a switch in every store that holds records. */
+int kv_switch_all(struct kvdb *db);
+/* Prepares switches of memtables that had their share: 1, 0, -errno. */
+int kv_switch_step(struct kvdb *db);
+/*
+ * Flushes the store's oldest frozen memtable if its boundary is at most @upto: 1, 0, -errno.
+ * The caller holds k_flush_lock.
+ */
+int kv_flush_oldest(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t upto);
+/* Flushes one frozen memtable to a run: 1, 0 (none is ready), -errno. */
+int kv_flush_step(struct kvdb *db);
+/*
+ * Full media: flushes the memtables, so that key logs come free, merges and
+ * frees what is dead. Whatever it gains; errors show where space is asked for.
+ * It waits for threads in kv_runs_reap() or in an upkeep step of segments (G14).
+ */
+void kv_make_room(struct kvdb *db);
+/*
+ * R19: true, after a nap, while another thread merges, moves values or deletes: until its end a
+ * merge has the room of what it replaces and of what it writes, and then gives back one of the two.
+ * Asked before the try that decides, for it may end in between. False ten seconds after @since_ns.
+ */
+bool kv_space_comes(struct kvdb *db, uint64_t since_ns);
+/*
+ * The caller found no room: has room made and takes it, and waits while other threads may bring
+ * some; a delete, @urgent, takes from the reserve only then. -ENOSPC: none of them brings any.
+ */
+int kv_space_take(struct kvdb *db, bool urgent, kv_space_fn take, void *arg);
+/* Asks the flusher to end the open epoch soon. */
+void kv_flusher_tick(struct kvdb *db);
+
+/* ---- boundary.c ---- */
+
+/*
+ * C1: *e = an epoch at whose end every active memtable was switched or empty, durable; *seq =
+ * what was stamped until then is at most it, what comes later is above. Until
+ * kv_boundary_leave(), which follows in any case, no other thread flushes a store.
+ * m_ddl_lock is held.
+ */
+int kv_boundary_enter(struct kvdb *db, uint64_t *e, uint64_t *seq);
+void kv_boundary_leave(struct kvdb *db);
+/* Flushes every memtable whose boundary is at most @upto; between these two. */
+int kv_boundary_flush(struct kvdb *db, uint64_t upto);
+
+#endif

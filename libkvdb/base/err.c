@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Error details of the calling thread, and the fail-stop state of a database.
+ * Every error that a user can act on has a stable id, a text that names
+ * object, reason and way out, and the cure from the table here. The detail
+ * belongs to the thread; nothing is locked except the first fault's text.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "db/kv.h"
+#include "base/kv_err.h"
+
+static _Thread_local struct mpool_error err_tls;
+
+static const struct kv_err {
+	const char *id, *name, *text, *cure;
+} kv_errs[] = {
+#define X(id, name, text, cure) { id, name, text, cure },
+	KV_ERRS(X)
+#undef X
+};
+
+static const struct kv_err *find(const char *id)
+{
+	for (size_t i = 0; i < sizeof(kv_errs) / sizeof(kv_errs[0]); i++)
+		if (!strcmp(kv_errs[i].id, id))
+			return &kv_errs[i];
+	return NULL;
+}
+
+int kvdb_error_explain(const char *id, const char **name, const char **text, const char **cure)
+{
+	const struct kv_err *e = id ? find(id) : NULL;
+
+	if (!e)
+		return mpool_error_explain(id, name, text, cure);
+	if (name)
+		*name = e->name;
+	if (text)
+		*text = e->text;
+	if (cure)
+		*cure = e->cure;
+	return 0;
+}
+
+const struct mpool_error *kvdb_error_detail(void)
+{
+	return &err_tls;
+}
+
+const char *kvdb_version(void)
+{
+	return MP_VERSION;
+}
+
+int kv_error(int err, const char *id, const char *fmt, ...)
+{
+	struct mpool_error *e = &err_tls;
+	const struct kv_err *known = find(id);
+	va_list ap;
+
+	memset(e, 0, sizeof(*e));
+	snprintf(e->id, sizeof(e->id), "%s", id);
+	e->err = err;
+	va_start(ap, fmt);
+	vsnprintf(e->text, sizeof(e->text), fmt, ap);
+	va_end(ap);
+	if (known)
+		snprintf(e->cure, sizeof(e->cure), "%s", known->cure);
+	return err;
+}
+
+int kv_error_take(const struct mpool_error *e, int err)
+{
+	err_tls = *e;
+	err_tls.err = err;
+	return err;
+}
+
+int kv_error_mpool(int err)
+{
+	const struct mpool_error *m = mpool_error_detail();
+
+	err_tls = *m;
+	err_tls.err = err;
+	if (!err_tls.id[0])
+		snprintf(err_tls.text, sizeof(err_tls.text), "%s", strerror(-err));
+	return err;
+}
+
+int kv_error_memory(int err, const char *what)
+{
+	if (err == -ENOMEM && err_tls.err != err)
+		kv_error(err, "MP0902", "no memory for %s", what);
+	return err;
+}
+
+int kv_error_absent(void)
+{
+	struct mpool_error *e = &err_tls;
+
+	memcpy(e->id, "MP0967", sizeof("MP0967"));
+	e->err = -ENOENT;
+	memcpy(e->text, KV_ABSENT, sizeof(KV_ABSENT));
+	e->cure[0] = '\0';
+	return -ENOENT;
+}
+
+int kv_error_unwritten(int err)
+{
+	return err == -EIO ? kv_error_take(&err_tls, -EROFS) : err;
+}
+
+int kv_error_room(struct kvdb *db, int err, const char *what)
+{
+	if (kv_fault(db))
+		return kv_error(-EROFS, "MP0903", "%s", db->d_fault_text);
+	if (err == -EIO)
+		return kv_error(-EROFS, "MP0906", "%s: no room for a write: flushes fail", what);
+	return kv_error_unwritten(kv_error(err, "MP0904", "%s: no room for a write", what));
+}
+
+int kv_error_unknown(struct kvdb *db)
+{
+	return kv_error(-EIO, "MP0999", "the database stopped: %.200s; the next open shows whether "
+			"the change was made", db->d_fault_text);
+}
+
+int kv_error_stopped(struct kvdb *db, int err)
+{
+	if (!err || !kv_fault(db))
+		return kv_error_memory(err, "background work");
+	return kv_error(err, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+}
+
+int kv_error_dropped(const struct kvdb_kvs *kvs)
+{
+	if (KV_LIKELY(!atomic_load(&kvs->k_dropped)))
+		return 0;
+	return kv_error(-ENOENT, "MP0965", "store %s was dropped", kvs->k_name);
+}
+
+int kv_fail(struct kvdb *db, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	pthread_mutex_lock(&db->d_fault_lock);
+	if (!atomic_load_explicit(&db->d_fault, memory_order_relaxed)) {
+		va_start(ap, fmt);
+		vsnprintf(db->d_fault_text, sizeof(db->d_fault_text), fmt, ap);
+		va_end(ap);
+		/* the text is complete before anybody sees the state */
+		atomic_store_explicit(&db->d_fault, err, memory_order_release);
+	}
+	pthread_mutex_unlock(&db->d_fault_lock);
+	db->d_hooks->ho_flusher_failed(db);
+	kv_error(err, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+	return err;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Memory that memtables and cursors leave to the page pool. */
+#ifndef KV_LENT_H
+#define KV_LENT_H
+
+#include "db/kv.h"
+
+int kv_lent_init(struct kvdb *db);
+void kv_lent_fini(struct kvdb *db);
+/* Memory of one slab, or NULL: there is none to lend. */
+uint8_t *kv_lent_take(struct kvdb *db);
+/* Back to the system at once. Nobody looks at it any more. */
+void kv_lent_give(struct kvdb *db, uint8_t *mem);
+/* How many slabs are lent that their owners want back (LE1). */
+unsigned kv_lent_excess(struct kvdb *db);
+uint64_t kv_lent_bytes(struct kvdb *db);
+/* As many may ever be lent. */
+uint64_t kv_lent_max(const struct kvdb *db);
+/*
+ * What may be lent of @most, after a look at @now which found @used in use; *peak,
+ * *since: what was in use lately. Pure.
+ */
+uint64_t kv_lent_room(uint64_t most, uint64_t used, uint64_t now, uint64_t *peak,
+		      uint64_t *since);
+
+/* pagepool.c: takes lent slabs back, a step each time; waits for nothing. */
+void kv_pagepool_lent_step(struct kvdb *db);
+
+#endif

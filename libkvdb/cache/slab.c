@@ -1,0 +1,763 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Memory of the window (images of log segments) and of the page pool: slabs
+ * of one segment each, cut from one reserved range of addresses. Pages of the
+ * range become real when they are first written and are never given back.
+ *
+ * Shares: the window can always have sl_win_min slabs, the pool sl_pool_min;
+ * what lies between goes to whoever asks first, and to the pool all but the first
+ * few as long as there is no image: nothing has been written since the start. Under pressure from both the
+ * pool ends at half of all: above that the window takes slabs from it, below
+ * it takes slabs from the window.
+ *
+ * Only an image that is complete and durable is stolen (sl_fifo holds exactly
+ * those, oldest first, with one second chance for images that readers used).
+ * A stolen slab is reused after a grace period, so readers copy from an image
+ * without a lock. A reader that keeps a pointer to an image beyond kv_enter()
+ * pins its slab, which is then not stolen and, when its segment goes, not reused
+ * before it is unpinned. A limited number of slabs are pinned at a time: others are
+ * refused, and their readers make copies. Places for the first pins are kept in stripes,
+ * so that threads which pin do not meet at one word. When every image is still being written, the taker gets a
+ * mapping of its own: waiting there could wait for itself.
+ *
+ * Lock: sl_lock, innermost; never held while waiting, retiring or calling the
+ * page pool.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "cache/pages.h"
+#include "db/thread.h"
+
+#define FIRST_IMAGES	2u	/* of whoever writes first; he has the pool give back others */
+#define PIN_STRIPES	16u
+#define PIN_COUNT	0xffffffu	/* of s_pins */
+#define PIN_STRIPE(n)	((n) >> 24)
+
+/* HELD: the image was let go of, but somebody still pins its bytes */
+enum slab_user { SLAB_FREE = 0, SLAB_IMAGE, SLAB_PAGES, SLAB_GRACE, SLAB_HELD };
+
+struct slab {
+	struct kv_slabs *s_owner;
+	struct kv_seg *s_seg;		/* IMAGE */
+	struct slab *s_next, *s_prev;	/* of sl_fifo or sl_free (next only) */
+	_Atomic(uint8_t) s_user;	/* enum slab_user; changes under sl_lock */
+	bool s_idle;			/* in sl_fifo */
+	_Atomic(bool) s_used;		/* second chance */
+	_Atomic(uint32_t) s_life;	/* images that it has let go of (PI2) */
+	_Atomic(uint32_t) s_pins;	/* PIN_COUNT, above it its stripe; or 0 */
+	struct kv_limbo s_limbo;	/* of its image: one at a time */
+} __attribute__((aligned(KV_CACHELINE)));
+
+struct pin_stripe {
+	_Atomic(uint32_t) ps_left;	/* slabs that may get a first pin here */
+} __attribute__((aligned(KV_CACHELINE)));
+
+/* An image outside of the slabs: one large record, or nothing else was left. */
+struct big {
+	uint8_t *b_mem;
+	size_t b_bytes;
+	struct kv_slabs *b_owner;
+	struct big *b_next;
+	struct kv_limbo b_limbo;
+};
+
+struct kv_slabs {
+	pthread_mutex_t sl_lock;
+	uint8_t *sl_base;
+	struct kv_range sl_range;
+	size_t sl_bytes;		/* of one slab */
+	unsigned sl_max;
+	unsigned sl_win_min, sl_pool_min;
+	unsigned sl_touched;		/* slabs [0, sl_touched) were handed out once */
+	/* of them [0, sl_faulted), and so many bytes of the next, have memory or are no images */
+	unsigned sl_faulted;
+	size_t sl_fault_off;
+	unsigned sl_nimage, sl_npages, sl_ngrace, sl_nheld;
+	unsigned sl_nbig;		/* in use or retired */
+	uint64_t sl_big_bytes;
+	uint64_t sl_own_bytes;		/* of them, images that are no ordinary segment's */
+	struct slab *sl_slab;
+	struct slab *sl_free;
+	struct slab sl_fifo;		/* list head */
+	struct big *sl_big;
+	struct pin_stripe sl_pin[PIN_STRIPES];
+};
+
+static uint8_t *slab_mem(const struct slab *s)
+{
+	return s->s_owner->sl_base + (size_t)(s - s->s_owner->sl_slab) * s->s_owner->sl_bytes;
+}
+
+static struct slab *slab_of(struct kv_slabs *sl, const uint8_t *mem)
+{
+	size_t off = (size_t)(mem - sl->sl_base);
+
+	if (mem < sl->sl_base || off >= sl->sl_max * sl->sl_bytes)
+		return NULL;
+	return &sl->sl_slab[off / sl->sl_bytes];
+}
+
+static void *cachelines(size_t bytes)
+{
+	void *mem = aligned_alloc(KV_CACHELINE, bytes);
+
+	return mem ? memset(mem, 0, bytes) : NULL;
+}
+
+/* Takes all memory from the system now; a kernel before 5.14 gives it as it is used. */
+static int prefault(struct kv_slabs *sl)
+{
+	size_t bytes = sl->sl_max * sl->sl_bytes;
+
+	if (!madvise(sl->sl_base, bytes, MADV_POPULATE_WRITE))
+		sl->sl_faulted = sl->sl_max;
+	else if (errno != EINVAL)
+		return kv_error(-ENOMEM, "MP0902", "the system has no %zu MiB for cache_bytes: "
+				"make it smaller, or open without KVDB_PREFAULT", bytes >> 20);
+	return 0;
+}
+
+int kv_slabs_init(struct kvdb *db)
+{
+	const struct kv_budget *b = &db->d_budget;
+	struct kv_slabs *sl = cachelines(sizeof(*sl));
+	unsigned need = 4 * (b->b_logs ? b->b_logs : 1) + 2, pins;
+
+	if (!sl)
+		return -ENOMEM;
+	sl->sl_bytes = b->b_seg_bytes;
+	sl->sl_max = (unsigned)(b->b_slab_bytes / b->b_seg_bytes);
+	if (sl->sl_max < need + need / 2)
+		sl->sl_max = need + need / 2;
+	sl->sl_win_min = sl->sl_max / 8 > need ? sl->sl_max / 8 : need;
+	sl->sl_pool_min = sl->sl_max / 16 ? sl->sl_max / 16 : 1;
+	/* what is left over beside the least that window and pool need */
+	pins = (sl->sl_max - sl->sl_win_min - sl->sl_pool_min) / 4;
+	if (pins > sl->sl_max / 8)
+		pins = sl->sl_max / 8;
+	while (pins--)
+		sl->sl_pin[pins % PIN_STRIPES].ps_left++;
+	sl->sl_slab = cachelines(sl->sl_max * sizeof(*sl->sl_slab));
+	if (sl->sl_slab)
+		sl->sl_base = kv_range_map(&sl->sl_range, sl->sl_max * sl->sl_bytes);
+	if (!sl->sl_base) {
+		free(sl->sl_slab);
+		free(sl);
+		return -ENOMEM;
+	}
+	madvise(sl->sl_base, sl->sl_max * sl->sl_bytes, MADV_HUGEPAGE);
+	for (unsigned i = 0; i < sl->sl_max; i++)
+		sl->sl_slab[i].s_owner = sl;
+	sl->sl_fifo.s_next = sl->sl_fifo.s_prev = &sl->sl_fifo;
+	pthread_mutex_init(&sl->sl_lock, NULL);
+	db->d_slabs = sl;
+	return db->d_flags & KVDB_PREFAULT ? prefault(sl) : 0;
+}
+
+void kv_slabs_fini(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct big *b;
+	unsigned live;
+	bool busy;
+
+	if (!sl)
+		return;
+	do {	/* a destructor that another thread runs may still hold the lock */
+		kv_retire_barrier();
+		pthread_mutex_lock(&sl->sl_lock);
+		live = 0;
+		for (b = sl->sl_big; b; b = b->b_next)
+			live++;
+		busy = sl->sl_ngrace || live != sl->sl_nbig;
+		pthread_mutex_unlock(&sl->sl_lock);
+	} while (busy);
+	while ((b = sl->sl_big)) {
+		sl->sl_big = b->b_next;
+		munmap(b->b_mem, b->b_bytes);
+		free(b);
+	}
+	kv_range_unmap(&sl->sl_range);
+	pthread_mutex_destroy(&sl->sl_lock);
+	free(sl->sl_slab);
+	free(sl);
+	db->d_slabs = NULL;
+}
+
+static void fifo_del(struct slab *s)
+{
+	if (!s->s_idle)
+		return;
+	s->s_prev->s_next = s->s_next;
+	s->s_next->s_prev = s->s_prev;
+	s->s_idle = false;
+}
+
+static void fifo_add(struct kv_slabs *sl, struct slab *s)
+{
+	s->s_next = &sl->sl_fifo;
+	s->s_prev = sl->sl_fifo.s_prev;
+	s->s_prev->s_next = s;
+	sl->sl_fifo.s_prev = s;
+	s->s_idle = true;
+}
+
+/* Under sl_lock. */
+static void slab_put(struct kv_slabs *sl, struct slab *s)
+{
+	s->s_user = SLAB_FREE;
+	s->s_next = sl->sl_free;
+	sl->sl_free = s;
+}
+
+static void slab_freed(void *arg)
+{
+	struct slab *s = arg;
+	struct kv_slabs *sl = s->s_owner;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	sl->sl_ngrace--;
+	/* nobody finds it any more: only unpinning is left, which looks at s_user last */
+	atomic_store(&s->s_user, SLAB_HELD);
+	if (atomic_load(&s->s_pins))
+		sl->sl_nheld++;
+	else
+		slab_put(sl, s);
+	pthread_mutex_unlock(&sl->sl_lock);
+}
+
+/* Under sl_lock: the image is unreachable from here on; the caller retires the slab. */
+static void image_unhook(struct kv_slabs *sl, struct slab *s)
+{
+	fifo_del(s);
+	atomic_store_explicit(&s->s_seg->sg_image, NULL, memory_order_release);
+	(void)BARRIER(676, (atomic_fetch_add(&s->s_life, 1), 0));
+	s->s_seg = NULL;
+	s->s_user = SLAB_GRACE;
+	sl->sl_nimage--;
+	sl->sl_ngrace++;
+}
+
+static bool is_wanted(struct slab *s)
+{
+	return atomic_load_explicit(&s->s_used, memory_order_relaxed) ||
+	       atomic_load_explicit(&s->s_pins, memory_order_relaxed);
+}
+
+/* Under sl_lock: the image to steal, or NULL when none is idle, or all of those are pinned. */
+static struct slab *image_steal(struct kv_slabs *sl)
+{
+	struct slab *s = sl->sl_fifo.s_next;
+
+	/* twice round: the first time each may have been used */
+	for (unsigned n = 2 * sl->sl_nimage; s != &sl->sl_fifo && is_wanted(s); n--) {
+		if (!n)
+			return NULL;
+		atomic_store_explicit(&s->s_used, false, memory_order_relaxed);
+		fifo_del(s);
+		fifo_add(sl, s);
+		s = sl->sl_fifo.s_next;
+	}
+	if (s == &sl->sl_fifo)
+		return NULL;
+	image_unhook(sl, s);
+	return s;
+}
+
+/* Under sl_lock. */
+static struct slab *slab_unused(struct kv_slabs *sl)
+{
+	struct slab *s = sl->sl_free;
+
+	if (s)
+		sl->sl_free = s->s_next;
+	else if (sl->sl_touched < sl->sl_max)
+		s = &sl->sl_slab[sl->sl_touched++];
+	return s;
+}
+
+static unsigned unused_count(const struct kv_slabs *sl)
+{
+	return sl->sl_max - sl->sl_nimage - sl->sl_npages - sl->sl_ngrace - sl->sl_nheld;
+}
+
+/* Under sl_lock. */
+static void big_count(struct kv_slabs *sl, const struct big *b, int by)
+{
+	uint64_t bytes = by < 0 ? -(uint64_t)b->b_bytes : b->b_bytes;
+
+	sl->sl_nbig += (unsigned)by;
+	sl->sl_big_bytes += bytes;
+	if (b->b_bytes != sl->sl_bytes)
+		sl->sl_own_bytes += bytes;
+}
+
+bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	bool has;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	has = CHECK(621, sl->sl_own_bytes + bytes <= db->d_budget.b_own_bytes);
+	pthread_mutex_unlock(&sl->sl_lock);
+	return has;
+}
+
+static uint8_t *big_take(struct kv_slabs *sl, struct kv_seg *owner)
+{
+	size_t bytes = owner->sg_bytes, map;
+	struct big *b = malloc(sizeof(*b));
+
+	if (!b)
+		return NULL;
+	b->b_bytes = map = (bytes + 4095) & ~(size_t)4095;
+	b->b_owner = sl;
+	/* it is filled at once, and faults of small pages would take as long as the copy */
+	if (map >= KV_HUGE_PAGE)
+		map = (map + KV_HUGE_PAGE - 1) & ~(size_t)(KV_HUGE_PAGE - 1);
+	b->b_mem = mmap(NULL, map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			-1, 0);
+	if (b->b_mem == MAP_FAILED) {
+		free(b);
+		return NULL;
+	}
+	/* a mapping of whole huge pages begins with one, if the system has any */
+	if (map > b->b_bytes)
+		munmap(b->b_mem + b->b_bytes, map - b->b_bytes);
+	if (b->b_bytes >= KV_HUGE_PAGE)
+		madvise(b->b_mem, b->b_bytes, MADV_HUGEPAGE);
+	pthread_mutex_lock(&sl->sl_lock);
+	b->b_next = sl->sl_big;
+	sl->sl_big = b;
+	big_count(sl, b, 1);
+	atomic_store_explicit(&owner->sg_image, b->b_mem, memory_order_release);
+	pthread_mutex_unlock(&sl->sl_lock);
+	return b->b_mem;
+}
+
+static void big_freed(void *arg)
+{
+	struct big *b = arg;
+	struct kv_slabs *sl = b->b_owner;
+
+	munmap(b->b_mem, b->b_bytes);
+	pthread_mutex_lock(&sl->sl_lock);
+	big_count(sl, b, -1);
+	pthread_mutex_unlock(&sl->sl_lock);
+	free(b);
+}
+
+/* Under sl_lock: takes the image's entry off the list. */
+static struct big *big_find(struct kv_slabs *sl, const uint8_t *mem)
+{
+	struct big **pp, *b;
+
+	for (pp = &sl->sl_big; (b = *pp); pp = &b->b_next) {
+		if (b->b_mem == mem) {
+			*pp = b->b_next;
+			return b;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * Under sl_lock: a slab for an image, or what must be done first: *stolen to
+ * retire, *yield to ask the pool, neither to wait for a grace period.
+ */
+static struct slab *image_slab(struct kv_slabs *sl, struct slab **stolen, bool *yield)
+{
+	bool pool_rich = sl->sl_npages > sl->sl_max / 2;
+	struct slab *s = NULL;
+
+	*stolen = NULL;
+	*yield = false;
+	if (sl->sl_nimage < sl->sl_max - sl->sl_pool_min || sl->sl_nimage < sl->sl_win_min)
+		s = slab_unused(sl);
+	if (s || sl->sl_ngrace)
+		return s;
+	if (!pool_rich)
+		*stolen = image_steal(sl);
+	if (!*stolen)
+		*yield = sl->sl_npages > sl->sl_pool_min;
+	if (!*stolen && !*yield)
+		*stolen = image_steal(sl);
+	return NULL;
+}
+
+/* Under sl_lock: keeps one slab coming, so that the next taker need not wait. */
+static struct slab *steal_ahead(struct kv_slabs *sl)
+{
+	unsigned limit = sl->sl_max - sl->sl_pool_min;
+
+	if (sl->sl_ngrace || (unused_count(sl) && sl->sl_nimage < limit) ||
+	    sl->sl_npages > sl->sl_max / 2)
+		return NULL;
+	return image_steal(sl);
+}
+
+/*
+ * Sets owner->sg_image. The memory holds whatever it held before. Call outside
+ * kv_enter(): it may wait for a grace period.
+ */
+uint8_t *kv_slab_take_image(struct kvdb *db, struct kv_seg *owner)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s, *stolen;
+	bool yield;
+
+	if (owner->sg_bytes != sl->sl_bytes)
+		return big_take(sl, owner);
+	for (unsigned tries = 0; tries < 64; tries++) {
+		uint8_t *mem = NULL;
+
+		pthread_mutex_lock(&sl->sl_lock);
+		s = image_slab(sl, &stolen, &yield);
+		if (s) {
+			s->s_user = SLAB_IMAGE;
+			s->s_seg = owner;
+			atomic_store(&s->s_used, false);
+			sl->sl_nimage++;
+			stolen = steal_ahead(sl);
+			mem = slab_mem(s);
+			atomic_store_explicit(&owner->sg_image, mem, memory_order_release);
+		} else if (!stolen && !yield && !sl->sl_ngrace) {
+			tries = 64;
+		}
+		pthread_mutex_unlock(&sl->sl_lock);
+		if (stolen)
+			kv_retire(&stolen->s_limbo, slab_freed, stolen);
+		if (mem)
+			return mem;
+		if (yield && (mem = kv_pagepool_yield_slab(db))) {
+			s = slab_of(sl, mem);
+			pthread_mutex_lock(&sl->sl_lock);
+			sl->sl_npages--;
+			sl->sl_ngrace++;
+			pthread_mutex_unlock(&sl->sl_lock);
+			slab_freed(s);
+		} else if (tries < 64) {
+			kv_retire_barrier();
+		}
+	}
+	return big_take(sl, owner);
+}
+
+/* The next memory that an image will need and the system has not given yet, or NULL. */
+static uint8_t *unfaulted(struct kv_slabs *sl, size_t bytes)
+{
+	uint8_t *mem = NULL;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	for (; !mem && sl->sl_faulted < sl->sl_touched; sl->sl_faulted += !sl->sl_fault_off) {
+		struct slab *s = &sl->sl_slab[sl->sl_faulted];
+
+		if (s->s_user == SLAB_IMAGE && !s->s_idle) {
+			mem = slab_mem(s) + sl->sl_fault_off;
+			sl->sl_fault_off = (sl->sl_fault_off + bytes) % sl->sl_bytes;
+		} else {
+			sl->sl_fault_off = 0;
+		}
+	}
+	pthread_mutex_unlock(&sl->sl_lock);
+	return mem;
+}
+
+bool kv_slab_fault_step(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	size_t bytes = sl->sl_bytes < KV_HUGE_PAGE ? sl->sl_bytes : KV_HUGE_PAGE;
+	uint8_t *mem = unfaulted(sl, bytes);
+
+	/* whoever writes there meanwhile loses nothing; an old kernel leaves it to him */
+	return mem && !madvise(mem, bytes, MADV_POPULATE_WRITE);
+}
+
+/* Unhooks the image of @seg, whatever it is made of; retires its memory. */
+static void image_release(struct kv_slabs *sl, struct kv_seg *seg)
+{
+	uint8_t *mem;
+	struct slab *s = NULL;
+	struct big *b = NULL;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	mem = atomic_load(&seg->sg_image);
+	if (mem) {
+		s = slab_of(sl, mem);
+		if (s) {
+			image_unhook(sl, s);
+		} else {
+			b = big_find(sl, mem);
+			atomic_store_explicit(&seg->sg_image, NULL, memory_order_release);
+		}
+	}
+	pthread_mutex_unlock(&sl->sl_lock);
+	if (s)
+		kv_retire(&s->s_limbo, slab_freed, s);
+	if (b)
+		kv_retire(&b->b_limbo, big_freed, b);
+}
+
+void kv_slab_image_idle(struct kvdb *db, struct kv_seg *seg)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	bool is_big = false;
+	struct slab *s;
+	uint8_t *mem;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	mem = atomic_load(&seg->sg_image);
+	if (mem) {
+		s = slab_of(sl, mem);
+		is_big = !s;
+		if (s && !s->s_idle)
+			fifo_add(sl, s);
+	}
+	pthread_mutex_unlock(&sl->sl_lock);
+	if (is_big)
+		image_release(sl, seg);
+}
+
+uint8_t *kv_slab_take_spare(struct kvdb *db, uint32_t part)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s = NULL;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	if (CHECK(674, unused_count(sl) > sl->sl_max / part))
+		s = slab_unused(sl);
+	if (s) {
+		s->s_user = SLAB_IMAGE;
+		atomic_store(&s->s_used, false);
+		sl->sl_nimage++;
+	}
+	pthread_mutex_unlock(&sl->sl_lock);
+	return s ? slab_mem(s) : NULL;
+}
+
+/* One that nobody has seen; @count: of what it was to be. */
+static void slab_give(struct kv_slabs *sl, uint8_t *mem, unsigned *count)
+{
+	pthread_mutex_lock(&sl->sl_lock);
+	slab_put(sl, &sl->sl_slab[(size_t)(mem - sl->sl_base) / sl->sl_bytes]);
+	(*count)--;
+	pthread_mutex_unlock(&sl->sl_lock);
+}
+
+void kv_slab_give_spare(struct kvdb *db, uint8_t *mem)
+{
+	slab_give(db->d_slabs, mem, &db->d_slabs->sl_nimage);
+}
+
+void kv_slab_publish(struct kvdb *db, uint8_t *mem, struct kv_seg *seg)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s = slab_of(sl, mem);
+
+	pthread_mutex_lock(&sl->sl_lock);
+	s->s_seg = seg;
+	atomic_store_explicit(&seg->sg_image, mem, memory_order_release);
+	fifo_add(sl, s);
+	pthread_mutex_unlock(&sl->sl_lock);
+}
+
+void kv_slab_drop_image(struct kvdb *db, struct kv_seg *seg)
+{
+	image_release(db->d_slabs, seg);
+}
+
+uint8_t *kv_slab_take_pages(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s = NULL, *stolen = NULL;
+	unsigned keep;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	keep = sl->sl_nimage ? sl->sl_win_min : FIRST_IMAGES;
+	if (sl->sl_npages < sl->sl_max - keep) {
+		s = slab_unused(sl);
+		if (s) {
+			s->s_user = SLAB_PAGES;
+			sl->sl_npages++;
+		} else if (!sl->sl_ngrace && sl->sl_npages < sl->sl_max / 2) {
+			stolen = image_steal(sl);
+		}
+	}
+	pthread_mutex_unlock(&sl->sl_lock);
+	if (stolen)
+		kv_retire(&stolen->s_limbo, slab_freed, stolen);
+	return s ? slab_mem(s) : NULL;
+}
+
+void kv_slab_give_pages(struct kvdb *db, uint8_t *mem)
+{
+	slab_give(db->d_slabs, mem, &db->d_slabs->sl_npages);
+}
+
+static bool pin_place_take(struct kv_slabs *sl, unsigned *stripe)
+{
+	unsigned from = kv_thread_no();
+
+	for (unsigned i = 0; i < PIN_STRIPES; i++) {
+		struct pin_stripe *ps = &sl->sl_pin[(from + i) % PIN_STRIPES];
+		uint32_t left = atomic_load_explicit(&ps->ps_left, memory_order_relaxed);
+
+		while (left && !atomic_compare_exchange_weak(&ps->ps_left, &left, left - 1))
+			;
+		*stripe = (from + i) % PIN_STRIPES;
+		if (left)
+			return true;
+	}
+	return false;
+}
+
+static void pin_place_give(struct kv_slabs *sl, unsigned stripe)
+{
+	atomic_fetch_add(&sl->sl_pin[stripe].ps_left, 1);
+}
+
+/* Unless it would be the first pin of a slab, and too many have one, or it cannot be counted. */
+static bool pin_add(struct kv_slabs *sl, struct slab *s)
+{
+	uint32_t n = atomic_load(&s->s_pins);
+	unsigned stripe;
+
+	for (;;) {
+		while (n) {
+			if (!CHECK(641, (n & PIN_COUNT) != PIN_COUNT))
+				return false;
+			if (atomic_compare_exchange_weak(&s->s_pins, &n, n + 1))
+				return true;
+		}
+		if (!pin_place_take(sl, &stripe))
+			return false;
+		if (atomic_compare_exchange_strong(&s->s_pins, &n, stripe << 24 | 1))
+			return true;
+		pin_place_give(sl, stripe);
+	}
+}
+
+void *kv_slab_pin_near(struct kvdb *db, const uint8_t *mem)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s = slab_of(sl, mem);
+
+	return s && pin_add(sl, s) ? s : NULL;
+}
+
+void *kv_slab_pin(struct kvdb *db, struct kv_seg *seg, const uint8_t *image)
+{
+	void *s = kv_slab_pin_near(db, image);
+
+	/*
+	 * Still its image: then whoever unhooks it later finds the pin when the grace
+	 * period, which our caller is part of, is over.
+	 */
+	if (!s || atomic_load(&seg->sg_image) == image)
+		return s;
+	kv_slab_unpin(db, s);
+	return NULL;
+}
+
+const uint8_t *kv_slab_place(struct kvdb *db, const struct kv_seg *seg, uint64_t *place,
+			     uint32_t *life)
+{
+	const uint8_t *image = atomic_load_explicit(&seg->sg_image, memory_order_acquire);
+	struct slab *s = slab_of(db->d_slabs, image);
+
+	if (!s)
+		return NULL;
+	*place = (uint64_t)(image - db->d_slabs->sl_base);
+	*life = atomic_load_explicit(&s->s_life, memory_order_acquire);
+	/* a slab that was let go of before its life was read is the next image's */
+	return atomic_load_explicit(&seg->sg_image, memory_order_relaxed) == image ? image : NULL;
+}
+
+const uint8_t *kv_slab_at(struct kvdb *db, uint64_t place, uint32_t life)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s = &sl->sl_slab[place / sl->sl_bytes];
+
+	return atomic_load_explicit(&s->s_life, memory_order_acquire) == life ?
+	       sl->sl_base + place : NULL;
+}
+
+void kv_slab_unpin(struct kvdb *db, void *pin)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	struct slab *s = pin;
+	uint32_t n = atomic_load(&s->s_pins);
+
+	while (!atomic_compare_exchange_weak(&s->s_pins, &n, (n & PIN_COUNT) == 1 ? 0 : n - 1))
+		;
+	if ((n & PIN_COUNT) > 1)
+		return;
+	pin_place_give(sl, PIN_STRIPE(n));
+	if (atomic_load(&s->s_user) != SLAB_HELD)
+		return;
+	pthread_mutex_lock(&sl->sl_lock);
+	/* not if somebody else did, or pins it for a moment: he comes here, too */
+	if (s->s_user == SLAB_HELD && !atomic_load(&s->s_pins)) {
+		sl->sl_nheld--;
+		slab_put(sl, s);
+	}
+	pthread_mutex_unlock(&sl->sl_lock);
+}
+
+void kv_slab_touch(struct kvdb *db, const uint8_t *image)
+{
+	struct slab *s = slab_of(db->d_slabs, image);
+
+	if (s && !atomic_load_explicit(&s->s_used, memory_order_relaxed))
+		atomic_store_explicit(&s->s_used, true, memory_order_relaxed);
+}
+
+uint64_t kv_slab_window_bytes(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	uint64_t n;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	n = (uint64_t)(sl->sl_nimage + sl->sl_ngrace + sl->sl_nheld) * sl->sl_bytes +
+	    sl->sl_big_bytes;
+	pthread_mutex_unlock(&sl->sl_lock);
+	return n;
+}
+
+uint64_t kv_slab_big_bytes(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	uint64_t n;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	n = sl->sl_big_bytes;
+	pthread_mutex_unlock(&sl->sl_lock);
+	return n;
+}
+
+uint64_t kv_slab_spare_bytes(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	uint64_t n;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	/* slabs are never given back to the system; with KVDB_PREFAULT all are there */
+	n = sl->sl_touched > sl->sl_faulted ? sl->sl_touched : sl->sl_faulted;
+	n = (n - sl->sl_nimage - sl->sl_ngrace - sl->sl_npages - sl->sl_nheld) * sl->sl_bytes;
+	pthread_mutex_unlock(&sl->sl_lock);
+	return n;
+}
+
+uint64_t kv_slab_page_bytes(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_slabs;
+	uint64_t n;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	n = (uint64_t)sl->sl_npages * sl->sl_bytes;
+	pthread_mutex_unlock(&sl->sl_lock);
+	return n;
+}

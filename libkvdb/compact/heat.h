@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Heat: what scans have paid because the values of a segment are not in key
+ * order, and when that is as much as it costs to put them in order.
+ */
+#ifndef KV_HEAT_H
+#define KV_HEAT_H
+
+#include "db/kv.h"
+
+struct kv_ahead;
+struct kv_victim;
+struct kv_want;
+
+/*
+ * kv_heat_scan - notes that a scan is about to read @k values from media
+ * @ah: what it has read last
+ * @from: the entry of each want. Inside kv_enter().
+ */
+void kv_heat_scan(struct kvdb *db, const struct kv_ahead *ah, const struct kv_want *want,
+		  const struct kv_ent **from, unsigned k);
+/* What is noted of all segments, bytes; @halve: and half of it is forgotten. */
+uint64_t kv_heat_sum(struct kvdb *db, bool halve);
+/* With less than that noted nothing is chosen; @keys: as for kv_heat_choose(). */
+uint64_t kv_heat_least(uint64_t keys);
+/*
+ * kv_heat_choose - which segments to put in order; pure
+ * @v: candidates; sorted, the chosen first
+ * @keys: bytes of keys that the job has to read and to write
+ * @room: bytes that may be written
+ * Returns how many were chosen, as many as can be: scans have paid for them and for the keys.
+ */
+unsigned kv_heat_choose(struct kv_victim *v, unsigned n, uint64_t keys, uint64_t room);
+
+#endif

@@ -1,0 +1,964 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The space bound: when values must move, and which.
+ *
+ * Space is what the segments and runs take that hold data; live is keys plus
+ * values that a reader of now would find. When space exceeds space_amp_max
+ * times live, a relocation is due. Three steps, each dearer than the one
+ * before and each the reason for the next:
+ *
+ *  1. Estimate: kv_space_live().
+ *  2. Count: the runs are merged without writing anything. Now the live bytes
+ *     of every segment are known, and the emptiest that make up the excess
+ *     become victims.
+ *  3. Move: every store that refers to a victim is merged down to its oldest
+ *     such run, and the victims' values are copied on the way.
+ *
+ * The second and the third are a job's (reloc_job.c).
+ *
+ * Locks, outer first: rl_lock (a job for space, policy or scans), rl_age_lock (one for
+ * staging, and any of both classes: G10), mg_lock or k_edit_lock, ro_lock, sg_lock. Inside
+ * rl_force_lock nothing else is taken.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "db/bell.h"
+#include "db/db.h"
+#include "db/policy.h"
+#include "compact/heat.h"
+#include "log/log.h"
+#include "compact/progress.h"
+#include "compact/reloc.h"
+#include "compact/reloc_job.h"
+
+#define AMP_DEFAULT	1.5
+#define STAGED_EVERY_NS	5000000ull	/* between two looks at what staging holds */
+#define AGED_WITHIN_NS	500000000ull	/* who waits for staging sees a value leave it so often */
+#define LOOK_EVERY_NS	100000000ull	/* between two looks at the space that is in use */
+#define PACE_NS		1000000000ull	/* the pace of the logs is that of about so long */
+#define BURST_S		30u		/* at which they may go on so long beyond the bound, */
+#define BURST_MOST	0.8		/* at most for so much more, before a job begins, */
+#define BURST_LEFT	3.0		/* which leaves a third of that */
+#define ESTIMATE_NS	5000000000ull	/* an estimate holds so long, if space grows little */
+#define KEYS_WORTH	2u		/* a job for space brings so many times the bytes of keys */
+#define ORDER_EVERY_NS	1000000000ull	/* between two looks at what scans have paid */
+#define ORDER_AGAIN_NS	10000000000ull	/* after a job for them that had to give way */
+#define HEAT_HALF_NS	3600000000000ull /* half of it is forgotten */
+#define STUCK_NS	60000000000ull	/* a job that was ended is begun again then */
+
+/* Why a job runs. */
+enum reason { FOR_SPACE, FOR_STAGING, FOR_POLICY, FOR_SCANS };
+
+struct kv_reloc {
+	pthread_mutex_t rl_lock, rl_age_lock;
+	struct kv_room rl_room;
+	_Atomic(bool) rl_is_for_space;	/* the job with rl_lock frees space */
+	_Atomic(bool) rl_is_wanted;	/* rl_age_lock, by who has rl_lock */
+	_Atomic(unsigned) rl_cancels;	/* threads that cancel */
+	_Atomic(bool) rl_is_rescue;	/* the job is for a writer who has no room */
+	pthread_mutex_t rl_force_lock;	/* the next three; rl_forced is read without it */
+	_Atomic(uint64_t) rl_forced;	/* compact all there is: number of the call; 0 = no */
+	uint64_t rl_forced_left;	/* until so many bytes of segments were emptied */
+	uint64_t rl_calls;		/* of kv_reloc_force() */
+	double rl_max;			/* space_amp_max */
+	_Atomic(uint64_t) rl_live;	/* last estimate or count, bytes; 0 = none yet */
+	_Atomic(uint64_t) rl_key_bytes;	/* runs of a store's largest part */
+	_Atomic(uint64_t) rl_run_bytes;	/* runs of all stores */
+	_Atomic(uint64_t) rl_next_ns;	/* next look */
+	_Atomic(uint64_t) rl_next_space; /* no estimate before space reaches it ... */
+	_Atomic(uint64_t) rl_next_est;	/* ... or the clock this */
+	_Atomic(bool) rl_is_awaited;	/* somebody waits for the next look */
+	double rl_pace;			/* of the logs, bytes per second; rl_lock */
+	uint64_t rl_pace_log, rl_pace_ns; /* log bytes and clock when it was looked at; rl_lock */
+	double rl_burst;		/* of the last estimate: allowed above rl_max; rl_lock */
+	bool rl_is_short;		/* the pool is nearly full; rl_lock */
+	struct kv_stuck rl_stuck;		/* space, */
+	double rl_stuck_burst;		/* which was allowed so much above rl_max; rl_lock */
+	_Atomic(uint64_t) rl_room_log;	/* log bytes at the last call for room */
+	struct kv_pacer rl_pacer;	/* of a job for space */
+	/* jobs for staging follow each other and bring something, or will when more is flushed */
+	_Atomic(bool) rl_is_ageing;
+	_Atomic(uint32_t) rl_staged_debt;
+	_Atomic(uint64_t) rl_staged_ns;	/* next look at that */
+	_Atomic(uint64_t) rl_aged_ns;	/* values left staging last, */
+	_Atomic(uint64_t) rl_aged_bytes; /* so many in the running job */
+	_Atomic(uint64_t) rl_aged_rate;	/* at which they left in the last jobs, bytes per second */
+	_Atomic(bool) rl_is_ordering;	/* a job for scans runs */
+	_Atomic(unsigned) rl_rescues;	/* writers that have no room */
+	_Atomic(uint64_t) rl_rooms;	/* jobs for them that were begun */
+	_Atomic(uint64_t) rl_yield_ns;	/* that job's next look at what else is due */
+	_Atomic(uint64_t) rl_next_order; /* next look at what scans have paid */
+	uint64_t rl_next_half;		/* half of it is forgotten then; rl_lock */
+
+	struct kv_rjob rl_job;		/* rl_lock */
+	struct kv_rjob rl_age;		/* rl_age_lock */
+	struct kv_stuck rl_wrong_stuck;	/* bytes in the wrong place; rl_lock */
+	struct kv_stuck rl_old_stuck;	/* bytes on staging; rl_age_lock */
+	_Atomic(uint64_t) rl_let_go;	/* times that what held values back let go of them */
+	uint64_t rl_seen, rl_age_seen;	/* so many by who has rl_lock, rl_age_lock */
+	struct kv_trouble rl_trouble;	/* what a job wrote could not be written */
+};
+
+int kv_reloc_init(struct kvdb *db, double amp)
+{
+	struct kv_reloc *rl = calloc(1, sizeof(*rl));
+
+	if (!rl)
+		return -ENOMEM;
+	pthread_mutex_init(&rl->rl_lock, NULL);
+	pthread_mutex_init(&rl->rl_age_lock, NULL);
+	pthread_mutex_init(&rl->rl_force_lock, NULL);
+	kv_room_init(&rl->rl_room);
+	rl->rl_max = amp != 0 ? amp : AMP_DEFAULT;
+	db->d_reloc = rl;
+	return 0;
+}
+
+void kv_reloc_fini(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	if (!rl)
+		return;
+	pthread_mutex_destroy(&rl->rl_lock);
+	pthread_mutex_destroy(&rl->rl_age_lock);
+	pthread_mutex_destroy(&rl->rl_force_lock);
+	kv_trouble_end(db, &rl->rl_trouble);
+	kv_room_fini(&rl->rl_room);
+	free(rl->rl_job.jb_cand);
+	free(rl->rl_age.jb_cand);
+	free(rl);
+	db->d_reloc = NULL;
+}
+
+double kv_reloc_amp_max(struct kvdb *db)
+{
+	return db->d_reloc->rl_max;
+}
+
+static bool is_held(pthread_mutex_t *lock)
+{
+	if (pthread_mutex_trylock(lock))
+		return true;
+	pthread_mutex_unlock(lock);
+	return false;
+}
+
+bool kv_reloc_is_busy(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	return rl && (is_held(&rl->rl_lock) || is_held(&rl->rl_age_lock));
+}
+
+uint64_t kv_reloc_key_bytes(struct kvdb *db)
+{
+	return db->d_reloc ? atomic_load(&db->d_reloc->rl_key_bytes) : 0;
+}
+
+uint64_t kv_reloc_run_bytes(struct kvdb *db)
+{
+	return db->d_reloc ? atomic_load(&db->d_reloc->rl_run_bytes) : 0;
+}
+
+static uint64_t space_in_use(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	struct kv_in_use u;
+
+	kv_space_in_use(db, &u);
+	atomic_store(&rl->rl_key_bytes, u.iu_most);
+	atomic_store(&rl->rl_run_bytes, u.iu_runs);
+	return u.iu_segs + u.iu_runs;
+}
+
+/* Without a job there is no debt: writers who wait must be waiting for somebody. */
+uint32_t kv_reloc_debt(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	return rl ? kv_pacer_debt(&rl->rl_pacer, atomic_load(&db->d_logs->ls_bytes), kv_now(db)) :
+		    0;
+}
+
+/* Of so many bytes on staging those that are to leave it. */
+static uint64_t staging_excess(struct kvdb *db, uint64_t staged)
+{
+	return db->d_log_class == MPOOL_CAPACITY ? 0 : kv_staging_excess(db, staged);
+}
+
+bool kv_reloc_frees(struct kvdb *db, bool whole)
+{
+	return !whole && db->d_reloc && atomic_load(&db->d_reloc->rl_is_for_space);
+}
+
+uint64_t kv_reloc_due(struct kvdb *db)
+{
+	return kv_room_due(&db->d_reloc->rl_room);
+}
+
+void kv_reloc_wrote(struct kvdb *db, bool whole, uint64_t bytes)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	kv_room_wrote(&rl->rl_room, whole ? KV_VICTIM_OLD : KV_VICTIM, bytes);
+	if (!whole) {
+		kv_pacer_moved(&rl->rl_pacer, bytes);
+		return;
+	}
+	atomic_store(&rl->rl_aged_ns, kv_now(db));
+	atomic_fetch_add(&rl->rl_aged_bytes, bytes);
+}
+
+/*
+ * As with space: who waits is waiting for somebody (TH-6). What the job has written
+ * counts as gone, or else writers would go fast and slow by turns.
+ */
+uint32_t kv_reloc_staging_debt(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t now, due, staged, aged;
+
+	if (!rl || !atomic_load(&rl->rl_is_ageing))
+		return 0;
+	now = kv_now(db);
+	if (now > atomic_load(&rl->rl_aged_ns) + AGED_WITHIN_NS)
+		return 0;
+	due = atomic_load(&rl->rl_staged_ns);
+	if (now >= due &&
+	    atomic_compare_exchange_strong(&rl->rl_staged_ns, &due, now + STAGED_EVERY_NS)) {
+		aged = atomic_load(&rl->rl_aged_bytes);
+		staged = kv_segs_staged(db);
+		atomic_store(&rl->rl_staged_debt,
+			     kv_staging_debt(db, staged > aged ? staged - aged : 0,
+					     atomic_load(&rl->rl_aged_rate)));
+	}
+	return atomic_load(&rl->rl_staged_debt);
+}
+
+bool kv_reloc_is_ordering(struct kvdb *db)
+{
+	return db->d_reloc && atomic_load(&db->d_reloc->rl_is_ordering);
+}
+
+/* A job for scans has time: it ends when another one is due. */
+static bool must_yield(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t now = kv_now(db), due = atomic_load(&rl->rl_yield_ns);
+
+	if (atomic_load(&rl->rl_rescues))
+		return true;
+	if (now < due ||
+	    !atomic_compare_exchange_strong(&rl->rl_yield_ns, &due, now + LOOK_EVERY_NS))
+		return false;
+	return staging_excess(db, kv_segs_staged(db)) || kv_segs_are_short(db) ||
+	       space_in_use(db) >= atomic_load(&rl->rl_next_space);
+}
+
+bool kv_reloc_is_cancelled(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	if (!rl)
+		return false;
+	return (atomic_load(&rl->rl_cancels) && !atomic_load(&rl->rl_is_rescue)) ||
+	       (atomic_load(&rl->rl_is_ordering) && must_yield(db));
+}
+
+/* The merge rewrites keys, nearly all of them: it must be worth that. */
+static unsigned choose_for_space(struct kv_reloc *rl, struct kv_rjob *jb, uint64_t space,
+				 double limit, double goal, const struct kv_reloc_room *room)
+{
+	uint64_t want = (uint64_t)(goal * (double)jb->jb_user), excess;
+	uint64_t least = rl->rl_is_short ? 0 : KEYS_WORTH * atomic_load(&rl->rl_run_bytes);
+
+	jb->jb_is_over = (double)space > limit * (double)jb->jb_user;
+	if (!jb->jb_is_over)
+		return 0;
+	excess = space > want ? space - want : 0;
+	return kv_reloc_choose(jb->jb_cand, jb->jb_ncand, excess > least ? excess : least, room);
+}
+
+/*
+ * Until the edit the values of a job for scans take their space twice. That is kept
+ * within the bound, but for a quarter of what the bound allows beside live data.
+ */
+static uint64_t room_to_order(const struct kv_reloc *rl, uint64_t space, uint64_t most)
+{
+	double live = (double)atomic_load(&rl->rl_live), over = (rl->rl_max - 1) * live / 4;
+	uint64_t room = (uint64_t)fmax(rl->rl_max * live - (double)space, over);
+
+	return room < most ? room : most;
+}
+
+/* Which candidates are victims now: the first ones, so many. @now: space that they could change. */
+static unsigned choose(struct kvdb *db, struct kv_rjob *jb, enum reason why, uint64_t now,
+		       double limit, double goal)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	enum kv_victim_of who = why == FOR_STAGING ? KV_VICTIM_OLD : KV_VICTIM;
+	bool all = why == FOR_SPACE && kv_rjob_takes(jb, MPOOL_STAGING);
+	uint64_t excess = staging_excess(db, kv_segs_staged(db));
+	struct kv_reloc_room room;
+	unsigned n;
+
+	kv_room_open(db, &rl->rl_room, who, all, &room);
+	if (why == FOR_SPACE)
+		n = choose_for_space(rl, jb, now, limit, goal, &room);
+	else if (why == FOR_STAGING)
+		n = kv_reloc_choose_old(jb->jb_cand, jb->jb_ncand, excess,
+					room.rr_any < room.rr_into[MPOOL_CAPACITY] ?
+					room.rr_any : room.rr_into[MPOOL_CAPACITY]);
+	else if (why == FOR_SCANS)
+		n = kv_heat_choose(jb->jb_cand, jb->jb_ncand, kv_reloc_run_bytes(db),
+				   room_to_order(rl, now, room.rr_any));
+	else
+		n = kv_reloc_choose_wrong(jb->jb_cand, jb->jb_ncand, &room);
+	kv_room_take(db, &rl->rl_room, who, kv_rjob_todo(jb, n));
+	for (unsigned i = 0; i < n; i++) {
+		atomic_store(&jb->jb_cand[i].vi_seg->sg_victim, who);
+		kv_compact_todo(db, jb->jb_cand[i].vi_live);
+	}
+	if (why == FOR_STAGING && n)
+		kv_room_reach(db, &rl->rl_room, who, kv_rjob_reach(db));
+	return n;
+}
+
+/* What is logged while a job for space runs adds to what is in use when it begins. */
+static uint64_t room_for_writers(const struct kv_reloc *rl, uint64_t space)
+{
+	return kv_pacer_room(space, atomic_load(&rl->rl_live), rl->rl_max);
+}
+
+/*
+ * Counts, chooses, moves. @goal: space per live byte to reach once it is above
+ * @limit. 1 = something moved, 0 = nothing to do or nothing that helps.
+ */
+static int job_once(struct kvdb *db, struct kv_rjob *jb, enum reason why, double limit,
+		    double goal)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	bool is_counted = why == FOR_SPACE || why == FOR_POLICY;
+	uint64_t space, now = 0;
+	unsigned n = 0;
+	int rc = kv_rjob_begin(db, jb);
+
+	jb->jb_tight = staging_excess(db, kv_segs_staged(db)) != 0;
+	/* what is flushed while it counts is the next job's */
+	space = space_in_use(db);
+	if (why == FOR_SPACE)
+		kv_pacer_begin(&rl->rl_pacer, room_for_writers(rl, space),
+			       atomic_load(&db->d_logs->ls_bytes), kv_now(db));
+	if (why == FOR_SCANS)
+		atomic_store(&rl->rl_is_ordering, true);
+	if (why != FOR_STAGING)
+		atomic_store(&rl->rl_is_for_space, why == FOR_SPACE);
+	if (!rc)
+		rc = kv_rjob_count(db, jb, is_counted);
+	if (!rc && is_counted) {
+		atomic_store(&rl->rl_live, jb->jb_user);
+		now = kv_rjob_space(db, jb);
+	}
+	if (!rc)
+		n = choose(db, jb, why, is_counted && now < space ? now : space, limit, goal);
+	if (why == FOR_SPACE && n)
+		kv_pacer_moves(&rl->rl_pacer, room_for_writers(rl, space), kv_rjob_todo(jb, n),
+			       kv_now(db));
+	if (!rc && n)
+		rc = kv_rjob_move(db, jb, why != FOR_SPACE, why == FOR_STAGING);
+	/* on a pool that is nearly full every look counts */
+	jb->jb_is_early = why == FOR_SPACE && !n && now < space && !rl->rl_is_short;
+	kv_rjob_settle(db, jb, n);
+	/* what could not be moved must be paid for again */
+	for (unsigned i = 0; i < n && why == FOR_SCANS && rc >= 0; i++)
+		atomic_store(&jb->jb_cand[i].vi_seg->sg_heat, 0);
+	kv_rjob_end(db, jb);
+	kv_room_end(&rl->rl_room, why == FOR_STAGING ? KV_VICTIM_OLD : KV_VICTIM);
+	if (why == FOR_STAGING)
+		atomic_store(&rl->rl_aged_bytes, 0);
+	else if (why == FOR_SCANS)
+		atomic_store(&rl->rl_is_ordering, false);
+	else if (why == FOR_SPACE)
+		kv_pacer_end(&rl->rl_pacer, kv_now(db), !atomic_load(&rl->rl_forced));
+	if (why == FOR_SCANS && jb->jb_stores) {
+		atomic_fetch_add(&db->d_count.order_relocations, 1);
+		atomic_fetch_add(&db->d_count.order_bytes, jb->jb_bytes);
+	}
+	if (jb->jb_stores)
+		atomic_fetch_add(&db->d_count.relocations, 1);
+	return rc ? rc : jb->jb_stores != 0;
+}
+
+static int run_job(struct kvdb *db, struct kv_rjob *jb, enum reason why, double limit, double goal)
+{
+	unsigned tries = 0;
+	int rc;
+
+	do {
+		rc = job_once(db, jb, why, limit, goal);
+		rc = rc < 0 ? rc : jb->jb_failed ? jb->jb_failed : rc;
+	} while (kv_is_tried_again(db, rc, &tries));
+	if (rc >= 0)
+		kv_trouble_end(db, &db->d_reloc->rl_trouble);
+	return rc;
+}
+
+void kv_reloc_failed(struct kvdb *db, int err)
+{
+	kv_trouble_set(db, &db->d_reloc->rl_trouble, err, "relocation");
+}
+
+/* Jobs for staging follow each other: the next one waits for who asks now. rl_lock held. */
+static bool stop_ageing(struct kv_reloc *rl)
+{
+	atomic_store(&rl->rl_is_wanted, true);
+	pthread_mutex_lock(&rl->rl_age_lock);
+	atomic_store(&rl->rl_is_wanted, false);
+	return true;
+}
+
+/* G13: it brought something. */
+static bool has_gained(const struct kv_rjob *jb, uint64_t space)
+{
+	return jb->jb_gain > space / 128;
+}
+
+/*
+ * What stores with a strict policy have in the other class is to leave it, but a full class takes
+ * nothing: then it is put together where it is. rl_lock held.
+ */
+static int run_where_it_is(struct kvdb *db, double limit, double goal)
+{
+	struct kv_rjob *jb = &db->d_reloc->rl_job;
+	bool has = false;
+	int rc = 0;
+
+	jb->jb_stays = true;
+	/* what little one class may bring is no reason to leave the other one */
+	for (unsigned c = 0; c < MPOOL_MCLASSES && rc >= 0 && !has; c++) {
+		jb->jb_home = (uint8_t)c;
+		rc = run_job(db, jb, FOR_SPACE, limit, goal);
+		has = rc > 0 && has_gained(jb, space_in_use(db));
+	}
+	jb->jb_stays = false;
+	return rc;
+}
+
+/* One that may empty any segment: no job for staging runs meanwhile (G10). rl_lock held. */
+static int run_alone(struct kvdb *db, enum reason why, double limit, double goal)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	struct kv_rjob *jb = &rl->rl_job;
+	bool is_alone = BARRIER(635, stop_ageing(rl));
+	int rc;
+
+	jb->jb_classes = UINT8_MAX;
+	rc = run_job(db, jb, why, limit, goal);
+	if (why == FOR_SPACE && rc >= 0 && jb->jb_is_over && jb->jb_wrong &&
+	    !(rc && has_gained(jb, space_in_use(db))))
+		rc = run_where_it_is(db, limit, goal);
+	if (is_alone)
+		pthread_mutex_unlock(&rl->rl_age_lock);
+	return rc;
+}
+
+/*
+ * For space, beside jobs for staging if there is enough for them: what is
+ * overwritten there leaves with them. rl_lock held.
+ */
+static int run_for_space(struct kvdb *db, double limit, double goal)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	int rc;
+
+	if (db->d_log_class == MPOOL_CAPACITY || rl->rl_is_short ||
+	    !kv_staging_is_filling(db, kv_segs_staged(db)))
+		return run_alone(db, FOR_SPACE, limit, goal);
+	rl->rl_job.jb_classes = 1u << MPOOL_CAPACITY;
+	rc = run_job(db, &rl->rl_job, FOR_SPACE, limit, goal);
+	if (rc < 0 || !rl->rl_job.jb_is_over || (rc && has_gained(&rl->rl_job, space_in_use(db))))
+		return rc;
+	/* nothing there helps */
+	return run_alone(db, FOR_SPACE, limit, goal);
+}
+
+/*
+ * A little below the bound, so that an estimate that is a little off keeps it.
+ * On a pool that is nearly full space is dearer than writing.
+ */
+static double limit_of(const struct kv_reloc *rl)
+{
+	return 1 + (rl->rl_max - 1) * (rl->rl_is_short ? 0.4 : 0.98);
+}
+
+static double goal_of(const struct kv_reloc *rl)
+{
+	return 1 + (rl->rl_max - 1) * (rl->rl_is_short ? 0.25 : 0.94) + rl->rl_burst / BURST_LEFT;
+}
+
+double kv_space_burst(double pace, uint64_t live, double amp)
+{
+	return live ? fmin(pace * BURST_S / (double)live, BURST_MOST * (amp - 1)) : 0;
+}
+
+static void note_pace(struct kvdb *db, uint64_t now)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t log = atomic_load(&db->d_logs->ls_bytes);
+	double ns, pace;
+
+	/* frames are counted when they are closed: of a moment there may be none or many */
+	if (now < rl->rl_pace_ns + LOOK_EVERY_NS)
+		return;
+	ns = (double)(now - rl->rl_pace_ns);
+	pace = rl->rl_pace_ns ? (double)(log - rl->rl_pace_log) * 1e9 / ns : 0;
+	rl->rl_pace += (pace - rl->rl_pace) * ns / (ns + PACE_NS);
+	rl->rl_pace_log = log;
+	rl->rl_pace_ns = now;
+}
+
+/*
+ * What was written last is still being overwritten while writers are fast: a job would move
+ * what will soon be dead. When they pause, or somebody waits, the bound is what it is.
+ */
+static double burst_of(struct kv_reloc *rl, uint64_t live)
+{
+	if (atomic_exchange(&rl->rl_is_awaited, false) || rl->rl_is_short)
+		return 0;
+	return kv_space_burst(rl->rl_pace, live, rl->rl_max);
+}
+
+/* It may be changed by space, or by the burst that the job was to leave a part of. */
+static bool is_stuck(struct kvdb *db, uint64_t space)
+{
+	const struct kv_reloc *rl = db->d_reloc;
+	uint64_t at = rl->rl_stuck.sk_at;
+
+	return kv_stuck_holds(db, &rl->rl_stuck) && space >= at && space <= at + at / 32 &&
+	       CHECK(623, rl->rl_burst >= rl->rl_stuck_burst - (rl->rl_max - 1) / 32);
+}
+
+/* True when space is above the bound as far as can be told cheaply. rl_lock held. */
+static int is_due(struct kvdb *db, uint64_t now)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t space = space_in_use(db), live = 0, bound;
+	bool was_short;
+	int rc;
+
+	was_short = rl->rl_is_short;
+	rl->rl_is_short = kv_segs_are_short(db);
+	note_pace(db, now);
+	if (rl->rl_is_short == was_short && space < atomic_load(&rl->rl_next_space) &&
+	    now < atomic_load(&rl->rl_next_est))
+		return 0;
+	rc = kv_space_live(db, &live);
+	if (rc)
+		return rc;
+	atomic_store(&rl->rl_live, live);
+	rl->rl_burst = burst_of(rl, live);
+	bound = (uint64_t)((limit_of(rl) + rl->rl_burst) * (double)live);
+	atomic_store(&rl->rl_next_est, now + ESTIMATE_NS);
+	/* with nothing but overwrites from here on, the bound is reached there */
+	atomic_store(&rl->rl_next_space, bound);
+	return space >= bound && space >= 4ull * db->d_budget.b_seg_bytes && !is_stuck(db, space);
+}
+
+/*
+ * What a job could not help, @at, stays as it is. Memory that ends says nothing of that (E5),
+ * nor does who cancelled it, or that merges come first, or what a device could not read: then it
+ * is tried again a minute later.
+ */
+static void note_stuck(struct kvdb *db, struct kv_stuck *sk, uint64_t at, int rc)
+{
+	uint64_t age_ns;
+	bool may_heal = kv_troubles(db, &age_ns, NULL, 0);
+
+	kv_stuck_set(db, sk, rc == -ENOMEM || kv_is_local(db, rc) ? 0 : at);
+	sk->sk_ns = rc == -EAGAIN || rc == -ECANCELED || may_heal ? kv_now(db) + STUCK_NS : 0;
+}
+
+/*
+ * A job for @call is over: so is the call if nothing is left to gain, @is_last, or as much was
+ * emptied as there was when it was made, beside writers some of what came since (G15). Asked for
+ * again meanwhile, it begins anew.
+ */
+static void force_count(struct kv_reloc *rl, uint64_t call, bool is_last)
+{
+	uint64_t n = rl->rl_job.jb_gain + rl->rl_job.jb_bytes;
+
+	pthread_mutex_lock(&rl->rl_force_lock);
+	if (atomic_load(&rl->rl_forced) == call) {
+		rl->rl_forced_left -= n < rl->rl_forced_left ? n : rl->rl_forced_left;
+		if (is_last || !rl->rl_forced_left)
+			atomic_store(&rl->rl_forced, 0);
+	}
+	pthread_mutex_unlock(&rl->rl_force_lock);
+}
+
+static int step_locked(struct kvdb *db, uint64_t now)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	const struct kv_rjob *jb = &rl->rl_job;
+	/* keys first: a version that a merge drops needs no place for its value */
+	uint64_t call = atomic_load(&rl->rl_forced);
+	bool forced = call && !kv_compact_is_merging(db);
+	int rc = forced ? 1 : is_due(db, now);
+	uint64_t space;
+
+	if (rc <= 0)
+		return rc;
+	rc = kv_segs_seal_now(db);
+	if (rc >= 0)
+		rc = forced ? run_alone(db, FOR_SPACE, 1, 1) :
+			      run_for_space(db, limit_of(rl), goal_of(rl));
+	space = space_in_use(db);
+	note_stuck(db, &rl->rl_stuck,
+		   jb->jb_is_early || (rc > 0 && has_gained(jb, space)) ? 0 : space, rc);
+	rl->rl_stuck_burst = rl->rl_burst;
+	if (forced && rc < 0)
+		kv_compact_end(db, rc);
+	else if (forced)
+		force_count(rl, call, !rc || rl->rl_stuck.sk_at);
+	atomic_store(&rl->rl_next_space, 0);
+	return rc;
+}
+
+struct wrong {
+	const struct kv_rjob *wr_job;
+	uint8_t wr_class;
+	uint64_t wr_bytes;
+};
+
+static void add_wrong(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	struct wrong *w = arg;
+
+	(void)n;
+	if (s->sg_mclass != w->wr_class && kv_rjob_may_empty(w->wr_job, s))
+		w->wr_bytes += bytes;
+}
+
+static int wrong_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
+{
+	struct wrong *w = arg;
+
+	if (!kv_policy_is_strict(db, kvs))
+		return 0;
+	w->wr_class = kv_policy_move_class(db, kvs, false);
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		kv_run_segs(tr->tr_run[i], add_wrong, w);
+	return 0;
+}
+
+/* Bytes that stores with a strict policy have in the other class; rl_lock held. */
+static uint64_t wrong_bytes(struct kvdb *db)
+{
+	struct kv_rjob *jb = &db->d_reloc->rl_job;
+	struct wrong w = { .wr_job = jb };
+
+	kv_rjob_look(db, jb);
+	kv_each_store(db, wrong_store, false, &w);
+	return w.wr_bytes;
+}
+
+static void note_rate(struct kv_reloc *rl, uint64_t ns)
+{
+	uint64_t rate = (uint64_t)((double)rl->rl_age.jb_left * 1e9 / (double)(ns + 1));
+	uint64_t was = atomic_load(&rl->rl_aged_rate);
+
+	atomic_store(&rl->rl_aged_rate, was ? was - was / 4 + rate / 4 : rate);
+}
+
+void kv_reloc_let_go(struct kvdb *db)
+{
+	atomic_fetch_add(&db->d_reloc->rl_let_go, 1);
+}
+
+/* True once after that: a job that could not help may be able to now. */
+static bool was_let_go(struct kv_reloc *rl, uint64_t *seen)
+{
+	uint64_t n = atomic_load(&rl->rl_let_go);
+	bool was = BARRIER(627, n != *seen);
+
+	*seen = n;
+	return was;
+}
+
+/*
+ * Values age: while there are too many on staging the oldest leave, job after
+ * job. One that changed nothing is not tried again before something did.
+ */
+static int age_locked(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	struct kv_rjob *jb = &rl->rl_age;
+	uint64_t staged = kv_segs_staged(db), t0 = kv_now(db);
+	int rc;
+
+	if (was_let_go(rl, &rl->rl_age_seen))
+		rl->rl_old_stuck.sk_at = 0;
+	if (!staging_excess(db, staged) ||
+	    (kv_stuck_holds(db, &rl->rl_old_stuck) && staged >= rl->rl_old_stuck.sk_at &&
+	     staged <= rl->rl_old_stuck.sk_at + db->d_budget.b_seg_bytes)) {
+		atomic_store(&rl->rl_is_ageing, false);
+		return 0;
+	}
+	jb->jb_is_unflushed = false;
+	jb->jb_classes = 1u << MPOOL_STAGING;
+	atomic_store(&rl->rl_is_ageing, true);
+	rc = kv_segs_seal_now(db);
+	if (rc >= 0)
+		rc = run_job(db, jb, FOR_STAGING, 0, 0);
+	if (rc > 0 && jb->jb_left)
+		note_rate(rl, kv_now(db) - t0);
+	if ((rc > 0 && jb->jb_left) || (!rc && jb->jb_is_unflushed))
+		rl->rl_old_stuck.sk_at = 0;
+	else
+		note_stuck(db, &rl->rl_old_stuck, kv_segs_staged(db), rc);
+	if (rl->rl_old_stuck.sk_at)
+		atomic_store(&rl->rl_is_ageing, false);
+	return rc;
+}
+
+/* Values go where their policy wants them. A job that changed nothing is not tried again. */
+static int place_locked(struct kvdb *db, bool look)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t wrong, least = look ? 1 : 4ull * db->d_budget.b_seg_bytes;
+	int rc;
+
+	if (db->d_log_class == MPOOL_CAPACITY)
+		return 0;
+	/* a handful of segments that are full wait for more, which may never come */
+	rc = look ? kv_segs_seal_now(db) : 0;
+	if (rc < 0)
+		return rc;
+	wrong = wrong_bytes(db);
+	if (wrong < least ||
+	    (kv_stuck_holds(db, &rl->rl_wrong_stuck) && wrong == rl->rl_wrong_stuck.sk_at))
+		return 0;
+	rc = kv_segs_seal_now(db);
+	if (rc >= 0)
+		rc = run_alone(db, FOR_POLICY, 0, 0);
+	note_stuck(db, &rl->rl_wrong_stuck, rc > 0 ? 0 : wrong, rc);
+	return rc;
+}
+
+/*
+ * Segments whose order scans have paid for. It takes half of the time, at most, and none
+ * while anything else is due.
+ */
+static int order_locked(struct kvdb *db, uint64_t now)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	bool halve = now >= rl->rl_next_half;
+	uint64_t end;
+	int rc;
+
+	if (now < atomic_load(&rl->rl_next_order))
+		return 0;
+	if (halve)
+		rl->rl_next_half = now + HEAT_HALF_NS;
+	atomic_store(&rl->rl_next_order, now + ORDER_EVERY_NS);
+	/* a job looks at every segment: not for what cannot pay for the least of them */
+	if (kv_heat_sum(db, halve) < kv_heat_least(kv_reloc_run_bytes(db)) ||
+	    !atomic_load(&rl->rl_live) || must_yield(db))
+		return 0;
+	rc = run_alone(db, FOR_SCANS, 0, 0);
+	end = kv_now(db);
+	if (rc)
+		atomic_store(&rl->rl_next_order, end + (rc > 0 ? end - now : ORDER_AGAIN_NS));
+	return rc;
+}
+
+/* What is due by the clock: space, then policy. rl_lock held. */
+static int look_locked(struct kvdb *db, uint64_t now)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	bool look = now >= atomic_load(&rl->rl_next_est);
+	int rc;
+
+	if (was_let_go(rl, &rl->rl_seen))
+		rl->rl_stuck.sk_at = rl->rl_wrong_stuck.sk_at = 0;
+	rc = step_locked(db, now);
+	if (!rc)
+		rc = place_locked(db, look);
+	/* what was given up comes free behind readers: look again when it did */
+	atomic_store(&rl->rl_next_ns,
+		     kv_now(db) + (rl->rl_job.jb_is_early ? 10 : 1) * LOOK_EVERY_NS);
+	return rc;
+}
+
+/* What needs rl_lock, unless somebody has it. */
+static int locked_step(struct kvdb *db, int (*fn)(struct kvdb *db, uint64_t now))
+{
+	struct kv_reloc *rl = db->d_reloc;
+	int rc;
+
+	if (pthread_mutex_trylock(&rl->rl_lock))
+		return 0;
+	rc = fn(db, kv_now(db));
+	pthread_mutex_unlock(&rl->rl_lock);
+	return rc;
+}
+
+static int age_step(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	int rc;
+
+	if (db->d_log_class == MPOOL_CAPACITY || atomic_load(&rl->rl_is_wanted) ||
+	    pthread_mutex_trylock(&rl->rl_age_lock))
+		return 0;
+	rc = age_locked(db);
+	pthread_mutex_unlock(&rl->rl_age_lock);
+	return rc;
+}
+
+/* No room, or not now: what is there stays as it is, and space may come. What failed may heal. */
+static int unless_not_now(struct kvdb *db, int rc)
+{
+	return rc == -EAGAIN || rc == -ECANCELED || rc == -ENOSPC || kv_is_local(db, rc) ? 0 : rc;
+}
+
+int kv_reloc_step(struct kvdb *db)
+{
+	bool is_due = kv_now(db) >= atomic_load(&db->d_reloc->rl_next_ns);
+	int rc;
+
+	if (db->d_rdonly || kv_fault(db) || kv_trouble_holds(db, &db->d_reloc->rl_trouble))
+		return 0;
+	rc = is_due ? locked_step(db, look_locked) : 0;
+	if (!rc)
+		rc = age_step(db);
+	if (!rc && is_due)
+		rc = locked_step(db, order_locked);
+	return unless_not_now(db, rc);
+}
+
+int kv_reloc_asked_step(struct kvdb *db)
+{
+	bool is_next = kv_reloc_is_forced(db) && !kv_compact_is_merging(db);
+
+	return is_next && !kv_fault(db) ? unless_not_now(db, locked_step(db, step_locked)) : 0;
+}
+
+void kv_reloc_look(struct kvdb *db)
+{
+	atomic_store(&db->d_reloc->rl_is_awaited, true);
+	atomic_store(&db->d_reloc->rl_next_ns, 0);
+	atomic_store(&db->d_reloc->rl_next_est, 0);
+	atomic_store(&db->d_reloc->rl_next_order, 0);
+	atomic_store(&db->d_reloc->rl_yield_ns, 0);
+}
+
+bool kv_reloc_may_help(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	/* not what is written: a pool may be filled within one epoch */
+	uint64_t log = atomic_load(&db->d_logs->ls_bytes), last = atomic_load(&rl->rl_room_log);
+
+	/* on a pool that is full of live data every write would ask */
+	return (!last || log - last >= 4ull * db->d_budget.b_seg_bytes) &&
+	       atomic_compare_exchange_strong(&rl->rl_room_log, &last, log);
+}
+
+void kv_reloc_rescue_begin(struct kvdb *db)
+{
+	atomic_fetch_add(&db->d_reloc->rl_rescues, 1);
+}
+
+void kv_reloc_rescue_end(struct kvdb *db)
+{
+	atomic_fetch_sub(&db->d_reloc->rl_rescues, 1);
+}
+
+void kv_reloc_make_room(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t begun = atomic_load(&rl->rl_rooms);
+
+	pthread_mutex_lock(&rl->rl_lock);
+	/* another's that was begun since, and is over, brought what this one could */
+	if (atomic_load(&rl->rl_rooms) == begun) {
+		atomic_store(&rl->rl_rooms, begun + 1);
+		/* G7: who cancels a compaction does not mean this one */
+		atomic_store(&rl->rl_is_rescue, true);
+		if (kv_segs_seal_now(db) >= 0)
+			run_alone(db, FOR_SPACE, 1, 1);
+		atomic_store(&rl->rl_is_rescue, false);
+	}
+	pthread_mutex_unlock(&rl->rl_lock);
+}
+
+void kv_reloc_force(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t n = space_in_use(db);
+
+	pthread_mutex_lock(&rl->rl_force_lock);
+	rl->rl_forced_left = n;
+	atomic_store(&rl->rl_forced, ++rl->rl_calls);
+	pthread_mutex_unlock(&rl->rl_force_lock);
+	kv_reloc_look(db);
+}
+
+bool kv_reloc_unforce(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	bool was;
+
+	pthread_mutex_lock(&rl->rl_force_lock);
+	was = atomic_exchange(&rl->rl_forced, 0);
+	pthread_mutex_unlock(&rl->rl_force_lock);
+	return was;
+}
+
+bool kv_reloc_is_forced(struct kvdb *db)
+{
+	return atomic_load(&db->d_reloc->rl_forced);
+}
+
+void kv_reloc_cancel(struct kvdb *db)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	atomic_fetch_add(&rl->rl_cancels, 1);
+	/* the job looks at it every few entries; one for a writer goes on, however long (G7) */
+	while (is_held(&rl->rl_lock) && !atomic_load(&rl->rl_is_rescue))
+		kv_nap();
+	while (is_held(&rl->rl_age_lock) && !atomic_load(&rl->rl_is_rescue))
+		kv_nap();
+	atomic_fetch_sub(&rl->rl_cancels, 1);
+}
+
+int kv_reloc_status(struct kvdb *db, struct kvdb_compact_status *st)
+{
+	struct kv_reloc *rl = db->d_reloc;
+	uint64_t live = 0;
+	int rc = db->d_rdonly ? kv_space_live(db, &live) : 0;
+
+	if (db->d_rdonly && !rc)
+		atomic_store(&rl->rl_live, live);
+	st->is_active = kv_reloc_is_busy(db);
+	st->space_bytes = space_in_use(db);
+	st->live_bytes = atomic_load(&rl->rl_live);
+	st->space_amp_max = rl->rl_max;
+	return rc;
+}
+
+void kv_reloc_stats(struct kvdb *db, struct kvdb_stats *st)
+{
+	struct kv_reloc *rl = db->d_reloc;
+
+	st->space_bytes = space_in_use(db);
+	st->live_bytes = atomic_load(&rl->rl_live);
+	st->relocations = atomic_load(&db->d_count.relocations);
+	st->damaged_values = atomic_load(&db->d_count.damaged);
+	st->pack_in_bytes = atomic_load(&db->d_count.pack_in);
+	st->pack_out_bytes = atomic_load(&db->d_count.pack_out);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The room that relocations share. What a job moves is there twice until its edit, so it says
+ * first how much it will write; of two jobs neither counts on what the other one still needs
+ * (G11). Only one that frees space, and runs alone, counts on what is kept for flushes (R19).
+ *
+ * Locks: ro_lock, from a look at the room to the promise; outside seg.c's.
+ */
+#include "compact/reloc.h"
+
+void kv_room_init(struct kv_room *ro)
+{
+	pthread_mutex_init(&ro->ro_lock, NULL);
+}
+
+void kv_room_fini(struct kv_room *ro)
+{
+	pthread_mutex_destroy(&ro->ro_lock);
+}
+
+/* What a merge writes beside values that move. */
+static uint64_t of_keys(struct kvdb *db)
+{
+	uint64_t keys = kv_reloc_key_bytes(db);
+
+	return keys + keys / 8 + 2ull * db->d_budget.b_kblock_bytes;
+}
+
+/*
+ * The part of a segment that values fill, at least. Two frames that follow each other hold more
+ * than one may, and each has a header and ends with a block; an image that lacks a 16th takes a
+ * segment as if it were full.
+ */
+static double fill_of(struct kvdb *db)
+{
+	double two = db->d_budget.b_frame_max, lost = 2 * (KV_FRAME_HDR + KV_BLOCK);
+
+	return BARRIER(638, 1) ? two / (two + lost) * 15 / 16 : 1;
+}
+
+static uint64_t due_of(struct kvdb *db, uint64_t bytes)
+{
+	return bytes ? (uint64_t)((double)bytes / fill_of(db)) + of_keys(db) : 0;
+}
+
+/* ro_lock held. */
+static uint64_t due_but(const struct kv_room *ro, enum kv_victim_of who)
+{
+	uint64_t due = 0;
+
+	for (unsigned i = 0; i <= KV_VICTIM_OLD; i++)
+		due += i == who ? 0 : ro->ro_due[i];
+	return due;
+}
+
+uint64_t kv_room_due(struct kv_room *ro)
+{
+	uint64_t due;
+
+	pthread_mutex_lock(&ro->ro_lock);
+	due = due_but(ro, KV_VICTIM_NONE);
+	pthread_mutex_unlock(&ro->ro_lock);
+	return due;
+}
+
+static uint64_t beside(struct kvdb *db, uint64_t avail, uint64_t taken)
+{
+	return avail > taken ? (uint64_t)((double)(avail - taken) * fill_of(db)) : 0;
+}
+
+void kv_room_open(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, bool all,
+		  struct kv_reloc_room *out)
+{
+	struct kv_space_left left;
+	uint64_t due = 0;
+
+	pthread_mutex_lock(&ro->ro_lock);
+	kv_space_left(db, &left);
+	(void)BARRIER(626, (due = due_but(ro, who), 0));
+	out->rr_any = beside(db, all ? left.sl_all_free : left.sl_all_spare, due + of_keys(db));
+	/* keys go where there is more */
+	for (unsigned c = 0; c < MPOOL_MCLASSES; c++) {
+		out->rr_into[c] = beside(db, left.sl_spare[c], due);
+		out->rr_only[c] = all ? beside(db, left.sl_free[c], due) : out->rr_into[c];
+	}
+}
+
+void kv_room_take(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, uint64_t bytes)
+{
+	ro->ro_due[who] = due_of(db, bytes);
+	pthread_mutex_unlock(&ro->ro_lock);
+}
+
+void kv_room_reach(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, uint64_t bytes)
+{
+	uint64_t avail, other, most;
+
+	pthread_mutex_lock(&ro->ro_lock);
+	avail = kv_segs_spare_bytes(db);
+	other = due_but(ro, who);
+	most = due_of(db, bytes);
+	if (most > avail || other > avail - most)
+		most = avail > other ? avail - other : 0;
+	if (ro->ro_due[who] && BARRIER(639, most > ro->ro_due[who]))
+		ro->ro_due[who] = most;
+	pthread_mutex_unlock(&ro->ro_lock);
+}
+
+void kv_room_wrote(struct kv_room *ro, enum kv_victim_of who, uint64_t bytes)
+{
+	pthread_mutex_lock(&ro->ro_lock);
+	ro->ro_due[who] -= ro->ro_due[who] < bytes ? ro->ro_due[who] : bytes;
+	pthread_mutex_unlock(&ro->ro_lock);
+}
+
+void kv_room_end(struct kv_room *ro, enum kv_victim_of who)
+{
+	pthread_mutex_lock(&ro->ro_lock);
+	ro->ro_due[who] = 0;
+	pthread_mutex_unlock(&ro->ro_lock);
+}
+
+void kv_stuck_set(struct kvdb *db, struct kv_stuck *sk, uint64_t at)
+{
+	sk->sk_at = at;
+	sk->sk_spare = kv_segs_spare_bytes(db);
+}
+
+bool kv_stuck_holds(struct kvdb *db, const struct kv_stuck *sk)
+{
+	uint64_t more = 2 * sk->sk_spare + 4ull * db->d_budget.b_seg_bytes;
+
+	return sk->sk_at && (!sk->sk_ns || kv_now(db) < sk->sk_ns) &&
+	       CHECK(628, kv_segs_spare_bytes(db) < more);
+}

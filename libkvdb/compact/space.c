@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * How much space is in use, and about how much of it lives.
+ *
+ * The estimate: pages spread over every run are looked at, and the filters of
+ * the newer runs say which of their entries are overwritten.
+ */
+#include <errno.h>
+
+#include "db/db.h"
+#include "run/filter.h"
+#include "tree/leaf.h"
+#include "cache/pages.h"
+#include "compact/reloc.h"
+#include "run/run.h"
+#include "mem/tomb.h"
+
+#define SAMPLE_PAGES	48u		/* of one run, */
+#define SAMPLE_RUNS	16u		/* of so many; of more fewer each */
+
+uint64_t kv_tree_bytes(const struct kv_tree *tr)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		n += kv_run_bytes(tr->tr_run[i]);
+	return n;
+}
+
+int kv_each_store(struct kvdb *db, kv_store_fn *fn, bool is_long, void *arg)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < KVDB_KVS_MAX && !rc; i++) {
+		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
+		struct kv_tree *tr;
+
+		if (!kvs)
+			continue;
+		tr = kv_tree_get(kvs);
+		if (is_long)
+			tr = kv_tree_leave_mts(db, tr);
+		rc = fn(db, kvs, tr, arg);
+		kv_tree_put(db, tr);
+		kv_kvs_release(kvs);
+	}
+	return rc;
+}
+
+static void add_part(struct kv_in_use *u, struct kv_run *const *run, uint32_t n)
+{
+	uint64_t bytes = 0;
+
+	while (n--)
+		bytes += kv_run_bytes(run[n]);
+	u->iu_runs += bytes;
+	if (bytes > u->iu_most)
+		u->iu_most = bytes;
+}
+
+static int add_runs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
+{
+	(void)db;
+	(void)kvs;
+	add_part(arg, tr->tr_run, tr->tr_nupper);
+	for (uint32_t i = 0; i < tr->tr_nleaf; i++)
+		add_part(arg, tr->tr_run + tr->tr_leaf[i].lr_first, tr->tr_leaf[i].lr_n);
+	return 0;
+}
+
+void kv_space_in_use(struct kvdb *db, struct kv_in_use *u)
+{
+	*u = (struct kv_in_use){ .iu_segs = kv_segs_in_use(db) };
+	kv_each_store(db, add_runs, false, u);
+}
+
+/* ---- what lives -------------------------------------------------------------- */
+
+/*
+ * False: the run does not hold the key. A filter that said so might have said
+ * otherwise: the key stands for @weight that were taken for overwritten, too.
+ */
+static bool may_hold(struct kv_run *r, const uint8_t *key, size_t klen, uint64_t hash,
+		     double *weight)
+{
+	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen);
+	const struct kv_kblock *kb;
+
+	if (i < 0)
+		return false;
+	kb = &r->rn_kb[i];
+	if (kv_filter_has(kb->kb_filter, kb->kb_fblocks, hash))
+		return true;
+	*weight /= 1 - kv_filter_odds(kb->kb_filter, kb->kb_fblocks, hash);
+	return false;
+}
+
+struct sample {
+	uint64_t sa_n;			/* entries seen */
+	double sa_live;			/* bytes of those that are live */
+};
+
+static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
+		       const struct kv_kblock *kb, uint32_t no, struct sample *sa)
+{
+	uint32_t crc = kv_le32(kb->kb_crcs + 4ull * no);
+	uint8_t key[KVDB_KEY_MAX];
+	struct kv_kpage kp;
+	struct kv_kent ke;
+	const uint8_t *page;
+	uint64_t now = kv_time_ms(db);
+	int rc = kv_page_get(db, kb->kb_obj, no, &crc, &page);
+
+	if (rc)
+		return rc;
+	if (kv_kpage_decode(page, no, &kp))
+		return -EUCLEAN;
+	for (unsigned i = 0; i < kp.kp_n; i++) {
+		struct kv_path pa;
+		uint64_t hash;
+		uint16_t klen;
+		double weight = 1;
+		bool hidden = false;
+
+		if (kv_kpage_ent(&kp, i, &ke))
+			return -EUCLEAN;
+		sa->sa_n++;
+		if (ke.ke_kind == KV_ENT_TOMB || (ke.ke_expiry && ke.ke_expiry <= now))
+			continue;
+		klen = kv_kpage_key(&kp, i, &ke, key);
+		hash = kv_hash(key, klen);
+		if (atomic_load(&tr->tr_tombs))
+			hidden = ke.ke_seq <= kv_tombs_at(tr, key, klen, UINT64_MAX);
+		pa = kv_path(tr, key, klen);
+		for (uint32_t j = 0; j < pa.pa_n && !hidden; j++) {
+			struct kv_run *newer = kv_path_run(tr, &pa, j);
+
+			if (newer == tr->tr_run[run])
+				break;
+			hidden = may_hold(newer, key, klen, hash, &weight);
+		}
+		if (!hidden)
+			sa->sa_live += weight * (klen + kv_kent_stored(&ke));
+	}
+	return 0;
+}
+
+static void add_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	(void)s;
+	(void)n;
+	*(uint64_t *)arg += bytes;
+}
+
+/* FS1: a run that cannot be read, or that is left alone, is taken for live: all of it. */
+static void guess_run(struct kv_run *r, uint64_t *live)
+{
+	*live += kv_run_bytes(r);
+	kv_run_segs(r, add_seg, live);
+}
+
+/* Live bytes of one run: some of its pages stand for all. */
+static int sample_run(struct kvdb *db, struct kv_tree *tr, uint32_t run, uint64_t *live)
+{
+	struct kv_run *r = tr->tr_run[run];
+	struct sample sa = { 0 };
+	uint64_t pages = 0, most = SAMPLE_PAGES;
+	int rc = 0;
+
+	if (kv_trouble_holds(db, &r->rn_trouble)) {
+		guess_run(r, live);
+		return 0;
+	}
+	for (uint32_t i = 0; i < r->rn_n; i++)
+		pages += r->rn_kb[i].kb_npages;
+	if (tr->tr_nrun > SAMPLE_RUNS)
+		most = SAMPLE_PAGES * SAMPLE_RUNS / tr->tr_nrun + 1;
+	for (uint32_t k = 0; k < most && k < pages && !rc; k++) {
+		uint64_t at = pages <= most ? k : (2 * k + 1) * pages / (2 * most);
+		struct kv_thread *t = kv_enter();
+		uint32_t b = 0;
+
+		for (; at >= r->rn_kb[b].kb_npages; b++)
+			at -= r->rn_kb[b].kb_npages;
+		rc = sample_page(db, tr, run, &r->rn_kb[b], (uint32_t)at, &sa);
+		kv_exit(t);
+	}
+	if (kv_is_local(db, rc)) {
+		guess_run(r, live);
+		return 0;
+	}
+	if (sa.sa_n)
+		*live += (uint64_t)(sa.sa_live / (double)sa.sa_n *
+				    (double)kv_run_desc(r)->rd_keys);
+	return rc;
+}
+
+static int sample_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
+{
+	int rc = 0;
+
+	(void)kvs;
+	for (uint32_t i = 0; i < tr->tr_nrun && !rc; i++)
+		rc = sample_run(db, tr, i, arg);
+	return rc;
+}
+
+int kv_space_live(struct kvdb *db, uint64_t *live)
+{
+	*live = 0;
+	return kv_each_store(db, sample_store, false, live);
+}

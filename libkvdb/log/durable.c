@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Tickets: waiting for what was acknowledged to become durable, or being told.
+ * A ticket is the number of an epoch.
+ *
+ * Callbacks run in the thread that made the epoch durable, without locks. One
+ * that comes too late for its epoch is called at once, by its own thread.
+ * Lock: tx_done_lock, a leaf.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "log/flush.h"
+#include "txn/txn.h"
+
+struct kv_callback {
+	struct kv_callback *cb_next;
+	uint64_t cb_epoch;
+	void (*cb_fn)(void *arg, int err);
+	void *cb_arg;
+};
+
+uint64_t kvdb_ticket(struct kvdb *db)
+{
+	return db->d_logs ? kv_sync_epoch(db) : atomic_load(&db->d_epoch) - 1;
+}
+
+static int check(struct kvdb *db, uint64_t ticket)
+{
+	/* open for reading only: nobody ends an epoch */
+	if (ticket <= atomic_load(db->d_rdonly ? &db->d_durable : &db->d_epoch))
+		return 0;
+	return kv_error(-EINVAL, "MP0928", "%llu is no ticket of this database",
+			(unsigned long long)ticket);
+}
+
+int kvdb_wait_durable(struct kvdb *db, uint64_t ticket)
+{
+	int err = check(db, ticket);
+
+	if (err || atomic_load(&db->d_durable) >= ticket)
+		return err;
+	err = kv_wait_durable(db, ticket);
+	return err ? kv_error(-EIO, "MP0905", "not durable: %s", db->d_fault_text) : 0;
+}
+
+void kv_durable_run(struct kvdb *db, bool all)
+{
+	struct kv_txns *tx = db->d_txns;
+	struct kv_callback *due = NULL, **tail = &due, **pp, *cb;
+	/* before the epoch: what was durable when it failed is (E5) */
+	bool failed = kv_fault(db);
+	uint64_t durable = atomic_load(&db->d_durable);
+
+	pthread_mutex_lock(&tx->tx_done_lock);
+	for (pp = &tx->tx_done; (cb = *pp); ) {
+		if (!all && !failed && cb->cb_epoch > durable) {
+			pp = &cb->cb_next;
+			continue;
+		}
+		*pp = cb->cb_next;
+		*tail = cb;
+		tail = &cb->cb_next;
+		cb->cb_next = NULL;
+		atomic_fetch_sub(&tx->tx_ndone, 1);
+	}
+	tx->tx_done_tail = pp;
+	pthread_mutex_unlock(&tx->tx_done_lock);
+	while ((cb = due)) {
+		due = cb->cb_next;
+		cb->cb_fn(cb->cb_arg, cb->cb_epoch <= durable ? 0 : -EIO);
+		free(cb);
+	}
+}
+
+int kvdb_on_durable(struct kvdb *db, uint64_t ticket, void (*fn)(void *arg, int err), void *arg)
+{
+	struct kv_callback *cb;
+	int err = check(db, ticket);
+
+	if (!err && !fn)
+		err = kv_error(-EINVAL, "MP0951", "no function to call");
+	if (err)
+		return err;
+	cb = malloc(sizeof(*cb));
+	if (!cb)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a callback");
+	*cb = (struct kv_callback){ .cb_epoch = ticket, .cb_fn = fn, .cb_arg = arg };
+	pthread_mutex_lock(&db->d_txns->tx_done_lock);
+	*db->d_txns->tx_done_tail = cb;
+	db->d_txns->tx_done_tail = &cb->cb_next;
+	atomic_fetch_add(&db->d_txns->tx_ndone, 1);
+	pthread_mutex_unlock(&db->d_txns->tx_done_lock);
+	/* whoever moved the durable epoch before it was in the list did not see it */
+	if (atomic_load(&db->d_durable) >= ticket || kv_fault(db))
+		kv_durable_run(db, false);
+	return 0;
+}

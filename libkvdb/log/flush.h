@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* The flusher's state: who closes epochs, who waits for what. */
+#ifndef KV_FLUSH_H
+#define KV_FLUSH_H
+
+#include "db/kv.h"
+#include "log/log.h"
+
+struct kv_epoch_seg {		/* a segment that the epoch in hand wrote to */
+	struct kv_seg *es_seg;
+	uint32_t es_end;
+	uint32_t es_chain;
+};
+
+/* Bytes per second, before anything is known: one that is less is found out too late. */
+#define KV_LAG_FIRST_RATE	(32u << 20)
+
+struct kv_lag {
+	_Atomic(uint64_t) lg_rate;	/* bytes per second that devices proved */
+	/* when the epoch in hand was closed, what was unwritten then; fl_io_lock */
+	uint64_t lg_since_ns, lg_bytes;
+	uint64_t lg_epoch_bytes;	/* what was logged in it; fl_io_lock */
+	_Atomic(uint64_t) lg_flush_ns;	/* what a flush takes */
+	/* since the devices got something to do; the flusher's */
+	uint64_t lg_busy_ns, lg_busy_bytes;
+	bool lg_is_proven;		/* an epoch was measured */
+};
+
+struct kv_flusher {
+	pthread_t fl_thread;
+	bool fl_started;
+	pthread_mutex_t fl_lock;	/* the fields of this group */
+	pthread_cond_t fl_wake;		/* the flusher sleeps here */
+	pthread_cond_t fl_done;		/* room or fault changed */
+	bool fl_stop;
+	bool fl_kicked;			/* a frame is full */
+	_Atomic(uint64_t) fl_want;	/* somebody waits for this epoch; written under fl_lock */
+
+	_Atomic(uint32_t) fl_turn;	/* changes with the durable epoch and at a fault; futex */
+	_Atomic(uint64_t) fl_gate_ns;	/* no acknowledgement from this time on (R1) */
+	_Atomic(bool) fl_stall;		/* memtables or logs are over their budget */
+	_Atomic(int) fl_space_err;	/* why background work cannot make room, or 0 */
+
+	pthread_mutex_t fl_io_lock;	/* one writer of frames; outside d_tick_lock */
+	struct mpool_ioq *fl_ioq;	/* fl_io_lock, like all below */
+	unsigned int fl_inflight;
+	unsigned int fl_classes;	/* written since the last flush: bit per class */
+	struct kv_frame *fl_written;	/* frames on their way, until the flush */
+	_Atomic(struct kv_seg *) fl_spare; /* for a descriptor that finds no room; R19 */
+	struct kv_lag fl_lag;		/* lag.c */
+	struct kv_epoch_seg *fl_segs;	/* of the epoch in hand */
+	uint32_t fl_nsegs, fl_maxsegs;
+};
+
+/* Ends the open epoch, empty or not, and makes it durable. */
+int kv_epoch_force(struct kvdb *db);
+/* Keeps a segment for a lone descriptor in stock (background work). */
+void kv_flusher_spare(struct kvdb *db);
+/* Looks at memory and log space: asks for memtable switches, holds writers back. */
+void kv_pressure(struct kvdb *db);
+/* Blocks while writers are held back; -ENOSPC, -EROFS. @urgent: deletes go on longer. */
+int kv_stall_wait(struct kvdb *db, bool urgent);
+/*
+ * The log needs a segment, which may take I/O; on a full pool room is made
+ * first. Only who is @urgent (deletes) takes from the reserve (R19).
+ */
+int kv_segment_wait(struct kvdb *db, struct kv_log *lo, bool urgent);
+/*
+ * The log has to leave segment @at for one on staging, where room is made if that may help:
+ * kv_log_restage().
+ */
+int kv_segment_staging(struct kvdb *db, struct kv_log *lo, const struct kv_seg *at);
+/* Waits until the epochs before @e are closed (R4). */
+void kv_closed_wait(struct kvdb *db, uint64_t e);
+/* Blocks an acknowledgement that the loss bound forbids (R1). */
+int kv_gate_wait(struct kvdb *db);
+
+/* ---- lag.c ---- */
+
+void kv_lag_init(struct kvdb *db);
+/* Until an epoch was measured writes prove a rate, too: the devices get work; some is done. */
+void kv_lag_busy(struct kvdb *db);
+void kv_lag_written(struct kvdb *db, uint32_t bytes);
+/* The epoch in hand is closed; it is written; a flush took @ns. fl_io_lock held. */
+void kv_lag_begin(struct kvdb *db);
+void kv_lag_end(struct kvdb *db, uint64_t epoch);
+void kv_lag_flushed(struct kvdb *db, uint64_t ns);
+/* What a flush takes, if one took @ns, and before @flush_ns. Pure. */
+uint64_t kv_lag_flush(uint64_t flush_ns, uint64_t ns);
+/*
+ * How long an epoch lasts that holds @least bytes: no longer than a device needs that
+ * takes @flush_ns for a flush and writes at @rate. Pure.
+ */
+uint64_t kv_lag_span(uint64_t bound_ns, uint64_t flush_ns, uint64_t least, uint64_t rate);
+uint64_t kv_lag_epoch_ns(struct kvdb *db);
+/* So many bytes are worth an epoch: what it pads is little beside them. */
+uint64_t kv_lag_least(struct kvdb *db);
+/* What a device proves that wrote @bytes in @ns, and proved @rate before. Pure. */
+uint64_t kv_lag_rate(uint64_t rate, uint64_t bytes, uint64_t ns);
+/*
+ * Debt of an open epoch of that age, when @bytes wait for devices that write at @rate and
+ * epochs last @span_ns. Pure.
+ */
+uint32_t kv_lag_part(uint64_t bound_ns, uint64_t span_ns, uint64_t age_ns, uint64_t bytes,
+		     uint64_t rate);
+/* How far the loss bound is used up. */
+uint32_t kv_lag_debt(struct kvdb *db);
+
+
+/* What an epoch lasts that nothing ends sooner. */
+static inline uint64_t kv_quarter_ns(struct kvdb *db)
+{
+	uint64_t ms = db->d_interval_ms;
+
+	return (ms == KVDB_INTERVAL_NONE ? 4000 : ms) * 250000u;
+}
+
+static inline bool kv_is_manual(const struct kvdb *db)
+{
+	return db->d_flags & KVDB_MANUAL;
+}
+
+/* R1: the epoch is born with its first reservation. */
+static inline void kv_epoch_birth(struct kvdb *db, uint64_t epoch)
+{
+	_Atomic(uint64_t) *b = &db->d_logs->ls_birth[epoch % 4];
+
+	if (KV_UNLIKELY(atomic_load_explicit(b, memory_order_acquire) == 0))
+		kv_epoch_born(db, epoch);
+}
+
+/* Whoever was first in the epoch may have lost the processor before it set the gate. */
+static inline void kv_mind_gate(struct kvdb *db, uint64_t epoch)
+{
+	if (KV_UNLIKELY(atomic_load_explicit(&db->d_flusher->fl_gate_ns, memory_order_relaxed) ==
+			UINT64_MAX) &&
+	    db->d_interval_ms != KVDB_INTERVAL_NONE && atomic_load(&db->d_durable) < epoch)
+		kv_epoch_born(db, epoch);
+}
+
+/* An acknowledgement waits for what the loss bound or the caller demands (R1). */
+static inline int kv_ack(struct kvdb *db, uint64_t epoch, bool is_durable)
+{
+	struct kv_flusher *fl = db->d_flusher;
+
+	kv_mind_gate(db, epoch);
+	if (db->d_commit || is_durable)
+		return kv_wait_durable(db, epoch);
+	if (KV_UNLIKELY(atomic_load_explicit(&fl->fl_gate_ns, memory_order_relaxed) !=
+			UINT64_MAX && kv_now(db) >= atomic_load(&fl->fl_gate_ns)))
+		return BARRIER(304, kv_gate_wait(db));
+	return 0;
+}
+
+#endif

@@ -1,0 +1,773 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Order on demand. A memtable has no order until somebody walks it, a cursor
+ * or its flush: then the entries are collected from the hash table into key
+ * ranges (partitions), and from that moment on insertions push their entry to
+ * its partition's list. A thread that enters a partition sorts what is new there
+ * and merges it into sorted arrays. Arrays are immutable and shared by
+ * reference, so an iterator keeps what it walks while others go on inserting.
+ *
+ * Every entry gets into its partition once: m_ordered is set before the
+ * collection starts, an insertion looks at it under its bucket's lock, and the
+ * collection visits each bucket under that lock and passes over entries that
+ * their insertion has pushed.
+ *
+ * A memtable begins with one partition, or with quantiles of a sample of its
+ * predecessor's keys. A partition that has become large when it is entered is
+ * replaced by several, so that an insertion and a walk of what is near it cost
+ * the same at any size. It is closed first: an insertion that finds it so looks
+ * for its partition again; what it held is in the new ones before the directory
+ * that has them is published. Fences never move: what was the edge of a
+ * partition stays one, and an iterator goes on from there. Partitions, closed
+ * ones too, and their fences live as long as the memtable; directories until
+ * their readers have left kv_enter().
+ *
+ * Locks: m_collect_lock > m_grow_lock > bucket; pt_lock, one at a time, >
+ * m_dir_lock; pushing takes none.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem/order.h"
+
+#define PART_KEYS	2048u	/* keys a partition begins with */
+#define PARTS_FIRST	256u	/* that a memtable begins with, */
+#define PARTS_SPLIT	4096u	/* and that replace one, at most */
+#define SAMPLE_PER_PART	16u
+#define AHEAD		12u	/* entries that are prefetched before they are read */
+
+/* ---- partitions ----------------------------------------------------------------------- */
+
+static struct kv_part *part_new(const uint8_t *fence, uint16_t len)
+{
+	struct kv_part *pt = calloc(1, sizeof(*pt));
+
+	if (!pt)
+		return NULL;
+	pthread_mutex_init(&pt->pt_lock, NULL);
+	pt->pt_fence = fence;
+	pt->pt_fence_len = len;
+	return pt;
+}
+
+static void part_free(struct kv_part *pt)
+{
+	kv_sorted_put(pt->pt_raw);
+	kv_sorted_put(pt->pt_main);
+	kv_sorted_put(pt->pt_tail);
+	pthread_mutex_destroy(&pt->pt_lock);
+	free(pt);
+}
+
+static struct kv_order_dir *dir_new(size_t n)
+{
+	struct kv_order_dir *od = calloc(1, sizeof(*od) + n * sizeof(od->od_part[0]));
+
+	if (od)
+		od->od_n = (uint32_t)n;
+	return od;
+}
+
+/* @n neighbours and the fence after the last, or NULL: heads begin where fences differ. */
+static void set_skips(struct kv_part *const *part, uint32_t n, const uint8_t *end, size_t end_len)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const uint8_t *high = i + 1 < n ? part[i + 1]->pt_fence : end;
+		size_t len = i + 1 < n ? part[i + 1]->pt_fence_len : end_len, k = 0;
+
+		if (!part[i]->pt_fence || !high)
+			continue;
+		while (k < len && k < part[i]->pt_fence_len && part[i]->pt_fence[k] == high[k])
+			k++;
+		part[i]->pt_skip = (uint16_t)k;
+	}
+}
+
+/* Number of the partition that holds a key: the last whose fence is <= key. */
+static uint32_t part_of(struct kv_part *const *part, uint32_t n, const void *key, size_t klen)
+{
+	uint32_t lo = 0, hi = n;
+
+	while (hi - lo > 1) {
+		uint32_t mid = (lo + hi) / 2;
+
+		if (kv_key_cmp(part[mid]->pt_fence, part[mid]->pt_fence_len, key, klen) <= 0)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/* False: it is closed. */
+static bool push(struct kv_part *pt, struct kv_entry *en)
+{
+	struct kv_entry *head = atomic_load_explicit(&pt->pt_new, memory_order_relaxed);
+
+	do {
+		if (KV_UNLIKELY(head == KV_PART_CLOSED))
+			return false;
+		en->en_next = head;
+	} while (!atomic_compare_exchange_weak_explicit(&pt->pt_new, &head, en,
+							memory_order_release,
+							memory_order_relaxed));
+	return true;
+}
+
+void kv_order_push(struct kv_mt *mt, struct kv_entry *en)
+{
+	struct kv_thread *t = kv_enter();
+	struct kv_order_dir *od;
+	unsigned int spins = 0;
+
+	for (;;) {
+		od = atomic_load_explicit(&mt->m_dir, memory_order_acquire);
+		if (push(od->od_part[part_of(od->od_part, od->od_n, en->en_key, en->en_klen)], en))
+			break;
+		/* the next directory is about to be published */
+		if (++spins % 64 == 0)
+			sched_yield();	/* its maker may have lost the processor */
+		else
+			kv_cpu_pause();
+	}
+	kv_exit(t);
+}
+
+/* Puts a list that could not be sorted back. pt_lock held, so that it is not closed. */
+static void unpush(struct kv_part *pt, struct kv_entry *list)
+{
+	struct kv_entry *next;
+
+	for (; list; list = next) {
+		next = list->en_next;
+		push(pt, list);
+	}
+}
+
+/* Takes what is new into the sorted arrays. pt_lock held. */
+static int part_absorb(struct kv_part *pt)
+{
+	struct kv_entry *list = atomic_exchange(&pt->pt_new, NULL);
+	struct kv_sorted *add, *so;
+
+	if (!list && !pt->pt_raw)
+		return 0;
+	add = kv_sorted_of(pt->pt_raw, list, pt->pt_skip);
+	so = add ? kv_sorted_merge(pt->pt_tail, add) : NULL;
+	kv_sorted_put(add);
+	if (!so) {
+		unpush(pt, list);
+		return -ENOMEM;
+	}
+	kv_sorted_put(pt->pt_raw);
+	pt->pt_raw = NULL;
+	kv_sorted_put(pt->pt_tail);
+	pt->pt_tail = so;
+	if (so->so_n > KV_TAIL_MAX) {
+		so = kv_sorted_merge(pt->pt_main, pt->pt_tail);
+		if (!so)
+			return 0;	/* a long tail is correct too */
+		kv_sorted_put(pt->pt_main);
+		kv_sorted_put(pt->pt_tail);
+		pt->pt_main = so;
+		pt->pt_tail = NULL;
+	}
+	return 0;
+}
+
+/* Deals entries out to partitions that nobody else enters, unsorted; all or nothing. */
+static int deal(struct kv_part *const *part, uint32_t n, const struct kv_sorted *of)
+{
+	struct kv_sorted **raw = calloc(n, sizeof(*raw));
+	uint32_t *count = calloc(n, sizeof(*count)), p;
+	uint16_t *to = malloc((of->so_n ? of->so_n : 1) * sizeof(*to));
+	int err = raw && count && to ? 0 : -ENOMEM;
+	size_t i;
+
+	for (i = 0; i < of->so_n && !err; i++) {
+		const struct kv_entry *en = of->so_key[i].sk_en;
+
+		if (i + AHEAD < of->so_n)
+			__builtin_prefetch(of->so_key[i + AHEAD].sk_en);
+		to[i] = (uint16_t)part_of(part, n, en->en_key, en->en_klen);
+		count[to[i]]++;
+	}
+	for (p = 0; p < n && !err; p++) {
+		raw[p] = count[p] ? kv_sorted_new(count[p], 0) : NULL;
+		if (count[p] && !raw[p])
+			err = -ENOMEM;
+		count[p] = 0;
+	}
+	for (i = 0; i < of->so_n && !err; i++)
+		raw[to[i]]->so_key[count[to[i]]++].sk_en = of->so_key[i].sk_en;
+	for (p = 0; p < n && raw; p++) {
+		if (err)
+			kv_sorted_put(raw[p]);
+		else
+			part[p]->pt_raw = raw[p];
+	}
+	free(count);
+	free(raw);
+	free(to);
+	return err;
+}
+
+/* ---- replacing one ---------------------------------------------------------------------- */
+
+static size_t list_n(const struct kv_entry *list)
+{
+	size_t n = 0;
+
+	for (; list; list = list->en_next)
+		n++;
+	return n;
+}
+
+/* What a partition becomes. */
+struct split {
+	struct kv_part *old;
+	const uint8_t *end;		/* the fence after it, or NULL */
+	size_t end_len;
+	struct kv_part **part;		/* od_part of parts */
+	uint32_t n;
+	struct kv_order_dir *parts;
+};
+
+static void split_drop(struct split *sp)
+{
+	for (uint32_t i = 0; sp->parts && i < sp->n; i++)
+		if (sp->part[i])
+			part_free(sp->part[i]);
+	free(sp->parts);
+}
+
+/* @n new partitions with fences at quantiles of @nk keys, which are sorted. */
+static int split_begin(struct split *sp, const struct kv_skey *k, size_t nk, uint32_t n)
+{
+	sp->parts = dir_new(n);
+	if (!sp->parts)
+		return -ENOMEM;
+	sp->part = sp->parts->od_part;
+	sp->n = n;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct kv_entry *en = k[i * nk / n].sk_en;
+
+		sp->part[i] = i ? part_new(en->en_key, en->en_klen) :
+				  part_new(sp->old->pt_fence, sp->old->pt_fence_len);
+		if (!sp->part[i])
+			return -ENOMEM;
+	}
+	set_skips(sp->part, n, sp->end, sp->end_len);
+	return 0;
+}
+
+/* A sorted array is cut at the fences. */
+static int split_main(struct split *sp, const struct kv_sorted *so)
+{
+	uint32_t from = 0, to;
+
+	for (uint32_t i = 0; so && i < sp->n; i++, from = to) {
+		const struct kv_part *next = i + 1 < sp->n ? sp->part[i + 1] : NULL;
+
+		to = next ? kv_sorted_bound(so, next->pt_fence, next->pt_fence_len, false) :
+			    so->so_n;
+		if (to == from)
+			continue;
+		sp->part[i]->pt_main = kv_sorted_slice(so, from, to, sp->part[i]->pt_skip);
+		if (!sp->part[i]->pt_main)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Of very many that were never sorted only those are sorted that are entered. */
+static int split_raw(struct split *sp, const struct kv_sorted *raw)
+{
+	uint32_t n = raw->so_n / PART_KEYS < PARTS_SPLIT ? raw->so_n / PART_KEYS : PARTS_SPLIT;
+	size_t want = (size_t)n * SAMPLE_PER_PART, i;
+	struct kv_skey *k = malloc(want * sizeof(*k));
+	int err;
+
+	if (!k)
+		return -ENOMEM;
+	/* in the order of the hash table, or of their arrival */
+	for (i = 0; i < want; i++)
+		k[i].sk_en = raw->so_key[i * raw->so_n / want].sk_en;
+	kv_sort(k, want);
+	err = split_begin(sp, k, want, n);
+	if (!err)
+		err = deal(sp->part, sp->n, raw);
+	free(k);
+	return err;
+}
+
+/* The new partitions take the old one's place; returns the directory of before, or NULL. */
+static struct kv_order_dir *split_publish(struct kv_mt *mt, struct split *sp)
+{
+	struct kv_order_dir *old, *od;
+	struct kv_entry *list, *next;
+	uint32_t at, i;
+
+	pthread_mutex_lock(&mt->m_dir_lock);
+	old = atomic_load(&mt->m_dir);
+	od = dir_new((size_t)old->od_n + sp->n - 1);
+	if (od) {
+		at = sp->old->pt_fence ? part_of(old->od_part, old->od_n, sp->old->pt_fence,
+						 sp->old->pt_fence_len) : 0;
+		memcpy(od->od_part, old->od_part, at * sizeof(od->od_part[0]));
+		memcpy(od->od_part + at, sp->part, sp->n * sizeof(od->od_part[0]));
+		memcpy(od->od_part + at + sp->n, old->od_part + at + 1,
+		       (old->od_n - at - 1) * sizeof(od->od_part[0]));
+		for (i = 0; i < sp->n; i++) {
+			sp->part[i]->pt_older = mt->m_parts;
+			mt->m_parts = sp->part[i];
+		}
+		/* what was pushed is in the new ones before a reader can enter them */
+		for (list = atomic_exchange(&sp->old->pt_new, KV_PART_CLOSED); list; list = next) {
+			next = list->en_next;
+			push(sp->part[part_of(sp->part, sp->n, list->en_key, list->en_klen)], list);
+		}
+		atomic_store_explicit(&mt->m_dir, od, memory_order_release);
+	}
+	pthread_mutex_unlock(&mt->m_dir_lock);
+	return od ? old : NULL;
+}
+
+/*
+ * A large partition is replaced by several. Without memory it stays: slower, not wrong.
+ * pt_lock held. Returns a directory for kv_retire(), not before the lock is free.
+ */
+static struct kv_order_dir *part_split(struct kv_mt *mt, struct kv_part *pt, const uint8_t *end,
+				       size_t end_len)
+{
+	struct kv_sorted *all = kv_sorted_merge(pt->pt_main, pt->pt_tail);
+	struct split sp = { .old = pt, .end = end, .end_len = end_len };
+	struct kv_order_dir *old = NULL;
+	int err = 0;
+
+	if (!all && (pt->pt_main || pt->pt_tail))
+		err = -ENOMEM;
+	else if (pt->pt_raw)
+		err = split_raw(&sp, pt->pt_raw);
+	else if (all)
+		err = split_begin(&sp, all->so_key, all->so_n, all->so_n / PART_KEYS);
+	if (!err)
+		err = split_main(&sp, all);
+	if (!err)
+		old = split_publish(mt, &sp);
+	if (old)
+		free(sp.parts);
+	else
+		split_drop(&sp);
+	kv_sorted_put(all);
+	return old;
+}
+
+/* Many that are new become raw, which split_raw() deals out. pt_lock held. */
+static void part_gather(struct kv_part *pt)
+{
+	struct kv_entry *list = atomic_load(&pt->pt_new), *en;
+	size_t n = list_n(list), raw = kv_sorted_n(pt->pt_raw);
+	struct kv_sorted *so;
+
+	if (raw + n <= KV_PART_MAX)
+		return;
+	list = atomic_exchange(&pt->pt_new, NULL);
+	n = list_n(list);
+	so = kv_sorted_new(raw + n, 0);
+	if (!so) {
+		unpush(pt, list);
+		return;
+	}
+	if (raw)
+		memcpy(so->so_key, pt->pt_raw->so_key, raw * sizeof(so->so_key[0]));
+	for (en = list; en; en = en->en_next)
+		so->so_key[raw++].sk_en = en;
+	kv_sorted_put(pt->pt_raw);
+	pt->pt_raw = so;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+uint32_t kv_order_parts(struct kv_mt *like)
+{
+	uint64_t n = like ? atomic_load(&like->m_keys) / PART_KEYS : 1;
+
+	return n < 1 ? 1 : n > PARTS_FIRST ? PARTS_FIRST : (uint32_t)n;
+}
+
+/*
+ * A sample of a memtable's entries: the hash order is random in key order.
+ * The caller keeps the memtable alive and is inside kv_enter().
+ */
+static size_t sample(struct kv_mt *mt, struct kv_skey *k, size_t want)
+{
+	struct kv_table *tb = atomic_load(&mt->m_table);
+	size_t n = 0;
+
+	for (uint64_t i = 0; i <= tb->tb_mask && n < want; i++) {
+		struct kv_bucket *bk = &tb->tb_bucket[i];
+
+		for (int j = 0; j < KV_BUCKET_SLOTS && n < want; j++) {
+			uint64_t s = atomic_load_explicit(&bk->bk_slot[j], memory_order_acquire);
+
+			if (s)
+				k[n++].sk_en = (struct kv_entry *)(s & 0xffffffffffffull);
+		}
+	}
+	return n;
+}
+
+/* The fences are copied: they outlive the sample. */
+static int first_fences(struct kv_mt *mt, const struct kv_skey *k, size_t n, uint32_t parts)
+{
+	struct kv_order_dir *od = atomic_load(&mt->m_dir);
+	size_t bytes = 0;
+	uint8_t *p;
+	uint32_t i;
+
+	for (i = 1; i < parts; i++)
+		bytes += k[i * n / parts].sk_en->en_klen;
+	mt->m_fences = p = malloc(bytes ? bytes : 1);
+	if (!p)
+		return -ENOMEM;
+	for (i = 1; i < parts; i++) {
+		const struct kv_entry *en = k[i * n / parts].sk_en;
+		struct kv_part *pt = part_new(memcpy(p, en->en_key, en->en_klen), en->en_klen);
+
+		if (!pt)
+			return -ENOMEM;
+		pt->pt_older = mt->m_parts;
+		mt->m_parts = pt;
+		od->od_part[od->od_n++] = pt;
+		p += en->en_klen;
+	}
+	set_skips(od->od_part, od->od_n, NULL, 0);
+	return 0;
+}
+
+int kv_order_init(struct kv_mt *mt, struct kv_mt *like)
+{
+	uint32_t parts = kv_order_parts(like);
+	size_t want = (size_t)parts * SAMPLE_PER_PART, n = 0;
+	bool walked = like && atomic_load(&like->m_walked);
+	struct kv_order_dir *od = dir_new(parts);
+	struct kv_skey *k;
+	int err = 0;
+
+	/* nothing is here yet: it is all collected */
+	atomic_store(&mt->m_ordered, walked);
+	atomic_store(&mt->m_collected, walked);
+	atomic_store(&mt->m_dir, od);
+	mt->m_parts = od ? part_new(NULL, 0) : NULL;
+	if (!mt->m_parts)
+		return -ENOMEM;
+	od->od_part[0] = mt->m_parts;
+	od->od_n = 1;
+	k = parts > 1 ? malloc(want * sizeof(*k)) : NULL;
+	if (k) {
+		struct kv_thread *t = kv_enter();
+
+		n = sample(like, k, want);
+		if (n >= parts) {
+			kv_sort(k, n);
+			err = first_fences(mt, k, n, parts);
+		}
+		kv_exit(t);
+	}
+	free(k);
+	return err;
+}
+
+void kv_order_fini(struct kv_mt *mt)
+{
+	struct kv_part *pt;
+
+	while ((pt = mt->m_parts)) {
+		mt->m_parts = pt->pt_older;
+		part_free(pt);
+	}
+	free(atomic_load(&mt->m_dir));
+	free(mt->m_fences);
+}
+
+/* ---- collection ------------------------------------------------------------------ */
+
+struct collection {
+	struct kv_sorted *all;
+	size_t cap;
+};
+
+/* Under the entry's bucket lock. */
+static int collect_one(struct kv_entry *en, void *arg)
+{
+	struct collection *co = arg;
+	struct kv_sorted *so = co->all;
+
+	if (en->en_next != KV_UNORDERED)
+		return 0;
+	if (so->so_n == co->cap) {
+		so = realloc(so, sizeof(*so) + 2 * co->cap * sizeof(so->so_key[0]));
+		if (!so)
+			return -ENOMEM;
+		co->all = so;
+		co->cap *= 2;
+	}
+	so->so_key[so->so_n++].sk_en = en;
+	return 0;
+}
+
+/* From here on every entry is in its partition. */
+static int collect(struct kv_mt *mt)
+{
+	struct collection co = { .cap = PART_KEYS };
+	struct kv_order_dir *od;
+	int err = 0;
+
+	pthread_mutex_lock(&mt->m_collect_lock);
+	if (!atomic_load(&mt->m_collected)) {
+		co.all = kv_sorted_new(co.cap, 0);
+		if (co.all) {
+			co.all->so_n = 0;
+			atomic_store(&mt->m_ordered, true);
+		}
+		err = co.all ? kv_mt_each(mt, collect_one, &co) : -ENOMEM;
+		/* nobody has entered a partition: the directory is still the first */
+		od = atomic_load(&mt->m_dir);
+		if (!err)
+			err = deal(od->od_part, od->od_n, co.all);
+		if (!err)
+			atomic_store(&mt->m_collected, true);
+		kv_sorted_put(co.all);
+	}
+	pthread_mutex_unlock(&mt->m_collect_lock);
+	return err;
+}
+
+/* ---- iterator ----------------------------------------------------------------------------- */
+
+/*
+ * Walks one partition after the other: two sorted arrays, merged. i_main and
+ * i_tail are the next candidates; descending, one past them.
+ */
+struct mt_iter {
+	struct kv_iter it;
+	struct kvdb *db;
+	struct kv_mt *mt;
+	uint64_t seq;
+	bool reverse;
+	bool positioned;
+	const uint8_t *low, *high;	/* fences of this partition and the next, or NULL */
+	uint16_t low_len, high_len;
+	struct kv_sorted *main, *tail;
+	uint32_t i_main, i_tail;
+};
+
+/* Which partition: the one that holds a key, or that ends where the key begins. */
+struct place {
+	const void *key;	/* NULL: the first, or with @is_end the last */
+	size_t klen;
+	bool is_end;
+};
+
+static void leave_part(struct mt_iter *mi)
+{
+	kv_sorted_put(mi->main);
+	kv_sorted_put(mi->tail);
+	mi->main = mi->tail = NULL;
+}
+
+static struct kv_part *find_part(struct mt_iter *mi, const struct place *pl)
+{
+	struct kv_thread *t = kv_enter();
+	struct kv_order_dir *od = atomic_load_explicit(&mi->mt->m_dir, memory_order_acquire);
+	struct kv_part *pt, *next;
+	uint32_t i = 0;
+
+	if (pl->key)
+		i = part_of(od->od_part, od->od_n, pl->key, pl->klen) - pl->is_end;
+	else if (pl->is_end)
+		i = od->od_n - 1;
+	pt = od->od_part[i];
+	next = i + 1 < od->od_n ? od->od_part[i + 1] : NULL;
+	mi->low = pt->pt_fence;
+	mi->low_len = pt->pt_fence_len;
+	mi->high = next ? next->pt_fence : NULL;
+	mi->high_len = next ? next->pt_fence_len : 0;
+	kv_exit(t);
+	return pt;
+}
+
+/* 0, -errno, or -EAGAIN: it was replaced. */
+static int take_part(struct mt_iter *mi, struct kv_part *pt)
+{
+	struct kv_order_dir *gone = NULL;
+	int err = -EAGAIN;
+
+	pthread_mutex_lock(&pt->pt_lock);
+	if (atomic_load(&pt->pt_new) == KV_PART_CLOSED)
+		goto out;
+	part_gather(pt);
+	if (kv_sorted_n(pt->pt_raw) > KV_PART_MAX || kv_sorted_n(pt->pt_main) > KV_PART_MAX)
+		gone = part_split(mi->mt, pt, mi->high, mi->high_len);
+	if (gone)
+		goto out;
+	err = part_absorb(pt);
+	if (!err) {
+		mi->main = kv_sorted_get(pt->pt_main);
+		mi->tail = kv_sorted_get(pt->pt_tail);
+	}
+out:
+	pthread_mutex_unlock(&pt->pt_lock);
+	if (gone)
+		kv_retire(&gone->od_limbo, free, gone);
+	return err;
+}
+
+static int enter_part(struct mt_iter *mi, const struct place *pl)
+{
+	int err;
+
+	leave_part(mi);
+	if (!atomic_load_explicit(&mi->mt->m_collected, memory_order_acquire)) {
+		err = collect(mi->mt);
+		if (err)
+			return err;
+	}
+	do
+		err = take_part(mi, find_part(mi, pl));
+	while (err == -EAGAIN);
+	mi->i_main = mi->reverse ? kv_sorted_n(mi->main) : 0;
+	mi->i_tail = mi->reverse ? kv_sorted_n(mi->tail) : 0;
+	return err;
+}
+
+static int mt_seek(struct kv_iter *it, const void *key, size_t klen)
+{
+	struct mt_iter *mi = (struct mt_iter *)it;
+	struct place pl = { .key = klen ? key : NULL, .klen = klen };
+	int err;
+
+	pl.is_end = !klen && mi->reverse;
+	err = enter_part(mi, &pl);
+	if (err)
+		return err;
+	if (klen) {
+		mi->i_main = kv_sorted_bound(mi->main, key, klen, mi->reverse);
+		mi->i_tail = kv_sorted_bound(mi->tail, key, klen, mi->reverse);
+	}
+	mi->positioned = true;
+	return 0;
+}
+
+/* To the neighbour, from an edge that stays one whatever was replaced; -ENOENT at the end. */
+static int mt_leave(struct mt_iter *mi)
+{
+	struct place pl = { .key = mi->reverse ? mi->low : mi->high,
+			    .klen = mi->reverse ? mi->low_len : mi->high_len,
+			    .is_end = mi->reverse };
+
+	return pl.key ? enter_part(mi, &pl) : -ENOENT;
+}
+
+/* The next entry of this partition in either direction, or NULL. */
+static struct kv_entry *part_next(struct mt_iter *mi)
+{
+	const struct kv_skey *a = NULL, *b = NULL;
+
+	if (!mi->reverse) {
+		if (mi->i_main < kv_sorted_n(mi->main))
+			a = &mi->main->so_key[mi->i_main];
+		if (mi->i_tail < kv_sorted_n(mi->tail))
+			b = &mi->tail->so_key[mi->i_tail];
+		if (a && (!b || kv_skey_less(a, b))) {
+			mi->i_main++;
+			return a->sk_en;
+		}
+		mi->i_tail += b != NULL;
+		return b ? b->sk_en : NULL;
+	}
+	if (mi->i_main)
+		a = &mi->main->so_key[mi->i_main - 1];
+	if (mi->i_tail)
+		b = &mi->tail->so_key[mi->i_tail - 1];
+	if (a && (!b || kv_skey_less(b, a))) {
+		mi->i_main--;
+		return a->sk_en;
+	}
+	mi->i_tail -= b != NULL;
+	return b ? b->sk_en : NULL;
+}
+
+static int mt_next(struct kv_iter *it, struct kv_ent *e)
+{
+	struct mt_iter *mi = (struct mt_iter *)it;
+	int err;
+
+	if (!mi->positioned) {
+		err = mt_seek(it, NULL, 0);
+		if (err)
+			return err;
+	}
+	for (;;) {
+		struct kv_entry *en = part_next(mi);
+		struct kv_version *v;
+
+		if (en) {
+			/* the stamp may be in a transaction's slot, which lives for those inside */
+			struct kv_thread *t = kv_enter();
+
+			v = kv_version_at(mi->db, en, mi->seq);
+			kv_exit(t);
+			if (!v)
+				continue;
+			kv_version_ent(en, v, e);
+			return 0;
+		}
+		err = mt_leave(mi);
+		if (err)
+			return err;
+	}
+}
+
+static void mt_turn(struct kv_iter *it, bool reverse)
+{
+	struct mt_iter *mi = (struct mt_iter *)it;
+
+	mi->reverse = reverse;
+	mi->positioned = false;
+}
+
+static void mt_close(struct kv_iter *it)
+{
+	struct mt_iter *mi = (struct mt_iter *)it;
+
+	leave_part(mi);
+	free(mi);
+}
+
+static const struct kv_iter_ops mt_iter_ops = {
+	.seek = mt_seek,
+	.next = mt_next,
+	.turn = mt_turn,
+	.close = mt_close,
+};
+
+int kv_mt_iter(struct kvdb *db, struct kv_mt *mt, uint64_t seq, bool reverse, struct kv_iter **out)
+{
+	struct mt_iter *mi = calloc(1, sizeof(*mi));
+
+	if (!mi)
+		return -ENOMEM;
+	mi->it.it_ops = &mt_iter_ops;
+	mi->db = db;
+	mi->mt = mt;
+	mi->seq = seq > KV_SEQ_NOW ? KV_SEQ_NOW : seq;
+	mi->reverse = reverse;
+	if (seq < KV_SEQ_NOW)	/* a cursor; the flush of a memtable walks at "now" */
+		atomic_store(&mt->m_walked, true);
+	*out = &mi->it;
+	return 0;
+}

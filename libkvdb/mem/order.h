@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Partitions of a memtable that is kept in order: order.c. */
+#ifndef KV_ORDER_H
+#define KV_ORDER_H
+
+#include "mem/sorted.h"
+
+#define KV_PART_MAX	8192u	/* keys; a partition with more is replaced when it is entered */
+#define KV_TAIL_MAX	128u	/* a sorted tail is merged into the main array beyond this */
+#define KV_PART_CLOSED	((struct kv_entry *)2)
+
+/* One key range. New entries are pushed to pt_new without a lock. */
+struct kv_part {
+	_Atomic(struct kv_entry *) pt_new;	/* KV_PART_CLOSED: it was replaced */
+	pthread_mutex_t pt_lock;
+	struct kv_sorted *pt_raw;	/* not sorted yet; this and the next two under pt_lock */
+	struct kv_sorted *pt_main;
+	struct kv_sorted *pt_tail;
+	const uint8_t *pt_fence;	/* smallest key of the range; NULL for the first */
+	uint16_t pt_fence_len;
+	uint16_t pt_skip;		/* bytes that its fence and the next have in common */
+	struct kv_part *pt_older;	/* all there ever were, m_parts */
+};
+
+/* The partitions in key order. Immutable; replaced as a whole. */
+struct kv_order_dir {
+	struct kv_limbo od_limbo;
+	uint32_t od_n;
+	struct kv_part *od_part[];
+};
+
+#endif

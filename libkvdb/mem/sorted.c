@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Entries of a memtable in key order: sorting, and arrays that never change
+ * and are shared by reference.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem/sorted.h"
+
+#define AHEAD	12u	/* entries that are prefetched before they are read */
+
+int kv_key_cmp(const void *a, size_t alen, const void *b, size_t blen)
+{
+	int c = memcmp(a, b, alen < blen ? alen : blen);
+
+	return c ? c : (alen > blen) - (alen < blen);
+}
+
+/* ---- sorting ------------------------------------------------------------------ */
+
+static void insertion_sort(struct kv_skey *k, size_t n)
+{
+	for (size_t i = 1; i < n; i++) {
+		struct kv_skey x = k[i];
+		size_t j = i;
+
+		for (; j && kv_skey_less(&x, &k[j - 1]); j--)
+			k[j] = k[j - 1];
+		k[j] = x;
+	}
+}
+
+static void swap_keys(struct kv_skey *a, struct kv_skey *b)
+{
+	struct kv_skey t = *a;
+
+	*a = *b;
+	*b = t;
+}
+
+/* Moves the median of three to k[0]. */
+static void median_first(struct kv_skey *k, size_t n)
+{
+	size_t m = n / 2, l = n - 1;
+
+	if (kv_skey_less(&k[m], &k[0]))
+		swap_keys(&k[m], &k[0]);
+	if (kv_skey_less(&k[l], &k[m])) {
+		swap_keys(&k[l], &k[m]);
+		if (kv_skey_less(&k[m], &k[0]))
+			swap_keys(&k[m], &k[0]);
+	}
+	swap_keys(&k[0], &k[m]);
+}
+
+static void sift_down(struct kv_skey *k, size_t i, size_t n)
+{
+	for (;;) {
+		size_t c = 2 * i + 1;
+
+		if (c >= n)
+			return;
+		if (c + 1 < n && kv_skey_less(&k[c], &k[c + 1]))
+			c++;
+		if (!kv_skey_less(&k[i], &k[c]))
+			return;
+		swap_keys(&k[i], &k[c]);
+		i = c;
+	}
+}
+
+static void heap_sort(struct kv_skey *k, size_t n)
+{
+	for (size_t i = n / 2; i-- > 0; )
+		sift_down(k, i, n);
+	for (size_t i = n; i-- > 1; ) {
+		swap_keys(&k[0], &k[i]);
+		sift_down(k, 0, i);
+	}
+}
+
+/*
+ * Quicksort with an explicit bound on its depth (Musser, "Introspective
+ * sorting and selection algorithms", 1997): recursion on the smaller side
+ * only, heap sort when the bound is reached.
+ */
+static void quick_sort(struct kv_skey *k, size_t n, unsigned int depth)
+{
+	while (n > 24) {
+		size_t i = 0, j = n;
+		struct kv_skey pivot;
+
+		if (depth-- == 0) {
+			heap_sort(k, n);
+			return;
+		}
+		median_first(k, n);
+		pivot = k[0];
+		for (;;) {
+			do
+				i++;
+			while (i < n && kv_skey_less(&k[i], &pivot));
+			do
+				j--;
+			while (kv_skey_less(&pivot, &k[j]));
+			if (i >= j)
+				break;
+			swap_keys(&k[i], &k[j]);
+		}
+		swap_keys(&k[0], &k[j]);
+		if (j < n - j - 1) {
+			quick_sort(k, j, depth);
+			k += j + 1;
+			n -= j + 1;
+		} else {
+			quick_sort(k + j + 1, n - j - 1, depth);
+			n = j;
+		}
+	}
+	insertion_sort(k, n);
+}
+
+static uint64_t head_of(const uint8_t *key, size_t klen, size_t skip)
+{
+	uint64_t h = 0;
+	size_t n = klen > skip ? klen - skip : 0;
+
+	if (n >= 8) {
+		memcpy(&h, key + skip, 8);
+		return __builtin_bswap64(h);
+	}
+	for (size_t i = 0; i < n; i++)
+		h |= (uint64_t)key[skip + i] << (56 - 8 * i);
+	return h;
+}
+
+static void set_heads(struct kv_skey *k, size_t n, size_t skip)
+{
+	for (size_t i = 0; i < n; i++)
+		k[i].sk_head = head_of(k[i].sk_en->en_key, k[i].sk_en->en_klen, skip);
+}
+
+static size_t common_prefix(const struct kv_entry *a, const struct kv_entry *b, size_t max)
+{
+	size_t i = 0;
+
+	while (i < max && i < b->en_klen && a->en_key[i] == b->en_key[i])
+		i++;
+	return i;
+}
+
+void kv_sort(struct kv_skey *k, size_t n)
+{
+	size_t skip = n ? k[0].sk_en->en_klen : 0, i;
+	unsigned int depth = 4;
+
+	for (i = 1; i < n; i++) {
+		if (i + AHEAD < n) {
+			__builtin_prefetch(k[i + AHEAD].sk_en);
+			/* its first version lies behind it: that is read next */
+			__builtin_prefetch((const char *)k[i + AHEAD].sk_en + KV_CACHELINE);
+		}
+		skip = common_prefix(k[0].sk_en, k[i].sk_en, skip);
+	}
+	set_heads(k, n, skip);
+	for (i = n; i; i /= 2)
+		depth += 2;
+	quick_sort(k, n, depth);
+}
+
+/* ---- sorted arrays ---------------------------------------------------------------- */
+
+struct kv_sorted *kv_sorted_new(size_t n, uint16_t skip)
+{
+	struct kv_sorted *so = malloc(sizeof(*so) + n * sizeof(so->so_key[0]));
+
+	if (so) {
+		atomic_init(&so->so_refs, 1);
+		so->so_n = (uint32_t)n;
+		so->so_skip = skip;
+	}
+	return so;
+}
+
+struct kv_sorted *kv_sorted_get(struct kv_sorted *so)
+{
+	if (so)
+		atomic_fetch_add(&so->so_refs, 1);
+	return so;
+}
+
+void kv_sorted_put(struct kv_sorted *so)
+{
+	if (so && atomic_fetch_sub(&so->so_refs, 1) == 1)
+		free(so);
+}
+
+struct kv_sorted *kv_sorted_slice(const struct kv_sorted *so, uint32_t from, uint32_t to,
+				  uint16_t skip)
+{
+	struct kv_sorted *part = kv_sorted_new(to - from, skip);
+
+	if (part) {
+		memcpy(part->so_key, &so->so_key[from], (to - from) * sizeof(so->so_key[0]));
+		set_heads(part->so_key, to - from, skip);
+	}
+	return part;
+}
+
+/* kv_sorted_bound() of a key whose head is known. */
+static uint32_t bound(const struct kv_sorted *so, uint64_t head, const void *key, size_t klen,
+		      bool after)
+{
+	uint32_t lo = 0, hi = kv_sorted_n(so);
+
+	while (lo < hi) {
+		uint32_t mid = (lo + hi) / 2;
+		const struct kv_skey *k = &so->so_key[mid];
+		int c = k->sk_head < head ? -1 : k->sk_head > head;
+
+		if (!c)
+			c = kv_key_cmp(k->sk_en->en_key, k->sk_en->en_klen, key, klen);
+		if (c < 0 || (after && c == 0))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+uint32_t kv_sorted_bound(const struct kv_sorted *so, const void *key, size_t klen, bool after)
+{
+	return so ? bound(so, head_of(key, klen, so->so_skip), key, klen, after) : 0;
+}
+
+/* Each of the few @b is looked for, what lies between is copied whole. */
+static void merge_few(const struct kv_sorted *a, const struct kv_sorted *b, struct kv_sorted *so)
+{
+	struct kv_skey *to = so->so_key;
+	uint32_t from = 0, at;
+
+	for (uint32_t j = 0; j < b->so_n; j++) {
+		const struct kv_skey *k = &b->so_key[j];
+
+		at = bound(a, k->sk_head, k->sk_en->en_key, k->sk_en->en_klen, false);
+		memcpy(to, &a->so_key[from], (at - from) * sizeof(*to));
+		to += at - from;
+		from = at;
+		*to++ = *k;
+	}
+	memcpy(to, &a->so_key[from], (a->so_n - from) * sizeof(*to));
+}
+
+static void merge_many(const struct kv_sorted *a, const struct kv_sorted *b, struct kv_sorted *so)
+{
+	const struct kv_skey *x = a->so_key, *x_end = x + a->so_n;
+	const struct kv_skey *y = b->so_key, *y_end = y + b->so_n;
+	struct kv_skey *to = so->so_key;
+
+	while (x < x_end && y < y_end)
+		*to++ = kv_skey_less(x, y) ? *x++ : *y++;
+	while (x < x_end)
+		*to++ = *x++;
+	while (y < y_end)
+		*to++ = *y++;
+}
+
+struct kv_sorted *kv_sorted_merge(struct kv_sorted *a, struct kv_sorted *b)
+{
+	struct kv_sorted *so;
+
+	if (!a || !b)
+		return kv_sorted_get(a ? a : b);
+	so = kv_sorted_new((size_t)a->so_n + b->so_n, a->so_skip);
+	if (!so)
+		return NULL;
+	/* a search takes as many comparisons as the array's length has bits: up to 16 here */
+	if (b->so_n < a->so_n / 16)
+		merge_few(a, b, so);
+	else
+		merge_many(a, b, so);
+	return so;
+}
+
+struct kv_sorted *kv_sorted_of(const struct kv_sorted *raw, struct kv_entry *list, uint16_t skip)
+{
+	size_t n = kv_sorted_n(raw);
+	struct kv_sorted *so;
+	struct kv_entry *en;
+
+	for (en = list; en; en = en->en_next)
+		n++;
+	so = kv_sorted_new(n, skip);
+	if (!so)
+		return NULL;
+	n = kv_sorted_n(raw);
+	if (n)
+		memcpy(so->so_key, raw->so_key, n * sizeof(so->so_key[0]));
+	for (en = list; en; en = en->en_next)
+		so->so_key[n++].sk_en = en;
+	kv_sort(so->so_key, n);
+	/* sorted by what they differ in; all arrays of a partition have the same heads */
+	set_heads(so->so_key, n, skip);
+	return so;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The manifest of a checkpoint: an mblock that lists by itself everything that
+ * the checkpoint consists of. A header of 64 bytes, then records as in the
+ * metadata container (super, segments, stores with their runs), back to back,
+ * zero-padded to 4096. Byte table: DESIGN.md, "Manifest".
+ */
+#ifndef KV_CKPT_OMF_H
+#define KV_CKPT_OMF_H
+
+#include "meta/mdc_omf.h"
+
+#define KV_MANIFEST_MAGIC 0x5043564bu	/* "KVCP" */
+#define KV_MANIFEST_HDR	64u		/* bytes */
+#define KV_MANIFEST_MAX	(256u << 20)	/* bytes; more is no manifest */
+
+struct kv_manifest {
+	uint64_t mf_tag, mf_obj;	/* the database's, its own object */
+	uint64_t mf_epoch, mf_seq;
+	uint32_t mf_bytes;		/* of the records */
+};
+
+/* Bytes of a manifest with so many bytes of records. */
+static inline uint64_t kv_manifest_bytes(uint64_t records)
+{
+	return (KV_MANIFEST_HDR + records + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
+}
+
+/* Writes the header; records and padding are the caller's. */
+void kv_manifest_encode(const struct kv_manifest *mf, uint8_t *p);
+/* NULL, or what is wrong with the first 64 of @len bytes. */
+const char *kv_manifest_decode(const uint8_t *p, uint64_t len, struct kv_manifest *mf);
+/* Folds the records into @st, which is empty. As kv_mdc_fold(); 1 for a length that is wrong. */
+int kv_manifest_fold(const uint8_t *rec, uint32_t bytes, struct kv_mdc_state *st);
+
+#endif

@@ -1,0 +1,1056 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The metadata container: what a durable change of the database is. Every
+ * change is one record; it counts when the record is on media, and the state
+ * in memory is folded from the very bytes that were written.
+ *
+ * A record whose append failed may or may not be on media, so the database
+ * stops (kv_fail()) and says so (MP0999); only "does not fit" leaves it as it was. When the log is
+ * nearly full the state is written to the other log of the pair.
+ *
+ * Locks: m_lock orders records. kv_mdc_edit() commits the run's objects before
+ * it takes m_lock: two edits may flush at once.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "db/db.h"
+#include "tree/leaf.h"
+#include "meta/mdc.h"
+#include "base/vec.h"
+
+#define BATCH	256u		/* objects in one commit or delete */
+#define ANNOUNCED 4u		/* orphans that one cut edit may leave; a fraction of ORPHANS_FEW */
+#define QUIET	48u		/* and all edits together */
+#define LEAVES_PART 256u	/* leaves in one record of a compaction */
+#define SLACK	(64u << 10)	/* bytes of the log that what makes the state grow leaves alone */
+#define LOG_LONG (64ull << 20)	/* bytes: a longer log is written anew when a quarter is state */
+#define SEG_BYTES 26u		/* of a segment in an incarnation; frames take a little, too */
+
+static int no_memory(void)
+{
+	return kv_error(-ENOMEM, "MP0902", "no memory for the metadata of the database");
+}
+
+static int bad_record(int rc, uint64_t n)
+{
+	if (rc == -ENOMEM)
+		return no_memory();
+	if (rc == -EOPNOTSUPP)
+		return kv_error(rc, "MP0956",
+				"metadata record %llu has a format or feature that is not known "
+				"here",
+				(unsigned long long)n);
+	if (rc > 0)
+		return kv_error(-EUCLEAN, "MP0960", "metadata record %llu is damaged (check %d)",
+				(unsigned long long)n, rc);
+	return rc;
+}
+
+/*
+ * Folds records into @st, at most @max; *good = how many before the first that
+ * failed. -ENOENT when there is none.
+ */
+static int replay(struct mpool_mdc *log, struct kv_mdc_state *st, uint64_t max, uint64_t *good)
+{
+	uint8_t *buf = malloc(KV_MDC_REC_MAX);
+	uint64_t pos = 0, n = 0;
+	size_t len;
+	int err = 0;
+
+	if (!buf)
+		return no_memory();
+	for (;; *good = n) {
+		err = n < max ? mpool_mdc_read(log, &pos, buf, KV_MDC_REC_MAX, &len) : -ENODATA;
+		if (err == -ENODATA) {
+			err = n ? 0 : -ENOENT;
+			break;
+		}
+		if (err) {
+			kv_error_mpool(err);
+			break;
+		}
+		err = bad_record(kv_mdc_fold(st, buf, len), n++);
+		if (err)
+			break;
+	}
+	free(buf);
+	return err;
+}
+
+/*
+ * The tag of the database whose objects lie in the pool, 0: there are none. A drop
+ * removes the container before them and a create comes after them, so where a
+ * container is and they are, it has had records.
+ */
+static int find_tag(struct mpool *mp, uint64_t *tag)
+{
+	struct mpool_obj_info oi[64];
+	uint64_t after = 0;
+	int n;
+
+	*tag = 0;
+	while ((n = mpool_objects(mp, after, 0, oi, 64)) > 0) {
+		for (int i = 0; i < n; i++) {
+			after = oi[i].id;
+			if (oi[i].kind == MPOOL_MLOG || !kv_tag_is_ours(oi[i].tag))
+				continue;
+			if (*tag && *tag != oi[i].tag)
+				return kv_error(-EUCLEAN, "MP0960", "the pool holds objects of "
+						"several databases, and no container names one");
+			*tag = oi[i].tag;
+		}
+	}
+	return n < 0 ? kv_error_mpool(n) : 0;
+}
+
+/* The container has no record: nor has the pool a database? */
+static int check_empty(struct mpool *mp)
+{
+	uint64_t tag;
+	int err = find_tag(mp, &tag);
+
+	if (!err && !CHECK(578, !tag))
+		err = kv_error(-EUCLEAN, "MP0961", "device lost acknowledged writes: there are "
+			       "objects of a database, and the metadata that lists them is empty");
+	return err;
+}
+
+int kv_mdc_probe(struct mpool *mp, bool *is_there)
+{
+	struct mpool_mdc *log;
+	uint8_t first[4096];
+	uint64_t pos = 0;
+	size_t len;
+	int err = mpool_mdc_open(mp, KV_MDC_NAME, &log);
+
+	*is_there = false;
+	if (err == -ENOENT)
+		return 0;
+	if (err)
+		return kv_error_mpool(err);
+	err = mpool_mdc_read(log, &pos, first, sizeof(first), &len);
+	mpool_mdc_close(log);
+	if (err == -ENODATA)
+		return check_empty(mp);
+	/* anything else is somebody's database, sound or not */
+	*is_there = true;
+	return 0;
+}
+
+/* Of a create whose record failed to be appended. */
+static int made_or_not(int err)
+{
+	char text[256];
+
+	kv_error_mpool(err);
+	if (err == -ENOMEM || err == -EFBIG || err == -EROFS)
+		return err;
+	snprintf(text, sizeof(text), "%s", kvdb_error_detail()->text);
+	return kv_error(-EIO, "MP0999", "%s; the next open shows whether the database was made",
+			text);
+}
+
+int kv_mdc_create(struct mpool *mp, uint8_t mclass, uint64_t bytes, const struct kv_mdc_super *s)
+{
+	struct kv_mdc_buf b = { 0 };
+	struct mpool_mdc *log;
+	struct iovec v;
+	int err;
+
+	err = mpool_mdc_create(mp, KV_MDC_NAME, mclass, bytes, s->ms_tag);
+	if (err)
+		return kv_error_mpool(err);
+	err = mpool_mdc_open(mp, KV_MDC_NAME, &log);
+	if (err)
+		return kv_error_mpool(err);
+	kv_mdc_enc_super(&b, s);
+	v.iov_base = b.mb_p;
+	v.iov_len = b.mb_len;
+	if (b.mb_err)
+		err = no_memory();
+	else if ((err = mpool_mdc_append(log, &v, 1, BARRIER(440, MPOOL_SYNC))) != 0)
+		err = made_or_not(err);
+	kv_mdc_buf_free(&b);
+	mpool_mdc_close(log);
+	return err;
+}
+
+/* Nothing of the container can be read: what belongs to the database says its tag. */
+static int guess_super(struct kvdb *db, struct kv_mdc_state *st)
+{
+	uint64_t tag;
+	int err = find_tag(db->d_mp, &tag);
+
+	if (err)
+		return err;
+	st->st_super.ms_tag = tag;
+	st->st_has_super = true;
+	return tag ? 0 : kv_error(-ENOENT, "MP0952", "there is no object of a database");
+}
+
+/* Repair: the records in front of the damage, or none. */
+static int keep_front(struct kv_mdc *m, uint64_t good)
+{
+	kv_mdc_state_free(&m->m_st);
+	memset(&m->m_st, 0, sizeof(m->m_st));
+	m->m_is_cut = true;
+	return good ? replay(m->m_log, &m->m_st, good, &good) : guess_super(m->m_db, &m->m_st);
+}
+
+int kv_mdc_open(struct kvdb *db)
+{
+	struct kv_mdc *m = calloc(1, sizeof(*m));
+	struct mpool_obj_info oi;
+	uint64_t good = 0;
+	int err;
+
+	if (!m)
+		return no_memory();
+	m->m_db = db;
+	m->m_mclass = db->d_log_class;
+	pthread_mutex_init(&m->m_lock, NULL);
+	pthread_mutex_init(&m->m_ddl_lock, NULL);
+	db->d_mdc = m;
+	err = mpool_mdc_open(db->d_mp, KV_MDC_NAME, &m->m_log);
+	if (err) {
+		m->m_log = NULL;
+		kv_error_mpool(err);
+	} else {
+		err = replay(m->m_log, &m->m_st, UINT64_MAX, &good);
+		if (err == -ENOENT)
+			err = check_empty(db->d_mp) ?: -ENOENT;
+	}
+	if (err && err != -ENOMEM && db->d_is_lossy)
+		err = keep_front(m, good);
+	if (err) {
+		kv_mdc_close(db);
+		return err;
+	}
+	memcpy(db->d_uuid, m->m_st.st_super.ms_uuid, 16);
+	db->d_tag = m->m_st.st_super.ms_tag;
+	if (mpool_objects(db->d_mp, 0, db->d_tag, &oi, 1) == 1 && oi.kind == MPOOL_MLOG)
+		m->m_mclass = (uint8_t)oi.mclass;
+	return 0;
+}
+
+void kv_mdc_close(struct kvdb *db)
+{
+	struct kv_mdc *m = db->d_mdc;
+
+	if (!m)
+		return;
+	if (m->m_log)
+		mpool_mdc_close(m->m_log);
+	kv_mdc_state_free(&m->m_st);
+	kv_mdc_buf_free(&m->m_buf);
+	pthread_mutex_destroy(&m->m_lock);
+	pthread_mutex_destroy(&m->m_ddl_lock);
+	free(m);
+	db->d_mdc = NULL;
+}
+
+/* ---- appending ------------------------------------------------------------------- */
+
+static bool is_too_long(const struct kv_mdc *m)
+{
+	return m->m_buf.mb_len > KV_MDC_REC_MAX - 64;
+}
+
+static int too_long(const struct kv_mdc *m, int err)
+{
+	return kv_error(err, "MP0992", "a metadata record of %zu bytes is too long",
+			m->m_buf.mb_len);
+}
+
+/* Appends the record in m_buf, without folding. @flags: MPOOL_SYNC or 0. */
+static int append_raw(struct kv_mdc *m, int flags)
+{
+	struct kv_mdc_buf *b = &m->m_buf;
+	struct iovec v = { b->mb_p, b->mb_len };
+	int err;
+
+	if (b->mb_err) {
+		b->mb_err = 0;
+		return no_memory();
+	}
+	if (is_too_long(m))
+		return too_long(m, -EFBIG);
+	if (m->m_capture) {
+		kv_mdc_buf_add(&m->m_capture->mp_out, b->mb_p, b->mb_len);
+		return m->m_capture->mp_out.mb_err ? no_memory() : 0;
+	}
+	err = mpool_mdc_append(m->m_log, &v, 1, (unsigned)flags);
+	if (err)
+		return kv_error_mpool(err);
+	atomic_fetch_add(&m->m_db->d_count.meta_bytes[m->m_mclass], b->mb_len);
+	return 0;
+}
+
+static int put_seg_parts(struct kv_mdc *m, bool is_cuts, const struct kv_mdc_seg *seg, size_t n)
+{
+	uint32_t part = 0, k;
+	int err = 0;
+
+	while (n && !err) {
+		k = n < KV_MDC_PART ? (uint32_t)n : KV_MDC_PART;
+		kv_mdc_enc_segs(&m->m_buf, m->m_st.st_super.ms_tag, is_cuts, part++, seg, k);
+		err = append_raw(m, 0);
+		seg += k;
+		n -= k;
+	}
+	return err;
+}
+
+static int put_leaves(struct kv_mdc *m, const struct kv_mdc_kvs *k)
+{
+	struct kv_mdc_leaves le = { .le_kvs = k->mk_id };
+	uint32_t i;
+	int err = 0;
+
+	for (i = 0; i < k->mk_nleaf && !err; i += le.le_nbegin) {
+		le.le_begin = &k->mk_leaf[i];
+		le.le_nbegin = k->mk_nleaf - i < LEAVES_PART ? k->mk_nleaf - i : LEAVES_PART;
+		kv_mdc_enc_leaves(&m->m_buf, m->m_st.st_super.ms_tag, &le);
+		err = append_raw(m, 0);
+	}
+	return err;
+}
+
+static int put_kvs(struct kv_mdc *m, const struct kv_mdc_kvs *k)
+{
+	uint64_t tag = m->m_st.st_super.ms_tag;
+	uint32_t i;
+	int err = 0;
+
+	if (!kv_props_are_default(&k->mk_props)) {
+		kv_mdc_enc_kvs_prop(&m->m_buf, tag, k->mk_id, &k->mk_props, KV_PROP_ALL);
+		err = append_raw(m, 0);
+	}
+	kv_mdc_enc_kvs_add(&m->m_buf, tag, k->mk_id, k->mk_name, k->mk_horizon);
+	if (!err)
+		err = append_raw(m, 0);
+	if (!err)
+		err = put_leaves(m, k);
+	for (i = 0; i < k->mk_nrun && !err; i++) {
+		const struct kv_run_desc *d = &k->mk_run[i];
+
+		if (d->rd_leaf)
+			kv_mdc_enc_leaves(&m->m_buf, tag,
+					  &(struct kv_mdc_leaves){ .le_kvs = k->mk_id, .le_add = &d,
+								   .le_nadd = 1 });
+		else
+			kv_mdc_enc_edit(&m->m_buf, tag, k->mk_id, d, NULL, 0, NULL, 0);
+		err = append_raw(m, 0);
+	}
+	return err;
+}
+
+/* Where the log stands: not part of a manifest, which has its own list of segments. */
+static int put_log_state(struct kv_mdc *m)
+{
+	struct kv_mdc_state *st = &m->m_st;
+	struct kv_mdc_incarn in = st->st_inc;
+	int err;
+
+	if (m->m_capture)
+		return put_seg_parts(m, false, m->m_capture->mp_seg, m->m_capture->mp_nseg);
+	if (!in.mi_incarnation)
+		return put_seg_parts(m, false, st->st_seg, st->st_nseg);
+	in.mi_nsegs = (uint32_t)st->st_nseg;
+	err = put_seg_parts(m, true, st->st_seg, st->st_nseg);
+	if (err)
+		return err;
+	kv_mdc_enc_incarn(&m->m_buf, st->st_super.ms_tag, &in);
+	return append_raw(m, 0);
+}
+
+/* The whole state as records; kv_mdc_fold() over them gives it back. */
+static int put_state(struct kv_mdc *m)
+{
+	struct kv_mdc_state *st = &m->m_st;
+	uint64_t tag = st->st_super.ms_tag;
+	size_t i, n;
+	int err;
+
+	kv_mdc_enc_super(&m->m_buf, &st->st_super);
+	err = append_raw(m, 0);
+	if (!err && st->st_time) {
+		kv_mdc_enc_time(&m->m_buf, tag, st->st_time);
+		err = append_raw(m, 0);
+	}
+	if (!err)
+		err = put_log_state(m);
+	for (i = 0; i < st->st_nkvs && !err; i++)
+		err = put_kvs(m, &st->st_kvs[i]);
+	if (m->m_capture)
+		return err;
+	for (i = 0; i < st->st_nckpt && !err; i++) {
+		kv_mdc_enc_ckpt_add(&m->m_buf, tag, &st->st_ckpt[i]);
+		err = append_raw(m, 0);
+	}
+	for (i = 0; i < st->st_ngone && !err; i += n) {
+		n = st->st_ngone - i < 4096 ? st->st_ngone - i : 4096;
+		kv_mdc_enc_gone(&m->m_buf, tag, st->st_gone + i, (uint32_t)n);
+		err = append_raw(m, 0);
+	}
+	return err;
+}
+
+/*
+ * Dropped objects that are deleted by now need no memory. Blocks that were announced are
+ * not there either, until they are committed (RV9).
+ */
+static void forget_gone(struct kv_mdc *m)
+{
+	struct kv_mdc_state *st = &m->m_st;
+	struct mpool_obj *obj;
+	size_t i = 0;
+	int err;
+
+	if (!CHECK(697, !m->m_nannounced))
+		return;
+	while (i < st->st_ngone) {
+		err = mpool_obj_open(m->m_db->d_mp, st->st_gone[i], &obj);
+		if (!err)
+			mpool_obj_close(obj);
+		/* what cannot be opened now, for want of memory, is still to be deleted */
+		if (err && CHECK(624, err == -ENOENT))
+			st->st_gone[i] = st->st_gone[--st->st_ngone];
+		else
+			i++;
+	}
+}
+
+/* It was made for its pool, and stays as it is. */
+static int no_room(struct kv_mdc *m)
+{
+	uint64_t used, cap = 0;
+
+	mpool_mdc_space(m->m_log, &used, &cap);
+	return kv_error(-ENOSPC, "MP0955",
+			"the metadata container, of %llu bytes, is full of %u segments and their "
+			"runs: delete data, open it with a larger segment_bytes or cache_bytes, "
+			"or copy it into a new database",
+			(unsigned long long)cap, kv_segs_count(m->m_db));
+}
+
+static int compact(struct kv_mdc *m)
+{
+	int err;
+
+	forget_gone(m);
+	err = mpool_mdc_compact_begin(m->m_log);
+	if (err == -ENOMEM)
+		return kv_error_mpool(err);
+	if (err)
+		return kv_fail(m->m_db, kv_error_mpool(err), "metadata container: compaction: %s",
+			       mpool_error_detail()->text);
+	err = put_state(m);
+	if (!err) {
+		err = mpool_mdc_compact_end(m->m_log);
+		if (err)
+			kv_error_mpool(err);
+	}
+	/* the log that counts is as it was: later, when there is memory, or less to write */
+	if ((err == -ENOMEM || err == -EFBIG) && !mpool_mdc_compact_abort(m->m_log))
+		return err == -ENOMEM ? err : no_room(m);
+	/* appends now go to a log that never became the valid one */
+	if (err)
+		return kv_fail(m->m_db, err, "metadata container: compaction: %s",
+			       kvdb_error_detail()->text);
+	return 0;
+}
+
+/* An open reads all of it: so it does not get long because there is room. */
+static bool is_long(const struct kv_mdc *m, uint64_t used)
+{
+	return used > LOG_LONG && used / 4 > kv_mdc_state_bytes(&m->m_st);
+}
+
+/* Makes room for @len bytes more; the record under construction is not touched. */
+static int room_for(struct kv_mdc *m, uint64_t len)
+{
+	struct kv_mdc_buf keep = m->m_buf;
+	uint64_t used, cap;
+	bool is_full;
+	int err;
+
+	err = mpool_mdc_space(m->m_log, &used, &cap);
+	if (err)
+		return kv_error_mpool(err);
+	is_full = used + len > cap;
+	if (!is_full && !is_long(m, used))
+		return 0;
+	memset(&m->m_buf, 0, sizeof(m->m_buf));
+	err = compact(m);
+	kv_mdc_buf_free(&m->m_buf);
+	m->m_buf = keep;
+	/* there is room: what is only long can wait for memory */
+	if (err == -ENOMEM && !is_full)
+		return 0;
+	if (!err && !mpool_mdc_space(m->m_log, &used, &cap) && used + len > cap)
+		err = no_room(m);
+	return err;
+}
+
+/*
+ * RV20: for what makes the state larger. Looked at before the log is full, too: what it took can
+ * no more be refused by the compaction, and the next open records all segments beside it.
+ */
+static int make_room(struct kv_mdc *m, uint64_t len)
+{
+	uint64_t known = m->m_st.st_nseg, n = kv_segs_count(m->m_db), want, used, cap;
+	int err = mpool_mdc_space(m->m_log, &used, &cap);
+
+	if (err)
+		return kv_error_mpool(err);
+	n = n > known ? n : known;
+	/* those that it does not know, for want of room say, are part of its state from then on */
+	want = len + SLACK + (2 * n - known) * SEG_BYTES;
+	/* a state is counted as less than twice what its records take */
+	if (2 * used + want > cap && kv_mdc_state_bytes(&m->m_st) + want > cap)
+		return no_room(m);
+	return room_for(m, want);
+}
+
+/* Appends and folds the record in m_buf, for which there is room. Caller holds m_lock. */
+static int append_here(struct kv_mdc *m, int flags)
+{
+	struct kvdb *db = m->m_db;
+	int err = kv_fault(db);
+
+	if (err)
+		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+	if (m->m_buf.mb_err) {
+		m->m_buf.mb_err = 0;
+		return no_memory();
+	}
+	err = append_raw(m, flags);
+	/* nothing was written; that a record is too long stops no database either */
+	if (err == -EFBIG && is_too_long(m))
+		return too_long(m, -ENOSPC);
+	if (err == -EFBIG)
+		return no_room(m);
+	if (err) {
+		kv_fail(db, err, "metadata container: append: %s", kvdb_error_detail()->text);
+		/* -EROFS: of a pool that had stopped before */
+		return err == -ENOMEM || err == -EROFS ? err : kv_error_unknown(db);
+	}
+	m->m_st.st_waits = db;
+	err = kv_mdc_fold(&m->m_st, m->m_buf.mb_p, m->m_buf.mb_len);
+	if (!err)
+		return 0;
+	if (err < 0)
+		kv_fail(db, err, "metadata container: no memory for what was written");
+	else
+		kv_fail(db, -EUCLEAN, "metadata container: own record refused (check %d)", err);
+	return kv_error_unknown(db);
+}
+
+/* As append_here(), making room first. */
+static int append(struct kv_mdc *m, int flags)
+{
+	int err = kv_fault(m->m_db) || m->m_buf.mb_err ? 0 : make_room(m, m->m_buf.mb_len);
+
+	return err ? err : append_here(m, flags);
+}
+
+/* RV20: of a record that makes the state no larger, or that an open needs. */
+static int append_spare(struct kv_mdc *m, int flags)
+{
+	int err = kv_fault(m->m_db) || m->m_buf.mb_err ? 0 :
+		  room_for(m, m->m_buf.mb_len + 2 * KV_BLOCK);
+
+	return err ? err : append_here(m, flags);
+}
+
+/* R18: records engine time, mostly in front of a record that is synced. m_lock held. */
+static int append_time(struct kv_mdc *m, int flags)
+{
+	struct kvdb *db = m->m_db;
+	uint64_t ms = kv_time_ms(db);
+
+	if (!atomic_load(&db->d_time_used) || ms <= m->m_st.st_time)
+		return 0;
+	kv_mdc_enc_time(&m->m_buf, db->d_tag, ms);
+	return append_spare(m, flags);
+}
+
+int kv_mdc_time(struct kvdb *db)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	err = append_time(m, BARRIER(672, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+/* In front of the first record that asks for it, so never behind what needs it. m_lock. */
+static int append_feature(struct kv_mdc *m, uint32_t bit, int flags)
+{
+	if (m->m_st.st_super.ms_incompat & bit)
+		return 0;
+	kv_mdc_enc_features(&m->m_buf, m->m_db->d_tag, bit);
+	return append(m, flags);
+}
+
+int kv_mdc_allow_large(struct kvdb *db)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	if (atomic_load_explicit(&m->m_allows_large, memory_order_acquire))
+		return 0;
+	pthread_mutex_lock(&m->m_lock);
+	err = append_feature(m, KV_FEAT_LARGE, BARRIER(622, MPOOL_SYNC));
+	if (!err)
+		atomic_store_explicit(&m->m_allows_large, true, memory_order_release);
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+/* What the values of the options need of whoever opens the database. */
+static int append_needs(struct kv_mdc *m, const struct kv_props *p)
+{
+	return p->pr_val[KV_PROP_COMPRESS] ? append_feature(m, KV_FEAT_PACKED, 0) : 0;
+}
+
+int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
+		   const struct kv_props *props)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	/*
+	 * The options come first and count from the store's own record on. Both go into one
+	 * log: a compaction between them would drop what waits. An earlier creation that was
+	 * cut may have left options for this id.
+	 */
+	if (props->pr_val[KV_PROP_TTL])
+		atomic_store(&db->d_time_used, true);
+	err = append_time(m, 0);
+	if (!err)
+		err = append_needs(m, props);
+	if (!err && !kv_fault(db))
+		err = make_room(m, 4 * KV_BLOCK);
+	if (!err && (!kv_props_are_default(props) || m->m_st.st_prop_kvs)) {
+		kv_mdc_enc_kvs_prop(&m->m_buf, db->d_tag, id, props, KV_PROP_ALL);
+		err = append_here(m, 0);
+	}
+	if (!err) {
+		kv_mdc_enc_kvs_add(&m->m_buf, db->d_tag, id, name, horizon);
+		err = append_here(m, BARRIER(441, MPOOL_SYNC));
+	}
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_kvs_prop(struct kvdb *db, uint32_t id, const struct kv_props *props, uint32_t which)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	if (kv_mdc_state_kvs(&m->m_st, id)) {
+		if (props->pr_val[KV_PROP_TTL])
+			atomic_store(&db->d_time_used, true);
+		err = append_time(m, 0);
+		if (!err)
+			err = append_needs(m, props);
+		kv_mdc_enc_kvs_prop(&m->m_buf, db->d_tag, id, props, which);
+		if (!err)
+			err = append(m, BARRIER(481, MPOOL_SYNC));
+	} else {
+		err = kv_error(-ENOENT, "MP0965", "store %u was dropped", id);
+	}
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_kvs_drop(struct kvdb *db, uint32_t id)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_kvs_drop(&m->m_buf, db->d_tag, id);
+	err = append_spare(m, BARRIER(442, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_kvs_rename(struct kvdb *db, uint32_t id, const char *name)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_kvs_rename(&m->m_buf, db->d_tag, id, name);
+	err = append_spare(m, BARRIER(540, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_incarn(struct kvdb *db, const struct kv_mdc_incarn *in, const struct kv_mdc_seg *seg,
+		  uint32_t n)
+{
+	struct kv_mdc *m = db->d_mdc;
+	struct kv_mdc_incarn rec = *in;
+	uint32_t i, k, part = 0;
+	int err;
+
+	rec.mi_nsegs = n;
+	pthread_mutex_lock(&m->m_lock);
+	/*
+	 * All parts and the record into one log: a compaction between them would drop those
+	 * before it. Blocks and their frames take a little more than the bytes.
+	 */
+	err = room_for(m, (uint64_t)n * SEG_BYTES + (n / KV_MDC_PART + 2) * 2ull * KV_BLOCK);
+	for (i = 0; i < n && !err; i += k) {
+		k = n - i < KV_MDC_PART ? n - i : KV_MDC_PART;
+		kv_mdc_enc_segs(&m->m_buf, db->d_tag, true, part++, seg + i, k);
+		err = append_here(m, 0);
+	}
+	if (!err) {
+		kv_mdc_enc_incarn(&m->m_buf, db->d_tag, &rec);
+		err = append_here(m, BARRIER(443, MPOOL_SYNC));
+	}
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_segs(struct kvdb *db, const struct kv_mdc_seg *seg, uint32_t n)
+{
+	struct kv_mdc *m = db->d_mdc;
+	uint32_t i, k;
+	int err = 0;
+
+	pthread_mutex_lock(&m->m_lock);
+	for (i = 0; i < n && !err; i += k) {
+		k = n - i < KV_MDC_PART ? n - i : KV_MDC_PART;
+		kv_mdc_enc_segs(&m->m_buf, db->d_tag, false, 0, seg + i, k);
+		err = append(m, 0);
+	}
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_gone(struct kvdb *db, const uint64_t *id, uint32_t n)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_gone(&m->m_buf, db->d_tag, id, n);
+	err = append_spare(m, 0);
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+void kv_mdc_segs_gone(struct kvdb *db, uint64_t *id, size_t n)
+{
+	struct kv_mdc *m = db->d_mdc;
+
+	kv_ids_sort(id, n);
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_state_segs_del(&m->m_st, id, n);
+	pthread_mutex_unlock(&m->m_lock);
+}
+
+int kv_mdc_clean(struct kvdb *db, uint64_t epoch)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	err = append_time(m, 0);
+	kv_mdc_enc_clean(&m->m_buf, db->d_tag, epoch, atomic_load(&db->d_seq));
+	if (!err)
+		err = append_spare(m, BARRIER(444, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_capture(struct kvdb *db, struct kv_mdc_capture *cap)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	m->m_capture = cap;
+	err = put_state(m);
+	m->m_capture = NULL;
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_ckpt_add(struct kvdb *db, const struct kv_mdc_ckpt *c)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_ckpt_add(&m->m_buf, db->d_tag, c);
+	err = append(m, BARRIER(551, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj)
+{
+	struct kv_mdc *m = db->d_mdc;
+	int err;
+
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_ckpt_drop(&m->m_buf, db->d_tag, obj);
+	err = append_spare(m, BARRIER(552, MPOOL_SYNC));
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+/* ---- version edits --------------------------------------------------------------- */
+
+/* Commits the key blocks: their devices are flushed by the batch. */
+static int commit_runs(struct kvdb *db, const struct kv_edit *ed)
+{
+	struct mpool_op op[BATCH];
+	uint32_t j, n = 0;
+	unsigned i;
+	int err = 0;
+
+	for (i = 0; i < ed->ed_nadd; i++) {
+		struct kv_run_desc *d = kv_run_desc(ed->ed_add[i]);
+
+		for (j = 0; j < d->rd_n && !err; j++) {
+			memset(&op[n], 0, sizeof(op[n]));
+			op[n].type = MPOOL_OP_COMMIT;
+			op[n].obj = kv_run_obj(ed->ed_add[i], j);
+			op[n].length = ((uint64_t)d->rd_kb[j].kd_len + KV_BLOCK - 1) / KV_BLOCK *
+				       KV_BLOCK;
+			if (++n == BATCH || (i + 1 == ed->ed_nadd && j + 1 == d->rd_n)) {
+				err = BARRIER(445, mpool_batch(db->d_mp, op, n));
+				n = 0;
+			}
+		}
+	}
+	return err ? kv_error_mpool(err) : 0;
+}
+
+static uint32_t count_blocks(const struct kv_edit *ed)
+{
+	uint32_t n = 0;
+
+	for (unsigned i = 0; i < ed->ed_nadd; i++)
+		n += kv_run_desc(ed->ed_add[i])->rd_n;
+	return n;
+}
+
+/* Few blocks need no name, unless many edits have some that no record lists yet. */
+static bool is_quiet(struct kv_mdc *m, uint32_t n)
+{
+	bool is;
+
+	pthread_mutex_lock(&m->m_lock);
+	is = n <= ANNOUNCED && m->m_nquiet + n <= QUIET;
+	if (is)
+		m->m_nquiet += n;
+	pthread_mutex_unlock(&m->m_lock);
+	return is;
+}
+
+/*
+ * R8: a crash between the commit of many objects and the edit that lists them must not
+ * look like damage. They are named as gone first; the edit makes them live (run_insert).
+ */
+int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announced)
+{
+	uint32_t n = count_blocks(ed), j;
+	uint64_t *id;
+	unsigned i;
+	int err;
+
+	*is_announced = false;
+	if (is_quiet(m, n))
+		return 0;
+	id = malloc(n * sizeof(*id));
+	if (!id)
+		return no_memory();
+	for (i = 0, n = 0; i < ed->ed_nadd; i++)
+		for (j = 0; j < kv_run_desc(ed->ed_add[i])->rd_n; j++)
+			id[n++] = kv_run_desc(ed->ed_add[i])->rd_kb[j].kd_id;
+	pthread_mutex_lock(&m->m_lock);
+	kv_mdc_enc_gone(&m->m_buf, m->m_db->d_tag, id, n);
+	err = append(m, BARRIER(449, MPOOL_SYNC));
+	*is_announced = !err;
+	m->m_nannounced += !err;
+	pthread_mutex_unlock(&m->m_lock);
+	free(id);
+	return err;
+}
+
+/* What failed may have left blocks: those go on to count as not listed. */
+static void end_announced(struct kv_mdc *m, const struct kv_edit *ed, bool is_announced, int err)
+{
+	pthread_mutex_lock(&m->m_lock);
+	if (is_announced)
+		m->m_nannounced--;
+	else if (!err)
+		m->m_nquiet -= count_blocks(ed);
+	pthread_mutex_unlock(&m->m_lock);
+}
+
+struct counted {
+	struct kvdb *co_db;
+	int co_by;
+};
+
+static void count_one(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
+{
+	const struct counted *co = arg;
+	uint32_t was = atomic_fetch_add(&s->sg_runs, (uint32_t)co->co_by);
+
+	(void)n;
+	(void)bytes;
+	if (!was || !(was + (uint32_t)co->co_by))
+		kv_seg_note(co->co_db, s);
+}
+
+void kv_run_count(struct kvdb *db, struct kv_run *r, int by)
+{
+	struct counted co = { db, by };
+
+	kv_run_segs(r, count_one, &co);
+}
+
+/* Horizons of stores that were dropped meanwhile mean nothing. */
+static uint32_t live_horizons(struct kv_mdc *m, const struct kv_edit *ed, struct kv_horizon *to)
+{
+	uint32_t n = 0;
+	unsigned i;
+
+	for (i = 0; i < ed->ed_nhor && n < KVDB_KVS_MAX; i++)
+		if (kv_mdc_state_kvs(&m->m_st, ed->ed_hor[i].kvs))
+			to[n++] = ed->ed_hor[i];
+	return n;
+}
+
+/* An EDIT record says no more than one run of all keys. */
+static bool is_of_leaves(const struct kv_edit *ed)
+{
+	unsigned i;
+
+	for (i = 0; i < ed->ed_nadd; i++)
+		if (kv_run_desc(ed->ed_add[i])->rd_leaf)
+			return true;
+	return ed->ed_nadd > 1 || ed->ed_nbegin || ed->ed_end;
+}
+
+static void enc_change(struct kv_mdc *m, const struct kv_edit *ed, const uint64_t *drop,
+		       struct kv_mdc_leaf *begin, const struct kv_run_desc **add)
+{
+	struct kv_horizon hor[KVDB_KVS_MAX];
+	uint32_t nhor;
+	unsigned i;
+
+	for (i = 0; i < ed->ed_nadd; i++)
+		add[i] = kv_run_desc(ed->ed_add[i]);
+	if (!is_of_leaves(ed)) {
+		nhor = live_horizons(m, ed, hor);
+		kv_mdc_enc_edit(&m->m_buf, m->m_db->d_tag, ed->ed_kvs, ed->ed_nadd ? add[0] : NULL,
+				drop, ed->ed_ndrop, hor, nhor);
+		return;
+	}
+	for (i = 0; i < ed->ed_nbegin; i++)
+		begin[i] = (struct kv_mdc_leaf){ .ml_id = ed->ed_begin[i]->lf_id,
+						 .ml_klen = ed->ed_begin[i]->lf_klen,
+						 .ml_key = ed->ed_begin[i]->lf_key };
+	kv_mdc_enc_leaves(&m->m_buf, m->m_db->d_tag, &(struct kv_mdc_leaves){
+		.le_kvs = ed->ed_kvs, .le_drop = drop, .le_ndrop = ed->ed_ndrop,
+		.le_end = ed->ed_end, .le_begin = begin, .le_nbegin = ed->ed_nbegin,
+		.le_add = add, .le_nadd = ed->ed_nadd });
+}
+
+/* RV20: names of blocks that go stay until these are deleted. */
+static bool is_smaller(const struct kv_edit *ed)
+{
+	uint64_t more = 0, less = 0;
+	unsigned i;
+
+	for (i = 0; i < ed->ed_nadd; i++)
+		more += KV_MDC_RUN_BYTES + 16ull * kv_run_desc(ed->ed_add[i])->rd_n;
+	for (i = 0; i < ed->ed_nbegin; i++)
+		more += KV_MDC_LEAF_BYTES + ed->ed_begin[i]->lf_klen;
+	for (i = 0; i < ed->ed_ndrop; i++)
+		less += KV_MDC_RUN_BYTES + 8ull * kv_run_desc(ed->ed_drop[i])->rd_n;
+	return more <= less;
+}
+
+static int append_change(struct kv_mdc *m, const struct kv_edit *ed, int flags)
+{
+	return is_smaller(ed) ? append_spare(m, flags) : append(m, flags);
+}
+
+static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
+{
+	uint64_t *drop = calloc(ed->ed_ndrop + 1, sizeof(*drop));
+	struct kv_mdc_leaf *begin = calloc(ed->ed_nbegin + 1, sizeof(*begin));
+	const struct kv_run_desc **add = calloc(ed->ed_nadd + 1, sizeof(*add));
+	int err = drop && begin && add ? 0 : no_memory();
+	unsigned i;
+
+	for (i = 0; i < ed->ed_ndrop && !err; i++)
+		drop[i] = kv_run_desc(ed->ed_drop[i])->rd_id;
+	pthread_mutex_lock(&m->m_lock);
+	if (!err && !kv_mdc_state_kvs(&m->m_st, ed->ed_kvs))
+		err = kv_error(-ENOENT, "MP0965", "store %u was dropped", ed->ed_kvs);
+	if (!err)
+		err = append_time(m, 0);
+	if (!err) {
+		enc_change(m, ed, drop, begin, add);
+		err = append_change(m, ed, BARRIER(446, MPOOL_SYNC));
+	}
+	pthread_mutex_unlock(&m->m_lock);
+	free(drop);
+	free(begin);
+	free(add);
+	return err;
+}
+
+int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed)
+{
+	struct kvdb_kvs *kvs;
+	bool is_announced;
+	unsigned i;
+	int err;
+
+	err = kv_mdc_announce(db->d_mdc, ed, &is_announced);
+	if (err)
+		return err;
+	err = commit_runs(db, ed);
+	if (!err)
+		err = append_edit(db->d_mdc, ed);
+	end_announced(db->d_mdc, ed, is_announced, err);
+	if (err)
+		return err;
+	for (i = 0; i < ed->ed_nadd; i++)
+		kv_run_count(db, ed->ed_add[i], 1);
+	for (i = 0; i < ed->ed_ndrop; i++)
+		kv_run_count(db, ed->ed_drop[i], -1);
+	for (i = 0; i < ed->ed_nhor; i++) {
+		uint64_t e = ed->ed_hor[i].epoch, old;
+
+		kvs = kv_kvs_by_id(db, ed->ed_hor[i].kvs);
+		if (!kvs)
+			continue;
+		old = atomic_load(&kvs->k_horizon);
+		while (old < e && !atomic_compare_exchange_weak(&kvs->k_horizon, &old, e))
+			;
+	}
+	return 0;
+}

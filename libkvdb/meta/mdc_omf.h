@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Records of the metadata container and the state that they add up to. The
+ * container is replayed from its first record; the state after record n is
+ * the fold of records 1 .. n and of nothing else. Byte tables:
+ * DESIGN.md, "Metadata container".
+ */
+#ifndef KV_MDC_OMF_H
+#define KV_MDC_OMF_H
+
+#include "db/kv.h"
+
+#define KV_MDC_MAGIC	0x434d564bu	/* "KVMC" */
+#define KV_MDC_HDR	24u		/* bytes */
+#define KV_MDC_REC_MAX	(1u << 20)	/* bytes; the container takes 8 less */
+#define KV_MDC_PART	16384u		/* segments in one CUTS or SEGS record, at most */
+/* what a run takes beside its blocks, and a leaf beside its key, in kv_mdc_state_bytes() */
+#define KV_MDC_RUN_BYTES 160u
+#define KV_MDC_LEAF_BYTES 24u
+#define KV_TAG_MARK	0x4b56ull	/* "VK" in the top 16 bits of a database's tag */
+
+static inline bool kv_tag_is_ours(uint64_t tag)
+{
+	return tag >> 48 == KV_TAG_MARK;
+}
+
+enum kv_mdc_type {
+	KV_MDC_SUPER = 1,	/* first record: what the database is */
+	KV_MDC_KVS_ADD = 2,
+	KV_MDC_KVS_DROP = 3,
+	KV_MDC_EDIT = 4,	/* horizons, runs dropped, run added: one change of the tree */
+	KV_MDC_CUTS = 5,	/* part of the next INCARN record */
+	KV_MDC_INCARN = 6,	/* R3: completes the parts before it */
+	/* segments that are sealed and durable: where they end, their last epoch */
+	KV_MDC_SEGS = 7,
+	KV_MDC_CLEAN = 8,	/* everything up to this epoch is in runs */
+	KV_MDC_GONE = 9,	/* objects of dropped runs that may still exist */
+	KV_MDC_TIME = 11,	/* engine time, ms */
+	KV_MDC_FEATURES = 12,	/* what a reader must know; added to those of SUPER */
+	KV_MDC_LEAVES = 13,	/* as EDIT for many runs: and leaves that begin or end */
+	KV_MDC_KVS_PROP = 10,	/* options of a store, or of the one that the next KVS_ADD adds */
+	KV_MDC_KVS_RENAME = 16,	/* a store has another name from now on */
+	KV_MDC_CKPT_ADD = 17,	/* pins what a manifest lists */
+	KV_MDC_CKPT_DROP = 18,
+	KV_MDC_TYPES
+};
+
+/* Bits of ms_incompat: who does not know one refuses the database. */
+#define KV_FEAT_PACKED	1u	/* values may be packed */
+#define KV_FEAT_LARGE	2u	/* values may be longer than KV_VALUE_PLAIN */
+#define KV_FEATS	(KV_FEAT_PACKED | KV_FEAT_LARGE)
+
+struct kv_mdc_super {
+	uint8_t ms_uuid[16];
+	uint64_t ms_tag;
+	uint16_t ms_format;
+	uint16_t ms_amp_percent;	/* space_amp_max given at create; 0 = default */
+	uint32_t ms_compat, ms_ro_compat, ms_incompat;	/* feature masks */
+	uint32_t ms_seg_bytes;	/* given at create; 0 = by the budget */
+	uint32_t ms_next_kvs;	/* next store id, never reused */
+	uint64_t ms_next_run;	/* next run id, never reused */
+	uint64_t ms_floor;	/* every epoch <= it was proven durable by some horizon */
+};
+
+struct kv_mdc_seg {
+	uint64_t sc_obj;
+	uint64_t sc_last;	/* newest epoch of a frame within the length; 0 = none */
+	uint32_t sc_len;	/* replay never reads past it */
+};
+
+struct kv_mdc_incarn {
+	uint32_t mi_incarnation;
+	uint32_t mi_nsegs;	/* in the CUTS records before it */
+	uint64_t mi_d;
+	uint64_t mi_epoch;	/* newest epoch seen anywhere on media */
+	uint64_t mi_seq;
+	uint64_t mi_ckpt;	/* R8: objects up to this id are no orphans */
+};
+
+struct kv_mdc_leaf {
+	uint64_t ml_id;
+	uint16_t ml_klen;
+	uint8_t *ml_key;	/* its smallest key; empty for the first, and only for it */
+};
+
+struct kv_mdc_kvs {
+	uint32_t mk_id;
+	char mk_name[KVDB_NAME_MAX + 1];
+	uint64_t mk_horizon;
+	struct kv_props mk_props;
+	uint32_t mk_nrun;
+	struct kv_run_desc *mk_run;	/* ascending rd_pos */
+	uint32_t mk_nleaf;
+	struct kv_mdc_leaf *mk_leaf;	/* ascending keys */
+};
+
+/* A checkpoint: its state is in its manifest, an mblock of the same tag (ckpt_omf.h). */
+struct kv_mdc_ckpt {
+	char mc_name[KVDB_NAME_MAX + 1];
+	uint64_t mc_epoch;	/* it holds every record of epochs up to this one, no later */
+	uint64_t mc_seq;	/* above every sequence number in it */
+	uint64_t mc_time_ns;	/* since 1970 */
+	uint64_t mc_obj;	/* the manifest, and the checkpoint's id */
+	uint32_t mc_len, mc_crc;	/* bytes, CRC32C of them */
+};
+
+struct kv_mdc_state {
+	bool st_has_super;
+	bool st_clean;			/* the newest record is CLEAN */
+	struct kvdb *st_waits;		/* for memory: what is folded is on media and counts */
+	struct kv_mdc_super st_super;
+	struct kv_mdc_incarn st_inc;
+	uint32_t st_nkvs;
+	struct kv_mdc_kvs st_kvs[KVDB_KVS_MAX];
+	struct kv_mdc_seg *st_seg;	/* ascending sc_obj */
+	size_t st_nseg;
+	uint32_t st_segcap;
+	struct kv_mdc_seg *st_part;	/* CUTS of an INCARN that has not come yet */
+	size_t st_npart;
+	uint32_t st_partcap;
+	uint32_t st_parts;
+	uint64_t *st_gone;
+	uint64_t st_gone_most;		/* no id in it is greater */
+	size_t st_ngone;
+	uint32_t st_gonecap;
+	uint64_t st_time;		/* greatest engine time recorded, ms; 0 = none */
+	uint32_t st_prop_kvs;		/* the store that st_props wait for, 0 = none */
+	struct kv_props st_props;
+	struct kv_mdc_ckpt *st_ckpt;	/* in order of making */
+	size_t st_nckpt;
+	uint32_t st_ckptcap;
+};
+
+/* A record under construction. mb_err is sticky: -ENOMEM. */
+struct kv_mdc_buf {
+	uint8_t *mb_p;
+	size_t mb_len, mb_cap;
+	int mb_err;
+};
+
+/* Each replaces what the buffer holds by one whole record. */
+void kv_mdc_enc_super(struct kv_mdc_buf *b, const struct kv_mdc_super *s);
+void kv_mdc_enc_kvs_add(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const char *name,
+			uint64_t horizon);
+void kv_mdc_enc_features(struct kv_mdc_buf *b, uint64_t tag, uint32_t incompat);
+void kv_mdc_enc_time(struct kv_mdc_buf *b, uint64_t tag, uint64_t ms);
+void kv_mdc_enc_kvs_prop(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const struct kv_props *p,
+			 uint32_t which);
+void kv_mdc_enc_kvs_drop(struct kv_mdc_buf *b, uint64_t tag, uint32_t id);
+void kv_mdc_enc_kvs_rename(struct kv_mdc_buf *b, uint64_t tag, uint32_t id, const char *name);
+void kv_mdc_enc_edit(struct kv_mdc_buf *b, uint64_t tag, uint32_t kvs,
+		     const struct kv_run_desc *add, const uint64_t *drop, uint32_t ndrop,
+		     const struct kv_horizon *hor, uint32_t nhor);
+/* One LEAVES record. */
+struct kv_mdc_leaves {
+	uint32_t le_kvs;
+	const uint64_t *le_drop;
+	uint32_t le_ndrop;
+	uint64_t le_end;	/* id of a leaf, 0 = none */
+	const struct kv_mdc_leaf *le_begin;
+	uint32_t le_nbegin;
+	const struct kv_run_desc *const *le_add;
+	uint32_t le_nadd;
+};
+void kv_mdc_enc_leaves(struct kv_mdc_buf *b, uint64_t tag, const struct kv_mdc_leaves *le);
+void kv_mdc_enc_segs(struct kv_mdc_buf *b, uint64_t tag, bool is_cuts, uint32_t part,
+		     const struct kv_mdc_seg *seg, uint32_t n);
+void kv_mdc_enc_incarn(struct kv_mdc_buf *b, uint64_t tag, const struct kv_mdc_incarn *i);
+void kv_mdc_enc_clean(struct kv_mdc_buf *b, uint64_t tag, uint64_t epoch, uint64_t seq);
+void kv_mdc_enc_gone(struct kv_mdc_buf *b, uint64_t tag, const uint64_t *id, uint32_t n);
+void kv_mdc_enc_ckpt_add(struct kv_mdc_buf *b, uint64_t tag, const struct kv_mdc_ckpt *c);
+void kv_mdc_enc_ckpt_drop(struct kv_mdc_buf *b, uint64_t tag, uint64_t obj);
+/* Adds bytes behind what the buffer holds. */
+void kv_mdc_buf_add(struct kv_mdc_buf *b, const void *p, size_t n);
+void kv_mdc_buf_free(struct kv_mdc_buf *b);
+/* CRC32C of a record's @len bytes but for the CRC itself. */
+uint32_t kv_mdc_rec_crc(const uint8_t *p, size_t len);
+
+/*
+ * kv_mdc_fold - apply one record to the state
+ * Returns 0, the positive number of the check that failed (the state is then
+ * of no use), -EOPNOTSUPP (a format or feature that is not known), -ENOMEM.
+ */
+int kv_mdc_fold(struct kv_mdc_state *st, const uint8_t *rec, size_t len);
+void kv_mdc_state_free(struct kv_mdc_state *st);
+
+struct kv_mdc_kvs *kv_mdc_state_kvs(struct kv_mdc_state *st, uint32_t id);
+const struct kv_mdc_seg *kv_mdc_state_seg(const struct kv_mdc_state *st, uint64_t obj);
+/* @id ascending; those that are not there are passed over. */
+void kv_mdc_state_segs_del(struct kv_mdc_state *st, const uint64_t *id, size_t n);
+void kv_mdc_state_gone_del(struct kv_mdc_state *st, uint64_t obj);
+/* Sorted ids of the key blocks of all runs, and of what is to be deleted; NULL: no memory. */
+uint64_t *kv_mdc_state_blocks(const struct kv_mdc_state *st, bool with_gone, size_t *n);
+/* Bytes that a fresh container with this state takes, at most. */
+uint64_t kv_mdc_state_bytes(const struct kv_mdc_state *st);
+
+#endif

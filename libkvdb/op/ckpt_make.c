@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Making a checkpoint, C1 and C2 of meta/ckpt.c: a boundary, a flush up to it, the captured state
+ * with its pins, the manifest, the record that names it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "background/work.h"
+#include "base/vec.h"
+#include "compact/reloc.h"
+#include "db/db.h"
+#include "log/flush.h"
+#include "meta/ckpt.h"
+#include "meta/mdc.h"
+
+#define WRITE_PIECE	(1u << 20)
+#define NSEC		1000000000ull
+
+/* With m_ddl_lock held no store comes or goes. Locks of one kind are taken in order of slots. */
+static void edits_lock(struct kvdb *db)
+{
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
+		if (db->d_kvs[i])
+			pthread_mutex_lock(&db->d_kvs[i]->k_edit_lock);
+}
+
+static void edits_unlock(struct kvdb *db)
+{
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
+		if (db->d_kvs[i])
+			pthread_mutex_unlock(&db->d_kvs[i]->k_edit_lock);
+}
+
+struct seg_list {
+	struct kv_mdc_seg *sl_seg;
+	size_t sl_n;
+	uint32_t sl_cap;
+	int sl_err;
+};
+
+static void note_seg(void *arg, struct kv_seg *s)
+{
+	struct seg_list *sl = arg;
+
+	if (!atomic_load(&s->sg_runs))
+		return;
+	if (kv_vec_grow(&sl->sl_seg, &sl->sl_cap, sl->sl_n + 1, sizeof(sl->sl_seg[0]))) {
+		sl->sl_err = -ENOMEM;
+		return;
+	}
+	sl->sl_seg[sl->sl_n++] = (struct kv_mdc_seg){
+		.sc_obj = s->sg_id, .sc_last = atomic_load(&s->sg_last_epoch),
+		.sc_len = atomic_load(&s->sg_end),
+	};
+}
+
+static int by_obj(const void *a, const void *b)
+{
+	uint64_t x = ((const struct kv_mdc_seg *)a)->sc_obj;
+	uint64_t y = ((const struct kv_mdc_seg *)b)->sc_obj;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * Every segment that a run of a store refers to; k_edit_lock of all held, so sg_runs is that of the
+ * trees. Not by their tables, which name a segment in each block that has a value in it.
+ */
+static int list_segs(struct kvdb *db, struct seg_list *sl)
+{
+	kv_segs_each(db, note_seg, sl);
+	if (sl->sl_n)
+		qsort(sl->sl_seg, sl->sl_n, sizeof(sl->sl_seg[0]), by_obj);
+	return sl->sl_err;
+}
+
+/* The state as records and, C2, its pins, while no edit can change it. */
+static int capture(struct kvdb *db, struct kv_mdc_buf *out, const struct kv_mdc_ckpt *rec,
+		   struct kv_ckpt **made)
+{
+	struct kv_mdc_capture cap = { 0 };
+	struct kv_mdc_state st = { 0 };
+	struct seg_list sl = { 0 };
+	int err;
+
+	edits_lock(db);
+	err = list_segs(db, &sl);
+	cap.mp_seg = sl.sl_seg;
+	cap.mp_nseg = sl.sl_n;
+	if (!err)
+		err = kv_mdc_capture(db, &cap);
+	/* what a reader will make of it is what is pinned */
+	if (!err && cap.mp_out.mb_len > KV_MANIFEST_MAX / 2)
+		err = kv_error(-EFBIG, "MP0982", "a manifest of %zu bytes is too long",
+			       cap.mp_out.mb_len);
+	if (!err)
+		err = kv_manifest_fold(cap.mp_out.mb_p, (uint32_t)cap.mp_out.mb_len, &st);
+	if (err > 0)
+		err = kv_error(-EUCLEAN, "MP0980", "checkpoint %s: own record refused (check %d)",
+			       rec->mc_name, err);
+	if (!err)
+		err = kv_ckpt_pin(db, rec, &st, made);
+	edits_unlock(db);
+	kv_mdc_state_free(&st);
+	free(sl.sl_seg);
+	*out = cap.mp_out;
+	return err;
+}
+
+static int write_bytes(struct kvdb *db, struct mpool_obj *obj, const uint8_t *p, uint32_t len)
+{
+	struct mpool_obj_info oi;
+	int err = mpool_obj_info(obj, &oi);
+	uint32_t off, n;
+
+	for (off = 0; off < len && !err; off += n) {
+		struct iovec v;
+
+		n = len - off < WRITE_PIECE ? len - off : WRITE_PIECE;
+		v = (struct iovec){ (void *)(p + off), n };
+		err = mpool_write(obj, off, &v, 1);
+	}
+	if (!err)
+		atomic_fetch_add(&db->d_count.meta_bytes[oi.mclass], len);
+	return err;
+}
+
+/* Writes and commits the manifest; fills in where it is. */
+static int manifest_write(struct kvdb *db, const struct kv_mdc_buf *rec, struct kv_mdc_ckpt *c)
+{
+	struct kv_manifest mf = { .mf_tag = db->d_tag, .mf_epoch = c->mc_epoch,
+				  .mf_seq = c->mc_seq, .mf_bytes = (uint32_t)rec->mb_len };
+	uint32_t len = (uint32_t)kv_manifest_bytes(rec->mb_len);
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = db->d_log_class,
+				   .flags = MPOOL_ALLOC_ANY, .capacity = len, .tag = db->d_tag };
+	struct mpool_op op = { .type = MPOOL_OP_COMMIT, .length = len };
+	uint8_t *buf = aligned_alloc(MPOOL_ALIGN, len);
+	int err;
+
+	if (!buf)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a manifest of %u bytes", len);
+	err = mpool_alloc(db->d_mp, &req, 1, &op.obj);
+	if (err) {
+		free(buf);
+		return kv_error_mpool(err);
+	}
+	mf.mf_obj = mpool_obj_id(op.obj);
+	memset(buf, 0, len);
+	kv_manifest_encode(&mf, buf);
+	memcpy(buf + KV_MANIFEST_HDR, rec->mb_p, rec->mb_len);
+	err = write_bytes(db, op.obj, buf, len);
+	if (!err)
+		err = BARRIER(550, mpool_batch(db->d_mp, &op, 1));
+	c->mc_obj = mf.mf_obj;
+	c->mc_len = len;
+	c->mc_crc = mpool_crc32c(0, buf, len);
+	mpool_obj_close(op.obj);
+	free(buf);
+	return err ? kv_error_mpool(err) : 0;
+}
+
+static uint64_t time_now(struct kvdb *db)
+{
+	struct timespec ts;
+
+	if (kv_is_manual(db))
+		return kv_now(db);	/* a simulation has a time of its own */
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * NSEC + (uint64_t)ts.tv_nsec;
+}
+
+/* From the boundary to the captured state; then writers of runs may go on. */
+static int freeze(struct kvdb *db, struct kv_mdc_buf *buf, struct kv_mdc_ckpt *rec,
+		  struct kv_ckpt **made)
+{
+	int err;
+
+	err = kv_boundary_enter(db, &rec->mc_epoch, &rec->mc_seq);
+	if (!err)
+		err = kv_boundary_flush(db, rec->mc_epoch);
+	if (!err)
+		err = capture(db, buf, rec, made);
+	kv_boundary_leave(db);
+	return err;
+}
+
+static int create_locked(struct kvdb *db, const char *name)
+{
+	struct kv_mdc_ckpt rec = { 0 };
+	struct kv_mdc_buf buf = { 0 };
+	struct kv_ckpt *c;
+	int err;
+
+	err = kv_ckpt_may_come(db, name);
+	if (err)
+		return err;
+	strncpy(rec.mc_name, name, KVDB_NAME_MAX);
+	rec.mc_time_ns = time_now(db);
+	err = freeze(db, &buf, &rec, &c);
+	if (err) {
+		kv_mdc_buf_free(&buf);
+		return err;
+	}
+	err = manifest_write(db, &buf, &rec);
+	kv_mdc_buf_free(&buf);
+	kv_ckpt_set(db, c, &rec);
+	if (!err)
+		err = kv_mdc_ckpt_add(db, &rec);
+	if (err)
+		kv_ckpt_unpin(db, c);
+	else
+		kv_ckpt_show(db, c);
+	return err;
+}
+
+int kvdb_checkpoint(struct kvdb *db, const char *name, unsigned flags)
+{
+	int err;
+
+	if (flags)
+		return kv_error(-EINVAL, "MP0951", "checkpoint flags %#x are not known", flags);
+	if (!kv_name_is_ok(name))
+		return kv_error(-EINVAL, "MP0951",
+				"a checkpoint's name has 1 to %u of A-Z a-z 0-9 . _ - and begins "
+				"with none of . -",
+				KVDB_NAME_MAX);
+	err = kv_may_change(db);
+	if (err)
+		return err;
+	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
+	err = create_locked(db, name);
+	pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);
+	return kv_error_memory(err, "a checkpoint");
+}

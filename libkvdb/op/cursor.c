@@ -1,0 +1,1135 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Public cursors: an ordered walk on a stable snapshot, which is a reference
+ * on a tree and a view number. The tree is taken first, then the view, and
+ * both again when the tree was replaced in between: so every run of the tree
+ * was made from versions that are older than the view, and what is newer is
+ * in memtables, where stamps hide it.
+ *
+ * A cursor has a place in key order: below or above everything, below, on or
+ * above a key. From it a walk starts in either direction, so that a change of
+ * direction, a failed read and a changed write set are the same thing: the
+ * sources are sought again. While the direction stays, keys run ahead of what
+ * the caller sees: a batch of entries is taken from the merge, values in memory
+ * are prefetched meanwhile, those on devices are read with one submission. While
+ * a walk that finds values on devices goes on, the batch doubles.
+ *
+ * Opening is cheap: the sources are opened at the first use. Between calls the
+ * cursor pins objects by reference only and is outside kv_enter().
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "read/ahead.h"
+#include "op/cursor.h"
+#include "tree/gap.h"
+#include "tree/leaf.h"
+#include "cache/load.h"
+#include "cache/pages.h"
+#include "run/run.h"
+#include "db/thread.h"
+#include "mem/tomb.h"
+#include "txn/txn.h"
+
+#define BATCH_MIN	2u
+#define BATCH_NEAR	16u	/* while values come from memory */
+#define BATCH_MAX	KV_AHEAD_MAX
+#define FETCH_AHEAD	4u	/* values: the lines of more wait for each other */
+#define REST		256u	/* entries that a walk comes by inside kv_enter() */
+#define REST_GAPS	64u	/* likewise, where there may be a gap to pass */
+#define BATCH_BYTES	12288u	/* of keys and inline values; more than two of the largest */
+#define VALUE_MIN	4096u
+
+/* Where the cursor stands, in key order whatever its direction. */
+enum place {
+	AT_BOTTOM,	/* below every key of the range */
+	BELOW_KEY,
+	ON_KEY,
+	ABOVE_KEY,
+	AT_TOP
+};
+
+/* Entries taken from the merge and not yet shown. Their bytes are copies. */
+struct batch {
+	unsigned b_n, b_i;	/* shown: [0, b_i) */
+	unsigned b_want;	/* entries of the next one */
+	unsigned b_far;		/* whose values are not in memory */
+	uint32_t b_used;
+	int b_end;		/* why it ends: 0 = it was full; -ENOENT; an error */
+	struct kv_ahead b_ahead;	/* values of b_ent that were read from devices */
+	uint8_t *b_val;		/* value shown last; b_val_size */
+	size_t b_val_size;
+	uint64_t b_steps;	/* of the merge, when it last came to an entry that counts */
+	bool b_expired;		/* it came by values that have expired since then */
+	bool b_is_fresh;	/* from b_lo on it has come to none since it sought that */
+	uint16_t b_lo_len;
+	uint8_t b_lo[KVDB_KEY_MAX];
+	struct kv_ent b_ent[BATCH_MAX];
+	uint8_t b_key[KVDB_KEY_MAX];	/* of the place */
+	uint8_t b_bytes[BATCH_BYTES];
+};
+
+struct kvdb_cursor {
+	struct kvdb_kvs *c_kvs;
+	struct kv_tree *c_tree;	/* NULL: the store is younger than the transaction */
+	struct kvdb_txn *c_txn;	/* whose view and writes it shows, or NULL */
+	uint64_t c_seq;
+	uint64_t c_ent_seq;	/* stamp of the entry returned last */
+	uint64_t c_now;		/* engine time of its birth, ms: what expires later is there */
+	struct kv_cover *c_cover;	/* deletes of many keys, or NULL */
+	uint32_t c_flags;
+	uint8_t c_place;	/* enum place */
+	uint8_t c_left_for;	/* the place that a step left for the end that it found */
+	bool c_up;		/* direction of c_it */
+	bool c_ready;		/* c_it and the batch go on from the place in direction c_up */
+	bool c_skip;		/* the first entry is passed over when it has the place's key */
+	uint16_t c_klen;	/* of the place's key */
+	uint16_t c_lo_len;	/* range [lo, hi); 0: open */
+	uint16_t c_hi_len;
+	const uint8_t *c_key;	/* in the batch */
+	uint64_t c_limit, c_left;
+	const _Atomic(uint64_t) *c_changes;
+	uint64_t c_seen;	/* *c_changes: so far they were taken in, or are no matter */
+	struct kv_iter *c_it;	/* NULL until used */
+	struct batch *c_batch;	/* likewise */
+	struct kv_iter **c_extra;
+	unsigned c_nextra;
+	unsigned c_nown;	/* so many sources are not the tree's */
+	uint8_t *c_range;	/* lo, then hi; c_room unless they grew beyond it */
+	uint32_t c_range_size;
+	uint8_t c_room[];
+};
+
+static inline const uint8_t *range_lo(const struct kvdb_cursor *c)
+{
+	return c->c_range;
+}
+
+static inline const uint8_t *range_hi(const struct kvdb_cursor *c)
+{
+	return c->c_range + c->c_lo_len;
+}
+
+/* ---- making one ----------------------------------------------------------------------- */
+
+/* Length of the smallest string above all with the prefix, once its last byte is raised; 0: none */
+static size_t succ_len(const uint8_t *prefix, size_t n)
+{
+	while (n && prefix[n - 1] == 0xff)
+		n--;
+	return n;
+}
+
+static int opts_check(const struct kvdb_cursor_opts *o)
+{
+	if (o->size != sizeof(*o) || o->pad)
+		return kv_error(-EINVAL, "MP0951", "cursor options of %zu bytes, wanted %zu, or "
+				"with a reserved field set", o->size, sizeof(*o));
+	if (o->flags & ~(KVDB_REVERSE | KVDB_KEYS_ONLY | KVDB_TO_INCLUSIVE))
+		return kv_error(-EINVAL, "MP0951", "cursor flags %#x are not known", o->flags);
+	if ((o->plen && !o->prefix) || (o->flen && !o->from) || (o->tlen && !o->to))
+		return kv_error(-EINVAL, "MP0951", "a cursor's bound of some bytes at NULL");
+	if (o->plen > KVDB_KEY_MAX)
+		return kv_error(-ENAMETOOLONG, "MP0911", "a prefix of %zu bytes; the most is %u",
+				o->plen, KVDB_KEY_MAX);
+	if (o->flen > KVDB_KEY_MAX || o->tlen > KVDB_KEY_MAX)
+		return kv_error(-ENAMETOOLONG, "MP0911", "a bound of %zu bytes; the most is %u",
+				o->flen > o->tlen ? o->flen : o->tlen, KVDB_KEY_MAX);
+	return 0;
+}
+
+/* Makes of n bytes the smallest string above all that begin with them. Its length; 0: none */
+static size_t raise(uint8_t *p, size_t n)
+{
+	n = succ_len(p, n);
+	if (n)
+		p[n - 1]++;
+	return n;
+}
+
+/* The smallest key beyond @to of @o; 0: there is none. */
+static size_t to_end(const struct kvdb_cursor_opts *o, uint8_t *out)
+{
+	if (!o->tlen)
+		return 0;
+	memcpy(out, o->to, o->tlen);
+	if (!(o->flags & KVDB_TO_INCLUSIVE))
+		return o->tlen;
+	/* the next string of all is one byte longer, which no key can be behind the longest */
+	if (o->tlen == KVDB_KEY_MAX)
+		return raise(out, o->tlen);
+	out[o->tlen] = 0;
+	return o->tlen + 1;
+}
+
+/* Bytes that the two ends of a range take at most. */
+static size_t range_size(const struct kvdb_cursor_opts *o)
+{
+	size_t hi = o->plen > o->tlen + 1 ? o->plen : o->tlen + 1;
+
+	return (o->plen > o->flen ? o->plen : o->flen) + hi;
+}
+
+/* The range that prefix, from and to have in common. */
+static void range_make(struct kvdb_cursor *c, const struct kvdb_cursor_opts *o)
+{
+	bool from = o->flen && (!o->plen || kv_kcmp(o->from, o->flen, o->prefix, o->plen) > 0);
+	const void *lo = from ? o->from : o->prefix;
+	size_t lo_len = from ? o->flen : o->plen, hi_len, to_len;
+	uint8_t *hi = c->c_range + lo_len, to[KVDB_KEY_MAX];
+
+	if (lo_len)
+		memcpy(c->c_range, lo, lo_len);
+	if (o->plen)
+		memcpy(hi, o->prefix, o->plen);
+	hi_len = raise(hi, o->plen);
+	to_len = to_end(o, to);
+	if (to_len && (!hi_len || kv_kcmp(to, to_len, hi, hi_len) < 0)) {
+		memcpy(hi, to, to_len);
+		hi_len = to_len;
+	}
+	c->c_lo_len = (uint16_t)lo_len;
+	c->c_hi_len = (uint16_t)hi_len;
+}
+
+/* Before everything. */
+static uint8_t place_start(const struct kvdb_cursor_opts *o)
+{
+	return o->flags & KVDB_REVERSE ? AT_TOP : AT_BOTTOM;
+}
+
+/* A statistic, so a thread without memory for its state counts nothing. */
+static void count_open(struct kvdb *db, uint64_t by)
+{
+	struct kv_tctx *tc = kv_tctx(db);
+
+	if (tc)
+		kv_count(&tc->tc_cursors, by);
+}
+
+int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
+		  const struct kv_cursor_in *in, struct kvdb_cursor **out)
+{
+	int rc = opts_check(o);
+	size_t bounds = rc ? 0 : range_size(o);
+	size_t extra = in->nextra * sizeof(struct kv_iter *);
+	struct kvdb_cursor *c;
+
+	c = rc ? NULL : malloc(sizeof(*c) + bounds + 8 + extra);
+	if (!c) {
+		kv_iters_close(in->extra, in->nextra);
+		kv_tree_put(kvs->k_db, in->tree);
+		return rc ? rc : kv_error(-ENOMEM, "MP0902", "no memory for a cursor");
+	}
+	*c = (struct kvdb_cursor){ .c_kvs = kvs, .c_tree = in->tree, .c_seq = in->seq,
+				   .c_txn = in->txn ? kv_txn_get(in->txn) : NULL,
+				   .c_flags = o->flags, .c_changes = in->changes,
+				   .c_nextra = in->nextra, .c_nown = in->nextra,
+				   .c_limit = o->limit,
+				   .c_left = o->limit,
+				   .c_place = place_start(o) };
+	c->c_left_for = c->c_place;
+	c->c_now = in->txn ? in->txn->t_view.vi_born_ms : kv_time_ms(kvs->k_db);
+	c->c_range = c->c_room;
+	c->c_range_size = (uint32_t)bounds;
+	range_make(c, o);
+	c->c_extra = (struct kv_iter **)(((uintptr_t)c->c_room + bounds + 7) & ~(uintptr_t)7);
+	if (extra)
+		memcpy(c->c_extra, in->extra, extra);
+	atomic_fetch_add(&kvs->k_cursors, 1);
+	count_open(kvs->k_db, 1);
+	*out = c;
+	return 0;
+}
+
+int kv_txn_sources(struct kvdb_txn *txn, struct kvdb_kvs *kvs, struct kv_cursor_in *in,
+		   struct kv_iter **own)
+{
+	int rc = kv_txn_snapshot(txn, kvs, &in->tree, &in->seq);
+
+	if (rc)
+		return rc;
+	rc = kv_txn_iter(txn, kvs, false, own);
+	if (!rc)
+		return 0;
+	kv_tree_put(kvs->k_db, in->tree);
+	return kv_error_memory(rc, "a cursor");
+}
+
+int kvdb_cursor_open_opts(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *opts,
+			  struct kvdb_cursor **out)
+{
+	static const struct kvdb_cursor_opts none = KVDB_CURSOR_OPTS_INIT;
+	struct kv_cursor_in in = { 0 };
+
+	kv_snapshot(kvs, &in.tree, &in.seq);
+	return kv_cursor_new(kvs, opts ? opts : &none, &in, out);
+}
+
+/* Of the calls without a range, in which its flags mean nothing. */
+static int opts_plain(struct kvdb_cursor_opts *o, unsigned flags, const void *prefix, size_t plen)
+{
+	if (flags & ~(KVDB_REVERSE | KVDB_KEYS_ONLY))
+		return kv_error(-EINVAL, "MP0951", "cursor flags %#x are not known", flags);
+	*o = (struct kvdb_cursor_opts)KVDB_CURSOR_OPTS_INIT;
+	o->flags = flags;
+	o->prefix = prefix;
+	o->plen = plen;
+	return 0;
+}
+
+int kvdb_cursor_open(struct kvdb_kvs *kvs, unsigned flags, const void *prefix, size_t plen,
+		     struct kvdb_cursor **out)
+{
+	struct kvdb_cursor_opts o;
+	int err = opts_plain(&o, flags, prefix, plen);
+
+	return err ? err : kvdb_cursor_open_opts(kvs, &o, out);
+}
+
+/* The view of a transaction; the cursor has its own hold on the tree and the writes. */
+int kvdb_txn_cursor_open_opts(struct kvdb_txn *txn, struct kvdb_kvs *kvs,
+			      const struct kvdb_cursor_opts *opts, struct kvdb_cursor **out)
+{
+	static const struct kvdb_cursor_opts none = KVDB_CURSOR_OPTS_INIT;
+	struct kv_cursor_in in = { .txn = txn, .nextra = 1, .changes = &txn->t_gen };
+	struct kv_iter *own;
+	int rc = kv_txn_sources(txn, kvs, &in, &own);
+
+	if (rc)
+		return rc;
+	in.extra = &own;
+	return kv_cursor_new(kvs, opts ? opts : &none, &in, out);
+}
+
+int kvdb_txn_cursor_open(struct kvdb_txn *txn, struct kvdb_kvs *kvs, unsigned flags,
+			 const void *prefix, size_t plen, struct kvdb_cursor **out)
+{
+	struct kvdb_cursor_opts o;
+	int err = opts_plain(&o, flags, prefix, plen);
+
+	return err ? err : kvdb_txn_cursor_open_opts(txn, kvs, &o, out);
+}
+
+/* ---- sources ---------------------------------------------------------------------------- */
+
+/* What deletes of many keys hide from the view. */
+static int cover_open(struct kvdb_cursor *c)
+{
+	struct kv_tree *tr = c->c_tree;
+	int rc = 0;
+
+	if (tr && !c->c_cover)
+		c->c_cover = kv_cover_new(tr->tr_mt, tr->tr_nmt, tr->tr_run, tr->tr_nrun, c->c_seq,
+					  &rc);
+	return rc;
+}
+
+int kv_sources_open(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct kv_cover *cover,
+		    bool up, struct kv_iter **out)
+{
+	struct kvdb *db = kvs->k_db;
+	struct kv_tree *tr = in->tree;
+	unsigned nmt = tr ? tr->tr_nmt : 0, nrun = tr ? tr->tr_nupper + 1 : 0;
+	unsigned most = in->nextra + nmt + nrun, n = in->nextra;
+	struct kv_iter *few[16], **src = few;
+	int rc = 0;
+
+	if (most > sizeof(few) / sizeof(few[0]))
+		src = malloc(most * sizeof(*src));
+	if (!src)
+		return -ENOMEM;
+	for (unsigned i = 0; i < nmt && !rc; i++) {
+		rc = kv_mt_iter(db, tr->tr_mt[i], in->seq, !up, &src[n]);
+		n += !rc;
+	}
+	if (tr && !rc) {
+		rc = kv_tree_sources(db, tr, !up, false, &src[n]);
+		n += rc > 0 ? (unsigned)rc : 0;
+		rc = rc > 0 ? 0 : rc;
+	}
+	if (!rc) {
+		for (unsigned i = 0; i < in->nextra; i++) {
+			src[i] = in->extra[i];
+			src[i]->it_ops->turn(src[i], !up);
+		}
+		rc = kv_merge_iter(src, n, !up, false, out);
+	}
+	if (rc)
+		kv_iters_close(src + in->nextra, n - in->nextra);
+	else if (cover)
+		kv_merge_hide(*out, kv_cover_hides, cover);
+	if (src != few)
+		free(src);
+	return rc;
+}
+
+/* One that fails can be tried again: what came with the cursor stays, nobody can open it anew. */
+static int sources_open(struct kvdb_cursor *c, bool up)
+{
+	struct kv_cursor_in in = { .tree = c->c_tree, .seq = c->c_seq, .extra = c->c_extra,
+				   .nextra = c->c_nextra };
+	int rc = cover_open(c);
+
+	if (!rc)
+		rc = kv_sources_open(c->c_kvs, &in, c->c_cover, up, &c->c_it);
+	if (!rc)
+		c->c_nextra = 0;
+	c->c_up = up;
+	return rc;
+}
+
+/* Each thread keeps the batch of the cursor that it closed last. */
+static int batch_open(struct kvdb_cursor *c)
+{
+	struct kv_tctx *tc;
+	struct batch *b;
+
+	if (c->c_batch)
+		return 0;
+	tc = kv_tctx(c->c_kvs->k_db);
+	b = tc ? tc->tc_batch : NULL;
+	if (b) {
+		tc->tc_batch = NULL;
+	} else {
+		b = malloc(sizeof(*b) + VALUE_MIN);
+		if (!b)
+			return -ENOMEM;
+		b->b_val = (uint8_t *)(b + 1);
+		b->b_val_size = VALUE_MIN;
+	}
+	/* who says how many he wants reads no keys in vain */
+	b->b_want = c->c_limit ? BATCH_MAX : BATCH_MIN;
+	b->b_n = b->b_i = 0;
+	kv_ahead_init(&b->b_ahead);
+	c->c_batch = b;
+	return 0;
+}
+
+static void batch_close(struct kvdb_cursor *c)
+{
+	struct batch *b = c->c_batch;
+	struct kv_tctx *tc;
+
+	if (!b)
+		return;
+	kv_ahead_close(c->c_kvs->k_db, &b->b_ahead);
+	if (b->b_val != (uint8_t *)(b + 1)) {
+		free(b->b_val);
+		b->b_val = (uint8_t *)(b + 1);
+		b->b_val_size = VALUE_MIN;
+	}
+	tc = kv_tctx(c->c_kvs->k_db);
+	if (tc && !tc->tc_batch)
+		tc->tc_batch = b;
+	else
+		free(b);
+}
+
+/* The place's key moves to where it outlives what the sources do. */
+static void place_keep(struct kvdb_cursor *c)
+{
+	if (c->c_place < BELOW_KEY || c->c_place > ABOVE_KEY || c->c_key == c->c_batch->b_key)
+		return;
+	memcpy(c->c_batch->b_key, c->c_key, c->c_klen);
+	c->c_key = c->c_batch->b_key;
+}
+
+/* The walk has found its end. Where it came from is kept for a renewal. */
+static void place_end(struct kvdb_cursor *c, bool up)
+{
+	uint8_t end = up ? AT_TOP : AT_BOTTOM;
+
+	place_keep(c);
+	if (c->c_place != end)
+		c->c_left_for = c->c_place;
+	c->c_place = end;
+}
+
+/*
+ * What to seek for a walk from the place; false: nothing lies there. c_skip is
+ * set when the first entry may be one that the walk must not show: then b_key
+ * holds its key.
+ */
+static bool seek_key(struct kvdb_cursor *c, bool up, const uint8_t **key, size_t *klen)
+{
+	bool has_key = c->c_place >= BELOW_KEY && c->c_place <= ABOVE_KEY;
+
+	*key = NULL;
+	*klen = 0;
+	c->c_skip = false;
+	if (c->c_place == (up ? AT_TOP : AT_BOTTOM))
+		return false;
+	if (has_key) {
+		*key = c->c_key;
+		*klen = c->c_klen;
+		c->c_skip = c->c_place == ON_KEY || c->c_place == (up ? ABOVE_KEY : BELOW_KEY);
+	}
+	if (up && c->c_lo_len &&
+	    (!has_key || kv_kcmp(*key, *klen, range_lo(c), c->c_lo_len) < 0)) {
+		*key = range_lo(c);
+		*klen = c->c_lo_len;
+		c->c_skip = false;
+	} else if (!up && c->c_hi_len &&
+		   (!has_key || kv_kcmp(*key, *klen, range_hi(c), c->c_hi_len) >= 0)) {
+		/* the upper bound itself is outside; the walk continues as from below it */
+		memcpy(c->c_batch->b_key, range_hi(c), c->c_hi_len);
+		*key = c->c_key = c->c_batch->b_key;
+		*klen = c->c_klen = c->c_hi_len;
+		c->c_place = BELOW_KEY;
+		c->c_skip = true;
+	}
+	return true;
+}
+
+/* Is the entry beyond the range in the direction of the walk? */
+static inline bool is_beyond(const struct kvdb_cursor *c, const struct kv_ent *e)
+{
+	if (c->c_up)
+		return c->c_hi_len &&
+		       kv_kcmp(e->e_key, e->e_klen, range_hi(c), c->c_hi_len) >= 0;
+	return c->c_lo_len && kv_kcmp(e->e_key, e->e_klen, range_lo(c), c->c_lo_len) < 0;
+}
+
+/* ---- gaps: what cursors before this one found empty (GAP-1 to GAP-4) --------------------- */
+
+/* Does it show the tree and nothing else? A tree's entries that own deletes hide are not dead. */
+static bool shows_tree_only(const struct kvdb_cursor *c)
+{
+	if (!c->c_tree || !c->c_up)
+		return false;
+	return !c->c_nown || (c->c_txn && CHECK(509, !atomic_load(c->c_changes)));
+}
+
+/* Smallest key above one that was shown; 0: none that can be told. */
+static size_t behind(const uint8_t *key, size_t klen, uint8_t *out)
+{
+	if (klen == KVDB_KEY_MAX)
+		return 0;
+	memcpy(out, key, klen);
+	out[klen] = 0;
+	return klen + 1;
+}
+
+static size_t gap_from(struct kvdb_cursor *c, const uint8_t *key, size_t klen, uint8_t *out)
+{
+	return kv_gaps_skip(c->c_kvs, key, klen, c->c_seq, c->c_now, out);
+}
+
+/* The tree's sources begin where the gap ends in which the walk begins; b_lo says where that is. */
+static void gap_pass(struct kvdb_cursor *c, const uint8_t *key, size_t klen)
+{
+	struct batch *b = c->c_batch;
+	uint8_t to[KVDB_KEY_MAX];
+	size_t n = klen;
+
+	b->b_is_fresh = c->c_up && c->c_tree;
+	if (!b->b_is_fresh)
+		return;
+	if (c->c_skip)
+		n = behind(key, klen, b->b_lo);
+	else if (klen)
+		memcpy(b->b_lo, key, klen);
+	b->b_lo_len = (uint16_t)n;
+	if (c->c_skip && !n) {
+		b->b_is_fresh = false;
+		return;
+	}
+	n = gap_from(c, b->b_lo, n, to);
+	if (!n)
+		return;
+	memcpy(b->b_lo, to, n);
+	b->b_lo_len = (uint16_t)n;
+	kv_merge_skip(c->c_it, BARRIER(510, (int)c->c_nown), b->b_lo, n);
+}
+
+/* A long walk that has something to show already: may it go on from elsewhere? */
+static bool gap_is_ahead(struct kvdb_cursor *c)
+{
+	const struct batch *b = c->c_batch;
+	uint8_t at[KVDB_KEY_MAX], to[KVDB_KEY_MAX];
+	const struct kv_ent *e;
+	size_t n;
+
+	if (!c->c_up || !c->c_tree || !b->b_n)
+		return false;
+	e = &b->b_ent[b->b_n - 1];
+	n = behind(e->e_key, e->e_klen, at);
+	return n && gap_from(c, at, n, to);
+}
+
+/* What lies between the last entry shown, or the start of the walk, and what it came to. */
+static void gap_set(const struct kvdb_cursor *c, const struct kv_ent *e, struct kv_gap_walk *w)
+{
+	const struct batch *b = c->c_batch;
+	const struct kv_ent *last = b->b_n ? &b->b_ent[b->b_n - 1] : NULL;
+
+	*w = (struct kv_gap_walk){ .gw_behind = last || !b->b_is_fresh,
+				   .gw_to = range_hi(c), .gw_to_len = c->c_hi_len,
+				   .gw_seq = c->c_seq, .gw_now = b->b_expired ? c->c_now : 0 };
+	w->gw_lo = last ? last->e_key : b->b_is_fresh ? b->b_lo : c->c_key;
+	w->gw_lo_len = last ? last->e_klen : b->b_is_fresh ? b->b_lo_len : c->c_klen;
+	/* a merge ends there too; what lies beyond is no copy */
+	if (c->c_hi_len && (!e || is_beyond(c, e))) {
+		w->gw_hi = range_hi(c);
+		w->gw_hi_len = c->c_hi_len;
+	} else if (e) {
+		w->gw_hi = c->c_batch->b_bytes + b->b_used;
+		w->gw_hi_len = e->e_klen;
+	}
+}
+
+/*
+ * The walk came to @e, NULL for the end of all: was it long since the last one? *w is the first
+ * such gap of a batch, its keys good until the next one, where batch_add() puts @e's.
+ */
+static inline void gap_note(struct kvdb_cursor *c, const struct kv_ent *e, struct kv_gap_walk *w)
+{
+	struct batch *b = c->c_batch;
+	uint64_t steps = kv_merge_steps(c->c_it), n = steps - b->b_steps;
+
+	b->b_steps = steps;
+	if (KV_UNLIKELY(n >= KV_GAP_MIN) && !w->gw_seq && shows_tree_only(c))
+		gap_set(c, e, w);
+	b->b_expired = false;
+}
+
+/* Makes the walk go on from the place in the direction. */
+static int cursor_place(struct kvdb_cursor *c, bool up)
+{
+	const uint8_t *key;
+	struct batch *b;
+	size_t klen;
+	int rc = batch_open(c);
+
+	if (rc)
+		return rc;
+	b = c->c_batch;
+	place_keep(c);
+	if (c->c_ready && b->b_want > BATCH_MIN)
+		b->b_want /= 2;
+	c->c_ready = false;
+	b->b_n = b->b_i = 0;
+	if (!c->c_it)
+		rc = sources_open(c, up);
+	else if (c->c_up != up)
+		c->c_it->it_ops->turn(c->c_it, !up);
+	if (rc)
+		return rc;
+	c->c_up = up;
+	if (up)
+		kv_merge_until(c->c_it, range_hi(c), c->c_hi_len);
+	else
+		kv_merge_until(c->c_it, range_lo(c), c->c_lo_len);
+	if (c->c_changes)
+		c->c_seen = atomic_load_explicit(c->c_changes, memory_order_acquire);
+	b->b_end = -ENOENT;
+	if (seek_key(c, up, &key, &klen)) {
+		gap_pass(c, key, klen);
+		/* not inside kv_enter(): it may have to put a memtable in order */
+		rc = c->c_it->it_ops->seek(c->c_it, key, klen);
+		b->b_steps = kv_merge_steps(c->c_it);
+		b->b_expired = false;
+		b->b_end = 0;
+	}
+	c->c_ready = !rc;
+	return rc;
+}
+
+/* ---- batches ---------------------------------------------------------------------------- */
+
+/*
+ * Runs @step until it needs no page any more that is not in memory, and waits for
+ * these outside of kv_enter() (RD-4). In a queue it runs once: its owner waits.
+ */
+static int with_reads(struct kvdb_cursor *c, int (*step)(struct kvdb_cursor *c, bool up), bool up)
+{
+	struct kv_async as = { .as_db = c->c_kvs->k_db, .as_owner = c };
+	uint64_t before;
+	int rc;
+
+	if (kv_async_is_on(as.as_db))
+		return step(c, up);
+	do {
+		before = kv_cursor_steps(c);
+		kv_async_try(&as);
+		rc = step(c, up);
+	} while (kv_async_again(&as, rc, kv_cursor_steps(c) != before));
+	return rc;
+}
+
+/* Keeps the entry behind the last one, with its bytes. */
+static inline void batch_add(struct batch *b)
+{
+	struct kv_ent *e = &b->b_ent[b->b_n++];
+
+	b->b_is_fresh = false;
+	e->e_key = memcpy(b->b_bytes + b->b_used, e->e_key, e->e_klen);
+	b->b_used += e->e_klen;
+	if (e->e_kind == KV_ENT_INLINE && e->e_vlen) {
+		e->e_val = memcpy(b->b_bytes + b->b_used, e->e_val, e->e_vlen);
+		b->b_used += e->e_vlen;
+	}
+}
+
+/* Values in memory: of all what is slow to find, of the first ones the rest too. */
+static void batch_prefetch(const struct batch *b)
+{
+	kv_values_touch(b->b_ent, b->b_n);
+	for (unsigned i = 0; i < b->b_n && i < FETCH_AHEAD; i++)
+		kv_value_prefetch(&b->b_ent[i]);
+}
+
+static struct kv_thread *merge_enter(struct kvdb_cursor *c)
+{
+	kv_pages_room(c->c_kvs->k_db, 2 * BATCH_MAX);
+	kv_merge_rest(c->c_it, kv_gaps_any(c->c_kvs) ? REST_GAPS : REST);
+	return kv_enter();
+}
+
+static void merge_exit(struct kvdb_cursor *c, struct kv_thread *t)
+{
+	kv_iter_park(c->c_it);
+	kv_exit(t);
+}
+
+/* Adds the next entries of the merge to the batch until that is full, or what ended it. */
+static int batch_take(struct kvdb_cursor *c, bool up)
+{
+	struct batch *b = c->c_batch;
+	unsigned want = c->c_limit && b->b_want > c->c_left ? (unsigned)c->c_left : b->b_want;
+	struct kv_thread *t = merge_enter(c);
+	struct kv_gap_walk gap = { 0 };
+	int rc = 0;
+
+	(void)up;
+	while (b->b_n < want && b->b_used + KVDB_KEY_MAX + KV_PAGE <= BATCH_BYTES) {
+		struct kv_ent *e = &b->b_ent[b->b_n];
+
+		rc = c->c_it->it_ops->next(c->c_it, e);
+		/* CUR-8: what was deleted may be much */
+		if (KV_UNLIKELY(rc == -EAGAIN)) {
+			if (gap_is_ahead(c))
+				break;
+			merge_exit(c, t);
+			t = merge_enter(c);
+			continue;
+		}
+		if (rc == -ENOENT)
+			gap_note(c, NULL, &gap);
+		if (rc)
+			break;
+		if (c->c_skip) {
+			c->c_skip = false;
+			if (!kv_kcmp(e->e_key, e->e_klen, b->b_key, c->c_klen))
+				continue;
+		}
+		if (is_beyond(c, e)) {
+			gap_note(c, e, &gap);
+			rc = -ENOENT;
+			break;
+		}
+		if (KV_UNLIKELY(e->e_expiry) && kv_is_expired(e, c->c_now)) {
+			b->b_expired = true;
+			continue;
+		}
+		gap_note(c, e, &gap);
+		batch_add(b);
+		b->b_far += !(c->c_flags & KVDB_KEYS_ONLY) && !kv_value_is_near(e);
+	}
+	if (!(c->c_flags & KVDB_KEYS_ONLY))
+		batch_prefetch(b);
+	merge_exit(c, t);
+	if (KV_UNLIKELY(gap.gw_seq))
+		kv_gaps_learn(c->c_kvs, &gap);
+	return rc;
+}
+
+/* The next entries from the merge: 0 = there is one, or what ended the walk. */
+static int batch_fill(struct kvdb_cursor *c)
+{
+	struct batch *b = c->c_batch;
+	unsigned most;
+	int rc = b->b_end;
+
+	if (rc)
+		return rc;
+	place_keep(c);
+	b->b_n = b->b_i = b->b_far = 0;
+	b->b_used = 0;
+	rc = with_reads(c, batch_take, c->c_up);
+	kv_ahead_none(&b->b_ahead, b->b_n);
+	if (b->b_far)
+		kv_ahead_read(c->c_kvs->k_db, &b->b_ahead, b->b_ent, b->b_n);
+	b->b_end = rc == -EINPROGRESS ? 0 : rc;	/* the merge goes on from where it is */
+	/* what is in memory needs no long way ahead, and keys read in vain cost too */
+	most = b->b_far || c->c_limit || c->c_flags & KVDB_KEYS_ONLY ? BATCH_MAX : BATCH_NEAR;
+	b->b_want = b->b_want * 2 < most ? b->b_want * 2 : most;
+	return b->b_n ? 0 : rc;
+}
+
+/* Did a source change, since the walk began, in what a step must show or not show? */
+static bool is_overtaken(struct kvdb_cursor *c, bool up)
+{
+	uint64_t since = c->c_seen;
+	bool has_key = c->c_place >= BELOW_KEY && c->c_place <= ABOVE_KEY;
+
+	if (!c->c_changes || since == atomic_load_explicit(c->c_changes, memory_order_acquire))
+		return false;
+	if (!c->c_txn)
+		return true;
+	c->c_seen = atomic_load_explicit(c->c_changes, memory_order_acquire);
+	return kv_txn_wrote_ahead(c->c_txn, c->c_kvs, since, up, has_key ? c->c_key : NULL,
+				  c->c_klen, c->c_place == ON_KEY);
+}
+
+/* The entry that the next step goes to. -ENOENT: the end of the range. */
+static int cursor_peek(struct kvdb_cursor *c, bool up, const struct kv_ent **out)
+{
+	struct batch *b;
+	int rc = 0;
+
+	if (KV_UNLIKELY(!c->c_ready || c->c_up != up || is_overtaken(c, up)))
+		rc = with_reads(c, cursor_place, up);
+	if (rc)
+		return rc;
+	b = c->c_batch;
+	if (b->b_i == b->b_n) {
+		/* met while more was taken ahead: again, its details are other calls' now */
+		if (b->b_end && b->b_end != -ENOENT)
+			rc = with_reads(c, cursor_place, up);
+		if (!rc)
+			rc = batch_fill(c);
+		if (rc == -ENOENT)
+			place_end(c, up);
+		else if (rc && rc != -EINPROGRESS)
+			c->c_ready = false;	/* the next call tries again from the place */
+		if (rc)
+			return rc;
+	}
+	*out = &b->b_ent[b->b_i];
+	if (b->b_i + FETCH_AHEAD < b->b_n && !(c->c_flags & KVDB_KEYS_ONLY))
+		kv_value_prefetch(*out + FETCH_AHEAD);
+	return 0;
+}
+
+/* Goes there. */
+static void cursor_step(struct kvdb_cursor *c, const struct kv_ent *e)
+{
+	c->c_batch->b_i++;
+	c->c_place = ON_KEY;
+	c->c_key = e->e_key;
+	c->c_klen = e->e_klen;
+}
+
+/* ---- the calls ------------------------------------------------------------------------- */
+
+static int seek_to(struct kvdb_cursor *c, const void *key, size_t klen, bool behind)
+{
+	struct kv_tctx *tc = kv_tctx(c->c_kvs->k_db);
+	bool up = !(c->c_flags & KVDB_REVERSE);
+	int rc = c->c_txn ? kv_txn_check(c->c_txn, c->c_kvs) : 0;
+
+	if (rc)
+		return rc;
+	if (klen > KVDB_KEY_MAX)
+		return kv_error(-ENAMETOOLONG, "MP0911", "%s: key of %zu bytes; the longest is %u",
+				c->c_kvs->k_name, klen, KVDB_KEY_MAX);
+	if (klen && !key)
+		return kv_error(-EINVAL, "MP0951", "%s: a key of %zu bytes at NULL",
+				c->c_kvs->k_name, klen);
+	if (tc)
+		kv_count(&tc->tc_seeks, 1);
+	rc = batch_open(c);
+	if (rc)
+		return kv_error_memory(rc, "a cursor");
+	if (klen) {
+		memcpy(c->c_batch->b_key, key, klen);
+		c->c_key = c->c_batch->b_key;
+		c->c_klen = (uint16_t)klen;
+		c->c_place = behind == up ? ABOVE_KEY : BELOW_KEY;
+	} else {
+		c->c_place = c->c_left_for = behind == up ? AT_TOP : AT_BOTTOM;
+	}
+	c->c_left = c->c_limit;
+	/* most walks go on in the cursor's direction; for others it is found at the first step */
+	if (!behind)
+		return kv_error_memory(with_reads(c, cursor_place, up), "a cursor");
+	c->c_ready = false;
+	return 0;
+}
+
+int kvdb_cursor_seek(struct kvdb_cursor *cur, const void *key, size_t klen)
+{
+	return seek_to(cur, key, klen, false);
+}
+
+int kvdb_cursor_seek_after(struct kvdb_cursor *cur, const void *key, size_t klen)
+{
+	return seek_to(cur, key, klen, true);
+}
+
+/* The value of an entry of the batch that was read ahead, or NULL. */
+static const uint8_t *value_ahead(struct kvdb_cursor *c, const struct kv_ent *e)
+{
+	const struct batch *b = c->c_batch;
+	const uint8_t *v = kv_ahead_value(&b->b_ahead, e, (unsigned)(e - b->b_ent));
+	struct kv_tctx *tc = v ? kv_tctx(c->c_kvs->k_db) : NULL;
+
+	if (tc)
+		kv_count(&tc->tc_value_dev, 1);
+	return v;
+}
+
+static int value_read(struct kvdb_cursor *c, const struct kv_ent *e, uint8_t *out)
+{
+	struct kvdb *db = c->c_kvs->k_db;
+	struct kv_thread *t;
+	int rc;
+
+	/* it may have its image no more, or again: either is only slower */
+	if (!kv_value_is_near(e) && !kv_async_is_on(db))
+		return kv_value_wait(db, e, out, e->e_vlen);
+	t = kv_enter();
+	rc = kv_value_read(db, e, out, e->e_vlen);
+	kv_exit(t);
+	return rc;
+}
+
+/* *out: the value of an entry of the batch, good until the cursor moves. */
+static int value_fetch(struct kvdb_cursor *c, const struct kv_ent *e, const uint8_t **out)
+{
+	struct batch *b = c->c_batch;
+
+	*out = value_ahead(c, e);
+	if (*out)
+		return 0;
+	if (KV_UNLIKELY(e->e_vlen > b->b_val_size)) {
+		uint8_t *p = malloc(e->e_vlen);
+
+		if (!p)
+			return -ENOMEM;
+		if (b->b_val != (uint8_t *)(b + 1))
+			free(b->b_val);
+		b->b_val = p;
+		b->b_val_size = e->e_vlen;
+	}
+	*out = b->b_val;
+	return value_read(c, e, b->b_val);
+}
+
+static int cursor_show(struct kvdb_cursor *c, bool up, const void **key, size_t *klen,
+		       const void **val, size_t *vlen)
+{
+	struct kv_tctx *tc = kv_tctx(c->c_kvs->k_db);
+	bool with_value = !(c->c_flags & KVDB_KEYS_ONLY);
+	const struct kv_ent *e;
+	const uint8_t *v = NULL;
+	int rc = c->c_txn ? kv_txn_check(c->c_txn, c->c_kvs) : 0;
+
+	if (rc)
+		return rc;
+	if (tc)
+		kv_count(&tc->tc_nexts, 1);
+	if (c->c_limit && !c->c_left)
+		return -ENOENT;
+	rc = cursor_peek(c, up, &e);
+	if (rc)
+		return kv_error_memory(rc, "a cursor");
+	if (with_value && e->e_kind == KV_ENT_INLINE)
+		v = e->e_vlen ? e->e_val : e->e_key;
+	else if (with_value)
+		rc = value_fetch(c, e, &v);
+	if (rc == -ENOMEM)	/* nothing is wrong with the pair: it is the next one still */
+		return kv_error_memory(rc, "a value");
+	cursor_step(c, e);
+	if (rc)
+		return rc;
+	c->c_left -= c->c_limit != 0;
+	c->c_ent_seq = e->e_seq;
+	if (key)
+		*key = e->e_key;
+	if (klen)
+		*klen = e->e_klen;
+	if (val)
+		*val = v;
+	if (vlen)
+		*vlen = e->e_vlen;
+	if (tc)
+		kv_count(&tc->tc_read_bytes, e->e_klen + (with_value ? e->e_vlen : 0));
+	return 0;
+}
+
+int kvdb_cursor_next(struct kvdb_cursor *cur, const void **key, size_t *klen, const void **val,
+		     size_t *vlen)
+{
+	return cursor_show(cur, !(cur->c_flags & KVDB_REVERSE), key, klen, val, vlen);
+}
+
+int kvdb_cursor_prev(struct kvdb_cursor *cur, const void **key, size_t *klen, const void **val,
+		     size_t *vlen)
+{
+	return cursor_show(cur, cur->c_flags & KVDB_REVERSE, key, klen, val, vlen);
+}
+
+/* Adds the pair of an entry; its value is read into its place. */
+static int pairs_add(struct kvdb_cursor *c, struct kv_pairs *ps, const struct kv_ent *e)
+{
+	struct kvdb_pair *pr = (struct kvdb_pair *)ps->ps_buf + ps->ps_n;
+	size_t vlen = c->c_flags & KVDB_KEYS_ONLY ? 0 : e->e_vlen;
+	uint8_t *end, *key;
+	const uint8_t *val;
+	int rc = 0;
+
+	if (sizeof(*pr) + e->e_klen + vlen > ps->ps_room)
+		return -ENOBUFS;
+	end = (uint8_t *)pr + ps->ps_room;
+	key = end - vlen - e->e_klen;
+	val = vlen ? value_ahead(c, e) : NULL;
+	if (val)
+		memcpy(end - vlen, val, vlen);
+	else if (vlen)
+		rc = value_read(c, e, end - vlen);
+	if (rc)
+		return rc;
+	memcpy(key, e->e_key, e->e_klen);
+	*pr = (struct kvdb_pair){ .key = key, .klen = e->e_klen, .vlen = e->e_vlen,
+				  .val = c->c_flags & KVDB_KEYS_ONLY ? NULL : end - vlen };
+	ps->ps_n++;
+	ps->ps_room -= sizeof(*pr) + e->e_klen + vlen;
+	return 0;
+}
+
+int kv_cursor_fill(struct kvdb_cursor *c, struct kv_pairs *out)
+{
+	struct kv_tctx *tc = kv_tctx(c->c_kvs->k_db);
+	const struct kv_ent *e;
+	struct kv_thread *t;
+	struct batch *b;
+	int rc;
+
+	while (!c->c_limit || c->c_left) {
+		rc = cursor_peek(c, !(c->c_flags & KVDB_REVERSE), &e);
+		if (rc)
+			return rc == -ENOENT ? 0 : rc;
+		rc = pairs_add(c, out, e);
+		if (rc) {
+			b = c->c_batch;
+			t = kv_enter();
+			if (rc == -EINPROGRESS)
+				kv_values_ahead(c->c_kvs->k_db, e, b->b_n - b->b_i);
+			kv_exit(t);
+			return rc;
+		}
+		cursor_step(c, e);
+		c->c_left -= c->c_limit != 0;
+		if (!tc)
+			continue;
+		kv_count(&tc->tc_nexts, 1);
+		kv_count(&tc->tc_read_bytes,
+			 e->e_klen + (c->c_flags & KVDB_KEYS_ONLY ? 0 : e->e_vlen));
+	}
+	return 0;
+}
+
+uint64_t kv_cursor_steps(const struct kvdb_cursor *cur)
+{
+	return cur->c_it ? kv_merge_steps(cur->c_it) : 0;
+}
+
+void kv_cursor_show_expired(struct kvdb_cursor *cur)
+{
+	cur->c_now = 0;
+}
+
+uint64_t kv_cursor_ent_seq(const struct kvdb_cursor *cur)
+{
+	return cur->c_ent_seq;
+}
+
+/* Lets go of what it shows. */
+static void sources_close(struct kvdb_cursor *c)
+{
+	if (c->c_it)
+		c->c_it->it_ops->close(c->c_it);
+	kv_iters_close(c->c_extra, c->c_nextra);
+	free(c->c_cover);
+	kv_tree_put(c->c_kvs->k_db, c->c_tree);
+	c->c_it = NULL;
+	c->c_nextra = 0;
+	c->c_cover = NULL;
+}
+
+/* Room for the bounds of @o; those that it has stay. */
+static int range_room(struct kvdb_cursor *c, const struct kvdb_cursor_opts *o)
+{
+	size_t size = range_size(o);
+	uint8_t *p;
+
+	if (size <= c->c_range_size)
+		return 0;
+	p = malloc(size);
+	if (!p)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a cursor");
+	memcpy(p, c->c_range, c->c_lo_len + c->c_hi_len);
+	if (c->c_range != c->c_room)
+		free(c->c_range);
+	c->c_range = p;
+	c->c_range_size = (uint32_t)size;
+	return 0;
+}
+
+int kvdb_cursor_renew(struct kvdb_cursor *cur, const struct kvdb_cursor_opts *opts)
+{
+	struct kv_cursor_in in = { 0 };
+	struct kv_iter *own = NULL;
+	int rc = opts ? opts_check(opts) : 0;
+
+	if (!rc && cur->c_txn && cur->c_txn->t_ended)
+		rc = kv_error(-ESTALE, "MP0929", "%s: the transaction of the cursor has ended",
+			      cur->c_kvs->k_name);
+	if (!rc && opts)
+		rc = range_room(cur, opts);
+	if (!rc && cur->c_txn)
+		rc = kv_txn_sources(cur->c_txn, cur->c_kvs, &in, &own);
+	else if (!rc)
+		kv_snapshot(cur->c_kvs, &in.tree, &in.seq);
+	if (rc)
+		return rc;
+	/* nothing fails from here on; the key of the place lies in the batch */
+	sources_close(cur);
+	cur->c_tree = in.tree;
+	cur->c_seq = in.seq;
+	if (own)
+		cur->c_extra[cur->c_nextra++] = own;
+	else
+		cur->c_now = kv_time_ms(cur->c_kvs->k_db);
+	if (opts) {
+		range_make(cur, opts);
+		cur->c_flags = opts->flags;
+		cur->c_limit = opts->limit;
+		cur->c_place = cur->c_left_for = place_start(opts);
+	}
+	/* what is new may lie between the last pair and the end that a step found */
+	if (cur->c_place == AT_TOP || cur->c_place == AT_BOTTOM)
+		cur->c_place = cur->c_left_for;
+	cur->c_left = cur->c_limit;
+	cur->c_ready = false;
+	return 0;
+}
+
+void kvdb_cursor_close(struct kvdb_cursor *cur)
+{
+	if (!cur)
+		return;
+	sources_close(cur);
+	count_open(cur->c_kvs->k_db, UINT64_MAX);	/* one less */
+	atomic_fetch_sub(&cur->c_kvs->k_cursors, 1);
+	if (cur->c_txn)
+		kv_txn_put(cur->c_txn);
+	batch_close(cur);
+	if (cur->c_range != cur->c_room)
+		free(cur->c_range);
+	free(cur);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Making cursors on a given snapshot and with more sources than the tree has.
+ */
+#ifndef KV_CURSOR_H
+#define KV_CURSOR_H
+
+#include "db/kv.h"
+
+/*
+ * struct kv_cursor_in - what a cursor shows
+ * @tree: memtables and runs, or NULL; the cursor takes the caller's reference over
+ * @seq: view: what memtables show
+ * @extra: @nextra sources that go before everything in the tree, the newest first
+ *   (a write set); the cursor takes them over. Inline values have at most 4096
+ *   bytes; segments that entries refer to must outlive the cursor
+ * @txn: whose snapshot this is, or NULL; the cursor looks at its age at every step
+ * @changes: moves whenever a source of @extra changes; the cursor then drops what
+ *   it read ahead and goes on from its place, of a transaction's writes only for those that
+ *   lie in front of the walk. NULL: they never change
+ */
+struct kv_cursor_in {
+	struct kv_tree *tree;
+	uint64_t seq;
+	struct kv_iter **extra;
+	unsigned nextra;
+	struct kvdb_txn *txn;
+	const _Atomic(uint64_t) *changes;
+};
+
+/* Checks @o and makes a cursor. On failure tree and sources are released too. */
+int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
+		  const struct kv_cursor_in *in, struct kvdb_cursor **out);
+
+/* Pairs in a caller's memory: their descriptions from its start, their bytes from its end. */
+struct kv_pairs {
+	void *ps_buf;
+	size_t ps_room;		/* between the two */
+	size_t ps_n;
+};
+
+/*
+ * kv_cursor_fill - what kvdb_cursor_next() would show, until an end of it or of the room
+ * 0: an end, or the limit. -ENOBUFS: the next pair has no room. -EINPROGRESS, and
+ * any other error: that of the next pair. What was added stays, the cursor stands
+ * before what was not.
+ */
+int kv_cursor_fill(struct kvdb_cursor *cur, struct kv_pairs *out);
+/* Entries that it has come by, shown or not. */
+uint64_t kv_cursor_steps(const struct kvdb_cursor *cur);
+
+/* The snapshot of a transaction, and a look at what it has written to the store, into @own. */
+int kv_txn_sources(struct kvdb_txn *txn, struct kvdb_kvs *kvs, struct kv_cursor_in *in,
+		   struct kv_iter **own);
+/*
+ * kv_sources_open - one walk over all that @in names, without what @cover (or NULL) hides
+ * It owns the sources in extra, but for a failure: then it is as if nothing had happened.
+ */
+struct kv_cover;
+int kv_sources_open(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct kv_cover *cover,
+		    bool up, struct kv_iter **out);
+
+#endif

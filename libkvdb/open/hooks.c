@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* What rooms below call in rooms above. */
+#include "background/work.h"
+#include "compact/reloc.h"
+#include "db/hooks.h"
+#include "db/kv.h"
+#include "log/flush.h"
+#include "txn/txn.h"
+
+const struct kv_hooks kv_hooks = {
+	.ho_cqs_wake = kv_cqs_wake,
+	.ho_txn_is_dead = kv_txn_is_dead,
+	.ho_pressure = kv_pressure,
+	.ho_space_take = kv_space_take,
+	.ho_reloc_may_help = kv_reloc_may_help,
+	.ho_staging_has_room = kv_staging_has_room,
+	.ho_flusher_failed = kv_flusher_failed,
+};

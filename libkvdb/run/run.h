@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * A run in memory: shared by run_build.c, which makes one, run_read.c, which
+ * opens and searches one, and run_iter.c, which walks one. Everything here is
+ * immutable once the run is published; only rn_refs, rn_dropped, rn_taken
+ * and rn_trouble change.
+ */
+#ifndef KV_RUN_H
+#define KV_RUN_H
+
+#include "db/kv.h"
+#include "run/run_omf.h"
+#include "mem/tomb.h"
+
+struct kv_kblock {
+	struct mpool_obj *kb_obj;
+	uint64_t kb_id;
+	uint64_t kb_ntombs;		/* deletions among its keys */
+	uint32_t kb_npages;
+	uint32_t kb_fblocks;		/* 64-byte blocks of the filter, 0 = none */
+	const uint8_t *kb_filter;
+	const uint64_t *kb_heads;	/* of the separators, behind their prefix; [0] unused */
+	const uint8_t *kb_prefix;	/* that prefix */
+	uint32_t kb_plen;
+	uint32_t kb_nsegs;
+	const uint8_t *kb_ends;		/* le32[npages]: end of each separator */
+	const uint8_t *kb_seps;		/* separator i <= all keys of page i; 0 is empty */
+	const uint8_t *kb_crcs;		/* le32[npages] */
+	const uint8_t *kb_segtab;
+	const uint8_t *kb_tombs;	/* rows of kv_ktomb_size(), kb_tombs_len bytes */
+	uint32_t kb_tombs_len;
+	uint64_t kb_min_seq;		/* of a key's entry */
+	uint64_t kb_expiring;		/* entries that expire, and between what times, ms */
+	uint64_t kb_min_expiry, kb_max_expiry;
+	struct kv_seg **kb_segs;
+	uint8_t *kb_index;		/* the areas as on media; owns the pointers above */
+	uint32_t kb_index_len;
+	uint16_t kb_min_klen, kb_max_klen;
+	uint8_t *kb_min, *kb_max;	/* one allocation */
+};
+
+struct kv_run {
+	_Atomic(uint32_t) rn_refs;
+	_Atomic(bool) rn_dropped;
+	bool rn_taken;			/* a merge is to replace it (LF7); mg_lock */
+	struct kv_trouble rn_trouble;	/* a merge or a count could not read it */
+	uint32_t rn_n;
+	uint32_t rn_nkeyed;		/* so many of them, the first ones, hold keys */
+	struct kv_kblock *rn_kb;
+	struct kv_run_desc rn_desc;
+	uint64_t rn_tombs;		/* deletions among its keys */
+	uint64_t rn_pages;		/* of keys */
+	uint64_t rn_min_seq;		/* of a key's entry; UINT64_MAX: there is none */
+	struct kv_tindex *rn_tindex;	/* tombstones over many keys, or NULL */
+	uint64_t rn_index_bytes;
+	uint64_t rn_bytes;
+	struct kv_run *rn_next;		/* d_doomed */
+	uint32_t rn_ndeleted;		/* so many of its objects are, the first ones */
+};
+
+/* FS1: background work failed at it, as the detail of @err says. */
+void kv_run_blame(struct kvdb *db, struct kv_run *r, int err);
+/* -EUCLEAN that names object, offset and check. */
+int kv_run_damaged(uint64_t obj, uint64_t off, const char *check);
+/*
+ * kv_kblock_attach - takes over @index (what lies between key pages and footer) and checks it
+ * @known: the segments in table order, references are taken; NULL: find them
+ * On failure @kb holds what it took so far; kv_kblock_free() releases it.
+ */
+int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
+		     uint8_t *index, uint32_t len, struct kv_seg *const *known);
+void kv_kblock_free(struct kvdb *db, struct kv_kblock *kb);
+struct kv_run *kv_run_new(uint32_t n);
+/* Gathers the blocks' tombstones over many keys: sets rn_tindex, rn_nkeyed. */
+int kv_run_index_tombs(struct kv_run *r);
+/* Key pages, and about how many keys, that may lie in what the tombstone covers. */
+uint64_t kv_run_pages_in(const struct kv_run *r, const struct kv_trange *tr);
+/* About how many of its entries have expired by @now_ms. */
+uint64_t kv_run_expired(const struct kv_run *r, uint64_t now_ms);
+uint64_t kv_run_keys_in(const struct kv_run *r, const struct kv_trange *tr);
+/* Sums of the blocks: index bytes, media bytes. Once, when the run is whole. */
+void kv_run_measure(struct kvdb *db, struct kv_run *r);
+/* Last block whose first key is <= the key, or -1. */
+int kv_run_route(const struct kv_run *r, const uint8_t *key, size_t klen);
+/* The page that holds the key if any does. */
+uint32_t kv_kblock_page(const struct kv_kblock *kb, const uint8_t *key, size_t klen);
+/*
+ * kv_run_lookup() in steps, for many keys side by side: where the key would be
+ * (false: nowhere in the run), its page from there, the entry in the page.
+ */
+struct kv_spot {
+	const struct kv_kblock *sp_kb;
+	uint32_t sp_page;
+	uint32_t sp_crc;
+};
+bool kv_run_spot(struct kv_run *r, const void *key, size_t klen, uint64_t hash,
+		 struct kv_spot *sp);
+void kv_kpage_prefetch(const uint8_t *page);
+int kv_spot_find(const struct kv_spot *sp, const uint8_t *page, const void *key, size_t klen,
+		 uint64_t hash, struct kv_ent *e);
+/* Turns a decoded entry into a kv_ent without its key. */
+int kv_kblock_ent(const struct kv_kblock *kb, uint32_t page, const struct kv_kent *k,
+		  struct kv_ent *e);
+/* As kv_run_iter(), ascending, reads past the page pool in large pieces (merge). */
+int kv_run_iter_bulk(struct kvdb *db, struct kv_run *r, struct kv_iter **out);
+
+/*
+ * kv_merge_pick - which of @n runs (newest first, sizes in keys) to merge (merge_pick.c)
+ * The group is [*first, *first + returned). 0: none is due.
+ */
+unsigned kv_merge_pick(const uint64_t *keys, unsigned n, unsigned *first);
+
+static inline const uint8_t *kv_kblock_sep(const struct kv_kblock *kb, uint32_t i, size_t *len)
+{
+	uint32_t from = i ? kv_le32(kb->kb_ends + 4 * (i - 1)) : 0;
+
+	*len = kv_le32(kb->kb_ends + 4 * i) - from;
+	return kb->kb_seps + from;
+}
+
+/* ---- the end of a run: reap.c decides when ---- */
+
+/* The objects of a run that no durable tree lists and no reader holds: 0 or -errno. */
+int kv_run_delete(struct kvdb *db, struct kv_run *r);
+void kv_run_free(struct kvdb *db, struct kv_run *r);
+/* On the list of those that wait for kv_runs_reap(). */
+void kv_run_doom(struct kvdb *db, struct kv_run *r);
+
+#endif

@@ -1,0 +1,726 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Opening runs and looking keys up in them.
+ *
+ * In memory a run keeps, per key block, the index areas exactly as they are on
+ * media (separators, page CRCs, filter, segment table: about 1.5 bytes a key)
+ * and one array of 8-byte heads for the binary search. A lookup touches one
+ * filter line, the heads, and one key page, which comes from the page pool.
+ *
+ * A run holds a reference on every segment that it refers to and a handle on
+ * every object. No lock: a published run is immutable.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "db/bell.h"
+#include "db/db.h"
+#include "run/filter.h"
+#include "cache/pages.h"
+#include "run/run.h"
+
+#define PAGE_HEAD	832u	/* bytes in front of the entries of a page of some 110 entries */
+
+int kv_run_damaged(uint64_t obj, uint64_t off, const char *check)
+{
+	return kv_error(-EUCLEAN, "MP0960", "key block %llu, offset %llu: %s",
+			(unsigned long long)obj, (unsigned long long)off, check);
+}
+
+/* ---- key blocks ------------------------------------------------------------------ */
+
+static int check_crcs(const struct kv_kblock *kb, const struct kv_kfoot *f)
+{
+	static const char *const what[KV_AREAS] = {
+		"CRC of the fences", "CRC of the page CRCs", "CRC of the filter",
+		"CRC of the segment table", "CRC of the prefix tombstones", "CRC of the spare area",
+	};
+	uint64_t base = (uint64_t)f->kf_npages * KV_PAGE;
+
+	for (unsigned i = 0; i < KV_AREAS; i++) {
+		const struct kv_area *a = &f->kf_area[i];
+		uint32_t crc = mpool_crc32c(0, kb->kb_index + (a->ar_off - base), a->ar_len);
+
+		if (!CHECK(379, crc == a->ar_crc))
+			return kv_run_damaged(kb->kb_id, a->ar_off, what[i]);
+	}
+	return 0;
+}
+
+/* Separators lie inside their area, the first is empty, the rest ascend. */
+static int check_fences(const struct kv_kblock *kb, uint32_t off, uint32_t bytes)
+{
+	const uint8_t *prev = NULL, *sep;
+	size_t prev_len = 0, len;
+	uint32_t end, last = 0;
+
+	for (uint32_t i = 0; i < kb->kb_npages; i++) {
+		end = kv_le32(kb->kb_ends + 4 * i);
+		if (!CHECK(380, end >= last && end <= bytes && end - last <= KVDB_KEY_MAX &&
+			   !!i == (end != last)))
+			return kv_run_damaged(kb->kb_id, off + 4ull * i, "fence length");
+		sep = kv_kblock_sep(kb, i, &len);
+		if (i > 1 && !CHECK(381, kv_kcmp(prev, prev_len, sep, len) < 0))
+			return kv_run_damaged(kb->kb_id, off + 4ull * i, "fence order");
+		prev = sep;
+		prev_len = len;
+		last = end;
+	}
+	return 0;
+}
+
+/* Heads of the separators, behind the prefix that all of them share. */
+static int make_heads(struct kv_kblock *kb)
+{
+	uint64_t *heads = malloc((kb->kb_npages + 1ull) * sizeof(*heads));
+	const uint8_t *a, *b, *sep;
+	size_t alen, blen, len;
+
+	if (!heads)
+		return -ENOMEM;
+	kb->kb_heads = heads;
+	kb->kb_prefix = kb->kb_seps;
+	kb->kb_plen = 0;
+	heads[0] = 0;
+	if (kb->kb_npages > 1) {
+		a = kv_kblock_sep(kb, 1, &alen);
+		b = kv_kblock_sep(kb, kb->kb_npages - 1, &blen);
+		kb->kb_prefix = a;
+		kb->kb_plen = (uint32_t)kv_klcp(a, alen, b, blen);
+	}
+	for (uint32_t i = 1; i < kb->kb_npages; i++) {
+		sep = kv_kblock_sep(kb, i, &len);
+		heads[i] = kv_head8(sep + kb->kb_plen, len - kb->kb_plen);
+	}
+	return 0;
+}
+
+static int find_segs(struct kvdb *db, struct kv_kblock *kb, uint32_t n, struct kv_seg *const *known)
+{
+	struct kv_kseg ks;
+
+	kb->kb_segs = calloc(n ? n : 1, sizeof(struct kv_seg *));
+	if (!kb->kb_segs)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++) {
+		kv_kseg_decode(kb->kb_segtab + i * KV_KSEG_SIZE, &ks);
+		kb->kb_segs[i] = known ? kv_seg_get(known[i]) : kv_seg_find(db, ks.ks_id);
+		if (!CHECK(382, kb->kb_segs[i] != NULL))
+			return kv_error(-EUCLEAN, "MP0960",
+					"key block %llu: its segment %llu does not exist",
+					(unsigned long long)kb->kb_id,
+					(unsigned long long)ks.ks_id);
+		kb->kb_nsegs = i + 1;
+	}
+	return 0;
+}
+
+int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
+		     uint8_t *index, uint32_t len, struct kv_seg *const *known)
+{
+	const struct kv_area *a = f->kf_area;
+	uint64_t base = (uint64_t)f->kf_npages * KV_PAGE;
+	int rc;
+
+	kb->kb_index = index;
+	kb->kb_index_len = len;
+	kb->kb_id = f->kf_obj;
+	kb->kb_npages = f->kf_npages;
+	kb->kb_ntombs = f->kf_ntombs;
+	kb->kb_ends = index + (a[KV_AREA_FENCE].ar_off - base);
+	kb->kb_seps = kb->kb_ends + 4ull * f->kf_npages;
+	kb->kb_crcs = index + (a[KV_AREA_PAGECRC].ar_off - base);
+	kb->kb_filter = index + (a[KV_AREA_FILTER].ar_off - base);
+	kb->kb_fblocks = a[KV_AREA_FILTER].ar_len / KV_FILTER_BLOCK;
+	kb->kb_segtab = index + (a[KV_AREA_SEGS].ar_off - base);
+	kb->kb_tombs = index + (a[KV_AREA_PTOMB].ar_off - base);
+	kb->kb_tombs_len = a[KV_AREA_PTOMB].ar_len;
+	kb->kb_expiring = f->kf_expiring;
+	kb->kb_min_expiry = f->kf_min_expiry;
+	kb->kb_max_expiry = f->kf_max_expiry;
+	kb->kb_min_seq = f->kf_npages ? f->kf_min_seq : UINT64_MAX;
+	kb->kb_min = malloc(2u * KVDB_KEY_MAX);
+	if (!kb->kb_min)
+		return -ENOMEM;
+	kb->kb_max = kb->kb_min + f->kf_min_klen;
+	kb->kb_min_klen = f->kf_min_klen;
+	kb->kb_max_klen = f->kf_max_klen;
+	memcpy(kb->kb_min, f->kf_min, f->kf_min_klen);
+	memcpy(kb->kb_max, f->kf_max, f->kf_max_klen);
+	rc = check_crcs(kb, f);
+	if (!rc)
+		rc = check_fences(kb, a[KV_AREA_FENCE].ar_off,
+				  a[KV_AREA_FENCE].ar_len - 4u * f->kf_npages);
+	if (!rc)
+		rc = make_heads(kb);
+	if (!rc)
+		rc = find_segs(db, kb, a[KV_AREA_SEGS].ar_len / KV_KSEG_SIZE, known);
+	return rc;
+}
+
+void kv_kblock_free(struct kvdb *db, struct kv_kblock *kb)
+{
+	for (uint32_t i = 0; i < kb->kb_nsegs; i++)
+		kv_seg_put(db, kb->kb_segs[i]);
+	free(kb->kb_segs);
+	free((void *)kb->kb_heads);
+	free(kb->kb_min);
+	free(kb->kb_index);
+	mpool_obj_close(kb->kb_obj);
+}
+
+static int read_footer(struct kvdb *db, struct kv_kblock *kb, const struct kv_kblock_desc *d,
+		       uint32_t kvs, struct kv_kfoot *f)
+{
+	struct mpool_obj_info info;
+	const char *bad;
+	uint8_t *page;
+	int rc = mpool_obj_info(kb->kb_obj, &info);
+
+	if (rc)
+		return kv_error_mpool(rc);
+	if (!CHECK(383, d->kd_len % KV_PAGE == 0 && d->kd_len >= 2 * KV_PAGE &&
+		   d->kd_len <= KV_KBLOCK_MAX && d->kd_len <= info.length))
+		return kv_run_damaged(d->kd_id, d->kd_len, "length in the version edit");
+	page = aligned_alloc(KV_PAGE, KV_PAGE);
+	if (!page)
+		return -ENOMEM;
+	for (int tries = 0; tries < 2; tries++) {
+		rc = kv_dev_read(db, kb->kb_obj, KV_READ_KEY, d->kd_len - KV_PAGE, page, KV_PAGE);
+		if (rc)
+			break;
+		bad = kv_kfoot_decode(page, d->kd_crc, db->d_tag, d->kd_id, kvs, d->kd_len, f);
+		if (!bad)
+			break;
+		rc = kv_run_damaged(d->kd_id, d->kd_len - KV_PAGE, bad);
+	}
+	free(page);
+	return rc;
+}
+
+static int kblock_open(struct kvdb *db, struct kv_kblock *kb, const struct kv_kblock_desc *d,
+		       uint32_t kvs)
+{
+	struct kv_kfoot *f;
+	uint8_t *index = NULL;
+	uint32_t base, len;
+	int rc = mpool_obj_open(db->d_mp, d->kd_id, &kb->kb_obj);
+
+	if (rc) {
+		kb->kb_obj = NULL;
+		return rc == -ENOENT ? kv_run_damaged(d->kd_id, 0, "the object does not exist") :
+				       kv_error_mpool(rc);
+	}
+	f = malloc(sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	rc = read_footer(db, kb, d, kvs, f);
+	if (rc)
+		goto out;
+	base = f->kf_npages * KV_PAGE;
+	len = d->kd_len - KV_PAGE - base;
+	rc = -ENOMEM;
+	index = aligned_alloc(KV_PAGE, len ? len : KV_PAGE);
+	if (!index)
+		goto out;
+	rc = len ? kv_dev_read(db, kb->kb_obj, KV_READ_KEY, base, index, len) : 0;
+	if (rc) {
+		free(index);
+		goto out;
+	}
+	rc = kv_kblock_attach(db, kb, f, index, len, NULL);
+out:
+	free(f);
+	return rc;
+}
+
+/* ---- runs ------------------------------------------------------------------------- */
+
+struct kv_run *kv_run_new(uint32_t n)
+{
+	struct kv_run *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->rn_kb = calloc(n ? n : 1, sizeof(*r->rn_kb));
+	r->rn_desc.rd_kb = calloc(n ? n : 1, sizeof(*r->rn_desc.rd_kb));
+	if (!r->rn_kb || !r->rn_desc.rd_kb) {
+		free(r->rn_kb);
+		free(r->rn_desc.rd_kb);
+		free(r);
+		return NULL;
+	}
+	atomic_store(&r->rn_refs, 1);
+	r->rn_n = n;
+	return r;
+}
+
+void kv_run_measure(struct kvdb *db, struct kv_run *r)
+{
+	r->rn_index_bytes = sizeof(*r) + (r->rn_tindex ? r->rn_tindex->ti_bytes : 0);
+	r->rn_bytes = 0;
+	r->rn_tombs = 0;
+	r->rn_pages = 0;
+	r->rn_min_seq = UINT64_MAX;
+	for (uint32_t i = 0; i < r->rn_n; i++) {
+		const struct kv_kblock *kb = &r->rn_kb[i];
+
+		r->rn_index_bytes += kb->kb_index_len + 8ull * kb->kb_npages + sizeof(*kb) +
+				     2ull * KVDB_KEY_MAX + 8ull * kb->kb_nsegs;
+		r->rn_bytes += r->rn_desc.rd_kb[i].kd_len;
+		r->rn_tombs += kb->kb_ntombs;
+		r->rn_pages += kb->kb_npages;
+		if (kb->kb_min_seq < r->rn_min_seq)
+			r->rn_min_seq = kb->kb_min_seq;
+	}
+	atomic_fetch_add(&db->d_count.index_mem, r->rn_index_bytes);
+}
+
+static int block_tombs(const struct kv_kblock *kb, struct kv_trows *tv)
+{
+	struct kv_trange r;
+	uint32_t size;
+	int rc = 0;
+
+	for (uint32_t pos = 0; pos < kb->kb_tombs_len && !rc; pos += size) {
+		const char *bad = kv_ktomb_decode(kb->kb_tombs + pos, kb->kb_tombs_len - pos, &r,
+						  &size);
+
+		if (!bad && tv->tv_n &&
+		    !CHECK(490, kv_trange_cmp(&tv->tv_r[tv->tv_n - 1], &r) <= 0))
+			bad = "tombstone: order";
+		/* prefixes come first and are found by their hash: they have one length */
+		if (!bad && tv->tv_n && r.tr_flags & KV_TR_PREFIX &&
+		    !CHECK(489, r.tr_flen == tv->tv_r[0].tr_flen))
+			bad = "tombstone: prefix length";
+		if (bad)
+			return kv_run_damaged(kb->kb_id, pos, bad);
+		rc = kv_trows_add(tv, &r);
+	}
+	return rc;
+}
+
+int kv_run_index_tombs(struct kv_run *r)
+{
+	struct kv_trows tv = { 0 };
+	int rc = 0;
+
+	for (uint32_t i = 0; i < r->rn_n && !rc; i++) {
+		const struct kv_kblock *kb = &r->rn_kb[i];
+
+		/* the walk over keys ends at the first block without */
+		if (!CHECK(484, !kb->kb_npages || r->rn_nkeyed == i))
+			rc = kv_run_damaged(kb->kb_id, 0, "key block behind one without keys");
+		r->rn_nkeyed += kb->kb_npages != 0;
+		if (!rc)
+			rc = block_tombs(kb, &tv);
+	}
+	if (!rc && tv.tv_n) {
+		r->rn_tindex = kv_tindex_new(tv.tv_r, tv.tv_n, NULL);
+		rc = r->rn_tindex ? 0 : -ENOMEM;
+	}
+	free(tv.tv_r);
+	return rc;
+}
+
+void kv_run_free(struct kvdb *db, struct kv_run *r)
+{
+	kv_trouble_end(db, &r->rn_trouble);
+	for (uint32_t i = 0; i < r->rn_n; i++)
+		kv_kblock_free(db, &r->rn_kb[i]);
+	kv_tindex_free(r->rn_tindex);
+	atomic_fetch_sub(&db->d_count.index_mem, r->rn_index_bytes);
+	free(r->rn_kb);
+	free(r->rn_desc.rd_kb);
+	free(r);
+}
+
+int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **out)
+{
+	struct kv_kblock_desc *own;
+	struct kv_run *r;
+	int rc = 0;
+
+	if (!CHECK(384, d->rd_n && d->rd_n <= KV_RUN_KBLOCKS_MAX))
+		return kv_error(-EUCLEAN, "MP0960", "run %llu: %u key blocks",
+				(unsigned long long)d->rd_id, d->rd_n);
+	r = kv_run_new(d->rd_n);
+	if (!r)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < d->rd_n && !rc; i++) {
+		const struct kv_kblock *kb = &r->rn_kb[i], *prev = kb - 1;
+
+		rc = kblock_open(db, &r->rn_kb[i], &d->rd_kb[i], d->rd_kvs);
+		if (!rc && i && kb->kb_npages &&
+		    !CHECK(385, kv_kcmp(prev->kb_max, prev->kb_max_klen, kb->kb_min,
+					kb->kb_min_klen) < 0))
+			rc = kv_run_damaged(kb->kb_id, 0, "keys overlap those of the block before");
+	}
+	if (!rc)
+		rc = kv_run_index_tombs(r);
+	if (rc) {
+		kv_run_free(db, r);
+		return rc;
+	}
+	own = r->rn_desc.rd_kb;
+	memcpy(own, d->rd_kb, d->rd_n * sizeof(*own));
+	r->rn_desc = *d;
+	r->rn_desc.rd_kb = own;
+	kv_run_measure(db, r);
+	*out = r;
+	return 0;
+}
+
+void kv_run_blame(struct kvdb *db, struct kv_run *r, int err)
+{
+	struct kvdb_kvs *kvs = kv_kvs_by_id(db, r->rn_desc.rd_kvs);
+
+	kv_trouble_set(db, &r->rn_trouble, err, "run %llu of store %s",
+		       (unsigned long long)r->rn_desc.rd_id, kvs ? kvs->k_name : "");
+}
+
+struct kv_run *kv_run_get_ref(struct kv_run *r)
+{
+	atomic_fetch_add_explicit(&r->rn_refs, 1, memory_order_relaxed);
+	return r;
+}
+
+/*
+ * Adds the deletion of a block to a batch. One that was never committed is no object yet: it goes
+ * with its handle, and a batch that names it fails.
+ */
+static int delete_add(struct kvdb *db, const struct kv_kblock *kb, struct mpool_op *op, unsigned *n)
+{
+	struct mpool_obj_info oi;
+	int err = mpool_obj_info(kb->kb_obj, &oi);
+
+	kv_page_purge(db, kb->kb_id, kb->kb_npages);
+	if (!err && oi.flags & MPOOL_OBJ_COMMITTED)
+		op[(*n)++] = (struct mpool_op){ .type = MPOOL_OP_DELETE, .obj = kb->kb_obj,
+						.id = kb->kb_id };
+	return err;
+}
+
+int kv_run_delete(struct kvdb *db, struct kv_run *r)
+{
+	struct mpool_op op[64];
+	int err = 0;
+
+	while (r->rn_ndeleted < r->rn_n && !err) {
+		uint32_t i = r->rn_ndeleted;
+		unsigned n = 0;
+
+		for (; i < r->rn_n && n < 64 && !err; i++)
+			err = delete_add(db, &r->rn_kb[i], op, &n);
+		if (!err && n)
+			err = mpool_batch(db->d_mp, op, n);
+		if (!err)
+			r->rn_ndeleted = i;
+	}
+	return err;
+}
+
+void kv_run_doom(struct kvdb *db, struct kv_run *r)
+{
+	r->rn_next = atomic_load(&db->d_doomed);
+	while (!atomic_compare_exchange_weak(&db->d_doomed, &r->rn_next, r))
+		;
+}
+
+/*
+ * The last reference may go anywhere, in a reader's reclamation too: deleting
+ * objects is I/O and waits for kv_runs_reap().
+ */
+void kv_run_put(struct kvdb *db, struct kv_run *r)
+{
+	if (!r || atomic_fetch_sub_explicit(&r->rn_refs, 1, memory_order_acq_rel) != 1)
+		return;
+	if (!atomic_load(&r->rn_dropped) || db->d_rdonly) {
+		kv_run_free(db, r);
+		return;
+	}
+	kv_run_doom(db, r);
+	kv_work_kick(db);
+}
+
+void kv_runs_fini(struct kvdb *db)
+{
+	struct kv_run *r, *next;
+
+	for (r = atomic_exchange(&db->d_doomed, NULL); r; r = next) {
+		next = r->rn_next;
+		kv_run_free(db, r);
+	}
+}
+
+void kv_run_drop(struct kv_run *r)
+{
+	atomic_store(&r->rn_dropped, true);
+}
+
+struct kv_run_desc *kv_run_desc(struct kv_run *r)
+{
+	return &r->rn_desc;
+}
+
+struct mpool_obj *kv_run_obj(struct kv_run *r, uint32_t i)
+{
+	return i < r->rn_n ? r->rn_kb[i].kb_obj : NULL;
+}
+
+void kv_run_segs(struct kv_run *r,
+		 void (*fn)(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes), void *arg)
+{
+	struct kv_kseg ks;
+
+	for (uint32_t i = 0; i < r->rn_n; i++) {
+		const struct kv_kblock *kb = &r->rn_kb[i];
+
+		for (uint32_t j = 0; j < kb->kb_nsegs; j++) {
+			kv_kseg_decode(kb->kb_segtab + j * KV_KSEG_SIZE, &ks);
+			fn(arg, kb->kb_segs[j], ks.ks_n, ks.ks_bytes);
+		}
+	}
+}
+
+uint64_t kv_run_index_bytes(const struct kv_run *r)
+{
+	return r->rn_index_bytes;
+}
+
+uint64_t kv_run_bytes(const struct kv_run *r)
+{
+	return r->rn_bytes;
+}
+
+/* ---- lookup ------------------------------------------------------------------------ */
+
+int kv_run_route(const struct kv_run *r, const uint8_t *key, size_t klen)
+{
+	uint32_t lo = 0, hi = r->rn_nkeyed;
+
+	while (lo < hi) {
+		uint32_t mid = (lo + hi) / 2;
+		const struct kv_kblock *kb = &r->rn_kb[mid];
+
+		if (kv_kcmp(kb->kb_min, kb->kb_min_klen, key, klen) <= 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return (int)lo - 1;
+}
+
+/* Number of heads in [0, n) that are < @h, or <= @h when @upto. Compiles without branches. */
+static inline uint32_t heads_below(const uint64_t *heads, uint32_t n, uint64_t h, bool upto)
+{
+	const uint64_t *base = heads;
+
+	while (n > 1) {
+		uint32_t half = n / 2;
+
+		base += (upto ? base[half - 1] <= h : base[half - 1] < h) ? half : 0;
+		n -= half;
+	}
+	return (uint32_t)(base - heads) + (n && (upto ? *base <= h : *base < h));
+}
+
+uint32_t kv_kblock_page(const struct kv_kblock *kb, const uint8_t *key, size_t klen)
+{
+	size_t m = klen < kb->kb_plen ? klen : kb->kb_plen, len;
+	uint32_t np = kb->kb_npages, lo, hi;
+	const uint8_t *sep;
+	uint64_t h;
+	int c;
+
+	if (np == 1)
+		return 0;
+	c = memcmp(key, kb->kb_prefix, m);
+	if (c < 0 || (!c && klen < kb->kb_plen))
+		return 0;
+	if (c > 0)
+		return np - 1;
+	h = kv_head8(key + kb->kb_plen, klen - kb->kb_plen);
+	lo = 1 + heads_below(kb->kb_heads + 1, np - 1, h, false);
+	if (lo == np || kb->kb_heads[lo] != h)
+		return lo - 1;
+	/* separators with the same head: compare them whole */
+	hi = lo + heads_below(kb->kb_heads + lo, np - lo, h, true);
+	while (lo < hi) {
+		uint32_t mid = (lo + hi) / 2;
+
+		sep = kv_kblock_sep(kb, mid, &len);
+		if (kv_kcmp(sep, len, key, klen) <= 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo - 1;
+}
+
+/* Number of key pages in front of the one that holds @key or would hold it. */
+static uint64_t pages_before(const struct kv_run *r, const uint8_t *key, size_t klen)
+{
+	int kb = kv_run_route(r, key, klen);
+	uint64_t n = 0;
+
+	for (int i = 0; i < kb; i++)
+		n += r->rn_kb[i].kb_npages;
+	return kb < 0 ? 0 : n + kv_kblock_page(&r->rn_kb[kb], key, klen);
+}
+
+uint64_t kv_run_pages_in(const struct kv_run *r, const struct kv_trange *tr)
+{
+	uint8_t end[KVDB_KEY_MAX];
+	const uint8_t *to = tr->tr_to;
+	const struct kv_kblock *last;
+	uint16_t tlen = tr->tr_tlen;
+	uint64_t from, until;
+
+	if (!r->rn_nkeyed)
+		return 0;
+	last = &r->rn_kb[r->rn_nkeyed - 1];
+	if (tr->tr_flags & KV_TR_ENDLESS)
+		tlen = 0;
+	if (tr->tr_flags & KV_TR_PREFIX) {
+		tlen = kv_prefix_end(tr->tr_from, tr->tr_flen, end);
+		to = end;
+	}
+	if (kv_kcmp(last->kb_max, last->kb_max_klen, tr->tr_from, tr->tr_flen) < 0 ||
+	    (tlen && kv_kcmp(r->rn_kb[0].kb_min, r->rn_kb[0].kb_min_klen, to, tlen) >= 0))
+		return 0;
+	from = tr->tr_flen ? pages_before(r, tr->tr_from, tr->tr_flen) : 0;
+	until = tlen ? pages_before(r, to, tlen) : r->rn_pages - 1;
+	return until - from + 1;
+}
+
+uint64_t kv_run_keys_in(const struct kv_run *r, const struct kv_trange *tr)
+{
+	uint64_t pages = kv_run_pages_in(r, tr);
+
+	/* half a page at each end */
+	return pages ? (2 * pages - 1) * r->rn_desc.rd_keys / (2 * r->rn_pages) : 0;
+}
+
+uint64_t kv_run_expired(const struct kv_run *r, uint64_t now_ms)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < r->rn_nkeyed; i++) {
+		const struct kv_kblock *kb = &r->rn_kb[i];
+
+		if (!kb->kb_expiring || now_ms < kb->kb_min_expiry)
+			continue;
+		if (now_ms >= kb->kb_max_expiry)
+			n += kb->kb_expiring;
+		else	/* as if they were spread evenly */
+			n += (uint64_t)((double)kb->kb_expiring *
+					(double)(now_ms - kb->kb_min_expiry) /
+					(double)(kb->kb_max_expiry - kb->kb_min_expiry));
+	}
+	return n;
+}
+
+int kv_kblock_ent(const struct kv_kblock *kb, uint32_t page, const struct kv_kent *k,
+		  struct kv_ent *e)
+{
+	e->e_kind = k->ke_kind;
+	e->e_pack = k->ke_pack;
+	e->e_seq = k->ke_seq;
+	e->e_expiry = k->ke_expiry;
+	e->e_vlen = k->ke_vlen;
+	e->e_vcrc = k->ke_vcrc;
+	e->e_plen = k->ke_plen;
+	e->e_pcrc = k->ke_pcrc;
+	e->e_val = k->ke_val;
+	e->e_off8 = 0;
+	e->e_seg = NULL;
+	if (k->ke_kind != KV_ENT_REF)
+		return 0;
+	if (!CHECK(386, k->ke_seg < kb->kb_nsegs))
+		return kv_run_damaged(kb->kb_id, (uint64_t)page * KV_PAGE,
+				      "key page: row of the segment table");
+	e->e_off8 = k->ke_off8;
+	e->e_seg = kb->kb_segs[k->ke_seg];
+	return 0;
+}
+
+void kv_run_prefetch(struct kv_run *r, uint64_t hash)
+{
+	uint32_t n = r->rn_nkeyed < 8 ? r->rn_nkeyed : 8;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (r->rn_kb[i].kb_fblocks)
+			__builtin_prefetch(kv_filter_block(r->rn_kb[i].kb_filter,
+							   r->rn_kb[i].kb_fblocks, hash));
+}
+
+bool kv_run_spot(struct kv_run *r, const void *key, size_t klen, uint64_t hash,
+		 struct kv_spot *sp)
+{
+	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen);
+	const struct kv_kblock *kb = &r->rn_kb[i];
+
+	if (i < 0 || !kv_filter_has(kb->kb_filter, kb->kb_fblocks, hash))
+		return false;
+	sp->sp_kb = kb;
+	sp->sp_page = kv_kblock_page(kb, key, klen);
+	sp->sp_crc = kv_le32(kb->kb_crcs + 4ull * sp->sp_page);
+	return true;
+}
+
+void kv_kpage_prefetch(const uint8_t *page)
+{
+	/* header, heads, offsets and tags: one wait for memory instead of four */
+	for (unsigned at = 0; at < PAGE_HEAD; at += KV_CACHELINE)
+		__builtin_prefetch(page + at);
+}
+
+int kv_spot_find(const struct kv_spot *sp, const uint8_t *page, const void *key, size_t klen,
+		 uint64_t hash, struct kv_ent *e)
+{
+	const struct kv_kblock *kb = sp->sp_kb;
+	struct kv_kpage kp;
+	struct kv_kent ke;
+	const char *bad = kv_kpage_decode(page, sp->sp_page, &kp);
+
+	if (!bad && kv_kpage_find(&kp, key, klen, kv_hash_tag(hash), &ke, &bad) >= 0) {
+		e->e_key = key;
+		e->e_klen = (uint16_t)klen;
+		return kv_kblock_ent(kb, sp->sp_page, &ke, e);
+	}
+	return bad ? kv_run_damaged(kb->kb_id, (uint64_t)sp->sp_page * KV_PAGE, bad) : -ENOENT;
+}
+
+int kv_run_lookup(struct kvdb *db, struct kv_run *r, const void *key, size_t klen, uint64_t hash,
+		  struct kv_ent *e)
+{
+	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen), rc;
+	const struct kv_kblock *kb = &r->rn_kb[i];
+	struct kv_kpage kp;
+	struct kv_kent ke;
+	const uint8_t *page;
+	const char *bad;
+	uint32_t no, crc;
+
+	if (i < 0 || !kv_filter_has(kb->kb_filter, kb->kb_fblocks, hash))
+		return -ENOENT;
+	no = kv_kblock_page(kb, key, klen);
+	page = kv_page_hit(db, kb->kb_id, no);
+	if (!page) {	/* only then: its CRC and its object are lines of their own */
+		crc = kv_le32(kb->kb_crcs + 4ull * no);
+		rc = kv_pages_get(db, kb->kb_obj, no, 1, &crc, &page);
+		if (rc)
+			return rc;
+	}
+	/* header, heads, offsets and tags: one wait for memory instead of four */
+	for (unsigned at = 0; at < PAGE_HEAD; at += KV_CACHELINE)
+		__builtin_prefetch(page + at);
+	bad = kv_kpage_decode(page, no, &kp);
+	if (!bad && kv_kpage_find(&kp, key, klen, kv_hash_tag(hash), &ke, &bad) >= 0) {
+		e->e_key = key;
+		e->e_klen = (uint16_t)klen;
+		return kv_kblock_ent(kb, no, &ke, e);
+	}
+	return bad ? kv_run_damaged(kb->kb_id, (uint64_t)no * KV_PAGE, bad) : -ENOENT;
+}

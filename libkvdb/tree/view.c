@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Views: what a transaction sees. A view is a number and a reference on the
+ * trees of all stores at the moment of its birth (a forest). The trees keep
+ * their memtables and runs, so neither flush nor merge can take a version from
+ * a view, and both keep one version of a key only.
+ *
+ * The current forest is cached: beginning a transaction takes a reference, the
+ * next view number and a place in the list of views. A thread that publishes a
+ * tree counts up d_tree_gen under k_tree_lock, a store under d_kvs_lock, and
+ * then drops the cache. A forest counts for a view when d_tree_gen still has
+ * its value after the view's number was taken: a memtable takes its first
+ * version only after the tree that lists it was published and counted, hence
+ * with a stamp above the view.
+ *
+ * The lists are for what views cost others: the oldest that may look for
+ * conflicts keeps tombstones alive in merges; what views hold is given up when
+ * they are too old or pin too much memory. The number is taken under the lock
+ * of the lists: a thread that reads them then knows every view older than what
+ * it read before.
+ *
+ * However many views are open, none of this looks at each of them: those that
+ * write and those that read have lists of their own, in both the oldest live one is
+ * known, and memory is counted by forest, of which views of one moment share one.
+ *
+ * Locks: tx_forest_lock > d_kvs_lock; tx_lock is a leaf.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "mem/memtable.h"
+#include "txn/txn.h"
+
+#define EVICT_MAX 64u	/* in one step */
+
+/* ---- forests ------------------------------------------------------------------------ */
+
+static void trees_free(void *arg)
+{
+	struct kv_forest_trees *ft = arg;
+
+	for (uint32_t i = 0; i < ft->ft_n; i++)
+		kv_tree_put(ft->ft_db, ft->ft_ent[i].tree);
+	free(ft);
+}
+
+static void forest_free(void *arg)
+{
+	struct kv_forest *fo = arg;
+
+	if (atomic_load(&fo->fo_trees))
+		trees_free(atomic_load(&fo->fo_trees));
+	free(fo);
+}
+
+static void forest_put(struct kv_forest *fo)
+{
+	if (fo && atomic_fetch_sub(&fo->fo_refs, 1) == 1)
+		kv_retire(&fo->fo_limbo, forest_free, fo);
+}
+
+/* What its views hold is given up; they end with -ESTALE. */
+static void forest_give_up(struct kv_forest *fo)
+{
+	struct kv_forest_trees *ft = atomic_exchange(&fo->fo_trees, NULL);
+
+	if (ft)
+		kv_retire(&ft->ft_limbo, trees_free, ft);
+}
+
+void kv_forest_stale(struct kvdb *db)
+{
+	atomic_fetch_add(&db->d_tree_gen, 1);
+	if (atomic_load(&db->d_forest))
+		forest_put(atomic_exchange(&db->d_forest, NULL));
+}
+
+/* The cached forest with a reference, or NULL; one that was replaced is as good as none. */
+static struct kv_forest *forest_cached(struct kvdb *db)
+{
+	struct kv_thread *t = kv_enter();
+	struct kv_forest *fo = atomic_load(&db->d_forest);
+	bool is_of_now = fo && fo->fo_gen == atomic_load(&db->d_tree_gen);
+	uint32_t refs = is_of_now ? atomic_load_explicit(&fo->fo_refs, memory_order_relaxed) : 0;
+
+	while (refs && !atomic_compare_exchange_weak(&fo->fo_refs, &refs, refs + 1))
+		;
+	kv_exit(t);
+	return refs ? fo : NULL;
+}
+
+static struct kv_forest_trees *trees_take(struct kvdb *db)
+{
+	struct kv_forest_trees *ft = calloc(1, sizeof(*ft) + KVDB_KVS_MAX * sizeof(ft->ft_ent[0]));
+
+	if (!ft)
+		return NULL;
+	ft->ft_db = db;
+	pthread_mutex_lock(&db->d_kvs_lock);
+	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
+		struct kvdb_kvs *kvs = db->d_kvs[i];
+
+		/* also one that is being dropped: that may fail */
+		if (!kvs)
+			continue;
+		ft->ft_ent[i].kvs = kvs;
+		ft->ft_ent[i].tree = kv_tree_get(kvs);
+		ft->ft_n = i + 1;
+	}
+	pthread_mutex_unlock(&db->d_kvs_lock);
+	return ft;
+}
+
+static struct kv_forest *forest_build(struct kvdb *db)
+{
+	struct kv_forest *fo = calloc(1, sizeof(*fo));
+
+	if (!fo)
+		return NULL;
+	fo->fo_gen = atomic_load(&db->d_tree_gen);
+	atomic_store(&fo->fo_refs, 1);
+	atomic_store(&fo->fo_trees, trees_take(db));
+	if (!atomic_load(&fo->fo_trees)) {
+		free(fo);
+		return NULL;
+	}
+	return fo;
+}
+
+/* The current forest, with a reference; may be replaced before the caller looks. */
+static struct kv_forest *forest_get(struct kvdb *db)
+{
+	struct kv_txns *tx = db->d_txns;
+	struct kv_forest *fo = forest_cached(db), *old;
+
+	if (fo)
+		return fo;
+	pthread_mutex_lock(&tx->tx_forest_lock);
+	fo = forest_cached(db);
+	if (!fo)
+		fo = forest_build(db);
+	if (fo && !atomic_load(&db->d_forest)) {
+		atomic_fetch_add(&fo->fo_refs, 1);
+		atomic_store(&db->d_forest, fo);
+		/* replaced meanwhile: the cache must not keep what nobody else holds */
+		if (atomic_load(&db->d_tree_gen) != fo->fo_gen) {
+			old = atomic_exchange(&db->d_forest, NULL);
+			forest_put(old);
+		}
+	}
+	pthread_mutex_unlock(&tx->tx_forest_lock);
+	return fo;
+}
+
+/* ---- the lists ------------------------------------------------------------------------ */
+
+/* A live view more, or one less, holds it. tx_lock held. */
+static void forest_count(struct kv_txns *tx, struct kv_forest *fo, int n)
+{
+	if (n > 0 && fo->fo_views++ == 0) {
+		fo->fo_older = tx->tx_forests;
+		fo->fo_newer = NULL;
+		if (fo->fo_older)
+			fo->fo_older->fo_newer = fo;
+		tx->tx_forests = fo;
+	}
+	if (n < 0 && --fo->fo_views == 0) {
+		if (fo->fo_newer)
+			fo->fo_newer->fo_older = fo->fo_older;
+		else
+			tx->tx_forests = fo->fo_older;
+		if (fo->fo_older)
+			fo->fo_older->fo_newer = fo->fo_newer;
+	}
+}
+
+/* tx_lock held. */
+static void list_add(struct kv_txns *tx, struct kv_view *vi)
+{
+	struct kv_view_list *vl = &tx->tx_list[vi->vi_writes];
+
+	vi->vi_newer = NULL;
+	vi->vi_older = vl->vl_newest;
+	if (vl->vl_newest)
+		vl->vl_newest->vi_newer = vi;
+	else
+		vl->vl_oldest = vi;
+	vl->vl_newest = vi;
+	vl->vl_n++;
+	if (!vl->vl_live)
+		vl->vl_live = vi;
+	forest_count(tx, atomic_load(&vi->vi_forest), 1);
+	atomic_fetch_add_explicit(&tx->tx_views, 1, memory_order_relaxed);
+}
+
+/* Too old from now on; its forest, for forest_put(). It is the oldest live one. tx_lock held. */
+static struct kv_forest *list_expire(struct kv_txns *tx, struct kv_view *vi)
+{
+	struct kv_forest *fo = atomic_exchange(&vi->vi_forest, NULL);
+
+	forest_count(tx, fo, -1);
+	tx->tx_list[vi->vi_writes].vl_live = vi->vi_newer;
+	return fo;
+}
+
+/* Its forest, for forest_put(), unless that has gone already. tx_lock held. */
+static struct kv_forest *list_del(struct kv_txns *tx, struct kv_view *vi)
+{
+	struct kv_view_list *vl = &tx->tx_list[vi->vi_writes];
+	struct kv_forest *fo = atomic_exchange(&vi->vi_forest, NULL);
+
+	if (fo)
+		forest_count(tx, fo, -1);
+	if (vl->vl_live == vi)
+		vl->vl_live = vi->vi_newer;
+	if (vi->vi_older)
+		vi->vi_older->vi_newer = vi->vi_newer;
+	else
+		vl->vl_oldest = vi->vi_newer;
+	if (vi->vi_newer)
+		vi->vi_newer->vi_older = vi->vi_older;
+	else
+		vl->vl_newest = vi->vi_older;
+	vl->vl_n--;
+	atomic_fetch_sub_explicit(&tx->tx_views, 1, memory_order_relaxed);
+	return fo;
+}
+
+int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes)
+{
+	struct kv_txns *tx = db->d_txns;
+	struct kv_forest *fo;
+	uint64_t gen;
+
+	vi->vi_writes = writes;
+	for (;;) {
+		fo = forest_get(db);
+		if (!fo)
+			return kv_error(-ENOMEM, "MP0902", "no memory for a transaction");
+		/* before it is in the list: then it may be evicted, and the forest with it */
+		gen = fo->fo_gen;
+		vi->vi_born_ns = kv_now(db);
+		vi->vi_born_ms = kv_time_ms(db);
+		atomic_store_explicit(&vi->vi_forest, fo, memory_order_relaxed);
+		pthread_mutex_lock(&tx->tx_lock);
+		vi->vi_seq = kv_view_open(db);
+		list_add(tx, vi);
+		pthread_mutex_unlock(&tx->tx_lock);
+		if (atomic_load(&db->d_tree_gen) == gen)
+			return 0;
+		kv_view_end(db, vi);
+	}
+}
+
+void kv_view_end(struct kvdb *db, struct kv_view *vi)
+{
+	struct kv_txns *tx = db->d_txns;
+	struct kv_forest *fo;
+
+	pthread_mutex_lock(&tx->tx_lock);
+	fo = list_del(tx, vi);
+	pthread_mutex_unlock(&tx->tx_lock);
+	forest_put(fo);
+}
+
+/* No difference of the two: a view may begin after its caller read the clock. */
+static bool is_old(const struct kvdb *db, const struct kv_view *vi, uint64_t now_ns)
+{
+	return now_ns >= vi->vi_born_ns + db->d_view_max_age_ms * 1000000ull;
+}
+
+bool kv_view_is_old(struct kvdb *db, struct kv_view *vi)
+{
+	return !atomic_load_explicit(&vi->vi_forest, memory_order_relaxed) ||
+	       is_old(db, vi, kv_now(db));
+}
+
+void kv_views_each(struct kvdb *db, void (*fn)(void *arg, struct kv_view *vi), void *arg)
+{
+	struct kv_txns *tx = db->d_txns;
+
+	pthread_mutex_lock(&tx->tx_lock);
+	for (struct kv_view *vi = tx->tx_list[true].vl_oldest; vi; vi = vi->vi_newer)
+		fn(arg, vi);
+	pthread_mutex_unlock(&tx->tx_lock);
+}
+
+int kv_view_check(struct kvdb *db, struct kv_view *vi)
+{
+	if (KV_LIKELY(!kv_view_is_old(db, vi)))
+		return 0;
+	return kv_error(-ESTALE, "MP0922", "the transaction is older than %u ms (view_max_age_ms)",
+			db->d_view_max_age_ms);
+}
+
+bool kv_view_gave_up(struct kv_view *vi)
+{
+	struct kv_thread *t = kv_enter();
+	struct kv_forest *fo = atomic_load_explicit(&vi->vi_forest, memory_order_acquire);
+	bool gave_up = !fo || !atomic_load_explicit(&fo->fo_trees, memory_order_acquire);
+
+	kv_exit(t);
+	return gave_up;
+}
+
+int kv_view_tree(struct kvdb *db, struct kv_view *vi, struct kvdb_kvs *kvs, struct kv_tree **tr)
+{
+	struct kv_forest *fo = atomic_load_explicit(&vi->vi_forest, memory_order_acquire);
+	struct kv_forest_trees *ft;
+
+	*tr = NULL;
+	if (KV_UNLIKELY(!fo))
+		return kv_view_check(db, vi);
+	ft = atomic_load_explicit(&fo->fo_trees, memory_order_acquire);
+	if (KV_UNLIKELY(!ft))
+		return kv_error(-ESTALE, "MP0923", "the transaction's snapshot held more memory "
+				"than snapshots may; it was the oldest and was given up");
+	if (kvs->k_slot < ft->ft_n && ft->ft_ent[kvs->k_slot].kvs == kvs)
+		*tr = ft->ft_ent[kvs->k_slot].tree;
+	return 0;
+}
+
+uint64_t kv_views_oldest(struct kvdb *db)
+{
+	struct kv_txns *tx = db->d_txns;
+	struct kv_view *vi;
+	uint64_t seq;
+
+	if (!tx)
+		return UINT64_MAX;
+	pthread_mutex_lock(&tx->tx_lock);
+	vi = tx->tx_list[true].vl_live;
+	seq = vi ? vi->vi_seq : UINT64_MAX;
+	pthread_mutex_unlock(&tx->tx_lock);
+	return seq;
+}
+
+/* ---- giving up ---------------------------------------------------------------------------- */
+
+/* Memory of flushed memtables that the trees hold and no younger ones that were counted. */
+static uint64_t pinned_bytes(const struct kv_forest_trees *ft, uint64_t mark)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; ft && i < ft->ft_n; i++) {
+		struct kv_tree *tr = ft->ft_ent[i].tree;
+
+		for (uint32_t j = 0; tr && j < tr->tr_nmt; j++) {
+			struct kv_mt *mt = tr->tr_mt[j];
+
+			if (!atomic_load(&mt->m_flushed) || mt->m_mark == mark)
+				continue;
+			mt->m_mark = mark;
+			n += atomic_load(&mt->m_bytes);
+		}
+	}
+	return n;
+}
+
+static bool pins_any(const struct kv_forest_trees *ft)
+{
+	for (uint32_t i = 0; ft && i < ft->ft_n; i++) {
+		struct kv_tree *tr = ft->ft_ent[i].tree;
+
+		for (uint32_t j = 0; tr && j < tr->tr_nmt; j++)
+			if (atomic_load(&tr->tr_mt[j]->m_flushed))
+				return true;
+	}
+	return false;
+}
+
+/*
+ * Flushed memtables are not in the budget of memtables any more: as much again
+ * may be held by views, two of the greatest that there are.
+ */
+static uint64_t pinned_max(struct kvdb *db)
+{
+	return db->d_budget.b_mt_bytes / 3 * 2;
+}
+
+/*
+ * The oldest forests beyond the bound give up their trees, which stay until the grace period of
+ * forest_give_up(). The cached forest's trees are the current ones: that frees nothing. tx_lock held.
+ */
+static void give_up_memory(struct kvdb *db, struct kv_txns *tx)
+{
+	uint64_t sum = 0;
+
+	tx->tx_marks++;
+	for (struct kv_forest *fo = tx->tx_forests; fo; fo = fo->fo_older) {
+		struct kv_forest_trees *ft = atomic_load(&fo->fo_trees);
+
+		sum += pinned_bytes(ft, tx->tx_marks);
+		if (sum > pinned_max(db) && pins_any(ft) && fo != atomic_load(&db->d_forest))
+			forest_give_up(fo);
+	}
+}
+
+void kv_views_step(struct kvdb *db)
+{
+	struct kv_txns *tx = db->d_txns;
+	struct kv_forest *gone[EVICT_MAX];
+	uint64_t now = kv_now(db);
+	unsigned int n = 0, i;
+	struct kv_thread *t;
+	struct kv_view *vi;
+
+	if (!atomic_load_explicit(&tx->tx_views, memory_order_relaxed))
+		return;
+	t = kv_enter();	/* no destructor runs under the lock */
+	pthread_mutex_lock(&tx->tx_lock);
+	for (i = 0; i < 2; i++)
+		while (n < EVICT_MAX && (vi = tx->tx_list[i].vl_live) && is_old(db, vi, now))
+			gone[n++] = list_expire(tx, vi);
+	if (atomic_load(&db->d_views->vw_flushed_bytes) > pinned_max(db))
+		give_up_memory(db, tx);
+	pthread_mutex_unlock(&tx->tx_lock);
+	kv_exit(t);
+	for (i = 0; i < n; i++)
+		forest_put(gone[i]);
+}
+
+static uint64_t oldest_ns(const struct kv_view_list *vl, uint64_t now)
+{
+	const struct kv_view *vi = vl->vl_oldest;
+
+	return vi && now > vi->vi_born_ns ? now - vi->vi_born_ns : 0;
+}
+
+void kv_views_stats(struct kvdb *db, struct kvdb_stats *st)
+{
+	struct kv_txns *tx = db->d_txns;
+	uint64_t now = kv_now(db);
+
+	pthread_mutex_lock(&tx->tx_lock);
+	st->txns = tx->tx_list[true].vl_n;
+	st->snapshots = tx->tx_list[false].vl_n;
+	st->txn_oldest_ns = oldest_ns(&tx->tx_list[true], now);
+	st->snapshot_oldest_ns = oldest_ns(&tx->tx_list[false], now);
+	pthread_mutex_unlock(&tx->tx_lock);
+	st->views = st->txns + st->snapshots;
+	st->view_oldest_ns = st->txn_oldest_ns > st->snapshot_oldest_ns ? st->txn_oldest_ns :
+									   st->snapshot_oldest_ns;
+}
+
+void kv_snapshot(struct kvdb_kvs *kvs, struct kv_tree **tree, uint64_t *seq)
+{
+	struct kvdb *db = kvs->k_db;
+
+	for (;;) {
+		*tree = kv_tree_get(kvs);
+		*seq = kv_view_open(db);
+		/* behind its fence: a put into a newer tree has a greater stamp, or that is seen */
+		if (atomic_load_explicit(&kvs->k_tree, memory_order_acquire) == *tree)
+			return;
+		kv_tree_put(db, *tree);
+	}
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Transactions: views and the trees they look into (view.c), owned keys
+ * (keylock.c), write sets (txn.c, txn_iter.c), values and commit records in
+ * the logs (txn_commit.c), tickets (durable.c). DESIGN.md, "Transactions".
+ */
+#ifndef KV_TXN_H
+#define KV_TXN_H
+
+#include <time.h>
+
+#include "db/kv.h"
+#include "db/thread.h"
+
+struct kv_tslot;
+struct kv_version;
+
+/* ---- keylock.c ------------------------------------------------------------------ */
+
+/* A key with a live owner; lies in the owner's write. */
+struct kv_keylock {
+	struct kv_keylock *kl_next;	/* its stripe's lock */
+	struct kvdb_txn *kl_txn;	/* its owner */
+	const uint8_t *kl_key;
+	uint64_t kl_hash;
+	uint32_t kl_kvs;
+	uint16_t kl_klen;
+};
+
+/* Bound on how long a plain write waits for transactions that own its key, seconds. */
+#define KV_KEY_WAIT_S 1
+
+/* 0, or -EBUSY: it has an owner. One that cannot commit any more is none: T11. */
+int kv_key_lock(struct kvdb *db, struct kv_keylock *kl);
+void kv_key_unlock(struct kvdb *db, struct kv_keylock *kl);
+/* Which of those that wait for keys of that hash are woken together: one bit. */
+uint32_t kv_key_group(uint64_t hash);
+/* Wakes who waits for keys of these groups, which were unlocked. */
+void kv_key_wake(struct kvdb *db, uint32_t groups);
+/* So many more wait for that, in a completion queue; they look at keys only afterwards. */
+void kv_key_waiters(struct kvdb *db, int by);
+bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen, uint64_t hash);
+/*
+ * Waits until the key has no owner; -ECANCELED at *until, which the first wait
+ * of a write sets (zero before), at once with KVDB_MANUAL.
+ */
+int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t hash,
+		struct timespec *until);
+/* The error of a write that has waited for so long. */
+int kv_key_denied(const struct kvdb_kvs *kvs);
+
+typedef bool kv_covers_fn(const void *arg, const void *key, size_t klen);
+/* Some key of the store has an owner, and @covers says true for it. Looks at every owned key. */
+bool kv_keys_are_owned(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg);
+/* As kv_key_wait(), until that is not so. */
+int kv_keys_wait(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg,
+		 struct timespec *until);
+
+int kv_keylocks_init(struct kvdb *db);
+void kv_keylocks_fini(struct kvdb *db);
+
+/* ---- view.c --------------------------------------------------------------------- */
+
+/* The trees of all stores at one moment. Immutable. */
+struct kv_forest_trees {
+	struct kvdb *ft_db;
+	struct kv_limbo ft_limbo;
+	uint32_t ft_n;
+	struct {
+		struct kvdb_kvs *kvs;
+		struct kv_tree *tree;
+	} ft_ent[];			/* by k_slot */
+};
+
+/* Shared by all views that were born between two changes of trees; a view holds one reference. */
+struct kv_forest {
+	_Atomic(uint32_t) fo_refs;
+	uint32_t fo_views;		/* live; in the list while there are any; tx_lock */
+	uint64_t fo_gen;		/* d_tree_gen before the trees were taken */
+	_Atomic(struct kv_forest_trees *) fo_trees;	/* NULL: given up for their memory */
+	struct kv_forest *fo_older, *fo_newer;		/* tx_lock */
+	struct kv_limbo fo_limbo;
+};
+
+struct kv_view {
+	struct kv_view *vi_older, *vi_newer;	/* tx_lock */
+	_Atomic(struct kv_forest *) vi_forest;	/* NULL once it is too old */
+	uint64_t vi_seq;
+	uint64_t vi_born_ns;
+	uint64_t vi_born_ms;			/* engine time: what had expired is not seen */
+	bool vi_writes;				/* looks for conflicts */
+};
+
+/* Registers a view of this moment. 0, -ENOMEM. */
+int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes);
+void kv_view_end(struct kvdb *db, struct kv_view *vi);
+/* 0, or -ESTALE with its reason: the view is too old. */
+int kv_view_check(struct kvdb *db, struct kv_view *vi);
+/* The same without a word. */
+bool kv_view_is_old(struct kvdb *db, struct kv_view *vi);
+/* Calls @fn for each open view of a transaction that may write, under tx_lock. */
+void kv_views_each(struct kvdb *db, void (*fn)(void *arg, struct kv_view *vi), void *arg);
+/* Its trees were given up for their memory, or it is too old. Outside kv_enter(). */
+bool kv_view_gave_up(struct kv_view *vi);
+/*
+ * The tree of a store in the view, NULL when the store is younger. -ESTALE with its reason when the
+ * view is too old or its trees were given up for their memory. Inside kv_enter().
+ */
+int kv_view_tree(struct kvdb *db, struct kv_view *vi, struct kvdb_kvs *kvs, struct kv_tree **tr);
+/* A tree was replaced: the cached forest is not the current one any more. */
+void kv_forest_stale(struct kvdb *db);
+/* Gives up what views hold that are too old, or that pin too much memory (background work). */
+void kv_views_step(struct kvdb *db);
+/* View number of the oldest transaction that may still look for conflicts; UINT64_MAX = none. */
+uint64_t kv_views_oldest(struct kvdb *db);
+void kv_views_stats(struct kvdb *db, struct kvdb_stats *st);
+
+/* By age. Views that are too old stay in the list until they end; they are at its old end. */
+struct kv_view_list {
+	struct kv_view *vl_oldest, *vl_newest;
+	struct kv_view *vl_live;	/* the oldest that is not too old */
+	uint64_t vl_n;
+};
+
+struct kv_txns {
+	pthread_mutex_t tx_lock;		/* lists of views and forests; a leaf */
+	struct kv_view_list tx_list[2];		/* those that only read, those that write */
+	struct kv_forest *tx_forests;		/* that live views hold, the newest */
+	_Atomic(uint64_t) tx_views;		/* in both lists */
+	uint64_t tx_marks;			/* passes over memtables; tx_lock */
+	pthread_mutex_t tx_forest_lock;		/* one builds; outside d_kvs_lock */
+	struct kv_keylocks *tx_keys;		/* keylock.c */
+	pthread_mutex_t tx_slot_lock;		/* slots that wait to be retired; a leaf */
+	struct kv_tslot *tx_slots;
+	uint32_t tx_nslots;
+	pthread_mutex_t tx_done_lock;		/* callbacks of durability; a leaf */
+	struct kv_callback *tx_done, **tx_done_tail;
+	_Atomic(uint32_t) tx_ndone;
+};
+
+/* ---- txn.c ---------------------------------------------------------------------- */
+
+struct kv_touched {		/* a store that the transaction wrote to */
+	struct kv_touched *tt_next;
+	struct kvdb_kvs *tt_kvs;
+	uint64_t tt_ttl_s;	/* of the store when it was touched; 0 = what is put stays */
+	uint64_t tt_expiry;	/* engine time, ms: that, counted from the commit */
+	struct kv_mt *tt_mt;	/* that holds its versions, with a reference; or NULL */
+};
+
+struct kv_txn_val {
+	struct kv_seg *tv_seg;		/* KV_ENT_REF; the transaction keeps it */
+	const uint8_t *tv_val;		/* KV_ENT_INLINE */
+	uint32_t tv_vlen, tv_vcrc, tv_off8;
+	uint32_t tv_room;		/* bytes at tv_val */
+	uint8_t tv_kind;		/* enum kv_ent_kind */
+};
+
+struct kv_write {
+	struct kv_keylock w_lock;	/* key and store */
+	struct kv_write *w_next;	/* in the order of the first write */
+	struct kv_write *w_before, *w_after;	/* in the order of the last one */
+	uint64_t w_gen;			/* t_gen of that */
+	struct kv_touched *w_in;
+	struct kv_txn_val w_v;
+	struct kv_version *w_ver;	/* linked in w_in->tt_mt, or NULL */
+	uint8_t *w_ent;			/* in the commit record being built */
+};
+
+struct kv_txn_chunk {
+	struct kv_txn_chunk *tc_next;
+	uint32_t tc_size, tc_used;
+	uint8_t tc_mem[] __attribute__((aligned(8)));
+};
+
+/* Are its keys and its hold on stores claims? T11 */
+enum kv_claim {
+	KV_CLAIM_LIVE,
+	KV_CLAIM_COMMIT,	/* its owner commits: whatever its age, they are until it ends */
+	KV_CLAIM_DEAD,		/* it cannot commit any more; for good */
+};
+
+struct kvdb_txn {
+	struct kvdb *t_db;
+	_Atomic(uint32_t) t_claim;	/* enum kv_claim */
+	_Atomic(uint32_t) t_refs;	/* the owner and its cursors */
+	uint32_t t_flags;
+	struct kv_view t_view;
+	bool t_ended;			/* only its cursors are left */
+	bool t_is_gone;			/* without its writes */
+	bool t_is_begun;		/* its commit waits for no room: kv_txn_commit_begin() */
+	int t_doomed;			/* a write failed: it cannot commit, */
+	uint32_t t_why;			/* enum kvdb_txn_state */
+	uint64_t t_ticket;		/* for what its snapshot shows */
+	uint32_t t_groups;		/* of keys it took; unless 0, it counts in d_owners */
+	struct kv_write *t_first, **t_tail;
+	struct kv_write *t_newest;	/* the write changed last; w_before leads to older ones */
+	struct kv_write **t_table;	/* open addressing once there are many */
+	uint32_t t_slots;		/* of t_table; a power of two */
+	uint32_t t_n;
+	uint32_t t_rec_bytes;		/* of the commit record's value */
+	_Atomic(uint64_t) t_gen;	/* changes of the write set */
+	uint64_t t_user_bytes;
+	/* its owner adds, others look: kv_txns_dead_holds() */
+	_Atomic(struct kv_touched *) t_touched;
+	struct kv_seg **t_seg;		/* pinned, with references (R5) */
+	uint32_t t_nseg, t_segcap;
+	uint64_t t_seg_bytes;
+	struct kv_tslot *t_slot;	/* of this attempt to commit */
+	struct kv_txn_chunk *t_chunk;
+	uint32_t t_used;		/* of t_mem */
+	uint8_t t_mem[512] __attribute__((aligned(8)));
+};
+
+int kv_txns_init(struct kvdb *db);
+void kv_txns_fini(struct kvdb *db);
+/* Memory that lives as long as the transaction. */
+void *kv_txn_alloc(struct kvdb_txn *t, uint32_t bytes);
+struct kv_toll *kv_txn_toll(struct kvdb_txn *t);	/* what it is charged, or NULL */
+struct kvdb_txn *kv_txn_get(struct kvdb_txn *t);
+void kv_txn_put(struct kvdb_txn *t);
+/*
+ * The view of an open transaction for a cursor: the store's tree with a reference
+ * (NULL: the store is younger) and the view number. -ESTALE.
+ */
+int kv_txn_snapshot(struct kvdb_txn *t, struct kvdb_kvs *kvs, struct kv_tree **tree,
+		    uint64_t *seq);
+/*
+ * 0, or -ESTALE: for a cursor on @kvs, which may outlive its transaction and then shows what it
+ * showed, unless these were writes that were not committed.
+ */
+int kv_txn_check(struct kvdb_txn *t, const struct kvdb_kvs *kvs);
+/*
+ * It can only be aborted, for the reason @why (enum kvdb_txn_state): @err is what its commit would
+ * return. Its keys are free.
+ */
+void kv_txn_doom(struct kvdb_txn *t, int err, uint32_t why);
+/* It can only be aborted, and is told so at the latest by its commit. Any thread, any lock. */
+bool kv_txn_is_dead(struct kvdb_txn *t);
+/* How many holds on @kvs, of those counted in k_cursors, are of transactions that are dead. */
+uint32_t kv_txns_dead_holds(struct kvdb *db, const struct kvdb_kvs *kvs);
+/*
+ * Did a write to @kvs change behind generation @since that lies in the way of a walk from @key, or
+ * (NULL) from before everything? @is_on: the walk has shown @key.
+ */
+bool kv_txn_wrote_ahead(const struct kvdb_txn *t, const struct kvdb_kvs *kvs, uint64_t since,
+			bool up, const void *key, size_t klen, bool is_on);
+/* A write as an entry that is newer than every other. */
+void kv_write_ent(const struct kv_write *w, struct kv_ent *e);
+/* txn_iter.c: its writes to a store in key order, tombstones included; one look per seek */
+int kv_txn_iter(struct kvdb_txn *t, struct kvdb_kvs *kvs, bool reverse, struct kv_iter **out);
+
+/* ---- txn_commit.c ---------------------------------------------------------------- */
+
+/*
+ * The steps of a commit; kv_txn_commit() takes them, tests stop between them.
+ * Link: every version into the memtables of now, invisible. Install: the record
+ * into the open epoch, then OPEN -> INSTALLING. Finish: the stamp.
+ */
+struct kv_commit {
+	struct kvdb_txn *co_txn;
+	uint8_t *co_buf;		/* value of the record */
+	uint32_t co_len, co_size;	/* of the value; of the record */
+	uint32_t co_crc;		/* of the value */
+	struct kv_resv co_rs;
+	bool co_has_own;		/* co_rs is a segment of its own, not yet the log's */
+	uint32_t co_index;
+	struct kv_slot *co_slot;
+	uint64_t co_seq;		/* result */
+};
+/* Writes the value of a key to the value log: tv_seg, tv_off8. May block; outside kv_enter(). */
+int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_txn_val *v,
+		     const void *val);
+int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t);
+int kv_commit_link(struct kv_commit *co);		/* inside kv_enter() */
+int kv_commit_reserve(struct kv_commit *co);		/* 0, -ENOBUFS: the log needs a segment */
+int kv_commit_install(struct kv_commit *co);		/* 0, -EAGAIN: link and reserve again */
+void kv_commit_finish(struct kv_commit *co);
+void kv_commit_undo(struct kv_commit *co);
+/* All of it. 0 with the record's epoch in *epoch. */
+int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch);
+
+/* ---- durable.c -------------------------------------------------------------------- */
+
+/* Calls what waited for the durable epoch of now; @all: everything, the database ends. */
+void kv_durable_run(struct kvdb *db, bool all);
+static inline bool kv_durable_has(struct kvdb *db)
+{
+	/* sequentially consistent, as the store of d_durable before it: kvdb_on_durable() */
+	return db->d_txns && atomic_load(&db->d_txns->tx_ndone);
+}
+
+#endif

@@ -1,0 +1,608 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What transactions write to the logs: values as they come, one commit record
+ * at the end. The commit record holds the whole write set, so a transaction
+ * belongs to its epoch, and replay needs nothing else (R5).
+ *
+ * Commit, a refinement of R12: first all versions are linked into the active
+ * memtables, pointing at a slot that is ACTIVE, hence invisible; nobody links
+ * above them, for the keys are owned. Then the record is reserved, copied, and
+ * goes from OPEN to INSTALLING if the memtables are still those of its epoch:
+ * between reservation and installation lies a copy, not a walk over memtables,
+ * so a large transaction is not overtaken by every tick. From INSTALLING on
+ * the flusher can complete it by itself; before, it withdraws the record and the
+ * committer logs it again. If a memtable was switched meanwhile, its versions
+ * are taken out and linked anew, under a new slot: whoever met an old version
+ * must never see it committed, for its memtable is of other epochs.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "meta/mdc.h"
+#include "mem/memtable.h"
+#include "compact/reloc.h"
+#include "log/slot.h"
+#include "tree/gap.h"
+#include "txn/txn.h"
+#include "txn/txn_omf.h"
+#include "base/vec.h"
+#include "background/work.h"
+
+#define SLOTS_BATCH 64u	/* slots that are retired together */
+
+/* ---- values ------------------------------------------------------------------------------- */
+
+/*
+ * R5: what the write set refers to stays; a transaction may hold so much and no more.
+ * -EAGAIN: the segment is gone, so the record in it was withdrawn long ago.
+ */
+static int pin(struct kvdb_txn *t, struct kv_seg *s)
+{
+	uint32_t i;
+
+	for (i = t->t_nseg; i-- > 0; )
+		if (t->t_seg[i] == s)
+			return 0;
+	if (kv_vec_grow(&t->t_seg, &t->t_segcap, t->t_nseg + 1, sizeof(t->t_seg[0])))
+		return kv_error(-ENOMEM, "MP0902", "no memory for a write");
+	if (!kv_seg_tryget(s))
+		return -EAGAIN;
+	t->t_seg[t->t_nseg++] = s;
+	t->t_seg_bytes += s->sg_bytes;
+	return 0;
+}
+
+static int check_pinned(struct kvdb_txn *t)
+{
+	if (CHECK(457, t->t_seg_bytes <= t->t_db->d_budget.b_log_bytes / 2))
+		return 0;
+	kv_txn_doom(t, -ESTALE, KVDB_TXN_LOG_FULL);
+	return kv_error(-ESTALE, "MP0924", "the values of the transaction lie in log segments of "
+			"%llu bytes together; %llu are the most",
+			(unsigned long long)t->t_seg_bytes,
+			(unsigned long long)t->t_db->d_budget.b_log_bytes / 2);
+}
+
+/* The dearest of the stores that it writes to, or NULL. */
+struct kv_toll *kv_txn_toll(struct kvdb_txn *t)
+{
+	struct kv_toll *worst = NULL;
+
+	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next) {
+		struct kv_toll *to = kv_toll(t->t_db, tt->tt_kvs);
+
+		if (to && (!worst || atomic_load(&to->to_cost) > atomic_load(&worst->to_cost)))
+			worst = to;
+	}
+	return worst;
+}
+
+/* Memory, log space and debt hold a transaction back as they do a plain write. */
+static int admit(struct kvdb_txn *t, uint32_t bytes, bool urgent)
+{
+	struct kvdb *db = t->t_db;
+	struct kv_toll *toll;
+	int err = 0;
+
+	if (KV_UNLIKELY(atomic_load_explicit(&db->d_flusher->fl_stall, memory_order_relaxed)))
+		err = kv_stall_wait(db, urgent);
+	if (err)
+		return kv_error_room(db, err, "transaction");
+	toll = kv_txn_toll(t);
+	if (KV_UNLIKELY(toll != NULL))
+		kv_throttle(db, toll, bytes);
+	return 0;
+}
+
+/* The same for who does not wait: it was held back before (kv_txn_commit_begin()). */
+static int admit_begun(struct kvdb *db, bool urgent)
+{
+	int err = atomic_load(&db->d_flusher->fl_stall) && !urgent ?
+		  atomic_load(&db->d_flusher->fl_space_err) : 0;
+
+	return err ? kv_error_room(db, err, "transaction") : 0;
+}
+
+static void encode_value(const struct kv_keylock *kl, const struct kv_txn_val *v, const void *val,
+			 const struct kv_resv *rs, uint32_t index, uint32_t size)
+{
+	kv_rec_encode(rs->rs_buf, KV_REC_PUT, (uint16_t)kl->kl_kvs, kl->kl_key, kl->kl_klen, val,
+		      v->tv_vlen, v->tv_vcrc);
+	kv_rec_set_flags(rs->rs_buf, KV_RECF_TXN);
+	/* it has no place in the order of writes: the commit record has */
+	kv_rec_stamp(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, 0);
+	kv_record_encoded(rs, index, size);
+}
+
+/*
+ * T8: once it is installed its epoch may end, and the segment with it; before, that
+ * withdraws the record. A pin that is then not needed stays: the next attempt is
+ * most likely in the same segment.
+ */
+static int pin_value(struct kvdb_txn *t, const struct kv_resv *rs)
+{
+	return BARRIER(560, pin(t, rs->rs_seg));
+}
+
+/* One attempt in a reserved place: 0, -EAGAIN (withdrawn), -ENOMEM. */
+static int write_value(struct kvdb_txn *t, const struct kv_keylock *kl, const struct kv_txn_val *v,
+		       const void *val, struct kv_slot *sl, const struct kv_resv *rs, uint32_t size)
+{
+	uint32_t index = atomic_load_explicit(&sl->sl_index, memory_order_relaxed);
+	int err;
+
+	kv_slot_place(sl, rs);
+	encode_value(kl, v, val, rs, index, size);
+	atomic_store_explicit(&sl->sl_ver, 0, memory_order_release);
+	err = pin_value(t, rs);
+	if (!err && !kv_slot_install(sl))
+		err = -EAGAIN;
+	if (err)
+		kv_rec_encode_skip(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, size);
+	kv_record_done(rs, index, size);
+	kv_slot_idle(sl);
+	return err;
+}
+
+/* A value with a segment of its own (L4): nothing has to be installed. */
+static int log_own(struct kvdb_txn *t, const struct kv_keylock *kl, const struct kv_txn_val *v,
+		   const void *val, uint32_t size, struct kv_resv *rs)
+{
+	struct kvdb *db = t->t_db;
+	struct kv_thread *th;
+	int err = kv_own_make(db, KV_VLOG, size, 0, rs);
+
+	if (err)
+		return err;
+	encode_value(kl, v, val, rs, 0, size);
+	kv_record_done(rs, 0, size);
+	th = kv_enter();
+	kv_own_enter(db, rs);
+	err = pin_value(t, rs);
+	kv_own_leave(db, rs, !err);
+	kv_exit(th);
+	if (err)
+		kv_own_drop(db, rs);
+	return err;
+}
+
+static int log_shared(struct kvdb_txn *t, const struct kv_keylock *kl, const struct kv_txn_val *v,
+		      const void *val, uint32_t size, struct kv_resv *rs)
+{
+	struct kvdb *db = t->t_db;
+	struct kv_tctx *tc = kv_tctx(db);
+	struct kv_thread *th;
+	struct kv_log *lo;
+	int err = 0;
+
+	if (!tc)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
+	while (!err) {
+		lo = kv_log_pick(db, KV_VLOG);
+		th = kv_enter();
+		kv_slot_open(&tc->tc_slot);
+		err = kv_log_reserve(db, lo, size, rs);
+		if (!err) {
+			err = write_value(t, kl, v, val, &tc->tc_slot, rs, size);
+			if (err == -EAGAIN)	/* late: do not fill a dying epoch */
+				kv_wait_closed(db, atomic_load(&db->d_epoch));
+			kv_exit(th);
+			if (!err)
+				break;
+			err = err == -EAGAIN ? 0 : err;
+			continue;
+		}
+		kv_slot_idle(&tc->tc_slot);
+		kv_exit(th);
+		err = err == -EAGAIN ? kv_segment_wait(db, lo, false) :
+		      kv_error(err, "MP0902", "no memory for a write");
+	}
+	return err;
+}
+
+int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_txn_val *v,
+		     const void *val)
+{
+	struct kvdb *db = t->t_db;
+	uint32_t size = kv_rec_size(kl->kl_klen, v->tv_vlen);
+	struct kv_resv rs;
+	int err = check_pinned(t);
+
+	if (!err)
+		err = admit(t, size, false);
+	if (!err && v->tv_vlen > KV_VALUE_PLAIN)
+		err = kv_mdc_allow_large(db);
+	if (!err)
+		err = kv_own_is_for(db, size) ? log_own(t, kl, v, val, size, &rs) :
+						log_shared(t, kl, v, val, size, &rs);
+	if (err)
+		return kv_error_unwritten(err);
+	v->tv_seg = rs.rs_seg;
+	v->tv_off8 = (rs.rs_off + kv_rec_val_off(kl->kl_klen)) / KV_REC_ALIGN;
+	return 0;
+}
+
+/* ---- slots ---------------------------------------------------------------------------------- */
+
+static void slots_free(void *arg)
+{
+	struct kv_tslot *ts = arg, *next;
+
+	for (; ts; ts = next) {
+		next = ts->ts_next;
+		free(ts);
+	}
+}
+
+/* Nothing names the slot any more, but readers that are inside kv_enter() may. */
+static void slot_retire(struct kvdb *db, struct kv_tslot *ts)
+{
+	struct kv_txns *tx = db->d_txns;
+	struct kv_tslot *list = NULL;
+
+	pthread_mutex_lock(&tx->tx_slot_lock);
+	ts->ts_next = tx->tx_slots;
+	tx->tx_slots = ts;
+	if (++tx->tx_nslots == SLOTS_BATCH) {
+		list = ts;
+		tx->tx_slots = NULL;
+		tx->tx_nslots = 0;
+	}
+	pthread_mutex_unlock(&tx->tx_slot_lock);
+	if (list)
+		kv_retire(&list->ts_limbo, slots_free, list);
+}
+
+/* ---- the steps ------------------------------------------------------------------------------ */
+
+/* Engine time from which on what was put is gone; 0 = never. */
+static uint64_t expiry_of(const struct kv_write *w)
+{
+	return w->w_v.tv_kind == KV_ENT_TOMB ? 0 : w->w_in->tt_expiry;
+}
+
+static void op_of(const struct kv_write *w, struct kv_mt_op *op)
+{
+	*op = (struct kv_mt_op){ .op_key = w->w_lock.kl_key, .op_klen = w->w_lock.kl_klen,
+				 .op_hash = w->w_lock.kl_hash, .op_kind = w->w_v.tv_kind,
+				 .op_val = w->w_v.tv_val, .op_vlen = w->w_v.tv_vlen,
+				 .op_vcrc = w->w_v.tv_vcrc,
+				 .op_val_off = w->w_v.tv_off8 * KV_REC_ALIGN,
+				 .op_expiry = expiry_of(w) };
+}
+
+int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t)
+{
+	struct kv_tctx *tc = kv_tctx(t->t_db);
+	uint8_t *p;
+
+	memset(co, 0, sizeof(*co));
+	co->co_txn = t;
+	co->co_len = t->t_rec_bytes;
+	co->co_size = kv_rec_size(0, co->co_len);
+	co->co_buf = malloc(co->co_len);
+	t->t_slot = malloc(sizeof(*t->t_slot));
+	if (!tc || !co->co_buf || !t->t_slot)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a commit");
+	co->co_slot = &tc->tc_slot;
+	atomic_init(&t->t_slot->ts_state, KV_TS_ACTIVE);
+	/* X4: however often the record is logged again */
+	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+		if (tt->tt_ttl_s)
+			tt->tt_expiry = kv_expiry(t->t_db, tt->tt_ttl_s);
+	kv_commit_encode_hdr(co->co_buf, t->t_n);
+	p = co->co_buf + KV_COMMIT_HDR;
+	for (struct kv_write *w = t->t_first; w; w = w->w_next) {
+		struct kv_commit_ent e = {
+			.ce_key = w->w_lock.kl_key, .ce_klen = w->w_lock.kl_klen,
+			.ce_kvs = (uint16_t)w->w_lock.kl_kvs, .ce_kind = w->w_v.tv_kind,
+			.ce_vlen = w->w_v.tv_vlen, .ce_vcrc = w->w_v.tv_vcrc,
+			.ce_val = w->w_v.tv_val, .ce_off8 = w->w_v.tv_off8,
+			.ce_obj = w->w_v.tv_seg ? w->w_v.tv_seg->sg_id : 0,
+			.ce_expiry = expiry_of(w),
+		};
+
+		w->w_ent = p;
+		p += kv_commit_encode_ent(p, &e);
+	}
+	return 0;
+}
+
+static void unlink_store(struct kvdb_txn *t, struct kv_touched *tt)
+{
+	struct kv_mt_op op;
+
+	for (struct kv_write *w = t->t_first; w; w = w->w_next) {
+		if (w->w_in != tt || !w->w_ver)
+			continue;
+		op_of(w, &op);
+		kv_mt_unlink(tt->tt_mt, &op, w->w_ver);
+		w->w_ver = NULL;
+	}
+	kv_mt_put(t->t_db, tt->tt_mt);
+	tt->tt_mt = NULL;
+}
+
+/* A new slot for what stays linked; the old one is aborted for whoever has met it. */
+static int slot_renew(struct kvdb_txn *t)
+{
+	struct kv_tslot *old = t->t_slot, *ts = malloc(sizeof(*ts));
+
+	if (!ts)
+		return -ENOMEM;
+	atomic_init(&ts->ts_state, KV_TS_ACTIVE);
+	for (struct kv_write *w = t->t_first; w; w = w->w_next)
+		if (w->w_ver)
+			atomic_store(&w->w_ver->v_seq, KV_IN_SLOT | (uint64_t)(uintptr_t)ts);
+	atomic_store(&old->ts_state, KV_TS_ABORTED);
+	t->t_slot = ts;
+	slot_retire(t->t_db, old);
+	return 0;
+}
+
+/*
+ * Takes the active memtables; what is linked in others is taken out of them, and
+ * only then the rest gets a new slot: a version in a memtable that may be under
+ * its flush never names one that will be committed (T2).
+ */
+static int retarget(struct kvdb_txn *t)
+{
+	struct kv_touched *tt;
+	bool has_moved = false;
+
+	for (tt = t->t_touched; tt; tt = tt->tt_next) {
+		if (!tt->tt_mt || tt->tt_mt == kv_mt_active(tt->tt_kvs))
+			continue;
+		unlink_store(t, tt);
+		has_moved = true;
+	}
+	if (has_moved && slot_renew(t))
+		return -ENOMEM;
+	for (tt = t->t_touched; tt; tt = tt->tt_next)
+		if (!tt->tt_mt)
+			tt->tt_mt = kv_mt_get(kv_mt_active(tt->tt_kvs));
+	return 0;
+}
+
+int kv_commit_link(struct kv_commit *co)
+{
+	struct kvdb_txn *t = co->co_txn;
+	struct kv_mt_op op;
+	int err = retarget(t);
+
+	for (struct kv_write *w = t->t_first; w && !err; w = w->w_next) {
+		if (w->w_ver)
+			continue;
+		op_of(w, &op);
+		err = kv_mt_link(w->w_in->tt_mt, &op, w->w_v.tv_seg, t->t_slot, &w->w_ver);
+		if (!err)
+			kv_commit_set_rev(w->w_ent, w->w_ver->v_rev);
+	}
+	/* here, not between reservation and installation */
+	co->co_crc = mpool_crc32c(0, co->co_buf, co->co_len);
+	return err;
+}
+
+static int reserve(struct kv_commit *co)
+{
+	struct kvdb *db = co->co_txn->t_db;
+	struct kv_slot *sl = co->co_slot;
+	int err;
+
+	kv_slot_open(sl);
+	err = kv_log_reserve(db, kv_log_pick(db, KV_KLOG), co->co_size, &co->co_rs);
+	if (err) {
+		kv_slot_idle(sl);
+		return err == -EAGAIN ? -ENOBUFS : err;
+	}
+	co->co_index = atomic_load_explicit(&sl->sl_index, memory_order_relaxed);
+	return 0;
+}
+
+static bool is_own(const struct kv_commit *co)
+{
+	return kv_own_is_for(co->co_txn->t_db, co->co_size);
+}
+
+int kv_commit_reserve(struct kv_commit *co)
+{
+	struct kv_resv *rs = &co->co_rs;
+	int err = 0;
+
+	if (!is_own(co))
+		err = reserve(co);
+	else if (!co->co_has_own)
+		err = -ENOBUFS;
+	if (err)
+		return err;
+	kv_slot_place(co->co_slot, rs);
+	kv_rec_encode(rs->rs_buf, KV_REC_COMMIT, 0, NULL, 0, co->co_buf, co->co_len, co->co_crc);
+	kv_record_encoded(rs, co->co_index, co->co_size);
+	return 0;
+}
+
+/* R4, R7: the record's epoch is the open one and the versions lie in its memtables. */
+static bool is_in_time(struct kv_commit *co)
+{
+	struct kvdb_txn *t = co->co_txn;
+
+	if (atomic_load(&t->t_db->d_epoch) != co->co_rs.rs_epoch)
+		return false;
+	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+		if (tt->tt_mt && kv_mt_active(tt->tt_kvs) != tt->tt_mt)
+			return false;
+	return true;
+}
+
+static int install(struct kv_commit *co)
+{
+	struct kvdb_txn *t = co->co_txn;
+	const struct kv_resv *rs = &co->co_rs;
+	struct kv_slot *sl = co->co_slot;
+
+	(void)BARRIER(458, (kv_wait_closed(t->t_db, rs->rs_epoch), 0));
+	if (CHECK(459, is_in_time(co))) {
+		for (struct kv_write *w = t->t_first; w; w = w->w_next) {
+			w->w_ver->v_epoch = rs->rs_epoch;
+			if (w->w_v.tv_kind != KV_ENT_TOMB)
+				(void)BARRIER(503, (kv_gaps_cut(w->w_in->tt_kvs, w->w_lock.kl_key,
+								w->w_lock.kl_klen), 0));
+		}
+		for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+			if (tt->tt_mt)
+				kv_mt_note_epoch(tt->tt_mt, rs->rs_epoch);
+		atomic_store_explicit(&sl->sl_ver, (uintptr_t)t->t_slot | KV_SLOT_TXN,
+				      memory_order_release);
+		/* everything is linked: from here on the flusher may commit it */
+		if (kv_slot_install(sl))
+			return 0;
+	}
+	return -EAGAIN;
+}
+
+/* L4: the record is whole; only a switch of a memtable since the versions were linked is late. */
+static int install_own(struct kv_commit *co)
+{
+	struct kvdb *db = co->co_txn->t_db;
+	int err;
+
+	kv_own_enter(db, &co->co_rs);
+	atomic_store_explicit(&co->co_slot->sl_index, 0, memory_order_release);
+	kv_slot_open(co->co_slot);
+	err = install(co);
+	co->co_has_own = err;
+	kv_own_leave(db, &co->co_rs, !err);
+	return err;
+}
+
+int kv_commit_install(struct kv_commit *co)
+{
+	const struct kv_resv *rs = &co->co_rs;
+	int err = co->co_has_own ? install_own(co) : install(co);
+
+	if (err && !co->co_has_own) {
+		kv_rec_encode_skip(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, co->co_size);
+		kv_record_done(rs, co->co_index, co->co_size);
+	}
+	if (err)
+		kv_slot_idle(co->co_slot);
+	return err;
+}
+
+void kv_commit_finish(struct kv_commit *co)
+{
+	const struct kv_resv *rs = &co->co_rs;
+	struct kvdb_txn *t = co->co_txn;
+	struct kvdb *db = t->t_db;
+	uint64_t s = KV_TS_ACTIVE;
+
+	atomic_compare_exchange_strong(&t->t_slot->ts_state, &s, KV_TS_PREPARED);
+	s = KV_TS_PREPARED;
+	/* the commit; if somebody helped, his stamp stands */
+	atomic_compare_exchange_strong(&t->t_slot->ts_state, &s, atomic_fetch_add(&db->d_seq, 1));
+	co->co_seq = atomic_load(&t->t_slot->ts_state);
+	for (struct kv_write *w = t->t_first; w; w = w->w_next)
+		atomic_store(&w->w_ver->v_seq, co->co_seq);
+	kv_rec_stamp(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, co->co_seq);
+	kv_record_done(rs, co->co_index, co->co_size);
+	kv_slot_idle(co->co_slot);
+}
+
+void kv_commit_undo(struct kv_commit *co)
+{
+	struct kvdb_txn *t = co->co_txn;
+	struct kv_thread *th = kv_enter();	/* tables in which it looks may grow meanwhile */
+
+	if (t->t_slot)
+		atomic_store(&t->t_slot->ts_state, KV_TS_ABORTED);
+	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+		if (tt->tt_mt)
+			unlink_store(t, tt);
+	kv_exit(th);
+}
+
+/* One attempt: 0, -EAGAIN (withdrawn), -ENOBUFS (no segment), -ENOMEM. */
+static int attempt(struct kv_commit *co)
+{
+	struct kv_thread *th = kv_enter();
+	struct kvdb *db = co->co_txn->t_db;
+	int err = kv_commit_link(co);
+
+	if (!err)
+		err = kv_commit_reserve(co);
+	if (!err)
+		err = kv_commit_install(co);
+	if (!err)
+		kv_commit_finish(co);
+	else if (err == -EAGAIN)	/* late: do not fill a dying epoch */
+		kv_wait_closed(db, atomic_load(&db->d_epoch));
+	kv_exit(th);
+	return err;
+}
+
+static bool only_deletes(const struct kvdb_txn *t)
+{
+	for (const struct kv_write *w = t->t_first; w; w = w->w_next)
+		if (w->w_v.tv_kind != KV_ENT_TOMB)
+			return false;
+	return true;
+}
+
+static void grow_tables(struct kvdb_txn *t)
+{
+	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+		if (tt->tt_mt && atomic_load_explicit(&tt->tt_mt->m_grow_wanted,
+						      memory_order_relaxed))
+			kv_mt_grow_soon(tt->tt_mt);
+}
+
+/* The record needs a segment. */
+static int commit_ready(struct kv_commit *co, bool urgent)
+{
+	struct kvdb *db = co->co_txn->t_db;
+	int err;
+
+	if (!is_own(co))
+		return kv_segment_wait(db, kv_log_pick(db, KV_KLOG), urgent);
+	err = kv_own_make(db, KV_KLOG, co->co_size, urgent ? KV_OWN_URGENT : 0,
+			  &co->co_rs);
+	co->co_has_own = !err;
+	return err;
+}
+
+int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch)
+{
+	struct kvdb *db = t->t_db;
+	struct kv_commit co;
+	bool urgent = only_deletes(t);
+	int err = t->t_is_begun ? admit_begun(db, urgent) :
+				  admit(t, kv_rec_size(0, t->t_rec_bytes), urgent);
+
+	if (err)
+		return err;
+	err = kv_commit_prepare(&co, t);
+	while (!err) {
+		err = attempt(&co);
+		if (!err)
+			break;
+		if (err == -ENOBUFS)
+			err = commit_ready(&co, urgent);
+		else if (err == -EAGAIN)
+			err = 0;
+		else
+			err = kv_error(err, "MP0902", "no memory for a commit");
+	}
+	if (err)
+		kv_commit_undo(&co);
+	else
+		grow_tables(t);
+	*epoch = co.co_rs.rs_epoch;
+	if (co.co_has_own)
+		kv_own_drop(db, &co.co_rs);
+	free(co.co_buf);
+	if (t->t_slot)
+		slot_retire(db, t->t_slot);
+	t->t_slot = NULL;
+	return kv_error_unwritten(err);
+}

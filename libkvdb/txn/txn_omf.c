@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Encoding and decoding of commit records' values. As in kv_omf.c, everything
+ * that a reader will use as a length or a place is checked here.
+ */
+#include <string.h>
+
+#include <mpool/mpool.h>
+
+#include "base/guard.h"
+#include "db/kv.h"
+#include "txn/txn_omf.h"
+
+/* header and entry, byte offsets */
+enum {
+	CH_COUNT = 0, CH_PAD = 4, CH_PAD2 = 8,
+	CE_KVS = 0, CE_KLEN = 2, CE_KIND = 4, CE_FLAGS = 5, CE_PAD = 6, CE_REV = 8, CE_VLEN = 12,
+	CE_VCRC = 16, CE_OFF8 = 20, CE_OBJ = 24,
+};
+
+#define FLAG_EXPIRY 0x1u	/* 8 bytes behind the rest */
+
+_Static_assert(CH_PAD2 + 8 == KV_COMMIT_HDR, "commit header");
+_Static_assert(CE_OBJ + 8 == KV_COMMIT_ENT, "commit entry");
+
+static void put_le(uint8_t *p, uint64_t v, unsigned int bytes)
+{
+	for (unsigned int i = 0; i < bytes; i++)
+		p[i] = (uint8_t)(v >> (8 * i));
+}
+
+static uint64_t get_le(const uint8_t *p, unsigned int bytes)
+{
+	uint64_t v = 0;
+
+	for (unsigned int i = 0; i < bytes; i++)
+		v |= (uint64_t)p[i] << (8 * i);
+	return v;
+}
+
+uint32_t kv_commit_ent_size(uint16_t klen, uint8_t kind, uint32_t vlen, bool expires)
+{
+	return KV_COMMIT_ENT + kv_pad8(klen) + (kind == KV_ENT_INLINE ? kv_pad8(vlen) : 0) +
+	       (expires ? 8 : 0);
+}
+
+static uint32_t ent_size(const struct kv_commit_ent *e)
+{
+	return kv_commit_ent_size(e->ce_klen, e->ce_kind, e->ce_vlen, e->ce_expiry);
+}
+
+void kv_commit_encode_hdr(uint8_t *buf, uint32_t count)
+{
+	memset(buf, 0, KV_COMMIT_HDR);
+	put_le(buf + CH_COUNT, count, 4);
+}
+
+uint32_t kv_commit_encode_ent(uint8_t *buf, const struct kv_commit_ent *e)
+{
+	uint32_t size = ent_size(e);
+
+	memset(buf, 0, size);
+	put_le(buf + CE_KVS, e->ce_kvs, 2);
+	put_le(buf + CE_KLEN, e->ce_klen, 2);
+	buf[CE_KIND] = e->ce_kind;
+	put_le(buf + CE_REV, e->ce_rev, 4);
+	put_le(buf + CE_VLEN, e->ce_vlen, 4);
+	put_le(buf + CE_VCRC, e->ce_vcrc, 4);
+	if (e->ce_kind == KV_ENT_REF) {
+		put_le(buf + CE_OFF8, e->ce_off8, 4);
+		put_le(buf + CE_OBJ, e->ce_obj, 8);
+	}
+	memcpy(buf + KV_COMMIT_ENT, e->ce_key, e->ce_klen);
+	if (e->ce_kind == KV_ENT_INLINE && e->ce_vlen)
+		memcpy(buf + KV_COMMIT_ENT + kv_pad8(e->ce_klen), e->ce_val, e->ce_vlen);
+	if (e->ce_expiry) {
+		buf[CE_FLAGS] = FLAG_EXPIRY;
+		put_le(buf + size - 8, e->ce_expiry, 8);
+	}
+	return size;
+}
+
+void kv_commit_set_rev(uint8_t *ent, uint32_t rev)
+{
+	put_le(ent + CE_REV, rev, 4);
+}
+
+static void ent_read(const uint8_t *p, struct kv_commit_ent *e)
+{
+	e->ce_kvs = (uint16_t)get_le(p + CE_KVS, 2);
+	e->ce_klen = (uint16_t)get_le(p + CE_KLEN, 2);
+	e->ce_kind = p[CE_KIND];
+	e->ce_rev = (uint32_t)get_le(p + CE_REV, 4);
+	e->ce_vlen = (uint32_t)get_le(p + CE_VLEN, 4);
+	e->ce_vcrc = (uint32_t)get_le(p + CE_VCRC, 4);
+	e->ce_off8 = (uint32_t)get_le(p + CE_OFF8, 4);
+	e->ce_obj = get_le(p + CE_OBJ, 8);
+	e->ce_key = p + KV_COMMIT_ENT;
+	e->ce_val = e->ce_kind == KV_ENT_INLINE ? p + KV_COMMIT_ENT + kv_pad8(e->ce_klen) : NULL;
+	e->ce_expiry = 0;
+}
+
+static bool ent_ok(const uint8_t *p, const struct kv_commit_ent *e)
+{
+	if (!e->ce_klen || e->ce_klen > KVDB_KEY_MAX || p[CE_FLAGS] & ~FLAG_EXPIRY ||
+	    get_le(p + CE_PAD, 2))
+		return false;
+	switch (e->ce_kind) {
+	case KV_ENT_TOMB:
+		return !p[CE_FLAGS] && !e->ce_vlen && !e->ce_obj && !e->ce_off8;
+	case KV_ENT_INLINE:
+		return e->ce_vlen <= KV_INLINE_MAX && !e->ce_obj && !e->ce_off8;
+	case KV_ENT_REF:
+		return e->ce_vlen > KV_INLINE_MAX && e->ce_vlen <= KVDB_VALUE_MAX && e->ce_obj;
+	default:
+		return false;
+	}
+}
+
+/* The entry at @p, of which @left bytes are there; its bytes, 0 = it is none. */
+static uint32_t ent_take(const uint8_t *p, uint32_t left, struct kv_commit_ent *e)
+{
+	uint32_t size;
+
+	if (left < KV_COMMIT_ENT)
+		return 0;
+	ent_read(p, e);
+	if (!CHECK(452, ent_ok(p, e)))
+		return 0;
+	size = kv_commit_ent_size(e->ce_klen, e->ce_kind, e->ce_vlen, p[CE_FLAGS] & FLAG_EXPIRY);
+	if (size > left)
+		return 0;
+	if (p[CE_FLAGS] & FLAG_EXPIRY) {
+		e->ce_expiry = get_le(p + size - 8, 8);
+		if (!CHECK(564, e->ce_expiry))
+			return 0;
+	}
+	return size;
+}
+
+int kv_commit_check(const struct kv_rec *r)
+{
+	uint32_t pos = KV_COMMIT_HDR, n = 0, size;
+	struct kv_commit_ent e;
+
+	if (!CHECK(450, r->r_type == KV_REC_COMMIT && !r->r_klen && r->r_vlen > KV_COMMIT_HDR &&
+		   !get_le(r->r_val + CH_PAD, 4) && !get_le(r->r_val + CH_PAD2, 8)))
+		return 450;
+	/* R5 */
+	if (!CHECK(451, mpool_crc32c(0, r->r_val, r->r_vlen) == r->r_vcrc))
+		return 451;
+	for (; pos < r->r_vlen; n++, pos += size) {
+		size = ent_take(r->r_val + pos, r->r_vlen - pos, &e);
+		if (!size)
+			return 452;
+	}
+	return CHECK(453, n == get_le(r->r_val + CH_COUNT, 4)) ? 0 : 453;
+}
+
+bool kv_commit_next(const struct kv_rec *r, uint32_t *pos, struct kv_commit_ent *e)
+{
+	uint32_t size;
+
+	if (!*pos)
+		*pos = KV_COMMIT_HDR;
+	if (*pos >= r->r_vlen)
+		return false;
+	size = ent_take(r->r_val + *pos, r->r_vlen - *pos, e);
+	*pos += size;
+	return size;
+}

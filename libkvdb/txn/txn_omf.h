@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Media format of a commit record's value: the write set of a transaction.
+ * Byte table: DESIGN.md, "Log format".
+ */
+#ifndef KV_TXN_OMF_H
+#define KV_TXN_OMF_H
+
+#include "seg/kv_omf.h"
+
+#define KV_COMMIT_HDR	16u	/* bytes */
+#define KV_COMMIT_ENT	32u	/* bytes, without key, inline value and expiry */
+/* the record is one frame's, so that a crash takes all of it or nothing */
+#define KV_COMMIT_MAX	((2u << 20) - KV_FRAME_HDR - KV_REC_HDR)
+
+struct kv_commit_ent {
+	const uint8_t *ce_key;
+	const uint8_t *ce_val;	/* KV_ENT_INLINE */
+	uint64_t ce_obj;	/* KV_ENT_REF: segment that holds the value */
+	uint64_t ce_expiry;	/* engine time, ms; 0 = never */
+	uint32_t ce_off8;	/* KV_ENT_REF: offset of the value there, / 8 */
+	uint32_t ce_rev;	/* as kv_rec.r_rev */
+	uint32_t ce_vlen;
+	uint32_t ce_vcrc;
+	uint16_t ce_kvs;
+	uint16_t ce_klen;
+	uint8_t ce_kind;	/* enum kv_ent_kind */
+};
+
+/* Bytes of one write in the record's value. */
+uint32_t kv_commit_ent_size(uint16_t klen, uint8_t kind, uint32_t vlen, bool expires);
+void kv_commit_encode_hdr(uint8_t *buf, uint32_t count);
+/* Returns the bytes written. */
+uint32_t kv_commit_encode_ent(uint8_t *buf, const struct kv_commit_ent *e);
+void kv_commit_set_rev(uint8_t *ent, uint32_t rev);
+/*
+ * kv_commit_check - the whole write set: CRC, count, every length and kind
+ * Returns 0, or the number of the check that failed.
+ */
+int kv_commit_check(const struct kv_rec *r);
+/* Walks a write set that was checked: *pos is 0 first. False at the end. */
+bool kv_commit_next(const struct kv_rec *r, uint32_t *pos, struct kv_commit_ent *e);
+
+#endif

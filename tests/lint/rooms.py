@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""libkvdb's rooms: one idea each, and one direction. A file may use its own room and those
+below it; what it tells those above goes through db/hooks.h. No symbol looks up. Includes that
+still do are counted, and may only become less."""
+
+import glob
+import re
+
+from lib import O, Skip, line_of, main, run, text, under
+
+# from the bottom to the top
+ROOMS = ("base", "db", "cache", "seg", "mem", "run", "tree", "log", "meta", "compact", "background",
+         "read", "txn", "op", "cq", "ctl", "open")
+# includes that look up: lower the number when one is gone
+INCLUDES_UP = 29
+HEIGHT = {room: i for i, room in enumerate(ROOMS)}
+INCLUDE = re.compile(r'^#include "(\w+)/\w+\.h"', re.M)
+
+
+def sources():
+    return [f for f in under("libkvdb/", ".c", ".h") if not f.startswith("libkvdb/include/")]
+
+
+def room_of(path):
+    return path.split("/")[-2]
+
+
+def each_file_lies_in_a_room():
+    for f in sources():
+        if f.count("/") != 2 or room_of(f) not in HEIGHT:
+            yield "%s: not in a room (tests/lint/rooms.py)" % f
+
+
+def includes_look_down():
+    up = []
+    for f in sources():
+        for m in INCLUDE.finditer(text(f)):
+            if HEIGHT[m.group(1)] > HEIGHT[room_of(f)]:
+                up.append("%s:%d: %s" % (f, line_of(f, m.start()), m.group(0)))
+    if len(up) != INCLUDES_UP:
+        yield from up
+        yield "%d includes look up, not %d" % (len(up), INCLUDES_UP)
+
+
+def symbols_look_down():
+    objs = glob.glob(O + "/obj/libkvdb/*/*.o")
+    if not objs:
+        raise Skip("libkvdb is not built")
+    home, uses = {}, []
+    for line in run("nm", "-A", "-g", *objs).stdout.splitlines():
+        obj, kind, name = re.match(r"(.*):[0-9a-f ]*([A-Za-z]) (\S+)", line).groups()
+        if kind == "U":
+            uses.append((obj, name))
+        else:
+            home[name] = room_of(obj)
+    for obj, name in uses:
+        if name in home and HEIGHT[home[name]] > HEIGHT[room_of(obj)]:
+            yield "%s uses %s of %s" % ("/".join(obj.split("/")[-2:]), name, home[name])
+
+
+main([each_file_lies_in_a_room, includes_look_down, symbols_look_down])

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What writers are charged, and for whom: a debt counts only while a worker can pay it, and is
+ * charged to the store that makes it; memory is freed by those who hold it; and a store that is
+ * dropped while a writer sleeps for a debt takes no more writes.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "kv_sim.h"
+#include "tree/leaf.h"
+#include "log/flush.h"
+#include "txn/txn.h"
+
+static struct kvdb *db;
+
+static struct kvdb_kvs *make(const char *name)
+{
+	struct kvdb_kvs *kvs;
+
+	T_EQ(kvdb_kvs_create(db, name, NULL), 0);
+	T_EQ(kvdb_kvs_open(db, name, &kvs), 0);
+	return kvs;
+}
+
+static void begin(unsigned flags)
+{
+	kv_sim(1);
+	opts.flags = flags;
+	T_EQ(kvdb_create(POOL, &opts), 0);
+	T_EQ(kvdb_open(POOL, &opts, &db), 0);
+}
+
+static void end(void)
+{
+	T_EQ(kvdb_close(db), 0);
+	sim_fini(&sim);
+}
+
+static void a_debt_that_no_worker_can_pay_is_not_charged(void)
+{
+	struct kvdb_kvs *s, *t;
+	struct kvdb_bulk *b;
+
+	begin(KVDB_MANUAL);
+	s = make("s");
+	t = make("t");
+	T_EQ(kvdb_bulk_open(s, 0, &b), 0);
+	T_EQ(kvdb_bulk_add(b, "a", 1, "b", 1), 0);
+	for (unsigned i = 0; i < KV_UPPER_RUNS_SLOW + 10; i++) {
+		T_EQ(kvdb_put(s, &i, sizeof(i), "v", 1), 0);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	kv_pressure(db);
+	T_OK(!kv_toll(db, s) && !kv_toll(db, t));
+	/* without it merges may begin: those who write there wait for them, others do not */
+	kvdb_bulk_abort(b);
+	kv_pressure(db);
+	T_OK(kv_toll(db, s) == &s->k_toll && !kv_toll(db, t));
+	T_EQ(atomic_load(&s->k_toll.to_cause), KVDB_DELAY_RUNS);
+	/* nor for what failed, and is left alone for a while */
+	kv_trouble_set(db, &s->k_merging.mg_trouble, -EUCLEAN, "a test");
+	kv_pressure(db);
+	T_OK(!kv_toll(db, s));
+	kv_trouble_end(db, &s->k_merging.mg_trouble);
+	kv_pressure(db);
+	T_OK(kv_toll(db, s));
+	while (kvdb_poll(db) > 0)
+		;
+	kv_pressure(db);
+	T_OK(!kv_toll(db, s));
+	end();
+}
+
+static void a_transaction_pays_for_the_dearest_of_its_stores(void)
+{
+	uint32_t part[KVDB_DELAYS] = { 0 };
+	struct kvdb_kvs *s, *t;
+	struct kvdb_txn *txn;
+
+	begin(KVDB_MANUAL);
+	s = make("s");
+	t = make("t");
+	T_EQ(kvdb_txn_begin(db, 0, &txn), 0);
+	T_EQ(kvdb_txn_put(txn, t, "k", 1, "v", 1), 0);
+	part[KVDB_DELAY_RUNS] = 500;
+	kv_toll_set(&s->k_toll, part);
+	T_OK(!kv_txn_toll(txn));
+	T_EQ(kvdb_txn_put(txn, s, "k", 1, "v", 1), 0);
+	T_OK(kv_txn_toll(txn) == &s->k_toll);
+	part[KVDB_DELAY_RUNS] = 600;
+	kv_toll_set(&db->d_throttle.th_all, part);
+	T_OK(kv_txn_toll(txn) == &db->d_throttle.th_all);
+	kvdb_txn_abort(txn);
+	end();
+}
+
+#define QUIET	(KVDB_KVS_MAX - 1u)
+
+static void quiet_stores_are_not_flushed_for_the_memory_of_a_busy_one(void)
+{
+	struct kvdb_kvs *busy, *quiet[QUIET];
+	struct kvdb_stats st;
+	char name[24], val[100];
+	uint64_t least;
+
+	begin(KVDB_MANUAL);
+	/* it is memory alone that has them flushed */
+	atomic_store(&db->d_budget.b_log_bytes, 1ull << 40);
+	busy = make("busy");
+	for (unsigned i = 0; i < QUIET; i++) {
+		snprintf(name, sizeof(name), "quiet%u", i);
+		quiet[i] = make(name);
+	}
+	memset(val, 'v', sizeof(val));
+	least = db->d_budget.b_mt_bytes;
+	for (uint64_t i = 0; i * 200 < 8 * least; i++) {
+		uint64_t key = i % 20000;
+
+		T_EQ(kvdb_put(busy, &key, sizeof(key), val, sizeof(val)), 0);
+		if (i % 50 == 0)
+			T_EQ(kvdb_put(quiet[i / 50 % QUIET], &i, sizeof(i), "y", 1), 0);
+		if (i % 64 == 0)
+			kvdb_poll(db);
+	}
+	T_EQ(kvdb_stats(db, &st), 0);
+	printf("# %llu flushes, of memtables of %llu KiB together\n",
+	       (unsigned long long)st.flushes, (unsigned long long)least >> 10);
+	T_OK(st.flushes > 6 && st.flushes < 2 * QUIET);
+	end();
+}
+
+/* ---- a drop beside a writer that sleeps -------------------------------------------- */
+
+static __thread bool is_writer;
+static int drop_rc;
+
+static void sleep_and_drop(void *arg, uint64_t until)
+{
+	(void)arg;
+	(void)until;
+	if (!is_writer)
+		return;
+	is_writer = false;
+	drop_rc = kvdb_kvs_drop(db, "s");
+}
+
+static uint64_t real_now(void *arg)
+{
+	struct timespec ts;
+
+	(void)arg;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static int inc(void *arg, const void *old, size_t olen, const void **val, size_t *vlen)
+{
+	(void)arg;
+	(void)old;
+	(void)olen;
+	*val = "x";
+	*vlen = 1;
+	return KVDB_UPDATE_PUT;
+}
+
+static int write_how(struct kvdb_kvs *s, unsigned how)
+{
+	static char large[300000];
+
+	switch (how) {
+	case 0:
+		return kvdb_put(s, "k", 1, "v", 1);
+	case 1:
+		return kvdb_del(s, "k", 1);
+	case 2:
+		return kvdb_range_del(s, "a", 1, "z", 1);
+	case 3:
+		return kvdb_put(s, "k", 1, large, sizeof(large));
+	default:
+		return kvdb_update(s, "k", 1, inc, NULL);
+	}
+}
+
+static void a_store_is_dropped_beside_a_writer_that_sleeps(void)
+{
+	static const struct kvdb_clock clock = { real_now, sleep_and_drop, NULL, NULL };
+	uint32_t part[KVDB_DELAYS] = { [KVDB_DELAY_RUNS] = KV_DEBT_MAX };
+	struct kvdb_kvs *s;
+	char val[4];
+	size_t len;
+	int rc = 0;
+
+	for (unsigned how = 0; how < 5; how++) {
+		begin(0);
+		T_EQ(kvdb_close(db), 0);
+		opts.clock = &clock;
+		T_EQ(kvdb_open(POOL, &opts, &db), 0);
+		s = make("s");
+		drop_rc = 1;
+		/* threads of the database measure the debt as well */
+		for (is_writer = true; is_writer;) {
+			kv_toll_set(&s->k_toll, part);
+			atomic_store(&s->k_toll.to_next, kv_now(db) + 10000000u);
+			rc = write_how(s, how);
+		}
+		T_EQ(drop_rc, 0);
+		T_EQ(rc, -ENOENT);
+		T_EQ(kvdb_get(s, "k", 1, val, sizeof(val), &len), -ENOENT);
+		T_EQ(write_how(s, how), -ENOENT);
+		end();
+	}
+}
+
+int main(void)
+{
+	T_RUN(a_debt_that_no_worker_can_pay_is_not_charged);
+	T_RUN(a_transaction_pays_for_the_dearest_of_its_stores);
+	T_RUN(quiet_stores_are_not_flushed_for_the_memory_of_a_busy_one);
+	T_RUN(a_store_is_dropped_beside_a_writer_that_sleeps);
+	return t_done();
+}
