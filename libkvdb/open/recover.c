@@ -845,6 +845,12 @@ int kv_recover_lossy(struct kvdb *db, kv_hole_fn *fn, void *arg)
 	return err;
 }
 
+/* G2: until a run refers to it a segment of moved values may be torn, and nothing needs it. */
+static bool is_cut_move(const struct rv_seg *vs, const struct rv_frame *f)
+{
+	return f->vf_log == KV_MOVED_LOG && !atomic_load(&vs->vs_seg->sg_runs);
+}
+
 /* What is damaged of a segment of which @end is sealed, 0 = nothing; @d: epochs up to it count. */
 static void tell_holes(struct rv_seg *vs, uint32_t end, uint64_t d, kv_hole_fn *fn, void *arg)
 {
@@ -855,8 +861,7 @@ static void tell_holes(struct rv_seg *vs, uint32_t end, uint64_t d, kv_hole_fn *
 
 		if (!f->vf_is_good)
 			continue;
-		/* a relocation that was cut leaves what nothing refers to */
-		if (f->vf_off > pos && (end || (f->vf_epoch <= d && f->vf_log != KV_MOVED_LOG)))
+		if (f->vf_off > pos && (end || f->vf_epoch <= d) && !is_cut_move(vs, f))
 			fn(arg, vs->vs_seg, pos, f->vf_off);
 		pos = f->vf_end;
 	}

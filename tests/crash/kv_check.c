@@ -355,8 +355,17 @@ static void next_fill(const struct km *m, unsigned at, const bool *exists, struc
 
 /* ---- the whole ---- */
 
+static void first_problem(void *arg, const struct mpool_problem *p)
+{
+	char *text = arg;
+
+	if (p->is_damage && !*text)
+		snprintf(text, 200, "%s", p->text);
+}
+
 static int judge_verify(struct eng *e)
 {
+	char text[200] = "";
 	struct sim *s = &e->e_sim;
 	struct mpool_open_opts oo;
 	struct kvdb_opts o;
@@ -366,11 +375,11 @@ static int judge_verify(struct eng *e)
 	km_opts(e, &o, &oo);
 	s->s_bad_writes = 0;
 	s->s_is_frozen = true;
-	rc = kvdb_verify(KM_POOL, &o, MPOOL_VERIFY_DATA, NULL, NULL, &damage);
+	rc = kvdb_verify(KM_POOL, &o, MPOOL_VERIFY_DATA, first_problem, text, &damage);
 	s->s_is_frozen = false;
 	if (rc || damage)
 		return eng_fail(e, "kvdb_verify: %d, %" PRIu64 " damaged (%s)", rc, damage,
-				kvdb_error_detail()->text);
+				rc ? kvdb_error_detail()->text : text);
 	return s->s_bad_writes ? eng_fail(e, "kvdb_verify wrote to a device") : 0;
 }
 

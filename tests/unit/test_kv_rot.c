@@ -142,6 +142,58 @@ static void one_store_of_two_flushed(void)
 	put("two");
 }
 
+/* One that a relocation wrote, and of which a power cut took the frame in the middle. */
+static void a_move_that_was_cut(void)
+{
+	static uint8_t buf[3 * KV_BLOCK] __attribute__((aligned(4096)));
+	struct iovec v = { buf, sizeof(buf) };
+	struct kv_seg *s;
+	uint32_t chain = 0;
+	unsigned n = 1;
+
+	one_run();
+	T_EQ(kv_segs_alloc_moved(db, MPOOL_CAPACITY, false, false, sizeof(buf), &n, &s), 0);
+	for (uint32_t off = 0; off < sizeof(buf); off += KV_BLOCK) {
+		uint8_t *p = buf + off, *rec = p + KV_FRAME_HDR;
+		struct kv_frame_hdr h = {
+			.fh_incarnation = db->d_incarnation, .fh_log = KV_MOVED_LOG,
+			.fh_stream = KV_VLOG, .fh_tag = (uint32_t)db->d_tag, .fh_obj = s->sg_id,
+			.fh_off = off, .fh_len = KV_FRAME_HDR + kv_rec_size(3, 3),
+			.fh_epoch = 1, .fh_chain = chain, .fh_nrec = 1,
+		};
+
+		kv_rec_encode(rec, KV_REC_PUT, 1, "one", 3, "old", 3, mpool_crc32c(0, "old", 3));
+		kv_rec_set_rev(rec, KV_MOVED_REV);
+		kv_rec_stamp(rec, s->sg_id, off + KV_FRAME_HDR, 1);
+		h.fh_payload_crc = mpool_crc32c(0, rec, h.fh_len - KV_FRAME_HDR);
+		kv_frame_encode(&h, p, &chain);
+	}
+	memset(buf + KV_BLOCK + KV_FRAME_HDR, 0, KV_BLOCK - KV_FRAME_HDR);
+	T_EQ(mpool_write(s->sg_obj, 0, &v, 1), 0);
+}
+
+/* More values than a frame holds moved together: every second one had been overwritten. */
+static void a_move(void)
+{
+	char key[] = "000";
+
+	for (unsigned step = 1; step <= 2; step++) {
+		for (unsigned i = 0; i < 400; i += step) {
+			snprintf(key, sizeof(key), "%03u", i);
+			put(key);
+		}
+		flush();
+	}
+	T_EQ(kvdb_compact(db, 0), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_COMPACT), 0);
+}
+
+/* G2: those of the log are open when the process dies. */
+static bool has_moved(const struct kv_seg *s)
+{
+	return s->sg_obj_sealed && s->sg_runs;
+}
+
 static bool has_values(const struct kv_seg *s)
 {
 	return s->sg_stream == KV_VLOG && s->sg_runs;
@@ -309,6 +361,36 @@ static void an_epoch_of_a_store_that_was_not_flushed_is_missed(void)
 	gone();
 }
 
+static void open_manual(void)
+{
+	T_EQ(open_as(KVDB_MANUAL), 0);
+}
+
+static void nothing(void)
+{
+}
+
+/* Nothing refers to it: neither before nor after an open has noted where it ends is it damage. */
+static void what_a_cut_move_left_is_no_damage(void)
+{
+	make(a_move_that_was_cut);
+	T_EQ(damage_told(), 0);
+	t_die_in(open_manual, nothing);
+	T_EQ(damage_told(), 0);
+	stays(0, -ENOENT, -ENOENT);
+	gone();
+}
+
+/* Only the frame says so: the value is whole. */
+static void a_bad_header_of_a_move_that_was_done_is_damage(void)
+{
+	make(a_move);
+	T_EQ(damage_told(), 0);
+	hurt_in(has_moved, IN_HEADER, 1, NULL);
+	T_EQ(damage_told(), 1);
+	gone();
+}
+
 int main(void)
 {
 	T_RUN(a_bad_value_costs_no_epoch_behind_it);
@@ -317,5 +399,7 @@ int main(void)
 	T_RUN(what_runs_refer_to_is_not_sealed_away);
 	T_RUN(a_value_behind_the_end_of_its_segment_is_damage);
 	T_RUN(an_epoch_of_a_store_that_was_not_flushed_is_missed);
+	T_RUN(what_a_cut_move_left_is_no_damage);
+	T_RUN(a_bad_header_of_a_move_that_was_done_is_damage);
 	return t_done();
 }
