@@ -18,7 +18,7 @@ name=$1 runs=$2 seconds=$3 done=0 bad=
 O=$(realpath -m "${O:-build/fuzz}")
 program=$O/tests/fuzz_$name
 packed=tests/fuzz/corpus/$name.tar.gz
-seed=${SEED:-$(($(date +%s%N) % 1000000000 + 1))}
+seed=${SEED:-${TEST_SEED:-$(($(date +%s%N) % 1000000000 + 1))}}
 piece=${PIECE:-0/1}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT

@@ -199,7 +199,7 @@ qemu+=(-drive "id=n0,file=$work/n0,format=raw,if=none,cache=unsafe,discard=unmap
 append="console=ttyS0 quiet panic=-1 no_timer_check mitigations=off nokaslr tsc=reliable
 	random.trust_cpu=on log_buf_len=4M rcupdate.rcu_cpu_stall_timeout=120
 	mpk_disks=$((disks + 1))
-	mpk_limit=${TEST_LIMIT:-300} ${TEST_LONG:+mpk_long=1} ${SEED:+mpk_seed=$SEED}
+	mpk_limit=${TEST_LIMIT:-300} ${TEST_LONG:+mpk_long=1} mpk_seed=${SEED:-${TEST_SEED-}}
 	${COUNT:+mpk_count=$COUNT}
 	${VM_APPEND-}"
 

@@ -28,7 +28,7 @@ long=${TEST_LONG:+1}
 # not 153: the workload syncs a log before it closes it, which leaves that flush nothing to carry
 # (test_guard_order shows it)
 : "${BROKEN:=${long:+0 100 101 139 154}}" "${BROKEN:=0}"
-: "${BACK:=kernel}" "${SEED:=$RANDOM}"
+: "${BACK:=kernel}" "${SEED:=${TEST_SEED:-$RANDOM}}"
 export SEED
 [ "$BACK" = kernel ] || BROKEN=
 limit=$((${long:-0} ? 4000 : 340)) # seconds for one machine

@@ -44,7 +44,7 @@ cp $here/uml/init "$r/init"
 cp -r $here "$r/t/tests"
 cp "$work"/ko/*.ko "$r/t/build"
 printf '%s\n' "$@" >"$r/t/list"
-for v in ONLY COUNT SEED TEST_LONG TEST_SHORT TEST_LIMIT; do
+for v in ONLY COUNT SEED TEST_SEED TEST_LONG TEST_SHORT TEST_LIMIT; do
 	[ -n "${!v-}" ] && echo "export $v=${!v}"
 done >"$r/t/environment"
 printf '%s\n' root:x:0:0:root:/root:/bin/bash alice:x:1001:1001::/tmp:/bin/bash \
