@@ -137,6 +137,17 @@ static int top_reserve(struct mp_dev *md, u64 off_bytes, u64 len_bytes)
 	return dev->md_vdev.ops->reserve(dev->md_vdev.dev, off_bytes, len_bytes);
 }
 
+/* Below a layer or a provider nobody knows. */
+static u64 top_reserved(struct mp_dev *md, u64 off_bytes, u64 len_bytes)
+{
+	struct mpl_dev *dev = (struct mpl_dev *)md;
+
+	if (!dev->md_vdev.ops->reserve)
+		return len_bytes;
+	return dev->md_vdev.fd < 0 ? MP_DEV_UNKNOWN :
+				     mpl_fd_reserved(dev->md_vdev.fd, off_bytes, len_bytes);
+}
+
 /* The pool's owner closes the stack with mpl_dev_fini(), after the core is gone. */
 static void top_close(struct mp_dev *md)
 {
@@ -149,6 +160,7 @@ static const struct mp_dev_ops top_ops = {
 	.flush = top_flush,
 	.discard = top_discard,
 	.reserve = top_reserve,
+	.reserved = top_reserved,
 	.close = top_close,
 };
 

@@ -43,6 +43,8 @@ int mpl_file_open(const char *path, unsigned flags, uint64_t size, struct mpl_lo
 /* fabric.c: is the block device of this node of sysfs behind a fabric? */
 int mpl_node_is_fabric(const char *node);
 int mpl_fd_rw(int fd, uint64_t off, const struct iovec *iov, unsigned n, int is_write, int rwf);
+/* how much from @off on, of @len bytes, the file has allocated; MP_DEV_UNKNOWN */
+uint64_t mpl_fd_reserved(int fd, uint64_t off, uint64_t len);
 /* what was written is durable, also when signals come; 0 or -errno */
 int mpl_fd_flush(int fd);
 /* which file or device it is: what stands at a path may be replaced, a device number given anew */

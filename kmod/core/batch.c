@@ -277,6 +277,8 @@ static int batch_run(struct mp_pool *pool, const struct mp_op *op, u32 n, const 
 		rc = mp_md_room(pool, b.pend);
 	pool->p_ckpt_pend += b.pend;
 	mutex_unlock(&pool->p_lock);
+	if (!rc && b.pend)
+		rc = mp_md_space(pool);
 	if (!rc)
 		rc = batch_write(&b, &is_doubt);
 	mutex_lock(&pool->p_lock);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Structures that the core's files share and no others see. Lock order,
- * outermost first: p_admin_lock -> p_root_lock -> l_lock (one mlog) -> ow_lock or md_lock ->
- * p_lock -> o_lock. No I/O under md_lock, p_lock or o_lock; l_lock serialises one mlog's I/O,
- * ow_lock that of the heartbeat.
+ * outermost first: p_admin_lock -> p_root_lock -> l_lock (one mlog) -> ow_lock, md_lock or
+ * md_space_lock -> p_lock -> o_lock. No I/O under md_lock, p_lock or o_lock; l_lock serialises
+ * one mlog's I/O, ow_lock that of the heartbeat.
  */
 #ifndef MP_CORE_CORE_H
 #define MP_CORE_CORE_H
@@ -19,6 +19,7 @@
 #define MP_ID_LAST	(1ull << 62)
 #define MP_SPARE_MAX	90u	/* percent */
 #define MP_SB_AREA	(64u << 10)	/* start of a device kept for copy 0 */
+#define MP_MD_FIRST	(640u << 10)	/* bytes of each log region in a new file */
 /* seven eighths of what an open may use (INV-13): of itself, and for media of @bytes */
 #define MP_MEM_BASE	(56ull << 20)
 #define MP_MEM_OF(bytes)	((bytes) / 8192 * 7)
@@ -95,6 +96,8 @@ struct mp_mdlog {
 	struct mp_pdev *md_dev[2];	/* mirrors */
 	u32 md_ndevs;
 	u64 md_off, md_bytes;		/* region 0, and the size of one region */
+	struct mutex md_space_lock;	/* outside p_lock; held while space is reserved */
+	u64 md_space;	/* below each region of each mirror; release, under it */
 	u32 md_frame_max;		/* bytes */
 	struct mutex md_lock;
 	struct os_cond md_cond;
@@ -238,7 +241,15 @@ u32 mp_otab_encode(struct mp_pool *pool, struct mp_ckpt_cursor *c, u8 *buf, u32 
 /* mdlog.c */
 int mp_md_init(struct mp_pool *pool);
 void mp_md_fini(struct mp_pool *pool);
+/* of a log whose first MP_MD_FIRST bytes of each region have been reserved */
 int mp_md_format(struct mp_pool *pool);
+/* before the first write to a log that was loaded: space below for what it holds, and a delete */
+int mp_md_space_open(struct mp_pool *pool);
+/*
+ * Space below for all that p_ckpt_pend counts, and a delete: before records that make the state
+ * larger are committed (INV-28). -ENOSPC: nothing has changed. No lock held.
+ */
+int mp_md_space(struct mp_pool *pool);
 /* find the newest intact log and replay it; is_repair: make the mirrors equal */
 int mp_md_load(struct mp_pool *pool, mp_finding_fn *fn, void *arg);
 int mp_md_repair(struct mp_pool *pool);
@@ -298,6 +309,8 @@ void mp_pdev_repaired(struct mp_pool *pool, struct mp_pdev *pd, u32 copies);
 /* what an open pool writes to its members: each time only while it may (INV-25) */
 int mp_dev_write(struct mp_dev *dev, u64 off, const void *buf, size_t len);
 int mp_dev_flush(struct mp_pool *pool, struct mp_pdev *pd);
+/* does what lies there take space of a file system, only when it is reserved or written? */
+bool mp_dev_is_sparse(const struct mp_dev *dev);
 /* space for later writes, where the device knows of such; 0 or a negative errno with detail */
 int mp_dev_reserve(struct mp_dev *dev, u64 off, u64 len);
 int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len);
@@ -312,7 +325,7 @@ int mp_pdev_space(struct mp_pdev *pd);
 void mp_sb_member(struct mp_sb *sb, u32 i);
 /* entry @i of its table: a new member */
 int mp_sb_entry(struct mp_sb *sb, u32 i, const struct mp_dev *dev, u32 mclass);
-/* space for the superblocks, and the metadata log where there is one */
+/* space for the superblocks, and the begin of the metadata log where there is one */
 int mp_sb_reserve(struct mp_dev *dev, const struct mp_sb *sb);
 /* may @label be one, @dev a member? NULL is no label */
 int mp_label_check(const char *label);

@@ -37,10 +37,14 @@ struct mp_dev_ops {
 	int (*discard)(struct mp_dev *dev, u64 off_bytes, u64 len_bytes);
 	/* reserve space so that later writes never meet -ENOSPC; NULL = always reserved */
 	int (*reserve)(struct mp_dev *dev, u64 off_bytes, u64 len_bytes);
+	/* how much from @off_bytes on, of @len_bytes, needs no reserve; NULL: MP_DEV_UNKNOWN */
+	u64 (*reserved)(struct mp_dev *dev, u64 off_bytes, u64 len_bytes);
 	/* make a range read as zeroes; NULL = the core writes zeroes */
 	int (*zero)(struct mp_dev *dev, u64 off_bytes, u64 len_bytes);
 	void (*close)(struct mp_dev *dev);
 };
+
+#define MP_DEV_UNKNOWN	(~0ull)	/* bytes, that it cannot tell */
 
 #define MP_DEV_IS_BLOCK	0x1u	/* block device */
 #define MP_DEV_DIRECT	0x2u	/* bypasses the host's page cache */

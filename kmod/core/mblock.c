@@ -33,9 +33,7 @@ static bool is_reserved(const struct mp_obj *obj)
 	u32 i;
 
 	for (i = 0; i < obj->o_nextents; i++) {
-		const struct mp_dev *dev = obj->o_pool->p_dev[obj->o_extent[i].ex_slot]->pd_dev;
-
-		if (dev->d_ops->reserve && !(dev->d_flags & MP_DEV_IS_BLOCK))
+		if (mp_dev_is_sparse(obj->o_pool->p_dev[obj->o_extent[i].ex_slot]->pd_dev))
 			return true;
 	}
 	return false;
@@ -537,6 +535,8 @@ static int alloc_commit(struct alloc_ctx *a)
 		a->pool->p_ckpt_pend += max;
 	}
 	mutex_unlock(&a->pool->p_lock);
+	if (!rc)
+		rc = mp_md_space(a->pool);
 	if (!rc)
 		rc = alloc_encode(a, &txn);
 	if (!rc) {

@@ -13,11 +13,20 @@
  * all that wait. Effects on the object table are applied by the leader, in log
  * order, before the next frame, so a checkpoint sees exactly what is durable.
  * The leader owns md_epoch .. md_buf without a lock; md_is_busy says so.
+ *
+ * In a file the regions take only as much space of the file system as the state needs, md_space:
+ * what makes the state larger reserves it first, in both regions, as for a checkpoint of all that
+ * there is then and two frames (INV-28). So what needs no room, a delete say, finds its frame or
+ * the checkpoint before it has space already, however full the file system is. An epoch that
+ * comes to the end of the space goes on in more of it while the log is less than four times its
+ * state, and only where that can be had. Space is never given back: no write depends on a
+ * decision that a crash could forget.
  * The reading side is mdload.c.
  */
 #include "core.h"
 
 #define LOG_LONG	(64ull << 20)	/* bytes: a longer epoch ends when a quarter is state */
+#define STATES		4		/* lengths of the state that a log may have below */
 
 u64 mp_md_region(const struct mp_mdlog *md, u64 epoch)
 {
@@ -30,14 +39,20 @@ int mp_md_init(struct mp_pool *pool)
 	u32 i;
 
 	mutex_init(&md->md_lock);
+	mutex_init(&md->md_space_lock);
 	os_cond_init(&md->md_cond);
 	INIT_LIST_HEAD(&md->md_queue);
 	md->md_off = pool->p_sb->sb_md_off;
 	md->md_bytes = pool->p_sb->sb_md_bytes;
 	md->md_frame_max = (u32)min_t(u64, MP_FRAME_MAX, ALIGN_DOWN(md->md_bytes / 4, MP_BLOCK));
-	for (i = 0; i < pool->p_ndevs && md->md_ndevs < 2; i++)
-		if (pool->p_dev[i]->pd_flags & MP_DEVF_MD)
-			md->md_dev[md->md_ndevs++] = pool->p_dev[i];
+	md->md_space = md->md_bytes;
+	for (i = 0; i < pool->p_ndevs && md->md_ndevs < 2; i++) {
+		if (!(pool->p_dev[i]->pd_flags & MP_DEVF_MD))
+			continue;
+		md->md_dev[md->md_ndevs++] = pool->p_dev[i];
+		if (mp_dev_is_sparse(pool->p_dev[i]->pd_dev))
+			md->md_space = 0;
+	}
 	md->md_buf = os_alloc_io(md->md_frame_max);
 	if (!md->md_buf)
 		return mp_err(MP_NOMEM, "metadata log");
@@ -51,6 +66,7 @@ void mp_md_fini(struct mp_pool *pool)
 	os_free_io(md->md_buf);
 	os_free(md->md_load);
 	os_cond_destroy(&md->md_cond);
+	mutex_destroy(&md->md_space_lock);
 	mutex_destroy(&md->md_lock);
 }
 
@@ -73,7 +89,7 @@ static int frame_write(struct mp_pool *pool, u32 flags, u32 len, u32 nrecs, u64 
 	u32 i;
 	int rc;
 
-	os_assert(md->md_tail + (u64)fr.mf_blocks * MP_BLOCK <= md->md_bytes);
+	os_assert(md->md_tail + (u64)fr.mf_blocks * MP_BLOCK <= md->md_space);
 	mutex_lock(&pool->p_lock);
 	fr.mf_id_hwm = min_t(u64, pool->p_next_id + MP_ID_BATCH, MP_ID_LAST);
 	mutex_unlock(&pool->p_lock);
@@ -122,10 +138,10 @@ static int checkpoint(struct mp_pool *pool)
 	do {
 		nrecs = 0;
 		len = mp_otab_encode(pool, &c, md->md_buf + MP_FRAME_HDR, max, &nrecs);
-		if (md->md_tail + ALIGN(MP_FRAME_HDR + len, MP_BLOCK) + MP_BLOCK > md->md_bytes)
+		if (md->md_tail + ALIGN(MP_FRAME_HDR + len, MP_BLOCK) + MP_BLOCK > md->md_space)
 			return mp_pool_fail(pool, MP_MD_FULL, -ENOSPC,
 					    "checkpoint %llu does not fit in %llu bytes",
-					    md->md_epoch, md->md_bytes);
+					    md->md_epoch, md->md_space);
 		rc = frame_write(pool, MP_FRAME_CKPT, len, nrecs, durable);
 		if (rc)
 			return rc;
@@ -149,19 +165,102 @@ int mp_md_format(struct mp_pool *pool)
 	/* epoch 0 fills region 0 with a frame, so that both regions always begin with one */
 	md->md_epoch = 0;
 	md->md_tail = 0;
+	md->md_space = min_t(u64, md->md_bytes, MP_MD_FIRST);
 	rc = frame_write(pool, MP_FRAME_CKPT, 0, 0, 0);
 	return rc ? rc : checkpoint(pool);
 }
 
+/* of a region, for @state bytes of records */
+static u64 region_need(const struct mp_mdlog *md, u64 state)
+{
+	/* frames waste less than 1/64; the rest keeps deletes possible when full: INV-8 */
+	return state + state / 64 + 16384 + 2ull * md->md_frame_max;
+}
+
 int mp_md_room(struct mp_pool *pool, u64 bytes)
 {
-	u64 need = pool->p_ckpt + pool->p_ckpt_pend + bytes;
+	u64 state = pool->p_ckpt + pool->p_ckpt_pend + bytes;
 
-	/* frames waste less than 1/64; the rest keeps deletes possible when full: INV-8 */
-	need += need / 64 + 16384 + 2ull * pool->p_md.md_frame_max;
-	if (need > pool->p_md.md_bytes)
+	if (region_need(&pool->p_md, state) > pool->p_md.md_bytes)
 		return mp_err(MP_MD_FULL, "%llu objects", pool->p_nobjs);
 	return 0;
+}
+
+/* ---- space below ---- */
+
+/* up to @to bytes of each region; md_space_lock held. What a failure leaves reserved stays. */
+static int space_take(struct mp_mdlog *md, u64 to, bool is_said)
+{
+	u64 off = md->md_space, len = to - off;
+	u32 i;
+	int rc = 0;
+
+	for (i = 0; i < 2 * md->md_ndevs && !rc; i++) {
+		struct mp_dev *dev = md->md_dev[i / 2]->pd_dev;
+		u64 at = mp_md_region(md, i) + off;
+
+		if (mp_dev_is_sparse(dev))
+			rc = is_said ? mp_dev_reserve(dev, at, len) :
+				       dev->d_ops->reserve(dev, at, len);
+	}
+	if (!rc)
+		smp_store_release(&md->md_space, to);
+	return rc;
+}
+
+/* @must bytes of each region; more of them, as it suits a log of the state, where there are */
+static int space_grow(struct mp_pool *pool, u64 must)
+{
+	struct mp_mdlog *md = &pool->p_md;
+	u64 state, wish;
+	int rc = 0;
+
+	mutex_lock(&pool->p_lock);
+	state = pool->p_ckpt + pool->p_ckpt_pend;
+	mutex_unlock(&pool->p_lock);
+	wish = max_t(u64, region_need(md, state) + (STATES - 1) * state, MP_MD_FIRST);
+	wish = min(ALIGN(max(wish, must), MP_SB_AREA), md->md_bytes);
+	mutex_lock(&md->md_space_lock);
+	if (wish > md->md_space && space_take(md, wish, false) && must > md->md_space)
+		rc = space_take(md, must, true);
+	mutex_unlock(&md->md_space_lock);
+	return rc;
+}
+
+int mp_md_space(struct mp_pool *pool)
+{
+	u64 must;
+
+	mutex_lock(&pool->p_lock);
+	must = region_need(&pool->p_md, pool->p_ckpt + pool->p_ckpt_pend);
+	mutex_unlock(&pool->p_lock);
+	/* mp_md_room() has seen to it that it is no more than a region */
+	must = min(ALIGN(must, MP_BLOCK), pool->p_md.md_bytes);
+	return must > smp_load_acquire(&pool->p_md.md_space) ? space_grow(pool, must) : 0;
+}
+
+int mp_md_space_open(struct mp_pool *pool)
+{
+	struct mp_mdlog *md = &pool->p_md;
+	u64 must = max(ALIGN(region_need(md, pool->p_ckpt), MP_BLOCK), md->md_tail + MP_BLOCK);
+	u64 known = md->md_bytes, n;
+	u32 i;
+
+	if (md->md_space)
+		return 0;
+	for (i = 0; i < 2 * md->md_ndevs; i++) {
+		struct mp_dev *dev = md->md_dev[i / 2]->pd_dev;
+
+		if (!mp_dev_is_sparse(dev))
+			continue;
+		n = dev->d_ops->reserved ? dev->d_ops->reserved(dev, mp_md_region(md, i), known) :
+					   MP_DEV_UNKNOWN;
+		/* that cannot tell: what every log has from the beginning */
+		known = min_t(u64, known, n == MP_DEV_UNKNOWN ? MP_MD_FIRST : n);
+	}
+	md->md_space = ALIGN_DOWN(known, MP_BLOCK);
+	must = min(must, md->md_bytes);
+	return must > md->md_space ? space_grow(pool, must) : 0;
 }
 
 /* ---- transactions ---- */
@@ -242,6 +341,7 @@ static int group_write(struct mp_pool *pool, struct list_head *group, u32 len, u
 {
 	struct mp_mdlog *md = &pool->p_md;
 	struct mp_txn *t;
+	u64 end = md->md_tail + ALIGN(MP_FRAME_HDR + len, MP_BLOCK);
 	bool is_full;
 	u8 *hold;
 	int rc;
@@ -249,7 +349,10 @@ static int group_write(struct mp_pool *pool, struct list_head *group, u32 len, u
 	rc = mp_pool_writable(pool);
 	if (rc)
 		return rc;
-	is_full = md->md_tail + ALIGN(MP_FRAME_HDR + len, MP_BLOCK) > md->md_bytes;
+	/* without more space a new epoch has what it needs */
+	if (end > smp_load_acquire(&md->md_space) && end <= md->md_bytes)
+		space_grow(pool, 0);
+	is_full = end > smp_load_acquire(&md->md_space);
 	if (is_full || is_long(pool)) {
 		hold = os_alloc(len);
 		/* what is only long can wait for memory */

@@ -569,6 +569,9 @@ static int activate(struct mp_pool *pool)
 	struct mp_txn txn;
 	int rc = next && buf ? 0 : mp_err(MP_NOMEM, "superblock");
 
+	/* before the first write, so that none finds no space: INV-28 */
+	if (!rc)
+		rc = mp_md_space_open(pool);
 	if (!rc)
 		rc = mp_md_repair(pool);
 	if (!rc)

@@ -131,6 +131,11 @@ int mp_dev_flush(struct mp_pool *pool, struct mp_pdev *pd)
 	return 0;
 }
 
+bool mp_dev_is_sparse(const struct mp_dev *dev)
+{
+	return dev->d_ops->reserve && !(dev->d_flags & MP_DEV_IS_BLOCK);
+}
+
 int mp_dev_reserve(struct mp_dev *dev, u64 off, u64 len)
 {
 	int rc = dev->d_ops->reserve ? dev->d_ops->reserve(dev, off, len) : 0;
@@ -534,9 +539,13 @@ void mp_sb_member(struct mp_sb *sb, u32 i)
 
 int mp_sb_reserve(struct mp_dev *dev, const struct mp_sb *sb)
 {
+	bool has_log = sb->sb_dev[sb->sb_slot].sd_flags & MP_DEVF_MD;
+	u64 first = min_t(u64, sb->sb_md_bytes, MP_MD_FIRST);
+	int rc = mp_dev_reserve(dev, 0, has_log ? sb->sb_md_off + first : sb->sb_data_off);
 	u32 k;
-	int rc = mp_dev_reserve(dev, 0, sb->sb_data_off);
 
+	if (!rc && has_log)
+		rc = mp_dev_reserve(dev, sb->sb_md_off + sb->sb_md_bytes, first);
 	for (k = 1; k < mp_sb_copies(sb) && !rc; k++)
 		rc = mp_dev_reserve(dev, mp_sb_addr(sb, k), MP_BLOCK);
 	return rc;
