@@ -3,9 +3,8 @@
  * The boundary of a checkpoint or of a bulk load (C1): an epoch that no memtable spans, while
  * no other thread flushes.
  */
-#include "background/work.h"
-#include "db/db.h"
 #include "log/flush.h"
+#include "background/work.h"
 
 /* With m_ddl_lock held no store comes or goes. The locks are taken in order of slots. */
 static void flushes_lock(struct kvdb *db)

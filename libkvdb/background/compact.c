@@ -14,11 +14,13 @@
 #include <errno.h>
 #include <string.h>
 
-#include "db/bell.h"
 #include "background/compact.h"
-#include "db/db.h"
-#include "log/flush.h"
+#include "base/error.h"
+#include "db/bell.h"
 #include "mem/memtable.h"
+#include "tree/tree.h"
+#include "log/flush.h"
+#include "compact/progress.h"
 #include "compact/reloc.h"
 #include "background/work.h"
 

@@ -3,7 +3,10 @@
 #ifndef KV_COMPACT_H
 #define KV_COMPACT_H
 
-#include "compact/progress.h"
+#include <stdbool.h>
+
+struct kvdb;
+struct kvdb_kvs;
 
 /* One step from the request to the merges: 1, 0, -errno. Mergers, in front of merges. */
 int kv_compact_step(struct kvdb *db);

@@ -13,11 +13,12 @@
 #include <time.h>
 
 #include "db/bell.h"
-#include "db/db.h"
-#include "log/flush.h"
-#include "tree/leaf.h"
 #include "cache/lent.h"
+#include "seg/reserve.h"
 #include "mem/memtable.h"
+#include "tree/leaf.h"
+#include "log/flush.h"
+#include "compact/merge.h"
 #include "compact/reloc.h"
 #include "background/work.h"
 
@@ -39,7 +40,7 @@ struct usage {
 static struct usage usage(struct kvdb *db)
 {
 	struct kv_views *vw = db->d_views;
-	uint64_t now = atomic_load(&db->d_logs->ls_bytes), oldest = now;
+	uint64_t now = atomic_load(&db->d_log_bytes), oldest = now;
 	struct usage u = { 0 };
 
 	pthread_mutex_lock(&vw->vw_lock);
@@ -161,7 +162,7 @@ static bool wants_switch(struct kvdb *db, struct kv_mt *mt, const struct usage *
 
 	if (!kv_mt_first_epoch(mt) || !u->mts)
 		return false;
-	age = atomic_load(&db->d_logs->ls_bytes) - atomic_load(&mt->m_log_pos);
+	age = atomic_load(&db->d_log_bytes) - atomic_load(&mt->m_log_pos);
 	return age > share || atomic_load(&mt->m_bytes) > db->d_budget.b_mt_bytes / 3;
 }
 

@@ -28,9 +28,14 @@
  *
  * No locks: the grower's alone.
  */
-#include "cache/pages.h"
-#include "db/thread.h"
 #include "background/warm.h"
+#include "base/guard.h"
+#include "db/db.h"
+#include "db/thread.h"
+#include "cache/pages.h"
+#include "cache/slab.h"
+#include "seg/kv_omf.h"
+#include "seg/seg.h"
 
 #define PIECE	(256u << 10)	/* bytes between two looks at what writers wait for */
 #define LEFT		16u	/* part of all slabs that warming leaves unused */
@@ -134,7 +139,7 @@ static void publish(struct kvdb *db, struct kv_warm *wm)
 {
 	struct kv_seg *s = wm->wm_seg;
 
-	kv_slab_publish(db, wm->wm_mem, s);
+	kv_slab_publish(db, wm->wm_mem, &s->sg_image);
 	kv_page_purge(db, s->sg_id, s->sg_bytes / KV_BLOCK);
 	kv_seg_put(db, s);
 	wm->wm_seg = NULL;

@@ -3,7 +3,24 @@
 #ifndef KV_WORK_H
 #define KV_WORK_H
 
-#include "db/kv.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "db/hooks.h"
+
+struct kv_log;
+struct kv_seg;
+struct kvdb;
+struct kvdb_kvs;
+
+int kv_work_start(struct kvdb *db);
+/* Ends the threads; the flusher may still kick, so the rest goes after it: kv_work_fini(). */
+void kv_work_stop(struct kvdb *db);
+void kv_work_fini(struct kvdb *db);
+/* One step of whatever is due (memtable flush, merge, segment upkeep): 1, 0, -errno. */
+int kv_work_step(struct kvdb *db);
+/* It is being closed and has flushed for long enough. */
+bool kv_is_late(struct kvdb *db);
 
 /* Prepares the next memtable of a store: the switch happens when the open epoch ends. */
 int kv_switch_prepare(struct kvdb *db, struct kvdb_kvs *kvs);
@@ -35,8 +52,23 @@ bool kv_space_comes(struct kvdb *db, uint64_t since_ns);
  * some; a delete, @urgent, takes from the reserve only then. -ENOSPC: none of them brings any.
  */
 int kv_space_take(struct kvdb *db, bool urgent, kv_space_fn take, void *arg);
-/* Asks the flusher to end the open epoch soon. */
-void kv_flusher_tick(struct kvdb *db);
+
+/* ---- pressure.c ---- */
+
+/* Looks at memory and log space: asks for memtable switches, holds writers back. */
+void kv_pressure(struct kvdb *db);
+/* Blocks while writers are held back; -ENOSPC, -EROFS. @urgent: deletes go on longer. */
+int kv_stall_wait(struct kvdb *db, bool urgent);
+/*
+ * The log needs a segment, which may take I/O; on a full pool room is made
+ * first. Only who is @urgent (deletes) takes from the reserve (R19).
+ */
+int kv_segment_wait(struct kvdb *db, struct kv_log *lo, bool urgent);
+/*
+ * The log has to leave segment @at for one on staging, where room is made if that may help:
+ * kv_log_restage().
+ */
+int kv_segment_staging(struct kvdb *db, struct kv_log *lo, const struct kv_seg *at);
 
 /* ---- boundary.c ---- */
 

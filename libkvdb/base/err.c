@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Error details of the calling thread, and the fail-stop state of a database.
+ * Error details of the calling thread.
  * Every error that a user can act on has a stable id, a text that names
  * object, reason and way out, and the cure from the table here. The detail
- * belongs to the thread; nothing is locked except the first fault's text.
+ * belongs to the thread; nothing is locked.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "db/kv.h"
+#include <kvdb/kvdb.h>
+
+#include "base/error.h"
 #include "base/kv_err.h"
 
 static _Thread_local struct mpool_error err_tls;
@@ -113,51 +114,4 @@ int kv_error_absent(void)
 int kv_error_unwritten(int err)
 {
 	return err == -EIO ? kv_error_take(&err_tls, -EROFS) : err;
-}
-
-int kv_error_room(struct kvdb *db, int err, const char *what)
-{
-	if (kv_fault(db))
-		return kv_error(-EROFS, "MP0903", "%s", db->d_fault_text);
-	if (err == -EIO)
-		return kv_error(-EROFS, "MP0906", "%s: no room for a write: flushes fail", what);
-	return kv_error_unwritten(kv_error(err, "MP0904", "%s: no room for a write", what));
-}
-
-int kv_error_unknown(struct kvdb *db)
-{
-	return kv_error(-EIO, "MP0999", "the database stopped: %.200s; the next open shows whether "
-			"the change was made", db->d_fault_text);
-}
-
-int kv_error_stopped(struct kvdb *db, int err)
-{
-	if (!err || !kv_fault(db))
-		return kv_error_memory(err, "background work");
-	return kv_error(err, "MP0963", "the database stopped: %.200s", db->d_fault_text);
-}
-
-int kv_error_dropped(const struct kvdb_kvs *kvs)
-{
-	if (KV_LIKELY(!atomic_load(&kvs->k_dropped)))
-		return 0;
-	return kv_error(-ENOENT, "MP0965", "store %s was dropped", kvs->k_name);
-}
-
-int kv_fail(struct kvdb *db, int err, const char *fmt, ...)
-{
-	va_list ap;
-
-	pthread_mutex_lock(&db->d_fault_lock);
-	if (!atomic_load_explicit(&db->d_fault, memory_order_relaxed)) {
-		va_start(ap, fmt);
-		vsnprintf(db->d_fault_text, sizeof(db->d_fault_text), fmt, ap);
-		va_end(ap);
-		/* the text is complete before anybody sees the state */
-		atomic_store_explicit(&db->d_fault, err, memory_order_release);
-	}
-	pthread_mutex_unlock(&db->d_fault_lock);
-	db->d_hooks->ho_flusher_failed(db);
-	kv_error(err, "MP0963", "the database stopped: %.200s", db->d_fault_text);
-	return err;
 }

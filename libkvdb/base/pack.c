@@ -12,7 +12,6 @@
 
 #include <kvdb/kvdb.h>
 
-#include "seg/kv_omf.h"
 #include "base/pack.h"
 
 #define ZSTD_LEVEL	3
@@ -81,9 +80,9 @@ uint32_t kv_pack(struct kv_packer *pk, const uint8_t *val, uint32_t len, const u
 {
 	uint32_t most = len - len / 8, n = 0;
 
-	if (most <= KV_REC_PACKED)
+	if (most <= KV_PACK_COST)
 		return 0;
-	most -= KV_REC_PACKED;
+	most -= KV_PACK_COST;
 	if (len > pk->pk_cap) {
 		uint8_t *p = realloc(pk->pk_buf, len);
 

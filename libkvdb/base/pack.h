@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define KV_PACK_COST	8u	/* bytes that say of a packed value what it was */
+
 struct kv_packer;	/* of one thread */
 
 /* @how: enum kvdb_compress, not NONE. -ENOMEM. */

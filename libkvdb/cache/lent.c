@@ -23,8 +23,9 @@
 #include <sys/mman.h>
 
 #include "cache/lent.h"
-#include "mem/memtable.h"
-#include "cache/pages.h"
+#include "base/range.h"
+#include "db/db.h"
+#include "cache/slab.h"
 
 #define KEEP		4u	/* part of all that is not lent */
 #define HALVE_NS	2000000000ull	/* what was in use counts half of the rest after it */
@@ -106,9 +107,7 @@ static unsigned room(struct kvdb *db, struct kv_lent *le)
 	uint64_t used = atomic_load(&db->d_scan_bytes) + atomic_load(&db->d_count.move_mem) +
 			atomic_load(&db->d_count.index_mem) + kv_slab_big_bytes(db);
 
-	if (db->d_views)
-		used += atomic_load(&db->d_views->vw_bytes) +
-			atomic_load(&db->d_views->vw_free_bytes);
+	used += atomic_load(&db->d_count.mt_mem) + atomic_load(&db->d_count.mt_free);
 	used = kv_lent_room(owned(db), used, kv_now(db), &le->le_peak, &le->le_since_ns);
 	return (unsigned)(used / db->d_budget.b_seg_bytes);
 }

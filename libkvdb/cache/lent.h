@@ -3,7 +3,9 @@
 #ifndef KV_LENT_H
 #define KV_LENT_H
 
-#include "db/kv.h"
+#include <stdint.h>
+
+struct kvdb;
 
 int kv_lent_init(struct kvdb *db);
 void kv_lent_fini(struct kvdb *db);

@@ -22,6 +22,10 @@
 #include <string.h>
 
 #include "cache/load.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "db/db.h"
+#include "db/limbo.h"
 #include "db/thread.h"
 
 #define PAGE		4096u

@@ -7,8 +7,11 @@
 #ifndef KV_LOAD_H
 #define KV_LOAD_H
 
+#include <stdbool.h>
+
 #include "cache/pages.h"
 
+struct kv_aload;
 struct kv_wait;
 
 /* One read of an object, on its way to the device. */
@@ -113,33 +116,6 @@ bool kv_async_is_on(struct kvdb *db);
 void kv_async_trim(struct kv_async *as);
 /* Frees the reads; none may be under way. */
 void kv_async_free(struct kv_async *as);
-
-/* What a get shows: a view, and the tree with a reference in which it looks. */
-struct kv_moment {
-	struct kv_tree *mo_tree;
-	uint64_t mo_seq;
-	uint64_t mo_now;	/* engine time, ms: what expires later is there */
-};
-
-/* get.c: as kvdb_get(), for one that has missed memory; waits. @mo: NULL = the state of now. */
-int kv_get_wait(struct kvdb_kvs *kvs, const struct kv_moment *mo, const void *key, size_t klen,
-		void *buf, size_t size, size_t *vlen);
-/*
- * get.c: as kv_value_read(), for who is outside of kv_enter(), and waits there (RD-4). He holds
- * what refers to the segment.
- */
-int kv_value_wait(struct kvdb *db, const struct kv_ent *e, void *buf, size_t size);
-/* The rd_more of its reads. */
-struct kv_read *kv_get_more(struct kv_read *rd);
-/*
- * find.c: one run of a get. -EINPROGRESS: it noted a read in the operation that the
- * thread has in hand.
- */
-int kv_get_run(struct kvdb_kvs *kvs, const struct kv_moment *mo, const void *key, size_t klen,
-	       void *buf, size_t size, size_t *vlen);
-/* The same for the current state; it waits for pages outside of kv_enter() (RD-4). */
-int kv_find_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, void *buf, size_t size,
-		 size_t *vlen);
 
 /*
  * Reads for others are booked in kv_readers, which also keeps memory of reads

@@ -35,8 +35,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/guard.h"
+#include "db/db.h"
+#include "db/limbo.h"
 #include "cache/lent.h"
 #include "cache/pages.h"
+#include "cache/slab.h"
 
 #define SHARDS		64u
 #define BATCH		64u

@@ -1,15 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/*
- * What slab.c and pagepool.c offer to the readers of runs and values beyond
- * kv.h.
- */
+/* Cached pages of objects, and reads that fill them. */
 #ifndef KV_PAGES_H
 #define KV_PAGES_H
 
-#include "db/kv.h"
+#include <stdbool.h>
+
+#include "db/count.h"
 
 #define KV_PAGES_MAX	32u	/* pages of one kv_pages_get() */
 #define KV_SCRATCH	((1u << 20) + 2 * 4096u)
+
+/* ---- pagepool.c: cached 4 KiB pages ---- */
+
+struct kv_page;	/* a cached page; pinned by kv_enter() of the reader */
+
+int kv_pagepool_init(struct kvdb *db);
+void kv_pagepool_fini(struct kvdb *db);
+/*
+ * kv_page_get - a page of an object
+ * @crc: expected CRC32C of its 4096 bytes, compared once when it is read from
+ * the device; NULL = the caller checks content itself.
+ * Call inside kv_enter(); the pointer is good until kv_exit(). May do I/O.
+ * -EUCLEAN with object and offset when the CRC differs; -EIO.
+ */
+int kv_page_get(struct kvdb *db, struct mpool_obj *obj, uint64_t page_no, const uint32_t *crc,
+		const uint8_t **out);
+/* Copies a page that was just written into the pool (a hint). */
+void kv_page_insert(struct kvdb *db, uint64_t obj_id, uint64_t page_no, const uint8_t *data);
+/* Forgets all pages of an object that is being deleted. */
+void kv_page_purge(struct kvdb *db, uint64_t obj_id, uint64_t pages);
+/* Steals one slab's worth of pages back for the window; NULL when none. */
+uint8_t *kv_pagepool_yield_slab(struct kvdb *db);
 
 /*
  * kv_pages_get - @n consecutive pages of an object
@@ -69,52 +90,6 @@ void kv_pages_ahead(struct kvdb *db, const struct kv_want *w, unsigned n);
 void kv_pages_room(struct kvdb *db, unsigned n);
 #define KV_GET_PAGES	8u	/* that most gets need, at most */
 
-#define KV_AHEAD_MAX	32u	/* entries of one kv_values_ahead() */
-/* The same for the values of entries; what is in the window costs nothing. */
-void kv_values_ahead(struct kvdb *db, const struct kv_ent *e, unsigned n);
-/*
- * Fills @want, of KV_AHEAD_MAX, with what the pool lacks of their values, and @from with
- * whose it is; returns how many. Inside kv_enter().
- */
-unsigned kv_values_want(struct kvdb *db, const struct kv_ent *e, unsigned n, struct kv_want *want,
-			const struct kv_ent **from);
-
-/* Has the value of @e no page of the pool to wait for, by now? */
-bool kv_value_is_near(const struct kv_ent *e);
-/* It will be read soon: prefetches it if it has an image. Its segment lives. */
-void kv_value_prefetch(const struct kv_ent *e);
-/*
- * kv_values_touch - prefetches the first line of each of @n values, where it has an image
- * One after another the processor would wait for the translation of each address.
- */
-void kv_values_touch(const struct kv_ent *e, unsigned n);
-
-/*
- * kv_slab_pin - keeps the bytes of an image beyond kv_exit()
- * @image: what seg->sg_image was, read inside the same kv_enter(). NULL: it
- * cannot be pinned (too many are, it is not a slab's, it is gone).
- */
-void *kv_slab_pin(struct kvdb *db, struct kv_seg *seg, const uint8_t *image);
-/* The same for @mem, which kv_slab_at() gave inside the same kv_enter(). */
-void *kv_slab_pin_near(struct kvdb *db, const uint8_t *mem);
-void kv_slab_unpin(struct kvdb *db, void *pin);
-
-/*
- * kv_slab_place - where the image of @seg begins in the slabs, for who comes back to it
- * Returns the image, NULL: it has none there. The image may be read only inside kv_enter(); place
- * and life may be asked for outside: kv_slab_at() judges them by the life then.
- */
-const uint8_t *kv_slab_place(struct kvdb *db, const struct kv_seg *seg, uint64_t *place,
-			     uint32_t *life);
-/* What lies there until kv_exit(); NULL: another life has begun. Inside kv_enter(). */
-const uint8_t *kv_slab_at(struct kvdb *db, uint64_t place, uint32_t life);
-
-/* Notes that an image was useful; cheap, needs no exactness. */
-void kv_slab_touch(struct kvdb *db, const uint8_t *image);
-uint64_t kv_slab_window_bytes(struct kvdb *db);
-uint64_t kv_slab_big_bytes(struct kvdb *db);	/* images beside the slabs; of the window */
-uint64_t kv_slab_page_bytes(struct kvdb *db);
-uint64_t kv_slab_spare_bytes(struct kvdb *db);	/* used once, by nobody now */
 /* What the page pool takes beside the pages: its table, their descriptors, buffers kept. */
 uint64_t kv_pagepool_table_bytes(struct kvdb *db);
 

@@ -26,10 +26,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log/flush.h"
 #include "base/futex.h"
-#include "cache/load.h"
+#include "db/db.h"
 #include "db/thread.h"
+#include "cache/load.h"
 
 #define QUEUES		128u
 #define QUEUE_DEPTH	64u

@@ -28,8 +28,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cache/pages.h"
+#include "cache/slab.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "base/range.h"
+#include "db/db.h"
+#include "db/limbo.h"
 #include "db/thread.h"
+#include "cache/pages.h"
 
 #define FIRST_IMAGES	2u	/* of whoever writes first; he has the pool give back others */
 #define PIN_STRIPES	16u
@@ -41,7 +47,7 @@ enum slab_user { SLAB_FREE = 0, SLAB_IMAGE, SLAB_PAGES, SLAB_GRACE, SLAB_HELD };
 
 struct slab {
 	struct kv_slabs *s_owner;
-	struct kv_seg *s_seg;		/* IMAGE */
+	_Atomic(uint8_t *) *s_image;	/* IMAGE: what names it */
 	struct slab *s_next, *s_prev;	/* of sl_fifo or sl_free (next only) */
 	_Atomic(uint8_t) s_user;	/* enum slab_user; changes under sl_lock */
 	bool s_idle;			/* in sl_fifo */
@@ -233,9 +239,9 @@ static void slab_freed(void *arg)
 static void image_unhook(struct kv_slabs *sl, struct slab *s)
 {
 	fifo_del(s);
-	atomic_store_explicit(&s->s_seg->sg_image, NULL, memory_order_release);
+	atomic_store_explicit(s->s_image, NULL, memory_order_release);
 	(void)BARRIER(676, (atomic_fetch_add(&s->s_life, 1), 0));
-	s->s_seg = NULL;
+	s->s_image = NULL;
 	s->s_user = SLAB_GRACE;
 	sl->sl_nimage--;
 	sl->sl_ngrace++;
@@ -306,9 +312,9 @@ bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes)
 	return has;
 }
 
-static uint8_t *big_take(struct kv_slabs *sl, struct kv_seg *owner)
+static uint8_t *big_take(struct kv_slabs *sl, size_t bytes, _Atomic(uint8_t *) *image)
 {
-	size_t bytes = owner->sg_bytes, map;
+	size_t map;
 	struct big *b = malloc(sizeof(*b));
 
 	if (!b)
@@ -333,7 +339,7 @@ static uint8_t *big_take(struct kv_slabs *sl, struct kv_seg *owner)
 	b->b_next = sl->sl_big;
 	sl->sl_big = b;
 	big_count(sl, b, 1);
-	atomic_store_explicit(&owner->sg_image, b->b_mem, memory_order_release);
+	atomic_store_explicit(image, b->b_mem, memory_order_release);
 	pthread_mutex_unlock(&sl->sl_lock);
 	return b->b_mem;
 }
@@ -400,17 +406,17 @@ static struct slab *steal_ahead(struct kv_slabs *sl)
 }
 
 /*
- * Sets owner->sg_image. The memory holds whatever it held before. Call outside
+ * Sets *@image. The memory holds whatever it held before. Call outside
  * kv_enter(): it may wait for a grace period.
  */
-uint8_t *kv_slab_take_image(struct kvdb *db, struct kv_seg *owner)
+uint8_t *kv_slab_take_image(struct kvdb *db, uint32_t bytes, _Atomic(uint8_t *) *image)
 {
 	struct kv_slabs *sl = db->d_slabs;
 	struct slab *s, *stolen;
 	bool yield;
 
-	if (owner->sg_bytes != sl->sl_bytes)
-		return big_take(sl, owner);
+	if (bytes != sl->sl_bytes)
+		return big_take(sl, bytes, image);
 	for (unsigned tries = 0; tries < 64; tries++) {
 		uint8_t *mem = NULL;
 
@@ -418,12 +424,12 @@ uint8_t *kv_slab_take_image(struct kvdb *db, struct kv_seg *owner)
 		s = image_slab(sl, &stolen, &yield);
 		if (s) {
 			s->s_user = SLAB_IMAGE;
-			s->s_seg = owner;
+			s->s_image = image;
 			atomic_store(&s->s_used, false);
 			sl->sl_nimage++;
 			stolen = steal_ahead(sl);
 			mem = slab_mem(s);
-			atomic_store_explicit(&owner->sg_image, mem, memory_order_release);
+			atomic_store_explicit(image, mem, memory_order_release);
 		} else if (!stolen && !yield && !sl->sl_ngrace) {
 			tries = 64;
 		}
@@ -443,7 +449,7 @@ uint8_t *kv_slab_take_image(struct kvdb *db, struct kv_seg *owner)
 			kv_retire_barrier();
 		}
 	}
-	return big_take(sl, owner);
+	return big_take(sl, bytes, image);
 }
 
 /* The next memory that an image will need and the system has not given yet, or NULL. */
@@ -476,22 +482,22 @@ bool kv_slab_fault_step(struct kvdb *db)
 	return mem && !madvise(mem, bytes, MADV_POPULATE_WRITE);
 }
 
-/* Unhooks the image of @seg, whatever it is made of; retires its memory. */
-static void image_release(struct kv_slabs *sl, struct kv_seg *seg)
+/* Unhooks what *@image names, whatever it is made of; retires its memory. */
+static void image_release(struct kv_slabs *sl, _Atomic(uint8_t *) *image)
 {
 	uint8_t *mem;
 	struct slab *s = NULL;
 	struct big *b = NULL;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	mem = atomic_load(&seg->sg_image);
+	mem = atomic_load(image);
 	if (mem) {
 		s = slab_of(sl, mem);
 		if (s) {
 			image_unhook(sl, s);
 		} else {
 			b = big_find(sl, mem);
-			atomic_store_explicit(&seg->sg_image, NULL, memory_order_release);
+			atomic_store_explicit(image, NULL, memory_order_release);
 		}
 	}
 	pthread_mutex_unlock(&sl->sl_lock);
@@ -501,7 +507,7 @@ static void image_release(struct kv_slabs *sl, struct kv_seg *seg)
 		kv_retire(&b->b_limbo, big_freed, b);
 }
 
-void kv_slab_image_idle(struct kvdb *db, struct kv_seg *seg)
+void kv_slab_image_idle(struct kvdb *db, _Atomic(uint8_t *) *image)
 {
 	struct kv_slabs *sl = db->d_slabs;
 	bool is_big = false;
@@ -509,7 +515,7 @@ void kv_slab_image_idle(struct kvdb *db, struct kv_seg *seg)
 	uint8_t *mem;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	mem = atomic_load(&seg->sg_image);
+	mem = atomic_load(image);
 	if (mem) {
 		s = slab_of(sl, mem);
 		is_big = !s;
@@ -518,7 +524,7 @@ void kv_slab_image_idle(struct kvdb *db, struct kv_seg *seg)
 	}
 	pthread_mutex_unlock(&sl->sl_lock);
 	if (is_big)
-		image_release(sl, seg);
+		image_release(sl, image);
 }
 
 uint8_t *kv_slab_take_spare(struct kvdb *db, uint32_t part)
@@ -552,21 +558,21 @@ void kv_slab_give_spare(struct kvdb *db, uint8_t *mem)
 	slab_give(db->d_slabs, mem, &db->d_slabs->sl_nimage);
 }
 
-void kv_slab_publish(struct kvdb *db, uint8_t *mem, struct kv_seg *seg)
+void kv_slab_publish(struct kvdb *db, uint8_t *mem, _Atomic(uint8_t *) *image)
 {
 	struct kv_slabs *sl = db->d_slabs;
 	struct slab *s = slab_of(sl, mem);
 
 	pthread_mutex_lock(&sl->sl_lock);
-	s->s_seg = seg;
-	atomic_store_explicit(&seg->sg_image, mem, memory_order_release);
+	s->s_image = image;
+	atomic_store_explicit(image, mem, memory_order_release);
 	fifo_add(sl, s);
 	pthread_mutex_unlock(&sl->sl_lock);
 }
 
-void kv_slab_drop_image(struct kvdb *db, struct kv_seg *seg)
+void kv_slab_drop_image(struct kvdb *db, _Atomic(uint8_t *) *image)
 {
-	image_release(db->d_slabs, seg);
+	image_release(db->d_slabs, image);
 }
 
 uint8_t *kv_slab_take_pages(struct kvdb *db)
@@ -648,32 +654,32 @@ void *kv_slab_pin_near(struct kvdb *db, const uint8_t *mem)
 	return s && pin_add(sl, s) ? s : NULL;
 }
 
-void *kv_slab_pin(struct kvdb *db, struct kv_seg *seg, const uint8_t *image)
+void *kv_slab_pin(struct kvdb *db, _Atomic(uint8_t *) *image, const uint8_t *mem)
 {
-	void *s = kv_slab_pin_near(db, image);
+	void *s = kv_slab_pin_near(db, mem);
 
 	/*
 	 * Still its image: then whoever unhooks it later finds the pin when the grace
 	 * period, which our caller is part of, is over.
 	 */
-	if (!s || atomic_load(&seg->sg_image) == image)
+	if (!s || atomic_load(image) == mem)
 		return s;
 	kv_slab_unpin(db, s);
 	return NULL;
 }
 
-const uint8_t *kv_slab_place(struct kvdb *db, const struct kv_seg *seg, uint64_t *place,
+const uint8_t *kv_slab_place(struct kvdb *db, const _Atomic(uint8_t *) *image, uint64_t *place,
 			     uint32_t *life)
 {
-	const uint8_t *image = atomic_load_explicit(&seg->sg_image, memory_order_acquire);
-	struct slab *s = slab_of(db->d_slabs, image);
+	const uint8_t *mem = atomic_load_explicit(image, memory_order_acquire);
+	struct slab *s = slab_of(db->d_slabs, mem);
 
 	if (!s)
 		return NULL;
-	*place = (uint64_t)(image - db->d_slabs->sl_base);
+	*place = (uint64_t)(mem - db->d_slabs->sl_base);
 	*life = atomic_load_explicit(&s->s_life, memory_order_acquire);
 	/* a slab that was let go of before its life was read is the next image's */
-	return atomic_load_explicit(&seg->sg_image, memory_order_relaxed) == image ? image : NULL;
+	return atomic_load_explicit(image, memory_order_relaxed) == mem ? mem : NULL;
 }
 
 const uint8_t *kv_slab_at(struct kvdb *db, uint64_t place, uint32_t life)

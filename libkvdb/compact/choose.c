@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/guard.h"
+#include "seg/kv_omf.h"
 #include "compact/reloc.h"
 
 #define LIVE_MOST	15u	/* of 16: fuller segments are not worth their copy */

@@ -12,59 +12,19 @@
  */
 #include <stdlib.h>
 
-#include "read/ahead.h"
 #include "compact/heat.h"
+#include "base/guard.h"
 #include "compact/reloc.h"
 
 #define PLACE		16384u	/* bytes that a device transfers while it goes to another place */
 #define AGAIN		4u	/* what is in order, but in pieces, must be paid so many times */
 
-static void heat_add(struct kv_seg *s, int64_t by)
+void kv_heat_note(struct kv_seg *s, bool is_place, uint32_t bytes)
 {
+	int64_t by = (is_place ? PLACE : 0) - (int64_t)bytes;
+
 	if (atomic_fetch_add_explicit(&s->sg_heat, by, memory_order_relaxed) + by < 0)
 		atomic_store_explicit(&s->sg_heat, 0, memory_order_relaxed);
-}
-
-static bool touch(uint64_t first, unsigned n, uint64_t at, unsigned m)
-{
-	return first <= at + m && at <= first + n;
-}
-
-/*
- * Is @want[@k] read together with one before it, or right behind or before what
- * this scan or another has read? Neighbours share a page, which may be cached then.
- */
-static bool goes_on(struct kvdb *db, const struct kv_ahead *ah, const struct kv_want *want,
-		    unsigned k)
-{
-	const struct kv_want *w = &want[k];
-	uint64_t id = mpool_obj_id(w->wa_obj);
-
-	for (unsigned i = 0; i < k; i++)
-		if (want[i].wa_obj == w->wa_obj &&
-		    touch(w->wa_first, w->wa_n, want[i].wa_first, want[i].wa_n))
-			return true;
-	for (unsigned i = 0; i < ah->ah_nrun; i++)
-		if (ah->ah_run[i].ar_obj == id &&
-		    touch(w->wa_first, w->wa_n, ah->ah_run[i].ar_first, ah->ah_run[i].ar_n))
-			return true;
-	return kv_page_peek(db, id, w->wa_first) ||
-	       kv_page_peek(db, id, w->wa_first + w->wa_n - 1);
-}
-
-void kv_heat_scan(struct kvdb *db, const struct kv_ahead *ah, const struct kv_want *want,
-		  const struct kv_ent **from, unsigned k)
-{
-	unsigned places = 0;
-
-	for (unsigned i = 0; i < k; i++) {
-		bool is_place = !goes_on(db, ah, want, i);
-
-		heat_add(from[i]->e_seg, (is_place ? PLACE : 0) - (int64_t)kv_ent_stored(from[i]));
-		places += is_place;
-	}
-	if (places)
-		atomic_fetch_add_explicit(&db->d_count.scan_places, places, memory_order_relaxed);
 }
 
 struct sum {

@@ -6,19 +6,18 @@
 #ifndef KV_HEAT_H
 #define KV_HEAT_H
 
-#include "db/kv.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-struct kv_ahead;
+struct kv_seg;
 struct kv_victim;
-struct kv_want;
+struct kvdb;
 
 /*
- * kv_heat_scan - notes that a scan is about to read @k values from media
- * @ah: what it has read last
- * @from: the entry of each want. Inside kv_enter().
+ * A scan is about to read a value of so many bytes from @s. @is_place: the device goes there for
+ * it alone.
  */
-void kv_heat_scan(struct kvdb *db, const struct kv_ahead *ah, const struct kv_want *want,
-		  const struct kv_ent **from, unsigned k);
+void kv_heat_note(struct kv_seg *s, bool is_place, uint32_t bytes);
 /* What is noted of all segments, bytes; @halve: and half of it is forgotten. */
 uint64_t kv_heat_sum(struct kvdb *db, bool halve);
 /* With less than that noted nothing is chosen; @keys: as for kv_heat_choose(). */

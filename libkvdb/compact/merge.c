@@ -13,13 +13,14 @@
 #include <errno.h>
 #include <time.h>
 
+#include "compact/merge.h"
+#include "base/guard.h"
 #include "db/bell.h"
 #include "db/db.h"
-#include "tree/leaf.h"
-#include "compact/merge.h"
-#include "compact/progress.h"
-#include "compact/reloc.h"
+#include "seg/reserve.h"
 #include "run/run.h"
+#include "tree/leaf.h"
+#include "compact/reloc.h"
 
 #define AGAIN_NS 60000000000ull	/* one that met the end of the pool is tried again then */
 

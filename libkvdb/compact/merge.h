@@ -3,9 +3,16 @@
 #ifndef KV_MERGE_H
 #define KV_MERGE_H
 
-#include "db/kv.h"
-#include "compact/progress.h"
+#include <kvdb/kvdb.h>
+
+#include "seg/value.h"
 #include "mem/tomb.h"
+#include "compact/progress.h"
+
+struct kv_iter;
+struct kv_leaf;
+struct kv_run;
+struct kv_tree;
 
 #define KV_MERGE_MAX	32u	/* sources */
 
@@ -107,5 +114,23 @@ bool kv_is_looked_for(struct kvdb *db, struct kv_run **run, unsigned n);
 int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j);
 /* @rc: what kv_job_run() returned. */
 void kv_merge_end(struct kv_job *j, int rc);
+
+/*
+ * One key-only merge of a store that is due, beside those that run: picks runs
+ * that are neighbours in age, merges, publishes. 1 = did one, 0 = none due, -errno.
+ */
+int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs);
+/* TH-17: merges of the store can go on, as far as is known without waiting. */
+bool kv_merge_may_help(struct kvdb_kvs *kvs);
+/* LF9: the store has all the upper runs that it may have, and merges can make them fewer. */
+bool kv_merge_is_behind(struct kvdb_kvs *kvs);
+/* A merge runs. */
+bool kv_merge_is_busy(struct kvdb_kvs *kvs);
+
+/*
+ * kv_merge_pick - which of @n runs (newest first, sizes in keys) to merge (merge_pick.c)
+ * The group is [*first, *first + returned). 0: none is due.
+ */
+unsigned kv_merge_pick(const uint64_t *keys, unsigned n, unsigned *first);
 
 #endif

@@ -13,12 +13,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "base/guard.h"
+#include "base/key.h"
+#include "base/trange.h"
 #include "db/bell.h"
+#include "db/db.h"
+#include "db/etime.h"
+#include "mem/iter.h"
+#include "run/run.h"
 #include "tree/leaf.h"
+#include "tree/merge_iter.h"
+#include "tree/tomb_view.h"
+#include "tree/view.h"
+#include "meta/mdc.h"
 #include "compact/merge.h"
 #include "compact/reloc.h"
-#include "run/run.h"
-#include "txn/txn.h"
 
 #define CHECK_EVERY	128u	/* entries (about a page) between looks at stop and fault */
 /* bytes: a split whose record has so many makes no more leaves */

@@ -3,12 +3,16 @@
  * Which runs of one part of a store, a leaf or the runs of all keys, to merge.
  * It only looks; the caller holds the tree.
  */
+#include "base/guard.h"
+#include "db/db.h"
+#include "db/etime.h"
+#include "db/policy.h"
+#include "seg/reserve.h"
+#include "run/run.h"
 #include "tree/leaf.h"
+#include "tree/tomb_view.h"
 #include "compact/merge.h"
 #include "compact/reloc.h"
-#include "run/run.h"
-#include "mem/tomb.h"
-#include "db/policy.h"
 
 #define TIER_FACTOR	4u
 #define SUM_NUM		16	/* 3.2: runs of one tier are not all equal */

@@ -28,11 +28,17 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/error.h"
+#include "base/guard.h"
 #include "base/pack.h"
-#include "cache/pages.h"
+#include "base/vec.h"
+#include "db/db.h"
+#include "seg/kv_omf.h"
+#include "seg/value.h"
+#include "run/run.h"
+#include "meta/upkeep.h"
 #include "compact/reloc.h"
 #include "compact/sweep.h"
-#include "base/vec.h"
 
 #define GAP		(32u << 10)	/* bytes of no use that are read to save a request */
 #define PIECE		(128u << 10)	/* of one request; larger values are read alone */

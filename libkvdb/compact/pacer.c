@@ -11,6 +11,7 @@
  */
 #include <math.h>
 
+#include "db/throttle.h"
 #include "compact/reloc.h"
 
 #define PROOF_PART	16u	/* of what a job writes: from then on its own speed counts */

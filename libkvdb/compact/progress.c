@@ -6,8 +6,8 @@
  * k_compact is changed by compare-and-swap; the reason of an end is stored before the state, for
  * a waiter looks at the state.
  */
-#include "db/db.h"
 #include "compact/progress.h"
+#include "db/db.h"
 #include "compact/reloc.h"
 
 bool kv_compact_has(struct kvdb *db, uint32_t st)

@@ -3,7 +3,11 @@
 #ifndef KV_PROGRESS_H
 #define KV_PROGRESS_H
 
-#include "db/kv.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct kvdb;
+struct kvdb_kvs;
 
 /* k_compact: what is still to be done with a store. */
 enum kv_compact_state {

@@ -24,13 +24,18 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "compact/reloc.h"
+#include "base/guard.h"
 #include "db/bell.h"
 #include "db/db.h"
+#include "db/mem_wait.h"
 #include "db/policy.h"
+#include "seg/reserve.h"
+#include "run/run.h"
+#include "tree/tree.h"
+#include "meta/upkeep.h"
 #include "compact/heat.h"
-#include "log/log.h"
 #include "compact/progress.h"
-#include "compact/reloc.h"
 #include "compact/reloc_job.h"
 
 #define AMP_DEFAULT	1.5
@@ -179,7 +184,7 @@ uint32_t kv_reloc_debt(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
 
-	return rl ? kv_pacer_debt(&rl->rl_pacer, atomic_load(&db->d_logs->ls_bytes), kv_now(db)) :
+	return rl ? kv_pacer_debt(&rl->rl_pacer, atomic_load(&db->d_log_bytes), kv_now(db)) :
 		    0;
 }
 
@@ -351,7 +356,7 @@ static int job_once(struct kvdb *db, struct kv_rjob *jb, enum reason why, double
 	space = space_in_use(db);
 	if (why == FOR_SPACE)
 		kv_pacer_begin(&rl->rl_pacer, room_for_writers(rl, space),
-			       atomic_load(&db->d_logs->ls_bytes), kv_now(db));
+			       atomic_load(&db->d_log_bytes), kv_now(db));
 	if (why == FOR_SCANS)
 		atomic_store(&rl->rl_is_ordering, true);
 	if (why != FOR_STAGING)
@@ -507,7 +512,7 @@ double kv_space_burst(double pace, uint64_t live, double amp)
 static void note_pace(struct kvdb *db, uint64_t now)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	uint64_t log = atomic_load(&db->d_logs->ls_bytes);
+	uint64_t log = atomic_load(&db->d_log_bytes);
 	double ns, pace;
 
 	/* frames are counted when they are closed: of a moment there may be none or many */
@@ -860,7 +865,7 @@ bool kv_reloc_may_help(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
 	/* not what is written: a pool may be filled within one epoch */
-	uint64_t log = atomic_load(&db->d_logs->ls_bytes), last = atomic_load(&rl->rl_room_log);
+	uint64_t log = atomic_load(&db->d_log_bytes), last = atomic_load(&rl->rl_room_log);
 
 	/* on a pool that is full of live data every write would ask */
 	return (!last || log - last >= 4ull * db->d_budget.b_seg_bytes) &&

@@ -7,16 +7,17 @@
 #ifndef KV_RELOC_H
 #define KV_RELOC_H
 
-#include "db/kv.h"
+#include <pthread.h>
 
-/* Which job moves the values of a segment: one for staging runs beside any other. */
-enum kv_victim_of { KV_VICTIM_NONE, KV_VICTIM, KV_VICTIM_OLD };
+#include <kvdb/kvdb.h>
 
-/* @whole: of a job for staging, see kv_move_open() */
-static inline bool kv_is_victim(const struct kv_seg *s, bool whole)
-{
-	return atomic_load(&s->sg_victim) == (whole ? KV_VICTIM_OLD : KV_VICTIM);
-}
+#include "seg/seg.h"
+
+struct kv_ent;
+struct kv_run;
+struct kv_run_build;
+struct kv_stuck;
+struct kv_tree;
 
 /* ---- move.c: values on their way into new segments ----------------------------------- */
 
@@ -69,30 +70,6 @@ int kv_merge_move(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t epoch, uint8_t
 
 /* How many runs from the newest on hold all references to victims, the @first ones none. */
 unsigned kv_runs_to_victims(struct kv_run *const *run, unsigned n, bool whole, unsigned *first);
-
-/* ---- seg.c ---------------------------------------------------------------------------------- */
-
-/*
- * Up to *@n segments of @bytes for values that move, OPEN, each with a reference; *@n: so many.
- * One may use the reserve if @urgent.
- */
-int kv_segs_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, bool urgent, uint32_t bytes,
-			unsigned *n, struct kv_seg **out);
-/* Ends segments that kv_segs_alloc_moved() gave: durable, sealed, listed. */
-int kv_segs_seal_moved(struct kvdb *db, struct kv_seg **seg, unsigned n);
-/* The same for one that was not finished; upkeep deletes it with the last reference. */
-void kv_seg_abandon(struct kvdb *db, struct kv_seg *s, uint32_t end);
-/* Seals every full segment whose frames are durable, however few they are. */
-int kv_segs_seal_now(struct kvdb *db);
-/* Bytes on staging that hold what is logged or what runs refer to. */
-uint64_t kv_segs_staged(struct kvdb *db);
-/* Bytes of full segments that runs refer to, but for those that checkpoints hold. */
-uint64_t kv_segs_in_use(struct kvdb *db);
-/*
- * Calls fn for every segment, under sg_lock, which others get in between: of those that come or go
- * meanwhile some are seen.
- */
-void kv_segs_each(struct kvdb *db, void (*fn)(void *arg, struct kv_seg *s), void *arg);
 
 /* ---- staging.c ------------------------------------------------------------ */
 

@@ -12,15 +12,21 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "compact/reloc_job.h"
+#include "base/vec.h"
 #include "db/bell.h"
 #include "db/db.h"
+#include "db/etime.h"
 #include "db/policy.h"
-#include "tree/leaf.h"
-#include "compact/progress.h"
-#include "compact/reloc_job.h"
+#include "seg/kv_omf.h"
+#include "seg/value.h"
+#include "mem/iter.h"
 #include "run/run.h"
-#include "mem/tomb.h"
-#include "base/vec.h"
+#include "tree/leaf.h"
+#include "tree/merge_iter.h"
+#include "tree/tomb_view.h"
+#include "compact/progress.h"
+#include "compact/reloc.h"
 
 #define COUNT_MAX	32u		/* runs that one merge can take */
 #define CHECK_EVERY	1024u

@@ -3,8 +3,9 @@
 #ifndef KV_RELOC_JOB_H
 #define KV_RELOC_JOB_H
 
-#include "db/kv.h"
-#include "compact/reloc.h"
+#include "mem/spans.h"
+
+struct kv_victim;
 
 /* What a job knows while it runs; who holds the lock of the job. */
 struct kv_rjob {

@@ -6,6 +6,10 @@
  *
  * Locks: ro_lock, from a look at the room to the promise; outside seg.c's.
  */
+#include "base/guard.h"
+#include "db/db.h"
+#include "seg/kv_omf.h"
+#include "seg/reserve.h"
 #include "compact/reloc.h"
 
 void kv_room_init(struct kv_room *ro)

@@ -7,13 +7,17 @@
  */
 #include <errno.h>
 
+#include "base/hash.h"
 #include "db/db.h"
-#include "run/filter.h"
-#include "tree/leaf.h"
+#include "db/etime.h"
 #include "cache/pages.h"
-#include "compact/reloc.h"
+#include "seg/value.h"
+#include "run/filter.h"
 #include "run/run.h"
-#include "mem/tomb.h"
+#include "run/run_omf.h"
+#include "tree/leaf.h"
+#include "tree/tomb_view.h"
+#include "compact/reloc.h"
 
 #define SAMPLE_PAGES	48u		/* of one run, */
 #define SAMPLE_RUNS	16u		/* of so many; of more fewer each */

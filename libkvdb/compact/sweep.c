@@ -13,7 +13,13 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include <kvdb/kvdb.h>
+
 #include "compact/sweep.h"
+#include "base/guard.h"
+#include "seg/kv_omf.h"
+#include "seg/seg.h"
+#include "seg/value.h"
 
 #define PER_NOTE	(sizeof(struct kv_note) + sizeof(uint32_t))
 

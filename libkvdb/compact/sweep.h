@@ -3,7 +3,11 @@
 #ifndef KV_SWEEP_H
 #define KV_SWEEP_H
 
-#include "db/kv.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct kv_ent;
+struct kv_seg;
 
 /* A value that is to move; once it did, where it is. */
 struct kv_note {

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "cq/cq.h"
+#include "base/error.h"
 #include "txn/txn.h"
 
 static bool is_read(const struct kvdb_op *p)

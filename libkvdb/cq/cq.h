@@ -6,9 +6,12 @@
 #ifndef KV_CQ_H
 #define KV_CQ_H
 
-#include "op/cursor.h"
-#include "read/getm.h"
 #include "cache/load.h"
+#include "log/flush.h"
+#include "read/getm.h"
+#include "op/cursor.h"
+
+struct kv_cq_chunk;
 
 #define KV_CQ_REAP	64u	/* device reads that are submitted or reaped together */
 
@@ -139,5 +142,8 @@ int kv_cq_wait(struct kvdb_cq *cq, unsigned want, uint64_t end_ns);
 void kv_cq_event_keep(struct kvdb_cq *cq);
 void kv_cq_event_clear(struct kvdb_cq *cq);
 void kv_cq_disarm(struct kvdb_cq *cq);
+
+/* Durable epoch, room or fault changed: queues that wait look again. */
+void kv_cqs_wake(struct kvdb *db);
 
 #endif

@@ -6,8 +6,10 @@
  */
 #include <errno.h>
 
-#include "cq/cq.h"
+#include "base/error.h"
 #include "db/thread.h"
+#include "read/find.h"
+#include "cq/cq.h"
 
 static void read_add(struct kvdb_cq *cq, struct kv_aload *al)
 {

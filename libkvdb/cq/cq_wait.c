@@ -20,9 +20,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/error.h"
+#include "mem/keylock.h"
+#include "background/work.h"
 #include "cq/cq.h"
-#include "log/flush.h"
-#include "txn/txn.h"
 
 #define ROOM_NS		10000000u /* look so often whether there is room, as kv_stall_wait() */
 

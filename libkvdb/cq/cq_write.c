@@ -7,10 +7,12 @@
  */
 #include <errno.h>
 
-#include "cq/cq.h"
-#include "log/flush.h"
-#include "db/thread.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "background/work.h"
 #include "txn/txn.h"
+#include "op/write.h"
+#include "cq/cq.h"
 
 /* A write happened: what its completion waits for. */
 static void wrote(struct kv_cq_op *o)

@@ -34,6 +34,9 @@
 #include <unistd.h>
 
 #include "ctl/ctl.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "db/db.h"
 #include "db/thread.h"
 
 #define CLIENTS		16u

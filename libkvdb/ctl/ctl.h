@@ -6,7 +6,11 @@
 #ifndef KV_CTL_H
 #define KV_CTL_H
 
-#include "db/kv.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct kvdb;
 
 #define KV_CTL_LINE	4096u		/* bytes of a request, its newline included */
 #define KV_CTL_ANSWER	(4u << 20)	/* bytes of an answer */

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
+#include "db/count.h"
 #include "ctl/ctl.h"
 
 #define CTL_VERSION 1u

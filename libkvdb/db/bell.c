@@ -9,8 +9,8 @@
 #include <time.h>
 
 #include "db/bell.h"
+#include "base/guard.h"
 #include "db/db.h"
-#include "log/flush.h"
 
 #define RETRY_MS	100u
 #define TRIES		4u	/* of what a device failed */

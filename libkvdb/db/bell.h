@@ -4,8 +4,11 @@
 #define KV_BELL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
-#include "db/kv.h"
+struct kvdb;
 
 struct kv_work {
 	pthread_mutex_t wk_lock;

@@ -13,8 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "db/budget.h"
+#include "base/error.h"
+#include "base/stream.h"
 #include "db/cgroup.h"
-#include "db/kv.h"
+#include "db/count.h"
 
 #define KIB	(1ull << 10)
 #define MIB	(1ull << 20)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "db/db.h"
+#include "base/error.h"
 #include "base/guard.h"
 
 static const uint8_t lease_id[16] = "kvdb";

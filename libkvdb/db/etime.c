@@ -15,6 +15,9 @@
 #include <errno.h>
 #include <time.h>
 
+#include "db/etime.h"
+#include "base/error.h"
+#include "base/guard.h"
 #include "db/db.h"
 
 #define MSEC	1000000ull		/* nanoseconds */

@@ -9,7 +9,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "db/kv.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "db/props.h"
 
 /* By number: name in kvdb_kvs_opts, greatest value. */
 static const struct {

@@ -15,6 +15,7 @@
  * No locks of its own: the policy is one word, read when it is needed.
  */
 #include "db/policy.h"
+#include "db/db.h"
 
 uint64_t kv_policy_of(const struct kvdb_kvs *kvs)
 {
@@ -65,7 +66,7 @@ bool kv_policy_bears_only_staging(const struct kvdb_kvs *kvs)
 	       KVDB_POLICY_STAGING_ONLY && kvs->k_db->d_log_class == MPOOL_STAGING;
 }
 
-bool kv_policy_refuses(const struct kvdb_kvs *kvs, const struct kv_seg *s)
+bool kv_policy_refuses(const struct kvdb_kvs *kvs, uint8_t mclass)
 {
-	return kv_policy_bears_only_staging(kvs) && s->sg_mclass != MPOOL_STAGING;
+	return kv_policy_bears_only_staging(kvs) && mclass != MPOOL_STAGING;
 }

@@ -3,7 +3,11 @@
 #ifndef KV_POLICY_H
 #define KV_POLICY_H
 
-#include "db/kv.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct kvdb;
+struct kvdb_kvs;
 
 /* enum kvdb_policy of a store (NULL: any), not the default. */
 uint64_t kv_policy_of(const struct kvdb_kvs *kvs);
@@ -16,7 +20,7 @@ uint8_t kv_policy_move_class(struct kvdb *db, const struct kvdb_kvs *kvs, bool i
 bool kv_policy_is_strict(struct kvdb *db, const struct kvdb_kvs *kvs);
 /* No value of the store may be logged elsewhere than on staging, which there is; */
 bool kv_policy_bears_only_staging(const struct kvdb_kvs *kvs);
-/* so not in @s. */
-bool kv_policy_refuses(const struct kvdb_kvs *kvs, const struct kv_seg *s);
+/* so not on @mclass. */
+bool kv_policy_refuses(const struct kvdb_kvs *kvs, uint8_t mclass);
 
 #endif

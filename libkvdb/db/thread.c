@@ -27,6 +27,10 @@
 #include <string.h>
 
 #include "db/thread.h"
+#include "base/error.h"
+#include "db/db.h"
+#include "db/limbo.h"
+#include "db/mem_wait.h"
 
 struct kv_thread {
 	_Atomic(uint64_t) t_epoch;	/* announced epoch, 0 = outside */

@@ -1,47 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What one thread does in one database: its operation slot, which the flusher
+ * What one thread does in one database: its operation slot (slot.h), which the flusher
  * may have to finish or withdraw, and its counters.
  */
 #ifndef KV_THREAD_H
 #define KV_THREAD_H
 
-#include "db/kv.h"
+#include <pthread.h>
 
-struct kv_frame;
-struct kv_version;
+#include "db/slot.h"
 
-/*
- * States of a slot. OPEN is stored before the record's place is reserved, so
- * whoever closes an epoch and then looks at the slots sees every record of it.
- * OPEN -> INSTALLING and OPEN -> SKIPPED are decided by compare-and-swap: the
- * writer and the flusher cannot both win (R1, R12).
- */
-enum kv_slot_state {
-	KV_SLOT_IDLE = 0,
-	KV_SLOT_OPEN = 1,
-	KV_SLOT_INSTALLING = 2,
-	KV_SLOT_SKIPPED = 3,
-};
-#define KV_SLOT_MASK 3u
-
-struct kv_slot {
-	_Atomic(uint64_t) sl_state;	/* generation << 2 | enum kv_slot_state */
-	/*
-	 * Valid while INSTALLING; written before that state is entered, with release: who reads
-	 * one of a later record, and then the state, sees that this is not the one it was
-	 */
-	_Atomic(struct kv_frame *) sl_frame;
-	_Atomic(uint32_t) sl_index;	/* number of the record in its frame */
-	_Atomic(uint32_t) sl_off;	/* of the record in its segment */
-	_Atomic(uint8_t *) sl_buf;	/* the record's bytes */
-	/*
-	 * What gives the record its stamp: a version; KV_SLOT_TXN | address of a
-	 * kv_tslot for a commit record; 0 for a record that has its stamp
-	 */
-	_Atomic(uintptr_t) sl_ver;
-};
-#define KV_SLOT_TXN 1u
+struct kv_thread;
+struct kvdb;
 
 /* One per (thread, database). Owned by the database; linked under the registry lock. */
 struct kv_tctx {

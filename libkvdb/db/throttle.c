@@ -26,7 +26,8 @@
  */
 #include <math.h>
 
-#include "log/flush.h"
+#include "db/db.h"
+#include "db/hooks.h"
 
 #define SLEEP_MIN	50000u		/* ns */
 #define SLEEP_MAX	10000000u	/* ns */

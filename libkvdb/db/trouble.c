@@ -15,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "db/kv.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "db/db.h"
 
 #define NO_TEXT		"no memory to say why"
 #define FREE_TRIES	3u		/* a request that a device failed is made again at once, */

@@ -5,13 +5,14 @@
  *
  * Callbacks run in the thread that made the epoch durable, without locks. One
  * that comes too late for its epoch is called at once, by its own thread.
- * Lock: tx_done_lock, a leaf.
+ * Lock: td_lock, a leaf.
  */
 #include <errno.h>
 #include <stdlib.h>
 
+#include "log/durable.h"
+#include "base/error.h"
 #include "log/flush.h"
-#include "txn/txn.h"
 
 struct kv_callback {
 	struct kv_callback *cb_next;
@@ -46,14 +47,14 @@ int kvdb_wait_durable(struct kvdb *db, uint64_t ticket)
 
 void kv_durable_run(struct kvdb *db, bool all)
 {
-	struct kv_txns *tx = db->d_txns;
+	struct kv_tickets *td = db->d_tickets;
 	struct kv_callback *due = NULL, **tail = &due, **pp, *cb;
 	/* before the epoch: what was durable when it failed is (E5) */
 	bool failed = kv_fault(db);
 	uint64_t durable = atomic_load(&db->d_durable);
 
-	pthread_mutex_lock(&tx->tx_done_lock);
-	for (pp = &tx->tx_done; (cb = *pp); ) {
+	pthread_mutex_lock(&td->td_lock);
+	for (pp = &td->td_first; (cb = *pp); ) {
 		if (!all && !failed && cb->cb_epoch > durable) {
 			pp = &cb->cb_next;
 			continue;
@@ -62,10 +63,10 @@ void kv_durable_run(struct kvdb *db, bool all)
 		*tail = cb;
 		tail = &cb->cb_next;
 		cb->cb_next = NULL;
-		atomic_fetch_sub(&tx->tx_ndone, 1);
+		atomic_fetch_sub(&td->td_n, 1);
 	}
-	tx->tx_done_tail = pp;
-	pthread_mutex_unlock(&tx->tx_done_lock);
+	td->td_tail = pp;
+	pthread_mutex_unlock(&td->td_lock);
 	while ((cb = due)) {
 		due = cb->cb_next;
 		cb->cb_fn(cb->cb_arg, cb->cb_epoch <= durable ? 0 : -EIO);
@@ -86,11 +87,11 @@ int kvdb_on_durable(struct kvdb *db, uint64_t ticket, void (*fn)(void *arg, int 
 	if (!cb)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a callback");
 	*cb = (struct kv_callback){ .cb_epoch = ticket, .cb_fn = fn, .cb_arg = arg };
-	pthread_mutex_lock(&db->d_txns->tx_done_lock);
-	*db->d_txns->tx_done_tail = cb;
-	db->d_txns->tx_done_tail = &cb->cb_next;
-	atomic_fetch_add(&db->d_txns->tx_ndone, 1);
-	pthread_mutex_unlock(&db->d_txns->tx_done_lock);
+	pthread_mutex_lock(&db->d_tickets->td_lock);
+	*db->d_tickets->td_tail = cb;
+	db->d_tickets->td_tail = &cb->cb_next;
+	atomic_fetch_add(&db->d_tickets->td_n, 1);
+	pthread_mutex_unlock(&db->d_tickets->td_lock);
 	/* whoever moved the durable epoch before it was in the list did not see it */
 	if (atomic_load(&db->d_durable) >= ticket || kv_fault(db))
 		kv_durable_run(db, false);

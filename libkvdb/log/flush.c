@@ -29,14 +29,20 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "db/bell.h"
 #include "log/flush.h"
-#include "log/frame.h"
+#include "base/error.h"
 #include "base/futex.h"
-#include "mem/memtable.h"
-#include "db/thread.h"
-#include "txn/txn.h"
 #include "base/vec.h"
+#include "db/bell.h"
+#include "db/hooks.h"
+#include "db/mem_wait.h"
+#include "db/thread.h"
+#include "cache/slab.h"
+#include "seg/seg.h"
+#include "mem/memtable.h"
+#include "tree/tree.h"
+#include "log/durable.h"
+#include "log/frame.h"
 
 #define IOQ_DEPTH	64u
 #define TICK_BYTES	(16u << 20)	/* an epoch ends early when it has written so much */
@@ -425,7 +431,7 @@ void kv_flusher_spare(struct kvdb *db)
 	if (atomic_load(&fl->fl_spare) || carrier_seg(db, SPARE_BYTES, &s))
 		return;
 	/* without memory who needs the segment waits for its image: not one more at each try */
-	kv_slab_take_image(db, s);
+	kv_slab_take_image(db, s->sg_bytes, &s->sg_image);
 	if (!atomic_compare_exchange_strong(&fl->fl_spare, &none, s)) {
 		kv_seg_close(db, s, 0);
 		kv_seg_put(db, s);
@@ -456,7 +462,8 @@ static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_fr
 	if (err)
 		return kv_fail(db, err, "no room for an epoch descriptor");
 	/* an epoch must end: it waits for memory, with one segment however long that takes */
-	while (!atomic_load(&s->sg_image) && !kv_slab_take_image(db, s) && !(err = kv_nap_for(db)))
+	while (!atomic_load(&s->sg_image) &&
+	       !kv_slab_take_image(db, s->sg_bytes, &s->sg_image) && !(err = kv_nap_for(db)))
 		;
 	while (!err && !(*out = kv_frame_new(lo, s, atomic_load(&s->sg_image), 0,
 					     KV_FRAME_HDR + room, e)))

@@ -3,7 +3,8 @@
 #ifndef KV_FLUSH_H
 #define KV_FLUSH_H
 
-#include "db/kv.h"
+#include "base/guard.h"
+#include "db/db.h"
 #include "log/log.h"
 
 struct kv_epoch_seg {		/* a segment that the epoch in hand wrote to */
@@ -52,28 +53,51 @@ struct kv_flusher {
 	uint32_t fl_nsegs, fl_maxsegs;
 };
 
+int kv_flusher_start(struct kvdb *db);
+/* A frame is full: it may be written before its epoch ends. */
+void kv_flusher_kick(struct kvdb *db);
+/* Memory or log space came free: writers that wait may go on. */
+void kv_flusher_room(struct kvdb *db);
+/* The database stopped: threads that wait for durability see the fault. */
+void kv_flusher_failed(struct kvdb *db);
+/* True when the open epoch should end now. */
+bool kv_epoch_is_due(struct kvdb *db);
+/* The first record of epoch @e was reserved: sets the gate (R1). */
+void kv_epoch_born(struct kvdb *db, uint64_t e);
+void kv_flusher_stop(struct kvdb *db);
+/* Closes the open epoch, writes it, flushes the devices, publishes durable_epoch. */
+int kv_epoch_sync(struct kvdb *db);
+/*
+ * Before a change that is durable at once: what was acknowledged so far is durable on return, for
+ * a crash takes a suffix of history (P4).
+ */
+int kv_change_sync(struct kvdb *db);
+/* Waits until @epoch is durable. */
+int kv_wait_durable(struct kvdb *db, uint64_t epoch);
+/* Asks for @epoch to be durable, without waiting. */
+void kv_want_durable(struct kvdb *db, uint64_t epoch);
+/* The epoch that is to be durable for all that was acknowledged so far. */
+uint64_t kv_sync_epoch(struct kvdb *db);
+/* The loss bound forbids acknowledgements of what is not durable (R1). */
+bool kv_gate_is_shut(struct kvdb *db);
+
 /* Ends the open epoch, empty or not, and makes it durable. */
 int kv_epoch_force(struct kvdb *db);
 /* Keeps a segment for a lone descriptor in stock (background work). */
 void kv_flusher_spare(struct kvdb *db);
-/* Looks at memory and log space: asks for memtable switches, holds writers back. */
-void kv_pressure(struct kvdb *db);
-/* Blocks while writers are held back; -ENOSPC, -EROFS. @urgent: deletes go on longer. */
-int kv_stall_wait(struct kvdb *db, bool urgent);
-/*
- * The log needs a segment, which may take I/O; on a full pool room is made
- * first. Only who is @urgent (deletes) takes from the reserve (R19).
- */
-int kv_segment_wait(struct kvdb *db, struct kv_log *lo, bool urgent);
-/*
- * The log has to leave segment @at for one on staging, where room is made if that may help:
- * kv_log_restage().
- */
-int kv_segment_staging(struct kvdb *db, struct kv_log *lo, const struct kv_seg *at);
+/* Asks the flusher to end the open epoch soon. */
+void kv_flusher_tick(struct kvdb *db);
+
 /* Waits until the epochs before @e are closed (R4). */
 void kv_closed_wait(struct kvdb *db, uint64_t e);
 /* Blocks an acknowledgement that the loss bound forbids (R1). */
 int kv_gate_wait(struct kvdb *db);
+
+/* Zeroed, and kept until the write is done. */
+struct kv_begun {
+	uint64_t bg_epoch;	/* result */
+	uint64_t bg_due_ns;	/* when the throttle lets it go; 0: it was not asked yet */
+};
 
 /* ---- lag.c ---- */
 
@@ -105,20 +129,6 @@ uint32_t kv_lag_part(uint64_t bound_ns, uint64_t span_ns, uint64_t age_ns, uint6
 		     uint64_t rate);
 /* How far the loss bound is used up. */
 uint32_t kv_lag_debt(struct kvdb *db);
-
-
-/* What an epoch lasts that nothing ends sooner. */
-static inline uint64_t kv_quarter_ns(struct kvdb *db)
-{
-	uint64_t ms = db->d_interval_ms;
-
-	return (ms == KVDB_INTERVAL_NONE ? 4000 : ms) * 250000u;
-}
-
-static inline bool kv_is_manual(const struct kvdb *db)
-{
-	return db->d_flags & KVDB_MANUAL;
-}
 
 /* R1: the epoch is born with its first reservation. */
 static inline void kv_epoch_birth(struct kvdb *db, uint64_t epoch)

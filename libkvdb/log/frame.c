@@ -12,9 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log/flush.h"
 #include "log/frame.h"
 #include "base/guard.h"
+#include "db/db.h"
+#include "db/mem_wait.h"
+#include "seg/seg.h"
+#include "log/log.h"
 
 bool kv_frame_is_done(struct kv_frame *f)
 {

@@ -3,7 +3,11 @@
 #ifndef KV_FRAME_H
 #define KV_FRAME_H
 
-#include "log/log.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct kv_frame;
+struct kvdb;
 
 /* True when every writer of a record in the closed frame is done with it. */
 bool kv_frame_is_done(struct kv_frame *f);

@@ -20,7 +20,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "db/bell.h"
+#include "db/thread.h"
+#include "cache/slab.h"
+#include "seg/seg.h"
+#include "seg/value.h"
 #include "log/flush.h"
 
 #define WORD(seq, n, len)	((uint64_t)(seq) << 40 | (uint64_t)(n) << 20 | (len) >> 3)
@@ -131,7 +136,7 @@ int kv_logs_init(struct kvdb *db)
 		return -ENOMEM;
 	ls->ls_n = n;
 	/* what was replayed lies at the beginning (m_log_pos 0): log_bytes bounds both together */
-	atomic_init(&ls->ls_bytes, 1 + db->d_log_left);
+	atomic_store(&db->d_log_bytes, 1 + db->d_log_left);
 	ls->ls_log = aligned_alloc(KV_CACHELINE, sizeof(struct kv_log) * n * KV_STREAMS);
 	if (!ls->ls_log) {
 		free(ls);
@@ -323,7 +328,7 @@ static void pend(struct kvdb *db, struct kv_log *lo, struct kv_frame *f)
 	if (!atomic_load(&f->fr_seg->sg_first_epoch))
 		atomic_store(&f->fr_seg->sg_first_epoch, f->fr_epoch);
 	atomic_store(&f->fr_seg->sg_last_epoch, f->fr_epoch);
-	atomic_fetch_add(&db->d_logs->ls_bytes, bytes);
+	atomic_fetch_add(&db->d_log_bytes, bytes);
 	atomic_fetch_add(&db->d_logs->ls_epoch_bytes, bytes);
 	atomic_fetch_add(&db->d_logs->ls_unwritten, bytes);
 }
@@ -572,7 +577,7 @@ static int seg_new(struct kvdb *db, struct kv_log *lo, enum kind kind, struct kv
 
 	if (err)
 		return err;
-	if (!kv_slab_take_image(db, *out)) {
+	if (!kv_slab_take_image(db, (*out)->sg_bytes, &(*out)->sg_image)) {
 		seg_done(db, *out, 0);
 		return kv_error(-ENOMEM, "MP0902", "no memory for a log segment of %u bytes",
 				bytes);

@@ -6,10 +6,17 @@
 #ifndef KV_LOG_H
 #define KV_LOG_H
 
+#include <pthread.h>
 #include <sys/uio.h>
 
-#include "db/kv.h"
-#include "db/thread.h"
+#include "base/macros.h"
+#include "db/limbo.h"
+#include "seg/kv_omf.h"
+
+struct kv_log;
+struct kv_resv;
+struct kv_seg;
+struct kvdb;
 
 /* Marks of one record of a frame, beside its end offset. */
 #define KV_REC_DONE	1u	/* its writer is done with it, or withdrew it itself */
@@ -23,6 +30,9 @@
 #define KV_REC_AT(start, end)	((uint64_t)(start) << 32 | (uint64_t)(end) << 2)
 #define KV_REC_START(r)		((uint32_t)((r) >> 32))
 #define KV_REC_END(r)		((uint32_t)(r) >> 2)
+
+int kv_logs_init(struct kvdb *db);
+void kv_logs_fini(struct kvdb *db);
 
 struct kv_frame {
 	struct kv_log *fr_log;
@@ -80,7 +90,6 @@ struct kv_logs {
 	struct kv_log *ls_log;		/* [stream * ls_n + i] */
 	/* first reservation in epoch e, [e % 4], ns; 0 = none (R1) */
 	_Atomic(uint64_t) ls_birth[4];
-	_Atomic(uint64_t) ls_bytes;	/* closed so far in all logs; at first 1 and d_log_left */
 	_Atomic(uint64_t) ls_epoch_bytes; /* closed since the last tick */
 	_Atomic(uint64_t) ls_unwritten;	/* closed, not yet on the device */
 	pthread_mutex_t ls_own_lock;	/* one segment of its own is made at a time; outermost */

@@ -34,9 +34,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/error.h"
 #include "db/bell.h"
+#include "db/hooks.h"
+#include "db/slot.h"
+#include "cache/slab.h"
+#include "seg/reserve.h"
+#include "seg/seg.h"
 #include "log/flush.h"
-#include "compact/reloc.h"
 
 /* Larger records: a fixed number, but a segment that was asked to be tiny takes a quarter. */
 #define OWN_FROM	(64u << 10)
@@ -226,7 +231,7 @@ static int seg_get(struct kvdb *db, struct kv_log *lo, uint32_t bytes, unsigned 
 static void seg_drop(struct kvdb *db, struct kv_seg *s)
 {
 	/* now: there may be no epoch whose end would let go of it */
-	kv_slab_drop_image(db, s);
+	kv_slab_drop_image(db, &s->sg_image);
 	kv_seg_close(db, s, 0);
 	kv_seg_put(db, s);
 }
@@ -324,7 +329,7 @@ static int image_get(struct kvdb *db, struct kv_log *lo, uint32_t bytes, unsigne
 		err = seg_get(db, lo, bytes, flags, &s);
 	if (err)
 		return err;
-	if (!kv_slab_take_image(db, s)) {
+	if (!kv_slab_take_image(db, s->sg_bytes, &s->sg_image)) {
 		seg_drop(db, s);
 		return no_memory(bytes);
 	}

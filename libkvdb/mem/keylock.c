@@ -31,9 +31,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "log/flush.h"
+#include "mem/keylock.h"
+#include "base/error.h"
 #include "base/futex.h"
-#include "txn/txn.h"
+#include "base/guard.h"
+#include "db/db.h"
+#include "db/hooks.h"
 
 #define STRIPES 1024u
 
@@ -51,19 +54,19 @@ struct kv_keylocks {
 
 int kv_keylocks_init(struct kvdb *db)
 {
-	db->d_txns->tx_keys = calloc(1, sizeof(struct kv_keylocks));
-	return db->d_txns->tx_keys ? 0 : -ENOMEM;
+	db->d_keylocks = calloc(1, sizeof(struct kv_keylocks));
+	return db->d_keylocks ? 0 : -ENOMEM;
 }
 
 void kv_keylocks_fini(struct kvdb *db)
 {
-	free(db->d_txns->tx_keys);
+	free(db->d_keylocks);
 }
 
 static struct stripe *stripe_of(struct kvdb *db, uint64_t hash)
 {
 	/* the low bits choose the bucket */
-	return &db->d_txns->tx_keys->tk_stripe[(hash >> 40) % STRIPES];
+	return &db->d_keylocks->tk_stripe[(hash >> 40) % STRIPES];
 }
 
 uint32_t kv_key_group(uint64_t hash)
@@ -151,7 +154,7 @@ bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen
 
 void kv_key_wake(struct kvdb *db, uint32_t groups)
 {
-	struct kv_keylocks *tk = db->d_txns->tx_keys;
+	struct kv_keylocks *tk = db->d_keylocks;
 
 	/* the keys are free before the waiters are counted; they count themselves, then look */
 	atomic_thread_fence(memory_order_seq_cst);
@@ -165,7 +168,7 @@ void kv_key_wake(struct kvdb *db, uint32_t groups)
 
 void kv_key_waiters(struct kvdb *db, int by)
 {
-	atomic_fetch_add(&db->d_txns->tx_keys->tk_queues, (uint32_t)by);
+	atomic_fetch_add(&db->d_keylocks->tk_queues, (uint32_t)by);
 }
 
 /* What somebody waits for: one key, or all that @covers says. */
@@ -180,7 +183,7 @@ struct wanted {
 
 static bool is_covered_owned(const struct wanted *wa)
 {
-	struct kv_keylocks *tk = wa->wa_kvs->k_db->d_txns->tx_keys;
+	struct kv_keylocks *tk = wa->wa_kvs->k_db->d_keylocks;
 	bool is = false;
 
 	for (unsigned int i = 0; i < STRIPES && !is; i++) {
@@ -209,7 +212,7 @@ static int wait_free(const struct wanted *wa, struct timespec *until)
 {
 	struct kvdb_kvs *kvs = wa->wa_kvs;
 	struct kvdb *db = kvs->k_db;
-	struct kv_keylocks *tk = db->d_txns->tx_keys;
+	struct kv_keylocks *tk = db->d_keylocks;
 	uint32_t groups = wa->wa_covers ? KV_FUTEX_ALL : kv_key_group(wa->wa_hash);
 	bool is_owned = true, is_late = kv_is_manual(db);
 	uint64_t t0 = kv_now(db);

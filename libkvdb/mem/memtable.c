@@ -28,11 +28,19 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "db/bell.h"
 #include "mem/memtable.h"
-#include "log/slot.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "base/hash.h"
+#include "db/bell.h"
+#include "db/db.h"
+#include "db/thread.h"
+#include "seg/kv_omf.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "mem/keylock.h"
+#include "mem/spans.h"
 #include "mem/tomb.h"
-#include "txn/txn.h"
 
 #define PTR_MASK	0xffffffffffffull
 #define CHUNK_MIN	(16u << 10)
@@ -50,8 +58,9 @@ struct kv_chunk {
 
 /* ---- arenas ----------------------------------------------------------------- */
 
-static struct kv_chunk *chunk_get(struct kv_views *vw, uint32_t size)
+static struct kv_chunk *chunk_get(struct kvdb *db, uint32_t size)
 {
+	struct kv_views *vw = db->d_views;
 	struct kv_chunk *ch = NULL;
 
 	if (size == CHUNK_MAX) {
@@ -59,7 +68,7 @@ static struct kv_chunk *chunk_get(struct kv_views *vw, uint32_t size)
 		ch = vw->vw_free;
 		if (ch) {
 			vw->vw_free = ch->ch_next;
-			vw->vw_free_bytes -= ch->ch_size;
+			db->d_count.mt_free -= ch->ch_size;
 		}
 		pthread_mutex_unlock(&vw->vw_lock);
 	}
@@ -106,7 +115,7 @@ void *kv_mt_arena(struct kv_mt *mt, uint32_t bytes)
 		/* small tables stay small, large ones take large chunks */
 		size = !ch ? CHUNK_MIN : ch->ch_size < CHUNK_MAX ? ch->ch_size * 4 : CHUNK_MAX;
 		size = size > CHUNK_MAX ? CHUNK_MAX : size;
-		ch = chunk_get(vw, size);
+		ch = chunk_get(mt->m_db, size);
 		if (ch) {
 			p = chunk_take(ch, bytes);
 			pthread_mutex_lock(&vw->vw_lock);
@@ -115,7 +124,7 @@ void *kv_mt_arena(struct kv_mt *mt, uint32_t bytes)
 			pthread_mutex_unlock(&vw->vw_lock);
 			atomic_store_explicit(&st->st_chunk, ch, memory_order_release);
 			atomic_fetch_add(&mt->m_bytes, size);
-			atomic_fetch_add(&vw->vw_bytes, size);
+			atomic_fetch_add(&mt->m_db->d_count.mt_mem, size);
 		}
 	}
 	pthread_mutex_unlock(&st->st_lock);
@@ -291,7 +300,7 @@ void kv_mt_grow(struct kv_mt *mt)
 			goto out;	/* slower, not wrong */
 		atomic_store(&tb->tb_next, to);
 		atomic_fetch_add(&mt->m_bytes, (to->tb_mask + 1) * sizeof(struct kv_bucket));
-		atomic_fetch_add(&mt->m_db->d_views->vw_bytes,
+		atomic_fetch_add(&mt->m_db->d_count.mt_mem,
 				 (to->tb_mask + 1) * sizeof(struct kv_bucket));
 	}
 	for (i = 0; i <= tb->tb_mask; i++) {
@@ -308,7 +317,7 @@ void kv_mt_grow(struct kv_mt *mt)
 	}
 	atomic_store(&mt->m_table, to);
 	atomic_fetch_sub(&mt->m_bytes, (tb->tb_mask + 1) * sizeof(struct kv_bucket));
-	atomic_fetch_sub(&mt->m_db->d_views->vw_bytes,
+	atomic_fetch_sub(&mt->m_db->d_count.mt_mem,
 			 (tb->tb_mask + 1) * sizeof(struct kv_bucket));
 	kv_retire(&tb->tb_limbo, table_free, tb);
 out:
@@ -576,7 +585,7 @@ static inline void note_epoch(struct kv_mt *mt, uint64_t e)
 	if (KV_UNLIKELY(!atomic_load_explicit(&mt->m_first_epoch, memory_order_relaxed))) {
 		/* M6: several may be here; a late one leaves the place of the first */
 		atomic_compare_exchange_strong(&mt->m_log_pos, &none,
-					       atomic_load(&mt->m_db->d_logs->ls_bytes));
+					       atomic_load(&mt->m_db->d_log_bytes));
 		none = 0;
 		atomic_compare_exchange_strong(&mt->m_first_epoch, &none, e);
 	}
@@ -769,10 +778,9 @@ void kv_mt_note_replay(struct kv_mt *mt, uint64_t e)
 		atomic_store(&mt->m_last_epoch, e);
 }
 
-int kv_mt_replay(struct kvdb_kvs *kvs, const struct kv_rec *r, uint64_t epoch,
+int kv_mt_replay(struct kv_mt *mt, const struct kv_rec *r, uint64_t epoch,
 		 struct kv_seg *seg, uint32_t val_off)
 {
-	struct kv_mt *mt = atomic_load(&kvs->k_tree)->tr_mt[0];
 	struct kv_version *v, *old;
 	struct kv_bucket *bk;
 	struct kv_entry *en;
@@ -874,7 +882,7 @@ int kv_mt_new(struct kvdb *db, uint32_t kvs, struct kv_mt *like, struct kv_mt **
 	}
 	bytes = (tb->tb_mask + 1) * sizeof(struct kv_bucket);
 	atomic_store(&mt->m_bytes, bytes);
-	atomic_fetch_add(&vw->vw_bytes, bytes);
+	atomic_fetch_add(&db->d_count.mt_mem, bytes);
 	pthread_mutex_lock(&vw->vw_lock);
 	mt->m_next = vw->vw_mts;
 	if (mt->m_next)
@@ -905,10 +913,11 @@ static void chunks_free(struct kvdb *db, struct kv_chunk *ch)
 	for (; ch; ch = next) {
 		next = ch->ch_next;
 		pthread_mutex_lock(&vw->vw_lock);
-		if (ch->ch_size == CHUNK_MAX && vw->vw_free_bytes < db->d_budget.b_mt_bytes / 4) {
+		if (ch->ch_size == CHUNK_MAX &&
+		    db->d_count.mt_free < db->d_budget.b_mt_bytes / 4) {
 			ch->ch_next = vw->vw_free;
 			vw->vw_free = ch;
-			vw->vw_free_bytes += ch->ch_size;
+			db->d_count.mt_free += ch->ch_size;
 			ch = NULL;
 		}
 		pthread_mutex_unlock(&vw->vw_lock);
@@ -928,7 +937,7 @@ static void mt_free(void *arg)
 	table_free(tb);
 	kv_order_fini(mt);
 	kv_mt_tombs_fini(mt);
-	atomic_fetch_sub(&db->d_views->vw_bytes, atomic_load(&mt->m_bytes));
+	atomic_fetch_sub(&db->d_count.mt_mem, atomic_load(&mt->m_bytes));
 	atomic_fetch_sub(&db->d_views->vw_flushed_bytes, mt->m_flushed_bytes);
 	for (struct kv_mt_pin *p = atomic_load(&mt->m_pins); p; p = p->mp_next)
 		kv_seg_put(db, p->mp_seg);
@@ -963,11 +972,6 @@ void kv_mt_put(struct kvdb *db, struct kv_mt *mt)
 		mt->m_next->m_prev = mt->m_prev;
 	pthread_mutex_unlock(&vw->vw_lock);
 	kv_retire(&mt->m_limbo, mt_free, mt);
-}
-
-struct kv_mt *kv_mt_active(struct kvdb_kvs *kvs)
-{
-	return atomic_load_explicit(&kvs->k_tree, memory_order_acquire)->tr_mt[0];
 }
 
 uint64_t kv_mt_first_epoch(const struct kv_mt *mt)

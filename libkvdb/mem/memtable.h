@@ -6,8 +6,22 @@
 #ifndef KV_MEMTABLE_H
 #define KV_MEMTABLE_H
 
-#include "db/kv.h"
-#include "db/thread.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/macros.h"
+#include "db/limbo.h"
+
+struct kv_ent;
+struct kv_iter;
+struct kv_mt_pin;
+struct kv_mtombs;
+struct kv_rec;
+struct kv_resv;
+struct kv_seg;
+struct kv_slot;
+struct kvdb;
 
 /* Stamps that are not yet sequence numbers (R12). */
 #define KV_HIDDEN	UINT64_MAX		/* linked, invisible to all, stamped by nobody */
@@ -111,7 +125,7 @@ struct kv_mt {
 	 */
 	_Atomic(uint64_t) m_min_seq;
 	_Atomic(struct kv_mtombs *) m_tombs;	/* tomb.c; NULL until the first */
-	_Atomic(uint64_t) m_log_pos;		/* ls_bytes at its first record; 0 = none yet */
+	_Atomic(uint64_t) m_log_pos;		/* d_log_bytes at its first record; 0 = none yet */
 	_Atomic(bool) m_grow_wanted;
 	_Atomic(bool) m_grow_asked;		/* the grower was told */
 	/* its run is durable, or its store was dropped; only cursors and views hold it */
@@ -138,8 +152,6 @@ struct kv_views {
 	pthread_mutex_t vw_lock;
 	struct kv_mt *vw_mts;			/* every memtable alive */
 	struct kv_chunk *vw_free;		/* arena chunks to reuse */
-	_Atomic(uint64_t) vw_free_bytes;	/* changes under vw_lock */
-	_Atomic(uint64_t) vw_bytes;		/* held by all memtables */
 	_Atomic(uint64_t) vw_flushed_bytes;	/* of these, by flushed ones */
 };
 
@@ -162,6 +174,31 @@ struct kv_mt_pin {
 	struct kv_seg *mp_seg;
 	struct kv_mt_pin *mp_next;
 };
+
+/*
+ * A memtable holds the records of the epochs (mt_base, mt_boundary] of one
+ * KVS. It is referenced by the tree snapshot that lists it and by cursors.
+ */
+/* An empty active memtable; sized and partitioned like @like when given (its predecessor). */
+int kv_mt_new(struct kvdb *db, uint32_t kvs, struct kv_mt *like, struct kv_mt **out);
+/* Database-wide memtable state (d_views): call before the first memtable is made. */
+int kv_mts_init(struct kvdb *db);
+void kv_mts_fini(struct kvdb *db);
+struct kv_mt *kv_mt_get(struct kv_mt *mt);
+void kv_mt_put(struct kvdb *db, struct kv_mt *mt);
+uint64_t kv_mt_first_epoch(const struct kv_mt *mt);	/* of any record ever inserted; 0 = none */
+uint64_t kv_mt_boundary(const struct kv_mt *mt);	/* last epoch, once frozen */
+uint64_t kv_mt_keys(const struct kv_mt *mt);
+/* R13: the birth of a view; returns its number. */
+uint64_t kv_view_open(struct kvdb *db);
+/*
+ * Ordered walk of what is visible at @seq (UINT64_MAX: newest final version;
+ * frozen memtables). Each key once.
+ */
+int kv_mt_iter(struct kvdb *db, struct kv_mt *mt, uint64_t seq, bool reverse, struct kv_iter **out);
+/* Recovery, single-threaded: insert a record read from a segment (R3: order is (epoch, rev)). */
+int kv_mt_replay(struct kv_mt *mt, const struct kv_rec *r, uint64_t epoch,
+		 struct kv_seg *seg, uint32_t val_off);
 
 void *kv_mt_arena(struct kv_mt *mt, uint32_t bytes);
 /*
@@ -217,14 +254,14 @@ void kv_mt_grow(struct kv_mt *mt);
 /* The same for a writer: a table that takes long is left to the grower. */
 void kv_mt_grow_soon(struct kv_mt *mt);
 
-/* The active memtable of a store; inside kv_enter(). */
-struct kv_mt *kv_mt_active(struct kvdb_kvs *kvs);
-
 /*
  * Calls fn for every entry, each under its bucket's lock; the table does not
  * grow meanwhile. Stops at the first error and returns it.
  */
 int kv_mt_each(struct kv_mt *mt, int (*fn)(struct kv_entry *en, void *arg), void *arg);
+
+/* Smallest first epoch of all memtables alive, UINT64_MAX when none (memtable.c). */
+uint64_t kv_mt_oldest_epoch(struct kvdb *db);
 
 /* order.c */
 int kv_order_init(struct kv_mt *mt, struct kv_mt *like);

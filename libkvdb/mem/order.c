@@ -31,6 +31,8 @@
 #include <string.h>
 
 #include "mem/order.h"
+#include "mem/iter.h"
+#include "mem/sorted.h"
 
 #define PART_KEYS	2048u	/* keys a partition begins with */
 #define PARTS_FIRST	256u	/* that a memtable begins with, */

@@ -3,7 +3,13 @@
 #ifndef KV_ORDER_H
 #define KV_ORDER_H
 
-#include "mem/sorted.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "db/limbo.h"
+
+struct kv_entry;
+struct kv_sorted;
 
 #define KV_PART_MAX	8192u	/* keys; a partition with more is replaced when it is entered */
 #define KV_TAIL_MAX	128u	/* a sorted tail is merged into the main array beyond this */

@@ -22,10 +22,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem/memtable.h"
-#include "log/slot.h"
 #include "mem/tomb.h"
+#include "base/trange.h"
 #include "base/vec.h"
+#include "db/db.h"
+#include "db/slot.h"
+#include "seg/value.h"
+#include "mem/memtable.h"
 
 #define TAIL_MAX	32u	/* looked at one by one, about */
 #define LEVELS		28u
@@ -148,7 +151,7 @@ static void tset_publish(struct kv_mt *mt, struct kv_mtombs *mo, struct kv_tset 
 	if (old)
 		kv_retire(&old->ts_limbo, free, old);
 	atomic_fetch_add(&mt->m_bytes, bytes - gone);
-	atomic_fetch_add(&mt->m_db->d_views->vw_bytes, bytes - gone);
+	atomic_fetch_add(&mt->m_db->d_count.mt_mem, bytes - gone);
 }
 
 /*

@@ -7,36 +7,16 @@
 #ifndef KV_TOMB_H
 #define KV_TOMB_H
 
-#include "db/kv.h"
-#include "db/thread.h"
+#include <stdbool.h>
+#include <stddef.h>
 
-#define KV_TR_PREFIX	0x1u	/* the keys that begin with tr_from; no tr_to */
-#define KV_TR_ENDLESS	0x2u	/* up to the greatest key; no tr_to */
+#include "db/limbo.h"
 
-/* The keys in [tr_from, tr_to), or with a prefix. tr_flen 0 = from the smallest key on. */
-struct kv_trange {
-	const uint8_t *tr_from, *tr_to;
-	uint16_t tr_flen, tr_tlen;
-	uint8_t tr_flags;	/* KV_TR_* */
-	uint64_t tr_seq;	/* hides versions with stamps <= it from views >= it */
-};
-
-bool kv_trange_has(const struct kv_trange *r, const void *key, size_t klen);
-/* Does it cover keys in [lo, hi)? @hi NULL: no end. */
-bool kv_trange_meets(const struct kv_trange *r, const void *lo, size_t lolen, const void *hi,
-		     size_t hilen);
-/*
- * Smallest string behind every string with the prefix, in @to (as long as the
- * prefix); 0 = there is none.
- */
-uint16_t kv_prefix_end(const uint8_t *pfx, uint16_t plen, uint8_t *to);
-/* Orders by kind (prefixes first), start, then newest first. */
-int kv_trange_cmp(const void *a, const void *b);
-
-/* What a log record of a delete of many keys covers; false: it cannot have been written. */
-bool kv_rec_trange(const struct kv_rec *r, struct kv_trange *t);
-/* Fills the value of a KV_REC_RDEL (KVDB_KEY_MAX + 1 bytes); returns its length. */
-uint32_t kv_rec_rdel_value(const struct kv_trange *t, uint8_t *val);
+struct kv_mt;
+struct kv_resv;
+struct kv_slot;
+struct kv_trange;
+struct kv_version;
 
 /* ---- tindex.c: a fixed set, searched by key ------------------------------------- */
 
@@ -109,62 +89,13 @@ uint32_t kv_mt_tombs(const struct kv_mt *mt);
 bool kv_mt_tomb_conflict(struct kv_mt *mt, const void *key, size_t klen, uint64_t view);
 void kv_mt_tombs_fini(struct kv_mt *mt);
 
-/* ---- tomb_view.c: of a tree ---------------------------------------------------------------- */
-
-/* Newest stamp <= @v of a tombstone that covers the key in any source. Inside kv_enter(). */
-uint64_t kv_tombs_at(struct kv_tree *tr, const void *key, size_t klen, uint64_t v);
-/*
- * R14: a tombstone that covers the key is newer than @view, or not stamped yet.
- * Inside kv_enter().
- */
-bool kv_tombs_conflict(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t view);
-/* Sets the flag of a tree that has tombstones; it is being made, or k_tree_lock is held. */
-void kv_tree_note_tombs(struct kv_tree *tr);
-/*
- * H1: the active memtable has one more, perhaps its first. A tree that is being
- * published either saw it, or gets its mark here (tree.c).
- */
-void kv_tree_mark_tombs(struct kvdb_kvs *kvs);
-
-/* What covers: sources that somebody else keeps alive. */
-struct kv_cover {
-	uint64_t co_v;		/* the view */
-	unsigned co_n;
-	bool co_has_mt;
-	struct kv_cover_src {
-		struct kv_mt *cs_mt;
-		const struct kv_tindex *cs_ti;
-	} co_src[];
-};
-/* At view @v. NULL and *err = 0: nothing covers anything. To be freed. */
-struct kv_cover *kv_cover_new(struct kv_mt *const *mt, unsigned nmt, struct kv_run *const *run,
-			      unsigned nrun, uint64_t v, int *err);
-/* Is the entry hidden at the view? @co: struct kv_cover; for kv_merge_hide(). */
-bool kv_cover_hides(void *co, const struct kv_ent *e);
-/* An iterator without what is hidden. Takes over @it (also when this fails) and @co. */
-int kv_cover_iter(struct kv_iter *it, struct kv_cover *co, struct kv_iter **out);
-
 /* Rows being collected. */
 struct kv_trows {
 	struct kv_trange *tv_r;
 	uint32_t tv_n, tv_cap;
 };
 int kv_trows_add(struct kv_trows *tv, const struct kv_trange *r);
-/* The final tombstones of a frozen memtable, or those of runs: 0 or -ENOMEM. */
+/* The final tombstones of a frozen memtable: 0 or -ENOMEM. */
 int kv_trows_mt(struct kv_trows *tv, struct kv_mt *mt);
-int kv_trows_run(struct kv_trows *tv, const struct kv_run *r);
-/*
- * kv_trows_needed - drop what hides nothing any more (R15)
- * @tr: NULL: they may hide something that is still to come, all stay (B1)
- * @but: runs whose covered versions are not there in what replaces them
- * @but_mt: likewise
- */
-void kv_trows_needed(struct kv_trows *tv, struct kv_tree *tr, struct kv_run *const *but,
-		     unsigned nbut, const struct kv_mt *but_mt);
-/*
- * Keys of older runs that the tombstones of the @newer first ones among @run (newest first)
- * cover, about: garbage that a merge of them drops.
- */
-uint64_t kv_tombs_garbage(struct kv_run *const *run, unsigned newer, unsigned n);
 
 #endif

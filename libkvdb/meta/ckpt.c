@@ -33,13 +33,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "db/bell.h"
 #include "meta/ckpt.h"
-#include "db/db.h"
-#include "log/flush.h"
-#include "meta/mdc.h"
-#include "cache/pages.h"
+#include "base/error.h"
 #include "base/vec.h"
+#include "db/bell.h"
+#include "cache/pages.h"
+#include "seg/seg.h"
+#include "run/run.h"
+#include "log/flush.h"
+#include "meta/ckpt_omf.h"
+#include "meta/mdc.h"
 
 #define WRITE_PIECE	(1u << 20)
 #define BATCH		64u

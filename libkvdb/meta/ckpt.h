@@ -3,7 +3,15 @@
 #ifndef KV_CKPT_H
 #define KV_CKPT_H
 
-#include "meta/ckpt_omf.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct kv_mdc_ckpt;
+struct kv_mdc_state;
+struct kv_run_desc;
+struct kvdb;
+struct kvdb_opts;
+struct kvdb_stats;
 
 /* mpool_hold(): every reader of a checkpoint; one of it is held by the number of its manifest */
 #define KV_HOLD_ANY	0u

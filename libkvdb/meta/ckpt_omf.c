@@ -3,7 +3,10 @@
 #include <string.h>
 
 #include "meta/ckpt_omf.h"
-#include "run/run_omf.h"
+#include "base/guard.h"
+#include "base/le.h"
+#include "seg/kv_omf.h"
+#include "meta/mdc_omf.h"
 
 /* byte offsets */
 enum { MF_MAGIC = 0, MF_FORMAT = 4, MF_TAG = 8, MF_OBJ = 16, MF_EPOCH = 24, MF_SEQ = 32,

@@ -8,7 +8,11 @@
 #ifndef KV_CKPT_OMF_H
 #define KV_CKPT_OMF_H
 
-#include "meta/mdc_omf.h"
+#include <stdint.h>
+
+#include "base/stream.h"
+
+struct kv_mdc_state;
 
 #define KV_MANIFEST_MAGIC 0x5043564bu	/* "KVCP" */
 #define KV_MANIFEST_HDR	64u		/* bytes */

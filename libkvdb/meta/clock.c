@@ -6,6 +6,7 @@
  * must not take the days that passed for a jump.
  */
 #include "db/db.h"
+#include "db/etime.h"
 #include "meta/mdc.h"
 
 #define HOUR_MS	(3600ull * 1000)

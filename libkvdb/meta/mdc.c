@@ -16,10 +16,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "db/db.h"
-#include "tree/leaf.h"
 #include "meta/mdc.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "base/stream.h"
 #include "base/vec.h"
+#include "db/db.h"
+#include "db/etime.h"
+#include "seg/seg.h"
+#include "run/run.h"
+#include "tree/leaf.h"
 
 #define BATCH	256u		/* objects in one commit or delete */
 #define ANNOUNCED 4u		/* orphans that one cut edit may leave; a fraction of ORPHANS_FEW */

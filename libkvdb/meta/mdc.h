@@ -7,7 +7,15 @@
 #ifndef KV_MDC_H
 #define KV_MDC_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "meta/mdc_omf.h"
+
+struct kv_edit;
+struct kv_leaf;
+struct kv_mdc_capture;
+struct kv_run;
 
 #define KV_MDC_NAME "kvdb"
 
@@ -34,6 +42,14 @@ void kv_mdc_close(struct kvdb *db);
 int kv_mdc_create(struct mpool *mp, uint8_t mclass, uint64_t bytes, const struct kv_mdc_super *s);
 /* True when a container holds a database; false when it is none or half made. */
 int kv_mdc_probe(struct mpool *mp, bool *is_there);
+
+/*
+ * kv_mdc_edit - one atomic, durable change of the tree
+ * Flushes and commits the objects of ed_add, then appends
+ * one record with MPOOL_SYNC. Compacts the container first when it is nearly
+ * full. On return 0 the horizons are durable (kvs->k_horizon is updated here).
+ */
+int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed);
 
 /* The first step of kv_mdc_edit(), which ends it; RV9. For the tests. */
 int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announced);
@@ -78,44 +94,11 @@ int kv_mdc_ckpt_add(struct kvdb *db, const struct kv_mdc_ckpt *c);
 int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj);
 /* Adds (@by 1) or takes (-1) a durable run's references on its segments. */
 void kv_run_count(struct kvdb *db, struct kv_run *r, int by);
-/* tree.c: a tree with one memtable; references on what is given are taken over */
-struct kv_tree *kv_tree_new(struct kvdb *db, struct kv_mt *mt);
-/* A dropped store: @blank, taken over, is its tree, with neither memtables nor runs. */
-void kv_tree_empty(struct kvdb_kvs *kvs, struct kv_tree *blank);
+/* ---- leaves.c ---- */
 
-/* seg.c: the table of all segments of the pool with this database's tag */
-int kv_segs_load(struct kvdb *db);
-struct kv_seg *kv_segs_first(struct kvdb *db);	/* newest first; open and recovery only */
-/* All that there are. */
-uint32_t kv_segs_count(struct kvdb *db);
-/* Those that upkeep looks at. For the tests. */
-uint32_t kv_segs_watched(struct kvdb *db);
-/* Close: seals what is full, records where every segment ends, gives the stock back. */
-int kv_segs_finish(struct kvdb *db);
-
-/* kvdb.c: @in checked and with its defaults, as every call takes options; @flags come to it */
-int kv_opts_take(const struct kvdb_opts *in, uint32_t flags, struct kvdb_opts *o);
-/* kvdb.c: everything up to the opened runs */
-int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, bool is_rdonly);
-int kv_db_load_kvs(struct kvdb *db, uint32_t from, bool with_runs);
-/* The rest of an open: stores, recovery, threads. After a failure kv_db_detach() follows. */
-int kv_db_start(struct kvdb *db);
-void kv_db_detach(struct kvdb *db);
-/*
- * After an attempt to open at a checkpoint: what a writer changes below a look can look like
- * damage; what stays is damage. True after a while to wait: try again.
- */
-bool kv_look_again(const struct kvdb_opts *o, int err, int *looks);
-/*
- * recover.c: for repair. Replays every frame that is whole, whatever is missing before or
- * between, to the newest epoch; calls fn per stretch of a segment that is not.
- */
-typedef void kv_hole_fn(void *arg, const struct kv_seg *s, uint32_t from, uint32_t to);
-int kv_recover_lossy(struct kvdb *db, kv_hole_fn *fn, void *arg);
-/*
- * recover.c: reads every segment whole, whatever the horizon says; calls fn per stretch that is
- * damaged. What an unfinished epoch left is not, if kv_recover() said where that begins.
- */
-int kv_logs_check(struct kvdb *db, bool check_values, kv_hole_fn *fn, void *arg);
+/* -EUCLEAN when a run of the store holds keys outside of its leaf. */
+int kv_leaf_check(const struct kv_mdc_kvs *k, struct kv_run *r);
+/* The leaves of a store as the container has them, for its first tree: 0 or -ENOMEM. */
+int kv_leaves_load(const struct kv_mdc_kvs *k, struct kv_leaf **out);
 
 #endif

@@ -9,8 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tree/leaf.h"
+#include "base/guard.h"
+#include "base/key.h"
 #include "base/vec.h"
+#include "db/mem_wait.h"
+#include "seg/kv_omf.h"
+#include "run/run.h"
+#include "run/run_omf.h"
+#include "tree/leaf.h"
+#include "meta/mdc_omf.h"
 
 /* ---- decoding ------------------------------------------------------------------ */
 

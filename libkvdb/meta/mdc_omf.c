@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tree/leaf.h"
+#include "meta/mdc_omf.h"
+#include "seg/kv_omf.h"
+#include "run/run.h"
+#include "tree/tree.h"
 
 /* record header, byte offsets */
 enum { MH_MAGIC = 0, MH_TYPE = 4, MH_VERSION = 6, MH_LEN = 8, MH_CRC = 12, MH_TAG = 16 };

@@ -8,7 +8,10 @@
 #ifndef KV_MDC_OMF_H
 #define KV_MDC_OMF_H
 
-#include "db/kv.h"
+#include "db/props.h"
+
+struct kv_horizon;
+struct kv_run_desc;
 
 #define KV_MDC_MAGIC	0x434d564bu	/* "KVMC" */
 #define KV_MDC_HDR	24u		/* bytes */

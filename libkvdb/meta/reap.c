@@ -3,9 +3,12 @@
  * Deletion of the objects of runs that no tree lists and no reader holds any more, unless a
  * checkpoint keeps them.
  */
-#include "meta/ckpt.h"
+#include "base/error.h"
+#include "base/guard.h"
 #include "db/db.h"
 #include "run/run.h"
+#include "meta/ckpt.h"
+#include "meta/upkeep.h"
 
 /* False: it stays doomed. After a failed append nobody knows what is listed. */
 static bool reap(struct kvdb *db, struct kv_run *r)

@@ -6,10 +6,17 @@
 #include <errno.h>
 #include <string.h>
 
+#include "meta/upkeep.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "base/stream.h"
 #include "db/db.h"
+#include "cache/pages.h"
+#include "cache/slab.h"
+#include "seg/segs.h"
+#include "mem/spans.h"
 #include "meta/ckpt.h"
 #include "meta/mdc.h"
-#include "seg/segs.h"
 
 /* sealing waits for so many, or so many bytes; recovery reads what is not sealed whole, */
 #define SEAL_MIN	8u
@@ -208,7 +215,7 @@ static int delete_step(struct kvdb *db, bool only_unused)
 			mpool_error_detail()->text);
 	for (i = 0; i < n; i++) {
 		if (atomic_load(&dead[i]->sg_image))
-			kv_slab_drop_image(db, dead[i]);
+			kv_slab_drop_image(db, &dead[i]->sg_image);
 		kv_page_purge(db, dead[i]->sg_id, dead[i]->sg_bytes / KV_BLOCK);
 		id[i] = dead[i]->sg_id;
 		kv_seg_put(db, dead[i]);	/* the table's */

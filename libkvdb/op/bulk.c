@@ -26,17 +26,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "db/bell.h"
-#include "meta/ckpt.h"
-#include "db/db.h"
-#include "log/flush.h"
-#include "tree/leaf.h"
-#include "meta/mdc.h"
-#include "compact/reloc.h"
-#include "run/run.h"
-#include "db/thread.h"
-#include "db/policy.h"
+#include "base/error.h"
+#include "base/key.h"
 #include "base/vec.h"
+#include "db/bell.h"
+#include "db/etime.h"
+#include "db/mem_wait.h"
+#include "db/policy.h"
+#include "db/thread.h"
+#include "run/run.h"
+#include "tree/leaf.h"
+#include "log/flush.h"
+#include "meta/mdc.h"
+#include "meta/upkeep.h"
+#include "compact/merge.h"
+#include "compact/reloc.h"
 #include "background/work.h"
 
 #define FRAME_FULL	(1u << 20)	/* a frame is written when it has so much, bytes */

@@ -8,13 +8,15 @@
 #include <string.h>
 #include <time.h>
 
-#include "background/work.h"
+#include "base/error.h"
+#include "base/guard.h"
 #include "base/vec.h"
-#include "compact/reloc.h"
 #include "db/db.h"
-#include "log/flush.h"
+#include "seg/seg.h"
 #include "meta/ckpt.h"
+#include "meta/ckpt_omf.h"
 #include "meta/mdc.h"
+#include "background/work.h"
 
 #define WRITE_PIECE	(1u << 20)
 #define NSEC		1000000000ull

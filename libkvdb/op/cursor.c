@@ -21,15 +21,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "read/ahead.h"
 #include "op/cursor.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "base/key.h"
+#include "db/etime.h"
+#include "db/thread.h"
+#include "cache/load.h"
+#include "mem/iter.h"
+#include "mem/memtable.h"
+#include "run/run_omf.h"
 #include "tree/gap.h"
 #include "tree/leaf.h"
-#include "cache/load.h"
-#include "cache/pages.h"
-#include "run/run.h"
-#include "db/thread.h"
-#include "mem/tomb.h"
+#include "tree/merge_iter.h"
+#include "tree/tomb_view.h"
+#include "read/ahead.h"
+#include "read/find.h"
 #include "txn/txn.h"
 
 #define BATCH_MIN	2u

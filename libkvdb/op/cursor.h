@@ -5,7 +5,17 @@
 #ifndef KV_CURSOR_H
 #define KV_CURSOR_H
 
-#include "db/kv.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct kv_iter;
+struct kv_tree;
+struct kvdb_cursor;
+struct kvdb_cursor_opts;
+struct kvdb_kvs;
+struct kvdb_txn;
 
 /*
  * struct kv_cursor_in - what a cursor shows
@@ -59,5 +69,10 @@ int kv_txn_sources(struct kvdb_txn *txn, struct kvdb_kvs *kvs, struct kv_cursor_
 struct kv_cover;
 int kv_sources_open(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct kv_cover *cover,
 		    bool up, struct kv_iter **out);
+
+/* Stamp of the entry that kvdb_cursor_next() returned last */
+uint64_t kv_cursor_ent_seq(const struct kvdb_cursor *cur);
+/* Before the first step: values that have expired are shown, too. */
+void kv_cursor_show_expired(struct kvdb_cursor *cur);
 
 #endif

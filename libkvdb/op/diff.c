@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache/pages.h"
-#include "run/run.h"
+#include "base/error.h"
+#include "base/key.h"
+#include "db/db.h"
+#include "op/cursor.h"
 
 struct side {
 	struct kvdb_cursor *sd_cur;

@@ -9,19 +9,27 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "db/db.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/trange.h"
+#include "db/etime.h"
 #include "db/policy.h"
-#include "log/flush.h"
-#include "tree/leaf.h"
-#include "cache/load.h"
-#include "meta/mdc.h"
+#include "db/thread.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "mem/keylock.h"
 #include "mem/memtable.h"
-#include "compact/reloc.h"
-#include "log/slot.h"
-#include "tree/gap.h"
 #include "mem/tomb.h"
-#include "txn/txn.h"
+#include "tree/gap.h"
+#include "tree/tomb_view.h"
+#include "tree/tree.h"
+#include "log/record.h"
+#include "meta/mdc.h"
+#include "background/work.h"
+#include "read/find.h"
+#include "op/write.h"
 
 /* A delete of many keys on its way: in which memtable its tombstone waits. */
 struct many {
@@ -170,7 +178,7 @@ static inline int install_record(struct kvdb *db, struct write *w, struct kv_slo
 	kv_record_encoded(rs, index, w->size);
 	w->op.op_val_off = rs->rs_off + kv_rec_val_off(w->op.op_klen);
 	(void)BARRIER(303, (kv_wait_closed(db, rs->rs_epoch), 0));
-	if (KV_UNLIKELY(w->type == KV_REC_PUT && kv_policy_refuses(w->kvs, rs->rs_seg)))
+	if (KV_UNLIKELY(w->type == KV_REC_PUT && kv_policy_refuses(w->kvs, rs->rs_seg->sg_mclass)))
 		return -ENOSPC;
 	err = install(w, sl, rs, &v);
 	if (KV_LIKELY(!err))

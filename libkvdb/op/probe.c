@@ -8,12 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "op/cursor.h"
-#include "cache/load.h"
-#include "cache/pages.h"
+#include "base/error.h"
+#include "db/etime.h"
 #include "db/thread.h"
-#include "mem/tomb.h"
+#include "cache/load.h"
+#include "seg/value.h"
+#include "mem/iter.h"
+#include "tree/merge_iter.h"
+#include "tree/tomb_view.h"
+#include "tree/tree.h"
+#include "read/find.h"
 #include "txn/txn.h"
+#include "op/cursor.h"
 
 #define REST	256u	/* entries that a walk comes by inside kv_enter() */
 

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "db/bell.h"
 #include "db/db.h"
-#include "db/kv.h"
 
 static int number(const char *name, const char *text, uint64_t least, uint64_t most, uint64_t *out)
 {

@@ -7,16 +7,20 @@
  */
 #include <time.h>
 
+#include "op/stats.h"
+#include "base/stream.h"
 #include "db/db.h"
-#include "log/flush.h"
-#include "cache/lent.h"
-#include "mem/memtable.h"
-#include "cache/pages.h"
-#include "compact/reloc.h"
-#include "meta/ckpt.h"
-#include "meta/mdc.h"
 #include "db/thread.h"
-#include "txn/txn.h"
+#include "cache/lent.h"
+#include "cache/pages.h"
+#include "cache/slab.h"
+#include "mem/memtable.h"
+#include "run/run.h"
+#include "tree/point.h"
+#include "tree/tree.h"
+#include "tree/view.h"
+#include "meta/ckpt.h"
+#include "compact/reloc.h"
 
 static void add_thread(struct kv_tctx *tc, void *arg)
 {
@@ -197,7 +201,7 @@ int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 	kv_tctx_each(db, add_thread, &st);
 	add_counters(db, &st);
 	add_stores(db, &st);
-	st.memtable_bytes = atomic_load(&db->d_views->vw_bytes);
+	st.memtable_bytes = atomic_load(&db->d_count.mt_mem);
 	st.epoch = atomic_load(&db->d_epoch);
 	st.durable_epoch = atomic_load(&db->d_durable);
 	segs_stats(db, &st);
@@ -206,7 +210,7 @@ int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 	st.page_bytes = kv_slab_page_bytes(db) + kv_lent_bytes(db);
 	kv_views_stats(db, &st);
 	st.spare_bytes = kv_slab_spare_bytes(db);
-	st.spare_bytes += atomic_load(&db->d_views->vw_free_bytes);
+	st.spare_bytes += atomic_load(&db->d_count.mt_free);
 	st.table_bytes = kv_pagepool_table_bytes(db) + kv_points_bytes(db) +
 			 st.segments * sizeof(struct kv_seg) + atomic_load(&db->d_scan_bytes) +
 			 atomic_load(&db->d_count.move_mem);

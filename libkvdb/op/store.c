@@ -11,13 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "db/db.h"
-#include "log/flush.h"
-#include "meta/mdc.h"
+#include "op/store.h"
+#include "base/error.h"
+#include "db/mem_wait.h"
 #include "mem/memtable.h"
-#include "compact/reloc.h"
+#include "mem/tomb.h"
 #include "run/run.h"
 #include "tree/gap.h"
+#include "tree/tomb_view.h"
+#include "tree/tree.h"
+#include "log/flush.h"
+#include "meta/mdc.h"
+#include "compact/reloc.h"
 #include "txn/txn.h"
 
 int kv_kvs_new(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,

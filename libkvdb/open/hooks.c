@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* What rooms below call in rooms above. */
-#include "background/work.h"
 #include "compact/reloc.h"
-#include "db/hooks.h"
-#include "db/kv.h"
-#include "log/flush.h"
+#include "background/work.h"
 #include "txn/txn.h"
+#include "cq/cq.h"
 
 const struct kv_hooks kv_hooks = {
 	.ho_cqs_wake = kv_cqs_wake,

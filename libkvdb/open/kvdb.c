@@ -12,15 +12,27 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "meta/ckpt.h"
-#include "ctl/ctl.h"
-#include "db/db.h"
-#include "log/flush.h"
-#include "tree/leaf.h"
+#include "base/error.h"
+#include "db/etime.h"
+#include "db/thread.h"
 #include "cache/load.h"
+#include "cache/slab.h"
+#include "mem/memtable.h"
+#include "run/run.h"
+#include "tree/leaf.h"
+#include "tree/point.h"
+#include "log/flush.h"
+#include "meta/ckpt.h"
 #include "meta/mdc.h"
+#include "meta/upkeep.h"
 #include "compact/reloc.h"
+#include "background/work.h"
 #include "txn/txn.h"
+#include "op/stats.h"
+#include "op/store.h"
+#include "ctl/ctl.h"
+#include "open/open.h"
+#include "open/recover.h"
 
 #define NSEC		1000000000ull
 #define INTERVAL_MS	100u	/* default loss bound */
@@ -507,7 +519,7 @@ static void leave_clean(struct kvdb *db)
 /* What is closed later than its database would find nothing there. */
 static int check_unused(struct kvdb *db)
 {
-	uint64_t views = atomic_load(&db->d_txns->tx_views);
+	uint64_t views = atomic_load(&db->d_open_views->ov_n);
 	int err = 0;
 
 	if (views)

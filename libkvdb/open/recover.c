@@ -10,16 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "meta/ckpt.h"
-#include "db/db.h"
-#include "meta/mdc.h"
-#include "mem/memtable.h"
-#include "cache/pages.h"
 #include "open/recover.h"
-#include "run/run.h"
-#include "mem/tomb.h"
-#include "txn/txn_omf.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "base/trange.h"
 #include "base/vec.h"
+#include "db/db.h"
+#include "cache/pages.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "mem/memtable.h"
+#include "mem/tomb.h"
+#include "run/run.h"
+#include "run/run_omf.h"
+#include "tree/tomb_view.h"
+#include "tree/tree.h"
+#include "meta/ckpt.h"
+#include "meta/mdc.h"
+#include "meta/upkeep.h"
+#include "txn/txn_omf.h"
 
 #define ORPHANS_MAX	1000u
 #define ORPHANS_FEW	64u	/* so many are never suspicious */
@@ -358,10 +367,11 @@ static int replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv
 		if (e.ce_kind == KV_ENT_REF) {
 			/* the memtable's epochs do not protect an older segment (RV7) */
 			if (!err && seg)
-				err = kv_mt_pin(atomic_load(&kvs->k_tree)->tr_mt[0], seg);
+				err = kv_mt_pin(kv_mt_active(kvs), seg);
 		}
 		if (!err)
-			err = kv_mt_replay(kvs, &w, epoch, seg, e.ce_off8 * KV_REC_ALIGN);
+			err = kv_mt_replay(kv_mt_active(kvs), &w, epoch, seg,
+					   e.ce_off8 * KV_REC_ALIGN);
 		db->d_recovery.replayed += !err;
 	}
 	return err;
@@ -434,7 +444,8 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 	err = find_store(rv, vs, r->r_kvs, &kvs);
 	if (err || !kvs || epoch <= atomic_load(&kvs->k_horizon) || rv->rv_is_dry)
 		return err;	/* dropped, or in a run */
-	err = kv_mt_replay(kvs, r, epoch, vs->vs_seg, off + kv_rec_val_off(r->r_klen));
+	err = kv_mt_replay(kv_mt_active(kvs), r, epoch, vs->vs_seg,
+			   off + kv_rec_val_off(r->r_klen));
 	if (!err)
 		db->d_recovery.replayed++;
 	return err;

@@ -1,9 +1,44 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What recover_scan.c read of the segments, for recover.c, which decides. One thread. */
+/* What is read of the segments (recover_scan.c) and decided about them (recover.c). One thread. */
 #ifndef KV_RECOVER_H
 #define KV_RECOVER_H
 
-#include "meta/mdc.h"
+#include "seg/kv_omf.h"
+
+struct kv_mdc_seg;
+struct kv_mdc_state;
+struct kv_seg;
+struct kvdb;
+
+/* ---- recover.c ---- */
+
+enum kv_recover_as {
+	KV_RECOVER_WRITE,	/* what memtables cannot hold is flushed meanwhile (RV25) */
+	KV_RECOVER_READ,	/* writes nothing: -EFBIG if memtables would hold too much */
+	KV_RECOVER_CHECK,	/* writes nothing, and takes no memory: everything is judged */
+	KV_RECOVER_ALL		/* writes nothing, and takes the memory that it needs */
+};
+
+/*
+ * kv_recover - R2, R3: find D, replay into memtables, commit the incarnation record
+ * Called by kvdb_open() after the MDC is read (stores, runs, horizons known)
+ * and before logs and threads exist.
+ */
+int kv_recover(struct kvdb *db, enum kv_recover_as as);
+
+/*
+ * For repair: replays every frame that is whole, whatever is missing before or
+ * between, to the newest epoch; calls fn per stretch of a segment that is not.
+ */
+typedef void kv_hole_fn(void *arg, const struct kv_seg *s, uint32_t from, uint32_t to);
+int kv_recover_lossy(struct kvdb *db, kv_hole_fn *fn, void *arg);
+/*
+ * Reads every segment whole, whatever the horizon says; calls fn per stretch that is
+ * damaged. What an unfinished epoch left is not, if kv_recover() said where that begins.
+ */
+int kv_logs_check(struct kvdb *db, bool check_values, kv_hole_fn *fn, void *arg);
+
+/* ---- recover_scan.c ---- */
 
 /* A frame of which at least the header can be read. */
 struct rv_frame {

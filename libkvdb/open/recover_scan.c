@@ -12,12 +12,17 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "mem/memtable.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "base/vec.h"
+#include "db/db.h"
 #include "cache/pages.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "meta/mdc_omf.h"
+#include "txn/txn_omf.h"
 #include "open/recover.h"
 #include "open/salvage.h"
-#include "txn/txn_omf.h"
-#include "base/vec.h"
 
 uint32_t kv_rv_limit(const struct rv_seg *vs)
 {

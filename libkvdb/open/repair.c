@@ -20,14 +20,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "db/db.h"
-#include "meta/mdc.h"
-#include "mem/memtable.h"
-#include "cache/pages.h"
-#include "open/salvage.h"
-#include "db/thread.h"
-#include "txn/txn_omf.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "base/key.h"
+#include "base/trange.h"
 #include "base/vec.h"
+#include "db/db.h"
+#include "db/etime.h"
+#include "db/thread.h"
+#include "cache/pages.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "mem/iter.h"
+#include "mem/memtable.h"
+#include "mem/tomb.h"
+#include "run/run.h"
+#include "run/run_omf.h"
+#include "tree/tree.h"
+#include "meta/mdc.h"
+#include "txn/txn_omf.h"
+#include "open/open.h"
+#include "open/recover.h"
+#include "open/salvage.h"
 
 #define MOST_STORES 65536u
 

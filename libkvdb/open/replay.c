@@ -12,10 +12,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/error.h"
+#include "base/guard.h"
 #include "db/db.h"
 #include "mem/memtable.h"
-#include "open/recover.h"
+#include "tree/tree.h"
 #include "background/work.h"
+#include "open/recover.h"
 
 struct part {
 	uint64_t pa_hi;		/* its newest epoch */
@@ -42,7 +45,7 @@ static uint64_t reader_max(const struct kvdb *db)
 
 static uint64_t memory_now(const struct kvdb *db)
 {
-	return atomic_load(&db->d_views->vw_bytes);
+	return atomic_load(&db->d_count.mt_mem);
 }
 
 /* ---- parts ------------------------------------------------------------------------------- */

@@ -15,11 +15,21 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "run/filter.h"
-#include "cache/pages.h"
-#include "open/recover.h"
 #include "open/salvage.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "base/hash.h"
+#include "base/key.h"
+#include "base/trange.h"
+#include "db/db.h"
+#include "cache/pages.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "run/filter.h"
+#include "run/run.h"
+#include "run/run_omf.h"
 #include "txn/txn_omf.h"
+#include "open/recover.h"
 
 #define UNREAD_MAX	256u	/* blocks of a segment: a dead device takes long to say so */
 

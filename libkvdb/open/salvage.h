@@ -3,8 +3,16 @@
 #ifndef KV_SALVAGE_H
 #define KV_SALVAGE_H
 
-#include "run/run.h"
-#include "mem/tomb.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <kvdb/kvdb.h>
+
+struct kv_ent;
+struct kv_rec;
+struct kv_run_desc;
+struct kv_seg;
+struct kv_trange;
 
 /* Something that is wrong with a key block; keys in [lo_from, lo_to) may be missing. */
 struct kv_lost {

@@ -17,12 +17,20 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "meta/ckpt.h"
-#include "tree/leaf.h"
-#include "meta/mdc.h"
-#include "open/salvage.h"
-#include "db/thread.h"
+#include "base/error.h"
+#include "base/guard.h"
 #include "base/vec.h"
+#include "db/db.h"
+#include "db/thread.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "mem/iter.h"
+#include "run/run.h"
+#include "meta/ckpt.h"
+#include "meta/mdc.h"
+#include "open/open.h"
+#include "open/recover.h"
+#include "open/salvage.h"
 
 /* Values of one run in one segment that cannot be read. */
 struct bad_seg {

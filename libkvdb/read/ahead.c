@@ -8,9 +8,11 @@
 #include <stdlib.h>
 
 #include "read/ahead.h"
-#include "compact/heat.h"
+#include "base/guard.h"
+#include "db/db.h"
+#include "db/limbo.h"
 #include "cache/load.h"
-#include "db/thread.h"
+#include "compact/heat.h"
 
 #define PAGE		4096u
 #define PAGES		40u	/* 32 values of 1 KiB that lie anywhere */
@@ -168,6 +170,49 @@ static void pool_ahead(struct kvdb *db, const struct kv_want *w, unsigned n)
 	}
 }
 
+static bool touch(uint64_t first, unsigned n, uint64_t at, unsigned m)
+{
+	return first <= at + m && at <= first + n;
+}
+
+/*
+ * Is @want[@k] read together with one before it, or right behind or before what
+ * this scan or another has read? Neighbours share a page, which may be cached then.
+ */
+static bool goes_on(struct kvdb *db, const struct kv_ahead *ah, const struct kv_want *want,
+		    unsigned k)
+{
+	const struct kv_want *w = &want[k];
+	uint64_t id = mpool_obj_id(w->wa_obj);
+
+	for (unsigned i = 0; i < k; i++)
+		if (want[i].wa_obj == w->wa_obj &&
+		    touch(w->wa_first, w->wa_n, want[i].wa_first, want[i].wa_n))
+			return true;
+	for (unsigned i = 0; i < ah->ah_nrun; i++)
+		if (ah->ah_run[i].ar_obj == id &&
+		    touch(w->wa_first, w->wa_n, ah->ah_run[i].ar_first, ah->ah_run[i].ar_n))
+			return true;
+	return kv_page_peek(db, id, w->wa_first) ||
+	       kv_page_peek(db, id, w->wa_first + w->wa_n - 1);
+}
+
+/* Notes that the scan is about to read @k values from media. Inside kv_enter(). */
+static void heat_scan(struct kvdb *db, const struct kv_ahead *ah, const struct kv_want *want,
+		      const struct kv_ent **from, unsigned k)
+{
+	unsigned places = 0;
+
+	for (unsigned i = 0; i < k; i++) {
+		bool is_place = !goes_on(db, ah, want, i);
+
+		kv_heat_note(from[i]->e_seg, is_place, kv_ent_stored(from[i]));
+		places += is_place;
+	}
+	if (places)
+		atomic_fetch_add_explicit(&db->d_count.scan_places, places, memory_order_relaxed);
+}
+
 void kv_ahead_read(struct kvdb *db, struct kv_ahead *ah, const struct kv_ent *e, unsigned n)
 {
 	const struct kv_ent *from[KV_AHEAD_MAX];
@@ -178,7 +223,7 @@ void kv_ahead_read(struct kvdb *db, struct kv_ahead *ah, const struct kv_ent *e,
 	bool is_own;
 
 	k = kv_values_want(db, e, n, want, from);
-	kv_heat_scan(db, ah, want, from, k);
+	heat_scan(db, ah, want, from, k);
 	/* an operation that may be left alone keeps its pages itself */
 	is_own = k && !kv_async_is_on(db) && has_memory(db, ah);
 	for (unsigned i = 0; i < k; i++) {

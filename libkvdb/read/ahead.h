@@ -7,7 +7,7 @@
 #ifndef KV_AHEAD_H
 #define KV_AHEAD_H
 
-#include "cache/pages.h"
+#include "seg/value.h"
 
 /* Consecutive pages of one object, read with one request. */
 struct kv_ahead_run {

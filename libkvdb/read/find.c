@@ -6,11 +6,18 @@
  */
 #include <errno.h>
 
+#include "read/find.h"
+#include "base/error.h"
+#include "base/hash.h"
 #include "db/db.h"
-#include "tree/leaf.h"
-#include "cache/load.h"
+#include "db/etime.h"
+#include "db/thread.h"
+#include "seg/value.h"
 #include "mem/memtable.h"
-#include "mem/tomb.h"
+#include "run/run.h"
+#include "tree/leaf.h"
+#include "tree/point.h"
+#include "tree/tomb_view.h"
 
 static inline struct kv_path path_prefetch(const struct kv_tree *tr, const void *key, size_t klen,
 					   uint64_t hash)

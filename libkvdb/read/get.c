@@ -7,7 +7,12 @@
  */
 #include <errno.h>
 
+#include "base/error.h"
+#include "db/kvs.h"
+#include "db/limbo.h"
 #include "cache/load.h"
+#include "seg/value.h"
+#include "read/find.h"
 
 struct get {
 	struct kvdb_kvs *g_kvs;

@@ -13,15 +13,24 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "db/db.h"
 #include "read/getm.h"
-#include "tree/leaf.h"
-#include "cache/load.h"
-#include "mem/memtable.h"
-#include "cache/pages.h"
-#include "run/run.h"
+#include "base/error.h"
+#include "base/guard.h"
+#include "base/hash.h"
+#include "db/db.h"
+#include "db/etime.h"
 #include "db/thread.h"
-#include "mem/tomb.h"
+#include "cache/load.h"
+#include "cache/slab.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "mem/memtable.h"
+#include "run/run.h"
+#include "tree/leaf.h"
+#include "tree/point.h"
+#include "tree/tomb_view.h"
+#include "tree/view.h"
+#include "read/find.h"
 
 #define GROUP		16u
 #define OPEN_MAX	256u	/* keys of one multi-get that wait for reads: bounds its memory */
@@ -400,7 +409,7 @@ static int pin_value(struct kvdb *db, struct kv_tctx *tc, const struct kv_ent *e
 		 (uint64_t)e->e_off8 * 8 + e->e_vlen <= e->e_seg->sg_bytes)
 		image = atomic_load_explicit(&e->e_seg->sg_image, memory_order_acquire);
 	if (image) {
-		slab = kv_slab_pin(db, e->e_seg, image);
+		slab = kv_slab_pin(db, &e->e_seg->sg_image, image);
 		val = image + (size_t)e->e_off8 * 8;
 	}
 	if (!slab)

@@ -5,7 +5,12 @@
 #ifndef KV_GETM_H
 #define KV_GETM_H
 
-#include "db/kv.h"
+#include <stddef.h>
+#include <stdint.h>
+
+struct kv_tree;
+struct kvdb_get;
+struct kvdb_kvs;
 
 /* Keys whose err is -EINPROGRESS have no answer yet. */
 struct kv_getm {

@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "base/vec.h"
 #include "db/db.h"
+#include "seg/seg.h"
 #include "mem/memtable.h"
 #include "run/run.h"
-#include "base/vec.h"
-#include "background/work.h"
+#include "tree/tree.h"
 
 /* The segments of one run; each of its key blocks names its own. */
 struct refs {

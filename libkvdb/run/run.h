@@ -8,9 +8,93 @@
 #ifndef KV_RUN_H
 #define KV_RUN_H
 
-#include "db/kv.h"
-#include "run/run_omf.h"
-#include "mem/tomb.h"
+#include "base/le.h"
+#include "db/trouble.h"
+
+struct kv_ent;
+struct kv_iter;
+struct kv_kent;
+struct kv_kfoot;
+struct kv_run;
+struct kv_seg;
+struct kv_tindex;
+struct mpool_obj;
+
+/*
+ * A run is a sorted list of key blocks (mblocks), immutable. Its description
+ * lives in the MDC; fences, filters and segment tables are read at open and
+ * stay in memory.
+ */
+#define KV_RUN_KBLOCKS_MAX 4096u
+
+struct kv_kblock_desc {		/* as kept in the MDC */
+	uint64_t kd_id;		/* object */
+	uint32_t kd_len;	/* bytes */
+	uint32_t kd_crc;	/* of its footer page: parent-held */
+};
+
+/* Of frames and runs of bulk loads: every store's horizon covers it (B2). */
+#define KV_BULK_EPOCH	1u
+
+struct kv_run_desc {
+	uint64_t rd_id;		/* never reused within the database */
+	uint64_t rd_pos;	/* list position: greater = newer data */
+	uint64_t rd_keys;
+	uint64_t rd_min_seq, rd_max_seq;
+	uint64_t rd_newest_epoch;	/* of a record in it (R3) */
+	uint64_t rd_leaf;	/* its leaf; 0: it may hold any key */
+	uint32_t rd_kvs;
+	uint32_t rd_n;		/* key blocks */
+	struct kv_kblock_desc *rd_kb;
+};
+
+struct kv_run_build;
+int kv_run_build_open(struct kvdb *db, uint32_t kvs, uint64_t keys_estimate, bool urgent,
+		      struct kv_run_build **out);
+/*
+ * Ascending keys; each key once in this version of the engine (the format allows several,
+ * newest first).
+ */
+int kv_run_build_add(struct kv_run_build *rb, const struct kv_ent *e);
+/* Tombstones over many keys that go into the run; before the first key, at most once. */
+struct kv_trange;
+int kv_run_build_tombs(struct kv_run_build *rb, const struct kv_trange *r, uint32_t n);
+/*
+ * Writes what is left. The objects are written, not flushed and not committed;
+ * the run can be read at once and holds references to its segments. An empty
+ * build gives *out = NULL.
+ */
+int kv_run_build_finish(struct kv_run_build *rb, struct kv_run **out);
+void kv_run_build_abort(struct kv_run_build *rb);
+
+/* Opens a run that the MDC describes. Checks footers against kd_crc. */
+int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **out);
+struct kv_run *kv_run_get_ref(struct kv_run *r);
+/* The last reference frees it; when it was dropped by a durable edit its objects are deleted. */
+void kv_run_put(struct kvdb *db, struct kv_run *r);
+/* rd_id, rd_pos, rd_newest_epoch are set by the caller that publishes it */
+struct kv_run_desc *kv_run_desc(struct kv_run *r);
+/* Handles of its key blocks, for mpool_batch(). */
+struct mpool_obj *kv_run_obj(struct kv_run *r, uint32_t i);
+/* Segments it refers to: calls fn(arg, seg, live records, live bytes). */
+void kv_run_segs(struct kv_run *r, void (*fn)(void *arg, struct kv_seg *s, uint64_t n,
+					      uint64_t bytes),
+		 void *arg);
+uint64_t kv_run_index_bytes(const struct kv_run *r);	/* memory it pins */
+uint64_t kv_run_bytes(const struct kv_run *r);	/* media it takes */
+/* The database ends: what could not be deleted is garbage for the next open. */
+void kv_runs_fini(struct kvdb *db);
+/* Marks it dropped by a durable edit: its objects go when the last reference goes. */
+void kv_run_drop(struct kv_run *r);
+/*
+ * Looks a key up. @hash = kv_hash(key). Call inside kv_enter(). 0 and *e
+ * (pointers live until kv_exit()), -ENOENT, -EIO, -EUCLEAN, -ENOMEM.
+ */
+int kv_run_lookup(struct kvdb *db, struct kv_run *r, const void *key, size_t klen, uint64_t hash,
+		  struct kv_ent *e);
+/* Prefetches what the lookup touches first. */
+void kv_run_prefetch(struct kv_run *r, uint64_t hash);
+int kv_run_iter(struct kvdb *db, struct kv_run *r, bool reverse, struct kv_iter **out);
 
 struct kv_kblock {
 	struct mpool_obj *kb_obj;
@@ -103,12 +187,6 @@ int kv_kblock_ent(const struct kv_kblock *kb, uint32_t page, const struct kv_ken
 		  struct kv_ent *e);
 /* As kv_run_iter(), ascending, reads past the page pool in large pieces (merge). */
 int kv_run_iter_bulk(struct kvdb *db, struct kv_run *r, struct kv_iter **out);
-
-/*
- * kv_merge_pick - which of @n runs (newest first, sizes in keys) to merge (merge_pick.c)
- * The group is [*first, *first + returned). 0: none is due.
- */
-unsigned kv_merge_pick(const uint64_t *keys, unsigned n, unsigned *first);
 
 static inline const uint8_t *kv_kblock_sep(const struct kv_kblock *kb, uint32_t i, size_t *len)
 {

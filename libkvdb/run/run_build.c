@@ -12,12 +12,21 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/error.h"
+#include "base/guard.h"
+#include "base/hash.h"
+#include "base/key.h"
+#include "base/trange.h"
+#include "base/vec.h"
 #include "db/db.h"
 #include "db/policy.h"
-#include "run/filter.h"
 #include "cache/pages.h"
+#include "seg/reserve.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "run/filter.h"
 #include "run/run.h"
-#include "base/vec.h"
+#include "run/run_omf.h"
 
 #define BLOCK_MIN	(256u << 10)
 #define BLOCK_GROWN	(16u << 20)	/* blocks of large runs, whatever the budget says */

@@ -10,9 +10,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "cache/pages.h"
-#include "run/run.h"
+#include "base/guard.h"
+#include "db/limbo.h"
 #include "db/thread.h"
+#include "cache/pages.h"
+#include "seg/value.h"
+#include "mem/iter.h"
+#include "run/run.h"
+#include "run/run_omf.h"
 
 #define AHEAD_MAX	16u	/* pages a cursor asks for at once */
 #define ENTS_AHEAD	5	/* entries: their lines are asked for as many before their turn */

@@ -12,9 +12,14 @@
 #include <emmintrin.h>
 #endif
 
-#include "db/kv.h"
 #include "run/run_omf.h"
-#include "mem/tomb.h"
+#include "base/guard.h"
+#include "base/key.h"
+#include "base/le.h"
+#include "base/macros.h"
+#include "base/trange.h"
+#include "seg/kv_omf.h"
+#include "seg/value.h"
 
 /* entry byte: low bits are the kind, the others announce what later formats may add */
 #define ENT_KIND_MASK	0x07u

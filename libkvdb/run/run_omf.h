@@ -8,11 +8,9 @@
 #ifndef KV_RUN_OMF_H
 #define KV_RUN_OMF_H
 
-#include <endian.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include <kvdb/kvdb.h>
 
@@ -68,7 +66,7 @@ uint32_t kv_kfoot_encode(const struct kv_kfoot *f, uint8_t *page);
 const char *kv_kfoot_decode(const uint8_t *page, uint32_t crc, uint64_t tag, uint64_t obj,
 			    uint32_t kvs, uint32_t len, struct kv_kfoot *f);
 
-/* One tombstone over many keys; what it means: tomb.h. */
+/* One tombstone over many keys; what it means: base/trange.h. */
 struct kv_trange;
 #define KV_KTOMB_HDR	16u	/* bytes of a row in front of its keys */
 
@@ -143,88 +141,6 @@ int kv_kpage_find(const struct kv_kpage *kp, const uint8_t *key, size_t klen, ui
 static inline uint8_t kv_hash_tag(uint64_t hash)
 {
 	return (uint8_t)hash;
-}
-
-static inline uint16_t kv_le16(const uint8_t *p)
-{
-	uint16_t v;
-
-	memcpy(&v, p, 2);
-	return le16toh(v);
-}
-
-static inline uint32_t kv_le32(const uint8_t *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, 4);
-	return le32toh(v);
-}
-
-static inline uint64_t kv_le64(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, 8);
-	return le64toh(v);
-}
-
-static inline void kv_le16_set(uint8_t *p, uint16_t v)
-{
-	v = htole16(v);
-	memcpy(p, &v, 2);
-}
-
-static inline void kv_le32_set(uint8_t *p, uint32_t v)
-{
-	v = htole32(v);
-	memcpy(p, &v, 4);
-}
-
-static inline void kv_le64_set(uint8_t *p, uint64_t v)
-{
-	v = htole64(v);
-	memcpy(p, &v, 8);
-}
-
-/* Bytes of @v as a base-128 number, 1 .. 10. */
-static inline unsigned kv_varint_size(uint64_t v)
-{
-	return v ? (70u - (unsigned)__builtin_clzll(v)) / 7u : 1u;
-}
-
-/* The first 8 bytes as a number that orders as memcmp does, padded with 0. */
-static inline uint64_t kv_head8(const uint8_t *key, size_t klen)
-{
-	uint64_t v = 0;
-
-	memcpy(&v, key, klen < 8 ? klen : 8);
-	return be64toh(v);
-}
-
-static inline uint32_t kv_head4(const uint8_t *key, size_t klen)
-{
-	uint32_t v = 0;
-
-	memcpy(&v, key, klen < 4 ? klen : 4);
-	return be32toh(v);
-}
-
-static inline int kv_kcmp(const void *a, size_t alen, const void *b, size_t blen)
-{
-	size_t n = alen < blen ? alen : blen;
-	int c = n ? memcmp(a, b, n) : 0;	/* an empty one may be NULL */
-
-	return c ? c : (alen > blen) - (alen < blen);
-}
-
-static inline size_t kv_klcp(const uint8_t *a, size_t alen, const uint8_t *b, size_t blen)
-{
-	size_t n = alen < blen ? alen : blen, i = 0;
-
-	while (i < n && a[i] == b[i])
-		i++;
-	return i;
 }
 
 /* ---- builder of one key page ------------------------------------------------- */

@@ -13,11 +13,19 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/error.h"
+#include "base/guard.h"
+#include "base/key.h"
+#include "base/trange.h"
 #include "db/bell.h"
 #include "db/db.h"
-#include "run/filter.h"
 #include "cache/pages.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "mem/tomb.h"
+#include "run/filter.h"
 #include "run/run.h"
+#include "run/run_omf.h"
 
 #define PAGE_HEAD	832u	/* bytes in front of the entries of a page of some 110 entries */
 

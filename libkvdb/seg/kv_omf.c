@@ -8,12 +8,12 @@
  */
 #include <string.h>
 
-#include <mpool/mpool.h>
+#include <kvdb/kvdb.h>
 
-#include "base/guard.h"
 #include "seg/kv_omf.h"
-#include "run/run_omf.h"
-#include "mem/tomb.h"
+#include "base/guard.h"
+#include "base/key.h"
+#include "base/trange.h"
 
 /* frame header, byte offsets */
 enum {

@@ -17,11 +17,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/stream.h"
+
+struct kv_trange;
+
 #define KV_FRAME_MAGIC	0x4d52464bu	/* "KFRM" */
 #define KV_FORMAT	0x0100u
 #define KV_FRAME_HDR	64u		/* bytes */
 #define KV_REC_HDR	32u		/* bytes */
-#define KV_BLOCK	4096u		/* unit of frames, bytes */
 #define KV_REC_ALIGN	8u
 #define KV_FRAME_MAX	((16u << 20) + KV_BLOCK) /* bytes, padding included: one largest value */
 #define KV_VALUE_PLAIN	(1u << 20)	/* bytes; longer values need KV_FEAT_LARGE */
@@ -35,9 +38,6 @@
  */
 #define KV_MOVED_LOG	0xffffu
 #define KV_MOVED_REV	UINT32_MAX
-
-/* stream of a segment: which records it holds */
-enum kv_stream { KV_VLOG = 0, KV_KLOG = 1, KV_STREAMS = 2 };
 
 struct kv_frame_hdr {
 	uint32_t fh_incarnation;
@@ -201,5 +201,12 @@ void kv_desc_encode(uint8_t *buf, uint64_t obj, uint32_t off, const struct kv_de
 /* 0 or the failed check; @ents_buf points into the record (decode with kv_desc_ent). */
 int kv_desc_decode(const struct kv_rec *r, struct kv_desc *d);
 void kv_desc_ent(const struct kv_rec *r, uint32_t i, struct kv_desc_ent *e);
+
+/* ---- deletes of many keys ---- */
+
+/* What a log record of a delete of many keys covers; false: it cannot have been written. */
+bool kv_rec_trange(const struct kv_rec *r, struct kv_trange *t);
+/* Fills the value of a KV_REC_RDEL (KVDB_KEY_MAX + 1 bytes); returns its length. */
+uint32_t kv_rec_rdel_value(const struct kv_trange *t, uint8_t *val);
 
 #endif

@@ -8,7 +8,8 @@
  * values of a store whose policy is strict move inside one class: with all of the reserve
  * in the other class none of them could, and what was deleted would never come free.
  */
-#include "db/kv.h"
+#include "seg/reserve.h"
+#include "db/db.h"
 
 #define PART_MAX	4u	/* a reserve is never more than such a part of a class */
 #define MOVES_MIN	4u	/* segments of values that a class has room for, at least */

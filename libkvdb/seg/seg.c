@@ -26,9 +26,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/error.h"
 #include "db/db.h"
+#include "db/hooks.h"
+#include "cache/slab.h"
+#include "seg/kv_omf.h"
+#include "seg/reserve.h"
 #include "seg/segs.h"
-#include "compact/reloc.h"
 
 #define HASH_MIN	64u	/* buckets of a table that is empty; a power of two */
 #define HASH_FULL	4u	/* segments for each bucket */
@@ -682,9 +686,9 @@ void kv_segs_durable(struct kvdb *db)
 	while ((s = full_take(db))) {
 		/* values are read from the image; key logs are read by recovery only */
 		if (s->sg_stream == KV_VLOG && atomic_load(&s->sg_last_epoch))
-			kv_slab_image_idle(db, s);
+			kv_slab_image_idle(db, &s->sg_image);
 		else
-			kv_slab_drop_image(db, s);
+			kv_slab_drop_image(db, &s->sg_image);
 		kv_seg_put(db, s);
 	}
 }

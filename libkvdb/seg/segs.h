@@ -3,7 +3,9 @@
 #ifndef KV_SEGS_H
 #define KV_SEGS_H
 
-#include "db/kv.h"
+#include <pthread.h>
+
+#include "seg/seg.h"
 
 #define KV_SEGS_BATCH	32u	/* segments per allocation */
 

@@ -14,9 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "seg/value.h"
+#include "base/error.h"
+#include "base/guard.h"
 #include "base/pack.h"
-#include "cache/pages.h"
 #include "db/thread.h"
+#include "cache/pages.h"
+#include "cache/slab.h"
+#include "seg/seg.h"
 
 #define DIRECT_MIN	65536u	/* larger values bypass the page pool */
 #define PAGE		4096u

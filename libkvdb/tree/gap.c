@@ -18,9 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "db/thread.h"
-#include "run/run_omf.h"
 #include "tree/gap.h"
+#include "base/guard.h"
+#include "base/key.h"
+#include "db/db.h"
+#include "db/limbo.h"
+#include "db/thread.h"
 
 #define GAPS_MAX	64u	/* of a store */
 #define GAPS_BYTES	(64u << 10)	/* that their keys may take */

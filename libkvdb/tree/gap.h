@@ -3,7 +3,8 @@
 #ifndef KV_GAP_H
 #define KV_GAP_H
 
-#include "db/kv.h"
+#include "base/macros.h"
+#include "db/kvs.h"
 
 #define KV_GAP_MIN	32u	/* entries passed over, from which on a walk is worth remembering */
 

@@ -6,9 +6,11 @@
 #ifndef KV_LEAF_H
 #define KV_LEAF_H
 
-#include "db/kv.h"
-#include "meta/mdc_omf.h"
-#include "run/run_omf.h"
+#include <stddef.h>
+
+#include "tree/tree.h"
+
+struct kv_iter;
 
 #define KV_LEAVES_MAX		2048u	/* of a store: what one record and one spill can take */
 #define KV_LEAF_RUNS_MAX	16u	/* no spill while a leaf has as many */
@@ -31,11 +33,6 @@ void kv_leaf_put(struct kv_leaf *lf);
 
 /* The leaf of a tree with leaves that holds the key. */
 uint32_t kv_leaf_of(const struct kv_tree *tr, const void *key, size_t klen);
-/* -EUCLEAN when a run of the store holds keys outside of its leaf. */
-int kv_leaf_check(const struct kv_mdc_kvs *k, struct kv_run *r);
-/* The leaves of a store as the container has them, for its first tree: 0 or -ENOMEM. */
-int kv_leaves_load(const struct kv_mdc_kvs *k, struct kv_leaf **out);
-
 /*
  * kv_tree_sources - iterators over all runs of a tree, newest first
  * @src: room for tr_nupper + 1: the runs of all leaves are one source. The caller keeps the

@@ -16,9 +16,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "db/kv.h"
-#include "run/run_omf.h"
-#include "db/thread.h"
+#include "tree/merge_iter.h"
+#include "base/guard.h"
+#include "base/key.h"
+#include "base/macros.h"
+#include "db/limbo.h"
+#include "seg/value.h"
+#include "mem/iter.h"
 
 struct source {
 	struct kv_iter *so_it;

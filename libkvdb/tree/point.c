@@ -18,9 +18,17 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "mem/memtable.h"
-#include "cache/pages.h"
+#include "tree/point.h"
+#include "base/guard.h"
+#include "base/hash.h"
+#include "db/db.h"
 #include "db/thread.h"
+#include "cache/slab.h"
+#include "seg/kv_omf.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "mem/memtable.h"
+#include "tree/tree.h"
 
 #define TAG_BITS	24
 #define FETCH		512u	/* bytes of a record to prefetch; then the hardware follows */
@@ -109,7 +117,7 @@ static const uint8_t *ent_place(struct kvdb *db, const struct kv_ent *e, uint32_
 	    (uint64_t)e->e_off8 * 8 < val_off ||
 	    (uint64_t)e->e_off8 * 8 + e->e_vlen > e->e_seg->sg_bytes)
 		return NULL;
-	image = kv_slab_place(db, e->e_seg, place, life);
+	image = kv_slab_place(db, &e->e_seg->sg_image, place, life);
 	if (!image)
 		return NULL;
 	off = (uint64_t)e->e_off8 * 8 - val_off;

@@ -12,6 +12,8 @@
 
 #include <kvdb/kvdb.h>
 
+#include "db/parts.h"
+
 struct kv_ent;
 struct kv_mt;
 struct kv_tree;
@@ -27,13 +29,6 @@ struct kv_point_bucket {
 	_Atomic(uint32_t) pb_life[KV_POINT_WAYS];	/* kv_slab_at() */
 	_Atomic(uint64_t) pb_key[KV_POINT_WAYS];	/* tr_line << 24 | top of the key's hash */
 	_Atomic(uint64_t) pb_place[KV_POINT_WAYS];	/* of the record, kv_slab_at() */
-};
-
-struct kv_points {
-	_Atomic(struct kv_point_bucket *) po_bucket;	/* NULL until there is something to keep */
-	uint64_t po_mask;
-	/* by slot of a store: the tr_gen of the trees that may ask and add; another's: none may */
-	_Atomic(uint64_t) po_turn[KVDB_KVS_MAX];
 };
 
 /* Of the keys of a flush, what they have become. */

@@ -13,11 +13,17 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "tree/leaf.h"
+#include "tree/tomb_view.h"
+#include "base/guard.h"
+#include "base/trange.h"
+#include "db/kvs.h"
+#include "seg/value.h"
+#include "mem/iter.h"
 #include "mem/memtable.h"
-#include "run/run.h"
 #include "mem/tomb.h"
-#include "txn/txn.h"
+#include "run/run.h"
+#include "tree/leaf.h"
+#include "tree/view.h"
 
 uint64_t kv_tombs_at(struct kv_tree *tr, const void *key, size_t klen, uint64_t v)
 {

@@ -13,10 +13,17 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/guard.h"
+#include "base/key.h"
+#include "db/db.h"
+#include "db/mem_wait.h"
+#include "mem/memtable.h"
+#include "run/run.h"
 #include "tree/gap.h"
 #include "tree/leaf.h"
-#include "mem/tomb.h"
-#include "txn/txn.h"
+#include "tree/point.h"
+#include "tree/tomb_view.h"
+#include "tree/view.h"
 
 struct tree_box {
 	struct kvdb *tb_db;
@@ -340,6 +347,11 @@ static int tree_next(struct kvdb_kvs *kvs, struct kv_mt *front, struct kv_mt *mt
 	kv_forest_stale(kvs->k_db);
 	kv_tree_put(kvs->k_db, gone);
 	return err;
+}
+
+struct kv_mt *kv_mt_active(struct kvdb_kvs *kvs)
+{
+	return atomic_load_explicit(&kvs->k_tree, memory_order_acquire)->tr_mt[0];
 }
 
 int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt)

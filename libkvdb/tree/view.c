@@ -23,13 +23,17 @@
  * write and those that read have lists of their own, in both the oldest live one is
  * known, and memory is counted by forest, of which views of one moment share one.
  *
- * Locks: tx_forest_lock > d_kvs_lock; tx_lock is a leaf.
+ * Locks: ov_forest_lock > d_kvs_lock; ov_lock is a leaf.
  */
 #include <errno.h>
 #include <stdlib.h>
 
+#include "tree/view.h"
+#include "base/error.h"
+#include "db/db.h"
+#include "db/etime.h"
 #include "mem/memtable.h"
-#include "txn/txn.h"
+#include "tree/tree.h"
 
 #define EVICT_MAX 64u	/* in one step */
 
@@ -130,12 +134,12 @@ static struct kv_forest *forest_build(struct kvdb *db)
 /* The current forest, with a reference; may be replaced before the caller looks. */
 static struct kv_forest *forest_get(struct kvdb *db)
 {
-	struct kv_txns *tx = db->d_txns;
+	struct kv_open_views *ov = db->d_open_views;
 	struct kv_forest *fo = forest_cached(db), *old;
 
 	if (fo)
 		return fo;
-	pthread_mutex_lock(&tx->tx_forest_lock);
+	pthread_mutex_lock(&ov->ov_forest_lock);
 	fo = forest_cached(db);
 	if (!fo)
 		fo = forest_build(db);
@@ -148,36 +152,36 @@ static struct kv_forest *forest_get(struct kvdb *db)
 			forest_put(old);
 		}
 	}
-	pthread_mutex_unlock(&tx->tx_forest_lock);
+	pthread_mutex_unlock(&ov->ov_forest_lock);
 	return fo;
 }
 
 /* ---- the lists ------------------------------------------------------------------------ */
 
-/* A live view more, or one less, holds it. tx_lock held. */
-static void forest_count(struct kv_txns *tx, struct kv_forest *fo, int n)
+/* A live view more, or one less, holds it. ov_lock held. */
+static void forest_count(struct kv_open_views *ov, struct kv_forest *fo, int n)
 {
 	if (n > 0 && fo->fo_views++ == 0) {
-		fo->fo_older = tx->tx_forests;
+		fo->fo_older = ov->ov_forests;
 		fo->fo_newer = NULL;
 		if (fo->fo_older)
 			fo->fo_older->fo_newer = fo;
-		tx->tx_forests = fo;
+		ov->ov_forests = fo;
 	}
 	if (n < 0 && --fo->fo_views == 0) {
 		if (fo->fo_newer)
 			fo->fo_newer->fo_older = fo->fo_older;
 		else
-			tx->tx_forests = fo->fo_older;
+			ov->ov_forests = fo->fo_older;
 		if (fo->fo_older)
 			fo->fo_older->fo_newer = fo->fo_newer;
 	}
 }
 
-/* tx_lock held. */
-static void list_add(struct kv_txns *tx, struct kv_view *vi)
+/* ov_lock held. */
+static void list_add(struct kv_open_views *ov, struct kv_view *vi)
 {
-	struct kv_view_list *vl = &tx->tx_list[vi->vi_writes];
+	struct kv_view_list *vl = &ov->ov_list[vi->vi_writes];
 
 	vi->vi_newer = NULL;
 	vi->vi_older = vl->vl_newest;
@@ -189,28 +193,28 @@ static void list_add(struct kv_txns *tx, struct kv_view *vi)
 	vl->vl_n++;
 	if (!vl->vl_live)
 		vl->vl_live = vi;
-	forest_count(tx, atomic_load(&vi->vi_forest), 1);
-	atomic_fetch_add_explicit(&tx->tx_views, 1, memory_order_relaxed);
+	forest_count(ov, atomic_load(&vi->vi_forest), 1);
+	atomic_fetch_add_explicit(&ov->ov_n, 1, memory_order_relaxed);
 }
 
-/* Too old from now on; its forest, for forest_put(). It is the oldest live one. tx_lock held. */
-static struct kv_forest *list_expire(struct kv_txns *tx, struct kv_view *vi)
+/* Too old from now on; its forest, for forest_put(). It is the oldest live one. ov_lock held. */
+static struct kv_forest *list_expire(struct kv_open_views *ov, struct kv_view *vi)
 {
 	struct kv_forest *fo = atomic_exchange(&vi->vi_forest, NULL);
 
-	forest_count(tx, fo, -1);
-	tx->tx_list[vi->vi_writes].vl_live = vi->vi_newer;
+	forest_count(ov, fo, -1);
+	ov->ov_list[vi->vi_writes].vl_live = vi->vi_newer;
 	return fo;
 }
 
-/* Its forest, for forest_put(), unless that has gone already. tx_lock held. */
-static struct kv_forest *list_del(struct kv_txns *tx, struct kv_view *vi)
+/* Its forest, for forest_put(), unless that has gone already. ov_lock held. */
+static struct kv_forest *list_del(struct kv_open_views *ov, struct kv_view *vi)
 {
-	struct kv_view_list *vl = &tx->tx_list[vi->vi_writes];
+	struct kv_view_list *vl = &ov->ov_list[vi->vi_writes];
 	struct kv_forest *fo = atomic_exchange(&vi->vi_forest, NULL);
 
 	if (fo)
-		forest_count(tx, fo, -1);
+		forest_count(ov, fo, -1);
 	if (vl->vl_live == vi)
 		vl->vl_live = vi->vi_newer;
 	if (vi->vi_older)
@@ -222,13 +226,13 @@ static struct kv_forest *list_del(struct kv_txns *tx, struct kv_view *vi)
 	else
 		vl->vl_newest = vi->vi_older;
 	vl->vl_n--;
-	atomic_fetch_sub_explicit(&tx->tx_views, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&ov->ov_n, 1, memory_order_relaxed);
 	return fo;
 }
 
 int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes)
 {
-	struct kv_txns *tx = db->d_txns;
+	struct kv_open_views *ov = db->d_open_views;
 	struct kv_forest *fo;
 	uint64_t gen;
 
@@ -242,10 +246,10 @@ int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes)
 		vi->vi_born_ns = kv_now(db);
 		vi->vi_born_ms = kv_time_ms(db);
 		atomic_store_explicit(&vi->vi_forest, fo, memory_order_relaxed);
-		pthread_mutex_lock(&tx->tx_lock);
+		pthread_mutex_lock(&ov->ov_lock);
 		vi->vi_seq = kv_view_open(db);
-		list_add(tx, vi);
-		pthread_mutex_unlock(&tx->tx_lock);
+		list_add(ov, vi);
+		pthread_mutex_unlock(&ov->ov_lock);
 		if (atomic_load(&db->d_tree_gen) == gen)
 			return 0;
 		kv_view_end(db, vi);
@@ -254,12 +258,12 @@ int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes)
 
 void kv_view_end(struct kvdb *db, struct kv_view *vi)
 {
-	struct kv_txns *tx = db->d_txns;
+	struct kv_open_views *ov = db->d_open_views;
 	struct kv_forest *fo;
 
-	pthread_mutex_lock(&tx->tx_lock);
-	fo = list_del(tx, vi);
-	pthread_mutex_unlock(&tx->tx_lock);
+	pthread_mutex_lock(&ov->ov_lock);
+	fo = list_del(ov, vi);
+	pthread_mutex_unlock(&ov->ov_lock);
 	forest_put(fo);
 }
 
@@ -277,12 +281,12 @@ bool kv_view_is_old(struct kvdb *db, struct kv_view *vi)
 
 void kv_views_each(struct kvdb *db, void (*fn)(void *arg, struct kv_view *vi), void *arg)
 {
-	struct kv_txns *tx = db->d_txns;
+	struct kv_open_views *ov = db->d_open_views;
 
-	pthread_mutex_lock(&tx->tx_lock);
-	for (struct kv_view *vi = tx->tx_list[true].vl_oldest; vi; vi = vi->vi_newer)
+	pthread_mutex_lock(&ov->ov_lock);
+	for (struct kv_view *vi = ov->ov_list[true].vl_oldest; vi; vi = vi->vi_newer)
 		fn(arg, vi);
-	pthread_mutex_unlock(&tx->tx_lock);
+	pthread_mutex_unlock(&ov->ov_lock);
 }
 
 int kv_view_check(struct kvdb *db, struct kv_view *vi)
@@ -322,16 +326,16 @@ int kv_view_tree(struct kvdb *db, struct kv_view *vi, struct kvdb_kvs *kvs, stru
 
 uint64_t kv_views_oldest(struct kvdb *db)
 {
-	struct kv_txns *tx = db->d_txns;
+	struct kv_open_views *ov = db->d_open_views;
 	struct kv_view *vi;
 	uint64_t seq;
 
-	if (!tx)
+	if (!ov)
 		return UINT64_MAX;
-	pthread_mutex_lock(&tx->tx_lock);
-	vi = tx->tx_list[true].vl_live;
+	pthread_mutex_lock(&ov->ov_lock);
+	vi = ov->ov_list[true].vl_live;
 	seq = vi ? vi->vi_seq : UINT64_MAX;
-	pthread_mutex_unlock(&tx->tx_lock);
+	pthread_mutex_unlock(&ov->ov_lock);
 	return seq;
 }
 
@@ -380,17 +384,17 @@ static uint64_t pinned_max(struct kvdb *db)
 
 /*
  * The oldest forests beyond the bound give up their trees, which stay until the grace period of
- * forest_give_up(). The cached forest's trees are the current ones: that frees nothing. tx_lock held.
+ * forest_give_up(). The cached forest's trees are the current ones: that frees nothing. ov_lock held.
  */
-static void give_up_memory(struct kvdb *db, struct kv_txns *tx)
+static void give_up_memory(struct kvdb *db, struct kv_open_views *ov)
 {
 	uint64_t sum = 0;
 
-	tx->tx_marks++;
-	for (struct kv_forest *fo = tx->tx_forests; fo; fo = fo->fo_older) {
+	ov->ov_marks++;
+	for (struct kv_forest *fo = ov->ov_forests; fo; fo = fo->fo_older) {
 		struct kv_forest_trees *ft = atomic_load(&fo->fo_trees);
 
-		sum += pinned_bytes(ft, tx->tx_marks);
+		sum += pinned_bytes(ft, ov->ov_marks);
 		if (sum > pinned_max(db) && pins_any(ft) && fo != atomic_load(&db->d_forest))
 			forest_give_up(fo);
 	}
@@ -398,23 +402,23 @@ static void give_up_memory(struct kvdb *db, struct kv_txns *tx)
 
 void kv_views_step(struct kvdb *db)
 {
-	struct kv_txns *tx = db->d_txns;
+	struct kv_open_views *ov = db->d_open_views;
 	struct kv_forest *gone[EVICT_MAX];
 	uint64_t now = kv_now(db);
 	unsigned int n = 0, i;
 	struct kv_thread *t;
 	struct kv_view *vi;
 
-	if (!atomic_load_explicit(&tx->tx_views, memory_order_relaxed))
+	if (!atomic_load_explicit(&ov->ov_n, memory_order_relaxed))
 		return;
 	t = kv_enter();	/* no destructor runs under the lock */
-	pthread_mutex_lock(&tx->tx_lock);
+	pthread_mutex_lock(&ov->ov_lock);
 	for (i = 0; i < 2; i++)
-		while (n < EVICT_MAX && (vi = tx->tx_list[i].vl_live) && is_old(db, vi, now))
-			gone[n++] = list_expire(tx, vi);
+		while (n < EVICT_MAX && (vi = ov->ov_list[i].vl_live) && is_old(db, vi, now))
+			gone[n++] = list_expire(ov, vi);
 	if (atomic_load(&db->d_views->vw_flushed_bytes) > pinned_max(db))
-		give_up_memory(db, tx);
-	pthread_mutex_unlock(&tx->tx_lock);
+		give_up_memory(db, ov);
+	pthread_mutex_unlock(&ov->ov_lock);
 	kv_exit(t);
 	for (i = 0; i < n; i++)
 		forest_put(gone[i]);
@@ -429,15 +433,15 @@ static uint64_t oldest_ns(const struct kv_view_list *vl, uint64_t now)
 
 void kv_views_stats(struct kvdb *db, struct kvdb_stats *st)
 {
-	struct kv_txns *tx = db->d_txns;
+	struct kv_open_views *ov = db->d_open_views;
 	uint64_t now = kv_now(db);
 
-	pthread_mutex_lock(&tx->tx_lock);
-	st->txns = tx->tx_list[true].vl_n;
-	st->snapshots = tx->tx_list[false].vl_n;
-	st->txn_oldest_ns = oldest_ns(&tx->tx_list[true], now);
-	st->snapshot_oldest_ns = oldest_ns(&tx->tx_list[false], now);
-	pthread_mutex_unlock(&tx->tx_lock);
+	pthread_mutex_lock(&ov->ov_lock);
+	st->txns = ov->ov_list[true].vl_n;
+	st->snapshots = ov->ov_list[false].vl_n;
+	st->txn_oldest_ns = oldest_ns(&ov->ov_list[true], now);
+	st->snapshot_oldest_ns = oldest_ns(&ov->ov_list[false], now);
+	pthread_mutex_unlock(&ov->ov_lock);
 	st->views = st->txns + st->snapshots;
 	st->view_oldest_ns = st->txn_oldest_ns > st->snapshot_oldest_ns ? st->txn_oldest_ns :
 									   st->snapshot_oldest_ns;

@@ -15,14 +15,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "db/db.h"
-#include "log/flush.h"
-#include "tree/leaf.h"
-#include "cache/load.h"
-#include "mem/memtable.h"
-#include "cache/pages.h"
-#include "mem/tomb.h"
 #include "txn/txn.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "db/thread.h"
+#include "cache/load.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "mem/memtable.h"
+#include "run/run.h"
+#include "tree/leaf.h"
+#include "tree/tomb_view.h"
+#include "log/flush.h"
+#include "read/find.h"
 #include "txn/txn_omf.h"
 
 #define CHUNK_MIN	4096u
@@ -37,12 +42,14 @@ int kv_txns_init(struct kvdb *db)
 
 	if (!tx)
 		return -ENOMEM;
-	pthread_mutex_init(&tx->tx_lock, NULL);
-	pthread_mutex_init(&tx->tx_forest_lock, NULL);
+	pthread_mutex_init(&tx->tx_open_views.ov_lock, NULL);
+	pthread_mutex_init(&tx->tx_open_views.ov_forest_lock, NULL);
 	pthread_mutex_init(&tx->tx_slot_lock, NULL);
-	pthread_mutex_init(&tx->tx_done_lock, NULL);
-	tx->tx_done_tail = &tx->tx_done;
+	pthread_mutex_init(&tx->tx_tickets.td_lock, NULL);
+	tx->tx_tickets.td_tail = &tx->tx_tickets.td_first;
 	db->d_txns = tx;
+	db->d_open_views = &tx->tx_open_views;
+	db->d_tickets = &tx->tx_tickets;
 	return kv_keylocks_init(db);
 }
 
@@ -59,12 +66,14 @@ void kv_txns_fini(struct kvdb *db)
 		free(ts);
 	}
 	kv_keylocks_fini(db);
-	pthread_mutex_destroy(&tx->tx_lock);
-	pthread_mutex_destroy(&tx->tx_forest_lock);
+	pthread_mutex_destroy(&tx->tx_open_views.ov_lock);
+	pthread_mutex_destroy(&tx->tx_open_views.ov_forest_lock);
 	pthread_mutex_destroy(&tx->tx_slot_lock);
-	pthread_mutex_destroy(&tx->tx_done_lock);
+	pthread_mutex_destroy(&tx->tx_tickets.td_lock);
 	free(tx);
 	db->d_txns = NULL;
+	db->d_open_views = NULL;
+	db->d_tickets = NULL;
 }
 
 /* ---- memory of one --------------------------------------------------------------- */

@@ -1,144 +1,39 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Transactions: views and the trees they look into (view.c), owned keys
- * (keylock.c), write sets (txn.c, txn_iter.c), values and commit records in
- * the logs (txn_commit.c), tickets (durable.c). DESIGN.md, "Transactions".
+ * Transactions: write sets (txn.c, txn_iter.c), values and commit records in the logs
+ * (txn_commit.c). DESIGN.md, "Transactions".
  */
 #ifndef KV_TXN_H
 #define KV_TXN_H
 
-#include <time.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
-#include "db/kv.h"
-#include "db/thread.h"
+#include <kvdb/kvdb.h>
 
+#include "db/slot.h"
+#include "mem/keylock.h"
+#include "tree/view.h"
+#include "log/durable.h"
+
+struct kv_begun;
+struct kv_ent;
+struct kv_iter;
+struct kv_mt;
+struct kv_seg;
+struct kv_toll;
 struct kv_tslot;
 struct kv_version;
 
-/* ---- keylock.c ------------------------------------------------------------------ */
-
-/* A key with a live owner; lies in the owner's write. */
-struct kv_keylock {
-	struct kv_keylock *kl_next;	/* its stripe's lock */
-	struct kvdb_txn *kl_txn;	/* its owner */
-	const uint8_t *kl_key;
-	uint64_t kl_hash;
-	uint32_t kl_kvs;
-	uint16_t kl_klen;
-};
-
-/* Bound on how long a plain write waits for transactions that own its key, seconds. */
-#define KV_KEY_WAIT_S 1
-
-/* 0, or -EBUSY: it has an owner. One that cannot commit any more is none: T11. */
-int kv_key_lock(struct kvdb *db, struct kv_keylock *kl);
-void kv_key_unlock(struct kvdb *db, struct kv_keylock *kl);
-/* Which of those that wait for keys of that hash are woken together: one bit. */
-uint32_t kv_key_group(uint64_t hash);
-/* Wakes who waits for keys of these groups, which were unlocked. */
-void kv_key_wake(struct kvdb *db, uint32_t groups);
-/* So many more wait for that, in a completion queue; they look at keys only afterwards. */
-void kv_key_waiters(struct kvdb *db, int by);
-bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen, uint64_t hash);
-/*
- * Waits until the key has no owner; -ECANCELED at *until, which the first wait
- * of a write sets (zero before), at once with KVDB_MANUAL.
- */
-int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t hash,
-		struct timespec *until);
-/* The error of a write that has waited for so long. */
-int kv_key_denied(const struct kvdb_kvs *kvs);
-
-typedef bool kv_covers_fn(const void *arg, const void *key, size_t klen);
-/* Some key of the store has an owner, and @covers says true for it. Looks at every owned key. */
-bool kv_keys_are_owned(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg);
-/* As kv_key_wait(), until that is not so. */
-int kv_keys_wait(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg,
-		 struct timespec *until);
-
-int kv_keylocks_init(struct kvdb *db);
-void kv_keylocks_fini(struct kvdb *db);
-
-/* ---- view.c --------------------------------------------------------------------- */
-
-/* The trees of all stores at one moment. Immutable. */
-struct kv_forest_trees {
-	struct kvdb *ft_db;
-	struct kv_limbo ft_limbo;
-	uint32_t ft_n;
-	struct {
-		struct kvdb_kvs *kvs;
-		struct kv_tree *tree;
-	} ft_ent[];			/* by k_slot */
-};
-
-/* Shared by all views that were born between two changes of trees; a view holds one reference. */
-struct kv_forest {
-	_Atomic(uint32_t) fo_refs;
-	uint32_t fo_views;		/* live; in the list while there are any; tx_lock */
-	uint64_t fo_gen;		/* d_tree_gen before the trees were taken */
-	_Atomic(struct kv_forest_trees *) fo_trees;	/* NULL: given up for their memory */
-	struct kv_forest *fo_older, *fo_newer;		/* tx_lock */
-	struct kv_limbo fo_limbo;
-};
-
-struct kv_view {
-	struct kv_view *vi_older, *vi_newer;	/* tx_lock */
-	_Atomic(struct kv_forest *) vi_forest;	/* NULL once it is too old */
-	uint64_t vi_seq;
-	uint64_t vi_born_ns;
-	uint64_t vi_born_ms;			/* engine time: what had expired is not seen */
-	bool vi_writes;				/* looks for conflicts */
-};
-
-/* Registers a view of this moment. 0, -ENOMEM. */
-int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes);
-void kv_view_end(struct kvdb *db, struct kv_view *vi);
-/* 0, or -ESTALE with its reason: the view is too old. */
-int kv_view_check(struct kvdb *db, struct kv_view *vi);
-/* The same without a word. */
-bool kv_view_is_old(struct kvdb *db, struct kv_view *vi);
-/* Calls @fn for each open view of a transaction that may write, under tx_lock. */
-void kv_views_each(struct kvdb *db, void (*fn)(void *arg, struct kv_view *vi), void *arg);
-/* Its trees were given up for their memory, or it is too old. Outside kv_enter(). */
-bool kv_view_gave_up(struct kv_view *vi);
-/*
- * The tree of a store in the view, NULL when the store is younger. -ESTALE with its reason when the
- * view is too old or its trees were given up for their memory. Inside kv_enter().
- */
-int kv_view_tree(struct kvdb *db, struct kv_view *vi, struct kvdb_kvs *kvs, struct kv_tree **tr);
-/* A tree was replaced: the cached forest is not the current one any more. */
-void kv_forest_stale(struct kvdb *db);
-/* Gives up what views hold that are too old, or that pin too much memory (background work). */
-void kv_views_step(struct kvdb *db);
-/* View number of the oldest transaction that may still look for conflicts; UINT64_MAX = none. */
-uint64_t kv_views_oldest(struct kvdb *db);
-void kv_views_stats(struct kvdb *db, struct kvdb_stats *st);
-
-/* By age. Views that are too old stay in the list until they end; they are at its old end. */
-struct kv_view_list {
-	struct kv_view *vl_oldest, *vl_newest;
-	struct kv_view *vl_live;	/* the oldest that is not too old */
-	uint64_t vl_n;
-};
-
 struct kv_txns {
-	pthread_mutex_t tx_lock;		/* lists of views and forests; a leaf */
-	struct kv_view_list tx_list[2];		/* those that only read, those that write */
-	struct kv_forest *tx_forests;		/* that live views hold, the newest */
-	_Atomic(uint64_t) tx_views;		/* in both lists */
-	uint64_t tx_marks;			/* passes over memtables; tx_lock */
-	pthread_mutex_t tx_forest_lock;		/* one builds; outside d_kvs_lock */
-	struct kv_keylocks *tx_keys;		/* keylock.c */
+	struct kv_open_views tx_open_views;	/* d_open_views */
+	struct kv_tickets tx_tickets;		/* d_tickets */
 	pthread_mutex_t tx_slot_lock;		/* slots that wait to be retired; a leaf */
 	struct kv_tslot *tx_slots;
 	uint32_t tx_nslots;
-	pthread_mutex_t tx_done_lock;		/* callbacks of durability; a leaf */
-	struct kv_callback *tx_done, **tx_done_tail;
-	_Atomic(uint32_t) tx_ndone;
 };
-
-/* ---- txn.c ---------------------------------------------------------------------- */
 
 struct kv_touched {		/* a store that the transaction wrote to */
 	struct kv_touched *tt_next;
@@ -250,6 +145,10 @@ void kv_write_ent(const struct kv_write *w, struct kv_ent *e);
 /* txn_iter.c: its writes to a store in key order, tombstones included; one look per seek */
 int kv_txn_iter(struct kvdb_txn *t, struct kvdb_kvs *kvs, bool reverse, struct kv_iter **out);
 
+/* As kv_put_begin(), of kvdb_txn_commit(); bg_epoch 0: nothing was written; -EAGAIN does nothing */
+int kv_txn_commit_begin(struct kvdb_txn *txn, struct kv_begun *bg);
+struct kvdb *kv_txn_db(const struct kvdb_txn *txn);
+
 /* ---- txn_commit.c ---------------------------------------------------------------- */
 
 /*
@@ -279,15 +178,5 @@ void kv_commit_finish(struct kv_commit *co);
 void kv_commit_undo(struct kv_commit *co);
 /* All of it. 0 with the record's epoch in *epoch. */
 int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch);
-
-/* ---- durable.c -------------------------------------------------------------------- */
-
-/* Calls what waited for the durable epoch of now; @all: everything, the database ends. */
-void kv_durable_run(struct kvdb *db, bool all);
-static inline bool kv_durable_has(struct kvdb *db)
-{
-	/* sequentially consistent, as the store of d_durable before it: kvdb_on_durable() */
-	return db->d_txns && atomic_load(&db->d_txns->tx_ndone);
-}
 
 #endif

@@ -19,15 +19,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "meta/mdc.h"
+#include "base/error.h"
+#include "base/vec.h"
+#include "db/etime.h"
+#include "db/thread.h"
+#include "seg/seg.h"
+#include "seg/value.h"
 #include "mem/memtable.h"
-#include "compact/reloc.h"
-#include "log/slot.h"
 #include "tree/gap.h"
+#include "tree/tree.h"
+#include "log/record.h"
+#include "meta/mdc.h"
+#include "background/work.h"
 #include "txn/txn.h"
 #include "txn/txn_omf.h"
-#include "base/vec.h"
-#include "background/work.h"
 
 #define SLOTS_BATCH 64u	/* slots that are retired together */
 

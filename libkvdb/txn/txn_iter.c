@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "seg/value.h"
+#include "mem/iter.h"
 #include "mem/memtable.h"
 #include "txn/txn.h"
 

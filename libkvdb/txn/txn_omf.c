@@ -5,11 +5,11 @@
  */
 #include <string.h>
 
-#include <mpool/mpool.h>
+#include <kvdb/kvdb.h>
 
-#include "base/guard.h"
-#include "db/kv.h"
 #include "txn/txn_omf.h"
+#include "base/guard.h"
+#include "seg/value.h"
 
 /* header and entry, byte offsets */
 enum {

@@ -14,7 +14,9 @@
 #include <xxhash.h>
 
 #include "db/cgroup.h"
-#include "db/kv.h"
+#include "db/db.h"
+#include "db/etime.h"
+#include "open/open.h"
 #include "harness.h"
 #include "kv_model.h"
 #include "compact/merge.h"

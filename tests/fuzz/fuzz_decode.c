@@ -16,6 +16,9 @@
 #include "run/run_omf.h"
 #include "mem/tomb.h"
 #include "txn/txn_omf.h"
+#include "base/le.h"
+#include "base/trange.h"
+#include "seg/value.h"
 
 static const uint8_t uuid[16] = { 'f', 'u', 'z', 'z' };
 

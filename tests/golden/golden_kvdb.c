@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "image.h"
-#include "db/kv.h"
+#include "db/db.h"
 
 #define KEYS	150u
 #define LEAF	12u	/* keys of a leaf */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "db/kv.h"
+#include "db/db.h"
 #include "mk.h"
 
 #define VALUE_TINY	8u	/* shorter ones do not carry their id */

@@ -23,7 +23,7 @@
 #include <kvdb/kvdb.h>
 
 #include "harness.h"
-#include "db/kv.h"
+#include "db/db.h"
 
 #define STORES		3u
 #define KEYS		96u		/* of one thread in one store */

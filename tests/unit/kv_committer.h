@@ -3,7 +3,6 @@
 #ifndef TESTS_KV_COMMITTER_H
 #define TESTS_KV_COMMITTER_H
 
-#include "db/db.h"
 #include "die.h"
 
 #include <dlfcn.h>
@@ -17,9 +16,14 @@
 #include "kv_clock.h"
 #include "meta/mdc.h"
 #include "mem/memtable.h"
-#include "mem/tomb.h"
 #include "txn/txn.h"
 #include "background/work.h"
+#include "base/hash.h"
+#include "db/thread.h"
+#include "seg/seg.h"
+#include "tree/tree.h"
+#include "meta/upkeep.h"
+#include "compact/merge.h"
 
 static char dir[256];
 static struct kvdb *db;

@@ -4,6 +4,7 @@
 #define TESTS_KV_GONE_H
 
 #include "meta/mdc.h"
+#include "db/db.h"
 
 /* Objects that the container lists as gone, and that are there. */
 static size_t gone_but_there(struct kvdb *db)

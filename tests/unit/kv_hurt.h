@@ -11,11 +11,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "meta/mdc.h"
-#include "compact/reloc.h"
 #include "run/run.h"
 #include "run/run_omf.h"
-#include "db/thread.h"
+#include "base/hash.h"
+#include "db/db.h"
+#include "seg/kv_omf.h"
+#include "seg/value.h"
+#include "tree/tree.h"
+#include "seg/seg.h"
+#include "meta/upkeep.h"
 
 #define KEYS	2000u
 #define SEG	(256u << 10)

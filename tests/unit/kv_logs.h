@@ -9,6 +9,15 @@
 #include <unistd.h>
 
 #include "meta/mdc.h"
+#include "db/db.h"
+#include "seg/value.h"
+#include "mem/iter.h"
+#include "mem/memtable.h"
+#include "run/run.h"
+#include "tree/tree.h"
+#include "meta/upkeep.h"
+#include "open/open.h"
+#include "open/recover.h"
 
 #define SEG_BYTES	(256u << 10)
 #define SEGS		8

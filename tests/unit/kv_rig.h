@@ -11,7 +11,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "db/kv.h"
+#include "base/key.h"
+#include "base/stream.h"
+#include "db/db.h"
+#include "db/hooks.h"
+#include "cache/slab.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "mem/iter.h"
 #include "cache/pages.h"
 #include "run/run.h"
 #include "db/thread.h"

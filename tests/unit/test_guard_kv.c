@@ -15,6 +15,9 @@
 #include "log/log.h"
 #include "meta/mdc.h"
 #include "open/salvage.h"
+#include "seg/seg.h"
+#include "open/open.h"
+#include "open/recover.h"
 
 static void make_db(void)
 {

@@ -12,6 +12,9 @@
 #include "harness.h"
 #include "mem/memtable.h"
 #include "compact/reloc.h"
+#include "cache/slab.h"
+#include "tree/tree.h"
+#include "meta/upkeep.h"
 
 #define SEG	(256u << 10)
 

@@ -4,7 +4,8 @@
 
 #include <errno.h>
 
-#include "db/kv.h"
+#include "base/stream.h"
+#include "db/db.h"
 
 #define KIB (1ull << 10)
 #define MIB (1ull << 20)

@@ -5,6 +5,8 @@
 #include <errno.h>
 
 #include "meta/ckpt_omf.h"
+#include "seg/kv_omf.h"
+#include "meta/mdc_omf.h"
 
 #define TAG (KV_TAG_MARK << 48 | 0x123456789abull)
 

@@ -20,6 +20,7 @@
 #include "compact/reloc.h"
 #include "run/run.h"
 #include "background/work.h"
+#include "tree/tree.h"
 
 static void compact_brings_back_what_the_bound_would_leave(void)
 {

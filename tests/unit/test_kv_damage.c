@@ -13,6 +13,9 @@
 #include "meta/ckpt.h"
 #include "kv_sim.h"
 #include "meta/mdc.h"
+#include "db/db.h"
+#include "meta/ckpt_omf.h"
+#include "open/open.h"
 
 #define KEYS	50u
 

@@ -13,6 +13,7 @@
 #include "tree/leaf.h"
 #include "log/flush.h"
 #include "txn/txn.h"
+#include "background/work.h"
 
 static struct kvdb *db;
 

@@ -18,6 +18,12 @@
 #include "kv_clock.h"
 #include "meta/mdc.h"
 #include "mem/memtable.h"
+#include "base/hash.h"
+#include "db/thread.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "tree/tree.h"
+#include "background/work.h"
 
 #define INTERVAL_MS 100u
 

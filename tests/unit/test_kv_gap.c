@@ -12,6 +12,7 @@
 #include "kv_clock.h"
 #include "kv_fresh.h"
 #include "op/cursor.h"
+#include "db/limbo.h"
 
 #define FEW	100u	/* entries that a step may come by; beside them a cursor reads one ahead */
 #define SOME	2000u

@@ -13,6 +13,8 @@
 #include "kv_fresh.h"
 #include "cache/pages.h"
 #include "compact/reloc.h"
+#include "db/db.h"
+#include "seg/reserve.h"
 
 #define KEYS	400u
 #define VLEN	3000u

@@ -12,6 +12,7 @@
 
 #include "background/compact.h"
 #include "compact/reloc.h"
+#include "db/count.h"
 
 #define WRITERS		2u
 #define KEYS		12000u		/* of each writer */

@@ -11,6 +11,8 @@
 #include "meta/mdc.h"
 #include "compact/merge.h"
 #include "compact/reloc.h"
+#include "mem/memtable.h"
+#include "meta/upkeep.h"
 
 #define KEYS		3000u
 #define LEAF		200u		/* keys */

@@ -62,7 +62,7 @@ static unsigned read_pages(uint64_t first, unsigned n)
 
 static void write_bytes(uint64_t bytes)
 {
-	atomic_store(&r.db.d_views->vw_bytes, bytes);
+	atomic_store(&r.db.d_count.mt_mem, bytes);
 }
 
 static void what_was_in_use_lately_is_not_lent(void)
@@ -141,11 +141,11 @@ static void a_large_record_wants_its_memory_back(void)
 	open_rig();
 	T_EQ(read_pages(0, PAGES), 0);
 	T_EQ(kv_seg_alloc(&r.db, 0, KV_VLOG, 4 * RIG_SEG_BYTES, false, &s), 0);
-	T_OK(kv_slab_take_image(&r.db, s) != NULL);
+	T_OK(kv_slab_take_image(&r.db, s->sg_bytes, &s->sg_image) != NULL);
 	for (int i = 0; i < 8; i++)
 		kv_pagepool_lent_step(&r.db);
 	T_EQ(kv_lent_bytes(&r.db), kv_lent_max(&r.db) - 4 * RIG_SEG_BYTES);
-	kv_slab_drop_image(&r.db, s);
+	kv_slab_drop_image(&r.db, &s->sg_image);
 	kv_seg_close(&r.db, s, 0);
 	kv_seg_put(&r.db, s);
 	close_rig();
@@ -157,13 +157,13 @@ static void an_image_gets_no_lent_memory(void)
 	rig_segs(&r);
 	T_EQ(read_pages(0, PAGES), 0);
 	for (unsigned i = 0; i < RIG_SEGS; i++) {
-		T_OK(kv_slab_take_image(&r.db, r.seg[i]) != NULL);
-		kv_slab_image_idle(&r.db, r.seg[i]);
+		T_OK(kv_slab_take_image(&r.db, r.seg[i]->sg_bytes, &r.seg[i]->sg_image) != NULL);
+		kv_slab_image_idle(&r.db, &r.seg[i]->sg_image);
 	}
 	T_EQ(kv_lent_bytes(&r.db), kv_lent_max(&r.db));
 	T_EQ(read_pages(0, PAGES), 0);
 	for (unsigned i = 0; i < RIG_SEGS; i++)
-		kv_slab_drop_image(&r.db, r.seg[i]);
+		kv_slab_drop_image(&r.db, &r.seg[i]->sg_image);
 	close_rig();
 }
 

@@ -13,6 +13,12 @@
 #include "kv_fresh.h"
 #include "meta/mdc.h"
 #include "base/vec.h"
+#include "db/db.h"
+#include "seg/kv_omf.h"
+#include "seg/seg.h"
+#include "run/run.h"
+#include "tree/tree.h"
+#include "open/open.h"
 
 #define TAG (KV_TAG_MARK << 48 | 0x123456789abull)
 

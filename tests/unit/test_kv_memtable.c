@@ -12,6 +12,12 @@
 #include "log/log.h"
 #include "mem/order.h"
 #include "db/thread.h"
+#include "base/hash.h"
+#include "db/db.h"
+#include "seg/value.h"
+#include "mem/iter.h"
+#include "mem/sorted.h"
+#include "tree/tree.h"
 
 static char dir[256];
 static struct kvdb *db;
@@ -618,7 +624,7 @@ static void replay(struct kvdb_kvs *kvs, uint64_t epoch, uint32_t rev, bool is_d
 		r.r_val = (const uint8_t *)&number;
 		r.r_vlen = 4;
 	}
-	T_EQ(kv_mt_replay(kvs, &r, epoch, NULL, 0), 0);
+	T_EQ(kv_mt_replay(kv_mt_active(kvs), &r, epoch, NULL, 0), 0);
 }
 
 /* All orders of five records of one key: the last by (epoch, rev) wins. */
@@ -682,7 +688,7 @@ static void the_place_in_the_log_is_that_of_the_first_record(void)
 	e = kv_mt_first_epoch(mt);
 	pos = atomic_load(&mt->m_log_pos);
 	T_EQ(kvdb_sync(db), 0);
-	T_OK(atomic_load(&db->d_logs->ls_bytes) > pos);
+	T_OK(atomic_load(&db->d_log_bytes) > pos);
 	atomic_store(&mt->m_first_epoch, 0);	/* what it saw */
 	kv_mt_note_epoch(mt, e);
 	T_EQ(atomic_load(&mt->m_log_pos), pos);

@@ -6,6 +6,10 @@
 #include "op/cursor.h"
 #include "kv_clock.h"
 #include "kv_rig.h"
+#include "mem/memtable.h"
+#include "tree/merge_iter.h"
+#include "tree/tree.h"
+#include "compact/merge.h"
 
 static struct rig r;
 

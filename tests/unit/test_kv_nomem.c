@@ -18,6 +18,14 @@
 #include "kv_gone.h"
 #include "mem/memtable.h"
 #include "compact/reloc.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "db/mem_wait.h"
+#include "seg/kv_omf.h"
+#include "seg/value.h"
+#include "mem/iter.h"
+#include "tree/tree.h"
+#include "open/open.h"
 
 #define KEYS	600u
 #define GONE	8u	/* blocks that are to be deleted */

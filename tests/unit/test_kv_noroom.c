@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "log/flush.h"
-#include "db/kv.h"
+#include "seg/reserve.h"
 #include "kv_fresh.h"
 #include "tree/leaf.h"
 #include "meta/mdc.h"

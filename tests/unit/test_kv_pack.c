@@ -9,7 +9,11 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "db/kv.h"
+#include "base/hash.h"
+#include "db/db.h"
+#include "seg/value.h"
+#include "run/run_omf.h"
+#include "tree/tree.h"
 #include "kv_fresh.h"
 #include "seg/kv_omf.h"
 #include "meta/mdc.h"

@@ -74,17 +74,17 @@ static void *imager(void *arg)
 		uint8_t *mem;
 
 		if (atomic_load(&s->sg_image)) {
-			kv_slab_drop_image(&r.db, s);
+			kv_slab_drop_image(&r.db, &s->sg_image);
 			continue;
 		}
-		mem = kv_slab_take_image(&r.db, s);
+		mem = kv_slab_take_image(&r.db, s->sg_bytes, &s->sg_image);
 		if (!mem || mem != atomic_load(&s->sg_image)) {
 			j->wrong++;
 			continue;
 		}
 		memset(mem, 0xee, s->sg_bytes);
 		if (i & 1)
-			kv_slab_image_idle(&r.db, s);
+			kv_slab_image_idle(&r.db, &s->sg_image);
 	}
 	return NULL;
 }
@@ -112,7 +112,7 @@ static void tiny_pool_stays_right_under_threads(void)
 	T_OK(kv_slab_page_bytes(&r.db) <= 2 << 20);
 	T_OK(atomic_load(&r.db.d_count.page_misses) > 100);
 	for (unsigned i = 0; i < RIG_SEGS; i++)
-		kv_slab_drop_image(&r.db, r.seg[i]);
+		kv_slab_drop_image(&r.db, &r.seg[i]->sg_image);
 	mpool_obj_close(obj);
 	rig_close(&r);
 }
@@ -213,13 +213,13 @@ static void an_idle_window_holds_pages(void)
 	T_EQ(kv_slab_page_bytes(&r.db), (slabs - 2) * RIG_SEG_BYTES);
 	rig_segs(&r);
 	for (unsigned i = 0; i < RIG_SEGS; i++)
-		T_OK(kv_slab_take_image(&r.db, r.seg[i]) != NULL);
+		T_OK(kv_slab_take_image(&r.db, r.seg[i]->sg_bytes, &r.seg[i]->sg_image) != NULL);
 	T_EQ(kv_slab_big_bytes(&r.db), 0);
 	T_EQ(kv_slab_window_bytes(&r.db), RIG_SEGS * RIG_SEG_BYTES);
 	read_singly(obj, 0, PAGES, 1);
 	T_OK(kv_slab_page_bytes(&r.db) <= (slabs - RIG_SEGS) * RIG_SEG_BYTES);
 	for (unsigned i = 0; i < RIG_SEGS; i++)
-		kv_slab_drop_image(&r.db, r.seg[i]);
+		kv_slab_drop_image(&r.db, &r.seg[i]->sg_image);
 	mpool_obj_close(obj);
 	rig_close(&r);
 }
@@ -360,9 +360,9 @@ static void only_idle_images_are_stolen(void)
 	rig_open(&r, 4 << 20, 64 << 20);
 	for (unsigned i = 0; i < 40; i++) {
 		T_EQ(kv_seg_alloc(&r.db, 0, KV_VLOG, RIG_SEG_BYTES, true, &seg[i]), 0);
-		T_OK(kv_slab_take_image(&r.db, seg[i]) != NULL);
+		T_OK(kv_slab_take_image(&r.db, seg[i]->sg_bytes, &seg[i]->sg_image) != NULL);
 		if (i >= 3)
-			kv_slab_image_idle(&r.db, seg[i]);
+			kv_slab_image_idle(&r.db, &seg[i]->sg_image);
 	}
 	for (unsigned i = 0; i < 40; i++)
 		had += atomic_load(&seg[i]->sg_image) != NULL;
@@ -371,7 +371,7 @@ static void only_idle_images_are_stolen(void)
 		T_OK(atomic_load(&seg[i]->sg_image) != NULL);
 	T_OK(kv_slab_window_bytes(&r.db) <= 4 << 20);
 	for (unsigned i = 0; i < 40; i++)
-		kv_slab_drop_image(&r.db, seg[i]);
+		kv_slab_drop_image(&r.db, &seg[i]->sg_image);
 	rig_close(&r);
 }
 
@@ -381,11 +381,11 @@ static unsigned times_taken(struct kv_seg *seg, const uint8_t *mem)
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < 64; i++) {
-		uint8_t *p = kv_slab_take_image(&r.db, seg);
+		uint8_t *p = kv_slab_take_image(&r.db, seg->sg_bytes, &seg->sg_image);
 
 		n += p == mem;
 		memset(p, 0xff, RIG_SEG_BYTES);
-		kv_slab_drop_image(&r.db, seg);
+		kv_slab_drop_image(&r.db, &seg->sg_image);
 		kv_retire_barrier();
 	}
 	return n;
@@ -400,16 +400,16 @@ static void a_pinned_image_stays_until_it_is_unpinned(void)
 
 	rig_open(&r, 8 << 20, 64 << 20);
 	rig_segs(&r);
-	mem = kv_slab_take_image(&r.db, r.seg[0]);
+	mem = kv_slab_take_image(&r.db, r.seg[0]->sg_bytes, &r.seg[0]->sg_image);
 	memset(mem, 7, RIG_SEG_BYTES);
 	t = kv_enter();
-	pin[0] = kv_slab_pin(&r.db, r.seg[0], mem);
-	pin[1] = kv_slab_pin(&r.db, r.seg[0], mem);
+	pin[0] = kv_slab_pin(&r.db, &r.seg[0]->sg_image, mem);
+	pin[1] = kv_slab_pin(&r.db, &r.seg[0]->sg_image, mem);
 	T_OK(pin[0] && pin[1]);
 	kv_exit(t);
-	kv_slab_drop_image(&r.db, r.seg[0]);
+	kv_slab_drop_image(&r.db, &r.seg[0]->sg_image);
 	t = kv_enter();	/* it is no longer that segment's */
-	pin[2] = kv_slab_pin(&r.db, r.seg[0], mem);
+	pin[2] = kv_slab_pin(&r.db, &r.seg[0]->sg_image, mem);
 	kv_exit(t);
 	T_OK(!pin[2]);
 	T_EQ(times_taken(r.seg[1], mem), 0);
@@ -435,24 +435,24 @@ static void few_images_can_be_pinned(void)
 	rig_open(&r, 4 << 20, 64 << 20);	/* 16 slabs: 2 pins */
 	rig_segs(&r);
 	for (unsigned i = 0; i < RIG_SEGS; i++) {
-		uint8_t *mem = kv_slab_take_image(&r.db, r.seg[i]);
+		uint8_t *mem = kv_slab_take_image(&r.db, r.seg[i]->sg_bytes, &r.seg[i]->sg_image);
 
-		kv_slab_image_idle(&r.db, r.seg[i]);
+		kv_slab_image_idle(&r.db, &r.seg[i]->sg_image);
 		t = kv_enter();
-		pin[i] = kv_slab_pin(&r.db, r.seg[i], mem);
+		pin[i] = kv_slab_pin(&r.db, &r.seg[i]->sg_image, mem);
 		n += pin[i] != NULL;
 		kv_exit(t);
 	}
 	T_EQ(n, 2);
 	kv_slab_unpin(&r.db, pin[0]);
 	t = kv_enter();
-	pin[0] = kv_slab_pin(&r.db, r.seg[3], atomic_load(&r.seg[3]->sg_image));
+	pin[0] = kv_slab_pin(&r.db, &r.seg[3]->sg_image, atomic_load(&r.seg[3]->sg_image));
 	kv_exit(t);
 	T_OK(pin[0] != NULL);
 	kv_slab_unpin(&r.db, pin[0]);
 	kv_slab_unpin(&r.db, pin[1]);
 	for (unsigned i = 0; i < RIG_SEGS; i++)
-		kv_slab_drop_image(&r.db, r.seg[i]);
+		kv_slab_drop_image(&r.db, &r.seg[i]->sg_image);
 	rig_close(&r);
 }
 
@@ -466,15 +466,15 @@ static void pins_of_a_slab_are_counted_to_the_end(void)
 
 	rig_open(&r, 8 << 20, 64 << 20);
 	rig_segs(&r);
-	mem = kv_slab_take_image(&r.db, r.seg[0]);
+	mem = kv_slab_take_image(&r.db, r.seg[0]->sg_bytes, &r.seg[0]->sg_image);
 	t = kv_enter();
-	while (n < (1u << 24) + 1 && (next = kv_slab_pin(&r.db, r.seg[0], mem))) {
+	while (n < (1u << 24) + 1 && (next = kv_slab_pin(&r.db, &r.seg[0]->sg_image, mem))) {
 		pin = next;
 		n++;
 	}
 	kv_exit(t);
 	T_OK(n > 1u << 20);
-	kv_slab_drop_image(&r.db, r.seg[0]);
+	kv_slab_drop_image(&r.db, &r.seg[0]->sg_image);
 	kv_retire_barrier();
 	kv_retire_barrier();
 	kv_slab_unpin(&r.db, pin);
@@ -499,12 +499,12 @@ static void a_pinned_image_is_not_stolen(void)
 		uint8_t *mem;
 
 		T_EQ(kv_seg_alloc(&r.db, 0, KV_VLOG, RIG_SEG_BYTES, true, &seg[i]), 0);
-		mem = kv_slab_take_image(&r.db, seg[i]);
+		mem = kv_slab_take_image(&r.db, seg[i]->sg_bytes, &seg[i]->sg_image);
 		T_OK(mem != NULL);
-		kv_slab_image_idle(&r.db, seg[i]);
+		kv_slab_image_idle(&r.db, &seg[i]->sg_image);
 		t = kv_enter();
 		if (i < 2)
-			T_OK((pin[i] = kv_slab_pin(&r.db, seg[i], mem)) != NULL);
+			T_OK((pin[i] = kv_slab_pin(&r.db, &seg[i]->sg_image, mem)) != NULL);
 		for (unsigned k = 0; k <= i; k++) {
 			mem = atomic_load(&seg[k]->sg_image);
 			if (mem)
@@ -519,7 +519,7 @@ static void a_pinned_image_is_not_stolen(void)
 	kv_slab_unpin(&r.db, pin[0]);
 	kv_slab_unpin(&r.db, pin[1]);
 	for (unsigned i = 0; i < 40; i++)
-		kv_slab_drop_image(&r.db, seg[i]);
+		kv_slab_drop_image(&r.db, &seg[i]->sg_image);
 	rig_close(&r);
 }
 
@@ -529,17 +529,17 @@ static unsigned pins_of_all(void)
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < RIG_SEGS; i++) {
-		uint8_t *mem = kv_slab_take_image(&r.db, r.seg[i]);
+		uint8_t *mem = kv_slab_take_image(&r.db, r.seg[i]->sg_bytes, &r.seg[i]->sg_image);
 		struct kv_thread *t = kv_enter();
 
-		pin[i] = kv_slab_pin(&r.db, r.seg[i], mem);
+		pin[i] = kv_slab_pin(&r.db, &r.seg[i]->sg_image, mem);
 		n += pin[i] != NULL;
 		kv_exit(t);
 	}
 	for (unsigned i = 0; i < RIG_SEGS; i++) {
 		if (pin[i])
 			kv_slab_unpin(&r.db, pin[i]);
-		kv_slab_drop_image(&r.db, r.seg[i]);
+		kv_slab_drop_image(&r.db, &r.seg[i]->sg_image);
 	}
 	kv_retire_barrier();
 	return n;
@@ -562,7 +562,7 @@ static void *pinner(void *arg)
 
 		mem = atomic_load(&r.seg[no]->sg_image);
 		if (with && mem)
-			pin = kv_slab_pin(&r.db, r.seg[no], mem);
+			pin = kv_slab_pin(&r.db, &r.seg[no]->sg_image, mem);
 		kv_exit(t);
 		if (!pin)
 			continue;
@@ -596,8 +596,9 @@ static void threads_that_pin_leave_nothing_behind(void)
 			if (atomic_load(&pinned_by[k]) < least)
 				least = atomic_load(&pinned_by[k]);
 		atomic_store(&filled[no], 0);
-		kv_slab_drop_image(&r.db, r.seg[no]);
-		memset(kv_slab_take_image(&r.db, r.seg[no]), i % 255 + 1, RIG_SEG_BYTES);
+		kv_slab_drop_image(&r.db, &r.seg[no]->sg_image);
+		memset(kv_slab_take_image(&r.db, r.seg[no]->sg_bytes, &r.seg[no]->sg_image),
+		       i % 255 + 1, RIG_SEG_BYTES);
 		atomic_store(&filled[no], i % 255 + 1);
 	}
 	atomic_store(&is_over, true);
@@ -606,7 +607,7 @@ static void threads_that_pin_leave_nothing_behind(void)
 		T_EQ(j[i].wrong, 0);
 	}
 	for (unsigned i = 0; i < RIG_SEGS; i++)
-		kv_slab_drop_image(&r.db, r.seg[i]);
+		kv_slab_drop_image(&r.db, &r.seg[i]->sg_image);
 	kv_retire_barrier();
 	T_EQ(kv_slab_window_bytes(&r.db), 0);
 	T_EQ(pins_of_all(), most);
@@ -620,13 +621,13 @@ static void taker_never_waits_for_itself(void)
 	rig_open(&r, 4 << 20, 64 << 20);
 	for (unsigned i = 0; i < 30; i++) {
 		T_EQ(kv_seg_alloc(&r.db, 0, KV_VLOG, RIG_SEG_BYTES, true, &seg[i]), 0);
-		T_OK(kv_slab_take_image(&r.db, seg[i]) != NULL);
+		T_OK(kv_slab_take_image(&r.db, seg[i]->sg_bytes, &seg[i]->sg_image) != NULL);
 		memset(atomic_load(&seg[i]->sg_image), (int)i, RIG_SEG_BYTES);
 	}
 	for (unsigned i = 0; i < 30; i++)
 		T_EQ(atomic_load(&seg[i]->sg_image)[i], i);
 	for (unsigned i = 0; i < 30; i++)
-		kv_slab_drop_image(&r.db, seg[i]);
+		kv_slab_drop_image(&r.db, &seg[i]->sg_image);
 	kv_retire_barrier();
 	kv_retire_barrier();
 	T_EQ(kv_slab_window_bytes(&r.db), 0);
@@ -682,12 +683,12 @@ static void image_is_preferred_to_the_device(void)
 
 	rig_open(&r, 4 << 20, 64 << 20);
 	rig_segs(&r);
-	mem = kv_slab_take_image(&r.db, r.seg[0]);
+	mem = kv_slab_take_image(&r.db, r.seg[0]->sg_bytes, &r.seg[0]->sg_image);
 	memcpy(mem, r.content[0], RIG_SEG_BYTES);
 	T_EQ(read_value(0, 9, 100, 12345, buf, 100), 0);
 	T_MEMEQ(buf, r.content[0] + 72, 100);
 	T_EQ(kv_counted(&kv_tctx(&r.db)->tc_value_dev), 0);
-	kv_slab_drop_image(&r.db, r.seg[0]);
+	kv_slab_drop_image(&r.db, &r.seg[0]->sg_image);
 	T_EQ(read_value(0, 9, 100, mpool_crc32c(0, r.content[0] + 72, 100), buf, 100), 0);
 	T_EQ(kv_counted(&kv_tctx(&r.db)->tc_value_dev), 1);
 	rig_close(&r);

@@ -80,14 +80,14 @@ static void a_slab_that_the_pool_cannot_use_is_given_back(void)
 	}
 	has_no_memory = 0;
 	T_EQ(kv_slab_page_bytes(&r.db), 0);
-	T_OK(kv_slab_take_image(&r.db, r.seg[0]) != NULL);
+	T_OK(kv_slab_take_image(&r.db, r.seg[0]->sg_bytes, &r.seg[0]->sg_image) != NULL);
 	T_EQ(kv_slab_window_bytes(&r.db), RIG_SEG_BYTES);
 	t = kv_enter();
 	T_OK(kv_page_claim(&r.db, 4711, 0, false, &into) && into);
 	kv_page_settle(&r.db, kv_page_claim(&r.db, 4711, 0, false, &into), 0);
 	kv_exit(t);
 	T_EQ(kv_slab_page_bytes(&r.db), RIG_SEG_BYTES);
-	kv_slab_drop_image(&r.db, r.seg[0]);
+	kv_slab_drop_image(&r.db, &r.seg[0]->sg_image);
 	rig_close(&r);
 }
 

@@ -15,6 +15,14 @@
 #include "mem/memtable.h"
 #include "cache/pages.h"
 #include "db/thread.h"
+#include "base/hash.h"
+#include "db/db.h"
+#include "cache/slab.h"
+#include "seg/seg.h"
+#include "seg/value.h"
+#include "run/run.h"
+#include "tree/point.h"
+#include "tree/tree.h"
 
 #define VLEN	1000u
 #define MIB	(1u << 20)
@@ -473,7 +481,7 @@ static void bytes_that_went_are_not_found(void)
 	remember(1);
 	s = segment_of(KEYS / 2);
 	t = kv_enter();
-	T_OK(kv_slab_place(db, s, &place, &life));
+	T_OK(kv_slab_place(db, &s->sg_image, &place, &life));
 	T_OK(kv_slab_at(db, place, life));
 	kv_exit(t);
 	/* a pinned value stays where it is */
@@ -481,11 +489,11 @@ static void bytes_that_went_are_not_found(void)
 	T_EQ(kvdb_get_pinned(kvs, key, key_of(KEYS / 2, key), &pin), 0);
 	T_EQ(hits(), before + 1);
 	T_OK(pin.priv[0]);
-	kv_slab_drop_image(db, s);
+	kv_slab_drop_image(db, &s->sg_image);
 	kv_retire_barrier();
 	t = kv_enter();
 	T_EQ(kv_slab_at(db, place, life), NULL);
-	T_EQ(kv_slab_place(db, s, &place, &life), NULL);
+	T_EQ(kv_slab_place(db, &s->sg_image, &place, &life), NULL);
 	kv_exit(t);
 	all_are(1);
 	for (uint32_t version = 2; version < 30; version++) {

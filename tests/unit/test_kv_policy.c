@@ -16,6 +16,10 @@
 #include "mem/memtable.h"
 #include "compact/reloc.h"
 #include "run/run.h"
+#include "seg/kv_omf.h"
+#include "seg/reserve.h"
+#include "meta/upkeep.h"
+#include "compact/merge.h"
 
 #define VLEN	3000u
 #define SEG	(64u << 10)

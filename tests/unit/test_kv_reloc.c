@@ -21,6 +21,10 @@
 #include "compact/reloc.h"
 #include "run/run.h"
 #include "background/work.h"
+#include "base/hash.h"
+#include "seg/reserve.h"
+#include "mem/iter.h"
+#include "tree/tree.h"
 
 /* ---- choice --------------------------------------------------------------------- */
 

@@ -14,6 +14,8 @@
 #include "kv_sim.h"
 #include "mem/memtable.h"
 #include "meta/mdc.h"
+#include "db/db.h"
+#include "open/open.h"
 
 #define KEYS	120u
 #define KEY_LEN	300u	/* keys take the memory */
@@ -174,7 +176,7 @@ static void what_memtables_cannot_hold_is_flushed_meanwhile(void)
 	begin();
 	/* all of it in memory */
 	T_EQ(open_with(64u << 20, false, 0), 0);
-	T_OK(atomic_load(&db->d_views->vw_bytes) > 2 * SMALL);
+	T_OK(atomic_load(&db->d_count.mt_mem) > 2 * SMALL);
 	T_EQ(atomic_load(&db->d_count.flushes), 0);
 	replayed = db->d_recovery.replayed;
 	left = db->d_log_left;
@@ -182,7 +184,7 @@ static void what_memtables_cannot_hold_is_flushed_meanwhile(void)
 	die();
 	T_EQ(open_with(SMALL, false, 0), 0);
 	T_OK(atomic_load(&db->d_count.flushes) > 4);
-	T_OK(atomic_load(&db->d_views->vw_bytes) <= SMALL + SMALL / 2);
+	T_OK(atomic_load(&db->d_count.mt_mem) <= SMALL + SMALL / 2);
 	T_EQ(db->d_recovery.replayed, replayed);
 	T_OK(db->d_log_left < left / 2);
 	all_is_there();

@@ -17,6 +17,11 @@
 #include "kv_fresh.h"
 #include "meta/mdc.h"
 #include "compact/reloc.h"
+#include "seg/value.h"
+#include "run/run.h"
+#include "tree/tree.h"
+#include "meta/upkeep.h"
+#include "op/store.h"
 
 static char dir[256];
 

@@ -4,6 +4,9 @@
  * refused and never becomes another answer.
  */
 #include "kv_rig.h"
+#include "base/hash.h"
+#include "seg/kv_omf.h"
+#include "run/run_omf.h"
 
 static struct rig r;
 

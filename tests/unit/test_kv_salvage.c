@@ -10,6 +10,9 @@
 #include "run/filter.h"
 #include "meta/mdc.h"
 #include "open/salvage.h"
+#include "base/hash.h"
+#include "run/run_omf.h"
+#include "tree/tree.h"
 
 static struct rig r;
 

@@ -8,6 +8,9 @@
 #include "kv_clock.h"
 #include "compact/reloc.h"
 #include "compact/sweep.h"
+#include "db/db.h"
+#include "seg/kv_omf.h"
+#include "seg/value.h"
 
 #define KEYS	6000u
 #define VLEN	1200u

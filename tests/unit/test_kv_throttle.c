@@ -5,7 +5,6 @@
  */
 #include "log/flush.h"
 #include "harness.h"
-#include "db/kv.h"
 #include "compact/reloc.h"
 
 static uint64_t clock_ns, slept, naps;

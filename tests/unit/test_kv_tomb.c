@@ -10,6 +10,10 @@
 
 #include "run/run.h"
 #include "mem/tomb.h"
+#include "base/trange.h"
+#include "seg/kv_omf.h"
+#include "run/run_omf.h"
+#include "tree/tomb_view.h"
 
 #define KEYS 200u
 

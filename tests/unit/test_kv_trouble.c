@@ -14,6 +14,8 @@
 #include "kv_sim.h"
 #include "run/run.h"
 #include "background/work.h"
+#include "tree/tree.h"
+#include "compact/merge.h"
 
 #define KEYS	200u
 #define S_NS	1000000000ull

@@ -4,7 +4,8 @@
 
 #include <mpool/mpool.h>
 
-#include "db/kv.h"
+#include "db/db.h"
+#include "seg/value.h"
 #include "txn/txn_omf.h"
 
 #define OBJ 0x1122334455667788ull

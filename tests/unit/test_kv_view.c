@@ -82,7 +82,7 @@ static void a_view_that_begins_again_is_live(void)
 	pthread_t beginner, evictor;
 
 	fresh();
-	lock = &db->d_txns->tx_lock;
+	lock = &db->d_open_views->ov_lock;
 	lock_hands_over(lock);
 	T_EQ(kv_view_begin(db, &old, false), 0);
 	db->d_view_max_age_ms = 0;	/* all are too old */
@@ -111,17 +111,17 @@ static void a_step_looks_at_no_view_that_is_young_and_pins_nothing(void)
 {
 	enum { N = 1000 };
 	static struct kv_view vi[N];
-	struct kv_txns *tx;
+	struct kv_open_views *ov;
 	uint64_t oldest, seq;
 
 	fresh();
-	tx = db->d_txns;
+	ov = db->d_open_views;
 	for (unsigned i = 0; i < N; i++)
 		T_EQ(kv_view_begin(db, &vi[i], i == N / 2), 0);
-	T_OK(tx->tx_forests && !tx->tx_forests->fo_older);
-	T_EQ(tx->tx_forests->fo_views, N);
+	T_OK(ov->ov_forests && !ov->ov_forests->fo_older);
+	T_EQ(ov->ov_forests->fo_views, N);
 	kv_views_step(db);
-	T_EQ(tx->tx_marks, 0);
+	T_EQ(ov->ov_marks, 0);
 	/* the oldest that writes is known, also when it was not the oldest of all */
 	seq = vi[N / 2].vi_seq;
 	oldest = kv_views_oldest(db);
@@ -131,8 +131,8 @@ static void a_step_looks_at_no_view_that_is_young_and_pins_nothing(void)
 	for (unsigned i = 0; i < N; i++)
 		if (i != N / 2)
 			kv_view_end(db, &vi[i]);
-	T_OK(!tx->tx_forests);
-	T_EQ(atomic_load(&tx->tx_views), 0);
+	T_OK(!ov->ov_forests);
+	T_EQ(atomic_load(&ov->ov_n), 0);
 	end();
 }
 

@@ -18,6 +18,9 @@
 #include "mem/memtable.h"
 #include "compact/reloc.h"
 #include "db/thread.h"
+#include "seg/value.h"
+#include "background/warm.h"
+#include "read/find.h"
 
 #define VLEN	4000u
 #define MIB	(1u << 20)

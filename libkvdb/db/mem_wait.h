@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Memory that must come, see mem_wait.c. */
+#ifndef KV_MEM_WAIT_H
+#define KV_MEM_WAIT_H
+
+#include <stddef.h>
+
+struct kvdb;
+
+/* Sleeps for a millisecond. */
+void kv_nap(void);
+/* The same for who waits for memory: 0, or at once why the database has stopped. */
+int kv_nap_for(struct kvdb *db);
+/* Memory, however long that takes (@size is not 0). NULL: the database has stopped. */
+void *kv_realloc_wait(struct kvdb *db, void *p, size_t size);
+
+#endif

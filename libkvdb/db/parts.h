@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Parts of struct kvdb and of struct kvdb_kvs that belong to rooms above this one. They are
+ * defined here because they lie in those structures; only the room that is named uses them.
+ */
+#ifndef KV_PARTS_H
+#define KV_PARTS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <kvdb/kvdb.h>
+
+#include "db/trouble.h"
+
+struct kv_gap_dir;
+struct kv_point_bucket;
+struct kv_seg;
+
+/* That the last job could not help, so the next one will not, until something changes; compact */
+struct kv_stuck {
+	uint64_t sk_at;		/* bytes that were too many; 0 = it did help */
+	uint64_t sk_spare;	/* of the pool, then */
+	uint64_t sk_ns;		/* it holds no longer than so; 0 = no such bound */
+};
+
+/* Merges of a store that run: what they exclude (LF7, LF8); compact. */
+struct kv_merging {
+	pthread_mutex_t mg_lock;	/* these, and rn_taken */
+	uint32_t mg_n;
+	uint32_t mg_spills;
+	uint32_t mg_shapes;		/* splits and joins */
+	uint32_t mg_joins;
+	uint32_t mg_coming;		/* leaves that splits may make */
+	uint32_t mg_moves;		/* relocations that wait for runs: no merge begins */
+	bool mg_failed;			/* the last one that ended */
+	struct kv_stuck mg_no_room;	/* sk_at: merges that met the end of the pool */
+	struct kv_trouble mg_trouble;	/* their output could not be written */
+};
+
+/* Ranges of a store in which cursors found nothing; tree/gap.h. */
+struct kv_gaps {
+	_Atomic(struct kv_gap_dir *) gs_dir;	/* or NULL; readers: inside kv_enter() */
+	pthread_mutex_t gs_lock;		/* replaces it */
+	uint32_t gs_closed;			/* bulk loads that are being published */
+	uint32_t gs_victim;
+};
+
+/* The point index (tree/point.h). */
+struct kv_points {
+	_Atomic(struct kv_point_bucket *) po_bucket;	/* NULL until there is something to keep */
+	uint64_t po_mask;
+	/* by slot of a store: the tr_gen of the trees that may ask and add; another's: none may */
+	_Atomic(uint64_t) po_turn[KVDB_KVS_MAX];
+};
+
+/* Compaction that was asked for, background/compact.c. */
+struct kv_compact {
+	pthread_mutex_t cp_lock;	/* one step at a time; outside all others */
+	_Atomic(uint64_t) cp_epoch;	/* memtables with records up to it are flushed first */
+	_Atomic(uint64_t) cp_todo, cp_done; /* bytes of runs and values, since it was asked for */
+	_Atomic(uint64_t) cp_moved;	/* value bytes that had been moved when it was */
+	_Atomic(int) cp_err;		/* why the last one ended before its end, or 0 */
+	_Atomic(int) cp_all_err;	/* the same of the last one of all stores and values */
+};
+
+/* Values that were read; background/warm.c. */
+struct kv_warm_reads {
+	uint64_t wr_pool;	/* through the page pool */
+	uint64_t wr_mem;	/* from images */
+};
+
+/* What one thread knows, the grower. */
+struct kv_warm {
+	struct kv_seg *wm_seg;		/* being read, with a reference; or NULL */
+	uint8_t *wm_mem;		/* its slab */
+	uint32_t wm_read;		/* bytes that were read */
+	uint32_t wm_good;		/* of them in frames that are whole and right */
+	uint64_t wm_after;		/* object id of the segment looked at last */
+	struct kv_warm_reads wm_seen;	/* that wm_bytes was granted for */
+	uint64_t wm_bytes;		/* may still be read */
+};
+
+#endif

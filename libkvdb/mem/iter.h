@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Ordered walks: of memtables, of runs, and merged ones. */
+#ifndef KV_ITER_H
+#define KV_ITER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct kv_ent;
+
+#define KV_AHEAD_STEPS	2u
+/* Ordered source of entries, ascending (or descending when opened or turned so). */
+struct kv_iter;
+struct kv_iter_ops {
+	/* position at the first entry >= key (reverse: <= key); klen 0 = the very first */
+	int (*seek)(struct kv_iter *it, const void *key, size_t klen);
+	/*
+	 * steps 0 to KV_AHEAD_STEPS - 1 before a seek fetch what it touches in memory, so that
+	 * several sources wait for that together. False: it will wait for a device. Inside
+	 * kv_enter(), and so may the seek be after true. NULL: a seek may take long
+	 */
+	bool (*ahead)(struct kv_iter *it, const void *key, size_t klen, unsigned step);
+	/* fills @e and moves on; -ENOENT at the end. Pointers live until the next call. */
+	int (*next)(struct kv_iter *it, struct kv_ent *e);
+	/* sets the direction of what follows; the place is lost: seek next */
+	void (*turn)(struct kv_iter *it, bool reverse);
+	/*
+	 * lets go of what only kv_enter() protects; the place and what next() gave stay.
+	 * A caller that is inside parks before it leaves kv_enter(). NULL: nothing to let go of
+	 */
+	void (*park)(struct kv_iter *it);
+	void (*close)(struct kv_iter *it);
+};
+struct kv_iter {
+	const struct kv_iter_ops *it_ops;
+};
+
+static inline void kv_iter_park(struct kv_iter *it)
+{
+	if (it->it_ops->park)
+		it->it_ops->park(it);
+}
+
+#endif
