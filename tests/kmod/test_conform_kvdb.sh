@@ -7,6 +7,7 @@
 
 . "$(dirname "$0")/conform.sh"
 suite test_kvdb_api
+suite test_kvdb_stores
 suite test_kvdb_cursor
 [ -z "${TEST_LONG-}" ] || suite test_kvdb_data
 finish
