@@ -12,7 +12,7 @@
  * end the wait may be the queue's next operation. Owners tell queues when they
  * end.
  *
- * Locks: d_cq_lock guards the list of queues and c_event's life. All else
+ * Locks: d_cqs.qs_lock guards the list of queues and c_event's life. All else
  * belongs to the owner.
  */
 #include <errno.h>
@@ -202,10 +202,10 @@ int kvdb_cq_open(struct kvdb *db, unsigned depth, unsigned flags, struct kvdb_cq
 		free(cq);
 		return kv_error_mpool(err);
 	}
-	pthread_mutex_lock(&db->d_cq_lock);
-	cq->c_next = db->d_cqs;
-	db->d_cqs = cq;
-	pthread_mutex_unlock(&db->d_cq_lock);
+	pthread_mutex_lock(&db->d_cqs.qs_lock);
+	cq->c_next = db->d_cqs.qs_first;
+	db->d_cqs.qs_first = cq;
+	pthread_mutex_unlock(&db->d_cqs.qs_lock);
 	*out = cq;
 	return 0;
 }
@@ -219,11 +219,11 @@ void kvdb_cq_close(struct kvdb_cq *cq)
 		return;
 	db = cq->c_db;
 	kv_cq_disarm(cq);
-	pthread_mutex_lock(&db->d_cq_lock);
-	for (pp = &db->d_cqs; *pp != cq; pp = &(*pp)->c_next)
+	pthread_mutex_lock(&db->d_cqs.qs_lock);
+	for (pp = &db->d_cqs.qs_first; *pp != cq; pp = &(*pp)->c_next)
 		;
 	*pp = cq->c_next;
-	pthread_mutex_unlock(&db->d_cq_lock);
+	pthread_mutex_unlock(&db->d_cqs.qs_lock);
 	mpool_ioq_close(cq->c_ioq);
 	kv_cq_ops_free(cq);
 	free_errors(cq);

@@ -57,7 +57,7 @@ struct kvdb_cq {
 	uint64_t c_late_ns;		/* the earliest o_late_ns on c_owned */
 	bool c_waits_for_keys;		/* it counts among kv_key_waiters() */
 	_Atomic(bool) c_armed;
-	struct kvdb_cq *c_next;		/* d_cq_lock */
+	struct kvdb_cq *c_next;		/* d_cqs.qs_lock */
 };
 
 static inline void kv_ops_init(struct kv_ops *l)

@@ -48,7 +48,7 @@ static void arm(struct kvdb_cq *cq)
 	wait_for_keys(cq, cq->c_owned.li_head != NULL);
 	/* counted first, or who wakes the queues might pass by one that sleeps; only we arm */
 	if (!atomic_load(&cq->c_armed)) {
-		atomic_fetch_add(&cq->c_db->d_cq_armed, 1);
+		atomic_fetch_add(&cq->c_db->d_cqs.qs_armed, 1);
 		atomic_store(&cq->c_armed, true);
 	}
 	atomic_thread_fence(memory_order_seq_cst);	/* pairs with kv_key_wake() */
@@ -58,7 +58,7 @@ void kv_cq_disarm(struct kvdb_cq *cq)
 {
 	wait_for_keys(cq, false);
 	if (atomic_exchange(&cq->c_armed, false))
-		atomic_fetch_sub(&cq->c_db->d_cq_armed, 1);
+		atomic_fetch_sub(&cq->c_db->d_cqs.qs_armed, 1);
 }
 
 static void event_set(struct kvdb_cq *cq)
@@ -81,16 +81,16 @@ void kv_cq_event_clear(struct kvdb_cq *cq)
 
 void kv_cqs_wake(struct kvdb *db)
 {
-	if (!atomic_load(&db->d_cq_armed))
+	if (!atomic_load(&db->d_cqs.qs_armed))
 		return;
-	pthread_mutex_lock(&db->d_cq_lock);
-	for (struct kvdb_cq *cq = db->d_cqs; cq; cq = cq->c_next) {
+	pthread_mutex_lock(&db->d_cqs.qs_lock);
+	for (struct kvdb_cq *cq = db->d_cqs.qs_first; cq; cq = cq->c_next) {
 		if (!atomic_exchange(&cq->c_armed, false))
 			continue;
-		atomic_fetch_sub(&db->d_cq_armed, 1);
+		atomic_fetch_sub(&db->d_cqs.qs_armed, 1);
 		event_set(cq);
 	}
-	pthread_mutex_unlock(&db->d_cq_lock);
+	pthread_mutex_unlock(&db->d_cqs.qs_lock);
 }
 
 /* What happens from here on wakes it. */

@@ -47,7 +47,7 @@ static void park(struct kv_cq_op *o)
 
 static int not_durable(struct kvdb *db)
 {
-	return kv_error(-EIO, "MP0905", "not durable: %s", db->d_fault_text);
+	return kv_error(-EIO, "MP0905", "not durable: %s", db->d_fault.fa_text);
 }
 
 /* False: there is no room for the write now. */

@@ -55,7 +55,8 @@ int kv_may_change(struct kvdb *db)
 	if (db->d_rdonly)
 		return kv_error(-EROFS, "MP0903", "the database is open for reading only");
 	if (kv_fault(db))
-		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s",
+				db->d_fault.fa_text);
 	return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "base/macros.h"
 #include "db/budget.h"
 #include "db/count.h"
+#include "db/etime.h"
 #include "db/kvs.h"
 
 struct kv_ckpts;
@@ -41,6 +42,13 @@ struct kv_txns;
 struct kv_views;
 struct kv_work;
 
+/* Set once, never cleared: kv_fail(). */
+struct kv_fault {
+	_Atomic(int) fa_err;		/* 0 or -errno */
+	char fa_text[256];		/* written once, under fa_lock, before fa_err */
+	pthread_mutex_t fa_lock;	/* a leaf */
+};
+
 struct kvdb {
 	uint64_t d_id;			/* of this open handle in this process (thread.c) */
 	struct kv_tctx *d_ctxs;		/* thread.c */
@@ -60,16 +68,8 @@ struct kvdb {
 	struct kv_budget d_budget;
 	struct kvdb_clock d_clock;
 	bool d_clock_is_system;			/* no other was injected */
-	uint64_t d_time_base, d_time_start;	/* etime.c: ms and ns, at open */
-	_Atomic(uint64_t) d_time_ahead;		/* ms: of these the wall clock was, at most */
-	_Atomic(bool) d_time_used;		/* something expires: the time is recorded */
-	_Atomic(bool) d_time_is_kept;		/* it is recorded on media */
-	_Atomic(uint64_t) d_time_due;		/* ms: when it is, even by an idle database */
-
-	/* fail-stop (P5): set once, never cleared; kv_fail() */
-	_Atomic(int) d_fault;		/* 0 or -errno */
-	char d_fault_text[256];		/* written once, under d_fault_lock, before d_fault */
-	pthread_mutex_t d_fault_lock;	/* a leaf */
+	struct kv_etime d_time;
+	struct kv_fault d_fault;	/* fail-stop (P5) */
 
 	/* epochs, all only grow */
 	_Atomic(uint64_t) d_epoch;	/* open epoch */
@@ -116,9 +116,7 @@ struct kvdb {
 	struct kv_compact d_compact;	/* compact.c */
 	struct kv_views *d_views;	/* memtable.c */
 	struct kv_ckpts *d_ckpts;	/* ckpt.c */
-	pthread_mutex_t d_cq_lock;	/* completion queues, cq.c; a leaf */
-	struct kvdb_cq *d_cqs;
-	_Atomic(uint32_t) d_cq_armed;	/* of them, that wait for kv_cqs_wake() */
+	struct kv_cqs d_cqs;		/* cq.c */
 	struct kv_keylocks *d_keylocks;	/* keylock.c */
 	struct kv_open_views *d_open_views; /* view.c */
 	struct kv_tickets *d_tickets;	/* durable.c */
@@ -129,8 +127,7 @@ struct kvdb {
 	_Atomic(uint64_t) d_tree_gen;	/* trees published so far (view.c) */
 	_Atomic(struct kv_forest *) d_forest; /* the trees of now, cached (view.c) */
 
-	pthread_mutex_t d_trouble_lock;	/* trouble.c; a leaf */
-	struct kv_trouble *d_troubles;
+	struct kv_troubles d_troubles;
 	struct kv_throttle d_throttle;	/* throttle.c */
 	struct kv_ctl *d_ctl;		/* ctl.c; NULL = no control socket */
 	const char *d_ctl_path;		/* of the socket, or NULL */
@@ -147,7 +144,7 @@ struct kvdb {
 int kv_fail(struct kvdb *db, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static inline int kv_fault(struct kvdb *db)
 {
-	return atomic_load_explicit(&db->d_fault, memory_order_acquire);
+	return atomic_load_explicit(&db->d_fault.fa_err, memory_order_acquire);
 }
 
 /* kv_error_unwritten() of a write that kv_stall_wait() refused with @err; @what it is of. */

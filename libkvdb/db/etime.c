@@ -56,18 +56,18 @@ int kv_time_start(struct kvdb *db, uint64_t last)
 				"recorded last, and values in it expire; if it is right, open "
 				"with KVDB_TIME_JUMP",
 				(unsigned long long)((wall - last) / (3600 * 1000)));
-	db->d_time_base = CHECK(493, wall > last) ? wall : last;
-	db->d_time_start = running_ns(db);
-	atomic_store(&db->d_time_used, last != 0);
-	atomic_store(&db->d_time_is_kept, last != 0);
-	atomic_store(&db->d_time_due, db->d_time_base + HOUR_MS);
+	db->d_time.et_base = CHECK(493, wall > last) ? wall : last;
+	db->d_time.et_start = running_ns(db);
+	atomic_store(&db->d_time.et_used, last != 0);
+	atomic_store(&db->d_time.et_is_kept, last != 0);
+	atomic_store(&db->d_time.et_due, db->d_time.et_base + HOUR_MS);
 	return 0;
 }
 
 /* By how much it is ahead of @ms, which it only becomes: of all threads the most counts. */
 static uint64_t ahead(struct kvdb *db, uint64_t ms)
 {
-	uint64_t was = atomic_load_explicit(&db->d_time_ahead, memory_order_relaxed), wall;
+	uint64_t was = atomic_load_explicit(&db->d_time.et_ahead, memory_order_relaxed), wall;
 
 	/* a clock that a program made up has nothing to do with the system's wall clock */
 	if (!db->d_clock_is_system && !db->d_clock.wall_ns)
@@ -76,18 +76,18 @@ static uint64_t ahead(struct kvdb *db, uint64_t ms)
 	if (wall <= ms + was || wall > ms + was + FOLLOW_MS)
 		return was;
 	while (was < wall - ms &&
-	       !atomic_compare_exchange_weak(&db->d_time_ahead, &was, wall - ms))
+	       !atomic_compare_exchange_weak(&db->d_time.et_ahead, &was, wall - ms))
 		;
 	return was < wall - ms ? wall - ms : was;
 }
 
 uint64_t kv_time_ms(struct kvdb *db)
 {
-	uint64_t ms = db->d_time_base;
+	uint64_t ms = db->d_time.et_base;
 
 	if (!ms)	/* being checked, not opened: nothing expires */
 		return 0;
-	ms += (running_ns(db) - db->d_time_start) / MSEC;
+	ms += (running_ns(db) - db->d_time.et_start) / MSEC;
 	return ms + ahead(db, ms);
 }
 

@@ -3,9 +3,19 @@
 #ifndef KV_ETIME_H
 #define KV_ETIME_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct kvdb;
+
+struct kv_etime {
+	uint64_t et_base, et_start;		/* ms and ns, at open */
+	_Atomic(uint64_t) et_ahead;		/* ms: of these the wall clock was, at most */
+	_Atomic(bool) et_used;			/* something expires: the time is recorded */
+	_Atomic(bool) et_is_kept;		/* it is recorded on media */
+	_Atomic(uint64_t) et_due;		/* ms: when it is, even by an idle database */
+};
 
 /* At open; @last: the time that was recorded. -ETIME when the wall clock jumped ahead of it. */
 int kv_time_start(struct kvdb *db, uint64_t last);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The fail-stop state of a database (P5), and errors that name it. Lock: d_fault_lock, a leaf:
+ * The fail-stop state of a database (P5), and errors that name it. Lock: d_fault.fa_lock, a leaf:
  * of several failures the first one writes the text.
  */
 #include <errno.h>
@@ -15,7 +15,7 @@
 int kv_error_room(struct kvdb *db, int err, const char *what)
 {
 	if (kv_fault(db))
-		return kv_error(-EROFS, "MP0903", "%s", db->d_fault_text);
+		return kv_error(-EROFS, "MP0903", "%s", db->d_fault.fa_text);
 	if (err == -EIO)
 		return kv_error(-EROFS, "MP0906", "%s: no room for a write: flushes fail", what);
 	return kv_error_unwritten(kv_error(err, "MP0904", "%s: no room for a write", what));
@@ -24,14 +24,14 @@ int kv_error_room(struct kvdb *db, int err, const char *what)
 int kv_error_unknown(struct kvdb *db)
 {
 	return kv_error(-EIO, "MP0999", "the database stopped: %.200s; the next open shows whether "
-			"the change was made", db->d_fault_text);
+			"the change was made", db->d_fault.fa_text);
 }
 
 int kv_error_stopped(struct kvdb *db, int err)
 {
 	if (!err || !kv_fault(db))
 		return kv_error_memory(err, "background work");
-	return kv_error(err, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+	return kv_error(err, "MP0963", "the database stopped: %.200s", db->d_fault.fa_text);
 }
 
 int kv_error_dropped(const struct kvdb_kvs *kvs)
@@ -45,16 +45,16 @@ int kv_fail(struct kvdb *db, int err, const char *fmt, ...)
 {
 	va_list ap;
 
-	pthread_mutex_lock(&db->d_fault_lock);
-	if (!atomic_load_explicit(&db->d_fault, memory_order_relaxed)) {
+	pthread_mutex_lock(&db->d_fault.fa_lock);
+	if (!atomic_load_explicit(&db->d_fault.fa_err, memory_order_relaxed)) {
 		va_start(ap, fmt);
-		vsnprintf(db->d_fault_text, sizeof(db->d_fault_text), fmt, ap);
+		vsnprintf(db->d_fault.fa_text, sizeof(db->d_fault.fa_text), fmt, ap);
 		va_end(ap);
 		/* the text is complete before anybody sees the state */
-		atomic_store_explicit(&db->d_fault, err, memory_order_release);
+		atomic_store_explicit(&db->d_fault.fa_err, err, memory_order_release);
 	}
-	pthread_mutex_unlock(&db->d_fault_lock);
+	pthread_mutex_unlock(&db->d_fault.fa_lock);
 	db->d_hooks->ho_flusher_failed(db);
-	kv_error(err, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+	kv_error(err, "MP0963", "the database stopped: %.200s", db->d_fault.fa_text);
 	return err;
 }

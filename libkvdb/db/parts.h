@@ -56,6 +56,13 @@ struct kv_points {
 	_Atomic(uint64_t) po_turn[KVDB_KVS_MAX];
 };
 
+/* Completion queues; cq/cq.c. */
+struct kv_cqs {
+	pthread_mutex_t qs_lock;	/* a leaf */
+	struct kvdb_cq *qs_first;
+	_Atomic(uint32_t) qs_armed;	/* of them, that wait for kv_cqs_wake() */
+};
+
 /* Compaction that was asked for, background/compact.c. */
 struct kv_compact {
 	pthread_mutex_t cp_lock;	/* one step at a time; outside all others */

@@ -5,7 +5,7 @@
  * over, then tried again; each failure in a row makes the pause longer, one success ends
  * it (FS1 to FS3). All of them are in one list, for kvdb_stats() and kvdb_info().
  *
- * Lock: d_trouble_lock, a leaf: the list, and all but tb_err and tb_again_ns, which are read
+ * Lock: d_troubles.tl_lock, a leaf: the list, and all but tb_err and tb_again_ns, which are read
  * without it.
  */
 #define _GNU_SOURCE
@@ -41,11 +41,11 @@ static uint64_t pause_ns(int err, uint32_t n)
 
 static void list_add(struct kvdb *db, struct kv_trouble *tb)
 {
-	tb->tb_next = db->d_troubles;
+	tb->tb_next = db->d_troubles.tl_first;
 	if (tb->tb_next)
 		tb->tb_next->tb_at = &tb->tb_next;
-	db->d_troubles = tb;
-	tb->tb_at = &db->d_troubles;
+	db->d_troubles.tl_first = tb;
+	tb->tb_at = &db->d_troubles.tl_first;
 }
 
 void kv_trouble_set(struct kvdb *db, struct kv_trouble *tb, int err, const char *fmt, ...)
@@ -57,7 +57,7 @@ void kv_trouble_set(struct kvdb *db, struct kv_trouble *tb, int err, const char 
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
-	pthread_mutex_lock(&db->d_trouble_lock);
+	pthread_mutex_lock(&db->d_troubles.tl_lock);
 	if (!tb->tb_at) {
 		tb->tb_n = 0;
 		tb->tb_since_ns = now;
@@ -70,14 +70,14 @@ void kv_trouble_set(struct kvdb *db, struct kv_trouble *tb, int err, const char 
 		tb->tb_text = NULL;
 	atomic_store(&tb->tb_again_ns, now + pause_ns(err, tb->tb_n));
 	atomic_store(&tb->tb_err, err);
-	pthread_mutex_unlock(&db->d_trouble_lock);
+	pthread_mutex_unlock(&db->d_troubles.tl_lock);
 }
 
 void kv_trouble_end(struct kvdb *db, struct kv_trouble *tb)
 {
 	if (!atomic_load_explicit(&tb->tb_err, memory_order_relaxed))
 		return;
-	pthread_mutex_lock(&db->d_trouble_lock);
+	pthread_mutex_lock(&db->d_troubles.tl_lock);
 	if (tb->tb_at) {
 		*tb->tb_at = tb->tb_next;
 		if (tb->tb_next)
@@ -87,7 +87,7 @@ void kv_trouble_end(struct kvdb *db, struct kv_trouble *tb)
 		tb->tb_text = NULL;
 		atomic_store(&tb->tb_err, 0);
 	}
-	pthread_mutex_unlock(&db->d_trouble_lock);
+	pthread_mutex_unlock(&db->d_troubles.tl_lock);
 }
 
 bool kv_trouble_holds(struct kvdb *db, const struct kv_trouble *tb)
@@ -100,11 +100,11 @@ int kv_trouble_error(struct kvdb *db, const struct kv_trouble *tb)
 {
 	int err;
 
-	pthread_mutex_lock(&db->d_trouble_lock);
+	pthread_mutex_lock(&db->d_troubles.tl_lock);
 	err = atomic_load(&tb->tb_err);
 	if (err)
 		kv_error(err, "MP0906", "%s", tb->tb_text ? tb->tb_text : NO_TEXT);
-	pthread_mutex_unlock(&db->d_trouble_lock);
+	pthread_mutex_unlock(&db->d_troubles.tl_lock);
 	return err;
 }
 
@@ -112,10 +112,10 @@ uint64_t kv_trouble_age_ns(struct kvdb *db, struct kv_trouble *tb)
 {
 	uint64_t ns = 0;
 
-	pthread_mutex_lock(&db->d_trouble_lock);
+	pthread_mutex_lock(&db->d_troubles.tl_lock);
 	if (tb->tb_at)
 		ns = kv_now(db) - tb->tb_since_ns;
-	pthread_mutex_unlock(&db->d_trouble_lock);
+	pthread_mutex_unlock(&db->d_troubles.tl_lock);
 	return ns;
 }
 
@@ -124,8 +124,8 @@ uint64_t kv_troubles(struct kvdb *db, uint64_t *age_ns, char *text, size_t size)
 	struct kv_trouble *oldest = NULL;
 	uint64_t n = 0;
 
-	pthread_mutex_lock(&db->d_trouble_lock);
-	for (struct kv_trouble *tb = db->d_troubles; tb; tb = tb->tb_next) {
+	pthread_mutex_lock(&db->d_troubles.tl_lock);
+	for (struct kv_trouble *tb = db->d_troubles.tl_first; tb; tb = tb->tb_next) {
 		n++;
 		if (!oldest || tb->tb_since_ns < oldest->tb_since_ns)
 			oldest = tb;
@@ -134,6 +134,6 @@ uint64_t kv_troubles(struct kvdb *db, uint64_t *age_ns, char *text, size_t size)
 	if (text)
 		snprintf(text, size, "%s", !oldest ? "" : oldest->tb_text ? oldest->tb_text :
 								    NO_TEXT);
-	pthread_mutex_unlock(&db->d_trouble_lock);
+	pthread_mutex_unlock(&db->d_troubles.tl_lock);
 	return n;
 }

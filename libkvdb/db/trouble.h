@@ -3,6 +3,7 @@
 #ifndef KV_TROUBLE_H
 #define KV_TROUBLE_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,10 +15,16 @@ struct kvdb;
 struct kv_trouble {
 	_Atomic(int) tb_err;		/* the last failure since it worked, or 0 */
 	_Atomic(uint64_t) tb_again_ns;	/* it is left alone until then */
-	uint64_t tb_since_ns;		/* d_trouble_lock, as all that follows */
+	uint64_t tb_since_ns;		/* tl_lock, as all that follows */
 	uint32_t tb_n;			/* failures in a row */
 	char *tb_text;
 	struct kv_trouble *tb_next, **tb_at;
+};
+
+/* Of a database. */
+struct kv_troubles {
+	pthread_mutex_t tl_lock;	/* a leaf */
+	struct kv_trouble *tl_first;
 };
 
 /* It failed with @err, -EIO or -EUCLEAN: what (@fmt), and why (the detail of the error). */

@@ -42,7 +42,7 @@ int kvdb_wait_durable(struct kvdb *db, uint64_t ticket)
 	if (err || atomic_load(&db->d_durable) >= ticket)
 		return err;
 	err = kv_wait_durable(db, ticket);
-	return err ? kv_error(-EIO, "MP0905", "not durable: %s", db->d_fault_text) : 0;
+	return err ? kv_error(-EIO, "MP0905", "not durable: %s", db->d_fault.fa_text) : 0;
 }
 
 void kv_durable_run(struct kvdb *db, bool all)

@@ -313,7 +313,7 @@ static int room_wait(struct kvdb *db, uint32_t bytes, bool may_wait)
 		kv_retire_barrier();
 	}
 	kv_delayed(db, KVDB_DELAY_MEMORY, kv_now(db) - t0);
-	return err ? kv_error(-EROFS, "MP0903", "%s", db->d_fault_text) : 0;
+	return err ? kv_error(-EROFS, "MP0903", "%s", db->d_fault.fa_text) : 0;
 }
 
 /* ls_own_lock held. */

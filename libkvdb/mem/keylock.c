@@ -236,7 +236,7 @@ static int wait_free(const struct wanted *wa, struct timespec *until)
 	atomic_fetch_sub(&tk->tk_waiters, 1);
 	kv_delayed(db, KVDB_DELAY_KEY, kv_now(db) - t0);
 	if (kv_fault(db))
-		return kv_error(-EROFS, "MP0903", "%s", db->d_fault_text);
+		return kv_error(-EROFS, "MP0903", "%s", db->d_fault.fa_text);
 	return is_owned ? kv_key_denied(kvs) : 0;
 }
 

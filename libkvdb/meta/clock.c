@@ -15,26 +15,26 @@ int kv_time_keep(struct kvdb *db)
 {
 	int err;
 
-	if (KV_LIKELY(atomic_load_explicit(&db->d_time_is_kept, memory_order_acquire)))
+	if (KV_LIKELY(atomic_load_explicit(&db->d_time.et_is_kept, memory_order_acquire)))
 		return 0;
 	err = kv_may_change(db);
 	if (err)
 		return err;
-	atomic_store(&db->d_time_used, true);
+	atomic_store(&db->d_time.et_used, true);
 	err = kv_mdc_time(db);
 	if (!err)
-		atomic_store_explicit(&db->d_time_is_kept, true, memory_order_release);
+		atomic_store_explicit(&db->d_time.et_is_kept, true, memory_order_release);
 	return err;
 }
 
 int kv_time_step(struct kvdb *db)
 {
-	uint64_t due = atomic_load(&db->d_time_due), now;
+	uint64_t due = atomic_load(&db->d_time.et_due), now;
 
-	if (!atomic_load(&db->d_time_used))
+	if (!atomic_load(&db->d_time.et_used))
 		return 0;
 	now = kv_time_ms(db);
-	if (now < due || !atomic_compare_exchange_strong(&db->d_time_due, &due, now + HOUR_MS))
+	if (now < due || !atomic_compare_exchange_strong(&db->d_time.et_due, &due, now + HOUR_MS))
 		return 0;
 	return kv_mdc_time(db);
 }

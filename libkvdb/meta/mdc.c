@@ -529,7 +529,8 @@ static int append_here(struct kv_mdc *m, int flags)
 	int err = kv_fault(db);
 
 	if (err)
-		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s",
+				db->d_fault.fa_text);
 	if (m->m_buf.mb_err) {
 		m->m_buf.mb_err = 0;
 		return no_memory();
@@ -579,7 +580,7 @@ static int append_time(struct kv_mdc *m, int flags)
 	struct kvdb *db = m->m_db;
 	uint64_t ms = kv_time_ms(db);
 
-	if (!atomic_load(&db->d_time_used) || ms <= m->m_st.st_time)
+	if (!atomic_load(&db->d_time.et_used) || ms <= m->m_st.st_time)
 		return 0;
 	kv_mdc_enc_time(&m->m_buf, db->d_tag, ms);
 	return append_spare(m, flags);
@@ -639,7 +640,7 @@ int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t hori
 	 * cut may have left options for this id.
 	 */
 	if (props->pr_val[KV_PROP_TTL])
-		atomic_store(&db->d_time_used, true);
+		atomic_store(&db->d_time.et_used, true);
 	err = append_time(m, 0);
 	if (!err)
 		err = append_needs(m, props);
@@ -665,7 +666,7 @@ int kv_mdc_kvs_prop(struct kvdb *db, uint32_t id, const struct kv_props *props, 
 	pthread_mutex_lock(&m->m_lock);
 	if (kv_mdc_state_kvs(&m->m_st, id)) {
 		if (props->pr_val[KV_PROP_TTL])
-			atomic_store(&db->d_time_used, true);
+			atomic_store(&db->d_time.et_used, true);
 		err = append_time(m, 0);
 		if (!err)
 			err = append_needs(m, props);

@@ -52,7 +52,7 @@ static int put_out(struct kvdb_kvs *kvs, const struct side *s, uint8_t **buf, si
 	}
 	err = kvdb_get(kvs, s->sd_key, s->sd_klen, *buf, *size, &vlen);
 	/* it expired behind the cursor's birth */
-	if (err == -ENOENT && atomic_load(&kvs->k_db->d_time_used))
+	if (err == -ENOENT && atomic_load(&kvs->k_db->d_time.et_used))
 		return fn(arg, s->sd_key, s->sd_klen, NULL, 0);
 	if (err == -ENOENT || (!err && vlen != s->sd_vlen))
 		err = kv_error(-EUCLEAN, "MP0960", "%s: a key of the checkpoint changed",

@@ -369,7 +369,7 @@ static int write_op(struct kvdb *db, struct write *w)
 
 	if (KV_UNLIKELY(err || db->d_rdonly))
 		return kv_error(-EROFS, "MP0903", "%s", db->d_rdonly ?
-				"the database is open for reading only" : db->d_fault_text);
+				"the database is open for reading only" : db->d_fault.fa_text);
 	err = kv_error_dropped(w->kvs);
 	if (KV_UNLIKELY(err))
 		return err;
@@ -417,7 +417,7 @@ static int write_op(struct kvdb *db, struct write *w)
 	}
 	err = kv_ack(db, w->epoch, false);
 	return err ? kv_error(-EIO, "MP0905", "%s: written, but not durable: %s", w->kvs->k_name,
-			      db->d_fault_text) : 0;
+			      db->d_fault.fa_text) : 0;
 }
 
 #define TTL_OF_STORE	UINT64_MAX
@@ -712,5 +712,5 @@ int kvdb_sync(struct kvdb *db)
 		return 0;
 	atomic_fetch_add(&db->d_count.syncs, 1);
 	err = kv_epoch_sync(db);
-	return err ? kv_error(-EIO, "MP0905", "not durable: %s", db->d_fault_text) : 0;
+	return err ? kv_error(-EIO, "MP0905", "not durable: %s", db->d_fault.fa_text) : 0;
 }

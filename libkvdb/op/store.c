@@ -395,7 +395,7 @@ int kvdb_info(struct kvdb *db, struct kvdb_info *out)
 	if (db->d_ctl_path)
 		strncpy(in.ctl, db->d_ctl_path, sizeof(in.ctl) - 1);
 	if (kv_fault(db))
-		memcpy(in.fault, db->d_fault_text, sizeof(in.fault));
+		memcpy(in.fault, db->d_fault.fa_text, sizeof(in.fault));
 	in.ram_bytes = db->d_limits.l_ram_bytes;
 	in.cores = db->d_limits.l_cores;
 	in.stuck = kv_troubles(db, &in.stuck_ns, in.stuck_text, sizeof(in.stuck_text));

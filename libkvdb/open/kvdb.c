@@ -261,9 +261,9 @@ int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, b
 
 	pthread_mutex_init(&db->d_tick_lock, NULL);
 	pthread_mutex_init(&db->d_kvs_lock, NULL);
-	pthread_mutex_init(&db->d_cq_lock, NULL);
-	pthread_mutex_init(&db->d_fault_lock, NULL);
-	pthread_mutex_init(&db->d_trouble_lock, NULL);
+	pthread_mutex_init(&db->d_cqs.qs_lock, NULL);
+	pthread_mutex_init(&db->d_fault.fa_lock, NULL);
+	pthread_mutex_init(&db->d_troubles.tl_lock, NULL);
 	pthread_mutex_init(&db->d_compact.cp_lock, NULL);
 	db->d_hooks = &kv_hooks;
 	db->d_cpu_ns = kv_cpu_ns();
@@ -417,9 +417,9 @@ void kv_db_detach(struct kvdb *db)
 	kv_mts_fini(db);
 	if (db->d_id)
 		kv_threads_fini(db);
-	pthread_mutex_destroy(&db->d_cq_lock);
-	pthread_mutex_destroy(&db->d_fault_lock);
-	pthread_mutex_destroy(&db->d_trouble_lock);
+	pthread_mutex_destroy(&db->d_cqs.qs_lock);
+	pthread_mutex_destroy(&db->d_fault.fa_lock);
+	pthread_mutex_destroy(&db->d_troubles.tl_lock);
 	pthread_mutex_destroy(&db->d_compact.cp_lock);
 	pthread_mutex_destroy(&db->d_tick_lock);
 	pthread_mutex_destroy(&db->d_kvs_lock);
@@ -551,7 +551,7 @@ int kvdb_close(struct kvdb *db)
 		kv_flusher_stop(db);
 		if (kv_fault(db))
 			err = kv_error(-EROFS, "MP0963", "the database had stopped: %.200s",
-				       db->d_fault_text);
+				       db->d_fault.fa_text);
 		kv_logs_fini(db);
 		retire_all();
 		kv_runs_reap(db);

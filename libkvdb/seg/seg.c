@@ -527,7 +527,7 @@ static int stopped(struct kvdb *db)
 {
 	if (!kv_fault(db))
 		return 0;
-	return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault_text);
+	return kv_error(-EROFS, "MP0963", "the database stopped: %.200s", db->d_fault.fa_text);
 }
 
 /* Some that are not from the stock: up to @n. */

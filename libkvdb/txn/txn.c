@@ -432,7 +432,7 @@ static int check(struct kvdb_txn *t, const struct kvdb_kvs *kvs, bool writes)
 		return kv_error(-EROFS, "MP0926", "the transaction was begun for reading only");
 	if (t->t_db->d_rdonly || kv_fault(t->t_db))
 		return kv_error(-EROFS, "MP0903", "%s", t->t_db->d_rdonly ?
-				"the database is open for reading only" : t->t_db->d_fault_text);
+				"the database is open for reading only" : t->t_db->d_fault.fa_text);
 	if (t->t_doomed)
 		return kv_error(t->t_doomed, "MP0927", "a write of the transaction failed before");
 	return 0;
@@ -864,7 +864,8 @@ int kvdb_txn_commit(struct kvdb_txn *txn, unsigned flags, uint64_t *ticket)
 	if (ticket)
 		*ticket = epoch ? epoch : kvdb_ticket(db);
 	if (epoch && kv_ack(db, epoch, flags & KVDB_TXN_DURABLE))
-		return kv_error(-EIO, "MP0905", "committed, but not durable: %s", db->d_fault_text);
+		return kv_error(-EIO, "MP0905", "committed, but not durable: %s",
+				db->d_fault.fa_text);
 	return 0;
 }
 

@@ -51,13 +51,13 @@ static void a_queue_is_woken_while_another_goes_to_sleep(void)
 {
 	unsigned i;
 
-	pthread_mutex_init(&db.d_cq_lock, NULL);
+	pthread_mutex_init(&db.d_cqs.qs_lock, NULL);
 	for (i = 0; i < 3; i++) {
 		q[i].c_db = &db;
 		q[i].c_event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 		T_OK(q[i].c_event >= 0);
-		q[i].c_next = db.d_cqs;
-		db.d_cqs = &q[i];
+		q[i].c_next = db.d_cqs.qs_first;
+		db.d_cqs.qs_first = &q[i];
 	}
 	arm(&q[2]);
 	between = wake_arm_wake;
@@ -67,10 +67,10 @@ static void a_queue_is_woken_while_another_goes_to_sleep(void)
 	/* and the count is that of those who sleep */
 	for (i = 0; i < 3; i++)
 		kv_cq_disarm(&q[i]);
-	T_EQ(atomic_load(&db.d_cq_armed), 0);
+	T_EQ(atomic_load(&db.d_cqs.qs_armed), 0);
 	for (i = 0; i < 3; i++)
 		close(q[i].c_event);
-	pthread_mutex_destroy(&db.d_cq_lock);
+	pthread_mutex_destroy(&db.d_cqs.qs_lock);
 }
 
 int main(void)

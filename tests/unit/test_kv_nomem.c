@@ -234,7 +234,7 @@ static void a_compaction_without_memory_forgets_no_block(void)
 		/* nothing was written: the next one works */
 		if (kv_fault(&db))
 			T_FAIL("allocation %llu stopped it: %s", (unsigned long long)k,
-			       db.d_fault_text);
+			       db.d_fault.fa_text);
 		if (compacted_without(&db, 0))
 			T_FAIL("allocation %llu: %s", (unsigned long long)k,
 			       kvdb_error_detail()->text);
@@ -836,7 +836,7 @@ static void a_call_without_memory_does_all_or_nothing(void)
 			calls[i].look(kvs, !err, k);
 			if (kv_fault(db))
 				T_FAIL("%s, allocation %u stopped it: %s", calls[i].name, k,
-				       db->d_fault_text);
+				       db->d_fault.fa_text);
 			T_EQ(kvdb_close(db), 0);
 			if (sim_memory_live() != before)
 				T_FAIL("%s, allocation %u: %ld are left", calls[i].name, k,
