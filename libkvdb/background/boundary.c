@@ -25,6 +25,7 @@ int kv_boundary_flush(struct kvdb *db, uint64_t upto)
 {
 	int r = 0;
 
+	kv_flush_small(db, upto);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && r >= 0; i++)
 		for (r = !!db->d_kvs[i]; r > 0; )
 			r = kv_flush_oldest(db, db->d_kvs[i], upto);

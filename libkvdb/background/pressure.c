@@ -23,6 +23,7 @@
 #include "background/work.h"
 
 #define ROOM_TRIES	4u	/* a delete has room made so often before it takes the last of it */
+#define SOON_PART	4u	/* of its share of the log a small memtable has left, or less */
 #define FROZEN_LIMIT	4u	/* memtables of a store that wait: there is no room for more */
 
 struct usage {
@@ -155,20 +156,12 @@ void kv_pressure(struct kvdb *db)
 		kv_work_tick(db);
 }
 
-/* True when the store's active memtable has had its share. */
-static bool wants_switch(struct kvdb *db, struct kv_mt *mt, const struct usage *u, uint64_t share)
-{
-	uint64_t age;
-
-	if (!kv_mt_first_epoch(mt) || !u->mts)
-		return false;
-	age = atomic_load(&db->d_log_bytes) - atomic_load(&mt->m_log_pos);
-	return age > share || atomic_load(&mt->m_bytes) > db->d_budget.b_mt_bytes / 3;
-}
-
-struct holder {		/* of memory: the active memtable of a store */
+struct holder {		/* of memory and log: the active memtable of a store */
 	uint64_t ho_bytes;
+	uint64_t ho_age;	/* bytes of log since its first record */
 	uint32_t ho_slot;
+	bool ho_is_small;
+	bool ho_goes;
 };
 
 static int by_bytes(const void *a, const void *b)
@@ -188,13 +181,20 @@ static unsigned holders(struct kvdb *db, struct holder *ho, uint64_t *going)
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
 		struct kvdb_kvs *kvs = db->d_kvs[i];
 		struct kv_mt *mt = kvs && !kvs->k_dropped ? kv_mt_active(kvs) : NULL;
+		uint64_t bytes;
 
 		if (!mt || !kv_mt_first_epoch(mt))
 			continue;
+		bytes = atomic_load(&mt->m_bytes);
 		if (atomic_load(&kvs->k_next_mt))
-			*going += atomic_load(&mt->m_bytes);
+			*going += bytes;
 		else
-			ho[n++] = (struct holder){ atomic_load(&mt->m_bytes), i };
+			ho[n++] = (struct holder){
+				.ho_bytes = bytes, .ho_slot = i,
+				.ho_is_small = kv_mt_is_small(db, mt),
+				.ho_age = atomic_load(&db->d_log_bytes) -
+					  atomic_load(&mt->m_log_pos),
+			};
 	}
 	pthread_mutex_unlock(&db->d_kvs_lock);
 	kv_exit(t);
@@ -205,24 +205,39 @@ static unsigned holders(struct kvdb *db, struct holder *ho, uint64_t *going)
  * TH-18: with three quarters of the memory in use the largest go, until half of it is left. A
  * store that is hardly written to holds little, and its flush would give little.
  */
-static void choose_largest(struct kvdb *db, const struct usage *u, bool *goes)
+static void choose_largest(struct kvdb *db, const struct usage *u, struct holder *ho, unsigned n,
+			   uint64_t going)
 {
-	uint64_t most = db->d_budget.b_mt_bytes, active = 0, going = 0;
-	struct holder ho[KVDB_KVS_MAX];
-	unsigned n;
+	uint64_t most = db->d_budget.b_mt_bytes, active = 0;
 
 	if (u->mt_bytes <= most - most / 4)
 		return;
-	n = holders(db, ho, &going);
 	qsort(ho, n, sizeof(ho[0]), by_bytes);
 	for (unsigned i = 0; i < n; i++)
 		active += ho[i].ho_bytes;
 	/* those that wait for their flush */
 	going += u->mt_bytes > active + going ? u->mt_bytes - active - going : 0;
 	for (unsigned i = 0; i < n && u->mt_bytes > going + most / 2; i++) {
-		goes[ho[i].ho_slot] = true;
+		ho[i].ho_goes = true;
 		going += ho[i].ho_bytes;
 	}
+}
+
+/*
+ * Those that had their share of memory or log. TH-19: with one that must go for the log's sake go
+ * the small ones that would soon: then all of them are written to anew, and due together again.
+ */
+static void choose_due(struct kvdb *db, struct holder *ho, unsigned n, uint64_t share)
+{
+	uint64_t soon = share;
+
+	for (unsigned i = 0; i < n; i++)
+		if (ho[i].ho_age > share)
+			soon = share - share / SOON_PART;
+	for (unsigned i = 0; i < n; i++)
+		ho[i].ho_goes |= ho[i].ho_age > share ||
+				 ho[i].ho_bytes > db->d_budget.b_mt_bytes / 3 ||
+				 (ho[i].ho_is_small && ho[i].ho_age > soon);
 }
 
 int kv_switch_prepare(struct kvdb *db, struct kvdb_kvs *kvs)
@@ -241,35 +256,43 @@ int kv_switch_prepare(struct kvdb *db, struct kvdb_kvs *kvs)
 	return 0;
 }
 
+/* 1, 0: it cannot now, or -errno. */
+static int switch_slot(struct kvdb *db, uint32_t slot)
+{
+	struct kvdb_kvs *kvs = kv_kvs_hold(db, slot);
+	struct kv_thread *t;
+	bool may;
+	int err = 0;
+
+	if (!kvs)
+		return 0;
+	t = kv_enter();
+	may = !atomic_load(&kvs->k_next_mt) && atomic_load(&kvs->k_tree)->tr_nmt < KV_MTS_MAX;
+	kv_exit(t);
+	if (may)
+		err = kv_switch_prepare(db, kvs);
+	kv_kvs_release(kvs);
+	return err ? err : may;
+}
+
 int kv_switch_step(struct kvdb *db)
 {
-	uint64_t share = kv_staging_flush_share(db);
-	bool goes[KVDB_KVS_MAX] = { false };
+	uint64_t share = kv_staging_flush_share(db), going = 0;
+	struct holder ho[KVDB_KVS_MAX];
 	struct usage u = usage(db);
+	unsigned n = holders(db, ho, &going);
 	int did = 0;
 
 	if (share > db->d_budget.b_log_bytes / 2)
 		share = db->d_budget.b_log_bytes / 2;
-	choose_largest(db, &u, goes);
-	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
-		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
-		struct kv_thread *t;
-		bool wants;
-		int err = 0;
+	choose_largest(db, &u, ho, n, going);
+	choose_due(db, ho, n, share);
+	for (unsigned i = 0; i < n; i++) {
+		int r = ho[i].ho_goes ? switch_slot(db, ho[i].ho_slot) : 0;
 
-		if (!kvs)
-			continue;
-		t = kv_enter();
-		wants = !atomic_load(&kvs->k_next_mt) && atomic_load(&kvs->k_tree)->tr_nmt < 4 &&
-			(goes[i] || wants_switch(db, kv_mt_active(kvs), &u, share));
-		kv_exit(t);
-		if (wants) {
-			err = kv_switch_prepare(db, kvs);
-			did = 1;
-		}
-		kv_kvs_release(kvs);
-		if (err)
-			return err;
+		if (r < 0)
+			return r;
+		did |= r;
 	}
 	if (did && kv_is_manual(db))
 		return kv_epoch_force(db) ? kv_fault(db) : 1;

@@ -9,6 +9,7 @@
 #include "db/hooks.h"
 
 struct kv_log;
+struct kv_mt;
 struct kv_seg;
 struct kvdb;
 struct kvdb_kvs;
@@ -33,8 +34,15 @@ int kv_switch_step(struct kvdb *db);
  * The caller holds k_flush_lock.
  */
 int kv_flush_oldest(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t upto);
-/* Flushes one frozen memtable to a run: 1, 0 (none is ready), -errno. */
+/* Flushes one frozen memtable to a run, or several small ones: 1, 0 (none is ready), -errno. */
 int kv_flush_step(struct kvdb *db);
+/*
+ * TH-19: flushes small memtables with a boundary of at most @upto together, as far as that works:
+ * kv_flush_oldest() follows. The caller holds k_flush_lock of all stores, and none comes or goes.
+ */
+void kv_flush_small(struct kvdb *db, uint64_t upto);
+/* It costs less to flush it than to make that durable. */
+bool kv_mt_is_small(struct kvdb *db, const struct kv_mt *mt);
 /*
  * Full media: flushes the memtables, so that key logs come free, merges and
  * frees what is dead. Whatever it gains; errors show where space is asked for.

@@ -20,6 +20,7 @@ struct kv_work {
 	_Atomic(bool) wk_stop;
 	/* slots of the stores that are looked at first: behind those that were served last */
 	_Atomic(uint32_t) wk_flush_turn, wk_merge_turn;
+	_Atomic(uint32_t) wk_flush_steps;
 	_Atomic(unsigned int) wk_n;	/* threads that run */
 	pthread_t *wk_thread;
 };

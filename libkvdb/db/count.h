@@ -22,7 +22,7 @@ struct kv_counters {
 	_Atomic(uint64_t) mt_free;	/* arena chunks to reuse, vw_lock */
 	_Atomic(uint64_t) move_mem;	/* of jobs that run: images, and what they read into */
 	_Atomic(uint64_t) pack_in, pack_out;	/* bytes of values that moved in stores that pack */
-	_Atomic(uint64_t) flushes, merges, segments_freed, syncs;
+	_Atomic(uint64_t) flushes, flush_rounds, merges, segments_freed, syncs;
 	_Atomic(uint64_t) spills, splits, joins;
 	_Atomic(uint64_t) merge_keys, merge_most_keys;	/* in the inputs; of the largest */
 	_Atomic(uint64_t) page_hits, page_misses;

@@ -29,6 +29,7 @@
 
 #define BATCH	256u		/* objects in one commit or delete */
 #define ANNOUNCED 4u		/* orphans that one cut edit may leave; a fraction of ORPHANS_FEW */
+#define FRAMING	64u		/* bytes that the container takes for a record beside it, at most */
 #define QUIET	48u		/* and all edits together */
 #define LEAVES_PART 256u	/* leaves in one record of a compaction */
 #define SLACK	(64u << 10)	/* bytes of the log that what makes the state grow leaves alone */
@@ -823,38 +824,49 @@ int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj)
 
 /* ---- version edits --------------------------------------------------------------- */
 
+static int commit_batch(struct kvdb *db, const struct mpool_op *op, uint32_t n)
+{
+	int err = n ? BARRIER(445, mpool_batch(db->d_mp, op, n)) : 0;
+
+	return err ? kv_error_mpool(err) : 0;
+}
+
 /* Commits the key blocks: their devices are flushed by the batch. */
-static int commit_runs(struct kvdb *db, const struct kv_edit *ed)
+static int commit_runs(struct kvdb *db, const struct kv_edit *ed, unsigned nedit)
 {
 	struct mpool_op op[BATCH];
 	uint32_t j, n = 0;
-	unsigned i;
+	unsigned k, i;
 	int err = 0;
 
-	for (i = 0; i < ed->ed_nadd; i++) {
-		struct kv_run_desc *d = kv_run_desc(ed->ed_add[i]);
+	for (k = 0; k < nedit; k++) {
+		for (i = 0; i < ed[k].ed_nadd; i++) {
+			struct kv_run *r = ed[k].ed_add[i];
 
-		for (j = 0; j < d->rd_n && !err; j++) {
-			memset(&op[n], 0, sizeof(op[n]));
-			op[n].type = MPOOL_OP_COMMIT;
-			op[n].obj = kv_run_obj(ed->ed_add[i], j);
-			op[n].length = ((uint64_t)d->rd_kb[j].kd_len + KV_BLOCK - 1) / KV_BLOCK *
-				       KV_BLOCK;
-			if (++n == BATCH || (i + 1 == ed->ed_nadd && j + 1 == d->rd_n)) {
-				err = BARRIER(445, mpool_batch(db->d_mp, op, n));
+			for (j = 0; j < kv_run_desc(r)->rd_n && !err; j++) {
+				uint64_t len = kv_run_desc(r)->rd_kb[j].kd_len;
+
+				memset(&op[n], 0, sizeof(op[n]));
+				op[n].type = MPOOL_OP_COMMIT;
+				op[n].obj = kv_run_obj(r, j);
+				op[n].length = (len + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
+				if (++n < BATCH)
+					continue;
+				err = commit_batch(db, op, n);
 				n = 0;
 			}
 		}
 	}
-	return err ? kv_error_mpool(err) : 0;
+	return err ? err : commit_batch(db, op, n);
 }
 
-static uint32_t count_blocks(const struct kv_edit *ed)
+static uint32_t count_blocks(const struct kv_edit *ed, unsigned nedit)
 {
 	uint32_t n = 0;
 
-	for (unsigned i = 0; i < ed->ed_nadd; i++)
-		n += kv_run_desc(ed->ed_add[i])->rd_n;
+	for (unsigned k = 0; k < nedit; k++)
+		for (unsigned i = 0; i < ed[k].ed_nadd; i++)
+			n += kv_run_desc(ed[k].ed_add[i])->rd_n;
 	return n;
 }
 
@@ -875,11 +887,12 @@ static bool is_quiet(struct kv_mdc *m, uint32_t n)
  * R8: a crash between the commit of many objects and the edit that lists them must not
  * look like damage. They are named as gone first; the edit makes them live (run_insert).
  */
-int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announced)
+static int announce(struct kv_mdc *m, const struct kv_edit *ed, unsigned nedit,
+		    bool *is_announced)
 {
-	uint32_t n = count_blocks(ed), j;
+	uint32_t n = count_blocks(ed, nedit), j;
 	uint64_t *id;
-	unsigned i;
+	unsigned k, i;
 	int err;
 
 	*is_announced = false;
@@ -888,9 +901,10 @@ int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announc
 	id = malloc(n * sizeof(*id));
 	if (!id)
 		return no_memory();
-	for (i = 0, n = 0; i < ed->ed_nadd; i++)
-		for (j = 0; j < kv_run_desc(ed->ed_add[i])->rd_n; j++)
-			id[n++] = kv_run_desc(ed->ed_add[i])->rd_kb[j].kd_id;
+	for (k = 0, n = 0; k < nedit; k++)
+		for (i = 0; i < ed[k].ed_nadd; i++)
+			for (j = 0; j < kv_run_desc(ed[k].ed_add[i])->rd_n; j++)
+				id[n++] = kv_run_desc(ed[k].ed_add[i])->rd_kb[j].kd_id;
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_gone(&m->m_buf, m->m_db->d_tag, id, n);
 	err = append(m, BARRIER(449, MPOOL_SYNC));
@@ -901,14 +915,20 @@ int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announc
 	return err;
 }
 
+int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announced)
+{
+	return announce(m, ed, 1, is_announced);
+}
+
 /* What failed may have left blocks: those go on to count as not listed. */
-static void end_announced(struct kv_mdc *m, const struct kv_edit *ed, bool is_announced, int err)
+static void end_announced(struct kv_mdc *m, const struct kv_edit *ed, unsigned nedit,
+			  bool is_announced, int err)
 {
 	pthread_mutex_lock(&m->m_lock);
 	if (is_announced)
 		m->m_nannounced--;
 	else if (!err)
-		m->m_nquiet -= count_blocks(ed);
+		m->m_nquiet -= count_blocks(ed, nedit);
 	pthread_mutex_unlock(&m->m_lock);
 }
 
@@ -998,9 +1018,21 @@ static bool is_smaller(const struct kv_edit *ed)
 	return more <= less;
 }
 
-static int append_change(struct kv_mdc *m, const struct kv_edit *ed, int flags)
+/* Of the record that makes an edit durable, and those in front of it. */
+static int durably(void)
 {
-	return is_smaller(ed) ? append_spare(m, flags) : append(m, flags);
+	return BARRIER(446, MPOOL_SYNC);
+}
+
+static int append_change(struct kv_mdc *m, const struct kv_edit *ed)
+{
+	return is_smaller(ed) ? append_spare(m, durably()) : append(m, durably());
+}
+
+static int look_for_store(struct kv_mdc *m, const struct kv_edit *ed)
+{
+	return kv_mdc_state_kvs(&m->m_st, ed->ed_kvs) ? 0 :
+	       kv_error(-ENOENT, "MP0965", "store %u was dropped", ed->ed_kvs);
 }
 
 static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
@@ -1014,13 +1046,13 @@ static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
 	for (i = 0; i < ed->ed_ndrop && !err; i++)
 		drop[i] = kv_run_desc(ed->ed_drop[i])->rd_id;
 	pthread_mutex_lock(&m->m_lock);
-	if (!err && !kv_mdc_state_kvs(&m->m_st, ed->ed_kvs))
-		err = kv_error(-ENOENT, "MP0965", "store %u was dropped", ed->ed_kvs);
+	if (!err)
+		err = look_for_store(m, ed);
 	if (!err)
 		err = append_time(m, 0);
 	if (!err) {
 		enc_change(m, ed, drop, begin, add);
-		err = append_change(m, ed, BARRIER(446, MPOOL_SYNC));
+		err = append_change(m, ed);
 	}
 	pthread_mutex_unlock(&m->m_lock);
 	free(drop);
@@ -1029,22 +1061,50 @@ static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
 	return err;
 }
 
-int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed)
+/* The record of a flush. */
+static void enc_flush(struct kv_mdc *m, const struct kv_edit *ed)
+{
+	const struct kv_run_desc *add;
+
+	enc_change(m, ed, NULL, NULL, &add);
+}
+
+/*
+ * All of them, or none: what may be refused is looked at before the first record. Encoding each
+ * once gives the buffer the memory that the second time needs.
+ */
+static int append_edits(struct kv_mdc *m, const struct kv_edit *ed, unsigned n)
+{
+	uint64_t bytes = 0;
+	int err = 0;
+	unsigned i;
+
+	pthread_mutex_lock(&m->m_lock);
+	for (i = 0; i < n && !err; i++) {
+		err = look_for_store(m, &ed[i]);
+		if (!err)
+			enc_flush(m, &ed[i]);
+		bytes += m->m_buf.mb_len + FRAMING;
+	}
+	if (!err)
+		err = append_time(m, 0);
+	/* RV20: the state takes less than twice as much */
+	if (!err && !m->m_buf.mb_err)
+		err = make_room(m, 2 * bytes);
+	for (i = 0; i < n && !err; i++) {
+		enc_flush(m, &ed[i]);
+		err = append_here(m, i + 1 < n ? 0 : durably());
+	}
+	pthread_mutex_unlock(&m->m_lock);
+	return err;
+}
+
+/* Counts and horizons: what was appended is durable. */
+static void count_edit(struct kvdb *db, const struct kv_edit *ed)
 {
 	struct kvdb_kvs *kvs;
-	bool is_announced;
 	unsigned i;
-	int err;
 
-	err = kv_mdc_announce(db->d_mdc, ed, &is_announced);
-	if (err)
-		return err;
-	err = commit_runs(db, ed);
-	if (!err)
-		err = append_edit(db->d_mdc, ed);
-	end_announced(db->d_mdc, ed, is_announced, err);
-	if (err)
-		return err;
 	for (i = 0; i < ed->ed_nadd; i++)
 		kv_run_count(db, ed->ed_add[i], 1);
 	for (i = 0; i < ed->ed_ndrop; i++)
@@ -1059,5 +1119,26 @@ int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed)
 		while (old < e && !atomic_compare_exchange_weak(&kvs->k_horizon, &old, e))
 			;
 	}
-	return 0;
+}
+
+int kv_mdc_edits(struct kvdb *db, const struct kv_edit *ed, unsigned n)
+{
+	bool is_announced;
+	int err;
+
+	err = announce(db->d_mdc, ed, n, &is_announced);
+	if (err)
+		return err;
+	err = commit_runs(db, ed, n);
+	if (!err)
+		err = n == 1 ? append_edit(db->d_mdc, ed) : append_edits(db->d_mdc, ed, n);
+	end_announced(db->d_mdc, ed, n, is_announced, err);
+	for (unsigned i = 0; i < n && !err; i++)
+		count_edit(db, &ed[i]);
+	return err;
+}
+
+int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed)
+{
+	return kv_mdc_edits(db, ed, 1);
 }

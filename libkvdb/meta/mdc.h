@@ -50,6 +50,12 @@ int kv_mdc_probe(struct mpool *mp, bool *is_there);
  * full. On return 0 the horizons are durable (kvs->k_horizon is updated here).
  */
 int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed);
+/*
+ * The same of @n stores at once, each of which adds one run for all keys at most and drops none:
+ * one commit and one MPOOL_SYNC. All or none of them, unless the database stops; a crash may keep
+ * the first few.
+ */
+int kv_mdc_edits(struct kvdb *db, const struct kv_edit *ed, unsigned n);
 
 /* The first step of kv_mdc_edit(), which ends it; RV9. For the tests. */
 int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announced);

@@ -10,36 +10,61 @@
 #include "meta/ckpt.h"
 #include "meta/upkeep.h"
 
-/* False: it stays doomed. After a failed append nobody knows what is listed. */
-static bool reap(struct kvdb *db, struct kv_run *r)
-{
-	int err;
+#define TOGETHER 64u
 
-	if (kv_fault(db))
-		return true;
-	err = kv_ckpt_keeps(db, &r->rn_desc);
-	if (!err) {
-		err = kv_run_delete(db, r);
-		if (err)
-			kv_stop_with_pool(db, kv_error_mpool(err), "deleting a run");
+/* Those of them that could not be deleted stay doomed. */
+static bool reap(struct kvdb *db, struct kv_run *const *run, unsigned n)
+{
+	int err = kv_runs_delete(db, run, n);
+	bool did = false;
+
+	if (err)
+		kv_stop_with_pool(db, kv_error_mpool(err), "deleting a run");
+	while (n--) {
+		if (CHECK(644, run[n]->rn_ndeleted == run[n]->rn_n)) {
+			kv_run_free(db, run[n]);
+			did = true;
+		} else {
+			kv_run_doom(db, run[n]);
+		}
 	}
-	return CHECK(644, err >= 0);
+	return did;
+}
+
+/*
+ * 1: nobody keeps it; 0: it goes, and its objects stay: of a checkpoint, or after a failed append,
+ * when nobody knows what is listed; -errno: it stays doomed.
+ */
+static int is_unkept(struct kvdb *db, const struct kv_run *r)
+{
+	int rc = kv_fault(db) ? 1 : kv_ckpt_keeps(db, &r->rn_desc);
+
+	return rc < 0 ? rc : !rc;
 }
 
 int kv_runs_reap(struct kvdb *db)
 {
-	struct kv_run *r, *next;
+	struct kv_run *r, *next, *go[TOGETHER];
+	unsigned n = 0;
 	int did;
 
 	atomic_fetch_add(&db->d_reaping, 1);
 	did = kv_ckpts_reap(db);
 	for (r = atomic_exchange(&db->d_doomed, NULL); r; r = next) {
+		int rc = is_unkept(db, r);
+
 		next = r->rn_next;
-		if (reap(db, r)) {
+		if (rc < 0) {
+			kv_run_doom(db, r);
+		} else if (!rc) {
 			kv_run_free(db, r);
 			did = 1;
 		} else {
-			kv_run_doom(db, r);
+			go[n++] = r;
+		}
+		if (n == TOGETHER || (n && !next)) {
+			did |= reap(db, go, n);
+			n = 0;
 		}
 	}
 	atomic_fetch_sub(&db->d_reaping, 1);

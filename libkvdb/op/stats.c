@@ -101,6 +101,7 @@ static void add_counters(struct kvdb *db, struct kvdb_stats *st)
 	st->syncs = atomic_load(&c->syncs);
 	st->flushes = atomic_load(&c->flushes);
 	st->merges = atomic_load(&c->merges);
+	st->flush_rounds = atomic_load(&c->flush_rounds);
 	st->spills = atomic_load(&c->spills);
 	st->splits = atomic_load(&c->splits);
 	st->joins = atomic_load(&c->joins);

@@ -152,6 +152,8 @@ static int flush_all(struct recovery *rv, uint64_t e)
 	for (i = 0; i < KVDB_KVS_MAX && !err; i++)
 		if (db->d_kvs[i])
 			err = freeze(db, db->d_kvs[i], e);
+	if (!err)
+		kv_flush_small(db, e);
 	for (i = 0; i < KVDB_KVS_MAX && !err; i++)
 		if (db->d_kvs[i])
 			err = flush_store(db, db->d_kvs[i], e);

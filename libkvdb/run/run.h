@@ -198,8 +198,11 @@ static inline const uint8_t *kv_kblock_sep(const struct kv_kblock *kb, uint32_t 
 
 /* ---- the end of a run: reap.c decides when ---- */
 
-/* The objects of a run that no durable tree lists and no reader holds: 0 or -errno. */
-int kv_run_delete(struct kvdb *db, struct kv_run *r);
+/*
+ * The objects of runs that no durable tree lists and no reader holds, with few batches: 0, or
+ * -errno; a run of which all are deleted has as many in rn_ndeleted.
+ */
+int kv_runs_delete(struct kvdb *db, struct kv_run *const *run, unsigned n);
 void kv_run_free(struct kvdb *db, struct kv_run *r);
 /* On the list of those that wait for kv_runs_reap(). */
 void kv_run_doom(struct kvdb *db, struct kv_run *r);

@@ -409,21 +409,30 @@ static int delete_add(struct kvdb *db, const struct kv_kblock *kb, struct mpool_
 	return err;
 }
 
-int kv_run_delete(struct kvdb *db, struct kv_run *r)
+int kv_runs_delete(struct kvdb *db, struct kv_run *const *run, unsigned n)
 {
 	struct mpool_op op[64];
+	unsigned from = 0;
 	int err = 0;
 
-	while (r->rn_ndeleted < r->rn_n && !err) {
-		uint32_t i = r->rn_ndeleted;
-		unsigned n = 0;
+	while (from < n && !err) {
+		unsigned k = from, nop = 0;
+		uint32_t i = run[k]->rn_ndeleted;
 
-		for (; i < r->rn_n && n < 64 && !err; i++)
-			err = delete_add(db, &r->rn_kb[i], op, &n);
-		if (!err && n)
-			err = mpool_batch(db->d_mp, op, n);
-		if (!err)
-			r->rn_ndeleted = i;
+		while (k < n && nop < 64 && !err) {
+			if (i < run[k]->rn_n)
+				err = delete_add(db, &run[k]->rn_kb[i++], op, &nop);
+			else if (++k < n)
+				i = run[k]->rn_ndeleted;
+		}
+		if (!err && nop)
+			err = mpool_batch(db->d_mp, op, nop);
+		if (err)
+			break;
+		for (; from < k; from++)
+			run[from]->rn_ndeleted = run[from]->rn_n;
+		if (from < n)
+			run[from]->rn_ndeleted = i;
 	}
 	return err;
 }

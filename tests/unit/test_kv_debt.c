@@ -7,11 +7,14 @@
 #include "harness.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "kv_sim.h"
 #include "tree/leaf.h"
 #include "log/flush.h"
+#include "mem/memtable.h"
+#include "meta/mdc.h"
 #include "txn/txn.h"
 #include "background/work.h"
 
@@ -133,6 +136,123 @@ static void quiet_stores_are_not_flushed_for_the_memory_of_a_busy_one(void)
 	end();
 }
 
+/* Flushes of devices since begin(). */
+static uint64_t dev_flushes(void)
+{
+	return sim.s_fault.f_calls;
+}
+
+static void quiet_stores_are_flushed_together_for_the_log(void)
+{
+	struct kvdb_kvs *busy, *quiet[QUIET];
+	struct kvdb_stats st = { 0 };
+	char name[24], val[100];
+	uint64_t was;
+
+	begin(KVDB_MANUAL);
+	sim.s_fault = (struct sim_fault){ .f_kind = FAULT_FLUSH, .f_at = UINT64_MAX };
+	/* it is the log alone that has them flushed; three times: merges begin with four runs */
+	atomic_store(&db->d_budget.b_log_bytes, 8u << 20);
+	db->d_budget.b_mt_bytes = 1ull << 30;
+	busy = make("busy");
+	for (unsigned i = 0; i < QUIET; i++) {
+		snprintf(name, sizeof(name), "quiet%u", i);
+		quiet[i] = make(name);
+	}
+	memset(val, 'v', sizeof(val));
+	was = dev_flushes();
+	for (uint64_t i = 0; st.flushes < 3 * QUIET; i++) {
+		uint64_t key = i % 20000;
+
+		T_EQ(kvdb_put(busy, &key, sizeof(key), val, sizeof(val)), 0);
+		if (i % 20 == 0)
+			T_EQ(kvdb_put(quiet[i / 20 % QUIET], &i, sizeof(i), "y", 1), 0);
+		if (i % 64 == 0) {
+			kvdb_poll(db);
+			T_EQ(kvdb_stats(db, &st), 0);
+		}
+	}
+	printf("# %llu flushes of devices for %llu of memtables\n",
+	       (unsigned long long)(dev_flushes() - was), (unsigned long long)st.flushes);
+	T_OK(dev_flushes() - was < st.flushes / 2);
+	end();
+}
+
+#define ROUND	12u	/* stores that are flushed together */
+
+/* Every prefix of the container's records: what a horizon covers is in runs. */
+static void look_at_prefixes(const uint32_t *id, const uint64_t *bound, uint32_t waits,
+			     uint64_t first)
+{
+	struct kv_mdc_state *st = calloc(1, sizeof(*st));
+	static uint8_t rec[1 << 16];
+	uint64_t pos = 0;
+	unsigned n = 0;
+	size_t len;
+
+	T_OK(st);
+	while (mpool_mdc_read(db->d_mdc->m_log, &pos, rec, sizeof(rec), &len) == 0 && len) {
+		T_EQ(kv_mdc_fold(st, rec, len), 0);
+		n++;
+		for (unsigned i = 0; i < ROUND; i++) {
+			struct kv_mdc_kvs *k = kv_mdc_state_kvs(st, id[i]);
+
+			T_OK(!k || k->mk_horizon < bound[i] || k->mk_nrun == 1);
+		}
+		T_OK(!kv_mdc_state_kvs(st, waits) ||
+		     kv_mdc_state_kvs(st, waits)->mk_horizon < first);
+	}
+	T_OK(n > 2 * ROUND);
+	for (unsigned i = 0; i < ROUND; i++)
+		T_EQ(kv_mdc_state_kvs(st, id[i])->mk_horizon, bound[i]);
+	kv_mdc_state_free(st);
+	free(st);
+}
+
+static void freeze(struct kvdb_kvs *const *s, unsigned from, unsigned to)
+{
+	for (unsigned i = from; i < to; i++) {
+		T_EQ(kvdb_put(s[i], "k", 1, "v", 1), 0);
+		T_EQ(kv_switch_prepare(db, s[i]), 0);
+	}
+	T_EQ(kv_epoch_force(db), 0);
+}
+
+static void each_edit_of_a_round_speaks_for_its_own_store(void)
+{
+	struct kvdb_kvs *s[ROUND], *waits, *idle;
+	uint32_t id[ROUND];
+	uint64_t bound[ROUND];
+	struct kvdb_stats st;
+	char name[24];
+
+	begin(KVDB_MANUAL);
+	for (unsigned i = 0; i < ROUND; i++) {
+		snprintf(name, sizeof(name), "s%u", i);
+		s[i] = make(name);
+	}
+	waits = make("waits");
+	idle = make("idle");
+	/* two boundaries, and a store whose record lies between them and stays in memory */
+	freeze(s, 0, ROUND / 2);
+	T_EQ(kvdb_put(waits, "k", 1, "v", 1), 0);
+	freeze(s, ROUND / 2, ROUND);
+	for (unsigned i = 0; i < ROUND; i++) {
+		struct kv_tree *tr = kv_tree_get(s[i]);
+
+		id[i] = s[i]->k_id;
+		bound[i] = kv_mt_boundary(tr->tr_mt[tr->tr_nmt - 1]);
+		kv_tree_put(db, tr);
+	}
+	T_EQ(kv_flush_step(db), 1);
+	T_EQ(kvdb_stats(db, &st), 0);
+	T_EQ(st.flushes, ROUND);
+	T_EQ(st.flush_rounds, 1);
+	T_EQ(atomic_load(&idle->k_horizon), bound[ROUND - 1]);
+	look_at_prefixes(id, bound, waits->k_id, bound[0] + 1);
+	end();
+}
+
 /* ---- a drop beside a writer that sleeps -------------------------------------------- */
 
 static __thread bool is_writer;
@@ -220,6 +340,8 @@ int main(void)
 	T_RUN(a_debt_that_no_worker_can_pay_is_not_charged);
 	T_RUN(a_transaction_pays_for_the_dearest_of_its_stores);
 	T_RUN(quiet_stores_are_not_flushed_for_the_memory_of_a_busy_one);
+	T_RUN(quiet_stores_are_flushed_together_for_the_log);
+	T_RUN(each_edit_of_a_round_speaks_for_its_own_store);
 	T_RUN(a_store_is_dropped_beside_a_writer_that_sleeps);
 	return t_done();
 }

@@ -727,6 +727,7 @@ struct kvdb_stats {
 	uint64_t txn_oldest_ns;     /* age of the oldest of the one, 0 = none, ... */
 	uint64_t snapshot_oldest_ns; /* ... and of the other */
 	uint64_t cursors;           /* now: open ones */
+	uint64_t flush_rounds;      /* of the flushes: small memtables are flushed together */
 };
 /*
  * The 64-bit members of struct kvdb_stats, all of them, for tools that print or
@@ -746,7 +747,7 @@ struct kvdb_stats {
 	X(pack_out_bytes) X(user_read_bytes) X(cpu_ns) X(scan_places) X(order_relocations) \
 	X(order_bytes) X(point_hits) X(log_device_max_ns) X(csum_errors) X(rereads) \
 	X(stuck) X(stuck_ns) X(txns) X(snapshots) X(txn_oldest_ns) X(snapshot_oldest_ns) \
-	X(cursors)
+	X(cursors) X(flush_rounds)
 
 /**
  * kvdb_stats() - read the counters
