@@ -11,7 +11,7 @@ int kv_error(int err, const char *id, const char *fmt, ...) __attribute__((forma
 int kv_error_take(const struct mpool_error *e, int err);
 /* Copies mpool_error_detail() into ours and returns @err. */
 int kv_error_mpool(int err);
-/* Says that there is no memory for @what, if @err is that and nobody has said it; returns @err. */
+/* Says that there is no memory for @what, if @err is that and was not said yet; returns @err. */
 int kv_error_memory(int err, const char *what);
 /* -ENOENT of a key, for little. */
 int kv_error_absent(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Sleeping at a word of this process. Who waits looks for what it waits for after it
- * read the word and before it sleeps; who wakes changes the word after what is waited for.
+ * read the word and before it sleeps; the thread that wakes it changes the word after that.
  */
 #ifndef KV_FUTEX_H
 #define KV_FUTEX_H
@@ -34,7 +34,7 @@ static inline void kv_futex_wait(_Atomic(uint32_t) *word, uint32_t seen, uint32_
 	(void)kv_futex_wait_until(word, seen, bits, NULL);
 }
 
-/* Wakes up to @n that wait for one of @bits. Harmless at an address where nobody waits. */
+/* Wakes up to @n that wait for one of @bits. Harmless at an address where no thread waits. */
 static inline void kv_futex_wake(_Atomic(uint32_t) *word, int n, uint32_t bits)
 {
 	syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, n, NULL, NULL, bits);

@@ -22,7 +22,7 @@ static inline void kv_cpu_pause(void)
 
 /*
  * A full fence beside an atomic read-modify-write. C11 lets loads that follow one be done before
- * its store, and stores that precede it be seen after that, by those who look at other words; other
+ * its store, and stores that precede it be seen after that, by threads that look elsewhere; other
  * processors do so. On x86 it is a locked instruction, which nothing passes.
  */
 static inline void kv_fence(void)

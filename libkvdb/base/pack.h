@@ -2,7 +2,7 @@
 /*
  * Packing: compression of one value by itself. The numbers of the methods are
  * those of enum kvdb_compress, on media too. Values are packed when they move
- * (move.c) and unpacked by whoever reads them (value.c).
+ * (move.c) and unpacked when they are read (value.c).
  */
 #ifndef KV_PACK_H
 #define KV_PACK_H

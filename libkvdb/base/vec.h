@@ -9,7 +9,7 @@
 
 /*
  * Makes room for @need elements of @size bytes. @vec is the address of the pointer to the first,
- * *@cap the number that fits; an array that nobody used yet is NULL and 0. -ENOMEM changes nothing.
+ * *@cap the number that fits; an unused array is NULL and 0. -ENOMEM changes nothing.
  */
 int kv_vec_grow(void *vec, uint32_t *cap, size_t need, size_t size);
 

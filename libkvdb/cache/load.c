@@ -8,7 +8,7 @@
  * for its read, and stays until they are settled.
  *
  * An asynchronous operation may be left alone for as long as its owner likes:
- * nobody can be made to wait for it. So it claims nothing; it reads into memory
+ * no thread can be made to wait for it. So it claims nothing; it reads into memory
  * of its own, of which the pool gets a copy. A get keeps no position either: when
  * the bytes are there it is run again from its beginning (the memtables of that
  * moment, the runs of that moment) and finds what it asked for before. A walk
@@ -172,7 +172,7 @@ struct fetch {
 	struct kv_load f_load[LOADS_MAX + 1];
 };
 
-/* Freed when who reads it has left kv_enter(). */
+/* Freed when its readers have left kv_enter(). */
 struct own_page {
 	uint8_t op_page[PAGE] __attribute__((aligned(PAGE)));
 	struct kv_limbo op_limbo;
@@ -291,7 +291,7 @@ static void ahead_claim(struct ahead *ah, struct mpool_obj *obj, uint64_t no, co
 		return;
 	*c = (struct claim){ .cl_obj = obj, .cl_no = no, .cl_crc = crc };
 	c->cl_page = kv_page_claim(ah->ah_db, id, no, crc, &c->cl_into);
-	/* somebody else reads it, or there is no room: that is found when it is read */
+	/* another thread reads it, or there is no room: that is found when it is read */
 	ah->ah_n += c->cl_page && c->cl_into;
 }
 
@@ -486,7 +486,7 @@ void kv_async_trim(struct kv_async *as)
 	}
 }
 
-/* It failed, and of its pages nobody knows which ones could be read without the others. */
+/* It failed, and which of its pages could be read without the others is not known. */
 static bool is_unclear(const struct kv_aload *al)
 {
 	return al->al_is_done && al->al_load.ld_err && !al->al_load.ld_bad;

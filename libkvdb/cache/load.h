@@ -2,7 +2,7 @@
 /*
  * Reads from devices on behalf of readers: how one goes to the device (read.c),
  * and how its bytes become pages (load.c). Blocking and asynchronous readers
- * use the same; they differ in who drives a read to its end.
+ * use the same; they differ in which thread drives a read to its end.
  */
 #ifndef KV_LOAD_H
 #define KV_LOAD_H
@@ -19,9 +19,9 @@ struct kv_read {
 	struct mpool_io rd_io;		/* its cookie is the address of this structure */
 	int rd_err;			/* result: 0 or -errno */
 	struct kv_read *rd_next;	/* posted after it */
-	struct kv_wait *rd_wait;	/* who waits for it */
+	struct kv_wait *rd_wait;	/* what waits for it */
 	/*
-	 * What follows from it, run by whoever reaped it: the next read of the same
+	 * What follows from it, run by the thread that reaped it: the next read of the same
 	 * waiter (it may be the same one), or NULL. NULL itself: nothing follows.
 	 */
 	struct kv_read *(*rd_more)(struct kv_read *rd);
@@ -112,7 +112,7 @@ bool kv_async_is_same(const struct kv_aload *a, const struct kv_aload *b);
 void kv_async_drop(struct kv_aload *al);
 /* True while this thread runs an asynchronous operation on @db. */
 bool kv_async_is_on(struct kvdb *db);
-/* Frees reads that the last run did not ask for: what it got, nobody asks for again. */
+/* Frees reads that the last run did not ask for: what it got is not asked for again. */
 void kv_async_trim(struct kv_async *as);
 /* Frees the reads; none may be under way. */
 void kv_async_free(struct kv_async *as);

@@ -61,7 +61,7 @@ struct kv_page {
 	_Atomic(uint32_t) pg_state;		/* enum page_state */
 	int pg_err;				/* FAILED: why */
 	_Atomic(uint8_t) pg_use;		/* how often, up to USE_MAX, less rounds survived */
-	_Atomic(bool) pg_is_lost;		/* FAILED, and nobody has retired it */
+	_Atomic(bool) pg_is_lost;		/* FAILED, and not retired yet */
 	_Atomic(bool) pg_is_young;		/* changes under pp_lock */
 	_Atomic(uint32_t) pg_turn;		/* young: its place in pp_young */
 	uint32_t pg_slab;
@@ -103,8 +103,8 @@ struct kv_pagepool {
 	_Atomic(uint32_t) pp_turn;	/* of the next page */
 	uint32_t pp_oldest;		/* turn of the first */
 	uint32_t pp_nyoung;
-	_Atomic(bool) pp_short;		/* somebody found few free pages */
-	_Atomic(bool) pp_is_repaying;	/* somebody takes lent slabs back */
+	_Atomic(bool) pp_short;		/* few free pages were found */
+	_Atomic(bool) pp_is_repaying;	/* a thread takes lent slabs back */
 	uint8_t *pp_scratch[SCRATCH_KEEP];
 	unsigned pp_nscratch;
 	_Atomic(uint32_t) pp_out;	/* batches in flight to the reclaimer */
@@ -297,7 +297,7 @@ static struct batch *batch_new(struct kv_pagepool *pp)
 	return b;
 }
 
-/* Takes @p out of its chain when it is in state @from; false: somebody else did. */
+/* Takes @p out of its chain when it is in state @from; false: another thread did. */
 static bool page_unlink(struct kv_pagepool *pp, struct kv_page *p, uint32_t from, uint32_t to)
 {
 	uint64_t hash = page_hash(p->pg_obj, p->pg_no);
@@ -452,7 +452,7 @@ static bool grow(struct kv_pagepool *pp)
 }
 
 /*
- * A page in state LOADING that nobody else sees, or NULL. One of keys, which serves many
+ * A page in state LOADING that no other thread sees, or NULL. One of keys, which serves many
  * values, comes as if it had been used.
  */
 static struct kv_page *page_take(struct kv_pagepool *pp, bool is_key)
@@ -462,7 +462,7 @@ static struct kv_page *page_take(struct kv_pagepool *pp, bool is_key)
 
 	pthread_mutex_lock(&pp->pp_lock);
 	low = pp->pp_nfree + pp->pp_ngrace < pp->pp_low;
-	/* at each miss, also while evicted pages are on their way: somebody must fetch them */
+	/* at each miss, also while evicted pages are on their way: a thread must fetch them */
 	if (pp->pp_nfree < pp->pp_low)
 		atomic_store_explicit(&pp->pp_short, true, memory_order_relaxed);
 	pthread_mutex_unlock(&pp->pp_lock);
@@ -777,7 +777,7 @@ static unsigned slab_empty(struct kv_pagepool *pp, struct kv_page *pages)
 	return busy;
 }
 
-/* All its pages are FREE: nobody has them any more. */
+/* All its pages are FREE: no thread has them any more. */
 static void slab_forget(struct kv_pagepool *pp, unsigned at, struct kv_page *pages)
 {
 	pthread_mutex_lock(&pp->pp_lock);

@@ -83,7 +83,7 @@ struct kv_want {
 };
 /*
  * kv_pages_ahead - reads what is missing of @n wants with one submission
- * A hint: what has no room or fails is left to who reads it. Inside kv_enter().
+ * A hint: what has no room or fails is read later. Inside kv_enter().
  */
 void kv_pages_ahead(struct kvdb *db, const struct kv_want *w, unsigned n);
 /* Sees to it that @n pages are, or will soon be, free for that. Outside kv_enter(). */

@@ -33,7 +33,7 @@
 
 #define QUEUES		128u
 #define QUEUE_DEPTH	64u
-#define FEW		8u	/* with less in flight nobody waits for company */
+#define FEW		8u	/* with less in flight no thread waits for company */
 #define BATCH		8u	/* posted reads that are submitted in any case */
 #define PAGE		4096u
 #define SPARE_PAGES	2u	/* most values and all key pages */
@@ -60,7 +60,7 @@ struct kv_readers {
 	struct kv_read *rs_posted;	/* oldest first */
 	struct kv_read **rs_tail;
 	unsigned rs_nposted;
-	unsigned rs_inflight;		/* taken by somebody and not done */
+	unsigned rs_inflight;		/* taken by a thread and not done */
 	bool rs_is_shared;		/* reads may be executed for others */
 	pthread_mutex_t rs_spare_lock;
 	struct kv_aload *rs_spare;	/* unused, with buffers of SPARE_PAGES */

@@ -37,12 +37,12 @@
 #include "db/thread.h"
 #include "cache/pages.h"
 
-#define FIRST_IMAGES	2u	/* of whoever writes first; he has the pool give back others */
+#define FIRST_IMAGES	2u	/* of the first writer; it has the pool give back others */
 #define PIN_STRIPES	16u
 #define PIN_COUNT	0xffffffu	/* of s_pins */
 #define PIN_STRIPE(n)	((n) >> 24)
 
-/* HELD: the image was let go of, but somebody still pins its bytes */
+/* HELD: the image was let go of, but its bytes are still pinned */
 enum slab_user { SLAB_FREE = 0, SLAB_IMAGE, SLAB_PAGES, SLAB_GRACE, SLAB_HELD };
 
 struct slab {
@@ -226,7 +226,7 @@ static void slab_freed(void *arg)
 
 	pthread_mutex_lock(&sl->sl_lock);
 	sl->sl_ngrace--;
-	/* nobody finds it any more: only unpinning is left, which looks at s_user last */
+	/* it cannot be found any more: only unpinning is left, which looks at s_user last */
 	atomic_store(&s->s_user, SLAB_HELD);
 	if (atomic_load(&s->s_pins))
 		sl->sl_nheld++;
@@ -478,7 +478,7 @@ bool kv_slab_fault_step(struct kvdb *db)
 	size_t bytes = sl->sl_bytes < KV_HUGE_PAGE ? sl->sl_bytes : KV_HUGE_PAGE;
 	uint8_t *mem = unfaulted(sl, bytes);
 
-	/* whoever writes there meanwhile loses nothing; an old kernel leaves it to him */
+	/* what is written there meanwhile stays; an old kernel leaves it to the first writer */
 	return mem && !madvise(mem, bytes, MADV_POPULATE_WRITE);
 }
 
@@ -544,7 +544,7 @@ uint8_t *kv_slab_take_spare(struct kvdb *db, uint32_t part)
 	return s ? slab_mem(s) : NULL;
 }
 
-/* One that nobody has seen; @count: of what it was to be. */
+/* One that no other thread has seen; @count: of what it was to be. */
 static void slab_give(struct kv_slabs *sl, uint8_t *mem, unsigned *count)
 {
 	pthread_mutex_lock(&sl->sl_lock);
@@ -659,7 +659,7 @@ void *kv_slab_pin(struct kvdb *db, _Atomic(uint8_t *) *image, const uint8_t *mem
 	void *s = kv_slab_pin_near(db, mem);
 
 	/*
-	 * Still its image: then whoever unhooks it later finds the pin when the grace
+	 * Still its image: then the thread that unhooks it later finds the pin when the grace
 	 * period, which our caller is part of, is over.
 	 */
 	if (!s || atomic_load(image) == mem)

@@ -32,7 +32,7 @@ bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes);
 /* It is complete and durable: it may be stolen from now on. */
 void kv_slab_image_idle(struct kvdb *db, _Atomic(uint8_t *) *image);
 /*
- * Memory for an image that is to be read back, NULL unless it costs nobody his and more than
+ * Memory for an image that is to be read back, NULL unless no other image goes for it and more than
  * 1/@part of all slabs are unused (warm.c).
  */
 uint8_t *kv_slab_take_spare(struct kvdb *db, uint32_t part);
@@ -43,7 +43,7 @@ void kv_slab_publish(struct kvdb *db, uint8_t *mem, _Atomic(uint8_t *) *image);
 void kv_slab_drop_image(struct kvdb *db, _Atomic(uint8_t *) *image);
 /* A slab for the page pool, or NULL when its share is used up. */
 uint8_t *kv_slab_take_pages(struct kvdb *db);
-/* Gives back one that it took just now, and nobody has seen. */
+/* Gives back one that it took just now, before any thread has seen it. */
 void kv_slab_give_pages(struct kvdb *db, uint8_t *mem);
 
 /*
@@ -57,7 +57,7 @@ void *kv_slab_pin_near(struct kvdb *db, const uint8_t *mem);
 void kv_slab_unpin(struct kvdb *db, void *pin);
 
 /*
- * kv_slab_place - where the image that *@image names begins in the slabs, for who comes back to it
+ * kv_slab_place - where the image that *@image names begins in the slabs, to come back to it
  * Returns the image, NULL: it has none there. The image may be read only inside kv_enter(); place
  * and life may be asked for outside: kv_slab_at() judges them by the life then.
  */
@@ -71,6 +71,6 @@ void kv_slab_touch(struct kvdb *db, const uint8_t *image);
 uint64_t kv_slab_window_bytes(struct kvdb *db);
 uint64_t kv_slab_big_bytes(struct kvdb *db);	/* images beside the slabs; of the window */
 uint64_t kv_slab_page_bytes(struct kvdb *db);
-uint64_t kv_slab_spare_bytes(struct kvdb *db);	/* used once, by nobody now */
+uint64_t kv_slab_spare_bytes(struct kvdb *db);	/* used once, and free now */
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Scan order, by the rule of who rents until he has paid the price. A scan that
+ * Scan order, by the rule of renting until the price is paid. A scan that
  * has to go to a place on media pays PLACE bytes for it, whatever it reads
  * there, and gets back what it reads: so a segment that gives less than PLACE
  * bytes a place grows hot, and one in key order stays cold. To put the values

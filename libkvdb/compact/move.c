@@ -246,7 +246,7 @@ void kv_move_close(struct kv_move *mv)
 {
 	if (!mv)
 		return;
-	/* whoever deletes a segment must not find it being written */
+	/* upkeep, which deletes segments, must not find it being written */
 	if (mv->mv_writes)
 		mpool_ioq_close(mv->mv_writes);
 	for (uint32_t i = 0; i < mv->mv_nseg + mv->mv_nready; i++) {
@@ -424,7 +424,7 @@ static void take_alone(struct kv_move *mv, struct item *im)
 		im->im_rec = 0;	/* no damage: it stays for another job */
 	else if (rc == -EIO)
 		leave_for_now(mv, im);
-	/* it may have come from the window, where nobody checked it */
+	/* it may have come from the window, where it was not checked */
 	else if (rc || !value_is_good(mv, im))
 		leave_damaged(mv, im);
 }

@@ -16,7 +16,7 @@
 
 #define PROOF_PART	16u	/* of what a job writes: from then on its own speed counts */
 #define LATE_PART	4u	/* one that takes longer than the last one takes so much longer */
-#define LEAST_PART	8u	/* of the room beyond it: nobody stops for space alone */
+#define LEAST_PART	8u	/* of the room beyond it: no writer stops for space alone */
 
 uint64_t kv_pacer_room(uint64_t space, uint64_t live, double amp)
 {
@@ -52,7 +52,7 @@ void kv_pacer_end(struct kv_pacer *pc, uint64_t now, bool usual)
 		atomic_store(&pc->pc_took_ns, now - atomic_load(&pc->pc_began_ns));
 }
 
-/* How long the job will still take, or 0: nobody knows. */
+/* How long the job will still take; 0: not known. */
 static double left_ns(struct kv_pacer *pc, uint64_t now)
 {
 	uint64_t todo = atomic_load(&pc->pc_todo), done = atomic_load(&pc->pc_done);

@@ -41,7 +41,7 @@ void kv_compact_merged(struct kvdb_kvs *kvs, uint64_t run)
 		atomic_compare_exchange_strong(&kvs->k_compact, &was, KV_COMPACT_NONE);
 }
 
-/* True: the store was to be compacted. Why not is told first: who waits looks at the state. */
+/* True: the store was to be compacted. Why not is told first: waiters look at the state. */
 static bool give_up(struct kvdb_kvs *kvs, int err)
 {
 	if (atomic_load(&kvs->k_compact) == KV_COMPACT_NONE)

@@ -23,9 +23,9 @@ bool kv_compact_has(struct kvdb *db, uint32_t st);
 bool kv_compact_is_merging(struct kvdb *db);
 /* The merge of all runs of a store, planned when k_compact_run was @run, is published. mg_lock. */
 void kv_compact_merged(struct kvdb_kvs *kvs, uint64_t run);
-/* The same of one store alone: the others are still compacted, and who waits for all is told. */
+/* The same of one store alone: the others are still compacted, and waiters for all are told. */
 void kv_compact_give_up(struct kvdb_kvs *kvs, int err);
-/* Gives up whatever was asked for; @err is what those who asked are told. */
+/* Gives up what was asked for; @err is what the callers that asked are told. */
 void kv_compact_end(struct kvdb *db, int err);
 /* For the progress of what was asked for, bytes. */
 void kv_compact_todo(struct kvdb *db, uint64_t bytes);

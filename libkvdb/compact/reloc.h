@@ -89,7 +89,7 @@ uint32_t kv_runs_staged(struct kv_run *const *run, uint32_t n);
  * half of it at least: the log takes capacity when staging is full.
  */
 uint32_t kv_staged_debt(uint64_t values, uint64_t room, uint64_t rate);
-/* The same with the room of now. */
+/* The same with the current room. */
 uint32_t kv_staging_debt(struct kvdb *db, uint64_t values, uint64_t rate);
 /* Staging has room for so many bytes of values beside keys and what their merges need. */
 bool kv_staging_has_room(struct kvdb *db, uint64_t values);
@@ -146,7 +146,7 @@ struct kv_in_use {
 };
 void kv_space_in_use(struct kvdb *db, struct kv_in_use *u);
 uint64_t kv_tree_bytes(const struct kv_tree *tr);	/* of its runs */
-/* Bytes of keys and values that a reader of now would find, about. */
+/* Bytes of keys and values that a read would find now, about. */
 int kv_space_live(struct kvdb *db, uint64_t *live);
 typedef int kv_store_fn(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg);
 /*
@@ -185,7 +185,7 @@ void kv_pacer_moved(struct kv_pacer *pc, uint64_t bytes);
 void kv_pacer_end(struct kv_pacer *pc, uint64_t now, bool usual);
 /*
  * kv_pacer_debt - what lets writers log so much that room and job end together
- * While nobody knows when that is, how much of the room is used. Any thread.
+ * While it is not known when that is, how much of the room is used. Any thread.
  */
 uint32_t kv_pacer_debt(struct kv_pacer *pc, uint64_t log, uint64_t now);
 

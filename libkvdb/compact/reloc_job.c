@@ -7,7 +7,7 @@
  * Nothing here frees anything: a segment goes when nothing refers to it (RV7).
  * A wrong number costs time or space, never data.
  *
- * Locks: who begins a job holds its lock (reloc.c) until its end.
+ * Locks: the thread that begins a job holds its lock (reloc.c) until its end.
  */
 #include <assert.h>
 #include <errno.h>
@@ -139,7 +139,7 @@ static void count_ent(struct kv_rjob *jb, const struct kv_ent *e)
 		v->vi_only[jb->jb_class] += size;
 }
 
-/* -ECANCELED: the database stops, or somebody cancelled. */
+/* -ECANCELED: the database stops, or the job was cancelled. */
 static int count_walk(struct kvdb *db, const struct kvdb_kvs *kvs, struct kv_iter *it,
 		      struct kv_rjob *jb, struct kv_walk *wa)
 {
@@ -383,7 +383,7 @@ uint64_t kv_rjob_reach(struct kvdb *db)
 static int move_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_rjob *jb)
 {
 	uint8_t to = class_of(db, jb, kvs);
-	/* not of now: that is 0 while a store is being made, and an epoch is at least 1 */
+	/* not the current one: that is 0 while a store is being made, and an epoch is at least 1 */
 	int rc = kv_merge_move(db, kvs, jb->jb_horizon, to,
 			       jb->jb_only || kv_policy_is_strict(db, kvs), jb->jb_whole,
 			       &jb->jb_bytes);

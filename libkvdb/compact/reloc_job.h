@@ -7,7 +7,7 @@
 
 struct kv_victim;
 
-/* What a job knows while it runs; who holds the lock of the job. */
+/* What a job knows while it runs, under the job's lock. */
 struct kv_rjob {
 	uint8_t jb_classes;		/* bits: segments that no other job empties */
 	struct kv_victim *jb_cand;

@@ -15,7 +15,7 @@ struct kv_note {
 	uint64_t no_seq;
 	uint32_t no_off8;
 	uint32_t no_vlen, no_vcrc, no_kcrc;
-	uint32_t no_next;	/* for who moves it */
+	uint32_t no_next;	/* for the move */
 	uint16_t no_klen;
 	bool no_expires;	/* its record says when */
 	bool no_is_moved;

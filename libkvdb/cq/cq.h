@@ -138,7 +138,7 @@ void kv_cq_look_at_acks(struct kvdb_cq *cq);
 uint64_t kv_cq_now_ns(void);	/* CLOCK_MONOTONIC */
 /* Sleeps until something has happened, or @end_ns. @want completions of the device are worth it. */
 int kv_cq_wait(struct kvdb_cq *cq, unsigned want, uint64_t end_ns);
-/* For who sleeps on kvdb_cq_fd(): it is readable when there is something to reap. */
+/* For a caller that sleeps on kvdb_cq_fd(): it is readable when there is something to reap. */
 void kv_cq_event_keep(struct kvdb_cq *cq);
 void kv_cq_event_clear(struct kvdb_cq *cq);
 void kv_cq_disarm(struct kvdb_cq *cq);

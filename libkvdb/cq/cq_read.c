@@ -212,7 +212,7 @@ int kv_cq_reads_take(struct kvdb_cq *cq, unsigned want, int64_t timeout_ns)
 
 	if (want > KV_CQ_REAP)
 		want = KV_CQ_REAP;	/* there is room for no more */
-	/* without reads too when somebody polls: that makes the pool's event fd unreadable */
+	/* without reads too when the caller polls: that makes the pool's event fd unreadable */
 	while ((cq->c_inflight || cq->c_epoll >= 0) && n == (int)KV_CQ_REAP) {
 		n = mpool_ioq_reap(cq->c_ioq, cqe, KV_CQ_REAP, want, timeout_ns);
 		for (int i = 0; i < n; i++) {

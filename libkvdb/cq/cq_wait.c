@@ -46,7 +46,7 @@ static void wait_for_keys(struct kvdb_cq *cq, bool waits)
 static void arm(struct kvdb_cq *cq)
 {
 	wait_for_keys(cq, cq->c_owned.li_head != NULL);
-	/* counted first, or who wakes the queues might pass by one that sleeps; only we arm */
+	/* counted first, or a wake-up might pass by a queue that sleeps; only we arm */
 	if (!atomic_load(&cq->c_armed)) {
 		atomic_fetch_add(&cq->c_db->d_cqs.qs_armed, 1);
 		atomic_store(&cq->c_armed, true);
@@ -110,7 +110,7 @@ static bool waits_for_others(const struct kvdb_cq *cq)
 	       cq->c_acks.li_head;
 }
 
-/* When something may go on though nobody tells, in ns from now; UINT64_MAX: somebody tells. */
+/* When something may go on without a word, in ns from now; UINT64_MAX: a word will come. */
 static uint64_t untold_ns(const struct kvdb_cq *cq)
 {
 	uint64_t ns = UINT64_MAX, now, due;

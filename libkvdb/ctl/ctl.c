@@ -41,7 +41,7 @@
 
 #define CLIENTS		16u
 #define NSEC		1000000000ull
-#define BUSY_NS		(10 * NSEC)	/* half a request, or an answer that nobody takes */
+#define BUSY_NS		(10 * NSEC)	/* half a request, an answer not taken */
 #define IDLE_NS		(60 * NSEC)
 #define EVICT_NS	(NSEC / 2)	/* a full house: whoever was silent so long may go */
 #define BATCH		16		/* requests of one client before the others' turn */
@@ -403,7 +403,7 @@ static void expire(struct kv_ctl *ct)
 /* One turn of a client for which poll() has seen @events; false: it is to go. */
 static bool attend(struct kv_ctl *ct, struct client *c, short events)
 {
-	/* before its socket is read again: who sends no more is answered all the same */
+	/* before its socket is read again: a client that sends no more is answered all the same */
 	if (has_request(c))
 		return answer(ct, c);
 	if (!events)
@@ -487,7 +487,7 @@ void kv_ctl_stop(struct kvdb *db)
 
 	if (!ct)
 		return;
-	/* first the name: who comes from now on finds nobody, not one who hangs up */
+	/* first the name: a client that comes from now on finds no socket, not one that hangs up */
 	leave(ct);
 	eventfd_write(ct->ct_stop, 1);
 	pthread_join(ct->ct_thread, NULL);

@@ -125,7 +125,7 @@ struct kvdb {
 	/* transactions that own keys: a plain write looks at it under the bucket lock */
 	_Atomic(uint32_t) d_owners;
 	_Atomic(uint64_t) d_tree_gen;	/* trees published so far (view.c) */
-	_Atomic(struct kv_forest *) d_forest; /* the trees of now, cached (view.c) */
+	_Atomic(struct kv_forest *) d_forest; /* the current trees, cached (view.c) */
 
 	struct kv_troubles d_troubles;
 	struct kv_throttle d_throttle;	/* throttle.c */

@@ -50,7 +50,7 @@ int kv_fail(struct kvdb *db, int err, const char *fmt, ...)
 		va_start(ap, fmt);
 		vsnprintf(db->d_fault.fa_text, sizeof(db->d_fault.fa_text), fmt, ap);
 		va_end(ap);
-		/* the text is complete before anybody sees the state */
+		/* the text is complete before any thread sees the state */
 		atomic_store_explicit(&db->d_fault.fa_err, err, memory_order_release);
 	}
 	pthread_mutex_unlock(&db->d_fault.fa_lock);

@@ -16,16 +16,16 @@ struct kv_thread;
 struct kv_thread *kv_enter(void);
 void kv_exit(struct kv_thread *t);
 
-/* A part of what is to be retired: nobody needs memory to get rid of some. */
+/* A part of what is to be retired: freeing needs no memory. */
 struct kv_limbo {
 	void (*lb_free)(void *arg);
 	void *lb_arg;
 	uint64_t lb_epoch;
 	struct kv_limbo *lb_next;
 };
-/* Calls @fn with @arg, which frees @lb too, when nobody can hold @arg any more. */
+/* Calls @fn with @arg, which frees @lb too, when no thread can hold @arg any more. */
 void kv_retire(struct kv_limbo *lb, void (*fn)(void *arg), void *arg);
-/* Wait until everything retired so far was freed (close, tests). */
+/* Waits until everything retired so far was freed (close, tests). */
 void kv_retire_barrier(void);
 /* Frees what is due, if anything; inside kv_enter() nothing is done. */
 void kv_reclaim(void);

@@ -3,7 +3,7 @@
  * Memory that must come: when the media say something already, there is no way
  * back, and stopping the database would give up what was acknowledged. Whoever
  * may still refuse asks the C library instead. For a database that has stopped
- * nobody waits: it gives up no more, and its close joins who waits.
+ * no thread waits: it gives up no more, and its close joins those that wait.
  */
 #include <stdlib.h>
 #include <time.h>

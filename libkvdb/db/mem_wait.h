@@ -9,7 +9,7 @@ struct kvdb;
 
 /* Sleeps for a millisecond. */
 void kv_nap(void);
-/* The same for who waits for memory: 0, or at once why the database has stopped. */
+/* The same for a caller that waits for memory: 0, or at once why the database has stopped. */
 int kv_nap_for(struct kvdb *db);
 /* Memory, however long that takes (@size is not 0). NULL: the database has stopped. */
 void *kv_realloc_wait(struct kvdb *db, void *p, size_t size);

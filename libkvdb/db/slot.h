@@ -14,7 +14,7 @@ struct kv_seg;
 
 /*
  * States of a slot. OPEN is stored before the record's place is reserved, so
- * whoever closes an epoch and then looks at the slots sees every record of it.
+ * the thread that closes an epoch and then looks at the slots sees every record of it.
  * OPEN -> INSTALLING and OPEN -> SKIPPED are decided by compare-and-swap: the
  * writer and the flusher cannot both win (R1, R12).
  */
@@ -57,7 +57,7 @@ static inline void kv_slot_open(struct kv_slot *sl)
 {
 	uint64_t st = atomic_load_explicit(&sl->sl_state, memory_order_relaxed);
 
-	/* sequentially consistent: seen by whoever closes the epoch that we reserve in */
+	/* sequentially consistent: seen by the thread that closes the epoch that we reserve in */
 	atomic_store(&sl->sl_state, ((st >> 2) + 1) << 2 | KV_SLOT_OPEN);
 }
 
@@ -73,13 +73,13 @@ static inline bool kv_slot_install(struct kv_slot *sl)
 {
 	uint64_t st = atomic_load_explicit(&sl->sl_state, memory_order_relaxed);
 
-	kv_fence();	/* what is linked, before anybody can stamp it: pairs with kv_view_open() */
+	kv_fence();	/* what is linked, before it can be stamped: pairs with kv_view_open() */
 	return (st & KV_SLOT_MASK) == KV_SLOT_OPEN &&
 	       atomic_compare_exchange_strong(&sl->sl_state, &st,
 					      (st & ~(uint64_t)KV_SLOT_MASK) | KV_SLOT_INSTALLING);
 }
 
-/* Where the record is, for whoever has to finish it. */
+/* Where the record is, for the thread that has to finish it. */
 static inline void kv_slot_place(struct kv_slot *sl, const struct kv_resv *rs)
 {
 	atomic_store_explicit(&sl->sl_frame, rs->rs_frame, memory_order_release);

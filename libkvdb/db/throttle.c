@@ -17,7 +17,7 @@
  * sleeps longer than SLEEP_MAX, and the clock never is further ahead. What is
  * beyond every budget stops writers (kv_stall_wait()), as does a full pool.
  * Who cannot sleep books all the same, once, and comes back when it is due:
- * else those who sleep would always be ahead of it.
+ * else those that sleep would always be ahead of it.
  *
  * Every wait of a writer is counted with its cause, here.
  *
@@ -148,7 +148,7 @@ void kv_throttle(struct kvdb *db, struct kv_toll *to, uint32_t bytes)
 	unsigned cause;
 
 	if (kv_is_manual(db))
-		return;		/* nobody works while we sleep */
+		return;		/* no thread works while we sleep */
 	now = kv_now(db);
 	due = book(to, bytes, now);
 	if (due == now)

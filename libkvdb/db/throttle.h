@@ -40,10 +40,10 @@ void kv_toll_set(struct kv_toll *to, const uint32_t part[KVDB_DELAYS]);
 struct kv_toll *kv_toll_of(struct kvdb *db, struct kvdb_kvs *kvs);
 /* A write of @bytes that is charged @to: sleeps until it is due. */
 void kv_throttle(struct kvdb *db, struct kv_toll *to, uint32_t bytes);
-/* Measures the debt if nobody did for a while. */
+/* Measures the debt if that was not done for a while. */
 void kv_throttle_look(struct kvdb *db, uint64_t now);
 /*
- * Likewise for who cannot sleep: true when it may go. *due_ns is 0 at the first
+ * Likewise for a caller that cannot sleep: true when it may go. *due_ns is 0 at the first
  * call for a write, and kept for the others.
  */
 bool kv_throttle_begun(struct kvdb *db, struct kv_toll *to, uint32_t bytes, uint64_t *due_ns);

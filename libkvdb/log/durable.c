@@ -28,7 +28,7 @@ uint64_t kvdb_ticket(struct kvdb *db)
 
 static int check(struct kvdb *db, uint64_t ticket)
 {
-	/* open for reading only: nobody ends an epoch */
+	/* open for reading only: no epoch ends */
 	if (ticket <= atomic_load(db->d_rdonly ? &db->d_durable : &db->d_epoch))
 		return 0;
 	return kv_error(-EINVAL, "MP0928", "%llu is no ticket of this database",
@@ -92,7 +92,7 @@ int kvdb_on_durable(struct kvdb *db, uint64_t ticket, void (*fn)(void *arg, int 
 	db->d_tickets->td_tail = &cb->cb_next;
 	atomic_fetch_add(&db->d_tickets->td_n, 1);
 	pthread_mutex_unlock(&db->d_tickets->td_lock);
-	/* whoever moved the durable epoch before it was in the list did not see it */
+	/* a thread that moved the durable epoch before it was in the list did not see it */
 	if (atomic_load(&db->d_durable) >= ticket || kv_fault(db))
 		kv_durable_run(db, false);
 	return 0;

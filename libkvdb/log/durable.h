@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Who waits for what was acknowledged to become durable, see durable.c. */
+/* Waiting for what was acknowledged to become durable, see durable.c. */
 #ifndef KV_DURABLE_H
 #define KV_DURABLE_H
 
@@ -18,7 +18,7 @@ struct kv_tickets {
 	_Atomic(uint32_t) td_n;
 };
 
-/* Calls what waited for the durable epoch of now; @all: everything, the database ends. */
+/* Calls what waited for what is durable now; @all: everything, the database ends. */
 void kv_durable_run(struct kvdb *db, bool all);
 static inline bool kv_durable_has(struct kvdb *db)
 {

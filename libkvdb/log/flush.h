@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The flusher's state: who closes epochs, who waits for what. */
+/* The flusher's state: how epochs are closed, and what threads wait for. */
 #ifndef KV_FLUSH_H
 #define KV_FLUSH_H
 
@@ -35,7 +35,7 @@ struct kv_flusher {
 	pthread_cond_t fl_done;		/* room or fault changed */
 	bool fl_stop;
 	bool fl_kicked;			/* a frame is full */
-	_Atomic(uint64_t) fl_want;	/* somebody waits for this epoch; written under fl_lock */
+	_Atomic(uint64_t) fl_want;	/* a thread waits for this epoch; written under fl_lock */
 
 	_Atomic(uint32_t) fl_turn;	/* changes with the durable epoch and at a fault; futex */
 	_Atomic(uint64_t) fl_gate_ns;	/* no acknowledgement from this time on (R1) */
@@ -139,7 +139,7 @@ static inline void kv_epoch_birth(struct kvdb *db, uint64_t epoch)
 		kv_epoch_born(db, epoch);
 }
 
-/* Whoever was first in the epoch may have lost the processor before it set the gate. */
+/* The thread that was first in the epoch may have lost the processor before it set the gate. */
 static inline void kv_mind_gate(struct kvdb *db, uint64_t epoch)
 {
 	if (KV_UNLIKELY(atomic_load_explicit(&db->d_flusher->fl_gate_ns, memory_order_relaxed) ==

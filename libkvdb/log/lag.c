@@ -93,7 +93,7 @@ void kv_lag_begin(struct kvdb *db)
 
 /*
  * Falls by a quarter at most: one pause of a device does not say how fast it is. What proves
- * nothing raises it to what is assumed at first, or who writes little would be slow for ever; not
+ * nothing raises it to what is assumed at first, or a slow writer would be slow for ever; not
  * further: in a pause writers would be let log what the device needs long for when it comes back.
  */
 uint64_t kv_lag_rate(uint64_t rate, uint64_t bytes, uint64_t ns)

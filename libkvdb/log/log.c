@@ -466,7 +466,7 @@ static int roll(struct kvdb *db, struct kv_log *lo, uint32_t seq, uint32_t size)
 	pthread_mutex_lock(&lo->lo_lock);
 	f = freeze(lo, &w);
 	if (WORD_SEQ(w) != seq || WORD_LEN(w) + size <= f->fr_cap) {
-		thaw(lo, w);		/* somebody did it */
+		thaw(lo, w);		/* another thread did it */
 		goto out;
 	}
 	s = lo->lo_seg;
@@ -510,7 +510,7 @@ void kv_log_add_own(struct kvdb *db, struct kv_frame *f)
 	pthread_mutex_unlock(&lo->lo_lock);
 }
 
-/* As roll(); a wait for others who hold the log is counted, and the flusher gets to work. */
+/* As roll(); a wait for others that hold the log is counted, and the flusher gets to work. */
 static int next_frame(struct kvdb *db, struct kv_log *lo, uint32_t seq, uint32_t size)
 {
 	uint64_t t0 = kv_now(db), now;
@@ -523,7 +523,7 @@ static int next_frame(struct kvdb *db, struct kv_log *lo, uint32_t seq, uint32_t
 		kv_delayed(db, KVDB_DELAY_FRAME, now - t0);
 	make_spare(lo);
 	kv_flusher_kick(db);
-	/* the flusher may be waiting for a device, and nobody asleep */
+	/* the flusher may be waiting for a device, and no thread asleep */
 	if (!kv_is_manual(db))
 		kv_throttle_look(db, now);
 	return 0;
@@ -586,7 +586,7 @@ static int seg_new(struct kvdb *db, struct kv_log *lo, enum kind kind, struct kv
 	return 0;
 }
 
-/* One segment more. lo_lock held, and let go of meanwhile; nobody else is at it. */
+/* One segment more. lo_lock held, and let go of meanwhile; no other thread is at it. */
 static int prepare(struct kvdb *db, struct kv_log *lo, enum kind kind, uint64_t *image_ns)
 {
 	struct kv_seg *s;

@@ -76,7 +76,7 @@ struct kv_log {
 	uint64_t lo_since_ns;		/* when lo_seg was begun; lo_lock */
 	struct kv_frame *lo_pending;	/* closed, not yet written; oldest first; lo_lock */
 	struct kv_frame **lo_tail;
-	bool lo_is_preparing;		/* somebody gets one more; lo_lock */
+	bool lo_is_preparing;		/* a thread gets one more; lo_lock */
 	bool lo_own_is_busy;		/* lo_own is a writer's (L7); lo_lock */
 	pthread_cond_t lo_ready;	/* either ended */
 	struct kv_seg *lo_own;		/* the segment of large records, or NULL; its writer's */
@@ -117,7 +117,7 @@ struct kv_log *kv_log_pick(struct kvdb *db, enum kv_stream stream);
  */
 int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_resv *rs);
 /*
- * Gets a segment with an image ready for a writer, who waits for it: counted
+ * Gets a segment with an image ready for a writer, which waits for it: counted
  * with its cause. Outside kv_enter().
  */
 int kv_log_prepare(struct kvdb *db, struct kv_log *lo, bool urgent);
@@ -146,7 +146,7 @@ bool kv_log_wants_segment(struct kv_log *lo);
 struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, uint32_t desc_room);
 /* True when the log's open frame holds a record. */
 bool kv_log_is_dirty(struct kv_log *lo);
-/* True when a descriptor can join the log's open frame, as long as nobody fills it. */
+/* True when a descriptor can join the log's open frame, as long as no record fills it. */
 bool kv_log_has_room(struct kv_log *lo);
 /* Has the next frame of every log in use ready. */
 void kv_logs_spare(struct kvdb *db);
@@ -181,7 +181,7 @@ bool kv_own_has_room(struct kvdb *db, uint32_t size);
 uint32_t kv_own_copy(uint8_t *to, const void *val, uint32_t len);
 /* The record gets its epoch, which does not end before kv_own_leave(). Inside kv_enter(). */
 void kv_own_enter(struct kvdb *db, struct kv_resv *rs);
-/* The record is the log's; !@is_logged: it is still the caller's, who may enter again. */
+/* The record is the log's; !@is_logged: it is still the caller's, which may enter again. */
 void kv_own_leave(struct kvdb *db, struct kv_resv *rs, bool is_logged);
 /* Gives back what was not logged. */
 void kv_own_drop(struct kvdb *db, struct kv_resv *rs);

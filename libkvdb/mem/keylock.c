@@ -171,7 +171,7 @@ void kv_key_waiters(struct kvdb *db, int by)
 	atomic_fetch_add(&db->d_keylocks->tk_queues, (uint32_t)by);
 }
 
-/* What somebody waits for: one key, or all that @covers says. */
+/* What is waited for: one key, or all that @covers says. */
 struct wanted {
 	struct kvdb_kvs *wa_kvs;
 	const void *wa_key;

@@ -30,7 +30,7 @@ int kv_key_lock(struct kvdb *db, struct kv_keylock *kl);
 void kv_key_unlock(struct kvdb *db, struct kv_keylock *kl);
 /* Which of those that wait for keys of that hash are woken together: one bit. */
 uint32_t kv_key_group(uint64_t hash);
-/* Wakes who waits for keys of these groups, which were unlocked. */
+/* Wakes the threads that wait for keys of these groups, which were unlocked. */
 void kv_key_wake(struct kvdb *db, uint32_t groups);
 /* So many more wait for that, in a completion queue; they look at keys only afterwards. */
 void kv_key_waiters(struct kvdb *db, int by);

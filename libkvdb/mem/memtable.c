@@ -4,7 +4,7 @@
  *
  * Invariants
  *  M1  An entry never leaves its memtable, and its memory lives as long as the
- *      memtable: whoever holds a reference may follow any pointer into it.
+ *      memtable: with a reference any pointer into it may be followed.
  *  M2  A version is linked HIDDEN in every index before its record becomes
  *      INSTALLING, and only then becomes PENDING; its stamp is decided by one
  *      compare-and-swap from PENDING (R12). Versions of a key are linked under
@@ -221,7 +221,7 @@ static struct kv_entry *bucket_find(struct kv_bucket *bk, uint64_t hash, const v
 	return NULL;
 }
 
-/* Adds an entry to a locked bucket (or one that nobody else can reach). 0 or -ENOMEM. */
+/* Adds an entry to a locked bucket (or one that no other thread can reach). 0 or -ENOMEM. */
 static int bucket_add(struct kv_mt *mt, struct kv_bucket *bk, uint64_t hash, struct kv_entry *en)
 {
 	uint64_t s = slot_tag(hash) | (uint64_t)en;
@@ -413,7 +413,7 @@ static uint64_t stamp_undecided(struct kvdb *db, struct kv_version *v, uint64_t 
 	s = now = atomic_load(&v->v_seq);
 	if (s & KV_IN_SLOT && s != KV_HIDDEN) {
 		now = kv_tslot_stamp(db, (struct kv_tslot *)(s & PTR_MASK));
-		/* from now on it needs no slot; who was faster knows better */
+		/* from now on it needs no slot; a thread that was faster knows better */
 		if (now != KV_HIDDEN && !atomic_compare_exchange_strong(&v->v_seq, &s, now))
 			now = s;
 	}
@@ -1054,7 +1054,7 @@ bool kv_mt_may_name(const struct kv_mt_spans *ms, const struct kv_seg *s)
  * is > v. A view needs no place in a list: its cursor holds the memtables and
  * runs of its birth, so neither flush nor merge can take a version from it.
  *
- * A put loads d_seq for its stamp and tells nobody. So that the view finds the
+ * A put loads d_seq for its stamp without a trace. So that the view finds the
  * links and PENDING of each whose load was before the addition, a full fence is
  * between its looks and the addition, as between the links and what lets a stamp
  * be given (kv_slot_install()). Then acquire is enough for all that a view loads.

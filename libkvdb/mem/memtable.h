@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The memtable: a hash table of entries with chains of versions, and range
- * partitions that are sorted only when somebody asks for order (order.c).
+ * partitions that are sorted only when order is asked for (order.c).
  */
 #ifndef KV_MEMTABLE_H
 #define KV_MEMTABLE_H
@@ -24,23 +24,23 @@ struct kv_slot;
 struct kvdb;
 
 /* Stamps that are not yet sequence numbers (R12). */
-#define KV_HIDDEN	UINT64_MAX		/* linked, invisible to all, stamped by nobody */
-#define KV_PENDING	(UINT64_MAX - 1)	/* whoever meets it stamps it */
+#define KV_HIDDEN	UINT64_MAX		/* linked, invisible to all, not to be stamped */
+#define KV_PENDING	(UINT64_MAX - 1)	/* a thread that meets it stamps it */
 #define KV_SEQ_NOW	(UINT64_MAX - 2)	/* sees every final stamp */
 #define KV_IN_SLOT	(1ull << 63)		/* with the address of a kv_tslot */
 
 /*
  * struct kv_tslot - where one attempt to commit a transaction is decided (R12)
  * Its versions name it until each has the stamp itself. Freed after a grace
- * period, so inside kv_enter() whoever read its address may use it.
+ * period, so inside kv_enter() a thread that read its address may use it.
  */
 struct kv_tslot {
 	_Atomic(uint64_t) ts_state;	/* final stamp or KV_TS_* */
 	struct kv_tslot *ts_next;
 	struct kv_limbo ts_limbo;	/* of the list that it heads */
 };
-#define KV_TS_ACTIVE	UINT64_MAX		/* invisible, helped by nobody */
-#define KV_TS_PREPARED	(UINT64_MAX - 1)	/* whoever meets it commits it */
+#define KV_TS_ACTIVE	UINT64_MAX		/* invisible, not to be helped */
+#define KV_TS_PREPARED	(UINT64_MAX - 1)	/* a thread that meets it commits it */
 #define KV_TS_ABORTED	(UINT64_MAX - 2)	/* invisible for ever */
 
 struct kv_version {
@@ -217,7 +217,7 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
  */
 int kv_mt_link(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_seg *seg,
 	       struct kv_tslot *ts, struct kv_version **out);
-/* Takes it out again; it stays invisible to whoever has met it. Inside kv_enter(). */
+/* Takes it out again; it stays invisible to threads that have met it. Inside kv_enter(). */
 void kv_mt_unlink(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_version *v);
 /* A record of epoch @e is about to be installed. */
 void kv_mt_note_epoch(struct kv_mt *mt, uint64_t e);

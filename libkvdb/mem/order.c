@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Order on demand. A memtable has no order until somebody walks it, a cursor
+ * Order on demand. A memtable has no order until it is walked, by a cursor
  * or its flush: then the entries are collected from the hash table into key
  * ranges (partitions), and from that moment on insertions push their entry to
  * its partition's list. A thread that enters a partition sorts what is new there
@@ -179,7 +179,7 @@ static int part_absorb(struct kv_part *pt)
 	return 0;
 }
 
-/* Deals entries out to partitions that nobody else enters, unsorted; all or nothing. */
+/* Deals entries out to partitions that no other thread enters, unsorted; all or nothing. */
 static int deal(struct kv_part *const *part, uint32_t n, const struct kv_sorted *of)
 {
 	struct kv_sorted **raw = calloc(n, sizeof(*raw));
@@ -536,7 +536,7 @@ static int collect(struct kv_mt *mt)
 			atomic_store(&mt->m_ordered, true);
 		}
 		err = co.all ? kv_mt_each(mt, collect_one, &co) : -ENOMEM;
-		/* nobody has entered a partition: the directory is still the first */
+		/* no thread has entered a partition: the directory is still the first */
 		od = atomic_load(&mt->m_dir);
 		if (!err)
 			err = deal(od->od_part, od->od_n, co.all);

@@ -294,7 +294,7 @@ uint64_t kv_mt_tomb_at(struct kv_mt *mt, const void *key, size_t klen, uint64_t 
 
 	if (!mo)
 		return 0;
-	v = v < KV_SEQ_NOW ? v : KV_SEQ_NOW;	/* hidden ones are seen by nobody */
+	v = v < KV_SEQ_NOW ? v : KV_SEQ_NOW;	/* hidden ones are never seen */
 	/* before the list: what leaves its tail later is then still in it */
 	ts = atomic_load_explicit(&mo->mo_set, memory_order_acquire);
 	stop = ts ? ts->ts_stop : NULL;

@@ -48,7 +48,7 @@ struct kv_tindex {
 
 /*
  * kv_tindex_new - index @n rows, which are copied; the keys that they point to are not
- * @mem: freed with the index (also when this fails); NULL: the keys belong to somebody else
+ * @mem: freed with the index (also when this fails); NULL: the keys are not its own
  * Prefixes have one length. @n > 0. NULL: no memory.
  */
 struct kv_tindex *kv_tindex_new(const struct kv_trange *r, uint32_t n, void *mem);

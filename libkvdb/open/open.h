@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* An open, step by step, for kvdb_open() and for who checks and repairs; see kvdb.c. */
+/* An open, step by step, for kvdb_open(), check and repair; see kvdb.c. */
 #ifndef KV_OPEN_H
 #define KV_OPEN_H
 

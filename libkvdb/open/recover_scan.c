@@ -158,7 +158,7 @@ static bool follows(const struct recovery *rv, const struct rv_seg *vs,
 	if (prev && (h->fh_epoch < prev->vf_epoch || h->fh_incarnation != vs->vs_incarnation))
 		return false;
 	*is_ours = true;
-	/* behind a hole nobody knows the chain */
+	/* after a hole the chain is not known */
 	return end != h->fh_off || CHECK(426, h->fh_chain == (prev ? prev->vf_crc : 0));
 }
 
@@ -290,7 +290,7 @@ bool kv_rv_next_whole(const uint8_t *p, const struct kv_frame_hdr *h, uint32_t *
 		uint32_t at = h->fh_off + *off, room = h->fh_len - *off;
 		int bad = kv_rec_decode(p + *off, h->fh_obj, at, room, false, r);
 
-		/* a value that stays in the segment is checked by who reads it: its key is named */
+		/* a value that stays in the segment is checked when it is read: its key is named */
 		if (!bad && (r->r_type != KV_REC_PUT || r->r_vlen <= KV_INLINE_MAX))
 			bad = kv_rec_decode(p + *off, h->fh_obj, at, room, true, r);
 		if (!bad)

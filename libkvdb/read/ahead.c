@@ -148,7 +148,7 @@ void kv_ahead_none(struct kv_ahead *ah, unsigned n)
 		ah->ah_at[i] = KV_AHEAD_NONE;
 }
 
-/* Through the pool; who waits does so outside of kv_enter() (RD-4), for a few at once. */
+/* Through the pool; it waits outside of kv_enter() (RD-4), for a few at once. */
 static void pool_ahead(struct kvdb *db, const struct kv_want *w, unsigned n)
 {
 	struct kv_async as = { .as_db = db };

@@ -82,7 +82,7 @@ int kv_tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *key, size_t 
 	return tree_lookup(db, tr, key, klen, seq, e);
 }
 
-/* @mo: NULL = the state of now. */
+/* @mo: NULL = the current state. */
 static inline int get_run(struct kvdb_kvs *kvs, const struct kv_moment *mo, const void *key,
 			  size_t klen, void *buf, size_t size, size_t *vlen)
 {

@@ -26,11 +26,11 @@ struct kv_moment {
 	uint64_t mo_now;	/* engine time, ms: what expires later is there */
 };
 
-/* get.c: as kvdb_get(), for one that has missed memory; waits. @mo: NULL = the state of now. */
+/* get.c: as kvdb_get(), for one that has missed memory; waits. @mo: NULL = the current state. */
 int kv_get_wait(struct kvdb_kvs *kvs, const struct kv_moment *mo, const void *key, size_t klen,
 		void *buf, size_t size, size_t *vlen);
 /*
- * get.c: as kv_value_read(), for who is outside of kv_enter(), and waits there (RD-4). He holds
+ * get.c: as kv_value_read(), outside of kv_enter(), where it waits (RD-4). The caller holds
  * what refers to the segment.
  */
 int kv_value_wait(struct kvdb *db, const struct kv_ent *e, void *buf, size_t size);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * A get that missed memory, for a caller who waits. It becomes the same
+ * A get that missed memory, for a caller that waits. It becomes the same
  * asynchronous operation as in a completion queue; whoever reads for others
  * (read.c) also runs it on when its page is there, so its owner sleeps once
  * however many pages it needs, and not inside kv_enter().

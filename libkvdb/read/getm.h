@@ -19,7 +19,7 @@ struct kv_getm {
 	unsigned gm_n;
 	unsigned gm_first;	/* those before it are answered */
 	unsigned gm_left;	/* not answered */
-	struct kv_tree *gm_tree;	/* of one moment, with a reference; NULL: each key of now */
+	struct kv_tree *gm_tree;	/* of one moment, with a reference; NULL: current ones */
 	uint64_t gm_seq, gm_now;
 };
 

@@ -294,7 +294,7 @@ void kv_rec_stamp(uint8_t *buf, uint64_t obj, uint32_t off, uint64_t seq)
 
 void kv_rec_encode_skip(uint8_t *buf, uint64_t obj, uint32_t off, uint32_t size)
 {
-	/* all of it: what memory held before is nobody's business on media */
+	/* all of it: what memory held before must not get to media */
 	memset(buf, 0, size);
 	buf[RH_TYPE] = KV_REC_SKIP;
 	put32(buf + RH_VLEN, size - KV_REC_HDR);

@@ -175,7 +175,7 @@ void kv_segs_set_state(struct kv_segs *ss, struct kv_seg *s, enum kv_seg_state s
 }
 
 /*
- * One chain more, from one that there is: who adds a segment moves a few, however many there are
+ * One chain more, from one that there is: each new segment moves a few, however many there are
  * (W. Litwin, "Linear hashing", VLDB 1980). Without memory the chains get longer.
  */
 static void hash_split(struct kv_segs *ss)
@@ -424,7 +424,7 @@ static unsigned stock_room(struct kvdb *db)
 static int alloc_room(struct kvdb *db, uint32_t mclass, bool only, uint32_t bytes, unsigned *n,
 		      bool urgent, struct mpool_obj **obj)
 {
-	/* of what is kept spare nobody takes more than he needs */
+	/* of what is kept spare no log takes more than it needs */
 	int err = alloc_objs(db, mclass, only, bytes, *n, urgent && *n == 1, obj);
 
 	if (err == -ENOSPC && *n > 1) {
@@ -448,7 +448,7 @@ static int alloc_segs(struct kvdb *db, uint32_t mclass, bool only, uint32_t byte
 	unsigned i, made = 0;
 	int err;
 
-	/* first: an object that nobody knows is lost until the next open */
+	/* first: an object that is not in the table is lost until the next open */
 	while (made < *n && (s[made] = seg_new()))
 		made++;
 	*n = made;

@@ -92,9 +92,9 @@ void kv_seg_close_cold(struct kvdb *db, struct kv_seg *s, uint32_t end);
 void kv_segs_durable(struct kvdb *db);
 struct kv_seg *kv_seg_find(struct kvdb *db, uint64_t id);	/* with a reference, or NULL */
 struct kv_seg *kv_seg_get(struct kv_seg *s);
-/* For who saw it inside kv_enter() and has no reference; false: the last one is gone. */
+/* For a thread that saw it inside kv_enter() without a reference; false: the last one is gone. */
 bool kv_seg_tryget(struct kv_seg *s);
-/* Behind each change of sg_runs to or from 0, by who has a reference. */
+/* After each change of sg_runs to or from 0, with a reference. */
 void kv_seg_note(struct kvdb *db, struct kv_seg *s);
 /* One checkpoint more (@by 1) or less (-1) lists it. */
 void kv_seg_pin(struct kvdb *db, struct kv_seg *s, int by);

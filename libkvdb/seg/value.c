@@ -110,7 +110,7 @@ static int value_dev(struct kvdb *db, const struct kv_ent *e, void *out, size_t 
 				kv_page_purge(db, e->e_seg->sg_id, first + DIRECT_MIN / PAGE + 1);
 		}
 	}
-	/* who has to wait comes here again */
+	/* a caller that has to wait comes here again */
 	if (tc && rc != -EINPROGRESS)
 		kv_count(&tc->tc_value_dev, 1);
 	return rc;
@@ -299,7 +299,7 @@ void kv_values_ahead(struct kvdb *db, const struct kv_ent *e, unsigned n)
 	struct kv_want want[KV_AHEAD_MAX];
 	unsigned k = kv_values_want(db, e, n, want, from);
 
-	/* a single one is read as well by who wants it */
+	/* a single one is read as well when it is wanted */
 	if (k > 1)
 		kv_pages_ahead(db, want, k);
 }

@@ -112,7 +112,7 @@ static int leaf_enter(struct leaf_iter *li, uint32_t at, const void *key, size_t
 		return -ENOMEM;
 	rc = runs_open(li->li_db, li->li_tree->tr_run + lr->lr_first, lr->lr_n, li->li_reverse,
 		       li->li_bulk, src);
-	/* deletions hide nothing below, but whoever merges this with upper runs decides that */
+	/* deletions hide nothing below, but the merge with upper runs decides that */
 	if (!rc) {
 		rc = kv_merge_iter(src, lr->lr_n, li->li_reverse, true, &li->li_cur);
 		if (rc)

@@ -76,7 +76,7 @@ static inline int source_cmp(const struct source *a, const struct source *b)
 	return kv_kcmp(a->so_ent.e_key, a->so_ent.e_klen, b->so_ent.e_key, b->so_ent.e_klen);
 }
 
-/* The match of two sources: does @a win? Marks who loses a tie. */
+/* The match of two sources: does @a win? Marks the one that loses a tie. */
 static inline bool beats(struct merge_iter *mi, uint32_t a, uint32_t b)
 {
 	struct source *x = &mi->mi_src[a], *y = &mi->mi_src[b];

@@ -178,7 +178,7 @@ static void bucket_set(struct kv_point_bucket *pb, uint32_t change, uint64_t key
 		return;
 	if (i < 0)
 		i = (int)(change / 2 % KV_POINT_WAYS);
-	/* release: whoever reads one of them sees that pb_change is odd */
+	/* release: a thread that reads one of them sees that pb_change is odd */
 	atomic_store_explicit(&pb->pb_key[i], place == NOWHERE ? 0 : key, memory_order_release);
 	atomic_store_explicit(&pb->pb_place[i], place, memory_order_release);
 	atomic_store_explicit(&pb->pb_life[i], life, memory_order_release);

@@ -242,7 +242,7 @@ static bool is_needed(const struct kv_trange *tr, struct kv_tree *t, struct kv_r
 
 /*
  * Which rows are the newest that cover some key, in the order that they then have: the others say
- * nothing any more, for who reads older views has older runs. NULL: no memory to find out.
+ * nothing any more, for readers of older views have older runs. NULL: no memory to find out.
  */
 static bool *newest_rows(struct kv_trows *tv)
 {

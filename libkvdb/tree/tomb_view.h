@@ -31,7 +31,7 @@ void kv_tree_note_tombs(struct kv_tree *tr);
  */
 void kv_tree_mark_tombs(struct kvdb_kvs *kvs);
 
-/* What covers: sources that somebody else keeps alive. */
+/* What covers: sources that the caller keeps alive. */
 struct kv_cover {
 	uint64_t co_v;		/* the view */
 	unsigned co_n;

@@ -3,7 +3,7 @@
  * Values that prove themselves: a header with the hash of their key and a
  * version, then bytes of a fixed noise block from an offset that both decide.
  * So a value of another key, of another version, torn or shifted is noticed
- * by whoever knows the key, in any process, with any seed. Values that are to
+ * from the key alone, in any process, with any seed. Values that are to
  * compress have zeros instead of noise in a part of each BENCH_FIELD bytes, as
  * fio and others make them.
  *

@@ -46,7 +46,7 @@ static int ui_finish(struct ui *ui, int code)
 		err = errno;
 	if (!err && !ferror(stdout))
 		return code;
-	/* of a write that failed earlier nobody knows why any more */
+	/* why an earlier write failed is not known any more */
 	ui_error(ui, EXIT_FAILED, NULL, NULL, "cannot write to standard output%s%s",
 		 err ? ": " : "", err ? strerror(err) : "");
 	return code ? code : EXIT_FAILED;

@@ -302,7 +302,7 @@ struct job {
 	int dirfd, last;
 	struct bk_head head, base;
 	bool has_made;			/* the checkpoint is ours */
-	bool is_still;			/* nobody writes to it: there is none, and is none needed */
+	bool is_still;			/* nothing writes to it: none is there, none is needed */
 	struct kvdb_checkpoint_info at, from;
 	struct bk_out out;
 };

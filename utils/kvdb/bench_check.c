@@ -10,7 +10,7 @@
  *     acknowledgement of one that is lost. A put begins after the previous
  *     acknowledgement of its thread was noted, so that time stands for its begin;
  *  4. the lost acknowledgements span at most the loss bound;
- *  5. nothing is there that nobody put: at most one unacknowledged record per
+ *  5. nothing is there that was not put: at most one unacknowledged record per
  *     thread, the one in flight.
  */
 #include <errno.h>
@@ -160,7 +160,7 @@ static void check_in_flight(struct check *c)
 	free(buf);
 }
 
-/* Everything in the store, to find what nobody put there. */
+/* Everything in the store, to find what was never put there. */
 static int check_count_keys(struct check *c)
 {
 	struct kvdb_cursor *cur;

@@ -30,7 +30,7 @@ struct space {
 	uint64_t used, runs, segments;
 };
 
-/* As it is when nobody has it open: a working database holds segments in stock. */
+/* As it is when it is not open: a working database holds segments in stock. */
 static int measure(struct ui *ui, const char *path, struct space *s)
 {
 	struct kvdb_stats st;

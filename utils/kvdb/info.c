@@ -31,7 +31,7 @@ static void json_recovery(struct json *j, const struct kvdb_recovery *r)
 	json_end(j);
 }
 
-/* Who has it open; null when nobody has. */
+/* The process that has it open, or null. */
 static void json_pid(struct json *j, uint64_t pid)
 {
 	if (pid)
@@ -190,7 +190,7 @@ int verb_info(struct ui *ui)
 	rc = view_info(&v, &in);
 	if (!rc)
 		rc = view_stats(&v, &st);
-	/* nobody estimated it yet */
+	/* it was not estimated yet */
 	if (!rc && v.db && !kvdb_compact_status(v.db, &cs))
 		st.live_bytes = cs.live_bytes;
 	if (!rc && ui->json)

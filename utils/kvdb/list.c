@@ -65,7 +65,7 @@ static void row(struct tbl *t, const struct kvdb_info *in, const struct kvdb_sta
 	tbl_str(t, "uuid", uuid_str(uuid, in->uuid));
 }
 
-/* What the process that has it open tells; not 0: nobody tells. */
+/* What the process that has it open tells; not 0: it does not. */
 static int ask_live(struct ui *ui, struct tbl *t, const char *path)
 {
 	struct json_object *a, *b;

@@ -25,7 +25,7 @@
 #define CONFIG_MAX (1u << 20)
 #define WAIT_S     600 /* a compaction or sync takes its time */
 #define ERR_MAX    4095 /* largest errno */
-#define CALL_S     5   /* until there is a place in the queue of who listens */
+#define CALL_S     5   /* until there is a place in the listener's queue */
 
 /* Whoever the folder belongs to: what is no file is not waited for, nor a huge one read. */
 static int config_read(const char *path, uid_t *owner, struct json_object **root)

@@ -18,7 +18,7 @@ struct remote {
 	struct bytes in;  /* the last answer */
 };
 
-/* Connects; 0, -ENOENT (nobody listens), -EACCES, -EPERM and others. */
+/* Connects; 0, -ENOENT (no process listens), -EACCES, -EPERM and others. */
 int remote_open(const char *path, struct remote *r);
 void remote_close(struct remote *r);
 
@@ -57,9 +57,9 @@ struct view {
 	struct json_object *tree; /* what view_names() and view_shape() ask once */
 };
 
-/* Finds who has it open, or opens it for reading; reports; returns an exit code. */
+/* Finds the process that has it open, or opens it for reading; reports; returns an exit code. */
 int view_open(struct ui *ui, const char *path, struct view *v);
-/* The same for a change: what nobody has open is opened for writing. */
+/* The same for a change: what is not open is opened for writing. */
 int view_change(struct ui *ui, const char *path, struct view *v);
 /* Returns @code, or the exit code of a failed close when @code is good. */
 int view_close(struct view *v, int code);

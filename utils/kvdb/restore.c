@@ -561,7 +561,7 @@ static int drop_left(struct ui *ui, struct kvdb *db, const uint8_t uuid[16])
 	return EXIT_DONE;
 }
 
-/* Makes one, whose name is @name then, or "": it can only be read, so nobody changes it. */
+/* Makes one, whose name is @name then, or "": it can only be read, so it does not change. */
 static int copy_begin(struct ui *ui, char name[KVDB_NAME_MAX + 1])
 {
 	const char *path = ui->args->v[0];

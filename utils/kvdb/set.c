@@ -84,7 +84,7 @@ static int set_live(struct ui *ui, struct setting *list, unsigned n)
 	if (rc == -EACCES || rc == -EPERM)
 		return ui_error(ui, EXIT_PERMISSION, path, "ask as that user, or as root",
 				"another user's process has it open");
-	/* a misspelt path is no database that nobody has open */
+	/* a misspelt path is told from a database that no process has open */
 	if (rc && strchr(path, '/') && access(path, F_OK))
 		return ui_fail(ui, path, -errno, NULL);
 	if (rc)

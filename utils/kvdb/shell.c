@@ -349,7 +349,7 @@ static const struct cmd {
 	  "print records in key order; on a terminal 20 unless LIMIT is given; \"\" = any" },
 	{ "count", "[PREFIX]", 0, 1, true, do_count, "count keys by walking over them" },
 	{ "begin", "", 0, 0, false, do_begin,
-	  "begin a transaction on a snapshot of now; put, del, get, scan, count are in it" },
+	  "begin a transaction on a snapshot; put, del, get, scan, count are in it" },
 	{ "commit", "", 0, 0, false, do_commit, "end it: all of its writes, at once" },
 	{ "abort", "", 0, 0, false, do_abort, "end it: none of its writes" },
 	{ "sync", "", 0, 0, false, do_sync, "make everything so far durable" },

@@ -126,7 +126,7 @@ static void top_row(struct tbl *t, const struct kvdb_stats *a, const struct kvdb
 	tbl_num(t, "keys", b->keys_estimate);
 }
 
-/* Counters as they grew in the interval, not per second: for whoever computes with them. */
+/* Counters as they grew in the interval, not per second: for programs that compute with them. */
 static void top_json(struct json *j, const struct kvdb_stats *a, const struct kvdb_stats *b,
 		     uint64_t ns)
 {
@@ -189,7 +189,7 @@ static int top_loop(struct view *v, uint64_t seconds, uint64_t count)
 		}
 		last = now;
 		then = t1;
-		/* whoever reads it is gone */
+		/* the reader is gone */
 		if (fflush(stdout))
 			break;
 	}

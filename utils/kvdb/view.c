@@ -20,7 +20,7 @@ static int nobody_answers(struct ui *ui, const char *path, int err)
 			"none (KVDB_NOCTL, opened for reading), or another XDG_RUNTIME_DIR");
 }
 
-/* It was opened a moment ago, or by one who answers nobody. */
+/* It was opened a moment ago, or by a process that does not answer. */
 static int busy(struct ui *ui, const char *path)
 {
 	struct remote r;
@@ -30,7 +30,7 @@ static int busy(struct ui *ui, const char *path)
 	return nobody_answers(ui, path, err);
 }
 
-/* v->pid: who has it open and answers, or 0. */
+/* v->pid: the process that has it open and answers, or 0. */
 static int find_live(struct ui *ui, const char *path, struct view *v)
 {
 	struct json_object *a;
@@ -46,7 +46,7 @@ static int find_live(struct ui *ui, const char *path, struct view *v)
 	}
 	v->pid = remote_num(a, "pid");
 	json_object_put(a);
-	/* who does not say who he is has nothing open */
+	/* a process that does not say its number has nothing open */
 	if (!v->pid)
 		remote_close(&v->r);
 	return EXIT_DONE;

@@ -214,7 +214,7 @@ static int iostat_run(struct iostat *s)
 		if (t)
 			tbl_print(t, NULL);
 		last = now;
-		/* whoever reads it is gone */
+		/* the reader is gone */
 		if (fflush(stdout))
 			break;
 	}

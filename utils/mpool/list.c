@@ -108,7 +108,7 @@ static int list_one(struct ui *ui, struct tbl *t, const char *path, bool is_aske
 	return EXIT_DONE;
 }
 
-/* Pools on block devices that nobody has activated; only root may look. */
+/* Pools on block devices that are not activated; only root may look. */
 static void list_inactive(struct tbl *t)
 {
 	char uuid[UUID_STR];

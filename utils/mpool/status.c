@@ -30,7 +30,7 @@ struct status {
 	unsigned ndevs;
 };
 
-/* Open elsewhere: nothing is known to be wrong, and whoever has it open would know. */
+/* Open elsewhere: nothing is known to be wrong, and the process that has it open would know. */
 static bool is_busy(const struct status *s)
 {
 	return !strcmp(s->health, "busy");

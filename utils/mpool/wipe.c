@@ -89,7 +89,7 @@ static void value_copy(blkid_probe pr, const char *key, char *buf, size_t size)
 	buf[0] = '\0';
 	if (!blkid_probe_lookup_value(pr, key, &v, NULL))
 		snprintf(buf, size, "%s", v);
-	/* anybody's bytes, which are shown */
+	/* foreign bytes, which are shown */
 	utf8_clean(buf);
 }
 
