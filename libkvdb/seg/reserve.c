@@ -8,6 +8,7 @@
  * values of a store whose policy is strict move inside one class: with all of the reserve
  * in the other class none of them could, and what was deleted would never come free.
  */
+#include "seg/kv_omf.h"
 #include "seg/reserve.h"
 #include "db/db.h"
 
@@ -50,15 +51,20 @@ void kv_space_left(struct kvdb *db, struct kv_space_left *out)
 uint8_t kv_space_class(struct kvdb *db, uint8_t mclass, uint64_t bytes)
 {
 	uint8_t other = mclass == MPOOL_CAPACITY ? MPOOL_STAGING : MPOOL_CAPACITY;
+	/* of staging, which some stores must log to, the next segments of each log */
+	uint64_t logs = 2ull * KV_STREAMS * db->d_budget.b_logs * db->d_budget.b_seg_bytes;
 	struct kv_space_left left;
 
 	if (db->d_log_class == MPOOL_CAPACITY)
 		return mclass;
 	kv_space_left(db, &left);
-	if (left.sl_spare[mclass] >= bytes)
-		return mclass;
-	if (left.sl_spare[other] >= bytes)
-		return other;
+	for (unsigned i = 0; i < 4; i++) {
+		uint8_t c = i % 2 ? other : mclass;
+		uint64_t beside = i < 2 && c == MPOOL_STAGING ? logs : 0;
+
+		if (left.sl_spare[c] >= bytes + beside)
+			return c;
+	}
 	return left.sl_free[mclass] >= left.sl_free[other] ? mclass : other;
 }
 

@@ -892,6 +892,40 @@ static void a_load_ends_when_the_pool_is_full(void)
 	done();
 }
 
+/* Another user of the pool leaves so much of a class. */
+static void take_class(uint32_t mclass, struct mpool_obj **obj, unsigned *n, uint64_t left)
+{
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = mclass, .capacity = 128u << 10,
+				   .tag = 7, .flags = MPOOL_ALLOC_SPARE };
+	struct kv_space_left sl;
+
+	for (kv_space_left(db, &sl); sl.sl_spare[mclass] > left; kv_space_left(db, &sl)) {
+		T_OK(*n < FILLERS);
+		T_EQ(mpool_alloc(db->d_mp, &req, 1, &obj[(*n)++]), 0);
+	}
+}
+
+/* V2: a store that must log to staging was refused beside a capacity with room. */
+static void keys_leave_the_last_of_staging_to_logs(void)
+{
+	static struct mpool_obj *obj[FILLERS];
+	uint64_t logs, bytes = 100u << 10;
+	unsigned n = 0;
+
+	fresh(32u << 20, 32u << 20, KVDB_POLICY_STAGING_ONLY);
+	logs = 2ull * KV_STREAMS * db->d_budget.b_logs * db->d_budget.b_seg_bytes;
+	T_EQ(kv_space_class(db, MPOOL_STAGING, bytes), MPOOL_STAGING);
+	take_class(MPOOL_STAGING, obj, &n, bytes + logs - 1);
+	T_EQ(kv_space_class(db, MPOOL_STAGING, bytes), MPOOL_CAPACITY);
+	/* not for good: without room elsewhere */
+	take_class(MPOOL_CAPACITY, obj, &n, bytes - 1);
+	T_EQ(kv_space_class(db, MPOOL_STAGING, bytes), MPOOL_STAGING);
+	T_EQ(kv_space_class(db, MPOOL_CAPACITY, bytes), MPOOL_STAGING);
+	while (n)
+		mpool_obj_close(obj[--n]);
+	done();
+}
+
 int main(void)
 {
 	T_RUN(policies_name_the_classes);
@@ -914,5 +948,6 @@ int main(void)
 	T_RUN(staging_only_fails_where_others_fall_back);
 	T_RUN(a_load_goes_where_its_values_would);
 	T_RUN(a_load_ends_when_the_pool_is_full);
+	T_RUN(keys_leave_the_last_of_staging_to_logs);
 	return t_done();
 }
