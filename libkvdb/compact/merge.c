@@ -84,6 +84,7 @@ static void job_take(struct kv_job *j, bool takes)
 		j->j_in[i]->rn_taken = takes;
 	mg->mg_n += one;
 	atomic_fetch_add(&j->j_db->d_merging, one);
+	atomic_fetch_add(&j->j_db->d_merge_due, takes ? j->j_due : -j->j_due);
 	mg->mg_spills += j->j_how == KV_MERGE_SPILL ? one : 0;
 	mg->mg_shapes += is_shape(j) ? one : 0;
 	mg->mg_joins += j->j_nleaf > 1 ? one : 0;
@@ -120,10 +121,11 @@ static struct part part_of(struct kv_tree *tr, uint32_t leaf)
 /* 1, or 0: no room for the output. */
 static int plan_some(struct kv_job *j, const struct part *pa, unsigned first, unsigned n)
 {
-	if (!kv_merge_fits(j->j_kvs, pa->pa_run + first, n))
+	if (!kv_merge_fits(j->j_kvs, pa->pa_run + first, n, 0))
 		return 0;
 	j->j_in = pa->pa_run + first;
 	j->j_n = n;
+	j->j_due = kv_merge_output(j->j_in, n, 0);
 	j->j_forgets = !kv_is_looked_for(j->j_db, j->j_in, n);
 	return 1;
 }
@@ -170,6 +172,16 @@ static unsigned pick_beside(struct kv_job *j, const struct part *pa, unsigned *f
 	return len;
 }
 
+/*
+ * LF2: all of it is to be merged, which splits it. On a full pool one that has no room for that
+ * holds up nothing: what is deleted in it, and in others, must come free first.
+ */
+static bool must_split(const struct kv_job *j, const struct part *pa)
+{
+	return kv_split_is_due(j->j_kvs, j->j_tree, pa->pa_run, pa->pa_n) &&
+	       kv_merge_fits(j->j_kvs, pa->pa_run, pa->pa_n, 0);
+}
+
 /* Which runs of a part. 0: none that may be merged now. */
 static unsigned pick(struct kv_job *j, const struct part *pa, unsigned *first)
 {
@@ -178,7 +190,7 @@ static unsigned pick(struct kv_job *j, const struct part *pa, unsigned *first)
 	*first = 0;
 	if (has_stuck(j, pa->pa_run, pa->pa_n))
 		return pick_beside(j, pa, first);
-	if (kv_split_is_due(j->j_kvs, j->j_tree, pa->pa_run, pa->pa_n))
+	if (must_split(j, pa))
 		return n == pa->pa_n && may_shape(&j->j_kvs->k_merging) ? n : 0;
 	return kv_pick_part(j->j_kvs, pa->pa_run, n, n == pa->pa_n, first);
 }
@@ -201,8 +213,7 @@ static int plan_spill(struct kv_job *j)
 		/* one with a run that is stuck may stay as it is for long: no other waits for it */
 		if (has_stuck(j, pa.pa_run, pa.pa_n))
 			continue;
-		if (!CHECK(576, pa.pa_n < KV_LEAF_RUNS_MAX) ||
-		    kv_split_is_due(j->j_kvs, tr, pa.pa_run, pa.pa_n))
+		if (!CHECK(576, pa.pa_n < KV_LEAF_RUNS_MAX) || must_split(j, &pa))
 			return 0;
 	}
 	while (first && keys < leaf && n < KV_MERGE_MAX &&
@@ -210,10 +221,16 @@ static int plan_spill(struct kv_job *j)
 		keys += kv_run_desc(tr->tr_run[--first])->rd_keys;
 		n++;
 	}
-	if (!n || !kv_merge_fits(j->j_kvs, &tr->tr_run[first], n))
+	/* with little room fewer of them */
+	while (n && !kv_merge_fits(j->j_kvs, &tr->tr_run[first], n, tr->tr_nleaf)) {
+		first++;
+		n--;
+	}
+	if (!n)
 		return 0;
 	j->j_in = &tr->tr_run[first];
 	j->j_n = n;
+	j->j_due = kv_merge_output(j->j_in, n, tr->tr_nleaf);
 	j->j_how = KV_MERGE_SPILL;
 	j->j_forgets = !kv_is_looked_for(j->j_db, j->j_in, j->j_n);
 	return 1;
@@ -229,7 +246,8 @@ static int plan_leaf(struct kv_job *j)
 		struct part pa = part_of(j->j_tree, i);
 		unsigned n = pa.pa_n <= most ? 0 : pick(j, &pa, &first);
 
-		if (!n)
+		/* one that has no room does not hold up another */
+		if (!n || !kv_merge_fits(j->j_kvs, pa.pa_run + first, n, 0))
 			continue;
 		best = pa;
 		most = pa.pa_n;
@@ -241,7 +259,7 @@ static int plan_leaf(struct kv_job *j)
 	/* those that may wait do not hold up a spill that may not */
 	return plan_runs(j, &best, at, len, may_shape(&j->j_kvs->k_merging) &&
 			 (!is_behind(j->j_tree) ||
-			  kv_split_is_due(j->j_kvs, j->j_tree, best.pa_run, best.pa_n)));
+			  must_split(j, &best)));
 }
 
 /* LF5: of two neighbours that together are half a leaf those with the fewest keys. */
@@ -261,7 +279,7 @@ static int plan_join(struct kv_job *j)
 		if (n > KV_MERGE_MAX || kv_runs_keys(in, n) >= least ||
 		    kv_runs_bytes(in, n) > j->j_db->d_budget.b_leaf_bytes / 2 ||
 		    free_runs(j, in, n) < n ||
-		    !kv_merge_fits(j->j_kvs, in, n))
+		    !kv_merge_fits(j->j_kvs, in, n, 0))
 			continue;
 		least = kv_runs_keys(in, n);
 		j->j_in = in;
@@ -271,6 +289,7 @@ static int plan_join(struct kv_job *j)
 	}
 	if (!j->j_nleaf)
 		return 0;
+	j->j_due = kv_merge_output(j->j_in, j->j_n, 0);
 	j->j_no_tombs = j->j_forgets = !kv_is_looked_for(j->j_db, j->j_in, j->j_n);
 	return 1;
 }
@@ -384,8 +403,8 @@ static void note_no_room(struct kv_job *j)
 {
 	struct kv_stuck *sk = &j->j_kvs->k_merging.mg_no_room;
 
-	sk->sk_at = !kv_stuck_holds(j->j_db, sk) ? 1 : sk->sk_at + (sk->sk_at < 32);
-	sk->sk_spare = j->j_spare;
+	j->j_room.sk_at = !kv_stuck_holds(j->j_db, sk) ? 1 : sk->sk_at + (sk->sk_at < 32);
+	*sk = j->j_room;
 	sk->sk_ns = kv_now(j->j_db) + AGAIN_NS;
 }
 
@@ -407,7 +426,7 @@ int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j)
 		rc = plan(j);
 	}
 	if (rc) {
-		j->j_spare = kv_segs_spare_bytes(db);
+		kv_stuck_set(db, &j->j_room, 0);
 		job_take(j, true);
 	}
 	pthread_mutex_unlock(&mg->mg_lock);

@@ -5,6 +5,7 @@
 
 #include <kvdb/kvdb.h>
 
+#include "db/parts.h"
 #include "seg/value.h"
 #include "mem/tomb.h"
 #include "compact/progress.h"
@@ -38,10 +39,16 @@ uint64_t kv_leaf_keys(struct kvdb *db, struct kv_run *const *run, unsigned n);
 /* R19: the upper runs delete as much as a quarter of all keys below, or hold so many. */
 bool kv_spill_for_space(struct kvdb *db, struct kv_tree *tr);
 /*
- * On a full pool a merge that cannot hold its output would only take the room
- * that deletes and flushes live on.
+ * kv_merge_output - bytes that a merge will write, about
+ * @pieces: leaves that a spill has keys for, where nothing is dropped; else every deletion removes
+ * itself and, most likely, what it deletes
  */
-bool kv_merge_fits(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n);
+uint64_t kv_merge_output(struct kv_run *const *run, unsigned n, unsigned pieces);
+/*
+ * On a full pool a merge that cannot hold its output would only take the room
+ * that deletes and flushes live on. @pieces: as for kv_merge_output()
+ */
+bool kv_merge_fits(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned n, unsigned pieces);
 uint64_t kv_runs_keys(struct kv_run *const *run, unsigned n);
 uint64_t kv_runs_bytes(struct kv_run *const *run, unsigned n);	/* media they take */
 
@@ -75,7 +82,8 @@ struct kv_job {
 	struct kv_move *j_move;	/* values of victims move on the way, or NULL */
 	uint64_t j_cut;		/* split: keys of a leaf */
 	uint32_t j_coming;	/* and leaves that it makes, at most */
-	uint64_t j_spare;	/* bytes of the pool when it began */
+	struct kv_stuck j_room;	/* of the pool when it began */
+	uint64_t j_due;		/* bytes that it will write, about */
 
 	/* the rest is merge_job.c's */
 	struct kv_walk j_walk;	/* progress, with j_asked or j_move */

@@ -9,6 +9,7 @@
 #include "db/policy.h"
 #include "seg/reserve.h"
 #include "run/run.h"
+#include "run/run_omf.h"
 #include "tree/leaf.h"
 #include "tree/tomb_view.h"
 #include "compact/merge.h"
@@ -19,6 +20,9 @@
 #define SUM_DEN		5
 #define RUNS_WANTED	8u	/* more are merged whatever their sizes */
 #define STAGED_WANTED	16u	/* the same of those that values are to leave staging from */
+#define PART_WANTED	4u	/* of the older keys are deleted: they are merged, */
+#define PART_LEAST	64u	/* never for less than this */
+#define PIECE_LEAST	(3ull * KV_PAGE) /* media that the smallest run takes */
 #define LEAVES_LEFT	4u	/* a split makes a few; near the limit none is tried */
 
 /* LF9: what a flush waits for is due */
@@ -87,10 +91,30 @@ unsigned kv_merge_pick(const uint64_t *keys, unsigned n, unsigned *first)
 }
 
 /*
+ * Deletions that @keys older ones have beside them before they are merged with these. A quarter:
+ * less would copy the older ones for little. On a pool that is nearly full they would take the last
+ * of it before they are so many, and no merge would have room: there all of them together may take
+ * half of what is free, but for a part of the keys that no merge is worth.
+ */
+static uint64_t deletions_wanted(struct kvdb *db, uint64_t keys)
+{
+	uint64_t runs = kv_reloc_run_bytes(db), left;
+	double part = 1.0 / PART_WANTED;
+
+	if (!runs || !kv_segs_are_short(db))
+		return keys / PART_WANTED;
+	left = kv_segs_free_bytes(db) / 2;
+	if (part > (double)left / (double)runs)
+		part = (double)left / (double)runs;
+	if (part < 1.0 / PART_LEAST)
+		part = 1.0 / PART_LEAST;
+	return (uint64_t)(part * (double)keys);
+}
+
+/*
  * R19: what is deleted or overwritten gives its space back when it meets the
- * oldest run. That is due when the newer runs delete as much as a quarter of
- * its keys, and on a full pool also when they merely hold so many: less would
- * copy the oldest run for little.
+ * oldest run. That is due when the newer runs delete as much as is wanted, and on a full pool
+ * also when they merely hold a quarter of its keys.
  */
 static unsigned pick_for_space(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first)
 {
@@ -105,7 +129,8 @@ static unsigned pick_for_space(struct kvdb *db, struct kv_run **run, unsigned n,
 	}
 	oldest = kv_run_desc(run[n - 1])->rd_keys;
 	tombs += kv_tombs_garbage(run + (n - len), len, len);
-	if (tombs <= oldest / 4 && (newer < oldest / 4 || !kv_segs_are_short(db)))
+	if (tombs <= deletions_wanted(db, oldest) &&
+	    (newer < oldest / PART_WANTED || !kv_segs_are_short(db)))
 		return 0;
 	*first = n - len;
 	return len;
@@ -172,26 +197,38 @@ uint64_t kv_leaf_keys(struct kvdb *db, struct kv_run *const *run, unsigned n)
 	return fit < most ? fit : most;
 }
 
-/*
- * Every deletion removes itself and, most likely, what it deletes: what makes room begins
- * however little there is.
- */
-bool kv_merge_fits(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n)
+uint64_t kv_merge_output(struct kv_run *const *run, unsigned n, unsigned pieces)
 {
-	const struct kv_stuck *sk = &kvs->k_merging.mg_no_room;
 	uint64_t keys = 1, tombs = 0, bytes = kv_runs_bytes(run, n), left;
-	struct kvdb *db = kvs->k_db;
-	bool is_stuck = kv_stuck_holds(db, sk);
 
-	if (!is_stuck && !kv_segs_are_short(db))
-		return true;
+	if (pieces)
+		return bytes + pieces * PIECE_LEAST;
 	for (unsigned i = 0; i < n; i++) {
 		keys += kv_run_desc(run[i])->rd_keys;
 		tombs += run[i]->rn_tombs;
 	}
 	tombs += kv_tombs_garbage(run, n, n) / 2;
 	left = keys > 2 * tombs ? keys - 2 * tombs : 0;
-	return bytes / keys * left <= kv_segs_free_bytes(db) >> (is_stuck ? sk->sk_at : 1);
+	return bytes / keys * left;
+}
+
+/*
+ * What makes room begins however little there is. Of what is free, and no other merge will write,
+ * a quarter is left to logs and flushes.
+ */
+bool kv_merge_fits(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned n, unsigned pieces)
+{
+	const struct kv_stuck *sk = &kvs->k_merging.mg_no_room;
+	struct kvdb *db = kvs->k_db;
+	bool is_stuck = kv_stuck_holds(db, sk);
+	uint64_t left, due;
+
+	if (!is_stuck && !kv_segs_are_short(db))
+		return true;
+	left = kv_segs_free_bytes(db);
+	due = atomic_load(&db->d_merge_due);
+	left = left > due ? left - due : 0;
+	return kv_merge_output(run, n, pieces) <= (is_stuck ? left >> sk->sk_at : left - left / 4);
 }
 
 static void has_staged(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
@@ -309,5 +346,6 @@ bool kv_spill_for_space(struct kvdb *db, struct kv_tree *tr)
 	tombs = kv_tombs_garbage(tr->tr_run, tr->tr_nupper, tr->tr_nrun);
 	for (uint32_t i = 0; i < tr->tr_nupper; i++)
 		tombs += tr->tr_run[i]->rn_tombs;
-	return tombs > older / 4 || (newer >= older / 4 && kv_segs_are_short(db));
+	return tombs > deletions_wanted(db, older) ||
+	       (newer >= older / PART_WANTED && kv_segs_are_short(db));
 }

@@ -361,7 +361,10 @@ static int job_once(struct kvdb *db, struct kv_rjob *jb, enum reason why, double
 		atomic_store(&rl->rl_is_ordering, true);
 	if (why != FOR_STAGING)
 		atomic_store(&rl->rl_is_for_space, why == FOR_SPACE);
-	if (!rc)
+	/* who has no room, and asks again and again, does not wait for a count that says nothing */
+	if (atomic_load(&rl->rl_is_rescue) && !jb->jb_ncand)
+		is_counted = false;
+	else if (!rc)
 		rc = kv_rjob_count(db, jb, is_counted);
 	if (!rc && is_counted) {
 		atomic_store(&rl->rl_live, jb->jb_user);

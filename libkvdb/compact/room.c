@@ -126,14 +126,23 @@ void kv_room_end(struct kv_room *ro, enum kv_victim_of who)
 
 void kv_stuck_set(struct kvdb *db, struct kv_stuck *sk, uint64_t at)
 {
+	struct kv_space_left left;
+
+	kv_space_left(db, &left);
 	sk->sk_at = at;
-	sk->sk_spare = kv_segs_spare_bytes(db);
+	sk->sk_spare = left.sl_all_spare;
+	sk->sk_free = left.sl_all_free;
 }
 
 bool kv_stuck_holds(struct kvdb *db, const struct kv_stuck *sk)
 {
-	uint64_t more = 2 * sk->sk_spare + 4ull * db->d_budget.b_seg_bytes;
+	uint64_t more = 4ull * db->d_budget.b_seg_bytes;
+	struct kv_space_left left;
 
-	return sk->sk_at && (!sk->sk_ns || kv_now(db) < sk->sk_ns) &&
-	       CHECK(628, kv_segs_spare_bytes(db) < more);
+	if (!sk->sk_at || (sk->sk_ns && kv_now(db) >= sk->sk_ns))
+		return false;
+	/* below the reserve all that is spare is 0 */
+	kv_space_left(db, &left);
+	return CHECK(628, left.sl_all_spare < 2 * sk->sk_spare + more &&
+			  left.sl_all_free < 2 * sk->sk_free + more);
 }

@@ -96,6 +96,7 @@ struct kvdb {
 	_Atomic(struct kv_run *) d_doomed;	/* dropped, unreferenced, objects not yet deleted */
 	_Atomic(uint32_t) d_reaping;	/* threads inside kv_runs_reap() */
 	_Atomic(uint32_t) d_merging;	/* jobs that have runs, of all stores: mg_n in all */
+	_Atomic(uint64_t) d_merge_due;	/* bytes that those will write, about */
 	_Atomic(uint64_t) d_close_ns;	/* when a close is to flush no more; 0 = it is not closed */
 
 	struct kv_warm d_warm;		/* warm.c */

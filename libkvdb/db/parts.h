@@ -22,7 +22,7 @@ struct kv_seg;
 /* That the last job could not help, so the next one will not, until something changes; compact */
 struct kv_stuck {
 	uint64_t sk_at;		/* bytes that were too many; 0 = it did help */
-	uint64_t sk_spare;	/* of the pool, then */
+	uint64_t sk_spare, sk_free; /* of the pool, then: above the reserve, and all */
 	uint64_t sk_ns;		/* it holds no longer than so; 0 = no such bound */
 };
 

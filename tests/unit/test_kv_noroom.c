@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Merges and flushes that meet the end of the pool (LF10, LF11): a real database, no threads. */
+/* What meets the end of the pool (LF10, LF11, LF15, R19): a real database, no threads. */
 #include "harness.h"
 
 #include <errno.h>
@@ -11,6 +11,8 @@
 #include "tree/leaf.h"
 #include "meta/mdc.h"
 #include "compact/merge.h"
+#include "compact/reloc.h"
+#include "run/run.h"
 
 #define VLEN	120u	/* inline: merges write it */
 
@@ -357,6 +359,192 @@ static void a_delete_waits_for_a_merge_that_has_the_last_of_the_pool(void)
 	kv_end(db, dir, 0);
 }
 
+/* R19: nor are a few naps beside it enough. */
+static void a_delete_leaves_a_merge_that_runs_its_room(void)
+{
+	uint64_t was;
+	char key[16];
+
+	open_two(64u << 20, 4u << 20);
+	begin_merge_with_all_room();
+	/* some segments, but no room to merge */
+	for (unsigned i = 0; i < 16; i++)
+		mpool_obj_close(taken[--ntaken]);
+	was = kv_segs_free_bytes(db);
+	at_look = end_merge;
+	for (uint32_t k = 0; job.j_kvs; k++) {
+		looks = 0;
+		T_OK(k < 400000);
+		T_EQ(kv_segs_free_bytes(db), was);
+		T_EQ(kvdb_del(big, key, (size_t)sprintf(key, "%08x", k)), 0);
+	}
+	at_look = NULL;
+	kv_end(db, dir, 0);
+}
+
+static void put_runs(struct kvdb_kvs *kvs, uint32_t keys)
+{
+	for (uint32_t k = 0; k < keys; k++) {
+		put(kvs, k);
+		if (k % (keys / 6) == keys / 6 - 1)
+			T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+}
+
+/* Each has room, both have none. */
+static void a_merge_does_not_count_on_what_another_will_write(void)
+{
+	struct kv_job other;
+
+	open_two(64u << 20, 4u << 20);
+	put_runs(small, 3600);
+	put_runs(big, 3600);
+	ntaken = take_pool(taken, 1000u << 10);
+	T_EQ(kv_merge_begin(db, small, &job), 1);
+	T_OK(job.j_due > 400000);
+	T_EQ(kv_merge_begin(db, big, &other), 0);
+	kv_merge_end(&job, -ECANCELED);
+	T_EQ(kv_merge_begin(db, big, &other), 1);
+	kv_merge_end(&other, -ECANCELED);
+	while (ntaken)
+		mpool_obj_close(taken[--ntaken]);
+	kv_end(db, dir, 0);
+}
+
+/* Below the reserve, where nothing is spare. */
+static void what_had_no_room_is_tried_again_with_twice_as_much(void)
+{
+	struct kv_stuck sk = { 0 };
+
+	open_two(64u << 20, 4u << 20);
+	ntaken = take_pool(taken, 1u << 20);
+	kv_stuck_set(db, &sk, 1);
+	T_OK(kv_stuck_holds(db, &sk));
+	for (unsigned i = 0; i < 4; i++)
+		mpool_obj_close(taken[--ntaken]);
+	T_OK(kv_stuck_holds(db, &sk));
+	while (kv_segs_free_bytes(db) < 4u << 20)
+		mpool_obj_close(taken[--ntaken]);
+	T_EQ(kv_segs_spare_bytes(db), 0);
+	T_OK(!kv_stuck_holds(db, &sk));
+	while (ntaken)
+		mpool_obj_close(taken[--ntaken]);
+	kv_end(db, dir, 0);
+}
+
+/* ---- what is deleted of a full store ----------------------------------------------------- */
+
+#define FULL_KEYS	80000u	/* some 12 MiB */
+
+/* Deletions among the keys of runs that are in leaves, or are not. */
+static uint64_t deletions(bool upper)
+{
+	struct kv_tree *tr = kv_tree_get(big);
+	uint64_t n = 0;
+
+	for (uint32_t i = upper ? 0 : tr->tr_nupper; i < (upper ? tr->tr_nupper : tr->tr_nrun); i++)
+		n += tr->tr_run[i]->rn_tombs;
+	kv_tree_put(db, tr);
+	return n;
+}
+
+static void open_leaves(void)
+{
+	open_two(64u << 20, 4u << 20);
+	db->d_budget.b_leaf_bytes = 1u << 20;
+	for (uint32_t k = 0; k < FULL_KEYS; k++) {
+		put(big, k);
+		if (k % 64 == 0)
+			poll_all();
+	}
+	/* into leaves, all of it */
+	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), 0);
+}
+
+static uint64_t pages_read(void)
+{
+	struct kvdb_stats st;
+
+	T_EQ(kvdb_stats(db, &st), 0);
+	return st.page_hits + st.page_misses + st.io[MPOOL_CAPACITY].read_bytes;
+}
+
+/* It has no segment that a job could empty, and a writer asks for every segment of a log. */
+static void who_has_no_room_waits_for_no_count_of_keys(void)
+{
+	uint64_t was;
+
+	open_leaves();
+	was = pages_read();
+	kv_reloc_make_room(db);
+	T_EQ(pages_read(), was);
+	kv_end(db, dir, 0);
+}
+
+static void del_each(uint32_t from, uint32_t step, const char *below)
+{
+	char key[32];
+
+	for (uint32_t k = from; k < FULL_KEYS; k += step) {
+		int len = sprintf(key, "%08x", k * 0x9e3779b9u);
+
+		if (strcmp(key, below) < 0)
+			T_EQ(kvdb_del(big, key, (size_t)len), 0);
+	}
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	poll_all();
+	ahead_ns += 1000000000u;
+	poll_all();
+}
+
+/* V2: a quarter of the keys would take more than there is. */
+static void deletions_are_merged_before_they_take_the_last_of_the_pool(void)
+{
+	open_leaves();
+	/* with room a quarter is wanted */
+	del_each(0, 8, "g");
+	T_OK(deletions(true) + deletions(false) >= FULL_KEYS / 9);
+	ntaken = take_pool(taken, 2500u << 10);
+	ahead_ns += 1000000000u;
+	poll_all();
+	del_each(1, 16, "g");
+	T_OK(deletions(true) + deletions(false) < FULL_KEYS / 6);	/* 3 of 16 without */
+	while (ntaken)
+		mpool_obj_close(taken[--ntaken]);
+	kv_end(db, dir, 0);
+}
+
+/* All that comes is of one leaf, which must be split, and there is no room for that. */
+static void a_leaf_without_room_to_be_split_holds_up_no_other(void)
+{
+	struct kv_tree *tr;
+	unsigned n = 0;
+
+	open_leaves();
+	big->k_merging.mg_moves = 1;
+	for (uint32_t k = FULL_KEYS; k < 30 * FULL_KEYS; k++)
+		if (k * 0x9e3779b9u >= 0xfa000000u) {
+			put(big, k);
+			if (++n % 8192 == 0)
+				T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+		}
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	poll_all();
+	ntaken = take_pool(taken, 2400u << 10);
+	big->k_merging.mg_moves = 0;
+	poll_all();
+	del_each(0, 2, "8");
+	del_each(0, 2, "g");
+	tr = kv_tree_get(big);
+	T_OK(kv_runs_bytes(tr->tr_run + tr->tr_leaf[tr->tr_nleaf - 1].lr_first,
+			   tr->tr_leaf[tr->tr_nleaf - 1].lr_n) > 2u << 20);
+	kv_tree_put(db, tr);
+	T_OK(deletions(true) + deletions(false) < FULL_KEYS / 4);
+	while (ntaken)
+		mpool_obj_close(taken[--ntaken]);
+	kv_end(db, dir, 0);
+}
+
 int main(void)
 {
 	T_RUN(a_merge_without_room_is_not_repeated);
@@ -365,5 +553,11 @@ int main(void)
 	T_RUN(a_flush_without_room_is_not_repeated);
 	T_RUN(a_queue_without_threads_ends_what_has_no_room);
 	T_RUN(a_delete_waits_for_a_merge_that_has_the_last_of_the_pool);
+	T_RUN(a_delete_leaves_a_merge_that_runs_its_room);
+	T_RUN(a_merge_does_not_count_on_what_another_will_write);
+	T_RUN(what_had_no_room_is_tried_again_with_twice_as_much);
+	T_RUN(who_has_no_room_waits_for_no_count_of_keys);
+	T_RUN(deletions_are_merged_before_they_take_the_last_of_the_pool);
+	T_RUN(a_leaf_without_room_to_be_split_holds_up_no_other);
 	return t_done();
 }
