@@ -23,6 +23,7 @@
 #include "cache/slab.h"
 #include "mem/memtable.h"
 #include "run/run.h"
+#include "tree/hold.h"
 #include "tree/tree.h"
 #include "tree/view.h"
 #include "log/flush.h"
@@ -96,6 +97,7 @@ static int keeper_step(struct kvdb *db)
 	}
 	kv_flusher_spare(db);
 	kv_views_step(db);
+	kv_holds_step(db);
 	if (r == 0)
 		r = kv_time_step(db);
 	/* a flush that finds no room gets it from segments that died meanwhile */

@@ -59,6 +59,14 @@
 	X("MP0929", "KV_TXN_GONE", "the transaction of a cursor has ended: without its writes, " \
 	  "which the cursor would show, or before the cursor was renewed", \
 	  "close the cursor and open another") \
+	X("MP0930", "KV_CURSOR_MEMORY", "the snapshot of a cursor was given up, because " \
+	  "snapshots held too much memory and others were used later", \
+	  "renew the cursor: it goes on at its place with the present snapshot; close cursors " \
+	  "when done, or raise cache_bytes") \
+	X("MP0931", "KV_CURSOR_UNUSED", "the snapshot of a cursor was given up, because nobody " \
+	  "used it for view_max_age_ms", \
+	  "renew the cursor: it goes on at its place with the present snapshot; close cursors " \
+	  "when done, or raise view_max_age_ms") \
 	X("MP0935", "KV_PROPERTY", "a store has an option, or an option has a value, that is not " \
 	  "known here or that this version does not act on", \
 	  "use a version of the engine that knows the option, or leave it at its default") \

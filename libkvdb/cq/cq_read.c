@@ -90,7 +90,7 @@ void kv_cq_read(struct kv_cq_op *o)
 				    p->flags & KVDB_OP_SNAPSHOT ? KVDB_GET_SNAPSHOT : 0, p->get,
 				    p->size);
 	else
-		err = kvdb_cursor_open_opts(p->kvs, p->range, &o->o_cursor);
+		err = kv_cursor_open(p->kvs, p->range, &o->o_cursor);
 	o->o_pairs = (struct kv_pairs){ .ps_buf = p->buf, .ps_room = p->size };
 	if (err)
 		kv_cq_op_done(o, err);

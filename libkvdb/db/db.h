@@ -24,6 +24,7 @@ struct kv_ckpts;
 struct kv_ctl;
 struct kv_flusher;
 struct kv_forest;
+struct kv_holds;
 struct kv_hooks;
 struct kv_keylocks;
 struct kv_lent;
@@ -121,6 +122,7 @@ struct kvdb {
 	struct kv_keylocks *d_keylocks;	/* keylock.c */
 	struct kv_open_views *d_open_views; /* view.c */
 	struct kv_tickets *d_tickets;	/* durable.c */
+	struct kv_holds *d_holds;	/* hold.c */
 	struct kv_txns *d_txns;		/* txn.c */
 	uint32_t d_view_max_age_ms;
 	/* transactions that own keys: a plain write looks at it under the bucket lock */

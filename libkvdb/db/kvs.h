@@ -35,6 +35,7 @@ struct kvdb_kvs {
 	_Atomic(uint64_t) k_horizon;		/* durable replay horizon (R4), epochs */
 	uint64_t k_next_pos;			/* next rd_pos, k_edit_lock */
 	_Atomic(uint32_t) k_cursors;		/* and transactions that wrote to it */
+	_Atomic(uint32_t) k_gone;		/* cursors without a snapshot, not closed */
 	struct kv_merging k_merging;
 	struct kv_toll k_toll;		/* of its writers alone (TH-17) */
 	_Atomic(uint32_t) k_compact;	/* enum kv_compact_state */

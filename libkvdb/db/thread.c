@@ -79,6 +79,7 @@ static void fold(struct kv_tctx *into, const struct kv_tctx *from)
 	kv_count(&into->tc_value_dev, kv_counted(&from->tc_value_dev));
 	kv_count(&into->tc_point_hits, kv_counted(&from->tc_point_hits));
 	kv_count(&into->tc_cursors, kv_counted(&from->tc_cursors));
+	kv_count(&into->tc_cursor_bytes, kv_counted(&from->tc_cursor_bytes));
 	kv_count(&into->tc_begun, kv_counted(&from->tc_begun));
 	kv_count(&into->tc_committed, kv_counted(&from->tc_committed));
 	kv_count(&into->tc_aborted, kv_counted(&from->tc_aborted));

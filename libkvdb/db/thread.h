@@ -20,6 +20,7 @@ struct kv_tctx {
 	_Atomic(uint64_t) tc_user_bytes, tc_read_bytes, tc_value_mem, tc_value_dev;
 	_Atomic(uint64_t) tc_point_hits;
 	_Atomic(uint64_t) tc_cursors;	/* opened less closed: a thread may close another's */
+	_Atomic(uint64_t) tc_cursor_bytes;	/* of their own memory; likewise */
 	_Atomic(uint64_t) tc_begun, tc_committed, tc_aborted, tc_conflicts, tc_stale;
 	/* the owner is in a get that can begin anew: a missing page ends it with -EINPROGRESS */
 	bool tc_restarts;

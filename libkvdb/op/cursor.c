@@ -15,18 +15,18 @@
  * a walk that finds values on devices goes on, the batch doubles.
  *
  * Opening is cheap: the sources are opened at the first use. Between calls the
- * cursor pins objects by reference only and is outside kv_enter().
+ * cursor pins objects by reference only and is outside kv_enter(); the keeper may
+ * take them away then (tree/hold.c). The batch stays: with the place in it, and what
+ * the caller was shown.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "op/cursor.h"
+#include "op/cursor_body.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/key.h"
-#include "db/etime.h"
-#include "db/thread.h"
 #include "cache/load.h"
 #include "mem/iter.h"
 #include "mem/memtable.h"
@@ -35,289 +35,14 @@
 #include "tree/leaf.h"
 #include "tree/merge_iter.h"
 #include "tree/tomb_view.h"
-#include "read/ahead.h"
 #include "read/find.h"
 #include "txn/txn.h"
 
 #define BATCH_MIN	2u
 #define BATCH_NEAR	16u	/* while values come from memory */
-#define BATCH_MAX	KV_AHEAD_MAX
 #define FETCH_AHEAD	4u	/* values: the lines of more wait for each other */
 #define REST		256u	/* entries that a walk comes by inside kv_enter() */
 #define REST_GAPS	64u	/* likewise, where there may be a gap to pass */
-#define BATCH_BYTES	12288u	/* of keys and inline values; more than two of the largest */
-#define VALUE_MIN	4096u
-
-/* Where the cursor stands, in key order whatever its direction. */
-enum place {
-	AT_BOTTOM,	/* below every key of the range */
-	BELOW_KEY,
-	ON_KEY,
-	ABOVE_KEY,
-	AT_TOP
-};
-
-/* Entries taken from the merge and not yet shown. Their bytes are copies. */
-struct batch {
-	unsigned b_n, b_i;	/* shown: [0, b_i) */
-	unsigned b_want;	/* entries of the next one */
-	unsigned b_far;		/* whose values are not in memory */
-	uint32_t b_used;
-	int b_end;		/* why it ends: 0 = it was full; -ENOENT; an error */
-	struct kv_ahead b_ahead;	/* values of b_ent that were read from devices */
-	uint8_t *b_val;		/* value shown last; b_val_size */
-	size_t b_val_size;
-	uint64_t b_steps;	/* of the merge, when it last came to an entry that counts */
-	bool b_expired;		/* it came by values that have expired since then */
-	bool b_is_fresh;	/* from b_lo on it has come to none since it sought that */
-	uint16_t b_lo_len;
-	uint8_t b_lo[KVDB_KEY_MAX];
-	struct kv_ent b_ent[BATCH_MAX];
-	uint8_t b_key[KVDB_KEY_MAX];	/* of the place */
-	uint8_t b_bytes[BATCH_BYTES];
-};
-
-struct kvdb_cursor {
-	struct kvdb_kvs *c_kvs;
-	struct kv_tree *c_tree;	/* NULL: the store is younger than the transaction */
-	struct kvdb_txn *c_txn;	/* whose view and writes it shows, or NULL */
-	uint64_t c_seq;
-	uint64_t c_ent_seq;	/* stamp of the entry returned last */
-	uint64_t c_now;		/* engine time of its birth, ms: what expires later is there */
-	struct kv_cover *c_cover;	/* deletes of many keys, or NULL */
-	uint32_t c_flags;
-	uint8_t c_place;	/* enum place */
-	uint8_t c_left_for;	/* the place that a step left for the end that it found */
-	bool c_up;		/* direction of c_it */
-	bool c_ready;		/* c_it and the batch go on from the place in direction c_up */
-	bool c_skip;		/* the first entry is passed over when it has the place's key */
-	uint16_t c_klen;	/* of the place's key */
-	uint16_t c_lo_len;	/* range [lo, hi); 0: open */
-	uint16_t c_hi_len;
-	const uint8_t *c_key;	/* in the batch */
-	uint64_t c_limit, c_left;
-	const _Atomic(uint64_t) *c_changes;
-	uint64_t c_seen;	/* *c_changes: so far they were taken in, or are no matter */
-	struct kv_iter *c_it;	/* NULL until used */
-	struct batch *c_batch;	/* likewise */
-	struct kv_iter **c_extra;
-	unsigned c_nextra;
-	unsigned c_nown;	/* so many sources are not the tree's */
-	uint8_t *c_range;	/* lo, then hi; c_room unless they grew beyond it */
-	uint32_t c_range_size;
-	uint8_t c_room[];
-};
-
-static inline const uint8_t *range_lo(const struct kvdb_cursor *c)
-{
-	return c->c_range;
-}
-
-static inline const uint8_t *range_hi(const struct kvdb_cursor *c)
-{
-	return c->c_range + c->c_lo_len;
-}
-
-/* ---- making one ----------------------------------------------------------------------- */
-
-/* Length of the smallest string above all with the prefix, once its last byte is raised; 0: none */
-static size_t succ_len(const uint8_t *prefix, size_t n)
-{
-	while (n && prefix[n - 1] == 0xff)
-		n--;
-	return n;
-}
-
-static int opts_check(const struct kvdb_cursor_opts *o)
-{
-	if (o->size != sizeof(*o) || o->pad)
-		return kv_error(-EINVAL, "MP0951", "cursor options of %zu bytes, wanted %zu, or "
-				"with a reserved field set", o->size, sizeof(*o));
-	if (o->flags & ~(KVDB_REVERSE | KVDB_KEYS_ONLY | KVDB_TO_INCLUSIVE))
-		return kv_error(-EINVAL, "MP0951", "cursor flags %#x are not known", o->flags);
-	if ((o->plen && !o->prefix) || (o->flen && !o->from) || (o->tlen && !o->to))
-		return kv_error(-EINVAL, "MP0951", "a cursor's bound of some bytes at NULL");
-	if (o->plen > KVDB_KEY_MAX)
-		return kv_error(-ENAMETOOLONG, "MP0911", "a prefix of %zu bytes; the most is %u",
-				o->plen, KVDB_KEY_MAX);
-	if (o->flen > KVDB_KEY_MAX || o->tlen > KVDB_KEY_MAX)
-		return kv_error(-ENAMETOOLONG, "MP0911", "a bound of %zu bytes; the most is %u",
-				o->flen > o->tlen ? o->flen : o->tlen, KVDB_KEY_MAX);
-	return 0;
-}
-
-/* Makes of n bytes the smallest string above all that begin with them. Its length; 0: none */
-static size_t raise(uint8_t *p, size_t n)
-{
-	n = succ_len(p, n);
-	if (n)
-		p[n - 1]++;
-	return n;
-}
-
-/* The smallest key beyond @to of @o; 0: there is none. */
-static size_t to_end(const struct kvdb_cursor_opts *o, uint8_t *out)
-{
-	if (!o->tlen)
-		return 0;
-	memcpy(out, o->to, o->tlen);
-	if (!(o->flags & KVDB_TO_INCLUSIVE))
-		return o->tlen;
-	/* the next string of all is one byte longer, which no key can be behind the longest */
-	if (o->tlen == KVDB_KEY_MAX)
-		return raise(out, o->tlen);
-	out[o->tlen] = 0;
-	return o->tlen + 1;
-}
-
-/* Bytes that the two ends of a range take at most. */
-static size_t range_size(const struct kvdb_cursor_opts *o)
-{
-	size_t hi = o->plen > o->tlen + 1 ? o->plen : o->tlen + 1;
-
-	return (o->plen > o->flen ? o->plen : o->flen) + hi;
-}
-
-/* The range that prefix, from and to have in common. */
-static void range_make(struct kvdb_cursor *c, const struct kvdb_cursor_opts *o)
-{
-	bool from = o->flen && (!o->plen || kv_kcmp(o->from, o->flen, o->prefix, o->plen) > 0);
-	const void *lo = from ? o->from : o->prefix;
-	size_t lo_len = from ? o->flen : o->plen, hi_len, to_len;
-	uint8_t *hi = c->c_range + lo_len, to[KVDB_KEY_MAX];
-
-	if (lo_len)
-		memcpy(c->c_range, lo, lo_len);
-	if (o->plen)
-		memcpy(hi, o->prefix, o->plen);
-	hi_len = raise(hi, o->plen);
-	to_len = to_end(o, to);
-	if (to_len && (!hi_len || kv_kcmp(to, to_len, hi, hi_len) < 0)) {
-		memcpy(hi, to, to_len);
-		hi_len = to_len;
-	}
-	c->c_lo_len = (uint16_t)lo_len;
-	c->c_hi_len = (uint16_t)hi_len;
-}
-
-/* Before everything. */
-static uint8_t place_start(const struct kvdb_cursor_opts *o)
-{
-	return o->flags & KVDB_REVERSE ? AT_TOP : AT_BOTTOM;
-}
-
-/* A statistic, so a thread without memory for its state counts nothing. */
-static void count_open(struct kvdb *db, uint64_t by)
-{
-	struct kv_tctx *tc = kv_tctx(db);
-
-	if (tc)
-		kv_count(&tc->tc_cursors, by);
-}
-
-int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
-		  const struct kv_cursor_in *in, struct kvdb_cursor **out)
-{
-	int rc = opts_check(o);
-	size_t bounds = rc ? 0 : range_size(o);
-	size_t extra = in->nextra * sizeof(struct kv_iter *);
-	struct kvdb_cursor *c;
-
-	c = rc ? NULL : malloc(sizeof(*c) + bounds + 8 + extra);
-	if (!c) {
-		kv_iters_close(in->extra, in->nextra);
-		kv_tree_put(kvs->k_db, in->tree);
-		return rc ? rc : kv_error(-ENOMEM, "MP0902", "no memory for a cursor");
-	}
-	*c = (struct kvdb_cursor){ .c_kvs = kvs, .c_tree = in->tree, .c_seq = in->seq,
-				   .c_txn = in->txn ? kv_txn_get(in->txn) : NULL,
-				   .c_flags = o->flags, .c_changes = in->changes,
-				   .c_nextra = in->nextra, .c_nown = in->nextra,
-				   .c_limit = o->limit,
-				   .c_left = o->limit,
-				   .c_place = place_start(o) };
-	c->c_left_for = c->c_place;
-	c->c_now = in->txn ? in->txn->t_view.vi_born_ms : kv_time_ms(kvs->k_db);
-	c->c_range = c->c_room;
-	c->c_range_size = (uint32_t)bounds;
-	range_make(c, o);
-	c->c_extra = (struct kv_iter **)(((uintptr_t)c->c_room + bounds + 7) & ~(uintptr_t)7);
-	if (extra)
-		memcpy(c->c_extra, in->extra, extra);
-	atomic_fetch_add(&kvs->k_cursors, 1);
-	count_open(kvs->k_db, 1);
-	*out = c;
-	return 0;
-}
-
-int kv_txn_sources(struct kvdb_txn *txn, struct kvdb_kvs *kvs, struct kv_cursor_in *in,
-		   struct kv_iter **own)
-{
-	int rc = kv_txn_snapshot(txn, kvs, &in->tree, &in->seq);
-
-	if (rc)
-		return rc;
-	rc = kv_txn_iter(txn, kvs, false, own);
-	if (!rc)
-		return 0;
-	kv_tree_put(kvs->k_db, in->tree);
-	return kv_error_memory(rc, "a cursor");
-}
-
-int kvdb_cursor_open_opts(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *opts,
-			  struct kvdb_cursor **out)
-{
-	static const struct kvdb_cursor_opts none = KVDB_CURSOR_OPTS_INIT;
-	struct kv_cursor_in in = { 0 };
-
-	kv_snapshot(kvs, &in.tree, &in.seq);
-	return kv_cursor_new(kvs, opts ? opts : &none, &in, out);
-}
-
-/* Of the calls without a range, in which its flags mean nothing. */
-static int opts_plain(struct kvdb_cursor_opts *o, unsigned flags, const void *prefix, size_t plen)
-{
-	if (flags & ~(KVDB_REVERSE | KVDB_KEYS_ONLY))
-		return kv_error(-EINVAL, "MP0951", "cursor flags %#x are not known", flags);
-	*o = (struct kvdb_cursor_opts)KVDB_CURSOR_OPTS_INIT;
-	o->flags = flags;
-	o->prefix = prefix;
-	o->plen = plen;
-	return 0;
-}
-
-int kvdb_cursor_open(struct kvdb_kvs *kvs, unsigned flags, const void *prefix, size_t plen,
-		     struct kvdb_cursor **out)
-{
-	struct kvdb_cursor_opts o;
-	int err = opts_plain(&o, flags, prefix, plen);
-
-	return err ? err : kvdb_cursor_open_opts(kvs, &o, out);
-}
-
-/* The view of a transaction; the cursor has its own hold on the tree and the writes. */
-int kvdb_txn_cursor_open_opts(struct kvdb_txn *txn, struct kvdb_kvs *kvs,
-			      const struct kvdb_cursor_opts *opts, struct kvdb_cursor **out)
-{
-	static const struct kvdb_cursor_opts none = KVDB_CURSOR_OPTS_INIT;
-	struct kv_cursor_in in = { .txn = txn, .nextra = 1, .changes = &txn->t_gen };
-	struct kv_iter *own;
-	int rc = kv_txn_sources(txn, kvs, &in, &own);
-
-	if (rc)
-		return rc;
-	in.extra = &own;
-	return kv_cursor_new(kvs, opts ? opts : &none, &in, out);
-}
-
-int kvdb_txn_cursor_open(struct kvdb_txn *txn, struct kvdb_kvs *kvs, unsigned flags,
-			 const void *prefix, size_t plen, struct kvdb_cursor **out)
-{
-	struct kvdb_cursor_opts o;
-	int err = opts_plain(&o, flags, prefix, plen);
-
-	return err ? err : kvdb_txn_cursor_open_opts(txn, kvs, &o, out);
-}
 
 /* ---- sources ---------------------------------------------------------------------------- */
 
@@ -411,10 +136,11 @@ static int batch_open(struct kvdb_cursor *c)
 	b->b_n = b->b_i = 0;
 	kv_ahead_init(&b->b_ahead);
 	c->c_batch = b;
+	count_bytes(c->c_kvs->k_db, sizeof(*b) + VALUE_MIN);
 	return 0;
 }
 
-static void batch_close(struct kvdb_cursor *c)
+void kv_cursor_batch_close(struct kvdb_cursor *c)
 {
 	struct batch *b = c->c_batch;
 	struct kv_tctx *tc;
@@ -422,6 +148,7 @@ static void batch_close(struct kvdb_cursor *c)
 	if (!b)
 		return;
 	kv_ahead_close(c->c_kvs->k_db, &b->b_ahead);
+	count_bytes(c->c_kvs->k_db, -(sizeof(*b) + b->b_val_size));
 	if (b->b_val != (uint8_t *)(b + 1)) {
 		free(b->b_val);
 		b->b_val = (uint8_t *)(b + 1);
@@ -869,12 +596,16 @@ static int seek_to(struct kvdb_cursor *c, const void *key, size_t klen, bool beh
 
 int kvdb_cursor_seek(struct kvdb_cursor *cur, const void *key, size_t klen)
 {
-	return seek_to(cur, key, klen, false);
+	int rc = cursor_begin(cur);
+
+	return rc ? rc : cursor_end(cur, seek_to(cur, key, klen, false));
 }
 
 int kvdb_cursor_seek_after(struct kvdb_cursor *cur, const void *key, size_t klen)
 {
-	return seek_to(cur, key, klen, true);
+	int rc = cursor_begin(cur);
+
+	return rc ? rc : cursor_end(cur, seek_to(cur, key, klen, true));
 }
 
 /* The value of an entry of the batch that was read ahead, or NULL. */
@@ -919,6 +650,7 @@ static int value_fetch(struct kvdb_cursor *c, const struct kv_ent *e, const uint
 			return -ENOMEM;
 		if (b->b_val != (uint8_t *)(b + 1))
 			free(b->b_val);
+		count_bytes(c->c_kvs->k_db, e->e_vlen - b->b_val_size);
 		b->b_val = p;
 		b->b_val_size = e->e_vlen;
 	}
@@ -971,13 +703,23 @@ static int cursor_show(struct kvdb_cursor *c, bool up, const void **key, size_t 
 int kvdb_cursor_next(struct kvdb_cursor *cur, const void **key, size_t *klen, const void **val,
 		     size_t *vlen)
 {
-	return cursor_show(cur, !(cur->c_flags & KVDB_REVERSE), key, klen, val, vlen);
+	int rc = cursor_begin(cur);
+
+	if (KV_UNLIKELY(rc))
+		return rc;
+	rc = cursor_show(cur, !(cur->c_flags & KVDB_REVERSE), key, klen, val, vlen);
+	return cursor_end(cur, rc);
 }
 
 int kvdb_cursor_prev(struct kvdb_cursor *cur, const void **key, size_t *klen, const void **val,
 		     size_t *vlen)
 {
-	return cursor_show(cur, cur->c_flags & KVDB_REVERSE, key, klen, val, vlen);
+	int rc = cursor_begin(cur);
+
+	if (KV_UNLIKELY(rc))
+		return rc;
+	rc = cursor_show(cur, cur->c_flags & KVDB_REVERSE, key, klen, val, vlen);
+	return cursor_end(cur, rc);
 }
 
 /* Adds the pair of an entry; its value is read into its place. */
@@ -1053,90 +795,4 @@ void kv_cursor_show_expired(struct kvdb_cursor *cur)
 uint64_t kv_cursor_ent_seq(const struct kvdb_cursor *cur)
 {
 	return cur->c_ent_seq;
-}
-
-/* Lets go of what it shows. */
-static void sources_close(struct kvdb_cursor *c)
-{
-	if (c->c_it)
-		c->c_it->it_ops->close(c->c_it);
-	kv_iters_close(c->c_extra, c->c_nextra);
-	free(c->c_cover);
-	kv_tree_put(c->c_kvs->k_db, c->c_tree);
-	c->c_it = NULL;
-	c->c_nextra = 0;
-	c->c_cover = NULL;
-}
-
-/* Room for the bounds of @o; those that it has stay. */
-static int range_room(struct kvdb_cursor *c, const struct kvdb_cursor_opts *o)
-{
-	size_t size = range_size(o);
-	uint8_t *p;
-
-	if (size <= c->c_range_size)
-		return 0;
-	p = malloc(size);
-	if (!p)
-		return kv_error(-ENOMEM, "MP0902", "no memory for a cursor");
-	memcpy(p, c->c_range, c->c_lo_len + c->c_hi_len);
-	if (c->c_range != c->c_room)
-		free(c->c_range);
-	c->c_range = p;
-	c->c_range_size = (uint32_t)size;
-	return 0;
-}
-
-int kvdb_cursor_renew(struct kvdb_cursor *cur, const struct kvdb_cursor_opts *opts)
-{
-	struct kv_cursor_in in = { 0 };
-	struct kv_iter *own = NULL;
-	int rc = opts ? opts_check(opts) : 0;
-
-	if (!rc && cur->c_txn && cur->c_txn->t_ended)
-		rc = kv_error(-ESTALE, "MP0929", "%s: the transaction of the cursor has ended",
-			      cur->c_kvs->k_name);
-	if (!rc && opts)
-		rc = range_room(cur, opts);
-	if (!rc && cur->c_txn)
-		rc = kv_txn_sources(cur->c_txn, cur->c_kvs, &in, &own);
-	else if (!rc)
-		kv_snapshot(cur->c_kvs, &in.tree, &in.seq);
-	if (rc)
-		return rc;
-	/* nothing fails from here on; the key of the place lies in the batch */
-	sources_close(cur);
-	cur->c_tree = in.tree;
-	cur->c_seq = in.seq;
-	if (own)
-		cur->c_extra[cur->c_nextra++] = own;
-	else
-		cur->c_now = kv_time_ms(cur->c_kvs->k_db);
-	if (opts) {
-		range_make(cur, opts);
-		cur->c_flags = opts->flags;
-		cur->c_limit = opts->limit;
-		cur->c_place = cur->c_left_for = place_start(opts);
-	}
-	/* what is new may lie between the last pair and the end that a step found */
-	if (cur->c_place == AT_TOP || cur->c_place == AT_BOTTOM)
-		cur->c_place = cur->c_left_for;
-	cur->c_left = cur->c_limit;
-	cur->c_ready = false;
-	return 0;
-}
-
-void kvdb_cursor_close(struct kvdb_cursor *cur)
-{
-	if (!cur)
-		return;
-	sources_close(cur);
-	count_open(cur->c_kvs->k_db, UINT64_MAX);	/* one less */
-	atomic_fetch_sub(&cur->c_kvs->k_cursors, 1);
-	if (cur->c_txn)
-		kv_txn_put(cur->c_txn);
-	batch_close(cur);
-	if (cur->c_range != cur->c_room)
-		free(cur->c_range);
-	free(cur);
 }

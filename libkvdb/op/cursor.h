@@ -38,9 +38,19 @@ struct kv_cursor_in {
 	const _Atomic(uint64_t) *changes;
 };
 
-/* Checks @o and makes a cursor. On failure tree and sources are released too. */
+/*
+ * Checks @o and makes a cursor, BUSY: nobody takes what it shows away (hold.h) before a call of
+ * its owner has ended. On failure tree and sources are released too.
+ */
 int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
 		  const struct kv_cursor_in *in, struct kvdb_cursor **out);
+
+/* As kvdb_cursor_open_opts(), BUSY until it is closed: for kv_cursor_fill() and nothing else. */
+int kv_cursor_open(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *opts,
+		   struct kvdb_cursor **out);
+/* What keeps what it shows; for tests. */
+struct kv_hold;
+struct kv_hold *kv_cursor_hold(struct kvdb_cursor *cur);
 
 /* Pairs in a caller's memory: their descriptions from its start, their bytes from its end. */
 struct kv_pairs {

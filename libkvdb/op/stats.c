@@ -16,6 +16,7 @@
 #include "cache/slab.h"
 #include "mem/memtable.h"
 #include "run/run.h"
+#include "tree/hold.h"
 #include "tree/point.h"
 #include "tree/tree.h"
 #include "tree/view.h"
@@ -32,6 +33,7 @@ static void add_thread(struct kv_tctx *tc, void *arg)
 	st->seeks += kv_counted(&tc->tc_seeks);
 	st->nexts += kv_counted(&tc->tc_nexts);
 	st->cursors += kv_counted(&tc->tc_cursors);
+	st->table_bytes += kv_counted(&tc->tc_cursor_bytes);
 	st->user_write_bytes += kv_counted(&tc->tc_user_bytes);
 	st->user_read_bytes += kv_counted(&tc->tc_read_bytes);
 	st->value_mem += kv_counted(&tc->tc_value_mem);
@@ -74,7 +76,6 @@ static void add_tree(const struct kv_tree *tr, struct kvdb_stats *st)
 		st->keys_estimate += kv_mt_keys(tr->tr_mt[i]);
 	for (i = 0; i < tr->tr_nrun; i++) {
 		st->keys_estimate += kv_run_desc(tr->tr_run[i])->rd_keys;
-		st->index_bytes += kv_run_index_bytes(tr->tr_run[i]);
 		kv_run_segs(tr->tr_run[i], add_seg, st);
 	}
 	st->runs += tr->tr_nrun;
@@ -203,6 +204,8 @@ int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 	add_counters(db, &st);
 	add_stores(db, &st);
 	st.memtable_bytes = atomic_load(&db->d_count.mt_mem);
+	/* of all runs, those included that only a cursor or a view keeps */
+	st.index_bytes = atomic_load(&db->d_count.index_mem);
 	st.epoch = atomic_load(&db->d_epoch);
 	st.durable_epoch = atomic_load(&db->d_durable);
 	segs_stats(db, &st);
@@ -210,11 +213,12 @@ int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 	st.window_bytes = kv_slab_window_bytes(db);
 	st.page_bytes = kv_slab_page_bytes(db) + kv_lent_bytes(db);
 	kv_views_stats(db, &st);
+	kv_holds_stats(db, &st);
 	st.spare_bytes = kv_slab_spare_bytes(db);
 	st.spare_bytes += atomic_load(&db->d_count.mt_free);
-	st.table_bytes = kv_pagepool_table_bytes(db) + kv_points_bytes(db) +
-			 st.segments * sizeof(struct kv_seg) + atomic_load(&db->d_scan_bytes) +
-			 atomic_load(&db->d_count.move_mem);
+	st.table_bytes += kv_pagepool_table_bytes(db) + kv_points_bytes(db) +
+			  st.segments * sizeof(struct kv_seg) + atomic_load(&db->d_scan_bytes) +
+			  atomic_load(&db->d_count.move_mem);
 	st.memory_bytes = st.memtable_bytes + st.window_bytes + st.page_bytes + st.index_bytes +
 			  st.spare_bytes + st.table_bytes;
 	*out = st;

@@ -19,6 +19,7 @@
 #include "cache/slab.h"
 #include "mem/memtable.h"
 #include "run/run.h"
+#include "tree/hold.h"
 #include "tree/leaf.h"
 #include "tree/point.h"
 #include "log/flush.h"
@@ -306,6 +307,8 @@ int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, b
 	if (!err)
 		err = kv_txns_init(db);
 	if (!err)
+		err = kv_holds_init(db);
+	if (!err)
 		err = kv_segs_load(db);
 	return err ? err : kv_ckpts_load(db);
 }
@@ -413,6 +416,7 @@ void kv_db_detach(struct kvdb *db)
 	kv_reloc_fini(db);
 	kv_segs_fini(db);
 	retire_all();
+	kv_holds_fini(db);
 	kv_txns_fini(db);
 	kv_mts_fini(db);
 	if (db->d_id)
@@ -516,10 +520,20 @@ static void leave_clean(struct kvdb *db)
 		kv_mdc_clean(db, atomic_load(&db->d_durable));	/* records the time, too */
 }
 
+static int check_closed(const struct kvdb_kvs *kvs)
+{
+	/* in this order: what loses its snapshot counts as gone first */
+	if (atomic_load(&kvs->k_cursors) || atomic_load(&kvs->k_gone))
+		return kv_error(-EBUSY, "MP0964", "store %s has an open cursor or bulk load",
+				kvs->k_name);
+	return 0;
+}
+
 /* What is closed later than its database would find nothing there. */
 static int check_unused(struct kvdb *db)
 {
 	uint64_t views = atomic_load(&db->d_open_views->ov_n);
+	struct kvdb_kvs *k;
 	int err = 0;
 
 	if (views)
@@ -527,10 +541,15 @@ static int check_unused(struct kvdb *db)
 				(unsigned long long)views);
 	pthread_mutex_lock(&db->d_kvs_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && !err; i++)
-		if (db->d_kvs[i] && atomic_load(&db->d_kvs[i]->k_cursors))
-			err = kv_error(-EBUSY, "MP0964", "store %s has an open cursor or bulk load",
-				       db->d_kvs[i]->k_name);
+		err = db->d_kvs[i] ? check_closed(db->d_kvs[i]) : 0;
 	pthread_mutex_unlock(&db->d_kvs_lock);
+	/* a drop does not wait for cursors that show nothing any more */
+	if (db->d_mdc) {
+		pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
+		for (k = db->d_mdc->m_dropped; k && !err; k = k->k_next)
+			err = check_closed(k);
+		pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);
+	}
 	return err;
 }
 

@@ -20,6 +20,7 @@
 #include "mem/memtable.h"
 #include "run/run.h"
 #include "tree/gap.h"
+#include "tree/hold.h"
 #include "tree/leaf.h"
 #include "tree/point.h"
 #include "tree/tomb_view.h"
@@ -65,6 +66,7 @@ static void tree_free(void *arg)
 		kv_run_put(tb->tb_db, tr->tr_run[i]);
 	for (i = 0; i < tr->tr_nleaf; i++)
 		kv_leaf_put(tr->tr_leaf[i].lr_leaf);
+	kv_holders_free(tb->tb_db, atomic_load(&tr->tr_holders));
 	free(tr->tr_leaf);
 	free(tb);
 }
@@ -180,6 +182,7 @@ static struct kv_tree *tree_publish(struct kvdb_kvs *kvs, struct kv_tree *tr)
 
 	kv_tree_note_tombs(tr);
 	old = atomic_exchange(&kvs->k_tree, tr);
+	atomic_store(&old->tr_is_old, true);
 	/* T5: in here, so that what waits for the lock comes after it for every view */
 	(void)BARRIER(566, (atomic_fetch_add(&kvs->k_db->d_tree_gen, 1), 0));
 	return old;

@@ -9,6 +9,7 @@
 
 #include "db/limbo.h"
 
+struct kv_holders;
 struct kv_leaf;
 struct kv_mt;
 struct kv_run;
@@ -54,6 +55,8 @@ struct kv_tree {
 	uint64_t tr_line;		/* the tr_gen that the point index knows them by (PI5) */
 	uint32_t tr_slot;		/* of the store */
 	_Atomic(bool) tr_tombs;		/* some source has deletes of many keys (tomb.c) */
+	_Atomic(bool) tr_is_old;	/* the store has another now */
+	_Atomic(struct kv_holders *) tr_holders;	/* NULL until a cursor has it; hold.c */
 	struct kv_mt *tr_mt[KV_MTS_MAX];	/* newest first */
 	struct kv_limbo tr_limbo;
 	/* in order of keys; without any, all runs are upper ones */

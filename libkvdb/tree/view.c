@@ -15,13 +15,15 @@
  *
  * The lists are for what views cost others: the oldest that may look for
  * conflicts keeps tombstones alive in merges; what views hold is given up when
- * they are too old or pin too much memory. The number is taken under the lock
+ * they are too old or keep too much memory. The number is taken under the lock
  * of the lists: a thread that reads them then knows every view older than what
  * it read before.
  *
  * However many views are open, none of this looks at each of them: those that
  * write and those that read have lists of their own, in both the oldest live one is
  * known, and memory is counted by forest, of which views of one moment share one.
+ *
+ * What holds too much memory is given up by hold.c, cursors and views together.
  *
  * Locks: ov_forest_lock > d_kvs_lock; ov_lock is a leaf.
  */
@@ -33,6 +35,7 @@
 #include "db/db.h"
 #include "db/etime.h"
 #include "mem/memtable.h"
+#include "tree/hold.h"
 #include "tree/tree.h"
 
 #define EVICT_MAX 64u	/* in one step */
@@ -63,8 +66,7 @@ static void forest_put(struct kv_forest *fo)
 		kv_retire(&fo->fo_limbo, forest_free, fo);
 }
 
-/* What its views hold is given up; they end with -ESTALE. */
-static void forest_give_up(struct kv_forest *fo)
+void kv_forest_give_up(struct kv_forest *fo)
 {
 	struct kv_forest_trees *ft = atomic_exchange(&fo->fo_trees, NULL);
 
@@ -249,6 +251,7 @@ int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes)
 		pthread_mutex_lock(&ov->ov_lock);
 		vi->vi_seq = kv_view_open(db);
 		list_add(ov, vi);
+		fo->fo_step = atomic_load(&db->d_holds->hd_step);
 		pthread_mutex_unlock(&ov->ov_lock);
 		if (atomic_load(&db->d_tree_gen) == gen)
 			return 0;
@@ -341,65 +344,6 @@ uint64_t kv_views_oldest(struct kvdb *db)
 
 /* ---- giving up ---------------------------------------------------------------------------- */
 
-/* Memory of flushed memtables that the trees hold and no younger ones that were counted. */
-static uint64_t pinned_bytes(const struct kv_forest_trees *ft, uint64_t mark)
-{
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; ft && i < ft->ft_n; i++) {
-		struct kv_tree *tr = ft->ft_ent[i].tree;
-
-		for (uint32_t j = 0; tr && j < tr->tr_nmt; j++) {
-			struct kv_mt *mt = tr->tr_mt[j];
-
-			if (!atomic_load(&mt->m_flushed) || mt->m_mark == mark)
-				continue;
-			mt->m_mark = mark;
-			n += atomic_load(&mt->m_bytes);
-		}
-	}
-	return n;
-}
-
-static bool pins_any(const struct kv_forest_trees *ft)
-{
-	for (uint32_t i = 0; ft && i < ft->ft_n; i++) {
-		struct kv_tree *tr = ft->ft_ent[i].tree;
-
-		for (uint32_t j = 0; tr && j < tr->tr_nmt; j++)
-			if (atomic_load(&tr->tr_mt[j]->m_flushed))
-				return true;
-	}
-	return false;
-}
-
-/*
- * Flushed memtables are not in the budget of memtables any more: as much again
- * may be held by views, two of the greatest that there are.
- */
-static uint64_t pinned_max(struct kvdb *db)
-{
-	return db->d_budget.b_mt_bytes / 3 * 2;
-}
-
-/*
- * The oldest forests beyond the bound give up their trees, which stay until the grace period of
- * forest_give_up(). The cached forest's trees are the current ones: that frees nothing. ov_lock held.
- */
-static void give_up_memory(struct kvdb *db, struct kv_open_views *ov)
-{
-	uint64_t sum = 0;
-
-	ov->ov_marks++;
-	for (struct kv_forest *fo = ov->ov_forests; fo; fo = fo->fo_older) {
-		struct kv_forest_trees *ft = atomic_load(&fo->fo_trees);
-
-		sum += pinned_bytes(ft, ov->ov_marks);
-		if (sum > pinned_max(db) && pins_any(ft) && fo != atomic_load(&db->d_forest))
-			forest_give_up(fo);
-	}
-}
-
 void kv_views_step(struct kvdb *db)
 {
 	struct kv_open_views *ov = db->d_open_views;
@@ -416,8 +360,6 @@ void kv_views_step(struct kvdb *db)
 	for (i = 0; i < 2; i++)
 		while (n < EVICT_MAX && (vi = ov->ov_list[i].vl_live) && is_old(db, vi, now))
 			gone[n++] = list_expire(ov, vi);
-	if (atomic_load(&db->d_views->vw_flushed_bytes) > pinned_max(db))
-		give_up_memory(db, ov);
 	pthread_mutex_unlock(&ov->ov_lock);
 	kv_exit(t);
 	for (i = 0; i < n; i++)

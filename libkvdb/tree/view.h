@@ -30,6 +30,7 @@ struct kv_forest {
 	_Atomic(uint32_t) fo_refs;
 	uint32_t fo_views;		/* live; in the list while there are any; ov_lock */
 	uint64_t fo_gen;		/* d_tree_gen before the trees were taken */
+	uint64_t fo_step;		/* hd_step when its newest view was born; ov_lock */
 	_Atomic(struct kv_forest_trees *) fo_trees;	/* NULL: given up for their memory */
 	struct kv_forest *fo_older, *fo_newer;		/* ov_lock */
 	struct kv_limbo fo_limbo;
@@ -62,7 +63,9 @@ bool kv_view_gave_up(struct kv_view *vi);
 int kv_view_tree(struct kvdb *db, struct kv_view *vi, struct kvdb_kvs *kvs, struct kv_tree **tr);
 /* A tree was replaced: the cached forest is not the current one any more. */
 void kv_forest_stale(struct kvdb *db);
-/* Gives up what views hold that are too old, or that pin too much memory (background work). */
+/* What its views hold is given up; they end with -ESTALE. ov_lock held, inside kv_enter(). */
+void kv_forest_give_up(struct kv_forest *fo);
+/* Gives up what views hold that are too old (background work). */
 void kv_views_step(struct kvdb *db);
 /* View number of the oldest transaction that may still look for conflicts; UINT64_MAX = none. */
 uint64_t kv_views_oldest(struct kvdb *db);

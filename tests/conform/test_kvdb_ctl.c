@@ -238,6 +238,54 @@ static void the_owners_of_memory_add_up_to_what_the_process_grew_by(void)
 	end();
 }
 
+/* MEM1: each keeps other memtables, and some have been used, so that they have read ahead. */
+static void many_idle_cursors_fit_into_memory(void)
+{
+	enum { N = 1000, PUTS = 1000 };
+	static struct kvdb_cursor *c[N];
+	uint64_t base = 0, most = 0, now, rnd = t_seed();
+	const void *key, *val;
+	struct kvdb_kvs *kvs;
+	struct kvdb_stats st;
+	char k[16], v[100];
+	size_t klen, vlen;
+	unsigned ended = 0;
+	int rc;
+
+	kh_make(1024 * MIB, 0);
+	base = resident();
+	kh_open();
+	kvs = kh_kvs("s");
+	memset(v, 'v', sizeof(v));
+	for (unsigned i = 0; i < N; i++) {
+		for (unsigned j = 0; j < PUTS; j++) {
+			klen = (size_t)sprintf(k, "k%06u", (unsigned)(t_rand(&rnd) % 200000));
+			T_EQ(kvdb_put(kvs, k, klen, v, sizeof(v)), 0);
+		}
+		T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &c[i]), 0);
+		if (i % 2)
+			T_EQ(kvdb_cursor_next(c[i], &key, &klen, &val, &vlen), 0);
+		now = resident() - base;
+		most = now > most ? now : most;
+	}
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	printf("# grown by %.1f MiB at most, owners hold %.1f\n", (double)most / MIB,
+	       (double)st.memory_bytes / MIB);
+	T_OK(most < st.cache_bytes + 64 * MIB);
+	T_EQ(st.cursors, N);
+	for (unsigned i = 0; i < N; i++) {
+		rc = kvdb_cursor_next(c[i], &key, &klen, &val, &vlen);
+		T_OK(!rc || rc == -ESTALE);
+		ended += rc == -ESTALE;
+		kvdb_cursor_close(c[i]);
+	}
+	T_OK(ended > N / 2 && ended < N);
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	T_EQ(st.cursors, 0);
+	T_OK(st.cursors_ended >= ended);
+	end();
+}
+
 /* ---- the control socket --------------------------------------------------------------- */
 
 static char run_dir[64];
@@ -1047,8 +1095,10 @@ int main(void)
 	/* sanitizers hold memory of their own */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 	(void)the_owners_of_memory_add_up_to_what_the_process_grew_by;
+	(void)many_idle_cursors_fit_into_memory;
 #else
 	TH_RUN_FILES(the_owners_of_memory_add_up_to_what_the_process_grew_by);
+	TH_RUN_FILES(many_idle_cursors_fit_into_memory);
 #endif
 	ctl_tests();
 	th_clean();

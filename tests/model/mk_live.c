@@ -516,6 +516,13 @@ int mk_cursor(struct mk_worker *w, unsigned store, struct kvdb_txn *txn, uint64_
 		if (x >> (50 + i) & 1 && !wa.wa_err && !mk_failed(wo))
 			walk_renew(w, &wa, txn);
 	}
+	/* a cursor of no transaction that has lost its snapshot goes on with another */
+	if (wa.wa_err && !txn && !mk_failed(wo)) {
+		wa.wa_err = 0;
+		walk_renew(w, &wa, NULL);
+		if (!wa.wa_err)
+			walk_rewind(w, &wa);
+	}
 	if (!wa.wa_err && !mk_failed(wo))
 		walk(w, &wa);
 	kvdb_cursor_close(wa.wa_cur);

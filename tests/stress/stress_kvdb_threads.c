@@ -235,7 +235,8 @@ static bool walk(struct worker *w, struct kvdb_cursor *cur, unsigned s, unsigned
 		if (!seen[k])
 			return false;
 	}
-	if (err != -ENOENT)
+	/* that of a thread which got no processor may be given up for memory */
+	if (err != -ENOENT && err != -ESTALE)
 		fail(w->b, "cursor: %d %s", err, kvdb_error_detail()->text);
 	for (k = 0; k < KEYS && err == -ENOENT; k++)
 		if (!seen[k] && !may_be_absent(s, t, k, lo[k], hi[k])) {
@@ -254,6 +255,7 @@ static void do_cursor(struct worker *w, unsigned s, unsigned t)
 	struct kvdb_cursor *cur;
 	char prefix[32];
 	unsigned k;
+	int err;
 
 	snprintf(prefix, sizeof(prefix), "t%03u/", t);
 	for (k = 0; k < KEYS; k++)
@@ -270,9 +272,11 @@ static void do_cursor(struct worker *w, unsigned s, unsigned t)
 		for (k = t_rand(&w->rnd) % 40; k && !over(w->b); k--)
 			do_write(w, s, (unsigned)(t_rand(&w->rnd) % KEYS));
 		nap_us((unsigned)(t_rand(&w->rnd) % 20000));
-		if (kvdb_cursor_seek(cur, NULL, 0))
+		err = kvdb_cursor_seek(cur, NULL, 0);
+		if (err && err != -ESTALE)
 			fail(w->b, "seek: %s", kvdb_error_detail()->text);
-		else if (walk(w, cur, s, t, reverse, lo, hi, two) && memcmp(one, two, sizeof(one)))
+		else if (!err && walk(w, cur, s, t, reverse, lo, hi, two) &&
+			 memcmp(one, two, sizeof(one)))
 			fail(w->b, "cursor: store %u thread %u: a snapshot changed", s, t);
 	}
 	kvdb_cursor_close(cur);
@@ -336,6 +340,7 @@ static void one_store(struct bench *b, unsigned round, uint8_t *val)
 	const void *key;
 	size_t klen;
 	unsigned i, n = 0;
+	int err;
 
 	if (kvdb_kvs_create(b->db, "temp", NULL) || kvdb_kvs_open(b->db, "temp", &kvs)) {
 		fail(b, "create store: %s", kvdb_error_detail()->text);
@@ -350,10 +355,10 @@ static void one_store(struct bench *b, unsigned round, uint8_t *val)
 		fail(b, "cursor: %s", kvdb_error_detail()->text);
 		return;
 	}
-	while (!kvdb_cursor_next(cur, &key, &klen, NULL, NULL))
+	while (!(err = kvdb_cursor_next(cur, &key, &klen, NULL, NULL)))
 		n++;
 	kvdb_cursor_close(cur);
-	if (n != 200)
+	if (n != 200 && err != -ESTALE)
 		fail(b, "a new store holds %u keys of 200", n);
 	if (kvdb_kvs_drop(b->db, "temp"))
 		fail(b, "drop store: %s", kvdb_error_detail()->text);

@@ -39,7 +39,16 @@ struct kvdb_cursor;
  * leaves the cursor on that pair.
  *
  * While a cursor is open the memory of its snapshot's memtables and the space
- * of what was compacted or deleted since stay in use: close it when done.
+ * of what was compacted or deleted since stay in use: close it when done. A cursor
+ * that keeps any of these may lose its snapshot between two calls, as transactions do:
+ * when all such memory is more than a 9th of cache_bytes, who was used least lately
+ * first (MP0930); or when it was not used for kvdb_opts.view_max_age_ms (MP0931).
+ * Then every call but kvdb_cursor_renew() and kvdb_cursor_close() returns -ESTALE: it
+ * never shows another snapshot by itself, not after a seek either. What it returned last
+ * stays good until the next call, and its place is kept: after a renewal it goes on behind
+ * the pair shown last, with what is there now. So a walk that may last while much is
+ * written is prepared for -ESTALE. A cursor that has lost its snapshot does not keep
+ * its store from being dropped.
  */
 
 #define KVDB_REVERSE   0x1u /* descending */
@@ -103,8 +112,10 @@ int kvdb_cursor_open_opts(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o
  * @opts: NULL: the same bounds and flags, and the same place: next goes on behind the pair shown
  *   last, there still or not, also when it had found no more. Else as if opened with these
  * A transaction's cursor keeps its snapshot. @limit counts anew. An error leaves it as it was.
+ * One that has lost its snapshot gets another.
  * Threads: owner. Blocking: never. Durability: none. Errors: as kvdb_cursor_open_opts(),
- * kvdb_txn_cursor_open(); -ESTALE (MP0929): the transaction of the cursor has ended.
+ * kvdb_txn_cursor_open(); -ESTALE (MP0929): the transaction of the cursor has ended; -ENOENT:
+ * the store was dropped when the snapshot had gone.
  */
 int kvdb_cursor_renew(struct kvdb_cursor *cur, const struct kvdb_cursor_opts *opts);
 /**
@@ -115,7 +126,7 @@ int kvdb_cursor_renew(struct kvdb_cursor *cur, const struct kvdb_cursor_opts *op
  * next then shows the first key >= @key, prev the last key < @key; with
  * KVDB_REVERSE next shows the last key <= @key, prev the first key > @key.
  * Threads: owner. Blocking: I/O. Durability: none. Errors: -EIO, -EUCLEAN, -ENOMEM, -ENAMETOOLONG,
- * -EINVAL (a length at NULL).
+ * -EINVAL (a length at NULL), -ESTALE (the snapshot has gone: above).
  */
 int kvdb_cursor_seek(struct kvdb_cursor *cur, const void *key, size_t klen);
 /**
@@ -126,7 +137,7 @@ int kvdb_cursor_seek(struct kvdb_cursor *cur, const void *key, size_t klen);
  * prev then shows the last key <= @key, next the first key > @key; with
  * KVDB_REVERSE prev shows the first key >= @key, next the last key < @key.
  * Threads: owner. Blocking: never; the next step reads. Durability: none.
- * Errors: -ENOMEM, -ENAMETOOLONG, -EINVAL (a length at NULL).
+ * Errors: -ENOMEM, -ENAMETOOLONG, -EINVAL (a length at NULL), -ESTALE (the snapshot has gone).
  */
 int kvdb_cursor_seek_after(struct kvdb_cursor *cur, const void *key, size_t klen);
 /**
@@ -138,14 +149,14 @@ int kvdb_cursor_seek_after(struct kvdb_cursor *cur, const void *key, size_t klen
  * @vlen: set to its length, with KVDB_KEYS_ONLY too
  * The pointers live until the next call on the cursor.
  * Threads: owner. Blocking: I/O. Durability: none.
- * Errors: -ENOENT (no more), -EIO, -EUCLEAN, -ENOMEM.
+ * Errors: -ENOENT (no more), -EIO, -EUCLEAN, -ENOMEM, -ESTALE (the snapshot has gone: above).
  */
 int kvdb_cursor_next(struct kvdb_cursor *cur, const void **key, size_t *klen, const void **val,
 		     size_t *vlen);
 /**
  * kvdb_cursor_prev() - go to the nearest pair before the place and return it; as kvdb_cursor_next()
  * Threads: owner. Blocking: I/O. Durability: none.
- * Errors: -ENOENT (no more), -EIO, -EUCLEAN, -ENOMEM.
+ * Errors: -ENOENT (no more), -EIO, -EUCLEAN, -ENOMEM, -ESTALE (the snapshot has gone: above).
  */
 int kvdb_cursor_prev(struct kvdb_cursor *cur, const void **key, size_t *klen, const void **val,
 		     size_t *vlen);

@@ -138,8 +138,8 @@ struct kvdb_clock {
  *   create was given, to 1/100, is the default of open). While they go on, relocation
  *   begins later by what they write in 30 s, at most 0.8 of what is allowed beyond the
  *   living (at 1.9 for 1.5), and they write on while it works (2.0 to 2.4 seen)
- * @view_max_age_ms: transactions and snapshots older than this end with -ESTALE;
- *   default 300000
+ * @view_max_age_ms: transactions and snapshots older than this end with -ESTALE, and
+ *   cursors that were not used for as long may do so; default 300000
  * @clock: NULL = CLOCK_MONOTONIC
  * @pool: options for mpool_open(), or NULL; without flags, for which KVDB_RDONLY and
  *   @checkpoint stand
@@ -728,6 +728,8 @@ struct kvdb_stats {
 	uint64_t snapshot_oldest_ns; /* ... and of the other */
 	uint64_t cursors;           /* now: open ones */
 	uint64_t flush_rounds;      /* of the flushes: small memtables are flushed together */
+	uint64_t cursor_oldest_ns;  /* now: age of the oldest snapshot that one of them has */
+	uint64_t cursors_ended;     /* whose snapshot was given up, for memory or unused */
 };
 /*
  * The 64-bit members of struct kvdb_stats, all of them, for tools that print or
@@ -747,7 +749,7 @@ struct kvdb_stats {
 	X(pack_out_bytes) X(user_read_bytes) X(cpu_ns) X(scan_places) X(order_relocations) \
 	X(order_bytes) X(point_hits) X(log_device_max_ns) X(csum_errors) X(rereads) \
 	X(stuck) X(stuck_ns) X(txns) X(snapshots) X(txn_oldest_ns) X(snapshot_oldest_ns) \
-	X(cursors) X(flush_rounds)
+	X(cursors) X(flush_rounds) X(cursor_oldest_ns) X(cursors_ended)
 
 /**
  * kvdb_stats() - read the counters
