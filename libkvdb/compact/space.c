@@ -3,15 +3,20 @@
  * How much space is in use, and about how much of it lives.
  *
  * The estimate: pages spread over every run are looked at, and the filters of
- * the newer runs say which of their entries are overwritten.
+ * the newer runs say which of their entries are overwritten. What was found of a run
+ * holds until what may hide its keys has changed (G16): so pages are read as often as
+ * somebody writes, not as often as somebody asks.
  */
 #include <errno.h>
 
 #include "base/hash.h"
+#include "base/trange.h"
 #include "db/db.h"
 #include "db/etime.h"
 #include "cache/pages.h"
 #include "seg/value.h"
+#include "mem/memtable.h"
+#include "mem/tomb.h"
 #include "run/filter.h"
 #include "run/run.h"
 #include "run/run_omf.h"
@@ -21,6 +26,7 @@
 
 #define SAMPLE_PAGES	48u		/* of one run, */
 #define SAMPLE_RUNS	16u		/* of so many; of more fewer each */
+#define NEWS_PART	32u		/* of a run's keys may be hidden anew, or may have expired */
 
 uint64_t kv_tree_bytes(const struct kv_tree *tr)
 {
@@ -163,18 +169,99 @@ static void guess_run(struct kv_run *r, uint64_t *live)
 	kv_run_segs(r, add_seg, live);
 }
 
-/* Live bytes of one run: some of its pages stand for all. */
-static int sample_run(struct kvdb *db, struct kv_tree *tr, uint32_t run, uint64_t *live)
+/* A run and what may hide its keys: those in front of it among its leaf's, and the upper ones. */
+struct place {
+	struct kv_tree *pl_tree;
+	uint32_t pl_run;
+	uint32_t pl_first;		/* of its leaf */
+	uint64_t pl_tombs;		/* as rl_tombs */
+	uint64_t pl_above;		/* as rl_above */
+};
+
+static uint64_t keys_above(const struct place *pl)
 {
-	struct kv_run *r = tr->tr_run[run];
-	struct sample sa = { 0 };
+	struct kv_tree *tr = pl->pl_tree;
+	const struct kv_run *r = tr->tr_run[pl->pl_run];
+	const struct kv_kblock *last = &r->rn_kb[r->rn_nkeyed - 1];
+	const struct kv_trange all = {
+		.tr_from = r->rn_kb[0].kb_min, .tr_flen = r->rn_kb[0].kb_min_klen,
+		.tr_to = last->kb_max, .tr_tlen = last->kb_max_klen,
+	};
+	uint64_t n = 0;
+	uint32_t i;
+
+	for (i = 0; i < tr->tr_nupper && i < pl->pl_run; i++)
+		n += kv_run_keys_in(tr->tr_run[i], &all);
+	/* those of other leaves hide nothing */
+	for (i = i < pl->pl_first ? pl->pl_first : i; i < pl->pl_run; i++)
+		n += kv_run_keys_in(tr->tr_run[i], &all);
+	return n;
+}
+
+/* Changes with every delete of many keys that is added or goes. */
+static uint64_t tombs_of(struct kv_tree *tr)
+{
+	uint64_t n = 0;
+
+	if (!atomic_load(&tr->tr_tombs))
+		return 0;
+	for (uint32_t i = 0; i < tr->tr_nmt; i++)
+		n += kv_mt_tombs(tr->tr_mt[i]);
+	for (uint32_t i = 0; i < tr->tr_nrun; i++) {
+		const struct kv_tindex *ti = tr->tr_run[i]->rn_tindex;
+
+		n += ti ? ti->ti_n + ti->ti_max_seq : 0;
+	}
+	return n;
+}
+
+/* Until when no more than a part of the run's entries expire. */
+static uint64_t until_of(const struct kv_run *r, uint64_t now)
+{
+	uint64_t from = UINT64_MAX, to = 0;
+
+	for (uint32_t i = 0; i < r->rn_nkeyed; i++) {
+		const struct kv_kblock *kb = &r->rn_kb[i];
+
+		if (!kb->kb_expiring)
+			continue;
+		from = kb->kb_min_expiry < from ? kb->kb_min_expiry : from;
+		to = kb->kb_max_expiry > to ? kb->kb_max_expiry : to;
+	}
+	if (to <= now)
+		return UINT64_MAX;
+	return (from > now ? from : now) + (to - from) / NEWS_PART + 1;
+}
+
+static bool is_current(struct kv_run *r, const struct place *pl, uint64_t now)
+{
+	struct kv_run_live *lv = &r->rn_live;
+	uint64_t was = atomic_load(&lv->rl_above), is = pl->pl_above;
+
+	return atomic_load(&lv->rl_is_known) && atomic_load(&lv->rl_tombs) == pl->pl_tombs &&
+	       now < atomic_load(&lv->rl_until) &&
+	       (is > was ? is - was : was - is) <= kv_run_desc(r)->rd_keys / NEWS_PART;
+}
+
+static void note_live(struct kv_run *r, const struct place *pl, uint64_t now, uint64_t bytes)
+{
+	struct kv_run_live *lv = &r->rn_live;
+
+	atomic_store(&lv->rl_bytes, bytes);
+	atomic_store(&lv->rl_above, pl->pl_above);
+	atomic_store(&lv->rl_tombs, pl->pl_tombs);
+	atomic_store(&lv->rl_until, until_of(r, now));
+	atomic_store(&lv->rl_is_known, true);
+}
+
+/* Some of its pages stand for all. */
+static int sample_pages(struct kvdb *db, const struct place *pl, struct sample *sa)
+{
+	struct kv_tree *tr = pl->pl_tree;
+	struct kv_run *r = tr->tr_run[pl->pl_run];
 	uint64_t pages = 0, most = SAMPLE_PAGES;
 	int rc = 0;
 
-	if (kv_trouble_holds(db, &r->rn_trouble)) {
-		guess_run(r, live);
-		return 0;
-	}
 	for (uint32_t i = 0; i < r->rn_n; i++)
 		pages += r->rn_kb[i].kb_npages;
 	if (tr->tr_nrun > SAMPLE_RUNS)
@@ -186,26 +273,60 @@ static int sample_run(struct kvdb *db, struct kv_tree *tr, uint32_t run, uint64_
 
 		for (; at >= r->rn_kb[b].kb_npages; b++)
 			at -= r->rn_kb[b].kb_npages;
-		rc = sample_page(db, tr, run, &r->rn_kb[b], (uint32_t)at, &sa);
+		rc = sample_page(db, tr, pl->pl_run, &r->rn_kb[b], (uint32_t)at, sa);
 		kv_exit(t);
 	}
+	return rc;
+}
+
+/* Live bytes of one run. */
+static int sample_run(struct kvdb *db, struct place *pl, uint64_t *live)
+{
+	struct kv_run *r = pl->pl_tree->tr_run[pl->pl_run];
+	uint64_t now = kv_time_ms(db), bytes = 0;
+	struct sample sa = { 0 };
+	int rc;
+
+	if (kv_trouble_holds(db, &r->rn_trouble)) {
+		guess_run(r, live);
+		return 0;
+	}
+	if (!r->rn_nkeyed)
+		return 0;
+	pl->pl_above = keys_above(pl);
+	if (is_current(r, pl, now)) {
+		*live += atomic_load(&r->rn_live.rl_bytes);
+		return 0;
+	}
+	rc = sample_pages(db, pl, &sa);
 	if (kv_is_local(db, rc)) {
 		guess_run(r, live);
 		return 0;
 	}
 	if (sa.sa_n)
-		*live += (uint64_t)(sa.sa_live / (double)sa.sa_n *
-				    (double)kv_run_desc(r)->rd_keys);
+		bytes = (uint64_t)(sa.sa_live / (double)sa.sa_n * (double)kv_run_desc(r)->rd_keys);
+	if (!rc)
+		note_live(r, pl, now, bytes);
+	*live += bytes;
 	return rc;
 }
 
 static int sample_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr, void *arg)
 {
+	struct place pl = { .pl_tree = tr, .pl_tombs = tombs_of(tr) };
 	int rc = 0;
 
 	(void)kvs;
-	for (uint32_t i = 0; i < tr->tr_nrun && !rc; i++)
-		rc = sample_run(db, tr, i, arg);
+	for (; pl.pl_run < tr->tr_nupper && !rc; pl.pl_run++)
+		rc = sample_run(db, &pl, arg);
+	for (uint32_t i = 0; i < tr->tr_nleaf && !rc; i++) {
+		const struct kv_leaf_runs *lr = &tr->tr_leaf[i];
+
+		pl.pl_first = lr->lr_first;
+		for (pl.pl_run = lr->lr_first; pl.pl_run < lr->lr_first + lr->lr_n && !rc;
+		     pl.pl_run++)
+			rc = sample_run(db, &pl, arg);
+	}
 	return rc;
 }
 

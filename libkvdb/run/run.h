@@ -2,8 +2,8 @@
 /*
  * A run in memory: shared by run_build.c, which makes one, run_read.c, which
  * opens and searches one, and run_iter.c, which walks one. Everything here is
- * immutable once the run is published; only rn_refs, rn_dropped, rn_taken
- * and rn_trouble change.
+ * immutable once the run is published; only rn_refs, rn_dropped, rn_taken,
+ * rn_trouble and rn_live change.
  */
 #ifndef KV_RUN_H
 #define KV_RUN_H
@@ -123,6 +123,18 @@ struct kv_kblock {
 	uint8_t *kb_min, *kb_max;	/* one allocation */
 };
 
+/*
+ * What was found to live in a run, and what that depends on: compact/space.c. A hint: threads
+ * that look at once may mix theirs.
+ */
+struct kv_run_live {
+	_Atomic(bool) rl_is_known;
+	_Atomic(uint64_t) rl_bytes;
+	_Atomic(uint64_t) rl_above;	/* keys of newer runs between its first and its last */
+	_Atomic(uint64_t) rl_tombs;	/* deletes of many keys in its tree: their number and stamps */
+	_Atomic(uint64_t) rl_until;	/* engine time, ms: more of it has expired then */
+};
+
 struct kv_run {
 	_Atomic(uint32_t) rn_refs;
 	_Atomic(bool) rn_dropped;
@@ -138,6 +150,7 @@ struct kv_run {
 	struct kv_tindex *rn_tindex;	/* tombstones over many keys, or NULL */
 	uint64_t rn_index_bytes;
 	uint64_t rn_bytes;
+	struct kv_run_live rn_live;
 	struct kv_run *rn_next;		/* d_doomed */
 	uint32_t rn_ndeleted;		/* so many of its objects are, the first ones */
 };

@@ -14,6 +14,7 @@
 #include "tree/leaf.h"
 #include "meta/mdc.h"
 #include "mem/memtable.h"
+#include "cache/pages.h"
 #include "compact/reloc.h"
 #include "run/run.h"
 #include "seg/kv_omf.h"
@@ -356,6 +357,47 @@ static void what_lives_is_known_however_many_runs_hold_it(void)
 	kv_tree_put(db, tr);
 	T_EQ(kv_space_live(db, &live), 0);
 	T_OK(live > is - is / 64 && live < is + is / 64);
+	done();
+}
+
+/* Bytes of keys that were read; none of the runs' pages is in memory then. */
+static uint64_t key_bytes_read(void)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+	struct kvdb_stats st;
+
+	for (uint32_t i = 0; i < tr->tr_nrun; i++)
+		for (uint32_t j = 0; j < tr->tr_run[i]->rn_n; j++)
+			kv_page_purge(db, tr->tr_run[i]->rn_kb[j].kb_id,
+				      tr->tr_run[i]->rn_kb[j].kb_npages);
+	kv_tree_put(db, tr);
+	T_EQ(kvdb_stats(db, &st), 0);
+	return st.io[0].read_key_bytes + st.io[1].read_key_bytes;
+}
+
+/* What nothing has changed is not read again, whenever somebody asks what lives. */
+static void what_lives_is_read_once(void)
+{
+	uint64_t live, was, bytes, is = 6000 * (VLEN + sizeof(uint32_t));
+
+	fresh(96u << 20, 24u << 20, KVDB_POLICY_DEFAULT);
+	fill(0, 6000);
+	settle();
+	T_EQ(kv_space_live(db, &was), 0);
+	bytes = key_bytes_read();
+	for (unsigned i = 0; i < 3; i++) {
+		T_EQ(kv_space_live(db, &live), 0);
+		T_EQ(live, was);
+		T_EQ(key_bytes_read() - bytes, 0);
+	}
+	/* and what has: deletes of many keys without a key of their own, then keys */
+	T_EQ(kvdb_range_del(kvs, "\0", 1, "\xff\xff\xff\xff\xff", 5), 0);
+	T_EQ(kv_space_live(db, &live), 0);
+	T_EQ(live, 0);
+	fill(0, 6000);
+	settle();
+	T_EQ(kv_space_live(db, &live), 0);
+	T_OK(live > is - is / 16 && live < is + is / 16);
 	done();
 }
 
@@ -937,6 +979,7 @@ int main(void)
 	T_RUN(runs_on_staging_stay_apart_until_they_are_many);
 	T_RUN(runs_of_a_leaf_that_stay_apart_hold_up_no_spill);
 	T_RUN(what_lives_is_known_however_many_runs_hold_it);
+	T_RUN(what_lives_is_read_once);
 	T_RUN(staging_is_emptied_beside_another_job);
 	T_RUN(space_is_bounded_whatever_leaves_staging);
 	T_RUN(a_job_on_capacity_that_brings_little_is_not_the_last);
