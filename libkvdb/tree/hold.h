@@ -73,7 +73,7 @@ static inline bool kv_hold_begin(struct kv_hold *ho)
 						       memory_order_acquire, memory_order_relaxed);
 }
 
-/* Of a tree that ends; NULL: it never had one. */
+/* Of a tree that ends, before it lets go of anything; NULL: it never had one. */
 void kv_holders_free(struct kvdb *db, struct kv_holders *hs);
 
 #endif

@@ -60,13 +60,14 @@ static void tree_free(void *arg)
 	struct tree_box *tb = box_of(tr);
 	uint32_t i;
 
+	/* first: the keeper looks at the memtables of the trees that it finds */
+	kv_holders_free(tb->tb_db, atomic_load(&tr->tr_holders));
 	for (i = 0; i < tr->tr_nmt; i++)
 		kv_mt_put(tb->tb_db, tr->tr_mt[i]);
 	for (i = 0; i < tr->tr_nrun; i++)
 		kv_run_put(tb->tb_db, tr->tr_run[i]);
 	for (i = 0; i < tr->tr_nleaf; i++)
 		kv_leaf_put(tr->tr_leaf[i].lr_leaf);
-	kv_holders_free(tb->tb_db, atomic_load(&tr->tr_holders));
 	free(tr->tr_leaf);
 	free(tb);
 }

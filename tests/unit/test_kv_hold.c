@@ -409,6 +409,43 @@ static void a_store_can_be_dropped_when_all_its_cursors_have_gone(void)
 	kv_end(db, dir, 0);
 }
 
+static uint32_t trees_found;
+
+/* A step of the keeper at the end of a tree, when its memtables have gone. */
+static void step_in_between(void *arg)
+{
+	(void)arg;
+	kv_reclaim();
+	trees_found = atomic_load(&db->d_holds->hd_n);
+	kv_holds_step(db);
+}
+
+/* Destructors nest: what is retired behind the tree runs when that lets go of its memtable. */
+static void a_tree_that_ends_is_not_looked_at(void)
+{
+	struct kvdb_cursor *first, *second;
+	struct kv_limbo behind;
+	uint64_t budget;
+
+	fresh(KVDB_MANUAL, 0);
+	T_EQ(kvdb_put(kvs, "k", 1, "a", 1), 0);
+	first = open_one();
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(kvdb_put(kvs, "k", 1, "b", 1), 0);
+	second = open_one();
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	T_OK(kept() > 0);
+	T_EQ(atomic_load(&db->d_holds->hd_n), 2);
+	budget = db->d_budget.b_mt_bytes;
+	db->d_budget.b_mt_bytes = 1;
+	kvdb_cursor_close(first);
+	kv_retire(&behind, step_in_between, NULL);
+	T_EQ(trees_found, 1);
+	db->d_budget.b_mt_bytes = budget;
+	kvdb_cursor_close(second);
+	kv_end(db, dir, 0);
+}
+
 /* ---- threads ------------------------------------------------------------------------------ */
 
 #define WALKERS	3u
@@ -513,6 +550,7 @@ int main(void)
 	T_RUN(the_indexes_that_a_cursor_keeps_are_counted);
 	T_RUN(a_transactions_cursor_is_taken_too);
 	T_RUN(a_store_can_be_dropped_when_all_its_cursors_have_gone);
+	T_RUN(a_tree_that_ends_is_not_looked_at);
 	T_RUN(walks_beside_the_keeper_show_one_snapshot_or_say_that_it_has_gone);
 	return t_done();
 }
