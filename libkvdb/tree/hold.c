@@ -6,7 +6,7 @@
  * Between two calls of its owner a hold is IDLE, during one it is BUSY, and one
  * compare-and-swap decides whether the owner has it or the keeper (TAKEN). What
  * was taken is let go of outside of all locks; then the word says why it has
- * gone. Only the end of the cursor and a renewal wait for that.
+ * gone. A call that comes meanwhile waits for that.
  *
  * Holds on one tree keep the same memory, so they are counted, used and given up
  * together: struct kv_holders, made with the first hold on a tree, in stripes, as
