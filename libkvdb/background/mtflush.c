@@ -503,6 +503,24 @@ static int flush_of(struct kvdb *db, struct kvdb_kvs *kvs, int *full)
 }
 
 /*
+ * What writers are told of a flush that found no room: nothing while a merge, a move or a deletion
+ * ran when it began, for that gives room back at its end (G7). Not for ever.
+ */
+static int space_err(struct kvdb *db, int full, bool comes)
+{
+	_Atomic(uint64_t) *since = &db->d_flusher->fl_full_ns;
+	uint64_t now = kv_now(db);
+
+	if (full != -ENOSPC) {
+		atomic_store(since, 0);
+		return full;
+	}
+	if (!atomic_load(since))
+		atomic_store(since, now);
+	return comes && now - atomic_load(since) < PATIENCE_NS ? 0 : full;
+}
+
+/*
  * By turns the store that was not served for longest, so that one which is written to all the
  * time is not all, and the one that holds the most memory (TH-18).
  */
@@ -511,7 +529,8 @@ int kv_flush_step(struct kvdb *db)
 	struct kv_work *wk = db->d_work;
 	uint32_t turn = atomic_load(&wk->wk_flush_turn), from = turn;
 	bool is_turn = atomic_fetch_add(&wk->wk_flush_steps, 1) % 2 == 0;
-	int did = 0, full = 0;
+	bool comes = kv_is_making_room(db);
+	int did = 0, full = 0, told;
 
 	if (!is_turn)
 		from = largest(db, turn);
@@ -528,8 +547,9 @@ int kv_flush_step(struct kvdb *db)
 			atomic_store(&wk->wk_flush_turn, kvs->k_slot + 1);
 		kv_kvs_release(kvs);
 	}
-	atomic_store(&db->d_flusher->fl_space_err, full);
-	if (full)
+	told = space_err(db, full, comes);
+	atomic_store(&db->d_flusher->fl_space_err, told);
+	if (told)
 		db->d_hooks->ho_cqs_wake(db);
 	if (did > 0)
 		kv_flusher_room(db);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "db/mem_wait.h"
 #include "db/bell.h"
 #include "cache/lent.h"
 #include "seg/reserve.h"
@@ -386,6 +387,19 @@ int kv_segment_staging(struct kvdb *db, struct kv_log *lo, const struct kv_seg *
 	return kv_space_take(db, false, take_staging, &wa);
 }
 
+/* G7: a put that a flush without room holds up has room made once, as one without a segment. */
+static void stall_make_room(struct kvdb *db, bool urgent)
+{
+	if (urgent || atomic_load(&db->d_flusher->fl_space_err) != -ENOSPC)
+		return;
+	if (kv_reloc_may_help(db))
+		kv_make_room(db);
+	/* what the last flush met may be long ago */
+	while (kv_flush_step(db) > 0)
+		;
+	kv_pressure(db);
+}
+
 /* KVDB_MANUAL: the writer does the work itself. */
 static int stall_manual(struct kvdb *db, bool urgent)
 {
@@ -393,10 +407,15 @@ static int stall_manual(struct kvdb *db, bool urgent)
 	int r = 1;
 
 	while (atomic_load(&fl->fl_stall) && r > 0) {
+		stall_make_room(db, urgent);
 		r = kv_work_step(db);
 		if (r == 0 && kv_epoch_force(db) == 0)
 			r = kv_work_step(db);
 		kv_pressure(db);
+		/* another thread makes room */
+		if (r == -ENOSPC && !urgent && !atomic_load(&fl->fl_space_err) &&
+		    !kv_nap_for(db))
+			r = 1;
 	}
 	if (!urgent && !r && atomic_load(&fl->fl_stall))
 		r = atomic_load(&fl->fl_space_err);
@@ -418,6 +437,7 @@ int kv_stall_wait(struct kvdb *db, bool urgent)
 		err = stall_manual(db, urgent);
 	} else {
 		kv_work_kick(db);
+		stall_make_room(db, urgent);
 		pthread_mutex_lock(&fl->fl_lock);
 		while (atomic_load(&fl->fl_stall) && !(err = kv_fault(db)) &&
 		       !(err = urgent ? 0 : atomic_load(&fl->fl_space_err))) {

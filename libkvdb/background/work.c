@@ -434,21 +434,20 @@ void kv_make_room(struct kvdb *db)
 	kv_reloc_rescue_end(db);
 }
 
-/* A thread merges, moves values or deletes. */
-static bool is_making_room(struct kvdb *db)
+bool kv_is_making_room(struct kvdb *db)
 {
 	return is_freeing(db) || kv_reloc_is_busy(db) || atomic_load(&db->d_merging);
 }
 
 bool kv_space_comes(struct kvdb *db, uint64_t since_ns)
 {
-	return is_making_room(db) && kv_now(db) - since_ns < PATIENCE_NS && !kv_nap_for(db);
+	return kv_is_making_room(db) && kv_now(db) - since_ns < PATIENCE_NS && !kv_nap_for(db);
 }
 
 /* True while a worker is in the middle of what drain_compact() waits for. */
 static bool is_busy(struct kvdb *db)
 {
-	return is_making_room(db) || kv_compact_is_merging(db);
+	return kv_is_making_room(db) || kv_compact_is_merging(db);
 }
 
 /*

@@ -55,6 +55,8 @@ void kv_make_room(struct kvdb *db);
  * Asked before the try that decides, for it may end in between. False ten seconds after @since_ns.
  */
 bool kv_space_comes(struct kvdb *db, uint64_t since_ns);
+/* A thread merges, moves values or deletes. */
+bool kv_is_making_room(struct kvdb *db);
 /*
  * The caller found no room: has room made and takes it, and waits while other threads may bring
  * some; a delete, @urgent, takes from the reserve only then. -ENOSPC: none of them brings any.

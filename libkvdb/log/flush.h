@@ -41,6 +41,7 @@ struct kv_flusher {
 	_Atomic(uint64_t) fl_gate_ns;	/* no acknowledgement from this time on (R1) */
 	_Atomic(bool) fl_stall;		/* memtables or logs are over their budget */
 	_Atomic(int) fl_space_err;	/* why background work cannot make room, or 0 */
+	_Atomic(uint64_t) fl_full_ns;	/* flushes have found none since then, or 0 */
 
 	pthread_mutex_t fl_io_lock;	/* one writer of frames; outside d_tick_lock */
 	struct mpool_ioq *fl_ioq;	/* fl_io_lock, like all below */

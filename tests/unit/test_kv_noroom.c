@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <time.h>
 
+#include "background/work.h"
 #include "log/flush.h"
 #include "seg/reserve.h"
 #include "kv_fresh.h"
@@ -332,13 +333,18 @@ static void end_merge(void)
 	job.j_kvs = NULL;
 }
 
-static void begin_merge_with_all_room(void)
+static void begin_merge(void)
 {
 	for (uint32_t k = 0; k < 6; k++) {
 		put(small, k);
 		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
 	}
 	T_EQ(kv_merge_begin(db, small, &job), 1);
+}
+
+static void begin_merge_with_all_room(void)
+{
+	begin_merge();
 	ntaken = take_pool(taken, 128u << 10);
 }
 
@@ -379,6 +385,55 @@ static void a_delete_leaves_a_merge_that_runs_its_room(void)
 		T_EQ(kvdb_del(big, key, (size_t)sprintf(key, "%08x", k)), 0);
 	}
 	at_look = NULL;
+	kv_end(db, dir, 0);
+}
+
+/* G7: a put that must wait for a flush, which finds no room, does so too. */
+static void a_put_waits_for_a_merge_that_has_the_room_of_a_flush(void)
+{
+	struct kvdb_stats st;
+
+	open_two(64u << 20, 4u << 20);
+	begin_merge();
+	for (uint32_t k = 0; k < 4000; k++)
+		put(big, k);
+	ntaken = take_pool(taken, 128u << 10);
+	db->d_budget.b_mt_bytes = 256u << 10;
+	kv_pressure(db);
+	T_OK(atomic_load(&db->d_flusher->fl_stall));
+	looks = 0;
+	at_look = end_merge;
+	put(big, 4000);
+	at_look = NULL;
+	T_OK(!job.j_kvs);
+	T_EQ(kvdb_stats(db, &st), 0);
+	T_EQ(st.stalls, 1);
+	kv_end(db, dir, 0);
+}
+
+/* Not for ever: it may be the merge of a store that has nothing to drop. */
+static void a_put_does_not_wait_for_ever_for_a_merge(void)
+{
+	uint64_t t0;
+
+	open_two(64u << 20, 4u << 20);
+	begin_merge();
+	for (uint32_t k = 0; k < 4000; k++)
+		put(big, k);
+	ntaken = take_pool(taken, 128u << 10);
+	db->d_budget.b_mt_bytes = 256u << 10;
+	kv_pressure(db);
+	t0 = clock_now(NULL);
+	T_EQ(kvdb_put(big, "k", 1, "v", 1), -ENOSPC);
+	T_OK(clock_now(NULL) - t0 > 9000000000u);
+	kv_merge_end(&job, -ECANCELED);
+	/* and nobody is waited for who makes no room */
+	t0 = ahead_ns;
+	T_EQ(kvdb_put(big, "k", 1, "v", 1), -ENOSPC);
+	T_OK(ahead_ns - t0 < 1000000000u);
+	while (ntaken)
+		mpool_obj_close(taken[--ntaken]);
+	T_EQ(kvdb_put(big, "k", 1, "v", 1), 0);
 	kv_end(db, dir, 0);
 }
 
@@ -554,6 +609,8 @@ int main(void)
 	T_RUN(a_queue_without_threads_ends_what_has_no_room);
 	T_RUN(a_delete_waits_for_a_merge_that_has_the_last_of_the_pool);
 	T_RUN(a_delete_leaves_a_merge_that_runs_its_room);
+	T_RUN(a_put_waits_for_a_merge_that_has_the_room_of_a_flush);
+	T_RUN(a_put_does_not_wait_for_ever_for_a_merge);
 	T_RUN(a_merge_does_not_count_on_what_another_will_write);
 	T_RUN(what_had_no_room_is_tried_again_with_twice_as_much);
 	T_RUN(who_has_no_room_waits_for_no_count_of_keys);
