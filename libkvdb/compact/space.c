@@ -26,7 +26,7 @@
 
 #define SAMPLE_PAGES	48u		/* of one run, */
 #define SAMPLE_RUNS	16u		/* of so many; of more fewer each */
-#define NEWS_PART	32u		/* of a run's keys may be hidden anew, or may have expired */
+#define NEWS_PART	32u		/* of a run's keys may be hidden anew, or expire */
 
 uint64_t kv_tree_bytes(const struct kv_tree *tr)
 {

@@ -131,7 +131,7 @@ struct kv_run_live {
 	_Atomic(bool) rl_is_known;
 	_Atomic(uint64_t) rl_bytes;
 	_Atomic(uint64_t) rl_above;	/* keys of newer runs between its first and its last */
-	_Atomic(uint64_t) rl_tombs;	/* deletes of many keys in its tree: their number and stamps */
+	_Atomic(uint64_t) rl_tombs;	/* deletes of many keys in its tree: number and stamps */
 	_Atomic(uint64_t) rl_until;	/* engine time, ms: more of it has expired then */
 };
 
