@@ -47,7 +47,7 @@ static struct usage usage(struct kvdb *db)
 
 	pthread_mutex_lock(&vw->vw_lock);
 	for (struct kv_mt *mt = vw->vw_mts; mt; mt = mt->m_next) {
-		if (atomic_load(&mt->m_flushed) || !atomic_load(&mt->m_first_epoch))
+		if (!atomic_load(&mt->m_first_epoch))
 			continue;
 		u.mt_bytes += atomic_load(&mt->m_bytes);
 		u.mts++;

@@ -855,6 +855,25 @@ static uint64_t table_size(struct kv_mt *like)
 	return n;
 }
 
+static void list_add(struct kv_mt **head, struct kv_mt *mt)
+{
+	mt->m_prev = NULL;
+	mt->m_next = *head;
+	if (mt->m_next)
+		mt->m_next->m_prev = mt;
+	*head = mt;
+}
+
+static void list_del(struct kv_mt **head, struct kv_mt *mt)
+{
+	if (mt->m_prev)
+		mt->m_prev->m_next = mt->m_next;
+	else
+		*head = mt->m_next;
+	if (mt->m_next)
+		mt->m_next->m_prev = mt->m_prev;
+}
+
 int kv_mt_new(struct kvdb *db, uint32_t kvs, struct kv_mt *like, struct kv_mt **out)
 {
 	struct kv_views *vw = db->d_views;
@@ -884,10 +903,7 @@ int kv_mt_new(struct kvdb *db, uint32_t kvs, struct kv_mt *like, struct kv_mt **
 	atomic_store(&mt->m_bytes, bytes);
 	atomic_fetch_add(&db->d_count.mt_mem, bytes);
 	pthread_mutex_lock(&vw->vw_lock);
-	mt->m_next = vw->vw_mts;
-	if (mt->m_next)
-		mt->m_next->m_prev = mt;
-	vw->vw_mts = mt;
+	list_add(&vw->vw_mts, mt);
 	pthread_mutex_unlock(&vw->vw_lock);
 	*out = mt;
 	return 0;
@@ -952,9 +968,15 @@ static void mt_free(void *arg)
 
 void kv_mt_flushed(struct kv_mt *mt)
 {
+	struct kv_views *vw = mt->m_db->d_views;
+
 	mt->m_flushed_bytes = atomic_load(&mt->m_bytes);
-	atomic_fetch_add(&mt->m_db->d_views->vw_flushed_bytes, mt->m_flushed_bytes);
+	atomic_fetch_add(&vw->vw_flushed_bytes, mt->m_flushed_bytes);
+	pthread_mutex_lock(&vw->vw_lock);
+	list_del(&vw->vw_mts, mt);
+	list_add(&vw->vw_held, mt);
 	atomic_store(&mt->m_flushed, true);
+	pthread_mutex_unlock(&vw->vw_lock);
 }
 
 void kv_mt_put(struct kvdb *db, struct kv_mt *mt)
@@ -964,12 +986,7 @@ void kv_mt_put(struct kvdb *db, struct kv_mt *mt)
 	if (atomic_fetch_sub(&mt->m_refs, 1) != 1)
 		return;
 	pthread_mutex_lock(&vw->vw_lock);
-	if (mt->m_prev)
-		mt->m_prev->m_next = mt->m_next;
-	else
-		vw->vw_mts = mt->m_next;
-	if (mt->m_next)
-		mt->m_next->m_prev = mt->m_prev;
+	list_del(atomic_load(&mt->m_flushed) ? &vw->vw_held : &vw->vw_mts, mt);
 	pthread_mutex_unlock(&vw->vw_lock);
 	kv_retire(&mt->m_limbo, mt_free, mt);
 }
@@ -989,13 +1006,24 @@ uint64_t kv_mt_keys(const struct kv_mt *mt)
 	return atomic_load(&mt->m_keys);
 }
 
+/* Every memtable alive; vw_lock. */
+static struct kv_mt *first_mt(struct kv_views *vw)
+{
+	return vw->vw_mts ? vw->vw_mts : vw->vw_held;
+}
+
+static struct kv_mt *next_mt(struct kv_views *vw, struct kv_mt *mt)
+{
+	return mt->m_next || atomic_load(&mt->m_flushed) ? mt->m_next : vw->vw_held;
+}
+
 uint64_t kv_mt_oldest_epoch(struct kvdb *db)
 {
 	struct kv_views *vw = db->d_views;
 	uint64_t min = UINT64_MAX;
 
 	pthread_mutex_lock(&vw->vw_lock);
-	for (struct kv_mt *mt = vw->vw_mts; mt; mt = mt->m_next) {
+	for (struct kv_mt *mt = first_mt(vw); mt; mt = next_mt(vw, mt)) {
 		uint64_t e = atomic_load(&mt->m_first_epoch);
 
 		if (e && e < min)
@@ -1028,7 +1056,7 @@ void kv_mt_spans(struct kvdb *db, struct kv_mt_spans *ms)
 
 	ms->ms_n = 0;
 	pthread_mutex_lock(&vw->vw_lock);
-	for (struct kv_mt *mt = vw->vw_mts; mt; mt = mt->m_next) {
+	for (struct kv_mt *mt = first_mt(vw); mt; mt = next_mt(vw, mt)) {
 		bool is_whole = atomic_load(&mt->m_flushed);
 		uint64_t first = atomic_load(&mt->m_first_epoch);
 

@@ -150,7 +150,8 @@ struct kv_mt {
 
 struct kv_views {
 	pthread_mutex_t vw_lock;
-	struct kv_mt *vw_mts;			/* every memtable alive */
+	struct kv_mt *vw_mts;			/* every memtable that a flush can free, */
+	struct kv_mt *vw_held;			/* and those that only readers have (TH-20) */
 	struct kv_chunk *vw_free;		/* arena chunks to reuse */
 	_Atomic(uint64_t) vw_flushed_bytes;	/* of these, by flushed ones */
 };

@@ -178,6 +178,40 @@ static void quiet_stores_are_flushed_together_for_the_log(void)
 	end();
 }
 
+#define HELD	40u
+
+static unsigned walked(void)
+{
+	unsigned n = 0;
+
+	for (struct kv_mt *mt = db->d_views->vw_mts; mt; mt = mt->m_next)
+		n++;
+	return n;
+}
+
+static void memtables_of_readers_are_not_walked(void)
+{
+	struct kvdb_txn *view[HELD];
+	struct kvdb_kvs *s;
+	uint64_t log;
+
+	begin(KVDB_MANUAL);
+	s = make("s");
+	for (unsigned i = 0; i < HELD; i++) {
+		T_EQ(kvdb_put(s, &i, sizeof(i), "v", 1), 0);
+		T_EQ(kvdb_txn_begin(db, KVDB_TXN_RDONLY, &view[i]), 0);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+	T_OK(walked() <= 2);
+	/* their log is held back all the same: what they may name is not forgotten */
+	log = kv_mt_oldest_epoch(db);
+	T_OK(log <= kv_mt_first_epoch(kv_mt_active(s)) || !kv_mt_first_epoch(kv_mt_active(s)));
+	T_OK(log != UINT64_MAX);
+	for (unsigned i = 0; i < HELD; i++)
+		kvdb_txn_abort(view[i]);
+	end();
+}
+
 #define ROUND	12u	/* stores that are flushed together */
 
 /* Every prefix of the container's records: what a horizon covers is in runs. */
@@ -341,6 +375,7 @@ int main(void)
 	T_RUN(a_transaction_pays_for_the_dearest_of_its_stores);
 	T_RUN(quiet_stores_are_not_flushed_for_the_memory_of_a_busy_one);
 	T_RUN(quiet_stores_are_flushed_together_for_the_log);
+	T_RUN(memtables_of_readers_are_not_walked);
 	T_RUN(each_edit_of_a_round_speaks_for_its_own_store);
 	T_RUN(a_store_is_dropped_beside_a_writer_that_sleeps);
 	return t_done();
