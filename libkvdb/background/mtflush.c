@@ -35,7 +35,6 @@
 
 #define LATE_EVERY 1024u	/* entries of a flush between looks at the clock */
 #define FULL_NS	10000000000ull	/* a flush that met the end of the pool is tried again then */
-#define PATIENCE_NS	10000000000ull	/* writers who find no memory wait so long for a device */
 #define TOGETHER 24u		/* memtables in one round: so many pairs of locks */
 #define SMALL_BYTES (256u << 10)	/* of a memtable that is flushed with others, at most, */
 #define SMALL_PART 64u		/* and of all memtables' memory */
@@ -389,7 +388,7 @@ static int flush_with_room(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *
 /* A store whose flush failed is left alone for a while. After some time writers hear of it. */
 static bool is_stuck(struct kvdb *db, struct kvdb_kvs *kvs, int *full)
 {
-	if (kv_trouble_age_ns(db, &kvs->k_flush_trouble) > PATIENCE_NS && !*full)
+	if (kv_trouble_age_ns(db, &kvs->k_flush_trouble) > KV_PATIENCE_NS && !*full)
 		*full = -EIO;
 	return kv_trouble_holds(db, &kvs->k_flush_trouble);
 }
@@ -517,7 +516,7 @@ static int space_err(struct kvdb *db, int full, bool comes)
 	}
 	if (!atomic_load(since))
 		atomic_store(since, now);
-	return comes && now - atomic_load(since) < PATIENCE_NS ? 0 : full;
+	return comes && now - atomic_load(since) < KV_PATIENCE_NS ? 0 : full;
 }
 
 /*

@@ -15,6 +15,7 @@
 #include "db/mem_wait.h"
 #include "db/bell.h"
 #include "cache/lent.h"
+#include "cache/slab.h"
 #include "seg/reserve.h"
 #include "mem/memtable.h"
 #include "tree/leaf.h"
@@ -142,7 +143,7 @@ void kv_pressure(struct kvdb *db)
 	/* LE1: who looks may be a put in the middle of its work, or the flusher */
 	if (kv_is_manual(db))
 		kv_pagepool_lent_step(db);
-	else if (kv_lent_excess(db))
+	else if (kv_lent_excess(db, kv_slab_big_bytes(db)))
 		kv_grower_kick(db);
 
 	if (was && !stall) {

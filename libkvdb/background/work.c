@@ -34,7 +34,6 @@
 #include "background/compact.h"
 #include "background/warm.h"
 
-#define PATIENCE_NS	10000000000ull	/* writers who find no memory wait so long for a device */
 
 /* ---- the steps ---------------------------------------------------------------- */
 
@@ -397,12 +396,6 @@ static int drain_flush(struct kvdb *db)
 	return err;
 }
 
-/* Somebody deletes what is dead, or is about to. */
-static bool is_freeing(struct kvdb *db)
-{
-	return atomic_load(&db->d_reaping) || kv_segs_are_busy(db);
-}
-
 /* A tree retires its runs, a run its segments; some of it other threads are at. */
 static void free_retired(struct kvdb *db)
 {
@@ -412,7 +405,7 @@ static void free_retired(struct kvdb *db)
 		kv_retire_barrier();
 		kv_runs_reap(db);
 		kv_segs_step(db);
-		while (is_freeing(db))
+		while (kv_is_freeing(db))
 			kv_nap();
 	}
 }
@@ -432,16 +425,6 @@ void kv_make_room(struct kvdb *db)
 	kv_reloc_rescue_begin(db);
 	make_room(db);
 	kv_reloc_rescue_end(db);
-}
-
-bool kv_is_making_room(struct kvdb *db)
-{
-	return is_freeing(db) || kv_reloc_is_busy(db) || atomic_load(&db->d_merging);
-}
-
-bool kv_space_comes(struct kvdb *db, uint64_t since_ns)
-{
-	return kv_is_making_room(db) && kv_now(db) - since_ns < PATIENCE_NS && !kv_nap_for(db);
 }
 
 /* True while a worker is in the middle of what drain_compact() waits for. */

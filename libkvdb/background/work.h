@@ -49,6 +49,8 @@ bool kv_mt_is_small(struct kvdb *db, const struct kv_mt *mt);
  * It waits for threads in kv_runs_reap() or in an upkeep step of segments (G14).
  */
 void kv_make_room(struct kvdb *db);
+/* Writers that find no room wait so long for threads that make some. */
+#define KV_PATIENCE_NS	10000000000ull
 /*
  * R19: true, after a nap, while another thread merges, moves values or deletes: until its end a
  * merge has the room of what it replaces and of what it writes, and then gives back one of the two.
@@ -57,6 +59,8 @@ void kv_make_room(struct kvdb *db);
 bool kv_space_comes(struct kvdb *db, uint64_t since_ns);
 /* A thread merges, moves values or deletes. */
 bool kv_is_making_room(struct kvdb *db);
+/* A thread deletes what is dead, or is about to. */
+bool kv_is_freeing(struct kvdb *db);
 /*
  * The caller found no room: has room made and takes it, and waits while other threads may bring
  * some; a delete, @urgent, takes from the reserve only then. -ENOSPC: none of them brings any.

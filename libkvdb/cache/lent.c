@@ -25,7 +25,6 @@
 #include "cache/lent.h"
 #include "base/range.h"
 #include "db/db.h"
-#include "cache/slab.h"
 
 #define KEEP		4u	/* part of all that is not lent */
 #define HALVE_NS	2000000000ull	/* what was in use counts half of the rest after it */
@@ -102,23 +101,23 @@ uint64_t kv_lent_room(uint64_t most, uint64_t used, uint64_t now, uint64_t *peak
 }
 
 /* Slabs that may be lent now. le_lock held. */
-static unsigned room(struct kvdb *db, struct kv_lent *le)
+static unsigned room(struct kvdb *db, struct kv_lent *le, uint64_t images)
 {
 	uint64_t used = atomic_load(&db->d_scan_bytes) + atomic_load(&db->d_count.move_mem) +
-			atomic_load(&db->d_count.index_mem) + kv_slab_big_bytes(db);
+			atomic_load(&db->d_count.index_mem) + images;
 
 	used += atomic_load(&db->d_count.mt_mem) + atomic_load(&db->d_count.mt_free);
 	used = kv_lent_room(owned(db), used, kv_now(db), &le->le_peak, &le->le_since_ns);
 	return (unsigned)(used / db->d_budget.b_seg_bytes);
 }
 
-uint8_t *kv_lent_take(struct kvdb *db)
+uint8_t *kv_lent_take(struct kvdb *db, uint64_t images)
 {
 	struct kv_lent *le = db->d_lent;
 	uint8_t *mem = NULL;
 
 	pthread_mutex_lock(&le->le_lock);
-	if (le->le_used < room(db, le)) {
+	if (le->le_used < room(db, le, images)) {
 		unsigned at = 0;
 
 		while (le->le_is_used[at])
@@ -142,13 +141,13 @@ void kv_lent_give(struct kvdb *db, uint8_t *mem)
 	pthread_mutex_unlock(&le->le_lock);
 }
 
-unsigned kv_lent_excess(struct kvdb *db)
+unsigned kv_lent_excess(struct kvdb *db, uint64_t images)
 {
 	struct kv_lent *le = db->d_lent;
 	unsigned may, n;
 
 	pthread_mutex_lock(&le->le_lock);
-	may = room(db, le);
+	may = room(db, le, images);
 	n = le->le_used > may ? le->le_used - may : 0;
 	pthread_mutex_unlock(&le->le_lock);
 	return n;

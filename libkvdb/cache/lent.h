@@ -9,12 +9,12 @@ struct kvdb;
 
 int kv_lent_init(struct kvdb *db);
 void kv_lent_fini(struct kvdb *db);
-/* Memory of one slab, or NULL: there is none to lend. */
-uint8_t *kv_lent_take(struct kvdb *db);
+/* Memory of one slab, or NULL: there is none to lend. @images: kv_slab_big_bytes() */
+uint8_t *kv_lent_take(struct kvdb *db, uint64_t images);
 /* Back to the system at once. Nobody looks at it any more. */
 void kv_lent_give(struct kvdb *db, uint8_t *mem);
 /* How many slabs are lent that their owners want back (LE1). */
-unsigned kv_lent_excess(struct kvdb *db);
+unsigned kv_lent_excess(struct kvdb *db, uint64_t images);
 uint64_t kv_lent_bytes(struct kvdb *db);
 /* As many may ever be lent. */
 uint64_t kv_lent_max(const struct kvdb *db);

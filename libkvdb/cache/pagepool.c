@@ -412,7 +412,7 @@ static bool grow(struct kv_pagepool *pp)
 	unsigned at = 0;
 
 	if (is_lent)
-		mem = kv_lent_take(pp->pp_db);
+		mem = kv_lent_take(pp->pp_db, kv_slab_big_bytes(pp->pp_db));
 	if (!mem)
 		return false;
 	pages = aligned_alloc(64, pp->pp_per_slab * sizeof(*pages));
@@ -844,7 +844,8 @@ static unsigned lent_leave(struct kv_pagepool *pp, unsigned n)
 void kv_pagepool_lent_step(struct kvdb *db)
 {
 	struct kv_pagepool *pp = db->d_pages;
-	unsigned n = kv_lent_excess(db), nslab;	/* first: what is in use is noted in any case */
+	/* first: what is in use is noted in any case */
+	unsigned n = kv_lent_excess(db, kv_slab_big_bytes(db)), nslab;
 	struct pslab ps;
 
 	if (!kv_lent_bytes(db) || atomic_exchange(&pp->pp_is_repaying, true))

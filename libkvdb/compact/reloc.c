@@ -24,7 +24,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "compact/reloc.h"
 #include "base/guard.h"
 #include "db/bell.h"
 #include "db/db.h"
@@ -36,12 +35,11 @@
 #include "meta/upkeep.h"
 #include "compact/heat.h"
 #include "compact/progress.h"
-#include "compact/reloc_job.h"
+#include "compact/reloc_state.h"
 
 #define AMP_DEFAULT	1.5
 #define STAGED_EVERY_NS	5000000ull	/* between two looks at what staging holds */
 #define AGED_WITHIN_NS	500000000ull	/* who waits for staging sees a value leave it so often */
-#define LOOK_EVERY_NS	100000000ull	/* between two looks at the space that is in use */
 #define PACE_NS		1000000000ull	/* the pace of the logs is that of about so long */
 #define BURST_S		30u		/* at which they may go on so long beyond the bound, */
 #define BURST_MOST	0.8		/* at most for so much more, before a job begins, */
@@ -55,56 +53,6 @@
 
 /* Why a job runs. */
 enum reason { FOR_SPACE, FOR_STAGING, FOR_POLICY, FOR_SCANS };
-
-struct kv_reloc {
-	pthread_mutex_t rl_lock, rl_age_lock;
-	struct kv_room rl_room;
-	_Atomic(bool) rl_is_for_space;	/* the job with rl_lock frees space */
-	_Atomic(bool) rl_is_wanted;	/* rl_age_lock, by who has rl_lock */
-	_Atomic(unsigned) rl_cancels;	/* threads that cancel */
-	_Atomic(bool) rl_is_rescue;	/* the job is for a writer who has no room */
-	pthread_mutex_t rl_force_lock;	/* the next three; rl_forced is read without it */
-	_Atomic(uint64_t) rl_forced;	/* compact all there is: number of the call; 0 = no */
-	uint64_t rl_forced_left;	/* until so many bytes of segments were emptied */
-	uint64_t rl_calls;		/* of kv_reloc_force() */
-	double rl_max;			/* space_amp_max */
-	_Atomic(uint64_t) rl_live;	/* last estimate or count, bytes; 0 = none yet */
-	_Atomic(uint64_t) rl_key_bytes;	/* runs of a store's largest part */
-	_Atomic(uint64_t) rl_run_bytes;	/* runs of all stores */
-	_Atomic(uint64_t) rl_next_ns;	/* next look */
-	_Atomic(uint64_t) rl_next_space; /* no estimate before space reaches it ... */
-	_Atomic(uint64_t) rl_next_est;	/* ... or the clock this */
-	_Atomic(bool) rl_is_awaited;	/* somebody waits for the next look */
-	double rl_pace;			/* of the logs, bytes per second; rl_lock */
-	uint64_t rl_pace_log, rl_pace_ns; /* log bytes and clock when it was looked at; rl_lock */
-	double rl_burst;		/* of the last estimate: allowed above rl_max; rl_lock */
-	bool rl_is_short;		/* the pool is nearly full; rl_lock */
-	struct kv_stuck rl_stuck;		/* space, */
-	double rl_stuck_burst;		/* which was allowed so much above rl_max; rl_lock */
-	_Atomic(uint64_t) rl_room_log;	/* log bytes at the last call for room */
-	struct kv_pacer rl_pacer;	/* of a job for space */
-	/* jobs for staging follow each other and bring something, or will when more is flushed */
-	_Atomic(bool) rl_is_ageing;
-	_Atomic(uint32_t) rl_staged_debt;
-	_Atomic(uint64_t) rl_staged_ns;	/* next look at that */
-	_Atomic(uint64_t) rl_aged_ns;	/* values left staging last, */
-	_Atomic(uint64_t) rl_aged_bytes; /* so many in the running job */
-	_Atomic(uint64_t) rl_aged_rate;	/* at which they left in the last jobs, bytes per second */
-	_Atomic(bool) rl_is_ordering;	/* a job for scans runs */
-	_Atomic(unsigned) rl_rescues;	/* writers that have no room */
-	_Atomic(uint64_t) rl_rooms;	/* jobs for them that were begun */
-	_Atomic(uint64_t) rl_yield_ns;	/* that job's next look at what else is due */
-	_Atomic(uint64_t) rl_next_order; /* next look at what scans have paid */
-	uint64_t rl_next_half;		/* half of it is forgotten then; rl_lock */
-
-	struct kv_rjob rl_job;		/* rl_lock */
-	struct kv_rjob rl_age;		/* rl_age_lock */
-	struct kv_stuck rl_wrong_stuck;	/* bytes in the wrong place; rl_lock */
-	struct kv_stuck rl_old_stuck;	/* bytes on staging; rl_age_lock */
-	_Atomic(uint64_t) rl_let_go;	/* times that what held values back let go of them */
-	uint64_t rl_seen, rl_age_seen;	/* so many by who has rl_lock, rl_age_lock */
-	struct kv_trouble rl_trouble;	/* what a job wrote could not be written */
-};
 
 int kv_reloc_init(struct kvdb *db, double amp)
 {
@@ -158,27 +106,6 @@ bool kv_reloc_is_busy(struct kvdb *db)
 	return rl && (is_held(&rl->rl_lock) || is_held(&rl->rl_age_lock));
 }
 
-uint64_t kv_reloc_key_bytes(struct kvdb *db)
-{
-	return db->d_reloc ? atomic_load(&db->d_reloc->rl_key_bytes) : 0;
-}
-
-uint64_t kv_reloc_run_bytes(struct kvdb *db)
-{
-	return db->d_reloc ? atomic_load(&db->d_reloc->rl_run_bytes) : 0;
-}
-
-static uint64_t space_in_use(struct kvdb *db)
-{
-	struct kv_reloc *rl = db->d_reloc;
-	struct kv_in_use u;
-
-	kv_space_in_use(db, &u);
-	atomic_store(&rl->rl_key_bytes, u.iu_most);
-	atomic_store(&rl->rl_run_bytes, u.iu_runs);
-	return u.iu_segs + u.iu_runs;
-}
-
 /* Without a job there is no debt: writers who wait must be waiting for somebody. */
 uint32_t kv_reloc_debt(struct kvdb *db)
 {
@@ -186,35 +113,6 @@ uint32_t kv_reloc_debt(struct kvdb *db)
 
 	return rl ? kv_pacer_debt(&rl->rl_pacer, atomic_load(&db->d_log_bytes), kv_now(db)) :
 		    0;
-}
-
-/* Of so many bytes on staging those that are to leave it. */
-static uint64_t staging_excess(struct kvdb *db, uint64_t staged)
-{
-	return db->d_log_class == MPOOL_CAPACITY ? 0 : kv_staging_excess(db, staged);
-}
-
-bool kv_reloc_frees(struct kvdb *db, bool whole)
-{
-	return !whole && db->d_reloc && atomic_load(&db->d_reloc->rl_is_for_space);
-}
-
-uint64_t kv_reloc_due(struct kvdb *db)
-{
-	return kv_room_due(&db->d_reloc->rl_room);
-}
-
-void kv_reloc_wrote(struct kvdb *db, bool whole, uint64_t bytes)
-{
-	struct kv_reloc *rl = db->d_reloc;
-
-	kv_room_wrote(&rl->rl_room, whole ? KV_VICTIM_OLD : KV_VICTIM, bytes);
-	if (!whole) {
-		kv_pacer_moved(&rl->rl_pacer, bytes);
-		return;
-	}
-	atomic_store(&rl->rl_aged_ns, kv_now(db));
-	atomic_fetch_add(&rl->rl_aged_bytes, bytes);
 }
 
 /*
@@ -241,36 +139,6 @@ uint32_t kv_reloc_staging_debt(struct kvdb *db)
 					     atomic_load(&rl->rl_aged_rate)));
 	}
 	return atomic_load(&rl->rl_staged_debt);
-}
-
-bool kv_reloc_is_ordering(struct kvdb *db)
-{
-	return db->d_reloc && atomic_load(&db->d_reloc->rl_is_ordering);
-}
-
-/* A job for scans has time: it ends when another one is due. */
-static bool must_yield(struct kvdb *db)
-{
-	struct kv_reloc *rl = db->d_reloc;
-	uint64_t now = kv_now(db), due = atomic_load(&rl->rl_yield_ns);
-
-	if (atomic_load(&rl->rl_rescues))
-		return true;
-	if (now < due ||
-	    !atomic_compare_exchange_strong(&rl->rl_yield_ns, &due, now + LOOK_EVERY_NS))
-		return false;
-	return staging_excess(db, kv_segs_staged(db)) || kv_segs_are_short(db) ||
-	       space_in_use(db) >= atomic_load(&rl->rl_next_space);
-}
-
-bool kv_reloc_is_cancelled(struct kvdb *db)
-{
-	struct kv_reloc *rl = db->d_reloc;
-
-	if (!rl)
-		return false;
-	return (atomic_load(&rl->rl_cancels) && !atomic_load(&rl->rl_is_rescue)) ||
-	       (atomic_load(&rl->rl_is_ordering) && must_yield(db));
 }
 
 /* The merge rewrites keys, nearly all of them: it must be worth that. */
@@ -306,7 +174,7 @@ static unsigned choose(struct kvdb *db, struct kv_rjob *jb, enum reason why, uin
 	struct kv_reloc *rl = db->d_reloc;
 	enum kv_victim_of who = why == FOR_STAGING ? KV_VICTIM_OLD : KV_VICTIM;
 	bool all = why == FOR_SPACE && kv_rjob_takes(jb, MPOOL_STAGING);
-	uint64_t excess = staging_excess(db, kv_segs_staged(db));
+	uint64_t excess = kv_reloc_staged_excess(db, kv_segs_staged(db));
 	struct kv_reloc_room room;
 	unsigned n;
 
@@ -351,9 +219,9 @@ static int job_once(struct kvdb *db, struct kv_rjob *jb, enum reason why, double
 	unsigned n = 0;
 	int rc = kv_rjob_begin(db, jb);
 
-	jb->jb_tight = staging_excess(db, kv_segs_staged(db)) != 0;
+	jb->jb_tight = kv_reloc_staged_excess(db, kv_segs_staged(db)) != 0;
 	/* what is flushed while it counts is the next job's */
-	space = space_in_use(db);
+	space = kv_reloc_space(db);
 	if (why == FOR_SPACE)
 		kv_pacer_begin(&rl->rl_pacer, room_for_writers(rl, space),
 			       atomic_load(&db->d_log_bytes), kv_now(db));
@@ -414,11 +282,6 @@ static int run_job(struct kvdb *db, struct kv_rjob *jb, enum reason why, double 
 	return rc;
 }
 
-void kv_reloc_failed(struct kvdb *db, int err)
-{
-	kv_trouble_set(db, &db->d_reloc->rl_trouble, err, "relocation");
-}
-
 /* Jobs for staging follow each other: the next one waits for who asks now. rl_lock held. */
 static bool stop_ageing(struct kv_reloc *rl)
 {
@@ -449,7 +312,7 @@ static int run_where_it_is(struct kvdb *db, double limit, double goal)
 	for (unsigned c = 0; c < MPOOL_MCLASSES && rc >= 0 && !has; c++) {
 		jb->jb_home = (uint8_t)c;
 		rc = run_job(db, jb, FOR_SPACE, limit, goal);
-		has = rc > 0 && has_gained(jb, space_in_use(db));
+		has = rc > 0 && has_gained(jb, kv_reloc_space(db));
 	}
 	jb->jb_stays = false;
 	return rc;
@@ -466,7 +329,7 @@ static int run_alone(struct kvdb *db, enum reason why, double limit, double goal
 	jb->jb_classes = UINT8_MAX;
 	rc = run_job(db, jb, why, limit, goal);
 	if (why == FOR_SPACE && rc >= 0 && jb->jb_is_over && jb->jb_wrong &&
-	    !(rc && has_gained(jb, space_in_use(db))))
+	    !(rc && has_gained(jb, kv_reloc_space(db))))
 		rc = run_where_it_is(db, limit, goal);
 	if (is_alone)
 		pthread_mutex_unlock(&rl->rl_age_lock);
@@ -487,7 +350,7 @@ static int run_for_space(struct kvdb *db, double limit, double goal)
 		return run_alone(db, FOR_SPACE, limit, goal);
 	rl->rl_job.jb_classes = 1u << MPOOL_CAPACITY;
 	rc = run_job(db, &rl->rl_job, FOR_SPACE, limit, goal);
-	if (rc < 0 || !rl->rl_job.jb_is_over || (rc && has_gained(&rl->rl_job, space_in_use(db))))
+	if (rc < 0 || !rl->rl_job.jb_is_over || (rc && has_gained(&rl->rl_job, kv_reloc_space(db))))
 		return rc;
 	/* nothing there helps */
 	return run_alone(db, FOR_SPACE, limit, goal);
@@ -519,7 +382,7 @@ static void note_pace(struct kvdb *db, uint64_t now)
 	double ns, pace;
 
 	/* frames are counted when they are closed: of a moment there may be none or many */
-	if (now < rl->rl_pace_ns + LOOK_EVERY_NS)
+	if (now < rl->rl_pace_ns + KV_RELOC_LOOK_NS)
 		return;
 	ns = (double)(now - rl->rl_pace_ns);
 	pace = rl->rl_pace_ns ? (double)(log - rl->rl_pace_log) * 1e9 / ns : 0;
@@ -553,7 +416,7 @@ static bool is_stuck(struct kvdb *db, uint64_t space)
 static int is_due(struct kvdb *db, uint64_t now)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	uint64_t space = space_in_use(db), live = 0, bound;
+	uint64_t space = kv_reloc_space(db), live = 0, bound;
 	bool was_short;
 	int rc;
 
@@ -623,7 +486,7 @@ static int step_locked(struct kvdb *db, uint64_t now)
 	if (rc >= 0)
 		rc = forced ? run_alone(db, FOR_SPACE, 1, 1) :
 			      run_for_space(db, limit_of(rl), goal_of(rl));
-	space = space_in_use(db);
+	space = kv_reloc_space(db);
 	note_stuck(db, &rl->rl_stuck,
 		   jb->jb_is_early || (rc > 0 && has_gained(jb, space)) ? 0 : space, rc);
 	rl->rl_stuck_burst = rl->rl_burst;
@@ -709,7 +572,7 @@ static int age_locked(struct kvdb *db)
 
 	if (was_let_go(rl, &rl->rl_age_seen))
 		rl->rl_old_stuck.sk_at = 0;
-	if (!staging_excess(db, staged) ||
+	if (!kv_reloc_staged_excess(db, staged) ||
 	    (kv_stuck_holds(db, &rl->rl_old_stuck) && staged >= rl->rl_old_stuck.sk_at &&
 	     staged <= rl->rl_old_stuck.sk_at + db->d_budget.b_seg_bytes)) {
 		atomic_store(&rl->rl_is_ageing, false);
@@ -774,7 +637,7 @@ static int order_locked(struct kvdb *db, uint64_t now)
 	atomic_store(&rl->rl_next_order, now + ORDER_EVERY_NS);
 	/* a job looks at every segment: not for what cannot pay for the least of them */
 	if (kv_heat_sum(db, halve) < kv_heat_least(kv_reloc_run_bytes(db)) ||
-	    !atomic_load(&rl->rl_live) || must_yield(db))
+	    !atomic_load(&rl->rl_live) || kv_reloc_must_yield(db))
 		return 0;
 	rc = run_alone(db, FOR_SCANS, 0, 0);
 	end = kv_now(db);
@@ -797,7 +660,7 @@ static int look_locked(struct kvdb *db, uint64_t now)
 		rc = place_locked(db, look);
 	/* what was given up comes free behind readers: look again when it did */
 	atomic_store(&rl->rl_next_ns,
-		     kv_now(db) + (rl->rl_job.jb_is_early ? 10 : 1) * LOOK_EVERY_NS);
+		     kv_now(db) + (rl->rl_job.jb_is_early ? 10 : 1) * KV_RELOC_LOOK_NS);
 	return rc;
 }
 
@@ -906,29 +769,13 @@ void kv_reloc_make_room(struct kvdb *db)
 void kv_reloc_force(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	uint64_t n = space_in_use(db);
+	uint64_t n = kv_reloc_space(db);
 
 	pthread_mutex_lock(&rl->rl_force_lock);
 	rl->rl_forced_left = n;
 	atomic_store(&rl->rl_forced, ++rl->rl_calls);
 	pthread_mutex_unlock(&rl->rl_force_lock);
 	kv_reloc_look(db);
-}
-
-bool kv_reloc_unforce(struct kvdb *db)
-{
-	struct kv_reloc *rl = db->d_reloc;
-	bool was;
-
-	pthread_mutex_lock(&rl->rl_force_lock);
-	was = atomic_exchange(&rl->rl_forced, 0);
-	pthread_mutex_unlock(&rl->rl_force_lock);
-	return was;
-}
-
-bool kv_reloc_is_forced(struct kvdb *db)
-{
-	return atomic_load(&db->d_reloc->rl_forced);
 }
 
 void kv_reloc_cancel(struct kvdb *db)
@@ -953,7 +800,7 @@ int kv_reloc_status(struct kvdb *db, struct kvdb_compact_status *st)
 	if (db->d_rdonly && !rc)
 		atomic_store(&rl->rl_live, live);
 	st->is_active = kv_reloc_is_busy(db);
-	st->space_bytes = space_in_use(db);
+	st->space_bytes = kv_reloc_space(db);
 	st->live_bytes = atomic_load(&rl->rl_live);
 	st->space_amp_max = rl->rl_max;
 	return rc;
@@ -963,7 +810,7 @@ void kv_reloc_stats(struct kvdb *db, struct kvdb_stats *st)
 {
 	struct kv_reloc *rl = db->d_reloc;
 
-	st->space_bytes = space_in_use(db);
+	st->space_bytes = kv_reloc_space(db);
 	st->live_bytes = atomic_load(&rl->rl_live);
 	st->relocations = atomic_load(&db->d_count.relocations);
 	st->damaged_values = atomic_load(&db->d_count.damaged);

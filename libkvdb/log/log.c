@@ -236,7 +236,6 @@ void kv_logs_fini(struct kvdb *db)
 
 	if (!ls)
 		return;
-	kv_own_drop_ready(db);
 	for (i = 0; i < ls->ls_n * KV_STREAMS; i++)
 		log_fini(db, kv_log_at(ls, i));
 	pthread_mutex_destroy(&ls->ls_own_lock);

@@ -112,6 +112,8 @@ void kv_own_drop_ready(struct kvdb *db)
 {
 	struct kv_logs *ls = db->d_logs;
 
+	if (!ls)
+		return;
 	pthread_mutex_lock(&ls->ls_alone_lock);
 	ls->ls_alone_wanted = false;
 	alone_drop(db);

@@ -13,7 +13,6 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "db/etime.h"
 #include "db/thread.h"
 #include "cache/load.h"
 #include "cache/slab.h"
@@ -456,6 +455,7 @@ int kv_db_start(struct kvdb *db)
 	}
 	kv_flusher_stop(db);
 fail_logs:
+	kv_own_drop_ready(db);
 	kv_logs_fini(db);
 	return err;
 }
@@ -571,6 +571,7 @@ int kvdb_close(struct kvdb *db)
 		if (kv_fault(db))
 			err = kv_error(-EROFS, "MP0963", "the database had stopped: %.200s",
 				       db->d_fault.fa_text);
+		kv_own_drop_ready(db);
 		kv_logs_fini(db);
 		retire_all();
 		kv_runs_reap(db);

@@ -45,11 +45,6 @@ static inline bool is_turn_of(struct kvdb *db, const struct kv_tree *tr)
 	return atomic_load(&db->d_points.po_turn[tr->tr_slot]) == tr->tr_gen;
 }
 
-void kv_points_turn(struct kvdb *db, uint32_t slot, uint64_t gen)
-{
-	atomic_store(&db->d_points.po_turn[slot], gen);
-}
-
 void kv_points_init(struct kvdb *db)
 {
 	db->d_points.po_mask = db->d_budget.b_point_bytes / sizeof(struct kv_point_bucket) - 1;
@@ -283,7 +278,7 @@ uint64_t kv_point_news_tell(struct kvdb_kvs *kvs, const struct kv_point_news *pn
 	/* deletes of many keys, those of the memtable among them, do not say which */
 	if (CHECK(686, !atomic_load(&tr->tr_tombs))) {
 		gen = kv_run_gen(db);
-		kv_points_turn(db, kvs->k_slot, gen);
+		kv_points_turn(&db->d_points, kvs->k_slot, gen);
 		(void)BARRIER(685, (tell(&db->d_points, tr->tr_line, pn), 0));
 	}
 	kv_tree_put(db, tr);

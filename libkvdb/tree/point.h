@@ -57,7 +57,11 @@ void kv_point_add(struct kvdb *db, const struct kv_tree *tr, const void *key, si
 		  uint64_t hash, const struct kv_ent *e);
 
 /* Trees of number @gen may ask and add from now on, others of the store in @slot may not. */
-void kv_points_turn(struct kvdb *db, uint32_t slot, uint64_t gen);
+static inline void kv_points_turn(struct kv_points *po, uint32_t slot, uint64_t gen)
+{
+	atomic_store(&po->po_turn[slot], gen);
+}
+
 /*
  * A flush of @mt: begin, add every entry of its run, tell, publish the tree, end.
  * kv_point_news_tell() returns kv_edit.ed_gen; k_edit_lock is held until that is shown.

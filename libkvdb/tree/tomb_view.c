@@ -63,18 +63,6 @@ bool kv_tombs_conflict(struct kvdb_kvs *kvs, const void *key, size_t klen, uint6
 	return is;
 }
 
-void kv_tree_note_tombs(struct kv_tree *tr)
-{
-	bool has = false;
-
-	for (uint32_t i = 0; i < tr->tr_nmt && !has; i++)
-		has = kv_mt_has_tombs(tr->tr_mt[i]);
-	for (uint32_t i = 0; i < tr->tr_nrun && !has; i++)
-		has = tr->tr_run[i]->rn_tindex != NULL;
-	if (has)
-		atomic_store(&tr->tr_tombs, true);
-}
-
 /* ---- an iterator without what is hidden ------------------------------------------------- */
 
 struct kv_cover *kv_cover_new(struct kv_mt *const *mt, unsigned nmt, struct kv_run *const *run,

@@ -23,8 +23,6 @@ uint64_t kv_tombs_at(struct kv_tree *tr, const void *key, size_t klen, uint64_t 
  * Inside kv_enter().
  */
 bool kv_tombs_conflict(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t view);
-/* Sets the flag of a tree that has tombstones; it is being made, or k_tree_lock is held. */
-void kv_tree_note_tombs(struct kv_tree *tr);
 /*
  * H1: the active memtable has one more, perhaps its first. A tree that is being
  * published either saw it, or gets its mark here (tree.c).

@@ -18,6 +18,7 @@
 #include "db/db.h"
 #include "db/mem_wait.h"
 #include "mem/memtable.h"
+#include "mem/tomb.h"
 #include "run/run.h"
 #include "tree/gap.h"
 #include "tree/hold.h"
@@ -89,7 +90,7 @@ static void tree_number(struct kvdb_kvs *kvs, struct kv_tree *tr, const struct k
 	tr->tr_gen = told ? told : kv_run_gen(kvs->k_db);
 	if (BARRIER(677, !told))
 		tr->tr_line = tr->tr_gen;
-	kv_points_turn(kvs->k_db, tr->tr_slot, tr->tr_gen);
+	kv_points_turn(&kvs->k_db->d_points, tr->tr_slot, tr->tr_gen);
 }
 
 struct kv_tree *kv_tree_new(struct kvdb *db, struct kv_mt *mt)
@@ -351,6 +352,18 @@ static int tree_next(struct kvdb_kvs *kvs, struct kv_mt *front, struct kv_mt *mt
 	kv_forest_stale(kvs->k_db);
 	kv_tree_put(kvs->k_db, gone);
 	return err;
+}
+
+void kv_tree_note_tombs(struct kv_tree *tr)
+{
+	bool has = false;
+
+	for (uint32_t i = 0; i < tr->tr_nmt && !has; i++)
+		has = kv_mt_has_tombs(tr->tr_mt[i]);
+	for (uint32_t i = 0; i < tr->tr_nrun && !has; i++)
+		has = tr->tr_run[i]->rn_tindex != NULL;
+	if (has)
+		atomic_store(&tr->tr_tombs, true);
 }
 
 struct kv_mt *kv_mt_active(struct kvdb_kvs *kvs)

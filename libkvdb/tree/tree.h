@@ -95,6 +95,8 @@ int kv_tree_show(struct kvdb_kvs *kvs, struct kv_mt *mt, const struct kv_edit *e
 /* The active memtable of a store; inside kv_enter(). */
 struct kv_mt *kv_mt_active(struct kvdb_kvs *kvs);
 
+/* Sets the flag of a tree that has tombstones; it is being made, or k_tree_lock is held. */
+void kv_tree_note_tombs(struct kv_tree *tr);
 /* A new active memtable in front (memtable switch; db->d_tick_lock held). */
 int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt);
 

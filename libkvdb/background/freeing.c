@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Do other threads make room? No locks: what they are at is counted where they are. */
+#include "background/work.h"
+#include "db/db.h"
+#include "db/mem_wait.h"
+#include "meta/upkeep.h"
+#include "compact/reloc.h"
+
+bool kv_is_freeing(struct kvdb *db)
+{
+	return atomic_load(&db->d_reaping) || kv_segs_are_busy(db);
+}
+
+bool kv_is_making_room(struct kvdb *db)
+{
+	return kv_is_freeing(db) || kv_reloc_is_busy(db) || atomic_load(&db->d_merging);
+}
+
+bool kv_space_comes(struct kvdb *db, uint64_t since_ns)
+{
+	return kv_is_making_room(db) && kv_now(db) - since_ns < KV_PATIENCE_NS && !kv_nap_for(db);
+}
