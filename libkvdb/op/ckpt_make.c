@@ -130,6 +130,30 @@ static int write_bytes(struct kvdb *db, struct mpool_obj *obj, const uint8_t *p,
 	return err;
 }
 
+struct want {
+	struct kvdb *wa_db;
+	const struct mpool_alloc *wa_req;
+	struct mpool_obj **wa_out;
+};
+
+static int manifest_take(void *arg, bool urgent)
+{
+	struct want *wa = arg;
+	int err = mpool_alloc(wa->wa_db->d_mp, wa->wa_req, 1, wa->wa_out);
+
+	(void)urgent;
+	return err ? kv_error_mpool(err) : 0;
+}
+
+/* R19: it has room made first, as a put. */
+static int manifest_alloc(struct kvdb *db, const struct mpool_alloc *req, struct mpool_obj **out)
+{
+	struct want wa = { db, req, out };
+	int err = manifest_take(&wa, false);
+
+	return err == -ENOSPC ? kv_space_take(db, false, manifest_take, &wa) : err;
+}
+
 /* Writes and commits the manifest; fills in where it is. */
 static int manifest_write(struct kvdb *db, const struct kv_mdc_buf *rec, struct kv_mdc_ckpt *c)
 {
@@ -144,10 +168,10 @@ static int manifest_write(struct kvdb *db, const struct kv_mdc_buf *rec, struct 
 
 	if (!buf)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a manifest of %u bytes", len);
-	err = mpool_alloc(db->d_mp, &req, 1, &op.obj);
+	err = manifest_alloc(db, &req, &op.obj);
 	if (err) {
 		free(buf);
-		return kv_error_mpool(err);
+		return err;
 	}
 	mf.mf_obj = mpool_obj_id(op.obj);
 	memset(buf, 0, len);

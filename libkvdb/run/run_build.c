@@ -19,6 +19,7 @@
 #include "base/trange.h"
 #include "base/vec.h"
 #include "db/db.h"
+#include "db/hooks.h"
 #include "db/policy.h"
 #include "cache/pages.h"
 #include "seg/reserve.h"
@@ -37,7 +38,7 @@
 struct kv_run_build {
 	struct kvdb *rb_db;
 	uint32_t rb_kvs;
-	bool rb_urgent;
+	bool rb_urgent, rb_has_asked;
 	uint8_t rb_mclass;
 	uint32_t rb_limit;		/* bytes of a block, at most */
 	uint8_t *rb_buf;		/* rb_limit bytes: pages, areas, footer */
@@ -338,18 +339,43 @@ static int block_write(struct kv_run_build *rb, struct mpool_obj *obj, uint32_t 
 	return 0;
 }
 
-static int block_alloc(struct kv_run_build *rb, uint32_t len, struct mpool_obj **out)
+struct want {
+	struct kv_run_build *wa_rb;
+	uint32_t wa_len;
+	struct mpool_obj **wa_out;
+};
+
+static int block_take(void *arg, bool urgent)
 {
+	struct want *wa = arg;
+	struct kv_run_build *rb = wa->wa_rb;
 	struct mpool_alloc req = {
 		.kind = MPOOL_MBLOCK,
-		.mclass = kv_space_class(rb->rb_db, rb->rb_mclass, len),
+		.mclass = kv_space_class(rb->rb_db, rb->rb_mclass, wa->wa_len),
 		.flags = MPOOL_ALLOC_ANY | (rb->rb_urgent ? MPOOL_ALLOC_SPARE : 0),
-		.capacity = len,
+		.capacity = wa->wa_len,
 		.tag = rb->rb_db->d_tag,
 	};
-	int rc = mpool_alloc(rb->rb_db->d_mp, &req, 1, out);
+	int rc;
 
+	(void)urgent;
+	if (!rb->rb_urgent && kv_segs_spare_bytes(rb->rb_db) < wa->wa_len)
+		return kv_error(-ENOSPC, "MP0955",
+				"the pool is full: what is left is kept for deletes and flushes");
+	rc = mpool_alloc(rb->rb_db->d_mp, &req, 1, wa->wa_out);
 	return rc ? kv_error_mpool(rc) : 0;
+}
+
+/* R19: what frees no space has room made first, once, and leaves the reserve. */
+static int block_alloc(struct kv_run_build *rb, uint32_t len, struct mpool_obj **out)
+{
+	struct want wa = { rb, len, out };
+	int rc = block_take(&wa, false);
+
+	if (rc != -ENOSPC || rb->rb_urgent || rb->rb_has_asked)
+		return rc;
+	rb->rb_has_asked = true;
+	return rb->rb_db->d_hooks->ho_space_take(rb->rb_db, false, block_take, &wa);
 }
 
 /* The block's place in the lists of finished blocks. */

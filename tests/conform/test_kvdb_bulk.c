@@ -563,9 +563,10 @@ static uint64_t free_bytes(void)
 }
 
 #define LOADED	60000u	/* bytes of a value that is loaded */
+#define SMALL	120u	/* of one that lies in a key block */
 
-/* Values until the pool is full, of which *@left is free then; then the load is given up. */
-static unsigned load_and_give_up(struct kvdb_kvs *kvs, uint64_t *left)
+/* Values of @len bytes until the pool is full, of which *@left is free then; then it ends. */
+static unsigned load_and_give_up_of(struct kvdb_kvs *kvs, size_t len, uint64_t *left)
 {
 	struct kvdb_bulk *b;
 	char key[16];
@@ -574,10 +575,16 @@ static unsigned load_and_give_up(struct kvdb_kvs *kvs, uint64_t *left)
 	T_EQ(kvdb_bulk_open(kvs, 0, &b), 0);
 	do
 		snprintf(key, sizeof(key), "%08u", n++);
-	while (!kvdb_bulk_add(b, key, 8, kh_buf, LOADED));
+	while (!kvdb_bulk_add(b, key, 8, kh_buf, len));
 	*left = free_bytes();
 	kvdb_bulk_abort(b);
 	return n;
+}
+
+/* Values until the pool is full, of which *@left is free then; then the load is given up. */
+static unsigned load_and_give_up(struct kvdb_kvs *kvs, uint64_t *left)
+{
+	return load_and_give_up_of(kvs, LOADED, left);
 }
 
 /* A few large segments are not enough to be sealed: they go all the same. */
@@ -639,6 +646,35 @@ static void room_is_made_for_a_load_as_for_a_put(void)
 	/* what is left to that one is the reserve */
 	load_and_give_up(kh_kvs("s"), &left);
 	T_OK(n * (uint64_t)LOADED + left >= before + made / 2);
+	kh_close();
+}
+
+/* What is small lies in key blocks: they leave the reserve to deletes, and have room made, too. */
+static void keys_of_a_load_leave_the_reserve_and_have_room_made(void)
+{
+	struct kvdb_opts o = kh_opts();
+	uint64_t before, used, made, left, reserve;
+	struct kvdb_kvs *old;
+	unsigned n;
+
+	kh_make(64 * MIB, 0);
+	o.space_amp_max = 10;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	old = kh_kvs("old");
+	for (unsigned i = 0; i < 10000; i++)
+		T_EQ(kvdb_put(old, &i, 4, kh_buf, 2000), 0);
+	for (unsigned i = 0; i < 10000; i += 2)
+		T_EQ(kvdb_put(old, &i, 4, kh_buf, 2000), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	before = free_bytes();
+	used = used_bytes();
+	n = load_and_give_up_of(kh_kvs("s"), SMALL, &left);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	T_OK(used_bytes() + 5000 * 2000 / 2 < used);
+	made = used - used_bytes();
+	load_and_give_up(kh_kvs("s"), &reserve);
+	T_OK(left + MIB >= reserve);
+	T_OK(n * (uint64_t)SMALL * 5 / 4 + reserve >= before + made / 2);
 	kh_close();
 }
 
@@ -748,6 +784,7 @@ int main(void)
 	T_RUN(what_was_acknowledged_before_its_end_stays_with_it);
 	T_RUN(a_failed_load_can_only_be_given_up);
 	KH_RUN_MODES(room_is_made_for_a_load_as_for_a_put);
+	T_RUN(keys_of_a_load_leave_the_reserve_and_have_room_made);
 	T_RUN(given_up_gives_its_few_segments_back);
 	th_clean();
 	return t_done();

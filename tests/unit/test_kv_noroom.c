@@ -437,6 +437,24 @@ static void a_put_does_not_wait_for_ever_for_a_merge(void)
 	kv_end(db, dir, 0);
 }
 
+/* And a checkpoint, whose manifest needs a block. */
+static void a_checkpoint_waits_for_a_merge_that_has_the_last_of_the_pool(void)
+{
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
+				   .capacity = 4u << 10, .tag = 7, .flags = MPOOL_ALLOC_SPARE };
+
+	open_two(64u << 20, 4u << 20);
+	begin_merge_with_all_room();
+	while (ntaken < FILLERS && !mpool_alloc(db->d_mp, &req, 1, &taken[ntaken]))
+		ntaken++;
+	looks = 0;
+	at_look = end_merge;
+	T_EQ(kvdb_checkpoint(db, "c", 0), 0);
+	at_look = NULL;
+	T_OK(!job.j_kvs);
+	kv_end(db, dir, 0);
+}
+
 static void put_runs(struct kvdb_kvs *kvs, uint32_t keys)
 {
 	for (uint32_t k = 0; k < keys; k++) {
@@ -611,6 +629,7 @@ int main(void)
 	T_RUN(a_delete_leaves_a_merge_that_runs_its_room);
 	T_RUN(a_put_waits_for_a_merge_that_has_the_room_of_a_flush);
 	T_RUN(a_put_does_not_wait_for_ever_for_a_merge);
+	T_RUN(a_checkpoint_waits_for_a_merge_that_has_the_last_of_the_pool);
 	T_RUN(a_merge_does_not_count_on_what_another_will_write);
 	T_RUN(what_had_no_room_is_tried_again_with_twice_as_much);
 	T_RUN(who_has_no_room_waits_for_no_count_of_keys);
