@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "log/durable.h"
 #include "base/error.h"
@@ -35,6 +36,11 @@ static int check(struct kvdb *db, uint64_t ticket)
 			(unsigned long long)ticket);
 }
 
+static int not_durable(struct kvdb *db)
+{
+	return kv_error(-EIO, "MP0905", "not durable: %s", db->d_fault.fa_text);
+}
+
 int kvdb_wait_durable(struct kvdb *db, uint64_t ticket)
 {
 	int err = check(db, ticket);
@@ -42,7 +48,46 @@ int kvdb_wait_durable(struct kvdb *db, uint64_t ticket)
 	if (err || atomic_load(&db->d_durable) >= ticket)
 		return err;
 	err = kv_wait_durable(db, ticket);
-	return err ? kv_error(-EIO, "MP0905", "not durable: %s", db->d_fault.fa_text) : 0;
+	return err ? not_durable(db) : 0;
+}
+
+int kvdb_sync_start(struct kvdb *db, uint64_t *ticket)
+{
+	uint64_t t = kvdb_ticket(db);
+
+	if (!ticket)
+		return kv_error(-EINVAL, "MP0951", "no place for the ticket");
+	if (kv_fault(db))
+		return not_durable(db);
+	*ticket = t;
+	if (db->d_rdonly)
+		return 0;
+	atomic_fetch_add(&db->d_count.syncs, 1);
+	kv_want_durable(db, t);
+	return 0;
+}
+
+int kvdb_durable_within(struct kvdb *db, uint64_t ticket, uint32_t ms)
+{
+	struct timespec until;
+	int err = check(db, ticket);
+
+	if (err)
+		return err;
+	if (atomic_load(&db->d_durable) >= ticket)
+		return 1;
+	if (ms) {
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_sec += ms / 1000;
+		until.tv_nsec += (long)(ms % 1000) * 1000000;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		err = kv_wait_durable_until(db, ticket, &until);
+	} else {
+		err = kv_fault(db) && atomic_load(&db->d_durable) < ticket ? -EIO : 0;
+		err = err || atomic_load(&db->d_durable) >= ticket ? err : -ETIMEDOUT;
+	}
+	return !err ? 1 : err == -ETIMEDOUT ? 0 : not_durable(db);
 }
 
 void kv_durable_run(struct kvdb *db, bool all)

@@ -706,18 +706,26 @@ static void want(struct kv_flusher *fl, uint64_t epoch)
 	pthread_mutex_unlock(&fl->fl_lock);
 }
 
-int kv_wait_durable(struct kvdb *db, uint64_t epoch)
+int kv_wait_durable_until(struct kvdb *db, uint64_t epoch, const struct timespec *until)
 {
 	struct kv_flusher *fl = db->d_flusher;
+	bool is_late = false;
 	uint32_t turn;
 
 	if (kv_is_manual(db))
 		return run_until(db, epoch);
 	want(fl, epoch);
-	while (turn = atomic_load(&fl->fl_turn),
+	while (turn = atomic_load(&fl->fl_turn), !is_late &&
 	       atomic_load(&db->d_durable) < epoch && !kv_fault(db))
-		kv_futex_wait(&fl->fl_turn, turn, turn_bit(epoch));
-	return CHECK(616, atomic_load(&db->d_durable) >= epoch) ? 0 : kv_fault(db);
+		is_late = kv_futex_wait_until(&fl->fl_turn, turn, turn_bit(epoch), until);
+	if (CHECK(616, atomic_load(&db->d_durable) >= epoch))
+		return 0;
+	return kv_fault(db) ? kv_fault(db) : -ETIMEDOUT;
+}
+
+int kv_wait_durable(struct kvdb *db, uint64_t epoch)
+{
+	return kv_wait_durable_until(db, epoch, NULL);
 }
 
 void kv_want_durable(struct kvdb *db, uint64_t epoch)

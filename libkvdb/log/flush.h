@@ -75,6 +75,8 @@ int kv_epoch_sync(struct kvdb *db);
 int kv_change_sync(struct kvdb *db);
 /* Waits until @epoch is durable. */
 int kv_wait_durable(struct kvdb *db, uint64_t epoch);
+/* The same up to @until, of CLOCK_MONOTONIC: then -ETIMEDOUT. With KVDB_MANUAL it does the work. */
+int kv_wait_durable_until(struct kvdb *db, uint64_t epoch, const struct timespec *until);
 /* Asks for @epoch to be durable, without waiting. */
 void kv_want_durable(struct kvdb *db, uint64_t epoch);
 /* The epoch that is to be durable for all that was acknowledged so far. */

@@ -742,6 +742,9 @@ static void asked_for_reading(uint32_t flags)
 	T_EQ(kvdb_wait_durable(kh_db, end), 0);
 	T_EQ(kvdb_on_durable(kh_db, end, told_durable, &told), 0);
 	T_EQ(told, 1);
+	T_EQ(kvdb_sync_start(kh_db, &end), 0);
+	T_EQ(kvdb_durable_within(kh_db, end, 0), 1);
+	FAILS(kvdb_durable_within(kh_db, end + 1, 0), -EINVAL);
 	FAILS(kvdb_wait_durable(kh_db, end + 1), -EINVAL);
 	FAILS(kvdb_on_durable(kh_db, end + 1, told_durable, &told), -EINVAL);
 	FAILS(kvdb_put(k, "k", 1, "v", 1), -EROFS);

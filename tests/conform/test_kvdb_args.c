@@ -394,6 +394,7 @@ static void of_maintenance(void)
 	BAD("flags", kvdb_drain(kh_db, ~(KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT)));
 	BAD("flags", kvdb_compact(kh_db, ~(KVDB_COMPACT_WAIT | KVDB_COMPACT_CANCEL)));
 	BAD("no function", kvdb_on_durable(kh_db, kvdb_ticket(kh_db), NULL, NULL));
+	BAD("no place for the ticket", kvdb_sync_start(kh_db, NULL));
 	BAD("a name and a value", kvdb_set(kh_db, NULL, "1"));
 	BAD("a name and a value", kvdb_set(kh_db, "commit", NULL));
 	BAD("not a number", kvdb_set(kh_db, "interval_ms", ""));

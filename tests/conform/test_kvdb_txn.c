@@ -895,6 +895,14 @@ static void tickets_are_waited_for_and_told(void)
 	/* a transaction without writes has a ticket too */
 	T_EQ(kvdb_txn_commit(begin(0), 0, &b), 0);
 	T_EQ(kvdb_wait_durable(kh_db, b), 0);
+	/* a sync that is not waited for, then is */
+	plain(ka, "y", "2");
+	T_EQ(kvdb_sync_start(kh_db, &b), 0);
+	T_OK(b > a);
+	T_EQ(kvdb_durable_within(kh_db, b, 60000), 1);
+	T_EQ(kvdb_durable_within(kh_db, b, 0), 1);
+	T_EQ(kvdb_durable_within(kh_db, UINT64_MAX, 0), -EINVAL);
+	T_STREQ(kvdb_error_detail()->id, "MP0928");
 	/* at the latest the close tells */
 	plain(ka, "z", "1");
 	T_EQ(kvdb_on_durable(kh_db, kvdb_ticket(kh_db), tell, NULL), 0);

@@ -451,10 +451,26 @@ static int do_merges(struct eng *e, struct km *m, struct km_rt *rt)
 	return rc < 0 && rc != -ENOSPC && rc != -ECANCELED ? broken(e, "merge", rc) : 0;
 }
 
+/* Asked for, and looked at until it is done. */
+static int sync_started(struct kvdb *db)
+{
+	uint64_t ticket;
+	int rc = kvdb_sync_start(db, &ticket), did;
+
+	if (rc)
+		return rc;
+	while (!(rc = kvdb_durable_within(db, ticket, 0))) {
+		did = kvdb_poll(db);
+		if (did < 0)
+			return did;
+	}
+	return rc > 0 ? 0 : rc;
+}
+
 static int do_sync(struct eng *e, struct km *m, struct km_rt *rt)
 {
 	unsigned ops = m->m_nop;
-	int rc = kvdb_sync(rt->rt_db);
+	int rc = ops % 2 ? kvdb_sync(rt->rt_db) : sync_started(rt->rt_db);
 
 	if (rc)
 		return broken(e, "kvdb_sync", rc);

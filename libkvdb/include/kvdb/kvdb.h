@@ -538,6 +538,28 @@ uint64_t kvdb_ticket(struct kvdb *db);
 /** kvdb_wait_durable() - wait until what a ticket stands for is durable. Threads: any; waiters share one flush. Blocking: I/O. Durability: of the ticket. Errors: -EINVAL (no ticket of this database), -EIO. */
 int kvdb_wait_durable(struct kvdb *db, uint64_t ticket);
 /**
+ * kvdb_sync_start() - ask for a sync, and do not wait for it
+ * @db: database
+ * @ticket: of everything acknowledged so far, for kvdb_durable_within() and kvdb_wait_durable()
+ *
+ * The flush begins at once, in another thread; with KVDB_MANUAL in the next kvdb_poll(), or in
+ * whoever waits.
+ * Threads: any. Blocking: never. Durability: when the ticket is. Errors: -EINVAL, -EIO.
+ */
+int kvdb_sync_start(struct kvdb *db, uint64_t *ticket);
+/**
+ * kvdb_durable_within() - wait for what a ticket stands for, not for longer than a time
+ * @db: database
+ * @ticket: as for kvdb_wait_durable()
+ * @ms: milliseconds; 0: only look, and ask for no flush
+ *
+ * Returns 1 when it is durable, 0 when it is not yet. With KVDB_MANUAL the caller does the work,
+ * whatever time that takes.
+ * Threads: any. Blocking: I/O, of others, for @ms. Durability: of the ticket, with 1.
+ * Errors: -EINVAL (no ticket of this database), -EIO (it will not be).
+ */
+int kvdb_durable_within(struct kvdb *db, uint64_t ticket, uint32_t ms);
+/**
  * kvdb_on_durable() - be told when what a ticket stands for is durable
  * @db: database
  * @ticket: of kvdb_txn_commit() or kvdb_ticket()
