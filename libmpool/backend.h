@@ -83,6 +83,7 @@ struct mpl_backend_ops {
 	int (*mlog_erase)(struct mpool_mlog *log);
 	int (*mlog_seal)(struct mpool_mlog *log);
 	void (*mlog_space)(struct mpool_mlog *log, uint64_t *used, uint64_t *capacity);
+	int (*mlog_reserve)(struct mpool_mlog *log, uint64_t must, uint64_t wish, uint64_t *have);
 
 	int (*root_create)(struct mpool *mp, const char *name, uint32_t mclass,
 			   uint64_t capacity, uint64_t tag);

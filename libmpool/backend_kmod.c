@@ -233,6 +233,17 @@ static void kmod_mlog_space(struct mpool_mlog *log, uint64_t *used, uint64_t *ca
 	*capacity = ml.ml_capacity;
 }
 
+/* A block device has the space of all that is on it. */
+static int kmod_mlog_reserve(struct mpool_mlog *log, uint64_t must, uint64_t wish, uint64_t *have)
+{
+	uint64_t used;
+
+	(void)must;
+	(void)wish;
+	kmod_mlog_space(log, &used, have);
+	return 0;
+}
+
 static int kmod_root_create(struct mpool *mp, const char *name, uint32_t mclass,
 			    uint64_t capacity, uint64_t tag)
 {
@@ -370,6 +381,7 @@ static const struct mpl_backend_ops kmod_ops = {
 	.mlog_erase = kmod_mlog_erase,
 	.mlog_seal = kmod_mlog_seal,
 	.mlog_space = kmod_mlog_space,
+	.mlog_reserve = kmod_mlog_reserve,
 	.root_create = kmod_root_create,
 	.root_get = kmod_root_get,
 	.root_delete = kmod_root_delete,

@@ -409,6 +409,16 @@ static void user_mlog_space(struct mpool_mlog *log, uint64_t *used, uint64_t *ca
 	*capacity = c;
 }
 
+static int user_mlog_reserve(struct mpool_mlog *log, uint64_t must, uint64_t wish, uint64_t *have)
+{
+	u64 n;
+	int rc = mp_mlog_reserve(log->lg_core, must, wish, &n);
+
+	if (!rc)
+		*have = n;
+	return rc;
+}
+
 static int user_root_create(struct mpool *mp, const char *name, uint32_t mclass,
 			    uint64_t capacity, uint64_t tag)
 {
@@ -505,6 +515,7 @@ static const struct mpl_backend_ops user_ops = {
 	.mlog_erase = user_mlog_erase,
 	.mlog_seal = user_mlog_seal,
 	.mlog_space = user_mlog_space,
+	.mlog_reserve = user_mlog_reserve,
 	.root_create = user_root_create,
 	.root_get = user_root_get,
 	.root_delete = user_root_delete,

@@ -377,7 +377,8 @@ int mpool_mdc_compact_begin(struct mpool_mdc *mdc)
 	if (!rc) {
 		mdc->md_gen[other] = 0;
 		rc = mdc_put_header(mdc, other, mdc->md_gen[mdc->md_valid] + 1, 0);
-		if (rc && rc != -ENOMEM)
+		/* nothing was written then */
+		if (rc && rc != -ENOMEM && rc != -EFBIG)
 			mdc->md_err = rc;
 	}
 	if (!rc) {
@@ -461,6 +462,23 @@ int mpool_mdc_space(struct mpool_mdc *mdc, uint64_t *used, uint64_t *capacity)
 	rc = mpool_mlog_space(mdc->md_log[mdc->md_valid], used, capacity);
 	pthread_rwlock_unlock(&mdc->md_lock);
 	return rc;
+}
+
+int mpool_mdc_reserve(struct mpool_mdc *mdc, uint64_t must, uint64_t wish, uint64_t *have)
+{
+	uint64_t n[2];
+	int i, rc = 0;
+
+	os_user_error_clear();
+	if (!mdc || !have)
+		return mpl_ret(-EINVAL);
+	pthread_rwlock_rdlock(&mdc->md_lock);
+	for (i = 0; i < 2 && !rc; i++)
+		rc = mdc->md_pool->mp_ops->mlog_reserve(mdc->md_log[i], must, wish, &n[i]);
+	pthread_rwlock_unlock(&mdc->md_lock);
+	if (!rc)
+		*have = n[0] < n[1] ? n[0] : n[1];
+	return mpl_ret(rc);
 }
 
 int mpool_mdc_delete(struct mpool *mp, const char *name)

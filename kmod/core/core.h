@@ -19,6 +19,7 @@
 #define MP_ID_LAST	(1ull << 62)
 #define MP_SPARE_MAX	90u	/* percent */
 #define MP_SB_AREA	(64u << 10)	/* start of a device kept for copy 0 */
+#define MP_LOG_FIRST	(512u << 10)	/* and of each log of a new container */
 #define MP_MD_FIRST	(640u << 10)	/* bytes of each log region in a new file */
 /* seven eighths of what an open may use (INV-13): of itself, and for media of @bytes */
 #define MP_MEM_BASE	(56ull << 20)
@@ -290,7 +291,13 @@ u64 mp_class_avail(const struct mp_pool *pool, u32 mclass, bool is_spare);
 /* mblock.c */
 void mp_obj_free_space(struct mp_obj *obj, bool is_clean);
 int mp_obj_id_reserve(struct mp_pool *pool, u32 n, u64 *first);
-int mp_obj_make(struct mp_pool *pool, const struct mp_alloc *req, u64 id, struct mp_obj **out);
+/* the first @first bytes get space below */
+int mp_obj_make(struct mp_pool *pool, const struct mp_alloc *req, u64 id, u64 first,
+		struct mp_obj **out);
+/* space below for bytes [@from, @to) of it; what fails has a detail only if @is_said */
+int mp_obj_reserve(const struct mp_obj *obj, u64 from, u64 to, bool is_said);
+/* how many bytes from its begin have space below */
+u64 mp_obj_reserved(const struct mp_obj *obj);
 int mp_alloc_durable(struct mp_pool *pool, const struct mp_alloc *req, u32 n,
 		     struct mp_root *root, struct mp_obj **out);
 

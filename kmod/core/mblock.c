@@ -79,18 +79,41 @@ int mp_obj_id_reserve(struct mp_pool *pool, u32 n, u64 *first)
 	return mp_err(MP_IDS, "mark %llu", hwm);
 }
 
-static int reserve_extents(struct mp_pool *pool, const struct mp_extent *ext, u32 n)
+int mp_obj_reserve(const struct mp_obj *obj, u64 from, u64 to, bool is_said)
 {
-	u32 i;
+	struct mp_dev *dev;
+	u64 pos, n;
 	int rc = 0;
 
-	for (i = 0; i < n && !rc; i++) {
-		struct mp_dev *dev = pool->p_dev[ext[i].ex_slot]->pd_dev;
-
-		rc = mp_dev_reserve(dev, ext[i].ex_start * MP_BLOCK,
-				    (u64)ext[i].ex_count * MP_BLOCK);
+	for (; from < to && !rc; from += n) {
+		rc = mp_obj_map(obj, from, to - from, &dev, &pos, &n);
+		if (!rc && is_said)
+			rc = mp_dev_reserve(dev, pos, n);
+		else if (!rc && mp_dev_is_sparse(dev))
+			rc = dev->d_ops->reserve(dev, pos, n);
 	}
 	return rc;
+}
+
+u64 mp_obj_reserved(const struct mp_obj *obj)
+{
+	u64 off = 0, pos, n, has;
+	struct mp_dev *dev;
+
+	for (; off < obj->o_capacity; off += n) {
+		if (mp_obj_map(obj, off, obj->o_capacity - off, &dev, &pos, &n))
+			break;
+		has = n;
+		if (mp_dev_is_sparse(dev))
+			has = dev->d_ops->reserved ? dev->d_ops->reserved(dev, pos, n) :
+						     MP_DEV_UNKNOWN;
+		/* that cannot tell: what every log has from the beginning */
+		if (has == MP_DEV_UNKNOWN)
+			has = off < MP_LOG_FIRST ? MP_LOG_FIRST - off : 0;
+		if (has < n)
+			return ALIGN_DOWN(off + has, MP_BLOCK);
+	}
+	return off;
 }
 
 static int class_choose(struct mp_pool *pool, const struct mp_alloc *req, u64 blocks,
@@ -155,7 +178,8 @@ static int room_make(void)
 }
 
 /* an object in memory with its space; one reference */
-int mp_obj_make(struct mp_pool *pool, const struct mp_alloc *req, u64 id, struct mp_obj **out)
+int mp_obj_make(struct mp_pool *pool, const struct mp_alloc *req, u64 id, u64 first,
+		struct mp_obj **out)
 {
 	struct mp_obj *obj = NULL;
 	int rc, turn = 0;
@@ -166,7 +190,7 @@ int mp_obj_make(struct mp_pool *pool, const struct mp_alloc *req, u64 id, struct
 	while (rc == -ENOMEM && turn++ < ROOM_TURNS && !room_make());
 	if (rc)
 		return rc;
-	rc = reserve_extents(pool, obj->o_extent, obj->o_nextents);
+	rc = mp_obj_reserve(obj, 0, min(first, obj->o_capacity), true);
 	if (rc) {
 		mp_obj_put(obj);
 		return rc;
@@ -555,6 +579,8 @@ int mp_alloc_durable(struct mp_pool *pool, const struct mp_alloc *req, u32 n,
 		     struct mp_root *root, struct mp_obj **out)
 {
 	struct alloc_ctx a = { .pool = pool, .obj = out, .root = root };
+	/* the logs of a container get more space as they grow: mlog.c */
+	u64 first = root ? MP_LOG_FIRST : ~0ull;
 	bool is_durable_kind = false;
 	u64 id = 0;
 	u32 i;
@@ -571,7 +597,7 @@ int mp_alloc_durable(struct mp_pool *pool, const struct mp_alloc *req, u32 n,
 	if (!rc)
 		rc = mp_obj_id_reserve(pool, n, &id);
 	for (i = 0; i < n && !rc; i++) {
-		rc = mp_obj_make(pool, &req[i], id + i, &out[i]);
+		rc = mp_obj_make(pool, &req[i], id + i, first, &out[i]);
 		a.n += !rc;
 	}
 	if (!rc && is_durable_kind)

@@ -8,10 +8,13 @@
  * which all was durable. The valid log is the longest chain from the start;
  * what follows is a torn tail, unless a frame there proves that the missing
  * part was durable once. Erase raises the generation in the metadata log.
+ * In a file a log of a container has space below for its first bytes only. A record
+ * is taken when there is space for its frame, so what was taken can be written (INV-29).
  * l_lock serialises everything on one log, I/O included.
  */
 #include "core.h"
 
+#define SPACE_STEP	(1u << 20)	/* space below grows by as much again, or by this */
 #define BUF_FIRST	(64u << 10)
 #define AHEAD		(16ull << 20)	/* bytes looked at behind the last frame found */
 #define VAIN_MAX	16		/* frames read whole for nothing: more were forged */
@@ -24,6 +27,7 @@ struct mp_mlog {
 	u8 *l_buf;		/* frame being filled */
 	u32 l_cap, l_len, l_nrecs;
 	u64 l_tail;		/* where the next frame goes, bytes */
+	u64 l_space;		/* bytes from the begin that have space below; 0: not asked yet */
 	u64 l_seq, l_durable;
 	u32 l_prev;
 	bool l_is_failed;
@@ -412,6 +416,58 @@ static int log_writable(struct mp_mlog *l)
 	return mp_pool_writable(l->l_pool);
 }
 
+/* space below for the first @must bytes, or for @wish if there is as much; l_lock held */
+static int space_grow(struct mp_mlog *l, u64 must, u64 wish)
+{
+	int rc = 0;
+
+	if (!l->l_space)
+		l->l_space = mp_obj_reserved(l->l_obj);
+	wish = min(ALIGN(max(must, wish), MP_SB_AREA), l->l_obj->o_capacity);
+	if (wish <= l->l_space)
+		return 0;
+	rc = mp_pool_writable(l->l_pool);
+	if (rc)
+		return rc;
+	if (!mp_obj_reserve(l->l_obj, l->l_space, wish, false)) {
+		l->l_space = wish;
+	} else if (must > l->l_space) {
+		must = ALIGN(must, MP_BLOCK);
+		rc = mp_obj_reserve(l->l_obj, l->l_space, must, true);
+		if (!rc)
+			l->l_space = must;
+	}
+	return rc;
+}
+
+int mp_mlog_reserve(struct mp_mlog *l, u64 must, u64 wish, u64 *have)
+{
+	u64 cap = l->l_obj->o_capacity;
+	int rc;
+
+	mutex_lock(&l->l_lock);
+	rc = space_grow(l, min(must, cap), min(wish, cap));
+	if (!rc)
+		*have = l->l_space;
+	mutex_unlock(&l->l_lock);
+	return rc;
+}
+
+/* space below for all up to @end; -EFBIG: it may fit after a compaction. l_lock held */
+static int space_for(struct mp_mlog *l, u64 end)
+{
+	int rc;
+
+	if (end <= l->l_space)
+		return 0;
+	rc = space_grow(l, end, end + min_t(u64, end, SPACE_STEP));
+	if (rc != -ENOSPC)
+		return rc;
+	return mp_err_as(MP_RESERVE, -EFBIG, "the file system below is full: log %llu of %llu "
+			 "bytes has space for %llu", mp_obj_id(l->l_obj), l->l_obj->o_capacity,
+			 l->l_space);
+}
+
 /* room in the buffer for @need bytes, writing out what is there if it must; l_lock held */
 static int buf_room(struct mp_mlog *l, u32 need)
 {
@@ -419,15 +475,17 @@ static int buf_room(struct mp_mlog *l, u32 need)
 	u32 used = MP_FRAME_HDR + l->l_len;
 	u64 out = l->l_nrecs ? ALIGN(used, MP_BLOCK) : 0;
 	bool is_fit = used + need <= l->l_cap;
+	u64 end = l->l_tail + (is_fit ? ALIGN((u64)used + need, MP_BLOCK) :
+			       out + ALIGN((u64)MP_FRAME_HDR + need, MP_BLOCK));
 	u8 *bigger;
 	int rc;
 
-	if (l->l_tail + (is_fit ? ALIGN((u64)used + need, MP_BLOCK) :
-			 out + ALIGN((u64)MP_FRAME_HDR + need, MP_BLOCK)) > cap)
+	if (end > cap)
 		return mp_err(MP_MLOG_FULL, "log %llu: %u bytes, %llu of %llu used",
 			      mp_obj_id(l->l_obj), need, l->l_tail + out, cap);
-	if (is_fit)
-		return 0;
+	rc = space_for(l, end);
+	if (rc || is_fit)
+		return rc;
 	rc = frame_put(l);
 	if (rc || MP_FRAME_HDR + need <= l->l_cap)
 		return rc;

@@ -342,12 +342,20 @@ int mp_mlog_peek(struct mp_mlog *log, u64 *pos, void *buf, size_t size, size_t *
 int mp_mlog_erase(struct mp_mlog *log);
 int mp_mlog_seal(struct mp_mlog *log);
 void mp_mlog_space(struct mp_mlog *log, u64 *used, u64 *capacity);
+/*
+ * Space below for the first @must bytes of it, for @wish if there is as much; *have: for how many
+ * there is. -ENOSPC: not for @must, and nothing has changed. Records that need no more fit.
+ */
+int mp_mlog_reserve(struct mp_mlog *log, u64 must, u64 wish, u64 *have);
 /* nothing read so far or appended: for pair logic */
 bool mp_mlog_is_empty(struct mp_mlog *log);
 
 /* ---- named roots: a name and two mlog ids ---- */
 
-/* allocate two mlogs and the name in one record; durable on return */
+/*
+ * Allocate two mlogs and the name in one record; durable on return. They have space below for
+ * their first MP_LOG_FIRST bytes; an append that finds no more does not fit (-EFBIG).
+ */
 int mp_root_create(struct mp_pool *pool, const char *name, u32 mclass, u64 capacity, u64 tag);
 int mp_root_get(struct mp_pool *pool, const char *name, u64 id[2]);
 /* remove the name and delete both logs in one record; -EBUSY while a log is open */

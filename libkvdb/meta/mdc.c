@@ -34,6 +34,8 @@
 #define LEAVES_PART 256u	/* leaves in one record of a compaction */
 #define SLACK	(64u << 10)	/* bytes of the log that what makes the state grow leaves alone */
 #define LOG_LONG (64ull << 20)	/* bytes: a longer log is written anew when a quarter is state */
+#define ROOM_FIRST (512u << 10)	/* bytes of each log below which there is always space */
+#define STATES	4u		/* lengths of the state that a log has space for */
 #define SEG_BYTES 26u		/* of a segment in an incarnation; frames take a little, too */
 
 static int no_memory(void)
@@ -431,12 +433,32 @@ static void forget_gone(struct kv_mdc *m)
 	}
 }
 
+/* Space below for the first @must bytes of each log, and for @wish if there is as much (RV27). */
+static int room_below(struct kv_mdc *m, uint64_t must, uint64_t wish)
+{
+	int err;
+
+	if (m->m_have && must <= m->m_have && wish <= m->m_have)
+		return 0;
+	err = mpool_mdc_reserve(m->m_log, must, wish, &m->m_have);
+	if (err)
+		kv_error_mpool(err);
+	if (err == -EROFS)
+		kv_fail(m->m_db, err, "metadata container: %s", kvdb_error_detail()->text);
+	return err;
+}
+
 /* It was made for its pool, and stays as it is. */
 static int no_room(struct kv_mdc *m)
 {
 	uint64_t used, cap = 0;
 
 	mpool_mdc_space(m->m_log, &used, &cap);
+	if (m->m_have && m->m_have < cap)
+		return kv_error(-ENOSPC, "MP0955",
+				"the file system below is full: the metadata container has space "
+				"for %llu of %llu bytes: free space there, or delete data",
+				(unsigned long long)m->m_have, (unsigned long long)cap);
 	return kv_error(-ENOSPC, "MP0955",
 			"the metadata container, of %llu bytes, is full of %u segments and their "
 			"runs: delete data, open it with a larger segment_bytes or cache_bytes, "
@@ -449,9 +471,10 @@ static int compact(struct kv_mdc *m)
 	int err;
 
 	forget_gone(m);
+	m->m_counted = 0;
 	err = mpool_mdc_compact_begin(m->m_log);
-	if (err == -ENOMEM)
-		return kv_error_mpool(err);
+	if (err == -ENOMEM || err == -EFBIG)
+		return err == -ENOMEM ? kv_error_mpool(err) : no_room(m);
 	if (err)
 		return kv_fail(m->m_db, kv_error_mpool(err), "metadata container: compaction: %s",
 			       mpool_error_detail()->text);
@@ -477,6 +500,14 @@ static bool is_long(const struct kv_mdc *m, uint64_t used)
 	return used > LOG_LONG && used / 4 > kv_mdc_state_bytes(&m->m_st);
 }
 
+/* Of each log, for a state that @len bytes come to. */
+static uint64_t wish_for(const struct kv_mdc *m, uint64_t len)
+{
+	uint64_t n = STATES * (kv_mdc_state_bytes(&m->m_st) + len);
+
+	return n > ROOM_FIRST ? n : ROOM_FIRST;
+}
+
 /* Makes room for @len bytes more; the record under construction is not touched. */
 static int room_for(struct kv_mdc *m, uint64_t len)
 {
@@ -488,7 +519,13 @@ static int room_for(struct kv_mdc *m, uint64_t len)
 	err = mpool_mdc_space(m->m_log, &used, &cap);
 	if (err)
 		return kv_error_mpool(err);
-	is_full = used + len > cap;
+	err = room_below(m, 0, 0);
+	/* a log that is short beside the state gets longer */
+	if (!err && used + len > m->m_have)
+		err = room_below(m, 0, wish_for(m, len));
+	if (err)
+		return err;
+	is_full = used + len > m->m_have;
 	if (!is_full && !is_long(m, used))
 		return 0;
 	memset(&m->m_buf, 0, sizeof(m->m_buf));
@@ -500,7 +537,24 @@ static int room_for(struct kv_mdc *m, uint64_t len)
 		return 0;
 	if (!err && !mpool_mdc_space(m->m_log, &used, &cap) && used + len > cap)
 		err = no_room(m);
-	return err;
+	return err ? err : room_below(m, used + len, 0);
+}
+
+/*
+ * The state's length, or something above it that goes into what there is with @want bytes: a state
+ * is counted as less than twice what its records take, and to count it takes long.
+ */
+static uint64_t state_most(struct kv_mdc *m, uint64_t used, uint64_t want)
+{
+	uint64_t n = 2 * used;
+
+	if (m->m_counted && used >= m->m_counted_at)
+		n = m->m_counted + 2 * (used - m->m_counted_at);
+	if (n + want <= m->m_have)
+		return n;
+	m->m_counted = kv_mdc_state_bytes(&m->m_st);
+	m->m_counted_at = used;
+	return m->m_counted;
 }
 
 /*
@@ -517,10 +571,10 @@ static int make_room(struct kv_mdc *m, uint64_t len)
 	n = n > known ? n : known;
 	/* those that it does not know, for want of room say, are part of its state from then on */
 	want = len + SLACK + (2 * n - known) * SEG_BYTES;
-	/* a state is counted as less than twice what its records take */
 	if (2 * used + want > cap && kv_mdc_state_bytes(&m->m_st) + want > cap)
 		return no_room(m);
-	return room_for(m, want);
+	err = room_below(m, 0, 0) ?: room_below(m, state_most(m, used, want) + want, 0);
+	return err ? err : room_for(m, want);
 }
 
 /* Appends and folds the record in m_buf, for which there is room. Caller holds m_lock. */

@@ -25,6 +25,8 @@ struct kv_mdc {
 	uint8_t m_mclass;
 	pthread_mutex_t m_lock;		/* order of records; below d_kvs_lock and k_edit_lock */
 	struct kv_mdc_state m_st;
+	uint64_t m_have;		/* bytes of each log with space below; m_lock */
+	uint64_t m_counted, m_counted_at;	/* length of the state, at so much used */
 	bool m_is_cut;			/* repair: only what lies in front of damage */
 	_Atomic(bool) m_allows_large;	/* KV_FEAT_LARGE is durable; a hint: false asks m_st */
 	struct kv_mdc_buf m_buf;

@@ -279,6 +279,8 @@ static void of_containers(void)
 	BAD(mpool_mdc_space(NULL, &used, &capacity));
 	BAD(mpool_mdc_space(mdc, NULL, &capacity));
 	BAD(mpool_mdc_space(mdc, &used, NULL));
+	BAD(mpool_mdc_reserve(NULL, 0, 0, &used));
+	BAD(mpool_mdc_reserve(mdc, 0, 0, NULL));
 	BAD(mpool_mdc_compact_begin(NULL));
 	BAD(mpool_mdc_compact_abort(NULL));
 	BAD(mpool_mdc_compact_end(NULL));

@@ -175,7 +175,7 @@ static void mdc_compacts_and_survives_reopen(void)
 	struct mpool *mp = th_new_pool(NULL, NULL);
 	struct mpool_mdc *mdc, *two;
 	struct iovec a = rec("a"), b = rec("b"), c = rec("c");
-	uint64_t used, cap, pos = 0;
+	uint64_t used, cap, have, pos = 0;
 	size_t len;
 	char x;
 
@@ -210,6 +210,11 @@ static void mdc_compacts_and_survives_reopen(void)
 	T_OK(mdc_has(mdc, "b,c,"));
 	T_EQ(mpool_mdc_space(mdc, &used, &cap), 0);
 	T_OK(used && used < cap);
+	/* in files and on devices alike: more than all there is counts as all */
+	T_EQ(mpool_mdc_reserve(mdc, 0, 0, &have), 0);
+	T_OK(have && have <= cap);
+	T_EQ(mpool_mdc_reserve(mdc, 2 * cap, 0, &have), 0);
+	T_EQ(have, cap);
 	mpool_mdc_close(mdc);
 	T_EQ(mpool_close(mp), 0);
 	mp = th_open_with(NULL, NULL);

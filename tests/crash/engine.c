@@ -686,6 +686,7 @@ int eng_main(int argc, char **argv, const struct eng_ops *const *ops, unsigned n
 
 	eng_conf_default(&conf, t_seed());
 	eng_init(&e);
+	e.e_sim.s_has_holes = true;
 	workloads(&e, argc, argv, ops, n, &conf, &sum);
 	printf("# total %" PRIu64 " states, %" PRIu64 " distinct, %" PRIu64
 	       " distinct on two devices, %" PRIu64 " distinct with recovery cut, %" PRIu64

@@ -119,6 +119,7 @@ int fault_main(char **names, const struct fault_ops *fo, const struct eng_ops *c
 	chosen = names;
 	t_seed();
 	eng_init(&eng);
+	eng.e_sim.s_has_holes = true;
 	sim_memory_of(&eng.e_sim);
 	T_RUN(no_failure_of_a_device_loses_or_changes_anything);
 	eng_fini(&eng);

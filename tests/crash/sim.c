@@ -377,6 +377,42 @@ static int change_begin(struct sim *s, const struct sim_handle *h, int kind, uin
 	return 0;
 }
 
+/* As of a file: what is written has space below. */
+static int sim_reserve(void *dev, uint64_t off, uint64_t len)
+{
+	struct sim_handle *h = dev;
+	struct sim *s = h->h_sim;
+	struct sim_dev *d = &s->s_dev[h->h_dev];
+	uint64_t i, need = 0, end = (off + len) / SIM_PAGE;
+	int rc = 0;
+
+	if (off > d->d_size || len > d->d_size - off || off % SIM_PAGE || len % SIM_PAGE)
+		return -EINVAL;
+	pthread_mutex_lock(&s->s_lock);
+	for (i = off / SIM_PAGE; i < end; i++)
+		need += d->d_has[i] ? 0 : SIM_PAGE;
+	if (s->s_is_frozen || h->h_is_rdonly) {
+		s->s_bad_writes++;
+		rc = -EROFS;
+	} else if (need > s->s_room) {
+		rc = -ENOSPC;
+	} else {
+		s->s_room -= need;
+		memset(d->d_has + off / SIM_PAGE, 1, end - off / SIM_PAGE);
+	}
+	pthread_mutex_unlock(&s->s_lock);
+	return rc;
+}
+
+static void has_space(const struct sim_dev *d, uint64_t off, uint64_t len)
+{
+	uint64_t i;
+
+	for (i = off / SIM_PAGE; i < (off + len) / SIM_PAGE; i++)
+		if (!d->d_has[i])
+			die("a write to where no space was reserved");
+}
+
 static int sim_writev(void *dev, uint64_t off, const struct iovec *iov, unsigned n, int is_fua,
 		      uint64_t *ready_ns)
 {
@@ -394,6 +430,8 @@ static int sim_writev(void *dev, uint64_t off, const struct iovec *iov, unsigned
 	if (off > d->d_size || len > d->d_size - off || off % SIM_PAGE || len % SIM_PAGE)
 		return -EINVAL;
 	pthread_mutex_lock(&s->s_lock);
+	if (s->s_has_holes)
+		has_space(d, off, len);
 	rc = change_begin(s, h, 1, len);
 	kind = rc ? FAULT_NONE : fault(s, FAULT_WRITE, FAULT_DROP);
 	if (kind == FAULT_TORN)
@@ -497,6 +535,15 @@ static const struct mpool_vdev_ops sim_ops = {
 	.close = sim_close,
 };
 
+static const struct mpool_vdev_ops sim_file_ops = {
+	.readv = sim_readv,
+	.writev = sim_writev,
+	.flush = sim_flush,
+	.discard = sim_discard,
+	.reserve = sim_reserve,
+	.close = sim_close,
+};
+
 static int dev_find(const struct sim *s, const char *path)
 {
 	unsigned i;
@@ -523,6 +570,7 @@ static struct sim_dev *dev_new(struct sim *s, const char *path, uint64_t size)
 	d->d_mem = p;
 	d->d_stamp = must(calloc(d->d_cap / SIM_PAGE, sizeof(*d->d_stamp)));
 	d->d_sum = must(calloc(d->d_cap / SIM_PAGE, sizeof(*d->d_sum)));
+	d->d_has = must(calloc(d->d_cap / SIM_PAGE, 1));
 	d->d_size = size;
 	strcpy(d->d_path, path);
 	s->s_ndev++;
@@ -605,7 +653,7 @@ static void handle_make(struct sim *s, int idx, struct sim_handle how, struct mp
 	*h = how;
 	h->h_sim = s;
 	h->h_dev = (unsigned)idx;
-	out->ops = &sim_ops;
+	out->ops = s->s_has_holes ? &sim_file_ops : &sim_ops;
 	out->dev = h;
 	out->size = s->s_dev[idx].d_size;
 	out->is_zeroed = 0;
@@ -735,6 +783,7 @@ void sim_init(struct sim *s)
 {
 	memset(s, 0, sizeof(*s));
 	pthread_mutex_init(&s->s_lock, NULL);
+	s->s_room = UINT64_MAX;
 	s->s_prov.ctx = s;
 	s->s_prov.open = sim_open;
 	s->s_prov.remove = sim_remove;
@@ -753,6 +802,7 @@ void sim_wipe(struct sim *s)
 	for (i = 0; i < s->s_ndev; i++) {
 		munmap(s->s_dev[i].d_mem, s->s_dev[i].d_cap);
 		free(s->s_dev[i].d_stamp);
+		free(s->s_dev[i].d_has);
 		free(s->s_dev[i].d_sum);
 	}
 	memset(s->s_dev, 0, sizeof(s->s_dev));

@@ -70,6 +70,7 @@ struct sim_dev {
 	char d_path[128];
 	uint8_t *d_mem;		/* only sim_poke() and sim_rollback() know of d_sum */
 	uint64_t *d_sum;	/* per page: hash of what it holds, 0 = nobody has asked since */
+	uint8_t *d_has;		/* per page: space was reserved for it, by whatever state */
 	uint32_t *d_stamp;	/* per page: level stamp of its newest undo record */
 	uint64_t d_size;	/* bytes */
 	uint64_t d_cap;		/* bytes it may grow to */
@@ -127,6 +128,9 @@ struct sim {
 	pthread_mutex_t s_lock;
 	struct sim_dev s_dev[SIM_DEVS];
 	unsigned s_ndev;
+	uint64_t s_room;	/* bytes that may still be reserved */
+	/* as files: space is reserved, and a write to where there is none ends the program */
+	bool s_has_holes;
 	bool s_is_dirty;	/* new devices hold another's bytes instead of zeroes */
 	char s_conf[SIM_CONF_MAX];
 	bool s_has_conf;

@@ -11,6 +11,7 @@
 #define POOL	"./sim"
 
 static struct sim sim;
+static bool kv_sim_has_holes;	/* what kv_sim() makes is as files are */
 static struct mpool_open_opts oo;
 static struct kvdb_opts opts;
 
@@ -24,6 +25,7 @@ static void kv_sim(unsigned devs)
 	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 
 	sim_init(&sim);
+	sim.s_has_holes = kv_sim_has_holes;
 	co.name = "sim";
 	co.devs = dev;
 	co.ndevs = devs;

@@ -19,7 +19,8 @@ static struct file {
 } file[2];
 
 static struct rig r;
-static u64 left = ~0ull;	/* blocks that the file system has for metadata */
+static u64 left = ~0ull;	/* blocks that the file system has for the pool's log */
+static u64 left_data = ~0ull;	/* and for what lies behind it */
 
 static struct file *file_of(struct mp_dev *d)
 {
@@ -35,18 +36,19 @@ static int file_write(struct mp_dev *d, u64 off, const void *buf, size_t len, un
 	return mem_write(d, off, buf, len, flags);
 }
 
-/* All or nothing. The data of objects is of no interest here. */
+/* All or nothing. */
 static int file_reserve(struct mp_dev *d, u64 off, u64 len)
 {
 	struct file *f = file_of(d);
 	u64 i, need = 0, end = (off + len) / MP_BLOCK;
+	u64 *from = off < LOGS ? &left : &left_data;
 
 	f->reserves++;
 	for (i = off / MP_BLOCK; i < end; i++)
-		need += i < LOGS / MP_BLOCK && !f->has[i];
-	if (need > left)
+		need += !f->has[i];
+	if (need > *from)
 		return -ENOSPC;
-	left -= need;
+	*from -= need;
 	memset(f->has + off / MP_BLOCK, 1, len / MP_BLOCK);
 	return 0;
 }
@@ -80,6 +82,7 @@ static void start_on(u32 n, const struct mp_dev_ops *ops)
 	memset(&r, 0, sizeof(r));
 	memset(file, 0, sizeof(file));
 	left = ~0ull;
+	left_data = ~0ull;
 	r.n = n;
 	for (i = 0; i < n; i++) {
 		mem_init(&r.m[i], SIZE);
@@ -265,7 +268,7 @@ static void it_is_full_at_any_point(void)
 {
 	u64 blocks, had;
 
-	for (blocks = 0; blocks < 700; blocks += 23) {
+	for (blocks = 0; blocks < 700; blocks += 47) {
 		start(1);
 		left = blocks;
 		had = add_kind(12000, blocks & 1 ? MP_MBLOCK : MP_APPEND);
@@ -302,6 +305,165 @@ static void a_copy_without_its_space_is_given_it_or_left_alone(void)
 	finish();
 }
 
+/* ---- containers ---- */
+
+#define RECORD	5000u
+#define LOG	(4u << 20)
+
+static struct mp_mlog *l;
+static u64 ids[2];
+
+static void log_open(void)
+{
+	T_EQ(mp_root_get(r.pool, "kvdb", ids), 0);
+	T_EQ(mp_mlog_open(r.pool, ids[0], &l), 0);
+}
+
+/* what the logs of the container take, a region of which is whole to its first hole */
+static u64 log_space(u64 id)
+{
+	struct mp_dev *dev;
+	struct mp_obj *o;
+	u64 pos, n, off = 0;
+
+	T_EQ(mp_obj_open(r.pool, id, &o), 0);
+	T_EQ(mp_obj_map(o, 0, LOG, &dev, &pos, &n), 0);
+	T_EQ(n, LOG);
+	while (off < LOG && file_of(dev)->has[(pos + off) / MP_BLOCK])
+		off += MP_BLOCK;
+	mp_obj_put(o);
+	return off;
+}
+
+static int log_put(u64 nth)
+{
+	static u8 rec[RECORD];
+	struct mp_vec v = { rec, RECORD };
+
+	memset(rec, (int)nth, sizeof(rec));
+	return mp_mlog_append(l, &v, 1, nth & 1);
+}
+
+/* records that are there, each as it was written */
+static u64 log_count(void)
+{
+	static u8 rec[RECORD];
+	u64 pos = 0, n = 0;
+	size_t len;
+
+	while (!mp_mlog_read(l, &pos, rec, sizeof(rec), &len)) {
+		T_EQ(len, RECORD);
+		T_EQ(rec[0], (u8)n);
+		T_EQ(rec[RECORD - 1], (u8)n);
+		n++;
+	}
+	return n;
+}
+
+static void log_start(const struct mp_dev_ops *ops)
+{
+	start_on(1, ops);
+	T_EQ(mp_root_create(r.pool, "kvdb", MP_CAPACITY, LOG, 1), 0);
+	log_open();
+}
+
+static void log_again(bool is_cut)
+{
+	mp_mlog_close(l);
+	rig_reopen(&r, is_cut);
+	log_open();
+}
+
+static void log_finish(void)
+{
+	mp_mlog_close(l);
+	finish();
+}
+
+static void a_container_gets_space_as_it_grows(void)
+{
+	u64 n = 0, i;
+
+	for (i = 0; i < 2; i++) {
+		log_start(i ? &mute_ops : &file_ops);
+		T_EQ(log_space(ids[0]), MP_LOG_FIRST);
+		T_EQ(log_space(ids[1]), MP_LOG_FIRST);
+		for (n = 0; n < 80; n++)
+			T_EQ(log_put(n), 0);
+		T_EQ(log_space(ids[0]), MP_LOG_FIRST);
+		for (; n < 300; n++)
+			T_EQ(log_put(n), 0);
+		T_OK(log_space(ids[0]) < LOG);
+		log_again(true);
+		T_EQ(log_count(), 300);
+		while (!log_put(n))
+			n++;
+		T_EQ(os_user_error()->oe_id, MP_MLOG_FULL);
+		T_EQ(log_space(ids[0]), LOG);
+		T_EQ(log_space(ids[1]), MP_LOG_FIRST);
+		log_again(false);
+		T_EQ(log_count(), n);
+		log_finish();
+	}
+}
+
+/* A record that there is no space for does not fit. What was taken is not lost, nor the log. */
+static void a_log_on_a_full_file_system_takes_what_it_can_write(void)
+{
+	u64 blocks, n, have;
+	u32 i;
+
+	for (i = 0; i < 2; i++) {
+		for (blocks = 0; blocks < 600; blocks += 75) {
+			log_start(i ? &mute_ops : &file_ops);
+			left_data = blocks;
+			for (n = 0; !log_put(n); n++)
+				;
+			T_EQ(os_user_error()->oe_id, MP_RESERVE);
+			T_EQ(log_put(n), -EFBIG);
+			T_EQ(mp_mlog_reserve(l, LOG, 0, &have), -ENOSPC);
+			T_EQ(mp_mlog_reserve(l, 0, LOG, &have), 0);
+			T_OK(have >= MP_LOG_FIRST && have < LOG && have / (2 * RECORD) < n);
+			T_EQ(mp_mlog_sync(l), 0);
+			T_EQ(log_count(), n);
+			left_data = 0;
+			log_again(true);
+			T_EQ(log_count(), n);
+			T_EQ(log_put(n), -EFBIG);
+			/* as an erase makes room for as many */
+			T_EQ(mp_mlog_erase(l), 0);
+			for (n = 0; n < MP_LOG_FIRST / RECORD / 2; n++)
+				T_EQ(log_put(n), 0);
+			left_data = ~0ull;
+			T_EQ(mp_mlog_reserve(l, LOG, 0, &have), 0);
+			T_EQ(have, LOG);
+			for (; n < 400; n++)
+				T_EQ(log_put(n), 0);
+			log_again(true);
+			T_EQ(log_count(), 400);
+			log_finish();
+		}
+	}
+}
+
+/* A log that is no container's is its client's, who was promised all of it. */
+static void other_logs_have_all_their_space(void)
+{
+	struct mp_alloc a = { .al_kind = MP_MLOG, .al_capacity = LOG, .al_tag = 7 };
+	struct mp_obj *o;
+	u64 n = 0;
+
+	start(1);
+	T_EQ(mp_obj_alloc(r.pool, &a, 1, &o), 0);
+	left_data = 0;
+	T_EQ(mp_mlog_open(r.pool, mp_obj_id(o), &l), 0);
+	while (!log_put(n))
+		n++;
+	T_EQ(os_user_error()->oe_id, MP_MLOG_FULL);
+	mp_obj_put(o);
+	log_finish();
+}
+
 int main(void)
 {
 	T_RUN(an_empty_pool_takes_little);
@@ -311,5 +473,8 @@ int main(void)
 	T_RUN(a_full_file_system_takes_every_delete);
 	T_RUN(it_is_full_at_any_point);
 	T_RUN(a_copy_without_its_space_is_given_it_or_left_alone);
+	T_RUN(a_container_gets_space_as_it_grows);
+	T_RUN(a_log_on_a_full_file_system_takes_what_it_can_write);
+	T_RUN(other_logs_have_all_their_space);
 	return t_done();
 }

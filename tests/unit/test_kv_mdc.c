@@ -881,7 +881,7 @@ static void a_long_log_is_written_anew(void)
 	static struct kvdb db;
 	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7 };
 	struct kv_mdc_seg *s = calloc(KV_MDC_PART, sizeof(*s));
-	uint64_t used = 0, cap, most = 0;
+	uint64_t used = 0, cap, most = 0, have;
 
 	T_OK(s);
 	for (uint32_t i = 0; i < KV_MDC_PART; i++)
@@ -890,6 +890,9 @@ static void a_long_log_is_written_anew(void)
 	db_attach(&db);
 	T_EQ(mpool_mdc_space(db.d_mdc->m_log, &used, &cap), 0);
 	T_OK(cap >= 80u << 20);
+	/* as on a block device, or made by an earlier build */
+	T_EQ(mpool_mdc_reserve(db.d_mdc->m_log, cap, 0, &have), 0);
+	T_EQ(have, cap);
 	for (unsigned i = 0; i < 220; i++) {
 		in.mi_incarnation++;
 		T_EQ(kv_mdc_incarn(&db, &in, s, KV_MDC_PART), 0);
@@ -901,6 +904,40 @@ static void a_long_log_is_written_anew(void)
 	db_detach(&db);
 	T_EQ(open_again(&db, in.mi_incarnation + 1), 0);
 	T_EQ(db.d_mdc->m_st.st_nseg, KV_MDC_PART);
+	db_detach(&db);
+	free(s);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+/* In a file the log takes space as the state does, and no more for records of the same again. */
+static void a_container_takes_the_space_of_its_state(void)
+{
+	static struct kvdb db;
+	struct kv_mdc_incarn in = { .mi_incarnation = 1, .mi_d = 6, .mi_epoch = 7 };
+	struct kv_mdc_seg *s = calloc(KV_MDC_PART, sizeof(*s));
+	uint64_t first = 0, have = 0;
+
+	T_OK(s);
+	for (uint32_t i = 0; i < KV_MDC_PART; i++)
+		s[i] = (struct kv_mdc_seg){ 1000 + i, 5, 4096 };
+	kv_fresh(dir, sizeof(dir), "kv_mdc", 16ull << 30, 64u << 10);
+	db_attach(&db);
+	for (unsigned i = 0; i < 400; i++) {
+		in.mi_incarnation++;
+		T_EQ(kv_mdc_incarn(&db, &in, s, i < 200 ? 100 : KV_MDC_PART), 0);
+		T_EQ(mpool_mdc_reserve(db.d_mdc->m_log, 0, 0, &have), 0);
+		if (i < 200)
+			first = have;
+	}
+	T_EQ(first, 512u << 10);
+	T_OK(have > kv_mdc_state_bytes(&db.d_mdc->m_st));
+	T_OK(have < 10 * kv_mdc_state_bytes(&db.d_mdc->m_st));
+	db_detach(&db);
+	T_EQ(open_again(&db, in.mi_incarnation + 1), 0);
+	T_EQ(db.d_mdc->m_st.st_nseg, KV_MDC_PART);
+	T_EQ(mpool_mdc_reserve(db.d_mdc->m_log, 0, 0, &first), 0);
+	T_EQ(first, have);
 	db_detach(&db);
 	free(s);
 	T_EQ(mpool_destroy(dir, NULL), 0);
@@ -973,6 +1010,7 @@ int main(void)
 	T_RUN(room_is_left_for_segments_that_are_not_known);
 	T_RUN(a_small_staging_class_bounds_no_database);
 	T_RUN(a_long_log_is_written_anew);
+	T_RUN(a_container_takes_the_space_of_its_state);
 	kv_mdc_buf_free(&b);
 	return t_done();
 }

@@ -762,7 +762,8 @@ void mpool_mdc_close(struct mpool_mdc *mdc);
  * mpool_mdc_append() - append one record, 1 byte to 1 MiB less 8 bytes in at most 63 pieces;
  * flags as mpool_mlog_append().
  * Threads: any. Blocking: I/O. Durability: with MPOOL_SYNC. Errors: -EFBIG
- * (compact first), -EROFS, -EIO, -ENOMEM, -EINVAL (content, flags).
+ * (compact first; or the file system is full: mpool_mdc_reserve()), -EROFS, -EIO, -ENOMEM,
+ * -EINVAL (content, flags).
  */
 int mpool_mdc_append(struct mpool_mdc *mdc, const struct iovec *iov, unsigned iovcnt,
 		     unsigned flags);
@@ -776,7 +777,8 @@ int mpool_mdc_read(struct mpool_mdc *mdc, uint64_t *pos, void *buf, size_t size,
  * Appends go to the new log until mpool_mdc_compact_end() makes it the valid
  * one in one durable step. A crash before that shows the old log.
  * Threads: one compaction at a time; no reader. Blocking: I/O. Durability:
- * none yet. Errors: -EROFS, -EIO, -EBUSY (one was begun), -ENOSPC, -ENOMEM (nothing has changed).
+ * none yet. Errors: -EROFS, -EIO, -EBUSY (one was begun), -ENOSPC, -ENOMEM, -EFBIG (the
+ * file system is full; nothing has changed).
  */
 int mpool_mdc_compact_begin(struct mpool_mdc *mdc);
 /**
@@ -798,6 +800,20 @@ int mpool_mdc_compact_end(struct mpool_mdc *mdc);
  * Threads: any. Blocking: never. Durability: none. Errors: none.
  */
 int mpool_mdc_space(struct mpool_mdc *mdc, uint64_t *used, uint64_t *capacity);
+/**
+ * mpool_mdc_reserve() - space of the file system for the logs of a container
+ * @mdc: container
+ * @must: bytes that each of both logs is to have space for, from its begin on; at most the capacity
+ *        counts
+ * @wish: the same, if the file system has as much; a smaller value than @must has no effect
+ * @have: for how many both have space now
+ * In files a new container has space for the begin of its logs only, and gets more as they grow. An
+ * append beyond what there is may find a full file system, and does not fit then (-EFBIG). What
+ * is reserved stays so. On block devices there is always space for all.
+ * Threads: any. Blocking: a few calls of the file system. Durability: none. Errors: -ENOSPC (not
+ * for @must: nothing has changed), -EROFS, -EIO, -EINVAL.
+ */
+int mpool_mdc_reserve(struct mpool_mdc *mdc, uint64_t must, uint64_t wish, uint64_t *have);
 /**
  * mpool_mdc_delete() - remove a closed container.
  * Threads: any. Blocking: I/O. Durability: durable on return, atomic. Errors:
