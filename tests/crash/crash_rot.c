@@ -904,7 +904,7 @@ static void configure(struct eng_conf *c)
 		setenv("SEED", "1", 0);
 	eng_conf_default(c, t_seed());
 	c->ec_again_every = c->ec_post_every = 0;
-	c->ec_per_point = is_short ? 1 : is_long ? 40 : 3;
+	c->ec_per_point = is_short ? 1 : is_long ? 40 : 4;
 	c->ec_max_passes = 1;
 	c->ec_seconds = 1e6;	/* work is bounded, not time */
 	damages = is_short ? 1 : is_long ? 4 : 3;
