@@ -74,6 +74,9 @@ def main():
     if pid == 0:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, AWAITED)
+        # what this run ignores, below nohup, tests send
+        for s in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(s, signal.SIG_DFL)
         try:
             os.execvp(sys.argv[2], sys.argv[2:])
         except OSError as e:

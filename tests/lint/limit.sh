@@ -22,6 +22,8 @@ is() {
 	is 127 9 "$T/none"
 	is 137 9 sh -c 'kill -KILL $$'
 	# shellcheck disable=SC2016
+	(trap '' HUP && is 129 9 sh -c 'kill -HUP $$')
+	# shellcheck disable=SC2016
 	is 0 9 sh -c 'read -r _ _ _ _ _ s _ </proc/$$/stat && [ $s = $$ ]'
 } >"$T/out"
 verdict the_status_is_the_commands
