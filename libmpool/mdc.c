@@ -60,7 +60,7 @@ struct mpool_mdc {
 	int md_valid;		/* the log that counts */
 	int md_target;		/* the log that is appended; differs while compacting */
 	int md_is_compacting;
-	int md_err;		/* sticky: a step of a compaction failed */
+	int md_err;		/* sticky: a step of a compaction failed, or the first header */
 };
 
 static void mdc_prefix(struct mdc_prefix_omf *mx, enum mdc_type type)
@@ -273,8 +273,10 @@ static int mdc_start(struct mpool_mdc *mdc)
 		return 0;
 	rc = mdc_put_header(mdc, mdc->md_valid, 1, 1);
 	/* an unfinished compaction and no other log is damage: so there is one first */
-	if (!rc)
+	if (!rc) {
 		rc = BARRIER(223, mpool_mlog_sync(mdc->md_log[mdc->md_valid]));
+		mdc->md_err = rc;
+	}
 	return rc;
 }
 
@@ -318,7 +320,7 @@ int mpool_mdc_append(struct mpool_mdc *mdc, const struct iovec *iov, unsigned io
 				  "a container record has 1 to %u bytes, not %llu", MDC_RECORD_MAX,
 				  (unsigned long long)bytes);
 	rc = append_lock(mdc);
-	if (mdc->md_err)
+	if (!rc && mdc->md_err)
 		rc = mpl_err(MPL_MDCFAIL, "the container stopped after an earlier failure");
 	else if (!rc)
 		rc = mpool_mlog_append(mdc->md_log[mdc->md_target], v, iovcnt + 1, flags);

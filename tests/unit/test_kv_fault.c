@@ -785,6 +785,29 @@ static void what_a_device_fails_once_is_done_again(void)
 	sim_fini(&sim);
 }
 
+/* What stands in one log is not known then: an unfinished one beside it would be damage. */
+static void a_container_without_its_first_header_is_not_written_anew(void)
+{
+	struct iovec v = { "record", 6 };
+	struct mpool_mdc *mdc;
+	struct mpool *mp;
+
+	kv_sim(1);
+	T_EQ(mpool_open(POOL, &oo, &mp), 0);
+	T_EQ(mpool_mdc_create(mp, "c", MPOOL_CAPACITY, 1u << 20, 7), 0);
+	T_EQ(mpool_mdc_open(mp, "c", &mdc), 0);
+	sim.s_fault = (struct sim_fault){ .f_kind = FAULT_WRITE, .f_at = 1 };
+	T_EQ(mpool_mdc_append(mdc, &v, 1, MPOOL_SYNC), -EIO);
+	sim.s_fault = (struct sim_fault){ 0 };
+	T_OK(mpool_mdc_compact_begin(mdc) < 0);
+	T_OK(mpool_mdc_append(mdc, &v, 1, MPOOL_SYNC) < 0);
+	mpool_mdc_close(mdc);
+	T_EQ(mpool_mdc_open(mp, "c", &mdc), 0);
+	mpool_mdc_close(mdc);
+	T_EQ(mpool_close(mp), 0);
+	sim_fini(&sim);
+}
+
 int main(void)
 {
 	T_RUN(a_change_is_done_or_not_and_says_where_it_failed);
@@ -794,5 +817,6 @@ int main(void)
 	T_RUN(what_a_drop_could_not_delete_is_pinned_and_goes_with_the_next_open);
 	T_RUN(the_error_of_a_write_says_whether_it_is_there);
 	T_RUN(what_a_device_fails_once_is_done_again);
+	T_RUN(a_container_without_its_first_header_is_not_written_anew);
 	return t_done();
 }
