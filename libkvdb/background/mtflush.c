@@ -216,7 +216,7 @@ static void describe(struct kvdb *db, struct part *pa, struct kv_edit *ed)
 static int show_run(struct kvdb *db, struct part *pa, struct kv_edit *ed, int err)
 {
 	if (err && pa->pa_run) {
-		/* what is not listed goes; after a failure nobody knows what is listed */
+		/* what is not listed goes; after a failure what is listed is not known */
 		if (!kv_fault(db))
 			kv_run_drop(pa->pa_run);
 		kv_run_put(db, pa->pa_run);
@@ -377,7 +377,7 @@ static int flush_with_room(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *
 		return kv_error(-ENOSPC, "MP0955", "store %s: the pool has no room for a flush",
 				kvs->k_name);
 	err = flush_mt(db, kvs, mt);
-	/* FS2: blocks that nobody refers to could not be written: elsewhere, after a while */
+	/* FS2: blocks could not be written; nothing refers to them: elsewhere, after a while */
 	if (err == -EIO && kv_is_local(db, err))
 		kv_trouble_set(db, &kvs->k_flush_trouble, err, "flushes of store %s", kvs->k_name);
 	kvs->k_full_free = err == -ENOSPC ? kv_segs_free_bytes(db) + 1 : 0;
@@ -508,15 +508,16 @@ static int flush_of(struct kvdb *db, struct kvdb_kvs *kvs, int *full)
 static int space_err(struct kvdb *db, int full, bool comes)
 {
 	_Atomic(uint64_t) *since = &db->d_flusher->fl_full_ns;
-	uint64_t now = kv_now(db);
+	uint64_t now = kv_now(db), s = 0;
 
 	if (full != -ENOSPC) {
 		atomic_store(since, 0);
 		return full;
 	}
-	if (!atomic_load(since))
-		atomic_store(since, now);
-	return comes && now - atomic_load(since) < KV_PATIENCE_NS ? 0 : full;
+	/* another thread's step may have begun it later than @now */
+	if (atomic_compare_exchange_strong(since, &s, now))
+		s = now;
+	return comes && now < s + KV_PATIENCE_NS ? 0 : full;
 }
 
 /*
