@@ -63,8 +63,8 @@
 	  "snapshots held too much memory and others were used later", \
 	  "renew the cursor: it goes on at its place with the present snapshot; close cursors " \
 	  "when done, or raise cache_bytes") \
-	X("MP0931", "KV_CURSOR_UNUSED", "the snapshot of a cursor was given up, because nobody " \
-	  "used it for view_max_age_ms", \
+	X("MP0931", "KV_CURSOR_UNUSED", "the snapshot of a cursor was given up, because it " \
+	  "was not used for view_max_age_ms", \
 	  "renew the cursor: it goes on at its place with the present snapshot; close cursors " \
 	  "when done, or raise view_max_age_ms") \
 	X("MP0935", "KV_PROPERTY", "a store has an option, or an option has a value, that is not " \

@@ -616,27 +616,32 @@ static uint64_t used_bytes(void)
 	return st.space_bytes;
 }
 
-/*
- * Half of each segment of another store is overwritten, which the bound on space permits. A load
- * gets what is free above the reserve and, of what comes free of the other store, at least half: how
- * many segments the logs hold depends on the cores that the writer was on.
- */
-static void room_is_made_for_a_load_as_for_a_put(void)
+/* Half of each segment of another store, which the bound on space permits. */
+static void half_is_overwritten(void)
 {
 	struct kvdb_opts o = kh_opts();
-	uint64_t before, used, made, left;
 	struct kvdb_kvs *old;
-	unsigned n;
 
 	kh_make(64 * MIB, 0);
 	o.space_amp_max = 10;
 	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
 	old = kh_kvs("old");
-	for (unsigned i = 0; i < 10000; i++)
-		T_EQ(kvdb_put(old, &i, 4, kh_buf, 2000), 0);
-	for (unsigned i = 0; i < 10000; i += 2)
-		T_EQ(kvdb_put(old, &i, 4, kh_buf, 2000), 0);
+	for (unsigned step = 1; step <= 2; step++)
+		for (unsigned i = 0; i < 10000; i += step)
+			T_EQ(kvdb_put(old, &i, 4, kh_buf, 2000), 0);
 	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+}
+
+/*
+ * A load gets what is free above the reserve and, of what comes free of the other store, at least half: how
+ * many segments the logs hold depends on the cores that the writer was on.
+ */
+static void room_is_made_for_a_load_as_for_a_put(void)
+{
+	uint64_t before, used, made, left;
+	unsigned n;
+
+	half_is_overwritten();
 	before = free_bytes();
 	used = used_bytes();
 	n = load_and_give_up(kh_kvs("s"), &left);
@@ -652,20 +657,10 @@ static void room_is_made_for_a_load_as_for_a_put(void)
 /* What is small lies in key blocks: they leave the reserve to deletes, and have room made, too. */
 static void keys_of_a_load_leave_the_reserve_and_have_room_made(void)
 {
-	struct kvdb_opts o = kh_opts();
 	uint64_t before, used, made, left, reserve;
-	struct kvdb_kvs *old;
 	unsigned n;
 
-	kh_make(64 * MIB, 0);
-	o.space_amp_max = 10;
-	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
-	old = kh_kvs("old");
-	for (unsigned i = 0; i < 10000; i++)
-		T_EQ(kvdb_put(old, &i, 4, kh_buf, 2000), 0);
-	for (unsigned i = 0; i < 10000; i += 2)
-		T_EQ(kvdb_put(old, &i, 4, kh_buf, 2000), 0);
-	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
+	half_is_overwritten();
 	before = free_bytes();
 	used = used_bytes();
 	n = load_and_give_up_of(kh_kvs("s"), SMALL, &left);

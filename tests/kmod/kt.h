@@ -171,6 +171,23 @@ static inline void kt_down(struct kt_rig *r)
 		ioc_disk_remove(&r->disk[i]);
 }
 
+/* the end of pool @name on two disks, loops or whole devices */
+static inline void kt_destroy(struct kt_rig *r, const char *name)
+{
+	int i;
+
+	kt_close(r);
+	KT_EQ(ioc_deactivate(r->ctl, name), 0);
+	KT_EQ(ioc_destroy(r->ctl, r->dev, 2), 0);
+	close(r->ctl);
+	for (i = 0; i < 2; i++) {
+		if (r->disk[i].dk_name[0])
+			ioc_disk_remove(&r->disk[i]);
+		else
+			close(r->disk[i].dk_fd);
+	}
+}
+
 /* an object's descriptor */
 static inline int kt_obj_open(struct kt_rig *r, uint64_t id, uint32_t flags)
 {

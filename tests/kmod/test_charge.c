@@ -127,18 +127,7 @@ static void pool_up(void)
 
 static void pool_down(void)
 {
-	int i;
-
-	kt_close(&rig);
-	KT_EQ(ioc_deactivate(rig.ctl, POOL), 0);
-	KT_EQ(ioc_destroy(rig.ctl, rig.dev, 2), 0);
-	close(rig.ctl);
-	for (i = 0; i < 2; i++) {
-		if (rig.disk[i].dk_name[0])
-			ioc_disk_remove(&rig.disk[i]);
-		else
-			close(rig.disk[i].dk_fd);
-	}
+	kt_destroy(&rig, POOL);
 }
 
 /* ---- what all wait for ---- */

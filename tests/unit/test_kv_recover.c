@@ -382,18 +382,11 @@ static void discarded_tails_stay_discarded(void)
 	gone();
 }
 
-static void lost_write_below_a_sealed_length(void)
+/* The first segment is recorded as durable up to @len, and @e, its last epoch: it is not. */
+static void is_lost_below(uint32_t len, uint64_t e)
 {
-	struct kv_mdc_seg s;
-	uint64_t e;
+	struct kv_mdc_seg s = { .sc_obj = ts[0].id, .sc_last = e, .sc_len = len };
 
-	e = fresh_logs(1);
-	put(0, e, 1, "x", "one", 10);
-	end_epoch(0, e);
-	/* recorded as durable up to 12288, which the segment never reached */
-	s.sc_obj = ts[0].id;
-	s.sc_last = e;
-	s.sc_len = 12288;
 	T_EQ(kv_mdc_segs(&db, &s, 1), 0);
 	T_EQ(mpool_flush(db.d_mp, 1), 0);
 	T_EQ(kvdb_kvs_create(&db, "c", NULL), 0);
@@ -402,10 +395,20 @@ static void lost_write_below_a_sealed_length(void)
 	gone();
 }
 
+static void lost_write_below_a_sealed_length(void)
+{
+	uint64_t e;
+
+	e = fresh_logs(1);
+	put(0, e, 1, "x", "one", 10);
+	end_epoch(0, e);
+	/* which it never reached */
+	is_lost_below(12288, e);
+}
+
 /* Nothing says that runs have what it held, so that is needed. */
 static void a_hole_below_a_sealed_length_is_a_lost_write(void)
 {
-	struct kv_mdc_seg s;
 	uint64_t e;
 
 	e = fresh_logs(1);
@@ -413,15 +416,7 @@ static void a_hole_below_a_sealed_length_is_a_lost_write(void)
 	put(0, e, 1, "x", "one", 10);
 	lose = false;
 	end_epoch(0, e);
-	s.sc_obj = ts[0].id;
-	s.sc_last = e;
-	s.sc_len = 8192;
-	T_EQ(kv_mdc_segs(&db, &s, 1), 0);
-	T_EQ(mpool_flush(db.d_mp, 1), 0);
-	T_EQ(kvdb_kvs_create(&db, "c", NULL), 0);
-	down();
-	up_lost();
-	gone();
+	is_lost_below(8192, e);
 }
 
 /* Runs have what it held: what lies behind it is replayed. */

@@ -214,7 +214,8 @@ static const struct verb verbs[] = {
 	  "Write a file into the folder DIR, which is made when it is missing: the whole "
 	  "database at a checkpoint, or, when DIR holds a backup of it already, what "
 	  "changed since. A checkpoint whose name begins with backup. is made for that "
-	  "and kept until the next backup without --checkpoint. With --checkpoint that one is "
+	  "and kept until the next backup without --checkpoint; a database that can only be read "
+	  "is written whole, without one. With --checkpoint that one is "
 	  "taken, and the database may be in use elsewhere. Where the checkpoint of the last "
 	  "backup in DIR has been dropped, or a file that it builds upon is missing, the next one "
 	  "is full, and so is one behind 500 that build upon one another. A file appears when it "
@@ -239,7 +240,8 @@ static const struct verb verbs[] = {
 	  "Copy every store of DB, as it is at a checkpoint that is made for it, or at "
 	  "--checkpoint, into the database TO, which must have no stores. Records are written "
 	  "once, in order of keys. The checkpoint is removed at the end, also by SIGINT, SIGTERM "
-	  "and SIGHUP; that of a copy that was killed goes with the next copy of DB. In TO a "
+	  "and SIGHUP; that of a copy that was killed goes with the next copy of DB. One that can "
+	  "only be read is copied without a checkpoint. In TO a "
 	  "record lives as long as one that is put now: by the time to live of its store, else "
 	  "for ever.",
 	  copy_opts, "012345678", "{} copy ./db1 ./db2\tall of it\n", verb_copy },

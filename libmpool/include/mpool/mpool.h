@@ -246,8 +246,8 @@ struct mpool_open_opts {
  * -ENOTUNIQ (duplicate member), -ENODEV (member missing), -ESTALE (an older
  * copy of a member), -EOPNOTSUPP (format or module), -EAGAIN (no thread for the heartbeat of a
  * pool that hosts share), -EROFS (a feature that can only be
- * read, or a file system), -ELOOP, -ENAMETOOLONG, -EACCES, -EIO, -ENOMEM, and what the
- * system says of a file.
+ * read, or a file system), -ENOSPC (a copy lacks its log's space, and the file system below is
+ * full), -ELOOP, -ENAMETOOLONG, -EACCES, -EIO, -ENOMEM, and what the system says of a file.
  */
 int mpool_open(const char *path, const struct mpool_open_opts *opts, struct mpool **out);
 
@@ -258,8 +258,9 @@ int mpool_open(const char *path, const struct mpool_open_opts *opts, struct mpoo
  *
  * Threads: no other use of @mp may be in progress. Blocking: I/O, as mpool_open().
  * Durability: repairs of superblock copies are durable on return.
- * Errors: -EINVAL (MPOOL_OPEN_RDONLY), -EIO, -ENOMEM, -EBUSY (another host took the pool). After
- * one, some of the superblocks may have been written, and the pool can be read and closed only.
+ * Errors: -EINVAL (MPOOL_OPEN_RDONLY), -EIO, -ENOMEM, -EBUSY (another host took the pool), -ENOSPC
+ * (as mpool_open()). After one, some of the superblocks may have been written, and the pool can
+ * be read and closed only.
  */
 int mpool_begin(struct mpool *mp);
 
@@ -749,8 +750,7 @@ int mpool_mdc_create(struct mpool *mp, const char *name, uint32_t mclass, uint64
 /**
  * mpool_mdc_open() - open by name: the newest complete log of the pair.
  * Threads: sole user at open. Blocking: I/O. Durability: none. Errors:
- * -ENOENT, -EINVAL (name), -EBUSY, -EUCLEAN, -EROFS (it is new, and the pool has stopped), -EIO,
- * -ENOMEM.
+ * -ENOENT, -EINVAL (name), -EBUSY, -EUCLEAN, -EIO, -ENOMEM.
  */
 int mpool_mdc_open(struct mpool *mp, const char *name, struct mpool_mdc **out);
 /**
