@@ -10,15 +10,15 @@
 static void flushes_lock(struct kvdb *db)
 {
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
-		if (db->d_kvs[i])
-			pthread_mutex_lock(&db->d_kvs[i]->k_flush_lock);
+		if (db->d_stores.sr_kvs[i])
+			pthread_mutex_lock(&db->d_stores.sr_kvs[i]->k_flush_lock);
 }
 
 static void flushes_unlock(struct kvdb *db)
 {
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
-		if (db->d_kvs[i])
-			pthread_mutex_unlock(&db->d_kvs[i]->k_flush_lock);
+		if (db->d_stores.sr_kvs[i])
+			pthread_mutex_unlock(&db->d_stores.sr_kvs[i]->k_flush_lock);
 }
 
 int kv_boundary_flush(struct kvdb *db, uint64_t upto)
@@ -27,8 +27,8 @@ int kv_boundary_flush(struct kvdb *db, uint64_t upto)
 
 	kv_flush_small(db, upto);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && r >= 0; i++)
-		for (r = !!db->d_kvs[i]; r > 0; )
-			r = kv_flush_oldest(db, db->d_kvs[i], upto);
+		for (r = !!db->d_stores.sr_kvs[i]; r > 0; )
+			r = kv_flush_oldest(db, db->d_stores.sr_kvs[i], upto);
 	return r < 0 ? r : 0;
 }
 
@@ -38,26 +38,29 @@ int kv_boundary_flush(struct kvdb *db, uint64_t upto)
  */
 static int boundary_make(struct kvdb *db, uint64_t *e, uint64_t *seq)
 {
-	uint64_t from = atomic_load(&db->d_epoch);
+	uint64_t from = atomic_load(&db->d_epochs.ep_open);
 	int err = 0;
 
 	for (;;) {
-		for (uint32_t i = 0; i < KVDB_KVS_MAX && !err; i++)
-			if (db->d_kvs[i] && !atomic_load(&db->d_kvs[i]->k_next_mt))
-				err = kv_switch_prepare(db, db->d_kvs[i]);
+		for (uint32_t i = 0; i < KVDB_KVS_MAX && !err; i++) {
+			struct kvdb_kvs *kvs = db->d_stores.sr_kvs[i];
+
+			if (kvs && !atomic_load(&kvs->k_next_mt))
+				err = kv_switch_prepare(db, kvs);
+		}
 		if (!err)
 			err = kv_epoch_force(db);
-		pthread_mutex_lock(&db->d_tick_lock);
-		*e = atomic_load(&db->d_boundary);
-		*seq = atomic_load(&db->d_boundary_seq);
-		pthread_mutex_unlock(&db->d_tick_lock);
+		pthread_mutex_lock(&db->d_epochs.ep_tick_lock);
+		*e = atomic_load(&db->d_epochs.ep_boundary);
+		*seq = atomic_load(&db->d_epochs.ep_boundary_seq);
+		pthread_mutex_unlock(&db->d_epochs.ep_tick_lock);
 		/* an empty epoch may have been ended meanwhile: then it is the boundary */
-		if (!err && *e > atomic_load(&db->d_durable))
+		if (!err && *e > atomic_load(&db->d_epochs.ep_durable))
 			err = kv_wait_durable(db, *e);
 		if (err || *e >= from)
 			return err;
 		/* a store may have had four memtables: none of them is newer than what comes */
-		err = kv_boundary_flush(db, atomic_load(&db->d_durable));
+		err = kv_boundary_flush(db, atomic_load(&db->d_epochs.ep_durable));
 	}
 }
 

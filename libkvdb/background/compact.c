@@ -44,7 +44,7 @@ static bool advance(struct kvdb *db, uint32_t from, uint32_t to)
 static bool is_flushed(struct kvdb *db, struct kvdb_kvs *kvs)
 {
 	struct kv_tree *tr = kv_tree_get(kvs);
-	uint64_t upto = atomic_load(&db->d_compact.cp_epoch);
+	uint64_t upto = atomic_load(&db->d_bg.bd_compact.cp_epoch);
 	bool is = true;
 
 	for (uint32_t i = 0; i < tr->tr_nmt && is; i++) {
@@ -59,7 +59,7 @@ static bool is_flushed(struct kvdb *db, struct kvdb_kvs *kvs)
 /* A store whose memtables were too many keeps the active one: it is switched when there is room. */
 static bool wants_switch(struct kvdb *db, struct kvdb_kvs *kvs)
 {
-	uint64_t upto = atomic_load(&db->d_compact.cp_epoch);
+	uint64_t upto = atomic_load(&db->d_bg.bd_compact.cp_epoch);
 	struct kv_tree *tr = kv_tree_get(kvs);
 	uint64_t first = kv_mt_first_epoch(tr->tr_mt[0]);
 	bool wants = first && first <= upto && upto != UINT64_MAX && tr->tr_nmt < KV_MTS_MAX;
@@ -83,7 +83,7 @@ static bool merge_next(struct kvdb *db, struct kvdb_kvs *kvs)
 
 	/* who ends the merge of an earlier call must not take this one's state for that one's */
 	pthread_mutex_lock(&kvs->k_merging.mg_lock);
-	atomic_store(&kvs->k_compact_run, atomic_load(&db->d_next_run));
+	atomic_store(&kvs->k_compact_run, atomic_load(&db->d_runs.ru_next));
 	is_next = atomic_compare_exchange_strong(&kvs->k_compact, &was, KV_COMPACT_MERGE);
 	pthread_mutex_unlock(&kvs->k_merging.mg_lock);
 	return is_next;
@@ -125,10 +125,10 @@ static int step_locked(struct kvdb *db)
 
 	if (kv_compact_has(db, KV_COMPACT_ASKED)) {
 		/* until it is known which; here, for who asked may take it back before we look */
-		atomic_store(&db->d_compact.cp_epoch, UINT64_MAX);
+		atomic_store(&db->d_bg.bd_compact.cp_epoch, UINT64_MAX);
 		advance(db, KV_COMPACT_ASKED, KV_COMPACT_FLUSH);
 		err = switch_step(db);
-		atomic_store(&db->d_compact.cp_epoch, atomic_load(&db->d_durable));
+		atomic_store(&db->d_bg.bd_compact.cp_epoch, atomic_load(&db->d_epochs.ep_durable));
 	}
 	if (!err)
 		err = flushed_step(db);
@@ -143,7 +143,7 @@ static int step_locked(struct kvdb *db)
  */
 int kv_compact_step(struct kvdb *db)
 {
-	pthread_mutex_t *lock = &db->d_compact.cp_lock;
+	pthread_mutex_t *lock = &db->d_bg.bd_compact.cp_lock;
 	int rc;
 
 	if (pthread_mutex_trylock(lock))
@@ -188,7 +188,7 @@ static int may_compact(struct kvdb *db, unsigned flags)
 /* Counts from here on, unless there is something to add to. */
 static void begin(struct kvdb *db)
 {
-	struct kv_compact *cp = &db->d_compact;
+	struct kv_compact *cp = &db->d_bg.bd_compact;
 
 	if (is_asked(db))
 		return;
@@ -225,7 +225,7 @@ static const char *reason(int err)
 /* Why the compaction of a store, or of all and of values, was given up; others may have been. */
 static int end_of(struct kvdb *db, const struct kvdb_kvs *kvs)
 {
-	int err = atomic_load(kvs ? &kvs->k_compact_err : &db->d_compact.cp_all_err);
+	int err = atomic_load(kvs ? &kvs->k_compact_err : &db->d_bg.bd_compact.cp_all_err);
 
 	for (uint32_t i = 0; !kvs && i < KVDB_KVS_MAX && !err; i++) {
 		struct kvdb_kvs *k = kv_kvs_hold(db, i);
@@ -264,7 +264,7 @@ int kvdb_compact(struct kvdb *db, unsigned flags)
 		return 0;
 	}
 	begin(db);
-	atomic_store(&db->d_compact.cp_all_err, 0);
+	atomic_store(&db->d_bg.bd_compact.cp_all_err, 0);
 	/* those under way, too: what was written since then is to be flushed */
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
 		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
@@ -296,7 +296,7 @@ int kvdb_kvs_compact(struct kvdb_kvs *kvs, unsigned flags)
 
 int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out)
 {
-	struct kv_compact *cp = &db->d_compact;
+	struct kv_compact *cp = &db->d_bg.bd_compact;
 	struct kvdb_compact_status st = { .is_asked = is_asked(db) };
 	uint64_t from = atomic_load(&cp->cp_moved);	/* first: what has moved only grows */
 	int err = kv_reloc_status(db, &st);

@@ -8,12 +8,12 @@
 
 bool kv_is_freeing(struct kvdb *db)
 {
-	return atomic_load(&db->d_reaping) || kv_segs_are_busy(db);
+	return atomic_load(&db->d_runs.ru_reaping) || kv_segs_are_busy(db);
 }
 
 bool kv_is_making_room(struct kvdb *db)
 {
-	return kv_is_freeing(db) || kv_reloc_is_busy(db) || atomic_load(&db->d_merging);
+	return kv_is_freeing(db) || kv_reloc_is_busy(db) || atomic_load(&db->d_runs.ru_merging);
 }
 
 bool kv_space_comes(struct kvdb *db, uint64_t since_ns)

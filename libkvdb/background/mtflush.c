@@ -47,7 +47,8 @@ static struct kv_mt *flush_victim(struct kvdb *db, struct kvdb_kvs *kvs)
 
 	if (tr->tr_nmt > 1) {
 		mt = tr->tr_mt[tr->tr_nmt - 1];
-		if (kv_mt_boundary(mt) && kv_mt_boundary(mt) <= atomic_load(&db->d_durable))
+		if (kv_mt_boundary(mt) &&
+		    kv_mt_boundary(mt) <= atomic_load(&db->d_epochs.ep_durable))
 			kv_mt_get(mt);
 		else
 			mt = NULL;
@@ -85,7 +86,7 @@ static int build_tombs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt,
 
 bool kv_is_late(struct kvdb *db)
 {
-	uint64_t until = atomic_load_explicit(&db->d_close_ns, memory_order_relaxed);
+	uint64_t until = atomic_load_explicit(&db->d_bg.bd_close_ns, memory_order_relaxed);
 
 	return until && kv_now(db) >= until;
 }
@@ -172,9 +173,9 @@ static unsigned int horizons(struct kvdb *db, const struct part *pa, unsigned in
 	for (i = 0; i < n; i++)
 		if (pa[i].pa_hor.epoch > e)
 			e = pa[i].pa_hor.epoch;
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	for (i = 0; i < KVDB_KVS_MAX; i++) {
-		struct kvdb_kvs *k = db->d_kvs[i];
+		struct kvdb_kvs *k = db->d_stores.sr_kvs[i];
 		const struct part *own;
 		struct kv_tree *tr;
 		uint64_t first;
@@ -189,7 +190,7 @@ static unsigned int horizons(struct kvdb *db, const struct part *pa, unsigned in
 		hor[nhor] = own ? own->pa_hor : (struct kv_horizon){ .kvs = k->k_id, .epoch = e };
 		nhor += atomic_load(&k->k_horizon) < hor[nhor].epoch;
 	}
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	kv_exit(t);
 	return nhor;
 }
@@ -206,7 +207,7 @@ static void describe(struct kvdb *db, struct part *pa, struct kv_edit *ed)
 	if (!pa->pa_run)
 		return;
 	d = kv_run_desc(pa->pa_run);
-	d->rd_id = atomic_fetch_add(&db->d_next_run, 1);
+	d->rd_id = atomic_fetch_add(&db->d_runs.ru_next, 1);
 	d->rd_pos = kvs->k_next_pos++;
 	d->rd_newest_epoch = atomic_load(&pa->pa_mt->m_last_epoch);
 	ed->ed_nadd = 1;
@@ -337,7 +338,7 @@ void kv_flush_small(struct kvdb *db, uint64_t upto)
 	unsigned int n = 0;
 
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
-		struct kvdb_kvs *kvs = db->d_kvs[i];
+		struct kvdb_kvs *kvs = db->d_stores.sr_kvs[i];
 		struct kv_mt *mt = kvs ? flush_victim(db, kvs) : NULL;
 
 		if (goes_along(db, kvs, mt) && kv_mt_boundary(mt) <= upto)
@@ -526,7 +527,7 @@ static int space_err(struct kvdb *db, int full, bool comes)
  */
 int kv_flush_step(struct kvdb *db)
 {
-	struct kv_work *wk = db->d_work;
+	struct kv_work *wk = db->d_bg.bd_work;
 	uint32_t turn = atomic_load(&wk->wk_flush_turn), from = turn;
 	bool is_turn = atomic_fetch_add(&wk->wk_flush_steps, 1) % 2 == 0;
 	bool comes = kv_is_making_room(db);

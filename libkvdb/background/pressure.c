@@ -42,8 +42,8 @@ struct usage {
  */
 static struct usage usage(struct kvdb *db)
 {
-	struct kv_views *vw = db->d_views;
-	uint64_t now = atomic_load(&db->d_log_bytes), oldest = now;
+	struct kv_views *vw = db->d_mem.mm_views;
+	uint64_t now = atomic_load(&db->d_logged.lc_bytes), oldest = now;
 	struct usage u = { 0 };
 
 	pthread_mutex_lock(&vw->vw_lock);
@@ -72,7 +72,7 @@ static void charge(struct kvdb_kvs *kvs, uint64_t frozen, uint64_t runs)
 
 /*
  * TH-17: of each store its frozen memtables, and its upper runs if merges can make them fewer now.
- * Those that may have too many of them are looked at behind d_kvs_lock: mg_lock is outside of it.
+ * Those that may have too many of them are looked at behind sr_lock: mg_lock is outside of it.
  */
 static void charge_stores(struct kvdb *db)
 {
@@ -81,9 +81,9 @@ static void charge_stores(struct kvdb *db)
 	struct kv_thread *t = kv_enter();
 
 	_Static_assert(KVDB_KVS_MAX <= UINT8_MAX + 1, "late[]");
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
-		struct kvdb_kvs *kvs = db->d_kvs[i];
+		struct kvdb_kvs *kvs = db->d_stores.sr_kvs[i];
 		struct kv_tree *tr;
 
 		if (!kvs || kvs->k_dropped)
@@ -94,7 +94,7 @@ static void charge_stores(struct kvdb *db)
 		else
 			charge(kvs, tr->tr_nmt - 1, 0);
 	}
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	kv_exit(t);
 	while (n--) {
 		struct kvdb_kvs *kvs = kv_kvs_hold(db, late[n]);
@@ -179,9 +179,9 @@ static unsigned holders(struct kvdb *db, struct holder *ho, uint64_t *going)
 	struct kv_thread *t = kv_enter();
 	unsigned n = 0;
 
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
-		struct kvdb_kvs *kvs = db->d_kvs[i];
+		struct kvdb_kvs *kvs = db->d_stores.sr_kvs[i];
 		struct kv_mt *mt = kvs && !kvs->k_dropped ? kv_mt_active(kvs) : NULL;
 		uint64_t bytes;
 
@@ -194,11 +194,11 @@ static unsigned holders(struct kvdb *db, struct holder *ho, uint64_t *going)
 			ho[n++] = (struct holder){
 				.ho_bytes = bytes, .ho_slot = i,
 				.ho_is_small = kv_mt_is_small(db, mt),
-				.ho_age = atomic_load(&db->d_log_bytes) -
+				.ho_age = atomic_load(&db->d_logged.lc_bytes) -
 					  atomic_load(&mt->m_log_pos),
 			};
 	}
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	kv_exit(t);
 	return n;
 }

@@ -93,7 +93,7 @@ static bool begin(struct kvdb *db, struct kv_warm *wm)
 
 void kv_warm_end(struct kvdb *db)
 {
-	struct kv_warm *wm = &db->d_warm;
+	struct kv_warm *wm = &db->d_bg.bd_warm;
 
 	if (!wm->wm_seg)
 		return;
@@ -111,7 +111,7 @@ static bool frames_are_good(struct kvdb *db, struct kv_warm *wm, uint32_t end)
 		const uint8_t *p = wm->wm_mem + wm->wm_good;
 		uint32_t len;
 
-		if (kv_frame_decode(p, (uint32_t)db->d_tag, wm->wm_seg->sg_id, wm->wm_good,
+		if (kv_frame_decode(p, (uint32_t)db->d_ident.id_tag, wm->wm_seg->sg_id, wm->wm_good,
 				    end - wm->wm_good, &h))
 			return false;
 		len = (h.fh_len + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
@@ -147,7 +147,7 @@ static void publish(struct kvdb *db, struct kv_warm *wm)
 
 int kv_warm_step(struct kvdb *db)
 {
-	struct kv_warm *wm = &db->d_warm;
+	struct kv_warm *wm = &db->d_bg.bd_warm;
 	uint32_t end, len;
 
 	if (!may_read(db, wm) || (!wm->wm_seg && !begin(db, wm)))

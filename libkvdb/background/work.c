@@ -110,7 +110,7 @@ static int keeper_step(struct kvdb *db)
 		r = 1;
 	/* a run more to merge, or a segment; or room is wanted */
 	if (r)
-		kv_bell_ring(db->d_work, &db->d_work->wk_merge);
+		kv_bell_ring(db->d_bg.bd_work, &db->d_bg.bd_work->wk_merge);
 	return r;
 }
 
@@ -135,7 +135,7 @@ static int grower_step(struct kvdb *db)
 
 static int merger_step(struct kvdb *db)
 {
-	struct kv_work *wk = db->d_work;
+	struct kv_work *wk = db->d_bg.bd_work;
 	uint32_t from = atomic_load(&wk->wk_merge_turn);
 	int r = 0;
 
@@ -175,7 +175,7 @@ int kv_work_step(struct kvdb *db)
 
 static void work_loop(struct kvdb *db, int (*step)(struct kvdb *db), struct kv_bell *bl)
 {
-	struct kv_work *wk = db->d_work;
+	struct kv_work *wk = db->d_bg.bd_work;
 	uint64_t seen = 0;
 
 	while (!atomic_load(&wk->wk_stop) && !kv_fault(db)) {
@@ -192,7 +192,7 @@ static void *keeper_main(void *arg)
 {
 	struct kvdb *db = arg;
 
-	work_loop(db, keeper_step, &db->d_work->wk_keep);
+	work_loop(db, keeper_step, &db->d_bg.bd_work->wk_keep);
 	return NULL;
 }
 
@@ -200,7 +200,7 @@ static void *supplier_main(void *arg)
 {
 	struct kvdb *db = arg;
 
-	work_loop(db, supplier_step, &db->d_work->wk_supply);
+	work_loop(db, supplier_step, &db->d_bg.bd_work->wk_supply);
 	return NULL;
 }
 
@@ -208,7 +208,7 @@ static void *grower_main(void *arg)
 {
 	struct kvdb *db = arg;
 
-	work_loop(db, grower_step, &db->d_work->wk_grow);
+	work_loop(db, grower_step, &db->d_bg.bd_work->wk_grow);
 	return NULL;
 }
 
@@ -216,7 +216,7 @@ static void *merger_main(void *arg)
 {
 	struct kvdb *db = arg;
 
-	work_loop(db, merger_step, &db->d_work->wk_merge);
+	work_loop(db, merger_step, &db->d_bg.bd_work->wk_merge);
 	return NULL;
 }
 
@@ -224,7 +224,7 @@ int kv_work_start(struct kvdb *db)
 {
 	static void *(*const first[])(void *) = { keeper_main, supplier_main, grower_main };
 	/* with staging a second merger: it is emptied beside a job for space */
-	unsigned int least = db->d_log_class == MPOOL_CAPACITY ? 2 : 3, i;
+	unsigned int least = db->d_mode.md_log_class == MPOOL_CAPACITY ? 2 : 3, i;
 	/* supplier and grower sleep nearly always: they come on top */
 	unsigned int n = (db->d_budget.b_threads < least ? least : db->d_budget.b_threads) + 2;
 	struct kv_work *wk = calloc(1, sizeof(*wk));
@@ -237,8 +237,8 @@ int kv_work_start(struct kvdb *db)
 		return -ENOMEM;
 	}
 	kv_bells_init(wk);
-	db->d_work = wk;
-	if (kv_is_manual(db) || db->d_rdonly)
+	db->d_bg.bd_work = wk;
+	if (kv_is_manual(db) || db->d_mode.md_rdonly)
 		return 0;
 	for (i = 0; i < n; i++) {
 		int err = kv_thread_start(&wk->wk_thread[i], i < 3 ? first[i] : merger_main, db);
@@ -254,7 +254,7 @@ int kv_work_start(struct kvdb *db)
 
 void kv_work_stop(struct kvdb *db)
 {
-	struct kv_work *wk = db->d_work;
+	struct kv_work *wk = db->d_bg.bd_work;
 	unsigned int n = wk ? atomic_exchange(&wk->wk_n, 0) : 0;
 
 	if (!wk)
@@ -268,14 +268,14 @@ void kv_work_stop(struct kvdb *db)
 
 void kv_work_fini(struct kvdb *db)
 {
-	struct kv_work *wk = db->d_work;
+	struct kv_work *wk = db->d_bg.bd_work;
 
 	if (!wk)
 		return;
 	kv_work_stop(db);
 	kv_bells_fini(wk);
 	free(wk->wk_thread);
-	db->d_work = NULL;
+	db->d_bg.bd_work = NULL;
 	free(wk);
 }
 
@@ -291,7 +291,7 @@ static int work_error(struct kvdb *db, int err)
 
 int kvdb_poll(struct kvdb *db)
 {
-	int n = db->d_rdonly ? kv_may_change(db) : kv_fault(db);
+	int n = db->d_mode.md_rdonly ? kv_may_change(db) : kv_fault(db);
 
 	if (!n && kv_epoch_is_due(db)) {
 		n = kv_epoch_force(db);
@@ -380,7 +380,7 @@ static int flush_frozen(struct kvdb *db, uint64_t upto)
 /* What is in memory now: others may write as fast as memtables are flushed. */
 static int drain_flush(struct kvdb *db)
 {
-	uint64_t upto = atomic_load(&db->d_epoch);
+	uint64_t upto = atomic_load(&db->d_epochs.ep_open);
 	int err;
 
 	do {
@@ -516,7 +516,7 @@ int kvdb_drain(struct kvdb *db, unsigned flags)
 
 	if (flags & ~(KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT))
 		return kv_error(-EINVAL, "MP0951", "flags %#x are not known", flags);
-	if (db->d_rdonly)
+	if (db->d_mode.md_rdonly)
 		return kv_error(-EROFS, "MP0903", "the database is open for reading only");
 	err = kv_epoch_sync(db);
 	if (!err && (flags & KVDB_WAIT_FLUSH))

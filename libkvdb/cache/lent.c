@@ -69,13 +69,13 @@ int kv_lent_init(struct kvdb *db)
 	madvise(le->le_base, bytes,
 		db->d_budget.b_seg_bytes % KV_HUGE_PAGE ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
 	pthread_mutex_init(&le->le_lock, NULL);
-	db->d_lent = le;
+	db->d_cache.cc_lent = le;
 	return 0;
 }
 
 void kv_lent_fini(struct kvdb *db)
 {
-	struct kv_lent *le = db->d_lent;
+	struct kv_lent *le = db->d_cache.cc_lent;
 
 	if (!le)
 		return;
@@ -83,7 +83,7 @@ void kv_lent_fini(struct kvdb *db)
 	pthread_mutex_destroy(&le->le_lock);
 	free(le->le_is_used);
 	free(le);
-	db->d_lent = NULL;
+	db->d_cache.cc_lent = NULL;
 }
 
 uint64_t kv_lent_room(uint64_t most, uint64_t used, uint64_t now, uint64_t *peak, uint64_t *since)
@@ -103,7 +103,8 @@ uint64_t kv_lent_room(uint64_t most, uint64_t used, uint64_t now, uint64_t *peak
 /* Slabs that may be lent now. le_lock held. */
 static unsigned room(struct kvdb *db, struct kv_lent *le, uint64_t images)
 {
-	uint64_t used = atomic_load(&db->d_scan_bytes) + atomic_load(&db->d_count.move_mem) +
+	uint64_t used = atomic_load(&db->d_cache.cc_scan_bytes) +
+			atomic_load(&db->d_count.move_mem) +
 			atomic_load(&db->d_count.index_mem) + images;
 
 	used += atomic_load(&db->d_count.mt_mem) + atomic_load(&db->d_count.mt_free);
@@ -113,7 +114,7 @@ static unsigned room(struct kvdb *db, struct kv_lent *le, uint64_t images)
 
 uint8_t *kv_lent_take(struct kvdb *db, uint64_t images)
 {
-	struct kv_lent *le = db->d_lent;
+	struct kv_lent *le = db->d_cache.cc_lent;
 	uint8_t *mem = NULL;
 
 	pthread_mutex_lock(&le->le_lock);
@@ -132,7 +133,7 @@ uint8_t *kv_lent_take(struct kvdb *db, uint64_t images)
 
 void kv_lent_give(struct kvdb *db, uint8_t *mem)
 {
-	struct kv_lent *le = db->d_lent;
+	struct kv_lent *le = db->d_cache.cc_lent;
 
 	madvise(mem, db->d_budget.b_seg_bytes, MADV_DONTNEED);
 	pthread_mutex_lock(&le->le_lock);
@@ -143,7 +144,7 @@ void kv_lent_give(struct kvdb *db, uint8_t *mem)
 
 unsigned kv_lent_excess(struct kvdb *db, uint64_t images)
 {
-	struct kv_lent *le = db->d_lent;
+	struct kv_lent *le = db->d_cache.cc_lent;
 	unsigned may, n;
 
 	pthread_mutex_lock(&le->le_lock);
@@ -155,7 +156,7 @@ unsigned kv_lent_excess(struct kvdb *db, uint64_t images)
 
 uint64_t kv_lent_bytes(struct kvdb *db)
 {
-	struct kv_lent *le = db->d_lent;
+	struct kv_lent *le = db->d_cache.cc_lent;
 	uint64_t n;
 
 	pthread_mutex_lock(&le->le_lock);

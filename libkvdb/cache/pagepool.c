@@ -170,13 +170,13 @@ int kv_pagepool_init(struct kvdb *db)
 		pthread_mutex_init(&pp->pp_shard[i].sh_lock, NULL);
 		pthread_cond_init(&pp->pp_shard[i].sh_cond, NULL);
 	}
-	db->d_pages = pp;
+	db->d_cache.cc_pages = pp;
 	return 0;
 }
 
 void kv_pagepool_fini(struct kvdb *db)
 {
-	struct kv_pagepool *pp = db->d_pages;
+	struct kv_pagepool *pp = db->d_cache.cc_pages;
 
 	if (!pp)
 		return;
@@ -199,7 +199,7 @@ void kv_pagepool_fini(struct kvdb *db)
 	free(pp->pp_young);
 	free(pp->pp_slab);
 	free(pp);
-	db->d_pages = NULL;
+	db->d_cache.cc_pages = NULL;
 }
 
 /* ---- the young, all of it under pp_lock ------------------------------------------ */
@@ -487,7 +487,7 @@ static struct kv_page *page_take(struct kv_pagepool *pp, bool is_key)
  */
 void kv_pages_room(struct kvdb *db, unsigned n)
 {
-	struct kv_pagepool *pp = db->d_pages;
+	struct kv_pagepool *pp = db->d_cache.cc_pages;
 
 	if (!atomic_load_explicit(&pp->pp_short, memory_order_relaxed))
 		return;
@@ -588,18 +588,18 @@ int kv_page_wait(struct kvdb *db, struct kv_page *p, const uint8_t **out)
 	uint32_t st = atomic_load_explicit(&p->pg_state, memory_order_acquire);
 
 	if (KV_UNLIKELY(st == PG_LOADING))
-		st = wait_loaded(db->d_pages, p);
+		st = wait_loaded(db->d_cache.cc_pages, p);
 	if (KV_UNLIKELY(st == PG_FAILED))
 		return kv_load_error(p->pg_err, p->pg_obj, p->pg_no);
 	/* RETIRED is as good: the bytes stay while we are inside */
-	page_used(db->d_pages, p);
+	page_used(db->d_cache.cc_pages, p);
 	*out = p->pg_data;
 	return 0;
 }
 
 void kv_page_settle(struct kvdb *db, struct kv_page *p, int err)
 {
-	struct kv_pagepool *pp = db->d_pages;
+	struct kv_pagepool *pp = db->d_cache.cc_pages;
 	struct shard *sh = shard_of(pp, page_hash(p->pg_obj, p->pg_no));
 	struct batch *b;
 
@@ -625,7 +625,7 @@ void kv_page_settle(struct kvdb *db, struct kv_page *p, int err)
 struct kv_page *kv_page_claim(struct kvdb *db, uint64_t obj, uint64_t no, bool is_key,
 			      uint8_t **into)
 {
-	struct kv_pagepool *pp = db->d_pages;
+	struct kv_pagepool *pp = db->d_cache.cc_pages;
 	uint64_t hash = page_hash(obj, no);
 	struct kv_page *p = lookup(pp, hash, obj, no), *q;
 
@@ -650,7 +650,7 @@ struct kv_page *kv_page_claim(struct kvdb *db, uint64_t obj, uint64_t no, bool i
 int kv_page_get(struct kvdb *db, struct mpool_obj *obj, uint64_t page_no, const uint32_t *crc,
 		const uint8_t **out)
 {
-	struct kv_pagepool *pp = db->d_pages;
+	struct kv_pagepool *pp = db->d_cache.cc_pages;
 	uint64_t id = mpool_obj_id(obj);
 	struct kv_page *p = lookup(pp, page_hash(id, page_no), id, page_no);
 
@@ -665,7 +665,8 @@ int kv_page_get(struct kvdb *db, struct mpool_obj *obj, uint64_t page_no, const 
 
 const uint8_t *kv_page_peek(struct kvdb *db, uint64_t obj_id, uint64_t page_no)
 {
-	struct kv_page *p = lookup(db->d_pages, page_hash(obj_id, page_no), obj_id, page_no);
+	struct kv_page *p = lookup(db->d_cache.cc_pages, page_hash(obj_id, page_no), obj_id,
+				   page_no);
 
 	return p && atomic_load_explicit(&p->pg_state, memory_order_acquire) == PG_LIVE ?
 	       p->pg_data : NULL;
@@ -673,26 +674,27 @@ const uint8_t *kv_page_peek(struct kvdb *db, uint64_t obj_id, uint64_t page_no)
 
 void kv_page_prefetch(struct kvdb *db, uint64_t obj_id, uint64_t page_no)
 {
-	struct kv_pagepool *pp = db->d_pages;
+	struct kv_pagepool *pp = db->d_cache.cc_pages;
 
 	__builtin_prefetch(&pp->pp_bucket[page_hash(obj_id, page_no) & pp->pp_mask]);
 }
 
 const uint8_t *kv_page_hit(struct kvdb *db, uint64_t obj_id, uint64_t page_no)
 {
-	struct kv_page *p = lookup(db->d_pages, page_hash(obj_id, page_no), obj_id, page_no);
+	struct kv_page *p = lookup(db->d_cache.cc_pages, page_hash(obj_id, page_no), obj_id,
+				   page_no);
 
 	if (!p || atomic_load_explicit(&p->pg_state, memory_order_acquire) != PG_LIVE)
 		return NULL;
-	count_hit(db->d_pages);
-	page_used(db->d_pages, p);
+	count_hit(db->d_cache.cc_pages);
+	page_used(db->d_cache.cc_pages, p);
 	return p->pg_data;
 }
 
 void kv_page_add(struct kvdb *db, uint64_t obj_id, uint64_t page_no, const uint8_t *data,
 		 bool is_key)
 {
-	struct kv_pagepool *pp = db->d_pages;
+	struct kv_pagepool *pp = db->d_cache.cc_pages;
 	uint64_t hash = page_hash(obj_id, page_no);
 	struct kv_thread *t = kv_enter();
 	struct kv_page *p = NULL;
@@ -714,7 +716,7 @@ void kv_page_insert(struct kvdb *db, uint64_t obj_id, uint64_t page_no, const ui
 
 void kv_page_purge(struct kvdb *db, uint64_t obj_id, uint64_t pages)
 {
-	struct kv_pagepool *pp = db->d_pages;
+	struct kv_pagepool *pp = db->d_cache.cc_pages;
 	struct batch *b = batch_new(pp);
 	struct kv_thread *t = kv_enter();
 
@@ -789,7 +791,7 @@ static void slab_forget(struct kv_pagepool *pp, unsigned at, struct kv_page *pag
 /* Call outside kv_enter(): it waits for a grace period. */
 uint8_t *kv_pagepool_yield_slab(struct kvdb *db)
 {
-	struct kv_pagepool *pp = db->d_pages;
+	struct kv_pagepool *pp = db->d_cache.cc_pages;
 	struct kv_page *pages = NULL;
 	uint8_t *mem = NULL;
 	unsigned at;
@@ -843,7 +845,7 @@ static unsigned lent_leave(struct kv_pagepool *pp, unsigned n)
 
 void kv_pagepool_lent_step(struct kvdb *db)
 {
-	struct kv_pagepool *pp = db->d_pages;
+	struct kv_pagepool *pp = db->d_cache.cc_pages;
 	/* first: what is in use is noted in any case */
 	unsigned n = kv_lent_excess(db, kv_slab_big_bytes(db)), nslab;
 	struct pslab ps;
@@ -872,7 +874,7 @@ void kv_pagepool_lent_step(struct kvdb *db)
 
 uint64_t kv_pagepool_table_bytes(struct kvdb *db)
 {
-	struct kv_pagepool *pp = db->d_pages;
+	struct kv_pagepool *pp = db->d_cache.cc_pages;
 	uint64_t n = sizeof(*pp) + (pp->pp_mask + 1) *
 		     (sizeof(pp->pp_bucket[0]) + sizeof(pp->pp_young[0]));
 
@@ -885,7 +887,7 @@ uint64_t kv_pagepool_table_bytes(struct kvdb *db)
 
 uint8_t *kv_scratch_get(struct kvdb *db, size_t bytes)
 {
-	struct kv_pagepool *pp = db->d_pages;
+	struct kv_pagepool *pp = db->d_cache.cc_pages;
 	uint8_t *b = NULL;
 
 	if (bytes > KV_SCRATCH)
@@ -899,7 +901,7 @@ uint8_t *kv_scratch_get(struct kvdb *db, size_t bytes)
 
 void kv_scratch_put(struct kvdb *db, uint8_t *buf, size_t bytes)
 {
-	struct kv_pagepool *pp = db->d_pages;
+	struct kv_pagepool *pp = db->d_cache.cc_pages;
 
 	pthread_mutex_lock(&pp->pp_lock);
 	if (bytes <= KV_SCRATCH && pp->pp_nscratch < SCRATCH_KEEP) {

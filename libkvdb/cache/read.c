@@ -158,13 +158,13 @@ static struct rqueue *queue_get(struct kvdb *db)
 {
 	struct rqueue *q;
 
-	if (!db->d_readers || !db->d_readers->rs_is_shared)
+	if (!db->d_cache.cc_readers || !db->d_cache.cc_readers->rs_is_shared)
 		return NULL;
 	if (reads_here < FIRST_READS) {
 		reads_here++;
 		return NULL;
 	}
-	q = &db->d_readers->rs_q[kv_thread_no() % QUEUES];
+	q = &db->d_cache.cc_readers->rs_q[kv_thread_no() % QUEUES];
 	if (atomic_exchange(&q->rq_busy, true))
 		return NULL;
 	if (!q->rq_ioq && mpool_ioq_open(db->d_mp, QUEUE_DEPTH, &q->rq_ioq)) {
@@ -278,7 +278,7 @@ static void run_plain(struct kv_read *rd)
 
 struct kv_aload *kv_aload_new(struct kvdb *db, unsigned pages)
 {
-	struct kv_readers *rs = db->d_readers;
+	struct kv_readers *rs = db->d_cache.cc_readers;
 	struct kv_aload *al = NULL;
 
 	if (rs && pages <= SPARE_PAGES) {
@@ -311,7 +311,7 @@ static void aload_destroy(struct kv_aload *al)
 
 void kv_aload_free(struct kvdb *db, struct kv_aload *al)
 {
-	struct kv_readers *rs = db->d_readers;
+	struct kv_readers *rs = db->d_cache.cc_readers;
 
 	if (rs && al->al_pages == SPARE_PAGES) {
 		pthread_mutex_lock(&rs->rs_spare_lock);
@@ -343,13 +343,13 @@ void kv_reads_run(struct kvdb *db, struct kv_read **rd, unsigned n)
 	}
 	for (unsigned i = 0; i < n; i++)
 		rd[i]->rd_wait = &me;
-	list = post(db->d_readers, rd, n);
+	list = post(db->d_cache.cc_readers, rd, n);
 	if (list)
-		lead(db->d_readers, q, list, &me);
+		lead(db->d_cache.cc_readers, q, list, &me);
 	while ((st = atomic_load(&me.w_state)) != W_DONE) {
 		if (st == W_LEADS) {
 			atomic_store(&me.w_state, W_WAITING);
-			lead(db->d_readers, q, me.w_batch, &me);
+			lead(db->d_cache.cc_readers, q, me.w_batch, &me);
 		} else {
 			park(&me);
 		}
@@ -373,13 +373,13 @@ int kv_readers_init(struct kvdb *db)
 	/* plain calls for others one after the other would be slower than each doing its own */
 	rs->rs_is_shared = !kv_is_manual(db) && !mpool_info(db->d_mp, &info) &&
 			   !strcmp(info.io, "uring");
-	db->d_readers = rs;
+	db->d_cache.cc_readers = rs;
 	return 0;
 }
 
 void kv_readers_fini(struct kvdb *db)
 {
-	struct kv_readers *rs = db->d_readers;
+	struct kv_readers *rs = db->d_cache.cc_readers;
 
 	if (!rs)
 		return;
@@ -393,6 +393,6 @@ void kv_readers_fini(struct kvdb *db)
 	}
 	pthread_mutex_destroy(&rs->rs_lock);
 	pthread_mutex_destroy(&rs->rs_spare_lock);
-	db->d_readers = NULL;
+	db->d_cache.cc_readers = NULL;
 	free(rs);
 }

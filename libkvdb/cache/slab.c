@@ -159,13 +159,13 @@ int kv_slabs_init(struct kvdb *db)
 		sl->sl_slab[i].s_owner = sl;
 	sl->sl_fifo.s_next = sl->sl_fifo.s_prev = &sl->sl_fifo;
 	pthread_mutex_init(&sl->sl_lock, NULL);
-	db->d_slabs = sl;
-	return db->d_flags & KVDB_PREFAULT ? prefault(sl) : 0;
+	db->d_cache.cc_slabs = sl;
+	return db->d_mode.md_flags & KVDB_PREFAULT ? prefault(sl) : 0;
 }
 
 void kv_slabs_fini(struct kvdb *db)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	struct big *b;
 	unsigned live;
 	bool busy;
@@ -190,7 +190,7 @@ void kv_slabs_fini(struct kvdb *db)
 	pthread_mutex_destroy(&sl->sl_lock);
 	free(sl->sl_slab);
 	free(sl);
-	db->d_slabs = NULL;
+	db->d_cache.cc_slabs = NULL;
 }
 
 static void fifo_del(struct slab *s)
@@ -303,7 +303,7 @@ static void big_count(struct kv_slabs *sl, const struct big *b, int by)
 
 bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	bool has;
 
 	pthread_mutex_lock(&sl->sl_lock);
@@ -411,7 +411,7 @@ static struct slab *steal_ahead(struct kv_slabs *sl)
  */
 uint8_t *kv_slab_take_image(struct kvdb *db, uint32_t bytes, _Atomic(uint8_t *) *image)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	struct slab *s, *stolen;
 	bool yield;
 
@@ -474,7 +474,7 @@ static uint8_t *unfaulted(struct kv_slabs *sl, size_t bytes)
 
 bool kv_slab_fault_step(struct kvdb *db)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	size_t bytes = sl->sl_bytes < KV_HUGE_PAGE ? sl->sl_bytes : KV_HUGE_PAGE;
 	uint8_t *mem = unfaulted(sl, bytes);
 
@@ -509,7 +509,7 @@ static void image_release(struct kv_slabs *sl, _Atomic(uint8_t *) *image)
 
 void kv_slab_image_idle(struct kvdb *db, _Atomic(uint8_t *) *image)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	bool is_big = false;
 	struct slab *s;
 	uint8_t *mem;
@@ -529,7 +529,7 @@ void kv_slab_image_idle(struct kvdb *db, _Atomic(uint8_t *) *image)
 
 uint8_t *kv_slab_take_spare(struct kvdb *db, uint32_t part)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	struct slab *s = NULL;
 
 	pthread_mutex_lock(&sl->sl_lock);
@@ -555,12 +555,12 @@ static void slab_give(struct kv_slabs *sl, uint8_t *mem, unsigned *count)
 
 void kv_slab_give_spare(struct kvdb *db, uint8_t *mem)
 {
-	slab_give(db->d_slabs, mem, &db->d_slabs->sl_nimage);
+	slab_give(db->d_cache.cc_slabs, mem, &db->d_cache.cc_slabs->sl_nimage);
 }
 
 void kv_slab_publish(struct kvdb *db, uint8_t *mem, _Atomic(uint8_t *) *image)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	struct slab *s = slab_of(sl, mem);
 
 	pthread_mutex_lock(&sl->sl_lock);
@@ -572,12 +572,12 @@ void kv_slab_publish(struct kvdb *db, uint8_t *mem, _Atomic(uint8_t *) *image)
 
 void kv_slab_drop_image(struct kvdb *db, _Atomic(uint8_t *) *image)
 {
-	image_release(db->d_slabs, image);
+	image_release(db->d_cache.cc_slabs, image);
 }
 
 uint8_t *kv_slab_take_pages(struct kvdb *db)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	struct slab *s = NULL, *stolen = NULL;
 	unsigned keep;
 
@@ -600,7 +600,7 @@ uint8_t *kv_slab_take_pages(struct kvdb *db)
 
 void kv_slab_give_pages(struct kvdb *db, uint8_t *mem)
 {
-	slab_give(db->d_slabs, mem, &db->d_slabs->sl_npages);
+	slab_give(db->d_cache.cc_slabs, mem, &db->d_cache.cc_slabs->sl_npages);
 }
 
 static bool pin_place_take(struct kv_slabs *sl, unsigned *stripe)
@@ -648,7 +648,7 @@ static bool pin_add(struct kv_slabs *sl, struct slab *s)
 
 void *kv_slab_pin_near(struct kvdb *db, const uint8_t *mem)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	struct slab *s = slab_of(sl, mem);
 
 	return s && pin_add(sl, s) ? s : NULL;
@@ -672,11 +672,11 @@ const uint8_t *kv_slab_place(struct kvdb *db, const _Atomic(uint8_t *) *image, u
 			     uint32_t *life)
 {
 	const uint8_t *mem = atomic_load_explicit(image, memory_order_acquire);
-	struct slab *s = slab_of(db->d_slabs, mem);
+	struct slab *s = slab_of(db->d_cache.cc_slabs, mem);
 
 	if (!s)
 		return NULL;
-	*place = (uint64_t)(mem - db->d_slabs->sl_base);
+	*place = (uint64_t)(mem - db->d_cache.cc_slabs->sl_base);
 	*life = atomic_load_explicit(&s->s_life, memory_order_acquire);
 	/* a slab that was let go of before its life was read is the next image's */
 	return atomic_load_explicit(image, memory_order_relaxed) == mem ? mem : NULL;
@@ -684,7 +684,7 @@ const uint8_t *kv_slab_place(struct kvdb *db, const _Atomic(uint8_t *) *image, u
 
 const uint8_t *kv_slab_at(struct kvdb *db, uint64_t place, uint32_t life)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	struct slab *s = &sl->sl_slab[place / sl->sl_bytes];
 
 	return atomic_load_explicit(&s->s_life, memory_order_acquire) == life ?
@@ -693,7 +693,7 @@ const uint8_t *kv_slab_at(struct kvdb *db, uint64_t place, uint32_t life)
 
 void kv_slab_unpin(struct kvdb *db, void *pin)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	struct slab *s = pin;
 	uint32_t n = atomic_load(&s->s_pins);
 
@@ -715,7 +715,7 @@ void kv_slab_unpin(struct kvdb *db, void *pin)
 
 void kv_slab_touch(struct kvdb *db, const uint8_t *image)
 {
-	struct slab *s = slab_of(db->d_slabs, image);
+	struct slab *s = slab_of(db->d_cache.cc_slabs, image);
 
 	if (s && !atomic_load_explicit(&s->s_used, memory_order_relaxed))
 		atomic_store_explicit(&s->s_used, true, memory_order_relaxed);
@@ -723,7 +723,7 @@ void kv_slab_touch(struct kvdb *db, const uint8_t *image)
 
 uint64_t kv_slab_window_bytes(struct kvdb *db)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	uint64_t n;
 
 	pthread_mutex_lock(&sl->sl_lock);
@@ -735,7 +735,7 @@ uint64_t kv_slab_window_bytes(struct kvdb *db)
 
 uint64_t kv_slab_big_bytes(struct kvdb *db)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	uint64_t n;
 
 	pthread_mutex_lock(&sl->sl_lock);
@@ -746,7 +746,7 @@ uint64_t kv_slab_big_bytes(struct kvdb *db)
 
 uint64_t kv_slab_spare_bytes(struct kvdb *db)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	uint64_t n;
 
 	pthread_mutex_lock(&sl->sl_lock);
@@ -759,7 +759,7 @@ uint64_t kv_slab_spare_bytes(struct kvdb *db)
 
 uint64_t kv_slab_page_bytes(struct kvdb *db)
 {
-	struct kv_slabs *sl = db->d_slabs;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	uint64_t n;
 
 	pthread_mutex_lock(&sl->sl_lock);

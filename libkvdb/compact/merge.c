@@ -83,8 +83,8 @@ static void job_take(struct kv_job *j, bool takes)
 	for (unsigned i = 0; i < j->j_n; i++)
 		j->j_in[i]->rn_taken = takes;
 	mg->mg_n += one;
-	atomic_fetch_add(&j->j_db->d_merging, one);
-	atomic_fetch_add(&j->j_db->d_merge_due, takes ? j->j_due : -j->j_due);
+	atomic_fetch_add(&j->j_db->d_runs.ru_merging, one);
+	atomic_fetch_add(&j->j_db->d_runs.ru_merge_due, takes ? j->j_due : -j->j_due);
 	mg->mg_spills += j->j_how == KV_MERGE_SPILL ? one : 0;
 	mg->mg_shapes += is_shape(j) ? one : 0;
 	mg->mg_joins += j->j_nleaf > 1 ? one : 0;
@@ -520,7 +520,7 @@ int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs)
 	int rc;
 
 	do {
-		if (kv_fault(db) || db->d_rdonly || !kv_merge_begin(db, kvs, &j))
+		if (kv_fault(db) || db->d_mode.md_rdonly || !kv_merge_begin(db, kvs, &j))
 			return 0;
 		rc = kv_job_run(&j);
 		kv_merge_end(&j, rc);

@@ -295,7 +295,7 @@ static int begin_leaf(struct kv_job *j, const void *key, size_t klen, struct kv_
 	j->j_begin = more ? more : j->j_begin;
 	if (!lf)
 		return -ENOMEM;
-	lf->lf_id = atomic_fetch_add(&j->j_db->d_next_run, 1);
+	lf->lf_id = atomic_fetch_add(&j->j_db->d_runs.ru_next, 1);
 	j->j_begin[j->j_nbegin++] = *out = lf;
 	return 0;
 }
@@ -412,7 +412,7 @@ static void job_describe(struct kv_job *j, struct kv_run *r, const struct kv_lea
 {
 	struct kv_run_desc *d = kv_run_desc(r);
 
-	d->rd_id = atomic_fetch_add(&j->j_db->d_next_run, 1);
+	d->rd_id = atomic_fetch_add(&j->j_db->d_runs.ru_next, 1);
 	d->rd_leaf = to ? to->lf_id : 0;
 	d->rd_pos = 0;
 	d->rd_newest_epoch = 0;

@@ -226,7 +226,7 @@ bool kv_merge_fits(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned n, 
 	if (!is_stuck && !kv_segs_are_short(db))
 		return true;
 	left = kv_segs_free_bytes(db);
-	due = atomic_load(&db->d_merge_due);
+	due = atomic_load(&db->d_runs.ru_merge_due);
 	left = left > due ? left - due : 0;
 	return kv_merge_output(run, n, pieces) <= (is_stuck ? left >> sk->sk_at : left - left / 4);
 }
@@ -256,7 +256,7 @@ static unsigned staged_runs(struct kvdb_kvs *kvs, struct kv_run **run, unsigned 
 {
 	struct kvdb *db = kvs->k_db;
 
-	if (db->d_log_class == MPOOL_CAPACITY ||
+	if (db->d_mode.md_log_class == MPOOL_CAPACITY ||
 	    kv_policy_move_class(db, kvs, true) != MPOOL_CAPACITY ||
 	    !kv_staging_is_filling(db, kv_segs_staged(db)))
 		return 0;

@@ -727,8 +727,9 @@ static void stamp_frames(struct kv_move *mv, struct kv_seg *s)
 	for (uint32_t i = 0; i < mv->mv_nframe; i++) {
 		struct frame *f = &mv->mv_frame[i];
 		struct kv_frame_hdr h = {
-			.fh_incarnation = db->d_incarnation, .fh_log = KV_MOVED_LOG,
-			.fh_stream = KV_VLOG, .fh_tag = (uint32_t)db->d_tag, .fh_obj = s->sg_id,
+			.fh_incarnation = db->d_ident.id_incarnation, .fh_log = KV_MOVED_LOG,
+			.fh_stream = KV_VLOG, .fh_tag = (uint32_t)db->d_ident.id_tag,
+			.fh_obj = s->sg_id,
 			.fh_off = f->mf_off, .fh_len = f->mf_end - f->mf_off,
 			.fh_epoch = mv->mv_epoch, .fh_chain = chain, .fh_nrec = f->mf_nrec,
 		};

@@ -53,7 +53,7 @@ static bool give_up(struct kvdb_kvs *kvs, int err)
 void kv_compact_give_up(struct kvdb_kvs *kvs, int err)
 {
 	if (give_up(kvs, err))
-		atomic_store(&kvs->k_db->d_compact.cp_err, err);
+		atomic_store(&kvs->k_db->d_bg.bd_compact.cp_err, err);
 }
 
 void kv_compact_end(struct kvdb *db, int err)
@@ -61,7 +61,7 @@ void kv_compact_end(struct kvdb *db, int err)
 	bool was = kv_reloc_is_forced(db);
 
 	if (was) {
-		atomic_store(&db->d_compact.cp_all_err, err);
+		atomic_store(&db->d_bg.bd_compact.cp_all_err, err);
 		was = kv_reloc_unforce(db);
 	}
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
@@ -73,12 +73,12 @@ void kv_compact_end(struct kvdb *db, int err)
 		kv_kvs_release(kvs);
 	}
 	if (was)
-		atomic_store(&db->d_compact.cp_err, err);
+		atomic_store(&db->d_bg.bd_compact.cp_err, err);
 }
 
 void kv_compact_todo(struct kvdb *db, uint64_t bytes)
 {
-	atomic_fetch_add(&db->d_compact.cp_todo, bytes);
+	atomic_fetch_add(&db->d_bg.bd_compact.cp_todo, bytes);
 }
 
 void kv_walk_begin(struct kvdb *db, struct kv_walk *wa, uint64_t bytes, uint64_t looks)
@@ -92,11 +92,11 @@ void kv_walk_on(struct kvdb *db, struct kv_walk *wa)
 	uint64_t n = wa->wa_step < wa->wa_left ? wa->wa_step : wa->wa_left;
 
 	wa->wa_left -= n;
-	atomic_fetch_add(&db->d_compact.cp_done, n);
+	atomic_fetch_add(&db->d_bg.bd_compact.cp_done, n);
 }
 
 void kv_walk_end(struct kvdb *db, struct kv_walk *wa)
 {
-	atomic_fetch_add(&db->d_compact.cp_done, wa->wa_left);
+	atomic_fetch_add(&db->d_bg.bd_compact.cp_done, wa->wa_left);
 	wa->wa_left = 0;
 }

@@ -111,7 +111,7 @@ uint32_t kv_reloc_debt(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
 
-	return rl ? kv_pacer_debt(&rl->rl_pacer, atomic_load(&db->d_log_bytes), kv_now(db)) :
+	return rl ? kv_pacer_debt(&rl->rl_pacer, atomic_load(&db->d_logged.lc_bytes), kv_now(db)) :
 		    0;
 }
 
@@ -224,7 +224,7 @@ static int job_once(struct kvdb *db, struct kv_rjob *jb, enum reason why, double
 	space = kv_reloc_space(db);
 	if (why == FOR_SPACE)
 		kv_pacer_begin(&rl->rl_pacer, room_for_writers(rl, space),
-			       atomic_load(&db->d_log_bytes), kv_now(db));
+			       atomic_load(&db->d_logged.lc_bytes), kv_now(db));
 	if (why == FOR_SCANS)
 		atomic_store(&rl->rl_is_ordering, true);
 	if (why != FOR_STAGING)
@@ -345,7 +345,7 @@ static int run_for_space(struct kvdb *db, double limit, double goal)
 	struct kv_reloc *rl = db->d_reloc;
 	int rc;
 
-	if (db->d_log_class == MPOOL_CAPACITY || rl->rl_is_short ||
+	if (db->d_mode.md_log_class == MPOOL_CAPACITY || rl->rl_is_short ||
 	    !kv_staging_is_filling(db, kv_segs_staged(db)))
 		return run_alone(db, FOR_SPACE, limit, goal);
 	rl->rl_job.jb_classes = 1u << MPOOL_CAPACITY;
@@ -378,7 +378,7 @@ double kv_space_burst(double pace, uint64_t live, double amp)
 static void note_pace(struct kvdb *db, uint64_t now)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	uint64_t log = atomic_load(&db->d_log_bytes);
+	uint64_t log = atomic_load(&db->d_logged.lc_bytes);
 	double ns, pace;
 
 	/* frames are counted when they are closed: of a moment there may be none or many */
@@ -602,7 +602,7 @@ static int place_locked(struct kvdb *db, bool look)
 	uint64_t wrong, least = look ? 1 : 4ull * db->d_budget.b_seg_bytes;
 	int rc;
 
-	if (db->d_log_class == MPOOL_CAPACITY)
+	if (db->d_mode.md_log_class == MPOOL_CAPACITY)
 		return 0;
 	/* a handful of segments that are full wait for more, which may never come */
 	rc = look ? kv_segs_seal_now(db) : 0;
@@ -682,7 +682,7 @@ static int age_step(struct kvdb *db)
 	struct kv_reloc *rl = db->d_reloc;
 	int rc;
 
-	if (db->d_log_class == MPOOL_CAPACITY || atomic_load(&rl->rl_is_wanted) ||
+	if (db->d_mode.md_log_class == MPOOL_CAPACITY || atomic_load(&rl->rl_is_wanted) ||
 	    pthread_mutex_trylock(&rl->rl_age_lock))
 		return 0;
 	rc = age_locked(db);
@@ -701,7 +701,7 @@ int kv_reloc_step(struct kvdb *db)
 	bool is_due = kv_now(db) >= atomic_load(&db->d_reloc->rl_next_ns);
 	int rc;
 
-	if (db->d_rdonly || kv_fault(db) || kv_trouble_holds(db, &db->d_reloc->rl_trouble))
+	if (db->d_mode.md_rdonly || kv_fault(db) || kv_trouble_holds(db, &db->d_reloc->rl_trouble))
 		return 0;
 	rc = is_due ? locked_step(db, look_locked) : 0;
 	if (!rc)
@@ -731,7 +731,7 @@ bool kv_reloc_may_help(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
 	/* not what is written: a pool may be filled within one epoch */
-	uint64_t log = atomic_load(&db->d_log_bytes), last = atomic_load(&rl->rl_room_log);
+	uint64_t log = atomic_load(&db->d_logged.lc_bytes), last = atomic_load(&rl->rl_room_log);
 
 	/* on a pool that is full of live data every write would ask */
 	return (!last || log - last >= 4ull * db->d_budget.b_seg_bytes) &&
@@ -795,9 +795,9 @@ int kv_reloc_status(struct kvdb *db, struct kvdb_compact_status *st)
 {
 	struct kv_reloc *rl = db->d_reloc;
 	uint64_t live = 0;
-	int rc = db->d_rdonly ? kv_space_live(db, &live) : 0;
+	int rc = db->d_mode.md_rdonly ? kv_space_live(db, &live) : 0;
 
-	if (db->d_rdonly && !rc)
+	if (db->d_mode.md_rdonly && !rc)
 		atomic_store(&rl->rl_live, live);
 	st->is_active = kv_reloc_is_busy(db);
 	st->space_bytes = kv_reloc_space(db);

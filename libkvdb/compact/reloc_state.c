@@ -30,7 +30,7 @@ uint64_t kv_reloc_space(struct kvdb *db)
 
 uint64_t kv_reloc_staged_excess(struct kvdb *db, uint64_t staged)
 {
-	return db->d_log_class == MPOOL_CAPACITY ? 0 : kv_staging_excess(db, staged);
+	return db->d_mode.md_log_class == MPOOL_CAPACITY ? 0 : kv_staging_excess(db, staged);
 }
 
 bool kv_reloc_frees(struct kvdb *db, bool whole)

@@ -40,7 +40,7 @@ uint64_t kv_staging_flush_share(struct kvdb *db)
 {
 	uint64_t share;
 
-	if (db->d_log_class == MPOOL_CAPACITY)
+	if (db->d_mode.md_log_class == MPOOL_CAPACITY)
 		return UINT64_MAX;
 	share = value_room(db, UINT64_MAX) / FLUSH_PART;
 	return share > db->d_budget.b_seg_bytes ? share : db->d_budget.b_seg_bytes;

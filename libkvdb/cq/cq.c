@@ -68,7 +68,7 @@ static void op_start(struct kv_cq_op *o)
 		kv_cq_op_done(o, err);
 	else if (is_read(&o->o_op))
 		kv_cq_read(o);
-	else if (o->o_op.type == KVDB_OP_SYNC && cq->c_db->d_rdonly)
+	else if (o->o_op.type == KVDB_OP_SYNC && cq->c_db->d_mode.md_rdonly)
 		kv_cq_op_done(o, 0);
 	else
 		kv_cq_write(o);

@@ -139,7 +139,7 @@ static int wait_manual(struct kvdb_cq *cq, unsigned want)
 	if (cq->c_writes.li_head)
 		err = kv_stall_wait(db, false);
 	if (cq->c_durable.li_head || cq->c_acks.li_head)
-		kv_wait_durable(db, atomic_load(&db->d_durable) + 1);
+		kv_wait_durable(db, atomic_load(&db->d_epochs.ep_durable) + 1);
 	/* which operation this ends, and how, is told by its next run; so is a fault */
 	if (err == -ENOSPC)
 		atomic_store(&db->d_flusher->fl_space_err, err);

@@ -19,7 +19,7 @@ static void wrote(struct kv_cq_op *o)
 {
 	struct kvdb_cq *cq = o->o_cq;
 
-	if (cq->c_db->d_commit || (o->o_op.flags & KVDB_OP_DURABLE)) {
+	if (cq->c_db->d_mode.md_commit || (o->o_op.flags & KVDB_OP_DURABLE)) {
 		kv_ops_add(&cq->c_durable, o);
 		kv_want_durable(cq->c_db, o->o_begun.bg_epoch);
 	} else {
@@ -147,7 +147,7 @@ void kv_cq_look(struct kvdb_cq *cq)
 	}
 	look_at_owned(cq);
 	fault = kv_fault(db);
-	durable = atomic_load(&db->d_durable);
+	durable = atomic_load(&db->d_epochs.ep_durable);
 	for (o = kv_ops_steal(&cq->c_durable); o; o = next) {
 		next = o->o_next;
 		if (!BARRIER(531, o->o_begun.bg_epoch > durable))
@@ -174,7 +174,7 @@ void kv_cq_look_at_acks(struct kvdb_cq *cq)
 	if (!cq->c_acks.li_head || kv_cq_acks_are_due(cq))
 		return;
 	fault = kv_fault(db);
-	durable = atomic_load(&db->d_durable);
+	durable = atomic_load(&db->d_epochs.ep_durable);
 	for (o = kv_ops_steal(&cq->c_acks); o; o = next) {
 		next = o->o_next;
 		if (o->o_begun.bg_epoch <= durable)

@@ -162,7 +162,7 @@ static bool name_it(struct kv_ctl *ct, const char *pool, char dir[DIR_MAX],
 		 u[15]);
 	n = snprintf(ct->ct_path, sizeof(ct->ct_path), "%s/%s%s.sock", dir, uuid, folder);
 	m = snprintf(tmp, sizeof(ct->ct_path), "%s/.%.8s-%d-%llu", dir, uuid, (int)getpid(),
-		     (unsigned long long)ct->ct_db->d_id);
+		     (unsigned long long)ct->ct_db->d_threads.dt_id);
 	return n > 0 && (size_t)n < sizeof(ct->ct_path) && m > 0 && (size_t)m < sizeof(ct->ct_path);
 }
 
@@ -467,11 +467,11 @@ void kv_ctl_start(struct kvdb *db, const char *pool)
 		is_named = listen_at(ct, pool);
 	/* before the thread is there: it reads it */
 	db->d_ctl = is_named ? ct : NULL;
-	db->d_ctl_path = is_named ? ct->ct_path : NULL;
+	db->d_opened.on_ctl_path = is_named ? ct->ct_path : NULL;
 	if (is_named && !kv_thread_start(&ct->ct_thread, ctl_main, ct))
 		return;
 	db->d_ctl = NULL;
-	db->d_ctl_path = NULL;
+	db->d_opened.on_ctl_path = NULL;
 	if (is_named)
 		leave(ct);
 	if (ct->ct_fd >= 0)
@@ -495,5 +495,5 @@ void kv_ctl_stop(struct kvdb *db)
 	close(ct->ct_stop);
 	free(ct);
 	db->d_ctl = NULL;
-	db->d_ctl_path = NULL;
+	db->d_opened.on_ctl_path = NULL;
 }

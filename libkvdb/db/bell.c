@@ -40,7 +40,9 @@ void kv_bells_fini(struct kv_work *wk)
 
 bool kv_work_stopping(struct kvdb *db)
 {
-	return db->d_work && atomic_load_explicit(&db->d_work->wk_stop, memory_order_relaxed);
+	struct kv_work *wk = db->d_bg.bd_work;
+
+	return wk && atomic_load_explicit(&wk->wk_stop, memory_order_relaxed);
 }
 
 /* wk_lock held */
@@ -68,7 +70,7 @@ void kv_bells_ring(struct kv_work *wk)
 
 void kv_work_kick(struct kvdb *db)
 {
-	struct kv_work *wk = db->d_work;
+	struct kv_work *wk = db->d_bg.bd_work;
 
 	if (wk && wk->wk_n)
 		kv_bells_ring(wk);
@@ -76,7 +78,7 @@ void kv_work_kick(struct kvdb *db)
 
 void kv_work_tick(struct kvdb *db)
 {
-	struct kv_work *wk = db->d_work;
+	struct kv_work *wk = db->d_bg.bd_work;
 	uint64_t now = kv_now(db);
 
 	if (!wk || !wk->wk_n)
@@ -102,14 +104,14 @@ void kv_bell_ring(struct kv_work *wk, struct kv_bell *bl)
 
 void kv_supplier_kick(struct kvdb *db)
 {
-	if (db->d_work)
-		kv_bell_ring(db->d_work, &db->d_work->wk_supply);
+	if (db->d_bg.bd_work)
+		kv_bell_ring(db->d_bg.bd_work, &db->d_bg.bd_work->wk_supply);
 }
 
 void kv_grower_kick(struct kvdb *db)
 {
-	if (db->d_work)
-		kv_bell_ring(db->d_work, &db->d_work->wk_grow);
+	if (db->d_bg.bd_work)
+		kv_bell_ring(db->d_bg.bd_work, &db->d_bg.bd_work->wk_grow);
 }
 
 bool kv_is_tried_again(struct kvdb *db, int err, unsigned *tries)
@@ -118,7 +120,7 @@ bool kv_is_tried_again(struct kvdb *db, int err, unsigned *tries)
 
 	if (CHECK(694, err != -EIO) || ++*tries >= TRIES || !kv_is_local(db, err))
 		return false;
-	if (db->d_work && db->d_work->wk_n)
+	if (db->d_bg.bd_work && db->d_bg.bd_work->wk_n)
 		nanosleep(&ts, NULL);
 	return true;
 }

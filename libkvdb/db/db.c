@@ -3,7 +3,7 @@
  * What every part asks of an open database: whether it may change, which store is meant, which
  * stores are held, and whether an error of the media is worth another try.
  *
- * Lock: d_kvs_lock, for the table of stores, never across I/O.
+ * Lock: sr_lock, for the table of stores, never across I/O.
  */
 #include <errno.h>
 #include <string.h>
@@ -52,7 +52,7 @@ int kv_pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly, st
 
 int kv_may_change(struct kvdb *db)
 {
-	if (db->d_rdonly)
+	if (db->d_mode.md_rdonly)
 		return kv_error(-EROFS, "MP0903", "the database is open for reading only");
 	if (kv_fault(db))
 		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s",
@@ -74,32 +74,32 @@ struct kvdb_kvs *kv_kvs_by_id(struct kvdb *db, uint32_t id)
 	struct kvdb_kvs *k = NULL;
 	uint32_t i;
 
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	for (i = 0; i < KVDB_KVS_MAX && !k; i++)
-		if (db->d_kvs[i] && db->d_kvs[i]->k_id == id)
-			k = db->d_kvs[i];
-	pthread_mutex_unlock(&db->d_kvs_lock);
+		if (db->d_stores.sr_kvs[i] && db->d_stores.sr_kvs[i]->k_id == id)
+			k = db->d_stores.sr_kvs[i];
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	return k;
 }
 
 uint64_t kv_min_horizon(struct kvdb *db)
 {
 	/* read first: a store that comes meanwhile has at least this horizon */
-	uint64_t min = UINT64_MAX, durable = atomic_load(&db->d_durable);
+	uint64_t min = UINT64_MAX, durable = atomic_load(&db->d_epochs.ep_durable);
 	uint32_t i;
 
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	/* one that is not in the table yet may already have its horizon on media */
-	if (db->d_kvs_coming)
+	if (db->d_stores.sr_coming)
 		min = 0;
 	for (i = 0; i < KVDB_KVS_MAX; i++) {
-		if (db->d_kvs[i]) {
-			uint64_t h = atomic_load(&db->d_kvs[i]->k_horizon);
+		if (db->d_stores.sr_kvs[i]) {
+			uint64_t h = atomic_load(&db->d_stores.sr_kvs[i]->k_horizon);
 
 			min = h < min ? h : min;
 		}
 	}
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	return min == UINT64_MAX ? durable : min;
 }
 
@@ -118,13 +118,13 @@ struct kvdb_kvs *kv_kvs_hold(struct kvdb *db, uint32_t i)
 {
 	struct kvdb_kvs *kvs;
 
-	pthread_mutex_lock(&db->d_kvs_lock);
-	kvs = db->d_kvs[i];
+	pthread_mutex_lock(&db->d_stores.sr_lock);
+	kvs = db->d_stores.sr_kvs[i];
 	if (kvs && kvs->k_dropped)
 		kvs = NULL;
 	if (kvs)
 		atomic_fetch_add(&kvs->k_holds, 1);
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	return kvs;
 }
 
@@ -146,7 +146,7 @@ void kv_stop_with_pool(struct kvdb *db, int err, const char *what)
 {
 	struct mpool_info in;
 
-	if (!db->d_rdonly && !kv_fault(db) && !mpool_info(db->d_mp, &in) && in.is_rdonly)
+	if (!db->d_mode.md_rdonly && !kv_fault(db) && !mpool_info(db->d_mp, &in) && in.is_rdonly)
 		kv_fail(db, err, "%s: %s", what, kvdb_error_detail()->text);
 }
 

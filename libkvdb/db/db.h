@@ -17,31 +17,22 @@
 #include "base/macros.h"
 #include "db/budget.h"
 #include "db/count.h"
+#include "db/epochs.h"
 #include "db/etime.h"
 #include "db/kvs.h"
+#include "db/mode.h"
+#include "db/thread.h"
 
 struct kv_ckpts;
 struct kv_ctl;
 struct kv_flusher;
-struct kv_forest;
 struct kv_holds;
 struct kv_hooks;
-struct kv_keylocks;
-struct kv_lent;
 struct kv_logs;
 struct kv_mdc;
-struct kv_open_views;
-struct kv_pagepool;
-struct kv_readers;
 struct kv_reloc;
-struct kv_run;
 struct kv_segs;
-struct kv_slabs;
-struct kv_tctx;
-struct kv_tickets;
 struct kv_txns;
-struct kv_views;
-struct kv_work;
 
 /* Set once, never cleared: kv_fail(). */
 struct kv_fault {
@@ -51,94 +42,36 @@ struct kv_fault {
 };
 
 struct kvdb {
-	uint64_t d_id;			/* of this open handle in this process (thread.c) */
-	struct kv_tctx *d_ctxs;		/* thread.c */
-	struct kv_tctx *d_ctx_ended;
+	struct kv_ident d_ident;
+	struct kv_mode d_mode;
+	struct kv_opened d_opened;
+	struct kv_db_threads d_threads;	/* thread.c */
 	struct mpool *d_mp;
 	const struct kv_hooks *d_hooks;
-	uint8_t d_uuid[16];
-	uint64_t d_tag;			/* client tag of every object; its low half is fh_tag */
-	uint32_t d_flags;		/* KVDB_* */
-	_Atomic(uint32_t) d_interval_ms; /* this and the next: kvdb_set() */
-	_Atomic(bool) d_commit;
-	bool d_rdonly;
-	bool d_at_ckpt;			/* open at a checkpoint: no logs are read */
-	uint64_t d_rollback;		/* kvdb_opts.rollback */
-	uint8_t d_log_class;		/* enum mpool_mclass of logs and runs */
-	struct kv_limits d_limits;	/* at open */
 	struct kv_budget d_budget;
-	struct kvdb_clock d_clock;
-	bool d_clock_is_system;			/* no other was injected */
 	struct kv_etime d_time;
 	struct kv_fault d_fault;	/* fail-stop (P5) */
-
-	/* epochs, all only grow */
-	_Atomic(uint64_t) d_epoch;	/* open epoch */
-	_Atomic(uint64_t) d_closed;	/* every slot of epochs <= it is DONE or SKIP */
-	_Atomic(uint64_t) d_durable;	/* durable epoch */
-	/* newest epoch at whose end no active memtable held a record; d_tick_lock writes */
-	_Atomic(uint64_t) d_boundary;
-	/* stamps given until then are at most this, later ones are above */
-	_Atomic(uint64_t) d_boundary_seq;
-	_Atomic(uint64_t) d_seq;	/* R12: stamps and views */
-	pthread_mutex_t d_tick_lock;	/* closing an epoch */
-	uint32_t d_incarnation;
-	struct {			/* newest descriptor on media: flusher, recovery */
-		uint64_t epoch, obj;
-		uint32_t off;
-	} d_desc;
-
-	pthread_mutex_t d_kvs_lock;	/* the array below */
-	struct kvdb_kvs *d_kvs[KVDB_KVS_MAX];
-	bool d_kvs_coming;		/* a store is being made; d_kvs_lock */
-	uint32_t d_nkvs;
-	uint32_t d_next_kvs_id;
-	_Atomic(uint64_t) d_next_run;
-	_Atomic(struct kv_run *) d_doomed;	/* dropped, unreferenced, objects not yet deleted */
-	_Atomic(uint32_t) d_reaping;	/* threads inside kv_runs_reap() */
-	_Atomic(uint32_t) d_merging;	/* jobs that have runs, of all stores: mg_n in all */
-	_Atomic(uint64_t) d_merge_due;	/* bytes that those will write, about */
-	_Atomic(uint64_t) d_close_ns;	/* when a close is to flush no more; 0 = it is not closed */
-
-	struct kv_warm d_warm;		/* warm.c */
-	struct kv_points d_points;	/* point.c */
-	_Atomic(uint64_t) d_run_gen;	/* the newest tr_gen */
+	struct kv_epochs d_epochs;
+	struct kv_stores d_stores;
+	struct kv_runs d_runs;
+	struct kv_cache d_cache;
 	struct kv_segs *d_segs;		/* seg.c */
-	struct kv_slabs *d_slabs;	/* slab.c */
-	struct kv_pagepool *d_pages;	/* pagepool.c */
-	struct kv_lent *d_lent;		/* lent.c */
-	_Atomic(uint64_t) d_scan_bytes;	/* of b_scan_bytes, in use */
-	struct kv_readers *d_readers;	/* read.c */
+	struct kv_mem d_mem;
+	struct kv_trees d_trees;
 	struct kv_logs *d_logs;		/* log.c */
+	struct kv_logged d_logged;
 	struct kv_flusher *d_flusher;	/* flush.c */
-	_Atomic(struct kv_work *) d_work; /* work.c; the flusher runs before it is there */
 	struct kv_mdc *d_mdc;		/* mdc.c */
-	bool d_is_lossy;		/* repair reads it: goes on behind damage */
-	struct kv_reloc *d_reloc;	/* reloc.c */
-	struct kv_compact d_compact;	/* compact.c */
-	struct kv_views *d_views;	/* memtable.c */
 	struct kv_ckpts *d_ckpts;	/* ckpt.c */
-	struct kv_cqs d_cqs;		/* cq.c */
-	struct kv_keylocks *d_keylocks;	/* keylock.c */
-	struct kv_open_views *d_open_views; /* view.c */
-	struct kv_tickets *d_tickets;	/* durable.c */
 	struct kv_holds *d_holds;	/* hold.c */
-	struct kv_txns *d_txns;		/* txn.c */
-	uint32_t d_view_max_age_ms;
-	/* transactions that own keys: a plain write looks at it under the bucket lock */
-	_Atomic(uint32_t) d_owners;
-	_Atomic(uint64_t) d_tree_gen;	/* trees published so far (view.c) */
-	_Atomic(struct kv_forest *) d_forest; /* the current trees, cached (view.c) */
-
-	struct kv_troubles d_troubles;
+	struct kv_reloc *d_reloc;	/* reloc.c */
+	struct kv_background d_bg;
 	struct kv_throttle d_throttle;	/* throttle.c */
+	struct kv_troubles d_troubles;
+	struct kv_txns *d_txns;		/* txn.c */
+	struct kv_cqs d_cqs;		/* cq.c */
 	struct kv_ctl *d_ctl;		/* ctl.c; NULL = no control socket */
-	const char *d_ctl_path;		/* of the socket, or NULL */
 	struct kv_counters d_count;
-	struct kvdb_recovery d_recovery;
-	_Atomic(uint64_t) d_log_bytes;	/* closed so far in all logs; at first 1 and d_log_left */
-	uint64_t d_log_left;	/* bytes of log that recovery replayed from: not flushed yet */
-	uint64_t d_cpu_ns;	/* processor time of the process when it was opened */
 };
 
 /* ---- fault.c: the database has stopped (P5) ---- */
@@ -164,20 +97,20 @@ int kv_error_stopped(struct kvdb *db, int err);
 
 static inline uint64_t kv_now(struct kvdb *db)
 {
-	return db->d_clock.now_ns(db->d_clock.arg);
+	return db->d_time.et_clock.now_ns(db->d_time.et_clock.arg);
 }
 
 /* What an epoch lasts that nothing ends sooner. */
 static inline uint64_t kv_quarter_ns(struct kvdb *db)
 {
-	uint64_t ms = db->d_interval_ms;
+	uint64_t ms = db->d_mode.md_interval_ms;
 
 	return (ms == KVDB_INTERVAL_NONE ? 4000 : ms) * 250000u;
 }
 
 static inline bool kv_is_manual(const struct kvdb *db)
 {
-	return db->d_flags & KVDB_MANUAL;
+	return db->d_mode.md_flags & KVDB_MANUAL;
 }
 
 /* kv_toll_of() if there is anything to pay, or NULL. */
@@ -210,7 +143,7 @@ bool kv_name_is_ok(const char *s);
 
 /* The store of this id, or NULL. */
 struct kvdb_kvs *kv_kvs_by_id(struct kvdb *db, uint32_t id);
-/* The store in slot @i of d_kvs, kept from being dropped until kv_kvs_release(); NULL: none. */
+/* The store in slot @i of sr_kvs, kept from being dropped until kv_kvs_release(); NULL: none. */
 struct kvdb_kvs *kv_kvs_hold(struct kvdb *db, uint32_t i);
 void kv_kvs_release(struct kvdb_kvs *kvs);
 /* It is not dropped until k_cursors is one less; -ENOENT: it was. */

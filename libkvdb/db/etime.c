@@ -29,8 +29,8 @@ static uint64_t wall_ms(struct kvdb *db)
 {
 	struct timespec ts;
 
-	if (db->d_clock.wall_ns)
-		return db->d_clock.wall_ns(db->d_clock.arg) / MSEC;
+	if (db->d_time.et_clock.wall_ns)
+		return db->d_time.et_clock.wall_ns(db->d_time.et_clock.arg) / MSEC;
 	clock_gettime(CLOCK_REALTIME, &ts);
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / MSEC;
 }
@@ -40,7 +40,7 @@ static uint64_t running_ns(struct kvdb *db)
 {
 	struct timespec ts;
 
-	if (!db->d_clock_is_system)
+	if (!db->d_time.et_is_system)
 		return kv_now(db);
 	clock_gettime(CLOCK_BOOTTIME, &ts);
 	return (uint64_t)ts.tv_sec * 1000 * MSEC + (uint64_t)ts.tv_nsec;
@@ -50,7 +50,7 @@ int kv_time_start(struct kvdb *db, uint64_t last)
 {
 	uint64_t wall = wall_ms(db);
 
-	if (last && !CHECK(492, wall <= last + DAY_MS || db->d_flags & KVDB_TIME_JUMP))
+	if (last && !CHECK(492, wall <= last + DAY_MS || db->d_mode.md_flags & KVDB_TIME_JUMP))
 		return kv_error(-ETIME, "MP0936",
 				"the wall clock is %llu hours ahead of the time that this database "
 				"recorded last, and values in it expire; if it is right, open "
@@ -70,7 +70,7 @@ static uint64_t ahead(struct kvdb *db, uint64_t ms)
 	uint64_t was = atomic_load_explicit(&db->d_time.et_ahead, memory_order_relaxed), wall;
 
 	/* a clock that a program made up has nothing to do with the system's wall clock */
-	if (!db->d_clock_is_system && !db->d_clock.wall_ns)
+	if (!db->d_time.et_is_system && !db->d_time.et_clock.wall_ns)
 		return 0;
 	wall = wall_ms(db);
 	if (wall <= ms + was || wall > ms + was + FOLLOW_MS)

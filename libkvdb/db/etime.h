@@ -7,9 +7,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <kvdb/kvdb.h>
+
 struct kvdb;
 
 struct kv_etime {
+	struct kvdb_clock et_clock;
+	bool et_is_system;			/* no other was injected */
 	uint64_t et_base, et_start;		/* ms and ns, at open */
 	_Atomic(uint64_t) et_ahead;		/* ms: of these the wall clock was, at most */
 	_Atomic(bool) et_used;			/* something expires: the time is recorded */

@@ -21,7 +21,7 @@ struct kvdb;
 struct kvdb_kvs {
 	struct kvdb *k_db;
 	uint32_t k_id;
-	uint32_t k_slot;	/* its place in d_kvs */
+	uint32_t k_slot;	/* its place in sr_kvs */
 	char k_name[KVDB_NAME_MAX + 1];
 	_Atomic(struct kv_tree *) k_tree;	/* readers: inside kv_enter() */
 	pthread_mutex_t k_tree_lock;		/* replaces k_tree */
@@ -54,6 +54,15 @@ struct kvdb_kvs {
 	 */
 	pthread_rwlock_t k_many_lock;
 	struct kv_gaps k_gaps;
+};
+
+/* The stores of a database. */
+struct kv_stores {
+	pthread_mutex_t sr_lock;	/* the array below */
+	struct kvdb_kvs *sr_kvs[KVDB_KVS_MAX];
+	bool sr_coming;			/* a store is being made; sr_lock */
+	uint32_t sr_n;
+	uint32_t sr_next_id;
 };
 
 #endif

@@ -15,9 +15,19 @@
 
 #include "db/trouble.h"
 
+struct kv_forest;
 struct kv_gap_dir;
+struct kv_keylocks;
+struct kv_lent;
+struct kv_open_views;
+struct kv_pagepool;
 struct kv_point_bucket;
+struct kv_readers;
+struct kv_run;
 struct kv_seg;
+struct kv_slabs;
+struct kv_views;
+struct kv_work;
 
 /* That the last job could not help, so the next one will not, until something changes; compact */
 struct kv_stuck {
@@ -56,6 +66,47 @@ struct kv_points {
 	_Atomic(uint64_t) po_turn[KVDB_KVS_MAX];
 };
 
+/* Memory of values and pages; cache. */
+struct kv_cache {
+	struct kv_slabs *cc_slabs;	/* slab.c */
+	struct kv_pagepool *cc_pages;	/* pagepool.c */
+	struct kv_lent *cc_lent;	/* lent.c */
+	struct kv_readers *cc_readers;	/* read.c */
+	_Atomic(uint64_t) cc_scan_bytes; /* of b_scan_bytes, in use */
+};
+
+/* Memtables of all stores; mem. */
+struct kv_mem {
+	struct kv_views *mm_views;	/* memtable.c */
+	struct kv_keylocks *mm_keylocks; /* keylock.c */
+	/* transactions that own keys: a plain write looks at it under the bucket lock */
+	_Atomic(uint32_t) mm_owners;
+};
+
+/* Runs of all stores; run, and compact, which makes them. */
+struct kv_runs {
+	_Atomic(uint64_t) ru_next;	/* id of the next one */
+	_Atomic(struct kv_run *) ru_doomed; /* dropped, unreferenced, objects not yet deleted */
+	_Atomic(uint32_t) ru_reaping;	/* threads inside kv_runs_reap() */
+	_Atomic(uint32_t) ru_merging;	/* jobs that have runs, of all stores: mg_n in all */
+	_Atomic(uint64_t) ru_merge_due;	/* bytes that those will write, about */
+};
+
+/* Trees of all stores; tree. */
+struct kv_trees {
+	_Atomic(uint64_t) te_gen;	/* trees published so far; view.c */
+	_Atomic(struct kv_forest *) te_forest; /* the current trees, cached; view.c */
+	struct kv_open_views *te_open_views; /* view.c */
+	_Atomic(uint64_t) te_newest;	/* the newest tr_gen */
+	struct kv_points te_points;	/* point.c */
+};
+
+/* Bytes of all logs; log, open. */
+struct kv_logged {
+	_Atomic(uint64_t) lc_bytes;	/* closed so far; at first 1 and lc_left */
+	uint64_t lc_left;	/* that recovery replayed from: not flushed yet */
+};
+
 /* Completion queues; cq/cq.c. */
 struct kv_cqs {
 	pthread_mutex_t qs_lock;	/* a leaf */
@@ -88,6 +139,14 @@ struct kv_warm {
 	uint64_t wm_after;		/* object id of the segment looked at last */
 	struct kv_warm_reads wm_seen;	/* that wm_bytes was granted for */
 	uint64_t wm_bytes;		/* may still be read */
+};
+
+/* What works behind the calls; background. */
+struct kv_background {
+	_Atomic(struct kv_work *) bd_work; /* work.c; the flusher runs before it is there */
+	struct kv_warm bd_warm;		/* warm.c */
+	struct kv_compact bd_compact;	/* compact.c */
+	_Atomic(uint64_t) bd_close_ns;	/* when a close flushes no more; 0: it is not closed */
 };
 
 #endif

@@ -40,14 +40,14 @@ uint8_t kv_policy_class(uint64_t policy, bool is_key, bool is_tight)
 
 uint8_t kv_policy_key_class(struct kvdb *db, const struct kvdb_kvs *kvs)
 {
-	if (db->d_log_class == MPOOL_CAPACITY)
+	if (db->d_mode.md_log_class == MPOOL_CAPACITY)
 		return MPOOL_CAPACITY;
 	return kv_policy_class(kv_policy_of(kvs), true, false);
 }
 
 uint8_t kv_policy_move_class(struct kvdb *db, const struct kvdb_kvs *kvs, bool is_tight)
 {
-	if (db->d_log_class == MPOOL_CAPACITY)
+	if (db->d_mode.md_log_class == MPOOL_CAPACITY)
 		return MPOOL_CAPACITY;
 	return kv_policy_class(kv_policy_of(kvs), false, is_tight);
 }
@@ -56,14 +56,14 @@ bool kv_policy_is_strict(struct kvdb *db, const struct kvdb_kvs *kvs)
 {
 	uint64_t p = kv_policy_of(kvs);
 
-	return db->d_log_class != MPOOL_CAPACITY &&
+	return db->d_mode.md_log_class != MPOOL_CAPACITY &&
 	       (p == KVDB_POLICY_STAGING_ONLY || p == KVDB_POLICY_CAPACITY_ONLY);
 }
 
 bool kv_policy_bears_only_staging(const struct kvdb_kvs *kvs)
 {
 	return atomic_load_explicit(&kvs->k_prop[KV_PROP_POLICY], memory_order_relaxed) ==
-	       KVDB_POLICY_STAGING_ONLY && kvs->k_db->d_log_class == MPOOL_STAGING;
+	       KVDB_POLICY_STAGING_ONLY && kvs->k_db->d_mode.md_log_class == MPOOL_STAGING;
 }
 
 bool kv_policy_refuses(const struct kvdb_kvs *kvs, uint8_t mclass)

@@ -91,7 +91,7 @@ static void unlink_db(struct kv_tctx *tc)
 {
 	struct kv_tctx **pp;
 
-	for (pp = &tc->tc_db->d_ctxs; *pp; pp = &(*pp)->tc_db_next) {
+	for (pp = &tc->tc_db->d_threads.dt_ctxs; *pp; pp = &(*pp)->tc_db_next) {
 		if (*pp == tc) {
 			*pp = tc->tc_db_next;
 			return;
@@ -108,7 +108,7 @@ static void thread_exit(void *arg)
 	while ((tc = t->t_ctxs)) {
 		t->t_ctxs = tc->tc_thread_next;
 		unlink_db(tc);
-		fold(tc->tc_db->d_ctx_ended, tc);
+		fold(tc->tc_db->d_threads.dt_ended, tc);
 		free(tc->tc_batch);
 		free(tc);
 	}
@@ -402,8 +402,8 @@ static struct kv_tctx *ctx_find(struct kvdb *db, struct kv_thread *t)
 		return NULL;
 	tc->tc_thread = t;
 	pthread_mutex_lock(&reg_lock);
-	tc->tc_db_next = db->d_ctxs;
-	db->d_ctxs = tc;
+	tc->tc_db_next = db->d_threads.dt_ctxs;
+	db->d_threads.dt_ctxs = tc;
 	tc->tc_thread_next = t->t_ctxs;
 	t->t_ctxs = tc;
 	pthread_mutex_unlock(&reg_lock);
@@ -414,10 +414,10 @@ struct kv_tctx *kv_tctx(struct kvdb *db)
 {
 	struct kv_thread *t = thread_self();
 
-	if (KV_LIKELY(t->t_db_id == db->d_id))
+	if (KV_LIKELY(t->t_db_id == db->d_threads.dt_id))
 		return t->t_ctx;
 	t->t_ctx = ctx_find(db, t);
-	t->t_db_id = t->t_ctx ? db->d_id : 0;
+	t->t_db_id = t->t_ctx ? db->d_threads.dt_id : 0;
 	return t->t_ctx;
 }
 
@@ -426,10 +426,10 @@ void kv_tctx_each(struct kvdb *db, void (*fn)(struct kv_tctx *tc, void *arg), vo
 	struct kv_tctx *tc;
 
 	pthread_mutex_lock(&reg_lock);
-	for (tc = db->d_ctxs; tc; tc = tc->tc_db_next)
+	for (tc = db->d_threads.dt_ctxs; tc; tc = tc->tc_db_next)
 		fn(tc, arg);
-	if (db->d_ctx_ended)
-		fn(db->d_ctx_ended, arg);
+	if (db->d_threads.dt_ended)
+		fn(db->d_threads.dt_ended, arg);
 	pthread_mutex_unlock(&reg_lock);
 }
 
@@ -447,10 +447,10 @@ int kv_threads_ready(void)
 
 int kv_threads_init(struct kvdb *db)
 {
-	db->d_ctx_ended = ctx_alloc(db);
-	if (!db->d_ctx_ended)
+	db->d_threads.dt_ended = ctx_alloc(db);
+	if (!db->d_threads.dt_ended)
 		return -ENOMEM;
-	db->d_id = atomic_fetch_add(&next_db_id, 1);
+	db->d_threads.dt_id = atomic_fetch_add(&next_db_id, 1);
 	return 0;
 }
 
@@ -459,8 +459,8 @@ void kv_threads_fini(struct kvdb *db)
 	struct kv_tctx *tc, **pp;
 
 	pthread_mutex_lock(&reg_lock);
-	while ((tc = db->d_ctxs)) {
-		db->d_ctxs = tc->tc_db_next;
+	while ((tc = db->d_threads.dt_ctxs)) {
+		db->d_threads.dt_ctxs = tc->tc_db_next;
 		for (pp = &tc->tc_thread->t_ctxs; *pp != tc; pp = &(*pp)->tc_thread_next)
 			;
 		*pp = tc->tc_thread_next;
@@ -468,8 +468,8 @@ void kv_threads_fini(struct kvdb *db)
 		free(tc);
 	}
 	pthread_mutex_unlock(&reg_lock);
-	free(db->d_ctx_ended);
-	db->d_ctx_ended = NULL;
+	free(db->d_threads.dt_ended);
+	db->d_threads.dt_ended = NULL;
 }
 
 /*

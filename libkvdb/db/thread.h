@@ -31,6 +31,13 @@ struct kv_tctx {
 	struct kv_tctx *tc_thread_next;
 } __attribute__((aligned(128)));
 
+/* Of a database; thread.c. */
+struct kv_db_threads {
+	uint64_t dt_id;			/* of this open handle in this process */
+	struct kv_tctx *dt_ctxs;	/* linked by tc_db_next */
+	struct kv_tctx *dt_ended;	/* of threads that ended, to use again */
+};
+
 /* A counter that one thread writes and anybody reads: no locked instruction. */
 static inline uint64_t kv_counted(const _Atomic(uint64_t) *c)
 {

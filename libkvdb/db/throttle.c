@@ -154,7 +154,7 @@ void kv_throttle(struct kvdb *db, struct kv_toll *to, uint32_t bytes)
 	if (due == now)
 		return;
 	cause = cause_of(to);
-	db->d_clock.sleep_until_ns(db->d_clock.arg, due);
+	db->d_time.et_clock.sleep_until_ns(db->d_time.et_clock.arg, due);
 	due = kv_now(db);
 	kv_delayed(db, cause, due - now);
 	kv_throttle_look(db, due);

@@ -24,13 +24,14 @@ struct kv_callback {
 
 uint64_t kvdb_ticket(struct kvdb *db)
 {
-	return db->d_logs ? kv_sync_epoch(db) : atomic_load(&db->d_epoch) - 1;
+	return db->d_logs ? kv_sync_epoch(db) : atomic_load(&db->d_epochs.ep_open) - 1;
 }
 
 static int check(struct kvdb *db, uint64_t ticket)
 {
 	/* open for reading only: no epoch ends */
-	if (ticket <= atomic_load(db->d_rdonly ? &db->d_durable : &db->d_epoch))
+	if (ticket <= atomic_load(db->d_mode.md_rdonly ? &db->d_epochs.ep_durable :
+						&db->d_epochs.ep_open))
 		return 0;
 	return kv_error(-EINVAL, "MP0928", "%llu is no ticket of this database",
 			(unsigned long long)ticket);
@@ -45,7 +46,7 @@ int kvdb_wait_durable(struct kvdb *db, uint64_t ticket)
 {
 	int err = check(db, ticket);
 
-	if (err || atomic_load(&db->d_durable) >= ticket)
+	if (err || atomic_load(&db->d_epochs.ep_durable) >= ticket)
 		return err;
 	err = kv_wait_durable(db, ticket);
 	return err ? not_durable(db) : 0;
@@ -60,7 +61,7 @@ int kvdb_sync_start(struct kvdb *db, uint64_t *ticket)
 	if (kv_fault(db))
 		return not_durable(db);
 	*ticket = t;
-	if (db->d_rdonly)
+	if (db->d_mode.md_rdonly)
 		return 0;
 	atomic_fetch_add(&db->d_count.syncs, 1);
 	kv_want_durable(db, t);
@@ -74,7 +75,7 @@ int kvdb_durable_within(struct kvdb *db, uint64_t ticket, uint32_t ms)
 
 	if (err)
 		return err;
-	if (atomic_load(&db->d_durable) >= ticket)
+	if (atomic_load(&db->d_epochs.ep_durable) >= ticket)
 		return 1;
 	if (ms) {
 		clock_gettime(CLOCK_MONOTONIC, &until);
@@ -84,19 +85,19 @@ int kvdb_durable_within(struct kvdb *db, uint64_t ticket, uint32_t ms)
 		until.tv_nsec %= 1000000000;
 		err = kv_wait_durable_until(db, ticket, &until);
 	} else {
-		err = kv_fault(db) && atomic_load(&db->d_durable) < ticket ? -EIO : 0;
-		err = err || atomic_load(&db->d_durable) >= ticket ? err : -ETIMEDOUT;
+		err = kv_fault(db) && atomic_load(&db->d_epochs.ep_durable) < ticket ? -EIO : 0;
+		err = err || atomic_load(&db->d_epochs.ep_durable) >= ticket ? err : -ETIMEDOUT;
 	}
 	return !err ? 1 : err == -ETIMEDOUT ? 0 : not_durable(db);
 }
 
 void kv_durable_run(struct kvdb *db, bool all)
 {
-	struct kv_tickets *td = db->d_tickets;
+	struct kv_tickets *td = db->d_epochs.ep_tickets;
 	struct kv_callback *due = NULL, **tail = &due, **pp, *cb;
 	/* before the epoch: what was durable when it failed is (E5) */
 	bool failed = kv_fault(db);
-	uint64_t durable = atomic_load(&db->d_durable);
+	uint64_t durable = atomic_load(&db->d_epochs.ep_durable);
 
 	pthread_mutex_lock(&td->td_lock);
 	for (pp = &td->td_first; (cb = *pp); ) {
@@ -132,13 +133,13 @@ int kvdb_on_durable(struct kvdb *db, uint64_t ticket, void (*fn)(void *arg, int 
 	if (!cb)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a callback");
 	*cb = (struct kv_callback){ .cb_epoch = ticket, .cb_fn = fn, .cb_arg = arg };
-	pthread_mutex_lock(&db->d_tickets->td_lock);
-	*db->d_tickets->td_tail = cb;
-	db->d_tickets->td_tail = &cb->cb_next;
-	atomic_fetch_add(&db->d_tickets->td_n, 1);
-	pthread_mutex_unlock(&db->d_tickets->td_lock);
+	pthread_mutex_lock(&db->d_epochs.ep_tickets->td_lock);
+	*db->d_epochs.ep_tickets->td_tail = cb;
+	db->d_epochs.ep_tickets->td_tail = &cb->cb_next;
+	atomic_fetch_add(&db->d_epochs.ep_tickets->td_n, 1);
+	pthread_mutex_unlock(&db->d_epochs.ep_tickets->td_lock);
 	/* a thread that moved the durable epoch before it was in the list did not see it */
-	if (atomic_load(&db->d_durable) >= ticket || kv_fault(db))
+	if (atomic_load(&db->d_epochs.ep_durable) >= ticket || kv_fault(db))
 		kv_durable_run(db, false);
 	return 0;
 }

@@ -22,8 +22,8 @@ struct kv_tickets {
 void kv_durable_run(struct kvdb *db, bool all);
 static inline bool kv_durable_has(struct kvdb *db)
 {
-	/* sequentially consistent, as the store of d_durable before it: kvdb_on_durable() */
-	return db->d_tickets && atomic_load(&db->d_tickets->td_n);
+	/* sequentially consistent, as the store of ep_durable before it: kvdb_on_durable() */
+	return db->d_epochs.ep_tickets && atomic_load(&db->d_epochs.ep_tickets->td_n);
 }
 
 #endif

@@ -3,25 +3,25 @@
  * Epochs: closing them, writing them, making them durable.
  *
  * Invariants
- *  E1  (R4) d_closed = e is stored only when every slot of epochs <= e is done
+ *  E1  (R4) ep_closed = e is stored only when every slot of epochs <= e is done
  *      or withdrawn; a writer of epoch e + 1 installs nothing before. Closing
  *      helps and withdraws, it never waits for a writer.
  *  E2  (R4) Memtables switch while an epoch is closed, after its last slot and
- *      before d_closed moves; seq advances by one at every switch.
+ *      before ep_closed moves; seq advances by one at every switch.
  *  E3  (R2) The last thing written of an epoch is its descriptor, in the same
- *      batch; d_durable = e is stored only after every device written in it
+ *      batch; ep_durable = e is stored only after every device written in it
  *      was flushed. One epoch at a time.
  *  E4  (R1) The gate is set with the first reservation of an epoch and moves
  *      only when that epoch is durable.
  *  E5  (P5) The first failed write or flush stops the database for good: no
  *      later sync returns 0. What was durable before stays so, and its waiters
  *      are told.
- *  E6  fl_turn changes, and wakes the epoch's bit, after d_durable, and with all bits
+ *  E6  fl_turn changes, and wakes the epoch's bit, after ep_durable, and with all bits
  *      after a fault; who waits reads it before he looks at these. He takes no lock when
  *      he is woken: a batch of commits would take it one after the other, each with two
  *      switches.
  *
- * Locks: fl_io_lock > d_tick_lock > lo_lock; fl_lock alone or innermost.
+ * Locks: fl_io_lock > ep_tick_lock > lo_lock; fl_lock alone or innermost.
  */
 #include <errno.h>
 #include <limits.h>
@@ -171,9 +171,9 @@ static void switch_memtables(struct kvdb *db, uint64_t e)
 {
 	bool any = false, all = true;
 
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
-		struct kvdb_kvs *kvs = db->d_kvs[i];
+		struct kvdb_kvs *kvs = db->d_stores.sr_kvs[i];
 		struct kv_mt *next = kvs ? atomic_exchange(&kvs->k_next_mt, NULL) : NULL;
 		struct kv_tree *tr = kvs ? atomic_load(&kvs->k_tree) : NULL;
 		bool holds = tr && kv_mt_first_epoch(tr->tr_mt[0]);
@@ -186,10 +186,10 @@ static void switch_memtables(struct kvdb *db, uint64_t e)
 		}
 		atomic_store(&tr->tr_mt[0]->m_boundary, e);
 		if (!any)
-			atomic_fetch_add(&db->d_seq, 1);
+			atomic_fetch_add(&db->d_epochs.ep_seq, 1);
 		any = true;
 		/* H3: no version in it has a smaller stamp */
-		atomic_store(&next->m_min_seq, atomic_load(&db->d_seq));
+		atomic_store(&next->m_min_seq, atomic_load(&db->d_epochs.ep_seq));
 		if (kv_tree_switch(kvs, next)) {
 			atomic_store(&tr->tr_mt[0]->m_boundary, 0);
 			kv_mt_put(db, next);
@@ -201,16 +201,17 @@ static void switch_memtables(struct kvdb *db, uint64_t e)
 		 * versions of later epochs are not installed before this one is closed; no put
 		 * has this very stamp
 		 */
-		atomic_store(&db->d_boundary_seq, atomic_fetch_add(&db->d_seq, 2) + 1);
-		atomic_store(&db->d_boundary, e);
+		atomic_store(&db->d_epochs.ep_boundary_seq,
+			     atomic_fetch_add(&db->d_epochs.ep_seq, 2) + 1);
+		atomic_store(&db->d_epochs.ep_boundary, e);
 	}
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 }
 
 /*
  * Closes all logs. *carrier is the frame that takes the descriptor, with
  * *room bytes kept for it, or NULL when there is no such room. False when
- * nothing was written in the epoch. d_tick_lock held.
+ * nothing was written in the epoch. ep_tick_lock held.
  */
 static bool close_logs(struct kvdb *db, uint64_t e, struct kv_frame **carrier, uint32_t *room)
 {
@@ -231,22 +232,22 @@ static bool close_logs(struct kvdb *db, uint64_t e, struct kv_frame **carrier, u
 	return epoch_wrote(db, e);
 }
 
-/* Ends epoch @e = d_epoch; as close_logs(). */
+/* Ends epoch @e = ep_open; as close_logs(). */
 static bool close_epoch(struct kvdb *db, uint64_t e, struct kv_frame **carrier, uint32_t *room)
 {
 	struct kv_thread *t = kv_enter();
 	bool wrote;
 
-	pthread_mutex_lock(&db->d_tick_lock);
+	pthread_mutex_lock(&db->d_epochs.ep_tick_lock);
 	/* first, so that a writer that is overtaken by a closed log sees it (R7) */
-	atomic_store(&db->d_epoch, e + 1);
+	atomic_store(&db->d_epochs.ep_open, e + 1);
 	wrote = close_logs(db, e, carrier, room);
 	if (!frames_done(db, e))
 		kv_tctx_each(db, resolve_slot, &e);
 	switch_memtables(db, e);
 	db->d_flusher->fl_lag.lg_epoch_bytes = atomic_exchange(&db->d_logs->ls_epoch_bytes, 0);
-	atomic_store(&db->d_closed, e);
-	pthread_mutex_unlock(&db->d_tick_lock);
+	atomic_store(&db->d_epochs.ep_closed, e);
+	pthread_mutex_unlock(&db->d_epochs.ep_tick_lock);
 	kv_exit(t);
 	return wrote;
 }
@@ -255,9 +256,9 @@ void kv_closed_wait(struct kvdb *db, uint64_t e)
 {
 	uint64_t t0 = kv_now(db);
 
-	while (atomic_load(&db->d_closed) + 1 < e) {
-		pthread_mutex_lock(&db->d_tick_lock);
-		pthread_mutex_unlock(&db->d_tick_lock);
+	while (atomic_load(&db->d_epochs.ep_closed) + 1 < e) {
+		pthread_mutex_lock(&db->d_epochs.ep_tick_lock);
+		pthread_mutex_unlock(&db->d_epochs.ep_tick_lock);
 	}
 	kv_delayed(db, KVDB_DELAY_FRAME, kv_now(db) - t0);
 }
@@ -454,7 +455,7 @@ static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_fr
 		s = atomic_exchange(&db->d_flusher->fl_spare, NULL);
 	while (!s) {
 		/* R19: a merge has room that it gives back; looked at first, for it may end */
-		comes = atomic_load(&db->d_merging);
+		comes = atomic_load(&db->d_runs.ru_merging);
 		err = carrier_seg(db, bytes, &s);
 		if ((err != -ENOMEM && !(err == -ENOSPC && comes)) || kv_nap_for(db))
 			break;
@@ -489,9 +490,10 @@ static int write_carrier(struct kvdb *db, struct kv_frame *f, uint64_t e)
 	struct kv_flusher *fl = db->d_flusher;
 	uint8_t *src = kv_frame_source(db, f);
 	struct kv_seg *s = f->fr_seg;
-	struct kv_desc d = { .ds_incarnation = db->d_incarnation, .ds_epoch = e,
-			     .ds_prev_epoch = db->d_desc.epoch, .ds_prev_obj = db->d_desc.obj,
-			     .ds_prev_off = db->d_desc.off };
+	struct kv_desc d = { .ds_incarnation = db->d_ident.id_incarnation, .ds_epoch = e,
+			     .ds_prev_epoch = db->d_epochs.ep_desc.epoch,
+			     .ds_prev_obj = db->d_epochs.ep_desc.obj,
+			     .ds_prev_off = db->d_epochs.ep_desc.off };
 	struct kv_desc_ent *ents;
 	uint32_t i, chain = s->sg_chain, size;
 	int err = src ? note_seg(db, f) : kv_fault(db);
@@ -521,9 +523,9 @@ static int write_carrier(struct kvdb *db, struct kv_frame *f, uint64_t e)
 	f->fr_len += size;
 	f->fr_nrec++;
 	kv_frame_seal(db, f, src);
-	db->d_desc.epoch = e;
-	db->d_desc.obj = s->sg_id;
-	db->d_desc.off = f->fr_off;
+	db->d_epochs.ep_desc.epoch = e;
+	db->d_epochs.ep_desc.obj = s->sg_id;
+	db->d_epochs.ep_desc.off = f->fr_off;
 	return submit(db, f);
 }
 
@@ -541,9 +543,9 @@ static void retire_written(struct kv_flusher *fl)
 
 static uint64_t gate_of(struct kvdb *db, uint64_t birth)
 {
-	uint64_t bound = (uint64_t)db->d_interval_ms * 1000000u;
+	uint64_t bound = (uint64_t)db->d_mode.md_interval_ms * 1000000u;
 
-	if (!birth || db->d_interval_ms == KVDB_INTERVAL_NONE)
+	if (!birth || db->d_mode.md_interval_ms == KVDB_INTERVAL_NONE)
 		return UINT64_MAX;
 	return birth + bound - bound / 16;
 }
@@ -555,7 +557,7 @@ void kv_epoch_born(struct kvdb *db, uint64_t e)
 	uint64_t durable;
 
 	pthread_mutex_lock(&fl->fl_lock);
-	durable = atomic_load(&db->d_durable);
+	durable = atomic_load(&db->d_epochs.ep_durable);
 	/* a writer that was withdrawn long ago must not leave a birth to epoch e + 4 */
 	if (durable < e && !atomic_load(birth))
 		atomic_store(birth, kv_now(db));
@@ -586,10 +588,10 @@ static void publish(struct kvdb *db, uint64_t e)
 
 	pthread_mutex_lock(&fl->fl_lock);
 	b = atomic_exchange(&birth[e % 4], 0);
-	if (b && db->d_interval_ms != KVDB_INTERVAL_NONE &&
-	    kv_now(db) - b > (uint64_t)db->d_interval_ms * 500000u)
+	if (b && db->d_mode.md_interval_ms != KVDB_INTERVAL_NONE &&
+	    kv_now(db) - b > (uint64_t)db->d_mode.md_interval_ms * 500000u)
 		atomic_fetch_add(&db->d_count.durability_late, 1);
-	atomic_store(&db->d_durable, e);
+	atomic_store(&db->d_epochs.ep_durable, e);
 	atomic_store(&fl->fl_gate_ns, gate_of(db, atomic_load(&birth[(e + 1) % 4])));
 	pthread_mutex_unlock(&fl->fl_lock);
 	next_turn(fl, turn_bit(e));
@@ -650,7 +652,7 @@ static int write_epoch(struct kvdb *db, uint64_t e, struct kv_frame *carrier, ui
 /* Ends the open epoch and makes it durable. fl_io_lock held. */
 static int epoch_run(struct kvdb *db)
 {
-	uint64_t e = atomic_load(&db->d_epoch);
+	uint64_t e = atomic_load(&db->d_epochs.ep_open);
 	struct kv_frame *carrier = NULL;
 	uint32_t room = 0;
 	int err = kv_fault(db);
@@ -683,7 +685,7 @@ static int run_until(struct kvdb *db, uint64_t epoch)
 	int err = 0;
 
 	pthread_mutex_lock(&fl->fl_io_lock);
-	while (!err && atomic_load(&db->d_durable) < epoch)
+	while (!err && atomic_load(&db->d_epochs.ep_durable) < epoch)
 		err = epoch_run(db);
 	/* the queue is this thread's while anything is in flight: nobody else can wait for it */
 	if (err)
@@ -716,9 +718,9 @@ int kv_wait_durable_until(struct kvdb *db, uint64_t epoch, const struct timespec
 		return run_until(db, epoch);
 	want(fl, epoch);
 	while (turn = atomic_load(&fl->fl_turn), !is_late &&
-	       atomic_load(&db->d_durable) < epoch && !kv_fault(db))
+	       atomic_load(&db->d_epochs.ep_durable) < epoch && !kv_fault(db))
 		is_late = kv_futex_wait_until(&fl->fl_turn, turn, turn_bit(epoch), until);
-	if (CHECK(616, atomic_load(&db->d_durable) >= epoch))
+	if (CHECK(616, atomic_load(&db->d_epochs.ep_durable) >= epoch))
 		return 0;
 	return kv_fault(db) ? kv_fault(db) : -ETIMEDOUT;
 }
@@ -735,12 +737,12 @@ void kv_want_durable(struct kvdb *db, uint64_t epoch)
 
 int kv_epoch_force(struct kvdb *db)
 {
-	return kv_wait_durable(db, atomic_load(&db->d_epoch));
+	return kv_wait_durable(db, atomic_load(&db->d_epochs.ep_open));
 }
 
 uint64_t kv_sync_epoch(struct kvdb *db)
 {
-	uint64_t e = atomic_load(&db->d_epoch);
+	uint64_t e = atomic_load(&db->d_epochs.ep_open);
 
 	/* nothing was reserved in the open epoch: what was acknowledged is older */
 	return atomic_load(&db->d_logs->ls_birth[e % 4]) ? e : e - 1;
@@ -776,7 +778,7 @@ int kv_gate_wait(struct kvdb *db)
 
 	atomic_fetch_add(&db->d_count.gate_waits, 1);
 	while (!err && kv_now(db) >= atomic_load(&fl->fl_gate_ns)) {
-		e = atomic_load(&db->d_durable) + 1;
+		e = atomic_load(&db->d_epochs.ep_durable) + 1;
 		err = kv_wait_durable(db, e);
 	}
 	t0 = kv_now(db) - t0;
@@ -801,7 +803,7 @@ void kv_flusher_kick(struct kvdb *db)
 
 void kv_flusher_tick(struct kvdb *db)
 {
-	want(db->d_flusher, atomic_load(&db->d_epoch));
+	want(db->d_flusher, atomic_load(&db->d_epochs.ep_open));
 }
 
 void kv_flusher_room(struct kvdb *db)
@@ -820,14 +822,14 @@ void kv_flusher_room(struct kvdb *db)
 /* When the open epoch must end, in ns; UINT64_MAX = not by time. */
 static uint64_t tick_due(struct kvdb *db)
 {
-	uint64_t e = atomic_load(&db->d_epoch);
+	uint64_t e = atomic_load(&db->d_epochs.ep_open);
 	uint64_t birth = atomic_load(&db->d_logs->ls_birth[e % 4]);
 	uint64_t span = kv_quarter_ns(db);
 
 	if (!birth)
 		return UINT64_MAX;
 	/* TH-12: little is old when a device begins to pause */
-	if (db->d_interval_ms != KVDB_INTERVAL_NONE &&
+	if (db->d_mode.md_interval_ms != KVDB_INTERVAL_NONE &&
 	    atomic_load(&db->d_logs->ls_epoch_bytes) >= kv_lag_least(db))
 		span = kv_lag_epoch_ns(db);
 	return birth + span;
@@ -839,7 +841,7 @@ bool kv_epoch_is_due(struct kvdb *db)
 	bool due;
 
 	pthread_mutex_lock(&fl->fl_lock);
-	due = atomic_load(&fl->fl_want) > atomic_load(&db->d_durable) ||
+	due = atomic_load(&fl->fl_want) > atomic_load(&db->d_epochs.ep_durable) ||
 	      kv_now(db) >= tick_due(db) ||
 	      atomic_load(&db->d_logs->ls_epoch_bytes) >= TICK_BYTES;
 	pthread_mutex_unlock(&fl->fl_lock);
@@ -856,7 +858,7 @@ static bool flusher_sleep(struct kvdb *db)
 
 	pthread_mutex_lock(&fl->fl_lock);
 	while (!fl->fl_stop && !fl->fl_kicked && !kv_fault(db) &&
-	       atomic_load(&fl->fl_want) <= atomic_load(&db->d_durable)) {
+	       atomic_load(&fl->fl_want) <= atomic_load(&db->d_epochs.ep_durable)) {
 		due = tick_due(db);
 		if (due == UINT64_MAX) {
 			pthread_cond_wait(&fl->fl_wake, &fl->fl_lock);
@@ -884,7 +886,7 @@ static void *flusher_main(void *arg)
 		if (kv_epoch_is_due(db)) {
 			epoch_run(db);
 		} else {
-			write_pending(db, atomic_load(&db->d_epoch), true, NULL);
+			write_pending(db, atomic_load(&db->d_epochs.ep_open), true, NULL);
 			db->d_hooks->ho_pressure(db);
 		}
 		pthread_mutex_unlock(&fl->fl_io_lock);

@@ -43,7 +43,7 @@ struct kv_flusher {
 	_Atomic(int) fl_space_err;	/* why background work cannot make room, or 0 */
 	_Atomic(uint64_t) fl_full_ns;	/* flushes have found none since then, or 0 */
 
-	pthread_mutex_t fl_io_lock;	/* one writer of frames; outside d_tick_lock */
+	pthread_mutex_t fl_io_lock;	/* one writer of frames; outside ep_tick_lock */
 	struct mpool_ioq *fl_ioq;	/* fl_io_lock, like all below */
 	unsigned int fl_inflight;
 	unsigned int fl_classes;	/* written since the last flush: bit per class */
@@ -147,7 +147,8 @@ static inline void kv_mind_gate(struct kvdb *db, uint64_t epoch)
 {
 	if (KV_UNLIKELY(atomic_load_explicit(&db->d_flusher->fl_gate_ns, memory_order_relaxed) ==
 			UINT64_MAX) &&
-	    db->d_interval_ms != KVDB_INTERVAL_NONE && atomic_load(&db->d_durable) < epoch)
+	    db->d_mode.md_interval_ms != KVDB_INTERVAL_NONE &&
+	    atomic_load(&db->d_epochs.ep_durable) < epoch)
 		kv_epoch_born(db, epoch);
 }
 
@@ -157,7 +158,7 @@ static inline int kv_ack(struct kvdb *db, uint64_t epoch, bool is_durable)
 	struct kv_flusher *fl = db->d_flusher;
 
 	kv_mind_gate(db, epoch);
-	if (db->d_commit || is_durable)
+	if (db->d_mode.md_commit || is_durable)
 		return kv_wait_durable(db, epoch);
 	if (KV_UNLIKELY(atomic_load_explicit(&fl->fl_gate_ns, memory_order_relaxed) !=
 			UINT64_MAX && kv_now(db) >= atomic_load(&fl->fl_gate_ns)))

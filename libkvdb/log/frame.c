@@ -79,7 +79,7 @@ static void skip_rest(struct kv_frame *f, uint8_t *src, uint32_t bytes)
 static void mark(struct kvdb *db, struct kv_frame *f, uint8_t *src)
 {
 	struct kv_seg *s = f->fr_seg;
-	struct kv_mark m = { .ma_prev = db->d_desc.epoch };
+	struct kv_mark m = { .ma_prev = db->d_epochs.ep_desc.epoch };
 
 	if (s->sg_epoch != f->fr_epoch) {
 		s->sg_epoch = f->fr_epoch;
@@ -96,10 +96,10 @@ void kv_frame_seal(struct kvdb *db, struct kv_frame *f, uint8_t *src)
 	struct kv_log *lo = f->fr_log;
 	struct kv_seg *s = f->fr_seg;
 	struct kv_frame_hdr h = {
-		.fh_incarnation = db->d_incarnation,
+		.fh_incarnation = db->d_ident.id_incarnation,
 		.fh_log = lo->lo_no,
 		.fh_stream = lo->lo_stream,
-		.fh_tag = (uint32_t)db->d_tag,
+		.fh_tag = (uint32_t)db->d_ident.id_tag,
 		.fh_obj = s->sg_id,
 		.fh_off = f->fr_off,
 		.fh_epoch = f->fr_epoch,

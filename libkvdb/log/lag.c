@@ -44,7 +44,7 @@ uint64_t kv_lag_epoch_ns(struct kvdb *db)
 {
 	struct kv_lag *lg = &db->d_flusher->fl_lag;
 
-	return kv_lag_span(db->d_interval_ms * 1000000ull, atomic_load(&lg->lg_flush_ns),
+	return kv_lag_span(db->d_mode.md_interval_ms * 1000000ull, atomic_load(&lg->lg_flush_ns),
 			   kv_lag_least(db), atomic_load(&lg->lg_rate));
 }
 
@@ -142,11 +142,13 @@ uint32_t kv_lag_part(uint64_t bound_ns, uint64_t span_ns, uint64_t age_ns, uint6
 uint32_t kv_lag_debt(struct kvdb *db)
 {
 	uint64_t rate = atomic_load(&db->d_flusher->fl_lag.lg_rate), now = kv_now(db);
-	uint64_t e = atomic_load(&db->d_epoch), birth = atomic_load(&db->d_logs->ls_birth[e % 4]);
+	uint64_t e = atomic_load(&db->d_epochs.ep_open);
+	uint64_t birth = atomic_load(&db->d_logs->ls_birth[e % 4]);
 
-	if (!birth || db->d_interval_ms < LEAST_MS || db->d_interval_ms == KVDB_INTERVAL_NONE)
+	if (!birth || db->d_mode.md_interval_ms < LEAST_MS ||
+	    db->d_mode.md_interval_ms == KVDB_INTERVAL_NONE)
 		return 0;
-	return kv_lag_part(db->d_interval_ms * 1000000ull, kv_lag_epoch_ns(db),
+	return kv_lag_part(db->d_mode.md_interval_ms * 1000000ull, kv_lag_epoch_ns(db),
 			   now > birth ? now - birth : 0, atomic_load(&db->d_logs->ls_unwritten),
 			   rate);
 }

@@ -11,7 +11,7 @@
  *  L3  Frames of a segment are created in order of offset and become pending
  *      in that order; only the holder of fl_io_lock takes them off.
  *
- * Locks: d_tick_lock > lo_lock > seg.c's. Nothing does I/O under lo_lock: who
+ * Locks: ep_tick_lock > lo_lock > seg.c's. Nothing does I/O under lo_lock: who
  * allocates a segment lets go of it, and lo_is_preparing keeps the others waiting.
  */
 #define _GNU_SOURCE
@@ -136,7 +136,7 @@ int kv_logs_init(struct kvdb *db)
 		return -ENOMEM;
 	ls->ls_n = n;
 	/* what was replayed lies at the beginning (m_log_pos 0): log_bytes bounds both together */
-	atomic_store(&db->d_log_bytes, 1 + db->d_log_left);
+	atomic_store(&db->d_logged.lc_bytes, 1 + db->d_logged.lc_left);
 	ls->ls_log = aligned_alloc(KV_CACHELINE, sizeof(struct kv_log) * n * KV_STREAMS);
 	if (!ls->ls_log) {
 		free(ls);
@@ -163,7 +163,7 @@ int kv_logs_init(struct kvdb *db)
 			kv_logs_fini(db);
 			return -ENOMEM;
 		}
-		f->fr_epoch = atomic_load(&db->d_epoch);
+		f->fr_epoch = atomic_load(&db->d_epochs.ep_open);
 		atomic_store(&lo->lo_frame[0], f);
 		atomic_store(&lo->lo_word, WORD(0, 0, KV_FRAME_HDR));
 	}
@@ -327,7 +327,7 @@ static void pend(struct kvdb *db, struct kv_log *lo, struct kv_frame *f)
 	if (!atomic_load(&f->fr_seg->sg_first_epoch))
 		atomic_store(&f->fr_seg->sg_first_epoch, f->fr_epoch);
 	atomic_store(&f->fr_seg->sg_last_epoch, f->fr_epoch);
-	atomic_fetch_add(&db->d_log_bytes, bytes);
+	atomic_fetch_add(&db->d_logged.lc_bytes, bytes);
 	atomic_fetch_add(&db->d_logs->ls_epoch_bytes, bytes);
 	atomic_fetch_add(&db->d_logs->ls_unwritten, bytes);
 }

@@ -62,7 +62,7 @@ struct kv_frame {
 struct kv_log {
 	_Atomic(uint64_t) lo_word __attribute__((aligned(KV_CACHELINE)));
 	_Atomic(struct kv_frame *) lo_frame[4];
-	/* frame changes; below d_tick_lock */
+	/* frame changes; below ep_tick_lock */
 	pthread_mutex_t lo_lock __attribute__((aligned(KV_CACHELINE)));
 	uint16_t lo_no;
 	uint8_t lo_stream;		/* enum kv_stream */
@@ -141,7 +141,7 @@ bool kv_log_wants_segment(struct kv_log *lo);
  * reservations belong to @e + 1. A frame that holds records becomes pending.
  * @desc_room > 0: leaves so many bytes after the frame's records for a
  * descriptor, and returns the frame even when it is empty (the carrier); NULL
- * when the segment has no room for it. Caller holds d_tick_lock.
+ * when the segment has no room for it. Caller holds ep_tick_lock.
  */
 struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, uint32_t desc_room);
 /* True when the log's open frame holds a record. */
@@ -156,7 +156,7 @@ struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *imag
 struct kv_frame *kv_frame_new_own(struct kv_log *lo, struct kv_seg *s, uint32_t off, uint32_t size);
 /*
  * Makes such a frame pending, and closes its segment, or lets others to it. Caller holds
- * d_tick_lock.
+ * ep_tick_lock.
  */
 void kv_log_add_own(struct kvdb *db, struct kv_frame *f);
 void kv_frame_retire(struct kv_frame *f);

@@ -13,7 +13,7 @@
  *
  * Invariants
  *  L4  Such a record is whole before it has an epoch. It gets the open one,
- *      its version and its place in a log under d_tick_lock: no epoch ends in
+ *      its version and its place in a log under ep_tick_lock: no epoch ends in
  *      between, so it is never withdrawn, and its image is written as it is.
  *  L5  Images of such records, from before they are filled until their epoch is
  *      durable and no thread reads them, take at most b_own_bytes. A writer that waits
@@ -26,7 +26,7 @@
  * later one with a smaller image does not overtake it. It waits for the end of an
  * epoch, or for a writer that has its image and needs none of these locks.
  *
- * Locks: lo_own_is_busy > ls_own_lock > all others; d_tick_lock > lo_lock, bucket
+ * Locks: lo_own_is_busy > ls_own_lock > all others; ep_tick_lock > lo_lock, bucket
  * locks; ls_alone_lock > sg_lock.
  * Nothing is copied, allocated from the pool or waited for between enter and leave.
  */
@@ -269,7 +269,7 @@ static void room_soon(struct kvdb *db)
 {
 	uint64_t newest = atomic_load(&db->d_logs->ls_own_epoch);
 
-	if (atomic_load(&db->d_durable) < newest)
+	if (atomic_load(&db->d_epochs.ep_durable) < newest)
 		kv_want_durable(db, newest);
 	else
 		shared_end_idle(db);
@@ -308,8 +308,8 @@ static int room_wait(struct kvdb *db, uint32_t bytes, bool may_wait)
 	t0 = kv_now(db);
 	while (!err && !kv_slab_has_own_room(db, bytes)) {
 		/* else others are filling theirs, or images are about to be let go of */
-		if (atomic_load(&db->d_durable) < atomic_load(newest))
-			err = kv_wait_durable(db, atomic_load(&db->d_durable) + 1);
+		if (atomic_load(&db->d_epochs.ep_durable) < atomic_load(newest))
+			err = kv_wait_durable(db, atomic_load(&db->d_epochs.ep_durable) + 1);
 		else if (!nanosleep(&ts, NULL))
 			shared_end_idle(db);
 		kv_retire_barrier();
@@ -467,8 +467,8 @@ uint32_t kv_own_copy(uint8_t *to, const void *val, uint32_t len)
 
 void kv_own_enter(struct kvdb *db, struct kv_resv *rs)
 {
-	(void)BARRIER(620, pthread_mutex_lock(&db->d_tick_lock));
-	rs->rs_epoch = atomic_load(&db->d_epoch);
+	(void)BARRIER(620, pthread_mutex_lock(&db->d_epochs.ep_tick_lock));
+	rs->rs_epoch = atomic_load(&db->d_epochs.ep_open);
 	rs->rs_frame->fr_epoch = rs->rs_epoch;
 	kv_epoch_birth(db, rs->rs_epoch);
 }
@@ -495,7 +495,7 @@ void kv_own_leave(struct kvdb *db, struct kv_resv *rs, bool is_logged)
 		kv_log_add_own(db, rs->rs_frame);
 		atomic_store(&db->d_logs->ls_own_epoch, rs->rs_epoch);
 	}
-	pthread_mutex_unlock(&db->d_tick_lock);
+	pthread_mutex_unlock(&db->d_epochs.ep_tick_lock);
 	if (is_logged)
 		hurry(db, bytes, rs->rs_epoch);
 }

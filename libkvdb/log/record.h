@@ -32,7 +32,7 @@ static inline void kv_record_done(const struct kv_resv *rs, uint32_t index, uint
 /* R4: nothing of epoch e is installed before e - 1 is closed. */
 static inline void kv_wait_closed(struct kvdb *db, uint64_t e)
 {
-	if (KV_UNLIKELY(atomic_load(&db->d_closed) + 1 < e))
+	if (KV_UNLIKELY(atomic_load(&db->d_epochs.ep_closed) + 1 < e))
 		kv_closed_wait(db, e);
 }
 

@@ -6,7 +6,7 @@
  *
  * A transaction owns a key from its first write until its outcome is final, or until it is
  * known that it cannot commit: then its lock stays in the list, and counts for nothing.
- * d_owners counts transactions that own any. A plain write looks here under
+ * mm_owners counts transactions that own any. A plain write looks here under
  * the lock of its key's bucket, before it links; a transaction locks the key
  * first and then goes through that bucket's lock to look for conflicts. So
  * either the plain write sees the owner or the transaction sees the version.
@@ -54,19 +54,19 @@ struct kv_keylocks {
 
 int kv_keylocks_init(struct kvdb *db)
 {
-	db->d_keylocks = calloc(1, sizeof(struct kv_keylocks));
-	return db->d_keylocks ? 0 : -ENOMEM;
+	db->d_mem.mm_keylocks = calloc(1, sizeof(struct kv_keylocks));
+	return db->d_mem.mm_keylocks ? 0 : -ENOMEM;
 }
 
 void kv_keylocks_fini(struct kvdb *db)
 {
-	free(db->d_keylocks);
+	free(db->d_mem.mm_keylocks);
 }
 
 static struct stripe *stripe_of(struct kvdb *db, uint64_t hash)
 {
 	/* the low bits choose the bucket */
-	return &db->d_keylocks->tk_stripe[(hash >> 40) % STRIPES];
+	return &db->d_mem.mm_keylocks->tk_stripe[(hash >> 40) % STRIPES];
 }
 
 uint32_t kv_key_group(uint64_t hash)
@@ -144,7 +144,7 @@ bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen
 	struct stripe *sp = stripe_of(db, hash);
 	bool is;
 
-	if (!atomic_load(&sp->sp_first))	/* as the look at d_owners before it */
+	if (!atomic_load(&sp->sp_first))	/* as the look at mm_owners before it */
 		return false;
 	stripe_lock(sp);
 	is = has(db, sp, kvs, key, klen, hash);
@@ -154,7 +154,7 @@ bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen
 
 void kv_key_wake(struct kvdb *db, uint32_t groups)
 {
-	struct kv_keylocks *tk = db->d_keylocks;
+	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
 
 	/* the keys are free before the waiters are counted; they count themselves, then look */
 	atomic_thread_fence(memory_order_seq_cst);
@@ -168,7 +168,7 @@ void kv_key_wake(struct kvdb *db, uint32_t groups)
 
 void kv_key_waiters(struct kvdb *db, int by)
 {
-	atomic_fetch_add(&db->d_keylocks->tk_queues, (uint32_t)by);
+	atomic_fetch_add(&db->d_mem.mm_keylocks->tk_queues, (uint32_t)by);
 }
 
 /* What is waited for: one key, or all that @covers says. */
@@ -183,7 +183,7 @@ struct wanted {
 
 static bool is_covered_owned(const struct wanted *wa)
 {
-	struct kv_keylocks *tk = wa->wa_kvs->k_db->d_keylocks;
+	struct kv_keylocks *tk = wa->wa_kvs->k_db->d_mem.mm_keylocks;
 	bool is = false;
 
 	for (unsigned int i = 0; i < STRIPES && !is; i++) {
@@ -212,7 +212,7 @@ static int wait_free(const struct wanted *wa, struct timespec *until)
 {
 	struct kvdb_kvs *kvs = wa->wa_kvs;
 	struct kvdb *db = kvs->k_db;
-	struct kv_keylocks *tk = db->d_keylocks;
+	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
 	uint32_t groups = wa->wa_covers ? KV_FUTEX_ALL : kv_key_group(wa->wa_hash);
 	bool is_owned = true, is_late = kv_is_manual(db);
 	uint64_t t0 = kv_now(db);

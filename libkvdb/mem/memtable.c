@@ -60,7 +60,7 @@ struct kv_chunk {
 
 static struct kv_chunk *chunk_get(struct kvdb *db, uint32_t size)
 {
-	struct kv_views *vw = db->d_views;
+	struct kv_views *vw = db->d_mem.mm_views;
 	struct kv_chunk *ch = NULL;
 
 	if (size == CHUNK_MAX) {
@@ -98,7 +98,7 @@ static void *chunk_take(struct kv_chunk *ch, uint32_t bytes)
 /* Bytes from the memtable's arena, aligned to 8; NULL = no memory. */
 void *kv_mt_arena(struct kv_mt *mt, uint32_t bytes)
 {
-	struct kv_views *vw = mt->m_db->d_views;
+	struct kv_views *vw = mt->m_db->d_mem.mm_views;
 	struct kv_stripe *st = &mt->m_stripe[kv_thread_no() % KV_STRIPES];
 	struct kv_chunk *ch;
 	uint32_t size;
@@ -378,7 +378,7 @@ uint64_t kv_tslot_stamp(struct kvdb *db, struct kv_tslot *ts)
 	uint64_t s = atomic_load(&ts->ts_state);
 
 	if (s == KV_TS_PREPARED) {
-		uint64_t now = atomic_load(&db->d_seq);
+		uint64_t now = atomic_load(&db->d_epochs.ep_seq);
 
 		if (atomic_compare_exchange_strong(&ts->ts_state, &s, now))
 			s = now;
@@ -404,8 +404,8 @@ static uint64_t stamp_undecided(struct kvdb *db, struct kv_version *v, uint64_t 
 		return s;
 	if (s == KV_PENDING) {
 		/* H2: what is written after a delete of many keys is above its stamp */
-		now = v->v_kind == KV_ENT_COVER ? atomic_fetch_add(&db->d_seq, 1) :
-						  atomic_load(&db->d_seq);
+		now = v->v_kind == KV_ENT_COVER ? atomic_fetch_add(&db->d_epochs.ep_seq, 1) :
+						  atomic_load(&db->d_epochs.ep_seq);
 		return atomic_compare_exchange_strong(&v->v_seq, &s, now) ? now : s;
 	}
 	/* iterators come from outside: only a slot that is named in here is still there (T10) */
@@ -585,7 +585,7 @@ static inline void note_epoch(struct kv_mt *mt, uint64_t e)
 	if (KV_UNLIKELY(!atomic_load_explicit(&mt->m_first_epoch, memory_order_relaxed))) {
 		/* M6: several may be here; a late one leaves the place of the first */
 		atomic_compare_exchange_strong(&mt->m_log_pos, &none,
-					       atomic_load(&mt->m_db->d_log_bytes));
+					       atomic_load(&mt->m_db->d_logged.lc_bytes));
 		none = 0;
 		atomic_compare_exchange_strong(&mt->m_first_epoch, &none, e);
 	}
@@ -605,7 +605,7 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
 	 * The look and the link are under one hold of the bucket's lock (R14). Sequentially
 	 * consistent: the owner may have gone through the buckets of older memtables only
 	 */
-	if (KV_UNLIKELY(atomic_load(&db->d_owners)) &&
+	if (KV_UNLIKELY(atomic_load(&db->d_mem.mm_owners)) &&
 	    !CHECK(454, !kv_key_is_owned(db, mt->m_kvs, op->op_key, op->op_klen, op->op_hash)))
 		goto out;
 	err = -ENOMEM;
@@ -622,7 +622,7 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
 		goto out;
 	err = -EAGAIN;
 	/* R7: a record that is late against the clock or its predecessor is logged again */
-	if (!CHECK(301, atomic_load(&db->d_epoch) == rs->rs_epoch &&
+	if (!CHECK(301, atomic_load(&db->d_epochs.ep_open) == rs->rs_epoch &&
 			(!old || old->v_epoch <= rs->rs_epoch)))
 		goto out;
 	note_epoch(mt, rs->rs_epoch);
@@ -825,13 +825,13 @@ int kv_mts_init(struct kvdb *db)
 	if (!vw)
 		return -ENOMEM;
 	pthread_mutex_init(&vw->vw_lock, NULL);
-	db->d_views = vw;
+	db->d_mem.mm_views = vw;
 	return 0;
 }
 
 void kv_mts_fini(struct kvdb *db)
 {
-	struct kv_views *vw = db->d_views;
+	struct kv_views *vw = db->d_mem.mm_views;
 	struct kv_chunk *ch;
 
 	if (!vw)
@@ -842,7 +842,7 @@ void kv_mts_fini(struct kvdb *db)
 	}
 	pthread_mutex_destroy(&vw->vw_lock);
 	free(vw);
-	db->d_views = NULL;
+	db->d_mem.mm_views = NULL;
 }
 
 /* Buckets for as many keys as the predecessor held. */
@@ -876,7 +876,7 @@ static void list_del(struct kv_mt **head, struct kv_mt *mt)
 
 int kv_mt_new(struct kvdb *db, uint32_t kvs, struct kv_mt *like, struct kv_mt **out)
 {
-	struct kv_views *vw = db->d_views;
+	struct kv_views *vw = db->d_mem.mm_views;
 	/* a multiple of its alignment, as its stripes have one */
 	struct kv_mt *mt = aligned_alloc(KV_CACHELINE, sizeof(*mt));
 	struct kv_table *tb = table_new(table_size(like));
@@ -923,7 +923,7 @@ struct kv_mt *kv_mt_get(struct kv_mt *mt)
 /* Chunks worth keeping: what one memtable is refilled from. */
 static void chunks_free(struct kvdb *db, struct kv_chunk *ch)
 {
-	struct kv_views *vw = db->d_views;
+	struct kv_views *vw = db->d_mem.mm_views;
 	struct kv_chunk *next;
 
 	for (; ch; ch = next) {
@@ -954,7 +954,7 @@ static void mt_free(void *arg)
 	kv_order_fini(mt);
 	kv_mt_tombs_fini(mt);
 	atomic_fetch_sub(&db->d_count.mt_mem, atomic_load(&mt->m_bytes));
-	atomic_fetch_sub(&db->d_views->vw_flushed_bytes, mt->m_flushed_bytes);
+	atomic_fetch_sub(&db->d_mem.mm_views->vw_flushed_bytes, mt->m_flushed_bytes);
 	for (struct kv_mt_pin *p = atomic_load(&mt->m_pins); p; p = p->mp_next)
 		kv_seg_put(db, p->mp_seg);
 	chunks_free(db, mt->m_chunks);
@@ -968,7 +968,7 @@ static void mt_free(void *arg)
 
 void kv_mt_flushed(struct kv_mt *mt)
 {
-	struct kv_views *vw = mt->m_db->d_views;
+	struct kv_views *vw = mt->m_db->d_mem.mm_views;
 
 	mt->m_flushed_bytes = atomic_load(&mt->m_bytes);
 	atomic_fetch_add(&vw->vw_flushed_bytes, mt->m_flushed_bytes);
@@ -981,7 +981,7 @@ void kv_mt_flushed(struct kv_mt *mt)
 
 void kv_mt_put(struct kvdb *db, struct kv_mt *mt)
 {
-	struct kv_views *vw = db->d_views;
+	struct kv_views *vw = db->d_mem.mm_views;
 
 	if (atomic_fetch_sub(&mt->m_refs, 1) != 1)
 		return;
@@ -1019,7 +1019,7 @@ static struct kv_mt *next_mt(struct kv_views *vw, struct kv_mt *mt)
 
 uint64_t kv_mt_oldest_epoch(struct kvdb *db)
 {
-	struct kv_views *vw = db->d_views;
+	struct kv_views *vw = db->d_mem.mm_views;
 	uint64_t min = UINT64_MAX;
 
 	pthread_mutex_lock(&vw->vw_lock);
@@ -1052,7 +1052,7 @@ static void span_add(struct kv_mt_spans *ms, uint64_t first, uint64_t last)
 
 void kv_mt_spans(struct kvdb *db, struct kv_mt_spans *ms)
 {
-	struct kv_views *vw = db->d_views;
+	struct kv_views *vw = db->d_mem.mm_views;
 
 	ms->ms_n = 0;
 	pthread_mutex_lock(&vw->vw_lock);
@@ -1082,14 +1082,14 @@ bool kv_mt_may_name(const struct kv_mt_spans *ms, const struct kv_seg *s)
  * is > v. A view needs no place in a list: its cursor holds the memtables and
  * runs of its birth, so neither flush nor merge can take a version from it.
  *
- * A put loads d_seq for its stamp without a trace. So that the view finds the
+ * A put loads ep_seq for its stamp without a trace. So that the view finds the
  * links and PENDING of each whose load was before the addition, a full fence is
  * between its looks and the addition, as between the links and what lets a stamp
  * be given (kv_slot_install()). Then acquire is enough for all that a view loads.
  */
 uint64_t kv_view_open(struct kvdb *db)
 {
-	uint64_t v = atomic_fetch_add(&db->d_seq, 1);
+	uint64_t v = atomic_fetch_add(&db->d_epochs.ep_seq, 1);
 
 	kv_fence();
 	return v;

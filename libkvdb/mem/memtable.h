@@ -125,7 +125,7 @@ struct kv_mt {
 	 */
 	_Atomic(uint64_t) m_min_seq;
 	_Atomic(struct kv_mtombs *) m_tombs;	/* tomb.c; NULL until the first */
-	_Atomic(uint64_t) m_log_pos;		/* d_log_bytes at its first record; 0 = none yet */
+	_Atomic(uint64_t) m_log_pos;		/* lc_bytes at its first record; 0 = none yet */
 	_Atomic(bool) m_grow_wanted;
 	_Atomic(bool) m_grow_asked;		/* the grower was told */
 	/* its run is durable, or its store was dropped; only cursors and views hold it */
@@ -182,7 +182,7 @@ struct kv_mt_pin {
  */
 /* An empty active memtable; sized and partitioned like @like when given (its predecessor). */
 int kv_mt_new(struct kvdb *db, uint32_t kvs, struct kv_mt *like, struct kv_mt **out);
-/* Database-wide memtable state (d_views): call before the first memtable is made. */
+/* Database-wide memtable state (mm_views): call before the first memtable is made. */
 int kv_mts_init(struct kvdb *db);
 void kv_mts_fini(struct kvdb *db);
 struct kv_mt *kv_mt_get(struct kv_mt *mt);

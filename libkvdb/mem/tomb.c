@@ -257,7 +257,7 @@ int kv_mt_tomb_install(struct kv_mt *mt, struct kv_tomb *tb, struct kv_slot *sl,
 	uint64_t st;
 
 	/* R7; and the record's memtable is the active one as long as its epoch is open */
-	if (atomic_load(&mt->m_db->d_epoch) != rs->rs_epoch)
+	if (atomic_load(&mt->m_db->d_epochs.ep_open) != rs->rs_epoch)
 		return -EAGAIN;
 	v->v_epoch = rs->rs_epoch;
 	kv_mt_note_epoch(mt, rs->rs_epoch);

@@ -75,7 +75,7 @@ struct kv_ckpts {
 	uint32_t ck_cap;
 	_Atomic(bool) ck_is_due;	/* of ck_parked some may be pinned no more */
 	pthread_mutex_t ck_reap_lock;	/* nobody else deletes from ck_parked */
-	struct kv_mdc_ckpt ck_at;	/* with d_at_ckpt */
+	struct kv_mdc_ckpt ck_at;	/* with md_at_ckpt */
 };
 
 /* ---- manifests ------------------------------------------------------------------- */
@@ -133,7 +133,7 @@ int kv_manifest_read(struct kvdb *db, const struct kv_mdc_ckpt *c, struct kv_mdc
 	err = read_bytes(db, c, buf);
 	if (!err) {
 		bad = kv_manifest_decode(buf, c->mc_len, &mf);
-		if (!bad && (mf.mf_tag != db->d_tag || mf.mf_obj != c->mc_obj ||
+		if (!bad && (mf.mf_tag != db->d_ident.id_tag || mf.mf_obj != c->mc_obj ||
 			     mf.mf_epoch != c->mc_epoch))
 			bad = "it is another one's";
 		err = bad ? damaged(c, bad) : 0;
@@ -393,7 +393,7 @@ int kv_ckpts_reap(struct kvdb *db)
 	size_t n;
 	int did = 0;
 
-	if (!ck || db->d_rdonly || !atomic_load(&ck->ck_is_due) || kv_fault(db))
+	if (!ck || db->d_mode.md_rdonly || !atomic_load(&ck->ck_is_due) || kv_fault(db))
 		return 0;
 	pthread_mutex_lock(&ck->ck_reap_lock);
 	atomic_store(&ck->ck_is_due, false);
@@ -507,7 +507,7 @@ int kv_ckpts_load(struct kvdb *db)
 	size_t i;
 	int err;
 
-	if (db->d_at_ckpt)
+	if (db->d_mode.md_at_ckpt)
 		return 0;
 	err = ckpts_new(db);
 	for (i = 0; i < st->st_nckpt && !err; i++)
@@ -637,7 +637,7 @@ int kv_ckpt_enter(struct kvdb *db, const char *pool, const struct kvdb_opts *o)
 		own.st_time = st->st_time;
 	kv_mdc_state_free(st);
 	*st = own;
-	db->d_at_ckpt = true;
+	db->d_mode.md_at_ckpt = true;
 	return 0;
 }
 
@@ -645,12 +645,12 @@ int kv_ckpt_numbers(struct kvdb *db)
 {
 	const struct kv_mdc_ckpt *at = &db->d_ckpts->ck_at;
 
-	atomic_store(&db->d_seq, at->mc_seq + 1);
-	atomic_store(&db->d_epoch, at->mc_epoch + 1);
-	atomic_store(&db->d_closed, at->mc_epoch);
-	atomic_store(&db->d_durable, at->mc_epoch);
-	db->d_recovery.was_clean = 1;
-	db->d_recovery.durable_epoch = at->mc_epoch;
+	atomic_store(&db->d_epochs.ep_seq, at->mc_seq + 1);
+	atomic_store(&db->d_epochs.ep_open, at->mc_epoch + 1);
+	atomic_store(&db->d_epochs.ep_closed, at->mc_epoch);
+	atomic_store(&db->d_epochs.ep_durable, at->mc_epoch);
+	db->d_opened.on_recovery.was_clean = 1;
+	db->d_opened.on_recovery.durable_epoch = at->mc_epoch;
 	return 0;
 }
 

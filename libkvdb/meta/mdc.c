@@ -219,7 +219,7 @@ int kv_mdc_open(struct kvdb *db)
 	if (!m)
 		return no_memory();
 	m->m_db = db;
-	m->m_mclass = db->d_log_class;
+	m->m_mclass = db->d_mode.md_log_class;
 	pthread_mutex_init(&m->m_lock, NULL);
 	pthread_mutex_init(&m->m_ddl_lock, NULL);
 	db->d_mdc = m;
@@ -232,15 +232,15 @@ int kv_mdc_open(struct kvdb *db)
 		if (err == -ENOENT)
 			err = check_empty(db->d_mp) ?: -ENOENT;
 	}
-	if (err && err != -ENOMEM && db->d_is_lossy)
+	if (err && err != -ENOMEM && db->d_mode.md_is_lossy)
 		err = keep_front(m, good);
 	if (err) {
 		kv_mdc_close(db);
 		return err;
 	}
-	memcpy(db->d_uuid, m->m_st.st_super.ms_uuid, 16);
-	db->d_tag = m->m_st.st_super.ms_tag;
-	if (mpool_objects(db->d_mp, 0, db->d_tag, &oi, 1) == 1 && oi.kind == MPOOL_MLOG)
+	memcpy(db->d_ident.id_uuid, m->m_st.st_super.ms_uuid, 16);
+	db->d_ident.id_tag = m->m_st.st_super.ms_tag;
+	if (mpool_objects(db->d_mp, 0, db->d_ident.id_tag, &oi, 1) == 1 && oi.kind == MPOOL_MLOG)
 		m->m_mclass = (uint8_t)oi.mclass;
 	return 0;
 }
@@ -637,7 +637,7 @@ static int append_time(struct kv_mdc *m, int flags)
 
 	if (!atomic_load(&db->d_time.et_used) || ms <= m->m_st.st_time)
 		return 0;
-	kv_mdc_enc_time(&m->m_buf, db->d_tag, ms);
+	kv_mdc_enc_time(&m->m_buf, db->d_ident.id_tag, ms);
 	return append_spare(m, flags);
 }
 
@@ -657,7 +657,7 @@ static int append_feature(struct kv_mdc *m, uint32_t bit, int flags)
 {
 	if (m->m_st.st_super.ms_incompat & bit)
 		return 0;
-	kv_mdc_enc_features(&m->m_buf, m->m_db->d_tag, bit);
+	kv_mdc_enc_features(&m->m_buf, m->m_db->d_ident.id_tag, bit);
 	return append(m, flags);
 }
 
@@ -702,11 +702,11 @@ int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t hori
 	if (!err && !kv_fault(db))
 		err = make_room(m, 4 * KV_BLOCK);
 	if (!err && (!kv_props_are_default(props) || m->m_st.st_prop_kvs)) {
-		kv_mdc_enc_kvs_prop(&m->m_buf, db->d_tag, id, props, KV_PROP_ALL);
+		kv_mdc_enc_kvs_prop(&m->m_buf, db->d_ident.id_tag, id, props, KV_PROP_ALL);
 		err = append_here(m, 0);
 	}
 	if (!err) {
-		kv_mdc_enc_kvs_add(&m->m_buf, db->d_tag, id, name, horizon);
+		kv_mdc_enc_kvs_add(&m->m_buf, db->d_ident.id_tag, id, name, horizon);
 		err = append_here(m, BARRIER(441, MPOOL_SYNC));
 	}
 	pthread_mutex_unlock(&m->m_lock);
@@ -725,7 +725,7 @@ int kv_mdc_kvs_prop(struct kvdb *db, uint32_t id, const struct kv_props *props, 
 		err = append_time(m, 0);
 		if (!err)
 			err = append_needs(m, props);
-		kv_mdc_enc_kvs_prop(&m->m_buf, db->d_tag, id, props, which);
+		kv_mdc_enc_kvs_prop(&m->m_buf, db->d_ident.id_tag, id, props, which);
 		if (!err)
 			err = append(m, BARRIER(481, MPOOL_SYNC));
 	} else {
@@ -741,7 +741,7 @@ int kv_mdc_kvs_drop(struct kvdb *db, uint32_t id)
 	int err;
 
 	pthread_mutex_lock(&m->m_lock);
-	kv_mdc_enc_kvs_drop(&m->m_buf, db->d_tag, id);
+	kv_mdc_enc_kvs_drop(&m->m_buf, db->d_ident.id_tag, id);
 	err = append_spare(m, BARRIER(442, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
@@ -753,7 +753,7 @@ int kv_mdc_kvs_rename(struct kvdb *db, uint32_t id, const char *name)
 	int err;
 
 	pthread_mutex_lock(&m->m_lock);
-	kv_mdc_enc_kvs_rename(&m->m_buf, db->d_tag, id, name);
+	kv_mdc_enc_kvs_rename(&m->m_buf, db->d_ident.id_tag, id, name);
 	err = append_spare(m, BARRIER(540, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
@@ -776,11 +776,11 @@ int kv_mdc_incarn(struct kvdb *db, const struct kv_mdc_incarn *in, const struct 
 	err = room_for(m, (uint64_t)n * SEG_BYTES + (n / KV_MDC_PART + 2) * 2ull * KV_BLOCK);
 	for (i = 0; i < n && !err; i += k) {
 		k = n - i < KV_MDC_PART ? n - i : KV_MDC_PART;
-		kv_mdc_enc_segs(&m->m_buf, db->d_tag, true, part++, seg + i, k);
+		kv_mdc_enc_segs(&m->m_buf, db->d_ident.id_tag, true, part++, seg + i, k);
 		err = append_here(m, 0);
 	}
 	if (!err) {
-		kv_mdc_enc_incarn(&m->m_buf, db->d_tag, &rec);
+		kv_mdc_enc_incarn(&m->m_buf, db->d_ident.id_tag, &rec);
 		err = append_here(m, BARRIER(443, MPOOL_SYNC));
 	}
 	pthread_mutex_unlock(&m->m_lock);
@@ -796,7 +796,7 @@ int kv_mdc_segs(struct kvdb *db, const struct kv_mdc_seg *seg, uint32_t n)
 	pthread_mutex_lock(&m->m_lock);
 	for (i = 0; i < n && !err; i += k) {
 		k = n - i < KV_MDC_PART ? n - i : KV_MDC_PART;
-		kv_mdc_enc_segs(&m->m_buf, db->d_tag, false, 0, seg + i, k);
+		kv_mdc_enc_segs(&m->m_buf, db->d_ident.id_tag, false, 0, seg + i, k);
 		err = append(m, 0);
 	}
 	pthread_mutex_unlock(&m->m_lock);
@@ -809,7 +809,7 @@ int kv_mdc_gone(struct kvdb *db, const uint64_t *id, uint32_t n)
 	int err;
 
 	pthread_mutex_lock(&m->m_lock);
-	kv_mdc_enc_gone(&m->m_buf, db->d_tag, id, n);
+	kv_mdc_enc_gone(&m->m_buf, db->d_ident.id_tag, id, n);
 	err = append_spare(m, 0);
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
@@ -832,7 +832,7 @@ int kv_mdc_clean(struct kvdb *db, uint64_t epoch)
 
 	pthread_mutex_lock(&m->m_lock);
 	err = append_time(m, 0);
-	kv_mdc_enc_clean(&m->m_buf, db->d_tag, epoch, atomic_load(&db->d_seq));
+	kv_mdc_enc_clean(&m->m_buf, db->d_ident.id_tag, epoch, atomic_load(&db->d_epochs.ep_seq));
 	if (!err)
 		err = append_spare(m, BARRIER(444, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
@@ -858,7 +858,7 @@ int kv_mdc_ckpt_add(struct kvdb *db, const struct kv_mdc_ckpt *c)
 	int err;
 
 	pthread_mutex_lock(&m->m_lock);
-	kv_mdc_enc_ckpt_add(&m->m_buf, db->d_tag, c);
+	kv_mdc_enc_ckpt_add(&m->m_buf, db->d_ident.id_tag, c);
 	err = append(m, BARRIER(551, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
@@ -870,7 +870,7 @@ int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj)
 	int err;
 
 	pthread_mutex_lock(&m->m_lock);
-	kv_mdc_enc_ckpt_drop(&m->m_buf, db->d_tag, obj);
+	kv_mdc_enc_ckpt_drop(&m->m_buf, db->d_ident.id_tag, obj);
 	err = append_spare(m, BARRIER(552, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
@@ -960,7 +960,7 @@ static int announce(struct kv_mdc *m, const struct kv_edit *ed, unsigned nedit,
 			for (j = 0; j < kv_run_desc(ed[k].ed_add[i])->rd_n; j++)
 				id[n++] = kv_run_desc(ed[k].ed_add[i])->rd_kb[j].kd_id;
 	pthread_mutex_lock(&m->m_lock);
-	kv_mdc_enc_gone(&m->m_buf, m->m_db->d_tag, id, n);
+	kv_mdc_enc_gone(&m->m_buf, m->m_db->d_ident.id_tag, id, n);
 	err = append(m, BARRIER(449, MPOOL_SYNC));
 	*is_announced = !err;
 	m->m_nannounced += !err;
@@ -1043,15 +1043,15 @@ static void enc_change(struct kv_mdc *m, const struct kv_edit *ed, const uint64_
 		add[i] = kv_run_desc(ed->ed_add[i]);
 	if (!is_of_leaves(ed)) {
 		nhor = live_horizons(m, ed, hor);
-		kv_mdc_enc_edit(&m->m_buf, m->m_db->d_tag, ed->ed_kvs, ed->ed_nadd ? add[0] : NULL,
-				drop, ed->ed_ndrop, hor, nhor);
+		kv_mdc_enc_edit(&m->m_buf, m->m_db->d_ident.id_tag, ed->ed_kvs,
+				ed->ed_nadd ? add[0] : NULL, drop, ed->ed_ndrop, hor, nhor);
 		return;
 	}
 	for (i = 0; i < ed->ed_nbegin; i++)
 		begin[i] = (struct kv_mdc_leaf){ .ml_id = ed->ed_begin[i]->lf_id,
 						 .ml_klen = ed->ed_begin[i]->lf_klen,
 						 .ml_key = ed->ed_begin[i]->lf_key };
-	kv_mdc_enc_leaves(&m->m_buf, m->m_db->d_tag, &(struct kv_mdc_leaves){
+	kv_mdc_enc_leaves(&m->m_buf, m->m_db->d_ident.id_tag, &(struct kv_mdc_leaves){
 		.le_kvs = ed->ed_kvs, .le_drop = drop, .le_ndrop = ed->ed_ndrop,
 		.le_end = ed->ed_end, .le_begin = begin, .le_nbegin = ed->ed_nbegin,
 		.le_add = add, .le_nadd = ed->ed_nadd });

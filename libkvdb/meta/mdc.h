@@ -23,7 +23,7 @@ struct kv_mdc {
 	struct kvdb *m_db;
 	struct mpool_mdc *m_log;	/* NULL in tests of recovery without a container */
 	uint8_t m_mclass;
-	pthread_mutex_t m_lock;		/* order of records; below d_kvs_lock and k_edit_lock */
+	pthread_mutex_t m_lock;		/* order of records; below sr_lock and k_edit_lock */
 	struct kv_mdc_state m_st;
 	uint64_t m_have;		/* bytes of each log with space below; m_lock */
 	uint64_t m_counted, m_counted_at;	/* length of the state, at so much used */

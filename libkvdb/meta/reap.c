@@ -48,9 +48,9 @@ int kv_runs_reap(struct kvdb *db)
 	unsigned n = 0;
 	int did;
 
-	atomic_fetch_add(&db->d_reaping, 1);
+	atomic_fetch_add(&db->d_runs.ru_reaping, 1);
 	did = kv_ckpts_reap(db);
-	for (r = atomic_exchange(&db->d_doomed, NULL); r; r = next) {
+	for (r = atomic_exchange(&db->d_runs.ru_doomed, NULL); r; r = next) {
 		int rc = is_unkept(db, r);
 
 		next = r->rn_next;
@@ -67,6 +67,6 @@ int kv_runs_reap(struct kvdb *db)
 			n = 0;
 		}
 	}
-	atomic_fetch_sub(&db->d_reaping, 1);
+	atomic_fetch_sub(&db->d_runs.ru_reaping, 1);
 	return did;
 }

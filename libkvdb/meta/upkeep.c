@@ -31,13 +31,13 @@ int kv_segs_load(struct kvdb *db)
 	int i, n, err = 0;
 
 	/* the others may go at any moment, and a handle would keep their space */
-	for (size_t k = 0; db->d_at_ckpt && k < st->st_nseg && !err; k++)
+	for (size_t k = 0; db->d_mode.md_at_ckpt && k < st->st_nseg && !err; k++)
 		err = kv_seg_add(db, st->st_seg[k].sc_obj, NULL);
-	if (db->d_at_ckpt)
+	if (db->d_mode.md_at_ckpt)
 		return err != -ENOENT ? err :
 		       kv_error(-EUCLEAN, "MP0980", "a segment of the checkpoint does not exist");
 	for (;;) {
-		n = mpool_objects(db->d_mp, after, db->d_tag, oi, 64);
+		n = mpool_objects(db->d_mp, after, db->d_ident.id_tag, oi, 64);
 		if (n <= 0)
 			return n < 0 ? kv_error_mpool(n) : 0;
 		for (i = 0; i < n; i++) {
@@ -56,7 +56,7 @@ int kv_segs_load(struct kvdb *db)
 static unsigned pick_seals(struct kvdb *db, struct kv_seg **out)
 {
 	struct kv_segs *ss = db->d_segs;
-	uint64_t durable = atomic_load(&db->d_durable);
+	uint64_t durable = atomic_load(&db->d_epochs.ep_durable);
 	struct kv_seg *s;
 	unsigned n = 0;
 
@@ -238,7 +238,7 @@ int kv_segs_step(struct kvdb *db)
 	struct kv_segs *ss = db->d_segs;
 	int rc;
 
-	if (db->d_rdonly || kv_fault(db))
+	if (db->d_mode.md_rdonly || kv_fault(db))
 		return 0;
 	rc = kv_segs_stock_step(db);
 	if (rc)

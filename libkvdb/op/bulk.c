@@ -91,9 +91,9 @@ static int frame_write(struct kvdb_bulk *b)
 	struct kv_seg *s = b->b_seg;
 	uint32_t bytes = align_block(b->b_len);
 	struct kv_frame_hdr h = {
-		.fh_incarnation = db->d_incarnation, .fh_stream = KV_VLOG,
-		.fh_tag = (uint32_t)db->d_tag, .fh_epoch = KV_BULK_EPOCH, .fh_len = b->b_len,
-		.fh_nrec = b->b_nrec, .fh_off = b->b_off,
+		.fh_incarnation = db->d_ident.id_incarnation, .fh_stream = KV_VLOG,
+		.fh_tag = (uint32_t)db->d_ident.id_tag, .fh_epoch = KV_BULK_EPOCH,
+		.fh_len = b->b_len, .fh_nrec = b->b_nrec, .fh_off = b->b_off,
 	};
 	struct iovec v = { b->b_frame, bytes };
 	int err;
@@ -138,7 +138,7 @@ static int seg_alloc(struct kvdb_bulk *b, uint32_t bytes)
 	unsigned n = 1;
 	int err;
 
-	if (db->d_log_class == MPOOL_CAPACITY ||
+	if (db->d_mode.md_log_class == MPOOL_CAPACITY ||
 	    kv_policy_move_class(db, b->b_kvs, false) != MPOOL_CAPACITY)
 		return kv_seg_alloc(db, 0, KV_VLOG, bytes, false, &b->b_seg);
 	bytes = (bytes + 0xffffu) & ~0xffffu;
@@ -248,8 +248,8 @@ static int horizons_push(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t e)
 	uint32_t i;
 
 	for (i = 0; i < KVDB_KVS_MAX; i++)
-		if (db->d_kvs[i])
-			hor[ed.ed_nhor++] = (struct kv_horizon){ db->d_kvs[i]->k_id, e };
+		if (db->d_stores.sr_kvs[i])
+			hor[ed.ed_nhor++] = (struct kv_horizon){ db->d_stores.sr_kvs[i]->k_id, e };
 	return kv_mdc_edit(db, &ed);
 }
 
@@ -274,8 +274,8 @@ static int place_take(struct kvdb *db, struct kvdb_bulk *b)
 		err = flush_store(db, kvs, e);
 	if (!err && !kv_min_horizon(db)) {
 		for (i = 0; i < KVDB_KVS_MAX && !err; i++)
-			if (db->d_kvs[i])
-				err = flush_store(db, db->d_kvs[i], e);
+			if (db->d_stores.sr_kvs[i])
+				err = flush_store(db, db->d_stores.sr_kvs[i], e);
 		if (!err)
 			err = horizons_push(db, kvs, e);
 	}
@@ -524,7 +524,7 @@ static unsigned int leaves(struct kvdb_bulk *b, struct kv_leaf **begin)
 	while (n < most && (are_homes || !n)) {
 		struct kv_leaf *lf = b->b_run[n].br_leaf;
 
-		lf->lf_id = atomic_fetch_add(&b->b_kvs->k_db->d_next_run, 1);
+		lf->lf_id = atomic_fetch_add(&b->b_kvs->k_db->d_runs.ru_next, 1);
 		if (are_homes)
 			kv_run_desc(b->b_run[n].br_run)->rd_leaf = lf->lf_id;
 		begin[n++] = lf;
@@ -548,7 +548,7 @@ static int publish(struct kvdb_bulk *b, struct kv_run **add, struct kv_leaf **be
 	for (uint32_t i = 0; i < b->b_nrun; i++) {
 		struct kv_run_desc *d = kv_run_desc(b->b_run[i].br_run);
 
-		d->rd_id = atomic_fetch_add(&db->d_next_run, 1);
+		d->rd_id = atomic_fetch_add(&db->d_runs.ru_next, 1);
 		d->rd_pos = b->b_pos + i;
 		d->rd_newest_epoch = KV_BULK_EPOCH;
 		add[i] = b->b_run[i].br_run;

@@ -25,15 +25,15 @@
 static void edits_lock(struct kvdb *db)
 {
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
-		if (db->d_kvs[i])
-			pthread_mutex_lock(&db->d_kvs[i]->k_edit_lock);
+		if (db->d_stores.sr_kvs[i])
+			pthread_mutex_lock(&db->d_stores.sr_kvs[i]->k_edit_lock);
 }
 
 static void edits_unlock(struct kvdb *db)
 {
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
-		if (db->d_kvs[i])
-			pthread_mutex_unlock(&db->d_kvs[i]->k_edit_lock);
+		if (db->d_stores.sr_kvs[i])
+			pthread_mutex_unlock(&db->d_stores.sr_kvs[i]->k_edit_lock);
 }
 
 struct seg_list {
@@ -157,11 +157,12 @@ static int manifest_alloc(struct kvdb *db, const struct mpool_alloc *req, struct
 /* Writes and commits the manifest; fills in where it is. */
 static int manifest_write(struct kvdb *db, const struct kv_mdc_buf *rec, struct kv_mdc_ckpt *c)
 {
-	struct kv_manifest mf = { .mf_tag = db->d_tag, .mf_epoch = c->mc_epoch,
+	struct kv_manifest mf = { .mf_tag = db->d_ident.id_tag, .mf_epoch = c->mc_epoch,
 				  .mf_seq = c->mc_seq, .mf_bytes = (uint32_t)rec->mb_len };
 	uint32_t len = (uint32_t)kv_manifest_bytes(rec->mb_len);
-	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = db->d_log_class,
-				   .flags = MPOOL_ALLOC_ANY, .capacity = len, .tag = db->d_tag };
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = db->d_mode.md_log_class,
+				   .flags = MPOOL_ALLOC_ANY, .capacity = len,
+				   .tag = db->d_ident.id_tag };
 	struct mpool_op op = { .type = MPOOL_OP_COMMIT, .length = len };
 	uint8_t *buf = aligned_alloc(MPOOL_ALIGN, len);
 	int err;

@@ -148,7 +148,8 @@ int kv_cursor_error_gone(const struct kvdb_cursor *c)
 
 	if (atomic_load(&c->c_hold.ho_word) == KV_HOLD_GONE_UNUSED)
 		return kv_error(-ESTALE, "MP0931", "%s: the cursor was not used for %u ms "
-				"(view_max_age_ms)", kvs->k_name, kvs->k_db->d_view_max_age_ms);
+				"(view_max_age_ms)", kvs->k_name,
+				kvs->k_db->d_mode.md_view_max_age_ms);
 	return kv_error(-ESTALE, "MP0930", "%s: the cursor's snapshot held more memory than "
 			"snapshots may; it was the one used least lately", kvs->k_name);
 }

@@ -88,8 +88,9 @@ int kvdb_diff(struct kvdb_kvs *from, struct kvdb_kvs *to, kvdb_diff_fn *fn, void
 	struct side a = { 0 }, b = { 0 };
 	int err;
 
-	if (!from || !to || !fn || !from->k_db->d_at_ckpt || !to->k_db->d_at_ckpt ||
-	    memcmp(from->k_db->d_uuid, to->k_db->d_uuid, sizeof(to->k_db->d_uuid)) ||
+	if (!from || !to || !fn || !from->k_db->d_mode.md_at_ckpt || !to->k_db->d_mode.md_at_ckpt ||
+	    memcmp(from->k_db->d_ident.id_uuid, to->k_db->d_ident.id_uuid,
+		   sizeof(to->k_db->d_ident.id_uuid)) ||
 	    from->k_id != to->k_id)
 		return kv_error(-EINVAL, "MP0951",
 				"a difference is that of one store at two checkpoints");

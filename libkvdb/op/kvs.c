@@ -94,7 +94,7 @@ static int many_move(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
 	if (err)
 		return err;
 	atomic_thread_fence(memory_order_seq_cst);
-	return atomic_load(&kvs->k_db->d_owners) &&
+	return atomic_load(&kvs->k_db->d_mem.mm_owners) &&
 	       !CHECK(561, !kv_keys_are_owned(kvs, many_covers, &m->range)) ? -EBUSY : 0;
 }
 
@@ -326,7 +326,7 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 			 * may be of the epoch that is open now: that one ends in its own time.
 			 */
 			if (err == -EAGAIN)
-				kv_wait_closed(db, atomic_load(&db->d_epoch));
+				kv_wait_closed(db, atomic_load(&db->d_epochs.ep_open));
 			if (!err) {
 				installed(w, &rs);
 				kv_exit(t);
@@ -367,8 +367,8 @@ static int write_op(struct kvdb *db, struct write *w)
 	struct kv_tctx *tc;
 	int err = kv_fault(db);
 
-	if (KV_UNLIKELY(err || db->d_rdonly))
-		return kv_error(-EROFS, "MP0903", "%s", db->d_rdonly ?
+	if (KV_UNLIKELY(err || db->d_mode.md_rdonly))
+		return kv_error(-EROFS, "MP0903", "%s", db->d_mode.md_rdonly ?
 				"the database is open for reading only" : db->d_fault.fa_text);
 	err = kv_error_dropped(w->kvs);
 	if (KV_UNLIKELY(err))
@@ -522,7 +522,7 @@ static int many_begin(struct kvdb_kvs *kvs, struct many *m)
 	struct kv_thread *t;
 	int err;
 
-	if (db->d_rdonly || kv_fault(db))
+	if (db->d_mode.md_rdonly || kv_fault(db))
 		return 0;	/* write_op() refuses */
 	t = kv_enter();
 	err = kv_error_dropped(kvs);
@@ -532,7 +532,7 @@ static int many_begin(struct kvdb_kvs *kvs, struct many *m)
 	if (err)
 		return err;
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!atomic_load(&db->d_owners))
+	if (!atomic_load(&db->d_mem.mm_owners))
 		return 0;
 	return BARRIER(499, many_wait(kvs, m));
 }
@@ -708,7 +708,7 @@ int kvdb_sync(struct kvdb *db)
 {
 	int err;
 
-	if (db->d_rdonly)
+	if (db->d_mode.md_rdonly)
 		return 0;
 	atomic_fetch_add(&db->d_count.syncs, 1);
 	err = kv_epoch_sync(db);

@@ -34,7 +34,7 @@ static int set_interval(struct kvdb *db, const char *text)
 		err = number("interval_ms", text, 1, KVDB_INTERVAL_NONE - 1, &v);
 	if (err)
 		return err;
-	atomic_store(&db->d_interval_ms, (uint32_t)v);
+	atomic_store(&db->d_mode.md_interval_ms, (uint32_t)v);
 	return 0;
 }
 
@@ -45,7 +45,7 @@ static int set_commit(struct kvdb *db, const char *text)
 
 	if (err)
 		return err;
-	atomic_store(&db->d_commit, v);
+	atomic_store(&db->d_mode.md_commit, v);
 	return 0;
 }
 

@@ -2,7 +2,7 @@
 /*
  * Statistics: per-thread counters summed, and what is held now. Counters of
  * running threads are read without locks; each is a word that only its thread
- * writes. What lies in the trees is summed without d_kvs_lock, which the flusher
+ * writes. What lies in the trees is summed without sr_lock, which the flusher
  * takes for each epoch: a tree that was taken stays whole, even behind a drop.
  */
 #include <time.h>
@@ -197,8 +197,8 @@ static void segs_stats(struct kvdb *db, struct kvdb_stats *st)
 int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 {
 	struct kvdb_stats st = { .cache_bytes = db->d_budget.b_cache_bytes,
-				 .recovery = db->d_recovery,
-				 .cpu_ns = kv_cpu_ns() - db->d_cpu_ns };
+				 .recovery = db->d_opened.on_recovery,
+				 .cpu_ns = kv_cpu_ns() - db->d_opened.on_cpu_ns };
 
 	kv_tctx_each(db, add_thread, &st);
 	add_counters(db, &st);
@@ -206,8 +206,8 @@ int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 	st.memtable_bytes = atomic_load(&db->d_count.mt_mem);
 	/* of all runs, those included that only a cursor or a view keeps */
 	st.index_bytes = atomic_load(&db->d_count.index_mem);
-	st.epoch = atomic_load(&db->d_epoch);
-	st.durable_epoch = atomic_load(&db->d_durable);
+	st.epoch = atomic_load(&db->d_epochs.ep_open);
+	st.durable_epoch = atomic_load(&db->d_epochs.ep_durable);
 	segs_stats(db, &st);
 	kv_reloc_stats(db, &st);
 	st.window_bytes = kv_slab_window_bytes(db);
@@ -217,7 +217,8 @@ int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 	st.spare_bytes = kv_slab_spare_bytes(db);
 	st.spare_bytes += atomic_load(&db->d_count.mt_free);
 	st.table_bytes += kv_pagepool_table_bytes(db) + kv_points_bytes(db) +
-			  st.segments * sizeof(struct kv_seg) + atomic_load(&db->d_scan_bytes) +
+			  st.segments * sizeof(struct kv_seg) +
+			  atomic_load(&db->d_cache.cc_scan_bytes) +
 			  atomic_load(&db->d_count.move_mem);
 	st.memory_bytes = st.memtable_bytes + st.window_bytes + st.page_bytes + st.index_bytes +
 			  st.spare_bytes + st.table_bytes;

@@ -4,7 +4,7 @@
  * dropped leaves the table at once; its memory stays until the database is closed, because a
  * worker may still look at it (D1).
  *
- * Locks: m_ddl_lock (outermost) for create and drop of stores; d_kvs_lock for the table, never
+ * Locks: m_ddl_lock (outermost) for create and drop of stores; sr_lock for the table, never
  * across I/O. Options change under m_ddl_lock; readers load k_prop[] without one.
  */
 #include <errno.h>
@@ -63,15 +63,15 @@ int kv_kvs_new(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
 	pthread_rwlock_init(&k->k_many_lock, &ra);
 	pthread_rwlockattr_destroy(&ra);
 	kv_gaps_init(&k->k_gaps);
-	pthread_mutex_lock(&db->d_kvs_lock);
-	for (i = 0; db->d_kvs[i]; i++)
+	pthread_mutex_lock(&db->d_stores.sr_lock);
+	for (i = 0; db->d_stores.sr_kvs[i]; i++)
 		;	/* the callers see to it that one is free */
-	db->d_kvs[i] = k;
+	db->d_stores.sr_kvs[i] = k;
 	k->k_slot = i;
-	db->d_nkvs++;
+	db->d_stores.sr_n++;
 	/* T5: in here, for who finds it writes to it, and every later view must have it */
-	atomic_fetch_add(&db->d_tree_gen, 1);
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	atomic_fetch_add(&db->d_trees.te_gen, 1);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	kv_forest_stale(db);
 	*out = k;
 	return 0;
@@ -100,11 +100,11 @@ static struct kvdb_kvs *find_name(struct kvdb *db, const char *name)
 	struct kvdb_kvs *k = NULL;
 	uint32_t i;
 
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	for (i = 0; i < KVDB_KVS_MAX && !k; i++)
-		if (db->d_kvs[i] && !strcmp(db->d_kvs[i]->k_name, name))
-			k = db->d_kvs[i];
-	pthread_mutex_unlock(&db->d_kvs_lock);
+		if (db->d_stores.sr_kvs[i] && !strcmp(db->d_stores.sr_kvs[i]->k_name, name))
+			k = db->d_stores.sr_kvs[i];
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	return k;
 }
 
@@ -120,9 +120,9 @@ static int check_name(const char *name)
 
 static void set_coming(struct kvdb *db, bool is_coming)
 {
-	pthread_mutex_lock(&db->d_kvs_lock);
-	db->d_kvs_coming = is_coming;
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
+	db->d_stores.sr_coming = is_coming;
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 }
 
 static int create_locked(struct kvdb *db, const char *name, const struct kv_props *props)
@@ -133,28 +133,28 @@ static int create_locked(struct kvdb *db, const char *name, const struct kv_prop
 
 	if (find_name(db, name))
 		return kv_error(-EEXIST, "MP0970", "there is a store named %s", name);
-	if (db->d_nkvs == KVDB_KVS_MAX)
+	if (db->d_stores.sr_n == KVDB_KVS_MAX)
 		return kv_error(-ENOSPC, "MP0990", "a database holds at most %u stores",
 				KVDB_KVS_MAX);
 	/* ids are 16 bits in log records and never used again */
-	if (db->d_next_kvs_id > UINT16_MAX)
+	if (db->d_stores.sr_next_id > UINT16_MAX)
 		return kv_error(-ENOSPC, "MP0990", "all %u store ids were used", UINT16_MAX);
 	err = kv_change_sync(db);
 	if (err)
 		return err;
 	/* R6: the proof of epochs above its horizon stays until it is in the table */
 	set_coming(db, true);
-	horizon = atomic_load(&db->d_durable);
-	err = kv_mdc_kvs_add(db, db->d_next_kvs_id, name, horizon, props);
+	horizon = atomic_load(&db->d_epochs.ep_durable);
+	err = kv_mdc_kvs_add(db, db->d_stores.sr_next_id, name, horizon, props);
 	if (err) {
 		set_coming(db, false);
 		return err;
 	}
 	/* on media it is there; memory must not differ from it */
-	while ((err = kv_kvs_new(db, db->d_next_kvs_id, name, horizon, props, &kvs)) == -ENOMEM &&
-	       !kv_nap_for(db))
+	while ((err = kv_kvs_new(db, db->d_stores.sr_next_id, name, horizon, props, &kvs)) ==
+	       -ENOMEM && !kv_nap_for(db))
 		;
-	db->d_next_kvs_id++;
+	db->d_stores.sr_next_id++;
 	set_coming(db, false);
 	if (!err)
 		return 0;
@@ -225,9 +225,9 @@ static int in_use(const struct kvdb_kvs *kvs)
 
 static void set_dropped(struct kvdb *db, struct kvdb_kvs *kvs, bool is)
 {
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	kvs->k_dropped = is;
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 }
 
 /*
@@ -274,16 +274,16 @@ static int drop_locked(struct kvdb *db, const char *name)
 	err = kv_change_sync(db);
 	if (!err)
 		err = kv_mdc_kvs_drop(db, kvs->k_id);
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	if (err) {
 		kvs->k_dropped = false;
 	} else {
-		for (i = 0; db->d_kvs[i] != kvs; i++)
+		for (i = 0; db->d_stores.sr_kvs[i] != kvs; i++)
 			;
-		db->d_kvs[i] = NULL;
-		db->d_nkvs--;
+		db->d_stores.sr_kvs[i] = NULL;
+		db->d_stores.sr_n--;
 	}
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	if (err) {
 		kv_tree_put(db, blank);
 		return err;
@@ -325,10 +325,10 @@ static int rename_locked(struct kvdb *db, const char *from, const char *to)
 	if (err)
 		return err;
 	/* a message that another call makes right now may show either name */
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	memset(kvs->k_name, 0, sizeof(kvs->k_name));
 	strncpy(kvs->k_name, to, KVDB_NAME_MAX);
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	return 0;
 }
 
@@ -354,15 +354,15 @@ int kvdb_kvs_list(struct kvdb *db, char (*names)[KVDB_NAME_MAX + 1], unsigned ma
 	uint32_t i;
 	int n = 0;
 
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	for (i = 0; i < KVDB_KVS_MAX; i++) {
-		if (!db->d_kvs[i])
+		if (!db->d_stores.sr_kvs[i])
 			continue;
 		if ((unsigned)n < max)
-			memcpy(names[n], db->d_kvs[i]->k_name, sizeof(names[n]));
+			memcpy(names[n], db->d_stores.sr_kvs[i]->k_name, sizeof(names[n]));
 		n++;
 	}
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	return n;
 }
 
@@ -379,25 +379,25 @@ int kvdb_info(struct kvdb *db, struct kvdb_info *out)
 	int err;
 
 	memset(&in, 0, sizeof(in));
-	memcpy(in.uuid, db->d_uuid, 16);
+	memcpy(in.uuid, db->d_ident.id_uuid, 16);
 	in.format_version = KV_FORMAT;
-	pthread_mutex_lock(&db->d_kvs_lock);
-	in.kvs = db->d_nkvs;
-	pthread_mutex_unlock(&db->d_kvs_lock);
-	in.interval_ms = db->d_interval_ms;
-	in.commit = db->d_commit;
+	pthread_mutex_lock(&db->d_stores.sr_lock);
+	in.kvs = db->d_stores.sr_n;
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
+	in.interval_ms = db->d_mode.md_interval_ms;
+	in.commit = db->d_mode.md_commit;
 	in.logs = db->d_budget.b_logs;
-	in.is_rdonly = db->d_rdonly || kv_fault(db);
+	in.is_rdonly = db->d_mode.md_rdonly || kv_fault(db);
 	in.cache_bytes = db->d_budget.b_cache_bytes;
 	in.log_bytes = db->d_budget.b_log_bytes;
 	in.segment_bytes = db->d_budget.b_seg_bytes;
 	in.space_amp_max = kv_reloc_amp_max(db);
-	if (db->d_ctl_path)
-		strncpy(in.ctl, db->d_ctl_path, sizeof(in.ctl) - 1);
+	if (db->d_opened.on_ctl_path)
+		strncpy(in.ctl, db->d_opened.on_ctl_path, sizeof(in.ctl) - 1);
 	if (kv_fault(db))
 		memcpy(in.fault, db->d_fault.fa_text, sizeof(in.fault));
-	in.ram_bytes = db->d_limits.l_ram_bytes;
-	in.cores = db->d_limits.l_cores;
+	in.ram_bytes = db->d_opened.on_limits.l_ram_bytes;
+	in.cores = db->d_opened.on_limits.l_cores;
 	in.stuck = kv_troubles(db, &in.stuck_ns, in.stuck_text, sizeof(in.stuck_text));
 	err = mpool_info(db->d_mp, &in.pool);
 	if (err)
@@ -413,9 +413,9 @@ int kvdb_kvs_info(struct kvdb_kvs *kvs, struct kvdb_kvs_info *out)
 	uint32_t i;
 
 	memset(&in, 0, sizeof(in));
-	pthread_mutex_lock(&kvs->k_db->d_kvs_lock);	/* not half of a rename */
+	pthread_mutex_lock(&kvs->k_db->d_stores.sr_lock);	/* not half of a rename */
 	memcpy(in.name, kvs->k_name, sizeof(in.name));
-	pthread_mutex_unlock(&kvs->k_db->d_kvs_lock);
+	pthread_mutex_unlock(&kvs->k_db->d_stores.sr_lock);
 	in.id = kvs->k_id;
 	in.pfx_len = (uint32_t)atomic_load(&kvs->k_prop[KV_PROP_PFX_LEN]);
 	in.policy = (uint32_t)atomic_load(&kvs->k_prop[KV_PROP_POLICY]);

@@ -241,7 +241,7 @@ int kvdb_drop(const char *pool, const struct kvdb_opts *opts)
 static int size_up(struct kvdb *db, const struct kvdb_opts *in)
 {
 	struct kvdb_opts o = *in;
-	struct kv_limits *lim = &db->d_limits;
+	struct kv_limits *lim = &db->d_opened.on_limits;
 	int err = kv_limits_read(db->d_mp, lim);
 
 	if (err)
@@ -259,29 +259,29 @@ int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, b
 {
 	int err;
 
-	pthread_mutex_init(&db->d_tick_lock, NULL);
-	pthread_mutex_init(&db->d_kvs_lock, NULL);
+	pthread_mutex_init(&db->d_epochs.ep_tick_lock, NULL);
+	pthread_mutex_init(&db->d_stores.sr_lock, NULL);
 	pthread_mutex_init(&db->d_cqs.qs_lock, NULL);
 	pthread_mutex_init(&db->d_fault.fa_lock, NULL);
 	pthread_mutex_init(&db->d_troubles.tl_lock, NULL);
-	pthread_mutex_init(&db->d_compact.cp_lock, NULL);
+	pthread_mutex_init(&db->d_bg.bd_compact.cp_lock, NULL);
 	db->d_hooks = &kv_hooks;
-	db->d_cpu_ns = kv_cpu_ns();
-	db->d_flags = o->flags;
-	db->d_interval_ms = o->interval_ms;
-	db->d_commit = o->commit;
-	db->d_view_max_age_ms = o->view_max_age_ms;
-	db->d_rdonly = is_rdonly;
-	db->d_rollback = o->rollback;
-	db->d_clock = o->clock ? *o->clock : mono;
-	db->d_clock_is_system = !o->clock;
+	db->d_opened.on_cpu_ns = kv_cpu_ns();
+	db->d_mode.md_flags = o->flags;
+	db->d_mode.md_interval_ms = o->interval_ms;
+	db->d_mode.md_commit = o->commit;
+	db->d_mode.md_view_max_age_ms = o->view_max_age_ms;
+	db->d_mode.md_rdonly = is_rdonly;
+	db->d_opened.on_rollback = o->rollback;
+	db->d_time.et_clock = o->clock ? *o->clock : mono;
+	db->d_time.et_is_system = !o->clock;
 	/* before anything is read: a thread finds its context by the number that this gives */
 	err = kv_threads_init(db);
 	if (!err)
 		err = kv_pool_open(pool, o, is_rdonly, &db->d_mp);
 	if (err)
 		return err;
-	db->d_log_class = log_class(db->d_mp);
+	db->d_mode.md_log_class = log_class(db->d_mp);
 	err = kv_mdc_open(db);
 	if (err == -ENOENT)
 		return kv_error(err, "MP0952", "%s: there is no database in this pool", pool);
@@ -352,8 +352,8 @@ int kv_db_load_kvs(struct kvdb *db, uint32_t from, bool with_runs)
 	uint32_t i;
 	int err = 0;
 
-	db->d_next_kvs_id = st->st_super.ms_next_kvs;
-	atomic_store(&db->d_next_run, st->st_super.ms_next_run);
+	db->d_stores.sr_next_id = st->st_super.ms_next_kvs;
+	atomic_store(&db->d_runs.ru_next, st->st_super.ms_next_run);
 	for (i = from; i < st->st_nkvs && !err; i++) {
 		const struct kv_mdc_kvs *mk = &st->st_kvs[i];
 
@@ -373,10 +373,10 @@ static void free_stores(struct kvdb *db)
 	uint32_t i;
 
 	for (i = 0; i < KVDB_KVS_MAX; i++)
-		if (db->d_kvs[i])
-			kv_kvs_free(db, db->d_kvs[i]);
-	memset(db->d_kvs, 0, sizeof(db->d_kvs));
-	db->d_nkvs = 0;
+		if (db->d_stores.sr_kvs[i])
+			kv_kvs_free(db, db->d_stores.sr_kvs[i]);
+	memset(db->d_stores.sr_kvs, 0, sizeof(db->d_stores.sr_kvs));
+	db->d_stores.sr_n = 0;
 	while (m && m->m_dropped) {
 		struct kvdb_kvs *kvs = m->m_dropped;
 
@@ -406,11 +406,11 @@ void kv_db_detach(struct kvdb *db)
 	kv_runs_fini(db);
 	kv_ckpts_fini(db);
 	kv_mdc_close(db);
-	if (db->d_pages)
+	if (db->d_cache.cc_pages)
 		kv_pagepool_fini(db);
 	kv_readers_fini(db);
 	kv_points_fini(db);
-	if (db->d_slabs)
+	if (db->d_cache.cc_slabs)
 		kv_slabs_fini(db);
 	kv_reloc_fini(db);
 	kv_segs_fini(db);
@@ -418,14 +418,14 @@ void kv_db_detach(struct kvdb *db)
 	kv_holds_fini(db);
 	kv_txns_fini(db);
 	kv_mts_fini(db);
-	if (db->d_id)
+	if (db->d_threads.dt_id)
 		kv_threads_fini(db);
 	pthread_mutex_destroy(&db->d_cqs.qs_lock);
 	pthread_mutex_destroy(&db->d_fault.fa_lock);
 	pthread_mutex_destroy(&db->d_troubles.tl_lock);
-	pthread_mutex_destroy(&db->d_compact.cp_lock);
-	pthread_mutex_destroy(&db->d_tick_lock);
-	pthread_mutex_destroy(&db->d_kvs_lock);
+	pthread_mutex_destroy(&db->d_bg.bd_compact.cp_lock);
+	pthread_mutex_destroy(&db->d_epochs.ep_tick_lock);
+	pthread_mutex_destroy(&db->d_stores.sr_lock);
 }
 
 int kv_db_start(struct kvdb *db)
@@ -435,9 +435,9 @@ int kv_db_start(struct kvdb *db)
 	if (!err)
 		err = kv_db_load_kvs(db, 0, true);
 	if (!err)
-		err = db->d_at_ckpt ? kv_ckpt_numbers(db) :
-		      kv_recover(db, db->d_rdonly ? KV_RECOVER_READ : KV_RECOVER_WRITE);
-	if (err || db->d_rdonly)
+		err = db->d_mode.md_at_ckpt ? kv_ckpt_numbers(db) :
+		      kv_recover(db, db->d_mode.md_rdonly ? KV_RECOVER_READ : KV_RECOVER_WRITE);
+	if (err || db->d_mode.md_rdonly)
 		return err;
 	err = kv_logs_init(db);
 	if (err)
@@ -517,7 +517,8 @@ int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 static void leave_clean(struct kvdb *db)
 {
 	if (!kv_segs_finish(db) && kv_mt_oldest_epoch(db) == UINT64_MAX)
-		kv_mdc_clean(db, atomic_load(&db->d_durable));	/* records the time, too */
+		/* records the time, too */
+		kv_mdc_clean(db, atomic_load(&db->d_epochs.ep_durable));
 }
 
 static int check_closed(const struct kvdb_kvs *kvs)
@@ -532,17 +533,17 @@ static int check_closed(const struct kvdb_kvs *kvs)
 /* What is closed later than its database would find nothing there. */
 static int check_unused(struct kvdb *db)
 {
-	uint64_t views = atomic_load(&db->d_open_views->ov_n);
+	uint64_t views = atomic_load(&db->d_trees.te_open_views->ov_n);
 	struct kvdb_kvs *k;
 	int err = 0;
 
 	if (views)
 		return kv_error(-EBUSY, "MP0964", "%llu transactions are open",
 				(unsigned long long)views);
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && !err; i++)
-		err = db->d_kvs[i] ? check_closed(db->d_kvs[i]) : 0;
-	pthread_mutex_unlock(&db->d_kvs_lock);
+		err = db->d_stores.sr_kvs[i] ? check_closed(db->d_stores.sr_kvs[i]) : 0;
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	/* a drop does not wait for cursors that show nothing any more */
 	if (db->d_mdc) {
 		pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
@@ -560,9 +561,9 @@ int kvdb_close(struct kvdb *db)
 	if (!db || err)
 		return err;
 	kv_ctl_stop(db);
-	if (!db->d_rdonly) {
+	if (!db->d_mode.md_rdonly) {
 		/* what finds no space, or no time, stays in the logs, which the sync covers */
-		atomic_store(&db->d_close_ns, kv_now(db) + CLOSE_FLUSH_NS);
+		atomic_store(&db->d_bg.bd_close_ns, kv_now(db) + CLOSE_FLUSH_NS);
 		if (!kv_fault(db))
 			kvdb_drain(db, KVDB_WAIT_FLUSH);
 		kv_work_stop(db);

@@ -120,7 +120,7 @@ static int by_epoch(const void *a, const void *b)
 	return x->vd_d.ds_epoch < y->vd_d.ds_epoch ? -1 : x->vd_d.ds_epoch > y->vd_d.ds_epoch;
 }
 
-/* The newest epoch linked with B through complete descriptors; d_desc = its descriptor. */
+/* The newest epoch linked with B through complete descriptors; ep_desc = its descriptor. */
 static void find_d0(struct recovery *rv)
 {
 	struct kvdb *db = rv->rv_db;
@@ -153,11 +153,11 @@ static void find_d0(struct recovery *rv)
 		prev = vd;
 	}
 	rv->rv_d = rv->rv_d0 > rv->rv_floor ? rv->rv_d0 : rv->rv_floor;
-	memset(&db->d_desc, 0, sizeof(db->d_desc));
+	memset(&db->d_epochs.ep_desc, 0, sizeof(db->d_epochs.ep_desc));
 	if (prev) {
-		db->d_desc.epoch = prev->vd_d.ds_epoch;
-		db->d_desc.obj = prev->vd_obj;
-		db->d_desc.off = prev->vd_off;
+		db->d_epochs.ep_desc.epoch = prev->vd_d.ds_epoch;
+		db->d_epochs.ep_desc.obj = prev->vd_obj;
+		db->d_epochs.ep_desc.off = prev->vd_off;
 	}
 }
 
@@ -254,7 +254,7 @@ static int check_torn(struct recovery *rv)
 	if (CHECK(680, !rv->rv_is_unlinked) && CHECK(681, !has_part_of_older(rv, newest)))
 		return 0;
 	/* only what the caller was told of is given up */
-	if (rv->rv_d && rv->rv_db->d_rollback == rv->rv_d)
+	if (rv->rv_d && rv->rv_db->d_opened.on_rollback == rv->rv_d)
 		return 0;
 	return kv_error(-EUCLEAN, "MP0907",
 			"object %llu: the log is damaged at %u; epochs up to %llu were durable, "
@@ -279,13 +279,13 @@ static void set_cut(struct recovery *rv, struct rv_seg *vs)
 		if (!f->vf_is_good && f->vf_end > end)
 			continue;
 		if (f->vf_epoch > rv->rv_d) {
-			rv->rv_db->d_recovery.discarded += f->vf_nrec;
+			rv->rv_db->d_opened.on_recovery.discarded += f->vf_nrec;
 			continue;
 		}
 		vs->vs_cut = f->vf_end;
 		vs->vs_last = f->vf_epoch;
 		if (vs->vs_last > rv->rv_b)
-			rv->rv_db->d_log_left += f->vf_end - f->vf_off;
+			rv->rv_db->d_logged.lc_left += f->vf_end - f->vf_off;
 	}
 }
 
@@ -372,7 +372,7 @@ static int replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv
 		if (!err)
 			err = kv_mt_replay(kv_mt_active(kvs), &w, epoch, seg,
 					   e.ce_off8 * KV_REC_ALIGN);
-		db->d_recovery.replayed += !err;
+		db->d_opened.on_recovery.replayed += !err;
 	}
 	return err;
 }
@@ -404,7 +404,7 @@ static int replay_many(struct recovery *rv, struct rv_seg *vs, const struct kv_r
 		return 0;
 	err = kv_mt_tomb_replay(atomic_load(&kvs->k_tree)->tr_mt[0], &t, epoch);
 	if (!err)
-		rv->rv_db->d_recovery.replayed++;
+		rv->rv_db->d_opened.on_recovery.replayed++;
 	kv_tree_mark_tombs(kvs);
 	return err;
 }
@@ -447,7 +447,7 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 	err = kv_mt_replay(kv_mt_active(kvs), r, epoch, vs->vs_seg,
 			   off + kv_rec_val_off(r->r_klen));
 	if (!err)
-		db->d_recovery.replayed++;
+		db->d_opened.on_recovery.replayed++;
 	return err;
 }
 
@@ -459,7 +459,7 @@ static int replay_frame(struct recovery *rv, struct rv_seg *vs, const struct rv_
 	struct kv_rec r;
 	int err;
 
-	err = kv_frame_decode(p, (uint32_t)rv->rv_db->d_tag, vs->vs_seg->sg_id, f->vf_off,
+	err = kv_frame_decode(p, (uint32_t)rv->rv_db->d_ident.id_tag, vs->vs_seg->sg_id, f->vf_off,
 			      f->vf_end - f->vf_off, &h);
 	/* RV16: the scan judged other bytes; a record's own CRC says nothing of its value */
 	if (!err && !CHECK(563, kv_frame_check_payload(p, &h)))
@@ -487,7 +487,7 @@ static int replay_whole(struct recovery *rv, struct rv_seg *vs, const struct rv_
 	struct kv_rec r;
 	int err = 0;
 
-	if (kv_frame_decode(p, (uint32_t)rv->rv_db->d_tag, vs->vs_seg->sg_id, f->vf_off,
+	if (kv_frame_decode(p, (uint32_t)rv->rv_db->d_ident.id_tag, vs->vs_seg->sg_id, f->vf_off,
 			    f->vf_end - f->vf_off, &h))
 		return 0;
 	for (; !err && kv_rv_next_whole(p, &h, &off, &r); off += r.r_size)
@@ -561,8 +561,8 @@ static int orphan_check(struct recovery *rv, const struct mpool_obj_info *oi)
 	}
 	kvs = err ? 0 : kv_le32(page + 24);
 	/* what cannot be read, or is none, says nothing */
-	if (!err && !kv_kfoot_decode(page, kv_le32(page + KV_PAGE - 4), db->d_tag, oi->id, kvs,
-				     (uint32_t)oi->length, f) && !CHECK(580, kvs < next))
+	if (!err && !kv_kfoot_decode(page, kv_le32(page + KV_PAGE - 4), db->d_ident.id_tag, oi->id,
+				     kvs, (uint32_t)oi->length, f) && !CHECK(580, kvs < next))
 		err = ends_early(rv, oi->id, "has keys of store", kvs);
 	else if (err != -ENOMEM)
 		err = 0;
@@ -584,7 +584,7 @@ static int find_orphans(struct recovery *rv, bool is_check)
 	uint64_t *named = kv_mdc_state_blocks(st, true, &nnamed);
 	int i, n, err = listed && named ? 0 : -ENOMEM;
 
-	while (!err && (n = mpool_objects(db->d_mp, after, db->d_tag, oi, 64)) != 0) {
+	while (!err && (n = mpool_objects(db->d_mp, after, db->d_ident.id_tag, oi, 64)) != 0) {
 		if (n < 0)
 			err = kv_error_mpool(n);
 		for (i = 0; i < n && !err; i++) {
@@ -688,13 +688,13 @@ static uint64_t set_numbers(struct recovery *rv)
 	for (i = 0; i < st->st_nckpt; i++)
 		if (!CHECK(691, rv->rv_seq >= st->st_ckpt[i].mc_seq))
 			rv->rv_seq = st->st_ckpt[i].mc_seq;
-	db->d_incarnation = st->st_inc.mi_incarnation + 1;
-	atomic_store(&db->d_seq, rv->rv_seq + 1);
-	atomic_store(&db->d_epoch, rv->rv_epoch + 1);
-	atomic_store(&db->d_closed, rv->rv_epoch);
-	atomic_store(&db->d_durable, rv->rv_epoch);
-	db->d_recovery.incarnation = db->d_incarnation;
-	db->d_recovery.durable_epoch = rv->rv_d;
+	db->d_ident.id_incarnation = st->st_inc.mi_incarnation + 1;
+	atomic_store(&db->d_epochs.ep_seq, rv->rv_seq + 1);
+	atomic_store(&db->d_epochs.ep_open, rv->rv_epoch + 1);
+	atomic_store(&db->d_epochs.ep_closed, rv->rv_epoch);
+	atomic_store(&db->d_epochs.ep_durable, rv->rv_epoch);
+	db->d_opened.on_recovery.incarnation = db->d_ident.id_incarnation;
+	db->d_opened.on_recovery.durable_epoch = rv->rv_d;
 	most = most < rv->rv_seq ? rv->rv_seq : most;
 	return most < rv->rv_epoch ? rv->rv_epoch : most;
 }
@@ -808,11 +808,11 @@ int kv_recover(struct kvdb *db, enum kv_recover_as as)
 	int err;
 
 	recovery_init(&rv, db, as);
-	memset(&db->d_recovery, 0, sizeof(db->d_recovery));
-	db->d_recovery.was_clean = rv.rv_st->st_clean || !rv.rv_st->st_inc.mi_incarnation;
+	memset(&db->d_opened.on_recovery, 0, sizeof(db->d_opened.on_recovery));
+	db->d_opened.on_recovery.was_clean = rv.rv_st->st_clean || !rv.rv_st->st_inc.mi_incarnation;
 	err = recover(&rv);
 	recovery_free(&rv);
-	db->d_recovery.elapsed_ns = kv_now(db) - start;
+	db->d_opened.on_recovery.elapsed_ns = kv_now(db) - start;
 	return err;
 }
 
@@ -900,8 +900,8 @@ int kv_logs_check(struct kvdb *db, bool check_values, kv_hole_fn *fn, void *arg)
 		if (!err)
 			err = kv_rv_scan_image(&rv, vs, limit, check_values);
 		if (!err)
-			tell_holes(vs, is_sealed ? limit : 0, db->d_recovery.durable_epoch, fn,
-				   arg);
+			tell_holes(vs, is_sealed ? limit : 0,
+				   db->d_opened.on_recovery.durable_epoch, fn, arg);
 		kv_rv_done(&rv, vs, limit, false);
 	}
 	recovery_free(&rv);

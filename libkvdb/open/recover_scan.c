@@ -69,7 +69,7 @@ int kv_rv_read(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32_t le
 		return kv_error_mpool(err);
 	}
 	atomic_fetch_add(&db->d_count.read_bytes[KV_READ_LOG][vs->vs_seg->sg_mclass], len);
-	db->d_recovery.bytes += len;
+	db->d_opened.on_recovery.bytes += len;
 	return 0;
 }
 
@@ -195,7 +195,7 @@ static void see_incarnation(struct recovery *rv, const struct kv_frame_hdr *h)
 static int frame_head(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32_t limit,
 		      struct kv_frame_hdr *h)
 {
-	int rc = kv_frame_decode(vs->vs_image + off, (uint32_t)rv->rv_db->d_tag,
+	int rc = kv_frame_decode(vs->vs_image + off, (uint32_t)rv->rv_db->d_ident.id_tag,
 				 vs->vs_seg->sg_id, off, limit - off, h);
 
 	if (rc)
@@ -229,8 +229,8 @@ static int reread(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32_t
 	struct kv_frame_hdr h;
 	int err = mpool_read(vs->vs_seg->sg_obj, off, &v, 1);
 
-	if (!err && !kv_frame_decode(v.iov_base, (uint32_t)rv->rv_db->d_tag, vs->vs_seg->sg_id,
-				     off, limit - off, &h)) {
+	if (!err && !kv_frame_decode(v.iov_base, (uint32_t)rv->rv_db->d_ident.id_tag,
+				     vs->vs_seg->sg_id, off, limit - off, &h)) {
 		v.iov_len = (h.fh_len + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
 		err = mpool_read(vs->vs_seg->sg_obj, off, &v, 1);
 	}
@@ -314,7 +314,7 @@ static void frame_holes(struct recovery *rv, struct rv_seg *vs, const struct rv_
 	struct kv_frame_hdr h;
 	struct kv_rec r;
 
-	if (kv_frame_decode(p, (uint32_t)rv->rv_db->d_tag, vs->vs_seg->sg_id, f->vf_off,
+	if (kv_frame_decode(p, (uint32_t)rv->rv_db->d_ident.id_tag, vs->vs_seg->sg_id, f->vf_off,
 			    f->vf_end - f->vf_off, &h))
 		return;
 	for (; kv_rv_next_whole(p, &h, &off, &r); end = off += r.r_size)
@@ -423,7 +423,7 @@ uint32_t kv_rv_first_hole(const struct rv_seg *vs, uint32_t end, uint64_t d)
 
 int kv_rv_scan(struct recovery *rv, struct rv_seg *vs)
 {
-	struct kvdb_recovery *st = &rv->rv_db->d_recovery;
+	struct kvdb_recovery *st = &rv->rv_db->d_opened.on_recovery;
 	uint32_t limit = kv_rv_limit(vs), i;
 	int err;
 

@@ -697,7 +697,7 @@ static int add_block(struct repair *rp, const struct mpool_obj_info *oi, const u
 	size_t i = rp->rp_nblock;
 	int err = f ? 0 : no_memory();
 
-	if (!err && kv_kfoot_decode(page, crc, rp->rp_db->d_tag, oi->id, kvs,
+	if (!err && kv_kfoot_decode(page, crc, rp->rp_db->d_ident.id_tag, oi->id, kvs,
 				    (uint32_t)oi->length, f)) {
 		free(f);
 		if (kv_le32(page) == KV_KBLOCK_MAGIC)
@@ -748,7 +748,8 @@ static int find_blocks(struct repair *rp)
 	uint64_t after = 0;
 	int n, err = page ? 0 : no_memory();
 
-	while (!err && (n = mpool_objects(rp->rp_db->d_mp, after, rp->rp_db->d_tag, oi, 64)) != 0) {
+	while (!err && (n = mpool_objects(rp->rp_db->d_mp, after, rp->rp_db->d_ident.id_tag, oi,
+					  64)) != 0) {
 		if (n < 0)
 			err = kv_error_mpool(n);
 		for (int i = 0; i < n && !err; i++) {
@@ -883,7 +884,7 @@ int kvdb_repair(const char *pool, const struct kvdb_opts *opts, struct kvdb *to,
 		free(rp.rp_buf);
 		return no_memory();
 	}
-	rp.rp_db->d_is_lossy = true;
+	rp.rp_db->d_mode.md_is_lossy = true;
 	err = kv_db_attach(rp.rp_db, pool, &o, true);
 	if (!err)
 		err = repair_all(&rp);

@@ -57,7 +57,7 @@ static int by_epoch(const void *a, const void *b)
 	return x->pa_hi < y->pa_hi ? -1 : x->pa_hi > y->pa_hi;
 }
 
-/* As set_cuts() counts in d_log_left: of one that is read every frame within its cut, above B. */
+/* As set_cuts() counts in lc_left: of one that is read every frame within its cut, above B. */
 static uint32_t frames(const struct recovery *rv, const struct rv_seg *vs, struct part *out)
 {
 	uint32_t n = 0;
@@ -150,13 +150,13 @@ static int flush_all(struct recovery *rv, uint64_t e)
 	int err = 0;
 
 	for (i = 0; i < KVDB_KVS_MAX && !err; i++)
-		if (db->d_kvs[i])
-			err = freeze(db, db->d_kvs[i], e);
+		if (db->d_stores.sr_kvs[i])
+			err = freeze(db, db->d_stores.sr_kvs[i], e);
 	if (!err)
 		kv_flush_small(db, e);
 	for (i = 0; i < KVDB_KVS_MAX && !err; i++)
-		if (db->d_kvs[i])
-			err = flush_store(db, db->d_kvs[i], e);
+		if (db->d_stores.sr_kvs[i])
+			err = flush_store(db, db->d_stores.sr_kvs[i], e);
 	/* a tree goes, then its memtables */
 	kv_retire_barrier();
 	kv_retire_barrier();
@@ -184,7 +184,7 @@ static int make_room(struct recovery *rv, struct parts *ps, uint32_t i)
 	if (!err)
 		err = flush_all(rv, pa->pa_hi);
 	if (!err && !rv->rv_is_stuck) {
-		rv->rv_db->d_log_left -= ps->ps_done;
+		rv->rv_db->d_logged.lc_left -= ps->ps_done;
 		ps->ps_done = 0;
 	}
 	return err;

@@ -139,8 +139,8 @@ static const char *foot_read(struct kv_salvage *sv, const struct kv_kblock_desc 
 	for (int tries = 0; tries < 2 && bad; tries++)
 		if (!kv_dev_read(sv->sv_db, obj, KV_READ_KEY, d->kd_len - KV_PAGE, sv->sv_buf,
 				 KV_PAGE))
-			bad = kv_kfoot_decode(sv->sv_buf, d->kd_crc, sv->sv_db->d_tag, d->kd_id,
-					      sv->sv_d->rd_kvs, d->kd_len, f);
+			bad = kv_kfoot_decode(sv->sv_buf, d->kd_crc, sv->sv_db->d_ident.id_tag,
+					      d->kd_id, sv->sv_d->rd_kvs, d->kd_len, f);
 	return bad;
 }
 
@@ -566,7 +566,8 @@ int kv_salvage_log(struct kvdb *db, struct kv_seg *s, kv_rec_fn *fn, void *arg)
 		len = 0;	/* nothing of it can be had */
 	for (; off < len && !err; off += size) {
 		size = KV_BLOCK;
-		if (kv_frame_decode(buf + off, (uint32_t)db->d_tag, s->sg_id, off, len - off, &h))
+		if (kv_frame_decode(buf + off, (uint32_t)db->d_ident.id_tag, s->sg_id, off,
+				    len - off, &h))
 			continue;
 		err = frame_recs(s, buf + off, &h, fn, arg);
 		size = (h.fh_len + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;

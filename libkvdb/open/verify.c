@@ -283,7 +283,7 @@ static int look_for_leaks(struct verify *v)
 	struct kv_seg *s;
 	int i, n, err = list ? 0 : -ENOMEM;
 
-	while (!err && (n = mpool_objects(db->d_mp, after, db->d_tag, oi, 64)) != 0) {
+	while (!err && (n = mpool_objects(db->d_mp, after, db->d_ident.id_tag, oi, 64)) != 0) {
 		if (n < 0)
 			err = kv_error_mpool(n);
 		for (i = 0; i < n; i++) {
@@ -377,19 +377,19 @@ static int check_all(struct verify *v)
 
 	if (!err)
 		err = check_runs(v, &v->v_db->d_mdc->m_st);
-	if (err || v->v_db->d_at_ckpt)
+	if (err || v->v_db->d_mode.md_at_ckpt)
 		return err;
 	err = check_checkpoints(v);
 	if (!err) {
 		err = kv_recover(v->v_db, KV_RECOVER_CHECK);
 		if (err)
 			err = judge(v, err, "recovery of incarnation",
-				    v->v_db->d_recovery.incarnation);
+				    v->v_db->d_opened.on_recovery.incarnation);
 	}
 	if (!err) {
 		err = kv_logs_check(v->v_db, v->v_values, bad_segment, v);
 		if (err)
-			err = judge(v, err, "logs of incarnation", v->v_db->d_incarnation);
+			err = judge(v, err, "logs of incarnation", v->v_db->d_ident.id_incarnation);
 	}
 	return !err && v->v_deep ? look_for_leaks(v) : err;
 }

@@ -36,7 +36,7 @@ void kv_ahead_close(struct kvdb *db, struct kv_ahead *ah)
 		return;
 	free(ah->ah_heap);
 	ah->ah_mem = NULL;
-	atomic_fetch_sub(&db->d_scan_bytes, PAGES * PAGE);
+	atomic_fetch_sub(&db->d_cache.cc_scan_bytes, PAGES * PAGE);
 }
 
 /*
@@ -50,12 +50,13 @@ static bool has_memory(struct kvdb *db, struct kv_ahead *ah)
 	if (ah->ah_mem)
 		return true;
 	ah->ah_heap = NULL;
-	if (atomic_fetch_add(&db->d_scan_bytes, bytes) + bytes <= db->d_budget.b_scan_bytes)
+	if (atomic_fetch_add(&db->d_cache.cc_scan_bytes, bytes) + bytes <=
+	    db->d_budget.b_scan_bytes)
 		ah->ah_heap = malloc(bytes + PAGE);
 	if (ah->ah_heap)
 		ah->ah_mem = (uint8_t *)ah->ah_heap + (-(uintptr_t)ah->ah_heap & (PAGE - 1));
 	else
-		atomic_fetch_sub(&db->d_scan_bytes, bytes);
+		atomic_fetch_sub(&db->d_cache.cc_scan_bytes, bytes);
 	return ah->ah_mem;
 }
 

@@ -53,7 +53,7 @@ static inline int tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *k
 	if (KV_UNLIKELY(tombs))
 		hidden = kv_tombs_at(tr, key, klen, seq);
 	else
-		is_near = kv_point_prefetch(&db->d_points, hash);
+		is_near = kv_point_prefetch(&db->d_trees.te_points, hash);
 	for (i = 0; i < tr->tr_nmt; i++)
 		kv_mt_prefetch(tr->tr_mt[i], hash);
 	if (!is_near)

@@ -87,7 +87,7 @@ static void group_prefetch(struct group *g)
 	for (unsigned i = 0; i < g->gr_n; i++) {
 		for (uint32_t m = 0; m < tr->tr_nmt; m++)
 			kv_mt_prefetch(tr->tr_mt[m], g->gr_probe[i].pr_hash);
-		g->gr_near = !g->gr_tombs && kv_point_prefetch(&g->gr_kvs->k_db->d_points,
+		g->gr_near = !g->gr_tombs && kv_point_prefetch(&g->gr_kvs->k_db->d_trees.te_points,
 							       g->gr_probe[i].pr_hash);
 	}
 }

@@ -88,13 +88,15 @@ static struct kvdb_kvs *hold_by_name(struct kvdb *db, const char *name)
 	struct kvdb_kvs *kvs = NULL;
 	uint32_t i;
 
-	pthread_mutex_lock(&db->d_kvs_lock);
-	for (i = 0; i < KVDB_KVS_MAX && !kvs; i++)
-		if (db->d_kvs[i] && !db->d_kvs[i]->k_dropped && !strcmp(db->d_kvs[i]->k_name, name))
-			kvs = db->d_kvs[i];
+	pthread_mutex_lock(&db->d_stores.sr_lock);
+	for (i = 0; i < KVDB_KVS_MAX && !kvs; i++) {
+		kvs = db->d_stores.sr_kvs[i];
+		if (kvs && (kvs->k_dropped || strcmp(kvs->k_name, name)))
+			kvs = NULL;
+	}
 	if (kvs)
 		atomic_fetch_add(&kvs->k_holds, 1);
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	return kvs;
 }
 

@@ -151,7 +151,7 @@ struct kv_run {
 	uint64_t rn_index_bytes;
 	uint64_t rn_bytes;
 	struct kv_run_live rn_live;
-	struct kv_run *rn_next;		/* d_doomed */
+	struct kv_run *rn_next;		/* ru_doomed */
 	uint32_t rn_ndeleted;		/* so many of its objects are, the first ones */
 };
 

@@ -354,7 +354,7 @@ static int block_take(void *arg, bool urgent)
 		.mclass = kv_space_class(rb->rb_db, rb->rb_mclass, wa->wa_len),
 		.flags = MPOOL_ALLOC_ANY | (rb->rb_urgent ? MPOOL_ALLOC_SPARE : 0),
 		.capacity = wa->wa_len,
-		.tag = rb->rb_db->d_tag,
+		.tag = rb->rb_db->d_ident.id_tag,
 	};
 	int rc;
 
@@ -416,7 +416,7 @@ static void foot_fill(struct kv_run_build *rb, uint64_t obj)
 {
 	struct kv_kfoot *f = &rb->rb_foot;
 
-	f->kf_tag = rb->rb_db->d_tag;
+	f->kf_tag = rb->rb_db->d_ident.id_tag;
 	f->kf_obj = obj;
 	f->kf_kvs = rb->rb_kvs;
 	f->kf_npages = rb->rb_npages;

@@ -197,7 +197,8 @@ static int read_footer(struct kvdb *db, struct kv_kblock *kb, const struct kv_kb
 		rc = kv_dev_read(db, kb->kb_obj, KV_READ_KEY, d->kd_len - KV_PAGE, page, KV_PAGE);
 		if (rc)
 			break;
-		bad = kv_kfoot_decode(page, d->kd_crc, db->d_tag, d->kd_id, kvs, d->kd_len, f);
+		bad = kv_kfoot_decode(page, d->kd_crc, db->d_ident.id_tag, d->kd_id, kvs,
+				      d->kd_len, f);
 		if (!bad)
 			break;
 		rc = kv_run_damaged(d->kd_id, d->kd_len - KV_PAGE, bad);
@@ -439,8 +440,8 @@ int kv_runs_delete(struct kvdb *db, struct kv_run *const *run, unsigned n)
 
 void kv_run_doom(struct kvdb *db, struct kv_run *r)
 {
-	r->rn_next = atomic_load(&db->d_doomed);
-	while (!atomic_compare_exchange_weak(&db->d_doomed, &r->rn_next, r))
+	r->rn_next = atomic_load(&db->d_runs.ru_doomed);
+	while (!atomic_compare_exchange_weak(&db->d_runs.ru_doomed, &r->rn_next, r))
 		;
 }
 
@@ -452,7 +453,7 @@ void kv_run_put(struct kvdb *db, struct kv_run *r)
 {
 	if (!r || atomic_fetch_sub_explicit(&r->rn_refs, 1, memory_order_acq_rel) != 1)
 		return;
-	if (!atomic_load(&r->rn_dropped) || db->d_rdonly) {
+	if (!atomic_load(&r->rn_dropped) || db->d_mode.md_rdonly) {
 		kv_run_free(db, r);
 		return;
 	}
@@ -464,7 +465,7 @@ void kv_runs_fini(struct kvdb *db)
 {
 	struct kv_run *r, *next;
 
-	for (r = atomic_exchange(&db->d_doomed, NULL); r; r = next) {
+	for (r = atomic_exchange(&db->d_runs.ru_doomed, NULL); r; r = next) {
 		next = r->rn_next;
 		kv_run_free(db, r);
 	}

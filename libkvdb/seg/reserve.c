@@ -55,7 +55,7 @@ uint8_t kv_space_class(struct kvdb *db, uint8_t mclass, uint64_t bytes)
 	uint64_t logs = 2ull * KV_STREAMS * db->d_budget.b_logs * db->d_budget.b_seg_bytes;
 	struct kv_space_left left;
 
-	if (db->d_log_class == MPOOL_CAPACITY)
+	if (db->d_mode.md_log_class == MPOOL_CAPACITY)
 		return mclass;
 	kv_space_left(db, &left);
 	for (unsigned i = 0; i < 4; i++) {

@@ -352,7 +352,7 @@ static int alloc_in(struct kvdb *db, uint32_t mclass, uint32_t bytes, unsigned n
 	for (unsigned i = 0; i < n; i++)
 		req[i] = (struct mpool_alloc){
 			.kind = MPOOL_APPEND, .mclass = mclass, .capacity = bytes,
-			.tag = db->d_tag, .flags = spare ? MPOOL_ALLOC_SPARE : 0,
+			.tag = db->d_ident.id_tag, .flags = spare ? MPOOL_ALLOC_SPARE : 0,
 		};
 	return mpool_alloc(db->d_mp, req, n, out);
 }
@@ -368,7 +368,7 @@ static int alloc_objs(struct kvdb *db, uint32_t first, bool only, uint32_t bytes
 	struct kv_space_left left;
 	int err = -ENOSPC;
 
-	only |= db->d_log_class == MPOOL_CAPACITY;
+	only |= db->d_mode.md_log_class == MPOOL_CAPACITY;
 	kv_space_left(db, &left);
 	for (unsigned try = 0; try < 4 && err == -ENOSPC; try++) {
 		uint32_t mclass = try % 2 ? other : first;
@@ -407,7 +407,7 @@ unsigned kv_segs_of(struct kvdb *db, uint32_t bytes)
 unsigned kv_segs_batch(struct kvdb *db)
 {
 	/* R10 */
-	return min_u(class_part(db, db->d_log_class, db->d_budget.b_seg_bytes, 32),
+	return min_u(class_part(db, db->d_mode.md_log_class, db->d_budget.b_seg_bytes, 32),
 		     kv_segs_of(db, STOCK_BYTES));
 }
 
@@ -485,7 +485,7 @@ static struct kv_seg *stock_take(struct kv_segs *ss)
  */
 static unsigned stock_batch(struct kvdb *db, unsigned n, uint32_t *mclass)
 {
-	*mclass = db->d_log_class;
+	*mclass = db->d_mode.md_log_class;
 	if (*mclass != MPOOL_STAGING || db->d_hooks->ho_staging_has_room(db, kv_segs_staged(db)))
 		return n;
 	*mclass = MPOOL_CAPACITY;
@@ -548,12 +548,12 @@ static int alloc_odd(struct kvdb *db, uint32_t mclass, bool only, uint32_t bytes
 int kv_segs_alloc_alone(struct kvdb *db, uint16_t log, uint8_t stream, uint32_t bytes,
 			bool urgent, unsigned *n, struct kv_seg **out)
 {
-	unsigned most = class_part(db, db->d_log_class, bytes, 32);
+	unsigned most = class_part(db, db->d_mode.md_log_class, bytes, 32);
 	int err = stopped(db);
 
 	*n = min_u(*n, most);
 	if (!err)
-		err = alloc_odd(db, db->d_log_class, false, bytes, urgent, n, out);
+		err = alloc_odd(db, db->d_mode.md_log_class, false, bytes, urgent, n, out);
 	for (unsigned i = 0; !err && i < *n; i++)
 		seg_open(db, out[i], log, stream);
 	return err;
@@ -663,7 +663,7 @@ void kv_seg_close_cold(struct kvdb *db, struct kv_seg *s, uint32_t end)
 static struct kv_seg *full_take(struct kvdb *db)
 {
 	struct kv_segs *ss = db->d_segs;
-	uint64_t durable = atomic_load(&db->d_durable);
+	uint64_t durable = atomic_load(&db->d_epochs.ep_durable);
 	struct kv_seg *s;
 
 	pthread_mutex_lock(&ss->sg_lock);

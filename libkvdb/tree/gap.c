@@ -345,7 +345,7 @@ void kv_gaps_reopen(struct kv_gaps *gs)
 static bool is_armed(struct kvdb *db, struct kv_gap *gp)
 {
 	if (gp->gp_armed == UINT64_MAX && CHECK(507, kv_grace_is_over(gp->gp_grace)))
-		gp->gp_armed = atomic_load(&db->d_seq);
+		gp->gp_armed = atomic_load(&db->d_epochs.ep_seq);
 	return gp->gp_armed != UINT64_MAX;
 }
 

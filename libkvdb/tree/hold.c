@@ -332,7 +332,7 @@ static void look_at_forest(struct kvdb *db, struct pass *pa, struct kv_forest *f
 	uint64_t n = forest_bytes(ft, pa->mark, false);
 
 	/* the cached forest's trees are the current ones: that frees nothing */
-	if (stays(pa, n) || fo == atomic_load(&db->d_forest))
+	if (stays(pa, n) || fo == atomic_load(&db->d_trees.te_forest))
 		forest_bytes(ft, pa->mark, true);
 	else
 		kv_forest_give_up(fo);
@@ -343,7 +343,7 @@ static struct kv_holders *choose_for_memory(struct kvdb *db, struct kv_holders *
 {
 	struct pass pa = { .most = kept_max(db) };
 	struct kv_holders *hs = db->d_holds->hd_newest;
-	struct kv_open_views *ov = db->d_open_views;
+	struct kv_open_views *ov = db->d_trees.te_open_views;
 	struct kv_forest *fo;
 	uint64_t n;
 
@@ -374,7 +374,7 @@ static struct kv_holders *choose_for_memory(struct kvdb *db, struct kv_holders *
 /* hd_lock held. Those that nobody has used for too long, and that are no store's tree of now. */
 static struct kv_holders *choose_unused(struct kvdb *db, uint64_t now)
 {
-	uint64_t age = db->d_view_max_age_ms * 1000000ull;
+	uint64_t age = db->d_mode.md_view_max_age_ms * 1000000ull;
 	struct kv_holders *hs, *gone = NULL;
 
 	/* the last used come last, so the first that is young ends the search */
@@ -424,14 +424,14 @@ void kv_holds_step(struct kvdb *db)
 	struct kv_thread *t;
 
 	if (!atomic_load_explicit(&hd->hd_n, memory_order_relaxed) &&
-	    !atomic_load_explicit(&db->d_open_views->ov_n, memory_order_relaxed))
+	    !atomic_load_explicit(&db->d_trees.te_open_views->ov_n, memory_order_relaxed))
 		return;
 	t = kv_enter();	/* no destructor runs under the lock */
 	pthread_mutex_lock(&hd->hd_lock);
 	see_uses(hd, now);
 	atomic_fetch_add(&hd->hd_step, 1);
 	gone = choose_unused(db, now);
-	if (atomic_load(&db->d_views->vw_flushed_bytes) > kept_max(db))
+	if (atomic_load(&db->d_mem.mm_views->vw_flushed_bytes) > kept_max(db))
 		gone = choose_for_memory(db, gone);
 	for (hs = gone; hs; hs = hs->hs_next) {
 		taken = take(hs, taken, &n);

@@ -42,17 +42,18 @@ static inline uint64_t key_of(uint64_t line, uint64_t hash)
 
 static inline bool is_turn_of(struct kvdb *db, const struct kv_tree *tr)
 {
-	return atomic_load(&db->d_points.po_turn[tr->tr_slot]) == tr->tr_gen;
+	return atomic_load(&db->d_trees.te_points.po_turn[tr->tr_slot]) == tr->tr_gen;
 }
 
 void kv_points_init(struct kvdb *db)
 {
-	db->d_points.po_mask = db->d_budget.b_point_bytes / sizeof(struct kv_point_bucket) - 1;
+	db->d_trees.te_points.po_mask =
+		db->d_budget.b_point_bytes / sizeof(struct kv_point_bucket) - 1;
 }
 
 void kv_points_fini(struct kvdb *db)
 {
-	struct kv_point_bucket *pb = atomic_load(&db->d_points.po_bucket);
+	struct kv_point_bucket *pb = atomic_load(&db->d_trees.te_points.po_bucket);
 
 	if (pb)
 		munmap(pb, db->d_budget.b_point_bytes);
@@ -60,13 +61,13 @@ void kv_points_fini(struct kvdb *db)
 
 uint64_t kv_points_bytes(struct kvdb *db)
 {
-	return atomic_load(&db->d_points.po_bucket) ? db->d_budget.b_point_bytes : 0;
+	return atomic_load(&db->d_trees.te_points.po_bucket) ? db->d_budget.b_point_bytes : 0;
 }
 
 /* The table, made now if need be; NULL: there is none. */
 static struct kv_point_bucket *table(struct kvdb *db)
 {
-	struct kv_point_bucket *pb = atomic_load_explicit(&db->d_points.po_bucket,
+	struct kv_point_bucket *pb = atomic_load_explicit(&db->d_trees.te_points.po_bucket,
 							  memory_order_acquire);
 	size_t bytes = db->d_budget.b_point_bytes;
 	void *mem;
@@ -78,7 +79,7 @@ static struct kv_point_bucket *table(struct kvdb *db)
 	if (mem == MAP_FAILED)
 		return NULL;
 	madvise(mem, bytes, MADV_HUGEPAGE);
-	if (atomic_compare_exchange_strong(&db->d_points.po_bucket, &pb, mem))
+	if (atomic_compare_exchange_strong(&db->d_trees.te_points.po_bucket, &pb, mem))
 		return mem;
 	munmap(mem, bytes);
 	return pb;
@@ -122,14 +123,14 @@ static const uint8_t *ent_place(struct kvdb *db, const struct kv_ent *e, uint32_
 
 const uint8_t *kv_point_seek(struct kvdb *db, const struct kv_tree *tr, uint64_t hash)
 {
-	struct kv_point_bucket *pb = atomic_load_explicit(&db->d_points.po_bucket,
+	struct kv_point_bucket *pb = atomic_load_explicit(&db->d_trees.te_points.po_bucket,
 							  memory_order_acquire);
 	const uint8_t *rec;
 	uint64_t place;
 	uint32_t life;
 
-	if (!bucket_find(&pb[hash & db->d_points.po_mask], key_of(tr->tr_line, hash), &place,
-			 &life))
+	if (!bucket_find(&pb[hash & db->d_trees.te_points.po_mask], key_of(tr->tr_line, hash),
+			 &place, &life))
 		return NULL;
 	/* behind the words, which may be of a flush that came meanwhile */
 	if (!CHECK(683, is_turn_of(db, tr)))
@@ -193,7 +194,7 @@ void kv_point_add(struct kvdb *db, const struct kv_tree *tr, const void *key, si
 	pb = table(db);
 	if (!pb)
 		return;
-	pb += hash & db->d_points.po_mask;
+	pb += hash & db->d_trees.te_points.po_mask;
 	change = atomic_load_explicit(&pb->pb_change, memory_order_relaxed);
 	if (change & 1 || !atomic_compare_exchange_strong(&pb->pb_change, &change, change + 1))
 		return;
@@ -210,7 +211,7 @@ void kv_point_news_begin(struct kvdb *db, const struct kv_mt *mt, struct kv_poin
 	uint64_t keys = kv_mt_keys(mt);
 
 	*pn = (struct kv_point_news){ .pn_max = keys };
-	if (!kv_points_bytes(db) || keys > db->d_points.po_mask / 2)
+	if (!kv_points_bytes(db) || keys > db->d_trees.te_points.po_mask / 2)
 		return;
 	pn->pn_new = malloc((keys + 1) * sizeof(pn->pn_new[0]));
 }
@@ -278,8 +279,8 @@ uint64_t kv_point_news_tell(struct kvdb_kvs *kvs, const struct kv_point_news *pn
 	/* deletes of many keys, those of the memtable among them, do not say which */
 	if (CHECK(686, !atomic_load(&tr->tr_tombs))) {
 		gen = kv_run_gen(db);
-		kv_points_turn(&db->d_points, kvs->k_slot, gen);
-		(void)BARRIER(685, (tell(&db->d_points, tr->tr_line, pn), 0));
+		kv_points_turn(&db->d_trees.te_points, kvs->k_slot, gen);
+		(void)BARRIER(685, (tell(&db->d_trees.te_points, tr->tr_line, pn), 0));
 	}
 	kv_tree_put(db, tr);
 	return gen;

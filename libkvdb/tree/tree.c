@@ -75,7 +75,7 @@ static void tree_free(void *arg)
 
 uint64_t kv_run_gen(struct kvdb *db)
 {
-	return atomic_fetch_add(&db->d_run_gen, 1) + 1;
+	return atomic_fetch_add(&db->d_trees.te_newest, 1) + 1;
 }
 
 /* PI1, PI5: runs in place of others say the same. k_tree_lock held. */
@@ -90,7 +90,7 @@ static void tree_number(struct kvdb_kvs *kvs, struct kv_tree *tr, const struct k
 	tr->tr_gen = told ? told : kv_run_gen(kvs->k_db);
 	if (BARRIER(677, !told))
 		tr->tr_line = tr->tr_gen;
-	kv_points_turn(&kvs->k_db->d_points, tr->tr_slot, tr->tr_gen);
+	kv_points_turn(&kvs->k_db->d_trees.te_points, tr->tr_slot, tr->tr_gen);
 }
 
 struct kv_tree *kv_tree_new(struct kvdb *db, struct kv_mt *mt)
@@ -186,7 +186,7 @@ static struct kv_tree *tree_publish(struct kvdb_kvs *kvs, struct kv_tree *tr)
 	old = atomic_exchange(&kvs->k_tree, tr);
 	atomic_store(&old->tr_is_old, true);
 	/* T5: in here, so that what waits for the lock comes after it for every view */
-	(void)BARRIER(566, (atomic_fetch_add(&kvs->k_db->d_tree_gen, 1), 0));
+	(void)BARRIER(566, (atomic_fetch_add(&kvs->k_db->d_trees.te_gen, 1), 0));
 	return old;
 }
 

@@ -97,7 +97,7 @@ struct kv_mt *kv_mt_active(struct kvdb_kvs *kvs);
 
 /* Sets the flag of a tree that has tombstones; it is being made, or k_tree_lock is held. */
 void kv_tree_note_tombs(struct kv_tree *tr);
-/* A new active memtable in front (memtable switch; db->d_tick_lock held). */
+/* A new active memtable in front (memtable switch; db->d_epochs.ep_tick_lock held). */
 int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt);
 
 #endif

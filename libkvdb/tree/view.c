@@ -7,8 +7,8 @@
  *
  * The current forest is cached: beginning a transaction takes a reference, the
  * next view number and a place in the list of views. A thread that publishes a
- * tree counts up d_tree_gen under k_tree_lock, a store under d_kvs_lock, and
- * then drops the cache. A forest counts for a view when d_tree_gen still has
+ * tree counts up te_gen under k_tree_lock, a store under sr_lock, and
+ * then drops the cache. A forest counts for a view when te_gen still has
  * its value after the view's number was taken: a memtable takes its first
  * version only after the tree that lists it was published and counted, hence
  * with a stamp above the view.
@@ -25,7 +25,7 @@
  *
  * What holds too much memory is given up by hold.c, cursors and views together.
  *
- * Locks: ov_forest_lock > d_kvs_lock; ov_lock is a leaf.
+ * Locks: ov_forest_lock > sr_lock; ov_lock is a leaf.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -76,17 +76,17 @@ void kv_forest_give_up(struct kv_forest *fo)
 
 void kv_forest_stale(struct kvdb *db)
 {
-	atomic_fetch_add(&db->d_tree_gen, 1);
-	if (atomic_load(&db->d_forest))
-		forest_put(atomic_exchange(&db->d_forest, NULL));
+	atomic_fetch_add(&db->d_trees.te_gen, 1);
+	if (atomic_load(&db->d_trees.te_forest))
+		forest_put(atomic_exchange(&db->d_trees.te_forest, NULL));
 }
 
 /* The cached forest with a reference, or NULL; one that was replaced is as good as none. */
 static struct kv_forest *forest_cached(struct kvdb *db)
 {
 	struct kv_thread *t = kv_enter();
-	struct kv_forest *fo = atomic_load(&db->d_forest);
-	bool is_of_now = fo && fo->fo_gen == atomic_load(&db->d_tree_gen);
+	struct kv_forest *fo = atomic_load(&db->d_trees.te_forest);
+	bool is_of_now = fo && fo->fo_gen == atomic_load(&db->d_trees.te_gen);
 	uint32_t refs = is_of_now ? atomic_load_explicit(&fo->fo_refs, memory_order_relaxed) : 0;
 
 	while (refs && !atomic_compare_exchange_weak(&fo->fo_refs, &refs, refs + 1))
@@ -102,9 +102,9 @@ static struct kv_forest_trees *trees_take(struct kvdb *db)
 	if (!ft)
 		return NULL;
 	ft->ft_db = db;
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
-		struct kvdb_kvs *kvs = db->d_kvs[i];
+		struct kvdb_kvs *kvs = db->d_stores.sr_kvs[i];
 
 		/* also one that is being dropped: that may fail */
 		if (!kvs)
@@ -113,7 +113,7 @@ static struct kv_forest_trees *trees_take(struct kvdb *db)
 		ft->ft_ent[i].tree = kv_tree_get(kvs);
 		ft->ft_n = i + 1;
 	}
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	return ft;
 }
 
@@ -123,7 +123,7 @@ static struct kv_forest *forest_build(struct kvdb *db)
 
 	if (!fo)
 		return NULL;
-	fo->fo_gen = atomic_load(&db->d_tree_gen);
+	fo->fo_gen = atomic_load(&db->d_trees.te_gen);
 	atomic_store(&fo->fo_refs, 1);
 	atomic_store(&fo->fo_trees, trees_take(db));
 	if (!atomic_load(&fo->fo_trees)) {
@@ -136,7 +136,7 @@ static struct kv_forest *forest_build(struct kvdb *db)
 /* The current forest, with a reference; may be replaced before the caller looks. */
 static struct kv_forest *forest_get(struct kvdb *db)
 {
-	struct kv_open_views *ov = db->d_open_views;
+	struct kv_open_views *ov = db->d_trees.te_open_views;
 	struct kv_forest *fo = forest_cached(db), *old;
 
 	if (fo)
@@ -145,12 +145,12 @@ static struct kv_forest *forest_get(struct kvdb *db)
 	fo = forest_cached(db);
 	if (!fo)
 		fo = forest_build(db);
-	if (fo && !atomic_load(&db->d_forest)) {
+	if (fo && !atomic_load(&db->d_trees.te_forest)) {
 		atomic_fetch_add(&fo->fo_refs, 1);
-		atomic_store(&db->d_forest, fo);
+		atomic_store(&db->d_trees.te_forest, fo);
 		/* replaced meanwhile: the cache must not keep what nobody else holds */
-		if (atomic_load(&db->d_tree_gen) != fo->fo_gen) {
-			old = atomic_exchange(&db->d_forest, NULL);
+		if (atomic_load(&db->d_trees.te_gen) != fo->fo_gen) {
+			old = atomic_exchange(&db->d_trees.te_forest, NULL);
 			forest_put(old);
 		}
 	}
@@ -234,7 +234,7 @@ static struct kv_forest *list_del(struct kv_open_views *ov, struct kv_view *vi)
 
 int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes)
 {
-	struct kv_open_views *ov = db->d_open_views;
+	struct kv_open_views *ov = db->d_trees.te_open_views;
 	struct kv_forest *fo;
 	uint64_t gen;
 
@@ -253,7 +253,7 @@ int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes)
 		list_add(ov, vi);
 		fo->fo_step = atomic_load(&db->d_holds->hd_step);
 		pthread_mutex_unlock(&ov->ov_lock);
-		if (atomic_load(&db->d_tree_gen) == gen)
+		if (atomic_load(&db->d_trees.te_gen) == gen)
 			return 0;
 		kv_view_end(db, vi);
 	}
@@ -261,7 +261,7 @@ int kv_view_begin(struct kvdb *db, struct kv_view *vi, bool writes)
 
 void kv_view_end(struct kvdb *db, struct kv_view *vi)
 {
-	struct kv_open_views *ov = db->d_open_views;
+	struct kv_open_views *ov = db->d_trees.te_open_views;
 	struct kv_forest *fo;
 
 	pthread_mutex_lock(&ov->ov_lock);
@@ -273,7 +273,7 @@ void kv_view_end(struct kvdb *db, struct kv_view *vi)
 /* No difference of the two: a view may begin after its caller read the clock. */
 static bool is_old(const struct kvdb *db, const struct kv_view *vi, uint64_t now_ns)
 {
-	return now_ns >= vi->vi_born_ns + db->d_view_max_age_ms * 1000000ull;
+	return now_ns >= vi->vi_born_ns + db->d_mode.md_view_max_age_ms * 1000000ull;
 }
 
 bool kv_view_is_old(struct kvdb *db, struct kv_view *vi)
@@ -284,7 +284,7 @@ bool kv_view_is_old(struct kvdb *db, struct kv_view *vi)
 
 void kv_views_each(struct kvdb *db, void (*fn)(void *arg, struct kv_view *vi), void *arg)
 {
-	struct kv_open_views *ov = db->d_open_views;
+	struct kv_open_views *ov = db->d_trees.te_open_views;
 
 	pthread_mutex_lock(&ov->ov_lock);
 	for (struct kv_view *vi = ov->ov_list[true].vl_oldest; vi; vi = vi->vi_newer)
@@ -297,7 +297,7 @@ int kv_view_check(struct kvdb *db, struct kv_view *vi)
 	if (KV_LIKELY(!kv_view_is_old(db, vi)))
 		return 0;
 	return kv_error(-ESTALE, "MP0922", "the transaction is older than %u ms (view_max_age_ms)",
-			db->d_view_max_age_ms);
+			db->d_mode.md_view_max_age_ms);
 }
 
 bool kv_view_gave_up(struct kv_view *vi)
@@ -329,7 +329,7 @@ int kv_view_tree(struct kvdb *db, struct kv_view *vi, struct kvdb_kvs *kvs, stru
 
 uint64_t kv_views_oldest(struct kvdb *db)
 {
-	struct kv_open_views *ov = db->d_open_views;
+	struct kv_open_views *ov = db->d_trees.te_open_views;
 	struct kv_view *vi;
 	uint64_t seq;
 
@@ -346,7 +346,7 @@ uint64_t kv_views_oldest(struct kvdb *db)
 
 void kv_views_step(struct kvdb *db)
 {
-	struct kv_open_views *ov = db->d_open_views;
+	struct kv_open_views *ov = db->d_trees.te_open_views;
 	struct kv_forest *gone[EVICT_MAX];
 	uint64_t now = kv_now(db);
 	unsigned int n = 0, i;
@@ -375,7 +375,7 @@ static uint64_t oldest_ns(const struct kv_view_list *vl, uint64_t now)
 
 void kv_views_stats(struct kvdb *db, struct kvdb_stats *st)
 {
-	struct kv_open_views *ov = db->d_open_views;
+	struct kv_open_views *ov = db->d_trees.te_open_views;
 	uint64_t now = kv_now(db);
 
 	pthread_mutex_lock(&ov->ov_lock);

@@ -29,7 +29,7 @@ struct kv_forest_trees {
 struct kv_forest {
 	_Atomic(uint32_t) fo_refs;
 	uint32_t fo_views;		/* live; in the list while there are any; ov_lock */
-	uint64_t fo_gen;		/* d_tree_gen before the trees were taken */
+	uint64_t fo_gen;		/* te_gen before the trees were taken */
 	uint64_t fo_step;		/* hd_step when its newest view was born; ov_lock */
 	_Atomic(struct kv_forest_trees *) fo_trees;	/* NULL: given up for their memory */
 	struct kv_forest *fo_older, *fo_newer;		/* ov_lock */
@@ -84,7 +84,7 @@ struct kv_open_views {
 	struct kv_forest *ov_forests;		/* that live views hold, the newest */
 	_Atomic(uint64_t) ov_n;			/* in both lists */
 	uint64_t ov_marks;			/* passes over memtables; ov_lock */
-	pthread_mutex_t ov_forest_lock;		/* one builds; outside d_kvs_lock */
+	pthread_mutex_t ov_forest_lock;		/* one builds; outside sr_lock */
 };
 
 /* Takes a snapshot: a tree with a reference, and a view of its memtables (CUR-1). */

@@ -48,8 +48,8 @@ int kv_txns_init(struct kvdb *db)
 	pthread_mutex_init(&tx->tx_tickets.td_lock, NULL);
 	tx->tx_tickets.td_tail = &tx->tx_tickets.td_first;
 	db->d_txns = tx;
-	db->d_open_views = &tx->tx_open_views;
-	db->d_tickets = &tx->tx_tickets;
+	db->d_trees.te_open_views = &tx->tx_open_views;
+	db->d_epochs.ep_tickets = &tx->tx_tickets;
 	return kv_keylocks_init(db);
 }
 
@@ -72,8 +72,8 @@ void kv_txns_fini(struct kvdb *db)
 	pthread_mutex_destroy(&tx->tx_tickets.td_lock);
 	free(tx);
 	db->d_txns = NULL;
-	db->d_open_views = NULL;
-	db->d_tickets = NULL;
+	db->d_trees.te_open_views = NULL;
+	db->d_epochs.ep_tickets = NULL;
 }
 
 /* ---- memory of one --------------------------------------------------------------- */
@@ -391,7 +391,7 @@ static int own(struct kvdb_txn *t, struct kvdb_kvs *kvs, struct kv_write *w)
 
 	/* before the key: a plain write that sees no owner links before we test */
 	if (!t->t_groups)
-		atomic_fetch_add(&db->d_owners, 1);
+		atomic_fetch_add(&db->d_mem.mm_owners, 1);
 	t->t_groups |= kv_key_group(w->w_lock.kl_hash);
 	if (kv_key_lock(db, &w->w_lock))
 		return conflict(t, kvs, "another open transaction wrote the key first");
@@ -430,8 +430,8 @@ static int check(struct kvdb_txn *t, const struct kvdb_kvs *kvs, bool writes)
 		return 0;
 	if (t->t_flags & KVDB_TXN_RDONLY)
 		return kv_error(-EROFS, "MP0926", "the transaction was begun for reading only");
-	if (t->t_db->d_rdonly || kv_fault(t->t_db))
-		return kv_error(-EROFS, "MP0903", "%s", t->t_db->d_rdonly ?
+	if (t->t_db->d_mode.md_rdonly || kv_fault(t->t_db))
+		return kv_error(-EROFS, "MP0903", "%s", t->t_db->d_mode.md_rdonly ?
 				"the database is open for reading only" : t->t_db->d_fault.fa_text);
 	if (t->t_doomed)
 		return kv_error(t->t_doomed, "MP0927", "a write of the transaction failed before");
@@ -732,7 +732,7 @@ static void txn_end(struct kvdb_txn *t, bool is_committed)
 	for (struct kv_write *w = t->t_first; w; w = w->w_next)
 		kv_key_unlock(db, &w->w_lock);
 	if (t->t_groups) {
-		atomic_fetch_sub(&db->d_owners, 1);
+		atomic_fetch_sub(&db->d_mem.mm_owners, 1);
 		kv_key_wake(db, t->t_groups);
 	}
 	/* out of the list first: who finds it there subtracts what it holds */

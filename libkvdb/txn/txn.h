@@ -28,8 +28,8 @@ struct kv_tslot;
 struct kv_version;
 
 struct kv_txns {
-	struct kv_open_views tx_open_views;	/* d_open_views */
-	struct kv_tickets tx_tickets;		/* d_tickets */
+	struct kv_open_views tx_open_views;	/* te_open_views */
+	struct kv_tickets tx_tickets;		/* ep_tickets */
 	pthread_mutex_t tx_slot_lock;		/* slots that wait to be retired; a leaf */
 	struct kv_tslot *tx_slots;
 	uint32_t tx_nslots;
@@ -87,7 +87,7 @@ struct kvdb_txn {
 	int t_doomed;			/* a write failed: it cannot commit, */
 	uint32_t t_why;			/* enum kvdb_txn_state */
 	uint64_t t_ticket;		/* for what its snapshot shows */
-	uint32_t t_groups;		/* of keys it took; unless 0, it counts in d_owners */
+	uint32_t t_groups;		/* of keys it took; unless 0, it counts in mm_owners */
 	struct kv_write *t_first, **t_tail;
 	struct kv_write *t_newest;	/* the write changed last; w_before leads to older ones */
 	struct kv_write **t_table;	/* open addressing once there are many */

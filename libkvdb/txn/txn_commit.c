@@ -191,7 +191,7 @@ static int log_shared(struct kvdb_txn *t, const struct kv_keylock *kl, const str
 		if (!err) {
 			err = write_value(t, kl, v, val, &tc->tc_slot, rs, size);
 			if (err == -EAGAIN)	/* late: do not fill a dying epoch */
-				kv_wait_closed(db, atomic_load(&db->d_epoch));
+				kv_wait_closed(db, atomic_load(&db->d_epochs.ep_open));
 			kv_exit(th);
 			if (!err)
 				break;
@@ -432,7 +432,7 @@ static bool is_in_time(struct kv_commit *co)
 {
 	struct kvdb_txn *t = co->co_txn;
 
-	if (atomic_load(&t->t_db->d_epoch) != co->co_rs.rs_epoch)
+	if (atomic_load(&t->t_db->d_epochs.ep_open) != co->co_rs.rs_epoch)
 		return false;
 	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
 		if (tt->tt_mt && kv_mt_active(tt->tt_kvs) != tt->tt_mt)
@@ -505,7 +505,8 @@ void kv_commit_finish(struct kv_commit *co)
 	atomic_compare_exchange_strong(&t->t_slot->ts_state, &s, KV_TS_PREPARED);
 	s = KV_TS_PREPARED;
 	/* the commit; if somebody helped, his stamp stands */
-	atomic_compare_exchange_strong(&t->t_slot->ts_state, &s, atomic_fetch_add(&db->d_seq, 1));
+	atomic_compare_exchange_strong(&t->t_slot->ts_state, &s,
+				       atomic_fetch_add(&db->d_epochs.ep_seq, 1));
 	co->co_seq = atomic_load(&t->t_slot->ts_state);
 	for (struct kv_write *w = t->t_first; w; w = w->w_next)
 		atomic_store(&w->w_ver->v_seq, co->co_seq);
@@ -541,7 +542,7 @@ static int attempt(struct kv_commit *co)
 	if (!err)
 		kv_commit_finish(co);
 	else if (err == -EAGAIN)	/* late: do not fill a dying epoch */
-		kv_wait_closed(db, atomic_load(&db->d_epoch));
+		kv_wait_closed(db, atomic_load(&db->d_epochs.ep_open));
 	kv_exit(th);
 	return err;
 }

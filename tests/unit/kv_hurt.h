@@ -122,7 +122,7 @@ static inline void make(void)
 	memset(newest, 0, sizeof(newest));
 	pool_make(dir);
 	open_at(dir, &db);
-	tag = db->d_tag;
+	tag = db->d_ident.id_tag;
 	T_EQ(kvdb_kvs_create(db, "a", NULL), 0);
 	T_EQ(kvdb_kvs_create(db, "b", NULL), 0);
 	for (uint32_t ver = 1; ver <= 2; ver++) {

@@ -82,9 +82,9 @@ static inline void up_as(bool rdonly)
 	T_EQ(kv_db_attach(&db, dir, &o, rdonly), 0);
 	T_EQ(kv_db_load_kvs(&db, 0, false), 0);
 	open_err = kv_recover(&db, rdonly);
-	last_desc.epoch = db.d_desc.epoch;
-	last_desc.obj = db.d_desc.obj;
-	last_desc.off = db.d_desc.off;
+	last_desc.epoch = db.d_epochs.ep_desc.epoch;
+	last_desc.obj = db.d_epochs.ep_desc.obj;
+	last_desc.off = db.d_epochs.ep_desc.off;
 	prev_epoch = last_desc.epoch;
 }
 
@@ -141,7 +141,7 @@ static inline void gone(void)
 static inline void seg_alloc(int i)
 {
 	struct mpool_alloc req = { .kind = MPOOL_APPEND, .mclass = MPOOL_CAPACITY,
-				   .capacity = SEG_BYTES, .tag = db.d_tag };
+				   .capacity = SEG_BYTES, .tag = db.d_ident.id_tag };
 
 	T_EQ(mpool_alloc(db.d_mp, &req, 1, &ts[i].obj), 0);
 	ts[i].id = mpool_obj_id(ts[i].obj);
@@ -155,7 +155,7 @@ static inline uint64_t fresh_logs(int n)
 	fresh();
 	for (int i = 0; i < n; i++)
 		seg_alloc(i);
-	return db.d_epoch;
+	return db.d_epochs.ep_open;
 }
 
 /* Writes one frame whose records are in @buf from byte 64 to @len. */
@@ -164,7 +164,7 @@ static inline void frame_write(int i, uint64_t epoch, uint8_t *buf, uint32_t len
 	struct kv_mark m = { .ma_begin = ts[i].epoch == epoch ? ts[i].begin : ts[i].off,
 			     .ma_prev = prev_epoch };
 	struct kv_frame_hdr h = {
-		.fh_incarnation = db.d_incarnation, .fh_tag = (uint32_t)db.d_tag,
+		.fh_incarnation = db.d_ident.id_incarnation, .fh_tag = (uint32_t)db.d_ident.id_tag,
 		.fh_obj = ts[i].id, .fh_off = ts[i].off, .fh_len = len, .fh_epoch = epoch,
 		.fh_chain = ts[i].chain, .fh_nrec = nrec + (uint32_t)wrong_nrec, .fh_log =
 		(uint16_t)i,
@@ -214,8 +214,8 @@ static inline void end_epoch(int carrier, uint64_t epoch)
 {
 	static uint8_t buf[4096] __attribute__((aligned(4096)));
 	struct kv_desc_ent ents[SEGS];
-	struct kv_desc d = { .ds_incarnation = db.d_incarnation + (uint32_t)wrong_incarnation,
-			     .ds_epoch = epoch,
+	struct kv_desc d = { .ds_incarnation = db.d_ident.id_incarnation +
+					       (uint32_t)wrong_incarnation, .ds_epoch = epoch,
 			     .ds_prev_epoch = last_desc.epoch, .ds_prev_obj = last_desc.obj,
 			     .ds_prev_off = last_desc.off };
 	int i;

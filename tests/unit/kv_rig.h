@@ -59,9 +59,9 @@ static inline void rig_open(struct rig *r, uint64_t slab_bytes, uint64_t pool_by
 	T_EQ(mpool_create(r->dir, &co), 0);
 	T_EQ(mpool_open(r->dir, NULL, &r->db.d_mp), 0);
 	r->db.d_hooks = &kv_hooks;
-	r->db.d_tag = 0x1234567890abcdefull;
-	r->db.d_clock.now_ns = rig_now;
-	r->db.d_log_class = MPOOL_CAPACITY;
+	r->db.d_ident.id_tag = 0x1234567890abcdefull;
+	r->db.d_time.et_clock.now_ns = rig_now;
+	r->db.d_mode.md_log_class = MPOOL_CAPACITY;
 	r->db.d_budget = (struct kv_budget){
 		.b_cache_bytes = 64 << 20, .b_log_bytes = 1 << 20, .b_mt_bytes = 1 << 20,
 		.b_slab_bytes = slab_bytes, .b_seg_bytes = RIG_SEG_BYTES, .b_logs = 1,
@@ -344,7 +344,7 @@ static inline int ent_same(struct rig *r, const struct kv_ent *e, const struct r
 static inline struct mpool_obj *rig_numbered(struct rig *r, uint64_t pages)
 {
 	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
-				   .capacity = pages * 4096, .tag = r->db.d_tag };
+				   .capacity = pages * 4096, .tag = r->db.d_ident.id_tag };
 	uint64_t *buf = aligned_alloc(4096, pages * 4096);
 	struct iovec iov = { .iov_base = buf, .iov_len = pages * 4096 };
 	struct mpool_op op = { .type = MPOOL_OP_COMMIT, .length = pages * 4096 };

@@ -107,7 +107,7 @@ static void sealed_segments_are_sealed_objects(void)
 	T_EQ(kvdb_sync(db), 0);
 	for (i = 0; i < 1000 && kvdb_poll(db) == 1; i++)
 		;
-	for (; mpool_objects(db->d_mp, after, db->d_tag, &oi, 1) == 1; after = oi.id) {
+	for (; mpool_objects(db->d_mp, after, db->d_ident.id_tag, &oi, 1) == 1; after = oi.id) {
 		if (oi.kind != MPOOL_APPEND || !(oi.flags & MPOOL_OBJ_SEALED))
 			continue;
 		sealed++;
@@ -169,8 +169,8 @@ static void nothing_is_installed_before_the_last_epoch_closed(void)
 	T_EQ(kvdb_sync(db), 0);
 	T_EQ(kvdb_put(late_kvs, "a", 1, "1", 1), 0);
 	/* as if the tick had opened this epoch and stood still before the last was closed */
-	pthread_mutex_lock(&db->d_tick_lock);
-	atomic_fetch_sub(&db->d_closed, 1);
+	pthread_mutex_lock(&db->d_epochs.ep_tick_lock);
+	atomic_fetch_sub(&db->d_epochs.ep_closed, 1);
 	late_begun = late_done = 0;
 	T_EQ(pthread_create(&t, NULL, late_put, NULL), 0);
 	while (!__atomic_load_n(&late_begun, __ATOMIC_SEQ_CST))
@@ -179,8 +179,8 @@ static void nothing_is_installed_before_the_last_epoch_closed(void)
 		usleep(1000);
 	T_EQ(late_done, 0);
 	T_EQ(kvdb_get(late_kvs, "b", 1, NULL, 0, NULL), -ENOENT);
-	atomic_fetch_add(&db->d_closed, 1);
-	pthread_mutex_unlock(&db->d_tick_lock);
+	atomic_fetch_add(&db->d_epochs.ep_closed, 1);
+	pthread_mutex_unlock(&db->d_epochs.ep_tick_lock);
 	T_EQ(pthread_join(t, NULL), 0);
 	T_EQ(late_err, 0);
 	T_EQ(kvdb_sync(db), 0);

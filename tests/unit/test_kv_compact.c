@@ -224,7 +224,7 @@ static void keep_at_next_epoch(void)
 {
 	is_kept = false;
 	is_to_keep = true;
-	T_EQ(kvdb_on_durable(db, atomic_load(&db->d_epoch), keep, NULL), 0);
+	T_EQ(kvdb_on_durable(db, atomic_load(&db->d_epochs.ep_open), keep, NULL), 0);
 }
 
 static void wait_kept(void)

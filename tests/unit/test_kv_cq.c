@@ -249,7 +249,7 @@ static void a_put_has_its_place_among_writers_that_sleep(void)
 	T_EQ(kvdb_cq_open(db, 0, 0, &cq), 0);
 	pthread_mutex_lock(&kvs->k_flush_lock);
 	T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
-	atomic_fetch_add(&db->d_log_bytes, 120u << 20);
+	atomic_fetch_add(&db->d_logged.lc_bytes, 120u << 20);
 	kv_pressure(db);
 	for (uintptr_t i = 0; i < WRITERS; i++)
 		T_EQ(pthread_create(&tid[i], NULL, storm, (void *)i), 0);
@@ -286,7 +286,7 @@ static void a_queue_sleeps_until_its_put_is_due(void)
 	T_EQ(kvdb_cq_open(db, 0, 0, &cq), 0);
 	pthread_mutex_lock(&kvs->k_flush_lock);
 	T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
-	atomic_fetch_add(&db->d_log_bytes, 120u << 20);
+	atomic_fetch_add(&db->d_logged.lc_bytes, 120u << 20);
 	kv_pressure(db);
 	op.kvs = kvs;
 	getrusage(RUSAGE_THREAD, &before);
@@ -320,7 +320,7 @@ static void a_queue_does_not_sleep_in_a_commit(void)
 	T_EQ(kvdb_cq_open(db, 0, 0, &cq), 0);
 	pthread_mutex_lock(&kvs->k_flush_lock);
 	T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
-	atomic_fetch_add(&db->d_log_bytes, 120u << 20);
+	atomic_fetch_add(&db->d_logged.lc_bytes, 120u << 20);
 	kv_pressure(db);
 	for (unsigned i = 0; i < 20; i++) {
 		T_EQ(kvdb_txn_begin(db, 0, &op.txn), 0);

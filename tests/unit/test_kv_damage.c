@@ -82,7 +82,7 @@ static void manifest(struct kvdb *db, struct kv_mdc_ckpt *c, const struct kv_mdc
 {
 	struct kv_manifest mf = { tag, 0, c->mc_epoch, c->mc_seq, (uint32_t)rec->mb_len };
 	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
-				   .capacity = KV_BLOCK, .tag = db->d_tag };
+				   .capacity = KV_BLOCK, .tag = db->d_ident.id_tag };
 	struct mpool_op op = { .type = MPOOL_OP_COMMIT, .length = KV_BLOCK };
 	uint8_t *p = aligned_alloc(KV_BLOCK, KV_BLOCK);
 	struct iovec v = { p, KV_BLOCK };
@@ -126,30 +126,30 @@ static void other_super(struct kvdb *db, struct kv_mdc_ckpt *c, uint64_t tag, ui
 
 static void longer_than_its_object(struct kvdb *db, struct kv_mdc_ckpt *c)
 {
-	other_super(db, c, db->d_tag, 0);
+	other_super(db, c, db->d_ident.id_tag, 0);
 	c->mc_len += KV_BLOCK;
 }
 
 static void other_crc(struct kvdb *db, struct kv_mdc_ckpt *c)
 {
-	other_super(db, c, db->d_tag, 0);
+	other_super(db, c, db->d_ident.id_tag, 0);
 	c->mc_crc ^= 1;
 }
 
 static void other_tag(struct kvdb *db, struct kv_mdc_ckpt *c)
 {
-	other_super(db, c, db->d_tag ^ 1, 0);
+	other_super(db, c, db->d_ident.id_tag ^ 1, 0);
 }
 
 static void other_epoch(struct kvdb *db, struct kv_mdc_ckpt *c)
 {
-	other_super(db, c, db->d_tag, 0);
+	other_super(db, c, db->d_ident.id_tag, 0);
 	c->mc_epoch++;
 }
 
 static void other_feature(struct kvdb *db, struct kv_mdc_ckpt *c)
 {
-	other_super(db, c, db->d_tag, 1u << 31);
+	other_super(db, c, db->d_ident.id_tag, 1u << 31);
 }
 
 static void record(struct kvdb *db, struct kv_mdc_ckpt *c, bool has_super)
@@ -160,9 +160,9 @@ static void record(struct kvdb *db, struct kv_mdc_ckpt *c, bool has_super)
 	kv_mdc_enc_super(&b, &db->d_mdc->m_st.st_super);
 	if (has_super)
 		kv_mdc_buf_add(&all, b.mb_p, b.mb_len);
-	kv_mdc_enc_segs(&b, db->d_tag, false, 0, &seg, 1);
+	kv_mdc_enc_segs(&b, db->d_ident.id_tag, false, 0, &seg, 1);
 	kv_mdc_buf_add(&all, b.mb_p, b.mb_len);
-	manifest(db, c, &all, db->d_tag);
+	manifest(db, c, &all, db->d_ident.id_tag);
 	kv_mdc_buf_free(&all);
 	kv_mdc_buf_free(&b);
 }
@@ -320,7 +320,7 @@ static void a_damaged_record_opens_nothing_and_repair_has_the_rest(void)
 	for (unsigned i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
 		sim_snap(&sim);
 		attach(&one);
-		kv_mdc_enc_kvs_add(&b, one.d_tag, 1, "a", 0);
+		kv_mdc_enc_kvs_add(&b, one.d_ident.id_tag, 1, "a", 0);
 		records[i].spoil(&b);
 		v = (struct iovec){ b.mb_p, b.mb_len };
 		T_EQ(mpool_mdc_append(one.d_mdc->m_log, &v, 1, MPOOL_SYNC), 0);

@@ -184,7 +184,7 @@ static unsigned walked(void)
 {
 	unsigned n = 0;
 
-	for (struct kv_mt *mt = db->d_views->vw_mts; mt; mt = mt->m_next)
+	for (struct kv_mt *mt = db->d_mem.mm_views->vw_mts; mt; mt = mt->m_next)
 		n++;
 	return n;
 }

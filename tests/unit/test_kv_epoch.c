@@ -199,9 +199,9 @@ static void stop_and_sync(enum stop where)
 	put("before", "1");
 	writer_start(&wr, "late", "x", where);
 	put("after", "2");
-	e = atomic_load(&db->d_epoch);
+	e = atomic_load(&db->d_epochs.ep_open);
 	T_EQ(kvdb_sync(db), 0);		/* does not wait for the writer (R1) */
-	T_OK(atomic_load(&db->d_durable) >= e);
+	T_OK(atomic_load(&db->d_epochs.ep_durable) >= e);
 }
 
 static void open_unpublished(void) { stop_and_sync(AFTER_RESERVE); }
@@ -317,9 +317,9 @@ static void late_writer_without_its_slot_withdrawn_is_told_too(void)
 	open_db();
 	writer_start(&wr, "late", "x", AFTER_ENCODE);
 	/* as if the tick had opened the next epoch and stood still there */
-	atomic_fetch_add(&db->d_epoch, 1);
+	atomic_fetch_add(&db->d_epochs.ep_open, 1);
 	writer_go(&wr);
-	atomic_fetch_sub(&db->d_epoch, 1);
+	atomic_fetch_sub(&db->d_epochs.ep_open, 1);
 	T_EQ(wr.result, -EAGAIN);
 	expect("late", NULL);
 	T_EQ(kvdb_close(db), 0);
@@ -488,7 +488,7 @@ static void own_and_sync(void)
 	pthread_join(syncer, &failed);
 	T_OK(!failed);
 	T_EQ(ow.result, 0);
-	T_OK(atomic_load(&db->d_durable) >= ow.rs.rs_epoch);
+	T_OK(atomic_load(&db->d_epochs.ep_durable) >= ow.rs.rs_epoch);
 }
 
 /* L4 */
@@ -644,7 +644,7 @@ static void acknowledgements_wait_at_the_gate(void)
 	put("b", "2");		/* must not be acknowledged before a is durable */
 	T_EQ(kvdb_stats(db, &st), 0);
 	T_EQ(st.gate_waits, 1);
-	T_OK(atomic_load(&db->d_durable) + 1 >= atomic_load(&db->d_epoch));
+	T_OK(atomic_load(&db->d_epochs.ep_durable) + 1 >= atomic_load(&db->d_epochs.ep_open));
 	T_EQ(kvdb_close(db), 0);
 	drop_db();
 }
@@ -717,12 +717,12 @@ static void undurable_acknowledgements_never_span_more_than_the_interval(void)
 	make_db();
 	open_db();
 	for (int i = 0; i < 400; i++) {
-		uint64_t durable = atomic_load(&db->d_durable);
+		uint64_t durable = atomic_load(&db->d_epochs.ep_durable);
 
 		now_ns += t_rand(&seed) % 30000000u;
 		snprintf(key, sizeof(key), "k%d", i);
 		put(key, "v");
-		if (atomic_load(&db->d_durable) != durable)
+		if (atomic_load(&db->d_epochs.ep_durable) != durable)
 			oldest = 0;	/* the put waited: it is durable too */
 		else if (!oldest)
 			oldest = now_ns;

@@ -220,7 +220,7 @@ static void a_walk_goes_on_while_its_values_move(void)
 	T_EQ(kvdb_cursor_open(kvs[0], 0, NULL, 0, &cur), 0);
 	for (uint32_t at = 0; at < 2 * PART; at++)
 		entry_is(0, at, cur);
-	T_OK(atomic_load(&db->d_scan_bytes) > 0);
+	T_OK(atomic_load(&db->d_cache.cc_scan_bytes) > 0);
 	settle();
 	T_OK(stats().order_relocations > 0);
 	/* and the places get other values */
@@ -233,7 +233,7 @@ static void a_walk_goes_on_while_its_values_move(void)
 	for (uint32_t at = 2 * PART; at < KEYS; at++)
 		entry_is(0, at, cur);
 	kvdb_cursor_close(cur);
-	T_EQ(atomic_load(&db->d_scan_bytes), 0);
+	T_EQ(atomic_load(&db->d_cache.cc_scan_bytes), 0);
 	done();
 }
 

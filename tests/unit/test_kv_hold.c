@@ -96,7 +96,7 @@ static uint64_t kept(void)
 	/* trees, what they let go of, and what that does */
 	for (unsigned i = 0; i < 4; i++)
 		kv_retire_barrier();
-	return atomic_load(&db->d_views->vw_flushed_bytes);
+	return atomic_load(&db->d_mem.mm_views->vw_flushed_bytes);
 }
 
 /* HO3, MEM1: however many there are, and whether they were used or not. */
@@ -362,10 +362,10 @@ static void a_transactions_cursor_is_taken_too(void)
 	T_EQ(kvdb_txn_cursor_open(t, kvs, 0, NULL, 0, &c), 0);
 	T_EQ(step(c, &key, &at), 0);
 	round_of(1);
-	db->d_view_max_age_ms = 0;
+	db->d_mode.md_view_max_age_ms = 0;
 	kv_holds_step(db);
 	kv_holds_step(db);
-	db->d_view_max_age_ms = 300000;
+	db->d_mode.md_view_max_age_ms = 300000;
 	T_OK(is_gone(c, "MP0931"));
 	T_EQ(kvdb_cursor_renew(c, NULL), 0);
 	T_EQ(step(c, &key, &at), 0);

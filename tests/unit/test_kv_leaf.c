@@ -353,7 +353,7 @@ static void both_checks_find_a_run_outside_of_its_leaf(void)
 	key_of(LEAF / 4, key);
 	lf = kv_leaf_new(key, KLEN);
 	T_OK(lf);
-	lf->lf_id = atomic_fetch_add(&db->d_next_run, 1);
+	lf->lf_id = atomic_fetch_add(&db->d_runs.ru_next, 1);
 	ed.ed_begin = &lf;
 	T_EQ(kv_mdc_edit(db, &ed), 0);
 	kv_leaf_put(lf);
@@ -437,7 +437,7 @@ static void a_merge_that_fails_late_gives_its_space_back(void)
 		tr->tr_leaf[1].lr_leaf = lf;
 		db->d_budget.b_leaf_keys = LEAF;
 		T_EQ(used_bytes(), used);
-		T_OK(!atomic_load(&db->d_doomed));
+		T_OK(!atomic_load(&db->d_runs.ru_doomed));
 	}
 	kv_leaf_put(mid);
 	kv_tree_put(db, tr);

@@ -100,7 +100,7 @@ static void idle_memory_holds_pages_and_comes_back(void)
 	T_EQ(kv_lent_bytes(&r.db), most - OWNED / 2);
 
 	/* all of it, cursors' part too */
-	atomic_store(&r.db.d_scan_bytes, 1 << 20);
+	atomic_store(&r.db.d_cache.cc_scan_bytes, 1 << 20);
 	write_bytes(OWNED - (1 << 20));
 	for (int i = 0; i < 8; i++)
 		kv_pagepool_lent_step(&r.db);
@@ -109,7 +109,7 @@ static void idle_memory_holds_pages_and_comes_back(void)
 	T_EQ(kv_lent_bytes(&r.db), 0);
 
 	/* they are done; a while later it is lent again */
-	atomic_store(&r.db.d_scan_bytes, 0);
+	atomic_store(&r.db.d_cache.cc_scan_bytes, 0);
 	write_bytes(0);
 	T_EQ(read_pages(0, PAGES), 0);
 	T_EQ(kv_lent_bytes(&r.db), 0);
@@ -221,11 +221,11 @@ static void an_idle_database_gives_back_what_cursors_want(void)
 	for (uint64_t no = 0; no < 64 << 8; no++)
 		kv_page_add(db, UINT64_MAX, no, page, false);
 	T_OK(kv_lent_bytes(db) > 0);
-	atomic_fetch_add(&db->d_scan_bytes, 64 << 20);
+	atomic_fetch_add(&db->d_cache.cc_scan_bytes, 64 << 20);
 	for (unsigned i = 0; i < 500 && kv_lent_bytes(db); i++)
 		usleep(10000);
 	T_EQ(kv_lent_bytes(db), 0);
-	atomic_fetch_sub(&db->d_scan_bytes, 64 << 20);
+	atomic_fetch_sub(&db->d_cache.cc_scan_bytes, 64 << 20);
 	T_EQ(kvdb_close(db), 0);
 	T_EQ(mpool_destroy(dir, NULL), 0);
 	rmdir(dir);

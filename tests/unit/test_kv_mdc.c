@@ -853,7 +853,7 @@ static void a_small_staging_class_bounds_no_database(void)
 	T_EQ(mpool_create(dir, &co), 0);
 	T_EQ(kvdb_create(dir, NULL), 0);
 	db_attach(&db);
-	T_EQ(db.d_log_class, MPOOL_STAGING);
+	T_EQ(db.d_mode.md_log_class, MPOOL_STAGING);
 	T_EQ(mpool_info(db.d_mp, &pi), 0);
 	all = (pi.cls[0].total + pi.cls[1].total) / db.d_budget.b_seg_bytes;
 	T_EQ(kv_mdc_incarn(&db, &in, NULL, 0), 0);

@@ -62,7 +62,7 @@ static int insert(struct kv_mt *mt, const void *key, size_t klen, uint32_t numbe
 {
 	uint8_t rec[64 + KVDB_KEY_MAX] __attribute__((aligned(8))) = { 0 };
 	struct kv_slot sl = { .sl_state = 1u << 2 | KV_SLOT_OPEN };
-	struct kv_resv rs = { .rs_buf = rec, .rs_epoch = atomic_load(&db->d_epoch) };
+	struct kv_resv rs = { .rs_buf = rec, .rs_epoch = atomic_load(&db->d_epochs.ep_open) };
 	struct kv_mt_op op = { .op_key = key, .op_klen = (uint16_t)klen, .op_val = &number,
 			       .op_vlen = 4, .op_kind = KV_ENT_INLINE,
 			       .op_hash = kv_hash(key, klen) };
@@ -563,7 +563,7 @@ static void a_writer_leaves_a_large_table_alone(void)
 	unsigned i;
 
 	make_db();
-	db->d_flags &= ~KVDB_MANUAL;	/* as if others worked: nobody does */
+	db->d_mode.md_flags &= ~KVDB_MANUAL;	/* as if others worked: nobody does */
 	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
 	for (i = 0; i < GROW_KEYS; i++)
 		T_EQ(insert(mt, &i, sizeof(i), i), 0);
@@ -575,7 +575,7 @@ static void a_writer_leaves_a_large_table_alone(void)
 	for (i = 0; i < GROW_KEYS; i++)
 		T_EQ(number_of(mt, &i, sizeof(i)), i);
 	kv_mt_put(db, mt);
-	db->d_flags |= KVDB_MANUAL;
+	db->d_mode.md_flags |= KVDB_MANUAL;
 	drop_db();
 }
 
@@ -688,7 +688,7 @@ static void the_place_in_the_log_is_that_of_the_first_record(void)
 	e = kv_mt_first_epoch(mt);
 	pos = atomic_load(&mt->m_log_pos);
 	T_EQ(kvdb_sync(db), 0);
-	T_OK(atomic_load(&db->d_log_bytes) > pos);
+	T_OK(atomic_load(&db->d_logged.lc_bytes) > pos);
 	atomic_store(&mt->m_first_epoch, 0);	/* what it saw */
 	kv_mt_note_epoch(mt, e);
 	T_EQ(atomic_load(&mt->m_log_pos), pos);

@@ -159,7 +159,7 @@ static void detach(struct kvdb *db)
 static void make_gone(struct kvdb *db, uint64_t *id)
 {
 	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
-				   .capacity = 64u << 10, .tag = db->d_tag };
+				   .capacity = 64u << 10, .tag = db->d_ident.id_tag };
 	struct mpool_op op = { .type = MPOOL_OP_COMMIT };
 
 	for (unsigned i = 0; i < GONE; i++) {
@@ -325,8 +325,8 @@ static int fold(struct kvdb *db, struct kvdb_kvs *kvs)
 
 	(void)kvs;
 	sim_memory_of(NULL);
-	st.st_super.ms_tag = db->d_tag;
-	kv_mdc_enc_gone(&b, db->d_tag, id, 2);
+	st.st_super.ms_tag = db->d_ident.id_tag;
+	kv_mdc_enc_gone(&b, db->d_ident.id_tag, id, 2);
 	sim_memory_of(&sim);
 	rc = kv_mdc_fold(&st, b.mb_p, b.mb_len);
 	kv_mdc_buf_free(&b);
@@ -1028,7 +1028,7 @@ static unsigned segments_there(struct kvdb *db)
 	unsigned n = 0;
 	int got;
 
-	while ((got = mpool_objects(db->d_mp, after, db->d_tag, oi, 64)) > 0)
+	while ((got = mpool_objects(db->d_mp, after, db->d_ident.id_tag, oi, 64)) > 0)
 		for (int i = 0; i < got; i++) {
 			after = oi[i].id;
 			n += oi[i].kind == MPOOL_APPEND;

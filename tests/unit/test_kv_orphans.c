@@ -7,7 +7,7 @@
 static unsigned count_kind(uint32_t kind)
 {
 	struct mpool_obj_info oi[256];
-	int i, n = mpool_objects(db.d_mp, 0, db.d_tag, oi, 256);
+	int i, n = mpool_objects(db.d_mp, 0, db.d_ident.id_tag, oi, 256);
 	unsigned k = 0;
 
 	for (i = 0; i < n; i++)
@@ -35,7 +35,7 @@ static void unused_segments_are_deleted_live_ones_stay(void)
 static void orphan_make(unsigned n)
 {
 	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY, .capacity = 4096,
-				   .tag = db.d_tag };
+				   .tag = db.d_ident.id_tag };
 	static uint8_t page[4096] __attribute__((aligned(4096)));
 	struct iovec v = { page, sizeof(page) };
 	struct mpool_op op = { .type = MPOOL_OP_COMMIT, .length = 4096 };
@@ -88,10 +88,10 @@ static void a_stamp_that_cannot_be_ends_the_log(void)
 		put(0, e + 1, 1, "y", "two", forged[i]);
 		end_epoch(0, e + 1);
 		again();
-		T_EQ(db.d_recovery.durable_epoch, e);
+		T_EQ(db.d_opened.on_recovery.durable_epoch, e);
 		T_EQ(seen("a", "x", NULL), 10);
 		T_EQ(seen("a", "y", NULL), 0);
-		T_EQ(atomic_load(&db.d_seq), 11);
+		T_EQ(atomic_load(&db.d_epochs.ep_seq), 11);
 		gone();
 	}
 }

@@ -440,7 +440,7 @@ static void a_bucket_that_changes_is_not_believed(void)
 	put_all(1);
 	flush();
 	remember(1);
-	pb = atomic_load(&db->d_points.po_bucket);
+	pb = atomic_load(&db->d_trees.te_points.po_bucket);
 	for (unsigned i = 0; i < 4096; i++)
 		atomic_fetch_add(&pb[i].pb_change, 1);
 	before = hits();

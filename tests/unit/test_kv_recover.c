@@ -20,15 +20,15 @@ static void complete_epochs_survive_incomplete_do_not(void)
 	end_epoch(0, e + 1);
 	put(1, e + 2, 1, "z", "three", 13);	/* no descriptor */
 	again();
-	T_EQ(db.d_recovery.durable_epoch, e + 1);
+	T_EQ(db.d_opened.on_recovery.durable_epoch, e + 1);
 	T_EQ(seen("a", "x", &kind), 12);
 	T_EQ(kind, KV_ENT_TOMB);
 	T_EQ(seen("b", "y", NULL), 11);
 	T_EQ(seen("a", "z", NULL), 0);
-	T_EQ(db.d_recovery.discarded, 1);
-	T_OK(db.d_epoch > e + 2);
-	T_OK(atomic_load(&db.d_seq) > 13);
-	T_EQ(db.d_desc.epoch, e + 1);
+	T_EQ(db.d_opened.on_recovery.discarded, 1);
+	T_OK(db.d_epochs.ep_open > e + 2);
+	T_OK(atomic_load(&db.d_epochs.ep_seq) > 13);
+	T_EQ(db.d_epochs.ep_desc.epoch, e + 1);
 	gone();
 }
 
@@ -75,12 +75,12 @@ static void rollback_gives_up_what_was_told_and_only_that(void)
 	rollback = e;
 	again();
 	rollback = 0;
-	T_EQ(db.d_recovery.durable_epoch, e);
+	T_EQ(db.d_opened.on_recovery.durable_epoch, e);
 	T_EQ(seen("a", "x", NULL), 10);
 	T_EQ(seen("a", "y", NULL), 0);
 	T_EQ(seen("a", "z", NULL), 0);
 	/* nothing may use the numbers of frames that are still on the device */
-	T_OK(db.d_epoch > e + 2);
+	T_OK(db.d_epochs.ep_open > e + 2);
 	again();
 	T_EQ(seen("a", "x", NULL), 10);
 	T_EQ(seen("a", "y", NULL), 0);
@@ -141,7 +141,7 @@ static void without_stores_a_missing_segment_is_no_damage(void)
 
 	pool_make();
 	up();
-	e = db.d_epoch;
+	e = db.d_epochs.ep_open;
 	seg_alloc(0);
 	seg_alloc(1);
 	put(1, e, 1, "x", "one", 10);
@@ -150,7 +150,7 @@ static void without_stores_a_missing_segment_is_no_damage(void)
 	op.obj = ts[1].obj;
 	T_EQ(mpool_batch(db.d_mp, &op, 1), 0);
 	again();
-	T_OK(db.d_epoch > e + 1);
+	T_OK(db.d_epochs.ep_open > e + 1);
 	gone();
 }
 
@@ -231,7 +231,7 @@ static void segment_missing_from_the_pool(void)
 	op.obj = ts[1].obj;
 	T_EQ(mpool_batch(db.d_mp, &op, 1), 0);
 	again();
-	T_EQ(db.d_recovery.durable_epoch, e);
+	T_EQ(db.d_opened.on_recovery.durable_epoch, e);
 	gone();
 }
 
@@ -246,7 +246,7 @@ static void an_object_too_large_for_a_segment_is_refused(void)
 	pool_mib = 256;
 	fresh();
 	pool_mib = 64;
-	req.tag = db.d_tag;
+	req.tag = db.d_ident.id_tag;
 	T_EQ(mpool_alloc(db.d_mp, &req, 1, &obj), 0);
 	mpool_obj_close(obj);
 	down();
@@ -270,8 +270,8 @@ static void idle_log_holds_back_nothing(void)
 		end_epoch(0, e + i);
 	}
 	again();
-	T_EQ(db.d_recovery.durable_epoch, e + 19);
-	T_EQ(db.d_recovery.replayed, 20);
+	T_EQ(db.d_opened.on_recovery.durable_epoch, e + 19);
+	T_EQ(db.d_opened.on_recovery.replayed, 20);
 	gone();
 }
 
@@ -291,7 +291,7 @@ static void rolled_log_needs_both_segments(void)
 	put(2, e + 1, 1, "q", "four", 13);
 	end_epoch(2, e + 1);
 	again();
-	T_EQ(db.d_recovery.durable_epoch, e);
+	T_EQ(db.d_opened.on_recovery.durable_epoch, e);
 	T_EQ(seen("a", "x", NULL), 10);
 	T_EQ(seen("a", "y", NULL), 11);
 	T_EQ(seen("a", "q", NULL), 0);
@@ -309,7 +309,7 @@ static void wrong_chain_ends_a_segment(void)
 	put(0, e + 1, 1, "y", "two", 11);
 	end_epoch(0, e + 1);
 	again();
-	T_EQ(db.d_recovery.durable_epoch, e);
+	T_EQ(db.d_opened.on_recovery.durable_epoch, e);
 	gone();
 }
 
@@ -371,14 +371,14 @@ static void discarded_tails_stay_discarded(void)
 		T_EQ(seen("a", "w", NULL), 0);
 		/* a new epoch, proven, must not carry the old tail with it */
 		seg_alloc(0);
-		put(0, db.d_epoch, 1, "n", "new", 100 + (uint64_t)i);
-		end_epoch(0, db.d_epoch);
+		put(0, db.d_epochs.ep_open, 1, "n", "new", 100 + (uint64_t)i);
+		end_epoch(0, db.d_epochs.ep_open);
 	}
 	again();
 	T_EQ(seen("a", "n", NULL), 102);
 	T_EQ(seen("a", "y", NULL), 0);
 	T_EQ(seen("a", "w", NULL), 0);
-	T_EQ(db.d_incarnation, 5);
+	T_EQ(db.d_ident.id_incarnation, 5);
 	gone();
 }
 
@@ -432,13 +432,13 @@ static void a_hole_that_horizons_cover_costs_nothing(void)
 		put(0, e, 1, "x", "one", 10);
 		lose = tear = false;
 		end_epoch(0, e);
-		kv_mdc_enc_edit(&db.d_mdc->m_buf, db.d_tag, 1, NULL, NULL, 0,
+		kv_mdc_enc_edit(&db.d_mdc->m_buf, db.d_ident.id_tag, 1, NULL, NULL, 0,
 				(struct kv_horizon[]){ { 1, e }, { 2, e } }, 2);
 		append_raw();
 		put(0, e + 1, 1, "y", "two", 11);
 		end_epoch(0, e + 1);
 		again();
-		T_EQ(db.d_recovery.durable_epoch, e + 1);
+		T_EQ(db.d_opened.on_recovery.durable_epoch, e + 1);
 		T_EQ(seen("a", "y", NULL), 11);
 		again();	/* it is sealed now */
 		T_EQ(seen("a", "y", NULL), 11);
@@ -492,7 +492,7 @@ static void lost_write_below_a_horizon(void)
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	put(0, e + 1, 1, "y", "two", 11);
-	atomic_store(&db.d_durable, e + 1);
+	atomic_store(&db.d_epochs.ep_durable, e + 1);
 	T_EQ(kvdb_kvs_create(&db, "c", NULL), 0);	/* its horizon is e + 1 */
 	down();
 	up_lost();
@@ -526,7 +526,8 @@ static void option_that_is_not_known_refuses_the_open_by_name(void)
 
 	fresh();
 	p.pr_val[KV_PROP_COMPRESS] = KVDB_COMPRESS_ZSTD + 1;
-	kv_mdc_enc_kvs_prop(&db.d_mdc->m_buf, db.d_tag, 2, &p, KV_PROP_BIT(KV_PROP_COMPRESS));
+	kv_mdc_enc_kvs_prop(&db.d_mdc->m_buf, db.d_ident.id_tag, 2, &p,
+			    KV_PROP_BIT(KV_PROP_COMPRESS));
 	append_raw();
 	down();
 	memset(&db, 0, sizeof(db));
@@ -548,7 +549,7 @@ static void lost_write_below_a_run(void)
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	d.rd_newest_epoch = e + 1;
-	kv_mdc_enc_edit(&db.d_mdc->m_buf, db.d_tag, 1, &d, NULL, 0, NULL, 0);
+	kv_mdc_enc_edit(&db.d_mdc->m_buf, db.d_ident.id_tag, 1, &d, NULL, 0, NULL, 0);
 	append_raw();
 	down();
 	up_lost();
@@ -589,8 +590,8 @@ static void verify_reads_what_open_skips(void)
 	T_EQ(kvdb_verify(dir, &o, MPOOL_VERIFY_DATA, NULL, NULL, &damage), 0);
 	T_EQ(damage, 0);
 	up();
-	T_EQ(db.d_recovery.segments, 0);
-	T_OK(db.d_recovery.was_clean);
+	T_EQ(db.d_opened.on_recovery.segments, 0);
+	T_OK(db.d_opened.on_recovery.was_clean);
 	T_EQ(seen("a", "x", NULL), 0);
 	gone();
 
@@ -617,13 +618,13 @@ static void frames_of_another_incarnation_are_not_read(void)
 	again();
 	again();
 	seg_alloc(0);
-	e = db.d_epoch;
-	db.d_incarnation -= 1;
+	e = db.d_epochs.ep_open;
+	db.d_ident.id_incarnation -= 1;
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	again();
 	T_EQ(seen("a", "x", NULL), 0);
-	T_OK(db.d_epoch > e);	/* but its number is not used again */
+	T_OK(db.d_epochs.ep_open > e);	/* but its number is not used again */
 	gone();
 }
 
@@ -632,7 +633,7 @@ static void a_frame_of_a_later_incarnation_is_a_lost_write(void)
 {
 	uint64_t e = fresh_logs(1);
 
-	db.d_incarnation += 1;
+	db.d_ident.id_incarnation += 1;
 	put(0, e, 1, "x", "one", 10);
 	end_epoch(0, e);
 	down();
@@ -647,7 +648,7 @@ static void read_only_open_writes_nothing(void)
 	uint64_t e;
 
 	fresh();
-	e = db.d_epoch;
+	e = db.d_epochs.ep_open;
 	inc = db.d_mdc->m_st.st_inc.mi_incarnation;
 	seg_alloc(0);
 	put(0, e, 1, "x", "one", 10);
@@ -658,7 +659,7 @@ static void read_only_open_writes_nothing(void)
 	T_EQ(seen("a", "x", NULL), 10);
 	T_EQ(db.d_mdc->m_st.st_inc.mi_incarnation, inc);
 	again();
-	T_EQ(db.d_incarnation, inc + 1);
+	T_EQ(db.d_ident.id_incarnation, inc + 1);
 	T_EQ(seen("a", "x", NULL), 10);
 	gone();
 }
@@ -676,7 +677,7 @@ static void replay_skips_what_the_horizon_covers(void)
 	put(0, e + 1, 1, "y", "three", 12);
 	end_epoch(0, e + 1);
 	/* store 1 was flushed up to e */
-	kv_mdc_enc_edit(&db.d_mdc->m_buf, db.d_tag, 1, NULL, NULL, 0,
+	kv_mdc_enc_edit(&db.d_mdc->m_buf, db.d_ident.id_tag, 1, NULL, NULL, 0,
 			(struct kv_horizon[]){ { 1, e } }, 1);
 	append_raw();
 	again();
@@ -715,7 +716,7 @@ static void records_of_a_dropped_store_are_passed_over(void)
 	T_EQ(kvdb_kvs_drop(&db, "a"), 0);
 	again();
 	T_EQ(seen("b", "x", NULL), 11);
-	T_EQ(db.d_recovery.replayed, 1);
+	T_EQ(db.d_opened.on_recovery.replayed, 1);
 	gone();
 }
 

@@ -276,9 +276,9 @@ static void many_that_want_room_share_a_job(void)
 	put_some(1);
 	settle();
 	kv_reloc_make_room(db);
-	todo = atomic_load(&db->d_compact.cp_todo);
+	todo = atomic_load(&db->d_bg.bd_compact.cp_todo);
 	kv_reloc_make_room(db);
-	one = atomic_load(&db->d_compact.cp_todo) - todo;
+	one = atomic_load(&db->d_bg.bd_compact.cp_todo) - todo;
 	T_OK(one > 0);
 	todo += one;
 	for (unsigned i = 0; i < ASKING; i++)
@@ -286,7 +286,7 @@ static void many_that_want_room_share_a_job(void)
 	for (unsigned i = 0; i < ASKING; i++)
 		T_EQ(pthread_join(t[i], NULL), 0);
 	/* one that had begun when others asked, one for all of those; and who came late */
-	T_OK(atomic_load(&db->d_compact.cp_todo) - todo <= ASKING / 2 * one);
+	T_OK(atomic_load(&db->d_bg.bd_compact.cp_todo) - todo <= ASKING / 2 * one);
 	asking = 0;
 	all_hold();
 	done(0);
@@ -740,7 +740,7 @@ static void die_at(int step)
 		_exit(5);
 	if (step == 2)
 		_exit(0);
-	kv_run_desc(run)->rd_id = atomic_fetch_add(&db->d_next_run, 1);
+	kv_run_desc(run)->rd_id = atomic_fetch_add(&db->d_runs.ru_next, 1);
 	kv_run_desc(run)->rd_pos = kv_run_desc(tr->tr_run[0])->rd_pos;
 	kv_run_desc(run)->rd_newest_epoch = kv_run_desc(tr->tr_run[0])->rd_newest_epoch;
 	if (kv_mdc_edit(db, &(struct kv_edit){ .ed_kvs = kvs[0]->k_id, .ed_add = &run,
@@ -792,9 +792,9 @@ static void a_store_that_comes_meanwhile_leaves_moved_segments_whole(void)
 	T_OK(horizon > 0);
 	kv_segs_each(db, mark, &n);
 	T_OK(n > 0);
-	db->d_kvs_coming = true;
+	db->d_stores.sr_coming = true;
 	T_EQ(kv_merge_move(db, kvs[0], horizon, MPOOL_CAPACITY, false, false, &bytes), 1);
-	db->d_kvs_coming = false;
+	db->d_stores.sr_coming = false;
 	T_OK(bytes > 0);
 	all_hold();
 	reopen();

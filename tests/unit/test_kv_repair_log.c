@@ -84,7 +84,7 @@ static void a_lost_block_may_have_deleted_any_key(void)
 
 	pool_make(dir);
 	open_at(dir, &db);
-	tag = db->d_tag;
+	tag = db->d_ident.id_tag;
 	T_EQ(kvdb_kvs_create(db, "a", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "a", &kvs), 0);
 	for (unsigned n = 30000; n; n = n > 20000 ? 20000 : 0) {
@@ -199,7 +199,7 @@ static void a_damaged_container_loses_no_store_that_only_the_log_has(void)
 
 	pool_make(dir);
 	open_at(dir, &db);
-	tag = db->d_tag;
+	tag = db->d_ident.id_tag;
 	T_EQ(kvdb_close(db), 0);
 	t_die_in(open_it, make_store_and_sync);
 	r = repair_without_container(seal);
@@ -273,7 +273,7 @@ static void make_packed(void)
 
 	pool_make(dir);
 	open_at(dir, &db);
-	tag = db->d_tag;
+	tag = db->d_ident.id_tag;
 	ko.compress = KVDB_COMPRESS_LZ4;
 	T_EQ(kvdb_kvs_create(db, "c", &ko), 0);
 	T_EQ(kvdb_kvs_open(db, "c", &kvs), 0);

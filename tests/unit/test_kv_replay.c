@@ -178,20 +178,20 @@ static void what_memtables_cannot_hold_is_flushed_meanwhile(void)
 	T_EQ(open_with(64u << 20, false, 0), 0);
 	T_OK(atomic_load(&db->d_count.mt_mem) > 2 * SMALL);
 	T_EQ(atomic_load(&db->d_count.flushes), 0);
-	replayed = db->d_recovery.replayed;
-	left = db->d_log_left;
+	replayed = db->d_opened.on_recovery.replayed;
+	left = db->d_logged.lc_left;
 	all_is_there();
 	die();
 	T_EQ(open_with(SMALL, false, 0), 0);
 	T_OK(atomic_load(&db->d_count.flushes) > 4);
 	T_OK(atomic_load(&db->d_count.mt_mem) <= SMALL + SMALL / 2);
-	T_EQ(db->d_recovery.replayed, replayed);
-	T_OK(db->d_log_left < left / 2);
+	T_EQ(db->d_opened.on_recovery.replayed, replayed);
+	T_OK(db->d_logged.lc_left < left / 2);
 	all_is_there();
 	/* what was flushed is not replayed again */
 	die();
 	T_EQ(open_with(SMALL, false, 0), 0);
-	T_OK(db->d_recovery.replayed < replayed / 2);
+	T_OK(db->d_opened.on_recovery.replayed < replayed / 2);
 	all_is_there();
 	end();
 }

@@ -240,15 +240,15 @@ static void segments_wait_for_a_store_that_is_made(void)
 	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
 	T_EQ(kvdb_put(kvs, "a", 1, "a", 1), 0);
 	T_EQ(kvdb_sync(db), 0);
-	before = atomic_load(&db->d_durable);
+	before = atomic_load(&db->d_epochs.ep_durable);
 	pthread_mutex_lock(&db->d_mdc->m_lock);
 	T_EQ(pthread_create(&th, NULL, make_store, db), 0);
 	for (i = 0; i < 10; i++)
 		nanosleep(&nap, NULL);
 	T_EQ(kvdb_put(kvs, "b", 1, "b", 1), 0);
 	T_EQ(kvdb_sync(db), 0);
-	T_OK(atomic_load(&db->d_durable) > before);
-	atomic_store(&kvs->k_horizon, atomic_load(&db->d_durable));	/* a flush */
+	T_OK(atomic_load(&db->d_epochs.ep_durable) > before);
+	atomic_store(&kvs->k_horizon, atomic_load(&db->d_epochs.ep_durable));	/* a flush */
 	least = kv_min_horizon(db);
 	pthread_mutex_unlock(&db->d_mdc->m_lock);
 	pthread_join(th, &rc);
@@ -272,7 +272,7 @@ static void second_writer_sets_the_gate(void)
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
-	e = atomic_load(&db->d_epoch);
+	e = atomic_load(&db->d_epochs.ep_open);
 	T_EQ(atomic_load(&db->d_flusher->fl_gate_ns), UINT64_MAX);
 	atomic_store(&db->d_logs->ls_birth[e % 4], kv_now(db));
 	T_EQ(kvdb_put(kvs, "a", 1, "a", 1), 0);
@@ -414,7 +414,7 @@ static void cut_edit_is_collected(bool is_compacted)
 	T_EQ(st, 0);
 	opts(&o, KVDB_MANUAL);
 	T_EQ(kvdb_open(dir, &o, &db), 0);
-	for (; mpool_objects(db->d_mp, after, db->d_tag, oi, 1) == 1; after = oi[0].id)
+	for (; mpool_objects(db->d_mp, after, db->d_ident.id_tag, oi, 1) == 1; after = oi[0].id)
 		n += oi[0].kind == MPOOL_MBLOCK;
 	T_EQ(n, 0);
 	T_EQ(kvdb_close(db), 0);
@@ -470,7 +470,7 @@ static void many_cut_edits_of_small_runs_are_collected(void)
 	T_EQ(st, 0);
 	opts(&o, KVDB_MANUAL);
 	T_EQ(kvdb_open(dir, &o, &db), 0);
-	for (; mpool_objects(db->d_mp, after, db->d_tag, &oi, 1) == 1; after = oi.id)
+	for (; mpool_objects(db->d_mp, after, db->d_ident.id_tag, &oi, 1) == 1; after = oi.id)
 		n += oi.kind == MPOOL_MBLOCK;
 	T_EQ(n, 0);
 	T_EQ(kvdb_close(db), 0);
@@ -546,10 +546,10 @@ static void *make_stores(void *arg)
 	for (unsigned int i = 0; i < 50000; i++) {
 		if (kv_kvs_new(db, 1000, "z", 0, &props, &k))
 			abort();
-		pthread_mutex_lock(&db->d_kvs_lock);
-		db->d_kvs[k->k_slot] = NULL;
-		db->d_nkvs--;
-		pthread_mutex_unlock(&db->d_kvs_lock);
+		pthread_mutex_lock(&db->d_stores.sr_lock);
+		db->d_stores.sr_kvs[k->k_slot] = NULL;
+		db->d_stores.sr_n--;
+		pthread_mutex_unlock(&db->d_stores.sr_lock);
 		kv_kvs_free(db, k);
 	}
 	atomic_store(&is_made, true);
@@ -572,13 +572,13 @@ static void a_store_is_counted_before_its_lock_is_free(void)
 	atomic_store(&is_made, false);
 	T_EQ(pthread_create(&thread, NULL, make_stores, db), 0);
 	while (!atomic_load(&is_made)) {
-		if (pthread_mutex_trylock(&db->d_kvs_lock))
+		if (pthread_mutex_trylock(&db->d_stores.sr_lock))
 			continue;
 		last = k;
 		was = gen;
-		k = db->d_kvs[0];
-		gen = atomic_load(&db->d_tree_gen);
-		pthread_mutex_unlock(&db->d_kvs_lock);
+		k = db->d_stores.sr_kvs[0];
+		gen = atomic_load(&db->d_trees.te_gen);
+		pthread_mutex_unlock(&db->d_stores.sr_lock);
 		bad += k && !last && gen == was;
 		/* the other one is to get the lock, too */
 		for (unsigned int i = 0; i < 50; i++)

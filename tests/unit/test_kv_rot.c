@@ -156,8 +156,9 @@ static void a_move_that_was_cut(void)
 	for (uint32_t off = 0; off < sizeof(buf); off += KV_BLOCK) {
 		uint8_t *p = buf + off, *rec = p + KV_FRAME_HDR;
 		struct kv_frame_hdr h = {
-			.fh_incarnation = db->d_incarnation, .fh_log = KV_MOVED_LOG,
-			.fh_stream = KV_VLOG, .fh_tag = (uint32_t)db->d_tag, .fh_obj = s->sg_id,
+			.fh_incarnation = db->d_ident.id_incarnation, .fh_log = KV_MOVED_LOG,
+			.fh_stream = KV_VLOG, .fh_tag = (uint32_t)db->d_ident.id_tag,
+			.fh_obj = s->sg_id,
 			.fh_off = off, .fh_len = KV_FRAME_HDR + kv_rec_size(3, 3),
 			.fh_epoch = 1, .fh_chain = chain, .fh_nrec = 1,
 		};

@@ -525,8 +525,8 @@ static void references_to_nowhere_are_refused(void)
 	kb = &run->rn_kb[0];
 	len = run->rn_desc.rd_kb[0].kd_len;
 	T_EQ(mpool_read(kb->kb_obj, len - KV_PAGE, &iov, 1), 0);
-	T_OK(!kv_kfoot_decode(page, run->rn_desc.rd_kb[0].kd_crc, r.db.d_tag, kb->kb_id, 7, len,
-			      f));
+	T_OK(!kv_kfoot_decode(page, run->rn_desc.rd_kb[0].kd_crc, r.db.d_ident.id_tag, kb->kb_id, 7,
+			      len, f));
 	ke.ke_seg = kb->kb_nsegs - 1;
 	T_EQ(kv_kblock_ent(kb, 0, &ke, &e), 0);
 	ke.ke_seg = kb->kb_nsegs;
@@ -801,8 +801,8 @@ static void hostile_indexes_are_survived(void)
 			raw[t_rand(&r.rnd) % 200] = (uint8_t)t_rand(&r.rnd);
 		kv_le32_set(raw + KV_PAGE - 4, mpool_crc32c(0, raw, KV_PAGE - 4));
 		memset(f, 0, sizeof(*f));
-		if (kv_kfoot_decode(raw, kv_le32(raw + KV_PAGE - 4), r.db.d_tag, kb->kb_id, 7,
-				    len, f)) {
+		if (kv_kfoot_decode(raw, kv_le32(raw + KV_PAGE - 4), r.db.d_ident.id_tag, kb->kb_id,
+				    7, len, f)) {
 			free(raw);
 			continue;
 		}

@@ -193,7 +193,7 @@ static void recraft(struct world *w, void (*how)(struct kv_kfoot *f, uint8_t *in
 
 	T_EQ(kv_dev_read(&r.db, kb->kb_obj, KV_READ_KEY, base, was, len), 0);
 	memcpy(now, was, len);
-	T_OK(!kv_kfoot_decode(now + len - KV_PAGE, kd->kd_crc, r.db.d_tag, kd->kd_id, 7,
+	T_OK(!kv_kfoot_decode(now + len - KV_PAGE, kd->kd_crc, r.db.d_ident.id_tag, kd->kd_id, 7,
 			      kd->kd_len, &f));
 	how(&f, now - base);
 	for (unsigned i = 0; i < KV_AREAS; i++)
@@ -496,7 +496,7 @@ static void what_nothing_refers_to_is_named(void)
 	uint64_t id;
 
 	make();
-	req.tag = db->d_tag;
+	req.tag = db->d_ident.id_tag;
 	T_EQ(kvdb_close(db), 0);
 	T_EQ(mpool_open(dir, NULL, &mp), 0);
 	T_EQ(mpool_alloc(mp, &req, 1, &op.obj), 0);

@@ -23,7 +23,7 @@ static void open_rig(unsigned cursors)
 static void close_rig(void)
 {
 	kv_ahead_close(&r.db, &ah);
-	T_EQ(atomic_load(&r.db.d_scan_bytes), 0);
+	T_EQ(atomic_load(&r.db.d_cache.cc_scan_bytes), 0);
 	rig_close(&r);
 }
 
@@ -115,7 +115,7 @@ static void cursors_share_their_part_of_the_cache(void)
 	for (unsigned i = 0; i < 8; i++)
 		value_at(i, 0, i * 8192, VLEN);
 	T_EQ(read_ahead(4), 4);
-	T_EQ(atomic_load(&r.db.d_scan_bytes), r.db.d_budget.b_scan_bytes);
+	T_EQ(atomic_load(&r.db.d_cache.cc_scan_bytes), r.db.d_budget.b_scan_bytes);
 	kv_ahead_none(&second, 4);
 	kv_ahead_read(&r.db, &second, ent + 4, 4);
 	for (unsigned i = 0; i < 4; i++)

@@ -220,7 +220,8 @@ static void check_runs(void)
 	uint64_t counted = 0, named = 0;
 
 	for (unsigned i = 0; i < KVDB_KVS_MAX; i++) {
-		struct kv_tree *tr = db->d_kvs[i] ? kv_tree_get(db->d_kvs[i]) : NULL;
+		struct kvdb_kvs *kvs = db->d_stores.sr_kvs[i];
+		struct kv_tree *tr = kvs ? kv_tree_get(kvs) : NULL;
 
 		for (uint32_t j = 0; tr && j < tr->tr_nrun; j++)
 			kv_run_segs(tr->tr_run[j], add_named, &named);
@@ -302,13 +303,13 @@ static void walk_watched(struct kv_run *r,
 			 void (*fn)(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes),
 			 void *arg)
 {
-	bool is_free = !pthread_mutex_trylock(&db->d_kvs_lock);
+	bool is_free = !pthread_mutex_trylock(&db->d_stores.sr_lock);
 	const char *name = to_drop;
 
 	walks++;
 	T_OK(is_free);
 	if (is_free)
-		pthread_mutex_unlock(&db->d_kvs_lock);
+		pthread_mutex_unlock(&db->d_stores.sr_lock);
 	to_drop = NULL;
 	if (is_free && name)
 		T_EQ(kvdb_kvs_drop(db, name), 0);

@@ -309,7 +309,8 @@ static void see_moved(void *arg, struct kv_seg *s)
 	for (uint32_t off = 0; off < end; off += (h.fh_len + KV_BLOCK - 1) & ~(KV_BLOCK - 1)) {
 		const uint8_t *frame = (uint8_t *)iov.iov_base + off;
 
-		T_EQ(kv_frame_decode(frame, (uint32_t)db->d_tag, s->sg_id, off, end - off, &h), 0);
+		T_EQ(kv_frame_decode(frame, (uint32_t)db->d_ident.id_tag, s->sg_id, off, end - off,
+				     &h), 0);
 		T_OK(kv_frame_check_payload(frame, &h));
 		see_records(s, frame, &h, arg);
 	}

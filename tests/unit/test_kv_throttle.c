@@ -29,7 +29,7 @@ static void fresh(struct kvdb *db, unsigned cause, uint32_t debt)
 	uint32_t part[KVDB_DELAYS] = { 0 };
 
 	memset(db, 0, sizeof(*db));
-	db->d_clock = (struct kvdb_clock){ now_ns, sleep_until, NULL, NULL };
+	db->d_time.et_clock = (struct kvdb_clock){ now_ns, sleep_until, NULL, NULL };
 	clock_ns = 1000000000;
 	slept = naps = 0;
 	part[cause] = debt;
@@ -210,7 +210,7 @@ static void space_has_room_for_writers_until_twice_its_excess(void)
 	/* and nothing is asked for before somebody counted */
 	T_EQ(kv_pacer_room(5000, 0, 1.5), 0);
 	/* no relocation runs: space may be what it wants */
-	db.d_clock = (struct kvdb_clock){ now_ns, sleep_until, NULL, NULL };
+	db.d_time.et_clock = (struct kvdb_clock){ now_ns, sleep_until, NULL, NULL };
 	T_EQ(kv_reloc_init(&db, 1.5), 0);
 	db.d_logs = calloc(1, sizeof(*db.d_logs));
 	T_EQ(kv_reloc_debt(&db), 0);

@@ -15,9 +15,9 @@ static void stop_and_sync(enum stop where)
 
 	committer_start(where);
 	put(ka, "after", "2");
-	e = atomic_load(&db->d_epoch);
+	e = atomic_load(&db->d_epochs.ep_open);
 	T_EQ(kvdb_sync(db), 0);		/* does not wait for the committer (R1) */
-	T_OK(atomic_load(&db->d_durable) >= e);
+	T_OK(atomic_load(&db->d_epochs.ep_durable) >= e);
 }
 
 static void linked(void) { stop_and_sync(AFTER_LINK); }
@@ -175,12 +175,12 @@ static void a_late_commit_finds_out_by_itself(void)
 {
 	fresh();
 	committer_start(AFTER_RESERVE);
-	atomic_fetch_add(&db->d_epoch, 1);
+	atomic_fetch_add(&db->d_epochs.ep_open, 1);
 	pthread_barrier_wait(&cm.go);
 	while (cm.result == 1)
 		usleep(1000);
 	T_EQ(cm.result, -EAGAIN);
-	atomic_fetch_sub(&db->d_epoch, 1);
+	atomic_fetch_sub(&db->d_epochs.ep_open, 1);
 	pthread_join(cm.thread, NULL);
 	committer_end();
 	expect_all(true);
@@ -192,11 +192,11 @@ static void a_commit_waits_until_the_epoch_before_is_closed(void)
 {
 	fresh();
 	committer_start(AFTER_RESERVE);
-	atomic_fetch_sub(&db->d_closed, 1);
+	atomic_fetch_sub(&db->d_epochs.ep_closed, 1);
 	pthread_barrier_wait(&cm.go);
 	usleep(50000);
 	T_OK(!atomic_load(&cm.installed));
-	atomic_fetch_add(&db->d_closed, 1);
+	atomic_fetch_add(&db->d_epochs.ep_closed, 1);
 	pthread_join(cm.thread, NULL);
 	committer_end();
 	T_EQ(cm.result, 0);
@@ -364,13 +364,13 @@ static void a_range_delete_that_moves_looks_for_owners_again(void)
 	kl.kl_kvs = ka->k_id;
 	T_EQ(kv_switch_prepare(db, ka), 0);
 	/* its record waits, as if the epoch before were not closed */
-	atomic_fetch_sub(&db->d_closed, 1);
+	atomic_fetch_sub(&db->d_epochs.ep_closed, 1);
 	T_EQ(pthread_create(&thread, NULL, delete_x, &result), 0);
 	while (!kv_log_is_dirty(kv_log_at(db->d_logs, db->d_logs->ls_n)) &&
 	       !kv_log_is_dirty(kv_log_at(db->d_logs, db->d_logs->ls_n + 1)))
 		usleep(1000);
 	T_EQ(kv_mt_tombs(kv_mt_active(ka)), 1);
-	atomic_fetch_add(&db->d_owners, 1);
+	atomic_fetch_add(&db->d_mem.mm_owners, 1);
 	T_EQ(kv_key_lock(db, &kl), 0);
 	T_EQ(kv_epoch_force(db), 0);
 	pthread_join(thread, NULL);
@@ -378,7 +378,7 @@ static void a_range_delete_that_moves_looks_for_owners_again(void)
 	expect(ka, "x", "old");
 	kv_key_unlock(db, &kl);
 	kvdb_txn_abort(owner);
-	atomic_fetch_sub(&db->d_owners, 1);
+	atomic_fetch_sub(&db->d_mem.mm_owners, 1);
 	T_EQ(kvdb_range_del(ka, "x", 1, "y", 1), 0);
 	expect(ka, "x", NULL);
 	end();
@@ -415,7 +415,7 @@ static unsigned int trees, uncounted;
 static void look_at_tree(void)
 {
 	struct kv_tree *tr = atomic_load(&ka->k_tree);
-	uint64_t gen = atomic_load(&db->d_tree_gen);
+	uint64_t gen = atomic_load(&db->d_trees.te_gen);
 
 	trees += tr != tree_seen;
 	uncounted += tr != tree_seen && gen == gen_seen;
@@ -467,7 +467,7 @@ static void no_view_waits_for_who_publishes(void)
 	fresh();
 	T_EQ(kvdb_txn_begin(db, 0, &t), 0);
 	kvdb_txn_abort(t);
-	atomic_fetch_add(&db->d_tree_gen, 1);
+	atomic_fetch_add(&db->d_trees.te_gen, 1);
 	T_EQ(pthread_create(&thread, NULL, drop_late, &was_late), 0);
 	T_EQ(kvdb_txn_begin(db, 0, &t), 0);
 	T_OK(!was_late);
@@ -496,9 +496,9 @@ static bool b_is_going(void)
 {
 	bool is;
 
-	pthread_mutex_lock(&db->d_kvs_lock);
+	pthread_mutex_lock(&db->d_stores.sr_lock);
 	is = kb->k_dropped;
-	pthread_mutex_unlock(&db->d_kvs_lock);
+	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	return is;
 }
 

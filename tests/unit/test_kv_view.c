@@ -82,10 +82,10 @@ static void a_view_that_begins_again_is_live(void)
 	pthread_t beginner, evictor;
 
 	fresh();
-	lock = &db->d_open_views->ov_lock;
+	lock = &db->d_trees.te_open_views->ov_lock;
 	lock_hands_over(lock);
 	T_EQ(kv_view_begin(db, &old, false), 0);
-	db->d_view_max_age_ms = 0;	/* all are too old */
+	db->d_mode.md_view_max_age_ms = 0;	/* all are too old */
 	pthread_mutex_lock(lock);
 	T_EQ(pthread_create(&beginner, NULL, begin_view, &vi), 0);
 	while (!atomic_load(&vi.vi_forest))
@@ -100,7 +100,7 @@ static void a_view_that_begins_again_is_live(void)
 	T_OK(!atomic_load(&old.vi_forest));
 	/* it is live with the newer trees, unless it has expired again */
 	T_OK(!atomic_load(&vi.vi_forest) ||
-	     atomic_load(&vi.vi_forest)->fo_gen == atomic_load(&db->d_tree_gen));
+	     atomic_load(&vi.vi_forest)->fo_gen == atomic_load(&db->d_trees.te_gen));
 	kv_view_end(db, &vi);
 	kv_view_end(db, &old);
 	end();
@@ -115,7 +115,7 @@ static void a_step_looks_at_no_view_that_is_young_and_pins_nothing(void)
 	uint64_t oldest, seq;
 
 	fresh();
-	ov = db->d_open_views;
+	ov = db->d_trees.te_open_views;
 	for (unsigned i = 0; i < N; i++)
 		T_EQ(kv_view_begin(db, &vi[i], i == N / 2), 0);
 	T_OK(ov->ov_forests && !ov->ov_forests->fo_older);

@@ -246,8 +246,8 @@ static void closing_gives_up_a_segment_that_is_being_read(void)
 	reopen();
 	all_are_right();
 	T_EQ(kv_warm_step(db), 1);
-	T_OK(db->d_warm.wm_seg);
-	T_EQ(atomic_load(&db->d_warm.wm_seg->sg_image), NULL);
+	T_OK(db->d_bg.bd_warm.wm_seg);
+	T_EQ(atomic_load(&db->d_bg.bd_warm.wm_seg->sg_image), NULL);
 	reopen();
 	all_are_right();
 	done();
