@@ -30,6 +30,7 @@
 #include "tree/tomb_view.h"
 #include "tree/tree.h"
 #include "log/flush.h"
+#include "meta/edit.h"
 #include "meta/mdc.h"
 #include "compact/merge.h"
 

@@ -26,6 +26,7 @@
 #include "tree/merge_iter.h"
 #include "tree/tomb_view.h"
 #include "tree/view.h"
+#include "meta/edit.h"
 #include "meta/mdc.h"
 #include "compact/merge.h"
 #include "compact/reloc.h"

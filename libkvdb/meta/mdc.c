@@ -8,8 +8,7 @@
  * stops (kv_fail()) and says so (MP0999); only "does not fit" leaves it as it was. When the log is
  * nearly full the state is written to the other log of the pair.
  *
- * Locks: m_lock orders records. kv_mdc_edit() commits the run's objects before
- * it takes m_lock: two edits may flush at once.
+ * Lock: m_lock orders records.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,12 +24,8 @@
 #include "db/etime.h"
 #include "seg/seg.h"
 #include "run/run.h"
-#include "tree/leaf.h"
+#include "meta/mdc_append.h"
 
-#define BATCH	256u		/* objects in one commit or delete */
-#define ANNOUNCED 4u		/* orphans that one cut edit may leave; a fraction of ORPHANS_FEW */
-#define FRAMING	64u		/* bytes that the container takes for a record beside it, at most */
-#define QUIET	48u		/* and all edits together */
 #define LEAVES_PART 256u	/* leaves in one record of a compaction */
 #define SLACK	(64u << 10)	/* bytes of the log that what makes the state grow leaves alone */
 #define LOG_LONG (64ull << 20)	/* bytes: a longer log is written anew when a quarter is state */
@@ -38,7 +33,7 @@
 #define STATES	4u		/* lengths of the state that a log has space for */
 #define SEG_BYTES 26u		/* of a segment in an incarnation; frames take a little, too */
 
-static int no_memory(void)
+int kv_mdc_no_memory(void)
 {
 	return kv_error(-ENOMEM, "MP0902", "no memory for the metadata of the database");
 }
@@ -46,7 +41,7 @@ static int no_memory(void)
 static int bad_record(int rc, uint64_t n)
 {
 	if (rc == -ENOMEM)
-		return no_memory();
+		return kv_mdc_no_memory();
 	if (rc == -EOPNOTSUPP)
 		return kv_error(rc, "MP0956",
 				"metadata record %llu has a format or feature that is not known "
@@ -70,7 +65,7 @@ static int replay(struct mpool_mdc *log, struct kv_mdc_state *st, uint64_t max, 
 	int err = 0;
 
 	if (!buf)
-		return no_memory();
+		return kv_mdc_no_memory();
 	for (;; *good = n) {
 		err = n < max ? mpool_mdc_read(log, &pos, buf, KV_MDC_REC_MAX, &len) : -ENODATA;
 		if (err == -ENODATA) {
@@ -179,7 +174,7 @@ int kv_mdc_create(struct mpool *mp, uint8_t mclass, uint64_t bytes, const struct
 	v.iov_base = b.mb_p;
 	v.iov_len = b.mb_len;
 	if (b.mb_err)
-		err = no_memory();
+		err = kv_mdc_no_memory();
 	else if ((err = mpool_mdc_append(log, &v, 1, BARRIER(440, MPOOL_SYNC))) != 0)
 		err = made_or_not(err);
 	kv_mdc_buf_free(&b);
@@ -217,7 +212,7 @@ int kv_mdc_open(struct kvdb *db)
 	int err;
 
 	if (!m)
-		return no_memory();
+		return kv_mdc_no_memory();
 	m->m_db = db;
 	m->m_mclass = db->d_mode.md_log_class;
 	pthread_mutex_init(&m->m_lock, NULL);
@@ -283,13 +278,13 @@ static int append_raw(struct kv_mdc *m, int flags)
 
 	if (b->mb_err) {
 		b->mb_err = 0;
-		return no_memory();
+		return kv_mdc_no_memory();
 	}
 	if (is_too_long(m))
 		return too_long(m, -EFBIG);
 	if (m->m_capture) {
 		kv_mdc_buf_add(&m->m_capture->mp_out, b->mb_p, b->mb_len);
-		return m->m_capture->mp_out.mb_err ? no_memory() : 0;
+		return m->m_capture->mp_out.mb_err ? kv_mdc_no_memory() : 0;
 	}
 	err = mpool_mdc_append(m->m_log, &v, 1, (unsigned)flags);
 	if (err)
@@ -557,11 +552,7 @@ static uint64_t state_most(struct kv_mdc *m, uint64_t used, uint64_t want)
 	return m->m_counted;
 }
 
-/*
- * RV20: for what makes the state larger. Looked at before the log is full, too: what it took can
- * no more be refused by the compaction, and the next open records all segments beside it.
- */
-static int make_room(struct kv_mdc *m, uint64_t len)
+int kv_mdc_make_room(struct kv_mdc *m, uint64_t len)
 {
 	uint64_t known = m->m_st.st_nseg, n = kv_segs_count(m->m_db), want, used, cap;
 	int err = mpool_mdc_space(m->m_log, &used, &cap);
@@ -577,8 +568,7 @@ static int make_room(struct kv_mdc *m, uint64_t len)
 	return err ? err : room_for(m, want);
 }
 
-/* Appends and folds the record in m_buf, for which there is room. Caller holds m_lock. */
-static int append_here(struct kv_mdc *m, int flags)
+int kv_mdc_append_here(struct kv_mdc *m, int flags)
 {
 	struct kvdb *db = m->m_db;
 	int err = kv_fault(db);
@@ -588,7 +578,7 @@ static int append_here(struct kv_mdc *m, int flags)
 				db->d_fault.fa_text);
 	if (m->m_buf.mb_err) {
 		m->m_buf.mb_err = 0;
-		return no_memory();
+		return kv_mdc_no_memory();
 	}
 	err = append_raw(m, flags);
 	/* nothing was written; that a record is too long stops no database either */
@@ -612,25 +602,22 @@ static int append_here(struct kv_mdc *m, int flags)
 	return kv_error_unknown(db);
 }
 
-/* As append_here(), making room first. */
-static int append(struct kv_mdc *m, int flags)
+int kv_mdc_append(struct kv_mdc *m, int flags)
 {
-	int err = kv_fault(m->m_db) || m->m_buf.mb_err ? 0 : make_room(m, m->m_buf.mb_len);
+	int err = kv_fault(m->m_db) || m->m_buf.mb_err ? 0 : kv_mdc_make_room(m, m->m_buf.mb_len);
 
-	return err ? err : append_here(m, flags);
+	return err ? err : kv_mdc_append_here(m, flags);
 }
 
-/* RV20: of a record that makes the state no larger, or that an open needs. */
-static int append_spare(struct kv_mdc *m, int flags)
+int kv_mdc_append_spare(struct kv_mdc *m, int flags)
 {
 	int err = kv_fault(m->m_db) || m->m_buf.mb_err ? 0 :
 		  room_for(m, m->m_buf.mb_len + 2 * KV_BLOCK);
 
-	return err ? err : append_here(m, flags);
+	return err ? err : kv_mdc_append_here(m, flags);
 }
 
-/* R18: records engine time, mostly in front of a record that is synced. m_lock held. */
-static int append_time(struct kv_mdc *m, int flags)
+int kv_mdc_append_time(struct kv_mdc *m, int flags)
 {
 	struct kvdb *db = m->m_db;
 	uint64_t ms = kv_time_ms(db);
@@ -638,7 +625,7 @@ static int append_time(struct kv_mdc *m, int flags)
 	if (!atomic_load(&db->d_time.et_used) || ms <= m->m_st.st_time)
 		return 0;
 	kv_mdc_enc_time(&m->m_buf, db->d_ident.id_tag, ms);
-	return append_spare(m, flags);
+	return kv_mdc_append_spare(m, flags);
 }
 
 int kv_mdc_time(struct kvdb *db)
@@ -647,7 +634,7 @@ int kv_mdc_time(struct kvdb *db)
 	int err;
 
 	pthread_mutex_lock(&m->m_lock);
-	err = append_time(m, BARRIER(672, MPOOL_SYNC));
+	err = kv_mdc_append_time(m, BARRIER(672, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -658,7 +645,7 @@ static int append_feature(struct kv_mdc *m, uint32_t bit, int flags)
 	if (m->m_st.st_super.ms_incompat & bit)
 		return 0;
 	kv_mdc_enc_features(&m->m_buf, m->m_db->d_ident.id_tag, bit);
-	return append(m, flags);
+	return kv_mdc_append(m, flags);
 }
 
 int kv_mdc_allow_large(struct kvdb *db)
@@ -696,18 +683,18 @@ int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t hori
 	 */
 	if (props->pr_val[KV_PROP_TTL])
 		atomic_store(&db->d_time.et_used, true);
-	err = append_time(m, 0);
+	err = kv_mdc_append_time(m, 0);
 	if (!err)
 		err = append_needs(m, props);
 	if (!err && !kv_fault(db))
-		err = make_room(m, 4 * KV_BLOCK);
+		err = kv_mdc_make_room(m, 4 * KV_BLOCK);
 	if (!err && (!kv_props_are_default(props) || m->m_st.st_prop_kvs)) {
 		kv_mdc_enc_kvs_prop(&m->m_buf, db->d_ident.id_tag, id, props, KV_PROP_ALL);
-		err = append_here(m, 0);
+		err = kv_mdc_append_here(m, 0);
 	}
 	if (!err) {
 		kv_mdc_enc_kvs_add(&m->m_buf, db->d_ident.id_tag, id, name, horizon);
-		err = append_here(m, BARRIER(441, MPOOL_SYNC));
+		err = kv_mdc_append_here(m, BARRIER(441, MPOOL_SYNC));
 	}
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
@@ -722,12 +709,12 @@ int kv_mdc_kvs_prop(struct kvdb *db, uint32_t id, const struct kv_props *props, 
 	if (kv_mdc_state_kvs(&m->m_st, id)) {
 		if (props->pr_val[KV_PROP_TTL])
 			atomic_store(&db->d_time.et_used, true);
-		err = append_time(m, 0);
+		err = kv_mdc_append_time(m, 0);
 		if (!err)
 			err = append_needs(m, props);
 		kv_mdc_enc_kvs_prop(&m->m_buf, db->d_ident.id_tag, id, props, which);
 		if (!err)
-			err = append(m, BARRIER(481, MPOOL_SYNC));
+			err = kv_mdc_append(m, BARRIER(481, MPOOL_SYNC));
 	} else {
 		err = kv_error(-ENOENT, "MP0965", "store %u was dropped", id);
 	}
@@ -742,7 +729,7 @@ int kv_mdc_kvs_drop(struct kvdb *db, uint32_t id)
 
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_kvs_drop(&m->m_buf, db->d_ident.id_tag, id);
-	err = append_spare(m, BARRIER(442, MPOOL_SYNC));
+	err = kv_mdc_append_spare(m, BARRIER(442, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -754,7 +741,7 @@ int kv_mdc_kvs_rename(struct kvdb *db, uint32_t id, const char *name)
 
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_kvs_rename(&m->m_buf, db->d_ident.id_tag, id, name);
-	err = append_spare(m, BARRIER(540, MPOOL_SYNC));
+	err = kv_mdc_append_spare(m, BARRIER(540, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -777,11 +764,11 @@ int kv_mdc_incarn(struct kvdb *db, const struct kv_mdc_incarn *in, const struct 
 	for (i = 0; i < n && !err; i += k) {
 		k = n - i < KV_MDC_PART ? n - i : KV_MDC_PART;
 		kv_mdc_enc_segs(&m->m_buf, db->d_ident.id_tag, true, part++, seg + i, k);
-		err = append_here(m, 0);
+		err = kv_mdc_append_here(m, 0);
 	}
 	if (!err) {
 		kv_mdc_enc_incarn(&m->m_buf, db->d_ident.id_tag, &rec);
-		err = append_here(m, BARRIER(443, MPOOL_SYNC));
+		err = kv_mdc_append_here(m, BARRIER(443, MPOOL_SYNC));
 	}
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
@@ -797,7 +784,7 @@ int kv_mdc_segs(struct kvdb *db, const struct kv_mdc_seg *seg, uint32_t n)
 	for (i = 0; i < n && !err; i += k) {
 		k = n - i < KV_MDC_PART ? n - i : KV_MDC_PART;
 		kv_mdc_enc_segs(&m->m_buf, db->d_ident.id_tag, false, 0, seg + i, k);
-		err = append(m, 0);
+		err = kv_mdc_append(m, 0);
 	}
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
@@ -810,7 +797,7 @@ int kv_mdc_gone(struct kvdb *db, const uint64_t *id, uint32_t n)
 
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_gone(&m->m_buf, db->d_ident.id_tag, id, n);
-	err = append_spare(m, 0);
+	err = kv_mdc_append_spare(m, 0);
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -831,10 +818,10 @@ int kv_mdc_clean(struct kvdb *db, uint64_t epoch)
 	int err;
 
 	pthread_mutex_lock(&m->m_lock);
-	err = append_time(m, 0);
+	err = kv_mdc_append_time(m, 0);
 	kv_mdc_enc_clean(&m->m_buf, db->d_ident.id_tag, epoch, atomic_load(&db->d_epochs.ep_seq));
 	if (!err)
-		err = append_spare(m, BARRIER(444, MPOOL_SYNC));
+		err = kv_mdc_append_spare(m, BARRIER(444, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -859,7 +846,7 @@ int kv_mdc_ckpt_add(struct kvdb *db, const struct kv_mdc_ckpt *c)
 
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_ckpt_add(&m->m_buf, db->d_ident.id_tag, c);
-	err = append(m, BARRIER(551, MPOOL_SYNC));
+	err = kv_mdc_append(m, BARRIER(551, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -871,328 +858,7 @@ int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj)
 
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_ckpt_drop(&m->m_buf, db->d_ident.id_tag, obj);
-	err = append_spare(m, BARRIER(552, MPOOL_SYNC));
+	err = kv_mdc_append_spare(m, BARRIER(552, MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
-}
-
-/* ---- version edits --------------------------------------------------------------- */
-
-static int commit_batch(struct kvdb *db, const struct mpool_op *op, uint32_t n)
-{
-	int err = n ? BARRIER(445, mpool_batch(db->d_mp, op, n)) : 0;
-
-	return err ? kv_error_mpool(err) : 0;
-}
-
-/* Commits the key blocks: their devices are flushed by the batch. */
-static int commit_runs(struct kvdb *db, const struct kv_edit *ed, unsigned nedit)
-{
-	struct mpool_op op[BATCH];
-	uint32_t j, n = 0;
-	unsigned k, i;
-	int err = 0;
-
-	for (k = 0; k < nedit; k++) {
-		for (i = 0; i < ed[k].ed_nadd; i++) {
-			struct kv_run *r = ed[k].ed_add[i];
-
-			for (j = 0; j < kv_run_desc(r)->rd_n && !err; j++) {
-				uint64_t len = kv_run_desc(r)->rd_kb[j].kd_len;
-
-				memset(&op[n], 0, sizeof(op[n]));
-				op[n].type = MPOOL_OP_COMMIT;
-				op[n].obj = kv_run_obj(r, j);
-				op[n].length = (len + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
-				if (++n < BATCH)
-					continue;
-				err = commit_batch(db, op, n);
-				n = 0;
-			}
-		}
-	}
-	return err ? err : commit_batch(db, op, n);
-}
-
-static uint32_t count_blocks(const struct kv_edit *ed, unsigned nedit)
-{
-	uint32_t n = 0;
-
-	for (unsigned k = 0; k < nedit; k++)
-		for (unsigned i = 0; i < ed[k].ed_nadd; i++)
-			n += kv_run_desc(ed[k].ed_add[i])->rd_n;
-	return n;
-}
-
-/* Few blocks need no name, unless many edits have some that no record lists yet. */
-static bool is_quiet(struct kv_mdc *m, uint32_t n)
-{
-	bool is;
-
-	pthread_mutex_lock(&m->m_lock);
-	is = n <= ANNOUNCED && m->m_nquiet + n <= QUIET;
-	if (is)
-		m->m_nquiet += n;
-	pthread_mutex_unlock(&m->m_lock);
-	return is;
-}
-
-/*
- * R8: a crash between the commit of many objects and the edit that lists them must not
- * look like damage. They are named as gone first; the edit makes them live (run_insert).
- */
-static int announce(struct kv_mdc *m, const struct kv_edit *ed, unsigned nedit,
-		    bool *is_announced)
-{
-	uint32_t n = count_blocks(ed, nedit), j;
-	uint64_t *id;
-	unsigned k, i;
-	int err;
-
-	*is_announced = false;
-	if (is_quiet(m, n))
-		return 0;
-	id = malloc(n * sizeof(*id));
-	if (!id)
-		return no_memory();
-	for (k = 0, n = 0; k < nedit; k++)
-		for (i = 0; i < ed[k].ed_nadd; i++)
-			for (j = 0; j < kv_run_desc(ed[k].ed_add[i])->rd_n; j++)
-				id[n++] = kv_run_desc(ed[k].ed_add[i])->rd_kb[j].kd_id;
-	pthread_mutex_lock(&m->m_lock);
-	kv_mdc_enc_gone(&m->m_buf, m->m_db->d_ident.id_tag, id, n);
-	err = append(m, BARRIER(449, MPOOL_SYNC));
-	*is_announced = !err;
-	m->m_nannounced += !err;
-	pthread_mutex_unlock(&m->m_lock);
-	free(id);
-	return err;
-}
-
-int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announced)
-{
-	return announce(m, ed, 1, is_announced);
-}
-
-/* What failed may have left blocks: those go on to count as not listed. */
-static void end_announced(struct kv_mdc *m, const struct kv_edit *ed, unsigned nedit,
-			  bool is_announced, int err)
-{
-	pthread_mutex_lock(&m->m_lock);
-	if (is_announced)
-		m->m_nannounced--;
-	else if (!err)
-		m->m_nquiet -= count_blocks(ed, nedit);
-	pthread_mutex_unlock(&m->m_lock);
-}
-
-struct counted {
-	struct kvdb *co_db;
-	int co_by;
-};
-
-static void count_one(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
-{
-	const struct counted *co = arg;
-	uint32_t was = atomic_fetch_add(&s->sg_runs, (uint32_t)co->co_by);
-
-	(void)n;
-	(void)bytes;
-	if (!was || !(was + (uint32_t)co->co_by))
-		kv_seg_note(co->co_db, s);
-}
-
-void kv_run_count(struct kvdb *db, struct kv_run *r, int by)
-{
-	struct counted co = { db, by };
-
-	kv_run_segs(r, count_one, &co);
-}
-
-/* Horizons of stores that were dropped meanwhile mean nothing. */
-static uint32_t live_horizons(struct kv_mdc *m, const struct kv_edit *ed, struct kv_horizon *to)
-{
-	uint32_t n = 0;
-	unsigned i;
-
-	for (i = 0; i < ed->ed_nhor && n < KVDB_KVS_MAX; i++)
-		if (kv_mdc_state_kvs(&m->m_st, ed->ed_hor[i].kvs))
-			to[n++] = ed->ed_hor[i];
-	return n;
-}
-
-/* An EDIT record says no more than one run of all keys. */
-static bool is_of_leaves(const struct kv_edit *ed)
-{
-	unsigned i;
-
-	for (i = 0; i < ed->ed_nadd; i++)
-		if (kv_run_desc(ed->ed_add[i])->rd_leaf)
-			return true;
-	return ed->ed_nadd > 1 || ed->ed_nbegin || ed->ed_end;
-}
-
-static void enc_change(struct kv_mdc *m, const struct kv_edit *ed, const uint64_t *drop,
-		       struct kv_mdc_leaf *begin, const struct kv_run_desc **add)
-{
-	struct kv_horizon hor[KVDB_KVS_MAX];
-	uint32_t nhor;
-	unsigned i;
-
-	for (i = 0; i < ed->ed_nadd; i++)
-		add[i] = kv_run_desc(ed->ed_add[i]);
-	if (!is_of_leaves(ed)) {
-		nhor = live_horizons(m, ed, hor);
-		kv_mdc_enc_edit(&m->m_buf, m->m_db->d_ident.id_tag, ed->ed_kvs,
-				ed->ed_nadd ? add[0] : NULL, drop, ed->ed_ndrop, hor, nhor);
-		return;
-	}
-	for (i = 0; i < ed->ed_nbegin; i++)
-		begin[i] = (struct kv_mdc_leaf){ .ml_id = ed->ed_begin[i]->lf_id,
-						 .ml_klen = ed->ed_begin[i]->lf_klen,
-						 .ml_key = ed->ed_begin[i]->lf_key };
-	kv_mdc_enc_leaves(&m->m_buf, m->m_db->d_ident.id_tag, &(struct kv_mdc_leaves){
-		.le_kvs = ed->ed_kvs, .le_drop = drop, .le_ndrop = ed->ed_ndrop,
-		.le_end = ed->ed_end, .le_begin = begin, .le_nbegin = ed->ed_nbegin,
-		.le_add = add, .le_nadd = ed->ed_nadd });
-}
-
-/* RV20: names of blocks that go stay until these are deleted. */
-static bool is_smaller(const struct kv_edit *ed)
-{
-	uint64_t more = 0, less = 0;
-	unsigned i;
-
-	for (i = 0; i < ed->ed_nadd; i++)
-		more += KV_MDC_RUN_BYTES + 16ull * kv_run_desc(ed->ed_add[i])->rd_n;
-	for (i = 0; i < ed->ed_nbegin; i++)
-		more += KV_MDC_LEAF_BYTES + ed->ed_begin[i]->lf_klen;
-	for (i = 0; i < ed->ed_ndrop; i++)
-		less += KV_MDC_RUN_BYTES + 8ull * kv_run_desc(ed->ed_drop[i])->rd_n;
-	return more <= less;
-}
-
-/* Of the record that makes an edit durable, and those in front of it. */
-static int durably(void)
-{
-	return BARRIER(446, MPOOL_SYNC);
-}
-
-static int append_change(struct kv_mdc *m, const struct kv_edit *ed)
-{
-	return is_smaller(ed) ? append_spare(m, durably()) : append(m, durably());
-}
-
-static int look_for_store(struct kv_mdc *m, const struct kv_edit *ed)
-{
-	return kv_mdc_state_kvs(&m->m_st, ed->ed_kvs) ? 0 :
-	       kv_error(-ENOENT, "MP0965", "store %u was dropped", ed->ed_kvs);
-}
-
-static int append_edit(struct kv_mdc *m, const struct kv_edit *ed)
-{
-	uint64_t *drop = calloc(ed->ed_ndrop + 1, sizeof(*drop));
-	struct kv_mdc_leaf *begin = calloc(ed->ed_nbegin + 1, sizeof(*begin));
-	const struct kv_run_desc **add = calloc(ed->ed_nadd + 1, sizeof(*add));
-	int err = drop && begin && add ? 0 : no_memory();
-	unsigned i;
-
-	for (i = 0; i < ed->ed_ndrop && !err; i++)
-		drop[i] = kv_run_desc(ed->ed_drop[i])->rd_id;
-	pthread_mutex_lock(&m->m_lock);
-	if (!err)
-		err = look_for_store(m, ed);
-	if (!err)
-		err = append_time(m, 0);
-	if (!err) {
-		enc_change(m, ed, drop, begin, add);
-		err = append_change(m, ed);
-	}
-	pthread_mutex_unlock(&m->m_lock);
-	free(drop);
-	free(begin);
-	free(add);
-	return err;
-}
-
-/* The record of a flush. */
-static void enc_flush(struct kv_mdc *m, const struct kv_edit *ed)
-{
-	const struct kv_run_desc *add;
-
-	enc_change(m, ed, NULL, NULL, &add);
-}
-
-/*
- * All of them, or none: what may be refused is looked at before the first record. Encoding each
- * once gives the buffer the memory that the second time needs.
- */
-static int append_edits(struct kv_mdc *m, const struct kv_edit *ed, unsigned n)
-{
-	uint64_t bytes = 0;
-	int err = 0;
-	unsigned i;
-
-	pthread_mutex_lock(&m->m_lock);
-	for (i = 0; i < n && !err; i++) {
-		err = look_for_store(m, &ed[i]);
-		if (!err)
-			enc_flush(m, &ed[i]);
-		bytes += m->m_buf.mb_len + FRAMING;
-	}
-	if (!err)
-		err = append_time(m, 0);
-	/* RV20: the state takes less than twice as much */
-	if (!err && !m->m_buf.mb_err)
-		err = make_room(m, 2 * bytes);
-	for (i = 0; i < n && !err; i++) {
-		enc_flush(m, &ed[i]);
-		err = append_here(m, i + 1 < n ? 0 : durably());
-	}
-	pthread_mutex_unlock(&m->m_lock);
-	return err;
-}
-
-/* Counts and horizons: what was appended is durable. */
-static void count_edit(struct kvdb *db, const struct kv_edit *ed)
-{
-	struct kvdb_kvs *kvs;
-	unsigned i;
-
-	for (i = 0; i < ed->ed_nadd; i++)
-		kv_run_count(db, ed->ed_add[i], 1);
-	for (i = 0; i < ed->ed_ndrop; i++)
-		kv_run_count(db, ed->ed_drop[i], -1);
-	for (i = 0; i < ed->ed_nhor; i++) {
-		uint64_t e = ed->ed_hor[i].epoch, old;
-
-		kvs = kv_kvs_by_id(db, ed->ed_hor[i].kvs);
-		if (!kvs)
-			continue;
-		old = atomic_load(&kvs->k_horizon);
-		while (old < e && !atomic_compare_exchange_weak(&kvs->k_horizon, &old, e))
-			;
-	}
-}
-
-int kv_mdc_edits(struct kvdb *db, const struct kv_edit *ed, unsigned n)
-{
-	bool is_announced;
-	int err;
-
-	err = announce(db->d_mdc, ed, n, &is_announced);
-	if (err)
-		return err;
-	err = commit_runs(db, ed, n);
-	if (!err)
-		err = n == 1 ? append_edit(db->d_mdc, ed) : append_edits(db->d_mdc, ed, n);
-	end_announced(db->d_mdc, ed, n, is_announced, err);
-	for (unsigned i = 0; i < n && !err; i++)
-		count_edit(db, &ed[i]);
-	return err;
-}
-
-int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed)
-{
-	return kv_mdc_edits(db, ed, 1);
 }

@@ -12,7 +12,6 @@
 
 #include "meta/mdc_omf.h"
 
-struct kv_edit;
 struct kv_leaf;
 struct kv_mdc_capture;
 struct kv_run;
@@ -45,22 +44,6 @@ int kv_mdc_create(struct mpool *mp, uint8_t mclass, uint64_t bytes, const struct
 /* True when a container holds a database; false when it is none or half made. */
 int kv_mdc_probe(struct mpool *mp, bool *is_there);
 
-/*
- * kv_mdc_edit - one atomic, durable change of the tree
- * Flushes and commits the objects of ed_add, then appends
- * one record with MPOOL_SYNC. Compacts the container first when it is nearly
- * full. On return 0 the horizons are durable (kvs->k_horizon is updated here).
- */
-int kv_mdc_edit(struct kvdb *db, const struct kv_edit *ed);
-/*
- * The same of @n stores at once, each of which adds one run for all keys at most and drops none:
- * one commit and one MPOOL_SYNC. All or none of them, unless the database stops; a crash may keep
- * the first few.
- */
-int kv_mdc_edits(struct kvdb *db, const struct kv_edit *ed, unsigned n);
-
-/* The first step of kv_mdc_edit(), which ends it; RV9. For the tests. */
-int kv_mdc_announce(struct kv_mdc *m, const struct kv_edit *ed, bool *is_announced);
 int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
 		   const struct kv_props *props);
 /* Changes those options of a store that @which names, durable on return. */
@@ -100,8 +83,6 @@ struct kv_mdc_capture {
 int kv_mdc_capture(struct kvdb *db, struct kv_mdc_capture *cap);
 int kv_mdc_ckpt_add(struct kvdb *db, const struct kv_mdc_ckpt *c);
 int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj);
-/* Adds (@by 1) or takes (-1) a durable run's references on its segments. */
-void kv_run_count(struct kvdb *db, struct kv_run *r, int by);
 /* ---- leaves.c ---- */
 
 /* -EUCLEAN when a run of the store holds keys outside of its leaf. */

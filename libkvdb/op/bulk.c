@@ -37,6 +37,7 @@
 #include "run/run.h"
 #include "tree/leaf.h"
 #include "log/flush.h"
+#include "meta/edit.h"
 #include "meta/mdc.h"
 #include "meta/upkeep.h"
 #include "compact/merge.h"

@@ -23,6 +23,7 @@
 #include "tree/point.h"
 #include "log/flush.h"
 #include "meta/ckpt.h"
+#include "meta/edit.h"
 #include "meta/mdc.h"
 #include "meta/upkeep.h"
 #include "compact/reloc.h"

@@ -27,6 +27,7 @@
 #include "mem/iter.h"
 #include "run/run.h"
 #include "meta/ckpt.h"
+#include "meta/edit.h"
 #include "meta/mdc.h"
 #include "open/open.h"
 #include "open/recover.h"

@@ -4,6 +4,7 @@
  * of all kinds are compared with a model; their bounds on work and runs.
  */
 #include "kv_leaves.h"
+#include "meta/edit.h"
 
 static void readers_see_the_model_through_splits_spills_and_joins(void)
 {

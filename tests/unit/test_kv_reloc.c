@@ -16,6 +16,7 @@
 #include "log/flush.h"
 #include "kv_clock.h"
 #include "kv_table.h"
+#include "meta/edit.h"
 #include "meta/mdc.h"
 #include "compact/merge.h"
 #include "compact/reloc.h"

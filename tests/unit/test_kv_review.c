@@ -15,6 +15,7 @@
 
 #include "log/flush.h"
 #include "kv_fresh.h"
+#include "meta/edit.h"
 #include "meta/mdc.h"
 #include "compact/reloc.h"
 #include "seg/value.h"
