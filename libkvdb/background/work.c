@@ -510,6 +510,31 @@ int kv_compact_wait(struct kvdb *db, const struct kvdb_kvs *kvs)
 	return work_error(db, err);
 }
 
+static int flush_take(void *arg, bool urgent)
+{
+	(void)urgent;
+	return drain_flush(arg);
+}
+
+/*
+ * R19: what finds no room waits, as a put, for who makes some. With KVDB_MANUAL the caller says when
+ * merges begin, so only those of other threads are waited for.
+ */
+static int flush_wait(struct kvdb *db)
+{
+	uint64_t t0 = kv_now(db);
+	bool comes = kv_is_making_room(db);
+	int err = drain_flush(db);
+
+	if (err == -ENOSPC && !kv_is_manual(db))
+		return kv_space_take(db, false, flush_take, db);
+	while (err == -ENOSPC && comes) {
+		comes = kv_space_comes(db, t0);
+		err = drain_flush(db);
+	}
+	return err;
+}
+
 int kvdb_drain(struct kvdb *db, unsigned flags)
 {
 	int err;
@@ -520,8 +545,8 @@ int kvdb_drain(struct kvdb *db, unsigned flags)
 		return kv_error(-EROFS, "MP0903", "the database is open for reading only");
 	err = kv_epoch_sync(db);
 	if (!err && (flags & KVDB_WAIT_FLUSH))
-		err = drain_flush(db);
-	/* a flush that finds no room gets it from merges */
+		err = flush_wait(db);
+	/* one that finds no room gets it from merges that are due */
 	if (err == -ENOSPC && (flags & KVDB_WAIT_COMPACT) && !drain_compact(db))
 		err = drain_flush(db);
 	if (!err && (flags & KVDB_WAIT_COMPACT))

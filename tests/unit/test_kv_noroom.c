@@ -437,6 +437,45 @@ static void a_put_does_not_wait_for_ever_for_a_merge(void)
 	kv_end(db, dir, 0);
 }
 
+/* A drain does so too: what it flushes has no room but that of a merge. */
+static void a_drain_waits_for_a_merge_that_has_the_room_of_a_flush(void)
+{
+	open_two(64u << 20, 4u << 20);
+	begin_merge();
+	for (uint32_t k = 0; k < 4000; k++)
+		put(big, k);
+	ntaken = take_pool(taken, 128u << 10);
+	looks = 0;
+	at_look = end_merge;
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	at_look = NULL;
+	T_OK(!job.j_kvs);
+	kv_end(db, dir, 0);
+}
+
+static void a_drain_does_not_wait_for_ever_for_a_merge(void)
+{
+	uint64_t t0;
+
+	open_two(64u << 20, 4u << 20);
+	begin_merge();
+	for (uint32_t k = 0; k < 4000; k++)
+		put(big, k);
+	ntaken = take_pool(taken, 128u << 10);
+	t0 = clock_now(NULL);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), -ENOSPC);
+	T_OK(clock_now(NULL) - t0 > 9000000000u);
+	kv_merge_end(&job, -ECANCELED);
+	/* and nobody is waited for who makes no room */
+	t0 = ahead_ns;
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), -ENOSPC);
+	T_OK(ahead_ns - t0 < 1000000000u);
+	while (ntaken)
+		mpool_obj_close(taken[--ntaken]);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	kv_end(db, dir, 0);
+}
+
 /* And a checkpoint, whose manifest needs a block. */
 static void a_checkpoint_waits_for_a_merge_that_has_the_last_of_the_pool(void)
 {
@@ -629,6 +668,8 @@ int main(void)
 	T_RUN(a_delete_leaves_a_merge_that_runs_its_room);
 	T_RUN(a_put_waits_for_a_merge_that_has_the_room_of_a_flush);
 	T_RUN(a_put_does_not_wait_for_ever_for_a_merge);
+	T_RUN(a_drain_waits_for_a_merge_that_has_the_room_of_a_flush);
+	T_RUN(a_drain_does_not_wait_for_ever_for_a_merge);
 	T_RUN(a_checkpoint_waits_for_a_merge_that_has_the_last_of_the_pool);
 	T_RUN(a_merge_does_not_count_on_what_another_will_write);
 	T_RUN(what_had_no_room_is_tried_again_with_twice_as_much);

@@ -579,6 +579,8 @@ int kvdb_on_durable(struct kvdb *db, uint64_t ticket, void (*fn)(void *arg, int 
  * kvdb_drain() - do the deferred work now
  * @db: database
  * @flags: KVDB_WAIT_*; 0: as kvdb_sync()
+ * On a full pool a flush waits for merges that run, ten seconds at most, and is refused (-ENOSPC)
+ * when none brings room.
  * Threads: any. Blocking: I/O. Durability: as kvdb_sync(). Errors: -EINVAL, -EIO, -EROFS, -ENOSPC,
  * -ENOMEM.
  */
