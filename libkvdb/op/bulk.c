@@ -264,13 +264,16 @@ static int flush_store(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t e)
 }
 
 /* B1: everything older is in runs, and the place above them is ours. */
-static int place_take(struct kvdb *db, struct kvdb_bulk *b)
+static int place_try(void *arg, bool urgent)
 {
+	struct kvdb_bulk *b = arg;
 	struct kvdb_kvs *kvs = b->b_kvs;
+	struct kvdb *db = kvs->k_db;
 	uint64_t e;
 	uint32_t i;
 	int err = kv_boundary_enter(db, &e, &b->b_seq);
 
+	(void)urgent;
 	if (!err)
 		err = flush_store(db, kvs, e);
 	if (!err && !kv_min_horizon(db)) {
@@ -280,12 +283,22 @@ static int place_take(struct kvdb *db, struct kvdb_bulk *b)
 		if (!err)
 			err = horizons_push(db, kvs, e);
 	}
-	pthread_mutex_lock(&kvs->k_edit_lock);
-	b->b_pos = kvs->k_next_pos;
-	kvs->k_next_pos += RUNS_MOST;
-	pthread_mutex_unlock(&kvs->k_edit_lock);
+	if (!err) {
+		pthread_mutex_lock(&kvs->k_edit_lock);
+		b->b_pos = kvs->k_next_pos;
+		kvs->k_next_pos += RUNS_MOST;
+		pthread_mutex_unlock(&kvs->k_edit_lock);
+	}
 	kv_boundary_leave(db);
 	return err;
+}
+
+/* R19: a flush that finds no room has some made, as a put; outside of the boundary's locks. */
+static int place_take(struct kvdb *db, struct kvdb_bulk *b)
+{
+	int err = place_try(b, false);
+
+	return err == -ENOSPC ? kv_space_take(db, false, place_try, b) : err;
 }
 
 static void bulk_free(struct kvdb_bulk *b)

@@ -199,19 +199,39 @@ static uint64_t time_now(struct kvdb *db)
 	return (uint64_t)ts.tv_sec * NSEC + (uint64_t)ts.tv_nsec;
 }
 
+struct capture {
+	struct kvdb *ca_db;
+	struct kv_mdc_buf *ca_buf;
+	struct kv_mdc_ckpt *ca_rec;
+	struct kv_ckpt **ca_made;
+};
+
 /* From the boundary to the captured state; then writers of runs may go on. */
+static int freeze_try(void *arg, bool urgent)
+{
+	struct capture *ca = arg;
+	struct kvdb *db = ca->ca_db;
+	int err;
+
+	(void)urgent;
+	kv_mdc_buf_free(ca->ca_buf);
+	err = kv_boundary_enter(db, &ca->ca_rec->mc_epoch, &ca->ca_rec->mc_seq);
+	if (!err)
+		err = kv_boundary_flush(db, ca->ca_rec->mc_epoch);
+	if (!err)
+		err = capture(db, ca->ca_buf, ca->ca_rec, ca->ca_made);
+	kv_boundary_leave(db);
+	return err;
+}
+
+/* R19: a flush that finds no room has some made, as a put; outside of the boundary's locks. */
 static int freeze(struct kvdb *db, struct kv_mdc_buf *buf, struct kv_mdc_ckpt *rec,
 		  struct kv_ckpt **made)
 {
-	int err;
+	struct capture ca = { db, buf, rec, made };
+	int err = freeze_try(&ca, false);
 
-	err = kv_boundary_enter(db, &rec->mc_epoch, &rec->mc_seq);
-	if (!err)
-		err = kv_boundary_flush(db, rec->mc_epoch);
-	if (!err)
-		err = capture(db, buf, rec, made);
-	kv_boundary_leave(db);
-	return err;
+	return err == -ENOSPC ? kv_space_take(db, false, freeze_try, &ca) : err;
 }
 
 static int create_locked(struct kvdb *db, const char *name)

@@ -476,7 +476,42 @@ static void a_drain_does_not_wait_for_ever_for_a_merge(void)
 	kv_end(db, dir, 0);
 }
 
-/* And a checkpoint, whose manifest needs a block. */
+/* And a checkpoint, whose flush needs blocks, */
+static void a_checkpoint_waits_for_a_merge_that_has_the_room_of_a_flush(void)
+{
+	open_two(64u << 20, 4u << 20);
+	begin_merge();
+	for (uint32_t k = 0; k < 4000; k++)
+		put(big, k);
+	ntaken = take_pool(taken, 128u << 10);
+	looks = 0;
+	at_look = end_merge;
+	T_EQ(kvdb_checkpoint(db, "c", 0), 0);
+	at_look = NULL;
+	T_OK(!job.j_kvs);
+	kv_end(db, dir, 0);
+}
+
+/* or a bulk load, whose begin flushes its store, */
+static void a_bulk_load_waits_for_a_merge_that_has_the_room_of_a_flush(void)
+{
+	struct kvdb_bulk *b;
+
+	open_two(64u << 20, 4u << 20);
+	begin_merge();
+	for (uint32_t k = 0; k < 4000; k++)
+		put(big, k);
+	ntaken = take_pool(taken, 128u << 10);
+	looks = 0;
+	at_look = end_merge;
+	T_EQ(kvdb_bulk_open(big, 0, &b), 0);
+	at_look = NULL;
+	T_OK(!job.j_kvs);
+	kvdb_bulk_abort(b);
+	kv_end(db, dir, 0);
+}
+
+/* and its manifest, which needs one. */
 static void a_checkpoint_waits_for_a_merge_that_has_the_last_of_the_pool(void)
 {
 	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
@@ -670,6 +705,8 @@ int main(void)
 	T_RUN(a_put_does_not_wait_for_ever_for_a_merge);
 	T_RUN(a_drain_waits_for_a_merge_that_has_the_room_of_a_flush);
 	T_RUN(a_drain_does_not_wait_for_ever_for_a_merge);
+	T_RUN(a_checkpoint_waits_for_a_merge_that_has_the_room_of_a_flush);
+	T_RUN(a_bulk_load_waits_for_a_merge_that_has_the_room_of_a_flush);
 	T_RUN(a_checkpoint_waits_for_a_merge_that_has_the_last_of_the_pool);
 	T_RUN(a_merge_does_not_count_on_what_another_will_write);
 	T_RUN(what_had_no_room_is_tried_again_with_twice_as_much);
