@@ -19,6 +19,7 @@ struct mpool {
 	const struct mpl_backend_ops *mp_ops;
 	uint64_t mp_open;		/* atomic: handles of all kinds */
 	int mp_is_rdonly;		/* opened so */
+	int mp_is_quiet;		/* MPOOL_OPEN_QUIET */
 	pthread_mutex_t mp_lease_lock;
 	int mp_is_leased;		/* guarded by mp_lease_lock, as mp_lease */
 	uint8_t mp_lease[16];

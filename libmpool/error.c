@@ -3,6 +3,9 @@
  * Error details: libmpool's own origins go into the same per-thread record as
  * the core's, and mpool_error_detail() turns it into the public form. Every
  * public call that may fail ends in mpl_ret(), so no failure is without a text.
+ * A library on top tells its errors in the same public form (mpool_error_slot()):
+ * so there is one answer to what failed last, whichever library was called. Its own
+ * calls on its pool do not count as the program's (MPOOL_OPEN_QUIET).
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -12,6 +15,7 @@
 
 #include <mpool/mpool.h>
 
+#include "backend.h"
 #include "mpl_err.h"
 
 static const struct mp_err_info own[] = {
@@ -19,6 +23,12 @@ static const struct mp_err_info own[] = {
 	MPL_ERRORS(X)
 #undef X
 };
+
+/* The public form; it is true when a library on top has written it, else made when asked for. */
+static _Thread_local struct {
+	struct mpool_error detail;
+	bool is_written;
+} told;
 
 static const struct mp_err_info *err_find(int id)
 {
@@ -70,8 +80,23 @@ int mpl_err_as(enum mpl_err_id id, int err, const char *fmt, ...)
 	return err;
 }
 
+void mpl_resume(const struct mpool *mp)
+{
+	os_user_error_select(mp && mp->mp_is_quiet);
+}
+
+void mpl_begin(const struct mpool *mp)
+{
+	mpl_resume(mp);
+	os_user_error_clear();
+	if (!os_user_error_is_quiet())
+		told.is_written = false;
+}
+
 int mpl_ret(int rc)
 {
+	if (rc < 0 && !os_user_error_is_quiet())
+		told.is_written = false;
 	if (rc >= 0) {
 		os_user_error_clear(); /* what was met and overcome on the way is no news */
 		return rc;
@@ -91,21 +116,49 @@ int mpl_ret(int rc)
 	return rc;
 }
 
-const struct mpool_error *mpool_error_detail(void)
+static void detail_fill(struct mpool_error *e, const struct os_user_error *oe)
 {
-	static _Thread_local struct mpool_error detail;
-	const struct os_user_error *oe = os_user_error();
 	const struct mp_err_info *ei = oe->oe_id ? err_find(oe->oe_id) : NULL;
 
-	memset(&detail, 0, sizeof(detail));
+	memset(e, 0, sizeof(*e));
 	if (!oe->oe_id)
-		return &detail;
-	snprintf(detail.id, sizeof(detail.id), "MP%04u", (unsigned)oe->oe_id % 10000);
-	detail.err = oe->oe_err;
-	memcpy(detail.text, oe->oe_text, sizeof(detail.text));
+		return;
+	snprintf(e->id, sizeof(e->id), "MP%04u", (unsigned)oe->oe_id % 10000);
+	e->err = oe->oe_err;
+	memcpy(e->text, oe->oe_text, sizeof(e->text));
 	if (ei)
-		snprintf(detail.cure, sizeof(detail.cure), "%s", ei->ei_cure);
-	return &detail;
+		snprintf(e->cure, sizeof(e->cure), "%s", ei->ei_cure);
+}
+
+const struct mpool_error *mpool_error_detail(void)
+{
+	bool is_quiet = os_user_error_is_quiet();
+
+	if (told.is_written)
+		return &told.detail;
+	os_user_error_select(false);
+	detail_fill(&told.detail, os_user_error());
+	os_user_error_select(is_quiet);
+	return &told.detail;
+}
+
+struct mpool_error *mpool_error_slot(void)
+{
+	mpool_error_detail();
+	told.is_written = true;
+	return &told.detail;
+}
+
+int mpool_error_adopt(int err)
+{
+	struct mpool_error *e = &told.detail;
+
+	detail_fill(e, os_user_error());
+	told.is_written = true;
+	e->err = err;
+	if (!e->id[0])
+		snprintf(e->text, sizeof(e->text), "%s", strerror(-err));
+	return err;
 }
 
 int mpool_error_explain(const char *id, const char **name, const char **text, const char **cure)

@@ -162,6 +162,7 @@ int mpool_ioq_submit(struct mpool_ioq *q, const struct mpool_io *io, unsigned n)
 	unsigned i;
 	int rc = 0;
 
+	mpl_resume(q ? q->q_pool : NULL);
 	if (!q || (!io && n))
 		return mpl_ret(-EINVAL);
 	for (i = 0; i < n && q->q_inflight < q->q_depth; i++) {
@@ -204,6 +205,7 @@ int mpool_ioq_reap(struct mpool_ioq *q, struct mpool_cqe *out, unsigned max, uns
 	unsigned n;
 	int rc;
 
+	mpl_resume(q ? q->q_pool : NULL);
 	if (!q || !out || !max || min > max)
 		return mpl_ret(-EINVAL);
 	if (min > q->q_inflight)
@@ -226,6 +228,7 @@ int mpool_ioq_fd(struct mpool_ioq *q)
 {
 	int rc;
 
+	mpl_resume(q ? q->q_pool : NULL);
 	if (!q)
 		return mpl_ret(-EINVAL);
 	rc = q->q_ops->event_fd(q);
@@ -236,6 +239,7 @@ int mpool_ioq_fd(struct mpool_ioq *q)
 
 int mpool_ioq_register(struct mpool_ioq *q, const struct iovec *iov, unsigned n)
 {
+	mpl_resume(q ? q->q_pool : NULL);
 	if (!q || (!iov && n))
 		return mpl_ret(-EINVAL);
 	return mpl_ret(q->q_ops->reg(q, iov, n));
@@ -288,7 +292,7 @@ int mpool_ioq_open(struct mpool *mp, unsigned depth, struct mpool_ioq **out)
 {
 	int rc;
 
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp || !out || !depth || depth > 4096)
 		return mpl_ret(-EINVAL);
 	rc = mp->mp_ops->ioq_open(mp, depth, out);

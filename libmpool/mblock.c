@@ -77,7 +77,7 @@ int mpool_alloc(struct mpool *mp, const struct mpool_alloc *req, unsigned n, str
 	unsigned i;
 	int rc;
 
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp || !out)
 		return mpl_ret(-EINVAL);
 	rc = alloc_check(req, n);
@@ -109,7 +109,7 @@ int mpool_obj_open(struct mpool *mp, uint64_t id, struct mpool_obj **out)
 	struct mpool_obj *obj;
 	int rc;
 
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp || !out)
 		return mpl_ret(-EINVAL);
 	obj = obj_new(mp);
@@ -139,6 +139,7 @@ void mpool_obj_close(struct mpool_obj *obj)
 	if (!obj || __atomic_sub_fetch(&obj->ob_refs, 1, __ATOMIC_ACQ_REL))
 		return;
 	mp = obj->ob_pool;
+	mpl_resume(mp);
 	mp->mp_ops->obj_close(obj);
 	free(obj);
 	mpl_pool_drop(mp);
@@ -146,7 +147,7 @@ void mpool_obj_close(struct mpool_obj *obj)
 
 int mpool_obj_info(struct mpool_obj *obj, struct mpool_obj_info *out)
 {
-	os_user_error_clear();
+	mpl_begin(obj ? obj->ob_pool : NULL);
 	if (!obj || !out)
 		return mpl_ret(-EINVAL);
 	obj->ob_pool->mp_ops->obj_info(obj, out);
@@ -161,7 +162,7 @@ uint64_t mpool_obj_id(const struct mpool_obj *obj)
 int mpool_objects(struct mpool *mp, uint64_t after, uint64_t tag, struct mpool_obj_info *out,
 		  unsigned max)
 {
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp || !out || !max)
 		return mpl_ret(-EINVAL);
 	return mpl_ret(mp->mp_ops->objects(mp, after, tag, out, max));
@@ -169,7 +170,7 @@ int mpool_objects(struct mpool *mp, uint64_t after, uint64_t tag, struct mpool_o
 
 int mpool_obj_place(struct mpool_obj *obj, uint64_t off, int *fd, uint64_t *pos, uint64_t *len)
 {
-	os_user_error_clear();
+	mpl_begin(obj ? obj->ob_pool : NULL);
 	if (!obj || !fd || !pos || !len)
 		return mpl_ret(-EINVAL);
 	return mpl_ret(obj->ob_pool->mp_ops->place(obj, off, fd, pos, len));
@@ -177,8 +178,10 @@ int mpool_obj_place(struct mpool_obj *obj, uint64_t off, int *fd, uint64_t *pos,
 
 void mpool_bad_read(struct mpool_obj *obj, uint64_t off, int is_reread)
 {
-	if (obj && obj->ob_pool->mp_ops->bad_read)
-		obj->ob_pool->mp_ops->bad_read(obj, off, is_reread);
+	if (!obj || !obj->ob_pool->mp_ops->bad_read)
+		return;
+	mpl_resume(obj->ob_pool);
+	obj->ob_pool->mp_ops->bad_read(obj, off, is_reread);
 }
 
 static int op_check(struct mpool *mp, const struct mpool_op *op, unsigned i)
@@ -212,7 +215,7 @@ int mpool_batch(struct mpool *mp, const struct mpool_op *op, unsigned n)
 {
 	int rc;
 
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp)
 		return mpl_ret(-EINVAL);
 	rc = mpl_batch_check(mp, op, n);
@@ -225,7 +228,7 @@ static int obj_rw(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, 
 	uint64_t bytes;
 	int rc;
 
-	os_user_error_clear();
+	mpl_begin(obj ? obj->ob_pool : NULL);
 	if (!obj)
 		return mpl_ret(-EINVAL);
 	rc = mpl_iov_check(off, iov, n, &bytes);

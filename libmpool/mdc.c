@@ -203,7 +203,7 @@ static int mdc_choose(struct mpool_mdc *mdc, const char *name)
 
 static int mdc_name_check(struct mpool *mp, const char *name)
 {
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp || !name || !*name || strlen(name) > 31)
 		return mpl_err_as(MPL_SPEC, -EINVAL, "a container's name has 1 to 31 bytes");
 	return 0;
@@ -305,7 +305,7 @@ int mpool_mdc_append(struct mpool_mdc *mdc, const struct iovec *iov, unsigned io
 	unsigned i;
 	int rc;
 
-	os_user_error_clear();
+	mpl_begin(mdc ? mdc->md_pool : NULL);
 	if (!mdc || !iov || iovcnt > 63)
 		return mpl_ret(-EINVAL);
 	mdc_prefix(&mx, MDC_DATA);
@@ -335,7 +335,7 @@ int mpool_mdc_read(struct mpool_mdc *mdc, uint64_t *pos, void *buf, size_t size,
 	size_t n;
 	int rc;
 
-	os_user_error_clear();
+	mpl_begin(mdc ? mdc->md_pool : NULL);
 	if (!mdc || !pos || (!buf && size) || !len)
 		return mpl_ret(-EINVAL);
 	p = *pos;
@@ -363,7 +363,7 @@ int mpool_mdc_compact_begin(struct mpool_mdc *mdc)
 {
 	int other, rc = 0;
 
-	os_user_error_clear();
+	mpl_begin(mdc ? mdc->md_pool : NULL);
 	if (!mdc)
 		return mpl_ret(-EINVAL);
 	pthread_rwlock_wrlock(&mdc->md_lock);
@@ -395,7 +395,7 @@ int mpool_mdc_compact_abort(struct mpool_mdc *mdc)
 {
 	int rc = 0;
 
-	os_user_error_clear();
+	mpl_begin(mdc ? mdc->md_pool : NULL);
 	if (!mdc)
 		return mpl_ret(-EINVAL);
 	pthread_rwlock_wrlock(&mdc->md_lock);
@@ -417,7 +417,7 @@ int mpool_mdc_compact_end(struct mpool_mdc *mdc)
 	struct iovec v = { .iov_base = &mx, .iov_len = sizeof(mx) };
 	int old, rc;
 
-	os_user_error_clear();
+	mpl_begin(mdc ? mdc->md_pool : NULL);
 	if (!mdc)
 		return mpl_ret(-EINVAL);
 	pthread_rwlock_wrlock(&mdc->md_lock);
@@ -457,7 +457,7 @@ int mpool_mdc_space(struct mpool_mdc *mdc, uint64_t *used, uint64_t *capacity)
 {
 	int rc;
 
-	os_user_error_clear();
+	mpl_begin(mdc ? mdc->md_pool : NULL);
 	if (!mdc)
 		return mpl_ret(-EINVAL);
 	pthread_rwlock_rdlock(&mdc->md_lock);
@@ -471,7 +471,7 @@ int mpool_mdc_reserve(struct mpool_mdc *mdc, uint64_t must, uint64_t wish, uint6
 	uint64_t n[2];
 	int i, rc = 0;
 
-	os_user_error_clear();
+	mpl_begin(mdc ? mdc->md_pool : NULL);
 	if (!mdc || !have)
 		return mpl_ret(-EINVAL);
 	pthread_rwlock_rdlock(&mdc->md_lock);

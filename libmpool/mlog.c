@@ -14,7 +14,7 @@
 int mpool_mlog_create(struct mpool *mp, uint32_t mclass, uint64_t capacity, uint64_t tag,
 		      uint64_t *id)
 {
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp || !id)
 		return mpl_ret(-EINVAL);
 	return mpl_ret(mp->mp_ops->mlog_create(mp, mclass, capacity, tag, id));
@@ -25,7 +25,7 @@ int mpool_mlog_open(struct mpool *mp, uint64_t id, struct mpool_mlog **out)
 	struct mpool_mlog *log;
 	int rc;
 
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp || !out)
 		return mpl_ret(-EINVAL);
 	log = calloc(1, sizeof(*log));
@@ -49,6 +49,7 @@ void mpool_mlog_close(struct mpool_mlog *log)
 	if (!log)
 		return;
 	mp = log->lg_pool;
+	mpl_resume(mp);
 	mp->mp_ops->mlog_close(log);
 	free(log);
 	mpl_pool_drop(mp);
@@ -60,7 +61,7 @@ int mpool_mlog_append(struct mpool_mlog *log, const struct iovec *iov, unsigned 
 	uint64_t bytes = 0;
 	unsigned i;
 
-	os_user_error_clear();
+	mpl_begin(log ? log->lg_pool : NULL);
 	if (!log || !iov || iovcnt > 64 || flags & ~MPOOL_SYNC)
 		return mpl_ret(-EINVAL);
 	/* the sum cannot wrap */
@@ -74,13 +75,13 @@ int mpool_mlog_append(struct mpool_mlog *log, const struct iovec *iov, unsigned 
 
 int mpool_mlog_sync(struct mpool_mlog *log)
 {
-	os_user_error_clear();
+	mpl_begin(log ? log->lg_pool : NULL);
 	return mpl_ret(log ? log->lg_pool->mp_ops->mlog_sync(log) : -EINVAL);
 }
 
 int mpool_mlog_read(struct mpool_mlog *log, uint64_t *pos, void *buf, size_t size, size_t *len)
 {
-	os_user_error_clear();
+	mpl_begin(log ? log->lg_pool : NULL);
 	if (!log || !pos || (!buf && size) || !len)
 		return mpl_ret(-EINVAL);
 	return mpl_ret(log->lg_pool->mp_ops->mlog_read(log, pos, buf, size, len));
@@ -88,19 +89,19 @@ int mpool_mlog_read(struct mpool_mlog *log, uint64_t *pos, void *buf, size_t siz
 
 int mpool_mlog_erase(struct mpool_mlog *log)
 {
-	os_user_error_clear();
+	mpl_begin(log ? log->lg_pool : NULL);
 	return mpl_ret(log ? log->lg_pool->mp_ops->mlog_erase(log) : -EINVAL);
 }
 
 int mpool_mlog_seal(struct mpool_mlog *log)
 {
-	os_user_error_clear();
+	mpl_begin(log ? log->lg_pool : NULL);
 	return mpl_ret(log ? log->lg_pool->mp_ops->mlog_seal(log) : -EINVAL);
 }
 
 int mpool_mlog_space(struct mpool_mlog *log, uint64_t *used, uint64_t *capacity)
 {
-	os_user_error_clear();
+	mpl_begin(log ? log->lg_pool : NULL);
 	if (!log || !used || !capacity)
 		return mpl_ret(-EINVAL);
 	log->lg_pool->mp_ops->mlog_space(log, used, capacity);

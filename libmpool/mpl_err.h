@@ -80,6 +80,15 @@ int mpl_err(enum mpl_err_id id, const char *fmt, ...) __attribute__((format(prin
 /* the same with another negative errno */
 int mpl_err_as(enum mpl_err_id id, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+struct mpool;
+
+/*
+ * Begins a public call on @mp, or on no pool (NULL): the details of its failures go where those
+ * of that pool do, and what an earlier call left there has gone.
+ */
+void mpl_begin(const struct mpool *mp);
+/* as mpl_begin(), but what an earlier call left stays until this one fails */
+void mpl_resume(const struct mpool *mp);
 /* passes @rc on; gives a detail to a failure that has none yet */
 int mpl_ret(int rc);
 

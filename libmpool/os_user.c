@@ -23,7 +23,9 @@
 
 static struct os_user_hooks hooks;
 
-static _Thread_local struct os_user_error last_error;
+/* of calls on pools that are opened quietly, and of all others: neither loses the other's */
+static _Thread_local struct os_user_error last_errors[2];
+static _Thread_local unsigned last_at;	/* the one that the present call writes */
 
 void os_user_hooks_set(const struct os_user_hooks *h)
 {
@@ -197,16 +199,17 @@ void os_verror(int id, int err, const char *fmt, va_list ap) __printf(3, 0);
 /* The object is at the beginning, the reason at the end: a long path loses its middle. */
 void os_verror(int id, int err, const char *fmt, va_list ap)
 {
-	enum { SIZE = sizeof(last_error.oe_text), HALF = SIZE / 2 - 2 };
+	struct os_user_error *last = &last_errors[last_at];
+	enum { SIZE = sizeof(last->oe_text), HALF = SIZE / 2 - 2 };
 	char all[PATH_MAX + SIZE];
 	int n = vscnprintf(all, sizeof(all), fmt, ap);
 
-	last_error.oe_id = id;
-	last_error.oe_err = err;
+	last->oe_id = id;
+	last->oe_err = err;
 	if (n < SIZE)
-		memcpy(last_error.oe_text, all, (size_t)n + 1);
+		memcpy(last->oe_text, all, (size_t)n + 1);
 	else
-		snprintf(last_error.oe_text, SIZE, "%.*s...%s", HALF, all, all + n - HALF);
+		snprintf(last->oe_text, SIZE, "%.*s...%s", HALF, all, all + n - HALF);
 }
 
 void os_user_error_set(int id, int err, const char *fmt, ...)
@@ -220,14 +223,26 @@ void os_user_error_set(int id, int err, const char *fmt, ...)
 
 const struct os_user_error *os_user_error(void)
 {
-	return &last_error;
+	return &last_errors[last_at];
 }
 
 void os_user_error_clear(void)
 {
-	last_error.oe_id = 0;
-	last_error.oe_err = 0;
-	last_error.oe_text[0] = 0;
+	struct os_user_error *last = &last_errors[last_at];
+
+	last->oe_id = 0;
+	last->oe_err = 0;
+	last->oe_text[0] = 0;
+}
+
+void os_user_error_select(bool is_quiet)
+{
+	last_at = is_quiet;
+}
+
+bool os_user_error_is_quiet(void)
+{
+	return last_at;
 }
 
 /* the kernel's convention (no inversions) over the library's */

@@ -247,7 +247,10 @@ struct os_user_hooks {
 /* NULL members keep the default; NULL restores all defaults */
 void os_user_hooks_set(const struct os_user_hooks *h);
 
-/* the calling thread's last error detail; oe_id 0 = none since the last clear */
+/*
+ * The calling thread's last error detail; oe_id 0 = none since the last clear. There are two:
+ * what calls on pools opened with MPOOL_OPEN_QUIET meet leaves that of other calls as it is.
+ */
 struct os_user_error {
 	int oe_id;		/* MPnnnn number of err.h */
 	int oe_err;		/* negative errno */
@@ -256,6 +259,9 @@ struct os_user_error {
 
 const struct os_user_error *os_user_error(void);
 void os_user_error_clear(void);
+/* which of the two the thread's calls write, clear and return from now on */
+void os_user_error_select(bool is_quiet);
+bool os_user_error_is_quiet(void);
 /* record a detail from outside the core (libmpool's own origins) */
 void os_user_error_set(int id, int err, const char *fmt, ...) __printf(3, 4);
 

@@ -28,7 +28,6 @@ static int is_name(const char *path)
 
 static int path_check(const char *path)
 {
-	os_user_error_clear();
 	if (!path || !*path)
 		return mpl_err_as(MPL_SPEC, -EINVAL, "the pool's path is empty");
 	/* meant as a directory, such as "." */
@@ -47,7 +46,8 @@ static int open_opts_check(const struct mpool_open_opts *in, struct mpool_open_o
 		return mpl_err_as(MPL_SPEC, -EINVAL, "mpool_open_opts.size is %zu, wanted %zu",
 				  in->size, sizeof(*in));
 	*out = in ? *in : none;
-	if (out->flags & ~(MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED | MPOOL_OPEN_LOOK) ||
+	if (out->flags & ~(MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED | MPOOL_OPEN_LOOK |
+			   MPOOL_OPEN_QUIET) ||
 	    (out->flags & (MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED)) == MPOOL_OPEN_SHARED ||
 	    (out->flags & MPOOL_OPEN_RDONLY && out->flags & MPOOL_OPEN_LOOK))
 		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown open flags 0x%x", out->flags);
@@ -88,8 +88,10 @@ static int change_check(const char *path, const struct mpool_open_opts *in,
 
 int mpool_create(const char *path, const struct mpool_create_opts *opts)
 {
-	int rc = path_check(path);
+	int rc;
 
+	mpl_begin(NULL);
+	rc = path_check(path);
 	if (rc)
 		return rc;
 	if (!opts || opts->size != sizeof(*opts))
@@ -106,19 +108,24 @@ int mpool_create(const char *path, const struct mpool_create_opts *opts)
 
 int mpool_open(const char *path, const struct mpool_open_opts *opts, struct mpool **out)
 {
+	static const struct mpool quiet = { .mp_is_quiet = 1 };
 	struct mpool_open_opts o;
-	int rc = pool_check(path, opts, &o);
+	int rc, is_quiet = opts && opts->size == sizeof(*opts) && opts->flags & MPOOL_OPEN_QUIET;
 
+	mpl_begin(is_quiet ? &quiet : NULL);
+	rc = pool_check(path, opts, &o);
 	if (!rc && !out)
 		rc = -EINVAL;
 	if (!rc)
 		rc = is_name(path) ? mpl_kmod_open(path, &o, out) : mpl_user_open(path, &o, out);
+	if (!rc)
+		(*out)->mp_is_quiet = is_quiet;
 	return mpl_ret(rc);
 }
 
 int mpool_begin(struct mpool *mp)
 {
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp)
 		return mpl_ret(-EINVAL);
 	if (mp->mp_is_rdonly)
@@ -131,7 +138,7 @@ int mpool_close(struct mpool *mp)
 {
 	uint64_t n;
 
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp)
 		return mpl_ret(-EINVAL);
 	n = __atomic_load_n(&mp->mp_open, __ATOMIC_ACQUIRE);
@@ -144,8 +151,10 @@ int mpool_close(struct mpool *mp)
 int mpool_destroy(const char *path, const struct mpool_open_opts *opts)
 {
 	struct mpool_open_opts o;
-	int rc = change_check(path, opts, &o);
+	int rc;
 
+	mpl_begin(NULL);
+	rc = change_check(path, opts, &o);
 	if (!rc)
 		rc = is_name(path) ? mpl_kmod_destroy(path) : mpl_user_destroy(path, &o);
 	return mpl_ret(rc);
@@ -153,7 +162,7 @@ int mpool_destroy(const char *path, const struct mpool_open_opts *opts)
 
 int mpool_info(struct mpool *mp, struct mpool_info *out)
 {
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp || !out)
 		return mpl_ret(-EINVAL);
 	mp->mp_ops->info(mp, out);
@@ -167,7 +176,7 @@ int mpool_is_multihost(struct mpool *mp)
 
 int mpool_dev_info(struct mpool *mp, unsigned slot, struct mpool_dev_info *out)
 {
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp || !out)
 		return mpl_ret(-EINVAL);
 	return mpl_ret(mp->mp_ops->dev_info(mp, slot, out));
@@ -175,7 +184,7 @@ int mpool_dev_info(struct mpool *mp, unsigned slot, struct mpool_dev_info *out)
 
 int mpool_flush(struct mpool *mp, unsigned mclass_mask)
 {
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp || !mclass_mask || mclass_mask >> MPOOL_MCLASSES)
 		return mpl_ret(-EINVAL);
 	return mpl_ret(mp->mp_ops->flush(mp, mclass_mask));
@@ -183,13 +192,13 @@ int mpool_flush(struct mpool *mp, unsigned mclass_mask)
 
 int mpool_lease(struct mpool *mp, const uint8_t id[16])
 {
-	os_user_error_clear();
+	mpl_begin(mp);
 	return mpl_ret(mp && id ? mp->mp_ops->lease(mp, id) : -EINVAL);
 }
 
 int mpool_unlease(struct mpool *mp, const uint8_t id[16])
 {
-	os_user_error_clear();
+	mpl_begin(mp);
 	return mpl_ret(mp && id ? mp->mp_ops->unlease(mp, id) : -EINVAL);
 }
 
@@ -201,7 +210,7 @@ static int hold(struct mpool *mp, uint64_t n, short type)
 	struct flock fl = { .l_type = type, .l_whence = SEEK_SET, .l_len = 1 };
 	int fd;
 
-	os_user_error_clear();
+	mpl_begin(mp);
 	if (!mp || n >= HOLD_BASE)
 		return mpl_ret(-EINVAL);
 	fd = mp->mp_ops->hold_fd(mp);
@@ -230,8 +239,10 @@ int mpool_verify(const char *path, const struct mpool_open_opts *opts, unsigned 
 		 mpool_problem_fn *fn, void *arg, uint64_t *damage)
 {
 	struct mpool_open_opts o;
-	int rc = pool_check(path, opts, &o);
+	int rc;
 
+	mpl_begin(NULL);
+	rc = pool_check(path, opts, &o);
 	if (!rc && (flags & ~MPOOL_VERIFY_DATA || !damage))
 		rc = -EINVAL;
 	if (!rc)
@@ -243,8 +254,10 @@ int mpool_verify(const char *path, const struct mpool_open_opts *opts, unsigned 
 int mpool_dump(const char *path, const struct mpool_open_opts *opts, mpool_print_fn *fn, void *arg)
 {
 	struct mpool_open_opts o;
-	int rc = pool_check(path, opts, &o);
+	int rc;
 
+	mpl_begin(NULL);
+	rc = pool_check(path, opts, &o);
 	if (!rc && !fn)
 		rc = -EINVAL;
 	if (!rc)
@@ -256,8 +269,10 @@ int mpool_dump(const char *path, const struct mpool_open_opts *opts, mpool_print
 int mpool_map(const char *path, const struct mpool_open_opts *opts, mpool_extent_fn *fn, void *arg)
 {
 	struct mpool_open_opts o;
-	int rc = pool_check(path, opts, &o);
+	int rc;
 
+	mpl_begin(NULL);
+	rc = pool_check(path, opts, &o);
 	if (!rc && !fn)
 		rc = -EINVAL;
 	if (!rc)
@@ -272,8 +287,10 @@ int mpool_set(const char *path, const struct mpool_open_opts *opts,
 	      const struct mpool_set_opts *set)
 {
 	struct mpool_open_opts o;
-	int rc = change_check(path, opts, &o);
+	int rc;
 
+	mpl_begin(NULL);
+	rc = change_check(path, opts, &o);
 	if (rc)
 		return mpl_ret(rc);
 	if (!set || set->size != sizeof(*set))
@@ -293,8 +310,10 @@ int mpool_set(const char *path, const struct mpool_open_opts *opts,
 int mpool_rename(const char *path, const struct mpool_open_opts *opts, const char *name)
 {
 	struct mpool_open_opts o;
-	int rc = change_check(path, opts, &o);
+	int rc;
 
+	mpl_begin(NULL);
+	rc = change_check(path, opts, &o);
 	if (!rc)
 		rc = name ? mp_name_check(name) : -EINVAL;
 	if (!rc)
@@ -306,8 +325,10 @@ int mpool_add(const char *path, const struct mpool_open_opts *opts,
 	      const struct mpool_dev_spec *devs, unsigned ndevs, uint32_t flags)
 {
 	struct mpool_open_opts o;
-	int rc = change_check(path, opts, &o);
+	int rc;
 
+	mpl_begin(NULL);
+	rc = change_check(path, opts, &o);
 	if (rc)
 		return mpl_ret(rc);
 	if (!devs || !ndevs)
@@ -322,8 +343,10 @@ int mpool_grow(const char *path, const struct mpool_open_opts *opts, uint64_t si
 	       uint32_t mclass)
 {
 	struct mpool_open_opts o;
-	int rc = change_check(path, opts, &o);
+	int rc;
 
+	mpl_begin(NULL);
+	rc = change_check(path, opts, &o);
 	if (!rc && mclass >= MPOOL_MCLASSES)
 		rc = mpl_err_as(MPL_SPEC, -EINVAL, "no media class %u", mclass);
 	if (!rc)
@@ -334,15 +357,17 @@ int mpool_grow(const char *path, const struct mpool_open_opts *opts, uint64_t si
 
 int mpool_probe(const char *path, struct mpool_probe *out)
 {
-	int rc = path_check(path);
+	int rc;
 
+	mpl_begin(NULL);
+	rc = path_check(path);
 	return mpl_ret(rc ? rc : out ? mpl_user_probe(path, out) : -EINVAL);
 }
 
 int mpool_activate(const char *const *devs, unsigned ndevs, uint32_t flags,
 		   char name[MPOOL_NAME_MAX + 1])
 {
-	os_user_error_clear();
+	mpl_begin(NULL);
 	if (!devs || !ndevs || !name)
 		return mpl_ret(-EINVAL);
 	if (flags & ~(MPOOL_ACTIVATE_RDONLY | MPOOL_ACTIVATE_TRUST))
@@ -352,8 +377,10 @@ int mpool_activate(const char *const *devs, unsigned ndevs, uint32_t flags,
 
 int mpool_deactivate(const char *name)
 {
-	int rc = path_check(name);
+	int rc;
 
+	mpl_begin(NULL);
+	rc = path_check(name);
 	if (!rc)
 		rc = mp_name_check(name);
 	return mpl_ret(rc ? rc : mpl_kmod_deactivate(name));
@@ -361,7 +388,7 @@ int mpool_deactivate(const char *name)
 
 int mpool_active_next(const char *after, struct mpool_active *out)
 {
-	os_user_error_clear();
+	mpl_begin(NULL);
 	if (!after || !out || strlen(after) > MPOOL_NAME_MAX)
 		return mpl_ret(-EINVAL);
 	return mpl_ret(mpl_kmod_active_next(after, out));

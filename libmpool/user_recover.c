@@ -59,7 +59,7 @@ int mpool_recover(const char *path, uint32_t flags, struct mpool_probe *out)
 	struct mp_probe p;
 	int rc;
 
-	os_user_error_clear();
+	mpl_begin(NULL);
 	if (!path || !*path || (flags & ~MPOOL_RECOVER_PLAN))
 		return mpl_ret(-EINVAL);
 	rc = recover(path, flags, &p);

@@ -3,7 +3,8 @@
  * Error details of the calling thread.
  * Every error that a user can act on has a stable id, a text that names
  * object, reason and way out, and the cure from the table here. The detail
- * belongs to the thread; nothing is locked.
+ * belongs to the thread, nothing is locked, and it is libmpool's: whichever of
+ * the libraries a program asks, it hears what failed last.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -14,8 +15,6 @@
 
 #include "base/error.h"
 #include "base/kv_err.h"
-
-static _Thread_local struct mpool_error err_tls;
 
 static const struct kv_err {
 	const char *id, *name, *text, *cure;
@@ -50,7 +49,7 @@ int kvdb_error_explain(const char *id, const char **name, const char **text, con
 
 const struct mpool_error *kvdb_error_detail(void)
 {
-	return &err_tls;
+	return mpool_error_detail();
 }
 
 const char *kvdb_version(void)
@@ -60,16 +59,19 @@ const char *kvdb_version(void)
 
 int kv_error(int err, const char *id, const char *fmt, ...)
 {
-	struct mpool_error *e = &err_tls;
+	struct mpool_error *e = mpool_error_slot();
 	const struct kv_err *known = find(id);
+	char text[sizeof(e->text)];
 	va_list ap;
 
+	/* the text of an earlier failure may be part of this one's */
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
 	memset(e, 0, sizeof(*e));
 	snprintf(e->id, sizeof(e->id), "%s", id);
 	e->err = err;
-	va_start(ap, fmt);
-	vsnprintf(e->text, sizeof(e->text), fmt, ap);
-	va_end(ap);
+	memcpy(e->text, text, sizeof(text));
 	if (known)
 		snprintf(e->cure, sizeof(e->cure), "%s", known->cure);
 	return err;
@@ -77,32 +79,29 @@ int kv_error(int err, const char *id, const char *fmt, ...)
 
 int kv_error_take(const struct mpool_error *e, int err)
 {
-	err_tls = *e;
-	err_tls.err = err;
+	struct mpool_error *own = mpool_error_slot();
+
+	if (own != e)
+		*own = *e;
+	own->err = err;
 	return err;
 }
 
 int kv_error_mpool(int err)
 {
-	const struct mpool_error *m = mpool_error_detail();
-
-	err_tls = *m;
-	err_tls.err = err;
-	if (!err_tls.id[0])
-		snprintf(err_tls.text, sizeof(err_tls.text), "%s", strerror(-err));
-	return err;
+	return mpool_error_adopt(err);
 }
 
 int kv_error_memory(int err, const char *what)
 {
-	if (err == -ENOMEM && err_tls.err != err)
+	if (err == -ENOMEM && mpool_error_detail()->err != err)
 		kv_error(err, "MP0902", "no memory for %s", what);
 	return err;
 }
 
 int kv_error_absent(void)
 {
-	struct mpool_error *e = &err_tls;
+	struct mpool_error *e = mpool_error_slot();
 
 	memcpy(e->id, "MP0967", sizeof("MP0967"));
 	e->err = -ENOENT;
@@ -113,5 +112,5 @@ int kv_error_absent(void)
 
 int kv_error_unwritten(int err)
 {
-	return err == -EIO ? kv_error_take(&err_tls, -EROFS) : err;
+	return err == -EIO ? kv_error_take(mpool_error_detail(), -EROFS) : err;
 }

@@ -9,7 +9,7 @@
 int kv_error(int err, const char *id, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Makes another thread's detail of @err ours; returns @err. */
 int kv_error_take(const struct mpool_error *e, int err);
-/* Copies mpool_error_detail() into ours and returns @err. */
+/* After a failed call on the database's pool: its detail is the thread's. Returns @err. */
 int kv_error_mpool(int err);
 /* Says that there is no memory for @what, if @err is that and was not said yet; returns @err. */
 int kv_error_memory(int err, const char *what);

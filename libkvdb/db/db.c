@@ -31,7 +31,7 @@ int kv_pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly, st
 		return kv_error(-EINVAL, "MP0951", "mpool_open_opts.flags is %#x: KVDB_RDONLY and "
 				"a checkpoint say how the pool is opened", mo.flags);
 	/* for writing: what is refused for damage is left as it is */
-	mo.flags |= is_rdonly ? MPOOL_OPEN_RDONLY : MPOOL_OPEN_LOOK;
+	mo.flags |= MPOOL_OPEN_QUIET | (is_rdonly ? MPOOL_OPEN_RDONLY : MPOOL_OPEN_LOOK);
 	/* R20: a checkpoint is read beside the writer; a simulation has one process */
 	if (o->checkpoint && !mo.provider)
 		mo.flags |= MPOOL_OPEN_SHARED;

@@ -472,7 +472,7 @@ static int compact(struct kv_mdc *m)
 		return err == -ENOMEM ? kv_error_mpool(err) : no_room(m);
 	if (err)
 		return kv_fail(m->m_db, kv_error_mpool(err), "metadata container: compaction: %s",
-			       mpool_error_detail()->text);
+			       kvdb_error_detail()->text);
 	err = put_state(m);
 	if (!err) {
 		err = mpool_mdc_compact_end(m->m_log);

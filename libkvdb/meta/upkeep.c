@@ -97,7 +97,7 @@ static int seal(struct kvdb *db, struct kv_seg **seg, unsigned n)
 		return kv_error_mpool(err);	/* nothing was sealed: later */
 	if (err)
 		return kv_fail(db, kv_error_mpool(err), "sealing log segments: %s",
-			       mpool_error_detail()->text);
+			       kvdb_error_detail()->text);
 	/* now: no object is sealed twice, and a record that does not fit is only missed (RV8) */
 	pthread_mutex_lock(&ss->sg_lock);
 	for (i = 0; i < n; i++) {
@@ -212,7 +212,7 @@ static int delete_step(struct kvdb *db, bool only_unused)
 	}
 	if (err)
 		kv_fail(db, kv_error_mpool(err), "deleting dead log segments: %s",
-			mpool_error_detail()->text);
+			kvdb_error_detail()->text);
 	for (i = 0; i < n; i++) {
 		if (atomic_load(&dead[i]->sg_image))
 			kv_slab_drop_image(db, &dead[i]->sg_image);

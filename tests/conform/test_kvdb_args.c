@@ -3,6 +3,8 @@
  * Each check of an argument of libkvdb, by a call in which nothing else is wrong: without the
  * check the call does something. tests/ablate.py refusals takes them away one by one.
  */
+#include <stdbool.h>
+
 #include "kvdb_help.h"
 
 #define POOL (128 * MIB)
@@ -407,6 +409,63 @@ static void of_maintenance(void)
 	end();
 }
 
+/* Both accessors tell the same. */
+static bool is_told(const char *id, int err)
+{
+	struct mpool_error m = *mpool_error_detail(), k = *kvdb_error_detail();
+
+	if (!strcmp(m.id, id) && !strcmp(k.id, id) && m.err == err && k.err == err &&
+	    !strcmp(m.text, k.text) && !strcmp(m.cure, k.cure))
+		return true;
+	printf("# libmpool: %s %d '%s'; libkvdb: %s %d '%s'\n", m.id, m.err, m.text, k.id, k.err,
+	       k.text);
+	return false;
+}
+
+/* The last call that failed is told, whichever library was called, whichever is asked. */
+static void one_detail_for_both_libraries(void)
+{
+	char where[4096];
+	struct kvdb_kvs *kvs;
+	struct mpool *mp = NULL;
+	struct mpool_info in;
+	uint8_t id[16];
+
+	kh_fresh(POOL, 0);
+	kvs = kh_kvs("s");
+	BAD("at least 1", kvdb_put(kvs, "", 0, "v", 1));
+	T_OK(is_told("MP0910", -EINVAL));
+	snprintf(where, sizeof(where), "%s/no/pool", th_dir);
+	T_EQ(mpool_open(where, NULL, &mp), -ENOENT);
+	T_OK(is_told("MP0401", -ENOENT));
+	/* what libkvdb asks of the pool by itself is no call of ours */
+	for (unsigned i = 0; i < 200; i++)
+		T_EQ(kvdb_put(kvs, &i, sizeof(i), kh_buf, 60000), 0);
+	T_EQ(kvdb_sync(kh_db), 0);
+	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(kvdb_checkpoint(kh_db, "c", 0), 0);
+	T_OK(is_told("MP0401", -ENOENT));
+	T_EQ(kvdb_get(kvs, "absent", 6, NULL, 0, NULL), -ENOENT);
+	T_OK(is_told("MP0967", -ENOENT));
+	kh_close();
+	T_OK(is_told("MP0967", -ENOENT));
+	/* a failure of the pool that a call of libkvdb met */
+	T_EQ(kvdb_open(where, NULL, &kh_db), -ENOENT);
+	T_OK(is_told("MP0401", -ENOENT));
+	/* a pool of our own */
+	BAD("no pool", kvdb_open(NULL, NULL, &kh_db));
+	T_EQ(mpool_open(th_pool, NULL, &mp), 0);
+	T_OK(is_told("", 0));
+	T_EQ(mpool_unlease(mp, (const uint8_t *)memset(id, 1, sizeof(id))), -ENOENT);
+	T_OK(is_told("MP0412", -ENOENT));
+	BAD("no pool", kvdb_open(NULL, NULL, &kh_db));
+	T_OK(is_told(kvdb_error_detail()->id, -EINVAL));
+	T_EQ(mpool_info(mp, &in), 0);
+	T_OK(is_told("", 0));
+	T_EQ(mpool_close(mp), 0);
+	th_clean();
+}
+
 int main(void)
 {
 	memset(key, 'k', sizeof(key));
@@ -418,6 +477,7 @@ int main(void)
 	T_RUN(of_transactions);
 	T_RUN(of_queues);
 	T_RUN(of_maintenance);
+	TH_RUN_FILES(one_detail_for_both_libraries);
 	TH_RUN_FILES(of_another_database);
 	TH_RUN_FILES(of_checkpoints);
 	th_clean();

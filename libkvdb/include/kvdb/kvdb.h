@@ -61,7 +61,7 @@ struct kvdb_cursor; /* an ordered walk on a stable snapshot */
 struct kvdb_cq;     /* a completion queue: operations of one thread that do not wait */
 struct kvdb_txn;    /* an open transaction, or a snapshot */
 
-/** kvdb_error_detail() - details of this thread's last failed call; as mpool_error_detail(), but calls that succeed leave it, and so do cursors at their end. Threads: any. Blocking: never. Durability: none. Errors: none. */
+/** kvdb_error_detail() - details of this thread's last failed call, of this library or of libmpool: the same as mpool_error_detail(). Calls of this library that succeed leave it, and so do cursors at their end. Threads: any. Blocking: never. Durability: none. Errors: none. */
 const struct mpool_error *kvdb_error_detail(void);
 /**
  * kvdb_error_explain() - look up a stable error identifier, of this library or of libmpool

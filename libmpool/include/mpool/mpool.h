@@ -96,12 +96,33 @@ struct mpool_error {
 /**
  * mpool_error_detail() - details of this thread's last failed call
  *
+ * There is one detail for a thread: a library on top of this one tells its errors here, too.
  * Submitting and reaping leave it when they succeed, and tell the last request of theirs
  * that failed.
  * Threads: any; the result belongs to the calling thread until its next call.
  * Blocking: never. Durability: none. Errors: none.
  */
 const struct mpool_error *mpool_error_detail(void);
+
+/**
+ * mpool_error_slot() - where a library on top of this one writes the details of its failures
+ *
+ * What it writes there is what mpool_error_detail() tells the thread, until the next call of
+ * this library that is not on a pool opened with MPOOL_OPEN_QUIET.
+ * Threads: any; it belongs to the calling thread. Blocking: never. Durability: none.
+ * Errors: none.
+ */
+struct mpool_error *mpool_error_slot(void);
+
+/**
+ * mpool_error_adopt() - make what this thread's last call met the detail of the thread
+ * @err: the negative errno that is returned to the program; returned
+ *
+ * For a library on top of this one, after a call on a pool that it opened with
+ * MPOOL_OPEN_QUIET has failed.
+ * Threads: any. Blocking: never. Durability: none. Errors: @err.
+ */
+int mpool_error_adopt(int err);
 
 /**
  * mpool_error_explain() - look up a stable error identifier
@@ -211,6 +232,12 @@ int mpool_create(const char *path, const struct mpool_create_opts *opts);
  * open already: there the flag means nothing.
  */
 #define MPOOL_OPEN_LOOK 0x4u
+/*
+ * For a library on top of this one, whose calls on the pool are not the program's: neither
+ * mpool_open() nor calls on the pool and what is in it change what mpool_error_detail() tells
+ * before that library says so by mpool_error_adopt().
+ */
+#define MPOOL_OPEN_QUIET 0x8u
 
 /**
  * struct mpool_open_opts - options of mpool_open()
