@@ -67,7 +67,7 @@ VARIANT  := fuzz
 SANFLAGS := -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined
 # clang has the fuzzer; ccache stays in front of it
 CC       := $(filter %ccache,$(CC)) clang
-CPPFLAGS += -DMP_ABLATE
+CPPFLAGS += -DMP_FUZZ
 else ifneq ($(SAN),)
 $(error SAN=$(SAN): wanted address, thread or fuzz)
 endif
@@ -365,7 +365,7 @@ copies := $(shell tests/ablate.py copies)
 $(call obj,$(copies)): private EXTRA += -Wno-array-bounds -Wno-stringop-overflow
 $(call obj,$(copies)): $(O)/obj/%.o: $(O)/copies/%.c $(O)/flags
 	$(compile)
-$(copies:%=$(O)/copies/%): $(O)/copies/%: % tests/planted.txt $(addprefix tests/,ablate.py planted.py refusals.py)
+$(copies:%=$(O)/copies/%): $(O)/copies/%: % tests/planted.txt $(addprefix tests/,ablate.py planted.py refusals.py switches.py)
 	@mkdir -p $(@D)
 	$(Q)tests/ablate.py copy $< >$@.new && { cmp -s $@ $@.new || mv $@.new $@; }
 endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The switch behind BARRIER() and CHECK(), planted bugs and refusals: compiled into the ablation
- * build only. MP_ABLATE in the environment names the one that is off (of a bug: on).
+ * The switch behind guards, planted bugs and refusals (tests/switches.py): compiled into the
+ * ablation build only. MP_ABLATE in the environment names the one that is off (of a bug: on).
  * MP_ABLATE_SEEN names a file, which is there, to which each number asked for is appended.
  */
 #ifdef MP_ABLATE
@@ -13,7 +13,7 @@
 
 #include <mpool/mpool.h>
 
-#include "../kmod/core/guard.h"
+int mp_ablated(int n);
 
 #define SEEN	8192	/* more than there are numbers */
 

@@ -96,7 +96,7 @@ static int delay_flush(void *dev, uint64_t *ready_ns)
 {
 	struct delay_dev *ly = dev;
 	uint64_t ready = delay_ready(ly, 0, 0), below = 0;
-	int rc = BARRIER(202, ly->ly_below.ops->flush(ly->ly_below.dev, &below));
+	int rc = BARRIER(ly->ly_below.ops->flush(ly->ly_below.dev, &below));
 
 	delay_deliver(ready, below, ready_ns);
 	return rc;

@@ -79,7 +79,7 @@ static int fault_flush(void *dev, uint64_t *ready_ns)
 	struct fault_dev *ly = dev;
 	int rc = fault_hit(ly, MPL_FAIL_FLUSH);
 
-	return rc ? rc : BARRIER(203, ly->ly_below.ops->flush(ly->ly_below.dev, ready_ns));
+	return rc ? rc : BARRIER(ly->ly_below.ops->flush(ly->ly_below.dev, ready_ns));
 }
 
 static int fault_discard(void *dev, uint64_t off, uint64_t len)

@@ -95,7 +95,7 @@ static int file_writev(void *dev, uint64_t off, const struct iovec *iov, unsigne
 
 	if (ready_ns)
 		*ready_ns = 0;
-	return mpl_fd_rw(fd->fd_fd, off, iov, n, 1, BARRIER(204, is_fua ? RWF_DSYNC : 0));
+	return mpl_fd_rw(fd->fd_fd, off, iov, n, 1, BARRIER(is_fua ? RWF_DSYNC : 0));
 }
 
 static int file_flush(void *dev, uint64_t *ready_ns)
@@ -104,7 +104,7 @@ static int file_flush(void *dev, uint64_t *ready_ns)
 
 	if (ready_ns)
 		*ready_ns = 0;
-	return BARRIER(201, mpl_fd_flush(fd->fd_fd));
+	return BARRIER(mpl_fd_flush(fd->fd_fd));
 }
 
 /* A hint: a device or file system that cannot do it is no error. */

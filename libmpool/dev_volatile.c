@@ -316,7 +316,7 @@ static int vol_flush_locked(struct vol_dev *vl)
 
 	rc = vol_drain(vl, head, seq);
 	if (!rc)
-		rc = BARRIER(205, vl->vl_below.ops->flush(vl->vl_below.dev, NULL));
+		rc = BARRIER(vl->vl_below.ops->flush(vl->vl_below.dev, NULL));
 
 	pthread_mutex_lock(&pw->pw_lock);
 	head = rc ? NULL : vol_forget_locked(vl, seq);

@@ -27,7 +27,7 @@ static int flush_device(struct mpl_dev *dev)
 	if (written == dev->md_flushed)
 		return 0;
 	__atomic_fetch_add(&dev->md_flushes, 1, __ATOMIC_RELAXED);
-	rc = mp_dev_err(BARRIER(200, dev->md_vdev.ops->flush(dev->md_vdev.dev, NULL)));
+	rc = mp_dev_err(BARRIER(dev->md_vdev.ops->flush(dev->md_vdev.dev, NULL)));
 	if (!rc)
 		dev->md_flushed = written;
 	return rc;

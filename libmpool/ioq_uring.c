@@ -323,7 +323,7 @@ static int uring_queue(struct mpool_ioq *q, struct mpl_part *pt)
 		uring_prep_data(ur, sqe, pt);
 	else if (pt->pt_op == MPL_PART_CMD)
 		uring_prep_cmd(sqe, pt);
-	else if (!BARRIER(210, (io_uring_prep_fsync(sqe, pt->pt_fd, IORING_FSYNC_DATASYNC), 1)))
+	else if (!BARRIER((io_uring_prep_fsync(sqe, pt->pt_fd, IORING_FSYNC_DATASYNC), 1)))
 		io_uring_prep_nop(sqe);
 	if (pt->pt_is_slot)
 		sqe->flags |= IOSQE_FIXED_FILE;

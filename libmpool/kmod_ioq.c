@@ -142,7 +142,7 @@ static int obj_call(struct mpl_kmod *km, struct mpl_kobj *ko, enum mpl_part_op o
 	if (fd < 0)
 		return fd;
 	if (op == MPL_PART_FSYNC)
-		rc = BARRIER(211, mpl_fd_flush(fd));
+		rc = BARRIER(mpl_fd_flush(fd));
 	else
 		rc = mpl_fd_rw(fd, off, iov, n, op == MPL_PART_WRITE, 0);
 	mpl_fdcache_unpin(km, &ko, 1);

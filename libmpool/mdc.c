@@ -74,7 +74,7 @@ static void mdc_prefix(struct mdc_prefix_omf *mx, enum mdc_type type)
 /* the type of a record of @len bytes, or -EUCLEAN */
 static int mdc_prefix_check(const struct mdc_prefix_omf *mx, size_t len)
 {
-	if (!CHECK(220, len >= sizeof(*mx) && le32toh(mx->mx_magic) == MDC_MAGIC &&
+	if (!CHECK(len >= sizeof(*mx) && le32toh(mx->mx_magic) == MDC_MAGIC &&
 		   mx->mx_version == MDC_VERSION && !mx->mx_pad && mx->mx_is_complete <= 1 &&
 		   mx->mx_type >= MDC_HEADER && mx->mx_type <= MDC_END))
 		return mpl_err(MPL_MDC, "a record of the container has no valid prefix");
@@ -167,7 +167,7 @@ static int mdc_inspect(struct mpool_mlog *log, uint64_t *gen, int *complete)
 	rc = mdc_prefix_check(&mh.mh_prefix, len);
 	if (rc < 0)
 		return rc;
-	if (!CHECK(221, rc == MDC_HEADER && len == sizeof(mh) && mh.mh_gen &&
+	if (!CHECK(rc == MDC_HEADER && len == sizeof(mh) && mh.mh_gen &&
 		   le64toh(mh.mh_gen) < MDC_GEN_END))
 		return mpl_err(MPL_MDC, "a log of the container does not begin with a header");
 	*gen = le64toh(mh.mh_gen);
@@ -194,7 +194,7 @@ static int mdc_choose(struct mpool_mdc *mdc, const char *name)
 	else
 		return mpl_err(MPL_MDC, "container %s: neither log is complete", name);
 	mdc->md_target = mdc->md_valid;
-	if (!CHECK(225, mdc->md_pool->mp_is_rdonly || mdc->md_gen[mdc->md_valid] < MDC_GEN_MOST))
+	if (!CHECK(mdc->md_pool->mp_is_rdonly || mdc->md_gen[mdc->md_valid] < MDC_GEN_MOST))
 		return mpl_err(MPL_MDC, "container %s: generation %llu is too large to count on "
 			       "from; open the pool for reading only", name,
 			       (unsigned long long)mdc->md_gen[mdc->md_valid]);
@@ -274,7 +274,7 @@ static int mdc_start(struct mpool_mdc *mdc)
 	rc = mdc_put_header(mdc, mdc->md_valid, 1, 1);
 	/* an unfinished compaction and no other log is damage: so there is one first */
 	if (!rc) {
-		rc = BARRIER(223, mpool_mlog_sync(mdc->md_log[mdc->md_valid]));
+		rc = BARRIER(mpool_mlog_sync(mdc->md_log[mdc->md_valid]));
 		mdc->md_err = rc;
 	}
 	return rc;
@@ -428,7 +428,7 @@ int mpool_mdc_compact_end(struct mpool_mdc *mdc)
 		       mpl_err(MPL_MDCSTATE, "no compaction is in progress");
 	}
 	mdc_prefix(&mx, MDC_END);
-	rc = BARRIER(224, mpool_mlog_sync(mdc->md_log[mdc->md_target]));
+	rc = BARRIER(mpool_mlog_sync(mdc->md_log[mdc->md_target]));
 	if (!rc)
 		rc = mpool_mlog_append(mdc->md_log[mdc->md_target], &v, 1, 0);
 	if (rc == -ENOMEM || rc == -EFBIG) {	/* nothing was: it may be given up */
@@ -436,7 +436,7 @@ int mpool_mdc_compact_end(struct mpool_mdc *mdc)
 		return rc;
 	}
 	if (!rc)
-		rc = BARRIER(222, mpool_mlog_sync(mdc->md_log[mdc->md_target]));
+		rc = BARRIER(mpool_mlog_sync(mdc->md_log[mdc->md_target]));
 	if (!rc) {
 		old = mdc->md_valid;
 		mdc->md_valid = mdc->md_target;

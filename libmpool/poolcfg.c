@@ -62,7 +62,7 @@ int mpl_dir_sync(const char *path)
 
 	if (fd < 0)
 		return -errno;
-	rc = BARRIER(206, fd_flush(fd));
+	rc = BARRIER(fd_flush(fd));
 	close(fd);
 	return rc;
 }
@@ -142,7 +142,7 @@ static int cfg_parse(const char *text, struct mpl_cfg **out)
 	    json_object_object_get_ex(root, "devices", &devs) &&
 	    json_object_is_type(devs, json_type_array)) {
 		n = json_object_array_length(devs);
-		if (CHECK(207, n >= 1 && n <= MPL_CFG_DEVS))
+		if (CHECK(n >= 1 && n <= MPL_CFG_DEVS))
 			rc = 0;
 	}
 	if (!rc) {
@@ -296,7 +296,7 @@ static int cfg_write(const char *pool, const char *text)
 			off += (size_t)r;
 	}
 	if (!rc)
-		rc = BARRIER(208, fd_flush(fd));
+		rc = BARRIER(fd_flush(fd));
 	if (close(fd) && errno != EINTR && !rc)
 		rc = -errno;
 	if (!rc && rename(tmp, path))

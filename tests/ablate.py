@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Ablation: is every guard needed, and would the suites notice its loss?
 
-Runs test programs of the ablation build with one guard (BARRIER or CHECK, see
-guard.h) switched off by MP_ABLATE=n. A guard is noticed when a program that
+Runs test programs of the ablation build with one guard (BARRIER, CHECK or CHECK_CRC,
+see guard.h) switched off by MP_ABLATE=NUMBER (switches.py). A guard is noticed when a program that
 passes with all guards on reports a failed test, dies or hangs; the first "not
 ok" ends it. Prints TAP, one test per guard.
 
@@ -47,7 +47,8 @@ sys.path[:0] = [os.path.join(HERE, "lint"), HERE]
 sys.dont_write_bytecode = True
 import planted  # noqa: E402
 import refusals  # noqa: E402
-from lib import O, spans, text, under  # noqa: E402
+import switches  # noqa: E402
+from lib import O, text, under  # noqa: E402
 
 MEMORY = "tests/ablate.txt"
 LIMIT = 300 if os.environ.get("TEST_LONG") else 60  # seconds for one program
@@ -56,23 +57,9 @@ JOBS = int(os.environ.get("JOBS", "2"))
 QUICK_MS = 5000
 
 
-def guards():
-    """{number: (kind, file)} of the product's sources, from the same scanner as lint."""
-    found = {}
-    for prefix in ("kmod/core/", "libmpool/", "libkvdb/"):
-        for f in under(prefix, ".c", ".h"):
-            if f.endswith("/guard.h"):
-                continue
-            for kind in ("BARRIER", "CHECK"):
-                for _, _, n in spans(f, kind):
-                    if n.isdigit():
-                        found[int(n)] = (kind, f)
-    return found
-
-
-def switches():
+def modes():
     """What each mode takes away: {mode: {number: what}}; "module": by host_refusals.sh."""
-    return {"guards": guards(), "planted": {b.number: b for b in planted.bugs()},
+    return {"guards": switches.guards(), "planted": {b.number: b for b in planted.bugs()},
             "refusals": refusals.refusals(),
             "module": refusals.refusals(refusals.kernel_sources())}
 
@@ -206,7 +193,7 @@ def noticed_by(guard, order, baseline, deadline):
 def write_memory(found):
     """In place of what was known of them; what is not in the sources now is forgotten."""
     found = {**remembered(), **found}
-    known = set().union(*switches().values())
+    known = set().union(*modes().values())
     with open(MEMORY, "w") as out:
         out.write("# SPDX-License-Identifier: GPL-2.0-only OR MIT\n"
                   "# guard, planted bug or refusal, the program that noticed it, milliseconds "
@@ -221,12 +208,12 @@ def title(n, what):
         return "refusal_%d_%s" % (n, what.name)
     if isinstance(what, planted.Bug):
         return "planted_%d_%s" % (n, what.name)
-    kind, f = what
-    return "%s_%d_of_%s" % (kind.lower(), n, re.sub(r"\W", "_", os.path.basename(f)))
+    return "%s_%d_%s" % (what.kind.lower(), n, what.name)
 
 
 def copy(file):
     src = refusals.switched(file, planted.with_bugs(file, text(file)))
+    src = switches.with_switches(file, src)
     if refusals.is_kernel(file):
         return ('extern int mp_off;\n#define mp_ablated(n) (mp_off == (n))\n'
                 '#line 1 "%s"\n%s' % (file, src))
@@ -237,7 +224,7 @@ def module():
     """Who noticed comes first, then the others that abuse the module, quick ones first."""
     progs = "test_ioctl test_uring test_cross test_objfd test_lifecycle test_customs".split()
     memory = remembered()
-    for n, r in sorted(switches()["module"].items()):
+    for n, r in sorted(modes()["module"].items()):
         first = [p for p in progs if n in memory and p == memory[n][0]]
         print(n, title(n, r), *first, *(p for p in progs if p not in first))
 
@@ -249,8 +236,8 @@ def remember(lines):
 def main():
     mode = sys.argv[1] if len(sys.argv) > 1 else "short"
     if mode == "copies":
-        print("\n".join(sorted({b.file for b in planted.bugs()} | {
-            r.file for r in refusals.refusals().values()})))
+        print("\n".join(sorted({what.file for mode in ("guards", "planted", "refusals")
+                                for what in modes()[mode].values()})))
         return 0
     if mode == "copy":
         sys.stdout.write(copy(sys.argv[2]))
@@ -261,7 +248,7 @@ def main():
         return remember(sys.stdin)
     wanted = [int(a) for a in sys.argv[2:]]
     line = mode if mode in ("planted", "refusals") else "guards"
-    known = switches()[line]
+    known = modes()[line]
     progs = programs(("crash", "conform", "model", "soak") if mode == "planted" else
                      ("unit", "conform", "crash"))
     memory = remembered()

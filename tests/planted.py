@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """Planted bugs: does the programme notice what a tired engineer would write?
 
-tests/planted.txt lists them: number, file, name, the lines as they are ("-")
-and as they are with the bug ("+"), where PLANTED is 1 while MP_ABLATE is that
-number. The ablation build compiles copies of those files with all bugs in
-them (ablate.py copy); the sources know nothing of it.
+tests/planted.txt lists them: file, name, the lines as they are ("-") and as
+they are with the bug ("+"), where PLANTED is 1 while the bug is on. The
+ablation build compiles copies of those files with all bugs in them (ablate.py
+copy); the sources know nothing of it.
 
 tests/ablate.py planted switches each on, and a general suite (crash, model,
 conform) must notice it."""
@@ -13,12 +13,14 @@ import os
 import re
 import sys
 
+from switches import number
+
 LIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "planted.txt")
 
 
 class Bug:
-    def __init__(self, number, file, name):
-        self.number, self.file, self.name = number, file, name
+    def __init__(self, file, name):
+        self.number, self.file, self.name = number(file, name), file, name
         self.old, self.new = [], []
 
 
@@ -26,9 +28,9 @@ def bugs():
     found = []
     for line in open(LIST, encoding="utf-8"):
         line = line.rstrip("\n")
-        m = re.match(r"(\d+) (\S+) (\w+)$", line)
+        m = re.match(r"(\S+/\S+) (\w+)$", line)
         if m:
-            found.append(Bug(int(m.group(1)), m.group(2), m.group(3)))
+            found.append(Bug(m.group(1), m.group(2)))
         elif line[:1] == "-":
             found[-1].old.append(line[1:])
         elif line[:1] == "+":
@@ -51,7 +53,7 @@ def with_bugs(file, src):
         if bug.file != file or not is_there(bug):
             continue
         if "\n" + "\n".join(bug.old) + "\n" not in src:
-            sys.exit("planted.txt: %d is where another one is" % bug.number)
+            sys.exit("planted.txt: %s is where another one is" % bug.name)
         new = "\n".join(bug.new).replace("PLANTED", "mp_ablated(%d)" % bug.number)
         src = src.replace("\n" + "\n".join(bug.old) + "\n", "\n" + new + "\n")
     return src[1:]

@@ -7,20 +7,18 @@ ablation build compiles copies in which each alternative of its condition (what
 guards already (CHECK) are left to those. Nothing is listed by hand: a new check
 is a new refusal, and tests/ablate.py refusals wants it noticed; those of the module
 tests/kmod/host_refusals.sh. What talks to the module is left out: no program here
-reaches it without one. A number is made of file, function and condition: it stays
-when others change."""
+reaches it without one."""
 
 import re
-import zlib
 
 from lib import blanked, functions_in, text, under
+from switches import LAYERS, closing, named, number
 
 ERRORS = "EINVAL EUCLEAN ENAMETOOLONG E2BIG EFBIG ERANGE EPROTONOSUPPORT EOPNOTSUPP".split()
 # the tables of errors by name: X(NAME, number, ERRNO, ...
 TABLES = {"MP": "kmod/core/err.h", "MPL": "libmpool/mpl_err.h"}
 # a system call has more ways to say no
 KERNEL = "ENOTTY EBADF EPERM EACCES EROFS EFAULT ENOTBLK".split()
-FIRST = 10000  # above guards and planted bugs
 
 # of our own mistakes, or of more than a test can make: no input comes to them; the last line
 # spares calls that what is below would refuse in the same way
@@ -34,7 +32,7 @@ ELSEWHERE = {"file_check !rc && low.lo_is_block", "dev_setup md->d_sector > MP_B
 
 # what another function found, or the state of the database: nothing that was given
 PASSED_ON = re.compile(r"!?(rc|err)( [=!<>]=? -?\w+)?$")
-IS_SWITCHED = re.compile(r"mp_ablated\(|(CHECK|BARRIER)\(")
+IS_SWITCHED = re.compile(r"mp_ablated\(|(CHECK|CHECK_CRC|BARRIER)\(")
 
 
 class Refusal:
@@ -45,7 +43,7 @@ class Refusal:
 
     @property
     def name(self):
-        return "%s_%s" % (self.function, re.sub(r"\W+", "_", self.cond).strip("_")[:50])
+        return named(self.function, self.cond)
 
 
 def is_kernel(file):
@@ -58,16 +56,6 @@ def refusal(errors):
              re.findall(r"^X\((\w+), \d+, (\w+),", text(table), re.M) if err in errors]
     return re.compile(r"\s*\{?\s*(?:return|rc =|err =)[^;?]*(?:-(?:%s)\b|err\((?:%s),)[^;]*;" % (
         "|".join(errors), "|".join(named)))
-
-
-def closing(src, i):
-    """Where the parenthesis at i ends."""
-    depth = 0
-    while True:
-        depth += {"(": 1, ")": -1}.get(src[i], 0)
-        if not depth:
-            return i
-        i += 1
 
 
 def alternatives(src, start, end):
@@ -106,15 +94,15 @@ def in_text(file, whole):
                     function in OURS or any(e in function + " " + cond for e in ELSEWHERE):
                 continue
             r = Refusal(file, whole.count("\n", 0, a) + 1, function, a, b, cond)
-            key = "%s %s %s" % (file, function, cond)
+            key = (function, cond)
             seen[key] = seen.get(key, 0) + 1
-            r.number = FIRST + zlib.crc32(("%s %d" % (key, seen[key])).encode()) % 1000000000
+            r.number = number(file, function, cond, seen[key])
             out.append(r)
     return out
 
 
 def sources():
-    return [f for prefix in ("kmod/core/", "libmpool/", "libkvdb/") for f in under(prefix, ".c")
+    return [f for layer in LAYERS for f in under(layer, ".c")
             if "libmpool/kmod_" not in f and f != "libmpool/backend_kmod.c"]
 
 

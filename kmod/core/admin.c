@@ -355,7 +355,7 @@ static int add_read_back(struct addition *ad, struct mp_sb *sb)
 
 	for (i = 0; i < ad->ad_n && !rc; i++) {
 		rc = mp_sb_read(ad->ad_dev[i], sb, &found);
-		if (!rc && !CHECK(178, !memcmp(sb->sb_dev_uuid, ad->ad_pdev[i]->pd_uuid,
+		if (!rc && !CHECK(!memcmp(sb->sb_dev_uuid, ad->ad_pdev[i]->pd_uuid,
 					       MP_UUID_LEN)))
 			rc = mp_err(MP_DEV_DUP, "%s is another of the new devices too",
 				    ad->ad_dev[i]->d_path);
@@ -465,7 +465,7 @@ static int grow_prove(struct mp_pool *pool, struct mp_pdev *pd, u64 bytes, void 
 	if (rc)
 		return mp_err_as(MP_SB_WRITE, rc, "%s: the new end at offset %llu: error %d",
 				 dev->d_path, end, rc);
-	return BARRIER(65, mp_dev_flush(pool, pd));
+	return BARRIER(mp_dev_flush(pool, pd));
 }
 
 /*

@@ -43,10 +43,10 @@ static int op_check(const struct mp_op *op, struct mp_obj *obj)
 	if (op->op_type >= OP_ERASE)
 		return 0;
 	end = obj->o_is_placed ? obj->o_wpos : obj->o_capacity;
-	if (!CHECK(137, op->op_length % MP_BLOCK == 0 && op->op_length <= end && !obj->o_inflight))
+	if (!CHECK(op->op_length % MP_BLOCK == 0 && op->op_length <= end && !obj->o_inflight))
 		return mp_err(MP_OBJ_RANGE, "object %llu: length %llu, %llu written, %u writes in "
 			      "flight", id, op->op_length, end, obj->o_inflight);
-	if (!CHECK(138, op->op_length <= obj->o_fail_off))
+	if (!CHECK(op->op_length <= obj->o_fail_off))
 		return mp_err(MP_OBJ_WFAIL, "object %llu: the write at %llu failed", id,
 			      obj->o_fail_off);
 	return 0;
@@ -215,7 +215,7 @@ static int data_flush(struct batch *b)
 				mask[b->obj[i]->o_extent[k].ex_slot] = 1;
 	for (i = 0; i < n && !rc; i++)
 		if (mask[i])
-			rc = BARRIER(139, mp_dev_flush(b->pool, b->pool->p_dev[i]));
+			rc = BARRIER(mp_dev_flush(b->pool, b->pool->p_dev[i]));
 	return rc;
 }
 

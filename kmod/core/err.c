@@ -60,5 +60,5 @@ static bool is_plain(int err)
 int mp_dev_err(int err)
 {
 	/* ENODATA would be the end of a log, ENOENT the answer that a key is not there */
-	return CHECK(158, is_plain(err)) ? err : -EIO;
+	return CHECK(is_plain(err)) ? err : -EIO;
 }

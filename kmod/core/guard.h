@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Numbered guards of the safety path. BARRIER(n, expr) wraps every flush and
- * ordering point (expr is its int result), CHECK(n, cond) every checksum
- * comparison and bound check on media (true = good). In the product build
- * both are just their expression; the ablation build (-DMP_ABLATE) can switch
- * each off by number, and the suites must notice.
+ * Guards of the safety path, by name only: each is its expression. BARRIER() marks every flush
+ * and ordering point (its expression's int result is 0 or an error), CHECK() every bound check
+ * and comparison of what the media says (true = good), CHECK_CRC() those that compare checksums
+ * and nothing else. The ablation build switches each off in copies of the sources
+ * (tests/switches.py), and the suites must notice; the fuzz programs may trust all checksums.
  */
 #ifndef MP_CORE_GUARD_H
 #define MP_CORE_GUARD_H
 
-#ifdef MP_ABLATE
-int mp_ablated(int n);
-#define BARRIER(n, expr)	(mp_ablated(n) ? 0 : (expr))
-#define CHECK(n, cond)		(mp_ablated(n) || (cond))
+#define BARRIER(expr)	(expr)
+#define CHECK(cond)	(cond)
+#ifdef MP_FUZZ
+int mp_trusts_crc(void);
+#define CHECK_CRC(cond)	(mp_trusts_crc() || (cond))
 #else
-#define BARRIER(n, expr)	(expr)
-#define CHECK(n, cond)		(cond)
+#define CHECK_CRC(cond)	(cond)
 #endif
 
 #endif

@@ -42,7 +42,7 @@ static bool is_reserved(const struct mp_obj *obj)
 /* Where a device failed a write it may fail the next: kept out until the next open. INV-24 */
 void mp_obj_free_space(struct mp_obj *obj, bool is_clean)
 {
-	if (!CHECK(140, !obj->o_is_hurt))
+	if (!CHECK(!obj->o_is_hurt))
 		return;
 	is_clean = is_clean && !is_reserved(obj);
 	mp_class_free(obj->o_pool, obj->o_extent, obj->o_nextents, obj->o_kind, is_clean);
@@ -61,7 +61,7 @@ int mp_obj_id_reserve(struct mp_pool *pool, u32 n, u64 *first)
 		mutex_unlock(&pool->p_md.md_lock);
 		mutex_lock(&pool->p_lock);
 		/* an id beyond the durable mark could be given out twice: INV-10 */
-		if (CHECK(130, pool->p_next_id + n <= hwm)) {
+		if (CHECK(pool->p_next_id + n <= hwm)) {
 			*first = pool->p_next_id;
 			pool->p_next_id += n;
 			mutex_unlock(&pool->p_lock);
@@ -303,7 +303,7 @@ int mp_obj_write_begin(struct mp_obj *obj, u64 off, u64 len)
 	unsigned long irq;
 	int rc = 0;
 
-	if (!CHECK(131, len && !((off | len) % MP_BLOCK) && off < obj->o_capacity &&
+	if (!CHECK(len && !((off | len) % MP_BLOCK) && off < obj->o_capacity &&
 		   len <= obj->o_capacity - off))
 		return mp_err(MP_OBJ_RANGE, "object %llu: write %llu+%llu of %llu", mp_obj_id(obj),
 			      off, len, obj->o_capacity);
@@ -311,10 +311,10 @@ int mp_obj_write_begin(struct mp_obj *obj, u64 off, u64 len)
 	if (rc)
 		return rc;
 	spin_lock_irqsave(&obj->o_lock, irq);
-	if (!CHECK(132, !(obj->o_flags & (MP_OBJF_COMMITTED | MP_OBJF_SEALED | MP_OBJF_DELETED)) &&
+	if (!CHECK(!(obj->o_flags & (MP_OBJF_COMMITTED | MP_OBJF_SEALED | MP_OBJF_DELETED)) &&
 		   obj->o_kind != MP_MLOG))
 		rc = -EINVAL;
-	else if (obj->o_is_placed && !CHECK(133, off == obj->o_wpos))
+	else if (obj->o_is_placed && !CHECK(off == obj->o_wpos))
 		rc = -ERANGE;
 	/* not bound to what is written: it could lie below the length that a seal in flight has */
 	else if (!obj->o_is_placed && (obj->o_state & MP_O_BUSY))
@@ -360,7 +360,7 @@ int mp_obj_read_check(struct mp_obj *obj, u64 off, u64 len)
 		end = obj->o_kind == MP_APPEND ? obj->o_capacity :
 		      min_t(u64, obj->o_wpos, obj->o_fail_off);
 	spin_unlock_irqrestore(&obj->o_lock, irq);
-	if (!CHECK(134, len && !((off | len) % MP_BLOCK) && off < end && len <= end - off))
+	if (!CHECK(len && !((off | len) % MP_BLOCK) && off < end && len <= end - off))
 		return mp_err(MP_OBJ_RANGE, "object %llu: read %llu+%llu of %llu", mp_obj_id(obj),
 			      off, len, end);
 	return 0;
@@ -427,7 +427,7 @@ int mp_obj_flush(struct mp_obj *obj)
 	u8 mask[MP_SLOTS] = { 0 };
 
 	mark_devs(obj, mask);
-	return BARRIER(135, flush_devs(obj->o_pool, mask));
+	return BARRIER(flush_devs(obj->o_pool, mask));
 }
 
 /* ---- durable allocation ---- */
@@ -532,7 +532,7 @@ static int alloc_encode(struct alloc_ctx *a, struct mp_txn *txn)
 	}
 	/* zeroes before the record that exposes them: INV-11 */
 	if (!rc)
-		rc = BARRIER(136, flush_devs(a->pool, mask));
+		rc = BARRIER(flush_devs(a->pool, mask));
 	return rc;
 }
 

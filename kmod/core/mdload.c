@@ -101,7 +101,7 @@ static int frame_replay(struct mp_pool *pool, const u8 *p, const struct mp_frame
 		if (err)
 			return err;
 	}
-	if (!CHECK(110, n == fr->mf_nrecs))
+	if (!CHECK(n == fr->mf_nrecs))
 		return mp_err(MP_MD_RECORD, "epoch %llu sequence %llu: %u records, not %u",
 			      fr->mf_epoch, fr->mf_seq, n, fr->mf_nrecs);
 	return 0;
@@ -114,9 +114,9 @@ static bool is_next(const struct walk *wk, const struct mp_frame *fr)
 
 	if (!wk->wk_end)
 		return is_ckpt;
-	if (!CHECK(111, fr->mf_epoch == wk->wk_epoch))
+	if (!CHECK(fr->mf_epoch == wk->wk_epoch))
 		return false;
-	if (!CHECK(112, fr->mf_seq == wk->wk_seq + 1 && fr->mf_prev == wk->wk_csum))
+	if (!CHECK(fr->mf_seq == wk->wk_seq + 1 && fr->mf_prev == wk->wk_csum))
 		return false;
 	return is_ckpt != wk->wk_is_complete;
 }
@@ -134,7 +134,7 @@ static const u8 *next_sure(struct window *w, const struct walk *wk, struct mp_fr
 {
 	const u8 *p = next_get(w, wk, fr);
 
-	if (w->w_rc || CHECK(119, p))
+	if (w->w_rc || CHECK(p))
 		return p;
 	w->w_len = 0;
 	p = next_get(w, wk, fr);
@@ -269,7 +269,7 @@ struct load {
  */
 static bool is_better(const struct walk *wk, const struct walk *best)
 {
-	if (!CHECK(122, wk->wk_gen == best->wk_gen))
+	if (!CHECK(wk->wk_gen == best->wk_gen))
 		return wk->wk_gen > best->wk_gen;
 	if (wk->wk_epoch != best->wk_epoch)
 		return wk->wk_epoch > best->wk_epoch;
@@ -309,7 +309,7 @@ static int load_doubt(struct mp_pool *pool, struct load *l)
 			const char *path = md->md_dev[m]->pd_dev->d_path;
 
 			if (wk->wk_epoch == best->wk_epoch && wk->wk_has_first &&
-			    !CHECK(113, wk->wk_ahead <= best->wk_seq))
+			    !CHECK(wk->wk_ahead <= best->wk_seq))
 				return mp_err(MP_MD_CORRUPT,
 					      "%s: %llu was durable, the chain ends at %llu",
 					      path, wk->wk_ahead, best->wk_seq);
@@ -321,14 +321,14 @@ static int load_doubt(struct mp_pool *pool, struct load *l)
 			l->w.w_rc = 0;
 			/* an incomplete newer checkpoint is torn, unless it was once complete */
 			newer = newer_epoch(&l->w, wk, best);
-			if (!CHECK(115, !newer))
+			if (!CHECK(!newer))
 				return mp_err(MP_MD_CORRUPT,
 					      "%s: epoch %llu follows more than %llu of epoch %llu",
 					      path, newer, best->wk_seq, best->wk_epoch);
 			l->io[m] = l->io[m] ? l->io[m] : l->w.w_rc;
 		}
 	}
-	if (!CHECK(116, best->wk_epoch >= pool->p_sb->sb_md_epoch))
+	if (!CHECK(best->wk_epoch >= pool->p_sb->sb_md_epoch))
 		return mp_err(MP_MD_LOST, "checkpoint %llu is the newest, %llu was durable",
 			      best->wk_epoch, pool->p_sb->sb_md_epoch);
 	return 0;
@@ -422,11 +422,11 @@ static int load_apply(struct mp_pool *pool, struct load *l)
 	md->md_tail = best->wk_end;
 	md->md_id_hwm = best->wk_id_hwm;
 	pool->p_next_id = max_t(u64, best->wk_id_hwm, 1);
-	if (!CHECK(117, pool->p_next_id <= MP_ID_LAST))
+	if (!CHECK(pool->p_next_id <= MP_ID_LAST))
 		return mp_err(MP_MD_RECORD, "object id mark %llu", pool->p_next_id);
 	/* the next object would get the id of one that there is: INV-10 */
 	last = mp_tree_floor(&pool->p_objs, ~0ull);
-	if (last && !CHECK(160, last->n_key < pool->p_next_id))
+	if (last && !CHECK(last->n_key < pool->p_next_id))
 		return mp_err(MP_MD_RECORD, "object %llu, and the id mark is %llu", last->n_key,
 			      pool->p_next_id);
 	pool->p_gen = best->wk_gen;
@@ -480,7 +480,7 @@ static int load_unread(struct mp_mdlog *md, const struct load *l)
 	u32 m;
 
 	for (m = 0; m < md->md_ndevs; m++)
-		if (CHECK(118, !l->io[m]))
+		if (CHECK(!l->io[m]))
 			return 0;
 	return mp_err_as(MP_MD_READ, l->io[0], "%s: no copy can be read whole: error %d",
 			 md->md_dev[0]->pd_dev->d_path, l->io[0]);
@@ -586,7 +586,7 @@ int mp_md_repair(struct mp_pool *pool)
 			rc = mirror_copy(l, pool, m);
 		/* what replay accepted may be in a volatile cache: INV-7 */
 		if (!rc)
-			rc = BARRIER(103, mp_dev_flush(pool, md->md_dev[m]));
+			rc = BARRIER(mp_dev_flush(pool, md->md_dev[m]));
 	}
 	os_free_io(l->w.w_buf);
 	os_free(l);

@@ -147,14 +147,14 @@ static int checkpoint(struct mp_pool *pool)
 			return rc;
 	} while (c.cc_phase < 2 || c.cc_key < smp_load_acquire(&pool->p_ndevs));
 	/* the parts before the mark that makes them count: INV-6 */
-	rc = BARRIER(100, mirrors_flush(pool));
+	rc = BARRIER(mirrors_flush(pool));
 	if (rc)
 		return rc;
 	rc = frame_write(pool, MP_FRAME_CKPT | MP_FRAME_END, 0, 0, md->md_seq);
 	if (rc)
 		return rc;
 	/* the mark before the first record that follows it: INV-6 */
-	return BARRIER(101, mirrors_flush(pool));
+	return BARRIER(mirrors_flush(pool));
 }
 
 int mp_md_format(struct mp_pool *pool)
@@ -366,7 +366,7 @@ static int group_write(struct mp_pool *pool, struct list_head *group, u32 len, u
 	rc = frame_write(pool, 0, len, nrecs, md->md_seq);
 	/* the record is durable before it is acted on: INV-5 */
 	if (!rc)
-		rc = BARRIER(102, mirrors_flush(pool));
+		rc = BARRIER(mirrors_flush(pool));
 	if (rc)
 		return rc;
 	/* now, for an id below it may be told: INV-10 */

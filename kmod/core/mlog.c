@@ -159,7 +159,7 @@ static int look_ahead(struct mp_mlog *l)
 		/* one sync may have made any number of frames durable: on to what proves it */
 		end = min_t(u64, cap, off + AHEAD);
 		/* of a torn tail no head claims that, whole or not: it is not read once more */
-		if (CHECK(150, fr.ml_durable <= l->l_seq))
+		if (CHECK(fr.ml_durable <= l->l_seq))
 			continue;
 		rc = frame_get(l, off, &fr, &p);
 		if (rc)
@@ -177,7 +177,7 @@ static int next_get(struct mp_mlog *l, struct mp_mlframe *fr, u8 **p)
 {
 	int rc = frame_get(l, l->l_tail, fr, p);
 
-	if (!rc && *p && !CHECK(151, fr->ml_seq == l->l_seq + 1 && fr->ml_prev == l->l_prev))
+	if (!rc && *p && !CHECK(fr->ml_seq == l->l_seq + 1 && fr->ml_prev == l->l_prev))
 		*p = NULL;
 	return rc;
 }
@@ -202,7 +202,7 @@ static int log_scan(struct mp_mlog *l)
 	while (l->l_tail < l->l_obj->o_capacity) {
 		rc = next_get(l, &fr, &p);
 		/* a chain ends where two readings say so: INV-19 */
-		if (!rc && !CHECK(156, p)) {
+		if (!rc && !CHECK(p)) {
 			l->l_win_len = 0;
 			rc = next_get(l, &fr, &p);
 			if (!rc && p)
@@ -220,7 +220,7 @@ static int log_scan(struct mp_mlog *l)
 	if (rc)
 		return rc;
 	if ((l->l_obj->o_flags & MP_OBJF_SEALED) &&
-	    !CHECK(152, l->l_tail >= l->l_obj->o_length))
+	    !CHECK(l->l_tail >= l->l_obj->o_length))
 		return mp_err(MP_MLOG_CORRUPT, "log %llu: sealed at %llu, the chain ends at %llu",
 			      mp_obj_id(l->l_obj), l->l_obj->o_length, l->l_tail);
 	return 0;
@@ -242,7 +242,7 @@ static int log_claim(struct mp_mlog *l)
 	if (l->l_obj->o_state & (MP_O_LOG_OPEN | MP_O_BUSY))
 		rc = mp_err(MP_OBJ_OPEN, "log %llu", mp_obj_id(l->l_obj));
 	/* deleted since it was found: what would be acknowledged is gone already */
-	else if (!CHECK(165, l->l_obj->o_is_listed))
+	else if (!CHECK(l->l_obj->o_is_listed))
 		rc = mp_err(MP_OBJ_NONE, "object %llu", mp_obj_id(l->l_obj));
 	else
 		l->l_obj->o_state |= MP_O_LOG_OPEN;
@@ -290,7 +290,7 @@ int mp_mlog_open(struct mp_pool *pool, u64 id, struct mp_mlog **out)
 	rc = log_scan(l);
 	/* what the scan accepted may be in a volatile cache: INV-7 */
 	if (!rc && l->l_seq && !pool->p_is_rdonly && !mp_pool_flushable(pool))
-		rc = BARRIER(153, mp_obj_flush(obj));
+		rc = BARRIER(mp_obj_flush(obj));
 	if (rc) {
 		log_unclaim(l);
 		log_free(l);
@@ -345,7 +345,7 @@ static int torn_wipe(struct mp_mlog *l)
 		from = max_t(u64, l->l_tail, l->l_torn_end - min_t(u64, l->l_torn_end, AHEAD / 2));
 		rc = heads_wipe(l, from, l->l_torn_end);
 		if (!rc)
-			rc = BARRIER(155, mp_obj_flush(l->l_obj));
+			rc = BARRIER(mp_obj_flush(l->l_obj));
 		if (rc)
 			return rc;
 		l->l_torn_end = from > l->l_tail ? from : 0;
@@ -400,7 +400,7 @@ static int log_sync(struct mp_mlog *l)
 	if (rc || l->l_durable == l->l_seq)
 		return rc;
 	/* acknowledged records are on media: INV-5 */
-	rc = BARRIER(154, mp_obj_flush(l->l_obj));
+	rc = BARRIER(mp_obj_flush(l->l_obj));
 	if (rc)
 		l->l_is_failed = true;
 	else
@@ -560,7 +560,7 @@ static int read_one(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t 
 		/* also behind the last record of the last frame: the next is in the buffer */
 		if (frame >= l->l_tail) {
 			/* a reader writes no more than a writer may: INV-14 */
-			rc = BARRIER(159, log_writable(l));
+			rc = BARRIER(log_writable(l));
 			if (!rc)
 				rc = frame_put(l);
 			if (rc)
@@ -569,7 +569,7 @@ static int read_one(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t 
 		}
 		rc = frame_get(l, frame, &fr, &p);
 		/* it was there before: INV-19 */
-		if (!rc && !CHECK(157, p)) {
+		if (!rc && !CHECK(p)) {
 			l->l_win_len = 0;
 			rc = frame_get(l, frame, &fr, &p);
 			if (!rc && p)
@@ -626,7 +626,7 @@ int mp_mlog_erase(struct mp_mlog *l)
 
 	mutex_lock(&l->l_lock);
 	rc = l->l_obj->o_flags & MP_OBJF_SEALED ? log_writable(l) : mp_pool_writable(l->l_pool);
-	if (!rc && !CHECK(167, l->l_obj->o_gen < MP_NUMBER_END))
+	if (!rc && !CHECK(l->l_obj->o_gen < MP_NUMBER_END))
 		rc = mp_err(MP_NUMBERS, "log %llu: generation %llu", mp_obj_id(l->l_obj),
 			    l->l_obj->o_gen);
 	if (!rc)

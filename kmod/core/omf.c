@@ -46,7 +46,7 @@ bool mp_sb_prefix_is_good(const void *buf)
 {
 	const struct mp_sb_omf *o = buf;
 
-	return CHECK(180, mp_csum(buf, offsetof(struct mp_sb_omf, sb_pre_csum)) ==
+	return CHECK(mp_csum(buf, offsetof(struct mp_sb_omf, sb_pre_csum)) ==
 		     le32_to_cpu(o->sb_pre_csum));
 }
 
@@ -265,36 +265,36 @@ int mp_sb_decode(const void *buf, u64 addr, struct mp_sb *sb)
 	u32 pre = mp_csum(buf, offsetof(struct mp_sb_omf, sb_pre_csum));
 	u32 i;
 
-	if (!CHECK(62, mp_sb_is_magic(buf)))
+	if (!CHECK(mp_sb_is_magic(buf)))
 		return mp_err(MP_NOTMEMBER, "no pool signature at offset %llu", addr);
 	if (pre == le32_to_cpu(o->sb_pre_csum) && le16_to_cpu(o->sb_pre_version) < MP_FORMAT)
 		return mp_err(MP_SB_OLD, "superblock version %u of the older mpool format",
 			      le16_to_cpu(o->sb_pre_version));
-	if (!CHECK(1, csum_without(buf, MP_BLOCK, offsetof(struct mp_sb_omf, sb_csum)) ==
-		   le32_to_cpu(o->sb_csum)))
+	if (!CHECK_CRC(csum_without(buf, MP_BLOCK, offsetof(struct mp_sb_omf, sb_csum)) ==
+		       le32_to_cpu(o->sb_csum)))
 		return mp_err(MP_SB_CORRUPT, "superblock at offset %llu: checksum", addr);
 	sb_load(o, sb);
 	/* the checks above hold for every version; the rest only for those known */
-	if (!CHECK(2, sb->sb_format >= MP_FORMAT && (sb->sb_format >> 8) == (MP_FORMAT >> 8)))
+	if (!CHECK(sb->sb_format >= MP_FORMAT && (sb->sb_format >> 8) == (MP_FORMAT >> 8)))
 		return mp_err(MP_SB_VERSION, "format version 0x%04x, this program reads 0x%04x",
 			      sb->sb_format, MP_FORMAT);
-	if (!CHECK(3, !(sb->sb_incompat & ~MP_INCOMPAT_KNOWN)))
+	if (!CHECK(!(sb->sb_incompat & ~MP_INCOMPAT_KNOWN)))
 		return mp_err(MP_SB_INCOMPAT, "unknown features 0x%llx",
 			      sb->sb_incompat & ~MP_INCOMPAT_KNOWN);
-	if (!CHECK(4, sb->sb_addr == addr))
+	if (!CHECK(sb->sb_addr == addr))
 		return mp_err(MP_SB_CORRUPT, "superblock at offset %llu belongs to offset %llu",
 			      addr, sb->sb_addr);
 	/* a name becomes that of a node and of folders: one that cannot be given is none */
-	if (!CHECK(5, pre == le32_to_cpu(o->sb_pre_csum) && is_text(o->sb_name, MP_NAME_LEN) &&
+	if (!CHECK(pre == le32_to_cpu(o->sb_pre_csum) && is_text(o->sb_name, MP_NAME_LEN) &&
 		   mp_name_is_good(sb->sb_name) && is_text(o->sb_label, MP_LABEL_LEN) &&
 		   le32_to_cpu(o->sb_block) == MP_BLOCK))
 		return mp_err(MP_SB_CORRUPT, "superblock at offset %llu: fields", addr);
 	for (i = 0; i < 8; i++)
-		if (!CHECK(6, sb->sb_spare_pct[i] <= 90))
+		if (!CHECK(sb->sb_spare_pct[i] <= 90))
 			return mp_err(MP_SB_CORRUPT, "superblock at offset %llu: spare", addr);
-	if (!CHECK(7, sb_geometry_is_good(sb)))
+	if (!CHECK(sb_geometry_is_good(sb)))
 		return mp_err(MP_SB_CORRUPT, "superblock at offset %llu: geometry", addr);
-	if (!CHECK(8, sb_table_is_good(sb)))
+	if (!CHECK(sb_table_is_good(sb)))
 		return mp_err(MP_SB_CORRUPT, "superblock at offset %llu: device table", addr);
 	return 0;
 }
@@ -325,7 +325,7 @@ bool mp_beat_decode(const void *buf, const u8 *uuid, struct mp_beat *be)
 		return false;
 	/* of one that is damaged the owner is not known */
 	be->be_claim = ~0ull;
-	if (!CHECK(181, csum_without(buf, MP_SECTOR, offsetof(struct mp_beat_omf, be_csum)) ==
+	if (!CHECK(csum_without(buf, MP_SECTOR, offsetof(struct mp_beat_omf, be_csum)) ==
 			le32_to_cpu(o->be_csum) && is_text(o->be_host, MP_BEAT_HOST)))
 		return true;
 	be->be_claim = le64_to_cpu(o->be_claim);
@@ -380,11 +380,11 @@ int mp_frame_peek(const void *buf, const u8 *uuid, u64 addr, u32 max_blocks, str
 	fr->mf_prev = le32_to_cpu(o->mf_prev);
 	fr->mf_nrecs = le32_to_cpu(o->mf_nrecs);
 	fr->mf_csum = le32_to_cpu(o->mf_csum);
-	if (!CHECK(20, !memcmp(o->mf_uuid, uuid, MP_UUID_LEN)))
+	if (!CHECK(!memcmp(o->mf_uuid, uuid, MP_UUID_LEN)))
 		return -EUCLEAN;
-	if (!CHECK(21, fr->mf_addr == addr))
+	if (!CHECK(fr->mf_addr == addr))
 		return -EUCLEAN;
-	if (!CHECK(161, fr->mf_epoch < MP_NUMBER_END && fr->mf_seq < MP_NUMBER_END))
+	if (!CHECK(fr->mf_epoch < MP_NUMBER_END && fr->mf_seq < MP_NUMBER_END))
 		return -EUCLEAN;
 	/* the size bound keeps readers inside their buffers: never switched off */
 	if (!fr->mf_blocks || fr->mf_blocks > max_blocks ||
@@ -401,8 +401,8 @@ int mp_frame_decode(const void *buf, const u8 *uuid, u64 addr, u32 max_blocks,
 
 	if (rc)
 		return rc;
-	if (!CHECK(22, fr->mf_csum == csum_without(buf, (size_t)fr->mf_blocks * MP_BLOCK,
-						   offsetof(struct mp_frame_omf, mf_csum))))
+	if (!CHECK_CRC(fr->mf_csum == csum_without(buf, (size_t)fr->mf_blocks * MP_BLOCK,
+						       offsetof(struct mp_frame_omf, mf_csum))))
 		return -EUCLEAN;
 	return 0;
 }
@@ -503,7 +503,7 @@ static int obj_decode(const struct mp_obj_omf *o, u32 len, struct mp_rec *r)
 		mp_rec_extent(r, i, &ex);
 		blocks += ex.ex_count;
 	}
-	if (!CHECK(30, r->r_id && r->r_kind >= 1 && r->r_kind <= 3 && r->r_mclass < MP_CLASSES &&
+	if (!CHECK(r->r_id && r->r_kind >= 1 && r->r_kind <= 3 && r->r_mclass < MP_CLASSES &&
 		   r->r_nextents && r->r_capacity == blocks * MP_BLOCK &&
 		   r->r_length <= r->r_capacity && r->r_length % MP_BLOCK == 0))
 		return -EUCLEAN;
@@ -550,7 +550,7 @@ int mp_rec_decode(const void *buf, u32 len, struct mp_rec *r)
 		memcpy(r->r_name, root->rr_name, MP_NAME_LEN);
 		r->r_root[0] = le64_to_cpu(root->rr_id[0]);
 		r->r_root[1] = le64_to_cpu(root->rr_id[1]);
-		if (!CHECK(31, r->r_name[0] && is_text(root->rr_name, MP_NAME_LEN)))
+		if (!CHECK(r->r_name[0] && is_text(root->rr_name, MP_NAME_LEN)))
 			return -EUCLEAN;
 		break;
 	default:
@@ -604,11 +604,11 @@ int mp_mlframe_peek(const void *buf, const u8 *uuid, u64 id, u64 gen, u64 off, u
 	fr->ml_prev = le32_to_cpu(o->ml_prev);
 	fr->ml_life = le32_to_cpu(o->ml_life);
 	fr->ml_csum = le32_to_cpu(o->ml_csum);
-	if (!CHECK(50, !memcmp(o->ml_uuid, uuid, MP_UUID_LEN) && fr->ml_id == id))
+	if (!CHECK(!memcmp(o->ml_uuid, uuid, MP_UUID_LEN) && fr->ml_id == id))
 		return -EUCLEAN;
-	if (!CHECK(51, fr->ml_gen == gen))
+	if (!CHECK(fr->ml_gen == gen))
 		return -EUCLEAN;
-	if (!CHECK(52, fr->ml_off == off))
+	if (!CHECK(fr->ml_off == off))
 		return -EUCLEAN;
 	/* the size bound keeps readers inside their buffers: never switched off */
 	if (!fr->ml_blocks || fr->ml_blocks > max_blocks ||
@@ -625,8 +625,8 @@ int mp_mlframe_decode(const void *buf, const u8 *uuid, u64 id, u64 gen, u64 off,
 
 	if (rc)
 		return rc;
-	if (!CHECK(53, fr->ml_csum == csum_without(buf, (size_t)fr->ml_blocks * MP_BLOCK,
-						   offsetof(struct mp_mlframe_omf, ml_csum))))
+	if (!CHECK_CRC(fr->ml_csum == csum_without(buf, (size_t)fr->ml_blocks * MP_BLOCK,
+						       offsetof(struct mp_mlframe_omf, ml_csum))))
 		return -EUCLEAN;
 	return 0;
 }

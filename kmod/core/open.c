@@ -140,7 +140,7 @@ static int given_read(struct given_set *gs, struct mp_dev *dev)
 
 		if (!o->g_sb)
 			continue;
-		if (!CHECK(170, !memcmp(o->g_sb->sb_uuid, g->g_sb->sb_uuid, MP_UUID_LEN)))
+		if (!CHECK(!memcmp(o->g_sb->sb_uuid, g->g_sb->sb_uuid, MP_UUID_LEN)))
 			return mp_err(MP_DEV_FOREIGN, "%s and %s", o->g_dev->d_path, dev->d_path);
 		if (o->g_sb->sb_slot == g->g_sb->sb_slot &&
 		    (!g->g_sb->sb_slot ||
@@ -172,10 +172,10 @@ static int set_state(const struct given_set *gs)
 
 	for (i = 0; i < gs->gs_n; i++)
 		if (given_is_member(gs, &gs->gs_dev[i]) &&
-		    !CHECK(171, gs->gs_dev[i].g_sb->sb_state != MP_SB_DESTROYED))
+		    !CHECK(gs->gs_dev[i].g_sb->sb_state != MP_SB_DESTROYED))
 			return mp_err(MP_DESTROYED, "pool '%s' was destroyed",
 				      gs->gs_any->sb_name);
-	if (gs->gs_home ? !CHECK(172, gs->gs_home->g_sb->sb_state == MP_SB_ACTIVE) :
+	if (gs->gs_home ? !CHECK(gs->gs_home->g_sb->sb_state == MP_SB_ACTIVE) :
 			  gs->gs_any->sb_state == MP_SB_CREATING)
 		return mp_err(MP_CREATING, "the creation of pool '%s' was interrupted",
 			      gs->gs_any->sb_name);
@@ -248,7 +248,7 @@ static int set_agree(struct mp_pool *pool)
 
 	for (i = 0; i < pool->p_ndevs; i++) {
 		sb = pool->p_dev[i]->pd_sb;
-		if (!CHECK(176, sb->sb_gen <= home->sb_gen))
+		if (!CHECK(sb->sb_gen <= home->sb_gen))
 			return pdev_stale(pool->p_dev[0], sb->sb_gen);
 		if (!table_fits(home, sb))
 			return mp_err(MP_DEV_TABLE, "%s and %s", pool->p_dev[0]->pd_dev->d_path,
@@ -260,10 +260,10 @@ static int set_agree(struct mp_pool *pool)
 		struct mp_pdev *pd = pool->p_dev[i];
 		u64 gen = pd->pd_sb->sb_gen, top = home->sb_gen;
 
-		if (!CHECK(173, gen + 1 >= top &&
+		if (!CHECK(gen + 1 >= top &&
 			   !(has_old_md && gen == top && i && !(pd->pd_flags & MP_DEVF_MD))))
 			return pdev_stale(pd, top);
-		if (!CHECK(177, home->sb_dev[i].sd_bytes <= pd->pd_dev->d_size))
+		if (!CHECK(home->sb_dev[i].sd_bytes <= pd->pd_dev->d_size))
 			return mp_err(MP_SB_SHRUNK, "%s: %llu bytes, was %llu",
 				      pd->pd_dev->d_path, pd->pd_dev->d_size,
 				      home->sb_dev[i].sd_bytes);
@@ -307,7 +307,7 @@ static int set_not_stale(struct mp_pool *pool)
 	u32 i;
 
 	for (i = 0; i < pool->p_ndevs; i++)
-		if (!CHECK(174, pool->p_dev[i]->pd_sb->sb_gen >= pool->p_gen))
+		if (!CHECK(pool->p_dev[i]->pd_sb->sb_gen >= pool->p_gen))
 			return pdev_stale(pool->p_dev[i], pool->p_gen);
 	return 0;
 }
@@ -323,7 +323,7 @@ static int set_extra(const struct given_set *gs, const struct given *g, mp_findi
 	char text[160];
 	struct mp_finding f = { .fi_id = MP_V_EXTRA, .fi_text = text };
 
-	if (!CHECK(179, g->g_sb->sb_gen <= home->g_sb->sb_gen))
+	if (!CHECK(g->g_sb->sb_gen <= home->g_sb->sb_gen))
 		return stale_error(home->g_dev, &home->g_found, home->g_sb->sb_gen,
 				   g->g_sb->sb_gen);
 	scnprintf(text, sizeof(text), "%s is not in the device table", g->g_dev->d_path);
@@ -372,7 +372,7 @@ static int set_build(struct mp_pool *pool, const struct given_set *gs, mp_findin
 static int set_features(const struct mp_pool *pool)
 {
 	if (pool->p_is_rdonly ||
-	    CHECK(175, !(pool->p_sb->sb_ro_compat & ~MP_RO_COMPAT_KNOWN)))
+	    CHECK(!(pool->p_sb->sb_ro_compat & ~MP_RO_COMPAT_KNOWN)))
 		return 0;
 	return mp_err(MP_SB_ROCOMPAT, "features 0x%llx", pool->p_sb->sb_ro_compat);
 }
@@ -536,7 +536,7 @@ static int numbers_check(const struct mp_pool *pool)
 {
 	const struct mp_mdlog *md = &pool->p_md;
 
-	if (CHECK(166, pool->p_sb_gen < MP_NUMBER_END / 2 && md->md_epoch < MP_NUMBER_END / 2 &&
+	if (CHECK(pool->p_sb_gen < MP_NUMBER_END / 2 && md->md_epoch < MP_NUMBER_END / 2 &&
 		  md->md_seq < MP_NUMBER_END / 2))
 		return 0;
 	return mp_err(MP_NUMBERS, "generation %llu, epoch %llu, sequence %llu", pool->p_sb_gen,
@@ -553,12 +553,12 @@ static int ready(struct mp_pool *pool)
 		return rc;
 
 	/* of ours there is room for the next frame: INV-8 */
-	if (!CHECK(164, !mp_md_room(pool, 0)))
+	if (!CHECK(!mp_md_room(pool, 0)))
 		return mp_err(MP_MD_RECORD, "%llu objects are more than a log of %llu bytes holds",
 			      pool->p_nobjs, pool->p_md.md_bytes);
 	/* objects' contents seen from now on must not be lost later: INV-7 */
 	for (i = 0; i < pool->p_ndevs && !rc; i++)
-		rc = BARRIER(105, mp_dev_flush(pool, pool->p_dev[i]));
+		rc = BARRIER(mp_dev_flush(pool, pool->p_dev[i]));
 	return rc;
 }
 

@@ -18,7 +18,7 @@ static int otab_new(struct mp_pool *pool, u32 nextents, u64 mem_max, bool is_cal
 	size_t size = sizeof(struct mp_obj) + nextents * sizeof(struct mp_extent);
 	struct mp_obj *obj;
 
-	if (!CHECK(80, pool->p_mem + obj_mem(nextents) <= mem_max))
+	if (!CHECK(pool->p_mem + obj_mem(nextents) <= mem_max))
 		return mp_err(MP_MD_LIMIT, "%llu objects", pool->p_nobjs);
 	obj = is_call ? os_call_zalloc_now(size) : os_zalloc(size);
 	if (!obj)
@@ -237,7 +237,7 @@ int mp_otab_replay(struct mp_pool *pool, const struct mp_rec *r)
 	} else if (r->r_type == MP_REC_GEN) {
 		obj->o_gen = r->r_gen;
 	} else {
-		if (!CHECK(82, r->r_length <= obj->o_capacity && r->r_length % MP_BLOCK == 0))
+		if (!CHECK(r->r_length <= obj->o_capacity && r->r_length % MP_BLOCK == 0))
 			return mp_err(MP_MD_RECORD, "object %llu sealed at %llu of %llu", r->r_id,
 				      r->r_length, obj->o_capacity);
 		obj->o_length = r->r_length;

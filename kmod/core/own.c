@@ -228,9 +228,9 @@ static int claim(struct mp_own *own, bool *is_old)
 		begin = os_now_ms();
 		rc = block_read(own);
 	}
-	if (!rc && !CHECK(182, block_is_ours(own)))
+	if (!rc && !CHECK(block_is_ours(own)))
 		rc = busy_error(own);
-	*is_old = !CHECK(192, begin - claimed <= CLAIM_MS);
+	*is_old = !CHECK(begin - claimed <= CLAIM_MS);
 	if (!rc && !*is_old)
 		counts(own, begin);
 	return rc;
@@ -328,7 +328,7 @@ static int generation_check(struct mp_pool *pool)
 	mutex_unlock(&pool->p_lock);
 	/* one copy is enough: a host that raises the generation writes all before anything else */
 	if (rc != -ENOMEM && rc != -EIO &&
-	    !CHECK(187, !rc && sb->sb_state == MP_SB_ACTIVE && sb->sb_gen == gen &&
+	    !CHECK(!rc && sb->sb_state == MP_SB_ACTIVE && sb->sb_gen == gen &&
 			!memcmp(sb->sb_uuid, own->ow_uuid, MP_UUID_LEN)))
 		rc = lose(pool, mp_pool_fail(pool, MP_HOST_LOST, -EIO,
 					     "%s: the pool is not as it was when the heartbeat "
@@ -354,13 +354,13 @@ static int beat(struct mp_pool *pool, u64 begin)
 		return rc;
 	is_over = !block_is_ours(own);
 	/* the clock of a machine that was suspended may have stood still: it only seems in time */
-	rc = CHECK(188, !is_over) ? 0 : generation_check(pool);
+	rc = CHECK(!is_over) ? 0 : generation_check(pool);
 	if (!rc)
 		rc = block_write(own);
 	if (rc)
 		return rc;
 	end = os_now_ms();
-	if (CHECK(184, !is_over || end - good <= LATE_MS)) {
+	if (CHECK(!is_over || end - good <= LATE_MS)) {
 		counts(own, begin);
 	} else {
 		own->ow_next = end;
@@ -392,12 +392,12 @@ static int look_again(struct mp_pool *pool, u64 begin)
 	struct mp_own *own = &pool->p_own;
 	int rc = block_read(own);
 
-	if (!rc && !CHECK(185, block_is_ours(own)))
+	if (!rc && !CHECK(block_is_ours(own)))
 		return lost(pool);
 	if (!rc)
 		rc = generation_check(pool);
 	/* as in claim() */
-	if (!rc && !CHECK(193, begin - own->ow_claimed <= CLAIM_MS))
+	if (!rc && !CHECK(begin - own->ow_claimed <= CLAIM_MS))
 		state_set(own, MP_OWN_DOUBT);
 	else if (!rc)
 		counts(own, begin);
@@ -413,7 +413,7 @@ static int reader_look(struct mp_pool *pool, u64 begin)
 	struct mp_own *own = &pool->p_own;
 	int rc = block_read(own);
 
-	if (!rc && !CHECK(189, !memcmp(own->ow_buf, own->ow_was, MP_BLOCK)))
+	if (!rc && !CHECK(!memcmp(own->ow_buf, own->ow_was, MP_BLOCK)))
 		return lost(pool);
 	if (!rc && begin - own->ow_good >= LATE_MS)
 		rc = generation_check(pool);
@@ -433,7 +433,7 @@ static void step(struct mp_pool *pool)
 		return;
 	own->ow_next = now + BEAT_MS;
 	/* another may have come and gone, or the block be written by us behind it */
-	if (own->ow_state == MP_OWN_ALONE && !CHECK(183, now - own->ow_good < LATE_MS))
+	if (own->ow_state == MP_OWN_ALONE && !CHECK(now - own->ow_good < LATE_MS))
 		doubt(own, now);
 	if (own->ow_state == MP_OWN_ALONE)
 		rc = beat(pool, now);
@@ -467,7 +467,7 @@ bool mp_own_is_late(struct mp_own *own)
 {
 	u64 good = smp_load_acquire(&own->ow_good);	/* before the time: it may change */
 
-	return !CHECK(186, smp_load_acquire(&own->ow_state) == MP_OWN_LOST ||
+	return !CHECK(smp_load_acquire(&own->ow_state) == MP_OWN_LOST ||
 			   os_now_ms() - good < LATE_MS);
 }
 
@@ -496,7 +496,7 @@ int mp_pool_readable(struct mp_pool *pool)
 	if (!mp_pool_has_beat(pool))
 		return 0;
 	mp_own_wait(pool);
-	return CHECK(191, smp_load_acquire(&pool->p_own.ow_state) != MP_OWN_LOST) ? 0 :
+	return CHECK(smp_load_acquire(&pool->p_own.ow_state) != MP_OWN_LOST) ? 0 :
 	       mp_pool_failed(pool, -EIO);
 }
 

@@ -189,7 +189,7 @@ int mp_pool_flush(struct mp_pool *pool, u32 mask)
 
 	for (i = 0; i < n && !rc; i++)
 		if (mask & (1u << pool->p_dev[i]->pd_mclass))
-			rc = BARRIER(104, mp_dev_flush(pool, pool->p_dev[i]));
+			rc = BARRIER(mp_dev_flush(pool, pool->p_dev[i]));
 	return rc;
 }
 

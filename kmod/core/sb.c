@@ -47,7 +47,7 @@ static int copy_write(struct mp_dev *dev, struct mp_sb *sb, u32 copy, void *buf)
 	rc = mp_dev_write(dev, sb->sb_addr, buf, MP_BLOCK);
 	/* this copy must be on media before the next is touched: INV-2 */
 	if (!rc)
-		rc = BARRIER(60, dev->d_ops->flush(dev));
+		rc = BARRIER(dev->d_ops->flush(dev));
 	if (rc)
 		return mp_err_as(MP_SB_WRITE, rc, "%s: superblock at offset %llu: error %d",
 				 dev->d_path, sb->sb_addr, rc);
@@ -83,7 +83,7 @@ int mp_sb_rewrite_first(struct mp_dev *dev, const struct mp_sb *sb, void *buf)
 	rc = mp_dev_write(dev, 0, buf, MP_BLOCK);
 	/* whole on media before the mark goes that vouches for it: INV-2 */
 	if (!rc)
-		rc = BARRIER(63, dev->d_ops->flush(dev));
+		rc = BARRIER(dev->d_ops->flush(dev));
 	if (rc)
 		return mp_err_as(MP_SB_WRITE, rc, "%s: superblock at offset 0: error %d",
 				 dev->d_path, rc);
@@ -105,7 +105,7 @@ int mp_sb_erase(struct mp_dev *dev, const struct mp_sb *sb, void *buf)
 		rc = mp_dev_write(dev, addr, buf, MP_BLOCK);
 		/* copy 0 must be gone before the others: INV-3 */
 		if (!rc)
-			rc = BARRIER(61, dev->d_ops->flush(dev));
+			rc = BARRIER(dev->d_ops->flush(dev));
 		if (rc)
 			return mp_err_as(MP_SB_WRITE, rc, "%s: erasing the superblock at %llu",
 					 dev->d_path, addr);
@@ -206,7 +206,7 @@ static bool is_rewritten(const struct copies *c)
 	if (i == MP_SECTOR || (p[MP_SECTOR - 2] == 0x55 && p[MP_SECTOR - 1] == 0xaa))
 		return false;
 	return c->has_best && memcmp(p + 40, c->best->sb_uuid, MP_UUID_LEN) &&
-	       CHECK(9, c->best->sb_mark == mp_sb_mark(p));
+	       CHECK(c->best->sb_mark == mp_sb_mark(p));
 }
 
 static int copies_read(struct copies *c, struct mp_sb_found *found)
@@ -282,7 +282,7 @@ int mp_sb_read(struct mp_dev *dev, struct mp_sb *sb, struct mp_sb_found *found)
 				found->f_bad |= 1u << i;
 		for (i = 0; i < mp_sb_copies(sb) && !c.io; i++)
 			found->f_csums += !c.gen[i];
-		if (!CHECK(64, sb->sb_dev_bytes <= dev->d_size))
+		if (!CHECK(sb->sb_dev_bytes <= dev->d_size))
 			rc = mp_err(MP_SB_SHRUNK, "%s: %llu bytes, was %llu", dev->d_path,
 				    dev->d_size, sb->sb_dev_bytes);
 	}

@@ -128,7 +128,7 @@ static void check_data(struct check *c, struct mp_obj *obj)
 		scnprintf(c->text, sizeof(c->text), "object %llu near offset %llu: error %d",
 			  mp_obj_id(obj), off, rc);
 		found(c, MP_DATA_READ, true);
-	} else if (!CHECK(190, ~crc == obj->o_crc)) {
+	} else if (!CHECK_CRC(~crc == obj->o_crc)) {
 		scnprintf(c->text, sizeof(c->text), "object %llu: checksum 0x%08x, not 0x%08x",
 			  mp_obj_id(obj), ~crc, obj->o_crc);
 		found(c, MP_CRC_DATA, true);

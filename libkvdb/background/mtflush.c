@@ -20,6 +20,7 @@
 
 #include "background/work.h"
 #include "base/error.h"
+#include "base/guard.h"
 #include "db/bell.h"
 #include "db/etime.h"
 #include "seg/reserve.h"
@@ -400,7 +401,7 @@ static struct kv_mt *due(struct kvdb *db, struct kvdb_kvs *kvs, int *full)
 {
 	struct kv_mt *mt = flush_victim(db, kvs);
 
-	if (mt && !is_stuck(db, kvs, full) && CHECK(655, may_flush(db, kvs)))
+	if (mt && !is_stuck(db, kvs, full) && CHECK(may_flush(db, kvs)))
 		return mt;
 	if (mt)
 		kv_mt_put(db, mt);

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "db/mem_wait.h"
+#include "base/guard.h"
 #include "db/bell.h"
 #include "cache/lent.h"
 #include "cache/slab.h"
@@ -104,7 +105,7 @@ static void charge_stores(struct kvdb *db)
 			continue;
 		tr = kv_tree_get(kvs);
 		charge(kvs, tr->tr_nmt - 1,
-		       CHECK(322, kv_merge_may_help(kvs)) ? kv_tree_flushed(tr) : 0);
+		       CHECK(kv_merge_may_help(kvs)) ? kv_tree_flushed(tr) : 0);
 		kv_tree_put(db, tr);
 		kv_kvs_release(kvs);
 	}

@@ -117,7 +117,7 @@ static bool frames_are_good(struct kvdb *db, struct kv_warm *wm, uint32_t end)
 		len = (h.fh_len + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
 		if (len > wm->wm_read - wm->wm_good)
 			break;
-		if (!CHECK(673, kv_frame_check_payload(p, &h)))
+		if (!CHECK(kv_frame_check_payload(p, &h)))
 			return false;
 		wm->wm_good += len;
 	}

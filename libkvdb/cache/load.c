@@ -88,7 +88,7 @@ static bool crc_is_good(const struct kv_load *ld, unsigned k)
 {
 	uint32_t crc = mpool_crc32c(0, load_page(ld, k), PAGE);
 
-	return ld->ld_tries ? CHECK(375, crc == ld->ld_crc[k]) : CHECK(374, crc == ld->ld_crc[k]);
+	return ld->ld_tries ? CHECK_CRC(crc == ld->ld_crc[k]) : CHECK_CRC(crc == ld->ld_crc[k]);
 }
 
 static void count_read(struct kvdb *db, struct mpool_obj *obj, enum kv_read_for what,

@@ -366,7 +366,7 @@ static struct kv_page *next_out(struct kv_pagepool *pp, uint64_t *steps)
 			      (uint32_t)PG_FREE;
 
 		if (st == PG_LIVE &&
-		    !CHECK(687, atomic_load_explicit(&p->pg_use, memory_order_relaxed)))
+		    !CHECK(atomic_load_explicit(&p->pg_use, memory_order_relaxed)))
 			return p;
 		/* it has been used once: from here on it must be again */
 		if (st == PG_LIVE) {
@@ -564,7 +564,7 @@ static inline void page_used(struct kv_pagepool *pp, struct kv_page *p)
 {
 	uint8_t use = atomic_load_explicit(&p->pg_use, memory_order_relaxed);
 
-	if (use < USE_MAX && CHECK(688, !is_fresh(pp, p)))
+	if (use < USE_MAX && CHECK(!is_fresh(pp, p)))
 		atomic_store_explicit(&p->pg_use, use + 1, memory_order_relaxed);
 }
 

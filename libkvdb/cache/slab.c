@@ -240,7 +240,7 @@ static void image_unhook(struct kv_slabs *sl, struct slab *s)
 {
 	fifo_del(s);
 	atomic_store_explicit(s->s_image, NULL, memory_order_release);
-	(void)BARRIER(676, (atomic_fetch_add(&s->s_life, 1), 0));
+	(void)BARRIER((atomic_fetch_add(&s->s_life, 1), 0));
 	s->s_image = NULL;
 	s->s_user = SLAB_GRACE;
 	sl->sl_nimage--;
@@ -307,7 +307,7 @@ bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes)
 	bool has;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	has = CHECK(621, sl->sl_own_bytes + bytes <= db->d_budget.b_own_bytes);
+	has = CHECK(sl->sl_own_bytes + bytes <= db->d_budget.b_own_bytes);
 	pthread_mutex_unlock(&sl->sl_lock);
 	return has;
 }
@@ -533,7 +533,7 @@ uint8_t *kv_slab_take_spare(struct kvdb *db, uint32_t part)
 	struct slab *s = NULL;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	if (CHECK(674, unused_count(sl) > sl->sl_max / part))
+	if (CHECK(unused_count(sl) > sl->sl_max / part))
 		s = slab_unused(sl);
 	if (s) {
 		s->s_user = SLAB_IMAGE;
@@ -633,7 +633,7 @@ static bool pin_add(struct kv_slabs *sl, struct slab *s)
 
 	for (;;) {
 		while (n) {
-			if (!CHECK(641, (n & PIN_COUNT) != PIN_COUNT))
+			if (!CHECK((n & PIN_COUNT) != PIN_COUNT))
 				return false;
 			if (atomic_compare_exchange_weak(&s->s_pins, &n, n + 1))
 				return true;

@@ -49,7 +49,7 @@ static bool take_room(struct kv_reloc_room *left, const struct kv_victim *v)
 		return false;
 	for (unsigned c = 0; c < MPOOL_MCLASSES; c++) {
 		into[c] = v->vi_seg->sg_mclass == c ? 0 : v->vi_only[c];
-		if (v->vi_only[c] > left->rr_only[c] || !CHECK(619, into[c] <= left->rr_into[c]))
+		if (v->vi_only[c] > left->rr_only[c] || !CHECK(into[c] <= left->rr_into[c]))
 			return false;
 	}
 	left->rr_any -= v->vi_live;

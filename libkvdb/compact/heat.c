@@ -65,7 +65,7 @@ static uint64_t order_cost(const struct kv_victim *v)
 static bool may_go(const struct kv_victim *v)
 {
 	return v->vi_live && v->vi_stay == v->vi_live &&
-	       CHECK(657, v->vi_heat >= order_cost(v) / 2);
+	       CHECK(v->vi_heat >= order_cost(v) / 2);
 }
 
 /* By what is paid of the cost. */
@@ -115,7 +115,7 @@ unsigned kv_heat_choose(struct kv_victim *v, unsigned n, uint64_t keys, uint64_t
 		paid += v[i].vi_heat;
 		cost += order_cost(&v[i]);
 		swap(&v[m++], &v[i]);
-		if (CHECK(658, paid >= cost))
+		if (CHECK(paid >= cost))
 			chosen = m;
 	}
 	return chosen;

@@ -53,7 +53,7 @@ static unsigned free_runs(const struct kv_job *j, struct kv_run *const *run, uns
 {
 	unsigned i = 0;
 
-	while (i < n && CHECK(650, !run[i]->rn_taken) && !is_stuck(j, run[i]))
+	while (i < n && CHECK(!run[i]->rn_taken) && !is_stuck(j, run[i]))
 		i++;
 	return i;
 }
@@ -66,12 +66,12 @@ static bool is_shape(const struct kv_job *j)
 
 static bool may_shape(const struct kv_merging *mg)
 {
-	return CHECK(651, !mg->mg_spills);
+	return CHECK(!mg->mg_spills);
 }
 
 static bool may_spill(const struct kv_merging *mg)
 {
-	return CHECK(652, !mg->mg_shapes);
+	return CHECK(!mg->mg_shapes);
 }
 
 /* mg_lock held. */
@@ -213,7 +213,7 @@ static int plan_spill(struct kv_job *j)
 		/* one with a run that is stuck may stay as it is for long: no other waits for it */
 		if (has_stuck(j, pa.pa_run, pa.pa_n))
 			continue;
-		if (!CHECK(576, pa.pa_n < KV_LEAF_RUNS_MAX) || must_split(j, &pa))
+		if (!CHECK(pa.pa_n < KV_LEAF_RUNS_MAX) || must_split(j, &pa))
 			return 0;
 	}
 	while (first && keys < leaf && n < KV_MERGE_MAX &&
@@ -462,7 +462,7 @@ void kv_merge_end(struct kv_job *j, int rc)
 	job_take(j, false);
 	j->j_kvs->k_merging.mg_failed = rc < 0;
 	if (rc == -ENOSPC && !j->j_move)
-		(void)BARRIER(661, (note_no_room(j), 0));
+		(void)BARRIER((note_no_room(j), 0));
 	if (rc > 0 && j->j_is_last)
 		kv_compact_merged(j->j_kvs, j->j_asked_run);
 	pthread_mutex_unlock(&j->j_kvs->k_merging.mg_lock);
@@ -606,7 +606,7 @@ static int move_wait(struct move *m, struct kv_job *j, struct part *pa, unsigned
 		*len = kv_runs_to_victims(pa->pa_run, pa->pa_n, m->m_whole, above);
 		if (atomic_load(&m->m_kvs->k_bulk))	/* B1 */
 			rc = -EAGAIN;
-		if (rc || CHECK(653, is_free(pa->pa_run + *above, *len - *above)))
+		if (rc || CHECK(is_free(pa->pa_run + *above, *len - *above)))
 			break;
 		pthread_mutex_unlock(&mg->mg_lock);
 		kv_tree_put(m->m_db, j->j_tree);
@@ -632,7 +632,7 @@ static unsigned upper_that_hide(const struct kv_job *j)
 
 	if (!j->j_nleaf || tr->tr_nupper > KV_MERGE_MAX || has_stuck(j, tr->tr_run, tr->tr_nupper))
 		return 0;
-	return BARRIER(636, true) ? tr->tr_nupper : 0;
+	return BARRIER(true) ? tr->tr_nupper : 0;
 }
 
 /*

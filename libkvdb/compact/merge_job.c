@@ -378,7 +378,7 @@ static int job_build(struct kv_job *j)
 	if (!rc)
 		rc = j->j_how == KV_MERGE_SPILL ? build_spill(j) :
 		     j->j_how == KV_MERGE_SPLIT ? build_split(j) : build_one(j);
-	if (!rc && !CHECK(575, !j->j_has))
+	if (!rc && !CHECK(!j->j_has))
 		rc = kv_error(-EUCLEAN, "MP0960", "store %u: a leaf holds keys of another one",
 			      j->j_kvs->k_id);
 	if (shows)
@@ -474,7 +474,7 @@ int kv_job_run(struct kv_job *j)
 
 	/* G2: what the edit refers to is durable before it */
 	if (!rc && j->j_move)
-		rc = BARRIER(502, kv_move_seal(j->j_move));
+		rc = BARRIER(kv_move_seal(j->j_move));
 	if (!rc)
 		rc = job_publish(j);
 	if (!rc && !j->j_move)
@@ -500,7 +500,7 @@ bool kv_is_looked_for(struct kvdb *db, struct kv_run **run, unsigned n)
 	uint64_t view = kv_views_oldest(db);
 
 	for (unsigned i = 0; i < n; i++)
-		if (!CHECK(460, kv_run_desc(run[i])->rd_max_seq <= view))
+		if (!CHECK(kv_run_desc(run[i])->rd_max_seq <= view))
 			return true;
 	return false;
 }

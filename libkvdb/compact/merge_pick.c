@@ -271,7 +271,7 @@ static unsigned staged_wanted(struct kv_run *const *run, unsigned rest)
 {
 	unsigned most = rest + 1 < KV_LEAF_RUNS_MAX ? KV_LEAF_RUNS_MAX - 1 - rest : 1;
 
-	return CHECK(649, !run[0]->rn_desc.rd_leaf) || most > STAGED_WANTED ? STAGED_WANTED : most;
+	return CHECK(!run[0]->rn_desc.rd_leaf) || most > STAGED_WANTED ? STAGED_WANTED : most;
 }
 
 uint64_t kv_leaf_cut(const struct kvdb_kvs *kvs, const struct kv_tree *tr, uint64_t keys,

@@ -332,7 +332,7 @@ static int flight_end(struct kv_move *mv)
 	atomic_fetch_add(&mv->mv_db->d_count.move_bytes[s->sg_mclass], fl->fl_len);
 	mv->mv_taken += fl->fl_len;
 	/* G13 */
-	(void)BARRIER(637, (mv->mv_taken += s->sg_bytes - fl->fl_len, 0));
+	(void)BARRIER((mv->mv_taken += s->sg_bytes - fl->fl_len, 0));
 	kv_reloc_wrote(mv->mv_db, mv->mv_whole, fl->fl_len);
 	s->sg_is_ordered = mv->mv_depth == DEPTH_ORDER;
 	atomic_store(&s->sg_first_epoch, mv->mv_epoch);
@@ -373,7 +373,7 @@ static bool value_is_good(const struct kv_move *mv, const struct item *im)
 	const struct kv_ent *e = &im->im_e;
 	uint32_t crc = e->e_pack && !im->im_is_recoded ? e->e_pcrc : e->e_vcrc;
 
-	return CHECK(500, mpool_crc32c(0, value_at(mv, im), gathered_len(im)) == crc);
+	return CHECK_CRC(mpool_crc32c(0, value_at(mv, im), gathered_len(im)) == crc);
 }
 
 static int by_place(const void *a, const void *b)
@@ -759,7 +759,7 @@ static int seg_next(struct kv_move *mv, uint32_t len, struct kv_seg **out)
 		rc = kv_vec_grow(&mv->mv_seg, &mv->mv_segcap, end + n, sizeof(mv->mv_seg[0]));
 		if (!rc)
 			rc = kv_segs_alloc_moved(mv->mv_db, mv->mv_mclass, mv->mv_only,
-						 CHECK(625, mv->mv_frees),
+						 CHECK(mv->mv_frees),
 						 is_full ? mv->mv_full : len, &n, mv->mv_seg + end);
 		if (rc)
 			return rc;
@@ -1093,7 +1093,7 @@ int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent
 int kv_move_seal(struct kv_move *mv)
 {
 	/* G2: the last image may still be on its way */
-	int rc = BARRIER(656, flight_end(mv));
+	int rc = BARRIER(flight_end(mv));
 
 	for (uint32_t i = 0; i < mv->mv_nseg && !rc; i += SEAL_BATCH) {
 		uint32_t n = mv->mv_nseg - i;

@@ -323,7 +323,7 @@ static int run_alone(struct kvdb *db, enum reason why, double limit, double goal
 {
 	struct kv_reloc *rl = db->d_reloc;
 	struct kv_rjob *jb = &rl->rl_job;
-	bool is_alone = BARRIER(635, stop_ageing(rl));
+	bool is_alone = BARRIER(stop_ageing(rl));
 	int rc;
 
 	jb->jb_classes = UINT8_MAX;
@@ -409,7 +409,7 @@ static bool is_stuck(struct kvdb *db, uint64_t space)
 	uint64_t at = rl->rl_stuck.sk_at;
 
 	return kv_stuck_holds(db, &rl->rl_stuck) && space >= at && space <= at + at / 32 &&
-	       CHECK(623, rl->rl_burst >= rl->rl_stuck_burst - (rl->rl_max - 1) / 32);
+	       CHECK(rl->rl_burst >= rl->rl_stuck_burst - (rl->rl_max - 1) / 32);
 }
 
 /* True when space is above the bound as far as can be told cheaply. rl_lock held. */
@@ -553,7 +553,7 @@ void kv_reloc_let_go(struct kvdb *db)
 static bool was_let_go(struct kv_reloc *rl, uint64_t *seen)
 {
 	uint64_t n = atomic_load(&rl->rl_let_go);
-	bool was = BARRIER(627, n != *seen);
+	bool was = BARRIER(n != *seen);
 
 	*seen = n;
 	return was;

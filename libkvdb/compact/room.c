@@ -39,7 +39,7 @@ static double fill_of(struct kvdb *db)
 {
 	double two = db->d_budget.b_frame_max, lost = 2 * (KV_FRAME_HDR + KV_BLOCK);
 
-	return BARRIER(638, 1) ? two / (two + lost) * 15 / 16 : 1;
+	return BARRIER(1) ? two / (two + lost) * 15 / 16 : 1;
 }
 
 static uint64_t due_of(struct kvdb *db, uint64_t bytes)
@@ -80,7 +80,7 @@ void kv_room_open(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, bo
 
 	pthread_mutex_lock(&ro->ro_lock);
 	kv_space_left(db, &left);
-	(void)BARRIER(626, (due = due_but(ro, who), 0));
+	(void)BARRIER((due = due_but(ro, who), 0));
 	out->rr_any = beside(db, all ? left.sl_all_free : left.sl_all_spare, due + of_keys(db));
 	/* keys go where there is more */
 	for (unsigned c = 0; c < MPOOL_MCLASSES; c++) {
@@ -105,7 +105,7 @@ void kv_room_reach(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, u
 	most = due_of(db, bytes);
 	if (most > avail || other > avail - most)
 		most = avail > other ? avail - other : 0;
-	if (ro->ro_due[who] && BARRIER(639, most > ro->ro_due[who]))
+	if (ro->ro_due[who] && BARRIER(most > ro->ro_due[who]))
 		ro->ro_due[who] = most;
 	pthread_mutex_unlock(&ro->ro_lock);
 }
@@ -143,6 +143,6 @@ bool kv_stuck_holds(struct kvdb *db, const struct kv_stuck *sk)
 		return false;
 	/* below the reserve all that is spare is 0 */
 	kv_space_left(db, &left);
-	return CHECK(628, left.sl_all_spare < 2 * sk->sk_spare + more &&
+	return CHECK(left.sl_all_spare < 2 * sk->sk_spare + more &&
 			  left.sl_all_free < 2 * sk->sk_free + more);
 }

@@ -100,7 +100,7 @@ bool kv_note_is_of(const struct kv_note *no, const uint8_t *rec, uint32_t off, u
 	struct kv_rec r;
 
 	if (kv_rec_decode(rec, no->no_seg->sg_id, off, room, true, &r) ||
-	    !CHECK(630, r.r_type == KV_REC_PUT && !r.r_pack && r.r_vlen == no->no_vlen &&
+	    !CHECK(r.r_type == KV_REC_PUT && !r.r_pack && r.r_vlen == no->no_vlen &&
 		   r.r_vcrc == no->no_vcrc && r.r_klen == no->no_klen &&
 		   mpool_crc32c(0, r.r_key, r.r_klen) == no->no_kcrc))
 		return false;
@@ -111,7 +111,7 @@ bool kv_note_is_of(const struct kv_note *no, const uint8_t *rec, uint32_t off, u
 
 static bool is_noted(const struct kv_note *no, const struct kv_ent *e)
 {
-	return CHECK(629, e->e_seq == no->no_seq && e->e_vlen == no->no_vlen &&
+	return CHECK(e->e_seq == no->no_seq && e->e_vlen == no->no_vlen &&
 		     e->e_vcrc == no->no_vcrc && e->e_klen == no->no_klen &&
 		     mpool_crc32c(0, e->e_key, e->e_klen) == no->no_kcrc);
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "base/error.h"
+#include "base/guard.h"
 #include "base/hash.h"
 #include "background/work.h"
 #include "txn/txn.h"
@@ -56,12 +57,12 @@ static bool run_write(struct kv_cq_op *o)
 	const struct kvdb_op *p = &o->o_op;
 	int err;
 
-	if (p->type == KVDB_OP_SYNC && BARRIER(565, o->o_cq->c_owned.li_head != NULL)) {
+	if (p->type == KVDB_OP_SYNC && BARRIER(o->o_cq->c_owned.li_head != NULL)) {
 		kv_ops_add(&o->o_cq->c_owned, o);
 		return true;
 	}
 	/* E5: also when nothing was written since what is durable */
-	if (p->type == KVDB_OP_SYNC && !CHECK(631, !kv_fault(o->o_cq->c_db))) {
+	if (p->type == KVDB_OP_SYNC && !CHECK(!kv_fault(o->o_cq->c_db))) {
 		kv_cq_op_done(o, not_durable(o->o_cq->c_db));
 		return true;
 	}
@@ -150,7 +151,7 @@ void kv_cq_look(struct kvdb_cq *cq)
 	durable = atomic_load(&db->d_epochs.ep_durable);
 	for (o = kv_ops_steal(&cq->c_durable); o; o = next) {
 		next = o->o_next;
-		if (!BARRIER(531, o->o_begun.bg_epoch > durable))
+		if (!BARRIER(o->o_begun.bg_epoch > durable))
 			kv_cq_op_done(o, 0);
 		else if (fault)
 			kv_cq_op_done(o, not_durable(db));
@@ -161,7 +162,7 @@ void kv_cq_look(struct kvdb_cq *cq)
 
 bool kv_cq_acks_are_due(const struct kvdb_cq *cq)
 {
-	return cq->c_acks.li_head && !BARRIER(530, kv_gate_is_shut(cq->c_db));
+	return cq->c_acks.li_head && !BARRIER(kv_gate_is_shut(cq->c_db));
 }
 
 void kv_cq_look_at_acks(struct kvdb_cq *cq)

@@ -325,7 +325,7 @@ static bool is_welcome(int fd)
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cr, &len) || len != sizeof(cr))
 		return false;
-	return CHECK(541, cr.uid == geteuid() || cr.uid == 0);
+	return CHECK(cr.uid == geteuid() || cr.uid == 0);
 }
 
 /* Makes a place when all are taken: the client that was silent longest. */

@@ -118,7 +118,7 @@ bool kv_is_tried_again(struct kvdb *db, int err, unsigned *tries)
 {
 	struct timespec ts = { .tv_nsec = 10000000l << *tries };
 
-	if (CHECK(694, err != -EIO) || ++*tries >= TRIES || !kv_is_local(db, err))
+	if (CHECK(err != -EIO) || ++*tries >= TRIES || !kv_is_local(db, err))
 		return false;
 	if (db->d_bg.bd_work && db->d_bg.bd_work->wk_n)
 		nanosleep(&ts, NULL);

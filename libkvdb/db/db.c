@@ -139,7 +139,7 @@ bool kv_is_local(struct kvdb *db, int err)
 
 	/* P5: what fails of its own records, and of flushes, stops the pool */
 	return (err == -EIO || err == -EUCLEAN) && !kv_fault(db) &&
-	       CHECK(321, !mpool_info(db->d_mp, &in) && !in.is_rdonly);
+	       CHECK(!mpool_info(db->d_mp, &in) && !in.is_rdonly);
 }
 
 void kv_stop_with_pool(struct kvdb *db, int err, const char *what)

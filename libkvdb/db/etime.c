@@ -50,13 +50,13 @@ int kv_time_start(struct kvdb *db, uint64_t last)
 {
 	uint64_t wall = wall_ms(db);
 
-	if (last && !CHECK(492, wall <= last + DAY_MS || db->d_mode.md_flags & KVDB_TIME_JUMP))
+	if (last && !CHECK(wall <= last + DAY_MS || db->d_mode.md_flags & KVDB_TIME_JUMP))
 		return kv_error(-ETIME, "MP0936",
 				"the wall clock is %llu hours ahead of the time that this database "
 				"recorded last, and values in it expire; if it is right, open "
 				"with KVDB_TIME_JUMP",
 				(unsigned long long)((wall - last) / (3600 * 1000)));
-	db->d_time.et_base = CHECK(493, wall > last) ? wall : last;
+	db->d_time.et_base = CHECK(wall > last) ? wall : last;
 	db->d_time.et_start = running_ns(db);
 	atomic_store(&db->d_time.et_used, last != 0);
 	atomic_store(&db->d_time.et_is_kept, last != 0);

@@ -39,7 +39,7 @@ bool kv_prop_is_known(uint32_t prop, uint64_t val)
 
 int kv_props_check(const struct kv_props *p, const char *name)
 {
-	if (CHECK(480, !p->pr_unknown))
+	if (CHECK(!p->pr_unknown))
 		return 0;
 	return kv_error(-EOPNOTSUPP, "MP0935",
 			"store %s: option %u, or the value it has, is not known here", name,

@@ -93,7 +93,7 @@ void kv_trouble_end(struct kvdb *db, struct kv_trouble *tb)
 bool kv_trouble_holds(struct kvdb *db, const struct kv_trouble *tb)
 {
 	return atomic_load_explicit(&tb->tb_err, memory_order_relaxed) &&
-	       BARRIER(320, kv_now(db) < atomic_load(&tb->tb_again_ns));
+	       BARRIER(kv_now(db) < atomic_load(&tb->tb_again_ns));
 }
 
 int kv_trouble_error(struct kvdb *db, const struct kv_trouble *tb)

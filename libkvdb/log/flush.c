@@ -32,6 +32,7 @@
 #include "log/flush.h"
 #include "base/error.h"
 #include "base/futex.h"
+#include "base/guard.h"
 #include "base/vec.h"
 #include "db/bell.h"
 #include "db/hooks.h"
@@ -501,7 +502,7 @@ static int write_carrier(struct kvdb *db, struct kv_frame *f, uint64_t e)
 	if (err)
 		return unwritten(db, f, err);
 	/* readers refuse more: an epoch without a proof must not count as durable */
-	if (!CHECK(315, fl->fl_nsegs <= KV_DESC_ENTS_MAX))
+	if (!CHECK(fl->fl_nsegs <= KV_DESC_ENTS_MAX))
 		return unwritten(db, f, kv_fail(db, -E2BIG,
 						"an epoch wrote to %u log segments, more than %u",
 						fl->fl_nsegs, KV_DESC_ENTS_MAX));
@@ -639,7 +640,7 @@ static int write_epoch(struct kvdb *db, uint64_t e, struct kv_frame *carrier, ui
 		return err;
 	kv_lag_end(db, e);
 	t0 = kv_now(db);
-	err = BARRIER(302, mpool_flush(db->d_mp, fl->fl_classes));
+	err = BARRIER(mpool_flush(db->d_mp, fl->fl_classes));
 	if (err)
 		return kv_fail(db, err, "flush of the log devices failed");
 	kv_lag_flushed(db, device_took(db, t0));
@@ -720,7 +721,7 @@ int kv_wait_durable_until(struct kvdb *db, uint64_t epoch, const struct timespec
 	while (turn = atomic_load(&fl->fl_turn), !is_late &&
 	       atomic_load(&db->d_epochs.ep_durable) < epoch && !kv_fault(db))
 		is_late = kv_futex_wait_until(&fl->fl_turn, turn, turn_bit(epoch), until);
-	if (CHECK(616, atomic_load(&db->d_epochs.ep_durable) >= epoch))
+	if (CHECK(atomic_load(&db->d_epochs.ep_durable) >= epoch))
 		return 0;
 	return kv_fault(db) ? kv_fault(db) : -ETIMEDOUT;
 }
@@ -758,7 +759,7 @@ int kv_epoch_sync(struct kvdb *db)
 int kv_change_sync(struct kvdb *db)
 {
 	/* without logs nothing was acknowledged */
-	return db->d_flusher ? kv_error_stopped(db, BARRIER(693, kv_epoch_sync(db))) : 0;
+	return db->d_flusher ? kv_error_stopped(db, BARRIER(kv_epoch_sync(db))) : 0;
 }
 
 /* ---- the gate ------------------------------------------------------------------------ */
@@ -770,7 +771,7 @@ bool kv_gate_is_shut(struct kvdb *db)
 	return gate != UINT64_MAX && kv_now(db) >= gate;
 }
 
-int kv_gate_wait(struct kvdb *db)
+static int gate_wait(struct kvdb *db)
 {
 	struct kv_flusher *fl = db->d_flusher;
 	uint64_t t0 = kv_now(db), e;
@@ -785,6 +786,11 @@ int kv_gate_wait(struct kvdb *db)
 	atomic_fetch_add(&db->d_count.gate_wait_ns, t0);
 	kv_delayed(db, KVDB_DELAY_GATE, t0);
 	return err;
+}
+
+int kv_gate_wait(struct kvdb *db)
+{
+	return BARRIER(gate_wait(db));
 }
 
 /* ---- the flusher's thread --------------------------------------------------------------- */

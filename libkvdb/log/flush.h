@@ -3,7 +3,6 @@
 #ifndef KV_FLUSH_H
 #define KV_FLUSH_H
 
-#include "base/guard.h"
 #include "db/db.h"
 #include "log/log.h"
 
@@ -162,7 +161,7 @@ static inline int kv_ack(struct kvdb *db, uint64_t epoch, bool is_durable)
 		return kv_wait_durable(db, epoch);
 	if (KV_UNLIKELY(atomic_load_explicit(&fl->fl_gate_ns, memory_order_relaxed) !=
 			UINT64_MAX && kv_now(db) >= atomic_load(&fl->fl_gate_ns)))
-		return BARRIER(304, kv_gate_wait(db));
+		return kv_gate_wait(db);
 	return 0;
 }
 

@@ -110,7 +110,7 @@ void kv_frame_seal(struct kvdb *db, struct kv_frame *f, uint8_t *src)
 	/* room that was kept for a descriptor and not used: frames leave no holes */
 	if (kv_frame_space(f->fr_len) < bytes)
 		skip_rest(f, src, bytes - KV_MARK_SIZE - f->fr_len);
-	(void)BARRIER(587, (mark(db, f, src), 0));
+	(void)BARRIER((mark(db, f, src), 0));
 	h.fh_len = f->fr_len;
 	h.fh_nrec = f->fr_nrec;
 	memset(src + f->fr_len, 0, bytes - f->fr_len);

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/guard.h"
 #include "db/bell.h"
 #include "db/thread.h"
 #include "cache/slab.h"
@@ -90,7 +91,7 @@ void kv_logs_spare(struct kvdb *db)
 	struct kv_logs *ls = db->d_logs;
 
 	for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++)
-		if (!CHECK(665, !kv_log_has_room(kv_log_at(ls, i))))
+		if (!CHECK(!kv_log_has_room(kv_log_at(ls, i))))
 			make_spare(kv_log_at(ls, i));
 }
 

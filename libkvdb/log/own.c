@@ -35,6 +35,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/guard.h"
 #include "db/bell.h"
 #include "db/hooks.h"
 #include "db/slot.h"
@@ -467,7 +468,7 @@ uint32_t kv_own_copy(uint8_t *to, const void *val, uint32_t len)
 
 void kv_own_enter(struct kvdb *db, struct kv_resv *rs)
 {
-	(void)BARRIER(620, pthread_mutex_lock(&db->d_epochs.ep_tick_lock));
+	(void)BARRIER(pthread_mutex_lock(&db->d_epochs.ep_tick_lock));
 	rs->rs_epoch = atomic_load(&db->d_epochs.ep_open);
 	rs->rs_frame->fr_epoch = rs->rs_epoch;
 	kv_epoch_birth(db, rs->rs_epoch);

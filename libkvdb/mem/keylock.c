@@ -163,7 +163,7 @@ void kv_key_wake(struct kvdb *db, uint32_t groups)
 		kv_futex_wake(&tk->tk_turn, INT_MAX, groups);
 	}
 	if (atomic_load(&tk->tk_queues))
-		(void)BARRIER(671, (db->d_hooks->ho_cqs_wake(db), 0));
+		(void)BARRIER((db->d_hooks->ho_cqs_wake(db), 0));
 }
 
 void kv_key_waiters(struct kvdb *db, int by)

@@ -606,14 +606,14 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
 	 * consistent: the owner may have gone through the buckets of older memtables only
 	 */
 	if (KV_UNLIKELY(atomic_load(&db->d_mem.mm_owners)) &&
-	    !CHECK(454, !kv_key_is_owned(db, mt->m_kvs, op->op_key, op->op_klen, op->op_hash)))
+	    !CHECK(!kv_key_is_owned(db, mt->m_kvs, op->op_key, op->op_klen, op->op_hash)))
 		goto out;
 	err = -ENOMEM;
 	en = entry_get(mt, bk, op);
 	if (!en)
 		goto out;
 	old = atomic_load_explicit(&en->en_head, memory_order_relaxed);
-	if (KV_UNLIKELY(op->op_is_based) && !CHECK(497, old == op->op_expect)) {
+	if (KV_UNLIKELY(op->op_is_based) && !CHECK(old == op->op_expect)) {
 		err = -ESTALE;
 		goto out;
 	}
@@ -622,7 +622,7 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
 		goto out;
 	err = -EAGAIN;
 	/* R7: a record that is late against the clock or its predecessor is logged again */
-	if (!CHECK(301, atomic_load(&db->d_epochs.ep_open) == rs->rs_epoch &&
+	if (!CHECK(atomic_load(&db->d_epochs.ep_open) == rs->rs_epoch &&
 			(!old || old->v_epoch <= rs->rs_epoch)))
 		goto out;
 	note_epoch(mt, rs->rs_epoch);

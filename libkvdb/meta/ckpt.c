@@ -35,6 +35,7 @@
 
 #include "meta/ckpt.h"
 #include "base/error.h"
+#include "base/guard.h"
 #include "base/vec.h"
 #include "db/bell.h"
 #include "cache/pages.h"
@@ -106,7 +107,7 @@ static int read_bytes(struct kvdb *db, const struct kv_mdc_ckpt *c, uint8_t *buf
 			n = c->mc_len - off < WRITE_PIECE ? c->mc_len - off : WRITE_PIECE;
 			err = kv_dev_read(db, obj, KV_READ_KEY, off, buf + off, n);
 		}
-		if (err || CHECK(553, mpool_crc32c(0, buf, c->mc_len) == c->mc_crc))
+		if (err || CHECK_CRC(mpool_crc32c(0, buf, c->mc_len) == c->mc_crc))
 			break;
 		if (tries)
 			err = damaged(c, "its CRC differs from the one in its pin");
@@ -400,7 +401,7 @@ int kv_ckpts_reap(struct kvdb *db)
 	while ((n = due(ck, id))) {
 		int err = delete_due(db, id, n);
 
-		if (!CHECK(643, !err)) {
+		if (!CHECK(!err)) {
 			kv_stop_with_pool(db, err, "deleting what a checkpoint held");
 			atomic_store(&ck->ck_is_due, true);
 			break;

@@ -30,7 +30,7 @@ const char *kv_manifest_decode(const uint8_t *p, uint64_t len, struct kv_manifes
 {
 	if (len < KV_MANIFEST_HDR || kv_le32(p + MF_MAGIC) != KV_MANIFEST_MAGIC)
 		return "it is no manifest";
-	if (!CHECK(554, kv_le32(p + MF_CRC) == mpool_crc32c(0, p, MF_CRC)))
+	if (!CHECK_CRC(kv_le32(p + MF_CRC) == mpool_crc32c(0, p, MF_CRC)))
 		return "CRC of its header";
 	if (kv_le32(p + MF_FORMAT) != KV_FORMAT)
 		return "its format is not known here";

@@ -29,7 +29,7 @@
 
 static int commit_batch(struct kvdb *db, const struct mpool_op *op, uint32_t n)
 {
-	int err = n ? BARRIER(445, mpool_batch(db->d_mp, op, n)) : 0;
+	int err = n ? BARRIER(mpool_batch(db->d_mp, op, n)) : 0;
 
 	return err ? kv_error_mpool(err) : 0;
 }
@@ -110,7 +110,7 @@ static int announce(struct kv_mdc *m, const struct kv_edit *ed, unsigned nedit,
 				id[n++] = kv_run_desc(ed[k].ed_add[i])->rd_kb[j].kd_id;
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_gone(&m->m_buf, m->m_db->d_ident.id_tag, id, n);
-	err = kv_mdc_append(m, BARRIER(449, MPOOL_SYNC));
+	err = kv_mdc_append(m, BARRIER(MPOOL_SYNC));
 	*is_announced = !err;
 	m->m_nannounced += !err;
 	pthread_mutex_unlock(&m->m_lock);
@@ -224,7 +224,7 @@ static bool is_smaller(const struct kv_edit *ed)
 /* Of the record that makes an edit durable, and those in front of it. */
 static int durably(void)
 {
-	return BARRIER(446, MPOOL_SYNC);
+	return BARRIER(MPOOL_SYNC);
 }
 
 static int append_change(struct kv_mdc *m, const struct kv_edit *ed)

@@ -20,7 +20,7 @@ int kv_leaf_check(const struct kv_mdc_kvs *k, struct kv_run *r)
 	b = a + r->rn_nkeyed - 1;
 	while (lf < end && lf->ml_id != d->rd_leaf)
 		lf++;
-	if (CHECK(570, lf < end &&
+	if (CHECK(lf < end &&
 		  kv_kcmp(lf->ml_key, lf->ml_klen, a->kb_min, a->kb_min_klen) <= 0 &&
 		  (lf + 1 == end || kv_kcmp(b->kb_max, b->kb_max_klen, lf[1].ml_key,
 					    lf[1].ml_klen) < 0)))

@@ -116,7 +116,7 @@ static int check_empty(struct mpool *mp)
 	uint64_t tag;
 	int err = find_tag(mp, &tag);
 
-	if (!err && !CHECK(578, !tag))
+	if (!err && !CHECK(!tag))
 		err = kv_error(-EUCLEAN, "MP0961", "device lost acknowledged writes: there are "
 			       "objects of a database, and the metadata that lists them is empty");
 	return err;
@@ -175,7 +175,7 @@ int kv_mdc_create(struct mpool *mp, uint8_t mclass, uint64_t bytes, const struct
 	v.iov_len = b.mb_len;
 	if (b.mb_err)
 		err = kv_mdc_no_memory();
-	else if ((err = mpool_mdc_append(log, &v, 1, BARRIER(440, MPOOL_SYNC))) != 0)
+	else if ((err = mpool_mdc_append(log, &v, 1, BARRIER(MPOOL_SYNC))) != 0)
 		err = made_or_not(err);
 	kv_mdc_buf_free(&b);
 	mpool_mdc_close(log);
@@ -414,14 +414,14 @@ static void forget_gone(struct kv_mdc *m)
 	size_t i = 0;
 	int err;
 
-	if (!CHECK(697, !m->m_nannounced))
+	if (!CHECK(!m->m_nannounced))
 		return;
 	while (i < st->st_ngone) {
 		err = mpool_obj_open(m->m_db->d_mp, st->st_gone[i], &obj);
 		if (!err)
 			mpool_obj_close(obj);
 		/* what cannot be opened now, for want of memory, is still to be deleted */
-		if (err && CHECK(624, err == -ENOENT))
+		if (err && CHECK(err == -ENOENT))
 			st->st_gone[i] = st->st_gone[--st->st_ngone];
 		else
 			i++;
@@ -634,7 +634,7 @@ int kv_mdc_time(struct kvdb *db)
 	int err;
 
 	pthread_mutex_lock(&m->m_lock);
-	err = kv_mdc_append_time(m, BARRIER(672, MPOOL_SYNC));
+	err = kv_mdc_append_time(m, BARRIER(MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -656,7 +656,7 @@ int kv_mdc_allow_large(struct kvdb *db)
 	if (atomic_load_explicit(&m->m_allows_large, memory_order_acquire))
 		return 0;
 	pthread_mutex_lock(&m->m_lock);
-	err = append_feature(m, KV_FEAT_LARGE, BARRIER(622, MPOOL_SYNC));
+	err = append_feature(m, KV_FEAT_LARGE, BARRIER(MPOOL_SYNC));
 	if (!err)
 		atomic_store_explicit(&m->m_allows_large, true, memory_order_release);
 	pthread_mutex_unlock(&m->m_lock);
@@ -694,7 +694,7 @@ int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t hori
 	}
 	if (!err) {
 		kv_mdc_enc_kvs_add(&m->m_buf, db->d_ident.id_tag, id, name, horizon);
-		err = kv_mdc_append_here(m, BARRIER(441, MPOOL_SYNC));
+		err = kv_mdc_append_here(m, BARRIER(MPOOL_SYNC));
 	}
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
@@ -714,7 +714,7 @@ int kv_mdc_kvs_prop(struct kvdb *db, uint32_t id, const struct kv_props *props, 
 			err = append_needs(m, props);
 		kv_mdc_enc_kvs_prop(&m->m_buf, db->d_ident.id_tag, id, props, which);
 		if (!err)
-			err = kv_mdc_append(m, BARRIER(481, MPOOL_SYNC));
+			err = kv_mdc_append(m, BARRIER(MPOOL_SYNC));
 	} else {
 		err = kv_error(-ENOENT, "MP0965", "store %u was dropped", id);
 	}
@@ -729,7 +729,7 @@ int kv_mdc_kvs_drop(struct kvdb *db, uint32_t id)
 
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_kvs_drop(&m->m_buf, db->d_ident.id_tag, id);
-	err = kv_mdc_append_spare(m, BARRIER(442, MPOOL_SYNC));
+	err = kv_mdc_append_spare(m, BARRIER(MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -741,7 +741,7 @@ int kv_mdc_kvs_rename(struct kvdb *db, uint32_t id, const char *name)
 
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_kvs_rename(&m->m_buf, db->d_ident.id_tag, id, name);
-	err = kv_mdc_append_spare(m, BARRIER(540, MPOOL_SYNC));
+	err = kv_mdc_append_spare(m, BARRIER(MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -768,7 +768,7 @@ int kv_mdc_incarn(struct kvdb *db, const struct kv_mdc_incarn *in, const struct 
 	}
 	if (!err) {
 		kv_mdc_enc_incarn(&m->m_buf, db->d_ident.id_tag, &rec);
-		err = kv_mdc_append_here(m, BARRIER(443, MPOOL_SYNC));
+		err = kv_mdc_append_here(m, BARRIER(MPOOL_SYNC));
 	}
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
@@ -821,7 +821,7 @@ int kv_mdc_clean(struct kvdb *db, uint64_t epoch)
 	err = kv_mdc_append_time(m, 0);
 	kv_mdc_enc_clean(&m->m_buf, db->d_ident.id_tag, epoch, atomic_load(&db->d_epochs.ep_seq));
 	if (!err)
-		err = kv_mdc_append_spare(m, BARRIER(444, MPOOL_SYNC));
+		err = kv_mdc_append_spare(m, BARRIER(MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -846,7 +846,7 @@ int kv_mdc_ckpt_add(struct kvdb *db, const struct kv_mdc_ckpt *c)
 
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_ckpt_add(&m->m_buf, db->d_ident.id_tag, c);
-	err = kv_mdc_append(m, BARRIER(551, MPOOL_SYNC));
+	err = kv_mdc_append(m, BARRIER(MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }
@@ -858,7 +858,7 @@ int kv_mdc_ckpt_drop(struct kvdb *db, uint64_t obj)
 
 	pthread_mutex_lock(&m->m_lock);
 	kv_mdc_enc_ckpt_drop(&m->m_buf, db->d_ident.id_tag, obj);
-	err = kv_mdc_append_spare(m, BARRIER(552, MPOOL_SYNC));
+	err = kv_mdc_append_spare(m, BARRIER(MPOOL_SYNC));
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
 }

@@ -237,18 +237,18 @@ static int run_gone(struct kv_mdc_state *st, struct kv_run_desc *d)
 
 static bool body_ok(bool good)
 {
-	return CHECK(421, good);
+	return CHECK(good);
 }
 
 static bool state_ok(bool good)
 {
-	return CHECK(422, good);
+	return CHECK(good);
 }
 
 /* An epoch, a stamp, a number of a run: what comes after the greatest begins above it. */
 static bool number_ok(uint64_t n)
 {
-	return CHECK(660, n < KV_NUMBER_END);
+	return CHECK(n < KV_NUMBER_END);
 }
 
 static int fold_super(struct kv_mdc_state *st, struct reader *r, uint64_t tag)
@@ -269,7 +269,7 @@ static int fold_super(struct kv_mdc_state *st, struct reader *r, uint64_t tag)
 		     (!s.ms_amp_percent ||
 		      (s.ms_amp_percent >= 110 && s.ms_amp_percent <= 10000))))
 		return BAD_BODY;
-	if (!CHECK(423, s.ms_format == KV_FORMAT && !(s.ms_incompat & ~KV_FEATS)))
+	if (!CHECK(s.ms_format == KV_FORMAT && !(s.ms_incompat & ~KV_FEATS)))
 		return -EOPNOTSUPP;
 	if (!state_ok(!st->st_has_super && kv_tag_is_ours(tag) && s.ms_next_kvs && s.ms_next_run))
 		return BAD_STATE;
@@ -285,7 +285,7 @@ static int fold_features(struct kv_mdc_state *st, struct reader *r)
 	rzero(r, 4);
 	if (!body_ok(rdone(r) && incompat))
 		return BAD_BODY;
-	if (!CHECK(595, !(incompat & ~KV_FEATS)))
+	if (!CHECK(!(incompat & ~KV_FEATS)))
 		return -EOPNOTSUPP;
 	st->st_super.ms_incompat |= incompat;
 	return 0;
@@ -573,7 +573,7 @@ static int fold_begin(struct kv_mdc_state *st, struct kv_mdc_kvs *k, struct read
 	if (!body_ok(klen <= KVDB_KEY_MAX && rroom(r, (klen + 7) & ~7u, 1) &&
 		     number_ok(lf.ml_id)))
 		return BAD_BODY;
-	if (!CHECK(571, lf.ml_id && leaf_index(k, lf.ml_id) < 0 && k->mk_nleaf < KV_LEAVES_MAX))
+	if (!CHECK(lf.ml_id && leaf_index(k, lf.ml_id) < 0 && k->mk_nleaf < KV_LEAVES_MAX))
 		return BAD_STATE;
 	lf.ml_klen = (uint16_t)klen;
 	lf.ml_key = mem_get(st, NULL, klen + 1);
@@ -589,7 +589,7 @@ static int fold_end(struct kv_mdc_kvs *k, uint64_t id)
 	int i = leaf_index(k, id);
 
 	/* the first one has no neighbour below that could take it over */
-	if (!CHECK(572, i > 0))
+	if (!CHECK(i > 0))
 		return BAD_STATE;
 	free(k->mk_leaf[i].ml_key);
 	k->mk_nleaf--;
@@ -618,7 +618,7 @@ static int fold_leaf_run(struct kv_mdc_state *st, struct kv_mdc_kvs *k, struct r
 	d.rd_leaf = leaf;
 	if (!err && !body_ok(!r->rd_bad))
 		err = BAD_BODY;
-	if (!err && !CHECK(573, !leaf || leaf_index(k, leaf) >= 0))
+	if (!err && !CHECK(!leaf || leaf_index(k, leaf) >= 0))
 		err = BAD_STATE;
 	if (!err)
 		err = run_insert(st, k, &d);
@@ -648,7 +648,7 @@ static int fold_leaves(struct kv_mdc_state *st, struct reader *r)
 		err = fold_leaf_run(st, k, r);
 	if (!err && !body_ok(rdone(r)))
 		err = BAD_BODY;
-	if (!err && !CHECK(574, leaves_ok(k, leaf)))
+	if (!err && !CHECK(leaves_ok(k, leaf)))
 		err = BAD_STATE;
 	return err;
 }
@@ -807,15 +807,15 @@ int kv_mdc_fold(struct kv_mdc_state *st, const uint8_t *rec, size_t len)
 	uint32_t rlen = r32(&r), crc = r32(&r);
 	uint64_t tag = r64(&r);
 
-	if (!CHECK(416, len >= KV_MDC_HDR && magic == KV_MDC_MAGIC))
+	if (!CHECK(len >= KV_MDC_HDR && magic == KV_MDC_MAGIC))
 		return 416;
-	if (!CHECK(417, rlen == len && len <= KV_MDC_REC_MAX))
+	if (!CHECK(rlen == len && len <= KV_MDC_REC_MAX))
 		return 417;
-	if (!CHECK(418, kv_mdc_rec_crc(rec, len) == crc))
+	if (!CHECK_CRC(kv_mdc_rec_crc(rec, len) == crc))
 		return 418;
-	if (!CHECK(419, version == KV_FORMAT))
+	if (!CHECK(version == KV_FORMAT))
 		return -EOPNOTSUPP;
-	if (!CHECK(420, (type == KV_MDC_SUPER) == !st->st_has_super &&
+	if (!CHECK((type == KV_MDC_SUPER) == !st->st_has_super &&
 		   (type == KV_MDC_SUPER || tag == st->st_super.ms_tag)))
 		return 420;
 	r.rd_end = rec + len;

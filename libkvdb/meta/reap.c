@@ -21,7 +21,7 @@ static bool reap(struct kvdb *db, struct kv_run *const *run, unsigned n)
 	if (err)
 		kv_stop_with_pool(db, kv_error_mpool(err), "deleting a run");
 	while (n--) {
-		if (CHECK(644, run[n]->rn_ndeleted == run[n]->rn_n)) {
+		if (CHECK(run[n]->rn_ndeleted == run[n]->rn_n)) {
 			kv_run_free(db, run[n]);
 			did = true;
 		} else {

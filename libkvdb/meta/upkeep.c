@@ -92,7 +92,7 @@ static int seal(struct kvdb *db, struct kv_seg **seg, unsigned n)
 		rec[i].sc_len = atomic_load(&seg[i]->sg_end);
 		rec[i].sc_last = atomic_load(&seg[i]->sg_last_epoch);
 	}
-	err = BARRIER(447, mpool_batch(db->d_mp, op, n));
+	err = BARRIER(mpool_batch(db->d_mp, op, n));
 	if (err == -ENOMEM)
 		return kv_error_mpool(err);	/* nothing was sealed: later */
 	if (err)
@@ -156,7 +156,7 @@ static bool is_dead(struct kv_seg *s, uint64_t horizon, const struct kv_mt_spans
 {
 	return atomic_load(&s->sg_state) == KV_SEG_SEALED &&
 	       atomic_load(&s->sg_last_epoch) <= horizon &&
-	       CHECK(698, !kv_mt_may_name(ms, s)) && !atomic_load(&s->sg_runs) &&
+	       CHECK(!kv_mt_may_name(ms, s)) && !atomic_load(&s->sg_runs) &&
 	       !atomic_load(&s->sg_pins) && atomic_load(&s->sg_refs) == 1;
 }
 

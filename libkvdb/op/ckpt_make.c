@@ -180,7 +180,7 @@ static int manifest_write(struct kvdb *db, const struct kv_mdc_buf *rec, struct 
 	memcpy(buf + KV_MANIFEST_HDR, rec->mb_p, rec->mb_len);
 	err = write_bytes(db, op.obj, buf, len);
 	if (!err)
-		err = BARRIER(550, mpool_batch(db->d_mp, &op, 1));
+		err = BARRIER(mpool_batch(db->d_mp, &op, 1));
 	c->mc_obj = mf.mf_obj;
 	c->mc_len = len;
 	c->mc_crc = mpool_crc32c(0, buf, len);

@@ -233,7 +233,7 @@ static bool shows_tree_only(const struct kvdb_cursor *c)
 {
 	if (!c->c_tree || !c->c_up)
 		return false;
-	return !c->c_nown || (c->c_txn && CHECK(509, !atomic_load(c->c_changes)));
+	return !c->c_nown || (c->c_txn && CHECK(!atomic_load(c->c_changes)));
 }
 
 /* Smallest key above one that was shown; 0: none that can be told. */
@@ -275,7 +275,7 @@ static void gap_pass(struct kvdb_cursor *c, const uint8_t *key, size_t klen)
 		return;
 	memcpy(b->b_lo, to, n);
 	b->b_lo_len = (uint16_t)n;
-	kv_merge_skip(c->c_it, BARRIER(510, (int)c->c_nown), b->b_lo, n);
+	kv_merge_skip(c->c_it, BARRIER((int)c->c_nown), b->b_lo, n);
 }
 
 /* A long walk that has something to show already: may it go on from elsewhere? */

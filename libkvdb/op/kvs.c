@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/guard.h"
 #include "base/hash.h"
 #include "base/trange.h"
 #include "db/etime.h"
@@ -95,7 +96,7 @@ static int many_move(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
 		return err;
 	atomic_thread_fence(memory_order_seq_cst);
 	return atomic_load(&kvs->k_db->d_mem.mm_owners) &&
-	       !CHECK(561, !kv_keys_are_owned(kvs, many_covers, &m->range)) ? -EBUSY : 0;
+	       !CHECK(!kv_keys_are_owned(kvs, many_covers, &m->range)) ? -EBUSY : 0;
 }
 
 static int many_install(struct write *w, struct kv_mt *mt, struct kv_slot *sl,
@@ -133,11 +134,11 @@ static int based_install(struct write *w, struct kv_mt *mt, struct kv_slot *sl,
 {
 	int err = -ESTALE;
 
-	if (!CHECK(495, mt == w->based->mt))
+	if (!CHECK(mt == w->based->mt))
 		return err;
 	pthread_rwlock_rdlock(&w->kvs->k_many_lock);
-	if (CHECK(640, atomic_load(&w->kvs->k_tree)->tr_line == w->based->line) &&
-	    CHECK(496, hidden_now(w->kvs, w->op.op_key, w->op.op_klen) == w->based->hidden))
+	if (CHECK(atomic_load(&w->kvs->k_tree)->tr_line == w->based->line) &&
+	    CHECK(hidden_now(w->kvs, w->op.op_key, w->op.op_klen) == w->based->hidden))
 		err = kv_mt_install(mt, &w->op, sl, rs, out);
 	if (!err)
 		kv_version_stamp(w->kvs->k_db, *out);
@@ -153,7 +154,7 @@ static int install(struct write *w, struct kv_slot *sl, const struct kv_resv *rs
 	if (KV_UNLIKELY(w->many != NULL))
 		return many_install(w, mt, sl, rs, out);
 	if (w->op.op_kind != KV_ENT_TOMB)
-		(void)BARRIER(501, (kv_gaps_cut(w->kvs, w->op.op_key, w->op.op_klen), 0));
+		(void)BARRIER((kv_gaps_cut(w->kvs, w->op.op_key, w->op.op_klen), 0));
 	if (KV_UNLIKELY(w->based != NULL))
 		return based_install(w, mt, sl, rs, out);
 	return kv_mt_install(mt, &w->op, sl, rs, out);
@@ -177,7 +178,7 @@ static inline int install_record(struct kvdb *db, struct write *w, struct kv_slo
 
 	kv_record_encoded(rs, index, w->size);
 	w->op.op_val_off = rs->rs_off + kv_rec_val_off(w->op.op_klen);
-	(void)BARRIER(303, (kv_wait_closed(db, rs->rs_epoch), 0));
+	(void)BARRIER((kv_wait_closed(db, rs->rs_epoch), 0));
 	if (KV_UNLIKELY(w->type == KV_REC_PUT && kv_policy_refuses(w->kvs, rs->rs_seg->sg_mclass)))
 		return -ENOSPC;
 	err = install(w, sl, rs, &v);
@@ -438,7 +439,7 @@ static inline int put_fill(struct write *w, const void *val, size_t vlen, uint64
 	if (ttl_s == TTL_OF_STORE)
 		ttl_s = atomic_load_explicit(&kvs->k_prop[KV_PROP_TTL], memory_order_relaxed);
 	if (KV_UNLIKELY(ttl_s)) {
-		err = BARRIER(695, kv_time_keep(kvs->k_db));
+		err = BARRIER(kv_time_keep(kvs->k_db));
 		w->op.op_expiry = kv_expiry(kvs->k_db, ttl_s);
 	}
 	return err;
@@ -534,7 +535,7 @@ static int many_begin(struct kvdb_kvs *kvs, struct many *m)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!atomic_load(&db->d_mem.mm_owners))
 		return 0;
-	return BARRIER(499, many_wait(kvs, m));
+	return BARRIER(many_wait(kvs, m));
 }
 
 static int delete_many(struct kvdb_kvs *kvs, struct many *m)

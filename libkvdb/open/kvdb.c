@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/guard.h"
 #include "db/thread.h"
 #include "cache/load.h"
 #include "cache/slab.h"
@@ -447,7 +448,7 @@ int kv_db_start(struct kvdb *db)
 	if (err)
 		goto fail_logs;
 	/* TH-11; a full pool, or a failing one, says so to whom it stops */
-	if (!CHECK(664, kv_is_manual(db)))
+	if (!CHECK(kv_is_manual(db)))
 		kv_segs_stock_step(db);
 	err = kv_work_start(db);
 	if (!err) {

@@ -74,11 +74,11 @@ static const struct rv_frame *frame_ending(const struct rv_seg *vs, uint32_t end
 static bool epoch_is_whole(const struct rv_seg *vs, const struct rv_frame *f)
 {
 	for (;; f--) {
-		if (!CHECK(583, f->vf_is_good))
+		if (!CHECK(f->vf_is_good))
 			return false;
 		if (f->vf_has_mark ? f->vf_begin == f->vf_off : !f->vf_off)
 			return true;
-		if (f == vs->vs_frame || !CHECK(584, f[-1].vf_end == f->vf_off))
+		if (f == vs->vs_frame || !CHECK(f[-1].vf_end == f->vf_off))
 			return false;
 		/* frames of earlier programs do not say where their epoch begins */
 		if (f[-1].vf_epoch != f->vf_epoch)
@@ -104,13 +104,13 @@ static bool desc_is_complete(struct recovery *rv, const struct rv_desc *vd)
 
 		rv->rv_bad_obj = e->de_obj;
 		rv->rv_bad_off = vs ? kv_rv_first_hole(vs, UINT32_MAX, rv->rv_d0) : 0;
-		if (!CHECK(428, f && f->vf_epoch == vd->vd_d.ds_epoch) || !epoch_is_whole(vs, f))
+		if (!CHECK(f && f->vf_epoch == vd->vd_d.ds_epoch) || !epoch_is_whole(vs, f))
 			return false;
-		if (!CHECK(429, e->de_chain == (is_carrier ? f->vf_chain : f->vf_crc)))
+		if (!CHECK_CRC(e->de_chain == (is_carrier ? f->vf_chain : f->vf_crc)))
 			return false;
 		has_carrier |= is_carrier;
 	}
-	return CHECK(430, has_carrier);
+	return CHECK(has_carrier);
 }
 
 static int by_epoch(const void *a, const void *b)
@@ -139,7 +139,7 @@ static void find_d0(struct recovery *rv)
 				(prev && d->ds_prev_epoch == prev->vd_d.ds_epoch &&
 				 d->ds_prev_obj == prev->vd_obj && d->ds_prev_off == prev->vd_off);
 
-			if (!CHECK(431, is_linked)) {
+			if (!CHECK(is_linked)) {
 				rv->rv_is_unlinked = true;
 				rv->rv_bad_obj = d->ds_prev_obj;
 				rv->rv_bad_off = d->ds_prev_off;
@@ -171,14 +171,14 @@ static int check_lost(struct recovery *rv)
 
 	for (i = 0; i < st->st_nkvs; i++)
 		for (j = 0; j < st->st_kvs[i].mk_nrun; j++)
-			if (!CHECK(432, st->st_kvs[i].mk_run[j].rd_newest_epoch <= rv->rv_d0))
+			if (!CHECK(st->st_kvs[i].mk_run[j].rd_newest_epoch <= rv->rv_d0))
 				return lost("a run holds records of a later epoch than the logs",
 					    st->st_kvs[i].mk_run[j].rd_newest_epoch, rv->rv_d0);
 	/* RV21: an incarnation's record is durable before its first frame */
-	if (!CHECK(579, rv->rv_incarnation <= st->st_inc.mi_incarnation))
+	if (!CHECK(rv->rv_incarnation <= st->st_inc.mi_incarnation))
 		return ends_early(rv, rv->rv_newest, "has frames of incarnation",
 				  rv->rv_incarnation);
-	if (!CHECK(433, rv->rv_d >= st->st_inc.mi_d))
+	if (!CHECK(rv->rv_d >= st->st_inc.mi_d))
 		return lost("the last recovery reached a later epoch", st->st_inc.mi_d, rv->rv_d);
 	for (i = 0; i < rv->rv_n; i++) {
 		struct rv_seg *vs = &rv->rv_seg[i];
@@ -190,11 +190,11 @@ static int check_lost(struct recovery *rv)
 			return lost("a log segment is sealed behind the end of its object", want,
 				    vs->vs_seg->sg_bytes);
 		have = kv_rv_first_hole(vs, want, rv->rv_d0);
-		if (!vs->vs_skip && is_sealed && !CHECK(434, have >= want))
+		if (!vs->vs_skip && is_sealed && !CHECK(have >= want))
 			return lost("a log segment ends before its sealed length", want, have);
 		/* an epoch that a horizon covers was durable whole, so its descriptor must be */
 		for (j = 0; j < vs->vs_n; j++)
-			if (!CHECK(435, vs->vs_frame[j].vf_epoch <= rv->rv_d0 ||
+			if (!CHECK(vs->vs_frame[j].vf_epoch <= rv->rv_d0 ||
 				   vs->vs_frame[j].vf_epoch > rv->rv_d))
 				return lost("an epoch below a durable horizon is incomplete",
 					    vs->vs_frame[j].vf_epoch, rv->rv_d0);
@@ -210,7 +210,7 @@ static bool proves_more(const struct recovery *rv, const struct rv_frame *f, uin
 {
 	if (f->vf_epoch <= rv->rv_d)
 		return false;
-	return f->vf_epoch < newest || !CHECK(585, !f->vf_has_mark || f->vf_prev <= rv->rv_d0);
+	return f->vf_epoch < newest || !CHECK(!f->vf_has_mark || f->vf_prev <= rv->rv_d0);
 }
 
 /* True when a part of a durable epoch above D, or word of one, is there; notes where. */
@@ -251,7 +251,7 @@ static int check_torn(struct recovery *rv)
 		for (j = 0; j < rv->rv_seg[i].vs_n; j++)
 			if (newest < rv->rv_seg[i].vs_frame[j].vf_epoch)
 				newest = rv->rv_seg[i].vs_frame[j].vf_epoch;
-	if (CHECK(680, !rv->rv_is_unlinked) && CHECK(681, !has_part_of_older(rv, newest)))
+	if (CHECK(!rv->rv_is_unlinked) && CHECK(!has_part_of_older(rv, newest)))
 		return 0;
 	/* only what the caller was told of is given up */
 	if (rv->rv_d && rv->rv_db->d_opened.on_rollback == rv->rv_d)
@@ -301,7 +301,7 @@ static void set_cuts(struct recovery *rv)
 		atomic_store(&s->sg_state, KV_SEG_SEALED);
 		atomic_store(&s->sg_end, vs->vs_cut);
 		/* RV22: nothing that a run may refer to is sealed away */
-		(void)BARRIER(586, (s->sg_keep = vs->vs_used, 0));
+		(void)BARRIER((s->sg_keep = vs->vs_used, 0));
 		/* and an image of its frames would lack that */
 		if (vs->vs_used > vs->vs_cut ||
 		    (s->sg_obj_sealed && kv_seg_readable(s) > vs->vs_cut))
@@ -317,7 +317,7 @@ static void set_cuts(struct recovery *rv)
 static int find_store(struct recovery *rv, struct rv_seg *vs, uint32_t id, struct kvdb_kvs **out)
 {
 	*out = kv_kvs_by_id(rv->rv_db, id);
-	if (*out || rv->rv_hole || CHECK(577, id < rv->rv_st->st_super.ms_next_kvs))
+	if (*out || rv->rv_hole || CHECK(id < rv->rv_st->st_super.ms_next_kvs))
 		return 0;
 	return ends_early(rv, vs->vs_seg->sg_id, "has records of store", id);
 }
@@ -330,7 +330,7 @@ static int find_value(struct recovery *rv, struct rv_seg *vs, uint32_t off,
 
 	*out = at ? at->vs_seg : NULL;
 	/* its epoch is at most the record's: so it is as durable, or was lost */
-	if (CHECK(461, at && (uint64_t)e->ce_off8 * KV_REC_ALIGN + e->ce_vlen <= at->vs_cut))
+	if (CHECK(at && (uint64_t)e->ce_off8 * KV_REC_ALIGN + e->ce_vlen <= at->vs_cut))
 		return 0;
 	if (rv->rv_hole)	/* repair says so when it reads the value; the others are there */
 		return 0;
@@ -358,7 +358,7 @@ static int replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv
 		struct kv_seg *seg = NULL;
 
 		err = find_store(rv, vs, e.ce_kvs, &kvs);
-		if (err || !kvs || !CHECK(462, epoch > atomic_load(&kvs->k_horizon)))
+		if (err || !kvs || !CHECK(epoch > atomic_load(&kvs->k_horizon)))
 			continue;	/* dropped, or in a run */
 		if (e.ce_kind == KV_ENT_REF)
 			err = find_value(rv, vs, off, &e, &seg);
@@ -388,7 +388,7 @@ static int replay_many(struct recovery *rv, struct rv_seg *vs, const struct kv_r
 
 	if (err || !kvs || epoch <= atomic_load(&kvs->k_horizon))
 		return err;	/* dropped, or in a run */
-	if (!CHECK(491, kv_rec_trange(r, &t) &&
+	if (!CHECK(kv_rec_trange(r, &t) &&
 		   (r->r_type == KV_REC_RDEL || rv->rv_hole ||
 		    r->r_klen == atomic_load(&kvs->k_prop[KV_PROP_PFX_LEN]))))
 		return kv_error(-EUCLEAN, "MP0960",
@@ -436,7 +436,7 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 		return 0;
 	_Static_assert(KV_REC_TYPES == KV_REC_RDEL + 1, "what is left is a put or a delete");
 	/* packed values are moved ones, which are never replayed (G6) */
-	if (!CHECK(436, r->r_klen && r->r_klen <= KVDB_KEY_MAX && r->r_vlen <= value_max(rv) &&
+	if (!CHECK(r->r_klen && r->r_klen <= KVDB_KEY_MAX && r->r_vlen <= value_max(rv) &&
 		   !r->r_pack))
 		return kv_error(-EUCLEAN, "MP0960",
 				"object %llu: record at %u has impossible sizes",
@@ -462,7 +462,7 @@ static int replay_frame(struct recovery *rv, struct rv_seg *vs, const struct rv_
 	err = kv_frame_decode(p, (uint32_t)rv->rv_db->d_ident.id_tag, vs->vs_seg->sg_id, f->vf_off,
 			      f->vf_end - f->vf_off, &h);
 	/* RV16: the scan judged other bytes; a record's own CRC says nothing of its value */
-	if (!err && !CHECK(563, kv_frame_check_payload(p, &h)))
+	if (!err && !CHECK(kv_frame_check_payload(p, &h)))
 		err = 563;
 	for (; !err && off < h.fh_len; off += r.r_size) {
 		err = kv_rec_decode(p + off, h.fh_obj, f->vf_off + off, h.fh_len - off, false, &r);
@@ -562,7 +562,7 @@ static int orphan_check(struct recovery *rv, const struct mpool_obj_info *oi)
 	kvs = err ? 0 : kv_le32(page + 24);
 	/* what cannot be read, or is none, says nothing */
 	if (!err && !kv_kfoot_decode(page, kv_le32(page + KV_PAGE - 4), db->d_ident.id_tag, oi->id,
-				     kvs, (uint32_t)oi->length, f) && !CHECK(580, kvs < next))
+				     kvs, (uint32_t)oi->length, f) && !CHECK(kvs < next))
 		err = ends_early(rv, oi->id, "has keys of store", kvs);
 	else if (err != -ENOMEM)
 		err = 0;
@@ -597,7 +597,7 @@ static int find_orphans(struct recovery *rv, bool is_check)
 				continue;
 			if (kv_ids_have(named, nnamed, after)) {
 				err = kv_ckpt_holds_all(db) ? 0 : orphan_add(rv, after);
-			} else if (CHECK(437, after > st->st_inc.mi_ckpt)) {
+			} else if (CHECK(after > st->st_inc.mi_ckpt)) {
 				strange++;
 				/* of more the open is refused, whatever they are */
 				err = strange <= ORPHANS_MAX ? orphan_check(rv, &oi[i]) : 0;
@@ -608,7 +608,7 @@ static int find_orphans(struct recovery *rv, bool is_check)
 	}
 	free(listed);
 	free(named);
-	if (!err && !is_check && !CHECK(438, strange <= ORPHANS_FEW ||
+	if (!err && !is_check && !CHECK(strange <= ORPHANS_FEW ||
 			   (strange <= ORPHANS_MAX && strange <= objects / 100)))
 		err = kv_error(-EUCLEAN, "MP0962",
 			       "%llu of %llu objects belong to no run: more than a crash leaves; "
@@ -623,7 +623,7 @@ static int name_orphans(struct recovery *rv)
 	uint32_t n = (uint32_t)rv->rv_norphan;
 
 	rv->rv_norphan = 0;
-	return n ? BARRIER(692, kv_mdc_gone(rv->rv_db, rv->rv_orphan, n)) : 0;
+	return n ? BARRIER(kv_mdc_gone(rv->rv_db, rv->rv_orphan, n)) : 0;
 }
 
 /* ---- all of it ----------------------------------------------------------------- */
@@ -686,7 +686,7 @@ static uint64_t set_numbers(struct recovery *rv)
 	}
 	/* what only a checkpoint shows was dropped with its run, and is in no frame that is read */
 	for (i = 0; i < st->st_nckpt; i++)
-		if (!CHECK(691, rv->rv_seq >= st->st_ckpt[i].mc_seq))
+		if (!CHECK(rv->rv_seq >= st->st_ckpt[i].mc_seq))
 			rv->rv_seq = st->st_ckpt[i].mc_seq;
 	db->d_ident.id_incarnation = st->st_inc.mi_incarnation + 1;
 	atomic_store(&db->d_epochs.ep_seq, rv->rv_seq + 1);
@@ -702,7 +702,7 @@ static uint64_t set_numbers(struct recovery *rv)
 /* No database counts so far; what this one wrote next would be refused at the next open. */
 static int check_numbers(uint32_t incarnation, uint64_t most)
 {
-	if (CHECK(648, most < KV_NUMBER_END / 2 && incarnation < UINT32_MAX / 2))
+	if (CHECK(most < KV_NUMBER_END / 2 && incarnation < UINT32_MAX / 2))
 		return 0;
 	return kv_error(-EUCLEAN, "MP0960", "epochs, stamps or runs are numbered up to %llu, "
 			"incarnations up to %u: there is no room to count on",
@@ -745,7 +745,7 @@ static int recover(struct recovery *rv)
 
 	/* what a process crash left in a device's cache must not vanish after it was believed */
 	if (rv->rv_as == KV_RECOVER_WRITE)
-		err = BARRIER(448, mpool_flush(db->d_mp, (1u << MPOOL_MCLASSES) - 1));
+		err = BARRIER(mpool_flush(db->d_mp, (1u << MPOOL_MCLASSES) - 1));
 	if (err)
 		return kv_error_mpool(err);
 	err = kv_rv_list(rv);
@@ -876,7 +876,7 @@ static void tell_holes(struct rv_seg *vs, uint32_t end, uint64_t d, kv_hole_fn *
 			fn(arg, vs->vs_seg, pos, f->vf_off);
 		pos = f->vf_end;
 	}
-	if (!CHECK(439, pos >= end))
+	if (!CHECK(pos >= end))
 		fn(arg, vs->vs_seg, pos, end);
 }
 

@@ -60,7 +60,7 @@ int kv_rv_read(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint32_t le
 	v.iov_base = vs->vs_image;
 	v.iov_len = len;
 	err = mpool_read(vs->vs_seg->sg_obj, off, &v, 1);
-	if (!CHECK(666, err != -EIO || !rv->rv_hole)) {
+	if (!CHECK(err != -EIO || !rv->rv_hole)) {
 		err = kv_salvage_blocks(vs->vs_seg, vs->vs_image, len);
 		vs->vs_is_unread = true;
 	}
@@ -132,13 +132,13 @@ static int walk_frame(struct recovery *rv, const uint8_t *p, const struct kv_fra
 		err = kv_desc_decode(&r, &d);
 		if (err)
 			return err;
-		if (!CHECK(424, d.ds_epoch == h->fh_epoch && d.ds_incarnation == h->fh_incarnation))
+		if (!CHECK(d.ds_epoch == h->fh_epoch && d.ds_incarnation == h->fh_incarnation))
 			return 424;
 		err = desc_add(rv, &r, &d, h->fh_obj, h->fh_off);
 		if (err)
 			return err;
 	}
-	return CHECK(425, n == h->fh_nrec) ? 0 : 425;
+	return CHECK(n == h->fh_nrec) ? 0 : 425;
 }
 
 /*
@@ -153,13 +153,13 @@ static bool follows(const struct recovery *rv, const struct rv_seg *vs,
 
 	*is_ours = false;
 	/* a segment that no incarnation record lists was made after the last one */
-	if (!vs->vs_known && !CHECK(427, h->fh_incarnation == rv->rv_st->st_inc.mi_incarnation))
+	if (!vs->vs_known && !CHECK(h->fh_incarnation == rv->rv_st->st_inc.mi_incarnation))
 		return false;
 	if (prev && (h->fh_epoch < prev->vf_epoch || h->fh_incarnation != vs->vs_incarnation))
 		return false;
 	*is_ours = true;
 	/* after a hole the chain is not known */
-	return end != h->fh_off || CHECK(426, h->fh_chain == (prev ? prev->vf_crc : 0));
+	return end != h->fh_off || CHECK_CRC(h->fh_chain == (prev ? prev->vf_crc : 0));
 }
 
 static int frame_add(struct rv_seg *vs, const struct kv_frame_hdr *h, bool is_good)
@@ -243,7 +243,7 @@ static int scan_sure(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint3
 {
 	int rc = judge_frame(rv, vs, off, limit, h, is_ours), err;
 
-	if (!CHECK(634, !rc)) {
+	if (!CHECK(!rc)) {
 		err = reread(rv, vs, off, limit);
 		if (!err)
 			rc = judge_frame(rv, vs, off, limit, h, is_ours);
@@ -414,7 +414,7 @@ uint32_t kv_rv_first_hole(const struct rv_seg *vs, uint32_t end, uint64_t d)
 	for (uint32_t i = 0; i < vs->vs_n && pos < end; i++) {
 		const struct rv_frame *f = &vs->vs_frame[i];
 
-		if ((!f->vf_is_good || f->vf_off > pos) && !CHECK(582, f->vf_epoch <= d))
+		if ((!f->vf_is_good || f->vf_off > pos) && !CHECK(f->vf_epoch <= d))
 			break;
 		pos = f->vf_end;
 	}

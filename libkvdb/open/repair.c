@@ -371,7 +371,7 @@ static void on_lost_again(void *arg, const struct kv_lost *lo)
 		      (!was->lo_tlen || (lo->lo_tlen && kv_kcmp(lo->lo_to, lo->lo_tlen, was->lo_to,
 								was->lo_tlen) <= 0))))
 		n--, was++;
-	if (lo->lo_is_missing && !CHECK(633, n) && !rp->rp_err)
+	if (lo->lo_is_missing && !CHECK(n) && !rp->rp_err)
 		rp->rp_err = kv_error(-EIO, "MP0997", "run %llu, key block %llu, offset %llu: %s, "
 				      "though it could be read before: repair into another "
 				      "database once more", (unsigned long long)lo->lo_run,
@@ -587,7 +587,7 @@ static bool settle(struct repair *rp, const struct source *so, bool *is_old, int
 	if (!*err && !*is_old)
 		tell_bad(rp);
 	if (!*err)
-		*err = target_add(rp, CHECK(600, is_sure) ? &rp->rp_sure : &rp->rp_found, e);
+		*err = target_add(rp, CHECK(is_sure) ? &rp->rp_sure : &rp->rp_found, e);
 	return true;
 }
 

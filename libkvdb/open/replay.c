@@ -176,10 +176,10 @@ static int make_room(struct recovery *rv, struct parts *ps, uint32_t i)
 
 	if (!rv->rv_is_settled) {
 		rv->rv_is_dry = true;
-		err = BARRIER(597, replay_part(rv, pa->pa_hi, UINT64_MAX));
+		err = BARRIER(replay_part(rv, pa->pa_hi, UINT64_MAX));
 		rv->rv_is_dry = false;
 		if (!err)
-			err = BARRIER(596, kv_rv_settle(rv));
+			err = BARRIER(kv_rv_settle(rv));
 	}
 	if (!err)
 		err = flush_all(rv, pa->pa_hi);

@@ -164,7 +164,7 @@ static void block_missing(struct kv_salvage *sv, bool has_foot, const char *what
 			set_to(&lo, f->kf_max, f->kf_max_klen, true);
 		else
 			lo.lo_flen = 0;
-	} else if (CHECK(696, !sv->sv_has_tombs)) {
+	} else if (CHECK(!sv->sv_has_tombs)) {
 		set_from(&lo, sv->sv_key, sv->sv_klen);
 		for (uint32_t i = sv->sv_next; i < sv->sv_d->rd_n && !lo.lo_tlen; i++) {
 			const struct kv_kblock_desc *d = &sv->sv_d->rd_kb[i];
@@ -213,8 +213,8 @@ static bool area_is_good(struct kv_salvage *sv, unsigned area)
 	const struct kv_area *a = &sv->sv_f.kf_area[area];
 	uint64_t base = (uint64_t)sv->sv_f.kf_npages * KV_PAGE;
 
-	return CHECK(607, mpool_crc32c(0, sv->sv_kb.kb_index + (a->ar_off - base), a->ar_len) ==
-		     a->ar_crc);
+	return CHECK_CRC(mpool_crc32c(0, sv->sv_kb.kb_index + (a->ar_off - base), a->ar_len) ==
+			 a->ar_crc);
 }
 
 /* kb_segs and the areas' places, as kv_kblock_attach() of a block that is whole. */
@@ -349,15 +349,15 @@ static void block_check(struct kv_salvage *sv)
 
 	if (!sv->sv_is_whole)
 		return;
-	if (!CHECK(601, sv->sv_keys == f->kf_nkeys && sv->sv_tombs == f->kf_ntombs &&
+	if (!CHECK(sv->sv_keys == f->kf_nkeys && sv->sv_tombs == f->kf_ntombs &&
 		   sv->sv_bytes == f->kf_live_bytes))
 		odd(sv, foot, "footer: number of entries, deletions or value bytes");
-	if (sv->sv_keys && !CHECK(602, sv->sv_min_seq >= f->kf_min_seq &&
+	if (sv->sv_keys && !CHECK(sv->sv_min_seq >= f->kf_min_seq &&
 				  sv->sv_max_seq <= f->kf_max_seq))
 		odd(sv, foot, "footer: sequence numbers");
 	for (uint32_t i = 0; i < sv->sv_kb.kb_nsegs; i++) {
 		kv_kseg_decode(sv->sv_kb.kb_segtab + i * KV_KSEG_SIZE, &ks);
-		if (!CHECK(603, ks.ks_n == sv->sv_seen[i].ks_n &&
+		if (!CHECK(ks.ks_n == sv->sv_seen[i].ks_n &&
 			   ks.ks_bytes == sv->sv_seen[i].ks_bytes))
 			odd(sv, f->kf_area[KV_AREA_SEGS].ar_off,
 			    "segment table: entries or bytes of a segment");
@@ -375,8 +375,8 @@ static const char *page_read(struct kv_salvage *sv, uint32_t no)
 				(uint64_t)no * KV_PAGE, sv->sv_buf,
 				KV_PAGE))
 			continue;
-		bad = CHECK(609, mpool_crc32c(0, sv->sv_buf, KV_PAGE) ==
-			    kv_le32(sv->sv_kb.kb_crcs + 4ull * no)) ?
+		bad = CHECK_CRC(mpool_crc32c(0, sv->sv_buf, KV_PAGE) ==
+				kv_le32(sv->sv_kb.kb_crcs + 4ull * no)) ?
 			kv_kpage_decode(sv->sv_buf, no, &sv->sv_kp) : "page CRC";
 	}
 	return bad;
@@ -407,13 +407,13 @@ static const char *key_check(const struct kv_salvage *sv, const uint8_t *key, ui
 
 	if (sv->sv_has_fences) {
 		sep = kv_kblock_sep(kb, no, &len);
-		if (!CHECK(604, kv_kcmp(sep, len, key, klen) <= 0))
+		if (!CHECK(kv_kcmp(sep, len, key, klen) <= 0))
 			return "key below the fence of its page";
 		sep = no + 1 < kb->kb_npages ? kv_kblock_sep(kb, no + 1, &len) : NULL;
-		if (sep && !CHECK(605, kv_kcmp(key, klen, sep, len) < 0))
+		if (sep && !CHECK(kv_kcmp(key, klen, sep, len) < 0))
 			return "key behind the fence of the next page";
 	}
-	if (sv->sv_has_filter && !CHECK(606, kv_filter_has(kb->kb_filter, kb->kb_fblocks,
+	if (sv->sv_has_filter && !CHECK(kv_filter_has(kb->kb_filter, kb->kb_fblocks,
 							   kv_hash(key, klen))))
 		return "key that the filter denies";
 	return NULL;

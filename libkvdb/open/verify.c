@@ -294,7 +294,7 @@ static int look_for_leaks(struct verify *v)
 				kv_seg_put(db, s);
 			if (oi[i].kind == MPOOL_MBLOCK && !s && !kv_ckpt_holds_all(db) &&
 			    !kv_ckpt_lists(db, after) &&
-			    !CHECK(608, kv_ids_have(list, nlist, after)))
+			    !CHECK(kv_ids_have(list, nlist, after)))
 				leak(v, after);
 		}
 	}

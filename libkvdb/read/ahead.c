@@ -249,5 +249,5 @@ const uint8_t *kv_ahead_value(const struct kv_ahead *ah, const struct kv_ent *e,
 	if (ah->ah_at[i] == KV_AHEAD_NONE)
 		return NULL;
 	val = ah->ah_mem + ah->ah_at[i];
-	return CHECK(659, mpool_crc32c(0, val, e->e_vlen) == e->e_vcrc) ? val : NULL;
+	return CHECK_CRC(mpool_crc32c(0, val, e->e_vlen) == e->e_vcrc) ? val : NULL;
 }

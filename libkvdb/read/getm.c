@@ -313,7 +313,7 @@ int kv_getm_begin(struct kv_getm *gm, struct kvdb_kvs *kvs, unsigned flags, stru
 int kv_getm_run(struct kv_getm *gm)
 {
 	struct kvdb *db = gm->gm_kvs->k_db;
-	bool is_moment = BARRIER(670, gm->gm_tree != NULL);
+	bool is_moment = BARRIER(gm->gm_tree != NULL);
 	struct group g = { .gr_kvs = gm->gm_kvs, .gr_now = gm->gm_now,
 			   .gr_seq = is_moment ? gm->gm_seq : KV_SEQ_NOW };
 	unsigned at = gm->gm_first, open = 0, left;

@@ -591,7 +591,7 @@ int kv_run_build_add(struct kv_run_build *rb, const struct kv_ent *e)
 		return kv_error(-EINVAL, "MP0951", "entry with a key of %u and a value of %u bytes",
 				e->e_klen, e->e_vlen);
 	/* merges read media: two sources that are not in order must not make a run that is not */
-	if (!CHECK(389, !(rb->rb_nkeys | rb->rb_n) ||
+	if (!CHECK(!(rb->rb_nkeys | rb->rb_n) ||
 		   kv_kcmp(rb->rb_last, rb->rb_last_klen, e->e_key, e->e_klen) < 0))
 		return kv_error(-EUCLEAN, "MP0960", "store %u: keys are not in ascending order",
 				rb->rb_kvs);

@@ -103,12 +103,12 @@ static int page_bulk(struct run_iter *ri, const struct kv_kblock *kb, uint32_t n
 	}
 	p = ri->ri_buf + (size_t)(no - ri->ri_buf_first) * KV_PAGE;
 	*out = p;
-	if (CHECK(387, mpool_crc32c(0, p, KV_PAGE) == kv_le32(kb->kb_crcs + 4ull * no)))
+	if (CHECK_CRC(mpool_crc32c(0, p, KV_PAGE) == kv_le32(kb->kb_crcs + 4ull * no)))
 		return 0;
 	rc = kv_dev_read(ri->ri_db, kb->kb_obj, KV_READ_KEY, (uint64_t)no * KV_PAGE, p, KV_PAGE);
 	if (rc)
 		return rc;
-	if (CHECK(388, mpool_crc32c(0, p, KV_PAGE) == kv_le32(kb->kb_crcs + 4ull * no)))
+	if (CHECK_CRC(mpool_crc32c(0, p, KV_PAGE) == kv_le32(kb->kb_crcs + 4ull * no)))
 		return 0;
 	return kv_run_damaged(kb->kb_id, (uint64_t)no * KV_PAGE,
 			      "key page: CRC differs from the one its parent holds");
@@ -281,7 +281,7 @@ static void run_park(struct kv_iter *it)
 static void leave(struct kv_iter *it, struct kv_thread *t)
 {
 	kv_exit(t);
-	if (!CHECK(682, kv_is_inside()))
+	if (!CHECK(kv_is_inside()))
 		run_park(it);
 }
 

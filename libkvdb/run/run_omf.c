@@ -94,21 +94,21 @@ static const char *check_areas(const struct kv_kfoot *f, uint32_t len)
 	const struct kv_area *a = f->kf_area;
 
 	for (unsigned int i = 0; i < KV_AREAS; i++) {
-		if (!CHECK(350, a[i].ar_off >= pos && a[i].ar_off <= len - KV_PAGE &&
+		if (!CHECK(a[i].ar_off >= pos && a[i].ar_off <= len - KV_PAGE &&
 			   a[i].ar_len <= len - KV_PAGE - a[i].ar_off))
 			return "footer: area bounds";
 		pos = (uint64_t)a[i].ar_off + a[i].ar_len;
 	}
-	if (!CHECK(351, a[KV_AREA_FENCE].ar_len >= np * 4))
+	if (!CHECK(a[KV_AREA_FENCE].ar_len >= np * 4))
 		return "footer: fence length";
-	if (!CHECK(352, a[KV_AREA_PAGECRC].ar_len == np * 4))
+	if (!CHECK(a[KV_AREA_PAGECRC].ar_len == np * 4))
 		return "footer: page CRC length";
-	if (!CHECK(353, a[KV_AREA_FILTER].ar_len % 64 == 0 && a[KV_AREA_FILTER].ar_off % 64 == 0))
+	if (!CHECK(a[KV_AREA_FILTER].ar_len % 64 == 0 && a[KV_AREA_FILTER].ar_off % 64 == 0))
 		return "footer: filter length";
-	if (!CHECK(354, a[KV_AREA_SEGS].ar_len % KV_KSEG_SIZE == 0 &&
+	if (!CHECK(a[KV_AREA_SEGS].ar_len % KV_KSEG_SIZE == 0 &&
 		   a[KV_AREA_SEGS].ar_len / KV_KSEG_SIZE <= KV_KBLOCK_SEGS_MAX))
 		return "footer: segment table length";
-	if (!CHECK(355, !a[KV_AREA_SPARE].ar_len))
+	if (!CHECK(!a[KV_AREA_SPARE].ar_len))
 		return "footer: areas of a later format";
 	return NULL;
 }
@@ -143,29 +143,29 @@ const char *kv_kfoot_decode(const uint8_t *page, uint32_t crc, uint64_t tag, uin
 {
 	uint32_t sum = mpool_crc32c(0, page, FT_CRC);
 
-	if (!CHECK(356, kv_le32(page + FT_MAGIC) == KV_KBLOCK_MAGIC))
+	if (!CHECK(kv_le32(page + FT_MAGIC) == KV_KBLOCK_MAGIC))
 		return "footer: magic";
-	if (!CHECK(357, sum == kv_le32(page + FT_CRC)))
+	if (!CHECK_CRC(sum == kv_le32(page + FT_CRC)))
 		return "footer: CRC";
-	if (!CHECK(358, sum == crc))
+	if (!CHECK_CRC(sum == crc))
 		return "footer: CRC differs from the one its parent holds";
-	if (!CHECK(359, kv_le16(page + FT_FORMAT) == KV_RUN_FORMAT && !kv_le16(page + FT_FLAGS)))
+	if (!CHECK(kv_le16(page + FT_FORMAT) == KV_RUN_FORMAT && !kv_le16(page + FT_FLAGS)))
 		return "footer: format";
 	decode_fields(page, f);
-	if (!CHECK(360, f->kf_tag == tag && f->kf_obj == obj && f->kf_kvs == kvs))
+	if (!CHECK(f->kf_tag == tag && f->kf_obj == obj && f->kf_kvs == kvs))
 		return "footer: belongs to another object";
 	/* a block without keys holds tombstones over many keys */
-	if (!CHECK(361, !f->kf_npages == !f->kf_nkeys &&
+	if (!CHECK(!f->kf_npages == !f->kf_nkeys &&
 		   (f->kf_nkeys || f->kf_area[KV_AREA_PTOMB].ar_len) &&
 		   f->kf_npages <= len / KV_PAGE - 1 &&
 		   f->kf_nkeys <= (uint64_t)f->kf_npages * KV_KPAGE_MAXN))
 		return "footer: counts";
-	if (!CHECK(362, !f->kf_nkeys == !f->kf_min_klen && f->kf_min_klen <= KVDB_KEY_MAX &&
+	if (!CHECK(!f->kf_nkeys == !f->kf_min_klen && f->kf_min_klen <= KVDB_KEY_MAX &&
 		   !f->kf_nkeys == !f->kf_max_klen && f->kf_max_klen <= KVDB_KEY_MAX))
 		return "footer: key lengths";
 	memcpy(f->kf_min, page + FT_KEYS, f->kf_min_klen);
 	memcpy(f->kf_max, page + FT_KEYS + KVDB_KEY_MAX, f->kf_max_klen);
-	if (!CHECK(363, f->kf_min_seq <= f->kf_max_seq && f->kf_expiring <= f->kf_nkeys &&
+	if (!CHECK(f->kf_min_seq <= f->kf_max_seq && f->kf_expiring <= f->kf_nkeys &&
 		   f->kf_min_expiry <= f->kf_max_expiry &&
 		   kv_kcmp(f->kf_min, f->kf_min_klen, f->kf_max, f->kf_max_klen) <= 0))
 		return "footer: ranges";
@@ -199,7 +199,7 @@ const char *kv_ktomb_decode(const uint8_t *buf, uint32_t room, struct kv_trange 
 	uint32_t keys = room < KV_KTOMB_HDR ? 0 : room - KV_KTOMB_HDR;
 	bool is_range;
 
-	if (!CHECK(485, room >= KV_KTOMB_HDR &&
+	if (!CHECK(room >= KV_KTOMB_HDR &&
 		   ((kv_le16(buf + 8) + kv_le16(buf + 10) + 7u) & ~7u) <= keys))
 		return "tombstone: beyond its area";
 	r->tr_seq = kv_le64(buf);
@@ -209,14 +209,14 @@ const char *kv_ktomb_decode(const uint8_t *buf, uint32_t room, struct kv_trange 
 	r->tr_from = buf + KV_KTOMB_HDR;
 	r->tr_to = r->tr_from + r->tr_flen;
 	is_range = !r->tr_flags;
-	if (!CHECK(486, r->tr_flen <= KVDB_KEY_MAX && r->tr_tlen <= KVDB_KEY_MAX))
+	if (!CHECK(r->tr_flen <= KVDB_KEY_MAX && r->tr_tlen <= KVDB_KEY_MAX))
 		return "tombstone: key lengths";
-	if (!CHECK(487, r->tr_flags <= KV_TR_ENDLESS && !buf[13] && !kv_le16(buf + 14) &&
+	if (!CHECK(r->tr_flags <= KV_TR_ENDLESS && !buf[13] && !kv_le16(buf + 14) &&
 		   is_range == !!r->tr_tlen && (r->tr_flags != KV_TR_PREFIX || r->tr_flen)))
 		return "tombstone: flags";
-	if (!CHECK(646, r->tr_seq < KV_NUMBER_END))
+	if (!CHECK(r->tr_seq < KV_NUMBER_END))
 		return "tombstone: sequence number";
-	if (is_range && !CHECK(488, kv_kcmp(r->tr_from, r->tr_flen, r->tr_to, r->tr_tlen) < 0))
+	if (is_range && !CHECK(kv_kcmp(r->tr_from, r->tr_flen, r->tr_to, r->tr_tlen) < 0))
 		return "tombstone: empty range";
 	*size = kv_ktomb_size(r);
 	return NULL;
@@ -244,10 +244,10 @@ const char *kv_kpage_decode(const uint8_t *page, uint32_t page_no, struct kv_kpa
 	unsigned int n = kv_le16(page), plen = kv_le16(page + 2), used = kv_le16(page + 4);
 	unsigned int ents = KV_KPAGE_HDR + n * 7 + plen;
 
-	if (!CHECK(364, n && n <= KV_KPAGE_MAXN && plen <= KVDB_KEY_MAX && ents <= used &&
+	if (!CHECK(n && n <= KV_KPAGE_MAXN && plen <= KVDB_KEY_MAX && ents <= used &&
 		   used <= KV_PAGE))
 		return "key page: counts";
-	if (!CHECK(365, !kv_le16(page + 6) && !kv_le32(page + 20) &&
+	if (!CHECK(!kv_le16(page + 6) && !kv_le32(page + 20) &&
 		   kv_le32(page + 16) == page_no))
 		return "key page: flags or number";
 	kp->kp_page = page;
@@ -272,15 +272,15 @@ static inline const uint8_t *varint_get(const uint8_t *p, const uint8_t *end, ui
 
 	if (KV_LIKELY(p < end && *p < 0x80)) {
 		*v = *p;
-		return CHECK(366, *v <= max) ? p + 1 : NULL;
+		return CHECK(*v <= max) ? p + 1 : NULL;
 	}
-	while (CHECK(367, p < end && shift < 64)) {
+	while (CHECK(p < end && shift < 64)) {
 		uint8_t b = *p++;
 
 		x |= (uint64_t)(b & 0x7f) << shift;
 		if (b < 0x80) {
 			*v = x;
-			return CHECK(368, x <= max) ? p : NULL;
+			return CHECK(x <= max) ? p : NULL;
 		}
 		shift += 7;
 	}
@@ -292,7 +292,7 @@ static const uint8_t *ent_packed(const uint8_t *p, const uint8_t *end, struct kv
 {
 	uint64_t vlen;
 
-	if (!CHECK(590, end - p > 5 && *p > KVDB_COMPRESS_NONE && *p <= KVDB_COMPRESS_ZSTD))
+	if (!CHECK(end - p > 5 && *p > KVDB_COMPRESS_NONE && *p <= KVDB_COMPRESS_ZSTD))
 		return NULL;
 	e->ke_pack = *p;
 	p = varint_get(p + 1, end, KVDB_VALUE_MAX, &vlen);
@@ -323,10 +323,10 @@ static const char *ent_value(const uint8_t *p, const uint8_t *end, struct kv_ken
 			return "key page: entry of a packed value";
 	}
 	p = varint_get(p, end, KVDB_VALUE_MAX, &vlen);
-	if (!p || !CHECK(369, end - p >= 4))
+	if (!p || !CHECK(end - p >= 4))
 		return "key page: entry value length";
 	if (KV_UNLIKELY(packed)) {
-		if (!CHECK(591, vlen && vlen < e->ke_vlen))
+		if (!CHECK(vlen && vlen < e->ke_vlen))
 			return "key page: length of a packed value";
 		e->ke_plen = (uint32_t)vlen;
 		e->ke_pcrc = kv_le32(p);
@@ -337,7 +337,7 @@ static const char *ent_value(const uint8_t *p, const uint8_t *end, struct kv_ken
 	e->ke_val = p + 4;
 	/* a merge takes no longer ones */
 	if (e->ke_kind == KV_ENT_INLINE &&
-	    !CHECK(370, vlen <= KV_INLINE_MAX && vlen <= (uint64_t)(end - e->ke_val)))
+	    !CHECK(vlen <= KV_INLINE_MAX && vlen <= (uint64_t)(end - e->ke_val)))
 		return "key page: inline value";
 	return NULL;
 }
@@ -349,13 +349,13 @@ static inline const char *kent(const struct kv_kpage *kp, unsigned int i, struct
 	uint64_t slen, delta;
 	bool expires, packed;
 
-	if (!CHECK(371, off >= kp->kp_ents && off < kp->kp_used))
+	if (!CHECK(off >= kp->kp_ents && off < kp->kp_used))
 		return "key page: entry offset";
 	p = kp->kp_page + off;
 	e->ke_kind = *p & ENT_KIND_MASK;
 	expires = *p & ENT_EXPIRY;
 	packed = *p & ENT_PACKED;
-	if (!CHECK(372, !(*p & ~(ENT_KIND_MASK | ENT_EXPIRY | ENT_PACKED)) &&
+	if (!CHECK(!(*p & ~(ENT_KIND_MASK | ENT_EXPIRY | ENT_PACKED)) &&
 		   e->ke_kind >= KV_ENT_TOMB && e->ke_kind <= KV_ENT_REF &&
 		   (!packed || e->ke_kind == KV_ENT_REF)))
 		return "key page: entry kind";
@@ -363,14 +363,14 @@ static inline const char *kent(const struct kv_kpage *kp, unsigned int i, struct
 	if (!p)
 		return "key page: key length";
 	rest = slen > 4 ? (unsigned int)slen - 4 : 0;
-	if (!CHECK(373, rest <= (size_t)(end - p) && slen + kp->kp_plen))
+	if (!CHECK(rest <= (size_t)(end - p) && slen + kp->kp_plen))
 		return "key page: key bytes";
 	e->ke_slen = (uint16_t)slen;
 	e->ke_rest = p;
 	p = varint_get(p + rest, end, UINT64_MAX, &delta);
 	e->ke_seq = p ? kp->kp_seq + delta : 0;
 	/* a merge would write it into the container, which takes no greater one */
-	if (!p || !CHECK(647, e->ke_seq < KV_NUMBER_END))
+	if (!p || !CHECK(e->ke_seq < KV_NUMBER_END))
 		return "key page: sequence number";
 	e->ke_expiry = 0;
 	if (KV_UNLIKELY(expires)) {

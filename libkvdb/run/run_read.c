@@ -49,7 +49,7 @@ static int check_crcs(const struct kv_kblock *kb, const struct kv_kfoot *f)
 		const struct kv_area *a = &f->kf_area[i];
 		uint32_t crc = mpool_crc32c(0, kb->kb_index + (a->ar_off - base), a->ar_len);
 
-		if (!CHECK(379, crc == a->ar_crc))
+		if (!CHECK_CRC(crc == a->ar_crc))
 			return kv_run_damaged(kb->kb_id, a->ar_off, what[i]);
 	}
 	return 0;
@@ -64,11 +64,11 @@ static int check_fences(const struct kv_kblock *kb, uint32_t off, uint32_t bytes
 
 	for (uint32_t i = 0; i < kb->kb_npages; i++) {
 		end = kv_le32(kb->kb_ends + 4 * i);
-		if (!CHECK(380, end >= last && end <= bytes && end - last <= KVDB_KEY_MAX &&
+		if (!CHECK(end >= last && end <= bytes && end - last <= KVDB_KEY_MAX &&
 			   !!i == (end != last)))
 			return kv_run_damaged(kb->kb_id, off + 4ull * i, "fence length");
 		sep = kv_kblock_sep(kb, i, &len);
-		if (i > 1 && !CHECK(381, kv_kcmp(prev, prev_len, sep, len) < 0))
+		if (i > 1 && !CHECK(kv_kcmp(prev, prev_len, sep, len) < 0))
 			return kv_run_damaged(kb->kb_id, off + 4ull * i, "fence order");
 		prev = sep;
 		prev_len = len;
@@ -113,7 +113,7 @@ static int find_segs(struct kvdb *db, struct kv_kblock *kb, uint32_t n, struct k
 	for (uint32_t i = 0; i < n; i++) {
 		kv_kseg_decode(kb->kb_segtab + i * KV_KSEG_SIZE, &ks);
 		kb->kb_segs[i] = known ? kv_seg_get(known[i]) : kv_seg_find(db, ks.ks_id);
-		if (!CHECK(382, kb->kb_segs[i] != NULL))
+		if (!CHECK(kb->kb_segs[i] != NULL))
 			return kv_error(-EUCLEAN, "MP0960",
 					"key block %llu: its segment %llu does not exist",
 					(unsigned long long)kb->kb_id,
@@ -187,7 +187,7 @@ static int read_footer(struct kvdb *db, struct kv_kblock *kb, const struct kv_kb
 
 	if (rc)
 		return kv_error_mpool(rc);
-	if (!CHECK(383, d->kd_len % KV_PAGE == 0 && d->kd_len >= 2 * KV_PAGE &&
+	if (!CHECK(d->kd_len % KV_PAGE == 0 && d->kd_len >= 2 * KV_PAGE &&
 		   d->kd_len <= KV_KBLOCK_MAX && d->kd_len <= info.length))
 		return kv_run_damaged(d->kd_id, d->kd_len, "length in the version edit");
 	page = aligned_alloc(KV_PAGE, KV_PAGE);
@@ -296,11 +296,11 @@ static int block_tombs(const struct kv_kblock *kb, struct kv_trows *tv)
 						  &size);
 
 		if (!bad && tv->tv_n &&
-		    !CHECK(490, kv_trange_cmp(&tv->tv_r[tv->tv_n - 1], &r) <= 0))
+		    !CHECK(kv_trange_cmp(&tv->tv_r[tv->tv_n - 1], &r) <= 0))
 			bad = "tombstone: order";
 		/* prefixes come first and are found by their hash: they have one length */
 		if (!bad && tv->tv_n && r.tr_flags & KV_TR_PREFIX &&
-		    !CHECK(489, r.tr_flen == tv->tv_r[0].tr_flen))
+		    !CHECK(r.tr_flen == tv->tv_r[0].tr_flen))
 			bad = "tombstone: prefix length";
 		if (bad)
 			return kv_run_damaged(kb->kb_id, pos, bad);
@@ -318,7 +318,7 @@ int kv_run_index_tombs(struct kv_run *r)
 		const struct kv_kblock *kb = &r->rn_kb[i];
 
 		/* the walk over keys ends at the first block without */
-		if (!CHECK(484, !kb->kb_npages || r->rn_nkeyed == i))
+		if (!CHECK(!kb->kb_npages || r->rn_nkeyed == i))
 			rc = kv_run_damaged(kb->kb_id, 0, "key block behind one without keys");
 		r->rn_nkeyed += kb->kb_npages != 0;
 		if (!rc)
@@ -350,7 +350,7 @@ int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **ou
 	struct kv_run *r;
 	int rc = 0;
 
-	if (!CHECK(384, d->rd_n && d->rd_n <= KV_RUN_KBLOCKS_MAX))
+	if (!CHECK(d->rd_n && d->rd_n <= KV_RUN_KBLOCKS_MAX))
 		return kv_error(-EUCLEAN, "MP0960", "run %llu: %u key blocks",
 				(unsigned long long)d->rd_id, d->rd_n);
 	r = kv_run_new(d->rd_n);
@@ -361,7 +361,7 @@ int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **ou
 
 		rc = kblock_open(db, &r->rn_kb[i], &d->rd_kb[i], d->rd_kvs);
 		if (!rc && i && kb->kb_npages &&
-		    !CHECK(385, kv_kcmp(prev->kb_max, prev->kb_max_klen, kb->kb_min,
+		    !CHECK(kv_kcmp(prev->kb_max, prev->kb_max_klen, kb->kb_min,
 					kb->kb_min_klen) < 0))
 			rc = kv_run_damaged(kb->kb_id, 0, "keys overlap those of the block before");
 	}
@@ -655,7 +655,7 @@ int kv_kblock_ent(const struct kv_kblock *kb, uint32_t page, const struct kv_ken
 	e->e_seg = NULL;
 	if (k->ke_kind != KV_ENT_REF)
 		return 0;
-	if (!CHECK(386, k->ke_seg < kb->kb_nsegs))
+	if (!CHECK(k->ke_seg < kb->kb_nsegs))
 		return kv_run_damaged(kb->kb_id, (uint64_t)page * KV_PAGE,
 				      "key page: row of the segment table");
 	e->e_off8 = k->ke_off8;

@@ -132,12 +132,12 @@ void kv_frame_encode(const struct kv_frame_hdr *h, uint8_t *buf, uint32_t *crc)
 int kv_frame_decode(const uint8_t *buf, uint32_t tag, uint64_t obj, uint32_t off, uint32_t room,
 		    struct kv_frame_hdr *h)
 {
-	if (!CHECK(400, room >= KV_FRAME_HDR && get32(buf + FH_MAGIC) == KV_FRAME_MAGIC))
+	if (!CHECK(room >= KV_FRAME_HDR && get32(buf + FH_MAGIC) == KV_FRAME_MAGIC))
 		return 400;
-	if (!CHECK(401, get16(buf + FH_FORMAT) == KV_FORMAT))
+	if (!CHECK(get16(buf + FH_FORMAT) == KV_FORMAT))
 		return 401;
 	h->fh_crc = get32(buf + FH_CRC);
-	if (!CHECK(402, mpool_crc32c(0, buf, FH_CRC) == h->fh_crc))
+	if (!CHECK_CRC(mpool_crc32c(0, buf, FH_CRC) == h->fh_crc))
 		return 402;
 	h->fh_stream = buf[FH_STREAM];
 	h->fh_tag = get32(buf + FH_TAG);
@@ -150,16 +150,16 @@ int kv_frame_decode(const uint8_t *buf, uint32_t tag, uint64_t obj, uint32_t off
 	h->fh_payload_crc = get32(buf + FH_PAYLOAD);
 	h->fh_nrec = get32(buf + FH_NREC);
 	h->fh_log = get16(buf + FH_LOG);
-	if (!CHECK(403, h->fh_tag == tag))
+	if (!CHECK(h->fh_tag == tag))
 		return 403;
-	if (!CHECK(404, h->fh_obj == obj && h->fh_off == off))
+	if (!CHECK(h->fh_obj == obj && h->fh_off == off))
 		return 404;
 	/* room and the limit bound the padded end too: callers step by it */
-	if (!CHECK(405, h->fh_len >= KV_FRAME_HDR && h->fh_len <= room &&
+	if (!CHECK(h->fh_len >= KV_FRAME_HDR && h->fh_len <= room &&
 		   h->fh_len <= KV_FRAME_MAX &&
 		   (h->fh_len + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK <= room))
 		return 405;
-	if (!CHECK(406, h->fh_stream < KV_STREAMS && h->fh_incarnation && h->fh_epoch &&
+	if (!CHECK(h->fh_stream < KV_STREAMS && h->fh_incarnation && h->fh_epoch &&
 		   h->fh_epoch < KV_NUMBER_END && !buf[FH_PAD0] && !get16(buf + FH_PAD1) &&
 		   !get32(buf + FH_PAD2)))
 		return 406;
@@ -168,8 +168,8 @@ int kv_frame_decode(const uint8_t *buf, uint32_t tag, uint64_t obj, uint32_t off
 
 bool kv_frame_check_payload(const uint8_t *buf, const struct kv_frame_hdr *h)
 {
-	return CHECK(407, mpool_crc32c(0, buf + KV_FRAME_HDR, h->fh_len - KV_FRAME_HDR) ==
-		     h->fh_payload_crc);
+	return CHECK_CRC(mpool_crc32c(0, buf + KV_FRAME_HDR, h->fh_len - KV_FRAME_HDR) ==
+			 h->fh_payload_crc);
 }
 
 /* ---- records ------------------------------------------------------------- */
@@ -324,7 +324,7 @@ static bool rec_packed_ok(const struct kv_rec *r)
 int kv_rec_decode(const uint8_t *buf, uint64_t obj, uint32_t off, uint32_t room, bool check_value,
 		  struct kv_rec *r)
 {
-	if (!CHECK(408, room >= KV_REC_HDR))
+	if (!CHECK(room >= KV_REC_HDR))
 		return 408;
 	r->r_type = buf[RH_TYPE];
 	r->r_flags = buf[RH_FLAGS];
@@ -334,14 +334,14 @@ int kv_rec_decode(const uint8_t *buf, uint64_t obj, uint32_t off, uint32_t room,
 	r->r_seq = get64(buf + RH_SEQ);
 	r->r_rev = get32(buf + RH_REV);
 	r->r_vcrc = get32(buf + RH_VCRC);
-	if (!CHECK(409, rec_lengths_ok(r, room)))
+	if (!CHECK(rec_lengths_ok(r, room)))
 		return 409;
-	if (!CHECK(410, rec_crc(buf, buf, obj, off, r->r_klen) == get32(buf + RH_CRC)))
+	if (!CHECK_CRC(rec_crc(buf, buf, obj, off, r->r_klen) == get32(buf + RH_CRC)))
 		return 410;
-	if (!CHECK(411, r->r_type && r->r_type < KV_REC_TYPES && rec_flags_ok(r) &&
+	if (!CHECK(r->r_type && r->r_type < KV_REC_TYPES && rec_flags_ok(r) &&
 		   !get16(buf + RH_PAD)))
 		return 411;
-	if (!CHECK(654, r->r_seq < KV_NUMBER_END))
+	if (!CHECK(r->r_seq < KV_NUMBER_END))
 		return 654;
 	r->r_size = kv_rec_size(r->r_klen, r->r_vlen);
 	r->r_expiry = 0;
@@ -356,14 +356,14 @@ int kv_rec_decode(const uint8_t *buf, uint64_t obj, uint32_t off, uint32_t room,
 		r->r_pack = (uint8_t)(raw >> RAW_LEN_BITS);
 		r->r_raw_len = raw & ((1u << RAW_LEN_BITS) - 1);
 		r->r_raw_crc = get32(buf + r->r_size + 4);
-		if (!CHECK(594, rec_packed_ok(r)))
+		if (!CHECK(rec_packed_ok(r)))
 			return 594;
 		r->r_size += KV_REC_PACKED;
 	}
 	r->r_key = buf + KV_REC_HDR;
 	r->r_val = buf + kv_rec_val_off(r->r_klen);
 	if (check_value && r->r_type != KV_REC_SKIP &&
-	    !CHECK(412, mpool_crc32c(0, r->r_val, r->r_vlen) == r->r_vcrc))
+	    !CHECK_CRC(mpool_crc32c(0, r->r_val, r->r_vlen) == r->r_vcrc))
 		return 412;
 	return 0;
 }
@@ -393,7 +393,7 @@ bool kv_mark_decode(const uint8_t *buf, const struct kv_frame_hdr *h, struct kv_
 	if (h->fh_len < KV_FRAME_HDR + KV_MARK_SIZE || at % KV_REC_ALIGN ||
 	    kv_rec_decode(buf + at, h->fh_obj, h->fh_off + at, KV_MARK_SIZE, false, &r) ||
 	    r.r_type != KV_REC_SKIP || r.r_rev != MARK_REV || r.r_size != KV_MARK_SIZE ||
-	    !CHECK(588, mpool_crc32c(0, p, MA_END) == r.r_vcrc) || get32(p + MA_PAD))
+	    !CHECK_CRC(mpool_crc32c(0, p, MA_END) == r.r_vcrc) || get32(p + MA_PAD))
 		return false;
 	m->ma_begin = get32(p + MA_BEGIN);
 	m->ma_prev = get64(p + MA_PREV);
@@ -467,9 +467,9 @@ int kv_desc_decode(const struct kv_rec *r, struct kv_desc *d)
 {
 	const uint8_t *p = r->r_val;
 
-	if (!CHECK(413, r->r_type == KV_REC_DESC && !r->r_klen && r->r_vlen >= KV_DESC_HDR))
+	if (!CHECK(r->r_type == KV_REC_DESC && !r->r_klen && r->r_vlen >= KV_DESC_HDR))
 		return 413;
-	if (!CHECK(414, mpool_crc32c(0, p, r->r_vlen) == r->r_vcrc))
+	if (!CHECK_CRC(mpool_crc32c(0, p, r->r_vlen) == r->r_vcrc))
 		return 414;
 	d->ds_incarnation = get32(p + DH_INCARNATION);
 	d->ds_n = get32(p + DH_N);
@@ -477,7 +477,7 @@ int kv_desc_decode(const struct kv_rec *r, struct kv_desc *d)
 	d->ds_prev_epoch = get64(p + DH_PREV_EPOCH);
 	d->ds_prev_obj = get64(p + DH_PREV_OBJ);
 	d->ds_prev_off = get32(p + DH_PREV_OFF);
-	if (!CHECK(415, d->ds_n && d->ds_n <= KV_DESC_ENTS_MAX &&
+	if (!CHECK(d->ds_n && d->ds_n <= KV_DESC_ENTS_MAX &&
 		   kv_desc_size(d->ds_n) == r->r_vlen && d->ds_prev_epoch < d->ds_epoch &&
 		   d->ds_prev_off % KV_BLOCK == 0 && !get32(p + DH_PAD)))
 		return 415;

@@ -47,7 +47,7 @@ static int value_direct(struct kvdb *db, const struct kv_ent *e, void *out, size
 		return kv_error(-ENOMEM, "MP0902", "no memory for a value of %u bytes", e->e_vlen);
 	for (tries = 0; tries < 2 && rc == -EUCLEAN; tries++) {
 		rc = kv_dev_read(db, e->e_seg->sg_obj, KV_READ_VALUE, from, buf, len);
-		if (!rc && !CHECK(376, mpool_crc32c(0, val, e->e_vlen) == e->e_vcrc))
+		if (!rc && !CHECK_CRC(mpool_crc32c(0, val, e->e_vlen) == e->e_vcrc))
 			rc = -EUCLEAN;
 	}
 	/* an asynchronous read that is not there yet comes here again */
@@ -91,7 +91,7 @@ static int value_pages(struct kvdb *db, const struct kv_ent *e, uint8_t *out, si
 		done += copy;
 		left -= part;
 	}
-	return CHECK(377, crc == e->e_vcrc) ? 0 : -EUCLEAN;
+	return CHECK_CRC(crc == e->e_vcrc) ? 0 : -EUCLEAN;
 }
 
 static int value_dev(struct kvdb *db, const struct kv_ent *e, void *out, size_t size)
@@ -118,7 +118,7 @@ static int value_dev(struct kvdb *db, const struct kv_ent *e, void *out, size_t 
 
 static bool place_is_good(const struct kv_ent *e)
 {
-	return CHECK(378, e->e_vlen <= KVDB_VALUE_MAX &&
+	return CHECK(e->e_vlen <= KVDB_VALUE_MAX &&
 		     (uint64_t)e->e_off8 * 8 + e->e_vlen <= atomic_load(&e->e_seg->sg_room));
 }
 
@@ -135,7 +135,7 @@ int kv_value_read_stored(struct kvdb *db, const struct kv_ent *e, void *buf)
 		return value_damaged(&s, "reference beyond the segment");
 	image = atomic_load_explicit(&e->e_seg->sg_image, memory_order_acquire);
 	if (image &&
-	    CHECK(675, mpool_crc32c(0, image + (size_t)s.e_off8 * 8, s.e_vlen) == s.e_vcrc)) {
+	    CHECK_CRC(mpool_crc32c(0, image + (size_t)s.e_off8 * 8, s.e_vlen) == s.e_vcrc)) {
 		memcpy(buf, image + (size_t)s.e_off8 * 8, s.e_vlen);
 		return 0;
 	}
@@ -149,9 +149,9 @@ static int value_unpack(struct kvdb *db, const struct kv_ent *e, uint8_t *out)
 	int rc = packed ? kv_value_read_stored(db, e, packed) : -ENOMEM;
 	bool is_good = !rc && kv_unpack(e->e_pack, packed, e->e_plen, out, e->e_vlen);
 
-	if (!rc && !CHECK(592, is_good))
+	if (!rc && !CHECK(is_good))
 		rc = value_damaged(e, "does not unpack to its length");
-	if (!rc && !CHECK(593, mpool_crc32c(0, out, e->e_vlen) == e->e_vcrc))
+	if (!rc && !CHECK_CRC(mpool_crc32c(0, out, e->e_vlen) == e->e_vcrc))
 		rc = value_damaged(e, "CRC of what it unpacks to differs");
 	free(packed);
 	return rc;

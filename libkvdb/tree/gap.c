@@ -113,7 +113,7 @@ static uint32_t gaps_upto(const struct kv_gap_dir *gd, const void *key, size_t k
 
 static bool is_since(const struct since *s, uint64_t seq, uint64_t now)
 {
-	return CHECK(504, seq >= s->seq) && CHECK(505, now >= s->now);
+	return CHECK(seq >= s->seq) && CHECK(now >= s->now);
 }
 
 /* The edge that a walk at the key may go on from; LO: from where it is. */
@@ -327,7 +327,7 @@ void kv_gaps_close(struct kv_gaps *gs)
 
 	pthread_mutex_lock(&gs->gs_lock);
 	gs->gs_closed++;
-	(void)BARRIER(506, (dir_empty(gs), 0));
+	(void)BARRIER((dir_empty(gs), 0));
 	pthread_mutex_unlock(&gs->gs_lock);
 	kv_exit(t);
 }
@@ -344,7 +344,7 @@ void kv_gaps_reopen(struct kv_gaps *gs)
 /* May walks of views from gp_armed on say what is dead in it? */
 static bool is_armed(struct kvdb *db, struct kv_gap *gp)
 {
-	if (gp->gp_armed == UINT64_MAX && CHECK(507, kv_grace_is_over(gp->gp_grace)))
+	if (gp->gp_armed == UINT64_MAX && CHECK(kv_grace_is_over(gp->gp_grace)))
 		gp->gp_armed = atomic_load(&db->d_epochs.ep_seq);
 	return gp->gp_armed != UINT64_MAX;
 }
@@ -450,7 +450,7 @@ static void learn(struct kvdb *db, struct kv_gaps *gs, const struct kv_gap_walk 
 		return;
 	}
 	gp = gd->gd_gap[at];
-	if (!is_armed(db, gp) || !CHECK(508, w->gw_seq >= gp->gp_armed))
+	if (!is_armed(db, gp) || !CHECK(w->gw_seq >= gp->gp_armed))
 		return;
 	if (cmp_edge(gp, DEAD, w->gw_lo, w->gw_lo_len) < 0) {
 		if (!split(gs, at, w))

@@ -400,7 +400,7 @@ static struct kv_hold *take(struct kv_holders *hs, struct kv_hold *list, uint64_
 			uint32_t idle = KV_HOLD_IDLE;
 
 			older = ho->ho_older;
-			if (!CHECK(511, atomic_compare_exchange_strong(&ho->ho_word, &idle,
+			if (!CHECK(atomic_compare_exchange_strong(&ho->ho_word, &idle,
 								       KV_HOLD_TAKEN)))
 				continue;
 			stripe_del(st, ho);

@@ -268,7 +268,7 @@ static int merge_next(struct kv_iter *it, struct kv_ent *e)
 		return rc ? rc : -ENOENT;
 	for (; !rc; mi->mi_err = rc) {
 		if (mi->mi_used) {
-			if (!CHECK(699, mi->mi_steps != mi->mi_rest))
+			if (!CHECK(mi->mi_steps != mi->mi_rest))
 				return -EAGAIN;
 			rc = source_next(&mi->mi_src[mi->mi_tree[0]]);
 			if (rc == -EINPROGRESS)

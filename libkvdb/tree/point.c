@@ -109,7 +109,7 @@ static const uint8_t *ent_place(struct kvdb *db, const struct kv_ent *e, uint32_
 	const uint8_t *image;
 	uint64_t off;
 
-	if (e->e_kind != KV_ENT_REF || !e->e_vlen || e->e_pack || !CHECK(679, !e->e_expiry) ||
+	if (e->e_kind != KV_ENT_REF || !e->e_vlen || e->e_pack || !CHECK(!e->e_expiry) ||
 	    (uint64_t)e->e_off8 * 8 < val_off ||
 	    (uint64_t)e->e_off8 * 8 + e->e_vlen > e->e_seg->sg_bytes)
 		return NULL;
@@ -133,7 +133,7 @@ const uint8_t *kv_point_seek(struct kvdb *db, const struct kv_tree *tr, uint64_t
 			 &place, &life))
 		return NULL;
 	/* behind the words, which may be of a flush that came meanwhile */
-	if (!CHECK(683, is_turn_of(db, tr)))
+	if (!CHECK(is_turn_of(db, tr)))
 		return NULL;
 	rec = kv_slab_at(db, place, life);
 	for (unsigned at = 0; rec && at < FETCH; at += KV_CACHELINE)
@@ -146,7 +146,7 @@ bool kv_point_ent(struct kvdb *db, const uint8_t *rec, const void *key, size_t k
 {
 	struct kv_tctx *tc = kv_tctx(db);
 
-	if (!CHECK(678, kv_rec_is_of(rec, key, klen)))
+	if (!CHECK(kv_rec_is_of(rec, key, klen)))
 		return false;
 	*e = (struct kv_ent){ .e_key = key, .e_klen = (uint16_t)klen, .e_kind = KV_ENT_NEAR,
 			      .e_val = rec + kv_rec_val_off((uint32_t)klen),
@@ -199,7 +199,7 @@ void kv_point_add(struct kvdb *db, const struct kv_tree *tr, const void *key, si
 	if (change & 1 || !atomic_compare_exchange_strong(&pb->pb_change, &change, change + 1))
 		return;
 	/* in here: a flush changes po_turn, then waits for this bucket (PI5) */
-	if (CHECK(684, is_turn_of(db, tr)))
+	if (CHECK(is_turn_of(db, tr)))
 		bucket_set(pb, change, key_of(tr->tr_line, hash), place, life);
 	atomic_store_explicit(&pb->pb_change, change + 2, memory_order_release);
 }
@@ -277,10 +277,10 @@ uint64_t kv_point_news_tell(struct kvdb_kvs *kvs, const struct kv_point_news *pn
 		return 0;
 	tr = kv_tree_get(kvs);
 	/* deletes of many keys, those of the memtable among them, do not say which */
-	if (CHECK(686, !atomic_load(&tr->tr_tombs))) {
+	if (CHECK(!atomic_load(&tr->tr_tombs))) {
 		gen = kv_run_gen(db);
 		kv_points_turn(&db->d_trees.te_points, kvs->k_slot, gen);
-		(void)BARRIER(685, (tell(&db->d_trees.te_points, tr->tr_line, pn), 0));
+		(void)BARRIER((tell(&db->d_trees.te_points, tr->tr_line, pn), 0));
 	}
 	kv_tree_put(db, tr);
 	return gen;

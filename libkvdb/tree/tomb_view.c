@@ -264,7 +264,7 @@ void kv_trows_needed(struct kv_trows *tv, struct kv_tree *tr, struct kv_run *con
 			continue;
 		/* a transaction that began earlier must find it when it takes a key */
 		if (!tr || r->tr_seq > view ||
-		    !CHECK(483, !is_needed(r, tr, but, nbut, but_mt)))
+		    !CHECK(!is_needed(r, tr, but, nbut, but_mt)))
 			tv->tv_r[n++] = *r;
 	}
 	free(is);

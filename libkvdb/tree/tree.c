@@ -88,7 +88,7 @@ static void tree_number(struct kvdb_kvs *kvs, struct kv_tree *tr, const struct k
 	if (!is_new)
 		return;
 	tr->tr_gen = told ? told : kv_run_gen(kvs->k_db);
-	if (BARRIER(677, !told))
+	if (BARRIER(!told))
 		tr->tr_line = tr->tr_gen;
 	kv_points_turn(&kvs->k_db->d_trees.te_points, tr->tr_slot, tr->tr_gen);
 }
@@ -186,7 +186,7 @@ static struct kv_tree *tree_publish(struct kvdb_kvs *kvs, struct kv_tree *tr)
 	old = atomic_exchange(&kvs->k_tree, tr);
 	atomic_store(&old->tr_is_old, true);
 	/* T5: in here, so that what waits for the lock comes after it for every view */
-	(void)BARRIER(566, (atomic_fetch_add(&kvs->k_db->d_trees.te_gen, 1), 0));
+	(void)BARRIER((atomic_fetch_add(&kvs->k_db->d_trees.te_gen, 1), 0));
 	return old;
 }
 

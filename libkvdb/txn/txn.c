@@ -17,6 +17,7 @@
 
 #include "txn/txn.h"
 #include "base/error.h"
+#include "base/guard.h"
 #include "base/hash.h"
 #include "db/thread.h"
 #include "cache/load.h"
@@ -281,7 +282,7 @@ static int newest_above(struct kvdb_kvs *kvs, const struct kv_keylock *kl, uint6
 	atomic_thread_fence(memory_order_seq_cst);
 	tr = atomic_load(&kvs->k_tree);
 	if (KV_UNLIKELY(atomic_load(&tr->tr_tombs)) &&
-	    !CHECK(498, !kv_tombs_conflict(kvs, kl->kl_key, kl->kl_klen, view))) {
+	    !CHECK(!kv_tombs_conflict(kvs, kl->kl_key, kl->kl_klen, view))) {
 		*out = view + 1;
 		return 0;
 	}
@@ -396,7 +397,7 @@ static int own(struct kvdb_txn *t, struct kvdb_kvs *kvs, struct kv_write *w)
 	if (kv_key_lock(db, &w->w_lock))
 		return conflict(t, kvs, "another open transaction wrote the key first");
 	err = newest_wait(kvs, &w->w_lock, t->t_view.vi_seq, &seq);
-	if (!err && !CHECK(456, !seq))
+	if (!err && !CHECK(!seq))
 		err = conflict(t, kvs, "the key was written after the transaction began");
 	if (err) {
 		kv_key_unlock(db, &w->w_lock);

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/guard.h"
 #include "base/vec.h"
 #include "db/etime.h"
 #include "db/thread.h"
@@ -60,7 +61,7 @@ static int pin(struct kvdb_txn *t, struct kv_seg *s)
 
 static int check_pinned(struct kvdb_txn *t)
 {
-	if (CHECK(457, t->t_seg_bytes <= t->t_db->d_budget.b_log_bytes / 2))
+	if (CHECK(t->t_seg_bytes <= t->t_db->d_budget.b_log_bytes / 2))
 		return 0;
 	kv_txn_doom(t, -ESTALE, KVDB_TXN_LOG_FULL);
 	return kv_error(-ESTALE, "MP0924", "the values of the transaction lie in log segments of "
@@ -127,7 +128,7 @@ static void encode_value(const struct kv_keylock *kl, const struct kv_txn_val *v
  */
 static int pin_value(struct kvdb_txn *t, const struct kv_resv *rs)
 {
-	return BARRIER(560, pin(t, rs->rs_seg));
+	return BARRIER(pin(t, rs->rs_seg));
 }
 
 /* One attempt in a reserved place: 0, -EAGAIN (withdrawn), -ENOMEM. */
@@ -446,12 +447,12 @@ static int install(struct kv_commit *co)
 	const struct kv_resv *rs = &co->co_rs;
 	struct kv_slot *sl = co->co_slot;
 
-	(void)BARRIER(458, (kv_wait_closed(t->t_db, rs->rs_epoch), 0));
-	if (CHECK(459, is_in_time(co))) {
+	(void)BARRIER((kv_wait_closed(t->t_db, rs->rs_epoch), 0));
+	if (CHECK(is_in_time(co))) {
 		for (struct kv_write *w = t->t_first; w; w = w->w_next) {
 			w->w_ver->v_epoch = rs->rs_epoch;
 			if (w->w_v.tv_kind != KV_ENT_TOMB)
-				(void)BARRIER(503, (kv_gaps_cut(w->w_in->tt_kvs, w->w_lock.kl_key,
+				(void)BARRIER((kv_gaps_cut(w->w_in->tt_kvs, w->w_lock.kl_key,
 								w->w_lock.kl_klen), 0));
 		}
 		for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)

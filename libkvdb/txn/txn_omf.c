@@ -125,14 +125,14 @@ static uint32_t ent_take(const uint8_t *p, uint32_t left, struct kv_commit_ent *
 	if (left < KV_COMMIT_ENT)
 		return 0;
 	ent_read(p, e);
-	if (!CHECK(452, ent_ok(p, e)))
+	if (!CHECK(ent_ok(p, e)))
 		return 0;
 	size = kv_commit_ent_size(e->ce_klen, e->ce_kind, e->ce_vlen, p[CE_FLAGS] & FLAG_EXPIRY);
 	if (size > left)
 		return 0;
 	if (p[CE_FLAGS] & FLAG_EXPIRY) {
 		e->ce_expiry = get_le(p + size - 8, 8);
-		if (!CHECK(564, e->ce_expiry))
+		if (!CHECK(e->ce_expiry))
 			return 0;
 	}
 	return size;
@@ -143,18 +143,18 @@ int kv_commit_check(const struct kv_rec *r)
 	uint32_t pos = KV_COMMIT_HDR, n = 0, size;
 	struct kv_commit_ent e;
 
-	if (!CHECK(450, r->r_type == KV_REC_COMMIT && !r->r_klen && r->r_vlen > KV_COMMIT_HDR &&
+	if (!CHECK(r->r_type == KV_REC_COMMIT && !r->r_klen && r->r_vlen > KV_COMMIT_HDR &&
 		   !get_le(r->r_val + CH_PAD, 4) && !get_le(r->r_val + CH_PAD2, 8)))
 		return 450;
 	/* R5 */
-	if (!CHECK(451, mpool_crc32c(0, r->r_val, r->r_vlen) == r->r_vcrc))
+	if (!CHECK_CRC(mpool_crc32c(0, r->r_val, r->r_vlen) == r->r_vcrc))
 		return 451;
 	for (; pos < r->r_vlen; n++, pos += size) {
 		size = ent_take(r->r_val + pos, r->r_vlen - pos, &e);
 		if (!size)
 			return 452;
 	}
-	return CHECK(453, n == get_le(r->r_val + CH_COUNT, 4)) ? 0 : 453;
+	return CHECK(n == get_le(r->r_val + CH_COUNT, 4)) ? 0 : 453;
 }
 
 bool kv_commit_next(const struct kv_rec *r, uint32_t *pos, struct kv_commit_ent *e)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""BARRIER and CHECK: complete, numbered once, noticed, and absent from the product.
+"""BARRIER and CHECK: complete, noticed, and absent from the product.
 
 The rule for flushes. A *flush point* is, in core, libmpool and libkvdb,
  - a call through a device's flush pointer, `->flush(...)`;
@@ -8,7 +8,7 @@ The rule for flushes. A *flush point* is, in core, libmpool and libkvdb,
    fdatasync, syncfs, sync_file_range, io_uring_prep_fsync;
  - MP_DEV_FUA, MPOOL_SYNC, MPOOL_FLUSH or RWF_DSYNC, unless it is tested
    (after `&`, `==`, `!=` or `case`).
-Each must lie inside BARRIER(n, ...), with one exception: the function that *is*
+Each must lie inside BARRIER(), with one exception: the function that *is*
 such a primitive, because then every call of it is a flush point. A function is
 one when its name is on the list, when an ops table says `.flush = it`, or when
 its name says `flush` and it has a flush point of its own outside BARRIER."""
@@ -21,46 +21,48 @@ import sys
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import ablate  # noqa: E402
 import planted  # noqa: E402
-from lib import B, O, Skip, code, functions, line_of, main, run, spans, under
+from lib import B, O, Skip, code, functions, line_of, main, run, text, under  # noqa: E402
+from switches import LAYERS, guarded, guards, guards_in  # noqa: E402
 
-RANGES = {"kmod/core/": (1, 199), "libmpool/": (200, 299), "libkvdb/": (300, 699)}
 PRIMITIVE = r"\w*dev_flush|mpool_flush|mpool_mlog_sync|mpool_mdc_sync|fsync|fdatasync|syncfs|" \
             r"sync_file_range|io_uring_prep_fsync"
 WORDS = r"MP_DEV_FUA|MPOOL_SYNC|MPOOL_FLUSH|RWF_DSYNC"
 TESTED = re.compile(r"(?:&\s*~?|==|!=|\bcase)\s*$")
 
 
-def guarded():
-    for prefix, limits in RANGES.items():
-        for f in under(prefix, ".c", ".h"):
-            if not f.endswith("/guard.h") and not f.startswith("libmpool/include") and \
-               not f.startswith("libkvdb/include"):
-                yield f, limits
+def spans(f, *kinds):
+    """(start, end) of the guards of these kinds."""
+    return [(g.start, g.end) for g in guards_in(f, text(f)) if g.kind in kinds]
 
 
-def numbers():
-    return [(f, limits, kind, pos, n) for f, limits in guarded() for kind in ("BARRIER", "CHECK")
-            for pos, _, n in spans(f, kind)]
+def each_guard_has_a_number_of_its_own():
+    places = [g for f in guarded() for g in guards_in(f, text(f))]
+    if len(guards()) < len(places):
+        yield "%d places have %d numbers" % (len(places), len(guards()))
 
 
-def guard_numbers_are_literal_unique_and_in_range():
-    seen = {}
-    for f, (low, high), kind, pos, n in numbers():
-        at = "%s:%d" % (f, line_of(f, pos))
-        if not re.fullmatch(r"[1-9][0-9]*", n):
-            yield "%s: %s(%s): not a literal number" % (at, kind, n)
-        elif not low <= int(n) <= high:
-            yield "%s: %s(%s): outside %d..%d" % (at, kind, n, low, high)
-        elif n in seen:
-            yield "%s: %s(%s): also at %s" % (at, kind, n, seen[n])
-        seen.setdefault(n, at)
+def no_guard_in_a_header():
+    """It would be one guard at many places, and headers have no copies."""
+    for f in guarded():
+        if f.endswith(".h") and guards_in(f, text(f)):
+            yield f
+
+
+def planted_bugs_leave_the_numbers_of_guards():
+    """A copy has both: where a bug changes the text of a guard, nothing would switch that."""
+    for f in sorted({b.file for b in planted.bugs()}):
+        if os.path.exists(f):
+            copied = {g.number for g in guards_in(f, planted.with_bugs(f, text(f)))}
+            for n, g in guards([f]).items():
+                if n not in copied:
+                    yield "%s: %s is not in the copy" % (f, g.name)
 
 
 def no_guard_inside_a_macro():
-    for f, _ in guarded():
-        define = r"^[ \t]*#[ \t]*define(?:.*\\\n)*.*\b(BARRIER|CHECK)\("
+    for f in guarded():
+        define = r"^[ \t]*#[ \t]*define(?:.*\\\n)*.*\b(BARRIER|CHECK|CHECK_CRC)\("
         for m in re.finditer(define, code(f), re.M):
-            yield "%s:%d: a macro would use one number at many places" % (f, line_of(f, m.start()))
+            yield "%s:%d: a macro would be one guard at many places" % (f, line_of(f, m.start()))
 
 
 def arguments(src, pos):
@@ -78,9 +80,9 @@ def arguments(src, pos):
 def flush_points(names):
     """(file, line, text, enclosing function) of each flush point outside BARRIER."""
     point = re.compile(r"(?:->\s*flush|\b(?:%s))\s*\(|\b(?:%s)\b" % ("|".join(names), WORDS))
-    for f, _ in guarded():
+    for f in guarded():
         src = code(f)
-        inside = [(a, b) for a, b, _ in spans(f, "BARRIER")]
+        inside = spans(f, "BARRIER")
         for m in point.finditer(src):
             begin = src.rfind("\n", 0, m.start()) + 1
             before = src[begin:m.start()]
@@ -98,7 +100,7 @@ def flush_points(names):
 def every_flush_point_is_inside_a_barrier():
     names = {PRIMITIVE}
     ops = set()
-    for f, _ in guarded():
+    for f in guarded():
         ops.update(re.findall(r"\.\s*flush\s*=\s*(\w+)", code(f)))
     while True:
         bad = [p for p in flush_points(sorted(names))
@@ -136,9 +138,9 @@ def no_write_asks_to_be_durable_by_itself():
 def every_checksum_comparison_is_inside_a_check():
     """A comparison one of whose sides mentions a crc."""
     side = r"[\w\s\->.\[\]()&*+,]*"
-    for f, _ in guarded():
+    for f in guarded():
         src = code(f)
-        inside = [(a, b) for a, b, _ in spans(f, "CHECK")]
+        inside = spans(f, "CHECK", "CHECK_CRC")
         for m in re.finditer(r"[!=]=", src):
             left = re.search(side + r"$", src[max(0, m.start() - 120):m.start()]).group(0)
             right = re.match(side, src[m.end():m.end() + 120]).group(0)
@@ -154,13 +156,13 @@ def every_planted_bug_has_its_place():
     """Who changes the lines changes tests/planted.txt too, or takes the bug out of it."""
     for b in planted.bugs():
         if not planted.is_there(b):
-            yield "tests/planted.txt: %d: %s has no such lines now" % (b.number, b.file)
+            yield "tests/planted.txt: %s: %s has no such lines now" % (b.name, b.file)
 
 
 def what_can_be_switched_off_was_noticed():
     """tests/ablate.txt knows who notices; UPDATE=1 tests/ablate.py MODE NUMBER finds it."""
     known = ablate.remembered().keys()
-    there = {n: what for part in ablate.switches().values() for n, what in part.items()}
+    there = {n: what for part in ablate.modes().values() for n, what in part.items()}
     for n in sorted(there.keys() - known):
         yield "%s is not in tests/ablate.txt" % ablate.title(n, there[n])
     for n in sorted(known - there.keys()):
@@ -169,10 +171,10 @@ def what_can_be_switched_off_was_noticed():
 
 def each_layer_has_guards():
     """The rules above must not pass because they look at nothing."""
-    for prefix, (low, high) in RANGES.items():
+    for layer in LAYERS:
         for kind in ("BARRIER", "CHECK"):
-            if not any(f.startswith(prefix) and k == kind for f, _, k, _, _ in numbers()):
-                yield "%s: no %s at all" % (prefix, kind)
+            if not any(g.file.startswith(layer) and g.kind == kind for g in guards().values()):
+                yield "%s: no %s at all" % (layer, kind)
 
 
 def products_have_no_switch():
@@ -193,9 +195,9 @@ def the_ablation_build_has_it():
             yield "%s: no mp_ablated" % os.path.basename(f)
 
 
-main([guard_numbers_are_literal_unique_and_in_range, no_guard_inside_a_macro,
-      every_flush_point_is_inside_a_barrier, no_write_asks_to_be_durable_by_itself,
-      every_checksum_comparison_is_inside_a_check,
+main([each_guard_has_a_number_of_its_own, no_guard_in_a_header, no_guard_inside_a_macro,
+      planted_bugs_leave_the_numbers_of_guards, every_flush_point_is_inside_a_barrier,
+      no_write_asks_to_be_durable_by_itself, every_checksum_comparison_is_inside_a_check,
       every_planted_bug_has_its_place, what_can_be_switched_off_was_noticed,
       each_layer_has_guards, products_have_no_switch,
       the_ablation_build_has_it])

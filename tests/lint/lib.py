@@ -70,21 +70,6 @@ def line_of(path, pos):
     return text(path).count("\n", 0, pos) + 1
 
 
-def spans(path, name):
-    """(start, end, number text) of every use NAME(n, ...) outside #define."""
-    src = code(path)
-    out = []
-    for m in re.finditer(r"\b%s\s*\(" % name, src):
-        if src[src.rfind("\n", 0, m.start()) + 1:m.start()].lstrip().startswith("#"):
-            continue
-        depth, i = 1, m.end()
-        while i < len(src) and depth:
-            depth += {"(": 1, ")": -1}.get(src[i], 0)
-            i += 1
-        out.append((m.start(), i, src[m.end():i].split(",")[0].strip()))
-    return out
-
-
 @functools.lru_cache(None)
 def functions(path):
     return functions_in(code(path))

@@ -207,7 +207,7 @@ static void the_last_one_used_stays(void)
 	kv_end(db, dir, 0);
 }
 
-/* HO1, guard 511 */
+/* HO1, guard in `take()` */
 static void a_call_under_way_keeps_what_it_shows(void)
 {
 	struct kvdb_cursor *c, *other;
