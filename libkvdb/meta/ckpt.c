@@ -662,7 +662,7 @@ int kv_ckpt_may_come(struct kvdb *db, const char *name)
 	if (rec_find(&db->d_mdc->m_st, name))
 		return kv_error(-EEXIST, "MP0983", "there is a checkpoint named %s", name);
 	if (db->d_ckpts->ck_n == KVDB_CHECKPOINT_MAX)
-		return kv_error(-ENOSPC, "MP0983", "a database holds at most %u checkpoints",
+		return kv_error(-EDQUOT, "MP0983", "a database holds at most %u checkpoints",
 				KVDB_CHECKPOINT_MAX);
 	return 0;
 }

@@ -43,7 +43,7 @@ void kv_ckpt_stats(struct kvdb *db, struct kvdb_stats *st);
 /* ---- making one: op/ckpt_make.c; m_ddl_lock is held ---- */
 
 struct kv_ckpt;
-/* 0; -EEXIST: there is one of that name; -ENOSPC: there are as many as there may be. */
+/* 0; -EEXIST: there is one of that name; -EDQUOT: there are as many as there may be. */
 int kv_ckpt_may_come(struct kvdb *db, const char *name);
 /* C2: what the state lists is pinned; it is in the list, but not shown. -ENOMEM, -EUCLEAN. */
 int kv_ckpt_pin(struct kvdb *db, const struct kv_mdc_ckpt *rec, const struct kv_mdc_state *st,

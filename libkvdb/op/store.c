@@ -135,11 +135,11 @@ static int create_locked(struct kvdb *db, const char *name, const struct kv_prop
 	if (find_name(db, name))
 		return kv_error(-EEXIST, "MP0970", "there is a store named %s", name);
 	if (db->d_stores.sr_n == KVDB_KVS_MAX)
-		return kv_error(-ENOSPC, "MP0990", "a database holds at most %u stores",
+		return kv_error(-EDQUOT, "MP0990", "a database holds at most %u stores",
 				KVDB_KVS_MAX);
 	/* ids are 16 bits in log records and never used again */
 	if (db->d_stores.sr_next_id > UINT16_MAX)
-		return kv_error(-ENOSPC, "MP0990", "all %u store ids were used", UINT16_MAX);
+		return kv_error(-EDQUOT, "MP0990", "all %u store ids were used", UINT16_MAX);
 	err = kv_change_sync(db);
 	if (err)
 		return err;

@@ -521,7 +521,7 @@ static int write_op(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key, s
 	size = ent_size(tt, klen, kind, vlen);
 	was = w ? ent_size(tt, klen, w->w_v.tv_kind, w->w_v.tv_vlen) : 0;
 	if (t->t_rec_bytes - was + size > KV_COMMIT_MAX)
-		return kv_error(-E2BIG, "MP0925", "the transaction's keys and small values would "
+		return kv_error(-EFBIG, "MP0925", "the transaction's keys and small values would "
 				"take more than %u bytes of its commit record", KV_COMMIT_MAX);
 	if (!w) {
 		err = first_write(t, tt, key, klen, hash, kind, val, vlen);
@@ -804,7 +804,8 @@ int kvdb_txn_info(struct kvdb_txn *txn, struct kvdb_txn_info *out)
 	*out = (struct kvdb_txn_info){
 		.state = state,
 		.error = state == KVDB_TXN_ACTIVE ? 0 :
-			 state == KVDB_TXN_CONFLICT ? -ECANCELED : -ESTALE,
+			 state == KVDB_TXN_CONFLICT ? -ECANCELED :
+			 state == KVDB_TXN_LOG_FULL ? -EFBIG : -ESTALE,
 		.is_rdonly = txn->t_flags & KVDB_TXN_RDONLY,
 		.age_ms = now > born ? (now - born) / 1000000u : 0,
 		.ticket = txn->t_ticket,

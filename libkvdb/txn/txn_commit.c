@@ -63,8 +63,8 @@ static int check_pinned(struct kvdb_txn *t)
 {
 	if (CHECK(t->t_seg_bytes <= t->t_db->d_budget.b_log_bytes / 2))
 		return 0;
-	kv_txn_doom(t, -ESTALE, KVDB_TXN_LOG_FULL);
-	return kv_error(-ESTALE, "MP0924", "the values of the transaction lie in log segments of "
+	kv_txn_doom(t, -EFBIG, KVDB_TXN_LOG_FULL);
+	return kv_error(-EFBIG, "MP0924", "the values of the transaction lie in log segments of "
 			"%llu bytes together; %llu are the most",
 			(unsigned long long)t->t_seg_bytes,
 			(unsigned long long)t->t_db->d_budget.b_log_bytes / 2);

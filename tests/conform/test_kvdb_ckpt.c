@@ -176,7 +176,7 @@ static void names_and_limits(void)
 		sprintf(name, "n%u", i);
 		T_EQ(kvdb_checkpoint(kh_db, name, 0), 0);
 	}
-	T_EQ(kvdb_checkpoint(kh_db, "more", 0), -ENOSPC);
+	T_EQ(kvdb_checkpoint(kh_db, "more", 0), -EDQUOT);
 	T_EQ(listed(), KVDB_CHECKPOINT_MAX);
 	kh_close();
 	T_EQ(kh_open_with(KVDB_RDONLY), 0);

@@ -441,7 +441,7 @@ static void stores_256_take_bounded_memory_and_open_fast(void)
 		snprintf(name, sizeof(name), "s%u", i);
 		T_EQ(kvdb_kvs_create(kh_db, name, NULL), 0);
 	}
-	T_EQ(kvdb_kvs_create(kh_db, "more", NULL), -ENOSPC);
+	T_EQ(kvdb_kvs_create(kh_db, "more", NULL), -EDQUOT);
 	for (i = 0; i < KVDB_KVS_MAX; i++) {
 		snprintf(name, sizeof(name), "s%u", i);
 		for (j = 0; j < 300; j++)

@@ -277,12 +277,12 @@ static void there_are_so_many_stores_and_no_more(void)
 		snprintf(name, sizeof(name), "s%u", i);
 		T_EQ(kvdb_kvs_create(kh_db, name, NULL), 0);
 	}
-	FAILS(kvdb_kvs_create(kh_db, "more", NULL), -ENOSPC);
+	FAILS(kvdb_kvs_create(kh_db, "more", NULL), -EDQUOT);
 	T_STREQ(kvdb_error_detail()->id, "MP0990");
 	T_EQ(kh_put_str(kh_kvs("s255"), "k", "v"), 0);
 	kh_close();
 	kh_open();
-	FAILS(kvdb_kvs_create(kh_db, "more", NULL), -ENOSPC);
+	FAILS(kvdb_kvs_create(kh_db, "more", NULL), -EDQUOT);
 	T_EQ(kvdb_kvs_drop(kh_db, "s0"), 0);
 	T_EQ(kvdb_kvs_create(kh_db, "more", NULL), 0);
 	T_OK(kh_holds_str(kh_kvs("s255"), "k", "v"));

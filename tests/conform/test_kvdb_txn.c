@@ -590,7 +590,7 @@ static void a_transaction_has_room_for_many_writes_and_says_when_it_is_full(void
 		snprintf(key, sizeof(key), "key-%06u", n);
 		rc = kvdb_txn_put(t, n % 2 ? ka : kb, key, strlen(key), big, sizeof(big));
 	}
-	T_EQ(rc, -E2BIG);
+	T_EQ(rc, -EFBIG);
 	T_STREQ(kvdb_error_detail()->id, "MP0925");
 	T_OK(n > 10000);
 	/* what is there may still be changed and committed */

@@ -117,7 +117,7 @@ static int txn_write(struct eng *e, struct km *m, struct km_rt *rt, struct km_tx
 				conflict);
 	if (rc) {
 		/* space and pinned segments end it too */
-		if (rc != -ECANCELED && rc != -ENOSPC && rc != -ESTALE)
+		if (rc != -ECANCELED && rc != -ENOSPC && rc != -ESTALE && rc != -EFBIG)
 			return broken(e, "a write of a transaction", rc);
 		give_up(t);
 		return 0;
@@ -214,7 +214,7 @@ static int txn_commit(struct eng *e, struct km *m, struct km_txn *t)
 	}
 	rc = kvdb_txn_commit(t->t_txn, flags, NULL);
 	t->t_txn = NULL;
-	if (rc == -ENOSPC || rc == -ESTALE)
+	if (rc == -ENOSPC || rc == -ESTALE || rc == -EFBIG)
 		return 0;
 	if (rc)
 		return broken(e, "kvdb_txn_commit", rc);

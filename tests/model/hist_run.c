@@ -255,7 +255,7 @@ static void step_write(struct worker *w, struct slot *s, uint32_t key)
 	s->s_op[s->s_nop++] = (struct hist_op){ .ho_key = key, .ho_is_write = true,
 						.ho_ver = name_of, .ho_prev = prev };
 	w->w_n.hn_writes++;
-	if (rc == -ECANCELED || rc == -ESTALE) {
+	if (rc == -ECANCELED || rc == -ESTALE || rc == -EFBIG) {
 		s->s_is_stuck = true;
 		w->w_n.hn_conflicts += rc == -ECANCELED;
 	} else if (rc) {
@@ -325,8 +325,8 @@ static void slot_end(struct worker *w, struct slot *s)
 	else
 		rc = kvdb_txn_commit(s->s_txn, rnd(w) % 2000 ? 0 : KVDB_TXN_DURABLE, NULL);
 	s->s_txn = NULL;
-	aborts |= rc == -ESTALE;
-	if (rc && rc != -ESTALE)
+	aborts |= rc == -ESTALE || rc == -EFBIG;
+	if (rc && !aborts)
 		broken(w, "kvdb_txn_commit", rc);
 	finish(w, s->s_no, s->s_op, s->s_nop, s->s_begin,
 	       aborts ? HIST_ABORTED : HIST_COMMITTED);

@@ -80,7 +80,8 @@ static void txn_write(struct mk_worker *w, struct txn *x, unsigned store, unsign
 		x->x_err = kvdb_txn_put(x->x_txn, wo->wo_kvs[store], ke->ke_buf, ke->ke_len,
 					w->w_want, len);
 	}
-	if (x->x_err && x->x_err != -ECANCELED && x->x_err != -ESTALE)
+	if (x->x_err && x->x_err != -ECANCELED && x->x_err != -ESTALE &&
+	    x->x_err != -EFBIG)
 		gone_wrong(w, "a write of a transaction", x->x_err);
 }
 
@@ -115,7 +116,7 @@ static void txn_end(struct mk_worker *w, struct txn *x, bool commits)
 	if (commits) {
 		mk_durable_mark(w->w_wo, acked, true);
 		rc = kvdb_txn_commit(x->x_txn, durable ? KVDB_TXN_DURABLE : 0, NULL);
-		if (rc && rc != -ESTALE)
+		if (rc && rc != -ESTALE && rc != -EFBIG)
 			gone_wrong(w, "kvdb_txn_commit", rc);
 	} else {
 		kvdb_txn_abort(x->x_txn);

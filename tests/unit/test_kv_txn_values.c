@@ -223,11 +223,12 @@ static void values_in_too_many_segments_end_the_transaction(void)
 		snprintf(key, sizeof(key), "h%u", i);
 		err = kvdb_txn_put(t, ka, key, strlen(key), huge, sizeof(huge));
 	}
-	T_EQ(err, -ESTALE);
+	T_EQ(err, -EFBIG);
 	T_STREQ(kvdb_error_detail()->id, "MP0924");
 	T_OK(t->t_seg_bytes < db->d_budget.b_log_bytes);
 	T_OK(!kvdb_txn_info(t, &in) && in.state == KVDB_TXN_LOG_FULL);
-	T_EQ(kvdb_txn_commit(t, 0, NULL), -ESTALE);
+	T_EQ(in.error, -EFBIG);
+	T_EQ(kvdb_txn_commit(t, 0, NULL), -EFBIG);
 	expect(ka, "h0", NULL);
 	put(ka, "h0", "free");
 	end();

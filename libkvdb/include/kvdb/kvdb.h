@@ -15,6 +15,8 @@
  *    checkpoints, bulk loads) that failed on its way to the media returns -EIO with
  *    MP0999: the database has stopped, and whether the change was made only the next
  *    open shows. With any other error, or another -EIO, it was not made;
+ *  - a code means one thing, and libkvdb(3) lists them all; where a program may want to
+ *    know more, each identifier "MPnnnn" of a detail is one reason;
  *  - it takes at most KVDB_STACK_BYTES of its thread's stack;
  *  - lengths are bytes; times are nanoseconds unless the name ends in another
  *    unit;
@@ -265,8 +267,8 @@ struct kvdb_kvs_opts {
  * @opts: options, or NULL
  * Threads: any. Blocking: I/O. Durability: durable on return; a crash leaves
  * the store with all of its options or no store.
- * Errors: -EEXIST, -EINVAL (name, options), -ENOSPC (KVDB_KVS_MAX, or no room for metadata),
- * -EROFS, -EIO, -ENOMEM.
+ * Errors: -EEXIST, -EINVAL (name, options), -EDQUOT (KVDB_KVS_MAX, or all 65535 ids of stores
+ * were used), -ENOSPC (no room for metadata), -EROFS, -EIO, -ENOMEM.
  */
 int kvdb_kvs_create(struct kvdb *db, const char *name, const struct kvdb_kvs_opts *opts);
 /** kvdb_kvs_open() - open a store; the same handle for every opener. Threads: any. Blocking: never. Durability: none. Errors: -ENOENT. */
@@ -897,7 +899,7 @@ void kvdb_bulk_abort(struct kvdb_bulk *b);
  * merges, dropped stores and crashes.
  * Threads: any; others may write meanwhile. Blocking: I/O. Durability: durable on return; a
  * crash leaves it whole or none.
- * Errors: -EEXIST, -EINVAL (name), -ENOSPC (pool, or KVDB_CHECKPOINT_MAX of them; nothing is
+ * Errors: -EEXIST, -EINVAL (name), -EDQUOT (KVDB_CHECKPOINT_MAX of them), -ENOSPC (nothing is
  * pinned then), -EFBIG (more objects than its list can hold), -EROFS, -EIO, -ENOMEM.
  */
 int kvdb_checkpoint(struct kvdb *db, const char *name, unsigned flags);

@@ -75,10 +75,11 @@ int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out);
  * it were put at the commit.
  * Threads: owner. Blocking: as kvdb_put(), and I/O to look for conflicts. Durability: none
  * before the commit.
- * Errors: -ECANCELED (conflict; only abort is left), -ESTALE (as kvdb_txn_get(), or
- * its values hold more than half of log_bytes), -E2BIG (value, or the commit
- * record would be too large; the transaction goes on), -EROFS (begun for
- * reading, or fail-stopped), and as kvdb_put(). Nothing is changed on error.
+ * Errors: -ECANCELED (conflict; only abort is left), -ESTALE (as kvdb_txn_get()),
+ * -EFBIG (the transaction is too large: with MP0925 the commit record would be, and the
+ * transaction goes on without this write; with MP0924 its values hold more than half of
+ * log_bytes, and only abort is left), -EROFS (begun for reading, or fail-stopped), and as
+ * kvdb_put(). Nothing is changed on error.
  */
 int kvdb_txn_put(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, size_t klen,
 		 const void *val, size_t vlen);
@@ -141,8 +142,8 @@ int kvdb_txn_cursor_open_opts(struct kvdb_txn *txn, struct kvdb_kvs *kvs,
  * Threads: owner. Blocking: as kvdb_put(); I/O with KVDB_TXN_DURABLE.
  * Durability: as kvdb_put(), the whole transaction or nothing of it. One that wrote
  * nothing waits for nothing; its ticket stands for what was acknowledged before.
- * Errors: -EINVAL (flags), -ECANCELED (an earlier write failed so), -ESTALE, -ENOSPC, -EROFS,
- * -ENOMEM: nothing was written; -EIO: committed and visible, but not durable.
+ * Errors: -EINVAL (flags), -ECANCELED or -EFBIG (an earlier write failed so), -ESTALE, -ENOSPC,
+ * -EROFS, -ENOMEM: nothing was written; -EIO: committed and visible, but not durable.
  */
 int kvdb_txn_commit(struct kvdb_txn *txn, unsigned flags, uint64_t *ticket);
 /* What may become of an open transaction. */
@@ -151,7 +152,7 @@ enum kvdb_txn_state {
 	KVDB_TXN_CONFLICT,    /* -ECANCELED: another was first with a key that it wrote */
 	KVDB_TXN_EXPIRED,     /* -ESTALE: older than kvdb_opts.view_max_age_ms */
 	KVDB_TXN_GAVE_MEMORY, /* -ESTALE: its snapshot held too much memory and was given up */
-	KVDB_TXN_LOG_FULL,    /* -ESTALE: its values hold more than half of log_bytes */
+	KVDB_TXN_LOG_FULL,    /* -EFBIG: its values hold more than half of log_bytes */
 };
 
 /** struct kvdb_txn_info - what an open transaction is */
