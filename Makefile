@@ -114,7 +114,7 @@ INC_CORE := -Ikmod/core -Ilibmpool
 INC_MP   := -Ilibmpool/include -Ilibmpool -Ikmod/core -Ikmod
 INC_KV   := -Ilibmpool/include -Ilibkvdb/include -Ilibkvdb
 INC_UTIL := -Ilibmpool/include -Ilibkvdb/include -Iutils/common
-INC_TEST := -Itests -Itests/common -Itests/crash -Itests/golden $(INC_MP) -Ilibkvdb/include -Ilibkvdb -Iutils/common
+INC_TEST := -Itests -Itests/unit -Itests/crash -Itests/golden $(INC_MP) -Ilibkvdb/include -Ilibkvdb -Iutils/common
 
 # ---- sources ----------------------------------------------------------
 
@@ -123,8 +123,8 @@ core_src := $(wildcard $(addprefix kmod/core/,$(core-objs:.o=.c)))
 mp_src   := $(sort $(wildcard libmpool/*.c))
 kv_src   := $(sort $(wildcard libkvdb/*/*.c))
 ut_src   := $(sort $(wildcard utils/common/*.c))
-test_all := $(sort $(wildcard tests/unit/*.c tests/conform/*.c tests/crash/*.c tests/stress/*.c \
-	tests/soak/*.c tests/model/*.c tests/bench/*.c tests/golden/*.c tests/common/*.c $(if $(VARIANT),,tests/kmod/*.c)))
+test_all := $(sort $(wildcard $(patsubst %,tests/%/*.c,unit unit/* conform crash stress soak model bench \
+	golden $(if $(VARIANT),,kmod))))
 # adapters of other engines are built for `make bench` alone, where those are installed
 peers    := rocksdb wiredtiger lmdb
 peer_src := $(peers:%=tests/bench/bench_%.c)

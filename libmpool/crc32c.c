@@ -6,7 +6,7 @@
  * by carry-less multiplication) and AVX-512 with VPCLMULQDQ (folding of 256
  * bytes a step). The first call selects one and stores its address; later
  * calls cost one indirect jump and no CPUID. Every variant must give the
- * scalar result for every length and alignment (tests/unit/test_libmpool_crc32c).
+ * scalar result for every length and alignment (test_libmpool_crc32c).
  *
  * Constants are powers of x modulo the polynomial, bit-reflected: fold
  * constants for a distance of D bits are x^(D+32) and x^(D-32), shifted left

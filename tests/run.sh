@@ -202,7 +202,7 @@ start_pieces() {
 # programs SUITE FOLDER SECONDS BUILD
 programs() {
 	local suite=$1 folder=$2 limit=$3 build=$4 src name
-	for src in tests/"$folder"/{test,crash,stress,model}_*.c; do
+	for src in tests/"$folder"/{,*/}{test,crash,stress,model}_*.c; do
 		[ -e "$src" ] || continue
 		name=$(basename "$src" .c)
 		O=$build BIN=$build/bin start_pieces "$suite" "$name" "$limit" "$build/tests/$name"

@@ -26,7 +26,7 @@ long=${TEST_LONG:+1}
 : "${STATES:=${long:+500}}" "${STATES:=50}"
 : "${STEPS:=${long:+480}}" "${STEPS:=240}"
 # not 153: the workload syncs a log before it closes it, which leaves that flush nothing to carry
-# (test_guard_order shows it)
+# (test_core_order shows it)
 : "${BROKEN:=${long:+0 100 101 139 154}}" "${BROKEN:=0}"
 : "${BACK:=kernel}" "${SEED:=${TEST_SEED:-$RANDOM}}"
 export SEED

@@ -24,7 +24,7 @@ static void others(void)
 #undef atomic_fetch_add
 #define atomic_fetch_add(p, v) (others(), __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST))
 
-#include "../../libkvdb/cq/cq_wait.c"
+#include "cq/cq_wait.c"
 
 static struct kvdb db;
 static struct kvdb_cq q[3];

@@ -5,7 +5,7 @@
  */
 #include <sys/mman.h>
 
-#include "../harness.h"
+#include "harness.h"
 #include "omf.h"
 
 /* CRC32C of the encoded samples below: a change of these is a change of the format */

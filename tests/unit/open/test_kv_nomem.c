@@ -4,8 +4,8 @@
  * of it. What could not be read for want of memory is no damage, and what was
  * not read is not left out. The libraries' allocations come from nomem.c.
  */
-#include "../crash/sim.h"
-#include "../harness.h"
+#include "sim.h"
+#include "harness.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,11 +3,11 @@
  * Which versions of a record the comparison's driver lets a read return: none
  * that is too old, and none that may still be right is refused.
  */
-#include "../harness.h"
+#include "harness.h"
 
 #include <pthread.h>
 
-#include "../bench/versions.h"
+#include "bench/versions.h"
 
 static void a_loaded_record_has_version_0(void)
 {

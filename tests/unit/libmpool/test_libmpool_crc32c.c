@@ -3,9 +3,9 @@
  * CRC32C: known answers, and every variant that this CPU can run against the
  * scalar one, for all short lengths, alignments and random starts.
  */
-#include "../harness.h"
+#include "harness.h"
 
-#include "../../libmpool/crc32c.h"
+#include "crc32c.h"
 
 typedef uint32_t crc_fn_t(uint32_t crc, const void *buf, size_t len);
 

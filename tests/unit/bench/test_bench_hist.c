@@ -3,7 +3,7 @@
  * The latency histogram against sorted lists: a quantile is never below the
  * exact one and at most 1/64 above it.
  */
-#include "../harness.h"
+#include "harness.h"
 
 #include <math.h>
 

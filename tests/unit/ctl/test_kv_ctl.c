@@ -38,7 +38,7 @@ static void fake_command(struct kvdb *db, const char *line, size_t len, struct k
 
 #define clock_gettime fake_clock
 #define kv_ctl_command fake_command
-#include "../../libkvdb/ctl/ctl.c"
+#include "ctl/ctl.c"
 #include "db/db.h"
 #undef clock_gettime
 

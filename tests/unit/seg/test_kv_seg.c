@@ -16,7 +16,7 @@ static void walk_watched(struct kv_run *r,
 
 /* statistics walk the tables of runs under our eyes */
 #define kv_run_segs walk_watched
-#include "../../libkvdb/op/stats.c"
+#include "op/stats.c"
 #include "base/stream.h"
 #include "db/db.h"
 #include "tree/tree.h"

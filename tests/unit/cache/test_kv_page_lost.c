@@ -23,7 +23,7 @@ static void *pool_aligned_alloc(size_t align, size_t size)
 
 #define malloc pool_malloc
 #define aligned_alloc pool_aligned_alloc
-#include "../../libkvdb/cache/pagepool.c"
+#include "cache/pagepool.c"
 #undef malloc
 #undef aligned_alloc
 

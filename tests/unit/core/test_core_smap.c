@@ -4,7 +4,7 @@
  * discards and stock are free space. And the tree below it, and below the
  * table of objects, whose keys are an image's choice.
  */
-#include "../harness.h"
+#include "harness.h"
 #include "smap.h"
 #include "tree.h"
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "device.h"
-#include "../harness.h"
+#include "harness.h"
 
 static char root[256];
 

@@ -3,7 +3,7 @@
  * The benchmark's choosers against YCSB: key names and constants that YCSB
  * publishes, and the frequencies that its formulas give.
  */
-#include "../harness.h"
+#include "harness.h"
 
 #include <pthread.h>
 

@@ -3,9 +3,9 @@
  * The module's load-time self-test, run in user space: it must pass on a good
  * core, and each of its media must really be needed to pass.
  */
-#include "../harness.h"
+#include "harness.h"
 
-#include "../../kmod/selftest.c"
+#include "selftest.c"
 
 static void selftest_passes(void)
 {

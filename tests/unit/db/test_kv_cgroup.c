@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "db/cgroup.h"
-#include "../harness.h"
+#include "harness.h"
 
 #define NONE	UINT64_MAX
 #define MIB	(1ull << 20)
