@@ -3,7 +3,7 @@
  * Compaction of runs: which merges of a store are due, which may run at once,
  * and merges that move values. Runs are merged in groups that are neighbours in
  * age, of one leaf, of a store without leaves, or upper runs that spill into
- * all leaves (DESIGN.md, "Leaves"). merge_pick.c chooses the runs, merge_job.c
+ * all leaves (LEAVES.md). merge_pick.c chooses the runs, merge_job.c
  * merges them.
  *
  * A merge takes its inputs when it is begun and gives them back at its end

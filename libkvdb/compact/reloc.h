@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Relocation: which values move (reloc.c), one job (reloc_job.c), how they move
- * (move.c), and the merge that carries them (merge.c). DESIGN.md, "Relocation", has the
+ * (move.c), and the merge that carries them (merge.c). SPACE.md has the
  * reasons and the invariants G1 to G13.
  */
 #ifndef KV_RELOC_H

@@ -4,7 +4,7 @@
  * of all stores at the end of one epoch, and a record in the metadata
  * container that names the manifest: the pin. Nothing is copied. op/ckpt_make.c makes one.
  *
- * Invariants (DESIGN.md has the tests)
+ * Invariants (CHECKPOINTS.md has the tests)
  *  C1  A checkpoint holds every record of epochs <= its boundary and none of a
  *      later one, in all stores: from before the boundary until the state is
  *      captured no store can be flushed by anybody else, and no bulk load appears.

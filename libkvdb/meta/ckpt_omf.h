@@ -3,7 +3,7 @@
  * The manifest of a checkpoint: an mblock that lists by itself everything that
  * the checkpoint consists of. A header of 64 bytes, then records as in the
  * metadata container (super, segments, stores with their runs), back to back,
- * zero-padded to 4096. Byte table: DESIGN.md, "Manifest".
+ * zero-padded to 4096. Byte table: libkvdb/FORMAT.md.
  */
 #ifndef KV_CKPT_OMF_H
 #define KV_CKPT_OMF_H

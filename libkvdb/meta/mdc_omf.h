@@ -3,7 +3,7 @@
  * Records of the metadata container and the state that they add up to. The
  * container is replayed from its first record; the state after record n is
  * the fold of records 1 .. n and of nothing else. Byte tables:
- * DESIGN.md, "Metadata container".
+ * libkvdb/FORMAT.md.
  */
 #ifndef KV_MDC_OMF_H
 #define KV_MDC_OMF_H

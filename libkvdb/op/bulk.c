@@ -4,7 +4,7 @@
  * ordinary frames and records, keys into runs of a leaf's keys each, and one
  * version edit makes them appear. Nothing passes through logs or memtables.
  *
- * Invariants (DESIGN.md has the tests)
+ * Invariants (BULK.md has the tests)
  *  B1  The place among the runs is taken at a boundary (C1) after which
  *      the store's older records are in runs and newer ones are not: what it
  *      covers is below, what comes later is above. No merge joins the two

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Recovery: which epochs survived (R2), that what is discarded stays discarded
- * (R3), replay above the horizons (R4), orphans (R8). DESIGN.md has
+ * (R3), replay above the horizons (R4), orphans (R8). RECOVERY.md has
  * the algorithm and its invariants; RV numbers below are theirs.
  *
  * Runs in one thread before logs, flusher and workers exist; needs no lock.

@@ -2,7 +2,7 @@
 /*
  * Reading of log segments for recovery, verify and repair: every frame of which a header can be
  * read, with what lies between them; recover.c decides what that proves. RV numbers are
- * DESIGN.md's.
+ * RECOVERY.md's.
  *
  * Segments are read one at a time; images are kept up to a share of the
  * slab budget, so that replay need not read them again.

@@ -2,7 +2,7 @@
 /*
  * Media format of runs: key pages, key block indexes and footers. Encoded and
  * decoded in run_omf.c alone; the twins here are host structs. Byte tables:
- * DESIGN.md, "Run format". Every decoder takes bytes of unknown origin,
+ * libkvdb/FORMAT.md. Every decoder takes bytes of unknown origin,
  * reads nothing outside of what it was given, and says which check failed.
  */
 #ifndef KV_RUN_OMF_H

@@ -4,7 +4,7 @@
  * code that touches their bytes. Decoders trust nothing: every field that a
  * caller will use as a length, an index or a place is checked here, and the
  * number of the check that failed is the return value. Byte tables:
- * DESIGN.md, "Log format".
+ * libkvdb/FORMAT.md.
  */
 #include <string.h>
 

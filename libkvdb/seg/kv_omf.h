@@ -2,7 +2,7 @@
 /*
  * Media format of the logs: frames, records, epoch descriptors. Everything is
  * little-endian and is encoded and decoded in kv_omf.c alone; the twins here
- * are host structs. Byte tables: DESIGN.md, "Log format".
+ * are host structs. Byte tables: libkvdb/FORMAT.md.
  *
  * A log segment is an append mblock that holds frames from offset 0 on. A
  * frame is one write of one epoch: a 64-byte header, then records back to
@@ -113,7 +113,7 @@ static inline uint32_t kv_rec_val_off(uint32_t klen)
 
 /*
  * The last record of a frame, which readers that do not know it pass over: what the frame proves
- * of those before it (DESIGN.md, RV22).
+ * of those before it (RV22).
  */
 struct kv_mark {
 	uint32_t ma_begin;	/* where the frames of its epoch begin in the segment */

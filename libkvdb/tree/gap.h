@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Gaps: ranges of keys in which cursors found nothing; DESIGN.md, GAP-1 to GAP-4. */
+/* Gaps: ranges of keys in which cursors found nothing; HOLDS.md, GAP-1 to GAP-4. */
 #ifndef KV_GAP_H
 #define KV_GAP_H
 

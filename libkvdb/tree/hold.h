@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Holds: what a cursor has of a tree, and what the keeper may take from it (DESIGN.md, HO1 to HO4).
+ * Holds: what a cursor has of a tree, and what the keeper may take from it (HOLDS.md, HO1 to HO4).
  */
 #ifndef KV_HOLD_H
 #define KV_HOLD_H

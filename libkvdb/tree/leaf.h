@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Leaves: parts of a store by ranges of keys, each with runs of its own, below
- * the upper runs that cover all keys. DESIGN.md, "Leaves".
+ * the upper runs that cover all keys. compact/LEAVES.md.
  */
 #ifndef KV_LEAF_H
 #define KV_LEAF_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Transactions: write sets (txn.c, txn_iter.c), values and commit records in the logs
- * (txn_commit.c). DESIGN.md, "Transactions".
+ * (txn_commit.c). README.md has the steps.
  */
 #ifndef KV_TXN_H
 #define KV_TXN_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Media format of a commit record's value: the write set of a transaction.
- * Byte table: DESIGN.md, "Log format".
+ * Byte table: libkvdb/FORMAT.md.
  */
 #ifndef KV_TXN_OMF_H
 #define KV_TXN_OMF_H

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Model of what a cursor holds, and of who takes it away (libkvdb/DESIGN.md, HO1 and HO4).
+"""Model of what a cursor holds, and of who takes it away (libkvdb/tree/HOLDS.md, HO1 and HO4).
 
 Modelled: one cursor with its owner, who begins and ends calls, renews and closes
 it; the keeper, who takes what the cursor holds between two calls, in all its

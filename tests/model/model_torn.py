@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Model of what recovery makes of a bad frame: torn or damaged (libkvdb/DESIGN.md, RV17, RV22).
+"""Model of what recovery makes of a bad frame: torn or damaged (RV17, RV22).
 
 Modelled: two logs; frames of the open epoch written before its end; an epoch
 ends with a descriptor in a frame of either log, then one flush; epochs that

@@ -5,7 +5,7 @@
  * deletions of value blocks, checkpoints and crashes, on two keys: breadth
  * first, so what is found has the shortest schedule.
  *
- * What is modelled is what libkvdb does (libkvdb/DESIGN.md), one store of it:
+ * What is modelled is what libkvdb does (libkvdb/compact/README.md), one store of it:
  *  - a view is a number and the whole tree of its birth, memtables and runs, so
  *    runs keep one version of a key (T5);
  *  - the stamp of a write is the sequence number of now; a view, a range delete

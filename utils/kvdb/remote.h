@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Asking the process that has a database open (see libkvdb/DESIGN.md, "Control
- * socket"), and the way of verbs that read: from here, else from there.
+ * Asking the process that has a database open (libkvdb/ctl/PROTOCOL.md), and the
+ * way of commands that read: from that process, else from the pool.
  */
 #ifndef KVDB_REMOTE_H
 #define KVDB_REMOTE_H

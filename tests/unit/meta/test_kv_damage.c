@@ -451,7 +451,7 @@ static void small_values(void)
 	}
 }
 
-/* The store. What is in it no log tells any more: DESIGN.md, RV21. */
+/* The store. What is in it no log tells any more: RV21. */
 static bool has_small(struct kvdb *db)
 {
 	struct kvdb_kvs *kvs;

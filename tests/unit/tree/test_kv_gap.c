@@ -2,7 +2,7 @@
 /*
  * What cursors remember of ranges in which they found nothing: new cursors come
  * by few entries where many were deleted, counted in entries and not in time,
- * and miss nothing that is there. GAP-1 to GAP-4 of DESIGN.md.
+ * and miss nothing that is there. GAP-1 to GAP-4 of tree/HOLDS.md.
  */
 #include <errno.h>
 #include <pthread.h>

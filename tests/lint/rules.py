@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR MIT
+"""Rules with a number: each one that a source, a test or a document cites is defined once, in a
+document; and sentences that cannot be read once, which a regular expression can find."""
+
+import collections
+import re
+
+from lib import files, main, text, under
+
+GROUPS = ("INV- CUR- RUN- PAGE- SLAB- PIN- GAP- TH- RD- CQ- CTL MEM LF LE RV RP VF PI PK WM HO "
+          "FS OP B C D E G H L M P R S T U X").split()
+TAG = r"(?:%s)[1-9]\d?" % "|".join(GROUPS)
+NO_RULE = {
+    "C11",              # the language
+    "P50", "P99",       # percentiles
+}
+# A definition: "- **L1** ..." in a list, or the first cell of such a table: "| INV-1 | ..."
+DEFINITION = re.compile(r"^(?:\s*- \*\*(%s)\*\*|\| ((?:INV-|R|P)\d+)(?: [^|]*)? \|)" % TAG,
+                        re.M)
+CITATION = re.compile(r"(?<![\w.%%-])(%s)(?: to (%s))?(?![\w%%])" % (TAG, TAG))
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+
+
+def definitions_in(path):
+    return [a or b for a, b in DEFINITION.findall(text(path))]
+
+
+def citations(src, is_c):
+    """(tag, offset). Of C only comments count: its names have other meanings."""
+    comments = [(m.start(), m.group(0)) for m in COMMENT.finditer(src)]
+    for at, part in comments if is_c else [(0, src)]:
+        for m in CITATION.finditer(part):
+            for tag in m.groups():
+                if tag and tag not in NO_RULE:
+                    yield tag, at + m.start()
+
+
+def undefined(src, is_c, defined):
+    """(tag, line) of each citation that leads nowhere."""
+    for tag, at in citations(src, is_c):
+        if tag not in defined:
+            yield tag, src.count("\n", 0, at) + 1
+
+
+def documents():
+    return under("libkvdb/", ".md") + under("kmod/core/", ".md") + ["tests/README.md"]
+
+
+def each_rule_cited_is_defined():
+    defined = {tag for f in documents() for tag in definitions_in(f)}
+    for f in documents() + under("libkvdb/", ".c", ".h") + under("kmod/", ".c", ".h") + \
+            under("libmpool/", ".c", ".h") + under("tests/", ".c", ".h", ".py", ".txt"):
+        if f.startswith("tests/lint/"):
+            continue
+        for tag, line in undefined(text(f), f.endswith((".c", ".h")), defined):
+            yield "%s:%d: %s is defined nowhere" % (f, line, tag)
+
+
+def one_that_is_not_defined_is_noticed():
+    """The rule above, of text in which one is missing."""
+    planted = 'x = "L1"; /* L1, RV98 to RV99 */'
+    found = list(undefined(planted, True, {"L1", "RV98"}))
+    if found != [("RV99", 1)] or list(undefined("see L1", False, {"L2"})) != [("L1", 1)]:
+        yield "found %s" % found
+
+
+def each_rule_is_defined_once():
+    where = collections.defaultdict(list)
+    for f in documents():
+        for tag in definitions_in(f):
+            where[tag].append(f)
+    if len(where) < 150:
+        yield "only %d rules found" % len(where)
+    for tag, places in sorted(where.items()):
+        if len(places) > 1:
+            yield "%s: %s" % (tag, ", ".join(places))
+
+
+if __name__ == "__main__":
+    main([each_rule_cited_is_defined, one_that_is_not_defined_is_noticed,
+          each_rule_is_defined_once])
