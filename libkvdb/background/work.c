@@ -23,6 +23,7 @@
 #include "cache/slab.h"
 #include "mem/memtable.h"
 #include "run/run.h"
+#include "run/run_filter.h"
 #include "tree/hold.h"
 #include "tree/tree.h"
 #include "tree/view.h"
@@ -130,6 +131,7 @@ static int grower_step(struct kvdb *db)
 	/* the least urgent: who touches it first would do it himself */
 	if (!r)
 		r = kv_slab_fault_step(db);
+	r = r ? r : kv_filters_step(db);
 	return r ? r : kv_warm_step(db);
 }
 

@@ -19,6 +19,7 @@
 #include "mem/tomb.h"
 #include "run/filter.h"
 #include "run/run.h"
+#include "run/run_filter.h"
 #include "run/run_omf.h"
 #include "tree/leaf.h"
 #include "tree/tomb_view.h"
@@ -90,18 +91,24 @@ void kv_space_in_use(struct kvdb *db, struct kv_in_use *u)
  * False: the run does not hold the key. A filter that said so might have said
  * otherwise: the key stands for @weight that were taken for overwritten, too.
  */
-static bool may_hold(struct kv_run *r, const uint8_t *key, size_t klen, uint64_t hash,
-		     double *weight)
+static bool may_hold(struct kvdb *db, struct kv_run *r, const uint8_t *key, size_t klen,
+		     uint64_t hash, double *weight)
 {
 	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen);
-	const struct kv_kblock *kb;
+	const uint8_t *filter, *block;
+	struct kv_kblock *kb;
 
 	if (i < 0)
 		return false;
 	kb = &r->rn_kb[i];
-	if (kv_filter_has(kb->kb_filter, kb->kb_fblocks, hash))
+	filter = atomic_load_explicit(&kb->kb_filter, memory_order_acquire);
+	if (filter)
+		block = kv_filter_block(filter, kb->kb_fblocks, hash);
+	else if (kv_filter_far(db, kb, hash, &block) || !block)
+		return false;	/* what cannot be known is taken for live */
+	if (kv_filter_block_has(block, hash))
 		return true;
-	*weight /= 1 - kv_filter_odds(kb->kb_filter, kb->kb_fblocks, hash);
+	*weight /= 1 - kv_filter_odds(block);
 	return false;
 }
 
@@ -147,7 +154,7 @@ static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
 
 			if (newer == tr->tr_run[run])
 				break;
-			hidden = may_hold(newer, key, klen, hash, &weight);
+			hidden = may_hold(db, newer, key, klen, hash, &weight);
 		}
 		if (!hidden)
 			sa->sa_live += weight * (klen + kv_kent_stored(&ke));

@@ -87,6 +87,7 @@ static void split_cache(struct kv_budget *b)
 
 	b->b_mt_bytes = min64(cache / 6, GIB);
 	b->b_index_bytes = cache / 16;
+	b->b_filter_bytes = b->b_index_bytes;
 	/* used only while such records are on their way; the largest must have its turn */
 	b->b_own_bytes = max64(cache / 8, OWN_MIN);
 	b->b_point_bytes = pow2_floor(cache / 32);

@@ -23,7 +23,9 @@ struct kv_budget {
 	uint64_t b_own_bytes;	/* images of large records, beside the slabs */
 	uint64_t b_point_bytes;	/* point index: a power of two, or 0: none */
 	uint64_t b_scan_bytes;	/* that cursors read ahead into */
-	uint64_t b_index_bytes;	/* fences, filters (watched, not enforced) */
+	uint64_t b_index_bytes;	/* fences, filters, tables of segments: what is not lent */
+	/* indexes beyond that leave their filters to the page pool; tests make it small */
+	_Atomic(uint64_t) b_filter_bytes;
 	uint32_t b_seg_bytes;	/* log segment and slab size, multiple of 64 KiB */
 	uint32_t b_move_bytes;	/* segment of moved values on capacity, at least that */
 	uint32_t b_frame_max;	/* a frame is closed when it reaches this */

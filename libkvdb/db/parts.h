@@ -58,6 +58,15 @@ struct kv_gaps {
 	uint32_t gs_victim;
 };
 
+/* Runs by the size of their filters, which are in memory or not; run/run_filter.c. */
+#define KV_FILTER_SIZES	64u
+
+struct kv_filters {
+	pthread_mutex_t fs_lock;		/* a leaf */
+	/* [0] any is in memory, [1] any is not; by log2 of the bytes of all */
+	struct kv_run *fs_run[2][KV_FILTER_SIZES];
+};
+
 /* The point index (tree/point.h). */
 struct kv_points {
 	_Atomic(struct kv_point_bucket *) po_bucket;	/* NULL until there is something to keep */
@@ -90,6 +99,7 @@ struct kv_runs {
 	_Atomic(uint32_t) ru_reaping;	/* threads inside kv_runs_reap() */
 	_Atomic(uint32_t) ru_merging;	/* jobs that have runs, of all stores: mg_n in all */
 	_Atomic(uint64_t) ru_merge_due;	/* bytes that those will write, about */
+	struct kv_filters ru_filters;	/* run_filter.c */
 };
 
 /* Trees of all stores; tree. */

@@ -154,14 +154,19 @@ static unsigned group_spots(struct group *g)
 		struct probe *p = &g->gr_probe[i];
 		struct kv_spot *sp = &p->pr_spot;
 
-		while (!p->pr_done && p->pr_run < p->pr_path.pa_n &&
-		       !kv_run_spot(kv_path_run(tr, &p->pr_path, p->pr_run), p->pr_get->key,
-				    p->pr_get->klen, p->pr_hash, sp))
-			p->pr_run++;
+		int rc = -ENOENT;
+
+		for (; !p->pr_done && p->pr_run < p->pr_path.pa_n; p->pr_run++) {
+			rc = kv_run_spot(g->gr_kvs->k_db,
+					 kv_path_run(tr, &p->pr_path, p->pr_run), p->pr_get->key,
+					 p->pr_get->klen, p->pr_hash, sp);
+			if (rc != -ENOENT)
+				break;
+		}
 		if (p->pr_done)
 			continue;
-		if (p->pr_run == p->pr_path.pa_n) {
-			done(g, p, -ENOENT);
+		if (rc) {
+			done(g, p, rc);
 			continue;
 		}
 		kv_page_prefetch(g->gr_kvs->k_db, sp->sp_kb->kb_id, sp->sp_page);

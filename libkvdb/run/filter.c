@@ -22,16 +22,13 @@ void kv_filter_add(uint8_t *filter, uint32_t blocks, uint64_t hash)
 		b[(s >> 3) & 63] |= (uint8_t)(1u << (s & 7));
 }
 
-double kv_filter_odds(const uint8_t *filter, uint32_t blocks, uint64_t hash)
+double kv_filter_odds(const uint8_t *block)
 {
-	const uint8_t *b = kv_filter_block(filter, blocks, hash);
 	double set = 0, odds = 1;
 	uint64_t bits;
 
-	if (!blocks)
-		return 1;
 	for (unsigned int i = 0; i < KV_FILTER_BLOCK; i += sizeof(bits)) {
-		memcpy(&bits, b + i, sizeof(bits));
+		memcpy(&bits, block + i, sizeof(bits));
 		set += __builtin_popcountll(bits);
 	}
 	for (unsigned int i = 0; i < KV_FILTER_K; i++)

@@ -33,21 +33,24 @@ static inline uint64_t kv_filter_spread(uint64_t hash)
 	return (hash * 0x9e3779b97f4a7c15ull) >> 10;
 }
 
-/* False: the key is certainly absent. @blocks 0 says nothing. */
-static inline bool kv_filter_has(const uint8_t *filter, uint32_t blocks, uint64_t hash)
+/* False: the key is certainly absent. @block is kv_filter_block() of it. */
+static inline bool kv_filter_block_has(const uint8_t *block, uint64_t hash)
 {
-	const uint8_t *b = kv_filter_block(filter, blocks, hash);
 	uint64_t s = kv_filter_spread(hash);
 	unsigned int all = 1;
 
-	if (!blocks)
-		return true;
 	for (unsigned int i = 0; i < KV_FILTER_K; i++, s >>= 9)
-		all &= b[(s >> 3) & 63] >> (s & 7);
+		all &= block[(s >> 3) & 63] >> (s & 7);
 	return all;
 }
 
-/* How likely kv_filter_has() is true for this hash though the key is absent. */
-double kv_filter_odds(const uint8_t *filter, uint32_t blocks, uint64_t hash);
+/* Likewise. @blocks 0 says nothing. */
+static inline bool kv_filter_has(const uint8_t *filter, uint32_t blocks, uint64_t hash)
+{
+	return !blocks || kv_filter_block_has(kv_filter_block(filter, blocks, hash), hash);
+}
+
+/* How likely kv_filter_block_has() is true of a key that is absent. */
+double kv_filter_odds(const uint8_t *block);
 
 #endif

@@ -3,7 +3,7 @@
  * A run in memory: shared by run_build.c, which makes one, run_read.c, which
  * opens and searches one, and run_iter.c, which walks one. Everything here is
  * immutable once the run is published; only rn_refs, rn_dropped, rn_taken,
- * rn_trouble and rn_live change.
+ * rn_trouble, rn_live, and which filters are in memory, change.
  */
 #ifndef KV_RUN_H
 #define KV_RUN_H
@@ -22,8 +22,8 @@ struct mpool_obj;
 
 /*
  * A run is a sorted list of key blocks (mblocks), immutable. Its description
- * lives in the MDC; fences, filters and segment tables are read at open and
- * stay in memory.
+ * lives in the MDC; fences, filters and segment tables are read at open; all
+ * but filters, which run_filter.c decides on, stay in memory.
  */
 #define KV_RUN_KBLOCKS_MAX 4096u
 
@@ -80,7 +80,7 @@ struct mpool_obj *kv_run_obj(struct kv_run *r, uint32_t i);
 void kv_run_segs(struct kv_run *r, void (*fn)(void *arg, struct kv_seg *s, uint64_t n,
 					      uint64_t bytes),
 		 void *arg);
-uint64_t kv_run_index_bytes(const struct kv_run *r);	/* memory it pins */
+uint64_t kv_run_index_bytes(const struct kv_run *r);	/* memory of its index, now */
 uint64_t kv_run_bytes(const struct kv_run *r);	/* media it takes */
 /* The database ends: what could not be deleted is garbage for the next open. */
 void kv_runs_fini(struct kvdb *db);
@@ -102,7 +102,7 @@ struct kv_kblock {
 	uint64_t kb_ntombs;		/* deletions among its keys */
 	uint32_t kb_npages;
 	uint32_t kb_fblocks;		/* 64-byte blocks of the filter, 0 = none */
-	const uint8_t *kb_filter;
+	_Atomic(uint8_t *) kb_filter;	/* NULL: not in memory (FLT-3) */
 	const uint64_t *kb_heads;	/* of the separators, behind their prefix; [0] unused */
 	const uint8_t *kb_prefix;	/* that prefix */
 	uint32_t kb_plen;
@@ -117,8 +117,12 @@ struct kv_kblock {
 	uint64_t kb_expiring;		/* entries that expire, and between what times, ms */
 	uint64_t kb_min_expiry, kb_max_expiry;
 	struct kv_seg **kb_segs;
-	uint8_t *kb_index;		/* the areas as on media; owns the pointers above */
-	uint32_t kb_index_len;
+	/* the areas as on media without the filter, and CRCs: owns the pointers above */
+	uint8_t *kb_index;
+	uint32_t kb_filter_off;		/* bytes from the start of the object */
+	const uint32_t *kb_filter_crcs;	/* of the pages that the filter lies on */
+	_Atomic(uint64_t) kb_filter_again; /* engine clock: one could not be read; or 0 */
+	uint64_t kb_mem;		/* bytes of memory, counted, but for the filter */
 	uint16_t kb_min_klen, kb_max_klen;
 	uint8_t *kb_min, *kb_max;	/* one allocation */
 };
@@ -135,6 +139,10 @@ struct kv_run_live {
 	_Atomic(uint64_t) rl_until;	/* engine time, ms: more of it has expired then */
 };
 
+struct kv_filter_link {
+	struct kv_run *fl_next, **fl_at;
+};
+
 struct kv_run {
 	_Atomic(uint32_t) rn_refs;
 	_Atomic(bool) rn_dropped;
@@ -148,7 +156,10 @@ struct kv_run {
 	uint64_t rn_pages;		/* of keys */
 	uint64_t rn_min_seq;		/* of a key's entry; UINT64_MAX: there is none */
 	struct kv_tindex *rn_tindex;	/* tombstones over many keys, or NULL */
-	uint64_t rn_index_bytes;
+	uint32_t rn_nfilters;		/* these three: FLT-2, fs_lock */
+	uint32_t rn_filter_size;	/* log2 of the bytes of all */
+	struct kv_filter_link rn_filter_link[2];
+	uint64_t rn_mem;		/* bytes of memory, counted, beside those of its blocks */
 	uint64_t rn_bytes;
 	struct kv_run_live rn_live;
 	struct kv_run *rn_next;		/* ru_doomed */
@@ -160,12 +171,13 @@ void kv_run_blame(struct kvdb *db, struct kv_run *r, int err);
 /* -EUCLEAN that names object, offset and check. */
 int kv_run_damaged(uint64_t obj, uint64_t off, const char *check);
 /*
- * kv_kblock_attach - takes over @index (what lies between key pages and footer) and checks it
+ * kv_kblock_attach - checks @index, what lies between key pages and footer, and copies it
  * @known: the segments in table order, references are taken; NULL: find them
+ * @has_filter: the filter stays in memory
  * On failure @kb holds what it took so far; kv_kblock_free() releases it.
  */
 int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
-		     uint8_t *index, uint32_t len, struct kv_seg *const *known);
+		     const uint8_t *index, struct kv_seg *const *known, bool has_filter);
 void kv_kblock_free(struct kvdb *db, struct kv_kblock *kb);
 struct kv_run *kv_run_new(uint32_t n);
 /* Gathers the blocks' tombstones over many keys: sets rn_tindex, rn_nkeyed. */
@@ -175,7 +187,7 @@ uint64_t kv_run_pages_in(const struct kv_run *r, const struct kv_trange *tr);
 /* About how many of its entries have expired by @now_ms. */
 uint64_t kv_run_expired(const struct kv_run *r, uint64_t now_ms);
 uint64_t kv_run_keys_in(const struct kv_run *r, const struct kv_trange *tr);
-/* Sums of the blocks: index bytes, media bytes. Once, when the run is whole. */
+/* Sums of the blocks, and what it takes beside them. Once, when the run is whole. */
 void kv_run_measure(struct kvdb *db, struct kv_run *r);
 /* Last block whose first key is <= the key, or -1. */
 int kv_run_route(const struct kv_run *r, const uint8_t *key, size_t klen);
@@ -183,15 +195,15 @@ int kv_run_route(const struct kv_run *r, const uint8_t *key, size_t klen);
 uint32_t kv_kblock_page(const struct kv_kblock *kb, const uint8_t *key, size_t klen);
 /*
  * kv_run_lookup() in steps, for many keys side by side: where the key would be
- * (false: nowhere in the run), its page from there, the entry in the page.
+ * (-ENOENT: nowhere in the run; -EINPROGRESS), its page from there, the entry in the page.
  */
 struct kv_spot {
 	const struct kv_kblock *sp_kb;
 	uint32_t sp_page;
 	uint32_t sp_crc;
 };
-bool kv_run_spot(struct kv_run *r, const void *key, size_t klen, uint64_t hash,
-		 struct kv_spot *sp);
+int kv_run_spot(struct kvdb *db, struct kv_run *r, const void *key, size_t klen, uint64_t hash,
+		struct kv_spot *sp);
 void kv_kpage_prefetch(const uint8_t *page);
 int kv_spot_find(const struct kv_spot *sp, const uint8_t *page, const void *key, size_t klen,
 		 uint64_t hash, struct kv_ent *e);

@@ -27,6 +27,7 @@
 #include "seg/value.h"
 #include "run/filter.h"
 #include "run/run.h"
+#include "run/run_filter.h"
 #include "run/run_omf.h"
 
 #define BLOCK_MIN	(256u << 10)
@@ -67,6 +68,8 @@ struct kv_run_build {
 	struct kv_kblock_desc *rb_desc;
 	uint32_t rb_n, rb_n_cap, rb_d_cap;
 	uint64_t rb_keys, rb_min_seq, rb_max_seq;
+	uint64_t rb_filters;		/* bytes of those in memory */
+	bool rb_is_bare;		/* one was not, nor are those that follow (FLT-2) */
 
 	/* tombstones over many keys, encoded; the first of them go into the current block */
 	uint8_t *rb_tomb;
@@ -191,7 +194,7 @@ void kv_run_build_abort(struct kv_run_build *rb)
 	if (!rb)
 		return;
 	for (uint32_t i = 0; i < rb->rb_n; i++) {
-		kv_page_purge(rb->rb_db, rb->rb_kb[i].kb_id, rb->rb_kb[i].kb_npages);
+		kv_page_purge(rb->rb_db, rb->rb_kb[i].kb_id, kv_kblock_pages_end(&rb->rb_kb[i]));
 		kv_kblock_free(rb->rb_db, &rb->rb_kb[i]);
 	}
 	build_free(rb);
@@ -445,11 +448,36 @@ static void limit_grow(struct kv_run_build *rb)
 	rb->rb_limit *= 2;
 }
 
+/* Does the filter of the current block stay in memory? */
+static bool filter_stays(struct kv_run_build *rb)
+{
+	uint64_t bytes = kv_filter_bytes(rb->rb_nkeys);
+
+	if (rb->rb_is_bare || !kv_filter_has_room(rb->rb_db, bytes, rb->rb_filters)) {
+		rb->rb_is_bare = true;
+		return false;
+	}
+	rb->rb_filters += bytes;
+	return true;
+}
+
+/* What readers will ask the pool for. */
+static void pages_insert(struct kv_run_build *rb, const struct kv_kblock *kb)
+{
+	uint64_t no, end = kv_kblock_pages_end(kb);
+
+	for (no = 0; no < kb->kb_npages; no++)
+		kv_page_insert(rb->rb_db, kb->kb_id, no, rb->rb_buf + no * KV_PAGE);
+	if (atomic_load(&kb->kb_filter))
+		return;
+	for (no = kb->kb_filter_off / KV_PAGE; kb->kb_fblocks && no < end; no++)
+		kv_page_insert(rb->rb_db, kb->kb_id, no, rb->rb_buf + no * KV_PAGE);
+}
+
 static int block_close(struct kv_run_build *rb)
 {
 	uint32_t foot, base = rb->rb_npages * KV_PAGE, crc;
 	struct kv_kblock *kb = NULL;
-	uint8_t *index;
 	int rc;
 
 	if (!rb->rb_npages && !rb->rb_tomb_here)
@@ -464,19 +492,14 @@ static int block_close(struct kv_run_build *rb)
 	foot_fill(rb, mpool_obj_id(kb->kb_obj));
 	crc = kv_kfoot_encode(&rb->rb_foot, rb->rb_buf + foot);
 	rc = block_write(rb, kb->kb_obj, foot + KV_PAGE);
-	index = rc ? NULL : aligned_alloc(KV_PAGE, foot - base);
-	if (!rc && !index)
-		rc = -ENOMEM;
-	if (!rc) {
-		memcpy(index, rb->rb_buf + base, foot - base);
-		rc = kv_kblock_attach(rb->rb_db, kb, &rb->rb_foot, index, foot - base, rb->rb_seg);
-	}
+	if (!rc)
+		rc = kv_kblock_attach(rb->rb_db, kb, &rb->rb_foot, rb->rb_buf + base, rb->rb_seg,
+				      filter_stays(rb));
 	if (rc) {
 		kv_kblock_free(rb->rb_db, kb);
 		return rc;
 	}
-	for (uint32_t i = 0; i < rb->rb_npages; i++)
-		kv_page_insert(rb->rb_db, kb->kb_id, i, rb->rb_buf + (size_t)i * KV_PAGE);
+	pages_insert(rb, kb);
 	rb->rb_desc[rb->rb_n++] = (struct kv_kblock_desc){
 		.kd_id = kb->kb_id, .kd_len = foot + KV_PAGE, .kd_crc = crc,
 	};

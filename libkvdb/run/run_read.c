@@ -3,9 +3,10 @@
  * Opening runs and looking keys up in them.
  *
  * In memory a run keeps, per key block, the index areas exactly as they are on
- * media (separators, page CRCs, filter, segment table: about 1.5 bytes a key)
- * and one array of 8-byte heads for the binary search. A lookup touches one
- * filter line, the heads, and one key page, which comes from the page pool.
+ * media (separators, page CRCs, segment table: about a quarter of a byte a key)
+ * and one array of 8-byte heads for the binary search; and filters, 1.25 bytes
+ * a key, while there is room (run_filter.c). A lookup touches one filter line,
+ * the heads, and one key page, which comes from the page pool.
  *
  * A run holds a reference on every segment that it refers to and a handle on
  * every object. No lock: a published run is immutable.
@@ -25,6 +26,7 @@
 #include "mem/tomb.h"
 #include "run/filter.h"
 #include "run/run.h"
+#include "run/run_filter.h"
 #include "run/run_omf.h"
 
 #define PAGE_HEAD	832u	/* bytes in front of the entries of a page of some 110 entries */
@@ -37,7 +39,7 @@ int kv_run_damaged(uint64_t obj, uint64_t off, const char *check)
 
 /* ---- key blocks ------------------------------------------------------------------ */
 
-static int check_crcs(const struct kv_kblock *kb, const struct kv_kfoot *f)
+static int check_crcs(const uint8_t *index, const struct kv_kfoot *f)
 {
 	static const char *const what[KV_AREAS] = {
 		"CRC of the fences", "CRC of the page CRCs", "CRC of the filter",
@@ -47,10 +49,10 @@ static int check_crcs(const struct kv_kblock *kb, const struct kv_kfoot *f)
 
 	for (unsigned i = 0; i < KV_AREAS; i++) {
 		const struct kv_area *a = &f->kf_area[i];
-		uint32_t crc = mpool_crc32c(0, kb->kb_index + (a->ar_off - base), a->ar_len);
+		uint32_t crc = mpool_crc32c(0, index + (a->ar_off - base), a->ar_len);
 
 		if (!CHECK_CRC(crc == a->ar_crc))
-			return kv_run_damaged(kb->kb_id, a->ar_off, what[i]);
+			return kv_run_damaged(f->kf_obj, a->ar_off, what[i]);
 	}
 	return 0;
 }
@@ -123,31 +125,42 @@ static int find_segs(struct kvdb *db, struct kv_kblock *kb, uint32_t n, struct k
 	return 0;
 }
 
-int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
-		     uint8_t *index, uint32_t len, struct kv_seg *const *known)
+/* Copies the areas but for the filter, of whose pages it takes the CRCs. */
+static int index_copy(struct kv_kblock *kb, const struct kv_kfoot *f, const uint8_t *index)
 {
 	const struct kv_area *a = f->kf_area;
-	uint64_t base = (uint64_t)f->kf_npages * KV_PAGE;
-	int rc;
+	uint32_t base = f->kf_npages * KV_PAGE, front = a[KV_AREA_FILTER].ar_off - base;
+	uint32_t back = front + a[KV_AREA_FILTER].ar_len, crcs, first, pages;
+	uint32_t len = a[KV_AREA_PTOMB].ar_off + a[KV_AREA_PTOMB].ar_len - base;
 
-	kb->kb_index = index;
-	kb->kb_index_len = len;
-	kb->kb_id = f->kf_obj;
-	kb->kb_npages = f->kf_npages;
-	kb->kb_ntombs = f->kf_ntombs;
-	kb->kb_ends = index + (a[KV_AREA_FENCE].ar_off - base);
-	kb->kb_seps = kb->kb_ends + 4ull * f->kf_npages;
-	kb->kb_crcs = index + (a[KV_AREA_PAGECRC].ar_off - base);
-	kb->kb_filter = index + (a[KV_AREA_FILTER].ar_off - base);
+	kb->kb_filter_off = a[KV_AREA_FILTER].ar_off;
 	kb->kb_fblocks = a[KV_AREA_FILTER].ar_len / KV_FILTER_BLOCK;
-	kb->kb_segtab = index + (a[KV_AREA_SEGS].ar_off - base);
-	kb->kb_tombs = index + (a[KV_AREA_PTOMB].ar_off - base);
+	first = kb->kb_filter_off / KV_PAGE;
+	pages = kb->kb_fblocks ? (uint32_t)kv_kblock_pages_end(kb) - first : 0;
+	crcs = (front + len - back + 7) & ~7u;
+	kb->kb_index = malloc(crcs + pages * sizeof(uint32_t) + 1);
+	if (!kb->kb_index)
+		return -ENOMEM;
+	kb->kb_mem = crcs + pages * sizeof(uint32_t);
+	memcpy(kb->kb_index, index, front);
+	memcpy(kb->kb_index + front, index + back, len - back);
+	kb->kb_filter_crcs = (const uint32_t *)(kb->kb_index + crcs);
+	for (uint32_t i = 0; i < pages; i++)
+		((uint32_t *)(kb->kb_index + crcs))[i] =
+			mpool_crc32c(0, index + (first + i) * KV_PAGE - base, KV_PAGE);
+	kb->kb_ends = kb->kb_index + (a[KV_AREA_FENCE].ar_off - base);
+	kb->kb_seps = kb->kb_ends + 4ull * f->kf_npages;
+	kb->kb_crcs = kb->kb_index + (a[KV_AREA_PAGECRC].ar_off - base);
+	back -= front;
+	kb->kb_segtab = kb->kb_index + (a[KV_AREA_SEGS].ar_off - base - back);
+	kb->kb_tombs = kb->kb_index + (a[KV_AREA_PTOMB].ar_off - base - back);
 	kb->kb_tombs_len = a[KV_AREA_PTOMB].ar_len;
-	kb->kb_expiring = f->kf_expiring;
-	kb->kb_min_expiry = f->kf_min_expiry;
-	kb->kb_max_expiry = f->kf_max_expiry;
-	kb->kb_min_seq = f->kf_npages ? f->kf_min_seq : UINT64_MAX;
-	kb->kb_min = malloc(2u * KVDB_KEY_MAX);
+	return 0;
+}
+
+static int range_copy(struct kv_kblock *kb, const struct kv_kfoot *f)
+{
+	kb->kb_min = malloc(f->kf_min_klen + f->kf_max_klen + 1u);
 	if (!kb->kb_min)
 		return -ENOMEM;
 	kb->kb_max = kb->kb_min + f->kf_min_klen;
@@ -155,7 +168,19 @@ int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoo
 	kb->kb_max_klen = f->kf_max_klen;
 	memcpy(kb->kb_min, f->kf_min, f->kf_min_klen);
 	memcpy(kb->kb_max, f->kf_max, f->kf_max_klen);
-	rc = check_crcs(kb, f);
+	return 0;
+}
+
+static int attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
+		  const uint8_t *index, struct kv_seg *const *known)
+{
+	const struct kv_area *a = f->kf_area;
+	int rc = check_crcs(index, f);
+
+	if (!rc)
+		rc = index_copy(kb, f, index);
+	if (!rc)
+		rc = range_copy(kb, f);
 	if (!rc)
 		rc = check_fences(kb, a[KV_AREA_FENCE].ar_off,
 				  a[KV_AREA_FENCE].ar_len - 4u * f->kf_npages);
@@ -166,6 +191,32 @@ int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoo
 	return rc;
 }
 
+int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
+		     const uint8_t *index, struct kv_seg *const *known, bool has_filter)
+{
+	const struct kv_area *filter = &f->kf_area[KV_AREA_FILTER];
+	int rc;
+
+	kb->kb_id = f->kf_obj;
+	kb->kb_npages = f->kf_npages;
+	kb->kb_ntombs = f->kf_ntombs;
+	kb->kb_expiring = f->kf_expiring;
+	kb->kb_min_expiry = f->kf_min_expiry;
+	kb->kb_max_expiry = f->kf_max_expiry;
+	kb->kb_min_seq = f->kf_npages ? f->kf_min_seq : UINT64_MAX;
+	rc = attach(db, kb, f, index, known);
+	if (rc) {
+		kb->kb_mem = 0;
+		return rc;
+	}
+	kb->kb_mem += (kb->kb_npages + 1ull) * sizeof(*kb->kb_heads) + sizeof(*kb) +
+		      kb->kb_min_klen + kb->kb_max_klen + kb->kb_nsegs * sizeof(*kb->kb_segs);
+	atomic_fetch_add(&db->d_count.index_mem, kb->kb_mem);
+	if (has_filter)
+		kv_filter_keep(db, kb, index + (filter->ar_off - f->kf_npages * KV_PAGE));
+	return 0;
+}
+
 void kv_kblock_free(struct kvdb *db, struct kv_kblock *kb)
 {
 	for (uint32_t i = 0; i < kb->kb_nsegs; i++)
@@ -174,6 +225,8 @@ void kv_kblock_free(struct kvdb *db, struct kv_kblock *kb)
 	free((void *)kb->kb_heads);
 	free(kb->kb_min);
 	free(kb->kb_index);
+	kv_filter_free(db, kb);
+	atomic_fetch_sub(&db->d_count.index_mem, kb->kb_mem);
 	mpool_obj_close(kb->kb_obj);
 }
 
@@ -207,12 +260,13 @@ static int read_footer(struct kvdb *db, struct kv_kblock *kb, const struct kv_kb
 	return rc;
 }
 
+/* *filters: bytes of filters that stay in memory, of the blocks before; UINT64_MAX: not all do. */
 static int kblock_open(struct kvdb *db, struct kv_kblock *kb, const struct kv_kblock_desc *d,
-		       uint32_t kvs)
+		       uint32_t kvs, uint64_t *filters)
 {
 	struct kv_kfoot *f;
 	uint8_t *index = NULL;
-	uint32_t base, len;
+	uint32_t base, len, bytes;
 	int rc = mpool_obj_open(db->d_mp, d->kd_id, &kb->kb_obj);
 
 	if (rc) {
@@ -233,12 +287,14 @@ static int kblock_open(struct kvdb *db, struct kv_kblock *kb, const struct kv_kb
 	if (!index)
 		goto out;
 	rc = len ? kv_dev_read(db, kb->kb_obj, KV_READ_KEY, base, index, len) : 0;
-	if (rc) {
-		free(index);
+	if (rc)
 		goto out;
-	}
-	rc = kv_kblock_attach(db, kb, f, index, len, NULL);
+	bytes = f->kf_area[KV_AREA_FILTER].ar_len;
+	if (*filters != UINT64_MAX)
+		*filters = kv_filter_has_room(db, bytes, *filters) ? *filters + bytes : UINT64_MAX;
+	rc = kv_kblock_attach(db, kb, f, index, NULL, *filters != UINT64_MAX);
 out:
+	free(index);
 	free(f);
 	return rc;
 }
@@ -266,7 +322,7 @@ struct kv_run *kv_run_new(uint32_t n)
 
 void kv_run_measure(struct kvdb *db, struct kv_run *r)
 {
-	r->rn_index_bytes = sizeof(*r) + (r->rn_tindex ? r->rn_tindex->ti_bytes : 0);
+	r->rn_mem = sizeof(*r) + (r->rn_tindex ? r->rn_tindex->ti_bytes : 0);
 	r->rn_bytes = 0;
 	r->rn_tombs = 0;
 	r->rn_pages = 0;
@@ -274,15 +330,14 @@ void kv_run_measure(struct kvdb *db, struct kv_run *r)
 	for (uint32_t i = 0; i < r->rn_n; i++) {
 		const struct kv_kblock *kb = &r->rn_kb[i];
 
-		r->rn_index_bytes += kb->kb_index_len + 8ull * kb->kb_npages + sizeof(*kb) +
-				     2ull * KVDB_KEY_MAX + 8ull * kb->kb_nsegs;
 		r->rn_bytes += r->rn_desc.rd_kb[i].kd_len;
 		r->rn_tombs += kb->kb_ntombs;
 		r->rn_pages += kb->kb_npages;
 		if (kb->kb_min_seq < r->rn_min_seq)
 			r->rn_min_seq = kb->kb_min_seq;
 	}
-	atomic_fetch_add(&db->d_count.index_mem, r->rn_index_bytes);
+	atomic_fetch_add(&db->d_count.index_mem, r->rn_mem);
+	kv_filters_add(db, r);
 }
 
 static int block_tombs(const struct kv_kblock *kb, struct kv_trows *tv)
@@ -335,10 +390,11 @@ int kv_run_index_tombs(struct kv_run *r)
 void kv_run_free(struct kvdb *db, struct kv_run *r)
 {
 	kv_trouble_end(db, &r->rn_trouble);
+	kv_filters_remove(db, r);
 	for (uint32_t i = 0; i < r->rn_n; i++)
 		kv_kblock_free(db, &r->rn_kb[i]);
 	kv_tindex_free(r->rn_tindex);
-	atomic_fetch_sub(&db->d_count.index_mem, r->rn_index_bytes);
+	atomic_fetch_sub(&db->d_count.index_mem, r->rn_mem);
 	free(r->rn_kb);
 	free(r->rn_desc.rd_kb);
 	free(r);
@@ -347,6 +403,7 @@ void kv_run_free(struct kvdb *db, struct kv_run *r)
 int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **out)
 {
 	struct kv_kblock_desc *own;
+	uint64_t filters = 0;
 	struct kv_run *r;
 	int rc = 0;
 
@@ -359,7 +416,7 @@ int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **ou
 	for (uint32_t i = 0; i < d->rd_n && !rc; i++) {
 		const struct kv_kblock *kb = &r->rn_kb[i], *prev = kb - 1;
 
-		rc = kblock_open(db, &r->rn_kb[i], &d->rd_kb[i], d->rd_kvs);
+		rc = kblock_open(db, &r->rn_kb[i], &d->rd_kb[i], d->rd_kvs, &filters);
 		if (!rc && i && kb->kb_npages &&
 		    !CHECK(kv_kcmp(prev->kb_max, prev->kb_max_klen, kb->kb_min,
 					kb->kb_min_klen) < 0))
@@ -403,7 +460,7 @@ static int delete_add(struct kvdb *db, const struct kv_kblock *kb, struct mpool_
 	struct mpool_obj_info oi;
 	int err = mpool_obj_info(kb->kb_obj, &oi);
 
-	kv_page_purge(db, kb->kb_id, kb->kb_npages);
+	kv_page_purge(db, kb->kb_id, kv_kblock_pages_end(kb));
 	if (!err && oi.flags & MPOOL_OBJ_COMMITTED)
 		op[(*n)++] = (struct mpool_op){ .type = MPOOL_OP_DELETE, .obj = kb->kb_obj,
 						.id = kb->kb_id };
@@ -503,7 +560,16 @@ void kv_run_segs(struct kv_run *r,
 
 uint64_t kv_run_index_bytes(const struct kv_run *r)
 {
-	return r->rn_index_bytes;
+	uint64_t n = r->rn_mem;
+
+	for (uint32_t i = 0; i < r->rn_n; i++) {
+		const struct kv_kblock *kb = &r->rn_kb[i];
+
+		n += kb->kb_mem;
+		if (atomic_load(&kb->kb_filter))
+			n += (kb->kb_fblocks + 1ull) * KV_FILTER_BLOCK;
+	}
+	return n;
 }
 
 uint64_t kv_run_bytes(const struct kv_run *r)
@@ -667,24 +733,49 @@ void kv_run_prefetch(struct kv_run *r, uint64_t hash)
 {
 	uint32_t n = r->rn_nkeyed < 8 ? r->rn_nkeyed : 8;
 
-	for (uint32_t i = 0; i < n; i++)
-		if (r->rn_kb[i].kb_fblocks)
-			__builtin_prefetch(kv_filter_block(r->rn_kb[i].kb_filter,
-							   r->rn_kb[i].kb_fblocks, hash));
+	for (uint32_t i = 0; i < n; i++) {
+		const struct kv_kblock *kb = &r->rn_kb[i];
+		const uint8_t *filter = atomic_load_explicit(&kb->kb_filter, memory_order_acquire);
+
+		if (filter)
+			__builtin_prefetch(kv_filter_block(filter, kb->kb_fblocks, hash));
+	}
 }
 
-bool kv_run_spot(struct kv_run *r, const void *key, size_t klen, uint64_t hash,
-		 struct kv_spot *sp)
+/* 0: the key may be in the block; -ENOENT, -EINPROGRESS. */
+static int filter_ask_far(struct kvdb *db, struct kv_kblock *kb, uint64_t hash)
 {
-	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen);
-	const struct kv_kblock *kb = &r->rn_kb[i];
+	const uint8_t *block;
+	int rc = kv_filter_far(db, kb, hash, &block);
 
-	if (i < 0 || !kv_filter_has(kb->kb_filter, kb->kb_fblocks, hash))
-		return false;
+	return rc || !block || kv_filter_block_has(block, hash) ? rc : -ENOENT;
+}
+
+static inline int filter_ask(struct kvdb *db, struct kv_kblock *kb, uint64_t hash)
+{
+	const uint8_t *filter = atomic_load_explicit(&kb->kb_filter, memory_order_acquire);
+
+	if (KV_UNLIKELY(!filter))
+		return filter_ask_far(db, kb, hash);
+	return kv_filter_block_has(kv_filter_block(filter, kb->kb_fblocks, hash), hash) ? 0 :
+	       -ENOENT;
+}
+
+int kv_run_spot(struct kvdb *db, struct kv_run *r, const void *key, size_t klen, uint64_t hash,
+		struct kv_spot *sp)
+{
+	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen), rc;
+	struct kv_kblock *kb = &r->rn_kb[i];
+
+	if (i < 0)
+		return -ENOENT;
+	rc = filter_ask(db, kb, hash);
+	if (rc)
+		return rc;
 	sp->sp_kb = kb;
 	sp->sp_page = kv_kblock_page(kb, key, klen);
 	sp->sp_crc = kv_le32(kb->kb_crcs + 4ull * sp->sp_page);
-	return true;
+	return 0;
 }
 
 void kv_kpage_prefetch(const uint8_t *page)
@@ -714,15 +805,18 @@ int kv_run_lookup(struct kvdb *db, struct kv_run *r, const void *key, size_t kle
 		  struct kv_ent *e)
 {
 	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen), rc;
-	const struct kv_kblock *kb = &r->rn_kb[i];
+	struct kv_kblock *kb = &r->rn_kb[i];
 	struct kv_kpage kp;
 	struct kv_kent ke;
 	const uint8_t *page;
 	const char *bad;
 	uint32_t no, crc;
 
-	if (i < 0 || !kv_filter_has(kb->kb_filter, kb->kb_fblocks, hash))
+	if (i < 0)
 		return -ENOENT;
+	rc = filter_ask(db, kb, hash);
+	if (rc)
+		return rc;
 	no = kv_kblock_page(kb, key, klen);
 	page = kv_page_hit(db, kb->kb_id, no);
 	if (!page) {	/* only then: its CRC and its object are lines of their own */

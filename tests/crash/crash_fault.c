@@ -59,6 +59,7 @@ static const struct km_wl workload[] = {
 			     [KM_REOPEN] = 1 }),
 	FT_WL("stores", true, .kc_bytes = { 32 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 24,
 	      .kc_leaf_keys = 12,
+	      .kc_no_filters = true,
 	      .kc_weight = { [KM_PUT] = 20, [KM_BIG] = 2, [KM_DEL] = 4, [KM_MANY] = 2,
 			     [KM_SYNC] = 1, [KM_POLL] = 3, [KM_FLUSH] = 3, [KM_COMPACT] = 2,
 			     [KM_MERGES] = 2, [KM_CREATE] = 2, [KM_DROP] = 1, [KM_CKPT] = 2,
@@ -76,6 +77,7 @@ static const struct km_wl workload[] = {
 	/* with read-ahead, and values that were compressed when they moved */
 	FT_WL("cursors", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 70,
 	      .kc_moves = true, .kc_cursors = true, .kc_leaf_keys = 20,
+	      .kc_no_filters = true,
 	      .kc_weight = { [KM_PUT] = 30, [KM_BIG] = 2, [KM_DEL] = 4, [KM_MANY] = 1,
 			     [KM_SYNC] = 1, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 4,
 			     [KM_COMPACT] = 8, [KM_MERGES] = 1 }),
@@ -95,6 +97,7 @@ static const struct km_wl workload[] = {
 			     [KM_BACKUP] = 5, [KM_REOPEN] = 1 }),
 	FT_WL("leaves", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 80,
 	      .kc_leaf_keys = 12,
+	      .kc_no_filters = true,
 	      .kc_weight = { [KM_PUT] = 30, [KM_DEL] = 8, [KM_MANY] = 4, [KM_SYNC] = 1,
 			     [KM_POLL] = 4, [KM_IDLE] = 2, [KM_FLUSH] = 9, [KM_COMPACT] = 3,
 			     [KM_MERGES] = 4, [KM_REOPEN] = 1 }),

@@ -850,6 +850,7 @@ static const struct km_wl workload[] = {
 	       .kc_weight = { [KM_PUT] = 4, [KM_BIG] = 30, [KM_DEL] = 1, [KM_SYNC] = 2 }),
 	ROT_WL("leaves", true, .kc_bytes = { 16 * MiB, 8 * MiB }, .kc_steps = 140,
 	       .kc_stores = 2, .kc_keys = 60, .kc_logs = 2, .kc_leaf_keys = 12,
+	       .kc_no_filters = true,
 	       .kc_weight = { [KM_PUT] = 30, [KM_DEL] = 8, [KM_MANY] = 2, [KM_SYNC] = 2,
 			      [KM_POLL] = 4, [KM_IDLE] = 2, [KM_FLUSH] = 9, [KM_COMPACT] = 3,
 			      [KM_MERGES] = 4, [KM_REOPEN] = 1 }),

@@ -21,6 +21,7 @@
 #include "kv_model.h"
 #include "compact/merge.h"
 #include "db/thread.h"
+#include "run/run_filter.h"
 #include "meta/mdc.h"
 
 #define USEC	1000ull
@@ -682,6 +683,10 @@ int km_open(struct eng *e, struct km *m, struct km_rt *rt)
 		return -1;
 	if (km_conf_of(e)->kc_leaf_keys)
 		rt->rt_db->d_budget.b_leaf_keys = km_conf_of(e)->kc_leaf_keys;
+	if (km_conf_of(e)->kc_no_filters) {
+		rt->rt_db->d_budget.b_filter_bytes = 0;
+		kv_filters_trim(rt->rt_db);
+	}
 	for (i = 0; i < m->m_nstore; i++) {
 		if (m->m_store[i].s_is_dead)
 			continue;

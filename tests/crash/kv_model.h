@@ -162,6 +162,7 @@ struct km_conf {
 	uint32_t kc_interval_ms, kc_commit, kc_logs;
 	uint64_t kc_log_bytes, kc_segment_bytes;
 	uint64_t kc_leaf_keys;	/* of a leaf; 0 = by the budget */
+	bool kc_no_filters;	/* in memory: each is read where it is asked */
 	uint64_t kc_replay_bytes;	/* budget of memtables during an open; 0 = the same */
 	uint32_t kc_stall;	/* one flush in so many takes 150 ms; 0 = none */
 	bool kc_slow;		/* device work takes 10 times as long, or 100 times, by turns */

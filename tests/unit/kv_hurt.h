@@ -179,8 +179,10 @@ static inline void hurt(unsigned s, unsigned run, unsigned k, enum what what)
 	off = what == VALUE ? e.e_off8 * 8ull : what == PAGE ?
 	      (uint64_t)kv_kblock_page(kb, (const uint8_t *)key, klen) * KV_PAGE :
 	      what == FOOTER ? kv_run_desc(r)->rd_kb[0].kd_len - KV_PAGE :
-	      (uint64_t)kb->kb_npages * KV_PAGE +
-	      (uint64_t)((what == CRCS ? kb->kb_crcs : kb->kb_tombs) - kb->kb_index);
+	      (uint64_t)kb->kb_npages * KV_PAGE + (what == CRCS ?
+	      (uint64_t)(kb->kb_crcs - kb->kb_index) :
+	      /* behind the filter, of which memory has no copy there */
+	      (uint64_t)(kb->kb_tombs - kb->kb_index) + kb->kb_fblocks * 64ull);
 	T_OK(what != ROWS || kb->kb_tombs_len > 7);
 	flip_at(what == VALUE ? e.e_seg->sg_obj : kb->kb_obj, off + 7);
 	kv_exit(t);

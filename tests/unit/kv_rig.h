@@ -65,7 +65,7 @@ static inline void rig_open(struct rig *r, uint64_t slab_bytes, uint64_t pool_by
 	r->db.d_budget = (struct kv_budget){
 		.b_cache_bytes = 64 << 20, .b_log_bytes = 1 << 20, .b_mt_bytes = 1 << 20,
 		.b_slab_bytes = slab_bytes, .b_seg_bytes = RIG_SEG_BYTES, .b_logs = 1,
-		.b_threads = 1, .b_kblock_bytes = 1 << 20,
+		.b_threads = 1, .b_kblock_bytes = 1 << 20, .b_filter_bytes = 64 << 20,
 	};
 	T_EQ(kv_threads_init(&r->db), 0);
 	T_EQ(kv_segs_init(&r->db), 0);
@@ -109,6 +109,27 @@ static inline void rig_flip(struct mpool_obj *obj, uint64_t off, uint8_t x)
 	T_EQ(pwrite(own, &b, 1, (off_t)pos), 1);
 	T_EQ(fdatasync(own), 0);
 	close(own);
+}
+
+/* Where in its object the bytes at @p lie, of what a key block keeps in memory of its areas. */
+static inline uint64_t rig_area_off(const struct kv_kblock *kb, const uint8_t *p)
+{
+	uint64_t off = (uint64_t)kb->kb_npages * 4096 + (uint64_t)(p - kb->kb_index);
+
+	return off < kb->kb_filter_off ? off : off + kb->kb_fblocks * 64ull;
+}
+
+/* What lies between the key pages and the footer, as on media; free() it. */
+static inline uint8_t *rig_index(const struct kv_run *run, uint32_t block, uint32_t *len)
+{
+	const struct kv_kblock *kb = &run->rn_kb[block];
+	uint32_t base = kb->kb_npages * 4096;
+	struct iovec iov;
+
+	*len = run->rn_desc.rd_kb[block].kd_len - 4096 - base;
+	iov = (struct iovec){ .iov_base = aligned_alloc(4096, *len), .iov_len = *len };
+	T_EQ(mpool_read(kb->kb_obj, base, &iov, 1), 0);
+	return iov.iov_base;
 }
 
 /* Everything must be given back: a handle that leaked keeps the pool busy. */

@@ -807,7 +807,7 @@ struct kvdb_tree_part {
 	uint64_t id;          /* of a run, never used again; memtable: 0 */
 	uint64_t keys, tombs; /* tombs: deletions among the keys of a run */
 	uint64_t bytes;       /* of a memtable in memory, of a run on media */
-	uint64_t index_bytes; /* memory that a run pins */
+	uint64_t index_bytes; /* memory that a run's index has now */
 	uint64_t value_bytes; /* values in log segments that a run refers to */
 	uint64_t segments;    /* different log segments that they lie in */
 	uint64_t leaf;        /* of a run: its leaf, numbered in order of keys; 0: any key */

@@ -146,8 +146,7 @@ static void what_damage_takes_is_named_and_the_rest_is_given(void)
 		      index + t_rand(&r.rnd) % (len - index - KV_PAGE) :
 		      len - 1 - t_rand(&r.rnd) % KV_PAGE;
 		if (i % 6 == 1)	/* not a gap between areas */
-			off = index + (uint64_t)(kb->kb_filter - kb->kb_index) +
-			      t_rand(&r.rnd) % (kb->kb_fblocks * 64ull);
+			off = kb->kb_filter_off + t_rand(&r.rnd) % (kb->kb_fblocks * 64ull);
 		flip(kb->kb_obj, off, &x, 1);
 		missing = walk(&w.d, w.m, w.n);
 		hurt += nlost != 0;

@@ -363,8 +363,7 @@ static void bit_flips_never_give_wrong_data(void)
 	d = desc_copy(run);
 	T_EQ(d.rd_n, 1);
 	kb = &run->rn_kb[0];
-	areas = (uint64_t)(kb->kb_segtab - kb->kb_index) + kb->kb_nsegs * KV_KSEG_SIZE;
-	areas += (uint64_t)kb->kb_npages * KV_PAGE;
+	areas = rig_area_off(kb, kb->kb_segtab) + kb->kb_nsegs * KV_KSEG_SIZE;
 	obj = mpool_obj_get(kb->kb_obj);
 	T_EQ(answers_are_right(&d, m, got), 0);
 	for (unsigned i = 0; i < flips; i++) {
@@ -515,7 +514,7 @@ static void references_to_nowhere_are_refused(void)
 	struct rec *m;
 	uint8_t *page = aligned_alloc(4096, KV_PAGE), *index;
 	struct iovec iov = { .iov_base = page, .iov_len = KV_PAGE };
-	uint32_t len, row;
+	uint32_t len, row, n;
 	unsigned got;
 
 	rig_open(&r, 4 << 20, 64 << 20);
@@ -531,13 +530,13 @@ static void references_to_nowhere_are_refused(void)
 	T_EQ(kv_kblock_ent(kb, 0, &ke, &e), 0);
 	ke.ke_seg = kb->kb_nsegs;
 	T_EQ(kv_kblock_ent(kb, 0, &ke, &e), -EUCLEAN);
-	index = aligned_alloc(4096, kb->kb_index_len);
-	memcpy(index, kb->kb_index, kb->kb_index_len);
-	row = (uint32_t)(kb->kb_segtab - kb->kb_index);
+	index = rig_index(run, 0, &n);
+	row = (uint32_t)rig_area_off(kb, kb->kb_segtab) - kb->kb_npages * KV_PAGE;
 	kv_le64_set(index + row, 987654321);
 	f->kf_area[KV_AREA_SEGS].ar_crc =
 		mpool_crc32c(0, index + row, f->kf_area[KV_AREA_SEGS].ar_len);
-	T_EQ(kv_kblock_attach(&r.db, &k, f, index, kb->kb_index_len, NULL), -EUCLEAN);
+	T_EQ(kv_kblock_attach(&r.db, &k, f, index, NULL, true), -EUCLEAN);
+	free(index);
 	T_OK(strstr(kvdb_error_detail()->text, "987654321"));
 	kv_kblock_free(&r.db, &k);
 	kv_run_put(&r.db, run);
@@ -716,8 +715,9 @@ static void fences_out_of_order_are_refused(void)
 		for (unsigned i = 0; i < KV_AREAS; i++)
 			f.kf_area[i].ar_crc = mpool_crc32c(0, index + 128 * i, f.kf_area[i].ar_len);
 		memset(&k, 0, sizeof(k));
-		T_EQ(kv_kblock_attach(&r.db, &k, &f, index, 4096, NULL), good ? 0 : -EUCLEAN);
+		T_EQ(kv_kblock_attach(&r.db, &k, &f, index, NULL, true), good ? 0 : -EUCLEAN);
 		kv_kblock_free(&r.db, &k);
+		free(index);
 	}
 	rig_close(&r);
 }
@@ -781,7 +781,8 @@ static void hostile_indexes_are_survived(void)
 	unsigned got, opened = 0;
 	struct kv_kblock *kb;
 	struct kv_run *run;
-	uint8_t *page = malloc(KV_PAGE);
+	uint8_t *page = malloc(KV_PAGE), *whole;
+	uint32_t bytes;
 	struct rec *m;
 
 	rig_open(&r, 4 << 20, 64 << 20);
@@ -789,6 +790,7 @@ static void hostile_indexes_are_survived(void)
 	m = model_make(&r, 600, &got);
 	run = model_run(&r, m, got);
 	kb = &run->rn_kb[0];
+	whole = rig_index(run, 0, &bytes);
 	for (unsigned round = 0; round < 3000; round++) {
 		uint32_t base = kb->kb_npages * KV_PAGE, len = run->rn_desc.rd_kb[0].kd_len;
 		struct iovec iov = { .iov_base = page, .iov_len = KV_PAGE };
@@ -811,7 +813,7 @@ static void hostile_indexes_are_survived(void)
 		index = aligned_alloc(4096, len - KV_PAGE - base + (len - KV_PAGE == base) * 4096);
 		memset(index, 0, len - KV_PAGE - base);
 		if (base == kb->kb_npages * KV_PAGE)
-			memcpy(index, kb->kb_index, kb->kb_index_len);
+			memcpy(index, whole, bytes);
 		if (len - KV_PAGE > base)
 			for (unsigned i = 0; i < 3; i++)
 				index[t_rand(&r.rnd) % (i ? 256 : len - KV_PAGE - base)] ^=
@@ -819,12 +821,13 @@ static void hostile_indexes_are_survived(void)
 		for (unsigned i = 0; i < KV_AREAS; i++)
 			f->kf_area[i].ar_crc = mpool_crc32c(
 				0, index + (f->kf_area[i].ar_off - base), f->kf_area[i].ar_len);
-		if (!kv_kblock_attach(&r.db, &k, f, index, len - KV_PAGE - base, NULL)) {
+		if (!kv_kblock_attach(&r.db, &k, f, index, NULL, round & 2)) {
 			opened++;
 			for (unsigned i = 0; i < got; i += 7)
 				T_OK(kv_kblock_page(&k, m[i].key, m[i].klen) < k.kb_npages);
 		}
 		kv_kblock_free(&r.db, &k);
+		free(index);
 	}
 	printf("# %u of 3000 hostile indexes opened\n", opened);
 	kv_run_put(&r.db, run);
@@ -833,6 +836,7 @@ static void hostile_indexes_are_survived(void)
 	free(f);
 	free(g);
 	free(page);
+	free(whole);
 }
 
 /* ---- size and speed, printed; only gross failures count -------------------------------- */
