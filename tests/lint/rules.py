@@ -44,7 +44,7 @@ def undefined(src, is_c, defined):
 
 
 def documents():
-    return under("libkvdb/", ".md") + under("kmod/core/", ".md") + ["tests/README.md"]
+    return under("libkvdb/", ".md") + under("kmod/core/", ".md") + ["tests/PROMISES.md"]
 
 
 def each_rule_cited_is_defined():

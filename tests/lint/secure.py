@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 """What strangers may try, as far as reading the sources and the products shows
 it. What must be tried is in tests/kmod (test_ioctl, test_objfd, fuzz_ioctl,
-test_lifecycle, test_udev) and tests/fuzz; tests/README.md lists all of it."""
+test_lifecycle, test_udev) and tests/fuzz; tests/PROMISES.md lists all of it."""
 
 import glob
 import os
