@@ -67,6 +67,9 @@
 	  "was not used for view_max_age_ms", \
 	  "renew the cursor: it goes on at its place with the present snapshot; close cursors " \
 	  "when done, or raise view_max_age_ms") \
+	X("MP0932", "KV_TXN_RANGES", "a transaction deletes as many ranges as it may; the " \
+	  "delete was refused, the transaction goes on", \
+	  "commit what is there, or abort; delete fewer, larger ranges in one transaction") \
 	X("MP0935", "KV_PROPERTY", "a store has an option, or an option has a value, that is not " \
 	  "known here or that this version does not act on", \
 	  "use a version of the engine that knows the option, or leave it at its default") \

@@ -2,7 +2,9 @@
 /*
  * Owned keys: which keys live transactions have written (R14). A table of
  * stripes, each a list of locks that lie in the write sets of their owners, so
- * that locking allocates nothing and full keys are compared.
+ * that locking allocates nothing and full keys are compared. Beside it owned ranges:
+ * no two of live owners meet, so they are in one order of keys, and a tree finds the
+ * one that a key lies in, or one that a range meets.
  *
  * A transaction owns a key from its first write until its outcome is final, or until it is
  * known that it cannot commit: then its lock stays in the list, and counts for nothing.
@@ -22,11 +24,19 @@
  * free (a fence lies on either side). If it sees the waiter, that one has read the new turn and
  * finds the keys free, or it has read the old one: then it does not fall asleep, or is woken.
  *
- * Locks: bucket > stripe (spins, yields).
+ * Ranges (T12): a plain write looks at both under its bucket's lock, but the owner of a range goes
+ * through no buckets. It waits for a grace period instead, before it looks for what is newer: then
+ * every write that saw no owner has ended. Who takes a key looks at ranges under its stripe's
+ * lock; who takes a range is in the tree before it goes through the stripes. So one of the two sees
+ * the other, and never both.
+ *
+ * Locks: bucket > stripe (spins, yields) > tk_range_lock.
  */
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <sched.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -35,6 +45,7 @@
 #include "base/error.h"
 #include "base/futex.h"
 #include "base/guard.h"
+#include "base/key.h"
 #include "db/db.h"
 #include "db/hooks.h"
 
@@ -49,17 +60,25 @@ struct kv_keylocks {
 	_Atomic(uint32_t) tk_waiters;	/* threads */
 	_Atomic(uint32_t) tk_queues;	/* completion queues that wait */
 	_Atomic(uint32_t) tk_turn;	/* changes behind a release that may wake threads */
+	_Atomic(uint32_t) tk_nrange;	/* in tk_ranges; that: tsearch(), by_place() */
+	void *tk_ranges;
+	pthread_rwlock_t tk_range_lock;
 	struct stripe tk_stripe[STRIPES];
 };
 
 int kv_keylocks_init(struct kvdb *db)
 {
 	db->d_mem.mm_keylocks = calloc(1, sizeof(struct kv_keylocks));
-	return db->d_mem.mm_keylocks ? 0 : -ENOMEM;
+	if (!db->d_mem.mm_keylocks)
+		return -ENOMEM;
+	pthread_rwlock_init(&db->d_mem.mm_keylocks->tk_range_lock, NULL);
+	return 0;
 }
 
 void kv_keylocks_fini(struct kvdb *db)
 {
+	if (db->d_mem.mm_keylocks)
+		pthread_rwlock_destroy(&db->d_mem.mm_keylocks->tk_range_lock);
 	free(db->d_mem.mm_keylocks);
 }
 
@@ -107,13 +126,163 @@ static bool has(const struct kvdb *db, struct stripe *sp, uint32_t kvs, const vo
 	return false;
 }
 
+/* ---- ranges ------------------------------------------------------------------------------ */
+
+#define A_KEY	0x80u	/* of tr_flags, in a search: tr_from alone */
+
+static bool is_below(const struct kv_trange *a, const struct kv_trange *b)
+{
+	if (a->tr_flags & KV_TR_ENDLESS)
+		return false;
+	if (a->tr_flags & A_KEY)
+		return kv_kcmp(a->tr_from, a->tr_flen, b->tr_from, b->tr_flen) < 0;
+	return kv_kcmp(a->tr_to, a->tr_tlen, b->tr_from, b->tr_flen) <= 0;
+}
+
+/* 0: they meet. */
+static int by_place(const void *a, const void *b)
+{
+	const struct kv_rangelock *x = a, *y = b;
+
+	if (x->rl_kvs != y->rl_kvs)
+		return x->rl_kvs < y->rl_kvs ? -1 : 1;
+	if (is_below(&x->rl_range, &y->rl_range))
+		return -1;
+	return is_below(&y->rl_range, &x->rl_range);
+}
+
+/* tk_range_lock held for writing. */
+static void range_drop(struct kv_keylocks *tk, struct kv_rangelock *rl)
+{
+	tdelete(rl, &tk->tk_ranges, by_place);
+	rl->rl_is_held = false;
+	atomic_fetch_sub(&tk->tk_nrange, 1);
+}
+
+/*
+ * Gives up ranges that it meets, of the same owner and of those that cannot commit any more. True:
+ * another has one. tk_range_lock held for writing.
+ */
+static bool range_meets(struct kvdb *db, const struct kv_rangelock *rl)
+{
+	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
+	struct kv_rangelock **met;
+
+	while ((met = tfind(rl, &tk->tk_ranges, by_place))) {
+		if ((*met)->rl_txn != rl->rl_txn && !db->d_hooks->ho_txn_is_dead((*met)->rl_txn))
+			return true;
+		range_drop(tk, *met);
+	}
+	return false;
+}
+
+/* Does a live owner, but for @but, have a range with the key? */
+static bool key_is_in_range(struct kvdb *db, uint32_t kvs, const void *key, size_t klen,
+			    const struct kvdb_txn *but)
+{
+	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
+	const struct kv_rangelock at = {
+		.rl_kvs = kvs,
+		.rl_range = { .tr_from = key, .tr_flen = (uint16_t)klen, .tr_flags = A_KEY },
+	};
+	struct kv_rangelock **met;
+	bool is;
+
+	if (!atomic_load(&tk->tk_nrange))
+		return false;
+	pthread_rwlock_rdlock(&tk->tk_range_lock);
+	met = tfind(&at, &tk->tk_ranges, by_place);
+	is = met && (*met)->rl_txn != but && !db->d_hooks->ho_txn_is_dead((*met)->rl_txn);
+	pthread_rwlock_unlock(&tk->tk_range_lock);
+	return is;
+}
+
+/* Does a live owner, but for @but, have a key in the range? */
+static bool range_has_owned(struct kvdb *db, uint32_t kvs, const struct kv_trange *r,
+			    const struct kvdb_txn *but)
+{
+	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
+	bool is = false;
+
+	for (unsigned int i = 0; i < STRIPES && !is; i++) {
+		struct stripe *sp = &tk->tk_stripe[i];
+		struct kv_keylock *kl;
+
+		if (!atomic_load(&sp->sp_first))
+			continue;
+		stripe_lock(sp);
+		for (kl = atomic_load(&sp->sp_first); kl && !is; kl = kl->kl_next)
+			is = kl->kl_kvs == kvs && kl->kl_txn != but &&
+			     kv_trange_has(r, kl->kl_key, kl->kl_klen) &&
+			     !db->d_hooks->ho_txn_is_dead(kl->kl_txn);
+		stripe_unlock(sp);
+	}
+	return is;
+}
+
+int kv_range_lock(struct kvdb *db, struct kv_rangelock *rl)
+{
+	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
+	int err = -EBUSY;
+
+	pthread_rwlock_wrlock(&tk->tk_range_lock);
+	if (!range_meets(db, rl)) {
+		rl->rl_is_held = tsearch(rl, &tk->tk_ranges, by_place);
+		err = rl->rl_is_held ? 0 : -ENOMEM;
+		atomic_fetch_add(&tk->tk_nrange, rl->rl_is_held);
+	}
+	pthread_rwlock_unlock(&tk->tk_range_lock);
+	if (err)
+		return err;
+	/* in the tree first: pairs with the look of kv_key_lock() under the stripe's lock */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (CHECK(!range_has_owned(db, rl->rl_kvs, &rl->rl_range, rl->rl_txn)))
+		return 0;
+	kv_range_unlock(db, rl);
+	return -EBUSY;
+}
+
+void kv_range_unlock(struct kvdb *db, struct kv_rangelock *rl)
+{
+	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
+
+	pthread_rwlock_wrlock(&tk->tk_range_lock);
+	if (rl->rl_is_held)	/* another may have taken it over */
+		range_drop(tk, rl);
+	pthread_rwlock_unlock(&tk->tk_range_lock);
+}
+
+bool kv_range_is_owned(struct kvdb_kvs *kvs, const struct kv_trange *r)
+{
+	struct kvdb *db = kvs->k_db;
+	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
+	struct kv_rangelock rl = { .rl_kvs = kvs->k_id, .rl_range = *r };
+	uint8_t end[KVDB_KEY_MAX];
+	bool is = false;
+
+	if (r->tr_flags & KV_TR_PREFIX) {
+		rl.rl_range.tr_tlen = kv_prefix_end(r->tr_from, r->tr_flen, end);
+		rl.rl_range.tr_to = end;
+		rl.rl_range.tr_flags = rl.rl_range.tr_tlen ? 0 : KV_TR_ENDLESS;
+	}
+	if (atomic_load(&tk->tk_nrange)) {
+		pthread_rwlock_wrlock(&tk->tk_range_lock);
+		is = range_meets(db, &rl);
+		pthread_rwlock_unlock(&tk->tk_range_lock);
+	}
+	return is || range_has_owned(db, kvs->k_id, r, NULL);
+}
+
+/* ---- keys ---------------------------------------------------------------------------------- */
+
 int kv_key_lock(struct kvdb *db, struct kv_keylock *kl)
 {
 	struct stripe *sp = stripe_of(db, kl->kl_hash);
 	int err = -EBUSY;
 
 	stripe_lock(sp);
-	if (!has(db, sp, kl->kl_kvs, kl->kl_key, kl->kl_klen, kl->kl_hash)) {
+	if (!has(db, sp, kl->kl_kvs, kl->kl_key, kl->kl_klen, kl->kl_hash) &&
+	    CHECK(!key_is_in_range(db, kl->kl_kvs, kl->kl_key, kl->kl_klen, kl->kl_txn))) {
 		kl->kl_next = atomic_load_explicit(&sp->sp_first, memory_order_relaxed);
 		atomic_store_explicit(&sp->sp_first, kl, memory_order_relaxed);
 		err = 0;
@@ -142,14 +311,14 @@ void kv_key_unlock(struct kvdb *db, struct kv_keylock *kl)
 bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen, uint64_t hash)
 {
 	struct stripe *sp = stripe_of(db, hash);
-	bool is;
+	bool is = false;
 
-	if (!atomic_load(&sp->sp_first))	/* as the look at mm_owners before it */
-		return false;
-	stripe_lock(sp);
-	is = has(db, sp, kvs, key, klen, hash);
-	stripe_unlock(sp);
-	return is;
+	if (atomic_load(&sp->sp_first)) {	/* as the look at mm_owners before it */
+		stripe_lock(sp);
+		is = has(db, sp, kvs, key, klen, hash);
+		stripe_unlock(sp);
+	}
+	return is || !CHECK(!key_is_in_range(db, kvs, key, klen, NULL));
 }
 
 void kv_key_wake(struct kvdb *db, uint32_t groups)
@@ -171,36 +340,14 @@ void kv_key_waiters(struct kvdb *db, int by)
 	atomic_fetch_add(&db->d_mem.mm_keylocks->tk_queues, (uint32_t)by);
 }
 
-/* What is waited for: one key, or all that @covers says. */
+/* What is waited for: one key, or a range. */
 struct wanted {
 	struct kvdb_kvs *wa_kvs;
 	const void *wa_key;
 	size_t wa_klen;
 	uint64_t wa_hash;
-	kv_covers_fn *wa_covers;
-	const void *wa_arg;
+	const struct kv_trange *wa_range;	/* or NULL */
 };
-
-static bool is_covered_owned(const struct wanted *wa)
-{
-	struct kv_keylocks *tk = wa->wa_kvs->k_db->d_mem.mm_keylocks;
-	bool is = false;
-
-	for (unsigned int i = 0; i < STRIPES && !is; i++) {
-		struct stripe *sp = &tk->tk_stripe[i];
-		struct kv_keylock *kl;
-
-		if (!atomic_load(&sp->sp_first))
-			continue;
-		stripe_lock(sp);
-		for (kl = atomic_load(&sp->sp_first); kl && !is; kl = kl->kl_next)
-			is = kl->kl_kvs == wa->wa_kvs->k_id &&
-			     wa->wa_covers(wa->wa_arg, kl->kl_key, kl->kl_klen) &&
-			     !wa->wa_kvs->k_db->d_hooks->ho_txn_is_dead(kl->kl_txn);
-		stripe_unlock(sp);
-	}
-	return is;
-}
 
 int kv_key_denied(const struct kvdb_kvs *kvs)
 {
@@ -213,7 +360,7 @@ static int wait_free(const struct wanted *wa, struct timespec *until)
 	struct kvdb_kvs *kvs = wa->wa_kvs;
 	struct kvdb *db = kvs->k_db;
 	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
-	uint32_t groups = wa->wa_covers ? KV_FUTEX_ALL : kv_key_group(wa->wa_hash);
+	uint32_t groups = wa->wa_range ? KV_FUTEX_ALL : kv_key_group(wa->wa_hash);
 	bool is_owned = true, is_late = kv_is_manual(db);
 	uint64_t t0 = kv_now(db);
 
@@ -227,7 +374,7 @@ static int wait_free(const struct wanted *wa, struct timespec *until)
 	for (;;) {
 		uint32_t turn = atomic_load(&tk->tk_turn);
 
-		is_owned = wa->wa_covers ? is_covered_owned(wa) :
+		is_owned = wa->wa_range ? kv_range_is_owned(kvs, wa->wa_range) :
 			   kv_key_is_owned(db, kvs->k_id, wa->wa_key, wa->wa_klen, wa->wa_hash);
 		if (!is_owned || is_late || kv_fault(db))
 			break;
@@ -248,17 +395,9 @@ int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t has
 	return wait_free(&wa, until);
 }
 
-bool kv_keys_are_owned(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg)
+int kv_range_wait(struct kvdb_kvs *kvs, const struct kv_trange *r, struct timespec *until)
 {
-	struct wanted wa = { .wa_kvs = kvs, .wa_covers = covers, .wa_arg = arg };
-
-	return is_covered_owned(&wa);
-}
-
-int kv_keys_wait(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg,
-		 struct timespec *until)
-{
-	struct wanted wa = { .wa_kvs = kvs, .wa_covers = covers, .wa_arg = arg };
+	struct wanted wa = { .wa_kvs = kvs, .wa_range = r };
 
 	return wait_free(&wa, until);
 }

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "base/trange.h"
+
 struct kvdb;
 struct kvdb_kvs;
 struct kvdb_txn;
@@ -22,10 +24,18 @@ struct kv_keylock {
 	uint16_t kl_klen;
 };
 
+/* A range of keys with a live owner; lies in the owner's delete of it. */
+struct kv_rangelock {
+	struct kvdb_txn *rl_txn;	/* its owner */
+	struct kv_trange rl_range;	/* no prefix */
+	uint32_t rl_kvs;
+	bool rl_is_held;		/* it is in the tree; tk_range_lock */
+};
+
 /* Bound on how long a plain write waits for transactions that own its key, seconds. */
 #define KV_KEY_WAIT_S 1
 
-/* 0, or -EBUSY: it has an owner. One that cannot commit any more is none: T11. */
+/* 0, or -EBUSY: another has it, or a range with it. Who cannot commit any more is none: T11. */
 int kv_key_lock(struct kvdb *db, struct kv_keylock *kl);
 void kv_key_unlock(struct kvdb *db, struct kv_keylock *kl);
 /* Which of those that wait for keys of that hash are woken together: one bit. */
@@ -34,6 +44,13 @@ uint32_t kv_key_group(uint64_t hash);
 void kv_key_wake(struct kvdb *db, uint32_t groups);
 /* So many more wait for that, in a completion queue; they look at keys only afterwards. */
 void kv_key_waiters(struct kvdb *db, int by);
+/*
+ * kv_range_lock - take a range: 0, -EBUSY: another has a key or a part of it, -ENOMEM
+ * What the same transaction has of it must lie in it as a whole, and is given up for it; it is
+ * lost, too, when this fails. Outside kv_enter().
+ */
+int kv_range_lock(struct kvdb *db, struct kv_rangelock *rl);
+void kv_range_unlock(struct kvdb *db, struct kv_rangelock *rl);
 bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen, uint64_t hash);
 /*
  * Waits until the key has no owner; -ECANCELED at *until, which the first wait
@@ -44,12 +61,10 @@ int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t has
 /* The error of a write that has waited for so long. */
 int kv_key_denied(const struct kvdb_kvs *kvs);
 
-typedef bool kv_covers_fn(const void *arg, const void *key, size_t klen);
-/* Some key of the store has an owner, and @covers says true for it. Looks at every owned key. */
-bool kv_keys_are_owned(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg);
+/* Some key in the range, or a part of it, has an owner. Looks at every owned key. */
+bool kv_range_is_owned(struct kvdb_kvs *kvs, const struct kv_trange *r);
 /* As kv_key_wait(), until that is not so. */
-int kv_keys_wait(struct kvdb_kvs *kvs, kv_covers_fn *covers, const void *arg,
-		 struct timespec *until);
+int kv_range_wait(struct kvdb_kvs *kvs, const struct kv_trange *r, struct timespec *until);
 
 int kv_keylocks_init(struct kvdb *db);
 void kv_keylocks_fini(struct kvdb *db);

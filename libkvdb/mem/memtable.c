@@ -373,12 +373,26 @@ int kv_mt_each(struct kv_mt *mt, int (*fn)(struct kv_entry *en, void *arg), void
 
 /* ---- versions ---------------------------------------------------------------------- */
 
+/* T13: no view lies between two stamps that were taken at once. */
+uint64_t kv_tslot_take(struct kvdb *db, const struct kv_tslot *ts)
+{
+	return ts->ts_has_ranges ? atomic_fetch_add(&db->d_epochs.ep_seq, 2) + 1 :
+				   atomic_fetch_add(&db->d_epochs.ep_seq, 1);
+}
+
+/* T13: what the transaction put behind its deletes is newer than these. */
+uint64_t kv_tslot_tomb_seq(uint64_t s)
+{
+	return s - (uint64_t)BARRIER(1);
+}
+
 uint64_t kv_tslot_stamp(struct kvdb *db, struct kv_tslot *ts)
 {
 	uint64_t s = atomic_load(&ts->ts_state);
 
 	if (s == KV_TS_PREPARED) {
-		uint64_t now = atomic_load(&db->d_epochs.ep_seq);
+		uint64_t now = ts->ts_has_ranges ? kv_tslot_take(db, ts) :
+						   atomic_load(&db->d_epochs.ep_seq);
 
 		if (atomic_compare_exchange_strong(&ts->ts_state, &s, now))
 			s = now;
@@ -413,6 +427,8 @@ static uint64_t stamp_undecided(struct kvdb *db, struct kv_version *v, uint64_t 
 	s = now = atomic_load(&v->v_seq);
 	if (s & KV_IN_SLOT && s != KV_HIDDEN) {
 		now = kv_tslot_stamp(db, (struct kv_tslot *)(s & PTR_MASK));
+		if (v->v_kind == KV_ENT_COVER && now != KV_HIDDEN)
+			now = kv_tslot_tomb_seq(now);
 		/* from now on it needs no slot; a thread that was faster knows better */
 		if (now != KV_HIDDEN && !atomic_compare_exchange_strong(&v->v_seq, &s, now))
 			now = s;

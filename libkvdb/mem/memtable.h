@@ -36,6 +36,7 @@ struct kvdb;
  */
 struct kv_tslot {
 	_Atomic(uint64_t) ts_state;	/* final stamp or KV_TS_* */
+	bool ts_has_ranges;		/* it takes two stamps, the first for tombstones (T13) */
 	struct kv_tslot *ts_next;
 	struct kv_limbo ts_limbo;	/* of the list that it heads */
 };
@@ -228,6 +229,10 @@ void kv_mt_flushed(struct kv_mt *mt);
 int kv_mt_pin(struct kv_mt *mt, struct kv_seg *seg);
 /* R14: the newest stamp of a key, looked at under its bucket's lock; 0 = none. */
 uint64_t kv_mt_newest(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash);
+/* Takes what a slot needs of d_seq; returns the stamp for it. */
+uint64_t kv_tslot_take(struct kvdb *db, const struct kv_tslot *ts);
+/* What its tombstones have when its versions have the stamp @s. */
+uint64_t kv_tslot_tomb_seq(uint64_t s);
 /* The stamp of a slot, given when it is PREPARED; KV_HIDDEN while it is undecided or aborted. */
 uint64_t kv_tslot_stamp(struct kvdb *db, struct kv_tslot *ts);
 /* Every version is linked and the record INSTALLING: commits it; returns the stamp (flusher). */

@@ -445,6 +445,50 @@ uint64_t kv_tindex_at(const struct kv_tindex *ti, const void *key, size_t klen, 
 	return kv_tindex_find(ti, key, klen, v, &steps);
 }
 
+/* ---- what meets a range -------------------------------------------------------------------- */
+
+static bool row_meets(const struct kv_trange *row, const struct kv_trange *r)
+{
+	return kv_trange_meets(row, r->tr_from, r->tr_flen,
+			       r->tr_flags & KV_TR_ENDLESS ? NULL : r->tr_to, r->tr_tlen);
+}
+
+/* The first prefix that may begin a key of the range. */
+static uint32_t prefix_from(const struct kv_tindex *ti, const struct kv_trange *r)
+{
+	size_t n = r->tr_flen < ti->ti_plen ? r->tr_flen : ti->ti_plen;
+	uint32_t lo = 0, hi = ti->ti_npfx;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (kv_kcmp(ti->ti_r[mid].tr_from, ti->ti_plen, r->tr_from, n) < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+bool kv_tindex_meets(const struct kv_tindex *ti, const struct kv_trange *r, uint64_t v)
+{
+	unsigned steps = 0;
+
+	if (ti->ti_max_seq <= v)
+		return false;
+	for (uint32_t i = ti->ti_npfx ? prefix_from(ti, r) : 0; i < ti->ti_npfx; i++) {
+		if (!row_meets(&ti->ti_r[i], r))
+			break;
+		if (ti->ti_r[i].tr_seq > v)
+			return true;
+	}
+	for (uint32_t i = ti->ti_nend ? ranks_upto(ti, v, &steps) : 0;
+	     ti->ti_nend && i < ti->ti_n - ti->ti_npfx; i++)
+		if (row_meets(&ti->ti_r[ti->ti_row[i]], r))
+			return true;
+	return false;
+}
+
 /* ---- what newer ones say ------------------------------------------------------------------- */
 
 void kv_tindex_needed(const struct kv_tindex *ti, bool *is)

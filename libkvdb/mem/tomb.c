@@ -119,7 +119,7 @@ static uint64_t stamp_of(const struct kv_tomb *tb)
 
 static bool is_final(const struct kv_tomb *tb)
 {
-	return stamp_of(tb) < KV_PENDING || atomic_load(&tb->tb_dead);
+	return stamp_of(tb) < KV_IN_SLOT || atomic_load(&tb->tb_dead);
 }
 
 /* The rows of levels that are not larger join the new one. */
@@ -199,7 +199,8 @@ static void tail_index(struct kv_mt *mt, struct kv_mtombs *mo)
 	free(tv.tv_r);
 }
 
-static struct kv_tomb *tomb_new(struct kv_mt *mt, const struct kv_trange *r)
+/* With the stamp @seq. */
+static struct kv_tomb *tomb_new(struct kv_mt *mt, const struct kv_trange *r, uint64_t seq)
 {
 	uint32_t tlen = r->tr_flags ? 0 : r->tr_tlen;
 	struct kv_tomb *tb = kv_mt_arena(mt, sizeof(*tb));
@@ -209,7 +210,7 @@ static struct kv_tomb *tomb_new(struct kv_mt *mt, const struct kv_trange *r)
 		return NULL;
 	memset(tb, 0, sizeof(*tb));
 	memset(v, 0, sizeof(*v));
-	atomic_init(&v->v_seq, KV_HIDDEN);
+	atomic_init(&v->v_seq, seq);
 	v->v_kind = KV_ENT_COVER;
 	if (r->tr_flen)
 		memcpy(v->v_val, r->tr_from, r->tr_flen);
@@ -237,11 +238,43 @@ static void tomb_link(struct kv_mt *mt, struct kv_mtombs *mo, struct kv_tomb *tb
 struct kv_tomb *kv_mt_tomb_add(struct kv_mt *mt, const struct kv_trange *r)
 {
 	struct kv_mtombs *mo = mtombs_make(mt);
-	struct kv_tomb *tb = mo ? tomb_new(mt, r) : NULL;
+	struct kv_tomb *tb = mo ? tomb_new(mt, r, KV_HIDDEN) : NULL;
 
 	if (tb)
 		tomb_link(mt, mo, tb);
 	return tb;
+}
+
+struct kv_tomb *kv_mt_tomb_link(struct kv_mt *mt, const struct kv_trange *r, struct kv_tslot *ts)
+{
+	struct kv_mtombs *mo = mtombs_make(mt);
+	struct kv_tomb *tb = mo ? tomb_new(mt, r, KV_IN_SLOT | (uint64_t)(uintptr_t)ts) : NULL;
+
+	if (tb)
+		tomb_link(mt, mo, tb);
+	return tb;
+}
+
+void kv_mt_tomb_renew(struct kv_tomb *tb, struct kv_tslot *ts)
+{
+	atomic_store(&tb->tb_ver->v_seq, KV_IN_SLOT | (uint64_t)(uintptr_t)ts);
+}
+
+void kv_mt_tomb_unlink(struct kv_mt *mt, struct kv_tomb *tb)
+{
+	/* T10: it stays in the list, and the slot that it names does not */
+	atomic_store(&tb->tb_ver->v_seq, KV_HIDDEN);
+	kv_mt_tomb_kill(mt, tb);
+}
+
+void kv_mt_tomb_set_epoch(struct kv_tomb *tb, uint64_t epoch)
+{
+	tb->tb_ver->v_epoch = epoch;
+}
+
+void kv_mt_tomb_set_seq(struct kv_tomb *tb, uint64_t seq)
+{
+	atomic_store(&tb->tb_ver->v_seq, seq);
 }
 
 void kv_mt_tomb_kill(struct kv_mt *mt, struct kv_tomb *tb)
@@ -274,11 +307,10 @@ int kv_mt_tomb_install(struct kv_mt *mt, struct kv_tomb *tb, struct kv_slot *sl,
 int kv_mt_tomb_replay(struct kv_mt *mt, const struct kv_trange *r, uint64_t epoch)
 {
 	struct kv_mtombs *mo = mtombs_make(mt);
-	struct kv_tomb *tb = mo ? tomb_new(mt, r) : NULL;
+	struct kv_tomb *tb = mo ? tomb_new(mt, r, r->tr_seq) : NULL;
 
 	if (!tb)
 		return -ENOMEM;
-	atomic_store(&tb->tb_ver->v_seq, r->tr_seq);
 	tb->tb_ver->v_epoch = epoch;
 	tomb_link(mt, mo, tb);
 	kv_mt_note_replay(mt, epoch);
@@ -331,6 +363,26 @@ bool kv_mt_tomb_conflict(struct kv_mt *mt, const void *key, size_t klen, uint64_
 		    stamp_of(tb) > view)	/* PENDING and HIDDEN are */
 			return true;
 	return kv_mt_tomb_at(mt, key, klen, KV_SEQ_NOW) > view;
+}
+
+bool kv_mt_tomb_meets(struct kv_mt *mt, const struct kv_trange *r, uint64_t view)
+{
+	struct kv_mtombs *mo = mtombs(mt);
+	struct kv_tset *ts;
+	struct kv_tomb *tb, *stop;
+	bool is = false;
+
+	if (!mo)
+		return false;
+	ts = atomic_load_explicit(&mo->mo_set, memory_order_acquire);
+	stop = ts ? ts->ts_stop : NULL;
+	for (tb = atomic_load(&mo->mo_head); tb != stop && !is; tb = tb->tb_older)
+		is = !atomic_load(&tb->tb_dead) && stamp_of(tb) > view &&
+		     kv_trange_meets(&tb->tb_r, r->tr_from, r->tr_flen,
+				     r->tr_flags & KV_TR_ENDLESS ? NULL : r->tr_to, r->tr_tlen);
+	for (unsigned i = ts ? ts->ts_n : 0; i-- && !is;)
+		is = kv_tindex_meets(ts->ts_level[i], r, view);
+	return is;
 }
 
 int kv_trows_add(struct kv_trows *tv, const struct kv_trange *r)

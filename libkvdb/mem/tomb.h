@@ -16,6 +16,7 @@ struct kv_mt;
 struct kv_resv;
 struct kv_slot;
 struct kv_trange;
+struct kv_tslot;
 struct kv_version;
 
 /* ---- tindex.c: a fixed set, searched by key ------------------------------------- */
@@ -58,6 +59,8 @@ uint64_t kv_tindex_at(const struct kv_tindex *ti, const void *key, size_t klen, 
 /* The same; *@steps grows by how many ends, stamps and nodes were looked at. */
 uint64_t kv_tindex_find(const struct kv_tindex *ti, const void *key, size_t klen, uint64_t v,
 			unsigned *steps);
+/* A row is newer than @v and meets the range, which is no prefix. Looks at those newer than @v. */
+bool kv_tindex_meets(const struct kv_tindex *ti, const struct kv_trange *r, uint64_t v);
 /* is[i]: of some key row ti_r[i] is the newest that covers it; the others say nothing now. */
 void kv_tindex_needed(const struct kv_tindex *ti, bool *is);
 
@@ -79,6 +82,14 @@ void kv_mt_tomb_kill(struct kv_mt *mt, struct kv_tomb *tb);
  */
 int kv_mt_tomb_install(struct kv_mt *mt, struct kv_tomb *tb, struct kv_slot *sl,
 		       const struct kv_resv *rs, struct kv_version **out);
+/* One of a transaction, hidden until the slot is final. As kv_mt_tomb_add(). */
+struct kv_tomb *kv_mt_tomb_link(struct kv_mt *mt, const struct kv_trange *r, struct kv_tslot *ts);
+/* It names another slot, or none any more: then it is killed, too. */
+void kv_mt_tomb_renew(struct kv_tomb *tb, struct kv_tslot *ts);
+void kv_mt_tomb_unlink(struct kv_mt *mt, struct kv_tomb *tb);
+/* The epoch of its record, before that is installed; its stamp, once that is known. */
+void kv_mt_tomb_set_epoch(struct kv_tomb *tb, uint64_t epoch);
+void kv_mt_tomb_set_seq(struct kv_tomb *tb, uint64_t seq);
 /* Recovery: a tombstone with its stamp. */
 int kv_mt_tomb_replay(struct kv_mt *mt, const struct kv_trange *r, uint64_t epoch);
 /* Newest final stamp <= @v of a tombstone that covers the key; 0 = none. Inside kv_enter(). */
@@ -87,6 +98,8 @@ bool kv_mt_has_tombs(const struct kv_mt *mt);
 uint32_t kv_mt_tombs(const struct kv_mt *mt);
 /* A live one covers the key and is newer than @view, or not stamped. Inside kv_enter(). */
 bool kv_mt_tomb_conflict(struct kv_mt *mt, const void *key, size_t klen, uint64_t view);
+/* The same of any key in a range that is no prefix. */
+bool kv_mt_tomb_meets(struct kv_mt *mt, const struct kv_trange *r, uint64_t view);
 void kv_mt_tombs_fini(struct kv_mt *mt);
 
 /* Rows being collected. */

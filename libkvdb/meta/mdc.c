@@ -648,19 +648,30 @@ static int append_feature(struct kv_mdc *m, uint32_t bit, int flags)
 	return kv_mdc_append(m, flags);
 }
 
-int kv_mdc_allow_large(struct kvdb *db)
+/* Durable, unless @flags say less. */
+static int allow(struct kvdb *db, uint32_t bit, int flags)
 {
 	struct kv_mdc *m = db->d_mdc;
 	int err;
 
-	if (atomic_load_explicit(&m->m_allows_large, memory_order_acquire))
+	if (atomic_load_explicit(&m->m_allows, memory_order_acquire) & bit)
 		return 0;
 	pthread_mutex_lock(&m->m_lock);
-	err = append_feature(m, KV_FEAT_LARGE, BARRIER(MPOOL_SYNC));
+	err = append_feature(m, bit, flags);
 	if (!err)
-		atomic_store_explicit(&m->m_allows_large, true, memory_order_release);
+		atomic_fetch_or_explicit(&m->m_allows, bit, memory_order_release);
 	pthread_mutex_unlock(&m->m_lock);
 	return err;
+}
+
+int kv_mdc_allow_large(struct kvdb *db)
+{
+	return allow(db, KV_FEAT_LARGE, BARRIER(MPOOL_SYNC));
+}
+
+int kv_mdc_allow_txn_ranges(struct kvdb *db)
+{
+	return allow(db, KV_FEAT_TXN_RANGES, BARRIER(MPOOL_SYNC));
 }
 
 /* What the values of the options need of whoever opens the database. */

@@ -27,7 +27,7 @@ struct kv_mdc {
 	uint64_t m_have;		/* bytes of each log with space below; m_lock */
 	uint64_t m_counted, m_counted_at;	/* length of the state, at so much used */
 	bool m_is_cut;			/* repair: only what lies in front of damage */
-	_Atomic(bool) m_allows_large;	/* KV_FEAT_LARGE is durable; a hint: false asks m_st */
+	_Atomic(uint32_t) m_allows;	/* KV_FEAT_* known to be durable */
 	struct kv_mdc_buf m_buf;
 	uint32_t m_nannounced;		/* edits between announcement and record; m_lock */
 	uint32_t m_nquiet;		/* blocks of the others, no record lists them yet; m_lock */
@@ -59,6 +59,8 @@ int kv_time_step(struct kvdb *db);
 int kv_time_keep(struct kvdb *db);
 /* KV_FEAT_LARGE is durable on return. Outside kv_enter(). */
 int kv_mdc_allow_large(struct kvdb *db);
+/* The same of KV_FEAT_TXN_RANGES. */
+int kv_mdc_allow_txn_ranges(struct kvdb *db);
 int kv_mdc_kvs_drop(struct kvdb *db, uint32_t id);
 int kv_mdc_kvs_rename(struct kvdb *db, uint32_t id, const char *name);
 /* R3: the parts and the record, durable on return. @seg ascending, every live segment. */

@@ -51,7 +51,8 @@ enum kv_mdc_type {
 /* Bits of ms_incompat: who does not know one refuses the database. */
 #define KV_FEAT_PACKED	1u	/* values may be packed */
 #define KV_FEAT_LARGE	2u	/* values may be longer than KV_VALUE_PLAIN */
-#define KV_FEATS	(KV_FEAT_PACKED | KV_FEAT_LARGE)
+#define KV_FEAT_TXN_RANGES 4u	/* commit records may delete ranges */
+#define KV_FEATS	(KV_FEAT_PACKED | KV_FEAT_LARGE | KV_FEAT_TXN_RANGES)
 
 struct kv_mdc_super {
 	uint8_t ms_uuid[16];

@@ -52,13 +52,25 @@ static int cover_open(struct kvdb_cursor *c)
 	struct kv_tree *tr = c->c_tree;
 	int rc = 0;
 
-	if (tr && !c->c_cover)
-		c->c_cover = kv_cover_new(tr->tr_mt, tr->tr_nmt, tr->tr_run, tr->tr_nrun, c->c_seq,
+	if (tr && !c->c_hidden.hi_cover)
+		c->c_hidden.hi_cover =
+			     kv_cover_new(tr->tr_mt, tr->tr_nmt, tr->tr_run, tr->tr_nrun, c->c_seq,
 					  &rc);
 	return rc;
 }
 
-int kv_sources_open(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct kv_cover *cover,
+/* What a transaction wrote itself is newer than its deletes of ranges, or became a delete. */
+static bool is_hidden(void *arg, const struct kv_ent *e)
+{
+	const struct kv_hidden *hi = arg;
+
+	if (hi->hi_cover && kv_cover_hides(hi->hi_cover, e))
+		return true;
+	return hi->hi_txn && hi->hi_txn->t_ndel && e->e_seq != KV_SEQ_NOW &&
+	       kv_txn_range_has(hi->hi_txn, hi->hi_kvs, e->e_key, e->e_klen);
+}
+
+int kv_sources_open(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct kv_hidden *hidden,
 		    bool up, struct kv_iter **out)
 {
 	struct kvdb *db = kvs->k_db;
@@ -90,8 +102,10 @@ int kv_sources_open(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct 
 	}
 	if (rc)
 		kv_iters_close(src + in->nextra, n - in->nextra);
-	else if (cover)
-		kv_merge_hide(*out, kv_cover_hides, cover);
+	else if (hidden->hi_txn)
+		kv_merge_hide(*out, is_hidden, hidden);
+	else if (hidden->hi_cover)
+		kv_merge_hide(*out, kv_cover_hides, hidden->hi_cover);
 	if (src != few)
 		free(src);
 	return rc;
@@ -105,7 +119,7 @@ static int sources_open(struct kvdb_cursor *c, bool up)
 	int rc = cover_open(c);
 
 	if (!rc)
-		rc = kv_sources_open(c->c_kvs, &in, c->c_cover, up, &c->c_it);
+		rc = kv_sources_open(c->c_kvs, &in, &c->c_hidden, up, &c->c_it);
 	if (!rc)
 		c->c_nextra = 0;
 	c->c_up = up;

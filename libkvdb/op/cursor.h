@@ -72,12 +72,19 @@ uint64_t kv_cursor_steps(const struct kvdb_cursor *cur);
 /* The snapshot of a transaction, and a look at what it has written to the store, into @own. */
 int kv_txn_sources(struct kvdb_txn *txn, struct kvdb_kvs *kvs, struct kv_cursor_in *in,
 		   struct kv_iter **own);
-/*
- * kv_sources_open - one walk over all that @in names, without what @cover (or NULL) hides
- * It owns the sources in extra, but for a failure: then it is as if nothing had happened.
- */
+/* What deletes of many keys hide: those of the tree, and those of an open transaction. */
 struct kv_cover;
-int kv_sources_open(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct kv_cover *cover,
+struct kv_hidden {
+	struct kv_cover *hi_cover;	/* or NULL */
+	struct kvdb_txn *hi_txn;	/* or NULL */
+	struct kvdb_kvs *hi_kvs;
+};
+/*
+ * kv_sources_open - one walk over all that @in names, without what is hidden
+ * It owns the sources in extra, but for a failure: then it is as if nothing had happened. @hidden
+ * is looked at by each step.
+ */
+int kv_sources_open(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct kv_hidden *hidden,
 		    bool up, struct kv_iter **out);
 
 /* Stamp of the entry that kvdb_cursor_next() returned last */

@@ -56,7 +56,7 @@ struct kvdb_cursor {
 	uint64_t c_seq;
 	uint64_t c_ent_seq;	/* stamp of the entry returned last */
 	uint64_t c_now;		/* engine time of its birth, ms: what expires later is there */
-	struct kv_cover *c_cover;	/* deletes of many keys, or NULL */
+	struct kv_hidden c_hidden;	/* by deletes of many keys */
 	uint32_t c_flags;
 	uint8_t c_place;	/* enum place */
 	uint8_t c_left_for;	/* the place that a step left for the end that it found */

@@ -121,11 +121,11 @@ static void sources_close(struct kvdb_cursor *c)
 	if (c->c_it)
 		c->c_it->it_ops->close(c->c_it);
 	kv_iters_close(c->c_extra, c->c_nextra);
-	free(c->c_cover);
+	free(c->c_hidden.hi_cover);
 	kv_tree_put(c->c_kvs->k_db, c->c_tree);
 	c->c_it = NULL;
 	c->c_nextra = 0;
-	c->c_cover = NULL;
+	c->c_hidden.hi_cover = NULL;
 	c->c_tree = NULL;
 	c->c_ready = false;
 }
@@ -171,6 +171,7 @@ int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
 	*c = (struct kvdb_cursor){ .c_hold = { .ho_word = KV_HOLD_BUSY, .ho_let_go = let_go },
 				   .c_kvs = kvs, .c_tree = in->tree, .c_seq = in->seq,
 				   .c_txn = in->txn ? kv_txn_get(in->txn) : NULL,
+				   .c_hidden = { .hi_txn = in->txn, .hi_kvs = kvs },
 				   .c_flags = o->flags, .c_changes = in->changes,
 				   .c_nextra = in->nextra, .c_nown = in->nextra,
 				   .c_limit = o->limit,

@@ -60,14 +60,9 @@ struct write {
 	struct based *based;	/* or NULL: whatever is there */
 };
 
-static bool many_covers(const void *range, const void *key, size_t klen)
-{
-	return kv_trange_has(range, key, klen);
-}
-
 static int many_wait(struct kvdb_kvs *kvs, struct many *m)
 {
-	return kv_keys_wait(kvs, many_covers, &m->range, &m->until);
+	return kv_range_wait(kvs, &m->range, &m->until);
 }
 
 /* R15: links the tombstone, hidden, where readers will look. Inside kv_enter(). */
@@ -96,7 +91,7 @@ static int many_move(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
 		return err;
 	atomic_thread_fence(memory_order_seq_cst);
 	return atomic_load(&kvs->k_db->d_mem.mm_owners) &&
-	       !CHECK(!kv_keys_are_owned(kvs, many_covers, &m->range)) ? -EBUSY : 0;
+	       !CHECK(!kv_range_is_owned(kvs, &m->range)) ? -EBUSY : 0;
 }
 
 static int many_install(struct write *w, struct kv_mt *mt, struct kv_slot *sl,

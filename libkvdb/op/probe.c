@@ -165,23 +165,24 @@ static void count_probe(struct kvdb *db, const struct kvdb_probe *out)
 static int probe_run(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct probe *pr,
 		     struct kvdb_probe *out)
 {
+	struct kv_hidden hidden = { .hi_txn = in->txn, .hi_kvs = kvs };
 	struct kv_tree *tr = in->tree;
-	struct kv_cover *cover = NULL;
 	int rc = 0;
 
 	pr->pr_db = kvs->k_db;
 	pr->pr_room = out;
 	if (tr)
-		cover = kv_cover_new(tr->tr_mt, tr->tr_nmt, tr->tr_run, tr->tr_nrun, in->seq, &rc);
+		hidden.hi_cover = kv_cover_new(tr->tr_mt, tr->tr_nmt, tr->tr_run, tr->tr_nrun,
+					       in->seq, &rc);
 	if (!rc)
-		rc = kv_sources_open(kvs, in, cover, true, &pr->pr_it);
+		rc = kv_sources_open(kvs, in, &hidden, true, &pr->pr_it);
 	if (rc) {
 		kv_iters_close(in->extra, in->nextra);
 	} else {
 		rc = probe_walk(pr, out);
 		pr->pr_it->it_ops->close(pr->pr_it);
 	}
-	free(cover);
+	free(hidden.hi_cover);
 	kv_tree_put(kvs->k_db, tr);
 	if (rc)
 		return kv_error_memory(rc, "a probe");
@@ -206,7 +207,7 @@ int kvdb_txn_prefix_probe(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void
 			  size_t plen, struct kvdb_probe *probe)
 {
 	struct probe pr = { .pr_prefix = prefix, .pr_plen = plen };
-	struct kv_cursor_in in = { .nextra = 1 };
+	struct kv_cursor_in in = { .nextra = 1, .txn = txn };
 	struct kv_iter *own;
 	int err = probe_check(kvs, prefix, plen, probe);
 

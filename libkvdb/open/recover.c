@@ -339,6 +339,24 @@ static int find_value(struct recovery *rv, struct rv_seg *vs, uint32_t off,
 			(unsigned long long)vs->vs_seg->sg_id, off, (unsigned long long)e->ce_obj);
 }
 
+/* A delete of a range of a transaction, older than what that put (T13). */
+static int replay_cover(struct recovery *rv, struct kvdb_kvs *kvs, const struct kv_rec *r,
+			const struct kv_commit_ent *e, uint64_t epoch)
+{
+	struct kv_trange t;
+	int err;
+
+	/* checked with the whole record; repair also reads behind a container that was cut */
+	if (!CHECK(kv_commit_trange(e, &t) &&
+		   (rv->rv_hole || rv->rv_st->st_super.ms_incompat & KV_FEAT_TXN_RANGES)))
+		return kv_error(-EUCLEAN, "MP0960", "a commit record deletes a range, which the "
+				"database's features do not allow");
+	t.tr_seq = kv_tslot_tomb_seq(r->r_seq);
+	err = kv_mt_tomb_replay(kv_mt_active(kvs), &t, epoch);
+	kv_tree_mark_tombs(kvs);
+	return err;
+}
+
 /* RV15: a transaction belongs to the epoch of its commit record, in each of its stores. */
 static int replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv_rec *r,
 			 uint64_t epoch, uint32_t off)
@@ -369,7 +387,9 @@ static int replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv
 			if (!err && seg)
 				err = kv_mt_pin(kv_mt_active(kvs), seg);
 		}
-		if (!err)
+		if (!err && e.ce_kind == KV_ENT_COVER)
+			err = replay_cover(rv, kvs, r, &e, epoch);
+		else if (!err)
 			err = kv_mt_replay(kv_mt_active(kvs), &w, epoch, seg,
 					   e.ce_off8 * KV_REC_ALIGN);
 		db->d_opened.on_recovery.replayed += !err;

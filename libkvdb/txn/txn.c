@@ -120,6 +120,8 @@ void kv_txn_put(struct kvdb_txn *t)
 		return;
 	for (uint32_t i = 0; i < t->t_nseg; i++)
 		kv_seg_put(t->t_db, t->t_seg[i]);
+	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+		free(tt->tt_del);
 	while ((ch = t->t_chunk)) {
 		t->t_chunk = ch->tc_next;
 		free(ch);
@@ -203,6 +205,9 @@ static void changed(struct kvdb_txn *t, struct kv_write *w)
 bool kv_txn_wrote_ahead(const struct kvdb_txn *t, const struct kvdb_kvs *kvs, uint64_t since,
 			bool up, const void *key, size_t klen, bool is_on)
 {
+	for (const struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+		if (tt->tt_kvs == kvs && tt->tt_del_gen > since)
+			return true;
 	for (const struct kv_write *w = t->t_newest; w && w->w_gen > since; w = w->w_before) {
 		int c;
 
@@ -217,7 +222,7 @@ bool kv_txn_wrote_ahead(const struct kvdb_txn *t, const struct kvdb_kvs *kvs, ui
 	return false;
 }
 
-static int touch(struct kvdb_txn *t, struct kvdb_kvs *kvs, struct kv_touched **out)
+int kv_txn_touch(struct kvdb_txn *t, struct kvdb_kvs *kvs, struct kv_touched **out)
 {
 	struct kv_touched *tt;
 	int err;
@@ -373,7 +378,7 @@ uint32_t kv_txns_dead_holds(struct kvdb *db, const struct kvdb_kvs *kvs)
 	return ho.ho_n;
 }
 
-static int conflict(struct kvdb_txn *t, const struct kvdb_kvs *kvs, const char *what)
+int kv_txn_conflict(struct kvdb_txn *t, const struct kvdb_kvs *kvs, const char *what)
 {
 	struct kv_tctx *tc = kv_tctx(t->t_db);
 
@@ -383,6 +388,13 @@ static int conflict(struct kvdb_txn *t, const struct kvdb_kvs *kvs, const char *
 	return kv_error(-ECANCELED, "MP0920", "%s: %s", kvs->k_name, what);
 }
 
+void kv_txn_is_owner(struct kvdb_txn *t, uint32_t groups)
+{
+	if (!t->t_groups)
+		atomic_fetch_add(&t->t_db->d_mem.mm_owners, 1);
+	t->t_groups |= groups;
+}
+
 /* Takes the key for the transaction. */
 static int own(struct kvdb_txn *t, struct kvdb_kvs *kvs, struct kv_write *w)
 {
@@ -390,15 +402,12 @@ static int own(struct kvdb_txn *t, struct kvdb_kvs *kvs, struct kv_write *w)
 	uint64_t seq;
 	int err;
 
-	/* before the key: a plain write that sees no owner links before we test */
-	if (!t->t_groups)
-		atomic_fetch_add(&db->d_mem.mm_owners, 1);
-	t->t_groups |= kv_key_group(w->w_lock.kl_hash);
+	kv_txn_is_owner(t, kv_key_group(w->w_lock.kl_hash));
 	if (kv_key_lock(db, &w->w_lock))
-		return conflict(t, kvs, "another open transaction wrote the key first");
+		return kv_txn_conflict(t, kvs, "another open transaction wrote the key first");
 	err = newest_wait(kvs, &w->w_lock, t->t_view.vi_seq, &seq);
 	if (!err && !CHECK(!seq))
-		err = conflict(t, kvs, "the key was written after the transaction began");
+		err = kv_txn_conflict(t, kvs, "the key was written after the transaction began");
 	if (err) {
 		kv_key_unlock(db, &w->w_lock);
 		kv_key_wake(db, kv_key_group(w->w_lock.kl_hash));
@@ -439,6 +448,11 @@ static int check(struct kvdb_txn *t, const struct kvdb_kvs *kvs, bool writes)
 	return 0;
 }
 
+int kv_txn_check_write(struct kvdb_txn *t, const struct kvdb_kvs *kvs)
+{
+	return check(t, kvs, true);
+}
+
 /* What a write becomes: value with its key or in the value log. */
 static int set_value(struct kvdb_txn *t, struct kv_write *w, uint8_t kind, const void *val,
 		     uint32_t vlen)
@@ -473,6 +487,18 @@ static int set_value(struct kvdb_txn *t, struct kv_write *w, uint8_t kind, const
 static uint32_t ent_size(const struct kv_touched *tt, size_t klen, uint8_t kind, uint32_t vlen)
 {
 	return kv_commit_ent_size((uint16_t)klen, kind, vlen, tt->tt_ttl_s && kind != KV_ENT_TOMB);
+}
+
+void kv_txn_write_undo(struct kvdb_txn *t, struct kv_write *w)
+{
+	struct kv_txn_val *v = &w->w_v;
+	size_t klen = w->w_lock.kl_klen;
+
+	t->t_rec_bytes -= ent_size(w->w_in, klen, v->tv_kind, v->tv_vlen);
+	*v = (struct kv_txn_val){ .tv_kind = KV_ENT_TOMB, .tv_val = v->tv_val,
+				  .tv_room = v->tv_room, .tv_vcrc = mpool_crc32c(0, NULL, 0) };
+	t->t_rec_bytes += ent_size(w->w_in, klen, KV_ENT_TOMB, 0);
+	changed(t, w);
 }
 
 /* A key that the transaction has not written yet. */
@@ -514,7 +540,7 @@ static int write_op(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key, s
 	int err = check(t, kvs, true);
 
 	if (!err)
-		err = touch(t, kvs, &tt);
+		err = kv_txn_touch(t, kvs, &tt);
 	if (err)
 		return err;
 	w = find(t, kvs, key, klen, hash);
@@ -632,6 +658,8 @@ int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
 			count_got(tc, klen, size, *vlen);
 		return err == -ENOENT ? kv_error_absent() : err;
 	}
+	if (txn->t_ndel && kv_txn_range_has(txn, kvs, key, klen))
+		return kv_error_absent();
 	tc->tc_restarts = true;
 	t = kv_enter();
 	err = kv_view_tree(db, &txn->t_view, kvs, &tr);
@@ -732,6 +760,7 @@ static void txn_end(struct kvdb_txn *t, bool is_committed)
 	t->t_is_gone = !is_committed;
 	for (struct kv_write *w = t->t_first; w; w = w->w_next)
 		kv_key_unlock(db, &w->w_lock);
+	kv_txn_ranges_unlock(t);
 	if (t->t_groups) {
 		atomic_fetch_sub(&db->d_mem.mm_owners, 1);
 		kv_key_wake(db, t->t_groups);
@@ -759,7 +788,7 @@ static int commit_writes(struct kvdb_txn *t, uint64_t *epoch)
 	for (struct kv_write *w = t->t_first; w; w = w->w_next)
 		puts += w->w_v.tv_kind != KV_ENT_TOMB;
 	kv_count(&tc->tc_puts, puts);
-	kv_count(&tc->tc_dels, t->t_n - puts);
+	kv_count(&tc->tc_dels, t->t_n - puts + t->t_ndel);
 	kv_count(&tc->tc_user_bytes, t->t_user_bytes);
 	return 0;
 }
@@ -768,7 +797,7 @@ static int commit_writes(struct kvdb_txn *t, uint64_t *epoch)
 static int commit_and_end(struct kvdb_txn *txn, int err, uint64_t *epoch)
 {
 	struct kv_tctx *tc = kv_tctx(txn->t_db);
-	bool has_writes = txn->t_n != 0;
+	bool has_writes = kv_txn_has_writes(txn);
 	uint32_t live = KV_CLAIM_LIVE;
 
 	*epoch = 0;
@@ -803,14 +832,13 @@ int kvdb_txn_info(struct kvdb_txn *txn, struct kvdb_txn_info *out)
 
 	*out = (struct kvdb_txn_info){
 		.state = state,
-		.error = state == KVDB_TXN_ACTIVE ? 0 :
-			 state == KVDB_TXN_CONFLICT ? -ECANCELED :
-			 state == KVDB_TXN_LOG_FULL ? -EFBIG : -ESTALE,
+		.error = state == KVDB_TXN_ACTIVE ? 0 : txn->t_doomed ? txn->t_doomed : -ESTALE,
 		.is_rdonly = txn->t_flags & KVDB_TXN_RDONLY,
 		.age_ms = now > born ? (now - born) / 1000000u : 0,
 		.ticket = txn->t_ticket,
 		.writes = txn->t_n,
-		.record_bytes = txn->t_n ? txn->t_rec_bytes : 0,
+		.ranges = txn->t_ndel,
+		.record_bytes = kv_txn_has_writes(txn) ? txn->t_rec_bytes : 0,
 	};
 	return 0;
 }
@@ -827,7 +855,7 @@ static bool may_begin(struct kvdb_txn *txn, uint64_t *due_ns)
 	struct kvdb *db = txn->t_db;
 	struct kv_toll *toll;
 
-	if (!txn->t_n || kv_fault(db))
+	if (!kv_txn_has_writes(txn) || kv_fault(db))
 		return true;
 	if (atomic_load(&db->d_flusher->fl_stall) && !atomic_load(&db->d_flusher->fl_space_err))
 		return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Transactions: write sets (txn.c, txn_iter.c), values and commit records in the logs
- * (txn_commit.c). README.md has the steps.
+ * Transactions: write sets (txn.c, txn_iter.c, txn_range.c), values and commit records in the
+ * logs (txn_commit.c). README.md has the steps.
  */
 #ifndef KV_TXN_H
 #define KV_TXN_H
@@ -24,6 +24,7 @@ struct kv_iter;
 struct kv_mt;
 struct kv_seg;
 struct kv_toll;
+struct kv_tomb;
 struct kv_tslot;
 struct kv_version;
 
@@ -35,12 +36,20 @@ struct kv_txns {
 	uint32_t tx_nslots;
 };
 
+struct kv_tdel {		/* a range that the transaction deletes */
+	struct kv_rangelock td_lock;	/* range and store; its keys live as long as this */
+	struct kv_tomb *td_tomb;	/* linked in the store's tt_mt, or NULL */
+};
+
 struct kv_touched {		/* a store that the transaction wrote to */
 	struct kv_touched *tt_next;
 	struct kvdb_kvs *tt_kvs;
 	uint64_t tt_ttl_s;	/* of the store when it was touched; 0 = what is put stays */
 	uint64_t tt_expiry;	/* engine time, ms: that, counted from the commit */
 	struct kv_mt *tt_mt;	/* that holds its versions, with a reference; or NULL */
+	struct kv_tdel **tt_del;	/* in order of keys; no two meet or touch */
+	uint32_t tt_ndel, tt_delcap;
+	uint64_t tt_del_gen;	/* t_gen of the newest of them */
 };
 
 struct kv_txn_val {
@@ -93,6 +102,7 @@ struct kvdb_txn {
 	struct kv_write **t_table;	/* open addressing once there are many */
 	uint32_t t_slots;		/* of t_table; a power of two */
 	uint32_t t_n;
+	uint32_t t_ndel;		/* ranges that it deletes, of all stores */
 	uint32_t t_rec_bytes;		/* of the commit record's value */
 	_Atomic(uint64_t) t_gen;	/* changes of the write set */
 	uint64_t t_user_bytes;
@@ -106,6 +116,11 @@ struct kvdb_txn {
 	uint32_t t_used;		/* of t_mem */
 	uint8_t t_mem[512] __attribute__((aligned(8)));
 };
+
+static inline bool kv_txn_has_writes(const struct kvdb_txn *t)
+{
+	return t->t_n || t->t_ndel;
+}
 
 int kv_txns_init(struct kvdb *db);
 void kv_txns_fini(struct kvdb *db);
@@ -142,6 +157,35 @@ bool kv_txn_wrote_ahead(const struct kvdb_txn *t, const struct kvdb_kvs *kvs, ui
 			bool up, const void *key, size_t klen, bool is_on);
 /* A write as an entry that is newer than every other. */
 void kv_write_ent(const struct kv_write *w, struct kv_ent *e);
+/*
+ * For txn_range.c: may it go on, and write? The store among those that it wrote to, held. It comes
+ * second, which is told and counted. The write becomes a delete. Nothing was written to the key.
+ */
+int kv_txn_check_write(struct kvdb_txn *t, const struct kvdb_kvs *kvs);
+int kv_txn_touch(struct kvdb_txn *t, struct kvdb_kvs *kvs, struct kv_touched **out);
+int kv_txn_conflict(struct kvdb_txn *t, const struct kvdb_kvs *kvs, const char *what);
+void kv_txn_write_undo(struct kvdb_txn *t, struct kv_write *w);
+/* Before it owns keys of these groups: a plain write that sees no owner links before we look. */
+void kv_txn_is_owner(struct kvdb_txn *t, uint32_t groups);
+
+/* ---- txn_range.c ------------------------------------------------------------------- */
+
+/* It deletes a range with the key. Its own writes are not hidden by that. */
+bool kv_txn_range_has(const struct kvdb_txn *t, const struct kvdb_kvs *kvs, const void *key,
+		      size_t klen);
+/* Its outcome is final: the ranges are anybody's again. */
+void kv_txn_ranges_unlock(struct kvdb_txn *t);
+/* For the steps of a commit, as those of versions. */
+uint32_t kv_txn_ranges_encode(const struct kvdb_txn *t, uint8_t *buf);
+int kv_txn_ranges_link(struct kvdb_txn *t);
+void kv_txn_ranges_renew(struct kvdb_txn *t);
+void kv_txn_ranges_unlink(struct kv_touched *tt);
+void kv_txn_ranges_set_epoch(struct kvdb_txn *t, uint64_t epoch);
+void kv_txn_ranges_set_seq(struct kvdb_txn *t, uint64_t seq);
+/* U1: no update stands between its look at the tombstones and its stamp. */
+void kv_txn_ranges_hold(struct kvdb_txn *t);
+void kv_txn_ranges_let(struct kvdb_txn *t);
+
 /* txn_iter.c: its writes to a store in key order, tombstones included; one look per seek */
 int kv_txn_iter(struct kvdb_txn *t, struct kvdb_kvs *kvs, bool reverse, struct kv_iter **out);
 

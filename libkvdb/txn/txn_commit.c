@@ -278,6 +278,17 @@ static void op_of(const struct kv_write *w, struct kv_mt_op *op)
 				 .op_expiry = expiry_of(w) };
 }
 
+static struct kv_tslot *slot_new(const struct kvdb_txn *t)
+{
+	struct kv_tslot *ts = malloc(sizeof(*ts));
+
+	if (!ts)
+		return NULL;
+	atomic_init(&ts->ts_state, KV_TS_ACTIVE);
+	ts->ts_has_ranges = t->t_ndel;
+	return ts;
+}
+
 int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t)
 {
 	struct kv_tctx *tc = kv_tctx(t->t_db);
@@ -288,16 +299,15 @@ int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t)
 	co->co_len = t->t_rec_bytes;
 	co->co_size = kv_rec_size(0, co->co_len);
 	co->co_buf = malloc(co->co_len);
-	t->t_slot = malloc(sizeof(*t->t_slot));
+	t->t_slot = slot_new(t);
 	if (!tc || !co->co_buf || !t->t_slot)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a commit");
 	co->co_slot = &tc->tc_slot;
-	atomic_init(&t->t_slot->ts_state, KV_TS_ACTIVE);
 	/* X4: however often the record is logged again */
 	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
 		if (tt->tt_ttl_s)
 			tt->tt_expiry = kv_expiry(t->t_db, tt->tt_ttl_s);
-	kv_commit_encode_hdr(co->co_buf, t->t_n);
+	kv_commit_encode_hdr(co->co_buf, t->t_n + t->t_ndel);
 	p = co->co_buf + KV_COMMIT_HDR;
 	for (struct kv_write *w = t->t_first; w; w = w->w_next) {
 		struct kv_commit_ent e = {
@@ -312,6 +322,7 @@ int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t)
 		w->w_ent = p;
 		p += kv_commit_encode_ent(p, &e);
 	}
+	kv_txn_ranges_encode(t, p);
 	return 0;
 }
 
@@ -326,6 +337,7 @@ static void unlink_store(struct kvdb_txn *t, struct kv_touched *tt)
 		kv_mt_unlink(tt->tt_mt, &op, w->w_ver);
 		w->w_ver = NULL;
 	}
+	kv_txn_ranges_unlink(tt);
 	kv_mt_put(t->t_db, tt->tt_mt);
 	tt->tt_mt = NULL;
 }
@@ -333,16 +345,16 @@ static void unlink_store(struct kvdb_txn *t, struct kv_touched *tt)
 /* A new slot for what stays linked; the old one is aborted for whoever has met it. */
 static int slot_renew(struct kvdb_txn *t)
 {
-	struct kv_tslot *old = t->t_slot, *ts = malloc(sizeof(*ts));
+	struct kv_tslot *old = t->t_slot, *ts = slot_new(t);
 
 	if (!ts)
 		return -ENOMEM;
-	atomic_init(&ts->ts_state, KV_TS_ACTIVE);
 	for (struct kv_write *w = t->t_first; w; w = w->w_next)
 		if (w->w_ver)
 			atomic_store(&w->w_ver->v_seq, KV_IN_SLOT | (uint64_t)(uintptr_t)ts);
-	atomic_store(&old->ts_state, KV_TS_ABORTED);
 	t->t_slot = ts;
+	kv_txn_ranges_renew(t);
+	atomic_store(&old->ts_state, KV_TS_ABORTED);
 	slot_retire(t->t_db, old);
 	return 0;
 }
@@ -385,6 +397,8 @@ int kv_commit_link(struct kv_commit *co)
 		if (!err)
 			kv_commit_set_rev(w->w_ent, w->w_ver->v_rev);
 	}
+	if (!err)
+		err = kv_txn_ranges_link(t);
 	/* here, not between reservation and installation */
 	co->co_crc = mpool_crc32c(0, co->co_buf, co->co_len);
 	return err;
@@ -448,6 +462,8 @@ static int install(struct kv_commit *co)
 	struct kv_slot *sl = co->co_slot;
 
 	(void)BARRIER((kv_wait_closed(t->t_db, rs->rs_epoch), 0));
+	/* U1: until the stamp; an update that holds it waits for nothing */
+	kv_txn_ranges_hold(t);
 	if (CHECK(is_in_time(co))) {
 		for (struct kv_write *w = t->t_first; w; w = w->w_next) {
 			w->w_ver->v_epoch = rs->rs_epoch;
@@ -455,6 +471,7 @@ static int install(struct kv_commit *co)
 				(void)BARRIER((kv_gaps_cut(w->w_in->tt_kvs, w->w_lock.kl_key,
 								w->w_lock.kl_klen), 0));
 		}
+		kv_txn_ranges_set_epoch(t, rs->rs_epoch);
 		for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
 			if (tt->tt_mt)
 				kv_mt_note_epoch(tt->tt_mt, rs->rs_epoch);
@@ -464,6 +481,7 @@ static int install(struct kv_commit *co)
 		if (kv_slot_install(sl))
 			return 0;
 	}
+	kv_txn_ranges_let(t);
 	return -EAGAIN;
 }
 
@@ -506,11 +524,12 @@ void kv_commit_finish(struct kv_commit *co)
 	atomic_compare_exchange_strong(&t->t_slot->ts_state, &s, KV_TS_PREPARED);
 	s = KV_TS_PREPARED;
 	/* the commit; if somebody helped, his stamp stands */
-	atomic_compare_exchange_strong(&t->t_slot->ts_state, &s,
-				       atomic_fetch_add(&db->d_epochs.ep_seq, 1));
+	atomic_compare_exchange_strong(&t->t_slot->ts_state, &s, kv_tslot_take(db, t->t_slot));
 	co->co_seq = atomic_load(&t->t_slot->ts_state);
 	for (struct kv_write *w = t->t_first; w; w = w->w_next)
 		atomic_store(&w->w_ver->v_seq, co->co_seq);
+	kv_txn_ranges_set_seq(t, kv_tslot_tomb_seq(co->co_seq));
+	kv_txn_ranges_let(t);
 	kv_rec_stamp(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, co->co_seq);
 	kv_record_done(rs, co->co_index, co->co_size);
 	kv_slot_idle(co->co_slot);

@@ -38,9 +38,14 @@ static uint64_t get_le(const uint8_t *p, unsigned int bytes)
 	return v;
 }
 
+static bool has_value(uint8_t kind)
+{
+	return kind == KV_ENT_INLINE || kind == KV_ENT_COVER;
+}
+
 uint32_t kv_commit_ent_size(uint16_t klen, uint8_t kind, uint32_t vlen, bool expires)
 {
-	return KV_COMMIT_ENT + kv_pad8(klen) + (kind == KV_ENT_INLINE ? kv_pad8(vlen) : 0) +
+	return KV_COMMIT_ENT + kv_pad8(klen) + (has_value(kind) ? kv_pad8(vlen) : 0) +
 	       (expires ? 8 : 0);
 }
 
@@ -70,8 +75,9 @@ uint32_t kv_commit_encode_ent(uint8_t *buf, const struct kv_commit_ent *e)
 		put_le(buf + CE_OFF8, e->ce_off8, 4);
 		put_le(buf + CE_OBJ, e->ce_obj, 8);
 	}
-	memcpy(buf + KV_COMMIT_ENT, e->ce_key, e->ce_klen);
-	if (e->ce_kind == KV_ENT_INLINE && e->ce_vlen)
+	if (e->ce_klen)
+		memcpy(buf + KV_COMMIT_ENT, e->ce_key, e->ce_klen);
+	if (has_value(e->ce_kind) && e->ce_vlen)
 		memcpy(buf + KV_COMMIT_ENT + kv_pad8(e->ce_klen), e->ce_val, e->ce_vlen);
 	if (e->ce_expiry) {
 		buf[CE_FLAGS] = FLAG_EXPIRY;
@@ -96,20 +102,23 @@ static void ent_read(const uint8_t *p, struct kv_commit_ent *e)
 	e->ce_off8 = (uint32_t)get_le(p + CE_OFF8, 4);
 	e->ce_obj = get_le(p + CE_OBJ, 8);
 	e->ce_key = p + KV_COMMIT_ENT;
-	e->ce_val = e->ce_kind == KV_ENT_INLINE ? p + KV_COMMIT_ENT + kv_pad8(e->ce_klen) : NULL;
+	e->ce_val = has_value(e->ce_kind) ? p + KV_COMMIT_ENT + kv_pad8(e->ce_klen) : NULL;
 	e->ce_expiry = 0;
 }
 
 static bool ent_ok(const uint8_t *p, const struct kv_commit_ent *e)
 {
-	if (!e->ce_klen || e->ce_klen > KVDB_KEY_MAX || p[CE_FLAGS] & ~FLAG_EXPIRY ||
-	    get_le(p + CE_PAD, 2))
+	if ((!e->ce_klen && e->ce_kind != KV_ENT_COVER) || e->ce_klen > KVDB_KEY_MAX ||
+	    p[CE_FLAGS] & ~FLAG_EXPIRY || get_le(p + CE_PAD, 2))
 		return false;
 	switch (e->ce_kind) {
 	case KV_ENT_TOMB:
 		return !p[CE_FLAGS] && !e->ce_vlen && !e->ce_obj && !e->ce_off8;
 	case KV_ENT_INLINE:
 		return e->ce_vlen <= KV_INLINE_MAX && !e->ce_obj && !e->ce_off8;
+	case KV_ENT_COVER:
+		return !p[CE_FLAGS] && e->ce_vlen && e->ce_vlen <= KVDB_KEY_MAX + 1 &&
+		       !e->ce_rev && !e->ce_obj && !e->ce_off8;
 	case KV_ENT_REF:
 		return e->ce_vlen > KV_INLINE_MAX && e->ce_vlen <= KVDB_VALUE_MAX && e->ce_obj;
 	default:
@@ -117,9 +126,18 @@ static bool ent_ok(const uint8_t *p, const struct kv_commit_ent *e)
 	}
 }
 
+bool kv_commit_trange(const struct kv_commit_ent *e, struct kv_trange *t)
+{
+	struct kv_rec r = { .r_type = KV_REC_RDEL, .r_klen = e->ce_klen, .r_vlen = e->ce_vlen,
+			    .r_key = e->ce_key, .r_val = e->ce_val };
+
+	return kv_rec_trange(&r, t);
+}
+
 /* The entry at @p, of which @left bytes are there; its bytes, 0 = it is none. */
 static uint32_t ent_take(const uint8_t *p, uint32_t left, struct kv_commit_ent *e)
 {
+	struct kv_trange t;
 	uint32_t size;
 
 	if (left < KV_COMMIT_ENT)
@@ -129,6 +147,8 @@ static uint32_t ent_take(const uint8_t *p, uint32_t left, struct kv_commit_ent *
 		return 0;
 	size = kv_commit_ent_size(e->ce_klen, e->ce_kind, e->ce_vlen, p[CE_FLAGS] & FLAG_EXPIRY);
 	if (size > left)
+		return 0;
+	if (e->ce_kind == KV_ENT_COVER && !CHECK(kv_commit_trange(e, &t)))
 		return 0;
 	if (p[CE_FLAGS] & FLAG_EXPIRY) {
 		e->ce_expiry = get_le(p + size - 8, 8);

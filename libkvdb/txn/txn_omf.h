@@ -6,6 +6,7 @@
 #ifndef KV_TXN_OMF_H
 #define KV_TXN_OMF_H
 
+#include "base/trange.h"
 #include "seg/kv_omf.h"
 
 #define KV_COMMIT_HDR	16u	/* bytes */
@@ -13,9 +14,10 @@
 /* the record is one frame's, so that a crash takes all of it or nothing */
 #define KV_COMMIT_MAX	((2u << 20) - KV_FRAME_HDR - KV_REC_HDR)
 
+/* KV_ENT_COVER: a delete of a range; key and value as in a KV_REC_RDEL. */
 struct kv_commit_ent {
 	const uint8_t *ce_key;
-	const uint8_t *ce_val;	/* KV_ENT_INLINE */
+	const uint8_t *ce_val;	/* KV_ENT_INLINE, KV_ENT_COVER */
 	uint64_t ce_obj;	/* KV_ENT_REF: segment that holds the value */
 	uint64_t ce_expiry;	/* engine time, ms; 0 = never */
 	uint32_t ce_off8;	/* KV_ENT_REF: offset of the value there, / 8 */
@@ -32,6 +34,8 @@ uint32_t kv_commit_ent_size(uint16_t klen, uint8_t kind, uint32_t vlen, bool exp
 void kv_commit_encode_hdr(uint8_t *buf, uint32_t count);
 /* Returns the bytes written. */
 uint32_t kv_commit_encode_ent(uint8_t *buf, const struct kv_commit_ent *e);
+/* The range of a KV_ENT_COVER, with @e's keys and without a stamp; false: it is none. */
+bool kv_commit_trange(const struct kv_commit_ent *e, struct kv_trange *t);
 void kv_commit_set_rev(uint8_t *ent, uint32_t rev);
 /*
  * kv_commit_check - the whole write set: CRC, count, every length and kind

@@ -344,21 +344,19 @@ static int order(const uint8_t *a, size_t alen, const uint8_t *b, size_t blen)
 	return c ? c : alen < blen ? -1 : alen > blen;
 }
 
-/* Which keys a prefix, or a range, holds. */
-static void many_keys(struct km_op *op, const uint8_t *from, size_t flen, const uint8_t *to,
-		      size_t tlen)
+void km_many_keys(uint8_t *keys, const uint8_t *from, size_t flen, const uint8_t *to, size_t tlen)
 {
 	uint8_t key[KVDB_KEY_MAX];
 	unsigned k;
 
-	memset(op->op_keys, 0, sizeof(op->op_keys));
+	memset(keys, 0, KM_KEYS / 8);
 	for (k = 0; k < KM_KEYS; k++) {
 		size_t klen = km_key(k, key);
 		bool is_in = to ? order(key, klen, from, flen) >= 0 &&
 				  order(key, klen, to, tlen) < 0 :
 				  klen >= flen && !memcmp(key, from, flen);
 
-		op->op_keys[k / 8] |= (uint8_t)(is_in << (k % 8));
+		keys[k / 8] |= (uint8_t)(is_in << (k % 8));
 	}
 }
 
@@ -376,15 +374,16 @@ static int do_many(struct eng *e, struct km *m, struct km_rt *rt)
 		return 0;
 	op->op_store = (uint16_t)s;
 	op->op_is_many = true;
+	op->op_more = false;
 	op->op_b = sim_now(&e->e_sim);
 	op->op_val = (struct km_val){ .v_len = KM_ABSENT };
 	if (rnd(m, 3)) {
 		flen = rnd(m, 6) ? KM_PFX : 1 + rnd(m, 3);
-		many_keys(op, from, flen, NULL, 0);
+		km_many_keys(op->op_keys, from, flen, NULL, 0);
 		rc = kvdb_prefix_del(rt->rt_kvs[s], from, flen);
 	} else {
 		tlen = km_key(rnd(m, c->kc_keys), to);
-		many_keys(op, from, flen, to, tlen);
+		km_many_keys(op->op_keys, from, flen, to, tlen);
 		rc = kvdb_range_del(rt->rt_kvs[s], from, flen, to, tlen);
 	}
 	if (rc)

@@ -178,16 +178,23 @@ struct km_conf {
 
 #define KM_TXNS		2u
 #define KM_TWRITES	24u
+#define KM_TRANGES	4u
 
 struct km_twrite {
 	uint16_t w_store, w_key;
 	struct km_val w_val;
 };
 
+struct km_trange {
+	unsigned r_store;
+	uint8_t r_keys[KM_KEYS / 8];	/* as op_keys */
+};
+
 struct km_txn {
 	struct kvdb_txn *t_txn;		/* NULL: none is open */
 	unsigned t_begun;		/* m_nop then */
-	unsigned t_n;
+	unsigned t_n, t_nrange;
+	struct km_trange t_range[KM_TRANGES];
 	struct km_twrite t_write[KM_TWRITES];
 	struct km_val t_view[KM_STORES][KM_KEYS];
 };
@@ -293,6 +300,9 @@ bool km_face_is(const struct km_face *a, const struct km_face *b);
 /* everything acknowledged by the first @ops writes is durable from now on, and so is the time */
 void km_synced(struct eng *e, struct km *m, unsigned ops, uint64_t ns);
 int km_txn_step(struct eng *e, struct km *m, struct km_rt *rt);
+/* Which keys a prefix, or (@to) a range, holds. */
+void km_many_keys(uint8_t *keys, const uint8_t *from, size_t flen, const uint8_t *to, size_t tlen);
+/* Has an open transaction written the key, or deleted a range with it? */
 bool km_txn_owns(struct km_rt *rt, unsigned s, unsigned k);
 void km_txns_abort(struct km_rt *rt);
 int km_flush_one(struct eng *e, struct km *m, struct km_rt *rt);

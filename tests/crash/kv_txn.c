@@ -35,14 +35,31 @@ static struct km_twrite *own(struct km_txn *t, unsigned s, unsigned k)
 	return NULL;
 }
 
-bool km_txn_owns(struct km_rt *rt, unsigned s, unsigned k)
+/* It deletes a range with the key. */
+static bool is_in_range(const struct km_txn *t, unsigned s, unsigned k)
+{
+	unsigned i;
+
+	for (i = 0; t->t_txn && i < t->t_nrange; i++)
+		if (t->t_range[i].r_store == s && t->t_range[i].r_keys[k / 8] >> (k % 8) & 1)
+			return true;
+	return false;
+}
+
+static bool others_own(struct km_rt *rt, const struct km_txn *but, unsigned s, unsigned k)
 {
 	unsigned i;
 
 	for (i = 0; i < KM_TXNS; i++)
-		if (own(&rt->rt_txn[i], s, k))
+		if (&rt->rt_txn[i] != but &&
+		    (own(&rt->rt_txn[i], s, k) || is_in_range(&rt->rt_txn[i], s, k)))
 			return true;
 	return false;
+}
+
+bool km_txn_owns(struct km_rt *rt, unsigned s, unsigned k)
+{
+	return others_own(rt, NULL, s, k);
 }
 
 /* Somebody was faster with the key. */
@@ -51,9 +68,9 @@ static bool must_conflict(struct km *m, struct km_rt *rt, struct km_txn *t, unsi
 	unsigned i;
 
 	for (i = t->t_begun; i < m->m_nop; i++)
-		if (m->m_op[i].op_store == s && m->m_op[i].op_key == k)
+		if (m->m_op[i].op_store == s && km_changes(&m->m_op[i], k))
 			return true;
-	return !own(t, s, k) && km_txn_owns(rt, s, k);
+	return others_own(rt, t, s, k);
 }
 
 static void give_up(struct km_txn *t)
@@ -75,7 +92,7 @@ static int txn_begin(struct eng *e, struct km *m, struct km_rt *rt, struct km_tx
 {
 	int rc = kvdb_txn_begin(rt->rt_db, 0, &t->t_txn);
 
-	t->t_n = 0;
+	t->t_n = t->t_nrange = 0;
 	t->t_begun = m->m_nop;
 	memcpy(t->t_view, m->m_now, sizeof(t->t_view));
 	return rc ? broken(e, "kvdb_txn_begin", rc) : 0;
@@ -132,6 +149,57 @@ static int txn_write(struct eng *e, struct km *m, struct km_rt *rt, struct km_tx
 	return 0;
 }
 
+/*
+ * A range from one key to another: it meets one that does so, too, only if they have a key in
+ * common. What was written there before is deleted as everything else.
+ */
+static int txn_range(struct eng *e, struct km *m, struct km_rt *rt, struct km_txn *t)
+{
+	uint8_t from[KVDB_KEY_MAX], to[KVDB_KEY_MAX];
+	struct km_trange *r = &t->t_range[t->t_nrange];
+	unsigned keys = km_conf_of(e)->kc_keys, k;
+	size_t flen = km_key(rnd(m, keys), from), tlen = km_key(rnd(m, keys), to);
+	bool conflict = false, is_any = false;
+	int s = store_pick(m), rc;
+
+	if (s < 0 || t->t_nrange == KM_TRANGES)
+		return 0;
+	km_many_keys(r->r_keys, from, flen, to, tlen);
+	for (k = 0; k < KM_KEYS; k++) {
+		if (!(r->r_keys[k / 8] >> (k % 8) & 1))
+			continue;
+		is_any = true;
+		conflict |= must_conflict(m, rt, t, (unsigned)s, k);
+	}
+	rc = kvdb_txn_range_del(t->t_txn, rt->rt_kvs[s], from, flen, to, tlen);
+	if (conflict ? !rc : rc == -ECANCELED)
+		return eng_wrong(e, "a range delete in store %d: %d, conflict %d", s, rc, conflict);
+	if (rc) {
+		if (rc != -ECANCELED && rc != -ENOSPC && rc != -ESTALE)
+			return broken(e, "a range delete of a transaction", rc);
+		give_up(t);
+		return 0;
+	}
+	if (!is_any)
+		return 0;
+	r->r_store = (unsigned)s;
+	t->t_nrange++;
+	for (k = 0; k < t->t_n; k++)
+		if (t->t_write[k].w_store == s &&
+		    r->r_keys[t->t_write[k].w_key / 8] >> (t->t_write[k].w_key % 8) & 1)
+			t->t_write[k].w_val = (struct km_val){ .v_len = KM_ABSENT };
+	return 0;
+}
+
+/* What it must see of a key. */
+static const struct km_val *sees(struct km_txn *t, unsigned s, unsigned k)
+{
+	static const struct km_val absent = { .v_len = KM_ABSENT };
+	const struct km_twrite *w = own(t, s, k);
+
+	return w ? &w->w_val : is_in_range(t, s, k) ? &absent : &t->t_view[s][k];
+}
+
 static int txn_read(struct eng *e, struct km *m, struct km_rt *rt, struct km_txn *t)
 {
 	static uint8_t val[KM_VALUE_MAX];
@@ -139,13 +207,11 @@ static int txn_read(struct eng *e, struct km *m, struct km_rt *rt, struct km_txn
 	uint8_t key[KVDB_KEY_MAX];
 	const struct km_val *want;
 	int s = store_pick(m), rc;
-	struct km_twrite *w;
 	size_t vlen = 0;
 
 	if (s < 0)
 		return 0;
-	w = own(t, (unsigned)s, k);
-	want = w ? &w->w_val : &t->t_view[s][k];
+	want = sees(t, (unsigned)s, k);
 	rc = kvdb_txn_get(t->t_txn, rt->rt_kvs[s], key, km_key(k, key), val, sizeof(val), &vlen);
 	if (rc == -ESTALE) {
 		give_up(t);
@@ -180,11 +246,8 @@ static int txn_scan(struct eng *e, struct km *m, struct km_rt *rt, struct km_txn
 	while (!(rc = kvdb_cursor_next(cur, NULL, NULL, NULL, NULL)))
 		n++;
 	kvdb_cursor_close(cur);
-	for (k = 0; k < KM_KEYS; k++) {
-		struct km_twrite *w = own(t, (unsigned)s, k);
-
-		want += (w ? w->w_val.v_len : t->t_view[s][k].v_len) != KM_ABSENT;
-	}
+	for (k = 0; k < KM_KEYS; k++)
+		want += sees(t, (unsigned)s, k)->v_len != KM_ABSENT;
 	if (rc != -ENOENT)
 		return broken(e, "a transaction's cursor", rc);
 	if (n != want)
@@ -193,40 +256,58 @@ static int txn_scan(struct eng *e, struct km *m, struct km_rt *rt, struct km_txn
 	return 0;
 }
 
+/* Its writes as operations from @at on: the ranges first, for none of them hides a write. */
+static unsigned txn_ops(struct eng *e, struct km *m, const struct km_txn *t, unsigned at)
+{
+	unsigned n = t->t_nrange + t->t_n, i;
+
+	for (i = 0; i < n; i++) {
+		struct km_op *op = &m->m_op[at + i];
+
+		op->op_is_many = i < t->t_nrange;
+		if (op->op_is_many) {
+			op->op_store = (uint16_t)t->t_range[i].r_store;
+			op->op_val = (struct km_val){ .v_len = KM_ABSENT };
+			memcpy(op->op_keys, t->t_range[i].r_keys, sizeof(op->op_keys));
+		} else {
+			op->op_store = t->t_write[i - t->t_nrange].w_store;
+			op->op_key = t->t_write[i - t->t_nrange].w_key;
+			op->op_val = t->t_write[i - t->t_nrange].w_val;
+		}
+		op->op_b = sim_now(&e->e_sim);
+		op->op_more = i + 1 < n;
+	}
+	return n;
+}
+
 static int txn_commit(struct eng *e, struct km *m, struct km_txn *t)
 {
-	unsigned at = m->m_nop, i, flags = rnd(m, 6) ? 0 : KVDB_TXN_DURABLE;
+	unsigned at = m->m_nop, n, i, k, flags = rnd(m, 6) ? 0 : KVDB_TXN_DURABLE;
 	struct km_op *op;
 	int rc;
 
-	if (at + t->t_n > KM_HIST) {
+	if (at + t->t_n + t->t_nrange > KM_HIST) {
 		give_up(t);
 		return 0;
 	}
-	for (i = 0; i < t->t_n; i++) {
-		op = &m->m_op[at + i];
-		op->op_store = t->t_write[i].w_store;
-		op->op_key = t->t_write[i].w_key;
-		op->op_val = t->t_write[i].w_val;
-		op->op_b = sim_now(&e->e_sim);
-		op->op_is_many = false;
-		op->op_more = i + 1 < t->t_n;
-	}
+	n = txn_ops(e, m, t, at);
 	rc = kvdb_txn_commit(t->t_txn, flags, NULL);
 	t->t_txn = NULL;
 	if (rc == -ENOSPC || rc == -ESTALE || rc == -EFBIG)
 		return 0;
 	if (rc)
 		return broken(e, "kvdb_txn_commit", rc);
-	for (i = 0; i < t->t_n; i++) {
+	for (i = 0; i < n; i++) {
 		op = &m->m_op[at + i];
 		op->op_e = sim_now(&e->e_sim);
 		op->op_ack_ns = km_clock();
-		m->m_now[op->op_store][op->op_key] = op->op_val;
+		for (k = 0; k < KM_KEYS; k++)
+			if (km_changes(op, k))
+				m->m_now[op->op_store][k] = op->op_val;
 	}
-	m->m_nop += t->t_n;
+	m->m_nop += n;
 	/* of one that wrote nothing there is nothing to be durable */
-	if (flags && t->t_n)
+	if (flags && n)
 		km_synced(e, m, m->m_nop, 0);
 	return 0;
 }
@@ -239,8 +320,10 @@ int km_txn_step(struct eng *e, struct km *m, struct km_rt *rt)
 	if (!t->t_txn)
 		return txn_begin(e, m, rt, t);
 	w = rnd(m, 100);
-	if (w < 50)
+	if (w < 40)
 		return txn_write(e, m, rt, t);
+	if (w < 50)
+		return txn_range(e, m, rt, t);
 	if (w < 70)
 		return txn_read(e, m, rt, t);
 	if (w < 75)

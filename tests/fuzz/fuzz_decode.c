@@ -188,12 +188,15 @@ static void desc(const struct kv_rec *r)
 static void commit(const struct kv_rec *r)
 {
 	struct kv_commit_ent e;
+	struct kv_trange t;
 	uint32_t pos = 0;
 	volatile uint8_t sink;
 
 	if (kv_commit_check(r))
 		return;
 	while (kv_commit_next(r, &pos, &e)) {
+		if (e.ce_kind == KV_ENT_COVER && !kv_commit_trange(&e, &t))
+			fz_bug("a delete of no range was taken");
 		if (e.ce_klen)
 			sink = e.ce_key[e.ce_klen - 1];
 		if (e.ce_val && e.ce_vlen)

@@ -119,6 +119,11 @@ static inline void expect_all(bool is_there)
 	expect(ka, "gone", is_there ? NULL : "old");
 	expect(kb, "y", is_there ? "new" : NULL);
 	T_OK(holds(kb, "big", is_there ? big : NULL, sizeof(big)));
+	/* its range, and what it put there before and after it */
+	expect(ka, "r1", is_there ? NULL : "old");
+	expect(ka, "r2", is_there ? "new" : "old");
+	expect(ka, "r3", NULL);
+	expect(kb, "r1", is_there ? NULL : "old");
 }
 
 static inline struct kvdb_txn *begin(unsigned flags)
@@ -137,6 +142,10 @@ static inline struct kvdb_txn *write_all(void)
 	T_EQ(kvdb_txn_del(t, ka, "gone", 4), 0);
 	T_EQ(kvdb_txn_put(t, kb, "y", 1, "new", 3), 0);
 	T_EQ(kvdb_txn_put(t, kb, "big", 3, big, sizeof(big)), 0);
+	T_EQ(kvdb_txn_put(t, ka, "r3", 2, "lost", 4), 0);
+	T_EQ(kvdb_txn_range_del(t, ka, "r", 1, "s", 1), 0);
+	T_EQ(kvdb_txn_put(t, ka, "r2", 2, "new", 3), 0);
+	T_EQ(kvdb_txn_prefix_del(t, kb, "r", 1), 0);
 	return t;
 }
 
@@ -144,6 +153,9 @@ static inline void before(void)
 {
 	put(ka, "x", "old");
 	put(ka, "gone", "old");
+	put(ka, "r1", "old");
+	put(ka, "r2", "old");
+	put(kb, "r1", "old");
 }
 
 /* ---- a committer that stops ------------------------------------------------------ */

@@ -85,6 +85,44 @@ int kvdb_txn_put(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
 		 const void *val, size_t vlen);
 /** kvdb_txn_del() - delete a key in a transaction, present or not; as kvdb_txn_put(). Threads: owner. Blocking: I/O to look for conflicts. Durability: none before the commit. Errors: as kvdb_txn_put(). */
 int kvdb_txn_del(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, size_t klen);
+/* Ranges that one transaction may delete. Of those that meet or touch each other one counts. */
+#define KVDB_TXN_RANGES_MAX 1024u
+
+/**
+ * kvdb_txn_prefix_del() - delete all keys that begin with a prefix, in a transaction
+ * @txn: transaction
+ * @kvs: store
+ * @prefix: 1 .. KVDB_KEY_MAX bytes
+ * @plen: its length
+ *
+ * What the transaction itself wrote there before is deleted, too; what it writes there later
+ * stays. The whole prefix is written: whoever writes a key of it, or deletes a range that meets it,
+ * meets it as a key that the transaction wrote, whether there are such keys or not. Takes 48 bytes
+ * of the commit record and the keys of the range. What was written since the transaction began is
+ * looked for, key by key, in memory and in what was flushed since.
+ * Threads: owner. Blocking: until plain writes that are being made have ended, and I/O to look
+ * for conflicts. Durability: none before the commit.
+ * Errors: as kvdb_txn_del(); -EFBIG (MP0932: KVDB_TXN_RANGES_MAX, MP0925: the commit record would
+ * be too large; the transaction goes on). After -EIO and -ENOMEM from a delete that meets or
+ * touches an earlier one only abort is left; else nothing is changed on error.
+ */
+int kvdb_txn_prefix_del(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *prefix,
+			size_t plen);
+/**
+ * kvdb_txn_range_del() - delete all keys from one up to another, in a transaction
+ * @txn: transaction
+ * @kvs: store, and the rest as kvdb_range_del()
+ * @from: the smallest key that is deleted; NULL/0 = from the smallest of all
+ * @flen: its length
+ * @to: the smallest key that is not; NULL/0 = up to the greatest of all
+ * @tlen: its length
+ *
+ * A range in which no key can lie (@to <= @from) is none. As kvdb_txn_prefix_del().
+ * Threads: owner. Blocking: as kvdb_txn_prefix_del(). Durability: none before the commit.
+ * Errors: as kvdb_txn_prefix_del().
+ */
+int kvdb_txn_range_del(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *from, size_t flen,
+		       const void *to, size_t tlen);
 /**
  * kvdb_txn_get() - copy a value out, of the transaction's own writes or of its snapshot
  * @txn: transaction
@@ -153,6 +191,7 @@ enum kvdb_txn_state {
 	KVDB_TXN_EXPIRED,     /* -ESTALE: older than kvdb_opts.view_max_age_ms */
 	KVDB_TXN_GAVE_MEMORY, /* -ESTALE: its snapshot held too much memory and was given up */
 	KVDB_TXN_LOG_FULL,    /* -EFBIG: its values hold more than half of log_bytes */
+	KVDB_TXN_FAILED,      /* -EIO, -ENOMEM: a delete of a range failed */
 };
 
 /** struct kvdb_txn_info - what an open transaction is */
@@ -160,7 +199,7 @@ struct kvdb_txn_info {
 	uint32_t state;	     /* enum kvdb_txn_state; all but the first are for good */
 	int32_t error;	     /* of its next write and its commit; 0: none that is known yet */
 	uint32_t is_rdonly;
-	uint32_t pad;
+	uint32_t ranges;     /* that it deletes, of at most KVDB_TXN_RANGES_MAX */
 	uint64_t age_ms;     /* since it began; for ages of all see kvdb_stats.txn_oldest_ns */
 	uint64_t ticket;     /* for all that its snapshot shows: kvdb_wait_durable() takes it */
 	uint64_t writes;     /* keys that it has written */

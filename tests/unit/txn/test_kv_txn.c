@@ -623,11 +623,9 @@ struct key_waiter {
 	pthread_t thread;
 };
 
-static bool covers_x(const void *arg, const void *key, size_t klen)
-{
-	(void)arg;
-	return klen == 1 && *(const char *)key == 'x';
-}
+static const struct kv_trange about_x = {
+	.tr_from = (const uint8_t *)"x", .tr_flen = 1, .tr_to = (const uint8_t *)"y", .tr_tlen = 1,
+};
 
 static void *wait_for_x(void *arg)
 {
@@ -637,7 +635,7 @@ static void *wait_for_x(void *arg)
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += 60;
-	kw->err = kw->is_for_many ? kv_keys_wait(ka, covers_x, NULL, &until) :
+	kw->err = kw->is_for_many ? kv_range_wait(ka, &about_x, &until) :
 				    kv_key_wait(ka, "x", 1, kv_hash("x", 1), &until);
 	getrusage(RUSAGE_THREAD, &ru);
 	kw->sleeps = ru.ru_nvcsw;

@@ -27,6 +27,10 @@ static const struct kv_commit_ent ents[] = {
 	  .ce_vlen = 1, .ce_val = (const uint8_t *)"v", .ce_expiry = 0x18c0ffee123 },
 	{ .ce_key = (const uint8_t *)"far goes", .ce_klen = 8, .ce_kvs = 4, .ce_kind = KV_ENT_REF,
 	  .ce_vlen = 129, .ce_obj = 1, .ce_expiry = 1 },
+	{ .ce_key = (const uint8_t *)"ra", .ce_klen = 2, .ce_kvs = 6, .ce_kind = KV_ENT_COVER,
+	  .ce_vlen = 3, .ce_vcrc = 0x0a0b0c0d, .ce_val = (const uint8_t *)"\0rb" },
+	{ .ce_key = (const uint8_t *)"", .ce_kvs = 6, .ce_kind = KV_ENT_COVER, .ce_vlen = 1,
+	  .ce_val = (const uint8_t *)"\1" },
 };
 #define N (sizeof(ents) / sizeof(ents[0]))
 
@@ -79,7 +83,7 @@ static void write_sets_come_back(void)
 		T_EQ(e.ce_off8, ents[i].ce_off8);
 		T_EQ(e.ce_expiry, ents[i].ce_expiry);
 		T_OK(e.ce_klen == ents[i].ce_klen && !memcmp(e.ce_key, ents[i].ce_key, e.ce_klen));
-		if (e.ce_kind == KV_ENT_INLINE && e.ce_vlen)
+		if ((e.ce_kind == KV_ENT_INLINE || e.ce_kind == KV_ENT_COVER) && e.ce_vlen)
 			T_OK(!memcmp(e.ce_val, ents[i].ce_val, e.ce_vlen));
 	}
 	T_EQ(i, N);
@@ -95,7 +99,7 @@ static void golden_bytes(void)
 {
 	static const uint8_t want[] = {
 		/* header */
-		6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+		8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 		/* delete */
 		3, 0, 4, 0, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
 		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 't', 'o', 'm', 'b', 0, 0, 0, 0,
@@ -119,6 +123,13 @@ static void golden_bytes(void)
 		4, 0, 8, 0, 3, 1, 0, 0, 0, 0, 0, 0, 129, 0, 0, 0,
 		0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
 		'f', 'a', 'r', ' ', 'g', 'o', 'e', 's', 1, 0, 0, 0, 0, 0, 0, 0,
+		/* delete of a range */
+		6, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0,
+		0x0d, 0x0c, 0x0b, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+		'r', 'a', 0, 0, 0, 0, 0, 0, 0, 'r', 'b', 0, 0, 0, 0, 0,
+		/* of all */
+		6, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0,
+		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
 	};
 
 	T_EQ(fill(), sizeof(want));
@@ -141,7 +152,7 @@ static void each_check(void)
 	buf[KV_REC_HDR + at[1] + 40] ^= 1;	/* behind the record's own CRC */
 	T_EQ(kv_commit_check(&r), 451);
 	fill();
-	p[0] = 7;
+	p[0] = 9;
 	T_EQ(check(len), 453);
 	fill();
 	T_EQ(check(len - 8), 452);
@@ -157,7 +168,8 @@ static void each_check_of_an_entry(void)
 	} bad[] = {
 		{ 0, 2, 0 },		/* no key */
 		{ 0, 3, 5 },		/* key of 1284 bytes in the place of 4 */
-		{ 0, 4, 0 }, { 0, 4, 4 },	/* kind */
+		{ 0, 4, 0 }, { 0, 4, 5 },	/* kind */
+		{ 0, 4, 4 },		/* a range without what says where it ends */
 		{ 0, 5, 1 },		/* a deletion that expires */
 		{ 1, 5, 2 }, { 0, 6, 1 }, { 0, 7, 1 },	/* reserved */
 		{ 3, 5, 1 },		/* its expiry would be the next entry's head */
@@ -168,13 +180,21 @@ static void each_check_of_an_entry(void)
 		{ 1, 24, 1 },		/* here and elsewhere */
 		{ 3, 4, 2 },		/* 5000 bytes here */
 		{ 3, 15, 1 },		/* longer than a value may be */
+		/* ranges: expiry, revision, value elsewhere, no flags, too long */
+		{ 6, 5, 1 }, { 6, 8, 1 }, { 6, 20, 1 }, { 6, 24, 1 }, { 6, 12, 0 }, { 6, 13, 6 },
+		{ 6, 40, 2 },		/* flags that are not known */
+		{ 6, 40, 1 },		/* without end, and yet with one */
+		{ 6, 42, 'a' },		/* nothing lies in it */
+		{ 7, 32, 0 },		/* up to the smallest key */
 	};
 	uint32_t len;
 
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		len = fill();
 		buf[KV_REC_HDR + at[bad[i].ent] + bad[i].off] = bad[i].val;
-		T_EQ(check(len), 452);
+		if (check(len) != 452)
+			T_FAIL("entry %u, byte %u: %u is taken", bad[i].ent, bad[i].off,
+			       bad[i].val);
 	}
 	len = fill();		/* elsewhere, but where? */
 	memset(buf + KV_REC_HDR + at[3] + 24, 0, 8);

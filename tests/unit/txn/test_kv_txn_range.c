@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Deletes of ranges in transactions, from inside (T12, T13): who is waited for, what is announced,
+ * what a commit record may hold, and the search for tombstones that meet a range.
+ */
+#include "kv_committer.h"
+
+#include "base/trange.h"
+#include "mem/tomb.h"
+#include "meta/mdc_omf.h"
+
+/* ---- who is waited for ----------------------------------------------------------------------- */
+
+static _Atomic(bool) is_inside, has_left;
+
+static void *stays_inside(void *arg)
+{
+	struct kv_thread *th = kv_enter();
+
+	(void)arg;
+	atomic_store(&is_inside, true);
+	usleep(100000);
+	atomic_store(&has_left, true);
+	kv_exit(th);
+	return NULL;
+}
+
+/* T12: one that has looked for owners before the claim may still be linking its version. */
+static void a_claim_waits_for_writes_that_have_not_seen_it(void)
+{
+	struct kvdb_txn *t;
+	pthread_t thread;
+
+	fresh();
+	before();
+	t = begin(0);
+	T_EQ(pthread_create(&thread, NULL, stays_inside, NULL), 0);
+	while (!atomic_load(&is_inside))
+		usleep(1000);
+	T_EQ(kvdb_txn_range_del(t, ka, "r", 1, "s", 1), 0);
+	T_OK(atomic_load(&has_left));
+	T_EQ(pthread_join(thread, NULL), 0);
+	kvdb_txn_abort(t);
+	end();
+}
+
+/* U1: what was read was deleted, and put again by the same transaction, before it is written. */
+static int deleted_meanwhile(void *arg, const void *old, size_t olen, const void **val,
+			     size_t *vlen)
+{
+	unsigned *calls = arg;
+	struct kvdb_txn *t;
+
+	if (!(*calls)++) {
+		T_OK(old && olen == 3);
+		t = begin(0);
+		T_EQ(kvdb_txn_prefix_del(t, ka, "r", 1), 0);
+		T_EQ(kvdb_txn_commit(t, 0, NULL), 0);
+	} else {
+		T_OK(!old);
+	}
+	*val = "upd";
+	*vlen = 3;
+	return KVDB_UPDATE_PUT;
+}
+
+static void an_update_notices_the_delete_of_a_transaction(void)
+{
+	unsigned calls = 0;
+
+	fresh();
+	before();
+	T_EQ(kvdb_update(ka, "r1", 2, deleted_meanwhile, &calls), 0);
+	T_EQ(calls, 2);
+	expect(ka, "r1", "upd");
+	expect(ka, "r2", NULL);
+	end();
+}
+
+/* ---- what media hold ------------------------------------------------------------------------- */
+
+static bool announces(void)
+{
+	return db->d_mdc->m_st.st_super.ms_incompat & KV_FEAT_TXN_RANGES;
+}
+
+static void commit_durably(void)
+{
+	struct kvdb_txn *t;
+
+	before();
+	T_OK(!announces());
+	t = write_all();
+	T_EQ(kvdb_txn_commit(t, KVDB_TXN_DURABLE, NULL), 0);
+}
+
+static void ranges_are_announced_before_they_are_logged(void)
+{
+	make_db();
+	t_die_in(open_db, commit_durably);
+	open_db();
+	T_OK(announces());
+	expect_all(true);
+	end();
+}
+
+static void announce_nothing(void)
+{
+	atomic_fetch_or(&db->d_mdc->m_allows, KV_FEAT_TXN_RANGES);
+	commit_durably();
+}
+
+static void a_range_that_was_not_announced_is_refused(void)
+{
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	make_db();
+	t_die_in(open_db, announce_nothing);
+	o.flags = KVDB_MANUAL;
+	o.clock = &test_clock;
+	T_EQ(kvdb_open(dir, &o, &db), -EUCLEAN);
+	T_STREQ(kvdb_error_detail()->id, "MP0960");
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+/* ---- tombstones that meet a range ------------------------------------------------------------ */
+
+#define ROWS	200u
+#define SPAN	40u
+
+static uint64_t rnd_state;
+
+static unsigned rnd(unsigned n)
+{
+	rnd_state = rnd_state * 6364136223846793005ull + 1442695040888963407ull;
+	return (unsigned)(rnd_state >> 33) % n;
+}
+
+/* Keys of one to three bytes out of few. */
+static uint16_t some_key(uint8_t *key)
+{
+	uint16_t n = (uint16_t)(1 + rnd(3));
+
+	for (unsigned i = 0; i < n; i++)
+		key[i] = (uint8_t)("ab\xff"[rnd(3)]);
+	return n;
+}
+
+static void some_range(struct kv_trange *r, uint8_t *mem, bool may_be_prefix)
+{
+	do {
+		*r = (struct kv_trange){ .tr_from = mem, .tr_to = mem + 4,
+					 .tr_seq = 1 + rnd(SPAN) };
+		r->tr_flen = rnd(8) ? some_key(mem) : 0;
+		if (may_be_prefix && rnd(2)) {
+			memcpy(mem, "ab", 2);
+			mem[1] = (uint8_t)("ab\xff"[rnd(3)]);
+			r->tr_flen = 2;
+			r->tr_flags = KV_TR_PREFIX;
+			return;
+		}
+		if (rnd(6))
+			r->tr_tlen = some_key(mem + 4);
+		else
+			r->tr_flags = KV_TR_ENDLESS;
+	} while (!r->tr_flags &&
+		 kv_key_cmp(r->tr_from, r->tr_flen, r->tr_to, r->tr_tlen) >= 0);
+}
+
+static void tombstones_that_meet_a_range_are_found(void)
+{
+	static uint8_t mem[ROWS][8], at[8];
+	struct kv_trange rows[ROWS], r;
+	uint64_t found = 0;
+
+	rnd_state = t_seed();
+	for (unsigned round = 0; round < 300; round++) {
+		unsigned n = 1 + rnd(round % 3 ? 5 : ROWS);
+		struct kv_tindex *ti;
+
+		for (unsigned i = 0; i < n; i++)
+			some_range(&rows[i], mem[i], round % 2);
+		ti = kv_tindex_new(rows, n, NULL);
+		T_OK(ti);
+		for (unsigned i = 0; i < 100; i++) {
+			uint64_t v = rnd(SPAN + 2);
+			bool is = false;
+
+			some_range(&r, at, false);
+			for (unsigned k = 0; k < n; k++)
+				is |= rows[k].tr_seq > v &&
+				      kv_trange_meets(&rows[k], r.tr_from, r.tr_flen,
+						      r.tr_flags ? NULL : r.tr_to, r.tr_tlen);
+			T_EQ(kv_tindex_meets(ti, &r, v), is);
+			found += is;
+		}
+		kv_tindex_free(ti);
+	}
+	T_OK(found > 1000);
+}
+
+int main(void)
+{
+	T_RUN(a_claim_waits_for_writes_that_have_not_seen_it);
+	T_RUN(an_update_notices_the_delete_of_a_transaction);
+	T_RUN(ranges_are_announced_before_they_are_logged);
+	T_RUN(a_range_that_was_not_announced_is_refused);
+	T_RUN(tombstones_that_meet_a_range_are_found);
+	return t_done();
+}
