@@ -168,7 +168,7 @@ struct mk_world {
 struct mk_over {
 	uint64_t ov_id;		/* 0 = delete */
 	uint32_t ov_n;
-	uint16_t ov_key;
+	uint16_t ov_key, ov_key2;	/* as in struct mk_op */
 	uint8_t ov_store;
 };
 
@@ -293,8 +293,9 @@ static inline struct mk_ring *mk_ring_of(struct mk_world *wo, unsigned store, un
 void mk_work(struct mk_world *wo);
 uint32_t mk_write_begin(struct mk_worker *w, unsigned store, unsigned key, enum mk_kind kind,
 			unsigned rest);
-/* the same of a delete of the keys [lo, hi) */
-uint32_t mk_range_begin(struct mk_worker *w, unsigned store, unsigned lo, unsigned hi);
+/* the same of a delete of the keys [lo, hi), or of MK_NONE */
+uint32_t mk_range_begin(struct mk_worker *w, unsigned store, unsigned lo, unsigned hi,
+			enum mk_kind kind, unsigned rest);
 void mk_write_end(struct mk_worker *w, uint32_t first, uint32_t n, int rc);
 /* what a read of [r0, r1] saw; @own: what the thread's own keys must have, or NULL: w_cur */
 void mk_check(struct mk_worker *w, unsigned store, unsigned key, const struct mk_have *ha,
@@ -322,6 +323,14 @@ void mk_do_snapshot(struct mk_worker *w);
 /* ---- mk_range.c ---- */
 
 void mk_do_range(struct mk_worker *w, unsigned store);
+/* keys of a group that this thread may write: all, by its prefix, or from one to another */
+struct mk_range {
+	unsigned ra_lo, ra_hi;
+	const struct mk_key *ra_from;
+	size_t ra_end_len;	/* 0: by prefix */
+	uint8_t ra_end[KVDB_KEY_MAX];
+};
+bool mk_range_pick(struct mk_worker *w, struct mk_range *ra);
 
 /* ---- mk_cq.c ---- */
 

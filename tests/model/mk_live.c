@@ -58,10 +58,12 @@ uint32_t mk_write_begin(struct mk_worker *w, unsigned store, unsigned key, enum 
 					   .op_rest = (uint8_t)rest });
 }
 
-uint32_t mk_range_begin(struct mk_worker *w, unsigned store, unsigned lo, unsigned hi)
+uint32_t mk_range_begin(struct mk_worker *w, unsigned store, unsigned lo, unsigned hi,
+			enum mk_kind kind, unsigned rest)
 {
 	return op_begin(w, (struct mk_op){ .op_key = (uint16_t)lo, .op_key2 = (uint16_t)hi,
-					   .op_store = (uint8_t)store, .op_kind = MK_DEL });
+					   .op_store = (uint8_t)store, .op_kind = (uint8_t)kind,
+					   .op_rest = (uint8_t)rest });
 }
 
 /* 0, or the error that refused them: then they never were */
@@ -240,7 +242,7 @@ static bool over_check(struct mk_worker *w, unsigned store, unsigned key, const 
 	for (i = w->w_nover; i--;) {
 		const struct mk_over *ov = &w->w_over[i];
 
-		if (ov->ov_store != store || ov->ov_key != key)
+		if (ov->ov_store != store || key < ov->ov_key || key >= ov->ov_key2)
 			continue;
 		if (ha->ha_len == MK_PRESENT ? !ov->ov_id :
 					       !mk_have_is(w->w_wo, ha, store, key, ov->ov_id))

@@ -16,43 +16,47 @@ static size_t group_end(const struct mk_world *wo, unsigned g, uint8_t *buf)
 	return MK_PREFIX;
 }
 
+bool mk_range_pick(struct mk_worker *w, struct mk_range *ra)
+{
+	struct mk_world *wo = w->w_wo;
+	unsigned key = mk_key_pick(w, false), g = wo->wo_key[key].ke_group, hi;
+	uint64_t x = mk_rand(&w->w_rnd);
+
+	ra->ra_lo = wo->wo_group_lo[g];
+	ra->ra_hi = wo->wo_group_hi[g];
+	ra->ra_end_len = 0;
+	if (!(x & 1)) {
+		/* from a key of the group to another, or to its end */
+		ra->ra_lo += (unsigned)(x >> 8) % (ra->ra_hi - ra->ra_lo);
+		ra->ra_end_len = group_end(wo, g, ra->ra_end);
+		hi = ra->ra_lo + 1 + (unsigned)(x >> 32) % (ra->ra_hi - ra->ra_lo);
+		if (x & 6 && hi < ra->ra_hi) {
+			ra->ra_hi = hi;
+			ra->ra_end_len = wo->wo_key[hi].ke_len;
+			memcpy(ra->ra_end, wo->wo_key[hi].ke_buf, ra->ra_end_len);
+		}
+	}
+	ra->ra_from = &wo->wo_key[ra->ra_lo];
+	return mk_may_write(w, key);
+}
+
 void mk_do_range(struct mk_worker *w, unsigned store)
 {
 	struct mk_world *wo = w->w_wo;
-	unsigned key = mk_key_pick(w, false), g = wo->wo_key[key].ke_group, lo, hi;
-	const struct mk_key *from = &wo->wo_key[wo->wo_group_lo[g]];
-	uint64_t x = mk_rand(&w->w_rnd);
-	uint8_t end[KVDB_KEY_MAX];
+	struct mk_range ra;
 	uint32_t n;
-	size_t elen;
 	int rc;
 
-	if (!mk_may_write(w, key))
+	if (!mk_range_pick(w, &ra))
 		return;
-	lo = wo->wo_group_lo[g];
-	hi = wo->wo_group_hi[g];
-	if (x & 1) {
-		n = mk_range_begin(w, store, lo, hi);
-		rc = kvdb_prefix_del(wo->wo_kvs[store], from->ke_buf, MK_PREFIX);
-	} else {
-		/* from a key of the group to another, or to its end */
-		lo += (unsigned)(x >> 8) % (hi - lo);
-		from = &wo->wo_key[lo];
-		elen = group_end(wo, g, end);
-		if (x & 6) {
-			hi = lo + 1 + (unsigned)(x >> 32) % (hi - lo);
-			if (hi < wo->wo_group_hi[g]) {
-				elen = wo->wo_key[hi].ke_len;
-				memcpy(end, wo->wo_key[hi].ke_buf, elen);
-			}
-		}
-		n = mk_range_begin(w, store, lo, hi);
-		rc = kvdb_range_del(wo->wo_kvs[store], from->ke_buf, from->ke_len, end, elen);
-	}
+	n = mk_range_begin(w, store, ra.ra_lo, ra.ra_hi, MK_DEL, 0);
+	rc = ra.ra_end_len ? kvdb_range_del(wo->wo_kvs[store], ra.ra_from->ke_buf,
+					    ra.ra_from->ke_len, ra.ra_end, ra.ra_end_len) :
+			     kvdb_prefix_del(wo->wo_kvs[store], ra.ra_from->ke_buf, MK_PREFIX);
 	mk_write_end(w, n, 1, rc);
 	if (rc && rc != -ECANCELED)
 		mk_fail(wo, "thread %u, operation %llu: a delete of keys %u to %u: %d (%s)",
-			w->w_no, (unsigned long long)w->w_done, lo, hi, rc,
+			w->w_no, (unsigned long long)w->w_done, ra.ra_lo, ra.ra_hi, rc,
 			kvdb_error_detail()->text);
 	w->w_count[MC_RANGE]++;
 }

@@ -70,7 +70,8 @@ static void txn_write(struct mk_worker *w, struct txn *x, unsigned store, unsign
 	struct mk_over *ov = &w->w_over[w->w_nover];
 	uint32_t len;
 
-	*ov = (struct mk_over){ .ov_store = (uint8_t)store, .ov_key = (uint16_t)key };
+	*ov = (struct mk_over){ .ov_store = (uint8_t)store, .ov_key = (uint16_t)key,
+				.ov_key2 = (uint16_t)(key + 1) };
 	ov->ov_n = x->x_first + w->w_nover++;
 	if (is_del) {
 		x->x_err = kvdb_txn_del(x->x_txn, wo->wo_kvs[store], ke->ke_buf, ke->ke_len);
@@ -85,14 +86,36 @@ static void txn_write(struct mk_worker *w, struct txn *x, unsigned store, unsign
 		gone_wrong(w, "a write of a transaction", x->x_err);
 }
 
+static void txn_range(struct mk_worker *w, struct txn *x, unsigned store)
+{
+	struct kvdb_kvs *kvs = w->w_wo->wo_kvs[store];
+	struct mk_range ra;
+
+	if (!mk_range_pick(w, &ra))
+		return;
+	w->w_over[w->w_nover] = (struct mk_over){ .ov_store = (uint8_t)store,
+						  .ov_key = (uint16_t)ra.ra_lo,
+						  .ov_key2 = (uint16_t)ra.ra_hi,
+						  .ov_n = x->x_first + w->w_nover };
+	w->w_nover++;
+	x->x_err = ra.ra_end_len ?
+		   kvdb_txn_range_del(x->x_txn, kvs, ra.ra_from->ke_buf, ra.ra_from->ke_len,
+				      ra.ra_end, ra.ra_end_len) :
+		   kvdb_txn_prefix_del(x->x_txn, kvs, ra.ra_from->ke_buf, MK_PREFIX);
+	if (x->x_err && x->x_err != -ECANCELED && x->x_err != -ESTALE)
+		gone_wrong(w, "a range delete of a transaction", x->x_err);
+	w->w_count[MC_RANGE]++;
+}
+
 /* Only the last write of a key counts; nobody may ever see the others. */
 static bool is_last(const struct mk_worker *w, unsigned i)
 {
+	const struct mk_over *ov = &w->w_over[i];
 	unsigned k;
 
 	for (k = i + 1; k < w->w_nover; k++)
-		if (w->w_over[k].ov_store == w->w_over[i].ov_store &&
-		    w->w_over[k].ov_key == w->w_over[i].ov_key)
+		if (w->w_over[k].ov_store == ov->ov_store && w->w_over[k].ov_key <= ov->ov_key &&
+		    w->w_over[k].ov_key2 >= ov->ov_key2)
 			return false;
 	return true;
 }
@@ -110,7 +133,7 @@ static void txn_end(struct mk_worker *w, struct txn *x, bool commits)
 		const struct mk_over *ov = &w->w_over[i];
 		enum mk_kind kind = ov->ov_id ? MK_PUT : MK_DEL;
 
-		mk_write_begin(w, ov->ov_store, ov->ov_key,
+		mk_range_begin(w, ov->ov_store, ov->ov_key, ov->ov_key2,
 			       commits && is_last(w, i) ? kind : MK_NONE, w->w_nover - 1 - i);
 	}
 	if (commits) {
@@ -159,6 +182,12 @@ void mk_do_txn(struct mk_worker *w)
 				txn_get(w, &x, ov->ov_store, ov->ov_key);
 			}
 			break;
+		case 6:
+			if (r & 16) {
+				txn_range(w, &x, store);
+				break;
+			}
+			/* fall through */
 		default:
 			key = mk_key_pick(w, false);
 			if (mk_may_write(w, key))
