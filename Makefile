@@ -141,6 +141,7 @@ test_bin := $(call bin_of,$(test_src))
 # what runs again under sanitizers in `make check`
 unit_bin := $(call bin_of,$(filter tests/unit/% tests/golden/% tests/conform/%,$(test_src)))
 fuzz_bin := $(call bin_of,$(fuzz_src))
+tool_src = $(sort $(wildcard utils/$(1)/*.c utils/$(1)/*/*.c))
 tools    := $(foreach t,mpool kvdb,$(if $(wildcard utils/$(t)/*.c),$(O)/bin/$(t)))
 
 libs_a  := $(O)/lib/libmpool.a $(O)/lib/libkvdb.a
@@ -343,7 +344,7 @@ $(O)/flags: force
 .PHONY: force
 # $(O)/sources changes when a source comes or goes: what is linked has no object of one that went,
 # and the one of a file that was renamed is made, however old the file is
-sources := $(sort $(core_src) $(mp_src) $(kv_src) $(wildcard utils/*/*.c) $(help_src))
+sources := $(sort $(core_src) $(mp_src) $(kv_src) $(wildcard utils/*/*.c utils/*/*/*.c) $(help_src))
 $(O)/sources: force
 	@mkdir -p $(@D)
 	@printf '%s\n' $(sources) | cmp -s - $@ || printf '%s\n' $(sources) >$@
@@ -395,7 +396,7 @@ $(libs_so):
 # The commands and the tests take the static libraries: they run from the build
 # folder, and tests reach internal functions.
 define tool_rule
-$(O)/bin/$(1): $(call obj,$(sort $(wildcard utils/$(1)/*.c))) $(util_a) $(O)/lib/libkvdb.a \
+$(O)/bin/$(1): $(call obj,$(call tool_src,$(1))) $(util_a) $(O)/lib/libkvdb.a \
 	$(O)/lib/libmpool.a
 endef
 $(foreach t,mpool kvdb,$(eval $(call tool_rule,$(t))))
@@ -430,7 +431,7 @@ $(O)/tests/bench_rocksdb: private EXTRA_LIBS = -lrocksdb
 $(O)/tests/bench_wiredtiger: private EXTRA_LIBS = -lwiredtiger
 $(O)/tests/bench_lmdb: private EXTRA_LIBS = -llmdb
 
-$(fuzz_cli): $(call obj,$(filter-out %/main.c %/load.c,$(sort $(wildcard utils/kvdb/*.c))))
+$(fuzz_cli): $(call obj,$(filter-out %/main.c %/load.c,$(call tool_src,kvdb)))
 define fuzz_rule
 $(O)/tests/$(basename $(notdir $(1))): $(call obj,$(1) $(fuzz_help)) $(test_a) $(fuzz_cli) $(util_a) \
 	$(O)/lib/libkvdb.a $(O)/lib/libmpool.a
@@ -445,7 +446,7 @@ $(tools) $(test_bin) $(peer_bin) $(fuzz_bin):
 		$(PKG_LIBS) -lm
 
 -include $(patsubst %.o,%.d,$(call obj,$(core_src) $(mp_src) $(kv_src) $(ut_src) $(test_all) \
-	$(peer_src) $(fuzz_src) $(fuzz_help) $(wildcard utils/mpool/*.c utils/kvdb/*.c)))
+	$(peer_src) $(fuzz_src) $(fuzz_help) $(call tool_src,mpool) $(call tool_src,kvdb)))
 
 # ---- installation -----------------------------------------------------
 

@@ -21,7 +21,7 @@
 #include "bench_hist.h"
 #include "bench_meter.h"
 #include "bench_value.h"
-#include "cli.h"
+#include "../cli.h"
 
 #define BENCH_PHASES  32u
 #define BENCH_THREADS 1024u
@@ -102,7 +102,7 @@ struct bench {
 	unsigned nphases;
 };
 
-/* ---- driver (bench_work.c) ------------------------------------------------ */
+/* ---- driver (work.c) ------------------------------------------------ */
 
 /* Run one phase; an exit code. The result is b->phase[b->nphases - 1]. */
 int bench_run(struct bench *b, const struct bench_mix *mix);
@@ -111,13 +111,13 @@ const char *bench_value_bad(struct bench *b, const unsigned char *buf, size_t le
 /* Note the first failure and ask every thread to end. */
 void bench_fail(struct bench *b, const void *key, unsigned klen, const char *what, int err);
 
-/* The operations of a mix of reads and updates, through a completion queue (bench_async.c). */
+/* The operations of a mix of reads and updates, through a completion queue (async.c). */
 void bench_run_async(struct bench_thread *t, const uint8_t *pick);
 
 /* Makes or opens the database, runs the phases, closes and removes it; an exit code. */
 int bench_once(struct bench *b);
 
-/* ---- media classes (bench_classes.c) --------------------------------------- */
+/* ---- media classes (classes.c) --------------------------------------- */
 
 /* From --classes and the options that go with it; an exit code. */
 int bench_classes_parse(struct bench *b);
@@ -126,11 +126,11 @@ int bench_compare(struct bench *b);
 
 /*
  * Bytes that each phase must write to capacity at least: all of staging holds
- * values, and the one written longest ago leaves (bench_ideal.c). 0: not known.
+ * values, and the one written longest ago leaves (ideal.c). 0: not known.
  */
 void bench_ideal(struct bench *b, uint64_t *written);
 
-/* ---- report (bench_report.c) ---------------------------------------------- */
+/* ---- report (report.c) ---------------------------------------------- */
 
 /* Members "config" and "phases" of the document, and the whole of it. */
 void bench_json_config(struct json *j, const struct bench *b);
@@ -145,7 +145,7 @@ uint64_t bench_p999_ns(const struct bench_phase *p, unsigned op);
 uint64_t bench_class_written(const struct bench_phase *p, unsigned cls);
 uint64_t bench_class_read(const struct bench_phase *p, unsigned cls);
 
-/* ---- journal of acknowledgements (bench_journal.c, bench_check.c) --------- */
+/* ---- journal of acknowledgements (journal.c, check.c) --------- */
 
 #define BENCH_JOURNAL_MAGIC 0x4c4e524a4b434142ull
 
