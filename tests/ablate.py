@@ -18,9 +18,8 @@ ok" ends it. Prints TAP, one test per guard.
 
 PIECE=i/n takes only each n-th of them, from the i-th on.
 
-tests/ablate.txt remembers which program noticed which of them after how many
-milliseconds, so that it is tried first; UPDATE=1 rewrites it, for a part of
-them too. O is the ablation build's folder. For the Makefile:
+tests/ablate.txt remembers which program noticed which of them, and whether that
+was slow, so that it is tried first; UPDATE=1 rewrites it, for a part of them too. O is the ablation build's folder. For the Makefile:
 
   tests/ablate.py copies        the sources that have switches or planted bugs
   tests/ablate.py copy FILE     one with them, to standard output
@@ -85,13 +84,13 @@ def programs(folders):
 
 
 def remembered():
-    """{guard: (program, milliseconds)}"""
+    """{number: (program, is_slow)}"""
     out = {}
     if os.path.exists(MEMORY):
         for line in open(MEMORY):
-            m = re.match(r"(\d+)\s+([\w:]+)(?:\s+(\d+))?$", line)
+            m = re.match(r"(\d+) ([\w:]+)( slow)?$", line)
             if m:
-                out[int(m.group(1))] = (m.group(2), int(m.group(3) or 0))
+                out[int(m.group(1))] = (m.group(2), bool(m.group(3)))
     return out
 
 
@@ -196,10 +195,10 @@ def write_memory(found):
     known = set().union(*modes().values())
     with open(MEMORY, "w") as out:
         out.write("# SPDX-License-Identifier: GPL-2.0-only OR MIT\n"
-                  "# guard, planted bug or refusal, the program that noticed it, milliseconds "
+                  "# guard, planted bug or refusal, and the program that noticed it "
                   "(UPDATE=1 make ablate)\n")
         for n in sorted(found.keys() & known):
-            out.write("%d %s %d\n" % (n, found[n][0], found[n][1]))
+            out.write("%d %s%s\n" % (n, found[n][0], " slow" if found[n][1] else ""))
 
 
 def title(n, what):
@@ -230,7 +229,8 @@ def module():
 
 
 def remember(lines):
-    write_memory({int(n): (p, int(ms)) for n, p, ms in (line.split() for line in lines)})
+    write_memory({int(n): (p, int(ms) > QUICK_MS)
+                  for n, p, ms in (line.split() for line in lines)})
 
 
 def main():
@@ -267,7 +267,7 @@ def main():
         print("# SEED=%d" % seed)
         random.Random(seed).shuffle(todo)
         todo = [n for n in todo if memory.get(n, ("", 0))[0] in progs and
-                memory[n][1] <= QUICK_MS]
+                not memory[n][1]]
     whole = len(todo)
     first, step = map(int, os.environ.get("PIECE", "0/1").split("/"))
     todo = todo[first::step]
@@ -306,7 +306,7 @@ def main():
         {"guards": "ablation", "planted": "planted bugs"}.get(line, line), len(found), whole,
         ", of %d guards" % len(known) if mode == "short" else "", seed if mode == "short" else 1))
     if mode != "short" and os.environ.get("UPDATE"):
-        write_memory({n: (p, ms) for n, (p, _, ms) in found.items()})
+        write_memory({n: (p, ms > QUICK_MS) for n, (p, _, ms) in found.items()})
     return 1 if failed else 0
 
 
