@@ -284,7 +284,7 @@ static void leaves_begin_and_end(void)
 static void unknown_formats_are_refused_by_name(void)
 {
 	struct kv_mdc_super s = { .ms_tag = TAG, .ms_format = KV_FORMAT, .ms_next_kvs = 1,
-				  .ms_next_run = 1, .ms_incompat = 4 };
+				  .ms_next_run = 1, .ms_incompat = KV_FEATS + 1 };
 	static struct kv_mdc_state st;
 
 	kv_mdc_enc_super(&b, &s);
