@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Compaction that was asked for, kvdb_compact() and kvdb_kvs_compact(): the
- * memtables of then are flushed, for what they delete counts; all runs of each
+ * memtables of that moment are flushed, for what they delete counts; all runs of each
  * store, or of each leaf, are merged into one; then, unless one store was named, values leave
  * the segments that hold garbage (reloc.c).
  *
@@ -9,7 +9,7 @@
  * top of what is due; losing them, in a crash or by a cancel, leaves a database
  * that is as good as before.
  *
- * Lock: cp_lock, by who takes a step; outside all others.
+ * Lock: cp_lock, held by the thread that takes a step; outside all others.
  */
 #include <errno.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static bool merge_next(struct kvdb *db, struct kvdb_kvs *kvs)
 	uint32_t was = KV_COMPACT_FLUSH;
 	bool is_next;
 
-	/* who ends the merge of an earlier call must not take this one's state for that one's */
+	/* the merge of an earlier call must not take this one's state for that one's at its end */
 	pthread_mutex_lock(&kvs->k_merging.mg_lock);
 	atomic_store(&kvs->k_compact_run, atomic_load(&db->d_runs.ru_next));
 	is_next = atomic_compare_exchange_strong(&kvs->k_compact, &was, KV_COMPACT_MERGE);
@@ -124,7 +124,7 @@ static int step_locked(struct kvdb *db)
 	int err = 0;
 
 	if (kv_compact_has(db, KV_COMPACT_ASKED)) {
-		/* until it is known which; here, for who asked may take it back before we look */
+		/* until it is known which; here, for the caller may cancel it before we look */
 		atomic_store(&db->d_bg.bd_compact.cp_epoch, UINT64_MAX);
 		advance(db, KV_COMPACT_ASKED, KV_COMPACT_FLUSH);
 		err = switch_step(db);
@@ -138,8 +138,8 @@ static int step_locked(struct kvdb *db)
 }
 
 /*
- * One at a time: what one knows of the memtables that it waited for says nothing of a store that
- * is asked for meanwhile. Who comes second has merges to do.
+ * One thread at a time: the memtables that one waited for say nothing of a store that is asked for
+ * meanwhile. The second thread has merges to do.
  */
 int kv_compact_step(struct kvdb *db)
 {
@@ -173,7 +173,7 @@ bool kv_compact_is_asked(struct kvdb *db, const struct kvdb_kvs *kvs)
 {
 	if (!kvs)
 		return is_asked(db);
-	/* nobody does it for one that was dropped, before or meanwhile */
+	/* no worker does it for a store that was dropped, before or meanwhile */
 	return atomic_load(&kvs->k_compact) != KV_COMPACT_NONE && !atomic_load(&kvs->k_dropped);
 }
 
@@ -181,7 +181,7 @@ static int may_compact(struct kvdb *db, unsigned flags)
 {
 	if (flags & ~(KVDB_COMPACT_WAIT | KVDB_COMPACT_CANCEL))
 		return kv_error(-EINVAL, "MP0951", "unknown flags %#x", flags);
-	/* nobody would do it, and who asked would find it asked for ever */
+	/* no worker would do it, and the caller would find it asked for ever */
 	return kv_may_change(db);
 }
 
@@ -308,7 +308,7 @@ int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out)
 	st.relocations = atomic_load(&db->d_count.relocations);
 	st.todo_bytes = atomic_load(&cp->cp_todo);
 	st.done_bytes = atomic_load(&cp->cp_done) + st.moved_bytes - from;
-	if (st.done_bytes > st.todo_bytes)	/* a job that nobody asked for moved as well */
+	if (st.done_bytes > st.todo_bytes)	/* a job that no caller asked for moved as well */
 		st.done_bytes = st.todo_bytes;
 	*out = st;
 	return 0;

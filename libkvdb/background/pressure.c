@@ -141,7 +141,7 @@ void kv_pressure(struct kvdb *db)
 	bool was = atomic_exchange(&fl->fl_stall, stall);
 
 	measure_debt(db, &u);
-	/* LE1: who looks may be a put in the middle of its work, or the flusher */
+	/* LE1: the caller may be a put in the middle of its work, or the flusher */
 	if (kv_is_manual(db))
 		kv_pagepool_lent_step(db);
 	else if (kv_lent_excess(db, kv_slab_big_bytes(db)))

@@ -8,23 +8,12 @@
  * the database about fits into memory, the grower reads their segments whole,
  * checks each frame once, and publishes the bytes as an image like any other.
  *
- * It reads a page for every value that somebody read, but no more than sixteen for
+ * It reads a page for every value that was read, but no more than sixteen for
  * each that came through the pool: no more than readers would, and nothing for a process
- * that looks up a few keys. A page for each of the latter would be the pace of readers who
+ * that looks up a few keys. A page for each of the latter would be the pace of readers that
  * follow it through the segments, for what is warm already asks for nothing.
  *
- * Invariants
- *  WM1  An image is published when all frames up to the segment's end were read
- *       from the device, each is the one that belongs there, and its payload has
- *       its CRC. A segment with any other stays with the page pool, where values
- *       are compared with their references one by one.
- *  WM2  Warming takes memory that nobody uses, and leaves a sixteenth of it all, an
- *       eighth by segments below half a slab: it evicts neither images nor pages,
- *       so it can never undo itself.
- *  WM3  A segment that could not be read, or had a frame that is not right, is left alone
- *       for a second, then for twice as long each time: one read that failed keeps no segment
- *       cold for good. Nothing is stuck without an image, so there is no notice but that of
- *       the reader who meets the bytes himself.
+ * Invariants WM1, WM2, WM3: README.md.
  *
  * No locks: the grower's alone.
  */
@@ -162,7 +151,7 @@ int kv_warm_step(struct kvdb *db)
 	}
 	wm->wm_read += len;
 	if (!frames_are_good(db, wm, end)) {
-		/* who reads a value in it says what is wrong */
+		/* a reader of a value in it gets the error */
 		give_up(db, wm);
 	} else if (wm->wm_good == end) {
 		publish(db, wm);

@@ -128,7 +128,7 @@ static int grower_step(struct kvdb *db)
 	int r = grow_step(db);
 
 	kv_pagepool_lent_step(db);
-	/* the least urgent: who touches it first would do it himself */
+	/* the least urgent: its first user would do it by itself */
 	if (!r)
 		r = kv_slab_fault_step(db);
 	r = r ? r : kv_filters_step(db);
@@ -519,8 +519,8 @@ static int flush_take(void *arg, bool urgent)
 }
 
 /*
- * R19: what finds no room waits, as a put, for who makes some. With KVDB_MANUAL the caller says when
- * merges begin, so only those of other threads are waited for.
+ * R19: what finds no room waits, as a put does, for other threads to make some. With KVDB_MANUAL the
+ * caller says when merges begin, so only those of other threads are waited for.
  */
 static int flush_wait(struct kvdb *db)
 {

@@ -75,7 +75,7 @@ void kv_pressure(struct kvdb *db);
 int kv_stall_wait(struct kvdb *db, bool urgent);
 /*
  * The log needs a segment, which may take I/O; on a full pool room is made
- * first. Only who is @urgent (deletes) takes from the reserve (R19).
+ * first. Only an @urgent caller (deletes) takes from the reserve (R19).
  */
 int kv_segment_wait(struct kvdb *db, struct kv_log *lo, bool urgent);
 /*

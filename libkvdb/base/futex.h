@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Sleeping at a word of this process. Who waits looks for what it waits for after it
+ * Sleeping at a word of this process. A waiter looks for what it waits for after it
  * read the word and before it sleeps; the thread that wakes it changes the word after that.
  */
 #ifndef KV_FUTEX_H

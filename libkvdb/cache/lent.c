@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Lent memory: a quarter of the budget is kept for memtables, for what cursors read
- * ahead, and for fences and filters. Who reads and writes little uses next to nothing of
+ * ahead, and for fences and filters. A process that reads and writes little uses next to nothing of
  * it, so the page pool has it meanwhile, a slab at a time, out of a range of addresses of
  * its own.
  *
@@ -10,11 +10,7 @@
  * Nor is what no budget has: images of large records, what relocations move values
  * through. The system has a slab's memory again as soon as its pages are free.
  *
- * Invariant
- *  LE1  Each look (kv_pressure()) asks back what is lent beyond what memtables, chunks
- *       that wait for the next of them, cursors and indexes leave of their budgets.
- *       The grower takes it: to evict 450 MiB of pages and give them back takes 45 ms,
- *       which no put has, nor the flusher.
+ * Invariant LE1: README.md.
  *
  * Lock: le_lock; inside it only the slabs'.
  */

@@ -11,7 +11,7 @@ int kv_lent_init(struct kvdb *db);
 void kv_lent_fini(struct kvdb *db);
 /* Memory of one slab, or NULL: there is none to lend. @images: kv_slab_big_bytes() */
 uint8_t *kv_lent_take(struct kvdb *db, uint64_t images);
-/* Back to the system at once. Nobody looks at it any more. */
+/* Back to the system at once. No reader looks at it any more. */
 void kv_lent_give(struct kvdb *db, uint8_t *mem);
 /* How many slabs are lent that their owners want back (LE1). */
 unsigned kv_lent_excess(struct kvdb *db, uint64_t images);

@@ -9,21 +9,21 @@
  * does the read. A thread finishes its own reads before it waits for those of
  * others, and one that may leave in between claims nothing.
  *
- * A reader never waits for a free page: it may be the one who holds up the
+ * A reader never waits for a free page: it may itself hold up the
  * grace period. When the free list is empty it reads into memory of its own,
  * which is retired at once.
  *
- * Who goes: a page comes as young. Beyond a quarter of the pool the oldest of the
+ * Eviction: a page comes as young. Beyond a quarter of the pool the oldest of the
  * young goes, unless it was used since it came: then it is grown, and goes when the
  * clock finds it unused. So what is read once, by a scan or of a flat tail, passes
  * through that quarter and pushes nothing out of the rest (two queues after Johnson
  * and Shasha, "2Q", VLDB 1994, with the promotion of Yang et al., "FIFO queues are
  * all you need for cache eviction", SOSP 2023; a list of those that went lately, which
  * both have, would save another fiftieth of the reads of zipfian gets: not kept).
- * What uses a page within a short time of its coming is who asked for it: not counted.
+ * A use within a short time of its coming is by the caller that asked for it: not counted.
  *
  * States: FREE -> LOADING -> LIVE -> RETIRED -> FREE, or LOADING -> FAILED ->
- * FREE. Who moves a page from LIVE to RETIRED (by compare-and-swap, under the
+ * FREE. The thread that moves a page from LIVE to RETIRED (by compare-and-swap, under the
  * shard lock) retires it.
  *
  * Locks: pp_lock (free list, slabs, clock hand), then a shard's lock. Neither

@@ -4,18 +4,18 @@
  *
  * One read per system call costs more processor time than the device takes, so
  * a thread whose read would find the device busy anyway posts it on a list and
- * parks. Whoever finds that little is in flight, or that enough is posted, takes
+ * parks. A thread that finds that little is in flight, or that enough is posted, takes
  * the whole list, its own reads included, submits it at once and stays until all
  * of it is done: it reaps for the others. When its own reads are done and the
- * list is due, it names the first of those who wait to take over.
+ * list is due, it names the first of the waiting threads to take over.
  *
  * A queue of the pool belongs to the thread that submits (its ring accepts no
  * other), so each thread that reads often has one. A thread's first reads, reads
  * without io_uring and those of KVDB_MANUAL are plain calls.
  *
- * Nobody is forgotten: rs_inflight and the list change under one lock, whoever
- * is counted in rs_inflight is being waited for by a thread that looks at the
- * list after every completion, and with nothing in flight nobody parks.
+ * No read is forgotten: rs_inflight and the list change under one lock, each read
+ * that is counted in rs_inflight is waited for by a thread that looks at the
+ * list after every completion, and with nothing in flight no thread parks.
  *
  * What follows from a read (the next page of a get) is run by the reaper, too:
  * the owner is woken once, when all is done.
@@ -42,7 +42,7 @@
 
 enum wait_state { W_WAITING = 0, W_DONE, W_LEADS };
 
-/* A thread that waits, on its stack. Who ends its last read stores W_DONE, and nothing after. */
+/* A waiting thread, on its stack. What ends its last read stores W_DONE, and nothing later. */
 struct kv_wait {
 	_Atomic(uint32_t) w_state;	/* enum wait_state; futex */
 	_Atomic(uint32_t) w_left;	/* reads that are not done */
@@ -84,7 +84,7 @@ static void unpark(struct kv_wait *w, uint32_t state)
 
 /*
  * The read is done; returns what follows from it, for the same waiter. @me: the
- * caller, who needs no waking.
+ * caller, which needs no waking.
  */
 static struct kv_read *read_done(struct kv_read *rd, int err, const struct kv_wait *me)
 {

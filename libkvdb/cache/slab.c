@@ -5,7 +5,7 @@
  * range become real when they are first written and are never given back.
  *
  * Shares: the window can always have sl_win_min slabs, the pool sl_pool_min;
- * what lies between goes to whoever asks first, and to the pool all but the first
+ * what lies between goes to the first that asks, and to the pool all but the first
  * few as long as there is no image: nothing has been written since the start. Under pressure from both the
  * pool ends at half of all: above that the window takes slabs from it, below
  * it takes slabs from the window.
@@ -705,7 +705,7 @@ void kv_slab_unpin(struct kvdb *db, void *pin)
 	if (atomic_load(&s->s_user) != SLAB_HELD)
 		return;
 	pthread_mutex_lock(&sl->sl_lock);
-	/* not if somebody else did, or pins it for a moment: he comes here, too */
+	/* not if another thread did, or pins it for a moment: that one comes here, too */
 	if (s->s_user == SLAB_HELD && !atomic_load(&s->s_pins)) {
 		sl->sl_nheld--;
 		slab_put(sl, s);

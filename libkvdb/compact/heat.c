@@ -60,7 +60,7 @@ static uint64_t order_cost(const struct kv_victim *v)
 /*
  * Half is enough for one among others: together they are paid for, and the more of them
  * go into one job, the fewer places a scan has to go to afterwards. Values that would
- * leave their class wait for who moves them there.
+ * leave their class wait for the job that moves them there.
  */
 static bool may_go(const struct kv_victim *v)
 {

@@ -7,7 +7,7 @@
  * merges them.
  *
  * A merge takes its inputs when it is begun and gives them back at its end
- * (LF7, LF8). What is taken is decided under mg_lock by the tree of then; the
+ * (LF7, LF8). What is taken is decided under mg_lock by the current tree; the
  * merge itself holds no lock but k_edit_lock while its result is published.
  */
 #include <errno.h>
@@ -34,7 +34,7 @@ static bool is_free(struct kv_run *const *run, unsigned n)
 	return true;
 }
 
-/* FS1: it could not be read, and is left alone for a while; who asks for a merge has it tried. */
+/* FS1: it could not be read, and is left alone for a while; a caller's compaction tries it. */
 static bool is_stuck(const struct kv_job *j, const struct kv_run *r)
 {
 	return !j->j_asked && kv_trouble_holds(j->j_db, &r->rn_trouble);
@@ -338,7 +338,7 @@ static int plan_asked_leaves(struct kv_job *j)
 	return all;
 }
 
-/* Nothing may begin, and nobody is at it who could change that: no room. */
+/* Nothing may begin, and no running job could change that: no room. */
 static int plan_asked(struct kv_job *j)
 {
 	struct part all = part_of(j->j_tree, 0);
@@ -482,7 +482,7 @@ bool kv_merge_may_help(struct kvdb_kvs *kvs)
 {
 	bool may;
 
-	/* who has it plans a merge, or ends one */
+	/* its holder plans a merge, or ends one */
 	if (pthread_mutex_trylock(&kvs->k_merging.mg_lock))
 		return true;
 	may = may_help(kvs);
@@ -579,7 +579,7 @@ struct move {
 	struct kv_leaf *m_leaf;	/* where it is, with a reference; NULL: upper runs */
 };
 
-/* The part of the tree of now where the move is: leaves may have been split and joined. */
+/* The part of the current tree where the move is: leaves may have been split and joined. */
 static struct part move_at(const struct move *m, struct kv_job *j)
 {
 	struct kv_tree *tr = j->j_tree;
@@ -591,7 +591,7 @@ static struct part move_at(const struct move *m, struct kv_job *j)
 	return part_of(tr, j->j_leaf);
 }
 
-/* Waits until nobody else has its input; meanwhile nobody takes more. mg_lock held. */
+/* Waits until no other job has its input; meanwhile none takes more. mg_lock held. */
 static int move_wait(struct move *m, struct kv_job *j, struct part *pa, unsigned *above,
 		     unsigned *len)
 {

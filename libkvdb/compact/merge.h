@@ -78,7 +78,7 @@ struct kv_job {
 	bool j_no_tombs;
 	bool j_asked;		/* for kvdb_compact() */
 	bool j_is_last;		/* and it is done with it */
-	uint64_t j_asked_run;	/* k_compact_run of then */
+	uint64_t j_asked_run;	/* k_compact_run when it began */
 	struct kv_move *j_move;	/* values of victims move on the way, or NULL */
 	uint64_t j_cut;		/* split: keys of a leaf */
 	uint32_t j_coming;	/* and leaves that it makes, at most */
@@ -103,7 +103,7 @@ struct kv_job {
 	unsigned j_nout, j_cap, j_nbegin;
 };
 
-/* 1, or -errno; -ECANCELED: the database stops, or nobody wants it any more. */
+/* 1, or -errno; -ECANCELED: the database stops, or the caller cancelled it. */
 int kv_job_run(struct kv_job *j);
 /* A run that it reads could not be read. */
 bool kv_job_blames(const struct kv_job *j);

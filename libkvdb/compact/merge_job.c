@@ -109,7 +109,7 @@ static void job_leave_mts(struct kv_job *j)
 	j->j_in = j->j_tree->tr_run + at;
 }
 
-/* Whoever asked for the merge does not want it any more, or a drop waits for its end. */
+/* The caller of the merge cancelled it, or a drop waits for its end. */
 static bool job_is_cancelled(struct kv_job *j)
 {
 	if (atomic_load_explicit(&j->j_kvs->k_dropped, memory_order_relaxed))
@@ -134,7 +134,7 @@ static int next_of(struct kv_job *j, struct kv_iter *it, struct kv_ent *e)
 		rc = it->it_ops->next(it, e);
 		if (rc)
 			return rc;
-		/* R18: where nothing older is left it is nothing, else a tombstone */
+		/* R18: it goes where nothing older is left, else becomes a tombstone */
 		if (KV_UNLIKELY(kv_is_expired(e, j->j_now)))
 			kv_ent_expire(e);
 	} while (e->e_kind == KV_ENT_TOMB && j->j_no_tombs);
@@ -390,7 +390,7 @@ static int job_build(struct kv_job *j)
 	return rc;
 }
 
-/* What was made and is not shown goes; after a failure nobody knows what is listed. */
+/* What was made and is not shown goes; after a failure it is unknown what is listed. */
 static void job_end(struct kv_job *j, bool is_shown)
 {
 	for (unsigned i = 0; i < j->j_nout; i++) {

@@ -17,7 +17,7 @@
  * A value that does not match its CRC stays where it is: its entry keeps the
  * old reference, the victim stays (G5).
  *
- * Where nobody scans and most of it must be read, values move ahead of the merge in the
+ * Where no scan has paid and much must be read, values move ahead of the merge in the
  * order in which they lie (sweep.c): as many as notes have room for, each with its
  * whole record. What cannot be copied so moves, or stays, as if there were no sweep.
  *
@@ -502,7 +502,7 @@ static bool span_joins(const struct span *sp)
 	return sp->sp_len <= PIECE - 2 * KV_BLOCK;
 }
 
-/* Who wants places read. */
+/* A caller that wants places read. */
 struct reader {
 	/* What is wanted of place @at; false: nothing, or it was had in another way. */
 	bool (*rd_span)(struct kv_move *mv, uint32_t at, struct span *sp);
@@ -888,7 +888,7 @@ static int room_for(struct kv_move *mv, uint32_t size, uint32_t *rec)
 	uint32_t end = image_end(mv);
 	int rc;
 
-	/* beside a record that made the image larger nothing has a place */
+	/* a record that made the image larger is alone in it */
 	if (f && f->mf_end + size <= mv->mv_full && f->mf_end - f->mf_off + size <= frame_max) {
 		*rec = f->mf_end;
 	} else {

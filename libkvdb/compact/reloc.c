@@ -3,7 +3,7 @@
  * The space bound: when values must move, and which.
  *
  * Space is what the segments and runs take that hold data; live is keys plus
- * values that a reader of now would find. When space exceeds space_amp_max
+ * values that a reader would find now. When space exceeds space_amp_max
  * times live, a relocation is due. Three steps, each dearer than the one
  * before and each the reason for the next:
  *
@@ -39,7 +39,7 @@
 
 #define AMP_DEFAULT	1.5
 #define STAGED_EVERY_NS	5000000ull	/* between two looks at what staging holds */
-#define AGED_WITHIN_NS	500000000ull	/* who waits for staging sees a value leave it so often */
+#define AGED_WITHIN_NS	500000000ull	/* a waiting writer sees values leave so often */
 #define PACE_NS		1000000000ull	/* the pace of the logs is that of about so long */
 #define BURST_S		30u		/* at which they may go on so long beyond the bound, */
 #define BURST_MOST	0.8		/* at most for so much more, before a job begins, */
@@ -106,7 +106,7 @@ bool kv_reloc_is_busy(struct kvdb *db)
 	return rl && (is_held(&rl->rl_lock) || is_held(&rl->rl_age_lock));
 }
 
-/* Without a job there is no debt: writers who wait must be waiting for somebody. */
+/* Without a job there is no debt: a writer waits only while a thread works on it. */
 uint32_t kv_reloc_debt(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
@@ -116,7 +116,7 @@ uint32_t kv_reloc_debt(struct kvdb *db)
 }
 
 /*
- * As with space: who waits is waiting for somebody (TH-6). What the job has written
+ * As with space: a writer waits only while a job runs (TH-6). What the job has written
  * counts as gone, or else writers would go fast and slow by turns.
  */
 uint32_t kv_reloc_staging_debt(struct kvdb *db)
@@ -229,7 +229,7 @@ static int job_once(struct kvdb *db, struct kv_rjob *jb, enum reason why, double
 		atomic_store(&rl->rl_is_ordering, true);
 	if (why != FOR_STAGING)
 		atomic_store(&rl->rl_is_for_space, why == FOR_SPACE);
-	/* who has no room, and asks again and again, does not wait for a count that says nothing */
+	/* a caller without room asks again and again: it does not wait for a useless count */
 	if (atomic_load(&rl->rl_is_rescue) && !jb->jb_ncand)
 		is_counted = false;
 	else if (!rc)
@@ -282,7 +282,7 @@ static int run_job(struct kvdb *db, struct kv_rjob *jb, enum reason why, double 
 	return rc;
 }
 
-/* Jobs for staging follow each other: the next one waits for who asks now. rl_lock held. */
+/* Jobs for staging follow each other: the next one waits for this caller. rl_lock held. */
 static bool stop_ageing(struct kv_reloc *rl)
 {
 	atomic_store(&rl->rl_is_wanted, true);
@@ -393,7 +393,7 @@ static void note_pace(struct kvdb *db, uint64_t now)
 
 /*
  * What was written last is still being overwritten while writers are fast: a job would move
- * what will soon be dead. When they pause, or somebody waits, the bound is what it is.
+ * what will soon be dead. When they pause, or a caller waits, the bound is what it is.
  */
 static double burst_of(struct kv_reloc *rl, uint64_t live)
 {
@@ -440,7 +440,7 @@ static int is_due(struct kvdb *db, uint64_t now)
 
 /*
  * What a job could not help, @at, stays as it is. Memory that ends says nothing of that (E5),
- * nor does who cancelled it, or that merges come first, or what a device could not read: then it
+ * nor does a cancel, or that merges come first, or what a device could not read: then it
  * is tried again a minute later.
  */
 static void note_stuck(struct kvdb *db, struct kv_stuck *sk, uint64_t at, int rc)
@@ -664,7 +664,7 @@ static int look_locked(struct kvdb *db, uint64_t now)
 	return rc;
 }
 
-/* What needs rl_lock, unless somebody has it. */
+/* What needs rl_lock, unless another thread has it. */
 static int locked_step(struct kvdb *db, int (*fn)(struct kvdb *db, uint64_t now))
 {
 	struct kv_reloc *rl = db->d_reloc;
@@ -757,7 +757,7 @@ void kv_reloc_make_room(struct kvdb *db)
 	/* another's that was begun since, and is over, brought what this one could */
 	if (atomic_load(&rl->rl_rooms) == begun) {
 		atomic_store(&rl->rl_rooms, begun + 1);
-		/* G7: who cancels a compaction does not mean this one */
+		/* G7: a cancelled compaction does not end this job */
 		atomic_store(&rl->rl_is_rescue, true);
 		if (kv_segs_seal_now(db) >= 0)
 			run_alone(db, FOR_SPACE, 1, 1);

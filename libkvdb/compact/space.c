@@ -5,7 +5,7 @@
  * The estimate: pages spread over every run are looked at, and the filters of
  * the newer runs say which of their entries are overwritten. What was found of a run
  * holds until what may hide its keys has changed (G16): so pages are read as often as
- * somebody writes, not as often as somebody asks.
+ * data are written, not as often as the question comes.
  */
 #include <errno.h>
 

@@ -8,7 +8,7 @@
  * are done; the gate decides), c_done; or it has device reads, which are on
  * c_reads until the depth lets them start.
  *
- * c_owned holds nobody back but syncs, which wait in it: the commit that is to
+ * c_owned holds back nothing but syncs, which wait in it: the commit that is to
  * end the wait may be the queue's next operation. Owners tell queues when they
  * end.
  *

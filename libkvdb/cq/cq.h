@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Inside completion queues (cq.c): the operation, the lists it is on, and who
+ * Inside completion queues (cq.c): the operation, the lists it is on, and what
  * moves it along.
  */
 #ifndef KV_CQ_H

@@ -4,7 +4,7 @@
  * on that queue's event fd and on c_event. The latter is written by
  * kv_cqs_wake() while the queue is armed, that is while something waits for
  * what other threads do; after arming the queue looks once more, so that it
- * misses nothing. Who ends a transaction tells queues only while one of them
+ * misses nothing. The end of a transaction wakes queues only while one of them
  * counts as a waiter for keys.
  *
  * Three things come by time alone: the throttle lets a write go, one has waited

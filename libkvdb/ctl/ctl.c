@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The control socket: who asks, over what, and when he is cut off (R20).
+ * The control socket: its path, its clients, and when one is cut off (R20).
  *
  * One thread serves all clients with poll(). A client has one request at a
  * time: while its answer waits to be taken, nothing more is read from it. So
@@ -12,9 +12,9 @@
  * numbers of its folder, since a copy of the pool has its UUID (one of the module has
  * no copy and no folder: DIR/UUID.sock). DIR is the first that can be used of
  * $XDG_RUNTIME_DIR/kvdb, /run/kvdb (root) or /run/user/UID/kvdb, and
- * /tmp/kvdb-UID; it must be a directory of ours that nobody else may write to.
- * The socket is made under another name and renamed, so whoever finds the name
- * finds somebody who listens, or somebody who died. The pool's lease, which
+ * /tmp/kvdb-UID; it must be a directory of ours that no other user may write to.
+ * The socket is made under another name and renamed, so a client that finds
+ * the name finds a process that listens, or one that died. The pool's lease, which
  * one live database holds, makes replacing it safe. At close the name goes if
  * it is still this socket's. What killed processes left there goes with the
  * next socket: their pools may never be opened again.
@@ -43,7 +43,7 @@
 #define NSEC		1000000000ull
 #define BUSY_NS		(10 * NSEC)	/* half a request, an answer not taken */
 #define IDLE_NS		(60 * NSEC)
-#define EVICT_NS	(NSEC / 2)	/* a full house: whoever was silent so long may go */
+#define EVICT_NS	(NSEC / 2)	/* all places taken: one silent so long may go */
 #define BATCH		16		/* requests of one client before the others' turn */
 
 struct client {
@@ -111,7 +111,7 @@ static bool find_dir(char *dir, size_t size)
 }
 
 /*
- * A socket that nobody serves. A datagram is offered: whoever listens is of another type and is
+ * A socket that no process serves. A datagram is offered: a listener is of another type and is
  * not disturbed, which a connection would do.
  */
 static bool is_dead(const struct sockaddr_un *sa)
@@ -193,8 +193,8 @@ static bool listen_at(struct kv_ctl *ct, const char *pool)
 	if (!name_it(ct, pool, path, sa.sun_path))
 		return false;
 	/*
-	 * Between bind and the first look at it a socket seems dead: who sweeps has the lock. Who
-	 * does not get it at once does without, since whoever has it may be stopped.
+	 * Between bind and the first look at it a socket seems dead: a sweep has the lock. A thread
+	 * that does not get it at once does without, since its holder may be stopped.
 	 */
 	fd = mpool_fd_up(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB))
@@ -247,7 +247,7 @@ static short wanted(const struct client *c)
 	return has_answer(c) ? POLLOUT : POLLIN;
 }
 
-/* It is not we who keep it waiting: another's request may have taken us long. */
+/* Not the client's fault: another's request may have taken us long. */
 static bool is_silent(const struct client *c)
 {
 	struct pollfd p = { .fd = c->c_fd, .events = wanted(c) };

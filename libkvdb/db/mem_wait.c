@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Memory that must come: when the media say something already, there is no way
- * back, and stopping the database would give up what was acknowledged. Whoever
- * may still refuse asks the C library instead. For a database that has stopped
+ * back, and stopping the database would give up what was acknowledged. A caller
+ * that may still refuse asks the C library instead. For a database that has stopped
  * no thread waits: it gives up no more, and its close joins those that wait.
  */
 #include <stdlib.h>

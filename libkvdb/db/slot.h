@@ -29,8 +29,8 @@ enum kv_slot_state {
 struct kv_slot {
 	_Atomic(uint64_t) sl_state;	/* generation << 2 | enum kv_slot_state */
 	/*
-	 * Valid while INSTALLING; written before that state is entered, with release: who reads
-	 * one of a later record, and then the state, sees that this is not the one it was
+	 * Valid while INSTALLING; written before that state is entered, with release: a thread
+	 * that reads one of a later record, then the state, sees that this is not the one it was
 	 */
 	_Atomic(struct kv_frame *) sl_frame;
 	_Atomic(uint32_t) sl_index;	/* number of the record in its frame */

@@ -9,7 +9,7 @@
  * it. One domain serves the process; retirement is rare and takes a mutex.
  *
  * A destructor may do I/O and take locks, so kv_retire() runs none for a caller
- * inside kv_enter(), who may hold locks; whoever retires or reclaims outside
+ * inside kv_enter(), which may hold locks; a thread that retires or reclaims outside
  * does. It may belong to another database than the thread that runs it: only
  * kv_retire_barrier(), which waits for those that are running, makes it safe
  * to free what destructors use.
@@ -175,7 +175,7 @@ static struct kv_thread *thread_new(void)
 {
 	struct kv_thread *t;
 
-	/* a few hundred bytes, once per thread: there is nobody to tell, so they are waited for */
+	/* a few hundred bytes, once per thread: no caller takes an error, so they are waited for */
 	while (!(t = aligned_alloc(128, sizeof(*t))))
 		kv_nap();
 	memset(t, 0, sizeof(*t));
@@ -236,7 +236,7 @@ static bool advance(void)
 	bool all = true;
 
 	pthread_mutex_lock(&reg_lock);
-	kv_fence();	/* pairs with kv_enter(): what was unhooked, before who reads it */
+	kv_fence();	/* pairs with kv_enter(): what was unhooked, before its readers */
 	for (t = threads; t && all; t = t->t_next) {
 		uint64_t e = atomic_load(&t->t_epoch);
 
@@ -296,9 +296,9 @@ static void reclaim(void)
 
 /*
  * The epoch in which what the caller has unhooked is retired. The fence pairs with that of
- * kv_enter(): who is behind his own and finds it still has announced this epoch or an earlier one.
+ * kv_enter(): a thread that is past its own and finds it still has announced at most this epoch.
  * Without it the load may be done first, for what unhooks is often but a release store; then the
- * epoch moves, and who enters in the next one finds what is freed one too early.
+ * epoch moves, and a thread that enters in the next one finds what is freed one too early.
  */
 static uint64_t epoch_of_now(void)
 {
@@ -316,7 +316,7 @@ bool kv_grace_is_over(uint64_t grace)
 	return atomic_load(&epoch) >= grace || (advance() && atomic_load(&epoch) >= grace);
 }
 
-/* Waits until nobody holds what was unlinked before the call. Outside kv_enter(). */
+/* Waits until no reader holds what was unlinked before the call. Outside kv_enter(). */
 static void grace(void)
 {
 	uint64_t want = kv_grace_begin();

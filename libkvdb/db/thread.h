@@ -38,7 +38,7 @@ struct kv_db_threads {
 	struct kv_tctx *dt_ended;	/* of threads that ended, to use again */
 };
 
-/* A counter that one thread writes and anybody reads: no locked instruction. */
+/* A counter that one thread writes and any reads: no locked instruction. */
 static inline uint64_t kv_counted(const _Atomic(uint64_t) *c)
 {
 	return atomic_load_explicit(c, memory_order_relaxed);
@@ -61,7 +61,7 @@ void kv_threads_fini(struct kvdb *db);	/* frees its contexts */
 unsigned int kv_thread_no(void);
 /*
  * kv_grace_begin - for kv_grace_is_over(): all that are inside kv_enter() now have left it
- * What the caller published before it is known to all who enter after that is over. Neither waits;
+ * What the caller published before it is known to all that enter after that is over. Neither waits;
  * the second moves the epoch on, which a thread inside kv_enter() can do once.
  */
 uint64_t kv_grace_begin(void);

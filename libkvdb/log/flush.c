@@ -2,24 +2,7 @@
 /*
  * Epochs: closing them, writing them, making them durable.
  *
- * Invariants
- *  E1  (R4) ep_closed = e is stored only when every slot of epochs <= e is done
- *      or withdrawn; a writer of epoch e + 1 installs nothing before. Closing
- *      helps and withdraws, it never waits for a writer.
- *  E2  (R4) Memtables switch while an epoch is closed, after its last slot and
- *      before ep_closed moves; seq advances by one at every switch.
- *  E3  (R2) The last thing written of an epoch is its descriptor, in the same
- *      batch; ep_durable = e is stored only after every device written in it
- *      was flushed. One epoch at a time.
- *  E4  (R1) The gate is set with the first reservation of an epoch and moves
- *      only when that epoch is durable.
- *  E5  (P5) The first failed write or flush stops the database for good: no
- *      later sync returns 0. What was durable before stays so, and its waiters
- *      are told.
- *  E6  fl_turn changes, and wakes the epoch's bit, after ep_durable, and with all bits
- *      after a fault; who waits reads it before he looks at these. He takes no lock when
- *      he is woken: a batch of commits would take it one after the other, each with two
- *      switches.
+ * Invariants E1, E2, E3, E4, E5, E6: README.md.
  *
  * Locks: fl_io_lock > ep_tick_lock > lo_lock; fl_lock alone or innermost.
  */
@@ -432,7 +415,7 @@ void kv_flusher_spare(struct kvdb *db)
 
 	if (atomic_load(&fl->fl_spare) || carrier_seg(db, SPARE_BYTES, &s))
 		return;
-	/* without memory who needs the segment waits for its image: not one more at each try */
+	/* may fail: the user of the spare then waits for its image, no other segment is fetched */
 	kv_slab_take_image(db, s->sg_bytes, &s->sg_image);
 	if (!atomic_compare_exchange_strong(&fl->fl_spare, &none, s)) {
 		kv_seg_close(db, s, 0);
@@ -661,7 +644,7 @@ static int epoch_run(struct kvdb *db)
 
 	if (err)
 		return err;
-	/* TH-8: neither the close nor who comes behind it waits for memory under a lock */
+	/* TH-8: neither the close nor what follows it waits for memory under a lock */
 	kv_logs_spare(db);
 	wrote = close_epoch(db, e, &carrier, &room);
 	kv_logs_spare(db);
@@ -688,7 +671,7 @@ static int run_until(struct kvdb *db, uint64_t epoch)
 	pthread_mutex_lock(&fl->fl_io_lock);
 	while (!err && atomic_load(&db->d_epochs.ep_durable) < epoch)
 		err = epoch_run(db);
-	/* the queue is this thread's while anything is in flight: nobody else can wait for it */
+	/* the queue is this thread's while anything is in flight: no other can wait for it */
 	if (err)
 		reap(db, true);
 	pthread_mutex_unlock(&fl->fl_io_lock);
@@ -697,7 +680,7 @@ static int run_until(struct kvdb *db, uint64_t epoch)
 	return err;
 }
 
-/* Whoever stored a later epoch woke the flusher, which goes on until that is durable. */
+/* The thread that stored a later epoch woke the flusher, which goes on until that is durable. */
 static void want(struct kv_flusher *fl, uint64_t epoch)
 {
 	if (atomic_load(&fl->fl_want) >= epoch)
@@ -968,7 +951,7 @@ void kv_flusher_stop(struct kvdb *db)
 		pthread_join(fl->fl_thread, NULL);
 	else
 		reap(db, true);
-	/* who writes has reaped; the queue ends before the frames it reads from */
+	/* its writer has reaped; the queue ends before the frames it reads from */
 	mpool_ioq_close(fl->fl_ioq);
 	if (atomic_load(&fl->fl_spare))
 		kv_seg_put(db, atomic_load(&fl->fl_spare));

@@ -2,17 +2,10 @@
 /*
  * Logs: reservation of records, frames, segments in use.
  *
- * Invariants
- *  L1  A record belongs to the epoch of its frame; a frame has one epoch and
- *      is fixed when it is created, under lo_lock (R4).
- *  L2  The frame of number n stands in lo_frame[n % 4] before lo_word names
- *      n, and its memory is freed through kv_retire() only: a reservation
- *      that loses the race fails its compare-and-swap and reads no freed memory.
- *  L3  Frames of a segment are created in order of offset and become pending
- *      in that order; only the holder of fl_io_lock takes them off.
+ * Invariants L1, L2, L3: README.md.
  *
- * Locks: ep_tick_lock > lo_lock > seg.c's. Nothing does I/O under lo_lock: who
- * allocates a segment lets go of it, and lo_is_preparing keeps the others waiting.
+ * Locks: ep_tick_lock > lo_lock > seg.c's. Nothing does I/O under lo_lock: a thread
+ * that allocates a segment lets go of it, and lo_is_preparing keeps the others waiting.
  */
 #define _GNU_SOURCE
 #include <errno.h>

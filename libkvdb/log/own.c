@@ -11,16 +11,7 @@
  * both kinds are ready before they are wanted, while values keep their size: to
  * allocate one takes as long as to write megabytes.
  *
- * Invariants
- *  L4  Such a record is whole before it has an epoch. It gets the open one,
- *      its version and its place in a log under ep_tick_lock: no epoch ends in
- *      between, so it is never withdrawn, and its image is written as it is.
- *  L5  Images of such records, from before they are filled until their epoch is
- *      durable and no thread reads them, take at most b_own_bytes. A writer that waits
- *      for memory ends the shared segments that are not full: the largest has its turn.
- *  L7  From kv_own_make() to kv_own_leave() or kv_own_drop() lo_own is its
- *      writer's, and the next record begins where the last that was logged
- *      ends: its frames become pending in order of offset and leave no hole (L3).
+ * Invariants L4, L5, L7: LARGE.md.
  *
  * A writer that finds no room for its image keeps ls_own_lock while it waits, so a
  * later one with a smaller image does not overtake it. It waits for the end of an
@@ -233,7 +224,7 @@ static int seg_get(struct kvdb *db, struct kv_log *lo, uint32_t bytes, unsigned 
 
 static void seg_drop(struct kvdb *db, struct kv_seg *s)
 {
-	/* now: there may be no epoch whose end would let go of it */
+	/* now, for there may be no epoch at whose end it would be released */
 	kv_slab_drop_image(db, &s->sg_image);
 	kv_seg_close(db, s, 0);
 	kv_seg_put(db, s);

@@ -35,7 +35,7 @@ struct kv_rangelock {
 /* Bound on how long a plain write waits for transactions that own its key, seconds. */
 #define KV_KEY_WAIT_S 1
 
-/* 0, or -EBUSY: another has it, or a range with it. Who cannot commit any more is none: T11. */
+/* 0, or -EBUSY: another has it, or a range with it, and may still commit (T11). */
 int kv_key_lock(struct kvdb *db, struct kv_keylock *kl);
 void kv_key_unlock(struct kvdb *db, struct kv_keylock *kl);
 /* Which of those that wait for keys of that hash are woken together: one bit. */

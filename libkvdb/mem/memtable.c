@@ -2,21 +2,7 @@
 /*
  * Memtables: entries, versions, the hash table, arenas.
  *
- * Invariants
- *  M1  An entry never leaves its memtable, and its memory lives as long as the
- *      memtable: with a reference any pointer into it may be followed.
- *  M2  A version is linked HIDDEN in every index before its record becomes
- *      INSTALLING, and only then becomes PENDING; its stamp is decided by one
- *      compare-and-swap from PENDING (R12). Versions of a key are linked under
- *      the bucket lock, after their predecessor is final.
- *  M3  A version is unlinked as overwritten only under the bucket lock, when
- *      it and its successor have equal final stamps: no view can tell.
- *  M4  The epochs of a key's versions never decrease towards the head (R7).
- *  M5  A bucket that is MOVED never changes again; its entries are in the next
- *      table. Only the mover, under the bucket's lock, sets it.
- *  M7  Towards older versions final stamps never grow, along v_older and along
- *      skip pointers. A skip pointer may name a version that M3 unlinked: it
- *      keeps its stamp and what is older (M1).
+ * Invariants M1, M2, M3, M4, M5, M7: README.md.
  *
  * Locks: bucket (spins, yields) > pt_new push (lock-free); m_grow_lock >
  * bucket; st_lock > vw_lock.
@@ -270,8 +256,8 @@ static int bucket_move(struct kv_mt *mt, struct kv_bucket *bk, struct kv_table *
 }
 
 /*
- * A move without memory: nothing of bucket @i of @tb is in the next table, where nobody looks for
- * it yet. Who walks both tables would meet an entry of two buckets twice.
+ * A move without memory: nothing of bucket @i of @tb is in the next table, where no reader looks
+ * for it yet. A walk over both tables would meet an entry of two buckets twice.
  */
 static void bucket_unmove(const struct kv_table *tb, uint64_t i, struct kv_table *to)
 {

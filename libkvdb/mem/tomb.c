@@ -8,14 +8,9 @@
  * stamp is a version that is linked nowhere: so the flusher completes its record
  * as it does any other.
  *
- * Invariants
- *  H1  A version s is hidden from view v by a tombstone t that covers its key
- *      when s <= t <= v, in whatever memtable or run either lies.
- *  H2  A tombstone is linked, hidden, before its record is INSTALLING; then it
- *      becomes PENDING, and whoever meets it stamps it with a fetch_add of its
- *      own: every write that begins later has a greater stamp.
+ * Invariants H1, H2: RANGE_DELETES.md.
  *
- * Locks: mo_lock, a leaf, for whoever adds; readers take none and are inside
+ * Locks: mo_lock, a leaf, for a thread that adds; readers take none and are inside
  * kv_enter().
  */
 #include <errno.h>

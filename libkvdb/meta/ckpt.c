@@ -4,21 +4,7 @@
  * of all stores at the end of one epoch, and a record in the metadata
  * container that names the manifest: the pin. Nothing is copied. op/ckpt_make.c makes one.
  *
- * Invariants (CHECKPOINTS.md has the tests)
- *  C1  A checkpoint holds every record of epochs <= its boundary and none of a
- *      later one, in all stores: from before the boundary until the state is
- *      captured no store can be flushed by anybody else, and no bulk load appears.
- *  C2  The pins are in memory before an edit can drop what was captured, and
- *      on media before kvdb_checkpoint() returns.
- *  C3  While a checkpoint lists it, an object is not deleted: segments by
- *      sg_pins, key blocks by kv_ckpt_keeps(), both by kv_ckpt_lists() at
- *      recovery.
- *  C4  A drop is durable before anything that it pinned is deleted; a drop
- *      that is cut leaves what the next open can tell to be garbage.
- *  C5  A checkpoint whose manifest cannot be read holds everything, and is told as stuck.
- *  C6  A reader holds the checkpoint's number before it looks whether the pin
- *      is there, a drop has it alone until its record is durable: what a
- *      reader sees pinned stays while it lives.
+ * Invariants C1, C2, C3, C4, C5, C6: CHECKPOINTS.md.
  *
  * Key blocks of a run that the tree has left, but a checkpoint has not, are
  * "parked", and so is the manifest of one that was dropped: the container lists
@@ -75,7 +61,7 @@ struct kv_ckpts {
 	size_t ck_nparked;
 	uint32_t ck_cap;
 	_Atomic(bool) ck_is_due;	/* of ck_parked some may be pinned no more */
-	pthread_mutex_t ck_reap_lock;	/* nobody else deletes from ck_parked */
+	pthread_mutex_t ck_reap_lock;	/* no other thread deletes from ck_parked */
 	struct kv_mdc_ckpt ck_at;	/* with md_at_ckpt */
 };
 
@@ -386,7 +372,7 @@ static int delete_due(struct kvdb *db, const uint64_t *id, size_t n)
 	return kv_objs_delete(db->d_mp, there, k);
 }
 
-/* What fails stays parked and due. After a failed append nobody knows what is listed. */
+/* What fails stays parked and due. After a failed append it is unknown what is listed. */
 int kv_ckpts_reap(struct kvdb *db)
 {
 	struct kv_ckpts *ck = db->d_ckpts;

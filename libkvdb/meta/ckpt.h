@@ -32,7 +32,7 @@ bool kv_ckpt_holds_all(struct kvdb *db);
 /* True when @id is a manifest, or a key block of a checkpoint that can be read (R8: no orphan). */
 bool kv_ckpt_lists(struct kvdb *db, uint64_t id);
 /*
- * A run that no tree lists and nobody reads: 1 when a checkpoint pins it. Then its objects
+ * A run that no tree lists and no reader has: 1 when a checkpoint pins it. Then its objects
  * stay, and go when the last such checkpoint is dropped. -ENOMEM: ask again.
  */
 int kv_ckpt_keeps(struct kvdb *db, const struct kv_run_desc *d);

@@ -139,7 +139,7 @@ int kv_mdc_probe(struct mpool *mp, bool *is_there)
 	mpool_mdc_close(log);
 	if (err == -ENODATA)
 		return check_empty(mp);
-	/* anything else is somebody's database, sound or not */
+	/* anything else is a database, sound or not */
 	*is_there = true;
 	return 0;
 }
@@ -674,7 +674,7 @@ int kv_mdc_allow_txn_ranges(struct kvdb *db)
 	return allow(db, KV_FEAT_TXN_RANGES, BARRIER(MPOOL_SYNC));
 }
 
-/* What the values of the options need of whoever opens the database. */
+/* What the values of the options need of any program that opens the database. */
 static int append_needs(struct kv_mdc *m, const struct kv_props *p)
 {
 	return p->pr_val[KV_PROP_COMPRESS] ? append_feature(m, KV_FEAT_PACKED, 0) : 0;

@@ -219,7 +219,7 @@ static int gone_add(struct kv_mdc_state *st, uint64_t id)
 	return 0;
 }
 
-/* The run's objects may outlive the record that dropped it, until somebody deletes them. */
+/* The run's objects may outlive the record that dropped it, until they are deleted. */
 static int run_gone(struct kv_mdc_state *st, struct kv_run_desc *d)
 {
 	uint32_t i;
@@ -314,7 +314,7 @@ static int fold_kvs_add(struct kv_mdc_state *st, struct reader *r)
 		return BAD_BODY;
 	if (!state_ok(!kv_mdc_state_kvs(st, k.mk_id) && st->st_nkvs < KVDB_KVS_MAX))
 		return BAD_STATE;
-	/* options of a store whose creation was cut belong to nobody */
+	/* options of a store whose creation was cut belong to no store */
 	if (st->st_prop_kvs == k.mk_id)
 		k.mk_props = st->st_props;
 	st->st_prop_kvs = 0;

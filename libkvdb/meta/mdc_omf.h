@@ -48,7 +48,7 @@ enum kv_mdc_type {
 	KV_MDC_TYPES
 };
 
-/* Bits of ms_incompat: who does not know one refuses the database. */
+/* Bits of ms_incompat: a program that does not know one refuses the database. */
 #define KV_FEAT_PACKED	1u	/* values may be packed */
 #define KV_FEAT_LARGE	2u	/* values may be longer than KV_VALUE_PLAIN */
 #define KV_FEAT_TXN_RANGES 4u	/* commit records may delete ranges */

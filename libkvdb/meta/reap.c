@@ -32,8 +32,8 @@ static bool reap(struct kvdb *db, struct kv_run *const *run, unsigned n)
 }
 
 /*
- * 1: nobody keeps it; 0: it goes, and its objects stay: of a checkpoint, or after a failed append,
- * when nobody knows what is listed; -errno: it stays doomed.
+ * 1: nothing keeps it; 0: it goes, and its objects stay: of a checkpoint, or after a failed append,
+ * when it is unknown what is listed; -errno: it stays doomed.
  */
 static int is_unkept(struct kvdb *db, const struct kv_run *r)
 {

@@ -27,7 +27,7 @@ int kv_segs_seal_moved(struct kvdb *db, struct kv_seg **seg, unsigned n);
 /* Seals every full segment whose frames are durable, however few they are. */
 int kv_segs_seal_now(struct kvdb *db);
 
-/* Somebody is in the middle of a step. */
+/* A thread is in the middle of a step. */
 bool kv_segs_are_busy(struct kvdb *db);
 /* Reads the table of all segments of the pool with this database's tag. */
 int kv_segs_load(struct kvdb *db);
@@ -38,7 +38,7 @@ int kv_segs_finish(struct kvdb *db);
 /* ---- reap.c ---- */
 
 /*
- * Deletes the objects of dropped runs that nobody reads any more, and what checkpoints kept of
+ * Deletes the objects of dropped runs that have no reader any more, and what checkpoints kept of
  * them: 1 = did something. What fails is left for the next call.
  */
 int kv_runs_reap(struct kvdb *db);

@@ -4,20 +4,7 @@
  * ordinary frames and records, keys into runs of a leaf's keys each, and one
  * version edit makes them appear. Nothing passes through logs or memtables.
  *
- * Invariants (BULK.md has the tests)
- *  B1  The place among the runs is taken at a boundary (C1) after which
- *      the store's older records are in runs and newer ones are not: what it
- *      covers is below, what comes later is above. No merge joins the two
- *      sides while the load is open.
- *  B2  Its frames are of epoch 1, which every store's horizon covers: recovery
- *      never replays them, whatever is left of a load that was cut.
- *  B3  The segments are sealed, hence durable, before the edit.
- *  B4  What was acknowledged before the load ends is durable before the edit.
- *  B5  No run has more keys than a leaf, so no merge that the load makes due is
- *      larger than one of a leaf. In a store without older runs each is the first
- *      run of a leaf of its own: nothing is left to do. Else they are upper runs,
- *      which spill one by one; each has a position of its own, for a merge gives
- *      its output the position of its newest input.
+ * Invariants B1, B2, B3, B4, B5: BULK.md.
  *
  * Its stamp is that of the boundary: views from then on may see it, older ones
  * do not. A bulk load belongs to one thread at a time; no lock of its own.
@@ -241,7 +228,7 @@ static int busy(const struct kvdb_kvs *kvs)
 	return kv_error(-EBUSY, "MP0986", "store %s has a bulk load already", kvs->k_name);
 }
 
-/* B2: epoch 1 is behind every store. Nobody flushes; no memtable holds an epoch <= @e. */
+/* B2: every horizon covers epoch 1. No thread flushes; no memtable holds an epoch <= @e. */
 static int horizons_push(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t e)
 {
 	struct kv_horizon hor[KVDB_KVS_MAX];
@@ -419,7 +406,7 @@ static int run_for(struct kvdb_bulk *b, const void *key, size_t klen)
 	return err;
 }
 
-/* What was made and is not shown goes; after a failure nobody knows what is listed. */
+/* What was made and is not shown goes; after a failure it is unknown what is listed. */
 static void runs_drop(struct kvdb_bulk *b)
 {
 	struct kvdb *db = b->b_kvs->k_db;

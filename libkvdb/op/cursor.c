@@ -111,7 +111,7 @@ int kv_sources_open(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct 
 	return rc;
 }
 
-/* One that fails can be tried again: what came with the cursor stays, nobody can open it anew. */
+/* One that fails can be tried again: what came with the cursor stays, it cannot be opened anew. */
 static int sources_open(struct kvdb_cursor *c, bool up)
 {
 	struct kv_cursor_in in = { .tree = c->c_tree, .seq = c->c_seq, .extra = c->c_extra,
@@ -145,7 +145,7 @@ static int batch_open(struct kvdb_cursor *c)
 		b->b_val = (uint8_t *)(b + 1);
 		b->b_val_size = VALUE_MIN;
 	}
-	/* who says how many he wants reads no keys in vain */
+	/* with a limit no keys are read in vain */
 	b->b_want = c->c_limit ? BATCH_MAX : BATCH_MIN;
 	b->b_n = b->b_i = 0;
 	kv_ahead_init(&b->b_ahead);

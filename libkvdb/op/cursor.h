@@ -39,8 +39,8 @@ struct kv_cursor_in {
 };
 
 /*
- * Checks @o and makes a cursor, BUSY: nobody takes what it shows away (hold.h) before a call of
- * its owner has ended. On failure tree and sources are released too.
+ * Checks @o and makes a cursor, BUSY: the keeper does not take what it shows (hold.h) before a call
+ * of its owner has ended. On failure tree and sources are released too.
  */
 int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
 		  const struct kv_cursor_in *in, struct kvdb_cursor **out);

@@ -104,7 +104,7 @@ int kv_cursor_error_gone(const struct kvdb_cursor *c);
 /* Lets go of what it has read. */
 void kv_cursor_batch_close(struct kvdb_cursor *c);
 
-/* Of each call: until cursor_end() nobody takes away what it shows. */
+/* Of each call: until cursor_end() the keeper does not take what it shows. */
 static inline int cursor_begin(struct kvdb_cursor *c)
 {
 	if (KV_LIKELY(kv_hold_begin(&c->c_hold)))

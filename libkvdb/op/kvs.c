@@ -82,7 +82,7 @@ static int many_link(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
 	return 0;
 }
 
-/* H5: the memtable was switched, so who takes a key from now on may find only this one. */
+/* H5: the memtable was switched, so a transaction that takes a key now may find only this one. */
 static int many_move(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
 {
 	int err = many_link(kvs, m, mt);
@@ -346,7 +346,7 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 	}
 }
 
-/* As kv_stall_wait() for who cannot wait: -EAGAIN while waiting might help. */
+/* As kv_stall_wait(), without waiting: -EAGAIN while waiting might help. */
 static int stall_begun(struct kvdb *db, const struct write *w)
 {
 	int err = atomic_load(&db->d_flusher->fl_space_err);
@@ -637,7 +637,7 @@ static int update_read(struct write *w, uint8_t **buf, size_t *size, size_t *ole
 	return err;
 }
 
-/* One attempt: UPDATE_AGAIN when somebody was faster. */
+/* One attempt: UPDATE_AGAIN when another writer was faster. */
 static int update_once(struct kvdb_kvs *kvs, struct write *w, kvdb_update_fn *fn, void *arg,
 		       uint8_t **buf, size_t *size)
 {

@@ -139,7 +139,7 @@ static void add_counters(struct kvdb *db, struct kvdb_stats *st)
 	}
 }
 
-/* Whoever adds a member to the structure finds out here that it belongs into the list too. */
+/* Does not compile when a member of the structure is missing in the list. */
 #define X(f) +sizeof(((struct kvdb_stats *)0)->f)
 _Static_assert(sizeof(struct kvdb_stats) == sizeof(((struct kvdb_stats *)0)->io) +
 	       sizeof(struct kvdb_recovery) + sizeof(((struct kvdb_stats *)0)->delay) +

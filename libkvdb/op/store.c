@@ -70,7 +70,7 @@ int kv_kvs_new(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
 	db->d_stores.sr_kvs[i] = k;
 	k->k_slot = i;
 	db->d_stores.sr_n++;
-	/* T5: in here, for who finds it writes to it, and every later view must have it */
+	/* T5: in here: a thread that finds it may write, and each later view must have it */
 	atomic_fetch_add(&db->d_trees.te_gen, 1);
 	pthread_mutex_unlock(&db->d_stores.sr_lock);
 	kv_forest_stale(db);

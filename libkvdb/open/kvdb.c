@@ -449,7 +449,7 @@ int kv_db_start(struct kvdb *db)
 	err = kv_flusher_start(db);
 	if (err)
 		goto fail_logs;
-	/* TH-11; a full pool, or a failing one, says so to whom it stops */
+	/* TH-11; a full pool, or a failing one, says so to the call that it stops */
 	if (!CHECK(kv_is_manual(db)))
 		kv_segs_stock_step(db);
 	err = kv_work_start(db);

@@ -2,8 +2,8 @@
 /*
  * Reading ahead for cursors: neighbours become one request, all requests of a
  * batch one submission. The page pool gets copies as far as it has room. All
- * cursors together take at most b_scan_bytes for this; who finds no more of it
- * reads through the pool.
+ * cursors together take at most b_scan_bytes for this; a cursor that finds none
+ * left reads through the pool.
  */
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A get that missed memory, for a caller that waits. It becomes the same
- * asynchronous operation as in a completion queue; whoever reads for others
- * (read.c) also runs it on when its page is there, so its owner sleeps once
+ * asynchronous operation as in a completion queue; a thread that reads for
+ * others (read.c) also continues it when its page is there, so its owner sleeps once
  * however many pages it needs, and not inside kv_enter().
  */
 #include <errno.h>

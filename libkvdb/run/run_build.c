@@ -430,7 +430,7 @@ static void foot_fill(struct kv_run_build *rb, uint64_t obj)
 }
 
 /*
- * Nobody said how many keys there would be, or they are long: larger blocks, so that they remain
+ * The number of keys was not told, or they are long: larger blocks, so that they remain
  * few. Without memory those to come are as those before.
  */
 static void limit_grow(struct kv_run_build *rb)

@@ -14,10 +14,7 @@
  * The area of a filter has one CRC on media. It was compared when the run was opened, or the area
  * was made here; the CRCs of its pages, a thousandth of it, are kept from then.
  *
- * Invariants
- *  FLT-1  A filter whose page cannot be read, or is damaged, says "maybe", never "not there".
- *  FLT-2  The first rn_nfilters blocks of a run have theirs in memory, the others have not.
- *  FLT-3  Who looks at kb_filter is inside kv_enter(): what left is retired.
+ * Invariants FLT-1, FLT-2, FLT-3: README.md.
  *
  * Lock: fs_lock, a leaf: the lists, rn_nfilters, and changes of kb_filter of runs that
  * are in a list.

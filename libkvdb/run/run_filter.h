@@ -21,7 +21,7 @@ struct kvdb;
 bool kv_filter_has_room(struct kvdb *db, uint64_t bytes, uint64_t own);
 /* Copies the block's filter, @bits, to memory of its own; without memory it stays with the pool. */
 void kv_filter_keep(struct kvdb *db, struct kv_kblock *kb, const uint8_t *bits);
-/* Its memory goes at once: nobody can ask any more. */
+/* Its memory goes at once: no reader can ask any more. */
 void kv_filter_free(struct kvdb *db, struct kv_kblock *kb);
 
 /*

@@ -10,10 +10,10 @@
 
 struct kvdb;
 
-/* Bytes without the stock of segments, which nobody but logs and loads takes from. */
+/* Bytes without the stock of segments, which only logs and loads take from. */
 struct kv_space_left {
 	uint64_t sl_free[MPOOL_MCLASSES];
-	uint64_t sl_spare[MPOOL_MCLASSES];	/* less the reserve of R19: for who frees nothing */
+	uint64_t sl_spare[MPOOL_MCLASSES];	/* less R19's reserve, for all that free nothing */
 	uint64_t sl_all_free, sl_all_spare;
 	uint64_t sl_all;			/* of the pool, used or not */
 };

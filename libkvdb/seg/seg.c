@@ -3,19 +3,7 @@
  * Log segments. A segment is an append mblock with the database's tag; its
  * values stay where the log put them until the segment is wholly dead.
  *
- * Invariants
- *  S1  A segment is allocated durably before a frame is written to it (mpool
- *      does that for a batch of them at once).
- *  S2  A segment is deleted only when it is sealed, its last epoch is covered
- *      by every store's durable horizon, no durable run refers to it, nobody
- *      holds it, and no memtable that is alive may hold a record of it (R6).
- *  S3  An ordinary allocation leaves the reserve of R19 in each class; only
- *      deletes and background work go below it.
- *  S4  The end of a segment is recorded as sealed only after its frames are
- *      durable.
- *  S5  What is asked at each epoch, or by writers, walks over no more segments
- *      than are not sealed yet, or referred to by no run and held by no
- *      checkpoint; no walk over all keeps sg_lock from the logs.
+ * Invariants S1, S2, S3, S4, S5: README.md.
  *
  * Locks: sg_lock guards list, table, stock and states; a leaf lock. Batches,
  * metadata records and what fills the stock happen outside it, under sg_step_lock
@@ -125,8 +113,8 @@ static void count(uint64_t *sum, bool *is_in, bool is, uint32_t bytes)
 }
 
 /*
- * S5: what is asked all the time is told without a walk over all segments, of which there may be
- * millions. Behind each change of sg_state and sg_pins, and of sg_runs to or from 0, which
+ * S5: frequent questions are answered without a walk over all segments, of which there may be
+ * millions. Called after each change of sg_state and sg_pins, and of sg_runs to or from 0, which
  * changes without the lock: of two the second sees both. sg_lock held.
  */
 static void note(struct kv_segs *ss, struct kv_seg *s)
@@ -724,7 +712,7 @@ uint32_t kv_segs_debt(struct kvdb *db, uint32_t ready)
 	struct kv_segs *ss = db->d_segs;
 	uint32_t full = atomic_load(&ss->sg_full_stock), n = ss->sg_nstock;
 
-	/* a small pool keeps no stock worth the name; on a full one nobody works on it (TH-5) */
+	/* a small pool keeps hardly any stock; on a full one no thread works on it (TH-5) */
 	if (ready == UINT32_MAX || full < DEBT_MIN || kv_now(db) < atomic_load(&ss->sg_retry_ns))
 		return 0;
 	n += ready;

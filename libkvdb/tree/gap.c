@@ -7,7 +7,7 @@
  * A gap is a range that is watched, [lo, to), and its front part [lo, dead), in
  * which nothing is visible to views that are young enough. It begins with
  * nothing known: a walk that came by many dead entries starts the watch. Once
- * every writer who may not know of it has left kv_enter(), a walk of a younger
+ * every writer that may not know of it has left kv_enter(), a walk of a younger
  * view says what is dead (GAP-1). Walks that go on from there make it longer.
  * A put into it cuts it off at its key, before the put can be visible (GAP-2).
  *

@@ -227,7 +227,7 @@ bool kv_hold_settle(struct kv_hold *ho)
 	while (!kv_hold_begin(ho)) {
 		uint32_t w = atomic_load_explicit(&ho->ho_word, memory_order_acquire);
 
-		if (w == KV_HOLD_BUSY)	/* by its owner, who asks */
+		if (w == KV_HOLD_BUSY)	/* by its owner, the caller */
 			return true;
 		if (w >= KV_HOLD_GONE_MEMORY)
 			return false;
@@ -338,7 +338,7 @@ static void look_at_forest(struct kvdb *db, struct pass *pa, struct kv_forest *f
 		kv_forest_give_up(fo);
 }
 
-/* hd_lock held. Returns who is to be given up, in front of @gone. */
+/* hd_lock held. Returns those to be given up, in front of @gone. */
 static struct kv_holders *choose_for_memory(struct kvdb *db, struct kv_holders *gone)
 {
 	struct pass pa = { .most = kept_max(db) };
@@ -371,7 +371,7 @@ static struct kv_holders *choose_for_memory(struct kvdb *db, struct kv_holders *
 	return gone;
 }
 
-/* hd_lock held. Those that nobody has used for too long, and that are no store's tree of now. */
+/* hd_lock held. Those that were unused for too long, and that are no store's current tree. */
 static struct kv_holders *choose_unused(struct kvdb *db, uint64_t now)
 {
 	uint64_t age = db->d_mode.md_view_max_age_ms * 1000000ull;

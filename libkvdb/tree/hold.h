@@ -15,12 +15,12 @@ struct kvdb_stats;
 struct kv_holders;
 struct kv_tree;
 
-/* HO1: who may touch what the hold keeps; or why that has gone. */
+/* HO1: which thread may touch what the hold keeps; or why that has gone. */
 enum kv_hold_word {
 	KV_HOLD_IDLE,		/* the keeper, once it has made it TAKEN */
 	KV_HOLD_BUSY,		/* its owner */
 	KV_HOLD_TAKEN,		/* the keeper */
-	KV_HOLD_GONE_MEMORY,	/* nobody: there is nothing */
+	KV_HOLD_GONE_MEMORY,	/* none: there is nothing */
 	KV_HOLD_GONE_UNUSED,
 };
 
@@ -47,7 +47,7 @@ struct kv_holds {
 int kv_holds_init(struct kvdb *db);
 void kv_holds_fini(struct kvdb *db);
 /*
- * The keeper takes what was not used for view_max_age_ms and is no store's tree of now, and what
+ * The keeper takes what was not used for view_max_age_ms and is no store's current tree, and what
  * keeps more memory of flushed memtables alive than views and cursors may. T9, HO2, HO3.
  */
 void kv_holds_step(struct kvdb *db);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Leaves: their bounds, the way from a key to its leaf, and the walk through
- * all of them. Who makes and ends leaves: merge_job.c; the list: tree.c.
+ * all of them. Leaves are made and ended in merge_job.c; the list: tree.c.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
  * on a tie by what is in the source.
  *
  * Of equal keys the newest source's comes first. The others never come: in the
- * tournament an older one loses to a newer one before it can win, and whoever
- * loses a tie is marked.
+ * tournament an older one loses to a newer one before it can win, and the
+ * loser of a tie is marked.
  *
  * An iterator belongs to one thread at a time; no locks.
  */

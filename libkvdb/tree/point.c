@@ -7,11 +7,11 @@
  *
  * What is in it is what the runs of a tree answered, under the line of that tree,
  * and place and life of bytes in a slab: another line or another life is no match,
- * and who finds none asks the runs. A flush that knows its keys goes on with the
+ * and a lookup that finds none asks the runs. A flush that knows its keys goes on with the
  * line: it says what each has become, and only then is its tree there. Meanwhile,
  * and for older trees from then on, nothing is found and nothing is added.
  *
- * No locks. Who adds to a bucket that another thread changes lets it be; a flush
+ * No locks. A thread that adds to a bucket that another one changes gives up; a flush
  * waits for that thread, which is at its last few instructions.
  */
 #include <sched.h>

@@ -21,7 +21,7 @@ struct kv_tree;
 #define KV_POINT_WAYS	3u
 
 /*
- * One cache line. Whoever changes it makes pb_change odd first: a reader believes
+ * One cache line. A thread that changes it makes pb_change odd first: a reader believes
  * what it read if that was even before and is the same afterwards.
  */
 struct kv_point_bucket {

@@ -3,10 +3,7 @@
  * Range and prefix tombstones (R15) of all memtables and runs of a tree: what they say about a
  * key, an iterator without what they hide, and when one may go.
  *
- * Invariant
- *  H3  One goes only when no version with a stamp <= t of a key that it covers
- *      is left in another run, above or below, in a memtable, or in what
- *      replaces the run that had it.
+ * Invariant H3: ../mem/RANGE_DELETES.md.
  *
  * Locks: none; readers are inside kv_enter(), or hold what they look at.
  */

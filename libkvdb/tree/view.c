@@ -148,7 +148,7 @@ static struct kv_forest *forest_get(struct kvdb *db)
 	if (fo && !atomic_load(&db->d_trees.te_forest)) {
 		atomic_fetch_add(&fo->fo_refs, 1);
 		atomic_store(&db->d_trees.te_forest, fo);
-		/* replaced meanwhile: the cache must not keep what nobody else holds */
+		/* replaced meanwhile: the cache must not keep what nothing else holds */
 		if (atomic_load(&db->d_trees.te_gen) != fo->fo_gen) {
 			old = atomic_exchange(&db->d_trees.te_forest, NULL);
 			forest_put(old);

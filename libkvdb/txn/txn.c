@@ -5,7 +5,7 @@
  *
  * A write set is private until the commit: writes in the order of their first
  * touch, found by hash. A write owns its key from the moment that put returns
- * (keylock.c), and is refused when somebody else owns it or committed it after
+ * (keylock.c), and is refused when another transaction owns it or committed it after
  * the transaction's view (R14). Values that do not lie with their key go to
  * the value log at once; the commit record refers to them (R5).
  *
@@ -316,7 +316,7 @@ static int newest_above(struct kvdb_kvs *kvs, const struct kv_keylock *kl, uint6
 	return 0;
 }
 
-/* The same for who waits for what it reads, outside of kv_enter() (RD-4). */
+/* The same for a caller that waits for its reads, outside of kv_enter() (RD-4). */
 static int newest_wait(struct kvdb_kvs *kvs, const struct kv_keylock *kl, uint64_t view,
 		       uint64_t *out)
 {
@@ -751,7 +751,7 @@ int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out)
 	return 0;
 }
 
-/* Its outcome is final: the keys are anybody's again. */
+/* Its outcome is final: its keys are free again. */
 static void txn_end(struct kvdb_txn *t, bool is_committed)
 {
 	struct kvdb *db = t->t_db;
@@ -765,7 +765,7 @@ static void txn_end(struct kvdb_txn *t, bool is_committed)
 		atomic_fetch_sub(&db->d_mem.mm_owners, 1);
 		kv_key_wake(db, t->t_groups);
 	}
-	/* out of the list first: who finds it there subtracts what it holds */
+	/* out of the list first: a thread that finds it there subtracts what it holds */
 	kv_view_end(db, &t->t_view);
 	for (tt = t->t_touched; tt; tt = tt->tt_next) {
 		if (tt->tt_mt)
@@ -801,7 +801,7 @@ static int commit_and_end(struct kvdb_txn *txn, int err, uint64_t *epoch)
 	uint32_t live = KV_CLAIM_LIVE;
 
 	*epoch = 0;
-	/* T11: from here on nobody takes its keys; before its age is looked at */
+	/* T11: from here on no other writer takes its keys; before its age is looked at */
 	atomic_compare_exchange_strong(&txn->t_claim, &live, KV_CLAIM_COMMIT);
 	if (!err)
 		err = check(txn, NULL, has_writes);

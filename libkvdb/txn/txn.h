@@ -173,7 +173,7 @@ void kv_txn_is_owner(struct kvdb_txn *t, uint32_t groups);
 /* It deletes a range with the key. Its own writes are not hidden by that. */
 bool kv_txn_range_has(const struct kvdb_txn *t, const struct kvdb_kvs *kvs, const void *key,
 		      size_t klen);
-/* Its outcome is final: the ranges are anybody's again. */
+/* Its outcome is final: its ranges are free again. */
 void kv_txn_ranges_unlock(struct kvdb_txn *t);
 /* For the steps of a commit, as those of versions. */
 uint32_t kv_txn_ranges_encode(const struct kvdb_txn *t, uint8_t *buf);
@@ -197,7 +197,7 @@ struct kvdb *kv_txn_db(const struct kvdb_txn *txn);
 
 /*
  * The steps of a commit; kv_txn_commit() takes them, tests stop between them.
- * Link: every version into the memtables of now, invisible. Install: the record
+ * Link: every version into the active memtables, invisible. Install: the record
  * into the open epoch, then OPEN -> INSTALLING. Finish: the stamp.
  */
 struct kv_commit {

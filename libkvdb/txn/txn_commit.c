@@ -5,14 +5,14 @@
  * belongs to its epoch, and replay needs nothing else (R5).
  *
  * Commit, a refinement of R12: first all versions are linked into the active
- * memtables, pointing at a slot that is ACTIVE, hence invisible; nobody links
+ * memtables, pointing at a slot that is ACTIVE, hence invisible; no writer links
  * above them, for the keys are owned. Then the record is reserved, copied, and
  * goes from OPEN to INSTALLING if the memtables are still those of its epoch:
  * between reservation and installation lies a copy, not a walk over memtables,
  * so a large transaction is not overtaken by every tick. From INSTALLING on
  * the flusher can complete it by itself; before, it withdraws the record and the
  * committer logs it again. If a memtable was switched meanwhile, its versions
- * are taken out and linked anew, under a new slot: whoever met an old version
+ * are taken out and linked anew, under a new slot: a reader that met an old version
  * must never see it committed, for its memtable is of other epochs.
  */
 #include <errno.h>
@@ -101,7 +101,7 @@ static int admit(struct kvdb_txn *t, uint32_t bytes, bool urgent)
 	return 0;
 }
 
-/* The same for who does not wait: it was held back before (kv_txn_commit_begin()). */
+/* The same for a caller that does not wait: it was held back before (kv_txn_commit_begin()). */
 static int admit_begun(struct kvdb *db, bool urgent)
 {
 	int err = atomic_load(&db->d_flusher->fl_stall) && !urgent ?
@@ -342,7 +342,7 @@ static void unlink_store(struct kvdb_txn *t, struct kv_touched *tt)
 	tt->tt_mt = NULL;
 }
 
-/* A new slot for what stays linked; the old one is aborted for whoever has met it. */
+/* A new slot for what stays linked; the old one is aborted for all that have met it. */
 static int slot_renew(struct kvdb_txn *t)
 {
 	struct kv_tslot *old = t->t_slot, *ts = slot_new(t);
@@ -523,7 +523,7 @@ void kv_commit_finish(struct kv_commit *co)
 
 	atomic_compare_exchange_strong(&t->t_slot->ts_state, &s, KV_TS_PREPARED);
 	s = KV_TS_PREPARED;
-	/* the commit; if somebody helped, his stamp stands */
+	/* the commit; if another thread helped, its stamp stands */
 	atomic_compare_exchange_strong(&t->t_slot->ts_state, &s, kv_tslot_take(db, t->t_slot));
 	co->co_seq = atomic_load(&t->t_slot->ts_state);
 	for (struct kv_write *w = t->t_first; w; w = w->w_next)

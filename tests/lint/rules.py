@@ -8,8 +8,8 @@ import re
 
 from lib import files, main, text, under
 
-GROUPS = ("INV- CUR- RUN- PAGE- SLAB- PIN- GAP- TH- RD- CQ- CTL MEM LF LE RV RP VF PI PK WM HO "
-          "FS OP B C D E G H L M P R S T U X").split()
+GROUPS = ("INV- FLT- CUR- RUN- PAGE- SLAB- PIN- GAP- TH- RD- CQ- CTL MEM LF LE RV RP VF PI PK WM "
+          "HO FS OP B C D E G H L M P R S T U X").split()
 TAG = r"(?:%s)[1-9]\d?" % "|".join(GROUPS)
 NO_RULE = {
     "C11",              # the language
@@ -77,6 +77,51 @@ def each_rule_is_defined_once():
             yield "%s: %s" % (tag, ", ".join(places))
 
 
+# A definition in a comment: " *  L1  text", which would be a second one.
+STATED = re.compile(r"^ \*  (%s)  \S" % TAG, re.M)
+
+# Words that make a sentence hard to read: a thread, a caller, a reader is called so.
+RIDDLE = re.compile(r"\b(?:whoever|nobody|somebody|anybody|whom|for who|of then|of now)\b"
+                    r"|\bwho (?:cannot|needs|waits|asks|has|is|comes)\b", re.I)
+HASH = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b")
+DATE = re.compile(r"\b20\d\d-[01]\d-[0-3]\d\b")
+
+
+def no_comment_states_a_rule():
+    for f in under("libkvdb/", ".c", ".h"):
+        for m in STATED.finditer(text(f)):
+            yield "%s: %s belongs into a document of the room" % (f, m.group(1))
+
+
+def prose():
+    """(file, line number, line) of documents of libkvdb and of comments of its sources."""
+    for f in under("libkvdb/", ".md") + ["README.md", "kmod/README.md", "tests/README.md"]:
+        for n, line in enumerate(text(f).split("\n"), 1):
+            yield f, n, line
+    for f in under("libkvdb/", ".c", ".h"):
+        for m in COMMENT.finditer(text(f)):
+            at = text(f).count("\n", 0, m.start()) + 1
+            for n, line in enumerate(m.group(0).split("\n"), at):
+                yield f, n, line
+
+
+def sentences_can_be_read_once():
+    for f, n, line in prose():
+        m = RIDDLE.search(line)
+        if m:
+            yield "%s:%d: \"%s\"" % (f, n, m.group(0))
+
+
+def documents_have_no_hash_and_no_date():
+    for f in under("", ".md"):
+        if f.startswith("tests/bench/results"):
+            continue
+        for n, line in enumerate(text(f).split("\n"), 1):
+            for m in list(HASH.finditer(line)) + list(DATE.finditer(line)):
+                yield "%s:%d: %s" % (f, n, m.group(0))
+
+
 if __name__ == "__main__":
     main([each_rule_cited_is_defined, one_that_is_not_defined_is_noticed,
-          each_rule_is_defined_once])
+          each_rule_is_defined_once, no_comment_states_a_rule, sentences_can_be_read_once,
+          documents_have_no_hash_and_no_date])

@@ -31,7 +31,7 @@ struct kvdb_txn;
  * Operations that do not wait. What is in memory completes inside
  * kvdb_cq_submit(); reads of a device are started together, at the end of
  * kvdb_cq_submit() and in kvdb_cq_reap(), by the calling thread: a queue has no
- * thread of its own, so nothing proceeds while nobody calls. Every operation
+ * thread of its own, so nothing proceeds without these calls. Every operation
  * that was accepted is returned by kvdb_cq_reap() once, with its own result.
  * Operations in flight are in no order, except that a KVDB_OP_SYNC covers the
  * writes that its queue accepted before it.

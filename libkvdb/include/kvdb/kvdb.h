@@ -460,7 +460,7 @@ struct kvdb_pin {
  * overwritten or deleted. A value that lies in the window of recent log segments
  * is not copied: the pin holds its segment's memory. At most an eighth of the
  * memory of window and page pool is held so; beyond that, and for values that are
- * small or elsewhere, the pin is a copy. A pin delays nobody: no reclamation, flush
+ * small or elsewhere, the pin is a copy. A pin delays nothing: no reclamation, flush
  * or compaction waits for it, only that memory is not used for other segments.
  * Threads: any; the pin may be used and unpinned in another thread.
  * Blocking: I/O when not in memory. Durability: none.
@@ -545,7 +545,7 @@ int kvdb_wait_durable(struct kvdb *db, uint64_t ticket);
  * @ticket: of everything acknowledged so far, for kvdb_durable_within() and kvdb_wait_durable()
  *
  * The flush begins at once, in another thread; with KVDB_MANUAL in the next kvdb_poll(), or in
- * whoever waits.
+ * the thread that waits.
  * Threads: any. Blocking: never. Durability: when the ticket is. Errors: -EINVAL, -EIO.
  */
 int kvdb_sync_start(struct kvdb *db, uint64_t *ticket);
@@ -781,7 +781,7 @@ struct kvdb_stats {
  * kvdb_stats() - read the counters
  *
  * Threads: any. Blocking: no I/O; with more than 4096 segments it sleeps 50 us for each so many, so
- * that it is in nobody's way. Durability: none. Errors: none.
+ * that it delays no other thread. Durability: none. Errors: none.
  */
 int kvdb_stats(struct kvdb *db, struct kvdb_stats *out);
 

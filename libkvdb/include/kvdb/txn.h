@@ -96,7 +96,7 @@ int kvdb_txn_del(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
  * @plen: its length
  *
  * What the transaction itself wrote there before is deleted, too; what it writes there later
- * stays. The whole prefix is written: whoever writes a key of it, or deletes a range that meets it,
+ * stays. The whole prefix is written: a call that writes a key of it, or deletes a range that meets it,
  * meets it as a key that the transaction wrote, whether there are such keys or not. Takes 48 bytes
  * of the commit record and the keys of the range. What was written since the transaction began is
  * looked for, key by key, in memory and in what was flushed since.
