@@ -19,7 +19,8 @@ ok" ends it. Prints TAP, one test per guard.
 PIECE=i/n takes only each n-th of them, from the i-th on.
 
 tests/ablate.txt remembers which program noticed which of them, and whether that
-was slow, so that it is tried first; UPDATE=1 rewrites it, for a part of them too. O is the ablation build's folder. For the Makefile:
+was slow, so that it is tried first; UPDATE=1 rewrites it, for a part of them too. O is the
+ablation build's folder. For the Makefile:
 
   tests/ablate.py copies        the sources that have switches or planted bugs
   tests/ablate.py copy FILE     one with them, to standard output
