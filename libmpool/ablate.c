@@ -17,7 +17,7 @@ int mp_ablated(int n);
 
 #define SEEN	8192	/* more than there are numbers */
 
-/* Each number once for each process, or nearly so: who reads the file drops repetitions. */
+/* Each number about once for each process: readers of the file drop repetitions. */
 static void note(const char *path, int n)
 {
 	static int seen[SEEN];

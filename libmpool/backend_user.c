@@ -526,7 +526,7 @@ static const struct mpl_backend_ops user_ops = {
 
 /* ---- open ---- */
 
-/* A device flush failed; the flush owner has not told anybody yet. */
+/* A device flush failed; the flush owner has not told the waiters yet. */
 static void user_flush_failed(void *arg, struct mpl_dev *dev, int err)
 {
 	struct mpl_user *us = arg;

@@ -137,7 +137,7 @@ static int top_reserve(struct mp_dev *md, u64 off_bytes, u64 len_bytes)
 	return dev->md_vdev.ops->reserve(dev->md_vdev.dev, off_bytes, len_bytes);
 }
 
-/* Below a layer or a provider nobody knows. */
+/* Unknown below a layer or a provider. */
 static u64 top_reserved(struct mp_dev *md, u64 off_bytes, u64 len_bytes)
 {
 	struct mpl_dev *dev = (struct mpl_dev *)md;

@@ -31,7 +31,7 @@ struct mpl_low {
 /* flags of mpl_file_open() */
 #define MPL_FILE_RDONLY	0x1u
 #define MPL_FILE_CREATE	0x2u	/* make the file; it must not exist */
-#define MPL_FILE_PEEK	0x4u	/* read only, beside whoever has it open: no lock, no claim */
+#define MPL_FILE_PEEK	0x4u	/* read only, beside other processes: no lock, no claim */
 
 /*
  * Opens a file or block device exclusively and finds out whether O_DIRECT

@@ -6,13 +6,13 @@
  *
  * A pin keeps a descriptor where it is. Pins are short: a plain transfer has one
  * during its call, a request of io_uring until the ring has taken it (it holds
- * the file itself from then on). Nobody waits for anything but the kernel while
+ * the file itself from then on). No thread waits for anything but the kernel while
  * holding a pin, so waiting for a pin to end is safe; a queue that holds pins
  * itself asks not to wait, and hands them over first. A descriptor that
  * mpool_obj_place() lent out is pinned as long as its object has handles.
  *
- * Descriptors are closed without km_lock: taken off the list first, nobody can
- * find them any more.
+ * Descriptors are closed without km_lock: taken off the list first, no thread
+ * can find them any more.
  */
 #include <errno.h>
 #include <sys/resource.h>

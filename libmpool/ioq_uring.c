@@ -39,7 +39,7 @@ struct mpl_uring {
 	int ur_is_up;
 	int ur_is_broken;		/* no ring any more: plain calls */
 	int ur_has_files;		/* members are registered, by slot */
-	uint64_t ur_owner;		/* thread_no() of who has parts in flight */
+	uint64_t ur_owner;		/* thread_no() of the thread that has parts in flight */
 	unsigned ur_parts;		/* in flight */
 	int ur_event_fd;		/* -1 until asked for */
 	unsigned ur_nbufs;
@@ -123,7 +123,7 @@ static int uring_up(struct mpool_ioq *q)
 		return rc;
 	ur->ur_is_up = 1;
 	ur->ur_has_files = 0;
-	/* who waits for it would sleep for ever */
+	/* a waiter for it would sleep for ever */
 	if (ur->ur_event_fd >= 0) {
 		rc = io_uring_register_eventfd(&ur->ur_ring, ur->ur_event_fd);
 		if (rc) {
@@ -473,7 +473,7 @@ static int uring_event_fd(struct mpool_ioq *q)
 		ur->ur_event_fd = mpool_fd_up(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 		if (ur->ur_event_fd < 0)
 			return -errno;
-		/* who waits for it would sleep for ever */
+		/* a waiter for it would sleep for ever */
 		if (ur->ur_is_up && io_uring_register_eventfd(&ur->ur_ring, ur->ur_event_fd))
 			uring_break(q);
 	}

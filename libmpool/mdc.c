@@ -12,7 +12,7 @@
  * first sync lets the end record prove what is before it: a log whose first frame
  * is damaged would be an empty one otherwise.
  * A crash before the second sync shows the old log, after it the new one. Without memory
- * a compaction can be given up: until its end record is appended nobody looks at the
+ * a compaction can be given up: until its end record is appended no reader looks at the
  * other log, whatever it holds, and the next one begins with erasing it.
  *
  * Locks: md_lock is held shared by append and read, exclusively by the steps of
@@ -31,7 +31,7 @@
 #define SMALL		4096u
 #define MDC_VERSION	1u
 #define MDC_GEN_END	(1ull << 62)	/* generations are smaller */
-#define MDC_GEN_MOST	(1ull << 61)	/* who would write counts on from less: it never ends */
+#define MDC_GEN_MOST	(1ull << 61)	/* a writer counts on from less: it never ends */
 
 enum mdc_type { MDC_HEADER = 1, MDC_DATA = 2, MDC_END = 3 };
 

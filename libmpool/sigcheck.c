@@ -115,7 +115,7 @@ int mpl_sigcheck(const char *path, char *what, size_t size, struct mpl_ident *id
 
 int mpl_sigwipe(const char *path, int is_ours, const struct mpl_ident *id)
 {
-	/* a block device that somebody has, mounted say, is not wiped under him */
+	/* a block device in use, mounted for instance, is not wiped */
 	int fd = mpool_fd_up(open(path, O_RDWR | (is_ours ? 0 : O_EXCL) | O_CLOEXEC | O_NONBLOCK));
 	struct mpl_ident now;
 	blkid_probe pr;

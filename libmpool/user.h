@@ -26,7 +26,7 @@ struct mpl_set {
 
 #define MPL_SET_RDONLY	0x1u
 #define MPL_SET_PARTIAL	0x2u	/* missing members are left out */
-#define MPL_SET_PEEK	0x4u	/* with RDONLY: beside whoever has them open */
+#define MPL_SET_PEEK	0x4u	/* with RDONLY: beside any process that has them open */
 
 int mpl_set_open(const char *path, const struct mpool_open_opts *opts, unsigned flags,
 		 struct mpl_set *set);

@@ -72,7 +72,7 @@ static int is_member(const struct admin *ad, const struct mp_dev *dev)
 	return 0;
 }
 
-/* The change is durable; a hint that cannot be corrected hurts nobody. */
+/* The change is durable; a hint that cannot be corrected does no harm. */
 static void hints_store(struct admin *ad, const struct mpl_cfg *cf)
 {
 	mpl_cfg_store(ad->ad_path, ad->ad_set.st_pv, cf);
@@ -213,7 +213,7 @@ static int add_run(struct admin *ad, struct creation *cr)
 			hints_store(ad, before);
 			os_user_error_set(er.oe_id, er.oe_err, "%s", er.oe_text);
 		}
-		/* else nobody knows whether they are members now: the next open does */
+		/* else it is unknown whether they are members now: the next open knows */
 	}
 	for (i = 0; i < cr->cr_opts->ndevs && !rc; i++)
 		os_assert(is_member(ad, cr->cr_set.st_core[i]));
@@ -325,14 +325,14 @@ static int file_resize(struct growing *gw, uint64_t size)
 		gw->gw_is_grown = 1;
 		return 0;
 	}
-	/* no room, whoever sets the limit: as when it is made */
+	/* no room, by whichever limit: as when it is made */
 	rc = errno == EFBIG || errno == EDQUOT ? -ENOSPC : -errno;
 	return mpl_err_as(MPL_FULLFS, rc, "%s cannot have %llu bytes: %s", gw->gw_dev.md_path,
 			  (unsigned long long)size, strerror(errno));
 }
 
 /*
- * Back to what it was, while nobody else can have the pool: what is longer than
+ * Back to what it was, while no other process can have the pool: what is longer than
  * the pool knows is not known to be zeroes when it grows another time.
  */
 static void file_restore(const struct growing *gw, int fd)

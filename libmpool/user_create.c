@@ -53,7 +53,7 @@ static int is_member(const struct mp_probe *pb)
 	return pb->pb_state == STATE_ACTIVE || (pb->pb_state == STATE_CREATING && pb->pb_gen > 2);
 }
 
-/* 1: space may be reserved, but nothing was ever written; 0: else, or nobody knows */
+/* 1: space may be reserved, but nothing was ever written; 0: else, or unknown */
 static int is_unwritten(int fd)
 {
 	enum { N = 64 };
@@ -508,7 +508,7 @@ static int temp_name(struct member *mm, const char **why)
 	snprintf(mm->mm_temp, sizeof(mm->mm_temp), "%s.new", mm->mm_path);
 	if (access(mm->mm_temp, F_OK))
 		return 0;
-	rc = probe_path(mm->mm_temp, &pb, why);	/* -EBUSY: somebody else makes it */
+	rc = probe_path(mm->mm_temp, &pb, why);	/* -EBUSY: another process makes it */
 	if (!rc && !file_is_hole(mm->mm_temp)) {
 		*why = "there is a file of that name with .new behind it";
 		rc = -EEXIST;
@@ -847,7 +847,7 @@ int mpl_user_destroy(const char *path, const struct mpool_open_opts *opts)
 		if ((set.st_core[i]->d_flags & MP_DEV_IS_BLOCK) || mp_probe(set.st_core[i], &pb))
 			continue;
 		strcpy(made[n++], set.st_dev[i]->md_path);
-		/* erased it would be nobody's, and stay when the removal is cut */
+		/* erased it would belong to no pool, and stay when a crash cuts the removal */
 		if (!opts->provider)
 			set.st_core[i]->d_flags |= MP_DEV_GOES;
 	}

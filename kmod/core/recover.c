@@ -3,7 +3,7 @@
  * Bringing back a device whose first superblock was overwritten, or is damaged.
  *
  * To everything else the former is in other use, and the latter a member that other
- * programs do not know. Here, asked for by a person who has seen what the others
+ * programs do not know. Here, on request of a person that has seen what the others
  * say, the first copy is made anew from the best of them. What those say is only
  * taken as a whole: intact, at its own address, of an active pool. Of one that was not
  * created to the end they tell that a create may be repeated. No locks: the caller owns

@@ -213,7 +213,7 @@ void kv_room_reach(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, u
 void kv_room_wrote(struct kv_room *ro, enum kv_victim_of who, uint64_t bytes);
 /* All of them together will write so much, at most. */
 uint64_t kv_room_due(struct kv_room *ro);
-/* Nothing more. */
+/* The job writes no more: what is left of its promise ends. */
 void kv_room_end(struct kv_room *ro, enum kv_victim_of who);
 
 void kv_stuck_set(struct kvdb *db, struct kv_stuck *sk, uint64_t at);

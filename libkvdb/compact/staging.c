@@ -9,12 +9,12 @@
 #include "db/policy.h"
 #include "compact/reloc.h"
 
-#define ROOM_PARTS	16u	/* of the part of staging that is for values: */
-#define FILLING_NUM	4u	/* so many hold some, and runs that refer to them are kept apart */
-#define TIGHT_NUM	9u	/* the oldest leave, */
-#define LEAVE_MAX	2u	/* with one part more, but of so many at a time */
-#define LEAST_RATE	2u	/* half is permitted on full staging: capacity has room */
-#define FLUSH_PART	16u	/* what is not flushed cannot age, nor hide what it replaced */
+#define ROOM_PARTS	16u	/* the part of staging for values, in parts of: */
+#define FILLING_NUM	4u	/* from so many parts on, runs that refer to them stay apart */
+#define TIGHT_NUM	9u	/* from so many on, the oldest values leave, */
+#define LEAVE_MAX	2u	/* one part beyond the excess, at most so many parts a job */
+#define LEAST_RATE	2u	/* full staging permits half the rate: capacity has room */
+#define FLUSH_PART	16u	/* a memtable takes no more: unflushed values cannot leave */
 
 /*
  * What of staging is for values, of which there are so many: not what keys take,

@@ -562,7 +562,7 @@ static int cursor_peek(struct kvdb_cursor *c, bool up, const struct kv_ent **out
 	return 0;
 }
 
-/* Goes there. */
+/* @e, the next of the batch, is shown and becomes the place. */
 static void cursor_step(struct kvdb_cursor *c, const struct kv_ent *e)
 {
 	c->c_batch->b_i++;

@@ -69,7 +69,7 @@ int kv_opts_take(const struct kvdb_opts *in, uint32_t flags, struct kvdb_opts *o
 {
 	const struct kvdb_opts none = KVDB_OPTS_INIT;
 
-	/* before it is copied: there may be no more of it */
+	/* read the size first: the caller's structure may be shorter than this one */
 	if (in && in->size != sizeof(*in))
 		return kv_error(-EINVAL, "MP0951", "kvdb_opts.size is %zu, wanted %zu", in->size,
 				sizeof(*in));

@@ -94,11 +94,11 @@ def no_comment_states_a_rule():
 
 
 def prose():
-    """(file, line number, line) of documents of libkvdb and of comments of its sources."""
+    """(file, line number, line) of documents for readers, and of comments of the libraries."""
     for f in under("libkvdb/", ".md") + ["README.md", "kmod/README.md", "tests/README.md"]:
         for n, line in enumerate(text(f).split("\n"), 1):
             yield f, n, line
-    for f in under("libkvdb/", ".c", ".h"):
+    for f in under("libkvdb/", ".c", ".h") + under("libmpool/", ".c", ".h"):
         for m in COMMENT.finditer(text(f)):
             at = text(f).count("\n", 0, m.start()) + 1
             for n, line in enumerate(m.group(0).split("\n"), at):

@@ -168,8 +168,8 @@ struct mpool_dev_spec {
  * @flags: MPOOL_CREATE_*
  * @name: pool name; NULL takes the last component of the path
  * @label: free text without control characters, at most MPOOL_LABEL_MAX bytes; may be NULL
- * @uid: owner recorded in the pool; 0 of a caller who is not root: the caller
- * @gid: group recorded in the pool; 0 of a caller who is not root: the caller's
+ * @uid: owner recorded in the pool; 0 of a caller that is not root: the caller
+ * @gid: group recorded in the pool; 0 of a caller that is not root: the caller's
  * @mode: permissions recorded in the pool, 0 .. 0777; 0 = 0600
  * @spare_pct: percent of each class withheld from ordinary allocation, 0 .. 90
  * @devs: member devices, at least one of MPOOL_CAPACITY
@@ -261,7 +261,7 @@ struct mpool_open_opts {
  * mpool_open() - open (activate) a pool
  * @path: what mpool_create() was given; a name without '/' is that of a pool that
  *        is active in the kernel module. There, providers and device layers
- *        are -EOPNOTSUPP, and whoever the node's mode lets may open it
+ *        are -EOPNOTSUPP, and every user that the node's mode lets may open it
  * @opts: options, or NULL
  * @out: the pool
  *
@@ -958,7 +958,7 @@ int mpool_probe(const char *path, struct mpool_probe *out);
  * @out: what the copies further on say; may be NULL
  *
  * The only way back for a device that was overwritten at its start: everything
- * else takes it as somebody else's. What its first 4 KiB hold is lost.
+ * else takes it for another program's. What its first 4 KiB hold is lost.
  * Threads: any. Blocking: I/O. Durability: durable on return.
  * Errors: -EEXIST (the first block is intact), -EINVAL (no copy either),
  * -EUCLEAN (it has shrunk), -EOPNOTSUPP (format), -EBUSY, -ENOENT, -EACCES, -EIO, -ENOMEM.
@@ -1029,7 +1029,7 @@ int mpool_unlease(struct mpool *mp, const uint8_t id[16]);
  * again that this handle holds is nothing new.
  * Threads: any. Blocking: never. Durability: none.
  * Errors: -EBUSY (another handle has it), -EOPNOTSUPP (a provider or device layers: no file to
- * lock; a writer may take that for nobody), -EINVAL.
+ * lock; a writer may not notice that), -EINVAL.
  */
 int mpool_hold(struct mpool *mp, uint64_t n);
 /**
