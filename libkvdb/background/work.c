@@ -107,6 +107,7 @@ static int keeper_step(struct kvdb *db)
 		r = s ? s : r;
 	}
 	kv_reclaim();
+	kv_slab_kept_step(db);
 	if (kv_runs_reap(db) && r == 0)
 		r = 1;
 	/* a run more to merge, or a segment; or room is wanted */

@@ -37,6 +37,7 @@
 #include "db/thread.h"
 #include "cache/pages.h"
 
+#define KEPT_NS		1000000000ull
 #define FIRST_IMAGES	2u	/* of the first writer; it has the pool give back others */
 #define PIN_STRIPES	16u
 #define PIN_COUNT	0xffffffu	/* of s_pins */
@@ -89,8 +90,28 @@ struct kv_slabs {
 	struct slab *sl_free;
 	struct slab sl_fifo;		/* list head */
 	struct big *sl_big;
+	/*
+	 * Own images that were let go of, the latest first: the next value like one of them finds
+	 * its memory there, and nothing to fault in and to clear. With those in use they take
+	 * sl_own_max at most, and what was not used for KEPT_NS goes back.
+	 */
+	struct big *sl_kept;
+	uint64_t sl_kept_bytes, sl_own_max;
+	uint64_t sl_kept_least;		/* since sl_kept_ns */
+	uint64_t sl_kept_ns;
 	struct pin_stripe sl_pin[PIN_STRIPES];
 };
+
+static void bigs_free(struct big *b)
+{
+	while (b) {
+		struct big *next = b->b_next;
+
+		munmap(b->b_mem, b->b_bytes);
+		free(b);
+		b = next;
+	}
+}
 
 static uint8_t *slab_mem(const struct slab *s)
 {
@@ -135,6 +156,7 @@ int kv_slabs_init(struct kvdb *db)
 	if (!sl)
 		return -ENOMEM;
 	sl->sl_bytes = b->b_seg_bytes;
+	sl->sl_own_max = b->b_own_bytes;
 	sl->sl_max = (unsigned)(b->b_slab_bytes / b->b_seg_bytes);
 	if (sl->sl_max < need + need / 2)
 		sl->sl_max = need + need / 2;
@@ -181,11 +203,8 @@ void kv_slabs_fini(struct kvdb *db)
 		busy = sl->sl_ngrace || live != sl->sl_nbig;
 		pthread_mutex_unlock(&sl->sl_lock);
 	} while (busy);
-	while ((b = sl->sl_big)) {
-		sl->sl_big = b->b_next;
-		munmap(b->b_mem, b->b_bytes);
-		free(b);
-	}
+	bigs_free(sl->sl_big);
+	bigs_free(sl->sl_kept);
 	kv_range_unmap(&sl->sl_range);
 	pthread_mutex_destroy(&sl->sl_lock);
 	free(sl->sl_slab);
@@ -290,6 +309,11 @@ static unsigned unused_count(const struct kv_slabs *sl)
 	return sl->sl_max - sl->sl_nimage - sl->sl_npages - sl->sl_ngrace - sl->sl_nheld;
 }
 
+static bool is_own(const struct kv_slabs *sl, const struct big *b)
+{
+	return b->b_bytes != sl->sl_bytes;
+}
+
 /* Under sl_lock. */
 static void big_count(struct kv_slabs *sl, const struct big *b, int by)
 {
@@ -297,7 +321,7 @@ static void big_count(struct kv_slabs *sl, const struct big *b, int by)
 
 	sl->sl_nbig += (unsigned)by;
 	sl->sl_big_bytes += bytes;
-	if (b->b_bytes != sl->sl_bytes)
+	if (is_own(sl, b))
 		sl->sl_own_bytes += bytes;
 }
 
@@ -312,7 +336,58 @@ bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes)
 	return has;
 }
 
-static uint8_t *big_take(struct kv_slabs *sl, size_t bytes, _Atomic(uint8_t *) *image)
+/* Under sl_lock: takes it off the list of those that are kept. */
+static struct big *kept_remove(struct kv_slabs *sl, struct big **pp)
+{
+	struct big *b = *pp;
+
+	*pp = b->b_next;
+	sl->sl_kept_bytes -= b->b_bytes;
+	if (sl->sl_kept_least > sl->sl_kept_bytes)
+		sl->sl_kept_least = sl->sl_kept_bytes;
+	return b;
+}
+
+/* Under sl_lock: the longest unused go onto *@gone until no more than @most bytes are kept. */
+static void kept_shrink(struct kv_slabs *sl, uint64_t most, struct big **gone)
+{
+	while (sl->sl_kept_bytes > most) {
+		struct big **pp = &sl->sl_kept, *b;
+
+		while ((*pp)->b_next)
+			pp = &(*pp)->b_next;
+		b = kept_remove(sl, pp);
+		b->b_next = *gone;
+		*gone = b;
+	}
+}
+
+/* One that is kept and at most a 16th too large, or NULL; what it leaves no room for goes. */
+static struct big *kept_take(struct kv_slabs *sl, size_t bytes)
+{
+	struct big **pp, *b = NULL, *gone = NULL;
+	uint64_t own;
+	size_t most;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	own = sl->sl_own_bytes + bytes;
+	most = bytes + (own < sl->sl_own_max ? sl->sl_own_max - own : 0);	/* L5 */
+	if (most > bytes + bytes / 16)
+		most = bytes + bytes / 16;
+	pp = &sl->sl_kept;
+	while (*pp && ((*pp)->b_bytes < bytes || (*pp)->b_bytes > most))
+		pp = &(*pp)->b_next;
+	if (*pp) {
+		b = kept_remove(sl, pp);
+		own += b->b_bytes - bytes;
+	}
+	kept_shrink(sl, own < sl->sl_own_max ? sl->sl_own_max - own : 0, &gone);
+	pthread_mutex_unlock(&sl->sl_lock);
+	bigs_free(gone);
+	return b;
+}
+
+static struct big *big_map(struct kv_slabs *sl, size_t bytes)
 {
 	size_t map;
 	struct big *b = malloc(sizeof(*b));
@@ -335,6 +410,17 @@ static uint8_t *big_take(struct kv_slabs *sl, size_t bytes, _Atomic(uint8_t *) *
 		munmap(b->b_mem + b->b_bytes, map - b->b_bytes);
 	if (b->b_bytes >= KV_HUGE_PAGE)
 		madvise(b->b_mem, b->b_bytes, MADV_HUGEPAGE);
+	return b;
+}
+
+static uint8_t *big_take(struct kv_slabs *sl, size_t bytes, _Atomic(uint8_t *) *image)
+{
+	struct big *b = bytes != sl->sl_bytes ? kept_take(sl, bytes) : NULL;
+
+	if (!b)
+		b = big_map(sl, bytes);
+	if (!b)
+		return NULL;
 	pthread_mutex_lock(&sl->sl_lock);
 	b->b_next = sl->sl_big;
 	sl->sl_big = b;
@@ -348,12 +434,37 @@ static void big_freed(void *arg)
 {
 	struct big *b = arg;
 	struct kv_slabs *sl = b->b_owner;
+	struct big *gone = NULL;
 
-	munmap(b->b_mem, b->b_bytes);
 	pthread_mutex_lock(&sl->sl_lock);
 	big_count(sl, b, -1);
+	if (is_own(sl, b) &&
+	    sl->sl_own_bytes + sl->sl_kept_bytes + b->b_bytes <= sl->sl_own_max) {
+		b->b_next = sl->sl_kept;
+		sl->sl_kept = b;
+		sl->sl_kept_bytes += b->b_bytes;
+	} else {
+		b->b_next = NULL;
+		gone = b;
+	}
 	pthread_mutex_unlock(&sl->sl_lock);
-	free(b);
+	bigs_free(gone);
+}
+
+void kv_slab_kept_step(struct kvdb *db)
+{
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
+	uint64_t now = kv_now(db);
+	struct big *gone = NULL;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	if (now - sl->sl_kept_ns >= KEPT_NS) {
+		kept_shrink(sl, sl->sl_kept_bytes - sl->sl_kept_least, &gone);
+		sl->sl_kept_least = sl->sl_kept_bytes;
+		sl->sl_kept_ns = now;
+	}
+	pthread_mutex_unlock(&sl->sl_lock);
+	bigs_free(gone);
 }
 
 /* Under sl_lock: takes the image's entry off the list. */
@@ -739,7 +850,7 @@ uint64_t kv_slab_big_bytes(struct kvdb *db)
 	uint64_t n;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	n = sl->sl_big_bytes;
+	n = sl->sl_big_bytes + sl->sl_kept_bytes;
 	pthread_mutex_unlock(&sl->sl_lock);
 	return n;
 }
@@ -753,6 +864,7 @@ uint64_t kv_slab_spare_bytes(struct kvdb *db)
 	/* slabs are never given back to the system; with KVDB_PREFAULT all are there */
 	n = sl->sl_touched > sl->sl_faulted ? sl->sl_touched : sl->sl_faulted;
 	n = (n - sl->sl_nimage - sl->sl_ngrace - sl->sl_npages - sl->sl_nheld) * sl->sl_bytes;
+	n += sl->sl_kept_bytes;
 	pthread_mutex_unlock(&sl->sl_lock);
 	return n;
 }

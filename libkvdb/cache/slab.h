@@ -27,6 +27,8 @@ uint8_t *kv_slab_take_image(struct kvdb *db, uint32_t bytes, _Atomic(uint8_t *) 
  * time: its first touch takes milliseconds. False: all have theirs. One thread only.
  */
 bool kv_slab_fault_step(struct kvdb *db);
+/* Gives back memory of images of large records that no record wanted for a while. */
+void kv_slab_kept_step(struct kvdb *db);
 /* True when an image of @bytes that is no ordinary segment's keeps within its budget. */
 bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes);
 /* It is complete and durable: it may be stolen from now on. */
@@ -69,7 +71,7 @@ const uint8_t *kv_slab_at(struct kvdb *db, uint64_t place, uint32_t life);
 /* Notes that an image was useful; cheap, needs no exactness. */
 void kv_slab_touch(struct kvdb *db, const uint8_t *image);
 uint64_t kv_slab_window_bytes(struct kvdb *db);
-uint64_t kv_slab_big_bytes(struct kvdb *db);	/* images beside the slabs; of the window */
+uint64_t kv_slab_big_bytes(struct kvdb *db);	/* images beside the slabs, those kept too */
 uint64_t kv_slab_page_bytes(struct kvdb *db);
 uint64_t kv_slab_spare_bytes(struct kvdb *db);	/* used once, and free now */
 

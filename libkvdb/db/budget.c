@@ -88,8 +88,11 @@ static void split_cache(struct kv_budget *b)
 	b->b_mt_bytes = min64(cache / 6, GIB);
 	b->b_index_bytes = cache / 16;
 	b->b_filter_bytes = b->b_index_bytes;
-	/* used only while such records are on their way; the largest must have its turn */
-	b->b_own_bytes = max64(cache / 8, OWN_MIN);
+	/*
+	 * Used only while such records come; the largest must have its turn, and from 256 MiB on
+	 * one is filled while another is written.
+	 */
+	b->b_own_bytes = max64(cache / 8 + MIB, OWN_MIN);
 	b->b_point_bytes = pow2_floor(cache / 32);
 	b->b_scan_bytes = min64(cache / 16, 32 * MIB);
 	b->b_slab_bytes = cache - b->b_mt_bytes - b->b_index_bytes - b->b_point_bytes -

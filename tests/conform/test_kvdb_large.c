@@ -10,6 +10,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include <sys/resource.h>
+
 #include "kvdb_help.h"
 
 #define POOL	(768 * MIB)
@@ -359,6 +361,38 @@ static void images_are_let_go_of_before_there_are_many(void)
 	kh_close();
 }
 
+/* Its memory is cleared once, not for each value, and goes back when no more come. */
+static void images_are_used_again(void)
+{
+	enum { N = 200, AFTER = 20 };
+	struct rusage from, to;
+	struct kvdb_stats st;
+	struct kvdb_kvs *kvs;
+	uint64_t most = 0;
+
+	kh_fresh(POOL, 0);
+	kvs = kh_kvs("s");
+	for (unsigned i = 0; i < N + AFTER; i++) {
+		if (i == AFTER)
+			getrusage(RUSAGE_SELF, &from);
+		T_EQ(kvdb_put(kvs, &(unsigned){ i % 8 }, sizeof(i), kh_buf, MIB), 0);
+		T_EQ(kvdb_stats(kh_db, &st), 0);
+		most = st.spare_bytes > most ? st.spare_bytes : most;
+	}
+	getrusage(RUSAGE_SELF, &to);
+	printf("# %.0f page faults for each\n", (double)(to.ru_minflt - from.ru_minflt) / N);
+	T_OK(to.ru_minflt - from.ru_minflt < N * (long)(MIB / 4096) / 2);
+	T_EQ(kvdb_sync(kh_db), 0);
+	/* those that are being let go of are spare for a while, too */
+	for (unsigned i = 0; i < 600 && (!i || st.spare_bytes + MIB > most); i++) {
+		usleep(20000);
+		T_EQ(kvdb_stats(kh_db, &st), 0);
+		most = st.spare_bytes > most ? st.spare_bytes : most;
+	}
+	T_OK(st.spare_bytes + MIB <= most);
+	kh_close();
+}
+
 #define SMALL	200000u		/* more than is copied while an epoch lasts, many in a segment */
 
 static void put_sized(struct kvdb_kvs *kvs, unsigned i, uint32_t size)
@@ -483,6 +517,7 @@ int main(void)
 	T_RUN(a_bulk_load_brings_them);
 	T_RUN(they_move_and_are_packed);
 	T_RUN(images_are_let_go_of_before_there_are_many);
+	T_RUN(images_are_used_again);
 	T_RUN(small_ones_share_segments);
 	T_RUN(the_largest_has_its_turn_beside_small_ones);
 	T_RUN(writers_share_little_memory);
