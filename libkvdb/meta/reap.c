@@ -20,6 +20,9 @@ static bool reap(struct kvdb *db, struct kv_run *const *run, unsigned n)
 
 	if (err)
 		kv_stop_with_pool(db, kv_error_mpool(err), "deleting a run");
+	/* one batch is done or not: a run that cannot be deleted would keep the others for ever */
+	for (unsigned i = 0; err && n > 1 && i < n && !kv_fault(db); i++)
+		kv_runs_delete(db, &run[i], 1);
 	while (n--) {
 		if (CHECK(run[n]->rn_ndeleted == run[n]->rn_n)) {
 			kv_run_free(db, run[n]);
