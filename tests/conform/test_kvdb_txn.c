@@ -957,6 +957,36 @@ static void thousands_of_transactions_may_be_open(void)
 	kh_close();
 }
 
+/* A device whose answers take 300 ms: time runs out, before its end and at once; then it comes. */
+static void a_sync_that_is_waited_for_may_take_longer(void)
+{
+	struct mpool_open_opts mo = MPOOL_OPEN_OPTS_INIT;
+	struct kvdb_opts o;
+	struct timespec from, to;
+	uint64_t b = 0;
+	double ms;
+
+	fresh();
+	kh_close();
+	o = kh_opts();
+	mo.dev = "all:lat=300ms";
+	o.pool = &mo;
+	th_again();
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	ka = kh_kvs("a");
+	plain(ka, "y", "1");
+	T_EQ(kvdb_sync_start(kh_db, &b), 0);
+	T_EQ(kvdb_durable_within(kh_db, b, 0), 0);
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	T_EQ(kvdb_durable_within(kh_db, b, 50), 0);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	ms = (double)(to.tv_sec - from.tv_sec) * 1e3 + (double)(to.tv_nsec - from.tv_nsec) / 1e6;
+	T_OK(ms >= 50);
+	T_EQ(kvdb_durable_within(kh_db, b, 600000), 1);
+	T_EQ(kvdb_durable_within(kh_db, b, 0), 1);
+	kh_close();
+}
+
 int main(void)
 {
 	KH_RUN_MODES(writes_are_seen_by_their_transaction_only_until_the_commit);
@@ -985,5 +1015,6 @@ int main(void)
 	KH_RUN_MODES(tickets_are_waited_for_and_told);
 	T_RUN(a_database_open_for_reading_has_snapshots);
 	T_RUN(thousands_of_transactions_may_be_open);
+	TH_RUN_FILES(a_sync_that_is_waited_for_may_take_longer);
 	return t_done();
 }
