@@ -260,14 +260,16 @@ static int show_runs(struct kvdb *db, struct part *pa, unsigned int n)
 
 /*
  * Flushes several, @pa in order of slots, or one. Returns how many, the first ones: the next one
- * could not be built, in the way that its own flush will tell. -errno: none.
+ * could not be built, in the way that its own flush will tell, or a close has no time for it.
+ * -errno: none.
  */
 static int flush_parts(struct kvdb *db, struct part *pa, unsigned int n)
 {
 	unsigned int built = 0, i;
 	int err = 0;
 
-	while (built < n && !err) {
+	/* a close waits for the one that is being built, not for the rest of them */
+	while (built < n && !err && !(built && kv_is_late(db))) {
 		pa[built].pa_run = NULL;
 		kv_point_news_begin(db, pa[built].pa_mt, &pa[built].pa_news);
 		err = build_run(db, &pa[built]);

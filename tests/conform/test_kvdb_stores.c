@@ -312,6 +312,46 @@ static void stores_come_and_go_without_end(void)
 	th_clean();
 }
 
+/*
+ * Memtables of many stores are written out together, each with a write of its own: a close that
+ * has no more time does not wait for all of those that it began with.
+ */
+static void a_close_is_not_as_long_as_the_stores_are_many(void)
+{
+	enum { N = 40, IN_TIME = 25 };
+	struct mpool_open_opts mo = MPOOL_OPEN_OPTS_INIT;
+	struct kvdb_opts o = kh_opts();
+	struct kvdb_stats st;
+	char name[16];
+
+	kh_fresh(POOL, 0);
+	for (unsigned i = 0; i < N; i++) {
+		snprintf(name, sizeof(name), "s%u", i);
+		T_EQ(kvdb_kvs_create(kh_db, name, NULL), 0);
+	}
+	kh_close();
+	mo.dev = "all:lat=60ms";
+	o.pool = &mo;
+	o.threads = 1;
+	th_again();
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	for (unsigned i = 0; i < N; i++) {
+		snprintf(name, sizeof(name), "s%u", i);
+		T_EQ(kh_put_str(kh_kvs(name), "k", "v"), 0);
+	}
+	kh_close();
+	kh_open();
+	T_EQ(kvdb_stats(kh_db, &st), 0);
+	printf("# %llu of %u were left to the log\n", (unsigned long long)st.recovery.replayed, N);
+	T_OK(st.recovery.replayed >= N - IN_TIME);
+	for (unsigned i = 0; i < N; i++) {
+		snprintf(name, sizeof(name), "s%u", i);
+		T_OK(kh_holds_str(kh_kvs(name), "k", "v"));
+	}
+	kh_close();
+	th_clean();
+}
+
 int main(void)
 {
 	T_RUN(store_names);
@@ -323,6 +363,7 @@ int main(void)
 	KH_RUN_MODES(what_was_acknowledged_before_a_change_stays_with_it);
 	T_RUN(there_are_so_many_stores_and_no_more);
 	T_RUN(stores_come_and_go_without_end);
+	TH_RUN_FILES(a_close_is_not_as_long_as_the_stores_are_many);
 	th_clean();
 	return t_done();
 }
