@@ -95,7 +95,7 @@ def no_comment_states_a_rule():
 
 def prose():
     """(file, line number, line) of documents for readers, and of comments of the libraries."""
-    for f in under("libkvdb/", ".md") + ["README.md", "kmod/README.md", "tests/README.md"]:
+    for f in under("libkvdb/", ".md") + under("kmod/", ".md") + ["README.md", "tests/README.md"]:
         for n, line in enumerate(text(f).split("\n"), 1):
             yield f, n, line
     for f in under("libkvdb/", ".c", ".h") + under("libmpool/", ".c", ".h"):
