@@ -95,7 +95,7 @@ static int keeper_step(struct kvdb *db)
 
 		r = f < 0 || f > r ? f : r;
 	}
-	kv_flusher_spare(db);
+	kv_desc_step(db);
 	kv_views_step(db);
 	kv_holds_step(db);
 	if (r == 0)

@@ -180,13 +180,13 @@ static void split_mdc(const struct kv_limits *l, struct kv_budget *b)
 }
 
 /*
- * R19: one klog segment per stream, one flush of all memtables' keys, a key block each way, and
- * one merge of a leaf that is about to be split.
+ * R19: one klog segment per stream, one flush of all memtables' keys, a key block each way,
+ * one merge of a leaf that is about to be split, and descriptors, of which two segments are ready.
  */
 static uint64_t reserve(const struct kv_budget *b)
 {
 	return (uint64_t)b->b_logs * b->b_seg_bytes + min64(b->b_mt_bytes, b->b_log_bytes) +
-	       2ull * b->b_kblock_bytes + 2 * b->b_leaf_bytes;
+	       2ull * b->b_kblock_bytes + 2 * b->b_leaf_bytes + 2 * KV_DESC_BYTES;
 }
 
 int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_budget *b)

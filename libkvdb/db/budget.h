@@ -10,6 +10,7 @@
 #include <kvdb/kvdb.h>
 
 #define KV_LOGS_MAX	64u
+#define KV_DESC_BYTES	(64u << 10)	/* a segment for descriptors of epochs (E7) */
 
 struct kv_budget {
 	uint64_t b_cache_bytes;

@@ -30,9 +30,7 @@
 
 #define IOQ_DEPTH	64u
 #define TICK_BYTES	(16u << 20)	/* an epoch ends early when it has written so much */
-/* segments that usually may join an epoch while it is closed */
-#define SPARE_BYTES	(16u << 10)	/* a descriptor of a thousand segments */
-#define DESC_SLACK	4u
+#define DESC_SLACK	4u	/* segments that usually may join an epoch while it is closed */
 
 /* ---- closing an epoch ----------------------------------------------------------- */
 
@@ -132,7 +130,7 @@ static bool epoch_wrote(struct kvdb *db, uint64_t e)
 /*
  * The log whose last frame of the epoch will carry the descriptor: one that
  * has records, else one that has room (large records lie in segments of their
- * own, whose frames are closed already).
+ * own, whose frames are closed already). NULL: none is like that.
  */
 static struct kv_log *pick_carrier(struct kvdb *db)
 {
@@ -147,7 +145,7 @@ static struct kv_log *pick_carrier(struct kvdb *db)
 		if (!roomy && kv_log_has_room(lo))
 			roomy = lo;
 	}
-	return roomy ? roomy : kv_log_at(ls, 0);
+	return roomy;
 }
 
 /* E2: puts the prepared memtables in front. */
@@ -192,6 +190,12 @@ static void switch_memtables(struct kvdb *db, uint64_t e)
 	pthread_mutex_unlock(&db->d_stores.sr_lock);
 }
 
+/* What a descriptor takes, if @more segments join the epoch than did so far. */
+static uint32_t desc_room(struct kvdb *db, uint64_t e, uint32_t more)
+{
+	return KV_REC_HDR + kv_desc_size(count_segs(db, e) + more + DESC_SLACK);
+}
+
 /*
  * Closes all logs. *carrier is the frame that takes the descriptor, with
  * *room bytes kept for it, or NULL when there is no such room. False when
@@ -201,19 +205,27 @@ static bool close_logs(struct kvdb *db, uint64_t e, struct kv_frame **carrier, u
 {
 	struct kv_logs *ls = db->d_logs;
 	struct kv_log *c = pick_carrier(db);
+	unsigned int n = ls->ls_n * KV_STREAMS;
 
 	*carrier = NULL;
-	for (unsigned int i = 0; i < ls->ls_n * KV_STREAMS; i++)
-		if (kv_log_at(ls, i) != c)
-			kv_log_close(db, kv_log_at(ls, i), e, 0);
-	if (epoch_wrote(db, e) || kv_log_is_dirty(c)) {
-		*room = KV_REC_HDR + kv_desc_size(count_segs(db, e) + 1 + DESC_SLACK);
-		*carrier = kv_log_close(db, c, e, *room);
-		if (*carrier)
-			return true;
+	for (unsigned int i = 0; i < n; i++) {
+		struct kv_log *lo = kv_log_at(ls, i);
+
+		if (lo == c)
+			continue;
+		/* E7: without @c one may have got a segment since, and a record of this epoch */
+		if (c || *carrier) {
+			kv_log_close(db, lo, e, 0, false);
+		} else {
+			*room = desc_room(db, e, n);
+			*carrier = kv_log_close(db, lo, e, *room, false);
+		}
 	}
-	kv_log_close(db, c, e, 0);
-	return epoch_wrote(db, e);
+	if (c) {
+		*room = desc_room(db, e, 1);
+		*carrier = kv_log_close(db, c, e, *room, epoch_wrote(db, e));
+	}
+	return *carrier || epoch_wrote(db, e);
 }
 
 /* Ends epoch @e = ep_open; as close_logs(). */
@@ -229,6 +241,7 @@ static bool close_epoch(struct kvdb *db, uint64_t e, struct kv_frame **carrier, 
 	if (!frames_done(db, e))
 		kv_tctx_each(db, resolve_slot, &e);
 	switch_memtables(db, e);
+	kv_desc_closed(db);
 	db->d_flusher->fl_lag.lg_epoch_bytes = atomic_exchange(&db->d_logs->ls_epoch_bytes, 0);
 	atomic_store(&db->d_epochs.ep_closed, e);
 	pthread_mutex_unlock(&db->d_epochs.ep_tick_lock);
@@ -401,70 +414,22 @@ static int write_pending(struct kvdb *db, uint64_t e, bool done_only, const stru
 	return 0;
 }
 
-static int carrier_seg(struct kvdb *db, uint32_t bytes, struct kv_seg **out)
-{
-	struct kv_log *lo = kv_log_at(db->d_logs, 0);
-
-	return kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, true, out);
-}
-
-void kv_flusher_spare(struct kvdb *db)
-{
-	struct kv_flusher *fl = db->d_flusher;
-	struct kv_seg *s, *none = NULL;
-
-	if (atomic_load(&fl->fl_spare) || carrier_seg(db, SPARE_BYTES, &s))
-		return;
-	/* may fail: the user of the spare then waits for its image, no other segment is fetched */
-	kv_slab_take_image(db, s->sg_bytes, &s->sg_image);
-	if (!atomic_compare_exchange_strong(&fl->fl_spare, &none, s)) {
-		kv_seg_close(db, s, 0);
-		kv_seg_put(db, s);
-	}
-}
-
-/*
- * A frame of its own for a descriptor that found no room behind another. On a
- * full pool (R19) the segment that is kept in stock serves.
- */
+/* A frame of its own for a descriptor that found no room behind another (E7). */
 static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_frame **out)
 {
 	struct kv_log *lo = kv_log_at(db->d_logs, 0);
-	uint32_t bytes = kv_frame_space(KV_FRAME_HDR + room);
-	struct kv_seg *s = NULL;
-	bool comes;
-	int err = 0;
+	uint32_t bytes = kv_frame_space(KV_FRAME_HDR + room), off;
+	struct kv_seg *s;
+	int err = kv_desc_take(db, e, bytes, &s, &off);
 
-	if (bytes <= SPARE_BYTES)
-		s = atomic_exchange(&db->d_flusher->fl_spare, NULL);
-	while (!s) {
-		/* R19: a merge has room that it gives back; looked at first, for it may end */
-		comes = atomic_load(&db->d_runs.ru_merging);
-		err = carrier_seg(db, bytes, &s);
-		if ((err != -ENOMEM && !(err == -ENOSPC && comes)) || kv_nap_for(db))
-			break;
-	}
-	if (err)
-		return kv_fail(db, err, "no room for an epoch descriptor");
-	/* an epoch must end: it waits for memory, with one segment however long that takes */
-	while (!atomic_load(&s->sg_image) &&
-	       !kv_slab_take_image(db, s->sg_bytes, &s->sg_image) && !(err = kv_nap_for(db)))
-		;
-	while (!err && !(*out = kv_frame_new(lo, s, atomic_load(&s->sg_image), 0,
+	while (!err && !(*out = kv_frame_new(lo, s, atomic_load(&s->sg_image), off,
 					     KV_FRAME_HDR + room, e)))
 		err = kv_nap_for(db);
-	if (err) {
-		kv_seg_close(db, s, 0);
-		kv_seg_put(db, s);
+	if (err)
 		return err;
-	}
 	(*out)->fr_len = KV_FRAME_HDR;
 	(*out)->fr_space = bytes;
 	atomic_fetch_add(&db->d_logs->ls_unwritten, bytes);
-	atomic_store(&s->sg_first_epoch, e);
-	atomic_store(&s->sg_last_epoch, e);
-	kv_seg_close(db, s, bytes);
-	kv_seg_put(db, s);	/* the table's reference lasts until the epoch is durable */
 	return 0;
 }
 
@@ -656,6 +621,7 @@ static int epoch_run(struct kvdb *db)
 		if (err)
 			return err;
 	}
+	kv_desc_done(db);
 	publish(db, e);
 	kv_segs_durable(db);
 	db->d_hooks->ho_pressure(db);
@@ -919,6 +885,7 @@ int kv_flusher_start(struct kvdb *db)
 	pthread_mutex_init(&fl->fl_lock, NULL);
 	pthread_mutex_init(&fl->fl_io_lock, NULL);
 	atomic_store(&fl->fl_gate_ns, UINT64_MAX);
+	kv_desc_init(&fl->fl_descs);
 	db->d_flusher = fl;
 	kv_lag_init(db);
 	err = mpool_ioq_open(db->d_mp, IOQ_DEPTH, &fl->fl_ioq);
@@ -953,8 +920,7 @@ void kv_flusher_stop(struct kvdb *db)
 		reap(db, true);
 	/* its writer has reaped; the queue ends before the frames it reads from */
 	mpool_ioq_close(fl->fl_ioq);
-	if (atomic_load(&fl->fl_spare))
-		kv_seg_put(db, atomic_load(&fl->fl_spare));
+	kv_desc_fini(db);
 	retire_written(fl);
 	free(fl->fl_segs);
 	pthread_cond_destroy(&fl->fl_wake);

@@ -4,6 +4,7 @@
 #define KV_FLUSH_H
 
 #include "db/db.h"
+#include "log/desc.h"
 #include "log/log.h"
 
 struct kv_epoch_seg {		/* a segment that the epoch in hand wrote to */
@@ -47,7 +48,7 @@ struct kv_flusher {
 	unsigned int fl_inflight;
 	unsigned int fl_classes;	/* written since the last flush: bit per class */
 	struct kv_frame *fl_written;	/* frames on their way, until the flush */
-	_Atomic(struct kv_seg *) fl_spare; /* for a descriptor that finds no room; R19 */
+	struct kv_descs fl_descs;	/* desc.c */
 	struct kv_lag fl_lag;		/* lag.c */
 	struct kv_epoch_seg *fl_segs;	/* of the epoch in hand */
 	uint32_t fl_nsegs, fl_maxsegs;
@@ -85,8 +86,6 @@ bool kv_gate_is_shut(struct kvdb *db);
 
 /* Ends the open epoch, empty or not, and makes it durable. */
 int kv_epoch_force(struct kvdb *db);
-/* Keeps a segment for a lone descriptor in stock (background work). */
-void kv_flusher_spare(struct kvdb *db);
 /* Asks the flusher to end the open epoch soon. */
 void kv_flusher_tick(struct kvdb *db);
 

@@ -385,7 +385,16 @@ static struct kv_frame *stay_open(struct kv_log *lo, uint64_t word)
 	return NULL;
 }
 
-struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, uint32_t desc_room)
+/* Does a descriptor of @room bytes fit behind the frozen frame? lo_lock held. */
+static bool takes_desc(const struct kv_frame *f, uint64_t word, uint32_t room)
+{
+	uint32_t used = kv_frame_space(WORD_LEN(word) + room);
+
+	return f->fr_seg && used <= KV_FRAME_MAX && f->fr_off + used <= f->fr_seg->sg_bytes;
+}
+
+struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, uint32_t desc_room,
+			      bool even_empty)
 {
 	struct kv_frame *f, *g;
 	uint32_t used, off = 0, cap = 0;
@@ -393,14 +402,12 @@ struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, ui
 
 	pthread_mutex_lock(&lo->lo_lock);
 	f = freeze(lo, &w);
+	if (!(even_empty || WORD_N(w)) || !takes_desc(f, w, desc_room))
+		desc_room = 0;
 	used = WORD_N(w) || desc_room ? kv_frame_space(WORD_LEN(w) + desc_room) : 0;
 	if (f->fr_seg) {
-		if (desc_room && (used > KV_FRAME_MAX || f->fr_off + used > f->fr_seg->sg_bytes))
-			return stay_open(lo, w);
 		off = f->fr_off + used;
 		cap = frame_room(f->fr_seg, off, db->d_budget.b_frame_max);
-	} else if (desc_room) {
-		return stay_open(lo, w);
 	}
 	/* an epoch must end: wait for memory; but no epoch ends of what has stopped */
 	while (!(g = kv_frame_new(lo, f->fr_seg, f->fr_seg ? f->fr_base - f->fr_off : NULL, off,
@@ -411,7 +418,7 @@ struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, ui
 	}
 	replace(db, lo, w, f, g, used);
 	pthread_mutex_unlock(&lo->lo_lock);
-	return used ? f : NULL;
+	return desc_room ? f : NULL;
 }
 
 /*

@@ -139,11 +139,12 @@ bool kv_log_wants_segment(struct kv_log *lo);
 /*
  * kv_log_close - close the log's frame at the end of epoch @e; later
  * reservations belong to @e + 1. A frame that holds records becomes pending.
- * @desc_room > 0: leaves so many bytes after the frame's records for a
- * descriptor, and returns the frame even when it is empty (the carrier); NULL
- * when the segment has no room for it. Caller holds ep_tick_lock.
+ * @desc_room > 0: leaves so many bytes after the frame's records for a descriptor, if it
+ * holds records or @even_empty, and returns it (the carrier); NULL when the segment has no
+ * room for it. Caller holds ep_tick_lock.
  */
-struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, uint32_t desc_room);
+struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, uint32_t desc_room,
+			      bool even_empty);
 /* True when the log's open frame holds a record. */
 bool kv_log_is_dirty(struct kv_log *lo);
 /* True when a descriptor can join the log's open frame, as long as no record fills it. */

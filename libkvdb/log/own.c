@@ -418,8 +418,25 @@ static void give_back(struct kvdb *db, struct kv_log *lo, struct kv_seg *s, bool
 		seg_drop(db, s);
 }
 
-int kv_own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned int flags,
-		struct kv_resv *rs)
+static int promise_take(void *arg, bool urgent)
+{
+	(void)urgent;
+	return kv_desc_promise(arg);
+}
+
+/* E7: the epoch's end must find room, so who finds none now waits, as for a segment. */
+static int promise_get(struct kvdb *db, unsigned int flags)
+{
+	bool urgent = flags & KV_OWN_URGENT;
+	int err = kv_desc_promise(db);
+
+	if (err == -ENOSPC && (urgent || db->d_hooks->ho_reloc_may_help(db)))
+		err = db->d_hooks->ho_space_take(db, urgent, promise_take, db);
+	return err;
+}
+
+static int own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned int flags,
+		    struct kv_resv *rs)
 {
 	unsigned int first = stream * db->d_logs->ls_n, no = kv_log_pick(db, stream)->lo_no;
 	uint32_t bytes = kv_frame_space(KV_FRAME_HDR + size);
@@ -442,6 +459,19 @@ int kv_own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned 
 	*rs = (struct kv_resv){ .rs_frame = f, .rs_buf = f->fr_base + KV_FRAME_HDR, .rs_seg = s,
 				.rs_off = f->fr_off + KV_FRAME_HDR };
 	return 0;
+}
+
+int kv_own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned int flags,
+		struct kv_resv *rs)
+{
+	int err = promise_get(db, flags);
+
+	if (err)
+		return err;
+	err = own_make(db, stream, size, flags, rs);
+	if (err)
+		kv_desc_forget(db);
+	return err;
 }
 
 uint32_t kv_own_copy(uint8_t *to, const void *val, uint32_t len)
@@ -486,6 +516,7 @@ void kv_own_leave(struct kvdb *db, struct kv_resv *rs, bool is_logged)
 	if (is_logged) {
 		kv_log_add_own(db, rs->rs_frame);
 		atomic_store(&db->d_logs->ls_own_epoch, rs->rs_epoch);
+		kv_desc_logged(db);
 	}
 	pthread_mutex_unlock(&db->d_epochs.ep_tick_lock);
 	if (is_logged)
@@ -498,4 +529,5 @@ void kv_own_drop(struct kvdb *db, struct kv_resv *rs)
 
 	give_back(db, f->fr_log, rs->rs_seg, f->fr_is_shared);
 	kv_frame_retire(f);
+	kv_desc_forget(db);
 }

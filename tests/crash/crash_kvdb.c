@@ -203,6 +203,12 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_PUT] = 10, [KM_BIG] = 10, [KM_DEL] = 4, [KM_GET] = 2,
 			     [KM_SYNC] = 2, [KM_POLL] = 4, [KM_IDLE] = 1, [KM_FILL] = 2,
 			     [KM_COMPACT] = 1, [KM_BULK] = 3 }),
+	/* epochs of nothing but values with frames of their own, on a pool that others fill */
+	KV_WL("lone", false, .kc_bytes = { 16 * MiB }, .kc_steps = 120, .kc_stores = 1,
+	      .kc_keys = 20, .kc_stall = 30, .kc_logs = 1, .kc_log_bytes = 512 * KiB,
+	      .kc_owns = true,
+	      .kc_weight = { [KM_BIG] = 12, [KM_SYNC] = 6, [KM_GET] = 1, [KM_POLL] = 3,
+			     [KM_IDLE] = 1, [KM_TAKEN] = 6, [KM_FLUSH] = 1, [KM_REOPEN] = 2 }),
 	KV_WL("checkpoint", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 220,
 	      .kc_stores = 2, .kc_keys = 24, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
 	      .kc_weight = { [KM_PUT] = 20, [KM_BIG] = 3, [KM_DEL] = 5, [KM_GET] = 1,
@@ -255,5 +261,5 @@ int main(int argc, char **argv)
 		ops[i] = &workload[i].w_ops;
 	rc = eng_main(argc, argv, ops, N);
 	km_bound_figure();
-	return rc | km_replay_figure();
+	return rc | km_replay_figure() | km_desc_figure();
 }

@@ -529,7 +529,7 @@ void eng_conf_default(struct eng_conf *c, uint64_t seed)
 {
 	memset(c, 0, sizeof(*c));
 	c->ec_seed = seed;
-	/* of 31 workloads half as many again as the 50,000 that are asked for; few of each point,
+	/* of 32 workloads half as many again as the 50,000 that are asked for; few of each point,
 	 * so that the first pass, which sees all points, is within the box */
 	c->ec_want = 2500;
 	c->ec_per_point = 12;

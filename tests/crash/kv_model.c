@@ -19,6 +19,7 @@
 #include "open/open.h"
 #include "harness.h"
 #include "kv_model.h"
+#include "log/flush.h"
 #include "compact/merge.h"
 #include "db/thread.h"
 #include "run/run_filter.h"
@@ -597,8 +598,10 @@ static uint32_t small_length(struct eng *e, struct km *m)
 	}
 }
 
-static uint32_t big_length(struct km *m)
+static uint32_t big_length(struct eng *e, struct km *m)
 {
+	if (km_conf_of(e)->kc_owns)
+		return 17000 + rnd(m, 20000);
 	return rnd(m, 4) ? 4096 + rnd(m, 9000) : 30000 + rnd(m, 72400);
 }
 
@@ -622,6 +625,46 @@ static int do_fill(struct eng *e, struct km *m, struct km_rt *rt)
 		if (do_write(e, m, rt, KM_ABSENT))
 			return -1;
 	return do_drain(e, m, rt, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT);
+}
+
+#define TAKEN_MAX	2048u
+
+static unsigned taken_epochs, lone_descs; /* so many behind another one in their segment */
+
+/* E7: with no block left for anybody a few more values are logged, and epochs end. */
+static int do_taken(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	static struct mpool_obj *taken[TAKEN_MAX];
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
+				   .capacity = 128u << 10, .tag = 7, .flags = MPOOL_ALLOC_SPARE };
+	struct kvdb *db = rt->rt_db;
+	unsigned n = 0, k;
+	int rc = 0;
+
+	for (; req.capacity >= 4096; req.capacity /= 2)
+		while (n < TAKEN_MAX && !mpool_alloc(db->d_mp, &req, 1, &taken[n]))
+			n++;
+	for (k = 0; k < 5 && !rc; k++) {
+		uint32_t end = db->d_flusher->fl_descs.de_end;
+
+		rc = do_write(e, m, rt, big_length(e, m));
+		if (rc)
+			break;
+		rc = do_sync(e, m, rt);
+		taken_epochs++;
+		lone_descs += end && db->d_flusher->fl_descs.de_end > end;
+	}
+	while (n)
+		mpool_obj_close(taken[--n]);
+	return rc < 0 ? rc : 0;
+}
+
+int km_desc_figure(void)
+{
+	if (!taken_epochs)
+		return 0;
+	t_figure("lone descriptors", "%u share a segment", lone_descs);
+	return !lone_descs;
 }
 
 static unsigned replay_opens, replay_flushes;
@@ -811,7 +854,7 @@ int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 	switch (step) {
 	case KM_PUT:
 	case KM_BIG:
-		rc = do_write(e, m, rt, step == KM_PUT ? small_length(e, m) : big_length(m));
+		rc = do_write(e, m, rt, step == KM_PUT ? small_length(e, m) : big_length(e, m));
 		return rc < 0 ? -1 : 0;
 	case KM_LARGE:
 		return do_write(e, m, rt, large_length(m)) < 0 ? -1 : 0;
@@ -846,6 +889,8 @@ int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 		return do_drop(e, m, rt);
 	case KM_FILL:
 		return do_fill(e, m, rt);
+	case KM_TAKEN:
+		return do_taken(e, m, rt);
 	case KM_TXN:
 		return km_txn_step(e, m, rt);
 	case KM_FLUSH_ONE:

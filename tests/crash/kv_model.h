@@ -144,6 +144,7 @@ enum km_step {
 	KM_DROP,
 	KM_REOPEN,
 	KM_FILL,	/* put until -ENOSPC, then delete much */
+	KM_TAKEN,	/* another user has all of the pool for a while, in which epochs end */
 	KM_CKPT,	/* a checkpoint */
 	KM_UNCKPT,
 	KM_TXN,		/* something in a transaction */
@@ -172,6 +173,7 @@ struct km_conf {
 	bool kc_moves;		/* middle values; relocations must happen */
 	bool kc_policies;	/* each store has another policy */
 	bool kc_cursors;	/* a cursor is open while a step runs (crash_fault.c) */
+	bool kc_owns;		/* big values all have frames of their own */
 	bool kc_expires;	/* values live for seconds, the wall clock goes on */
 	uint8_t kc_weight[KM_STEPS];
 };
@@ -219,6 +221,9 @@ static inline uint32_t km_interval_ms(const struct km_conf *c)
 void km_bound_figure(void);
 /* of the workload that recovers in parts: not 0 if opens had hardly any */
 int km_replay_figure(void);
+
+/* of the workload whose descriptors lie by themselves: not 0 if none shared a segment */
+int km_desc_figure(void);
 
 #define KM_PFX	4u	/* prefix length of all stores */
 
