@@ -338,13 +338,47 @@ int kv_space_take(struct kvdb *db, bool urgent, kv_space_fn take, void *arg)
 	bool comes;
 	int err;
 
+	atomic_fetch_add(&db->d_bg.bd_makers, 1);
 	make_room(db, urgent, t0);
 	do {
 		comes = kv_space_comes(db, t0);
 		err = take(arg, urgent);
 	} while (err == -ENOSPC && comes);
+	atomic_fetch_sub(&db->d_bg.bd_makers, 1);
 	kv_delayed(db, KVDB_DELAY_SPACE, kv_now(db) - t0);
 	return err;
+}
+
+/* G7: it is another's turn, whose room is for all that find none: true, after a nap, till then. */
+static bool others_make_room(struct kvdb *db, uint64_t since_ns)
+{
+	return atomic_load(&db->d_bg.bd_makers) && kv_now(db) - since_ns < KV_PATIENCE_NS &&
+	       !kv_nap_for(db);
+}
+
+static int take_others(struct kvdb *db, kv_space_fn take, void *arg)
+{
+	uint64_t t0 = kv_now(db);
+	bool comes;
+	int err;
+
+	do {
+		/* before the try, for the other may end in between */
+		comes = others_make_room(db, t0);
+		err = take(arg, false);
+	} while (err == -ENOSPC && comes);
+	kv_delayed(db, KVDB_DELAY_SPACE, kv_now(db) - t0);
+	return err;
+}
+
+int kv_space_get(struct kvdb *db, bool urgent, kv_space_fn take, void *arg)
+{
+	int err = take(arg, false);
+
+	if (err != -ENOSPC)
+		return err;
+	return urgent || kv_reloc_may_help(db) ? kv_space_take(db, urgent, take, arg) :
+						 take_others(db, take, arg);
 }
 
 /* A segment for a log. */
@@ -372,30 +406,29 @@ static int take_staging(void *arg, bool urgent)
 int kv_segment_wait(struct kvdb *db, struct kv_log *lo, bool urgent)
 {
 	struct want wa = { db, lo, NULL };
-	int err = take_segment(&wa, false);
 
-	if (err != -ENOSPC || !(urgent || kv_reloc_may_help(db)))
-		return err;
-	return kv_space_take(db, urgent, take_segment, &wa);
+	return kv_space_get(db, urgent, take_segment, &wa);
 }
 
 int kv_segment_staging(struct kvdb *db, struct kv_log *lo, const struct kv_seg *at)
 {
 	struct want wa = { db, lo, at };
-	int err = take_staging(&wa, false);
 
-	if (err != -ENOSPC || !kv_reloc_may_help(db))
-		return err;
-	return kv_space_take(db, false, take_staging, &wa);
+	return kv_space_get(db, false, take_staging, &wa);
 }
 
 /* G7: a put that a flush without room holds up has room made once, as one without a segment. */
 static void stall_make_room(struct kvdb *db, bool urgent)
 {
+	uint64_t t0 = kv_now(db);
+
 	if (urgent || atomic_load(&db->d_flusher->fl_space_err) != -ENOSPC)
 		return;
 	if (kv_reloc_may_help(db))
 		kv_make_room(db);
+	else
+		while (others_make_room(db, t0))
+			;
 	/* what the last flush met may be long ago */
 	while (kv_flush_step(db) > 0)
 		;

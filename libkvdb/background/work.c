@@ -424,10 +424,12 @@ static void make_room(struct kvdb *db)
 
 void kv_make_room(struct kvdb *db)
 {
+	atomic_fetch_add(&db->d_bg.bd_makers, 1);
 	/* at once: a flush may need what a job for scans has */
 	kv_reloc_rescue_begin(db);
 	make_room(db);
 	kv_reloc_rescue_end(db);
+	atomic_fetch_sub(&db->d_bg.bd_makers, 1);
 }
 
 /* True while a worker is in the middle of what drain_compact() waits for. */

@@ -66,6 +66,11 @@ bool kv_is_freeing(struct kvdb *db);
  * some; a delete, @urgent, takes from the reserve only then. -ENOSPC: none of them brings any.
  */
 int kv_space_take(struct kvdb *db, bool urgent, kv_space_fn take, void *arg);
+/*
+ * For who asks often: takes it; where there is none it is as kv_space_take() in his turn (G7), and
+ * else waits for callers who make room. -ENOSPC: as above.
+ */
+int kv_space_get(struct kvdb *db, bool urgent, kv_space_fn take, void *arg);
 
 /* ---- pressure.c ---- */
 

@@ -24,8 +24,8 @@ struct kv_hooks {
 	void (*ho_pressure)(struct kvdb *db);
 	/* background: there is no room for @take; flushes, merges and moves make some, or try */
 	int (*ho_space_take)(struct kvdb *db, bool urgent, kv_space_fn take, void *arg);
-	/* compact: a move may bring room; asked for each few segments that are written, not more */
-	bool (*ho_reloc_may_help)(struct kvdb *db);
+	/* background: @take, and the same if it finds none, in the caller's turn */
+	int (*ho_space_get)(struct kvdb *db, bool urgent, kv_space_fn take, void *arg);
 	/* compact: so many bytes of values fit on staging, beside keys and what merges need */
 	bool (*ho_staging_has_room)(struct kvdb *db, uint64_t values);
 	/* log: the database stopped: threads that wait for durability see the fault */

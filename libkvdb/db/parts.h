@@ -156,6 +156,7 @@ struct kv_background {
 	_Atomic(struct kv_work *) bd_work; /* work.c; the flusher runs before it is there */
 	struct kv_warm bd_warm;		/* warm.c */
 	struct kv_compact bd_compact;	/* compact.c */
+	_Atomic(uint32_t) bd_makers;	/* callers without room that make some, or wait for it */
 	_Atomic(uint64_t) bd_close_ns;	/* when a close flushes no more; 0: it is not closed */
 };
 

@@ -202,23 +202,21 @@ struct want {
 static int seg_take(void *arg, bool urgent)
 {
 	struct want *wa = arg;
+	uint64_t t0 = kv_now(wa->wa_db);
+	int err = seg_alloc(wa->wa_db, wa->wa_log, wa->wa_bytes, urgent, wa->wa_is_staging,
+			    wa->wa_out);
 
-	return seg_alloc(wa->wa_db, wa->wa_log, wa->wa_bytes, urgent, wa->wa_is_staging,
-			 wa->wa_out);
+	if (err != -ENOSPC)
+		kv_delayed(wa->wa_db, KVDB_DELAY_SEGMENT, kv_now(wa->wa_db) - t0);
+	return err;
 }
 
 static int seg_get(struct kvdb *db, struct kv_log *lo, uint32_t bytes, unsigned int flags,
 		   struct kv_seg **out)
 {
 	struct want wa = { db, lo, bytes, flags & KV_OWN_STAGING, out };
-	bool urgent = flags & KV_OWN_URGENT;
-	uint64_t t0 = kv_now(db);
-	int err = seg_take(&wa, false);
+	int err = db->d_hooks->ho_space_get(db, flags & KV_OWN_URGENT, seg_take, &wa);
 
-	if (err == -ENOSPC && (urgent || db->d_hooks->ho_reloc_may_help(db)))
-		err = db->d_hooks->ho_space_take(db, urgent, seg_take, &wa);
-	else
-		kv_delayed(db, KVDB_DELAY_SEGMENT, kv_now(db) - t0);
 	return err == -ENOSPC ? no_space(db, bytes) : err;
 }
 
@@ -424,17 +422,6 @@ static int promise_take(void *arg, bool urgent)
 	return kv_desc_promise(arg);
 }
 
-/* E7: the epoch's end must find room, so who finds none now waits, as for a segment. */
-static int promise_get(struct kvdb *db, unsigned int flags)
-{
-	bool urgent = flags & KV_OWN_URGENT;
-	int err = kv_desc_promise(db);
-
-	if (err == -ENOSPC && (urgent || db->d_hooks->ho_reloc_may_help(db)))
-		err = db->d_hooks->ho_space_take(db, urgent, promise_take, db);
-	return err;
-}
-
 static int own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned int flags,
 		    struct kv_resv *rs)
 {
@@ -464,7 +451,8 @@ static int own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsig
 int kv_own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned int flags,
 		struct kv_resv *rs)
 {
-	int err = promise_get(db, flags);
+	/* E7: the epoch's end must find room, so who finds none now waits, as for a segment */
+	int err = db->d_hooks->ho_space_get(db, flags & KV_OWN_URGENT, promise_take, db);
 
 	if (err)
 		return err;

@@ -10,7 +10,7 @@ const struct kv_hooks kv_hooks = {
 	.ho_txn_is_dead = kv_txn_is_dead,
 	.ho_pressure = kv_pressure,
 	.ho_space_take = kv_space_take,
-	.ho_reloc_may_help = kv_reloc_may_help,
+	.ho_space_get = kv_space_get,
 	.ho_staging_has_room = kv_staging_has_room,
 	.ho_flusher_failed = kv_flusher_failed,
 };

@@ -67,13 +67,17 @@ static void *overwrite(void *arg)
 	uint32_t w = (uint32_t)(uintptr_t)arg, k, key;
 	uint64_t rnd = seed + w;
 	uint8_t val[VLEN];
+	int err;
 
 	for (uint32_t i = 0; !is_over && !failed; i++) {
 		k = i < KEYS ? i : (uint32_t)(t_rand(&rnd) % KEYS);
 		key = w * KEYS + k;
 		value(key, ++version[w][k], val);
-		if (kvdb_put(kvs, &key, sizeof(key), val, VLEN))
+		err = kvdb_put(kvs, &key, sizeof(key), val, VLEN);
+		if (err) {
+			printf("# put: %d: %s\n", err, kvdb_error_detail()->text);
 			failed++;
+		}
 	}
 	return NULL;
 }

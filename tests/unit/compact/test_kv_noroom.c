@@ -3,6 +3,8 @@
 #include "harness.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <time.h>
 
 #include "background/work.h"
@@ -411,6 +413,57 @@ static void a_put_waits_for_a_merge_that_has_the_room_of_a_flush(void)
 	kv_end(db, dir, 0);
 }
 
+static _Atomic(bool) is_in, may_go;
+
+static int held_take(void *arg, bool urgent)
+{
+	(void)arg;
+	(void)urgent;
+	is_in = true;
+	while (!may_go)
+		sched_yield();
+	return 0;
+}
+
+static void *take_held(void *arg)
+{
+	(void)arg;
+	T_EQ(kv_space_take(db, false, held_take, NULL), 0);
+	return NULL;
+}
+
+/* Deep in a put the other writer's turn brings room. */
+static void let_go(void)
+{
+	if (++looks < LOOKS || may_go)
+		return;
+	while (ntaken)
+		mpool_obj_close(taken[--ntaken]);
+	may_go = true;
+}
+
+/* G7: of two that find none one has room made, and the other is not refused meanwhile. */
+static void a_put_waits_for_a_writer_who_makes_room(void)
+{
+	pthread_t t;
+
+	open_two(64u << 20, 4u << 20);
+	ntaken = take_pool(taken, 128u << 10);
+	T_EQ(pthread_create(&t, NULL, take_held, NULL), 0);
+	while (!is_in)
+		sched_yield();
+	(void)kv_reloc_may_help(db);	/* that was his turn */
+	at_look = let_go;
+	for (uint32_t k = 0; !may_go; k++) {
+		looks = 0;
+		T_OK(k < 400000);
+		put(big, k);
+	}
+	pthread_join(t, NULL);
+	at_look = NULL;
+	kv_end(db, dir, 0);
+}
+
 /* Not for ever: it may be the merge of a store that has nothing to drop. */
 static void a_put_does_not_wait_for_ever_for_a_merge(void)
 {
@@ -702,6 +755,7 @@ int main(void)
 	T_RUN(a_delete_waits_for_a_merge_that_has_the_last_of_the_pool);
 	T_RUN(a_delete_leaves_a_merge_that_runs_its_room);
 	T_RUN(a_put_waits_for_a_merge_that_has_the_room_of_a_flush);
+	T_RUN(a_put_waits_for_a_writer_who_makes_room);
 	T_RUN(a_put_does_not_wait_for_ever_for_a_merge);
 	T_RUN(a_drain_waits_for_a_merge_that_has_the_room_of_a_flush);
 	T_RUN(a_drain_does_not_wait_for_ever_for_a_merge);
