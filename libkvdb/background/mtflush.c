@@ -535,6 +535,7 @@ int kv_flush_step(struct kvdb *db)
 	uint32_t turn = atomic_load(&wk->wk_flush_turn), from = turn;
 	bool is_turn = atomic_fetch_add(&wk->wk_flush_steps, 1) % 2 == 0;
 	bool comes = kv_is_making_room(db);
+	bool is_missed = false;
 	int did = 0, full = 0, told;
 
 	if (!is_turn)
@@ -547,11 +548,16 @@ int kv_flush_step(struct kvdb *db)
 		if (!pthread_mutex_trylock(&kvs->k_flush_lock)) {
 			did = flush_of(db, kvs, &full);
 			pthread_mutex_unlock(&kvs->k_flush_lock);
+		} else {
+			is_missed = true;
 		}
 		if (did && is_turn)
 			atomic_store(&wk->wk_flush_turn, kvs->k_slot + 1);
 		kv_kvs_release(kvs);
 	}
+	/* what was not tried has neither found room nor none: its thread tells */
+	if (is_missed && !did && !full)
+		return 0;
 	told = space_err(db, full, comes);
 	atomic_store(&db->d_flusher->fl_space_err, told);
 	if (told)

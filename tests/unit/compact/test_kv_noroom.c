@@ -214,6 +214,34 @@ static void a_flush_without_room_is_not_repeated(void)
 	kv_end(db, dir, 0);
 }
 
+/* Whose lock another thread has: it may be the one that finds none, and will say so. */
+static void a_flush_that_was_not_tried_says_nothing_of_room(void)
+{
+	static struct mpool_obj *obj[FILLERS];
+	struct kv_flusher *fl;
+	uint64_t since;
+	unsigned n;
+
+	open_two(256u << 20, 32u << 20);
+	fl = db->d_flusher;
+	for (uint32_t k = 0; k < 3 * db->d_budget.b_kblock_bytes / VLEN; k++)
+		put(big, k);
+	n = take_pool(obj, 128u << 10);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), -ENOSPC);
+	since = atomic_load(&fl->fl_full_ns);
+	T_OK(since);
+	pthread_mutex_lock(&big->k_flush_lock);
+	T_EQ(kv_flush_step(db), 0);
+	pthread_mutex_unlock(&big->k_flush_lock);
+	T_EQ(atomic_load(&fl->fl_full_ns), since);
+	T_EQ(atomic_load(&fl->fl_space_err), -ENOSPC);
+	while (n--)
+		mpool_obj_close(obj[n]);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(atomic_load(&fl->fl_full_ns), 0);
+	kv_end(db, dir, 0);
+}
+
 /* Sealed segments, which there are not, until not one more fits. */
 static void container_fill(void)
 {
@@ -751,6 +779,7 @@ int main(void)
 	T_RUN(a_merge_without_room_is_tried_again_a_minute_later);
 	T_RUN(a_full_container_takes_what_makes_it_smaller);
 	T_RUN(a_flush_without_room_is_not_repeated);
+	T_RUN(a_flush_that_was_not_tried_says_nothing_of_room);
 	T_RUN(a_queue_without_threads_ends_what_has_no_room);
 	T_RUN(a_delete_waits_for_a_merge_that_has_the_last_of_the_pool);
 	T_RUN(a_delete_leaves_a_merge_that_runs_its_room);
