@@ -359,10 +359,13 @@ static int block_take(void *arg, bool urgent)
 		.capacity = wa->wa_len,
 		.tag = rb->rb_db->d_ident.id_tag,
 	};
+	struct kv_space_left left;
 	int rc;
 
 	(void)urgent;
-	if (!rb->rb_urgent && kv_segs_spare_bytes(rb->rb_db) < wa->wa_len)
+	kv_space_left(rb->rb_db, &left);
+	/* a block lies in one class: one with so much above its reserve, if there is one */
+	if (!rb->rb_urgent && left.sl_spare[req.mclass] < wa->wa_len)
 		return kv_error(-ENOSPC, "MP0955",
 				"the pool is full: what is left is kept for deletes and flushes");
 	rc = mpool_alloc(rb->rb_db->d_mp, &req, 1, wa->wa_out);

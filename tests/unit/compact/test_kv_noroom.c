@@ -610,6 +610,69 @@ static void a_checkpoint_waits_for_a_merge_that_has_the_last_of_the_pool(void)
 	kv_end(db, dir, 0);
 }
 
+static void open_two_classes(void)
+{
+	struct mpool_dev_spec dev[2] = { { .mclass = MPOOL_CAPACITY, .size = 64u << 20 },
+					 { .mclass = MPOOL_STAGING, .size = 64u << 20 } };
+	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+
+	kv_fresh_dir(dir, sizeof(dir), "kv_noroom");
+	co.devs = dev;
+	co.ndevs = 2;
+	T_EQ(mpool_create(dir, &co), 0);
+	o.segment_bytes = 256u << 10;
+	T_EQ(kvdb_create(dir, &o), 0);
+	o.flags = KVDB_MANUAL;
+	o.logs = 1;
+	o.cache_bytes = 64u << 20;
+	T_EQ(kvdb_open(dir, &o, &db), 0);
+	T_EQ(kvdb_kvs_create(db, "big", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "big", &big), 0);
+}
+
+/* Another user leaves so much above the reserve of each class. */
+static void take_classes(uint64_t spare)
+{
+	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .tag = 7, .flags = MPOOL_ALLOC_SPARE };
+	struct kv_space_left left;
+
+	for (req.mclass = 0; req.mclass < MPOOL_MCLASSES; req.mclass++) {
+		kv_space_left(db, &left);
+		while (left.sl_spare[req.mclass] > spare) {
+			req.capacity = left.sl_spare[req.mclass] - spare > 512u << 10 ? 512u << 10 :
+				       4u << 10;
+			T_OK(ntaken < FILLERS);
+			T_EQ(mpool_alloc(db->d_mp, &req, 1, &taken[ntaken++]), 0);
+			kv_space_left(db, &left);
+		}
+	}
+}
+
+/* R19: a block lies in one class, so what both have above their reserves is no room for it. */
+static void a_block_of_a_load_leaves_the_reserve_of_each_class(void)
+{
+	uint64_t block, free_bytes;
+	struct kvdb_bulk *b;
+	uint8_t val[VLEN] = { 0 };
+	char key[16];
+	int rc = 0;
+
+	open_two_classes();
+	block = db->d_budget.b_kblock_bytes;
+	T_EQ(kvdb_bulk_open(big, 0, &b), 0);
+	take_classes(block * 2 / 3);
+	free_bytes = kv_segs_free_bytes(db);
+	for (uint32_t k = 0; !rc && k < 2 * block / VLEN; k++)
+		rc = kvdb_bulk_add(b, key, (size_t)sprintf(key, "%08x", k), val, VLEN);
+	T_EQ(rc, -ENOSPC);
+	T_EQ(kv_segs_free_bytes(db), free_bytes);
+	kvdb_bulk_abort(b);
+	while (ntaken)
+		mpool_obj_close(taken[--ntaken]);
+	kv_end(db, dir, 0);
+}
+
 static void put_runs(struct kvdb_kvs *kvs, uint32_t keys)
 {
 	for (uint32_t k = 0; k < keys; k++) {
@@ -791,6 +854,7 @@ int main(void)
 	T_RUN(a_checkpoint_waits_for_a_merge_that_has_the_room_of_a_flush);
 	T_RUN(a_bulk_load_waits_for_a_merge_that_has_the_room_of_a_flush);
 	T_RUN(a_checkpoint_waits_for_a_merge_that_has_the_last_of_the_pool);
+	T_RUN(a_block_of_a_load_leaves_the_reserve_of_each_class);
 	T_RUN(a_merge_does_not_count_on_what_another_will_write);
 	T_RUN(what_had_no_room_is_tried_again_with_twice_as_much);
 	T_RUN(who_has_no_room_waits_for_no_count_of_keys);
