@@ -535,21 +535,30 @@ static int room_for(struct kv_mdc *m, uint64_t len)
 	return err ? err : room_below(m, used + len, 0);
 }
 
-/*
- * The state's length, or something above it that goes into what there is with @want bytes: a state
- * is counted as less than twice what its records take, and to count it takes long.
- */
-static uint64_t state_most(struct kv_mdc *m, uint64_t used, uint64_t want)
+/* What the state's length is at most: it is less than twice what its records take. */
+static uint64_t state_bound(const struct kv_mdc *m, uint64_t used)
 {
-	uint64_t n = 2 * used;
-
 	if (m->m_counted && used >= m->m_counted_at)
-		n = m->m_counted + 2 * (used - m->m_counted_at);
-	if (n + want <= m->m_have)
-		return n;
+		return m->m_counted + 2 * (used - m->m_counted_at);
+	return 2 * used;
+}
+
+static uint64_t state_count(struct kv_mdc *m, uint64_t used)
+{
 	m->m_counted = kv_mdc_state_bytes(&m->m_st);
 	m->m_counted_at = used;
 	return m->m_counted;
+}
+
+/*
+ * The state's length, or something above it that goes into @most bytes with @want more: to count
+ * it takes long.
+ */
+static uint64_t state_most(struct kv_mdc *m, uint64_t used, uint64_t want, uint64_t most)
+{
+	uint64_t n = state_bound(m, used);
+
+	return n + want <= most ? n : state_count(m, used);
 }
 
 int kv_mdc_make_room(struct kv_mdc *m, uint64_t len)
@@ -562,9 +571,9 @@ int kv_mdc_make_room(struct kv_mdc *m, uint64_t len)
 	n = n > known ? n : known;
 	/* those that it does not know, for want of room say, are part of its state from then on */
 	want = len + SLACK + (2 * n - known) * SEG_BYTES;
-	if (2 * used + want > cap && kv_mdc_state_bytes(&m->m_st) + want > cap)
+	if (state_most(m, used, want, cap) + want > cap)
 		return no_room(m);
-	err = room_below(m, 0, 0) ?: room_below(m, state_most(m, used, want) + want, 0);
+	err = room_below(m, 0, 0) ?: room_below(m, state_most(m, used, want, m->m_have) + want, 0);
 	return err ? err : room_for(m, want);
 }
 
