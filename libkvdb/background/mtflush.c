@@ -73,7 +73,7 @@ static int build_tombs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt,
 	err = kv_trows_mt(&tv, mt);
 	if (!err) {
 		/*
-		 * What a bulk load brings has an older stamp (B1). Looked at behind the stamps
+		 * What a bulk load brings has an older stamp (B1). Looked at after the stamps
 		 * and in front of the tree: it is still to come, or in the tree.
 		 */
 		bulk = atomic_load(&kvs->k_bulk);

@@ -556,7 +556,7 @@ int kvdb_drain(struct kvdb *db, unsigned flags)
 		err = drain_flush(db);
 	if (!err && (flags & KVDB_WAIT_COMPACT))
 		err = drain_compact(db);
-	/* a worker may have met what stopped the database behind our last look */
+	/* a worker may have met what stopped the database after our last look */
 	if (!err && flags)
 		err = kv_fault(db);
 	return work_error(db, err);

@@ -67,8 +67,8 @@ bool kv_is_freeing(struct kvdb *db);
  */
 int kv_space_take(struct kvdb *db, bool urgent, kv_space_fn take, void *arg);
 /*
- * For who asks often: takes it; where there is none it is as kv_space_take() in his turn (G7), and
- * else waits for callers who make room. -ENOSPC: as above.
+ * For frequent callers: takes it. Where there is none, one caller at a time does as kv_space_take()
+ * (G7), and the others wait for it to make room. -ENOSPC: as above.
  */
 int kv_space_get(struct kvdb *db, bool urgent, kv_space_fn take, void *arg);
 

@@ -23,7 +23,7 @@ bool kv_trange_has(const struct kv_trange *r, const void *key, size_t klen);
 bool kv_trange_meets(const struct kv_trange *r, const void *lo, size_t lolen, const void *hi,
 		     size_t hilen);
 /*
- * Smallest string behind every string with the prefix, in @to (as long as the
+ * Smallest string after every string with the prefix, in @to (as long as the
  * prefix); 0 = there is none.
  */
 uint16_t kv_prefix_end(const uint8_t *pfx, uint16_t plen, uint8_t *to);

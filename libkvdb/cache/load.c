@@ -305,7 +305,7 @@ static int claim_cmp(const void *a, const void *b)
 	return x->cl_no < y->cl_no ? -1 : x->cl_no > y->cl_no;
 }
 
-/* Is @d the page that lies @pages behind @c, in the same object and checked alike? */
+/* Is @d the page that lies @pages after @c, in the same object and checked alike? */
 static bool claim_is(const struct claim *c, const struct claim *d, unsigned pages)
 {
 	return d->cl_obj == c->cl_obj && d->cl_no == c->cl_no + pages &&

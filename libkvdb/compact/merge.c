@@ -676,7 +676,7 @@ static int move_run(struct move *m, struct kv_job *j)
 	return rc == -ECANCELED ? -EAGAIN : rc;
 }
 
-/* One part, with an edit of its own; m_leaf goes on to the next one, NULL behind the last. */
+/* One part, with an edit of its own; m_leaf goes on to the next one, NULL after the last. */
 static int move_part(struct move *m)
 {
 	struct kv_job j = { .j_db = m->m_db, .j_kvs = m->m_kvs };

@@ -57,7 +57,7 @@
 
 struct item {
 	struct kv_ent im_e;
-	uint32_t im_key;	/* offset of the key in mv_bytes, an inline value behind it */
+	uint32_t im_key;	/* offset of the key in mv_bytes, an inline value after it */
 	uint32_t im_rec;	/* offset of the new record in the image; 0 = stays */
 	bool im_is_recoded;	/* packed otherwise than its store says now: gathered unpacked */
 	bool im_is_set;		/* gathered, in its final form and place */
@@ -134,7 +134,7 @@ struct kv_move {
 	struct kv_sweep *mv_sweep;	/* NULL: all in key order */
 	uint32_t mv_swept;	/* last note whose record is in the image, plus 1; 0: none */
 
-	/* with references; mv_nseg are written, mv_nready behind them wait for an image */
+	/* with references; mv_nseg are written, mv_nready after them wait for an image */
 	struct kv_seg **mv_seg;
 	uint32_t mv_nseg, mv_nready, mv_segcap;
 	bool mv_sealed;
@@ -866,7 +866,7 @@ static int image_grow(struct kv_move *mv, uint32_t bytes)
 	return 0;
 }
 
-/* Opens a frame behind the others. */
+/* Opens a frame after the others. */
 static int frame_open(struct kv_move *mv)
 {
 	uint32_t off = image_end(mv);

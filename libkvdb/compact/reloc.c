@@ -658,7 +658,7 @@ static int look_locked(struct kvdb *db, uint64_t now)
 	rc = step_locked(db, now);
 	if (!rc)
 		rc = place_locked(db, look);
-	/* what was given up comes free behind readers: look again when it did */
+	/* what was given up comes free after readers: look again when it did */
 	atomic_store(&rl->rl_next_ns,
 		     kv_now(db) + (rl->rl_job.jb_is_early ? 10 : 1) * KV_RELOC_LOOK_NS);
 	return rc;

@@ -130,7 +130,7 @@ void kv_cq_write(struct kv_cq_op *o);
 void kv_cq_look(struct kvdb_cq *cq);
 /* True when writes that are done may be acknowledged now (R1). */
 bool kv_cq_acks_are_due(const struct kvdb_cq *cq);
-/* Behind a shut gate only durable writes may be acknowledged. */
+/* While the gate is shut only durable writes may be acknowledged. */
 void kv_cq_look_at_acks(struct kvdb_cq *cq);
 
 /* ---- cq_wait.c ---- */

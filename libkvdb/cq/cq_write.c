@@ -94,7 +94,7 @@ void kv_cq_write(struct kv_cq_op *o)
 {
 	struct kvdb_cq *cq = o->o_cq;
 
-	/* behind those that wait: a sync covers them, and none is overtaken for ever */
+	/* after those that wait: a sync covers them, and none is overtaken for ever */
 	if (cq->c_writes.li_head || !run_write(o))
 		kv_ops_add(&cq->c_writes, o);
 }

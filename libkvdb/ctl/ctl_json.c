@@ -86,7 +86,7 @@ static int escape(struct scan *s)
 	return put_utf8(s, c);
 }
 
-/* Behind the opening quote. */
+/* After the opening quote. */
 static int string(struct scan *s, const char **out)
 {
 	int err = 0;

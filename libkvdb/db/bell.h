@@ -18,7 +18,7 @@ struct kv_work {
 	} wk_keep, wk_merge, wk_supply, wk_grow; /* the last two are rung far more often */
 	uint64_t wk_all_ns;		/* when all were rung; wk_lock */
 	_Atomic(bool) wk_stop;
-	/* slots of the stores that are looked at first: behind those that were served last */
+	/* slots of the stores that are looked at first: after those that were served last */
 	_Atomic(uint32_t) wk_flush_turn, wk_merge_turn;
 	_Atomic(uint32_t) wk_flush_steps;
 	_Atomic(unsigned int) wk_n;	/* threads that run */

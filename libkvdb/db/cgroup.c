@@ -186,7 +186,7 @@ static void climb(const char *root, const struct hierarchy *h, const char *top,
 	}
 }
 
-/* A line of mountinfo: the fourth word, the fifth, and behind " - " type, source, options. */
+/* A line of mountinfo: the fourth word, the fifth, and after " - " type, source, options. */
 static void mount_line(const char *root, char *line, const struct hierarchy *h,
 		       const char *group, struct kv_cgroup *g)
 {

@@ -85,7 +85,7 @@ static inline int kv_fault(struct kvdb *db)
 
 /* kv_error_unwritten() of a write that kv_stall_wait() refused with @err; @what it is of. */
 int kv_error_room(struct kvdb *db, int err, const char *what);
-/* -EIO of a change of the container that may be on media: behind kv_fail(). */
+/* -EIO of a change of the container that may be on media: after kv_fail(). */
 int kv_error_unknown(struct kvdb *db);
 /*
  * 0, or -ENOENT: the handle of a store that was dropped. Until its caller leaves kv_enter() a

@@ -24,7 +24,7 @@ struct kv_mode {
 	_Atomic(bool) md_commit;
 	bool md_rdonly;
 	bool md_at_ckpt;		/* open at a checkpoint: no logs are read */
-	bool md_is_lossy;		/* repair reads it: goes on behind damage */
+	bool md_is_lossy;		/* repair reads it: goes on after damage */
 	uint8_t md_log_class;		/* enum mpool_mclass of logs and runs */
 	uint32_t md_view_max_age_ms;
 };

@@ -77,13 +77,13 @@ static int seg_alloc(struct kvdb *db, uint32_t bytes, struct kv_seg **out)
 	struct kv_log *lo = kv_log_at(db->d_logs, 0);
 	int err = kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, true, out);
 
-	/* without memory who needs the segment waits for its image: not one more at each try */
+	/* may fail: the user of the segment then waits for its image, no other one is fetched */
 	if (!err)
 		kv_slab_take_image(db, (*out)->sg_bytes, &(*out)->sg_image);
 	return err;
 }
 
-/* One more segment, behind the others. de_fill_lock held. */
+/* One more segment, after the others. de_fill_lock held. */
 static int seg_add(struct kvdb *db)
 {
 	struct kv_descs *de = descs(db);

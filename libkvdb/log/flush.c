@@ -414,7 +414,7 @@ static int write_pending(struct kvdb *db, uint64_t e, bool done_only, const stru
 	return 0;
 }
 
-/* A frame of its own for a descriptor that found no room behind another (E7). */
+/* A frame of its own for a descriptor that found no room after another (E7). */
 static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_frame **out)
 {
 	struct kv_log *lo = kv_log_at(db->d_logs, 0);
@@ -521,7 +521,7 @@ static uint32_t turn_bit(uint64_t epoch)
 	return 1u << epoch % 32;
 }
 
-/* Behind what is waited for. */
+/* After what is waited for. */
 static void next_turn(struct kv_flusher *fl, uint32_t bits)
 {
 	atomic_fetch_add(&fl->fl_turn, 1);

@@ -385,7 +385,7 @@ static struct kv_frame *stay_open(struct kv_log *lo, uint64_t word)
 	return NULL;
 }
 
-/* Does a descriptor of @room bytes fit behind the frozen frame? lo_lock held. */
+/* Does a descriptor of @room bytes fit after the frozen frame? lo_lock held. */
 static bool takes_desc(const struct kv_frame *f, uint64_t word, uint32_t room)
 {
 	uint32_t used = kv_frame_space(WORD_LEN(word) + room);

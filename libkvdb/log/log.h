@@ -42,7 +42,7 @@ struct kv_frame {
 	uint32_t fr_cap;		/* records may fill so many bytes, header included */
 	uint32_t fr_len;		/* final, once closed */
 	uint32_t fr_nrec;		/* final, once closed */
-	/* media it owns, once closed: the next frame begins behind it */
+	/* media it owns, once closed: the next frame begins after it */
 	uint32_t fr_space;
 	uint64_t fr_epoch;
 	bool fr_is_shared;		/* of one large record, in lo_own (L7) */
@@ -203,7 +203,7 @@ static inline uint32_t kv_frame_space(uint32_t len)
 }
 
 /*
- * Room kept free at the end of every segment, so that a descriptor usually fits behind the
+ * Room kept free at the end of every segment, so that a descriptor usually fits after the
  * last frame.
  */
 #define KV_SEG_TAIL	KV_BLOCK

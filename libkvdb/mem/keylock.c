@@ -59,7 +59,7 @@ struct stripe {
 struct kv_keylocks {
 	_Atomic(uint32_t) tk_waiters;	/* threads */
 	_Atomic(uint32_t) tk_queues;	/* completion queues that wait */
-	_Atomic(uint32_t) tk_turn;	/* changes behind a release that may wake threads */
+	_Atomic(uint32_t) tk_turn;	/* changes after a release that may wake threads */
 	_Atomic(uint32_t) tk_nrange;	/* in tk_ranges; that: tsearch(), by_place() */
 	void *tk_ranges;
 	pthread_rwlock_t tk_range_lock;

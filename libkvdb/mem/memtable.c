@@ -366,7 +366,7 @@ uint64_t kv_tslot_take(struct kvdb *db, const struct kv_tslot *ts)
 				   atomic_fetch_add(&db->d_epochs.ep_seq, 1);
 }
 
-/* T13: what the transaction put behind its deletes is newer than these. */
+/* T13: what the transaction put after its deletes is newer than these. */
 uint64_t kv_tslot_tomb_seq(uint64_t s)
 {
 	return s - (uint64_t)BARRIER(1);

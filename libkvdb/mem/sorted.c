@@ -158,7 +158,7 @@ void kv_sort(struct kv_skey *k, size_t n)
 	for (i = 1; i < n; i++) {
 		if (i + AHEAD < n) {
 			__builtin_prefetch(k[i + AHEAD].sk_en);
-			/* its first version lies behind it: that is read next */
+			/* its first version lies after it: that is read next */
 			__builtin_prefetch((const char *)k[i + AHEAD].sk_en + KV_CACHELINE);
 		}
 		skip = common_prefix(k[0].sk_en, k[i].sk_en, skip);

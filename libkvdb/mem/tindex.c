@@ -51,7 +51,7 @@ static int by_seq(const void *a, const void *b, void *arg)
 	return (x > y) - (x < y);
 }
 
-/* The ends in order, and of each its first bytes behind those that all have in common. */
+/* The ends in order, and of each its first bytes after those that all have in common. */
 static void ends_make(struct kv_tindex *ti)
 {
 	const uint8_t *first, *last, *key;
@@ -162,7 +162,7 @@ static int tree_make(struct kv_tindex *ti)
 
 	if (rc)
 		return rc;
-	/* no level writes behind the ends, and each end is written by each */
+	/* no level writes after the ends, and each end is written by each */
 	rank = malloc(ti->ti_n * sizeof(*rank));
 	cur = malloc(ti->ti_nend * sizeof(*cur));
 	next = malloc(ti->ti_nend * sizeof(*next));

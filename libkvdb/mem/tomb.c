@@ -150,7 +150,7 @@ static void tset_publish(struct kv_mt *mt, struct kv_mtombs *mo, struct kv_tset 
 }
 
 /*
- * Moves what is final and has nothing behind it that is not into an index. Not
+ * Moves what is final and has nothing after it that is not into an index. Not
  * having the memory for it only makes searches slower. mo_lock held.
  */
 static void tail_index(struct kv_mt *mt, struct kv_mtombs *mo)

@@ -38,7 +38,7 @@ struct kv_tindex {
 	uint32_t ti_levels, ti_blocks;
 	struct kv_tbits {
 		uint64_t tb_right;	/* it is of the upper half of its node's ranks */
-		uint64_t tb_covered;	/* behind it a range of the node is open */
+		uint64_t tb_covered;	/* after it a range of the node is open */
 		uint32_t tb_before;	/* tb_right in all blocks before */
 	} *ti_bits;
 	uint64_t ti_min_seq, ti_max_seq;

@@ -648,7 +648,7 @@ int kv_mdc_time(struct kvdb *db)
 	return err;
 }
 
-/* In front of the first record that asks for it, so never behind what needs it. m_lock. */
+/* In front of the first record that asks for it, so never after what needs it. m_lock. */
 static int append_feature(struct kv_mdc *m, uint32_t bit, int flags)
 {
 	if (m->m_st.st_super.ms_incompat & bit)

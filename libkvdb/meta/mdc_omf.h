@@ -174,7 +174,7 @@ void kv_mdc_enc_clean(struct kv_mdc_buf *b, uint64_t tag, uint64_t epoch, uint64
 void kv_mdc_enc_gone(struct kv_mdc_buf *b, uint64_t tag, const uint64_t *id, uint32_t n);
 void kv_mdc_enc_ckpt_add(struct kv_mdc_buf *b, uint64_t tag, const struct kv_mdc_ckpt *c);
 void kv_mdc_enc_ckpt_drop(struct kv_mdc_buf *b, uint64_t tag, uint64_t obj);
-/* Adds bytes behind what the buffer holds. */
+/* Adds bytes after what the buffer holds. */
 void kv_mdc_buf_add(struct kv_mdc_buf *b, const void *p, size_t n);
 void kv_mdc_buf_free(struct kv_mdc_buf *b);
 /* CRC32C of a record's @len bytes but for the CRC itself. */

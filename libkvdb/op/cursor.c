@@ -407,7 +407,7 @@ static int with_reads(struct kvdb_cursor *c, int (*step)(struct kvdb_cursor *c, 
 	return rc;
 }
 
-/* Keeps the entry behind the last one, with its bytes. */
+/* Keeps the entry after the last one, with its bytes. */
 static inline void batch_add(struct batch *b)
 {
 	struct kv_ent *e = &b->b_ent[b->b_n++];

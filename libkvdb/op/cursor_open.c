@@ -63,7 +63,7 @@ static size_t to_end(const struct kvdb_cursor_opts *o, uint8_t *out)
 	memcpy(out, o->to, o->tlen);
 	if (!(o->flags & KVDB_TO_INCLUSIVE))
 		return o->tlen;
-	/* the next string of all is one byte longer, which no key can be behind the longest */
+	/* the next string of all is one byte longer, which no key can be after the longest */
 	if (o->tlen == KVDB_KEY_MAX)
 		return raise(out, o->tlen);
 	out[o->tlen] = 0;

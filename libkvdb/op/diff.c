@@ -51,7 +51,7 @@ static int put_out(struct kvdb_kvs *kvs, const struct side *s, uint8_t **buf, si
 		*size = s->sd_vlen + 1;
 	}
 	err = kvdb_get(kvs, s->sd_key, s->sd_klen, *buf, *size, &vlen);
-	/* it expired behind the cursor's birth */
+	/* it expired after the cursor's birth */
 	if (err == -ENOENT && atomic_load(&kvs->k_db->d_time.et_used))
 		return fn(arg, s->sd_key, s->sd_klen, NULL, 0);
 	if (err == -ENOENT || (!err && vlen != s->sd_vlen))

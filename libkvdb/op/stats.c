@@ -3,7 +3,7 @@
  * Statistics: per-thread counters summed, and what is held now. Counters of
  * running threads are read without locks; each is a word that only its thread
  * writes. What lies in the trees is summed without sr_lock, which the flusher
- * takes for each epoch: a tree that was taken stays whole, even behind a drop.
+ * takes for each epoch: a tree that was taken stays whole, even after a drop.
  */
 #include <time.h>
 

@@ -346,7 +346,7 @@ static int replay_cover(struct recovery *rv, struct kvdb_kvs *kvs, const struct 
 	struct kv_trange t;
 	int err;
 
-	/* checked with the whole record; repair also reads behind a container that was cut */
+	/* checked with the whole record; repair also reads after a container that was cut */
 	if (!CHECK(kv_commit_trange(e, &t) &&
 		   (rv->rv_hole || rv->rv_st->st_super.ms_incompat & KV_FEAT_TXN_RANGES)))
 		return kv_error(-EUCLEAN, "MP0960", "a commit record deletes a range, which the "
@@ -429,7 +429,7 @@ static int replay_many(struct recovery *rv, struct rv_seg *vs, const struct kv_r
 	return err;
 }
 
-/* L6; repair also reads what lies behind a container that was cut. */
+/* L6; repair also reads what lies after a container that was cut. */
 static uint32_t value_max(const struct recovery *rv)
 {
 	return rv->rv_hole || rv->rv_st->st_super.ms_incompat & KV_FEAT_LARGE ?
@@ -451,7 +451,7 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 		return 0;	/* a value that counts only through its commit record (R5) */
 	if (r->r_type == KV_REC_PDEL || r->r_type == KV_REC_RDEL)
 		return replay_many(rv, vs, r, epoch, off);
-	/* moved, so in a run; behind a container that was cut no horizon says so */
+	/* moved, so in a run; after a container that was cut no horizon says so */
 	if (r->r_pack && rv->rv_hole)
 		return 0;
 	_Static_assert(KV_REC_TYPES == KV_REC_RDEL + 1, "what is left is a put or a delete");
@@ -637,7 +637,7 @@ static int find_orphans(struct recovery *rv, bool is_check)
 	return err;
 }
 
-/* C5: they stay until the checkpoint is dropped. An open behind that knows them by name only. */
+/* C5: they stay until the checkpoint is dropped. An open after that knows them by name only. */
 static int name_orphans(struct recovery *rv)
 {
 	uint32_t n = (uint32_t)rv->rv_norphan;

@@ -65,7 +65,7 @@ struct rv_seg {
 	const struct kv_mdc_seg *vs_known;	/* its entry in the container, or NULL */
 	bool vs_skip;			/* wholly at or below B: not read */
 	bool vs_is_unread;		/* repair: blocks of it could not be read */
-	uint32_t vs_used;		/* behind it all bytes are zero */
+	uint32_t vs_used;		/* after it all bytes are zero */
 	uint32_t vs_cut;		/* sealed length from now on */
 	uint64_t vs_last;		/* newest epoch within it */
 	uint8_t *vs_image;		/* kept bytes, or NULL */
@@ -101,7 +101,7 @@ struct recovery {
 	bool rv_is_dry;			/* records are judged, memtables stay as they are */
 	bool rv_is_settled;		/* the incarnation's record is durable */
 	bool rv_is_stuck;		/* a flush failed: the rest stays in memory */
-	kv_hole_fn *rv_hole;		/* repair: goes on behind damage */
+	kv_hole_fn *rv_hole;		/* repair: goes on after damage */
 	void *rv_arg;
 };
 
@@ -124,7 +124,7 @@ uint32_t kv_rv_end(const struct recovery *rv, const struct rv_seg *vs);
 /* Then tells of the holes in front of that end which only other segments prove. */
 int kv_rv_tell_tail(struct recovery *rv, struct rv_seg *vs);
 /*
- * Of the frame at @p, whose payload is bad, the first whole record at @off or behind it, to where
+ * Of the frame at @p, whose payload is bad, the first whole record at @off or after it, to where
  * that moves; false: there is none. A record's CRC says where it lies.
  */
 bool kv_rv_next_whole(const uint8_t *p, const struct kv_frame_hdr *h, uint32_t *off,
@@ -134,7 +134,7 @@ int kv_rv_scan_image(struct recovery *rv, struct rv_seg *vs, uint32_t limit, boo
 /* Reads the segment and scans it, if it has epochs above B. */
 int kv_rv_scan(struct recovery *rv, struct rv_seg *vs);
 /*
- * RV22: the first hole below @end behind which no frame of an epoch up to @d follows, so that
+ * RV22: the first hole below @end after which no frame of an epoch up to @d follows, so that
  * nothing says that runs have what it held; @end: there is none.
  */
 uint32_t kv_rv_first_hole(const struct rv_seg *vs, uint32_t end, uint64_t d);
@@ -144,7 +144,7 @@ uint32_t kv_rv_first_hole(const struct rv_seg *vs, uint32_t end, uint64_t d);
 int kv_rv_replay_seg(struct recovery *rv, struct rv_seg *vs, uint64_t lo, uint64_t hi);
 /*
  * What is written first: orphans are found, the incarnation's record is durable (R3), and they
- * go. Behind the last check of what is on media (RV24), in front of the first flush (RV25). Once.
+ * go. After the last check of what is on media (RV24), in front of the first flush (RV25). Once.
  */
 int kv_rv_settle(struct recovery *rv);
 /* replay.c: everything, in parts between which memtables are flushed when they hold too much. */

@@ -247,7 +247,7 @@ static int scan_sure(struct recovery *rv, struct rv_seg *vs, uint32_t off, uint3
 		err = reread(rv, vs, off, limit);
 		if (!err)
 			rc = judge_frame(rv, vs, off, limit, h, is_ours);
-		else if (err != -EIO || !rv->rv_hole)	/* repair goes on behind it */
+		else if (err != -EIO || !rv->rv_hole)	/* repair goes on after it */
 			return err;
 		if (!rc)
 			kv_bad_read(rv->rv_db, vs->vs_seg->sg_obj, off, true);
@@ -269,7 +269,7 @@ static void frame_good(struct rv_seg *vs, const struct kv_frame_hdr *h)
 	s->sg_chain = h->fh_crc;
 }
 
-/* RV22: only a run needs what lies behind the last good frame, and only what is no zero. */
+/* RV22: only a run needs what lies after the last good frame, and only what is no zero. */
 static void note_used(struct rv_seg *vs, uint32_t end, uint32_t limit)
 {
 	static const uint8_t zero[KV_BLOCK];
@@ -400,7 +400,7 @@ int kv_rv_scan_image(struct recovery *rv, struct rv_seg *vs, uint32_t limit, boo
 		good = off;
 		frame_good(vs, &h);
 	}
-	/* behind its last good frame a segment that was not sealed may end: others tell */
+	/* after its last good frame a segment that was not sealed may end: others tell */
 	if (rv->rv_hole)
 		holes_tell(rv, vs, 0, end_below(rv, vs, 0));
 	note_used(vs, good, limit);

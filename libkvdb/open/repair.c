@@ -9,7 +9,7 @@
  * hold - is merged by key, the newest version first. A version is certain when
  * nothing that is missing can hold a newer one; then it goes to a store of the
  * same name. Else it may have been overwritten or deleted, and goes to one
- * with .found behind its name: nothing comes back in silence (RP1).
+ * with .found after its name: nothing comes back in silence (RP1).
  *
  * What is missing of the logs and of the container has no keys: it is told,
  * and makes nothing uncertain, or everything would be.
@@ -47,7 +47,7 @@
 
 /* A record of a log segment in a range of keys that is missing. */
 struct cand {
-	uint8_t *ca_key;	/* with an inline value behind it */
+	uint8_t *ca_key;	/* with an inline value after it */
 	uint16_t ca_klen;
 	uint8_t ca_kind;
 	uint8_t ca_pack;	/* as the fields of kv_ent */
@@ -104,7 +104,7 @@ struct repair {
 	struct source *rp_src;
 	unsigned rp_nsrc;
 	struct target rp_sure, rp_found;
-	/* keys one behind the other whose values cannot be read */
+	/* keys one after the other whose values cannot be read */
 	uint64_t rp_bad, rp_bad_seg;
 	uint16_t rp_bad_flen, rp_bad_llen;
 	uint8_t rp_bad_first[KVDB_KEY_MAX], rp_bad_last[KVDB_KEY_MAX + 1];

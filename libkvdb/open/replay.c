@@ -4,7 +4,7 @@
  * They are replayed in parts, each of whole epochs in ascending order, so that after each of them
  * memtables hold all records up to an epoch and none above it. That is what they hold at a
  * switch: a flush with that epoch as its boundary moves horizons as any other (R4), and a crash
- * behind it leaves what a crash behind any other does. Before the first flush all the rest is
+ * after it leaves what a crash after any other does. Before the first flush all the rest is
  * judged (RV24) and the incarnation's record is durable (R3).
  *
  * One epoch is the smallest part, whatever it holds.
@@ -142,7 +142,7 @@ static int flush_store(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t e)
 	return r;
 }
 
-/* All are frozen first: the last flush is behind every record up to @e (R4). */
+/* All are frozen first: the last flush is after every record up to @e (R4). */
 static int flush_all(struct recovery *rv, uint64_t e)
 {
 	struct kvdb *db = rv->rv_db;
@@ -190,7 +190,7 @@ static int make_room(struct recovery *rv, struct parts *ps, uint32_t i)
 	return err;
 }
 
-/* What memtables will hold behind the part after part @i, or behind the last one. */
+/* What memtables will hold after the part after part @i, or after the last one. */
 static uint64_t memory_next(const struct recovery *rv, const struct parts *ps, uint32_t i)
 {
 	uint64_t now = memory_now(rv->rv_db);

@@ -3,7 +3,7 @@
  * Runs and segments of which something is damaged.
  *
  * A run is read for its keys alone, page by page: every check that a key block
- * allows, and on to the next page or block behind one that failed.
+ * allows, and on to the next page or block after one that failed.
  *
  * Pages need the page CRCs and the segment table only, so a block whose
  * filter, fences or tombstones are damaged still gives its entries. What is
@@ -69,7 +69,7 @@ static void set_from(struct kv_lost *lo, const uint8_t *key, uint16_t len)
 static void set_to(struct kv_lost *lo, const uint8_t *key, size_t len, bool is_within)
 {
 	memcpy(lo->lo_to, key, len);
-	/* the smallest key behind it */
+	/* the smallest key after it */
 	if (is_within)
 		lo->lo_to[len++] = 0;
 	lo->lo_tlen = (uint16_t)len;

@@ -35,7 +35,7 @@ struct kv_salvage_fns {
 };
 
 /*
- * A run read page by page past every cache, which goes on behind damage. A reference to a
+ * A run read page by page past every cache, which goes on after damage. A reference to a
  * segment that does not exist gives an entry with e_seg NULL.
  */
 struct kv_salvage;

@@ -3,7 +3,7 @@
  * Checks a closed database and writes nothing: the metadata container (its
  * replay), every run (footers, pages, key order and, on request, values), and
  * the logs (what recovery would do, and every sealed segment). A deep check
- * goes on behind damage inside of a run and names the keys, compares what is
+ * goes on after damage inside of a run and names the keys, compares what is
  * counted in several places, and looks for objects that nothing refers to. At
  * a checkpoint, also of a database in use, its runs are checked alone.
  *

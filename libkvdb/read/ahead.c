@@ -40,7 +40,7 @@ void kv_ahead_close(struct kvdb *db, struct kv_ahead *ah)
 }
 
 /*
- * Cursors come and go: what aligned_alloc() cuts out of a heap leaves pieces in front and behind
+ * Cursors come and go: what aligned_alloc() cuts out of a heap leaves pieces before and after
  * that its next call has no use for (glibc before 2.38), several times the memory of all cursors.
  */
 static bool has_memory(struct kvdb *db, struct kv_ahead *ah)
@@ -177,7 +177,7 @@ static bool touch(uint64_t first, unsigned n, uint64_t at, unsigned m)
 }
 
 /*
- * Is @want[@k] read together with one before it, or right behind or before what
+ * Is @want[@k] read together with one before it, or right after or before what
  * this scan or another has read? Neighbours share a page, which may be cached then.
  */
 static bool goes_on(struct kvdb *db, const struct kv_ahead *ah, const struct kv_want *want,

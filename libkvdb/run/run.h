@@ -103,7 +103,7 @@ struct kv_kblock {
 	uint32_t kb_npages;
 	uint32_t kb_fblocks;		/* 64-byte blocks of the filter, 0 = none */
 	_Atomic(uint8_t *) kb_filter;	/* NULL: not in memory (FLT-3) */
-	const uint64_t *kb_heads;	/* of the separators, behind their prefix; [0] unused */
+	const uint64_t *kb_heads;	/* of the separators, after their prefix; [0] unused */
 	const uint8_t *kb_prefix;	/* that prefix */
 	uint32_t kb_plen;
 	uint32_t kb_nsegs;

@@ -288,7 +288,7 @@ static void area_set(struct kv_run_build *rb, enum kv_karea a, uint32_t off, uin
 	};
 }
 
-/* Lays the areas behind the pages; returns where the footer goes. */
+/* Lays the areas after the pages; returns where the footer goes. */
 static uint32_t lay_areas(struct kv_run_build *rb)
 {
 	uint32_t off = rb->rb_npages * KV_PAGE, np = rb->rb_npages;
@@ -642,7 +642,7 @@ int kv_run_build_finish(struct kv_run_build *rb, struct kv_run **out)
 	struct kv_run *r = NULL;
 	int rc = page_close(rb);
 
-	/* what does not fit beside the keys gets blocks of its own, behind them */
+	/* what does not fit beside the keys gets blocks of its own, after them */
 	while (!rc && (rb->rb_npages || rb->rb_tomb_here))
 		rc = block_close(rb);
 	if (!rc && rb->rb_n) {

@@ -66,7 +66,7 @@ bool kv_filter_has_room(struct kvdb *db, uint64_t bytes, uint64_t own)
 	       own + bytes <= most / BUILD_PART;
 }
 
-/* The bits, and behind them what retires them. */
+/* The bits, and after them what retires them. */
 static uint8_t *bits_new(uint64_t bytes)
 {
 	_Static_assert(sizeof(struct kv_limbo) <= KV_FILTER_BLOCK, "one line more");

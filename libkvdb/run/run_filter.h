@@ -45,7 +45,7 @@ int kv_filters_step(struct kvdb *db);
  * -EINPROGRESS (cache/load.h). Inside kv_enter(), *block is good until kv_exit(). May read.
  */
 int kv_filter_far(struct kvdb *db, struct kv_kblock *kb, uint64_t hash, const uint8_t **block);
-/* The page of the object behind the last one that the pool may have. */
+/* The page of the object after the last one that the pool may have. */
 uint64_t kv_kblock_pages_end(const struct kv_kblock *kb);
 
 #endif

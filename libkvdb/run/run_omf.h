@@ -24,7 +24,7 @@
 #define KV_KBLOCK_SEGS_MAX (1u << 20)
 #define KV_KBLOCK_KEYS_MAX ((uint64_t)KV_KBLOCK_MAX / 4096 * KV_KPAGE_MAXN)
 
-/* areas of a key block behind its key pages */
+/* areas of a key block after its key pages */
 enum kv_karea {
 	KV_AREA_FENCE = 0,	/* u32 end[npages], then the separators */
 	KV_AREA_PAGECRC = 1,	/* u32 crc[npages] */
@@ -102,14 +102,14 @@ struct kv_kpage {
 struct kv_kent {
 	uint64_t ke_seq;
 	uint64_t ke_expiry;	/* 0 = never */
-	const uint8_t *ke_rest;	/* key bytes behind the prefix and the head */
+	const uint8_t *ke_rest;	/* key bytes after the prefix and the head */
 	const uint8_t *ke_val;	/* INLINE */
 	uint32_t ke_seg;	/* REF: row of the segment table */
 	uint32_t ke_off8;
 	uint32_t ke_vlen;	/* of the value, as the user knows it */
 	uint32_t ke_vcrc;
 	uint32_t ke_plen, ke_pcrc; /* packed: of the bytes on media */
-	uint16_t ke_slen;	/* key bytes behind the prefix, head included */
+	uint16_t ke_slen;	/* key bytes after the prefix, head included */
 	uint8_t ke_kind;
 	uint8_t ke_pack;	/* enum kvdb_compress, 0 = plain */
 };

@@ -79,7 +79,7 @@ static int check_fences(const struct kv_kblock *kb, uint32_t off, uint32_t bytes
 	return 0;
 }
 
-/* Heads of the separators, behind the prefix that all of them share. */
+/* Heads of the separators, after the prefix that all of them share. */
 static int make_heads(struct kv_kblock *kb)
 {
 	uint64_t *heads = malloc((kb->kb_npages + 1ull) * sizeof(*heads));

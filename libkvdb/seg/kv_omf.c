@@ -176,7 +176,7 @@ bool kv_frame_check_payload(const uint8_t *buf, const struct kv_frame_hdr *h)
 
 #define REC_FIELDS	(KV_RECF_EXPIRY | KV_RECF_PACKED)
 
-/* Bytes of the optional fields, which lie behind the value in the order of their flags. */
+/* Bytes of the optional fields, which lie after the value in the order of their flags. */
 static uint32_t fields_size(uint8_t flags)
 {
 	return 8u * (uint32_t)__builtin_popcount(flags & REC_FIELDS);

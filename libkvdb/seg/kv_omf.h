@@ -68,10 +68,10 @@ enum kv_rec_type {
 
 /* Bits of r_flags. */
 #define KV_RECF_TXN	1u	/* a put that counts only through the commit record that names it */
-/* an expiry: 8 bytes behind the padded value */
+/* an expiry: 8 bytes after the padded value */
 #define KV_RECF_EXPIRY	2u
 #define KV_REC_EXPIRY	8u		/* bytes of that field */
-/* the value is packed; what it was: 8 bytes behind the padded value and an expiry */
+/* the value is packed; what it was: 8 bytes after the padded value and an expiry */
 #define KV_RECF_PACKED	4u
 #define KV_REC_PACKED	8u		/* bytes of that field */
 
@@ -144,7 +144,7 @@ bool kv_mark_decode(const uint8_t *buf, const struct kv_frame_hdr *h, struct kv_
  */
 void kv_rec_encode(uint8_t *buf, uint8_t type, uint16_t kvs, const void *key, uint16_t klen,
 		   const void *val, uint32_t vlen, uint32_t vcrc);
-/* Gives an encoded record, which has 8 bytes of room behind it, an expiry. */
+/* Gives an encoded record, which has 8 bytes of room after it, an expiry. */
 void kv_rec_set_expiry(uint8_t *buf, uint64_t ms);
 /* The same for a value that is packed: as @how, from @len bytes with CRC @crc. */
 void kv_rec_set_packed(uint8_t *buf, uint8_t how, uint32_t len, uint32_t crc);

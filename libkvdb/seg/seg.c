@@ -802,7 +802,7 @@ struct kv_seg *kv_seg_next_cold(struct kvdb *db, uint64_t after, uint32_t least)
 	for (s = ss->sg_list; s && bytes <= most; s = s->sg_next) {
 		if (atomic_load(&s->sg_runs))
 			bytes += atomic_load(&s->sg_end);
-		/* the smallest distance behind @after, around the end */
+		/* the smallest distance after @after, around the end */
 		if (is_cold(db, s, least, now) &&
 		    (!best || s->sg_id - after - 1 < best->sg_id - after - 1))
 			best = s;

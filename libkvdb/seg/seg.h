@@ -31,7 +31,7 @@ struct kv_seg {
 	uint64_t sg_id;			/* object id */
 	struct mpool_obj *sg_obj;
 	uint32_t sg_bytes;		/* capacity */
-	_Atomic(uint32_t) sg_room;	/* bytes that can be read: behind the seal there are none */
+	_Atomic(uint32_t) sg_room;	/* bytes that can be read: after the seal there are none */
 	uint8_t sg_stream;		/* enum kv_stream */
 	uint16_t sg_log;
 	uint8_t sg_mclass;
@@ -114,7 +114,7 @@ int kv_segs_stock_step(struct kvdb *db);
 /* How short of segments fast logs are that have @ready of their own: 0 to KV_DEBT_MAX. */
 uint32_t kv_segs_debt(struct kvdb *db, uint32_t ready);
 /*
- * The next segment behind object @after with values of runs and without an image, with a
+ * The next segment after object @after with values of runs and without an image, with a
  * reference; then from the first one on. NULL: none, or values of runs take a quarter
  * more than all slabs. @least: bytes that it has.
  */

@@ -12,7 +12,7 @@
 struct kv_gap_walk {
 	const uint8_t *gw_lo;	/* where it began, */
 	size_t gw_lo_len;
-	bool gw_behind;		/* or behind that key */
+	bool gw_behind;		/* or after that key */
 	const uint8_t *gw_hi;	/* all below were passed over; NULL: to the end of the store */
 	size_t gw_hi_len;
 	const uint8_t *gw_to;	/* end of the range that its owner looks at; length 0: none */

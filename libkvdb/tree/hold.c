@@ -312,7 +312,7 @@ struct pass {			/* over what is kept, the last used first */
 };
 
 /*
- * Does it stay that keeps @n bytes which none before it does? Behind one that does not, none stays
+ * Does it stay that keeps @n bytes which none before it does? After one that does not, none stays
  * that keeps any; the first that does stays, however much that is: HO3.
  */
 static bool stays(struct pass *pa, uint64_t n)

@@ -55,7 +55,7 @@ void kv_holds_stats(struct kvdb *db, struct kvdb_stats *st);
 
 /* What kv_hold_add() needs, for the tree. -ENOMEM */
 int kv_hold_ready(struct kvdb *db, struct kv_tree *tr);
-/* A hold that is BUSY keeps @tr, or (NULL) nothing, from now on; behind kv_hold_ready(). */
+/* A hold that is BUSY keeps @tr, or (NULL) nothing, from now on; after kv_hold_ready(). */
 void kv_hold_add(struct kvdb *db, struct kv_hold *ho, struct kv_tree *tr);
 /* It keeps nothing any more. BUSY. */
 void kv_hold_del(struct kv_hold *ho);

@@ -132,7 +132,7 @@ const uint8_t *kv_point_seek(struct kvdb *db, const struct kv_tree *tr, uint64_t
 	if (!bucket_find(&pb[hash & db->d_trees.te_points.po_mask], key_of(tr->tr_line, hash),
 			 &place, &life))
 		return NULL;
-	/* behind the words, which may be of a flush that came meanwhile */
+	/* after the words, which may be of a flush that came meanwhile */
 	if (!CHECK(is_turn_of(db, tr)))
 		return NULL;
 	rec = kv_slab_at(db, place, life);

@@ -396,7 +396,7 @@ void kv_snapshot(struct kvdb_kvs *kvs, struct kv_tree **tree, uint64_t *seq)
 	for (;;) {
 		*tree = kv_tree_get(kvs);
 		*seq = kv_view_open(db);
-		/* behind its fence: a put into a newer tree has a greater stamp, or that is seen */
+		/* after its fence: a put into a newer tree has a greater stamp, or that is seen */
 		if (atomic_load_explicit(&kvs->k_tree, memory_order_acquire) == *tree)
 			return;
 		kv_tree_put(db, *tree);

@@ -283,7 +283,7 @@ static int newest_above(struct kvdb_kvs *kvs, const struct kv_keylock *kl, uint6
 	int err;
 
 	*out = 0;
-	/* behind the lock: pairs with the looks of plain writes, and the fences of many_begin() */
+	/* after the lock: pairs with the looks of plain writes, and the fences of many_begin() */
 	atomic_thread_fence(memory_order_seq_cst);
 	tr = atomic_load(&kvs->k_tree);
 	if (KV_UNLIKELY(atomic_load(&tr->tr_tombs)) &&
@@ -744,7 +744,7 @@ int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out)
 		free(t);
 		return err;
 	}
-	/* behind the view: what that shows is of this epoch or an older one */
+	/* after the view: what that shows is of this epoch or an older one */
 	t->t_ticket = kvdb_ticket(db);
 	kv_count(&tc->tc_begun, 1);
 	*out = t;

@@ -150,7 +150,7 @@ bool kv_txn_is_dead(struct kvdb_txn *t);
 /* How many holds on @kvs, of those counted in k_cursors, are of transactions that are dead. */
 uint32_t kv_txns_dead_holds(struct kvdb *db, const struct kvdb_kvs *kvs);
 /*
- * Did a write to @kvs change behind generation @since that lies in the way of a walk from @key, or
+ * Did a write to @kvs change after generation @since that lies in the way of a walk from @key, or
  * (NULL) from before everything? @is_on: the walk has shown @key.
  */
 bool kv_txn_wrote_ahead(const struct kvdb_txn *t, const struct kvdb_kvs *kvs, uint64_t since,

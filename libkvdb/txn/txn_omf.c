@@ -18,7 +18,7 @@ enum {
 	CE_VCRC = 16, CE_OFF8 = 20, CE_OBJ = 24,
 };
 
-#define FLAG_EXPIRY 0x1u	/* 8 bytes behind the rest */
+#define FLAG_EXPIRY 0x1u	/* 8 bytes after the rest */
 
 _Static_assert(CH_PAD2 + 8 == KV_COMMIT_HDR, "commit header");
 _Static_assert(CE_OBJ + 8 == KV_COMMIT_ENT, "commit entry");

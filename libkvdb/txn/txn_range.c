@@ -257,7 +257,7 @@ static bool meets_newer_tomb(const struct kv_tree *tr, const struct kv_trange *r
 }
 
 /*
- * Was a key of the range, which is taken, written after the view? The tree is loaded behind the
+ * Was a key of the range, which is taken, written after the view? The tree is loaded after the
  * grace period: it lists all memtables that a write that saw no owner may have linked into.
  */
 static int newer_in(struct kvdb_txn *t, struct kvdb_kvs *kvs, const struct kv_trange *r, bool *out)
