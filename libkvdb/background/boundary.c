@@ -3,12 +3,15 @@
  * The boundary of a checkpoint or of a bulk load (C1): an epoch that no memtable spans, while
  * no other thread flushes.
  */
+#include "base/assert.h"
 #include "log/flush.h"
+#include "meta/mdc.h"
 #include "background/work.h"
 
 /* With m_ddl_lock held no store comes or goes. The locks are taken in order of slots. */
 static void flushes_lock(struct kvdb *db)
 {
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
 		if (db->d_stores.sr_kvs[i])
 			pthread_mutex_lock(&db->d_stores.sr_kvs[i]->k_flush_lock);

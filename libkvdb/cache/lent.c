@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 
 #include "cache/lent.h"
+#include "base/assert.h"
 #include "base/range.h"
 #include "db/db.h"
 
@@ -103,6 +104,7 @@ static unsigned room(struct kvdb *db, struct kv_lent *le, uint64_t images)
 			atomic_load(&db->d_count.move_mem) +
 			atomic_load(&db->d_count.index_mem) + images;
 
+	KV_ASSERT_HELD(&le->le_lock);
 	used += atomic_load(&db->d_count.mt_mem) + atomic_load(&db->d_count.mt_free);
 	used = kv_lent_room(owned(db), used, kv_now(db), &le->le_peak, &le->le_since_ns);
 	return (unsigned)(used / db->d_budget.b_seg_bytes);

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "compact/merge.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "db/bell.h"
 #include "db/db.h"
@@ -80,6 +81,7 @@ static void job_take(struct kv_job *j, bool takes)
 	struct kv_merging *mg = &j->j_kvs->k_merging;
 	uint32_t one = takes ? 1 : -1u;
 
+	KV_ASSERT_HELD(&mg->mg_lock);
 	for (unsigned i = 0; i < j->j_n; i++)
 		j->j_in[i]->rn_taken = takes;
 	mg->mg_n += one;
@@ -403,6 +405,7 @@ static void note_no_room(struct kv_job *j)
 {
 	struct kv_stuck *sk = &j->j_kvs->k_merging.mg_no_room;
 
+	KV_ASSERT_HELD(&j->j_kvs->k_merging.mg_lock);
 	j->j_room.sk_at = !kv_stuck_holds(j->j_db, sk) ? 1 : sk->sk_at + (sk->sk_at < 32);
 	*sk = j->j_room;
 	sk->sk_ns = kv_now(j->j_db) + AGAIN_NS;
@@ -474,6 +477,7 @@ static bool may_help(struct kvdb_kvs *kvs)
 {
 	const struct kv_merging *mg = &kvs->k_merging;
 
+	KV_ASSERT_HELD(&kvs->k_merging.mg_lock);
 	return !mg->mg_failed && !kv_stuck_holds(kvs->k_db, &mg->mg_no_room) &&
 	       !kv_trouble_holds(kvs->k_db, &mg->mg_trouble) && !atomic_load(&kvs->k_bulk);
 }
@@ -599,6 +603,7 @@ static int move_wait(struct move *m, struct kv_job *j, struct part *pa, unsigned
 	struct timespec ts = { .tv_nsec = 1000000 };
 	int rc = 0;
 
+	KV_ASSERT_HELD(&mg->mg_lock);
 	mg->mg_moves++;
 	for (;;) {
 		j->j_tree = kv_tree_get(m->m_kvs);

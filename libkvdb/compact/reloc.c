@@ -24,6 +24,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/guard.h"
 #include "db/bell.h"
 #include "db/db.h"
@@ -285,6 +286,7 @@ static int run_job(struct kvdb *db, struct kv_rjob *jb, enum reason why, double 
 /* Jobs for staging follow each other: the next one waits for this caller. rl_lock held. */
 static bool stop_ageing(struct kv_reloc *rl)
 {
+	KV_ASSERT_HELD(&rl->rl_lock);
 	atomic_store(&rl->rl_is_wanted, true);
 	pthread_mutex_lock(&rl->rl_age_lock);
 	atomic_store(&rl->rl_is_wanted, false);
@@ -307,6 +309,7 @@ static int run_where_it_is(struct kvdb *db, double limit, double goal)
 	bool has = false;
 	int rc = 0;
 
+	KV_ASSERT_HELD(&db->d_reloc->rl_lock);
 	jb->jb_stays = true;
 	/* what little one class may bring is no reason to leave the other one */
 	for (unsigned c = 0; c < MPOOL_MCLASSES && rc >= 0 && !has; c++) {
@@ -326,6 +329,7 @@ static int run_alone(struct kvdb *db, enum reason why, double limit, double goal
 	bool is_alone = BARRIER(stop_ageing(rl));
 	int rc;
 
+	KV_ASSERT_HELD(&rl->rl_lock);
 	jb->jb_classes = UINT8_MAX;
 	rc = run_job(db, jb, why, limit, goal);
 	if (why == FOR_SPACE && rc >= 0 && jb->jb_is_over && jb->jb_wrong &&
@@ -345,6 +349,7 @@ static int run_for_space(struct kvdb *db, double limit, double goal)
 	struct kv_reloc *rl = db->d_reloc;
 	int rc;
 
+	KV_ASSERT_HELD(&rl->rl_lock);
 	if (db->d_mode.md_log_class == MPOOL_CAPACITY || rl->rl_is_short ||
 	    !kv_staging_is_filling(db, kv_segs_staged(db)))
 		return run_alone(db, FOR_SPACE, limit, goal);
@@ -420,6 +425,7 @@ static int is_due(struct kvdb *db, uint64_t now)
 	bool was_short;
 	int rc;
 
+	KV_ASSERT_HELD(&rl->rl_lock);
 	was_short = rl->rl_is_short;
 	rl->rl_is_short = kv_segs_are_short(db);
 	note_pace(db, now);
@@ -531,6 +537,7 @@ static uint64_t wrong_bytes(struct kvdb *db)
 	struct kv_rjob *jb = &db->d_reloc->rl_job;
 	struct wrong w = { .wr_job = jb };
 
+	KV_ASSERT_HELD(&db->d_reloc->rl_lock);
 	kv_rjob_look(db, jb);
 	kv_each_store(db, wrong_store, false, &w);
 	return w.wr_bytes;
@@ -653,6 +660,7 @@ static int look_locked(struct kvdb *db, uint64_t now)
 	bool look = now >= atomic_load(&rl->rl_next_est);
 	int rc;
 
+	KV_ASSERT_HELD(&rl->rl_lock);
 	if (was_let_go(rl, &rl->rl_seen))
 		rl->rl_stuck.sk_at = rl->rl_wrong_stuck.sk_at = 0;
 	rc = step_locked(db, now);

@@ -6,6 +6,7 @@
  *
  * Locks: ro_lock, from a look at the room to the promise; outside seg.c's.
  */
+#include "base/assert.h"
 #include "base/guard.h"
 #include "db/db.h"
 #include "seg/kv_omf.h"
@@ -52,6 +53,7 @@ static uint64_t due_but(const struct kv_room *ro, enum kv_victim_of who)
 {
 	uint64_t due = 0;
 
+	KV_ASSERT_HELD(&ro->ro_lock);
 	for (unsigned i = 0; i <= KV_VICTIM_OLD; i++)
 		due += i == who ? 0 : ro->ro_due[i];
 	return due;

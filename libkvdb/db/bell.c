@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "db/bell.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "db/db.h"
 
@@ -55,6 +56,7 @@ static void ring(struct kv_bell *bl)
 /* wk_lock held */
 static void ring_all(struct kv_work *wk)
 {
+	KV_ASSERT_HELD(&wk->wk_lock);
 	ring(&wk->wk_keep);
 	ring(&wk->wk_merge);
 	ring(&wk->wk_supply);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "db/db.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 
@@ -130,6 +131,7 @@ struct kvdb_kvs *kv_kvs_hold(struct kvdb *db, uint32_t i)
 
 void kv_kvs_release(struct kvdb_kvs *kvs)
 {
+	KV_ASSERT(atomic_load(&kvs->k_holds));
 	atomic_fetch_sub(&kvs->k_holds, 1);
 }
 

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "log/flush.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/futex.h"
 #include "base/guard.h"
@@ -207,6 +208,7 @@ static bool close_logs(struct kvdb *db, uint64_t e, struct kv_frame **carrier, u
 	struct kv_log *c = pick_carrier(db);
 	unsigned int n = ls->ls_n * KV_STREAMS;
 
+	KV_ASSERT_HELD(&db->d_epochs.ep_tick_lock);
 	*carrier = NULL;
 	for (unsigned int i = 0; i < n; i++) {
 		struct kv_log *lo = kv_log_at(ls, i);
@@ -607,6 +609,7 @@ static int epoch_run(struct kvdb *db)
 	int err = kv_fault(db);
 	bool wrote;
 
+	KV_ASSERT_HELD(&db->d_flusher->fl_io_lock);
 	if (err)
 		return err;
 	/* TH-8: neither the close nor what follows it waits for memory under a lock */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "db/bell.h"
@@ -167,6 +168,7 @@ int kv_logs_init(struct kvdb *db)
 /* Appends a prepared segment. lo_lock held. */
 static void next_add(struct kv_log *lo, struct kv_seg *s)
 {
+	KV_ASSERT_HELD(&lo->lo_lock);
 	s->sg_full_next = NULL;
 	*lo->lo_next_tail = s;
 	lo->lo_next_tail = &s->sg_full_next;
@@ -176,6 +178,7 @@ static void next_add(struct kv_log *lo, struct kv_seg *s)
 /* Puts one before all others that are prepared. lo_lock held. */
 static void next_push(struct kv_log *lo, struct kv_seg *s)
 {
+	KV_ASSERT_HELD(&lo->lo_lock);
 	s->sg_full_next = lo->lo_next;
 	if (!lo->lo_next)
 		lo->lo_next_tail = &s->sg_full_next;
@@ -188,6 +191,7 @@ static struct kv_seg *next_take(struct kv_log *lo)
 {
 	struct kv_seg *s = lo->lo_next;
 
+	KV_ASSERT_HELD(&lo->lo_lock);
 	if (!s)
 		return NULL;
 	lo->lo_next = s->sg_full_next;
@@ -217,8 +221,10 @@ static void log_fini(struct kvdb *db, struct kv_log *lo)
 		kv_seg_put(db, lo->lo_seg);
 	if (lo->lo_own)
 		kv_seg_put(db, lo->lo_own);
+	pthread_mutex_lock(&lo->lo_lock);
 	while ((s = next_take(lo)))
 		kv_seg_put(db, s);
+	pthread_mutex_unlock(&lo->lo_lock);
 	pthread_mutex_destroy(&lo->lo_lock);
 	pthread_cond_destroy(&lo->lo_ready);
 }
@@ -270,6 +276,7 @@ static bool wants_segment(struct kv_log *lo)
 	uint64_t w = atomic_load(&lo->lo_word);
 	struct kv_frame *f = atomic_load(&lo->lo_frame[WORD_SEQ(w) % 4]);
 
+	KV_ASSERT_HELD(&lo->lo_lock);
 	return lo->lo_seg && lo->lo_nnext < lo->lo_ahead &&
 	       (lo->lo_ahead > 1 || f->fr_off + WORD_LEN(w) > lo->lo_seg->sg_bytes / 8);
 }
@@ -316,6 +323,7 @@ static void pend(struct kvdb *db, struct kv_log *lo, struct kv_frame *f)
 {
 	uint32_t bytes = f->fr_space;
 
+	KV_ASSERT_HELD(&lo->lo_lock);
 	*lo->lo_tail = f;
 	lo->lo_tail = &f->fr_next;
 	if (!atomic_load(&f->fr_seg->sg_first_epoch))
@@ -334,6 +342,7 @@ static struct kv_frame *freeze(struct kv_log *lo, uint64_t *word)
 {
 	uint64_t w = atomic_load(&lo->lo_word);
 
+	KV_ASSERT_HELD(&lo->lo_lock);
 	while (!atomic_compare_exchange_weak(&lo->lo_word, &w, w | WORD_FULL))
 		;
 	*word = w;
@@ -343,6 +352,7 @@ static struct kv_frame *freeze(struct kv_log *lo, uint64_t *word)
 /* Reopens a frozen frame: nothing else can have changed the word. lo_lock held. */
 static void thaw(struct kv_log *lo, uint64_t word)
 {
+	KV_ASSERT_HELD(&lo->lo_lock);
 	atomic_store(&lo->lo_word, word);
 }
 
@@ -355,6 +365,7 @@ static void replace(struct kvdb *db, struct kv_log *lo, uint64_t word, struct kv
 {
 	uint32_t next = (WORD_SEQ(word) + 1) & SEQ_MASK;
 
+	KV_ASSERT_HELD(&lo->lo_lock);
 	f->fr_len = WORD_LEN(word);
 	f->fr_nrec = WORD_N(word);
 	f->fr_space = space;
@@ -438,6 +449,7 @@ static void next_begin(struct kvdb *db, struct kv_log *lo, uint32_t end)
 {
 	uint64_t now = kv_now(db), ahead;
 
+	KV_ASSERT_HELD(&lo->lo_lock);
 	if (lo->lo_seg) {
 		ahead = kv_is_manual(db) ? 1 : AHEAD_NS / (now - lo->lo_since_ns + 1) + 1;
 		/* writers are slowed and let go by turns: it falls slowly */
@@ -592,6 +604,7 @@ static int prepare(struct kvdb *db, struct kv_log *lo, enum kind kind, uint64_t 
 	struct kv_seg *s;
 	int err;
 
+	KV_ASSERT_HELD(&lo->lo_lock);
 	lo->lo_is_preparing = true;
 	pthread_mutex_unlock(&lo->lo_lock);
 	err = seg_new(db, lo, kind, &s, image_ns);
@@ -643,6 +656,7 @@ static int turn(struct kvdb *db, struct kv_log *lo)
 	uint32_t used;
 	uint64_t w;
 
+	KV_ASSERT_HELD(&lo->lo_lock);
 	f = freeze(lo, &w);
 	g = kv_frame_new(lo, s, atomic_load(&s->sg_image), 0,
 			 frame_room(s, 0, db->d_budget.b_frame_max), f->fr_epoch);

@@ -25,6 +25,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "db/bell.h"
@@ -92,6 +93,7 @@ static void alone_drop(struct kvdb *db)
 {
 	struct kv_logs *ls = db->d_logs;
 
+	KV_ASSERT_HELD(&ls->ls_alone_lock);
 	while (ls->ls_nalone) {
 		struct kv_seg *s = ls->ls_alone[--ls->ls_nalone];
 
@@ -284,6 +286,7 @@ bool kv_own_has_room(struct kvdb *db, uint32_t size)
 /* L5; ls_own_lock held. 0, -EAGAIN, or the fault. */
 static int room_wait(struct kvdb *db, uint32_t bytes, bool may_wait)
 {
+	KV_ASSERT_HELD(&db->d_logs->ls_own_lock);
 	_Atomic(uint64_t) *newest = &db->d_logs->ls_own_epoch;
 	struct timespec ts = { .tv_nsec = 1000000 };
 	uint64_t t0;
@@ -315,6 +318,7 @@ static int image_get(struct kvdb *db, struct kv_log *lo, uint32_t bytes, unsigne
 	struct kv_seg *s;
 	int err = 0;
 
+	KV_ASSERT_HELD(&db->d_logs->ls_own_lock);
 	if (bytes != db->d_budget.b_seg_bytes)
 		err = room_wait(db, bytes, !(flags & KV_OWN_NOWAIT));
 	if (!err)

@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include "mem/memtable.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/hash.h"
@@ -985,6 +986,7 @@ void kv_mt_put(struct kvdb *db, struct kv_mt *mt)
 {
 	struct kv_views *vw = db->d_mem.mm_views;
 
+	KV_ASSERT(atomic_load(&mt->m_refs));
 	if (atomic_fetch_sub(&mt->m_refs, 1) != 1)
 		return;
 	pthread_mutex_lock(&vw->vw_lock);

@@ -30,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "mem/order.h"
 #include "mem/iter.h"
 #include "mem/sorted.h"
@@ -142,6 +143,7 @@ static void unpush(struct kv_part *pt, struct kv_entry *list)
 {
 	struct kv_entry *next;
 
+	KV_ASSERT_HELD(&pt->pt_lock);
 	for (; list; list = next) {
 		next = list->en_next;
 		push(pt, list);
@@ -154,6 +156,7 @@ static int part_absorb(struct kv_part *pt)
 	struct kv_entry *list = atomic_exchange(&pt->pt_new, NULL);
 	struct kv_sorted *add, *so;
 
+	KV_ASSERT_HELD(&pt->pt_lock);
 	if (!list && !pt->pt_raw)
 		return 0;
 	add = kv_sorted_of(pt->pt_raw, list, pt->pt_skip);
@@ -349,6 +352,7 @@ static struct kv_order_dir *part_split(struct kv_mt *mt, struct kv_part *pt, con
 	struct kv_order_dir *old = NULL;
 	int err = 0;
 
+	KV_ASSERT_HELD(&pt->pt_lock);
 	if (!all && (pt->pt_main || pt->pt_tail))
 		err = -ENOMEM;
 	else if (pt->pt_raw)
@@ -374,6 +378,7 @@ static void part_gather(struct kv_part *pt)
 	size_t n = list_n(list), raw = kv_sorted_n(pt->pt_raw);
 	struct kv_sorted *so;
 
+	KV_ASSERT_HELD(&pt->pt_lock);
 	if (raw + n <= KV_PART_MAX)
 		return;
 	list = atomic_exchange(&pt->pt_new, NULL);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "mem/sorted.h"
 
 #define AHEAD	12u	/* entries that are prefetched before they are read */
@@ -192,6 +193,7 @@ struct kv_sorted *kv_sorted_get(struct kv_sorted *so)
 
 void kv_sorted_put(struct kv_sorted *so)
 {
+	KV_ASSERT(!so || atomic_load(&so->so_refs));
 	if (so && atomic_fetch_sub(&so->so_refs, 1) == 1)
 		free(so);
 }

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "mem/tomb.h"
+#include "base/assert.h"
 #include "base/trange.h"
 #include "base/vec.h"
 #include "db/db.h"
@@ -161,6 +162,7 @@ static void tail_index(struct kv_mt *mt, struct kv_mtombs *mo)
 	uint32_t tail = 0;
 	int err = ts ? 0 : -ENOMEM;
 
+	KV_ASSERT_HELD(&mo->mo_lock);
 	for (tb = atomic_load(&mo->mo_head); tb != stop; tb = tb->tb_older) {
 		if (!is_final(tb)) {
 			from = NULL;

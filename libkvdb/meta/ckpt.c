@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "meta/ckpt.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/vec.h"
@@ -225,6 +226,7 @@ static const struct block *pinned_block(struct kv_ckpts *ck, uint64_t id)
 	const struct block key = { id, 0 }, *b = NULL;
 	uint32_t i;
 
+	KV_ASSERT_HELD(&ck->ck_lock);
 	for (i = 0; i < ck->ck_n && !b; i++) {
 		const struct kv_ckpt *c = ck->ck_list[i];
 
@@ -237,6 +239,7 @@ static const struct block *pinned_block(struct kv_ckpts *ck, uint64_t id)
 /* Room for @n more, and for a manifest of each checkpoint; ck_lock held */
 static int park_room(struct kv_ckpts *ck, size_t n)
 {
+	KV_ASSERT_HELD(&ck->ck_lock);
 	return kv_vec_grow(&ck->ck_parked, &ck->ck_cap, ck->ck_nparked + ck->ck_n + n,
 			   sizeof(struct block));
 }
@@ -244,6 +247,7 @@ static int park_room(struct kv_ckpts *ck, size_t n)
 /* ck_lock held, after park_room() */
 static void park(struct kv_ckpts *ck, uint64_t id, uint32_t len)
 {
+	KV_ASSERT_HELD(&ck->ck_lock);
 	ck->ck_parked[ck->ck_nparked++] = (struct block){ id, len };
 }
 
@@ -273,6 +277,7 @@ static void ckpt_remove(struct kvdb *db, struct kv_ckpt *c)
 		i++;
 	for (; i + 1 < ck->ck_n; i++)
 		ck->ck_list[i] = ck->ck_list[i + 1];
+	KV_ASSERT(atomic_load(&ck->ck_n));
 	atomic_fetch_sub(&ck->ck_n, 1);
 	atomic_fetch_sub(&ck->ck_damaged, c->c_is_damaged);
 	if (c->c_rec.mc_obj)

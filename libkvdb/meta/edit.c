@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "meta/edit.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/stream.h"
@@ -229,11 +230,13 @@ static int durably(void)
 
 static int append_change(struct kv_mdc *m, const struct kv_edit *ed)
 {
+	KV_ASSERT_HELD(&m->m_lock);
 	return is_smaller(ed) ? kv_mdc_append_spare(m, durably()) : kv_mdc_append(m, durably());
 }
 
 static int look_for_store(struct kv_mdc *m, const struct kv_edit *ed)
 {
+	KV_ASSERT_HELD(&m->m_lock);
 	return kv_mdc_state_kvs(&m->m_st, ed->ed_kvs) ? 0 :
 	       kv_error(-ENOENT, "MP0965", "store %u was dropped", ed->ed_kvs);
 }

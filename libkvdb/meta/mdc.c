@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "meta/mdc.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/stream.h"
@@ -566,6 +567,7 @@ int kv_mdc_make_room(struct kv_mdc *m, uint64_t len)
 	uint64_t known = m->m_st.st_nseg, n = kv_segs_count(m->m_db), want, used, cap;
 	int err = mpool_mdc_space(m->m_log, &used, &cap);
 
+	KV_ASSERT_HELD(&m->m_lock);
 	if (err)
 		return kv_error_mpool(err);
 	n = n > known ? n : known;
@@ -582,6 +584,7 @@ int kv_mdc_append_here(struct kv_mdc *m, int flags)
 	struct kvdb *db = m->m_db;
 	int err = kv_fault(db);
 
+	KV_ASSERT_HELD(&m->m_lock);
 	if (err)
 		return kv_error(-EROFS, "MP0963", "the database stopped: %.200s",
 				db->d_fault.fa_text);
@@ -615,6 +618,7 @@ int kv_mdc_append(struct kv_mdc *m, int flags)
 {
 	int err = kv_fault(m->m_db) || m->m_buf.mb_err ? 0 : kv_mdc_make_room(m, m->m_buf.mb_len);
 
+	KV_ASSERT_HELD(&m->m_lock);
 	return err ? err : kv_mdc_append_here(m, flags);
 }
 
@@ -623,6 +627,7 @@ int kv_mdc_append_spare(struct kv_mdc *m, int flags)
 	int err = kv_fault(m->m_db) || m->m_buf.mb_err ? 0 :
 		  room_for(m, m->m_buf.mb_len + 2 * KV_BLOCK);
 
+	KV_ASSERT_HELD(&m->m_lock);
 	return err ? err : kv_mdc_append_here(m, flags);
 }
 
@@ -631,6 +636,7 @@ int kv_mdc_append_time(struct kv_mdc *m, int flags)
 	struct kvdb *db = m->m_db;
 	uint64_t ms = kv_time_ms(db);
 
+	KV_ASSERT_HELD(&m->m_lock);
 	if (!atomic_load(&db->d_time.et_used) || ms <= m->m_st.st_time)
 		return 0;
 	kv_mdc_enc_time(&m->m_buf, db->d_ident.id_tag, ms);
@@ -651,6 +657,7 @@ int kv_mdc_time(struct kvdb *db)
 /* In front of the first record that asks for it, so never after what needs it. m_lock. */
 static int append_feature(struct kv_mdc *m, uint32_t bit, int flags)
 {
+	KV_ASSERT_HELD(&m->m_lock);
 	if (m->m_st.st_super.ms_incompat & bit)
 		return 0;
 	kv_mdc_enc_features(&m->m_buf, m->m_db->d_ident.id_tag, bit);

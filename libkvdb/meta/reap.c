@@ -3,6 +3,7 @@
  * Deletion of the objects of runs that no tree lists and no reader holds any more, unless a
  * checkpoint keeps them.
  */
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "db/db.h"
@@ -70,6 +71,7 @@ int kv_runs_reap(struct kvdb *db)
 			n = 0;
 		}
 	}
+	KV_ASSERT(atomic_load(&db->d_runs.ru_reaping));
 	atomic_fetch_sub(&db->d_runs.ru_reaping, 1);
 	return did;
 }

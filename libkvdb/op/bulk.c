@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/key.h"
 #include "base/vec.h"
@@ -299,6 +300,7 @@ static void bulk_free(struct kvdb_bulk *b)
 	while (b->b_nsegs)
 		kv_seg_put(db, b->b_segs[--b->b_nsegs]);
 	atomic_store(&b->b_kvs->k_bulk, false);
+	KV_ASSERT(atomic_load(&b->b_kvs->k_cursors));
 	atomic_fetch_sub(&b->b_kvs->k_cursors, 1);
 	free(b->b_segs);
 	free(b->b_frame);
@@ -519,6 +521,7 @@ static unsigned int leaves(struct kvdb_bulk *b, struct kv_leaf **begin)
 	unsigned int most = b->b_nrun < 2 || tr->tr_nleaf ? 0 : b->b_nrun, n = 0;
 	bool are_homes = true;
 
+	KV_ASSERT_HELD(&b->b_kvs->k_edit_lock);
 	for (uint32_t i = 0; i < tr->tr_nrun; i++)
 		are_homes &= kv_run_desc(tr->tr_run[i])->rd_pos > b->b_pos;
 	kv_tree_put(b->b_kvs->k_db, tr);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/vec.h"
@@ -24,6 +25,7 @@
 /* With m_ddl_lock held no store comes or goes. Locks of one kind are taken in order of slots. */
 static void edits_lock(struct kvdb *db)
 {
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
 		if (db->d_stores.sr_kvs[i])
 			pthread_mutex_lock(&db->d_stores.sr_kvs[i]->k_edit_lock);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "op/cursor_body.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/key.h"
 #include "db/etime.h"
@@ -139,6 +140,7 @@ static void let_go(struct kv_hold *ho)
 	sources_close(c);
 	/* in this order: a close of the database sees one of them (check_unused()) */
 	atomic_fetch_add(&c->c_kvs->k_gone, 1);
+	KV_ASSERT(atomic_load(&c->c_kvs->k_cursors));
 	atomic_fetch_sub(&c->c_kvs->k_cursors, 1);
 }
 
@@ -371,6 +373,7 @@ int kvdb_cursor_renew(struct kvdb_cursor *cur, const struct kvdb_cursor_opts *op
 	}
 	if (is_there)
 		return cursor_end(cur, rc);
+	KV_ASSERT(atomic_load(&cur->c_kvs->k_cursors));
 	atomic_fetch_sub(&cur->c_kvs->k_cursors, 1);
 	return rc;
 }

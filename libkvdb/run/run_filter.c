@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/guard.h"
 #include "db/bell.h"
 #include "db/db.h"
@@ -111,6 +112,7 @@ static void link_set(struct kvdb *db, struct kv_run *r, int which, bool is_in)
 	struct kv_run **head = &db->d_runs.ru_filters.fs_run[which][r->rn_filter_size];
 	struct kv_filter_link *l = &r->rn_filter_link[which];
 
+	KV_ASSERT_HELD(&db->d_runs.ru_filters.fs_lock);
 	if (is_in == !!l->fl_at)
 		return;
 	if (is_in) {
@@ -130,6 +132,7 @@ static void link_set(struct kvdb *db, struct kv_run *r, int which, bool is_in)
 /* fs_lock held. */
 static void links_set(struct kvdb *db, struct kv_run *r)
 {
+	KV_ASSERT_HELD(&db->d_runs.ru_filters.fs_lock);
 	link_set(db, r, KEPT, r->rn_nfilters > 0);
 	link_set(db, r, BARE, r->rn_nfilters < r->rn_nkeyed);
 }
@@ -137,6 +140,7 @@ static void links_set(struct kvdb *db, struct kv_run *r)
 /* Under fs_lock: the last filter of the largest run that has any leaves memory; NULL: none has. */
 static uint8_t *largest_take(struct kvdb *db, uint64_t *bytes)
 {
+	KV_ASSERT_HELD(&db->d_runs.ru_filters.fs_lock);
 	for (unsigned i = KV_FILTER_SIZES; i-- > 0;) {
 		struct kv_run *r = db->d_runs.ru_filters.fs_run[KEPT][i];
 		struct kv_kblock *kb;

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/key.h"
@@ -508,6 +509,7 @@ void kv_run_doom(struct kvdb *db, struct kv_run *r)
  */
 void kv_run_put(struct kvdb *db, struct kv_run *r)
 {
+	KV_ASSERT(!r || atomic_load_explicit(&r->rn_refs, memory_order_relaxed));
 	if (!r || atomic_fetch_sub_explicit(&r->rn_refs, 1, memory_order_acq_rel) != 1)
 		return;
 	if (!atomic_load(&r->rn_dropped) || db->d_mode.md_rdonly) {

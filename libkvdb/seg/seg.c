@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "db/db.h"
 #include "db/hooks.h"
@@ -125,6 +126,7 @@ static void note(struct kv_segs *ss, struct kv_seg *s)
 	bool is_gone = state == KV_SEG_DELETED;
 	bool is_settled = state == KV_SEG_SEALED && s->sg_obj_sealed && (has_runs || is_pinned);
 
+	KV_ASSERT_HELD(&ss->sg_lock);
 	count(&ss->sg_staged, &s->sg_is_staged,
 	      s->sg_mclass == MPOOL_STAGING && !is_gone && (is_written || has_runs), s->sg_bytes);
 	/* what readers or checkpoints hold goes with them: moving does not bring it back sooner */
@@ -158,6 +160,7 @@ void kv_seg_pin(struct kvdb *db, struct kv_seg *s, int by)
 /* sg_lock held. */
 void kv_segs_set_state(struct kv_segs *ss, struct kv_seg *s, enum kv_seg_state state)
 {
+	KV_ASSERT_HELD(&ss->sg_lock);
 	atomic_store(&s->sg_state, state);
 	note(ss, s);
 }
@@ -264,6 +267,7 @@ bool kv_seg_tryget(struct kv_seg *s)
 
 void kv_seg_put(struct kvdb *db, struct kv_seg *s)
 {
+	KV_ASSERT(!s || atomic_load(&s->sg_refs));
 	if (!s || atomic_fetch_sub(&s->sg_refs, 1) != 1)
 		return;
 	kv_trouble_end(db, &s->sg_trouble);
@@ -786,6 +790,7 @@ uint32_t kv_segs_watched(struct kvdb *db)
 /* sg_lock held. */
 static bool is_cold(struct kvdb *db, const struct kv_seg *s, uint32_t least, uint64_t now)
 {
+	KV_ASSERT_HELD(&db->d_segs->sg_lock);
 	return atomic_load(&s->sg_state) == KV_SEG_SEALED && atomic_load(&s->sg_runs) &&
 	       !atomic_load(&s->sg_image) && !atomic_load(&s->sg_victim) &&
 	       now >= s->sg_cold_until_ns && s->sg_bytes <= db->d_budget.b_seg_bytes &&

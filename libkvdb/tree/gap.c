@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "tree/gap.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "base/key.h"
 #include "db/db.h"
@@ -227,6 +228,7 @@ static void dir_publish(struct kv_gaps *gs, struct kv_gap_dir *gd)
 {
 	struct kv_gap_dir *old = atomic_exchange(&gs->gs_dir, gd);
 
+	KV_ASSERT_HELD(&gs->gs_lock);
 	if (old)
 		kv_retire(&old->gd_limbo, free, old);
 }
@@ -236,6 +238,7 @@ static void dir_empty(struct kv_gaps *gs)
 {
 	struct kv_gap_dir *old = atomic_exchange(&gs->gs_dir, NULL);
 
+	KV_ASSERT_HELD(&gs->gs_lock);
 	for (uint32_t i = 0; old && i < old->gd_n; i++)
 		kv_retire(&old->gd_gap[i]->gp_limbo, free, old->gd_gap[i]);
 	if (old)
@@ -249,6 +252,7 @@ static bool dir_put(struct kv_gaps *gs, uint32_t at, uint32_t n, struct kv_gap *
 	struct kv_gap_dir *old = atomic_load(&gs->gs_dir), *gd;
 	uint32_t have = old ? old->gd_n : 0, want = have - n + nadd, i;
 
+	KV_ASSERT_HELD(&gs->gs_lock);
 	gd = malloc(sizeof(*gd) + want * sizeof(gd->gd_gap[0]));
 	if (!gd)
 		return false;
@@ -361,6 +365,7 @@ static void join(struct kvdb *db, struct kv_gaps *gs, uint32_t at)
 	struct kv_gap *a, *b;
 	struct parts p;
 
+	KV_ASSERT_HELD(&gs->gs_lock);
 	if (at + 1 >= gd->gd_n)
 		return;
 	a = gd->gd_gap[at];
@@ -384,6 +389,7 @@ static bool split(struct kv_gaps *gs, uint32_t at, const struct kv_gap_walk *w)
 	bool is_known = cmp_edge(gp, DEAD, gp->gp_key[LO], gp->gp_len[LO]) > 0;
 	struct parts p[2] = { parts_of(gp), parts_of(gp) };
 
+	KV_ASSERT_HELD(&gs->gs_lock);
 	cut_at(&p[0], w->gw_lo, w->gw_lo_len);
 	for (enum edge e = LO; e < TO; e++)
 		set_edge(&p[1], e, w->gw_lo, w->gw_lo_len);
@@ -400,6 +406,7 @@ static void extend(struct kvdb *db, struct kv_gaps *gs, uint32_t at, const struc
 	size_t hi_len = w->gw_hi ? w->gw_hi_len : sizeof(top);
 	struct parts p = parts_of(gp);
 
+	KV_ASSERT_HELD(&gs->gs_lock);
 	if (cmp_edge(gp, TO, hi, hi_len) < 0) {
 		hi = gp->gp_key[TO];
 		hi_len = gp->gp_len[TO];
@@ -424,6 +431,7 @@ static void watch(struct kv_gaps *gs, const struct kv_gap_walk *w)
 	uint32_t at = gaps_upto(gd, w->gw_lo, w->gw_lo_len);
 	struct parts p = { .armed = UINT64_MAX };
 
+	KV_ASSERT_HELD(&gs->gs_lock);
 	for (enum edge e = LO; e < TO; e++)
 		set_edge(&p, e, w->gw_lo, w->gw_lo_len);
 	set_edge(&p, TO, top, sizeof(top));
@@ -445,6 +453,7 @@ static void learn(struct kvdb *db, struct kv_gaps *gs, const struct kv_gap_walk 
 	uint32_t at = gap_at(gd, w->gw_lo, w->gw_lo_len);
 	struct kv_gap *gp;
 
+	KV_ASSERT_HELD(&gs->gs_lock);
 	if (at == UINT32_MAX) {
 		watch(gs, w);
 		return;

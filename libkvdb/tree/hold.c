@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "tree/hold.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "base/macros.h"
 #include "db/db.h"
@@ -150,6 +151,7 @@ void kv_holders_free(struct kvdb *db, struct kv_holders *hs)
 		return;
 	pthread_mutex_lock(&hd->hd_lock);
 	list_del(hd, hs);
+	KV_ASSERT(atomic_load(&hd->hd_n));
 	atomic_fetch_sub(&hd->hd_n, 1);
 	pthread_mutex_unlock(&hd->hd_lock);
 	holders_destroy(hs);
@@ -243,6 +245,7 @@ static void see_uses(struct kv_holds *hd, uint64_t now)
 {
 	struct kv_holders *hs, *newer;
 
+	KV_ASSERT_HELD(&hd->hd_lock);
 	for (hs = hd->hd_oldest; hs; hs = newer) {
 		uint64_t used = atomic_load_explicit(&hs->hs_used, memory_order_relaxed);
 
@@ -347,6 +350,7 @@ static struct kv_holders *choose_for_memory(struct kvdb *db, struct kv_holders *
 	struct kv_forest *fo;
 	uint64_t n;
 
+	KV_ASSERT_HELD(&db->d_holds->hd_lock);
 	pthread_mutex_lock(&ov->ov_lock);
 	pa.mark = ++ov->ov_marks;
 	for (fo = ov->ov_forests; fo || hs;) {
@@ -377,6 +381,7 @@ static struct kv_holders *choose_unused(struct kvdb *db, uint64_t now)
 	uint64_t age = db->d_mode.md_view_max_age_ms * 1000000ull;
 	struct kv_holders *hs, *gone = NULL;
 
+	KV_ASSERT_HELD(&db->d_holds->hd_lock);
 	/* the last used come last, so the first that is young ends the search */
 	for (hs = db->d_holds->hd_oldest; hs && now >= hs->hs_seen_ns + age; hs = hs->hs_newer) {
 		if (!atomic_load(&hs->hs_tree->tr_is_old))

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tree/leaf.h"
+#include "base/assert.h"
 #include "base/key.h"
 #include "mem/iter.h"
 #include "run/run.h"
@@ -34,6 +35,7 @@ struct kv_leaf *kv_leaf_get(struct kv_leaf *lf)
 
 void kv_leaf_put(struct kv_leaf *lf)
 {
+	KV_ASSERT(!lf || atomic_load(&lf->lf_refs));
 	if (lf && atomic_fetch_sub(&lf->lf_refs, 1) == 1)
 		free(lf);
 }

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/guard.h"
 #include "base/key.h"
 #include "db/db.h"
@@ -82,6 +83,7 @@ uint64_t kv_run_gen(struct kvdb *db)
 static void tree_number(struct kvdb_kvs *kvs, struct kv_tree *tr, const struct kv_tree *old,
 			bool is_new, uint64_t told)
 {
+	KV_ASSERT_HELD(&kvs->k_tree_lock);
 	tr->tr_slot = kvs->k_slot;
 	tr->tr_gen = old->tr_gen;
 	tr->tr_line = old->tr_line;
@@ -127,6 +129,7 @@ struct kv_tree *kv_tree_get(struct kvdb_kvs *kvs)
 void kv_tree_put(struct kvdb *db, struct kv_tree *tr)
 {
 	(void)db;
+	KV_ASSERT(!tr || atomic_load(&tr->tr_refs));
 	if (tr && atomic_fetch_sub(&tr->tr_refs, 1) == 1)
 		kv_retire(&tr->tr_limbo, tree_free, tr);
 }
@@ -182,6 +185,7 @@ static struct kv_tree *tree_publish(struct kvdb_kvs *kvs, struct kv_tree *tr)
 {
 	struct kv_tree *old;
 
+	KV_ASSERT_HELD(&kvs->k_tree_lock);
 	kv_tree_note_tombs(tr);
 	old = atomic_exchange(&kvs->k_tree, tr);
 	atomic_store(&old->tr_is_old, true);

@@ -31,6 +31,7 @@
 #include <stdlib.h>
 
 #include "tree/view.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "db/db.h"
 #include "db/etime.h"
@@ -62,6 +63,7 @@ static void forest_free(void *arg)
 
 static void forest_put(struct kv_forest *fo)
 {
+	KV_ASSERT(!fo || atomic_load(&fo->fo_refs));
 	if (fo && atomic_fetch_sub(&fo->fo_refs, 1) == 1)
 		kv_retire(&fo->fo_limbo, forest_free, fo);
 }
@@ -163,6 +165,7 @@ static struct kv_forest *forest_get(struct kvdb *db)
 /* A live view more, or one less, holds it. ov_lock held. */
 static void forest_count(struct kv_open_views *ov, struct kv_forest *fo, int n)
 {
+	KV_ASSERT_HELD(&ov->ov_lock);
 	if (n > 0 && fo->fo_views++ == 0) {
 		fo->fo_older = ov->ov_forests;
 		fo->fo_newer = NULL;
@@ -185,6 +188,7 @@ static void list_add(struct kv_open_views *ov, struct kv_view *vi)
 {
 	struct kv_view_list *vl = &ov->ov_list[vi->vi_writes];
 
+	KV_ASSERT_HELD(&ov->ov_lock);
 	vi->vi_newer = NULL;
 	vi->vi_older = vl->vl_newest;
 	if (vl->vl_newest)
@@ -204,6 +208,7 @@ static struct kv_forest *list_expire(struct kv_open_views *ov, struct kv_view *v
 {
 	struct kv_forest *fo = atomic_exchange(&vi->vi_forest, NULL);
 
+	KV_ASSERT_HELD(&ov->ov_lock);
 	forest_count(ov, fo, -1);
 	ov->ov_list[vi->vi_writes].vl_live = vi->vi_newer;
 	return fo;
@@ -215,6 +220,7 @@ static struct kv_forest *list_del(struct kv_open_views *ov, struct kv_view *vi)
 	struct kv_view_list *vl = &ov->ov_list[vi->vi_writes];
 	struct kv_forest *fo = atomic_exchange(&vi->vi_forest, NULL);
 
+	KV_ASSERT_HELD(&ov->ov_lock);
 	if (fo)
 		forest_count(ov, fo, -1);
 	if (vl->vl_live == vi)

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "txn/txn.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/hash.h"
@@ -116,6 +117,7 @@ void kv_txn_put(struct kvdb_txn *t)
 {
 	struct kv_txn_chunk *ch;
 
+	KV_ASSERT(atomic_load(&t->t_refs));
 	if (atomic_fetch_sub(&t->t_refs, 1) != 1)
 		return;
 	for (uint32_t i = 0; i < t->t_nseg; i++)
@@ -762,6 +764,7 @@ static void txn_end(struct kvdb_txn *t, bool is_committed)
 		kv_key_unlock(db, &w->w_lock);
 	kv_txn_ranges_unlock(t);
 	if (t->t_groups) {
+		KV_ASSERT(atomic_load(&db->d_mem.mm_owners));
 		atomic_fetch_sub(&db->d_mem.mm_owners, 1);
 		kv_key_wake(db, t->t_groups);
 	}
@@ -770,6 +773,7 @@ static void txn_end(struct kvdb_txn *t, bool is_committed)
 	for (tt = t->t_touched; tt; tt = tt->tt_next) {
 		if (tt->tt_mt)
 			kv_mt_put(db, tt->tt_mt);
+		KV_ASSERT(atomic_load(&tt->tt_kvs->k_cursors));
 		atomic_fetch_sub(&tt->tt_kvs->k_cursors, 1);
 	}
 	t->t_ended = true;
