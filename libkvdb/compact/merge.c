@@ -176,12 +176,13 @@ static unsigned pick_beside(struct kv_job *j, const struct part *pa, unsigned *f
 
 /*
  * LF2: all of it is to be merged, which splits it. On a full pool one that has no room for that
- * holds up nothing: what is deleted in it, and in others, must come free first.
+ * holds up nothing: what is deleted in it, and in others, must come free first. Not so where merges
+ * that run now have the room: spills would make more of it than there will ever be room for.
  */
 static bool must_split(const struct kv_job *j, const struct part *pa)
 {
 	return kv_split_is_due(j->j_kvs, j->j_tree, pa->pa_run, pa->pa_n) &&
-	       kv_merge_fits(j->j_kvs, pa->pa_run, pa->pa_n, 0);
+	       kv_merge_will_fit(j->j_kvs, pa->pa_run, pa->pa_n);
 }
 
 /* Which runs of a part. 0: none that may be merged now. */
@@ -195,6 +196,21 @@ static unsigned pick(struct kv_job *j, const struct part *pa, unsigned *first)
 	if (must_split(j, pa))
 		return n == pa->pa_n && may_shape(&j->j_kvs->k_merging) ? n : 0;
 	return kv_pick_part(j->j_kvs, pa->pa_run, n, n == pa->pa_n, first);
+}
+
+/*
+ * On a full pool: the same, or as many fewer as there is room for. A leaf whose runs cannot be
+ * merged would otherwise hold up all spills for good, and with them the deletions that make room.
+ */
+static unsigned pick_fitting(struct kv_job *j, const struct part *pa, unsigned *first)
+{
+	unsigned n = pick(j, pa, first);
+
+	if (!n || kv_merge_fits(j->j_kvs, pa->pa_run + *first, n, 0))
+		return n;
+	if (has_stuck(j, pa->pa_run, pa->pa_n))
+		return 0;
+	return kv_pick_fitting(j->j_kvs, pa->pa_run, free_runs(j, pa->pa_run, pa->pa_n), first);
 }
 
 /*
@@ -246,10 +262,10 @@ static int plan_leaf(struct kv_job *j)
 
 	for (uint32_t i = 0; i < j->j_tree->tr_nleaf; i++) {
 		struct part pa = part_of(j->j_tree, i);
-		unsigned n = pa.pa_n <= most ? 0 : pick(j, &pa, &first);
+		unsigned n = pa.pa_n <= most ? 0 : pick_fitting(j, &pa, &first);
 
 		/* one that has no room does not hold up another */
-		if (!n || !kv_merge_fits(j->j_kvs, pa.pa_run + first, n, 0))
+		if (!n)
 			continue;
 		best = pa;
 		most = pa.pa_n;
@@ -381,7 +397,7 @@ static int plan(struct kv_job *j)
 	if (j->j_asked)
 		return plan_asked(j);
 	if (!tr->tr_nleaf) {
-		n = pick(j, &all, &first);
+		n = pick_fitting(j, &all, &first);
 		return n ? plan_runs(j, &all, first, n, true) : 0;
 	}
 	/* leaves first, but not for ever */

@@ -26,6 +26,11 @@ struct kv_tree;
  */
 unsigned kv_pick_part(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n, bool is_all,
 		      unsigned *first);
+/*
+ * LF6: of more runs than a leaf should have, for which what kv_pick_part() says has no room. It
+ * merges fewer of them, which brings back no space.
+ */
+unsigned kv_pick_fitting(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n, unsigned *first);
 /* The same for kvdb_compact(): all, or of too many the oldest, which others may follow to. */
 unsigned kv_pick_asked(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first);
 /* LF2: twice a leaf's keys: all of it is merged, which splits it. */
@@ -49,6 +54,8 @@ uint64_t kv_merge_output(struct kv_run *const *run, unsigned n, unsigned pieces)
  * that deletes and flushes live on. @pieces: as for kv_merge_output()
  */
 bool kv_merge_fits(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned n, unsigned pieces);
+/* Of a merge that is no spill: it will, when those that run now have ended. */
+bool kv_merge_will_fit(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned n);
 uint64_t kv_runs_keys(struct kv_run *const *run, unsigned n);
 uint64_t kv_runs_bytes(struct kv_run *const *run, unsigned n);	/* media they take */
 

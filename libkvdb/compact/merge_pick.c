@@ -60,16 +60,11 @@ static unsigned pick_tier(const uint64_t *keys, unsigned n, unsigned *first)
 	return len;
 }
 
-/* With more runs than @most the cheapest stretch that brings their number down goes. */
-static unsigned pick_fewer(const uint64_t *keys, unsigned n, unsigned most, unsigned *first)
+/* The @want neighbours with the fewest keys; 0: there are not so many. */
+static unsigned pick_cheapest(const uint64_t *keys, unsigned n, unsigned want, unsigned *first)
 {
-	unsigned want = n - most + 1;
 	double best = -1;
 
-	if (n <= most)
-		return 0;
-	if (want > KV_MERGE_MAX)
-		want = KV_MERGE_MAX;
 	for (unsigned i = 0; i + want <= n; i++) {
 		double sum = 0;
 
@@ -80,7 +75,17 @@ static unsigned pick_fewer(const uint64_t *keys, unsigned n, unsigned most, unsi
 			*first = i;
 		}
 	}
-	return want;
+	return want <= n ? want : 0;
+}
+
+/* With more runs than @most the cheapest stretch that brings their number down goes. */
+static unsigned pick_fewer(const uint64_t *keys, unsigned n, unsigned most, unsigned *first)
+{
+	unsigned want = n - most + 1;
+
+	if (n <= most)
+		return 0;
+	return pick_cheapest(keys, n, want < KV_MERGE_MAX ? want : KV_MERGE_MAX, first);
 }
 
 unsigned kv_merge_pick(const uint64_t *keys, unsigned n, unsigned *first)
@@ -214,21 +219,32 @@ uint64_t kv_merge_output(struct kv_run *const *run, unsigned n, unsigned pieces)
 
 /*
  * What makes room begins however little there is. Of what is free, and no other merge will write,
- * a quarter is left to logs and flushes.
+ * a quarter is left to logs and flushes. A pool that is not nearly full has what a leaf takes; one
+ * that outgrew LF2 for want of room would take all there is from other leaves, for nothing.
  */
-bool kv_merge_fits(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned n, unsigned pieces)
+static bool fits_beside(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned n,
+			unsigned pieces, uint64_t due)
 {
 	const struct kv_stuck *sk = &kvs->k_merging.mg_no_room;
 	struct kvdb *db = kvs->k_db;
+	uint64_t output = kv_merge_output(run, n, pieces), left = kv_segs_free_bytes(db);
 	bool is_stuck = kv_stuck_holds(db, sk);
-	uint64_t left, due;
 
-	if (!is_stuck && !kv_segs_are_short(db))
+	if (!is_stuck && !kv_segs_are_short(db) &&
+	    kv_runs_bytes(run, n) <= 4 * db->d_budget.b_leaf_bytes)
 		return true;
-	left = kv_segs_free_bytes(db);
-	due = atomic_load(&db->d_runs.ru_merge_due);
 	left = left > due ? left - due : 0;
-	return kv_merge_output(run, n, pieces) <= (is_stuck ? left >> sk->sk_at : left - left / 4);
+	return output <= (is_stuck ? left >> sk->sk_at : left - left / 4);
+}
+
+bool kv_merge_fits(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned n, unsigned pieces)
+{
+	return fits_beside(kvs, run, n, pieces, atomic_load(&kvs->k_db->d_runs.ru_merge_due));
+}
+
+bool kv_merge_will_fit(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned n)
+{
+	return fits_beside(kvs, run, n, 0, 0);
 }
 
 static void has_staged(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
@@ -324,6 +340,26 @@ unsigned kv_pick_part(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n, boo
 		len = pick_deletions(db, run, n, first);
 	*first += skip;
 	return len;
+}
+
+unsigned kv_pick_fitting(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n, unsigned *first)
+{
+	unsigned staged, want = n > RUNS_WANTED ? n - RUNS_WANTED + 1 : 0;
+	uint64_t keys[2 * KV_LEAF_RUNS_MAX];
+
+	if (n > 2 * KV_LEAF_RUNS_MAX)
+		return 0;
+	for (unsigned i = 0; i < n; i++)
+		keys[i] = kv_run_desc(run[i])->rd_keys;
+	staged = staged_runs(kvs, run, n);
+	for (; want > 1; want--) {
+		unsigned len = pick_cheapest(keys + staged, n - staged, want, first);
+
+		*first += staged;
+		if (len && kv_merge_fits(kvs, run + *first, len, 1))
+			return len;
+	}
+	return 0;
 }
 
 unsigned kv_pick_asked(struct kvdb *db, struct kv_run **run, unsigned n, unsigned *first)

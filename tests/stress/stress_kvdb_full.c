@@ -20,43 +20,46 @@ struct line {
 	uint32_t capacity, staging; /* MiB */
 	uint32_t policy;
 	bool is_long;
+	bool in_order;		/* of keys, as they are put */
 };
 
 static const struct line lines[] = {
-	{ 10, 64, 0, KVDB_POLICY_DEFAULT, false },
-	{ 100, 64, 0, KVDB_POLICY_DEFAULT, false },
-	{ 1000, 64, 0, KVDB_POLICY_DEFAULT, false },
-	{ 4000, 64, 0, KVDB_POLICY_DEFAULT, false },
-	{ 64 << 10, 64, 0, KVDB_POLICY_DEFAULT, false },
-	{ 1 << 20, 64, 0, KVDB_POLICY_DEFAULT, false },
-	{ 100, 64, 64, KVDB_POLICY_STAGING_ONLY, false },
-	{ 100, 64, 64, KVDB_POLICY_CAPACITY_ONLY, false },
-	{ 1000, 64, 64, KVDB_POLICY_STAGING_ONLY, false },
-	{ 1000, 64, 64, KVDB_POLICY_STAGING_PREF, false },
-	{ 1000, 64, 64, KVDB_POLICY_TIERED, false },
-	{ 1000, 64, 64, KVDB_POLICY_CAPACITY_ONLY, false },
-	{ 64 << 10, 64, 64, KVDB_POLICY_STAGING_ONLY, false },
-	{ 64 << 10, 64, 64, KVDB_POLICY_CAPACITY_ONLY, false },
-	{ 1000, 64, 256, KVDB_POLICY_CAPACITY_ONLY, false },
-	{ 1000, 256, 64, KVDB_POLICY_STAGING_ONLY, false },
-	{ 10, 64, 64, KVDB_POLICY_STAGING_ONLY, true },
-	{ 10, 64, 64, KVDB_POLICY_CAPACITY_ONLY, true },
-	{ 10, 256, 0, KVDB_POLICY_DEFAULT, true },
-	{ 100, 512, 0, KVDB_POLICY_DEFAULT, true },
-	{ 1000, 512, 0, KVDB_POLICY_DEFAULT, true },
-	{ 4000, 512, 0, KVDB_POLICY_DEFAULT, true },
-	{ 1 << 20, 512, 0, KVDB_POLICY_DEFAULT, true },
-	{ 100, 256, 64, KVDB_POLICY_STAGING_ONLY, true },
-	{ 100, 256, 64, KVDB_POLICY_TIERED, true },
-	{ 100, 64, 256, KVDB_POLICY_CAPACITY_ONLY, true },
-	{ 1000, 64, 256, KVDB_POLICY_STAGING_ONLY, true },
-	{ 1000, 64, 256, KVDB_POLICY_STAGING_PREF, true },
-	{ 1000, 64, 256, KVDB_POLICY_TIERED, true },
-	{ 1000, 256, 64, KVDB_POLICY_CAPACITY_ONLY, true },
-	{ 1000, 256, 256, KVDB_POLICY_TIERED, true },
-	{ 4000, 64, 256, KVDB_POLICY_CAPACITY_ONLY, true },
-	{ 1 << 20, 256, 256, KVDB_POLICY_CAPACITY_ONLY, true },
-	{ 1 << 20, 256, 256, KVDB_POLICY_STAGING_ONLY, true },
+	{ 10, 64, 0, KVDB_POLICY_DEFAULT, false, false },
+	{ 100, 64, 0, KVDB_POLICY_DEFAULT, false, false },
+	{ 1000, 64, 0, KVDB_POLICY_DEFAULT, false, false },
+	{ 4000, 64, 0, KVDB_POLICY_DEFAULT, false, false },
+	{ 64 << 10, 64, 0, KVDB_POLICY_DEFAULT, false, false },
+	{ 1 << 20, 64, 0, KVDB_POLICY_DEFAULT, false, false },
+	{ 100, 64, 64, KVDB_POLICY_STAGING_ONLY, false, false },
+	{ 100, 64, 64, KVDB_POLICY_CAPACITY_ONLY, false, false },
+	{ 1000, 64, 64, KVDB_POLICY_STAGING_ONLY, false, false },
+	{ 1000, 64, 64, KVDB_POLICY_STAGING_PREF, false, false },
+	{ 1000, 64, 64, KVDB_POLICY_TIERED, false, false },
+	{ 1000, 64, 64, KVDB_POLICY_CAPACITY_ONLY, false, false },
+	{ 64 << 10, 64, 64, KVDB_POLICY_STAGING_ONLY, false, false },
+	{ 64 << 10, 64, 64, KVDB_POLICY_CAPACITY_ONLY, false, false },
+	{ 1000, 64, 256, KVDB_POLICY_CAPACITY_ONLY, false, false },
+	{ 1000, 256, 64, KVDB_POLICY_STAGING_ONLY, false, false },
+	{ 10, 64, 64, KVDB_POLICY_STAGING_ONLY, true, false },
+	{ 10, 64, 64, KVDB_POLICY_CAPACITY_ONLY, true, false },
+	{ 10, 256, 0, KVDB_POLICY_DEFAULT, true, false },
+	{ 100, 512, 0, KVDB_POLICY_DEFAULT, true, false },
+	{ 1000, 512, 0, KVDB_POLICY_DEFAULT, true, false },
+	{ 4000, 512, 0, KVDB_POLICY_DEFAULT, true, false },
+	{ 1 << 20, 512, 0, KVDB_POLICY_DEFAULT, true, false },
+	{ 100, 256, 64, KVDB_POLICY_STAGING_ONLY, true, false },
+	{ 100, 256, 64, KVDB_POLICY_TIERED, true, false },
+	{ 100, 64, 256, KVDB_POLICY_CAPACITY_ONLY, true, false },
+	{ 1000, 64, 256, KVDB_POLICY_STAGING_ONLY, true, false },
+	{ 1000, 64, 256, KVDB_POLICY_STAGING_PREF, true, false },
+	{ 1000, 64, 256, KVDB_POLICY_TIERED, true, false },
+	{ 1000, 256, 64, KVDB_POLICY_CAPACITY_ONLY, true, false },
+	{ 1000, 256, 256, KVDB_POLICY_TIERED, true, false },
+	{ 4000, 64, 256, KVDB_POLICY_CAPACITY_ONLY, true, false },
+	{ 1 << 20, 256, 256, KVDB_POLICY_CAPACITY_ONLY, true, false },
+	{ 1 << 20, 256, 256, KVDB_POLICY_STAGING_ONLY, true, false },
+	{ 100, 256, 0, KVDB_POLICY_DEFAULT, true, true },
+	{ 100, 512, 0, KVDB_POLICY_DEFAULT, true, true },
 };
 
 static const struct line *line;
@@ -65,6 +68,8 @@ static uint8_t value[1 << 20], got[1 << 20];
 
 static size_t key_make(char *key, unsigned i)
 {
+	if (line->in_order)
+		return (size_t)sprintf(key, "k%08u", i);
 	/* spread in key order: what is deleted lies beside what stays */
 	return (size_t)sprintf(key, "%08x-%u", i * 0x9e3779b9u, i);
 }

@@ -836,6 +836,52 @@ static void a_leaf_without_room_to_be_split_holds_up_no_other(void)
 	kv_end(db, dir, 0);
 }
 
+/* Puts keys of the last leaf from *k on, about @bytes of them, and flushes them. */
+static void put_last(uint32_t *k, uint32_t bytes)
+{
+	for (uint32_t n = bytes / VLEN; n; (*k)++)
+		if (*k * 0x9e3779b9u >= 0xfa000000u) {
+			put(big, *k);
+			n--;
+		}
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+}
+
+/*
+ * LF6, V2: the last leaf has more than there is room to merge, and each spill brings one run more.
+ * Then fewer of them are merged.
+ */
+static void runs_that_have_no_room_together_hold_up_no_spill(void)
+{
+	uint32_t k = FULL_KEYS;
+	struct kv_tree *tr;
+
+	open_leaves();
+	db->d_budget.b_leaf_bytes = 64u << 20;	/* none is split */
+	for (unsigned i = 0; i < 90; i++) {
+		big->k_merging.mg_moves = 1;
+		put_last(&k, 100u << 10);
+		ntaken = take_pool(taken, 1500u << 10);
+		big->k_merging.mg_moves = 0;
+		ahead_ns += 1000000000u;
+		poll_all();
+		if (i < 89)
+			while (ntaken)
+				mpool_obj_close(taken[--ntaken]);
+	}
+	tr = kv_tree_get(big);
+	T_OK(kv_runs_bytes(tr->tr_run + tr->tr_leaf[tr->tr_nleaf - 1].lr_first,
+			   tr->tr_leaf[tr->tr_nleaf - 1].lr_n) > 4u << 20);
+	T_OK(tr->tr_leaf[tr->tr_nleaf - 1].lr_n < KV_LEAF_RUNS_MAX);
+	T_OK(tr->tr_nupper < 2 * KV_SPILL_RUNS);
+	kv_tree_put(db, tr);
+	del_each(0, 2, "8");
+	T_OK(deletions(true) + deletions(false) < FULL_KEYS / 8);
+	while (ntaken)
+		mpool_obj_close(taken[--ntaken]);
+	kv_end(db, dir, 0);
+}
+
 int main(void)
 {
 	T_RUN(a_merge_without_room_is_not_repeated);
@@ -860,5 +906,6 @@ int main(void)
 	T_RUN(who_has_no_room_waits_for_no_count_of_keys);
 	T_RUN(deletions_are_merged_before_they_take_the_last_of_the_pool);
 	T_RUN(a_leaf_without_room_to_be_split_holds_up_no_other);
+	T_RUN(runs_that_have_no_room_together_hold_up_no_spill);
 	return t_done();
 }
