@@ -116,6 +116,14 @@ static uint64_t deletions_wanted(struct kvdb *db, uint64_t keys)
 	return (uint64_t)(part * (double)keys);
 }
 
+/* Each leaf asks: the pool is asked for its room only where that decides. */
+static bool has_many_deletions(struct kvdb *db, uint64_t tombs, uint64_t keys)
+{
+	if (!tombs || tombs < keys / PART_LEAST)
+		return false;
+	return tombs > keys / PART_WANTED || tombs > deletions_wanted(db, keys);
+}
+
 /*
  * R19: what is deleted or overwritten gives its space back when it meets the
  * oldest run. That is due when the newer runs delete as much as is wanted, and on a full pool
@@ -134,7 +142,7 @@ static unsigned pick_for_space(struct kvdb *db, struct kv_run **run, unsigned n,
 	}
 	oldest = kv_run_desc(run[n - 1])->rd_keys;
 	tombs += kv_tombs_garbage(run + (n - len), len, len);
-	if (tombs <= deletions_wanted(db, oldest) &&
+	if (!has_many_deletions(db, tombs, oldest) &&
 	    (newer < oldest / PART_WANTED || !kv_segs_are_short(db)))
 		return 0;
 	*first = n - len;
@@ -382,6 +390,6 @@ bool kv_spill_for_space(struct kvdb *db, struct kv_tree *tr)
 	tombs = kv_tombs_garbage(tr->tr_run, tr->tr_nupper, tr->tr_nrun);
 	for (uint32_t i = 0; i < tr->tr_nupper; i++)
 		tombs += tr->tr_run[i]->rn_tombs;
-	return tombs > deletions_wanted(db, older) ||
+	return has_many_deletions(db, tombs, older) ||
 	       (newer >= older / PART_WANTED && kv_segs_are_short(db));
 }
