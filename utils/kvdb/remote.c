@@ -13,10 +13,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include "ctlsock.h"
 #include "remote.h"
 #include "size.h"
 #include "utf8.h"
@@ -95,31 +94,10 @@ static int pool_uuid(const char *path, char uuid[UUID_STR], uid_t *owner)
 
 static int plug(const char *dir, const char *name, uid_t owner)
 {
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	struct timeval limit = { .tv_sec = WAIT_S }, soon = { .tv_sec = CALL_S };
-	socklen_t len = sizeof(struct ucred);
-	struct ucred cr;
-	int fd, n, err;
+	char path[4400];
 
-	n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s.sock", dir, name);
-	if (n < 0 || (size_t)n >= sizeof(sa.sun_path))
-		return -ENOENT;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof(soon));
-	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
-		err = errno;
-	} else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cr, &len)) {
-		err = errno;
-	} else if (cr.uid && cr.uid != owner && cr.uid != geteuid()) {
-		err = EPERM;
-	} else {
-		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-		return fd;
-	}
-	close(fd);
-	return -err;
+	snprintf(path, sizeof(path), "%s/%s.sock", dir, name);
+	return ctlsock_open(path, owner, CALL_S, WAIT_S);
 }
 
 int remote_open(const char *path, struct remote *r)

@@ -9,42 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <json-c/json.h>
 
+#include "ctlsock.h"
 #include "databases.h"
 
 #define WAIT_S	   5
 #define ANSWER_MAX 65536u
 
 static const char ask[] = "{\"cmd\":\"info\"}\n";
-
-static int plug(const char *path)
-{
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	struct timeval limit = { .tv_sec = WAIT_S };
-	socklen_t len = sizeof(struct ucred);
-	struct ucred cr;
-	int fd;
-
-	if (strlen(path) >= sizeof(sa.sun_path))
-		return -1;
-	memcpy(sa.sun_path, path, strlen(path));
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -1;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	if (!connect(fd, (struct sockaddr *)&sa, sizeof(sa)) &&
-	    !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cr, &len) &&
-	    (!cr.uid || cr.uid == geteuid()))
-		return fd;
-	close(fd);
-	return -1;
-}
 
 /* The answer, one line; NULL: there is none, or none that can be read. */
 static struct json_object *info_of(const char *path)
@@ -53,7 +28,7 @@ static struct json_object *info_of(const char *path)
 	struct json_object *o = NULL;
 	size_t len = 0;
 	ssize_t n = 0;
-	int fd = plug(path);
+	int fd = ctlsock_open(path, geteuid(), WAIT_S, WAIT_S);
 
 	if (fd < 0)
 		return NULL;
