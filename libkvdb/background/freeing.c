@@ -18,5 +18,6 @@ bool kv_is_making_room(struct kvdb *db)
 
 bool kv_space_comes(struct kvdb *db, uint64_t since_ns)
 {
-	return kv_is_making_room(db) && kv_now(db) - since_ns < KV_PATIENCE_NS && !kv_nap_for(db);
+	return kv_is_making_room(db) && kv_now(db) - since_ns < KV_PATIENCE_NS &&
+	       !kv_sleep_or_stop(db);
 }

@@ -78,7 +78,7 @@ static int build_tombs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt,
 		 */
 		bulk = atomic_load(&kvs->k_bulk);
 		tr = kv_tree_get(kvs);
-		kv_trows_needed(&tv, bulk ? NULL : tr, NULL, 0, mt);
+		kv_trows_prune(&tv, bulk ? NULL : tr, NULL, 0, mt);
 		kv_tree_put(db, tr);
 		err = kv_run_build_tombs(rb, tv.tv_r, tv.tv_n);
 	}
@@ -225,7 +225,7 @@ static int show_run(struct kvdb *db, struct part *pa, struct kv_edit *ed, int er
 		kv_run_put(db, pa->pa_run);
 	}
 	if (!err) {
-		ed->ed_gen = kv_point_news_tell(pa->pa_kvs, &pa->pa_news);
+		ed->ed_gen = kv_point_news_publish(pa->pa_kvs, &pa->pa_news);
 		err = kv_tree_show(pa->pa_kvs, pa->pa_mt, ed);
 		if (err && pa->pa_run)
 			kv_run_put(db, pa->pa_run);
@@ -302,7 +302,7 @@ static int flush_mt(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *mt)
 	do
 		r = flush_parts(db, &pa, 1);
 	while (!atomic_load(&kvs->k_flush_trouble.tb_err) &&
-	       kv_is_tried_again(db, r < 0 ? r : 0, &tries));
+	       kv_retry_allowed(db, r < 0 ? r : 0, &tries));
 	return r < 0 ? r : 0;
 }
 

@@ -15,7 +15,7 @@
 #include "db/mem_wait.h"
 #include "base/guard.h"
 #include "db/bell.h"
-#include "cache/lent.h"
+#include "cache/borrow.h"
 #include "cache/slab.h"
 #include "seg/reserve.h"
 #include "mem/memtable.h"
@@ -144,7 +144,7 @@ void kv_pressure(struct kvdb *db)
 	/* LE1: the caller may be a put in the middle of its work, or the flusher */
 	if (kv_is_manual(db))
 		kv_pagepool_lent_step(db);
-	else if (kv_lent_excess(db, kv_slab_big_bytes(db)))
+	else if (kv_borrow_excess(db, kv_slab_big_bytes(db)))
 		kv_grower_kick(db);
 
 	if (was && !stall) {
@@ -353,7 +353,7 @@ int kv_space_take(struct kvdb *db, bool urgent, kv_space_fn take, void *arg)
 static bool others_make_room(struct kvdb *db, uint64_t since_ns)
 {
 	return atomic_load(&db->d_bg.bd_makers) && kv_now(db) - since_ns < KV_PATIENCE_NS &&
-	       !kv_nap_for(db);
+	       !kv_sleep_or_stop(db);
 }
 
 static int take_others(struct kvdb *db, kv_space_fn take, void *arg)
@@ -449,7 +449,7 @@ static int stall_manual(struct kvdb *db, bool urgent)
 		kv_pressure(db);
 		/* another thread makes room */
 		if (r == -ENOSPC && !urgent && !atomic_load(&fl->fl_space_err) &&
-		    !kv_nap_for(db))
+		    !kv_sleep_or_stop(db))
 			r = 1;
 	}
 	if (!urgent && !r && atomic_load(&fl->fl_stall))

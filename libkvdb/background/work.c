@@ -19,7 +19,7 @@
 #include "db/etime.h"
 #include "db/mem_wait.h"
 #include "db/thread.h"
-#include "cache/lent.h"
+#include "cache/borrow.h"
 #include "cache/slab.h"
 #include "mem/memtable.h"
 #include "run/run.h"
@@ -121,7 +121,7 @@ static int supplier_step(struct kvdb *db)
 	int r = prepare_step(db);
 
 	r = r ? r : kv_segs_stock_step(db);
-	return r ? r : kv_own_ready_step(db);
+	return r ? r : kv_large_ready_step(db);
 }
 
 static int grower_step(struct kvdb *db)
@@ -375,7 +375,7 @@ static int flush_frozen(struct kvdb *db, uint64_t upto)
 		if (r < 0)
 			err = r;
 		else if (r == 0 && !(err = kv_fault(db)) && !(err = flush_trouble(db)))
-			kv_nap();
+			kv_sleep_ms();
 	}
 	return err;
 }
@@ -409,7 +409,7 @@ static void free_retired(struct kvdb *db)
 		kv_runs_reap(db);
 		kv_segs_step(db);
 		while (kv_is_freeing(db))
-			kv_nap();
+			kv_sleep_ms();
 	}
 }
 
@@ -461,7 +461,7 @@ static int drain_compact(struct kvdb *db)
 		if (r > 0) {
 			idle = 0;
 		} else if (is_busy(db)) {
-			kv_nap();
+			kv_sleep_ms();
 			idle = 0;
 		} else {
 			kv_retire_barrier();
@@ -506,7 +506,7 @@ int kv_compact_wait(struct kvdb *db, const struct kvdb_kvs *kvs)
 			r = kv_segs_step(db);
 		err = r < 0 ? r : kv_fault(db);
 		if (!r && !err)
-			kv_nap();
+			kv_sleep_ms();
 	}
 	if (!err) {
 		free_retired(db);

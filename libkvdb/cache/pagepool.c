@@ -38,7 +38,7 @@
 #include "base/guard.h"
 #include "db/db.h"
 #include "db/limbo.h"
-#include "cache/lent.h"
+#include "cache/borrow.h"
 #include "cache/pages.h"
 #include "cache/slab.h"
 
@@ -144,7 +144,7 @@ static inline struct shard *shard_of(struct kv_pagepool *pp, uint64_t hash)
 int kv_pagepool_init(struct kvdb *db)
 {
 	struct kv_pagepool *pp = aligned_alloc(KV_CACHELINE, sizeof(*pp));
-	uint64_t pages = (db->d_budget.b_slab_bytes + kv_lent_max(db)) / PAGE, n = 1024;
+	uint64_t pages = (db->d_budget.b_slab_bytes + kv_borrow_max(db)) / PAGE, n = 1024;
 
 	if (!pp)
 		return -ENOMEM;
@@ -158,7 +158,7 @@ int kv_pagepool_init(struct kvdb *db)
 	pp->pp_bucket = mmap(NULL, n * sizeof(*pp->pp_bucket), PROT_READ | PROT_WRITE,
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	pp->pp_young = calloc(n, sizeof(*pp->pp_young));
-	if (pp->pp_bucket == MAP_FAILED || !pp->pp_young || kv_lent_init(db)) {
+	if (pp->pp_bucket == MAP_FAILED || !pp->pp_young || kv_borrow_init(db)) {
 		if (pp->pp_bucket != MAP_FAILED)
 			munmap(pp->pp_bucket, n * sizeof(*pp->pp_bucket));
 		free(pp->pp_young);
@@ -194,7 +194,7 @@ void kv_pagepool_fini(struct kvdb *db)
 	for (unsigned i = 0; i < pp->pp_nscratch; i++)
 		free(pp->pp_scratch[i]);
 	munmap(pp->pp_bucket, (pp->pp_mask + 1) * sizeof(*pp->pp_bucket));
-	kv_lent_fini(db);
+	kv_borrow_fini(db);
 	pthread_mutex_destroy(&pp->pp_lock);
 	free(pp->pp_young);
 	free(pp->pp_slab);
@@ -412,7 +412,7 @@ static bool grow(struct kv_pagepool *pp)
 	unsigned at = 0;
 
 	if (is_lent)
-		mem = kv_lent_take(pp->pp_db, kv_slab_big_bytes(pp->pp_db));
+		mem = kv_borrow_take(pp->pp_db, kv_slab_big_bytes(pp->pp_db));
 	if (!mem)
 		return false;
 	pages = aligned_alloc(64, pp->pp_per_slab * sizeof(*pages));
@@ -431,7 +431,7 @@ static bool grow(struct kv_pagepool *pp)
 	if (!pages || at == pp->pp_slab_cap) {
 		pthread_mutex_unlock(&pp->pp_lock);
 		if (is_lent)
-			kv_lent_give(pp->pp_db, mem);
+			kv_borrow_give(pp->pp_db, mem);
 		else
 			kv_slab_give_pages(pp->pp_db, mem);
 		free(pages);
@@ -847,10 +847,10 @@ void kv_pagepool_lent_step(struct kvdb *db)
 {
 	struct kv_pagepool *pp = db->d_cache.cc_pages;
 	/* first: what is in use is noted in any case */
-	unsigned n = kv_lent_excess(db, kv_slab_big_bytes(db)), nslab;
+	unsigned n = kv_borrow_excess(db, kv_slab_big_bytes(db)), nslab;
 	struct pslab ps;
 
-	if (!kv_lent_bytes(db) || atomic_exchange(&pp->pp_is_repaying, true))
+	if (!kv_borrow_bytes(db) || atomic_exchange(&pp->pp_is_repaying, true))
 		return;
 	n = lent_leave(pp, n);
 	if (n)
@@ -865,7 +865,7 @@ void kv_pagepool_lent_step(struct kvdb *db)
 		if (!ps.ps_is_lent || !ps.ps_leaving || slab_empty(pp, ps.ps_page))
 			continue;
 		slab_forget(pp, at, ps.ps_page);
-		kv_lent_give(db, ps.ps_mem);
+		kv_borrow_give(db, ps.ps_mem);
 	}
 	atomic_store(&pp->pp_is_repaying, false);
 }

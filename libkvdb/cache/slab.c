@@ -156,7 +156,7 @@ int kv_slabs_init(struct kvdb *db)
 	if (!sl)
 		return -ENOMEM;
 	sl->sl_bytes = b->b_seg_bytes;
-	sl->sl_own_max = b->b_own_bytes;
+	sl->sl_own_max = b->b_large_bytes;
 	sl->sl_max = (unsigned)(b->b_slab_bytes / b->b_seg_bytes);
 	if (sl->sl_max < need + need / 2)
 		sl->sl_max = need + need / 2;
@@ -331,7 +331,7 @@ bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes)
 	bool has;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	has = CHECK(sl->sl_own_bytes + bytes <= db->d_budget.b_own_bytes);
+	has = CHECK(sl->sl_own_bytes + bytes <= db->d_budget.b_large_bytes);
 	pthread_mutex_unlock(&sl->sl_lock);
 	return has;
 }

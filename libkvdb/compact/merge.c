@@ -419,12 +419,12 @@ static int plan(struct kv_job *j)
  */
 static void note_no_room(struct kv_job *j)
 {
-	struct kv_stuck *sk = &j->j_kvs->k_merging.mg_no_room;
+	struct kv_backoff *bo = &j->j_kvs->k_merging.mg_no_room;
 
 	KV_ASSERT_HELD(&j->j_kvs->k_merging.mg_lock);
-	j->j_room.sk_at = !kv_stuck_holds(j->j_db, sk) ? 1 : sk->sk_at + (sk->sk_at < 32);
-	*sk = j->j_room;
-	sk->sk_ns = kv_now(j->j_db) + AGAIN_NS;
+	j->j_room.bo_at = !kv_backoff_is_active(j->j_db, bo) ? 1 : bo->bo_at + (bo->bo_at < 32);
+	*bo = j->j_room;
+	bo->bo_ns = kv_now(j->j_db) + AGAIN_NS;
 }
 
 int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j)
@@ -445,7 +445,7 @@ int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j)
 		rc = plan(j);
 	}
 	if (rc) {
-		kv_stuck_set(db, &j->j_room, 0);
+		kv_backoff_set(db, &j->j_room, 0);
 		job_take(j, true);
 	}
 	pthread_mutex_unlock(&mg->mg_lock);
@@ -494,7 +494,7 @@ static bool may_help(struct kvdb_kvs *kvs)
 	const struct kv_merging *mg = &kvs->k_merging;
 
 	KV_ASSERT_HELD(&kvs->k_merging.mg_lock);
-	return !mg->mg_failed && !kv_stuck_holds(kvs->k_db, &mg->mg_no_room) &&
+	return !mg->mg_failed && !kv_backoff_is_active(kvs->k_db, &mg->mg_no_room) &&
 	       !kv_trouble_holds(kvs->k_db, &mg->mg_trouble) && !atomic_load(&kvs->k_bulk);
 }
 
@@ -544,7 +544,7 @@ int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs)
 			return 0;
 		rc = kv_job_run(&j);
 		kv_merge_end(&j, rc);
-	} while (kv_is_tried_again(db, rc, &tries));
+	} while (kv_retry_allowed(db, rc, &tries));
 	if (rc < 0 && rc != -ECANCELED && j.j_asked)
 		kv_compact_give_up(kvs, rc);
 	/* what was taken may be what another one waits for */

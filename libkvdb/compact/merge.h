@@ -89,11 +89,11 @@ struct kv_job {
 	struct kv_move *j_move;	/* values of victims move on the way, or NULL */
 	uint64_t j_cut;		/* split: keys of a leaf */
 	uint32_t j_coming;	/* and leaves that it makes, at most */
-	struct kv_stuck j_room;	/* of the pool when it began */
+	struct kv_backoff j_room;	/* of the pool when it began */
 	uint64_t j_due;		/* bytes that it will write, about */
 
 	/* the rest is merge_job.c's */
-	struct kv_walk j_walk;	/* progress, with j_asked or j_move */
+	struct kv_progress j_walk;	/* progress, with j_asked or j_move */
 	struct kv_iter *j_it;
 	struct kv_iter *j_scout;	/* the same ahead of it, or NULL; it has seen */
 	uint64_t j_ahead;		/* so many entries more */

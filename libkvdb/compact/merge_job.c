@@ -96,7 +96,7 @@ static int job_tombs(struct kv_job *j)
 	for (unsigned i = 0; i < j->j_n && !rc; i++)
 		rc = kv_trows_run(&j->j_tombs, j->j_in[i]);
 	if (!rc)
-		kv_trows_needed(&j->j_tombs, j->j_tree, j->j_in, j->j_n, NULL);
+		kv_trows_prune(&j->j_tombs, j->j_tree, j->j_in, j->j_n, NULL);
 	return rc;
 }
 
@@ -129,7 +129,7 @@ static int next_of(struct kv_job *j, struct kv_iter *it, struct kv_ent *e)
 			if (kv_work_stopping(j->j_db) || kv_fault(j->j_db) || job_is_cancelled(j))
 				return -ECANCELED;
 			if (j->j_move || j->j_asked)
-				kv_walk_on(j->j_db, &j->j_walk);
+				kv_progress_tell(j->j_db, &j->j_walk);
 		}
 		rc = it->it_ops->next(it, e);
 		if (rc)
@@ -368,8 +368,8 @@ static int job_build(struct kv_job *j)
 	for (unsigned i = 0; i < j->j_n; i++)
 		bytes += j->j_in[i]->rn_bytes;
 	if (shows)
-		kv_walk_begin(j->j_db, &j->j_walk, bytes,
-			      (scouts ? 2 : 1) * j->j_keys / CHECK_EVERY);
+		kv_progress_begin(j->j_db, &j->j_walk, bytes,
+				  (scouts ? 2 : 1) * j->j_keys / CHECK_EVERY);
 	if (!rc)
 		rc = job_tombs(j);
 	job_leave_mts(j);
@@ -382,7 +382,7 @@ static int job_build(struct kv_job *j)
 		rc = kv_error(-EUCLEAN, "MP0960", "store %u: a leaf holds keys of another one",
 			      j->j_kvs->k_id);
 	if (shows)
-		kv_walk_end(j->j_db, &j->j_walk);
+		kv_progress_end(j->j_db, &j->j_walk);
 	if (j->j_it)
 		j->j_it->it_ops->close(j->j_it);
 	if (j->j_scout)

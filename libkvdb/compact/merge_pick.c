@@ -233,16 +233,16 @@ uint64_t kv_merge_output(struct kv_run *const *run, unsigned n, unsigned pieces)
 static bool fits_beside(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned n,
 			unsigned pieces, uint64_t due)
 {
-	const struct kv_stuck *sk = &kvs->k_merging.mg_no_room;
+	const struct kv_backoff *bo = &kvs->k_merging.mg_no_room;
 	struct kvdb *db = kvs->k_db;
 	uint64_t output = kv_merge_output(run, n, pieces), left = kv_segs_free_bytes(db);
-	bool is_stuck = kv_stuck_holds(db, sk);
+	bool is_stuck = kv_backoff_is_active(db, bo);
 
 	if (!is_stuck && !kv_segs_are_short(db) &&
 	    kv_runs_bytes(run, n) <= 4 * db->d_budget.b_leaf_bytes)
 		return true;
 	left = left > due ? left - due : 0;
-	return output <= (is_stuck ? left >> sk->sk_at : left - left / 4);
+	return output <= (is_stuck ? left >> bo->bo_at : left - left / 4);
 }
 
 bool kv_merge_fits(struct kvdb_kvs *kvs, struct kv_run *const *run, unsigned n, unsigned pieces)

@@ -81,13 +81,13 @@ void kv_compact_todo(struct kvdb *db, uint64_t bytes)
 	atomic_fetch_add(&db->d_bg.bd_compact.cp_todo, bytes);
 }
 
-void kv_walk_begin(struct kvdb *db, struct kv_walk *wa, uint64_t bytes, uint64_t looks)
+void kv_progress_begin(struct kvdb *db, struct kv_progress *wa, uint64_t bytes, uint64_t looks)
 {
-	*wa = (struct kv_walk){ .wa_left = bytes, .wa_step = bytes / (looks + 1) };
+	*wa = (struct kv_progress){ .wa_left = bytes, .wa_step = bytes / (looks + 1) };
 	kv_compact_todo(db, bytes);
 }
 
-void kv_walk_on(struct kvdb *db, struct kv_walk *wa)
+void kv_progress_tell(struct kvdb *db, struct kv_progress *wa)
 {
 	uint64_t n = wa->wa_step < wa->wa_left ? wa->wa_step : wa->wa_left;
 
@@ -95,7 +95,7 @@ void kv_walk_on(struct kvdb *db, struct kv_walk *wa)
 	atomic_fetch_add(&db->d_bg.bd_compact.cp_done, n);
 }
 
-void kv_walk_end(struct kvdb *db, struct kv_walk *wa)
+void kv_progress_end(struct kvdb *db, struct kv_progress *wa)
 {
 	atomic_fetch_add(&db->d_bg.bd_compact.cp_done, wa->wa_left);
 	wa->wa_left = 0;

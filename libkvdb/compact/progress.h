@@ -30,11 +30,11 @@ void kv_compact_end(struct kvdb *db, int err);
 /* For the progress of what was asked for, bytes. */
 void kv_compact_todo(struct kvdb *db, uint64_t bytes);
 /* A walk over @bytes of runs that reports @looks times how far it came. */
-struct kv_walk {
+struct kv_progress {
 	uint64_t wa_left, wa_step;
 };
-void kv_walk_begin(struct kvdb *db, struct kv_walk *wa, uint64_t bytes, uint64_t looks);
-void kv_walk_on(struct kvdb *db, struct kv_walk *wa);
-void kv_walk_end(struct kvdb *db, struct kv_walk *wa);
+void kv_progress_begin(struct kvdb *db, struct kv_progress *wa, uint64_t bytes, uint64_t looks);
+void kv_progress_tell(struct kvdb *db, struct kv_progress *wa);
+void kv_progress_end(struct kvdb *db, struct kv_progress *wa);
 
 #endif

@@ -64,7 +64,7 @@ int kv_reloc_init(struct kvdb *db, double amp)
 	pthread_mutex_init(&rl->rl_lock, NULL);
 	pthread_mutex_init(&rl->rl_age_lock, NULL);
 	pthread_mutex_init(&rl->rl_force_lock, NULL);
-	kv_room_init(&rl->rl_room);
+	kv_promises_init(&rl->rl_room);
 	rl->rl_max = amp != 0 ? amp : AMP_DEFAULT;
 	db->d_reloc = rl;
 	return 0;
@@ -80,7 +80,7 @@ void kv_reloc_fini(struct kvdb *db)
 	pthread_mutex_destroy(&rl->rl_age_lock);
 	pthread_mutex_destroy(&rl->rl_force_lock);
 	kv_trouble_end(db, &rl->rl_trouble);
-	kv_room_fini(&rl->rl_room);
+	kv_promises_fini(&rl->rl_room);
 	free(rl->rl_job.jb_cand);
 	free(rl->rl_age.jb_cand);
 	free(rl);
@@ -179,7 +179,7 @@ static unsigned choose(struct kvdb *db, struct kv_rjob *jb, enum reason why, uin
 	struct kv_reloc_room room;
 	unsigned n;
 
-	kv_room_open(db, &rl->rl_room, who, all, &room);
+	kv_promise_look(db, &rl->rl_room, who, all, &room);
 	if (why == FOR_SPACE)
 		n = choose_for_space(rl, jb, now, limit, goal, &room);
 	else if (why == FOR_STAGING)
@@ -191,13 +191,13 @@ static unsigned choose(struct kvdb *db, struct kv_rjob *jb, enum reason why, uin
 				   room_to_order(rl, now, room.rr_any));
 	else
 		n = kv_reloc_choose_wrong(jb->jb_cand, jb->jb_ncand, &room);
-	kv_room_take(db, &rl->rl_room, who, kv_rjob_todo(jb, n));
+	kv_promise_make(db, &rl->rl_room, who, kv_rjob_todo(jb, n));
 	for (unsigned i = 0; i < n; i++) {
 		atomic_store(&jb->jb_cand[i].vi_seg->sg_victim, who);
 		kv_compact_todo(db, jb->jb_cand[i].vi_live);
 	}
 	if (why == FOR_STAGING && n)
-		kv_room_reach(db, &rl->rl_room, who, kv_rjob_reach(db));
+		kv_promise_reach(db, &rl->rl_room, who, kv_rjob_reach(db));
 	return n;
 }
 
@@ -253,7 +253,7 @@ static int job_once(struct kvdb *db, struct kv_rjob *jb, enum reason why, double
 	for (unsigned i = 0; i < n && why == FOR_SCANS && rc >= 0; i++)
 		atomic_store(&jb->jb_cand[i].vi_seg->sg_heat, 0);
 	kv_rjob_end(db, jb);
-	kv_room_end(&rl->rl_room, why == FOR_STAGING ? KV_VICTIM_OLD : KV_VICTIM);
+	kv_promise_end(&rl->rl_room, why == FOR_STAGING ? KV_VICTIM_OLD : KV_VICTIM);
 	if (why == FOR_STAGING)
 		atomic_store(&rl->rl_aged_bytes, 0);
 	else if (why == FOR_SCANS)
@@ -277,7 +277,7 @@ static int run_job(struct kvdb *db, struct kv_rjob *jb, enum reason why, double 
 	do {
 		rc = job_once(db, jb, why, limit, goal);
 		rc = rc < 0 ? rc : jb->jb_failed ? jb->jb_failed : rc;
-	} while (kv_is_tried_again(db, rc, &tries));
+	} while (kv_retry_allowed(db, rc, &tries));
 	if (rc >= 0)
 		kv_trouble_end(db, &db->d_reloc->rl_trouble);
 	return rc;
@@ -411,9 +411,9 @@ static double burst_of(struct kv_reloc *rl, uint64_t live)
 static bool is_stuck(struct kvdb *db, uint64_t space)
 {
 	const struct kv_reloc *rl = db->d_reloc;
-	uint64_t at = rl->rl_stuck.sk_at;
+	uint64_t at = rl->rl_backoff.bo_at;
 
-	return kv_stuck_holds(db, &rl->rl_stuck) && space >= at && space <= at + at / 32 &&
+	return kv_backoff_is_active(db, &rl->rl_backoff) && space >= at && space <= at + at / 32 &&
 	       CHECK(rl->rl_burst >= rl->rl_stuck_burst - (rl->rl_max - 1) / 32);
 }
 
@@ -449,13 +449,13 @@ static int is_due(struct kvdb *db, uint64_t now)
  * nor does a cancel, or that merges come first, or what a device could not read: then it
  * is tried again a minute later.
  */
-static void note_stuck(struct kvdb *db, struct kv_stuck *sk, uint64_t at, int rc)
+static void backoff_after(struct kvdb *db, struct kv_backoff *bo, uint64_t at, int rc)
 {
 	uint64_t age_ns;
 	bool may_heal = kv_troubles(db, &age_ns, NULL, 0);
 
-	kv_stuck_set(db, sk, rc == -ENOMEM || kv_is_local(db, rc) ? 0 : at);
-	sk->sk_ns = rc == -EAGAIN || rc == -ECANCELED || may_heal ? kv_now(db) + STUCK_NS : 0;
+	kv_backoff_set(db, bo, rc == -ENOMEM || kv_is_local(db, rc) ? 0 : at);
+	bo->bo_ns = rc == -EAGAIN || rc == -ECANCELED || may_heal ? kv_now(db) + STUCK_NS : 0;
 }
 
 /*
@@ -493,13 +493,13 @@ static int step_locked(struct kvdb *db, uint64_t now)
 		rc = forced ? run_alone(db, FOR_SPACE, 1, 1) :
 			      run_for_space(db, limit_of(rl), goal_of(rl));
 	space = kv_reloc_space(db);
-	note_stuck(db, &rl->rl_stuck,
-		   jb->jb_is_early || (rc > 0 && has_gained(jb, space)) ? 0 : space, rc);
+	backoff_after(db, &rl->rl_backoff,
+		      jb->jb_is_early || (rc > 0 && has_gained(jb, space)) ? 0 : space, rc);
 	rl->rl_stuck_burst = rl->rl_burst;
 	if (forced && rc < 0)
 		kv_compact_end(db, rc);
 	else if (forced)
-		force_count(rl, call, !rc || rl->rl_stuck.sk_at);
+		force_count(rl, call, !rc || rl->rl_backoff.bo_at);
 	atomic_store(&rl->rl_next_space, 0);
 	return rc;
 }
@@ -578,10 +578,10 @@ static int age_locked(struct kvdb *db)
 	int rc;
 
 	if (was_let_go(rl, &rl->rl_age_seen))
-		rl->rl_old_stuck.sk_at = 0;
+		rl->rl_old_backoff.bo_at = 0;
 	if (!kv_reloc_staged_excess(db, staged) ||
-	    (kv_stuck_holds(db, &rl->rl_old_stuck) && staged >= rl->rl_old_stuck.sk_at &&
-	     staged <= rl->rl_old_stuck.sk_at + db->d_budget.b_seg_bytes)) {
+	    (kv_backoff_is_active(db, &rl->rl_old_backoff) && staged >= rl->rl_old_backoff.bo_at &&
+	     staged <= rl->rl_old_backoff.bo_at + db->d_budget.b_seg_bytes)) {
 		atomic_store(&rl->rl_is_ageing, false);
 		return 0;
 	}
@@ -594,10 +594,10 @@ static int age_locked(struct kvdb *db)
 	if (rc > 0 && jb->jb_left)
 		note_rate(rl, kv_now(db) - t0);
 	if ((rc > 0 && jb->jb_left) || (!rc && jb->jb_is_unflushed))
-		rl->rl_old_stuck.sk_at = 0;
+		rl->rl_old_backoff.bo_at = 0;
 	else
-		note_stuck(db, &rl->rl_old_stuck, kv_segs_staged(db), rc);
-	if (rl->rl_old_stuck.sk_at)
+		backoff_after(db, &rl->rl_old_backoff, kv_segs_staged(db), rc);
+	if (rl->rl_old_backoff.bo_at)
 		atomic_store(&rl->rl_is_ageing, false);
 	return rc;
 }
@@ -617,12 +617,13 @@ static int place_locked(struct kvdb *db, bool look)
 		return rc;
 	wrong = wrong_bytes(db);
 	if (wrong < least ||
-	    (kv_stuck_holds(db, &rl->rl_wrong_stuck) && wrong == rl->rl_wrong_stuck.sk_at))
+	    (kv_backoff_is_active(db, &rl->rl_wrong_backoff) &&
+	     wrong == rl->rl_wrong_backoff.bo_at))
 		return 0;
 	rc = kv_segs_seal_now(db);
 	if (rc >= 0)
 		rc = run_alone(db, FOR_POLICY, 0, 0);
-	note_stuck(db, &rl->rl_wrong_stuck, rc > 0 ? 0 : wrong, rc);
+	backoff_after(db, &rl->rl_wrong_backoff, rc > 0 ? 0 : wrong, rc);
 	return rc;
 }
 
@@ -662,7 +663,7 @@ static int look_locked(struct kvdb *db, uint64_t now)
 
 	KV_ASSERT_HELD(&rl->rl_lock);
 	if (was_let_go(rl, &rl->rl_seen))
-		rl->rl_stuck.sk_at = rl->rl_wrong_stuck.sk_at = 0;
+		rl->rl_backoff.bo_at = rl->rl_wrong_backoff.bo_at = 0;
 	rc = step_locked(db, now);
 	if (!rc)
 		rc = place_locked(db, look);
@@ -793,9 +794,9 @@ void kv_reloc_cancel(struct kvdb *db)
 	atomic_fetch_add(&rl->rl_cancels, 1);
 	/* the job looks at it every few entries; one for a writer goes on, however long (G7) */
 	while (is_held(&rl->rl_lock) && !atomic_load(&rl->rl_is_rescue))
-		kv_nap();
+		kv_sleep_ms();
 	while (is_held(&rl->rl_age_lock) && !atomic_load(&rl->rl_is_rescue))
-		kv_nap();
+		kv_sleep_ms();
 	atomic_fetch_sub(&rl->rl_cancels, 1);
 }
 

@@ -16,7 +16,7 @@
 struct kv_ent;
 struct kv_run;
 struct kv_run_build;
-struct kv_stuck;
+struct kv_backoff;
 struct kv_tree;
 
 /* ---- move.c: values on their way into new segments ----------------------------------- */
@@ -189,36 +189,38 @@ void kv_pacer_end(struct kv_pacer *pc, uint64_t now, bool usual);
  */
 uint32_t kv_pacer_debt(struct kv_pacer *pc, uint64_t log, uint64_t now);
 
-/* ---- room.c --------------------------------------------------------------------------------- */
+/* ---- promise.c ------------------------------------------------------------------------ */
 
-struct kv_room {
+struct kv_promises {
 	pthread_mutex_t ro_lock;
 	/* bytes that the job with such victims still writes */
 	uint64_t ro_due[KV_VICTIM_OLD + 1];
 };
 
-void kv_room_init(struct kv_room *ro);
-void kv_room_fini(struct kv_room *ro);
+void kv_promises_init(struct kv_promises *ro);
+void kv_promises_fini(struct kv_promises *ro);
 /*
- * kv_room_open - bytes of values that a job may write before anything comes free, with what
- * their segments take beside them; kv_room_take() follows
+ * kv_promise_look - bytes of values that a job may write before anything comes free, with what
+ * their segments take beside them; kv_promise_make() follows
  * @all: also what is kept for flushes
  */
-void kv_room_open(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, bool all,
-		  struct kv_reloc_room *out);
+void kv_promise_look(struct kvdb *db, struct kv_promises *ro, enum kv_victim_of who, bool all,
+		     struct kv_reloc_room *out);
 /* It will write so many of them, and keys; 0: nothing. */
-void kv_room_take(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, uint64_t bytes);
+void kv_promise_make(struct kvdb *db, struct kv_promises *ro, enum kv_victim_of who,
+		     uint64_t bytes);
 /* It may come to write so many, as far as there is room. */
-void kv_room_reach(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, uint64_t bytes);
-void kv_room_wrote(struct kv_room *ro, enum kv_victim_of who, uint64_t bytes);
+void kv_promise_reach(struct kvdb *db, struct kv_promises *ro, enum kv_victim_of who,
+		      uint64_t bytes);
+void kv_promise_wrote(struct kv_promises *ro, enum kv_victim_of who, uint64_t bytes);
 /* All of them together will write so much, at most. */
-uint64_t kv_room_due(struct kv_room *ro);
+uint64_t kv_promises_due(struct kv_promises *ro);
 /* The job writes no more: what is left of its promise ends. */
-void kv_room_end(struct kv_room *ro, enum kv_victim_of who);
+void kv_promise_end(struct kv_promises *ro, enum kv_victim_of who);
 
-void kv_stuck_set(struct kvdb *db, struct kv_stuck *sk, uint64_t at);
+void kv_backoff_set(struct kvdb *db, struct kv_backoff *bo, uint64_t at);
 /* False: it helped, or the pool has twice the room, or it was long ago. */
-bool kv_stuck_holds(struct kvdb *db, const struct kv_stuck *sk);
+bool kv_backoff_is_active(struct kvdb *db, const struct kv_backoff *bo);
 
 /* ---- reloc.c -------------------------------------------------------------------------------- */
 

@@ -35,7 +35,7 @@ bool kv_rjob_may_empty(const struct kv_rjob *jb, struct kv_seg *s)
 {
 	return atomic_load(&s->sg_state) == KV_SEG_SEALED &&
 	       atomic_load(&s->sg_last_epoch) <= jb->jb_horizon &&
-	       !kv_mt_may_name(&jb->jb_memtables, s) && atomic_load(&s->sg_runs) &&
+	       !kv_mt_may_refer(&jb->jb_memtables, s) && atomic_load(&s->sg_runs) &&
 	       !atomic_load(&s->sg_pins) &&
 	       jb->jb_now >= atomic_load(&s->sg_trouble.tb_again_ns);
 }
@@ -44,7 +44,7 @@ void kv_rjob_look(struct kvdb *db, struct kv_rjob *jb)
 {
 	jb->jb_now = kv_now(db);
 	jb->jb_horizon = kv_min_horizon(db);
-	kv_mt_spans(db, &jb->jb_memtables);
+	kv_mt_epochs(db, &jb->jb_memtables);
 }
 
 bool kv_rjob_takes(const struct kv_rjob *jb, unsigned mclass)
@@ -141,7 +141,7 @@ static void count_ent(struct kv_rjob *jb, const struct kv_ent *e)
 
 /* -ECANCELED: the database stops, or the job was cancelled. */
 static int count_walk(struct kvdb *db, const struct kvdb_kvs *kvs, struct kv_iter *it,
-		      struct kv_rjob *jb, struct kv_walk *wa)
+		      struct kv_rjob *jb, struct kv_progress *wa)
 {
 	struct kv_ent e;
 	uint64_t now = kv_time_ms(db);
@@ -153,7 +153,7 @@ static int count_walk(struct kvdb *db, const struct kvdb_kvs *kvs, struct kv_ite
 				return -ECANCELED;
 			if (atomic_load_explicit(&kvs->k_dropped, memory_order_relaxed))
 				return 0;	/* its drop waits for us */
-			kv_walk_on(db, wa);
+			kv_progress_tell(db, wa);
 		}
 		rc = it->it_ops->next(it, &e);
 		if (!rc && !kv_is_expired(&e, now))
@@ -247,7 +247,7 @@ static int count_runs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr,
 {
 	struct kv_iter *src[COUNT_MAX], *it;
 	struct kv_cover *co;
-	struct kv_walk wa;
+	struct kv_progress wa;
 	uint64_t keys = 0;
 	unsigned n;
 	int rc;
@@ -270,9 +270,9 @@ static int count_runs(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *tr,
 			return rc;
 	}
 	if (!rc) {
-		kv_walk_begin(db, &wa, kv_tree_bytes(tr), keys / CHECK_EVERY);
+		kv_progress_begin(db, &wa, kv_tree_bytes(tr), keys / CHECK_EVERY);
 		rc = count_walk(db, kvs, it, jb, &wa);
-		kv_walk_end(db, &wa);
+		kv_progress_end(db, &wa);
 	}
 	it->it_ops->close(it);
 	return rc;

@@ -15,7 +15,7 @@ struct kv_rjob {
 	uint64_t jb_user;		/* live keys and values counted, as they are stored */
 	uint64_t jb_horizon;
 	uint64_t jb_now;		/* of the clock, when it looked: what is stuck then stays */
-	struct kv_mt_spans jb_memtables;
+	struct kv_mt_epochs jb_memtables;
 	uint64_t jb_stores, jb_bytes;	/* in which it moved values; of segments it wrote */
 	uint64_t jb_gain;		/* bytes that the job brought */
 	uint64_t jb_left;		/* bytes that left staging */

@@ -40,14 +40,14 @@ bool kv_reloc_frees(struct kvdb *db, bool whole)
 
 uint64_t kv_reloc_due(struct kvdb *db)
 {
-	return kv_room_due(&db->d_reloc->rl_room);
+	return kv_promises_due(&db->d_reloc->rl_room);
 }
 
 void kv_reloc_wrote(struct kvdb *db, bool whole, uint64_t bytes)
 {
 	struct kv_reloc *rl = db->d_reloc;
 
-	kv_room_wrote(&rl->rl_room, whole ? KV_VICTIM_OLD : KV_VICTIM, bytes);
+	kv_promise_wrote(&rl->rl_room, whole ? KV_VICTIM_OLD : KV_VICTIM, bytes);
 	if (!whole) {
 		kv_pacer_moved(&rl->rl_pacer, bytes);
 		return;

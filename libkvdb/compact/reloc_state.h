@@ -11,7 +11,7 @@
 
 struct kv_reloc {
 	pthread_mutex_t rl_lock, rl_age_lock;
-	struct kv_room rl_room;
+	struct kv_promises rl_room;
 	_Atomic(bool) rl_is_for_space;	/* the job with rl_lock frees space */
 	_Atomic(bool) rl_is_wanted;	/* rl_age_lock, with rl_lock held */
 	_Atomic(unsigned) rl_cancels;	/* threads that cancel */
@@ -32,7 +32,7 @@ struct kv_reloc {
 	uint64_t rl_pace_log, rl_pace_ns; /* log bytes and clock when it was looked at; rl_lock */
 	double rl_burst;		/* of the last estimate: allowed above rl_max; rl_lock */
 	bool rl_is_short;		/* the pool is nearly full; rl_lock */
-	struct kv_stuck rl_stuck;	/* space, */
+	struct kv_backoff rl_backoff;	/* space, */
 	double rl_stuck_burst;		/* which was allowed so much above rl_max; rl_lock */
 	_Atomic(uint64_t) rl_room_log;	/* log bytes at the last call for room */
 	struct kv_pacer rl_pacer;	/* of a job for space */
@@ -52,8 +52,8 @@ struct kv_reloc {
 
 	struct kv_rjob rl_job;		/* rl_lock */
 	struct kv_rjob rl_age;		/* rl_age_lock */
-	struct kv_stuck rl_wrong_stuck;	/* bytes in the wrong place; rl_lock */
-	struct kv_stuck rl_old_stuck;	/* bytes on staging; rl_age_lock */
+	struct kv_backoff rl_wrong_backoff;	/* bytes in the wrong place; rl_lock */
+	struct kv_backoff rl_old_backoff;	/* bytes on staging; rl_age_lock */
 	_Atomic(uint64_t) rl_let_go;	/* times that what held values back let go of them */
 	uint64_t rl_seen, rl_age_seen;	/* so many with rl_lock, rl_age_lock held */
 	struct kv_trouble rl_trouble;	/* what a job wrote could not be written */

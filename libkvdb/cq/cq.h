@@ -26,7 +26,7 @@ struct kv_cq_op {
 	struct kv_getm o_getm;		/* MGET */
 	int o_err;
 	uint64_t o_vlen;
-	struct kv_begun o_begun;	/* of a write; a sync has an epoch */
+	struct kv_pending_write o_begun;	/* of a write; a sync has an epoch */
 	uint64_t o_since_ns;		/* kv_now() when it began to wait for a key */
 	uint64_t o_late_ns;		/* kv_cq_now_ns() when it gives up; 0 = it never waited */
 	struct mpool_error *o_error;

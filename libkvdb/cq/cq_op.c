@@ -38,7 +38,7 @@ struct kv_cq_op *kv_cq_op_new(struct kvdb_cq *cq)
 	o->o_as = (struct kv_async){ .as_db = cq->c_db, .as_owner = o };
 	o->o_err = 0;
 	o->o_vlen = 0;
-	o->o_begun = (struct kv_begun){ 0 };
+	o->o_begun = (struct kv_pending_write){ 0 };
 	o->o_late_ns = 0;
 	o->o_error = NULL;
 	cq->c_ops++;

@@ -76,9 +76,9 @@ static bool run_write(struct kv_cq_op *o)
 	if (p->type == KVDB_OP_COMMIT)
 		err = kv_txn_commit_begin(p->txn, &o->o_begun);
 	else if (p->type == KVDB_OP_PUT)
-		err = kv_put_begin(p->kvs, p->key, p->klen, p->val, p->size, &o->o_begun);
+		err = kv_put_start(p->kvs, p->key, p->klen, p->val, p->size, &o->o_begun);
 	else
-		err = kv_del_begin(p->kvs, p->key, p->klen, &o->o_begun);
+		err = kv_del_start(p->kvs, p->key, p->klen, &o->o_begun);
 	if (err == -EAGAIN)
 		return false;
 	if (err == -EBUSY)

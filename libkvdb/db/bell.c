@@ -116,7 +116,7 @@ void kv_grower_kick(struct kvdb *db)
 		kv_bell_ring(db->d_bg.bd_work, &db->d_bg.bd_work->wk_grow);
 }
 
-bool kv_is_tried_again(struct kvdb *db, int err, unsigned *tries)
+bool kv_retry_allowed(struct kvdb *db, int err, unsigned *tries)
 {
 	struct timespec ts = { .tv_nsec = 10000000l << *tries };
 

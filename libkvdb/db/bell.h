@@ -48,6 +48,6 @@ bool kv_work_stopping(struct kvdb *db);
  * LF14: what ended with @err is to be done again. *@tries begins with 0. With threads of the
  * database it sleeps before, up to 40 ms.
  */
-bool kv_is_tried_again(struct kvdb *db, int err, unsigned *tries);
+bool kv_retry_allowed(struct kvdb *db, int err, unsigned *tries);
 
 #endif

@@ -92,7 +92,7 @@ static void split_cache(struct kv_budget *b)
 	 * Used only while such records come; the largest must have its turn, and from 256 MiB on
 	 * one is filled while another is written.
 	 */
-	b->b_own_bytes = max64(cache / 8 + MIB, OWN_MIN);
+	b->b_large_bytes = max64(cache / 8 + MIB, OWN_MIN);
 	b->b_point_bytes = pow2_floor(cache / 32);
 	b->b_scan_bytes = min64(cache / 16, 32 * MIB);
 	b->b_slab_bytes = cache - b->b_mt_bytes - b->b_index_bytes - b->b_point_bytes -
@@ -113,7 +113,7 @@ static void split_shares(const struct kv_limits *l, struct kv_budget *b)
 	uint64_t share = min64(pow2_floor(l->l_class_bytes / 64), SHARE_MAX);
 
 	b->b_share_bytes = (uint32_t)max64(share, b->b_seg_bytes);
-	b->b_shares = (uint32_t)max64(min64(b->b_own_bytes / 4 / b->b_share_bytes, b->b_logs), 1);
+	b->b_shares = (uint32_t)max64(min64(b->b_large_bytes / 4 / b->b_share_bytes, b->b_logs), 1);
 }
 
 static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_budget *b)

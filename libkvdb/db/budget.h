@@ -21,7 +21,7 @@ struct kv_budget {
 	uint64_t b_slab_bytes;	/* window and page pool */
 	uint32_t b_share_bytes;	/* a segment of several large values, */
 	uint32_t b_shares;	/* as many at a time, of the first logs */
-	uint64_t b_own_bytes;	/* images of large records, beside the slabs */
+	uint64_t b_large_bytes;	/* images of large records, beside the slabs */
 	uint64_t b_point_bytes;	/* point index: a power of two, or 0: none */
 	uint64_t b_scan_bytes;	/* that cursors read ahead into */
 	uint64_t b_index_bytes;	/* fences, filters, tables of segments: what is not lent */

@@ -11,19 +11,19 @@
 #include "db/mem_wait.h"
 #include "db/db.h"
 
-void kv_nap(void)
+void kv_sleep_ms(void)
 {
 	struct timespec ts = { .tv_nsec = 1000000 };
 
 	nanosleep(&ts, NULL);
 }
 
-int kv_nap_for(struct kvdb *db)
+int kv_sleep_or_stop(struct kvdb *db)
 {
 	int err = kv_fault(db);
 
 	if (!err)
-		kv_nap();
+		kv_sleep_ms();
 	return err;
 }
 
@@ -31,7 +31,7 @@ void *kv_realloc_wait(struct kvdb *db, void *p, size_t size)
 {
 	void *q;
 
-	while (!(q = realloc(p, size)) && !kv_nap_for(db))
+	while (!(q = realloc(p, size)) && !kv_sleep_or_stop(db))
 		;
 	return q;
 }

@@ -8,9 +8,9 @@
 struct kvdb;
 
 /* Sleeps for a millisecond. */
-void kv_nap(void);
+void kv_sleep_ms(void);
 /* The same for a caller that waits for memory: 0, or at once why the database has stopped. */
-int kv_nap_for(struct kvdb *db);
+int kv_sleep_or_stop(struct kvdb *db);
 /* Memory, however long that takes (@size is not 0). NULL: the database has stopped. */
 void *kv_realloc_wait(struct kvdb *db, void *p, size_t size);
 

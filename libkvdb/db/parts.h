@@ -18,7 +18,7 @@
 struct kv_forest;
 struct kv_gap_dir;
 struct kv_keylocks;
-struct kv_lent;
+struct kv_borrow;
 struct kv_open_views;
 struct kv_pagepool;
 struct kv_point_bucket;
@@ -30,10 +30,10 @@ struct kv_views;
 struct kv_work;
 
 /* That the last job could not help, so the next one will not, until something changes; compact */
-struct kv_stuck {
-	uint64_t sk_at;		/* bytes that were too many; 0 = it did help */
-	uint64_t sk_spare, sk_free; /* of the pool, then: above the reserve, and all */
-	uint64_t sk_ns;		/* it holds no longer than so; 0 = no such bound */
+struct kv_backoff {
+	uint64_t bo_at;		/* bytes that were too many; 0 = it did help */
+	uint64_t bo_spare, bo_free; /* of the pool, then: above the reserve, and all */
+	uint64_t bo_ns;		/* it holds no longer than so; 0 = no such bound */
 };
 
 /* Merges of a store that run: what they exclude (LF7, LF8); compact. */
@@ -46,7 +46,7 @@ struct kv_merging {
 	uint32_t mg_coming;		/* leaves that splits may make */
 	uint32_t mg_moves;		/* relocations that wait for runs: no merge begins */
 	bool mg_failed;			/* the last one that ended */
-	struct kv_stuck mg_no_room;	/* sk_at: merges that met the end of the pool */
+	struct kv_backoff mg_no_room;	/* bo_at: merges that met the end of the pool */
 	struct kv_trouble mg_trouble;	/* their output could not be written */
 };
 
@@ -79,7 +79,7 @@ struct kv_points {
 struct kv_cache {
 	struct kv_slabs *cc_slabs;	/* slab.c */
 	struct kv_pagepool *cc_pages;	/* pagepool.c */
-	struct kv_lent *cc_lent;	/* lent.c */
+	struct kv_borrow *cc_borrow;	/* borrow.c */
 	struct kv_readers *cc_readers;	/* read.c */
 	_Atomic(uint64_t) cc_scan_bytes; /* of b_scan_bytes, in use */
 };

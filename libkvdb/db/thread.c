@@ -177,7 +177,7 @@ static struct kv_thread *thread_new(void)
 
 	/* a few hundred bytes, once per thread: no caller takes an error, so they are waited for */
 	while (!(t = aligned_alloc(128, sizeof(*t))))
-		kv_nap();
+		kv_sleep_ms();
 	memset(t, 0, sizeof(*t));
 	pthread_mutex_lock(&reg_lock);
 	t->t_no = next_no++;

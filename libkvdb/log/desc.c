@@ -195,7 +195,7 @@ static int seg_wait(struct kvdb *db, uint32_t bytes, struct kv_seg **out)
 		/* looked at first, for it may end */
 		comes = atomic_load(&db->d_runs.ru_merging);
 		err = seg_alloc(db, most, out);
-	} while ((err == -ENOMEM || (err == -ENOSPC && comes)) && !kv_nap_for(db));
+	} while ((err == -ENOMEM || (err == -ENOSPC && comes)) && !kv_sleep_or_stop(db));
 	if (err)
 		return kv_fail(db, err, "no room for an epoch descriptor");
 	pthread_mutex_lock(&descs(db)->de_lock);
@@ -236,7 +236,7 @@ int kv_desc_take(struct kvdb *db, uint64_t e, uint32_t bytes, struct kv_seg **ou
 	/* an epoch must end: it waits for memory, with one segment however long that takes */
 	while (!atomic_load(&s->sg_image) &&
 	       !kv_slab_take_image(db, s->sg_bytes, &s->sg_image))
-		if ((err = kv_nap_for(db)))
+		if ((err = kv_sleep_or_stop(db)))
 			return err;
 	*off = de->de_end;
 	de->de_end += bytes;

@@ -318,7 +318,7 @@ static int note_seg(struct kvdb *db, struct kv_frame *f)
 	if (!i) {
 		while (kv_vec_grow(&fl->fl_segs, &fl->fl_maxsegs, fl->fl_nsegs + 1,
 				   sizeof(fl->fl_segs[0])))
-			if ((err = kv_nap_for(db)))
+			if ((err = kv_sleep_or_stop(db)))
 				return err;
 		i = ++fl->fl_nsegs;
 		fl->fl_segs[i - 1].es_seg = f->fr_seg;
@@ -426,7 +426,7 @@ static int lone_carrier(struct kvdb *db, uint64_t e, uint32_t room, struct kv_fr
 
 	while (!err && !(*out = kv_frame_new(lo, s, atomic_load(&s->sg_image), off,
 					     KV_FRAME_HDR + room, e)))
-		err = kv_nap_for(db);
+		err = kv_sleep_or_stop(db);
 	if (err)
 		return err;
 	(*out)->fr_len = KV_FRAME_HDR;
@@ -501,7 +501,7 @@ static uint64_t gate_of(struct kvdb *db, uint64_t birth)
 	return birth + bound - bound / 16;
 }
 
-void kv_epoch_born(struct kvdb *db, uint64_t e)
+void kv_gate_set(struct kvdb *db, uint64_t e)
 {
 	struct kv_flusher *fl = db->d_flusher;
 	_Atomic(uint64_t) *birth = &db->d_logs->ls_birth[e % 4];

@@ -64,7 +64,7 @@ void kv_flusher_failed(struct kvdb *db);
 /* True when the open epoch should end now. */
 bool kv_epoch_is_due(struct kvdb *db);
 /* The first record of epoch @e was reserved: sets the gate (R1). */
-void kv_epoch_born(struct kvdb *db, uint64_t e);
+void kv_gate_set(struct kvdb *db, uint64_t e);
 void kv_flusher_stop(struct kvdb *db);
 /* Closes the open epoch, writes it, flushes the devices, publishes durable_epoch. */
 int kv_epoch_sync(struct kvdb *db);
@@ -95,7 +95,7 @@ void kv_closed_wait(struct kvdb *db, uint64_t e);
 int kv_gate_wait(struct kvdb *db);
 
 /* Zeroed, and kept until the write is done. */
-struct kv_begun {
+struct kv_pending_write {
 	uint64_t bg_epoch;	/* result */
 	uint64_t bg_due_ns;	/* when the throttle lets it go; 0: it was not asked yet */
 };
@@ -132,22 +132,22 @@ uint32_t kv_lag_part(uint64_t bound_ns, uint64_t span_ns, uint64_t age_ns, uint6
 uint32_t kv_lag_debt(struct kvdb *db);
 
 /* R1: the epoch is born with its first reservation. */
-static inline void kv_epoch_birth(struct kvdb *db, uint64_t epoch)
+static inline void kv_epoch_first(struct kvdb *db, uint64_t epoch)
 {
 	_Atomic(uint64_t) *b = &db->d_logs->ls_birth[epoch % 4];
 
 	if (KV_UNLIKELY(atomic_load_explicit(b, memory_order_acquire) == 0))
-		kv_epoch_born(db, epoch);
+		kv_gate_set(db, epoch);
 }
 
 /* The thread that was first in the epoch may have lost the processor before it set the gate. */
-static inline void kv_mind_gate(struct kvdb *db, uint64_t epoch)
+static inline void kv_gate_check(struct kvdb *db, uint64_t epoch)
 {
 	if (KV_UNLIKELY(atomic_load_explicit(&db->d_flusher->fl_gate_ns, memory_order_relaxed) ==
 			UINT64_MAX) &&
 	    db->d_mode.md_interval_ms != KVDB_INTERVAL_NONE &&
 	    atomic_load(&db->d_epochs.ep_durable) < epoch)
-		kv_epoch_born(db, epoch);
+		kv_gate_set(db, epoch);
 }
 
 /* An acknowledgement waits for what the loss bound or the caller demands (R1). */
@@ -155,7 +155,7 @@ static inline int kv_ack(struct kvdb *db, uint64_t epoch, bool is_durable)
 {
 	struct kv_flusher *fl = db->d_flusher;
 
-	kv_mind_gate(db, epoch);
+	kv_gate_check(db, epoch);
 	if (db->d_mode.md_commit || is_durable)
 		return kv_wait_durable(db, epoch);
 	if (KV_UNLIKELY(atomic_load_explicit(&fl->fl_gate_ns, memory_order_relaxed) !=

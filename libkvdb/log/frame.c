@@ -61,7 +61,7 @@ uint8_t *kv_frame_source(struct kvdb *db, struct kv_frame *f)
 		return f->fr_base;
 	/* an epoch must end: wait for memory */
 	while (!f->fr_bounce && posix_memalign((void **)&f->fr_bounce, KV_BLOCK, f->fr_space))
-		if (kv_nap_for(db))
+		if (kv_sleep_or_stop(db))
 			return NULL;
 	f->fr_nrec = bounce_fill(f);
 	atomic_fetch_add(&db->d_count.skipped, 1);

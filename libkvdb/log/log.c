@@ -138,7 +138,7 @@ int kv_logs_init(struct kvdb *db)
 		return -ENOMEM;
 	}
 	memset(ls->ls_log, 0, sizeof(struct kv_log) * n * KV_STREAMS);
-	pthread_mutex_init(&ls->ls_own_lock, NULL);
+	pthread_mutex_init(&ls->ls_large_lock, NULL);
 	pthread_mutex_init(&ls->ls_alone_lock, NULL);
 	db->d_logs = ls;
 	for (i = 0; i < n * KV_STREAMS; i++) {
@@ -219,8 +219,8 @@ static void log_fini(struct kvdb *db, struct kv_log *lo)
 		frame_free(f);
 	if (lo->lo_seg)
 		kv_seg_put(db, lo->lo_seg);
-	if (lo->lo_own)
-		kv_seg_put(db, lo->lo_own);
+	if (lo->lo_large)
+		kv_seg_put(db, lo->lo_large);
 	pthread_mutex_lock(&lo->lo_lock);
 	while ((s = next_take(lo)))
 		kv_seg_put(db, s);
@@ -238,7 +238,7 @@ void kv_logs_fini(struct kvdb *db)
 		return;
 	for (i = 0; i < ls->ls_n * KV_STREAMS; i++)
 		log_fini(db, kv_log_at(ls, i));
-	pthread_mutex_destroy(&ls->ls_own_lock);
+	pthread_mutex_destroy(&ls->ls_large_lock);
 	pthread_mutex_destroy(&ls->ls_alone_lock);
 	free(ls->ls_log);
 	free(ls);
@@ -513,8 +513,8 @@ void kv_log_add_own(struct kvdb *db, struct kv_frame *f)
 	pthread_mutex_lock(&lo->lo_lock);
 	pend(db, lo, f);
 	if (f->fr_is_shared) {
-		lo->lo_own_end += f->fr_space;
-		lo->lo_own_is_busy = false;
+		lo->lo_large_end += f->fr_space;
+		lo->lo_large_is_busy = false;
 		pthread_cond_broadcast(&lo->lo_ready);
 	} else {
 		seg_done(db, f->fr_seg, f->fr_space);
@@ -569,7 +569,7 @@ int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_
 		rs->rs_off = f->fr_off + len;
 		rs->rs_epoch = f->fr_epoch;
 		atomic_store_explicit(&sl->sl_index, WORD_N(w), memory_order_release);
-		kv_epoch_birth(db, f->fr_epoch);
+		kv_epoch_first(db, f->fr_epoch);
 		return 0;
 	}
 }

@@ -45,7 +45,7 @@ struct kv_frame {
 	/* media it owns, once closed: the next frame begins after it */
 	uint32_t fr_space;
 	uint64_t fr_epoch;
-	bool fr_is_shared;		/* of one large record, in lo_own (L7) */
+	bool fr_is_shared;		/* of one large record, in lo_large (L7) */
 	struct kv_frame *fr_next;	/* lo_pending; fl_io_lock or lo_lock */
 	uint8_t *fr_bounce;		/* what is written instead of the image, or NULL */
 	struct iovec fr_iov;		/* of its write */
@@ -77,10 +77,10 @@ struct kv_log {
 	struct kv_frame *lo_pending;	/* closed, not yet written; oldest first; lo_lock */
 	struct kv_frame **lo_tail;
 	bool lo_is_preparing;		/* a thread gets one more; lo_lock */
-	bool lo_own_is_busy;		/* lo_own is a writer's (L7); lo_lock */
+	bool lo_large_is_busy;		/* lo_large is a writer's (L7); lo_lock */
 	pthread_cond_t lo_ready;	/* either ended */
-	struct kv_seg *lo_own;		/* the segment of large records, or NULL; its writer's */
-	uint32_t lo_own_end;		/* where the next of them begins; its writer's */
+	struct kv_seg *lo_large;	/* the segment of large records, or NULL; its writer's */
+	uint32_t lo_large_end;		/* where the next of them begins; its writer's */
 };
 
 #define KV_ALONE_MAX	32u
@@ -92,14 +92,14 @@ struct kv_logs {
 	_Atomic(uint64_t) ls_birth[4];
 	_Atomic(uint64_t) ls_epoch_bytes; /* closed since the last tick */
 	_Atomic(uint64_t) ls_unwritten;	/* closed, not yet on the device */
-	pthread_mutex_t ls_own_lock;	/* one segment of its own is made at a time; outermost */
-	_Atomic(uint64_t) ls_own_epoch;	/* of the newest that was logged */
-	_Atomic(uint64_t) ls_own_bytes;	/* of all that were logged */
+	pthread_mutex_t ls_large_lock;	/* one segment of its own is made at a time; outermost */
+	_Atomic(uint64_t) ls_large_epoch;	/* of the newest that was logged */
+	_Atomic(uint64_t) ls_large_bytes;	/* of all that were logged */
 	/* segments that are open for values as large as the last; outside sg_lock */
 	pthread_mutex_t ls_alone_lock;
 	struct kv_seg *ls_alone[KV_ALONE_MAX];
 	uint32_t ls_nalone;
-	uint32_t ls_alone_bytes;	/* written under ls_own_lock, too */
+	uint32_t ls_alone_bytes;	/* written under ls_large_lock, too */
 	bool ls_alone_wanted;		/* the last two were like each other */
 };
 
@@ -111,7 +111,7 @@ static inline struct kv_log *kv_log_at(struct kv_logs *ls, unsigned int i)
 /* The log of this CPU. */
 struct kv_log *kv_log_pick(struct kvdb *db, enum kv_stream stream);
 /*
- * kv_log_reserve - take @size bytes in the open epoch, which kv_own_is_for() is false of
+ * kv_log_reserve - take @size bytes in the open epoch, which kv_large_is_for() is false of
  * The slot must be OPEN. 0, or -EAGAIN: the log needs a segment; leave
  * kv_enter(), call kv_log_prepare() and try again.
  */
@@ -162,34 +162,34 @@ struct kv_frame *kv_frame_new_own(struct kv_log *lo, struct kv_seg *s, uint32_t 
 void kv_log_add_own(struct kvdb *db, struct kv_frame *f);
 void kv_frame_retire(struct kv_frame *f);
 
-/* ---- own.c: records with a frame of their own ---- */
+/* ---- large.c: records with a frame of their own ---- */
 
 /* True when a record is too large to be copied while an epoch lasts (R9). */
-bool kv_own_is_for(struct kvdb *db, uint32_t size);
+bool kv_large_is_for(struct kvdb *db, uint32_t size);
 #define KV_OWN_URGENT	1u	/* may use the reserve (R19) */
 #define KV_OWN_NOWAIT	2u	/* -EAGAIN instead of waiting for memory */
 #define KV_OWN_STAGING	4u	/* on no other class */
 /*
- * kv_own_make - room in a segment with an image for one record of @size
- * The caller writes the record to rs_buf, calls kv_own_enter(), installs, calls
- * kv_own_leave(). May block; outside kv_enter(). -ENOSPC, -ENOMEM, -EROFS.
+ * kv_large_make - room in a segment with an image for one record of @size
+ * The caller writes the record to rs_buf, calls kv_large_enter(), installs, calls
+ * kv_large_leave(). May block; outside kv_enter(). -ENOSPC, -ENOMEM, -EROFS.
  */
-int kv_own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned int flags,
-		struct kv_resv *rs);
+int kv_large_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned int flags,
+		  struct kv_resv *rs);
 /* Would it not wait for memory now? Sees to it that there is some soon. */
-bool kv_own_has_room(struct kvdb *db, uint32_t size);
+bool kv_large_has_room(struct kvdb *db, uint32_t size);
 /* Copies a value; its CRC. */
-uint32_t kv_own_copy(uint8_t *to, const void *val, uint32_t len);
-/* The record gets its epoch, which does not end before kv_own_leave(). Inside kv_enter(). */
-void kv_own_enter(struct kvdb *db, struct kv_resv *rs);
+uint32_t kv_large_copy(uint8_t *to, const void *val, uint32_t len);
+/* The record gets its epoch, which does not end before kv_large_leave(). Inside kv_enter(). */
+void kv_large_enter(struct kvdb *db, struct kv_resv *rs);
 /* The record is the log's; !@is_logged: it is still the caller's, which may enter again. */
-void kv_own_leave(struct kvdb *db, struct kv_resv *rs, bool is_logged);
+void kv_large_leave(struct kvdb *db, struct kv_resv *rs, bool is_logged);
 /* Gives back what was not logged. */
-void kv_own_drop(struct kvdb *db, struct kv_resv *rs);
+void kv_large_drop(struct kvdb *db, struct kv_resv *rs);
 /* Has segments ready for values as large as the last ones; 1, or 0: there are enough. */
-int kv_own_ready_step(struct kvdb *db);
+int kv_large_ready_step(struct kvdb *db);
 /* Gives back those for which no value came. */
-void kv_own_drop_ready(struct kvdb *db);
+void kv_large_drop_ready(struct kvdb *db);
 
 static inline uint32_t kv_align_block(uint32_t n)
 {

@@ -1037,11 +1037,11 @@ uint64_t kv_mt_oldest_epoch(struct kvdb *db)
 	return min;
 }
 
-static void span_add(struct kv_mt_spans *ms, uint64_t first, uint64_t last)
+static void span_add(struct kv_mt_epochs *ms, uint64_t first, uint64_t last)
 {
 	unsigned i = ms->ms_n;
 
-	if (i < KV_MT_SPANS) {
+	if (i < KV_MT_EPOCHS) {
 		ms->ms[i].first = first;
 		ms->ms[i].last = last;
 		ms->ms_n++;
@@ -1054,7 +1054,7 @@ static void span_add(struct kv_mt_spans *ms, uint64_t first, uint64_t last)
 		ms->ms[i].last = last;
 }
 
-void kv_mt_spans(struct kvdb *db, struct kv_mt_spans *ms)
+void kv_mt_epochs(struct kvdb *db, struct kv_mt_epochs *ms)
 {
 	struct kv_views *vw = db->d_mem.mm_views;
 
@@ -1071,7 +1071,7 @@ void kv_mt_spans(struct kvdb *db, struct kv_mt_spans *ms)
 	pthread_mutex_unlock(&vw->vw_lock);
 }
 
-bool kv_mt_may_name(const struct kv_mt_spans *ms, const struct kv_seg *s)
+bool kv_mt_may_refer(const struct kv_mt_epochs *ms, const struct kv_seg *s)
 {
 	uint64_t first = atomic_load(&s->sg_first_epoch), last = atomic_load(&s->sg_last_epoch);
 

@@ -186,7 +186,7 @@ static int grow(const struct kv_mdc_state *st, void *vec, uint32_t *cap, size_t 
 	int err;
 
 	while ((err = kv_vec_grow(vec, cap, need, size)) && st->st_waits &&
-	       !kv_nap_for(st->st_waits))
+	       !kv_sleep_or_stop(st->st_waits))
 		;
 	return err;
 }

@@ -152,11 +152,11 @@ static int seal_step(struct kvdb *db, unsigned least)
 /* ---- deletion ----------------------------------------------------------------------- */
 
 /* R6; caller holds sg_lock. */
-static bool is_dead(struct kv_seg *s, uint64_t horizon, const struct kv_mt_spans *ms)
+static bool is_dead(struct kv_seg *s, uint64_t horizon, const struct kv_mt_epochs *ms)
 {
 	return atomic_load(&s->sg_state) == KV_SEG_SEALED &&
 	       atomic_load(&s->sg_last_epoch) <= horizon &&
-	       CHECK(!kv_mt_may_name(ms, s)) && !atomic_load(&s->sg_runs) &&
+	       CHECK(!kv_mt_may_refer(ms, s)) && !atomic_load(&s->sg_runs) &&
 	       !atomic_load(&s->sg_pins) && atomic_load(&s->sg_refs) == 1;
 }
 
@@ -181,7 +181,7 @@ static int delete_step(struct kvdb *db, bool only_unused)
 {
 	struct kv_segs *ss = db->d_segs;
 	uint64_t horizon = kv_min_horizon(db);
-	struct kv_mt_spans memtables;
+	struct kv_mt_epochs memtables;
 	struct kv_seg *s, *next, *dead[STEP_MAX];
 	struct mpool_op op[STEP_MAX];
 	uint64_t id[STEP_MAX];
@@ -191,7 +191,7 @@ static int delete_step(struct kvdb *db, bool only_unused)
 	if (kv_ckpt_holds_all(db))
 		return 0;
 	memset(op, 0, sizeof(op));
-	kv_mt_spans(db, &memtables);
+	kv_mt_epochs(db, &memtables);
 	pthread_mutex_lock(&ss->sg_lock);
 	for (s = ss->sg_todo; s && n < STEP_MAX; s = next) {
 		next = s->sg_todo_next;

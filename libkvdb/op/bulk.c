@@ -315,7 +315,7 @@ static int bulk_begin(struct kvdb *db, struct kvdb_bulk *b)
 
 	/* merges that began before; none begins from now on */
 	while (kv_merge_is_busy(b->b_kvs))
-		kv_nap();
+		kv_sleep_ms();
 	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
 	err = place_take(db, b);
 	pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);

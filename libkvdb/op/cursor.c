@@ -484,7 +484,7 @@ static int batch_take(struct kvdb_cursor *c, bool up)
 		}
 		gap_note(c, e, &gap);
 		batch_add(b);
-		b->b_far += !(c->c_flags & KVDB_KEYS_ONLY) && !kv_value_is_near(e);
+		b->b_cold += !(c->c_flags & KVDB_KEYS_ONLY) && !kv_value_is_near(e);
 	}
 	if (!(c->c_flags & KVDB_KEYS_ONLY))
 		batch_prefetch(b);
@@ -504,15 +504,15 @@ static int batch_fill(struct kvdb_cursor *c)
 	if (rc)
 		return rc;
 	place_keep(c);
-	b->b_n = b->b_i = b->b_far = 0;
+	b->b_n = b->b_i = b->b_cold = 0;
 	b->b_used = 0;
 	rc = with_reads(c, batch_take, c->c_up);
 	kv_ahead_none(&b->b_ahead, b->b_n);
-	if (b->b_far)
+	if (b->b_cold)
 		kv_ahead_read(c->c_kvs->k_db, &b->b_ahead, b->b_ent, b->b_n);
 	b->b_end = rc == -EINPROGRESS ? 0 : rc;	/* the merge goes on from where it is */
 	/* what is in memory needs no long way ahead, and keys read in vain cost too */
-	most = b->b_far || c->c_limit || c->c_flags & KVDB_KEYS_ONLY ? BATCH_MAX : BATCH_NEAR;
+	most = b->b_cold || c->c_limit || c->c_flags & KVDB_KEYS_ONLY ? BATCH_MAX : BATCH_NEAR;
 	b->b_want = b->b_want * 2 < most ? b->b_want * 2 : most;
 	return b->b_n ? 0 : rc;
 }

@@ -32,7 +32,7 @@ enum place {
 struct batch {
 	unsigned b_n, b_i;	/* shown: [0, b_i) */
 	unsigned b_want;	/* entries of the next one */
-	unsigned b_far;		/* whose values are not in memory */
+	unsigned b_cold;		/* whose values are not in memory */
 	uint32_t b_used;
 	int b_end;		/* why it ends: 0 = it was full; -ENOENT; an error */
 	struct kv_ahead b_ahead;	/* values of b_ent that were read from devices */

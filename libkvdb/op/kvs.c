@@ -33,7 +33,7 @@
 #include "op/write.h"
 
 /* A delete of many keys on its way: in which memtable its tombstone waits. */
-struct many {
+struct range_del {
 	struct kv_trange range;
 	struct kv_mt *mt;	/* with a reference, or NULL */
 	struct kv_tomb *tomb;
@@ -54,19 +54,19 @@ struct write {
 	uint8_t type;		/* enum kv_rec_type */
 	uint8_t stream;		/* enum kv_stream */
 	uint32_t size;		/* of the record */
-	struct kv_begun *begun;	/* it never waits; or NULL */
+	struct kv_pending_write *begun;	/* it never waits; or NULL */
 	uint64_t epoch;		/* result */
-	struct many *many;	/* or NULL: of one key */
+	struct range_del *many;	/* or NULL: of one key */
 	struct based *based;	/* or NULL: whatever is there */
 };
 
-static int many_wait(struct kvdb_kvs *kvs, struct many *m)
+static int range_del_wait(struct kvdb_kvs *kvs, struct range_del *m)
 {
 	return kv_range_wait(kvs, &m->range, &m->until);
 }
 
 /* R15: links the tombstone, hidden, where readers will look. Inside kv_enter(). */
-static int many_link(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
+static int range_del_link(struct kvdb_kvs *kvs, struct range_del *m, struct kv_mt *mt)
 {
 	struct kv_tomb *tb = kv_mt_tomb_add(mt, &m->range);
 
@@ -83,9 +83,9 @@ static int many_link(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
 }
 
 /* H5: the memtable was switched, so a transaction that takes a key now may find only this one. */
-static int many_move(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
+static int range_del_move(struct kvdb_kvs *kvs, struct range_del *m, struct kv_mt *mt)
 {
-	int err = many_link(kvs, m, mt);
+	int err = range_del_link(kvs, m, mt);
 
 	if (err)
 		return err;
@@ -94,11 +94,11 @@ static int many_move(struct kvdb_kvs *kvs, struct many *m, struct kv_mt *mt)
 	       !CHECK(!kv_range_is_owned(kvs, &m->range)) ? -EBUSY : 0;
 }
 
-static int many_install(struct write *w, struct kv_mt *mt, struct kv_slot *sl,
-			const struct kv_resv *rs, struct kv_version **out)
+static int range_del_install(struct write *w, struct kv_mt *mt, struct kv_slot *sl,
+			     const struct kv_resv *rs, struct kv_version **out)
 {
-	struct many *m = w->many;
-	int err = m->mt == mt ? 0 : many_move(w->kvs, m, mt);
+	struct range_del *m = w->many;
+	int err = m->mt == mt ? 0 : range_del_move(w->kvs, m, mt);
 
 	if (err)
 		return err;
@@ -147,7 +147,7 @@ static int install(struct write *w, struct kv_slot *sl, const struct kv_resv *rs
 	struct kv_mt *mt = kv_mt_active(w->kvs);
 
 	if (KV_UNLIKELY(w->many != NULL))
-		return many_install(w, mt, sl, rs, out);
+		return range_del_install(w, mt, sl, rs, out);
 	if (w->op.op_kind != KV_ENT_TOMB)
 		(void)BARRIER((kv_gaps_cut(w->kvs, w->op.op_key, w->op.op_klen), 0));
 	if (KV_UNLIKELY(w->based != NULL))
@@ -228,7 +228,7 @@ static int failed(struct kvdb *db, struct write *w, int err, struct timespec *un
 	case -EBUSY:
 		if (w->begun && !kv_is_manual(db))
 			return err;
-		return w->many ? many_wait(w->kvs, w->many) :
+		return w->many ? range_del_wait(w->kvs, w->many) :
 		       kv_key_wait(w->kvs, w->op.op_key, w->op.op_klen, w->op.op_hash, until);
 	case -ENOSPC:
 		return error_staging(w->kvs);
@@ -243,8 +243,8 @@ static int failed(struct kvdb *db, struct write *w, int err, struct timespec *un
 static void fill_own(struct write *w, const struct kv_resv *rs)
 {
 	encode(w, rs, NULL);
-	w->op.op_vcrc = kv_own_copy(rs->rs_buf + kv_rec_val_off(w->op.op_klen), w->op.op_val,
-				    w->op.op_vlen);
+	w->op.op_vcrc = kv_large_copy(rs->rs_buf + kv_rec_val_off(w->op.op_klen), w->op.op_val,
+				      w->op.op_vlen);
 	kv_rec_set_vcrc(rs->rs_buf, w->op.op_vcrc);
 }
 
@@ -260,7 +260,7 @@ static int write_own(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 	int err;
 
 	do {
-		err = kv_own_make(db, w->stream, w->size, flags, &rs);
+		err = kv_large_make(db, w->stream, w->size, flags, &rs);
 		if (err)
 			return err == -ENOSPC && flags & KV_OWN_STAGING ? error_own(w->kvs) : err;
 		fill_own(w, &rs);
@@ -269,22 +269,22 @@ static int write_own(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 		err = kv_error_dropped(w->kvs);
 		if (err) {
 			kv_exit(t);
-			kv_own_drop(db, &rs);
+			kv_large_drop(db, &rs);
 			return err;
 		}
-		kv_own_enter(db, &rs);
+		kv_large_enter(db, &rs);
 		kv_slot_open(sl);
 		err = install_record(db, w, sl, &rs, 0);
 		if (!err)
 			kv_record_done(&rs, 0, w->size);
 		kv_slot_idle(sl);
-		kv_own_leave(db, &rs, !err);
+		kv_large_leave(db, &rs, !err);
 		if (!err)
 			installed(w, &rs);
 		kv_exit(t);
 		if (!err)
 			return 0;
-		kv_own_drop(db, &rs);
+		kv_large_drop(db, &rs);
 		err = failed(db, w, err, &until);
 	} while (!err);
 	return err;
@@ -395,7 +395,7 @@ static int write_op(struct kvdb *db, struct write *w)
 		err = kv_mdc_allow_large(db);
 	if (err)
 		return kv_error_unwritten(err);
-	if (KV_UNLIKELY(kv_own_is_for(db, w->size))) {
+	if (KV_UNLIKELY(kv_large_is_for(db, w->size))) {
 		err = write_own(db, w, tc);
 	} else {
 		if (KV_LIKELY(w->type == KV_REC_PUT))
@@ -408,7 +408,7 @@ static int write_op(struct kvdb *db, struct write *w)
 	kv_count(w->type == KV_REC_PUT ? &tc->tc_puts : &tc->tc_dels, 1);
 	if (w->begun) {
 		w->begun->bg_epoch = w->epoch;
-		kv_mind_gate(db, w->epoch);
+		kv_gate_check(db, w->epoch);
 		return 0;
 	}
 	err = kv_ack(db, w->epoch, false);
@@ -441,7 +441,7 @@ static inline int put_fill(struct write *w, const void *val, size_t vlen, uint64
 }
 
 static int put(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
-	       uint64_t ttl_s, struct kv_begun *bg)
+	       uint64_t ttl_s, struct kv_pending_write *bg)
 {
 	struct write w = { .kvs = kvs, .begun = bg };
 	int err = kv_check_key(kvs, key, klen);
@@ -470,13 +470,13 @@ int kvdb_put_ttl(struct kvdb_kvs *kvs, const void *key, size_t klen, const void 
 	return put(kvs, key, klen, val, vlen, ttl_s, NULL);
 }
 
-int kv_put_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
-		 struct kv_begun *bg)
+int kv_put_start(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
+		 struct kv_pending_write *bg)
 {
 	return put(kvs, key, klen, val, vlen, TTL_OF_STORE, bg);
 }
 
-static int del(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kv_begun *bg)
+static int del(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kv_pending_write *bg)
 {
 	struct write w = { .kvs = kvs, .type = KV_REC_DEL, .stream = KV_KLOG,
 			   .begun = bg };
@@ -494,13 +494,13 @@ int kvdb_del(struct kvdb_kvs *kvs, const void *key, size_t klen)
 	return del(kvs, key, klen, NULL);
 }
 
-int kv_del_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kv_begun *bg)
+int kv_del_start(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kv_pending_write *bg)
 {
 	return del(kvs, key, klen, bg);
 }
 
 /* Ends a delete of many keys, done or not. */
-static void many_end(struct kvdb_kvs *kvs, struct many *m)
+static void range_del_end(struct kvdb_kvs *kvs, struct range_del *m)
 {
 	if (m->mt && !m->is_installed)
 		kv_mt_tomb_kill(m->mt, m->tomb);
@@ -512,7 +512,7 @@ static void many_end(struct kvdb_kvs *kvs, struct many *m)
  * R15: linked, hidden, before owners of covered keys are looked for: a
  * transaction that takes one later finds the tombstone.
  */
-static int many_begin(struct kvdb_kvs *kvs, struct many *m)
+static int range_del_begin(struct kvdb_kvs *kvs, struct range_del *m)
 {
 	struct kvdb *db = kvs->k_db;
 	struct kv_thread *t;
@@ -522,7 +522,7 @@ static int many_begin(struct kvdb_kvs *kvs, struct many *m)
 		return 0;	/* write_op() refuses */
 	t = kv_enter();
 	err = kv_error_dropped(kvs);
-	if (!err && many_link(kvs, m, kv_mt_active(kvs)))
+	if (!err && range_del_link(kvs, m, kv_mt_active(kvs)))
 		err = kv_error(-ENOMEM, "MP0902", "no memory for a write");
 	kv_exit(t);
 	if (err)
@@ -530,10 +530,10 @@ static int many_begin(struct kvdb_kvs *kvs, struct many *m)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!atomic_load(&db->d_mem.mm_owners))
 		return 0;
-	return BARRIER(many_wait(kvs, m));
+	return BARRIER(range_del_wait(kvs, m));
 }
 
-static int delete_many(struct kvdb_kvs *kvs, struct many *m)
+static int delete_many(struct kvdb_kvs *kvs, struct range_del *m)
 {
 	struct write w = { .kvs = kvs, .stream = KV_KLOG, .many = m };
 	uint8_t val[KVDB_KEY_MAX + 1];
@@ -551,17 +551,17 @@ static int delete_many(struct kvdb_kvs *kvs, struct many *m)
 		w.op.op_vlen = kv_rec_rdel_value(&m->range, val);
 		w.op.op_vcrc = mpool_crc32c(0, val, w.op.op_vlen);
 	}
-	err = many_begin(kvs, m);
+	err = range_del_begin(kvs, m);
 	if (!err)
 		err = write_op(kvs->k_db, &w);
-	many_end(kvs, m);
+	range_del_end(kvs, m);
 	return err;
 }
 
 int kvdb_prefix_del(struct kvdb_kvs *kvs, const void *prefix, size_t plen)
 {
 	uint8_t end[KVDB_KEY_MAX];
-	struct many m = { .range = { .tr_from = prefix, .tr_to = end } };
+	struct range_del m = { .range = { .tr_from = prefix, .tr_to = end } };
 	struct kv_trange *r = &m.range;
 	int err = kv_check_key(kvs, prefix, plen);
 
@@ -579,7 +579,7 @@ int kvdb_prefix_del(struct kvdb_kvs *kvs, const void *prefix, size_t plen)
 
 int kvdb_range_del(struct kvdb_kvs *kvs, const void *from, size_t flen, const void *to, size_t tlen)
 {
-	struct many m = { .range = { .tr_from = from, .tr_to = to } };
+	struct range_del m = { .range = { .tr_from = from, .tr_to = to } };
 	struct kv_trange *r = &m.range;
 	int err = flen || from ? kv_check_key(kvs, from, flen) : 0;
 

@@ -11,7 +11,7 @@
 #include "base/stream.h"
 #include "db/db.h"
 #include "db/thread.h"
-#include "cache/lent.h"
+#include "cache/borrow.h"
 #include "cache/pages.h"
 #include "cache/slab.h"
 #include "mem/memtable.h"
@@ -211,7 +211,7 @@ int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 	segs_stats(db, &st);
 	kv_reloc_stats(db, &st);
 	st.window_bytes = kv_slab_window_bytes(db);
-	st.page_bytes = kv_slab_page_bytes(db) + kv_lent_bytes(db);
+	st.page_bytes = kv_slab_page_bytes(db) + kv_borrow_bytes(db);
 	kv_views_stats(db, &st);
 	kv_holds_stats(db, &st);
 	st.spare_bytes = kv_slab_spare_bytes(db);

@@ -153,7 +153,7 @@ static int create_locked(struct kvdb *db, const char *name, const struct kv_prop
 	}
 	/* on media it is there; memory must not differ from it */
 	while ((err = kv_kvs_new(db, db->d_stores.sr_next_id, name, horizon, props, &kvs)) ==
-	       -ENOMEM && !kv_nap_for(db))
+	       -ENOMEM && !kv_sleep_or_stop(db))
 		;
 	db->d_stores.sr_next_id++;
 	set_coming(db, false);

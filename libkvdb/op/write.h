@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-struct kv_begun;
+struct kv_pending_write;
 struct kvdb_kvs;
 
 /*
@@ -14,8 +14,8 @@ struct kvdb_kvs;
  * acknowledgement is the caller's: not before the epoch is durable (commit mode)
  * or while kv_gate_is_shut() and it is not durable.
  */
-int kv_put_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
-		 struct kv_begun *bg);
-int kv_del_begin(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kv_begun *bg);
+int kv_put_start(struct kvdb_kvs *kvs, const void *key, size_t klen, const void *val, size_t vlen,
+		 struct kv_pending_write *bg);
+int kv_del_start(struct kvdb_kvs *kvs, const void *key, size_t klen, struct kv_pending_write *bg);
 
 #endif

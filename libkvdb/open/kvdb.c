@@ -459,7 +459,7 @@ int kv_db_start(struct kvdb *db)
 	}
 	kv_flusher_stop(db);
 fail_logs:
-	kv_own_drop_ready(db);
+	kv_large_drop_ready(db);
 	kv_logs_fini(db);
 	return err;
 }
@@ -488,7 +488,7 @@ static int open_once(const char *pool, const struct kvdb_opts *o, struct kvdb **
 	return err;
 }
 
-bool kv_look_again(const struct kvdb_opts *o, int err, int *looks)
+bool kv_open_should_retry(const struct kvdb_opts *o, int err, int *looks)
 {
 	const struct kvdb_clock *c = o->clock ? o->clock : &mono;
 
@@ -511,7 +511,7 @@ int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 		return err;
 	do {
 		err = open_once(pool, &o, out);
-	} while (kv_look_again(&o, err, &looks));
+	} while (kv_open_should_retry(&o, err, &looks));
 	return err;
 }
 
@@ -576,7 +576,7 @@ int kvdb_close(struct kvdb *db)
 		if (kv_fault(db))
 			err = kv_error(-EROFS, "MP0963", "the database had stopped: %.200s",
 				       db->d_fault.fa_text);
-		kv_own_drop_ready(db);
+		kv_large_drop_ready(db);
 		kv_logs_fini(db);
 		retire_all();
 		kv_runs_reap(db);

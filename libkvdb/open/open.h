@@ -21,6 +21,6 @@ void kv_db_detach(struct kvdb *db);
  * After an attempt to open at a checkpoint: what a writer changes below a look can look like
  * damage; what stays is damage. True after a while to wait: try again.
  */
-bool kv_look_again(const struct kvdb_opts *o, int err, int *looks);
+bool kv_open_should_retry(const struct kvdb_opts *o, int err, int *looks);
 
 #endif

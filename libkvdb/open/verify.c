@@ -402,7 +402,7 @@ static int attach(struct verify *v, const char *pool, const struct kvdb_opts *o)
 
 	for (;;) {
 		err = kv_db_attach(v->v_db, pool, o, true);
-		if (!err || !kv_look_again(o, err, &looks))
+		if (!err || !kv_open_should_retry(o, err, &looks))
 			return err;
 		kv_db_detach(v->v_db);
 		if (v->v_db->d_mp)

@@ -408,7 +408,7 @@ static int pin_value(struct kvdb *db, struct kv_tctx *tc, const struct kv_ent *e
 	const uint8_t *image = NULL, *val = e->e_val;
 	void *slab = NULL;
 
-	if (e->e_kind == KV_ENT_NEAR)
+	if (e->e_kind == KV_ENT_INMEM)
 		slab = kv_slab_pin_near(db, val);
 	else if (e->e_kind == KV_ENT_REF && e->e_vlen && !e->e_pack &&
 		 (uint64_t)e->e_off8 * 8 + e->e_vlen <= e->e_seg->sg_bytes)

@@ -200,7 +200,7 @@ int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t siz
 	}
 	if (!e->e_vlen)
 		return 0;
-	if (e->e_kind == KV_ENT_NEAR) {
+	if (e->e_kind == KV_ENT_INMEM) {
 		value_copy(db, e->e_val, buf, size, true);
 		return 0;
 	}

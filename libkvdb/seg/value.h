@@ -19,7 +19,7 @@ enum kv_ent_kind {
 	KV_ENT_REF = 3,
 	KV_ENT_COVER = 4,	/* tomb.c: a version that is a delete of many keys */
 	/* point.c: plain bytes in the window, at e_val until kv_exit(); no segment, CRC, stamp */
-	KV_ENT_NEAR = 5,
+	KV_ENT_INMEM = 5,
 };
 
 struct kv_ent {

@@ -148,7 +148,7 @@ bool kv_point_ent(struct kvdb *db, const uint8_t *rec, const void *key, size_t k
 
 	if (!CHECK(kv_rec_is_of(rec, key, klen)))
 		return false;
-	*e = (struct kv_ent){ .e_key = key, .e_klen = (uint16_t)klen, .e_kind = KV_ENT_NEAR,
+	*e = (struct kv_ent){ .e_key = key, .e_klen = (uint16_t)klen, .e_kind = KV_ENT_INMEM,
 			      .e_val = rec + kv_rec_val_off((uint32_t)klen),
 			      .e_vlen = kv_rec_vlen(rec) };
 	if (tc)
@@ -267,7 +267,7 @@ static void tell(struct kv_points *po, uint64_t line, const struct kv_point_news
 	}
 }
 
-uint64_t kv_point_news_tell(struct kvdb_kvs *kvs, const struct kv_point_news *pn)
+uint64_t kv_point_news_publish(struct kvdb_kvs *kvs, const struct kv_point_news *pn)
 {
 	struct kvdb *db = kvs->k_db;
 	struct kv_tree *tr;
@@ -279,7 +279,7 @@ uint64_t kv_point_news_tell(struct kvdb_kvs *kvs, const struct kv_point_news *pn
 	/* deletes of many keys, those of the memtable among them, do not say which */
 	if (CHECK(!atomic_load(&tr->tr_tombs))) {
 		gen = kv_run_gen(db);
-		kv_points_turn(&db->d_trees.te_points, kvs->k_slot, gen);
+		kv_points_advance(&db->d_trees.te_points, kvs->k_slot, gen);
 		(void)BARRIER((tell(&db->d_trees.te_points, tr->tr_line, pn), 0));
 	}
 	kv_tree_put(db, tr);

@@ -47,7 +47,7 @@ uint64_t kv_points_bytes(struct kvdb *db);	/* that it takes */
  * kv_point_seek - the record in which the runs of @tr may have a key, prefetched; or NULL
  * @tr has no range tombstones; kv_point_prefetch() was true. Inside kv_enter(), and
  * so is what is done with it: kv_point_ent() is true if it is that key's, and *e is
- * KV_ENT_NEAR then.
+ * KV_ENT_INMEM then.
  */
 const uint8_t *kv_point_seek(struct kvdb *db, const struct kv_tree *tr, uint64_t hash);
 bool kv_point_ent(struct kvdb *db, const uint8_t *rec, const void *key, size_t klen,
@@ -57,18 +57,18 @@ void kv_point_add(struct kvdb *db, const struct kv_tree *tr, const void *key, si
 		  uint64_t hash, const struct kv_ent *e);
 
 /* Trees of number @gen may ask and add from now on, others of the store in @slot may not. */
-static inline void kv_points_turn(struct kv_points *po, uint32_t slot, uint64_t gen)
+static inline void kv_points_advance(struct kv_points *po, uint32_t slot, uint64_t gen)
 {
 	atomic_store(&po->po_turn[slot], gen);
 }
 
 /*
  * A flush of @mt: begin, add every entry of its run, tell, publish the tree, end.
- * kv_point_news_tell() returns kv_edit.ed_gen; k_edit_lock is held until that is shown.
+ * kv_point_news_publish() returns kv_edit.ed_gen; k_edit_lock is held until that is shown.
  */
 void kv_point_news_begin(struct kvdb *db, const struct kv_mt *mt, struct kv_point_news *pn);
 void kv_point_news_add(struct kvdb *db, struct kv_point_news *pn, const struct kv_ent *e);
-uint64_t kv_point_news_tell(struct kvdb_kvs *kvs, const struct kv_point_news *pn);
+uint64_t kv_point_news_publish(struct kvdb_kvs *kvs, const struct kv_point_news *pn);
 void kv_point_news_end(struct kv_point_news *pn);
 
 /* Prefetches what kv_point_seek() touches first; false: nothing is remembered. */

@@ -242,8 +242,8 @@ static bool *newest_rows(struct kv_trows *tv)
 	return is;
 }
 
-void kv_trows_needed(struct kv_trows *tv, struct kv_tree *tr, struct kv_run *const *but,
-		     unsigned nbut, const struct kv_mt *but_mt)
+void kv_trows_prune(struct kv_trows *tv, struct kv_tree *tr, struct kv_run *const *but,
+		    unsigned nbut, const struct kv_mt *but_mt)
 {
 	uint64_t view = tv->tv_n && tr && tr->tr_nmt ? kv_views_oldest(tr->tr_mt[0]->m_db) :
 						       UINT64_MAX;

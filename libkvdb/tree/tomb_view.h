@@ -51,13 +51,13 @@ int kv_cover_iter(struct kv_iter *it, struct kv_cover *co, struct kv_iter **out)
 int kv_trows_run(struct kv_trows *tv, const struct kv_run *r);
 
 /*
- * kv_trows_needed - drop what hides nothing any more (R15)
+ * kv_trows_prune - drop what hides nothing any more (R15)
  * @tr: NULL: they may hide something that is still to come, all stay (B1)
  * @but: runs whose covered versions are not there in what replaces them
  * @but_mt: likewise
  */
-void kv_trows_needed(struct kv_trows *tv, struct kv_tree *tr, struct kv_run *const *but,
-		     unsigned nbut, const struct kv_mt *but_mt);
+void kv_trows_prune(struct kv_trows *tv, struct kv_tree *tr, struct kv_run *const *but,
+		    unsigned nbut, const struct kv_mt *but_mt);
 /*
  * Keys of older runs that the tombstones of the @newer first ones among @run (newest first)
  * cover, about: garbage that a merge of them drops.

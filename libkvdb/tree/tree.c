@@ -92,7 +92,7 @@ static void tree_number(struct kvdb_kvs *kvs, struct kv_tree *tr, const struct k
 	tr->tr_gen = told ? told : kv_run_gen(kvs->k_db);
 	if (BARRIER(!told))
 		tr->tr_line = tr->tr_gen;
-	kv_points_turn(&kvs->k_db->d_trees.te_points, tr->tr_slot, tr->tr_gen);
+	kv_points_advance(&kvs->k_db->d_trees.te_points, tr->tr_slot, tr->tr_gen);
 }
 
 struct kv_tree *kv_tree_new(struct kvdb *db, struct kv_mt *mt)
@@ -390,7 +390,7 @@ int kv_tree_show(struct kvdb_kvs *kvs, struct kv_mt *mt, const struct kv_edit *e
 	struct kvdb *db = kvs->k_db;
 	int err;
 
-	while ((err = kv_tree_edit(kvs, mt, ed)) == -ENOMEM && !kv_nap_for(db))
+	while ((err = kv_tree_edit(kvs, mt, ed)) == -ENOMEM && !kv_sleep_or_stop(db))
 		;
 	/* the media say one thing and memory another */
 	if (err && err != -ENOMEM)

@@ -32,7 +32,7 @@ struct kv_edit {
 	uint64_t ed_end;		/* id of the leaf that its neighbour takes over, 0 = none */
 	const struct kv_horizon *ed_hor;	/* new horizons (flush) */
 	unsigned ed_nhor;
-	uint64_t ed_gen;		/* kv_point_news_tell() */
+	uint64_t ed_gen;		/* kv_point_news_publish() */
 };
 
 /* ---- tree.c ---- */

@@ -285,7 +285,7 @@ static int newest_above(struct kvdb_kvs *kvs, const struct kv_keylock *kl, uint6
 	int err;
 
 	*out = 0;
-	/* after the lock: pairs with the looks of plain writes, and the fences of many_begin() */
+	/* after the lock: pairs with the looks of plain writes and with range_del_begin() */
 	atomic_thread_fence(memory_order_seq_cst);
 	tr = atomic_load(&kvs->k_tree);
 	if (KV_UNLIKELY(atomic_load(&tr->tr_tombs)) &&
@@ -864,13 +864,13 @@ static bool may_begin(struct kvdb_txn *txn, uint64_t *due_ns)
 	if (atomic_load(&db->d_flusher->fl_stall) && !atomic_load(&db->d_flusher->fl_space_err))
 		return false;
 	/* L5; a record of which another takes the room meanwhile waits all the same */
-	if (!kv_is_manual(db) && kv_own_is_for(db, size) && !kv_own_has_room(db, size))
+	if (!kv_is_manual(db) && kv_large_is_for(db, size) && !kv_large_has_room(db, size))
 		return false;
 	toll = kv_txn_toll(txn);
 	return !toll || kv_throttle_begun(db, toll, size, due_ns);
 }
 
-int kv_txn_commit_begin(struct kvdb_txn *txn, struct kv_begun *bg)
+int kv_txn_commit_begin(struct kvdb_txn *txn, struct kv_pending_write *bg)
 {
 	struct kvdb *db = txn->t_db;
 	int err;
@@ -880,7 +880,7 @@ int kv_txn_commit_begin(struct kvdb_txn *txn, struct kv_begun *bg)
 	txn->t_is_begun = true;
 	err = commit_and_end(txn, 0, &bg->bg_epoch);
 	if (!err && bg->bg_epoch)
-		kv_mind_gate(db, bg->bg_epoch);
+		kv_gate_check(db, bg->bg_epoch);
 	return err;
 }
 

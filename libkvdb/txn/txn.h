@@ -18,7 +18,7 @@
 #include "tree/view.h"
 #include "log/durable.h"
 
-struct kv_begun;
+struct kv_pending_write;
 struct kv_ent;
 struct kv_iter;
 struct kv_mt;
@@ -189,8 +189,8 @@ void kv_txn_ranges_let(struct kvdb_txn *t);
 /* txn_iter.c: its writes to a store in key order, tombstones included; one look per seek */
 int kv_txn_iter(struct kvdb_txn *t, struct kvdb_kvs *kvs, bool reverse, struct kv_iter **out);
 
-/* As kv_put_begin(), of kvdb_txn_commit(); bg_epoch 0: nothing was written; -EAGAIN does nothing */
-int kv_txn_commit_begin(struct kvdb_txn *txn, struct kv_begun *bg);
+/* As kv_put_start(), of kvdb_txn_commit(); bg_epoch 0: nothing was written; -EAGAIN does nothing */
+int kv_txn_commit_begin(struct kvdb_txn *txn, struct kv_pending_write *bg);
 struct kvdb *kv_txn_db(const struct kvdb_txn *txn);
 
 /* ---- txn_commit.c ---------------------------------------------------------------- */

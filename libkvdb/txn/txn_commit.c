@@ -157,19 +157,19 @@ static int log_own(struct kvdb_txn *t, const struct kv_keylock *kl, const struct
 {
 	struct kvdb *db = t->t_db;
 	struct kv_thread *th;
-	int err = kv_own_make(db, KV_VLOG, size, 0, rs);
+	int err = kv_large_make(db, KV_VLOG, size, 0, rs);
 
 	if (err)
 		return err;
 	encode_value(kl, v, val, rs, 0, size);
 	kv_record_done(rs, 0, size);
 	th = kv_enter();
-	kv_own_enter(db, rs);
+	kv_large_enter(db, rs);
 	err = pin_value(t, rs);
-	kv_own_leave(db, rs, !err);
+	kv_large_leave(db, rs, !err);
 	kv_exit(th);
 	if (err)
-		kv_own_drop(db, rs);
+		kv_large_drop(db, rs);
 	return err;
 }
 
@@ -220,7 +220,7 @@ int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_
 	if (!err && v->tv_vlen > KV_VALUE_PLAIN)
 		err = kv_mdc_allow_large(db);
 	if (!err)
-		err = kv_own_is_for(db, size) ? log_own(t, kl, v, val, size, &rs) :
+		err = kv_large_is_for(db, size) ? log_own(t, kl, v, val, size, &rs) :
 						log_shared(t, kl, v, val, size, &rs);
 	if (err)
 		return kv_error_unwritten(err);
@@ -422,7 +422,7 @@ static int reserve(struct kv_commit *co)
 
 static bool is_own(const struct kv_commit *co)
 {
-	return kv_own_is_for(co->co_txn->t_db, co->co_size);
+	return kv_large_is_for(co->co_txn->t_db, co->co_size);
 }
 
 int kv_commit_reserve(struct kv_commit *co)
@@ -491,12 +491,12 @@ static int install_own(struct kv_commit *co)
 	struct kvdb *db = co->co_txn->t_db;
 	int err;
 
-	kv_own_enter(db, &co->co_rs);
+	kv_large_enter(db, &co->co_rs);
 	atomic_store_explicit(&co->co_slot->sl_index, 0, memory_order_release);
 	kv_slot_open(co->co_slot);
 	err = install(co);
 	co->co_has_own = err;
-	kv_own_leave(db, &co->co_rs, !err);
+	kv_large_leave(db, &co->co_rs, !err);
 	return err;
 }
 
@@ -591,8 +591,8 @@ static int commit_ready(struct kv_commit *co, bool urgent)
 
 	if (!is_own(co))
 		return kv_segment_wait(db, kv_log_pick(db, KV_KLOG), urgent);
-	err = kv_own_make(db, KV_KLOG, co->co_size, urgent ? KV_OWN_URGENT : 0,
-			  &co->co_rs);
+	err = kv_large_make(db, KV_KLOG, co->co_size, urgent ? KV_OWN_URGENT : 0,
+			    &co->co_rs);
 	co->co_has_own = !err;
 	return err;
 }
@@ -625,7 +625,7 @@ int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch)
 		grow_tables(t);
 	*epoch = co.co_rs.rs_epoch;
 	if (co.co_has_own)
-		kv_own_drop(db, &co.co_rs);
+		kv_large_drop(db, &co.co_rs);
 	free(co.co_buf);
 	if (t->t_slot)
 		slot_retire(db, t->t_slot);

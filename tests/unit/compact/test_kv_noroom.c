@@ -139,10 +139,10 @@ static void a_merge_without_room_is_not_repeated(void)
 	big->k_merging.mg_moves = 0;
 	big->k_merging.mg_failed = false;
 	T_OK(!kv_merge_is_behind(big));
-	was = big->k_merging.mg_no_room.sk_at;
-	big->k_merging.mg_no_room.sk_at = 0;
+	was = big->k_merging.mg_no_room.bo_at;
+	big->k_merging.mg_no_room.bo_at = 0;
 	T_OK(kv_merge_is_behind(big));
-	big->k_merging.mg_no_room.sk_at = was;
+	big->k_merging.mg_no_room.bo_at = was;
 	/* and what makes room still begins */
 	T_EQ(kvdb_range_del(big, "2", 1, NULL, 0), 0);
 	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
@@ -705,19 +705,19 @@ static void a_merge_does_not_count_on_what_another_will_write(void)
 /* Below the reserve, where nothing is spare. */
 static void what_had_no_room_is_tried_again_with_twice_as_much(void)
 {
-	struct kv_stuck sk = { 0 };
+	struct kv_backoff bo = { 0 };
 
 	open_two(64u << 20, 4u << 20);
 	ntaken = take_pool(taken, 1u << 20);
-	kv_stuck_set(db, &sk, 1);
-	T_OK(kv_stuck_holds(db, &sk));
+	kv_backoff_set(db, &bo, 1);
+	T_OK(kv_backoff_is_active(db, &bo));
 	for (unsigned i = 0; i < 4; i++)
 		mpool_obj_close(taken[--ntaken]);
-	T_OK(kv_stuck_holds(db, &sk));
+	T_OK(kv_backoff_is_active(db, &bo));
 	while (kv_segs_free_bytes(db) < 4u << 20)
 		mpool_obj_close(taken[--ntaken]);
 	T_EQ(kv_segs_spare_bytes(db), 0);
-	T_OK(!kv_stuck_holds(db, &sk));
+	T_OK(!kv_backoff_is_active(db, &bo));
 	while (ntaken)
 		mpool_obj_close(taken[--ntaken]);
 	kv_end(db, dir, 0);

@@ -439,7 +439,7 @@ static void *own_main(void *arg)
 
 	kv_rec_encode(o->rs.rs_buf, KV_REC_PUT, (uint16_t)kvs->k_id, "large", 5, own_val, OWN_BYTES,
 		      crc);
-	kv_own_enter(db, &o->rs);
+	kv_large_enter(db, &o->rs);
 	pthread_barrier_wait(&o->stopped);
 	pthread_barrier_wait(&o->go);
 	atomic_store(&sl->sl_state, 1u << 2 | KV_SLOT_OPEN);
@@ -452,7 +452,7 @@ static void *own_main(void *arg)
 		atomic_fetch_add(&o->rs.rs_frame->fr_done, size);
 	}
 	atomic_store(&sl->sl_state, 1u << 2);
-	kv_own_leave(db, &o->rs, !o->result);
+	kv_large_leave(db, &o->rs, !o->result);
 	kv_exit(t);
 	return NULL;
 }
@@ -469,8 +469,8 @@ static void own_and_sync(void)
 	void *failed = NULL;
 
 	memset(own_val, 'v', sizeof(own_val));
-	T_OK(kv_own_is_for(db, kv_rec_size(5, OWN_BYTES)));
-	T_EQ(kv_own_make(db, KV_VLOG, kv_rec_size(5, OWN_BYTES), 0, &ow.rs), 0);
+	T_OK(kv_large_is_for(db, kv_rec_size(5, OWN_BYTES)));
+	T_EQ(kv_large_make(db, KV_VLOG, kv_rec_size(5, OWN_BYTES), 0, &ow.rs), 0);
 	/* however many epochs end while it is filled */
 	put("a", "1");
 	T_EQ(kvdb_sync(db), 0);
@@ -520,10 +520,10 @@ static void what_was_not_logged_gives_its_memory_back(void)
 
 	make_db();
 	open_db();
-	T_OK(2 * bytes > db->d_budget.b_own_bytes);
+	T_OK(2 * bytes > db->d_budget.b_large_bytes);
 	for (unsigned i = 0; i < 3; i++) {
-		T_EQ(kv_own_make(db, KV_VLOG, bytes, KV_OWN_NOWAIT, &rs), 0);
-		kv_own_drop(db, &rs);
+		T_EQ(kv_large_make(db, KV_VLOG, bytes, KV_OWN_NOWAIT, &rs), 0);
+		kv_large_drop(db, &rs);
 		kv_retire_barrier();
 	}
 	T_EQ(kvdb_close(db), 0);
@@ -534,8 +534,8 @@ static void make_and_drop(uint32_t bytes)
 {
 	struct kv_resv rs;
 
-	T_EQ(kv_own_make(db, KV_VLOG, bytes, KV_OWN_NOWAIT, &rs), 0);
-	kv_own_drop(db, &rs);
+	T_EQ(kv_large_make(db, KV_VLOG, bytes, KV_OWN_NOWAIT, &rs), 0);
+	kv_large_drop(db, &rs);
 	kv_retire_barrier();
 }
 
@@ -549,16 +549,16 @@ static void segments_for_values_of_one_size_are_ready(void)
 	open_db();
 	ls = db->d_logs;
 	make_and_drop(bytes);
-	T_EQ(kv_own_ready_step(db), 0);
+	T_EQ(kv_large_ready_step(db), 0);
 	make_and_drop(bytes);
-	T_EQ(kv_own_ready_step(db), 1);
+	T_EQ(kv_large_ready_step(db), 1);
 	n = ls->ls_nalone;
 	T_OK(n >= 1);
 	make_and_drop(bytes - KV_BLOCK);
 	T_EQ(ls->ls_nalone, n - 1);
 	make_and_drop(bytes / 2);
 	T_EQ(ls->ls_nalone, 0);
-	T_EQ(kv_own_ready_step(db), 0);
+	T_EQ(kv_large_ready_step(db), 0);
 	T_EQ(kvdb_close(db), 0);
 	open_db();
 	T_EQ(kvdb_close(db), 0);
@@ -568,7 +568,7 @@ static void segments_for_values_of_one_size_are_ready(void)
 
 static void own_and_no_more(void)
 {
-	T_EQ(kv_own_make(db, KV_VLOG, kv_rec_size(5, OWN_BYTES), 0, &ow.rs), 0);
+	T_EQ(kv_large_make(db, KV_VLOG, kv_rec_size(5, OWN_BYTES), 0, &ow.rs), 0);
 	memset(ow.rs.rs_buf, 'v', OWN_BYTES);
 	put("a", "1");
 	T_EQ(kvdb_sync(db), 0);

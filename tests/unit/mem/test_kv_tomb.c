@@ -204,7 +204,7 @@ static void what_newer_deletes_cover_goes(void)
 
 		T_EQ(kv_trows_add(&tv, &one), 0);
 	}
-	kv_trows_needed(&tv, NULL, NULL, 0, NULL);
+	kv_trows_prune(&tv, NULL, NULL, 0, NULL);
 	T_EQ(tv.tv_n, 1);
 	T_EQ(tv.tv_r[0].tr_seq, 1000);
 	for (unsigned round = 0; round < 100; round++) {
@@ -215,7 +215,7 @@ static void what_newer_deletes_cover_goes(void)
 			r[i] = row(i);
 			T_EQ(kv_trows_add(&tv, &r[i]), 0);
 		}
-		kv_trows_needed(&tv, NULL, NULL, 0, NULL);
+		kv_trows_prune(&tv, NULL, NULL, 0, NULL);
 		T_OK(tv.tv_n && tv.tv_n <= n);
 		for (unsigned i = 0; i < 300; i++) {
 			int klen = sprintf(key, "%0*u", 1 + (int)rnd(3), rnd(KEYS));

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "cache/lent.h"
+#include "cache/borrow.h"
 #include "base/assert.h"
 #include "base/range.h"
 #include "db/db.h"
@@ -26,7 +26,7 @@
 #define KEEP		4u	/* part of all that is not lent */
 #define HALVE_NS	2000000000ull	/* what was in use counts half of the rest after it */
 
-struct kv_lent {
+struct kv_borrow {
 	pthread_mutex_t le_lock;
 	uint8_t *le_base;
 	struct kv_range le_range;
@@ -40,17 +40,17 @@ static uint64_t owned(const struct kvdb *db)
 	return db->d_budget.b_mt_bytes + db->d_budget.b_scan_bytes + db->d_budget.b_index_bytes;
 }
 
-uint64_t kv_lent_max(const struct kvdb *db)
+uint64_t kv_borrow_max(const struct kvdb *db)
 {
 	uint64_t seg = db->d_budget.b_seg_bytes;
 
 	return (owned(db) - owned(db) / KEEP) / seg * seg;
 }
 
-int kv_lent_init(struct kvdb *db)
+int kv_borrow_init(struct kvdb *db)
 {
-	struct kv_lent *le = calloc(1, sizeof(*le));
-	size_t bytes = kv_lent_max(db);
+	struct kv_borrow *le = calloc(1, sizeof(*le));
+	size_t bytes = kv_borrow_max(db);
 
 	if (!le)
 		return -ENOMEM;
@@ -66,13 +66,13 @@ int kv_lent_init(struct kvdb *db)
 	madvise(le->le_base, bytes,
 		db->d_budget.b_seg_bytes % KV_HUGE_PAGE ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
 	pthread_mutex_init(&le->le_lock, NULL);
-	db->d_cache.cc_lent = le;
+	db->d_cache.cc_borrow = le;
 	return 0;
 }
 
-void kv_lent_fini(struct kvdb *db)
+void kv_borrow_fini(struct kvdb *db)
 {
-	struct kv_lent *le = db->d_cache.cc_lent;
+	struct kv_borrow *le = db->d_cache.cc_borrow;
 
 	if (!le)
 		return;
@@ -80,10 +80,10 @@ void kv_lent_fini(struct kvdb *db)
 	pthread_mutex_destroy(&le->le_lock);
 	free(le->le_is_used);
 	free(le);
-	db->d_cache.cc_lent = NULL;
+	db->d_cache.cc_borrow = NULL;
 }
 
-uint64_t kv_lent_room(uint64_t most, uint64_t used, uint64_t now, uint64_t *peak, uint64_t *since)
+uint64_t kv_borrow_room(uint64_t most, uint64_t used, uint64_t now, uint64_t *peak, uint64_t *since)
 {
 	uint64_t keep = most / KEEP;
 
@@ -98,7 +98,7 @@ uint64_t kv_lent_room(uint64_t most, uint64_t used, uint64_t now, uint64_t *peak
 }
 
 /* Slabs that may be lent now. le_lock held. */
-static unsigned room(struct kvdb *db, struct kv_lent *le, uint64_t images)
+static unsigned room(struct kvdb *db, struct kv_borrow *le, uint64_t images)
 {
 	uint64_t used = atomic_load(&db->d_cache.cc_scan_bytes) +
 			atomic_load(&db->d_count.move_mem) +
@@ -106,13 +106,13 @@ static unsigned room(struct kvdb *db, struct kv_lent *le, uint64_t images)
 
 	KV_ASSERT_HELD(&le->le_lock);
 	used += atomic_load(&db->d_count.mt_mem) + atomic_load(&db->d_count.mt_free);
-	used = kv_lent_room(owned(db), used, kv_now(db), &le->le_peak, &le->le_since_ns);
+	used = kv_borrow_room(owned(db), used, kv_now(db), &le->le_peak, &le->le_since_ns);
 	return (unsigned)(used / db->d_budget.b_seg_bytes);
 }
 
-uint8_t *kv_lent_take(struct kvdb *db, uint64_t images)
+uint8_t *kv_borrow_take(struct kvdb *db, uint64_t images)
 {
-	struct kv_lent *le = db->d_cache.cc_lent;
+	struct kv_borrow *le = db->d_cache.cc_borrow;
 	uint8_t *mem = NULL;
 
 	pthread_mutex_lock(&le->le_lock);
@@ -129,9 +129,9 @@ uint8_t *kv_lent_take(struct kvdb *db, uint64_t images)
 	return mem;
 }
 
-void kv_lent_give(struct kvdb *db, uint8_t *mem)
+void kv_borrow_give(struct kvdb *db, uint8_t *mem)
 {
-	struct kv_lent *le = db->d_cache.cc_lent;
+	struct kv_borrow *le = db->d_cache.cc_borrow;
 
 	madvise(mem, db->d_budget.b_seg_bytes, MADV_DONTNEED);
 	pthread_mutex_lock(&le->le_lock);
@@ -140,9 +140,9 @@ void kv_lent_give(struct kvdb *db, uint8_t *mem)
 	pthread_mutex_unlock(&le->le_lock);
 }
 
-unsigned kv_lent_excess(struct kvdb *db, uint64_t images)
+unsigned kv_borrow_excess(struct kvdb *db, uint64_t images)
 {
-	struct kv_lent *le = db->d_cache.cc_lent;
+	struct kv_borrow *le = db->d_cache.cc_borrow;
 	unsigned may, n;
 
 	pthread_mutex_lock(&le->le_lock);
@@ -152,9 +152,9 @@ unsigned kv_lent_excess(struct kvdb *db, uint64_t images)
 	return n;
 }
 
-uint64_t kv_lent_bytes(struct kvdb *db)
+uint64_t kv_borrow_bytes(struct kvdb *db)
 {
-	struct kv_lent *le = db->d_cache.cc_lent;
+	struct kv_borrow *le = db->d_cache.cc_borrow;
 	uint64_t n;
 
 	pthread_mutex_lock(&le->le_lock);

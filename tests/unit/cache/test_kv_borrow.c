@@ -6,7 +6,7 @@
 #include <pthread.h>
 
 #include "kv_rig.h"
-#include "cache/lent.h"
+#include "cache/borrow.h"
 #include "mem/memtable.h"
 
 #define PAGES	4096u	/* 16 MiB: more than slabs and what may be lent */
@@ -69,14 +69,14 @@ static void what_was_in_use_lately_is_not_lent(void)
 {
 	uint64_t peak = 0, since = 0;
 
-	T_EQ(kv_lent_room(800, 0, 5, &peak, &since), 600);
-	T_EQ(kv_lent_room(800, 300, 10, &peak, &since), 300);
-	T_EQ(kv_lent_room(800, 100, 10 + SECOND, &peak, &since), 300);
-	T_EQ(kv_lent_room(800, 100, 10 + 2 * SECOND, &peak, &since), 400);
-	T_EQ(kv_lent_room(800, 100, 10 + 3 * SECOND, &peak, &since), 400);
-	T_EQ(kv_lent_room(800, 100, 10 + 4 * SECOND, &peak, &since), 450);
-	T_EQ(kv_lent_room(800, 750, 10 + 4 * SECOND, &peak, &since), 0);
-	T_EQ(kv_lent_room(800, 900, 10 + 4 * SECOND, &peak, &since), 0);
+	T_EQ(kv_borrow_room(800, 0, 5, &peak, &since), 600);
+	T_EQ(kv_borrow_room(800, 300, 10, &peak, &since), 300);
+	T_EQ(kv_borrow_room(800, 100, 10 + SECOND, &peak, &since), 300);
+	T_EQ(kv_borrow_room(800, 100, 10 + 2 * SECOND, &peak, &since), 400);
+	T_EQ(kv_borrow_room(800, 100, 10 + 3 * SECOND, &peak, &since), 400);
+	T_EQ(kv_borrow_room(800, 100, 10 + 4 * SECOND, &peak, &since), 450);
+	T_EQ(kv_borrow_room(800, 750, 10 + 4 * SECOND, &peak, &since), 0);
+	T_EQ(kv_borrow_room(800, 900, 10 + 4 * SECOND, &peak, &since), 0);
 }
 
 static void idle_memory_holds_pages_and_comes_back(void)
@@ -84,41 +84,41 @@ static void idle_memory_holds_pages_and_comes_back(void)
 	uint64_t slab_pages, most;
 
 	open_rig();
-	most = kv_lent_max(&r.db);
+	most = kv_borrow_max(&r.db);
 	T_EQ(most, OWNED - OWNED / 4);
 	T_EQ(read_pages(0, PAGES), 0);
 	slab_pages = kv_slab_page_bytes(&r.db);
-	T_EQ(kv_lent_bytes(&r.db), most);
+	T_EQ(kv_borrow_bytes(&r.db), most);
 
 	/* writers want a half: it is there after a few looks, and no slab went */
 	write_bytes(OWNED / 2);
 	for (int i = 0; i < 8; i++)
 		kv_pagepool_lent_step(&r.db);
-	T_EQ(kv_lent_bytes(&r.db), most - OWNED / 2);
+	T_EQ(kv_borrow_bytes(&r.db), most - OWNED / 2);
 	T_EQ(kv_slab_page_bytes(&r.db), slab_pages);
 	T_EQ(read_pages(0, PAGES), 0);
-	T_EQ(kv_lent_bytes(&r.db), most - OWNED / 2);
+	T_EQ(kv_borrow_bytes(&r.db), most - OWNED / 2);
 
 	/* all of it, cursors' part too */
 	atomic_store(&r.db.d_cache.cc_scan_bytes, 1 << 20);
 	write_bytes(OWNED - (1 << 20));
 	for (int i = 0; i < 8; i++)
 		kv_pagepool_lent_step(&r.db);
-	T_EQ(kv_lent_bytes(&r.db), 0);
+	T_EQ(kv_borrow_bytes(&r.db), 0);
 	T_EQ(read_pages(0, PAGES), 0);
-	T_EQ(kv_lent_bytes(&r.db), 0);
+	T_EQ(kv_borrow_bytes(&r.db), 0);
 
 	/* they are done; a while later it is lent again */
 	atomic_store(&r.db.d_cache.cc_scan_bytes, 0);
 	write_bytes(0);
 	T_EQ(read_pages(0, PAGES), 0);
-	T_EQ(kv_lent_bytes(&r.db), 0);
+	T_EQ(kv_borrow_bytes(&r.db), 0);
 	for (int i = 0; i < 30; i++) {
 		atomic_fetch_add(&rig_ns, 2 * SECOND);
 		kv_pagepool_lent_step(&r.db);
 	}
 	T_EQ(read_pages(0, PAGES), 0);
-	T_EQ(kv_lent_bytes(&r.db), most);
+	T_EQ(kv_borrow_bytes(&r.db), most);
 	close_rig();
 }
 
@@ -129,7 +129,7 @@ static void an_index_wants_its_memory_back(void)
 	atomic_fetch_add(&r.db.d_count.index_mem, 4 * RIG_SEG_BYTES);
 	for (int i = 0; i < 8; i++)
 		kv_pagepool_lent_step(&r.db);
-	T_EQ(kv_lent_bytes(&r.db), kv_lent_max(&r.db) - 4 * RIG_SEG_BYTES);
+	T_EQ(kv_borrow_bytes(&r.db), kv_borrow_max(&r.db) - 4 * RIG_SEG_BYTES);
 	atomic_fetch_sub(&r.db.d_count.index_mem, 4 * RIG_SEG_BYTES);
 	close_rig();
 }
@@ -144,7 +144,7 @@ static void a_large_record_wants_its_memory_back(void)
 	T_OK(kv_slab_take_image(&r.db, s->sg_bytes, &s->sg_image) != NULL);
 	for (int i = 0; i < 8; i++)
 		kv_pagepool_lent_step(&r.db);
-	T_EQ(kv_lent_bytes(&r.db), kv_lent_max(&r.db) - 4 * RIG_SEG_BYTES);
+	T_EQ(kv_borrow_bytes(&r.db), kv_borrow_max(&r.db) - 4 * RIG_SEG_BYTES);
 	kv_slab_drop_image(&r.db, &s->sg_image);
 	kv_seg_close(&r.db, s, 0);
 	kv_seg_put(&r.db, s);
@@ -160,7 +160,7 @@ static void an_image_gets_no_lent_memory(void)
 		T_OK(kv_slab_take_image(&r.db, r.seg[i]->sg_bytes, &r.seg[i]->sg_image) != NULL);
 		kv_slab_image_idle(&r.db, &r.seg[i]->sg_image);
 	}
-	T_EQ(kv_lent_bytes(&r.db), kv_lent_max(&r.db));
+	T_EQ(kv_borrow_bytes(&r.db), kv_borrow_max(&r.db));
 	T_EQ(read_pages(0, PAGES), 0);
 	for (unsigned i = 0; i < RIG_SEGS; i++)
 		kv_slab_drop_image(&r.db, &r.seg[i]->sg_image);
@@ -194,7 +194,7 @@ static void who_is_inside_runs_no_destructor(void)
 	for (int i = 0; i < 8; i++)
 		kv_pagepool_lent_step(&r.db);
 	T_OK(is_freed);
-	T_EQ(kv_lent_bytes(&r.db), 0);
+	T_EQ(kv_borrow_bytes(&r.db), 0);
 	write_bytes(0);
 	close_rig();
 }
@@ -210,7 +210,7 @@ static void an_idle_database_gives_back_what_cursors_want(void)
 	struct kvdb *db;
 	char dir[256];
 
-	snprintf(dir, sizeof(dir), "%s/kv_lent.XXXXXX", tmp ? tmp : "/tmp");
+	snprintf(dir, sizeof(dir), "%s/kv_borrow.XXXXXX", tmp ? tmp : "/tmp");
 	T_OK(mkdtemp(dir));
 	co.devs = &dev;
 	co.ndevs = 1;
@@ -220,11 +220,11 @@ static void an_idle_database_gives_back_what_cursors_want(void)
 	T_EQ(kvdb_open(dir, &o, &db), 0);
 	for (uint64_t no = 0; no < 64 << 8; no++)
 		kv_page_add(db, UINT64_MAX, no, page, false);
-	T_OK(kv_lent_bytes(db) > 0);
+	T_OK(kv_borrow_bytes(db) > 0);
 	atomic_fetch_add(&db->d_cache.cc_scan_bytes, 64 << 20);
-	for (unsigned i = 0; i < 500 && kv_lent_bytes(db); i++)
+	for (unsigned i = 0; i < 500 && kv_borrow_bytes(db); i++)
 		usleep(10000);
-	T_EQ(kv_lent_bytes(db), 0);
+	T_EQ(kv_borrow_bytes(db), 0);
 	atomic_fetch_sub(&db->d_cache.cc_scan_bytes, 64 << 20);
 	T_EQ(kvdb_close(db), 0);
 	T_EQ(mpool_destroy(dir, NULL), 0);
@@ -279,7 +279,7 @@ static void pages_are_right_while_memory_comes_and_goes(void)
 	write_bytes(OWNED);
 	for (int i = 0; i < 8; i++)
 		kv_pagepool_lent_step(&r.db);
-	T_EQ(kv_lent_bytes(&r.db), 0);
+	T_EQ(kv_borrow_bytes(&r.db), 0);
 	write_bytes(0);
 	close_rig();
 }

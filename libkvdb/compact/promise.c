@@ -13,12 +13,12 @@
 #include "seg/reserve.h"
 #include "compact/reloc.h"
 
-void kv_room_init(struct kv_room *ro)
+void kv_promises_init(struct kv_promises *ro)
 {
 	pthread_mutex_init(&ro->ro_lock, NULL);
 }
 
-void kv_room_fini(struct kv_room *ro)
+void kv_promises_fini(struct kv_promises *ro)
 {
 	pthread_mutex_destroy(&ro->ro_lock);
 }
@@ -49,7 +49,7 @@ static uint64_t due_of(struct kvdb *db, uint64_t bytes)
 }
 
 /* ro_lock held. */
-static uint64_t due_but(const struct kv_room *ro, enum kv_victim_of who)
+static uint64_t due_but(const struct kv_promises *ro, enum kv_victim_of who)
 {
 	uint64_t due = 0;
 
@@ -59,7 +59,7 @@ static uint64_t due_but(const struct kv_room *ro, enum kv_victim_of who)
 	return due;
 }
 
-uint64_t kv_room_due(struct kv_room *ro)
+uint64_t kv_promises_due(struct kv_promises *ro)
 {
 	uint64_t due;
 
@@ -74,8 +74,8 @@ static uint64_t beside(struct kvdb *db, uint64_t avail, uint64_t taken)
 	return avail > taken ? (uint64_t)((double)(avail - taken) * fill_of(db)) : 0;
 }
 
-void kv_room_open(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, bool all,
-		  struct kv_reloc_room *out)
+void kv_promise_look(struct kvdb *db, struct kv_promises *ro, enum kv_victim_of who, bool all,
+		     struct kv_reloc_room *out)
 {
 	struct kv_space_left left;
 	uint64_t due = 0;
@@ -91,13 +91,14 @@ void kv_room_open(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, bo
 	}
 }
 
-void kv_room_take(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, uint64_t bytes)
+void kv_promise_make(struct kvdb *db, struct kv_promises *ro, enum kv_victim_of who, uint64_t bytes)
 {
 	ro->ro_due[who] = due_of(db, bytes);
 	pthread_mutex_unlock(&ro->ro_lock);
 }
 
-void kv_room_reach(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, uint64_t bytes)
+void kv_promise_reach(struct kvdb *db, struct kv_promises *ro, enum kv_victim_of who,
+		      uint64_t bytes)
 {
 	uint64_t avail, other, most;
 
@@ -112,39 +113,39 @@ void kv_room_reach(struct kvdb *db, struct kv_room *ro, enum kv_victim_of who, u
 	pthread_mutex_unlock(&ro->ro_lock);
 }
 
-void kv_room_wrote(struct kv_room *ro, enum kv_victim_of who, uint64_t bytes)
+void kv_promise_wrote(struct kv_promises *ro, enum kv_victim_of who, uint64_t bytes)
 {
 	pthread_mutex_lock(&ro->ro_lock);
 	ro->ro_due[who] -= ro->ro_due[who] < bytes ? ro->ro_due[who] : bytes;
 	pthread_mutex_unlock(&ro->ro_lock);
 }
 
-void kv_room_end(struct kv_room *ro, enum kv_victim_of who)
+void kv_promise_end(struct kv_promises *ro, enum kv_victim_of who)
 {
 	pthread_mutex_lock(&ro->ro_lock);
 	ro->ro_due[who] = 0;
 	pthread_mutex_unlock(&ro->ro_lock);
 }
 
-void kv_stuck_set(struct kvdb *db, struct kv_stuck *sk, uint64_t at)
+void kv_backoff_set(struct kvdb *db, struct kv_backoff *bo, uint64_t at)
 {
 	struct kv_space_left left;
 
 	kv_space_left(db, &left);
-	sk->sk_at = at;
-	sk->sk_spare = left.sl_all_spare;
-	sk->sk_free = left.sl_all_free;
+	bo->bo_at = at;
+	bo->bo_spare = left.sl_all_spare;
+	bo->bo_free = left.sl_all_free;
 }
 
-bool kv_stuck_holds(struct kvdb *db, const struct kv_stuck *sk)
+bool kv_backoff_is_active(struct kvdb *db, const struct kv_backoff *bo)
 {
 	uint64_t more = 4ull * db->d_budget.b_seg_bytes;
 	struct kv_space_left left;
 
-	if (!sk->sk_at || (sk->sk_ns && kv_now(db) >= sk->sk_ns))
+	if (!bo->bo_at || (bo->bo_ns && kv_now(db) >= bo->bo_ns))
 		return false;
 	/* below the reserve all that is spare is 0 */
 	kv_space_left(db, &left);
-	return CHECK(left.sl_all_spare < 2 * sk->sk_spare + more &&
-			  left.sl_all_free < 2 * sk->sk_free + more);
+	return CHECK(left.sl_all_spare < 2 * bo->bo_spare + more &&
+			  left.sl_all_free < 2 * bo->bo_free + more);
 }

@@ -13,11 +13,11 @@
  *
  * Invariants L4, L5, L7: LARGE.md.
  *
- * A writer that finds no room for its image keeps ls_own_lock while it waits, so a
+ * A writer that finds no room for its image keeps ls_large_lock while it waits, so a
  * later one with a smaller image does not overtake it. It waits for the end of an
  * epoch, or for a writer that has its image and needs none of these locks.
  *
- * Locks: lo_own_is_busy > ls_own_lock > all others; ep_tick_lock > lo_lock, bucket
+ * Locks: lo_large_is_busy > ls_large_lock > all others; ep_tick_lock > lo_lock, bucket
  * locks; ls_alone_lock > sg_lock.
  * Nothing is copied, allocated from the pool or waited for between enter and leave.
  */
@@ -44,7 +44,7 @@
 #define ALONE_SPARE	16u	/* for values that are smaller by such a part at most */
 #define COPY_PIECE	(64u << 10)	/* bytes that stay in a core's cache between CRC and copy */
 
-bool kv_own_is_for(struct kvdb *db, uint32_t size)
+bool kv_large_is_for(struct kvdb *db, uint32_t size)
 {
 	uint32_t part = db->d_budget.b_seg_bytes / 4;
 
@@ -102,7 +102,7 @@ static void alone_drop(struct kvdb *db)
 	}
 }
 
-void kv_own_drop_ready(struct kvdb *db)
+void kv_large_drop_ready(struct kvdb *db)
 {
 	struct kv_logs *ls = db->d_logs;
 
@@ -154,7 +154,7 @@ static void alone_add(struct kvdb *db, uint32_t bytes, struct kv_seg **seg, unsi
 	}
 }
 
-int kv_own_ready_step(struct kvdb *db)
+int kv_large_ready_step(struct kvdb *db)
 {
 	struct kv_logs *ls = db->d_logs;
 	struct kv_seg *got[KV_ALONE_MAX];
@@ -174,7 +174,7 @@ int kv_own_ready_step(struct kvdb *db)
 		alone_add(db, bytes, got, n);
 	/* until the next value like it: a full pool is not an error here */
 	if (err == -ENOSPC || err == -ENOMEM)
-		kv_own_drop_ready(db);
+		kv_large_drop_ready(db);
 	return err == -ENOSPC || err == -ENOMEM ? 0 : err ? err : 1;
 }
 
@@ -242,10 +242,10 @@ static void shared_end_idle(struct kvdb *db)
 		uint32_t end = 0;
 
 		pthread_mutex_lock(&lo->lo_lock);
-		if (!lo->lo_own_is_busy) {
-			s = lo->lo_own;
-			end = lo->lo_own_end;
-			lo->lo_own = NULL;
+		if (!lo->lo_large_is_busy) {
+			s = lo->lo_large;
+			end = lo->lo_large_end;
+			lo->lo_large = NULL;
 		}
 		pthread_mutex_unlock(&lo->lo_lock);
 		if (!s)
@@ -259,7 +259,7 @@ static void shared_end_idle(struct kvdb *db)
 /* For a writer that does not wait: memory of images comes free soon. */
 static void room_soon(struct kvdb *db)
 {
-	uint64_t newest = atomic_load(&db->d_logs->ls_own_epoch);
+	uint64_t newest = atomic_load(&db->d_logs->ls_large_epoch);
 
 	if (atomic_load(&db->d_epochs.ep_durable) < newest)
 		kv_want_durable(db, newest);
@@ -268,9 +268,9 @@ static void room_soon(struct kvdb *db)
 	kv_reclaim();
 }
 
-bool kv_own_has_room(struct kvdb *db, uint32_t size)
+bool kv_large_has_room(struct kvdb *db, uint32_t size)
 {
-	pthread_mutex_t *lock = &db->d_logs->ls_own_lock;
+	pthread_mutex_t *lock = &db->d_logs->ls_large_lock;
 	bool has;
 
 	/* writers that wait with it are first */
@@ -283,11 +283,11 @@ bool kv_own_has_room(struct kvdb *db, uint32_t size)
 	return has;
 }
 
-/* L5; ls_own_lock held. 0, -EAGAIN, or the fault. */
+/* L5; ls_large_lock held. 0, -EAGAIN, or the fault. */
 static int room_wait(struct kvdb *db, uint32_t bytes, bool may_wait)
 {
-	KV_ASSERT_HELD(&db->d_logs->ls_own_lock);
-	_Atomic(uint64_t) *newest = &db->d_logs->ls_own_epoch;
+	KV_ASSERT_HELD(&db->d_logs->ls_large_lock);
+	_Atomic(uint64_t) *newest = &db->d_logs->ls_large_epoch;
 	struct timespec ts = { .tv_nsec = 1000000 };
 	uint64_t t0;
 	int err = 0;
@@ -311,14 +311,14 @@ static int room_wait(struct kvdb *db, uint32_t bytes, bool may_wait)
 	return err ? kv_error(-EROFS, "MP0903", "%s", db->d_fault.fa_text) : 0;
 }
 
-/* ls_own_lock held. */
+/* ls_large_lock held. */
 static int image_get(struct kvdb *db, struct kv_log *lo, uint32_t bytes, unsigned int flags,
 		     struct kv_seg **out)
 {
 	struct kv_seg *s;
 	int err = 0;
 
-	KV_ASSERT_HELD(&db->d_logs->ls_own_lock);
+	KV_ASSERT_HELD(&db->d_logs->ls_large_lock);
 	if (bytes != db->d_budget.b_seg_bytes)
 		err = room_wait(db, bytes, !(flags & KV_OWN_NOWAIT));
 	if (!err)
@@ -337,7 +337,7 @@ static int image_get(struct kvdb *db, struct kv_log *lo, uint32_t bytes, unsigne
 static int alone_get(struct kvdb *db, struct kv_log *lo, uint32_t bytes, unsigned int flags,
 		     struct kv_seg **out)
 {
-	pthread_mutex_t *lock = &db->d_logs->ls_own_lock;
+	pthread_mutex_t *lock = &db->d_logs->ls_large_lock;
 	int err;
 
 	if (!(flags & KV_OWN_NOWAIT))
@@ -352,29 +352,29 @@ static int alone_get(struct kvdb *db, struct kv_log *lo, uint32_t bytes, unsigne
 /* L7: does the segment that the log's large values share take one more? */
 static bool shared_fits(const struct kv_log *lo, uint32_t bytes, unsigned int flags)
 {
-	const struct kv_seg *s = lo->lo_own;
+	const struct kv_seg *s = lo->lo_large;
 
-	return s && lo->lo_own_end + bytes <= s->sg_bytes &&
+	return s && lo->lo_large_end + bytes <= s->sg_bytes &&
 	       (!(flags & KV_OWN_STAGING) || s->sg_mclass == MPOOL_STAGING);
 }
 
 /* L7: another segment in place of the one that is full. */
 static int shared_next(struct kvdb *db, struct kv_log *lo, unsigned int flags)
 {
-	struct kv_seg *s = lo->lo_own;
+	struct kv_seg *s = lo->lo_large;
 	int err;
 
 	/* first: what others wait for is its image */
-	lo->lo_own = NULL;
+	lo->lo_large = NULL;
 	if (s) {
-		kv_seg_close(db, s, lo->lo_own_end);
+		kv_seg_close(db, s, lo->lo_large_end);
 		kv_seg_put(db, s);
 	}
 	err = alone_get(db, lo, db->d_budget.b_share_bytes, flags, &s);
 	if (err)
 		return err;
-	lo->lo_own = s;
-	lo->lo_own_end = 0;
+	lo->lo_large = s;
+	lo->lo_large_end = 0;
 	/* the stock is to be full again before the log wants the next */
 	if (!kv_is_manual(db))
 		kv_supplier_kick(db);
@@ -384,7 +384,7 @@ static int shared_next(struct kvdb *db, struct kv_log *lo, unsigned int flags)
 static void shared_release(struct kv_log *lo)
 {
 	pthread_mutex_lock(&lo->lo_lock);
-	lo->lo_own_is_busy = false;
+	lo->lo_large_is_busy = false;
 	pthread_cond_broadcast(&lo->lo_ready);
 	pthread_mutex_unlock(&lo->lo_lock);
 }
@@ -396,17 +396,17 @@ static int shared_get(struct kvdb *db, struct kv_log *lo, uint32_t bytes, unsign
 	int err = 0;
 
 	pthread_mutex_lock(&lo->lo_lock);
-	while (lo->lo_own_is_busy && !(flags & KV_OWN_NOWAIT))
+	while (lo->lo_large_is_busy && !(flags & KV_OWN_NOWAIT))
 		pthread_cond_wait(&lo->lo_ready, &lo->lo_lock);
-	if (lo->lo_own_is_busy)
+	if (lo->lo_large_is_busy)
 		err = -EAGAIN;
-	lo->lo_own_is_busy = true;
+	lo->lo_large_is_busy = true;
 	pthread_mutex_unlock(&lo->lo_lock);
 	if (err)
 		return err;
 	if (!shared_fits(lo, bytes, flags))
 		err = shared_next(db, lo, flags);
-	*out = lo->lo_own;
+	*out = lo->lo_large;
 	if (err)
 		shared_release(lo);
 	return err;
@@ -441,7 +441,7 @@ static int own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsig
 	err = shares ? shared_get(db, lo, bytes, flags, &s) : alone_get(db, lo, bytes, flags, &s);
 	if (err)
 		return err;
-	f = kv_frame_new_own(lo, s, shares ? lo->lo_own_end : 0, size);
+	f = kv_frame_new_own(lo, s, shares ? lo->lo_large_end : 0, size);
 	if (!f) {
 		give_back(db, lo, s, shares);
 		return no_memory(bytes);
@@ -452,8 +452,8 @@ static int own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsig
 	return 0;
 }
 
-int kv_own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned int flags,
-		struct kv_resv *rs)
+int kv_large_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned int flags,
+		  struct kv_resv *rs)
 {
 	/* E7: the epoch's end must find room, so who finds none now waits, as for a segment */
 	int err = db->d_hooks->ho_space_get(db, flags & KV_OWN_URGENT, promise_take, db);
@@ -466,7 +466,7 @@ int kv_own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned 
 	return err;
 }
 
-uint32_t kv_own_copy(uint8_t *to, const void *val, uint32_t len)
+uint32_t kv_large_copy(uint8_t *to, const void *val, uint32_t len)
 {
 	const uint8_t *from = val;
 	uint32_t crc = 0, n;
@@ -479,35 +479,35 @@ uint32_t kv_own_copy(uint8_t *to, const void *val, uint32_t len)
 	return crc;
 }
 
-void kv_own_enter(struct kvdb *db, struct kv_resv *rs)
+void kv_large_enter(struct kvdb *db, struct kv_resv *rs)
 {
 	(void)BARRIER(pthread_mutex_lock(&db->d_epochs.ep_tick_lock));
 	rs->rs_epoch = atomic_load(&db->d_epochs.ep_open);
 	rs->rs_frame->fr_epoch = rs->rs_epoch;
-	kv_epoch_birth(db, rs->rs_epoch);
+	kv_epoch_first(db, rs->rs_epoch);
 }
 
 /* One is logged: the flusher writes as much as a frame of others holds, and lets go of images. */
 static void hurry(struct kvdb *db, uint32_t bytes, uint64_t epoch)
 {
 	uint64_t part = db->d_budget.b_frame_max;
-	uint64_t all = atomic_fetch_add(&db->d_logs->ls_own_bytes, bytes);
+	uint64_t all = atomic_fetch_add(&db->d_logs->ls_large_bytes, bytes);
 
 	if ((all + bytes) / part == all / part)
 		return;
 	/* what comes next is copied while this is written: not only when there is no room */
-	if (!kv_is_manual(db) && !kv_slab_has_own_room(db, db->d_budget.b_own_bytes / 2))
+	if (!kv_is_manual(db) && !kv_slab_has_own_room(db, db->d_budget.b_large_bytes / 2))
 		kv_want_durable(db, epoch);
 	kv_flusher_kick(db);
 }
 
-void kv_own_leave(struct kvdb *db, struct kv_resv *rs, bool is_logged)
+void kv_large_leave(struct kvdb *db, struct kv_resv *rs, bool is_logged)
 {
 	uint32_t bytes = rs->rs_frame->fr_space;
 
 	if (is_logged) {
 		kv_log_add_own(db, rs->rs_frame);
-		atomic_store(&db->d_logs->ls_own_epoch, rs->rs_epoch);
+		atomic_store(&db->d_logs->ls_large_epoch, rs->rs_epoch);
 		kv_desc_logged(db);
 	}
 	pthread_mutex_unlock(&db->d_epochs.ep_tick_lock);
@@ -515,7 +515,7 @@ void kv_own_leave(struct kvdb *db, struct kv_resv *rs, bool is_logged)
 		hurry(db, bytes, rs->rs_epoch);
 }
 
-void kv_own_drop(struct kvdb *db, struct kv_resv *rs)
+void kv_large_drop(struct kvdb *db, struct kv_resv *rs)
 {
 	struct kv_frame *f = rs->rs_frame;
 
