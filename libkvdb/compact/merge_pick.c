@@ -363,8 +363,10 @@ unsigned kv_pick_fitting(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n, 
 	for (; want > 1; want--) {
 		unsigned len = pick_cheapest(keys + staged, n - staged, want, first);
 
+		if (!len)
+			continue;
 		*first += staged;
-		if (len && kv_merge_fits(kvs, run + *first, len, 1))
+		if (kv_merge_fits(kvs, run + *first, len, 1))
 			return len;
 	}
 	return 0;

@@ -94,7 +94,7 @@ check() {
 	return $rc
 }
 
-# broken N
+# broken FUNCTION
 broken() {
 	[ -e /sys/module/mpool ] && { rmmod mpool || return; }
 	insmod "$BIN/mpool-$1.ko" && record "-$1"
