@@ -183,7 +183,7 @@ run     = $(Q)B='$(B)' O='$(O)' tests/run.sh
 
 # The compiler uses what downloads, unpacking and installing leave. The longest suites come
 # first: what takes seconds keeps both processors busy to the end.
-check: ## everything that must hold before a commit; about 45 minutes on two cores
+check: ## everything that must hold before a commit; about 35 minutes on two cores
 	$(Q)tests/deps.sh --needed
 	$(submake) -j3 deps kernels kernel-uml all tests
 	$(submake) -j2 ABLATE=1 tests

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Which filters of runs are in memory, and how those that are not are asked: a page at a time,
- * through the page pool. Format: "Filter" in DESIGN.md; bits: filter.h.
+ * through the page pool. Format: "Filter" in FORMAT.md; bits: filter.h.
  */
 #ifndef KV_RUN_FILTER_H
 #define KV_RUN_FILTER_H

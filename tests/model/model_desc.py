@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Model of the room that descriptors of epochs have on a full pool (libkvdb/DESIGN.md, E7).
+"""Model of the room that descriptors of epochs have on a full pool (libkvdb/log/LARGE.md, E7).
 
 Modelled: writers of large records, whose frames no log covers, in a segment that they
 share; one log, whose first segment may come while an epoch is being closed; epochs,
