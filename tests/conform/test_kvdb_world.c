@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A library in another's process: programs that have closed their standard
- * descriptors, forbid system calls to themselves, fork, or are set-user-ID; and file systems
- * that cannot reserve space.
+ * descriptors, forbid system calls to themselves, fork, are set-user-ID, or may start no more
+ * threads; and file systems that cannot reserve space.
  */
+#define _GNU_SOURCE
 #include "kvdb_help.h"
 
+#include <dlfcn.h>
 #include <kvdb/cq.h>
+#include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/un.h>
@@ -399,6 +403,47 @@ static void file_systems_without_fallocate_get_zeroes(void)
 	th_clean();
 }
 
+/* what the system lets this process start yet */
+static _Atomic int threads_left = INT_MAX;
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+{
+	int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+		(int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))
+		dlsym(RTLD_NEXT, "pthread_create");
+
+	if (atomic_fetch_sub(&threads_left, 1) <= 0)
+		return EAGAIN;
+	return next(thread, attr, fn, arg);
+}
+
+/* Whichever thread it is that cannot be started: nothing is left open. */
+static void an_open_without_threads_says_so(void)
+{
+	int n, rc = -EAGAIN;
+
+	kh_make(POOL, 0);
+	kh_open();
+	T_EQ(kh_put_str(kh_kvs("s"), "k", "v"), 0);
+	kh_close();
+	for (n = 0; rc == -EAGAIN && n < 100; n++) {
+		atomic_store(&threads_left, n);
+		rc = kh_open_with(0);
+		atomic_store(&threads_left, INT_MAX);
+		if (!rc)
+			break;
+		T_EQ(rc, -EAGAIN);
+		T_OK(strstr(kvdb_error_detail()->text, "thread"));
+		T_OK(strstr(kvdb_error_detail()->cure, "threads") ||
+		     strstr(kvdb_error_detail()->cure, "ulimit"));
+	}
+	/* the flusher, three of background work, one that merges */
+	T_OK(n >= 4 && n < 100);
+	T_OK(kh_holds_str(kh_kvs("s"), "k", "v"));
+	kh_close();
+	th_clean();
+}
+
 static int has_set_user_id(void)
 {
 	struct statvfs st;
@@ -418,6 +463,7 @@ int main(int argc, char **argv)
 		T_RUN(a_child_of_a_busy_parent_has_a_database_of_its_own);
 		T_RUN(what_the_parent_has_retired_is_not_the_childs);
 	}
+	T_RUN(an_open_without_threads_says_so);
 	TH_RUN_FILES(a_filter_of_getrandom_stops_no_database);
 	TH_RUN_FILES(file_systems_without_fallocate_get_zeroes);
 	if (!has_set_user_id() || th_is_kmod())
