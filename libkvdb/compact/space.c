@@ -92,7 +92,7 @@ void kv_space_in_use(struct kvdb *db, struct kv_in_use *u)
  * otherwise: the key stands for @weight that were taken for overwritten, too.
  */
 static bool may_hold(struct kvdb *db, struct kv_run *r, const uint8_t *key, size_t klen,
-		     uint64_t hash, double *weight)
+		     uint64_t hash, double *weight, unsigned *far)
 {
 	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen);
 	const uint8_t *filter, *block;
@@ -102,6 +102,7 @@ static bool may_hold(struct kvdb *db, struct kv_run *r, const uint8_t *key, size
 		return false;
 	kb = &r->rn_kb[i];
 	filter = atomic_load_explicit(&kb->kb_filter, memory_order_acquire);
+	*far += !filter;
 	if (filter)
 		block = kv_filter_block(filter, kb->kb_fblocks, hash);
 	else if (kv_filter_far(db, kb, hash, &block) || !block)
@@ -127,12 +128,14 @@ static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
 	const uint8_t *page;
 	uint64_t now = kv_time_ms(db);
 	int rc = kv_page_get(db, kb->kb_obj, no, &crc, &page);
+	unsigned far = 0;	/* filters asked that are not in memory */
 
 	if (rc)
 		return rc;
 	if (kv_kpage_decode(page, no, &kp))
 		return -EUCLEAN;
-	for (unsigned i = 0; i < kp.kp_n; i++) {
+	/* each may take a page, which comes back after kv_exit(): no more than a get takes */
+	for (unsigned i = 0; i < kp.kp_n && far < KV_GET_PAGES; i++) {
 		struct kv_path pa;
 		uint64_t hash;
 		uint16_t klen;
@@ -154,7 +157,7 @@ static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
 
 			if (newer == tr->tr_run[run])
 				break;
-			hidden = may_hold(db, newer, key, klen, hash, &weight);
+			hidden = may_hold(db, newer, key, klen, hash, &weight, &far);
 		}
 		if (!hidden)
 			sa->sa_live += weight * (klen + kv_kent_stored(&ke));
@@ -275,9 +278,11 @@ static int sample_pages(struct kvdb *db, const struct place *pl, struct sample *
 		most = SAMPLE_PAGES * SAMPLE_RUNS / tr->tr_nrun + 1;
 	for (uint32_t k = 0; k < most && k < pages && !rc; k++) {
 		uint64_t at = pages <= most ? k : (2 * k + 1) * pages / (2 * most);
-		struct kv_thread *t = kv_enter();
+		struct kv_thread *t;
 		uint32_t b = 0;
 
+		kv_pages_room(db, KV_GET_PAGES);
+		t = kv_enter();
 		for (; at >= r->rn_kb[b].kb_npages; b++)
 			at -= r->rn_kb[b].kb_npages;
 		rc = sample_page(db, tr, pl->pl_run, &r->rn_kb[b], (uint32_t)at, sa);
