@@ -356,7 +356,7 @@ static int add_read_back(struct addition *ad, struct mp_sb *sb)
 	for (i = 0; i < ad->ad_n && !rc; i++) {
 		rc = mp_sb_read(ad->ad_dev[i], sb, &found);
 		if (!rc && !CHECK(!memcmp(sb->sb_dev_uuid, ad->ad_pdev[i]->pd_uuid,
-					       MP_UUID_LEN)))
+					  MP_UUID_LEN)))
 			rc = mp_err(MP_DEV_DUP, "%s is another of the new devices too",
 				    ad->ad_dev[i]->d_path);
 	}

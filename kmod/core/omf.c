@@ -326,7 +326,7 @@ bool mp_beat_decode(const void *buf, const u8 *uuid, struct mp_beat *be)
 	/* of one that is damaged the owner is not known */
 	be->be_claim = ~0ull;
 	if (!CHECK(csum_without(buf, MP_SECTOR, offsetof(struct mp_beat_omf, be_csum)) ==
-			le32_to_cpu(o->be_csum) && is_text(o->be_host, MP_BEAT_HOST)))
+		   le32_to_cpu(o->be_csum) && is_text(o->be_host, MP_BEAT_HOST)))
 		return true;
 	be->be_claim = le64_to_cpu(o->be_claim);
 	be->be_count = le64_to_cpu(o->be_count);
@@ -402,7 +402,7 @@ int mp_frame_decode(const void *buf, const u8 *uuid, u64 addr, u32 max_blocks,
 	if (rc)
 		return rc;
 	if (!CHECK_CRC(fr->mf_csum == csum_without(buf, (size_t)fr->mf_blocks * MP_BLOCK,
-						       offsetof(struct mp_frame_omf, mf_csum))))
+						   offsetof(struct mp_frame_omf, mf_csum))))
 		return -EUCLEAN;
 	return 0;
 }
@@ -626,7 +626,7 @@ int mp_mlframe_decode(const void *buf, const u8 *uuid, u64 id, u64 gen, u64 off,
 	if (rc)
 		return rc;
 	if (!CHECK_CRC(fr->ml_csum == csum_without(buf, (size_t)fr->ml_blocks * MP_BLOCK,
-						       offsetof(struct mp_mlframe_omf, ml_csum))))
+						   offsetof(struct mp_mlframe_omf, ml_csum))))
 		return -EUCLEAN;
 	return 0;
 }

@@ -329,7 +329,7 @@ static int generation_check(struct mp_pool *pool)
 	/* one copy is enough: a host that raises the generation writes all before anything else */
 	if (rc != -ENOMEM && rc != -EIO &&
 	    !CHECK(!rc && sb->sb_state == MP_SB_ACTIVE && sb->sb_gen == gen &&
-			!memcmp(sb->sb_uuid, own->ow_uuid, MP_UUID_LEN)))
+		   !memcmp(sb->sb_uuid, own->ow_uuid, MP_UUID_LEN)))
 		rc = lose(pool, mp_pool_fail(pool, MP_HOST_LOST, -EIO,
 					     "%s: the pool is not as it was when the heartbeat "
 					     "stopped", own->ow_dev->d_path));
@@ -468,7 +468,7 @@ bool mp_own_is_late(struct mp_own *own)
 	u64 good = smp_load_acquire(&own->ow_good);	/* before the time: it may change */
 
 	return !CHECK(smp_load_acquire(&own->ow_state) == MP_OWN_LOST ||
-			   os_now_ms() - good < LATE_MS);
+		      os_now_ms() - good < LATE_MS);
 }
 
 bool mp_pool_would_wait(struct mp_pool *pool)

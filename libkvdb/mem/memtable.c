@@ -626,7 +626,7 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
 	err = -EAGAIN;
 	/* R7: a record that is late against the clock or its predecessor is logged again */
 	if (!CHECK(atomic_load(&db->d_epochs.ep_open) == rs->rs_epoch &&
-			(!old || old->v_epoch <= rs->rs_epoch)))
+		   (!old || old->v_epoch <= rs->rs_epoch)))
 		goto out;
 	note_epoch(mt, rs->rs_epoch);
 	kv_rec_set_rev(rs->rs_buf, v->v_rev);

@@ -629,7 +629,7 @@ static int find_orphans(struct recovery *rv, bool is_check)
 	free(listed);
 	free(named);
 	if (!err && !is_check && !CHECK(strange <= ORPHANS_FEW ||
-			   (strange <= ORPHANS_MAX && strange <= objects / 100)))
+				       (strange <= ORPHANS_MAX && strange <= objects / 100)))
 		err = kv_error(-EUCLEAN, "MP0962",
 			       "%llu of %llu objects belong to no run: more than a crash leaves; "
 			       "this is for kvdb repair",

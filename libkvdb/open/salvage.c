@@ -414,7 +414,7 @@ static const char *key_check(const struct kv_salvage *sv, const uint8_t *key, ui
 			return "key behind the fence of the next page";
 	}
 	if (sv->sv_has_filter && !CHECK(kv_filter_has(kb->kb_filter, kb->kb_fblocks,
-							   kv_hash(key, klen))))
+						      kv_hash(key, klen))))
 		return "key that the filter denies";
 	return NULL;
 }

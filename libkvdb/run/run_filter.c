@@ -257,7 +257,7 @@ static int filter_read(struct kvdb *db, const struct kv_kblock *kb, uint8_t *bit
 		rc = kv_dev_read(db, kb->kb_obj, KV_READ_KEY, first * KV_PAGE, pages, n * KV_PAGE);
 	for (uint64_t i = 0; i < n && !rc; i++)
 		if (!CHECK_CRC(mpool_crc32c(0, pages + i * KV_PAGE, KV_PAGE) ==
-				kb->kb_filter_crcs[i])) {
+			       kb->kb_filter_crcs[i])) {
 			kv_bad_read(db, kb->kb_obj, (first + i) * KV_PAGE, false);
 			rc = kv_run_damaged(kb->kb_id, (first + i) * KV_PAGE, "CRC of the filter");
 		}

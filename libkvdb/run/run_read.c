@@ -420,7 +420,7 @@ int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **ou
 		rc = kblock_open(db, &r->rn_kb[i], &d->rd_kb[i], d->rd_kvs, &filters);
 		if (!rc && i && kb->kb_npages &&
 		    !CHECK(kv_kcmp(prev->kb_max, prev->kb_max_klen, kb->kb_min,
-					kb->kb_min_klen) < 0))
+				   kb->kb_min_klen) < 0))
 			rc = kv_run_damaged(kb->kb_id, 0, "keys overlap those of the block before");
 	}
 	if (!rc)

@@ -406,7 +406,7 @@ static struct kv_hold *take(struct kv_holders *hs, struct kv_hold *list, uint64_
 
 			older = ho->ho_older;
 			if (!CHECK(atomic_compare_exchange_strong(&ho->ho_word, &idle,
-								       KV_HOLD_TAKEN)))
+								  KV_HOLD_TAKEN)))
 				continue;
 			stripe_del(st, ho);
 			ho->ho_in = NULL;

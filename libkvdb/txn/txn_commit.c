@@ -469,7 +469,7 @@ static int install(struct kv_commit *co)
 			w->w_ver->v_epoch = rs->rs_epoch;
 			if (w->w_v.tv_kind != KV_ENT_TOMB)
 				(void)BARRIER((kv_gaps_cut(w->w_in->tt_kvs, w->w_lock.kl_key,
-								w->w_lock.kl_klen), 0));
+							   w->w_lock.kl_klen), 0));
 		}
 		kv_txn_ranges_set_epoch(t, rs->rs_epoch);
 		for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)

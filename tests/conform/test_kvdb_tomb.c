@@ -472,7 +472,7 @@ static void a_transaction_and_a_range_delete_exclude_each_other(void)
 	unsigned place;
 	size_t len;
 
-	kh_mode = &kh_modes[4];		/* manual: nobody waits */
+	kh_mode = &kh_modes[4];		/* manual: no put waits */
 	kh_fresh(POOL, 0);
 	k = store("s", 1);
 	T_EQ(kh_put_str(k, "a1", "1"), 0);

@@ -232,7 +232,7 @@ static void who_claims_first_wins(void)
 {
 	struct kvdb_txn *t, *u;
 
-	kh_mode = &kh_modes[3];		/* manual: nobody waits */
+	kh_mode = &kh_modes[3];		/* manual: no put waits */
 	fresh();
 	plain(ka, "abcdef");
 	t = begin(0);

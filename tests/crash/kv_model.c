@@ -631,7 +631,7 @@ static int do_fill(struct eng *e, struct km *m, struct km_rt *rt)
 
 static unsigned taken_epochs, lone_descs; /* so many behind another one in their segment */
 
-/* E7: with no block left for anybody a few more values are logged, and epochs end. */
+/* E7: no block is left for any thread; a few more values are logged, and epochs end. */
 static int do_taken(struct eng *e, struct km *m, struct km_rt *rt)
 {
 	static struct mpool_obj *taken[TAKEN_MAX];

@@ -6,10 +6,10 @@
 #include <sys/types.h>
 
 /*
- * Connects to the socket at @path if this user, root or @owner listens there: below /tmp a name
- * may be anybody's. Waits at most @send_s seconds to connect and to send, @recv_s to receive.
- * Returns a descriptor or -errno: -ENOENT, also of a path that is too long; -EPERM: somebody
- * else listens.
+ * Connects to the socket at @path if this user, root or @owner listens there: below /tmp any
+ * user may have taken the name. Waits at most @send_s seconds to connect and to send, @recv_s to
+ * receive. Returns a descriptor or -errno: -ENOENT, also of a path that is too long; -EPERM:
+ * another user listens.
  */
 int ctlsock_open(const char *path, uid_t owner, unsigned send_s, unsigned recv_s);
 

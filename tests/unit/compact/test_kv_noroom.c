@@ -508,7 +508,7 @@ static void a_put_does_not_wait_for_ever_for_a_merge(void)
 	T_EQ(kvdb_put(big, "k", 1, "v", 1), -ENOSPC);
 	T_OK(clock_now(NULL) - t0 > 9000000000u);
 	kv_merge_end(&job, -ECANCELED);
-	/* and nobody is waited for who makes no room */
+	/* and no thread is waited for that makes no room */
 	t0 = ahead_ns;
 	T_EQ(kvdb_put(big, "k", 1, "v", 1), -ENOSPC);
 	T_OK(ahead_ns - t0 < 1000000000u);
@@ -547,7 +547,7 @@ static void a_drain_does_not_wait_for_ever_for_a_merge(void)
 	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), -ENOSPC);
 	T_OK(clock_now(NULL) - t0 > 9000000000u);
 	kv_merge_end(&job, -ECANCELED);
-	/* and nobody is waited for who makes no room */
+	/* and no thread is waited for that makes no room */
 	t0 = ahead_ns;
 	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), -ENOSPC);
 	T_OK(ahead_ns - t0 < 1000000000u);

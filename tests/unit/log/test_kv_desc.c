@@ -133,7 +133,7 @@ static void each_epoch_ends(void)
 
 		T_EQ(put(k), 0);
 		T_EQ(kvdb_sync(db), 0);
-		T_OK(ahead_ns - t0 < BOUND);	/* nobody waited */
+		T_OK(ahead_ns - t0 < BOUND);	/* no thread waited */
 	}
 }
 

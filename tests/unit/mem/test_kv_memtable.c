@@ -563,7 +563,7 @@ static void a_writer_leaves_a_large_table_alone(void)
 	unsigned i;
 
 	make_db();
-	db->d_mode.md_flags &= ~KVDB_MANUAL;	/* as if others worked: nobody does */
+	db->d_mode.md_flags &= ~KVDB_MANUAL;	/* as if others worked: none does */
 	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
 	for (i = 0; i < GROW_KEYS; i++)
 		T_EQ(insert(mt, &i, sizeof(i), i), 0);
