@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The single variants of CRC32C, for tests; everybody else calls
+ * The single variants of CRC32C, for tests; all other code calls
  * mpool_crc32c(). The has_ functions say whether this CPU may run one.
  */
 #ifndef MPL_CRC32C_H

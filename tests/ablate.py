@@ -221,7 +221,7 @@ def copy(file):
 
 
 def module():
-    """Who noticed comes first, then the others that abuse the module, quick ones first."""
+    """The one that noticed comes first, then the others that abuse the module, quick ones first."""
     progs = "test_ioctl test_uring test_cross test_objfd test_lifecycle test_customs".split()
     memory = remembered()
     for n, r in sorted(modes()["module"].items()):

@@ -116,7 +116,7 @@ for i in "${!names[@]}"; do
 			state=missing
 			needed=1
 		elif [ -n "$is_first" ] && [ "$(id -u)" = 0 ]; then
-			# who has to type a password does so once, for everything
+			# a password is typed once, for everything
 			continue
 		elif exists "${names[i]}"; then
 			missing+=("${names[i]}")

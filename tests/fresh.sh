@@ -28,7 +28,7 @@ if [ -z "${FRESH_INNER-}" ]; then
 	FRESH_INNER=1 exec unshare --mount --propagation private "$0" "$@"
 fi
 
-# mirror and suite of this machine: nobody else's server is named here
+# mirror and suite of this machine: no other server is named here
 sources=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list \
 	/etc/apt/sources.list.d/*.sources 2>/dev/null)
 suite=${1:-$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)}

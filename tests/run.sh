@@ -244,7 +244,7 @@ vm_report() {
 	done <"$3/results"
 }
 
-# passed DIR SUITE PREFIX: notes for who resumes that no program of a machine failed
+# passed DIR SUITE PREFIX: notes for a resumed run that no program of a machine failed
 passed() {
 	local sum
 	for sum in "$log/$2.$3"*.sum; do

@@ -284,7 +284,7 @@ void kv_work_fini(struct kvdb *db)
 
 /* ---- public ------------------------------------------------------------------------------ */
 
-/* What a caller is told of work that he did himself. */
+/* What a caller is told of work that it did itself. */
 static int work_error(struct kvdb *db, int err)
 {
 	if (err)

@@ -253,7 +253,7 @@ void kv_desc_step(struct kvdb *db)
 {
 	struct kv_descs *de = descs(db);
 
-	/* who fills it needs it more */
+	/* the thread that fills it needs it more */
 	if (has_room(de, DESC_AHEAD) || pthread_mutex_trylock(&de->de_fill_lock))
 		return;
 	if (!has_room(de, DESC_AHEAD))

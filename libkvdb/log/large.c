@@ -455,7 +455,7 @@ static int own_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsig
 int kv_large_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigned int flags,
 		  struct kv_resv *rs)
 {
-	/* E7: the epoch's end must find room, so who finds none now waits, as for a segment */
+	/* E7: the epoch's end must find room, so a writer without any waits, as for a segment */
 	int err = db->d_hooks->ho_space_get(db, flags & KV_OWN_URGENT, promise_take, db);
 
 	if (err)

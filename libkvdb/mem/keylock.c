@@ -26,9 +26,9 @@
  *
  * Ranges (T12): a plain write looks at both under its bucket's lock, but the owner of a range goes
  * through no buckets. It waits for a grace period instead, before it looks for what is newer: then
- * every write that saw no owner has ended. Who takes a key looks at ranges under its stripe's
- * lock; who takes a range is in the tree before it goes through the stripes. So one of the two sees
- * the other, and never both.
+ * every write that saw no owner has ended. A thread that takes a key looks at ranges under its
+ * stripe's lock; one that takes a range is in the tree before it goes through the stripes. So one
+ * of the two sees the other.
  *
  * Locks: bucket > stripe (spins, yields) > tk_range_lock.
  */

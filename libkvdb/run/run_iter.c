@@ -277,7 +277,7 @@ static void run_park(struct kv_iter *it)
 	ri->ri_loaded = false;
 }
 
-/* The page in hand is good until the caller leaves kv_enter(): he may not even be there. */
+/* The page in hand is good until the caller leaves kv_enter(), which it may not be in. */
 static void leave(struct kv_iter *it, struct kv_thread *t)
 {
 	kv_exit(t);

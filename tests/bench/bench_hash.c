@@ -4,7 +4,7 @@
  * costs. It is not durable, has no order, and forgets nothing.
  *
  * A chain per bucket, grown by compare-and-swap. An entry's value is guarded by
- * a sequence number: odd while it is written; who reads takes a copy and looks
+ * a sequence number: odd while it is written; a reader takes a copy and looks
  * at the number again. Keys and entries never move or go.
  */
 #include <sched.h>

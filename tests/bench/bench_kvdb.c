@@ -55,7 +55,7 @@ static void kvdb_engine_open(const struct engine_opts *o)
 	ko.commit = o->is_sync;
 	ko.flags = KVDB_NOCTL | KVDB_PREFAULT;
 	in_flight = o->in_flight;
-	/* whoever takes all that ended begins nothing until the last of it is verified */
+	/* a thread that takes all that ended begins nothing until the last of it is verified */
 	reap_max = in_flight / 4 < ENGINE_BATCH ? (in_flight + 3) / 4 : ENGINE_BATCH;
 	put_flags = o->is_sync ? KVDB_OP_DURABLE : 0;
 	check("open", kvdb_open(pool, &ko, &db));

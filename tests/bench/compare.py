@@ -145,7 +145,7 @@ class Cgroup:
 
 
 def pretouch(size):
-    """A page that was never touched, or that a hypervisor took back, costs whoever meets it first:
+    """A page that was never touched, or that a hypervisor took back, costs its first user:
     here, right before a process that fills its memory. A hypervisor may take free pages within
     seconds."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE

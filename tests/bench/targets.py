@@ -4,7 +4,7 @@ compared with all deferred work done, other workloads as acknowledged. Nothing i
 
 import re
 
-# set -> workload -> (how many times better, than whom; None: the best)
+# set -> workload -> (how many times better, than which; None: the best)
 BETTER = {
     "memory": {"load": [(5, "rocksdb"), (5, "wiredtiger"), (5, "lmdb")], "a": [(5, None)],
                "b": [(3, None)], "c": [(1.5, "lmdb"), (4, "rocksdb")], "d": [(4, None)],

@@ -4,7 +4,7 @@
  * number of the newest write that began, how many are in progress, and the
  * oldest one that may still be the newest value.
  *
- * Writes of one record that overlap end in an order that nobody sees, so they
+ * Writes of one record that overlap end in an order that no thread sees, so they
  * form a group: it begins with a write while none is in progress and ends when
  * none is any more. From then on no version before the group's first may be
  * read. Distances that do not fit are kept as FAR: nothing is too old then.

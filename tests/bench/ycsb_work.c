@@ -128,7 +128,7 @@ struct scan {
 
 /*
  * The version of the record shown last. With updates beside it a scan shows what was current
- * when it began, which nobody noted.
+ * when it began, which is not recorded.
  */
 static void last_check(const struct scan *s)
 {

@@ -22,7 +22,7 @@ own_tmp=
 T=${TMPDIR:-$own_tmp}
 S=$T/.state
 mkdir -p "$S"
-# control sockets: their path is short, and nobody else's sockets are met
+# control sockets: their path is short, and no other user's sockets are met
 XDG_RUNTIME_DIR=$(mktemp -d /tmp/kvcli.XXXXXX)
 export XDG_RUNTIME_DIR
 trap 'rm -rf "$XDG_RUNTIME_DIR"; [ -n "$own_tmp" ] && rm -rf "$own_tmp"' EXIT

@@ -207,7 +207,7 @@ made_here() {
 	grep -c '^backup' "$S/out" || true
 }
 
-# ckpts: the names of the checkpoints of ./d, if somebody can say them
+# ckpts: the names of the checkpoints of ./d, if they can be read
 ckpts() {
 	kvdb checkpoint list ./d -H -o name 2>/dev/null || true
 }
@@ -246,7 +246,7 @@ interrupt() {
 
 an_interrupted_backup_leaves_no_checkpoint() {
 	make_db
-	# nobody reads from it: the backup waits
+	# nothing reads from it: the backup waits
 	mkdir bk
 	mkfifo bk/.part
 	interrupt kvdb backup ./d ./bk
@@ -279,7 +279,7 @@ the_checkpoint_of_a_killed_backup_goes_with_the_next() {
 	make_db
 	want 0 kvdb backup ./d ./bk
 	want 0 kvdb checkpoint create ./d mine
-	# nobody reads from it: the backup has made its checkpoint and waits
+	# nothing reads from it: the backup has made its checkpoint and waits
 	mkfifo bk/.part
 	killed 3 kvdb backup ./d ./bk
 	# the next one does not get far either
@@ -315,7 +315,7 @@ a_chain_is_longer_than_the_limit_of_open_files() {
 	want 0 kvdb get ./r s k30
 }
 
-# who removes old files, by their age say, has not lost what comes after them
+# a removal of old files, by their age say, loses nothing that comes after them
 a_chain_that_lost_a_file_begins_anew() {
 	local i
 	want 0 kvdb -q create ./d --size 64M
@@ -511,7 +511,7 @@ a_new_folder_is_durable_with_what_is_in_it() {
 	synced sub sub/bk sub/bk/.part
 }
 
-# nobody can write there: what is to be saved need not be held by a checkpoint
+# not writable: what is to be saved need not be held by a checkpoint
 media_that_can_only_be_read_are_backed_up_and_copied() {
 	local own='' cmd='mount --bind d d && mount -o remount,bind,ro d && exec "$@"'
 	[ "$(id -u)" = 0 ] || own=-r

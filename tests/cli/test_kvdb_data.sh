@@ -570,7 +570,7 @@ reading_verbs_write_nothing() {
 	unchanged "$before" d
 }
 
-# closed for a weekend: nobody touches the database until somebody says that the clock is right
+# closed for a weekend: the database does not open until the clock is confirmed
 a_clock_that_is_right_can_be_confirmed() {
 	local before
 	make_db
@@ -584,7 +584,7 @@ a_clock_that_is_right_can_be_confirmed() {
 	want 3 kvdb get --time-jump ./d s short
 	want 0 kvdb info --time-jump ./d
 	want 1 kvdb info ./d
-	# who writes records the time
+	# a write records the time
 	want 0 kvdb put --time-jump ./d s k v
 	want 0 kvdb get ./d s long
 	want 3 kvdb get ./d s short

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 #
 # kvdb on a database that another process has open: what it tells over its
-# control socket, and what is said when nobody answers.
+# control socket, and what is said when none answers.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
@@ -335,7 +335,7 @@ impostor() {
 	while [ ! -s ready ] && kill -0 $! 2>/dev/null; do sleep 0.05; done
 }
 
-# Whoever owns a pool may answer for it, to root too.
+# The owner of a pool may answer for it, to root too.
 what_a_process_answers_drives_no_terminal() {
 	local v
 	make_db

@@ -39,7 +39,7 @@ scan_groups_members() {
 	[ ! -e etc ] || fail "something was trusted"
 }
 
-# what an add that was cut short has left keeps nobody from the pool: the core knows members
+# what an add that was cut short has left does not block the pool: the core knows members
 scan_takes_a_pool_whose_add_was_cut() {
 	pool
 	for k in $(seq 60); do

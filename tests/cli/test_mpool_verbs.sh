@@ -481,7 +481,7 @@ a_member_drives_no_terminal() {
 	hasnt out "$(printf '[\033\233]')"
 }
 
-# the name in a signature is anybody's
+# the name in a signature can be any
 a_foreign_signature_drives_no_terminal() {
 	want 0 mpool -q create ./p --size 64M
 	python3 - p/capacity.mp <<-'EOF'

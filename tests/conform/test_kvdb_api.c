@@ -509,7 +509,7 @@ static void a_failed_write_stops_the_database(void)
 	FAILS(kvdb_compact(db, 0), -EROFS);
 	FAILS(kvdb_kvs_compact(kvs, KVDB_COMPACT_WAIT), -EROFS);
 	T_OK(kvdb_sync(db) == -EIO || kvdb_sync(db) == -EROFS);
-	/* why is told to whoever asks, and not what this thread was told before */
+	/* the cause is told to each caller, not what this thread was told before */
 	T_EQ(kvdb_get(kvs, "none", 4, NULL, 0, NULL), -ENOENT);
 	err = kvdb_drain(db, KVDB_WAIT_FLUSH);
 	T_OK(err < 0);

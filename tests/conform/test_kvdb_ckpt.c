@@ -142,7 +142,7 @@ static void keeps_what_overwrites_merges_and_drops_would_delete(void)
 	T_OK(held > 0);
 	kh_close();
 	check_at("keep", 0);
-	/* a process that writes and dies; recovery collects what is nobody's */
+	/* a process that writes and dies; recovery collects its orphans */
 	kh_open();
 	T_OK(pinned() >= held);	/* a log's open segment is not counted */
 	kh_close();
@@ -420,7 +420,7 @@ static void damaged_at(int at)
 	T_EQ(kvdb_checkpoint_list(kh_db, &in, 1), 1);
 	T_EQ(in.is_damaged, 1);
 	T_EQ(stuck(), 1);
-	/* nobody knows what it holds: nothing goes until it is dropped */
+	/* what it holds is not known: nothing goes until it is dropped */
 	used = pool_used();
 	T_EQ(kvdb_kvs_drop(kh_db, "s"), 0);
 	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);

@@ -794,13 +794,13 @@ static void write_is_not_acknowledged_behind_the_gate(void)
 	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
 	op = put_op(kvs, "a", "1", 1);
 	T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
-	fake_ns += 200000000u;	/* twice the loss bound, and nobody has flushed */
+	fake_ns += 200000000u;	/* twice the loss bound, without a flush */
 	T_EQ(kvdb_cq_reap(cq, &e, 1, 0, 0), 0);
 	T_OK(kh_holds_str(kvs, "a", "1"));
 	T_EQ(kvdb_poll(kh_db), 1);
 	T_EQ(kvdb_cq_reap(cq, &e, 1, 0, 0), 1);
 	T_EQ(e.err, 0);
-	/* whoever waits for it does the work */
+	/* the thread that waits for it does the work */
 	op.cookie = 2;
 	T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
 	fake_ns += 200000000u;
@@ -864,7 +864,7 @@ static void many_durable_writes_share_a_flush(void)
 	kh_close();
 }
 
-/* More than the budgets hold, without anybody who flushes: submit returns all the same. */
+/* More than the budgets hold, without a flush: submit returns all the same. */
 static void writes_without_room_wait_in_the_queue(void)
 {
 	static uint8_t val[65536];
@@ -952,7 +952,7 @@ static void transactions_commit_without_waiting(void)
 	T_EQ(one((struct kvdb_op){ .type = KVDB_OP_COMMIT, .txn = clash.txn }).err, -ECANCELED);
 	T_EQ(one((struct kvdb_op){ .type = KVDB_OP_COMMIT }).err, -EINVAL);
 	T_OK(kh_holds_str(kvs, "c", "v"));
-	/* and so does one that is refused: its keys are anybody's again */
+	/* and so does one that is refused: its keys have no owner any more */
 	T_EQ(one(commit_op(kvs, "d", ~KVDB_OP_DURABLE)).err, -EINVAL);
 	T_EQ(kvdb_put(kvs, "d", 1, "p", 1), 0);
 	kvdb_cq_close(cq);
@@ -1020,7 +1020,7 @@ static void *commit_later(void *txn)
 	return NULL;
 }
 
-/* Another thread ends the wait, and nobody looks in vain meanwhile. */
+/* Another thread ends the wait, and the queue does not poll meanwhile. */
 static void a_queue_sleeps_until_its_key_is_free(void)
 {
 	struct rusage before, after;

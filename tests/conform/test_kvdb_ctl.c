@@ -355,7 +355,7 @@ static int hear(int fd)
 	return 0;
 }
 
-/* Whoever is refused may have been told so, and hung up on, before he could ask. */
+/* A refused client may be told so, and disconnected, before it could ask. */
 static int ask(int fd, const char *line)
 {
 	if (send(fd, line, strlen(line), MSG_NOSIGNAL) < 0 && errno != EPIPE)
@@ -722,7 +722,7 @@ static void garbage_is_refused_and_the_next_request_answered(void)
 	end();
 }
 
-/* More than one turn answers, in one piece; and from one who says nothing more. */
+/* More than one turn answers, in one piece; and from a client that says nothing more. */
 static void many_requests_at_once_are_all_answered(void)
 {
 	static const char one[] = "{\"cmd\":\"info\"}\n";
@@ -768,7 +768,7 @@ static void a_request_without_end_is_cut_off(void)
 	end();
 }
 
-/* Many clients, some silent: whoever asks is answered or told why not. */
+/* Many clients, some silent: each that asks is answered or told why not. */
 static void many_clients_are_bounded_and_silent_ones_make_room(void)
 {
 	struct timespec nap = { .tv_nsec = 700000000 };
@@ -797,7 +797,7 @@ static void many_clients_are_bounded_and_silent_ones_make_room(void)
 	end();
 }
 
-/* Clients that take no answers fill their own socket and nobody else's. */
+/* Clients that take no answers fill their own socket and no other. */
 static void who_does_not_listen_holds_nobody_up(void)
 {
 	static const char request[] = "{\"cmd\":\"stats\"}\n";
@@ -976,7 +976,7 @@ static void what_killed_processes_left_goes_and_nothing_else(void)
 	T_EQ(access(live[0], F_OK), 0);
 	T_EQ(access(live[1], F_OK), 0);
 	T_EQ(access(answer, F_OK), 0);
-	/* nobody knocked */
+	/* no client connected */
 	T_EQ(fcntl(listens, F_SETFL, O_NONBLOCK), 0);
 	T_OK(accept(listens, NULL, NULL) < 0 && errno == EAGAIN);
 	close(listens);
@@ -985,7 +985,7 @@ static void what_killed_processes_left_goes_and_nothing_else(void)
 	end();
 }
 
-/* Somebody else's process, for whom every file mode was opened. */
+/* A process of another user, to which every file mode is open. */
 static int other_asks(void)
 {
 	if (setgroups(0, NULL) || setgid(65534) || setuid(65534))

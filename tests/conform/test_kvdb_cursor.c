@@ -257,7 +257,7 @@ static void shows_keys(struct kvdb_cursor *cur, const char *want)
 	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), -ENOENT);
 }
 
-/* Who has read a queue to its end goes on with what comes. */
+/* A consumer that has read a queue to its end goes on with what comes. */
 static void a_renewed_cursor_goes_on_behind_what_it_showed(void)
 {
 	struct kvdb_cursor *up, *down;

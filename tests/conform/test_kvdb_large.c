@@ -335,7 +335,7 @@ static void they_move_and_are_packed(void)
 
 #define OVER	(18 * MIB)	/* one value, and what is small */
 
-/* L5: nobody but the writer ends epochs here. */
+/* L5: only the writer ends epochs here. */
 static void images_are_let_go_of_before_there_are_many(void)
 {
 	uint64_t most = 0, before;

@@ -17,7 +17,7 @@ static size_t fill_key(char *key, unsigned i)
 	return (size_t)sprintf(key, "%08x-%u", i * 0x9e3779b9u, i);
 }
 
-/* Without threads somebody must end epochs and flush. */
+/* Without threads the test must end epochs and flush. */
 static void poll_some(unsigned i)
 {
 	while (kh_mode->flags & KVDB_MANUAL && i % 64 == 0 && kvdb_poll(kh_db) > 0)

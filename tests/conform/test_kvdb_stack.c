@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The stack that a call needs at most, as kvdb.h tells it: every call in a thread that
- * has no more. What is freed behind the thread's own frames is a page that nobody may touch.
+ * has no more. What is freed behind the thread's own frames is a page that no code may touch.
  */
 #include "kvdb_help.h"
 

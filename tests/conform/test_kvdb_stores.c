@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Stores: their names and options, how they come and go, and who uses them meanwhile. */
+/* Stores: their names and options, how they come and go, and threads that use them meanwhile. */
 #include "kvdb_fails.h"
 
 /* ---- stores ---------------------------------------------------------------------------- */
@@ -252,7 +252,7 @@ static void put_then_change(void)
 	T_EQ(changes[change](), 0);
 }
 
-/* Who copies a store and drops it must not lose both: a crash takes a suffix of history. */
+/* A program that copies a store and drops it must not lose both: a crash takes a suffix. */
 static void what_was_acknowledged_before_a_change_stays_with_it(void)
 {
 	for (change = 0; change < sizeof(changes) / sizeof(changes[0]); change++) {

@@ -419,7 +419,7 @@ static struct kvdb_kvs *thr_kvs;
 static _Atomic(int) thr_stop;
 static _Atomic(unsigned) thr_bad;
 
-/* Whoever has put a key after the delete that it made itself finds it. */
+/* A thread that puts a key after its own delete finds it. */
 static void *own_prefix(void *arg)
 {
 	char pfx[8], key[16];
@@ -464,7 +464,7 @@ static void threads_see_their_own_deletes(void)
 	end();
 }
 
-/* Whoever comes second does not get it; what the delete covers stays deleted. */
+/* The second one does not get it; what the delete covers stays deleted. */
 static void a_transaction_and_a_range_delete_exclude_each_other(void)
 {
 	struct kvdb_kvs *k;

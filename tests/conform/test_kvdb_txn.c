@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Transactions through the public API: what they see, who wins, what mixing
+ * Transactions through the public API: what they see, which one wins, what mixing
  * with plain operations means, limits, durability, reopening.
  */
 #include "kvdb_help.h"
@@ -412,7 +412,7 @@ static void a_database_in_use_is_not_closed(void)
 	kh_close();
 }
 
-/* ---- who wins -------------------------------------------------------------------- */
+/* ---- which wins ------------------------------------------------------------------ */
 
 static void the_first_writer_wins(void)
 {
@@ -747,7 +747,7 @@ static void a_view_that_is_too_old_says_so(void)
 	kh_close();
 }
 
-/* T11: all that is left to it is its abort, for which nobody waits. */
+/* T11: all that is left to it is its abort, for which no thread waits. */
 static void blocks_nobody(struct kvdb_txn *t, int err)
 {
 	struct kvdb_txn *u = begin(0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Deletes by prefix and range in transactions, through the public API: what they hide and from
- * whom, who comes second, limits, refusals, what is there after a crash.
+ * Deletes by prefix and range in transactions, through the public API: what they hide from which
+ * views, conflicts, limits, refusals, what is there after a crash.
  */
 #include "kvdb_help.h"
 
@@ -67,7 +67,7 @@ static const char *walk(struct kvdb_cursor *c)
 	return out;
 }
 
-/* @t NULL: what everybody sees. Both ways, and by gets. */
+/* @t NULL: what is committed. Both ways, and by gets. */
 static void shows(struct kvdb_txn *t, struct kvdb_kvs *k, const char *want)
 {
 	size_t n = strlen(want), len;
@@ -226,7 +226,7 @@ static void a_cursor_steps_over_what_is_deleted_meanwhile(void)
 	kh_close();
 }
 
-/* ---- who comes second ------------------------------------------------------------------------ */
+/* ---- conflicts ------------------------------------------------------------------------------- */
 
 static void who_claims_first_wins(void)
 {
@@ -341,7 +341,7 @@ static void what_came_after_the_view_is_a_conflict(void)
 		T_EQ(trange(t, ka, "b", "n"), -ECANCELED);
 		T_STREQ(kvdb_error_detail()->id, "MP0920");
 		kvdb_txn_abort(t);
-		/* who begins now has seen it */
+		/* a transaction that begins now has seen it */
 		t = begin(0);
 		T_EQ(trange(t, ka, "b", "n"), 0);
 		commit(t);
@@ -407,7 +407,7 @@ static void one_that_is_too_old_claims_nothing(void)
 	T_EQ(trange(u, ka, "b", "z"), 0);
 	T_EQ(kvdb_kvs_drop(kh_db, "b"), 0);
 	T_EQ(kvdb_txn_commit(t, 0, NULL), -ESTALE);
-	/* its end has taken nothing from who took it over */
+	/* its end has taken nothing from the one that took it over */
 	t = begin(0);
 	T_EQ(tput(t, ka, "c", "t"), -ECANCELED);
 	kvdb_txn_abort(t);

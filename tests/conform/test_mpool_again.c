@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Calls of the system that come back without having done anything, here by a stand-in of
- * ours: they are made again, and nobody is told of a failure or waits for ever.
+ * ours: they are made again, and no caller is told of a failure or waits for ever.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -84,7 +84,7 @@ static void an_interrupted_create_and_destroy_go_on(void)
 	}
 }
 
-/* The ring took nothing at the submission: who only looks from time to time hands it over. */
+/* The ring took nothing at the submission: a caller that only polls hands it over. */
 static void requests_that_were_not_taken_are_handed_over_by_a_look(void)
 {
 	struct mpool *mp = th_new_pool("uring", NULL);

@@ -49,7 +49,7 @@ static void mlog_keeps_records_in_order(void)
 	T_EQ(mpool_mlog_read(log, &pos, buf, sizeof(buf), &len), 0);
 	T_EQ(len, 6);
 	T_EQ(mpool_mlog_read(log, &pos, buf, sizeof(buf), &len), -ENODATA);
-	/* an end, and nobody's fault */
+	/* an end, and no fault */
 	T_STREQ(mpool_error_detail()->id, "MP0431");
 	mpool_mlog_close(log);
 	T_EQ(mpool_close(mp), 0);
@@ -118,7 +118,7 @@ static void a_position_that_no_read_gave_is_refused(void)
 	T_EQ(mpool_close(mp), 0);
 }
 
-/* What was appended is read, though nobody has synced it, wherever the reader stands. */
+/* What was appended is read without a sync, wherever the reader stands. */
 static void what_is_not_synced_is_read(void)
 {
 	struct mpool *mp = th_new_pool(NULL, NULL);
@@ -147,7 +147,7 @@ static void what_is_not_synced_is_read(void)
 	pos = 0;
 	T_EQ(mpool_mdc_read(mdc, &pos, buf, sizeof(buf), &len), 0);
 	T_EQ(len, 11);
-	/* the largest size there is, as of who knows that it fits */
+	/* the largest size there is, as of a caller that knows that it fits */
 	T_EQ(mpool_mdc_read(mdc, &pos, buf, SIZE_MAX, &len), 0);
 	T_EQ(len, large.iov_len);
 	mpool_mdc_close(mdc);
@@ -416,7 +416,7 @@ static int read_all(unsigned after, bool is_for_good, unsigned *n)
 	return rc;
 }
 
-/* Nor is a failed flush an answer to whoever asked for something else. */
+/* Nor is a failed flush an answer to another request. */
 static void a_flush_that_fails_is_eio(void)
 {
 	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;

@@ -338,8 +338,8 @@ static void queue_flush_errors_and_event_fd(void)
 }
 
 /*
- * Two completions of which one is there when its request is handed over (nobody may write
- * at that address) and the other is not yet collected: the descriptor stays readable until
+ * Two completions of which one is there when its request is handed over (its address cannot
+ * be written to) and the other is not yet collected: the descriptor stays readable until
  * both were reaped.
  */
 static void event_fd_tells_of_every_completion(void)
@@ -371,7 +371,7 @@ static void event_fd_tells_of_every_completion(void)
 
 		seen = 0;
 		T_EQ(mpool_ioq_submit(q, &r, 1), 1);
-		T_EQ(poll(&p, 1, 5000), 1);	/* the read is done, nobody has collected it */
+		T_EQ(poll(&p, 1, 5000), 1);	/* the read is done and not collected */
 		T_EQ(mpool_ioq_submit(q, &e, 1), 1);
 		while (seen != 6) {
 			T_EQ(poll(&p, 1, 5000), 1);

@@ -878,7 +878,7 @@ static void a_writer_waits_for_a_reader_that_leaves(void)
 	T_EQ(mpool_close(w), 0);
 }
 
-/* as when it is created: no room, whoever sets the limit; the pool is what it was */
+/* as when it is created: no room, whatever sets the limit; the pool is what it was */
 static void a_file_that_may_not_grow_so_far_is_no_room(void)
 {
 	struct rlimit old, rl;
@@ -903,7 +903,7 @@ static void a_file_that_may_not_grow_so_far_is_no_room(void)
 	T_EQ(mpool_grow(th_pool, NULL, (uint64_t)a.st_size + MIB, MPOOL_CAPACITY), 0);
 }
 
-/* as that of a deleted one; nobody deletes anything here that would bring it about */
+/* as that of a deleted one; nothing is deleted here that would bring it about */
 static void the_space_of_an_aborted_object_is_discarded(void)
 {
 	struct mpool *mp = th_new_pool(NULL, NULL);

@@ -270,7 +270,7 @@ static void a_pool_that_is_closed_is_held_by_no_ring(void)
 		th_fresh();
 		T_EQ(th_create_at(th_pool, 64 * MIB, 0), 0);
 		begin();
-		/* who has used the queue need not be who closes it */
+		/* another thread than the one that used the queue may close it */
 		T_EQ(pthread_create(&t, NULL, i % 2 ? write_all : idle, NULL), 0);
 		pthread_join(t, NULL);
 		if (!(i % 2))

@@ -4,7 +4,7 @@
  * (4c): a database is opened and worked on, and one read, write or flush of a kind
  * fails, returns what was never written, is lost, is slow; or it and all that
  * follow. What is asked of it:
- *  - a call that fails says so; nobody is told that something is there or gone that
+ *  - a call that fails says so; none says that something is there or gone that
  *    is not, and no get returns other bytes, neither then nor later (P1);
  *  - after a sync that failed no sync works (P5);
  *  - closed, and opened on devices that work, it holds what was acknowledged, as
@@ -88,7 +88,7 @@ static const struct km_wl workload[] = {
 			     [KM_SYNC] = 1, [KM_POLL] = 4, [KM_IDLE] = 1, [KM_AGE] = 6,
 			     [KM_FLUSH] = 4, [KM_COMPACT] = 6, [KM_MERGES] = 2,
 			     [KM_CKPT] = 2, [KM_UNCKPT] = 1, [KM_BULK] = 1 }),
-	/* full, then what changed, each beside a writer who flushes and merges */
+	/* full, then what changed, each beside a writer that flushes and merges */
 	FT_WL("backup", true, .kc_bytes = { 32 * MiB, 16 * MiB }, .kc_stores = 2, .kc_keys = 50,
 	      .kc_moves = true, .kc_leaf_keys = 20,
 	      .kc_weight = { [KM_PUT] = 24, [KM_BIG] = 2, [KM_DEL] = 4, [KM_MANY] = 2,
@@ -293,7 +293,7 @@ static int step_beside(struct eng *e, struct km *m, struct km_rt *rt, bool is_ex
 /* The work, up to the first call that fails: *failed. -1 = what must not be. */
 static int work(struct eng *e, struct km *m, struct km_rt *rt, bool *failed)
 {
-	/* a device that loses its writes has the old database for whoever opens it again */
+	/* a device that loses its writes shows the old database at the next open */
 	bool is_exact = e->e_sim.s_fault.f_kind != FAULT_DROP;
 	unsigned i, j;
 

@@ -28,7 +28,7 @@ static int create_again(struct eng *e)
 }
 
 /*
- * The clock of whoever opens is behind what was recorded, right, or ahead. It is not behind the
+ * The clock at the open is behind what was recorded, right, or ahead. It is not behind the
  * last open unless that was recorded: what had expired by then may come back, and m_base has it
  * no more.
  */
@@ -229,7 +229,7 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_TXN] = 70, [KM_PUT] = 8, [KM_BIG] = 1, [KM_DEL] = 3, [KM_GET] = 1,
 			     [KM_SYNC] = 1, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 1,
 			     [KM_FLUSH_ONE] = 3, [KM_COMPACT] = 1, [KM_REOPEN] = 1 }),
-	/* values that live for seconds; whoever opens may have another clock */
+	/* values that live for seconds; the clock at the open may differ */
 	KV_WL("expiry", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 320, .kc_stores = 2,
 	      .kc_keys = 60, .kc_logs = 2, .kc_log_bytes = 1 * MiB, .kc_leaf_keys = 12,
 	      .kc_expires = true,
@@ -237,7 +237,7 @@ static const struct km_wl workload[] = {
 			     [KM_GET] = 3, [KM_SYNC] = 2, [KM_POLL] = 5, [KM_IDLE] = 2,
 			     [KM_AGE] = 7, [KM_FLUSH] = 5, [KM_COMPACT] = 3, [KM_MERGES] = 2,
 			     [KM_CKPT] = 1, [KM_UNCKPT] = 1, [KM_BULK] = 1, [KM_REOPEN] = 1 }),
-	/* more in the logs than who opens has memory for */
+	/* more in the logs than the open has memory for */
 	KV_WL("replay", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 240, .kc_stores = 3,
 	      .kc_keys = 60, .kc_stall = 40, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
 	      .kc_replay_bytes = 40 * KiB,

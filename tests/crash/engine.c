@@ -460,7 +460,7 @@ bool eng_run(struct eng *e, const struct eng_ops *ops, const struct eng_conf *co
 
 /* ---- programs ---- */
 
-static volatile sig_atomic_t ticks_left;	/* 0: nobody watches */
+static volatile sig_atomic_t ticks_left;	/* 0: not watched */
 
 static void on_tick(int sig)
 {

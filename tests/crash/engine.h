@@ -89,7 +89,7 @@ struct eng {
 
 void eng_init(struct eng *e);
 void eng_fini(struct eng *e);
-/* The program dies as one that hangs when it has run so long; 0: nobody watches any more. */
+/* The program dies as one that hangs when it has run so long; 0: it is not watched any more. */
 void eng_watch(unsigned seconds);
 /* runs one workload; counts in e->e_n; false when it could not be recorded */
 bool eng_run(struct eng *e, const struct eng_ops *ops, const struct eng_conf *conf);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Backups in the model of a KVDB, as the tool makes them (utils/kvdb/backup.c): a
- * checkpoint is read by somebody else while the writer goes on, the first time all
+ * checkpoint is read by another process while the writer goes on, the first time all
  * of it, then what differs from the checkpoint of the backup before.
  *
  * A backup that is told to be good restores to exactly what was there when its

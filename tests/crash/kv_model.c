@@ -586,7 +586,7 @@ static uint32_t small_length(struct eng *e, struct km *m)
 	if (km_conf_of(e)->kc_moves && rnd(m, 8))
 		return 200 + rnd(m, 3600);
 	switch (rnd(m, 6)) {
-	/* two of a few bytes may be the same, then nobody can tell when it expires */
+	/* two of a few bytes may be the same, then when it expires is not known */
 	case 0:
 		return km_conf_of(e)->kc_expires ? 7 : 0;
 	case 1:

@@ -135,8 +135,8 @@ enum km_step {
 	KM_SYNC,
 	KM_POLL,
 	KM_IDLE,	/* the clock runs, background work is polled */
-	KM_STOP,	/* nobody runs for up to twice the loss bound */
-	KM_AGE,		/* nobody runs for seconds: values expire */
+	KM_STOP,	/* no thread runs for up to twice the loss bound */
+	KM_AGE,		/* no thread runs for seconds: values expire */
 	KM_FLUSH,
 	KM_COMPACT,
 	KM_MERGES,	/* two of a store at once */
@@ -227,7 +227,7 @@ int km_desc_figure(void);
 
 #define KM_PFX	4u	/* prefix length of all stores */
 
-/* Does a reader who looks between these times see @got where @want was written? */
+/* Does a reader that looks between these times see @got where @want was written? */
 static inline bool km_is_same(const struct km_val *got, const struct km_val *want, uint64_t from,
 			      uint64_t to)
 {
@@ -333,7 +333,7 @@ int km_ckpt_find(struct eng *e, const struct km *m, unsigned at, struct kvdb *db
 int km_ckpt_judge(struct eng *e, const struct km *m);
 /* kv_backup.c */
 int km_back_up(struct eng *e, struct km *m, struct km_rt *rt);
-/* a step of a writer who has a reader beside him */
+/* a step of a writer beside a reader */
 int km_beside(struct eng *e, struct km *m, struct km_rt *rt);
 /*
  * Did this, read between these times, ever belong to the key? The write that failed may have

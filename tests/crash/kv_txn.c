@@ -62,7 +62,7 @@ bool km_txn_owns(struct km_rt *rt, unsigned s, unsigned k)
 	return others_own(rt, NULL, s, k);
 }
 
-/* Somebody was faster with the key. */
+/* Another transaction was faster with the key. */
 static bool must_conflict(struct km *m, struct km_rt *rt, struct km_txn *t, unsigned s, unsigned k)
 {
 	unsigned i;

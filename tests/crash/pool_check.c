@@ -184,7 +184,7 @@ static int judge_objects(struct judge *j, struct pm_rt *rt, struct pm *next)
 		const struct pm_obj *o = &j->j_m->m_obj[i];
 		const struct mpool_obj_info *in;
 
-		/* an id that no call had begun to make durable belongs to nobody yet */
+		/* an id that no call had begun to make durable names no object yet */
 		if (!pm_begun(o->o_exists, j->j_at))
 			continue;
 		in = o->o_id ? listed(j, o->o_id) : tagged(j, o->o_kind, o->o_tag);
@@ -296,7 +296,7 @@ static void next_version(struct judge *j, struct pm *next, unsigned st, unsigned
 		*r = m->m_rec[i];
 		r->r_ver = (uint16_t)next->m_nver;
 		/*
-		 * Seen, so it stays. Only another crash may still take what nobody had
+		 * Seen, so it stays. Only another crash may still take what no call had
 		 * made durable: what it saw may have come from a device's cache.
 		 */
 		if (r->r_durable <= j->j_at || !j->j_eng->e_sim.s_log)

@@ -527,7 +527,7 @@ static int do_compact(struct eng *e, struct pm *m, struct pm_rt *rt, unsigned st
 			return -1;
 		got += !rc;
 	}
-	if (!rnd(m, 5)) {	/* what it wrote is seen by nobody, neither now nor after a crash */
+	if (!rnd(m, 5)) {	/* no reader sees what it wrote, neither now nor after a crash */
 		m->m_nrec = recs;
 		rc = mpool_mdc_compact_abort(rt->rt_mdc[st]);
 		return rc ? broken(e, "mpool_mdc_compact_abort", rc) : 0;

@@ -489,7 +489,7 @@ static int sim_flush(void *dev, uint64_t *ready_ns)
 	return rc;
 }
 
-/* The running system sees garbage at once: nobody may rely on a discarded range. */
+/* The running system sees garbage at once: no code may rely on a discarded range. */
 static int sim_discard(void *dev, uint64_t off, uint64_t len)
 {
 	struct sim_handle *h = dev;

@@ -69,7 +69,7 @@ struct sim_log {
 struct sim_dev {
 	char d_path[128];
 	uint8_t *d_mem;		/* only sim_poke() and sim_rollback() know of d_sum */
-	uint64_t *d_sum;	/* per page: hash of what it holds, 0 = nobody has asked since */
+	uint64_t *d_sum;	/* per page: hash of what it holds, 0 = not computed since */
 	uint8_t *d_has;		/* per page: space was reserved for it, by whatever state */
 	uint32_t *d_stamp;	/* per page: level stamp of its newest undo record */
 	uint64_t d_size;	/* bytes */
@@ -123,7 +123,7 @@ struct sim_level {
 
 struct sim {
 	struct mpool_dev_provider s_prov;
-	/* opens for reading, beside whoever has it: as another process reads a pool in use */
+	/* opens for reading beside a writer, as another process reads a pool in use */
 	struct mpool_dev_provider s_peek;
 	pthread_mutex_t s_lock;
 	struct sim_dev s_dev[SIM_DEVS];

@@ -35,7 +35,7 @@ uint8_t *fz_copy(struct fz *f, size_t max, size_t *n);
 void fz_bug(const char *what) __attribute__((noreturn));
 
 /*
- * While it is on, checksums are not compared (guard.h): a stranger who writes
+ * While it is on, checksums are not compared (guard.h): an attacker who writes
  * an image makes them right, so nothing may depend on them but the truth.
  */
 void fz_trust(bool is_on);

@@ -38,7 +38,7 @@ share=$((seconds / ${piece#*/}))
 box=("-max_total_time=$share")
 case $name in
 decode | text)
-	# of the processor, for who runs beside others does no less; the kernel sees to it
+	# of the processor, for a run beside others does no less; the kernel sees to it
 	box=()
 	ulimit -t $share
 	;;

@@ -295,7 +295,7 @@ static void pool_leave(struct work *w)
 		die("%s", w->w_eng.e_why);
 }
 
-/* One change of the label, or of the name; nobody has the pool open. */
+/* One change of the label, or of the name; the pool is not open. */
 static void properties(struct work *w, unsigned round)
 {
 	struct cut_label *la = &w->w_or.or_label[w->w_or.or_nlabel];

@@ -48,7 +48,7 @@ static struct {
 static __thread sigjmp_buf fault_env;
 static __thread volatile sig_atomic_t fault_expected;
 
-/* One that nobody expects says where it happened: it may never come again. */
+/* An unexpected one says where it happened: it may never come again. */
 static void on_fault(int sig, siginfo_t *si, void *context)
 {
 	void *frame[32];
@@ -165,7 +165,7 @@ static void do_map(uint64_t *rng, const struct fd_pick *p)
 		try_write(m);
 	else if (flags == MAP_SHARED && mprotect(m, len, PROT_READ | PROT_WRITE) == 0)
 		never(p, 0, "making a shared map writable");
-	/* nobody else knows @m: what it leaves is free, the slot is not for a moment */
+	/* no other thread knows @m: what it leaves is free, the slot is not for a moment */
 	if (mremap(m, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
 		munmap(m, len);
 	else

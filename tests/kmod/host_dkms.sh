@@ -4,7 +4,7 @@
 # DKMS, in trees of its own: the files that `make dkms-install` hands over suffice to build
 # the module (with TEST_LONG=1 for every kernel that is here); a kernel that is too old, or
 # has interfaces that this version does not know, is refused in one sentence. Nothing of the
-# machine is touched; as root it runs as another user, for whom DKMS makes no signing key.
+# machine is touched; as root it runs as another user, and DKMS makes no signing key.
 
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -64,7 +64,7 @@ for k in "${kvers[@]}"; do
 	verdict $rc "dkms_builds_for_$k"
 done
 
-# kernels that are not here: their headers only say who they are
+# kernels that are not here: their headers only give their names
 refused() {
 	local name=$1 what=$2
 	shift 2

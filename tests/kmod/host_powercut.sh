@@ -60,7 +60,7 @@ say() {
 	fi
 }
 
-# plain NAME SERIAL: arguments of QEMU for a disk that nobody watches
+# plain NAME SERIAL: arguments of QEMU for a disk that is not recorded
 plain() {
 	echo "-blockdev driver=file,filename=$dir/$1,node-name=p-$1,cache.no-flush=on
 		-device virtio-blk-pci,drive=p-$1,serial=$2"

@@ -7,7 +7,7 @@
 #
 #   KVER=...   the kernel; the first that is here otherwise
 #   ONLY='N...' these refusals
-#   UPDATE=1   notes in tests/ablate.txt who noticed
+#   UPDATE=1   notes in tests/ablate.txt which program noticed
 
 set -u
 cd "$(dirname "$0")/../.." || exit 1

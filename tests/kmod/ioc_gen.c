@@ -184,7 +184,7 @@ int gen_mem_init(struct gen_mem *m, uint8_t *slow)
 	if (p == MAP_FAILED)
 		return -errno;
 	m->gm_plain = p;
-	p += GEN_PLAIN + GEN_PAGE;	/* plain page that nobody writes */
+	p += GEN_PLAIN + GEN_PAGE;	/* plain page that is not written */
 	m->gm_rdonly = p;
 	m->gm_none = p + GEN_PAGE;
 	m->gm_edge = p + 4 * GEN_PAGE;

@@ -40,7 +40,7 @@ enum fd_kind {
 struct fd_pick {
 	int fp_fd;
 	enum fd_kind fp_kind;
-	bool fp_is_stable;	/* nobody closes it before all threads have stopped */
+	bool fp_is_stable;	/* it is not closed before all threads have stopped */
 };
 
 struct fd_pick world_fd(uint64_t *rng, enum fd_kind kind);

@@ -618,7 +618,7 @@ int world_init(const char **why)
 	rc = ioc_disks_init(why);
 	if (rc)
 		return rc;
-	/* an open() waits so long for who holds a lease: nobody here lets go of one */
+	/* an open() waits so long for the holder of a lease: none here lets go of one */
 	*why = "leases cannot be made short";
 	rc = ioc_put("/proc/sys/fs/lease-break-time", "1");
 	if (rc)

@@ -31,7 +31,7 @@ void world_epoch_end(void);
 
 /* compares the canary with what it was at the beginning */
 void world_check_canary(void);
-/* no pool may have stopped: nobody injected a device error */
+/* no pool may have stopped: no device error was injected */
 void world_check_faults(void);
 
 /*

@@ -55,7 +55,7 @@ disconnect() {
 	return 0
 }
 
-# without its port the target answers nobody, connections end at once
+# without its port the target answers no host, connections end at once
 drop() {
 	rm -f $t/ports/1/subsystems/$nqn
 	rmdir $t/ports/1

@@ -61,7 +61,7 @@ while read -r number _ programs; do
 		break
 	done
 	echo "# end $number $by $(($(now_ms) - t))"
-	# a reference that nobody gives back: noticed, and no other module fits in
+	# a reference that is not given back: noticed, and no other module fits in
 	unload || break
 done <"$BIN/refusals"
 echo "ok 1 - refusals"

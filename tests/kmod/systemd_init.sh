@@ -3,7 +3,7 @@
 #
 # First process of host_systemd.sh's machine, in place of init: makes two pools and the units
 # of this test, then becomes systemd. The pool "up" is trusted and waits on two disks for the
-# boot to find it; "other" is nobody's.
+# boot to find it; "other" is no pool's.
 
 export PATH=/t/build/bin:/usr/sbin:/usr/bin:/sbin:/bin
 echo '@@mpk init'

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Who pays. What a process has the pool write for all of its users is the root control
+ * Which control group pays. What a process has the pool write for all of its users is the root
  * group's, at a priority of its own: a limit of one process is none of the others. Data of
  * objects is its writer's. So is the memory that its commands take, within its limit; what an
  * activation loads is not.
@@ -213,7 +213,7 @@ static int work_of_zeroes(void)
 	return ioc_alloc(rig.rw, APPEND, 0, ZEROES, 1, &id) ? 1 : 0;
 }
 
-/* nobody else waits for them */
+/* no other process waits for them */
 static void zeroes_of_a_new_object_are_its_users(void)
 {
 	cg_run("ktzeroes", work_of_zeroes);
@@ -319,7 +319,7 @@ static double now_ms(void)
 	return (double)ts.tv_sec * 1e3 + (double)ts.tv_nsec / 1e6;
 }
 
-/* Who takes more than its group may have is made to sleep, but not with the pool's locks. */
+/* A task that takes more than its group may have sleeps, but not with the pool's locks. */
 static void a_limit_of_memory_is_none_of_the_others(void)
 {
 	char dir[] = CG "/ktlimit", text[16];

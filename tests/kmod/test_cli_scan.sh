@@ -120,7 +120,7 @@ scan_looks_at_the_top_only() {
 	dmsetup remove above
 }
 
-# a device that an add cut short has left: perhaps a member, so for nobody else, not even by force
+# a device that an add cut short has left: perhaps a member, so for no other pool, not even by force
 a_cut_add_keeps_nobody_from_the_pool() {
 	pool
 	want 0 mpool deactivate cli

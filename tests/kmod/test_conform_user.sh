@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 #
-# The suites of libkvdb as a user who has no privilege but the group of the pool (mode 0660),
+# The suites of libkvdb as a user without a privilege but the group of the pool (mode 0660),
 # with 64 descriptors, through io_uring and, in the long run, with plain calls.
 
 . "$(dirname "$0")/conform.sh"

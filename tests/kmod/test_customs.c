@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * What the other file systems and drivers of the kernel do, and users expect of this one:
- * limits, locks, what is told and to whom, and whose device it is.
+ * limits, locks, which processes are told what, and whose device it is.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -65,7 +65,7 @@ static int limited(void *arg)
 	}
 	signal(SIGXFSZ, SIG_DFL);
 	fd = ioc_obj_open(rig.rw, id, WR);
-	/* and ends who does not care */
+	/* and ends a process that ignores it */
 	return pwrite(fd, buf, BLK, 2 * BLK) == -1 ? 4 : 5;
 }
 
@@ -74,7 +74,7 @@ static void the_limit_of_a_files_size_holds(void)
 	T_EQ(kt_child(limited, NULL), 128 + SIGXFSZ);
 }
 
-/* who may only read keeps no writer out */
+/* a process that may only read keeps no writer out */
 static void a_reader_gets_no_lock_of_writers(void)
 {
 	struct flock fl = { .l_type = F_WRLCK, .l_len = 1 };
@@ -255,7 +255,7 @@ static void a_copy_stays_untouched_while_the_pool_comes(void)
 			pthread_join(twin[i].tw_thread, NULL);
 		for (i = 0; i < 2; i++)
 			T_EQ(ioc_disk_writes(&twin[i].tw_disk, &ios, &after[i]), 0);
-		i = twin[0].tw_rc == 0;		/* who lost */
+		i = twin[0].tw_rc == 0;		/* that one lost */
 		KT_EQ(twin[!i].tw_rc, 0);
 		KT_EQ(twin[i].tw_rc, -EEXIST);
 		T_EQ(after[i], before[i]);

@@ -104,7 +104,7 @@ a_remote_disk_is_capacity() {
 	remote_down
 }
 
-# whoever has the target's file is another host to the module, and knows it by its heartbeat only
+# a process with the target's file is another host to the module, known by its heartbeat only
 another_host_is_kept_out() {
 	local far uuid begun took
 	remote_up

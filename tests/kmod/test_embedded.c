@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Embedded pools whose members are block devices: who has them, and since when they are free.
+ * Embedded pools whose members are block devices: their owner, and since when they are free.
  * Needs no module, but root and null_blk.
  */
 #include <pthread.h>

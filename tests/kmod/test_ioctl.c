@@ -594,7 +594,7 @@ static void alloc_refuses_bad_requests(void)
 	T_EQ(in1.in_objects, in0.in_objects);
 }
 
-/* waits until the ids reach the page that is not there; meanwhile somebody uses the first */
+/* waits until the ids reach the page that is not there; meanwhile another thread uses the first */
 static void *uses_ids_early(void *arg)
 {
 	struct ids_trap *t = arg;
@@ -1019,7 +1019,7 @@ static void behind_the_end_of_a_text_there_are_zeroes(void)
 	x.li.li_reserved = 0;
 	KT_EQ(kt_call(rig.ctl, MPOOL_IOC_LIST, &x.li), 0);
 	T_PADDED(x.li.li_name);
-	/* one who makes a root gives bytes behind its name, and one who reads has others there */
+	/* a call that makes a root gives bytes behind its name, one that reads has others there */
 	memset(&x.ro, 0, sizeof(x.ro));
 	memset(x.ro.ro_name, 0xa5, sizeof(x.ro.ro_name) - 1);
 	memcpy(x.ro.ro_name, "root", 5);

@@ -105,7 +105,7 @@ static void who_searches_a_log_can_be_killed(void)
 	KT_EQ(ioc_mlog(ro, MPOOL_IOC_MLOG_CLOSE, sh->id), 0);
 }
 
-/* who waits for the search of another does its own when that one is killed, or is killed too */
+/* a process that waits for another's search does its own when that is killed, or is killed too */
 static void who_waits_for_the_search_of_another_goes_on(void)
 {
 	unsigned long long n = reads();

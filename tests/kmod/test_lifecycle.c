@@ -337,7 +337,7 @@ static void a_heartbeat_comes_and_goes(void)
 	T_OK(state & MPOOL_IOC_POOL_MULTIHOST);
 	printf("# %llu ms to activate it\n", (unsigned long long)ms);
 	T_OK(ms >= 1000);
-	/* who comes meanwhile is told that it is active, as ever */
+	/* a call meanwhile is told that it is active, as ever */
 	KT_EQ(activate(0), -EEXIST);
 	sleep(2);
 	set_multihost(MPOOL_IOC_SET_ONE_HOST, 0);
@@ -403,7 +403,7 @@ static int lock_node(int fd, int is_write)
 	return fcntl(fd, F_OFD_SETLK, &fl) ? -errno : 0;
 }
 
-/* Who holds the pool holds it against those who come by another node of it, too. */
+/* A process that holds the pool holds it against calls by another node of it, too. */
 static void locks_are_the_pools_and_not_the_nodes(void)
 {
 	struct mpool_ioc_set st = { .st_name = "ktlife", .st_mode = 0600 };
@@ -583,7 +583,7 @@ static void *renamer(void *arg)
 	return NULL;
 }
 
-/* who takes a name that another pool gives up finds its node gone, too */
+/* a pool that takes a name that another gives up finds its node gone, too */
 static void a_name_is_free_when_its_node_has_gone(void)
 {
 	struct mpool_ioc_activate ia;

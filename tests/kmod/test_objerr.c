@@ -2,7 +2,7 @@
 /*
  * Objects as files, where something fails: whichever way a read was asked for, its failure is
  * counted, and for the disk that failed; what is late on one disk is not missing on the
- * other; and a deactivation that is refused in the end changes nothing for anybody meanwhile.
+ * other; and a deactivation that is refused in the end changes nothing meanwhile.
  *
  * Two disks in memory, both of class capacity.
  */
@@ -244,7 +244,7 @@ static void pool_that_stays_is_open_to_all(void)
 	if (pid == 0)
 		_exit(-ioc_deactivate(rig.ctl, POOL));
 	T_OK(pid > 0);
-	/* first who lists: one that opens it ends the deactivation */
+	/* first a process that lists: one that opens it ends the deactivation */
 	for (; n < 100 && !waitpid(pid, &st, WNOHANG); n++) {
 		memset(&li, 0, sizeof(li));
 		bad += ioc_call(rig.ctl, MPOOL_IOC_LIST, &li) != 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Objects as files: who may open them and how, what a state allows on every path,
+ * Objects as files: which users may open them and how, what a state allows on every path,
  * what a reader can never see, and what stays until the last user has gone.
  *
  * Disks: the first two of MPK_DEVS, else two in memory. They are filled with a mark before
@@ -752,7 +752,7 @@ struct as {
 	int fd, flags;
 };
 
-/* becomes somebody, and opens the descriptor again; the errno, or 0 */
+/* becomes another user, and opens the descriptor again; the errno, or 0 */
 static int reopen_as(void *arg)
 {
 	const struct as *as = arg;
@@ -849,7 +849,7 @@ static void attributes_do_not_change(void)
 		map.fm.fm_extent_count = 4;
 		T_ERR(ioctl(fd, FS_IOC_FIEMAP, &map), EOPNOTSUPP);
 		T_OK(ioctl(wr, FICLONE, src) < 0);
-		set_owner(0, 0, 0777);	/* nobody executes one, whatever the pool allows */
+		set_owner(0, 0, 0777);	/* no user executes one, whatever the pool allows */
 		T_ERR(syscall(SYS_execveat, fd, "", NULL, NULL, AT_EMPTY_PATH), EACCES);
 		set_owner(0, 0, 0600);
 		T_EQ(fstat(fd, &st), 0);
@@ -979,7 +979,7 @@ static void deleted_object_lives_with_its_users(void)
 		KT_EQ(ioc_drop(rig.rw, other[i]), 0);
 }
 
-/* nobody has it open, but its pages are there: a delete still frees the space at once */
+/* it is not open, but its pages are there: a delete still frees the space at once */
 static void cached_object_does_not_hold_its_space(void)
 {
 	uint64_t before = pool_free(), id = obj_final(4 * MIB);

@@ -53,7 +53,7 @@ is_active() { [ -c /dev/mpool/up ]; }
 uuid() { blkid -p -o value -s UUID "$1"; }
 
 members_are_prepared() {
-	# a pool that somebody else made, of the same name
+	# a foreign pool of the same name
 	want 0 mpool create -y up "$C" --no-activate
 	if is_active; then fail "created with --no-activate, and active"; fi
 	rm "$trust/$(uuid "$C")"
@@ -171,7 +171,7 @@ a_removable_device_never_activates() {
 	# neither rule nor command: the rule is not the only one that refuses
 	want 0 mpool activate --incremental "$d"
 	[ ! -e /dev/mpool/stick ] || fail "mpool activate --incremental activated it"
-	# who looks at it keeps it loaded
+	# a process that looks at it keeps it loaded
 	settle
 	modprobe -r scsi_debug
 }

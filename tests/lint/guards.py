@@ -115,7 +115,7 @@ def every_flush_point_is_inside_a_barrier():
 
 def no_write_asks_to_be_durable_by_itself():
     """Such a write is no flush of what was written before it, so no order may rest on one: the
-    layers that carry the wish pass it on, and nobody wishes."""
+    layers that carry the wish pass it on, and none wishes."""
     carried = {"0", "flags", "MP_DEV_BEAT", "is_fua", "!!(flags & MP_DEV_FUA)"}
     for f in under("kmod/", ".c") + under("libmpool/", ".c"):
         src = code(f)
@@ -153,14 +153,14 @@ def every_checksum_comparison_is_inside_a_check():
 
 
 def every_planted_bug_has_its_place():
-    """Who changes the lines changes tests/planted.txt too, or takes the bug out of it."""
+    """A change of the lines changes tests/planted.txt too, or takes the bug out of it."""
     for b in planted.bugs():
         if not planted.is_there(b):
             yield "tests/planted.txt: %s: %s has no such lines now" % (b.name, b.file)
 
 
 def what_can_be_switched_off_was_noticed():
-    """tests/ablate.txt knows who notices; UPDATE=1 tests/ablate.py MODE NUMBER finds it."""
+    """tests/ablate.txt says what notices it; UPDATE=1 tests/ablate.py MODE NUMBER finds it."""
     known = ablate.remembered().keys()
     there = {n: what for part in ablate.modes().values() for n, what in part.items()}
     for n in sorted(there.keys() - known):

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
 #
-# tests/limit.py: who works slowly, because others use the machine, is left alone; who hangs or
-# computes for ever is ended.
+# tests/limit.py: a program that is slow because others use the machine is left alone; one that
+# hangs or computes for ever is ended.
 
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lint/lib.sh
@@ -51,7 +51,7 @@ sed 's/.*) //' "/proc/$(cat "$T/pid")/stat" 2>/dev/null | grep -q '^[^ZX]' &&
 	echo "a child goes on" >>"$T/out"
 verdict children_count_and_end_with_it
 
-# who is told to end takes it along
+# a program that is told to end takes it along
 rm "$T/pid"
 tests/limit.py 60 sh -c "echo \$\$ >$T/pid; exec sleep 60" &
 until [ -s "$T/pid" ]; do

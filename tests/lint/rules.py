@@ -81,8 +81,12 @@ def each_rule_is_defined_once():
 STATED = re.compile(r"^ \*  (%s)  \S" % TAG, re.M)
 
 # Words that make a sentence hard to read: a thread, a caller, a reader is called so.
-RIDDLE = re.compile(r"\b(?:whoever|nobody|somebody|anybody|whom|for who|of then|of now)\b"
+RIDDLE = re.compile(r"\b(?:whoever|nobody|somebody|anybody|everybody|for who|of then|of now)\b"
                     r"|\bwho (?:cannot|needs|waits|asks|has|is|comes)\b", re.I)
+# In a comment only a person is one who does something.
+PERSON = re.compile(r"\b(?:attacker|people|person|user|users|root),? who\b")
+HE = re.compile(r"\b(?:who|whom|he|him|his)\b", re.I)
+SHELL_COMMENT = re.compile(r"(?:^|\s)#\s(.*)$", re.M)
 HASH = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b")
 DATE = re.compile(r"\b20\d\d-[01]\d-[0-3]\d\b")
 
@@ -94,15 +98,23 @@ def no_comment_states_a_rule():
 
 
 def prose():
-    """(file, line number, line) of documents for readers, and of comments of the libraries."""
-    for f in under("libkvdb/", ".md") + under("kmod/", ".md") + ["README.md", "tests/README.md"]:
+    """(file, line number, line) of documents for readers."""
+    for f in under("", ".md"):
         for n, line in enumerate(text(f).split("\n"), 1):
             yield f, n, line
-    for f in under("libkvdb/", ".c", ".h") + under("libmpool/", ".c", ".h"):
+
+
+def comments():
+    """(file, line number, line) of comments of the sources."""
+    for f in under("", ".c", ".h"):
         for m in COMMENT.finditer(text(f)):
             at = text(f).count("\n", 0, m.start()) + 1
             for n, line in enumerate(m.group(0).split("\n"), at):
                 yield f, n, line
+    for f in under("tests/", ".py", ".sh"):
+        if not f.startswith("tests/lint/"):
+            for m in SHELL_COMMENT.finditer(text(f)):
+                yield f, text(f).count("\n", 0, m.start(1)) + 1, m.group(1)
 
 
 def sentences_can_be_read_once():
@@ -110,6 +122,24 @@ def sentences_can_be_read_once():
         m = RIDDLE.search(line)
         if m:
             yield "%s:%d: \"%s\"" % (f, n, m.group(0))
+
+
+def riddles(lines):
+    """(file, line number, word) of comments that leave open which thread is meant."""
+    for f, n, line in lines:
+        line = PERSON.sub("", line)
+        m = RIDDLE.search(line) or HE.search(line)
+        if m:
+            yield f, n, m.group(0)
+
+
+def comments_name_the_thread():
+    for found in riddles(comments()):
+        yield "%s:%d: \"%s\"" % found
+    planted = ["who waits is told", "whoever asks", "an attacker who writes", "its owner waits"]
+    found = [word for _, _, word in riddles(("", 0, line) for line in planted)]
+    if found != ["who waits", "whoever"]:
+        yield "of planted comments %s" % found
 
 
 def documents_have_no_hash_and_no_date():
@@ -124,4 +154,4 @@ def documents_have_no_hash_and_no_date():
 if __name__ == "__main__":
     main([each_rule_cited_is_defined, one_that_is_not_defined_is_noticed,
           each_rule_is_defined_once, no_comment_states_a_rule, sentences_can_be_read_once,
-          documents_have_no_hash_and_no_date])
+          comments_name_the_thread, documents_have_no_hash_and_no_date])

@@ -173,7 +173,7 @@ def calls_that_a_signal_may_end_are_made_again():
 
 
 def the_environment_is_read_as_a_set_user_id_program_must():
-    """Who calls such a program must not choose what its pool is made of."""
+    """The caller of such a program must not choose what its pool is made of."""
     for f in user_sources() + under("utils/", ".h") + under("libmpool/", ".h") + \
             under("libkvdb/", ".h"):
         for m in re.finditer(r"(?<!\w)(getenv|environ)\b", code(f)):
@@ -248,7 +248,7 @@ def a_superblock_is_whole_when_it_is_seen():
 
 
 def memory_of_callers_is_read_once():
-    """Whoever reads a structure again may find another one than was checked."""
+    """A second read of a structure may find another one than was checked."""
     for f in under("kmod/", ".c"):
         lines = code(f).split("\n")
         for name, first, last in functions(f):
@@ -259,7 +259,7 @@ def memory_of_callers_is_read_once():
 
 def callers_pay_for_their_memory():
     """In the files that take commands, whose counts are the callers'; and in the core, where
-    only what an activation loads is nobody's. Under p_lock nothing waits for a caller's limit."""
+    only what an activation loads is no caller's. Under p_lock nothing waits for their limits."""
     for f in ("kmod/cmd.c", "kmod/ctl.c", "kmod/pool_dev.c", "kmod/pool_mlog.c",
               "kmod/object_io.c"):
         for m in re.finditer(r"\bGFP_(?!KERNEL_ACCOUNT\b)\w+", code(f)):

@@ -4,7 +4,7 @@
  *
  * Every write makes a version with a name of its own and says which version of
  * the key it replaced; every read says which version it saw. So the order of a
- * key's versions is known, and with it who must lie before whom:
+ * key's versions is known, and with it which must lie before which:
  *	ww: wrote the version that the other replaced
  *	wr: wrote the version that the other read
  *	rw: read a version that the other replaced
@@ -29,7 +29,7 @@ enum hist_bit {
 	HB_SINGLE	= 1 << 7,	/* cycle with one rw */
 	HB_NONADJACENT	= 1 << 8,	/* cycle with rw that never follow one another */
 	HB_STALE	= 1 << 9,	/* did not see what had ended before it began */
-	HB_PHANTOM	= 1 << 10,	/* a version that nobody wrote */
+	HB_PHANTOM	= 1 << 10,	/* a version that was never written */
 	HB_SKEW		= 1 << 11,	/* write skew: two rw in a row; allowed */
 	HB_BITS		= 12,
 };
@@ -103,7 +103,7 @@ enum hist_fault {
 	HF_TORN_COMMIT,		/* a commit becomes visible key by key */
 	HF_TWO_VIEWS,		/* the view moves once, in the middle */
 	HF_OLD_VIEW,		/* the view lies before the newest commits */
-	HF_PLAIN_PUT,		/* plain puts ignore who writes the key */
+	HF_PLAIN_PUT,		/* plain puts ignore the owner of the key */
 	HF_OWN_UNSEEN,		/* does not read its own writes */
 	HF_FAULTS,
 };

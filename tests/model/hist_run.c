@@ -250,7 +250,7 @@ static void step_write(struct worker *w, struct slot *s, uint32_t key)
 	name_of = TOKEN(w->w_no, HIST_VER(s->s_no, s->s_nwrite + 1));
 	rc = kvdb_txn_put(s->s_txn, kvs_of(w->w_run, key), name, key_make(w->w_run, key, name), buf,
 			  value_make(w, name_of, buf));
-	/* also a refused write has a number: nobody may ever see it */
+	/* also a refused write has a number: no reader may ever see it */
 	s->s_nwrite++;
 	s->s_op[s->s_nop++] = (struct hist_op){ .ho_key = key, .ho_is_write = true,
 						.ho_ver = name_of, .ho_prev = prev };

@@ -254,7 +254,7 @@ bool mk_value_read(const struct mk_world *wo, unsigned store, unsigned key, cons
 		   size_t len, uint8_t *want, struct mk_have *out);
 bool mk_have_is(const struct mk_world *wo, const struct mk_have *ha, unsigned store, unsigned key,
 		uint64_t id);
-/* the first failure is kept; everybody stops */
+/* the first failure is kept; all threads stop */
 void mk_fail(struct mk_world *wo, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static inline bool mk_failed(const struct mk_world *wo)
 {

@@ -107,7 +107,7 @@ static void txn_range(struct mk_worker *w, struct txn *x, unsigned store)
 	w->w_count[MC_RANGE]++;
 }
 
-/* Only the last write of a key counts; nobody may ever see the others. */
+/* Only the last write of a key counts; no reader may ever see the others. */
 static bool is_last(const struct mk_worker *w, unsigned i)
 {
 	const struct mk_over *ov = &w->w_over[i];

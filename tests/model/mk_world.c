@@ -276,7 +276,7 @@ void mk_time_pass(struct mk_world *wo, uint64_t *rnd)
 	unsigned past = hours[x % 6], now = wo->wo_hour[wo->wo_round - 1] + past;
 
 	wo->wo_hour[wo->wo_round] = wo->wo_wall_hour = now;
-	/* somebody set the wall clock back; the last close has recorded the time */
+	/* the wall clock was set back; the last close has recorded the time */
 	if (!past)
 		wo->wo_wall_hour -= (unsigned)(x >> 16) % (now + 1);
 	for (unsigned k = 0; k < wo->wo_keys; k++) {

@@ -6,9 +6,9 @@ Modelled: writers of large records, whose frames no log covers, in a segment tha
 share; one log, whose first segment may come while an epoch is being closed; epochs,
 of which one is written while the next one is open; segments for descriptors, of SLOTS
 each; and a pool of which others take what is free.
-Checked: who ends an epoch finds room for its descriptor without asking the pool, behind
-the last frame of the log or in a segment for descriptors; and when nobody writes
-and nothing waits for its end, no room is promised to anybody.
+Checked: the end of an epoch finds room for its descriptor without asking the pool, behind
+the last frame of the log or in a segment for descriptors; and when no thread writes
+and nothing waits for its end, no room is promised.
 The rules can be switched off one by one; each must then fail.
 
     model_desc.py            all of it: the rules hold, each ablation is found

@@ -104,7 +104,7 @@ static void emit(const struct state *s)
 	violation = check(s);
 }
 
-/* what comes next, for who is told */
+/* the next act, for the report */
 static void name_act(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static void name_act(const char *fmt, ...)
 {

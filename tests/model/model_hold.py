@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""Model of what a cursor holds, and of who takes it away (libkvdb/tree/HOLDS.md, HO1 and HO4).
+"""Model of what a cursor holds, and how it is taken away (libkvdb/tree/HOLDS.md, HO1 and HO4).
 
-Modelled: one cursor with its owner, who begins and ends calls, renews and closes
-it; the keeper, who takes what the cursor holds between two calls, in all its
+Modelled: one cursor with its owner, which begins and ends calls, renews and closes
+it; the keeper, which takes what the cursor holds between two calls, in all its
 steps; a thread that drops the store; and a close of the database, beside which
 the owner makes no call, as its contract says. Each access to a shared word is a step.
 Checked: a call finds what the cursor holds until it ends; what is held is let go
-of once; nobody touches a cursor that was freed; no store is dropped and no
+of once; no thread touches a cursor that was freed; no store is dropped and no
 database closed beneath a cursor that needs it; and all is let go of in the end.
 The rules can be switched off one by one; each must then fail.
 
@@ -117,7 +117,7 @@ def dropper(s, off):
         yield "a drop begins", s._replace(store="dropping")
     elif s.store == "dropping" and held:
         n = s._replace(store="open")
-        # T11, HO4: who has lost what he showed, and makes no call, is in nobody's way
+        # T11, HO4: a cursor that has lost what it showed, and makes no call, blocks nothing
         if not s.keeper and not s.owner and s.word == "gone":
             n = wrong(s, "a cursor without a snapshot keeps its store")
         yield "a drop is refused", n

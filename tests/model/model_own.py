@@ -21,30 +21,30 @@ from lib import main, way
 
 LATE, WATCH, VERIFY = 3, 2, 4	# ticks, as in own.c
 CLAIM = VERIFY + 1		# an older claim is made again
-FREE = 2 * LATE			# for so long one who only reads watches a free block
-SILENT = CLAIM + 2 * LATE	# for so long one who only reads watches a claim
+FREE = 2 * LATE			# for so long a reader watches a free block
+SILENT = CLAIM + 2 * LATE	# for so long a reader watches a claim
 HOSTS = 2
 OPENS = 4 if os.environ.get("TEST_LONG") else 3
 
 SWITCHES = {
     "no_verify": "a claim counts when it is written",
     "short_verify": "a claim is looked at again before its predecessor is late",
-    "no_late": "who owns the pool writes however late its heartbeat is",
+    "no_late": "the owner of the pool writes however late its heartbeat is",
     "no_over": "a heartbeat over another's claim counts though that may have been looked at",
-    "no_doubt": "the next heartbeat of who was late counts at once",
-    "no_generation": "who claims anew does not ask whether the pool was opened since",
-    "reader_never_looks": "who reads does not look again",
-    "reader_short": "who reads looks for no longer than who claims",
-    "reader_trusts_free": "who reads does not watch a free block",
+    "no_doubt": "the next heartbeat of a late owner counts at once",
+    "no_generation": "a new claim does not ask whether the pool was opened since",
+    "reader_never_looks": "a reader does not look again",
+    "reader_short": "a reader looks for no longer than a claimer",
+    "reader_trusts_free": "a reader does not watch a free block",
     "old_claim": "a claim counts however old it is",
     "free_is_mine": "a claim after a clean close needs no second look",
-    "mine_is_mine": "who died and left its name in the block needs no second look",
+    "mine_is_mine": "a host that died with its name in the block needs no second look",
 }
 
-# what is in the block, and what a host saw or wrote: (who, label); who is -1 when it is free,
+# what is in the block, and what a host saw or wrote: (host, label); the host is -1 when it is free,
 # labels tell one write from another. Ages in ticks: since the read of this step began, since
 # the last heartbeat that counted began, since a wait began. An owner first raises the pool's
-# generation, which makes it active; old: somebody else did since
+# generation, which makes it active; old: another host did since
 H = namedtuple("H", "pc val read good wait opens active old")
 S = namedtuple("S", "block hosts")
 NONE = (-1, 0)
@@ -55,7 +55,7 @@ WAITS = {"verify": CLAIM + 1, "again": CLAIM + 1}
 
 
 def silent(h, off):
-    """how long who only reads watches"""
+    """how long a reader watches"""
     if h.val[0] < 0:
         return 0 if "reader_trusts_free" in off else FREE
     return WATCH if "reader_short" in off else SILENT

@@ -8,7 +8,7 @@
  * What is modelled is what libkvdb does (libkvdb/compact/README.md), one store of it:
  *  - a view is a number and the whole tree of its birth, memtables and runs, so
  *    runs keep one version of a key (T5);
- *  - the stamp of a write is the sequence number of now; a view, a range delete
+ *  - the stamp of a write is the current sequence number; a view, a range delete
  *    and a memtable switch count it up; a version overwritten under the same
  *    stamp is unlinked (M3);
  *  - a flush commits an edit when its records are durable (R4), then publishes;
@@ -334,7 +334,7 @@ static bool overlaps(const struct runs *r, unsigned at, unsigned n, enum part pa
 	return of && i < r->n && at < i + of && i < at + n;
 }
 
-/* LF7: somebody else is to replace one of the runs. */
+/* LF7: another merge is to replace one of the runs. */
 static bool is_taken(const struct state *s, unsigned at, unsigned n)
 {
 	const struct runs *r = &s->now.runs;

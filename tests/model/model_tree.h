@@ -114,7 +114,7 @@ struct state {
 	X(spill_under_leaf)	/* the new run lies below what the leaf has */		\
 	X(leaf_ranges_ignore_upper) /* dropped when nothing in the leaf needs them */	\
 	X(join_on_top)		/* the joined run lies in front of the upper ones */	\
-	X(view_routes_now)	/* a view looks into leaves by the bounds of now */	\
+	X(view_routes_now)	/* a view looks into leaves by current bounds */ 	\
 	X(merges_share_runs)	/* two merges at once read the same run */		\
 	X(spills_overlap)	/* a spill takes newer runs beside that of the oldest */ \
 	X(spill_beside_join)	/* leaves join while a spill has what it writes there */

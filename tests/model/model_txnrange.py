@@ -4,7 +4,7 @@
 
 Modelled: a transaction that deletes a range of two keys and then puts the second one; a plain put
 of the first key, step by step; another transaction that puts the second key; a reader with a
-view and a get of the newest state. Whoever meets the slot when it is prepared stamps it.
+view and a get of the newest state. A thread that meets the slot when it is prepared stamps it.
 Checked: every view sees all of the transaction or nothing, at every moment the second key has a
 value, and whatever was acknowledged lies before the transaction's view or behind its commit; also
 in what a crash after the commit leaves, where stamps alone say what hides what.
@@ -23,11 +23,11 @@ SWITCHES = {
     "no_scan": "keys that were written since the view are not looked for",
     "late_claim": "the range is claimed behind the look for newer keys",
     "put_is_blind": "a plain put does not look at claims of ranges",
-    "lock_is_blind": "who takes a key does not look at claims of ranges",
-    "claim_is_blind": "who claims a range does not look at keys that others own",
+    "lock_is_blind": "a writer of a key does not look at claims of ranges",
+    "claim_is_blind": "a claim of a range does not look at keys that others own",
     "early_release": "the range is given up before the commit has a stamp",
     "one_stamp": "the tombstone has the stamp of the transaction's puts",
-    "help_by_load": "who helps takes no stamps, but those that come next",
+    "help_by_load": "a helper takes no stamps, but those that come next",
     "apart": "tombstone and puts become visible one after the other",
     "keys_first": "a get looks for versions before it looks for tombstones",
 }
@@ -43,7 +43,7 @@ OWNS = ("locked", "checked", "committed")
 
 
 def claimed(s, off):
-    """does a claim of the range meet whoever looks?"""
+    """does a claim of the range meet the caller?"""
     if "late_claim" in off and s.tr in ("alone", "quiet"):
         return False
     if "early_release" in off and s.tr in ("prepared", "stamped"):
@@ -57,7 +57,7 @@ def stamps(s, off):
 
 
 def helped(s, off):
-    """who meets it stamps what is prepared"""
+    """a thread that meets it stamps what is prepared"""
     if s.slot != "P":
         return s
     if "help_by_load" in off:
@@ -122,7 +122,7 @@ def transaction(s, off):
     elif s.tr == "prepared" and "apart" in off and isinstance(s.slot, int):
         yield "stamps the tombstone", s._replace(tr="stamped", tomb=1)
     elif s.tr == "prepared":
-        # its own stamps are taken whether somebody was faster or not
+        # its own stamps are taken whether another was faster or not
         n = s._replace(seq=s.seq + 2)
         if s.slot == "P":
             n = n._replace(slot=s.seq + 1, tomb=int("apart" not in off))

@@ -10,7 +10,7 @@
  *    the loss bound;
  *  - every read is what the model says;
  *  - p99.9 of the last quarter is within 20 % of the first one's: always shown, asked
- *    for in runs of half an hour that nobody disturbed on the processors it may use
+ *    for in runs of half an hour that no other process disturbed on the processors it may use
  *    (taskset gives it some of its own on a machine that has other work).
  */
 #include <dirent.h>
@@ -429,7 +429,7 @@ static void one_round(uint64_t until, struct soak_round *ro)
 	open_all();
 }
 
-/* ---- who else was there -------------------------------------------------------------- */
+/* ---- other processes ----------------------------------------------------------------- */
 
 struct soak_cpu {
 	uint64_t cp_all, cp_idle, cp_steal;	/* ticks of the processors this may run on */

@@ -8,7 +8,7 @@
  * Every key has one writer. Each write takes the key's next version; whether
  * it is a delete and what its bytes are follows from (store, key, version). A
  * writer announces a version before it writes (k_begun) and after it is
- * acknowledged (k_acked), so whoever reads a key between two looks at these
+ * acknowledged (k_acked), so a thread that reads a key between two looks at these
  * knows which versions are legal: from the one acknowledged before to the one
  * begun after. A snapshot must say the same every time that it is walked. At
  * the end the database is opened again and must hold the last versions.
@@ -406,7 +406,7 @@ static struct kvdb_opts opts(unsigned interval_ms, unsigned logs)
 	return o;
 }
 
-/* Another database of this process: what it retires is freed by anybody. */
+/* Another database of this process: what it retires is freed by any thread. */
 static void *side_main(void *arg)
 {
 	struct bench *b = arg;

@@ -12,7 +12,7 @@
 #include "omf.h"
 #include "../harness.h"
 
-/* one for all devices: nobody measures them */
+/* one for all devices: they are not measured */
 static pthread_mutex_t mem_lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct mem {

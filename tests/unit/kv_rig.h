@@ -326,7 +326,7 @@ static inline struct kv_run_desc desc_copy(struct kv_run *run)
 	return d;
 }
 
-/* Steps of an iterator by somebody who is outside kv_enter(). */
+/* Steps of an iterator by a thread outside kv_enter(). */
 static inline int iter_next(struct kv_iter *it, struct kv_ent *e)
 {
 	int rc = it->it_ops->next(it, e);

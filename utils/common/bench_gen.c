@@ -141,7 +141,7 @@ void bench_seq_ack(struct bench_seq *s, uint64_t n)
 
 	__atomic_store_n(&s->window[n % BENCH_SEQ_WINDOW], 1, __ATOMIC_SEQ_CST);
 	/*
-	 * Whoever holds busy moves the limit for everybody. After letting go it
+	 * The thread that holds busy moves the limit for all. After letting go it
 	 * looks again: an acknowledgement that came too late for its loop and saw
 	 * busy taken must not be left behind.
 	 */

@@ -42,7 +42,7 @@ static int exit_from_id(const char *id)
 		{ "MP0181", EXIT_FAILED },      /* a full log, not an argument */
 		{ "MP0184", EXIT_FAILED },      /* a sealed log */
 		{ "MP0416", EXIT_FAILED },      /* a full file system, also as EFBIG */
-		{ "MP0433", EXIT_FAILED },      /* EAGAIN, but nobody has it open: no thread, ... */
+		{ "MP0433", EXIT_FAILED },      /* EAGAIN, but it is not open: no thread, ... */
 		{ "MP0994", EXIT_FAILED },      /* ... of the database neither, ... */
 		{ "MP0998", EXIT_FAILED },      /* ... or no key of thread-specific data */
 	};

@@ -317,7 +317,7 @@ static int file_fail(struct job *j, const char *name, int rc)
 /* ---- what a killed one leaves ---------------------------------------------------------- */
 
 /*
- * A checkpoint that was made for a backup keeps its space until somebody drops it. So the folder
+ * A checkpoint that was made for a backup keeps its space until it is dropped. So the folder
  * names it before it is there, until the file is complete or the checkpoint dropped: the next
  * backup drops what it finds named.
  */
@@ -528,7 +528,7 @@ static int write_file(struct job *j)
 	rc = db_open_at(j->ui, j->path, j->is_still ? NULL : j->at.name, &to);
 	if (!rc && j->head.flags)
 		rc = db_open_at(j->ui, j->path, j->from.name, &from);
-	/* a place where nobody reads would be waited for, and the signal has been */
+	/* a place without a reader would be waited for, and the signal has been */
 	if (!rc && bk_is_stopped)
 		rc = file_fail(j, path, -EINTR);
 	j->out.fd = rc ? -1 : open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
@@ -615,7 +615,7 @@ int verb_backup(struct ui *ui)
 	if (args_has(ui->args, "full") && args_has(ui->args, "incremental"))
 		return ui_usage(ui, "--full and --incremental exclude each other");
 	bk_stop_catch();
-	/* with a checkpoint of the user's only that is read, beside whoever has the database */
+	/* with a checkpoint of the user's only that is read, beside the writer of the database */
 	if (is_given) {
 		rc = db_open_at(ui, j.path, args_str(ui->args, "checkpoint", ""), &db);
 	} else {

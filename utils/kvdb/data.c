@@ -197,7 +197,7 @@ int verb_del(struct ui *ui)
 		rc = db_open_kvs(ui, path, name, 0, &db, &kvs);
 	if (rc)
 		goto out;
-	/* the library deletes absent keys silently; a person who names one wants to know */
+	/* the library deletes absent keys silently; a person that names one wants to know */
 	rc = kvdb_get(kvs, key.p, key.len, NULL, 0, &vlen);
 	if (rc == -ENOENT) {
 		rc = ui_error(ui, EXIT_NOTFOUND, ui->args->v[2], NULL, "no such key in %s", name);

@@ -406,7 +406,7 @@ int verb_create(struct ui *ui)
 	if (rc) {
 		int code = db_fail(ui, path, rc);
 
-		/* whoever makes one in the new pool meanwhile keeps it */
+		/* another process that makes one in the new pool meanwhile keeps it */
 		if (has_made && rc != -EEXIST && rc != -EBUSY && mpool_destroy(path, &o.pool))
 			ui_note(ui, "the new pool %s is left behind; mpool destroy removes it",
 				path);

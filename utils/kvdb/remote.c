@@ -4,8 +4,8 @@
  *
  * The socket's name is made of the pool's uuid, which stands in its description,
  * and its folder; where it lies is written in libkvdb/ctl/ctl.c. The directories of
- * the pool's owner are searched too, for root. Whoever answers must be the owner
- * of the pool, we, or root: a name below /tmp could be anybody's.
+ * the pool's owner are searched too, for root. A process that answers must be the
+ * pool owner's, ours, or root's: a name below /tmp could be any user's.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 #define ERR_MAX    4095 /* largest errno */
 #define CALL_S     5   /* until there is a place in the listener's queue */
 
-/* Whoever the folder belongs to: what is no file is not waited for, nor a huge one read. */
+/* The folder may belong to any user: only a file is read, and no huge one. */
 static int config_read(const char *path, uid_t *owner, struct json_object **root)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -120,7 +120,7 @@ int remote_open(const char *path, struct remote *r)
 	for (i = 0; i < 6 && rc < 0; i++) {
 		unsigned uid = (unsigned)who[i / 3];
 
-		/* somebody is there but not for us: to be told when nobody else is found */
+		/* one is there that does not answer us: reported when no other is found */
 		best = rc != -ENOENT && rc != -ECONNREFUSED ? rc : best;
 		snprintf(dir, sizeof(dir), i % 3 == 0 ? "/run/user/%u/kvdb" : i % 3 == 1 ?
 			 "/tmp/kvdb-%u" : "/run/kvdb", uid);
@@ -238,7 +238,7 @@ struct json_object *remote_item(struct json_object *o, const char *name, size_t 
 	return v ? json_object_array_get_idx(v, i) : NULL;
 }
 
-/* Whoever owns the pool may answer, also to root: his words drive no terminal. */
+/* The owner of the pool may answer, also to root: the words drive no terminal. */
 static void words(char *to, size_t size, struct json_object *o, const char *name)
 {
 	snprintf(to, size, "%s", remote_str(o, name));
@@ -268,7 +268,7 @@ int remote_ask(struct ui *ui, struct remote *r, const char *object, struct json_
 
 	if (!rc)
 		rc = send_all(r->fd, "\n", 1);
-	/* one that is refused may have been hung up on before he asked */
+	/* a refused client may have been disconnected before it asked */
 	heard = rc && rc != -EPIPE ? rc : hear(r);
 	json_object_put(request);
 	if (!heard)

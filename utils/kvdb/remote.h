@@ -33,8 +33,8 @@ int remote_ask(struct ui *ui, struct remote *r, const char *object, struct json_
 	       struct json_object **out);
 
 /*
- * Members of an answer; absent or of another kind: 0, false, "", no items. Whoever owns the
- * pool may answer: nothing else looks into one.
+ * Members of an answer; absent or of another kind: 0, false, "", no items. The pool's
+ * owner may answer, so nothing else looks into one.
  */
 uint64_t remote_num(struct json_object *o, const char *name);
 bool remote_bool(struct json_object *o, const char *name);

@@ -87,7 +87,7 @@ static uint64_t block_size(const char *path)
 	return n > 0 ? (uint64_t)n : 0;
 }
 
-/* What a creation that was cut has left is nobody's: no question before it is repeated. */
+/* What a creation that was cut has left is no pool's: it is repeated without a question. */
 static bool is_unborn(const char *path)
 {
 	struct mpool_probe pb;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Databases that processes have open, as their control sockets tell. Where those lie is written
- * in libkvdb/ctl/ctl.c. A name below /tmp could be anybody's: only this user and root are believed.
+ * in libkvdb/ctl/ctl.c. A name below /tmp could be any user's: only this user and root count.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -14,8 +14,8 @@ struct live_db {
 };
 
 /*
- * Calls fn for each that answers: those of this user and of root. Who does not answer within
- * seconds, or says what cannot be read, is passed over.
+ * Calls fn for each that answers: those of this user and of root. One that does not answer
+ * within seconds, or says what cannot be read, is skipped.
  */
 void databases_each(void (*fn)(void *arg, const struct live_db *l), void *arg);
 

@@ -3,7 +3,7 @@
  * The pools that this machine trusts: empty but for a comment, one file each.
  *
  * A file counts only when it and its folder belong to root (or to the caller,
- * for trials in another folder) and nobody else may write them: otherwise any
+ * for trials in another folder) and no other user may write them: otherwise any
  * user could have a stick activated with an owner of its choice.
  */
 #define _GNU_SOURCE

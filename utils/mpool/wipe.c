@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * mpool wipe: make a device nobody's, by taking away the signature at its first
+ * mpool wipe: make a device no pool's, by taking away the signature at its first
  * byte. Everything else stays, so that scan --recover can bring it back for as
  * long as nothing is written over it.
  *

@@ -2,7 +2,7 @@
 /*
  * Waits for mutexes by caller, of any program: preloaded, it stands before
  * pthread_mutex_lock(). A lock that is free costs a trylock more and nothing is
- * counted; who finds it taken measures how long. At the end one line for each
+ * counted; a thread that finds it taken measures how long. At the end one line for each
  * caller goes to the file named by LOCK_WAITS: address in its object, waits,
  * nanoseconds, the object's path.
  *

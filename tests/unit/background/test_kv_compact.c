@@ -317,7 +317,7 @@ static void *make_room(void *arg)
 	return NULL;
 }
 
-/* A job for a writer who has no room goes on (G7), and nobody waits for it who may not. */
+/* A job for a writer without room goes on (G7), and no thread waits for it that may not. */
 static void who_cancels_does_not_wait_for_a_job_that_goes_on(void)
 {
 	pthread_t t, waiter;
@@ -349,7 +349,7 @@ static void freeze_memtable(unsigned s, uint32_t k)
 	T_EQ(kv_epoch_force(db), 0);
 }
 
-/* One store has a memtable to flush whenever somebody looks: the other has its turn, too. */
+/* One store always has a memtable to flush: the other has its turn, too. */
 static void a_busy_store_does_not_keep_another_from_its_flush(void)
 {
 	for (unsigned busy = 0; busy < 2; busy++) {
@@ -438,7 +438,7 @@ static void *drop_store(void *arg)
 	return arg;
 }
 
-/* Nobody makes or opens another store meanwhile; a merge of a large one takes hours. */
+/* No store is made or opened meanwhile; a merge of a large one takes hours. */
 static void a_drop_does_not_wait_for_the_end_of_a_merge(void)
 {
 	pthread_t merger, dropper;

@@ -351,7 +351,7 @@ static uint32_t key_that_is(bool warm)
 	return 0;
 }
 
-/* Who reads what is warm already shows that reads are many, if he misses something. */
+/* Reads of what is warm already show that reads are many, if one misses. */
 static void what_is_warm_hastens_the_rest(void)
 {
 	uint32_t near, far;

@@ -199,7 +199,7 @@ static void who_is_inside_runs_no_destructor(void)
 	close_rig();
 }
 
-/* Nobody writes, so no epoch ends: cursors alone want their memory. */
+/* Without writes no epoch ends: cursors alone want their memory. */
 static void an_idle_database_gives_back_what_cursors_want(void)
 {
 	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64 << 20 };

@@ -201,7 +201,7 @@ static void who_asked_for_a_page_makes_it_no_more_wanted(void)
 	hot_pages_stay(4);
 }
 
-/* SLAB-2: until somebody writes; then the window has what is its own, and keeps it. */
+/* SLAB-2: until the first write; then the window has its own part, and keeps it. */
 static void an_idle_window_holds_pages(void)
 {
 	const unsigned slabs = (8 << 20) / RIG_SEG_BYTES;
@@ -456,7 +456,7 @@ static void few_images_can_be_pinned(void)
 	rig_close(&r);
 }
 
-/* As many as there is a number for: who comes then gets a copy, and who unpins frees nothing. */
+/* As many as there is a number for: later pins get a copy, and an unpin of one frees nothing. */
 static void pins_of_a_slab_are_counted_to_the_end(void)
 {
 	struct kv_thread *t;

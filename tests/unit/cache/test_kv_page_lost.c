@@ -51,7 +51,7 @@ static void a_lost_page_does_not_hold_up_its_slab(void)
 	has_no_memory = 1;
 	kv_page_settle(&r.db, p, -EIO);
 	has_no_memory = 0;
-	/* who waited for it is told, and nobody finds it any more */
+	/* the thread that waited for it is told, and no lookup finds it any more */
 	T_EQ(kv_page_wait(&r.db, p, &out), -EIO);
 	T_OK(!kv_page_hit(&r.db, 4711, 0));
 	kv_exit(t);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Blocking reads that threads execute for each other: each gets its own bytes
- * and its own error, nobody is forgotten.
+ * and its own error, none is forgotten.
  */
 #include <pthread.h>
 #include <sys/stat.h>

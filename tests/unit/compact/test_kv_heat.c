@@ -379,7 +379,7 @@ static unsigned nfiller;
 static bool is_filling;
 static unsigned looks, rescue_at;	/* at the clock, by a job for scans; 0: at none */
 
-/* Somebody takes the pool, down to what is kept for flushes. */
+/* Takes the pool, down to what is kept for flushes. */
 static void fill(void)
 {
 	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Two relocations at once: one empties staging while another makes space on
- * capacity, under writers that overwrite what both move, and whoever asks for a
+ * capacity, under writers that overwrite what both move, and callers that ask for a
  * compaction has both classes to himself (G10).
  */
 #include "harness.h"

@@ -174,7 +174,7 @@ static void *mover(void *arg)
 	return NULL;
 }
 
-/* Values move in runs that nobody merges: what moves waits for the merge, and no other begins. */
+/* Values move in runs that are not merged: the move waits for the merge, no other begins. */
 static void a_move_waits_for_the_merge_of_its_runs(void)
 {
 	struct timespec ts = { .tv_nsec = 50000000 };

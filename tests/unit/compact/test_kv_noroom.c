@@ -278,7 +278,7 @@ static void a_full_container_takes_what_makes_it_smaller(void)
 	kv_end(db, dir, 0);
 }
 
-/* Puts by a queue, with nobody who flushes, until one finds no room; then the pool is full. */
+/* Puts by a queue, without a flush, until one finds no room; then the pool is full. */
 static unsigned fill_by_queue(struct kvdb_cq *cq, struct mpool_obj **obj)
 {
 	static uint8_t val[VLEN];
@@ -333,7 +333,7 @@ static void a_queue_without_threads_ends_what_has_no_room(void)
 	op.type = KVDB_OP_DEL;
 	T_EQ(head_of_a_full_queue(&op), 0);
 	kv_end(db, dir, 0);
-	/* its keys are anybody's again */
+	/* its keys have no owner any more */
 	open_two(64u << 20, 4u << 20);
 	op = (struct kvdb_op){ .type = KVDB_OP_COMMIT };
 	T_EQ(kvdb_txn_begin(db, 0, &op.txn), 0);
@@ -480,7 +480,7 @@ static void a_put_waits_for_a_writer_who_makes_room(void)
 	T_EQ(pthread_create(&t, NULL, take_held, NULL), 0);
 	while (!is_in)
 		sched_yield();
-	(void)kv_reloc_may_help(db);	/* that was his turn */
+	(void)kv_reloc_may_help(db);	/* that was its turn */
 	at_look = let_go;
 	for (uint32_t k = 0; !may_go; k++) {
 		looks = 0;

@@ -109,7 +109,7 @@ static void of_equally_empty_segments_the_oldest_goes(void)
 static void space_may_be_above_its_bound_by_what_is_written_soon(void)
 {
 	T_OK(kv_space_burst(0, 1000, 1.5) == 0);
-	T_OK(kv_space_burst(100, 0, 1.5) == 0);		/* nobody has counted yet */
+	T_OK(kv_space_burst(100, 0, 1.5) == 0);		/* not counted yet */
 	T_OK(kv_space_burst(1, 1000, 1.5) > 0);
 	T_OK(kv_space_burst(2, 1000, 1.5) == 2 * kv_space_burst(1, 1000, 1.5));
 	/* before writers must stop for it */
@@ -212,7 +212,7 @@ static uint64_t clock_cancels(void *arg)
 
 static const struct kvdb_clock cancelling_clock = { clock_cancels, clock_sleep, NULL, NULL };
 
-/* Who cancels what he asked for does not give up the bound of an idle database. */
+/* Cancelling a compaction does not give up the bound of an idle database. */
 static void a_job_that_was_cancelled_is_tried_again_a_minute_later(void)
 {
 	uint64_t live;
@@ -265,7 +265,7 @@ static void *ask_for_room(void *arg)
 	return NULL;
 }
 
-/* A job counts all keys: who waits for another's does not count them again behind it. */
+/* A job counts all keys: a thread that waits for another's does not count them again. */
 static void many_that_want_room_share_a_job(void)
 {
 	pthread_t t[ASKING];
@@ -286,7 +286,7 @@ static void many_that_want_room_share_a_job(void)
 		T_EQ(pthread_create(&t[i], NULL, ask_for_room, NULL), 0);
 	for (unsigned i = 0; i < ASKING; i++)
 		T_EQ(pthread_join(t[i], NULL), 0);
-	/* one that had begun when others asked, one for all of those; and who came late */
+	/* one that had begun when others asked, one for all of those; and late ones */
 	T_OK(atomic_load(&db->d_bg.bd_compact.cp_todo) - todo <= ASKING / 2 * one);
 	asking = 0;
 	all_hold();
@@ -672,7 +672,7 @@ static void a_job_chooses_no_more_than_it_has_room_for(void)
 			T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
 	}
 	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
-	/* near the end of the pool nobody did; a job counts no more runs than one merge takes */
+	/* not so near the end of the pool; a job counts no more runs than one merge takes */
 	while (kv_merge_step(db, kvs[0]) > 0)
 		;
 	T_EQ(stats().relocations, 0);
@@ -780,7 +780,7 @@ static void a_process_may_die_at_every_step(void)
 	done(0);
 }
 
-/* G6: the horizon of now is 0 then, which is no epoch of a frame. */
+/* G6: the current horizon is 0 then, which is no epoch of a frame. */
 static void a_store_that_comes_meanwhile_leaves_moved_segments_whole(void)
 {
 	uint64_t horizon, bytes = 0;

@@ -247,7 +247,7 @@ static void rename_cut_at_byte_0_is_finished(void)
 	rig_fini(&r);
 }
 
-/* somebody else's data at byte 0 is somebody else's, rename or not */
+/* foreign data at byte 0 stays foreign, rename or not */
 static void foreign_byte_0_is_never_taken_back(void)
 {
 	struct mp_probe pb;
@@ -266,7 +266,7 @@ static void foreign_byte_0_is_never_taken_back(void)
 	leave_marks(&r, "fresh");
 	poke(&r.m[0], 0, 0, 8);		/* what wipefs does */
 	T_EQ(rig_open(&r), -EINVAL);
-	poke(&r.m[0], 0, 0, 512);	/* somebody's dd */
+	poke(&r.m[0], 0, 0, 512);	/* as by dd */
 	T_EQ(rig_open(&r), -EINVAL);
 	poke(&r.m[0], 510, 0x55, 1);	/* a partition table */
 	poke(&r.m[0], 511, 0xaa, 1);
@@ -336,7 +336,7 @@ static void home_device_decides(void)
 	miss(&r, 0, 1);
 	T_EQ(rig_open(&r), -ESTALE);
 	rig_fini(&r);
-	/* a crash leaves nobody two steps behind */
+	/* a crash leaves no member two steps behind */
 	rig_init(&r, 2, SIZE);
 	T_EQ(rig_open(&r), 0);
 	miss(&r, 1, 2);
@@ -483,7 +483,7 @@ static void bad_devices_are_refused(void)
 	T_EQ(mp_pool_writable(r.pool), 0);
 	T_EQ(info_of(r.pool).pi_ndevs, 1);
 	T_EQ(info_of(r.pool).pi_gen, gen);
-	/* it failed on the new device only: the pool goes on, the device is nobody's */
+	/* it failed on the new device only: the pool goes on, the device is no member */
 	m.fail_write = -EIO;
 	m.fail_after = 2;
 	T_EQ(add_one(&r, &m.dev, MP_CAPACITY, 0), -EIO);

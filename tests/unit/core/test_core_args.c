@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Each check of an argument that the core makes itself, whoever calls: in the kernel nothing is
+ * Each check of an argument that the core makes itself, for every caller: in the kernel nothing is
  * between it and a user. By calls in which nothing else is wrong; tests/ablate.py refusals takes
  * the checks away one by one.
  */

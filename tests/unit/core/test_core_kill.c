@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Whoever is killed while the core goes over media: it ends at the next step with
+ * A caller that is killed while the core goes over media: it ends at the next step with
  * -EINTR, whichever that is, reads and writes no more, and all others find the pool as it
- * was. In user space nobody is killed so: the kernel's answer comes from a hook.
+ * was. In user space no thread is killed so: the kernel's answer comes from a hook.
  */
 #include "core.h"
 #include "core_mem.h"
@@ -72,7 +72,7 @@ static void end(void)
 	os_user_hooks_set(NULL);
 }
 
-/* the pool opens when nobody is killed, with @n objects */
+/* the pool opens when no caller is killed, with @n objects */
 static void reopens(u64 n)
 {
 	kill_at(0);
@@ -196,7 +196,7 @@ static void a_log_is_searched_no_further(void)
 	end();
 }
 
-/* a record of a log whose torn tail is wiped before; who comes next can go on */
+/* a record of a log whose torn tail is wiped before; the next open can go on */
 static void a_log_whose_writer_is_killed_has_not_failed(void)
 {
 	struct mp_vec v = { "record", 6 };

@@ -117,7 +117,7 @@ static void later_harmless_feature_opens_and_stays(void)
 	rig_fini(&r);
 }
 
-/* Somebody else's signature, all else of the superblock left. */
+/* A foreign signature, all else of the superblock left. */
 static void foreign_signature_is_refused(void)
 {
 	rig_init(&r, 1, 8 << 20);
@@ -305,7 +305,7 @@ static void each_check_of_a_frame_works(void)
 	}
 }
 
-/* As a delete of a log by its id once left it: named by nobody else, and in the way. */
+/* As a delete of a log by its id once left it: not named elsewhere, and in the way. */
 static void container_without_its_logs_is_removed(void)
 {
 	static const u64 off[3][2] = { { 0, 0 }, { 0, 77 }, { 77, 78 } };

@@ -155,7 +155,7 @@ static void power_fails(struct mem *m)
 		memcpy(m->now + from, m->media + from, m->dirty_hi - from);
 }
 
-/* The device fails within the cut, after @n heads; who goes on finds the others. */
+/* The device fails within the cut, after @n heads; the next open finds the others. */
 static void cut_is_cut_short(u64 n)
 {
 	static u8 buf[100];

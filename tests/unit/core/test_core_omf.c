@@ -313,7 +313,7 @@ static u8 *at_end(const void *buf, size_t len)
 	return memcpy(map + 4096 - len, buf, len);
 }
 
-/* whatever a header says, behind a good checksum: who reads on stays inside the buffer */
+/* whatever a header says, behind a good checksum: the reader stays inside the buffer */
 static void frames_stay_inside_what_was_read(void)
 {
 	static const struct { u32 blocks, len, max; } bad[] = {

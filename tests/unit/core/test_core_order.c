@@ -257,7 +257,7 @@ static void log_fill(struct mp_mlog *l, int frames)
 		T_EQ(mp_mlog_append(l, &v, 1, false), 0);
 }
 
-/* Whoever opens a log sees what the one before never synced, and may act on it. */
+/* An open of a log sees what the last owner never synced, and may act on it. */
 static void opened_log_is_durable(void)
 {
 	struct mp_mlog *l;

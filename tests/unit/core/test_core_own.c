@@ -51,7 +51,7 @@ static u32 roll(u32 n)
 
 /* ---- the clock ---- */
 
-/* The baton goes to who wakes first, of several to any. Lock held. */
+/* The baton goes to the host that wakes first, of several to any. Lock held. */
 static void next_turn(void)
 {
 	struct host *first = NULL;
@@ -448,7 +448,7 @@ static void who_reads_stops_when_another_comes(void)
 		T_EQ(make_log(&host[0]), 0);
 		begin(0, 0, reader[i]);
 		play();
-		T_EQ(host[0].rc, 0);	/* nobody came */
+		T_EQ(host[0].rc, 0);	/* no host came */
 		close_it(&host[0]);
 		begin(0, 0, reader[i]);
 		begin(1, 2500, open_keep);
@@ -471,7 +471,7 @@ static void who_reads_stops_when_another_comes(void)
 	teardown();
 }
 
-/* a block that says that nobody is there may be what a late close has left of an owner's */
+/* a block that says that it is free may be what a late close has left of an owner's */
 static void a_free_block_is_watched(void)
 {
 	setup();
@@ -484,7 +484,7 @@ static void a_free_block_is_watched(void)
 	teardown();
 }
 
-/* its claim takes so long that who reads may have taken it for dead: it claims again */
+/* its claim takes so long that a reader may have taken it for dead: it claims again */
 static void an_old_claim_is_made_again(void)
 {
 	u64 begun;
@@ -541,7 +541,7 @@ static void a_dead_hosts_pool_is_free_in_time(void)
 	setup();
 	begun = now;
 	T_EQ(open_it(&host[0]), 0);
-	T_EQ(now - begun, 1000);	/* nobody was there */
+	T_EQ(now - begun, 1000);	/* no host was there */
 	die(&host[0]);
 	begun = now;
 	T_EQ(open_it(&host[1]), 0);
@@ -553,7 +553,7 @@ static void a_dead_hosts_pool_is_free_in_time(void)
 	teardown();
 }
 
-/* a block that cannot be understood is somebody's */
+/* a block that cannot be understood belongs to a host */
 static void damage_is_no_permission(void)
 {
 	u64 begun;

@@ -379,7 +379,7 @@ static void cut_create_leaves_a_pool_or_none(void)
 static struct mp_obj *late_obj;
 static int late_rc;
 
-/* somebody writes while a seal makes the data durable */
+/* another thread writes while a seal makes the data durable */
 static int late_flush(struct mp_dev *d)
 {
 	struct mp_obj *o = late_obj;

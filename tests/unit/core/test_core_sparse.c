@@ -446,7 +446,7 @@ static void a_log_on_a_full_file_system_takes_what_it_can_write(void)
 	}
 }
 
-/* A log that is no container's is its client's, who was promised all of it. */
+/* A log that is no container's is its client's, which was promised all of it. */
 static void other_logs_have_all_their_space(void)
 {
 	struct mp_alloc a = { .al_kind = MP_MLOG, .al_capacity = LOG, .al_tag = 7 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The metadata log, writing side, when a mirror fails, memory ends or records do not fit: the
- * pool stops where it must and nowhere else, whoever waited is told by which device, and what
+ * pool stops where it must and nowhere else, each waiter is told by which device, and what
  * was acknowledged is there at the next open.
  */
 #include "core.h"
@@ -190,7 +190,7 @@ static void a_mirror_that_fails_stops_the_pool_and_is_named(void)
 	printf("# %u runs\n", runs);
 }
 
-/* ---- who waits while a frame is written --------------------------------------------------- */
+/* ---- waiters while a frame is written ----------------------------------------------------- */
 
 #define WAITERS	4u
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * What a check of a pool says of each kind of damage: its identifier, whether it is damage,
- * and the place, in words that somebody can act on. And it writes nothing.
+ * and the place, in words that an operator can act on. And it writes nothing.
  */
 #include "core_mem.h"
 #include "core.h"
@@ -112,12 +112,12 @@ static void says(int id, u64 is_damage, const char *fmt, u64 number)
 	T_EQ(s.n, 1);
 	T_EQ(s.id, id);
 	T_STREQ(s.text, want);
-	/* who wants the count alone gets the same */
+	/* a caller that wants the count alone gets the same */
 	T_EQ(mp_verify(r.dev, 2, MP_VERIFY_DATA, NULL, NULL, &damage), 0);
 	T_EQ(damage, is_damage);
 }
 
-/* The others are as good: no damage, but somebody should know. */
+/* The others are as good: no damage, but worth a report. */
 static void a_bad_copy_of_a_superblock_is_named_by_its_place(void)
 {
 	for (u32 k = 0; k < MP_SB_COPIES; k++) {

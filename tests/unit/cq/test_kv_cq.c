@@ -452,7 +452,7 @@ static void forget_key_pages(void)
 	kv_tree_put(db, tr);
 }
 
-/* Nor a write in one, which looks whether somebody was faster, nor the get of what it wrote. */
+/* Nor a write in one, which looks for conflicts, nor the get of what it wrote. */
 static void a_transactions_write_holds_no_memory_back(void)
 {
 	uint32_t key = __builtin_bswap32(KEYS / 2), other = __builtin_bswap32(7);
@@ -594,7 +594,7 @@ static void a_cursor_holds_no_memory_back_for_any_value(void)
 
 static uint64_t bad_obj, bad_off;
 
-/* Of a request for several pages nobody knows which one failed. */
+/* A request for several pages does not say which one failed. */
 static int read_but_one(struct mpool_obj *obj, uint64_t off, const struct iovec *iov, unsigned n,
 			int is_write)
 {
@@ -916,7 +916,7 @@ static void a_scan_that_shows_nothing_does_not_block(void)
 	shut();
 }
 
-/* ---- the page pool of who does nothing but gets ------------------------------------------- */
+/* ---- the page pool of threads that only get ----------------------------------------------- */
 
 #define MANY	18000u		/* values: twice what the page pool has room for */
 #define LAST	1000u		/* of them, a tenth of that */
@@ -939,7 +939,7 @@ static void get_one(uint32_t i, bool in_queue)
 	T_EQ(e.err, 0);
 }
 
-/* What was read last is in memory, whatever was read first: nobody but it makes room. */
+/* What was read last is in memory, whatever was read first: it alone makes room. */
 static void what_was_read_last_is_cached(bool in_queue)
 {
 	struct kvdb_opts o = KVDB_OPTS_INIT;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Who wakes completion queues, and those that are about to sleep: one interleaving, made by
+ * Threads that wake completion queues, and those that are about to sleep: one interleaving, made by
  * doing what the other threads do in the middle of arm().
  */
 #include <stdatomic.h>
@@ -64,7 +64,7 @@ static void a_queue_is_woken_while_another_goes_to_sleep(void)
 	arm(&q[1]);
 	T_OK(!between);
 	T_OK(is_woken);
-	/* and the count is that of those who sleep */
+	/* and the count is that of sleepers */
 	for (i = 0; i < 3; i++)
 		kv_cq_disarm(&q[i]);
 	T_EQ(atomic_load(&db.d_cqs.qs_armed), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Clients of the control socket while the request of one takes long: who is cut off
- * for his silence, by a clock that such a request moves on.
+ * Clients of the control socket while the request of one takes long: which is cut off
+ * for silence, by a clock that such a request moves on.
  */
 #include <stdio.h>
 #include <sys/socket.h>
@@ -170,7 +170,7 @@ static void a_full_house_that_asks_makes_no_place(void)
 	for (i = 0; i < CLIENTS; i++)
 		T_OK(has_heard(end[i]));
 	close(late);
-	/* of those who say nothing the one who has said nothing longest goes */
+	/* of silent clients the one that has been silent longest goes */
 	fake_ns += NSEC;
 	say(0, "x\n");
 	T_OK(serve(&ct));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What writers are charged, and for whom: a debt counts only while a worker can pay it, and is
- * charged to the store that makes it; memory is freed by those who hold it; and a store that is
- * dropped while a writer sleeps for a debt takes no more writes.
+ * What writers are charged, and for which store: a debt counts only while a worker can pay it, and
+ * is charged to the store that makes it; memory is freed by the stores that hold it; and a store
+ * that is dropped while a writer sleeps for a debt takes no more writes.
  */
 #include "harness.h"
 
@@ -59,7 +59,7 @@ static void a_debt_that_no_worker_can_pay_is_not_charged(void)
 	}
 	kv_pressure(db);
 	T_OK(!kv_toll(db, s) && !kv_toll(db, t));
-	/* without it merges may begin: those who write there wait for them, others do not */
+	/* without it merges may begin: writers of that store wait for them, others do not */
 	kvdb_bulk_abort(b);
 	kv_pressure(db);
 	T_OK(kv_toll(db, s) == &s->k_toll && !kv_toll(db, t));

@@ -267,7 +267,7 @@ struct change {
 	const char *name;
 	int (*run)(struct kvdb *db);
 	bool is_many;	/* of several steps: one in the middle may be what is left */
-	bool is_whole;	/* nobody has the database open: @run is given none */
+	bool is_whole;	/* the database is not open: @run is given none */
 };
 
 static const struct change changes[] = {
@@ -740,7 +740,7 @@ static bool work_with_fault(int (*work)(struct kvdb *), enum sim_fault_kind kind
 	sim.s_fault.f_kind = FAULT_NONE;
 	T_EQ(store_sum(kvs), sum);
 	stops_with_its_pool(db);
-	/* who waited until all is done hears what stopped the database at the end of it */
+	/* a caller that waited until all is done is told what stopped the database at its end */
 	if (fired && !err) {
 		*done += 1;
 		T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);

@@ -238,7 +238,7 @@ static void who_waits_for_staging_gets_the_rate_at_which_it_empties(void)
 		uint32_t debt = kv_staged_debt(v, room, rate);
 
 		T_OK(debt >= last);
-		/* nobody waits for staging longer than that: capacity has room */
+		/* no writer waits for staging longer than that: capacity has room */
 		T_OK(permitted(debt) > 0.48 * (double)rate);
 		last = debt;
 	}
@@ -375,7 +375,7 @@ static uint64_t key_bytes_read(void)
 	return st.io[0].read_key_bytes + st.io[1].read_key_bytes;
 }
 
-/* What nothing has changed is not read again, whenever somebody asks what lives. */
+/* What nothing has changed is not read again for the estimate of what lives. */
 static void what_lives_is_read_once(void)
 {
 	uint64_t live, was, bytes, is = 6000 * (VLEN + sizeof(uint32_t));
@@ -427,7 +427,7 @@ static void the_log_leaves_staging_rather_than_stop(void)
 	done();
 }
 
-/* One whose memtable may name all that is written: nothing leaves, nobody waits for it. */
+/* One whose memtable may name all that is written: nothing leaves, no writer waits for it. */
 static void an_open_cursor_does_not_slow_writers(void)
 {
 	struct kvdb_cursor *cur;
@@ -615,7 +615,7 @@ static void a_change_of_the_policy_moves_what_is_there(void)
 	done();
 }
 
-/* ---- on a pool that somebody else fills --------------------------------------------- */
+/* ---- on a pool that another client fills -------------------------------------------- */
 
 #define FILLERS	4096u
 

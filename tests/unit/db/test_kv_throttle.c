@@ -140,7 +140,7 @@ static void who_cannot_wait_is_charged_once_and_keeps_his_place(void)
 }
 
 /*
- * Writers who want @pace bytes per second while a job counts for @count_s and moves @todo at
+ * Writers that want @pace bytes per second while a job counts for @count_s and moves @todo at
  * @rate: what they log until it ends, and the least and most that they may in a 20th second.
  */
 struct race {
@@ -183,7 +183,7 @@ static void writers_and_a_job_for_space_end_together(void)
 	struct race rc;
 
 	T_EQ(kv_pacer_debt(&pc, 1 << 30, clock_ns), 0);
-	/* nobody knows how long the first one takes: what room is left is the measure, */
+	/* how long the first one takes is not known: what room is left is the measure, */
 	rc = race(&pc, 40 << 20, 45e6, 1, 160e6, 40e6, true);
 	T_OK(rc.rc_logged > 30e6 && rc.rc_logged < 1.125 * (40 << 20));
 	/* then all of them go evenly, whatever it took to move everything once, */
@@ -205,9 +205,9 @@ static void space_has_room_for_writers_until_twice_its_excess(void)
 
 	T_EQ(kv_pacer_room(1700, 1000, 1.5), 300);
 	T_EQ(kv_pacer_room(1400, 1000, 1.5), 600);
-	/* a job that began too late lets nobody stand still, */
+	/* a job that began too late lets no writer stand still, */
 	T_EQ(kv_pacer_room(5000, 1000, 1.5), 62);
-	/* and nothing is asked for before somebody counted */
+	/* and nothing is asked for before the first count */
 	T_EQ(kv_pacer_room(5000, 0, 1.5), 0);
 	/* no relocation runs: space may be what it wants */
 	db.d_time.et_clock = (struct kvdb_clock){ now_ns, sleep_until, NULL, NULL };

@@ -190,7 +190,7 @@ static void a_damaged_run_keeps_nothing_else_from_its_merges(void)
 	poll_all();
 	T_OK(runs_of(cold) < 12 && runs_of(hot) < 9);
 	T_EQ(kvdb_get(cold, "key00150", 8, val, sizeof(val), &len), 0);
-	/* who asks for all is told, and has done what can be done */
+	/* a caller that asks for all is told, and what can be done is done */
 	T_EQ(kvdb_compact(db, KVDB_COMPACT_WAIT), -EUCLEAN);
 	T_EQ(runs_of(hot), 1);
 	/* space: segments of other stores are emptied */
@@ -221,7 +221,7 @@ static void a_block_that_cannot_be_written_is_written_elsewhere(void)
 	fill(cold, 1);
 	T_EQ(kvdb_sync(db), 0);
 	fail(FAULT_WRITE);
-	/* who waits is told, the database goes on */
+	/* the waiter is told, the database goes on */
 	for (; n < 5; n++) {
 		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), -EIO);
 		T_OK(strstr(kvdb_error_detail()->text, "cold"));

@@ -271,7 +271,7 @@ static void what_is_refused_has_removed_nothing(void)
 	T_OK(has_hello(data));
 	T_OK(access(in_pool("data.new"), F_OK));
 	T_EQ(info().cls[0].devs, 1);
-	/* what a crash left beside it is made anew, what somebody has is not */
+	/* what a crash left beside it is made anew, what is in use is not */
 	put_hello(in_pool("data.new"));
 	T_EQ(add(data, 0, 8 * MiB, MPOOL_CREATE_FORCE), -EEXIST);
 	T_OK(has_hello(data) && has_hello(in_pool("data.new")));
@@ -297,7 +297,7 @@ static void what_is_refused_has_removed_nothing(void)
 	T_EQ(mpool_destroy(other, NULL), 0);
 }
 
-/* a file of @size with 4 MiB reserved at its beginning, which somebody has had a look at */
+/* a file of @size with 4 MiB reserved at its beginning, opened once */
 static int reserved_file(const char *path, off_t size)
 {
 	char b[4096];
@@ -343,7 +343,7 @@ static void reserved_space_holds_nothing(void)
 	T_EQ(add(file, 0, 8 * MiB, MPOOL_CREATE_FORCE), 0);
 }
 
-/* somebody's backup of a member: of this pool, and no member */
+/* a backup of a member: of this pool, and no member */
 static void copy_of_a_member_is_not_added(void)
 {
 	char cmd[2100], copy[600];
@@ -474,7 +474,7 @@ static void grow_files(void)
 	T_EQ(info().cls[1].total, total + 8 * MiB - 4096);
 }
 
-/* how often somebody has tried, of whom the pool is that is there now */
+/* the number of attempts, and the attempt whose pool is there now */
 static int contested(int (*fn)(void))
 {
 	contests = 0;
@@ -507,7 +507,7 @@ static int create_in_vain(void)
 	return mpool_create(pool, &o) == -ENOSPC ? 0 : -1;
 }
 
-/* what somebody else creates meanwhile is a whole pool, or refused */
+/* what another process creates meanwhile is a whole pool, or refused */
 static void what_is_removed_is_ones_own(void)
 {
 	make();

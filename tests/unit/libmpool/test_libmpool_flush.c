@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The flush owner and the file device: one flush serves all who wait, no flush
- * is skipped that somebody needs, a failure is sticky and told to the pool
+ * The flush owner and the file device: one flush serves all waiters, no flush
+ * is skipped that a caller needs, a failure is sticky and told to the pool
  * before any waiter, and what is called a flush reaches fdatasync. The calls of
  * libc are counted by defining them here, in the statically linked program.
  */

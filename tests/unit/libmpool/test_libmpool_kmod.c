@@ -254,7 +254,7 @@ static void a_large_write_goes_before_the_next(void)
 
 	if (!mpl_uring_works() || sizeof(size_t) < 8)
 		return;
-	/* nobody looks at it: the object takes everything */
+	/* it is not looked at: the object takes everything */
 	v[0].iov_base = mmap(NULL, large + 4096, PROT_READ,
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	T_OK(v[0].iov_base != MAP_FAILED);
@@ -290,7 +290,7 @@ static void pins_count(void)
 	mpl_fdcache_unpin(km, (struct mpl_kobj *[]){ ko, ko }, 2);
 	ko->ko_is_writable = 0;
 	T_EQ(mpl_fdcache_pin(km, ko, 0, 1), fd);
-	/* it cannot be exchanged for one that writes while somebody uses it */
+	/* it cannot be exchanged for one that writes while it is in use */
 	T_EQ(mpl_fdcache_pin(km, ko, 1, 1), -EINVAL);
 	mpl_fdcache_unpin(km, &ko, 1);
 	rig_free();
@@ -350,7 +350,7 @@ static void what_may_grow_is_open_for_writing(void)
 }
 
 /*
- * Who waits for the end hands over what the ring had not taken before. Then the pins have
+ * A wait for the end hands over what the ring had not taken before. Then the pins have
  * ended too: the object may be closed, and with it goes what the queue would unpin later.
  */
 static void pins_end_with_what_a_wait_hands_over(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Exclusion of member files: who finds a living owner is told at once; what a
+ * Exclusion of member files: an open that finds a living owner fails at once; what a
  * killed process' rings still hold is waited for, longer than the kernel takes.
  */
 #include <errno.h>
@@ -42,7 +42,7 @@ static void file_close(struct mpl_low *lo)
 }
 
 /*
- * Who waits takes two seconds each time. Other programs may take as long of the processor, but
+ * A wait takes two seconds each time. Other programs may take as long of the processor, but
  * not at every one of several attempts.
  */
 static int is_at_once(void (*fn)(void))

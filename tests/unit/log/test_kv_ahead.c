@@ -106,7 +106,7 @@ static void a_fast_log_has_several_segments_ready(void)
 	close_db();
 }
 
-/* Else who waits for the first would wait for the last. */
+/* Else a writer that waits for the first would wait for the last. */
 static void segments_get_ready_one_by_one(void)
 {
 	struct kv_log *lo;
@@ -145,7 +145,7 @@ static struct kv_frame *open_frame(struct kv_log *lo)
 	return atomic_load(&lo->lo_frame[(atomic_load(&lo->lo_word) >> 40) % 4]);
 }
 
-/* Nobody waits for its memory behind lo_lock. */
+/* No thread waits for its memory behind lo_lock. */
 static void the_next_frame_is_there(void)
 {
 	struct kv_frame *f;
@@ -284,7 +284,7 @@ static void a_stock_of_large_segments_is_small(void)
 	seg_bytes = SEG;
 }
 
-/* On a slow device nobody else can have fetched it meanwhile; TH-11. */
+/* On a slow device no other thread can have fetched it meanwhile; TH-11. */
 static void an_open_has_a_stock(void)
 {
 	struct kvdb_opts o = KVDB_OPTS_INIT;
@@ -398,7 +398,7 @@ static void segments_get_ready_while_a_table_grows(void)
 	keys = atomic_exchange(&mt->m_keys, 1u << 30);
 	kv_mt_grow_soon(mt);
 	while (atomic_load(&mt->m_grow_asked))
-		nanosleep(&ms, NULL);	/* somebody is at it, and waits for the bucket */
+		nanosleep(&ms, NULL);	/* a thread is at it, and waits for the bucket */
 	pthread_mutex_lock(&lo->lo_lock);
 	lo->lo_ahead = 3;
 	pthread_mutex_unlock(&lo->lo_lock);

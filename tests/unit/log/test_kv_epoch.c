@@ -512,7 +512,7 @@ static void an_epoch_does_not_end_between_a_large_record_and_its_place(void)
 	drop_db();
 }
 
-/* L5: without an epoch, too; whoever comes next would wait for ever. */
+/* L5: without an epoch, too; the next writer would wait for ever. */
 static void what_was_not_logged_gives_its_memory_back(void)
 {
 	uint32_t bytes = 15u << 20;
@@ -639,7 +639,7 @@ static void acknowledgements_wait_at_the_gate(void)
 	make_db();
 	open_db();
 	put("a", "1");
-	/* nobody ticked: the flusher stands still */
+	/* without a tick: the flusher stands still */
 	now_ns += (INTERVAL_MS - 2) * 1000000ull;
 	put("b", "2");		/* must not be acknowledged before a is durable */
 	T_EQ(kvdb_stats(db, &st), 0);
@@ -778,7 +778,7 @@ static unsigned sleeps_of_threads(long *id, long *sleeps, unsigned max)
 	return n;
 }
 
-/* TH-15: the clock stands still, so but for the keeper nobody is to be woken again. */
+/* TH-15: the clock stands still, so only the keeper is to be woken again. */
 static void idle_workers_sleep_while_epochs_pass(void)
 {
 	enum { MAX = 32, EPOCHS = 1000 };
@@ -810,7 +810,7 @@ static void idle_workers_sleep_while_epochs_pass(void)
 		for (unsigned k = 0; k < c0; k++)
 			woken += id0[k] == id1[i] && n1[i] - n0[k] >= EPOCHS / 2 + self;
 	printf("# of %u threads %u were woken by every second epoch\n", c1, woken);
-	/* who puts, the flusher, the keeper; not seven mergers, the supplier, the grower */
+	/* the writer, the flusher, the keeper; not seven mergers, the supplier, the grower */
 	T_OK(c0 >= 11 && woken <= 4);
 	T_EQ(kvdb_close(db), 0);
 	drop_db();

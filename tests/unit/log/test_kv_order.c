@@ -529,7 +529,7 @@ static void a_flipped_bit_hides_one_record_of_a_log(void)
 	sim_fini(&sim);
 }
 
-/* INV-20 of the core: to whoever asks for a key these would be answers. */
+/* INV-20 of the core: to a get of a key these would be answers. */
 static void an_error_of_a_device_is_no_answer(void)
 {
 	static const int errs[] = { -ENOENT, -ESTALE, -ENODATA, -ECANCELED, -EINPROGRESS };

@@ -764,7 +764,7 @@ static int open_again(struct kvdb *db, uint32_t incarnation)
 	return err;
 }
 
-/* Else nobody could make room in it again. */
+/* Else no call could make room in it again. */
 static void a_full_container_takes_what_opens_and_drops_write(void)
 {
 	static struct kvdb db;

@@ -155,7 +155,7 @@ static void detach(struct kvdb *db)
 	T_EQ(mpool_close(db->d_mp), 0);
 }
 
-/* Blocks of dropped runs, which nobody has deleted yet. */
+/* Blocks of dropped runs, which are not deleted yet. */
 static void make_gone(struct kvdb *db, uint64_t *id)
 {
 	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,

@@ -74,7 +74,7 @@ static void old_objects_are_left_alone(void)
 	gone();
 }
 
-/* Whoever forged its checksums: a stamp is a number, or the log ends there. */
+/* Whatever its checksums say: a stamp is a number, or the log ends there. */
 static void a_stamp_that_cannot_be_ends_the_log(void)
 {
 	static const uint64_t forged[] = { UINT64_MAX, UINT64_MAX - 1, (1ull << 63) + 16,
@@ -120,7 +120,7 @@ static void an_open_leaves_room_to_count_on(void)
 	gone();
 }
 
-/* The record of the next one would be none: whoever tried could never open it again. */
+/* The record of the next one would be none: the database could never be opened again. */
 static void an_incarnation_is_not_the_last_one(void)
 {
 	struct kv_mdc_incarn in;

@@ -235,7 +235,7 @@ static void segment_missing_from_the_pool(void)
 	gone();
 }
 
-/* Whoever made it: nothing in it is believed. */
+/* Whatever wrote it: nothing in it is believed. */
 static void an_object_too_large_for_a_segment_is_refused(void)
 {
 	struct mpool_alloc req = { .kind = MPOOL_APPEND, .mclass = MPOOL_CAPACITY,

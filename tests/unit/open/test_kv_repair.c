@@ -342,7 +342,7 @@ static void die_in_a_transaction(void)
 	T_EQ(kvdb_txn_begin(db, 0, &txn), 0);
 	for (unsigned k = 1; k < KEYS; k += 2) {
 		klen = key_of(k, key);
-		key[klen++] = 't';	/* a key that nobody else has */
+		key[klen++] = 't';	/* a key that no other test has */
 		T_EQ(kvdb_txn_put(txn, kvs, key, klen, val, value(0, k, 7, val)), 0);
 	}
 	T_EQ(kvdb_sync(db), 0);
@@ -430,7 +430,7 @@ static void a_transaction_without_a_value_costs_no_other_record(void)
 	finish();
 }
 
-/* An object of another database, as nobody but a damaged container would leave it. */
+/* An object of another database, as only a damaged container would leave it. */
 static void plant_foreign(void)
 {
 	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .mclass = MPOOL_CAPACITY,
@@ -445,7 +445,7 @@ static void plant_foreign(void)
 	T_EQ(mpool_close(mp), 0);
 }
 
-/* With a container its tag decides; without one nobody can say which of two it was. */
+/* With a container its tag decides; without one it cannot be told which of two it was. */
 static void what_belongs_to_two_databases_is_not_mixed(void)
 {
 	struct kvdb_repair r;

@@ -431,7 +431,7 @@ static void a_deep_check_names_store_object_and_keys(void)
 	struct kvdb_opts o = KVDB_OPTS_INIT;
 	struct seen s;
 
-	/* nobody merges or seals what is to be hurt */
+	/* no thread merges or seals what is to be damaged */
 	o.flags = KVDB_MANUAL;
 	make();
 	T_EQ(kvdb_close(db), 0);

@@ -287,7 +287,7 @@ static void note_result(void *arg, int err)
 	*(int *)arg = err;
 }
 
-/* E5: who waits for an epoch that was durable before the failure is told so, and nobody else. */
+/* E5: a waiter for an epoch that was durable before the failure is told so, and no other. */
 static void what_was_durable_before_a_failure_stays_so(void)
 {
 	int told[2] = { 1, 1 };
@@ -557,7 +557,7 @@ static void *make_stores(void *arg)
 	return NULL;
 }
 
-/* T5: who finds a new store may write to it, before its maker goes on. */
+/* T5: a thread that finds a new store may write to it, before its maker goes on. */
 static void a_store_is_counted_before_its_lock_is_free(void)
 {
 	struct kvdb_kvs *k = NULL, *last;

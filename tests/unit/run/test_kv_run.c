@@ -209,7 +209,7 @@ static void a_seek_that_was_fetched_ahead_finds_the_same(void)
 		T_OK(!ahead(it, &m[i]));
 		T_EQ(it->it_ops->seek(it, m[i].key, m[i].klen), 0);
 		T_OK(ahead(it, &m[i]));
-		/* and then for another key, which is as if nobody had */
+		/* and then for another key, which is as if there was none */
 		T_EQ(it->it_ops->seek(it, m[i].key, m[i].klen), 0);
 		T_EQ(it->it_ops->seek(it, m[got - 1 - i].key, m[got - 1 - i].klen), 0);
 		T_EQ(it->it_ops->next(it, &e), 0);
@@ -929,7 +929,7 @@ static void size_and_speed(void)
 
 #define BLOCKS_WANTED 512u
 
-/* Of one that nobody knew to be so large; else it would end long before the pool does. */
+/* Of one that was not expected to be so large; else it would end long before the pool does. */
 static void blocks_of_a_long_run_get_larger(void)
 {
 	uint8_t key[KVDB_KEY_MAX];

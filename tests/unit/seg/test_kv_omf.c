@@ -232,7 +232,7 @@ static void record_golden(void)
 	T_MEMEQ(buf + 32, "hello\0\0\0world of values\0", 24);
 }
 
-/* A mark is the frame's last record: a skip to whom does not know it, gone with any of its bits. */
+/* A mark is the frame's last record: a skip to earlier programs, gone with any of its bits. */
 static void mark_round_trip_and_flips(void)
 {
 	struct kv_frame_hdr h = frame_in;

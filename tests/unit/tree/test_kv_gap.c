@@ -185,7 +185,7 @@ static void each_prefix_is_a_queue(void)
 	done();
 }
 
-/* Of the second key: a job that nobody takes stays in front. */
+/* Of the second key: a job that no consumer takes stays in front. */
 static uint64_t steps_to_second(int want)
 {
 	struct kvdb_cursor *cur;

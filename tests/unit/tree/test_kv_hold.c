@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Holds of cursors from inside (HO1 to HO4): what is taken from whom and when,
+ * Holds of cursors from inside (HO1 to HO4): what is taken from which cursor and when,
  * what a cursor without a snapshot still does, and threads that walk beside the
  * keeper.
  */
@@ -90,7 +90,7 @@ static bool is_gone(struct kvdb_cursor *c, const char *id)
 	return true;
 }
 
-/* What flushed memtables take that somebody keeps. */
+/* What flushed memtables take that a cursor or view keeps. */
 static uint64_t kept(void)
 {
 	/* trees, what they let go of, and what that does */
@@ -260,7 +260,7 @@ static void one_that_has_gone_goes_on_when_it_is_renewed(void)
 	T_EQ(kvdb_cursor_next(c, &k, &klen, &v, &vlen), 0);
 	expire(1);
 	T_EQ(atomic_load(&kv_cursor_hold(c)->ho_word), KV_HOLD_GONE_UNUSED);
-	/* what the caller was shown last is there until his next call */
+	/* what the caller was shown last is there until its next call */
 	T_EQ(klen, 7);
 	T_OK(!memcmp(k, "k000700", 7));
 	T_EQ(vlen, 100);
@@ -385,7 +385,7 @@ static void a_transactions_cursor_is_taken_too(void)
 	kv_end(db, dir, 0);
 }
 
-/* As a transaction that cannot commit any more, it is in nobody's way. */
+/* As a transaction that cannot commit any more, it blocks no other. */
 static void a_store_can_be_dropped_when_all_its_cursors_have_gone(void)
 {
 	struct kvdb_cursor *c, *other;

@@ -62,7 +62,7 @@ static void a_stamped_commit_survives(void)
 	crash_with(stamped, true);
 }
 
-/* Whoever saw it before a sync sees it after the crash. */
+/* A view that saw it before a sync sees it after the crash. */
 static void seen_then_sync(void)
 {
 	committer_start(AFTER_PREPARED);
@@ -106,7 +106,7 @@ static int view_holds(struct kvdb_txn *t, struct kvdb_kvs *k, const char *key, c
 	return val ? !err && len == strlen(val) && !memcmp(buf, val, len) : err == -ENOENT;
 }
 
-/* T1: a view that is born before the outcome sees nothing of it, whoever helps afterwards. */
+/* T1: a view that is born before the outcome sees nothing of it, whichever thread helps later. */
 static void a_view_sees_all_or_nothing_of_a_prepared_commit(void)
 {
 	struct kvdb_txn *u, *v;
@@ -170,7 +170,7 @@ static void a_commit_that_was_withdrawn_is_logged_again(void)
 	end();
 }
 
-/* The epoch moved on, but nobody withdrew the record: as if the tick stood still there. */
+/* The epoch moved on, but the record is not withdrawn: as if the tick stood still there. */
 static void a_late_commit_finds_out_by_itself(void)
 {
 	fresh();
@@ -392,7 +392,7 @@ static void a_delete_of_many_keys_marks_no_tree_that_is_being_replaced(void)
 
 	fresh();
 	before();
-	/* as somebody who has looked for tombstones and has not published yet */
+	/* as a thread that has looked for tombstones and has not published yet */
 	pthread_mutex_lock(&ka->k_tree_lock);
 	T_EQ(pthread_create(&thread, NULL, delete_x, &result), 0);
 	while (!kv_mt_tombs(kv_mt_active(ka)))
@@ -449,7 +449,7 @@ static void a_tree_is_counted_before_its_lock_is_free(void)
 	end();
 }
 
-/* A tree was counted; who did it loses the processor before he drops the cached forest. */
+/* A tree was counted; that thread loses the processor before it drops the cached forest. */
 static void *drop_late(void *arg)
 {
 	usleep(200000);
@@ -502,7 +502,7 @@ static bool b_is_going(void)
 	return is;
 }
 
-/* T5: whoever begins while it waits for a merge has the store, as has who begins later. */
+/* T5: a view that begins while it waits for a merge has the store, as have later ones. */
 static void a_drop_that_fails_is_seen_by_nobody(void)
 {
 	struct kvdb_txn *t;
@@ -531,7 +531,7 @@ static void a_drop_that_fails_is_seen_by_nobody(void)
 	end();
 }
 
-/* Nobody flushes what is in its memtable, which lives as long as the view does. */
+/* What is in its memtable is not flushed; that lives as long as the view does. */
 static void a_view_of_a_dropped_store_stops_no_writer(void)
 {
 	struct kvdb_txn *t;
@@ -590,7 +590,7 @@ static int undo_at_a_locked_bucket(struct kv_entry *en, void *arg)
 	return 0;
 }
 
-/* The table of a memtable that grows is freed when those who look in it have left. */
+/* The table of a memtable that grows is freed when its readers have left. */
 static void a_commit_that_fails_looks_in_no_table_that_was_freed(void)
 {
 	struct undoing un = { 0 };
@@ -665,7 +665,7 @@ static void who_waits_for_a_key_sleeps_while_others_come_and_go(void)
 	ka = store("a");
 	t = begin(0);
 	T_EQ(kvdb_txn_put(t, ka, "x", 1, "v", 1), 0);
-	/* whatever it takes later, it remembers who waits for the first */
+	/* whatever it takes later, it remembers the waiters for the first */
 	for (char key = 'A'; key <= 'Z'; key++)
 		T_EQ(kvdb_txn_put(t, ka, &key, 1, "v", 1), 0);
 	for (unsigned i = 0; i < 2; i++)

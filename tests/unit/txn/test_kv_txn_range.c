@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Deletes of ranges in transactions, from inside (T12, T13): who is waited for, what is announced,
- * what a commit record may hold, and the search for tombstones that meet a range.
+ * Deletes of ranges in transactions, from inside (T12, T13): waits, what is announced, what a
+ * commit record may hold, and the search for tombstones that meet a range.
  */
 #include "kv_committer.h"
 
@@ -9,7 +9,7 @@
 #include "mem/tomb.h"
 #include "meta/mdc_omf.h"
 
-/* ---- who is waited for ----------------------------------------------------------------------- */
+/* ---- waits ----------------------------------------------------------------------------------- */
 
 static _Atomic(bool) is_inside, has_left;
 

@@ -135,7 +135,7 @@ static struct pinning {
 	int result;
 } pn;
 
-/* The first pin of a transaction hits memory that nobody may write to: its thread stops. */
+/* The first pin of a transaction hits memory that no thread may write to: its thread stops. */
 static void on_pin(int sig)
 {
 	static const struct timespec ts = { .tv_nsec = 1000000 };
