@@ -25,6 +25,12 @@ struct kv_iter_ops {
 	/* sets the direction of what follows; the place is lost: seek next */
 	void (*turn)(struct kv_iter *it, bool reverse);
 	/*
+	 * nothing at @end and above, in a reverse walk below it, is wanted: next() may say
+	 * -ENOENT there. The place is lost: seek next. @end stays; length 0: no end. NULL: it
+	 * would gain nothing by it
+	 */
+	void (*until)(struct kv_iter *it, const void *end, size_t len);
+	/*
 	 * lets go of what only kv_enter() protects; the place and what next() gave stay.
 	 * A caller that is inside parks before it leaves kv_enter(). NULL: nothing to let go of
 	 */

@@ -4,8 +4,9 @@
  * or its flush: then the entries are collected from the hash table into key
  * ranges (partitions), and from that moment on insertions push their entry to
  * its partition's list. A thread that enters a partition sorts what is new there
- * and merges it into sorted arrays. Arrays are immutable and shared by
- * reference, so an iterator keeps what it walks while others go on inserting.
+ * and merges it into sorted arrays. Arrays that an iterator has are immutable and shared by
+ * reference, so it keeps what it walks while others go on inserting; into one that none has, a
+ * few new entries are inserted where it is.
  *
  * Every entry gets into its partition once: m_ordered is set before the
  * collection starts, an insertion looks at it under its bucket's lock, and the
@@ -150,6 +151,29 @@ static void unpush(struct kv_part *pt, struct kv_entry *list)
 	}
 }
 
+/* A few come into the tail where it is, unless an iterator walks it. False: they are not in it. */
+static bool tail_add(struct kv_part *pt, struct kv_entry *list)
+{
+	uint32_t n = kv_sorted_n(pt->pt_tail);
+	struct kv_sorted *so = pt->pt_tail;
+
+	KV_ASSERT_HELD(&pt->pt_lock);
+	for (struct kv_entry *en = list; en && n <= KV_TAIL_MAX; en = en->en_next)
+		n++;
+	if (n > KV_TAIL_MAX)
+		return false;
+	if (!so || !kv_sorted_is_sole(so) || so->so_room < n) {
+		so = kv_sorted_copy(so, KV_TAIL_MAX, pt->pt_skip);
+		if (!so)
+			return false;
+		kv_sorted_put(pt->pt_tail);
+		pt->pt_tail = so;
+	}
+	for (; list; list = list->en_next)
+		kv_sorted_insert(so, list);
+	return true;
+}
+
 /* Takes what is new into the sorted arrays. pt_lock held. */
 static int part_absorb(struct kv_part *pt)
 {
@@ -157,7 +181,7 @@ static int part_absorb(struct kv_part *pt)
 	struct kv_sorted *add, *so;
 
 	KV_ASSERT_HELD(&pt->pt_lock);
-	if (!list && !pt->pt_raw)
+	if (!pt->pt_raw && (!list || tail_add(pt, list)))
 		return 0;
 	add = kv_sorted_of(pt->pt_raw, list, pt->pt_skip);
 	so = add ? kv_sorted_merge(pt->pt_tail, add) : NULL;
@@ -570,6 +594,11 @@ struct mt_iter {
 	uint16_t low_len, high_len;
 	struct kv_sorted *main, *tail;
 	uint32_t i_main, i_tail;
+	const void *end;	/* where the walk ends */
+	size_t end_len;		/* 0: it does not */
+	bool is_over;		/* all of this partition is beyond that */
+	bool end_is_here;	/* it is in this partition, and */
+	uint64_t end_head;	/* that is its sk_head */
 };
 
 /* Which partition: the one that holds a key, or that ends where the key begins. */
@@ -633,6 +662,35 @@ out:
 	return err;
 }
 
+/* Of the partition that was entered. */
+static void find_end(struct mt_iter *mi)
+{
+	const struct kv_sorted *so = mi->main ? mi->main : mi->tail;
+	bool is_below, is_above;
+
+	mi->is_over = mi->end_is_here = false;
+	if (!mi->end_len || !so)
+		return;
+	is_below = mi->low && kv_key_cmp(mi->end, mi->end_len, mi->low, mi->low_len) <= 0;
+	is_above = mi->high && kv_key_cmp(mi->end, mi->end_len, mi->high, mi->high_len) >= 0;
+	mi->is_over = mi->reverse ? is_above : is_below;
+	/* between the fences: it shares what they share */
+	mi->end_is_here = !is_below && !is_above;
+	if (mi->end_is_here)
+		mi->end_head = kv_sorted_head(so, mi->end, mi->end_len);
+}
+
+/* Most keys are told by their heads, in the array: what is beyond the end is not touched. */
+static bool is_beyond(const struct mt_iter *mi, const struct kv_skey *k)
+{
+	bool is_above = k->sk_head > mi->end_head;
+
+	if (k->sk_head == mi->end_head)
+		is_above = kv_key_cmp(k->sk_en->en_key, k->sk_en->en_klen, mi->end,
+				      mi->end_len) >= 0;
+	return is_above != mi->reverse;
+}
+
 static int enter_part(struct mt_iter *mi, const struct place *pl)
 {
 	int err;
@@ -648,6 +706,7 @@ static int enter_part(struct mt_iter *mi, const struct place *pl)
 	while (err == -EAGAIN);
 	mi->i_main = mi->reverse ? kv_sorted_n(mi->main) : 0;
 	mi->i_tail = mi->reverse ? kv_sorted_n(mi->tail) : 0;
+	find_end(mi);
 	return err;
 }
 
@@ -676,36 +735,27 @@ static int mt_leave(struct mt_iter *mi)
 			    .klen = mi->reverse ? mi->low_len : mi->high_len,
 			    .is_end = mi->reverse };
 
-	return pl.key ? enter_part(mi, &pl) : -ENOENT;
+	return pl.key && !mi->is_over && !mi->end_is_here ? enter_part(mi, &pl) : -ENOENT;
 }
 
 /* The next entry of this partition in either direction, or NULL. */
 static struct kv_entry *part_next(struct mt_iter *mi)
 {
+	uint32_t back = mi->reverse;
 	const struct kv_skey *a = NULL, *b = NULL;
+	bool is_main;
 
-	if (!mi->reverse) {
-		if (mi->i_main < kv_sorted_n(mi->main))
-			a = &mi->main->so_key[mi->i_main];
-		if (mi->i_tail < kv_sorted_n(mi->tail))
-			b = &mi->tail->so_key[mi->i_tail];
-		if (a && (!b || kv_skey_less(a, b))) {
-			mi->i_main++;
-			return a->sk_en;
-		}
-		mi->i_tail += b != NULL;
-		return b ? b->sk_en : NULL;
-	}
-	if (mi->i_main)
-		a = &mi->main->so_key[mi->i_main - 1];
-	if (mi->i_tail)
-		b = &mi->tail->so_key[mi->i_tail - 1];
-	if (a && (!b || kv_skey_less(b, a))) {
-		mi->i_main--;
-		return a->sk_en;
-	}
-	mi->i_tail -= b != NULL;
-	return b ? b->sk_en : NULL;
+	if (back ? mi->i_main : mi->i_main < kv_sorted_n(mi->main))
+		a = &mi->main->so_key[mi->i_main - back];
+	if (back ? mi->i_tail : mi->i_tail < kv_sorted_n(mi->tail))
+		b = &mi->tail->so_key[mi->i_tail - back];
+	is_main = a && (!b || kv_skey_less(a, b) != mi->reverse);
+	if (!is_main)
+		a = b;
+	if (!a || mi->is_over || (mi->end_is_here && is_beyond(mi, a)))
+		return NULL;
+	*(is_main ? &mi->i_main : &mi->i_tail) += back ? -1u : 1;
+	return a->sk_en;
 }
 
 static int mt_next(struct kv_iter *it, struct kv_ent *e)
@@ -747,6 +797,15 @@ static void mt_turn(struct kv_iter *it, bool reverse)
 	mi->positioned = false;
 }
 
+static void mt_until(struct kv_iter *it, const void *end, size_t len)
+{
+	struct mt_iter *mi = (struct mt_iter *)it;
+
+	mi->end = end;
+	mi->end_len = len;
+	mi->positioned = false;
+}
+
 static void mt_close(struct kv_iter *it)
 {
 	struct mt_iter *mi = (struct mt_iter *)it;
@@ -759,6 +818,7 @@ static const struct kv_iter_ops mt_iter_ops = {
 	.seek = mt_seek,
 	.next = mt_next,
 	.turn = mt_turn,
+	.until = mt_until,
 	.close = mt_close,
 };
 
@@ -773,7 +833,8 @@ int kv_mt_iter(struct kvdb *db, struct kv_mt *mt, uint64_t seq, bool reverse, st
 	mi->mt = mt;
 	mi->seq = seq > KV_SEQ_NOW ? KV_SEQ_NOW : seq;
 	mi->reverse = reverse;
-	if (seq < KV_SEQ_NOW)	/* a cursor; the flush of a memtable walks at "now" */
+	/* a cursor; the flush of a memtable walks at "now" */
+	if (seq < KV_SEQ_NOW && !atomic_load_explicit(&mt->m_walked, memory_order_relaxed))
 		atomic_store(&mt->m_walked, true);
 	*out = &mi->it;
 	return 0;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/guard.h"
 #include "mem/sorted.h"
 
 #define AHEAD	12u	/* entries that are prefetched before they are read */
@@ -178,7 +179,7 @@ struct kv_sorted *kv_sorted_new(size_t n, uint16_t skip)
 
 	if (so) {
 		atomic_init(&so->so_refs, 1);
-		so->so_n = (uint32_t)n;
+		so->so_n = so->so_room = (uint32_t)n;
 		so->so_skip = skip;
 	}
 	return so;
@@ -198,6 +199,24 @@ void kv_sorted_put(struct kv_sorted *so)
 		free(so);
 }
 
+bool kv_sorted_is_sole(const struct kv_sorted *so)
+{
+	return CHECK(atomic_load(&so->so_refs) == 1);
+}
+
+struct kv_sorted *kv_sorted_copy(const struct kv_sorted *so, size_t room, uint16_t skip)
+{
+	struct kv_sorted *copy = kv_sorted_new(room, skip);
+
+	if (!copy)
+		return NULL;
+	copy->so_n = kv_sorted_n(so);
+	KV_ASSERT(copy->so_n <= room);
+	if (so)
+		memcpy(copy->so_key, so->so_key, so->so_n * sizeof(so->so_key[0]));
+	return copy;
+}
+
 struct kv_sorted *kv_sorted_slice(const struct kv_sorted *so, uint32_t from, uint32_t to,
 				  uint16_t skip)
 {
@@ -210,16 +229,36 @@ struct kv_sorted *kv_sorted_slice(const struct kv_sorted *so, uint32_t from, uin
 	return part;
 }
 
+/* Index of the first whose head is not smaller. What either answer leads to is fetched before. */
+static uint32_t head_bound(const struct kv_sorted *so, uint64_t head)
+{
+	const struct kv_skey *k = so->so_key;
+	uint32_t n = so->so_n;
+
+	while (n > 1) {
+		uint32_t half = n / 2, next = (n - half) / 2;
+
+		__builtin_prefetch(&k[next]);
+		__builtin_prefetch(&k[half + next]);
+		k += k[half - 1].sk_head < head ? half : 0;
+		n -= half;
+	}
+	return (uint32_t)(k - so->so_key) + (n && k->sk_head < head);
+}
+
 /* kv_sorted_bound() of a key whose head is known. */
 static uint32_t bound(const struct kv_sorted *so, uint64_t head, const void *key, size_t klen,
 		      bool after)
 {
-	uint32_t lo = 0, hi = kv_sorted_n(so);
+	uint32_t lo = head_bound(so, head), hi = lo;
 
+	/* those with the same head, mostly none */
+	for (uint32_t step = 1; hi < so->so_n && so->so_key[hi].sk_head == head; step *= 2)
+		hi = so->so_n - hi > step ? hi + step : so->so_n;
 	while (lo < hi) {
 		uint32_t mid = (lo + hi) / 2;
 		const struct kv_skey *k = &so->so_key[mid];
-		int c = k->sk_head < head ? -1 : k->sk_head > head;
+		int c = k->sk_head > head;
 
 		if (!c)
 			c = kv_key_cmp(k->sk_en->en_key, k->sk_en->en_klen, key, klen);
@@ -234,6 +273,23 @@ static uint32_t bound(const struct kv_sorted *so, uint64_t head, const void *key
 uint32_t kv_sorted_bound(const struct kv_sorted *so, const void *key, size_t klen, bool after)
 {
 	return so ? bound(so, head_of(key, klen, so->so_skip), key, klen, after) : 0;
+}
+
+uint64_t kv_sorted_head(const struct kv_sorted *so, const void *key, size_t klen)
+{
+	return head_of(key, klen, so->so_skip);
+}
+
+void kv_sorted_insert(struct kv_sorted *so, struct kv_entry *en)
+{
+	struct kv_skey k = { .sk_head = head_of(en->en_key, en->en_klen, so->so_skip),
+			     .sk_en = en };
+	uint32_t at = bound(so, k.sk_head, en->en_key, en->en_klen, false);
+
+	KV_ASSERT(so->so_n < so->so_room);
+	memmove(&so->so_key[at + 1], &so->so_key[at], (so->so_n - at) * sizeof(k));
+	so->so_key[at] = k;
+	so->so_n++;
 }
 
 /* Each of the few @b is looked for, what lies between is copied whole. */

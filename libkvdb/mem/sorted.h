@@ -11,16 +11,23 @@ struct kv_skey {
 	struct kv_entry *sk_en;
 };
 
-/* Immutable once it is shared. */
+/* Immutable while it is shared. */
 struct kv_sorted {
 	_Atomic(uint32_t) so_refs;
 	uint32_t so_n;
+	uint32_t so_room;		/* for so many */
 	uint16_t so_skip;		/* heads begin after so many bytes, which all keys share */
 	struct kv_skey so_key[];
 };
 
 /* With one reference; NULL = no memory. The caller fills it. */
 struct kv_sorted *kv_sorted_new(size_t n, uint16_t skip);
+/* An array of the same, NULL for an empty one, with room for @room; NULL = no memory. */
+struct kv_sorted *kv_sorted_copy(const struct kv_sorted *so, size_t room, uint16_t skip);
+/* May it be added to where it is? The caller lets none take a reference meanwhile. */
+bool kv_sorted_is_sole(const struct kv_sorted *so);
+/* Adds one that is not in it to a sole one with room. */
+void kv_sorted_insert(struct kv_sorted *so, struct kv_entry *en);
 /* Both take NULL for an empty array. */
 struct kv_sorted *kv_sorted_get(struct kv_sorted *so);
 void kv_sorted_put(struct kv_sorted *so);
@@ -36,6 +43,8 @@ uint32_t kv_sorted_bound(const struct kv_sorted *so, const void *key, size_t kle
 struct kv_sorted *kv_sorted_merge(struct kv_sorted *a, struct kv_sorted *b);
 /* All of an unsorted array and a list, either may be NULL, sorted. NULL = no memory. */
 struct kv_sorted *kv_sorted_of(const struct kv_sorted *raw, struct kv_entry *list, uint16_t skip);
+/* As the heads of an array's keys; @key shares what all of them share. */
+uint64_t kv_sorted_head(const struct kv_sorted *so, const void *key, size_t klen);
 /* In place; heads are set, by what is common to all. */
 void kv_sort(struct kv_skey *k, size_t n);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/trange.h"
 #include "db/etime.h"
 #include "db/thread.h"
 #include "cache/load.h"
@@ -30,6 +31,8 @@ struct probe {
 	size_t pr_plen;
 	uint64_t pr_now;	/* engine time, ms, 0 until needed: what expires later is there */
 	bool pr_placed;		/* pr_it goes on from where it is */
+	uint16_t pr_end_len;	/* 0: no key is behind all that have the prefix */
+	uint8_t pr_end[KVDB_KEY_MAX];
 	unsigned pr_n;		/* keys found */
 	struct kv_ent pr_ent;	/* the first: what is not in the caller's room yet */
 	const struct kvdb_probe *pr_room;
@@ -171,6 +174,7 @@ static int probe_run(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct
 
 	pr->pr_db = kvs->k_db;
 	pr->pr_room = out;
+	pr->pr_end_len = kv_prefix_end(pr->pr_prefix, (uint16_t)pr->pr_plen, pr->pr_end);
 	if (tr)
 		hidden.hi_cover = kv_cover_new(tr->tr_mt, tr->tr_nmt, tr->tr_run, tr->tr_nrun,
 					       in->seq, &rc);
@@ -179,6 +183,7 @@ static int probe_run(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct
 	if (rc) {
 		kv_iters_close(in->extra, in->nextra);
 	} else {
+		kv_merge_until(pr->pr_it, pr->pr_end, pr->pr_end_len);
 		rc = probe_walk(pr, out);
 		pr->pr_it->it_ops->close(pr->pr_it);
 	}

@@ -352,6 +352,12 @@ void kv_merge_until(struct kv_iter *it, const void *end, size_t len)
 
 	mi->mi_end = end;
 	mi->mi_end_len = len;
+	for (unsigned i = 0; i < mi->mi_n; i++) {
+		struct kv_iter *src = mi->mi_src[i].so_it;
+
+		if (src->it_ops->until)
+			src->it_ops->until(src, end, len);
+	}
 }
 
 void kv_merge_skip(struct kv_iter *it, unsigned n, const void *key, size_t klen)

@@ -29,7 +29,8 @@ void kv_merge_hide(struct kv_iter *it, bool (*hides)(void *arg, const struct kv_
 void kv_merge_only_hide(struct kv_iter *it, unsigned n);
 /*
  * Nothing at @end and above, in a reverse walk below it, is wanted: next() says -ENOENT when it
- * passes over an entry there. What it shows it shows as before. @end stays; length 0: no end.
+ * passes over an entry there; what it shows beyond may lack some. Seek next. @end stays; length 0:
+ * no end.
  */
 void kv_merge_until(struct kv_iter *it, const void *end, size_t len);
 /*

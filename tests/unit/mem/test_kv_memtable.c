@@ -57,8 +57,9 @@ static void drop_db(void)
 
 /* ---- insertion without a log ------------------------------------------------------ */
 
-/* Links a version whose record is in no segment; 0 or -errno. */
-static int insert(struct kv_mt *mt, const void *key, size_t klen, uint32_t number)
+/* Links a version whose record is in no segment, with a stamp or PENDING; 0 or -errno. */
+static int link_one(struct kv_mt *mt, const void *key, size_t klen, uint32_t number,
+		    bool with_stamp, struct kv_version **v)
 {
 	uint8_t rec[64 + KVDB_KEY_MAX] __attribute__((aligned(8))) = { 0 };
 	struct kv_slot sl = { .sl_state = 1u << 2 | KV_SLOT_OPEN };
@@ -67,15 +68,21 @@ static int insert(struct kv_mt *mt, const void *key, size_t klen, uint32_t numbe
 			       .op_vlen = 4, .op_kind = KV_ENT_INLINE,
 			       .op_hash = kv_hash(key, klen) };
 	struct kv_thread *t = kv_enter();
-	struct kv_version *v;
-	int err = kv_mt_install(mt, &op, &sl, &rs, &v);
+	int err = kv_mt_install(mt, &op, &sl, &rs, v);
 
-	if (!err)
-		kv_version_stamp(db, v);
+	if (!err && with_stamp)
+		kv_version_stamp(db, *v);
 	kv_exit(t);
 	if (atomic_load(&mt->m_grow_wanted))
 		kv_mt_grow_soon(mt);
 	return err;
+}
+
+static int insert(struct kv_mt *mt, const void *key, size_t klen, uint32_t number)
+{
+	struct kv_version *v;
+
+	return link_one(mt, key, klen, number, true, &v);
 }
 
 /* The number under a key, or UINT32_MAX. */
@@ -257,6 +264,35 @@ static void walk(const struct model *m, struct kv_mt *mt, bool reverse, unsigned
 	it->it_ops->close(it);
 }
 
+/* As walk(), from keys of the model to others, or to what lies behind those. */
+static void walk_to_ends(const struct model *m, struct kv_mt *mt, bool reverse)
+{
+	struct kv_iter *it;
+	struct kv_ent e;
+
+	T_EQ(kv_mt_iter(db, mt, UINT64_MAX, reverse, &it), 0);
+	for (unsigned i = 0; i < 200; i++) {
+		unsigned lo = t_rand(&rnd) % m->n, hi = lo + t_rand(&rnd) % (m->n - lo) % 300;
+		uint8_t end[KVDB_KEY_MAX + 1];
+		bool is_behind = i & 1;
+		size_t len = m->k[reverse ? lo : hi].len;
+
+		memcpy(end, m->k[reverse ? lo : hi].key, len);
+		end[len] = 0;
+		it->it_ops->until(it, end, len + is_behind);
+		T_EQ(it->it_ops->seek(it, m->k[reverse ? hi : lo].key,
+				      m->k[reverse ? hi : lo].len), 0);
+		/* the end itself is beyond upwards, and not downwards */
+		for (unsigned n = hi - lo + (is_behind != reverse); n; n--) {
+			T_EQ(it->it_ops->next(it, &e), 0);
+			ent_is(&e, reverse ? &m->k[hi--] : &m->k[lo++]);
+		}
+		T_EQ(it->it_ops->next(it, &e), -ENOENT);
+		T_EQ(it->it_ops->next(it, &e), -ENOENT);
+	}
+	it->it_ops->close(it);
+}
+
 static uint32_t parts_of(struct kv_mt *mt)
 {
 	return atomic_load(&mt->m_dir)->od_n;
@@ -290,6 +326,8 @@ static void order_of_shape(unsigned shape, unsigned n)
 		model_insert(&m, mt, 1, 2);
 	walk(&m, mt, true, 1);
 	walk(&m, mt, false, 1);
+	walk_to_ends(&m, mt, true);
+	walk_to_ends(&m, mt, false);
 	T_EQ(kv_mt_keys(mt), m.n);
 	for (i = 0; i < m.n; i++)
 		T_EQ(number_of(mt, m.k[i].key, m.k[i].len), m.k[i].number);
@@ -327,6 +365,10 @@ static void ranges_come_from_the_predecessor(void)
 	model_insert(&m, mt, 0, 3);
 	walk(&m, mt, false, 3);
 	walk(&m, mt, true, 3);
+	model_insert(&m, mt, 1, 3);
+	model_insert(&m, mt, 2, 3);
+	walk_to_ends(&m, mt, false);
+	walk_to_ends(&m, mt, true);
 	/* keys that all fall into one of the ranges, and none in most of them */
 	T_EQ(kv_mt_new(db, 1, mt, &third), 0);
 	T_OK(parts_of(third) > 1);
@@ -415,6 +457,67 @@ static void an_iterator_keeps_what_it_walks(void)
 	it->it_ops->close(it);
 	kv_mt_put(db, mt);
 	free(m.k);
+	drop_db();
+}
+
+/* With few keys all are in the tail, into which what is new comes. */
+static void an_iterator_keeps_the_tail_that_it_walks(void)
+{
+	uint8_t key[2] = { 0 };
+	struct kv_iter *it;
+	struct kv_mt *mt;
+	struct kv_ent e;
+
+	make_db();
+	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
+	for (key[0] = 100; key[0] < 140; key[0]++) {
+		T_EQ(insert(mt, key, 2, key[0]), 0);
+		count_all(mt);
+	}
+	T_EQ(kv_mt_iter(db, mt, KV_SEQ_NOW - 1, false, &it), 0);
+	for (unsigned i = 100; i < 140; i++) {
+		key[0] = (uint8_t)(i - 50);
+		T_EQ(insert(mt, key, 2, key[0]), 0);
+		count_all(mt);
+		T_EQ(it->it_ops->next(it, &e), 0);
+		T_EQ(e.e_key[0], i == 100 ? 50 : i - 1);
+	}
+	it->it_ops->close(it);
+	kv_mt_put(db, mt);
+	drop_db();
+}
+
+/* A put and a short walk in turn: no array is copied, no entry beyond the end is read. */
+static void a_short_walk_touches_what_it_shows(void)
+{
+	uint8_t key[3] = { 0 }, end[2] = { 0 };
+	struct kv_version *beyond;
+	struct kv_sorted *tail = NULL;
+	struct kv_iter *it;
+	struct kv_mt *mt;
+	struct kv_ent e;
+
+	make_db();
+	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
+	for (unsigned i = 0; i < KV_TAIL_MAX - 1; i++) {
+		struct kv_sorted *was = tail;
+
+		key[0] = end[0] = (uint8_t)(i * 37);
+		end[1] = 1;
+		T_EQ(insert(mt, key, 3, i), 0);
+		/* a thread that reads it stamps it */
+		T_EQ(link_one(mt, "\xff\xff\xff", 3, i, false, &beyond), 0);
+		T_EQ(kv_mt_iter(db, mt, KV_SEQ_NOW - 1, false, &it), 0);
+		it->it_ops->until(it, end, 2);
+		T_EQ(it->it_ops->seek(it, key, 1), 0);
+		T_EQ(it->it_ops->next(it, &e), 0);
+		T_EQ(it->it_ops->next(it, &e), -ENOENT);
+		it->it_ops->close(it);
+		T_EQ(atomic_load(&beyond->v_seq), KV_PENDING);
+		tail = atomic_load(&mt->m_dir)->od_part[0]->pt_tail;
+		T_OK(i < 2 || tail == was);
+	}
+	kv_mt_put(db, mt);
 	drop_db();
 }
 
@@ -710,6 +813,8 @@ int main(void)
 	T_RUN(a_partition_that_is_walked_stays_small);
 	T_RUN(partitions_that_are_replaced_lose_nothing);
 	T_RUN(an_iterator_keeps_what_it_walks);
+	T_RUN(an_iterator_keeps_the_tail_that_it_walks);
+	T_RUN(a_short_walk_touches_what_it_shows);
 	T_RUN(a_growing_table_loses_nothing);
 	T_RUN(a_writer_leaves_a_large_table_alone);
 	T_RUN(the_grower_grows_it);
