@@ -19,6 +19,7 @@
 #include "db/etime.h"
 #include "db/mem_wait.h"
 #include "db/thread.h"
+#include "db/waits.h"
 #include "cache/borrow.h"
 #include "cache/slab.h"
 #include "mem/memtable.h"
@@ -259,13 +260,16 @@ void kv_work_stop(struct kvdb *db)
 {
 	struct kv_work *wk = db->d_bg.bd_work;
 	unsigned int n = wk ? atomic_exchange(&wk->wk_n, 0) : 0;
+	uint64_t began;
 
 	if (!wk)
 		return;
+	began = kv_wait_begin();
 	atomic_store(&wk->wk_stop, true);
 	kv_bells_ring(wk);
 	for (unsigned int i = 0; i < n; i++)
 		pthread_join(wk->wk_thread[i], NULL);
+	kv_wait_end(KVDB_DELAY_WORK, began);
 	kv_warm_end(db);
 }
 
@@ -496,6 +500,7 @@ static int asked_step(struct kvdb *db, const struct kvdb_kvs *kvs)
 
 int kv_compact_wait(struct kvdb *db, const struct kvdb_kvs *kvs)
 {
+	uint64_t began = kv_wait_begin();
 	int err = kv_epoch_sync(db), r;
 
 	while (!err && kv_compact_is_asked(db, kvs)) {
@@ -512,6 +517,7 @@ int kv_compact_wait(struct kvdb *db, const struct kvdb_kvs *kvs)
 		free_retired(db);
 		err = kv_segs_free_dead(db);
 	}
+	kv_wait_end(KVDB_DELAY_WORK, began);
 	return work_error(db, err);
 }
 
@@ -542,6 +548,7 @@ static int flush_wait(struct kvdb *db)
 
 int kvdb_drain(struct kvdb *db, unsigned flags)
 {
+	uint64_t began;
 	int err;
 
 	if (flags & ~(KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT))
@@ -549,6 +556,7 @@ int kvdb_drain(struct kvdb *db, unsigned flags)
 	if (db->d_mode.md_rdonly)
 		return kv_error(-EROFS, "MP0903", "the database is open for reading only");
 	err = kv_epoch_sync(db);
+	began = kv_wait_begin();
 	if (!err && (flags & KVDB_WAIT_FLUSH))
 		err = flush_wait(db);
 	/* one that finds no room gets it from merges that are due */
@@ -556,6 +564,7 @@ int kvdb_drain(struct kvdb *db, unsigned flags)
 		err = drain_flush(db);
 	if (!err && (flags & KVDB_WAIT_COMPACT))
 		err = drain_compact(db);
+	kv_wait_end(KVDB_DELAY_WORK, began);
 	/* a worker may have met what stopped the database after our last look */
 	if (!err && flags)
 		err = kv_fault(db);

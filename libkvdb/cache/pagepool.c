@@ -38,6 +38,7 @@
 #include "base/guard.h"
 #include "db/db.h"
 #include "db/limbo.h"
+#include "db/waits.h"
 #include "cache/borrow.h"
 #include "cache/pages.h"
 #include "cache/slab.h"
@@ -572,6 +573,7 @@ static inline void page_used(struct kv_pagepool *pp, struct kv_page *p)
 static uint32_t wait_loaded(struct kv_pagepool *pp, struct kv_page *p)
 {
 	struct shard *sh = shard_of(pp, page_hash(p->pg_obj, p->pg_no));
+	uint64_t began = kv_wait_begin();
 	uint32_t st;
 
 	pthread_mutex_lock(&sh->sh_lock);
@@ -580,6 +582,7 @@ static uint32_t wait_loaded(struct kv_pagepool *pp, struct kv_page *p)
 		pthread_cond_wait(&sh->sh_cond, &sh->sh_lock);
 	sh->sh_waiters--;
 	pthread_mutex_unlock(&sh->sh_lock);
+	kv_wait_end(KVDB_DELAY_READ, began);
 	return st;
 }
 

@@ -29,6 +29,7 @@
 #include "base/futex.h"
 #include "db/db.h"
 #include "db/thread.h"
+#include "db/waits.h"
 #include "cache/load.h"
 
 #define QUEUES		128u
@@ -329,7 +330,7 @@ void kv_aload_free(struct kvdb *db, struct kv_aload *al)
 
 /* ---- the way in ---------------------------------------------------------------------------- */
 
-void kv_reads_run(struct kvdb *db, struct kv_read **rd, unsigned n)
+static void run_all(struct kvdb *db, struct kv_read **rd, unsigned n)
 {
 	struct kv_wait me = { .w_left = n };
 	struct rqueue *q = n ? queue_get(db) : NULL;
@@ -355,6 +356,14 @@ void kv_reads_run(struct kvdb *db, struct kv_read **rd, unsigned n)
 		}
 	}
 	atomic_store(&q->rq_busy, false);
+}
+
+void kv_reads_run(struct kvdb *db, struct kv_read **rd, unsigned n)
+{
+	uint64_t began = kv_wait_begin();
+
+	run_all(db, rd, n);
+	kv_wait_end(KVDB_DELAY_READ, began);
 }
 
 /* ---- open, close ------------------------------------------------------------------------ */

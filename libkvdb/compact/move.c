@@ -32,6 +32,7 @@
 #include "base/guard.h"
 #include "base/pack.h"
 #include "base/vec.h"
+#include "db/bell.h"
 #include "db/db.h"
 #include "seg/kv_omf.h"
 #include "seg/value.h"
@@ -555,7 +556,7 @@ static int read_places(struct kv_move *mv, const struct reader *rd, uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		if (i % SEND_EVERY == 0) {
 			send_on(mv, false);
-			if (kv_reloc_is_cancelled(mv->mv_db))
+			if (kv_work_stopping(mv->mv_db) || kv_reloc_is_cancelled(mv->mv_db))
 				return -ECANCELED;
 		}
 		if (!rd->rd_span(mv, i, &sp))

@@ -29,7 +29,7 @@
 #include "compact/reloc.h"
 
 #define COUNT_MAX	32u		/* runs that one merge can take */
-#define CHECK_EVERY	1024u
+#define CHECK_EVERY	128u	/* entries (about a page) between looks at stop and fault */
 
 bool kv_rjob_may_empty(const struct kv_rjob *jb, struct kv_seg *s)
 {

@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/trange.h"
+#include "db/bell.h"
 #include "db/db.h"
 #include "db/etime.h"
 #include "cache/pages.h"
@@ -281,6 +282,9 @@ static int sample_pages(struct kvdb *db, const struct place *pl, struct sample *
 		struct kv_thread *t;
 		uint32_t b = 0;
 
+		/* a close waits for no more than one page */
+		if (kv_work_stopping(db))
+			return -ECANCELED;
 		kv_pages_room(db, KV_GET_PAGES);
 		t = kv_enter();
 		for (; at >= r->rn_kb[b].kb_npages; b++)

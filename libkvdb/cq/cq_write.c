@@ -123,7 +123,7 @@ static void look_at_owned(struct kvdb_cq *cq)
 			continue;
 		}
 		if (o->o_op.type != KVDB_OP_SYNC)
-			kv_delayed(cq->c_db, KVDB_DELAY_KEY, kv_now(cq->c_db) - o->o_since_ns);
+			kv_postponed(cq->c_db, KVDB_DELAY_KEY, kv_now(cq->c_db) - o->o_since_ns);
 		if (waits)
 			kv_cq_op_done(o, kv_key_denied(o->o_op.kvs));
 		else if (cq->c_writes.li_head || !run_write(o))

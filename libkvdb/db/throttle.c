@@ -28,6 +28,7 @@
 
 #include "db/db.h"
 #include "db/hooks.h"
+#include "db/waits.h"
 
 #define SLEEP_MIN	50000u		/* ns */
 #define SLEEP_MAX	10000000u	/* ns */
@@ -37,16 +38,18 @@
 
 const char *kvdb_delay_name(unsigned cause)
 {
-	static const char *const name[KVDB_DELAYS] = {
+	static const char *const name[KVDB_WAITS] = {
 		[KVDB_DELAY_MEMORY] = "memory", [KVDB_DELAY_FROZEN] = "frozen",
 		[KVDB_DELAY_LOG] = "log",	[KVDB_DELAY_RUNS] = "runs",
 		[KVDB_DELAY_SPACE] = "space",	[KVDB_DELAY_SEGMENT] = "segment",
 		[KVDB_DELAY_GATE] = "gate",	[KVDB_DELAY_KEY] = "key",
 		[KVDB_DELAY_IMAGE] = "image",	[KVDB_DELAY_FRAME] = "frame",
-		[KVDB_DELAY_STAGING] = "staging",
+		[KVDB_DELAY_STAGING] = "staging", [KVDB_DELAY_READ] = "read",
+		[KVDB_DELAY_DURABLE] = "durable", [KVDB_DELAY_WORK] = "work",
+		[KVDB_DELAY_MEDIA] = "media",
 	};
 
-	return cause < KVDB_DELAYS ? name[cause] : NULL;
+	return cause < KVDB_WAITS ? name[cause] : NULL;
 }
 
 uint32_t kv_debt_part(uint64_t have, uint64_t from, uint64_t limit)
@@ -96,7 +99,7 @@ struct kv_toll *kv_toll_of(struct kvdb *db, struct kvdb_kvs *kvs)
 										   all;
 }
 
-void kv_delayed(struct kvdb *db, unsigned cause, uint64_t ns)
+void kv_postponed(struct kvdb *db, unsigned cause, uint64_t ns)
 {
 	struct kv_delay *de = &db->d_throttle.th_delay[cause];
 	uint64_t max = atomic_load_explicit(&de->de_max_ns, memory_order_relaxed);
@@ -105,6 +108,12 @@ void kv_delayed(struct kvdb *db, unsigned cause, uint64_t ns)
 	atomic_fetch_add_explicit(&de->de_ns, ns, memory_order_relaxed);
 	while (ns > max && !atomic_compare_exchange_weak(&de->de_max_ns, &max, ns))
 		;
+}
+
+void kv_delayed(struct kvdb *db, unsigned cause, uint64_t ns)
+{
+	kv_postponed(db, cause, ns);
+	kv_waited(cause, ns);
 }
 
 unsigned kv_delay_cause(struct kvdb *db)
@@ -170,7 +179,7 @@ bool kv_throttle_begun(struct kvdb *db, struct kv_toll *to, uint32_t bytes, uint
 	if (!*due_ns) {
 		*due_ns = book(to, bytes, now);
 		if (*due_ns > now)
-			kv_delayed(db, cause_of(to), *due_ns - now);
+			kv_postponed(db, cause_of(to), *due_ns - now);
 	}
 	return now >= *due_ns;
 }

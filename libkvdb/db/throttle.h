@@ -47,8 +47,10 @@ void kv_throttle_look(struct kvdb *db, uint64_t now);
  * call for a write, and kept for the others.
  */
 bool kv_throttle_begun(struct kvdb *db, struct kv_toll *to, uint32_t bytes, uint64_t *due_ns);
-/* Counts a wait of a writer. */
+/* Counts a wait of a writer, which is the calling thread. */
 void kv_delayed(struct kvdb *db, unsigned cause, uint64_t ns);
+/* The same of a write in a queue, whose thread does not wait. */
+void kv_postponed(struct kvdb *db, unsigned cause, uint64_t ns);
 /* What would hold a writer back now. */
 unsigned kv_delay_cause(struct kvdb *db);
 void kv_throttle_stats(struct kvdb *db, struct kvdb_stats *st);

@@ -22,6 +22,7 @@
 #include "db/hooks.h"
 #include "db/mem_wait.h"
 #include "db/thread.h"
+#include "db/waits.h"
 #include "cache/slab.h"
 #include "seg/seg.h"
 #include "mem/memtable.h"
@@ -665,14 +666,17 @@ int kv_wait_durable_until(struct kvdb *db, uint64_t epoch, const struct timespec
 {
 	struct kv_flusher *fl = db->d_flusher;
 	bool is_late = false;
+	uint64_t began;
 	uint32_t turn;
 
 	if (kv_is_manual(db))
 		return run_until(db, epoch);
+	began = kv_wait_begin();
 	want(fl, epoch);
 	while (turn = atomic_load(&fl->fl_turn), !is_late &&
 	       atomic_load(&db->d_epochs.ep_durable) < epoch && !kv_fault(db))
 		is_late = kv_futex_wait_until(&fl->fl_turn, turn, turn_bit(epoch), until);
+	kv_wait_end(KVDB_DELAY_DURABLE, began);
 	if (CHECK(atomic_load(&db->d_epochs.ep_durable) >= epoch))
 		return 0;
 	return kv_fault(db) ? kv_fault(db) : -ETIMEDOUT;
@@ -726,7 +730,7 @@ bool kv_gate_is_shut(struct kvdb *db)
 static int gate_wait(struct kvdb *db)
 {
 	struct kv_flusher *fl = db->d_flusher;
-	uint64_t t0 = kv_now(db), e;
+	uint64_t t0 = kv_now(db), waits = kv_wait_begin(), e;
 	int err = 0;
 
 	atomic_fetch_add(&db->d_count.gate_waits, 1);
@@ -737,6 +741,7 @@ static int gate_wait(struct kvdb *db)
 	t0 = kv_now(db) - t0;
 	atomic_fetch_add(&db->d_count.gate_wait_ns, t0);
 	kv_delayed(db, KVDB_DELAY_GATE, t0);
+	kv_wait_end(KVDB_DELAY_GATE, waits);
 	return err;
 }
 

@@ -16,6 +16,7 @@
 #include "base/guard.h"
 #include "base/stream.h"
 #include "db/db.h"
+#include "db/waits.h"
 #include "seg/seg.h"
 #include "run/run.h"
 #include "tree/leaf.h"
@@ -30,8 +31,10 @@
 
 static int commit_batch(struct kvdb *db, const struct mpool_op *op, uint32_t n)
 {
+	uint64_t began = kv_wait_begin();
 	int err = n ? BARRIER(mpool_batch(db->d_mp, op, n)) : 0;
 
+	kv_wait_end(KVDB_DELAY_MEDIA, began);
 	return err ? kv_error_mpool(err) : 0;
 }
 

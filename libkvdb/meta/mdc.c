@@ -23,6 +23,7 @@
 #include "base/vec.h"
 #include "db/db.h"
 #include "db/etime.h"
+#include "db/waits.h"
 #include "seg/seg.h"
 #include "run/run.h"
 #include "meta/mdc_append.h"
@@ -275,6 +276,7 @@ static int append_raw(struct kv_mdc *m, int flags)
 {
 	struct kv_mdc_buf *b = &m->m_buf;
 	struct iovec v = { b->mb_p, b->mb_len };
+	uint64_t began;
 	int err;
 
 	if (b->mb_err) {
@@ -287,7 +289,9 @@ static int append_raw(struct kv_mdc *m, int flags)
 		kv_mdc_buf_add(&m->m_capture->mp_out, b->mb_p, b->mb_len);
 		return m->m_capture->mp_out.mb_err ? kv_mdc_no_memory() : 0;
 	}
+	began = kv_wait_begin();
 	err = mpool_mdc_append(m->m_log, &v, 1, (unsigned)flags);
+	kv_wait_end(KVDB_DELAY_MEDIA, began);
 	if (err)
 		return kv_error_mpool(err);
 	atomic_fetch_add(&m->m_db->d_count.meta_bytes[m->m_mclass], b->mb_len);

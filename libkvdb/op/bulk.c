@@ -22,6 +22,7 @@
 #include "db/mem_wait.h"
 #include "db/policy.h"
 #include "db/thread.h"
+#include "db/waits.h"
 #include "run/run.h"
 #include "tree/leaf.h"
 #include "log/flush.h"
@@ -85,6 +86,7 @@ static int frame_write(struct kvdb_bulk *b)
 		.fh_len = b->b_len, .fh_nrec = b->b_nrec, .fh_off = b->b_off,
 	};
 	struct iovec v = { b->b_frame, bytes };
+	uint64_t began;
 	int err;
 
 	if (!b->b_len)
@@ -94,7 +96,9 @@ static int frame_write(struct kvdb_bulk *b)
 	memset(b->b_frame + b->b_len, 0, bytes - b->b_len);
 	h.fh_payload_crc = mpool_crc32c(0, b->b_frame + KV_FRAME_HDR, b->b_len - KV_FRAME_HDR);
 	kv_frame_encode(&h, b->b_frame, &s->sg_chain);
+	began = kv_wait_begin();
 	err = mpool_write(s->sg_obj, b->b_off, &v, 1);
+	kv_wait_end(KVDB_DELAY_MEDIA, began);
 	if (err)
 		return kv_error_mpool(err);
 	atomic_fetch_add(&db->d_count.log_bytes[s->sg_mclass], bytes);

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/guard.h"
 #include "db/thread.h"
+#include "db/waits.h"
 #include "cache/load.h"
 #include "cache/slab.h"
 #include "mem/memtable.h"
@@ -464,6 +465,16 @@ fail_logs:
 	return err;
 }
 
+/* What an open reads of the pool and the container it reads itself. */
+static int attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o)
+{
+	uint64_t began = kv_wait_begin();
+	int err = kv_db_attach(db, pool, o, !!(o->flags & KVDB_RDONLY));
+
+	kv_wait_end(KVDB_DELAY_MEDIA, began);
+	return err;
+}
+
 static int open_once(const char *pool, const struct kvdb_opts *o, struct kvdb **out)
 {
 	struct kvdb *db = calloc(1, sizeof(*db));
@@ -471,7 +482,7 @@ static int open_once(const char *pool, const struct kvdb_opts *o, struct kvdb **
 
 	if (!db)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a database");
-	err = kv_db_attach(db, pool, o, !!(o->flags & KVDB_RDONLY));
+	err = attach(db, pool, o);
 	if (!err)
 		err = kv_db_start(db);
 	if (!err) {
@@ -561,6 +572,7 @@ static int check_unused(struct kvdb *db)
 int kvdb_close(struct kvdb *db)
 {
 	int err = db ? check_unused(db) : 0, rc;
+	uint64_t began;
 
 	if (!db || err)
 		return err;
@@ -584,7 +596,9 @@ int kvdb_close(struct kvdb *db)
 			leave_clean(db);
 	}
 	kv_db_detach(db);
+	began = kv_wait_begin();
 	rc = mpool_close(db->d_mp);
+	kv_wait_end(KVDB_DELAY_MEDIA, began);
 	if (rc && !err)
 		err = kv_error_mpool(rc);
 	free(db);

@@ -21,6 +21,7 @@
 #include "db/db.h"
 #include "db/hooks.h"
 #include "db/policy.h"
+#include "db/waits.h"
 #include "cache/pages.h"
 #include "seg/reserve.h"
 #include "seg/seg.h"
@@ -328,6 +329,7 @@ static int block_write(struct kv_run_build *rb, struct mpool_obj *obj, uint32_t 
 {
 	struct mpool_obj_info info;
 	int rc = mpool_obj_info(obj, &info);
+	uint64_t began = kv_wait_begin();
 
 	for (uint32_t off = 0; off < len && !rc; off += WRITE_PIECE) {
 		struct iovec iov = { .iov_base = rb->rb_buf + off,
@@ -335,6 +337,7 @@ static int block_write(struct kv_run_build *rb, struct mpool_obj *obj, uint32_t 
 
 		rc = mpool_write(obj, off, &iov, 1);
 	}
+	kv_wait_end(KVDB_DELAY_MEDIA, began);
 	if (rc)
 		return kv_error_mpool(rc);
 	atomic_fetch_add_explicit(&rb->rb_db->d_count.key_bytes[info.mclass], len,
@@ -360,6 +363,7 @@ static int block_take(void *arg, bool urgent)
 		.tag = rb->rb_db->d_ident.id_tag,
 	};
 	struct kv_space_left left;
+	uint64_t began;
 	int rc;
 
 	(void)urgent;
@@ -368,7 +372,9 @@ static int block_take(void *arg, bool urgent)
 	if (!rb->rb_urgent && left.sl_spare[req.mclass] < wa->wa_len)
 		return kv_error(-ENOSPC, "MP0955",
 				"the pool is full: what is left is kept for deletes and flushes");
+	began = kv_wait_begin();
 	rc = mpool_alloc(rb->rb_db->d_mp, &req, 1, wa->wa_out);
+	kv_wait_end(KVDB_DELAY_MEDIA, began);
 	return rc ? kv_error_mpool(rc) : 0;
 }
 

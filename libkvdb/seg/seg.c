@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "db/db.h"
 #include "db/hooks.h"
+#include "db/waits.h"
 #include "cache/slab.h"
 #include "seg/kv_omf.h"
 #include "seg/reserve.h"
@@ -340,13 +341,18 @@ static int alloc_in(struct kvdb *db, uint32_t mclass, uint32_t bytes, unsigned n
 		    struct mpool_obj **out)
 {
 	struct mpool_alloc req[KV_SEGS_BATCH];
+	uint64_t began;
+	int err;
 
 	for (unsigned i = 0; i < n; i++)
 		req[i] = (struct mpool_alloc){
 			.kind = MPOOL_APPEND, .mclass = mclass, .capacity = bytes,
 			.tag = db->d_ident.id_tag, .flags = spare ? MPOOL_ALLOC_SPARE : 0,
 		};
-	return mpool_alloc(db->d_mp, req, n, out);
+	began = kv_wait_begin();
+	err = mpool_alloc(db->d_mp, req, n, out);
+	kv_wait_end(KVDB_DELAY_MEDIA, began);
+	return err;
 }
 
 /*

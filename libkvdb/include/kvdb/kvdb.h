@@ -672,7 +672,7 @@ struct kvdb_space {
 	uint64_t dead_value_bytes;
 };
 
-/** enum kvdb_delay - why a writer waited */
+/** enum kvdb_delay - why a caller waited */
 enum kvdb_delay {
 	KVDB_DELAY_MEMORY = 0, /* memtables approach their budget */
 	KVDB_DELAY_FROZEN,     /* memtables queue to be flushed */
@@ -685,18 +685,34 @@ enum kvdb_delay {
 	KVDB_DELAY_IMAGE,      /* a log had to get memory for its next segment first */
 	KVDB_DELAY_FRAME,      /* a frame of a log, or the epoch, was being closed */
 	KVDB_DELAY_STAGING,    /* values leave staging slower than they come */
-	KVDB_DELAYS
+	KVDB_DELAYS,           /* number of those of writers, which struct kvdb_stats has */
+	/* of all callers: kvdb_waits() has them */
+	KVDB_DELAY_READ = KVDB_DELAYS, /* a device, for what is read */
+	KVDB_DELAY_DURABLE,    /* an epoch, to be durable: a sync, a change of a store */
+	KVDB_DELAY_WORK,       /* background work: a drain, a compaction, a close */
+	KVDB_DELAY_MEDIA,      /* what the caller writes or frees itself: a bulk load, a close */
+	KVDB_WAITS
 };
 
 /** kvdb_delay_name() - one word for a cause, NULL beyond the last. Threads: any. Blocking: never. Durability: none. Errors: none. */
 const char *kvdb_delay_name(unsigned cause);
 
-/** struct kvdb_delays - waits of writers for one cause */
+/** struct kvdb_delays - waits for one cause */
 struct kvdb_delays {
 	uint64_t waits;
 	uint64_t ns;
 	uint64_t max_ns; /* the longest */
 };
+
+/**
+ * kvdb_waits() - what the calling thread waited for in this library
+ * @out: its waits since it began, by enum kvdb_delay, in all databases
+ *
+ * The difference of two calls tells why what lay between took long. Use of a processor, and
+ * waiting for one, for a lock or for memory, is in none of them.
+ * Threads: any. Blocking: never. Durability: none. Errors: none.
+ */
+void kvdb_waits(struct kvdb_delays out[KVDB_WAITS]);
 
 /** struct kvdb_stats - counters since open unless said otherwise */
 struct kvdb_stats {
