@@ -293,7 +293,8 @@ dkms_files := dkms.conf COPYING kmod/core/Makefile.objs $(addprefix kmod/, \
 	Kbuild Makefile version.h mpk.h object.h os_kern.h selftest.h trace.h main.c cmd.c ctl.c \
 	pools.c pool_dev.c pool_mlog.c object_fd.c object_io.c dev_bio.c sysfs.c selftest.c \
 	compat/compat.h uapi/mpool.h) $(addprefix kmod/core/,$(core-objs:.o=.c) \
-	core.h dev.h err.h guard.h omf.h omf_check.h os.h pool.h smap.h tree.h)
+	codec.h core.h dev.h durable.h err.h guard.h member.h obj.h omf.h omf_check.h open.h os.h \
+	pool.h smap.h tree.h)
 DKMS_SRC = /usr/src/mpool-$(VERSION)
 
 dkms-install: ## give the module to DKMS, which builds it for every kernel now and later (root)

@@ -17,7 +17,7 @@
 #include <linux/printk.h>
 #include <linux/uaccess.h>
 
-#include "core/omf.h"
+#include "core/codec.h"
 #include "mpk.h"
 #include "version.h"
 

@@ -8,7 +8,7 @@
 #include <linux/module.h>
 #include <linux/uuid.h>
 
-#include "core/omf.h"
+#include "core/codec.h"
 #include "mpk.h"
 #include "trace.h"
 

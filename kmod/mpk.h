@@ -40,6 +40,7 @@
 #include <linux/xarray.h>
 
 #include "compat/compat.h"
+#include "core/obj.h"
 #include "core/pool.h"
 #include "uapi/mpool.h"
 

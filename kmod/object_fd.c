@@ -24,7 +24,7 @@
 #include <linux/slab.h>
 #include <linux/splice.h>
 
-#include "core/omf.h"
+#include "core/codec.h"
 #include "object.h"
 
 #define OBJFS_MAGIC	0x6d706f6f	/* statfs */

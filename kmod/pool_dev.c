@@ -14,7 +14,7 @@
 #include <linux/sched.h>
 #include <linux/uaccess.h>
 
-#include "core/omf.h"
+#include "core/codec.h"
 #include "mpk.h"
 #include "trace.h"
 

@@ -11,6 +11,7 @@
  */
 #include "selftest.h"
 
+#include "obj.h"
 #include "pool.h"
 
 #define DEV_BYTES	(4u << 20)

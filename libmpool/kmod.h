@@ -13,6 +13,7 @@
 
 #include "backend.h"
 #include "mpl_err.h"
+#include "obj.h"
 #include "pool.h"
 #include "uapi/mpool.h"
 

@@ -9,6 +9,7 @@
 #include "backend.h"
 #include "device.h"
 #include "mpl_err.h"
+#include "obj.h"
 #include "pool.h"
 #include "poolcfg.h"
 

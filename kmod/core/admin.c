@@ -12,7 +12,8 @@
  * Objects are allocated, written and committed meanwhile: p_admin_lock is held
  * over I/O and shuts out other administration only.
  */
-#include "core.h"
+#include "durable.h"
+#include "open.h"
 
 /* ---- the step that all have in common ---- */
 

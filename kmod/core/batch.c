@@ -5,7 +5,7 @@
  * p_lock, so two batches never meet on one object. Order: data flush, record,
  * flush, then the effects, applied by the log's leader in log order.
  */
-#include "core.h"
+#include "durable.h"
 
 #define OP_ERASE	100u	/* internal: op_length is the new generation */
 #define OP_SEAL_LOG	101u

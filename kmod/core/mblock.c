@@ -20,33 +20,12 @@
  *
  * Locks: p_lock for table, space and references; o_lock for the write position.
  */
-#include "core.h"
+#include "durable.h"
 
 #define LIST_STEP	1024u	/* objects looked at under p_lock at a time */
 #define ROOM_TURNS	8
 
 /* ---- space ---- */
-
-/* What a file reserved takes space below it, written to or not. */
-static bool is_reserved(const struct mp_obj *obj)
-{
-	u32 i;
-
-	for (i = 0; i < obj->o_nextents; i++) {
-		if (mp_dev_is_sparse(obj->o_pool->p_dev[obj->o_extent[i].ex_slot]->pd_dev))
-			return true;
-	}
-	return false;
-}
-
-/* Where a device failed a write it may fail the next: kept out until the next open. INV-24 */
-void mp_obj_free_space(struct mp_obj *obj, bool is_clean)
-{
-	if (!CHECK(!obj->o_is_hurt))
-		return;
-	is_clean = is_clean && !is_reserved(obj);
-	mp_class_free(obj->o_pool, obj->o_extent, obj->o_nextents, obj->o_kind, is_clean);
-}
 
 int mp_obj_id_reserve(struct mp_pool *pool, u32 n, u64 *first)
 {

@@ -5,7 +5,7 @@
  * only when no device has one contiguous extent is an object cut into pieces,
  * on one device if possible. Everything under pool->p_lock; no I/O.
  */
-#include "core.h"
+#include "durable.h"
 
 #define STOCK_MAX	((256u << 20) / MP_BLOCK)	/* blocks of a pool */
 

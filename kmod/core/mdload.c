@@ -11,7 +11,7 @@
  * Runs alone at open; reads only, except mp_md_repair(). Reads are bounded by
  * the region's size, memory by one window.
  */
-#include "core.h"
+#include "durable.h"
 
 #define WINDOW	(2u * MP_FRAME_MAX)
 #define AHEAD	(4ull << 20)	/* bytes looked at behind the last frame found */

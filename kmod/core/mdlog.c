@@ -23,7 +23,7 @@
  * decision that a crash could forget.
  * The reading side is mdload.c.
  */
-#include "core.h"
+#include "durable.h"
 
 #define LOG_LONG	(64ull << 20)	/* bytes: a longer epoch ends when a quarter is state */
 #define STATES		4		/* lengths of the state that a log may have below */

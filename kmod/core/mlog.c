@@ -12,7 +12,7 @@
  * is taken when there is space for its frame, so what was taken can be written (INV-29).
  * l_lock serialises everything on one log, I/O included.
  */
-#include "core.h"
+#include "durable.h"
 
 #define SPACE_STEP	(1u << 20)	/* space below grows by as much again, or by this */
 #define BUF_FIRST	(64u << 10)

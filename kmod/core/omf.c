@@ -4,8 +4,8 @@
  * validates everything that a reader may rely on later: checksum, identity
  * (pool, address, generation), lengths and counts. Stateless; no locks.
  */
+#include "codec.h"
 #include "guard.h"
-#include "omf.h"
 #include "omf_check.h"
 
 u32 mp_csum(const void *buf, size_t len)

@@ -11,93 +11,8 @@
  * the log's generation is an old copy of itself (INV-12). What members have in
  * common, their table too, is as the home device says.
  */
-#include "core.h"
-
-struct mp_pool *mp_pool_new(void)
-{
-	struct mp_pool *pool = os_zalloc(sizeof(*pool));
-
-	if (!pool)
-		return NULL;
-	mutex_init(&pool->p_lock);
-	mutex_init(&pool->p_admin_lock);
-	mutex_init(&pool->p_root_lock);
-	spin_lock_init(&pool->p_fault_lock);
-	os_cond_init(&pool->p_cond);
-	mp_tree_init(&pool->p_objs);
-	INIT_LIST_HEAD(&pool->p_roots);
-	mp_own_init(&pool->p_own);
-	return pool;
-}
-
-void mp_pool_free(struct mp_pool *pool)
-{
-	u32 i;
-
-	/* all that was written is on the devices, as far as any caller was told: others may come */
-	mp_own_leave(&pool->p_own);
-	mp_own_fini(&pool->p_own);
-	if (pool->p_md.md_buf)
-		mp_md_fini(pool);
-	mp_otab_fini(pool);
-	for (i = 0; i < MP_SLOTS; i++)
-		mp_pdev_free(pool->p_dev[i]);
-	os_cond_destroy(&pool->p_cond);
-	mutex_destroy(&pool->p_lock);
-	mutex_destroy(&pool->p_root_lock);
-	mutex_destroy(&pool->p_admin_lock);
-	os_free(pool);
-}
-
-struct mp_pdev *mp_pdev_new(struct mp_dev *dev, const struct mp_sb *sb)
-{
-	struct mp_pdev *pd = os_zalloc(sizeof(*pd));
-
-	if (pd)
-		pd->pd_sb = os_alloc(sizeof(*sb));
-	if (!pd || !pd->pd_sb) {
-		os_free(pd);
-		mp_err(MP_NOMEM, "%s", dev->d_path);
-		return NULL;
-	}
-	*pd->pd_sb = *sb;
-	pd->pd_dev = dev;
-	memcpy(pd->pd_uuid, sb->sb_dev_uuid, MP_UUID_LEN);
-	pd->pd_slot = sb->sb_slot;
-	pd->pd_mclass = sb->sb_mclass;
-	pd->pd_flags = sb->sb_dev[sb->sb_slot].sd_flags;
-	pd->pd_bytes = sb->sb_dev_bytes;
-	pd->pd_data_off = sb->sb_data_off;
-	mp_smap_init(&pd->pd_smap, dev->d_ops->discard != NULL);
-	return pd;
-}
-
-void mp_pdev_free(struct mp_pdev *pd)
-{
-	if (!pd)
-		return;
-	pd->pd_dev->d_pool = NULL;
-	mp_smap_fini(&pd->pd_smap);
-	os_free(pd->pd_sb);
-	os_free(pd);
-}
-
-/* member with a copy of @sb; the slot must be free */
-int mp_pool_add(struct mp_pool *pool, struct mp_dev *dev, const struct mp_sb *sb)
-{
-	struct mp_pdev *pd = mp_pdev_new(dev, sb);
-
-	if (!pd)
-		return -ENOMEM;
-	pool->p_dev[sb->sb_slot] = pd;
-	dev->d_pool = pool;
-	pool->p_ndevs = max(pool->p_ndevs, sb->sb_slot + 1);
-	if (sb->sb_slot == 0) {
-		pool->p_sb = pd->pd_sb;
-		memcpy(pool->p_uuid, sb->sb_uuid, MP_UUID_LEN);
-	}
-	return 0;
-}
+#include "durable.h"
+#include "open.h"
 
 /* ---- the set of members ---- */
 
@@ -429,25 +344,6 @@ static int set_own(struct mp_pool *pool, struct mp_dev **dev, u32 ndevs, mp_find
 }
 
 /* ---- space and log ---- */
-
-int mp_pdev_space(struct mp_pdev *pd)
-{
-	const struct mp_sb *sb = pd->pd_sb;
-	u64 at = pd->pd_data_off / MP_BLOCK, end;
-	u32 i;
-	int rc = 0;
-
-	pd->pd_smap.s_virgin = at;
-	/* what lies between the superblock copies, which are in ascending order */
-	for (i = 1; i < mp_sb_copies(sb) && !rc; i++) {
-		end = mp_sb_addr(sb, i) / MP_BLOCK;
-		if (end < at)
-			return mp_err(MP_SB_CORRUPT, "%s: geometry", pd->pd_dev->d_path);
-		rc = mp_smap_add(&pd->pd_smap, at, end - at);
-		at = end + 1;
-	}
-	return rc ? mp_err(MP_NOMEM, "space map") : 0;
-}
 
 static int space_init(struct mp_pool *pool)
 {

@@ -4,7 +4,7 @@
  * what replay rebuilds. Everything here is guarded by pool->p_lock. Memory is
  * bounded by p_mem_max, so that no image can make an open eat the machine.
  */
-#include "core.h"
+#include "durable.h"
 
 static u64 obj_mem(u32 nextents)
 {
@@ -42,6 +42,27 @@ void mp_otab_free(struct mp_obj *obj)
 {
 	obj->o_pool->p_mem -= obj_mem(obj->o_nextents);
 	os_free(obj);
+}
+
+/* What a file reserved takes space below it, written to or not. */
+static bool is_reserved(const struct mp_obj *obj)
+{
+	u32 i;
+
+	for (i = 0; i < obj->o_nextents; i++) {
+		if (mp_dev_is_sparse(obj->o_pool->p_dev[obj->o_extent[i].ex_slot]->pd_dev))
+			return true;
+	}
+	return false;
+}
+
+/* Where a device failed a write it may fail the next: kept out until the next open. INV-24 */
+void mp_obj_free_space(struct mp_obj *obj, bool is_clean)
+{
+	if (!CHECK(!obj->o_is_hurt))
+		return;
+	is_clean = is_clean && !is_reserved(obj);
+	mp_class_free(obj->o_pool, obj->o_extent, obj->o_nextents, obj->o_kind, is_clean);
 }
 
 struct mp_obj *mp_otab_find(struct mp_pool *pool, u64 id)

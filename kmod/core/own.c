@@ -38,7 +38,7 @@
  *
  * Locks: ow_lock, for all but the one look that mp_own_wait() begins with; p_lock inside.
  */
-#include "core.h"
+#include "member.h"
 
 #define BEAT_MS		250u
 #define LATE_MS		750u

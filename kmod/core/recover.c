@@ -9,7 +9,7 @@
  * created to the end they tell that a create may be repeated. No locks: the caller owns
  * the device.
  */
-#include "core.h"
+#include "member.h"
 
 /* the copy at @addr into @best, if it is intact, of the same identity, and newer */
 static bool take(struct mp_dev *dev, u64 addr, void *buf, struct mp_sb *cur, struct mp_sb *best,

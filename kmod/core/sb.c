@@ -13,7 +13,7 @@
  * highest generation counts; copy 0 keeps generation 1. No locks: callers own
  * the device.
  */
-#include "core.h"
+#include "member.h"
 
 u64 mp_sb_copy_addr(u64 dev_bytes, u32 copy)
 {
@@ -36,6 +36,43 @@ u64 mp_sb_addr(const struct mp_sb *sb, u32 copy)
 {
 	return copy < MP_SB_COPIES ? mp_sb_copy_addr(sb->sb_base_bytes, copy) :
 				     mp_sb_copy_addr(sb->sb_dev_bytes, 2);
+}
+
+int mp_sb_entry(struct mp_sb *sb, u32 i, const struct mp_dev *dev, u32 mclass)
+{
+	struct mp_sbdev *d = &sb->sb_dev[i];
+
+	d->sd_bytes = ALIGN_DOWN(dev->d_size, MP_BLOCK);
+	d->sd_mclass = (u8)mclass;
+	d->sd_flags = dev->d_flags & MP_DEV_ZEROED ? MP_DEVF_ZEROED : 0;
+	return mp_random(d->sd_uuid, MP_UUID_LEN);
+}
+
+void mp_sb_member(struct mp_sb *sb, u32 i)
+{
+	sb->sb_slot = i;
+	memcpy(sb->sb_dev_uuid, sb->sb_dev[i].sd_uuid, MP_UUID_LEN);
+	sb->sb_dev_bytes = sb->sb_dev[i].sd_bytes;
+	sb->sb_base_bytes = sb->sb_dev_bytes;
+	sb->sb_mark = 0;
+	sb->sb_mclass = sb->sb_dev[i].sd_mclass;
+	sb->sb_data_off = MP_SB_AREA;
+	if (sb->sb_dev[i].sd_flags & MP_DEVF_MD)
+		sb->sb_data_off += 2 * sb->sb_md_bytes;
+}
+
+int mp_sb_reserve(struct mp_dev *dev, const struct mp_sb *sb)
+{
+	bool has_log = sb->sb_dev[sb->sb_slot].sd_flags & MP_DEVF_MD;
+	u64 first = min_t(u64, sb->sb_md_bytes, MP_MD_FIRST);
+	int rc = mp_dev_reserve(dev, 0, has_log ? sb->sb_md_off + first : sb->sb_data_off);
+	u32 k;
+
+	if (!rc && has_log)
+		rc = mp_dev_reserve(dev, sb->sb_md_off + sb->sb_md_bytes, first);
+	for (k = 1; k < mp_sb_copies(sb) && !rc; k++)
+		rc = mp_dev_reserve(dev, mp_sb_addr(sb, k), MP_BLOCK);
+	return rc;
 }
 
 static int copy_write(struct mp_dev *dev, struct mp_sb *sb, u32 copy, void *buf)
@@ -323,4 +360,32 @@ int mp_probe(struct mp_dev *dev, struct mp_probe *out)
 	}
 	os_free(sb);
 	return rc;
+}
+
+/* ---- what may be in one ---- */
+
+int mp_name_check(const char *name)
+{
+	return name && mp_name_is_good(name) ? 0 :
+	       mp_err(MP_NAME, "'%s' is no name for a pool", name ? name : "");
+}
+
+int mp_label_check(const char *label)
+{
+	size_t i;
+
+	for (i = 0; label && label[i]; i++)
+		if (i + 1 >= MP_LABEL_LEN || (u8)label[i] < 0x20 || label[i] == 0x7f)
+			return mp_err(MP_LABEL, "byte %zu", i);
+	return 0;
+}
+
+int mp_dev_check(const struct mp_dev *dev)
+{
+	if (dev->d_size < MP_MIN_DEV || dev->d_size > (1ull << 59))
+		return mp_err(MP_DEV_SMALL, "%s: %llu bytes", dev->d_path, dev->d_size);
+	if (dev->d_sector > MP_BLOCK)
+		return mp_err(MP_SB_BLOCKSIZE, "%s: sectors of %u bytes", dev->d_path,
+			      dev->d_sector);
+	return 0;
 }

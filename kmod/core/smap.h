@@ -6,7 +6,7 @@
 #ifndef MP_CORE_SMAP_H
 #define MP_CORE_SMAP_H
 
-#include "omf.h"
+#include "codec.h"
 #include "tree.h"
 
 enum mp_space {

@@ -5,7 +5,8 @@
  * bound and overlap of the metadata; here comes what an open does not look at:
  * spare copies, logs, containers, contents. Nothing is written.
  */
-#include "core.h"
+#include "durable.h"
+#include "open.h"
 
 #define CHUNK	(256u << 10)
 

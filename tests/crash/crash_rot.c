@@ -27,7 +27,7 @@
 #include "kv_model.h"
 #include "seg/kv_omf.h"
 #include "meta/mdc_omf.h"
-#include "omf.h"
+#include "codec.h"
 
 #define KiB	(1ull << 10)
 #define MiB	(1ull << 20)

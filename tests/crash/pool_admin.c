@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "omf.h"
+#include "codec.h"
 #include "pool_model.h"
 #include "user.h"
 

@@ -11,7 +11,7 @@
 #include "fuzz.h"
 #include "seg/kv_omf.h"
 #include "meta/mdc_omf.h"
-#include "omf.h"
+#include "codec.h"
 #include "base/pack.h"
 #include "run/run_omf.h"
 #include "mem/tomb.h"

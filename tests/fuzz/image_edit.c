@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "image_edit.h"
-#include "omf.h"
+#include "codec.h"
 
 #define EDITS	64u	/* in one input */
 

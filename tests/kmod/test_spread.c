@@ -15,7 +15,7 @@
 #include <linux/fs.h>
 #include <sys/sendfile.h>
 
-#include "core.h"
+#include "durable.h"
 
 #include "kt.h"
 

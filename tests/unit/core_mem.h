@@ -8,8 +8,9 @@
 
 #include <pthread.h>
 
+#include "obj.h"
 #include "pool.h"
-#include "omf.h"
+#include "codec.h"
 #include "../harness.h"
 
 /* one for all devices: they are not measured */

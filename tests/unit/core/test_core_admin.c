@@ -5,7 +5,7 @@
  */
 #include <pthread.h>
 
-#include "core.h"
+#include "member.h"
 #include "core_mem.h"
 
 #define MiB	(1ull << 20)

@@ -4,7 +4,7 @@
  * the cost of an open. One commit takes one block on a small pool, so offsets
  * of frames are known: the region of epoch 1 is the second one.
  */
-#include "core.h"
+#include "durable.h"
 #include "core_mem.h"
 
 #define MD_OFF	(64u << 10)

@@ -4,7 +4,7 @@
  * every checksum here is right, so exactly one check can refuse.
  */
 #include "core_mem.h"
-#include "core.h"
+#include "member.h"
 #include "poolcfg.h"
 
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "harness.h"
-#include "omf.h"
+#include "codec.h"
 
 /* CRC32C of the encoded samples below: a change of these is a change of the format */
 #define GOLDEN_SB	2396024129u

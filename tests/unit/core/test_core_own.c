@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core.h"
+#include "member.h"
 #include "core_mem.h"
 
 #define SIZE	(4ull << 20)

@@ -2,7 +2,7 @@
 /*
  * Behaviour of the portable core on small in-memory pools.
  */
-#include "core.h"
+#include "durable.h"
 #include "core_mem.h"
 
 static struct rig r;

@@ -3,7 +3,7 @@
  * Bringing back a device whose first superblock was overwritten: from the
  * copies further on, of an active pool, taken whole; else nothing is written.
  */
-#include "core.h"
+#include "member.h"
 #include "core_mem.h"
 
 #define SIZE	(8ull << 20)

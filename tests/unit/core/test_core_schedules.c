@@ -4,7 +4,7 @@
  * pool is opened, a log that repeats what a crash took from it, a creation that
  * is cut between the members.
  */
-#include "core.h"
+#include "durable.h"
 #include "core_mem.h"
 
 static struct mp_dev_ops ops;

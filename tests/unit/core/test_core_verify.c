@@ -4,7 +4,7 @@
  * and the place, in words that an operator can act on. And it writes nothing.
  */
 #include "core_mem.h"
-#include "core.h"
+#include "member.h"
 
 #define SIZE	(8u << 20)	/* of a device */
 #define CHUNK	(256u << 10)	/* of an object, at once */
