@@ -525,15 +525,24 @@ static int space_err(struct kvdb *db, int full, bool comes)
 	return comes && now < s + KV_PATIENCE_NS ? 0 : full;
 }
 
+/* It is memory that slows writers. */
+static bool is_memory_dear(struct kvdb *db)
+{
+	const struct kv_toll *to = &db->d_throttle.th_all;
+
+	return atomic_load(&to->to_cost) && atomic_load(&to->to_cause) == KVDB_DELAY_MEMORY;
+}
+
 /*
  * By turns the store that was not served for longest, so that one which is written to all the
- * time is not all, and the one that holds the most memory (TH-18).
+ * time is not all, and the one that holds the most memory; while memory is what slows writers
+ * always the latter (TH-18).
  */
 int kv_flush_step(struct kvdb *db)
 {
 	struct kv_work *wk = db->d_bg.bd_work;
 	uint32_t turn = atomic_load(&wk->wk_flush_turn), from = turn;
-	bool is_turn = atomic_fetch_add(&wk->wk_flush_steps, 1) % 2 == 0;
+	bool is_turn = atomic_fetch_add(&wk->wk_flush_steps, 1) % 2 == 0 && !is_memory_dear(db);
 	bool comes = kv_is_making_room(db);
 	bool is_missed = false;
 	int did = 0, full = 0, told;

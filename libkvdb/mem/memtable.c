@@ -30,7 +30,7 @@
 #include "mem/tomb.h"
 
 #define PTR_MASK	0xffffffffffffull
-#define CHUNK_MIN	(16u << 10)
+#define CHUNK_MIN	(1u << 10)
 #define CHUNK_MAX	(1u << 20)
 #define TABLE_MIN	64u	/* buckets */
 #define LOAD_MAX	4u	/* entries a bucket holds on average before the table grows */
@@ -100,7 +100,9 @@ void *kv_mt_arena(struct kv_mt *mt, uint32_t bytes)
 	p = chunk_take(ch, bytes);
 	if (!p) {
 		/* small tables stay small, large ones take large chunks */
-		size = !ch ? CHUNK_MIN : ch->ch_size < CHUNK_MAX ? ch->ch_size * 4 : CHUNK_MAX;
+		size = ch ? ch->ch_size * 4 : CHUNK_MIN;
+		while (size < bytes)
+			size *= 4;
 		size = size > CHUNK_MAX ? CHUNK_MAX : size;
 		ch = chunk_get(mt->m_db, size);
 		if (ch) {

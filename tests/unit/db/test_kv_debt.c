@@ -17,6 +17,7 @@
 #include "meta/mdc.h"
 #include "txn/txn.h"
 #include "background/work.h"
+#include "db/bell.h"
 
 static struct kvdb *db;
 
@@ -176,6 +177,76 @@ static void quiet_stores_are_flushed_together_for_the_log(void)
 	       (unsigned long long)(dev_flushes() - was), (unsigned long long)st.flushes);
 	T_OK(dev_flushes() - was < st.flushes / 2);
 	end();
+}
+
+/* Of what a flush can free; *@n: in so many memtables. */
+static uint64_t held_bytes(unsigned *n)
+{
+	uint64_t bytes = 0;
+
+	*n = 0;
+	for (struct kv_mt *mt = db->d_mem.mm_views->vw_mts; mt; mt = mt->m_next)
+		if (kv_mt_first_epoch(mt)) {
+			bytes += atomic_load(&mt->m_bytes);
+			(*n)++;
+		}
+	return bytes;
+}
+
+static void quiet_stores_hold_little_memory(void)
+{
+	struct kvdb_kvs *quiet;
+	char name[24];
+	uint64_t bytes;
+	unsigned n;
+
+	begin(KVDB_MANUAL);
+	for (unsigned i = 0; i < QUIET; i++) {
+		snprintf(name, sizeof(name), "quiet%u", i);
+		quiet = make(name);
+		T_EQ(kvdb_put(quiet, &i, sizeof(i), "y", 1), 0);
+	}
+	bytes = held_bytes(&n);
+	printf("# %llu KiB in %u memtables\n", (unsigned long long)bytes >> 10, n);
+	T_EQ(n, QUIET);
+	T_OK(bytes <= QUIET * (6u << 10));
+	end();
+}
+
+static uint32_t frozen(struct kvdb_kvs *kvs)
+{
+	struct kv_tree *tr = kv_tree_get(kvs);
+	uint32_t n = tr->tr_nmt - 1;
+
+	kv_tree_put(db, tr);
+	return n;
+}
+
+/* It is a quiet store's turn, and the busy one has what writers wait for. */
+static void the_largest_goes_first_while_memory_is_dear(void)
+{
+	struct kvdb_kvs *quiet, *busy;
+	char val[100] = { 0 };
+
+	for (unsigned is_dear = 0; is_dear < 2; is_dear++) {
+		begin(KVDB_MANUAL);
+		quiet = make("quiet");
+		busy = make("busy");
+		T_EQ(kvdb_put(quiet, "k", 1, "v", 1), 0);
+		for (uint32_t i = 0; i < 10000; i++)
+			T_EQ(kvdb_put(busy, &i, sizeof(i), val, sizeof(val)), 0);
+		T_EQ(kv_switch_prepare(db, quiet), 0);
+		T_EQ(kv_switch_prepare(db, busy), 0);
+		T_EQ(kv_epoch_force(db), 0);
+		T_EQ(kv_epoch_force(db), 0);
+		db->d_budget.b_mt_bytes = is_dear ? 1u << 20 : 1u << 30;
+		kv_pressure(db);
+		atomic_store(&db->d_bg.bd_work->wk_flush_steps, 0);
+		T_EQ(kv_flush_step(db), 1);
+		T_EQ(frozen(busy), !is_dear);
+		T_EQ(frozen(quiet), is_dear);
+		end();
+	}
 }
 
 #define HELD	40u
@@ -375,6 +446,8 @@ int main(void)
 	T_RUN(a_transaction_pays_for_the_dearest_of_its_stores);
 	T_RUN(quiet_stores_are_not_flushed_for_the_memory_of_a_busy_one);
 	T_RUN(quiet_stores_are_flushed_together_for_the_log);
+	T_RUN(quiet_stores_hold_little_memory);
+	T_RUN(the_largest_goes_first_while_memory_is_dear);
 	T_RUN(memtables_of_readers_are_not_walked);
 	T_RUN(each_edit_of_a_round_speaks_for_its_own_store);
 	T_RUN(a_store_is_dropped_beside_a_writer_that_sleeps);
