@@ -34,6 +34,7 @@
 #define CHUNK_MAX	(1u << 20)
 #define TABLE_MIN	64u	/* buckets */
 #define LOAD_MAX	4u	/* entries a bucket holds on average before the table grows */
+#define LOOK_MTS	64u	/* memtables of readers that are looked at for one question */
 #define GROW_OWN	16384u	/* keys that a writer moves himself: about a millisecond */
 
 struct kv_chunk {
@@ -904,7 +905,7 @@ int kv_mt_new(struct kvdb *db, uint32_t kvs, struct kv_mt *like, struct kv_mt **
 		kv_order_fini(mt);
 		goto fail;
 	}
-	bytes = (tb->tb_mask + 1) * sizeof(struct kv_bucket);
+	bytes = (tb->tb_mask + 1) * sizeof(struct kv_bucket) + sizeof(*mt);
 	atomic_store(&mt->m_bytes, bytes);
 	atomic_fetch_add(&db->d_count.mt_mem, bytes);
 	pthread_mutex_lock(&vw->vw_lock);
@@ -971,6 +972,32 @@ static void mt_free(void *arg)
 	free(mt);
 }
 
+static void span_add(struct kv_mt_epochs *ms, uint64_t first, uint64_t last)
+{
+	unsigned i = ms->ms_n;
+
+	if (i < KV_MT_EPOCHS) {
+		ms->ms[i].first = first;
+		ms->ms[i].last = last;
+		ms->ms_n++;
+		return;
+	}
+	i--;
+	if (first < ms->ms[i].first)
+		ms->ms[i].first = first;
+	if (last > ms->ms[i].last)
+		ms->ms[i].last = last;
+}
+
+/* A flushed one: it gets no more records. */
+static void held_add(struct kv_mt_epochs *ms, const struct kv_mt *mt)
+{
+	uint64_t first = atomic_load(&mt->m_first_epoch);
+
+	if (first)
+		span_add(ms, first, atomic_load(&mt->m_last_epoch));
+}
+
 void kv_mt_flushed(struct kv_mt *mt)
 {
 	struct kv_views *vw = mt->m_db->d_mem.mm_views;
@@ -980,6 +1007,10 @@ void kv_mt_flushed(struct kv_mt *mt)
 	pthread_mutex_lock(&vw->vw_lock);
 	list_del(&vw->vw_mts, mt);
 	list_add(&vw->vw_held, mt);
+	vw->vw_nheld++;
+	/* the last entry would stand for all to come */
+	vw->vw_is_vague |= vw->vw_epochs.ms_n == KV_MT_EPOCHS;
+	held_add(&vw->vw_epochs, mt);
 	atomic_store(&mt->m_flushed, true);
 	pthread_mutex_unlock(&vw->vw_lock);
 }
@@ -992,7 +1023,14 @@ void kv_mt_put(struct kvdb *db, struct kv_mt *mt)
 	if (atomic_fetch_sub(&mt->m_refs, 1) != 1)
 		return;
 	pthread_mutex_lock(&vw->vw_lock);
-	list_del(atomic_load(&mt->m_flushed) ? &vw->vw_held : &vw->vw_mts, mt);
+	if (atomic_load(&mt->m_flushed)) {
+		list_del(&vw->vw_held, mt);
+		KV_ASSERT(vw->vw_nheld);
+		vw->vw_nheld--;
+		vw->vw_is_vague = true;
+	} else {
+		list_del(&vw->vw_mts, mt);
+	}
 	pthread_mutex_unlock(&vw->vw_lock);
 	kv_retire(&mt->m_limbo, mt_free, mt);
 }
@@ -1039,36 +1077,34 @@ uint64_t kv_mt_oldest_epoch(struct kvdb *db)
 	return min;
 }
 
-static void span_add(struct kv_mt_epochs *ms, uint64_t first, uint64_t last)
+/*
+ * Readers may have thousands: a look at all of them is for that many questions, of which the others
+ * are answered with the epochs of those that have gone, too. vw_lock held.
+ */
+static void held_look(struct kv_views *vw)
 {
-	unsigned i = ms->ms_n;
-
-	if (i < KV_MT_EPOCHS) {
-		ms->ms[i].first = first;
-		ms->ms[i].last = last;
-		ms->ms_n++;
+	if (!vw->vw_is_vague || vw->vw_asked++ < vw->vw_nheld / LOOK_MTS)
 		return;
-	}
-	i--;
-	if (first < ms->ms[i].first)
-		ms->ms[i].first = first;
-	if (last > ms->ms[i].last)
-		ms->ms[i].last = last;
+	vw->vw_epochs.ms_n = 0;
+	for (const struct kv_mt *mt = vw->vw_held; mt; mt = mt->m_next)
+		held_add(&vw->vw_epochs, mt);
+	vw->vw_looked += vw->vw_nheld;
+	vw->vw_is_vague = false;
+	vw->vw_asked = 0;
 }
 
 void kv_mt_epochs(struct kvdb *db, struct kv_mt_epochs *ms)
 {
 	struct kv_views *vw = db->d_mem.mm_views;
 
-	ms->ms_n = 0;
 	pthread_mutex_lock(&vw->vw_lock);
-	for (struct kv_mt *mt = first_mt(vw); mt; mt = next_mt(vw, mt)) {
-		bool is_whole = atomic_load(&mt->m_flushed);
+	held_look(vw);
+	*ms = vw->vw_epochs;
+	for (struct kv_mt *mt = vw->vw_mts; mt; mt = mt->m_next) {
 		uint64_t first = atomic_load(&mt->m_first_epoch);
 
 		if (first)
-			span_add(ms, first,
-				 is_whole ? atomic_load(&mt->m_last_epoch) : UINT64_MAX);
+			span_add(ms, first, UINT64_MAX);
 	}
 	pthread_mutex_unlock(&vw->vw_lock);
 }

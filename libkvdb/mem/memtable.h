@@ -12,6 +12,7 @@
 
 #include "base/macros.h"
 #include "db/limbo.h"
+#include "mem/spans.h"
 
 struct kv_ent;
 struct kv_iter;
@@ -153,6 +154,10 @@ struct kv_views {
 	pthread_mutex_t vw_lock;
 	struct kv_mt *vw_mts;			/* every memtable that a flush can free, */
 	struct kv_mt *vw_held;			/* and those that only readers have (TH-20) */
+	uint64_t vw_nheld;			/* of the latter; */
+	struct kv_mt_epochs vw_epochs;		/* theirs, or more; it is so for certain unless */
+	bool vw_is_vague;
+	uint64_t vw_asked, vw_looked;		/* since it is; memtables looked at, for tests */
 	struct kv_chunk *vw_free;		/* arena chunks to reuse */
 	_Atomic(uint64_t) vw_flushed_bytes;	/* of these, by flushed ones */
 };

@@ -17,7 +17,7 @@
 #include "db/db.h"
 #include "open/open.h"
 
-#define KEYS	120u
+#define KEYS	160u
 #define KEY_LEN	300u	/* keys take the memory */
 #define ROUNDS	6u
 #define SMALL	(96u << 10)
