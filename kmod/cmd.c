@@ -104,7 +104,7 @@ __printf(3, 0) void os_verror(int id, int err, const char *fmt, va_list ap)
 	va_copy(copy, ap);
 	is_done = detail_set(id, err, fmt, copy);
 	va_end(copy);
-	/* what any user of a pool can provoke at will is not for the log */
+	/* errors that any user can provoke at will do not go to the log */
 	if (is_done || err == -EINVAL || err == -ENOENT || err == -EBUSY || err == -EROFS)
 		return;
 	va_copy(copy, ap);
@@ -125,7 +125,7 @@ static const struct mpk_cmd *cmd_find(const struct mpk_cmd *table, u32 n, unsign
 	return NULL;
 }
 
-/* first of all: a caller that may not do it learns nothing else */
+/* first: a caller without permission learns nothing else */
 static int cmd_allowed(const struct mpk_cmd *cm, const struct file *file)
 {
 	if ((cm->cm_flags & MPK_CMD_ADMIN) && !capable(CAP_SYS_ADMIN))
@@ -160,14 +160,14 @@ static int cmd_check(const struct mpk_cmd *cm, const void *arg)
 	return 0;
 }
 
-/* results and error detail to the caller; what could be done has been done by now */
+/* results and error detail to the caller; the command has been carried out */
 static long cmd_back(const struct mpk_cmd *cm, struct call *call, long rc, void __user *uarg)
 {
 	struct mpool_ioc_arg *ma = (struct mpool_ioc_arg *)call->ca_arg;
 	struct mpk_detail *de = &call->ca_detail;
 	size_t n;
 
-	/* a detail that was met on the way to another result is no news */
+	/* a detail of a failure that was overcome */
 	ma->ma_error = rc < 0 && de->de_err == rc ? de->de_id : 0;
 	if (ma->ma_error && ma->ma_text && ma->ma_text_size) {
 		n = min_t(size_t, strlen(de->de_text) + 1, ma->ma_text_size);

@@ -339,7 +339,7 @@ static int dev_setup(struct mpk_dev *dev, struct block_device *bdev, bool is_rdo
 	if (md->d_sector > MP_BLOCK)
 		return mp_err(MP_SB_BLOCKSIZE, "%s: sectors of %u bytes", dev->dv_path,
 			      md->d_sector);
-	/* before anything is read that is not there */
+	/* before any read beyond its end */
 	if (md->d_size < MP_MIN_DEV)
 		return mp_err(MP_DEV_SMALL, "%s: %llu bytes", dev->dv_path, md->d_size);
 	/* the device's page cache is another cache: write back, then drop what is ours now */

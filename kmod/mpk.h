@@ -239,9 +239,9 @@ int mpk_objfs_init(void);
 void mpk_objfs_exit(void);
 int mpk_objfs_mount(struct mpk_pool *pool);
 /*
- * No file is open and none can be, pl_lock is held: does nothing else hold an object's place?
- * A descriptor of O_PATH does: it is no file of ours, and keeps the superblock for as long as
- * it likes. A watch of an object has no place: it ends with the file system, like any.
+ * With pl_lock held, no file open and none to come: is no object's place held? A descriptor of
+ * O_PATH holds one: it is no file of ours, and keeps the superblock. A watch of an object holds
+ * none: it ends with the file system.
  */
 bool mpk_objfs_is_idle(struct mpk_pool *pool);
 /* idle: drops cached objects, waits until the superblock is gone */

@@ -416,7 +416,7 @@ static int objfs_set_readahead(struct super_block *sb)
 	return rc;
 }
 
-/* all of it before sync() and others of the kernel take the superblock: on return it is born */
+/* complete before sync() can take the superblock, which is born on return */
 static int objfs_get_tree(struct fs_context *fc)
 {
 	int rc = pseudo_ops->get_tree(fc);

@@ -106,8 +106,8 @@ static int obj_iomap_begin(struct inode *inode, loff_t pos, loff_t len, unsigned
 static const struct iomap_ops obj_iomap_ops = { .iomap_begin = obj_iomap_begin };
 
 /*
- * Counts a failed read of @len bytes at @pos. It is not told which part of it failed: on each
- * device that has one, so that the one that failed is never missed.
+ * Counts a failed read of @len bytes at @pos, on each device that has a part of it: which part
+ * failed is not known.
  */
 static void account_error(struct mpk_onode *on, u64 pos, u64 len, int err)
 {

@@ -84,7 +84,7 @@ out:
 	return lg;
 }
 
-/* ends with the log open, or why it cannot be. -EAGAIN: another tried in vain, it is our turn */
+/* opens the log, or waits for the opener. -EAGAIN: the opener failed, the caller tries */
 static int log_open(struct mpk_pool *pool, struct open_log *lg, bool is_new)
 {
 	int rc;

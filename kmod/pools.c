@@ -131,7 +131,7 @@ struct mpk_pool *mpk_pool_lock_name(const char *name)
 	mutex_unlock(&mpk_pools_lock);
 	if (pool) {
 		mutex_lock(&pool->pl_admin);
-		/* it may be gone by now, or not be here yet, or have another name */
+		/* it may be gone, not here yet, or renamed */
 		if (!pool->pl_is_dead && !strcmp(pool->pl_name, name))
 			return pool;
 		mpk_pool_unlock(pool);
@@ -341,7 +341,7 @@ static struct mpk_pool *pool_new(u32 flags)
 	return pool;
 }
 
-/* a pool that is being activated: two of one uuid would both recover, from copies of the devices */
+/* a pool that is being activated: a second one, of copied devices, must not recover beside it */
 struct coming {
 	struct list_head co_list;	/* mpk_pools_lock; on it co_probe stays as it is */
 	u32 co_n;
@@ -385,8 +385,8 @@ static void coming_end(struct coming *co)
 }
 
 /*
- * Before anything is written: copies of an active pool's devices stay untouched, and those of
- * one that is on its way. ERR_PTR, else for coming_end() when the pool is in the table, or not.
+ * Before anything is written: copies of the devices of a pool that is active, or being activated,
+ * are refused untouched. ERR_PTR, or the entry for coming_end(), which is called in any case.
  */
 static struct coming *coming_begin(struct mpk_dev **dev, u32 n)
 {
@@ -557,9 +557,9 @@ int mpk_pool_activate(struct mpk_dev **dev, u32 n, u32 flags, struct mpool_ioc_a
 /* ---- deactivation and rename ---- */
 
 /*
- * Dead, if no file is open and no object's place is held: then none can be any more. A file
- * that is just ending counts no more, but has the place of its object a moment longer. While
- * it is waited for, the pool is open to all: it may stay.
+ * Sets pl_is_dead if no file is open and no object's place is held, so that none can come. A file
+ * that is ending is not counted any more, but keeps the place of its object a moment longer. While
+ * that is waited for, the pool can be opened, and then stays.
  */
 static int pool_die(struct mpk_pool *pool)
 {

@@ -278,7 +278,7 @@ static int st_session(struct st *st, bool is_first)
 		rc = st_write_object(st, pool);
 		if (!rc)
 			rc = st_write_log(st, pool);
-		/* what closing would still make durable is lost too */
+		/* a close would make more durable: that is lost too */
 		for (i = 0; i < NDEVS; i++)
 			st->dev[i].sd_is_cut = true;
 	}

@@ -188,7 +188,7 @@ static struct attribute *member_attrs[] = {
 
 static const struct attribute_group member_group = { .attrs = member_attrs };
 
-/* a directory that cannot be made is only missed */
+/* a missing directory is no failure */
 void mpk_sysfs_members(struct mpk_pool *pool)
 {
 	struct mp_member mb;

@@ -343,7 +343,7 @@ static int has_living_owner(int fd)
 	return is_locked(fd, BYTE_LIVE);
 }
 
-/* Whole, whatever signals come: naps are what patience is counted in. */
+/* Signals do not shorten it: the caller counts naps to know how long it waited. */
 static void lock_nap(void)
 {
 	mpl_sleep_until(mpl_now_ns() + LOCK_NAP_MS * 1000000u);

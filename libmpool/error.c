@@ -52,7 +52,7 @@ int mpl_err(enum mpl_err_id id, const char *fmt, ...)
 	return err;
 }
 
-/* Of what the system says of a path some has a way out of its own. */
+/* Some errors of the system about a path have an identifier, and so a cure, of their own. */
 static enum mpl_err_id id_of_system(enum mpl_err_id id, int err)
 {
 	if (id != MPL_DEVOPEN && id != MPL_DIR && id != MPL_NODE)
@@ -98,7 +98,7 @@ int mpl_ret(int rc)
 	if (rc < 0 && !os_user_error_is_quiet())
 		told.is_written = false;
 	if (rc >= 0) {
-		os_user_error_clear(); /* what was met and overcome on the way is no news */
+		os_user_error_clear(); /* a detail of a failure that was overcome */
 		return rc;
 	}
 	if (os_user_error()->oe_err == rc)

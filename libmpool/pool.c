@@ -41,7 +41,7 @@ static int open_opts_check(const struct mpool_open_opts *in, struct mpool_open_o
 {
 	static const struct mpool_open_opts none = MPOOL_OPEN_OPTS_INIT;
 
-	/* before it is copied: there may be no more of it */
+	/* before it is copied: the caller's structure may be shorter than ours */
 	if (in && in->size != sizeof(*in))
 		return mpl_err_as(MPL_SPEC, -EINVAL, "mpool_open_opts.size is %zu, wanted %zu",
 				  in->size, sizeof(*in));

@@ -632,7 +632,7 @@ static int create_core(struct creation *cr, uint32_t flags)
 	struct mp_create c = {
 		.mc_name = cr->cr_name,
 		.mc_label = o->label,
-		/* what others make is not root's because they did not say whose */
+		/* without an owner given a user's pool is the user's, not root's */
 		.mc_uid = o->uid || !geteuid() ? o->uid : geteuid(),
 		.mc_gid = o->gid || !geteuid() ? o->gid : getegid(),
 		.mc_mode = o->mode ? o->mode : 0600,

@@ -298,7 +298,7 @@ int kvdb_compact_status(struct kvdb *db, struct kvdb_compact_status *out)
 {
 	struct kv_compact *cp = &db->d_bg.bd_compact;
 	struct kvdb_compact_status st = { .is_asked = is_asked(db) };
-	uint64_t from = atomic_load(&cp->cp_moved);	/* first: what has moved only grows */
+	uint64_t from = atomic_load(&cp->cp_moved);	/* read first: cp_moved only grows */
 	int err = kv_reloc_status(db, &st);
 
 	if (err)

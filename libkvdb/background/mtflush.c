@@ -38,8 +38,8 @@
 #define LATE_EVERY 1024u	/* entries of a flush between looks at the clock */
 #define FULL_NS	10000000000ull	/* a flush that met the end of the pool is tried again then */
 #define TOGETHER 24u		/* memtables in one round: so many pairs of locks */
-#define SMALL_BYTES (256u << 10)	/* of a memtable that is flushed with others, at most, */
-#define SMALL_PART 64u		/* and of all memtables' memory */
+#define SMALL_BYTES (256u << 10)	/* largest memtable that is flushed with others, */
+#define SMALL_PART 64u		/* or this part of all memtables' memory */
 
 /* The oldest frozen memtable whose epochs are durable, with a reference; or NULL. */
 static struct kv_mt *flush_victim(struct kvdb *db, struct kvdb_kvs *kvs)
@@ -219,7 +219,7 @@ static void describe(struct kvdb *db, struct part *pa, struct kv_edit *ed)
 static int show_run(struct kvdb *db, struct part *pa, struct kv_edit *ed, int err)
 {
 	if (err && pa->pa_run) {
-		/* what is not listed goes; after a failure what is listed is not known */
+		/* an unlisted run is deleted; after a fault it may be listed */
 		if (!kv_fault(db))
 			kv_run_drop(pa->pa_run);
 		kv_run_put(db, pa->pa_run);
@@ -564,7 +564,7 @@ int kv_flush_step(struct kvdb *db)
 			atomic_store(&wk->wk_flush_turn, kvs->k_slot + 1);
 		kv_kvs_release(kvs);
 	}
-	/* what was not tried has neither found room nor none: its thread tells */
+	/* another thread tries the one that was missed, and reports its error */
 	if (is_missed && !did && !full)
 		return 0;
 	told = space_err(db, full, comes);

@@ -25,7 +25,7 @@
 #include "compact/reloc.h"
 #include "background/work.h"
 
-#define ROOM_TRIES	4u	/* a delete has room made so often before it takes the last of it */
+#define ROOM_TRIES	4u	/* jobs that make room for a delete before it uses the reserve */
 #define SOON_PART	4u	/* of its share of the log a small memtable has left, or less */
 #define FROZEN_LIMIT	4u	/* memtables of a store that wait: there is no room for more */
 
@@ -61,7 +61,7 @@ static struct usage usage(struct kvdb *db)
 	return u;
 }
 
-/* What the store's writers are charged for what it is behind. */
+/* Charges the store's writers for its backlog of memtables and runs. */
 static void charge(struct kvdb_kvs *kvs, uint64_t frozen, uint64_t runs)
 {
 	uint32_t part[KVDB_DELAYS] = { 0 };
@@ -429,7 +429,7 @@ static void stall_make_room(struct kvdb *db, bool urgent)
 	else
 		while (others_make_room(db, t0))
 			;
-	/* what the last flush met may be long ago */
+	/* the last flush may have failed long ago */
 	while (kv_flush_step(db) > 0)
 		;
 	kv_pressure(db);

@@ -91,7 +91,7 @@ void kv_warm_end(struct kvdb *db)
 	wm->wm_seg = NULL;
 }
 
-/* Goes over the frames that are whole by now; false: one is not right. */
+/* Checks the frames read so far; false: one is bad. */
 static bool frames_are_good(struct kvdb *db, struct kv_warm *wm, uint32_t end)
 {
 	struct kv_frame_hdr h;

@@ -398,7 +398,7 @@ static int drain_flush(struct kvdb *db)
 			err = kv_epoch_force(db);
 		if (!err)
 			err = flush_frozen(db, upto);
-		/* one that found no place beside others that came meanwhile */
+		/* again for a memtable that was not frozen because others filled the limit */
 	} while (!err && has_memtables(db, upto, false));
 	return err;
 }
@@ -429,7 +429,7 @@ static void make_room(struct kvdb *db)
 void kv_make_room(struct kvdb *db)
 {
 	atomic_fetch_add(&db->d_bg.bd_makers, 1);
-	/* at once: a flush may need what a job for scans has */
+	/* first: a flush may need the room that a job for scans has */
 	kv_reloc_rescue_begin(db);
 	make_room(db);
 	kv_reloc_rescue_end(db);
@@ -559,7 +559,7 @@ int kvdb_drain(struct kvdb *db, unsigned flags)
 	began = kv_wait_begin();
 	if (!err && (flags & KVDB_WAIT_FLUSH))
 		err = flush_wait(db);
-	/* one that finds no room gets it from merges that are due */
+	/* a flush without room gets it from merges that are due */
 	if (err == -ENOSPC && (flags & KVDB_WAIT_COMPACT) && !drain_compact(db))
 		err = drain_flush(db);
 	if (!err && (flags & KVDB_WAIT_COMPACT))

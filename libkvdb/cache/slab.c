@@ -55,7 +55,7 @@ struct slab {
 	_Atomic(bool) s_used;		/* second chance */
 	_Atomic(uint32_t) s_life;	/* images that it has let go of (PI2) */
 	_Atomic(uint32_t) s_pins;	/* PIN_COUNT, above it its stripe; or 0 */
-	struct kv_limbo s_limbo;	/* of its image: one at a time */
+	struct kv_limbo s_limbo;	/* retires its image; one image at a time */
 } __attribute__((aligned(KV_CACHELINE)));
 
 struct pin_stripe {

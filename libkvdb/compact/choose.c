@@ -40,7 +40,7 @@ static void swap(struct kv_victim *a, struct kv_victim *b)
 	*b = v;
 }
 
-/* False: there is no room for what lives in it. */
+/* False: there is no room for its live values. */
 static bool take_room(struct kv_reloc_room *left, const struct kv_victim *v)
 {
 	uint64_t into[MPOOL_MCLASSES];

@@ -17,7 +17,7 @@
 #include "compact/reloc.h"
 
 #define PLACE		16384u	/* bytes that a device transfers while it goes to another place */
-#define AGAIN		4u	/* what is in order, but in pieces, must be paid so many times */
+#define AGAIN		4u	/* times the cost, of a segment that is in order in pieces */
 
 void kv_heat_note(struct kv_seg *s, bool is_place, uint32_t bytes)
 {
@@ -68,7 +68,7 @@ static bool may_go(const struct kv_victim *v)
 	       CHECK(v->vi_heat >= order_cost(v) / 2);
 }
 
-/* By what is paid of the cost. */
+/* By the part of the cost that is paid. */
 static int by_heat(const void *a, const void *b)
 {
 	const struct kv_victim *v = a, *w = b;

@@ -23,7 +23,7 @@
 #include "tree/leaf.h"
 #include "compact/reloc.h"
 
-#define AGAIN_NS 60000000000ull	/* one that met the end of the pool is tried again then */
+#define AGAIN_NS 60000000000ull	/* pause of a merge that met the end of the pool */
 
 /* ---- what merges have -------------------------------------------------------------------- */
 
@@ -49,7 +49,7 @@ static bool has_stuck(const struct kv_job *j, struct kv_run *const *run, unsigne
 	return false;
 }
 
-/* So many of the newest ones are free. */
+/* Number of the newest runs that no merge has taken. */
 static unsigned free_runs(const struct kv_job *j, struct kv_run *const *run, unsigned n)
 {
 	unsigned i = 0;
@@ -432,7 +432,7 @@ int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j)
 	struct kv_merging *mg = &kvs->k_merging;
 	int rc = 0;
 
-	/* before the tree: what is to be merged is in that */
+	/* before the tree is read, which then has all runs to merge */
 	*j = (struct kv_job){ .j_db = db, .j_kvs = kvs, .j_asked = is_asked(kvs),
 			      .j_asked_run = atomic_load(&kvs->k_compact_run) };
 	pthread_mutex_lock(&mg->mg_lock);
@@ -488,7 +488,7 @@ void kv_merge_end(struct kv_job *j, int rc)
 	kv_tree_put(j->j_db, j->j_tree);
 }
 
-/* Merges are not held back by what no worker can change. mg_lock held. */
+/* May a merge begin that makes runs fewer? mg_lock held. */
 static bool may_help(struct kvdb_kvs *kvs)
 {
 	const struct kv_merging *mg = &kvs->k_merging;
@@ -502,7 +502,7 @@ bool kv_merge_may_help(struct kvdb_kvs *kvs)
 {
 	bool may;
 
-	/* its holder plans a merge, or ends one */
+	/* the holder of the lock plans or ends a merge */
 	if (pthread_mutex_trylock(&kvs->k_merging.mg_lock))
 		return true;
 	may = may_help(kvs);

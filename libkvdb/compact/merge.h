@@ -76,9 +76,9 @@ struct kv_job {
 	enum kv_merge_how j_how;
 	struct kv_run **j_in;	/* newest first; the tree reference keeps them */
 	unsigned j_n;
-	unsigned j_nabove;	/* so many in front of them only hide what they hold (RUN-4) */
-	unsigned j_nupper;	/* and so many of the tree, if they are of a leaf (G3) */
-	uint32_t j_leaf, j_nleaf;	/* they are of these leaves; none: upper runs */
+	unsigned j_nabove;	/* runs in front that are read for what they hide (RUN-4) */
+	unsigned j_nupper;	/* and of upper runs, for a job of a leaf (G3) */
+	uint32_t j_leaf, j_nleaf;	/* leaves of the input; none: upper runs */
 	/* no transaction looks for their deletions (T6) */
 	bool j_forgets;
 	/* and no older run lies below them: deletions go */

@@ -23,7 +23,7 @@
 #define PART_WANTED	4u	/* of the older keys are deleted: they are merged, */
 #define PART_LEAST	64u	/* never for less than this */
 #define PIECE_LEAST	(3ull * KV_PAGE) /* media that the smallest run takes */
-#define LEAVES_LEFT	4u	/* a split makes a few; near the limit none is tried */
+#define LEAVES_LEFT	4u	/* no split is tried so close to the limit of leaves */
 
 /* LF9: what a flush waits for is due */
 _Static_assert(KV_UPPER_RUNS_MAX > RUNS_WANTED && KV_UPPER_RUNS_MAX >= 2 * KV_SPILL_RUNS,

@@ -46,7 +46,7 @@
 #define DEPTH		16u
 #define DEPTH_ORDER	128u		/* for scans: values of a job for them lie anywhere */
 #define READ_BYTES	(DEPTH * PIECE)
-#define READ_AHEAD	(256u << 10)	/* on the device at once: its readers wait for no more */
+#define READ_AHEAD	(256u << 10)	/* on the device at once, for other readers wait for it */
 #define WRITE_PIECE	(32u << 10)
 #define WRITE_DEPTH	2u		/* readers of the device wait for no more pieces */
 #define HELD_MAX	32768u		/* entries held back at once */
@@ -54,7 +54,7 @@
 #define READY_MAX	8u		/* segments that are allocated at once */
 #define SEND_EVERY	32u	/* entries between looks at what is being written */
 #define SWEEP_PART	32u	/* of the cache, for the notes of a sweep */
-#define COLD_PART	4u	/* of the victims must be read from media for one */
+#define COLD_PART	4u	/* of the victims must be read from media for a sweep */
 
 struct item {
 	struct kv_ent im_e;
@@ -117,7 +117,7 @@ struct kv_move {
 	struct mpool_ioq *mv_writes;
 
 	struct image mv_image;	/* of the segment that is being filled */
-	struct image mv_sent;	/* of the one that is being written */
+	struct image mv_sent;	/* of the segment that is being written */
 	struct flight mv_flight;
 	uint32_t mv_added;
 	uint32_t mv_full;	/* where an image ends; one record alone may need more */
@@ -1024,7 +1024,7 @@ static int note_take(struct kv_move *mv, uint32_t at, const struct span *sp, con
 	uint8_t *to;
 	int rc;
 
-	/* it moves by itself, which tries again and says what is wrong */
+	/* it moves alone later, which reads again and reports the error */
 	if (!bytes || !kv_note_is_of(no, bytes, sp->sp_off, sp->sp_len, &expiry))
 		return 0;
 	size += expiry ? KV_REC_EXPIRY : 0;

@@ -15,7 +15,7 @@
 #include "compact/reloc.h"
 
 #define PROOF_PART	16u	/* of what a job writes: from then on its own speed counts */
-#define LATE_PART	4u	/* one that takes longer than the last one takes so much longer */
+#define LATE_PART	4u	/* a job slower than the last one: the part that it takes longer */
 #define LEAST_PART	8u	/* of the room beyond it: no writer stops for space alone */
 
 uint64_t kv_pacer_room(uint64_t space, uint64_t live, double amp)

@@ -144,7 +144,7 @@ bool kv_backoff_is_active(struct kvdb *db, const struct kv_backoff *bo)
 
 	if (!bo->bo_at || (bo->bo_ns && kv_now(db) >= bo->bo_ns))
 		return false;
-	/* below the reserve all that is spare is 0 */
+	/* below the reserve sl_all_spare is 0 */
 	kv_space_left(db, &left);
 	return CHECK(left.sl_all_spare < 2 * bo->bo_spare + more &&
 		     left.sl_all_free < 2 * bo->bo_free + more);

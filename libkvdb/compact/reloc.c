@@ -49,8 +49,8 @@
 #define KEYS_WORTH	2u		/* a job for space brings so many times the bytes of keys */
 #define ORDER_EVERY_NS	1000000000ull	/* between two looks at what scans have paid */
 #define ORDER_AGAIN_NS	10000000000ull	/* after a job for them that had to give way */
-#define HEAT_HALF_NS	3600000000000ull /* half of it is forgotten */
-#define STUCK_NS	60000000000ull	/* a job that was ended is begun again then */
+#define HEAT_HALF_NS	3600000000000ull /* half-life of heat */
+#define STUCK_NS	60000000000ull	/* pause after a job that was cancelled */
 
 /* Why a job runs. */
 enum reason { FOR_SPACE, FOR_STAGING, FOR_POLICY, FOR_SCANS };
@@ -221,7 +221,7 @@ static int job_once(struct kvdb *db, struct kv_rjob *jb, enum reason why, double
 	int rc = kv_rjob_begin(db, jb);
 
 	jb->jb_tight = kv_reloc_staged_excess(db, kv_segs_staged(db)) != 0;
-	/* what is flushed while it counts is the next job's */
+	/* values flushed during the count are left to the next job */
 	space = kv_reloc_space(db);
 	if (why == FOR_SPACE)
 		kv_pacer_begin(&rl->rl_pacer, room_for_writers(rl, space),
@@ -246,10 +246,10 @@ static int job_once(struct kvdb *db, struct kv_rjob *jb, enum reason why, double
 			       kv_now(db));
 	if (!rc && n)
 		rc = kv_rjob_move(db, jb, why != FOR_SPACE, why == FOR_STAGING);
-	/* on a pool that is nearly full every look counts */
+	/* on a pool that is nearly full no look is too early */
 	jb->jb_is_early = why == FOR_SPACE && !n && now < space && !rl->rl_is_short;
 	kv_rjob_settle(db, jb, n);
-	/* what could not be moved must be paid for again */
+	/* scans pay again for what could not be moved */
 	for (unsigned i = 0; i < n && why == FOR_SCANS && rc >= 0; i++)
 		atomic_store(&jb->jb_cand[i].vi_seg->sg_heat, 0);
 	kv_rjob_end(db, jb);
@@ -739,10 +739,10 @@ void kv_reloc_look(struct kvdb *db)
 bool kv_reloc_may_help(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
-	/* not what is written: a pool may be filled within one epoch */
+	/* logged, not written, bytes: one epoch may fill a pool */
 	uint64_t log = atomic_load(&db->d_logged.lc_bytes), last = atomic_load(&rl->rl_room_log);
 
-	/* on a pool that is full of live data every write would ask */
+	/* once in four segments, or every write would ask on a pool full of live data */
 	return (!last || log - last >= 4ull * db->d_budget.b_seg_bytes) &&
 	       atomic_compare_exchange_strong(&rl->rl_room_log, &last, log);
 }

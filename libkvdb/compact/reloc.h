@@ -107,8 +107,8 @@ struct kv_victim {
 	uint64_t vi_wrong;	/* of those what is in the other one */
 	uint64_t vi_n;		/* values, unless they were counted one by one */
 	uint64_t vi_heat;	/* what scans have paid for its order (heat.h) */
-	bool vi_is_ordered;	/* for the sake of scans, before */
-	bool vi_is_left;	/* the job leaves it: others need a run that refers to it */
+	bool vi_is_ordered;	/* a job for scans wrote it */
+	bool vi_is_left;	/* the job leaves it: another merge has a run that refers to it */
 };
 
 /* Bytes of values that a job may write before anything comes free. */

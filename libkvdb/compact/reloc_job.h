@@ -14,7 +14,7 @@ struct kv_rjob {
 	unsigned jb_ncand, jb_cap;
 	uint64_t jb_user;		/* live keys and values counted, as they are stored */
 	uint64_t jb_horizon;
-	uint64_t jb_now;		/* of the clock, when it looked: what is stuck then stays */
+	uint64_t jb_now;		/* time of the count: segments stuck then stay */
 	struct kv_mt_epochs jb_memtables;
 	uint64_t jb_stores, jb_bytes;	/* in which it moved values; of segments it wrote */
 	uint64_t jb_gain;		/* bytes that the job brought */
@@ -28,11 +28,11 @@ struct kv_rjob {
 	bool jb_strict;
 	bool jb_stays;			/* what strict stores have in class jb_home moves there, */
 	uint8_t jb_home;		/* and nothing else */
-	uint64_t jb_wrong;		/* bytes of such stores in the other class */
+	uint64_t jb_wrong;		/* bytes of strict stores in the wrong class */
 	uint8_t jb_how;			/* how its values are packed when they move */
-	/* while values move: one that ends in the class it began in is no move */
+	/* values whose class would not change stay where they are */
 	bool jb_only;
-	bool jb_whole;			/* what is written anew leaves nothing on staging */
+	bool jb_whole;			/* rewritten runs leave nothing on staging */
 	int jb_err;
 	int jb_failed;			/* of a store that it could not move, or 0 */
 	bool jb_is_early;		/* what it wanted may not be emptied yet */

@@ -39,7 +39,7 @@ struct kv_reloc {
 	/* jobs for staging follow each other and bring something, or will when more is flushed */
 	_Atomic(bool) rl_is_ageing;
 	_Atomic(uint32_t) rl_staged_debt;
-	_Atomic(uint64_t) rl_staged_ns;	/* next look at that */
+	_Atomic(uint64_t) rl_staged_ns;	/* when rl_staged_debt is next computed */
 	_Atomic(uint64_t) rl_aged_ns;	/* values left staging last, */
 	_Atomic(uint64_t) rl_aged_bytes; /* so many in the running job */
 	_Atomic(uint64_t) rl_aged_rate;	/* at which they left in the last jobs, bytes per second */
@@ -56,7 +56,7 @@ struct kv_reloc {
 	struct kv_backoff rl_old_backoff;	/* bytes on staging; rl_age_lock */
 	_Atomic(uint64_t) rl_let_go;	/* times that what held values back let go of them */
 	uint64_t rl_seen, rl_age_seen;	/* so many with rl_lock, rl_age_lock held */
-	struct kv_trouble rl_trouble;	/* what a job wrote could not be written */
+	struct kv_trouble rl_trouble;	/* writes of moved values that failed (FS2) */
 };
 
 /* Space that segments and runs take; what kv_reloc_key_bytes() and kv_reloc_run_bytes() say. */

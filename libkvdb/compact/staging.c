@@ -17,9 +17,9 @@
 #define FLUSH_PART	16u	/* a memtable takes no more: unflushed values cannot leave */
 
 /*
- * What of staging is for values, of which there are so many: not what keys take,
- * nor an eighth for merges and for what is deleted and not free yet, or more if
- * they have it. Keys that leave values less than a quarter go where there is room.
+ * Bytes of staging that are for values, of which @values are there: not what keys take,
+ * nor an eighth, or more if it is taken, for merges and for what is deleted and not free
+ * yet. If that leaves less than a quarter, keys go to the other class.
  */
 static uint64_t value_room(struct kvdb *db, uint64_t values)
 {
@@ -96,6 +96,6 @@ static bool has_staging_only(struct kvdb *db)
 
 bool kv_staging_has_room(struct kvdb *db, uint64_t values)
 {
-	/* G8: such a store would fail where there is room */
+	/* G8: a staging_only store would fail although capacity has room */
 	return values <= value_room(db, values) || has_staging_only(db);
 }

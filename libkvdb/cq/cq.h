@@ -115,7 +115,7 @@ void kv_cq_ops_free(struct kvdb_cq *cq);
 
 /* Begins a get, a multi-get or a scan. */
 void kv_cq_read(struct kv_cq_op *o);
-/* Lets go of what one of these holds beside its reads. */
+/* Gives back what such an operation holds beside its reads. */
 void kv_cq_read_end(struct kv_cq_op *o);
 /* Starts waiting reads up to the depth, in one submission. */
 void kv_cq_reads_start(struct kvdb_cq *cq);

@@ -128,7 +128,7 @@ static uint64_t untold_ns(const struct kvdb_cq *cq)
 	return ns;
 }
 
-/* KVDB_MANUAL: what it waits for it does itself. */
+/* KVDB_MANUAL: no other thread does the work, so the waiter does. */
 static int wait_manual(struct kvdb_cq *cq, unsigned want)
 {
 	struct kvdb *db = cq->c_db;

@@ -38,7 +38,7 @@ struct kv_budget {
 	bool b_mdc_capacity;	/* on capacity, not where the logs are */
 	/* a leaf with more splits when all of it is merged; tests make it small */
 	_Atomic(uint64_t) b_leaf_keys;
-	uint64_t b_leaf_bytes;	/* the same of what its runs take */
+	uint64_t b_leaf_bytes;	/* the same for the bytes of its runs */
 	uint64_t b_reserve_bytes; /* kept free in all classes together (R19) */
 };
 

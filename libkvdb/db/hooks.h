@@ -12,19 +12,19 @@
 struct kvdb;
 struct kvdb_txn;
 
-/* What kv_space_take() is for; @urgent: of what is kept (R19), too. */
+/* Takes space for kv_space_take(); @urgent: from the reserve (R19) too. */
 typedef int (*kv_space_fn)(void *arg, bool urgent);
 
 struct kv_hooks {
 	/* cq: durable epoch, room, fault or owners changed: queues that wait look again */
 	void (*ho_cqs_wake)(struct kvdb *db);
-	/* txn: it cannot commit any more, so its claims are none */
+	/* txn: it cannot commit any more, so it owns no keys (T11) */
 	bool (*ho_txn_is_dead)(struct kvdb_txn *t);
 	/* background: memory, log or segments changed: what writers pay is measured */
 	void (*ho_pressure)(struct kvdb *db);
 	/* background: there is no room for @take; flushes, merges and moves make some, or try */
 	int (*ho_space_take)(struct kvdb *db, bool urgent, kv_space_fn take, void *arg);
-	/* background: @take, and the same if it finds none, in the caller's turn */
+	/* background: as ho_space_take, but writers without room take turns */
 	int (*ho_space_get)(struct kvdb *db, bool urgent, kv_space_fn take, void *arg);
 	/* compact: so many bytes of values fit on staging, beside keys and what merges need */
 	bool (*ho_staging_has_room)(struct kvdb *db, uint64_t values);

@@ -33,7 +33,7 @@ struct kv_opened {
 	struct kv_limits on_limits;
 	struct kvdb_recovery on_recovery;
 	uint64_t on_rollback;		/* kvdb_opts.rollback */
-	uint64_t on_cpu_ns;		/* processor time of the process then */
+	uint64_t on_cpu_ns;		/* processor time of the process at the open */
 	const char *on_ctl_path;	/* of the control socket, or NULL */
 };
 

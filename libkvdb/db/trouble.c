@@ -23,7 +23,7 @@
 #define FREE_TRIES	3u		/* a request that a device failed is made again at once, */
 #define EIO_NS		100000000ull	/* then after that, twice that, and so on, */
 #define EIO_MOST_NS	60000000000ull	/* up to that */
-#define BAD_NS		10000000000ull	/* the same of bytes that are not what they were */
+#define BAD_NS		10000000000ull	/* the same for damaged bytes */
 #define BAD_MOST_NS	3600000000000ull
 
 /* How long what failed @n times is left alone. */

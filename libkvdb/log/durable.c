@@ -95,7 +95,7 @@ void kv_durable_run(struct kvdb *db, bool all)
 {
 	struct kv_tickets *td = db->d_epochs.ep_tickets;
 	struct kv_callback *due = NULL, **tail = &due, **pp, *cb;
-	/* before the epoch: what was durable when it failed is (E5) */
+	/* before the epoch: what was durable at the fault stays so (E5) */
 	bool failed = kv_fault(db);
 	uint64_t durable = atomic_load(&db->d_epochs.ep_durable);
 

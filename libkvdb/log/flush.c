@@ -265,7 +265,7 @@ void kv_closed_wait(struct kvdb *db, uint64_t e)
 
 /* ---- writing -------------------------------------------------------------------- */
 
-/* One call for a device has returned; since @t0. Its time. */
+/* Time since @t0 of one call to a device, which is recorded. */
 static uint64_t device_took(struct kvdb *db, uint64_t t0)
 {
 	_Atomic(uint64_t) *max = &db->d_count.log_device_max_ns;
@@ -701,7 +701,7 @@ uint64_t kv_sync_epoch(struct kvdb *db)
 {
 	uint64_t e = atomic_load(&db->d_epochs.ep_open);
 
-	/* nothing was reserved in the open epoch: what was acknowledged is older */
+	/* if nothing was reserved in the open epoch, all acknowledged writes are older */
 	return atomic_load(&db->d_logs->ls_birth[e % 4]) ? e : e - 1;
 }
 

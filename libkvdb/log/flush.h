@@ -110,7 +110,7 @@ void kv_lag_written(struct kvdb *db, uint32_t bytes);
 void kv_lag_begin(struct kvdb *db);
 void kv_lag_end(struct kvdb *db, uint64_t epoch);
 void kv_lag_flushed(struct kvdb *db, uint64_t ns);
-/* What a flush takes, if one took @ns, and before @flush_ns. Pure. */
+/* The estimate of a flush's time, @flush_ns before, after one that took @ns. Pure. */
 uint64_t kv_lag_flush(uint64_t flush_ns, uint64_t ns);
 /*
  * How long an epoch lasts that holds @least bytes: no longer than a device needs that

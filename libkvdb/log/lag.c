@@ -17,7 +17,7 @@
 #define PROOF_BYTES	(256u << 10)	/* the time that fewer take is latency, not rate */
 #define LEAST_MS	60u	/* a shorter bound is used up by a few sleeps of the throttle */
 #define FLUSH_SHARE	8u	/* an epoch lasts as many flushes, so that devices seldom rest */
-#define FLUSH_RISE	50000u	/* ns, beside twice what it was: one that pauses is no slow one */
+#define FLUSH_RISE	50000u	/* ns, added to twice the estimate: a pause is not a slow device */
 
 void kv_lag_init(struct kvdb *db)
 {

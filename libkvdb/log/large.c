@@ -41,7 +41,7 @@
 #define SHARED_LEAST	4u	/* records in a segment: else too much of it stays empty */
 /* Segments that are made with one commit, which takes as long as to write megabytes, */
 #define ALONE_BYTES	(32u << 20)
-#define ALONE_SPARE	16u	/* for values that are smaller by such a part at most */
+#define ALONE_SPARE	16u	/* a ready segment may be larger than the value by such a part */
 #define COPY_PIECE	(64u << 10)	/* bytes that stay in a core's cache between CRC and copy */
 
 bool kv_large_is_for(struct kvdb *db, uint32_t size)
@@ -364,7 +364,7 @@ static int shared_next(struct kvdb *db, struct kv_log *lo, unsigned int flags)
 	struct kv_seg *s = lo->lo_large;
 	int err;
 
-	/* first: what others wait for is its image */
+	/* first: other writers wait for the memory of its image */
 	lo->lo_large = NULL;
 	if (s) {
 		kv_seg_close(db, s, lo->lo_large_end);

@@ -151,7 +151,7 @@ static void unpush(struct kv_part *pt, struct kv_entry *list)
 	}
 }
 
-/* A few come into the tail where it is, unless an iterator walks it. False: they are not in it. */
+/* Inserts a few entries into the tail, unless an iterator walks it; false: none was. */
 static bool tail_add(struct kv_part *pt, struct kv_entry *list)
 {
 	uint32_t n = kv_sorted_n(pt->pt_tail);
@@ -174,7 +174,7 @@ static bool tail_add(struct kv_part *pt, struct kv_entry *list)
 	return true;
 }
 
-/* Takes what is new into the sorted arrays. pt_lock held. */
+/* Moves new entries into the sorted arrays. pt_lock held. */
 static int part_absorb(struct kv_part *pt)
 {
 	struct kv_entry *list = atomic_exchange(&pt->pt_new, NULL);
@@ -353,7 +353,7 @@ static struct kv_order_dir *split_publish(struct kv_mt *mt, struct split *sp)
 			sp->part[i]->pt_older = mt->m_parts;
 			mt->m_parts = sp->part[i];
 		}
-		/* what was pushed is in the new ones before a reader can enter them */
+		/* entries pushed meanwhile move before a reader can enter the new partitions */
 		for (list = atomic_exchange(&sp->old->pt_new, KV_PART_CLOSED); list; list = next) {
 			next = list->en_next;
 			push(sp->part[part_of(sp->part, sp->n, list->en_key, list->en_klen)], list);

@@ -29,7 +29,7 @@
 #include "meta/mdc_append.h"
 
 #define LEAVES_PART 256u	/* leaves in one record of a compaction */
-#define SLACK	(64u << 10)	/* bytes of the log that what makes the state grow leaves alone */
+#define SLACK	(64u << 10)	/* bytes of the log that records which grow the state leave free */
 #define LOG_LONG (64ull << 20)	/* bytes: a longer log is written anew when a quarter is state */
 #define ROOM_FIRST (512u << 10)	/* bytes of each log below which there is always space */
 #define STATES	4u		/* lengths of the state that a log has space for */

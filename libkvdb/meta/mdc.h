@@ -68,7 +68,7 @@ int kv_mdc_incarn(struct kvdb *db, const struct kv_mdc_incarn *in, const struct 
 		  uint32_t n);
 /* Segments that are sealed and durable; not synced, a hint that a crash may lose. */
 int kv_mdc_segs(struct kvdb *db, const struct kv_mdc_seg *seg, uint32_t n);
-/* Blocks that recovery may delete; durable with the next record that is. */
+/* Blocks that recovery may delete; durable with the next record that syncs. */
 int kv_mdc_gone(struct kvdb *db, const uint64_t *id, uint32_t n);
 /* The objects are deleted; @id gets another order. */
 void kv_mdc_segs_gone(struct kvdb *db, uint64_t *id, size_t n);

@@ -640,7 +640,7 @@ static int value_read(struct kvdb_cursor *c, const struct kv_ent *e, uint8_t *ou
 	struct kv_thread *t;
 	int rc;
 
-	/* it may have its image no more, or again: either is only slower */
+	/* a hint: its image may come or go meanwhile, which only costs time */
 	if (!kv_value_is_near(e) && !kv_async_is_on(db))
 		return kv_value_wait(db, e, out, e->e_vlen);
 	t = kv_enter();
@@ -694,7 +694,7 @@ static int cursor_show(struct kvdb_cursor *c, bool up, const void **key, size_t 
 		v = e->e_vlen ? e->e_val : e->e_key;
 	else if (with_value)
 		rc = value_fetch(c, e, &v);
-	if (rc == -ENOMEM)	/* nothing is wrong with the pair: it is the next one still */
+	if (rc == -ENOMEM)	/* the pair is good, and still the next one */
 		return kv_error_memory(rc, "a value");
 	cursor_step(c, e);
 	if (rc)

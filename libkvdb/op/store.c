@@ -59,7 +59,7 @@ int kv_kvs_new(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
 	pthread_mutex_init(&k->k_edit_lock, NULL);
 	pthread_mutex_init(&k->k_merging.mg_lock, NULL);
 	pthread_rwlockattr_init(&ra);
-	/* updates one after the other must not keep a delete out */
+	/* a stream of updates must not starve a delete */
 	pthread_rwlockattr_setkind_np(&ra, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_rwlock_init(&k->k_many_lock, &ra);
 	pthread_rwlockattr_destroy(&ra);
@@ -210,7 +210,7 @@ static void forget_tree(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_tree *b
 	kv_flusher_room(db);
 }
 
-/* T11: the holds of the dead are counted first, of which none comes. */
+/* T11: holds of dead transactions are counted first: these only get fewer. */
 static bool is_held(struct kvdb *db, struct kvdb_kvs *kvs)
 {
 	uint32_t held = kv_txns_dead_holds(db, kvs);

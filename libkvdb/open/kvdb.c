@@ -545,7 +545,7 @@ static int check_closed(const struct kvdb_kvs *kvs)
 	return 0;
 }
 
-/* What is closed later than its database would find nothing there. */
+/* Handles that are closed after their database would use freed memory. */
 static int check_unused(struct kvdb *db)
 {
 	uint64_t views = atomic_load(&db->d_trees.te_open_views->ov_n);

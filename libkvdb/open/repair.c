@@ -837,7 +837,7 @@ static int repair_all(struct repair *rp)
 		err = kv_db_load_kvs(db, 0, false);
 	if (err)
 		return err;
-	/* a container that ends too early knows no newer incarnation, nor what is missing */
+	/* a cut container knows neither the newest incarnation nor what is missing */
 	if (!is_lossy)
 		err = kv_recover(db, KV_RECOVER_ALL);
 	if (err == -EUCLEAN || err == -EIO) {

@@ -55,7 +55,7 @@ struct kv_salvage {
 	uint64_t sv_total;		/* keys of the run */
 	bool sv_is_all;			/* no block or page of the run was passed over */
 	bool sv_has_tombs;		/* the next block may have deletes of many keys */
-	int sv_err;			/* no memory: whatever follows, nothing is known of it */
+	int sv_err;			/* -ENOMEM: what follows is unknown */
 };
 
 /* ---- findings --------------------------------------------------------------------- */

@@ -149,7 +149,7 @@ struct kv_run {
 	bool rn_taken;			/* a merge is to replace it (LF7); mg_lock */
 	struct kv_trouble rn_trouble;	/* a merge or a count could not read it */
 	uint32_t rn_n;
-	uint32_t rn_nkeyed;		/* so many of them, the first ones, hold keys */
+	uint32_t rn_nkeyed;		/* number of blocks, the first ones, that hold keys */
 	struct kv_kblock *rn_kb;
 	struct kv_run_desc rn_desc;
 	uint64_t rn_tombs;		/* deletions among its keys */

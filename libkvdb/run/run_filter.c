@@ -180,7 +180,7 @@ void kv_filters_add(struct kvdb *db, struct kv_run *r)
 		if (n == i && atomic_load(&r->rn_kb[i].kb_filter))
 			n++;
 	}
-	/* one that came without memory ends what stays (FLT-2) */
+	/* without memory for one the filters after it go too (FLT-2) */
 	for (uint32_t i = n; i < r->rn_nkeyed; i++)
 		kv_filter_free(db, &r->rn_kb[i]);
 	if (!bytes)

@@ -349,7 +349,7 @@ bool kv_txn_is_dead(struct kvdb_txn *t)
 {
 	uint32_t claim = atomic_load(&t->t_claim);
 
-	/* its own commit sets the other first: one of the two comes too late */
+	/* its own commit sets COMMIT by the same word: one of the two is too late */
 	if (claim == KV_CLAIM_LIVE && kv_view_is_old(t->t_db, &t->t_view) &&
 	    atomic_compare_exchange_strong(&t->t_claim, &claim, KV_CLAIM_DEAD))
 		return true;
@@ -746,7 +746,7 @@ int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out)
 		free(t);
 		return err;
 	}
-	/* after the view: what that shows is of this epoch or an older one */
+	/* after the view, which shows nothing of a later epoch */
 	t->t_ticket = kvdb_ticket(db);
 	kv_count(&tc->tc_begun, 1);
 	*out = t;

@@ -550,11 +550,11 @@ static int drop_left(struct ui *ui, struct kvdb *db, const uint8_t uuid[16])
 		own_name(own, uuid, pid);
 		if (strcmp(all[i].name, own))
 			continue;
-		/* not of one that runs: of our own number it is from before */
+		/* none of a running process: one with our own pid is from an earlier process */
 		if (pid != getpid() && (!kill(pid, 0) || errno != ESRCH))
 			continue;
 		err = kvdb_checkpoint_drop(db, own);
-		/* one that runs where its number means nothing here */
+		/* a process of another pid namespace may run */
 		if (err && err != -EBUSY)
 			return db_fail(ui, own, err);
 	}

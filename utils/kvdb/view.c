@@ -46,7 +46,7 @@ static int find_live(struct ui *ui, const char *path, struct view *v)
 	}
 	v->pid = remote_num(a, "pid");
 	json_object_put(a);
-	/* a process that does not say its number has nothing open */
+	/* an answer without a pid is no database's */
 	if (!v->pid)
 		remote_close(&v->r);
 	return EXIT_DONE;
