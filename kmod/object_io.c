@@ -333,7 +333,7 @@ ssize_t mpk_obj_splice_read(struct file *file, loff_t *pos, struct pipe_inode_in
 	return rc;
 }
 
-/* a page that a map shows; SIGBUS is all that its user hears of a failed read */
+/* a page of a map: a failed read is a SIGBUS to its user */
 static vm_fault_t obj_fault(struct vm_fault *vmf)
 {
 	struct mpk_onode *on = mpk_onode_of(file_inode(vmf->vma->vm_file));
@@ -367,7 +367,7 @@ static void write_free(struct obj_write *w)
 	kfree(w);
 }
 
-/* the core hears of the end before the list forgets the write: see read_end() */
+/* the core is told of the end before the write leaves the list: see read_end() */
 static ssize_t write_end(struct obj_write *w)
 {
 	struct mpk_onode *on = w->ow_on;
@@ -443,7 +443,7 @@ static int part_add(struct obj_write *w, struct obj_part **tail, struct iov_iter
 	return rc;
 }
 
-/* all of the write's memory is held before the core hears of it: it may be refused till then */
+/* hold all of the write's memory before the core is told: until then it can be refused */
 static int write_build(struct obj_write *w, struct iov_iter *from)
 {
 	struct obj_part **tail = &w->ow_part;

@@ -115,7 +115,7 @@ static int flushed_step(struct kvdb *db)
 		return 1;
 	if (behind)
 		err = switch_step(db);
-	/* the keeper is at it as well, if there is one */
+	/* the keeper flushes as well, if there is one */
 	return err || !waits ? err : kv_flush_step(db);
 }
 

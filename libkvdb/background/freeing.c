@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Do other threads make room? No locks: what they are at is counted where they are. */
+/* Do other threads make room? No locks: each counts its work where it does it. */
 #include "background/work.h"
 #include "db/db.h"
 #include "db/mem_wait.h"

@@ -37,7 +37,7 @@
 
 #define LATE_EVERY 1024u	/* entries of a flush between looks at the clock */
 #define FULL_NS	10000000000ull	/* a flush that met the end of the pool is tried again then */
-#define TOGETHER 24u		/* memtables in one round: so many pairs of locks */
+#define TOGETHER 24u		/* memtables in one round, each with two locks */
 #define SMALL_BYTES (256u << 10)	/* largest memtable that is flushed with others, */
 #define SMALL_PART 64u		/* or this part of all memtables' memory */
 

@@ -403,7 +403,7 @@ static int drain_flush(struct kvdb *db)
 	return err;
 }
 
-/* A tree retires its runs, a run its segments; some of it other threads are at. */
+/* A tree retires its runs, a run its segments, in part by other threads. */
 static void free_retired(struct kvdb *db)
 {
 	unsigned int i;

@@ -16,7 +16,7 @@
 
 #define ZSTD_LEVEL	3
 #define PROBE		4096u	/* bytes out of the middle of a value ... */
-#define PROBE_MIN	(4 * PROBE)	/* ... that has more than so many */
+#define PROBE_MIN	(4 * PROBE)	/* ... that has more bytes than this */
 #define MISSES		16u	/* in a row: from there on every MISSES'th value is tried */
 
 struct kv_packer {

@@ -86,7 +86,7 @@ struct kv_pagepool {
 	_Atomic(struct kv_page *) *pp_bucket;
 	uint64_t pp_mask;
 	unsigned pp_per_slab;	/* pages */
-	unsigned pp_low;	/* start evicting below so many free pages */
+	unsigned pp_low;	/* free pages below which eviction starts */
 
 	pthread_mutex_t pp_lock;
 	struct kv_page *pp_free;
@@ -741,7 +741,7 @@ void kv_page_purge(struct kvdb *db, uint64_t obj_id, uint64_t pages)
 
 /* ---- giving a slab back ------------------------------------------------------------ */
 
-/* Under pp_lock: so many slabs were marked as leaving; takes their pages off the free list. */
+/* Under pp_lock: takes the pages of slabs that were marked as leaving off the free list. */
 static void free_list_filter(struct kv_pagepool *pp, unsigned slabs)
 {
 	struct kv_page *p = pp->pp_free, *next;

@@ -79,7 +79,7 @@ struct kv_slabs {
 	unsigned sl_max;
 	unsigned sl_win_min, sl_pool_min;
 	unsigned sl_touched;		/* slabs [0, sl_touched) were handed out once */
-	/* of them [0, sl_faulted), and so many bytes of the next, have memory or are no images */
+	/* slabs [0, sl_faulted), and these bytes of the next, have memory or are no images */
 	unsigned sl_faulted;
 	size_t sl_fault_off;
 	unsigned sl_nimage, sl_npages, sl_ngrace, sl_nheld;

@@ -36,12 +36,12 @@ unsigned kv_pick_asked(struct kvdb *db, struct kv_run **run, unsigned n, unsigne
 /* LF2: twice a leaf's keys: all of it is merged, which splits it. */
 bool kv_split_is_due(const struct kvdb_kvs *kvs, const struct kv_tree *tr, struct kv_run **run,
 		     unsigned n);
-/* Keys of a piece when so many are cut; 0: no more leaves can be made. */
+/* Keys of each piece when @keys are cut; 0: no more leaves can be made. */
 uint64_t kv_leaf_cut(const struct kvdb_kvs *kvs, const struct kv_tree *tr, uint64_t keys,
 		     uint64_t leaf);
 /* Keys of one leaf, if they are as long as those of these runs. */
 uint64_t kv_leaf_keys(struct kvdb *db, struct kv_run *const *run, unsigned n);
-/* R19: the upper runs delete as much as a quarter of all keys below, or hold so many. */
+/* R19: the upper runs delete a quarter of all keys below, or hold as many. */
 bool kv_spill_for_space(struct kvdb *db, struct kv_tree *tr);
 /*
  * kv_merge_output - bytes that a merge will write, about
@@ -96,7 +96,7 @@ struct kv_job {
 	struct kv_progress j_walk;	/* progress, with j_asked or j_move */
 	struct kv_iter *j_it;
 	struct kv_iter *j_scout;	/* the same ahead of it, or NULL; it has seen */
-	uint64_t j_ahead;		/* so many entries more */
+	uint64_t j_ahead;		/* this number of entries more */
 	struct kv_ent j_ent;	/* the next one, if j_has */
 	bool j_has;
 	uint64_t j_seen, j_keys, j_now;

@@ -32,7 +32,7 @@
 #include "compact/reloc.h"
 
 #define CHECK_EVERY	128u	/* entries (about a page) between looks at stop and fault */
-/* bytes: a split whose record has so many makes no more leaves */
+/* bytes of its record at which a split makes no more leaves */
 #define SPLIT_MOST	(KV_MDC_REC_MAX / 2)
 
 /* The part of the output that goes into one run: keys from @lo up to @hi. */

@@ -60,7 +60,7 @@ static unsigned pick_tier(const uint64_t *keys, unsigned n, unsigned *first)
 	return len;
 }
 
-/* The @want neighbours with the fewest keys; 0: there are not so many. */
+/* The @want neighbours with the fewest keys; 0: there are fewer. */
 static unsigned pick_cheapest(const uint64_t *keys, unsigned n, unsigned want, unsigned *first)
 {
 	double best = -1;

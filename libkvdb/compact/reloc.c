@@ -43,10 +43,10 @@
 #define AGED_WITHIN_NS	500000000ull	/* a waiting writer sees values leave so often */
 #define PACE_NS		1000000000ull	/* the pace of the logs is that of about so long */
 #define BURST_S		30u		/* at which they may go on so long beyond the bound, */
-#define BURST_MOST	0.8		/* at most for so much more, before a job begins, */
+#define BURST_MOST	0.8		/* part of the excess that a burst adds at most, */
 #define BURST_LEFT	3.0		/* which leaves a third of that */
 #define ESTIMATE_NS	5000000000ull	/* an estimate holds so long, if space grows little */
-#define KEYS_WORTH	2u		/* a job for space brings so many times the bytes of keys */
+#define KEYS_WORTH	2u		/* a job for space brings this times the bytes of keys */
 #define ORDER_EVERY_NS	1000000000ull	/* between two looks at what scans have paid */
 #define ORDER_AGAIN_NS	10000000000ull	/* after a job for them that had to give way */
 #define HEAT_HALF_NS	3600000000000ull /* half-life of heat */
@@ -168,7 +168,7 @@ static uint64_t room_to_order(const struct kv_reloc *rl, uint64_t space, uint64_
 	return room < most ? room : most;
 }
 
-/* Which candidates are victims now: the first ones, so many. @now: space that they could change. */
+/* Number of candidates, the first ones, that are victims. @now: space that they could change. */
 static unsigned choose(struct kvdb *db, struct kv_rjob *jb, enum reason why, uint64_t now,
 		       double limit, double goal)
 {

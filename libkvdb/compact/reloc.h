@@ -77,7 +77,7 @@ unsigned kv_runs_to_victims(struct kv_run *const *run, unsigned n, bool whole, u
 uint64_t kv_staging_excess(struct kvdb *db, uint64_t values);
 /* Log bytes of a memtable that is to be flushed, at most. */
 uint64_t kv_staging_flush_share(struct kvdb *db);
-/* There are so many values on staging that some will have to leave. */
+/* Staging holds enough values that some will have to leave. */
 bool kv_staging_is_filling(struct kvdb *db, uint64_t values);
 /* How many of @n runs, the newest first, there are down to the oldest that refers to staging. */
 uint32_t kv_runs_staged(struct kv_run *const *run, uint32_t n);
@@ -91,7 +91,7 @@ uint32_t kv_runs_staged(struct kv_run *const *run, uint32_t n);
 uint32_t kv_staged_debt(uint64_t values, uint64_t room, uint64_t rate);
 /* The same with the current room. */
 uint32_t kv_staging_debt(struct kvdb *db, uint64_t values, uint64_t rate);
-/* Staging has room for so many bytes of values beside keys and what their merges need. */
+/* Staging has room for these bytes of values beside keys and what their merges need. */
 bool kv_staging_has_room(struct kvdb *db, uint64_t values);
 
 /* ---- choose.c ------------------------------------------------------------------------------- */
@@ -206,14 +206,14 @@ void kv_promises_fini(struct kv_promises *ro);
  */
 void kv_promise_look(struct kvdb *db, struct kv_promises *ro, enum kv_victim_of who, bool all,
 		     struct kv_reloc_room *out);
-/* It will write so many of them, and keys; 0: nothing. */
+/* It will write these bytes of values, and keys; 0: nothing. */
 void kv_promise_make(struct kvdb *db, struct kv_promises *ro, enum kv_victim_of who,
 		     uint64_t bytes);
-/* It may come to write so many, as far as there is room. */
+/* It may come to write these bytes, as far as there is room. */
 void kv_promise_reach(struct kvdb *db, struct kv_promises *ro, enum kv_victim_of who,
 		      uint64_t bytes);
 void kv_promise_wrote(struct kv_promises *ro, enum kv_victim_of who, uint64_t bytes);
-/* All of them together will write so much, at most. */
+/* What all of them together will write at most. */
 uint64_t kv_promises_due(struct kv_promises *ro);
 /* The job writes no more: what is left of its promise ends. */
 void kv_promise_end(struct kv_promises *ro, enum kv_victim_of who);
@@ -278,7 +278,7 @@ void kv_reloc_let_go(struct kvdb *db);
 bool kv_reloc_frees(struct kvdb *db, bool whole);
 /* Bytes that running jobs will still write, at most. */
 uint64_t kv_reloc_due(struct kvdb *db);
-/* A job wrote values of so many bytes; @whole: they leave staging. */
+/* A job wrote these bytes of values; @whole: they leave staging. */
 void kv_reloc_wrote(struct kvdb *db, bool whole, uint64_t bytes);
 /* Bytes of all runs, at the last look. */
 uint64_t kv_reloc_run_bytes(struct kvdb *db);

@@ -52,7 +52,7 @@ bool kv_rjob_takes(const struct kv_rjob *jb, unsigned mclass)
 	return jb->jb_classes & 1u << mclass;
 }
 
-/* NULL: it is none of the job's candidates. sg_cand is another job's in another class. */
+/* NULL: no candidate of the job. sg_cand is another job's in another class. */
 static struct kv_victim *cand_of(const struct kv_rjob *jb, const struct kv_seg *s)
 {
 	struct kv_victim *v;

@@ -18,7 +18,7 @@ struct kv_reloc {
 	_Atomic(bool) rl_is_rescue;	/* the job is for a writer that has no room */
 	pthread_mutex_t rl_force_lock;	/* the next three; rl_forced is read without it */
 	_Atomic(uint64_t) rl_forced;	/* compact all there is: number of the call; 0 = no */
-	uint64_t rl_forced_left;	/* until so many bytes of segments were emptied */
+	uint64_t rl_forced_left;	/* bytes of segments that are still to be emptied */
 	uint64_t rl_calls;		/* of kv_reloc_force() */
 	double rl_max;			/* space_amp_max */
 	_Atomic(uint64_t) rl_live;	/* last estimate or count, bytes; 0 = none yet */
@@ -33,7 +33,7 @@ struct kv_reloc {
 	double rl_burst;		/* of the last estimate: allowed above rl_max; rl_lock */
 	bool rl_is_short;		/* the pool is nearly full; rl_lock */
 	struct kv_backoff rl_backoff;	/* space, */
-	double rl_stuck_burst;		/* which was allowed so much above rl_max; rl_lock */
+	double rl_stuck_burst;		/* what a burst allowed above rl_max then; rl_lock */
 	_Atomic(uint64_t) rl_room_log;	/* log bytes at the last call for room */
 	struct kv_pacer rl_pacer;	/* of a job for space */
 	/* jobs for staging follow each other and bring something, or will when more is flushed */
@@ -41,7 +41,7 @@ struct kv_reloc {
 	_Atomic(uint32_t) rl_staged_debt;
 	_Atomic(uint64_t) rl_staged_ns;	/* when rl_staged_debt is next computed */
 	_Atomic(uint64_t) rl_aged_ns;	/* values left staging last, */
-	_Atomic(uint64_t) rl_aged_bytes; /* so many in the running job */
+	_Atomic(uint64_t) rl_aged_bytes; /* bytes that left in the running job */
 	_Atomic(uint64_t) rl_aged_rate;	/* at which they left in the last jobs, bytes per second */
 	_Atomic(bool) rl_is_ordering;	/* a job for scans runs */
 	_Atomic(unsigned) rl_rescues;	/* writers that have no room */
@@ -63,7 +63,7 @@ struct kv_reloc {
 uint64_t kv_reloc_space(struct kvdb *db);
 /* A job for scans has time: it ends when another one is due. */
 bool kv_reloc_must_yield(struct kvdb *db);
-/* Of so many bytes on staging those that are to leave it. */
+/* Of the bytes of values on staging those that are to leave it. */
 uint64_t kv_reloc_staged_excess(struct kvdb *db, uint64_t staged);
 
 #endif

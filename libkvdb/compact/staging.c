@@ -10,9 +10,9 @@
 #include "compact/reloc.h"
 
 #define ROOM_PARTS	16u	/* the part of staging for values, in parts of: */
-#define FILLING_NUM	4u	/* from so many parts on, runs that refer to them stay apart */
-#define TIGHT_NUM	9u	/* from so many on, the oldest values leave, */
-#define LEAVE_MAX	2u	/* one part beyond the excess, at most so many parts a job */
+#define FILLING_NUM	4u	/* parts from which on runs that refer to staging stay apart */
+#define TIGHT_NUM	9u	/* parts from which on the oldest values leave, */
+#define LEAVE_MAX	2u	/* one part beyond the excess, at most these parts a job */
 #define LEAST_RATE	2u	/* full staging permits half the rate: capacity has room */
 #define FLUSH_PART	16u	/* a memtable takes no more: unflushed values cannot leave */
 

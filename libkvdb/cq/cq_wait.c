@@ -155,7 +155,7 @@ int kv_cq_wait(struct kvdb_cq *cq, unsigned want, uint64_t end_ns)
 	uint64_t untold;
 	struct timespec ts;
 
-	/* not so many that the device runs dry meanwhile */
+	/* few enough that the device always has requests */
 	if (want > cq->c_inflight / 2)
 		want = cq->c_inflight / 2;
 	want = want ? want : 1;

@@ -37,7 +37,7 @@
 #define MDC_SEG		64u
 #define LEAF_KEYS	(4u << 20)	/* about 150 MiB of keys, 4 GB with values of 1 KB */
 #define LEAF_MAX	(256 * MIB)	/* of a leaf of long keys, or keys with their values */
-#define LEAF_PARTS	64u		/* no more than such a part of a pool, */
+#define LEAF_PARTS	64u		/* no more than this part of a pool, */
 #define LEAF_MIN	MIB		/* but in a tiny one */
 
 static uint64_t min64(uint64_t a, uint64_t b)
@@ -99,7 +99,7 @@ static void split_cache(struct kv_budget *b)
 			  b->b_scan_bytes - buffers;
 }
 
-/* Size of segments on a class of so many bytes (R10). */
+/* Size of segments on a class of the given bytes (R10). */
 static uint64_t class_seg(uint64_t class_bytes, uint64_t streams, uint64_t most)
 {
 	uint64_t seg = max64(min64(class_bytes / (64 * streams), SEG_MAX), SEG_MIN);

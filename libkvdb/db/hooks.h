@@ -26,7 +26,7 @@ struct kv_hooks {
 	int (*ho_space_take)(struct kvdb *db, bool urgent, kv_space_fn take, void *arg);
 	/* background: as ho_space_take, but writers without room take turns */
 	int (*ho_space_get)(struct kvdb *db, bool urgent, kv_space_fn take, void *arg);
-	/* compact: so many bytes of values fit on staging, beside keys and what merges need */
+	/* compact: these bytes of values fit on staging, beside keys and what merges need */
 	bool (*ho_staging_has_room)(struct kvdb *db, uint64_t values);
 	/* log: the database stopped: threads that wait for durability see the fault */
 	void (*ho_flusher_failed)(struct kvdb *db);

@@ -30,9 +30,9 @@ struct kv_throttle {
 
 /* Share of [from, limit] that @have has used up, in thousandths. */
 uint32_t kv_debt_part(uint64_t have, uint64_t from, uint64_t limit);
-/* ns per KiB at a debt of so many thousandths. */
+/* ns per KiB at the debt, in thousandths. */
 uint32_t kv_throttle_cost(uint32_t debt);
-/* The debt that permits so many bytes per second. Pure. */
+/* The debt that permits the bytes per second. Pure. */
 uint32_t kv_throttle_debt(double rate);
 /* Sets rate and cause from the parts of the debt, by enum kvdb_delay. */
 void kv_toll_set(struct kv_toll *to, const uint32_t part[KVDB_DELAYS]);

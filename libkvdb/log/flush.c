@@ -31,7 +31,7 @@
 #include "log/frame.h"
 
 #define IOQ_DEPTH	64u
-#define TICK_BYTES	(16u << 20)	/* an epoch ends early when it has written so much */
+#define TICK_BYTES	(16u << 20)	/* logged bytes that end an epoch early */
 #define DESC_SLACK	4u	/* segments that usually may join an epoch while it is closed */
 
 /* ---- closing an epoch ----------------------------------------------------------- */

@@ -598,7 +598,7 @@ static int seg_new(struct kvdb *db, struct kv_log *lo, enum kind kind, struct kv
 	return 0;
 }
 
-/* One segment more. lo_lock held, and let go of meanwhile; no other thread is at it. */
+/* One segment more. lo_lock held, and dropped meanwhile; one thread at a time. */
 static int prepare(struct kvdb *db, struct kv_log *lo, enum kind kind, uint64_t *image_ns)
 {
 	struct kv_seg *s;

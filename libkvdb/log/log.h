@@ -39,7 +39,7 @@ struct kv_frame {
 	struct kv_seg *fr_seg;
 	uint8_t *fr_base;		/* image of the frame */
 	uint32_t fr_off;		/* in the segment, bytes */
-	uint32_t fr_cap;		/* records may fill so many bytes, header included */
+	uint32_t fr_cap;		/* bytes that header and records may fill */
 	uint32_t fr_len;		/* final, once closed */
 	uint32_t fr_nrec;		/* final, once closed */
 	/* media it owns, once closed: the next frame begins after it */

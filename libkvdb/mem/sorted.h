@@ -15,8 +15,8 @@ struct kv_skey {
 struct kv_sorted {
 	_Atomic(uint32_t) so_refs;
 	uint32_t so_n;
-	uint32_t so_room;		/* for so many */
-	uint16_t so_skip;		/* heads begin after so many bytes, which all keys share */
+	uint32_t so_room;		/* entries that fit */
+	uint16_t so_skip;		/* bytes that all keys share; heads begin after them */
 	struct kv_skey so_key[];
 };
 

@@ -28,7 +28,7 @@
 
 #define TAIL_MAX	32u	/* looked at one by one, about */
 #define LEVELS		28u
-#define LEVEL_FACTOR	4u	/* an index has more than so many times the rows of the next */
+#define LEVEL_FACTOR	4u	/* an index has more than this times the rows of the next */
 
 struct kv_tomb {
 	struct kv_tomb *tb_older;

@@ -24,7 +24,7 @@ struct kv_manifest {
 	uint32_t mf_bytes;		/* of the records */
 };
 
-/* Bytes of a manifest with so many bytes of records. */
+/* Bytes of a manifest whose records take the given bytes. */
 static inline uint64_t kv_manifest_bytes(uint64_t records)
 {
 	return (KV_MANIFEST_HDR + records + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;

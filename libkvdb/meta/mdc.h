@@ -25,7 +25,7 @@ struct kv_mdc {
 	pthread_mutex_t m_lock;		/* order of records; below sr_lock and k_edit_lock */
 	struct kv_mdc_state m_st;
 	uint64_t m_have;		/* bytes of each log with space below; m_lock */
-	uint64_t m_counted, m_counted_at;	/* length of the state, at so much used */
+	uint64_t m_counted, m_counted_at;	/* length of the state, as counted at used bytes */
 	bool m_is_cut;			/* repair: only what lies in front of damage */
 	_Atomic(uint32_t) m_allows;	/* KV_FEAT_* known to be durable */
 	struct kv_mdc_buf m_buf;
@@ -41,7 +41,7 @@ int kv_mdc_open(struct kvdb *db);
 void kv_mdc_close(struct kvdb *db);
 /* Makes an empty container whose first record is @s. -EEXIST. */
 int kv_mdc_create(struct mpool *mp, uint8_t mclass, uint64_t bytes, const struct kv_mdc_super *s);
-/* True when a container holds a database; false when it is none or half made. */
+/* True when a container holds a database; false when there is none, or half a one. */
 int kv_mdc_probe(struct mpool *mp, bool *is_there);
 
 int kv_mdc_kvs_add(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,

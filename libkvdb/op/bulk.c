@@ -33,7 +33,7 @@
 #include "compact/reloc.h"
 #include "background/work.h"
 
-#define FRAME_FULL	(1u << 20)	/* a frame is written when it has so much, bytes */
+#define FRAME_FULL	(1u << 20)	/* bytes at which a frame is written */
 #define SEGS_EQUAL	8u	/* segments of one size, before they are larger */
 #define RUNS_MOST	(KV_LEAVES_MAX / 2)	/* the last one has the rest */
 #define EDIT_MOST	(KV_MDC_REC_MAX / 2)	/* bytes; the same */

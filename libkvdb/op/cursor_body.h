@@ -74,7 +74,7 @@ struct kvdb_cursor {
 	struct batch *c_batch;	/* likewise */
 	struct kv_iter **c_extra;
 	unsigned c_nextra;
-	unsigned c_nown;	/* so many sources are not the tree's */
+	unsigned c_nown;	/* number of sources that are not the tree's */
 	uint8_t *c_range;	/* lo, then hi; c_room unless they grew beyond it */
 	uint32_t c_range_size;
 	uint8_t c_room[];

@@ -116,7 +116,7 @@ static uint8_t log_class(struct mpool *mp)
 
 /* ---- create, drop ------------------------------------------------------------------------ */
 
-/* Deletes what a database left that is no more: objects with our mark that no container owns. */
+/* Deletes what a removed database left: objects with our mark that no container owns. */
 static int collect(struct mpool *mp, uint64_t *count)
 {
 	struct mpool_obj_info oi[64];

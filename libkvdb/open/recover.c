@@ -31,7 +31,7 @@
 #include "txn/txn_omf.h"
 
 #define ORPHANS_MAX	1000u
-#define ORPHANS_FEW	64u	/* so many are never suspicious */
+#define ORPHANS_FEW	64u	/* a crash leaves as many */
 
 static int lost(const char *what, uint64_t a, uint64_t b)
 {
@@ -580,7 +580,7 @@ static int orphan_check(struct recovery *rv, const struct mpool_obj_info *oi)
 		mpool_obj_close(obj);
 	}
 	kvs = err ? 0 : kv_le32(page + 24);
-	/* what cannot be read, or is none, says nothing */
+	/* a frame that cannot be read proves nothing */
 	if (!err && !kv_kfoot_decode(page, kv_le32(page + KV_PAGE - 4), db->d_ident.id_tag, oi->id,
 				     kvs, (uint32_t)oi->length, f) && !CHECK(kvs < next))
 		err = ends_early(rv, oi->id, "has keys of store", kvs);

@@ -74,7 +74,7 @@ static uint32_t frames(const struct recovery *rv, const struct rv_seg *vs, struc
 	return n;
 }
 
-/* Frames in the order of their epochs become parts of so many bytes, or of one epoch. */
+/* Joins parts, in the order of their epochs, to parts of at most @most bytes, or of one epoch. */
 static uint32_t join(struct part *pa, uint32_t n, uint64_t most)
 {
 	uint32_t to = 0;

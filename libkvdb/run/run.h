@@ -163,7 +163,7 @@ struct kv_run {
 	uint64_t rn_bytes;
 	struct kv_run_live rn_live;
 	struct kv_run *rn_next;		/* ru_doomed */
-	uint32_t rn_ndeleted;		/* so many of its objects are, the first ones */
+	uint32_t rn_ndeleted;		/* its first objects, which are deleted */
 };
 
 /* FS1: background work failed at it, as the detail of @err says. */

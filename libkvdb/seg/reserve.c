@@ -12,7 +12,7 @@
 #include "seg/reserve.h"
 #include "db/db.h"
 
-#define PART_MAX	4u	/* a reserve is never more than such a part of a class */
+#define PART_MAX	4u	/* a reserve takes at most this part of a class */
 #define MOVES_MIN	4u	/* segments of values that a class has room for, at least */
 
 /* What class @c of @bytes keeps, of @total in all. */

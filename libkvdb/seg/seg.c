@@ -31,7 +31,7 @@
 #define MOVED_PART	128u	/* of a class that relocation may have allocated ahead */
 #define DEBT_MIN	8u	/* fewer in a batch: writers are not slowed for them */
 #define STOCK_BYTES	(256u << 20)	/* and the stock, which is no more than this */
-#define SEG_LIMIT	(64u << 20) /* bytes; a greater object is none of ours */
+#define SEG_LIMIT	(64u << 20) /* bytes; a greater object is no segment */
 
 /* Of those that hash_split() has not made yet the chain that they will be split from. */
 static struct kv_seg **bucket(struct kv_segs *ss, uint64_t id)
@@ -396,7 +396,7 @@ static unsigned class_part(struct kvdb *db, uint32_t mclass, uint32_t bytes, uns
 	return n < 1 ? 1 : n > KV_SEGS_BATCH ? KV_SEGS_BATCH : (unsigned)n;
 }
 
-/* Segments that make up so many bytes; one at least. */
+/* Segments that make up the bytes; one at least. */
 unsigned kv_segs_of(struct kvdb *db, uint32_t bytes)
 {
 	return bytes > db->d_budget.b_seg_bytes ? bytes / db->d_budget.b_seg_bytes : 1;

@@ -15,7 +15,7 @@ struct kv_iter;
 #define KV_LEAVES_MAX		2048u	/* of a store: what one record and one spill can take */
 #define KV_LEAF_RUNS_MAX	16u	/* no spill while a leaf has as many */
 #define KV_SPILL_RUNS		4u	/* upper runs that make a spill due */
-#define KV_UPPER_RUNS_SLOW	24u	/* writers are slowed from so many on */
+#define KV_UPPER_RUNS_SLOW	24u	/* writers are slowed from this number on */
 #define KV_UPPER_RUNS_MAX	48u	/* no flush while there are as many (LF9) */
 
 /* Immutable; shared by the trees that list it. */
@@ -47,7 +47,7 @@ uint32_t kv_tree_flushed(const struct kv_tree *tr);
 /* The runs of a tree that may hold one key, newest first. */
 struct kv_path {
 	uint32_t pa_n;
-	uint32_t pa_upper;	/* so many are upper runs, */
+	uint32_t pa_upper;	/* number of upper runs, */
 	uint32_t pa_leaf;	/* the others lie from here on in tr_run */
 };
 

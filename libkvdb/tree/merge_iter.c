@@ -35,13 +35,13 @@ struct source {
 struct merge_iter {
 	struct kv_iter mi_it;
 	unsigned mi_n;
-	unsigned mi_only_hide;	/* the first so many sources: what wins there is passed over */
+	unsigned mi_only_hide;	/* number of first sources whose entries only hide others */
 	bool mi_reverse, mi_tombs;
 	bool mi_placed;
 	bool mi_used;		/* the winner was looked at; the next call moves it on */
 	int mi_err;		/* a source has lost its place: only a seek helps */
 	uint64_t mi_steps;	/* entries that it has moved on by, shown or not */
-	uint64_t mi_rest;	/* it moves on to so many of them */
+	uint64_t mi_rest;	/* the step at which it rests (CUR-8) */
 	const uint8_t *mi_end;	/* what is passed over there or beyond ends the walk */
 	size_t mi_end_len;	/* 0: there is no end */
 	unsigned mi_nown;	/* the next seek: so many sources, the first ones, go to its key, */

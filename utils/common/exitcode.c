@@ -85,7 +85,7 @@ int exit_from_error(int err, const char *id)
 	case -EEXIST:
 		return EXIT_REFUSED;
 	case -EPERM:
-		/* MP0406 is a foreign signature; any other is a right that lacks */
+		/* MP0406 is a foreign signature; any other a missing permission */
 		return has_id && !strcmp(id, "MP0406") ? EXIT_REFUSED : EXIT_PERMISSION;
 	case -EUCLEAN:
 	case -ENOTUNIQ:

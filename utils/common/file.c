@@ -31,7 +31,7 @@ int file_sync_entry(int dirfd)
 	int fd = openat(dirfd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int rc = fd < 0 ? -EINVAL : file_sync(fd);
 
-	/* what may not be read, or takes no fsync() (autofs), is flushed with its file system */
+	/* a folder that is unreadable or has no fsync() (autofs) is flushed with its file system */
 	if (rc == -EINVAL)
 		rc = TEMP_FAILURE_RETRY(syncfs(dirfd)) ? -errno : 0;
 	if (fd >= 0)

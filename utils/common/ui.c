@@ -292,7 +292,7 @@ void ui_on_stop(void (*fn)(int sig))
 
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
-	/* of a terminal that has gone the kernel and a shell tell, so twice is no impatience */
+	/* kernel and shell both signal a terminal that has gone: a second one is no impatience */
 	sa.sa_flags = 0;
 	if (!sigaction(SIGHUP, NULL, &was) && was.sa_handler != SIG_IGN)
 		sigaction(SIGHUP, &sa, NULL);

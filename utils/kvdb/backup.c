@@ -394,7 +394,7 @@ static int dir_open(struct job *j)
 		return file_fail(j, j->dir, -errno);
 	if (flock(j->dirfd, LOCK_EX | LOCK_NB))
 		return ui_error(j->ui, EXIT_BUSY, j->dir, NULL, "another backup writes there");
-	/* a power cut must not take the folder, which may be new, nor so what is in it */
+	/* a new folder must survive a power cut, or its files would not */
 	rc = file_sync_entry(j->dirfd);
 	if (rc)
 		return file_fail(j, j->dir, rc);
@@ -409,7 +409,7 @@ static int drop_own(struct job *j, struct kvdb *db, const char *name)
 	return err ? db_fail(j->ui, name, err) : EXIT_DONE;
 }
 
-/* The one that file @h was made of, unless it is the user's. */
+/* The checkpoint that file @h was made of, unless it is the user's. */
 static int drop_of(struct job *j, struct kvdb *db, const struct bk_head *h)
 {
 	struct kvdb_checkpoint_info c;
@@ -417,7 +417,7 @@ static int drop_of(struct job *j, struct kvdb *db, const struct bk_head *h)
 	return find(db, NULL, h, &c) ? drop_own(j, db, c.name) : EXIT_DONE;
 }
 
-/* Drops what a killed one was about, unless the last backup is; makes @name. */
+/* Drops the checkpoint of a killed backup, unless the last file is of it; makes @name. */
 static int make(struct job *j, struct kvdb *db, const char *name)
 {
 	struct kvdb_checkpoint_info c;
@@ -442,7 +442,7 @@ static int make(struct job *j, struct kvdb *db, const char *name)
 	return EXIT_DONE;
 }
 
-/* Files that a restore of the last one reads; 0: one is missing, or is not what it was. */
+/* Number of files that a restore of the last one reads; 0: one is missing or changed. */
 static unsigned chain_files(const struct job *j)
 {
 	struct bk_head h = j->base, below;
