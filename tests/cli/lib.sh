@@ -104,12 +104,14 @@ one_line_error() {
 	has err '^[a-z]+: '
 }
 
-# schema NAME [out|err] [--lines]: what was printed obeys schema/NAME.json
+# schema NAME [out|err] [--lines]: what was printed obeys utils/schema; NAME is TOOL_VERB, or of
+# what both commands print
 schema() {
-	local name=$1 file=${2:-out}
+	local name=$1 file=${2:-out} tool=common
+	case $name in kvdb_* | mpool_*) tool=${name%%_*} ;; esac
 	shift
 	[ $# -gt 0 ] && shift
-	python3 "$CLI/schema.py" "$CLI/schema/$name.json" "$@" <"$S/$file" ||
+	python3 "$CLI/schema.py" "$tool" "${name#"$tool"_}" "$@" <"$S/$file" ||
 		fail "$file does not obey schema $name"
 }
 

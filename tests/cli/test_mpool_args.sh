@@ -92,7 +92,8 @@ every_verb_has_a_schema() {
 	for v in $(field '" ".join(x["name"] for x in d["verbs"])'); do
 		# it prints a script
 		[ $v = completion ] && continue
-		[ -e "$CLI/schema/mpool_$v.json" ] || fail "no schema for $v"
+		grep -q "^    \"${v//-/_}\": {" "$TOP/utils/schema/mpool.json" ||
+			fail "no schema for $v"
 	done
 }
 

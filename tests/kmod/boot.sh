@@ -126,6 +126,7 @@ tests_cpio() {
 	chmod 755 "$r" "$r/t"
 	cp -r $here tests/cli "$r/t/tests"
 	cp -r udev "$r/t/udev"
+	cp -r --parents utils/schema "$r/t"
 	printf '%s\n' "$@" >"$r/t/list"
 	[ -e "$B/kmod/$kver/mpool.ko" ] && cp "$B/kmod/$kver/mpool.ko" "$r/t/build"
 	for f in "$O"/bin/*; do

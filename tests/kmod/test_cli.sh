@@ -129,7 +129,7 @@ what_is_in_it() {
 	want 0 mpool iostat -j
 	same header "$(head -n 1 "$S/out" | grep -c '"command":"mpool iostat"')" 1
 	same members "$(sed -n 2p "$S/out" | grep -oE '"[a-z_]+":' | tr -d '": \n')" \
-		"$(sed -n '/"definitions"/,$p' "$CLI/schema/mpool_iostat.json" |
+		"$(sed -n '/"iostat_line": {/,/^    }/p' "$TOP/utils/schema/mpool.json" |
 			grep -oE '^ {8}"[a-z_]+": ' | tr -d '": \n')"
 	want 0 mpool map -H -o what cli
 	has out '^superblock'
