@@ -347,7 +347,8 @@ for suite; do
 		for p in kvdb_api kvdb_args mpool_pool mpool_object; do
 			start quick test_$p 120 "$O/tests/test_$p"
 		done
-		scripts quick 60 "$O" tests/lint/{tree,layers,secure}.py tests/cli/test_kvdb_data.sh
+		scripts quick 60 "$O" tests/lint/{tree,layers,rooms,secure}.py \
+			tests/cli/test_kvdb_data.sh
 		unset TEST_SHORT
 		;;
 	# a workload takes up to a minute; crash_pool has twelve

@@ -20,7 +20,7 @@ def documents():
 def words():
     """Every identifier of the sources."""
     out = set()
-    for f in under("", ".c", ".h", ".py", ".sh") + ["Makefile"]:
+    for f in under("", ".c", ".h", ".py", ".sh") + ["Makefile", "utils/install.mk"]:
         out.update(re.findall(r"\w+", text(f)))
     return out
 
@@ -84,7 +84,8 @@ def what_rooms_name_exists():
 
 
 def make_targets_named_exist():
-    targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.M))
+    targets = set(re.findall(r"^([a-z-]+):", text("Makefile") + text("utils/install.mk"),
+                             re.M))
     for f in documents():
         for name in re.findall(r"(?:`|^    |^\$ )make ([a-z][a-z-]*)(?![\w=])", text(f), re.M):
             if name not in targets:

@@ -181,8 +181,8 @@ def the_environment_is_read_as_a_set_user_id_program_must():
 
 
 def nothing_runs_as_another_user():
-    if re.search(r"install[^\n]*-m\s*[0-7]*[2467][0-7]{3}\b", text("Makefile")):
-        yield "Makefile: installs something setuid or setgid"
+    if re.search(r"install[^\n]*-m\s*[0-7]*[2467][0-7]{3}\b", text("utils/install.mk")):
+        yield "utils/install.mk: installs something setuid or setgid"
     for f in user_sources():
         m = re.search(r"\b(set(e|re|res)?[ug]id|system|popen)\s*\(", code(f))
         if m:

@@ -14,7 +14,7 @@ WORDS = ["TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"]
 PHRASES = ["for " + "now", "not " + "implemented", "place" + "holder", "/wo" + "rk/"]
 # what programs wrote: images and their texts
 DATA = ("tests/golden/",)
-PLAIN = (".c", ".h", ".py", ".sh", ".map", ".in", ".rules", ".md", ".conf", ".objs")
+PLAIN = (".c", ".h", ".py", ".sh", ".map", ".in", ".rules", ".md", ".conf", ".objs", ".mk")
 
 
 def is_source(f):
