@@ -538,6 +538,7 @@ static uint64_t wrong_bytes(struct kvdb *db)
 	struct wrong w = { .wr_job = jb };
 
 	KV_ASSERT_HELD(&db->d_reloc->rl_lock);
+	db->d_reloc->rl_counts++;
 	kv_rjob_look(db, jb);
 	kv_each_store(db, wrong_store, false, &w);
 	return w.wr_bytes;
@@ -607,15 +608,18 @@ static int place_locked(struct kvdb *db, bool look)
 {
 	struct kv_reloc *rl = db->d_reloc;
 	uint64_t wrong, least = look ? 1 : 4ull * db->d_budget.b_seg_bytes;
+	uint64_t gen = atomic_load(&db->d_trees.te_gen);
 	int rc;
 
-	if (db->d_mode.md_log_class == MPOOL_CAPACITY)
+	/* it is counted in all parts of all stores: not while none of them has changed */
+	if (db->d_mode.md_log_class == MPOOL_CAPACITY || (!look && gen == rl->rl_right_gen))
 		return 0;
 	/* a handful of segments that are full wait for more, which may never come */
 	rc = look ? kv_segs_seal_now(db) : 0;
 	if (rc < 0)
 		return rc;
 	wrong = wrong_bytes(db);
+	rl->rl_right_gen = wrong < least ? gen : 0;
 	if (wrong < least ||
 	    (kv_backoff_is_active(db, &rl->rl_wrong_backoff) &&
 	     wrong == rl->rl_wrong_backoff.bo_at))
@@ -663,7 +667,7 @@ static int look_locked(struct kvdb *db, uint64_t now)
 
 	KV_ASSERT_HELD(&rl->rl_lock);
 	if (was_let_go(rl, &rl->rl_seen))
-		rl->rl_backoff.bo_at = rl->rl_wrong_backoff.bo_at = 0;
+		rl->rl_backoff.bo_at = rl->rl_wrong_backoff.bo_at = rl->rl_right_gen = 0;
 	rc = step_locked(db, now);
 	if (!rc)
 		rc = place_locked(db, look);

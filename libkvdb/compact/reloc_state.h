@@ -53,6 +53,8 @@ struct kv_reloc {
 	struct kv_rjob rl_job;		/* rl_lock */
 	struct kv_rjob rl_age;		/* rl_age_lock */
 	struct kv_backoff rl_wrong_backoff;	/* bytes in the wrong place; rl_lock */
+	uint64_t rl_right_gen;		/* te_gen when those were too few for a job; rl_lock */
+	uint64_t rl_counts;		/* times that they were counted, for tests; rl_lock */
 	struct kv_backoff rl_old_backoff;	/* bytes on staging; rl_age_lock */
 	_Atomic(uint64_t) rl_let_go;	/* times that what held values back let go of them */
 	uint64_t rl_seen, rl_age_seen;	/* so many with rl_lock, rl_age_lock held */

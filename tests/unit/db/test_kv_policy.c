@@ -16,6 +16,7 @@
 #include "mem/memtable.h"
 #include "cache/pages.h"
 #include "compact/reloc.h"
+#include "compact/reloc_state.h"
 #include "run/run.h"
 #include "seg/kv_omf.h"
 #include "seg/reserve.h"
@@ -590,6 +591,47 @@ static void capacity_only_keeps_neither_keys_nor_values_on_staging(void)
 	done();
 }
 
+/* So many looks of background work, less than five seconds apart in all; how often it counted. */
+static uint64_t counts(unsigned looks)
+{
+	uint64_t was = db->d_reloc->rl_counts;
+
+	kv_reloc_look(db);
+	while (kvdb_poll(db) > 0)
+		;
+	was = db->d_reloc->rl_counts - was;
+	T_OK(was >= 1);
+	was = db->d_reloc->rl_counts;
+	while (looks--) {
+		now_ns += KV_RELOC_LOOK_NS;
+		while (kvdb_poll(db) > 0)
+			;
+	}
+	return db->d_reloc->rl_counts - was;
+}
+
+/* A count goes through all parts of a store. */
+static void what_lies_wrong_is_not_counted_again_before_a_change(void)
+{
+	uint64_t was;
+
+	clk = &test_clock;
+	fresh(64u << 20, 24u << 20, KVDB_POLICY_CAPACITY_ONLY);
+	fill(0, 2000);
+	settle();
+	T_OK(counts(40) <= 1);
+	was = db->d_reloc->rl_counts;
+	T_EQ(put(2000), 0);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	now_ns += KV_RELOC_LOOK_NS;
+	while (kvdb_poll(db) > 0)
+		;
+	T_OK(db->d_reloc->rl_counts > was);
+	all_hold(2001);
+	done();
+	clk = NULL;
+}
+
 static void a_change_of_the_policy_moves_what_is_there(void)
 {
 	struct kvdb_kvs_opts ko = KVDB_KVS_OPTS_INIT;
@@ -984,6 +1026,7 @@ int main(void)
 	T_RUN(space_is_bounded_whatever_leaves_staging);
 	T_RUN(a_job_on_capacity_that_brings_little_is_not_the_last);
 	T_RUN(capacity_only_keeps_neither_keys_nor_values_on_staging);
+	T_RUN(what_lies_wrong_is_not_counted_again_before_a_change);
 	T_RUN(a_change_of_the_policy_moves_what_is_there);
 	T_RUN(what_is_kept_for_flushes_is_not_for_policy);
 	T_RUN(two_jobs_share_the_room_there_is);
