@@ -24,7 +24,7 @@
 #include "cache/slab.h"
 #include "mem/memtable.h"
 #include "run/run.h"
-#include "run/run_filter.h"
+#include "run/run_near.h"
 #include "tree/hold.h"
 #include "tree/tree.h"
 #include "tree/view.h"
@@ -133,7 +133,7 @@ static int grower_step(struct kvdb *db)
 	/* the least urgent: its first user would do it by itself */
 	if (!r)
 		r = kv_slab_fault_step(db);
-	r = r ? r : kv_filters_step(db);
+	r = r ? r : kv_near_step(db);
 	return r ? r : kv_warm_step(db);
 }
 

@@ -20,6 +20,7 @@
 #include "mem/tomb.h"
 #include "run/filter.h"
 #include "run/run.h"
+#include "run/run_fence.h"
 #include "run/run_filter.h"
 #include "run/run_omf.h"
 #include "tree/leaf.h"
@@ -122,15 +123,17 @@ struct sample {
 static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
 		       const struct kv_kblock *kb, uint32_t no, struct sample *sa)
 {
-	uint32_t crc = kv_le32(kb->kb_crcs + 4ull * no);
 	uint8_t key[KVDB_KEY_MAX];
 	struct kv_kpage kp;
 	struct kv_kent ke;
 	const uint8_t *page;
 	uint64_t now = kv_time_ms(db);
-	int rc = kv_page_get(db, kb->kb_obj, no, &crc, &page);
 	unsigned far = 0;	/* filters asked that are not in memory */
+	uint32_t crc;
+	int rc = kv_fences_crcs(db, kb, no, 1, &crc);
 
+	if (!rc)
+		rc = kv_page_get(db, kb->kb_obj, no, &crc, &page);
 	if (rc)
 		return rc;
 	if (kv_kpage_decode(page, no, &kp))

@@ -87,7 +87,7 @@ static void split_cache(struct kv_budget *b)
 
 	b->b_mt_bytes = min64(cache / 6, GIB);
 	b->b_index_bytes = cache / 16;
-	b->b_filter_bytes = b->b_index_bytes;
+	b->b_near_bytes = b->b_index_bytes;
 	/*
 	 * Used only while such records come; the largest must have its turn, and from 256 MiB on
 	 * one is filled while another is written.

@@ -25,8 +25,8 @@ struct kv_budget {
 	uint64_t b_point_bytes;	/* point index: a power of two, or 0: none */
 	uint64_t b_scan_bytes;	/* that cursors read ahead into */
 	uint64_t b_index_bytes;	/* fences, filters, tables of segments: what is not lent */
-	/* indexes beyond that leave their filters to the page pool; tests make it small */
-	_Atomic(uint64_t) b_filter_bytes;
+	/* indexes beyond that leave filters and fences to the page pool; tests make it small */
+	_Atomic(uint64_t) b_near_bytes;
 	uint32_t b_seg_bytes;	/* log segment and slab size, multiple of 64 KiB */
 	uint32_t b_move_bytes;	/* segment of moved values on capacity, at least that */
 	uint32_t b_frame_max;	/* a frame is closed when it reaches this */

@@ -58,13 +58,16 @@ struct kv_gaps {
 	uint32_t gs_victim;
 };
 
-/* Runs by the size of their filters, which are in memory or not; run/run_filter.c. */
-#define KV_FILTER_SIZES	64u
+/* Pieces of the index of a key block that are in memory or not; run/run_near.c. */
+enum kv_piece { KV_PIECE_FILTER, KV_PIECE_FENCES, KV_PIECES };
 
-struct kv_filters {
-	pthread_mutex_t fs_lock;		/* a leaf */
+#define KV_NEAR_SIZES	64u
+
+/* Runs by the size of such pieces. */
+struct kv_near {
+	pthread_mutex_t ne_lock;		/* a leaf */
 	/* [0] any is in memory, [1] any is not; by log2 of the bytes of all */
-	struct kv_run *fs_run[2][KV_FILTER_SIZES];
+	struct kv_run *ne_run[KV_PIECES][2][KV_NEAR_SIZES];
 };
 
 /* The point index (tree/point.h). */
@@ -99,7 +102,7 @@ struct kv_runs {
 	_Atomic(uint32_t) ru_reaping;	/* threads inside kv_runs_reap() */
 	_Atomic(uint32_t) ru_merging;	/* jobs that have runs, of all stores: mg_n in all */
 	_Atomic(uint64_t) ru_merge_due;	/* bytes that those will write, about */
-	struct kv_filters ru_filters;	/* run_filter.c */
+	struct kv_near ru_near;		/* run_near.c */
 };
 
 /* Trees of all stores; tree. */

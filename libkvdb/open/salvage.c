@@ -27,6 +27,7 @@
 #include "seg/value.h"
 #include "run/filter.h"
 #include "run/run.h"
+#include "run/run_fence.h"
 #include "run/run_omf.h"
 #include "txn/txn_omf.h"
 #include "open/recover.h"
@@ -40,6 +41,7 @@ struct kv_salvage {
 	uint32_t sv_next;		/* block to open next */
 	bool sv_is_open;
 	struct kv_kblock sv_kb;
+	struct kv_fences sv_fe;		/* of it */
 	struct kv_kfoot sv_f;
 	bool sv_has_fences, sv_has_filter;
 	uint32_t sv_page, sv_ent;	/* next page; next entry of sv_kp */
@@ -109,11 +111,11 @@ static void page_missing(struct kv_salvage *sv, const char *what)
 		 sv->sv_klen ? sv->sv_klen : sv->sv_f.kf_min_klen);
 	set_to(&lo, sv->sv_f.kf_max, sv->sv_f.kf_max_klen, true);
 	if (sv->sv_has_fences && no) {
-		sep = kv_kblock_sep(&sv->sv_kb, no, &len);
+		sep = kv_fence_sep(&sv->sv_fe, no, &len);
 		set_from(&lo, sep, (uint16_t)len);
 	}
 	if (sv->sv_has_fences && no + 1 < sv->sv_f.kf_npages) {
-		sep = kv_kblock_sep(&sv->sv_kb, no + 1, &len);
+		sep = kv_fence_sep(&sv->sv_fe, no + 1, &len);
 		set_to(&lo, sep, len, false);
 	}
 	sv->sv_fns.sf_lost(sv->sv_fns.sf_arg, &lo);
@@ -227,9 +229,7 @@ static const char *block_index(struct kv_salvage *sv)
 	struct kv_kseg ks;
 
 	kb->kb_npages = sv->sv_f.kf_npages;
-	kb->kb_ends = kb->kb_index + (a[KV_AREA_FENCE].ar_off - base);
-	kb->kb_seps = kb->kb_ends + 4ull * kb->kb_npages;
-	kb->kb_crcs = kb->kb_index + (a[KV_AREA_PAGECRC].ar_off - base);
+	sv->sv_fe = kv_fences_at(&sv->sv_f, kb->kb_index);
 	kb->kb_filter = kb->kb_index + (a[KV_AREA_FILTER].ar_off - base);
 	kb->kb_fblocks = a[KV_AREA_FILTER].ar_len / KV_FILTER_BLOCK;
 	kb->kb_segtab = kb->kb_index + (a[KV_AREA_SEGS].ar_off - base);
@@ -252,7 +252,7 @@ static const char *block_index(struct kv_salvage *sv)
 	}
 	sv->sv_has_fences = area_is_good(sv, KV_AREA_FENCE);
 	for (uint32_t i = 0; i < kb->kb_npages && sv->sv_has_fences; i++, last = end) {
-		end = kv_le32(kb->kb_ends + 4 * i);
+		end = kv_le32(sv->sv_fe.fe_ends + 4 * i);
 		sv->sv_has_fences = end >= last && end - last <= KVDB_KEY_MAX &&
 				    end <= a[KV_AREA_FENCE].ar_len - 4u * kb->kb_npages;
 	}
@@ -376,7 +376,7 @@ static const char *page_read(struct kv_salvage *sv, uint32_t no)
 				KV_PAGE))
 			continue;
 		bad = CHECK_CRC(mpool_crc32c(0, sv->sv_buf, KV_PAGE) ==
-				kv_le32(sv->sv_kb.kb_crcs + 4ull * no)) ?
+				kv_le32(sv->sv_fe.fe_crcs + 4ull * no)) ?
 			kv_kpage_decode(sv->sv_buf, no, &sv->sv_kp) : "page CRC";
 	}
 	return bad;
@@ -406,10 +406,10 @@ static const char *key_check(const struct kv_salvage *sv, const uint8_t *key, ui
 	size_t len;
 
 	if (sv->sv_has_fences) {
-		sep = kv_kblock_sep(kb, no, &len);
+		sep = kv_fence_sep(&sv->sv_fe, no, &len);
 		if (!CHECK(kv_kcmp(sep, len, key, klen) <= 0))
 			return "key below the fence of its page";
-		sep = no + 1 < kb->kb_npages ? kv_kblock_sep(kb, no + 1, &len) : NULL;
+		sep = no + 1 < kb->kb_npages ? kv_fence_sep(&sv->sv_fe, no + 1, &len) : NULL;
 		if (sep && !CHECK(kv_kcmp(key, klen, sep, len) < 0))
 			return "key behind the fence of the next page";
 	}

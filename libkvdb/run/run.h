@@ -3,18 +3,21 @@
  * A run in memory: shared by run_build.c, which makes one, run_read.c, which
  * opens and searches one, and run_iter.c, which walks one. Everything here is
  * immutable once the run is published; only rn_refs, rn_dropped, rn_taken,
- * rn_trouble, rn_live, and which filters are in memory, change.
+ * rn_trouble, rn_live, and which filters and fences are in memory, change.
  */
 #ifndef KV_RUN_H
 #define KV_RUN_H
 
 #include "base/le.h"
+#include "db/parts.h"
 #include "db/trouble.h"
 
 struct kv_ent;
+struct kv_fence_top;
 struct kv_iter;
 struct kv_kent;
 struct kv_kfoot;
+struct kv_near_own;
 struct kv_run;
 struct kv_seg;
 struct kv_tindex;
@@ -22,8 +25,8 @@ struct mpool_obj;
 
 /*
  * A run is a sorted list of key blocks (mblocks), immutable. Its description
- * lives in the MDC; fences, filters and segment tables are read at open; all
- * but filters, which run_filter.c decides on, stay in memory.
+ * lives in the MDC; what lies behind its key pages is read at open. Filters and
+ * fences stay in memory while there is room (run_near.h), the rest for good.
  */
 #define KV_RUN_KBLOCKS_MAX 4096u
 
@@ -103,13 +106,16 @@ struct kv_kblock {
 	uint32_t kb_npages;
 	uint32_t kb_fblocks;		/* 64-byte blocks of the filter, 0 = none */
 	_Atomic(uint8_t *) kb_filter;	/* NULL: not in memory (FLT-3) */
-	const uint64_t *kb_heads;	/* of the separators, after their prefix; [0] unused */
-	const uint8_t *kb_prefix;	/* that prefix */
+	_Atomic(uint8_t *) kb_fences;	/* likewise; laid as kv_fences_lay() does */
+	uint8_t *kb_prefix;		/* of all separators */
 	uint32_t kb_plen;
 	uint32_t kb_nsegs;
-	const uint8_t *kb_ends;		/* le32[npages]: end of each separator */
-	const uint8_t *kb_seps;		/* separator i <= all keys of page i; 0 is empty */
-	const uint8_t *kb_crcs;		/* le32[npages] */
+	uint32_t kb_sep_len;		/* bytes of separators */
+	uint32_t kb_ntop;
+	struct kv_fence_top *kb_top;	/* kb_ntop, and one more for the last separator */
+	uint32_t kb_fence_off, kb_crc_off, kb_filter_off; /* bytes from the start of the object */
+	uint32_t kb_pages_end;		/* the page after the last one that the pool may have */
+	const uint32_t *kb_page_crcs;	/* of the pages from kb_npages to there */
 	const uint8_t *kb_segtab;
 	const uint8_t *kb_tombs;	/* rows of kv_ktomb_size(), kb_tombs_len bytes */
 	uint32_t kb_tombs_len;
@@ -117,12 +123,9 @@ struct kv_kblock {
 	uint64_t kb_expiring;		/* entries that expire, and between what times, ms */
 	uint64_t kb_min_expiry, kb_max_expiry;
 	struct kv_seg **kb_segs;
-	/* the areas as on media without the filter, and CRCs: owns the pointers above */
-	uint8_t *kb_index;
-	uint32_t kb_filter_off;		/* bytes from the start of the object */
-	const uint32_t *kb_filter_crcs;	/* of the pages that the filter lies on */
+	uint8_t *kb_index;		/* page CRCs, segment table and tombstones */
 	_Atomic(uint64_t) kb_filter_again; /* engine clock: one could not be read; or 0 */
-	uint64_t kb_mem;		/* bytes of memory, counted, but for the filter */
+	uint64_t kb_mem;		/* bytes of memory, counted, but for what is near */
 	uint16_t kb_min_klen, kb_max_klen;
 	uint8_t *kb_min, *kb_max;	/* one allocation */
 };
@@ -139,8 +142,14 @@ struct kv_run_live {
 	_Atomic(uint64_t) rl_until;	/* engine time, ms: more of it has expired then */
 };
 
-struct kv_filter_link {
-	struct kv_run *fl_next, **fl_at;
+struct kv_near_link {
+	struct kv_run *nl_next, **nl_at;
+};
+
+struct kv_near_piece {			/* FLT-2; ne_lock */
+	uint32_t np_n;			/* its first blocks, which have it in memory */
+	uint32_t np_size;		/* log2 of the bytes of all */
+	struct kv_near_link np_link[2];
 };
 
 struct kv_run {
@@ -156,9 +165,7 @@ struct kv_run {
 	uint64_t rn_pages;		/* of keys */
 	uint64_t rn_min_seq;		/* of a key's entry; UINT64_MAX: there is none */
 	struct kv_tindex *rn_tindex;	/* tombstones over many keys, or NULL */
-	uint32_t rn_nfilters;		/* these three: FLT-2, fs_lock */
-	uint32_t rn_filter_size;	/* log2 of the bytes of all */
-	struct kv_filter_link rn_filter_link[2];
+	struct kv_near_piece rn_near[KV_PIECES];
 	uint64_t rn_mem;		/* bytes of memory, counted, beside those of its blocks */
 	uint64_t rn_bytes;
 	struct kv_run_live rn_live;
@@ -168,21 +175,19 @@ struct kv_run {
 
 /* FS1: background work failed at it, as the detail of @err says. */
 void kv_run_blame(struct kvdb *db, struct kv_run *r, int err);
-/* -EUCLEAN that names object, offset and check. */
-int kv_run_damaged(uint64_t obj, uint64_t off, const char *check);
 /*
  * kv_kblock_attach - checks @index, what lies between key pages and footer, and copies it
  * @known: the segments in table order, references are taken; NULL: find them
- * @has_filter: the filter stays in memory
+ * @own: what is near of the blocks before it
  * On failure @kb holds what it took so far; kv_kblock_free() releases it.
  */
 int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
-		     const uint8_t *index, struct kv_seg *const *known, bool has_filter);
+		     const uint8_t *index, struct kv_seg *const *known, struct kv_near_own *own);
 void kv_kblock_free(struct kvdb *db, struct kv_kblock *kb);
 struct kv_run *kv_run_new(uint32_t n);
 /* Gathers the blocks' tombstones over many keys: sets rn_tindex, rn_nkeyed. */
 int kv_run_index_tombs(struct kv_run *r);
-/* Key pages, and about how many keys, that may lie in what the tombstone covers. */
+/* About how many key pages, and keys, may lie in what the tombstone covers; 0: none does. */
 uint64_t kv_run_pages_in(const struct kv_run *r, const struct kv_trange *tr);
 /* About how many of its entries have expired by @now_ms. */
 uint64_t kv_run_expired(const struct kv_run *r, uint64_t now_ms);
@@ -191,8 +196,12 @@ uint64_t kv_run_keys_in(const struct kv_run *r, const struct kv_trange *tr);
 void kv_run_measure(struct kvdb *db, struct kv_run *r);
 /* Last block whose first key is <= the key, or -1. */
 int kv_run_route(const struct kv_run *r, const uint8_t *key, size_t klen);
-/* The page that holds the key if any does. */
-uint32_t kv_kblock_page(const struct kv_kblock *kb, const uint8_t *key, size_t klen);
+/*
+ * The page that holds the key if any does, or -errno. Inside kv_enter(); may read as
+ * kv_fences_far() does.
+ */
+int64_t kv_kblock_page(struct kvdb *db, const struct kv_kblock *kb, const uint8_t *key,
+		       size_t klen);
 /*
  * kv_run_lookup() in steps, for many keys side by side: where the key would be
  * (-ENOENT: nowhere in the run; -EINPROGRESS), its page from there, the entry in the page.
@@ -212,14 +221,6 @@ int kv_kblock_ent(const struct kv_kblock *kb, uint32_t page, const struct kv_ken
 		  struct kv_ent *e);
 /* As kv_run_iter(), ascending, reads past the page pool in large pieces (merge). */
 int kv_run_iter_bulk(struct kvdb *db, struct kv_run *r, struct kv_iter **out);
-
-static inline const uint8_t *kv_kblock_sep(const struct kv_kblock *kb, uint32_t i, size_t *len)
-{
-	uint32_t from = i ? kv_le32(kb->kb_ends + 4 * (i - 1)) : 0;
-
-	*len = kv_le32(kb->kb_ends + 4 * i) - from;
-	return kb->kb_seps + from;
-}
 
 /* ---- the end of a run: reap.c decides when ---- */
 

@@ -28,7 +28,7 @@
 #include "seg/value.h"
 #include "run/filter.h"
 #include "run/run.h"
-#include "run/run_filter.h"
+#include "run/run_near.h"
 #include "run/run_omf.h"
 
 #define BLOCK_MIN	(256u << 10)
@@ -69,8 +69,7 @@ struct kv_run_build {
 	struct kv_kblock_desc *rb_desc;
 	uint32_t rb_n, rb_n_cap, rb_d_cap;
 	uint64_t rb_keys, rb_min_seq, rb_max_seq;
-	uint64_t rb_filters;		/* bytes of those in memory */
-	bool rb_is_bare;		/* one was not, nor are those that follow (FLT-2) */
+	struct kv_near_own rb_near;
 
 	/* tombstones over many keys, encoded; the first of them go into the current block */
 	uint8_t *rb_tomb;
@@ -195,7 +194,7 @@ void kv_run_build_abort(struct kv_run_build *rb)
 	if (!rb)
 		return;
 	for (uint32_t i = 0; i < rb->rb_n; i++) {
-		kv_page_purge(rb->rb_db, rb->rb_kb[i].kb_id, kv_kblock_pages_end(&rb->rb_kb[i]));
+		kv_page_purge(rb->rb_db, rb->rb_kb[i].kb_id, rb->rb_kb[i].kb_pages_end);
 		kv_kblock_free(rb->rb_db, &rb->rb_kb[i]);
 	}
 	build_free(rb);
@@ -457,29 +456,20 @@ static void limit_grow(struct kv_run_build *rb)
 	rb->rb_limit *= 2;
 }
 
-/* Does the filter of the current block stay in memory? */
-static bool filter_stays(struct kv_run_build *rb)
-{
-	uint64_t bytes = kv_filter_bytes(rb->rb_nkeys);
-
-	if (rb->rb_is_bare || !kv_filter_has_room(rb->rb_db, bytes, rb->rb_filters)) {
-		rb->rb_is_bare = true;
-		return false;
-	}
-	rb->rb_filters += bytes;
-	return true;
-}
-
 /* What readers will ask the pool for. */
 static void pages_insert(struct kv_run_build *rb, const struct kv_kblock *kb)
 {
-	uint64_t no, end = kv_kblock_pages_end(kb);
+	uint64_t no, from = kb->kb_npages, end = kb->kb_pages_end;
 
-	for (no = 0; no < kb->kb_npages; no++)
+	for (no = 0; no < from; no++)
 		kv_page_insert(rb->rb_db, kb->kb_id, no, rb->rb_buf + no * KV_PAGE);
+	if (atomic_load(&kb->kb_fences))
+		from = kb->kb_filter_off / KV_PAGE;
 	if (atomic_load(&kb->kb_filter))
+		end = (kb->kb_filter_off + KV_PAGE - 1) / KV_PAGE;
+	if (atomic_load(&kb->kb_fences) && atomic_load(&kb->kb_filter))
 		return;
-	for (no = kb->kb_filter_off / KV_PAGE; kb->kb_fblocks && no < end; no++)
+	for (no = from; no < end; no++)
 		kv_page_insert(rb->rb_db, kb->kb_id, no, rb->rb_buf + no * KV_PAGE);
 }
 
@@ -503,7 +493,7 @@ static int block_close(struct kv_run_build *rb)
 	rc = block_write(rb, kb->kb_obj, foot + KV_PAGE);
 	if (!rc)
 		rc = kv_kblock_attach(rb->rb_db, kb, &rb->rb_foot, rb->rb_buf + base, rb->rb_seg,
-				      filter_stays(rb));
+				      &rb->rb_near);
 	if (rc) {
 		kv_kblock_free(rb->rb_db, kb);
 		return rc;

@@ -17,6 +17,7 @@
 #include "seg/value.h"
 #include "mem/iter.h"
 #include "run/run.h"
+#include "run/run_fence.h"
 #include "run/run_omf.h"
 
 #define AHEAD_MAX	16u	/* pages a cursor asks for at once */
@@ -39,6 +40,7 @@ struct run_iter {
 	uint8_t *ri_buf;	/* bulk: BULK_PAGES */
 	int64_t ri_buf_kb;	/* bulk: what the buffer holds */
 	uint32_t ri_buf_first, ri_buf_n;
+	uint32_t ri_buf_crc[BULK_PAGES]; /* of its pages */
 	uint8_t ri_key[KVDB_KEY_MAX];
 	uint8_t ri_val[KV_PAGE];	/* pool: the inline value returned last */
 };
@@ -67,8 +69,9 @@ static int page_pool(struct run_iter *ri, const struct kv_kblock *kb, uint32_t n
 	} else if (n > kb->kb_npages - no) {
 		n = kb->kb_npages - no;
 	}
-	for (unsigned i = 0; i < n; i++)
-		crc[i] = kv_le32(kb->kb_crcs + 4ull * (first + i));
+	rc = kv_fences_crcs(ri->ri_db, kb, first, n, crc);
+	if (rc)
+		return rc;
 	rc = kv_pages_get(ri->ri_db, kb->kb_obj, first, n, crc, page);
 	if (!rc)
 		*out = page[no - first];
@@ -78,10 +81,24 @@ static int page_pool(struct run_iter *ri, const struct kv_kblock *kb, uint32_t n
 	return rc;
 }
 
+/* A walk past the pool is not inside kv_enter() while it reads; their CRCs come through it. */
+static int bulk_crcs(struct run_iter *ri, const struct kv_kblock *kb, uint32_t first, unsigned n)
+{
+	struct kv_thread *t;
+	int rc;
+
+	kv_pages_room(ri->ri_db, KV_GET_PAGES);
+	t = kv_enter();
+	rc = kv_fences_crcs(ri->ri_db, kb, first, n, ri->ri_buf_crc);
+	kv_exit(t);
+	return rc;
+}
+
 /* From the large buffer, which is refilled from the device when it does not hold the page. */
 static int page_bulk(struct run_iter *ri, const struct kv_kblock *kb, uint32_t no,
 		     const uint8_t **out)
 {
+	uint32_t crc;
 	uint8_t *p;
 	int rc;
 
@@ -92,9 +109,10 @@ static int page_bulk(struct run_iter *ri, const struct kv_kblock *kb, uint32_t n
 		if (n > BULK_PAGES)
 			n = BULK_PAGES;
 		ri->ri_buf_n = 0;
-		rc = kv_dev_read(ri->ri_db, kb->kb_obj, KV_READ_KEY, (uint64_t)no * KV_PAGE,
-				 ri->ri_buf,
-				 (size_t)n * KV_PAGE);
+		rc = bulk_crcs(ri, kb, no, n);
+		if (!rc)
+			rc = kv_dev_read(ri->ri_db, kb->kb_obj, KV_READ_KEY, (uint64_t)no * KV_PAGE,
+					 ri->ri_buf, (size_t)n * KV_PAGE);
 		if (rc)
 			return rc;
 		ri->ri_buf_kb = ri->ri_kb;
@@ -102,13 +120,14 @@ static int page_bulk(struct run_iter *ri, const struct kv_kblock *kb, uint32_t n
 		ri->ri_buf_n = n;
 	}
 	p = ri->ri_buf + (size_t)(no - ri->ri_buf_first) * KV_PAGE;
+	crc = ri->ri_buf_crc[no - ri->ri_buf_first];
 	*out = p;
-	if (CHECK_CRC(mpool_crc32c(0, p, KV_PAGE) == kv_le32(kb->kb_crcs + 4ull * no)))
+	if (CHECK_CRC(mpool_crc32c(0, p, KV_PAGE) == crc))
 		return 0;
 	rc = kv_dev_read(ri->ri_db, kb->kb_obj, KV_READ_KEY, (uint64_t)no * KV_PAGE, p, KV_PAGE);
 	if (rc)
 		return rc;
-	if (CHECK_CRC(mpool_crc32c(0, p, KV_PAGE) == kv_le32(kb->kb_crcs + 4ull * no)))
+	if (CHECK_CRC(mpool_crc32c(0, p, KV_PAGE) == crc))
 		return 0;
 	return kv_run_damaged(kb->kb_id, (uint64_t)no * KV_PAGE,
 			      "key page: CRC differs from the one its parent holds");
@@ -170,18 +189,22 @@ static void iter_rewind(struct run_iter *ri)
 	ri->ri_i = ri->ri_reverse ? INT64_MAX : 0;	/* clipped when the page is loaded */
 }
 
-/* Goes to the page that holds the key or would hold it; false: it is before the first. */
-static bool iter_route(struct run_iter *ri, const void *key, size_t klen)
+/* Goes to the page that holds the key or would hold it; -ENOENT: it is before the first. */
+static int iter_route(struct run_iter *ri, const void *key, size_t klen)
 {
+	int64_t no;
 	int kb;
 
 	iter_rewind(ri);
 	kb = kv_run_route(ri->ri_run, key, klen);
 	if (kb < 0)
-		return false;
+		return -ENOENT;
 	ri->ri_kb = kb;
-	ri->ri_page = kv_kblock_page(iter_kb(ri), key, klen);
-	return true;
+	no = kv_kblock_page(ri->ri_db, iter_kb(ri), key, klen);
+	if (no < 0)
+		return (int)no;
+	ri->ri_page = no;
+	return 0;
 }
 
 static bool run_ahead(struct kv_iter *it, const void *key, size_t klen, unsigned step)
@@ -190,7 +213,8 @@ static bool run_ahead(struct kv_iter *it, const void *key, size_t klen, unsigned
 	const uint8_t *page;
 
 	if (!step) {
-		ri->ri_routed = iter_route(ri, key, klen);
+		/* where that needs a read the seek has it done */
+		ri->ri_routed = !iter_route(ri, key, klen);
 		if (ri->ri_routed)
 			kv_page_prefetch(ri->ri_db, iter_kb(ri)->kb_id, (uint64_t)ri->ri_page);
 		return true;
@@ -208,17 +232,18 @@ static int seek_inside(struct kv_iter *it, const void *key, size_t klen)
 	struct run_iter *ri = (struct run_iter *)it;
 	const char *bad;
 	bool exact;
-	int rc;
+	int rc = 0;
 
 	if (!klen) {
 		iter_rewind(ri);
 		return 0;
 	}
-	if (!ri->ri_routed && !iter_route(ri, key, klen)) {
-		if (ri->ri_reverse)
-			ri->ri_kb = -1;
-		return 0;
-	}
+	if (!ri->ri_routed)
+		rc = iter_route(ri, key, klen);
+	if (rc == -ENOENT && ri->ri_reverse)
+		ri->ri_kb = -1;
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
 	ri->ri_routed = false;
 	rc = iter_load(ri);
 	if (rc)
@@ -335,7 +360,20 @@ static int bulk_blame(struct run_iter *ri, int rc)
 
 static int bulk_seek(struct kv_iter *it, const void *key, size_t klen)
 {
-	return bulk_blame((struct run_iter *)it, seek_inside(it, key, klen));
+	struct run_iter *ri = (struct run_iter *)it;
+	struct kv_thread *t;
+	int rc = 0;
+
+	if (klen) {
+		kv_pages_room(ri->ri_db, KV_GET_PAGES);
+		t = kv_enter();
+		rc = iter_route(ri, key, klen);
+		kv_exit(t);
+		ri->ri_routed = !rc;
+	}
+	if (!rc)
+		rc = seek_inside(it, key, klen);
+	return rc == -ENOENT ? 0 : bulk_blame(ri, rc);
 }
 
 static int bulk_next(struct kv_iter *it, struct kv_ent *e)

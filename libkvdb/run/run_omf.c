@@ -13,6 +13,7 @@
 #endif
 
 #include "run/run_omf.h"
+#include "base/error.h"
 #include "base/guard.h"
 #include "base/key.h"
 #include "base/le.h"
@@ -51,6 +52,12 @@
 _Static_assert(FT_EXPIRY + 24 <= FT_CRC, "footer holds both keys");
 _Static_assert(KV_KPAGE_HDR + 2 * (7 + KVDB_KEY_MAX + KV_INLINE_MAX + 34) <= KV_PAGE,
 	       "two of the largest entries fit in a page");
+
+int kv_run_damaged(uint64_t obj, uint64_t off, const char *check)
+{
+	return kv_error(-EUCLEAN, "MP0960", "key block %llu, offset %llu: %s",
+			(unsigned long long)obj, (unsigned long long)off, check);
+}
 
 uint32_t kv_kfoot_encode(const struct kv_kfoot *f, uint8_t *page)
 {
@@ -101,6 +108,9 @@ static const char *check_areas(const struct kv_kfoot *f, uint32_t len)
 	}
 	if (!CHECK(a[KV_AREA_FENCE].ar_len >= np * 4))
 		return "footer: fence length";
+	/* a number of theirs lies on one page */
+	if (!CHECK(a[KV_AREA_FENCE].ar_off % 64 == 0 && a[KV_AREA_PAGECRC].ar_off % 64 == 0))
+		return "footer: area alignment";
 	if (!CHECK(a[KV_AREA_PAGECRC].ar_len == np * 4))
 		return "footer: page CRC length";
 	if (!CHECK(a[KV_AREA_FILTER].ar_len % 64 == 0 && a[KV_AREA_FILTER].ar_off % 64 == 0))

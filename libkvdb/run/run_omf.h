@@ -57,6 +57,9 @@ struct kv_kfoot {
 	uint8_t kf_min[KVDB_KEY_MAX], kf_max[KVDB_KEY_MAX];
 };
 
+/* -EUCLEAN that names object, offset and check. */
+int kv_run_damaged(uint64_t obj, uint64_t off, const char *check);
+
 /* Fills a 4 KiB page and returns the CRC that the parent holds. */
 uint32_t kv_kfoot_encode(const struct kv_kfoot *f, uint8_t *page);
 /*

@@ -2,10 +2,11 @@
 /*
  * Opening runs and looking keys up in them.
  *
- * In memory a run keeps, per key block, the index areas exactly as they are on
- * media (separators, page CRCs, segment table: about a quarter of a byte a key)
- * and one array of 8-byte heads for the binary search; and filters, 1.25 bytes
- * a key, while there is room (run_filter.c). A lookup touches one filter line,
+ * In memory a run keeps, per key block, its range of keys, its segment table, and
+ * the CRCs and a top level of what else lies behind the key pages. Filters, 1.25
+ * bytes a key, and fences with an array of 8-byte heads for the binary search and
+ * the CRCs of key pages, a fifth of a byte, are there too while there is room
+ * (run_near.c), and else on pages of the pool. A lookup touches one filter line,
  * the heads, and one key page, which comes from the page pool.
  *
  * A run holds a reference on every segment that it refers to and a handle on
@@ -21,22 +22,19 @@
 #include "base/trange.h"
 #include "db/bell.h"
 #include "db/db.h"
+#include "db/limbo.h"
 #include "cache/pages.h"
 #include "seg/seg.h"
 #include "seg/value.h"
 #include "mem/tomb.h"
 #include "run/filter.h"
 #include "run/run.h"
+#include "run/run_fence.h"
 #include "run/run_filter.h"
+#include "run/run_near.h"
 #include "run/run_omf.h"
 
 #define PAGE_HEAD	832u	/* bytes in front of the entries of a page of some 110 entries */
-
-int kv_run_damaged(uint64_t obj, uint64_t off, const char *check)
-{
-	return kv_error(-EUCLEAN, "MP0960", "key block %llu, offset %llu: %s",
-			(unsigned long long)obj, (unsigned long long)off, check);
-}
 
 /* ---- key blocks ------------------------------------------------------------------ */
 
@@ -54,54 +52,6 @@ static int check_crcs(const uint8_t *index, const struct kv_kfoot *f)
 
 		if (!CHECK_CRC(crc == a->ar_crc))
 			return kv_run_damaged(f->kf_obj, a->ar_off, what[i]);
-	}
-	return 0;
-}
-
-/* Separators lie inside their area, the first is empty, the rest ascend. */
-static int check_fences(const struct kv_kblock *kb, uint32_t off, uint32_t bytes)
-{
-	const uint8_t *prev = NULL, *sep;
-	size_t prev_len = 0, len;
-	uint32_t end, last = 0;
-
-	for (uint32_t i = 0; i < kb->kb_npages; i++) {
-		end = kv_le32(kb->kb_ends + 4 * i);
-		if (!CHECK(end >= last && end <= bytes && end - last <= KVDB_KEY_MAX &&
-			   !!i == (end != last)))
-			return kv_run_damaged(kb->kb_id, off + 4ull * i, "fence length");
-		sep = kv_kblock_sep(kb, i, &len);
-		if (i > 1 && !CHECK(kv_kcmp(prev, prev_len, sep, len) < 0))
-			return kv_run_damaged(kb->kb_id, off + 4ull * i, "fence order");
-		prev = sep;
-		prev_len = len;
-		last = end;
-	}
-	return 0;
-}
-
-/* Heads of the separators, after the prefix that all of them share. */
-static int make_heads(struct kv_kblock *kb)
-{
-	uint64_t *heads = malloc((kb->kb_npages + 1ull) * sizeof(*heads));
-	const uint8_t *a, *b, *sep;
-	size_t alen, blen, len;
-
-	if (!heads)
-		return -ENOMEM;
-	kb->kb_heads = heads;
-	kb->kb_prefix = kb->kb_seps;
-	kb->kb_plen = 0;
-	heads[0] = 0;
-	if (kb->kb_npages > 1) {
-		a = kv_kblock_sep(kb, 1, &alen);
-		b = kv_kblock_sep(kb, kb->kb_npages - 1, &blen);
-		kb->kb_prefix = a;
-		kb->kb_plen = (uint32_t)kv_klcp(a, alen, b, blen);
-	}
-	for (uint32_t i = 1; i < kb->kb_npages; i++) {
-		sep = kv_kblock_sep(kb, i, &len);
-		heads[i] = kv_head8(sep + kb->kb_plen, len - kb->kb_plen);
 	}
 	return 0;
 }
@@ -126,36 +76,24 @@ static int find_segs(struct kvdb *db, struct kv_kblock *kb, uint32_t n, struct k
 	return 0;
 }
 
-/* Copies the areas but for the filter, of whose pages it takes the CRCs. */
+/* Copies the areas that stay, and takes the CRCs of the pages that the others lie on. */
 static int index_copy(struct kv_kblock *kb, const struct kv_kfoot *f, const uint8_t *index)
 {
-	const struct kv_area *a = f->kf_area;
-	uint32_t base = f->kf_npages * KV_PAGE, front = a[KV_AREA_FILTER].ar_off - base;
-	uint32_t back = front + a[KV_AREA_FILTER].ar_len, crcs, first, pages;
-	uint32_t len = a[KV_AREA_PTOMB].ar_off + a[KV_AREA_PTOMB].ar_len - base;
+	const struct kv_area *segs = &f->kf_area[KV_AREA_SEGS], *tombs = &f->kf_area[KV_AREA_PTOMB];
+	uint32_t base = f->kf_npages * KV_PAGE, pages = kb->kb_pages_end - kb->kb_npages;
+	size_t crcs = pages * sizeof(uint32_t), len = crcs + segs->ar_len + tombs->ar_len;
 
-	kb->kb_filter_off = a[KV_AREA_FILTER].ar_off;
-	kb->kb_fblocks = a[KV_AREA_FILTER].ar_len / KV_FILTER_BLOCK;
-	first = kb->kb_filter_off / KV_PAGE;
-	pages = kb->kb_fblocks ? (uint32_t)kv_kblock_pages_end(kb) - first : 0;
-	crcs = (front + len - back + 7) & ~7u;
-	kb->kb_index = malloc(crcs + pages * sizeof(uint32_t) + 1);
+	kb->kb_index = malloc(len + 1);
 	if (!kb->kb_index)
 		return -ENOMEM;
-	kb->kb_mem = crcs + pages * sizeof(uint32_t);
-	memcpy(kb->kb_index, index, front);
-	memcpy(kb->kb_index + front, index + back, len - back);
-	kb->kb_filter_crcs = (const uint32_t *)(kb->kb_index + crcs);
+	kb->kb_mem = len;
 	for (uint32_t i = 0; i < pages; i++)
-		((uint32_t *)(kb->kb_index + crcs))[i] =
-			mpool_crc32c(0, index + (first + i) * KV_PAGE - base, KV_PAGE);
-	kb->kb_ends = kb->kb_index + (a[KV_AREA_FENCE].ar_off - base);
-	kb->kb_seps = kb->kb_ends + 4ull * f->kf_npages;
-	kb->kb_crcs = kb->kb_index + (a[KV_AREA_PAGECRC].ar_off - base);
-	back -= front;
-	kb->kb_segtab = kb->kb_index + (a[KV_AREA_SEGS].ar_off - base - back);
-	kb->kb_tombs = kb->kb_index + (a[KV_AREA_PTOMB].ar_off - base - back);
-	kb->kb_tombs_len = a[KV_AREA_PTOMB].ar_len;
+		((uint32_t *)kb->kb_index)[i] = mpool_crc32c(0, index + i * KV_PAGE, KV_PAGE);
+	kb->kb_page_crcs = (const uint32_t *)kb->kb_index;
+	kb->kb_segtab = memcpy(kb->kb_index + crcs, index + (segs->ar_off - base), segs->ar_len);
+	kb->kb_tombs = memcpy(kb->kb_index + crcs + segs->ar_len, index + (tombs->ar_off - base),
+			      tombs->ar_len);
+	kb->kb_tombs_len = tombs->ar_len;
 	return 0;
 }
 
@@ -172,10 +110,27 @@ static int range_copy(struct kv_kblock *kb, const struct kv_kfoot *f)
 	return 0;
 }
 
+/* The areas that readers may ask the pool for. */
+static void places_set(struct kv_kblock *kb, const struct kv_kfoot *f)
+{
+	const struct kv_area *a = f->kf_area;
+	uint32_t filter = a[KV_AREA_FILTER].ar_len;
+	uint32_t end = filter ? a[KV_AREA_FILTER].ar_off + filter :
+		       a[KV_AREA_PAGECRC].ar_off + a[KV_AREA_PAGECRC].ar_len;
+
+	kb->kb_npages = f->kf_npages;
+	kb->kb_fence_off = a[KV_AREA_FENCE].ar_off;
+	kb->kb_sep_len = a[KV_AREA_FENCE].ar_len - 4 * f->kf_npages;
+	kb->kb_crc_off = a[KV_AREA_PAGECRC].ar_off;
+	kb->kb_filter_off = a[KV_AREA_FILTER].ar_off;
+	kb->kb_fblocks = filter / KV_FILTER_BLOCK;
+	kb->kb_pages_end = f->kf_npages ? (end + KV_PAGE - 1) / KV_PAGE : 0;
+}
+
 static int attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
 		  const uint8_t *index, struct kv_seg *const *known)
 {
-	const struct kv_area *a = f->kf_area;
+	struct kv_fences fe = kv_fences_at(f, index);
 	int rc = check_crcs(index, f);
 
 	if (!rc)
@@ -183,38 +138,40 @@ static int attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *
 	if (!rc)
 		rc = range_copy(kb, f);
 	if (!rc)
-		rc = check_fences(kb, a[KV_AREA_FENCE].ar_off,
-				  a[KV_AREA_FENCE].ar_len - 4u * f->kf_npages);
+		rc = kv_fences_check(kb, &fe);
 	if (!rc)
-		rc = make_heads(kb);
+		rc = kv_fences_top(kb, &fe);
 	if (!rc)
-		rc = find_segs(db, kb, a[KV_AREA_SEGS].ar_len / KV_KSEG_SIZE, known);
+		rc = find_segs(db, kb, f->kf_area[KV_AREA_SEGS].ar_len / KV_KSEG_SIZE, known);
 	return rc;
 }
 
 int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
-		     const uint8_t *index, struct kv_seg *const *known, bool has_filter)
+		     const uint8_t *index, struct kv_seg *const *known, struct kv_near_own *own)
 {
-	const struct kv_area *filter = &f->kf_area[KV_AREA_FILTER];
+	bool has[KV_PIECES];
 	int rc;
 
 	kb->kb_id = f->kf_obj;
-	kb->kb_npages = f->kf_npages;
 	kb->kb_ntombs = f->kf_ntombs;
 	kb->kb_expiring = f->kf_expiring;
 	kb->kb_min_expiry = f->kf_min_expiry;
 	kb->kb_max_expiry = f->kf_max_expiry;
 	kb->kb_min_seq = f->kf_npages ? f->kf_min_seq : UINT64_MAX;
+	places_set(kb, f);
 	rc = attach(db, kb, f, index, known);
 	if (rc) {
 		kb->kb_mem = 0;
 		return rc;
 	}
-	kb->kb_mem += (kb->kb_npages + 1ull) * sizeof(*kb->kb_heads) + sizeof(*kb) +
-		      kb->kb_min_klen + kb->kb_max_klen + kb->kb_nsegs * sizeof(*kb->kb_segs);
+	kb->kb_mem += sizeof(*kb) + kb->kb_min_klen + kb->kb_max_klen + kb->kb_plen +
+		      (kb->kb_ntop + 1ull) * sizeof(*kb->kb_top) +
+		      kb->kb_nsegs * sizeof(*kb->kb_segs);
 	atomic_fetch_add(&db->d_count.index_mem, kb->kb_mem);
-	if (has_filter)
-		kv_filter_keep(db, kb, index + (filter->ar_off - f->kf_npages * KV_PAGE));
+	has[KV_PIECE_FENCES] = kv_near_choose(db, own, KV_PIECE_FENCES, kv_fences_bytes(kb));
+	has[KV_PIECE_FILTER] = kv_near_choose(db, own, KV_PIECE_FILTER,
+					      f->kf_area[KV_AREA_FILTER].ar_len);
+	kv_near_keep(db, kb, f, index, has);
 	return 0;
 }
 
@@ -223,10 +180,11 @@ void kv_kblock_free(struct kvdb *db, struct kv_kblock *kb)
 	for (uint32_t i = 0; i < kb->kb_nsegs; i++)
 		kv_seg_put(db, kb->kb_segs[i]);
 	free(kb->kb_segs);
-	free((void *)kb->kb_heads);
+	free(kb->kb_top);
+	free(kb->kb_prefix);
 	free(kb->kb_min);
 	free(kb->kb_index);
-	kv_filter_free(db, kb);
+	kv_near_free(db, kb);
 	atomic_fetch_sub(&db->d_count.index_mem, kb->kb_mem);
 	mpool_obj_close(kb->kb_obj);
 }
@@ -261,13 +219,12 @@ static int read_footer(struct kvdb *db, struct kv_kblock *kb, const struct kv_kb
 	return rc;
 }
 
-/* *filters: bytes of filters that stay in memory, of the blocks before; UINT64_MAX: not all do. */
 static int kblock_open(struct kvdb *db, struct kv_kblock *kb, const struct kv_kblock_desc *d,
-		       uint32_t kvs, uint64_t *filters)
+		       uint32_t kvs, struct kv_near_own *own)
 {
 	struct kv_kfoot *f;
 	uint8_t *index = NULL;
-	uint32_t base, len, bytes;
+	uint32_t base, len;
 	int rc = mpool_obj_open(db->d_mp, d->kd_id, &kb->kb_obj);
 
 	if (rc) {
@@ -288,12 +245,8 @@ static int kblock_open(struct kvdb *db, struct kv_kblock *kb, const struct kv_kb
 	if (!index)
 		goto out;
 	rc = len ? kv_dev_read(db, kb->kb_obj, KV_READ_KEY, base, index, len) : 0;
-	if (rc)
-		goto out;
-	bytes = f->kf_area[KV_AREA_FILTER].ar_len;
-	if (*filters != UINT64_MAX)
-		*filters = kv_filter_has_room(db, bytes, *filters) ? *filters + bytes : UINT64_MAX;
-	rc = kv_kblock_attach(db, kb, f, index, NULL, *filters != UINT64_MAX);
+	if (!rc)
+		rc = kv_kblock_attach(db, kb, f, index, NULL, own);
 out:
 	free(index);
 	free(f);
@@ -338,7 +291,7 @@ void kv_run_measure(struct kvdb *db, struct kv_run *r)
 			r->rn_min_seq = kb->kb_min_seq;
 	}
 	atomic_fetch_add(&db->d_count.index_mem, r->rn_mem);
-	kv_filters_add(db, r);
+	kv_near_add(db, r);
 }
 
 static int block_tombs(const struct kv_kblock *kb, struct kv_trows *tv)
@@ -391,7 +344,7 @@ int kv_run_index_tombs(struct kv_run *r)
 void kv_run_free(struct kvdb *db, struct kv_run *r)
 {
 	kv_trouble_end(db, &r->rn_trouble);
-	kv_filters_remove(db, r);
+	kv_near_remove(db, r);
 	for (uint32_t i = 0; i < r->rn_n; i++)
 		kv_kblock_free(db, &r->rn_kb[i]);
 	kv_tindex_free(r->rn_tindex);
@@ -404,7 +357,7 @@ void kv_run_free(struct kvdb *db, struct kv_run *r)
 int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **out)
 {
 	struct kv_kblock_desc *own;
-	uint64_t filters = 0;
+	struct kv_near_own near = { 0 };
 	struct kv_run *r;
 	int rc = 0;
 
@@ -417,7 +370,7 @@ int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **ou
 	for (uint32_t i = 0; i < d->rd_n && !rc; i++) {
 		const struct kv_kblock *kb = &r->rn_kb[i], *prev = kb - 1;
 
-		rc = kblock_open(db, &r->rn_kb[i], &d->rd_kb[i], d->rd_kvs, &filters);
+		rc = kblock_open(db, &r->rn_kb[i], &d->rd_kb[i], d->rd_kvs, &near);
 		if (!rc && i && kb->kb_npages &&
 		    !CHECK(kv_kcmp(prev->kb_max, prev->kb_max_klen, kb->kb_min,
 				   kb->kb_min_klen) < 0))
@@ -461,7 +414,7 @@ static int delete_add(struct kvdb *db, const struct kv_kblock *kb, struct mpool_
 	struct mpool_obj_info oi;
 	int err = mpool_obj_info(kb->kb_obj, &oi);
 
-	kv_page_purge(db, kb->kb_id, kv_kblock_pages_end(kb));
+	kv_page_purge(db, kb->kb_id, kb->kb_pages_end);
 	if (!err && oi.flags & MPOOL_OBJ_COMMITTED)
 		op[(*n)++] = (struct mpool_op){ .type = MPOOL_OP_DELETE, .obj = kb->kb_obj,
 						.id = kb->kb_id };
@@ -567,9 +520,7 @@ uint64_t kv_run_index_bytes(const struct kv_run *r)
 	for (uint32_t i = 0; i < r->rn_n; i++) {
 		const struct kv_kblock *kb = &r->rn_kb[i];
 
-		n += kb->kb_mem;
-		if (atomic_load(&kb->kb_filter))
-			n += (kb->kb_fblocks + 1ull) * KV_FILTER_BLOCK;
+		n += kb->kb_mem + kv_near_bytes(kb);
 	}
 	return n;
 }
@@ -611,11 +562,34 @@ static inline uint32_t heads_below(const uint64_t *heads, uint32_t n, uint64_t h
 	return (uint32_t)(base - heads) + (n && (upto ? *base <= h : *base < h));
 }
 
-uint32_t kv_kblock_page(const struct kv_kblock *kb, const uint8_t *key, size_t klen)
+/* Among separators with the head of the key, of which @lo is the first: they are compared whole. */
+static __attribute__((noinline)) uint32_t page_tied(const struct kv_kblock *kb, const uint8_t *mem,
+						    uint32_t lo, const uint8_t *key, size_t klen)
 {
-	size_t m = klen < kb->kb_plen ? klen : kb->kb_plen, len;
-	uint32_t np = kb->kb_npages, lo, hi;
-	const uint8_t *sep;
+	const uint64_t *heads = (const uint64_t *)mem;
+	struct kv_fences fe = kv_fences_in(kb, mem);
+	uint32_t hi = lo + heads_below(heads + lo, kb->kb_npages - lo, heads[lo], true);
+
+	while (lo < hi) {
+		uint32_t mid = (lo + hi) / 2;
+		size_t len;
+		const uint8_t *sep = kv_fence_sep(&fe, mid, &len);
+
+		if (kv_kcmp(sep, len, key, klen) <= 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo - 1;
+}
+
+/* With the fences at @mem. */
+static inline uint32_t page_near(const struct kv_kblock *kb, const uint8_t *mem, const uint8_t *key,
+				 size_t klen)
+{
+	size_t m = klen < kb->kb_plen ? klen : kb->kb_plen;
+	const uint64_t *heads = (const uint64_t *)mem;
+	uint32_t np = kb->kb_npages, lo;
 	uint64_t h;
 	int c;
 
@@ -627,32 +601,43 @@ uint32_t kv_kblock_page(const struct kv_kblock *kb, const uint8_t *key, size_t k
 	if (c > 0)
 		return np - 1;
 	h = kv_head8(key + kb->kb_plen, klen - kb->kb_plen);
-	lo = 1 + heads_below(kb->kb_heads + 1, np - 1, h, false);
-	if (lo == np || kb->kb_heads[lo] != h)
-		return lo - 1;
-	/* separators with the same head: compare them whole */
-	hi = lo + heads_below(kb->kb_heads + lo, np - lo, h, true);
-	while (lo < hi) {
-		uint32_t mid = (lo + hi) / 2;
-
-		sep = kv_kblock_sep(kb, mid, &len);
-		if (kv_kcmp(sep, len, key, klen) <= 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo - 1;
+	lo = 1 + heads_below(heads + 1, np - 1, h, false);
+	return lo == np || heads[lo] != h ? lo - 1 : page_tied(kb, mem, lo, key, klen);
 }
 
-/* Number of key pages in front of the one that holds @key or would hold it. */
+static inline int64_t page_of(struct kvdb *db, const struct kv_kblock *kb, const uint8_t *key,
+			      size_t klen)
+{
+	const uint8_t *mem = atomic_load_explicit(&kb->kb_fences, memory_order_acquire);
+
+	if (KV_UNLIKELY(!mem))
+		return kv_fences_far(db, kb, key, klen);
+	return page_near(kb, mem, key, klen);
+}
+
+int64_t kv_kblock_page(struct kvdb *db, const struct kv_kblock *kb, const uint8_t *key,
+		       size_t klen)
+{
+	return page_of(db, kb, key, klen);
+}
+
+/*
+ * Number of key pages in front of the one that holds @key or would hold it; about, where fences
+ * are not in memory. Inside kv_enter().
+ */
 static uint64_t pages_before(const struct kv_run *r, const uint8_t *key, size_t klen)
 {
-	int kb = kv_run_route(r, key, klen);
+	int at = kv_run_route(r, key, klen);
+	const struct kv_kblock *kb = &r->rn_kb[at];
+	const uint8_t *mem;
 	uint64_t n = 0;
 
-	for (int i = 0; i < kb; i++)
+	if (at < 0)
+		return 0;
+	for (int i = 0; i < at; i++)
 		n += r->rn_kb[i].kb_npages;
-	return kb < 0 ? 0 : n + kv_kblock_page(&r->rn_kb[kb], key, klen);
+	mem = atomic_load_explicit(&kb->kb_fences, memory_order_acquire);
+	return n + (mem ? page_near(kb, mem, key, klen) : kv_fences_about(kb, key, klen));
 }
 
 uint64_t kv_run_pages_in(const struct kv_run *r, const struct kv_trange *tr)
@@ -661,6 +646,7 @@ uint64_t kv_run_pages_in(const struct kv_run *r, const struct kv_trange *tr)
 	const uint8_t *to = tr->tr_to;
 	const struct kv_kblock *last;
 	uint16_t tlen = tr->tr_tlen;
+	struct kv_thread *t;
 	uint64_t from, until;
 
 	if (!r->rn_nkeyed)
@@ -675,9 +661,12 @@ uint64_t kv_run_pages_in(const struct kv_run *r, const struct kv_trange *tr)
 	if (kv_kcmp(last->kb_max, last->kb_max_klen, tr->tr_from, tr->tr_flen) < 0 ||
 	    (tlen && kv_kcmp(r->rn_kb[0].kb_min, r->rn_kb[0].kb_min_klen, to, tlen) >= 0))
 		return 0;
+	t = kv_enter();
 	from = tr->tr_flen ? pages_before(r, tr->tr_from, tr->tr_flen) : 0;
 	until = tlen ? pages_before(r, to, tlen) : r->rn_pages - 1;
-	return until - from + 1;
+	kv_exit(t);
+	/* fences that leave in between make one end exact and the other not */
+	return until > from ? until - from + 1 : 1;
 }
 
 uint64_t kv_run_keys_in(const struct kv_run *r, const struct kv_trange *tr)
@@ -768,16 +757,19 @@ int kv_run_spot(struct kvdb *db, struct kv_run *r, const void *key, size_t klen,
 {
 	int i = r->rn_nkeyed == 1 ? 0 : kv_run_route(r, key, klen), rc;
 	struct kv_kblock *kb = &r->rn_kb[i];
+	int64_t no;
 
 	if (i < 0)
 		return -ENOENT;
 	rc = filter_ask(db, kb, hash);
 	if (rc)
 		return rc;
+	no = page_of(db, kb, key, klen);
+	if (KV_UNLIKELY(no < 0))
+		return (int)no;
 	sp->sp_kb = kb;
-	sp->sp_page = kv_kblock_page(kb, key, klen);
-	sp->sp_crc = kv_le32(kb->kb_crcs + 4ull * sp->sp_page);
-	return 0;
+	sp->sp_page = (uint32_t)no;
+	return kv_fences_crcs(db, kb, sp->sp_page, 1, &sp->sp_crc);
 }
 
 void kv_kpage_prefetch(const uint8_t *page)
@@ -813,23 +805,28 @@ int kv_run_lookup(struct kvdb *db, struct kv_run *r, const void *key, size_t kle
 	const uint8_t *page;
 	const char *bad;
 	uint32_t no, crc;
+	int64_t at;
 
 	if (i < 0)
 		return -ENOENT;
 	rc = filter_ask(db, kb, hash);
 	if (rc)
 		return rc;
-	no = kv_kblock_page(kb, key, klen);
+	at = page_of(db, kb, key, klen);
+	if (KV_UNLIKELY(at < 0))
+		return (int)at;
+	no = (uint32_t)at;
 	page = kv_page_hit(db, kb->kb_id, no);
 	if (!page) {	/* only then: its CRC and its object are lines of their own */
-		crc = kv_le32(kb->kb_crcs + 4ull * no);
-		rc = kv_pages_get(db, kb->kb_obj, no, 1, &crc, &page);
+		rc = kv_fences_crcs(db, kb, no, 1, &crc);
+		if (!rc)
+			rc = kv_pages_get(db, kb->kb_obj, no, 1, &crc, &page);
 		if (rc)
 			return rc;
 	}
 	/* header, heads, offsets and tags: one wait for memory instead of four */
-	for (unsigned at = 0; at < PAGE_HEAD; at += KV_CACHELINE)
-		__builtin_prefetch(page + at);
+	for (unsigned j = 0; j < PAGE_HEAD; j += KV_CACHELINE)
+		__builtin_prefetch(page + j);
 	bad = kv_kpage_decode(page, no, &kp);
 	if (!bad && kv_kpage_find(&kp, key, klen, kv_hash_tag(hash), &ke, &bad) >= 0) {
 		e->e_key = key;

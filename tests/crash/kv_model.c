@@ -22,7 +22,7 @@
 #include "log/flush.h"
 #include "compact/merge.h"
 #include "db/thread.h"
-#include "run/run_filter.h"
+#include "run/run_near.h"
 #include "meta/mdc.h"
 
 #define USEC	1000ull
@@ -726,8 +726,8 @@ int km_open(struct eng *e, struct km *m, struct km_rt *rt)
 	if (km_conf_of(e)->kc_leaf_keys)
 		rt->rt_db->d_budget.b_leaf_keys = km_conf_of(e)->kc_leaf_keys;
 	if (km_conf_of(e)->kc_no_filters) {
-		rt->rt_db->d_budget.b_filter_bytes = 0;
-		kv_filters_trim(rt->rt_db);
+		rt->rt_db->d_budget.b_near_bytes = 0;
+		kv_near_trim(rt->rt_db);
 	}
 	for (i = 0; i < m->m_nstore; i++) {
 		if (m->m_store[i].s_is_dead)

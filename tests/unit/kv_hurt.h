@@ -158,6 +158,18 @@ static inline void flip_at(struct mpool_obj *obj, uint64_t off)
 
 enum what { PAGE, FOOTER, VALUE, CRCS, ROWS };
 
+/* Where in its object an area of a key block begins, as its footer at @foot says. */
+static inline uint64_t area_off(struct mpool_obj *obj, uint64_t foot, enum kv_karea area)
+{
+	struct iovec iov = { .iov_base = aligned_alloc(KV_PAGE, KV_PAGE), .iov_len = KV_PAGE };
+	uint64_t off;
+
+	T_EQ(mpool_read(obj, foot, &iov, 1), 0);
+	off = kv_le32((const uint8_t *)iov.iov_base + 80 + 16 * area);
+	free(iov.iov_base);
+	return off;
+}
+
 /* Damages what holds key @k of store @s in its run @run (0 the newest). */
 static inline void hurt(unsigned s, unsigned run, unsigned k, enum what what)
 {
@@ -168,7 +180,7 @@ static inline void hurt(unsigned s, unsigned run, unsigned k, enum what what)
 	struct kv_ent e;
 	char key[16];
 	size_t klen = key_of(k, key);
-	uint64_t off;
+	uint64_t off, foot;
 
 	open_at(dir, &db);
 	T_EQ(kvdb_kvs_open(db, s ? "b" : "a", &kvs), 0);
@@ -176,13 +188,11 @@ static inline void hurt(unsigned s, unsigned run, unsigned k, enum what what)
 	r = atomic_load(&kvs->k_tree)->tr_run[run];
 	T_EQ(kv_run_lookup(db, r, key, klen, kv_hash(key, klen), &e), 0);
 	kb = &r->rn_kb[0];
+	foot = kv_run_desc(r)->rd_kb[0].kd_len - KV_PAGE;
 	off = what == VALUE ? e.e_off8 * 8ull : what == PAGE ?
-	      (uint64_t)kv_kblock_page(kb, (const uint8_t *)key, klen) * KV_PAGE :
-	      what == FOOTER ? kv_run_desc(r)->rd_kb[0].kd_len - KV_PAGE :
-	      (uint64_t)kb->kb_npages * KV_PAGE + (what == CRCS ?
-	      (uint64_t)(kb->kb_crcs - kb->kb_index) :
-	      /* behind the filter, of which memory has no copy there */
-	      (uint64_t)(kb->kb_tombs - kb->kb_index) + kb->kb_fblocks * 64ull);
+	      (uint64_t)kv_kblock_page(db, kb, (const uint8_t *)key, klen) * KV_PAGE :
+	      what == FOOTER ? foot : what == CRCS ? kb->kb_crc_off :
+	      area_off(kb->kb_obj, foot, KV_AREA_PTOMB);
 	T_OK(what != ROWS || kb->kb_tombs_len > 7);
 	flip_at(what == VALUE ? e.e_seg->sg_obj : kb->kb_obj, off + 7);
 	kv_exit(t);

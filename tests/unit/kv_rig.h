@@ -21,6 +21,7 @@
 #include "mem/iter.h"
 #include "cache/pages.h"
 #include "run/run.h"
+#include "run/run_omf.h"
 #include "db/thread.h"
 #include "harness.h"
 
@@ -65,7 +66,7 @@ static inline void rig_open(struct rig *r, uint64_t slab_bytes, uint64_t pool_by
 	r->db.d_budget = (struct kv_budget){
 		.b_cache_bytes = 64 << 20, .b_log_bytes = 1 << 20, .b_mt_bytes = 1 << 20,
 		.b_slab_bytes = slab_bytes, .b_seg_bytes = RIG_SEG_BYTES, .b_logs = 1,
-		.b_threads = 1, .b_kblock_bytes = 1 << 20, .b_filter_bytes = 64 << 20,
+		.b_threads = 1, .b_kblock_bytes = 1 << 20, .b_near_bytes = 64 << 20,
 	};
 	T_EQ(kv_threads_init(&r->db), 0);
 	T_EQ(kv_segs_init(&r->db), 0);
@@ -111,12 +112,17 @@ static inline void rig_flip(struct mpool_obj *obj, uint64_t off, uint8_t x)
 	close(own);
 }
 
-/* Where in its object the bytes at @p lie, of what a key block keeps in memory of its areas. */
-static inline uint64_t rig_area_off(const struct kv_kblock *kb, const uint8_t *p)
+/* Where in its object an area of a key block begins, as its footer says. */
+static inline uint64_t rig_area_off(struct kv_run *run, uint32_t block, enum kv_karea area)
 {
-	uint64_t off = (uint64_t)kb->kb_npages * 4096 + (uint64_t)(p - kb->kb_index);
+	uint64_t foot = run->rn_desc.rd_kb[block].kd_len - 4096;
+	struct iovec iov = { .iov_base = aligned_alloc(4096, 4096), .iov_len = 4096 };
+	uint32_t off;
 
-	return off < kb->kb_filter_off ? off : off + kb->kb_fblocks * 64ull;
+	T_EQ(mpool_read(run->rn_kb[block].kb_obj, foot, &iov, 1), 0);
+	off = kv_le32((const uint8_t *)iov.iov_base + 80 + 16 * area);
+	free(iov.iov_base);
+	return off;
 }
 
 /* What lies between the key pages and the footer, as on media; free() it. */

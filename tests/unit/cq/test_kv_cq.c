@@ -673,9 +673,12 @@ static void an_unreadable_value_costs_no_other_key(void)
 static uint32_t page_of(uint32_t no)
 {
 	uint32_t key = __builtin_bswap32(no);
+	struct kv_thread *t = kv_enter();
+	int64_t page = kv_kblock_page(db, &atomic_load(&kvs->k_tree)->tr_run[0]->rn_kb[0],
+				      (const uint8_t *)&key, sizeof(key));
 
-	return kv_kblock_page(&atomic_load(&kvs->k_tree)->tr_run[0]->rn_kb[0],
-			      (const uint8_t *)&key, sizeof(key));
+	kv_exit(t);
+	return (uint32_t)page;
 }
 
 static void key_page_goes_bad(uint32_t page)

@@ -421,7 +421,7 @@ static void hurt(const char *store, unsigned k, bool is_value)
 	T_EQ(kv_run_lookup(db, run, key, klen, kv_hash(key, klen), &e), 0);
 	obj = is_value ? e.e_seg->sg_obj : run->rn_kb[0].kb_obj;
 	off = is_value ? e.e_off8 * 8ull :
-	      (uint64_t)kv_kblock_page(&run->rn_kb[0], (const uint8_t *)key, klen) * KV_PAGE;
+	      (uint64_t)kv_kblock_page(db, &run->rn_kb[0], (const uint8_t *)key, klen) * KV_PAGE;
 	kv_exit(t);
 	flip(obj, off + 5, &one, 1);
 }

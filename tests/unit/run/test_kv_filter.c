@@ -8,7 +8,7 @@
 #include "kv_rig.h"
 #include "base/hash.h"
 #include "run/filter.h"
-#include "run/run_filter.h"
+#include "run/run_near.h"
 #include "run/run_omf.h"
 
 #define BIG	150000u
@@ -74,7 +74,7 @@ static unsigned in_memory(const struct kv_run *run)
 	for (uint32_t i = 0; i < run->rn_n; i++) {
 		bool is = atomic_load(&run->rn_kb[i].kb_filter) != NULL;
 
-		T_EQ(is, i < run->rn_nfilters);
+		T_EQ(is, i < run->rn_near[KV_PIECE_FILTER].np_n);
 		n += is;
 	}
 	return n;
@@ -103,7 +103,7 @@ static void open_rig(uint64_t budget)
 {
 	rig_open(&r, 16 << 20, 64 << 20);
 	r.db.d_budget.b_kblock_bytes = 256 << 10;
-	atomic_store(&r.db.d_budget.b_filter_bytes, budget);
+	atomic_store(&r.db.d_budget.b_near_bytes, budget);
 }
 
 static void purge(const struct kv_run *run)
@@ -135,7 +135,7 @@ static void without_room_filters_are_pages(void)
 
 	/* of a run that is opened, and of one that is built */
 	for (int is_built = 0; is_built < 2; is_built++) {
-		atomic_store(&r.db.d_budget.b_filter_bytes, 0);
+		atomic_store(&r.db.d_budget.b_near_bytes, 0);
 		if (is_built)
 			run = run_of(BIG);
 		else
@@ -154,7 +154,7 @@ static void without_room_filters_are_pages(void)
 			pages += reads > 0;
 		}
 		T_OK(pages < 200);
-		T_EQ(kv_filters_step(&r.db), 0);
+		T_EQ(kv_near_step(&r.db), 0);
 		kv_run_put(&r.db, run);
 		T_EQ(mem(), 0);
 	}
@@ -170,7 +170,7 @@ static void the_largest_leave_first_and_come_back(void)
 	open_rig(64 << 20);
 	big = run_of(BIG);
 	most = mem() + 4096;
-	atomic_store(&r.db.d_budget.b_filter_bytes, most);
+	atomic_store(&r.db.d_budget.b_near_bytes, most);
 	for (int i = 0; i < 4; i++) {
 		small[i] = run_of(SMALL);
 		T_OK(mem() <= most);
@@ -178,26 +178,26 @@ static void the_largest_leave_first_and_come_back(void)
 	}
 	T_OK(in_memory(big) > 0 && in_memory(big) < big->rn_n);
 	T_EQ(wrong(big, BIG, 11), 0);
-	T_EQ(kv_filters_step(&r.db), 0);
+	T_EQ(kv_near_step(&r.db), 0);
 
 	/* with nearly nothing the small ones go too */
-	atomic_store(&r.db.d_budget.b_filter_bytes, 1);
-	kv_filters_trim(&r.db);
+	atomic_store(&r.db.d_budget.b_near_bytes, 1);
+	kv_near_trim(&r.db);
 	T_EQ(in_memory(big), 0);
 	for (int i = 0; i < 4; i++)
 		T_EQ(in_memory(small[i]), 0);
 	T_EQ(wrong(small[0], SMALL, 1), 0);
-	T_EQ(kv_filters_step(&r.db), 0);
+	T_EQ(kv_near_step(&r.db), 0);
 
 	/* room for the small ones: they come first */
-	atomic_store(&r.db.d_budget.b_filter_bytes, mem() + 4 * SMALL * 2);
-	while (kv_filters_step(&r.db))
+	atomic_store(&r.db.d_budget.b_near_bytes, mem() + 4 * SMALL * 2);
+	while (kv_near_step(&r.db))
 		;
 	T_EQ(in_memory(big), 0);
 	for (int i = 0; i < 4; i++)
 		T_EQ(in_memory(small[i]), small[i]->rn_n);
-	atomic_store(&r.db.d_budget.b_filter_bytes, 64 << 20);
-	while (kv_filters_step(&r.db))
+	atomic_store(&r.db.d_budget.b_near_bytes, 64 << 20);
+	while (kv_near_step(&r.db))
 		;
 	T_EQ(in_memory(big), big->rn_n);
 	T_EQ(wrong(big, BIG, 11), 0);
@@ -222,14 +222,18 @@ static void a_damaged_filter_says_maybe(void)
 	bytes = filter_bytes(run);
 	rig_commit(&r, run);
 	purge(run);
+	/* its fences, which lie on the same page, are in memory */
+	atomic_store(&r.db.d_budget.b_near_bytes, mem() + bytes / 2);
+	T_EQ(kv_near_step(&r.db), 1);
+	T_EQ(in_memory(run), 0);
 	/* each page of it says that nothing is there */
 	for (uint64_t off = from; off < from + bytes; off += 64)
 		rig_flip(run->rn_kb[0].kb_obj, off, 0xff);
 	T_EQ(wrong(run, SMALL, 1), 0);
 	T_OK(atomic_load(&r.db.d_count.csum_errors) > 0);
 	/* it is not brought back to memory either */
-	atomic_store(&r.db.d_budget.b_filter_bytes, 64 << 20);
-	T_EQ(kv_filters_step(&r.db), 0);
+	atomic_store(&r.db.d_budget.b_near_bytes, 64 << 20);
+	T_EQ(kv_near_step(&r.db), 0);
 	T_EQ(in_memory(run), 0);
 
 	/* it is read again later */
@@ -288,10 +292,10 @@ static void answers_are_right_while_filters_come_and_go(void)
 		T_EQ(pthread_create(&th[i], NULL, ask, &a[i]), 0);
 	}
 	for (unsigned i = 0; i < rounds; i++) {
-		atomic_store(&r.db.d_budget.b_filter_bytes,
+		atomic_store(&r.db.d_budget.b_near_bytes,
 			     i % 3 ? t_rand(&r.rnd) % full : 2 * full);
 		small = run_of(SMALL);
-		while (kv_filters_step(&r.db))
+		while (kv_near_step(&r.db))
 			came++;
 		kv_run_put(&r.db, small);
 		kv_reclaim();
@@ -312,7 +316,7 @@ static void *bring(void *arg)
 {
 	(void)arg;
 	while (!atomic_load(&stop))
-		kv_filters_step(&r.db);
+		kv_near_step(&r.db);
 	return NULL;
 }
 
@@ -332,7 +336,7 @@ static void runs_end_while_their_filters_come(void)
 			T_EQ(wrong(*at, SMALL, 500), 0);
 			kv_run_put(&r.db, *at);
 		}
-		atomic_store(&r.db.d_budget.b_filter_bytes, i % 2 ? 1 : 64 << 20);
+		atomic_store(&r.db.d_budget.b_near_bytes, i % 2 ? 1 : 64 << 20);
 		*at = run_of(SMALL);
 	}
 	atomic_store(&stop, true);

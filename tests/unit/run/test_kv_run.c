@@ -6,6 +6,8 @@
 #include "kv_rig.h"
 #include "base/hash.h"
 #include "seg/kv_omf.h"
+#include "run/run_fence.h"
+#include "run/run_near.h"
 #include "run/run_omf.h"
 
 static struct rig r;
@@ -363,7 +365,7 @@ static void bit_flips_never_give_wrong_data(void)
 	d = desc_copy(run);
 	T_EQ(d.rd_n, 1);
 	kb = &run->rn_kb[0];
-	areas = rig_area_off(kb, kb->kb_segtab) + kb->kb_nsegs * KV_KSEG_SIZE;
+	areas = rig_area_off(run, 0, KV_AREA_SEGS) + kb->kb_nsegs * KV_KSEG_SIZE;
 	obj = mpool_obj_get(kb->kb_obj);
 	T_EQ(answers_are_right(&d, m, got), 0);
 	for (unsigned i = 0; i < flips; i++) {
@@ -400,6 +402,7 @@ static void walk_to(struct kv_run *run, const struct rec *m, unsigned n, uint32_
 {
 	const struct kv_kblock *kb = &run->rn_kb[0];
 	unsigned want, i = 0;
+	struct kv_fences fe;
 	const uint8_t *sep;
 	char text[64];
 	struct kv_iter *it;
@@ -407,7 +410,8 @@ static void walk_to(struct kv_run *run, const struct rec *m, unsigned n, uint32_
 	size_t len;
 	int rc;
 
-	sep = kv_kblock_sep(kb, bad + reverse, &len);
+	fe = kv_fences_in(kb, atomic_load(&kb->kb_fences));
+	sep = kv_fence_sep(&fe, bad + reverse, &len);
 	want = model_below(m, n, sep, len, false);
 	want = reverse ? n - want : want;
 	kv_page_purge(&r.db, kb->kb_id, kb->kb_npages);
@@ -508,6 +512,7 @@ static void references_to_nowhere_are_refused(void)
 	struct kv_kent ke = { .ke_kind = KV_ENT_REF };
 	struct kv_kfoot *f = calloc(1, sizeof(*f));
 	struct kv_kblock k = { .kb_npages = 0 };
+	struct kv_near_own own = { 0 };
 	struct kv_kblock *kb;
 	struct kv_run *run;
 	struct kv_ent e;
@@ -531,11 +536,11 @@ static void references_to_nowhere_are_refused(void)
 	ke.ke_seg = kb->kb_nsegs;
 	T_EQ(kv_kblock_ent(kb, 0, &ke, &e), -EUCLEAN);
 	index = rig_index(run, 0, &n);
-	row = (uint32_t)rig_area_off(kb, kb->kb_segtab) - kb->kb_npages * KV_PAGE;
+	row = (uint32_t)rig_area_off(run, 0, KV_AREA_SEGS) - kb->kb_npages * KV_PAGE;
 	kv_le64_set(index + row, 987654321);
 	f->kf_area[KV_AREA_SEGS].ar_crc =
 		mpool_crc32c(0, index + row, f->kf_area[KV_AREA_SEGS].ar_len);
-	T_EQ(kv_kblock_attach(&r.db, &k, f, index, NULL, true), -EUCLEAN);
+	T_EQ(kv_kblock_attach(&r.db, &k, f, index, NULL, &own), -EUCLEAN);
 	free(index);
 	T_OK(strstr(kvdb_error_detail()->text, "987654321"));
 	kv_kblock_free(&r.db, &k);
@@ -575,7 +580,7 @@ static void each_footer_check_works(void)
 		{ 28, 4, 0 }, { 28, 4, 3 }, { 32, 4, 0 }, { 32, 4, 801 }, { 48, 4, 6 },
 		{ 72, 2, 0 }, { 74, 2, 1345 }, { 176, 2, 'z' }, { 80, 4, 4096 }, { 84, 4, 4 },
 		{ 96, 4, 8195 }, { 100, 4, 4 }, { 112, 4, 8460 }, { 116, 4, 63 }, { 132, 4, 23 },
-		{ 144, 4, 12289 }, { 164, 4, 1 },
+		{ 144, 4, 12289 }, { 164, 4, 1 }, { 80, 4, 8193 }, { 96, 4, 8324 },
 	};
 	struct kv_kfoot f, g;
 	uint8_t page[KV_PAGE];
@@ -696,6 +701,7 @@ static void each_page_check_works(void)
 static void fences_out_of_order_are_refused(void)
 {
 	struct kv_kblock k = { .kb_npages = 0 };
+	struct kv_near_own own = { 0 };
 	uint8_t *index;
 	struct kv_kfoot f;
 
@@ -715,7 +721,7 @@ static void fences_out_of_order_are_refused(void)
 		for (unsigned i = 0; i < KV_AREAS; i++)
 			f.kf_area[i].ar_crc = mpool_crc32c(0, index + 128 * i, f.kf_area[i].ar_len);
 		memset(&k, 0, sizeof(k));
-		T_EQ(kv_kblock_attach(&r.db, &k, &f, index, NULL, true), good ? 0 : -EUCLEAN);
+		T_EQ(kv_kblock_attach(&r.db, &k, &f, index, NULL, &own), good ? 0 : -EUCLEAN);
 		kv_kblock_free(&r.db, &k);
 		free(index);
 	}
@@ -774,6 +780,20 @@ static void hostile_pages_are_survived(void)
 	free(good);
 }
 
+/* Its object cannot be read: where its fences are not in memory, about. */
+static uint32_t page_or_about(const struct kv_kblock *kb, const uint8_t *key, size_t klen)
+{
+	struct kv_thread *t = kv_enter();
+	int64_t no;
+
+	if (atomic_load(&kb->kb_fences))
+		no = kv_kblock_page(&r.db, kb, key, klen);
+	else
+		no = kv_fences_about(kb, key, klen);
+	kv_exit(t);
+	return (uint32_t)no;
+}
+
 /* The same for the index areas and the footer. */
 static void hostile_indexes_are_survived(void)
 {
@@ -794,6 +814,7 @@ static void hostile_indexes_are_survived(void)
 	for (unsigned round = 0; round < 3000; round++) {
 		uint32_t base = kb->kb_npages * KV_PAGE, len = run->rn_desc.rd_kb[0].kd_len;
 		struct iovec iov = { .iov_base = page, .iov_len = KV_PAGE };
+		struct kv_near_own own = { .no_is_far = { round & 2, round & 2 } };
 		struct kv_kblock k = { .kb_npages = 0 };
 		uint8_t *index, *raw = aligned_alloc(4096, KV_PAGE);
 
@@ -821,10 +842,10 @@ static void hostile_indexes_are_survived(void)
 		for (unsigned i = 0; i < KV_AREAS; i++)
 			f->kf_area[i].ar_crc = mpool_crc32c(
 				0, index + (f->kf_area[i].ar_off - base), f->kf_area[i].ar_len);
-		if (!kv_kblock_attach(&r.db, &k, f, index, NULL, round & 2)) {
+		if (!kv_kblock_attach(&r.db, &k, f, index, NULL, &own)) {
 			opened++;
 			for (unsigned i = 0; i < got; i += 7)
-				T_OK(kv_kblock_page(&k, m[i].key, m[i].klen) < k.kb_npages);
+				T_OK(page_or_about(&k, m[i].key, m[i].klen) < k.kb_npages);
 		}
 		kv_kblock_free(&r.db, &k);
 		free(index);
