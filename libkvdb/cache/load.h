@@ -64,7 +64,11 @@ bool kv_load_done(struct kvdb *db, struct kv_load *ld);
  * with -EINPROGRESS. Its owner has the noted reads done and runs the operation
  * again, which then finds their bytes.
  */
-#define KV_ASYNC_RUNS	16u	/* without progress; the next one waits where it is */
+/*
+ * Runs without progress; the next one waits where it is. A run ends at the first page that it misses
+ * of a key, so they are more than the pages of all runs on the way to one, five of each.
+ */
+#define KV_ASYNC_RUNS	512u
 
 struct kv_async {
 	struct kvdb *as_db;

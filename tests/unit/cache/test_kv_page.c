@@ -350,6 +350,38 @@ static void a_bad_page_spoils_no_neighbour(void)
 	rig_close(&r);
 }
 
+/* RD-4: of a get that meets many runs, say, each of which needs pages that it misses */
+static void an_operation_waits_outside_for_each_of_many_pages(void)
+{
+	struct kv_async as = { .as_db = &r.db };
+	unsigned inside = 0, runs = 0;
+	struct mpool_obj *obj;
+	const uint8_t *p;
+	int rc;
+
+	rig_open(&r, 8 << 20, 64 << 20);
+	obj = rig_numbered(&r, PAGES);
+	do {
+		struct kv_thread *t;
+
+		kv_async_try(&as);
+		inside += !kv_async_is_on(&r.db);
+		t = kv_enter();
+		rc = 0;
+		for (unsigned i = 0; i < 200 && !rc; i++) {
+			rc = kv_page_get(&r.db, obj, i, NULL, &p);
+			T_OK(rc || page_is(p, i));
+		}
+		kv_exit(t);
+		runs++;
+	} while (kv_async_again(&as, rc, false));
+	T_EQ(rc, 0);
+	T_EQ(inside, 0);
+	T_EQ(runs, 201);
+	mpool_obj_close(obj);
+	rig_close(&r);
+}
+
 /* ---- images --------------------------------------------------------------------------- */
 
 static void only_idle_images_are_stolen(void)
@@ -728,6 +760,7 @@ int main(void)
 	T_RUN(failed_pages_ahead_are_not_cached);
 	T_RUN(wrong_crc_is_refused_and_not_cached);
 	T_RUN(a_bad_page_spoils_no_neighbour);
+	T_RUN(an_operation_waits_outside_for_each_of_many_pages);
 	T_RUN(only_idle_images_are_stolen);
 	T_RUN(a_pinned_image_stays_until_it_is_unpinned);
 	T_RUN(few_images_can_be_pinned);
