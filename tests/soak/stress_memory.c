@@ -185,7 +185,7 @@ int main(void)
 	return t_skip_all("a sanitizer's memory is the process's too");
 #endif
 	kh_rnd = t_seed();
-	keys = s ? strtoull(s, NULL, 0) : 40;
+	keys = s ? strtoull(s, NULL, 0) : getenv("TEST_LONG") ? 100 : 40;
 	keys *= MILLION;
 	T_RUN(what_is_resident_stays_within_the_budget_and_64_mib);
 	return t_done();
