@@ -3,33 +3,11 @@
  * Deletes by prefix and range in transactions, through the public API: what they hide from which
  * views, conflicts, limits, refusals, what is there after a crash.
  */
-#include "kvdb_help.h"
+#include "kvdb_txn_help.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
-
-static struct kvdb_kvs *ka, *kb;
-
-static void fresh(void)
-{
-	kh_fresh(192 * MIB, 0);
-	ka = kh_kvs("a");
-	kb = kh_kvs("b");
-}
-
-static struct kvdb_txn *begin(unsigned flags)
-{
-	struct kvdb_txn *t = NULL;
-
-	T_EQ(kvdb_txn_begin(kh_db, flags, &t), 0);
-	return t;
-}
-
-static int tput(struct kvdb_txn *t, struct kvdb_kvs *k, const char *key, const char *val)
-{
-	return kvdb_txn_put(t, k, key, strlen(key), val, strlen(val));
-}
 
 static int trange(struct kvdb_txn *t, struct kvdb_kvs *k, const char *from, const char *to)
 {

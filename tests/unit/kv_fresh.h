@@ -36,6 +36,21 @@ static inline void kv_fresh(char *dir, size_t size, const char *name, uint64_t b
 	T_EQ(kvdb_create(dir, &o), 0);
 }
 
+static inline void kv_remove(const char *dir)
+{
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	rmdir(dir);
+}
+
+/* One log, little memory. */
+static inline void kv_opts_one(struct kvdb_opts *o, unsigned flags)
+{
+	*o = (struct kvdb_opts)KVDB_OPTS_INIT;
+	o->flags = flags;
+	o->logs = 1;
+	o->cache_bytes = 64u << 20;
+}
+
 /* Closes it, checks all of it, which finds so much @damage, and removes it. */
 static inline void kv_end(struct kvdb *db, const char *dir, uint64_t damage)
 {
@@ -44,8 +59,7 @@ static inline void kv_end(struct kvdb *db, const char *dir, uint64_t damage)
 	T_EQ(kvdb_close(db), 0);
 	T_EQ(kvdb_verify(dir, NULL, MPOOL_VERIFY_DATA, NULL, NULL, &n), 0);
 	T_EQ(n, damage);
-	T_EQ(mpool_destroy(dir, NULL), 0);
-	rmdir(dir);
+	kv_remove(dir);
 }
 
 #endif

@@ -2,7 +2,8 @@
 /*
  * Logs in objects: damage at the start of what one sync made durable, however
  * much that was, is no torn tail, and to tell that takes no more reading when
- * heads are forged; a log that is being deleted is not opened.
+ * heads are forged; a log that is being deleted is not opened; a read that lies once ends no log,
+ * one that stopped is not written, and a record that a crash took does not come back.
  */
 #include "core.h"
 #include "core_mem.h"
@@ -288,6 +289,132 @@ static void a_log_deleted_meanwhile_is_not_opened(void)
 	os_user_hooks_set(NULL);
 }
 
+/* The same of a log in an object, opened and read. */
+static void read_that_lies_once_ends_no_log(void)
+{
+	static u8 rec[1000], got[1000];
+	struct mp_vec v = { .v_buf = rec, .v_len = sizeof(rec) };
+	struct mp_mlog *l;
+	struct mp_obj *o;
+	u64 id, pos;
+	size_t len;
+	int i;
+
+	rig_init(&r, 1, 64 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(alloc_one(r.pool, MP_MLOG, 1 << 20, &o), 0);
+	id = mp_obj_id(o);
+	mp_obj_put(o);
+	T_EQ(mp_mlog_open(r.pool, id, &l), 0);
+	for (i = 0; i < 40; i++) {	/* more frames than one window has blocks */
+		rec[0] = (u8)i;
+		T_EQ(mp_mlog_append(l, &v, 1, true), 0);
+	}
+	mp_mlog_close(l);
+	for (mem_lie_at = 1, mem_reads = 1; mem_reads >= mem_lie_at; mem_lie_at++) {
+		mem_reads = 0;
+		T_EQ(mp_mlog_open(r.pool, id, &l), 0);
+		for (i = 0, pos = 0; i < 40; i++) {
+			if (mp_mlog_read(l, &pos, got, sizeof(got), &len) || got[0] != i)
+				T_FAIL("read %llu lied: record %d",
+				       (unsigned long long)mem_lie_at, i);
+		}
+		T_EQ(mp_mlog_read(l, &pos, got, sizeof(got), &len), -ENODATA);
+		mp_mlog_close(l);
+	}
+	T_OK(mem_lie_at > 5);
+	mem_lie_at = 0;
+	T_OK(rig_health(&r).he_rereads > 5);
+	T_EQ(rig_health(&r).he_csums, rig_health(&r).he_rereads);
+	rig_fini(&r);
+}
+
+/* INV-14: what waits in the buffer stays there when the pool has stopped, or the log. */
+static void who_reads_a_stopped_log_writes_nothing(void)
+{
+	static const u8 rec[64];
+	struct mp_vec v = { .v_buf = rec, .v_len = sizeof(rec) };
+	u8 got[64];
+	struct mp_mlog *l[2];
+	struct mp_obj *o;
+	u64 id, pos, n;
+	size_t len;
+	int i, rc;
+
+	rig_init(&r, 1, 64 << 20);
+	T_EQ(rig_open(&r), 0);
+	for (i = 0; i < 2; i++) {
+		T_EQ(alloc_one(r.pool, MP_MLOG, 1 << 20, &o), 0);
+		id = mp_obj_id(o);
+		mp_obj_put(o);
+		T_EQ(mp_mlog_open(r.pool, id, &l[i]), 0);
+	}
+	/* the write of the first one failed: its record was refused */
+	r.m[0].fail_write = -EIO;
+	T_OK(mp_mlog_append(l[0], &v, 1, true));
+	r.m[0].fail_write = 0;
+	/* of the log alone: nothing further down refuses the write */
+	n = r.m[0].writes;
+	pos = 0;
+	rc = mp_mlog_read(l[0], &pos, got, sizeof(got), &len);
+	T_OK(rc && rc != -ENODATA);
+	T_EQ(r.m[0].writes, n);
+	T_EQ(mp_mlog_append(l[1], &v, 1, false), 0);
+	r.m[0].fail_flush = -EIO;
+	T_OK(mp_pool_flush(r.pool, ~0u));
+	r.m[0].fail_flush = 0;
+	n = r.m[0].writes;
+	for (i = 0; i < 2; i++) {
+		pos = 0;
+		rc = mp_mlog_read(l[i], &pos, got, sizeof(got), &len);
+		if (!rc || rc == -ENODATA)
+			T_FAIL("log %d: the read says %d", i, rc);
+		T_EQ(mp_mlog_peek(l[i], &pos, got, sizeof(got), &len), -ENODATA);
+	}
+	T_EQ(r.m[0].writes, n);
+	mp_mlog_close(l[1]);
+	mp_mlog_close(l[0]);
+	rig_fini(&r);
+}
+
+/* Two frames are written, only the second reaches the media; then the first is written again. */
+static void repeated_record_brings_nothing_back(void)
+{
+	static u8 rec[40000], got[40000];
+	struct mp_vec v = { .v_buf = rec, .v_len = sizeof(rec) };
+	struct mp_dev *dev;
+	struct mp_mlog *l;
+	struct mp_obj *o;
+	u64 id, pos, n;
+	size_t len;
+	int i;
+
+	rig_init(&r, 1, 64 << 20);
+	T_EQ(rig_open(&r), 0);
+	T_EQ(alloc_one(r.pool, MP_MLOG, 1 << 20, &o), 0);
+	id = mp_obj_id(o);
+	T_EQ(mp_obj_map(o, 0, 1 << 20, &dev, &pos, &n), 0);
+	mp_obj_put(o);
+	T_EQ(mp_mlog_open(r.pool, id, &l), 0);
+	for (i = 0; i < 3; i++)	/* more than one buffer: frames leave without a flush */
+		T_EQ(mp_mlog_append(l, &v, 1, false), 0);
+	mp_mlog_close(l);
+	/* the second frame is on media, the first is not */
+	memcpy(r.m[0].media + pos + 40960, r.m[0].now + pos + 40960, 40960);
+	rig_reopen(&r, 1);
+	T_EQ(mp_mlog_open(r.pool, id, &l), 0);
+	T_OK(mp_mlog_is_empty(l));
+	T_EQ(mp_mlog_append(l, &v, 1, true), 0);
+	mp_mlog_close(l);
+	rig_reopen(&r, 1);
+	T_EQ(mp_mlog_open(r.pool, id, &l), 0);
+	pos = 0;
+	T_EQ(mp_mlog_read(l, &pos, got, sizeof(got), &len), 0);
+	T_EQ(mp_mlog_read(l, &pos, got, sizeof(got), &len), -ENODATA);
+	mp_mlog_close(l);
+	rig_fini(&r);
+}
+
 int main(void)
 {
 	T_RUN(damage_far_below_a_sync_is_refused);
@@ -295,5 +422,8 @@ int main(void)
 	T_RUN(a_long_torn_tail_is_cut_whole_in_two_attempts);
 	T_RUN(forged_heads_cost_no_more_than_the_log);
 	T_RUN(a_log_deleted_meanwhile_is_not_opened);
+	T_RUN(read_that_lies_once_ends_no_log);
+	T_RUN(who_reads_a_stopped_log_writes_nothing);
+	T_RUN(repeated_record_brings_nothing_back);
 	return t_done();
 }
