@@ -172,6 +172,7 @@ struct mp_pool {
 	u32 p_nhandles;			/* references held by callers; p_lock */
 	u64 p_next_id;			/* p_lock */
 	u64 p_trim_at;			/* ms: when mp_pool_trim() looks again; p_lock */
+	u64 p_hurt_until;		/* ms, 0: no space is kept out (INV-24); p_lock */
 	u64 p_mem, p_mem_max;		/* bytes of objects and space nodes; p_lock */
 	u64 p_ckpt;			/* bytes of a checkpoint of what is durable; p_lock */
 	u64 p_ckpt_pend;		/* and of what is being made durable; p_lock */

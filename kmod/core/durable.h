@@ -17,6 +17,10 @@ int mp_class_alloc(struct mp_pool *pool, u32 mclass, u64 blocks, u32 kind, u32 f
 		   struct mp_extent *ext, u32 *next, u32 *got_class);
 void mp_class_free(struct mp_pool *pool, const struct mp_extent *ext, u32 n, u32 kind,
 		   bool is_clean);
+/* of an object where a device failed a write; p_lock held, as in the next */
+void mp_class_keep_out(struct mp_pool *pool, const struct mp_extent *ext, u32 n);
+/* gives it out again when its time has come; is some kept out still? */
+bool mp_class_hurt_step(struct mp_pool *pool, u64 now);
 u64 mp_class_avail(const struct mp_pool *pool, u32 mclass, bool is_spare);
 
 /* otab.c */

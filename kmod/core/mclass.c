@@ -8,6 +8,7 @@
 #include "durable.h"
 
 #define STOCK_MAX	((256u << 20) / MP_BLOCK)	/* blocks of a pool */
+#define HURT_MS		60000u
 
 void mp_class_add(struct mp_pool *pool, struct mp_pdev *pd)
 {
@@ -71,6 +72,33 @@ void mp_class_free(struct mp_pool *pool, const struct mp_extent *ext, u32 n, u32
 	for (i = 0; i < n; i++)
 		mp_smap_put(&pool->p_dev[ext[i].ex_slot]->pd_smap, ext[i].ex_start,
 			    ext[i].ex_count, kind != MP_MBLOCK, is_clean);
+}
+
+/*
+ * INV-24: where a device failed a write it may fail the next. A minute after the first of them all
+ * are given out again, so that a device that was away for a while costs no space for good.
+ */
+void mp_class_keep_out(struct mp_pool *pool, const struct mp_extent *ext, u32 n)
+{
+	u32 i;
+
+	if (!pool->p_hurt_until)
+		pool->p_hurt_until = os_now_ms() + HURT_MS;
+	for (i = 0; i < n; i++)
+		mp_smap_put_hurt(&pool->p_dev[ext[i].ex_slot]->pd_smap, ext[i].ex_start,
+				 ext[i].ex_count);
+}
+
+bool mp_class_hurt_step(struct mp_pool *pool, u64 now)
+{
+	u32 i;
+
+	if (!pool->p_hurt_until || now < pool->p_hurt_until)
+		return pool->p_hurt_until;
+	pool->p_hurt_until = 0;
+	for (i = 0; i < pool->p_ndevs; i++)
+		mp_smap_hurt_end(&pool->p_dev[i]->pd_smap);
+	return false;
 }
 
 /* up to @want blocks on the device @slot; adds to ext[*n] */

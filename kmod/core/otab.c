@@ -56,11 +56,12 @@ static bool is_reserved(const struct mp_obj *obj)
 	return false;
 }
 
-/* Where a device failed a write it may fail the next: kept out until the next open. INV-24 */
 void mp_obj_free_space(struct mp_obj *obj, bool is_clean)
 {
-	if (!CHECK(!obj->o_is_hurt))
+	if (!CHECK(!obj->o_is_hurt)) {
+		mp_class_keep_out(obj->o_pool, obj->o_extent, obj->o_nextents);
 		return;
+	}
 	is_clean = is_clean && !is_reserved(obj);
 	mp_class_free(obj->o_pool, obj->o_extent, obj->o_nextents, obj->o_kind, is_clean);
 }

@@ -160,14 +160,18 @@ void mp_pool_found(struct mp_pool *pool, u32 slot, u64 off, u64 len)
 	}
 }
 
-/* Is something queued, or in stock (@ms: until the stock is looked at again)? */
+/*
+ * Is something queued, in stock (@ms: until the stock is looked at again), or kept out, which is
+ * nothing that a close could wait for?
+ */
 static bool trim(struct mp_pool *pool, bool is_all, u32 *ms)
 {
 	u64 now = os_now_ms(), pend = 0, stock = 0;
-	bool is_due;
+	bool is_due, is_hurt;
 	u32 i;
 
 	mutex_lock(&pool->p_lock);
+	is_hurt = mp_class_hurt_step(pool, now);
 	is_due = now >= pool->p_trim_at;
 	if (is_due)
 		pool->p_trim_at = now + TRIM_MS;
@@ -181,7 +185,7 @@ static bool trim(struct mp_pool *pool, bool is_all, u32 *ms)
 	}
 	*ms = pend ? 1 : (u32)(pool->p_trim_at - now);
 	mutex_unlock(&pool->p_lock);
-	return pend || stock;
+	return pend || stock || (is_hurt && !is_all);
 }
 
 u32 mp_pool_trim(struct mp_pool *pool)

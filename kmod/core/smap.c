@@ -3,7 +3,7 @@
  * Free extents, in a tree by address (for joining neighbours) and in lists by
  * power of two (for finding a fit in constant time).
  *
- * Free space has three states. Extents waiting for discard and the stock of
+ * Free space has three states; a fourth is not free yet, where a device failed a write. Extents waiting for discard and the stock of
  * log-size extents are free space all the same: an allocation simply takes
  * them. Neighbours join only in the same state. Every live extent owns one
  * spare node, so giving space back never needs memory.
@@ -46,7 +46,7 @@ int mp_smap_init(struct mp_smap *s, bool has_discard)
 	memset(s, 0, sizeof(*s));
 	mp_tree_init(&s->s_tree);
 	INIT_LIST_HEAD(&s->s_spare);
-	for (i = 0; i < MP_SPACE_STATES; i++)
+	for (i = 0; i < MP_SPACE_LISTS; i++)
 		for (k = 0; k < MP_BUCKETS; k++)
 			INIT_LIST_HEAD(&s->s_bucket[i][k]);
 	s->s_has_discard = has_discard;
@@ -354,6 +354,15 @@ void mp_smap_put(struct mp_smap *s, u64 start, u64 count, bool is_log, bool is_c
 	link_free(s, f, start);
 }
 
+void mp_smap_put_hurt(struct mp_smap *s, u64 start, u64 count)
+{
+	struct mp_free *f = spare_pop(s);
+
+	f->f_count = count;
+	f->f_state = MP_SPACE_HURT;
+	link_free(s, f, start);
+}
+
 /* the largest free extent of @state, at most @max_blocks of it (0: all), out of the map; or NULL */
 static struct mp_free *take_largest(struct mp_smap *s, u32 state, u64 max_blocks)
 {
@@ -389,6 +398,16 @@ void mp_smap_trim(struct mp_smap *s, u64 keep)
 		link_free(s, f, f->f_node.n_key);
 	}
 	s->s_taken = 0;
+}
+
+void mp_smap_hurt_end(struct mp_smap *s)
+{
+	struct mp_free *f;
+
+	while ((f = take_largest(s, MP_SPACE_HURT, 0))) {
+		f->f_state = s->s_has_discard ? MP_SPACE_PEND : MP_SPACE_CLEAN;
+		link_free(s, f, f->f_node.n_key);
+	}
 }
 
 /* the free extent that holds block @at, or the first one behind it, or NULL */

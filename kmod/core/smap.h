@@ -14,6 +14,8 @@ enum mp_space {
 	MP_SPACE_STOCK = 1,	/* free, kept undiscarded for logs */
 	MP_SPACE_PEND = 2,	/* free, waiting for discard */
 	MP_SPACE_STATES = 3,
+	MP_SPACE_HURT = 3,	/* not free yet: a device failed a write there */
+	MP_SPACE_LISTS = 4,
 };
 
 #define MP_BUCKETS	56
@@ -27,9 +29,9 @@ struct mp_free {
 
 struct mp_smap {
 	struct mp_tree s_tree;
-	struct list_head s_bucket[MP_SPACE_STATES][MP_BUCKETS];
-	u64 s_map[MP_SPACE_STATES];	/* bit per bucket that is not empty */
-	u64 s_free[MP_SPACE_STATES];	/* blocks */
+	struct list_head s_bucket[MP_SPACE_LISTS][MP_BUCKETS];
+	u64 s_map[MP_SPACE_LISTS];	/* bit per bucket that is not empty */
+	u64 s_free[MP_SPACE_LISTS];	/* blocks */
 	u64 s_inflight;			/* bit per bucket that is not empty */
 	u64 s_total;			/* blocks that objects may use */
 	u64 s_stock_max;		/* blocks */
@@ -63,6 +65,9 @@ int mp_smap_alloc(struct mp_smap *s, u64 want, u32 flags, struct mp_extent *out,
 		  u64 *got);
 /* give an allocated extent back; is_log: it may become stock; is_clean: never written */
 void mp_smap_put(struct mp_smap *s, u64 start, u64 count, bool is_log, bool is_clean);
+/* the same of one where a device failed a write: it is free after mp_smap_hurt_end() */
+void mp_smap_put_hurt(struct mp_smap *s, u64 start, u64 count);
+void mp_smap_hurt_end(struct mp_smap *s);
 /* what of this range is clean waits for discard; no more of it than there is memory for */
 void mp_smap_found(struct mp_smap *s, u64 start, u64 count);
 /* of the stock, all but @keep blocks and what a bound of work leaves waits for discard */

@@ -195,6 +195,57 @@ static u64 discarding(void)
 	return pi.pi_cls[MP_CAPACITY].ci_discarding;
 }
 
+/* INV-24: a device that was away for a while costs no space for good */
+static void where_a_write_failed_is_free_again_a_minute_later(void)
+{
+	const struct os_user_hooks hooks = { .now_ms = clock_now };
+	const struct os_user_hooks none = { .now_ms = NULL };
+	struct mp_pool_info before, in;
+	struct mp_obj *o;
+	int i;
+
+	os_user_hooks_set(&hooks);
+	clock_ms = 5000;
+	rig_init(&r, 2, 16 << 20);
+	T_EQ(rig_open(&r), 0);
+	mp_pool_info(r.pool, &before);
+	for (i = 0; i < 4; i++) {
+		T_EQ(alloc_one(r.pool, MP_MBLOCK, 1 << 20, &o), 0);
+		write_badly(o, -EIO);
+		mp_obj_put(o);
+		clock_ms += 10000;
+		T_EQ(mp_pool_trim(r.pool), 1000);
+	}
+	mp_pool_info(r.pool, &in);
+	T_EQ(in.pi_cls[0].ci_free, before.pi_cls[0].ci_free - (4 << 20));
+	/* no allocation takes it, be there no other */
+	T_EQ(alloc_one(r.pool, MP_MBLOCK, before.pi_cls[0].ci_free - (2 << 20), &o), -ENOSPC);
+	/* nor does a close wait for it */
+	mp_pool_give_back(r.pool, 0, 1000);
+	/* 60 s after the first */
+	clock_ms = 5000 + 59999;
+	T_OK(mp_pool_trim(r.pool) > 0);
+	mp_pool_info(r.pool, &in);
+	T_EQ(in.pi_cls[0].ci_free, before.pi_cls[0].ci_free - (4 << 20));
+	clock_ms++;
+	mp_pool_trim(r.pool);
+	mp_pool_info(r.pool, &in);
+	T_EQ(in.pi_cls[0].ci_free, before.pi_cls[0].ci_free);
+	while (mp_pool_discard_step(r.pool, 0))
+		;
+	T_EQ(mp_pool_trim(r.pool), 0);
+	/* what fails then is kept out for as long */
+	T_EQ(alloc_one(r.pool, MP_MBLOCK, 1 << 20, &o), 0);
+	write_badly(o, -EIO);
+	mp_obj_put(o);
+	clock_ms += 59999;
+	T_EQ(mp_pool_trim(r.pool), 1000);
+	mp_pool_info(r.pool, &in);
+	T_EQ(in.pi_cls[0].ci_free, before.pi_cls[0].ci_free - (1 << 20));
+	rig_fini(&r);
+	os_user_hooks_set(&none);
+}
+
 /* what logs freed stays for the next ones as long as there are such, and no longer */
 static void the_stock_of_logs_goes_when_none_is_written(void)
 {
@@ -1003,6 +1054,7 @@ int main(void)
 {
 	T_RUN(committed_mblock_survives_a_cut);
 	T_RUN(where_a_write_failed_is_nobodys_space_until_the_next_open);
+	T_RUN(where_a_write_failed_is_free_again_a_minute_later);
 	T_RUN(uncommitted_mblock_leaves_no_trace);
 	T_RUN(ids_are_never_reused);
 	T_RUN(deleted_space_waits_for_the_last_handle);
