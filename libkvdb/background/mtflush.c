@@ -27,6 +27,7 @@
 #include "mem/iter.h"
 #include "mem/memtable.h"
 #include "run/run.h"
+#include "tree/leaf.h"
 #include "tree/point.h"
 #include "tree/tomb_view.h"
 #include "tree/tree.h"
@@ -359,14 +360,15 @@ void kv_flush_small(struct kvdb *db, uint64_t upto)
 	kv_flusher_room(db);
 }
 
-/* LF9: merges come first, unless nothing comes of them. */
+/* LF9: merges come first, unless nothing comes of them, or writers would stop until they end. */
 static bool may_flush(struct kvdb *db, struct kvdb_kvs *kvs)
 {
-	while (kv_merge_is_behind(kvs)) {
+	while (kv_merge_is_behind(kvs, KV_UPPER_RUNS_MAX)) {
 		if (kv_segs_are_short(db))
 			return true;
-		if (!kv_is_manual(db))
-			return false;	/* they kick us */
+		if (!kv_is_manual(db))	/* they kick us */
+			return atomic_load(&db->d_flusher->fl_is_tight) &&
+			       !kv_merge_is_behind(kvs, KV_UPPER_RUNS_MOST);
 		if (kv_merge_step(db, kvs) <= 0)
 			return true;
 	}

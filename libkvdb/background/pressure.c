@@ -140,6 +140,8 @@ void kv_pressure(struct kvdb *db)
 	bool stall = u.mt_bytes > b->b_mt_bytes || u.log_bytes > b->b_log_bytes;
 	bool was = atomic_exchange(&fl->fl_stall, stall);
 
+	atomic_store(&fl->fl_is_tight, u.mt_bytes > b->b_mt_bytes * 5 / 6 ||
+		     u.log_bytes > b->b_log_bytes * 4 / 5);
 	measure_debt(db, &u);
 	/* LE1: the caller may be a put in the middle of its work, or the flusher */
 	if (kv_is_manual(db))

@@ -510,14 +510,14 @@ bool kv_merge_may_help(struct kvdb_kvs *kvs)
 	return may;
 }
 
-bool kv_merge_is_behind(struct kvdb_kvs *kvs)
+bool kv_merge_is_behind(struct kvdb_kvs *kvs, uint32_t upper)
 {
 	struct kv_tree *tr;
 	bool is;
 
 	pthread_mutex_lock(&kvs->k_merging.mg_lock);
 	tr = kv_tree_get(kvs);
-	is = kv_tree_flushed(tr) >= KV_UPPER_RUNS_MAX && may_help(kvs);
+	is = kv_tree_flushed(tr) >= upper && may_help(kvs);
 	pthread_mutex_unlock(&kvs->k_merging.mg_lock);
 	kv_tree_put(kvs->k_db, tr);
 	return is;

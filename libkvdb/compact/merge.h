@@ -137,8 +137,8 @@ void kv_merge_end(struct kv_job *j, int rc);
 int kv_merge_step(struct kvdb *db, struct kvdb_kvs *kvs);
 /* TH-17: merges of the store can go on, as far as is known without waiting. */
 bool kv_merge_may_help(struct kvdb_kvs *kvs);
-/* LF9: the store has all the upper runs that it may have, and merges can make them fewer. */
-bool kv_merge_is_behind(struct kvdb_kvs *kvs);
+/* LF9: the store has @upper upper runs or more, and merges can make them fewer. */
+bool kv_merge_is_behind(struct kvdb_kvs *kvs, uint32_t upper);
 /* A merge runs. */
 bool kv_merge_is_busy(struct kvdb_kvs *kvs);
 

@@ -40,6 +40,7 @@ struct kv_flusher {
 	_Atomic(uint32_t) fl_turn;	/* changes with the durable epoch and at a fault; futex */
 	_Atomic(uint64_t) fl_gate_ns;	/* no acknowledgement from this time on (R1) */
 	_Atomic(bool) fl_stall;		/* memtables or logs are over their budget */
+	_Atomic(bool) fl_is_tight;	/* or half way there from where writers are slowed */
 	_Atomic(int) fl_space_err;	/* why background work cannot make room, or 0 */
 	_Atomic(uint64_t) fl_full_ns;	/* flushes have found none since then, or 0 */
 

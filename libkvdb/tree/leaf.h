@@ -16,7 +16,8 @@ struct kv_iter;
 #define KV_LEAF_RUNS_MAX	16u	/* no spill while a leaf has as many */
 #define KV_SPILL_RUNS		4u	/* upper runs that make a spill due */
 #define KV_UPPER_RUNS_SLOW	24u	/* writers are slowed from this number on */
-#define KV_UPPER_RUNS_MAX	48u	/* no flush while there are as many (LF9) */
+#define KV_UPPER_RUNS_MAX	48u	/* no flush while there are as many (LF9), */
+#define KV_UPPER_RUNS_MOST	96u	/* or as many, where writers would stop */
 
 /* Immutable; shared by the trees that list it. */
 struct kv_leaf {

@@ -138,10 +138,10 @@ static void a_merge_without_room_is_not_repeated(void)
 	}
 	big->k_merging.mg_moves = 0;
 	big->k_merging.mg_failed = false;
-	T_OK(!kv_merge_is_behind(big));
+	T_OK(!kv_merge_is_behind(big, KV_UPPER_RUNS_MAX));
 	was = big->k_merging.mg_no_room.bo_at;
 	big->k_merging.mg_no_room.bo_at = 0;
-	T_OK(kv_merge_is_behind(big));
+	T_OK(kv_merge_is_behind(big, KV_UPPER_RUNS_MAX));
 	big->k_merging.mg_no_room.bo_at = was;
 	/* and what makes room still begins */
 	T_EQ(kvdb_range_del(big, "2", 1, NULL, 0), 0);
