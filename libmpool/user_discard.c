@@ -24,7 +24,7 @@
 
 #define DISCARD_STEP	(64ull << 20)	/* bytes per step of the thread */
 #define EXTENTS		256		/* of a file that are asked for at once */
-#define CLOSE_MS	5000		/* what a close spends on discards, or one step more */
+#define CLOSE_MS	250		/* what a close spends on discards, or one step more */
 
 static int is_closing(struct mpl_user *us)
 {

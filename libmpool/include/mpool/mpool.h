@@ -295,7 +295,7 @@ int mpool_begin(struct mpool *mp);
  * mpool_close() - close a pool
  * @mp: the pool; every object, queue, log and container must be closed
  *
- * What is free and was not discarded yet is discarded first, for 5 seconds at most and one
+ * What is free and was not discarded yet is discarded first, for 250 ms at most and one
  * discard more; the rest stays allocated in a file until the next open has discarded it.
  * Threads: no other use of @mp may be in progress. Blocking: I/O.
  * Durability: nothing that was not durable before becomes required.
