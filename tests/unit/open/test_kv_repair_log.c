@@ -254,6 +254,69 @@ static void a_deleted_prefix_is_one_without_a_container(void)
 	finish();
 }
 
+#define MANY 300u	/* from this key of store a on a transaction deletes 200 */
+
+/* Puts below, in and behind the range, before and after its delete; another one is given up. */
+static void delete_a_range_in_a_transaction(void)
+{
+	struct kvdb_txn *txn, *lost;
+	struct kvdb_kvs *kvs;
+	char from[16], end[16];
+	uint8_t val[400];
+
+	T_EQ(kvdb_kvs_open(db, "a", &kvs), 0);
+	T_EQ(kvdb_txn_begin(db, 0, &txn), 0);
+	T_EQ(kvdb_txn_begin(db, 0, &lost), 0);
+	for (unsigned k = MANY - 1; k < MANY + 10; k++)
+		T_EQ(kvdb_txn_put(txn, kvs, from, key_of(k, from), val, value(0, k, 3, val)), 0);
+	T_EQ(kvdb_txn_range_del(txn, kvs, from, key_of(MANY, from), end, key_of(MANY + 200, end)),
+	     0);
+	for (unsigned k = MANY + 5; k < MANY + 8; k++)
+		T_EQ(kvdb_txn_put(txn, kvs, from, key_of(k, from), val, value(0, k, 4, val)), 0);
+	T_EQ(kvdb_txn_range_del(lost, kvs, from, key_of(1000, from), end, key_of(1100, end)), 0);
+	T_EQ(kvdb_txn_commit(txn, 0, NULL), 0);
+	T_EQ(kvdb_sync(db), 0);
+	T_OK(kv_segs_seal_now(db) >= 0);
+	T_EQ(kvdb_sync(db), 0);
+}
+
+static void check_the_transaction(void)
+{
+	for (unsigned k = 0; k < KEYS; k++) {
+		bool is_in = k >= MANY && k < MANY + 200;
+
+		T_EQ(version(to, "a.found", 0, k), 0);
+		T_EQ(version(to, "a", 0, k), k == MANY - 1 ? 3 : !is_in ? newest[0][k] :
+		     k >= MANY + 5 && k < MANY + 8 ? 4 : 0);
+		T_EQ(version(to, "b", 1, k), newest[1][k]);
+	}
+}
+
+static void a_range_delete_of_a_transaction_is_one_without_a_container(void)
+{
+	make();
+	repair_without_container(delete_a_range_in_a_transaction);
+	check_the_transaction();
+	finish();
+}
+
+/* What lay in the hole is older: the transaction says of its keys what is certain. */
+static void a_range_delete_of_a_transaction_is_one_beside_damage(void)
+{
+	struct kvdb_repair r;
+
+	make();
+	t_die_in(open_it, delete_a_range_in_a_transaction);
+	hurt(0, 0, MANY + 99, PAGE);
+	r = repair();
+	T_EQ(r.lost_ranges, 1);
+	for (unsigned k = MANY; k < MANY + 200; k++) {
+		T_EQ(version(to, "a", 0, k), k >= MANY + 5 && k < MANY + 8 ? 4 : 0);
+		T_EQ(version(to, "a.found", 0, k), 0);
+	}
+	finish();
+}
+
 #define PACKED 400u
 
 static size_t packed_value(unsigned k, uint8_t *val)
@@ -318,6 +381,8 @@ int main(void)
 	T_RUN(a_damaged_container_loses_no_store_that_only_the_log_has);
 	T_RUN(a_lost_block_may_have_deleted_any_key);
 	T_RUN(a_deleted_prefix_is_one_without_a_container);
+	T_RUN(a_range_delete_of_a_transaction_is_one_without_a_container);
+	T_RUN(a_range_delete_of_a_transaction_is_one_beside_damage);
 	T_RUN(packed_records_are_no_hole_without_a_container);
 	return t_done();
 }
