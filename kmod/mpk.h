@@ -8,9 +8,11 @@
  *   pools.c      the table of active pools; activation and deactivation
  *   pool_dev.c   /dev/mpool/NAME: one table of commands, handles, lease, uring_cmd
  *   pool_mlog.c  its commands on mlogs and roots
- *   object_fd.c  objects as files on a pseudo file system of the pool
+ *   object_fd.c  objects as files on a pseudo file system; object_io.c their data; object.h both
  *   dev_bio.c    a claimed block device behind the core's mp_dev
  *   sysfs.c      attributes of pools and members, uevents
+ *   main.c       init and exit; selftest.c checks the compiled core at each load
+ *   os_kern.h    the kernel half of core/os.h; trace.h has the tracepoints
  *
  * Lifetimes. An mpk_pool lives from activation until the last reference:
  * the table's, one per open file (node or object), one of the pseudo file

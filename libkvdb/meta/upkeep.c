@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Upkeep of log segments: an open finds them, full ones are sealed and their ends recorded (S4),
- * dead ones are deleted (S2). The invariants and locks are seg/seg.c's; a step has sg_step_lock.
+ * dead ones are deleted (RV7 in README.md). The invariants and locks are seg/seg.c's; a step has
+ * sg_step_lock.
  */
 #include <errno.h>
 #include <string.h>
