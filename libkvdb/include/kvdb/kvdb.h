@@ -207,7 +207,7 @@ int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
  * the first three open it stays open, -EBUSY. Else the handle is gone whatever is returned. It
  * writes memtables out for half a second at most, and ends the one that it is at; it waits for no
  * merge: what is left the next open reads from the logs. A kvdb_drain() before it leaves nothing.
- * Then it closes the pool, which may discard for 5 seconds: see mpool_close().
+ * Then it closes the pool, which may discard for 250 ms: see mpool_close().
  * Threads: no other use may be in progress. Blocking: I/O.
  * Durability: as kvdb_sync(). Errors: -EBUSY, -EIO, -EROFS (something was not durable).
  */
