@@ -356,15 +356,28 @@ $(libs_a) $(test_a) $(util_a) $(fuzz_cli):
 
 $(O)/lib/libmpool.so: $(call obj,$(core_src) $(mp_src)) libmpool/libmpool.map
 $(O)/lib/libkvdb.so: $(call obj,$(kv_src)) libkvdb/libkvdb.map $(O)/lib/libmpool.so
+# it finds the other one beside it, wherever both are and whatever program loads it
+$(O)/lib/libkvdb.so: private beside_it = -Wl,--enable-new-dtags,-rpath,'$$ORIGIN'
 # they stay when they are unloaded: a thread that used one ends there
 $(libs_so):
 	$(say) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared $(BASE_LDFLAGS) $(LDFLAGS) -Wl,-soname,$(@F).$(SOMAJOR) -Wl,-z,nodelete \
 		-Wl,--version-script=$(filter %.map,$^) $(if $(SANFLAGS)$(ABLATE),,-Wl,-z,defs) \
-		-o $@.$(VERSION) $(filter %.o %.so,$^) $(PKG_LIBS) -lm
+		$(beside_it) -o $@.$(VERSION) $(filter %.o %.so,$^) $(PKG_LIBS) -lm
 	@ln -sf $(@F).$(VERSION) $@.$(SOMAJOR)
 	@ln -sf $(@F).$(SOMAJOR) $@
+
+# An archive for others is one object whose internal names are its own: none of them meets a
+# name of the program, or of another copy in the process.
+embed_a := $(libs_a:$(O)/lib/%=$(O)/embed/%)
+$(embed_a): $(O)/embed/%.a: $(O)/lib/%.a
+	$(say) AR $@
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(Q)$(CC) -r -nostdlib -o $(@:.a=.o) -Wl,--whole-archive $<
+	$(Q)$(OBJCOPY) --localize-hidden $(@:.a=.o)
+	$(Q)$(AR) rcs $@ $(@:.a=.o)
 
 # The commands and the tests take the static libraries: they run from the build
 # folder, and tests reach internal functions.

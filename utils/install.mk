@@ -27,11 +27,11 @@ $(pc_out): kmod/version.h utils/install.mk $(O)/prefix
 	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' \
 		-e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|g' $(filter %.in,$^) >$@
 
-install: all $(pc_out) ## install below DESTDIR and PREFIX (default /usr/local)
+install: all $(embed_a) $(pc_out) ## install below DESTDIR and PREFIX (default /usr/local)
 	install -d '$(D)/bin' '$(L)/pkgconfig' '$(D)/include/mpool' '$(D)/include/kvdb' \
 		'$(DESTDIR)$(UDEVDIR)' '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)$(SYSUSERSDIR)'
 	install -m 755 $(tools) '$(D)/bin'
-	install -m 644 $(libs_a) '$(L)'
+	install -m 644 $(embed_a) '$(L)'
 	for l in libmpool libkvdb; do \
 		install -m 755 $(O)/lib/$$l.so.$(VERSION) '$(L)' && \
 		ln -sf $$l.so.$(VERSION) '$(L)'/$$l.so.$(SOMAJOR) && \
