@@ -56,13 +56,14 @@ static void add_seg(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 }
 
 /* The tree of the store in that place, with a reference; NULL: there is none. */
-static struct kv_tree *tree_in(struct kvdb *db, uint32_t place)
+static struct kv_tree *tree_in(struct kvdb *db, uint32_t place, struct kvdb_stats *st)
 {
 	struct kvdb_kvs *kvs = kv_kvs_hold(db, place);
 	struct kv_tree *tr = NULL;
 
 	if (kvs) {
 		tr = kv_tree_get(kvs);
+		st->cursors_forgotten += atomic_load(&kvs->k_gone);
 		kv_kvs_release(kvs);	/* a drop waits for it */
 	}
 	return tr;
@@ -87,7 +88,7 @@ static void add_tree(const struct kv_tree *tr, struct kvdb_stats *st)
 static void add_stores(struct kvdb *db, struct kvdb_stats *st)
 {
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
-		struct kv_tree *tr = tree_in(db, i);
+		struct kv_tree *tr = tree_in(db, i, st);
 
 		if (tr)
 			add_tree(tr, st);

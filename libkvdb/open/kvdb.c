@@ -539,9 +539,12 @@ static void leave_clean(struct kvdb *db)
 static int check_closed(const struct kvdb_kvs *kvs)
 {
 	/* in this order: what loses its snapshot counts as gone first */
-	if (atomic_load(&kvs->k_cursors) || atomic_load(&kvs->k_gone))
-		return kv_error(-EBUSY, "MP0964", "store %s has an open cursor or bulk load",
-				kvs->k_name);
+	uint32_t open = atomic_load(&kvs->k_cursors), gone = atomic_load(&kvs->k_gone);
+
+	if (open || gone)
+		return kv_error(-EBUSY, "MP0964", "store %s has an open cursor or bulk load: "
+				"%u in use, %u whose snapshot was given up", kvs->k_name, open,
+				gone);
 	return 0;
 }
 

@@ -3,7 +3,7 @@
 """Hold a database open for writing until standard input ends.
 
 hold_db.py LIBKVDB.SO PATH KEYS   prints "open" when it is; puts KEYS records into
-the store "live" first, which is made
+the store "live" first, which is made, and opens a cursor there
 """
 
 import ctypes
@@ -25,6 +25,10 @@ def fill(lib, db, count):
         key = b"key%d" % i
         call("kvdb_put", lib.kvdb_put(kvs, key, ctypes.c_size_t(len(key)), b"v" * 500,
                                       ctypes.c_size_t(500)))
+    cur = ctypes.c_void_p()
+    call("kvdb_cursor_open", lib.kvdb_cursor_open(kvs, 0, None, ctypes.c_size_t(0),
+                                                  ctypes.byref(cur)))
+    return cur
 
 
 def main():
@@ -33,9 +37,10 @@ def main():
     lib = ctypes.CDLL(sys.argv[1])
     db = ctypes.c_void_p()
     call("kvdb_open", lib.kvdb_open(sys.argv[2].encode(), None, ctypes.byref(db)))
-    fill(lib, db, int(sys.argv[3]))
+    cur = fill(lib, db, int(sys.argv[3]))
     print("open", flush=True)
     sys.stdin.read()
+    lib.kvdb_cursor_close(cur)
     call("kvdb_close", lib.kvdb_close(db))
 
 

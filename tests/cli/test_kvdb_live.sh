@@ -46,6 +46,7 @@ a_live_database_tells_about_itself() {
 	same pid "$(field 'd["pid"] > 1')" True
 	same keys "$(field 'd["keys_estimate"]')" 1000
 	want 0 kvdb info ./d
+	has out "^cursors +1, the oldest snapshot "
 	has out '^open +by process [0-9]+$'
 	has out '^loss bound +100 ms$'
 	has out '^space .* bound 1.50$'

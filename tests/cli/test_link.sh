@@ -59,7 +59,7 @@ one_main() {
 a_program_that_finds_libkvdb_finds_libmpool() {
 	unit one
 	one_main
-	# of the two only libkvdb is named, as a binding does, and by a RUNPATH, which is not inherited
+	# only libkvdb is named, as by a binding, with a RUNPATH, which is not inherited
 	$CC $($PC --cflags libkvdb) main.c one.c -o prog -L"$P/lib" -lkvdb \
 		-Wl,--enable-new-dtags,-rpath,"$P/lib" -Wl,--allow-shlib-undefined
 	want 0 kvdb -q create ./d --size 64M
@@ -71,7 +71,8 @@ two_objects_hold_the_archives_each_and_do_not_meet() {
 	unit one
 	unit two
 	for u in one two; do
-		$CC -shared -fPIC -Wl,--no-undefined $($PC --cflags libkvdb) $u.c -o lib$u.so $(archives)
+		$CC -shared -fPIC -Wl,--no-undefined $($PC --cflags libkvdb) $u.c -o lib$u.so \
+			$(archives)
 		nm -D --defined-only lib$u.so | grep -E ' (kvdb|mpool|kv|mp)_' &&
 			fail "lib$u.so exports ours"
 	done
@@ -89,7 +90,7 @@ two_objects_hold_the_archives_each_and_do_not_meet() {
 		*(void **)&two = dlsym(b, "two");
 		if (one(v[1]) || two(v[2]))
 			return 8;
-		return dlclose(a) || dlclose(b); /* their threads have ended, or stay with them */
+		return dlclose(a) || dlclose(b); /* their code stays */
 	}
 	EOF2
 	$CC main.c -o prog

@@ -67,6 +67,36 @@ static void space_text(const struct kvdb_info *in, const struct kvdb_stats *st)
 	printf("; bound %.2f\n", in->space_amp_max);
 }
 
+/* What the program that has it open holds, and may have forgotten to close. */
+static void held_text(const struct kvdb_stats *st)
+{
+	char b[SIZE_STR];
+
+	if (st->txns)
+		printf("transactions   %" PRIu64 ", the oldest %s old\n", st->txns,
+		       time_str(b, st->txn_oldest_ns));
+	if (st->snapshots)
+		printf("snapshots      %" PRIu64 ", the oldest %s old\n", st->snapshots,
+		       time_str(b, st->snapshot_oldest_ns));
+	if (st->cursors)
+		printf("cursors        %" PRIu64 ", the oldest snapshot %s old\n", st->cursors,
+		       time_str(b, st->cursor_oldest_ns));
+	if (st->cursors_forgotten)
+		printf("forgotten      %" PRIu64 " of the cursors lost their snapshot, unused or for "
+		       "memory, and were not closed\n", st->cursors_forgotten);
+}
+
+static void held_json(struct json *j, const struct kvdb_stats *st)
+{
+	json_u64(j, "txns", st->txns);
+	json_u64(j, "txn_oldest_ns", st->txn_oldest_ns);
+	json_u64(j, "snapshots", st->snapshots);
+	json_u64(j, "snapshot_oldest_ns", st->snapshot_oldest_ns);
+	json_u64(j, "cursors", st->cursors);
+	json_u64(j, "cursor_oldest_ns", st->cursor_oldest_ns);
+	json_u64(j, "cursors_forgotten", st->cursors_forgotten);
+}
+
 static void info_json(struct ui *ui, const struct view *v, const struct kvdb_info *in,
 		      const struct kvdb_stats *st)
 {
@@ -74,7 +104,7 @@ static void info_json(struct ui *ui, const struct view *v, const struct kvdb_inf
 	char uuid[UUID_STR];
 	unsigned c;
 
-	ui_doc_begin(ui, 1, 2);
+	ui_doc_begin(ui, 1, 3);
 	json_str(j, "db", v->path);
 	json_pid(j, v->pid);
 	json_str(j, "uuid", uuid_str(uuid, in->uuid));
@@ -95,6 +125,7 @@ static void info_json(struct ui *ui, const struct view *v, const struct kvdb_inf
 	json_u64(j, "stuck", in->stuck);
 	json_u64(j, "stuck_s", in->stuck_ns / 1000000000u);
 	json_str(j, "stuck_text", in->stuck_text);
+	held_json(j, st);
 	json_recovery(j, &st->recovery);
 	json_obj(j, "pool");
 	json_str(j, "name", in->pool.name);
@@ -175,6 +206,7 @@ static void info_text(const struct view *v, const struct kvdb_info *in,
 		ui_print(stdout, in->stuck_text);
 		putchar('\n');
 	}
+	held_text(st);
 }
 
 int verb_info(struct ui *ui)
@@ -254,7 +286,7 @@ static void stats_json(struct ui *ui, const struct view *v, const struct kvdb_st
 	struct json *j = &ui->js;
 	unsigned i;
 
-	ui_doc_begin(ui, 1, 4);
+	ui_doc_begin(ui, 1, 5);
 	json_str(j, "db", v->path);
 	json_pid(j, v->pid);
 	for (i = 0; i < sizeof(stat_list) / sizeof(stat_list[0]); i++)

@@ -773,6 +773,7 @@ struct kvdb_stats {
 	uint64_t flush_rounds;      /* of the flushes: small memtables are flushed together */
 	uint64_t cursor_oldest_ns;  /* now: age of the oldest snapshot that one of them has */
 	uint64_t cursors_ended;     /* whose snapshot was given up, for memory or unused */
+	uint64_t cursors_forgotten; /* now: of those, the ones that were not closed since then */
 };
 /*
  * The 64-bit members of struct kvdb_stats, all of them, for tools that print or
@@ -792,7 +793,8 @@ struct kvdb_stats {
 	X(pack_out_bytes) X(user_read_bytes) X(cpu_ns) X(scan_places) X(order_relocations) \
 	X(order_bytes) X(point_hits) X(log_device_max_ns) X(csum_errors) X(rereads) \
 	X(stuck) X(stuck_ns) X(txns) X(snapshots) X(txn_oldest_ns) X(snapshot_oldest_ns) \
-	X(cursors) X(flush_rounds) X(cursor_oldest_ns) X(cursors_ended)
+	X(cursors) X(flush_rounds) X(cursor_oldest_ns) X(cursors_ended) \
+	X(cursors_forgotten)
 
 /**
  * kvdb_stats() - read the counters

@@ -311,13 +311,17 @@ static void who_is_not_used_for_too_long_loses_what_is_not_of_now(void)
 	T_EQ(key, 5);
 	T_EQ(kvdb_stats(db, &st), 0);
 	T_EQ(st.cursors_ended, 1);
+	T_EQ(st.cursors_forgotten, 1);
 	T_EQ(st.cursor_oldest_ns / 1000000000u, 150);
+	T_EQ(kvdb_close(db), -EBUSY);
+	T_OK(strstr(kvdb_error_detail()->text, "2 in use, 1 whose snapshot was given up"));
 	T_EQ(step(young, &key, &at), 0);
 	T_EQ(at, 2);
 	kvdb_cursor_close(old);
 	kvdb_cursor_close(used);
 	T_EQ(kvdb_cursor_renew(young, NULL), 0);
 	T_EQ(kvdb_stats(db, &st), 0);
+	T_EQ(st.cursors_forgotten, 0);
 	T_EQ(st.cursor_oldest_ns / 1000000000u, 0);
 	kvdb_cursor_close(young);
 	T_EQ(kvdb_stats(db, &st), 0);
