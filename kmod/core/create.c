@@ -201,10 +201,32 @@ static int create_log(const struct mp_create *c, struct mp_sb *sb)
 	return rc;
 }
 
+/*
+ * What an earlier creation left has a copy 0 that is ACTIVE. Beside copies of the new pool it
+ * would count alone, as that of a pool: it goes first. INV-30
+ */
+static int create_clear(const struct mp_create *c, u8 *buf)
+{
+	struct mp_sb *old = os_alloc(sizeof(*old));
+	struct mp_sb_found found;
+	u32 i;
+	int rc = 0;
+
+	if (!old)
+		return mp_err(MP_NOMEM, "superblock");
+	for (i = 0; i < c->mc_ndevs && !rc; i++)
+		if (!mp_sb_read(c->mc_dev[i], old, &found))
+			rc = mp_sb_erase(c->mc_dev[i], old, buf);
+	os_free(old);
+	return rc;
+}
+
 static int create_run(const struct mp_create *c, struct mp_sb *sb, u8 *buf)
 {
-	int rc = create_sbs(c, sb, buf);
+	int rc = create_clear(c, buf);
 
+	if (!rc)
+		rc = create_sbs(c, sb, buf);
 	if (!rc)
 		rc = create_first_sbs(c, sb, buf);
 	if (!rc)
