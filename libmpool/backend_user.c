@@ -42,6 +42,7 @@ static int user_close(struct mpool *mp)
 	mpl_set_close(&us->us_set);
 	pthread_cond_destroy(&us->us_cond);
 	pthread_mutex_destroy(&us->us_lock);
+	pthread_mutex_destroy(&us->us_grow.gr_lock);
 	pthread_mutex_destroy(&mp->mp_lease_lock);
 	free(mp->mp_path);
 	free(us);
@@ -78,6 +79,7 @@ static void user_info(struct mpool *mp, struct mpool_info *out)
 		out->cls[i].free = pi.pi_cls[i].ci_free;
 		out->cls[i].reserve = pi.pi_cls[i].ci_reserve;
 		out->cls[i].discarding = pi.pi_cls[i].ci_discarding;
+		out->cls[i].growable = mpl_growable(us, &pi, i);
 	}
 }
 
@@ -143,6 +145,7 @@ static int user_alloc(struct mpool *mp, const struct mpool_alloc *req, unsigned 
 {
 	struct mp_alloc *al = calloc(n, sizeof(*al));
 	struct mp_obj **core = calloc(n, sizeof(*core));
+	uint64_t bytes[MPOOL_MCLASSES] = { 0 };
 	unsigned i;
 	int rc = al && core ? 0 : -ENOMEM;
 
@@ -152,7 +155,11 @@ static int user_alloc(struct mpool *mp, const struct mpool_alloc *req, unsigned 
 		al[i].al_flags = req[i].flags;
 		al[i].al_capacity = req[i].capacity;
 		al[i].al_tag = req[i].tag;
+		bytes[req[i].mclass < MPOOL_MCLASSES ? req[i].mclass : 0] += req[i].capacity;
 	}
+	for (i = 0; i < MPOOL_MCLASSES && !rc; i++)
+		if (bytes[i])
+			mpl_grow_ahead(mpl_user(mp), i, bytes[i]);
 	if (!rc)
 		rc = mp_obj_alloc(mpl_user(mp)->us_core, al, n, core);
 	for (i = 0; i < n && !rc; i++)
@@ -342,8 +349,10 @@ static int user_mlog_create(struct mpool *mp, uint32_t mclass, uint64_t capacity
 		.al_tag = tag,
 	};
 	struct mp_obj *obj;
-	int rc = mp_obj_alloc(mpl_user(mp)->us_core, &al, 1, &obj);
+	int rc;
 
+	mpl_grow_ahead(mpl_user(mp), mclass, capacity);
+	rc = mp_obj_alloc(mpl_user(mp)->us_core, &al, 1, &obj);
 	if (rc)
 		return rc;
 	*id = mp_obj_id(obj);
@@ -422,6 +431,7 @@ static int user_mlog_reserve(struct mpool_mlog *log, uint64_t must, uint64_t wis
 static int user_root_create(struct mpool *mp, const char *name, uint32_t mclass,
 			    uint64_t capacity, uint64_t tag)
 {
+	mpl_grow_ahead(mpl_user(mp), mclass, 2 * capacity);
 	return mp_root_create(mpl_user(mp)->us_core, name, mclass, capacity, tag);
 }
 
@@ -580,6 +590,8 @@ int mpl_user_open(const char *path, const struct mpool_open_opts *opts, struct m
 	us->us_pool.mp_path = strdup(path);
 	pthread_mutex_init(&us->us_pool.mp_lease_lock, NULL);
 	pthread_mutex_init(&us->us_lock, NULL);
+	pthread_mutex_init(&us->us_grow.gr_lock, NULL);
+	us->us_grow.gr_max = opts->grow_max ? opts->grow_max : us->us_set.st_cfg->cf_grow_max;
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&us->us_cond, &attr);

@@ -28,6 +28,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -255,6 +256,26 @@ static void fd_release(struct file_dev *fd)
 	}
 }
 
+static int file_resize(void *dev, uint64_t bytes)
+{
+	struct file_dev *fd = dev;
+
+	return TEMP_FAILURE_RETRY(ftruncate(fd->fd_fd, (off_t)bytes)) ? -errno : 0;
+}
+
+static uint64_t file_room(void *dev, int keeps)
+{
+	struct file_dev *fd = dev;
+	uint64_t keep, avail;
+	struct statvfs fs;
+
+	if (fd->fd_is_block || fstatvfs(fd->fd_fd, &fs))
+		return 0;
+	keep = keeps ? (uint64_t)fs.f_blocks / 10 : 0;
+	avail = fs.f_bavail;
+	return avail > keep ? (avail - keep) * fs.f_frsize : 0;
+}
+
 static void file_close(void *dev)
 {
 	struct file_dev *fd = dev;
@@ -282,6 +303,8 @@ static const struct mpool_vdev_ops file_ops = {
 	.flush = file_flush,
 	.discard = file_discard,
 	.reserve = file_reserve,
+	.resize = file_resize,
+	.room = file_room,
 	.close = file_close,
 };
 

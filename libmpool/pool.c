@@ -98,7 +98,7 @@ int mpool_create(const char *path, const struct mpool_create_opts *opts)
 		return mpl_err_as(MPL_SPEC, -EINVAL,
 				  "mpool_create_opts is missing or of another size");
 	if (opts->flags & ~(MPOOL_CREATE_FORCE | MPOOL_CREATE_PLAN | MPOOL_CREATE_MULTIHOST |
-			    MPOOL_CREATE_ONE_HOST) ||
+			    MPOOL_CREATE_ONE_HOST | MPOOL_CREATE_ANY_NAME) ||
 	    (opts->flags & MPOOL_CREATE_MULTIHOST && opts->flags & MPOOL_CREATE_ONE_HOST))
 		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown create flags 0x%x", opts->flags);
 	if (!opts->devs || !opts->ndevs)

@@ -111,6 +111,16 @@ static int cfg_dev_parse(struct json_object *o, struct mpl_cfg_dev *cd)
 	return 0;
 }
 
+/* bytes, or a word: until the file system has no more than a tenth left */
+static uint64_t cfg_grow_max(struct json_object *v)
+{
+	int64_t n = json_object_is_type(v, json_type_int) ? json_object_get_int64(v) : 0;
+
+	if (json_object_is_type(v, json_type_string) && !strcmp(json_object_get_string(v), "auto"))
+		return MPOOL_GROW_AUTO;
+	return n > 0 ? (uint64_t)n : 0;
+}
+
 static void json_seedless(void)
 {
 	if (syscall(SYS_getrandom, NULL, 0, 0) < 0)
@@ -155,6 +165,8 @@ static int cfg_parse(const char *text, struct mpl_cfg **out)
 		snprintf(cf->cf_name, sizeof(cf->cf_name), "%s", json_object_get_string(v));
 	if (!rc && json_object_object_get_ex(root, "uuid", &v))
 		snprintf(cf->cf_uuid, sizeof(cf->cf_uuid), "%s", json_object_get_string(v));
+	if (!rc && json_object_object_get_ex(root, "grow_max", &v))
+		cf->cf_grow_max = cfg_grow_max(v);
 	json_object_put(root);
 	if (rc)
 		mpl_cfg_free(cf);
@@ -255,6 +267,10 @@ static struct json_object *cfg_json(const struct mpl_cfg *cf)
 	json_object_object_add(root, "version", json_object_new_int(1));
 	json_object_object_add(root, "name", json_object_new_string(cf->cf_name));
 	json_object_object_add(root, "uuid", json_object_new_string(cf->cf_uuid));
+	if (cf->cf_grow_max)
+		json_object_object_add(root, "grow_max", cf->cf_grow_max == MPOOL_GROW_AUTO ?
+				       json_object_new_string("auto") :
+				       json_object_new_int64((int64_t)cf->cf_grow_max));
 	for (i = 0; i < cf->cf_ndevs; i++) {
 		const struct mpl_cfg_dev *cd = &cf->cf_dev[i];
 		struct json_object *o = json_object_new_object();

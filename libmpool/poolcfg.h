@@ -25,6 +25,7 @@ struct mpl_cfg_dev {
 struct mpl_cfg {
 	char cf_name[MPOOL_NAME_MAX + 1];
 	char cf_uuid[37];
+	uint64_t cf_grow_max;	/* of an open that says nothing else; 0: files do not grow */
 	unsigned cf_ndevs;
 	struct mpl_cfg_dev *cf_dev;
 };

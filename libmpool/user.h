@@ -50,6 +50,12 @@ struct mpl_beat {
 	int bt_is_leaving;		/* guarded by bt_lock */
 };
 
+/* files that grow by themselves (user_grow.c) */
+struct mpl_grow {
+	uint64_t gr_max;		/* bytes of each, MPOOL_GROW_AUTO, or 0: they do not */
+	pthread_mutex_t gr_lock;
+};
+
 struct mpl_user {
 	struct mpool us_pool;		/* first */
 	struct mp_pool *us_core;
@@ -63,6 +69,7 @@ struct mpl_user {
 	int us_is_kicked;		/* guarded by us_lock, as us_is_closing */
 	int us_is_closing;
 	struct mpl_beat us_beat;
+	struct mpl_grow us_grow;
 };
 
 static inline struct mpl_user *mpl_user(const struct mpool *mp)
@@ -73,6 +80,11 @@ static inline struct mpl_user *mpl_user(const struct mpool *mp)
 /* user_beat.c: 0, also when the pool needs none */
 int mpl_beat_start(struct mpl_beat *bt, struct mp_pool *core, const char *path);
 void mpl_beat_stop(struct mpl_beat *bt);
+
+/* user_grow.c: what a class can gain while the pool is open */
+uint64_t mpl_growable(const struct mpl_user *us, const struct mp_pool_info *pi, uint32_t mclass);
+/* before so many bytes of it are allocated: it grows if it is nearly full, as far as it can */
+void mpl_grow_ahead(struct mpl_user *us, uint32_t mclass, uint64_t bytes);
 
 /* user_discard.c: a thread that discards, but for readers and on providers */
 void mpl_discard_start(struct mpl_user *us);

@@ -148,6 +148,7 @@ static struct mpl_cfg *cfg_clean(const struct admin *ad, unsigned more)
 		return NULL;
 	memcpy(cf->cf_name, old->cf_name, sizeof(cf->cf_name));
 	memcpy(cf->cf_uuid, old->cf_uuid, sizeof(cf->cf_uuid));
+	cf->cf_grow_max = old->cf_grow_max;
 	cf->cf_ndevs = 0;
 	for (i = 0; i < old->cf_ndevs; i++)
 		if (!old->cf_dev[i].cd_is_adding)

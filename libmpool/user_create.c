@@ -280,6 +280,44 @@ static int path_given(const struct creation *cr, const char *path, struct mpl_cf
 	return (unsigned)n < sizeof(cd->cd_path) ? 0 : -ENAMETOOLONG;
 }
 
+#define GROWS_FROM	(64ull << 20)	/* what begins smaller than this is for very little */
+
+/* What grows later begins no larger than the file system has room for. */
+static uint64_t fit_below(const char *path, uint64_t size, uint64_t max)
+{
+	char dir[DIR_MAX], *slash;
+	uint64_t room, keep;
+	struct statvfs fs;
+
+	if (size > max)
+		size = max & ~(uint64_t)(MPOOL_ALIGN - 1);
+	if (path_split(path, dir, &slash))
+		return size;
+	/* the pool's own folder may not be there yet */
+	while (statvfs(*dir ? dir : "/", &fs)) {
+		slash = strrchr(dir, '/');
+		if (!slash)
+			return size;
+		*slash = 0;
+	}
+	keep = max == MPOOL_GROW_AUTO ? (uint64_t)fs.f_blocks / 10 : 0;
+	room = fs.f_bavail > keep ? (fs.f_bavail - keep) * fs.f_frsize : 0;
+	if (room < GROWS_FROM)
+		room = GROWS_FROM;
+	return size < room ? size : room & ~(uint64_t)(MPOOL_ALIGN - 1);
+}
+
+/* Of a log region: what a pool of the size that it may reach needs, see md_size(); 0: as it is. */
+static uint64_t md_bytes(const struct creation *cr)
+{
+	uint64_t size = cr->cr_set.st_core[0]->d_size, max = cr->cr_opts->grow_max, n;
+
+	if (!max)
+		return 0;
+	n = max == MPOOL_GROW_AUTO || max >> 13 > size / 16 ? size / 16 : max >> 13;
+	return n > size / 64 ? n : size / 64;
+}
+
 int mpl_member_check(struct creation *cr, unsigned i)
 {
 	static const char *const name[] = { "capacity", "staging" };
@@ -330,6 +368,8 @@ int mpl_member_check(struct creation *cr, unsigned i)
 	} else if (is_for_devices(mm->mm_path)) {
 		return mpl_err_as(MPL_DEVOPEN, -ENOENT, "there is no device %s", mm->mm_path);
 	}
+	if (mm->mm_kind != MEMBER_BLOCK && cr->cr_opts->grow_max)
+		cd->cd_size = fit_below(mm->mm_path, cd->cd_size, cr->cr_opts->grow_max);
 	if (mm->mm_kind != MEMBER_BLOCK && cd->cd_size > INT64_MAX)
 		return mpl_err(MPL_SPEC, "%s: no file has %llu bytes", mm->mm_path,
 			       (unsigned long long)cd->cd_size);
@@ -392,11 +432,25 @@ static int name_choose(struct creation *cr)
 	return mp_name_check(cr->cr_name);
 }
 
+/* The path's, or else one of its own. */
+static int name_make(struct creation *cr)
+{
+	int rc = name_choose(cr);
+	char uuid[37];
+
+	if (!rc || !(cr->cr_opts->flags & MPOOL_CREATE_ANY_NAME))
+		return rc;
+	os_user_error_clear();
+	mp_uuid_text(cr->cr_uuid, uuid);
+	snprintf(cr->cr_name, sizeof(cr->cr_name), "pool-%.18s", uuid);
+	return 0;
+}
+
 static int create_check(struct creation *cr)
 {
 	const struct mpool_create_opts *o = cr->cr_opts;
 	unsigned i, ncap = 0;
-	int rc = name_choose(cr);
+	int rc = name_make(cr);
 
 	if (rc)
 		return rc;
@@ -638,6 +692,7 @@ static int create_core(struct creation *cr, uint32_t flags)
 		.mc_mode = o->mode ? o->mode : 0600,
 		.mc_ndevs = cr->cr_set.st_n,
 		.mc_dev = cr->cr_set.st_core,
+		.mc_md_bytes = md_bytes(cr),
 		.mc_flags = flags | (o->flags & MPOOL_CREATE_FORCE ? MP_CREATE_FORCE : 0) |
 			    (mpl_create_is_multihost(o) ? MP_CREATE_MULTIHOST : 0),
 	};
@@ -725,6 +780,15 @@ static int create_make(struct creation *cr)
 	return rc ? rc : create_core(cr, 0);
 }
 
+static int uuid_make(uint8_t uuid[16])
+{
+	int rc = mp_random(uuid, 16);
+
+	uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x40);
+	uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
+	return rc;
+}
+
 int mpl_user_create(const char *path, const struct mpool_create_opts *opts)
 {
 	struct creation cr = { .cr_pool = path, .cr_opts = opts };
@@ -736,16 +800,16 @@ int mpl_user_create(const char *path, const struct mpool_create_opts *opts)
 	cr.cr_member = calloc(opts->ndevs, sizeof(*cr.cr_member));
 	rc = cr.cr_cfg && cr.cr_member ? pool_absent(&cr) : -ENOMEM;
 	if (!rc)
+		rc = uuid_make(cr.cr_uuid);
+	if (!rc)
 		rc = create_check(&cr);
 	if (!rc && !opts->provider)
 		rc = pool_forgotten(&cr);
 	if (!rc && !(opts->flags & MPOOL_CREATE_PLAN)) {
-		rc = mp_random(cr.cr_uuid, 16);
-		cr.cr_uuid[6] = (uint8_t)((cr.cr_uuid[6] & 0x0f) | 0x40);
-		cr.cr_uuid[8] = (uint8_t)((cr.cr_uuid[8] & 0x3f) | 0x80);
 		mp_uuid_text(cr.cr_uuid, cr.cr_cfg->cf_uuid);
 		strcpy(cr.cr_cfg->cf_name, cr.cr_name);
-		rc = rc ? rc : create_make(&cr);
+		cr.cr_cfg->cf_grow_max = opts->grow_max;
+		rc = create_make(&cr);
 		if (rc)
 			mpl_creation_undo(&cr);
 		else

@@ -161,6 +161,11 @@ struct mpool_dev_spec {
  */
 #define MPOOL_CREATE_MULTIHOST 0x4u
 #define MPOOL_CREATE_ONE_HOST  0x8u
+/* a path whose last component is no name of a pool gives it one made of its UUID */
+#define MPOOL_CREATE_ANY_NAME  0x10u
+
+/* grow_max: files grow until their file system has no more than a tenth free */
+#define MPOOL_GROW_AUTO UINT64_MAX
 
 /**
  * struct mpool_create_opts - options of mpool_create()
@@ -175,6 +180,8 @@ struct mpool_dev_spec {
  * @devs: member devices, at least one of MPOOL_CAPACITY
  * @ndevs: number of @devs
  * @provider: porting interface; NULL = files and block devices
+ * @grow_max: 0, or: while the pool is open, files grow to so many bytes each, or MPOOL_GROW_AUTO;
+ *   for opens that say nothing else. A new file begins no larger than its file system has room
  */
 struct mpool_create_opts {
 	size_t size;
@@ -186,6 +193,7 @@ struct mpool_create_opts {
 	const struct mpool_dev_spec *devs;
 	unsigned ndevs;
 	const struct mpool_dev_provider *provider;
+	uint64_t grow_max;
 };
 #define MPOOL_CREATE_OPTS_INIT MPOOL_OPTS_OF(mpool_create_opts)
 
@@ -247,6 +255,9 @@ int mpool_create(const char *path, const struct mpool_create_opts *opts);
  * @dev: device layers as in the environment variable MPOOL_DEV, or NULL
  * @provider: porting interface, there as long as the pool is open; NULL = files and block
  *   devices. All else that is pointed to is needed during the call only
+ * @grow_max: 0 = as the pool was made; else files grow to so many bytes each, or MPOOL_GROW_AUTO,
+ *   while the pool is open. Each step is durable before it is used; a crash leaves the pool with
+ *   the old or the new size. Not block devices, nor beside device layers
  */
 struct mpool_open_opts {
 	size_t size;
@@ -254,6 +265,7 @@ struct mpool_open_opts {
 	const char *io;
 	const char *dev;
 	const struct mpool_dev_provider *provider;
+	uint64_t grow_max;
 };
 #define MPOOL_OPEN_OPTS_INIT MPOOL_OPTS_OF(mpool_open_opts)
 
@@ -330,6 +342,7 @@ struct mpool_class_info {
 	uint64_t free;       /* total - used - reserve */
 	uint64_t reserve;    /* withheld: spare and metadata reserve */
 	uint64_t discarding; /* part of free, waiting for discard */
+	uint64_t growable;   /* by grow_max of mpool_open_opts it may become more */
 };
 
 /** struct mpool_info - what a pool is */
