@@ -169,7 +169,8 @@ static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, stru
 static void split_mdc(const struct kv_limits *l, struct kv_budget *b)
 {
 	uint64_t least = max64(min64(l->l_class_bytes / 64, 64 * MIB), MIB), most;
-	uint64_t need = l->l_all_bytes / min64(b->b_seg_bytes, MIB) * MDC_SEG;
+	uint64_t need = max64(l->l_all_bytes, l->l_grown_bytes) / min64(b->b_seg_bytes, MIB) *
+			MDC_SEG;
 
 	need = max64(min64(need, MDC_MAX), least);
 	most = max64(l->l_class_bytes / 32, least);
@@ -248,6 +249,8 @@ int kv_limits_read(struct mpool *mp, struct kv_limits *l)
 	l->l_cores = (uint32_t)min64(l->l_cores, g.g_cores);
 	l->l_capacity_bytes = pi.cls[MPOOL_CAPACITY].total;
 	l->l_all_bytes = l->l_capacity_bytes + pi.cls[MPOOL_STAGING].total;
+	l->l_grown_bytes = l->l_all_bytes + pi.cls[MPOOL_CAPACITY].growable +
+			   pi.cls[MPOOL_STAGING].growable;
 	l->l_class_bytes = pi.cls[MPOOL_STAGING].devs ? pi.cls[MPOOL_STAGING].total :
 			   l->l_capacity_bytes;
 	return 0;

@@ -48,6 +48,7 @@ struct kv_limits {		/* what machine, control groups and pool offer */
 	uint64_t l_class_bytes;	/* of the class that the logs live in */
 	uint64_t l_capacity_bytes;
 	uint64_t l_all_bytes;
+	uint64_t l_grown_bytes;	/* what that may become while the pool is open; 0: the same */
 };
 /* -EINVAL with a detail when an option is out of range */
 int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_budget *b);

@@ -27,6 +27,8 @@ int kv_pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly, st
 				o->pool->size, sizeof(mo));
 	if (o->pool)
 		mo = *o->pool;
+	if (o->size_max)
+		mo.grow_max = o->size_max;
 	/* one that is shared with a writer shows a database torn, one for reading takes no log */
 	if (mo.flags & ~(is_rdonly ? MPOOL_OPEN_RDONLY : 0u))
 		return kv_error(-EINVAL, "MP0951", "mpool_open_opts.flags is %#x: KVDB_RDONLY and "

@@ -34,6 +34,7 @@
 #include "op/stats.h"
 #include "op/store.h"
 #include "ctl/ctl.h"
+#include "open/create.h"
 #include "open/open.h"
 #include "open/recover.h"
 
@@ -66,6 +67,11 @@ static void mono_sleep(void *arg, uint64_t t_ns)
 
 static const struct kvdb_clock mono = { mono_now, mono_sleep, NULL, NULL };
 
+const struct kvdb_clock *kv_opts_clock(const struct kvdb_opts *o)
+{
+	return o->clock ? o->clock : &mono;
+}
+
 int kv_opts_take(const struct kvdb_opts *in, uint32_t flags, struct kvdb_opts *o)
 {
 	const struct kvdb_opts none = KVDB_OPTS_INIT;
@@ -75,11 +81,16 @@ int kv_opts_take(const struct kvdb_opts *in, uint32_t flags, struct kvdb_opts *o
 		return kv_error(-EINVAL, "MP0951", "kvdb_opts.size is %zu, wanted %zu", in->size,
 				sizeof(*in));
 	*o = in ? *in : none;
+	/* a check makes nothing, whatever else the caller opens with the same options */
+	if (flags & KVDB_RDONLY)
+		o->flags &= ~KVDB_CREATE;
 	o->flags |= flags;
 	if (o->flags & ~(KVDB_RDONLY | KVDB_MANUAL | KVDB_NOCTL | KVDB_TIME_JUMP |
-			 KVDB_PREFAULT) ||
+			 KVDB_PREFAULT | KVDB_CREATE) ||
 	    o->commit > 1)
 		return kv_error(-EINVAL, "MP0951", "kvdb_opts has unknown flags");
+	if (o->flags & KVDB_CREATE && o->flags & KVDB_RDONLY)
+		return kv_error(-EINVAL, "MP0951", "with KVDB_RDONLY nothing is made");
 	if (o->checkpoint && !(o->flags & KVDB_RDONLY))
 		return kv_error(-EINVAL, "MP0951", "a checkpoint is opened with KVDB_RDONLY");
 	if (o->clock && (!o->clock->now_ns || !o->clock->sleep_until_ns))
@@ -501,7 +512,7 @@ static int open_once(const char *pool, const struct kvdb_opts *o, struct kvdb **
 
 bool kv_open_should_retry(const struct kvdb_opts *o, int err, int *looks)
 {
-	const struct kvdb_clock *c = o->clock ? o->clock : &mono;
+	const struct kvdb_clock *c = kv_opts_clock(o);
 
 	if (!o->checkpoint || ++*looks >= LOOKS ||
 	    (err != -EUCLEAN && err != -EIO && err != -ESTALE && err != -EBUSY))
@@ -513,7 +524,7 @@ bool kv_open_should_retry(const struct kvdb_opts *o, int err, int *looks)
 int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 {
 	struct kvdb_opts o;
-	int looks = 0, err;
+	int looks = 0, tries = 0, err;
 
 	err = kv_opts_take(opts, 0, &o);
 	if (!err)
@@ -522,7 +533,8 @@ int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 		return err;
 	do {
 		err = open_once(pool, &o, out);
-	} while (kv_open_should_retry(&o, err, &looks));
+	} while (kv_open_should_retry(&o, err, &looks) ||
+		 (err && kv_open_should_make(pool, &o, &err, &tries)));
 	return err;
 }
 

@@ -11,6 +11,8 @@ struct kvdb_opts;
 
 /* @in checked and with its defaults, as every call takes options; @flags come to it */
 int kv_opts_take(const struct kvdb_opts *in, uint32_t flags, struct kvdb_opts *o);
+/* the one that it names, or the system's */
+const struct kvdb_clock *kv_opts_clock(const struct kvdb_opts *o);
 /* Everything up to the opened runs */
 int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, bool is_rdonly);
 int kv_db_load_kvs(struct kvdb *db, uint32_t from, bool with_runs);

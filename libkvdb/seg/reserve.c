@@ -29,7 +29,7 @@ static uint64_t reserve_of(struct kvdb *db, unsigned c, uint64_t bytes, uint64_t
 
 void kv_space_left(struct kvdb *db, struct kv_space_left *out)
 {
-	uint64_t total = 0, reserve;
+	uint64_t total = 0, reserve, free;
 	struct mpool_info pi;
 
 	*out = (struct kv_space_left){ 0 };
@@ -39,9 +39,11 @@ void kv_space_left(struct kvdb *db, struct kv_space_left *out)
 		total += pi.cls[c].total;
 	for (unsigned c = 0; c < MPOOL_MCLASSES && total; c++) {
 		reserve = reserve_of(db, c, pi.cls[c].total, total);
-		out->sl_free[c] = pi.cls[c].free;
-		if (pi.cls[c].free > reserve)
-			out->sl_spare[c] = pi.cls[c].free - reserve;
+		/* a class that grows does so before it is full */
+		free = pi.cls[c].free + pi.cls[c].growable;
+		out->sl_free[c] = free;
+		if (free > reserve)
+			out->sl_spare[c] = free - reserve;
 		out->sl_all_free += out->sl_free[c];
 		out->sl_all_spare += out->sl_spare[c];
 	}
@@ -76,8 +78,8 @@ uint64_t kv_segs_class_bytes(struct kvdb *db)
 	if (mpool_info(db->d_mp, &pi))
 		return UINT64_MAX;
 	for (int c = 0; c < MPOOL_MCLASSES; c++)
-		if (pi.cls[c].total > most)
-			most = pi.cls[c].total;
+		if (pi.cls[c].total + pi.cls[c].growable > most)
+			most = pi.cls[c].total + pi.cls[c].growable;
 	return most;
 }
 

@@ -191,6 +191,19 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_PUT] = 16, [KM_BIG] = 1, [KM_DEL] = 3, [KM_SYNC] = 2,
 			     [KM_POLL] = 3, [KM_IDLE] = 1, [KM_FLUSH] = 2, [KM_CREATE] = 5,
 			     [KM_DROP] = 4, [KM_REOPEN] = 1 }),
+	/* every open makes what it does not find */
+	KV_WL("birth", false, .kc_bytes = { 32 * MiB }, .kc_steps = 30, .kc_stores = 2,
+	      .kc_keys = 20, .kc_is_create = true, .kc_is_made = true, .kc_size_max = 32 * MiB,
+	      .kc_logs = 2, .kc_log_bytes = 1 * MiB,
+	      .kc_weight = { [KM_PUT] = 16, [KM_BIG] = 1, [KM_DEL] = 3, [KM_SYNC] = 2,
+			     [KM_POLL] = 3, [KM_IDLE] = 1, [KM_FLUSH] = 1, [KM_REOPEN] = 1 }),
+	/* a pool that is too small for what comes, and grows */
+	KV_WL("growth", true, .kc_bytes = { 8 * MiB, 3 * MiB }, .kc_steps = 200,
+	      .kc_stores = 1, .kc_keys = 60, .kc_logs = 1, .kc_log_bytes = 1 * MiB,
+	      .kc_size_max = 12 * MiB,
+	      .kc_weight = { [KM_PUT] = 6, [KM_BIG] = 24, [KM_DEL] = 3, [KM_GET] = 2,
+			     [KM_SYNC] = 2, [KM_POLL] = 4, [KM_IDLE] = 2, [KM_FLUSH] = 2,
+			     [KM_COMPACT] = 1, [KM_BULK] = 1, [KM_REOPEN] = 1 }),
 	/* names that come back, options that change, of stores that are flushed and checkpointed */
 	KV_WL("faces", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 320, .kc_stores = 3,
 	      .kc_keys = 30, .kc_logs = 1, .kc_log_bytes = 512 * KiB, .kc_leaf_keys = 6,

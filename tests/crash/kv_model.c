@@ -196,7 +196,8 @@ void km_opts(struct eng *e, struct kvdb_opts *o, struct mpool_open_opts *oo)
 	oo->io = "sync";
 	oo->provider = &e->e_sim.s_prov;
 	*o = (struct kvdb_opts)KVDB_OPTS_INIT;
-	o->flags = KVDB_MANUAL;
+	o->flags = KVDB_MANUAL | (c->kc_is_made ? KVDB_CREATE : 0);
+	o->size_max = c->kc_size_max;
 	o->interval_ms = c->kc_interval_ms;
 	o->commit = c->kc_commit;
 	o->logs = c->kc_logs;
@@ -800,7 +801,15 @@ int km_create(struct eng *e, struct km *m)
 
 	km_opts(e, &o, &oo);
 	m->m_created.b = sim_now(&e->e_sim);
-	rc = kvdb_create(KM_POOL, &o);
+	if (km_conf_of(e)->kc_is_made) {
+		struct kvdb *db;
+
+		rc = kvdb_open(KM_POOL, &o, &db);
+		if (!rc)
+			rc = kvdb_close(db);
+	} else {
+		rc = kvdb_create(KM_POOL, &o);
+	}
 	m->m_created.e = sim_now(&e->e_sim);
 	return rc ? broken(e, "kvdb_create", rc) : 0;
 }

@@ -169,6 +169,8 @@ struct km_conf {
 	bool kc_slow;		/* device work takes 10 times as long, or 100 times, by turns */
 	unsigned kc_stores, kc_keys;
 	bool kc_is_create;	/* creation and removal of the database are in the log */
+	bool kc_is_made;	/* by each open that finds none (KVDB_CREATE); with kc_is_create */
+	uint64_t kc_size_max;	/* the pool grows to that; 0 = it does not */
 	bool kc_has_idle;	/* store 0 is written once and then left alone */
 	bool kc_moves;		/* middle values; relocations must happen */
 	bool kc_policies;	/* each store has another policy */

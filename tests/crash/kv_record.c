@@ -58,6 +58,15 @@ int km_first_stores(struct eng *e, struct km *m, struct km_rt *rt)
 	return 0;
 }
 
+static bool has_grown(const struct eng *e, const struct km_conf *c)
+{
+	bool has = false;
+
+	for (unsigned i = 0; i < c->kc_devs; i++)
+		has |= e->e_sim.s_dev[i].d_size > c->kc_bytes[i];
+	return has;
+}
+
 int km_record(struct eng *e, void **model)
 {
 	const struct km_conf *c = km_conf_of(e);
@@ -66,7 +75,7 @@ int km_record(struct eng *e, void **model)
 
 	*model = m;
 	km_clock_reset(e, m->m_rand);
-	if (km_pool_create(e))
+	if (!c->kc_is_made && km_pool_create(e))
 		return -1;
 	if (!c->kc_is_create) {
 		if (km_create(e, m) || km_open(e, m, &rt) || km_first_stores(e, m, &rt) ||
@@ -87,5 +96,7 @@ int km_record(struct eng *e, void **model)
 		return eng_fail(e, "no relocation in the whole history");
 	if (c->kc_leaf_keys && !m->m_splits)
 		return eng_fail(e, "no leaf was split in the whole history");
-	return c->kc_is_create ? km_drop(e, m) : 0;
+	if (c->kc_size_max && !c->kc_is_made && !has_grown(e, c))
+		return eng_fail(e, "no growth in the whole history");
+	return c->kc_is_create && !c->kc_is_made ? km_drop(e, m) : 0;
 }

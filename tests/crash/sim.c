@@ -527,11 +527,54 @@ static void sim_close(void *dev)
 	free(h);
 }
 
+static void resize(struct sim *s, unsigned dev, uint64_t size)
+{
+	if (s->s_log) {
+		struct sim_ev *ev = log_add(s->s_log);
+
+		ev->ev_type = SIM_RESIZE;
+		ev->ev_dev = (uint8_t)dev;
+		ev->ev_off = size;
+	}
+	s->s_dev[dev].d_size = size;
+}
+
+static int sim_grow(void *dev, uint64_t size)
+{
+	struct sim_handle *h = dev;
+	struct sim *s = h->h_sim;
+	int rc = 0;
+
+	pthread_mutex_lock(&s->s_lock);
+	if (s->s_is_frozen) {
+		s->s_bad_writes++;
+		rc = -EROFS;
+	} else if (size < s->s_dev[h->h_dev].d_size || size > s->s_dev[h->h_dev].d_cap) {
+		rc = -ENOSPC;
+	} else {
+		resize(s, h->h_dev, size);
+	}
+	pthread_mutex_unlock(&s->s_lock);
+	return rc;
+}
+
+static uint64_t sim_room(void *dev, int keeps)
+{
+	struct sim_handle *h = dev;
+	struct sim_dev *d = &h->h_sim->s_dev[h->h_dev];
+
+	(void)keeps;
+	/* all of it, and as much as there may be unused */
+	return d->d_cap;
+}
+
 static const struct mpool_vdev_ops sim_ops = {
 	.readv = sim_readv,
 	.writev = sim_writev,
 	.flush = sim_flush,
 	.discard = sim_discard,
+	.resize = sim_grow,
+	.room = sim_room,
 	.close = sim_close,
 };
 
@@ -541,6 +584,8 @@ static const struct mpool_vdev_ops sim_file_ops = {
 	.flush = sim_flush,
 	.discard = sim_discard,
 	.reserve = sim_reserve,
+	.resize = sim_grow,
+	.room = sim_room,
 	.close = sim_close,
 };
 
@@ -581,14 +626,7 @@ void sim_resize(struct sim *s, unsigned dev, uint64_t size)
 {
 	if (size < s->s_dev[dev].d_size || size > s->s_dev[dev].d_cap)
 		die("resize out of bounds");
-	if (s->s_log) {
-		struct sim_ev *ev = log_add(s->s_log);
-
-		ev->ev_type = SIM_RESIZE;
-		ev->ev_dev = (uint8_t)dev;
-		ev->ev_off = size;
-	}
-	s->s_dev[dev].d_size = size;
+	resize(s, dev, size);
 }
 
 /* A page that another owner of the device left behind. */

@@ -99,6 +99,14 @@ const char *kvdb_version(void);
  * 4 GiB, no put waits for memory, and -ENOMEM comes here if it comes
  */
 #define KVDB_PREFAULT 0x10u
+/*
+ * open makes what is not there: a pool of one file in the folder @pool, which is made too, and
+ * the database. Such a pool grows while it is open, as far as @size_max says. A pool that is there
+ * and has no database gets one. An open that was cut is completed by the next; of several
+ * processes at once one makes it, and the others find it or are told that it is in use. Not
+ * with KVDB_RDONLY
+ */
+#define KVDB_CREATE 0x20u
 
 /**
  * struct kvdb_clock - injected monotonic clock, and wall clock or NULL (tests, simulation);
@@ -150,6 +158,10 @@ struct kvdb_clock {
  *   writing meanwhile. While it is open the checkpoint cannot be dropped
  * @rollback: 0, or the last good epoch that error MP0907 named: if the log is damaged
  *   behind just that one, what was acknowledged later is given up
+ * @size_max: 0 = as the pool was made, by KVDB_CREATE until its file system has no more than a
+ *   tenth free; else each file of the pool grows to so many bytes while the database is open,
+ *   before anything waits for the space; block devices do not. Sizes above that follow from
+ *   the size of a class are those at the open
  *
  * What it points to is needed during the call only, but for what the clock's functions and
  * the pool's provider need themselves.
@@ -170,6 +182,7 @@ struct kvdb_opts {
 	const struct mpool_open_opts *pool;
 	const char *checkpoint;
 	uint64_t rollback;
+	uint64_t size_max;
 };
 #define KVDB_OPTS_INIT MPOOL_OPTS_OF(kvdb_opts)
 
@@ -189,6 +202,8 @@ int kvdb_create(const char *pool, const struct kvdb_opts *opts);
  * @pool: path or name of the pool
  * @opts: options, or NULL
  * @out: the database
+ *
+ * With KVDB_CREATE what is missing is made.
  * Threads: any. Blocking: I/O; time follows @log_bytes, not the size of the data; logs that hold
  * more than memtables of this cache_bytes may are flushed meanwhile.
  * Durability: what recovery found is durable on return.
@@ -196,7 +211,8 @@ int kvdb_create(const char *pool, const struct kvdb_opts *opts);
  * pool, no database, no such checkpoint), -EBUSY (open elsewhere), -EUCLEAN (damage; lost
  * acknowledged writes; see @rollback), -EOPNOTSUPP (format), -EFBIG (KVDB_RDONLY, and the logs
  * hold more than a third of cache_bytes for memtables), -ENOSPC, -EIO, -ENOMEM, -EAGAIN
- * (no thread, or no key of thread-specific data, can be made), -ETIME (values expire, and the wall clock jumped ahead: see
+ * (no thread, or no key of thread-specific data, can be made), with KVDB_CREATE also as
+ * mpool_create() and kvdb_create(), -ETIME (values expire, and the wall clock jumped ahead: see
  * KVDB_TIME_JUMP), and as mpool_open().
  */
 int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out);

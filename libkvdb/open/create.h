@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Making what an open does not find. */
+#ifndef KV_CREATE_H
+#define KV_CREATE_H
+
+#include <stdbool.h>
+
+struct kvdb_opts;
+
+/*
+ * After an open failed with @err, whose detail is this thread's: with KVDB_CREATE pool or database
+ * is made if that is what is missing. True: the open is to be tried again. False: it ends with *err.
+ */
+bool kv_open_should_make(const char *pool, const struct kvdb_opts *o, int *err, int *tries);
+
+#endif
