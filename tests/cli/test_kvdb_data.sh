@@ -387,6 +387,31 @@ what_is_absent_exits_3() {
 	[ ! -e nothing ] || fail "something was made"
 }
 
+put_makes_what_is_not_there() {
+	want 0 kvdb put ./new.kv fruit apple red
+	has err '^kvdb: made ./new.kv: a database in pool new.kv, which grows as it is filled$'
+	has err '^kvdb: made store fruit$'
+	[ ! -s "$S/out" ] || fail "standard output"
+	[ "$(du -sk new.kv | cut -f1)" -lt 12288 ] || fail "it takes $(du -sk new.kv)"
+	want 0 kvdb get ./new.kv fruit apple
+	same value "$(cat "$S/out")" red
+	# in a database that is there a store's name may be mistyped
+	want 3 kvdb put ./new.kv friut pear green
+	want 0 kvdb put -c ./new.kv veg leek green
+	has err '^kvdb: made store veg$'
+	want 0 kvdb -q put -c ./new.kv veg leek white
+	[ ! -s "$S/err" ] || fail "told what was there"
+	# what is refused makes nothing
+	want 2 kvdb put ./other fruit '' red
+	want 2 kvdb put ./other fruit apple red --cache 1M
+	[ ! -e other ] || fail "something was made"
+	echo mine >file
+	want 3 kvdb put ./file fruit apple red
+	same file "$(cat file)" mine
+	want 0 kvdb put "./a folder" s k v
+	has err 'in pool pool-[0-9a-f-]{18}, which grows'
+}
+
 verify_of_a_sound_database_is_clean() {
 	make_db
 	bytes 300000 >v
@@ -618,6 +643,7 @@ run too_long_is_refused_and_changes_nothing
 run binary_keys_and_values_by_hex
 run put_replaces_and_del_deletes
 run what_is_absent_exits_3
+run put_makes_what_is_not_there
 run verify_of_a_sound_database_is_clean
 run a_hole_below_is_damage_or_harmless
 run a_deep_check_names_the_damage

@@ -52,7 +52,8 @@ unit() {
 }
 
 one_main() {
-	echo 'int one(const char *); int main(int c, char **v) { return c < 2 || one(v[1]); }' >main.c
+	echo 'int one(const char *);' >main.c
+	echo 'int main(int c, char **v) { return c < 2 || one(v[1]); }' >>main.c
 }
 
 # shellcheck disable=SC2046,SC2086

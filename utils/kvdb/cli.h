@@ -65,6 +65,12 @@ int db_busy(struct ui *ui, const char *path);
 int db_open_at(struct ui *ui, const char *path, const char *checkpoint, struct kvdb **out);
 int db_open_kvs(struct ui *ui, const char *path, const char *name, unsigned flags,
 		struct kvdb **db, struct kvdb_kvs **kvs);
+/*
+ * The same for writing. A database that is not there is made, with the store; in one that is there
+ * a store is made only with @makes_store. What was made is told.
+ */
+int db_open_or_make(struct ui *ui, const char *path, const char *name, bool makes_store,
+		    struct kvdb **db, struct kvdb_kvs **kvs);
 /* Close and return @code, or the exit code of a failed close when @code is good. */
 int db_close(struct ui *ui, const char *path, struct kvdb *db, int code);
 /* Report the library's last error on @object; a key or value too long is a usage error. */

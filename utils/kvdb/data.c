@@ -80,6 +80,8 @@ out_key:
 const struct opt put_opts[] = {
 	{ "sync", 0, OPT_FLAG, 0, NULL, "make it durable before reporting success", NULL, NULL },
 	{ "hex", 'x', OPT_FLAG, 0, NULL, "VALUE is hexadecimal text", NULL, NULL },
+	{ "create", 'c', OPT_FLAG, 0, NULL, "make the store if the database has none of that name",
+	  NULL, NULL },
 	KEY_HEX_OPT,
 	DB_OPTS_WRITE_PLAIN,
 	{ .name = NULL },
@@ -158,7 +160,7 @@ int verb_put(struct ui *ui)
 	if (!rc)
 		rc = check_sizes(ui, name, key.len, val.len);
 	if (!rc)
-		rc = db_open_kvs(ui, path, name, 0, &db, &kvs);
+		rc = db_open_or_make(ui, path, name, args_has(ui->args, "create"), &db, &kvs);
 	if (rc)
 		goto out;
 	rc = kvdb_put(kvs, key.p, key.len, val.len ? (void *)val.p : "", val.len);

@@ -2,8 +2,8 @@
 /*
  * Verbs on databases: create, verify, drop; and how every verb opens one.
  *
- * A database lives in a pool and is named by the pool's path. Only create may
- * make a pool, and it says so; drop never removes one.
+ * A database lives in a pool and is named by the pool's path. Only create and put may
+ * make a pool, and they say so; drop never removes one.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -134,6 +134,53 @@ int db_open_kvs(struct ui *ui, const char *path, const char *name, unsigned flag
 	if (rc)
 		return rc;
 	rc = kvdb_kvs_open(*db, name, kvs);
+	if (!rc)
+		return EXIT_DONE;
+	rc = db_fail(ui, name, rc);
+	kvdb_close(*db);
+	return rc;
+}
+
+/* It is made when there is none: *@is_made. */
+static int open_or_make(struct ui *ui, const char *path, struct kvdb **db, bool *is_made)
+{
+	struct kvdb_info in;
+	struct db_opts o;
+	int rc = db_opts(ui, &o, 0);
+
+	*is_made = false;
+	if (rc)
+		return rc;
+	rc = kvdb_open(path, &o.kv, db);
+	if (rc && rc != -EBUSY) {
+		o.kv.flags |= KVDB_CREATE;
+		rc = kvdb_open(path, &o.kv, db);
+		*is_made = !rc;
+	}
+	if (*is_made && !kvdb_info(*db, &in))
+		ui_note(ui, "made %s: a database in pool %s%s", path, in.pool.name,
+			in.pool.cls[MPOOL_CAPACITY].growable ?
+			", which grows as it is filled" : "");
+	return rc ? db_fail(ui, path, rc) : EXIT_DONE;
+}
+
+int db_open_or_make(struct ui *ui, const char *path, const char *name, bool makes_store,
+		    struct kvdb **db, struct kvdb_kvs **kvs)
+{
+	bool is_made;
+	int rc = open_or_make(ui, path, db, &is_made);
+
+	if (rc)
+		return rc;
+	rc = kvdb_kvs_open(*db, name, kvs);
+	/* a name that was mistyped is no new store, unless there is none that it could be */
+	if (rc == -ENOENT && (is_made || makes_store)) {
+		rc = kvdb_kvs_create(*db, name, NULL);
+		if (!rc)
+			rc = kvdb_kvs_open(*db, name, kvs);
+		if (!rc)
+			ui_note(ui, "made store %s", name);
+	}
 	if (!rc)
 		return EXIT_DONE;
 	rc = db_fail(ui, name, rc);

@@ -82,8 +82,8 @@ static void held_text(const struct kvdb_stats *st)
 		printf("cursors        %" PRIu64 ", the oldest snapshot %s old\n", st->cursors,
 		       time_str(b, st->cursor_oldest_ns));
 	if (st->cursors_forgotten)
-		printf("forgotten      %" PRIu64 " of the cursors lost their snapshot, unused or for "
-		       "memory, and were not closed\n", st->cursors_forgotten);
+		printf("forgotten      %" PRIu64 " of the cursors lost their snapshot, unused or "
+		       "for memory, and were not closed\n", st->cursors_forgotten);
 }
 
 static void held_json(struct json *j, const struct kvdb_stats *st)

@@ -33,7 +33,11 @@ static const struct verb verbs[] = {
 	  "value 0 to 16 MiB; longer ones are refused with exit status 2 and nothing is changed. "
 	  KEYS_HEX "An operand that begins with '-' needs '--' before it. When the command ends "
 	  "the value is durable, because closing a database makes everything durable; --sync "
-	  "makes it durable earlier and reports a failure as that of the put.",
+	  "makes it durable earlier and reports a failure as that of the put.\n\n"
+	  "Where DB is no database yet, a folder, its pool, database and store are made, which a "
+	  "message says. The pool begins small and grows while it is in use, until a tenth of its "
+	  "file system is left. In a database that is there a store is made with --create only: a "
+	  "name that was mistyped would be a new one.",
 	  put_opts, "01234678",
 	  "{} put ./db1 users alice 'hello'\tstore a text\n"
 	  "{} put ./db1 users photo - < photo.jpg\tstore a file\n", verb_put },
