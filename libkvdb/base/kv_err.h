@@ -45,11 +45,12 @@
 	X("MP0923", "KV_VIEW_MEMORY", "the snapshot of a transaction was given up, because old " \
 	  "snapshots held too much memory", \
 	  "abort it and run it again; make it shorter, or raise cache_bytes") \
-	X("MP0924", "KV_TXN_LOG", "the values of a transaction hold more log segments than half " \
-	  "of log_bytes", "abort it; write less in one transaction, or raise log_bytes") \
-	X("MP0925", "KV_TXN_LARGE", "keys and small values of a transaction do not fit into one " \
-	  "commit record; the write was refused, the transaction goes on", \
-	  "commit what is there, or abort; write less in one transaction") \
+	X("MP0924", "KV_TXN_LOG", "the values of a transaction hold log segments of more than " \
+	  "half of their media class", "abort it; write less in one transaction, or enlarge " \
+	  "the pool") \
+	X("MP0925", "KV_TXN_LARGE", "the writes of open transactions take as much memory as they " \
+	  "may; the write was refused, the transaction goes on", \
+	  "commit what is there, or abort; write less in one transaction, or raise cache_bytes") \
 	X("MP0926", "KV_TXN_RDONLY", "a transaction that was begun for reading only cannot write", \
 	  "begin it without KVDB_TXN_RDONLY") \
 	X("MP0927", "KV_TXN_DOOMED", "an earlier write of the transaction failed, so it cannot " \

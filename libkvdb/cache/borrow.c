@@ -102,7 +102,8 @@ static unsigned room(struct kvdb *db, struct kv_borrow *le, uint64_t images)
 {
 	uint64_t used = atomic_load(&db->d_cache.cc_scan_bytes) +
 			atomic_load(&db->d_count.move_mem) +
-			atomic_load(&db->d_count.index_mem) + images;
+			atomic_load(&db->d_count.index_mem) +
+			atomic_load(&db->d_count.txn_mem) + images;
 
 	KV_ASSERT_HELD(&le->le_lock);
 	used += atomic_load(&db->d_count.mt_mem) + atomic_load(&db->d_count.mt_free);

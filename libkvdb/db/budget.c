@@ -86,6 +86,8 @@ static void split_cache(struct kv_budget *b)
 	uint64_t cache = b->b_cache_bytes, buffers = min64(cache / 64, 64 * MIB);
 
 	b->b_mt_bytes = min64(cache / 6, GIB);
+	/* what it takes in memtables at its commit must fit into these (T16) */
+	b->b_txn_bytes = b->b_mt_bytes - b->b_mt_bytes / 4;
 	b->b_index_bytes = cache / 16;
 	b->b_near_bytes = b->b_index_bytes;
 	/*
@@ -214,6 +216,9 @@ int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_bu
 		b->b_log_bytes = min64(min64(512 * MIB, l->l_class_bytes / 8),
 				       2 * b->b_cache_bytes);
 	b->b_log_bytes = max64(b->b_log_bytes, b->b_log_least);
+
+	/* its values need not be replayed, but nothing moves or frees them */
+	b->b_txn_log_bytes = l->l_class_bytes / 2;
 
 	b->b_threads = o->threads;
 	if (!b->b_threads)

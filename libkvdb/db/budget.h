@@ -18,6 +18,9 @@ struct kv_budget {
 	_Atomic(uint64_t) b_log_bytes;
 	uint64_t b_log_least;	/* of that */
 	uint64_t b_mt_bytes;	/* all memtables of all KVSs, frozen included */
+	/* all write sets of transactions, but for the first part of each; tests make it small */
+	_Atomic(uint64_t) b_txn_bytes;
+	uint64_t b_txn_log_bytes; /* log segments that one may hold */
 	uint64_t b_slab_bytes;	/* window and page pool */
 	uint32_t b_share_bytes;	/* a segment of several large values, */
 	uint32_t b_shares;	/* as many at a time, of the first logs */

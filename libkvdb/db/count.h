@@ -19,6 +19,8 @@ struct kv_counters {
 	_Atomic(uint64_t) scan_places, order_relocations, order_bytes;
 	_Atomic(uint64_t) index_mem;	/* of all runs that are open */
 	_Atomic(uint64_t) mt_mem;	/* of all memtables; */
+	_Atomic(uint64_t) mt_coming;	/* that large transactions are about to add to them (T16) */
+	_Atomic(uint64_t) txn_mem;	/* write sets of transactions, but for small ones */
 	_Atomic(uint64_t) mt_free;	/* arena chunks to reuse, vw_lock */
 	_Atomic(uint64_t) move_mem;	/* of jobs that run: images, and what they read into */
 	_Atomic(uint64_t) pack_in, pack_out;	/* bytes of values that moved in stores that pack */

@@ -45,6 +45,8 @@ struct kvdb_kvs {
 	/* background work on it: wait for 0 before freeing */
 	_Atomic(uint32_t) k_holds;
 	_Atomic(struct kv_mt *) k_next_mt;	/* prepared for the next switch, or NULL */
+	/* large transactions that link into the active memtable: it is not switched (T17) */
+	_Atomic(uint32_t) k_linking;
 	_Atomic(uint64_t) k_prop[KV_PROPS];	/* by enum kv_prop; written under m_ddl_lock */
 	_Atomic(bool) k_dropped;	/* its handle stays, and takes no writes */
 	struct kvdb_kvs *k_next;	/* the one that was dropped before it; m_ddl_lock */

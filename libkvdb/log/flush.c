@@ -158,7 +158,9 @@ static void switch_memtables(struct kvdb *db, uint64_t e)
 	pthread_mutex_lock(&db->d_stores.sr_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
 		struct kvdb_kvs *kvs = db->d_stores.sr_kvs[i];
-		struct kv_mt *next = kvs ? atomic_exchange(&kvs->k_next_mt, NULL) : NULL;
+		bool is_held = kvs && atomic_load(&kvs->k_linking);	/* T17 */
+		struct kv_mt *next = kvs && CHECK(!is_held) ?
+				     atomic_exchange(&kvs->k_next_mt, NULL) : NULL;
 		struct kv_tree *tr = kvs ? atomic_load(&kvs->k_tree) : NULL;
 		bool holds = tr && kv_mt_first_epoch(tr->tr_mt[0]);
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Owned keys: which keys live transactions have written (R14). A table of
- * stripes, each a list of locks that lie in the write sets of their owners, so
- * that locking allocates nothing and full keys are compared. Beside it owned ranges:
+ * stripes, each with lists of locks that lie in the write sets of their owners, so
+ * that locking needs no memory and full keys are compared. A stripe has one list, or a table of
+ * them when it holds many keys: a plain write looks here under its bucket's lock. Beside it
+ * owned ranges:
  * no two of live owners meet, so they are in one order of keys, and a tree finds the
  * one that a key lies in, or one that a range meets.
  *
@@ -50,10 +52,15 @@
 #include "db/hooks.h"
 
 #define STRIPES 1024u
+#define LIST_MAX 4u	/* keys in a list of a stripe, on average; then it gets more lists */
 
+/* All but the first two change, and are read, under sp_lock. */
 struct stripe {
-	_Atomic(struct kv_keylock *) sp_first;	/* changes under sp_lock */
+	_Atomic(uint32_t) sp_n;		/* keys */
 	_Atomic(uint32_t) sp_lock;
+	uint32_t sp_mask;		/* lists - 1 */
+	struct kv_keylock **sp_table;	/* of them, or NULL: sp_one alone */
+	struct kv_keylock *sp_one;
 };
 
 struct kv_keylocks {
@@ -77,9 +84,14 @@ int kv_keylocks_init(struct kvdb *db)
 
 void kv_keylocks_fini(struct kvdb *db)
 {
-	if (db->d_mem.mm_keylocks)
-		pthread_rwlock_destroy(&db->d_mem.mm_keylocks->tk_range_lock);
-	free(db->d_mem.mm_keylocks);
+	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
+
+	if (!tk)
+		return;
+	pthread_rwlock_destroy(&tk->tk_range_lock);
+	for (uint32_t i = 0; i < STRIPES; i++)
+		free(tk->tk_stripe[i].sp_table);
+	free(tk);
 }
 
 static struct stripe *stripe_of(struct kvdb *db, uint64_t hash)
@@ -113,11 +125,64 @@ static void stripe_unlock(struct stripe *sp)
 	atomic_store_explicit(&sp->sp_lock, 0, memory_order_release);
 }
 
-/* Stripe lock held. */
+static struct kv_keylock **lists_of(struct stripe *sp)
+{
+	return sp->sp_table ? sp->sp_table : &sp->sp_one;
+}
+
+/* Stripe lock held, here and below. */
+static struct kv_keylock **list_of(struct stripe *sp, uint64_t hash)
+{
+	/* neither the bits of the bucket nor those of the stripe */
+	return &lists_of(sp)[(hash >> 50) & sp->sp_mask];
+}
+
+static void list_push(struct stripe *sp, struct kv_keylock *kl)
+{
+	struct kv_keylock **list = list_of(sp, kl->kl_hash);
+
+	kl->kl_next = *list;
+	*list = kl;
+}
+
+/* All keys go to the lists of @table, @n of them. */
+static void stripe_move(struct stripe *sp, struct kv_keylock **table, uint32_t n)
+{
+	struct kv_keylock **old = lists_of(sp), *all = NULL, *kl, **end = &all;
+
+	for (uint32_t i = 0; i <= sp->sp_mask; i++) {
+		*end = old[i];
+		old[i] = NULL;
+		while (*end)
+			end = &(*end)->kl_next;
+	}
+	free(sp->sp_table);
+	sp->sp_table = table;
+	sp->sp_mask = n - 1;
+	while ((kl = all)) {
+		all = kl->kl_next;
+		list_push(sp, kl);
+	}
+}
+
+/* Without memory lists are longer. */
+static void stripe_grow(struct stripe *sp)
+{
+	uint32_t n = (sp->sp_mask + 1) * 4;
+	struct kv_keylock **table;
+
+	if (atomic_load_explicit(&sp->sp_n, memory_order_relaxed) < (sp->sp_mask + 1) * LIST_MAX ||
+	    n > 1u << 14)
+		return;
+	table = calloc(n, sizeof(*table));
+	if (table)
+		stripe_move(sp, table, n);
+}
+
 static bool has(const struct kvdb *db, struct stripe *sp, uint32_t kvs, const void *key,
 		size_t klen, uint64_t hash)
 {
-	struct kv_keylock *kl = atomic_load_explicit(&sp->sp_first, memory_order_relaxed);
+	struct kv_keylock *kl = *list_of(sp, hash);
 
 	for (; kl; kl = kl->kl_next)
 		if (kl->kl_hash == hash && kl->kl_kvs == kvs && kl->kl_klen == klen &&
@@ -197,6 +262,17 @@ static bool key_is_in_range(struct kvdb *db, uint32_t kvs, const void *key, size
 	return is;
 }
 
+static bool list_meets(struct kvdb *db, const struct kv_keylock *kl, uint32_t kvs,
+		       const struct kv_trange *r, const struct kvdb_txn *but)
+{
+	for (; kl; kl = kl->kl_next)
+		if (kl->kl_kvs == kvs && kl->kl_txn != but &&
+		    kv_trange_has(r, kl->kl_key, kl->kl_klen) &&
+		    !db->d_hooks->ho_txn_is_dead(kl->kl_txn))
+			return true;
+	return false;
+}
+
 /* Does a live owner, but for @but, have a key in the range? */
 static bool range_has_owned(struct kvdb *db, uint32_t kvs, const struct kv_trange *r,
 			    const struct kvdb_txn *but)
@@ -206,15 +282,12 @@ static bool range_has_owned(struct kvdb *db, uint32_t kvs, const struct kv_trang
 
 	for (unsigned int i = 0; i < STRIPES && !is; i++) {
 		struct stripe *sp = &tk->tk_stripe[i];
-		struct kv_keylock *kl;
 
-		if (!atomic_load(&sp->sp_first))
+		if (!atomic_load(&sp->sp_n))
 			continue;
 		stripe_lock(sp);
-		for (kl = atomic_load(&sp->sp_first); kl && !is; kl = kl->kl_next)
-			is = kl->kl_kvs == kvs && kl->kl_txn != but &&
-			     kv_trange_has(r, kl->kl_key, kl->kl_klen) &&
-			     !db->d_hooks->ho_txn_is_dead(kl->kl_txn);
+		for (uint32_t j = 0; j <= sp->sp_mask && !is; j++)
+			is = list_meets(db, lists_of(sp)[j], kvs, r, but);
 		stripe_unlock(sp);
 	}
 	return is;
@@ -283,8 +356,9 @@ int kv_key_lock(struct kvdb *db, struct kv_keylock *kl)
 	stripe_lock(sp);
 	if (!has(db, sp, kl->kl_kvs, kl->kl_key, kl->kl_klen, kl->kl_hash) &&
 	    CHECK(!key_is_in_range(db, kl->kl_kvs, kl->kl_key, kl->kl_klen, kl->kl_txn))) {
-		kl->kl_next = atomic_load_explicit(&sp->sp_first, memory_order_relaxed);
-		atomic_store_explicit(&sp->sp_first, kl, memory_order_relaxed);
+		list_push(sp, kl);
+		atomic_fetch_add(&sp->sp_n, 1);
+		stripe_grow(sp);
 		err = 0;
 	}
 	stripe_unlock(sp);
@@ -294,17 +368,14 @@ int kv_key_lock(struct kvdb *db, struct kv_keylock *kl)
 void kv_key_unlock(struct kvdb *db, struct kv_keylock *kl)
 {
 	struct stripe *sp = stripe_of(db, kl->kl_hash);
-	struct kv_keylock *p;
+	struct kv_keylock **p;
 
 	stripe_lock(sp);
-	p = atomic_load_explicit(&sp->sp_first, memory_order_relaxed);
-	if (p == kl) {
-		atomic_store_explicit(&sp->sp_first, kl->kl_next, memory_order_relaxed);
-	} else {
-		while (p->kl_next != kl)
-			p = p->kl_next;
-		p->kl_next = kl->kl_next;
-	}
+	for (p = list_of(sp, kl->kl_hash); *p != kl; p = &(*p)->kl_next)
+		;
+	*p = kl->kl_next;
+	if (atomic_fetch_sub(&sp->sp_n, 1) == 1 && sp->sp_table)
+		stripe_move(sp, NULL, 1);
 	stripe_unlock(sp);
 }
 
@@ -313,7 +384,7 @@ bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen
 	struct stripe *sp = stripe_of(db, hash);
 	bool is = false;
 
-	if (atomic_load(&sp->sp_first)) {	/* as the look at mm_owners before it */
+	if (atomic_load(&sp->sp_n)) {	/* as the look at mm_owners before it */
 		stripe_lock(sp);
 		is = has(db, sp, kvs, key, klen, hash);
 		stripe_unlock(sp);

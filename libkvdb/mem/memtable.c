@@ -543,6 +543,8 @@ static struct kv_version *version_new(struct kv_mt *mt, const struct kv_mt_op *o
 	v->v_vcrc = op->op_vcrc;
 	v->v_kind = op->op_kind;
 	v->v_rev = old ? old->v_rev + 1 : 1;
+	if (KV_UNLIKELY(v->v_rev < op->op_rev))
+		v->v_rev = op->op_rev;
 	v->v_expires = op->op_expiry != 0;
 	v->v_skips = skips;
 	if (inl)
@@ -677,8 +679,6 @@ int kv_mt_link(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_seg *seg,
 	struct kv_entry *en;
 	int err = -ENOMEM;
 
-	if (op->op_kind == KV_ENT_REF && kv_mt_pin(mt, seg))
-		return -ENOMEM;
 	bk = bucket_lock(mt, op->op_hash);
 	en = entry_get(mt, bk, op);
 	v = en ? version_new(mt, op, seg, 0, atomic_load(&en->en_head)) : NULL;
@@ -743,6 +743,14 @@ int kv_mt_lookup(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash, 
 		return -ENOENT;
 	kv_version_ent(en, v, e);
 	return 0;
+}
+
+uint32_t kv_mt_next_rev(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash)
+{
+	struct kv_entry *en = entry_find(mt, key, klen, hash);
+	struct kv_version *v = en ? atomic_load(&en->en_head) : NULL;
+
+	return v ? v->v_rev + 1 : 1;
 }
 
 const struct kv_version *kv_mt_newest_version(struct kv_mt *mt, const void *key, size_t klen,

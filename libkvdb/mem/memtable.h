@@ -173,6 +173,7 @@ struct kv_mt_op {
 	uint32_t op_vcrc;
 	uint32_t op_val_off;	/* KV_ENT_REF: in the segment, bytes */
 	uint64_t op_expiry;	/* 0 = never */
+	uint32_t op_rev;	/* the least revision of its version, 0 = any (T15) */
 	bool op_is_based;	/* only over op_expect, which is NULL for none */
 	const struct kv_version *op_expect;
 };
@@ -220,10 +221,12 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
 /*
  * kv_mt_link - link a transaction's version, invisible until its slot is final
  * The caller owns the key, so nothing is linked above it before the slot is
- * final. @seg holds the value of a KV_ENT_REF and is kept as long as the memtable.
+ * final. @seg holds the value of a KV_ENT_REF, and the memtable has it (kv_mt_pin()).
  */
 int kv_mt_link(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_seg *seg,
 	       struct kv_tslot *ts, struct kv_version **out);
+/* The revision that kv_mt_link() gives the next version of the key. Inside kv_enter(). */
+uint32_t kv_mt_next_rev(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash);
 /* Takes it out again; it stays invisible to threads that have met it. Inside kv_enter(). */
 void kv_mt_unlink(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_version *v);
 /* A record of epoch @e is about to be installed. */

@@ -694,6 +694,11 @@ int kv_mdc_allow_txn_ranges(struct kvdb *db)
 	return allow(db, KV_FEAT_TXN_RANGES, BARRIER(MPOOL_SYNC));
 }
 
+int kv_mdc_allow_txn_parts(struct kvdb *db)
+{
+	return allow(db, KV_FEAT_TXN_PARTS, BARRIER(MPOOL_SYNC));
+}
+
 /* What the values of the options need of any program that opens the database. */
 static int append_needs(struct kv_mdc *m, const struct kv_props *p)
 {

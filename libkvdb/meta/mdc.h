@@ -59,8 +59,9 @@ int kv_time_step(struct kvdb *db);
 int kv_time_keep(struct kvdb *db);
 /* KV_FEAT_LARGE is durable on return. Outside kv_enter(). */
 int kv_mdc_allow_large(struct kvdb *db);
-/* The same of KV_FEAT_TXN_RANGES. */
+/* The same of KV_FEAT_TXN_RANGES, and KV_FEAT_TXN_PARTS. */
 int kv_mdc_allow_txn_ranges(struct kvdb *db);
+int kv_mdc_allow_txn_parts(struct kvdb *db);
 int kv_mdc_kvs_drop(struct kvdb *db, uint32_t id);
 int kv_mdc_kvs_rename(struct kvdb *db, uint32_t id, const char *name);
 /* R3: the parts and the record, durable on return. @seg ascending, every live segment. */

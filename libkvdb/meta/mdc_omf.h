@@ -52,7 +52,8 @@ enum kv_mdc_type {
 #define KV_FEAT_PACKED	1u	/* values may be packed */
 #define KV_FEAT_LARGE	2u	/* values may be longer than KV_VALUE_PLAIN */
 #define KV_FEAT_TXN_RANGES 4u	/* commit records may delete ranges */
-#define KV_FEATS	(KV_FEAT_PACKED | KV_FEAT_LARGE | KV_FEAT_TXN_RANGES)
+#define KV_FEAT_TXN_PARTS 8u	/* commit records may have parts */
+#define KV_FEATS	(KV_FEAT_PACKED | KV_FEAT_LARGE | KV_FEAT_TXN_RANGES | KV_FEAT_TXN_PARTS)
 
 struct kv_mdc_super {
 	uint8_t ms_uuid[16];

@@ -220,7 +220,8 @@ int kvdb_stats(struct kvdb *db, struct kvdb_stats *out)
 	st.table_bytes += kv_pagepool_table_bytes(db) + kv_points_bytes(db) +
 			  st.segments * sizeof(struct kv_seg) +
 			  atomic_load(&db->d_cache.cc_scan_bytes) +
-			  atomic_load(&db->d_count.move_mem);
+			  atomic_load(&db->d_count.move_mem) +
+			  atomic_load(&db->d_count.txn_mem);
 	st.memory_bytes = st.memtable_bytes + st.window_bytes + st.page_bytes + st.index_bytes +
 			  st.spare_bytes + st.table_bytes;
 	*out = st;

@@ -313,88 +313,13 @@ static void set_cuts(struct recovery *rv)
 
 /* ---- replay (R4) ----------------------------------------------------------------------------- */
 
-/* *out NULL: the store was dropped. RV21: its record was durable before the first of its writes. */
-static int find_store(struct recovery *rv, struct rv_seg *vs, uint32_t id, struct kvdb_kvs **out)
+/* RV21: its record was durable before the first of its writes. */
+int kv_rv_find_store(struct recovery *rv, struct rv_seg *vs, uint32_t id, struct kvdb_kvs **out)
 {
 	*out = kv_kvs_by_id(rv->rv_db, id);
 	if (*out || rv->rv_hole || CHECK(id < rv->rv_st->st_super.ms_next_kvs))
 		return 0;
 	return ends_early(rv, vs->vs_seg->sg_id, "has records of store", id);
-}
-
-/* The value of a transaction's write, in a segment that may be older than the commit record. */
-static int find_value(struct recovery *rv, struct rv_seg *vs, uint32_t off,
-		      const struct kv_commit_ent *e, struct kv_seg **out)
-{
-	struct rv_seg *at = kv_rv_seg_by_id(rv, e->ce_obj);
-
-	*out = at ? at->vs_seg : NULL;
-	/* its epoch is at most the record's: so it is as durable, or was lost */
-	if (CHECK(at && (uint64_t)e->ce_off8 * KV_REC_ALIGN + e->ce_vlen <= at->vs_cut))
-		return 0;
-	if (rv->rv_hole)	/* repair says so when it reads the value; the others are there */
-		return 0;
-	return kv_error(-EUCLEAN, "MP0961", "device lost acknowledged writes: object %llu: "
-			"the commit record at %u refers to object %llu, which ends before",
-			(unsigned long long)vs->vs_seg->sg_id, off, (unsigned long long)e->ce_obj);
-}
-
-/* A delete of a range of a transaction, older than what that put (T13). */
-static int replay_cover(struct recovery *rv, struct kvdb_kvs *kvs, const struct kv_rec *r,
-			const struct kv_commit_ent *e, uint64_t epoch)
-{
-	struct kv_trange t;
-	int err;
-
-	/* checked with the whole record; repair also reads after a container that was cut */
-	if (!CHECK(kv_commit_trange(e, &t) &&
-		   (rv->rv_hole || rv->rv_st->st_super.ms_incompat & KV_FEAT_TXN_RANGES)))
-		return kv_error(-EUCLEAN, "MP0960", "a commit record deletes a range, which the "
-				"database's features do not allow");
-	t.tr_seq = kv_tslot_tomb_seq(r->r_seq);
-	err = kv_mt_tomb_replay(kv_mt_active(kvs), &t, epoch);
-	kv_tree_mark_tombs(kvs);
-	return err;
-}
-
-/* RV15: a transaction belongs to the epoch of its commit record, in each of its stores. */
-static int replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv_rec *r,
-			 uint64_t epoch, uint32_t off)
-{
-	struct kvdb *db = rv->rv_db;
-	struct kv_commit_ent e;
-	struct kvdb_kvs *kvs;
-	uint32_t pos = 0;
-	int err = 0;
-
-	while (!err && kv_commit_next(r, &pos, &e)) {
-		struct kv_rec w = { .r_type = e.ce_kind == KV_ENT_TOMB ? KV_REC_DEL : KV_REC_PUT,
-				    .r_kvs = e.ce_kvs, .r_klen = e.ce_klen, .r_vlen = e.ce_vlen,
-				    .r_vcrc = e.ce_vcrc, .r_seq = r->r_seq, .r_rev = e.ce_rev,
-				    .r_key = e.ce_key, .r_val = e.ce_val,
-				    .r_expiry = e.ce_expiry };
-		struct kv_seg *seg = NULL;
-
-		err = find_store(rv, vs, e.ce_kvs, &kvs);
-		if (err || !kvs || !CHECK(epoch > atomic_load(&kvs->k_horizon)))
-			continue;	/* dropped, or in a run */
-		if (e.ce_kind == KV_ENT_REF)
-			err = find_value(rv, vs, off, &e, &seg);
-		if (rv->rv_is_dry)
-			continue;
-		if (e.ce_kind == KV_ENT_REF) {
-			/* the memtable's epochs do not protect an older segment (RV7) */
-			if (!err && seg)
-				err = kv_mt_pin(kv_mt_active(kvs), seg);
-		}
-		if (!err && e.ce_kind == KV_ENT_COVER)
-			err = replay_cover(rv, kvs, r, &e, epoch);
-		else if (!err)
-			err = kv_mt_replay(kv_mt_active(kvs), &w, epoch, seg,
-					   e.ce_off8 * KV_REC_ALIGN);
-		db->d_opened.on_recovery.replayed += !err;
-	}
-	return err;
 }
 
 /* A delete of many keys: it hides by its stamp, so the order of replay does not matter. */
@@ -404,7 +329,7 @@ static int replay_many(struct recovery *rv, struct rv_seg *vs, const struct kv_r
 	struct kv_trange t = { .tr_from = r->r_key, .tr_flen = r->r_klen, .tr_seq = r->r_seq };
 	uint8_t end[KVDB_KEY_MAX];
 	struct kvdb_kvs *kvs;
-	int err = find_store(rv, vs, r->r_kvs, &kvs);
+	int err = kv_rv_find_store(rv, vs, r->r_kvs, &kvs);
 
 	if (err || !kvs || epoch <= atomic_load(&kvs->k_horizon))
 		return err;	/* dropped, or in a run */
@@ -446,7 +371,7 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 	if (r->r_type == KV_REC_SKIP || r->r_type == KV_REC_DESC)
 		return 0;
 	if (r->r_type == KV_REC_COMMIT)
-		return replay_commit(rv, vs, r, epoch, off);
+		return kv_rv_replay_commit(rv, vs, r, epoch, off);
 	if (r->r_flags & KV_RECF_TXN)
 		return 0;	/* a value that counts only through its commit record (R5) */
 	if (r->r_type == KV_REC_PDEL || r->r_type == KV_REC_RDEL)
@@ -461,7 +386,7 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 		return kv_error(-EUCLEAN, "MP0960",
 				"object %llu: record at %u has impossible sizes",
 				(unsigned long long)vs->vs_seg->sg_id, off);
-	err = find_store(rv, vs, r->r_kvs, &kvs);
+	err = kv_rv_find_store(rv, vs, r->r_kvs, &kvs);
 	if (err || !kvs || epoch <= atomic_load(&kvs->k_horizon) || rv->rv_is_dry)
 		return err;	/* dropped, or in a run */
 	err = kv_mt_replay(kv_mt_active(kvs), r, epoch, vs->vs_seg,

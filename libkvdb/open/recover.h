@@ -76,6 +76,8 @@ struct rv_seg {
 	uint32_t vs_incarnation;	/* of the newest of them */
 };
 
+struct kvdb_kvs;
+
 struct recovery {
 	struct kvdb *rv_db;
 	struct kv_mdc_state *rv_st;
@@ -147,6 +149,11 @@ int kv_rv_replay_seg(struct recovery *rv, struct rv_seg *vs, uint64_t lo, uint64
  * go. After the last check of what is on media (RV24), in front of the first flush (RV25). Once.
  */
 int kv_rv_settle(struct recovery *rv);
+/* The store with number @id, of which @vs has a record; *out NULL: it was dropped. */
+int kv_rv_find_store(struct recovery *rv, struct rv_seg *vs, uint32_t id, struct kvdb_kvs **out);
+/* recover_txn.c: a commit record, which was checked, at @off of @vs (RV15). */
+int kv_rv_replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv_rec *r,
+			uint64_t epoch, uint32_t off);
 /* replay.c: everything, in parts between which memtables are flushed when they hold too much. */
 int kv_rv_replay(struct recovery *rv);
 

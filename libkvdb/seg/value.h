@@ -20,6 +20,7 @@ enum kv_ent_kind {
 	KV_ENT_COVER = 4,	/* tomb.c: a version that is a delete of many keys */
 	/* point.c: plain bytes in the window, at e_val until kv_exit(); no segment, CRC, stamp */
 	KV_ENT_INMEM = 5,
+	KV_ENT_PART = 6,	/* of a commit record: a piece of it that lies elsewhere */
 };
 
 struct kv_ent {

@@ -35,6 +35,7 @@
 #define CHUNK_MIN	4096u
 #define CHUNK_MAX	(256u << 10)
 #define FEW		8u	/* writes that are found by walking the list */
+#define MEM_FREE	(256u << 10)
 
 /* ---- life of the machinery ------------------------------------------------------- */
 
@@ -48,6 +49,8 @@ int kv_txns_init(struct kvdb *db)
 	pthread_mutex_init(&tx->tx_open_views.ov_forest_lock, NULL);
 	pthread_mutex_init(&tx->tx_slot_lock, NULL);
 	pthread_mutex_init(&tx->tx_tickets.td_lock, NULL);
+	pthread_mutex_init(&tx->tx_bulk_lock, NULL);
+	atomic_init(&tx->tx_record_max, KV_COMMIT_MAX);
 	tx->tx_tickets.td_tail = &tx->tx_tickets.td_first;
 	db->d_txns = tx;
 	db->d_trees.te_open_views = &tx->tx_open_views;
@@ -72,6 +75,7 @@ void kv_txns_fini(struct kvdb *db)
 	pthread_mutex_destroy(&tx->tx_open_views.ov_forest_lock);
 	pthread_mutex_destroy(&tx->tx_slot_lock);
 	pthread_mutex_destroy(&tx->tx_tickets.td_lock);
+	pthread_mutex_destroy(&tx->tx_bulk_lock);
 	free(tx);
 	db->d_txns = NULL;
 	db->d_trees.te_open_views = NULL;
@@ -79,6 +83,27 @@ void kv_txns_fini(struct kvdb *db)
 }
 
 /* ---- memory of one --------------------------------------------------------------- */
+
+static void mem_add(struct kvdb_txn *t, uint64_t bytes)
+{
+	atomic_fetch_add_explicit(&t->t_db->d_count.txn_mem, bytes, memory_order_relaxed);
+	t->t_mem_bytes += bytes;
+}
+
+/* May its memory grow so much? T16; the first of it is every transaction's. */
+static int mem_check(struct kvdb_txn *t, uint64_t bytes)
+{
+	struct kvdb *db = t->t_db;
+	uint64_t most = atomic_load(&db->d_budget.b_txn_bytes);
+	uint64_t all = atomic_load(&db->d_count.txn_mem);
+
+	if (t->t_mem_bytes + bytes <= MEM_FREE || CHECK(all + bytes <= most))
+		return 0;
+	return kv_error(-EFBIG, "MP0925", "%llu writes of the transaction take %llu bytes; those "
+			"of all open transactions together may take %llu, three quarters of what "
+			"cache_bytes has for memtables", (unsigned long long)t->t_n,
+			(unsigned long long)t->t_mem_bytes, (unsigned long long)most);
+}
 
 void *kv_txn_alloc(struct kvdb_txn *t, uint32_t bytes)
 {
@@ -99,6 +124,7 @@ void *kv_txn_alloc(struct kvdb_txn *t, uint32_t bytes)
 			return NULL;
 		ch->tc_size = size > bytes ? size : bytes;
 		ch->tc_used = 0;
+		mem_add(t, sizeof(*ch) + ch->tc_size);
 		ch->tc_next = t->t_chunk;
 		t->t_chunk = ch;
 	}
@@ -128,6 +154,8 @@ void kv_txn_put(struct kvdb_txn *t)
 		t->t_chunk = ch->tc_next;
 		free(ch);
 	}
+	atomic_fetch_sub_explicit(&t->t_db->d_count.txn_mem, t->t_mem_bytes, memory_order_relaxed);
+	free(t->t_part);
 	free(t->t_seg);
 	free(t->t_table);
 	free(t);
@@ -179,12 +207,28 @@ static int table_room(struct kvdb_txn *t)
 	p = calloc(slots, sizeof(*p));
 	if (!p)
 		return -ENOMEM;
+	mem_add(t, (uint64_t)(slots - t->t_slots) * sizeof(*p));
 	t->t_table = p;
 	t->t_slots = slots;
 	for (struct kv_write *w = t->t_first; w; w = w->w_next)
 		table_add(t, w);
 	free(old);
 	return 0;
+}
+
+/* Has it memory for a write of so many bytes? */
+static int write_room(struct kvdb_txn *t, uint32_t bytes)
+{
+	const struct kv_txn_chunk *ch = t->t_chunk;
+	uint64_t more = 0;
+
+	if (KV_LIKELY(t->t_mem_bytes < MEM_FREE / 4))
+		return 0;
+	if (ch && ch->tc_used + kv_pad8(bytes) > ch->tc_size)
+		more = CHUNK_MAX;
+	if (t->t_n * 2ull >= t->t_slots)
+		more += (uint64_t)t->t_slots * sizeof(t->t_table[0]);
+	return more ? mem_check(t, more) : 0;
 }
 
 /* It is the newest change now. */
@@ -538,7 +582,7 @@ static int write_op(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key, s
 	uint64_t hash = kv_hash(key, klen);
 	struct kv_touched *tt;
 	struct kv_write *w;
-	uint32_t size, was;
+	uint32_t size, was, vlen_here = kind == KV_ENT_INLINE ? vlen : 0;
 	int err = check(t, kvs, true);
 
 	if (!err)
@@ -548,9 +592,12 @@ static int write_op(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key, s
 	w = find(t, kvs, key, klen, hash);
 	size = ent_size(tt, klen, kind, vlen);
 	was = w ? ent_size(tt, klen, w->w_v.tv_kind, w->w_v.tv_vlen) : 0;
-	if (t->t_rec_bytes - was + size > KV_COMMIT_MAX)
-		return kv_error(-EFBIG, "MP0925", "the transaction's keys and small values would "
-				"take more than %u bytes of its commit record", KV_COMMIT_MAX);
+	if (!w)
+		err = write_room(t, (uint32_t)(sizeof(*w) + klen + vlen_here));
+	else if (vlen_here > w->w_v.tv_room)
+		err = write_room(t, vlen_here);
+	if (err)
+		return err;
 	if (!w) {
 		err = first_write(t, tt, key, klen, hash, kind, val, vlen);
 	} else {
@@ -855,7 +902,7 @@ struct kvdb *kv_txn_db(const struct kvdb_txn *txn)
 /* What cannot be written now, for want of room or because it is not due, can be tried again. */
 static bool may_begin(struct kvdb_txn *txn, uint64_t *due_ns)
 {
-	uint32_t size = kv_rec_size(0, txn->t_rec_bytes);
+	uint32_t size = kv_rec_size(0, kv_txn_record_bytes(txn));
 	struct kvdb *db = txn->t_db;
 	struct kv_toll *toll;
 

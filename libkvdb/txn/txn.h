@@ -34,6 +34,9 @@ struct kv_txns {
 	pthread_mutex_t tx_slot_lock;		/* slots that wait to be retired; a leaf */
 	struct kv_tslot *tx_slots;
 	uint32_t tx_nslots;
+	/* a write set of more is logged in parts of a quarter of it (T15); tests make it small */
+	_Atomic(uint32_t) tx_record_max;
+	pthread_mutex_t tx_bulk_lock;		/* one large transaction is committed at a time */
 };
 
 struct kv_tdel {		/* a range that the transaction deletes */
@@ -68,7 +71,15 @@ struct kv_write {
 	struct kv_touched *w_in;
 	struct kv_txn_val w_v;
 	struct kv_version *w_ver;	/* linked in w_in->tt_mt, or NULL */
-	uint8_t *w_ent;			/* in the commit record being built */
+	uint8_t *w_ent;			/* in the commit record being built; NULL: in a part */
+	uint32_t w_rev;			/* in a part: that of its version (T15); else 0 */
+};
+
+/* A piece of the write set that lies in the value log, for the commit record to name. */
+struct kv_txn_part {
+	struct kv_txn_val tp_v;
+	uint32_t tp_kvs;		/* store of all of them */
+	uint32_t tp_n;			/* writes */
 };
 
 struct kv_txn_chunk {
@@ -103,7 +114,14 @@ struct kvdb_txn {
 	uint32_t t_slots;		/* of t_table; a power of two */
 	uint32_t t_n;
 	uint32_t t_ndel;		/* ranges that it deletes, of all stores */
-	uint32_t t_rec_bytes;		/* of the commit record's value */
+	uint64_t t_rec_bytes;		/* of the commit record's value, if it had all writes */
+	uint32_t t_range_bytes;		/* of that, of ranges */
+	uint64_t t_part_bytes;		/* of that, in parts */
+	struct kv_txn_part *t_part;
+	uint32_t t_npart, t_partcap;
+	uint64_t t_mem_bytes;		/* of chunks and table */
+	uint64_t t_coming;		/* counted in mt_coming */
+	struct kv_write *t_to_link;	/* those before it are linked; NULL: all are */
 	_Atomic(uint64_t) t_gen;	/* changes of the write set */
 	uint64_t t_user_bytes;
 	/* its owner adds, others look: kv_txns_dead_holds() */
@@ -193,6 +211,44 @@ int kv_txn_iter(struct kvdb_txn *t, struct kvdb_kvs *kvs, bool reverse, struct k
 int kv_txn_commit_begin(struct kvdb_txn *txn, struct kv_pending_write *bg);
 struct kvdb *kv_txn_db(const struct kvdb_txn *txn);
 
+/* ---- txn_parts.c ------------------------------------------------------------------------ */
+
+/* A write as an entry of the commit record: bytes, and these; its revision may come later. */
+uint32_t kv_write_size(const struct kv_write *w);
+uint32_t kv_write_encode(const struct kv_write *w, uint8_t *to);
+uint64_t kv_write_expiry(const struct kv_write *w);	/* engine time, ms; 0 = never */
+
+/* The write set as it is put into parts. */
+struct kv_filling {
+	struct kvdb_txn *fi_txn;
+	struct kv_touched *fi_of;	/* store of the part, NULL at first */
+	struct kv_write *fi_next;	/* the first that is in none, NULL at first */
+	uint8_t *fi_buf;		/* the part */
+	uint32_t fi_size, fi_used;	/* of that, bytes */
+	uint32_t fi_n;			/* writes */
+};
+/* Fills the next part; false: what is left belongs into the record. */
+bool kv_filling_next(struct kv_filling *fi);
+/* As entries of the commit record: bytes, and these. */
+uint32_t kv_txn_parts_bytes(const struct kvdb_txn *t);
+uint32_t kv_txn_parts_encode(const struct kvdb_txn *t, uint8_t *buf);
+
+/* ---- txn_bulk.c ------------------------------------------------------------------------- */
+
+/* Does it write so much that a memtable could be switched while it is linked? */
+bool kv_txn_is_bulk(const struct kvdb_txn *t);
+/*
+ * kv_bulk_begin - memtables have room for what the transaction links (T16)
+ * No other large one has its turn before kv_bulk_end(). May block. 0 or why there is no room.
+ */
+int kv_bulk_begin(struct kvdb_txn *t, bool urgent);
+void kv_bulk_end(struct kvdb_txn *t);
+/* Its memtables are not switched until kv_bulk_let() (T17). The holder waits for nothing. */
+void kv_bulk_hold(struct kvdb_txn *t);
+void kv_bulk_let(struct kvdb_txn *t);
+/* So many bytes of what was to come are in memtables now. */
+void kv_bulk_came(struct kvdb_txn *t, uint64_t bytes);
+
 /* ---- txn_commit.c ---------------------------------------------------------------- */
 
 /*
@@ -204,6 +260,7 @@ struct kv_commit {
 	struct kvdb_txn *co_txn;
 	uint8_t *co_buf;		/* value of the record */
 	uint32_t co_len, co_size;	/* of the value; of the record */
+	bool co_is_bulk;		/* T16, T17 */
 	uint32_t co_crc;		/* of the value */
 	struct kv_resv co_rs;
 	bool co_has_own;		/* co_rs is a segment of its own, not yet the log's */
@@ -214,6 +271,10 @@ struct kv_commit {
 /* Writes the value of a key to the value log: tv_seg, tv_off8. May block; outside kv_enter(). */
 int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_txn_val *v,
 		     const void *val);
+/* Of a transaction that is too large for one record: all but its end (T15). May block. */
+int kv_txn_parts_log(struct kvdb_txn *t);
+/* Of its commit record, at most. */
+uint32_t kv_txn_record_bytes(const struct kvdb_txn *t);
 int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t);
 int kv_commit_link(struct kv_commit *co);		/* inside kv_enter() */
 int kv_commit_reserve(struct kv_commit *co);		/* 0, -ENOBUFS: the log needs a segment */

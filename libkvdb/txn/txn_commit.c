@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/vec.h"
@@ -36,6 +37,8 @@
 #include "txn/txn_omf.h"
 
 #define SLOTS_BATCH 64u	/* slots that are retired together */
+#define PART_MIN 2048u	/* one entry fits, whatever it has */
+#define STEP 512u	/* writes that a large transaction links at a time */
 
 /* ---- values ------------------------------------------------------------------------------- */
 
@@ -61,13 +64,13 @@ static int pin(struct kvdb_txn *t, struct kv_seg *s)
 
 static int check_pinned(struct kvdb_txn *t)
 {
-	if (CHECK(t->t_seg_bytes <= t->t_db->d_budget.b_log_bytes / 2))
+	if (CHECK(t->t_seg_bytes <= t->t_db->d_budget.b_txn_log_bytes))
 		return 0;
 	kv_txn_doom(t, -EFBIG, KVDB_TXN_LOG_FULL);
 	return kv_error(-EFBIG, "MP0924", "the values of the transaction lie in log segments of "
 			"%llu bytes together; %llu are the most",
 			(unsigned long long)t->t_seg_bytes,
-			(unsigned long long)t->t_db->d_budget.b_log_bytes / 2);
+			(unsigned long long)t->t_db->d_budget.b_txn_log_bytes);
 }
 
 /* The dearest of the stores that it writes to, or NULL. */
@@ -262,20 +265,14 @@ static void slot_retire(struct kvdb *db, struct kv_tslot *ts)
 
 /* ---- the steps ------------------------------------------------------------------------------ */
 
-/* Engine time from which on what was put is gone; 0 = never. */
-static uint64_t expiry_of(const struct kv_write *w)
-{
-	return w->w_v.tv_kind == KV_ENT_TOMB ? 0 : w->w_in->tt_expiry;
-}
-
 static void op_of(const struct kv_write *w, struct kv_mt_op *op)
 {
 	*op = (struct kv_mt_op){ .op_key = w->w_lock.kl_key, .op_klen = w->w_lock.kl_klen,
 				 .op_hash = w->w_lock.kl_hash, .op_kind = w->w_v.tv_kind,
 				 .op_val = w->w_v.tv_val, .op_vlen = w->w_v.tv_vlen,
 				 .op_vcrc = w->w_v.tv_vcrc,
-				 .op_val_off = w->w_v.tv_off8 * KV_REC_ALIGN,
-				 .op_expiry = expiry_of(w) };
+				 .op_val_off = w->w_v.tv_off8 * KV_REC_ALIGN, .op_rev = w->w_rev,
+				 .op_expiry = kv_write_expiry(w) };
 }
 
 static struct kv_tslot *slot_new(const struct kvdb_txn *t)
@@ -289,40 +286,96 @@ static struct kv_tslot *slot_new(const struct kvdb_txn *t)
 	return ts;
 }
 
+/* X4: however often the record is logged again */
+static void set_expiry(struct kvdb_txn *t)
+{
+	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+		if (tt->tt_ttl_s && !tt->tt_expiry)
+			tt->tt_expiry = kv_expiry(t->t_db, tt->tt_ttl_s);
+}
+
+/* It has no key: to replay it is a value of a transaction as others. */
+static int part_log(struct kvdb_txn *t, const struct kv_filling *fi)
+{
+	struct kv_keylock none = { .kl_kvs = fi->fi_of->tt_kvs->k_id };
+	struct kv_txn_part *tp;
+	int err;
+
+	if (kv_vec_grow(&t->t_part, &t->t_partcap, t->t_npart + 1, sizeof(t->t_part[0])))
+		return kv_error(-ENOMEM, "MP0902", "no memory for a commit");
+	tp = &t->t_part[t->t_npart];
+	*tp = (struct kv_txn_part){
+		.tp_v = { .tv_kind = KV_ENT_PART, .tv_vlen = fi->fi_used,
+			  .tv_vcrc = mpool_crc32c(0, fi->fi_buf, fi->fi_used) },
+		.tp_kvs = none.kl_kvs, .tp_n = fi->fi_n,
+	};
+	err = kv_txn_log_value(t, &none, &tp->tp_v, fi->fi_buf);
+	if (err)
+		return err;
+	t->t_npart++;
+	t->t_part_bytes += fi->fi_used;
+	return 0;
+}
+
+uint32_t kv_txn_record_bytes(const struct kvdb_txn *t)
+{
+	uint32_t most = atomic_load(&t->t_db->d_txns->tx_record_max);
+
+	return t->t_rec_bytes < most ? (uint32_t)t->t_rec_bytes : most;
+}
+
+int kv_txn_parts_log(struct kvdb_txn *t)
+{
+	uint32_t most = atomic_load(&t->t_db->d_txns->tx_record_max);
+	struct kv_filling fi = { .fi_txn = t,
+				 .fi_size = most / 4 > PART_MIN ? most / 4 : PART_MIN };
+	int err;
+
+	if (t->t_npart || t->t_rec_bytes <= most)
+		return 0;
+	err = kv_mdc_allow_txn_parts(t->t_db);
+	if (err)
+		return err;
+	fi.fi_buf = malloc(fi.fi_size);
+	if (!fi.fi_buf)
+		return kv_error(-ENOMEM, "MP0902", "no memory for a commit");
+	set_expiry(t);
+	while (!err && kv_filling_next(&fi))
+		err = part_log(t, &fi);
+	free(fi.fi_buf);
+	return err;
+}
+
 int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t)
 {
 	struct kv_tctx *tc = kv_tctx(t->t_db);
+	uint32_t n = t->t_npart + t->t_ndel;
 	uint8_t *p;
 
 	memset(co, 0, sizeof(*co));
 	co->co_txn = t;
-	co->co_len = t->t_rec_bytes;
+	co->co_is_bulk = kv_txn_is_bulk(t);
+	co->co_len = (uint32_t)(t->t_rec_bytes - t->t_part_bytes) + kv_txn_parts_bytes(t);
 	co->co_size = kv_rec_size(0, co->co_len);
 	co->co_buf = malloc(co->co_len);
 	t->t_slot = slot_new(t);
+	t->t_to_link = t->t_first;
 	if (!tc || !co->co_buf || !t->t_slot)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a commit");
 	co->co_slot = &tc->tc_slot;
-	/* X4: however often the record is logged again */
-	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
-		if (tt->tt_ttl_s)
-			tt->tt_expiry = kv_expiry(t->t_db, tt->tt_ttl_s);
-	kv_commit_encode_hdr(co->co_buf, t->t_n + t->t_ndel);
+	set_expiry(t);
 	p = co->co_buf + KV_COMMIT_HDR;
+	p += kv_txn_parts_encode(t, p);
 	for (struct kv_write *w = t->t_first; w; w = w->w_next) {
-		struct kv_commit_ent e = {
-			.ce_key = w->w_lock.kl_key, .ce_klen = w->w_lock.kl_klen,
-			.ce_kvs = (uint16_t)w->w_lock.kl_kvs, .ce_kind = w->w_v.tv_kind,
-			.ce_vlen = w->w_v.tv_vlen, .ce_vcrc = w->w_v.tv_vcrc,
-			.ce_val = w->w_v.tv_val, .ce_off8 = w->w_v.tv_off8,
-			.ce_obj = w->w_v.tv_seg ? w->w_v.tv_seg->sg_id : 0,
-			.ce_expiry = expiry_of(w),
-		};
-
+		if (w->w_rev)
+			continue;
 		w->w_ent = p;
-		p += kv_commit_encode_ent(p, &e);
+		p += kv_write_encode(w, p);
+		n++;
 	}
-	kv_txn_ranges_encode(t, p);
+	kv_commit_encode_hdr(co->co_buf, n);
+	p += kv_txn_ranges_encode(t, p);
+	KV_ASSERT(p == co->co_buf + co->co_len);
 	return 0;
 }
 
@@ -340,6 +393,17 @@ static void unlink_store(struct kvdb_txn *t, struct kv_touched *tt)
 	kv_txn_ranges_unlink(tt);
 	kv_mt_put(t->t_db, tt->tt_mt);
 	tt->tt_mt = NULL;
+	t->t_to_link = t->t_first;
+}
+
+/* T8: what its versions and the record refer to lives as long as they may be replayed. */
+static int hold_segs(const struct kvdb_txn *t, struct kv_mt *mt)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; i < t->t_nseg && !err; i++)
+		err = BARRIER(kv_mt_pin(mt, t->t_seg[i]));
+	return err;
 }
 
 /* A new slot for what stays linked; the old one is aborted for all that have met it. */
@@ -377,26 +441,68 @@ static int retarget(struct kvdb_txn *t)
 	}
 	if (has_moved && slot_renew(t))
 		return -ENOMEM;
-	for (tt = t->t_touched; tt; tt = tt->tt_next)
-		if (!tt->tt_mt)
-			tt->tt_mt = kv_mt_get(kv_mt_active(tt->tt_kvs));
+	for (tt = t->t_touched; tt; tt = tt->tt_next) {
+		if (tt->tt_mt)
+			continue;
+		tt->tt_mt = kv_mt_get(kv_mt_active(tt->tt_kvs));
+		if (hold_segs(t, tt->tt_mt))
+			return -ENOMEM;
+	}
 	return 0;
+}
+
+/* Links writes from t_to_link on, @most of them. */
+static int link_some(struct kvdb_txn *t, uint64_t most)
+{
+	struct kv_mt_op op;
+	int err = 0;
+
+	for (struct kv_write *w = t->t_to_link; w && most--; t->t_to_link = w = w->w_next) {
+		if (w->w_ver)
+			continue;
+		op_of(w, &op);
+		err = kv_mt_link(w->w_in->tt_mt, &op, w->w_v.tv_seg, t->t_slot, &w->w_ver);
+		if (err)
+			break;
+		if (w->w_ent)
+			kv_commit_set_rev(w->w_ent, w->w_ver->v_rev);
+	}
+	return err;
+}
+
+static void grow_tables(struct kvdb_txn *t, void (*grow)(struct kv_mt *mt))
+{
+	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+		if (tt->tt_mt && atomic_load_explicit(&tt->tt_mt->m_grow_wanted,
+						      memory_order_relaxed))
+			grow(tt->tt_mt);
+}
+
+/* Outside kv_enter(), in which nothing may take long: tables grow with what is in them. */
+static int link_bulk(struct kvdb_txn *t)
+{
+	uint64_t share = t->t_mem_bytes / (t->t_n / STEP + 1);
+	struct kv_thread *th = kv_enter();
+	int err = retarget(t);
+
+	kv_exit(th);
+	while (!err && t->t_to_link) {
+		th = kv_enter();
+		err = link_some(t, STEP);
+		kv_exit(th);
+		grow_tables(t, kv_mt_grow);
+		kv_bulk_came(t, share);
+	}
+	return err;
 }
 
 int kv_commit_link(struct kv_commit *co)
 {
 	struct kvdb_txn *t = co->co_txn;
-	struct kv_mt_op op;
 	int err = retarget(t);
 
-	for (struct kv_write *w = t->t_first; w && !err; w = w->w_next) {
-		if (w->w_ver)
-			continue;
-		op_of(w, &op);
-		err = kv_mt_link(w->w_in->tt_mt, &op, w->w_v.tv_seg, t->t_slot, &w->w_ver);
-		if (!err)
-			kv_commit_set_rev(w->w_ent, w->w_ver->v_rev);
-	}
+	if (!err)
+		err = link_some(t, UINT64_MAX);
 	if (!err)
 		err = kv_txn_ranges_link(t);
 	/* here, not between reservation and installation */
@@ -465,12 +571,11 @@ static int install(struct kv_commit *co)
 	/* U1: until the stamp; an update that holds it waits for nothing */
 	kv_txn_ranges_hold(t);
 	if (CHECK(is_in_time(co))) {
-		for (struct kv_write *w = t->t_first; w; w = w->w_next) {
-			w->w_ver->v_epoch = rs->rs_epoch;
+		/* those of a large one were closed: kv_bulk_hold() */
+		for (struct kv_write *w = co->co_is_bulk ? NULL : t->t_first; w; w = w->w_next)
 			if (w->w_v.tv_kind != KV_ENT_TOMB)
 				(void)BARRIER((kv_gaps_cut(w->w_in->tt_kvs, w->w_lock.kl_key,
 							   w->w_lock.kl_klen), 0));
-		}
 		kv_txn_ranges_set_epoch(t, rs->rs_epoch);
 		for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
 			if (tt->tt_mt)
@@ -526,13 +631,16 @@ void kv_commit_finish(struct kv_commit *co)
 	/* the commit; if another thread helped, its stamp stands */
 	atomic_compare_exchange_strong(&t->t_slot->ts_state, &s, kv_tslot_take(db, t->t_slot));
 	co->co_seq = atomic_load(&t->t_slot->ts_state);
-	for (struct kv_write *w = t->t_first; w; w = w->w_next)
-		atomic_store(&w->w_ver->v_seq, co->co_seq);
 	kv_txn_ranges_set_seq(t, kv_tslot_tomb_seq(co->co_seq));
 	kv_txn_ranges_let(t);
 	kv_rec_stamp(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, co->co_seq);
 	kv_record_done(rs, co->co_index, co->co_size);
 	kv_slot_idle(co->co_slot);
+	for (struct kv_write *w = t->t_first; w; w = w->w_next) {
+		/* R7: for writers that come when the key is free */
+		w->w_ver->v_epoch = rs->rs_epoch;
+		atomic_store(&w->w_ver->v_seq, co->co_seq);
+	}
 }
 
 void kv_commit_undo(struct kv_commit *co)
@@ -548,8 +656,8 @@ void kv_commit_undo(struct kv_commit *co)
 	kv_exit(th);
 }
 
-/* One attempt: 0, -EAGAIN (withdrawn), -ENOBUFS (no segment), -ENOMEM. */
-static int attempt(struct kv_commit *co)
+/* What was linked before, step by step, is passed over. */
+static int attempt_now(struct kv_commit *co)
 {
 	struct kv_thread *th = kv_enter();
 	struct kvdb *db = co->co_txn->t_db;
@@ -567,20 +675,28 @@ static int attempt(struct kv_commit *co)
 	return err;
 }
 
+/* One attempt: 0, -EAGAIN (withdrawn), -ENOBUFS (no segment), -ENOMEM. */
+static int attempt(struct kv_commit *co)
+{
+	struct kvdb_txn *t = co->co_txn;
+	int err;
+
+	if (!co->co_is_bulk)
+		return attempt_now(co);
+	kv_bulk_hold(t);
+	err = link_bulk(t);
+	if (!err)
+		err = attempt_now(co);
+	kv_bulk_let(t);
+	return err;
+}
+
 static bool only_deletes(const struct kvdb_txn *t)
 {
 	for (const struct kv_write *w = t->t_first; w; w = w->w_next)
 		if (w->w_v.tv_kind != KV_ENT_TOMB)
 			return false;
 	return true;
-}
-
-static void grow_tables(struct kvdb_txn *t)
-{
-	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
-		if (tt->tt_mt && atomic_load_explicit(&tt->tt_mt->m_grow_wanted,
-						      memory_order_relaxed))
-			kv_mt_grow_soon(tt->tt_mt);
 }
 
 /* The record needs a segment. */
@@ -597,32 +713,37 @@ static int commit_ready(struct kv_commit *co, bool urgent)
 	return err;
 }
 
-int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch)
+static int commit_steps(struct kv_commit *co, bool urgent)
 {
-	struct kvdb *db = t->t_db;
-	struct kv_commit co;
-	bool urgent = only_deletes(t);
-	int err = t->t_is_begun ? admit_begun(db, urgent) :
-				  admit(t, kv_rec_size(0, t->t_rec_bytes), urgent);
+	int err = 0;
 
-	if (err)
-		return err;
-	err = kv_commit_prepare(&co, t);
 	while (!err) {
-		err = attempt(&co);
+		err = attempt(co);
 		if (!err)
 			break;
 		if (err == -ENOBUFS)
-			err = commit_ready(&co, urgent);
+			err = commit_ready(co, urgent);
 		else if (err == -EAGAIN)
 			err = 0;
 		else
 			err = kv_error(err, "MP0902", "no memory for a commit");
 	}
+	return err;
+}
+
+/* Linked and logged, or nothing is left of it. */
+static int commit_now(struct kvdb_txn *t, bool urgent, uint64_t *epoch)
+{
+	struct kvdb *db = t->t_db;
+	struct kv_commit co;
+	int err = kv_commit_prepare(&co, t);
+
+	if (!err)
+		err = commit_steps(&co, urgent);
 	if (err)
 		kv_commit_undo(&co);
 	else
-		grow_tables(t);
+		grow_tables(t, kv_mt_grow_soon);
 	*epoch = co.co_rs.rs_epoch;
 	if (co.co_has_own)
 		kv_large_drop(db, &co.co_rs);
@@ -630,5 +751,24 @@ int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch)
 	if (t->t_slot)
 		slot_retire(db, t->t_slot);
 	t->t_slot = NULL;
+	return err;
+}
+
+int kv_txn_commit(struct kvdb_txn *t, uint64_t *epoch)
+{
+	struct kvdb *db = t->t_db;
+	bool urgent = only_deletes(t);
+	int err = t->t_is_begun ? admit_begun(db, urgent) :
+				  admit(t, kv_rec_size(0, kv_txn_record_bytes(t)), urgent);
+
+	if (!err)
+		err = kv_txn_parts_log(t);
+	if (err || !kv_txn_is_bulk(t))
+		return kv_error_unwritten(err ? err : commit_now(t, urgent, epoch));
+	err = kv_bulk_begin(t, urgent);
+	if (!err) {
+		err = commit_now(t, urgent, epoch);
+		kv_bulk_end(t);
+	}
 	return kv_error_unwritten(err);
 }

@@ -4,15 +4,19 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/vec.h"
 #include "seg/value.h"
 #include "mem/iter.h"
 #include "mem/memtable.h"
 #include "txn/txn.h"
 
 /*
- * A cursor's source: the writes to one store at the moment of the last seek,
- * sorted. The bytes that they name live as long as the transaction.
+ * A cursor's source: the writes to one store up to the last seek, sorted. A seek sorts those that
+ * came since into the others, of which none goes and none changes its key: so a cursor that seeks
+ * between the writes of a large transaction does not sort all of them each time. The bytes that
+ * they name live as long as the transaction.
  */
 struct txn_iter {
 	struct kv_iter it;
@@ -20,33 +24,72 @@ struct txn_iter {
 	struct kvdb_kvs *kvs;
 	bool reverse, is_built;
 	uint64_t gen;
-	uint32_t n, at;
-	struct kv_ent *ent;
+	uint32_t n, cap, at;
+	struct kv_write **write;
+	struct kv_write *last;		/* the newest that was looked at, or NULL */
 };
+
+static int cmp(const struct kv_write *w, const void *key, size_t klen)
+{
+	return kv_key_cmp(w->w_lock.kl_key, w->w_lock.kl_klen, key, klen);
+}
 
 static int by_key(const void *a, const void *b)
 {
-	const struct kv_ent *x = a, *y = b;
+	const struct kv_write *const *x = a, *const *y = b;
 
-	return kv_key_cmp(x->e_key, x->e_klen, y->e_key, y->e_klen);
+	return cmp(*x, (*y)->w_lock.kl_key, (*y)->w_lock.kl_klen);
+}
+
+/* The first @n are sorted, and so is what follows them. From behind: it has room of its own. */
+static int merge(struct txn_iter *ti, uint32_t n)
+{
+	uint32_t add = ti->n - n, to = ti->n;
+	struct kv_write **more = malloc(add * sizeof(*more)), **w = ti->write;
+
+	if (!more)
+		return -ENOMEM;
+	memcpy(more, w + n, add * sizeof(*more));
+	while (add) {
+		bool is_old = n && by_key(&w[n - 1], &more[add - 1]) > 0;
+
+		w[--to] = is_old ? w[--n] : more[--add];
+	}
+	free(more);
+	return 0;
+}
+
+/* Those that came since the last time, at the end. */
+static int collect(struct txn_iter *ti)
+{
+	struct kv_write *w = ti->last ? ti->last->w_next : ti->txn->t_first;
+
+	for (; w; ti->last = w, w = w->w_next) {
+		if (w->w_lock.kl_kvs != ti->kvs->k_id)
+			continue;
+		if (kv_vec_grow(&ti->write, &ti->cap, ti->n + 1, sizeof(*ti->write)))
+			return -ENOMEM;
+		ti->write[ti->n++] = w;
+	}
+	return 0;
 }
 
 static int iter_build(struct txn_iter *ti)
 {
-	struct kvdb_txn *t = ti->txn;
-	struct kv_ent *ent = malloc((t->t_n ? t->t_n : 1) * sizeof(*ent));
-	uint32_t n = 0;
+	struct kv_write *last = ti->last;
+	uint32_t n = ti->n;
+	int err = collect(ti);
 
-	if (!ent)
-		return -ENOMEM;
-	for (struct kv_write *w = t->t_first; w; w = w->w_next)
-		if (w->w_lock.kl_kvs == ti->kvs->k_id)
-			kv_write_ent(w, &ent[n++]);
-	qsort(ent, n, sizeof(*ent), by_key);
-	free(ti->ent);
-	ti->ent = ent;
-	ti->n = n;
-	ti->gen = t->t_gen;
+	if (!err && ti->n > n) {
+		qsort(ti->write + n, ti->n - n, sizeof(*ti->write), by_key);
+		err = n ? merge(ti, n) : 0;
+	}
+	if (err) {	/* they are looked at again */
+		ti->last = last;
+		ti->n = n;
+		return err;
+	}
+	ti->gen = ti->txn->t_gen;
 	ti->is_built = true;
 	return 0;
 }
@@ -63,7 +106,7 @@ static int iter_seek(struct kv_iter *it, const void *key, size_t klen)
 	for (hi = ti->n; klen && lo < hi; ) {
 		uint32_t mid = (lo + hi) / 2;
 
-		c = kv_key_cmp(ti->ent[mid].e_key, ti->ent[mid].e_klen, key, klen);
+		c = cmp(ti->write[mid], key, klen);
 		if (c < 0 || (ti->reverse && c == 0))
 			lo = mid + 1;
 		else
@@ -85,7 +128,7 @@ static int iter_next(struct kv_iter *it, struct kv_ent *e)
 	}
 	if (ti->reverse ? !ti->at : ti->at == ti->n)
 		return -ENOENT;
-	*e = ti->ent[ti->reverse ? --ti->at : ti->at++];
+	kv_write_ent(ti->write[ti->reverse ? --ti->at : ti->at++], e);
 	return 0;
 }
 
@@ -98,7 +141,7 @@ static void iter_close(struct kv_iter *it)
 {
 	struct txn_iter *ti = (struct txn_iter *)it;
 
-	free(ti->ent);
+	free(ti->write);
 	free(ti);
 }
 

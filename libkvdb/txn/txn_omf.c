@@ -71,7 +71,7 @@ uint32_t kv_commit_encode_ent(uint8_t *buf, const struct kv_commit_ent *e)
 	put_le(buf + CE_REV, e->ce_rev, 4);
 	put_le(buf + CE_VLEN, e->ce_vlen, 4);
 	put_le(buf + CE_VCRC, e->ce_vcrc, 4);
-	if (e->ce_kind == KV_ENT_REF) {
+	if (e->ce_kind == KV_ENT_REF || e->ce_kind == KV_ENT_PART) {
 		put_le(buf + CE_OFF8, e->ce_off8, 4);
 		put_le(buf + CE_OBJ, e->ce_obj, 8);
 	}
@@ -106,8 +106,18 @@ static void ent_read(const uint8_t *p, struct kv_commit_ent *e)
 	e->ce_expiry = 0;
 }
 
+/* Its shortest entry takes that much; a shorter part is none: it stays in the record. */
+static bool part_ok(const struct kv_commit_ent *e)
+{
+	return e->ce_kvs && !e->ce_klen && e->ce_vlen > KV_INLINE_MAX &&
+	       e->ce_vlen <= KVDB_VALUE_MAX && e->ce_obj && e->ce_rev &&
+	       e->ce_rev <= e->ce_vlen / (KV_COMMIT_ENT + KV_REC_ALIGN);
+}
+
 static bool ent_ok(const uint8_t *p, const struct kv_commit_ent *e)
 {
+	if (e->ce_kind == KV_ENT_PART)
+		return !p[CE_FLAGS] && !get_le(p + CE_PAD, 2) && part_ok(e);
 	if ((!e->ce_klen && e->ce_kind != KV_ENT_COVER) || e->ce_klen > KVDB_KEY_MAX ||
 	    p[CE_FLAGS] & ~FLAG_EXPIRY || get_le(p + CE_PAD, 2))
 		return false;
@@ -158,10 +168,24 @@ static uint32_t ent_take(const uint8_t *p, uint32_t left, struct kv_commit_ent *
 	return size;
 }
 
+/* How many entries lie in @buf from @pos on, of a part all of store @kvs; -1: these are none. */
+static int64_t count_ents(const uint8_t *buf, uint32_t pos, uint32_t len, uint16_t kvs)
+{
+	struct kv_commit_ent e;
+	uint32_t size;
+	int64_t n = 0;
+
+	for (; pos < len; n++, pos += size) {
+		size = ent_take(buf + pos, len - pos, &e);
+		if (!size || !CHECK(!kvs || (e.ce_kind != KV_ENT_PART && e.ce_kvs == kvs)))
+			return -1;
+	}
+	return n;
+}
+
 int kv_commit_check(const struct kv_rec *r)
 {
-	uint32_t pos = KV_COMMIT_HDR, n = 0, size;
-	struct kv_commit_ent e;
+	int64_t n;
 
 	if (!CHECK(r->r_type == KV_REC_COMMIT && !r->r_klen && r->r_vlen > KV_COMMIT_HDR &&
 		   !get_le(r->r_val + CH_PAD, 4) && !get_le(r->r_val + CH_PAD2, 8)))
@@ -169,12 +193,30 @@ int kv_commit_check(const struct kv_rec *r)
 	/* R5 */
 	if (!CHECK_CRC(mpool_crc32c(0, r->r_val, r->r_vlen) == r->r_vcrc))
 		return 451;
-	for (; pos < r->r_vlen; n++, pos += size) {
-		size = ent_take(r->r_val + pos, r->r_vlen - pos, &e);
-		if (!size)
-			return 452;
-	}
-	return CHECK(n == get_le(r->r_val + CH_COUNT, 4)) ? 0 : 453;
+	n = count_ents(r->r_val, KV_COMMIT_HDR, r->r_vlen, 0);
+	if (n < 0)
+		return 452;
+	return CHECK((uint64_t)n == get_le(r->r_val + CH_COUNT, 4)) ? 0 : 453;
+}
+
+int kv_commit_check_part(const struct kv_commit_ent *e, const uint8_t *buf)
+{
+	int64_t n;
+
+	if (!CHECK_CRC(mpool_crc32c(0, buf, e->ce_vlen) == e->ce_vcrc))
+		return 454;
+	n = count_ents(buf, 0, e->ce_vlen, e->ce_kvs);
+	if (n < 0)
+		return 455;
+	return CHECK(n == e->ce_rev) ? 0 : 456;
+}
+
+bool kv_commit_next_part(const uint8_t *buf, uint32_t len, uint32_t *pos, struct kv_commit_ent *e)
+{
+	uint32_t size = *pos < len ? ent_take(buf + *pos, len - *pos, e) : 0;
+
+	*pos += size;
+	return size;
 }
 
 bool kv_commit_next(const struct kv_rec *r, uint32_t *pos, struct kv_commit_ent *e)

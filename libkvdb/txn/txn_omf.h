@@ -14,13 +14,16 @@
 /* the record is one frame's, so that a crash takes all of it or nothing */
 #define KV_COMMIT_MAX	((2u << 20) - KV_FRAME_HDR - KV_REC_HDR)
 
-/* KV_ENT_COVER: a delete of a range; key and value as in a KV_REC_RDEL. */
+/*
+ * KV_ENT_COVER: a delete of a range; key and value as in a KV_REC_RDEL.
+ * KV_ENT_PART: ce_rev entries of one store, in a value of the value log; no key.
+ */
 struct kv_commit_ent {
 	const uint8_t *ce_key;
 	const uint8_t *ce_val;	/* KV_ENT_INLINE, KV_ENT_COVER */
-	uint64_t ce_obj;	/* KV_ENT_REF: segment that holds the value */
+	uint64_t ce_obj;	/* KV_ENT_REF, KV_ENT_PART: segment that holds the value */
 	uint64_t ce_expiry;	/* engine time, ms; 0 = never */
-	uint32_t ce_off8;	/* KV_ENT_REF: offset of the value there, / 8 */
+	uint32_t ce_off8;	/* the same: offset of the value there, / 8 */
 	uint32_t ce_rev;	/* as kv_rec.r_rev */
 	uint32_t ce_vlen;
 	uint32_t ce_vcrc;
@@ -44,5 +47,9 @@ void kv_commit_set_rev(uint8_t *ent, uint32_t rev);
 int kv_commit_check(const struct kv_rec *r);
 /* Walks a write set that was checked: *pos is 0 first. False at the end. */
 bool kv_commit_next(const struct kv_rec *r, uint32_t *pos, struct kv_commit_ent *e);
+/* What a KV_ENT_PART @e names: as kv_commit_check(), with the number of entries that it tells. */
+int kv_commit_check_part(const struct kv_commit_ent *e, const uint8_t *buf);
+/* Walks one that was checked: *pos is 0 first. False at the end. */
+bool kv_commit_next_part(const uint8_t *buf, uint32_t len, uint32_t *pos, struct kv_commit_ent *e);
 
 #endif

@@ -35,6 +35,8 @@
 #include "tree/tree.h"
 #include "txn/txn_omf.h"
 
+/* they lie in the commit record itself, beside the end of the write set and the names of parts */
+#define RANGE_BYTES	(KV_COMMIT_MAX - (64u << 10))
 #define REST	256u	/* entries that a look for newer ones comes by inside kv_enter() */
 
 /* ---- the set ------------------------------------------------------------------------------- */
@@ -161,7 +163,8 @@ static void set_put(struct kvdb_txn *t, struct kv_touched *tt, struct kv_tdel *t
 	*at = td;
 	tt->tt_ndel += 1 - jo->jo_n;
 	t->t_ndel += 1 - jo->jo_n;
-	t->t_rec_bytes += ent_bytes(range_of(td)) - jo->jo_bytes;
+	t->t_range_bytes += ent_bytes(range_of(td)) - jo->jo_bytes;
+	t->t_rec_bytes = t->t_rec_bytes + ent_bytes(range_of(td)) - jo->jo_bytes;
 }
 
 /* What it wrote there before is deleted as everything else. */
@@ -336,9 +339,9 @@ static int check_room(const struct kvdb_txn *t, const struct joined *jo)
 	if (t->t_ndel + 1 - jo->jo_n > KVDB_TXN_RANGES_MAX)
 		return kv_error(-EFBIG, "MP0932", "the transaction deletes %u ranges that do not "
 				"touch each other; more are not possible", t->t_ndel);
-	if (t->t_rec_bytes - jo->jo_bytes + ent_bytes(&jo->jo_range) > KV_COMMIT_MAX)
-		return kv_error(-EFBIG, "MP0925", "the transaction's keys and small values would "
-				"take more than %u bytes of its commit record", KV_COMMIT_MAX);
+	if (t->t_range_bytes - jo->jo_bytes + ent_bytes(&jo->jo_range) > RANGE_BYTES)
+		return kv_error(-EFBIG, "MP0932", "the ranges that the transaction deletes would "
+				"take more than %u bytes of its commit record", RANGE_BYTES);
 	return 0;
 }
 

@@ -461,7 +461,7 @@ static void it_deletes_so_many_ranges_and_no_more(void)
 		if (kvdb_txn_range_del(t, ka, big, sizeof(big) - 1, big, sizeof(big)) == -EFBIG)
 			break;
 	}
-	T_STREQ(kvdb_error_detail()->id, "MP0925");
+	T_STREQ(kvdb_error_detail()->id, "MP0932");
 	T_EQ(kvdb_txn_info(t, &ti), 0);
 	T_OK(ti.ranges > 700 && ti.record_bytes <= 2 << 20);
 	commit(t);

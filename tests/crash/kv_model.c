@@ -24,6 +24,7 @@
 #include "db/thread.h"
 #include "run/run_near.h"
 #include "meta/mdc.h"
+#include "txn/txn.h"
 
 #define USEC	1000ull
 #define MSEC	1000000ull
@@ -678,14 +679,12 @@ int km_replay_figure(void)
 	return replay_flushes < replay_opens / 4;
 }
 
-int km_db_open(struct eng *e, const struct kvdb_opts *o, struct kvdb **out)
+static int open_small(uint64_t bytes, const struct kvdb_opts *o, struct kvdb **out)
 {
-	uint64_t bytes = km_conf_of(e)->kc_replay_bytes, all;
 	struct kvdb *db;
+	uint64_t all;
 	int rc;
 
-	if (!bytes)
-		return kvdb_open(KM_POOL, o, out);
 	db = calloc(1, sizeof(*db));
 	rc = kv_threads_ready();
 	if (!rc)
@@ -707,6 +706,17 @@ int km_db_open(struct eng *e, const struct kvdb_opts *o, struct kvdb **out)
 	replay_flushes += (unsigned)atomic_load(&db->d_count.flushes);
 	*out = db;
 	return 0;
+}
+
+int km_db_open(struct eng *e, const struct kvdb_opts *o, struct kvdb **out)
+{
+	const struct km_conf *c = km_conf_of(e);
+	int rc = c->kc_replay_bytes ? open_small(c->kc_replay_bytes, o, out) :
+				      kvdb_open(KM_POOL, o, out);
+
+	if (!rc && c->kc_record_max)
+		atomic_store(&(*out)->d_txns->tx_record_max, c->kc_record_max);
+	return rc;
 }
 
 int km_open(struct eng *e, struct km *m, struct km_rt *rt)

@@ -165,6 +165,7 @@ struct km_conf {
 	uint64_t kc_leaf_keys;	/* of a leaf; 0 = by the budget */
 	bool kc_no_filters;	/* in memory: each is read where it is asked */
 	uint64_t kc_replay_bytes;	/* budget of memtables during an open; 0 = the same */
+	uint32_t kc_record_max;	/* write sets above it are logged in parts; 0 = as always */
 	uint32_t kc_stall;	/* one flush in so many takes 150 ms; 0 = none */
 	bool kc_slow;		/* device work takes 10 times as long, or 100 times, by turns */
 	unsigned kc_stores, kc_keys;

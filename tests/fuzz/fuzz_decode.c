@@ -185,6 +185,22 @@ static void desc(const struct kv_rec *r)
 		kv_desc_ent(r, i, &e);
 }
 
+/* What lies in a value of the log may be a part of a commit record. */
+static void commit_part(const struct kv_rec *r)
+{
+	struct kv_commit_ent e = { .ce_kind = KV_ENT_PART, .ce_kvs = r->r_kvs, .ce_vlen = r->r_vlen,
+				   .ce_vcrc = r->r_vcrc, .ce_rev = r->r_rev }, w;
+	uint32_t pos = 0;
+
+	if (kv_commit_check_part(&e, r->r_val))
+		return;
+	for (; kv_commit_next_part(r->r_val, r->r_vlen, &pos, &w); e.ce_rev--)
+		if (w.ce_kvs != r->r_kvs || w.ce_kind == KV_ENT_PART)
+			fz_bug("a part has what is no write of its store");
+	if (e.ce_rev || pos != r->r_vlen)
+		fz_bug("a part is not what was checked");
+}
+
 static void commit(const struct kv_rec *r)
 {
 	struct kv_commit_ent e;
@@ -216,6 +232,8 @@ static void log_records(const uint8_t *p, uint32_t at, uint32_t len, uint64_t ob
 			desc(&r);
 		if (r.r_type == KV_REC_COMMIT)
 			commit(&r);
+		if (r.r_type == KV_REC_PUT && r.r_vlen)
+			commit_part(&r);
 		at += r.r_size;
 	}
 }

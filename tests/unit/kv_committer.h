@@ -29,6 +29,7 @@ static char dir[256];
 static struct kvdb *db;
 static struct kvdb_kvs *ka, *kb;
 static char big[3000];
+static bool with_parts;		/* write sets are logged in parts, however small */
 
 static inline struct kvdb_kvs *store(const char *name)
 {
@@ -52,6 +53,8 @@ static inline void open_db(void)
 	o.clock = &test_clock;
 	o.segment_bytes = 256u << 10;
 	T_EQ(kvdb_open(dir, &o, &db), 0);
+	if (with_parts)
+		atomic_store(&db->d_txns->tx_record_max, 64);
 	ka = store("a");
 	kb = store("b");
 }
@@ -190,7 +193,7 @@ static inline void *committer_main(void *arg)
 	uint64_t st;
 	int err;
 
-	if (kv_commit_prepare(&co, t))
+	if (kv_txn_parts_log(t) || kv_commit_prepare(&co, t))
 		abort();
 	do {
 		th = kv_enter();

@@ -69,17 +69,18 @@ int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out);
  * @val: 0 .. KVDB_VALUE_MAX bytes
  * @vlen: its length
  *
- * Keys and values up to 128 bytes go into one commit record of at most 2 MiB,
- * with 32 bytes for each write; larger values are logged at once. In a store
- * with a time to live, as it is at the first write to it, the pair expires as if
- * it were put at the commit.
+ * Keys and values up to 128 bytes stay in memory until the commit, with some 200 bytes for each
+ * write; larger values are logged at once. All open transactions together may take an eighth
+ * of cache_bytes so (768 MiB at most; 256 KiB are left to each): 2.5 million writes with the
+ * largest default cache, 40,000 with 64 MiB. In a store with a time to live, as it is at the first
+ * write to it, the pair expires as if it were put at the commit.
  * Threads: owner. Blocking: as kvdb_put(), and I/O to look for conflicts. Durability: none
  * before the commit.
  * Errors: -ECANCELED (conflict; only abort is left), -ESTALE (as kvdb_txn_get()),
- * -EFBIG (the transaction is too large: with MP0925 the commit record would be, and the
- * transaction goes on without this write; with MP0924 its values hold more than half of
- * log_bytes, and only abort is left), -EROFS (begun for reading, or fail-stopped), and as
- * kvdb_put(). Nothing is changed on error.
+ * -EFBIG (the transaction is too large: with MP0925 it, or others beside it, take all of that
+ * memory, and it goes on without this write; with MP0924 its values hold more than half of
+ * the media class of the logs, and only abort is left), -EROFS (begun for reading, or
+ * fail-stopped), and as kvdb_put(). Nothing is changed on error.
  */
 int kvdb_txn_put(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, size_t klen,
 		 const void *val, size_t vlen);
@@ -102,8 +103,8 @@ int kvdb_txn_del(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
  * looked for, key by key, in memory and in what was flushed since.
  * Threads: owner. Blocking: until plain writes that are being made have ended, and I/O to look
  * for conflicts. Durability: none before the commit.
- * Errors: as kvdb_txn_del(); -EFBIG (MP0932: KVDB_TXN_RANGES_MAX, MP0925: the commit record would
- * be too large; the transaction goes on). After -EIO and -ENOMEM from a delete that meets or
+ * Errors: as kvdb_txn_del(); -EFBIG (MP0932: KVDB_TXN_RANGES_MAX, or their keys take more than 2
+ * MiB; the transaction goes on). After -EIO and -ENOMEM from a delete that meets or
  * touches an earlier one only abort is left; else nothing is changed on error.
  */
 int kvdb_txn_prefix_del(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *prefix,
@@ -177,6 +178,8 @@ int kvdb_txn_cursor_open_opts(struct kvdb_txn *txn, struct kvdb_kvs *kvs,
  * @txn: transaction; gone whatever is returned
  * @flags: 0 or KVDB_TXN_DURABLE
  * @ticket: set to what kvdb_wait_durable() takes; may be NULL
+ * Others go on meanwhile, however many writes there are: 500,000 take about half a second. Of those
+ * with more than 1,024 one at a time is committed.
  * Threads: owner. Blocking: as kvdb_put(); I/O with KVDB_TXN_DURABLE.
  * Durability: as kvdb_put(), the whole transaction or nothing of it. One that wrote
  * nothing waits for nothing; its ticket stands for what was acknowledged before.
@@ -190,7 +193,7 @@ enum kvdb_txn_state {
 	KVDB_TXN_CONFLICT,    /* -ECANCELED: another was first with a key that it wrote */
 	KVDB_TXN_EXPIRED,     /* -ESTALE: older than kvdb_opts.view_max_age_ms */
 	KVDB_TXN_GAVE_MEMORY, /* -ESTALE: its snapshot held too much memory and was given up */
-	KVDB_TXN_LOG_FULL,    /* -EFBIG: its values hold more than half of log_bytes */
+	KVDB_TXN_LOG_FULL,    /* -EFBIG: its values hold more than half of a media class */
 	KVDB_TXN_FAILED,      /* -EIO, -ENOMEM: a delete of a range failed */
 };
 
@@ -203,7 +206,7 @@ struct kvdb_txn_info {
 	uint64_t age_ms;     /* since it began; for ages of all see kvdb_stats.txn_oldest_ns */
 	uint64_t ticket;     /* for all that its snapshot shows: kvdb_wait_durable() takes it */
 	uint64_t writes;     /* keys that it has written */
-	uint64_t record_bytes; /* that its commit record would take now, of at most 2 MiB */
+	uint64_t record_bytes; /* that its commit would log now, beside larger values */
 };
 /**
  * kvdb_txn_info() - state and age of an open transaction

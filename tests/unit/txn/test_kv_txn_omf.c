@@ -204,8 +204,99 @@ static void each_check_of_an_entry(void)
 	T_EQ(check(len), 452);
 }
 
+/* ---- parts ------------------------------------------------------------------------------- */
+
+static uint8_t part[256];
+
+/* Three writes to one store, and the entry that names them. */
+static struct kv_commit_ent part_fill(void)
+{
+	static const unsigned of[] = { 1, 2, 4 };
+	struct kv_commit_ent e = { .ce_kvs = 4, .ce_kind = KV_ENT_PART, .ce_rev = 3,
+				   .ce_obj = 0xabc, .ce_off8 = 0x1234 };
+
+	for (unsigned i = 0; i < 3; i++)
+		e.ce_vlen += kv_commit_encode_ent(part + e.ce_vlen, &ents[of[i]]);
+	e.ce_vcrc = mpool_crc32c(0, part, e.ce_vlen);
+	return e;
+}
+
+static int check_names(struct kv_commit_ent e)
+{
+	uint8_t *p = buf + KV_REC_HDR;
+
+	memset(buf, 0, sizeof(buf));
+	kv_commit_encode_hdr(p, 1);
+	return check(KV_COMMIT_HDR + kv_commit_encode_ent(p + KV_COMMIT_HDR, &e));
+}
+
+static void parts_come_back(void)
+{
+	static const uint8_t want[] = {
+		4, 0, 0, 0, 6, 0, 0, 0, 3, 0, 0, 0, 152, 0, 0, 0,
+		0x0d, 0x0c, 0x0b, 0x0a, 0x34, 0x12, 0, 0, 0xbc, 0x0a, 0, 0, 0, 0, 0, 0,
+	};
+	struct kv_commit_ent e = part_fill(), got;
+	uint32_t pos = 0, n = 0;
+
+	T_EQ(kv_commit_check_part(&e, part), 0);
+	while (kv_commit_next_part(part, e.ce_vlen, &pos, &got))
+		n += got.ce_kvs == 4 && got.ce_klen;
+	T_OK(n == 3 && pos == e.ce_vlen);
+	e.ce_vcrc = 0x0a0b0c0d;
+	T_EQ(check_names(e), 0);
+	T_OK(!memcmp(buf + KV_REC_HDR + KV_COMMIT_HDR, want, sizeof(want)));
+	pos = 0;
+	T_OK(kv_commit_next(&r, &pos, &got));
+	T_OK(got.ce_kind == KV_ENT_PART && got.ce_rev == 3 && got.ce_vlen == 152 && !got.ce_val &&
+	     got.ce_obj == 0xabc && got.ce_off8 == 0x1234 && got.ce_vcrc == 0x0a0b0c0d);
+}
+
+static void each_check_of_a_part(void)
+{
+	const struct kv_commit_ent nested = { .ce_kvs = 4, .ce_kind = KV_ENT_PART, .ce_rev = 1,
+					      .ce_vlen = 200, .ce_obj = 1 };
+	struct kv_commit_ent e = part_fill(), bad = e;
+
+	bad.ce_kvs = 0;
+	T_EQ(check_names(bad), 452);
+	bad = e;
+	bad.ce_rev = 0;
+	T_EQ(check_names(bad), 452);
+	bad.ce_rev = 4;		/* more than have room */
+	T_EQ(check_names(bad), 452);
+	bad = e;
+	bad.ce_obj = 0;
+	T_EQ(check_names(bad), 452);
+	bad = e;
+	bad.ce_vlen = KV_INLINE_MAX;
+	T_EQ(check_names(bad), 452);
+	bad.ce_vlen = KVDB_VALUE_MAX + 1;
+	T_EQ(check_names(bad), 452);
+	bad = e;
+	bad.ce_klen = 1;
+	bad.ce_key = (const uint8_t *)"k";
+	T_EQ(check_names(bad), 452);
+
+	part[20] ^= 1;
+	T_EQ(kv_commit_check_part(&e, part), 454);
+	part[20] ^= 1;
+	bad = e;
+	bad.ce_rev = 2;
+	T_EQ(kv_commit_check_part(&bad, part), 456);
+	bad = e;
+	bad.ce_kvs = 5;
+	T_EQ(kv_commit_check_part(&bad, part), 455);
+	bad = e;
+	kv_commit_encode_ent(part, &nested);
+	bad.ce_vcrc = mpool_crc32c(0, part, bad.ce_vlen);
+	T_EQ(kv_commit_check_part(&bad, part), 455);
+}
+
 int main(void)
 {
+	T_RUN(parts_come_back);
+	T_RUN(each_check_of_a_part);
 	T_RUN(write_sets_come_back);
 	T_RUN(golden_bytes);
 	T_RUN(each_check);
