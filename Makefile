@@ -8,7 +8,7 @@
 #   SAN=address  AddressSanitizer and UBSan
 #   SAN=thread   ThreadSanitizer
 #   SAN=fuzz     the fuzz programs, by clang, with ASan and UBSan
-#   DEBUG=1      -O1 with assertions
+#   DEBUG=1      -O1, and the assertions that cost time (sanitizers have them, too)
 #   ABLATE=1     guards can be switched off
 #   COV=1        lines and branches are counted
 #   PREFIX=DIR   where to install (default: /usr/local)
@@ -56,6 +56,9 @@ FORTIFY  := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(or $(shell printf \
 VARIANT  :=
 SANFLAGS :=
 
+ifneq ($(SAN),)
+CPPFLAGS += -DMP_DEBUG
+endif
 ifeq ($(SAN),address)
 VARIANT  := address
 SANFLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined

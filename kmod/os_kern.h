@@ -152,5 +152,8 @@ static inline void os_cond_wake_all(struct os_cond *c)
 
 /* a programmer's error is reported once; media are never asserted on */
 #define os_assert(cond)	WARN_ON_ONCE(!(cond))
+#define os_assert_slow(cond)	((void)(0 && (cond)))
+#define os_assert_held(l)	lockdep_assert_held(l)
+#define os_assert_free(l)	lockdep_assert_not_held(l)
 
 #endif

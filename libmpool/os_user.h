@@ -16,6 +16,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+#ifdef MP_DEBUG
+#include <unistd.h>
+#endif
 
 typedef __u8 u8;
 typedef __u16 u16;
@@ -205,6 +208,22 @@ static inline void os_cond_wake_all(struct os_cond *c)
 
 /* in releases too: __assert_fail() ends the process before it writes */
 #define os_assert(cond)	assert(cond)
+#ifdef MP_DEBUG
+#define os_assert_slow(cond)	assert(cond)
+#else
+#define os_assert_slow(cond)	((void)(0 && (cond)))
+#endif
+/* of a struct mutex or a spinlock_t; a release sees in one load that some thread holds it */
+#ifndef __GLIBC__
+#define os_assert_held(l)	((void)(l))
+#define os_assert_free(l)	((void)(l))
+#elif defined(MP_DEBUG)
+#define os_assert_held(l)	assert((l)->m.__data.__owner == gettid())
+#define os_assert_free(l)	assert((l)->m.__data.__owner != gettid())
+#else
+#define os_assert_held(l)	assert((l)->m.__data.__owner != 0)
+#define os_assert_free(l)	((void)(l))
+#endif
 
 void *os_alloc(size_t size);
 void *os_zalloc(size_t size);

@@ -20,6 +20,8 @@
 /* make of what all have in common what member @pd is to say in generation @gen */
 static void member_sb(struct mp_sb *next, const struct mp_pdev *pd, u64 gen)
 {
+	/* no member goes back in time */
+	os_assert(gen >= pd->pd_sb->sb_gen);
 	mp_sb_member(next, pd->pd_slot);
 	next->sb_base_bytes = pd->pd_sb->sb_base_bytes;
 	next->sb_mark = pd->pd_sb->sb_mark;
@@ -54,6 +56,7 @@ int mp_admin_write(struct mp_pool *pool, struct mp_sb *next, struct mp_pdev **ex
 	u32 i;
 	int rc = members_write(pool, next, extra, nextra, buf);
 
+	mp_assert_admin(pool);
 	if (rc)
 		return mp_pool_fail(pool, MP_SB_WRITE, rc,
 				    "superblocks of generation %llu: error %d",
@@ -77,6 +80,7 @@ int mp_admin_names(struct mp_pool *pool, struct mp_sb *next, void *buf)
 	u32 i;
 	int rc = 0;
 
+	mp_assert_admin(pool);
 	for (i = 0; i < pool->p_ndevs && !rc; i++) {
 		struct mp_pdev *pd = pool->p_dev[i];
 
@@ -121,6 +125,7 @@ static int change_begin(struct mp_pool *pool, struct change *ch)
 
 static void change_end(struct mp_pool *pool, struct change *ch)
 {
+	mp_assert_admin(pool);
 	os_free(ch->ch_next);
 	os_free_io(ch->ch_buf);
 	mutex_unlock(&pool->p_admin_lock);
@@ -373,6 +378,7 @@ static void add_apply(struct addition *ad)
 	for (i = 0; i < ad->ad_n; i++) {
 		struct mp_pdev *pd = ad->ad_pdev[i];
 
+		os_assert(pd->pd_slot == pool->p_ndevs);
 		pool->p_dev[pd->pd_slot] = pd;
 		/* a thread that sees the count sees the member */
 		smp_store_release(&pool->p_ndevs, pd->pd_slot + 1);
@@ -519,6 +525,7 @@ static void grow_apply(struct mp_pool *pool, struct growth *gr)
 		/* the copy at the former end of a device that grew before */
 		if (pd->pd_bytes > pd->pd_sb->sb_base_bytes)
 			from--;
+		os_assert(gr->gr_bytes[i] > pd->pd_bytes && to > from);
 		mp_smap_extend(&pd->pd_smap, gr->gr_node[i], from, to - from);
 		gr->gr_node[i] = NULL;
 		pool->p_cls[pd->pd_mclass].c_total += to - from;

@@ -27,6 +27,8 @@ static int op_check(const struct mp_op *op, struct mp_obj *obj)
 		   op->op_type == MP_OP_SEAL ? MP_APPEND : MP_MLOG;
 	u64 id = mp_obj_id(obj), end;
 
+	mp_assert_locked(obj->o_pool);
+	os_assert_held(&obj->o_lock);
 	if (obj->o_state & MP_O_BUSY)
 		return mp_err(MP_OBJ_BUSY, "object %llu", id);
 	if (op->op_type == MP_OP_DELETE) {
@@ -58,6 +60,7 @@ static int root_check(const struct batch *b, const struct mp_op *op, const struc
 	u64 id = mp_obj_id(obj);
 	struct mp_root *r;
 
+	mp_assert_locked(b->pool);
 	if (op->op_type != MP_OP_DELETE || obj->o_kind != MP_MLOG || b->root_del)
 		return 0;
 	list_for_each_entry(r, &b->pool->p_roots, r_list)
@@ -73,6 +76,7 @@ static int op_mark(struct batch *b, const struct mp_op *op)
 	unsigned long irq;
 	int rc;
 
+	mp_assert_locked(b->pool);
 	if (op->op_type != MP_OP_COMMIT && op->op_type != MP_OP_SEAL &&
 	    op->op_type != MP_OP_DELETE && op->op_type != OP_ERASE && op->op_type != OP_SEAL_LOG)
 		return mp_err(MP_INVAL, "operation type %u", op->op_type);
@@ -101,9 +105,12 @@ static void batch_unmark(struct batch *b, bool is_doubt)
 	unsigned long irq;
 	u32 i;
 
+	mp_assert_locked(b->pool);
+	os_assert(b->pool->p_ckpt_pend >= b->pend);
 	for (i = 0; i < b->n; i++) {
 		struct mp_obj *obj = b->obj[i];
 
+		os_assert(obj->o_state & MP_O_BUSY);
 		/* writers look at it under this lock */
 		spin_lock_irqsave(&obj->o_lock, irq);
 		obj->o_state &= ~MP_O_BUSY;
@@ -125,6 +132,8 @@ static void op_apply(struct mp_pool *pool, const struct mp_op *op, struct mp_obj
 	u32 crc_flag = op->op_flags & MP_OPF_CRC;
 	unsigned long irq;
 
+	mp_assert_locked(pool);
+	os_assert(obj->o_state & MP_O_BUSY);
 	spin_lock_irqsave(&obj->o_lock, irq);
 	switch (op->op_type) {
 	case MP_OP_COMMIT:
@@ -139,6 +148,7 @@ static void op_apply(struct mp_pool *pool, const struct mp_op *op, struct mp_obj
 		obj->o_flags |= MP_OBJF_SEALED;
 		break;
 	case OP_ERASE:
+	os_assert(op->op_length > obj->o_gen);
 		obj->o_gen = op->op_length;
 		break;
 	default:
@@ -146,6 +156,7 @@ static void op_apply(struct mp_pool *pool, const struct mp_op *op, struct mp_obj
 		break;
 	}
 	spin_unlock_irqrestore(&obj->o_lock, irq);
+	os_assert(obj->o_length <= obj->o_capacity);
 	if (op->op_type == MP_OP_COMMIT) {
 		mp_otab_insert(pool, obj);
 		obj->o_is_listed = true;
@@ -208,6 +219,7 @@ static int data_flush(struct batch *b)
 	u8 mask[MP_SLOTS] = { 0 };
 	int rc = 0;
 
+	mp_assert_no_lock(b->pool);
 	for (i = 0; i < b->n; i++)
 		if ((b->op[i].op_type == MP_OP_COMMIT || b->op[i].op_type == MP_OP_SEAL) &&
 		    b->op[i].op_length)
@@ -259,6 +271,7 @@ static int batch_run(struct mp_pool *pool, const struct mp_op *op, u32 n, const 
 	u32 i;
 	int rc;
 
+	mp_assert_no_lock(pool);
 	rc = mp_pool_writable(pool);
 	if (rc)
 		return rc;

@@ -180,4 +180,24 @@ struct mp_pool {
 	struct mp_own p_own;
 };
 
+/* Before it is open no other thread knows it. */
+static inline void mp_assert_locked(struct mp_pool *pool)
+{
+	if (pool->p_is_open)
+		os_assert_held(&pool->p_lock);
+}
+
+static inline void mp_assert_admin(struct mp_pool *pool)
+{
+	if (pool->p_is_open)
+		os_assert_held(&pool->p_admin_lock);
+}
+
+/* No I/O, and nothing that sleeps for it, under these. */
+static inline void mp_assert_no_lock(struct mp_pool *pool)
+{
+	os_assert_free(&pool->p_lock);
+	os_assert_free(&pool->p_md.md_lock);
+}
+
 #endif

@@ -106,6 +106,7 @@ int mp_dev_write(struct mp_dev *dev, u64 off, const void *buf, size_t len)
 	struct mp_pool *pool = dev->d_pool;
 	int rc = pool ? mp_pool_writable(pool) : 0;
 
+	os_assert(off % MP_BLOCK == 0 && len % MP_BLOCK == 0);
 	if (rc)
 		return rc;
 	if (pool && !pool->p_is_open)
@@ -117,6 +118,7 @@ int mp_dev_flush(struct mp_pool *pool, struct mp_pdev *pd)
 {
 	int rc = pd->pd_dev->d_ops->flush(pd->pd_dev);
 
+	mp_assert_no_lock(pool);
 	if (rc)
 		return mp_pool_fail(pool, MP_MD_FLUSH, rc, "%s: flush: error %d",
 				    pd->pd_dev->d_path, rc);
@@ -150,6 +152,7 @@ int mp_dev_zero(struct mp_pool *pool, struct mp_pdev *pd, u64 off, u64 len)
 	u8 *buf;
 	int rc = 0;
 
+	mp_assert_no_lock(pool);
 	if (dev->d_ops->zero) {
 		/* a step takes seconds where the device has no command for it */
 		for (; len && !rc; off += step, len -= step) {

@@ -33,6 +33,7 @@ int mp_obj_id_reserve(struct mp_pool *pool, u32 n, u64 *first)
 	u64 hwm;
 	int rc, turn;
 
+	mp_assert_no_lock(pool);
 	/* bounded: a turn advances the mark by MP_ID_BATCH, others take at most so many */
 	for (turn = 0; turn < 100; turn++) {
 		mutex_lock(&pool->p_md.md_lock);
@@ -64,6 +65,8 @@ int mp_obj_reserve(const struct mp_obj *obj, u64 from, u64 to, bool is_said)
 	u64 pos, n;
 	int rc = 0;
 
+	os_assert(to <= obj->o_capacity);
+	mp_assert_no_lock(obj->o_pool);
 	for (; from < to && !rc; from += n) {
 		rc = mp_obj_map(obj, from, to - from, &dev, &pos, &n);
 		if (!rc && is_said)
@@ -110,6 +113,15 @@ static int class_choose(struct mp_pool *pool, const struct mp_alloc *req, u64 bl
 	return rc;
 }
 
+static u64 blocks_of(const struct mp_extent *ext, u32 n)
+{
+	u64 sum = 0;
+
+	while (n--)
+		sum += ext[n].ex_count;
+	return sum;
+}
+
 static int obj_place(struct mp_pool *pool, const struct mp_alloc *req, u64 id,
 		     struct mp_obj **out)
 {
@@ -127,6 +139,7 @@ static int obj_place(struct mp_pool *pool, const struct mp_alloc *req, u64 id,
 			mp_class_free(pool, ext, n, req->al_kind, true);
 	}
 	if (obj) {
+		os_assert_slow(blocks_of(ext, n) == blocks);
 		obj->o_node.n_key = id;
 		obj->o_tag = req->al_tag;
 		obj->o_capacity = blocks * MP_BLOCK;
@@ -183,6 +196,7 @@ int mp_obj_make(struct mp_pool *pool, const struct mp_alloc *req, u64 id, u64 fi
 void mp_obj_get(struct mp_obj *obj)
 {
 	mutex_lock(&obj->o_pool->p_lock);
+	os_assert(obj->o_refs);
 	obj->o_refs++;
 	obj->o_pool->p_nhandles++;
 	mutex_unlock(&obj->o_pool->p_lock);
@@ -191,6 +205,8 @@ void mp_obj_get(struct mp_obj *obj)
 /* p_lock held; the object is gone from the table and has no reference */
 static void obj_release(struct mp_obj *obj, bool is_clean)
 {
+	mp_assert_locked(obj->o_pool);
+	os_assert(!obj->o_refs && !obj->o_is_listed && !obj->o_inflight);
 	mp_obj_free_space(obj, is_clean);
 	mp_otab_free(obj);
 }
@@ -200,6 +216,7 @@ void mp_obj_put(struct mp_obj *obj)
 	struct mp_pool *pool = obj->o_pool;
 
 	mutex_lock(&pool->p_lock);
+	os_assert(obj->o_refs && pool->p_nhandles >= obj->o_refs);
 	pool->p_nhandles--;
 	/* an object in a batch is released by the batch */
 	if (--obj->o_refs == 0 && !obj->o_is_listed && !(obj->o_state & MP_O_BUSY)) {
@@ -319,6 +336,7 @@ void mp_obj_write_end(struct mp_obj *obj, u64 off, int err)
 	unsigned long irq;
 
 	spin_lock_irqsave(&obj->o_lock, irq);
+	os_assert(obj->o_inflight);
 	obj->o_inflight--;
 	if (err && off < obj->o_fail_off)
 		obj->o_fail_off = off;
@@ -463,6 +481,7 @@ static void alloc_apply(struct mp_txn *txn)
 	int rc;
 
 	mutex_lock(&a->pool->p_lock);
+	os_assert(a->pool->p_ckpt_pend >= a->pend);
 	a->pool->p_ckpt_pend -= a->pend;
 	a->pend = 0;
 	for (i = 0; i < a->n; i++) {
@@ -471,11 +490,15 @@ static void alloc_apply(struct mp_txn *txn)
 		mp_otab_insert(a->pool, a->obj[i]);
 		a->obj[i]->o_is_listed = true;
 	}
-	if (a->root)
-		mp_otab_root_add(a->pool, a->root);
+	if (a->root) {
+		/* p_root_lock, which the creation holds, kept the name free */
+		rc = mp_otab_root_add(a->pool, a->root);
+		os_assert(!rc);
+	}
 	for (; off < txn->t_len; off += (u32)rc) {
 		rc = mp_rec_decode(txn->t_buf + off, txn->t_len - off, &r);
-		if (rc < 0)
+		os_assert(rc > 0);
+		if (rc <= 0)
 			break;
 		if (r.r_type == MP_REC_VIRGIN)
 			mp_otab_replay(a->pool, &r);
@@ -548,6 +571,7 @@ static int alloc_commit(struct alloc_ctx *a)
 			a->obj[i]->o_state |= MP_O_DOUBT;
 	}
 	mutex_lock(&a->pool->p_lock);
+	os_assert(a->pool->p_ckpt_pend >= a->pend);
 	a->pool->p_ckpt_pend -= a->pend;
 	mutex_unlock(&a->pool->p_lock);
 	mp_txn_fini(&txn);
@@ -565,6 +589,7 @@ int mp_alloc_durable(struct mp_pool *pool, const struct mp_alloc *req, u32 n,
 	u32 i;
 	int rc;
 
+	mp_assert_no_lock(pool);
 	rc = mp_pool_writable(pool);
 	for (i = 0; i < n && !rc; i++) {
 		if (req[i].al_kind < MP_MBLOCK || req[i].al_kind > MP_MLOG ||

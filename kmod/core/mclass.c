@@ -14,6 +14,7 @@ void mp_class_add(struct mp_pool *pool, struct mp_pdev *pd)
 {
 	struct mp_cls *c = &pool->p_cls[pd->pd_mclass];
 
+	os_assert(c->c_ndevs < MP_CLASS_DEVS);
 	c->c_slot[c->c_ndevs++] = pd->pd_slot;
 	c->c_total += pd->pd_smap.s_total;
 }
@@ -22,6 +23,7 @@ void mp_class_reserve(struct mp_pool *pool)
 {
 	u32 i;
 
+	mp_assert_locked(pool);
 	for (i = 0; i < MP_CLASSES; i++)
 		pool->p_cls[i].c_reserve = pool->p_cls[i].c_total / 100 *
 					   pool->p_sb->sb_spare_pct[i];
@@ -69,6 +71,7 @@ void mp_class_free(struct mp_pool *pool, const struct mp_extent *ext, u32 n, u32
 {
 	u32 i;
 
+	mp_assert_locked(pool);
 	for (i = 0; i < n; i++)
 		mp_smap_put(&pool->p_dev[ext[i].ex_slot]->pd_smap, ext[i].ex_start,
 			    ext[i].ex_count, kind != MP_MBLOCK, is_clean);
@@ -107,6 +110,7 @@ static int take_from(struct mp_pool *pool, u32 slot, u64 want, u32 sflags, struc
 {
 	int i, rc;
 
+	mp_assert_locked(pool);
 	rc = mp_smap_alloc(&pool->p_dev[slot]->pd_smap, want, sflags, ext + *n,
 			   MP_EXTENTS_MAX - *n, got);
 	if (rc < 0)
@@ -172,6 +176,7 @@ int mp_class_alloc(struct mp_pool *pool, u32 mclass, u64 blocks, u32 kind, u32 f
 	u64 inflight;
 	int pass, rc, turn;
 
+	os_assert_held(&pool->p_lock);
 	if (!c->c_ndevs)
 		return mp_err(MP_NOCLASS, "no device of class %s", mp_class_text(mclass));
 	/* bounded: every turn waits for one discard to end */

@@ -175,6 +175,7 @@ static void look_ahead(struct window *w, struct walk *wk)
 /* @fr continues the chain */
 static void walk_on(struct walk *wk, const struct mp_frame *fr)
 {
+	os_assert(fr->mf_seq > wk->wk_seq || !wk->wk_end);
 	wk->wk_has_first = true;
 	wk->wk_epoch = fr->mf_epoch;
 	wk->wk_end += (u64)fr->mf_blocks * MP_BLOCK;
@@ -380,6 +381,7 @@ static int mirror_copy(struct load *l, struct mp_pool *pool, u32 m)
 	u32 n = 0;
 	int rc = 0;
 
+	os_assert(m != l->best_m && !pool->p_is_rdonly);
 	l->w.w_pd = md->md_dev[l->best_m];
 	l->w.w_base = mp_md_region(md, best->wk_epoch);
 	l->w.w_len = 0;
@@ -411,6 +413,7 @@ static int load_apply(struct mp_pool *pool, struct load *l)
 	struct mp_node *last;
 	int rc;
 
+	os_assert(!pool->p_nobjs && best->wk_is_complete);
 	l->w.w_pd = md->md_dev[l->best_m];
 	l->w.w_base = mp_md_region(md, best->wk_epoch);
 	rc = walk(&l->w, best->wk_end, &done);
@@ -549,6 +552,7 @@ int mp_md_load(struct mp_pool *pool, mp_finding_fn *fn, void *arg)
 	struct load *l = os_zalloc(sizeof(*l));
 	int rc = -ENOMEM;
 
+	os_assert(!pool->p_is_open);
 	if (l)
 		l->w.w_buf = os_alloc_io(WINDOW);
 	if (l && l->w.w_buf) {

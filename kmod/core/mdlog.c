@@ -63,6 +63,7 @@ void mp_md_fini(struct mp_pool *pool)
 {
 	struct mp_mdlog *md = &pool->p_md;
 
+	os_assert(!md->md_is_busy && list_empty(&md->md_queue));
 	os_free_io(md->md_buf);
 	os_free(md->md_load);
 	os_cond_destroy(&md->md_cond);
@@ -89,6 +90,10 @@ static int frame_write(struct mp_pool *pool, u32 flags, u32 len, u32 nrecs, u64 
 	u32 i;
 	int rc;
 
+	mp_assert_no_lock(pool);
+	/* the position is the leader's */
+	os_assert(md->md_is_busy || !pool->p_is_open);
+	os_assert(durable <= md->md_seq && len <= md->md_frame_max - MP_FRAME_HDR);
 	os_assert(md->md_tail + (u64)fr.mf_blocks * MP_BLOCK <= md->md_space);
 	mutex_lock(&pool->p_lock);
 	fr.mf_id_hwm = min_t(u64, pool->p_next_id + MP_ID_BATCH, MP_ID_LAST);
@@ -133,6 +138,7 @@ static int checkpoint(struct mp_pool *pool)
 	u64 durable = md->md_seq;
 	int rc;
 
+	os_assert(md->md_is_busy || !pool->p_is_open);
 	md->md_epoch++;
 	md->md_tail = 0;
 	do {
@@ -181,6 +187,7 @@ int mp_md_room(struct mp_pool *pool, u64 bytes)
 {
 	u64 state = pool->p_ckpt + pool->p_ckpt_pend + bytes;
 
+	mp_assert_locked(pool);
 	if (region_need(&pool->p_md, state) > pool->p_md.md_bytes)
 		return mp_err(MP_MD_FULL, "%llu objects", pool->p_nobjs);
 	return 0;
@@ -195,6 +202,8 @@ static int space_take(struct mp_mdlog *md, u64 to, bool is_said)
 	u32 i;
 	int rc = 0;
 
+	os_assert_held(&md->md_space_lock);
+	os_assert(to > off && to <= md->md_bytes && to % MP_BLOCK == 0);
 	for (i = 0; i < 2 * md->md_ndevs && !rc; i++) {
 		struct mp_dev *dev = md->md_dev[i / 2]->pd_dev;
 		u64 at = mp_md_region(md, i) + off;
@@ -231,6 +240,7 @@ int mp_md_space(struct mp_pool *pool)
 {
 	u64 must;
 
+	mp_assert_no_lock(pool);
 	mutex_lock(&pool->p_lock);
 	must = region_need(&pool->p_md, pool->p_ckpt + pool->p_ckpt_pend);
 	mutex_unlock(&pool->p_lock);
@@ -280,6 +290,7 @@ int mp_txn_init(struct mp_txn *txn, u32 max)
 
 void mp_txn_fini(struct mp_txn *txn)
 {
+	os_assert(list_empty(&txn->t_list));
 	os_free(txn->t_buf);
 }
 
@@ -298,6 +309,8 @@ static u32 group_take(struct mp_mdlog *md, struct list_head *group, u32 *nrecs)
 	u32 max = md->md_frame_max - MP_FRAME_HDR, len = 0;
 	struct mp_txn *t, *tmp;
 
+	os_assert_held(&md->md_lock);
+	os_assert(md->md_is_busy && !list_empty(&md->md_queue));
 	*nrecs = 0;
 	list_for_each_entry_safe(t, tmp, &md->md_queue, t_list) {
 		if (len + t->t_len > max)
@@ -346,6 +359,8 @@ static int group_write(struct mp_pool *pool, struct list_head *group, u32 len, u
 	u8 *hold;
 	int rc;
 
+	os_assert_free(&md->md_lock);
+	os_assert(!list_empty(group));
 	rc = mp_pool_writable(pool);
 	if (rc)
 		return rc;
@@ -388,6 +403,7 @@ static void lead(struct mp_pool *pool)
 	u32 len, nrecs;
 	int rc;
 
+	os_assert_held(&md->md_lock);
 	INIT_LIST_HEAD(&group);
 	len = group_take(md, &group, &nrecs);
 	mutex_unlock(&md->md_lock);
@@ -405,6 +421,8 @@ int mp_md_commit(struct mp_pool *pool, struct mp_txn *txn)
 	struct mp_mdlog *md = &pool->p_md;
 	int rc;
 
+	mp_assert_no_lock(pool);
+	os_assert(list_empty(&txn->t_list) && !txn->t_is_done);
 	if (txn->t_len > md->md_frame_max - MP_FRAME_HDR)
 		return mp_err(MP_MD_BATCH, "%u bytes, at most %u", txn->t_len,
 			      md->md_frame_max - MP_FRAME_HDR);

@@ -44,6 +44,7 @@ static int log_io(struct mp_mlog *l, u64 off, u8 *buf, u32 len, bool is_write)
 	u64 pos, n;
 	int rc;
 
+	os_assert(off + len <= l->l_obj->o_capacity);
 	while (len) {
 		rc = mp_obj_map(l->l_obj, off, len, &dev, &pos, &n);
 		if (!rc && !is_write)
@@ -94,6 +95,7 @@ static int win_get(struct mp_mlog *l, u64 off, u32 need, u8 **p)
 		l->l_win_off = off;
 		l->l_win_len = want;
 	}
+	os_assert(off - l->l_win_off + need <= l->l_win_len);
 	*p = l->l_win + (off - l->l_win_off);
 	return 0;
 }
@@ -253,6 +255,7 @@ static int log_claim(struct mp_mlog *l)
 static void log_unclaim(struct mp_mlog *l)
 {
 	mutex_lock(&l->l_pool->p_lock);
+	os_assert(l->l_obj->o_state & MP_O_LOG_OPEN);
 	l->l_obj->o_state &= ~MP_O_LOG_OPEN;
 	mutex_unlock(&l->l_pool->p_lock);
 	mp_obj_put(l->l_obj);
@@ -317,6 +320,7 @@ static int heads_wipe(struct mp_mlog *l, u64 from, u64 end)
 	u64 off;
 	int rc = 0;
 
+	os_assert(from >= l->l_tail && end <= l->l_obj->o_capacity);
 	for (off = from; off < end && !rc; off += MP_BLOCK) {
 		rc = has_head(l, off, &fr, &is_head);
 		if (rc || !is_head)
@@ -341,6 +345,7 @@ static int torn_wipe(struct mp_mlog *l)
 	u64 from;
 	int rc;
 
+	os_assert_held(&l->l_lock);
 	while (l->l_torn_end) {
 		from = max_t(u64, l->l_tail, l->l_torn_end - min_t(u64, l->l_torn_end, AHEAD / 2));
 		rc = heads_wipe(l, from, l->l_torn_end);
@@ -371,8 +376,12 @@ static int frame_put(struct mp_mlog *l)
 	};
 	int rc;
 
+	os_assert_held(&l->l_lock);
 	if (!l->l_nrecs)
 		return 0;
+	/* what was taken can be written: INV-29 */
+	os_assert(l->l_tail + (u64)fr.ml_blocks * MP_BLOCK <= l->l_space);
+	os_assert(l->l_durable <= l->l_seq);
 	mp_mlframe_encode(&fr, l->l_pool->p_uuid, l->l_buf);
 	rc = torn_wipe(l);
 	/* the thread is killed: nothing of the frame is there, and the next one wipes on */
@@ -397,6 +406,7 @@ static int log_sync(struct mp_mlog *l)
 {
 	int rc = frame_put(l);
 
+	os_assert_held(&l->l_lock);
 	if (rc || l->l_durable == l->l_seq)
 		return rc;
 	/* acknowledged records are on media: INV-5 */
@@ -421,6 +431,8 @@ static int space_grow(struct mp_mlog *l, u64 must, u64 wish)
 {
 	int rc = 0;
 
+	os_assert_held(&l->l_lock);
+	os_assert(must <= l->l_obj->o_capacity);
 	if (!l->l_space)
 		l->l_space = mp_obj_reserved(l->l_obj);
 	wish = min(ALIGN(max(must, wish), MP_SB_AREA), l->l_obj->o_capacity);
@@ -458,6 +470,7 @@ static int space_for(struct mp_mlog *l, u64 end)
 {
 	int rc;
 
+	os_assert_held(&l->l_lock);
 	if (end <= l->l_space)
 		return 0;
 	rc = space_grow(l, end, end + min_t(u64, end, SPACE_STEP));
@@ -480,6 +493,7 @@ static int buf_room(struct mp_mlog *l, u32 need)
 	u8 *bigger;
 	int rc;
 
+	os_assert_held(&l->l_lock);
 	if (end > cap)
 		return mp_err(MP_MLOG_FULL, "log %llu: %u bytes, %llu of %llu used",
 			      mp_obj_id(l->l_obj), need, l->l_tail + out, cap);
@@ -553,6 +567,7 @@ static int read_one(struct mp_mlog *l, u64 *pos, void *buf, size_t size, size_t 
 	u8 *p;
 	int rc;
 
+	os_assert_held(&l->l_lock);
 	off = off ? off : MP_FRAME_HDR;
 	for (;;) {
 		if (frame >= l->l_tail && (!l->l_nrecs || is_peek))

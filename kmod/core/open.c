@@ -405,6 +405,7 @@ static int raise_gen(struct mp_pool *pool, u64 gen, u8 *buf)
 	u32 i, k, n, pass;
 	int rc = 0;
 
+	os_assert(!pool->p_is_rdonly && gen >= pool->p_sb_gen);
 	for (pass = 0; pass < 2; pass++) {
 		for (i = 0; i < pool->p_ndevs && !rc; i++) {
 			struct mp_pdev *pd = pool->p_dev[i];
@@ -465,6 +466,8 @@ static int activate(struct mp_pool *pool)
 	struct mp_txn txn;
 	int rc = next && buf ? 0 : mp_err(MP_NOMEM, "superblock");
 
+	mp_assert_admin(pool);
+	os_assert(!pool->p_is_rdonly && !pool->p_is_looking);
 	/* before the first write, so that none finds no space: INV-28 */
 	if (!rc)
 		rc = mp_md_space_open(pool);
@@ -520,12 +523,14 @@ int mp_pool_begin(struct mp_pool *pool)
 		return mp_pool_writable(pool);
 	if (!pool->p_is_looking)
 		return 0;
+	mutex_lock(&pool->p_admin_lock);
 	pool->p_own.ow_has_written = true;
 	pool->p_is_looking = false;
 	rc = activate(pool);
 	/* what is half done the next open puts right */
 	if (rc)
 		pool->p_is_rdonly = true;
+	mutex_unlock(&pool->p_admin_lock);
 	return rc;
 }
 

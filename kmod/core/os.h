@@ -18,7 +18,8 @@
  *             core are taken in interrupts too; struct os_cond: os_cond_init/destroy/
  *             wait/wake_all
  *  ordering   smp_load_acquire() smp_store_release()
- *  checks     os_assert(), static_assert()
+ *  checks     os_assert(), static_assert(); os_assert_slow(): in debug and sanitizer builds of user
+ *             space; os_assert_held(), os_assert_free(): the calling thread has the lock, or not
  *  text       scnprintf() vscnprintf()
  *  time       os_now_ms(): monotonic, counts while the machine sleeps; os_sleep_ms()
  *  others     os_fatal_signal(): the caller is being killed, and wants no result. False in user

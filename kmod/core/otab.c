@@ -18,6 +18,7 @@ static int otab_new(struct mp_pool *pool, u32 nextents, u64 mem_max, bool is_cal
 	size_t size = sizeof(struct mp_obj) + nextents * sizeof(struct mp_extent);
 	struct mp_obj *obj;
 
+	mp_assert_locked(pool);
 	if (!CHECK(pool->p_mem + obj_mem(nextents) <= mem_max))
 		return mp_err(MP_MD_LIMIT, "%llu objects", pool->p_nobjs);
 	obj = is_call ? os_call_zalloc_now(size) : os_zalloc(size);
@@ -40,6 +41,7 @@ int mp_otab_new(struct mp_pool *pool, u32 nextents, struct mp_obj **out)
 
 void mp_otab_free(struct mp_obj *obj)
 {
+	os_assert(obj->o_pool->p_mem >= obj_mem(obj->o_nextents));
 	obj->o_pool->p_mem -= obj_mem(obj->o_nextents);
 	os_free(obj);
 }
@@ -58,6 +60,7 @@ static bool is_reserved(const struct mp_obj *obj)
 
 void mp_obj_free_space(struct mp_obj *obj, bool is_clean)
 {
+	mp_assert_locked(obj->o_pool);
 	if (!CHECK(!obj->o_is_hurt)) {
 		mp_class_keep_out(obj->o_pool, obj->o_extent, obj->o_nextents);
 		return;
@@ -70,6 +73,7 @@ struct mp_obj *mp_otab_find(struct mp_pool *pool, u64 id)
 {
 	struct mp_node *n = mp_tree_find(&pool->p_objs, id);
 
+	mp_assert_locked(pool);
 	return n ? container_of(n, struct mp_obj, o_node) : NULL;
 }
 
@@ -80,6 +84,8 @@ u32 mp_otab_rec_size(const struct mp_obj *obj)
 
 void mp_otab_insert(struct mp_pool *pool, struct mp_obj *obj)
 {
+	mp_assert_locked(pool);
+	os_assert(!obj->o_is_listed);
 	mp_tree_insert(&pool->p_objs, &obj->o_node, obj->o_node.n_key);
 	pool->p_nobjs++;
 	pool->p_ckpt += mp_otab_rec_size(obj);
@@ -87,6 +93,8 @@ void mp_otab_insert(struct mp_pool *pool, struct mp_obj *obj)
 
 void mp_otab_remove(struct mp_pool *pool, struct mp_obj *obj)
 {
+	mp_assert_locked(pool);
+	os_assert(obj->o_is_listed && pool->p_nobjs && pool->p_ckpt >= mp_otab_rec_size(obj));
 	mp_tree_erase(&pool->p_objs, &obj->o_node);
 	pool->p_nobjs--;
 	pool->p_ckpt -= mp_otab_rec_size(obj);
@@ -115,6 +123,7 @@ struct mp_root *mp_otab_root(struct mp_pool *pool, const char *name)
 {
 	struct mp_root *r;
 
+	mp_assert_locked(pool);
 	list_for_each_entry(r, &pool->p_roots, r_list)
 		if (!memcmp(r->r_name, name, MP_NAME_LEN))
 			return r;
@@ -126,6 +135,7 @@ int mp_otab_root_add(struct mp_pool *pool, struct mp_root *root)
 	struct mp_root *r;
 	struct list_head *at = &pool->p_roots;
 
+	mp_assert_locked(pool);
 	if (pool->p_nroots >= MP_ROOTS_MAX)
 		return -ENOSPC;
 	list_for_each_entry(r, &pool->p_roots, r_list) {
@@ -145,6 +155,8 @@ int mp_otab_root_add(struct mp_pool *pool, struct mp_root *root)
 
 void mp_otab_root_del(struct mp_pool *pool, struct mp_root *root)
 {
+	mp_assert_locked(pool);
+	os_assert(pool->p_nroots);
 	list_del_init(&root->r_list);
 	pool->p_nroots--;
 	pool->p_ckpt -= sizeof(struct mp_root_omf);
@@ -281,9 +293,21 @@ void mp_otab_fini(struct mp_pool *pool)
 	list_for_each_entry_safe(r, tmp, &pool->p_roots, r_list)
 		os_free(r);
 	INIT_LIST_HEAD(&pool->p_roots);
+	os_assert(!pool->p_mem);
 }
 
 /* ---- checkpoint ---- */
+
+/* What p_ckpt says, counted. */
+static u64 ckpt_size(const struct mp_pool *pool)
+{
+	u64 sum = pool->p_nroots * sizeof(struct mp_root_omf);
+	const struct mp_node *n;
+
+	for (n = mp_tree_first(&pool->p_objs); n; n = mp_tree_next(n))
+		sum += mp_otab_rec_size(container_of(n, struct mp_obj, o_node));
+	return sum;
+}
 
 static u32 encode_objs(struct mp_pool *pool, struct mp_ckpt_cursor *c, u8 *buf, u32 max,
 		       u32 *nrecs)
@@ -292,6 +316,8 @@ static u32 encode_objs(struct mp_pool *pool, struct mp_ckpt_cursor *c, u8 *buf, 
 	struct mp_rec r;
 	u32 used = 0;
 
+	mp_assert_locked(pool);
+	os_assert_slow(ckpt_size(pool) == pool->p_ckpt);
 	for (; n; n = mp_tree_next(n)) {
 		mp_otab_rec(container_of(n, struct mp_obj, o_node), &r);
 		if (used + mp_rec_size(&r) > max)
@@ -311,6 +337,7 @@ static u32 encode_roots(struct mp_pool *pool, struct mp_ckpt_cursor *c, u8 *buf,
 	struct mp_rec r;
 	u32 used = 0;
 
+	mp_assert_locked(pool);
 	list_for_each_entry(root, &pool->p_roots, r_list) {
 		if (memcmp(root->r_name, c->cc_name, MP_NAME_LEN) <= 0)
 			continue;

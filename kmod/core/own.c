@@ -121,11 +121,13 @@ static int own_take(struct mp_own *own, struct mp_dev *home, const struct mp_sb 
 
 static void state_set(struct mp_own *own, enum mp_own_state state)
 {
+	os_assert_held(&own->ow_lock);
 	smp_store_release(&own->ow_state, state);
 }
 
 static void counts(struct mp_own *own, u64 begin)
 {
+	os_assert(begin >= own->ow_good);
 	smp_store_release(&own->ow_good, begin);
 	own->ow_next = begin + BEAT_MS;
 	own->ow_limit = begin + LATE_MS;
@@ -135,6 +137,7 @@ static void counts(struct mp_own *own, u64 begin)
 /* the same for the look of a reader: no host has come since @begin */
 static void looked(struct mp_own *own, u64 begin)
 {
+	os_assert(begin >= own->ow_good);
 	smp_store_release(&own->ow_good, begin);
 	own->ow_next = begin + BEAT_MS;
 	own->ow_limit = begin + LATE_MS + DOUBT_MS;
@@ -223,6 +226,7 @@ static int claim(struct mp_own *own, bool *is_old)
 	u64 claimed = os_now_ms(), begin = 0;
 	int rc = block_write(own);
 
+	os_assert_held(&own->ow_lock);
 	if (!rc) {
 		os_sleep_ms(VERIFY_MS);
 		begin = os_now_ms();
@@ -295,6 +299,8 @@ void mp_own_leave(struct mp_own *own)
 /* @rc of mp_pool_fail(), which comes first: then writers hear that there is nothing to wait for */
 static int lose(struct mp_pool *pool, int rc)
 {
+	/* the cause comes first: writers hear that there is nothing to wait for */
+	os_assert(mp_pool_is_failed(pool));
 	state_set(&pool->p_own, MP_OWN_LOST);
 	return rc;
 }
@@ -350,6 +356,7 @@ static int beat(struct mp_pool *pool, u64 begin)
 	bool is_over;
 	int rc = block_read(own);
 
+	os_assert(own->ow_state == MP_OWN_ALONE);
 	if (rc)
 		return rc;
 	is_over = !block_is_ours(own);
@@ -374,6 +381,7 @@ static int claim_anew(struct mp_pool *pool)
 	struct mp_own *own = &pool->p_own;
 	int rc = block_read(own);
 
+	os_assert(own->ow_state == MP_OWN_DOUBT);
 	/* the host that came has the pool by now, or soon: to overwrite it would be of no use */
 	if (!rc && !block_is_ours(own))
 		return lost(pool);
@@ -392,6 +400,7 @@ static int look_again(struct mp_pool *pool, u64 begin)
 	struct mp_own *own = &pool->p_own;
 	int rc = block_read(own);
 
+	os_assert(own->ow_state == MP_OWN_WAIT);
 	if (!rc && !CHECK(block_is_ours(own)))
 		return lost(pool);
 	if (!rc)
@@ -413,6 +422,7 @@ static int reader_look(struct mp_pool *pool, u64 begin)
 	struct mp_own *own = &pool->p_own;
 	int rc = block_read(own);
 
+	os_assert(own->ow_state == MP_OWN_READS);
 	if (!rc && !CHECK(!memcmp(own->ow_buf, own->ow_was, MP_BLOCK)))
 		return lost(pool);
 	if (!rc && begin - own->ow_good >= LATE_MS)
@@ -429,6 +439,7 @@ static void step(struct mp_pool *pool)
 	u64 now = os_now_ms();
 	int rc = 0;
 
+	os_assert_held(&own->ow_lock);
 	if (now < own->ow_next)
 		return;
 	own->ow_next = now + BEAT_MS;
@@ -480,6 +491,7 @@ void mp_own_wait(struct mp_pool *pool)
 {
 	struct mp_own *own = &pool->p_own;
 
+	mp_assert_no_lock(pool);
 	/* no thread does it for us while the pool is being opened */
 	if (!pool->p_is_open && mp_pool_has_beat(pool))
 		mp_pool_beat(pool);

@@ -31,6 +31,7 @@ void mp_pool_free(struct mp_pool *pool)
 {
 	u32 i;
 
+	os_assert(!pool->p_nhandles);
 	/* all that was written is on the devices, as far as any caller was told: others may come */
 	mp_own_leave(&pool->p_own);
 	mp_own_fini(&pool->p_own);
@@ -84,6 +85,7 @@ int mp_pool_add(struct mp_pool *pool, struct mp_dev *dev, const struct mp_sb *sb
 {
 	struct mp_pdev *pd = mp_pdev_new(dev, sb);
 
+	os_assert(!pool->p_is_open && !pool->p_dev[sb->sb_slot]);
 	if (!pd)
 		return -ENOMEM;
 	pool->p_dev[sb->sb_slot] = pd;
@@ -214,6 +216,8 @@ static void class_info(struct mp_pool *pool, u32 mclass, struct mp_class_info *c
 	u64 avail = mp_class_avail(pool, mclass, true);
 	u32 i;
 
+	mp_assert_locked(pool);
+	os_assert(avail <= c->c_total);
 	ci->ci_devs = c->c_ndevs;
 	ci->ci_total = c->c_total * MP_BLOCK;
 	ci->ci_used = (c->c_total - avail) * MP_BLOCK;

@@ -79,6 +79,7 @@ static int copy_write(struct mp_dev *dev, struct mp_sb *sb, u32 copy, void *buf)
 {
 	int rc;
 
+	os_assert(copy < mp_sb_copies(sb));
 	sb->sb_addr = mp_sb_addr(sb, copy);
 	mp_sb_encode(sb, buf);
 	rc = mp_dev_write(dev, sb->sb_addr, buf, MP_BLOCK);
@@ -106,6 +107,8 @@ int mp_sb_write(struct mp_dev *dev, struct mp_sb *sb, u32 bad, void *buf)
 
 int mp_sb_write_first(struct mp_dev *dev, struct mp_sb *sb, void *buf)
 {
+	/* it counts only where no other copy does */
+	os_assert(sb->sb_gen == 1);
 	return copy_write(dev, sb, 0, buf);
 }
 

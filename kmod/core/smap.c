@@ -17,6 +17,7 @@
 
 static u32 bucket_of(u64 count)
 {
+	os_assert(count);
 	return (u32)min_t(int, fls64(count), MP_BUCKETS) - 1;
 }
 
@@ -33,6 +34,7 @@ static void index_del(struct mp_smap *s, struct mp_free *f)
 {
 	u32 b = bucket_of(f->f_count);
 
+	os_assert(s->s_free[f->f_state] >= f->f_count);
 	list_del_init(&f->f_list);
 	if (list_empty(&s->s_bucket[f->f_state][b]))
 		s->s_map[f->f_state] &= ~(1ull << b);
@@ -58,6 +60,7 @@ void mp_smap_fini(struct mp_smap *s)
 	struct mp_free *f, *tmp;
 	struct mp_node *n;
 
+	os_assert(!s->s_inflight);
 	while ((n = mp_tree_take(&s->s_tree))) {
 		os_free(container_of(n, struct mp_free, f_node));
 		cond_resched();
@@ -117,21 +120,25 @@ static void link_free(struct mp_smap *s, struct mp_free *f, u64 start)
 
 	n = start ? mp_tree_floor(&s->s_tree, start - 1) : NULL;
 	o = n ? container_of(n, struct mp_free, f_node) : NULL;
+	/* no block of it is free already */
+	os_assert(!o || o->f_node.n_key + o->f_count <= start);
 	if (o && o->f_state == f->f_state && o->f_node.n_key + o->f_count == start) {
 		unlink_free(s, o);
 		start = o->f_node.n_key;
 		f->f_count += o->f_count;
 		os_free(o);
 	}
-	n = mp_tree_find(&s->s_tree, start + f->f_count);
+	n = mp_tree_ceil(&s->s_tree, start);
 	o = n ? container_of(n, struct mp_free, f_node) : NULL;
-	if (o && o->f_state == f->f_state) {
+	os_assert(!o || n->n_key >= start + f->f_count);
+	if (o && n->n_key == start + f->f_count && o->f_state == f->f_state) {
 		unlink_free(s, o);
 		f->f_count += o->f_count;
 		os_free(o);
 	}
 	mp_tree_insert(&s->s_tree, &f->f_node, start);
 	index_add(s, f);
+	os_assert(mp_smap_free_blocks(s) + s->s_inflight <= s->s_total);
 }
 
 struct mp_free *mp_smap_node(void)
@@ -143,8 +150,8 @@ void mp_smap_extend(struct mp_smap *s, struct mp_free *f, u64 start, u64 count)
 {
 	f->f_count = count;
 	f->f_state = MP_SPACE_CLEAN;
-	link_free(s, f, start);
 	s->s_total += count;
+	link_free(s, f, start);
 }
 
 int mp_smap_add(struct mp_smap *s, u64 start, u64 count)
@@ -166,8 +173,10 @@ static void cut(struct mp_smap *s, struct mp_free *f, u64 start, u64 count, stru
 	u64 head = start - f->f_node.n_key;
 	u64 tail = f->f_node.n_key + f->f_count - start - count;
 
+	os_assert(start >= f->f_node.n_key && start + count <= f->f_node.n_key + f->f_count);
 	index_del(s, f);
 	if (tail && head) {
+		os_assert(extra);
 		extra->f_count = tail;
 		extra->f_state = f->f_state;
 		mp_tree_insert(&s->s_tree, &extra->f_node, start + count);
@@ -374,6 +383,7 @@ static struct mp_free *take_largest(struct mp_smap *s, u32 state, u64 max_blocks
 	f = list_first_entry(&s->s_bucket[state][fls64(s->s_map[state]) - 1], struct mp_free,
 			     f_list);
 	start = f->f_node.n_key;
+	os_assert(f->f_state == state);
 	unlink_free(s, f);
 	if (max_blocks && f->f_count > max_blocks) {
 		rest = node_new();
@@ -458,6 +468,7 @@ struct mp_free *mp_smap_discard_begin(struct mp_smap *s, u64 max_blocks)
 
 void mp_smap_discard_end(struct mp_smap *s, struct mp_free *f)
 {
+	os_assert(s->s_inflight >= f->f_count && f->f_state == MP_SPACE_PEND);
 	s->s_inflight -= f->f_count;
 	f->f_state = MP_SPACE_CLEAN;
 	link_free(s, f, f->f_node.n_key);

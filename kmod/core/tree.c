@@ -25,6 +25,7 @@ static void rotate_up(struct mp_tree *t, struct mp_node *n)
 {
 	struct mp_node *p = n->n_up, **l = link_of(t, p), *moved;
 
+	os_assert(p->n_left == n || p->n_right == n);
 	if (p->n_left == n) {
 		moved = n->n_right;
 		p->n_left = moved;
@@ -67,6 +68,7 @@ void mp_tree_erase(struct mp_tree *t, struct mp_node *n)
 {
 	struct mp_node *c;
 
+	os_assert(*link_of(t, n) == n);
 	while (n->n_left && n->n_right)
 		rotate_up(t, n->n_left->n_prio > n->n_right->n_prio ? n->n_left : n->n_right);
 	c = n->n_left ? n->n_left : n->n_right;

@@ -490,9 +490,19 @@ static void a_log_is_not_erased_to_a_generation_that_was(void)
 	rig_fini(&r);
 }
 
+static int replay(const struct mp_rec *rec)
+{
+	int rc;
+
+	mutex_lock(&r.pool->p_lock);
+	rc = mp_otab_replay(r.pool, rec);
+	mutex_unlock(&r.pool->p_lock);
+	return rc;
+}
+
 static void contradicts(const struct mp_rec *rec, const char *text)
 {
-	T_EQ(mp_otab_replay(r.pool, rec), -EUCLEAN);
+	T_EQ(replay(rec), -EUCLEAN);
 	T_EQ(os_user_error()->oe_id, MP_MD_RECORD);
 	T_OK(strstr(os_user_error()->oe_text, text));
 }
@@ -509,9 +519,9 @@ static void records_that_contradict_are_refused_and_change_nothing(void)
 	start(1);
 	add_objs(&r, 3);
 	contradicts(&gone, "container 'box' does not exist");
-	T_EQ(mp_otab_replay(r.pool, &root), 0);
+	T_EQ(replay(&root), 0);
 	contradicts(&root, "container 'box' exists twice");
-	T_EQ(mp_otab_replay(r.pool, &gone), 0);
+	T_EQ(replay(&gone), 0);
 	contradicts(&seal, "object 1125899906842624, which does not exist");
 	contradicts(&del, "object 1125899906842624, which does not exist");
 	contradicts(&virgin, "watermark of device 1");
