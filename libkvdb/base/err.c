@@ -13,6 +13,7 @@
 
 #include <kvdb/kvdb.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/kv_err.h"
 
@@ -64,6 +65,8 @@ int kv_error(int err, const char *id, const char *fmt, ...)
 	char text[sizeof(e->text)];
 	va_list ap;
 
+	KV_ASSERT(err < 0);
+	KV_ASSERT(known);	/* each has its meaning and cure in the table */
 	/* the text of an earlier failure may be part of this one's */
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
@@ -81,6 +84,7 @@ int kv_error_take(const struct mpool_error *e, int err)
 {
 	struct mpool_error *own = mpool_error_slot();
 
+	KV_ASSERT(err < 0);
 	if (own != e)
 		*own = *e;
 	own->err = err;

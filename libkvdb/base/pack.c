@@ -13,6 +13,7 @@
 #include <kvdb/kvdb.h>
 
 #include "base/pack.h"
+#include "base/assert.h"
 
 #define ZSTD_LEVEL	3
 #define PROBE		4096u	/* bytes out of the middle of a value ... */
@@ -31,6 +32,7 @@ int kv_packer_open(uint8_t how, struct kv_packer **out)
 {
 	struct kv_packer *pk = calloc(1, sizeof(*pk));
 
+	KV_ASSERT(how == KVDB_COMPRESS_LZ4 || how == KVDB_COMPRESS_ZSTD);
 	if (!pk)
 		return -ENOMEM;
 	pk->pk_how = how;
@@ -60,6 +62,7 @@ static uint32_t shrink(struct kv_packer *pk, const uint8_t *val, uint32_t len, u
 	size_t n;
 	int k;
 
+	KV_ASSERT(most <= pk->pk_cap);
 	if (pk->pk_how == KVDB_COMPRESS_LZ4) {
 		k = LZ4_compress_default((const char *)val, (char *)pk->pk_buf, (int)len,
 					 (int)most);
@@ -93,6 +96,7 @@ uint32_t kv_pack(struct kv_packer *pk, const uint8_t *val, uint32_t len, const u
 	}
 	if (is_worth_it(pk, val, len))
 		n = shrink(pk, val, len, most);
+	KV_ASSERT(n <= most);
 	pk->pk_misses = n ? 0 : pk->pk_misses + 1;
 	*out = pk->pk_buf;
 	return n;

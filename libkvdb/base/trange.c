@@ -5,10 +5,12 @@
 #include <kvdb/kvdb.h>
 
 #include "base/trange.h"
+#include "base/assert.h"
 #include "base/key.h"
 
 bool kv_trange_has(const struct kv_trange *r, const void *key, size_t klen)
 {
+	KV_ASSERT_SLOW(!(r->tr_flags & KV_TR_PREFIX && r->tr_flags & KV_TR_ENDLESS));
 	if (r->tr_flags & KV_TR_PREFIX)
 		return klen >= r->tr_flen && !memcmp(key, r->tr_from, r->tr_flen);
 	return kv_kcmp(r->tr_from, r->tr_flen, key, klen) <= 0 &&
@@ -22,6 +24,8 @@ bool kv_trange_meets(const struct kv_trange *r, const void *lo, size_t lolen, co
 	const uint8_t *to = r->tr_to;
 	uint16_t tlen = r->tr_tlen;
 
+	KV_ASSERT(r->tr_flen <= KVDB_KEY_MAX);
+	KV_ASSERT_SLOW(!hi || kv_kcmp(lo, lolen, hi, hilen) <= 0);
 	if (hi && kv_kcmp(r->tr_from, r->tr_flen, hi, hilen) >= 0)
 		return false;
 	if (r->tr_flags & KV_TR_PREFIX) {
@@ -33,6 +37,7 @@ bool kv_trange_meets(const struct kv_trange *r, const void *lo, size_t lolen, co
 
 uint16_t kv_prefix_end(const uint8_t *pfx, uint16_t plen, uint8_t *to)
 {
+	KV_ASSERT(plen <= KVDB_KEY_MAX);
 	while (plen && pfx[plen - 1] == 0xff)
 		plen--;
 	if (plen) {

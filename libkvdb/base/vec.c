@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/vec.h"
+#include "base/assert.h"
 
 int kv_vec_grow(void *vec, uint32_t *cap, size_t need, size_t size)
 {
@@ -40,7 +41,16 @@ void kv_ids_sort(uint64_t *id, size_t n)
 		qsort(id, n, sizeof(*id), by_id);
 }
 
+static bool are_sorted(const uint64_t *id, size_t n)
+{
+	for (size_t i = 1; i < n; i++)
+		if (id[i - 1] > id[i])
+			return false;
+	return true;
+}
+
 bool kv_ids_have(const uint64_t *ids, size_t n, uint64_t id)
 {
+	KV_ASSERT_SLOW(are_sorted(ids, n));
 	return n && bsearch(&id, ids, n, sizeof(id), by_id);
 }

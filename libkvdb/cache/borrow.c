@@ -122,6 +122,7 @@ uint8_t *kv_borrow_take(struct kvdb *db, uint64_t images)
 
 		while (le->le_is_used[at])
 			at++;
+		KV_ASSERT(at < le->le_max);
 		le->le_is_used[at] = 1;
 		le->le_used++;
 		mem = le->le_base + (size_t)at * db->d_budget.b_seg_bytes;
@@ -135,6 +136,7 @@ void kv_borrow_give(struct kvdb *db, uint8_t *mem)
 	struct kv_borrow *le = db->d_cache.cc_borrow;
 
 	madvise(mem, db->d_budget.b_seg_bytes, MADV_DONTNEED);
+	KV_ASSERT((size_t)(mem - le->le_base) < le->le_max * (size_t)db->d_budget.b_seg_bytes);
 	pthread_mutex_lock(&le->le_lock);
 	le->le_is_used[(size_t)(mem - le->le_base) / db->d_budget.b_seg_bytes] = 0;
 	le->le_used--;

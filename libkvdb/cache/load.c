@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "cache/load.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "db/db.h"
@@ -115,6 +116,7 @@ bool kv_load_done(struct kvdb *db, struct kv_load *ld)
 	uint64_t id = mpool_obj_id(obj);
 	uint32_t bad = 0;
 
+	KV_ASSERT(!ld->ld_crc || ld->ld_n <= KV_PAGES_MAX);	/* ld_bad has a bit for each */
 	if (!err)
 		count_read(db, obj, ld->ld_for, (uint64_t)ld->ld_n * PAGE);
 	for (unsigned k = 0; !err && ld->ld_crc && k < ld->ld_n; k++)
@@ -183,6 +185,7 @@ static int fetch_claim(struct fetch *f, unsigned i)
 {
 	uint8_t *into;
 
+	KV_ASSERT_INSIDE();
 	f->f_page[i] = kv_page_claim(f->f_db, mpool_obj_id(f->f_obj), f->f_first + i, f->f_crc,
 				     &into);
 	if (!f->f_page[i]) {
@@ -216,6 +219,7 @@ static unsigned fetch_loads(struct fetch *f, unsigned n)
 		ld->ld_crc = f->f_crc ? f->f_crc + i : NULL;
 		ld->ld_page = &f->f_page[i];
 		loads++;
+		KV_ASSERT(loads <= LOADS_MAX + 1);
 	}
 	return loads;
 }
@@ -364,6 +368,7 @@ static void ahead_now(struct kvdb *db, const struct kv_want *w, unsigned n)
 
 void kv_async_begin(struct kv_async *as)
 {
+	KV_ASSERT(!async_self);
 	as->as_run++;
 	async_self = as;
 }
@@ -389,6 +394,7 @@ struct kv_aload *kv_async_next(struct kv_async *as)
 
 bool kv_async_done(struct kv_aload *al, int err)
 {
+	KV_ASSERT(!al->al_is_done);
 	al->al_load.ld_read.rd_err = err;
 	al->al_is_done = !kv_load_done(al->al_as->as_db, &al->al_load);
 	return !al->al_is_done;
@@ -401,6 +407,7 @@ void kv_async_wait(struct kv_async *as)
 	struct kv_thread *t;
 	unsigned n = 0, again;
 
+	KV_ASSERT_OUTSIDE();
 	do {
 		while (n < WAIT_READS && (al = kv_async_next(as)))
 			rd[n++] = &al->al_load.ld_read;
@@ -424,6 +431,7 @@ void kv_async_try(struct kv_async *as)
 
 bool kv_async_again(struct kv_async *as, int rc, bool is_further)
 {
+	KV_ASSERT_OUTSIDE();
 	kv_async_end();
 	if (is_further) {
 		as->as_tries = 0;
@@ -531,6 +539,7 @@ static int async_want(struct kv_async *as, struct mpool_obj *obj, uint64_t first
 {
 	struct kv_aload *al = kv_aload_new(as->as_db, n), **tail = &as->as_loads;
 
+	KV_ASSERT(!crc || n <= KV_PAGES_MAX);
 	if (!al)
 		return kv_load_error(-ENOMEM, 0, 0);
 	al->al_iov.iov_len = (size_t)n * PAGE;
@@ -656,6 +665,7 @@ int kv_pages_get(struct kvdb *db, struct mpool_obj *obj, uint64_t first, unsigne
 	struct fetch f;
 	unsigned i;
 
+	KV_ASSERT_INSIDE();
 	if (!n || n > KV_PAGES_MAX)
 		return -EINVAL;
 	if (kv_async_is_on(db))
@@ -677,6 +687,7 @@ int kv_pages_get(struct kvdb *db, struct mpool_obj *obj, uint64_t first, unsigne
 int kv_dev_read(struct kvdb *db, struct mpool_obj *obj, enum kv_read_for what, uint64_t off,
 		void *buf, size_t len)
 {
+	KV_ASSERT((off | len) % PAGE == 0);
 	if (kv_async_is_on(db))
 		return async_direct(async_self, obj, what, off, buf, len);
 	if (restarts(db))
@@ -686,6 +697,7 @@ int kv_dev_read(struct kvdb *db, struct mpool_obj *obj, enum kv_read_for what, u
 
 void kv_pages_ahead(struct kvdb *db, const struct kv_want *w, unsigned n)
 {
+	KV_ASSERT_INSIDE();
 	if (kv_async_is_on(db))
 		async_ahead(async_self, w, n);
 	else

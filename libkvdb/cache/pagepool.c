@@ -35,6 +35,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/assert.h"
 #include "base/guard.h"
 #include "db/db.h"
 #include "db/limbo.h"
@@ -132,6 +133,7 @@ static inline struct kv_page *lookup(struct kv_pagepool *pp, uint64_t hash, uint
 	struct kv_page *p = atomic_load_explicit(&pp->pp_bucket[hash & pp->pp_mask],
 						 memory_order_acquire);
 
+	KV_ASSERT_INSIDE();
 	while (p && (p->pg_no != no || p->pg_obj != obj))
 		p = atomic_load_explicit(&p->pg_next, memory_order_acquire);
 	return p;
@@ -190,6 +192,7 @@ void kv_pagepool_fini(struct kvdb *db)
 		pthread_mutex_destroy(&pp->pp_shard[i].sh_lock);
 		pthread_cond_destroy(&pp->pp_shard[i].sh_cond);
 	}
+	KV_ASSERT(!pp->pp_ngrace);
 	for (unsigned i = 0; i < pp->pp_nslab; i++)
 		free(pp->pp_slab[i].ps_page);
 	for (unsigned i = 0; i < pp->pp_nscratch; i++)
@@ -207,8 +210,10 @@ void kv_pagepool_fini(struct kvdb *db)
 
 static void young_end(struct kv_pagepool *pp, struct kv_page *p)
 {
+	KV_ASSERT_HELD(&pp->pp_lock);
 	if (atomic_load_explicit(&p->pg_is_young, memory_order_relaxed)) {
 		atomic_store_explicit(&p->pg_is_young, false, memory_order_relaxed);
+		KV_ASSERT(pp->pp_nyoung);
 		pp->pp_nyoung--;
 	}
 }
@@ -219,6 +224,7 @@ static struct kv_page *young_oldest(struct kv_pagepool *pp)
 	uint32_t turn = pp->pp_oldest++, no = pp->pp_young[turn & pp->pp_mask];
 	struct kv_page *pages = pp->pp_slab[no / pp->pp_per_slab].ps_page, *p;
 
+	KV_ASSERT_HELD(&pp->pp_lock);
 	if (!pages)
 		return NULL;
 	p = &pages[no % pp->pp_per_slab];
@@ -233,6 +239,8 @@ static void young_add(struct kv_pagepool *pp, struct kv_page *p)
 {
 	uint32_t turn = atomic_load_explicit(&pp->pp_turn, memory_order_relaxed);
 
+	KV_ASSERT_HELD(&pp->pp_lock);
+	KV_ASSERT(!atomic_load_explicit(&p->pg_is_young, memory_order_relaxed));
 	if (turn - pp->pp_oldest > pp->pp_mask)
 		young_oldest(pp);
 	pp->pp_young[turn & pp->pp_mask] = p->pg_slab * pp->pp_per_slab +
@@ -248,6 +256,8 @@ static void young_add(struct kv_pagepool *pp, struct kv_page *p)
 /* Under pp_lock. */
 static void page_free(struct kv_pagepool *pp, struct kv_page *p)
 {
+	KV_ASSERT_HELD(&pp->pp_lock);
+	KV_ASSERT(atomic_load_explicit(&p->pg_state, memory_order_relaxed) != PG_LIVE);
 	young_end(pp, p);
 	atomic_store_explicit(&p->pg_state, PG_FREE, memory_order_release);
 	if (pp->pp_slab[p->pg_slab].ps_leaving)
@@ -265,6 +275,7 @@ static void batch_freed(void *arg)
 	pthread_mutex_lock(&pp->pp_lock);
 	for (unsigned i = 0; i < b->ba_n; i++)
 		page_free(pp, b->ba_page[i]);
+	KV_ASSERT(pp->pp_ngrace >= b->ba_n);
 	pp->pp_ngrace -= b->ba_n;
 	pthread_mutex_unlock(&pp->pp_lock);
 	free(b);
@@ -276,6 +287,8 @@ static void batch_retire(struct batch *b)
 {
 	struct kv_pagepool *pp = b->ba_pool;
 
+	KV_ASSERT(b->ba_n <= BATCH);
+	KV_ASSERT_FREE(&pp->pp_lock);
 	if (!b->ba_n) {
 		free(b);
 		return;
@@ -304,7 +317,7 @@ static bool page_unlink(struct kv_pagepool *pp, struct kv_page *p, uint32_t from
 	uint64_t hash = page_hash(p->pg_obj, p->pg_no);
 	struct shard *sh = shard_of(pp, hash);
 	_Atomic(struct kv_page *) *pp_link = &pp->pp_bucket[hash & pp->pp_mask];
-	struct kv_page *q;
+	struct kv_page *q = NULL;
 	bool won;
 
 	pthread_mutex_lock(&sh->sh_lock);
@@ -317,6 +330,7 @@ static bool page_unlink(struct kv_pagepool *pp, struct kv_page *p, uint32_t from
 		}
 		pp_link = &q->pg_next;
 	}
+	KV_ASSERT(!won || q == p);
 	if (won && sh->sh_waiters)
 		pthread_cond_broadcast(&sh->sh_cond);
 	pthread_mutex_unlock(&sh->sh_lock);
@@ -326,6 +340,7 @@ static bool page_unlink(struct kv_pagepool *pp, struct kv_page *p, uint32_t from
 /* Under pp_lock: the next grown page that the clock gives up, or NULL. */
 static struct kv_page *clock_next(struct kv_pagepool *pp, uint64_t *steps)
 {
+	KV_ASSERT_HELD(&pp->pp_lock);
 	while (*steps && pp->pp_nslab) {
 		struct pslab *ps;
 		struct kv_page *p;
@@ -361,6 +376,7 @@ static struct kv_page *next_out(struct kv_pagepool *pp, uint64_t *steps)
 {
 	uint32_t most = atomic_load_explicit(&pp->pp_npage, memory_order_relaxed) / YOUNG;
 
+	KV_ASSERT_HELD(&pp->pp_lock);
 	for (; *steps && pp->pp_nyoung > most; --*steps) {
 		struct kv_page *p = young_oldest(pp);
 		uint32_t st = p ? atomic_load_explicit(&p->pg_state, memory_order_acquire) :
@@ -473,6 +489,7 @@ static struct kv_page *page_take(struct kv_pagepool *pp, bool is_key)
 	p = pp->pp_free;
 	if (p) {
 		pp->pp_free = atomic_load_explicit(&p->pg_next, memory_order_relaxed);
+		KV_ASSERT(atomic_load_explicit(&p->pg_state, memory_order_relaxed) == PG_FREE);
 		pp->pp_nfree--;
 		atomic_store_explicit(&p->pg_state, PG_LOADING, memory_order_relaxed);
 		atomic_store_explicit(&p->pg_use, is_key, memory_order_relaxed);
@@ -490,6 +507,7 @@ void kv_pages_room(struct kvdb *db, unsigned n)
 {
 	struct kv_pagepool *pp = db->d_cache.cc_pages;
 
+	KV_ASSERT_OUTSIDE();
 	if (!atomic_load_explicit(&pp->pp_short, memory_order_relaxed))
 		return;
 	for (unsigned tries = 0; tries < 8; tries++) {
@@ -576,6 +594,7 @@ static uint32_t wait_loaded(struct kv_pagepool *pp, struct kv_page *p)
 	uint64_t began = kv_wait_begin();
 	uint32_t st;
 
+	KV_ASSERT_FREE(&pp->pp_lock);
 	pthread_mutex_lock(&sh->sh_lock);
 	sh->sh_waiters++;
 	while ((st = atomic_load(&p->pg_state)) == PG_LOADING)
@@ -590,6 +609,7 @@ int kv_page_wait(struct kvdb *db, struct kv_page *p, const uint8_t **out)
 {
 	uint32_t st = atomic_load_explicit(&p->pg_state, memory_order_acquire);
 
+	KV_ASSERT_INSIDE();
 	if (KV_UNLIKELY(st == PG_LOADING))
 		st = wait_loaded(db->d_cache.cc_pages, p);
 	if (KV_UNLIKELY(st == PG_FAILED))
@@ -606,6 +626,7 @@ void kv_page_settle(struct kvdb *db, struct kv_page *p, int err)
 	struct shard *sh = shard_of(pp, page_hash(p->pg_obj, p->pg_no));
 	struct batch *b;
 
+	KV_ASSERT(atomic_load_explicit(&p->pg_state, memory_order_relaxed) == PG_LOADING);
 	if (!err) {
 		pthread_mutex_lock(&sh->sh_lock);
 		atomic_store_explicit(&p->pg_state, PG_LIVE, memory_order_release);
@@ -741,11 +762,23 @@ void kv_page_purge(struct kvdb *db, uint64_t obj_id, uint64_t pages)
 
 /* ---- giving a slab back ------------------------------------------------------------ */
 
+static unsigned free_count(const struct kv_pagepool *pp)
+{
+	unsigned n = 0;
+
+	for (const struct kv_page *p = pp->pp_free; p;
+	     p = atomic_load_explicit(&p->pg_next, memory_order_relaxed))
+		n++;
+	return n;
+}
+
 /* Under pp_lock: takes the pages of slabs that were marked as leaving off the free list. */
 static void free_list_filter(struct kv_pagepool *pp, unsigned slabs)
 {
 	struct kv_page *p = pp->pp_free, *next;
 
+	KV_ASSERT_HELD(&pp->pp_lock);
+	KV_ASSERT_SLOW(free_count(pp) == pp->pp_nfree);
 	atomic_fetch_sub_explicit(&pp->pp_npage, slabs * pp->pp_per_slab, memory_order_relaxed);
 	pp->pp_free = NULL;
 	pp->pp_nfree = 0;
@@ -786,6 +819,7 @@ static unsigned slab_empty(struct kv_pagepool *pp, struct kv_page *pages)
 static void slab_forget(struct kv_pagepool *pp, unsigned at, struct kv_page *pages)
 {
 	pthread_mutex_lock(&pp->pp_lock);
+	KV_ASSERT(pp->pp_slab[at].ps_leaving && pp->pp_slab[at].ps_page == pages);
 	pp->pp_slab[at] = (struct pslab){ .ps_mem = NULL };
 	pthread_mutex_unlock(&pp->pp_lock);
 	free(pages);
@@ -799,6 +833,7 @@ uint8_t *kv_pagepool_yield_slab(struct kvdb *db)
 	uint8_t *mem = NULL;
 	unsigned at;
 
+	KV_ASSERT(!kv_is_inside());
 	if (!pp)
 		return NULL;
 	pthread_mutex_lock(&pp->pp_lock);

@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/futex.h"
 #include "db/db.h"
 #include "db/thread.h"
@@ -92,6 +93,7 @@ static struct kv_read *read_done(struct kv_read *rd, int err, const struct kv_wa
 	struct kv_wait *w = rd->rd_wait;
 	struct kv_read *more;
 
+	KV_ASSERT(atomic_load(&w->w_left));
 	rd->rd_err = err;
 	more = rd->rd_more ? rd->rd_more(rd) : NULL;
 	if (more) {
@@ -115,6 +117,7 @@ static struct kv_read *take_due(struct kv_readers *rs)
 {
 	struct kv_read *list = rs->rs_posted;
 
+	KV_ASSERT_HELD(&rs->rs_lock);
 	if (!list || (rs->rs_inflight >= FEW && rs->rs_nposted < BATCH))
 		return NULL;
 	rs->rs_inflight += rs->rs_nposted;
@@ -146,6 +149,7 @@ static struct kv_read *settle(struct kv_readers *rs, unsigned n)
 	struct kv_read *list;
 
 	pthread_mutex_lock(&rs->rs_lock);
+	KV_ASSERT(rs->rs_inflight >= n);
 	rs->rs_inflight -= n;
 	list = take_due(rs);
 	pthread_mutex_unlock(&rs->rs_lock);
@@ -236,6 +240,7 @@ static unsigned reap_some(struct rqueue *q, struct todo *td, struct kv_wait *me)
 	unsigned ended = 0;
 
 	for (int i = 0; i < n; i++) {
+		KV_ASSERT(q->rq_inflight);
 		q->rq_inflight--;
 		ended += over(td, (struct kv_read *)(uintptr_t)cqe[i].cookie,
 			      cqe[i].res < 0 ? (int)cqe[i].res : 0, me);
@@ -250,6 +255,8 @@ static void lead(struct kv_readers *rs, struct rqueue *q, struct kv_read *list, 
 	struct kv_read *due;
 	unsigned ended;
 
+	KV_ASSERT(atomic_load(&q->rq_busy));
+	KV_ASSERT_FREE(&rs->rs_lock);
 	todo_add(&td, list);
 	while (td.td_head || q->rq_inflight) {
 		ended = submit_some(q, &td, me);
@@ -392,6 +399,7 @@ void kv_readers_fini(struct kvdb *db)
 
 	if (!rs)
 		return;
+	KV_ASSERT(!rs->rs_posted && !rs->rs_inflight);
 	for (unsigned i = 0; i < QUEUES; i++)
 		mpool_ioq_close(rs->rs_q[i].rq_ioq);
 	while (rs->rs_spare) {

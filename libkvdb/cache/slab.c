@@ -29,6 +29,7 @@
 #include <sys/mman.h>
 
 #include "cache/slab.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/range.h"
@@ -185,6 +186,17 @@ int kv_slabs_init(struct kvdb *db)
 	return db->d_mode.md_flags & KVDB_PREFAULT ? prefault(sl) : 0;
 }
 
+/* Does each slab count as what it is? Under sl_lock, or no other thread knows them any more. */
+static bool slabs_add_up(const struct kv_slabs *sl)
+{
+	unsigned n[SLAB_HELD + 1] = { 0 };
+
+	for (unsigned i = 0; i < sl->sl_max; i++)
+		n[sl->sl_slab[i].s_user]++;
+	return n[SLAB_IMAGE] == sl->sl_nimage && n[SLAB_PAGES] == sl->sl_npages &&
+	       n[SLAB_GRACE] == sl->sl_ngrace && n[SLAB_HELD] == sl->sl_nheld;
+}
+
 void kv_slabs_fini(struct kvdb *db)
 {
 	struct kv_slabs *sl = db->d_cache.cc_slabs;
@@ -203,6 +215,7 @@ void kv_slabs_fini(struct kvdb *db)
 		busy = sl->sl_ngrace || live != sl->sl_nbig;
 		pthread_mutex_unlock(&sl->sl_lock);
 	} while (busy);
+	KV_ASSERT_SLOW(slabs_add_up(sl));
 	bigs_free(sl->sl_big);
 	bigs_free(sl->sl_kept);
 	kv_range_unmap(&sl->sl_range);
@@ -214,6 +227,7 @@ void kv_slabs_fini(struct kvdb *db)
 
 static void fifo_del(struct slab *s)
 {
+	KV_ASSERT_HELD(&s->s_owner->sl_lock);
 	if (!s->s_idle)
 		return;
 	s->s_prev->s_next = s->s_next;
@@ -223,6 +237,8 @@ static void fifo_del(struct slab *s)
 
 static void fifo_add(struct kv_slabs *sl, struct slab *s)
 {
+	KV_ASSERT_HELD(&sl->sl_lock);
+	KV_ASSERT(!s->s_idle && s->s_user == SLAB_IMAGE);
 	s->s_next = &sl->sl_fifo;
 	s->s_prev = sl->sl_fifo.s_prev;
 	s->s_prev->s_next = s;
@@ -233,6 +249,8 @@ static void fifo_add(struct kv_slabs *sl, struct slab *s)
 /* Under sl_lock. */
 static void slab_put(struct kv_slabs *sl, struct slab *s)
 {
+	KV_ASSERT_HELD(&sl->sl_lock);
+	KV_ASSERT(s->s_user != SLAB_FREE && !s->s_idle);
 	s->s_user = SLAB_FREE;
 	s->s_next = sl->sl_free;
 	sl->sl_free = s;
@@ -244,6 +262,7 @@ static void slab_freed(void *arg)
 	struct kv_slabs *sl = s->s_owner;
 
 	pthread_mutex_lock(&sl->sl_lock);
+	KV_ASSERT(sl->sl_ngrace && s->s_user == SLAB_GRACE);
 	sl->sl_ngrace--;
 	/* it cannot be found any more: only unpinning is left, which looks at s_user last */
 	atomic_store(&s->s_user, SLAB_HELD);
@@ -257,6 +276,9 @@ static void slab_freed(void *arg)
 /* Under sl_lock: the image is unreachable from here on; the caller retires the slab. */
 static void image_unhook(struct kv_slabs *sl, struct slab *s)
 {
+	KV_ASSERT_HELD(&sl->sl_lock);
+	KV_ASSERT(s->s_user == SLAB_IMAGE && sl->sl_nimage);
+	KV_ASSERT(atomic_load(s->s_image) == slab_mem(s));
 	fifo_del(s);
 	atomic_store_explicit(s->s_image, NULL, memory_order_release);
 	(void)BARRIER((atomic_fetch_add(&s->s_life, 1), 0));
@@ -277,6 +299,7 @@ static struct slab *image_steal(struct kv_slabs *sl)
 {
 	struct slab *s = sl->sl_fifo.s_next;
 
+	KV_ASSERT_HELD(&sl->sl_lock);
 	/* twice round: the first time each may have been used */
 	for (unsigned n = 2 * sl->sl_nimage; s != &sl->sl_fifo && is_wanted(s); n--) {
 		if (!n)
@@ -297,6 +320,9 @@ static struct slab *slab_unused(struct kv_slabs *sl)
 {
 	struct slab *s = sl->sl_free;
 
+	KV_ASSERT_HELD(&sl->sl_lock);
+	KV_ASSERT(!s || s->s_user == SLAB_FREE);
+	KV_ASSERT_SLOW(slabs_add_up(sl));
 	if (s)
 		sl->sl_free = s->s_next;
 	else if (sl->sl_touched < sl->sl_max)
@@ -306,6 +332,7 @@ static struct slab *slab_unused(struct kv_slabs *sl)
 
 static unsigned unused_count(const struct kv_slabs *sl)
 {
+	KV_ASSERT(sl->sl_nimage + sl->sl_npages + sl->sl_ngrace + sl->sl_nheld <= sl->sl_max);
 	return sl->sl_max - sl->sl_nimage - sl->sl_npages - sl->sl_ngrace - sl->sl_nheld;
 }
 
@@ -319,6 +346,8 @@ static void big_count(struct kv_slabs *sl, const struct big *b, int by)
 {
 	uint64_t bytes = by < 0 ? -(uint64_t)b->b_bytes : b->b_bytes;
 
+	KV_ASSERT_HELD(&sl->sl_lock);
+	KV_ASSERT(by > 0 || (sl->sl_nbig && sl->sl_big_bytes >= b->b_bytes));
 	sl->sl_nbig += (unsigned)by;
 	sl->sl_big_bytes += bytes;
 	if (is_own(sl, b))
@@ -341,6 +370,8 @@ static struct big *kept_remove(struct kv_slabs *sl, struct big **pp)
 {
 	struct big *b = *pp;
 
+	KV_ASSERT_HELD(&sl->sl_lock);
+	KV_ASSERT(sl->sl_kept_bytes >= b->b_bytes);
 	*pp = b->b_next;
 	sl->sl_kept_bytes -= b->b_bytes;
 	if (sl->sl_kept_least > sl->sl_kept_bytes)
@@ -351,6 +382,7 @@ static struct big *kept_remove(struct kv_slabs *sl, struct big **pp)
 /* Under sl_lock: the longest unused go onto *@gone until no more than @most bytes are kept. */
 static void kept_shrink(struct kv_slabs *sl, uint64_t most, struct big **gone)
 {
+	KV_ASSERT_HELD(&sl->sl_lock);
 	while (sl->sl_kept_bytes > most) {
 		struct big **pp = &sl->sl_kept, *b;
 
@@ -472,6 +504,7 @@ static struct big *big_find(struct kv_slabs *sl, const uint8_t *mem)
 {
 	struct big **pp, *b;
 
+	KV_ASSERT_HELD(&sl->sl_lock);
 	for (pp = &sl->sl_big; (b = *pp); pp = &b->b_next) {
 		if (b->b_mem == mem) {
 			*pp = b->b_next;
@@ -490,6 +523,7 @@ static struct slab *image_slab(struct kv_slabs *sl, struct slab **stolen, bool *
 	bool pool_rich = sl->sl_npages > sl->sl_max / 2;
 	struct slab *s = NULL;
 
+	KV_ASSERT_HELD(&sl->sl_lock);
 	*stolen = NULL;
 	*yield = false;
 	if (sl->sl_nimage < sl->sl_max - sl->sl_pool_min || sl->sl_nimage < sl->sl_win_min)
@@ -510,6 +544,7 @@ static struct slab *steal_ahead(struct kv_slabs *sl)
 {
 	unsigned limit = sl->sl_max - sl->sl_pool_min;
 
+	KV_ASSERT_HELD(&sl->sl_lock);
 	if (sl->sl_ngrace || (unused_count(sl) && sl->sl_nimage < limit) ||
 	    sl->sl_npages > sl->sl_max / 2)
 		return NULL;
@@ -526,6 +561,7 @@ uint8_t *kv_slab_take_image(struct kvdb *db, uint32_t bytes, _Atomic(uint8_t *) 
 	struct slab *s, *stolen;
 	bool yield;
 
+	KV_ASSERT(!kv_is_inside());
 	if (bytes != sl->sl_bytes)
 		return big_take(sl, bytes, image);
 	for (unsigned tries = 0; tries < 64; tries++) {
@@ -552,6 +588,8 @@ uint8_t *kv_slab_take_image(struct kvdb *db, uint32_t bytes, _Atomic(uint8_t *) 
 		if (yield && (mem = kv_pagepool_yield_slab(db))) {
 			s = slab_of(sl, mem);
 			pthread_mutex_lock(&sl->sl_lock);
+			KV_ASSERT(s->s_user == SLAB_PAGES && sl->sl_npages);
+			s->s_user = SLAB_GRACE;
 			sl->sl_npages--;
 			sl->sl_ngrace++;
 			pthread_mutex_unlock(&sl->sl_lock);
@@ -608,6 +646,7 @@ static void image_release(struct kv_slabs *sl, _Atomic(uint8_t *) *image)
 			image_unhook(sl, s);
 		} else {
 			b = big_find(sl, mem);
+			KV_ASSERT(b);
 			atomic_store_explicit(image, NULL, memory_order_release);
 		}
 	}
@@ -659,6 +698,7 @@ uint8_t *kv_slab_take_spare(struct kvdb *db, uint32_t part)
 static void slab_give(struct kv_slabs *sl, uint8_t *mem, unsigned *count)
 {
 	pthread_mutex_lock(&sl->sl_lock);
+	KV_ASSERT(*count);
 	slab_put(sl, &sl->sl_slab[(size_t)(mem - sl->sl_base) / sl->sl_bytes]);
 	(*count)--;
 	pthread_mutex_unlock(&sl->sl_lock);
@@ -675,6 +715,7 @@ void kv_slab_publish(struct kvdb *db, uint8_t *mem, _Atomic(uint8_t *) *image)
 	struct slab *s = slab_of(sl, mem);
 
 	pthread_mutex_lock(&sl->sl_lock);
+	KV_ASSERT(s->s_user == SLAB_IMAGE && !s->s_image);
 	s->s_image = image;
 	atomic_store_explicit(image, mem, memory_order_release);
 	fifo_add(sl, s);
@@ -762,6 +803,7 @@ void *kv_slab_pin_near(struct kvdb *db, const uint8_t *mem)
 	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	struct slab *s = slab_of(sl, mem);
 
+	KV_ASSERT_INSIDE();
 	return s && pin_add(sl, s) ? s : NULL;
 }
 
@@ -798,6 +840,7 @@ const uint8_t *kv_slab_at(struct kvdb *db, uint64_t place, uint32_t life)
 	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	struct slab *s = &sl->sl_slab[place / sl->sl_bytes];
 
+	KV_ASSERT_INSIDE();
 	return atomic_load_explicit(&s->s_life, memory_order_acquire) == life ?
 	       sl->sl_base + place : NULL;
 }
@@ -808,6 +851,7 @@ void kv_slab_unpin(struct kvdb *db, void *pin)
 	struct slab *s = pin;
 	uint32_t n = atomic_load(&s->s_pins);
 
+	KV_ASSERT(n & PIN_COUNT);
 	while (!atomic_compare_exchange_weak(&s->s_pins, &n, (n & PIN_COUNT) == 1 ? 0 : n - 1))
 		;
 	if ((n & PIN_COUNT) > 1)

@@ -32,6 +32,7 @@ void kv_bells_init(struct kv_work *wk)
 
 void kv_bells_fini(struct kv_work *wk)
 {
+	KV_ASSERT(!wk->wk_n);
 	pthread_cond_destroy(&wk->wk_keep.bl_cond);
 	pthread_cond_destroy(&wk->wk_merge.bl_cond);
 	pthread_cond_destroy(&wk->wk_supply.bl_cond);
@@ -120,6 +121,7 @@ bool kv_retry_allowed(struct kvdb *db, int err, unsigned *tries)
 {
 	struct timespec ts = { .tv_nsec = 10000000l << *tries };
 
+	KV_ASSERT_OUTSIDE();
 	if (CHECK(err != -EIO) || ++*tries >= TRIES || !kv_is_local(db, err))
 		return false;
 	if (db->d_bg.bd_work && db->d_bg.bd_work->wk_n)
@@ -131,6 +133,7 @@ void kv_bell_sleep(struct kv_work *wk, struct kv_bell *bl, uint64_t *seen)
 {
 	struct timespec ts;
 
+	KV_ASSERT_OUTSIDE();
 	pthread_mutex_lock(&wk->wk_lock);
 	if (bl->bl_rings == *seen && !atomic_load(&wk->wk_stop)) {
 		clock_gettime(CLOCK_MONOTONIC, &ts);

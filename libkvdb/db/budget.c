@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "db/budget.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/stream.h"
 #include "db/cgroup.h"
@@ -106,6 +107,7 @@ static uint64_t class_seg(uint64_t class_bytes, uint64_t streams, uint64_t most)
 {
 	uint64_t seg = max64(min64(class_bytes / (64 * streams), SEG_MAX), SEG_MIN);
 
+	KV_ASSERT(streams);
 	return max64(pow2_floor(min64(seg, most)), SEG_MIN);
 }
 
@@ -116,6 +118,7 @@ static void split_shares(const struct kv_limits *l, struct kv_budget *b)
 
 	b->b_share_bytes = (uint32_t)max64(share, b->b_seg_bytes);
 	b->b_shares = (uint32_t)max64(min64(b->b_large_bytes / 4 / b->b_share_bytes, b->b_logs), 1);
+	KV_ASSERT(b->b_share_bytes >= b->b_seg_bytes && b->b_shares <= b->b_logs);
 }
 
 static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_budget *b)
@@ -160,6 +163,7 @@ static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, stru
 					   (b->b_logs * seg), AHEAD_MAX), 1);
 	b->b_slab_bytes = b->b_slab_bytes / seg * seg;
 	b->b_frame_max = (uint32_t)min64(512 * KIB, seg / 2 / KV_BLOCK * KV_BLOCK);
+	KV_ASSERT(b->b_frame_max && b->b_frame_max % KV_BLOCK == 0);
 	return 0;
 }
 
@@ -228,6 +232,11 @@ int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_bu
 	b->b_leaf_keys = LEAF_KEYS;
 	b->b_leaf_bytes = max64(min64(l->l_all_bytes / LEAF_PARTS, LEAF_MAX), LEAF_MIN);
 	split_mdc(l, b);
+	KV_ASSERT(b->b_log_bytes >= b->b_log_least);
+	KV_ASSERT(b->b_slab_bytes >= (uint64_t)b->b_logs * KV_STREAMS * b->b_seg_bytes);
+	KV_ASSERT(b->b_mt_bytes + b->b_index_bytes + b->b_point_bytes + b->b_scan_bytes +
+		  b->b_slab_bytes <= b->b_cache_bytes);
+	KV_ASSERT(!(b->b_point_bytes & (b->b_point_bytes - 1)));
 	b->b_reserve_bytes = reserve(b);
 	return 0;
 }

@@ -20,6 +20,7 @@ int kv_pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly, st
 	struct mpool_open_opts mo = MPOOL_OPEN_OPTS_INIT;
 	int err;
 
+	KV_ASSERT_OUTSIDE();
 	if (!pool)
 		return kv_error(-EINVAL, "MP0951", "no pool was named");
 	if (o->pool && o->pool->size != sizeof(mo))
@@ -121,6 +122,7 @@ struct kvdb_kvs *kv_kvs_hold(struct kvdb *db, uint32_t i)
 {
 	struct kvdb_kvs *kvs;
 
+	KV_ASSERT(i < KVDB_KVS_MAX);
 	pthread_mutex_lock(&db->d_stores.sr_lock);
 	kvs = db->d_stores.sr_kvs[i];
 	if (kvs && kvs->k_dropped)
@@ -160,6 +162,7 @@ int kv_objs_delete(struct mpool *mp, const uint64_t *id, size_t n)
 	size_t i, k;
 	int err;
 
+	KV_ASSERT_OUTSIDE();
 	for (i = 0; i < n; i += k) {
 		memset(op, 0, sizeof(op));
 		for (k = 0; k < 64 && i + k < n; k++) {

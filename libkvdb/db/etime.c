@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "db/etime.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "db/db.h"
@@ -57,6 +58,7 @@ int kv_time_start(struct kvdb *db, uint64_t last)
 				"with KVDB_TIME_JUMP",
 				(unsigned long long)((wall - last) / (3600 * 1000)));
 	db->d_time.et_base = CHECK(wall > last) ? wall : last;
+	KV_ASSERT(db->d_time.et_base >= last);
 	db->d_time.et_start = running_ns(db);
 	atomic_store(&db->d_time.et_used, last != 0);
 	atomic_store(&db->d_time.et_is_kept, last != 0);

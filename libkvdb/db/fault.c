@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "db/db.h"
 #include "db/hooks.h"
@@ -23,6 +24,7 @@ int kv_error_room(struct kvdb *db, int err, const char *what)
 
 int kv_error_unknown(struct kvdb *db)
 {
+	KV_ASSERT(kv_fault(db));
 	return kv_error(-EIO, "MP0999", "the database stopped: %.200s; the next open shows whether "
 			"the change was made", db->d_fault.fa_text);
 }
@@ -45,6 +47,7 @@ int kv_fail(struct kvdb *db, int err, const char *fmt, ...)
 {
 	va_list ap;
 
+	KV_ASSERT(err < 0);
 	pthread_mutex_lock(&db->d_fault.fa_lock);
 	if (!atomic_load_explicit(&db->d_fault.fa_err, memory_order_relaxed)) {
 		va_start(ap, fmt);

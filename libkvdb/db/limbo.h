@@ -3,7 +3,10 @@
 #ifndef KV_LIMBO_H
 #define KV_LIMBO_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "base/assert.h"
 
 struct kv_thread;
 
@@ -15,6 +18,11 @@ struct kv_thread;
  */
 struct kv_thread *kv_enter(void);
 void kv_exit(struct kv_thread *t);
+/* Is the calling thread between kv_enter() and kv_exit()? */
+bool kv_is_inside(void);
+/* What follows a pointer without a lock is inside; what sleeps, or waits for a device, is not. */
+#define KV_ASSERT_INSIDE()	KV_ASSERT_SLOW(kv_is_inside())
+#define KV_ASSERT_OUTSIDE()	KV_ASSERT_SLOW(!kv_is_inside())
 
 /* A part of what is to be retired: freeing needs no memory. */
 struct kv_limbo {

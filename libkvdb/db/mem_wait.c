@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "db/mem_wait.h"
+#include "base/assert.h"
 #include "db/db.h"
 
 void kv_sleep_ms(void)
@@ -31,6 +32,7 @@ void *kv_realloc_wait(struct kvdb *db, void *p, size_t size)
 {
 	void *q;
 
+	KV_ASSERT(size);	/* of 0 it would free, and wait for ever */
 	while (!(q = realloc(p, size)) && !kv_sleep_or_stop(db))
 		;
 	return q;

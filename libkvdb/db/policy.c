@@ -15,6 +15,7 @@
  * No locks of its own: the policy is one word, read when it is needed.
  */
 #include "db/policy.h"
+#include "base/assert.h"
 #include "db/db.h"
 
 uint64_t kv_policy_of(const struct kvdb_kvs *kvs)
@@ -26,6 +27,7 @@ uint64_t kv_policy_of(const struct kvdb_kvs *kvs)
 
 uint8_t kv_policy_class(uint64_t policy, bool is_key, bool is_tight)
 {
+	KV_ASSERT(policy != KVDB_POLICY_DEFAULT);
 	switch (policy) {
 	case KVDB_POLICY_STAGING_ONLY:
 		return MPOOL_STAGING;

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/assert.h"
 #include "base/macros.h"
 
 struct kv_frame;
@@ -57,6 +58,7 @@ static inline void kv_slot_open(struct kv_slot *sl)
 {
 	uint64_t st = atomic_load_explicit(&sl->sl_state, memory_order_relaxed);
 
+	KV_ASSERT_SLOW((st & KV_SLOT_MASK) != KV_SLOT_INSTALLING);
 	/* sequentially consistent: seen by the thread that closes the epoch that we reserve in */
 	atomic_store(&sl->sl_state, ((st >> 2) + 1) << 2 | KV_SLOT_OPEN);
 }
@@ -66,6 +68,14 @@ static inline void kv_slot_idle(struct kv_slot *sl)
 	uint64_t st = atomic_load_explicit(&sl->sl_state, memory_order_relaxed);
 
 	atomic_store_explicit(&sl->sl_state, st & ~(uint64_t)KV_SLOT_MASK, memory_order_release);
+}
+
+/* OPEN, or withdrawn since: for assertions. */
+static inline bool kv_slot_is_begun(const struct kv_slot *sl)
+{
+	uint64_t st = atomic_load_explicit(&sl->sl_state, memory_order_relaxed) & KV_SLOT_MASK;
+
+	return st == KV_SLOT_OPEN || st == KV_SLOT_SKIPPED;
 }
 
 /* OPEN to INSTALLING; false: the record was withdrawn. What the slot names is complete. */
@@ -82,6 +92,7 @@ static inline bool kv_slot_install(struct kv_slot *sl)
 /* Where the record is, for the thread that has to finish it. */
 static inline void kv_slot_place(struct kv_slot *sl, const struct kv_resv *rs)
 {
+	KV_ASSERT_SLOW((atomic_load(&sl->sl_state) & KV_SLOT_MASK) != KV_SLOT_INSTALLING);
 	atomic_store_explicit(&sl->sl_frame, rs->rs_frame, memory_order_release);
 	atomic_store_explicit(&sl->sl_off, rs->rs_off, memory_order_release);
 	atomic_store_explicit(&sl->sl_buf, rs->rs_buf, memory_order_release);

@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "db/thread.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "db/db.h"
 #include "db/limbo.h"
@@ -104,6 +105,7 @@ static void thread_exit(void *arg)
 	struct kv_thread *t = arg, **pp;
 	struct kv_tctx *tc;
 
+	KV_ASSERT(!t->t_nest);
 	pthread_mutex_lock(&reg_lock);
 	while ((tc = t->t_ctxs)) {
 		t->t_ctxs = tc->tc_thread_next;
@@ -214,13 +216,14 @@ struct kv_thread *kv_enter(void)
 
 void kv_exit(struct kv_thread *t)
 {
+	KV_ASSERT_SLOW(t == self && t->t_nest);
 	if (--t->t_nest == 0)
 		atomic_store_explicit(&t->t_epoch, 0, memory_order_release);
 }
 
 bool kv_is_inside(void)
 {
-	return thread_self()->t_nest != 0;
+	return self && self->t_nest;
 }
 
 unsigned int kv_thread_no(void)
@@ -254,10 +257,12 @@ static struct kv_limbo *take_due(void)
 	struct kv_limbo *list = NULL, **tail = &list, *lb;
 	uint64_t now = atomic_load(&epoch);
 
+	KV_ASSERT_HELD(&limbo_lock);
 	while ((lb = limbo_head) && lb->lb_epoch + 2 <= now) {
 		limbo_head = lb->lb_next;
 		if (!limbo_head)
 			limbo_tail = &limbo_head;
+		KV_ASSERT(!limbo_head || limbo_head->lb_epoch >= lb->lb_epoch);
 		lb->lb_next = NULL;
 		*tail = lb;
 		tail = &lb->lb_next;
@@ -272,6 +277,7 @@ static void reclaim(void)
 	struct batch me = { .owner = thread_self() }, **pp;
 	struct kv_limbo *list, *lb;
 
+	KV_ASSERT(!me.owner->t_nest);
 	advance();
 	pthread_mutex_lock(&limbo_lock);
 	list = take_due();
@@ -321,6 +327,7 @@ static void grace(void)
 {
 	uint64_t want = kv_grace_begin();
 
+	KV_ASSERT(!kv_is_inside());	/* it would wait for itself */
 	/* on a busy machine a yield costs a time slice of each other thread */
 	while (atomic_load(&epoch) < want)
 		if (!advance())
@@ -425,6 +432,7 @@ void kv_tctx_each(struct kvdb *db, void (*fn)(struct kv_tctx *tc, void *arg), vo
 {
 	struct kv_tctx *tc;
 
+	KV_ASSERT_FREE(&limbo_lock);
 	pthread_mutex_lock(&reg_lock);
 	for (tc = db->d_threads.dt_ctxs; tc; tc = tc->tc_db_next)
 		fn(tc, arg);

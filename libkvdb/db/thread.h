@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "db/limbo.h"
 #include "db/slot.h"
 
 struct kv_thread;
@@ -66,8 +67,6 @@ unsigned int kv_thread_no(void);
  */
 uint64_t kv_grace_begin(void);
 bool kv_grace_is_over(uint64_t grace);
-/* Is the calling thread between kv_enter() and kv_exit()? */
-bool kv_is_inside(void);
 /* Starts a thread of ours, as pthread_create(). Signals are the program's: none comes to it. */
 int kv_thread_start(pthread_t *thread, void *(*fn)(void *), void *arg);
 

@@ -27,6 +27,7 @@
 #include <math.h>
 
 #include "db/db.h"
+#include "base/assert.h"
 #include "db/hooks.h"
 #include "db/waits.h"
 
@@ -104,6 +105,7 @@ void kv_postponed(struct kvdb *db, unsigned cause, uint64_t ns)
 	struct kv_delay *de = &db->d_throttle.th_delay[cause];
 	uint64_t max = atomic_load_explicit(&de->de_max_ns, memory_order_relaxed);
 
+	KV_ASSERT(cause < KVDB_DELAYS);
 	atomic_fetch_add_explicit(&de->de_waits, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&de->de_ns, ns, memory_order_relaxed);
 	while (ns > max && !atomic_compare_exchange_weak(&de->de_max_ns, &max, ns))
@@ -156,6 +158,7 @@ void kv_throttle(struct kvdb *db, struct kv_toll *to, uint32_t bytes)
 	uint64_t now, due;
 	unsigned cause;
 
+	KV_ASSERT_OUTSIDE();
 	if (kv_is_manual(db))
 		return;		/* no thread works while we sleep */
 	now = kv_now(db);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "db/db.h"
@@ -41,6 +42,8 @@ static uint64_t pause_ns(int err, uint32_t n)
 
 static void list_add(struct kvdb *db, struct kv_trouble *tb)
 {
+	KV_ASSERT_HELD(&db->d_troubles.tl_lock);
+	KV_ASSERT(!tb->tb_at);
 	tb->tb_next = db->d_troubles.tl_first;
 	if (tb->tb_next)
 		tb->tb_next->tb_at = &tb->tb_next;
@@ -54,6 +57,7 @@ void kv_trouble_set(struct kvdb *db, struct kv_trouble *tb, int err, const char 
 	uint64_t now = kv_now(db);
 	va_list ap;
 
+	KV_ASSERT(err == -EIO || err == -EUCLEAN);
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
@@ -79,6 +83,7 @@ void kv_trouble_end(struct kvdb *db, struct kv_trouble *tb)
 		return;
 	pthread_mutex_lock(&db->d_troubles.tl_lock);
 	if (tb->tb_at) {
+		KV_ASSERT(*tb->tb_at == tb);
 		*tb->tb_at = tb->tb_next;
 		if (tb->tb_next)
 			tb->tb_next->tb_at = tb->tb_at;

@@ -112,6 +112,16 @@ static inline void rig_flip(struct mpool_obj *obj, uint64_t off, uint8_t x)
 	close(own);
 }
 
+/* Is the page in the pool? */
+static inline bool rig_has_page(struct rig *r, uint64_t obj, uint64_t no)
+{
+	struct kv_thread *t = kv_enter();
+	bool has = kv_page_peek(&r->db, obj, no) != NULL;
+
+	kv_exit(t);
+	return has;
+}
+
 /* Where in its object an area of a key block begins, as its footer says. */
 static inline uint64_t rig_area_off(struct kv_run *run, uint32_t block, enum kv_karea area)
 {

@@ -140,7 +140,7 @@ static void second_read_comes_from_memory(void)
 	T_EQ(atomic_load(&r.db.d_count.read_bytes[KV_READ_VALUE][MPOOL_CAPACITY]) - reads,
 	     2 * 4096);
 	kv_page_purge(&r.db, mpool_obj_id(obj), PAGES);
-	T_OK(kv_page_peek(&r.db, mpool_obj_id(obj), 10) == NULL);
+	T_OK(!rig_has_page(&r, mpool_obj_id(obj), 10));
 	mpool_obj_close(obj);
 	rig_close(&r);
 }

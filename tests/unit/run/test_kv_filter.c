@@ -240,13 +240,13 @@ static void a_damaged_filter_says_maybe(void)
 	for (uint64_t off = from; off < from + bytes; off += 64)
 		rig_flip(run->rn_kb[0].kb_obj, off, 0xff);
 	for (unsigned i = 0; i < SMALL; i++)
-		gone += kv_page_peek(&r.db, run->rn_kb[0].kb_id, from / 4096) != NULL;
+		gone += rig_has_page(&r, run->rn_kb[0].kb_id, from / 4096);
 	T_EQ(gone, 0);
 	T_EQ(wrong(run, SMALL, 1), 0);
-	T_OK(!kv_page_peek(&r.db, run->rn_kb[0].kb_id, from / 4096));
+	T_OK(!rig_has_page(&r, run->rn_kb[0].kb_id, from / 4096));
 	atomic_fetch_add(&rig_ns, 2 * SECOND);
 	T_EQ(wrong(run, SMALL, 1), 0);
-	T_OK(kv_page_peek(&r.db, run->rn_kb[0].kb_id, from / 4096));
+	T_OK(rig_has_page(&r, run->rn_kb[0].kb_id, from / 4096));
 	kv_run_put(&r.db, run);
 	rig_close(&r);
 }

@@ -128,7 +128,7 @@ static void largest_keys_fit_two_a_page(void)
 		for (unsigned j = 0; j < sizeof(key); j++)
 			key[j] = (uint8_t)t_rand(&r.rnd);
 		key[0] = (uint8_t)i;
-		e.e_seq = t_rand(&r.rnd);
+		e.e_seq = t_rand(&r.rnd) % KV_NUMBER_END;
 		T_EQ(kv_run_build_add(rb, &e), 0);
 	}
 	T_EQ(kv_run_build_finish(rb, &run), 0);
