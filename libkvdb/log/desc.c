@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/guard.h"
 #include "cache/slab.h"
 #include "db/mem_wait.h"
@@ -68,6 +69,7 @@ void kv_desc_fini(struct kvdb *db)
 static void spend(struct kv_descs *de, uint32_t bytes)
 {
 	pthread_mutex_lock(&de->de_lock);
+	KV_ASSERT(de->de_left >= bytes / KV_BLOCK);
 	de->de_left -= bytes / KV_BLOCK;
 	pthread_mutex_unlock(&de->de_lock);
 }
@@ -77,6 +79,7 @@ static int seg_alloc(struct kvdb *db, uint32_t bytes, struct kv_seg **out)
 	struct kv_log *lo = kv_log_at(db->d_logs, 0);
 	int err = kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, true, out);
 
+	KV_ASSERT_FREE(&db->d_epochs.ep_tick_lock);
 	/* may fail: the user of the segment then waits for its image, no other one is fetched */
 	if (!err)
 		kv_slab_take_image(db, (*out)->sg_bytes, &(*out)->sg_image);
@@ -90,6 +93,7 @@ static int seg_add(struct kvdb *db)
 	struct kv_seg *s;
 	int err = seg_alloc(db, KV_DESC_BYTES, &s);
 
+	KV_ASSERT_HELD(&de->de_fill_lock);
 	if (err)
 		return err;
 	s->sg_full_next = NULL;
@@ -142,6 +146,7 @@ void kv_desc_forget(struct kvdb *db)
 	struct kv_descs *de = descs(db);
 
 	pthread_mutex_lock(&de->de_lock);
+	KV_ASSERT(de->de_promised);
 	de->de_promised--;
 	pthread_mutex_unlock(&de->de_lock);
 }
@@ -150,6 +155,7 @@ void kv_desc_logged(struct kvdb *db)
 {
 	struct kv_descs *de = descs(db);
 
+	KV_ASSERT_HELD(&db->d_epochs.ep_tick_lock);
 	if (de->de_has_open)
 		kv_desc_forget(db);
 	de->de_has_open = true;
@@ -159,6 +165,8 @@ void kv_desc_closed(struct kvdb *db)
 {
 	struct kv_descs *de = descs(db);
 
+	KV_ASSERT_HELD(&db->d_epochs.ep_tick_lock);
+	KV_ASSERT_HELD(&db->d_flusher->fl_io_lock);
 	de->de_has_ended = de->de_has_open;
 	de->de_has_open = false;
 }
@@ -167,6 +175,7 @@ void kv_desc_done(struct kvdb *db)
 {
 	struct kv_descs *de = descs(db);
 
+	KV_ASSERT_HELD(&db->d_flusher->fl_io_lock);
 	if (de->de_has_ended)
 		kv_desc_forget(db);
 	de->de_has_ended = false;
@@ -224,6 +233,8 @@ int kv_desc_take(struct kvdb *db, uint64_t e, uint32_t bytes, struct kv_seg **ou
 	struct kv_seg *s = de->de_seg;
 	int err = 0;
 
+	KV_ASSERT_HELD(&db->d_flusher->fl_io_lock);
+	KV_ASSERT(bytes % KV_BLOCK == 0);
 	if (s && de->de_end + bytes > s->sg_bytes) {
 		spend(de, s->sg_bytes - de->de_end);
 		seg_end(db);
@@ -238,6 +249,8 @@ int kv_desc_take(struct kvdb *db, uint64_t e, uint32_t bytes, struct kv_seg **ou
 	       !kv_slab_take_image(db, s->sg_bytes, &s->sg_image))
 		if ((err = kv_sleep_or_stop(db)))
 			return err;
+	KV_ASSERT(de->de_end + bytes <= s->sg_bytes);
+	KV_ASSERT(atomic_load(&s->sg_last_epoch) < e);
 	*off = de->de_end;
 	de->de_end += bytes;
 	spend(de, bytes);

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "log/durable.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "log/flush.h"
 
@@ -99,6 +100,9 @@ void kv_durable_run(struct kvdb *db, bool all)
 	bool failed = kv_fault(db);
 	uint64_t durable = atomic_load(&db->d_epochs.ep_durable);
 
+	KV_ASSERT_OUTSIDE();
+	if (db->d_flusher)
+		KV_ASSERT_FREE(&db->d_flusher->fl_io_lock);
 	pthread_mutex_lock(&td->td_lock);
 	for (pp = &td->td_first; (cb = *pp); ) {
 		if (!all && !failed && cb->cb_epoch > durable) {

@@ -155,6 +155,7 @@ static void switch_memtables(struct kvdb *db, uint64_t e)
 {
 	bool any = false, all = true;
 
+	KV_ASSERT_HELD(&db->d_epochs.ep_tick_lock);
 	pthread_mutex_lock(&db->d_stores.sr_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
 		struct kvdb_kvs *kvs = db->d_stores.sr_kvs[i];
@@ -239,6 +240,8 @@ static bool close_epoch(struct kvdb *db, uint64_t e, struct kv_frame **carrier, 
 	struct kv_thread *t = kv_enter();
 	bool wrote;
 
+	KV_ASSERT_HELD(&db->d_flusher->fl_io_lock);
+	KV_ASSERT(atomic_load(&db->d_epochs.ep_closed) + 1 == e);
 	pthread_mutex_lock(&db->d_epochs.ep_tick_lock);
 	/* first, so that a writer that is overtaken by a closed log sees it (R7) */
 	atomic_store(&db->d_epochs.ep_open, e + 1);
@@ -258,6 +261,7 @@ void kv_closed_wait(struct kvdb *db, uint64_t e)
 {
 	uint64_t t0 = kv_now(db);
 
+	KV_ASSERT_FREE(&db->d_epochs.ep_tick_lock);
 	while (atomic_load(&db->d_epochs.ep_closed) + 1 < e) {
 		pthread_mutex_lock(&db->d_epochs.ep_tick_lock);
 		pthread_mutex_unlock(&db->d_epochs.ep_tick_lock);
@@ -297,6 +301,8 @@ static int reap(struct kvdb *db, bool all)
 		for (int i = 0; i < n; i++) {
 			struct kv_frame *f = (struct kv_frame *)(uintptr_t)cqe[i].cookie;
 
+			KV_ASSERT(fl->fl_inflight);
+			KV_ASSERT(atomic_load(&db->d_logs->ls_unwritten) >= f->fr_space);
 			fl->fl_inflight--;
 			atomic_fetch_sub(&db->d_logs->ls_unwritten, f->fr_space);
 			kv_lag_written(db, f->fr_space);
@@ -316,6 +322,7 @@ static int note_seg(struct kvdb *db, struct kv_frame *f)
 	uint32_t i = fl->fl_nsegs;
 	int err;
 
+	KV_ASSERT_HELD(&fl->fl_io_lock);
 	while (i && fl->fl_segs[i - 1].es_seg != f->fr_seg)
 		i--;
 	if (!i) {
@@ -324,8 +331,9 @@ static int note_seg(struct kvdb *db, struct kv_frame *f)
 			if ((err = kv_sleep_or_stop(db)))
 				return err;
 		i = ++fl->fl_nsegs;
-		fl->fl_segs[i - 1].es_seg = f->fr_seg;
+		fl->fl_segs[i - 1] = (struct kv_epoch_seg){ .es_seg = f->fr_seg };
 	}
+	KV_ASSERT(f->fr_off >= fl->fl_segs[i - 1].es_end);
 	fl->fl_segs[i - 1].es_end = f->fr_off + f->fr_space;
 	fl->fl_segs[i - 1].es_chain = f->fr_seg->sg_chain;
 	return 0;
@@ -348,6 +356,9 @@ static int submit(struct kvdb *db, struct kv_frame *f)
 	uint64_t t0;
 	int n, err;
 
+	KV_ASSERT_HELD(&fl->fl_io_lock);
+	KV_ASSERT_FREE(&db->d_epochs.ep_tick_lock);
+	KV_ASSERT_FREE(&f->fr_log->lo_lock);
 	if (!fl->fl_inflight)
 		kv_lag_busy(db);
 	f->fr_next = fl->fl_written;
@@ -452,6 +463,7 @@ static int write_carrier(struct kvdb *db, struct kv_frame *f, uint64_t e)
 	uint32_t i, chain = s->sg_chain, size;
 	int err = src ? note_seg(db, f) : kv_fault(db);
 
+	KV_ASSERT(d.ds_prev_epoch < e && f->fr_epoch == e);
 	if (err)
 		return unwritten(db, f, err);
 	/* readers refuse more: an epoch without a proof must not count as durable */
@@ -540,6 +552,9 @@ static void publish(struct kvdb *db, uint64_t e)
 	_Atomic(uint64_t) *birth = db->d_logs->ls_birth;
 	uint64_t b;
 
+	KV_ASSERT_HELD(&fl->fl_io_lock);
+	KV_ASSERT(atomic_load(&db->d_epochs.ep_durable) < e);
+	KV_ASSERT(atomic_load(&db->d_epochs.ep_closed) >= e);
 	pthread_mutex_lock(&fl->fl_lock);
 	b = atomic_exchange(&birth[e % 4], 0);
 	if (b && db->d_mode.md_interval_ms != KVDB_INTERVAL_NONE &&
@@ -593,6 +608,7 @@ static int write_epoch(struct kvdb *db, uint64_t e, struct kv_frame *carrier, ui
 		return err;
 	kv_lag_end(db, e);
 	t0 = kv_now(db);
+	KV_ASSERT(!fl->fl_inflight);
 	err = BARRIER(mpool_flush(db->d_mp, fl->fl_classes));
 	if (err)
 		return kv_fail(db, err, "flush of the log devices failed");
@@ -640,6 +656,7 @@ static int run_until(struct kvdb *db, uint64_t epoch)
 	struct kv_flusher *fl = db->d_flusher;
 	int err = 0;
 
+	KV_ASSERT_OUTSIDE();
 	pthread_mutex_lock(&fl->fl_io_lock);
 	while (!err && atomic_load(&db->d_epochs.ep_durable) < epoch)
 		err = epoch_run(db);
@@ -671,6 +688,8 @@ int kv_wait_durable_until(struct kvdb *db, uint64_t epoch, const struct timespec
 	uint64_t began;
 	uint32_t turn;
 
+	KV_ASSERT_OUTSIDE();
+	KV_ASSERT(epoch <= atomic_load(&db->d_epochs.ep_open));
 	if (kv_is_manual(db))
 		return run_until(db, epoch);
 	began = kv_wait_begin();

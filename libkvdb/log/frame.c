@@ -13,11 +13,12 @@
 #include <string.h>
 
 #include "log/frame.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "db/db.h"
 #include "db/mem_wait.h"
 #include "seg/seg.h"
-#include "log/log.h"
+#include "log/flush.h"
 
 bool kv_frame_is_done(struct kv_frame *f)
 {
@@ -29,6 +30,7 @@ static void skip(struct kv_frame *f, uint32_t from, uint32_t to, uint32_t *n)
 {
 	if (from == to)
 		return;
+	KV_ASSERT(from < to && to <= f->fr_len);
 	kv_rec_encode_skip(f->fr_bounce + from, f->fr_seg->sg_id, f->fr_off + from, to - from);
 	++*n;
 }
@@ -57,6 +59,7 @@ static uint32_t bounce_fill(struct kv_frame *f)
 
 uint8_t *kv_frame_source(struct kvdb *db, struct kv_frame *f)
 {
+	KV_ASSERT_HELD(&db->d_flusher->fl_io_lock);
 	if (kv_frame_is_done(f))
 		return f->fr_base;
 	/* an epoch must end: wait for memory */
@@ -81,11 +84,13 @@ static void mark(struct kvdb *db, struct kv_frame *f, uint8_t *src)
 	struct kv_seg *s = f->fr_seg;
 	struct kv_mark m = { .ma_prev = db->d_epochs.ep_desc.epoch };
 
+	KV_ASSERT(s->sg_epoch <= f->fr_epoch);
 	if (s->sg_epoch != f->fr_epoch) {
 		s->sg_epoch = f->fr_epoch;
 		s->sg_begin = f->fr_off;
 	}
 	m.ma_begin = s->sg_begin;
+	KV_ASSERT(m.ma_begin <= f->fr_off);
 	kv_mark_encode(src + f->fr_len, s->sg_id, f->fr_off + f->fr_len, &m);
 	f->fr_len += KV_MARK_SIZE;
 	f->fr_nrec++;
@@ -107,12 +112,14 @@ void kv_frame_seal(struct kvdb *db, struct kv_frame *f, uint8_t *src)
 	};
 	uint32_t bytes = f->fr_space;
 
+	KV_ASSERT_HELD(&db->d_flusher->fl_io_lock);
 	/* room that was kept for a descriptor and not used: frames leave no holes */
 	if (kv_frame_space(f->fr_len) < bytes)
 		skip_rest(f, src, bytes - KV_MARK_SIZE - f->fr_len);
 	(void)BARRIER((mark(db, f, src), 0));
 	h.fh_len = f->fr_len;
 	h.fh_nrec = f->fr_nrec;
+	KV_ASSERT(f->fr_len <= bytes && f->fr_off + bytes <= s->sg_bytes);
 	memset(src + f->fr_len, 0, bytes - f->fr_len);
 	h.fh_payload_crc = mpool_crc32c(0, src + KV_FRAME_HDR, f->fr_len - KV_FRAME_HDR);
 	kv_frame_encode(&h, src, &s->sg_chain);

@@ -144,6 +144,7 @@ static void alone_add(struct kvdb *db, uint32_t bytes, struct kv_seg **seg, unsi
 {
 	struct kv_logs *ls = db->d_logs;
 
+	KV_ASSERT(n <= KV_ALONE_MAX);
 	pthread_mutex_lock(&ls->ls_alone_lock);
 	while (n && bytes == ls->ls_alone_bytes && ls->ls_nalone < KV_ALONE_MAX)
 		ls->ls_alone[ls->ls_nalone++] = seg[--n];
@@ -219,6 +220,7 @@ static int seg_get(struct kvdb *db, struct kv_log *lo, uint32_t bytes, unsigned 
 	struct want wa = { db, lo, bytes, flags & KV_OWN_STAGING, out };
 	int err = db->d_hooks->ho_space_get(db, flags & KV_OWN_URGENT, seg_take, &wa);
 
+	KV_ASSERT_FREE(&db->d_epochs.ep_tick_lock);
 	return err == -ENOSPC ? no_space(db, bytes) : err;
 }
 
@@ -364,6 +366,7 @@ static int shared_next(struct kvdb *db, struct kv_log *lo, unsigned int flags)
 	struct kv_seg *s = lo->lo_large;
 	int err;
 
+	KV_ASSERT(lo->lo_large_is_busy);
 	/* first: other writers wait for the memory of its image */
 	lo->lo_large = NULL;
 	if (s) {
@@ -384,6 +387,7 @@ static int shared_next(struct kvdb *db, struct kv_log *lo, unsigned int flags)
 static void shared_release(struct kv_log *lo)
 {
 	pthread_mutex_lock(&lo->lo_lock);
+	KV_ASSERT(lo->lo_large_is_busy);
 	lo->lo_large_is_busy = false;
 	pthread_cond_broadcast(&lo->lo_ready);
 	pthread_mutex_unlock(&lo->lo_lock);
@@ -458,6 +462,7 @@ int kv_large_make(struct kvdb *db, enum kv_stream stream, uint32_t size, unsigne
 	/* E7: the epoch's end must find room, so a writer without any waits, as for a segment */
 	int err = db->d_hooks->ho_space_get(db, flags & KV_OWN_URGENT, promise_take, db);
 
+	KV_ASSERT_OUTSIDE();
 	if (err)
 		return err;
 	err = own_make(db, stream, size, flags, rs);
@@ -481,6 +486,7 @@ uint32_t kv_large_copy(uint8_t *to, const void *val, uint32_t len)
 
 void kv_large_enter(struct kvdb *db, struct kv_resv *rs)
 {
+	KV_ASSERT_INSIDE();
 	(void)BARRIER(pthread_mutex_lock(&db->d_epochs.ep_tick_lock));
 	rs->rs_epoch = atomic_load(&db->d_epochs.ep_open);
 	rs->rs_frame->fr_epoch = rs->rs_epoch;
@@ -505,6 +511,8 @@ void kv_large_leave(struct kvdb *db, struct kv_resv *rs, bool is_logged)
 {
 	uint32_t bytes = rs->rs_frame->fr_space;
 
+	KV_ASSERT_HELD(&db->d_epochs.ep_tick_lock);
+	KV_ASSERT(rs->rs_epoch == atomic_load(&db->d_epochs.ep_open));
 	if (is_logged) {
 		kv_log_add_own(db, rs->rs_frame);
 		atomic_store(&db->d_logs->ls_large_epoch, rs->rs_epoch);

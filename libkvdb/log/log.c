@@ -94,6 +94,7 @@ struct kv_frame *kv_frame_new(struct kv_log *lo, struct kv_seg *s, uint8_t *imag
 {
 	struct kv_frame *f = NULL;
 
+	KV_ASSERT(off % KV_BLOCK == 0 && (!s || off + cap <= s->sg_bytes));
 	if (cap && cap <= lo->lo_frame_max)
 		f = atomic_exchange(&lo->lo_spare, NULL);
 	if (!f)
@@ -118,6 +119,7 @@ struct kv_frame *kv_frame_new_own(struct kv_log *lo, struct kv_seg *s, uint32_t 
 	f->fr_off = off;
 	f->fr_len = KV_FRAME_HDR + size;
 	f->fr_space = kv_frame_space(f->fr_len);
+	KV_ASSERT(off % KV_BLOCK == 0 && off + f->fr_space <= s->sg_bytes);
 	f->fr_nrec = 1;
 	return f;
 }
@@ -324,6 +326,10 @@ static void pend(struct kvdb *db, struct kv_log *lo, struct kv_frame *f)
 	uint32_t bytes = f->fr_space;
 
 	KV_ASSERT_HELD(&lo->lo_lock);
+	KV_ASSERT(kv_frame_space(f->fr_len) <= bytes);
+	KV_ASSERT(f->fr_off + bytes <= f->fr_seg->sg_bytes);
+	/* the epochs of a segment ascend: RV22 */
+	KV_ASSERT(atomic_load(&f->fr_seg->sg_last_epoch) <= f->fr_epoch);
 	*lo->lo_tail = f;
 	lo->lo_tail = &f->fr_next;
 	if (!atomic_load(&f->fr_seg->sg_first_epoch))
@@ -345,6 +351,7 @@ static struct kv_frame *freeze(struct kv_log *lo, uint64_t *word)
 	KV_ASSERT_HELD(&lo->lo_lock);
 	while (!atomic_compare_exchange_weak(&lo->lo_word, &w, w | WORD_FULL))
 		;
+	KV_ASSERT((w & WORD_FULL) != WORD_FULL);
 	*word = w;
 	return atomic_load(&lo->lo_frame[WORD_SEQ(w) % 4]);
 }
@@ -353,6 +360,7 @@ static struct kv_frame *freeze(struct kv_log *lo, uint64_t *word)
 static void thaw(struct kv_log *lo, uint64_t word)
 {
 	KV_ASSERT_HELD(&lo->lo_lock);
+	KV_ASSERT(atomic_load(&lo->lo_word) == (word | WORD_FULL));
 	atomic_store(&lo->lo_word, word);
 }
 
@@ -366,6 +374,8 @@ static void replace(struct kvdb *db, struct kv_log *lo, uint64_t word, struct kv
 	uint32_t next = (WORD_SEQ(word) + 1) & SEQ_MASK;
 
 	KV_ASSERT_HELD(&lo->lo_lock);
+	KV_ASSERT(atomic_load(&lo->lo_word) == (word | WORD_FULL));
+	KV_ASSERT(g->fr_epoch >= f->fr_epoch && (!f->fr_cap || WORD_LEN(word) <= f->fr_cap));
 	f->fr_len = WORD_LEN(word);
 	f->fr_nrec = WORD_N(word);
 	f->fr_space = space;
@@ -411,8 +421,10 @@ struct kv_frame *kv_log_close(struct kvdb *db, struct kv_log *lo, uint64_t e, ui
 	uint32_t used, off = 0, cap = 0;
 	uint64_t w;
 
+	KV_ASSERT_HELD(&db->d_epochs.ep_tick_lock);
 	pthread_mutex_lock(&lo->lo_lock);
 	f = freeze(lo, &w);
+	KV_ASSERT(f->fr_epoch == e);
 	if (!(even_empty || WORD_N(w)) || !takes_desc(f, w, desc_room))
 		desc_room = 0;
 	used = WORD_N(w) || desc_room ? kv_frame_space(WORD_LEN(w) + desc_room) : 0;
@@ -450,6 +462,7 @@ static void next_begin(struct kvdb *db, struct kv_log *lo, uint32_t end)
 	uint64_t now = kv_now(db), ahead;
 
 	KV_ASSERT_HELD(&lo->lo_lock);
+	KV_ASSERT(lo->lo_next);
 	if (lo->lo_seg) {
 		ahead = kv_is_manual(db) ? 1 : AHEAD_NS / (now - lo->lo_since_ns + 1) + 1;
 		/* writers are slowed and let go by turns: it falls slowly */
@@ -510,9 +523,12 @@ void kv_log_add_own(struct kvdb *db, struct kv_frame *f)
 {
 	struct kv_log *lo = f->fr_log;
 
+	KV_ASSERT_HELD(&db->d_epochs.ep_tick_lock);
+	KV_ASSERT(f->fr_epoch == atomic_load(&db->d_epochs.ep_open));
 	pthread_mutex_lock(&lo->lo_lock);
 	pend(db, lo, f);
 	if (f->fr_is_shared) {
+		KV_ASSERT(lo->lo_large_is_busy && f->fr_off == lo->lo_large_end);
 		lo->lo_large_end += f->fr_space;
 		lo->lo_large_is_busy = false;
 		pthread_cond_broadcast(&lo->lo_ready);
@@ -546,6 +562,8 @@ int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_
 	struct kv_slot *sl = &kv_tctx(db)->tc_slot;
 	int err;
 
+	KV_ASSERT_INSIDE();
+	KV_ASSERT_SLOW(kv_slot_is_begun(sl) && size % KV_REC_ALIGN == 0);
 	for (;;) {
 		uint64_t w = atomic_load_explicit(&lo->lo_word, memory_order_acquire);
 		struct kv_frame *f = atomic_load_explicit(&lo->lo_frame[WORD_SEQ(w) % 4],
@@ -587,6 +605,8 @@ static int seg_new(struct kvdb *db, struct kv_log *lo, enum kind kind, struct kv
 		  kv_seg_alloc(db, lo->lo_no, lo->lo_stream, bytes, kind == URGENT, out);
 	uint64_t t0 = kv_now(db);
 
+	KV_ASSERT_OUTSIDE();
+	KV_ASSERT_FREE(&lo->lo_lock);
 	if (err)
 		return err;
 	if (!kv_slab_take_image(db, (*out)->sg_bytes, &(*out)->sg_image)) {
@@ -605,6 +625,7 @@ static int prepare(struct kvdb *db, struct kv_log *lo, enum kind kind, uint64_t 
 	int err;
 
 	KV_ASSERT_HELD(&lo->lo_lock);
+	KV_ASSERT(!lo->lo_is_preparing);
 	lo->lo_is_preparing = true;
 	pthread_mutex_unlock(&lo->lo_lock);
 	err = seg_new(db, lo, kind, &s, image_ns);
@@ -657,6 +678,7 @@ static int turn(struct kvdb *db, struct kv_log *lo)
 	uint64_t w;
 
 	KV_ASSERT_HELD(&lo->lo_lock);
+	KV_ASSERT(s);
 	f = freeze(lo, &w);
 	g = kv_frame_new(lo, s, atomic_load(&s->sg_image), 0,
 			 frame_room(s, 0, db->d_budget.b_frame_max), f->fr_epoch);

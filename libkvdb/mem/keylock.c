@@ -44,6 +44,7 @@
 #include <time.h>
 
 #include "mem/keylock.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/futex.h"
 #include "base/guard.h"
@@ -88,6 +89,7 @@ void kv_keylocks_fini(struct kvdb *db)
 
 	if (!tk)
 		return;
+	KV_ASSERT(!tk->tk_ranges && !tk->tk_waiters);
 	pthread_rwlock_destroy(&tk->tk_range_lock);
 	for (uint32_t i = 0; i < STRIPES; i++)
 		free(tk->tk_stripe[i].sp_table);
@@ -122,6 +124,7 @@ static void stripe_lock(struct stripe *sp)
 
 static void stripe_unlock(struct stripe *sp)
 {
+	KV_ASSERT_SLOW(atomic_load(&sp->sp_lock));
 	atomic_store_explicit(&sp->sp_lock, 0, memory_order_release);
 }
 
@@ -184,6 +187,7 @@ static bool has(const struct kvdb *db, struct stripe *sp, uint32_t kvs, const vo
 {
 	struct kv_keylock *kl = *list_of(sp, hash);
 
+	KV_ASSERT_SLOW(atomic_load(&sp->sp_lock));
 	for (; kl; kl = kl->kl_next)
 		if (kl->kl_hash == hash && kl->kl_kvs == kvs && kl->kl_klen == klen &&
 		    !memcmp(kl->kl_key, key, klen) && !db->d_hooks->ho_txn_is_dead(kl->kl_txn))
@@ -219,6 +223,8 @@ static int by_place(const void *a, const void *b)
 /* tk_range_lock held for writing. */
 static void range_drop(struct kv_keylocks *tk, struct kv_rangelock *rl)
 {
+	KV_ASSERT_WRITES(&tk->tk_range_lock);
+	KV_ASSERT(rl->rl_is_held && atomic_load(&tk->tk_nrange));
 	tdelete(rl, &tk->tk_ranges, by_place);
 	rl->rl_is_held = false;
 	atomic_fetch_sub(&tk->tk_nrange, 1);
@@ -233,6 +239,8 @@ static bool range_meets(struct kvdb *db, const struct kv_rangelock *rl)
 	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
 	struct kv_rangelock **met;
 
+	KV_ASSERT_WRITES(&tk->tk_range_lock);
+	KV_ASSERT(!(rl->rl_range.tr_flags & KV_TR_PREFIX));
 	while ((met = tfind(rl, &tk->tk_ranges, by_place))) {
 		if ((*met)->rl_txn != rl->rl_txn && !db->d_hooks->ho_txn_is_dead((*met)->rl_txn))
 			return true;
@@ -298,6 +306,7 @@ int kv_range_lock(struct kvdb *db, struct kv_rangelock *rl)
 	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
 	int err = -EBUSY;
 
+	KV_ASSERT_OUTSIDE();
 	pthread_rwlock_wrlock(&tk->tk_range_lock);
 	if (!range_meets(db, rl)) {
 		rl->rl_is_held = tsearch(rl, &tk->tk_ranges, by_place);
@@ -408,6 +417,7 @@ void kv_key_wake(struct kvdb *db, uint32_t groups)
 
 void kv_key_waiters(struct kvdb *db, int by)
 {
+	KV_ASSERT(by > 0 || atomic_load(&db->d_mem.mm_keylocks->tk_queues));
 	atomic_fetch_add(&db->d_mem.mm_keylocks->tk_queues, (uint32_t)by);
 }
 
@@ -435,6 +445,7 @@ static int wait_free(const struct wanted *wa, struct timespec *until)
 	bool is_owned = true, is_late = kv_is_manual(db);
 	uint64_t t0 = kv_now(db);
 
+	KV_ASSERT_OUTSIDE();
 	/* the bound is against deadlock between threads: real time, whatever the clock says */
 	if (!until->tv_sec) {
 		clock_gettime(CLOCK_MONOTONIC, until);

@@ -92,6 +92,7 @@ void *kv_mt_arena(struct kv_mt *mt, uint32_t bytes)
 	uint32_t size;
 	void *p;
 
+	KV_ASSERT(bytes <= CHUNK_MIN);	/* more fits in no first chunk */
 	bytes = kv_pad8(bytes);
 	p = chunk_take(atomic_load_explicit(&st->st_chunk, memory_order_acquire), bytes);
 	if (KV_LIKELY(p != NULL))
@@ -127,6 +128,7 @@ static struct kv_table *table_new(uint64_t buckets)
 {
 	struct kv_table *tb = calloc(1, sizeof(*tb));
 
+	KV_ASSERT(!(buckets & (buckets - 1)));
 	if (!tb)
 		return NULL;
 	tb->tb_mask = buckets - 1;
@@ -150,6 +152,7 @@ static void table_free(void *arg)
 
 static void bucket_unlock(struct kv_bucket *bk)
 {
+	KV_ASSERT_SLOW(atomic_load(&bk->bk_meta) == KV_BUCKET_LOCK);
 	atomic_store_explicit(&bk->bk_meta, 0, memory_order_release);
 }
 
@@ -218,6 +221,7 @@ static int bucket_add(struct kv_mt *mt, struct kv_bucket *bk, uint64_t hash, str
 	struct kv_bucket *more;
 	unsigned int depth = 0;
 
+	KV_ASSERT_SLOW(!((uint64_t)en & ~PTR_MASK));
 	for (;; bk = more) {
 		for (int i = 0; i < KV_BUCKET_SLOTS; i++) {
 			if (!atomic_load_explicit(&bk->bk_slot[i], memory_order_relaxed)) {
@@ -243,6 +247,7 @@ static int bucket_move(struct kv_mt *mt, struct kv_bucket *bk, struct kv_table *
 {
 	struct kv_bucket *b;
 
+	KV_ASSERT_SLOW(atomic_load(&bk->bk_meta) == KV_BUCKET_LOCK);
 	for (b = bk; b; b = atomic_load(&b->bk_more)) {
 		for (int i = 0; i < KV_BUCKET_SLOTS; i++) {
 			uint64_t s = atomic_load(&b->bk_slot[i]), hash;
@@ -273,7 +278,7 @@ static void bucket_unmove(const struct kv_table *tb, uint64_t i, struct kv_table
 
 void kv_mt_grow(struct kv_mt *mt)
 {
-	struct kv_table *tb, *to;
+	struct kv_table *tb, *to, *gone = NULL;
 	uint64_t i;
 
 	if (pthread_mutex_trylock(&mt->m_grow_lock))
@@ -309,9 +314,12 @@ void kv_mt_grow(struct kv_mt *mt)
 	atomic_fetch_sub(&mt->m_bytes, (tb->tb_mask + 1) * sizeof(struct kv_bucket));
 	atomic_fetch_sub(&mt->m_db->d_count.mt_mem,
 			 (tb->tb_mask + 1) * sizeof(struct kv_bucket));
-	kv_retire(&tb->tb_limbo, table_free, tb);
+	gone = tb;
 out:
 	pthread_mutex_unlock(&mt->m_grow_lock);
+	/* not under the lock: that may run destructors */
+	if (gone)
+		kv_retire(&gone->tb_limbo, table_free, gone);
 }
 
 void kv_mt_grow_soon(struct kv_mt *mt)
@@ -373,6 +381,7 @@ uint64_t kv_tslot_take(struct kvdb *db, const struct kv_tslot *ts)
 /* T13: what the transaction put after its deletes is newer than these. */
 uint64_t kv_tslot_tomb_seq(uint64_t s)
 {
+	KV_ASSERT(s && !(s & KV_IN_SLOT));
 	return s - (uint64_t)BARRIER(1);
 }
 
@@ -586,6 +595,8 @@ static inline void note_epoch(struct kv_mt *mt, uint64_t e)
 {
 	uint64_t none = 0, last = atomic_load_explicit(&mt->m_last_epoch, memory_order_relaxed);
 
+	/* it is frozen at the end of an epoch, and has none of a later one */
+	KV_ASSERT_SLOW(!atomic_load(&mt->m_boundary) || e <= atomic_load(&mt->m_boundary));
 	while (KV_UNLIKELY(last < e) &&
 	       !atomic_compare_exchange_weak(&mt->m_last_epoch, &last, e))
 		;
@@ -609,6 +620,7 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
 	uint64_t st;
 	int err = -EBUSY;
 
+	KV_ASSERT_INSIDE();
 	/*
 	 * The look and the link are under one hold of the bucket's lock (R14). Sequentially
 	 * consistent: the owner may have gone through the buckets of older memtables only
@@ -679,6 +691,7 @@ int kv_mt_link(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_seg *seg,
 	struct kv_entry *en;
 	int err = -ENOMEM;
 
+	KV_ASSERT_INSIDE();
 	bk = bucket_lock(mt, op->op_hash);
 	en = entry_get(mt, bk, op);
 	v = en ? version_new(mt, op, seg, 0, atomic_load(&en->en_head)) : NULL;
@@ -698,6 +711,7 @@ void kv_mt_unlink(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_version
 	struct kv_bucket *bk = bucket_lock(mt, op->op_hash);
 	struct kv_entry *en = bucket_find(bk, op->op_hash, op->op_key, op->op_klen);
 
+	KV_ASSERT_INSIDE();
 	atomic_store(&v->v_seq, KV_HIDDEN);
 	/* the key is owned: nothing was linked above it */
 	if (en && atomic_load(&en->en_head) == v)
@@ -722,6 +736,7 @@ static struct kv_entry *entry_find(struct kv_mt *mt, const void *key, size_t kle
 	struct kv_table *tb = atomic_load_explicit(&mt->m_table, memory_order_acquire);
 	struct kv_bucket *bk = &tb->tb_bucket[hash & tb->tb_mask];
 
+	KV_ASSERT_INSIDE();
 	while (KV_UNLIKELY(atomic_load_explicit(&bk->bk_meta, memory_order_acquire) &
 			   KV_BUCKET_MOVED)) {
 		tb = atomic_load_explicit(&tb->tb_next, memory_order_acquire);
@@ -850,6 +865,7 @@ void kv_mts_fini(struct kvdb *db)
 
 	if (!vw)
 		return;
+	KV_ASSERT(!vw->vw_mts && !vw->vw_held);
 	while ((ch = vw->vw_free)) {
 		vw->vw_free = ch->ch_next;
 		free(ch);
@@ -871,6 +887,7 @@ static uint64_t table_size(struct kv_mt *like)
 
 static void list_add(struct kv_mt **head, struct kv_mt *mt)
 {
+	KV_ASSERT_HELD(&mt->m_db->d_mem.mm_views->vw_lock);
 	mt->m_prev = NULL;
 	mt->m_next = *head;
 	if (mt->m_next)
@@ -880,6 +897,8 @@ static void list_add(struct kv_mt **head, struct kv_mt *mt)
 
 static void list_del(struct kv_mt **head, struct kv_mt *mt)
 {
+	KV_ASSERT_HELD(&mt->m_db->d_mem.mm_views->vw_lock);
+	KV_ASSERT(mt->m_prev ? mt->m_prev->m_next == mt : *head == mt);
 	if (mt->m_prev)
 		mt->m_prev->m_next = mt->m_next;
 	else
@@ -930,6 +949,7 @@ fail:
 
 struct kv_mt *kv_mt_get(struct kv_mt *mt)
 {
+	KV_ASSERT(atomic_load(&mt->m_refs));
 	atomic_fetch_add(&mt->m_refs, 1);
 	return mt;
 }
@@ -962,6 +982,8 @@ static void mt_free(void *arg)
 	struct kv_table *tb = atomic_load(&mt->m_table);
 	uint32_t i;
 
+	KV_ASSERT(!atomic_load(&mt->m_refs));
+	KV_ASSERT(atomic_load(&db->d_count.mt_mem) >= atomic_load(&mt->m_bytes));
 	if (atomic_load(&tb->tb_next))
 		table_free(atomic_load(&tb->tb_next));
 	table_free(tb);
@@ -984,6 +1006,7 @@ static void span_add(struct kv_mt_epochs *ms, uint64_t first, uint64_t last)
 {
 	unsigned i = ms->ms_n;
 
+	KV_ASSERT(first <= last);
 	if (i < KV_MT_EPOCHS) {
 		ms->ms[i].first = first;
 		ms->ms[i].last = last;
@@ -1010,6 +1033,7 @@ void kv_mt_flushed(struct kv_mt *mt)
 {
 	struct kv_views *vw = mt->m_db->d_mem.mm_views;
 
+	KV_ASSERT(!atomic_load(&mt->m_flushed));
 	mt->m_flushed_bytes = atomic_load(&mt->m_bytes);
 	atomic_fetch_add(&vw->vw_flushed_bytes, mt->m_flushed_bytes);
 	pthread_mutex_lock(&vw->vw_lock);

@@ -94,6 +94,7 @@ static uint32_t part_of(struct kv_part *const *part, uint32_t n, const void *key
 {
 	uint32_t lo = 0, hi = n;
 
+	KV_ASSERT_SLOW(n);
 	while (hi - lo > 1) {
 		uint32_t mid = (lo + hi) / 2;
 
@@ -215,6 +216,7 @@ static int deal(struct kv_part *const *part, uint32_t n, const struct kv_sorted 
 	int err = raw && count && to ? 0 : -ENOMEM;
 	size_t i;
 
+	KV_ASSERT(n <= UINT16_MAX);	/* @to */
 	for (i = 0; i < of->so_n && !err; i++) {
 		const struct kv_entry *en = of->so_key[i].sk_en;
 
@@ -332,6 +334,17 @@ static int split_raw(struct split *sp, const struct kv_sorted *raw)
 	return err;
 }
 
+static bool fences_ascend(const struct kv_order_dir *od)
+{
+	for (uint32_t i = 1; i < od->od_n; i++) {
+		const struct kv_part *a = od->od_part[i - 1], *b = od->od_part[i];
+
+		if (kv_key_cmp(a->pt_fence, a->pt_fence_len, b->pt_fence, b->pt_fence_len) >= 0)
+			return false;
+	}
+	return true;
+}
+
 /* The new partitions take the old one's place; returns the directory of before, or NULL. */
 static struct kv_order_dir *split_publish(struct kv_mt *mt, struct split *sp)
 {
@@ -345,6 +358,7 @@ static struct kv_order_dir *split_publish(struct kv_mt *mt, struct split *sp)
 	if (od) {
 		at = sp->old->pt_fence ? part_of(old->od_part, old->od_n, sp->old->pt_fence,
 						 sp->old->pt_fence_len) : 0;
+		KV_ASSERT(old->od_part[at] == sp->old);
 		memcpy(od->od_part, old->od_part, at * sizeof(od->od_part[0]));
 		memcpy(od->od_part + at, sp->part, sp->n * sizeof(od->od_part[0]));
 		memcpy(od->od_part + at + sp->n, old->od_part + at + 1,
@@ -358,6 +372,7 @@ static struct kv_order_dir *split_publish(struct kv_mt *mt, struct split *sp)
 			next = list->en_next;
 			push(sp->part[part_of(sp->part, sp->n, list->en_key, list->en_klen)], list);
 		}
+		KV_ASSERT_SLOW(fences_ascend(od));
 		atomic_store_explicit(&mt->m_dir, od, memory_order_release);
 	}
 	pthread_mutex_unlock(&mt->m_dir_lock);
@@ -438,6 +453,7 @@ static size_t sample(struct kv_mt *mt, struct kv_skey *k, size_t want)
 	struct kv_table *tb = atomic_load(&mt->m_table);
 	size_t n = 0;
 
+	KV_ASSERT_INSIDE();
 	for (uint64_t i = 0; i <= tb->tb_mask && n < want; i++) {
 		struct kv_bucket *bk = &tb->tb_bucket[i];
 
@@ -697,6 +713,7 @@ static int enter_part(struct mt_iter *mi, const struct place *pl)
 
 	leave_part(mi);
 	if (!atomic_load_explicit(&mi->mt->m_collected, memory_order_acquire)) {
+		KV_ASSERT_OUTSIDE();	/* it may have to sort very many */
 		err = collect(mi->mt);
 		if (err)
 			return err;

@@ -187,6 +187,7 @@ struct kv_sorted *kv_sorted_new(size_t n, uint16_t skip)
 
 struct kv_sorted *kv_sorted_get(struct kv_sorted *so)
 {
+	KV_ASSERT(!so || atomic_load(&so->so_refs));
 	if (so)
 		atomic_fetch_add(&so->so_refs, 1);
 	return so;
@@ -222,6 +223,7 @@ struct kv_sorted *kv_sorted_slice(const struct kv_sorted *so, uint32_t from, uin
 {
 	struct kv_sorted *part = kv_sorted_new(to - from, skip);
 
+	KV_ASSERT(from < to && to <= so->so_n);
 	if (part) {
 		memcpy(part->so_key, &so->so_key[from], (to - from) * sizeof(so->so_key[0]));
 		set_heads(part->so_key, to - from, skip);
@@ -324,12 +326,22 @@ static void merge_many(const struct kv_sorted *a, const struct kv_sorted *b, str
 		*to++ = *y++;
 }
 
+/* Each key once: an entry that two lists had would come twice. */
+static bool is_sorted(const struct kv_sorted *so)
+{
+	for (uint32_t i = 1; i < so->so_n; i++)
+		if (!kv_skey_less(&so->so_key[i - 1], &so->so_key[i]))
+			return false;
+	return true;
+}
+
 struct kv_sorted *kv_sorted_merge(struct kv_sorted *a, struct kv_sorted *b)
 {
 	struct kv_sorted *so;
 
 	if (!a || !b)
 		return kv_sorted_get(a ? a : b);
+	KV_ASSERT(a->so_skip == b->so_skip);
 	so = kv_sorted_new((size_t)a->so_n + b->so_n, a->so_skip);
 	if (!so)
 		return NULL;
@@ -338,6 +350,7 @@ struct kv_sorted *kv_sorted_merge(struct kv_sorted *a, struct kv_sorted *b)
 		merge_few(a, b, so);
 	else
 		merge_many(a, b, so);
+	KV_ASSERT_SLOW(is_sorted(so));
 	return so;
 }
 
@@ -360,5 +373,6 @@ struct kv_sorted *kv_sorted_of(const struct kv_sorted *raw, struct kv_entry *lis
 	kv_sort(so->so_key, n);
 	/* sorted by what they differ in; all arrays of a partition have the same heads */
 	set_heads(so->so_key, n, skip);
+	KV_ASSERT_SLOW(is_sorted(so));
 	return so;
 }

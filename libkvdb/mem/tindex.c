@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/key.h"
 #include "base/trange.h"
@@ -63,6 +64,7 @@ static void ends_make(struct kv_tindex *ti)
 		if (!(ti->ti_r[i].tr_flags & KV_TR_ENDLESS))
 			ti->ti_end[n++] = i << 1 | 1;
 	}
+	KV_ASSERT(n == ti->ti_nend);
 	qsort_r(ti->ti_end, n, sizeof(ti->ti_end[0]), by_key, ti);
 	first = end_key(ti, ti->ti_end[0], &flen);
 	last = end_key(ti, ti->ti_end[n - 1], &llen);
@@ -168,6 +170,7 @@ static int tree_make(struct kv_tindex *ti)
 	next = malloc(ti->ti_nend * sizeof(*next));
 	rc = rank && cur && next ? 0 : -1;
 	if (!rc) {
+		KV_ASSERT(ti->ti_levels < 32);
 		ends_make(ti);
 		ranks_make(ti, rank);
 		for (uint32_t i = 0; i < ti->ti_nend; i++)
@@ -194,6 +197,7 @@ static void hash_make(struct kv_tindex *ti)
 		const struct kv_trange *r = &ti->ti_r[i];
 		uint32_t s;
 
+		KV_ASSERT(r->tr_flen == ti->ti_plen);
 		if (i && !memcmp(r[-1].tr_from, r->tr_from, ti->ti_plen))
 			continue;
 		s = (uint32_t)kv_hash(r->tr_from, ti->ti_plen) & ti->ti_mask;
@@ -208,6 +212,7 @@ struct kv_tindex *kv_tindex_new(const struct kv_trange *r, uint32_t n, void *mem
 	struct kv_tindex *ti = calloc(1, sizeof(*ti));
 	uint32_t slots = 4;
 
+	KV_ASSERT(n);
 	if (!ti) {
 		free(mem);
 		return NULL;
@@ -378,6 +383,7 @@ static uint32_t newest_at(const struct kv_tindex *ti, uint32_t place, uint32_t m
 {
 	struct node no = { (int)ti->ti_levels, 0, place }, half[2], below = { -1, 0, 0 };
 
+	KV_ASSERT_SLOW(most < ti->ti_n - ti->ti_npfx && place <= ti->ti_nend);
 	/* towards @most; below it the nearest that covers the place */
 	while (no.no_bits && covers(ti, &no)) {
 		++*steps;

@@ -139,6 +139,8 @@ static void tset_publish(struct kv_mt *mt, struct kv_mtombs *mo, struct kv_tset 
 	struct kv_tset *old = atomic_load(&mo->mo_set);
 	uint64_t bytes = ts->ts_level[ts->ts_n - 1]->ti_bytes, gone = 0;
 
+	KV_ASSERT_HELD(&mo->mo_lock);
+	KV_ASSERT(ts->ts_n <= LEVELS && ts->ts_stop);
 	atomic_store_explicit(&mo->mo_set, ts, memory_order_release);
 	for (unsigned i = ts->ts_n - 1; old && i < old->ts_n; i++) {
 		gone += old->ts_level[i]->ti_bytes;
@@ -237,6 +239,7 @@ struct kv_tomb *kv_mt_tomb_add(struct kv_mt *mt, const struct kv_trange *r)
 	struct kv_mtombs *mo = mtombs_make(mt);
 	struct kv_tomb *tb = mo ? tomb_new(mt, r, KV_HIDDEN) : NULL;
 
+	KV_ASSERT_INSIDE();
 	if (tb)
 		tomb_link(mt, mo, tb);
 	return tb;
@@ -247,6 +250,7 @@ struct kv_tomb *kv_mt_tomb_link(struct kv_mt *mt, const struct kv_trange *r, str
 	struct kv_mtombs *mo = mtombs_make(mt);
 	struct kv_tomb *tb = mo ? tomb_new(mt, r, KV_IN_SLOT | (uint64_t)(uintptr_t)ts) : NULL;
 
+	KV_ASSERT_INSIDE();
 	if (tb)
 		tomb_link(mt, mo, tb);
 	return tb;
@@ -271,11 +275,13 @@ void kv_mt_tomb_set_epoch(struct kv_tomb *tb, uint64_t epoch)
 
 void kv_mt_tomb_set_seq(struct kv_tomb *tb, uint64_t seq)
 {
+	KV_ASSERT(seq < KV_IN_SLOT);
 	atomic_store(&tb->tb_ver->v_seq, seq);
 }
 
 void kv_mt_tomb_kill(struct kv_mt *mt, struct kv_tomb *tb)
 {
+	KV_ASSERT(!atomic_load(&tb->tb_dead) && atomic_load(&mtombs(mt)->mo_n));
 	atomic_store(&tb->tb_dead, true);
 	atomic_fetch_sub(&mtombs(mt)->mo_n, 1);
 }
@@ -286,6 +292,8 @@ int kv_mt_tomb_install(struct kv_mt *mt, struct kv_tomb *tb, struct kv_slot *sl,
 	struct kv_version *v = tb->tb_ver;
 	uint64_t st;
 
+	KV_ASSERT_INSIDE();
+	KV_ASSERT(atomic_load(&v->v_seq) == KV_HIDDEN);
 	/* R7; and the record's memtable is the active one as long as its epoch is open */
 	if (atomic_load(&mt->m_db->d_epochs.ep_open) != rs->rs_epoch)
 		return -EAGAIN;
@@ -321,6 +329,7 @@ uint64_t kv_mt_tomb_at(struct kv_mt *mt, const void *key, size_t klen, uint64_t 
 	struct kv_tomb *tb, *stop;
 	uint64_t best = 0, s;
 
+	KV_ASSERT_INSIDE();
 	if (!mo)
 		return 0;
 	v = v < KV_SEQ_NOW ? v : KV_SEQ_NOW;	/* hidden ones are never seen */
@@ -351,6 +360,7 @@ bool kv_mt_tomb_conflict(struct kv_mt *mt, const void *key, size_t klen, uint64_
 	struct kv_tset *ts;
 	struct kv_tomb *tb, *stop;
 
+	KV_ASSERT_INSIDE();
 	if (!mo)
 		return false;
 	ts = atomic_load_explicit(&mo->mo_set, memory_order_acquire);
@@ -369,6 +379,7 @@ bool kv_mt_tomb_meets(struct kv_mt *mt, const struct kv_trange *r, uint64_t view
 	struct kv_tomb *tb, *stop;
 	bool is = false;
 
+	KV_ASSERT_INSIDE();
 	if (!mo)
 		return false;
 	ts = atomic_load_explicit(&mo->mo_set, memory_order_acquire);

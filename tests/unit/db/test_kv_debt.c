@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "kv_active.h"
 #include "kv_sim.h"
 #include "tree/leaf.h"
 #include "log/flush.h"
@@ -276,7 +277,7 @@ static void memtables_of_readers_are_not_walked(void)
 	T_OK(walked() <= 2);
 	/* their log is held back all the same: what they may name is not forgotten */
 	log = kv_mt_oldest_epoch(db);
-	T_OK(log <= kv_mt_first_epoch(kv_mt_active(s)) || !kv_mt_first_epoch(kv_mt_active(s)));
+	T_OK(log <= kv_mt_first_epoch(active_mt(s)) || !kv_mt_first_epoch(active_mt(s)));
 	T_OK(log != UINT64_MAX);
 	for (unsigned i = 0; i < HELD; i++)
 		kvdb_txn_abort(view[i]);

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "kv_active.h"
 #include "kv_clock.h"
 #include "tree/leaf.h"
 #include "meta/mdc.h"
@@ -437,7 +438,7 @@ static void an_open_cursor_does_not_slow_writers(void)
 
 	fresh(96u << 20, 16u << 20, KVDB_POLICY_DEFAULT);
 	fill(0, n);
-	mt = kv_mt_active(kvs);
+	mt = active_mt(kvs);
 	T_EQ(kvdb_cursor_open(kvs, 0, NULL, 0, &cur), 0);
 	for (; !atomic_load(&mt->m_flushed); n += 100)
 		fill(n, n + 100);

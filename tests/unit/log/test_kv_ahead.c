@@ -15,6 +15,7 @@
 #include "cache/slab.h"
 #include "tree/tree.h"
 #include "meta/upkeep.h"
+#include "kv_active.h"
 
 #define SEG	(256u << 10)
 
@@ -391,7 +392,7 @@ static void segments_get_ready_while_a_table_grows(void)
 	open_db(0);
 	load(SEG / 2);
 	lo = value_log();
-	mt = kv_mt_active(kvs);
+	mt = active_mt(kvs);
 	bk = atomic_load(&mt->m_table)->tb_bucket;
 	while (!atomic_compare_exchange_strong(&bk->bk_meta, &none, KV_BUCKET_LOCK))
 		none = 0;

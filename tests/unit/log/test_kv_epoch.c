@@ -15,6 +15,7 @@
 
 #include "log/flush.h"
 #include "log/frame.h"
+#include "kv_active.h"
 #include "kv_clock.h"
 #include "meta/mdc.h"
 #include "mem/memtable.h"
@@ -133,7 +134,7 @@ static void writer_steps(struct writer *w)
 		pthread_barrier_wait(&w->stopped);
 		pthread_barrier_wait(&w->go);
 	}
-	w->result = kv_mt_install(kv_mt_active(kvs), &op, sl, &rs, &v);
+	w->result = kv_mt_install(active_mt(kvs), &op, sl, &rs, &v);
 	if (!w->result) {
 		if (w->where == AFTER_INSTALL) {
 			pthread_barrier_wait(&w->stopped);
@@ -395,8 +396,8 @@ static void overwrites_keep_what_a_view_can_see_and_no_more(void)
 	put("k", "4");
 	T_EQ(kvdb_cursor_next(c, &k, &kl, &val, &vl), 0);
 	T_OK(vl == 1 && !memcmp(val, "1", 1));
-	for (uint64_t i = 0; !en && i <= kv_mt_active(kvs)->m_table->tb_mask; i++) {
-		s = atomic_load(&kv_mt_active(kvs)->m_table->tb_bucket[i].bk_slot[0]);
+	for (uint64_t i = 0; !en && i <= active_mt(kvs)->m_table->tb_mask; i++) {
+		s = atomic_load(&active_mt(kvs)->m_table->tb_bucket[i].bk_slot[0]);
 		en = (struct kv_entry *)(s & 0xffffffffffffull);
 	}
 	T_OK(en);
@@ -444,7 +445,7 @@ static void *own_main(void *arg)
 	pthread_barrier_wait(&o->go);
 	atomic_store(&sl->sl_state, 1u << 2 | KV_SLOT_OPEN);
 	atomic_store(&o->rs.rs_frame->fr_rec[0], KV_REC_AT(KV_FRAME_HDR, KV_FRAME_HDR + size));
-	o->result = kv_mt_install(kv_mt_active(kvs), &op, sl, &o->rs, &v);
+	o->result = kv_mt_install(active_mt(kvs), &op, sl, &o->rs, &v);
 	if (!o->result) {
 		kv_rec_stamp(o->rs.rs_buf, o->rs.rs_seg->sg_id, o->rs.rs_off,
 			     kv_version_stamp(db, v));

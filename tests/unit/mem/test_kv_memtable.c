@@ -18,6 +18,7 @@
 #include "mem/iter.h"
 #include "mem/sorted.h"
 #include "tree/tree.h"
+#include "kv_active.h"
 
 static char dir[256];
 static struct kvdb *db;
@@ -685,7 +686,7 @@ static void a_writer_leaves_a_large_table_alone(void)
 static uint64_t active_buckets(struct kvdb_kvs *kvs)
 {
 	struct kv_thread *t = kv_enter();
-	uint64_t n = buckets_of(kv_mt_active(kvs));
+	uint64_t n = buckets_of(active_mt(kvs));
 
 	kv_exit(t);
 	return n;
@@ -727,7 +728,7 @@ static void replay(struct kvdb_kvs *kvs, uint64_t epoch, uint32_t rev, bool is_d
 		r.r_val = (const uint8_t *)&number;
 		r.r_vlen = 4;
 	}
-	T_EQ(kv_mt_replay(kv_mt_active(kvs), &r, epoch, NULL, 0), 0);
+	T_EQ(kv_mt_replay(active_mt(kvs), &r, epoch, NULL, 0), 0);
 }
 
 /* All orders of five records of one key: the last by (epoch, rev) wins. */
@@ -760,7 +761,7 @@ static void replay_takes_the_newest_by_epoch_and_revision(void)
 			/* the same record again, as from a second copy: no matter */
 			replay(kvs, rec[k].epoch, rec[k].rev, del && k == 4);
 		}
-		mt = kv_mt_active(kvs);
+		mt = active_mt(kvs);
 		T_OK(kv_mt_first_epoch(mt) >= 5 && kv_mt_first_epoch(mt) <= 7);
 		T_EQ(atomic_load(&mt->m_last_epoch), 7);
 		T_EQ(kv_mt_keys(mt), 1);
@@ -787,7 +788,7 @@ static void the_place_in_the_log_is_that_of_the_first_record(void)
 	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
 	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
 	T_EQ(kvdb_put(kvs, "a", 1, "a", 1), 0);
-	mt = kv_mt_active(kvs);
+	mt = active_mt(kvs);
 	e = kv_mt_first_epoch(mt);
 	pos = atomic_load(&mt->m_log_pos);
 	T_EQ(kvdb_sync(db), 0);
