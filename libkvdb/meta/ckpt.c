@@ -81,6 +81,7 @@ static int read_bytes(struct kvdb *db, const struct kv_mdc_ckpt *c, uint8_t *buf
 	struct mpool_obj *obj;
 	int tries, err = mpool_obj_open(db->d_mp, c->mc_obj, &obj);
 
+	KV_ASSERT_OUTSIDE();
 	if (err)
 		return err == -ENOENT ? damaged(c, "the object does not exist") :
 					kv_error_mpool(err);
@@ -209,6 +210,7 @@ static int ckpt_new(struct kvdb *db, const struct kv_mdc_ckpt *rec, const struct
 			c->c_runs++;
 			c->c_keys += d->rd_keys;
 			for (k = 0; k < d->rd_n; k++) {
+				KV_ASSERT(c->c_nblock < blocks);
 				c->c_block[c->c_nblock++] = (struct block){ d->rd_kb[k].kd_id,
 									    d->rd_kb[k].kd_len };
 				c->c_bytes += d->rd_kb[k].kd_len;
@@ -247,6 +249,7 @@ static int park_room(struct kv_ckpts *ck, size_t n)
 /* ck_lock held, after park_room() */
 static void park(struct kv_ckpts *ck, uint64_t id, uint32_t len)
 {
+	KV_ASSERT(ck->ck_nparked < ck->ck_cap);
 	KV_ASSERT_HELD(&ck->ck_lock);
 	ck->ck_parked[ck->ck_nparked++] = (struct block){ id, len };
 }
@@ -258,6 +261,7 @@ static int ckpt_insert(struct kv_ckpts *ck, struct kv_ckpt *c)
 	pthread_mutex_lock(&ck->ck_lock);
 	err = park_room(ck, 1);
 	if (!err) {
+		KV_ASSERT(ck->ck_n < KVDB_CHECKPOINT_MAX);
 		ck->ck_list[ck->ck_n] = c;
 		atomic_fetch_add(&ck->ck_n, 1);
 		atomic_fetch_add(&ck->ck_damaged, c->c_is_damaged);
@@ -273,12 +277,14 @@ static void ckpt_remove(struct kvdb *db, struct kv_ckpt *c)
 	uint32_t i = 0;
 
 	pthread_mutex_lock(&ck->ck_lock);
-	while (ck->ck_list[i] != c)
+	while (i < ck->ck_n && ck->ck_list[i] != c)
 		i++;
+	KV_ASSERT(i < ck->ck_n);
 	for (; i + 1 < ck->ck_n; i++)
 		ck->ck_list[i] = ck->ck_list[i + 1];
 	KV_ASSERT(atomic_load(&ck->ck_n));
 	atomic_fetch_sub(&ck->ck_n, 1);
+	KV_ASSERT(atomic_load(&ck->ck_damaged) >= c->c_is_damaged);
 	atomic_fetch_sub(&ck->ck_damaged, c->c_is_damaged);
 	if (c->c_rec.mc_obj)
 		park(ck, c->c_rec.mc_obj, c->c_rec.mc_len);
@@ -333,6 +339,7 @@ static size_t due(struct kv_ckpts *ck, uint64_t *id)
 {
 	size_t i, n = 0;
 
+	KV_ASSERT_HELD(&ck->ck_reap_lock);
 	pthread_mutex_lock(&ck->ck_lock);
 	for (i = 0; !ck->ck_damaged && i < ck->ck_nparked && n < BATCH; i++)
 		if (!pinned_block(ck, ck->ck_parked[i].bl_id))
@@ -346,6 +353,7 @@ static void unpark(struct kv_ckpts *ck, const uint64_t *id, size_t n)
 {
 	size_t i, k = 0, keep = 0;
 
+	KV_ASSERT_HELD(&ck->ck_reap_lock);
 	pthread_mutex_lock(&ck->ck_lock);
 	for (i = 0; i < ck->ck_nparked; i++) {
 		if (k < n && ck->ck_parked[i].bl_id == id[k])
@@ -353,6 +361,7 @@ static void unpark(struct kv_ckpts *ck, const uint64_t *id, size_t n)
 		else
 			ck->ck_parked[keep++] = ck->ck_parked[i];
 	}
+	KV_ASSERT(k == n);
 	ck->ck_nparked = keep;
 	pthread_mutex_unlock(&ck->ck_lock);
 }
@@ -365,6 +374,8 @@ static int delete_due(struct kvdb *db, const uint64_t *id, size_t n)
 	size_t i, k = 0;
 	int err;
 
+	KV_ASSERT_HELD(&db->d_ckpts->ck_reap_lock);
+	KV_ASSERT_FREE(&db->d_ckpts->ck_lock);
 	for (i = 0; i < n; i++) {
 		err = mpool_obj_open(db->d_mp, id[i], &obj);
 		if (err == -ENOENT)
@@ -650,6 +661,7 @@ int kv_ckpt_numbers(struct kvdb *db)
 
 int kv_ckpt_may_come(struct kvdb *db, const char *name)
 {
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
 	if (rec_find(&db->d_mdc->m_st, name))
 		return kv_error(-EEXIST, "MP0983", "there is a checkpoint named %s", name);
 	if (db->d_ckpts->ck_n == KVDB_CHECKPOINT_MAX)
@@ -663,6 +675,7 @@ int kv_ckpt_pin(struct kvdb *db, const struct kv_mdc_ckpt *rec, const struct kv_
 {
 	int err = ckpt_new(db, rec, st, out);
 
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
 	if (err)
 		return err;
 	err = ckpt_insert(db->d_ckpts, *out);
@@ -673,6 +686,7 @@ int kv_ckpt_pin(struct kvdb *db, const struct kv_mdc_ckpt *rec, const struct kv_
 
 void kv_ckpt_set(struct kvdb *db, struct kv_ckpt *c, const struct kv_mdc_ckpt *rec)
 {
+	KV_ASSERT(!c->c_is_made);
 	/* it is in the list: others look at it */
 	pthread_mutex_lock(&db->d_ckpts->ck_lock);
 	c->c_rec = *rec;
@@ -681,6 +695,8 @@ void kv_ckpt_set(struct kvdb *db, struct kv_ckpt *c, const struct kv_mdc_ckpt *r
 
 void kv_ckpt_show(struct kvdb *db, struct kv_ckpt *c)
 {
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
+	KV_ASSERT(!c->c_is_made && c->c_rec.mc_obj);
 	pthread_mutex_lock(&db->d_ckpts->ck_lock);
 	c->c_bytes += c->c_rec.mc_len;
 	c->c_is_made = true;
@@ -689,6 +705,7 @@ void kv_ckpt_show(struct kvdb *db, struct kv_ckpt *c)
 
 void kv_ckpt_unpin(struct kvdb *db, struct kv_ckpt *c)
 {
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
 	ckpt_remove(db, c);
 	kv_ckpts_reap(db);
 	kv_work_kick(db);
@@ -701,6 +718,8 @@ static int drop_record(struct kvdb *db, const struct kv_ckpt *c)
 {
 	int err, rc = mpool_hold(db->d_mp, c->c_rec.mc_obj);
 
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
+	KV_ASSERT(c->c_is_made);
 	if (rc == -EBUSY)
 		return kv_error(rc, "MP0984", "checkpoint %s is open for reading",
 				c->c_rec.mc_name);

@@ -6,6 +6,7 @@
  * must not take the days that passed for a jump.
  */
 #include "db/db.h"
+#include "base/assert.h"
 #include "db/etime.h"
 #include "meta/mdc.h"
 
@@ -15,6 +16,7 @@ int kv_time_keep(struct kvdb *db)
 {
 	int err;
 
+	KV_ASSERT_OUTSIDE();
 	if (KV_LIKELY(atomic_load_explicit(&db->d_time.et_is_kept, memory_order_acquire)))
 		return 0;
 	err = kv_may_change(db);

@@ -35,6 +35,8 @@ static int commit_batch(struct kvdb *db, const struct mpool_op *op, uint32_t n)
 	int err = n ? BARRIER(mpool_batch(db->d_mp, op, n)) : 0;
 
 	kv_wait_end(KVDB_DELAY_MEDIA, began);
+	KV_ASSERT_OUTSIDE();
+	KV_ASSERT(n <= BATCH);
 	return err ? kv_error_mpool(err) : 0;
 }
 
@@ -50,6 +52,7 @@ static int commit_runs(struct kvdb *db, const struct kv_edit *ed, unsigned nedit
 		for (i = 0; i < ed[k].ed_nadd; i++) {
 			struct kv_run *r = ed[k].ed_add[i];
 
+			KV_ASSERT(atomic_load(&r->rn_refs) && !atomic_load(&r->rn_dropped));
 			for (j = 0; j < kv_run_desc(r)->rd_n && !err; j++) {
 				uint64_t len = kv_run_desc(r)->rd_kb[j].kd_len;
 
@@ -102,6 +105,7 @@ static int announce(struct kv_mdc *m, const struct kv_edit *ed, unsigned nedit,
 	unsigned k, i;
 	int err;
 
+	KV_ASSERT_FREE(&m->m_lock);
 	*is_announced = false;
 	if (is_quiet(m, n))
 		return 0;
@@ -132,6 +136,7 @@ static void end_announced(struct kv_mdc *m, const struct kv_edit *ed, unsigned n
 			  bool is_announced, int err)
 {
 	pthread_mutex_lock(&m->m_lock);
+	KV_ASSERT(is_announced ? m->m_nannounced > 0 : m->m_nquiet >= count_blocks(ed, nedit));
 	if (is_announced)
 		m->m_nannounced--;
 	else if (!err)
@@ -149,6 +154,7 @@ static void count_one(void *arg, struct kv_seg *s, uint64_t n, uint64_t bytes)
 	const struct counted *co = arg;
 	uint32_t was = atomic_fetch_add(&s->sg_runs, (uint32_t)co->co_by);
 
+	KV_ASSERT(was + (uint32_t)co->co_by <= INT32_MAX);
 	(void)n;
 	(void)bytes;
 	if (!was || !(was + (uint32_t)co->co_by))
@@ -168,6 +174,8 @@ static uint32_t live_horizons(struct kv_mdc *m, const struct kv_edit *ed, struct
 	uint32_t n = 0;
 	unsigned i;
 
+	KV_ASSERT_HELD(&m->m_lock);
+	KV_ASSERT(ed->ed_nhor <= KVDB_KVS_MAX);
 	for (i = 0; i < ed->ed_nhor && n < KVDB_KVS_MAX; i++)
 		if (kv_mdc_state_kvs(&m->m_st, ed->ed_hor[i].kvs))
 			to[n++] = ed->ed_hor[i];
@@ -192,6 +200,7 @@ static void enc_change(struct kv_mdc *m, const struct kv_edit *ed, const uint64_
 	uint32_t nhor;
 	unsigned i;
 
+	KV_ASSERT_HELD(&m->m_lock);
 	for (i = 0; i < ed->ed_nadd; i++)
 		add[i] = kv_run_desc(ed->ed_add[i]);
 	if (!is_of_leaves(ed)) {
@@ -275,6 +284,7 @@ static void enc_flush(struct kv_mdc *m, const struct kv_edit *ed)
 {
 	const struct kv_run_desc *add;
 
+	KV_ASSERT(ed->ed_nadd <= 1 && !ed->ed_ndrop && !ed->ed_nbegin && !ed->ed_end);
 	enc_change(m, ed, NULL, NULL, &add);
 }
 
@@ -335,6 +345,8 @@ int kv_mdc_edits(struct kvdb *db, const struct kv_edit *ed, unsigned n)
 	bool is_announced;
 	int err;
 
+	KV_ASSERT_OUTSIDE();
+	KV_ASSERT(n && (n == 1 || !ed->ed_ndrop));
 	err = announce(db->d_mdc, ed, n, &is_announced);
 	if (err)
 		return err;

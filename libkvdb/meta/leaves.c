@@ -2,6 +2,7 @@
 /* Leaves as the container has them. */
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/key.h"
@@ -29,9 +30,16 @@ int kv_leaf_check(const struct kv_mdc_kvs *k, struct kv_run *r)
 			(unsigned long long)d->rd_id, k->mk_id);
 }
 
+static int leaf_cmp(const struct kv_mdc_leaf *a, const struct kv_mdc_leaf *b)
+{
+	return kv_kcmp(a->ml_key, a->ml_klen, b->ml_key, b->ml_klen);
+}
+
 int kv_leaves_load(const struct kv_mdc_kvs *k, struct kv_leaf **out)
 {
 	for (uint32_t i = 0; i < k->mk_nleaf; i++) {
+		KV_ASSERT(i ? leaf_cmp(&k->mk_leaf[i - 1], &k->mk_leaf[i]) < 0 :
+			!k->mk_leaf[0].ml_klen);
 		out[i] = kv_leaf_new(k->mk_leaf[i].ml_key, k->mk_leaf[i].ml_klen);
 		if (!out[i]) {
 			while (i--)

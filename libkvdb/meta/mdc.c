@@ -279,6 +279,8 @@ static int append_raw(struct kv_mdc *m, int flags)
 	uint64_t began;
 	int err;
 
+	KV_ASSERT_HELD(&m->m_lock);
+	KV_ASSERT_OUTSIDE();
 	if (b->mb_err) {
 		b->mb_err = 0;
 		return kv_mdc_no_memory();
@@ -384,6 +386,7 @@ static int put_state(struct kv_mdc *m)
 	size_t i, n;
 	int err;
 
+	KV_ASSERT_HELD(&m->m_lock);
 	kv_mdc_enc_super(&m->m_buf, &st->st_super);
 	err = append_raw(m, 0);
 	if (!err && st->st_time) {
@@ -419,6 +422,7 @@ static void forget_gone(struct kv_mdc *m)
 	size_t i = 0;
 	int err;
 
+	KV_ASSERT_HELD(&m->m_lock);
 	if (!CHECK(!m->m_nannounced))
 		return;
 	while (i < st->st_ngone) {
@@ -438,6 +442,8 @@ static int room_below(struct kv_mdc *m, uint64_t must, uint64_t wish)
 {
 	int err;
 
+	KV_ASSERT_HELD(&m->m_lock);
+	KV_ASSERT_OUTSIDE();
 	if (m->m_have && must <= m->m_have && wish <= m->m_have)
 		return 0;
 	err = mpool_mdc_reserve(m->m_log, must, wish, &m->m_have);
@@ -470,6 +476,7 @@ static int compact(struct kv_mdc *m)
 {
 	int err;
 
+	KV_ASSERT(!m->m_capture);
 	forget_gone(m);
 	m->m_counted = 0;
 	err = mpool_mdc_compact_begin(m->m_log);
@@ -516,6 +523,7 @@ static int room_for(struct kv_mdc *m, uint64_t len)
 	bool is_full;
 	int err;
 
+	KV_ASSERT_HELD(&m->m_lock);
 	err = mpool_mdc_space(m->m_log, &used, &cap);
 	if (err)
 		return kv_error_mpool(err);
@@ -563,6 +571,7 @@ static uint64_t state_most(struct kv_mdc *m, uint64_t used, uint64_t want, uint6
 {
 	uint64_t n = state_bound(m, used);
 
+	KV_ASSERT_SLOW(n + SLACK >= kv_mdc_state_bytes(&m->m_st));
 	return n + want <= most ? n : state_count(m, used);
 }
 
@@ -792,6 +801,7 @@ int kv_mdc_incarn(struct kvdb *db, const struct kv_mdc_incarn *in, const struct 
 
 	rec.mi_nsegs = n;
 	pthread_mutex_lock(&m->m_lock);
+	KV_ASSERT(rec.mi_incarnation > m->m_st.st_inc.mi_incarnation && rec.mi_d <= rec.mi_epoch);
 	/*
 	 * All parts and the record into one log: a compaction between them would drop those
 	 * before it. Blocks and their frames take a little more than the bytes.
@@ -819,6 +829,7 @@ int kv_mdc_segs(struct kvdb *db, const struct kv_mdc_seg *seg, uint32_t n)
 	pthread_mutex_lock(&m->m_lock);
 	for (i = 0; i < n && !err; i += k) {
 		k = n - i < KV_MDC_PART ? n - i : KV_MDC_PART;
+		KV_ASSERT(seg[i].sc_obj && seg[i].sc_len % KV_BLOCK == 0);
 		kv_mdc_enc_segs(&m->m_buf, db->d_ident.id_tag, false, 0, seg + i, k);
 		err = kv_mdc_append(m, 0);
 	}
@@ -868,6 +879,7 @@ int kv_mdc_capture(struct kvdb *db, struct kv_mdc_capture *cap)
 	int err;
 
 	pthread_mutex_lock(&m->m_lock);
+	KV_ASSERT(!m->m_capture);
 	m->m_capture = cap;
 	err = put_state(m);
 	m->m_capture = NULL;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/guard.h"
 #include "base/key.h"
 #include "base/vec.h"
@@ -32,6 +33,7 @@ static uint64_t rn(struct reader *r, unsigned bytes)
 	uint64_t v = 0;
 	unsigned i;
 
+	KV_ASSERT_SLOW(bytes <= sizeof(v) && r->rd_p <= r->rd_end);
 	if ((size_t)(r->rd_end - r->rd_p) < bytes) {
 		r->rd_bad = true;
 		r->rd_p = r->rd_end;
@@ -144,10 +146,20 @@ const struct kv_mdc_seg *kv_mdc_state_seg(const struct kv_mdc_state *st, uint64_
 	return i < st->st_nseg && st->st_seg[i].sc_obj == obj ? &st->st_seg[i] : NULL;
 }
 
+static bool ids_ascend(const uint64_t *id, size_t n)
+{
+	size_t i;
+
+	for (i = 1; i < n && id[i - 1] < id[i]; i++)
+		;
+	return i >= n;
+}
+
 void kv_mdc_state_segs_del(struct kv_mdc_state *st, const uint64_t *id, size_t n)
 {
 	size_t i = n ? seg_pos(st, id[0]) : st->st_nseg, k = i;
 
+	KV_ASSERT_SLOW(ids_ascend(id, n));
 	for (; i < st->st_nseg && n; i++) {
 		for (; n && *id < st->st_seg[i].sc_obj; id++)
 			n--;
@@ -160,6 +172,15 @@ void kv_mdc_state_segs_del(struct kv_mdc_state *st, const uint64_t *id, size_t n
 	st->st_nseg -= i - k;
 }
 
+static bool gone_has(const struct kv_mdc_state *st, uint64_t obj)
+{
+	size_t i;
+
+	for (i = 0; i < st->st_ngone && st->st_gone[i] != obj; i++)
+		;
+	return i < st->st_ngone;
+}
+
 /*
  * The list may be long, and an open folds every edit. Ids ascend: most blocks are newer than all
  * that is gone, and what was announced stands at its end.
@@ -168,6 +189,7 @@ void kv_mdc_state_gone_del(struct kv_mdc_state *st, uint64_t obj)
 {
 	size_t i = obj <= st->st_gone_most ? st->st_ngone : 0;
 
+	KV_ASSERT_SLOW(i || !gone_has(st, obj));
 	while (i--) {
 		if (st->st_gone[i] == obj) {
 			st->st_gone[i] = st->st_gone[--st->st_ngone];
@@ -206,6 +228,8 @@ static int seg_add(struct kv_mdc_state *st, const struct kv_mdc_seg *s)
 	memmove(&st->st_seg[i + 1], &st->st_seg[i], (st->st_nseg - i) * sizeof(*s));
 	st->st_seg[i] = *s;
 	st->st_nseg++;
+	KV_ASSERT(!i || st->st_seg[i - 1].sc_obj < s->sc_obj);
+	KV_ASSERT(i + 1 == st->st_nseg || s->sc_obj < st->st_seg[i + 1].sc_obj);
 	return 0;
 }
 
@@ -875,6 +899,7 @@ uint64_t *kv_mdc_state_blocks(const struct kv_mdc_state *st, bool with_gone, siz
 				id[k++] = st->st_kvs[i].mk_run[j].rd_kb[b].kd_id;
 	for (i = 0; with_gone && i < st->st_ngone; i++)
 		id[k++] = st->st_gone[i];
+	KV_ASSERT(k < cap);
 	kv_ids_sort(id, k);
 	*n = k;
 	return id;

@@ -19,6 +19,7 @@ static bool reap(struct kvdb *db, struct kv_run *const *run, unsigned n)
 	int err = kv_runs_delete(db, run, n);
 	bool did = false;
 
+	KV_ASSERT(n && n <= TOGETHER && atomic_load(&db->d_runs.ru_reaping));
 	if (err)
 		kv_stop_with_pool(db, kv_error_mpool(err), "deleting a run");
 	/* one batch is done or not: a run that cannot be deleted would keep the others for ever */
@@ -52,12 +53,14 @@ int kv_runs_reap(struct kvdb *db)
 	unsigned n = 0;
 	int did;
 
+	KV_ASSERT_OUTSIDE();
 	atomic_fetch_add(&db->d_runs.ru_reaping, 1);
 	did = kv_ckpts_reap(db);
 	for (r = atomic_exchange(&db->d_runs.ru_doomed, NULL); r; r = next) {
 		int rc = is_unkept(db, r);
 
 		next = r->rn_next;
+		KV_ASSERT(!atomic_load(&r->rn_refs) && atomic_load(&r->rn_dropped));
 		if (rc < 0) {
 			kv_run_doom(db, r);
 		} else if (!rc) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "meta/upkeep.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/stream.h"
@@ -61,6 +62,7 @@ static unsigned pick_seals(struct kvdb *db, struct kv_seg **out)
 	struct kv_seg *s;
 	unsigned n = 0;
 
+	KV_ASSERT_HELD(&ss->sg_step_lock);
 	pthread_mutex_lock(&ss->sg_lock);
 	for (s = ss->sg_todo; s && n < STEP_MAX; s = s->sg_todo_next) {
 		uint32_t state = atomic_load(&s->sg_state);
@@ -82,6 +84,7 @@ static int seal(struct kvdb *db, struct kv_seg **seg, unsigned n)
 	unsigned i;
 	int err;
 
+	KV_ASSERT_FREE(&ss->sg_lock);
 	memset(op, 0, n * sizeof(op[0]));
 	for (i = 0; i < n; i++) {
 		op[i].type = MPOOL_OP_SEAL;
@@ -89,6 +92,7 @@ static int seal(struct kvdb *db, struct kv_seg **seg, unsigned n)
 		op[i].length = atomic_load(&seg[i]->sg_end);
 		if (op[i].length < seg[i]->sg_keep)
 			op[i].length = seg[i]->sg_keep;
+		KV_ASSERT(!seg[i]->sg_obj_sealed && op[i].length <= seg[i]->sg_bytes);
 		rec[i].sc_obj = seg[i]->sg_id;
 		rec[i].sc_len = atomic_load(&seg[i]->sg_end);
 		rec[i].sc_last = atomic_load(&seg[i]->sg_last_epoch);
@@ -164,8 +168,10 @@ static bool is_dead(struct kv_seg *s, uint64_t horizon, const struct kv_mt_epoch
 /* There was no memory to delete them: later. No other thread has looked for what is dead. */
 static void undelete(struct kv_segs *ss, struct kv_seg **dead, unsigned n)
 {
+	KV_ASSERT_HELD(&ss->sg_step_lock);
 	pthread_mutex_lock(&ss->sg_lock);
 	while (n--) {
+		KV_ASSERT(atomic_load(&dead[n]->sg_state) == KV_SEG_DELETED);
 		atomic_store(&dead[n]->sg_state, KV_SEG_SEALED);
 		kv_segs_table_add(ss, dead[n]);
 	}
@@ -189,6 +195,8 @@ static int delete_step(struct kvdb *db, bool only_unused)
 	unsigned i, n = 0;
 	int err;
 
+	KV_ASSERT_HELD(&ss->sg_step_lock);
+	KV_ASSERT_OUTSIDE();
 	if (kv_ckpt_holds_all(db))
 		return 0;
 	memset(op, 0, sizeof(op));
@@ -219,6 +227,7 @@ static int delete_step(struct kvdb *db, bool only_unused)
 			kv_slab_drop_image(db, &dead[i]->sg_image);
 		kv_page_purge(db, dead[i]->sg_id, dead[i]->sg_bytes / KV_BLOCK);
 		id[i] = dead[i]->sg_id;
+		KV_ASSERT(atomic_load(&dead[i]->sg_refs) == 1 && !atomic_load(&dead[i]->sg_runs));
 		kv_seg_put(db, dead[i]);	/* the table's */
 	}
 	kv_mdc_segs_gone(db, id, n);
@@ -314,6 +323,7 @@ static int drop_stock(struct kvdb *db)
 	memset(op, 0, sizeof(op));
 	pthread_mutex_lock(&ss->sg_lock);
 	for (; n < ss->sg_nstock; n++) {
+		KV_ASSERT(n < KV_SEGS_BATCH && !atomic_load(&ss->sg_stock[n]->sg_end));
 		op[n].type = MPOOL_OP_DELETE;
 		op[n].obj = ss->sg_stock[n]->sg_obj;
 		kv_segs_table_del(ss, ss->sg_stock[n]);
@@ -333,6 +343,7 @@ int kv_segs_finish(struct kvdb *db)
 	struct kv_seg *s, *next;
 	int rc;
 
+	pthread_mutex_lock(&ss->sg_step_lock);
 	/* what the logs had open is as full as it gets; what they never used is dead */
 	pthread_mutex_lock(&ss->sg_lock);
 	for (s = ss->sg_todo; s; s = next) {
@@ -351,5 +362,8 @@ int kv_segs_finish(struct kvdb *db)
 			break;
 		rc = rc > 0 ? 0 : rc;
 	}
-	return rc ? rc : drop_stock(db);
+	if (!rc)
+		rc = drop_stock(db);
+	pthread_mutex_unlock(&ss->sg_step_lock);
+	return rc;
 }

@@ -11,6 +11,7 @@
 #include <kvdb/kvdb.h>
 
 #include "seg/kv_omf.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "base/key.h"
 #include "base/trange.h"
@@ -107,6 +108,7 @@ void kv_frame_encode(const struct kv_frame_hdr *h, uint8_t *buf, uint32_t *crc)
 {
 	uint32_t c;
 
+	KV_ASSERT(h->fh_epoch && h->fh_epoch < KV_NUMBER_END && h->fh_len <= KV_FRAME_MAX);
 	put32(buf + FH_MAGIC, KV_FRAME_MAGIC);
 	put16(buf + FH_FORMAT, KV_FORMAT);
 	buf[FH_STREAM] = h->fh_stream;
@@ -228,6 +230,7 @@ void kv_rec_encode(uint8_t *buf, uint8_t type, uint16_t kvs, const void *key, ui
 
 void kv_rec_set_expiry(uint8_t *buf, uint64_t ms)
 {
+	KV_ASSERT(!(buf[RH_FLAGS] & REC_FIELDS));	/* they lie in order of their flags */
 	buf[RH_FLAGS] |= KV_RECF_EXPIRY;
 	put64(buf + kv_rec_size(get16(buf + RH_KLEN), get32(buf + RH_VLEN)), ms);
 }
@@ -237,6 +240,7 @@ void kv_rec_set_packed(uint8_t *buf, uint8_t how, uint32_t len, uint32_t crc)
 	uint8_t *p = buf + kv_rec_size(get16(buf + RH_KLEN), get32(buf + RH_VLEN)) +
 		     fields_size(buf[RH_FLAGS]);
 
+	KV_ASSERT(!(buf[RH_FLAGS] & KV_RECF_PACKED) && len < 1u << RAW_LEN_BITS);
 	buf[RH_FLAGS] |= KV_RECF_PACKED;
 	put32(p, len | (uint32_t)how << RAW_LEN_BITS);
 	put32(p + 4, crc);
@@ -294,6 +298,7 @@ void kv_rec_stamp(uint8_t *buf, uint64_t obj, uint32_t off, uint64_t seq)
 
 void kv_rec_encode_skip(uint8_t *buf, uint64_t obj, uint32_t off, uint32_t size)
 {
+	KV_ASSERT(size >= KV_REC_HDR && size % KV_REC_ALIGN == 0);
 	/* all of it: what memory held before must not get to media */
 	memset(buf, 0, size);
 	buf[RH_TYPE] = KV_REC_SKIP;
@@ -374,6 +379,7 @@ void kv_mark_encode(uint8_t *buf, uint64_t obj, uint32_t off, const struct kv_ma
 {
 	uint8_t *p = buf + KV_REC_HDR;
 
+	KV_ASSERT(m->ma_begin % KV_BLOCK == 0);
 	memset(buf, 0, KV_MARK_SIZE);
 	put32(p + MA_BEGIN, m->ma_begin);
 	put64(p + MA_PREV, m->ma_prev);
@@ -444,6 +450,7 @@ void kv_desc_encode(uint8_t *buf, uint64_t obj, uint32_t off, const struct kv_de
 	uint8_t *p = buf + KV_REC_HDR, *q = p + KV_DESC_HDR;
 	uint32_t i, len = kv_desc_size(d->ds_n);
 
+	KV_ASSERT(d->ds_n <= KV_DESC_ENTS_MAX);
 	put32(p + DH_INCARNATION, d->ds_incarnation);
 	put32(p + DH_N, d->ds_n);
 	put64(p + DH_EPOCH, d->ds_epoch);
@@ -488,6 +495,7 @@ void kv_desc_ent(const struct kv_rec *r, uint32_t i, struct kv_desc_ent *e)
 {
 	const uint8_t *q = r->r_val + KV_DESC_HDR + (size_t)i * KV_DESC_ENT;
 
+	KV_ASSERT(i < get32(r->r_val + DH_N));
 	e->de_obj = get64(q + DE_OBJ);
 	e->de_end = get32(q + DE_END);
 	e->de_chain = get32(q + DE_CHAIN);

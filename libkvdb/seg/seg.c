@@ -92,6 +92,8 @@ void kv_segs_fini(struct kvdb *db)
 
 static void todo_add(struct kv_segs *ss, struct kv_seg *s)
 {
+	KV_ASSERT_HELD(&ss->sg_lock);
+	KV_ASSERT(!s->sg_todo_at);
 	s->sg_todo_next = ss->sg_todo;
 	s->sg_todo_at = &ss->sg_todo;
 	if (s->sg_todo_next)
@@ -101,6 +103,7 @@ static void todo_add(struct kv_segs *ss, struct kv_seg *s)
 
 static void todo_del(struct kv_seg *s)
 {
+	KV_ASSERT(*s->sg_todo_at == s);
 	*s->sg_todo_at = s->sg_todo_next;
 	if (s->sg_todo_next)
 		s->sg_todo_next->sg_todo_at = s->sg_todo_at;
@@ -109,6 +112,7 @@ static void todo_del(struct kv_seg *s)
 
 static void count(uint64_t *sum, bool *is_in, bool is, uint32_t bytes)
 {
+	KV_ASSERT(is || !*is_in || *sum >= bytes);
 	if (is != *is_in)
 		*sum += is ? bytes : -(uint64_t)bytes;
 	*is_in = is;
@@ -153,15 +157,37 @@ void kv_seg_pin(struct kvdb *db, struct kv_seg *s, int by)
 {
 	/* the last one, and it may be gone */
 	pthread_mutex_lock(&db->d_segs->sg_lock);
+	KV_ASSERT(by > 0 || atomic_load(&s->sg_pins));
 	atomic_fetch_add(&s->sg_pins, (uint32_t)by);
 	note(db->d_segs, s);
 	pthread_mutex_unlock(&db->d_segs->sg_lock);
+}
+
+/*
+ * The way of a segment: README.md. One that was never written to, or given up, is no more FULL;
+ * one that is SEALED may be without its object until upkeep seals that.
+ */
+static bool may_follow(enum kv_seg_state was, enum kv_seg_state is)
+{
+	switch (is) {
+	case KV_SEG_OPEN:
+		return was == KV_SEG_FREE;
+	case KV_SEG_FULL:
+		return was == KV_SEG_OPEN;
+	case KV_SEG_SEALED:
+		return was == KV_SEG_OPEN || was == KV_SEG_FULL || was == KV_SEG_SEALED;
+	case KV_SEG_DELETED:
+		return was == KV_SEG_SEALED || was == KV_SEG_FREE;
+	default:
+		return false;
+	}
 }
 
 /* sg_lock held. */
 void kv_segs_set_state(struct kv_segs *ss, struct kv_seg *s, enum kv_seg_state state)
 {
 	KV_ASSERT_HELD(&ss->sg_lock);
+	KV_ASSERT(may_follow(atomic_load(&s->sg_state), state));
 	atomic_store(&s->sg_state, state);
 	note(ss, s);
 }
@@ -174,6 +200,7 @@ static void hash_split(struct kv_segs *ss)
 {
 	struct kv_seg **from, **to, *s;
 
+	KV_ASSERT_HELD(&ss->sg_lock);
 	if (ss->sg_nhash == ss->sg_hash_cap) {
 		to = realloc(ss->sg_hash, 2 * ss->sg_hash_cap * sizeof(*to));
 		if (!to)
@@ -196,10 +223,22 @@ static void hash_split(struct kv_segs *ss)
 	}
 }
 
+static struct kv_seg *table_find(struct kv_segs *ss, uint64_t id)
+{
+	struct kv_seg *s = *bucket(ss, id);
+
+	KV_ASSERT_HELD(&ss->sg_lock);
+	while (s && s->sg_id != id)
+		s = s->sg_hash;
+	return s;
+}
+
 void kv_segs_table_add(struct kv_segs *ss, struct kv_seg *s)
 {
 	struct kv_seg **b = bucket(ss, s->sg_id);
 
+	KV_ASSERT_HELD(&ss->sg_lock);
+	KV_ASSERT_SLOW(!table_find(ss, s->sg_id));
 	s->sg_hash = *b;
 	*b = s;
 	s->sg_prev = NULL;
@@ -226,16 +265,8 @@ void kv_segs_table_del(struct kv_segs *ss, struct kv_seg *s)
 		ss->sg_list = s->sg_next;
 	if (s->sg_next)
 		s->sg_next->sg_prev = s->sg_prev;
+	KV_ASSERT(ss->sg_count);
 	ss->sg_count--;
-}
-
-static struct kv_seg *table_find(struct kv_segs *ss, uint64_t id)
-{
-	struct kv_seg *s = *bucket(ss, id);
-
-	while (s && s->sg_id != id)
-		s = s->sg_hash;
-	return s;
 }
 
 struct kv_seg *kv_seg_find(struct kvdb *db, uint64_t id)
@@ -253,6 +284,7 @@ struct kv_seg *kv_seg_find(struct kvdb *db, uint64_t id)
 
 struct kv_seg *kv_seg_get(struct kv_seg *s)
 {
+	KV_ASSERT(atomic_load(&s->sg_refs));
 	atomic_fetch_add(&s->sg_refs, 1);
 	return s;
 }
@@ -344,6 +376,9 @@ static int alloc_in(struct kvdb *db, uint32_t mclass, uint32_t bytes, unsigned n
 	uint64_t began;
 	int err;
 
+	KV_ASSERT_OUTSIDE();
+	KV_ASSERT_FREE(&db->d_segs->sg_lock);
+	KV_ASSERT(n <= KV_SEGS_BATCH);
 	for (unsigned i = 0; i < n; i++)
 		req[i] = (struct mpool_alloc){
 			.kind = MPOOL_APPEND, .mclass = mclass, .capacity = bytes,
@@ -498,10 +533,12 @@ static int refill(struct kvdb *db, bool urgent)
 	unsigned i, n = min_u(stock_batch(db, kv_segs_batch(db), &mclass), stock_room(db));
 	int err;
 
+	KV_ASSERT_HELD(&ss->sg_fill_lock);
 	err = n ? alloc_segs(db, mclass, false, db->d_budget.b_seg_bytes, &n, urgent, got) : 0;
 	if (err)
 		return err;
 	pthread_mutex_lock(&ss->sg_lock);
+	KV_ASSERT(ss->sg_nstock + n <= KV_SEGS_BATCH);
 	for (i = 0; i < n; i++)
 		ss->sg_stock[ss->sg_nstock++] = got[i];
 	pthread_mutex_unlock(&ss->sg_lock);
@@ -513,6 +550,7 @@ static void seg_open(struct kvdb *db, struct kv_seg *s, uint16_t log, uint8_t st
 {
 	struct kv_segs *ss = db->d_segs;
 
+	KV_ASSERT(!atomic_load(&s->sg_last_epoch) && !atomic_load(&s->sg_image));
 	s->sg_log = log;
 	s->sg_stream = stream;
 	kv_seg_get(s);
@@ -629,6 +667,7 @@ void kv_seg_abandon(struct kvdb *db, struct kv_seg *s, uint32_t end)
 {
 	struct kv_segs *ss = db->d_segs;
 
+	KV_ASSERT(end <= s->sg_bytes);
 	pthread_mutex_lock(&ss->sg_lock);
 	atomic_store(&s->sg_end, end);
 	kv_segs_set_state(ss, s, KV_SEG_SEALED);
@@ -639,6 +678,7 @@ void kv_seg_close(struct kvdb *db, struct kv_seg *s, uint32_t end)
 {
 	struct kv_segs *ss = db->d_segs;
 
+	KV_ASSERT(end <= s->sg_bytes && end % KV_BLOCK == 0);
 	pthread_mutex_lock(&ss->sg_lock);
 	atomic_store(&s->sg_end, end);
 	kv_segs_set_state(ss, s, KV_SEG_FULL);
@@ -651,6 +691,7 @@ void kv_seg_close_cold(struct kvdb *db, struct kv_seg *s, uint32_t end)
 {
 	struct kv_segs *ss = db->d_segs;
 
+	KV_ASSERT(end <= s->sg_bytes && !atomic_load(&s->sg_image));
 	pthread_mutex_lock(&ss->sg_lock);
 	atomic_store(&s->sg_end, end);
 	kv_segs_set_state(ss, s, end ? KV_SEG_FULL : KV_SEG_SEALED);
@@ -745,6 +786,7 @@ void kv_segs_each(struct kvdb *db, void (*fn)(void *arg, struct kv_seg *s), void
 		pthread_mutex_unlock(&ss->sg_lock);
 		nanosleep(&ts, NULL);
 		pthread_mutex_lock(&ss->sg_lock);
+		KV_ASSERT(atomic_load(&s->sg_refs) > 1);
 		kv_seg_put(db, s);
 	}
 	pthread_mutex_unlock(&ss->sg_lock);

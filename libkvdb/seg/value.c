@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "seg/value.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/pack.h"
@@ -75,6 +76,7 @@ static int value_pages(struct kvdb *db, const struct kv_ent *e, uint8_t *out, si
 	size_t done = 0;
 	int rc = kv_pages_get(db, e->e_seg->sg_obj, first, n, NULL, page);
 
+	KV_ASSERT(n <= KV_PAGES_MAX);
 	if (rc)
 		return rc;
 	/* all lines at once: the CRC would meet them one after another */
@@ -127,6 +129,7 @@ int kv_value_read_stored(struct kvdb *db, const struct kv_ent *e, void *buf)
 	struct kv_ent s = *e;
 	const uint8_t *image;
 
+	KV_ASSERT_INSIDE();
 	if (!e->e_pack)
 		return kv_value_read(db, e, buf, e->e_vlen);
 	s.e_vlen = e->e_plen;
@@ -189,6 +192,7 @@ int kv_value_read(struct kvdb *db, const struct kv_ent *e, void *buf, size_t siz
 {
 	const uint8_t *image;
 
+	KV_ASSERT_INSIDE();
 	if (size > e->e_vlen)
 		size = e->e_vlen;
 	if (e->e_kind == KV_ENT_TOMB)
@@ -275,6 +279,7 @@ unsigned kv_values_want(struct kvdb *db, const struct kv_ent *e, unsigned n, str
 {
 	unsigned k = 0;
 
+	KV_ASSERT_INSIDE();
 	for (unsigned i = 0; i < n; i++)
 		if (is_paged(&e[i]))
 			kv_page_prefetch(db, e[i].e_seg->sg_id, (uint64_t)e[i].e_off8 * 8 / PAGE);

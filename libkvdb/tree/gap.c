@@ -83,6 +83,7 @@ void kv_gaps_fini(struct kv_gaps *gs)
 {
 	struct kv_gap_dir *gd = atomic_load(&gs->gs_dir);
 
+	KV_ASSERT(!gs->gs_closed);
 	for (uint32_t i = 0; gd && i < gd->gd_n; i++)
 		free(gd->gd_gap[i]);
 	free(gd);
@@ -193,6 +194,9 @@ static struct kv_gap *gap_new(const struct parts *p)
 	struct kv_gap *gp = malloc(sizeof(*gp) + bytes);
 	uint8_t *to;
 
+	KV_ASSERT(kv_kcmp(p->key[LO], p->len[LO], p->key[OLD], p->len[OLD]) <= 0);
+	KV_ASSERT(kv_kcmp(p->key[OLD], p->len[OLD], p->key[DEAD], p->len[DEAD]) <= 0);
+	KV_ASSERT(kv_kcmp(p->key[DEAD], p->len[DEAD], p->key[TO], p->len[TO]) <= 0);
 	if (!gp)
 		return NULL;
 	gp->gp_grace = p->grace;
@@ -224,10 +228,22 @@ static bool is_too_much(const struct kv_gap_dir *gd)
 	return gd->gd_n > GAPS_MAX || sum > GAPS_BYTES;
 }
 
+static bool are_apart(const struct kv_gap_dir *gd)
+{
+	for (uint32_t i = 1; i < gd->gd_n; i++) {
+		const struct kv_gap *b = gd->gd_gap[i];
+
+		if (cmp_edge(gd->gd_gap[i - 1], TO, b->gp_key[LO], b->gp_len[LO]) > 0)
+			return false;
+	}
+	return true;
+}
+
 static void dir_publish(struct kv_gaps *gs, struct kv_gap_dir *gd)
 {
 	struct kv_gap_dir *old = atomic_exchange(&gs->gs_dir, gd);
 
+	KV_ASSERT_SLOW(!gd || are_apart(gd));
 	KV_ASSERT_HELD(&gs->gs_lock);
 	if (old)
 		kv_retire(&old->gd_limbo, free, old);
@@ -308,6 +324,7 @@ void kv_gaps_cut_in(struct kvdb_kvs *kvs, const void *key, size_t klen)
 	struct parts p;
 	uint32_t i;
 
+	KV_ASSERT_INSIDE();
 	/* what another thread watches from now on waits until we have left kv_enter() (GAP-1) */
 	if (gap_at(gd, key, klen) == UINT32_MAX)
 		return;
@@ -339,6 +356,7 @@ void kv_gaps_close(struct kv_gaps *gs)
 void kv_gaps_reopen(struct kv_gaps *gs)
 {
 	pthread_mutex_lock(&gs->gs_lock);
+	KV_ASSERT(gs->gs_closed);
 	gs->gs_closed--;
 	pthread_mutex_unlock(&gs->gs_lock);
 }
@@ -476,6 +494,7 @@ void kv_gaps_learn(struct kvdb_kvs *kvs, const struct kv_gap_walk *w)
 	uint8_t lo[KVDB_KEY_MAX];
 	struct kv_thread *t;
 
+	KV_ASSERT_OUTSIDE();
 	if (w->gw_behind) {
 		if (w->gw_lo_len == KVDB_KEY_MAX)
 			return;

@@ -67,6 +67,7 @@ void kv_holds_fini(struct kvdb *db)
 {
 	if (!db->d_holds)
 		return;
+	KV_ASSERT(!db->d_holds->hd_newest && !atomic_load(&db->d_holds->hd_n));
 	pthread_mutex_destroy(&db->d_holds->hd_lock);
 	free(db->d_holds);
 	db->d_holds = NULL;
@@ -76,6 +77,7 @@ void kv_holds_fini(struct kvdb *db)
 
 static void list_add(struct kv_holds *hd, struct kv_holders *hs)
 {
+	KV_ASSERT_HELD(&hd->hd_lock);
 	hs->hs_newer = NULL;
 	hs->hs_older = hd->hd_newest;
 	if (hs->hs_older)
@@ -87,6 +89,8 @@ static void list_add(struct kv_holds *hd, struct kv_holders *hs)
 
 static void list_del(struct kv_holds *hd, struct kv_holders *hs)
 {
+	KV_ASSERT_HELD(&hd->hd_lock);
+	KV_ASSERT(hs->hs_newer ? hs->hs_newer->hs_older == hs : hd->hd_newest == hs);
 	if (hs->hs_newer)
 		hs->hs_newer->hs_older = hs->hs_older;
 	else
@@ -162,6 +166,8 @@ void kv_holders_free(struct kvdb *db, struct kv_holders *hs)
 /* The stripe's lock held. */
 static void stripe_del(struct stripe *st, struct kv_hold *ho)
 {
+	KV_ASSERT_HELD(&st->st_lock);
+	KV_ASSERT(ho->ho_newer ? ho->ho_newer->ho_older == ho : st->st_newest == ho);
 	if (ho->ho_newer)
 		ho->ho_newer->ho_older = ho->ho_older;
 	else
@@ -180,11 +186,20 @@ static inline void note_use(struct kvdb *db, struct kv_holders *hs)
 		atomic_store_explicit(&hs->hs_used, step, memory_order_relaxed);
 }
 
+/* The keeper does not touch it: its owner uses it, or there is nothing to take. */
+static bool is_owners(const struct kv_hold *ho)
+{
+	uint32_t word = atomic_load_explicit(&ho->ho_word, memory_order_relaxed);
+
+	return word != KV_HOLD_IDLE && word != KV_HOLD_TAKEN;
+}
+
 void kv_hold_add(struct kvdb *db, struct kv_hold *ho, struct kv_tree *tr)
 {
 	struct kv_holders *hs = NULL;
 	struct stripe *st;
 
+	KV_ASSERT(is_owners(ho));
 	if (tr)
 		hs = atomic_load_explicit(&tr->tr_holders, memory_order_acquire);
 	ho->ho_in = hs;
@@ -208,6 +223,7 @@ void kv_hold_del(struct kv_hold *ho)
 {
 	struct stripe *st;
 
+	KV_ASSERT(is_owners(ho));
 	if (!ho->ho_in)
 		return;
 	st = &ho->ho_in->hs_stripe[ho->ho_stripe];
@@ -219,6 +235,7 @@ void kv_hold_del(struct kv_hold *ho)
 
 void kv_hold_end(struct kvdb *db, struct kv_hold *ho)
 {
+	KV_ASSERT_SLOW(is_owners(ho));
 	if (KV_LIKELY(ho->ho_in != NULL))
 		note_use(db, ho->ho_in);
 	atomic_store_explicit(&ho->ho_word, KV_HOLD_IDLE, memory_order_release);
@@ -446,6 +463,8 @@ void kv_holds_step(struct kvdb *db)
 	atomic_fetch_add(&hd->hd_ended, n);
 	for (; taken; taken = next) {
 		next = taken->ho_older;
+		KV_ASSERT(atomic_load(&taken->ho_word) == KV_HOLD_TAKEN);
+		KV_ASSERT_FREE(&hd->hd_lock);
 		taken->ho_let_go(taken);
 		atomic_store_explicit(&taken->ho_word, taken->ho_why, memory_order_release);
 	}

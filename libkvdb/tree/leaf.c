@@ -29,6 +29,7 @@ struct kv_leaf *kv_leaf_new(const void *key, size_t klen)
 
 struct kv_leaf *kv_leaf_get(struct kv_leaf *lf)
 {
+	KV_ASSERT(atomic_load(&lf->lf_refs));
 	atomic_fetch_add(&lf->lf_refs, 1);
 	return lf;
 }
@@ -106,6 +107,7 @@ static int leaf_enter(struct leaf_iter *li, uint32_t at, const void *key, size_t
 	struct kv_iter *few[KV_LEAF_RUNS_MAX], **src = few;
 	int rc = 0;
 
+	KV_ASSERT(at < li->li_tree->tr_nleaf);
 	leaf_leave(li);
 	li->li_at = at;
 	if (lr->lr_n > KV_LEAF_RUNS_MAX)

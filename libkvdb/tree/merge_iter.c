@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "tree/merge_iter.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "base/key.h"
 #include "base/macros.h"
@@ -97,6 +98,7 @@ static uint32_t play_all(struct merge_iter *mi, uint32_t node)
 {
 	uint32_t a, b;
 
+	KV_ASSERT(mi->mi_n);
 	if (node >= mi->mi_n)
 		return node - mi->mi_n;
 	a = play_all(mi, 2 * node);
@@ -192,6 +194,7 @@ static int seek_near(struct merge_iter *mi, const void *key, size_t klen)
 {
 	int rc = 0, err;
 
+	KV_ASSERT_INSIDE();
 	for (unsigned i = 0; i < mi->mi_n && goes_on(rc); i++) {
 		err = mi->mi_src[i].so_it->it_ops->ahead ? source_seek(mi, i, key, klen) : 0;
 		if (err)
@@ -261,6 +264,7 @@ static int merge_next(struct kv_iter *it, struct kv_ent *e)
 	struct merge_iter *mi = (struct merge_iter *)it;
 	struct source *s;
 	int rc = mi->mi_err;
+	uint64_t was;
 
 	if (!mi->mi_placed)
 		rc = merge_seek(it, NULL, 0);
@@ -270,9 +274,13 @@ static int merge_next(struct kv_iter *it, struct kv_ent *e)
 		if (mi->mi_used) {
 			if (!CHECK(mi->mi_steps != mi->mi_rest))
 				return -EAGAIN;
-			rc = source_next(&mi->mi_src[mi->mi_tree[0]]);
+			s = &mi->mi_src[mi->mi_tree[0]];
+			was = s->so_head[0];
+			rc = source_next(s);
 			if (rc == -EINPROGRESS)
 				return rc;	/* it stands where it stood */
+			KV_ASSERT(rc || !s->so_live || s->so_head[0] == was ||
+				  (s->so_head[0] < was) == mi->mi_reverse);
 			mi->mi_steps++;
 			mi->mi_used = false;
 			if (rc)
@@ -364,6 +372,7 @@ void kv_merge_skip(struct kv_iter *it, unsigned n, const void *key, size_t klen)
 {
 	struct merge_iter *mi = (struct merge_iter *)it;
 
+	KV_ASSERT(n <= mi->mi_n);
 	mi->mi_nown = n;
 	mi->mi_rest_key = key;
 	mi->mi_rest_klen = klen;

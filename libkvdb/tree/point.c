@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 
 #include "tree/point.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "base/hash.h"
 #include "db/db.h"
@@ -129,6 +130,7 @@ const uint8_t *kv_point_seek(struct kvdb *db, const struct kv_tree *tr, uint64_t
 	uint64_t place;
 	uint32_t life;
 
+	KV_ASSERT_INSIDE();
 	if (!bucket_find(&pb[hash & db->d_trees.te_points.po_mask], key_of(tr->tr_line, hash),
 			 &place, &life))
 		return NULL;
@@ -170,6 +172,7 @@ static void bucket_set(struct kv_point_bucket *pb, uint32_t change, uint64_t key
 {
 	int i = bucket_way(pb, key);
 
+	KV_ASSERT_SLOW(atomic_load(&pb->pb_change) == change + 1 && !(change & 1));
 	if (i < 0 && place == NOWHERE)
 		return;
 	if (i < 0)
@@ -188,6 +191,7 @@ void kv_point_add(struct kvdb *db, const struct kv_tree *tr, const void *key, si
 	const uint8_t *image;
 	uint64_t place;
 
+	KV_ASSERT_INSIDE();
 	image = ent_place(db, e, (uint32_t)klen, &place, &life);
 	if (!image || !kv_rec_is_of(image, key, klen))
 		return;
@@ -254,6 +258,7 @@ static void tell(struct kv_points *po, uint64_t line, const struct kv_point_news
 {
 	struct kv_point_bucket *bucket = atomic_load(&po->po_bucket);
 
+	KV_ASSERT(pn->pn_n <= pn->pn_max);
 	for (uint64_t i = 0; i < pn->pn_n; i++) {
 		const struct kv_point_new *n = &pn->pn_new[i];
 		struct kv_point_bucket *pb = &bucket[n->pn_hash & po->po_mask];
@@ -273,6 +278,7 @@ uint64_t kv_point_news_publish(struct kvdb_kvs *kvs, const struct kv_point_news 
 	struct kv_tree *tr;
 	uint64_t gen = 0;
 
+	KV_ASSERT_HELD(&kvs->k_edit_lock);
 	if (!pn->pn_new)
 		return 0;
 	tr = kv_tree_get(kvs);

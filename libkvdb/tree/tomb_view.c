@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "tree/tomb_view.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "base/trange.h"
 #include "db/kvs.h"
@@ -28,6 +29,7 @@ uint64_t kv_tombs_at(struct kv_tree *tr, const void *key, size_t klen, uint64_t 
 	uint64_t best = 0, s;
 	uint32_t i;
 
+	KV_ASSERT_INSIDE();
 	for (i = 0; i < tr->tr_nmt; i++) {
 		s = kv_mt_tomb_at(tr->tr_mt[i], key, klen, v);
 		best = s > best ? s : best;
@@ -49,6 +51,7 @@ bool kv_tombs_conflict(struct kvdb_kvs *kvs, const void *key, size_t klen, uint6
 	struct kv_path pa = kv_path(tr, key, klen);
 	bool is = false;
 
+	KV_ASSERT_INSIDE();
 	for (uint32_t i = 0; i < tr->tr_nmt && !is; i++)
 		is = kv_mt_tomb_conflict(tr->tr_mt[i], key, klen, view);
 	for (uint32_t i = 0; i < pa.pa_n && !is; i++) {

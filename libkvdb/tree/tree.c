@@ -84,6 +84,7 @@ static void tree_number(struct kvdb_kvs *kvs, struct kv_tree *tr, const struct k
 			bool is_new, uint64_t told)
 {
 	KV_ASSERT_HELD(&kvs->k_tree_lock);
+	KV_ASSERT(!told || told > old->tr_gen);
 	tr->tr_slot = kvs->k_slot;
 	tr->tr_gen = old->tr_gen;
 	tr->tr_line = old->tr_line;
@@ -141,6 +142,45 @@ static uint32_t copy_runs(struct kv_tree *to, struct kv_run *const *run, uint32_
 	return n;
 }
 
+/* Are the @n runs, which may hold one key, newest first? */
+static bool are_by_age(struct kv_run *const *run, uint32_t n)
+{
+	for (uint32_t i = 1; i < n; i++)
+		if (kv_run_desc(run[i - 1])->rd_pos <= kv_run_desc(run[i])->rd_pos)
+			return false;
+	return true;
+}
+
+static int by_key(const void *a, const void *b)
+{
+	const struct kv_leaf *x = ((const struct kv_leaf_runs *)a)->lr_leaf;
+	const struct kv_leaf *y = ((const struct kv_leaf_runs *)b)->lr_leaf;
+
+	return kv_kcmp(x->lf_key, x->lf_klen, y->lf_key, y->lf_klen);
+}
+
+/* Is all where readers look for it: upper runs, then leaf after leaf; memtables, frozen but one? */
+static bool is_in_order(const struct kv_tree *tr)
+{
+	uint32_t at = tr->tr_nupper;
+
+	if (!are_by_age(tr->tr_run, tr->tr_nupper))
+		return false;
+	for (uint32_t i = 0; i < tr->tr_nleaf; i++) {
+		const struct kv_leaf_runs *lr = &tr->tr_leaf[i];
+
+		if ((i && by_key(&tr->tr_leaf[i - 1], lr) >= 0) || (lr->lr_n && lr->lr_first != at) ||
+		    !are_by_age(tr->tr_run + lr->lr_first, lr->lr_n))
+			return false;
+		at += lr->lr_n;
+	}
+	for (uint32_t i = 1; i < tr->tr_nmt; i++)
+		if (!kv_mt_boundary(tr->tr_mt[i]) ||
+		    (i > 1 && kv_mt_boundary(tr->tr_mt[i - 1]) < kv_mt_boundary(tr->tr_mt[i])))
+			return false;
+	return at == tr->tr_nrun;
+}
+
 struct kv_tree *kv_tree_runs(struct kvdb *db, const struct kv_tree *tr, kv_part_fn *omits,
 			     void *arg)
 {
@@ -164,6 +204,7 @@ struct kv_tree *kv_tree_runs(struct kvdb *db, const struct kv_tree *tr, kv_part_
 		if (!omits || !omits(arg, run, lr->lr_n))
 			own->tr_leaf[i].lr_n = copy_runs(own, run, lr->lr_n);
 	}
+	KV_ASSERT_SLOW(is_in_order(own));
 	kv_tree_note_tombs(own);
 	return own;
 }
@@ -186,6 +227,7 @@ static struct kv_tree *tree_publish(struct kvdb_kvs *kvs, struct kv_tree *tr)
 	struct kv_tree *old;
 
 	KV_ASSERT_HELD(&kvs->k_tree_lock);
+	KV_ASSERT_SLOW(is_in_order(tr));
 	kv_tree_note_tombs(tr);
 	old = atomic_exchange(&kvs->k_tree, tr);
 	atomic_store(&old->tr_is_old, true);
@@ -209,14 +251,6 @@ static bool run_in(const struct kv_run *r, struct kv_run *const *list, unsigned 
 		if (list[n] == r)
 			return true;
 	return false;
-}
-
-static int by_key(const void *a, const void *b)
-{
-	const struct kv_leaf *x = ((const struct kv_leaf_runs *)a)->lr_leaf;
-	const struct kv_leaf *y = ((const struct kv_leaf_runs *)b)->lr_leaf;
-
-	return kv_kcmp(x->lf_key, x->lf_klen, y->lf_key, y->lf_klen);
 }
 
 /* The leaves of @old as the edit changes them; their runs come later. */
@@ -372,16 +406,19 @@ void kv_tree_note_tombs(struct kv_tree *tr)
 
 struct kv_mt *kv_mt_active(struct kvdb_kvs *kvs)
 {
+	KV_ASSERT_INSIDE();
 	return atomic_load_explicit(&kvs->k_tree, memory_order_acquire)->tr_mt[0];
 }
 
 int kv_tree_switch(struct kvdb_kvs *kvs, struct kv_mt *mt)
 {
+	KV_ASSERT_HELD(&kvs->k_db->d_epochs.ep_tick_lock);
 	return tree_next(kvs, mt, NULL, &(struct kv_edit){ .ed_kvs = kvs->k_id });
 }
 
 int kv_tree_edit(struct kvdb_kvs *kvs, struct kv_mt *mt, const struct kv_edit *ed)
 {
+	KV_ASSERT_HELD(&kvs->k_edit_lock);
 	return tree_next(kvs, NULL, mt, ed);
 }
 

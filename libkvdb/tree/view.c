@@ -72,6 +72,7 @@ void kv_forest_give_up(struct kv_forest *fo)
 {
 	struct kv_forest_trees *ft = atomic_exchange(&fo->fo_trees, NULL);
 
+	KV_ASSERT_INSIDE();
 	if (ft)
 		kv_retire(&ft->ft_limbo, trees_free, ft);
 }
@@ -123,6 +124,7 @@ static struct kv_forest *forest_build(struct kvdb *db)
 {
 	struct kv_forest *fo = calloc(1, sizeof(*fo));
 
+	KV_ASSERT_HELD(&db->d_trees.te_open_views->ov_forest_lock);
 	if (!fo)
 		return NULL;
 	fo->fo_gen = atomic_load(&db->d_trees.te_gen);
@@ -166,6 +168,7 @@ static struct kv_forest *forest_get(struct kvdb *db)
 static void forest_count(struct kv_open_views *ov, struct kv_forest *fo, int n)
 {
 	KV_ASSERT_HELD(&ov->ov_lock);
+	KV_ASSERT(n > 0 || fo->fo_views);
 	if (n > 0 && fo->fo_views++ == 0) {
 		fo->fo_older = ov->ov_forests;
 		fo->fo_newer = NULL;
@@ -189,6 +192,7 @@ static void list_add(struct kv_open_views *ov, struct kv_view *vi)
 	struct kv_view_list *vl = &ov->ov_list[vi->vi_writes];
 
 	KV_ASSERT_HELD(&ov->ov_lock);
+	KV_ASSERT(!vl->vl_newest || vl->vl_newest->vi_seq < vi->vi_seq);
 	vi->vi_newer = NULL;
 	vi->vi_older = vl->vl_newest;
 	if (vl->vl_newest)
@@ -209,6 +213,7 @@ static struct kv_forest *list_expire(struct kv_open_views *ov, struct kv_view *v
 	struct kv_forest *fo = atomic_exchange(&vi->vi_forest, NULL);
 
 	KV_ASSERT_HELD(&ov->ov_lock);
+	KV_ASSERT(ov->ov_list[vi->vi_writes].vl_live == vi);
 	forest_count(ov, fo, -1);
 	ov->ov_list[vi->vi_writes].vl_live = vi->vi_newer;
 	return fo;
@@ -221,6 +226,7 @@ static struct kv_forest *list_del(struct kv_open_views *ov, struct kv_view *vi)
 	struct kv_forest *fo = atomic_exchange(&vi->vi_forest, NULL);
 
 	KV_ASSERT_HELD(&ov->ov_lock);
+	KV_ASSERT(vl->vl_n);
 	if (fo)
 		forest_count(ov, fo, -1);
 	if (vl->vl_live == vi)
@@ -321,6 +327,7 @@ int kv_view_tree(struct kvdb *db, struct kv_view *vi, struct kvdb_kvs *kvs, stru
 	struct kv_forest *fo = atomic_load_explicit(&vi->vi_forest, memory_order_acquire);
 	struct kv_forest_trees *ft;
 
+	KV_ASSERT_INSIDE();
 	*tr = NULL;
 	if (KV_UNLIKELY(!fo))
 		return kv_view_check(db, vi);
