@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "cq/cq.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "txn/txn.h"
 
@@ -61,6 +62,7 @@ static void op_start(struct kv_cq_op *o)
 	struct kvdb_cq *cq = o->o_cq;
 	int err = op_check(cq, &o->o_op);
 
+	KV_ASSERT_OUTSIDE();
 	/* gone when it was accepted, as by kvdb_txn_commit() */
 	if (err && o->o_op.type == KVDB_OP_COMMIT)
 		kvdb_txn_abort(o->o_op.txn);
@@ -219,6 +221,7 @@ void kvdb_cq_close(struct kvdb_cq *cq)
 		return;
 	db = cq->c_db;
 	kv_cq_disarm(cq);
+	KV_ASSERT(!atomic_load(&cq->c_armed) && !cq->c_waits_for_keys);
 	pthread_mutex_lock(&db->d_cqs.qs_lock);
 	for (pp = &db->d_cqs.qs_first; *pp != cq; pp = &(*pp)->c_next)
 		;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "cq/cq.h"
+#include "base/assert.h"
 
 #define CHUNK		64u	/* operations that are allocated together */
 
@@ -33,6 +34,7 @@ struct kv_cq_op *kv_cq_op_new(struct kvdb_cq *cq)
 		}
 		o = cq->c_free;
 	}
+	KV_ASSERT(!o->o_nreads && !o->o_cursor && !o->o_getm.gm_tree && !o->o_as.as_loads);
 	cq->c_free = o->o_next;
 	o->o_cq = cq;
 	o->o_as = (struct kv_async){ .as_db = cq->c_db, .as_owner = o };
@@ -41,6 +43,7 @@ struct kv_cq_op *kv_cq_op_new(struct kvdb_cq *cq)
 	o->o_begun = (struct kv_pending_write){ 0 };
 	o->o_late_ns = 0;
 	o->o_error = NULL;
+	KV_ASSERT(cq->c_ops < KVDB_CQ_OPS_MAX);
 	cq->c_ops++;
 	return o;
 }
@@ -49,6 +52,7 @@ void kv_cq_op_free(struct kv_cq_op *o)
 {
 	struct kvdb_cq *cq = o->o_cq;
 
+	KV_ASSERT(cq->c_ops && !o->o_nreads && !o->o_cursor && !o->o_as.as_loads);
 	o->o_next = cq->c_free;
 	cq->c_free = o;
 	cq->c_ops--;
@@ -58,6 +62,7 @@ void kv_cq_op_done(struct kv_cq_op *o, int err)
 {
 	const struct mpool_error *e = kvdb_error_detail();
 
+	KV_ASSERT(!o->o_nreads && err != -EINPROGRESS && err != -EAGAIN);
 	o->o_err = err;
 	if (KV_UNLIKELY(err && err != -ENOENT && e->err == err)) {
 		o->o_error = malloc(sizeof(*e));

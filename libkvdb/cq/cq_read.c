@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "db/thread.h"
 #include "read/find.h"
@@ -51,6 +52,7 @@ static void run(struct kv_cq_op *o)
 	struct kv_aload *al;
 	int err;
 
+	KV_ASSERT(!o->o_nreads);
 	kv_async_try(&o->o_as);
 	err = run_once(o);
 	kv_async_end();
@@ -71,6 +73,7 @@ static void run(struct kv_cq_op *o)
 /* One of its reads is over: it runs on when that was the last. */
 static void run_on(struct kv_cq_op *o)
 {
+	KV_ASSERT(o->o_nreads);
 	if (!--o->o_nreads)
 		run(o);
 }
@@ -191,6 +194,7 @@ void kv_cq_reads_start(struct kvdb_cq *cq)
 		if (n)
 			kv_pages_room(cq->c_db, n);
 		rc = n ? mpool_ioq_submit(cq->c_ioq, io, n) : 0;
+		KV_ASSERT(rc <= (int)n);
 		if (rc > 0)
 			cq->c_inflight += (unsigned)rc;
 		for (unsigned i = rc > 0 ? (unsigned)rc : 0; i < n; i++) {
@@ -216,6 +220,7 @@ int kv_cq_reads_take(struct kvdb_cq *cq, unsigned want, int64_t timeout_ns)
 	while ((cq->c_inflight || cq->c_epoll >= 0) && n == (int)KV_CQ_REAP) {
 		n = mpool_ioq_reap(cq->c_ioq, cqe, KV_CQ_REAP, want, timeout_ns);
 		for (int i = 0; i < n; i++) {
+			KV_ASSERT(cq->c_inflight);
 			cq->c_inflight--;
 			read_done(cq, (struct kv_aload *)(uintptr_t)cqe[i].cookie,
 				  cqe[i].res < 0 ? (int)cqe[i].res : 0);

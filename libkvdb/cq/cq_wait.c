@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "mem/keylock.h"
 #include "background/work.h"
@@ -87,6 +88,7 @@ void kv_cqs_wake(struct kvdb *db)
 	for (struct kvdb_cq *cq = db->d_cqs.qs_first; cq; cq = cq->c_next) {
 		if (!atomic_exchange(&cq->c_armed, false))
 			continue;
+		KV_ASSERT(atomic_load(&db->d_cqs.qs_armed));
 		atomic_fetch_sub(&db->d_cqs.qs_armed, 1);
 		event_set(cq);
 	}
@@ -96,6 +98,7 @@ void kv_cqs_wake(struct kvdb *db)
 /* What happens from here on wakes it. */
 static void look_armed(struct kvdb_cq *cq)
 {
+	KV_ASSERT_OUTSIDE();
 	/* again when a write has met an owner only now */
 	do {
 		arm(cq);
@@ -155,6 +158,7 @@ int kv_cq_wait(struct kvdb_cq *cq, unsigned want, uint64_t end_ns)
 	uint64_t untold;
 	struct timespec ts;
 
+	KV_ASSERT_OUTSIDE();
 	/* few enough that the device always has requests */
 	if (want > cq->c_inflight / 2)
 		want = cq->c_inflight / 2;
@@ -183,6 +187,7 @@ static void timer_set(struct kvdb_cq *cq, uint64_t ns)
 {
 	struct itimerspec at = { .it_value = { .tv_sec = 0 } };
 
+	KV_ASSERT(cq->c_timer >= 0 && cq->c_epoll >= 0);
 	if (ns != UINT64_MAX) {
 		at.it_value.tv_sec = (time_t)(ns / 1000000000u);
 		at.it_value.tv_nsec = (long)(ns % 1000000000u);

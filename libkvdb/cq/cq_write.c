@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/hash.h"
@@ -20,6 +21,8 @@ static void wrote(struct kv_cq_op *o)
 {
 	struct kvdb_cq *cq = o->o_cq;
 
+	KV_ASSERT(o->o_begun.bg_epoch &&
+		  o->o_begun.bg_epoch <= atomic_load(&cq->c_db->d_epochs.ep_open));
 	if (cq->c_db->d_mode.md_commit || (o->o_op.flags & KVDB_OP_DURABLE)) {
 		kv_ops_add(&cq->c_durable, o);
 		kv_want_durable(cq->c_db, o->o_begun.bg_epoch);
@@ -40,6 +43,7 @@ static void wait_for_owner(struct kv_cq_op *o)
 /* Its key has an owner: it waits as long as a blocking write does. */
 static void park(struct kv_cq_op *o)
 {
+	KV_ASSERT(o->o_op.type != KVDB_OP_SYNC && o->o_op.type != KVDB_OP_COMMIT);
 	o->o_since_ns = kv_now(o->o_cq->c_db);
 	if (!o->o_late_ns)
 		o->o_late_ns = kv_cq_now_ns() + KV_KEY_WAIT_S * 1000000000ull;
@@ -103,6 +107,7 @@ static bool is_owned(const struct kv_cq_op *o)
 {
 	const struct kvdb_op *p = &o->o_op;
 
+	KV_ASSERT(p->type != KVDB_OP_COMMIT);
 	return p->type != KVDB_OP_SYNC &&
 	       kv_key_is_owned(p->kvs->k_db, p->kvs->k_id, p->key, p->klen,
 			       kv_hash(p->key, p->klen));
@@ -151,6 +156,8 @@ void kv_cq_look(struct kvdb_cq *cq)
 	durable = atomic_load(&db->d_epochs.ep_durable);
 	for (o = kv_ops_steal(&cq->c_durable); o; o = next) {
 		next = o->o_next;
+		/* a sync of a database that was never written to has none */
+		KV_ASSERT(o->o_begun.bg_epoch || o->o_op.type == KVDB_OP_SYNC);
 		if (!BARRIER(o->o_begun.bg_epoch > durable))
 			kv_cq_op_done(o, 0);
 		else if (fault)
@@ -178,6 +185,7 @@ void kv_cq_look_at_acks(struct kvdb_cq *cq)
 	durable = atomic_load(&db->d_epochs.ep_durable);
 	for (o = kv_ops_steal(&cq->c_acks); o; o = next) {
 		next = o->o_next;
+		KV_ASSERT(o->o_begun.bg_epoch && !(o->o_op.flags & KVDB_OP_DURABLE));
 		if (o->o_begun.bg_epoch <= durable)
 			kv_cq_op_done(o, 0);
 		else if (fault)

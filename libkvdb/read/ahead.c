@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "read/ahead.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "db/db.h"
 #include "db/limbo.h"
@@ -36,6 +37,7 @@ void kv_ahead_close(struct kvdb *db, struct kv_ahead *ah)
 		return;
 	free(ah->ah_heap);
 	ah->ah_mem = NULL;
+	KV_ASSERT(atomic_load(&db->d_cache.cc_scan_bytes) >= PAGES * PAGE);
 	atomic_fetch_sub(&db->d_cache.cc_scan_bytes, PAGES * PAGE);
 }
 
@@ -78,6 +80,8 @@ static bool run_add(struct kv_ahead *ah, const struct kv_want *w, unsigned *page
 	uint64_t obj = mpool_obj_id(w->wa_obj), end = w->wa_first + w->wa_n;
 	unsigned more = w->wa_n;
 
+	KV_ASSERT(*pages <= PAGES && ah->ah_nrun <= KV_AHEAD_MAX);
+	KV_ASSERT(w->wa_n && w->wa_n <= KV_PAGES_MAX);
 	if (r && r->ar_obj == obj && w->wa_first <= r->ar_first + r->ar_n &&
 	    end - r->ar_first <= KV_PAGES_MAX)
 		more = end > r->ar_first + r->ar_n ? (unsigned)(end - r->ar_first) - r->ar_n : 0;
@@ -102,6 +106,7 @@ static void runs_read(struct kvdb *db, struct kv_ahead *ah, struct mpool_obj *co
 	struct kv_read *todo[KV_AHEAD_MAX];
 	struct iovec iov[KV_AHEAD_MAX];
 
+	KV_ASSERT_OUTSIDE();
 	for (unsigned i = 0; i < ah->ah_nrun; i++) {
 		const struct kv_ahead_run *r = &ah->ah_run[i];
 
@@ -126,6 +131,7 @@ static unsigned spots_read(struct kvdb *db, struct kv_ahead *ah, const struct kv
 	uint8_t run[KV_AHEAD_MAX];
 	unsigned pages = 0, k = 0;
 
+	KV_ASSERT(ah->ah_mem && n <= KV_AHEAD_MAX);
 	qsort(sp, n, sizeof(*sp), by_place);
 	ah->ah_nrun = 0;
 	for (; k < n && run_add(ah, sp[k].sp_want, &pages); k++) {
@@ -157,6 +163,7 @@ static void pool_ahead(struct kvdb *db, const struct kv_want *w, unsigned n)
 	unsigned some = waits ? POOL_READS : n;
 	struct kv_thread *t;
 
+	KV_ASSERT_SLOW(!waits || !kv_is_inside());
 	for (unsigned i = 0; i < n; i += some) {
 		if (waits)
 			kv_async_begin(&as);
@@ -204,6 +211,7 @@ static void heat_scan(struct kvdb *db, const struct kv_ahead *ah, const struct k
 {
 	unsigned places = 0;
 
+	KV_ASSERT_INSIDE();
 	for (unsigned i = 0; i < k; i++) {
 		bool is_place = !goes_on(db, ah, want, i);
 
@@ -223,6 +231,7 @@ void kv_ahead_read(struct kvdb *db, struct kv_ahead *ah, const struct kv_ent *e,
 	struct kv_thread *t = kv_enter();
 	bool is_own;
 
+	KV_ASSERT(n <= KV_AHEAD_MAX);
 	k = kv_values_want(db, e, n, want, from);
 	heat_scan(db, ah, want, from, k);
 	/* an operation that may be left alone keeps its pages itself */
@@ -249,5 +258,6 @@ const uint8_t *kv_ahead_value(const struct kv_ahead *ah, const struct kv_ent *e,
 	if (ah->ah_at[i] == KV_AHEAD_NONE)
 		return NULL;
 	val = ah->ah_mem + ah->ah_at[i];
+	KV_ASSERT(ah->ah_at[i] + (uint64_t)e->e_vlen <= PAGES * PAGE);
 	return CHECK_CRC(mpool_crc32c(0, val, e->e_vlen) == e->e_vcrc) ? val : NULL;
 }

@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "read/find.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "db/db.h"
@@ -49,6 +50,7 @@ static inline int tree_lookup(struct kvdb *db, struct kv_tree *tr, const void *k
 	uint32_t i;
 	int err;
 
+	KV_ASSERT_INSIDE();
 	/* before the versions (R15) */
 	if (KV_UNLIKELY(tombs))
 		hidden = kv_tombs_at(tr, key, klen, seq);
@@ -130,6 +132,7 @@ static inline int get_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, v
 	struct kv_tctx *tc = kv_tctx(kvs->k_db);
 	int err;
 
+	KV_ASSERT_OUTSIDE();
 	if (KV_UNLIKELY(!tc))
 		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
 	kv_count(&tc->tc_gets, 1);

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "db/kvs.h"
 #include "db/limbo.h"
@@ -63,6 +64,7 @@ int kv_get_wait(struct kvdb_kvs *kvs, const struct kv_moment *mo, const void *ke
 			 .g_size = size, .g_vlen = vlen };
 	struct kv_read *rd;
 
+	KV_ASSERT_OUTSIDE();
 	kv_pages_room(kvs->k_db, KV_GET_PAGES);
 	g.g_as.as_db = kvs->k_db;
 	g.g_as.as_owner = &g;
@@ -82,6 +84,7 @@ int kv_value_wait(struct kvdb *db, const struct kv_ent *e, void *buf, size_t siz
 	struct kv_thread *t;
 	int rc;
 
+	KV_ASSERT_OUTSIDE();
 	do {
 		kv_async_try(&as);
 		t = kv_enter();

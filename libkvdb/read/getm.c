@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "read/getm.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/hash.h"
@@ -75,6 +76,7 @@ static bool is_gone(struct group *g, const struct probe *p)
 
 static void done(struct group *g, struct probe *p, int rc)
 {
+	KV_ASSERT_SLOW(!p->pr_done && rc != -EAGAIN);
 	p->pr_done = true;
 	p->pr_rc = !rc && is_gone(g, p) ? -ENOENT : rc;
 }
@@ -96,6 +98,7 @@ static void group_memtables(struct group *g)
 {
 	struct kv_tree *tr = g->gr_tree;
 
+	KV_ASSERT_INSIDE();
 	for (unsigned i = 0; i < g->gr_n; i++) {
 		struct probe *p = &g->gr_probe[i];
 
@@ -323,6 +326,7 @@ int kv_getm_run(struct kv_getm *gm)
 			   .gr_seq = is_moment ? gm->gm_seq : KV_SEQ_NOW };
 	unsigned at = gm->gm_first, open = 0, left;
 
+	KV_ASSERT(gm->gm_first <= gm->gm_n && gm->gm_left <= gm->gm_n);
 	while (at < gm->gm_n && open < OPEN_MAX) {
 		struct kv_thread *t;
 
@@ -339,10 +343,12 @@ int kv_getm_run(struct kv_getm *gm)
 		left = group_values(&g);
 		kv_exit(t);
 		open += left;
+		KV_ASSERT(left <= g.gr_n && gm->gm_left >= g.gr_n - left);
 		gm->gm_left -= g.gr_n - left;
 		if (!open)
 			gm->gm_first = at;
 	}
+	KV_ASSERT(!open == !gm->gm_left);
 	return gm->gm_left ? -EINPROGRESS : 0;
 }
 
@@ -437,6 +443,7 @@ static int pin_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, size_t v
 	size_t size;
 	int rc;
 
+	KV_ASSERT_OUTSIDE();
 	do {
 		size = vlen;
 		p = realloc(buf, size ? size : 1);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/vec.h"
 #include "db/db.h"
@@ -77,6 +78,7 @@ static int fill(struct kv_tree *tr, struct kvdb_tree_part *parts, unsigned max)
 	for (i = 0; i < tr->tr_nrun && n < max && !err; i++, n++) {
 		while (i >= tr->tr_nupper && (!leaf || !is_in(&tr->tr_leaf[leaf - 1], i)))
 			leaf++;
+		KV_ASSERT(leaf <= tr->tr_nleaf);
 		err = run_part(tr->tr_run[i], &parts[n]);
 		parts[n].leaf = leaf;
 	}

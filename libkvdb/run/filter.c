@@ -5,6 +5,7 @@
  * quarter of a microsecond and more bits would not pay.
  */
 #include "run/filter.h"
+#include "base/assert.h"
 
 size_t kv_filter_bytes(uint64_t keys)
 {
@@ -18,6 +19,7 @@ void kv_filter_add(uint8_t *filter, uint32_t blocks, uint64_t hash)
 	uint8_t *b = (uint8_t *)kv_filter_block(filter, blocks, hash);
 	uint64_t s = kv_filter_spread(hash);
 
+	KV_ASSERT_SLOW(blocks && b + KV_FILTER_BLOCK <= filter + (size_t)blocks * KV_FILTER_BLOCK);
 	for (unsigned int i = 0; i < KV_FILTER_K; i++, s >>= 9)
 		b[(s >> 3) & 63] |= (uint8_t)(1u << (s & 7));
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/hash.h"
@@ -86,9 +87,11 @@ static void tombs_choose(struct kv_run_build *rb)
 
 	rb->rb_tomb_here = 0;
 	while (rb->rb_tomb_done + rb->rb_tomb_here < rb->rb_tomb_len) {
-		const uint8_t *p = rb->rb_tomb + rb->rb_tomb_done + rb->rb_tomb_here;
+		uint32_t pos = rb->rb_tomb_done + rb->rb_tomb_here;
+		const char *bad = kv_ktomb_decode(rb->rb_tomb + pos, rb->rb_tomb_len - pos, &r,
+						  &size);
 
-		kv_ktomb_decode(p, rb->rb_tomb_len, &r, &size);
+		KV_ASSERT(!bad);
 		if (rb->rb_tomb_here && rb->rb_tomb_here + size > room)
 			break;
 		rb->rb_tomb_here += size;
@@ -147,11 +150,22 @@ int kv_run_build_open(struct kvdb *db, uint32_t kvs, uint64_t keys_estimate, boo
 	return 0;
 }
 
+/* As block_tombs() in run_read.c wants them. */
+static bool rows_ascend(const struct kv_trange *r, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 1; i < n && kv_trange_cmp(&r[i - 1], &r[i]) <= 0; i++)
+		;
+	return i >= n;
+}
+
 int kv_run_build_tombs(struct kv_run_build *rb, const struct kv_trange *r, uint32_t n)
 {
 	uint64_t len = 0;
 	uint32_t pos = 0;
 
+	KV_ASSERT(!rb->rb_tomb && !(rb->rb_nkeys | rb->rb_n | rb->rb_page.pb_n));
 	for (uint32_t i = 0; i < n; i++)
 		len += kv_ktomb_size(&r[i]);
 	if (len > UINT32_MAX)
@@ -162,6 +176,7 @@ int kv_run_build_tombs(struct kv_run_build *rb, const struct kv_trange *r, uint3
 	rb->rb_tomb = malloc(len);
 	if (!rb->rb_tomb)
 		return -ENOMEM;
+	KV_ASSERT_SLOW(rows_ascend(r, n));
 	for (uint32_t i = 0; i < n; i++) {
 		kv_ktomb_encode(&r[i], rb->rb_tomb + pos);
 		pos += kv_ktomb_size(&r[i]);
@@ -227,6 +242,7 @@ static int map_grow(struct kv_run_build *rb)
 	uint32_t size = rb->rb_map_size ? rb->rb_map_size * 2 : 256;
 	uint32_t *map = calloc(size, sizeof(*map));
 
+	KV_ASSERT(rb->rb_nsegs < size);
 	if (!map)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < rb->rb_nsegs; i++)
@@ -283,6 +299,7 @@ static uint64_t block_bytes(const struct kv_run_build *rb, uint64_t pages, uint6
 
 static void area_set(struct kv_run_build *rb, enum kv_karea a, uint32_t off, uint32_t len)
 {
+	KV_ASSERT((uint64_t)off + len + KV_PAGE <= rb->rb_limit);
 	rb->rb_foot.kf_area[a] = (struct kv_area){
 		.ar_off = off, .ar_len = len, .ar_crc = mpool_crc32c(0, rb->rb_buf + off, len),
 	};
@@ -297,6 +314,7 @@ static uint32_t lay_areas(struct kv_run_build *rb)
 	uint32_t len = (uint32_t)kv_filter_bytes(rb->rb_nkeys);
 	uint8_t *b = rb->rb_buf;
 
+	KV_ASSERT(end + (uint64_t)KV_PAGE <= rb->rb_limit && rb->rb_nsegs <= KV_KBLOCK_SEGS_MAX);
 	memset(b + off, 0, end - off);
 	for (uint32_t i = 0; i < np; i++)
 		kv_le32_set(b + off + 4 * i, rb->rb_end[i]);
@@ -321,6 +339,7 @@ static uint32_t lay_areas(struct kv_run_build *rb)
 	area_set(rb, KV_AREA_PTOMB, off, rb->rb_tomb_here);
 	off = align64(off + rb->rb_tomb_here);
 	area_set(rb, KV_AREA_SPARE, off, 0);
+	KV_ASSERT(off <= end);
 	return end;
 }
 
@@ -330,6 +349,8 @@ static int block_write(struct kv_run_build *rb, struct mpool_obj *obj, uint32_t 
 	int rc = mpool_obj_info(obj, &info);
 	uint64_t began = kv_wait_begin();
 
+	KV_ASSERT_OUTSIDE();
+	KV_ASSERT(len % KV_PAGE == 0 && len <= rb->rb_limit);
 	for (uint32_t off = 0; off < len && !rc; off += WRITE_PIECE) {
 		struct iovec iov = { .iov_base = rb->rb_buf + off,
 				     .iov_len = len - off < WRITE_PIECE ? len - off : WRITE_PIECE };
@@ -383,6 +404,7 @@ static int block_alloc(struct kv_run_build *rb, uint32_t len, struct mpool_obj *
 	struct want wa = { rb, len, out };
 	int rc = block_take(&wa, false);
 
+	KV_ASSERT_OUTSIDE();
 	if (rc != -ENOSPC || rb->rb_urgent || rb->rb_has_asked)
 		return rc;
 	rb->rb_has_asked = true;
@@ -435,6 +457,28 @@ static void foot_fill(struct kv_run_build *rb, uint64_t obj)
 	f->kf_max_klen = rb->rb_nkeys ? rb->rb_last_klen : 0;
 	memcpy(f->kf_max, rb->rb_last, f->kf_max_klen);
 	tombs_count(rb);
+	KV_ASSERT(f->kf_min_seq <= f->kf_max_seq && f->kf_expiring <= f->kf_nkeys &&
+		f->kf_ntombs <= f->kf_nkeys && f->kf_min_expiry <= f->kf_max_expiry);
+}
+
+/* The next open takes the footer that is about to be written. */
+static bool foot_is_good(const struct kv_run_build *rb, uint32_t at, uint32_t crc)
+{
+	const struct kv_kfoot *f = &rb->rb_foot;
+	struct kv_kfoot read;
+
+	return !kv_kfoot_decode(rb->rb_buf + at, crc, f->kf_tag, f->kf_obj, f->kf_kvs,
+				at + KV_PAGE, &read);
+}
+
+/* Keys ascend from block to block, and those without any come last. */
+static bool goes_on(const struct kv_run_build *rb, const struct kv_kblock *kb)
+{
+	const struct kv_kblock *prev = rb->rb_n ? kb - 1 : NULL;
+
+	return !prev || !kb->kb_npages ||
+	       (prev->kb_npages && kv_kcmp(prev->kb_max, prev->kb_max_klen, kb->kb_min,
+					   kb->kb_min_klen) < 0);
 }
 
 /*
@@ -445,6 +489,7 @@ static void limit_grow(struct kv_run_build *rb)
 {
 	uint8_t *buf;
 
+	KV_ASSERT(!rb->rb_page.pb_n);
 	if (rb->rb_n % BLOCKS_WANTED || rb->rb_limit > KV_KBLOCK_MAX / 2)
 		return;
 	buf = mmap(NULL, 2 * (size_t)rb->rb_limit, PROT_READ | PROT_WRITE,
@@ -481,6 +526,7 @@ static int block_close(struct kv_run_build *rb)
 
 	if (!rb->rb_npages && !rb->rb_tomb_here)
 		return 0;
+	KV_ASSERT(!rb->rb_page.pb_n);
 	rc = block_place(rb, &kb);
 	if (rc)
 		return rc;
@@ -490,6 +536,7 @@ static int block_close(struct kv_run_build *rb)
 		return rc;
 	foot_fill(rb, mpool_obj_id(kb->kb_obj));
 	crc = kv_kfoot_encode(&rb->rb_foot, rb->rb_buf + foot);
+	KV_ASSERT_SLOW(foot_is_good(rb, foot, crc));
 	rc = block_write(rb, kb->kb_obj, foot + KV_PAGE);
 	if (!rc)
 		rc = kv_kblock_attach(rb->rb_db, kb, &rb->rb_foot, rb->rb_buf + base, rb->rb_seg,
@@ -498,6 +545,8 @@ static int block_close(struct kv_run_build *rb)
 		kv_kblock_free(rb->rb_db, kb);
 		return rc;
 	}
+	KV_ASSERT(kb->kb_npages == rb->rb_npages && kb->kb_nsegs == rb->rb_nsegs);
+	KV_ASSERT(goes_on(rb, kb));
 	pages_insert(rb, kb);
 	rb->rb_desc[rb->rb_n++] = (struct kv_kblock_desc){
 		.kd_id = kb->kb_id, .kd_len = foot + KV_PAGE, .kd_crc = crc,
@@ -508,9 +557,24 @@ static int block_close(struct kv_run_build *rb)
 	if (rb->rb_foot.kf_max_seq > rb->rb_max_seq)
 		rb->rb_max_seq = rb->rb_foot.kf_max_seq;
 	rb->rb_tomb_done += rb->rb_tomb_here;
+	KV_ASSERT(rb->rb_tomb_done <= rb->rb_tomb_len);
 	limit_grow(rb);
 	block_reset(rb);
 	return 0;
+}
+
+/* A lookup takes every entry of the page that is about to be written. */
+static bool page_is_good(const uint8_t *page, uint32_t no)
+{
+	struct kv_kpage kp;
+	struct kv_kent e;
+	unsigned i = 0;
+
+	if (kv_kpage_decode(page, no, &kp))
+		return false;
+	while (i < kp.kp_n && !kv_kpage_ent(&kp, i, &e))
+		i++;
+	return i == kp.kp_n;
 }
 
 /* Encodes the page, with the separator in front of it. */
@@ -525,6 +589,7 @@ static int page_close(struct kv_run_build *rb)
 	if (no)
 		len = (uint32_t)kv_klcp(rb->rb_prev, rb->rb_prev_klen, rb->rb_first,
 					   rb->rb_first_klen) + 1;
+	KV_ASSERT((no + 2ull) * KV_PAGE <= rb->rb_limit && len <= rb->rb_first_klen);
 	rc = kv_vec_grow(&rb->rb_end, &cap, no + 1, sizeof(*rb->rb_end));
 	if (!rc)
 		rc = kv_vec_grow(&rb->rb_crc, &rb->rb_pages_cap, no + 1, sizeof(*rb->rb_crc));
@@ -537,6 +602,7 @@ static int page_close(struct kv_run_build *rb)
 	rb->rb_sep_used += len;
 	rb->rb_end[no] = rb->rb_sep_used;
 	kv_kpb_encode(&rb->rb_page, no, page);
+	KV_ASSERT_SLOW(page_is_good(page, no));
 	rb->rb_crc[no] = mpool_crc32c(0, page, KV_PAGE);
 	memcpy(rb->rb_prev, rb->rb_last, rb->rb_last_klen);
 	rb->rb_prev_klen = rb->rb_last_klen;
@@ -587,6 +653,7 @@ static void entry_count(struct kv_run_build *rb, const struct kv_ent *e, uint64_
 	}
 	memcpy(rb->rb_last, e->e_key, e->e_klen);
 	rb->rb_last_klen = e->e_klen;
+	KV_ASSERT_SLOW(rb->rb_nkeys < rb->rb_keys_cap);
 	rb->rb_hash[rb->rb_nkeys++] = hash;
 	f->kf_ntombs += e->e_kind == KV_ENT_TOMB;
 	f->kf_live_bytes += e->e_kind == KV_ENT_TOMB ? 0 : kv_ent_stored(e);
@@ -651,6 +718,7 @@ int kv_run_build_finish(struct kv_run_build *rb, struct kv_run **out)
 		return rc;
 	}
 	if (r) {
+		KV_ASSERT(rb->rb_tomb_done == rb->rb_tomb_len && rb->rb_min_seq <= rb->rb_max_seq);
 		memcpy(r->rn_kb, rb->rb_kb, rb->rb_n * sizeof(*rb->rb_kb));
 		memcpy(r->rn_desc.rd_kb, rb->rb_desc, rb->rb_n * sizeof(*rb->rb_desc));
 		r->rn_desc.rd_keys = rb->rb_keys;

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/guard.h"
 #include "db/limbo.h"
 #include "db/thread.h"
@@ -47,6 +48,7 @@ struct run_iter {
 
 static const struct kv_kblock *iter_kb(const struct run_iter *ri)
 {
+	KV_ASSERT_SLOW(ri->ri_kb >= 0 && ri->ri_kb < ri->ri_run->rn_nkeyed);
 	return &ri->ri_run->rn_kb[ri->ri_kb];
 }
 
@@ -59,6 +61,8 @@ static int page_pool(struct run_iter *ri, const struct kv_kblock *kb, uint32_t n
 	uint32_t crc[AHEAD_MAX], first = no;
 	int rc;
 
+	KV_ASSERT_INSIDE();
+	KV_ASSERT(no < kb->kb_npages);
 	*out = kv_page_hit(ri->ri_db, kb->kb_id, no);
 	if (*out)
 		return 0;
@@ -102,6 +106,8 @@ static int page_bulk(struct run_iter *ri, const struct kv_kblock *kb, uint32_t n
 	uint8_t *p;
 	int rc;
 
+	KV_ASSERT_OUTSIDE();
+	KV_ASSERT(no < kb->kb_npages);
 	if (ri->ri_buf_kb != ri->ri_kb || no < ri->ri_buf_first ||
 	    no >= ri->ri_buf_first + ri->ri_buf_n) {
 		uint32_t n = kb->kb_npages - no;
@@ -172,6 +178,7 @@ static int iter_turn(struct run_iter *ri)
 	ri->ri_i = ri->ri_reverse ? INT64_MAX : 0;
 	if (ri->ri_kb < 0 || ri->ri_kb >= r->rn_nkeyed)
 		return -ENOENT;
+	KV_ASSERT(ri->ri_page >= 0 && ri->ri_page < iter_kb(ri)->kb_npages);
 	rc = iter_load(ri);
 	if (!rc && ri->ri_reverse)
 		ri->ri_i = ri->ri_kp.kp_n - 1;
@@ -221,6 +228,7 @@ static bool run_ahead(struct kv_iter *it, const void *key, size_t klen, unsigned
 	}
 	if (!ri->ri_routed)
 		return true;
+	KV_ASSERT_INSIDE();
 	page = kv_page_peek(ri->ri_db, iter_kb(ri)->kb_id, (uint64_t)ri->ri_page);
 	if (page)
 		kv_kpage_prefetch(page);
@@ -325,8 +333,10 @@ static int run_next(struct kv_iter *it, struct kv_ent *e)
 	int rc;
 
 	/* with a page in hand the caller is inside */
-	if (((struct run_iter *)it)->ri_loaded)
+	if (((struct run_iter *)it)->ri_loaded) {
+		KV_ASSERT_INSIDE();
 		return next_inside(it, e);
+	}
 	t = kv_enter();
 	rc = next_inside(it, e);
 	leave(it, t);
@@ -337,6 +347,7 @@ static void run_turn(struct kv_iter *it, bool reverse)
 {
 	struct run_iter *ri = (struct run_iter *)it;
 
+	KV_ASSERT(!ri->ri_bulk);
 	ri->ri_reverse = reverse;
 	iter_rewind(ri);
 }

@@ -63,6 +63,7 @@ uint32_t kv_kfoot_encode(const struct kv_kfoot *f, uint8_t *page)
 {
 	uint32_t crc;
 
+	KV_ASSERT(f->kf_min_klen <= KVDB_KEY_MAX && f->kf_max_klen <= KVDB_KEY_MAX);
 	memset(page, 0, KV_PAGE);
 	kv_le32_set(page + FT_MAGIC, KV_KBLOCK_MAGIC);
 	kv_le16_set(page + FT_FORMAT, KV_RUN_FORMAT);
@@ -193,6 +194,7 @@ void kv_ktomb_encode(const struct kv_trange *r, uint8_t *buf)
 {
 	uint32_t to = r->tr_flags & (KV_TR_PREFIX | KV_TR_ENDLESS) ? 0 : r->tr_tlen;
 
+	KV_ASSERT(r->tr_flen <= KVDB_KEY_MAX && to <= KVDB_KEY_MAX && r->tr_seq < KV_NUMBER_END);
 	memset(buf, 0, kv_ktomb_size(r));
 	kv_le64_set(buf, r->tr_seq);
 	kv_le16_set(buf + 8, r->tr_flen);
@@ -359,6 +361,7 @@ static inline const char *kent(const struct kv_kpage *kp, unsigned int i, struct
 	uint64_t slen, delta;
 	bool expires, packed;
 
+	KV_ASSERT_SLOW(i < kp->kp_n);
 	if (!CHECK(off >= kp->kp_ents && off < kp->kp_used))
 		return "key page: entry offset";
 	p = kp->kp_page + off;
@@ -413,6 +416,7 @@ uint16_t kv_kpage_key(const struct kv_kpage *kp, unsigned i, const struct kv_ken
 	uint32_t head = htobe32(kv_le32(kp->kp_heads + 4 * i));
 	unsigned int hlen = e->ke_slen < 4 ? e->ke_slen : 4;
 
+	KV_ASSERT_SLOW(i < kp->kp_n && kp->kp_plen + e->ke_slen <= KVDB_KEY_MAX);
 	memcpy(buf, kp->kp_prefix, kp->kp_plen);
 	memcpy(buf + kp->kp_plen, &head, hlen);
 	memcpy(buf + kp->kp_plen + hlen, e->ke_rest, e->ke_slen - hlen);
@@ -585,6 +589,8 @@ int kv_kpb_add(struct kv_kpb *pb, const struct kv_kpb_in *in)
 			for (unsigned int i = 0; i < n; i++)
 				size += ent_size(&pb->pb_ent[i], plen, seq);
 	}
+	KV_ASSERT_SLOW(!n || kv_kcmp(kv_kpb_key(pb, n - 1), pb->pb_ent[n - 1].pe_klen, in->in_key,
+				e->pe_klen) < 0);
 	size += ent_size(e, plen, seq);
 	if (KV_KPAGE_HDR + (n + 1) * 7 + plen + size > KV_PAGE)
 		return -ENOSPC;
@@ -654,6 +660,7 @@ void kv_kpb_encode(struct kv_kpb *pb, uint32_t page_no, uint8_t *page)
 		tags[i] = e->pe_tag;
 		p = ent_encode(pb, e, p);
 	}
+	KV_ASSERT(n && p == tags + n + plen + pb->pb_size && p <= page + KV_PAGE);
 	kv_le16_set(page, (uint16_t)n);
 	kv_le16_set(page + 2, (uint16_t)plen);
 	kv_le16_set(page + 4, (uint16_t)(p - page));

@@ -65,6 +65,7 @@ static int find_segs(struct kvdb *db, struct kv_kblock *kb, uint32_t n, struct k
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++) {
 		kv_kseg_decode(kb->kb_segtab + i * KV_KSEG_SIZE, &ks);
+		KV_ASSERT(!known || known[i]->sg_id == ks.ks_id);
 		kb->kb_segs[i] = known ? kv_seg_get(known[i]) : kv_seg_find(db, ks.ks_id);
 		if (!CHECK(kb->kb_segs[i] != NULL))
 			return kv_error(-EUCLEAN, "MP0960",
@@ -152,6 +153,7 @@ int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoo
 	bool has[KV_PIECES];
 	int rc;
 
+	KV_ASSERT(!kb->kb_index && !kb->kb_segs && !atomic_load(&kb->kb_filter));
 	kb->kb_id = f->kf_obj;
 	kb->kb_ntombs = f->kf_ntombs;
 	kb->kb_expiring = f->kf_expiring;
@@ -276,6 +278,7 @@ struct kv_run *kv_run_new(uint32_t n)
 
 void kv_run_measure(struct kvdb *db, struct kv_run *r)
 {
+	KV_ASSERT(!r->rn_mem);
 	r->rn_mem = sizeof(*r) + (r->rn_tindex ? r->rn_tindex->ti_bytes : 0);
 	r->rn_bytes = 0;
 	r->rn_tombs = 0;
@@ -323,6 +326,7 @@ int kv_run_index_tombs(struct kv_run *r)
 	struct kv_trows tv = { 0 };
 	int rc = 0;
 
+	KV_ASSERT(!r->rn_tindex && !r->rn_nkeyed);
 	for (uint32_t i = 0; i < r->rn_n && !rc; i++) {
 		const struct kv_kblock *kb = &r->rn_kb[i];
 
@@ -343,11 +347,13 @@ int kv_run_index_tombs(struct kv_run *r)
 
 void kv_run_free(struct kvdb *db, struct kv_run *r)
 {
+	KV_ASSERT(atomic_load(&r->rn_refs) <= 1);
 	kv_trouble_end(db, &r->rn_trouble);
 	kv_near_remove(db, r);
 	for (uint32_t i = 0; i < r->rn_n; i++)
 		kv_kblock_free(db, &r->rn_kb[i]);
 	kv_tindex_free(r->rn_tindex);
+	KV_ASSERT(atomic_load(&db->d_count.index_mem) >= r->rn_mem);
 	atomic_fetch_sub(&db->d_count.index_mem, r->rn_mem);
 	free(r->rn_kb);
 	free(r->rn_desc.rd_kb);
@@ -361,6 +367,7 @@ int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **ou
 	struct kv_run *r;
 	int rc = 0;
 
+	KV_ASSERT_OUTSIDE();
 	if (!CHECK(d->rd_n && d->rd_n <= KV_RUN_KBLOCKS_MAX))
 		return kv_error(-EUCLEAN, "MP0960", "run %llu: %u key blocks",
 				(unsigned long long)d->rd_id, d->rd_n);
@@ -401,6 +408,7 @@ void kv_run_blame(struct kvdb *db, struct kv_run *r, int err)
 
 struct kv_run *kv_run_get_ref(struct kv_run *r)
 {
+	KV_ASSERT(atomic_load_explicit(&r->rn_refs, memory_order_relaxed));
 	atomic_fetch_add_explicit(&r->rn_refs, 1, memory_order_relaxed);
 	return r;
 }
@@ -427,11 +435,13 @@ int kv_runs_delete(struct kvdb *db, struct kv_run *const *run, unsigned n)
 	unsigned from = 0;
 	int err = 0;
 
+	KV_ASSERT_OUTSIDE();
 	while (from < n && !err) {
 		unsigned k = from, nop = 0;
 		uint32_t i = run[k]->rn_ndeleted;
 
 		while (k < n && nop < 64 && !err) {
+			KV_ASSERT(!atomic_load(&run[k]->rn_refs) && run[k]->rn_ndeleted <= run[k]->rn_n);
 			if (i < run[k]->rn_n)
 				err = delete_add(db, &run[k]->rn_kb[i++], op, &nop);
 			else if (++k < n)
@@ -451,6 +461,7 @@ int kv_runs_delete(struct kvdb *db, struct kv_run *const *run, unsigned n)
 
 void kv_run_doom(struct kvdb *db, struct kv_run *r)
 {
+	KV_ASSERT(!atomic_load(&r->rn_refs) && atomic_load(&r->rn_dropped));
 	r->rn_next = atomic_load(&db->d_runs.ru_doomed);
 	while (!atomic_compare_exchange_weak(&db->d_runs.ru_doomed, &r->rn_next, r))
 		;
@@ -485,6 +496,7 @@ void kv_runs_fini(struct kvdb *db)
 
 void kv_run_drop(struct kv_run *r)
 {
+	KV_ASSERT(atomic_load(&r->rn_refs) && !atomic_load(&r->rn_dropped));
 	atomic_store(&r->rn_dropped, true);
 }
 
@@ -759,6 +771,7 @@ int kv_run_spot(struct kvdb *db, struct kv_run *r, const void *key, size_t klen,
 	struct kv_kblock *kb = &r->rn_kb[i];
 	int64_t no;
 
+	KV_ASSERT_INSIDE();
 	if (i < 0)
 		return -ENOENT;
 	rc = filter_ask(db, kb, hash);
@@ -787,6 +800,7 @@ int kv_spot_find(const struct kv_spot *sp, const uint8_t *page, const void *key,
 	struct kv_kent ke;
 	const char *bad = kv_kpage_decode(page, sp->sp_page, &kp);
 
+	KV_ASSERT_SLOW(kv_is_inside() && sp->sp_page < kb->kb_npages);
 	if (!bad && kv_kpage_find(&kp, key, klen, kv_hash_tag(hash), &ke, &bad) >= 0) {
 		e->e_key = key;
 		e->e_klen = (uint16_t)klen;
@@ -807,6 +821,7 @@ int kv_run_lookup(struct kvdb *db, struct kv_run *r, const void *key, size_t kle
 	uint32_t no, crc;
 	int64_t at;
 
+	KV_ASSERT_INSIDE();
 	if (i < 0)
 		return -ENOENT;
 	rc = filter_ask(db, kb, hash);

@@ -65,6 +65,7 @@ void kv_txns_fini(struct kvdb *db)
 
 	if (!tx)
 		return;
+	KV_ASSERT(!atomic_load(&tx->tx_open_views.ov_n) && !atomic_load(&db->d_mem.mm_owners));
 	kv_durable_run(db, true);
 	while ((ts = tx->tx_slots)) {
 		tx->tx_slots = ts->ts_next;
@@ -111,6 +112,7 @@ void *kv_txn_alloc(struct kvdb_txn *t, uint32_t bytes)
 	uint32_t size;
 	void *p;
 
+	KV_ASSERT(!t->t_ended && t->t_used <= sizeof(t->t_mem));
 	bytes = kv_pad8(bytes);
 	if (t->t_used + bytes <= sizeof(t->t_mem)) {
 		p = t->t_mem + t->t_used;
@@ -135,6 +137,7 @@ void *kv_txn_alloc(struct kvdb_txn *t, uint32_t bytes)
 
 struct kvdb_txn *kv_txn_get(struct kvdb_txn *t)
 {
+	KV_ASSERT(atomic_load(&t->t_refs));
 	atomic_fetch_add(&t->t_refs, 1);
 	return t;
 }
@@ -146,6 +149,7 @@ void kv_txn_put(struct kvdb_txn *t)
 	KV_ASSERT(atomic_load(&t->t_refs));
 	if (atomic_fetch_sub(&t->t_refs, 1) != 1)
 		return;
+	KV_ASSERT(t->t_ended && !t->t_slot);
 	for (uint32_t i = 0; i < t->t_nseg; i++)
 		kv_seg_put(t->t_db, t->t_seg[i]);
 	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
@@ -191,6 +195,7 @@ static void table_add(struct kvdb_txn *t, struct kv_write *w)
 {
 	uint32_t i = (uint32_t)w->w_lock.kl_hash & (t->t_slots - 1);
 
+	KV_ASSERT(t->t_n < t->t_slots);
 	while (t->t_table[i])
 		i = (i + 1) & (t->t_slots - 1);
 	t->t_table[i] = w;
@@ -235,12 +240,14 @@ static int write_room(struct kvdb_txn *t, uint32_t bytes)
 static void changed(struct kvdb_txn *t, struct kv_write *w)
 {
 	w->w_gen = ++t->t_gen;
+	KV_ASSERT(!t->t_newest || !t->t_newest->w_after);
 	if (t->t_newest == w)
 		return;
 	if (w->w_after)
 		w->w_after->w_before = w->w_before;
 	if (w->w_before)
 		w->w_before->w_after = w->w_after;
+	KV_ASSERT(!t->t_newest || t->t_newest->w_gen < w->w_gen);
 	w->w_before = t->t_newest;
 	w->w_after = NULL;
 	if (t->t_newest)
@@ -328,6 +335,7 @@ static int newest_above(struct kvdb_kvs *kvs, const struct kv_keylock *kl, uint6
 	uint64_t s;
 	int err;
 
+	KV_ASSERT_INSIDE();
 	*out = 0;
 	/* after the lock: pairs with the looks of plain writes and with range_del_begin() */
 	atomic_thread_fence(memory_order_seq_cst);
@@ -370,6 +378,7 @@ static int newest_wait(struct kvdb_kvs *kvs, const struct kv_keylock *kl, uint64
 	struct kv_thread *t;
 	int err;
 
+	KV_ASSERT_OUTSIDE();
 	do {
 		kv_async_try(&as);
 		t = kv_enter();
@@ -383,6 +392,7 @@ void kv_txn_doom(struct kvdb_txn *t, int err, uint32_t why)
 {
 	uint32_t live = KV_CLAIM_LIVE;
 
+	KV_ASSERT(err < 0 && why != KVDB_TXN_ACTIVE);
 	t->t_doomed = err;
 	t->t_why = why;
 	if (atomic_compare_exchange_strong(&t->t_claim, &live, KV_CLAIM_DEAD) && t->t_groups)
@@ -436,6 +446,7 @@ int kv_txn_conflict(struct kvdb_txn *t, const struct kvdb_kvs *kvs, const char *
 
 void kv_txn_is_owner(struct kvdb_txn *t, uint32_t groups)
 {
+	KV_ASSERT(groups && !t->t_ended);
 	if (!t->t_groups)
 		atomic_fetch_add(&t->t_db->d_mem.mm_owners, 1);
 	t->t_groups |= groups;
@@ -478,6 +489,7 @@ static int stale(struct kvdb_txn *t)
 /* May it go on? */
 static int check(struct kvdb_txn *t, const struct kvdb_kvs *kvs, bool writes)
 {
+	KV_ASSERT(!t->t_ended);
 	if (kvs && kvs->k_db != t->t_db)
 		return kv_error(-EINVAL, "MP0951", "store %s is of another database", kvs->k_name);
 	if (KV_UNLIKELY(kv_view_check(t->t_db, &t->t_view)))
@@ -508,6 +520,7 @@ static int set_value(struct kvdb_txn *t, struct kv_write *w, uint8_t kind, const
 	uint8_t *p = (uint8_t *)(uintptr_t)n.tv_val;
 	int err;
 
+	KV_ASSERT(kind == KV_ENT_REF || vlen <= KV_INLINE_MAX);
 	n.tv_vcrc = mpool_crc32c(0, val, vlen);
 	if (kind == KV_ENT_REF) {
 		err = kv_txn_log_value(t, &w->w_lock, &n, val);
@@ -540,6 +553,8 @@ void kv_txn_write_undo(struct kvdb_txn *t, struct kv_write *w)
 	struct kv_txn_val *v = &w->w_v;
 	size_t klen = w->w_lock.kl_klen;
 
+	KV_ASSERT(t->t_rec_bytes >= KV_COMMIT_HDR +
+		  ent_size(w->w_in, klen, v->tv_kind, v->tv_vlen));
 	t->t_rec_bytes -= ent_size(w->w_in, klen, v->tv_kind, v->tv_vlen);
 	*v = (struct kv_txn_val){ .tv_kind = KV_ENT_TOMB, .tv_val = v->tv_val,
 				  .tv_room = v->tv_room, .tv_vcrc = mpool_crc32c(0, NULL, 0) };
@@ -565,6 +580,7 @@ static int first_write(struct kvdb_txn *t, struct kv_touched *tt, const void *ke
 		kv_key_wake(t->t_db, kv_key_group(hash));
 		return err;
 	}
+	KV_ASSERT(!*t->t_tail && !t->t_slot);
 	*t->t_tail = w;
 	t->t_tail = &w->w_next;
 	if (t->t_table)
@@ -667,6 +683,7 @@ static int get_own(struct kvdb *db, const struct kv_write *w, void *buf, size_t 
 	struct kv_ent e;
 	int err = 0;
 
+	KV_ASSERT_OUTSIDE();
 	kv_write_ent(w, &e);
 	if (e.e_kind == KV_ENT_TOMB)
 		return -ENOENT;
@@ -806,6 +823,7 @@ static void txn_end(struct kvdb_txn *t, bool is_committed)
 	struct kvdb *db = t->t_db;
 	struct kv_touched *tt;
 
+	KV_ASSERT(!t->t_ended && !t->t_slot);
 	t->t_is_gone = !is_committed;
 	for (struct kv_write *w = t->t_first; w; w = w->w_next)
 		kv_key_unlock(db, &w->w_lock);
@@ -851,6 +869,7 @@ static int commit_and_end(struct kvdb_txn *txn, int err, uint64_t *epoch)
 	bool has_writes = kv_txn_has_writes(txn);
 	uint32_t live = KV_CLAIM_LIVE;
 
+	KV_ASSERT_OUTSIDE();
 	*epoch = 0;
 	/* T11: from here on no other writer takes its keys; before its age is looked at */
 	atomic_compare_exchange_strong(&txn->t_claim, &live, KV_CLAIM_COMMIT);

@@ -94,6 +94,7 @@ static int admit(struct kvdb_txn *t, uint32_t bytes, bool urgent)
 	struct kv_toll *toll;
 	int err = 0;
 
+	KV_ASSERT_OUTSIDE();
 	if (KV_UNLIKELY(atomic_load_explicit(&db->d_flusher->fl_stall, memory_order_relaxed)))
 		err = kv_stall_wait(db, urgent);
 	if (err)
@@ -141,6 +142,7 @@ static int write_value(struct kvdb_txn *t, const struct kv_keylock *kl, const st
 	uint32_t index = atomic_load_explicit(&sl->sl_index, memory_order_relaxed);
 	int err;
 
+	KV_ASSERT_INSIDE();
 	kv_slot_place(sl, rs);
 	encode_value(kl, v, val, rs, index, size);
 	atomic_store_explicit(&sl->sl_ver, 0, memory_order_release);
@@ -218,6 +220,7 @@ int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_
 	struct kv_resv rs;
 	int err = check_pinned(t);
 
+	KV_ASSERT_OUTSIDE();
 	if (!err)
 		err = admit(t, size, false);
 	if (!err && v->tv_vlen > KV_VALUE_PLAIN)
@@ -228,6 +231,7 @@ int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_
 	if (err)
 		return kv_error_unwritten(err);
 	v->tv_seg = rs.rs_seg;
+	KV_ASSERT((rs.rs_off + kv_rec_val_off(kl->kl_klen)) % KV_REC_ALIGN == 0);
 	v->tv_off8 = (rs.rs_off + kv_rec_val_off(kl->kl_klen)) / KV_REC_ALIGN;
 	return 0;
 }
@@ -250,7 +254,10 @@ static void slot_retire(struct kvdb *db, struct kv_tslot *ts)
 	struct kv_txns *tx = db->d_txns;
 	struct kv_tslot *list = NULL;
 
+	KV_ASSERT(atomic_load(&ts->ts_state) != KV_TS_ACTIVE &&
+		atomic_load(&ts->ts_state) != KV_TS_PREPARED);
 	pthread_mutex_lock(&tx->tx_slot_lock);
+	KV_ASSERT(tx->tx_nslots < SLOTS_BATCH);
 	ts->ts_next = tx->tx_slots;
 	tx->tx_slots = ts;
 	if (++tx->tx_nslots == SLOTS_BATCH) {
@@ -352,6 +359,7 @@ int kv_commit_prepare(struct kv_commit *co, struct kvdb_txn *t)
 	uint32_t n = t->t_npart + t->t_ndel;
 	uint8_t *p;
 
+	KV_ASSERT(!t->t_slot && !t->t_ended && kv_txn_has_writes(t));
 	memset(co, 0, sizeof(*co));
 	co->co_txn = t;
 	co->co_is_bulk = kv_txn_is_bulk(t);
@@ -383,6 +391,7 @@ static void unlink_store(struct kvdb_txn *t, struct kv_touched *tt)
 {
 	struct kv_mt_op op;
 
+	KV_ASSERT_INSIDE();
 	for (struct kv_write *w = t->t_first; w; w = w->w_next) {
 		if (w->w_in != tt || !w->w_ver)
 			continue;
@@ -433,6 +442,7 @@ static int retarget(struct kvdb_txn *t)
 	struct kv_touched *tt;
 	bool has_moved = false;
 
+	KV_ASSERT_INSIDE();
 	for (tt = t->t_touched; tt; tt = tt->tt_next) {
 		if (!tt->tt_mt || tt->tt_mt == kv_mt_active(tt->tt_kvs))
 			continue;
@@ -516,6 +526,7 @@ static int reserve(struct kv_commit *co)
 	struct kv_slot *sl = co->co_slot;
 	int err;
 
+	KV_ASSERT_INSIDE();
 	kv_slot_open(sl);
 	err = kv_log_reserve(db, kv_log_pick(db, KV_KLOG), co->co_size, &co->co_rs);
 	if (err) {
@@ -542,6 +553,7 @@ int kv_commit_reserve(struct kv_commit *co)
 		err = -ENOBUFS;
 	if (err)
 		return err;
+	KV_ASSERT(rs->rs_off % KV_REC_ALIGN == 0);
 	kv_slot_place(co->co_slot, rs);
 	kv_rec_encode(rs->rs_buf, KV_REC_COMMIT, 0, NULL, 0, co->co_buf, co->co_len, co->co_crc);
 	kv_record_encoded(rs, co->co_index, co->co_size);
@@ -561,12 +573,27 @@ static bool is_in_time(struct kv_commit *co)
 	return true;
 }
 
+/* Every version and every range is in the memtable that its store is to have it in. */
+static bool is_linked(const struct kvdb_txn *t)
+{
+	for (const struct kv_write *w = t->t_first; w; w = w->w_next)
+		if (!w->w_ver || !w->w_in->tt_mt)
+			return false;
+	for (const struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
+		for (uint32_t i = 0; i < tt->tt_ndel; i++)
+			if (!tt->tt_del[i]->td_tomb || !tt->tt_mt)
+				return false;
+	return true;
+}
+
 static int install(struct kv_commit *co)
 {
 	struct kvdb_txn *t = co->co_txn;
 	const struct kv_resv *rs = &co->co_rs;
 	struct kv_slot *sl = co->co_slot;
 
+	KV_ASSERT(rs->rs_epoch <= atomic_load(&t->t_db->d_epochs.ep_open));
+	KV_ASSERT_SLOW(is_linked(t));
 	(void)BARRIER((kv_wait_closed(t->t_db, rs->rs_epoch), 0));
 	/* U1: until the stamp; an update that holds it waits for nothing */
 	kv_txn_ranges_hold(t);
@@ -648,6 +675,7 @@ void kv_commit_undo(struct kv_commit *co)
 	struct kvdb_txn *t = co->co_txn;
 	struct kv_thread *th = kv_enter();	/* tables in which it looks may grow meanwhile */
 
+	KV_ASSERT(!t->t_slot || atomic_load(&t->t_slot->ts_state) == KV_TS_ACTIVE);
 	if (t->t_slot)
 		atomic_store(&t->t_slot->ts_state, KV_TS_ABORTED);
 	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
@@ -705,6 +733,7 @@ static int commit_ready(struct kv_commit *co, bool urgent)
 	struct kvdb *db = co->co_txn->t_db;
 	int err;
 
+	KV_ASSERT_OUTSIDE();
 	if (!is_own(co))
 		return kv_segment_wait(db, kv_log_pick(db, KV_KLOG), urgent);
 	err = kv_large_make(db, KV_KLOG, co->co_size, urgent ? KV_OWN_URGENT : 0,

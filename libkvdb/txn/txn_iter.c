@@ -8,6 +8,7 @@
 
 #include "base/vec.h"
 #include "seg/value.h"
+#include "base/assert.h"
 #include "mem/iter.h"
 #include "mem/memtable.h"
 #include "txn/txn.h"
@@ -126,6 +127,7 @@ static int iter_next(struct kv_iter *it, struct kv_ent *e)
 		if (err)
 			return err;
 	}
+	KV_ASSERT(ti->at <= ti->n);
 	if (ti->reverse ? !ti->at : ti->at == ti->n)
 		return -ENOENT;
 	kv_write_ent(ti->write[ti->reverse ? --ti->at : ti->at++], e);

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "txn/txn.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/futex.h"
 #include "base/guard.h"
@@ -104,10 +105,22 @@ static bool starts_behind(const struct kv_trange *r, const struct kv_trange *tha
 	       kv_kcmp(r->tr_from, r->tr_flen, than->tr_to, than->tr_tlen) > 0;
 }
 
+/* In order of keys, and no two meet or touch. */
+static bool are_apart(const struct kv_touched *tt)
+{
+	uint32_t i;
+
+	for (i = 1; i < tt->tt_ndel && starts_behind(range_of(tt->tt_del[i]),
+						     range_of(tt->tt_del[i - 1])); i++)
+		;
+	return i >= tt->tt_ndel;
+}
+
 static void join(const struct kv_touched *tt, const struct kv_trange *r, struct joined *jo)
 {
 	struct kv_trange *all = &jo->jo_range;
 
+	KV_ASSERT_SLOW(are_apart(tt));
 	*jo = (struct joined){ .jo_range = *r, .jo_at = ends_before(tt, r->tr_from, r->tr_flen,
 								    false) };
 	for (uint32_t i = jo->jo_at; i < tt->tt_ndel; i++, jo->jo_n++) {
@@ -159,6 +172,9 @@ static void set_put(struct kvdb_txn *t, struct kv_touched *tt, struct kv_tdel *t
 {
 	struct kv_tdel **at = &tt->tt_del[jo->jo_at];
 
+	KV_ASSERT(jo->jo_at + jo->jo_n <= tt->tt_ndel && tt->tt_ndel <= t->t_ndel);
+	KV_ASSERT(tt->tt_ndel < tt->tt_delcap);
+	KV_ASSERT(t->t_rec_bytes >= KV_COMMIT_HDR + jo->jo_bytes);
 	memmove(at + 1, at + jo->jo_n, (tt->tt_ndel - jo->jo_at - jo->jo_n) * sizeof(*at));
 	*at = td;
 	tt->tt_ndel += 1 - jo->jo_n;
@@ -203,6 +219,7 @@ static int look_on(struct look *lk)
 	struct kv_ent e;
 	int rc = 0;
 
+	KV_ASSERT_OUTSIDE();
 	/* not inside kv_enter(): it may have to put a memtable in order */
 	if (!lk->lk_is_placed)
 		rc = it->it_ops->seek(it, lk->lk_range->tr_from, lk->lk_range->tr_flen);
@@ -293,6 +310,7 @@ static void wait_for_writes(void)
 {
 	uint64_t grace = kv_grace_begin();
 
+	KV_ASSERT_OUTSIDE();
 	/* on a busy machine a yield costs a time slice of each other thread */
 	while (!kv_grace_is_over(grace))
 		sched_yield();
@@ -313,6 +331,7 @@ static int claim(struct kvdb_txn *t, struct kvdb_kvs *kvs, struct kv_tdel *td,
 	bool is_newer;
 	int err;
 
+	KV_ASSERT_OUTSIDE();
 	kv_txn_is_owner(t, KV_FUTEX_ALL);
 	err = kv_range_lock(db, &td->td_lock);
 	if (err == -EBUSY)
@@ -469,6 +488,7 @@ uint32_t kv_txn_ranges_encode(const struct kvdb_txn *t, uint8_t *buf)
 
 static int link_one(struct kvdb_txn *t, struct kv_touched *tt, struct kv_tdel *td, uint64_t arg)
 {
+	KV_ASSERT(tt->tt_mt);
 	(void)arg;
 	if (td->td_tomb)
 		return 0;
@@ -559,6 +579,8 @@ void kv_txn_ranges_hold(struct kvdb_txn *t)
 void kv_txn_ranges_let(struct kvdb_txn *t)
 {
 	for (struct kv_touched *tt = t->t_ndel ? t->t_touched : NULL; tt; tt = tt->tt_next)
-		if (tt->tt_ndel)
+		if (tt->tt_ndel) {
+			KV_ASSERT_WRITES(&tt->tt_kvs->k_many_lock);
 			pthread_rwlock_unlock(&tt->tt_kvs->k_many_lock);
+		}
 }

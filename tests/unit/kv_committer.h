@@ -252,6 +252,7 @@ static inline void committer_start(enum stop where)
 static inline void committer_end(void)
 {
 	free(cm.txn->t_slot);
+	cm.txn->t_slot = NULL;
 	kvdb_txn_abort(cm.txn);
 }
 

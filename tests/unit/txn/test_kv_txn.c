@@ -5,6 +5,7 @@
  * Each transaction writes to two stores, one value in the value log: whatever
  * happens, all of it is there or nothing.
  */
+#include "kv_active.h"
 #include "kv_committer.h"
 
 /* ---- crashes --------------------------------------------------------------------- */
@@ -237,14 +238,14 @@ static void versions_follow_a_switched_memtable(enum stop where)
 
 	fresh();
 	committer_start(where);
-	old = kv_mt_get(kv_mt_active(ka));
+	old = kv_mt_get(active_mt(ka));
 	switch_memtable(ka);
-	T_OK(kv_mt_active(ka) != old);
+	T_OK(active_mt(ka) != old);
 	committer_go();
 	expect_all(true);
 	T_EQ(kv_mt_lookup(old, "x", 1, kv_hash("x", 1), KV_SEQ_NOW, &e), 0);
 	T_OK(e.e_vlen == 3 && !memcmp(e.e_val, "old", 3));
-	T_EQ(kv_mt_lookup(kv_mt_active(ka), "x", 1, kv_hash("x", 1), KV_SEQ_NOW, &e), 0);
+	T_EQ(kv_mt_lookup(active_mt(ka), "x", 1, kv_hash("x", 1), KV_SEQ_NOW, &e), 0);
 	kv_mt_put(db, old);
 	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
 	expect_all(true);
@@ -308,7 +309,7 @@ static void a_version_in_an_old_memtable_never_names_the_new_slot(void)
 	committer_start(AFTER_LINK);
 	for (w = cm.txn->t_first; w->w_lock.kl_key[0] != 'x'; w = w->w_next)
 		;
-	old = kv_mt_get(kv_mt_active(ka));
+	old = kv_mt_get(active_mt(ka));
 	switch_memtable(ka);
 	T_EQ(kv_mt_each(old, hold_bucket, w->w_ver), 0);
 	pthread_join(cm.thread, NULL);
@@ -369,7 +370,7 @@ static void a_range_delete_that_moves_looks_for_owners_again(void)
 	while (!kv_log_is_dirty(kv_log_at(db->d_logs, db->d_logs->ls_n)) &&
 	       !kv_log_is_dirty(kv_log_at(db->d_logs, db->d_logs->ls_n + 1)))
 		usleep(1000);
-	T_EQ(kv_mt_tombs(kv_mt_active(ka)), 1);
+	T_EQ(kv_mt_tombs(active_mt(ka)), 1);
 	atomic_fetch_add(&db->d_mem.mm_owners, 1);
 	T_EQ(kv_key_lock(db, &kl), 0);
 	T_EQ(kv_epoch_force(db), 0);
@@ -395,7 +396,7 @@ static void a_delete_of_many_keys_marks_no_tree_that_is_being_replaced(void)
 	/* as a thread that has looked for tombstones and has not published yet */
 	pthread_mutex_lock(&ka->k_tree_lock);
 	T_EQ(pthread_create(&thread, NULL, delete_x, &result), 0);
-	while (!kv_mt_tombs(kv_mt_active(ka)))
+	while (!kv_mt_tombs(active_mt(ka)))
 		usleep(1000);
 	usleep(50000);
 	T_OK(holds(ka, "x", "old", 3));
@@ -442,7 +443,9 @@ static void a_tree_is_counted_before_its_lock_is_free(void)
 	look_at_tree();
 	trees = uncounted = 0;
 	atomic_store(&watched, &ka->k_tree_lock);
+	pthread_mutex_lock(&ka->k_edit_lock);
 	T_EQ(kv_tree_edit(ka, NULL, &(struct kv_edit){ .ed_kvs = ka->k_id }), 0);
+	pthread_mutex_unlock(&ka->k_edit_lock);
 	atomic_store(&watched, NULL);
 	T_EQ(trees, 1);
 	T_EQ(uncounted, 0);
@@ -604,7 +607,7 @@ static void a_commit_that_fails_looks_in_no_table_that_was_freed(void)
 	th = kv_enter();
 	T_EQ(kv_commit_link(&un.co), 0);
 	kv_exit(th);
-	T_EQ(kv_mt_each(kv_mt_active(ka), undo_at_a_locked_bucket, &un), 0);
+	T_EQ(kv_mt_each(active_mt(ka), undo_at_a_locked_bucket, &un), 0);
 	pthread_join(un.thread, NULL);
 	T_OK(!un.was_freed);
 	while (!un.is_freed)
