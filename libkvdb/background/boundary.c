@@ -8,8 +8,7 @@
 #include "meta/mdc.h"
 #include "background/work.h"
 
-/* With m_ddl_lock held no store comes or goes. The locks are taken in order of slots. */
-static void flushes_lock(struct kvdb *db)
+void kv_flushes_lock(struct kvdb *db)
 {
 	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
@@ -17,17 +16,20 @@ static void flushes_lock(struct kvdb *db)
 			pthread_mutex_lock(&db->d_stores.sr_kvs[i]->k_flush_lock);
 }
 
-static void flushes_unlock(struct kvdb *db)
+void kv_flushes_unlock(struct kvdb *db)
 {
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
-		if (db->d_stores.sr_kvs[i])
+		if (db->d_stores.sr_kvs[i]) {
+			KV_ASSERT_HELD(&db->d_stores.sr_kvs[i]->k_flush_lock);
 			pthread_mutex_unlock(&db->d_stores.sr_kvs[i]->k_flush_lock);
+		}
 }
 
 int kv_boundary_flush(struct kvdb *db, uint64_t upto)
 {
 	int r = 0;
 
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
 	kv_flush_small(db, upto);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && r >= 0; i++)
 		for (r = !!db->d_stores.sr_kvs[i]; r > 0; )
@@ -44,6 +46,8 @@ static int boundary_make(struct kvdb *db, uint64_t *e, uint64_t *seq)
 	uint64_t from = atomic_load(&db->d_epochs.ep_open);
 	int err = 0;
 
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
+	KV_ASSERT_OUTSIDE();
 	for (;;) {
 		for (uint32_t i = 0; i < KVDB_KVS_MAX && !err; i++) {
 			struct kvdb_kvs *kvs = db->d_stores.sr_kvs[i];
@@ -69,11 +73,12 @@ static int boundary_make(struct kvdb *db, uint64_t *e, uint64_t *seq)
 
 int kv_boundary_enter(struct kvdb *db, uint64_t *e, uint64_t *seq)
 {
-	flushes_lock(db);
+	kv_flushes_lock(db);
 	return boundary_make(db, e, seq);
 }
 
 void kv_boundary_leave(struct kvdb *db)
 {
-	flushes_unlock(db);
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
+	kv_flushes_unlock(db);
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "background/compact.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "db/bell.h"
 #include "mem/memtable.h"
@@ -95,6 +96,7 @@ static int flushed_step(struct kvdb *db)
 	bool waits = false, did = false, behind = false;
 	int err = 0;
 
+	KV_ASSERT_HELD(&db->d_bg.bd_compact.cp_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
 		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
 		uint32_t was = KV_COMPACT_FLUSH;
@@ -123,6 +125,8 @@ static int step_locked(struct kvdb *db)
 {
 	int err = 0;
 
+	KV_ASSERT_HELD(&db->d_bg.bd_compact.cp_lock);
+	KV_ASSERT_OUTSIDE();
 	if (kv_compact_has(db, KV_COMPACT_ASKED)) {
 		/* until it is known which; here, for the caller may cancel it before we look */
 		atomic_store(&db->d_bg.bd_compact.cp_epoch, UINT64_MAX);

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #include "background/work.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "db/bell.h"
@@ -127,6 +128,8 @@ static int build_run(struct kvdb *db, struct part *pa)
 	uint64_t now = kv_time_ms(db), n = 0;
 	int err = kv_run_build_open(db, pa->pa_kvs->k_id, kv_mt_keys(pa->pa_mt), true, &rb);
 
+	KV_ASSERT_OUTSIDE();
+	KV_ASSERT_HELD(&pa->pa_kvs->k_flush_lock);
 	if (err)
 		return err;
 	err = build_tombs(db, pa->pa_kvs, pa->pa_mt, rb);
@@ -204,7 +207,9 @@ static void describe(struct kvdb *db, struct part *pa, struct kv_edit *ed)
 	struct kvdb_kvs *kvs = pa->pa_kvs;
 	struct kv_run_desc *d;
 
+	KV_ASSERT_HELD(&kvs->k_edit_lock);
 	pa->pa_hor = (struct kv_horizon){ .kvs = kvs->k_id, .epoch = kv_mt_boundary(pa->pa_mt) };
+	KV_ASSERT(pa->pa_hor.epoch && pa->pa_hor.epoch <= atomic_load(&db->d_epochs.ep_durable));
 	*ed = (struct kv_edit){ .ed_kvs = kvs->k_id, .ed_add = &pa->pa_run, .ed_hor = &pa->pa_hor };
 	ed->ed_nhor = atomic_load(&kvs->k_horizon) < pa->pa_hor.epoch;
 	if (!pa->pa_run)
@@ -213,12 +218,14 @@ static void describe(struct kvdb *db, struct part *pa, struct kv_edit *ed)
 	d->rd_id = atomic_fetch_add(&db->d_runs.ru_next, 1);
 	d->rd_pos = kvs->k_next_pos++;
 	d->rd_newest_epoch = atomic_load(&pa->pa_mt->m_last_epoch);
+	KV_ASSERT(d->rd_newest_epoch <= pa->pa_hor.epoch);
 	ed->ed_nadd = 1;
 }
 
 /* Shows the run in place of the memtable, or gives it up if it did not get durable: @err. */
 static int show_run(struct kvdb *db, struct part *pa, struct kv_edit *ed, int err)
 {
+	KV_ASSERT_HELD(&pa->pa_kvs->k_edit_lock);
 	if (err && pa->pa_run) {
 		/* an unlisted run is deleted; after a fault it may be listed */
 		if (!kv_fault(db))
@@ -242,7 +249,10 @@ static int show_runs(struct kvdb *db, struct part *pa, unsigned int n)
 	int err, rc = 0;
 	unsigned int i;
 
+	KV_ASSERT_OUTSIDE();
+	KV_ASSERT(n && n <= TOGETHER);
 	for (i = 0; i < n; i++) {
+		KV_ASSERT(!i || pa[i - 1].pa_kvs->k_slot < pa[i].pa_kvs->k_slot);
 		pthread_mutex_lock(&pa[i].pa_kvs->k_edit_lock);
 		describe(db, &pa[i], &ed[i]);
 	}
@@ -312,6 +322,7 @@ int kv_flush_oldest(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t upto)
 	struct kv_mt *mt = flush_victim(db, kvs);
 	int err = 0, did = 0;
 
+	KV_ASSERT_HELD(&kvs->k_flush_lock);
 	if (mt && kv_mt_boundary(mt) <= upto) {
 		err = flush_mt(db, kvs, mt);
 		did = 1;
@@ -342,6 +353,7 @@ void kv_flush_small(struct kvdb *db, uint64_t upto)
 	struct part pa[TOGETHER];
 	unsigned int n = 0;
 
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++) {
 		struct kvdb_kvs *kvs = db->d_stores.sr_kvs[i];
 		struct kv_mt *mt = kvs ? flush_victim(db, kvs) : NULL;
@@ -380,6 +392,7 @@ static int flush_with_room(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *
 {
 	int err;
 
+	KV_ASSERT_HELD(&kvs->k_flush_lock);
 	if (kv_segs_free_bytes(db) < kvs->k_full_free && kv_now(db) < kvs->k_full_ns)
 		return kv_error(-ENOSPC, "MP0955", "store %s: the pool has no room for a flush",
 				kvs->k_name);
@@ -454,6 +467,7 @@ static int flush_together(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_mt *m
 	unsigned int n = goes_along(db, kvs, mt) ? gather(db, pa) : 1;
 	int did = 0;
 
+	KV_ASSERT_HELD(&kvs->k_flush_lock);
 	if (n > 1) {
 		qsort(pa, n, sizeof(pa[0]), by_slot);
 		did = flush_parts(db, pa, n);
@@ -549,6 +563,7 @@ int kv_flush_step(struct kvdb *db)
 	bool is_missed = false;
 	int did = 0, full = 0, told;
 
+	KV_ASSERT_OUTSIDE();
 	if (!is_turn)
 		from = largest(db, turn);
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && !did; i++) {

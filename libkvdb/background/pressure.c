@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "db/mem_wait.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "db/bell.h"
 #include "cache/borrow.h"
@@ -141,6 +142,8 @@ void kv_pressure(struct kvdb *db)
 	bool stall = u.mt_bytes > b->b_mt_bytes || u.log_bytes > b->b_log_bytes;
 	bool was = atomic_exchange(&fl->fl_stall, stall);
 
+	KV_ASSERT_FREE(&fl->fl_lock);
+	KV_ASSERT_FREE(&db->d_stores.sr_lock);
 	atomic_store(&fl->fl_is_tight, u.mt_bytes > b->b_mt_bytes * 5 / 6 ||
 		     u.log_bytes > b->b_log_bytes * 4 / 5);
 	measure_debt(db, &u);
@@ -270,6 +273,7 @@ static int switch_slot(struct kvdb *db, uint32_t slot)
 	bool may;
 	int err = 0;
 
+	KV_ASSERT_OUTSIDE();
 	if (!kvs)
 		return 0;
 	t = kv_enter();
@@ -341,12 +345,14 @@ int kv_space_take(struct kvdb *db, bool urgent, kv_space_fn take, void *arg)
 	bool comes;
 	int err;
 
+	KV_ASSERT_OUTSIDE();
 	atomic_fetch_add(&db->d_bg.bd_makers, 1);
 	make_room(db, urgent, t0);
 	do {
 		comes = kv_space_comes(db, t0);
 		err = take(arg, urgent);
 	} while (err == -ENOSPC && comes);
+	KV_ASSERT(atomic_load(&db->d_bg.bd_makers));
 	atomic_fetch_sub(&db->d_bg.bd_makers, 1);
 	kv_delayed(db, KVDB_DELAY_SPACE, kv_now(db) - t0);
 	return err;
@@ -365,6 +371,7 @@ static int take_others(struct kvdb *db, kv_space_fn take, void *arg)
 	bool comes;
 	int err;
 
+	KV_ASSERT_OUTSIDE();
 	do {
 		/* before the try, for the other may end in between */
 		comes = others_make_room(db, t0);
@@ -410,6 +417,7 @@ int kv_segment_wait(struct kvdb *db, struct kv_log *lo, bool urgent)
 {
 	struct want wa = { db, lo, NULL };
 
+	KV_ASSERT_OUTSIDE();
 	return kv_space_get(db, urgent, take_segment, &wa);
 }
 
@@ -417,6 +425,7 @@ int kv_segment_staging(struct kvdb *db, struct kv_log *lo, const struct kv_seg *
 {
 	struct want wa = { db, lo, at };
 
+	KV_ASSERT_OUTSIDE();
 	return kv_space_get(db, false, take_staging, &wa);
 }
 
@@ -470,6 +479,8 @@ int kv_stall_wait(struct kvdb *db, bool urgent)
 	struct timespec ts;
 	int err = 0;
 
+	KV_ASSERT_OUTSIDE();
+	KV_ASSERT_FREE(&fl->fl_lock);
 	atomic_fetch_add(&db->d_count.stalls, 1);
 	if (kv_is_manual(db)) {
 		err = stall_manual(db, urgent);

@@ -18,6 +18,7 @@
  * No locks: the grower's alone.
  */
 #include "background/warm.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "db/db.h"
 #include "db/thread.h"
@@ -62,6 +63,7 @@ static bool begin(struct kvdb *db, struct kv_warm *wm)
 	struct kv_seg *s = kv_seg_next_cold(db, wm->wm_after, half);
 	uint32_t part = LEFT;
 
+	KV_ASSERT(!wm->wm_seg);
 	/* what is small wastes most of a slab: last, and only of plenty */
 	if (!s) {
 		s = kv_seg_next_cold(db, wm->wm_after, 1);
@@ -96,6 +98,7 @@ static bool frames_are_good(struct kvdb *db, struct kv_warm *wm, uint32_t end)
 {
 	struct kv_frame_hdr h;
 
+	KV_ASSERT(wm->wm_good % KV_BLOCK == 0 && wm->wm_good <= wm->wm_read && wm->wm_read <= end);
 	while (wm->wm_good < wm->wm_read) {
 		const uint8_t *p = wm->wm_mem + wm->wm_good;
 		uint32_t len;
@@ -128,6 +131,7 @@ static void publish(struct kvdb *db, struct kv_warm *wm)
 {
 	struct kv_seg *s = wm->wm_seg;
 
+	KV_ASSERT(wm->wm_good == wm->wm_read && !atomic_load(&s->sg_image));
 	kv_slab_publish(db, wm->wm_mem, &s->sg_image);
 	kv_page_purge(db, s->sg_id, s->sg_bytes / KV_BLOCK);
 	kv_seg_put(db, s);
@@ -139,10 +143,12 @@ int kv_warm_step(struct kvdb *db)
 	struct kv_warm *wm = &db->d_bg.bd_warm;
 	uint32_t end, len;
 
+	KV_ASSERT_OUTSIDE();
 	if (!may_read(db, wm) || (!wm->wm_seg && !begin(db, wm)))
 		return 0;
 	end = (atomic_load(&wm->wm_seg->sg_end) + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
 	len = end - wm->wm_read < PIECE ? end - wm->wm_read : PIECE;
+	KV_ASSERT(wm->wm_bytes >= len && wm->wm_read <= end && end <= wm->wm_seg->sg_bytes);
 	wm->wm_bytes -= len;
 	if (kv_dev_read(db, wm->wm_seg->sg_obj, KV_READ_VALUE, wm->wm_read,
 			wm->wm_mem + wm->wm_read, len)) {

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "background/work.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "db/bell.h"
 #include "db/etime.h"
@@ -163,6 +164,7 @@ int kv_work_step(struct kvdb *db)
 {
 	int r = kv_fault(db);
 
+	KV_ASSERT_OUTSIDE();
 	if (r)
 		return r;
 	r = keeper_step(db);
@@ -185,6 +187,7 @@ static void work_loop(struct kvdb *db, int (*step)(struct kvdb *db), struct kv_b
 	while (!atomic_load(&wk->wk_stop) && !kv_fault(db)) {
 		int r = step(db);
 
+		KV_ASSERT_OUTSIDE();	/* a step leaves what it entered */
 		if (r < 0 && r != -ENOSPC && r != -ENOMEM)
 			kv_fail(db, r, "background work failed: %s", kvdb_error_detail()->text);
 		if (r <= 0)
@@ -280,6 +283,7 @@ void kv_work_fini(struct kvdb *db)
 	if (!wk)
 		return;
 	kv_work_stop(db);
+	KV_ASSERT(!atomic_load(&wk->wk_n));
 	kv_bells_fini(wk);
 	free(wk->wk_thread);
 	db->d_bg.bd_work = NULL;
@@ -300,6 +304,7 @@ int kvdb_poll(struct kvdb *db)
 {
 	int n = db->d_mode.md_rdonly ? kv_may_change(db) : kv_fault(db);
 
+	KV_ASSERT_OUTSIDE();
 	if (!n && kv_epoch_is_due(db)) {
 		n = kv_epoch_force(db);
 		n = n ? n : 1;
@@ -428,11 +433,13 @@ static void make_room(struct kvdb *db)
 
 void kv_make_room(struct kvdb *db)
 {
+	KV_ASSERT_OUTSIDE();
 	atomic_fetch_add(&db->d_bg.bd_makers, 1);
 	/* first: a flush may need the room that a job for scans has */
 	kv_reloc_rescue_begin(db);
 	make_room(db);
 	kv_reloc_rescue_end(db);
+	KV_ASSERT(atomic_load(&db->d_bg.bd_makers));
 	atomic_fetch_sub(&db->d_bg.bd_makers, 1);
 }
 
@@ -503,6 +510,7 @@ int kv_compact_wait(struct kvdb *db, const struct kvdb_kvs *kvs)
 	uint64_t began = kv_wait_begin();
 	int err = kv_epoch_sync(db), r;
 
+	KV_ASSERT_OUTSIDE();
 	while (!err && kv_compact_is_asked(db, kvs)) {
 		if (!kvs)
 			kv_reloc_look(db);
@@ -551,6 +559,7 @@ int kvdb_drain(struct kvdb *db, unsigned flags)
 	uint64_t began;
 	int err;
 
+	KV_ASSERT_OUTSIDE();
 	if (flags & ~(KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT))
 		return kv_error(-EINVAL, "MP0951", "flags %#x are not known", flags);
 	if (db->d_mode.md_rdonly)

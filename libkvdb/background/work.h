@@ -99,7 +99,10 @@ int kv_segment_staging(struct kvdb *db, struct kv_log *lo, const struct kv_seg *
  */
 int kv_boundary_enter(struct kvdb *db, uint64_t *e, uint64_t *seq);
 void kv_boundary_leave(struct kvdb *db);
-/* Flushes every memtable whose boundary is at most @upto; between these two. */
+/* k_flush_lock of all stores, in order of slots. With m_ddl_lock held none comes or goes. */
+void kv_flushes_lock(struct kvdb *db);
+void kv_flushes_unlock(struct kvdb *db);
+/* Flushes every memtable whose boundary is at most @upto; with these locks. */
 int kv_boundary_flush(struct kvdb *db, uint64_t upto);
 
 #endif

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/guard.h"
 #include "seg/kv_omf.h"
 #include "compact/reloc.h"
@@ -75,6 +76,7 @@ unsigned kv_reloc_choose(struct kv_victim *v, unsigned n, uint64_t excess,
 	for (i = 0; i < m && gain < excess; i++) {
 		if (!take_room(&left, &v[i]))
 			continue;
+		KV_ASSERT(v[i].vi_live <= v[i].vi_bytes);
 		gain += v[i].vi_bytes - v[i].vi_live;
 		swap(&v[chosen++], &v[i]);
 	}
@@ -108,6 +110,7 @@ unsigned kv_reloc_choose_old(struct kv_victim *v, unsigned n, uint64_t excess, u
 		if (write + v[i].vi_live > room)
 			continue;
 		write += v[i].vi_live;
+		KV_ASSERT(kv_victim_stays(&v[i]) <= v[i].vi_bytes);
 		gain += v[i].vi_bytes - kv_victim_stays(&v[i]);
 		swap(&v[chosen++], &v[i]);
 	}

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "compact/heat.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "compact/reloc.h"
 
@@ -111,6 +112,7 @@ unsigned kv_heat_choose(struct kv_victim *v, unsigned n, uint64_t keys, uint64_t
 	for (unsigned i = 0; i < able; i++) {
 		if (write + v[i].vi_live > room)
 			continue;
+		KV_ASSERT(m <= i && v[i].vi_heat >= order_cost(&v[i]) / 2);
 		write += v[i].vi_live;
 		paid += v[i].vi_heat;
 		cost += order_cost(&v[i]);

@@ -54,6 +54,7 @@ static unsigned free_runs(const struct kv_job *j, struct kv_run *const *run, uns
 {
 	unsigned i = 0;
 
+	KV_ASSERT_HELD(&j->j_kvs->k_merging.mg_lock);
 	while (i < n && CHECK(!run[i]->rn_taken) && !is_stuck(j, run[i]))
 		i++;
 	return i;
@@ -82,8 +83,12 @@ static void job_take(struct kv_job *j, bool takes)
 	uint32_t one = takes ? 1 : -1u;
 
 	KV_ASSERT_HELD(&mg->mg_lock);
-	for (unsigned i = 0; i < j->j_n; i++)
+	for (unsigned i = 0; i < j->j_n; i++) {
+		KV_ASSERT(j->j_in[i]->rn_taken != takes);
 		j->j_in[i]->rn_taken = takes;
+	}
+	KV_ASSERT(takes || (mg->mg_n && mg->mg_coming >= j->j_coming));
+	KV_ASSERT(takes || atomic_load(&j->j_db->d_runs.ru_merge_due) >= j->j_due);
 	mg->mg_n += one;
 	atomic_fetch_add(&j->j_db->d_runs.ru_merging, one);
 	atomic_fetch_add(&j->j_db->d_runs.ru_merge_due, takes ? j->j_due : -j->j_due);
@@ -91,6 +96,7 @@ static void job_take(struct kv_job *j, bool takes)
 	mg->mg_shapes += is_shape(j) ? one : 0;
 	mg->mg_joins += j->j_nleaf > 1 ? one : 0;
 	mg->mg_coming += one * j->j_coming;
+	KV_ASSERT(!mg->mg_spills || !mg->mg_shapes);	/* LF8 */
 }
 
 /* ---- what is due ------------------------------------------------------------------------- */
@@ -123,6 +129,8 @@ static struct part part_of(struct kv_tree *tr, uint32_t leaf)
 /* 1, or 0: no room for the output. */
 static int plan_some(struct kv_job *j, const struct part *pa, unsigned first, unsigned n)
 {
+	KV_ASSERT(n && n <= KV_MERGE_MAX && first + n <= pa->pa_n);
+	KV_ASSERT(is_free(pa->pa_run + first, n));
 	if (!kv_merge_fits(j->j_kvs, pa->pa_run + first, n, 0))
 		return 0;
 	j->j_in = pa->pa_run + first;
@@ -362,6 +370,7 @@ static int plan_asked(struct kv_job *j)
 	struct part all = part_of(j->j_tree, 0);
 	int rc = j->j_tree->tr_nleaf ? plan_asked_leaves(j) : plan_asked_part(j, &all);
 
+	KV_ASSERT_HELD(&j->j_kvs->k_merging.mg_lock);
 	if (rc == -ENOENT)
 		kv_compact_merged(j->j_kvs, j->j_asked_run);
 	else if (!rc && !j->j_kvs->k_merging.mg_n)
@@ -394,6 +403,7 @@ static int plan(struct kv_job *j)
 	unsigned first, n;
 	int rc = 0;
 
+	KV_ASSERT_HELD(&j->j_kvs->k_merging.mg_lock);
 	if (j->j_asked)
 		return plan_asked(j);
 	if (!tr->tr_nleaf) {
@@ -432,6 +442,7 @@ int kv_merge_begin(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_job *j)
 	struct kv_merging *mg = &kvs->k_merging;
 	int rc = 0;
 
+	KV_ASSERT_OUTSIDE();
 	/* before the tree is read, which then has all runs to merge */
 	*j = (struct kv_job){ .j_db = db, .j_kvs = kvs, .j_asked = is_asked(kvs),
 			      .j_asked_run = atomic_load(&kvs->k_compact_run) };
@@ -475,6 +486,7 @@ static void note_trouble(struct kv_job *j, int rc)
 
 void kv_merge_end(struct kv_job *j, int rc)
 {
+	KV_ASSERT_OUTSIDE();
 	if (!j->j_move)
 		note_trouble(j, rc);
 	pthread_mutex_lock(&j->j_kvs->k_merging.mg_lock);
@@ -585,6 +597,7 @@ unsigned kv_runs_to_victims(struct kv_run *const *run, unsigned n, bool whole, u
 	}
 	if (!len)
 		*first = 0;
+	KV_ASSERT(*first <= len && len <= n);
 	return len;
 }
 
@@ -638,6 +651,8 @@ static int move_wait(struct move *m, struct kv_job *j, struct part *pa, unsigned
 			nanosleep(&ts, NULL);
 		pthread_mutex_lock(&mg->mg_lock);
 	}
+	KV_ASSERT(mg->mg_moves);
+	KV_ASSERT(*above <= *len && *len <= pa->pa_n);
 	mg->mg_moves--;
 	return rc;
 }
@@ -675,6 +690,7 @@ static int move_begin(struct move *m, struct kv_job *j)
 		j->j_n = len - above;
 		j->j_nabove = above;
 		j->j_nupper = upper_that_hide(j);
+		KV_ASSERT(j->j_n && j->j_nabove + j->j_n <= KV_MERGE_MAX);
 		j->j_forgets = !kv_is_looked_for(m->m_db, j->j_in, j->j_n);
 		j->j_no_tombs = j->j_forgets && len == pa.pa_n &&
 				(j->j_nleaf || !j->j_tree->tr_nleaf);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/key.h"
@@ -67,6 +68,7 @@ static int job_sources(struct kv_job *j, struct kv_iter **it)
 	unsigned n, upper = j->j_nupper, part = j->j_n + j->j_nabove;
 	int rc = 0;
 
+	KV_ASSERT(upper <= KV_MERGE_MAX && part <= KV_MERGE_MAX);
 	for (n = 0; n < upper + part && !rc; n++)
 		rc = kv_run_iter_bulk(j->j_db, n < upper ? j->j_tree->tr_run[n] : run[n - upper],
 				      &src[n]);
@@ -107,6 +109,7 @@ static void job_leave_mts(struct kv_job *j)
 
 	j->j_tree = kv_tree_leave_mts(j->j_db, j->j_tree);
 	j->j_in = j->j_tree->tr_run + at;
+	KV_ASSERT(at >= 0 && (size_t)at + j->j_n <= j->j_tree->tr_nrun);
 }
 
 /* The caller of the merge cancelled it, or a drop waits for its end. */
@@ -172,6 +175,7 @@ static int job_ahead(struct kv_job *j, struct kv_run_build *rb)
 		return 0;
 	if (!j->j_ahead)
 		rc = job_scout(j, rb);
+	KV_ASSERT(rc || j->j_ahead);
 	j->j_ahead--;
 	return rc;
 }
@@ -255,6 +259,7 @@ static int piece_build(struct kv_job *j, const struct piece *pc)
 	else
 		rc = kv_run_build_finish(rb, &run);
 	if (!rc && run) {
+		KV_ASSERT(j->j_nout < j->j_cap);
 		j->j_to[j->j_nout] = pc->pc_leaf ? kv_leaf_get(pc->pc_leaf) : NULL;
 		j->j_out[j->j_nout++] = run;
 	}
@@ -276,6 +281,7 @@ static int build_spill(struct kv_job *j)
 {
 	int rc = 0;
 
+	KV_ASSERT(j->j_tree->tr_nleaf && !j->j_nleaf);
 	for (uint32_t i = 0; i < j->j_tree->tr_nleaf && !rc; i++) {
 		const struct kv_leaf_runs *lr = &j->j_tree->tr_leaf[i];
 		struct piece pc = { .pc_leaf = lr->lr_leaf,
@@ -287,6 +293,14 @@ static int build_spill(struct kv_job *j)
 	return rc;
 }
 
+/* Leaves are begun in the order of keys. */
+static bool begins_behind(const struct kv_job *j, const void *key, size_t klen)
+{
+	const struct kv_leaf *lf = j->j_nbegin ? j->j_begin[j->j_nbegin - 1] : NULL;
+
+	return !lf || kv_kcmp(lf->lf_key, lf->lf_klen, key, klen) < 0;
+}
+
 /* The leaf that begins between the last key of a piece and the next key. */
 static int begin_leaf(struct kv_job *j, const void *key, size_t klen, struct kv_leaf **out)
 {
@@ -296,6 +310,7 @@ static int begin_leaf(struct kv_job *j, const void *key, size_t klen, struct kv_
 	j->j_begin = more ? more : j->j_begin;
 	if (!lf)
 		return -ENOMEM;
+	KV_ASSERT(begins_behind(j, key, klen));
 	lf->lf_id = atomic_fetch_add(&j->j_db->d_runs.ru_next, 1);
 	j->j_begin[j->j_nbegin++] = *out = lf;
 	return 0;
@@ -319,6 +334,7 @@ static int build_split(struct kv_job *j)
 	size_t klen;
 	int rc;
 
+	KV_ASSERT(j->j_cut && j->j_nleaf <= 1);
 	if (j->j_nleaf) {
 		pc.pc_leaf = j->j_tree->tr_leaf[j->j_leaf].lr_leaf;
 		leaf_end(j->j_tree, j->j_leaf, &pc);
@@ -413,6 +429,8 @@ static void job_describe(struct kv_job *j, struct kv_run *r, const struct kv_lea
 {
 	struct kv_run_desc *d = kv_run_desc(r);
 
+	KV_ASSERT_HELD(&j->j_kvs->k_edit_lock);
+	KV_ASSERT(!d->rd_id);
 	d->rd_id = atomic_fetch_add(&j->j_db->d_runs.ru_next, 1);
 	d->rd_leaf = to ? to->lf_id : 0;
 	d->rd_pos = 0;
@@ -437,6 +455,7 @@ static int job_publish(struct kv_job *j)
 			      .ed_nbegin = j->j_nbegin };
 	int rc;
 
+	KV_ASSERT_OUTSIDE();
 	if (j->j_nleaf > 1)
 		ed.ed_end = j->j_tree->tr_leaf[j->j_leaf + 1].lr_leaf->lf_id;
 	pthread_mutex_lock(&j->j_kvs->k_edit_lock);
@@ -444,8 +463,10 @@ static int job_publish(struct kv_job *j)
 		job_describe(j, j->j_out[i], j->j_to[i]);
 	rc = kv_mdc_edit(j->j_db, &ed);
 	if (!rc) {
-		for (unsigned i = 0; i < j->j_n; i++)
+		for (unsigned i = 0; i < j->j_n; i++) {
+			KV_ASSERT(j->j_in[i]->rn_taken);	/* LF7: by this job */
 			kv_run_drop(j->j_in[i]);
+		}
 		rc = kv_tree_show(j->j_kvs, NULL, &ed);
 	}
 	pthread_mutex_unlock(&j->j_kvs->k_edit_lock);
@@ -472,6 +493,7 @@ int kv_job_run(struct kv_job *j)
 {
 	int rc = job_build(j);
 
+	KV_ASSERT_OUTSIDE();
 	/* G2: what the edit refers to is durable before it */
 	if (!rc && j->j_move)
 		rc = BARRIER(kv_move_seal(j->j_move));

@@ -3,6 +3,7 @@
  * Which runs of one part of a store, a leaf or the runs of all keys, to merge.
  * It only looks; the caller holds the tree.
  */
+#include "base/assert.h"
 #include "base/guard.h"
 #include "db/db.h"
 #include "db/etime.h"
@@ -346,6 +347,7 @@ unsigned kv_pick_part(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n, boo
 		len = pick_for_expiry(db, run, n, first);
 	if (!len && is_all)
 		len = pick_deletions(db, run, n, first);
+	KV_ASSERT(!len || (len <= KV_MERGE_MAX && *first + len <= n));
 	*first += skip;
 	return len;
 }
@@ -366,6 +368,7 @@ unsigned kv_pick_fitting(struct kvdb_kvs *kvs, struct kv_run **run, unsigned n, 
 		if (!len)
 			continue;
 		*first += staged;
+		KV_ASSERT(*first + len <= n);
 		if (kv_merge_fits(kvs, run + *first, len, 1))
 			return len;
 	}

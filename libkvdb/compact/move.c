@@ -28,6 +28,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/pack.h"
@@ -169,6 +170,7 @@ static void count_mem(struct kv_move *mv)
 	uint64_t now = READ_BYTES + mv->mv_image.ig_bytes + mv->mv_sent.ig_bytes +
 		       (mv->mv_sweep ? kv_sweep_bytes(mv->mv_sweep) : 0);
 
+	KV_ASSERT(atomic_load(&mv->mv_db->d_count.move_mem) >= mv->mv_mem);
 	atomic_fetch_add(&mv->mv_db->d_count.move_mem, now - mv->mv_mem);
 	mv->mv_mem = now;
 }
@@ -208,6 +210,7 @@ int kv_move_open(struct kvdb *db, const struct kvdb_kvs *kvs, uint64_t epoch, ui
 	struct kv_move *mv = calloc(1, sizeof(*mv));
 	int err;
 
+	KV_ASSERT_OUTSIDE();
 	if (!mv)
 		return -ENOMEM;
 	mv->mv_db = db;
@@ -288,6 +291,7 @@ static int send_piece(struct kv_move *mv, unsigned slot)
 			       .off = fl->fl_off, .iov = &fl->fl_iov[slot], .cookie = slot };
 	int rc;
 
+	KV_ASSERT(left && fl->fl_n < WRITE_DEPTH);
 	fl->fl_iov[slot] = (struct iovec){ mv->mv_sent.ig_mem + fl->fl_off, n };
 	rc = mpool_ioq_submit(mv->mv_writes, &io, 1);
 	if (rc <= 0)
@@ -307,6 +311,7 @@ static void send_on(struct kv_move *mv, bool wait)
 	while (fl->fl_n) {
 		n = mpool_ioq_reap(mv->mv_writes, cq, WRITE_DEPTH, wait, wait ? -1 : 0);
 		for (int i = 0; i < n; i++) {
+			KV_ASSERT(fl->fl_n && cq[i].cookie < WRITE_DEPTH);
 			fl->fl_n--;
 			if (cq[i].res < 0)
 				fl->fl_err = (int)cq[i].res;
@@ -324,12 +329,14 @@ static int flight_end(struct kv_move *mv)
 	struct flight *fl = &mv->mv_flight;
 	struct kv_seg *s = fl->fl_seg;
 
+	KV_ASSERT_OUTSIDE();
 	if (!s)
 		return 0;
 	send_on(mv, true);
 	fl->fl_seg = NULL;
 	if (fl->fl_err)
 		return kv_error_mpool(fl->fl_err);
+	KV_ASSERT(fl->fl_off == fl->fl_len && !fl->fl_n);
 	atomic_fetch_add(&mv->mv_db->d_count.move_bytes[s->sg_mclass], fl->fl_len);
 	mv->mv_taken += fl->fl_len;
 	/* G13 */
@@ -348,6 +355,8 @@ static void flight_begin(struct kv_move *mv, struct kv_seg *s, uint32_t len)
 	struct flight *fl = &mv->mv_flight;
 	struct image ig = mv->mv_sent;
 
+	KV_ASSERT(!fl->fl_seg && !fl->fl_n);
+	KV_ASSERT(len % KV_BLOCK == 0 && len <= mv->mv_image.ig_bytes && len <= s->sg_bytes);
 	mv->mv_sent = mv->mv_image;
 	mv->mv_image = ig;
 	*fl = (struct flight){ .fl_seg = s, .fl_len = len };
@@ -451,6 +460,7 @@ static void wants_read(struct kv_move *mv, struct want *w, unsigned n)
 	uint8_t *p = mv->mv_read;
 	size_t flying = 0;
 
+	KV_ASSERT(n <= mv->mv_depth);
 	memset(io, 0, sizeof(io));
 	for (unsigned i = 0; i < n; i++) {
 		w[i].wn_iov = (struct iovec){ p, w[i].wn_to - w[i].wn_from };
@@ -462,6 +472,7 @@ static void wants_read(struct kv_move *mv, struct want *w, unsigned n)
 		atomic_fetch_add(&mv->mv_db->d_count.read_bytes[KV_READ_MOVE]
 					[w[i].wn_seg->sg_mclass], w[i].wn_iov.iov_len);
 	}
+	KV_ASSERT(p <= mv->mv_read + READ_BYTES);
 	while (done < sent || sent < n) {
 		unsigned m = may_go(w + sent, n - sent, flying);
 		int k = m ? mpool_ioq_submit(mv->mv_q, io + sent, m) : 0;
@@ -488,7 +499,7 @@ static bool want_join(struct want *w, const struct span *sp, uint32_t at)
 	if (!w->wn_n)
 		*w = (struct want){ .wn_seg = sp->sp_seg, .wn_from = from, .wn_to = to,
 				    .wn_first = at };
-	else if (w->wn_seg != sp->sp_seg || from > w->wn_to + GAP ||
+	else if (w->wn_seg != sp->sp_seg || from < w->wn_from || from > w->wn_to + GAP ||
 		 at != w->wn_first + w->wn_n || to - w->wn_from > PIECE)
 		return false;
 	if (to > w->wn_to)
@@ -518,6 +529,7 @@ static bool copy_image(const struct span *sp, uint8_t *to)
 	struct kv_thread *t = kv_enter();
 	const uint8_t *image = atomic_load(&sp->sp_seg->sg_image);
 
+	KV_ASSERT((uint64_t)sp->sp_off + sp->sp_len <= sp->sp_seg->sg_bytes);
 	if (image)
 		memcpy(to, image + sp->sp_off, sp->sp_len);
 	kv_exit(t);
@@ -534,6 +546,7 @@ static int wants_take(struct kv_move *mv, const struct reader *rd, struct want *
 		for (uint32_t i = w->wn_first; i < w->wn_first + w->wn_n && !rc; i++) {
 			if (!rd->rd_span(mv, i, &sp))
 				continue;
+			KV_ASSERT(sp.sp_off >= w->wn_from && sp.sp_off + sp.sp_len <= w->wn_to);
 			rc = rd->rd_take(mv, i, &sp, w->wn_res != w->wn_to - w->wn_from ? NULL :
 					 (uint8_t *)w->wn_iov.iov_base + (sp.sp_off - w->wn_from));
 		}
@@ -641,6 +654,7 @@ static void encode(struct kv_move *mv, const struct kv_ent *e, uint32_t rec, con
 {
 	uint8_t *buf = mv->mv_image.ig_mem + rec;
 
+	KV_ASSERT((uint64_t)rec + record_size(e) <= mv->mv_image.ig_bytes);
 	kv_rec_encode(buf, KV_REC_PUT, (uint16_t)mv->mv_kvs, key, e->e_klen, val,
 		      kv_ent_stored(e), e->e_pack ? e->e_pcrc : e->e_vcrc);
 	kv_rec_set_rev(buf, KV_MOVED_REV);
@@ -657,6 +671,7 @@ static void set(struct kv_move *mv, struct item *im, uint32_t to)
 	const uint8_t *packed;
 	uint32_t len = 0;
 
+	KV_ASSERT(to <= im->im_rec && to % 8 == 0);
 	if (im->im_is_recoded)
 		e->e_pack = 0;
 	if (mv->mv_how && !e->e_pack)
@@ -698,6 +713,7 @@ static void close_up(struct kv_move *mv)
 
 			if (!im->im_rec)
 				continue;
+			KV_ASSERT(!im->im_is_set || im->im_rec == fr.mf_end);
 			if (!im->im_is_set)
 				set(mv, im, fr.mf_end);
 			fr.mf_end += record_size(&im->im_e);
@@ -737,6 +753,7 @@ static void stamp_frames(struct kv_move *mv, struct kv_seg *s)
 		uint8_t *p = mv->mv_image.ig_mem + f->mf_off;
 		uint32_t end = (f->mf_end + KV_BLOCK - 1) & ~(KV_BLOCK - 1);
 
+		KV_ASSERT(f->mf_off % KV_BLOCK == 0 && end <= mv->mv_image.ig_bytes && f->mf_nrec);
 		memset(mv->mv_image.ig_mem + f->mf_end, 0, end - f->mf_end);
 		h.fh_payload_crc = mpool_crc32c(0, p + KV_FRAME_HDR, h.fh_len - KV_FRAME_HDR);
 		kv_frame_encode(&h, p, &chain);
@@ -769,6 +786,7 @@ static int seg_next(struct kv_move *mv, uint32_t len, struct kv_seg **out)
 		mv->mv_seg[end] = mv->mv_seg[mv->mv_nseg];
 		mv->mv_seg[mv->mv_nseg] = s;
 	}
+	KV_ASSERT(mv->mv_nready && mv->mv_seg[mv->mv_nseg]->sg_bytes >= len);
 	*out = mv->mv_seg[mv->mv_nseg++];
 	mv->mv_nready--;
 	return 0;
@@ -779,6 +797,7 @@ static int image_send(struct kv_move *mv, struct kv_seg *s, uint32_t len)
 {
 	int rc;
 
+	KV_ASSERT_OUTSIDE();
 	stamp_frames(mv, s);
 	rc = flight_end(mv);
 	if (!rc)
@@ -837,6 +856,7 @@ static int hold(struct kv_move *mv, const struct kv_ent *e, uint32_t rec)
 	uint32_t inl = e->e_kind == KV_ENT_INLINE ? e->e_vlen : 0;
 	int rc = kv_vec_grow(&mv->mv_item, &mv->mv_itemcap, mv->mv_n + 1, sizeof(mv->mv_item[0]));
 
+	KV_ASSERT(mv->mv_n < HELD_MAX);
 	if (!rc)
 		rc = kv_vec_grow(&mv->mv_bytes, &mv->mv_bytescap, mv->mv_used + e->e_klen + inl, 1);
 	if (rc)
@@ -856,6 +876,7 @@ static int image_grow(struct kv_move *mv, uint32_t bytes)
 	struct image ig;
 	int rc;
 
+	KV_ASSERT(!mv->mv_nframe);
 	if (bytes <= mv->mv_image.ig_bytes)
 		return 0;
 	rc = image_map(&ig, bytes);
@@ -874,6 +895,7 @@ static int frame_open(struct kv_move *mv)
 	int rc = kv_vec_grow(&mv->mv_frame, &mv->mv_framecap, mv->mv_nframe + 1,
 			  sizeof(mv->mv_frame[0]));
 
+	KV_ASSERT(off % KV_BLOCK == 0);
 	if (!rc)
 		mv->mv_frame[mv->mv_nframe++] = (struct frame){ .mf_off = off,
 								.mf_end = off + KV_FRAME_HDR,
@@ -889,6 +911,7 @@ static int room_for(struct kv_move *mv, uint32_t size, uint32_t *rec)
 	uint32_t end = image_end(mv);
 	int rc;
 
+	KV_ASSERT(size % 8 == 0);
 	/* a record that made the image larger is alone in it */
 	if (f && f->mf_end + size <= mv->mv_full && f->mf_end - f->mf_off + size <= frame_max) {
 		*rec = f->mf_end;
@@ -904,6 +927,7 @@ static int room_for(struct kv_move *mv, uint32_t size, uint32_t *rec)
 		*rec = f->mf_end;
 	}
 	f->mf_end += size;
+	KV_ASSERT(f->mf_end <= mv->mv_image.ig_bytes);
 	f->mf_nrec++;
 	return 0;
 }
@@ -998,6 +1022,7 @@ static int swept_write(struct kv_move *mv)
 	struct kv_seg *s;
 	int rc;
 
+	KV_ASSERT(!mv->mv_n);
 	if (!len)
 		return 0;
 	rc = seg_next(mv, len, &s);
@@ -1036,6 +1061,7 @@ static int note_take(struct kv_move *mv, uint32_t at, const struct span *sp, con
 	}
 	if (rc)
 		return rc;
+	KV_ASSERT(!no->no_is_moved);
 	to = mv->mv_image.ig_mem + rec;
 	kv_rec_encode(to, KV_REC_PUT, (uint16_t)mv->mv_kvs, bytes + KV_REC_HDR, no->no_klen,
 		      bytes + kv_rec_val_off(no->no_klen), no->no_vlen, no->no_vcrc);
@@ -1074,6 +1100,7 @@ int kv_move_sweep(struct kv_move *mv, struct kv_run_build *rb)
 
 	if (rc)
 		return rc;
+	KV_ASSERT(!mv->mv_n && !mv->mv_nframe);
 	mv->mv_swept = 0;
 	kv_sweep_sort(mv->mv_sweep);
 	rc = read_places(mv, &notes, mv->mv_sweep->sw_n);
@@ -1093,6 +1120,7 @@ int kv_move_add(struct kv_move *mv, struct kv_run_build *rb, const struct kv_ent
 
 int kv_move_seal(struct kv_move *mv)
 {
+	KV_ASSERT(!mv->mv_n && !mv->mv_nframe && !mv->mv_sealed);
 	/* G2: the last image may still be on its way */
 	int rc = BARRIER(flight_end(mv));
 

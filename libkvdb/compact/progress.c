@@ -7,6 +7,7 @@
  * a waiter looks at the state.
  */
 #include "compact/progress.h"
+#include "base/assert.h"
 #include "db/db.h"
 #include "compact/reloc.h"
 
@@ -52,6 +53,7 @@ static bool give_up(struct kvdb_kvs *kvs, int err)
 
 void kv_compact_give_up(struct kvdb_kvs *kvs, int err)
 {
+	KV_ASSERT(err < 0);
 	if (give_up(kvs, err))
 		atomic_store(&kvs->k_db->d_bg.bd_compact.cp_err, err);
 }
@@ -60,6 +62,7 @@ void kv_compact_end(struct kvdb *db, int err)
 {
 	bool was = kv_reloc_is_forced(db);
 
+	KV_ASSERT(err < 0);
 	if (was) {
 		atomic_store(&db->d_bg.bd_compact.cp_all_err, err);
 		was = kv_reloc_unforce(db);

@@ -80,6 +80,7 @@ void kv_promise_look(struct kvdb *db, struct kv_promises *ro, enum kv_victim_of 
 	struct kv_space_left left;
 	uint64_t due = 0;
 
+	KV_ASSERT_FREE(&ro->ro_lock);
 	pthread_mutex_lock(&ro->ro_lock);
 	kv_space_left(db, &left);
 	(void)BARRIER((due = due_but(ro, who), 0));
@@ -93,6 +94,8 @@ void kv_promise_look(struct kvdb *db, struct kv_promises *ro, enum kv_victim_of 
 
 void kv_promise_make(struct kvdb *db, struct kv_promises *ro, enum kv_victim_of who, uint64_t bytes)
 {
+	KV_ASSERT_HELD(&ro->ro_lock);
+	KV_ASSERT(who != KV_VICTIM_NONE);
 	ro->ro_due[who] = due_of(db, bytes);
 	pthread_mutex_unlock(&ro->ro_lock);
 }

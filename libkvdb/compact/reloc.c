@@ -179,6 +179,7 @@ static unsigned choose(struct kvdb *db, struct kv_rjob *jb, enum reason why, uin
 	struct kv_reloc_room room;
 	unsigned n;
 
+	KV_ASSERT_HELD(why == FOR_STAGING ? &rl->rl_age_lock : &rl->rl_lock);
 	kv_promise_look(db, &rl->rl_room, who, all, &room);
 	if (why == FOR_SPACE)
 		n = choose_for_space(rl, jb, now, limit, goal, &room);
@@ -192,7 +193,9 @@ static unsigned choose(struct kvdb *db, struct kv_rjob *jb, enum reason why, uin
 	else
 		n = kv_reloc_choose_wrong(jb->jb_cand, jb->jb_ncand, &room);
 	kv_promise_make(db, &rl->rl_room, who, kv_rjob_todo(jb, n));
+	KV_ASSERT(n <= jb->jb_ncand);
 	for (unsigned i = 0; i < n; i++) {
+		KV_ASSERT(kv_rjob_takes(jb, jb->jb_cand[i].vi_seg->sg_mclass));
 		atomic_store(&jb->jb_cand[i].vi_seg->sg_victim, who);
 		kv_compact_todo(db, jb->jb_cand[i].vi_live);
 	}
@@ -220,6 +223,8 @@ static int job_once(struct kvdb *db, struct kv_rjob *jb, enum reason why, double
 	unsigned n = 0;
 	int rc = kv_rjob_begin(db, jb);
 
+	KV_ASSERT_OUTSIDE();
+	KV_ASSERT_HELD(why == FOR_STAGING ? &rl->rl_age_lock : &rl->rl_lock);
 	jb->jb_tight = kv_reloc_staged_excess(db, kv_segs_staged(db)) != 0;
 	/* values flushed during the count are left to the next job */
 	space = kv_reloc_space(db);
@@ -274,6 +279,7 @@ static int run_job(struct kvdb *db, struct kv_rjob *jb, enum reason why, double 
 	unsigned tries = 0;
 	int rc;
 
+	KV_ASSERT_OUTSIDE();
 	do {
 		rc = job_once(db, jb, why, limit, goal);
 		rc = rc < 0 ? rc : jb->jb_failed ? jb->jb_failed : rc;
@@ -486,6 +492,7 @@ static int step_locked(struct kvdb *db, uint64_t now)
 	int rc = forced ? 1 : is_due(db, now);
 	uint64_t space;
 
+	KV_ASSERT_HELD(&rl->rl_lock);
 	if (rc <= 0)
 		return rc;
 	rc = kv_segs_seal_now(db);
@@ -578,6 +585,7 @@ static int age_locked(struct kvdb *db)
 	uint64_t staged = kv_segs_staged(db), t0 = kv_now(db);
 	int rc;
 
+	KV_ASSERT_HELD(&rl->rl_age_lock);
 	if (was_let_go(rl, &rl->rl_age_seen))
 		rl->rl_old_backoff.bo_at = 0;
 	if (!kv_reloc_staged_excess(db, staged) ||
@@ -611,6 +619,7 @@ static int place_locked(struct kvdb *db, bool look)
 	uint64_t gen = atomic_load(&db->d_trees.te_gen);
 	int rc;
 
+	KV_ASSERT_HELD(&rl->rl_lock);
 	/* it is counted in all parts of all stores: not while none of them has changed */
 	if (db->d_mode.md_log_class == MPOOL_CAPACITY || (!look && gen == rl->rl_right_gen))
 		return 0;
@@ -642,6 +651,7 @@ static int order_locked(struct kvdb *db, uint64_t now)
 	uint64_t end;
 	int rc;
 
+	KV_ASSERT_HELD(&rl->rl_lock);
 	if (now < atomic_load(&rl->rl_next_order))
 		return 0;
 	if (halve)
@@ -758,6 +768,7 @@ void kv_reloc_rescue_begin(struct kvdb *db)
 
 void kv_reloc_rescue_end(struct kvdb *db)
 {
+	KV_ASSERT(atomic_load(&db->d_reloc->rl_rescues));
 	atomic_fetch_sub(&db->d_reloc->rl_rescues, 1);
 }
 
@@ -766,6 +777,7 @@ void kv_reloc_make_room(struct kvdb *db)
 	struct kv_reloc *rl = db->d_reloc;
 	uint64_t begun = atomic_load(&rl->rl_rooms);
 
+	KV_ASSERT_OUTSIDE();
 	pthread_mutex_lock(&rl->rl_lock);
 	/* another's that was begun since, and is over, brought what this one could */
 	if (atomic_load(&rl->rl_rooms) == begun) {
@@ -795,12 +807,16 @@ void kv_reloc_cancel(struct kvdb *db)
 {
 	struct kv_reloc *rl = db->d_reloc;
 
+	KV_ASSERT_OUTSIDE();
+	KV_ASSERT_FREE(&rl->rl_lock);
+	KV_ASSERT_FREE(&rl->rl_age_lock);
 	atomic_fetch_add(&rl->rl_cancels, 1);
 	/* the job looks at it every few entries; one for a writer goes on, however long (G7) */
 	while (is_held(&rl->rl_lock) && !atomic_load(&rl->rl_is_rescue))
 		kv_sleep_ms();
 	while (is_held(&rl->rl_age_lock) && !atomic_load(&rl->rl_is_rescue))
 		kv_sleep_ms();
+	KV_ASSERT(atomic_load(&rl->rl_cancels));
 	atomic_fetch_sub(&rl->rl_cancels, 1);
 }
 

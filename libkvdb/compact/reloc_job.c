@@ -13,6 +13,7 @@
 #include <errno.h>
 
 #include "compact/reloc_job.h"
+#include "base/assert.h"
 #include "base/vec.h"
 #include "db/bell.h"
 #include "db/db.h"
@@ -60,7 +61,7 @@ static struct kv_victim *cand_of(const struct kv_rjob *jb, const struct kv_seg *
 	if (!kv_rjob_takes(jb, s->sg_mclass) || !s->sg_cand)
 		return NULL;
 	v = &jb->jb_cand[s->sg_cand - 1];
-	assert(s->sg_cand <= jb->jb_ncand && v->vi_seg == s);	/* G10 */
+	KV_ASSERT(s->sg_cand <= jb->jb_ncand && v->vi_seg == s);	/* G10 */
 	return v;
 }
 
@@ -90,6 +91,7 @@ static void cand_add(void *arg, struct kv_seg *s)
 /* Candidates are fixed before any tree is taken: what refers to them later is in those trees. */
 int kv_rjob_begin(struct kvdb *db, struct kv_rjob *jb)
 {
+	KV_ASSERT(!jb->jb_ncand && jb->jb_classes);
 	jb->jb_err = jb->jb_failed = 0;
 	jb->jb_ncand = 0;
 	jb->jb_user = jb->jb_else = jb->jb_wrong = 0;
@@ -102,6 +104,7 @@ int kv_rjob_begin(struct kvdb *db, struct kv_rjob *jb)
 void kv_rjob_end(struct kvdb *db, struct kv_rjob *jb)
 {
 	for (unsigned i = 0; i < jb->jb_ncand; i++) {
+		KV_ASSERT(jb->jb_cand[i].vi_seg->sg_cand);	/* G10 */
 		jb->jb_cand[i].vi_seg->sg_cand = 0;
 		atomic_store(&jb->jb_cand[i].vi_seg->sg_victim, KV_VICTIM_NONE);
 		kv_seg_put(db, jb->jb_cand[i].vi_seg);
@@ -388,6 +391,7 @@ static int move_store(struct kvdb *db, struct kvdb_kvs *kvs, struct kv_rjob *jb)
 			       jb->jb_only || kv_policy_is_strict(db, kvs), jb->jb_whole,
 			       &jb->jb_bytes);
 
+	KV_ASSERT_OUTSIDE();
 	jb->jb_stores += rc > 0;
 	/* FS1: the others go on */
 	if (kv_is_local(db, rc)) {

@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/trange.h"
 #include "db/bell.h"
@@ -44,6 +45,7 @@ int kv_each_store(struct kvdb *db, kv_store_fn *fn, bool is_long, void *arg)
 {
 	int rc = 0;
 
+	KV_ASSERT_OUTSIDE();
 	for (uint32_t i = 0; i < KVDB_KVS_MAX && !rc; i++) {
 		struct kvdb_kvs *kvs = kv_kvs_hold(db, i);
 		struct kv_tree *tr;
@@ -100,6 +102,7 @@ static bool may_hold(struct kvdb *db, struct kv_run *r, const uint8_t *key, size
 	const uint8_t *filter, *block;
 	struct kv_kblock *kb;
 
+	KV_ASSERT_INSIDE();
 	if (i < 0)
 		return false;
 	kb = &r->rn_kb[i];
@@ -132,6 +135,7 @@ static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
 	uint32_t crc;
 	int rc = kv_fences_crcs(db, kb, no, 1, &crc);
 
+	KV_ASSERT_INSIDE();
 	if (!rc)
 		rc = kv_page_get(db, kb->kb_obj, no, &crc, &page);
 	if (rc)
@@ -204,6 +208,7 @@ static uint64_t keys_above(const struct place *pl)
 	uint64_t n = 0;
 	uint32_t i;
 
+	KV_ASSERT(r->rn_nkeyed && pl->pl_run < tr->tr_nrun);
 	for (i = 0; i < tr->tr_nupper && i < pl->pl_run; i++)
 		n += kv_run_keys_in(tr->tr_run[i], &all);
 	/* those of other leaves hide nothing */
@@ -292,6 +297,7 @@ static int sample_pages(struct kvdb *db, const struct place *pl, struct sample *
 		t = kv_enter();
 		for (; at >= r->rn_kb[b].kb_npages; b++)
 			at -= r->rn_kb[b].kb_npages;
+		KV_ASSERT(b < r->rn_n);
 		rc = sample_page(db, tr, pl->pl_run, &r->rn_kb[b], (uint32_t)at, sa);
 		kv_exit(t);
 	}

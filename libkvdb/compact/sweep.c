@@ -16,6 +16,7 @@
 #include <kvdb/kvdb.h>
 
 #include "compact/sweep.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "seg/kv_omf.h"
 #include "seg/seg.h"
@@ -69,6 +70,7 @@ void kv_sweep_clear(struct kv_sweep *sw)
 
 void kv_sweep_add(struct kv_sweep *sw, const struct kv_ent *e)
 {
+	KV_ASSERT(sw->sw_n < sw->sw_cap && !sw->sw_taken && e->e_kind == KV_ENT_REF);
 	sw->sw_note[sw->sw_n++] = (struct kv_note){
 		.no_seg = e->e_seg, .no_seq = e->e_seq,
 		.no_off8 = e->e_off8, .no_vlen = e->e_vlen, .no_vcrc = e->e_vcrc,
@@ -89,6 +91,7 @@ static int by_media(const void *a, const void *b, void *arg)
 
 void kv_sweep_sort(struct kv_sweep *sw)
 {
+	KV_ASSERT(!sw->sw_taken);
 	for (uint32_t i = 0; i < sw->sw_n; i++)
 		sw->sw_order[i] = i;
 	qsort_r(sw->sw_order, sw->sw_n, sizeof(sw->sw_order[0]), by_media, sw->sw_note);
@@ -120,6 +123,7 @@ bool kv_sweep_take(struct kv_sweep *sw, struct kv_ent *e)
 {
 	const struct kv_note *no = &sw->sw_note[sw->sw_taken];
 
+	KV_ASSERT(sw->sw_taken <= sw->sw_n);
 	/* what was not noted moves as if there were no sweep */
 	if (sw->sw_taken == sw->sw_n || !is_noted(no, e))
 		return false;

@@ -92,7 +92,7 @@ void *kv_mt_arena(struct kv_mt *mt, uint32_t bytes)
 	uint32_t size;
 	void *p;
 
-	KV_ASSERT(bytes <= CHUNK_MIN);	/* more fits in no first chunk */
+	KV_ASSERT(bytes <= CHUNK_MAX);
 	bytes = kv_pad8(bytes);
 	p = chunk_take(atomic_load_explicit(&st->st_chunk, memory_order_acquire), bytes);
 	if (KV_LIKELY(p != NULL))

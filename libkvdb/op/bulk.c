@@ -91,6 +91,8 @@ static int frame_write(struct kvdb_bulk *b)
 
 	if (!b->b_len)
 		return 0;
+	KV_ASSERT(b->b_off % KV_BLOCK == 0);
+	KV_ASSERT(b->b_off + (uint64_t)bytes <= s->sg_bytes);
 	h.fh_obj = s->sg_id;
 	h.fh_chain = s->sg_chain;
 	memset(b->b_frame + b->b_len, 0, bytes - b->b_len);
@@ -176,6 +178,7 @@ static int seg_begin(struct kvdb_bulk *b, uint32_t rec)
 	uint32_t bytes = db->d_budget.b_seg_bytes, need = align_block(KV_FRAME_HDR + rec);
 	int err;
 
+	KV_ASSERT(!b->b_seg && !b->b_len);
 	if (kv_vec_grow(&b->b_segs, &b->b_cap, b->b_nsegs + 1, sizeof(b->b_segs[0])))
 		return -ENOMEM;
 	err = seg_get(b, need > bytes ? need : bytes);
@@ -214,6 +217,7 @@ static int value_add(struct kvdb_bulk *b, struct kv_ent *e, const void *val)
 
 	if (err)
 		return err;
+	KV_ASSERT(b->b_len + (uint64_t)rec <= KV_FRAME_MAX && b->b_len % KV_REC_ALIGN == 0);
 	kv_rec_encode(b->b_frame + b->b_len, KV_REC_PUT, (uint16_t)b->b_kvs->k_id, e->e_key,
 		      e->e_klen, val, e->e_vlen, e->e_vcrc);
 	if (e->e_expiry)
@@ -240,6 +244,8 @@ static int horizons_push(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t e)
 	struct kv_edit ed = { .ed_kvs = kvs->k_id, .ed_hor = hor };
 	uint32_t i;
 
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
+	KV_ASSERT(e >= KV_BULK_EPOCH);	/* B2 */
 	for (i = 0; i < KVDB_KVS_MAX; i++)
 		if (db->d_stores.sr_kvs[i])
 			hor[ed.ed_nhor++] = (struct kv_horizon){ db->d_stores.sr_kvs[i]->k_id, e };
@@ -265,6 +271,7 @@ static int place_try(void *arg, bool urgent)
 	uint32_t i;
 	int err = kv_boundary_enter(db, &e, &b->b_seq);
 
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
 	(void)urgent;
 	if (!err)
 		err = flush_store(db, kvs, e);
@@ -297,6 +304,7 @@ static void bulk_free(struct kvdb_bulk *b)
 {
 	struct kvdb *db = b->b_kvs->k_db;
 
+	KV_ASSERT(atomic_load(&b->b_kvs->k_bulk));
 	for (uint32_t i = 0; i < b->b_nrun; i++)
 		kv_leaf_put(b->b_run[i].br_leaf);
 	kv_leaf_put(b->b_leaf);
@@ -375,6 +383,7 @@ static int run_end(struct kvdb_bulk *b)
 	struct kv_run *r = NULL;
 	int err = kv_vec_grow(&b->b_run, &b->b_runcap, b->b_nrun + 1, sizeof(b->b_run[0]));
 
+	KV_ASSERT(b->b_nrun < RUNS_MOST);
 	if (err) {
 		kv_run_build_abort(b->b_build);
 		b->b_build = NULL;
@@ -558,6 +567,7 @@ static int publish(struct kvdb_bulk *b, struct kv_run **add, struct kv_leaf **be
 
 		d->rd_id = atomic_fetch_add(&db->d_runs.ru_next, 1);
 		d->rd_pos = b->b_pos + i;
+		KV_ASSERT(d->rd_pos < kvs->k_next_pos);
 		d->rd_newest_epoch = KV_BULK_EPOCH;
 		add[i] = b->b_run[i].br_run;
 	}
@@ -588,6 +598,7 @@ int kvdb_bulk_finish(struct kvdb_bulk *b)
 	int err = b->b_err ? kv_error(b->b_err, "MP0993", "%s: the bulk load had failed",
 				      b->b_kvs->k_name) : seg_end(b);
 
+	KV_ASSERT_OUTSIDE();
 	if (!err)
 		err = kv_segs_seal(db, b->b_segs, b->b_nsegs);	/* B3 */
 	if (err) {

@@ -34,8 +34,10 @@ static void edits_lock(struct kvdb *db)
 static void edits_unlock(struct kvdb *db)
 {
 	for (uint32_t i = 0; i < KVDB_KVS_MAX; i++)
-		if (db->d_stores.sr_kvs[i])
+		if (db->d_stores.sr_kvs[i]) {
+			KV_ASSERT_HELD(&db->d_stores.sr_kvs[i]->k_edit_lock);
 			pthread_mutex_unlock(&db->d_stores.sr_kvs[i]->k_edit_lock);
+		}
 }
 
 struct seg_list {
@@ -120,6 +122,7 @@ static int write_bytes(struct kvdb *db, struct mpool_obj *obj, const uint8_t *p,
 	int err = mpool_obj_info(obj, &oi);
 	uint32_t off, n;
 
+	KV_ASSERT_OUTSIDE();
 	for (off = 0; off < len && !err; off += n) {
 		struct iovec v;
 
@@ -177,6 +180,7 @@ static int manifest_write(struct kvdb *db, const struct kv_mdc_buf *rec, struct 
 		return err;
 	}
 	mf.mf_obj = mpool_obj_id(op.obj);
+	KV_ASSERT(KV_MANIFEST_HDR + rec->mb_len <= len && len % KV_BLOCK == 0);
 	memset(buf, 0, len);
 	kv_manifest_encode(&mf, buf);
 	memcpy(buf + KV_MANIFEST_HDR, rec->mb_p, rec->mb_len);
@@ -215,6 +219,7 @@ static int freeze_try(void *arg, bool urgent)
 	struct kvdb *db = ca->ca_db;
 	int err;
 
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
 	(void)urgent;
 	kv_mdc_buf_free(ca->ca_buf);
 	err = kv_boundary_enter(db, &ca->ca_rec->mc_epoch, &ca->ca_rec->mc_seq);
@@ -243,6 +248,7 @@ static int create_locked(struct kvdb *db, const char *name)
 	struct kv_ckpt *c;
 	int err;
 
+	KV_ASSERT_HELD(&db->d_mdc->m_ddl_lock);
 	err = kv_ckpt_may_come(db, name);
 	if (err)
 		return err;

@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "op/cursor_body.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/key.h"
@@ -351,6 +352,7 @@ static int cursor_place(struct kvdb_cursor *c, bool up)
 	size_t klen;
 	int rc = batch_open(c);
 
+	KV_ASSERT_OUTSIDE();
 	if (rc)
 		return rc;
 	b = c->c_batch;
@@ -412,6 +414,7 @@ static inline void batch_add(struct batch *b)
 {
 	struct kv_ent *e = &b->b_ent[b->b_n++];
 
+	KV_ASSERT_SLOW(b->b_n <= BATCH_MAX && b->b_used + e->e_klen <= BATCH_BYTES);
 	b->b_is_fresh = false;
 	e->e_key = memcpy(b->b_bytes + b->b_used, e->e_key, e->e_klen);
 	b->b_used += e->e_klen;
@@ -431,6 +434,7 @@ static void batch_prefetch(const struct batch *b)
 
 static struct kv_thread *merge_enter(struct kvdb_cursor *c)
 {
+	KV_ASSERT_OUTSIDE();
 	kv_pages_room(c->c_kvs->k_db, 2 * BATCH_MAX);
 	kv_merge_rest(c->c_it, kv_gaps_any(c->c_kvs) ? REST_GAPS : REST);
 	return kv_enter();
@@ -438,8 +442,19 @@ static struct kv_thread *merge_enter(struct kvdb_cursor *c)
 
 static void merge_exit(struct kvdb_cursor *c, struct kv_thread *t)
 {
+	KV_ASSERT_INSIDE();
 	kv_iter_park(c->c_it);
 	kv_exit(t);
+}
+
+/* It comes after what the batch has, in the direction of the walk. */
+static bool goes_on(const struct kvdb_cursor *c, const struct kv_ent *e)
+{
+	const struct batch *b = c->c_batch;
+	const struct kv_ent *last = b->b_n ? &b->b_ent[b->b_n - 1] : NULL;
+	int d = last ? kv_kcmp(last->e_key, last->e_klen, e->e_key, e->e_klen) : 0;
+
+	return !last || (c->c_up ? d < 0 : d > 0);
 }
 
 /* Adds the next entries of the merge to the batch until that is full, or what ended it. */
@@ -483,6 +498,7 @@ static int batch_take(struct kvdb_cursor *c, bool up)
 			continue;
 		}
 		gap_note(c, e, &gap);
+		KV_ASSERT_SLOW(goes_on(c, e));
 		batch_add(b);
 		b->b_cold += !(c->c_flags & KVDB_KEYS_ONLY) && !kv_value_is_near(e);
 	}
@@ -503,6 +519,7 @@ static int batch_fill(struct kvdb_cursor *c)
 
 	if (rc)
 		return rc;
+	KV_ASSERT(b->b_i == b->b_n);
 	place_keep(c);
 	b->b_n = b->b_i = b->b_cold = 0;
 	b->b_used = 0;
@@ -565,6 +582,8 @@ static int cursor_peek(struct kvdb_cursor *c, bool up, const struct kv_ent **out
 /* @e, the next of the batch, is shown and becomes the place. */
 static void cursor_step(struct kvdb_cursor *c, const struct kv_ent *e)
 {
+	KV_ASSERT_SLOW(c->c_batch->b_i < c->c_batch->b_n);
+	KV_ASSERT_SLOW(e == &c->c_batch->b_ent[c->c_batch->b_i]);
 	c->c_batch->b_i++;
 	c->c_place = ON_KEY;
 	c->c_key = e->e_key;
@@ -654,6 +673,7 @@ static int value_fetch(struct kvdb_cursor *c, const struct kv_ent *e, const uint
 {
 	struct batch *b = c->c_batch;
 
+	KV_ASSERT_OUTSIDE();
 	*out = value_ahead(c, e);
 	if (*out)
 		return 0;
@@ -772,6 +792,7 @@ int kv_cursor_fill(struct kvdb_cursor *c, struct kv_pairs *out)
 	struct batch *b;
 	int rc;
 
+	KV_ASSERT_OUTSIDE();
 	while (!c->c_limit || c->c_left) {
 		rc = cursor_peek(c, !(c->c_flags & KVDB_REVERSE), &e);
 		if (rc)

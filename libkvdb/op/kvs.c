@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
 #include "base/hash.h"
@@ -70,6 +71,7 @@ static int range_del_link(struct kvdb_kvs *kvs, struct range_del *m, struct kv_m
 {
 	struct kv_tomb *tb = kv_mt_tomb_add(mt, &m->range);
 
+	KV_ASSERT_INSIDE();
 	if (!tb)
 		return -ENOMEM;
 	kv_tree_mark_tombs(kvs);
@@ -116,6 +118,7 @@ static uint64_t hidden_now(struct kvdb_kvs *kvs, const void *key, size_t klen)
 {
 	struct kv_tree *tr = atomic_load(&kvs->k_tree);
 
+	KV_ASSERT_INSIDE();
 	return atomic_load(&tr->tr_tombs) ? kv_tombs_at(tr, key, klen, KV_SEQ_NOW) : 0;
 }
 
@@ -171,6 +174,7 @@ static inline int install_record(struct kvdb *db, struct write *w, struct kv_slo
 	struct kv_version *v;
 	int err;
 
+	KV_ASSERT_INSIDE();
 	kv_record_encoded(rs, index, w->size);
 	w->op.op_val_off = rs->rs_off + kv_rec_val_off(w->op.op_klen);
 	(void)BARRIER((kv_wait_closed(db, rs->rs_epoch), 0));
@@ -189,6 +193,7 @@ static int write_record(struct kvdb *db, struct write *w, struct kv_slot *sl,
 	uint32_t index = atomic_load_explicit(&sl->sl_index, memory_order_relaxed);
 	int err;
 
+	KV_ASSERT_INSIDE();
 	kv_slot_place(sl, rs);
 	encode(w, rs, w->op.op_val);
 	err = install_record(db, w, sl, rs, index);
@@ -204,6 +209,7 @@ static inline void installed(struct write *w, const struct kv_resv *rs)
 {
 	struct kv_mt *mt = kv_mt_active(w->kvs);
 
+	KV_ASSERT_SLOW(rs->rs_epoch <= atomic_load(&w->kvs->k_db->d_epochs.ep_open));
 	w->epoch = rs->rs_epoch;
 	if (KV_UNLIKELY(atomic_load_explicit(&mt->m_grow_wanted, memory_order_relaxed)))
 		kv_mt_grow_soon(mt);
@@ -224,6 +230,7 @@ static int error_own(const struct kvdb_kvs *kvs)
 /* What follows from an attempt that failed: 0 = another. @until: bound on the waits for a key. */
 static int failed(struct kvdb *db, struct write *w, int err, struct timespec *until)
 {
+	KV_ASSERT_OUTSIDE();
 	switch (err) {
 	case -EBUSY:
 		if (w->begun && !kv_is_manual(db))
@@ -259,6 +266,7 @@ static int write_own(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 	struct kv_resv rs;
 	int err;
 
+	KV_ASSERT_OUTSIDE();
 	do {
 		err = kv_large_make(db, w->stream, w->size, flags, &rs);
 		if (err)
@@ -300,6 +308,7 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 	struct timespec until = { 0 };
 	int err;
 
+	KV_ASSERT_OUTSIDE();
 	for (;;) {
 		lo = kv_log_pick(db, w->stream);
 		t = kv_enter();

@@ -348,8 +348,11 @@ static int open_runs(struct kvdb *db, struct kvdb_kvs *kvs, const struct kv_mdc_
 			kvs->k_next_pos = mk->mk_run[i].rd_pos + 1;
 	}
 	ed.ed_nadd = n;
-	if (!err)
+	if (!err) {
+		pthread_mutex_lock(&kvs->k_edit_lock);
 		err = kv_tree_edit(kvs, NULL, &ed);
+		pthread_mutex_unlock(&kvs->k_edit_lock);
+	}
 	if (err)
 		while (n--)
 			kv_run_put(db, run[n]);

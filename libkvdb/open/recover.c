@@ -322,6 +322,11 @@ int kv_rv_find_store(struct recovery *rv, struct rv_seg *vs, uint32_t id, struct
 	return ends_early(rv, vs->vs_seg->sg_id, "has records of store", id);
 }
 
+struct kv_mt *kv_rv_active_mt(const struct kvdb_kvs *kvs)
+{
+	return atomic_load(&kvs->k_tree)->tr_mt[0];
+}
+
 /* A delete of many keys: it hides by its stamp, so the order of replay does not matter. */
 static int replay_many(struct recovery *rv, struct rv_seg *vs, const struct kv_rec *r,
 		       uint64_t epoch, uint32_t off)
@@ -389,7 +394,7 @@ static int replay_rec(struct recovery *rv, struct rv_seg *vs, const struct kv_re
 	err = kv_rv_find_store(rv, vs, r->r_kvs, &kvs);
 	if (err || !kvs || epoch <= atomic_load(&kvs->k_horizon) || rv->rv_is_dry)
 		return err;	/* dropped, or in a run */
-	err = kv_mt_replay(kv_mt_active(kvs), r, epoch, vs->vs_seg,
+	err = kv_mt_replay(kv_rv_active_mt(kvs), r, epoch, vs->vs_seg,
 			   off + kv_rec_val_off(r->r_klen));
 	if (!err)
 		db->d_opened.on_recovery.replayed++;

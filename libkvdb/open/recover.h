@@ -151,6 +151,8 @@ int kv_rv_replay_seg(struct recovery *rv, struct rv_seg *vs, uint64_t lo, uint64
 int kv_rv_settle(struct recovery *rv);
 /* The store with number @id, of which @vs has a record; *out NULL: it was dropped. */
 int kv_rv_find_store(struct recovery *rv, struct rv_seg *vs, uint32_t id, struct kvdb_kvs **out);
+/* As kv_mt_active(): no other thread is there that could replace it. */
+struct kv_mt *kv_rv_active_mt(const struct kvdb_kvs *kvs);
 /* recover_txn.c: a commit record, which was checked, at @off of @vs (RV15). */
 int kv_rv_replay_commit(struct recovery *rv, struct rv_seg *vs, const struct kv_rec *r,
 			uint64_t epoch, uint32_t off);

@@ -59,7 +59,7 @@ static int replay_cover(const struct commit *cm, struct kvdb_kvs *kvs,
 		return kv_error(-EUCLEAN, "MP0960", "a commit record deletes a range, which the "
 				"database's features do not allow");
 	t.tr_seq = kv_tslot_tomb_seq(cm->cm_rec->r_seq);
-	err = kv_mt_tomb_replay(kv_mt_active(kvs), &t, cm->cm_epoch);
+	err = kv_mt_tomb_replay(kv_rv_active_mt(kvs), &t, cm->cm_epoch);
 	kv_tree_mark_tombs(kvs);
 	return err;
 }
@@ -67,7 +67,7 @@ static int replay_cover(const struct commit *cm, struct kvdb_kvs *kvs,
 /* The memtable's epochs do not protect an older segment (RV7), be it of a value or of a part. */
 static int hold(struct kvdb_kvs *kvs, struct kv_seg *seg)
 {
-	return BARRIER(kv_mt_pin(kv_mt_active(kvs), seg));
+	return BARRIER(kv_mt_pin(kv_rv_active_mt(kvs), seg));
 }
 
 /* *out NULL: what the transaction wrote to the store is not needed: dropped, or in a run. */
@@ -102,7 +102,7 @@ static int replay_ent(const struct commit *cm, const struct kv_commit_ent *e)
 	if (!err && e->ce_kind == KV_ENT_COVER)
 		err = replay_cover(cm, kvs, e);
 	else if (!err)
-		err = kv_mt_replay(kv_mt_active(kvs), &w, cm->cm_epoch, at ? at->vs_seg : NULL,
+		err = kv_mt_replay(kv_rv_active_mt(kvs), &w, cm->cm_epoch, at ? at->vs_seg : NULL,
 				   e->ce_off8 * KV_REC_ALIGN);
 	rv->rv_db->d_opened.on_recovery.replayed += !err;
 	return err;

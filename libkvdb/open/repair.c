@@ -394,6 +394,8 @@ static int sources_open(struct repair *rp)
 	if (err)
 		return err;
 	rp->rp_nsrc = 1;
+	/* not inside kv_enter(), where next_mem() is: it puts the memtable in order */
+	err = so->so_it->it_ops->seek(so->so_it, NULL, 0);
 	for (uint32_t i = 0; i < rp->rp_nrun && !err; i++) {
 		so = &rp->rp_src[rp->rp_nsrc];
 		so->so_kind = FROM_RUN;

@@ -17,6 +17,7 @@
 #include "db/db.h"
 #include "mem/memtable.h"
 #include "tree/tree.h"
+#include "meta/mdc.h"
 #include "background/work.h"
 #include "open/recover.h"
 
@@ -127,19 +128,12 @@ static int freeze(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t e)
 	if (err)
 		return err;
 	atomic_store(&mt->m_boundary, e);
+	pthread_mutex_lock(&db->d_epochs.ep_tick_lock);
 	err = kv_tree_switch(kvs, next);
+	pthread_mutex_unlock(&db->d_epochs.ep_tick_lock);
 	if (err)
 		kv_mt_put(db, next);
 	return err;
-}
-
-static int flush_store(struct kvdb *db, struct kvdb_kvs *kvs, uint64_t e)
-{
-	int r = 1;
-
-	while (r > 0)
-		r = kv_flush_oldest(db, kvs, e);
-	return r;
 }
 
 /* All are frozen first: the last flush is after every record up to @e (R4). */
@@ -152,11 +146,12 @@ static int flush_all(struct recovery *rv, uint64_t e)
 	for (i = 0; i < KVDB_KVS_MAX && !err; i++)
 		if (db->d_stores.sr_kvs[i])
 			err = freeze(db, db->d_stores.sr_kvs[i], e);
+	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
+	kv_flushes_lock(db);
 	if (!err)
-		kv_flush_small(db, e);
-	for (i = 0; i < KVDB_KVS_MAX && !err; i++)
-		if (db->d_stores.sr_kvs[i])
-			err = flush_store(db, db->d_stores.sr_kvs[i], e);
+		err = kv_boundary_flush(db, e);
+	kv_flushes_unlock(db);
+	pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);
 	/* a tree goes, then its memtables */
 	kv_retire_barrier();
 	kv_retire_barrier();

@@ -14,6 +14,7 @@
 
 #include "run/run_omf.h"
 #include "base/error.h"
+#include "base/assert.h"
 #include "base/guard.h"
 #include "base/key.h"
 #include "base/le.h"

@@ -441,7 +441,7 @@ int kv_runs_delete(struct kvdb *db, struct kv_run *const *run, unsigned n)
 		uint32_t i = run[k]->rn_ndeleted;
 
 		while (k < n && nop < 64 && !err) {
-			KV_ASSERT(!atomic_load(&run[k]->rn_refs) && run[k]->rn_ndeleted <= run[k]->rn_n);
+			KV_ASSERT(!atomic_load(&run[k]->rn_refs));
 			if (i < run[k]->rn_n)
 				err = delete_add(db, &run[k]->rn_kb[i++], op, &nop);
 			else if (++k < n)

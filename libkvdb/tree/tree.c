@@ -169,7 +169,8 @@ static bool is_in_order(const struct kv_tree *tr)
 	for (uint32_t i = 0; i < tr->tr_nleaf; i++) {
 		const struct kv_leaf_runs *lr = &tr->tr_leaf[i];
 
-		if ((i && by_key(&tr->tr_leaf[i - 1], lr) >= 0) || (lr->lr_n && lr->lr_first != at) ||
+		if ((i && by_key(&tr->tr_leaf[i - 1], lr) >= 0) ||
+		    (lr->lr_n && lr->lr_first != at) ||
 		    !are_by_age(tr->tr_run + lr->lr_first, lr->lr_n))
 			return false;
 		at += lr->lr_n;

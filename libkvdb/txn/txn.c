@@ -149,7 +149,7 @@ void kv_txn_put(struct kvdb_txn *t)
 	KV_ASSERT(atomic_load(&t->t_refs));
 	if (atomic_fetch_sub(&t->t_refs, 1) != 1)
 		return;
-	KV_ASSERT(t->t_ended && !t->t_slot);
+	KV_ASSERT(t->t_ended);
 	for (uint32_t i = 0; i < t->t_nseg; i++)
 		kv_seg_put(t->t_db, t->t_seg[i]);
 	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next)
@@ -823,7 +823,7 @@ static void txn_end(struct kvdb_txn *t, bool is_committed)
 	struct kvdb *db = t->t_db;
 	struct kv_touched *tt;
 
-	KV_ASSERT(!t->t_ended && !t->t_slot);
+	KV_ASSERT(!t->t_ended);
 	t->t_is_gone = !is_committed;
 	for (struct kv_write *w = t->t_first; w; w = w->w_next)
 		kv_key_unlock(db, &w->w_lock);

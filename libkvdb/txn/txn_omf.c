@@ -8,7 +8,6 @@
 #include <kvdb/kvdb.h>
 
 #include "txn/txn_omf.h"
-#include "base/assert.h"
 #include "base/guard.h"
 #include "seg/value.h"
 
@@ -55,26 +54,6 @@ static uint32_t ent_size(const struct kv_commit_ent *e)
 	return kv_commit_ent_size(e->ce_klen, e->ce_kind, e->ce_vlen, e->ce_expiry);
 }
 
-static bool ent_ok(const uint8_t *p, const struct kv_commit_ent *e)
-{
-	if ((!e->ce_klen && e->ce_kind != KV_ENT_COVER) || e->ce_klen > KVDB_KEY_MAX ||
-	    p[CE_FLAGS] & ~FLAG_EXPIRY || get_le(p + CE_PAD, 2))
-		return false;
-	switch (e->ce_kind) {
-	case KV_ENT_TOMB:
-		return !p[CE_FLAGS] && !e->ce_vlen && !e->ce_obj && !e->ce_off8;
-	case KV_ENT_INLINE:
-		return e->ce_vlen <= KV_INLINE_MAX && !e->ce_obj && !e->ce_off8;
-	case KV_ENT_COVER:
-		return !p[CE_FLAGS] && e->ce_vlen && e->ce_vlen <= KVDB_KEY_MAX + 1 &&
-		       !e->ce_rev && !e->ce_obj && !e->ce_off8;
-	case KV_ENT_REF:
-		return e->ce_vlen > KV_INLINE_MAX && e->ce_vlen <= KVDB_VALUE_MAX && e->ce_obj;
-	default:
-		return false;
-	}
-}
-
 void kv_commit_encode_hdr(uint8_t *buf, uint32_t count)
 {
 	memset(buf, 0, KV_COMMIT_HDR);
@@ -104,7 +83,6 @@ uint32_t kv_commit_encode_ent(uint8_t *buf, const struct kv_commit_ent *e)
 		buf[CE_FLAGS] = FLAG_EXPIRY;
 		put_le(buf + size - 8, e->ce_expiry, 8);
 	}
-	KV_ASSERT(ent_ok(buf, e));
 	return size;
 }
 
@@ -245,7 +223,6 @@ bool kv_commit_next(const struct kv_rec *r, uint32_t *pos, struct kv_commit_ent 
 {
 	uint32_t size;
 
-	KV_ASSERT(!*pos || *pos >= KV_COMMIT_HDR);
 	if (!*pos)
 		*pos = KV_COMMIT_HDR;
 	if (*pos >= r->r_vlen)

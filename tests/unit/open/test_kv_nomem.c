@@ -311,9 +311,13 @@ static void ends_at_once(int (*fn)(struct kvdb *db, struct kvdb_kvs *kvs))
 static int show(struct kvdb *db, struct kvdb_kvs *kvs)
 {
 	struct kv_edit ed = { 0 };
+	int err;
 
 	(void)db;
-	return kv_tree_show(kvs, NULL, &ed);
+	pthread_mutex_lock(&kvs->k_edit_lock);
+	err = kv_tree_show(kvs, NULL, &ed);
+	pthread_mutex_unlock(&kvs->k_edit_lock);
+	return err;
 }
 
 static int fold(struct kvdb *db, struct kvdb_kvs *kvs)

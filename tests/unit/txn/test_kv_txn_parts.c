@@ -3,6 +3,7 @@
  * Large transactions: write sets in parts (T15), their memory (T16), and memtables that are not
  * switched while they are linked (T17).
  */
+#include "kv_active.h"
 #include "kv_committer.h"
 
 #include <fcntl.h>
@@ -230,6 +231,16 @@ static bool is_gone(uint64_t id)
 	return !s;
 }
 
+static int flush_oldest(struct kvdb_kvs *kvs)
+{
+	int did;
+
+	pthread_mutex_lock(&kvs->k_flush_lock);
+	did = kv_flush_oldest(db, kvs, UINT64_MAX);
+	pthread_mutex_unlock(&kvs->k_flush_lock);
+	return did;
+}
+
 /* Both stores have it in runs, and a third one keeps the record in the log. */
 static void parts_are_freed_before_the_record(void)
 {
@@ -249,10 +260,10 @@ static void parts_are_freed_before_the_record(void)
 	T_EQ(kvdb_txn_commit(t, KVDB_TXN_DURABLE, NULL), 0);
 	switch_memtable(ka);
 	switch_memtable(kb);
-	while (kv_flush_oldest(db, ka, UINT64_MAX) > 0 || kv_flush_oldest(db, kb, UINT64_MAX) > 0)
+	while (flush_oldest(ka) > 0 || flush_oldest(kb) > 0)
 		;
 	free_what_can_be();
-	T_OK(kv_mt_first_epoch(kv_mt_active(store("c"))));
+	T_OK(kv_mt_first_epoch(active_mt(store("c"))));
 	T_OK(is_gone(id));
 }
 
@@ -401,7 +412,7 @@ static void one_key_often(void)
 	T_EQ(kvdb_txn_put(t, ka, "before", 6, "txn", 3), 0);
 	T_EQ(kvdb_txn_put(t, ka, "both", 4, "txn", 3), 0);
 	T_EQ(kvdb_txn_commit(t, 0, NULL), 0);
-	T_OK(kv_mt_first_epoch(kv_mt_active(ka)));
+	T_OK(kv_mt_first_epoch(active_mt(ka)));
 	put(ka, "both", "2");
 	expect(ka, "before", "txn");
 	T_EQ(kvdb_sync(db), 0);
@@ -432,15 +443,15 @@ static void a_memtable_is_not_switched_while_a_large_transaction_is_linked(void)
 	put(kb, "x", "1");
 	t = write_many();
 	T_OK(kv_txn_is_bulk(t));
-	mt = kv_mt_active(ka);
+	mt = active_mt(ka);
 	kv_bulk_hold(t);
 	switch_memtable(ka);
-	T_OK(kv_mt_active(ka) == mt);
+	T_OK(active_mt(ka) == mt);
 	/* what another thread prepared waits for it */
 	T_OK(atomic_load(&ka->k_next_mt));
 	kv_bulk_let(t);
 	T_EQ(kv_epoch_force(db), 0);
-	T_OK(kv_mt_active(ka) != mt);
+	T_OK(active_mt(ka) != mt);
 	T_EQ(kvdb_txn_commit(t, 0, NULL), 0);
 	T_EQ(seen(), WRITES);
 	end();
