@@ -28,7 +28,7 @@ class Opts(ctypes.Structure):
         (name, ctypes.c_uint64) for name in ("cache_bytes", "log_bytes", "segment_bytes")] + [
         ("space_amp_max", ctypes.c_double), ("clock", ctypes.POINTER(Clock)),
         ("pool", ctypes.c_void_p), ("checkpoint", ctypes.c_char_p),
-        ("rollback", ctypes.c_uint64)]
+        ("rollback", ctypes.c_uint64), ("size_max", ctypes.c_uint64)]
 
 
 def call(what, rc):

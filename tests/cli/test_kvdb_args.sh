@@ -236,9 +236,13 @@ bad_usage_is_json_with_j() {
 }
 
 data_operands_are_never_options() {
-	want 3 kvdb put ./none s cache=1G io=sync
+	want 0 kvdb put ./new s cache=1G io=sync
+	want 0 kvdb get ./new s cache=1G
+	same value "$(cat "$S/out")" io=sync
 	want 3 kvdb get ./none s interval=5
-	want 3 kvdb put ./none s -- -k -v
+	want 0 kvdb put ./new s -- -k -v
+	want 0 kvdb get ./new s -- -k
+	same value "$(cat "$S/out")" -v
 }
 
 # which verb exits with what is a promise of help and manual page
