@@ -213,15 +213,12 @@ static inline void os_cond_wake_all(struct os_cond *c)
 #else
 #define os_assert_slow(cond)	((void)(0 && (cond)))
 #endif
-/* of a struct mutex or a spinlock_t; a release sees in one load that some thread holds it */
-#ifndef __GLIBC__
-#define os_assert_held(l)	((void)(l))
-#define os_assert_free(l)	((void)(l))
-#elif defined(MP_DEBUG)
+/* of a struct mutex or a spinlock_t; not in a release: a mutex that is elided has no owner */
+#if defined(__GLIBC__) && defined(MP_DEBUG)
 #define os_assert_held(l)	assert((l)->m.__data.__owner == gettid())
 #define os_assert_free(l)	assert((l)->m.__data.__owner != gettid())
 #else
-#define os_assert_held(l)	assert((l)->m.__data.__owner != 0)
+#define os_assert_held(l)	((void)(l))
 #define os_assert_free(l)	((void)(l))
 #endif
 

@@ -32,6 +32,7 @@
 
 struct usage {
 	uint64_t mt_bytes;
+	uint64_t coming;	/* of them are about to be linked */
 	uint64_t log_bytes;	/* since the oldest unflushed record */
 	uint64_t mts;		/* memtables that hold them */
 };
@@ -46,9 +47,10 @@ static struct usage usage(struct kvdb *db)
 {
 	struct kv_views *vw = db->d_mem.mm_views;
 	uint64_t now = atomic_load(&db->d_logged.lc_bytes), oldest = now;
-	/* T16: writers make room for it as if it were there */
-	struct usage u = { .mt_bytes = atomic_load(&db->d_count.mt_coming) };
+	struct usage u = { .coming = atomic_load(&db->d_count.mt_coming) };
 
+	/* T16: writers make room for it as if it were there */
+	u.mt_bytes = u.coming;
 	pthread_mutex_lock(&vw->vw_lock);
 	for (struct kv_mt *mt = vw->vw_mts; mt; mt = mt->m_next) {
 		if (!atomic_load(&mt->m_first_epoch))
@@ -212,12 +214,14 @@ static unsigned holders(struct kvdb *db, struct holder *ho, uint64_t *going)
 
 /*
  * TH-18: with three quarters of the memory in use the largest go, until half of it is left. A
- * store that is hardly written to holds little, and its flush would give little.
+ * store that is hardly written to holds little, and its flush would give little. What is about to
+ * be linked frees nothing: beside it as many go as leave it room, and an eighth (T16).
  */
 static void choose_largest(struct kvdb *db, const struct usage *u, struct holder *ho, unsigned n,
 			   uint64_t going)
 {
-	uint64_t most = db->d_budget.b_mt_bytes, active = 0;
+	uint64_t most = db->d_budget.b_mt_bytes, active = 0, there = u->mt_bytes - u->coming;
+	uint64_t left = u->coming + most / 8 > most / 2 ? u->coming + most / 8 : most / 2;
 
 	if (u->mt_bytes <= most - most / 4)
 		return;
@@ -225,8 +229,8 @@ static void choose_largest(struct kvdb *db, const struct usage *u, struct holder
 	for (unsigned i = 0; i < n; i++)
 		active += ho[i].ho_bytes;
 	/* those that wait for their flush */
-	going += u->mt_bytes > active + going ? u->mt_bytes - active - going : 0;
-	for (unsigned i = 0; i < n && u->mt_bytes > going + most / 2; i++) {
+	going += there > active + going ? there - active - going : 0;
+	for (unsigned i = 0; i < n && u->mt_bytes > going + left; i++) {
 		ho[i].ho_goes = true;
 		going += ho[i].ho_bytes;
 	}

@@ -36,6 +36,8 @@
 #define MDC_MAX		GIB
 /* of a segment in the container: in the state, once more in an open's record, its part of runs */
 #define MDC_SEG		64u
+#define TXN_LOG_PART	4u		/* of the log's limit, for what transactions hold */
+#define TXN_LEAST	(4 * MIB)	/* but two of the largest commit records */
 #define LEAF_KEYS	(4u << 20)	/* about 150 MiB of keys, 4 GB with values of 1 KB */
 #define LEAF_MAX	(256 * MIB)	/* of a leaf of long keys, or keys with their values */
 #define LEAF_PARTS	64u		/* no more than this part of a pool, */
@@ -192,7 +194,10 @@ static void split_mdc(const struct kv_limits *l, struct kv_budget *b)
  */
 static uint64_t reserve(const struct kv_budget *b)
 {
-	return (uint64_t)b->b_logs * b->b_seg_bytes + min64(b->b_mt_bytes, b->b_log_bytes) +
+	/* T16: what a large transaction brings into memtables is beside the log's limit */
+	uint64_t parts = max64(atomic_load(&b->b_txn_bytes), TXN_LEAST) - TXN_LEAST;
+
+	return (uint64_t)b->b_logs * b->b_seg_bytes + min64(b->b_mt_bytes, b->b_log_bytes + parts) +
 	       2ull * b->b_kblock_bytes + 2 * b->b_leaf_bytes + 2 * KV_DESC_BYTES;
 }
 
@@ -221,6 +226,9 @@ int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_bu
 				       2 * b->b_cache_bytes);
 	b->b_log_bytes = max64(b->b_log_bytes, b->b_log_least);
 
+	/* T16: its flush must fit into the reserve beside that of a whole log */
+	atomic_store(&b->b_txn_bytes, min64(atomic_load(&b->b_txn_bytes),
+					    max64(b->b_log_bytes / TXN_LOG_PART, TXN_LEAST)));
 	/* its values need not be replayed, but nothing moves or frees them */
 	b->b_txn_log_bytes = l->l_class_bytes / 2;
 

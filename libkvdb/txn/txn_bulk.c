@@ -60,13 +60,22 @@ void kv_bulk_hold(struct kvdb_txn *t)
 		/* GAP-2, for all keys at once: what is learned after the stamp knows of them */
 		kv_gaps_close(&tt->tt_kvs->k_gaps);
 	}
+	/* a switch that did not see it yet is done: memtables that are looked up now stay */
+	pthread_mutex_lock(&t->t_db->d_epochs.ep_tick_lock);
+	pthread_mutex_unlock(&t->t_db->d_epochs.ep_tick_lock);
 }
 
+/* A switch that was refused meanwhile is asked for again: writers may wait for its flush. */
 void kv_bulk_let(struct kvdb_txn *t)
 {
+	bool is_due = false;
+
 	for (struct kv_touched *tt = t->t_touched; tt; tt = tt->tt_next) {
 		kv_gaps_reopen(&tt->tt_kvs->k_gaps);
 		KV_ASSERT(atomic_load(&tt->tt_kvs->k_linking));
 		atomic_fetch_sub(&tt->tt_kvs->k_linking, 1);
+		is_due |= atomic_load(&tt->tt_kvs->k_next_mt) != NULL;
 	}
+	if (is_due)
+		kv_flusher_tick(t->t_db);
 }

@@ -481,6 +481,45 @@ static void memtables_have_room_before_it_is_linked(void)
 	end();
 }
 
+/* Writers stand, and what is to be linked takes most: the little that can be flushed goes. */
+static void what_is_to_be_linked_counts_as_nothing_that_is_flushed(void)
+{
+	uint64_t there;
+	struct kv_mt *mt;
+	char key[8];
+
+	fresh();
+	for (unsigned i = 0; i < 1000; i++) {
+		key_of(i, key);
+		T_EQ(kvdb_put(ka, key, 7, big, 100), 0);
+	}
+	mt = active_mt(ka);
+	there = atomic_load(&mt->m_bytes);
+	db->d_budget.b_mt_bytes = there * 10 / 3;
+	atomic_fetch_add(&db->d_count.mt_coming, there * 73 / 30);
+	T_EQ(kv_switch_step(db), 1);
+	T_OK(active_mt(ka) != mt);
+	atomic_fetch_sub(&db->d_count.mt_coming, there * 73 / 30);
+	end();
+}
+
+static void a_switch_that_was_refused_is_due(void)
+{
+	struct kvdb_txn *t;
+
+	fresh();
+	t = write_many();
+	put(ka, "x", "1");
+	kv_bulk_hold(t);
+	switch_memtable(ka);
+	T_OK(atomic_load(&ka->k_next_mt));
+	T_OK(atomic_load(&db->d_flusher->fl_want) < atomic_load(&db->d_epochs.ep_open));
+	kv_bulk_let(t);
+	T_EQ(atomic_load(&db->d_flusher->fl_want), atomic_load(&db->d_epochs.ep_open));
+	T_EQ(kvdb_txn_commit(t, 0, NULL), 0);
+	end();
+}
+
 static void write_sets_share_a_part_of_the_memory(void)
 {
 	uint64_t was;
@@ -525,6 +564,8 @@ int main(void)
 	T_RUN(parts_have_their_place_among_records_of_a_key);
 	T_RUN(a_memtable_is_not_switched_while_a_large_transaction_is_linked);
 	T_RUN(memtables_have_room_before_it_is_linked);
+	T_RUN(what_is_to_be_linked_counts_as_nothing_that_is_flushed);
+	T_RUN(a_switch_that_was_refused_is_due);
 	T_RUN(write_sets_share_a_part_of_the_memory);
 	return t_done();
 }
