@@ -197,7 +197,7 @@ check: ## everything that must hold before a commit; about 35 minutes on two cor
 	$(run) vm uml crash model fuzz soak ablate asan threads conform cli unit lint
 
 # What is left out takes long or more rights: `make check' has all of it.
-quick: all tests ## what most changes break, in two minutes: unit tests, some of each command, rules
+quick: all tests ## the tests that most changes would break, in two minutes: unit tests, some of each command, rules
 	$(Q)B='$(B)' O='$(O)' TEST_SHORT=1 tests/run.sh quick
 compile_commands.json: ## how each file is compiled, for clangd and its like: $(B)/compile_commands.json
 	$(Q)mkdir -p '$(B)'

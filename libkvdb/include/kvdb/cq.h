@@ -41,7 +41,11 @@ enum kvdb_op_type {
 	KVDB_OP_PUT = 2,  /* as kvdb_put() */
 	KVDB_OP_DEL = 3,  /* as kvdb_del() */
 	KVDB_OP_SYNC = 4, /* as kvdb_sync() */
-	KVDB_OP_COMMIT = 5, /* as kvdb_txn_commit() */
+	/*
+	 * As kvdb_txn_commit(). One of more than 1,024 writes is an exception: the thread that
+	 * submits or reaps links them, and may wait for memory or room as that call does.
+	 */
+	KVDB_OP_COMMIT = 5,
 	KVDB_OP_SCAN = 6, /* as a cursor of kvdb_cursor_open_opts() from its first pair on */
 	KVDB_OP_MGET = 7, /* as kvdb_get_multi() */
 };
