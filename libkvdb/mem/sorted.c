@@ -14,7 +14,8 @@
 
 int kv_key_cmp(const void *a, size_t alen, const void *b, size_t blen)
 {
-	int c = memcmp(a, b, alen < blen ? alen : blen);
+	size_t n = alen < blen ? alen : blen;
+	int c = n ? memcmp(a, b, n) : 0;	/* the end of all keys is none, and may be NULL */
 
 	return c ? c : (alen > blen) - (alen < blen);
 }
