@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "device.h"
@@ -164,6 +165,14 @@ static const struct mp_dev_ops top_ops = {
 	.close = top_close,
 };
 
+static uint64_t fs_id(const struct mpl_low *low)
+{
+	struct stat st;
+
+	return low->lo_is_block || low->lo_vdev.fd < 0 || fstat(low->lo_vdev.fd, &st) ? 0 :
+	       (uint64_t)st.st_dev;
+}
+
 void mpl_dev_init(struct mpl_dev *dev, const struct mpl_low *low, const char *path,
 		  uint32_t mclass, uint32_t slot)
 {
@@ -171,6 +180,7 @@ void mpl_dev_init(struct mpl_dev *dev, const struct mpl_low *low, const char *pa
 	dev->md_vdev = low->lo_vdev;
 	dev->md_mclass = mclass;
 	dev->md_slot = slot;
+	dev->md_fs = fs_id(low);
 	snprintf(dev->md_path, sizeof(dev->md_path), "%s", path);
 	pthread_mutex_init(&dev->md_flush_lock, NULL);
 	pthread_cond_init(&dev->md_flush_cond, NULL);

@@ -118,6 +118,7 @@ struct mpl_dev {
 	struct mpool_vdev md_vdev;	/* top of the stack below */
 	uint32_t md_mclass;
 	uint32_t md_slot;
+	uint64_t md_fs;			/* st_dev of a file; 0: unknown */
 	char md_path[4096];		/* whole: files are found, and removed, by it */
 	/* called once, before any waiter of the failed flush is released */
 	void (*md_fail)(void *arg, struct mpl_dev *dev, int err);

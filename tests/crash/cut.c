@@ -127,7 +127,7 @@ static void put_event(struct sim *s, const struct sim_ev *ev, const struct sim_c
 		put_create(s, ev);
 		break;
 	case SIM_RESIZE:
-		s->s_dev[ev->ev_dev].d_size = ev->ev_off;
+		sim_size(s, ev->ev_dev, ev->ev_off);
 		break;
 	case SIM_REMOVE:
 		s->s_dev[ev->ev_dev].d_exists = false;

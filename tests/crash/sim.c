@@ -527,6 +527,17 @@ static void sim_close(void *dev)
 	free(h);
 }
 
+void sim_size(struct sim *s, unsigned dev, uint64_t size)
+{
+	static const uint8_t zero[SIM_PAGE];
+	uint64_t was = s->s_dev[dev].d_size, end = size > was ? size : was;
+
+	for (uint64_t o = size < was ? size : was; o < end; o += SIM_PAGE)
+		if (memcmp(s->s_dev[dev].d_mem + o, zero, SIM_PAGE))
+			sim_poke(s, dev, o, zero, SIM_PAGE);
+	s->s_dev[dev].d_size = size;
+}
+
 static void resize(struct sim *s, unsigned dev, uint64_t size)
 {
 	if (s->s_log) {
@@ -536,7 +547,7 @@ static void resize(struct sim *s, unsigned dev, uint64_t size)
 		ev->ev_dev = (uint8_t)dev;
 		ev->ev_off = size;
 	}
-	s->s_dev[dev].d_size = size;
+	sim_size(s, dev, size);
 }
 
 static int sim_grow(void *dev, uint64_t size)
@@ -549,7 +560,7 @@ static int sim_grow(void *dev, uint64_t size)
 	if (s->s_is_frozen) {
 		s->s_bad_writes++;
 		rc = -EROFS;
-	} else if (size < s->s_dev[h->h_dev].d_size || size > s->s_dev[h->h_dev].d_cap) {
+	} else if (size > s->s_dev[h->h_dev].d_cap || size % SIM_PAGE) {
 		rc = -ENOSPC;
 	} else {
 		resize(s, h->h_dev, size);

@@ -47,7 +47,7 @@ struct sim_ev {
 	uint8_t ev_is_fua;
 	uint8_t ev_is_meta;	/* lies in the pool's own metadata, see sim_meta_add() */
 	uint32_t ev_len;	/* bytes */
-	uint64_t ev_off;	/* bytes; of a new or larger device its size */
+	uint64_t ev_off;	/* bytes; of a new or resized device its size */
 	const uint8_t *ev_data;	/* owned by a log; NULL for flush and discard */
 };
 
@@ -174,6 +174,8 @@ long sim_memory_live(void);
 
 /* the device is larger now, by zeroes: like a volume that was extended */
 void sim_resize(struct sim *s, unsigned dev, uint64_t size);
+/* has that size now; what it gains, or gains again, reads as zeroes */
+void sim_size(struct sim *s, unsigned dev, uint64_t size);
 void sim_poke(struct sim *s, unsigned dev, uint64_t off, const void *data, size_t len);
 /* bytes that only depend on @seed; the same for the same seed */
 void sim_garbage(void *buf, size_t len, uint64_t seed);

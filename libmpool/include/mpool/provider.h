@@ -21,9 +21,9 @@ extern "C" {
  * volatile until flush; fua makes one write durable alone. Offsets and lengths
  * are multiples of 4096, buffers aligned. 0 or -errno, never short. May be
  * called by several threads at once. discard, reserve may be NULL.
- * resize makes a device larger whose pool grows by itself, room says by how much that can
- * be with what is below it (keeps: and leave a tenth of that); NULL: it does not grow, and
- * is not asked.
+ * resize makes a device larger whose pool grows by itself, by zeroes, or as large as it was when
+ * the pool did not take it. room says by how much that can be with what is below it (keeps: and
+ * leave a tenth of that). NULL: it does not grow, and is not asked.
  * ready_ns, when not NULL, may be set to the CLOCK_MONOTONIC time at which an
  * asynchronous completion is to be delivered (0: at once); a synchronous
  * caller sleeps until then.
