@@ -282,39 +282,66 @@ static int path_given(const struct creation *cr, const char *path, struct mpl_cf
 
 #define GROWS_FROM	(64ull << 20)	/* what begins smaller than this is for very little */
 
-/* What grows later begins no larger than the file system has room for. */
-static uint64_t fit_below(const char *path, uint64_t size, uint64_t max)
+/* Where a file is, or will be: the pool's own folder may not be there yet. */
+static int fs_near(const char *path, struct statvfs *fs)
 {
 	char dir[DIR_MAX], *slash;
+
+	if (path_split(path, dir, &slash))
+		return -ENOENT;
+	while (statvfs(*dir ? dir : "/", fs)) {
+		slash = strrchr(dir, '/');
+		if (!slash)
+			return -ENOENT;
+		*slash = 0;
+	}
+	return 0;
+}
+
+#define MD_MOST	(1ull << 30)	/* MP_MD_MAX of the core */
+
+/* Of a log region, for what grows so far: objects of 256 KiB need 72 bytes each, see md_size(). */
+static uint64_t md_part(const char *path, uint64_t max)
+{
+	struct statvfs fs;
+
+	if (max == MPOOL_GROW_AUTO)
+		max = fs_near(path, &fs) ? 0 : (uint64_t)fs.f_blocks * fs.f_frsize;
+	return max >> 11 < MD_MOST ? max >> 11 : MD_MOST;
+}
+
+/*
+ * What grows later begins no larger than the file system has room for, and the log of what it may
+ * become besides: both regions lie in the first half.
+ */
+static uint64_t fit_below(const char *path, uint64_t size, uint64_t max)
+{
 	uint64_t room, keep;
 	struct statvfs fs;
 
-	if (size > max)
-		size = max & ~(uint64_t)(MPOOL_ALIGN - 1);
-	if (path_split(path, dir, &slash))
-		return size;
-	/* the pool's own folder may not be there yet */
-	while (statvfs(*dir ? dir : "/", &fs)) {
-		slash = strrchr(dir, '/');
-		if (!slash)
-			return size;
-		*slash = 0;
+	if (!fs_near(path, &fs)) {
+		keep = max == MPOOL_GROW_AUTO ? (uint64_t)fs.f_blocks / 10 : 0;
+		room = fs.f_bavail > keep ? (fs.f_bavail - keep) * fs.f_frsize : 0;
+		if (room < GROWS_FROM)
+			room = GROWS_FROM;
+		size = size < room ? size : room;
 	}
-	keep = max == MPOOL_GROW_AUTO ? (uint64_t)fs.f_blocks / 10 : 0;
-	room = fs.f_bavail > keep ? (fs.f_bavail - keep) * fs.f_frsize : 0;
-	if (room < GROWS_FROM)
-		room = GROWS_FROM;
-	return size < room ? size : room & ~(uint64_t)(MPOOL_ALIGN - 1);
+	size += 4 * md_part(path, max);
+	return (size < max ? size : max) & ~(uint64_t)(MPOOL_ALIGN - 1);
 }
 
-/* Of a log region: what a pool of the size that it may reach needs, see md_size(); 0: as it is. */
+/* Of a log region: what a pool of the size that it may reach needs; 0: what the core says. */
 static uint64_t md_bytes(const struct creation *cr)
 {
-	uint64_t size = cr->cr_set.st_core[0]->d_size, max = cr->cr_opts->grow_max, n;
+	uint64_t size = cr->cr_set.st_core[0]->d_size, max = cr->cr_opts->grow_max, n = 0;
 
 	if (!max)
 		return 0;
-	n = max == MPOOL_GROW_AUTO || max >> 13 > size / 16 ? size / 16 : max >> 13;
+	if (cr->cr_opts->provider && max == MPOOL_GROW_AUTO)
+		return size / 16;
+	for (unsigned i = 0; i < cr->cr_opts->ndevs; i++)
+		if (cr->cr_member[i].mm_kind != MEMBER_BLOCK)
+			n += md_part(cr->cr_member[i].mm_path, max);
 	return n > size / 64 ? n : size / 64;
 }
 

@@ -69,7 +69,7 @@ static u32 second_md(const struct mp_create *c)
 /*
  * Media full of objects of 1 MiB need 72 bytes for each, and room to go on: 128 of each MiB, in a
  * log of at most MP_MD_MAX, which small objects fill. A log device that is small beside the others
- * gives an eighth for both regions.
+ * gives an eighth for both regions. A pool that will grow is made with what it needs then.
  */
 static u64 md_size(const struct mp_create *c, u32 second)
 {
@@ -80,9 +80,9 @@ static u64 md_size(const struct mp_create *c, u32 second)
 	for (i = 0; i < c->mc_ndevs; i++)
 		all += c->mc_dev[i]->d_size >> 13;
 	n = max_t(u64, dev / 64, min(all, dev / 16));
+	n = min(n, max_t(u64, all, 64u << 20));
 	n = c->mc_md_bytes ? c->mc_md_bytes : n;
 	n = max_t(u64, n, 256u << 10);
-	n = min(n, max_t(u64, all, 64u << 20));
 	n = min_t(u64, n, MP_MD_MAX);
 	return min(ALIGN(n, MP_SB_AREA), most);
 }

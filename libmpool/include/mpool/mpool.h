@@ -181,7 +181,8 @@ struct mpool_dev_spec {
  * @ndevs: number of @devs
  * @provider: porting interface; NULL = files and block devices
  * @grow_max: 0, or: while the pool is open, files grow to so many bytes each, or MPOOL_GROW_AUTO;
- *   for opens that say nothing else. A new file begins no larger than its file system has room
+ *   for opens that say nothing else. A new file begins no larger than its file system has room,
+ *   and the metadata log of what it may become besides, which takes no space before it is used
  */
 struct mpool_create_opts {
 	size_t size;

@@ -3,11 +3,14 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "core.h"
 #include "crash/sim.h"
 #include "harness.h"
+#include "omf.h"
 #include "user.h"
 
 #define MiB	(1ull << 20)
@@ -162,11 +165,39 @@ static void members_share_what_is_below(void)
 	gone();
 }
 
+/* Objects of 256 KiB fill what the file may become; before, the log of it takes no space. */
+static void the_log_has_room_for_what_it_may_become(void)
+{
+	static const uint64_t max[] = { 64 * MiB, 1ull << 40, 1ull << 50, MPOOL_GROW_AUTO };
+	const struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64 * MiB };
+	uint64_t most, log, taken;
+	struct mpool_info in;
+	struct statvfs fs;
+	struct stat st;
+
+	for (unsigned i = 0; i < 4; i++) {
+		make(&dev, 1, max[i]);
+		room_of(&fs);
+		taken = stat(pool, &st) ? 0 : (uint64_t)st.st_blocks * 512;
+		most = max[i] == MPOOL_GROW_AUTO ? (uint64_t)fs.f_blocks * fs.f_frsize : max[i];
+		log = mpl_user(mp)->us_core->p_sb->sb_md_bytes;
+		T_OK(log >= MiB && (log >= most / (256 << 10) * 73 || log == MP_MD_MAX));
+		T_EQ(fstat(mpl_user(mp)->us_set.st_dev[0]->md_vdev.fd, &st), 0);
+		taken += (uint64_t)st.st_blocks * 512;
+		T_OK(taken < 3 * MiB);
+		T_EQ(mpool_info(mp, &in), 0);
+		T_OK(in.cls[MPOOL_CAPACITY].total + 4 * MiB > 64 * MiB);
+		T_OK((uint64_t)st.st_size <= max[i]);
+		gone();
+	}
+}
+
 int main(void)
 {
 	T_RUN(a_step_that_fails_is_taken_back);
 	T_RUN(files_of_a_pool_that_stopped_stay);
 	T_RUN(a_step_is_of_whole_blocks);
 	T_RUN(members_share_what_is_below);
+	T_RUN(the_log_has_room_for_what_it_may_become);
 	return t_done();
 }
