@@ -66,9 +66,10 @@ bool kv_load_done(struct kvdb *db, struct kv_load *ld);
  */
 /*
  * Runs without progress; the next one waits where it is. A run ends at the first page that it misses
- * of a key, so they are more than the pages of all runs on the way to one, five of each.
+ * of a key, so they are more than the pages of all runs on the way to one (read/getm.c).
  */
-#define KV_ASYNC_RUNS	512u
+#define KV_ASYNC_PAGES	5u	/* of each run */
+#define KV_ASYNC_RUNS	640u
 
 struct kv_async {
 	struct kvdb *as_db;

@@ -36,6 +36,10 @@
 #define GROUP		16u
 #define OPEN_MAX	256u	/* keys of one multi-get that wait for reads: bounds its memory */
 
+_Static_assert(KV_ASYNC_RUNS > KV_ASYNC_PAGES * (KV_UPPER_RUNS_MOST + KV_LEAF_RUNS_MAX +
+						 2 * KV_SPILL_RUNS),
+	       "a get that is run again for each page comes to its end");
+
 /* One key of a group. */
 struct probe {
 	struct kvdb_get *pr_get;
