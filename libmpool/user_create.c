@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Making and removing pools. Order at create: every check on every member;
- * then the directory, files, pool.json; then what is overwritten goes; then the
- * core writes the superblocks, the last of which makes the pool exist. A failure
+ * Making and removing pools. Order at create: the directory, which no other creation has
+ * until the end; every check on every member; files, pool.json; then what is overwritten
+ * goes; then the core writes the superblocks, the last of which makes the pool exist. A failure
  * undoes what this call made and nothing else; after a crash in the middle the
  * left-over files are recognised as no pool and create may be repeated. Order at
  * destroy: the core first (durable), then the files, pool.json last but one, so
@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -436,6 +437,73 @@ static int dir_check(struct creation *cr)
 	return 0;
 }
 
+static int folder_busy(const char *path)
+{
+	return mpl_err(MPL_BUSY, "another process makes or removes a pool in %s", path);
+}
+
+/*
+ * What a creation has looked at is as it was until its end, and a folder that one made is not
+ * another's: one at a time has a folder, from before its first look. -ENOENT: there is none.
+ * One that cannot be opened the checks refuse, if they must; a file system may have no such lock.
+ */
+static int folder_lock(const char *path, int *out)
+{
+	int fd = mpool_fd_up(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	struct stat held, now;
+
+	*out = -1;
+	if (fd < 0)
+		return errno == ENOENT ? -ENOENT : 0;
+	/* the one that had it may have removed it */
+	if ((TEMP_FAILURE_RETRY(flock(fd, LOCK_EX | LOCK_NB)) && errno == EWOULDBLOCK) ||
+	    fstat(fd, &held) || stat(path, &now) || held.st_dev != now.st_dev ||
+	    held.st_ino != now.st_ino) {
+		close(fd);
+		return folder_busy(path);
+	}
+	*out = fd;
+	return 0;
+}
+
+static void folder_unlock(int fd)
+{
+	if (fd < 0)
+		return;
+	/* a child that was forked has it, too */
+	flock(fd, LOCK_UN);
+	close(fd);
+}
+
+/* It is made if it is not there. */
+static int folder_take(struct creation *cr)
+{
+	int rc = folder_lock(cr->cr_pool, &cr->cr_folder), made;
+	struct stat st;
+
+	if (rc != -ENOENT)
+		return rc;
+	rc = dir_check(cr);
+	if (rc)
+		return rc;
+	made = !mkdir(cr->cr_pool, 0700);
+	if (!made && errno != EEXIST)
+		return errno == ENOSPC || errno == EDQUOT ?
+		       mpl_err(MPL_FULLFS, "the file system below is full: cannot make %s",
+			       cr->cr_pool) :
+		       mpl_err_as(MPL_DIR, -errno, "directory %s cannot be made: %s", cr->cr_pool,
+				  strerror(errno));
+	rc = folder_lock(cr->cr_pool, &cr->cr_folder);
+	if (!rc)
+		cr->cr_made_dir = made;
+	if (rc != -ENOENT)
+		return rc;
+	/* a link to nothing; or the one that had it removed it */
+	return !lstat(cr->cr_pool, &st) && S_ISLNK(st.st_mode) ?
+	       mpl_err_as(MPL_DIR, rc, "directory %s cannot be used: %s", cr->cr_pool,
+			  strerror(-rc)) : folder_busy(cr->cr_pool);
+}
+
 /* the last component of the path, unless a name is given */
 static int name_choose(struct creation *cr)
 {
@@ -771,18 +839,9 @@ void mpl_creation_undo(struct creation *cr)
 static int create_make(struct creation *cr)
 {
 	const struct mpool_create_opts *o = cr->cr_opts;
+	int rc = mpl_set_alloc(&cr->cr_set, o->ndevs);
 	unsigned i;
-	int rc = 0;
 
-	if (!o->provider && !mkdir(cr->cr_pool, 0700))
-		cr->cr_made_dir = 1;
-	else if (!o->provider && errno != EEXIST)
-		return errno == ENOSPC || errno == EDQUOT ?
-		       mpl_err(MPL_FULLFS, "the file system below is full: cannot make %s",
-			       cr->cr_pool) :
-		       mpl_err_as(MPL_DIR, -errno, "directory %s cannot be made: %s", cr->cr_pool,
-				  strerror(errno));
-	rc = mpl_set_alloc(&cr->cr_set, o->ndevs);
 	for (i = 0; i < o->ndevs && !rc; i++)
 		rc = mpl_member_make(cr, i);
 	/* the core's checks come before the first change */
@@ -790,8 +849,6 @@ static int create_make(struct creation *cr)
 		rc = create_core(cr, MP_CREATE_PLAN);
 	if (rc)
 		return rc;
-	/* once more: the directory may be new */
-	mpl_paths_shorten(cr);
 	cr->cr_made_cfg = 1;
 	rc = mpl_cfg_store(cr->cr_pool, o->provider, cr->cr_cfg);
 	if (!rc && cr->cr_made_dir) {
@@ -816,31 +873,53 @@ static int uuid_make(uint8_t uuid[16])
 	return rc;
 }
 
+static int checks(struct creation *cr)
+{
+	int rc = pool_absent(cr);
+
+	if (!rc)
+		rc = uuid_make(cr->cr_uuid);
+	if (!rc)
+		rc = create_check(cr);
+	if (!rc && !cr->cr_opts->provider)
+		rc = pool_forgotten(cr);
+	return rc;
+}
+
+static int create_taken(struct creation *cr)
+{
+	int rc = checks(cr);
+
+	if (!rc) {
+		mp_uuid_text(cr->cr_uuid, cr->cr_cfg->cf_uuid);
+		strcpy(cr->cr_cfg->cf_name, cr->cr_name);
+		cr->cr_cfg->cf_grow_max = cr->cr_opts->grow_max;
+		rc = create_make(cr);
+	}
+	if (rc)
+		mpl_creation_undo(cr);
+	else
+		mpl_set_close(&cr->cr_set);
+	return rc;
+}
+
 int mpl_user_create(const char *path, const struct mpool_create_opts *opts)
 {
-	struct creation cr = { .cr_pool = path, .cr_opts = opts };
+	struct creation cr = { .cr_pool = path, .cr_opts = opts, .cr_folder = -1 };
 	int rc;
 
 	if (opts->ndevs > MPL_CFG_DEVS)
 		return mpl_err(MPL_SPEC, "%u devices are more than %d", opts->ndevs, MPL_CFG_DEVS);
 	cr.cr_cfg = mpl_cfg_new(opts->ndevs);
 	cr.cr_member = calloc(opts->ndevs, sizeof(*cr.cr_member));
-	rc = cr.cr_cfg && cr.cr_member ? pool_absent(&cr) : -ENOMEM;
-	if (!rc)
-		rc = uuid_make(cr.cr_uuid);
-	if (!rc)
-		rc = create_check(&cr);
-	if (!rc && !opts->provider)
-		rc = pool_forgotten(&cr);
-	if (!rc && !(opts->flags & MPOOL_CREATE_PLAN)) {
-		mp_uuid_text(cr.cr_uuid, cr.cr_cfg->cf_uuid);
-		strcpy(cr.cr_cfg->cf_name, cr.cr_name);
-		cr.cr_cfg->cf_grow_max = opts->grow_max;
-		rc = create_make(&cr);
-		if (rc)
-			mpl_creation_undo(&cr);
-		else
-			mpl_set_close(&cr.cr_set);
+	rc = cr.cr_cfg && cr.cr_member ? 0 : -ENOMEM;
+	if (!rc && opts->flags & MPOOL_CREATE_PLAN) {
+		rc = checks(&cr);
+	} else if (!rc) {
+		rc = opts->provider ? 0 : folder_take(&cr);
+		if (!rc)
+			rc = create_taken(&cr);
+		folder_unlock(cr.cr_folder);
 	}
 	mpl_cfg_free(cr.cr_cfg);
 	free(cr.cr_member);
@@ -922,7 +1001,7 @@ int mpl_user_destroy(const char *path, const struct mpool_open_opts *opts)
 	struct mpl_set set;
 	struct mp_probe pb;
 	unsigned i, n = 0;
-	int rc;
+	int rc, folder;
 
 	o.dev = "";
 	rc = mpl_set_open(path, &o, MPL_SET_PARTIAL, &set);
@@ -953,8 +1032,13 @@ int mpl_user_destroy(const char *path, const struct mpool_open_opts *opts)
 	if (!rc)
 		rc = destroy_files(path, opts->provider, made, n);
 	mpl_set_close(&set);
-	if (!rc && !opts->provider)
+	/* one that another creation has is its */
+	if (!rc && !opts->provider && !folder_lock(path, &folder)) {
 		dir_remove(path);
+		folder_unlock(folder);
+	}
+	if (!rc)
+		os_user_error_clear();
 	free(made);
 	return rc;
 }

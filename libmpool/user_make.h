@@ -36,6 +36,7 @@ struct creation {
 	struct mpl_set cr_set;
 	uint8_t cr_uuid[16];
 	char cr_name[MPOOL_NAME_MAX + 1];
+	int cr_folder;			/* locked from before the first check, or -1 */
 	int cr_made_dir;
 	int cr_made_cfg;
 };

@@ -6,11 +6,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -213,6 +216,157 @@ static void of_several_at_once_one_makes_it(void)
 	end();
 }
 
+/* ---- another at the same time -------------------------------------------------------- */
+
+static void (*at_access)(const char *path);
+static void (*at_flock)(void);
+
+/* The library's come here, too. */
+int access(const char *path, int mode)
+{
+	if (at_access)
+		at_access(path);
+	return (int)syscall(SYS_faccessat, AT_FDCWD, path, mode);
+}
+
+int flock(int fd, int op)
+{
+	void (*fn)(void) = at_flock;
+
+	at_flock = NULL;
+	if (fn && op & LOCK_EX)
+		fn();
+	return (int)syscall(SYS_flock, fd, op);
+}
+
+static int to_other[2], from_other[2];
+
+/* Makes it when it is told to, has it acknowledge a key, and says whether it had it. */
+static pid_t other_begin(void)
+{
+	pid_t pid;
+
+	T_EQ(pipe(to_other), 0);
+	T_EQ(pipe(from_other), 0);
+	pid = fork();
+	if (!pid) {
+		struct kvdb_kvs *kvs;
+		struct kvdb *db;
+		char b;
+		int rc = read(to_other[0], &b, 1) == 1 ? kvdb_open(dir, &o, &db) : -EIO;
+
+		b = !rc && !kvdb_kvs_create(db, "s", NULL) && !kvdb_kvs_open(db, "s", &kvs) &&
+		    !kvdb_put(kvs, "k", 1, "v", 1) && !kvdb_sync(db) ? 'y' : 'n';
+		if (write(from_other[1], &b, 1) != 1 || (!rc && kvdb_close(db)))
+			_exit(2);
+		_exit(!rc ? 0 : rc == -EBUSY ? 1 : 2);
+	}
+	return pid;
+}
+
+/* Before the new file is made, when all that is there was looked at. */
+static void let_other_go(const char *path)
+{
+	struct pollfd p = { .fd = from_other[0], .events = POLLIN };
+	size_t n = strlen(path);
+
+	if (n < 4 || strcmp(path + n - 4, ".new"))
+		return;
+	at_access = NULL;
+	T_EQ(write(to_other[1], "g", 1), 1);
+	poll(&p, 1, 500);
+}
+
+/* A file that was reserved, and nothing more. */
+static void leave_unborn(void)
+{
+	char path[600];
+	int fd;
+
+	T_EQ(mkdir(dir, 0700), 0);
+	snprintf(path, sizeof(path), "%s/capacity.mp", dir);
+	fd = open(path, O_CREAT | O_WRONLY, 0600);
+	T_EQ(ftruncate(fd, 64 * MiB), 0);
+	close(fd);
+}
+
+static void what_another_has_made_meanwhile_is_not_replaced(void)
+{
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	char b = 0, v[8];
+	size_t vlen;
+	pid_t pid;
+	int rc, st;
+
+	fresh("two");
+	leave_unborn();
+	pid = other_begin();
+	at_access = let_other_go;
+	rc = kvdb_open(dir, &o, &db);
+	T_OK(!at_access);
+	T_EQ(read(from_other[0], &b, 1), 1);
+	T_EQ(waitpid(pid, &st, 0), pid);
+	T_OK(WIFEXITED(st) && WEXITSTATUS(st) < 2);
+	T_OK(!rc || rc == -EBUSY);
+	if (!rc)
+		T_EQ(kvdb_close(db), 0);
+	o.flags &= ~KVDB_CREATE;
+	db = opened();
+	/* what was acknowledged is there */
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), b == 'y' ? 0 : -ENOENT);
+	if (b == 'y')
+		T_EQ(kvdb_get(kvs, "k", 1, v, sizeof(v), &vlen), 0);
+	T_EQ(kvdb_close(db), 0);
+	end();
+	for (unsigned i = 0; i < 2; i++) {
+		close(to_other[i]);
+		close(from_other[i]);
+	}
+}
+
+static void remove_folder(void)
+{
+	T_EQ(rmdir(dir), 0);
+}
+
+static void a_folder_is_had_by_one_creation(void)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64 * MiB };
+	struct mpool_create_opts c = MPOOL_CREATE_OPTS_INIT;
+	int fd;
+
+	fresh("one");
+	c.devs = &dev;
+	c.ndevs = 1;
+	T_EQ(mkdir(dir, 0700), 0);
+	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	T_EQ(flock(fd, LOCK_EX), 0);
+	T_EQ(mpool_create(dir, &c), -EBUSY);
+	/* to look is free */
+	c.flags = MPOOL_CREATE_PLAN;
+	T_EQ(mpool_create(dir, &c), 0);
+	T_EQ(rmdir(dir), 0);
+	close(fd);
+	/* one that goes as it is taken */
+	T_EQ(mkdir(dir, 0700), 0);
+	at_flock = remove_folder;
+	T_EQ(kvdb_close(opened()), 0);
+	T_OK(!at_flock);
+	/* nor does the end of a pool take it from a creation */
+	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	T_EQ(flock(fd, LOCK_EX), 0);
+	T_EQ(mpool_destroy(dir, NULL), 0);
+	close(fd);
+	T_EQ(rmdir(dir), 0);
+	/* what was refused leaves none */
+	c.flags = 0;
+	dev.size = 4096;
+	T_EQ(mpool_create(dir, &c), -EINVAL);
+	T_EQ(access(dir, F_OK), -1);
+	gone();
+}
+
 /* ---- growth -------------------------------------------------------------------------- */
 
 #define VALUE	(256u << 10)
@@ -362,6 +516,8 @@ int main(void)
 	T_RUN(a_pool_without_a_database_gets_one);
 	T_RUN(what_is_something_else_stays);
 	T_RUN(of_several_at_once_one_makes_it);
+	T_RUN(what_another_has_made_meanwhile_is_not_replaced);
+	T_RUN(a_folder_is_had_by_one_creation);
 	T_RUN(it_grows_under_its_writers);
 	T_RUN(it_is_full_at_its_limit);
 	return t_done();
