@@ -617,8 +617,9 @@ static int is_named(const struct creation *cr, const char *cfg_path, const char 
 }
 
 /*
- * Nor is there none when a member cannot be looked at, its disk not mounted say: with its
- * pool.json it would be forgotten. What this call makes itself a cut one may have named.
+ * Nor is there none when a member cannot be looked at, its disk not mounted say, or is no longer
+ * what it was: with its pool.json it would be forgotten. What this call makes itself a cut one may
+ * have named.
  */
 static int pool_forgotten(struct creation *cr)
 {
@@ -637,6 +638,9 @@ static int pool_forgotten(struct creation *cr)
 		    cf->cf_dev[i].cd_is_adding || is_named(cr, cf->cf_dev[i].cd_path, path))
 			continue;
 		bad = probe_path(path, &pb, &why);
+		if (!bad && !pb.pb_state && !file_is_hole(path) && !is_unborn(path))
+			rc = mpl_err(MPL_EXISTS, "%s is a pool already, whose member %s is not "
+				     "whole, or something else", cr->cr_pool, path);
 		if (bad)
 			rc = mpl_err(MPL_EXISTS, "%s is a pool already, whose member %s cannot be "
 				     "looked at: %s", cr->cr_pool, path,

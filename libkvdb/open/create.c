@@ -40,40 +40,46 @@ static int pool_make(const char *pool, const struct kvdb_opts *o)
 }
 
 /*
- * What a cut create left can look like several things; the create knows it from a pool, and
- * overwrites nothing else.
+ * There is no pool, or what a cut create or destroy leaves: a file that is no member, no whole
+ * superblock, a pool that is not born or was destroyed. Each can be something else, too: the
+ * create knows, and overwrites nothing else.
  */
-static bool is_absent(const char *pool, int err)
+static bool is_absent(const char *pool)
 {
-	return strchr(pool, '/') && !is_id("MP0951") &&
-	       (err == -ENOENT || err == -ENODEV || err == -EINVAL || err == -EUCLEAN);
+	static const char *const id[] = { "MP0401", "MP0101", "MP0102", "MP0111", "MP0112" };
+
+	for (size_t i = 0; i < sizeof(id) / sizeof(id[0]); i++)
+		if (is_id(id[i]))
+			return strchr(pool, '/') != NULL;
+	return false;
 }
 
-bool kv_open_should_make(const char *pool, const struct kvdb_opts *o, int *err, int *tries)
+bool kv_open_should_make(const char *pool, const struct kvdb_opts *o, int *err,
+			 struct kv_making *m)
 {
 	struct mpool_error why = *kvdb_error_detail();
 	const struct kvdb_clock *c = kv_opts_clock(o);
+	bool has_pool = is_id("MP0952");
+	bool *has_seen = has_pool ? &m->has_seen_db : &m->has_seen_pool;
 	int rc;
 
-	if (!(o->flags & KVDB_CREATE) || ++*tries > TRIES)
+	if (!(o->flags & KVDB_CREATE) || (!has_pool && !is_absent(pool)) || ++m->tries > TRIES)
 		return false;
-	if (*err == -ENOENT && is_id("MP0952"))
-		rc = kvdb_create(pool, o);
-	else if (is_absent(pool, *err))
-		rc = pool_make(pool, o);
-	else
-		return false;
-	if (!rc)
-		return true;
-	/* another makes it, or has: to be found, or to be told that it is in use */
-	if (rc == -EEXIST || rc == -EBUSY) {
-		if (*tries < TRIES) {
-			c->sleep_until_ns(c->arg, c->now_ns(c->arg) + TRY_NS);
-			return true;
-		}
+	rc = has_pool ? kvdb_create(pool, o) : pool_make(pool, o);
+	/* it is there: another has made it since, or it is what the open says of it */
+	if (rc == -EEXIST && *has_seen) {
 		*err = kv_error_take(&why, *err);
 		return false;
 	}
-	*err = rc;
-	return false;
+	*has_seen |= rc == -EEXIST;
+	/* another makes it: to be found when that has ended, or to be told that it is in use */
+	if (rc == -EBUSY && m->tries < TRIES) {
+		c->sleep_until_ns(c->arg, c->now_ns(c->arg) + TRY_NS);
+		return true;
+	}
+	if (rc && rc != -EEXIST) {
+		*err = rc;
+		return false;
+	}
+	return true;
 }

@@ -526,8 +526,9 @@ bool kv_open_should_retry(const struct kvdb_opts *o, int err, int *looks)
 
 int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 {
+	struct kv_making making = { .tries = 0 };
 	struct kvdb_opts o;
-	int looks = 0, tries = 0, err;
+	int looks = 0, err;
 
 	err = kv_opts_take(opts, 0, &o);
 	if (!err)
@@ -537,7 +538,7 @@ int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 	do {
 		err = open_once(pool, &o, out);
 	} while (kv_open_should_retry(&o, err, &looks) ||
-		 (err && kv_open_should_make(pool, &o, &err, &tries)));
+		 (err && kv_open_should_make(pool, &o, &err, &making)));
 	return err;
 }
 

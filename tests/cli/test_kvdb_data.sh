@@ -412,6 +412,51 @@ put_makes_what_is_not_there() {
 	has err 'in pool pool-[0-9a-f-]{18}, which grows'
 }
 
+put_goes_on_from_what_was_cut() {
+	want 0 kvdb put ./a s k v
+	mkdir b c d e f
+	for d in c d e; do
+		cp a/pool.json $d
+	done
+	truncate -s 1G b/capacity.mp c/capacity.mp
+	cp --sparse=always a/capacity.mp d
+	cp --sparse=always a/capacity.mp e
+	python3 "$CLI/images.py" unborn d/capacity.mp
+	python3 "$CLI/images.py" early e/capacity.mp
+	: >f/capacity.mp
+	for d in b c d e f; do
+		want 0 kvdb put ./$d s k v
+		has err "^kvdb: made ./$d: a database"
+		want 0 kvdb verify ./$d
+	done
+}
+
+put_leaves_what_it_cannot_read() {
+	mkdir far
+	want 0 mpool create ./p far/cap.mp --size 64M
+	want 0 kvdb create ./p
+	want 0 kvdb put -c ./p s k v
+	mv far away
+	before=$(sums .)
+	want 6 kvdb put ./p s k v
+	has err 'far/cap.mp is missing'
+	unchanged "$before" .
+	mkdir far
+	echo mine >far/cap.mp
+	truncate -s 64M far/cap.mp
+	before=$(sums .)
+	want 3 kvdb put ./p s k v
+	has err 'no pool signature'
+	want 5 mpool create ./p --size 64M
+	has err 'far/cap.mp is not whole'
+	unchanged "$before" .
+	# nor is anything made in a folder whose file is away
+	want 0 kvdb put ./q s k v
+	rm q/capacity.mp
+	want 6 kvdb put ./q s k v
+	[ ! -e q/capacity.mp ] || fail "it was made anew"
+}
+
 verify_of_a_sound_database_is_clean() {
 	make_db
 	bytes 300000 >v
@@ -644,6 +689,8 @@ run binary_keys_and_values_by_hex
 run put_replaces_and_del_deletes
 run what_is_absent_exits_3
 run put_makes_what_is_not_there
+run put_goes_on_from_what_was_cut
+run put_leaves_what_it_cannot_read
 run verify_of_a_sound_database_is_clean
 run a_hole_below_is_damage_or_harmless
 run a_deep_check_names_the_damage

@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -367,6 +369,149 @@ static void a_folder_is_had_by_one_creation(void)
 	gone();
 }
 
+/* ---- what cannot be read ------------------------------------------------------------- */
+
+static atomic_uint sleeps;
+
+static uint64_t clock_now(void *arg)
+{
+	struct timespec ts;
+
+	(void)arg;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static void clock_sleep(void *arg, uint64_t t_ns)
+{
+	(void)arg;
+	(void)t_ns;
+	sleeps++;
+}
+
+static const struct kvdb_clock counting = { clock_now, clock_sleep, NULL, NULL };
+
+static void file_put(const char *path, uint64_t off, const void *p, size_t n)
+{
+	int fd = open(path, O_WRONLY | O_CREAT, 0600);
+
+	T_EQ(pwrite(fd, p, n, (off_t)off), n);
+	close(fd);
+}
+
+static size_t json_read(char *buf, size_t size)
+{
+	char path[600];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/pool.json", dir);
+	fd = open(path, O_RDONLY);
+	n = read(fd, buf, size - 1);
+	close(fd);
+	buf[n > 0 ? n : 0] = 0;
+	return n > 0 ? (size_t)n : 0;
+}
+
+/* Refused at once, with the open's own error, and nothing is made or changed. */
+static void refused(int err, const char *id)
+{
+	struct kvdb_opts own = o;
+	struct kvdb *db;
+	char was[4096], is[4096], path[600];
+	bool has_file;
+
+	own.flags = KVDB_CREATE | KVDB_MANUAL | KVDB_NOCTL;
+	own.clock = &counting;
+	sleeps = 0;
+	snprintf(path, sizeof(path), "%s/capacity.mp", dir);
+	has_file = !access(path, F_OK);
+	T_OK(json_read(was, sizeof(was)) > 0);
+	T_EQ(kvdb_open(dir, &own, &db), err);
+	T_STREQ(kvdb_error_detail()->id, id);
+	T_EQ(sleeps, 0);
+	json_read(is, sizeof(is));
+	T_STREQ(is, was);
+	T_EQ(!access(path, F_OK), has_file);
+}
+
+static void a_member_that_cannot_be_read_is_not_replaced(void)
+{
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 64 * MiB };
+	struct mpool_create_opts c = MPOOL_CREATE_OPTS_INIT;
+	char far[600], magic[16];
+	int fd;
+
+	fresh("away");
+	snprintf(far, sizeof(far), "%s.disk", dir);
+	dev.path = far;
+	c.devs = &dev;
+	c.ndevs = 1;
+	T_EQ(mpool_create(dir, &c), 0);
+	T_EQ(kvdb_close(opened()), 0);
+	/* no superblock of it is whole */
+	fd = open(far, O_RDWR);
+	T_EQ(read(fd, magic, sizeof(magic)), (ssize_t)sizeof(magic));
+	T_EQ(ftruncate(fd, 0), 0);
+	T_EQ(ftruncate(fd, 64 * MiB), 0);
+	close(fd);
+	file_put(far, 0, magic, sizeof(magic));
+	refused(-EUCLEAN, "MP0102");
+	/* another disk has its name */
+	file_put(far, 0, "somebody else's.", 16);
+	refused(-EINVAL, "MP0101");
+	/* it is not there */
+	T_EQ(unlink(far), 0);
+	refused(-ENODEV, "MP0409");
+	snprintf(far, sizeof(far), "%s/pool.json", dir);
+	T_EQ(unlink(far), 0);
+	T_EQ(rmdir(dir), 0);
+	gone();
+}
+
+static char member[600];
+
+static void object_garble(void *arg, const struct mpool_extent *e)
+{
+	char junk[4096];
+
+	(void)arg;
+	memset(junk, 0xa5, sizeof(junk));
+	if (e->id)
+		for (uint64_t at = 0; at < 256 << 10 && at < e->len; at += sizeof(junk))
+			file_put(member, e->off + at, junk, sizeof(junk));
+}
+
+static void mdlog_garble(void *arg, const struct mpool_extent *e)
+{
+	(void)arg;
+	if (!strcmp(e->what, "mdlog"))
+		file_put(member, e->off, "damage", 6);
+}
+
+static void damage_is_told_at_once(void)
+{
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+
+	fresh("damaged");
+	db = opened();
+	T_EQ(kvdb_kvs_create(db, "s", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+	T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
+	T_EQ(kvdb_close(db), 0);
+	snprintf(member, sizeof(member), "%s/capacity.mp", dir);
+	T_EQ(mpool_map(dir, NULL, object_garble, NULL), 0);
+	refused(-EUCLEAN, "MP0961");
+	T_EQ(mpool_map(dir, NULL, mdlog_garble, NULL), 0);
+	refused(-EUCLEAN, "MP0140");
+	T_EQ(unlink(member), 0);
+	snprintf(member, sizeof(member), "%s/pool.json", dir);
+	T_EQ(unlink(member), 0);
+	T_EQ(rmdir(dir), 0);
+	gone();
+}
+
 /* ---- growth -------------------------------------------------------------------------- */
 
 #define VALUE	(256u << 10)
@@ -518,6 +663,8 @@ int main(void)
 	T_RUN(of_several_at_once_one_makes_it);
 	T_RUN(what_another_has_made_meanwhile_is_not_replaced);
 	T_RUN(a_folder_is_had_by_one_creation);
+	T_RUN(a_member_that_cannot_be_read_is_not_replaced);
+	T_RUN(damage_is_told_at_once);
 	T_RUN(it_grows_under_its_writers);
 	T_RUN(it_is_full_at_its_limit);
 	return t_done();

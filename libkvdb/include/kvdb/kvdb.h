@@ -103,8 +103,9 @@ const char *kvdb_version(void);
  * open makes what is not there: a pool of one file in the folder @pool, which is made too, and
  * the database. Such a pool grows while it is open, as far as @size_max says. A pool that is there
  * and has no database gets one. An open that was cut is completed by the next; of several
- * processes at once one makes it, and the others find it or are told that it is in use. Not
- * with KVDB_RDONLY
+ * processes at once one makes it, and the others find it or are told that it is in use. What is
+ * there and cannot be read, or is away, is never replaced: the open fails as without this flag.
+ * Not with KVDB_RDONLY
  */
 #define KVDB_CREATE 0x20u
 

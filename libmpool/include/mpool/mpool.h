@@ -211,9 +211,9 @@ struct mpool_create_opts {
  *
  * Threads: any. Blocking: I/O. Durability: durable on return; a crash in the
  * middle leaves a pool or none.
- * Errors: -EEXIST (a pool is there, a device is a member of one, a file is not empty), -EBUSY
- * (device in use; another process makes or removes a pool there), -EINVAL (options, name, sizes;
- * neither file nor block device), -ENOENT (no
+ * Errors: -EEXIST (a pool is there, a device is a member of one, a file is not empty, pool.json
+ * names a member that is away or cannot be read), -EBUSY (device in use; another process makes or
+ * removes a pool there), -EINVAL (options, name, sizes; neither file nor block device), -ENOENT (no
  * such device, or nothing above the directory), -ENOTDIR, -ELOOP (a file's path is a symbolic
  * link), -ENAMETOOLONG, -ENOSPC (files cannot be allocated), -EPERM (foreign signature; of the
  * module: not root), -EACCES, -EROFS (the file system), -EIO, -ENOMEM, -EOPNOTSUPP (module),
