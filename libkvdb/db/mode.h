@@ -34,6 +34,7 @@ struct kv_opened {
 	struct kvdb_recovery on_recovery;
 	uint64_t on_rollback;		/* kvdb_opts.rollback */
 	uint64_t on_cpu_ns;		/* processor time of the process at the open */
+	bool on_is_made;		/* by the open itself (KVDB_CREATE) */
 	const char *on_ctl_path;	/* of the control socket, or NULL */
 };
 

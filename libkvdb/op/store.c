@@ -399,6 +399,7 @@ int kvdb_info(struct kvdb *db, struct kvdb_info *out)
 		memcpy(in.fault, db->d_fault.fa_text, sizeof(in.fault));
 	in.ram_bytes = db->d_opened.on_limits.l_ram_bytes;
 	in.cores = db->d_opened.on_limits.l_cores;
+	in.is_made = db->d_opened.on_is_made;
 	in.stuck = kv_troubles(db, &in.stuck_ns, in.stuck_text, sizeof(in.stuck_text));
 	err = mpool_info(db->d_mp, &in.pool);
 	if (err)

@@ -66,6 +66,7 @@ bool kv_open_should_make(const char *pool, const struct kvdb_opts *o, int *err,
 	if (!(o->flags & KVDB_CREATE) || (!has_pool && !is_absent(pool)) || ++m->tries > TRIES)
 		return false;
 	rc = has_pool ? kvdb_create(pool, o) : pool_make(pool, o);
+	m->has_made |= has_pool && !rc;
 	/* it is there: another has made it since, or it is what the open says of it */
 	if (rc == -EEXIST && *has_seen) {
 		*err = kv_error_take(&why, *err);

@@ -11,6 +11,7 @@ struct kvdb_opts;
 struct kv_making {
 	int tries;
 	bool has_seen_pool, has_seen_db;	/* each was there when it was to be made */
+	bool has_made;				/* the database */
 };
 
 /*

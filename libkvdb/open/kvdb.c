@@ -539,6 +539,8 @@ int kvdb_open(const char *pool, const struct kvdb_opts *opts, struct kvdb **out)
 		err = open_once(pool, &o, out);
 	} while (kv_open_should_retry(&o, err, &looks) ||
 		 (err && kv_open_should_make(pool, &o, &err, &making)));
+	if (!err)
+		(*out)->d_opened.on_is_made = making.has_made;
 	return err;
 }
 

@@ -512,6 +512,27 @@ static void damage_is_told_at_once(void)
 	gone();
 }
 
+static void an_open_tells_whether_it_made_it(void)
+{
+	struct kvdb_info in;
+	struct kvdb *db;
+
+	fresh("told");
+	for (unsigned i = 0; i < 2; i++) {
+		db = opened();
+		T_EQ(kvdb_info(db, &in), 0);
+		T_EQ(in.is_made, !i);
+		T_EQ(kvdb_close(db), 0);
+	}
+	/* a pool that there was gets one */
+	T_EQ(kvdb_drop(dir, NULL), 0);
+	db = opened();
+	T_EQ(kvdb_info(db, &in), 0);
+	T_EQ(in.is_made, 1);
+	T_EQ(kvdb_close(db), 0);
+	end();
+}
+
 /* ---- growth -------------------------------------------------------------------------- */
 
 #define VALUE	(256u << 10)
@@ -665,6 +686,7 @@ int main(void)
 	T_RUN(a_folder_is_had_by_one_creation);
 	T_RUN(a_member_that_cannot_be_read_is_not_replaced);
 	T_RUN(damage_is_told_at_once);
+	T_RUN(an_open_tells_whether_it_made_it);
 	T_RUN(it_grows_under_its_writers);
 	T_RUN(it_is_full_at_its_limit);
 	return t_done();

@@ -146,21 +146,18 @@ static int open_or_make(struct ui *ui, const char *path, struct kvdb **db, bool 
 {
 	struct kvdb_info in;
 	struct db_opts o;
-	int rc = db_opts(ui, &o, 0);
+	int rc = db_opts(ui, &o, KVDB_CREATE);
 
 	*is_made = false;
 	if (rc)
 		return rc;
 	rc = kvdb_open(path, &o.kv, db);
-	if (rc && rc != -EBUSY) {
-		o.kv.flags |= KVDB_CREATE;
-		rc = kvdb_open(path, &o.kv, db);
-		*is_made = !rc;
-	}
-	if (*is_made && !kvdb_info(*db, &in))
+	if (!rc && !kvdb_info(*db, &in) && in.is_made) {
+		*is_made = true;
 		ui_note(ui, "made %s: a database in pool %s%s", path, in.pool.name,
 			in.pool.cls[MPOOL_CAPACITY].growable ?
 			", which grows as it is filled" : "");
+	}
 	return rc ? db_fail(ui, path, rc) : EXIT_DONE;
 }
 

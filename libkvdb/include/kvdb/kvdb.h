@@ -986,6 +986,8 @@ struct kvdb_info {
 	 * of its control groups, and the processors of its affinity up to their quota
 	 */
 	uint64_t ram_bytes, cores;
+	uint32_t is_made; /* by the open that this handle is of: see KVDB_CREATE */
+	uint32_t pad;
 };
 /** kvdb_info() - describe an open database. Threads: any. Blocking: never. Durability: none. Errors: none. */
 int kvdb_info(struct kvdb *db, struct kvdb_info *out);
