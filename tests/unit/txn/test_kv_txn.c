@@ -233,6 +233,7 @@ static void an_update_notices_a_switched_memtable(void)
 /* T2: the versions of the first attempt must not be committed in a memtable of older epochs. */
 static void versions_follow_a_switched_memtable(enum stop where)
 {
+	struct kv_thread *th;
 	struct kv_mt *old;
 	struct kv_ent e;
 
@@ -243,9 +244,11 @@ static void versions_follow_a_switched_memtable(enum stop where)
 	T_OK(active_mt(ka) != old);
 	committer_go();
 	expect_all(true);
+	th = kv_enter();
 	T_EQ(kv_mt_lookup(old, "x", 1, kv_hash("x", 1), KV_SEQ_NOW, &e), 0);
 	T_OK(e.e_vlen == 3 && !memcmp(e.e_val, "old", 3));
-	T_EQ(kv_mt_lookup(active_mt(ka), "x", 1, kv_hash("x", 1), KV_SEQ_NOW, &e), 0);
+	T_EQ(kv_mt_lookup(kv_mt_active(ka), "x", 1, kv_hash("x", 1), KV_SEQ_NOW, &e), 0);
+	kv_exit(th);
 	kv_mt_put(db, old);
 	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
 	expect_all(true);
