@@ -43,8 +43,10 @@ members() {
 }
 
 what_is_built_has_the_sources_that_are_there() {
-	mkdir -p utils/common kmod/core
+	mkdir -p utils/common kmod/core tests/bench
 	cp "$TOP/kmod/version.h" kmod
+	cp "$TOP/utils/install.mk" utils
+	cp "$TOP/tests/bench/peers.mk" tests/bench
 	cp "$TOP/kmod/core/Makefile.objs" kmod/core
 	echo 'int f(void); int f(void) { return 1; }' >utils/common/old.c
 	echo 'int g(void); int g(void) { return 2; }' >utils/common/stays.c

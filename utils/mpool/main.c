@@ -24,9 +24,10 @@ static const struct verb verbs[] = {
 	  "{} create db1 /dev/sdb gid=mpool mode=0660\t/dev/mpool/db1 for a group\n",
 	  verb_create },
 	{ "destroy", "NAME|PATH...", 1, ARGS_MAX, VERBF_DESTROYS, "remove pools and all their data",
-	  "Remove each pool, all its objects, and the files that were made for it. Every pool is "
-	  "checked before the first is removed. A pool that the kernel module has is deactivated "
-	  "first. On a terminal the name of the pool must be typed; "
+	  "Remove each pool with all its objects. Members that are files are deleted, also those "
+	  "that existed before the pool; devices are kept. Every pool is checked before the first "
+	  "is removed. A pool that the kernel module has is deactivated first. On a terminal the "
+	  "name of the pool must be typed; "
 	  "elsewhere -y is required.",
 	  destroy_opts, "012345678", "{} destroy ./db1 -n\tshow what would be lost\n"
 	  "{} destroy ./db1 -y\tremove without a question\n", verb_destroy },
