@@ -3,9 +3,9 @@
  * Free extents, in a tree by address (for joining neighbours) and in lists by
  * power of two (for finding a fit in constant time).
  *
- * Free space has three states; a fourth is not free yet, where a device failed a write. Extents waiting for discard and the stock of
- * log-size extents are free space all the same: an allocation simply takes
- * them. Neighbours join only in the same state. Every live extent owns one
+ * Free space has three states; a fourth is not free yet, where a device failed a write. Extents
+ * waiting for discard and the stock of log-size extents are free space all the same: an allocation
+ * simply takes them. Neighbours join only in the same state. Every live extent owns one
  * spare node, so giving space back never needs memory.
  * All functions run under pool->p_lock and do no I/O.
  */

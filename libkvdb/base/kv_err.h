@@ -55,7 +55,8 @@
 	  "the pool") \
 	X("MP0925", "KV_TXN_LARGE", "the writes of open transactions take as much memory as they " \
 	  "may; the write was refused, the transaction goes on", \
-	  "commit what is there, or abort; write less in one transaction, or raise cache_bytes") \
+	  "commit what is there, or abort; write less in one transaction, or raise " \
+	  "cache_bytes and log_bytes") \
 	X("MP0926", "KV_TXN_RDONLY", "a transaction that was begun for reading only cannot write", \
 	  "begin it without KVDB_TXN_RDONLY") \
 	X("MP0927", "KV_TXN_DOOMED", "an earlier write of the transaction failed, so it cannot " \

@@ -101,8 +101,8 @@ static int mem_check(struct kvdb_txn *t, uint64_t bytes)
 	if (t->t_mem_bytes + bytes <= MEM_FREE || CHECK(all + bytes <= most))
 		return 0;
 	return kv_error(-EFBIG, "MP0925", "%llu writes of the transaction take %llu bytes; those "
-			"of all open transactions together may take %llu, three quarters of what "
-			"cache_bytes has for memtables", (unsigned long long)t->t_n,
+			"of all open transactions together may take %llu, which follows from "
+			"cache_bytes and log_bytes", (unsigned long long)t->t_n,
 			(unsigned long long)t->t_mem_bytes, (unsigned long long)most);
 }
 

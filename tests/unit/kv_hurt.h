@@ -5,6 +5,7 @@
 
 #include "die.h"
 #include "harness.h"
+#include "obj_flip.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -137,25 +138,6 @@ static inline void make(void)
 	T_EQ(kvdb_close(db), 0);
 }
 
-static inline void flip_at(struct mpool_obj *obj, uint64_t off)
-{
-	uint64_t pos, room;
-	char path[64];
-	uint8_t b;
-	int fd, own;
-
-	T_EQ(mpool_obj_place(obj, off & ~4095ull, &fd, &pos, &room), 0);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	own = open(path, O_RDWR | O_CLOEXEC);
-	T_OK(own >= 0);
-	pos += off & 4095;
-	T_EQ(pread(own, &b, 1, (off_t)pos), 1);
-	b ^= 0x10;
-	T_EQ(pwrite(own, &b, 1, (off_t)pos), 1);
-	T_EQ(fdatasync(own), 0);
-	close(own);
-}
-
 enum what { PAGE, FOOTER, VALUE, CRCS, ROWS };
 
 /* Where in its object an area of a key block begins, as its footer at @foot says. */
@@ -194,7 +176,7 @@ static inline void hurt(unsigned s, unsigned run, unsigned k, enum what what)
 	      what == FOOTER ? foot : what == CRCS ? kb->kb_crc_off :
 	      area_off(kb->kb_obj, foot, KV_AREA_PTOMB);
 	T_OK(what != ROWS || kb->kb_tombs_len > 7);
-	flip_at(what == VALUE ? e.e_seg->sg_obj : kb->kb_obj, off + 7);
+	obj_flip(what == VALUE ? e.e_seg->sg_obj : kb->kb_obj, off + 7, 0x10);
 	kv_exit(t);
 	T_EQ(kvdb_close(db), 0);
 }
@@ -337,7 +319,7 @@ static inline void hurt_container(uint64_t off)
 			after = oi[i].id;
 			if (oi[i].kind != MPOOL_MLOG || mpool_obj_open(mp, after, &obj))
 				continue;
-			flip_at(obj, off);
+			obj_flip(obj, off, 0x10);
 			hit++;
 			mpool_obj_close(obj);
 		}

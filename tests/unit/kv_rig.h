@@ -24,6 +24,7 @@
 #include "run/run_omf.h"
 #include "db/thread.h"
 #include "harness.h"
+#include "obj_flip.h"
 
 #define RIG_SEGS	4u
 #define RIG_SEG_BYTES	(256u << 10)
@@ -90,26 +91,6 @@ static inline void rig_segs(struct rig *r)
 		iov = (struct iovec){ .iov_base = r->content[i], .iov_len = RIG_SEG_BYTES };
 		T_EQ(mpool_write(r->seg[i]->sg_obj, 0, &iov, 1), 0);
 	}
-}
-
-/* Changes one byte of an object behind the pool's back. */
-static inline void rig_flip(struct mpool_obj *obj, uint64_t off, uint8_t x)
-{
-	uint64_t pos, len;
-	char path[64];
-	uint8_t b;
-	int fd, own;
-
-	T_EQ(mpool_obj_place(obj, off & ~4095ull, &fd, &pos, &len), 0);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	own = open(path, O_RDWR | O_CLOEXEC);
-	T_OK(own >= 0);
-	pos += off & 4095;
-	T_EQ(pread(own, &b, 1, (off_t)pos), 1);
-	b ^= x;
-	T_EQ(pwrite(own, &b, 1, (off_t)pos), 1);
-	T_EQ(fdatasync(own), 0);
-	close(own);
 }
 
 /* Is the page in the pool? */

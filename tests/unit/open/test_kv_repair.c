@@ -406,7 +406,7 @@ static void hurt_last_value(void)
 		    (!last || s->sg_id > last->sg_id))
 			last = s;
 	T_OK(last && atomic_load(&last->sg_end) == KV_BLOCK);
-	flip_at(last->sg_obj, 200);
+	obj_flip(last->sg_obj, 200, 0x10);
 	T_EQ(kvdb_close(db), 0);
 }
 

@@ -65,7 +65,7 @@ static void hurt_log(void)
 		if (s->sg_stream == KV_VLOG && s->sg_obj_sealed &&
 		    atomic_load(&s->sg_first_epoch) && atomic_load(&s->sg_end) > 128u << 10 &&
 		    !hit++)
-			flip_at(s->sg_obj, frame_below(s, 65536) + 8);
+			obj_flip(s->sg_obj, frame_below(s, 65536) + 8, 0x10);
 	T_OK(hit);
 	T_EQ(kvdb_close(db), 0);
 }
@@ -98,7 +98,7 @@ static void a_lost_block_may_have_deleted_any_key(void)
 	t = kv_enter();
 	run = atomic_load(&kvs->k_tree)->tr_run[0];
 	is_so = run->rn_n > 1 && run->rn_kb[0].kb_tombs_len;
-	flip_at(run->rn_kb[0].kb_obj, kv_run_desc(run)->rd_kb[0].kd_len - KV_PAGE + 7);
+	obj_flip(run->rn_kb[0].kb_obj, kv_run_desc(run)->rd_kb[0].kd_len - KV_PAGE + 7, 0x10);
 	kv_exit(t);
 	T_OK(is_so);
 	T_EQ(kvdb_close(db), 0);

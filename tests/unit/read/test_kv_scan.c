@@ -138,14 +138,14 @@ static void damage_is_not_shown(void)
 	open_rig(1);
 	value_at(0, 0, 0, VLEN);
 	value_at(1, 0, 4096, VLEN);
-	rig_flip(r.seg[0]->sg_obj, 500, 1);
+	obj_flip(r.seg[0]->sg_obj, 500, 1);
 	kv_ahead_none(&ah, 2);
 	kv_ahead_read(&r.db, &ah, ent, 2);
 	T_OK(!kv_ahead_value(&ah, &ent[0], 0));
 	T_OK(is_right(kv_ahead_value(&ah, &ent[1], 1), &ent[1]));
 	T_EQ(read_one(0, buf), -EUCLEAN);
 	/* what only the transfer had wrong */
-	rig_flip(r.seg[0]->sg_obj, 500, 1);
+	obj_flip(r.seg[0]->sg_obj, 500, 1);
 	T_EQ(read_one(0, buf), 0);
 	T_OK(is_right(buf, &ent[0]));
 	close_rig();

@@ -300,7 +300,7 @@ static void a_damaged_page_of_fences_is_no_wrong_answer(void)
 	rig_commit(&r, run);
 	kb = &run->rn_kb[0];
 	for (uint64_t off = kb->kb_fence_off; off < kb->kb_pages_end * 4096ull; off += 4096) {
-		rig_flip(kb->kb_obj, off + 11, 1);
+		obj_flip(kb->kb_obj, off + 11, 1);
 		purge(run);
 		bad = 0;
 		for (unsigned i = 0; i < MANY; i += 97) {
@@ -314,7 +314,7 @@ static void a_damaged_page_of_fences_is_no_wrong_answer(void)
 			T_OK(bad > 0);
 		if (off >= kb->kb_filter_off)
 			T_EQ(bad, 0);
-		rig_flip(kb->kb_obj, off + 11, 1);
+		obj_flip(kb->kb_obj, off + 11, 1);
 	}
 	/* nor is one that says other than it did when it was checked */
 	purge(run);

@@ -228,7 +228,7 @@ static void a_damaged_filter_says_maybe(void)
 	T_EQ(in_memory(run), 0);
 	/* each page of it says that nothing is there */
 	for (uint64_t off = from; off < from + bytes; off += 64)
-		rig_flip(run->rn_kb[0].kb_obj, off, 0xff);
+		obj_flip(run->rn_kb[0].kb_obj, off, 0xff);
 	T_EQ(wrong(run, SMALL, 1), 0);
 	T_OK(atomic_load(&r.db.d_count.csum_errors) > 0);
 	/* it is not brought back to memory either */
@@ -238,7 +238,7 @@ static void a_damaged_filter_says_maybe(void)
 
 	/* it is read again later */
 	for (uint64_t off = from; off < from + bytes; off += 64)
-		rig_flip(run->rn_kb[0].kb_obj, off, 0xff);
+		obj_flip(run->rn_kb[0].kb_obj, off, 0xff);
 	for (unsigned i = 0; i < SMALL; i++)
 		gone += rig_has_page(&r, run->rn_kb[0].kb_id, from / 4096);
 	T_EQ(gone, 0);

@@ -377,10 +377,10 @@ static void bit_flips_never_give_wrong_data(void)
 			off = areas - 1 - t_rand(&r.rnd) % (areas - kb->kb_npages * KV_PAGE);
 		else if (i % 3 == 1)
 			off = d.rd_kb[0].kd_len - 1 - t_rand(&r.rnd) % KV_PAGE;
-		rig_flip(obj, off, x);
+		obj_flip(obj, off, x);
 		kv_page_purge(&r.db, d.rd_kb[0].kd_id, 4096);
 		bad = answers_are_right(&d, m, got);
-		rig_flip(obj, off, x);
+		obj_flip(obj, off, x);
 		refused += bad > 0;
 		inside += off < areas || off >= d.rd_kb[0].kd_len - KV_PAGE;
 		/* only the unused gaps between areas may be changed unseen */
@@ -438,10 +438,10 @@ static void a_walk_shows_what_lies_before_a_damaged_page(void)
 	rig_commit(&r, run);
 	T_OK(run->rn_kb[0].kb_npages > 45);
 	for (uint32_t bad = 20; bad < 40; bad += 3) {
-		rig_flip(run->rn_kb[0].kb_obj, bad * KV_PAGE + 100, 1);
+		obj_flip(run->rn_kb[0].kb_obj, bad * KV_PAGE + 100, 1);
 		walk_to(run, m, got, bad, false);
 		walk_to(run, m, got, bad, true);
-		rig_flip(run->rn_kb[0].kb_obj, bad * KV_PAGE + 100, 1);
+		obj_flip(run->rn_kb[0].kb_obj, bad * KV_PAGE + 100, 1);
 	}
 	kv_run_put(&r.db, run);
 	model_free(m, got);

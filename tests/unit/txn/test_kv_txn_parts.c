@@ -5,6 +5,7 @@
  */
 #include "kv_active.h"
 #include "kv_committer.h"
+#include "obj_flip.h"
 
 #include <fcntl.h>
 
@@ -282,25 +283,6 @@ static void parts_are_not_needed_of_what_is_in_runs(void)
 
 /* ---- damage ---------------------------------------------------------------------------------- */
 
-static void flip_at(struct mpool_obj *obj, uint64_t off)
-{
-	uint64_t pos, room;
-	char path[64];
-	uint8_t b;
-	int fd, own;
-
-	T_EQ(mpool_obj_place(obj, off & ~4095ull, &fd, &pos, &room), 0);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	own = open(path, O_RDWR | O_CLOEXEC);
-	T_OK(own >= 0);
-	pos += off & 4095;
-	T_EQ(pread(own, &b, 1, (off_t)pos), 1);
-	b ^= 0x10;
-	T_EQ(pwrite(own, &b, 1, (off_t)pos), 1);
-	T_EQ(fdatasync(own), 0);
-	close(own);
-}
-
 static uint64_t *part_seg;	/* told by a child, which leaves the part as it is; or NULL */
 
 /* Below every horizon, so that no frame of the log is looked at for it. */
@@ -322,7 +304,7 @@ static void damage_a_part(void)
 		*part_seg = v->tv_seg->sg_id;
 	T_EQ(kvdb_txn_commit(t, KVDB_TXN_DURABLE, NULL), 0);
 	if (!part_seg)
-		flip_at(obj, off);
+		obj_flip(obj, off, 0x10);
 }
 
 /* Opens what repair found in a database of its own; the first one stays as it is. */
