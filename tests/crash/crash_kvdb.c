@@ -217,7 +217,7 @@ static const struct km_wl workload[] = {
 			     [KM_SYNC] = 2, [KM_POLL] = 4, [KM_IDLE] = 1, [KM_FILL] = 2,
 			     [KM_COMPACT] = 1, [KM_BULK] = 3 }),
 	/* epochs of nothing but values with frames of their own, on a pool that others fill */
-	KV_WL("lone", false, .kc_bytes = { 16 * MiB }, .kc_steps = 120, .kc_stores = 1,
+	KV_WL("lone", false, .kc_bytes = { 6 * MiB }, .kc_steps = 120, .kc_stores = 1,
 	      .kc_keys = 20, .kc_stall = 30, .kc_logs = 1, .kc_log_bytes = 512 * KiB,
 	      .kc_owns = true,
 	      .kc_weight = { [KM_BIG] = 12, [KM_SYNC] = 6, [KM_GET] = 1, [KM_POLL] = 3,

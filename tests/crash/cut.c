@@ -77,23 +77,18 @@ static void put_write(struct sim *s, const struct sim_ev *ev, const struct sim_c
 
 static void put_discard(struct sim *s, const struct sim_ev *ev, const struct sim_choice *ch)
 {
-	uint8_t page[SIM_PAGE];
+	static const uint8_t zero[SIM_PAGE];
 	uint64_t seed = ch->ch_seed, o;
 
 	if (ch->ch_part == PART_NONE)
 		return;
 	for (o = 0; o < ev->ev_len; o += SIM_PAGE) {
-		/* what the running system saw; see sim_discard() */
-		sim_garbage(page, sizeof(page), ev->ev_off ^ 0xd15ca4d);
-		if (ch->ch_part != PART_WHOLE) {
-			switch (sim_rand(&seed) % 3) {
-			case 0:
-				continue;
-			case 1:
-				memset(page, 0, sizeof(page));
-			}
-		}
-		sim_poke(s, ev->ev_dev, ev->ev_off + o, page, sizeof(page));
+		unsigned kind = ch->ch_part == PART_WHOLE ? 2 : sim_rand(&seed) % 3;
+
+		/* 0: as it was; 2: what the running system saw, see sim_discard() */
+		if (kind)
+			sim_poke_page(s, ev->ev_dev, ev->ev_off + o,
+				      kind == 1 ? zero : sim_discarded());
 	}
 }
 
@@ -108,8 +103,7 @@ static void put_create(struct sim *s, const struct sim_ev *ev)
 	if (s->s_is_dirty)
 		return;
 	for (o = 0; o < d->d_size; o += SIM_PAGE)
-		if (memcmp(d->d_mem + o, zero, SIM_PAGE))
-			sim_poke(s, ev->ev_dev, o, zero, SIM_PAGE);
+		sim_poke_page(s, ev->ev_dev, o, zero);
 }
 
 static void put_event(struct sim *s, const struct sim_ev *ev, const struct sim_choice *ch)

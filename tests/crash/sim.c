@@ -74,6 +74,16 @@ void sim_garbage(void *buf, size_t len, uint64_t seed)
 	memcpy(p, &v, len);
 }
 
+/* What a discarded page holds: the same everywhere, so that it is made once. */
+const uint8_t *sim_discarded(void)
+{
+	static uint8_t page[SIM_PAGE];
+
+	if (!page[0])
+		sim_garbage(page, sizeof(page), 0xd15ca4d);
+	return page;
+}
+
 /* ---- images ---- */
 
 static void undo_save(struct sim *s, unsigned dev, uint32_t page)
@@ -117,6 +127,12 @@ void sim_poke(struct sim *s, unsigned dev, uint64_t off, const void *data, size_
 		d->d_sum[page] = 0;
 	}
 	memcpy(d->d_mem + off, data, len);
+}
+
+void sim_poke_page(struct sim *s, unsigned dev, uint64_t off, const uint8_t *page)
+{
+	if (memcmp(s->s_dev[dev].d_mem + off, page, SIM_PAGE))
+		sim_poke(s, dev, off, page, SIM_PAGE);
 }
 
 void sim_snap(struct sim *s)
@@ -495,7 +511,6 @@ static int sim_discard(void *dev, uint64_t off, uint64_t len)
 	struct sim_handle *h = dev;
 	struct sim *s = h->h_sim;
 	struct sim_dev *d = &s->s_dev[h->h_dev];
-	uint8_t page[SIM_PAGE];
 	uint64_t o;
 	int rc;
 
@@ -511,9 +526,8 @@ static int sim_discard(void *dev, uint64_t off, uint64_t len)
 		ev->ev_off = off;
 		ev->ev_len = (uint32_t)len;
 	}
-	sim_garbage(page, sizeof(page), off ^ 0xd15ca4d);
 	for (o = 0; !rc && o < len; o += SIM_PAGE)
-		sim_poke(s, h->h_dev, off + o, page, SIM_PAGE);
+		sim_poke_page(s, h->h_dev, off + o, sim_discarded());
 	pthread_mutex_unlock(&s->s_lock);
 	return rc;
 }
@@ -533,8 +547,7 @@ void sim_size(struct sim *s, unsigned dev, uint64_t size)
 	uint64_t was = s->s_dev[dev].d_size, end = size > was ? size : was;
 
 	for (uint64_t o = size < was ? size : was; o < end; o += SIM_PAGE)
-		if (memcmp(s->s_dev[dev].d_mem + o, zero, SIM_PAGE))
-			sim_poke(s, dev, o, zero, SIM_PAGE);
+		sim_poke_page(s, dev, o, zero);
 	s->s_dev[dev].d_size = size;
 }
 

@@ -177,6 +177,10 @@ void sim_resize(struct sim *s, unsigned dev, uint64_t size);
 /* has that size now; what it gains, or gains again, reads as zeroes */
 void sim_size(struct sim *s, unsigned dev, uint64_t size);
 void sim_poke(struct sim *s, unsigned dev, uint64_t off, const void *data, size_t len);
+/* SIM_PAGE bytes at the page that @off begins; one that holds them already costs no undo record */
+void sim_poke_page(struct sim *s, unsigned dev, uint64_t off, const uint8_t *page);
+/* SIM_PAGE bytes that stand in a discarded page */
+const uint8_t *sim_discarded(void);
 /* bytes that only depend on @seed; the same for the same seed */
 void sim_garbage(void *buf, size_t len, uint64_t seed);
 /* begins a level; sim_rollback() returns to the newest one and ends it */
