@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Asking the process that has a database open (libkvdb/ctl/PROTOCOL.md), and the
+ * Asking the process that has a database open (libkvdb/ctl/README.md), and the
  * way of commands that read: from that process, else from the pool.
  */
 #ifndef KVDB_REMOTE_H
