@@ -28,7 +28,7 @@
 
 #define ROOM_TRIES	4u	/* jobs that make room for a delete before it uses the reserve */
 #define SOON_PART	4u	/* of its share of the log a small memtable has left, or less */
-#define FROZEN_LIMIT	4u	/* memtables of a store that wait: there is no room for more */
+#define FROZEN_LIMIT	4u	/* frozen memtables of a store, one more than it can have */
 
 struct usage {
 	uint64_t mt_bytes;
