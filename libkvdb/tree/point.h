@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The point index: where lookups found values in the window (POINT.md, PI1 to PI5).
+ * The point index: where lookups found values in the window (README.md, PI1 to PI5).
  */
 #ifndef KV_POINT_H
 #define KV_POINT_H
