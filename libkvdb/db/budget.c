@@ -189,7 +189,7 @@ static void split_mdc(const struct kv_limits *l, struct kv_budget *b)
 }
 
 /*
- * R19: one klog segment per stream, one flush of all memtables' keys, a key block each way,
+ * R19: one segment for each log, one flush of all memtables' keys, a key block each way,
  * one merge of a leaf that is about to be split, and descriptors, of which two segments are ready.
  */
 static uint64_t reserve(const struct kv_budget *b)

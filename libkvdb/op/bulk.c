@@ -4,7 +4,7 @@
  * ordinary frames and records, keys into runs of a leaf's keys each, and one
  * version edit makes them appear. Nothing passes through logs or memtables.
  *
- * Invariants B1, B2, B3, B4, B5: BULK.md.
+ * Invariants B1, B2, B3, B4, B5: README.md.
  *
  * Its stamp is that of the boundary: views from then on may see it, older ones
  * do not. A bulk load belongs to one thread at a time; no lock of its own.
