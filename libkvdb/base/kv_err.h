@@ -77,6 +77,9 @@
 	X("MP0932", "KV_TXN_RANGES", "a transaction deletes as many ranges as it may; the " \
 	  "delete was refused, the transaction goes on", \
 	  "commit what is there, or abort; delete fewer, larger ranges in one transaction") \
+	X("MP0933", "KV_BATCH_LARGE", "a batch takes more memory or log than one may; nothing " \
+	  "was changed", "split it; open transactions take of the same memory; raise cache_bytes " \
+	  "and log_bytes") \
 	X("MP0935", "KV_PROPERTY", "a store has an option, or an option has a value, that is not " \
 	  "known here or that this version does not act on", \
 	  "use a version of the engine that knows the option, or leave it at its default") \

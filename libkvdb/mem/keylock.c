@@ -334,19 +334,27 @@ void kv_range_unlock(struct kvdb *db, struct kv_rangelock *rl)
 	pthread_rwlock_unlock(&tk->tk_range_lock);
 }
 
+/* A range as owners have it; @end is room for its end. */
+static struct kv_trange no_prefix(const struct kv_trange *r, uint8_t end[KVDB_KEY_MAX])
+{
+	struct kv_trange as = *r;
+
+	if (!(r->tr_flags & KV_TR_PREFIX))
+		return as;
+	as.tr_tlen = kv_prefix_end(r->tr_from, r->tr_flen, end);
+	as.tr_to = end;
+	as.tr_flags = as.tr_tlen ? 0 : KV_TR_ENDLESS;
+	return as;
+}
+
 bool kv_range_is_owned(struct kvdb_kvs *kvs, const struct kv_trange *r)
 {
 	struct kvdb *db = kvs->k_db;
 	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
-	struct kv_rangelock rl = { .rl_kvs = kvs->k_id, .rl_range = *r };
 	uint8_t end[KVDB_KEY_MAX];
+	struct kv_rangelock rl = { .rl_kvs = kvs->k_id, .rl_range = no_prefix(r, end) };
 	bool is = false;
 
-	if (r->tr_flags & KV_TR_PREFIX) {
-		rl.rl_range.tr_tlen = kv_prefix_end(r->tr_from, r->tr_flen, end);
-		rl.rl_range.tr_to = end;
-		rl.rl_range.tr_flags = rl.rl_range.tr_tlen ? 0 : KV_TR_ENDLESS;
-	}
 	if (atomic_load(&tk->tk_nrange)) {
 		pthread_rwlock_wrlock(&tk->tk_range_lock);
 		is = range_meets(db, &rl);
@@ -421,6 +429,63 @@ void kv_key_waiters(struct kvdb *db, int by)
 	atomic_fetch_add(&db->d_mem.mm_keylocks->tk_queues, (uint32_t)by);
 }
 
+/* ---- batches ------------------------------------------------------------------------------- */
+
+/* The tree has a range of a batch that meets this one. */
+static bool range_is_of_batch(struct kvdb *db, const struct kv_rangelock *rl)
+{
+	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
+	struct kv_rangelock **met;
+	bool is;
+
+	if (!atomic_load(&tk->tk_nrange))
+		return false;
+	pthread_rwlock_rdlock(&tk->tk_range_lock);
+	met = tfind(rl, &tk->tk_ranges, by_place);
+	is = met && (*met)->rl_is_batch;
+	pthread_rwlock_unlock(&tk->tk_range_lock);
+	return is;
+}
+
+bool kv_key_is_of_batch(struct kvdb *db, uint32_t kvs, const void *key, size_t klen, uint64_t hash)
+{
+	struct kv_rangelock at = {
+		.rl_kvs = kvs,
+		.rl_range = { .tr_from = key, .tr_flen = (uint16_t)klen, .tr_flags = A_KEY },
+	};
+	struct stripe *sp = stripe_of(db, hash);
+	bool is = false;
+
+	stripe_lock(sp);
+	for (struct kv_keylock *kl = *list_of(sp, hash); kl && !is; kl = kl->kl_next)
+		is = kl->kl_is_batch && kl->kl_kvs == kvs && kl->kl_klen == klen &&
+		     !memcmp(kl->kl_key, key, klen);
+	stripe_unlock(sp);
+	return is || range_is_of_batch(db, &at);
+}
+
+bool kv_range_is_of_batch(struct kvdb *db, uint32_t kvs, const struct kv_trange *r)
+{
+	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
+	uint8_t end[KVDB_KEY_MAX];
+	struct kv_rangelock rl = { .rl_kvs = kvs, .rl_range = no_prefix(r, end) };
+	bool is = range_is_of_batch(db, &rl);
+
+	for (unsigned int i = 0; i < STRIPES && !is; i++) {
+		struct stripe *sp = &tk->tk_stripe[i];
+
+		stripe_lock(sp);
+		for (uint32_t j = 0; j <= sp->sp_mask && !is; j++)
+			for (struct kv_keylock *kl = lists_of(sp)[j]; kl && !is; kl = kl->kl_next)
+				is = kl->kl_is_batch && kl->kl_kvs == kvs &&
+				     kv_trange_has(r, kl->kl_key, kl->kl_klen);
+		stripe_unlock(sp);
+	}
+	return is;
+}
+
+/* ---- waits --------------------------------------------------------------------------------- */
+
 /* What is waited for: one key, or a range. */
 struct wanted {
 	struct kvdb_kvs *wa_kvs;
@@ -436,6 +501,20 @@ int kv_key_denied(const struct kvdb_kvs *kvs)
 			kvs->k_name);
 }
 
+static bool is_of_batch(const struct wanted *wa)
+{
+	struct kvdb *db = wa->wa_kvs->k_db;
+
+	return wa->wa_range ? kv_range_is_of_batch(db, wa->wa_kvs->k_id, wa->wa_range) :
+	       kv_key_is_of_batch(db, wa->wa_kvs->k_id, wa->wa_key, wa->wa_klen, wa->wa_hash);
+}
+
+static void wait_begins(struct timespec *until)
+{
+	clock_gettime(CLOCK_MONOTONIC, until);
+	until->tv_sec += KV_KEY_WAIT_S;
+}
+
 static int wait_free(const struct wanted *wa, struct timespec *until)
 {
 	struct kvdb_kvs *kvs = wa->wa_kvs;
@@ -447,10 +526,8 @@ static int wait_free(const struct wanted *wa, struct timespec *until)
 
 	KV_ASSERT_OUTSIDE();
 	/* the bound is against deadlock between threads: real time, whatever the clock says */
-	if (!until->tv_sec) {
-		clock_gettime(CLOCK_MONOTONIC, until);
-		until->tv_sec += KV_KEY_WAIT_S;
-	}
+	if (!until->tv_sec)
+		wait_begins(until);
 	atomic_fetch_add(&tk->tk_waiters, 1);
 	atomic_thread_fence(memory_order_seq_cst);	/* pairs with kv_key_wake() */
 	for (;;) {
@@ -458,6 +535,10 @@ static int wait_free(const struct wanted *wa, struct timespec *until)
 
 		is_owned = wa->wa_range ? kv_range_is_owned(kvs, wa->wa_range) :
 			   kv_key_is_owned(db, kvs->k_id, wa->wa_key, wa->wa_klen, wa->wa_hash);
+		if (is_owned && is_late && is_of_batch(wa)) {
+			wait_begins(until);
+			is_late = false;
+		}
 		if (!is_owned || is_late || kv_fault(db))
 			break;
 		is_late = kv_futex_wait_until(&tk->tk_turn, turn, groups, until);

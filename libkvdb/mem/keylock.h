@@ -22,6 +22,7 @@ struct kv_keylock {
 	uint64_t kl_hash;
 	uint32_t kl_kvs;
 	uint16_t kl_klen;
+	bool kl_is_batch;		/* its owner waits for no other one (T18) */
 };
 
 /* A range of keys with a live owner; lies in the owner's delete of it. */
@@ -30,9 +31,10 @@ struct kv_rangelock {
 	struct kv_trange rl_range;	/* no prefix */
 	uint32_t rl_kvs;
 	bool rl_is_held;		/* it is in the tree; tk_range_lock */
+	bool rl_is_batch;		/* as kl_is_batch */
 };
 
-/* Bound on how long a plain write waits for transactions that own its key, seconds. */
+/* Bound on how long a plain write or a batch waits for transactions that own its key, seconds. */
 #define KV_KEY_WAIT_S 1
 
 /* 0, or -EBUSY: another has it, or a range with it, and may still commit (T11). */
@@ -58,6 +60,9 @@ bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen
  */
 int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t hash,
 		struct timespec *until);
+/* A batch has the key, or a part of the range: it ends by itself, so the bound is not for it. */
+bool kv_key_is_of_batch(struct kvdb *db, uint32_t kvs, const void *key, size_t klen, uint64_t hash);
+bool kv_range_is_of_batch(struct kvdb *db, uint32_t kvs, const struct kv_trange *r);
 /* The error of a write that has waited for so long. */
 int kv_key_denied(const struct kvdb_kvs *kvs);
 

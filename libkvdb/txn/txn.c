@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "txn/txn.h"
+#include "txn/batch.h"
 #include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
@@ -50,6 +50,8 @@ int kv_txns_init(struct kvdb *db)
 	pthread_mutex_init(&tx->tx_slot_lock, NULL);
 	pthread_mutex_init(&tx->tx_tickets.td_lock, NULL);
 	pthread_mutex_init(&tx->tx_bulk_lock, NULL);
+	pthread_mutex_init(&tx->tx_batch_lock, NULL);
+	pthread_mutex_init(&tx->tx_again_lock, NULL);
 	atomic_init(&tx->tx_record_max, KV_COMMIT_MAX);
 	tx->tx_tickets.td_tail = &tx->tx_tickets.td_first;
 	db->d_txns = tx;
@@ -77,6 +79,8 @@ void kv_txns_fini(struct kvdb *db)
 	pthread_mutex_destroy(&tx->tx_slot_lock);
 	pthread_mutex_destroy(&tx->tx_tickets.td_lock);
 	pthread_mutex_destroy(&tx->tx_bulk_lock);
+	pthread_mutex_destroy(&tx->tx_batch_lock);
+	pthread_mutex_destroy(&tx->tx_again_lock);
 	free(tx);
 	db->d_txns = NULL;
 	db->d_trees.te_open_views = NULL;
@@ -85,7 +89,7 @@ void kv_txns_fini(struct kvdb *db)
 
 /* ---- memory of one --------------------------------------------------------------- */
 
-static void mem_add(struct kvdb_txn *t, uint64_t bytes)
+void kv_txn_mem_add(struct kvdb_txn *t, uint64_t bytes)
 {
 	atomic_fetch_add_explicit(&t->t_db->d_count.txn_mem, bytes, memory_order_relaxed);
 	t->t_mem_bytes += bytes;
@@ -104,6 +108,11 @@ static int mem_check(struct kvdb_txn *t, uint64_t bytes)
 			"of all open transactions together may take %llu, which follows from "
 			"cache_bytes and log_bytes", (unsigned long long)t->t_n,
 			(unsigned long long)t->t_mem_bytes, (unsigned long long)most);
+}
+
+int kv_txn_mem_room(struct kvdb_txn *t, uint64_t bytes)
+{
+	return mem_check(t, bytes);
 }
 
 void *kv_txn_alloc(struct kvdb_txn *t, uint32_t bytes)
@@ -126,7 +135,7 @@ void *kv_txn_alloc(struct kvdb_txn *t, uint32_t bytes)
 			return NULL;
 		ch->tc_size = size > bytes ? size : bytes;
 		ch->tc_used = 0;
-		mem_add(t, sizeof(*ch) + ch->tc_size);
+		kv_txn_mem_add(t, sizeof(*ch) + ch->tc_size);
 		ch->tc_next = t->t_chunk;
 		t->t_chunk = ch;
 	}
@@ -174,7 +183,7 @@ static bool is_of(const struct kv_write *w, const struct kvdb_kvs *kvs, const vo
 	       w->w_lock.kl_klen == klen && !memcmp(w->w_lock.kl_key, key, klen);
 }
 
-static struct kv_write *find(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key,
+struct kv_write *kv_txn_find(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key,
 			     size_t klen, uint64_t hash)
 {
 	struct kv_write *w;
@@ -201,24 +210,37 @@ static void table_add(struct kvdb_txn *t, struct kv_write *w)
 	t->t_table[i] = w;
 }
 
-/* Room for one more write in the table, which is made when there are many. */
-static int table_room(struct kvdb_txn *t)
+static int table_grow(struct kvdb_txn *t, uint32_t slots)
 {
-	uint32_t slots = t->t_slots ? t->t_slots * 2 : 64;
-	struct kv_write **old = t->t_table, **p;
+	struct kv_write **old = t->t_table, **p = calloc(slots, sizeof(*p));
 
-	if (t->t_n < FEW || t->t_n * 2 < t->t_slots)
-		return 0;
-	p = calloc(slots, sizeof(*p));
+	KV_ASSERT(slots > t->t_slots);
 	if (!p)
 		return -ENOMEM;
-	mem_add(t, (uint64_t)(slots - t->t_slots) * sizeof(*p));
+	kv_txn_mem_add(t, (uint64_t)(slots - t->t_slots) * sizeof(*p));
 	t->t_table = p;
 	t->t_slots = slots;
 	for (struct kv_write *w = t->t_first; w; w = w->w_next)
 		table_add(t, w);
 	free(old);
 	return 0;
+}
+
+/* Room for one more write in the table, which is made when there are many. */
+static int table_room(struct kvdb_txn *t)
+{
+	if (t->t_n < FEW || t->t_n * 2 < t->t_slots)
+		return 0;
+	return table_grow(t, t->t_slots ? t->t_slots * 2 : 64);
+}
+
+int kv_txn_table(struct kvdb_txn *t, uint32_t n)
+{
+	uint32_t slots = 64;
+
+	while (slots < n * 2ull && slots < 1u << 31)
+		slots *= 2;
+	return n > FEW ? table_grow(t, slots) : 0;
 }
 
 /* Has it memory for a write of so many bytes? */
@@ -492,7 +514,7 @@ static int check(struct kvdb_txn *t, const struct kvdb_kvs *kvs, bool writes)
 	KV_ASSERT(!t->t_ended);
 	if (kvs && kvs->k_db != t->t_db)
 		return kv_error(-EINVAL, "MP0951", "store %s is of another database", kvs->k_name);
-	if (KV_UNLIKELY(kv_view_check(t->t_db, &t->t_view)))
+	if (KV_UNLIKELY(!t->t_is_batch && kv_view_check(t->t_db, &t->t_view)))
 		return stale(t);
 	if (!writes)
 		return 0;
@@ -548,18 +570,41 @@ static uint32_t ent_size(const struct kv_touched *tt, size_t klen, uint8_t kind,
 	return kv_commit_ent_size((uint16_t)klen, kind, vlen, tt->tt_ttl_s && kind != KV_ENT_TOMB);
 }
 
+static uint32_t size_of(const struct kv_write *w)
+{
+	return ent_size(w->w_in, w->w_lock.kl_klen, w->w_v.tv_kind, w->w_v.tv_vlen);
+}
+
+void kv_txn_write_set(struct kvdb_txn *t, struct kv_write *w, const struct kv_txn_val *v)
+{
+	KV_ASSERT(t->t_rec_bytes >= KV_COMMIT_HDR + size_of(w));
+	t->t_rec_bytes -= size_of(w);
+	w->w_v = *v;
+	t->t_rec_bytes += size_of(w);
+	changed(t, w);
+}
+
 void kv_txn_write_undo(struct kvdb_txn *t, struct kv_write *w)
 {
-	struct kv_txn_val *v = &w->w_v;
-	size_t klen = w->w_lock.kl_klen;
+	const struct kv_txn_val none = {
+		.tv_kind = KV_ENT_TOMB, .tv_val = w->w_v.tv_val, .tv_room = w->w_v.tv_room,
+		.tv_vcrc = mpool_crc32c(0, NULL, 0),
+	};
 
-	KV_ASSERT(t->t_rec_bytes >= KV_COMMIT_HDR +
-		  ent_size(w->w_in, klen, v->tv_kind, v->tv_vlen));
-	t->t_rec_bytes -= ent_size(w->w_in, klen, v->tv_kind, v->tv_vlen);
-	*v = (struct kv_txn_val){ .tv_kind = KV_ENT_TOMB, .tv_val = v->tv_val,
-				  .tv_room = v->tv_room, .tv_vcrc = mpool_crc32c(0, NULL, 0) };
-	t->t_rec_bytes += ent_size(w->w_in, klen, KV_ENT_TOMB, 0);
+	kv_txn_write_set(t, w, &none);
+}
+
+void kv_txn_write_add(struct kvdb_txn *t, struct kv_write *w, const struct kv_txn_val *v)
+{
+	KV_ASSERT(!*t->t_tail && !t->t_slot);
+	w->w_v = *v;
+	*t->t_tail = w;
+	t->t_tail = &w->w_next;
+	if (t->t_table)
+		table_add(t, w);
+	t->t_n++;
 	changed(t, w);
+	t->t_rec_bytes += size_of(w);
 }
 
 /* A key that the transaction has not written yet. */
@@ -580,14 +625,7 @@ static int first_write(struct kvdb_txn *t, struct kv_touched *tt, const void *ke
 		kv_key_wake(t->t_db, kv_key_group(hash));
 		return err;
 	}
-	KV_ASSERT(!*t->t_tail && !t->t_slot);
-	*t->t_tail = w;
-	t->t_tail = &w->w_next;
-	if (t->t_table)
-		table_add(t, w);
-	t->t_n++;
-	changed(t, w);
-	t->t_rec_bytes += ent_size(tt, klen, kind, vlen);
+	kv_txn_write_add(t, w, &w->w_v);
 	t->t_user_bytes += klen + vlen;
 	return 0;
 }
@@ -605,7 +643,7 @@ static int write_op(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key, s
 		err = kv_txn_touch(t, kvs, &tt);
 	if (err)
 		return err;
-	w = find(t, kvs, key, klen, hash);
+	w = kv_txn_find(t, kvs, key, klen, hash);
 	size = ent_size(tt, klen, kind, vlen);
 	was = w ? ent_size(tt, klen, w->w_v.tv_kind, w->w_v.tv_vlen) : 0;
 	if (!w)
@@ -717,7 +755,7 @@ int kvdb_txn_get(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *key, si
 	if (!tc)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a thread's state");
 	kv_count(&tc->tc_gets, 1);
-	w = txn->t_n ? find(txn, kvs, key, klen, kv_hash(key, klen)) : NULL;
+	w = txn->t_n ? kv_txn_find(txn, kvs, key, klen, kv_hash(key, klen)) : NULL;
 	if (w) {
 		err = get_own(db, w, buf, size, vlen);
 		if (!err)
@@ -817,24 +855,35 @@ int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out)
 	return 0;
 }
 
-/* Its outcome is final: its keys are free again. */
-static void txn_end(struct kvdb_txn *t, bool is_committed)
+void kv_txn_disown(struct kvdb_txn *t)
+{
+	struct kvdb *db = t->t_db;
+
+	if (!t->t_groups)
+		return;
+	for (struct kv_write *w = t->t_first; w; w = w->w_next)
+		if (w->w_lock.kl_txn) {
+			kv_key_unlock(db, &w->w_lock);
+			w->w_lock.kl_txn = NULL;
+		}
+	kv_txn_ranges_unlock(t);
+	KV_ASSERT(atomic_load(&db->d_mem.mm_owners));
+	atomic_fetch_sub(&db->d_mem.mm_owners, 1);
+	kv_key_wake(db, t->t_groups);
+	t->t_groups = 0;
+}
+
+void kv_txn_end(struct kvdb_txn *t, bool is_committed)
 {
 	struct kvdb *db = t->t_db;
 	struct kv_touched *tt;
 
 	KV_ASSERT(!t->t_ended);
 	t->t_is_gone = !is_committed;
-	for (struct kv_write *w = t->t_first; w; w = w->w_next)
-		kv_key_unlock(db, &w->w_lock);
-	kv_txn_ranges_unlock(t);
-	if (t->t_groups) {
-		KV_ASSERT(atomic_load(&db->d_mem.mm_owners));
-		atomic_fetch_sub(&db->d_mem.mm_owners, 1);
-		kv_key_wake(db, t->t_groups);
-	}
+	kv_txn_disown(t);
 	/* out of the list first: a thread that finds it there subtracts what it holds */
-	kv_view_end(db, &t->t_view);
+	if (!t->t_is_batch)
+		kv_view_end(db, &t->t_view);
 	for (tt = t->t_touched; tt; tt = tt->tt_next) {
 		if (tt->tt_mt)
 			kv_mt_put(db, tt->tt_mt);
@@ -844,7 +893,7 @@ static void txn_end(struct kvdb_txn *t, bool is_committed)
 	t->t_ended = true;
 }
 
-static int commit_writes(struct kvdb_txn *t, uint64_t *epoch)
+int kv_txn_commit_writes(struct kvdb_txn *t, uint64_t *epoch)
 {
 	struct kv_tctx *tc;
 	uint64_t puts = 0;
@@ -878,8 +927,8 @@ static int commit_and_end(struct kvdb_txn *txn, int err, uint64_t *epoch)
 	if (!err && txn->t_doomed)
 		err = kv_error(txn->t_doomed, "MP0927", "a write of the transaction failed before");
 	if (!err && has_writes)
-		err = commit_writes(txn, epoch);
-	txn_end(txn, !err);
+		err = kv_txn_commit_writes(txn, epoch);
+	kv_txn_end(txn, !err);
 	kv_txn_put(txn);
 	if (tc)
 		kv_count(err ? &tc->tc_aborted : &tc->tc_committed, 1);
@@ -919,7 +968,7 @@ struct kvdb *kv_txn_db(const struct kvdb_txn *txn)
 }
 
 /* What cannot be written now, for want of room or because it is not due, can be tried again. */
-static bool may_begin(struct kvdb_txn *txn, uint64_t *due_ns)
+bool kv_txn_may_begin(struct kvdb_txn *txn, uint64_t *due_ns)
 {
 	uint32_t size = kv_rec_size(0, kv_txn_record_bytes(txn));
 	struct kvdb *db = txn->t_db;
@@ -941,7 +990,7 @@ int kv_txn_commit_begin(struct kvdb_txn *txn, struct kv_pending_write *bg)
 	struct kvdb *db = txn->t_db;
 	int err;
 
-	if (!may_begin(txn, &bg->bg_due_ns))
+	if (!kv_txn_may_begin(txn, &bg->bg_due_ns))
 		return -EAGAIN;
 	txn->t_is_begun = true;
 	err = commit_and_end(txn, 0, &bg->bg_epoch);
@@ -978,6 +1027,6 @@ void kvdb_txn_abort(struct kvdb_txn *txn)
 	tc = kv_tctx(txn->t_db);
 	if (tc)
 		kv_count(&tc->tc_aborted, 1);
-	txn_end(txn, false);
+	kv_txn_end(txn, false);
 	kv_txn_put(txn);
 }

@@ -37,6 +37,8 @@ struct kv_txns {
 	/* a write set of more is logged in parts of a quarter of it (T15); tests make it small */
 	_Atomic(uint32_t) tx_record_max;
 	pthread_mutex_t tx_bulk_lock;		/* one large transaction is committed at a time */
+	pthread_mutex_t tx_batch_lock;		/* one large batch has memory at a time (T18) */
+	pthread_mutex_t tx_again_lock;		/* a batch that met an owner claims again (T18) */
 };
 
 struct kv_tdel {		/* a range that the transaction deletes */
@@ -101,9 +103,11 @@ struct kvdb_txn {
 	_Atomic(uint32_t) t_refs;	/* the owner and its cursors */
 	uint32_t t_flags;
 	struct kv_view t_view;
+	bool t_is_batch;		/* a batch: no view, and nothing is tested (T18) */
 	bool t_ended;			/* only its cursors are left */
 	bool t_is_gone;			/* without its writes */
 	bool t_is_begun;		/* its commit waits for no room: kv_txn_commit_begin() */
+	bool t_is_paid;			/* nor do its values */
 	int t_doomed;			/* a write failed: it cannot commit, */
 	uint32_t t_why;			/* enum kvdb_txn_state */
 	uint64_t t_ticket;		/* for what its snapshot shows */

@@ -33,12 +33,13 @@
 #include "log/record.h"
 #include "meta/mdc.h"
 #include "background/work.h"
-#include "txn/txn.h"
+#include "txn/batch.h"
 #include "txn/txn_omf.h"
 
 #define SLOTS_BATCH 64u	/* slots that are retired together */
 #define PART_MIN 2048u	/* one entry fits, whatever it has */
 #define STEP 512u	/* writes that a large transaction links at a time */
+#define AHEAD 12u	/* of that, whose buckets are fetched meanwhile */
 
 /* ---- values ------------------------------------------------------------------------------- */
 
@@ -222,7 +223,7 @@ int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_
 
 	KV_ASSERT_OUTSIDE();
 	if (!err)
-		err = admit(t, size, false);
+		err = t->t_is_paid ? admit_begun(db, false) : admit(t, size, false);
 	if (!err && v->tv_vlen > KV_VALUE_PLAIN)
 		err = kv_mdc_allow_large(db);
 	if (!err)
@@ -461,13 +462,26 @@ static int retarget(struct kvdb_txn *t)
 	return 0;
 }
 
+/* The bucket of a write is on its way to the cache while others are linked; the next one. */
+static struct kv_write *fetch(struct kv_write *w)
+{
+	if (!w)
+		return NULL;
+	kv_mt_prefetch(w->w_in->tt_mt, w->w_lock.kl_hash);
+	return w->w_next;
+}
+
 /* Links writes from t_to_link on, @most of them. */
 static int link_some(struct kvdb_txn *t, uint64_t most)
 {
+	struct kv_write *ahead = t->t_to_link;
 	struct kv_mt_op op;
 	int err = 0;
 
+	for (unsigned int i = 0; i < AHEAD; i++)
+		ahead = fetch(ahead);
 	for (struct kv_write *w = t->t_to_link; w && most--; t->t_to_link = w = w->w_next) {
+		ahead = fetch(ahead);
 		if (w->w_ver)
 			continue;
 		op_of(w, &op);
@@ -725,6 +739,11 @@ static bool only_deletes(const struct kvdb_txn *t)
 		if (w->w_v.tv_kind != KV_ENT_TOMB)
 			return false;
 	return true;
+}
+
+int kv_txn_admit(struct kvdb_txn *t)
+{
+	return admit(t, kv_rec_size(0, kv_txn_record_bytes(t)), only_deletes(t));
 }
 
 /* The record needs a segment. */

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "txn/txn.h"
+#include "txn/batch.h"
 #include "base/assert.h"
 #include "base/error.h"
 #include "base/futex.h"
@@ -155,7 +155,8 @@ static struct kv_tdel *del_new(struct kvdb_txn *t, const struct kv_touched *tt,
 	if (!td)
 		return NULL;
 	*td = (struct kv_tdel){ .td_lock = { .rl_txn = t, .rl_kvs = tt->tt_kvs->k_id,
-					     .rl_range = *r } };
+					     .rl_range = *r,
+					     .rl_is_batch = t->t_is_batch } };
 	if (r->tr_flen)
 		memcpy(p, r->tr_from, r->tr_flen);
 	if (tlen)
@@ -378,7 +379,8 @@ static int range_add(struct kvdb_txn *t, struct kv_touched *tt, const struct kv_
 	if (!td || kv_vec_grow(&tt->tt_del, &tt->tt_delcap, tt->tt_ndel + 1,
 			       sizeof(tt->tt_del[0])))
 		return kv_error(-ENOMEM, "MP0902", "no memory for a write of a transaction");
-	err = claim(t, tt->tt_kvs, td, r);
+	/* a batch claims all of them at its end */
+	err = t->t_is_batch ? 0 : claim(t, tt->tt_kvs, td, r);
 	/* the claims that it was joined with are given up for it */
 	if (err && jo->jo_n && !t->t_doomed)
 		kv_txn_doom(t, err, KVDB_TXN_FAILED);
@@ -387,7 +389,7 @@ static int range_add(struct kvdb_txn *t, struct kv_touched *tt, const struct kv_
 	return err;
 }
 
-static int delete_range(struct kvdb_txn *t, struct kvdb_kvs *kvs, const struct kv_trange *r)
+int kv_txn_range_add(struct kvdb_txn *t, struct kvdb_kvs *kvs, const struct kv_trange *r)
 {
 	struct kv_touched *tt;
 	struct joined jo;
@@ -420,7 +422,7 @@ int kvdb_txn_prefix_del(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *
 	r.tr_flen = (uint16_t)plen;
 	r.tr_tlen = kv_prefix_end(prefix, r.tr_flen, end);
 	r.tr_flags = r.tr_tlen ? 0 : KV_TR_ENDLESS;
-	return delete_range(txn, kvs, &r);
+	return kv_txn_range_add(txn, kvs, &r);
 }
 
 int kvdb_txn_range_del(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *from, size_t flen,
@@ -436,7 +438,7 @@ int kvdb_txn_range_del(struct kvdb_txn *txn, struct kvdb_kvs *kvs, const void *f
 		return err;
 	r.tr_flen = (uint16_t)flen;
 	r.tr_tlen = (uint16_t)tlen;
-	return delete_range(txn, kvs, &r);
+	return kv_txn_range_add(txn, kvs, &r);
 }
 
 /* ---- commit and end ------------------------------------------------------------------------ */
@@ -565,6 +567,21 @@ static struct kv_touched *next_store(const struct kvdb_txn *t, uint32_t id)
 		    (!best || tt->tt_kvs->k_id < best->tt_kvs->k_id))
 			best = tt;
 	return best;
+}
+
+int kv_txn_ranges_claim(struct kvdb_txn *t, const struct kv_trange **busy, struct kvdb_kvs **of)
+{
+	struct kv_touched *tt = t->t_ndel ? t->t_touched : NULL;
+	int err = 0;
+
+	KV_ASSERT(t->t_is_batch);
+	for (; tt && !err; tt = tt->tt_next)
+		for (uint32_t i = 0; i < tt->tt_ndel && !err; i++) {
+			*busy = range_of(tt->tt_del[i]);
+			*of = tt->tt_kvs;
+			err = kv_range_lock(t->t_db, &tt->tt_del[i]->td_lock);
+		}
+	return err;
 }
 
 /* Of several stores in the order of their numbers: others take them so, too. */

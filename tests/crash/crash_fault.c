@@ -73,6 +73,11 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_TXN] = 50, [KM_PUT] = 4, [KM_DEL] = 2, [KM_SYNC] = 1,
 			     [KM_POLL] = 5, [KM_IDLE] = 1, [KM_FLUSH] = 2, [KM_FLUSH_ONE] = 2,
 			     [KM_COMPACT] = 1 }),
+	FT_WL("batches", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_stores = 3, .kc_keys = 40,
+	      .kc_record_max = 512,
+	      .kc_weight = { [KM_BATCH] = 40, [KM_TXN] = 8, [KM_PUT] = 4, [KM_DEL] = 2,
+			     [KM_SYNC] = 1, [KM_POLL] = 5, [KM_IDLE] = 1, [KM_FLUSH] = 2,
+			     [KM_FLUSH_ONE] = 2, [KM_COMPACT] = 1 }),
 	/* stores of every policy on a staging class that is soon tight */
 	FT_WL("policies", true, .kc_bytes = { 24 * MiB, 5 * MiB }, .kc_stores = 4, .kc_keys = 70,
 	      .kc_moves = true, .kc_policies = true,

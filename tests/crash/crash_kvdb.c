@@ -249,6 +249,14 @@ static const struct km_wl workload[] = {
 	      .kc_weight = { [KM_TXN] = 70, [KM_PUT] = 8, [KM_BIG] = 1, [KM_DEL] = 3, [KM_GET] = 1,
 			     [KM_SYNC] = 1, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 1,
 			     [KM_FLUSH_ONE] = 3, [KM_COMPACT] = 1, [KM_REOPEN] = 1 }),
+	/* batches beside transactions and plain writes; every other one has parts */
+	KV_WL("batches", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 360, .kc_stores = 3,
+	      .kc_keys = 40, .kc_stall = 40, .kc_logs = 2, .kc_log_bytes = 2 * MiB,
+	      .kc_record_max = 512,
+	      .kc_weight = { [KM_BATCH] = 50, [KM_TXN] = 12, [KM_PUT] = 8, [KM_DEL] = 3,
+			     [KM_GET] = 1, [KM_SYNC] = 1, [KM_POLL] = 5, [KM_IDLE] = 2,
+			     [KM_FLUSH] = 1, [KM_FLUSH_ONE] = 3, [KM_COMPACT] = 1,
+			     [KM_REOPEN] = 1 }),
 	/* values that live for seconds; the clock at the open may differ */
 	KV_WL("expiry", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 320, .kc_stores = 2,
 	      .kc_keys = 60, .kc_logs = 2, .kc_log_bytes = 1 * MiB, .kc_leaf_keys = 12,

@@ -912,6 +912,8 @@ int km_step(struct eng *e, struct km *m, struct km_rt *rt)
 		return do_taken(e, m, rt);
 	case KM_TXN:
 		return km_txn_step(e, m, rt);
+	case KM_BATCH:
+		return km_batch(e, m, rt);
 	case KM_FLUSH_ONE:
 		return km_flush_one(e, m, rt);
 	case KM_CKPT:

@@ -148,6 +148,7 @@ enum km_step {
 	KM_CKPT,	/* a checkpoint */
 	KM_UNCKPT,
 	KM_TXN,		/* something in a transaction */
+	KM_BATCH,	/* kvdb_write() */
 	KM_FLUSH_ONE,	/* one store alone */
 	KM_BULK,	/* a bulk load of some keys, now and then given up */
 	KM_BACKUP,	/* of a checkpoint, beside the writer */
@@ -308,6 +309,7 @@ bool km_face_is(const struct km_face *a, const struct km_face *b);
 /* everything acknowledged by the first @ops writes is durable from now on, and so is the time */
 void km_synced(struct eng *e, struct km *m, unsigned ops, uint64_t ns);
 int km_txn_step(struct eng *e, struct km *m, struct km_rt *rt);
+int km_batch(struct eng *e, struct km *m, struct km_rt *rt);
 /* Which keys a prefix, or (@to) a range, holds. */
 void km_many_keys(uint8_t *keys, const uint8_t *from, size_t flen, const uint8_t *to, size_t tlen);
 /* Has an open transaction written the key, or deleted a range with it? */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Transactions in the model of a KVDB: two may be open over many steps of
+ * Transactions and batches in the model of a KVDB: two may be open over many steps of
  * others. What each reads, whether a write conflicts, is known. The writes of
  * one enter the history at its commit as a group: no legal prefix ends inside it.
  */
@@ -280,10 +280,27 @@ static unsigned txn_ops(struct eng *e, struct km *m, const struct km_txn *t, uns
 	return n;
 }
 
+/* @n operations that are in the history now, as one. */
+static void committed(struct eng *e, struct km *m, unsigned n, bool is_durable)
+{
+	for (unsigned i = 0; i < n; i++) {
+		struct km_op *op = &m->m_op[m->m_nop + i];
+
+		op->op_e = sim_now(&e->e_sim);
+		op->op_ack_ns = km_clock();
+		for (unsigned k = 0; k < KM_KEYS; k++)
+			if (km_changes(op, k))
+				m->m_now[op->op_store][k] = op->op_val;
+	}
+	m->m_nop += n;
+	/* of one that wrote nothing there is nothing to be durable */
+	if (is_durable && n)
+		km_synced(e, m, m->m_nop, 0);
+}
+
 static int txn_commit(struct eng *e, struct km *m, struct km_txn *t)
 {
-	unsigned at = m->m_nop, n, i, k, flags = rnd(m, 6) ? 0 : KVDB_TXN_DURABLE;
-	struct km_op *op;
+	unsigned at = m->m_nop, n, flags = rnd(m, 6) ? 0 : KVDB_TXN_DURABLE;
 	int rc;
 
 	if (at + t->t_n + t->t_nrange > KM_HIST) {
@@ -297,18 +314,112 @@ static int txn_commit(struct eng *e, struct km *m, struct km_txn *t)
 		return 0;
 	if (rc)
 		return broken(e, "kvdb_txn_commit", rc);
-	for (i = 0; i < n; i++) {
-		op = &m->m_op[at + i];
-		op->op_e = sim_now(&e->e_sim);
-		op->op_ack_ns = km_clock();
-		for (k = 0; k < KM_KEYS; k++)
-			if (km_changes(op, k))
-				m->m_now[op->op_store][k] = op->op_val;
+	committed(e, m, n, flags);
+	return 0;
+}
+
+/* ---- batches ------------------------------------------------------------------------------- */
+
+#define BATCH_OPS (KM_TWRITES + KM_TRANGES)
+
+/* A batch that is being made: what it does, and as a transaction would have it. */
+struct batch {
+	struct kvdb_op b_op[BATCH_OPS];
+	uint8_t b_key[BATCH_OPS][2][KVDB_KEY_MAX];
+	uint8_t b_val[BATCH_OPS][VALUE_MAX];
+	unsigned b_n;
+	bool b_is_owned;	/* an open transaction has a key of it */
+	bool b_only_deletes;
+	struct km_txn b_is;
+};
+
+static void batch_write(struct km *m, struct km_rt *rt, struct batch *b, unsigned s, unsigned k)
+{
+	struct kvdb_op *p = &b->b_op[b->b_n];
+	uint8_t *key = b->b_key[b->b_n][0], *val = b->b_val[b->b_n];
+	unsigned len = rnd(m, 4) ? rnd(m, 140) : rnd(m, VALUE_MAX);
+	struct km_twrite *w = own(&b->b_is, s, k);
+
+	b->b_n++;
+	if (!rnd(m, 5))
+		len = KM_ABSENT;
+	*p = (struct kvdb_op){ .type = len == KM_ABSENT ? KVDB_OP_DEL : KVDB_OP_PUT,
+			       .kvs = rt->rt_kvs[s], .key = key, .klen = km_key(k, key) };
+	if (!w)
+		w = &b->b_is.t_write[b->b_is.t_n++];
+	*w = (struct km_twrite){ .w_store = (uint16_t)s, .w_key = (uint16_t)k,
+				 .w_val = { .v_len = len } };
+	if (len != KM_ABSENT) {
+		sim_garbage(val, len, sim_rand(&m->m_rand));
+		w->w_val.v_hash = km_hash(val, len);
+		p->val = val;
+		p->size = len;
+		b->b_only_deletes = false;
 	}
-	m->m_nop += n;
-	/* of one that wrote nothing there is nothing to be durable */
-	if (flags && n)
-		km_synced(e, m, m->m_nop, 0);
+	b->b_is_owned |= km_txn_owns(rt, s, k);
+}
+
+static void batch_range(struct km *m, struct km_rt *rt, struct batch *b, unsigned s, unsigned keys)
+{
+	struct km_trange *r = &b->b_is.t_range[b->b_is.t_nrange];
+	uint8_t *from = b->b_key[b->b_n][0], *to = b->b_key[b->b_n][1];
+	struct kvdb_op *p = &b->b_op[b->b_n++];
+	bool is_any = false;
+
+	*p = (struct kvdb_op){ .type = KVDB_OP_RANGE_DEL, .kvs = rt->rt_kvs[s], .key = from,
+			       .klen = km_key(rnd(m, keys), from), .val = to,
+			       .size = km_key(rnd(m, keys), to) };
+	km_many_keys(r->r_keys, from, p->klen, to, p->size);
+	for (unsigned k = 0; k < KM_KEYS; k++) {
+		if (!(r->r_keys[k / 8] >> (k % 8) & 1))
+			continue;
+		is_any = true;
+		b->b_is_owned |= km_txn_owns(rt, s, k);
+	}
+	if (!is_any)
+		return;
+	r->r_store = s;
+	b->b_is.t_nrange++;
+	for (unsigned i = 0; i < b->b_is.t_n; i++) {
+		struct km_twrite *w = &b->b_is.t_write[i];
+
+		if (w->w_store == s && r->r_keys[w->w_key / 8] >> (w->w_key % 8) & 1)
+			w->w_val = (struct km_val){ .v_len = KM_ABSENT };
+	}
+}
+
+int km_batch(struct eng *e, struct km *m, struct km_rt *rt)
+{
+	static struct batch b;
+	unsigned keys = km_conf_of(e)->kc_keys, want = 1 + rnd(m, 16), n;
+	unsigned flags = rnd(m, 6) ? 0 : KVDB_OP_DURABLE;
+	int rc, s;
+
+	b.b_n = b.b_is.t_n = b.b_is.t_nrange = 0;
+	b.b_is_owned = false;
+	b.b_only_deletes = true;
+	/* own() asks whether there is one */
+	b.b_is.t_txn = (struct kvdb_txn *)&b;
+	while (b.b_n < want) {
+		s = store_pick(m);
+		if (s < 0)
+			return 0;
+		if (rnd(m, 8) || b.b_is.t_nrange == KM_TRANGES)
+			batch_write(m, rt, &b, (unsigned)s, rnd(m, keys));
+		else
+			batch_range(m, rt, &b, (unsigned)s, keys);
+	}
+	if (m->m_nop + b.b_is.t_n + b.b_is.t_nrange > KM_HIST)
+		return 0;
+	n = txn_ops(e, m, &b.b_is, m->m_nop);
+	rc = kvdb_write(rt->rt_db, b.b_op, b.b_n, flags, NULL);
+	if (rc == -ENOSPC && !b.b_only_deletes)
+		return 0;
+	if (b.b_is_owned)
+		return rc == -ECANCELED ? 0 : broken(e, "a batch with an owned key", rc);
+	if (rc)
+		return broken(e, "kvdb_write", rc);
+	committed(e, m, n, flags);
 	return 0;
 }
 

@@ -48,6 +48,7 @@ enum kvdb_op_type {
 	KVDB_OP_COMMIT = 5,
 	KVDB_OP_SCAN = 6, /* as a cursor of kvdb_cursor_open_opts() from its first pair on */
 	KVDB_OP_MGET = 7, /* as kvdb_get_multi() */
+	KVDB_OP_RANGE_DEL = 8, /* as kvdb_range_del(); in a batch only: kvdb_write() */
 };
 
 #define KVDB_OP_DURABLE  0x1u /* PUT, DEL, COMMIT: completes when it is durable */

@@ -546,6 +546,39 @@ int kvdb_range_del(struct kvdb_kvs *kvs, const void *from, size_t flen, const vo
 		   size_t tlen);
 
 /**
+ * kvdb_write() - a batch: several writes to any stores, atomically
+ * @db: database
+ * @ops: writes, in order, each with flags 0: KVDB_OP_PUT (@key, @klen, @val, @size), KVDB_OP_DEL
+ *   (@key, @klen), KVDB_OP_RANGE_DEL from @key, @klen, NULL/0 = from the smallest of all, up to
+ *   @val, @size, NULL/0 = up to the greatest of all. The cookie is not looked at
+ * @n: number of them; with 0 nothing is written
+ * @flags: 0 or KVDB_OP_DURABLE: durable on return
+ * @ticket: set to what kvdb_wait_durable() takes; may be NULL
+ *
+ * As if they were made one after the other, and nothing between: of two writes of a key the later
+ * one counts, a range that is deleted has what was put into it later. Readers see all of them or
+ * none, and so does what is there after a crash. A value expires as if it were put alone.
+ *
+ * It sees nothing and has no conflicts. It waits for transactions that own a key or range of it,
+ * as kvdb_put() does, and keeps no key from others meanwhile; batches wait for each other and for
+ * nothing else, so of two that have keys in common the later one is written later. A transaction
+ * that began before it and writes one of its keys gets -ECANCELED. None of its stores can be
+ * dropped (-EBUSY) until it returns.
+ *
+ * Keys and values up to 128 bytes take memory as those of a transaction do, from the same budget:
+ * with 150 bytes for each write, of all batches and open transactions together an eighth of
+ * cache_bytes, and no more than a quarter of log_bytes (4 MiB at least). Of batches above 256 KiB
+ * one takes it at a time.
+ * Threads: any. Blocking: as kvdb_put(). Durability: as kvdb_put(), all of it or nothing.
+ * Errors: -EINVAL, -ENAMETOOLONG (an operation, flags), -E2BIG (MP0912: a value; MP0933: the
+ * batch, and its text says the limit; more than KVDB_TXN_RANGES_MAX ranges), -ECANCELED (a
+ * transaction that is open has a key for a second), -ENOENT (a store was dropped), -ENOSPC, -EROFS,
+ * -ENOMEM: nothing was written; -EIO: written and visible, but not durable.
+ */
+int kvdb_write(struct kvdb *db, const struct kvdb_op *ops, size_t n, unsigned flags,
+	       uint64_t *ticket);
+
+/**
  * kvdb_sync() - make everything acknowledged so far durable
  * Threads: any; concurrent callers share one flush. Blocking: I/O.
  * Durability: everything acknowledged before the call. Errors: -EIO: never 0 after a
