@@ -38,8 +38,20 @@ static uint32_t flags_known(const struct kvdb_op *p)
 	return is_read(p) || p->type == KVDB_OP_SYNC ? 0 : KVDB_OP_DURABLE;
 }
 
+/* What is in a batch is looked at when it is carried out. */
+static int batch_check(const struct kvdb_op *p)
+{
+	if (p->flags & ~flags_known(p))
+		return kv_error(-EINVAL, "MP0951", "a batch with flags 0x%x", p->flags);
+	if (!p->ops && p->size)
+		return kv_error(-EINVAL, "MP0951", "a batch of %zu operations at NULL", p->size);
+	return 0;
+}
+
 static int op_check(const struct kvdb_cq *cq, const struct kvdb_op *p)
 {
+	if (p->type == KVDB_OP_WRITE)
+		return batch_check(p);
 	if (p->type < KVDB_OP_GET || p->type > KVDB_OP_MGET)
 		return kv_error(-EINVAL, "MP0951", "operation of unknown type %u", p->type);
 	if (p->flags & ~flags_known(p))

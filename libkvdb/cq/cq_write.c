@@ -12,7 +12,7 @@
 #include "base/guard.h"
 #include "base/hash.h"
 #include "background/work.h"
-#include "txn/txn.h"
+#include "txn/batch.h"
 #include "op/write.h"
 #include "cq/cq.h"
 
@@ -79,6 +79,8 @@ static bool run_write(struct kv_cq_op *o)
 	}
 	if (p->type == KVDB_OP_COMMIT)
 		err = kv_txn_commit_begin(p->txn, &o->o_begun);
+	else if (p->type == KVDB_OP_WRITE)
+		err = kv_batch_start(o->o_cq->c_db, p->ops, p->size, &o->o_begun);
 	else if (p->type == KVDB_OP_PUT)
 		err = kv_put_start(p->kvs, p->key, p->klen, p->val, p->size, &o->o_begun);
 	else
@@ -103,14 +105,23 @@ void kv_cq_write(struct kv_cq_op *o)
 		kv_ops_add(&cq->c_writes, o);
 }
 
-static bool is_owned(const struct kv_cq_op *o)
+/* What it writes that has an owner, or NULL. */
+static const struct kvdb_op *owned(const struct kv_cq_op *o)
 {
 	const struct kvdb_op *p = &o->o_op;
 
 	KV_ASSERT(p->type != KVDB_OP_COMMIT);
-	return p->type != KVDB_OP_SYNC &&
-	       kv_key_is_owned(p->kvs->k_db, p->kvs->k_id, p->key, p->klen,
-			       kv_hash(p->key, p->klen));
+	if (p->type == KVDB_OP_WRITE)
+		return kv_batch_owned(o->o_cq->c_db, p->ops, p->size);
+	return p->type != KVDB_OP_SYNC ? kv_batch_owned(o->o_cq->c_db, p, 1) : NULL;
+}
+
+/* It waits on; the bound is for transactions alone (T18). */
+static bool may_wait(struct kv_cq_op *o, const struct kvdb_op *p, uint64_t now)
+{
+	if (now >= o->o_late_ns && kv_batch_is_beside(p))
+		o->o_late_ns = now + KV_KEY_WAIT_S * 1000000000ull;
+	return now < o->o_late_ns;
 }
 
 /* Looks at what waits for the owners of keys: trying would log a record each time. */
@@ -120,17 +131,17 @@ static void look_at_owned(struct kvdb_cq *cq)
 	struct kv_cq_op *o, *next;
 
 	for (o = kv_ops_steal(&cq->c_owned); o; o = next) {
-		bool waits = is_owned(o) && !kv_fault(cq->c_db);
+		const struct kvdb_op *p = kv_fault(cq->c_db) ? NULL : owned(o);
 
 		next = o->o_next;
-		if (waits && now < o->o_late_ns) {
+		if (p && may_wait(o, p, now)) {
 			wait_for_owner(o);
 			continue;
 		}
 		if (o->o_op.type != KVDB_OP_SYNC)
 			kv_postponed(cq->c_db, KVDB_DELAY_KEY, kv_now(cq->c_db) - o->o_since_ns);
-		if (waits)
-			kv_cq_op_done(o, kv_key_denied(o->o_op.kvs));
+		if (p)
+			kv_cq_op_done(o, kv_key_denied(p->kvs));
 		else if (cq->c_writes.li_head || !run_write(o))
 			kv_ops_add(&cq->c_writes, o);
 	}

@@ -45,5 +45,9 @@ int kv_txn_admit(struct kvdb_txn *t);
  */
 int kv_batch_start(struct kvdb *db, const struct kvdb_op *ops, size_t n,
 		   struct kv_pending_write *bg);
+/* The first of these operations, which are right, whose key or range has an owner, or NULL. */
+const struct kvdb_op *kv_batch_owned(struct kvdb *db, const struct kvdb_op *ops, size_t n);
+/* What an operation writes is a batch's, which ends by itself. */
+bool kv_batch_is_beside(const struct kvdb_op *p);
 
 #endif

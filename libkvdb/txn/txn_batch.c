@@ -156,13 +156,18 @@ static void add_write(struct kvdb_txn *t, struct kv_touched *tt, const struct kv
 	kv_txn_write_add(t, w, &v);
 }
 
-static int add_range(struct kvdb_txn *t, const struct kvdb_op *p)
+static struct kv_trange range_of(const struct kvdb_op *p)
 {
-	const struct kv_trange r = {
+	return (struct kv_trange){
 		.tr_from = p->key, .tr_flen = (uint16_t)p->klen,
 		.tr_to = p->val, .tr_tlen = (uint16_t)p->size,
 		.tr_flags = p->size ? 0 : KV_TR_ENDLESS,
 	};
+}
+
+static int add_range(struct kvdb_txn *t, const struct kvdb_op *p)
+{
+	const struct kv_trange r = range_of(p);
 
 	return kv_txn_range_add(t, p->kvs, &r);
 }
@@ -304,6 +309,35 @@ static int claim(struct batch *ba)
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
+static bool is_owned(const struct kvdb_op *p)
+{
+	struct kv_trange r = range_of(p);
+
+	if (p->type == KVDB_OP_RANGE_DEL)
+		return kv_range_is_owned(p->kvs, &r);
+	return kv_key_is_owned(p->kvs->k_db, p->kvs->k_id, p->key, p->klen,
+			       kv_hash(p->key, p->klen));
+}
+
+const struct kvdb_op *kv_batch_owned(struct kvdb *db, const struct kvdb_op *ops, size_t n)
+{
+	if (!atomic_load(&db->d_mem.mm_owners))
+		return NULL;
+	for (size_t i = 0; i < n; i++)
+		if (is_owned(&ops[i]))
+			return &ops[i];
+	return NULL;
+}
+
+bool kv_batch_is_beside(const struct kvdb_op *p)
+{
+	struct kv_trange r = range_of(p);
+	struct kvdb *db = p->kvs->k_db;
+
+	return p->type == KVDB_OP_RANGE_DEL ? kv_range_is_of_batch(db, p->kvs->k_id, &r) :
+	       kv_key_is_of_batch(db, p->kvs->k_id, p->key, p->klen, kv_hash(p->key, p->klen));
+}
+
 /* Room for the record; of a caller that does not wait for the values, too, unless they are many. */
 static int admit(struct batch *ba)
 {
@@ -327,6 +361,10 @@ static int carry_out(struct batch *ba, uint64_t *epoch)
 	struct kvdb_txn *t = ba->ba_txn;
 	int err = kv_txn_check_write(t, NULL);
 
+	/* a look: to log values and find an owner then would log them again each time */
+	if (!err && ba->ba_begun && !kv_is_manual(ba->ba_db) &&
+	    kv_batch_owned(ba->ba_db, ba->ba_op, ba->ba_n))
+		err = -EBUSY;
 	if (!err)
 		err = take_turn(ba);
 	if (!err)

@@ -601,6 +601,219 @@ static void transactions_beside_them_are_whole(void)
 	kh_close();
 }
 
+static void *write_large(void *arg)
+{
+	struct kvdb_op *all = arg;
+
+	refused += kvdb_write(kh_db, all, 15000, 0, NULL) != 0;
+	return NULL;
+}
+
+/* ---- queues ---------------------------------------------------------------------------------- */
+
+static struct kvdb_cq *cq;
+static struct kvdb_op qop[2][OPS];
+
+/* What is in op[] goes into the queue, as number @i. */
+static void submit(unsigned i, unsigned flags)
+{
+	struct kvdb_op w = { .type = KVDB_OP_WRITE, .flags = flags, .cookie = i, .ops = qop[i],
+			     .size = nops };
+
+	memcpy(qop[i], op, nops * sizeof(op[0]));
+	nops = 0;
+	T_EQ(kvdb_cq_submit(cq, &w, 1), 1);
+}
+
+static int reap(uint64_t cookie)
+{
+	struct kvdb_cqe e;
+
+	T_EQ(kvdb_cq_reap(cq, &e, 1, 1, -1), 1);
+	T_EQ(e.cookie, cookie);
+	return e.err;
+}
+
+static unsigned none_done(void)
+{
+	struct kvdb_cqe e;
+
+	return (unsigned)kvdb_cq_reap(cq, &e, 1, 0, 0);
+}
+
+static void a_queue_takes_batches(void)
+{
+	struct kvdb_op w = { .type = KVDB_OP_WRITE };
+
+	fresh();
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	plain(ka, "abcdefg");
+	fill_batch();
+	submit(0, KVDB_OP_DURABLE);
+	T_EQ(reap(0), 0);
+	is_written();
+	/* none, bad ones, and one of what it cannot do */
+	submit(0, 0);
+	T_EQ(reap(0), 0);
+	bput(ka, "q", "1");
+	bput(ka, "", "1");
+	submit(1, 0);
+	T_EQ(reap(1), -EINVAL);
+	bput(ka, "q", "1");
+	submit(0, KVDB_OP_SNAPSHOT);
+	T_EQ(reap(0), -EINVAL);
+	w.size = 1;
+	T_EQ(kvdb_cq_submit(cq, &w, 1), 1);
+	T_EQ(reap(0), -EINVAL);
+	brange(ka, NULL, NULL);
+	T_EQ(kvdb_cq_submit(cq, op, 1), 1);
+	T_EQ(reap(0), -EINVAL);
+	nops = 0;
+	is_written();
+	kvdb_cq_close(cq);
+	kh_close();
+}
+
+/* The commit that it waits for stands behind it in the queue; then one that ends by abort. */
+static void a_batch_waits_in_its_queue(void)
+{
+	struct kvdb_op c = { .type = KVDB_OP_COMMIT, .cookie = 7 };
+
+	fresh();
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	c.txn = begin(0);
+	T_EQ(tput(c.txn, ka, "k", "txn"), 0);
+	bput(kb, "b", "batch");
+	bput(ka, "k", "batch");
+	submit(0, 0);
+	brange(ka, "a", "z");
+	submit(1, 0);
+	T_EQ(none_done(), 0);
+	T_EQ(kvdb_put(kb, "b", 1, "put", 3), 0);
+	T_EQ(kvdb_cq_submit(cq, &c, 1), 1);
+	T_EQ(reap(7), 0);
+	T_EQ(reap(0), 0);
+	T_EQ(reap(1), 0);
+	T_OK(holds(kb, "b", "batch") && holds(ka, "k", NULL));
+	c.txn = begin(0);
+	T_EQ(tput(c.txn, ka, "k", "txn"), 0);
+	bput(ka, "k", "batch");
+	submit(0, 0);
+	T_EQ(none_done(), 0);
+	kvdb_txn_abort(c.txn);
+	T_EQ(reap(0), 0);
+	T_OK(holds(ka, "k", "batch"));
+	/* an owner that stays */
+	c.txn = begin(0);
+	T_EQ(kvdb_txn_range_del(c.txn, ka, "a", 1, "z", 1), 0);
+	bput(kb, "b", "late");
+	bput(ka, "k", "late");
+	submit(0, 0);
+	T_EQ(reap(0), -ECANCELED);
+	/* and one that is forgotten */
+	bput(ka, "k", "late");
+	submit(0, 0);
+	T_EQ(none_done(), 0);
+	kvdb_cq_close(cq);
+	kvdb_txn_abort(c.txn);
+	T_OK(holds(kb, "b", "batch") && holds(ka, "k", "batch"));
+	kh_close();
+}
+
+static void *queued(void *arg)
+{
+	unsigned me = (unsigned)(uintptr_t)arg, n = 0;
+	struct kvdb_op my[8][COMMON], w[8];
+	char key[COMMON][16];
+	unsigned v[8];
+	struct kvdb_cq *q;
+	struct kvdb_cqe e[8];
+	int got;
+
+	if (kvdb_cq_open(kh_db, 0, 0, &q)) {
+		refused++;
+		return NULL;
+	}
+	for (unsigned i = 0; i < COMMON; i++)
+		snprintf(key[i], sizeof(key[i]), "%02u", i);
+	for (unsigned r = 0; !is_over; r++) {
+		for (unsigned b = 0; b < 8; b++) {
+			v[b] = (r * 8 + b) * WRITERS + me;
+			for (unsigned i = 0; i < COMMON; i++)
+				my[b][i] = (struct kvdb_op){
+					.type = KVDB_OP_PUT, .kvs = ka,
+					.key = key[me % 2 ? i : COMMON - 1 - i], .klen = 2,
+					.val = &v[b], .size = sizeof(v[b]) };
+			w[b] = (struct kvdb_op){ .type = KVDB_OP_WRITE, .ops = my[b],
+						 .size = COMMON };
+		}
+		refused += kvdb_cq_submit(q, w, 8) != 8;
+		for (n = 0; n < 8; n += (unsigned)got) {
+			got = kvdb_cq_reap(q, e, 8, 8 - n, -1);
+			if (got < 0) {
+				refused++;
+				return NULL;
+			}
+			for (int i = 0; i < got; i++)
+				refused += e[i].err != 0;
+			done += (unsigned)got;
+		}
+	}
+	kvdb_cq_close(q);
+	return NULL;
+}
+
+static void queues_and_threads_share_keys(void)
+{
+	pthread_t th[4];
+
+	fresh();
+	is_over = false;
+	refused = done = 0;
+	for (unsigned i = 0; i < 4; i++)
+		pthread_create(&th[i], NULL, i < 2 ? queued : fight, (void *)(uintptr_t)i);
+	usleep(1500000);
+	is_over = true;
+	for (unsigned i = 0; i < 4; i++)
+		pthread_join(th[i], NULL);
+	T_EQ(refused, 0);
+	T_OK(done > 20);
+	one_value();
+	kh_close();
+}
+
+/* Several large ones, of which one at a time has memory. */
+static void large_ones_wait_in_a_queue(void)
+{
+	struct kvdb_op *all = calloc(15000, sizeof(*all)), w[3];
+	char (*keys)[12] = calloc(15000, sizeof(*keys));
+	pthread_t th;
+
+	fresh();
+	T_EQ(kvdb_cq_open(kh_db, 0, 0, &cq), 0);
+	for (unsigned i = 0; i < 15000; i++) {
+		snprintf(keys[i], sizeof(keys[i]), "%08u", i);
+		all[i] = (struct kvdb_op){ .type = KVDB_OP_PUT, .kvs = i % 2 ? ka : kb,
+					   .key = keys[i], .klen = 8, .val = kh_want,
+					   .size = i % 100 ? 100 : 3000 };
+	}
+	refused = 0;
+	pthread_create(&th, NULL, write_large, all);
+	for (unsigned i = 0; i < 3; i++)
+		w[i] = (struct kvdb_op){ .type = KVDB_OP_WRITE, .cookie = i, .ops = all,
+					 .size = 15000 };
+	T_EQ(kvdb_cq_submit(cq, w, 3), 3);
+	for (unsigned i = 0; i < 3; i++)
+		T_EQ(reap(i), 0);
+	pthread_join(th, NULL);
+	T_EQ(refused, 0);
+	T_EQ(kh_count(ka, 0) + kh_count(kb, 0), 15000);
+	kvdb_cq_close(cq);
+	kh_close();
+	free(all);
+	free(keys);
+}
+
 /* ---- limits and refusals --------------------------------------------------------------------- */
 
 /* @n puts of keys of eight bytes, with a value of @len, or (0) deletes. */
@@ -656,14 +869,6 @@ static void one_that_is_too_large_says_the_limit(void)
 	kh_close();
 	free(all);
 	free(keys);
-}
-
-static void *write_large(void *arg)
-{
-	struct kvdb_op *all = arg;
-
-	refused += kvdb_write(kh_db, all, 15000, 0, NULL) != 0;
-	return NULL;
 }
 
 static void large_ones_take_turns(void)
@@ -895,6 +1100,10 @@ int main(void)
 	T_RUN(an_owner_that_stays_ends_it);
 	T_RUN(batches_with_common_keys_end);
 	T_RUN(transactions_beside_them_are_whole);
+	KH_RUN_MODES(a_queue_takes_batches);
+	T_RUN(a_batch_waits_in_its_queue);
+	T_RUN(queues_and_threads_share_keys);
+	T_RUN(large_ones_wait_in_a_queue);
 	T_RUN(one_that_is_too_large_says_the_limit);
 	T_RUN(large_ones_take_turns);
 	T_RUN(it_deletes_so_many_ranges_and_no_more);

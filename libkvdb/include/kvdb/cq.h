@@ -49,9 +49,11 @@ enum kvdb_op_type {
 	KVDB_OP_SCAN = 6, /* as a cursor of kvdb_cursor_open_opts() from its first pair on */
 	KVDB_OP_MGET = 7, /* as kvdb_get_multi() */
 	KVDB_OP_RANGE_DEL = 8, /* as kvdb_range_del(); in a batch only: kvdb_write() */
+	/* as kvdb_write(); one of more than 1,024 writes, or 1 MiB of values, may wait as COMMIT */
+	KVDB_OP_WRITE = 9,
 };
 
-#define KVDB_OP_DURABLE  0x1u /* PUT, DEL, COMMIT: completes when it is durable */
+#define KVDB_OP_DURABLE  0x1u /* PUT, DEL, COMMIT, WRITE: completes when it is durable */
 #define KVDB_OP_SNAPSHOT 0x2u /* MGET: all keys as of one moment */
 
 /**
@@ -70,11 +72,12 @@ struct kvdb_pair {
  * @type: enum kvdb_op_type
  * @flags: KVDB_OP_*
  * @cookie: returned in the completion
- * @kvs: store; SYNC, COMMIT: NULL
+ * @kvs: store; SYNC, COMMIT, WRITE: NULL
  * @key: bytes, valid and unchanged until the completion was reaped
  * @txn: COMMIT: transaction, gone when it was accepted
  * @range: SCAN: what to walk, in which direction; NULL: all. It is copied
  * @get: MGET: @size keys with their buffers; all of it like @key, results are filled in
+ * @ops: WRITE: @size operations of a batch; all of it like @key
  * @klen: number of bytes at @key
  * @buf: GET: where the value goes; SCAN: where the pairs go, aligned as they are
  * @val: PUT: the value; both like @key
@@ -95,6 +98,7 @@ struct kvdb_op {
 		struct kvdb_txn *txn;
 		const struct kvdb_cursor_opts *range;
 		struct kvdb_get *get;
+		const struct kvdb_op *ops;
 	};
 	size_t klen;
 	__extension__ union {
@@ -143,7 +147,7 @@ int kvdb_cq_open(struct kvdb *db, unsigned depth, unsigned flags, struct kvdb_cq
  * Returns the number accepted: less than @n only at KVDB_CQ_OPS_MAX or without
  * memory. A bad operation is accepted and completes with its error. A PUT that
  * finds no room waits in the queue, one of a key that an open transaction wrote
- * waits for its end (see "transactions"), one that the loss bound holds back is
+ * waits for its end (see "transactions"), so does a batch with such a key, one that the loss bound holds back is
  * visible and completes later.
  * Threads: owner. Blocking: never for device reads, room in memory and log, or durability; a log
  * that goes on in a new segment may wait for metadata, and on a full pool for what makes room, as
