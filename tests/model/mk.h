@@ -318,6 +318,7 @@ void mk_durable_mark(struct mk_world *wo, uint32_t *acked, bool is_before);
 /* ---- mk_txn.c ---- */
 
 void mk_do_txn(struct mk_worker *w);
+void mk_do_batch(struct mk_worker *w);	/* kvdb_write() */
 void mk_do_snapshot(struct mk_worker *w);
 
 /* ---- mk_range.c ---- */

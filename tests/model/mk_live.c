@@ -589,8 +589,10 @@ static void one_step(struct mk_worker *w)
 		mk_do_write(w, store, MK_PUT);
 	else if (dice < 1900)
 		mk_do_write(w, store, MK_DEL);
-	else if (dice < 1960)
+	else if (dice < 1945)
 		mk_do_txn(w);
+	else if (dice < 1960)
+		mk_do_batch(w);
 	else if (dice < 1970)
 		mk_do_snapshot(w);
 	else if (dice < 1971)

@@ -6,6 +6,7 @@
  * or none of them survive a crash.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "mk.h"
@@ -195,6 +196,98 @@ void mk_do_txn(struct mk_worker *w)
 		}
 	}
 	txn_end(w, &x, mk_rand(&w->w_rnd) % 12 != 0);
+}
+
+/* ---- batches: as the writes of a transaction, but for conflicts --------------------------- */
+
+static bool batch_range(struct mk_worker *w, struct kvdb_op *p, struct mk_over *ov, unsigned store,
+			struct mk_range *ra)
+{
+	/* not by prefix: a batch has none */
+	if (!mk_range_pick(w, ra) || !ra->ra_end_len)
+		return false;
+	*p = (struct kvdb_op){ .type = KVDB_OP_RANGE_DEL, .kvs = w->w_wo->wo_kvs[store],
+			       .key = ra->ra_from->ke_buf, .klen = ra->ra_from->ke_len,
+			       .val = ra->ra_end, .size = ra->ra_end_len };
+	ov->ov_key = (uint16_t)ra->ra_lo;
+	ov->ov_key2 = (uint16_t)ra->ra_hi;
+	w->w_count[MC_RANGE]++;
+	return true;
+}
+
+static bool batch_write(struct mk_worker *w, struct kvdb_op *p, struct mk_over *ov, unsigned store,
+			bool is_del)
+{
+	struct mk_world *wo = w->w_wo;
+	unsigned key = mk_key_pick(w, false);
+	void *val;
+
+	if (!mk_may_write(w, key))
+		return false;
+	ov->ov_key = (uint16_t)key;
+	ov->ov_key2 = (uint16_t)(key + 1);
+	*p = (struct kvdb_op){ .type = is_del ? KVDB_OP_DEL : KVDB_OP_PUT, .kvs = wo->wo_kvs[store],
+			       .key = wo->wo_key[key].ke_buf, .klen = wo->wo_key[key].ke_len };
+	if (is_del)
+		return true;
+	ov->ov_id = mk_id(wo->wo_round, w->w_no, ov->ov_n);
+	p->size = mk_value(wo, ov->ov_id, store, key, w->w_want);
+	val = malloc(p->size + 1);
+	memcpy(val, w->w_want, p->size);
+	p->val = val;
+	return true;
+}
+
+/* The operations are in w_over, too: their number. */
+static unsigned batch_make(struct mk_worker *w, struct kvdb_op *ops, struct mk_range *ra)
+{
+	unsigned steps = 1 + (unsigned)(mk_rand(&w->w_rnd) % STEPS);
+
+	w->w_nover = 0;
+	for (unsigned i = 0; i < steps; i++) {
+		uint64_t r = mk_rand(&w->w_rnd);
+		struct mk_over *ov = &w->w_over[w->w_nover];
+		unsigned store = (unsigned)(r >> 8) % MK_STORES;
+
+		*ov = (struct mk_over){ .ov_store = (uint8_t)store,
+					.ov_n = w->w_th->th_n + w->w_nover };
+		if (r % 16 ? batch_write(w, &ops[w->w_nover], ov, store, r % 16 < 3) :
+			     batch_range(w, &ops[w->w_nover], ov, store, &ra[w->w_nover]))
+			w->w_nover++;
+	}
+	return w->w_nover;
+}
+
+void mk_do_batch(struct mk_worker *w)
+{
+	uint32_t acked[MK_THREADS] = { 0 }, first = w->w_th->th_n;
+	bool durable = mk_rand(&w->w_rnd) % 256 == 0;
+	struct kvdb_op ops[STEPS];
+	struct mk_range ra[STEPS];
+	unsigned n = batch_make(w, ops, ra), i;
+	int rc;
+
+	for (i = 0; i < n; i++) {
+		const struct mk_over *ov = &w->w_over[i];
+
+		mk_range_begin(w, ov->ov_store, ov->ov_key, ov->ov_key2, is_last(w, i) ?
+			       ov->ov_id ? MK_PUT : MK_DEL : MK_NONE, n - 1 - i);
+	}
+	mk_durable_mark(w->w_wo, acked, true);
+	rc = kvdb_write(w->w_wo->wo_db, ops, n, durable ? KVDB_OP_DURABLE : 0, NULL);
+	/* a transaction held a key for too long */
+	if (rc && rc != -ECANCELED)
+		gone_wrong(w, "kvdb_write", rc);
+	mk_write_end(w, first, n, rc);
+	if (durable && !rc && n) {
+		acked[w->w_no] = first + n;
+		mk_durable_mark(w->w_wo, acked, false);
+	}
+	for (i = 0; i < n; i++)
+		if (ops[i].type == KVDB_OP_PUT)
+			free((void *)(uintptr_t)ops[i].val);
+	w->w_nover = 0;
+	w->w_count[rc ? MC_ABORT : MC_TXN]++;
 }
 
 /* A snapshot is read while its own thread goes on writing. */
