@@ -447,8 +447,9 @@ bool kv_async_again(struct kv_async *as, int rc, bool is_further)
 
 bool kv_async_is_same(const struct kv_aload *a, const struct kv_aload *b)
 {
-	return !a->al_is_direct && !b->al_is_direct && a->al_load.ld_first == b->al_load.ld_first &&
-	       a->al_load.ld_n == b->al_load.ld_n &&
+	return (!a->al_is_direct || a->al_nth) && a->al_nth == b->al_nth &&
+	       a->al_is_direct == b->al_is_direct &&
+	       a->al_load.ld_first == b->al_load.ld_first && a->al_load.ld_n == b->al_load.ld_n &&
 	       mpool_obj_id(a->al_load.ld_read.rd_io.obj) ==
 	       mpool_obj_id(b->al_load.ld_read.rd_io.obj);
 }
@@ -552,6 +553,7 @@ static int async_want(struct kv_async *as, struct mpool_obj *obj, uint64_t first
 	al->al_as = as;
 	al->al_run = 0;
 	al->al_is_direct = is_direct;
+	al->al_nth = 0;
 	al->al_is_done = false;
 	al->al_same = NULL;
 	/* to the end: of equal direct reads the first asked for is found first */
@@ -649,6 +651,31 @@ static int async_direct(struct kv_async *as, struct mpool_obj *obj, enum kv_read
 	return 0;
 }
 
+static int async_area(struct kv_async *as, struct mpool_obj *obj, uint64_t first, unsigned n,
+		      unsigned nth, uint8_t *buf)
+{
+	uint64_t id = mpool_obj_id(obj);
+	struct kv_aload *al = as->as_loads;
+	int rc;
+
+	while (al && (al->al_nth != nth || al->al_load.ld_first != first ||
+		      al->al_load.ld_n != n || mpool_obj_id(al->al_load.ld_read.rd_io.obj) != id))
+		al = al->al_next;
+	if (!al) {
+		rc = async_want(as, obj, first, n, NULL, KV_READ_KEY, true);
+		if (rc == -EINPROGRESS)
+			as->as_new->al_nth = nth;
+		return rc;
+	}
+	al->al_run = as->as_run;
+	if (!al->al_is_done)
+		return -EINPROGRESS;
+	if (al->al_load.ld_err)
+		return kv_load_error(al->al_load.ld_err, id, first);
+	memcpy(buf, al->al_iov.iov_base, (size_t)n * PAGE);
+	return 0;
+}
+
 /* True in a get that did not expect to wait: it begins anew as an asynchronous operation. */
 static bool restarts(struct kvdb *db)
 {
@@ -693,6 +720,19 @@ int kv_dev_read(struct kvdb *db, struct mpool_obj *obj, enum kv_read_for what, u
 	if (restarts(db))
 		return -EINPROGRESS;
 	return dev_read_now(db, obj, what, off, buf, len);
+}
+
+int kv_area_read(struct kvdb *db, struct mpool_obj *obj, uint64_t first, unsigned n, unsigned nth,
+		 uint8_t *buf)
+{
+	if (kv_async_is_on(db))
+		return async_area(async_self, obj, first, n, nth + 1, buf);
+	return kv_dev_read(db, obj, KV_READ_KEY, first * PAGE, buf, (size_t)n * PAGE);
+}
+
+bool kv_reads_wait(struct kvdb *db)
+{
+	return !kv_async_is_on(db) && !restarts(db);
 }
 
 void kv_pages_ahead(struct kvdb *db, const struct kv_want *w, unsigned n)

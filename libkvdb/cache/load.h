@@ -90,6 +90,7 @@ struct kv_aload {
 	unsigned al_pages;		/* room in al_iov's buffer */
 	unsigned al_run;		/* the run that has asked for it last */
 	bool al_is_direct;		/* past the page pool */
+	unsigned al_nth;		/* of kv_area_read(): one more; 0: it is not of one */
 	bool al_is_done;
 	uint32_t al_crc[KV_PAGES_MAX];
 };
@@ -111,7 +112,7 @@ void kv_async_wait(struct kv_async *as);
  */
 void kv_async_try(struct kv_async *as);
 bool kv_async_again(struct kv_async *as, int rc, bool is_further);
-/* The same pages, and both may use the pool's copy. */
+/* The same pages, and what comes of one is there for the other too. */
 bool kv_async_is_same(const struct kv_aload *a, const struct kv_aload *b);
 /* Gives up a read that was not started; its operation is to be run again. */
 void kv_async_drop(struct kv_aload *al);

@@ -44,6 +44,15 @@ const uint8_t *kv_page_peek(struct kvdb *db, uint64_t obj_id, uint64_t page_no);
 /* mpool_read() of @len bytes at @off, counted by purpose and class. All multiples of 4096. */
 int kv_dev_read(struct kvdb *db, struct mpool_obj *obj, enum kv_read_for what, uint64_t off,
 		void *buf, size_t len);
+/*
+ * kv_area_read - @n pages past the pool, which their first user makes known to all
+ * An operation that asks again, before they came or after, gets those of its one read. @nth: they
+ * were wrong so many times, and are read anew.
+ */
+int kv_area_read(struct kvdb *db, struct mpool_obj *obj, uint64_t first, unsigned n, unsigned nth,
+		 uint8_t *buf);
+/* A read of this thread waits where it is: it is none of an operation that runs again. */
+bool kv_reads_wait(struct kvdb *db);
 
 /* ---- between pagepool.c and load.c ---- */
 

@@ -23,6 +23,7 @@
 #include "run/run.h"
 #include "run/run_fence.h"
 #include "run/run_filter.h"
+#include "run/run_load.h"
 #include "run/run_omf.h"
 #include "tree/leaf.h"
 #include "tree/tomb_view.h"
@@ -110,7 +111,7 @@ static bool may_hold(struct kvdb *db, struct kv_run *r, const uint8_t *key, size
 	*far += !filter;
 	if (filter)
 		block = kv_filter_block(filter, kb->kb_fblocks, hash);
-	else if (kv_filter_far(db, kb, hash, &block) || !block)
+	else if (kv_kblock_need(db, kb) || kv_filter_far(db, kb, hash, &block) || !block)
 		return false;	/* what cannot be known is taken for live */
 	if (kv_filter_block_has(block, hash))
 		return true;
@@ -133,7 +134,7 @@ static int sample_page(struct kvdb *db, struct kv_tree *tr, uint32_t run,
 	uint64_t now = kv_time_ms(db);
 	unsigned far = 0;	/* filters asked that are not in memory */
 	uint32_t crc;
-	int rc = kv_fences_crcs(db, kb, no, 1, &crc);
+	int rc = kv_kblock_crcs(db, kb, no, 1, &crc);
 
 	KV_ASSERT_INSIDE();
 	if (!rc)
@@ -293,11 +294,14 @@ static int sample_pages(struct kvdb *db, const struct place *pl, struct sample *
 		/* a close waits for no more than one page */
 		if (kv_work_stopping(db))
 			return -ECANCELED;
-		kv_pages_room(db, KV_GET_PAGES);
-		t = kv_enter();
 		for (; at >= r->rn_kb[b].kb_npages; b++)
 			at -= r->rn_kb[b].kb_npages;
 		KV_ASSERT(b < r->rn_n);
+		rc = kv_kblock_need(db, &r->rn_kb[b]);
+		if (rc)
+			break;
+		kv_pages_room(db, KV_GET_PAGES);
+		t = kv_enter();
 		rc = sample_page(db, tr, pl->pl_run, &r->rn_kb[b], (uint32_t)at, sa);
 		kv_exit(t);
 	}

@@ -66,6 +66,7 @@ enum kv_piece { KV_PIECE_FILTER, KV_PIECE_FENCES, KV_PIECES };
 /* Runs by the size of such pieces. */
 struct kv_near {
 	pthread_mutex_t ne_lock;		/* a leaf */
+	pthread_cond_t ne_came;			/* a block was loaded, or could not be */
 	/* [0] any is in memory, [1] any is not; by log2 of the bytes of all */
 	struct kv_run *ne_run[KV_PIECES][2][KV_NEAR_SIZES];
 };

@@ -279,6 +279,7 @@ int kv_db_attach(struct kvdb *db, const char *pool, const struct kvdb_opts *o, b
 	pthread_mutex_init(&db->d_fault.fa_lock, NULL);
 	pthread_mutex_init(&db->d_troubles.tl_lock, NULL);
 	pthread_mutex_init(&db->d_runs.ru_near.ne_lock, NULL);
+	pthread_cond_init(&db->d_runs.ru_near.ne_came, NULL);
 	pthread_mutex_init(&db->d_bg.bd_compact.cp_lock, NULL);
 	db->d_hooks = &kv_hooks;
 	db->d_opened.on_cpu_ns = kv_cpu_ns();
@@ -441,6 +442,7 @@ void kv_db_detach(struct kvdb *db)
 	pthread_mutex_destroy(&db->d_cqs.qs_lock);
 	pthread_mutex_destroy(&db->d_fault.fa_lock);
 	pthread_mutex_destroy(&db->d_troubles.tl_lock);
+	pthread_cond_destroy(&db->d_runs.ru_near.ne_came);
 	pthread_mutex_destroy(&db->d_runs.ru_near.ne_lock);
 	pthread_mutex_destroy(&db->d_bg.bd_compact.cp_lock);
 	pthread_mutex_destroy(&db->d_epochs.ep_tick_lock);

@@ -316,6 +316,11 @@ static int check_run(struct verify *v, const struct kv_mdc_kvs *k, const struct 
 	err = kv_run_open(v->v_db, d, &r);
 	if (err)
 		return err;
+	err = kv_run_load(v->v_db, r);
+	if (err) {
+		kv_run_put(v->v_db, r);
+		return err;
+	}
 	/* what a segment lacks is damage or not, by whether a run refers to it */
 	kv_run_count(v->v_db, r, 1);
 	err = kv_leaf_check(k, r);

@@ -25,8 +25,9 @@ struct mpool_obj;
 
 /*
  * A run is a sorted list of key blocks (mblocks), immutable. Its description
- * lives in the MDC; what lies behind its key pages is read at open. Filters and
- * fences stay in memory while there is room (run_near.h), the rest for good.
+ * lives in the MDC; footers and segment tables are read at open, filters and
+ * fences of a key block when they are needed first (run_load.h). These stay in
+ * memory while there is room (run_near.h), the rest for good.
  */
 #define KV_RUN_KBLOCKS_MAX 4096u
 
@@ -72,6 +73,8 @@ void kv_run_build_abort(struct kv_run_build *rb);
 
 /* Opens a run that the MDC describes. Checks footers against kd_crc. */
 int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **out);
+/* Reads and checks what an open leaves for later, all of it (IDX-1). Outside of kv_enter(). */
+int kv_run_load(struct kvdb *db, struct kv_run *r);
 struct kv_run *kv_run_get_ref(struct kv_run *r);
 /* The last reference frees it; when it was dropped by a durable edit its objects are deleted. */
 void kv_run_put(struct kvdb *db, struct kv_run *r);
@@ -115,7 +118,8 @@ struct kv_kblock {
 	struct kv_fence_top *kb_top;	/* kb_ntop, and one more for the last separator */
 	uint32_t kb_fence_off, kb_crc_off, kb_filter_off; /* bytes from the start of the object */
 	uint32_t kb_pages_end;		/* the page after the last one that the pool may have */
-	const uint32_t *kb_page_crcs;	/* of the pages from kb_npages to there */
+	/* of the pages from kb_npages to there; NULL: not loaded, nor kb_prefix, kb_top (IDX-1) */
+	_Atomic(uint32_t *) kb_page_crcs;
 	const uint8_t *kb_segtab;
 	const uint8_t *kb_tombs;	/* rows of kv_ktomb_size(), kb_tombs_len bytes */
 	uint32_t kb_tombs_len;
@@ -123,11 +127,15 @@ struct kv_kblock {
 	uint64_t kb_expiring;		/* entries that expire, and between what times, ms */
 	uint64_t kb_min_expiry, kb_max_expiry;
 	struct kv_seg **kb_segs;
-	uint8_t *kb_index;		/* page CRCs, segment table and tombstones */
+	uint8_t *kb_index;		/* segment table and tombstones */
 	_Atomic(uint64_t) kb_filter_again; /* engine clock: one could not be read; or 0 */
-	uint64_t kb_mem;		/* bytes of memory, counted, but for what is near */
+	_Atomic(uint64_t) kb_mem;	/* bytes of memory, counted, but for what is near */
 	uint16_t kb_min_klen, kb_max_klen;
 	uint8_t *kb_min, *kb_max;	/* one allocation */
+	struct kv_run *kb_run;		/* once that is whole */
+	uint32_t kb_area_crc[3];	/* of fences, page CRCs, filter */
+	bool kb_no_filter;		/* it was damaged when the others were loaded */
+	bool kb_is_coming;		/* a thread loads them; ne_lock */
 };
 
 /*
@@ -147,7 +155,10 @@ struct kv_near_link {
 };
 
 struct kv_near_piece {			/* FLT-2; ne_lock */
-	uint32_t np_n;			/* its first blocks, which have it in memory */
+	uint32_t np_n;			/* blocks that have it in memory, */
+	uint32_t np_lack;		/* and that were loaded and have not */
+	uint32_t np_end;		/* behind the last that has it */
+	uint32_t np_low;		/* none in front of it lacks it */
 	uint32_t np_size;		/* log2 of the bytes of all */
 	struct kv_near_link np_link[2];
 };

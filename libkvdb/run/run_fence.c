@@ -7,7 +7,7 @@
  * that page, for the one that has the ends of its separators, and, where the key page is to be
  * read, for the one that has its CRC.
  *
- * All areas were checked when the run was opened, or were made here. The CRCs of the pages that
+ * All areas were checked when the block was loaded, or were made here. The CRCs of the pages that
  * they lie on, a thousandth of them, are kept from then, so what the pool has are the bytes that
  * were checked.
  */
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/guard.h"
 #include "base/key.h"
 #include "db/db.h"
@@ -145,10 +146,13 @@ void kv_fences_lay(const struct kv_kblock *kb, const struct kv_fences *fe, uint8
 
 int kv_index_page(struct kvdb *db, const struct kv_kblock *kb, uint64_t no, const uint8_t **page)
 {
+	const uint32_t *crcs = atomic_load_explicit(&kb->kb_page_crcs, memory_order_acquire);
+
+	KV_ASSERT(crcs);
 	*page = kv_page_hit(db, kb->kb_id, no);
 	if (*page)
 		return 0;
-	return kv_pages_get(db, kb->kb_obj, no, 1, &kb->kb_page_crcs[no - kb->kb_npages], page);
+	return kv_pages_get(db, kb->kb_obj, no, 1, &crcs[no - kb->kb_npages], page);
 }
 
 /* A search looks at the same page of ends, and of separators, again and again. */
@@ -276,6 +280,25 @@ int64_t kv_fences_far(struct kvdb *db, const struct kv_kblock *kb, const uint8_t
 	return lo - 1;
 }
 
+/* As if all keys of the block were spread evenly between its first and its last. */
+static uint32_t about_between(const struct kv_kblock *kb, const uint8_t *key, size_t klen)
+{
+	size_t plen = kv_klcp(kb->kb_min, kb->kb_min_klen, kb->kb_max, kb->kb_max_klen);
+	uint64_t from, to, h;
+
+	if (kv_kcmp(key, klen, kb->kb_min, kb->kb_min_klen) <= 0)
+		return 0;
+	if (kv_kcmp(key, klen, kb->kb_max, kb->kb_max_klen) >= 0)
+		return kb->kb_npages - 1;
+	/* so it has their prefix */
+	from = kv_head8(kb->kb_min + plen, kb->kb_min_klen - plen);
+	to = kv_head8(kb->kb_max + plen, kb->kb_max_klen - plen);
+	h = kv_head8(key + plen, klen - plen);
+	if (to <= from)
+		return 0;
+	return (uint32_t)((double)(h - from) / ((double)(to - from) + 1) * kb->kb_npages);
+}
+
 uint32_t kv_fences_about(const struct kv_kblock *kb, const uint8_t *key, size_t klen)
 {
 	const struct kv_fence_top *a, *b;
@@ -285,6 +308,8 @@ uint32_t kv_fences_about(const struct kv_kblock *kb, const uint8_t *key, size_t 
 
 	if (kb->kb_npages == 1)
 		return 0;
+	if (!atomic_load_explicit(&kb->kb_page_crcs, memory_order_acquire))
+		return about_between(kb, key, klen);
 	c = prefix_cmp(kb, key, klen);
 	if (c)
 		return c < 0 ? 0 : kb->kb_npages - 1;
@@ -307,6 +332,7 @@ int kv_fences_crcs(struct kvdb *db, const struct kv_kblock *kb, uint32_t first, 
 	const uint8_t *mem = atomic_load_explicit(&kb->kb_fences, memory_order_acquire);
 	const uint8_t *page = NULL;
 	struct kv_fences fe;
+	int rc;
 
 	if (mem) {
 		fe = kv_fences_in(kb, mem);
@@ -316,8 +342,8 @@ int kv_fences_crcs(struct kvdb *db, const struct kv_kblock *kb, uint32_t first, 
 	}
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t off = kb->kb_crc_off + 4ull * (first + i);
-		int rc = i && off % KV_PAGE ? 0 : kv_index_page(db, kb, off / KV_PAGE, &page);
 
+		rc = i && off % KV_PAGE ? 0 : kv_index_page(db, kb, off / KV_PAGE, &page);
 		if (rc)
 			return rc;
 		crc[i] = kv_le32(page + off % KV_PAGE);

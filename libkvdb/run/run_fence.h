@@ -59,13 +59,13 @@ void kv_fences_lay(const struct kv_kblock *kb, const struct kv_fences *fe, uint8
 struct kv_fences kv_fences_in(const struct kv_kblock *kb, const uint8_t *mem);
 
 /*
- * kv_fences_far - the page that holds the key if any does, of a block whose fences are not in
- * memory. Inside kv_enter(). May read: or -EINPROGRESS (cache/load.h), -EIO, -EUCLEAN.
+ * kv_fences_far - the page that holds the key if any does, of a loaded block whose fences are not
+ * in memory. Inside kv_enter(). May read: or -EINPROGRESS (cache/load.h), -EIO, -EUCLEAN.
  */
 int64_t kv_fences_far(struct kvdb *db, const struct kv_kblock *kb, const uint8_t *key, size_t klen);
-/* About which page, by the top level alone; it never falls while keys ascend. */
+/* About which page, by what is in memory alone; it never falls while keys ascend. */
 uint32_t kv_fences_about(const struct kv_kblock *kb, const uint8_t *key, size_t klen);
-/* CRCs of @n pages from @first on, wherever they are; may read: 0, or as kv_fences_far(). */
+/* CRCs of @n pages of a loaded block; may read: 0, or as kv_fences_far(). */
 int kv_fences_crcs(struct kvdb *db, const struct kv_kblock *kb, uint32_t first, unsigned n,
 		   uint32_t *crc);
 /*

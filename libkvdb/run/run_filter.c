@@ -19,13 +19,18 @@
 int kv_filter_far(struct kvdb *db, struct kv_kblock *kb, uint64_t hash, const uint8_t **block)
 {
 	uint64_t off, again;
-	const uint8_t *page;
+	const uint8_t *page, *near;
 	int rc;
 
 	*block = NULL;
 	if (!kb->kb_fblocks)
 		return 0;
 	off = kb->kb_filter_off + (((hash >> 32) * kb->kb_fblocks) >> 32) * KV_FILTER_BLOCK;
+	near = atomic_load_explicit(&kb->kb_filter, memory_order_acquire);
+	if (near)
+		*block = kv_filter_block(near, kb->kb_fblocks, hash);
+	if (near || kb->kb_no_filter)
+		return 0;
 	again = atomic_load_explicit(&kb->kb_filter_again, memory_order_relaxed);
 	if (again && kv_now(db) < again)
 		return 0;

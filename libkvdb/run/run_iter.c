@@ -19,6 +19,7 @@
 #include "mem/iter.h"
 #include "run/run.h"
 #include "run/run_fence.h"
+#include "run/run_load.h"
 #include "run/run_omf.h"
 
 #define AHEAD_MAX	16u	/* pages a cursor asks for at once */
@@ -73,7 +74,7 @@ static int page_pool(struct run_iter *ri, const struct kv_kblock *kb, uint32_t n
 	} else if (n > kb->kb_npages - no) {
 		n = kb->kb_npages - no;
 	}
-	rc = kv_fences_crcs(ri->ri_db, kb, first, n, crc);
+	rc = kv_kblock_crcs(ri->ri_db, kb, first, n, crc);
 	if (rc)
 		return rc;
 	rc = kv_pages_get(ri->ri_db, kb->kb_obj, first, n, crc, page);
@@ -91,6 +92,9 @@ static int bulk_crcs(struct run_iter *ri, const struct kv_kblock *kb, uint32_t f
 	struct kv_thread *t;
 	int rc;
 
+	rc = kv_kblock_need(ri->ri_db, kb);
+	if (rc)
+		return rc;
 	kv_pages_room(ri->ri_db, KV_GET_PAGES);
 	t = kv_enter();
 	rc = kv_fences_crcs(ri->ri_db, kb, first, n, ri->ri_buf_crc);

@@ -14,8 +14,8 @@
  *
  * Invariants FLT-2, FLT-3: README.md.
  *
- * Lock: ne_lock, a leaf: the lists, np_n, and changes of kb_filter and kb_fences of runs that
- * are in a list.
+ * Lock: ne_lock, a leaf: the lists, their counts, changes of kb_filter and kb_fences of runs that
+ * are in a list, and the loading of blocks (run_load.c).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -30,6 +30,7 @@
 #include "run/filter.h"
 #include "run/run.h"
 #include "run/run_fence.h"
+#include "run/run_load.h"
 #include "run/run_near.h"
 #include "run/run_omf.h"
 
@@ -90,22 +91,20 @@ static uint8_t *piece_take(struct kvdb *db, struct kv_kblock *kb, enum kv_piece 
 	return mem;
 }
 
-void kv_near_keep(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
-		  const uint8_t *index, const bool has[KV_PIECES])
+void kv_near_keep(const struct kv_kblock *kb, const struct kv_fences *fe, const uint8_t *index,
+		  const bool has[KV_PIECES], uint8_t *mem[KV_PIECES])
 {
-	struct kv_fences fe = kv_fences_at(f, index);
-
 	for (enum kv_piece i = 0; i < KV_PIECES; i++) {
 		uint64_t bytes = has[i] ? piece_bytes(kb, i) : 0;
-		uint8_t *mem = bytes ? piece_new(bytes) : NULL;
 
-		if (!mem)
+		mem[i] = bytes ? piece_new(bytes) : NULL;
+		if (!mem[i])
 			continue;
 		if (i == KV_PIECE_FILTER)
-			memcpy(mem, index + (kb->kb_filter_off - kb->kb_npages * KV_PAGE), bytes);
+			memcpy(mem[i], index + (kb->kb_filter_off - kb->kb_npages * KV_PAGE),
+			       bytes);
 		else
-			kv_fences_lay(kb, &fe, mem);
-		piece_set(db, kb, i, mem);
+			kv_fences_lay(kb, fe, mem[i]);
 	}
 }
 
@@ -154,7 +153,33 @@ static void link_set(struct kvdb *db, struct kv_run *r, enum kv_piece piece, int
 static void links_set(struct kvdb *db, struct kv_run *r, enum kv_piece piece)
 {
 	link_set(db, r, piece, NEAR, r->rn_near[piece].np_n > 0);
-	link_set(db, r, piece, FAR, r->rn_near[piece].np_n < r->rn_nkeyed);
+	link_set(db, r, piece, FAR, r->rn_near[piece].np_lack > 0);
+}
+
+/* Was it loaded, and may it come to memory? */
+static bool lacks(struct kv_kblock *kb, enum kv_piece piece)
+{
+	return kv_kblock_is_loaded(kb) && !atomic_load(place_of(kb, piece)) &&
+	       piece_bytes(kb, piece) && !(piece == KV_PIECE_FILTER && kb->kb_no_filter);
+}
+
+/* Under ne_lock: the block has the piece now, or lacks it; @was: until now it was the other. */
+static void count_set(struct kvdb *db, struct kv_run *r, enum kv_piece piece, uint32_t no,
+		      bool has, bool was)
+{
+	struct kv_near_piece *np = &r->rn_near[piece];
+
+	KV_ASSERT_HELD(&db->d_runs.ru_near.ne_lock);
+	if (has) {
+		np->np_n++;
+		np->np_lack -= was;
+		np->np_end = no >= np->np_end ? no + 1 : np->np_end;
+	} else {
+		np->np_n -= was;
+		np->np_lack++;
+		np->np_low = no < np->np_low ? no : np->np_low;
+	}
+	links_set(db, r, piece);
 }
 
 /* Under ne_lock: the last piece of the largest that are in memory leaves it; NULL: none is. */
@@ -166,12 +191,16 @@ static uint8_t *largest_take(struct kvdb *db, uint64_t *bytes)
 	for (unsigned i = KV_NEAR_SIZES; i-- > 0;) {
 		for (enum kv_piece piece = 0; piece < KV_PIECES; piece++) {
 			struct kv_run *r = ne->ne_run[piece][NEAR][i];
+			struct kv_near_piece *np;
 			struct kv_kblock *kb;
 
 			if (!r)
 				continue;
-			kb = &r->rn_kb[--r->rn_near[piece].np_n];
-			links_set(db, r, piece);
+			np = &r->rn_near[piece];
+			do
+				kb = &r->rn_kb[--np->np_end];
+			while (!atomic_load(place_of(kb, piece)));
+			count_set(db, r, piece, np->np_end, false, true);
 			*bytes = piece_bytes(kb, piece);
 			return piece_take(db, kb, piece);
 		}
@@ -196,23 +225,21 @@ void kv_near_trim(struct kvdb *db)
 
 static void piece_add(struct kvdb *db, struct kv_run *r, enum kv_piece piece)
 {
+	struct kv_near_piece *np = &r->rn_near[piece];
 	uint64_t bytes = 0;
-	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < r->rn_nkeyed; i++) {
+	for (uint32_t i = 0; i < r->rn_nkeyed; i++)
 		bytes += piece_bytes(&r->rn_kb[i], piece);
-		if (n == i && atomic_load(place_of(&r->rn_kb[i], piece)))
-			n++;
-	}
-	/* without memory for one those after it go too (FLT-2) */
-	for (uint32_t i = n; i < r->rn_nkeyed; i++)
-		free(piece_take(db, &r->rn_kb[i], piece));
 	if (!bytes)
 		return;
 	pthread_mutex_lock(&db->d_runs.ru_near.ne_lock);
-	r->rn_near[piece].np_n = n;
-	r->rn_near[piece].np_size = 63 - (unsigned)__builtin_clzll(bytes);
-	links_set(db, r, piece);
+	np->np_size = 63 - (unsigned)__builtin_clzll(bytes);
+	for (uint32_t i = 0; i < r->rn_nkeyed; i++) {
+		if (atomic_load(place_of(&r->rn_kb[i], piece)))
+			count_set(db, r, piece, i, true, false);
+		else if (lacks(&r->rn_kb[i], piece))
+			count_set(db, r, piece, i, false, false);
+	}
 	pthread_mutex_unlock(&db->d_runs.ru_near.ne_lock);
 }
 
@@ -233,13 +260,68 @@ void kv_near_remove(struct kvdb *db, struct kv_run *r)
 		is_room |= r->rn_near[piece].np_n > 0;
 		link_set(db, r, piece, NEAR, false);
 		link_set(db, r, piece, FAR, false);
-		r->rn_near[piece].np_n = 0;
+		r->rn_near[piece].np_n = r->rn_near[piece].np_lack = 0;
 		for (unsigned i = 0; i < KV_NEAR_SIZES; i++)
 			is_far |= ne->ne_run[piece][FAR][i] != NULL;
 	}
 	pthread_mutex_unlock(&ne->ne_lock);
 	if (is_room && is_far)
 		kv_grower_kick(db);
+}
+
+/* ---- what is loaded ------------------------------------------------------------------- */
+
+bool kv_near_publish(struct kvdb *db, struct kv_kblock *kb, const struct kv_kblock *from,
+		     uint8_t *const mem[KV_PIECES])
+{
+	uint32_t no = kb->kb_run ? (uint32_t)(kb - kb->kb_run->rn_kb) : 0;
+	bool is_first;
+
+	pthread_mutex_lock(&db->d_runs.ru_near.ne_lock);
+	is_first = !kv_kblock_is_loaded(kb);
+	if (is_first) {
+		kb->kb_prefix = from->kb_prefix;
+		kb->kb_plen = from->kb_plen;
+		kb->kb_top = from->kb_top;
+		kb->kb_ntop = from->kb_ntop;
+		kb->kb_no_filter = from->kb_no_filter;
+		atomic_fetch_add(&kb->kb_mem, atomic_load(&from->kb_mem));
+		atomic_fetch_add(&db->d_count.index_mem, atomic_load(&from->kb_mem));
+		atomic_store_explicit(&kb->kb_page_crcs, atomic_load(&from->kb_page_crcs),
+				      memory_order_release);
+	}
+	for (enum kv_piece i = 0; i < KV_PIECES && is_first; i++) {
+		if (mem[i])
+			piece_set(db, kb, i, mem[i]);
+		if (kb->kb_run && (mem[i] || lacks(kb, i)))
+			count_set(db, kb->kb_run, i, no, mem[i], false);
+	}
+	pthread_mutex_unlock(&db->d_runs.ru_near.ne_lock);
+	return is_first;
+}
+
+bool kv_near_claim(struct kvdb *db, struct kv_kblock *kb)
+{
+	struct kv_near *ne = &db->d_runs.ru_near;
+	bool is_ours;
+
+	pthread_mutex_lock(&ne->ne_lock);
+	is_ours = !kb->kb_is_coming;
+	while (kb->kb_is_coming)
+		pthread_cond_wait(&ne->ne_came, &ne->ne_lock);
+	kb->kb_is_coming = is_ours;
+	pthread_mutex_unlock(&ne->ne_lock);
+	return is_ours;
+}
+
+void kv_near_unclaim(struct kvdb *db, struct kv_kblock *kb)
+{
+	struct kv_near *ne = &db->d_runs.ru_near;
+
+	pthread_mutex_lock(&ne->ne_lock);
+	kb->kb_is_coming = false;
+	pthread_cond_broadcast(&ne->ne_came);
+	pthread_mutex_unlock(&ne->ne_lock);
 }
 
 /* ---- back to memory --------------------------------------------------------------------- */
@@ -276,8 +358,14 @@ static struct kv_run *smallest_far(struct kvdb *db, enum kv_piece *piece, uint32
 			r = list_hold(ne->ne_run[p][FAR][i], p);
 			*piece = p;
 		}
-	if (r)
-		*no = r->rn_near[*piece].np_n;
+	if (r) {
+		uint32_t *low = &r->rn_near[*piece].np_low;
+
+		while (*low < r->rn_nkeyed && !lacks(&r->rn_kb[*low], *piece))
+			++*low;
+		KV_ASSERT(*low < r->rn_nkeyed);
+		*no = *low;
+	}
 	pthread_mutex_unlock(&ne->ne_lock);
 	if (r && used + piece_bytes(&r->rn_kb[*no], *piece) > most) {
 		kv_run_put(db, r);
@@ -290,11 +378,12 @@ static struct kv_run *smallest_far(struct kvdb *db, enum kv_piece *piece, uint32
 static int pages_read(struct kvdb *db, const struct kv_kblock *kb, uint64_t first, uint64_t n,
 		      uint8_t *pages)
 {
+	const uint32_t *crcs = atomic_load_explicit(&kb->kb_page_crcs, memory_order_acquire);
 	int rc = kv_dev_read(db, kb->kb_obj, KV_READ_KEY, first * KV_PAGE, pages, n * KV_PAGE);
 
 	for (uint64_t i = 0; i < n && !rc; i++)
 		if (!CHECK_CRC(mpool_crc32c(0, pages + i * KV_PAGE, KV_PAGE) ==
-			       kb->kb_page_crcs[first + i - kb->kb_npages])) {
+			       crcs[first + i - kb->kb_npages])) {
 			kv_bad_read(db, kb->kb_obj, (first + i) * KV_PAGE, false);
 			rc = kv_run_damaged(kb->kb_id, (first + i) * KV_PAGE, "CRC of the index");
 		}
@@ -345,11 +434,10 @@ int kv_near_step(struct kvdb *db)
 	if (rc && rc != -ENOMEM) {
 		/* it is asked through the pool from now on, until its run goes */
 		link_set(db, r, piece, FAR, false);
-	} else if (!rc && r->rn_near[piece].np_n == no) {
+	} else if (!rc && lacks(kb, piece)) {
 		piece_set(db, kb, piece, mem);
 		mem = NULL;
-		r->rn_near[piece].np_n++;
-		links_set(db, r, piece);
+		count_set(db, r, piece, no, true, true);
 	}
 	pthread_mutex_unlock(&ne->ne_lock);
 	free(mem);

@@ -11,8 +11,8 @@
 
 #include "db/parts.h"
 
+struct kv_fences;
 struct kv_kblock;
-struct kv_kfoot;
 struct kv_run;
 struct kvdb;
 
@@ -29,18 +29,31 @@ struct kv_near_own {
  */
 bool kv_near_choose(struct kvdb *db, struct kv_near_own *own, enum kv_piece piece, uint64_t bytes);
 /*
- * Copies pieces of the block from @index, what lies between its key pages and its footer, to memory
- * of their own; without memory they are far. @has: which are wanted.
+ * Copies pieces of the block to memory of their own; without memory they are far.
+ * @index: what lies behind its key pages; @has: which are wanted; @mem: NULL: it is far
  */
-void kv_near_keep(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
-		  const uint8_t *index, const bool has[KV_PIECES]);
+void kv_near_keep(const struct kv_kblock *kb, const struct kv_fences *fe, const uint8_t *index,
+		  const bool has[KV_PIECES], uint8_t *mem[KV_PIECES]);
+/*
+ * kv_near_publish - what was loaded of a block, @from, is known to readers from now on (IDX-1)
+ * False: another thread was first, and @from and @mem are the caller's to free. kv_near_trim()
+ * follows, outside of locks.
+ */
+bool kv_near_publish(struct kvdb *db, struct kv_kblock *kb, const struct kv_kblock *from,
+		     uint8_t *const mem[KV_PIECES]);
+/*
+ * One thread loads the block of those that may wait: true in it. The others wait: false, and it
+ * was loaded, or that failed.
+ */
+bool kv_near_claim(struct kvdb *db, struct kv_kblock *kb);
+void kv_near_unclaim(struct kvdb *db, struct kv_kblock *kb);
 /* Their memory goes at once: no reader can ask any more. */
 void kv_near_free(struct kvdb *db, struct kv_kblock *kb);
 /* Bytes of memory that those of the block take now. */
 uint64_t kv_near_bytes(const struct kv_kblock *kb);
 
 /*
- * A run that is whole, of which the first blocks may have pieces in memory; then kv_near_trim().
+ * A run that is whole, of which blocks may have pieces in memory; then kv_near_trim().
  * Of locks, only those that destructors allow (DESIGN.md, "Locks").
  */
 void kv_near_add(struct kvdb *db, struct kv_run *r);

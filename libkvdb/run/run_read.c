@@ -2,12 +2,12 @@
 /*
  * Opening runs and looking keys up in them.
  *
- * In memory a run keeps, per key block, its range of keys, its segment table, and
- * the CRCs and a top level of what else lies behind the key pages. Filters, 1.25
- * bytes a key, and fences with an array of 8-byte heads for the binary search and
- * the CRCs of key pages, a fifth of a byte, are there too while there is room
- * (run_near.c), and else on pages of the pool. A lookup touches one filter line,
- * the heads, and one key page, which comes from the page pool.
+ * In memory a run keeps, per key block, its range of keys, its segment table, and,
+ * once it was needed (run_load.c), the CRCs and a top level of what else lies behind
+ * the key pages. Filters, 1.25 bytes a key, and fences with an array of 8-byte heads
+ * for the binary search and the CRCs of key pages, a fifth of a byte, are there too
+ * while there is room (run_near.c), and else on pages of the pool. A lookup touches
+ * one filter line, the heads, and one key page, which comes from the page pool.
  *
  * A run holds a reference on every segment that it refers to and a handle on
  * every object. No lock: a published run is immutable.
@@ -31,30 +31,14 @@
 #include "run/run.h"
 #include "run/run_fence.h"
 #include "run/run_filter.h"
+#include "run/run_load.h"
 #include "run/run_near.h"
 #include "run/run_omf.h"
 
 #define PAGE_HEAD	832u	/* bytes in front of the entries of a page of some 110 entries */
+#define TAIL		8192u	/* bytes of a key block that an open reads: footer, and what fits */
 
 /* ---- key blocks ------------------------------------------------------------------ */
-
-static int check_crcs(const uint8_t *index, const struct kv_kfoot *f)
-{
-	static const char *const what[KV_AREAS] = {
-		"CRC of the fences", "CRC of the page CRCs", "CRC of the filter",
-		"CRC of the segment table", "CRC of the prefix tombstones", "CRC of the spare area",
-	};
-	uint64_t base = (uint64_t)f->kf_npages * KV_PAGE;
-
-	for (unsigned i = 0; i < KV_AREAS; i++) {
-		const struct kv_area *a = &f->kf_area[i];
-		uint32_t crc = mpool_crc32c(0, index + (a->ar_off - base), a->ar_len);
-
-		if (!CHECK_CRC(crc == a->ar_crc))
-			return kv_run_damaged(f->kf_obj, a->ar_off, what[i]);
-	}
-	return 0;
-}
 
 static int find_segs(struct kvdb *db, struct kv_kblock *kb, uint32_t n, struct kv_seg *const *known)
 {
@@ -77,25 +61,37 @@ static int find_segs(struct kvdb *db, struct kv_kblock *kb, uint32_t n, struct k
 	return 0;
 }
 
-/* Copies the areas that stay, and takes the CRCs of the pages that the others lie on. */
-static int index_copy(struct kv_kblock *kb, const struct kv_kfoot *f, const uint8_t *index)
+/* An area that stays, into @at. */
+static int area_copy(const struct kv_kfoot *f, const uint8_t *bytes, enum kv_karea area,
+		     const char *what, uint8_t *at)
 {
-	const struct kv_area *segs = &f->kf_area[KV_AREA_SEGS], *tombs = &f->kf_area[KV_AREA_PTOMB];
-	uint32_t base = f->kf_npages * KV_PAGE, pages = kb->kb_pages_end - kb->kb_npages;
-	size_t crcs = pages * sizeof(uint32_t), len = crcs + segs->ar_len + tombs->ar_len;
+	const struct kv_area *a = &f->kf_area[area];
+
+	if (!CHECK_CRC(mpool_crc32c(0, bytes, a->ar_len) == a->ar_crc))
+		return kv_run_damaged(f->kf_obj, a->ar_off, what);
+	memcpy(at, bytes, a->ar_len);
+	return 0;
+}
+
+/* @segs: the object from its segment table on. */
+static int index_copy(struct kv_kblock *kb, const struct kv_kfoot *f, const uint8_t *segs)
+{
+	const struct kv_area *a = &f->kf_area[KV_AREA_SEGS], *tombs = &f->kf_area[KV_AREA_PTOMB];
+	size_t len = (size_t)a->ar_len + tombs->ar_len;
+	int rc;
 
 	kb->kb_index = malloc(len + 1);
 	if (!kb->kb_index)
 		return -ENOMEM;
-	kb->kb_mem = len;
-	for (uint32_t i = 0; i < pages; i++)
-		((uint32_t *)kb->kb_index)[i] = mpool_crc32c(0, index + i * KV_PAGE, KV_PAGE);
-	kb->kb_page_crcs = (const uint32_t *)kb->kb_index;
-	kb->kb_segtab = memcpy(kb->kb_index + crcs, index + (segs->ar_off - base), segs->ar_len);
-	kb->kb_tombs = memcpy(kb->kb_index + crcs + segs->ar_len, index + (tombs->ar_off - base),
-			      tombs->ar_len);
+	atomic_store(&kb->kb_mem, len);
+	kb->kb_segtab = kb->kb_index;
+	kb->kb_tombs = kb->kb_index + a->ar_len;
 	kb->kb_tombs_len = tombs->ar_len;
-	return 0;
+	rc = area_copy(f, segs, KV_AREA_SEGS, "CRC of the segment table", kb->kb_index);
+	if (!rc)
+		rc = area_copy(f, segs + (tombs->ar_off - a->ar_off), KV_AREA_PTOMB,
+			       "CRC of the prefix tombstones", kb->kb_index + a->ar_len);
+	return rc;
 }
 
 static int range_copy(struct kv_kblock *kb, const struct kv_kfoot *f)
@@ -126,34 +122,29 @@ static void places_set(struct kv_kblock *kb, const struct kv_kfoot *f)
 	kb->kb_filter_off = a[KV_AREA_FILTER].ar_off;
 	kb->kb_fblocks = filter / KV_FILTER_BLOCK;
 	kb->kb_pages_end = f->kf_npages ? (end + KV_PAGE - 1) / KV_PAGE : 0;
+	for (unsigned i = 0; i <= KV_AREA_FILTER; i++)
+		kb->kb_area_crc[i] = a[i].ar_crc;
 }
 
-static int attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
-		  const uint8_t *index, struct kv_seg *const *known)
+static int begin(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
+		 const uint8_t *segs, struct kv_seg *const *known)
 {
-	struct kv_fences fe = kv_fences_at(f, index);
-	int rc = check_crcs(index, f);
+	int rc = index_copy(kb, f, segs);
 
 	if (!rc)
-		rc = index_copy(kb, f, index);
-	if (!rc)
 		rc = range_copy(kb, f);
-	if (!rc)
-		rc = kv_fences_check(kb, &fe);
-	if (!rc)
-		rc = kv_fences_top(kb, &fe);
 	if (!rc)
 		rc = find_segs(db, kb, f->kf_area[KV_AREA_SEGS].ar_len / KV_KSEG_SIZE, known);
 	return rc;
 }
 
-int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
-		     const uint8_t *index, struct kv_seg *const *known, struct kv_near_own *own)
+/* All but what is loaded later. */
+static int kblock_begin(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
+			const uint8_t *segs, struct kv_seg *const *known)
 {
-	bool has[KV_PIECES];
 	int rc;
 
-	KV_ASSERT(!kb->kb_index && !kb->kb_segs && !atomic_load(&kb->kb_filter));
+	KV_ASSERT(!kb->kb_index && !kb->kb_segs && !kv_kblock_is_loaded(kb));
 	kb->kb_id = f->kf_obj;
 	kb->kb_ntombs = f->kf_ntombs;
 	kb->kb_expiring = f->kf_expiring;
@@ -161,20 +152,26 @@ int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoo
 	kb->kb_max_expiry = f->kf_max_expiry;
 	kb->kb_min_seq = f->kf_npages ? f->kf_min_seq : UINT64_MAX;
 	places_set(kb, f);
-	rc = attach(db, kb, f, index, known);
+	rc = begin(db, kb, f, segs, known);
 	if (rc) {
-		kb->kb_mem = 0;
+		atomic_store(&kb->kb_mem, 0);
 		return rc;
 	}
-	kb->kb_mem += sizeof(*kb) + kb->kb_min_klen + kb->kb_max_klen + kb->kb_plen +
-		      (kb->kb_ntop + 1ull) * sizeof(*kb->kb_top) +
-		      kb->kb_nsegs * sizeof(*kb->kb_segs);
-	atomic_fetch_add(&db->d_count.index_mem, kb->kb_mem);
-	has[KV_PIECE_FENCES] = kv_near_choose(db, own, KV_PIECE_FENCES, kv_fences_bytes(kb));
-	has[KV_PIECE_FILTER] = kv_near_choose(db, own, KV_PIECE_FILTER,
-					      f->kf_area[KV_AREA_FILTER].ar_len);
-	kv_near_keep(db, kb, f, index, has);
+	atomic_fetch_add(&kb->kb_mem, sizeof(*kb) + kb->kb_min_klen + kb->kb_max_klen +
+				      kb->kb_nsegs * sizeof(*kb->kb_segs));
+	atomic_fetch_add(&db->d_count.index_mem, atomic_load(&kb->kb_mem));
 	return 0;
+}
+
+int kv_kblock_attach(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f,
+		     const uint8_t *index, struct kv_seg *const *known, struct kv_near_own *own)
+{
+	uint32_t segs = f->kf_area[KV_AREA_SEGS].ar_off - f->kf_npages * KV_PAGE;
+	int rc = kblock_begin(db, kb, f, index + segs, known);
+
+	if (!rc && kb->kb_npages)
+		rc = kv_kblock_index(db, kb, index, own, false);
+	return rc;
 }
 
 void kv_kblock_free(struct kvdb *db, struct kv_kblock *kb)
@@ -186,47 +183,64 @@ void kv_kblock_free(struct kvdb *db, struct kv_kblock *kb)
 	free(kb->kb_prefix);
 	free(kb->kb_min);
 	free(kb->kb_index);
+	free(atomic_load(&kb->kb_page_crcs));
 	kv_near_free(db, kb);
-	atomic_fetch_sub(&db->d_count.index_mem, kb->kb_mem);
+	atomic_fetch_sub(&db->d_count.index_mem, atomic_load(&kb->kb_mem));
 	mpool_obj_close(kb->kb_obj);
 }
 
+/* @tail: its last TAIL bytes, read again once when the footer is not right. */
 static int read_footer(struct kvdb *db, struct kv_kblock *kb, const struct kv_kblock_desc *d,
-		       uint32_t kvs, struct kv_kfoot *f)
+		       uint32_t kvs, uint8_t *tail, struct kv_kfoot *f)
 {
 	struct mpool_obj_info info;
 	const char *bad;
-	uint8_t *page;
 	int rc = mpool_obj_info(kb->kb_obj, &info);
 
 	if (rc)
 		return kv_error_mpool(rc);
-	if (!CHECK(d->kd_len % KV_PAGE == 0 && d->kd_len >= 2 * KV_PAGE &&
-		   d->kd_len <= KV_KBLOCK_MAX && d->kd_len <= info.length))
+	if (!CHECK(d->kd_len % KV_PAGE == 0 && d->kd_len >= TAIL && d->kd_len <= KV_KBLOCK_MAX &&
+		   d->kd_len <= info.length))
 		return kv_run_damaged(d->kd_id, d->kd_len, "length in the version edit");
-	page = aligned_alloc(KV_PAGE, KV_PAGE);
-	if (!page)
-		return -ENOMEM;
 	for (int tries = 0; tries < 2; tries++) {
-		rc = kv_dev_read(db, kb->kb_obj, KV_READ_KEY, d->kd_len - KV_PAGE, page, KV_PAGE);
+		rc = kv_dev_read(db, kb->kb_obj, KV_READ_KEY, d->kd_len - TAIL, tail, TAIL);
 		if (rc)
 			break;
-		bad = kv_kfoot_decode(page, d->kd_crc, db->d_ident.id_tag, d->kd_id, kvs,
-				      d->kd_len, f);
+		bad = kv_kfoot_decode(tail + TAIL - KV_PAGE, d->kd_crc, db->d_ident.id_tag,
+				      d->kd_id, kvs, d->kd_len, f);
 		if (!bad)
 			break;
 		rc = kv_run_damaged(d->kd_id, d->kd_len - KV_PAGE, bad);
 	}
-	free(page);
+	return rc;
+}
+
+/* With the footer: segment table and tombstones, which most often lie in the tail. */
+static int read_rest(struct kvdb *db, struct kv_kblock *kb, const struct kv_kfoot *f, uint32_t len,
+		     const uint8_t *tail)
+{
+	uint32_t segs = f->kf_area[KV_AREA_SEGS].ar_off, from = segs / KV_PAGE * KV_PAGE;
+	uint32_t end = len - KV_PAGE;
+	uint8_t *more;
+	int rc;
+
+	if (segs >= len - TAIL)
+		return kblock_begin(db, kb, f, tail + (segs - (len - TAIL)), NULL);
+	more = aligned_alloc(KV_PAGE, end - from);
+	if (!more)
+		return -ENOMEM;
+	rc = kv_dev_read(db, kb->kb_obj, KV_READ_KEY, from, more, end - from);
+	if (!rc)
+		rc = kblock_begin(db, kb, f, more + (segs - from), NULL);
+	free(more);
 	return rc;
 }
 
 static int kblock_open(struct kvdb *db, struct kv_kblock *kb, const struct kv_kblock_desc *d,
-		       uint32_t kvs, struct kv_near_own *own)
+		       uint32_t kvs)
 {
 	struct kv_kfoot *f;
-	uint8_t *index = NULL;
-	uint32_t base, len;
+	uint8_t *tail;
 	int rc = mpool_obj_open(db->d_mp, d->kd_id, &kb->kb_obj);
 
 	if (rc) {
@@ -235,22 +249,11 @@ static int kblock_open(struct kvdb *db, struct kv_kblock *kb, const struct kv_kb
 				       kv_error_mpool(rc);
 	}
 	f = malloc(sizeof(*f));
-	if (!f)
-		return -ENOMEM;
-	rc = read_footer(db, kb, d, kvs, f);
-	if (rc)
-		goto out;
-	base = f->kf_npages * KV_PAGE;
-	len = d->kd_len - KV_PAGE - base;
-	rc = -ENOMEM;
-	index = aligned_alloc(KV_PAGE, len ? len : KV_PAGE);
-	if (!index)
-		goto out;
-	rc = len ? kv_dev_read(db, kb->kb_obj, KV_READ_KEY, base, index, len) : 0;
+	tail = aligned_alloc(KV_PAGE, TAIL);
+	rc = f && tail ? read_footer(db, kb, d, kvs, tail, f) : -ENOMEM;
 	if (!rc)
-		rc = kv_kblock_attach(db, kb, f, index, NULL, own);
-out:
-	free(index);
+		rc = read_rest(db, kb, f, d->kd_len, tail);
+	free(tail);
 	free(f);
 	return rc;
 }
@@ -285,8 +288,9 @@ void kv_run_measure(struct kvdb *db, struct kv_run *r)
 	r->rn_pages = 0;
 	r->rn_min_seq = UINT64_MAX;
 	for (uint32_t i = 0; i < r->rn_n; i++) {
-		const struct kv_kblock *kb = &r->rn_kb[i];
+		struct kv_kblock *kb = &r->rn_kb[i];
 
+		kb->kb_run = r;
 		r->rn_bytes += r->rn_desc.rd_kb[i].kd_len;
 		r->rn_tombs += kb->kb_ntombs;
 		r->rn_pages += kb->kb_npages;
@@ -363,7 +367,6 @@ void kv_run_free(struct kvdb *db, struct kv_run *r)
 int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **out)
 {
 	struct kv_kblock_desc *own;
-	struct kv_near_own near = { 0 };
 	struct kv_run *r;
 	int rc = 0;
 
@@ -377,7 +380,7 @@ int kv_run_open(struct kvdb *db, const struct kv_run_desc *d, struct kv_run **ou
 	for (uint32_t i = 0; i < d->rd_n && !rc; i++) {
 		const struct kv_kblock *kb = &r->rn_kb[i], *prev = kb - 1;
 
-		rc = kblock_open(db, &r->rn_kb[i], &d->rd_kb[i], d->rd_kvs, &near);
+		rc = kblock_open(db, &r->rn_kb[i], &d->rd_kb[i], d->rd_kvs);
 		if (!rc && i && kb->kb_npages &&
 		    !CHECK(kv_kcmp(prev->kb_max, prev->kb_max_klen, kb->kb_min,
 				   kb->kb_min_klen) < 0))
@@ -532,7 +535,7 @@ uint64_t kv_run_index_bytes(const struct kv_run *r)
 	for (uint32_t i = 0; i < r->rn_n; i++) {
 		const struct kv_kblock *kb = &r->rn_kb[i];
 
-		n += kb->kb_mem + kv_near_bytes(kb);
+		n += atomic_load(&kb->kb_mem) + kv_near_bytes(kb);
 	}
 	return n;
 }
@@ -617,13 +620,25 @@ static inline uint32_t page_near(const struct kv_kblock *kb, const uint8_t *mem,
 	return lo == np || heads[lo] != h ? lo - 1 : page_tied(kb, mem, lo, key, klen);
 }
 
+/* They were not in memory. */
+static __attribute__((noinline)) int64_t page_far(struct kvdb *db, const struct kv_kblock *kb,
+						  const uint8_t *key, size_t klen)
+{
+	int rc = kb->kb_npages == 1 ? 0 : kv_kblock_need(db, kb);
+	const uint8_t *mem = atomic_load_explicit(&kb->kb_fences, memory_order_acquire);
+
+	if (rc)
+		return rc;
+	return mem ? page_near(kb, mem, key, klen) : kv_fences_far(db, kb, key, klen);
+}
+
 static inline int64_t page_of(struct kvdb *db, const struct kv_kblock *kb, const uint8_t *key,
 			      size_t klen)
 {
 	const uint8_t *mem = atomic_load_explicit(&kb->kb_fences, memory_order_acquire);
 
 	if (KV_UNLIKELY(!mem))
-		return kv_fences_far(db, kb, key, klen);
+		return page_far(db, kb, key, klen);
 	return page_near(kb, mem, key, klen);
 }
 
@@ -749,8 +764,11 @@ void kv_run_prefetch(struct kv_run *r, uint64_t hash)
 static int filter_ask_far(struct kvdb *db, struct kv_kblock *kb, uint64_t hash)
 {
 	const uint8_t *block;
-	int rc = kv_filter_far(db, kb, hash, &block);
+	int rc = kv_kblock_need(db, kb);
 
+	if (rc)
+		return rc;
+	rc = kv_filter_far(db, kb, hash, &block);
 	return rc || !block || kv_filter_block_has(block, hash) ? rc : -ENOENT;
 }
 
@@ -782,7 +800,7 @@ int kv_run_spot(struct kvdb *db, struct kv_run *r, const void *key, size_t klen,
 		return (int)no;
 	sp->sp_kb = kb;
 	sp->sp_page = (uint32_t)no;
-	return kv_fences_crcs(db, kb, sp->sp_page, 1, &sp->sp_crc);
+	return kv_kblock_crcs(db, kb, sp->sp_page, 1, &sp->sp_crc);
 }
 
 void kv_kpage_prefetch(const uint8_t *page)
@@ -833,7 +851,7 @@ int kv_run_lookup(struct kvdb *db, struct kv_run *r, const void *key, size_t kle
 	no = (uint32_t)at;
 	page = kv_page_hit(db, kb->kb_id, no);
 	if (!page) {	/* only then: its CRC and its object are lines of their own */
-		rc = kv_fences_crcs(db, kb, no, 1, &crc);
+		rc = kv_kblock_crcs(db, kb, no, 1, &crc);
 		if (!rc)
 			rc = kv_pages_get(db, kb->kb_obj, no, 1, &crc, &page);
 		if (rc)
