@@ -39,6 +39,7 @@
 #include "seg/value.h"
 #include "run/run.h"
 #include "meta/upkeep.h"
+#include "compact/keep.h"
 #include "compact/reloc.h"
 #include "compact/sweep.h"
 
@@ -100,6 +101,7 @@ struct flight {			/* an image on its way to its segment */
 	uint32_t fl_len, fl_off;	/* bytes, and those that are sent */
 	unsigned fl_n;		/* pieces that are not done */
 	int fl_err;
+	bool fl_is_near;	/* most of it came from memory */
 	struct iovec fl_iov[WRITE_DEPTH];
 };
 
@@ -140,6 +142,7 @@ struct kv_move {
 	struct kv_seg **mv_seg;
 	uint32_t mv_nseg, mv_nready, mv_segcap;
 	bool mv_sealed;
+	uint64_t mv_near, mv_far;	/* bytes for the image, from memory and from media */
 	uint64_t mv_taken;	/* bytes of its segments, whole */
 	uint64_t mv_mem;	/* counted as memory of jobs */
 };
@@ -346,6 +349,8 @@ static int flight_end(struct kv_move *mv)
 	atomic_store(&s->sg_first_epoch, mv->mv_epoch);
 	atomic_store(&s->sg_last_epoch, mv->mv_epoch);
 	atomic_store(&s->sg_end, fl->fl_len);
+	if (CHECK(fl->fl_is_near))	/* G17 */
+		kv_keep_written(mv->mv_db, s, mv->mv_sent.ig_mem, fl->fl_len);
 	return 0;
 }
 
@@ -359,7 +364,9 @@ static void flight_begin(struct kv_move *mv, struct kv_seg *s, uint32_t len)
 	KV_ASSERT(len % KV_BLOCK == 0 && len <= mv->mv_image.ig_bytes && len <= s->sg_bytes);
 	mv->mv_sent = mv->mv_image;
 	mv->mv_image = ig;
-	*fl = (struct flight){ .fl_seg = s, .fl_len = len };
+	*fl = (struct flight){ .fl_seg = s, .fl_len = len,
+			       .fl_is_near = mv->mv_near > mv->mv_far };
+	mv->mv_near = mv->mv_far = 0;
 	for (unsigned i = 0; i < WRITE_DEPTH && fl->fl_off < len && !fl->fl_err; i++)
 		fl->fl_err = send_piece(mv, i);
 }
@@ -523,19 +530,6 @@ struct reader {
 		       const uint8_t *bytes);
 };
 
-/* From the window. False: the segment has no image now. */
-static bool copy_image(const struct span *sp, uint8_t *to)
-{
-	struct kv_thread *t = kv_enter();
-	const uint8_t *image = atomic_load(&sp->sp_seg->sg_image);
-
-	KV_ASSERT((uint64_t)sp->sp_off + sp->sp_len <= sp->sp_seg->sg_bytes);
-	if (image)
-		memcpy(to, image + sp->sp_off, sp->sp_len);
-	kv_exit(t);
-	return image != NULL;
-}
-
 static int wants_take(struct kv_move *mv, const struct reader *rd, struct want *w, unsigned n)
 {
 	struct span sp;
@@ -575,12 +569,14 @@ static int read_places(struct kv_move *mv, const struct reader *rd, uint32_t n)
 		if (!rd->rd_span(mv, i, &sp))
 			continue;
 		/* nothing is read before wants_take(): the buffer is free */
-		if (copy_image(&sp, mv->mv_read)) {
+		if (kv_keep_copy(mv->mv_db, sp.sp_seg, sp.sp_off, sp.sp_len, mv->mv_read)) {
+			mv->mv_near += sp.sp_len;
 			rc = rd->rd_take(mv, i, &sp, mv->mv_read);
 			if (rc)
 				return rc;
 			continue;
 		}
+		mv->mv_far += sp.sp_len;
 		if (want_join(&w[k], &sp, i))
 			continue;
 		bytes += w[k].wn_to - w[k].wn_from;
