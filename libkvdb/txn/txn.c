@@ -982,7 +982,7 @@ bool kv_txn_may_begin(struct kvdb_txn *txn, uint64_t *due_ns)
 	if (!kv_is_manual(db) && kv_large_is_for(db, size) && !kv_large_has_room(db, size))
 		return false;
 	toll = kv_txn_toll(txn);
-	return !toll || kv_throttle_begun(db, toll, size, due_ns);
+	return !toll || kv_throttle_begun(db, toll, size + txn->t_paid_bytes, due_ns);
 }
 
 int kv_txn_commit_begin(struct kvdb_txn *txn, struct kv_pending_write *bg)

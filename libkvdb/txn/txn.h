@@ -107,7 +107,8 @@ struct kvdb_txn {
 	bool t_ended;			/* only its cursors are left */
 	bool t_is_gone;			/* without its writes */
 	bool t_is_begun;		/* its commit waits for no room: kv_txn_commit_begin() */
-	bool t_is_paid;			/* nor do its values */
+	bool t_is_paid;			/* nor do its values, */
+	uint32_t t_paid_bytes;		/* which take so much */
 	int t_doomed;			/* a write failed: it cannot commit, */
 	uint32_t t_why;			/* enum kvdb_txn_state */
 	uint64_t t_ticket;		/* for what its snapshot shows */

@@ -344,9 +344,10 @@ static int admit(struct batch *ba)
 	struct kvdb_txn *t = ba->ba_txn;
 	int err;
 
+	t->t_is_paid = ba->ba_begun && ba->ba_values <= NOWAIT_BYTES;
+	t->t_paid_bytes = t->t_is_paid ? (uint32_t)ba->ba_values : 0;
 	if (ba->ba_begun && !kv_txn_may_begin(t, &ba->ba_begun->bg_due_ns))
 		return -EAGAIN;
-	t->t_is_paid = ba->ba_begun && ba->ba_values <= NOWAIT_BYTES;
 	err = log_values(t);
 	t->t_is_paid = false;
 	if (!err && !ba->ba_begun)

@@ -340,6 +340,46 @@ static void a_queue_does_not_sleep_in_a_commit(void)
 	shut();
 }
 
+/* Nor for the values of a batch, and these are paid for, too. */
+static void a_queue_does_not_sleep_in_a_batch(void)
+{
+	enum { VALUE = 100000 };
+	static uint8_t val[VALUE];
+	struct kvdb_op put = { .type = KVDB_OP_PUT, .key = "k", .klen = 1, .val = val,
+			       .size = VALUE };
+	struct kvdb_op op = { .type = KVDB_OP_WRITE, .ops = &put, .size = 1 };
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	unsigned late = 0, waited = 0;
+	struct kvdb_cqe e;
+	uint64_t t0, next;
+
+	o.log_bytes = 128u << 20;
+	open_fresh(512u << 20, &o);
+	put.kvs = kvs;
+	T_EQ(kvdb_cq_open(db, 0, 0, &cq), 0);
+	pthread_mutex_lock(&kvs->k_flush_lock);
+	T_EQ(kvdb_put(kvs, "k", 1, "v", 1), 0);
+	atomic_fetch_add(&db->d_logged.lc_bytes, 120u << 20);
+	kv_pressure(db);
+	for (unsigned i = 0; i < 20; i++) {
+		t0 = kv_now(db);
+		next = t0 + 10000000u;
+		atomic_store(&db->d_throttle.th_all.to_next, next);
+		T_EQ(kvdb_cq_submit(cq, &op, 1), 1);
+		late += kv_now(db) - t0 > 5000000u;
+		T_OK(atomic_load(&db->d_throttle.th_all.to_next) - next >=
+		     VALUE / 2048u * (uint64_t)atomic_load(&db->d_throttle.th_all.to_cost));
+		T_EQ(kvdb_cq_reap(cq, &e, 1, 1, 1000000000), 1);
+		T_EQ(e.err, 0);
+		waited += kv_now(db) - t0 >= 9000000u;
+	}
+	pthread_mutex_unlock(&kvs->k_flush_lock);
+	printf("# of 20 batches %u waited, %u when they were submitted\n", waited, late);
+	T_EQ(waited, 20);
+	T_OK(late <= 5);	/* others want the processor, too */
+	shut();
+}
+
 /* ---- blocking gets ---------------------------------------------------------------------- */
 
 static unsigned reads, reads_inside;
@@ -988,6 +1028,7 @@ int main(void)
 	T_RUN(a_put_has_its_place_among_writers_that_sleep);
 	T_RUN(a_queue_sleeps_until_its_put_is_due);
 	T_RUN(a_queue_does_not_sleep_in_a_commit);
+	T_RUN(a_queue_does_not_sleep_in_a_batch);
 	T_RUN(a_get_that_waits_for_a_device_holds_no_memory_back);
 	T_RUN(a_transactions_get_holds_no_memory_back);
 	T_RUN(a_transactions_write_holds_no_memory_back);
