@@ -84,10 +84,18 @@ static void change_all(struct kvdb *db, struct kvdb_kvs *kvs)
 	struct kvdb_txn *txn = NULL;
 	struct kvdb_bulk *b = NULL;
 	static char val[3000];
+	const struct kvdb_op batch[] = {
+		{ .type = KVDB_OP_PUT, .kvs = kvs, .key = "b", .klen = 1, .val = val,
+		  .size = sizeof(val) },
+		{ .type = KVDB_OP_RANGE_DEL, .kvs = kvs, .key = "c", .klen = 1, .val = "d",
+		  .size = 1 },
+		{ .type = KVDB_OP_DEL, .kvs = kvs, .key = "c", .klen = 1 },
+	};
 
 	CALL(kvdb_txn_begin(db, 0, &txn));
 	CALL(kvdb_txn_put(txn, kvs, "t", 1, val, sizeof(val)));
 	CALL(kvdb_txn_commit(txn, KVDB_TXN_DURABLE, NULL));
+	CALL(kvdb_write(db, batch, 3, KVDB_OP_DURABLE, NULL));
 	CALL(kvdb_bulk_open(kvs, 0, &b));
 	CALL(kvdb_bulk_add(b, "z", 1, val, sizeof(val)));
 	CALL(kvdb_bulk_finish(b));
