@@ -25,6 +25,10 @@ ablation build's folder. For the Makefile:
   tests/ablate.py copies        the sources that have switches or planted bugs
   tests/ablate.py copy FILE     one with them, to standard output
 
+Which program notices what at a place is off (number, program, name; no build is needed):
+
+  tests/ablate.py where PLACE   a file, FILE:LINE, or a function
+
 For tests/kmod/host_refusals.sh:
 
   tests/ablate.py module        number, name and programs of each refusal of the module
@@ -229,6 +233,17 @@ def module():
         print(n, title(n, r), *first, *(p for p in progs if p not in first))
 
 
+def where(place):
+    """Prints each switch at FILE, FILE:LINE or in a function, and the program that noticed it."""
+    file, _, line = place.partition(":")
+    memory, found = remembered(), {n: w for known in modes().values() for n, w in known.items()}
+    for n, w in sorted(found.items()):
+        first = getattr(w, "line", 0) or text(w.file).count("\n", 0, getattr(w, "start", 0)) + 1
+        if (w.file.endswith(file) and line in ("", str(first))) or w.name.startswith(place + "_"):
+            print(n, memory.get(n, ("(none)", False))[0], "%s:%d" % (w.file, first), title(n, w))
+    return 0
+
+
 def remember(lines):
     write_memory({int(n): (p, int(ms) > QUICK_MS)
                   for n, p, ms in (line.split() for line in lines)})
@@ -245,6 +260,8 @@ def main():
         return 0
     if mode == "module":
         return module()
+    if mode == "where":
+        return where(sys.argv[2])
     if mode == "remember":
         return remember(sys.stdin)
     wanted = [int(a) for a in sys.argv[2:]]
