@@ -187,8 +187,8 @@ struct mpk_cmd {
 	.cm_zero_len = sizeof_field(struct type, field)
 
 /*
- * Checks what the uapi header promises for all commands, then calls. What a
- * structure points to is the handler's. Any context that may sleep.
+ * Checks what the uapi header promises for all commands, then calls the handler, which
+ * itself checks what its structure points to. Any context that may sleep.
  */
 long mpk_cmd_run(const struct mpk_cmd *table, u32 n, struct file *file, unsigned int cmd,
 		 void __user *uarg);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Objects: allocation, references, state rules, the data path's map, and
- * atomic batches.
+ * Objects: allocation, references, state rules, and the data path's map.
  *
  * A plain mblock lives in memory only until its commit record; append objects
  * and mlogs exist from their allocation record on. The table holds durable

@@ -299,7 +299,6 @@ void mp_own_leave(struct mp_own *own)
 /* @rc of mp_pool_fail(), which comes first: then writers hear that there is nothing to wait for */
 static int lose(struct mp_pool *pool, int rc)
 {
-	/* the cause comes first: writers hear that there is nothing to wait for */
 	os_assert(mp_pool_is_failed(pool));
 	state_set(&pool->p_own, MP_OWN_LOST);
 	return rc;

@@ -9,7 +9,7 @@
  * top of what is due; losing them, in a crash or by a cancel, leaves a database
  * that is as good as before.
  *
- * Lock: cp_lock, held by the thread that takes a step; outside all others.
+ * Lock: cp_lock, held by the thread that takes a step, only tried; DESIGN.md has its place.
  */
 #include <errno.h>
 #include <string.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Do other threads make room? No locks: each counts its work where it does it. */
+/*
+ * Tells whether other threads are making room now; it frees nothing itself. No locks: each
+ * counts its work where it does it.
+ */
 #include "background/work.h"
 #include "db/db.h"
 #include "db/mem_wait.h"

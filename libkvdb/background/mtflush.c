@@ -550,7 +550,7 @@ static bool is_memory_dear(struct kvdb *db)
 }
 
 /*
- * By turns the store that was not served for longest, so that one which is written to all the
+ * By turns the next store in the order of slots, so that one which is written to all the
  * time is not all, and the one that holds the most memory; while memory is what slows writers
  * always the latter (TH-18).
  */

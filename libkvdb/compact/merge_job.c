@@ -3,11 +3,12 @@
  * One merge: it reads runs, writes others, and replaces the ones by the others
  * with one version edit. kvs->k_edit_lock is held only for that.
  *
- * A merge moves keys only: an entry keeps its reference, the value stays where
- * the log wrote it. The new run takes the position of the newest input, so that
- * position always means age. A version is dropped only because a durable,
- * newer run in the same merge, or in front of it, holds the key (R6), a
- * tombstone only when nothing older than the merge is left.
+ * In most merges an entry keeps its reference, and the value stays where it is. One
+ * that is a relocation too hands its entries to kv_move_add(), which copies values.
+ * The new run takes the position of the newest input, so that position always means
+ * age. A version is dropped only because a durable, newer run in the same merge, or in
+ * front of it, holds the key or a range tombstone over it (R6), or because it has
+ * expired; a tombstone only when nothing older than the merge is left.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * How full the staging class is with values: from where on they leave it, how far writers are
- * slowed for that, and when logs go elsewhere.
+ * slowed for that, and when logs go elsewhere. These are thresholds only: reloc.c begins a job,
+ * choose.c chooses its segments, and move.c moves the values.
  */
 #include <math.h>
 

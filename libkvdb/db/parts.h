@@ -130,7 +130,7 @@ struct kv_cqs {
 
 /* Compaction that was asked for, background/compact.c. */
 struct kv_compact {
-	pthread_mutex_t cp_lock;	/* one step at a time; outside all others */
+	pthread_mutex_t cp_lock;	/* one step at a time; only tried */
 	_Atomic(uint64_t) cp_epoch;	/* memtables with records up to it are flushed first */
 	_Atomic(uint64_t) cp_todo, cp_done; /* bytes of runs and values, since it was asked for */
 	_Atomic(uint64_t) cp_moved;	/* value bytes that had been moved when it was */

@@ -14,10 +14,10 @@
  * kv_retire_barrier(), which waits for those that are running, makes it safe
  * to free what destructors use.
  *
- * Locks: reg_lock (threads and contexts), limbo_lock (retired items, running
- * destructors); neither is held while a destructor runs. fork() takes both, in this order, so
- * that its child, which may have databases of its own, finds them free and what they guard
- * whole. This is all that databases have in common.
+ * Locks: reg_lock (threads and contexts) > limbo_lock (retired items, running destructors), a
+ * leaf; neither is held while a destructor runs. fork() takes both, in this order, so that its
+ * child, which may have databases of its own, finds them free and what they guard whole. This is
+ * all that databases have in common.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -17,8 +17,8 @@
  * later one with a smaller image does not overtake it. It waits for the end of an
  * epoch, or for a writer that has its image and needs none of these locks.
  *
- * Locks: lo_large_is_busy > ls_large_lock > all others; ep_tick_lock > lo_lock, bucket
- * locks; ls_alone_lock > sg_lock.
+ * Locks: lo_large_is_busy > ls_large_lock > all others but tx_bulk_lock; ep_tick_lock >
+ * lo_lock, bucket locks; ls_alone_lock > sg_lock.
  * Nothing is copied, allocated from the pool or waited for between enter and leave.
  */
 #include <errno.h>

@@ -92,7 +92,7 @@ struct kv_logs {
 	_Atomic(uint64_t) ls_birth[4];
 	_Atomic(uint64_t) ls_epoch_bytes; /* closed since the last tick */
 	_Atomic(uint64_t) ls_unwritten;	/* closed, not yet on the device */
-	pthread_mutex_t ls_large_lock;	/* one segment of its own is made at a time; outermost */
+	pthread_mutex_t ls_large_lock;	/* one segment of its own is made at a time; DESIGN.md */
 	_Atomic(uint64_t) ls_large_epoch;	/* of the newest that was logged */
 	_Atomic(uint64_t) ls_large_bytes;	/* of all that were logged */
 	/* segments that are open for values as large as the last; outside sg_lock */

@@ -16,7 +16,7 @@
  * order when the keeper looks at it; however many holds a tree has, it looks at
  * them only when it takes them.
  *
- * Locks: hd_lock > ov_lock; hd_lock > stripe.
+ * Locks: hd_lock > ov_lock > limbo_lock; hd_lock > stripe.
  */
 #include <errno.h>
 #include <sched.h>

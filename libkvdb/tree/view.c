@@ -25,7 +25,7 @@
  *
  * What holds too much memory is given up by hold.c, cursors and views together.
  *
- * Locks: ov_forest_lock > sr_lock; ov_lock is a leaf.
+ * Locks: ov_forest_lock > sr_lock; ov_lock > limbo_lock (db/thread.c).
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -79,7 +79,7 @@ struct kv_view_list {
 };
 
 struct kv_open_views {
-	pthread_mutex_t ov_lock;		/* lists of views and forests; a leaf */
+	pthread_mutex_t ov_lock;		/* lists of views and forests; outside limbo_lock */
 	struct kv_view_list ov_list[2];		/* those that only read, those that write */
 	struct kv_forest *ov_forests;		/* that live views hold, the newest */
 	_Atomic(uint64_t) ov_n;			/* in both lists */

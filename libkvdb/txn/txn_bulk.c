@@ -5,8 +5,8 @@
  * lasts, and fills it: a committer that began again with each new one would never end.
  *
  * One such transaction is committed at a time, so between two of them memtables switch.
- * tx_bulk_lock is outside all other locks. The holder of memtables waits for nothing: what it
- * might wait for could wait for a switch.
+ * tx_bulk_lock is outside all other locks but tx_batch_lock. The holder of memtables waits for
+ * nothing: what it might wait for could wait for a switch.
  */
 #include "txn/txn.h"
 #include "base/assert.h"

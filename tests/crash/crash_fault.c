@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Every k-th call of a device fails (RELIABILITY 4b), or every k-th allocation
- * (4c): a database is opened and worked on, and one read, write or flush of a kind
- * fails, returns what was never written, is lost, is slow; or it and all that
- * follow. What is asked of it:
+ * Every k-th call of a device fails, or every k-th allocation: a database is opened and
+ * worked on, and one read, write or flush of a kind fails, returns what was never written,
+ * is lost, is slow; or it and all that follow. What is asked of it:
  *  - a call that fails says so; none says that something is there or gone that
  *    is not, and no get returns other bytes, neither then nor later (P1);
  *  - after a sync that failed no sync works (P5);

@@ -176,7 +176,7 @@ struct km_conf {
 	bool kc_has_idle;	/* store 0 is written once and then left alone */
 	bool kc_moves;		/* middle values; relocations must happen */
 	bool kc_policies;	/* each store has another policy */
-	bool kc_cursors;	/* a cursor is open while a step runs (crash_fault.c) */
+	bool kc_cursors;	/* a cursor is open while a step runs; crash_fault.c alone looks */
 	bool kc_owns;		/* big values all have frames of their own */
 	bool kc_expires;	/* values live for seconds, the wall clock goes on */
 	uint8_t kc_weight[KM_STEPS];

@@ -41,7 +41,7 @@ struct kvdb_cursor;
  * While a cursor is open the memory of its snapshot's memtables and the space
  * of what was compacted or deleted since stay in use: close it when done. A cursor
  * that keeps any of these may lose its snapshot between two calls, as transactions do:
- * when all such memory is more than a 9th of cache_bytes, the least recently used
+ * when all such memory is more than a 9th of cache_bytes, or 683 MiB, the least recently used
  * first (MP0930); or when it was not used for kvdb_opts.view_max_age_ms (MP0931).
  * Then every call but kvdb_cursor_renew() and kvdb_cursor_close() returns -ESTALE: it
  * never shows another snapshot by itself, not after a seek either. What it returned last
