@@ -477,6 +477,37 @@ static void wrong_parent_crc_is_refused(void)
 	rig_close(&r);
 }
 
+/* What an open keeps of a block it checks whole: also a count that no answer shows. */
+static void a_damaged_segment_table_is_refused(void)
+{
+	struct mpool_obj *obj;
+	struct kv_run_desc d;
+	struct kv_run *run;
+	struct rec *m;
+	uint64_t off;
+	unsigned got;
+
+	rig_open(&r, 4 << 20, 64 << 20);
+	rig_segs(&r);
+	m = model_make(&r, 100, &got);
+	run = model_run(&r, m, got);
+	T_OK(run->rn_kb[0].kb_nsegs > 0);
+	rig_commit(&r, run);
+	d = desc_copy(run);
+	off = rig_area_off(run, 0, KV_AREA_SEGS) + KV_KSEG_SIZE - 8;
+	obj = mpool_obj_get(run->rn_kb[0].kb_obj);
+	kv_run_put(&r.db, run);
+	obj_flip(obj, off, 1);
+	T_EQ(kv_run_open(&r.db, &d, &run), -EUCLEAN);
+	obj_flip(obj, off, 1);
+	T_EQ(kv_run_open(&r.db, &d, &run), 0);
+	kv_run_put(&r.db, run);
+	mpool_obj_close(obj);
+	free(d.rd_kb);
+	model_free(m, got);
+	rig_close(&r);
+}
+
 static void blocks_in_wrong_order_are_refused(void)
 {
 	struct kv_kblock_desc tmp;
@@ -1003,6 +1034,7 @@ int main(void)
 	T_RUN(entries_that_no_run_can_hold_are_refused);
 	T_RUN(references_to_nowhere_are_refused);
 	T_RUN(wrong_parent_crc_is_refused);
+	T_RUN(a_damaged_segment_table_is_refused);
 	T_RUN(blocks_in_wrong_order_are_refused);
 	T_RUN(bit_flips_never_give_wrong_data);
 	T_RUN(a_walk_shows_what_lies_before_a_damaged_page);
