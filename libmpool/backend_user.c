@@ -587,6 +587,7 @@ int mpl_user_open(const char *path, const struct mpool_open_opts *opts, struct m
 	us->us_pool.mp_ops = &user_ops;
 	us->us_pool.mp_is_rdonly = is_rdonly;
 	us->us_is_looking = !!(opts->flags & MPOOL_OPEN_LOOK);
+	us->us_is_threadless = us->us_set.st_pv || opts->flags & MPOOL_OPEN_NOTHREAD;
 	us->us_pool.mp_path = strdup(path);
 	pthread_mutex_init(&us->us_pool.mp_lease_lock, NULL);
 	pthread_mutex_init(&us->us_lock, NULL);

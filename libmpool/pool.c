@@ -47,7 +47,7 @@ static int open_opts_check(const struct mpool_open_opts *in, struct mpool_open_o
 				  in->size, sizeof(*in));
 	*out = in ? *in : none;
 	if (out->flags & ~(MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED | MPOOL_OPEN_LOOK |
-			   MPOOL_OPEN_QUIET) ||
+			   MPOOL_OPEN_QUIET | MPOOL_OPEN_NOTHREAD) ||
 	    (out->flags & (MPOOL_OPEN_RDONLY | MPOOL_OPEN_SHARED)) == MPOOL_OPEN_SHARED ||
 	    (out->flags & MPOOL_OPEN_RDONLY && out->flags & MPOOL_OPEN_LOOK))
 		return mpl_err_as(MPL_SPEC, -EINVAL, "unknown open flags 0x%x", out->flags);

@@ -62,7 +62,8 @@ struct mpl_user {
 	struct mpl_set us_set;
 	int us_is_uring;
 	int us_is_looking;		/* MPOOL_OPEN_LOOK, before mpool_begin() */
-	pthread_t us_thread;		/* discards; absent on a provider */
+	int us_is_threadless;		/* MPOOL_OPEN_NOTHREAD, or a provider: callers discard */
+	pthread_t us_thread;		/* discards */
 	int us_has_thread;
 	pthread_mutex_t us_lock;
 	pthread_cond_t us_cond;

@@ -133,7 +133,7 @@ void mpl_discard_kick(struct mpl_user *us)
 {
 	int i;
 
-	if (us->us_set.st_pv) {
+	if (us->us_is_threadless) {
 		for (i = 0; i < 64 && mp_pool_discard_step(us->us_core, DISCARD_STEP) > 0; i++)
 			;
 		return;
@@ -166,7 +166,7 @@ void mpl_discard_rest(struct mpl_user *us)
 
 void mpl_discard_start(struct mpl_user *us)
 {
-	if (us->us_set.st_pv || us->us_pool.mp_is_rdonly || us->us_is_looking)
+	if (us->us_is_threadless || us->us_pool.mp_is_rdonly || us->us_is_looking)
 		return;
 	/* without a thread the space stays allocated below, no more */
 	us->us_has_thread = !os_thread_start(&us->us_thread, discard_thread, us);

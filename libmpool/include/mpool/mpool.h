@@ -248,6 +248,12 @@ int mpool_create(const char *path, const struct mpool_create_opts *opts);
  * before that library says so by mpool_error_adopt().
  */
 #define MPOOL_OPEN_QUIET 0x8u
+/*
+ * No thread of this library: the call that frees space gives it back to the file system or device
+ * itself. What a crash left to be given back waits for an open without this flag. A pool of the
+ * kernel module has its own threads.
+ */
+#define MPOOL_OPEN_NOTHREAD 0x10u
 
 /**
  * struct mpool_open_opts - options of mpool_open()
