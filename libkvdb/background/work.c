@@ -179,6 +179,23 @@ int kv_work_step(struct kvdb *db)
 	return r;
 }
 
+/* KVDB_SMALL: all of it in one thread, first what writers would wait for. */
+static int small_step(struct kvdb *db)
+{
+	int (*const step[])(struct kvdb *db) = {
+		keeper_step, supplier_step, grower_step, merger_step };
+	int r = 0;
+
+	for (unsigned i = 0; i < sizeof(step) / sizeof(step[0]) && r <= 0; i++) {
+		int s = step[i](db);
+
+		if (s < 0 && s != -ENOSPC && s != -ENOMEM)
+			return s;
+		r = s ? s : r;
+	}
+	return r;
+}
+
 static void work_loop(struct kvdb *db, int (*step)(struct kvdb *db), struct kv_bell *bl)
 {
 	struct kv_work *wk = db->d_bg.bd_work;
@@ -227,6 +244,14 @@ static void *merger_main(void *arg)
 	return NULL;
 }
 
+static void *small_main(void *arg)
+{
+	struct kvdb *db = arg;
+
+	work_loop(db, small_step, &db->d_bg.bd_work->wk_keep);
+	return NULL;
+}
+
 int kv_work_start(struct kvdb *db)
 {
 	static void *(*const first[])(void *) = { keeper_main, supplier_main, grower_main };
@@ -238,6 +263,9 @@ int kv_work_start(struct kvdb *db)
 
 	if (!wk)
 		return -ENOMEM;
+	wk->wk_is_one = db->d_mode.md_flags & KVDB_SMALL;
+	if (wk->wk_is_one)
+		n = 1;
 	wk->wk_thread = calloc(n, sizeof(wk->wk_thread[0]));
 	if (!wk->wk_thread) {
 		free(wk);
@@ -248,7 +276,8 @@ int kv_work_start(struct kvdb *db)
 	if (kv_is_manual(db) || db->d_mode.md_rdonly)
 		return 0;
 	for (i = 0; i < n; i++) {
-		int err = kv_thread_start(&wk->wk_thread[i], i < 3 ? first[i] : merger_main, db);
+		int err = kv_thread_start(&wk->wk_thread[i], wk->wk_is_one ? small_main :
+					  i < 3 ? first[i] : merger_main, db);
 
 		if (err) {
 			kv_work_stop(db);

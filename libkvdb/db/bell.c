@@ -101,7 +101,7 @@ void kv_bell_ring(struct kv_work *wk, struct kv_bell *bl)
 	if (!wk->wk_n)
 		return;
 	pthread_mutex_lock(&wk->wk_lock);
-	ring(bl);
+	ring(wk->wk_is_one ? &wk->wk_keep : bl);
 	pthread_mutex_unlock(&wk->wk_lock);
 }
 

@@ -16,6 +16,7 @@ struct kv_work {
 		pthread_cond_t bl_cond;
 		uint64_t bl_rings;
 	} wk_keep, wk_merge, wk_supply, wk_grow; /* the last two are rung far more often */
+	bool wk_is_one;			/* KVDB_SMALL: one thread, at wk_keep, hears all of them */
 	uint64_t wk_all_ns;		/* when all were rung; wk_lock */
 	_Atomic(bool) wk_stop;
 	/* slots of the stores that are looked at first: after those that were served last */

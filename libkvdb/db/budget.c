@@ -25,6 +25,7 @@
 #define GIB	(1ull << 30)
 
 #define CACHE_MIN	(64 * MIB)
+#define CACHE_SMALL	(4 * MIB)	/* KVDB_SMALL: the least, and the default */
 #define CACHE_DEFAULT	(4 * GIB)
 #define SEG_MIN		(256 * KIB)
 #define SEG_OPT_MIN	(64 * KIB)
@@ -60,9 +61,12 @@ static uint64_t pow2_floor(uint64_t x)
 
 static int check_opts(const struct kvdb_opts *o, const struct kv_limits *l)
 {
-	if (o->cache_bytes && o->cache_bytes < CACHE_MIN)
-		return kv_error(-EINVAL, "MP0951", "cache_bytes is %llu; the least is 64 MiB",
-				(unsigned long long)o->cache_bytes);
+	bool is_small = o->flags & KVDB_SMALL;
+
+	if (o->cache_bytes && o->cache_bytes < (is_small ? CACHE_SMALL : CACHE_MIN))
+		return kv_error(-EINVAL, "MP0951", "cache_bytes is %llu; the least is %s",
+				(unsigned long long)o->cache_bytes,
+				is_small ? "4 MiB" : "64 MiB, or 4 MiB with KVDB_SMALL");
 	if (o->cache_bytes > l->l_ram_bytes)
 		return kv_error(-EINVAL, "MP0951",
 				"cache_bytes is %llu; this process may use %llu bytes of memory",
@@ -128,7 +132,9 @@ static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, stru
 	uint64_t seg, streams, lent, least = o->segment_bytes ? o->segment_bytes : SEG_MIN;
 
 	b->b_logs = o->logs ? o->logs : (uint32_t)max64(min64(l->l_cores, KV_LOGS_MAX), 1);
-	if (!o->logs) {
+	if (o->flags & KVDB_SMALL && !o->logs) {
+		b->b_logs = 1;
+	} else if (!o->logs) {
 		/* by default no more logs than slabs and class can serve with ease */
 		uint64_t fit = min64(b->b_slab_bytes / (4 * KV_STREAMS * least),
 				     l->l_class_bytes / (8 * KV_STREAMS * least));
@@ -210,6 +216,8 @@ int kv_budget(const struct kvdb_opts *o, const struct kv_limits *l, struct kv_bu
 		return err;
 	memset(b, 0, sizeof(*b));
 	b->b_cache_bytes = o->cache_bytes;
+	if (!b->b_cache_bytes && o->flags & KVDB_SMALL)
+		b->b_cache_bytes = CACHE_SMALL;
 	if (!b->b_cache_bytes)
 		b->b_cache_bytes = max64(min64(l->l_ram_bytes / 4, CACHE_DEFAULT), CACHE_MIN);
 	split_cache(b);

@@ -36,6 +36,8 @@ int kv_pool_open(const char *pool, const struct kvdb_opts *o, bool is_rdonly, st
 				"a checkpoint say how the pool is opened", mo.flags);
 	/* for writing: what is refused for damage is left as it is */
 	mo.flags |= MPOOL_OPEN_QUIET | (is_rdonly ? MPOOL_OPEN_RDONLY : MPOOL_OPEN_LOOK);
+	if (o->flags & KVDB_SMALL)
+		mo.flags |= MPOOL_OPEN_NOTHREAD;
 	/* R20: a checkpoint is read beside the writer; a simulation has one process */
 	if (o->checkpoint && !mo.provider)
 		mo.flags |= MPOOL_OPEN_SHARED;

@@ -86,7 +86,7 @@ int kv_opts_take(const struct kvdb_opts *in, uint32_t flags, struct kvdb_opts *o
 		o->flags &= ~KVDB_CREATE;
 	o->flags |= flags;
 	if (o->flags & ~(KVDB_RDONLY | KVDB_MANUAL | KVDB_NOCTL | KVDB_TIME_JUMP |
-			 KVDB_PREFAULT | KVDB_CREATE) ||
+			 KVDB_PREFAULT | KVDB_CREATE | KVDB_SMALL) ||
 	    o->commit > 1)
 		return kv_error(-EINVAL, "MP0951", "kvdb_opts has unknown flags");
 	if (o->flags & KVDB_CREATE && o->flags & KVDB_RDONLY)
@@ -502,7 +502,7 @@ static int open_once(const char *pool, const struct kvdb_opts *o, struct kvdb **
 	if (!err)
 		err = kv_db_start(db);
 	if (!err) {
-		if (!(o->flags & (KVDB_RDONLY | KVDB_MANUAL | KVDB_NOCTL)))
+		if (!(o->flags & (KVDB_RDONLY | KVDB_MANUAL | KVDB_NOCTL | KVDB_SMALL)))
 			kv_ctl_start(db, pool);
 		*out = db;
 		return 0;

@@ -574,8 +574,8 @@ static void statistics_are_plausible(void)
 	T_OK(b.keys_estimate >= 480 && b.keys_estimate <= 520);
 	T_EQ(b.live_value_bytes, 480 * 1000);
 	T_OK(b.runs >= 1 && b.flushes >= 1 && b.segments >= 2);
-	T_EQ(b.cache_bytes, 64 * MIB);
-	T_OK(b.memtable_bytes + b.window_bytes + b.page_bytes + b.index_bytes <= 64 * MIB);
+	T_EQ(b.cache_bytes, kh_opts().cache_bytes);
+	T_OK(b.memtable_bytes + b.window_bytes + b.page_bytes + b.index_bytes <= b.cache_bytes);
 	T_OK(b.durable_epoch > a.durable_epoch && b.epoch > b.durable_epoch);
 	T_OK(b.io[0].log_bytes >= 500 * 1004 && b.io[0].log_bytes < 4 * MIB);
 	T_OK(b.io[0].key_bytes >= 480 * 4 && b.io[0].meta_bytes > 0);
@@ -584,7 +584,7 @@ static void statistics_are_plausible(void)
 	T_EQ(in.kvs, 1);
 	T_EQ(in.logs, kh_mode->logs);
 	T_EQ(in.is_rdonly, 0);
-	T_EQ(in.cache_bytes, 64 * MIB);
+	T_EQ(in.cache_bytes, kh_opts().cache_bytes);
 	T_OK(in.log_bytes && in.segment_bytes && in.format_version && !in.fault[0]);
 	kh_close();
 	kh_open();

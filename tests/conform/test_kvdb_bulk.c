@@ -778,7 +778,7 @@ int main(void)
 	T_RUN(a_checkpoint_has_no_load_without_what_was_before);
 	T_RUN(what_was_acknowledged_before_its_end_stays_with_it);
 	T_RUN(a_failed_load_can_only_be_given_up);
-	KH_RUN_MODES(room_is_made_for_a_load_as_for_a_put);
+	KH_RUN_LARGE(room_is_made_for_a_load_as_for_a_put);
 	T_RUN(keys_of_a_load_leave_the_reserve_and_have_room_made);
 	T_RUN(given_up_gives_its_few_segments_back);
 	th_clean();

@@ -520,7 +520,7 @@ int main(void)
 	KH_RUN_MODES(renewed_cursors_follow_the_model);
 	T_RUN(a_renewed_cursor_goes_on_behind_what_it_showed);
 	T_RUN(an_inclusive_bound_shows_its_key);
-	KH_RUN_MODES(snapshots_stay);
+	KH_RUN_LARGE(snapshots_stay);
 	KH_RUN_MODES(an_empty_store_has_nothing);
 	KH_RUN_MODES(cursors_work_after_reopening);
 	KH_RUN_MODES(a_view_is_one_moment);

@@ -527,7 +527,7 @@ static void walks_race_with_writers_flushes_and_merges(void)
 int main(void)
 {
 	KH_RUN_MODES(every_combination_of_bounds_follows_the_model);
-	KH_RUN_MODES(snapshots_stay_under_walks_both_ways);
+	KH_RUN_LARGE(snapshots_stay_under_walks_both_ways);
 	KH_RUN_MODES(next_and_prev_mix);
 	T_RUN(cursors_of_transactions_have_bounds_and_turn);
 	T_RUN(bad_options_are_refused);

@@ -108,6 +108,13 @@ const char *kvdb_version(void);
  * Not with KVDB_RDONLY
  */
 #define KVDB_CREATE 0x20u
+/*
+ * for tests, tools, a database of each task: two threads instead of six or more, no control
+ * socket, one log, cache_bytes from 4 MiB on, which is also its default. The process takes less
+ * than 16 MiB more, but a value above 1 MiB takes 17 MiB of memory while it is written. Merges and
+ * flushes come by turns, so writers that go on for long wait longer. The format is the same
+ */
+#define KVDB_SMALL 0x40u
 
 /**
  * struct kvdb_clock - injected monotonic clock, and wall clock or NULL (tests, simulation);
@@ -132,7 +139,7 @@ struct kvdb_clock {
  *   milliseconds of acknowledgements; default 100, >= 1, or KVDB_INTERVAL_NONE
  * @commit: 1: every write is durable when it returns
  * @cache_bytes: memory budget for everything the database holds; default
- *   min(25 % of RAM or cgroup limit, 4 GiB), at least 64 MiB, at most all of
+ *   min(25 % of RAM or cgroup limit, 4 GiB), at least 64 MiB (KVDB_SMALL: 4 MiB), at most all of
  *   these. The limit is the smallest of the process's control group and those above it
  * @log_bytes: log written since the oldest unflushed record, at most; default
  *   min(512 MiB, 1/8 of the class that holds the logs, twice cache_bytes). Raised to
