@@ -762,10 +762,14 @@ int kv_mt_lookup(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash, 
 
 uint32_t kv_mt_next_rev(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash)
 {
-	struct kv_entry *en = entry_find(mt, key, klen, hash);
+	struct kv_bucket *bk = bucket_lock(mt, hash);
+	struct kv_entry *en = bucket_find(bk, hash, key, klen);
 	struct kv_version *v = en ? atomic_load(&en->en_head) : NULL;
+	uint32_t rev = v ? v->v_rev + 1 : 1;
 
-	return v ? v->v_rev + 1 : 1;
+	KV_ASSERT_INSIDE();
+	bucket_unlock(bk);
+	return rev;
 }
 
 const struct kv_version *kv_mt_newest_version(struct kv_mt *mt, const void *key, size_t klen,

@@ -225,7 +225,10 @@ int kv_mt_install(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_slot *s
  */
 int kv_mt_link(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_seg *seg,
 	       struct kv_tslot *ts, struct kv_version **out);
-/* The revision that kv_mt_link() gives the next version of the key. Inside kv_enter(). */
+/*
+ * The revision that kv_mt_link() gives the next version of the key, which the caller owns: a
+ * writer that saw no owner has linked, for it held the bucket's lock. Inside kv_enter().
+ */
 uint32_t kv_mt_next_rev(struct kv_mt *mt, const void *key, size_t klen, uint64_t hash);
 /* Takes it out again; it stays invisible to threads that have met it. Inside kv_enter(). */
 void kv_mt_unlink(struct kv_mt *mt, const struct kv_mt_op *op, struct kv_version *v);

@@ -488,6 +488,8 @@ static int link_some(struct kvdb_txn *t, uint64_t most)
 		err = kv_mt_link(w->w_in->tt_mt, &op, w->w_v.tv_seg, t->t_slot, &w->w_ver);
 		if (err)
 			break;
+		/* T15: a part has named it */
+		KV_ASSERT(!w->w_rev || w->w_rev == w->w_ver->v_rev);
 		if (w->w_ent)
 			kv_commit_set_rev(w->w_ent, w->w_ver->v_rev);
 	}

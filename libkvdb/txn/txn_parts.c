@@ -50,14 +50,18 @@ static struct kv_write *next_of(struct kv_write *w, const struct kv_touched *tt)
 }
 
 /*
- * No other writer links a version of an owned key, so its version has this revision wherever it is
- * linked: above the one that is there now, or in a later memtable, whose epochs are later.
+ * A writer that saw no owner of the key held its bucket's lock from that look on until it had
+ * linked; the look at the revision takes the lock, so it comes after that. No other writer links
+ * a version of an owned key, so its version has this revision wherever it is linked: above the one
+ * that is there now, or in a later memtable, whose epochs are later.
  */
 static void take_revs(struct kv_write *w)
 {
 	struct kv_thread *th = kv_enter();
 	struct kv_touched *tt = w->w_in;
 
+	/* between the claims and the look at the tree: pairs with the looks of plain writes */
+	atomic_thread_fence(memory_order_seq_cst);
 	for (uint32_t i = 0; w && i < ENTER_MAX; i++, w = next_of(w->w_next, tt))
 		w->w_rev = kv_mt_next_rev(kv_mt_active(tt->tt_kvs), w->w_lock.kl_key,
 					  w->w_lock.kl_klen, w->w_lock.kl_hash);

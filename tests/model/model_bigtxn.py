@@ -31,6 +31,7 @@ SWITCHES = {
     "no_hold": "memtables switch while a large transaction is linked",
     "hold_while_waiting": "they do not while it waits for room for its record, either",
     "first_rev": "what is in a part has the revision of a key's first version",
+    "unlocked_rev": "it is read while a put that saw no owner of the key is about to link",
     "flushed_parts": "parts are read of a store that has the transaction in runs",
     "unchecked": "recovery takes what it finds of a part",
     "repair_takes_half": "repair takes the parts that are whole",
@@ -49,13 +50,14 @@ FIRST = S(True, "begin", 1, 0, 0, 0, 1, (), (0, 0), False, False, (), 0, False, 
 
 
 def put(s, what):
-    """a plain put of the first key, which no transaction owns"""
+    """a plain put of the first key; when it looked for an owner there was none"""
     rev = s.head + 1
     return s._replace(log=s.log + ((s.e, rev, what),), head=rev)
 
 
-def plain(s):
-    if s.tr == "begin" and not s.log:
+def plain(s, off):
+    # look and link are one under the bucket's lock, which the look at the revision takes, too
+    if not s.log and (s.tr == "begin" or (s.tr == "owns" and "unlocked_rev" in off)):
         yield "put before", put(s, "before")
     if s.tr == "done" and s.log[-1][2] == "txn":
         yield "put after", put(s, "after")
@@ -129,7 +131,7 @@ def actions(s, off):
     if not s.up:
         return
     if s.tr != "open":
-        yield from plain(s)
+        yield from plain(s, off)
         yield from transaction(s, off)
     yield from engine(s)
     if not s.old:

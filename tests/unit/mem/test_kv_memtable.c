@@ -778,6 +778,50 @@ static void replay_takes_the_newest_by_epoch_and_revision(void)
 }
 
 /* M6: a writer that was preempted in front of its record comes to note it long after others. */
+struct asker {
+	struct kv_mt *as_mt;
+	_Atomic(uint32_t) as_rev;	/* 0: no answer yet */
+	pthread_t as_thread;
+};
+
+static void *ask_main(void *arg)
+{
+	struct asker *as = arg;
+	struct kv_thread *t = kv_enter();
+
+	as->as_rev = kv_mt_next_rev(as->as_mt, "k", 1, kv_hash("k", 1));
+	kv_exit(t);
+	return NULL;
+}
+
+/* In the bucket's lock, as a writer that is about to link. */
+static int ask_meanwhile(struct kv_entry *en, void *arg)
+{
+	struct asker *as = arg;
+
+	(void)en;
+	T_EQ(pthread_create(&as->as_thread, NULL, ask_main, as), 0);
+	usleep(50000);
+	T_EQ(as->as_rev, 0);
+	return 0;
+}
+
+/* T15: one that saw no owner of the key is through when the owner asks. */
+static void the_next_revision_is_behind_the_writer_in_the_bucket(void)
+{
+	struct asker as = { .as_rev = 0 };
+	struct kv_version *v;
+
+	make_db();
+	T_EQ(kv_mt_new(db, 1, NULL, &as.as_mt), 0);
+	T_EQ(link_one(as.as_mt, "k", 1, 1, true, &v), 0);
+	T_EQ(kv_mt_each(as.as_mt, ask_meanwhile, &as), 0);
+	pthread_join(as.as_thread, NULL);
+	T_EQ(as.as_rev, v->v_rev + 1);
+	kv_mt_put(db, as.as_mt);
+	drop_db();
+}
+
 static void the_place_in_the_log_is_that_of_the_first_record(void)
 {
 	struct kvdb_kvs *kvs;
@@ -820,6 +864,7 @@ int main(void)
 	T_RUN(a_writer_leaves_a_large_table_alone);
 	T_RUN(the_grower_grows_it);
 	T_RUN(replay_takes_the_newest_by_epoch_and_revision);
+	T_RUN(the_next_revision_is_behind_the_writer_in_the_bucket);
 	T_RUN(the_place_in_the_log_is_that_of_the_first_record);
 	return t_done();
 }
