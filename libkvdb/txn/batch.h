@@ -17,6 +17,8 @@ void kv_txn_write_add(struct kvdb_txn *t, struct kv_write *w, const struct kv_tx
 void kv_txn_write_set(struct kvdb_txn *t, struct kv_write *w, const struct kv_txn_val *v);
 /* T16: 0, or -EFBIG: it and others would have too much. */
 int kv_txn_mem_room(struct kvdb_txn *t, uint64_t bytes);
+/* The same, before kv_txn_alloc() of so many bytes. */
+int kv_txn_alloc_room(struct kvdb_txn *t, uint32_t bytes);
 /* What its caller keeps of the write set counts, too. */
 void kv_txn_mem_add(struct kvdb_txn *t, uint64_t bytes);
 /* Its keys and ranges are free. */

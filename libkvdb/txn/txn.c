@@ -243,16 +243,29 @@ int kv_txn_table(struct kvdb_txn *t, uint32_t n)
 	return n > FEW ? table_grow(t, slots) : 0;
 }
 
+/* What kv_txn_alloc() adds to its memory. */
+static uint64_t chunk_bytes(const struct kvdb_txn *t, uint32_t bytes)
+{
+	const struct kv_txn_chunk *ch = t->t_chunk;
+
+	return ch && ch->tc_used + kv_pad8(bytes) > ch->tc_size ? CHUNK_MAX : 0;
+}
+
+int kv_txn_alloc_room(struct kvdb_txn *t, uint32_t bytes)
+{
+	uint64_t more = t->t_mem_bytes < MEM_FREE / 4 ? 0 : chunk_bytes(t, bytes);
+
+	return more ? mem_check(t, more) : 0;
+}
+
 /* Has it memory for a write of so many bytes? */
 static int write_room(struct kvdb_txn *t, uint32_t bytes)
 {
-	const struct kv_txn_chunk *ch = t->t_chunk;
-	uint64_t more = 0;
+	uint64_t more;
 
 	if (KV_LIKELY(t->t_mem_bytes < MEM_FREE / 4))
 		return 0;
-	if (ch && ch->tc_used + kv_pad8(bytes) > ch->tc_size)
-		more = CHUNK_MAX;
+	more = chunk_bytes(t, bytes);
 	if (t->t_n * 2ull >= t->t_slots)
 		more += (uint64_t)t->t_slots * sizeof(t->t_table[0]);
 	return more ? mem_check(t, more) : 0;

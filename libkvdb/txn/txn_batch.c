@@ -33,6 +33,7 @@ struct batch {
 	size_t ba_n;
 	uint32_t ba_writes;		/* of one key */
 	uint64_t ba_mem;		/* of the write set, keys and inline values */
+	uint64_t ba_ranges;		/* of ranges, if they are of like size */
 	uint64_t ba_values;		/* bytes of others */
 	struct kv_pending_write *ba_begun;	/* it does not wait; or NULL */
 	bool ba_has_turn;		/* tx_batch_lock */
@@ -81,8 +82,11 @@ static int measure(struct batch *ba)
 
 		if (err)
 			return err;
-		if (p->type == KVDB_OP_RANGE_DEL)
+		if (p->type == KVDB_OP_RANGE_DEL) {
+			ba->ba_ranges += kv_pad8((uint32_t)(sizeof(struct kv_tdel) + p->klen +
+							    p->size));
 			continue;
+		}
 		ba->ba_writes++;
 		ba->ba_mem += sizeof(struct kv_write) + kv_pad8((uint32_t)p->klen);
 		if (p->type == KVDB_OP_PUT && is_inline(p))
@@ -205,20 +209,21 @@ static int build(struct batch *ba)
 static int take_turn(struct batch *ba)
 {
 	struct kvdb *db = ba->ba_db;
+	uint64_t bytes = ba->ba_mem + ba->ba_ranges;
 	char why[200];
 
-	if (ba->ba_mem <= FEW_BYTES)
+	if (bytes <= FEW_BYTES)
 		return 0;
 	if (!ba->ba_begun)
 		pthread_mutex_lock(&db->d_txns->tx_batch_lock);
 	else if (pthread_mutex_trylock(&db->d_txns->tx_batch_lock))
 		return -EAGAIN;
 	ba->ba_has_turn = true;
-	if (!kv_txn_mem_room(ba->ba_txn, ba->ba_mem))
+	if (!kv_txn_mem_room(ba->ba_txn, bytes))
 		return 0;
 	snprintf(why, sizeof(why), "it takes %llu bytes; batches and open transactions, which "
 		 "have %llu now, may take %llu, which follows from cache_bytes and log_bytes",
-		 (unsigned long long)ba->ba_mem,
+		 (unsigned long long)bytes,
 		 (unsigned long long)atomic_load(&db->d_count.txn_mem),
 		 (unsigned long long)atomic_load(&db->d_budget.b_txn_bytes));
 	return too_large(ba, why);

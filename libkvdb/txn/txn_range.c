@@ -145,11 +145,17 @@ static void join(const struct kv_touched *tt, const struct kv_trange *r, struct 
 	}
 }
 
+/* Of a range in the set. */
+static uint32_t del_bytes(const struct kv_trange *r)
+{
+	return (uint32_t)sizeof(struct kv_tdel) + r->tr_flen + (is_endless(r) ? 0 : r->tr_tlen);
+}
+
 static struct kv_tdel *del_new(struct kvdb_txn *t, const struct kv_touched *tt,
 			       const struct kv_trange *r)
 {
 	uint32_t tlen = is_endless(r) ? 0 : r->tr_tlen;
-	struct kv_tdel *td = kv_txn_alloc(t, (uint32_t)sizeof(*td) + r->tr_flen + tlen);
+	struct kv_tdel *td = kv_txn_alloc(t, del_bytes(r));
 	uint8_t *p = (uint8_t *)(td + 1);
 
 	if (!td)
@@ -354,7 +360,8 @@ static int claim(struct kvdb_txn *t, struct kvdb_kvs *kvs, struct kv_tdel *td,
 
 /* ---- the calls ----------------------------------------------------------------------------- */
 
-static int check_room(const struct kvdb_txn *t, const struct joined *jo)
+/* T16: those that it was joined with stay in its memory. */
+static int check_room(struct kvdb_txn *t, const struct joined *jo)
 {
 	if (t->t_ndel + 1 - jo->jo_n > KVDB_TXN_RANGES_MAX)
 		return kv_error(-EFBIG, "MP0932", "the transaction deletes %u ranges that do not "
@@ -362,7 +369,7 @@ static int check_room(const struct kvdb_txn *t, const struct joined *jo)
 	if (t->t_range_bytes - jo->jo_bytes + ent_bytes(&jo->jo_range) > RANGE_BYTES)
 		return kv_error(-EFBIG, "MP0932", "the ranges that the transaction deletes would "
 				"take more than %u bytes of its commit record", RANGE_BYTES);
-	return 0;
+	return kv_txn_alloc_room(t, del_bytes(&jo->jo_range));
 }
 
 static int range_add(struct kvdb_txn *t, struct kv_touched *tt, const struct kv_trange *r,

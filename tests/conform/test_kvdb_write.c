@@ -926,6 +926,47 @@ static void it_deletes_so_many_ranges_and_no_more(void)
 	free(keys);
 }
 
+/* Whatever they become: what is joined takes memory until the end (T16). */
+static void ranges_that_are_joined_count(void)
+{
+	enum { N = 120000 };
+	struct kvdb_op *all = calloc(N, sizeof(*all));
+	char (*keys)[12] = calloc(N + 1, sizeof(*keys));
+	struct kvdb_txn *t;
+	unsigned n = 0;
+	int err = 0;
+
+	fresh();
+	for (unsigned i = 0; i <= N; i++)
+		snprintf(keys[i], sizeof(keys[i]), "%08u", i);
+	for (unsigned i = 0; i < N; i++)
+		all[i] = (struct kvdb_op){ .type = KVDB_OP_RANGE_DEL, .kvs = ka, .key = keys[i],
+					   .klen = 8, .val = keys[i + 1], .size = 8 };
+	T_EQ(kvdb_write(kh_db, all, N, 0, NULL), -E2BIG);
+	T_STREQ(kvdb_error_detail()->id, "MP0933");
+	T_EQ(kvdb_write(kh_db, all, N / 8, 0, NULL), 0);
+	/* the end of the first is in all that it is joined with */
+	memset(kh_want, 'z', KVDB_KEY_MAX);
+	for (unsigned i = 0; i < N / 8; i++)
+		all[i] = (struct kvdb_op){ .type = KVDB_OP_RANGE_DEL, .kvs = ka,
+					   .key = keys[N / 8 - i], .klen = 8,
+					   .val = i ? keys[N / 8 - i + 1] : (char *)kh_want,
+					   .size = i ? 8 : KVDB_KEY_MAX };
+	T_EQ(kvdb_write(kh_db, all, N / 8, 0, NULL), -E2BIG);
+	T_STREQ(kvdb_error_detail()->id, "MP0933");
+	T_EQ(kvdb_write(kh_db, all, N / 80, 0, NULL), 0);
+	t = begin(0);
+	for (; n < N && !err; n++)
+		err = kvdb_txn_range_del(t, kb, keys[n], 8, keys[n + 1], 8);
+	T_EQ(err, -EFBIG);
+	T_STREQ(kvdb_error_detail()->id, "MP0925");
+	/* it goes on without it */
+	T_EQ(kvdb_txn_commit(t, 0, NULL), 0);
+	kh_close();
+	free(all);
+	free(keys);
+}
+
 #define REFUSED(code) do {			\
 	T_EQ(bwrite(0), code);			\
 	T_EQ(kvdb_error_detail()->err, code);	\
@@ -1110,6 +1151,7 @@ int main(void)
 	T_RUN(one_that_is_too_large_says_the_limit);
 	T_RUN(large_ones_take_turns);
 	T_RUN(it_deletes_so_many_ranges_and_no_more);
+	T_RUN(ranges_that_are_joined_count);
 	T_RUN(bad_arguments_are_refused);
 	T_RUN(a_store_of_another_database_is_refused);
 	T_RUN(a_reader_writes_none);
