@@ -215,7 +215,8 @@ static unsigned holders(struct kvdb *db, struct holder *ho, uint64_t *going)
 /*
  * TH-18: with three quarters of the memory in use the largest go, until half of it is left. A
  * store that is hardly written to holds little, and its flush would give little. What is about to
- * be linked frees nothing: beside it as many go as leave it room, and an eighth (T16).
+ * be linked frees nothing: beside it as many go as leave it room, and an eighth (T16). Where
+ * writers stop one goes, whatever is about to be linked: no other would bring them on.
  */
 static void choose_largest(struct kvdb *db, const struct usage *u, struct holder *ho, unsigned n,
 			   uint64_t going)
@@ -225,6 +226,8 @@ static void choose_largest(struct kvdb *db, const struct usage *u, struct holder
 
 	if (u->mt_bytes <= most - most / 4)
 		return;
+	if (left > most)
+		left = most;
 	qsort(ho, n, sizeof(ho[0]), by_bytes);
 	for (unsigned i = 0; i < n; i++)
 		active += ho[i].ho_bytes;

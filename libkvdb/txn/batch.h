@@ -10,8 +10,9 @@
 /* The write to a key, or NULL. */
 struct kv_write *kv_txn_find(struct kvdb_txn *t, struct kvdb_kvs *kvs, const void *key, size_t klen,
 			     uint64_t hash);
-/* Room for @n writes in its table. 0, -ENOMEM. */
+/* Room for @n writes in its table: 0, -ENOMEM. What it takes of memory. */
 int kv_txn_table(struct kvdb_txn *t, uint32_t n);
+uint64_t kv_txn_table_bytes(uint32_t n);
 /* A new write, with lock and store, of @v. One that is there becomes that. */
 void kv_txn_write_add(struct kvdb_txn *t, struct kv_write *w, const struct kv_txn_val *v);
 void kv_txn_write_set(struct kvdb_txn *t, struct kv_write *w, const struct kv_txn_val *v);

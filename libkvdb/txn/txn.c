@@ -234,13 +234,24 @@ static int table_room(struct kvdb_txn *t)
 	return table_grow(t, t->t_slots ? t->t_slots * 2 : 64);
 }
 
-int kv_txn_table(struct kvdb_txn *t, uint32_t n)
+/* Of a table for so many writes; 0 = they need none. */
+static uint32_t table_slots(uint32_t n)
 {
 	uint32_t slots = 64;
 
 	while (slots < n * 2ull && slots < 1u << 31)
 		slots *= 2;
-	return n > FEW ? table_grow(t, slots) : 0;
+	return n > FEW ? slots : 0;
+}
+
+uint64_t kv_txn_table_bytes(uint32_t n)
+{
+	return (uint64_t)table_slots(n) * sizeof(struct kv_write *);
+}
+
+int kv_txn_table(struct kvdb_txn *t, uint32_t n)
+{
+	return n > FEW ? table_grow(t, table_slots(n)) : 0;
 }
 
 /* What kv_txn_alloc() adds to its memory. */

@@ -209,7 +209,7 @@ static int build(struct batch *ba)
 static int take_turn(struct batch *ba)
 {
 	struct kvdb *db = ba->ba_db;
-	uint64_t bytes = ba->ba_mem + ba->ba_ranges;
+	uint64_t bytes = ba->ba_mem + kv_txn_table_bytes(ba->ba_writes) + ba->ba_ranges;
 	char why[200];
 
 	if (bytes <= FEW_BYTES)

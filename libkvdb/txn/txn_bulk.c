@@ -31,6 +31,8 @@ int kv_bulk_begin(struct kvdb_txn *t, bool urgent)
 	pthread_mutex_lock(&db->d_txns->tx_bulk_lock);
 	/* a version takes less than what the write set has of it */
 	t->t_coming = t->t_mem_bytes;
+	/* else nothing that is flushed would make room for it */
+	KV_ASSERT(t->t_coming <= db->d_budget.b_mt_bytes - db->d_budget.b_mt_bytes / 8);
 	atomic_fetch_add(&db->d_count.mt_coming, t->t_coming);
 	kv_pressure(db);
 	if (atomic_load(&db->d_flusher->fl_stall))

@@ -874,6 +874,40 @@ static void one_that_is_too_large_says_the_limit(void)
 	free(keys);
 }
 
+/* With it, what is coming would leave memtables less than an eighth of their budget (T16). */
+static void the_table_of_its_keys_counts(void)
+{
+	enum { N = 65537, FULL = 1450 };
+	struct kvdb_opts o = kh_opts();
+	struct kvdb_op *all;
+	char (*keys)[12], key[1000] = "", name[8];
+	struct kvdb_kvs *k;
+	unsigned n = N;
+
+	kh_make(1024 * MIB, 0);
+	o.cache_bytes = 81 * MIB;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	ka = kb = kh_kvs("a");
+	/* an eighth is there before it */
+	for (unsigned i = 0; i < FULL; i++) {
+		snprintf(name, sizeof(name), "s%u", i % 8);
+		if (i < 8)
+			T_EQ(kvdb_kvs_create(kh_db, name, NULL), 0);
+		T_EQ(kvdb_kvs_open(kh_db, name, &k), 0);
+		snprintf(key, sizeof(key), "%u", i);
+		T_EQ(kvdb_put(k, key, sizeof(key), kh_want, 100), 0);
+	}
+	all = many(N, &keys, 0);
+	T_EQ(kvdb_write(kh_db, all, n, 0, NULL), -E2BIG);
+	T_STREQ(kvdb_error_detail()->id, "MP0933");
+	while (kvdb_write(kh_db, all, n, 0, NULL))
+		T_OK((n -= 500) > N / 2);
+	T_EQ(kh_count(ka, 0), n);
+	kh_close();
+	free(all);
+	free(keys);
+}
+
 static void large_ones_take_turns(void)
 {
 	pthread_t th[WRITERS];
@@ -1149,6 +1183,7 @@ int main(void)
 	T_RUN(queues_and_threads_share_keys);
 	T_RUN(large_ones_wait_in_a_queue);
 	T_RUN(one_that_is_too_large_says_the_limit);
+	T_RUN(the_table_of_its_keys_counts);
 	T_RUN(large_ones_take_turns);
 	T_RUN(it_deletes_so_many_ranges_and_no_more);
 	T_RUN(ranges_that_are_joined_count);

@@ -573,12 +573,13 @@ int kvdb_range_del(struct kvdb_kvs *kvs, const void *from, size_t flen, const vo
  * dropped (-EBUSY) until it returns.
  *
  * Keys and values up to 128 bytes take memory as those of a transaction do, from the same budget:
- * with 150 bytes for each write, of all batches and open transactions together an eighth of
- * cache_bytes, and no more than a quarter of log_bytes (4 MiB at least). Of batches above 256 KiB
- * one takes it at a time.
+ * with 180 bytes for each write, of all batches and open transactions together an eighth of
+ * cache_bytes (768 MiB at most), and no more than a quarter of log_bytes (4 MiB at least). Of
+ * batches above 256 KiB one takes it at a time. Its larger values may lie in half of the media
+ * class of the logs, as those of a transaction.
  * Threads: any. Blocking: as kvdb_put(). Durability: as kvdb_put(), all of it or nothing.
  * Errors: -EINVAL, -ENAMETOOLONG (an operation, flags), -E2BIG (MP0912: a value; MP0933: the
- * batch, and its text says the limit; more than KVDB_TXN_RANGES_MAX ranges), -ECANCELED (a
+ * batch, and its text says the limit: memory, log, more than KVDB_TXN_RANGES_MAX ranges), -ECANCELED (a
  * transaction that is open has a key for a second), -ENOENT (a store was dropped), -ENOSPC, -EROFS,
  * -ENOMEM: nothing was written; -EIO: written and visible, but not durable.
  */

@@ -71,7 +71,7 @@ int kvdb_txn_begin(struct kvdb *db, unsigned flags, struct kvdb_txn **out);
  *
  * Keys and values up to 128 bytes stay in memory until the commit, with some 200 bytes for each
  * write; larger values are logged at once. All open transactions together may take an eighth
- * of cache_bytes so, and no more than a quarter of log_bytes (4 MiB at least; 256 KiB are left to
+ * of cache_bytes (768 MiB at most), and no more than a quarter of log_bytes (4 MiB at least; 256 KiB are left to
  * each): 600,000 writes with the largest defaults, 40,000 with a cache of 64 MiB. In a store with a time to live, as it is at the first
  * write to it, the pair expires as if it were put at the commit.
  * Threads: owner. Blocking: as kvdb_put(), and I/O to look for conflicts. Durability: none

@@ -463,10 +463,10 @@ static void memtables_have_room_before_it_is_linked(void)
 	end();
 }
 
-/* Writers stand, and what is to be linked takes most: the little that can be flushed goes. */
-static void what_is_to_be_linked_counts_as_nothing_that_is_flushed(void)
+/* Writers stand: what is there is so many percent of the budget, what is to be linked so many. */
+static void little_is_flushed_beside(unsigned there, unsigned coming)
 {
-	uint64_t there;
+	uint64_t bytes;
 	struct kv_mt *mt;
 	char key[8];
 
@@ -476,13 +476,20 @@ static void what_is_to_be_linked_counts_as_nothing_that_is_flushed(void)
 		T_EQ(kvdb_put(ka, key, 7, big, 100), 0);
 	}
 	mt = active_mt(ka);
-	there = atomic_load(&mt->m_bytes);
-	db->d_budget.b_mt_bytes = there * 10 / 3;
-	atomic_fetch_add(&db->d_count.mt_coming, there * 73 / 30);
+	bytes = atomic_load(&mt->m_bytes);
+	db->d_budget.b_mt_bytes = bytes * 100 / there;
+	atomic_fetch_add(&db->d_count.mt_coming, bytes * coming / there);
 	T_EQ(kv_switch_step(db), 1);
 	T_OK(active_mt(ka) != mt);
-	atomic_fetch_sub(&db->d_count.mt_coming, there * 73 / 30);
+	atomic_fetch_sub(&db->d_count.mt_coming, bytes * coming / there);
 	end();
+}
+
+/* It takes most, or more than it may: the little that can be flushed goes. */
+static void what_is_to_be_linked_counts_as_nothing_that_is_flushed(void)
+{
+	little_is_flushed_beside(30, 73);
+	little_is_flushed_beside(5, 97);
 }
 
 static void a_switch_that_was_refused_is_due(void)
