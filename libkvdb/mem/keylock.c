@@ -429,59 +429,114 @@ void kv_key_waiters(struct kvdb *db, int by)
 	atomic_fetch_add(&db->d_mem.mm_keylocks->tk_queues, (uint32_t)by);
 }
 
-/* ---- batches ------------------------------------------------------------------------------- */
+/* ---- whose is it ---------------------------------------------------------------------------- */
 
-/* The tree has a range of a batch that meets this one. */
-static bool range_is_of_batch(struct kvdb *db, const struct kv_rangelock *rl)
+static enum kv_owner owner_of(struct kvdb *db, struct kvdb_txn *t, bool is_batch)
 {
-	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
-	struct kv_rangelock **met;
-	bool is;
-
-	if (!atomic_load(&tk->tk_nrange))
-		return false;
-	pthread_rwlock_rdlock(&tk->tk_range_lock);
-	met = tfind(rl, &tk->tk_ranges, by_place);
-	is = met && (*met)->rl_is_batch;
-	pthread_rwlock_unlock(&tk->tk_range_lock);
-	return is;
+	if (db->d_hooks->ho_txn_is_dead(t))
+		return KV_OWNER_NONE;
+	return is_batch ? KV_OWNER_BATCH : KV_OWNER_TXN;
 }
 
-bool kv_key_is_of_batch(struct kvdb *db, uint32_t kvs, const void *key, size_t klen, uint64_t hash)
+static enum kv_owner more(enum kv_owner a, enum kv_owner b)
+{
+	return a > b ? a : b;
+}
+
+/* Of the ranges that meet this one. tk_range_lock held. */
+static enum kv_owner tree_owner(struct kvdb *db, struct kv_rangelock at)
+{
+	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
+	struct kv_trange *r = &at.rl_range;
+	enum kv_owner ow = KV_OWNER_NONE;
+	struct kv_rangelock **met;
+
+	while (ow != KV_OWNER_TXN && (met = tfind(&at, &tk->tk_ranges, by_place))) {
+		const struct kv_trange *m = &(*met)->rl_range;
+
+		ow = more(ow, owner_of(db, (*met)->rl_txn, (*met)->rl_is_batch));
+		if (r->tr_flags & A_KEY)
+			break;
+		/* what is on its left lies below it in the tree: no deeper than that is */
+		if (kv_kcmp(r->tr_from, r->tr_flen, m->tr_from, m->tr_flen) < 0) {
+			struct kv_rangelock left = at;
+
+			left.rl_range.tr_to = m->tr_from;
+			left.rl_range.tr_tlen = m->tr_flen;
+			left.rl_range.tr_flags = 0;
+			ow = more(ow, tree_owner(db, left));
+		}
+		if (m->tr_flags & KV_TR_ENDLESS ||
+		    (!(r->tr_flags & KV_TR_ENDLESS) &&
+		     kv_kcmp(m->tr_to, m->tr_tlen, r->tr_to, r->tr_tlen) >= 0))
+			break;
+		r->tr_from = m->tr_to;
+		r->tr_flen = m->tr_tlen;
+	}
+	return ow;
+}
+
+static enum kv_owner ranges_owner(struct kvdb *db, const struct kv_rangelock *at)
+{
+	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
+	enum kv_owner ow;
+
+	if (!atomic_load(&tk->tk_nrange))
+		return KV_OWNER_NONE;
+	pthread_rwlock_rdlock(&tk->tk_range_lock);
+	ow = tree_owner(db, *at);
+	pthread_rwlock_unlock(&tk->tk_range_lock);
+	return ow;
+}
+
+enum kv_owner kv_key_owner(struct kvdb *db, uint32_t kvs, const void *key, size_t klen,
+			   uint64_t hash)
 {
 	struct kv_rangelock at = {
 		.rl_kvs = kvs,
 		.rl_range = { .tr_from = key, .tr_flen = (uint16_t)klen, .tr_flags = A_KEY },
 	};
 	struct stripe *sp = stripe_of(db, hash);
-	bool is = false;
+	enum kv_owner ow = KV_OWNER_NONE;
 
 	stripe_lock(sp);
-	for (struct kv_keylock *kl = *list_of(sp, hash); kl && !is; kl = kl->kl_next)
-		is = kl->kl_is_batch && kl->kl_kvs == kvs && kl->kl_klen == klen &&
-		     !memcmp(kl->kl_key, key, klen);
+	for (struct kv_keylock *kl = *list_of(sp, hash); kl; kl = kl->kl_next)
+		if (kl->kl_kvs == kvs && kl->kl_klen == klen && !memcmp(kl->kl_key, key, klen))
+			ow = more(ow, owner_of(db, kl->kl_txn, kl->kl_is_batch));
 	stripe_unlock(sp);
-	return is || range_is_of_batch(db, &at);
+	return ow != KV_OWNER_NONE ? ow : ranges_owner(db, &at);
 }
 
-bool kv_range_is_of_batch(struct kvdb *db, uint32_t kvs, const struct kv_trange *r)
+static enum kv_owner list_owner(struct kvdb *db, const struct kv_keylock *kl, uint32_t kvs,
+				const struct kv_trange *r)
 {
+	enum kv_owner ow = KV_OWNER_NONE;
+
+	for (; kl && ow != KV_OWNER_TXN; kl = kl->kl_next)
+		if (kl->kl_kvs == kvs && kv_trange_has(r, kl->kl_key, kl->kl_klen))
+			ow = more(ow, owner_of(db, kl->kl_txn, kl->kl_is_batch));
+	return ow;
+}
+
+enum kv_owner kv_range_owner(struct kvdb_kvs *kvs, const struct kv_trange *r)
+{
+	struct kvdb *db = kvs->k_db;
 	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
 	uint8_t end[KVDB_KEY_MAX];
-	struct kv_rangelock rl = { .rl_kvs = kvs, .rl_range = no_prefix(r, end) };
-	bool is = range_is_of_batch(db, &rl);
+	struct kv_rangelock at = { .rl_kvs = kvs->k_id, .rl_range = no_prefix(r, end) };
+	enum kv_owner ow = ranges_owner(db, &at);
 
-	for (unsigned int i = 0; i < STRIPES && !is; i++) {
+	for (unsigned int i = 0; i < STRIPES && ow != KV_OWNER_TXN; i++) {
 		struct stripe *sp = &tk->tk_stripe[i];
 
+		if (!atomic_load(&sp->sp_n))
+			continue;
 		stripe_lock(sp);
-		for (uint32_t j = 0; j <= sp->sp_mask && !is; j++)
-			for (struct kv_keylock *kl = lists_of(sp)[j]; kl && !is; kl = kl->kl_next)
-				is = kl->kl_is_batch && kl->kl_kvs == kvs &&
-				     kv_trange_has(r, kl->kl_key, kl->kl_klen);
+		for (uint32_t j = 0; j <= sp->sp_mask; j++)
+			ow = more(ow, list_owner(db, lists_of(sp)[j], kvs->k_id, r));
 		stripe_unlock(sp);
 	}
-	return is;
+	return ow;
 }
 
 /* ---- waits --------------------------------------------------------------------------------- */
@@ -501,12 +556,12 @@ int kv_key_denied(const struct kvdb_kvs *kvs)
 			kvs->k_name);
 }
 
-static bool is_of_batch(const struct wanted *wa)
+static enum kv_owner owner(const struct wanted *wa)
 {
-	struct kvdb *db = wa->wa_kvs->k_db;
+	struct kvdb_kvs *kvs = wa->wa_kvs;
 
-	return wa->wa_range ? kv_range_is_of_batch(db, wa->wa_kvs->k_id, wa->wa_range) :
-	       kv_key_is_of_batch(db, wa->wa_kvs->k_id, wa->wa_key, wa->wa_klen, wa->wa_hash);
+	return wa->wa_range ? kv_range_owner(kvs, wa->wa_range) :
+	       kv_key_owner(kvs->k_db, kvs->k_id, wa->wa_key, wa->wa_klen, wa->wa_hash);
 }
 
 static void wait_begins(struct timespec *until)
@@ -521,7 +576,8 @@ static int wait_free(const struct wanted *wa, struct timespec *until)
 	struct kvdb *db = kvs->k_db;
 	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
 	uint32_t groups = wa->wa_range ? KV_FUTEX_ALL : kv_key_group(wa->wa_hash);
-	bool is_owned = true, is_late = kv_is_manual(db);
+	enum kv_owner ow, last = KV_OWNER_TXN;
+	bool is_late = kv_is_manual(db);
 	uint64_t t0 = kv_now(db);
 
 	KV_ASSERT_OUTSIDE();
@@ -533,21 +589,22 @@ static int wait_free(const struct wanted *wa, struct timespec *until)
 	for (;;) {
 		uint32_t turn = atomic_load(&tk->tk_turn);
 
-		is_owned = wa->wa_range ? kv_range_is_owned(kvs, wa->wa_range) :
-			   kv_key_is_owned(db, kvs->k_id, wa->wa_key, wa->wa_klen, wa->wa_hash);
-		if (is_owned && is_late && is_of_batch(wa)) {
+		ow = owner(wa);
+		/* T18: a batch ends by itself; the bound begins when a transaction has it */
+		if (ow != KV_OWNER_NONE && (ow == KV_OWNER_BATCH || last == KV_OWNER_BATCH)) {
 			wait_begins(until);
-			is_late = false;
+			is_late = ow == KV_OWNER_TXN && kv_is_manual(db);
 		}
-		if (!is_owned || is_late || kv_fault(db))
+		if (ow == KV_OWNER_NONE || is_late || kv_fault(db))
 			break;
+		last = ow;
 		is_late = kv_futex_wait_until(&tk->tk_turn, turn, groups, until);
 	}
 	atomic_fetch_sub(&tk->tk_waiters, 1);
 	kv_delayed(db, KVDB_DELAY_KEY, kv_now(db) - t0);
 	if (kv_fault(db))
 		return kv_error(-EROFS, "MP0903", "%s", db->d_fault.fa_text);
-	return is_owned ? kv_key_denied(kvs) : 0;
+	return ow != KV_OWNER_NONE ? kv_key_denied(kvs) : 0;
 }
 
 int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t hash,

@@ -60,9 +60,14 @@ bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen
  */
 int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t hash,
 		struct timespec *until);
-/* A batch has the key, or a part of the range: it ends by itself, so the bound is not for it. */
-bool kv_key_is_of_batch(struct kvdb *db, uint32_t kvs, const void *key, size_t klen, uint64_t hash);
-bool kv_range_is_of_batch(struct kvdb *db, uint32_t kvs, const struct kv_trange *r);
+/*
+ * Who has the key, or keys and parts of the range: of several owners the last one of these. What
+ * only batches have is free soon, so the bound is not for it (T18). For a range: every owned key.
+ */
+enum kv_owner { KV_OWNER_NONE, KV_OWNER_BATCH, KV_OWNER_TXN };
+enum kv_owner kv_key_owner(struct kvdb *db, uint32_t kvs, const void *key, size_t klen,
+			   uint64_t hash);
+enum kv_owner kv_range_owner(struct kvdb_kvs *kvs, const struct kv_trange *r);
 /* The error of a write that has waited for so long. */
 int kv_key_denied(const struct kvdb_kvs *kvs);
 

@@ -50,7 +50,7 @@ int kv_batch_start(struct kvdb *db, const struct kvdb_op *ops, size_t n,
 		   struct kv_pending_write *bg);
 /* The first of these operations, which are right, whose key or range has an owner, or NULL. */
 const struct kvdb_op *kv_batch_owned(struct kvdb *db, const struct kvdb_op *ops, size_t n);
-/* What an operation writes is a batch's, which ends by itself. */
+/* No transaction has what the operation writes: it is a batch's, which ends by itself, or free. */
 bool kv_batch_is_beside(const struct kvdb_op *p);
 
 #endif

@@ -337,10 +337,11 @@ const struct kvdb_op *kv_batch_owned(struct kvdb *db, const struct kvdb_op *ops,
 bool kv_batch_is_beside(const struct kvdb_op *p)
 {
 	struct kv_trange r = range_of(p);
-	struct kvdb *db = p->kvs->k_db;
+	enum kv_owner ow = p->type == KVDB_OP_RANGE_DEL ? kv_range_owner(p->kvs, &r) :
+			   kv_key_owner(p->kvs->k_db, p->kvs->k_id, p->key, p->klen,
+					kv_hash(p->key, p->klen));
 
-	return p->type == KVDB_OP_RANGE_DEL ? kv_range_is_of_batch(db, p->kvs->k_id, &r) :
-	       kv_key_is_of_batch(db, p->kvs->k_id, p->key, p->klen, kv_hash(p->key, p->klen));
+	return ow != KV_OWNER_TXN;
 }
 
 /* Room for the record; of a caller that does not wait for the values, too, unless they are many. */

@@ -44,6 +44,69 @@ static void a_claim_waits_for_writes_that_have_not_seen_it(void)
 	end();
 }
 
+static enum kv_owner has(const char *from, const char *to)
+{
+	const struct kv_trange r = {
+		.tr_from = (const uint8_t *)from, .tr_flen = (uint16_t)strlen(from),
+		.tr_to = (const uint8_t *)to, .tr_tlen = (uint16_t)strlen(to),
+	};
+
+	return kv_range_owner(ka, &r);
+}
+
+static enum kv_owner has_key(const char *key)
+{
+	return kv_key_owner(db, ka->k_id, key, strlen(key), kv_hash(key, strlen(key)));
+}
+
+/* T18: of a range the bound is off only while all that is owned in it is of batches. */
+static void a_range_of_a_batch_and_a_transaction_is_of_that(void)
+{
+	struct kvdb_txn *t, *b;
+	struct kv_keylock kl = { .kl_key = (const uint8_t *)"f", .kl_klen = 1, .kl_is_batch = true };
+
+	fresh();
+	t = begin(0);
+	b = begin(0);
+	kl.kl_kvs = ka->k_id;
+	kl.kl_hash = kv_hash("f", 1);
+	kl.kl_txn = b;
+	/* ranges a, e, i, m, q and the key f; m, and the key s, are of the transaction */
+	for (const char *p = "aeimq"; *p; p++) {
+		char to = (char)(*p + 1);
+
+		T_EQ(kvdb_txn_range_del(*p == 'm' ? t : b, ka, p, 1, &to, 1), 0);
+	}
+	for (struct kv_touched *tt = b->t_touched; tt; tt = tt->tt_next)
+		for (uint32_t i = 0; i < tt->tt_ndel; i++)
+			tt->tt_del[i]->td_lock.rl_is_batch = true;
+	T_EQ(kv_key_lock(db, &kl), 0);
+	T_EQ(kvdb_txn_put(t, ka, "s", 1, "1", 1), 0);
+	T_EQ(has("b", "e"), KV_OWNER_NONE);
+	T_EQ(has("a", "b"), KV_OWNER_BATCH);
+	T_EQ(has("b", "j"), KV_OWNER_BATCH);
+	T_EQ(has("f", "g"), KV_OWNER_BATCH);
+	T_EQ(has("a", "z"), KV_OWNER_TXN);
+	T_EQ(has("a", "ma"), KV_OWNER_TXN);
+	T_EQ(has("m5", "q"), KV_OWNER_TXN);
+	T_EQ(has("n", "s"), KV_OWNER_BATCH);
+	T_EQ(has("n", "t"), KV_OWNER_TXN);
+	T_EQ(has_key("a1"), KV_OWNER_BATCH);
+	T_EQ(has_key("f"), KV_OWNER_BATCH);
+	T_EQ(has_key("g"), KV_OWNER_NONE);
+	T_EQ(has_key("m"), KV_OWNER_TXN);
+	T_EQ(has_key("s"), KV_OWNER_TXN);
+	/* what cannot commit any more owns nothing */
+	kv_txn_doom(t, -ECANCELED, KVDB_TXN_CONFLICT);
+	T_EQ(has("a", "z"), KV_OWNER_BATCH);
+	T_EQ(has_key("s"), KV_OWNER_NONE);
+	kvdb_txn_abort(t);
+	kv_key_unlock(db, &kl);
+	kvdb_txn_abort(b);
+	T_EQ(has("a", "z"), KV_OWNER_NONE);
+	end();
+}
+
 /* U1: what was read was deleted, and put again by the same transaction, before it is written. */
 static int deleted_meanwhile(void *arg, const void *old, size_t olen, const void **val,
 			     size_t *vlen)
@@ -203,6 +266,7 @@ static void tombstones_that_meet_a_range_are_found(void)
 int main(void)
 {
 	T_RUN(a_claim_waits_for_writes_that_have_not_seen_it);
+	T_RUN(a_range_of_a_batch_and_a_transaction_is_of_that);
 	T_RUN(an_update_notices_the_delete_of_a_transaction);
 	T_RUN(ranges_are_announced_before_they_are_logged);
 	T_RUN(a_range_that_was_not_announced_is_refused);
