@@ -26,13 +26,15 @@ bool kv_txn_is_bulk(const struct kvdb_txn *t)
 int kv_bulk_begin(struct kvdb_txn *t, bool urgent)
 {
 	struct kvdb *db = t->t_db;
+	uint64_t most = db->d_budget.b_mt_bytes;
 	int err = 0;
 
 	pthread_mutex_lock(&db->d_txns->tx_bulk_lock);
-	/* a version takes less than what the write set has of it */
-	t->t_coming = t->t_mem_bytes;
-	/* else nothing that is flushed would make room for it */
-	KV_ASSERT(t->t_coming <= db->d_budget.b_mt_bytes - db->d_budget.b_mt_bytes / 8);
+	/*
+	 * A version takes less than what the write set has of it, and the rest of a chunk nothing;
+	 * beside more than that nothing that is flushed would make room.
+	 */
+	t->t_coming = t->t_mem_bytes < most - most / 8 ? t->t_mem_bytes : most - most / 8;
 	atomic_fetch_add(&db->d_count.mt_coming, t->t_coming);
 	kv_pressure(db);
 	if (atomic_load(&db->d_flusher->fl_stall))

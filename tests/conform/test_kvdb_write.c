@@ -908,6 +908,30 @@ static void the_table_of_its_keys_counts(void)
 	free(keys);
 }
 
+/* In the least memory: the largest that is taken ends, and writers go on (T16). */
+static void the_largest_fits_into_a_small_database(void)
+{
+	enum { N = 4000 };
+	struct kvdb_opts o = KVDB_OPTS_INIT;
+	struct kvdb_op *all;
+	char (*keys)[12];
+	unsigned n = N;
+
+	kh_make(192 * MIB, 0);
+	o.flags = KVDB_SMALL;
+	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
+	ka = kh_kvs("a");
+	kb = kh_kvs("b");
+	all = many(N, &keys, 8);
+	while (kvdb_write(kh_db, all, n, 0, NULL))
+		T_OK((n -= 20) > 1024);
+	T_EQ(kvdb_put(ka, "k", 1, "v", 1), 0);
+	T_EQ(kh_count(ka, 0) + kh_count(kb, 0), n + 1);
+	kh_close();
+	free(all);
+	free(keys);
+}
+
 static void large_ones_take_turns(void)
 {
 	pthread_t th[WRITERS];
@@ -1184,6 +1208,7 @@ int main(void)
 	T_RUN(large_ones_wait_in_a_queue);
 	T_RUN(one_that_is_too_large_says_the_limit);
 	T_RUN(the_table_of_its_keys_counts);
+	T_RUN(the_largest_fits_into_a_small_database);
 	T_RUN(large_ones_take_turns);
 	T_RUN(it_deletes_so_many_ranges_and_no_more);
 	T_RUN(ranges_that_are_joined_count);
