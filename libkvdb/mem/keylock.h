@@ -61,7 +61,7 @@ bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen
 int kv_key_wait(struct kvdb_kvs *kvs, const void *key, size_t klen, uint64_t hash,
 		struct timespec *until);
 /*
- * Who has the key, or keys and parts of the range: of several owners the last one of these. What
+ * Has a transaction the key, or a key or part of the range; if none has, has a batch? What
  * only batches have is free soon, so the bound is not for it (T18). For a range: every owned key.
  */
 enum kv_owner { KV_OWNER_NONE, KV_OWNER_BATCH, KV_OWNER_TXN };

@@ -35,8 +35,10 @@ struct batch {
 	uint64_t ba_mem;		/* of the write set, keys and inline values */
 	uint64_t ba_ranges;		/* of ranges, if they are of like size */
 	uint64_t ba_values;		/* bytes of others */
+	uint64_t ba_own;		/* of these, of those with segments of their own */
 	struct kv_pending_write *ba_begun;	/* it does not wait; or NULL */
 	bool ba_has_turn;		/* tx_batch_lock */
+	struct timespec ba_until;	/* of its waits for owners; 0 = none yet */
 	struct kvdb_txn *ba_txn;
 };
 
@@ -73,6 +75,15 @@ static bool is_inline(const struct kvdb_op *p)
 	return p->size <= KV_INLINE_MAX;
 }
 
+static void add_value(struct batch *ba, const struct kvdb_op *p)
+{
+	uint32_t size = kv_rec_size((uint32_t)p->klen, (uint32_t)p->size);
+
+	ba->ba_values += p->size;
+	if (kv_large_is_for(ba->ba_db, size))
+		ba->ba_own += size;
+}
+
 /* What it will take is known before it takes anything. */
 static int measure(struct batch *ba)
 {
@@ -92,7 +103,7 @@ static int measure(struct batch *ba)
 		if (p->type == KVDB_OP_PUT && is_inline(p))
 			ba->ba_mem += kv_pad8((uint32_t)p->size);
 		else if (p->type == KVDB_OP_PUT)
-			ba->ba_values += p->size;
+			add_value(ba, p);
 	}
 	return 0;
 }
@@ -205,11 +216,16 @@ static int build(struct batch *ba)
 	return err;
 }
 
+static uint64_t all_bytes(const struct batch *ba)
+{
+	return ba->ba_mem + kv_txn_table_bytes(ba->ba_writes) + ba->ba_ranges;
+}
+
 /* Of several large batches one has memory at a time, so each may take all that there is (T16). */
 static int take_turn(struct batch *ba)
 {
 	struct kvdb *db = ba->ba_db;
-	uint64_t bytes = ba->ba_mem + kv_txn_table_bytes(ba->ba_writes) + ba->ba_ranges;
+	uint64_t bytes = all_bytes(ba);
 	char why[200];
 
 	if (bytes <= FEW_BYTES)
@@ -297,12 +313,11 @@ static int claim(struct batch *ba)
 {
 	struct kvdb_txn *t = ba->ba_txn;
 	pthread_mutex_t *again = &ba->ba_db->d_txns->tx_again_lock;
-	struct timespec until = { 0 };
 	struct busy bu;
 	int err = claim_all(t, &bu);
 
 	while (err == -EBUSY && (!ba->ba_begun || kv_is_manual(ba->ba_db))) {
-		err = wait_for(&bu, &until);
+		err = wait_for(&bu, &ba->ba_until);
 		if (err)
 			break;
 		pthread_mutex_lock(again);
@@ -352,6 +367,10 @@ static int admit(struct batch *ba)
 
 	t->t_is_paid = ba->ba_begun && ba->ba_values <= NOWAIT_BYTES;
 	t->t_paid_bytes = t->t_is_paid ? (uint32_t)ba->ba_values : 0;
+	/* L5: for all of them, or it would log the first again each time */
+	if (t->t_is_paid && ba->ba_own && !kv_is_manual(t->t_db) &&
+	    !kv_large_has_room(t->t_db, (uint32_t)ba->ba_own))
+		return -EAGAIN;
 	if (ba->ba_begun && !kv_txn_may_begin(t, &ba->ba_begun->bg_due_ns))
 		return -EAGAIN;
 	err = log_values(t);
@@ -360,6 +379,30 @@ static int admit(struct batch *ba)
 		err = kv_txn_admit(t);
 	/* from here on it has keys, and waits for no more than a commit has to */
 	t->t_is_begun = true;
+	return err;
+}
+
+static int wait_for_op(struct batch *ba, const struct kvdb_op *p)
+{
+	struct kv_trange r = range_of(p);
+
+	return p->type == KVDB_OP_RANGE_DEL ? kv_range_wait(p->kvs, &r, &ba->ba_until) :
+	       kv_key_wait(p->kvs, p->key, p->klen, kv_hash(p->key, p->klen), &ba->ba_until);
+}
+
+/*
+ * A large one waits for the owners that there are before it has its turn: the thread of one may
+ * want the next. Each operation is looked at once, and the claims tell what came meanwhile.
+ */
+static int wait_before_turn(struct batch *ba)
+{
+	const struct kvdb_op *end = ba->ba_op + ba->ba_n, *p = ba->ba_op;
+	int err = 0;
+
+	while (!err && (p = kv_batch_owned(ba->ba_db, p, (size_t)(end - p)))) {
+		err = wait_for_op(ba, p);
+		p++;
+	}
 	return err;
 }
 
@@ -372,6 +415,8 @@ static int carry_out(struct batch *ba, uint64_t *epoch)
 	if (!err && ba->ba_begun && !kv_is_manual(ba->ba_db) &&
 	    kv_batch_owned(ba->ba_db, ba->ba_op, ba->ba_n))
 		err = -EBUSY;
+	if (!err && !ba->ba_begun && all_bytes(ba) > FEW_BYTES)
+		err = wait_before_turn(ba);
 	if (!err)
 		err = take_turn(ba);
 	if (!err)

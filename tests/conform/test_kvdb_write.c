@@ -252,7 +252,7 @@ static void options_of_a_store_are_as_for_a_put(void)
 /* ---- readers --------------------------------------------------------------------------------- */
 
 static _Atomic(bool) is_over;
-static _Atomic(unsigned) wrong, looks;
+static _Atomic(unsigned) wrong, looks, given_up;
 
 /* Every key has the value that the first one has, or all are deleted. */
 static void look(char (*key)[16], unsigned n)
@@ -267,8 +267,10 @@ static void look(char (*key)[16], unsigned n)
 	for (unsigned i = 0; i < n; i++) {
 		rc = kvdb_txn_get(t, i % 2 ? ka : kb, key[i], 4, &v, sizeof(v), &len);
 		/* its snapshot held too much memory */
-		if (rc == -ESTALE)
+		if (rc == -ESTALE) {
+			given_up++;
 			break;
+		}
 		if (!i) {
 			rc0 = rc;
 			first = v;
@@ -298,7 +300,7 @@ static void watch(unsigned n, unsigned rounds)
 	fresh();
 	seen_n = n;
 	is_over = false;
-	wrong = looks = 0;
+	wrong = looks = given_up = 0;
 	for (unsigned i = 0; i < n; i++)
 		snprintf(seen_key[i], sizeof(seen_key[i]), "%04u", i);
 	for (unsigned i = 0; i < 2; i++)
@@ -320,8 +322,9 @@ static void watch(unsigned n, unsigned rounds)
 	for (unsigned i = 0; i < 2; i++)
 		pthread_join(th[i], NULL);
 	free(all);
+	printf("# %u of %u snapshots were given up\n", given_up, looks);
 	T_EQ(wrong, 0);
-	T_OK(looks);
+	T_OK(looks > given_up);
 	kh_close();
 }
 
@@ -819,212 +822,6 @@ static void large_ones_wait_in_a_queue(void)
 
 /* ---- limits and refusals --------------------------------------------------------------------- */
 
-/* @n puts of keys of eight bytes, with a value of @len, or (0) deletes. */
-static struct kvdb_op *many(unsigned n, char (**keys)[12], size_t len)
-{
-	struct kvdb_op *all = calloc(n, sizeof(*all));
-
-	*keys = calloc(n, sizeof(**keys));
-	for (unsigned i = 0; i < n; i++) {
-		snprintf((*keys)[i], sizeof((*keys)[i]), "%08u", i);
-		all[i] = (struct kvdb_op){ .type = KVDB_OP_PUT, .kvs = i % 2 ? ka : kb,
-					   .key = (*keys)[i], .klen = 8, .val = kh_want,
-					   .size = len };
-	}
-	return all;
-}
-
-static void one_that_is_too_large_says_the_limit(void)
-{
-	enum { N = 60000 };
-	struct kvdb_op *all;
-	struct kvdb_txn *t;
-	char (*keys)[12], key[16];
-	unsigned n;
-
-	fresh();
-	all = many(N, &keys, 100);
-	T_EQ(kvdb_write(kh_db, all, N, 0, NULL), -E2BIG);
-	T_STREQ(kvdb_error_detail()->id, "MP0933");
-	T_OK(strstr(kvdb_error_detail()->text, "may take"));
-	T_EQ(kh_count(ka, 0) + kh_count(kb, 0), 0);
-	/* in parts (T15); several at once take turns */
-	for (n = N; kvdb_write(kh_db, all, n, 0, NULL); n -= N / 12)
-		T_OK(n > N / 6);
-	T_OK(n >= 15000);
-	T_EQ(kh_count(ka, 0) + kh_count(kb, 0), n);
-	/* what transactions have is not there for it */
-	t = begin(0);
-	for (unsigned i = 0; i < 10000; i++) {
-		snprintf(key, sizeof(key), "t%u", i);
-		T_EQ(kvdb_txn_put(t, kb, key, strlen(key), kh_want, 100), 0);
-	}
-	T_EQ(kvdb_write(kh_db, all, n, 0, NULL), -E2BIG);
-	/* a small one always has room */
-	T_EQ(kvdb_write(kh_db, all, 500, 0, NULL), 0);
-	kvdb_txn_abort(t);
-	T_EQ(kvdb_write(kh_db, all, n, 0, NULL), 0);
-	kh_close();
-	kh_open();
-	ka = kh_kvs("a");
-	kb = kh_kvs("b");
-	T_EQ(kh_count(ka, 0) + kh_count(kb, 0), n);
-	kh_close();
-	free(all);
-	free(keys);
-}
-
-/* With it, what is coming would leave memtables less than an eighth of their budget (T16). */
-static void the_table_of_its_keys_counts(void)
-{
-	enum { N = 65537, FULL = 1450 };
-	struct kvdb_opts o = kh_opts();
-	struct kvdb_op *all;
-	char (*keys)[12], key[1000] = "", name[8];
-	struct kvdb_kvs *k;
-	unsigned n = N;
-
-	kh_make(1024 * MIB, 0);
-	o.cache_bytes = 81 * MIB;
-	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
-	ka = kb = kh_kvs("a");
-	/* an eighth is there before it */
-	for (unsigned i = 0; i < FULL; i++) {
-		snprintf(name, sizeof(name), "s%u", i % 8);
-		if (i < 8)
-			T_EQ(kvdb_kvs_create(kh_db, name, NULL), 0);
-		T_EQ(kvdb_kvs_open(kh_db, name, &k), 0);
-		snprintf(key, sizeof(key), "%u", i);
-		T_EQ(kvdb_put(k, key, sizeof(key), kh_want, 100), 0);
-	}
-	all = many(N, &keys, 0);
-	T_EQ(kvdb_write(kh_db, all, n, 0, NULL), -E2BIG);
-	T_STREQ(kvdb_error_detail()->id, "MP0933");
-	while (kvdb_write(kh_db, all, n, 0, NULL))
-		T_OK((n -= 500) > N / 2);
-	T_EQ(kh_count(ka, 0), n);
-	kh_close();
-	free(all);
-	free(keys);
-}
-
-/* In the least memory: the largest that is taken ends, and writers go on (T16). */
-static void the_largest_fits_into_a_small_database(void)
-{
-	enum { N = 4000 };
-	struct kvdb_opts o = KVDB_OPTS_INIT;
-	struct kvdb_op *all;
-	char (*keys)[12];
-	unsigned n = N;
-
-	kh_make(192 * MIB, 0);
-	o.flags = KVDB_SMALL;
-	T_EQ(kvdb_open(th_pool, &o, &kh_db), 0);
-	ka = kh_kvs("a");
-	kb = kh_kvs("b");
-	all = many(N, &keys, 8);
-	while (kvdb_write(kh_db, all, n, 0, NULL))
-		T_OK((n -= 20) > 1024);
-	T_EQ(kvdb_put(ka, "k", 1, "v", 1), 0);
-	T_EQ(kh_count(ka, 0) + kh_count(kb, 0), n + 1);
-	kh_close();
-	free(all);
-	free(keys);
-}
-
-static void large_ones_take_turns(void)
-{
-	pthread_t th[WRITERS];
-	struct kvdb_op *all;
-	char (*keys)[12];
-
-	fresh();
-	refused = 0;
-	all = many(15000, &keys, 100);
-	for (unsigned r = 0; r < 2; r++) {
-		for (unsigned i = 0; i < WRITERS; i++)
-			pthread_create(&th[i], NULL, write_large, all);
-		for (unsigned i = 0; i < WRITERS; i++)
-			pthread_join(th[i], NULL);
-	}
-	T_EQ(refused, 0);
-	T_EQ(kh_count(ka, 0) + kh_count(kb, 0), 15000);
-	kh_close();
-	free(all);
-	free(keys);
-}
-
-static void it_deletes_so_many_ranges_and_no_more(void)
-{
-	enum { N = KVDB_TXN_RANGES_MAX + 1 };
-	struct kvdb_op *all = calloc(N, sizeof(*all));
-	char (*keys)[12] = calloc(N, sizeof(*keys));
-
-	fresh();
-	for (unsigned i = 0; i < N; i++) {
-		snprintf(keys[i], sizeof(keys[i]), "%08u", i * 2);
-		all[i] = (struct kvdb_op){ .type = KVDB_OP_RANGE_DEL, .kvs = ka, .key = keys[i],
-					   .klen = 8, .val = "9", .size = 1 };
-	}
-	/* each meets the one before it: these are one */
-	T_EQ(kvdb_write(kh_db, all, N, 0, NULL), 0);
-	for (unsigned i = 0; i < N; i++) {
-		all[i].klen = 7;
-		all[i].val = keys[i];
-		all[i].size = 8;
-	}
-	for (unsigned i = 0; i < N; i++)
-		snprintf(keys[i], sizeof(keys[i]), "%07u~", i);
-	T_EQ(kvdb_write(kh_db, all, N, 0, NULL), -E2BIG);
-	T_STREQ(kvdb_error_detail()->id, "MP0933");
-	T_OK(strstr(kvdb_error_detail()->text, "ranges"));
-	T_EQ(kvdb_write(kh_db, all, N - 1, 0, NULL), 0);
-	kh_close();
-	free(all);
-	free(keys);
-}
-
-/* Whatever they become: what is joined takes memory until the end (T16). */
-static void ranges_that_are_joined_count(void)
-{
-	enum { N = 120000 };
-	struct kvdb_op *all = calloc(N, sizeof(*all));
-	char (*keys)[12] = calloc(N + 1, sizeof(*keys));
-	struct kvdb_txn *t;
-	unsigned n = 0;
-	int err = 0;
-
-	fresh();
-	for (unsigned i = 0; i <= N; i++)
-		snprintf(keys[i], sizeof(keys[i]), "%08u", i);
-	for (unsigned i = 0; i < N; i++)
-		all[i] = (struct kvdb_op){ .type = KVDB_OP_RANGE_DEL, .kvs = ka, .key = keys[i],
-					   .klen = 8, .val = keys[i + 1], .size = 8 };
-	T_EQ(kvdb_write(kh_db, all, N, 0, NULL), -E2BIG);
-	T_STREQ(kvdb_error_detail()->id, "MP0933");
-	T_EQ(kvdb_write(kh_db, all, N / 8, 0, NULL), 0);
-	/* the end of the first is in all that it is joined with */
-	memset(kh_want, 'z', KVDB_KEY_MAX);
-	for (unsigned i = 0; i < N / 8; i++)
-		all[i] = (struct kvdb_op){ .type = KVDB_OP_RANGE_DEL, .kvs = ka,
-					   .key = keys[N / 8 - i], .klen = 8,
-					   .val = i ? keys[N / 8 - i + 1] : (char *)kh_want,
-					   .size = i ? 8 : KVDB_KEY_MAX };
-	T_EQ(kvdb_write(kh_db, all, N / 8, 0, NULL), -E2BIG);
-	T_STREQ(kvdb_error_detail()->id, "MP0933");
-	T_EQ(kvdb_write(kh_db, all, N / 80, 0, NULL), 0);
-	t = begin(0);
-	for (; n < N && !err; n++)
-		err = kvdb_txn_range_del(t, kb, keys[n], 8, keys[n + 1], 8);
-	T_EQ(err, -EFBIG);
-	T_STREQ(kvdb_error_detail()->id, "MP0925");
-	/* it goes on without it */
-	T_EQ(kvdb_txn_commit(t, 0, NULL), 0);
-	kh_close();
-	free(all);
-	free(keys);
-}
-
 #define REFUSED(code) do {			\
 	T_EQ(bwrite(0), code);			\
 	T_EQ(kvdb_error_detail()->err, code);	\
@@ -1206,12 +1003,6 @@ int main(void)
 	T_RUN(a_batch_waits_in_its_queue);
 	T_RUN(queues_and_threads_share_keys);
 	T_RUN(large_ones_wait_in_a_queue);
-	T_RUN(one_that_is_too_large_says_the_limit);
-	T_RUN(the_table_of_its_keys_counts);
-	T_RUN(the_largest_fits_into_a_small_database);
-	T_RUN(large_ones_take_turns);
-	T_RUN(it_deletes_so_many_ranges_and_no_more);
-	T_RUN(ranges_that_are_joined_count);
 	T_RUN(bad_arguments_are_refused);
 	T_RUN(a_store_of_another_database_is_refused);
 	T_RUN(a_reader_writes_none);

@@ -49,7 +49,10 @@ enum kvdb_op_type {
 	KVDB_OP_SCAN = 6, /* as a cursor of kvdb_cursor_open_opts() from its first pair on */
 	KVDB_OP_MGET = 7, /* as kvdb_get_multi() */
 	KVDB_OP_RANGE_DEL = 8, /* as kvdb_range_del(); in a batch only: kvdb_write() */
-	/* as kvdb_write(); one of more than 1,024 writes, or 1 MiB of values, may wait as COMMIT */
+	/*
+	 * As kvdb_write(). One of more than 1,024 writes, or 1 MiB of values, may wait as COMMIT;
+	 * so may one with a value of 64 KiB whose room another takes at the same moment.
+	 */
 	KVDB_OP_WRITE = 9,
 };
 

@@ -567,10 +567,11 @@ int kvdb_range_del(struct kvdb_kvs *kvs, const void *from, size_t flen, const vo
  * none, and so does what is there after a crash. A value expires as if it were put alone.
  *
  * It sees nothing and has no conflicts. It waits for transactions that own a key or range of it,
- * as kvdb_put() does, and keeps no key from others meanwhile; batches wait for each other and for
- * nothing else, so of two that have keys in common the later one is written later. A transaction
- * that began before it and writes one of its keys gets -ECANCELED. None of its stores can be
- * dropped (-EBUSY) until it returns.
+ * as kvdb_put() does, and keeps no key from others meanwhile, but for the moment in which it finds
+ * an owner of one: a transaction that writes another then gets -ECANCELED, as one does that began
+ * before the batch and writes one of its keys. Batches wait for each other, without a bound, so of
+ * two that have keys in common the later one is written later. None of its stores can be dropped
+ * (-EBUSY) until it returns.
  *
  * Keys and values up to 128 bytes take memory as those of a transaction do, from the same budget:
  * with 180 bytes for each write, of all batches and open transactions together an eighth of

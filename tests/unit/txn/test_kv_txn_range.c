@@ -63,7 +63,8 @@ static enum kv_owner has_key(const char *key)
 static void a_range_of_a_batch_and_a_transaction_is_of_that(void)
 {
 	struct kvdb_txn *t, *b;
-	struct kv_keylock kl = { .kl_key = (const uint8_t *)"f", .kl_klen = 1, .kl_is_batch = true };
+	struct kv_keylock kl = { .kl_key = (const uint8_t *)"f", .kl_klen = 1,
+				 .kl_is_batch = true };
 
 	fresh();
 	t = begin(0);
