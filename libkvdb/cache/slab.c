@@ -29,6 +29,7 @@
 #include <sys/mman.h>
 
 #include "cache/slab.h"
+#include "cache/own.h"
 #include "base/assert.h"
 #include "base/error.h"
 #include "base/guard.h"
@@ -40,6 +41,7 @@
 
 #define KEPT_NS		1000000000ull
 #define FIRST_IMAGES	2u	/* of the first writer; it has the pool give back others */
+#define OWN_LEAST	(64u << 10)	/* up to this one may stay open: a descriptor's (E7) */
 #define PIN_STRIPES	16u
 #define PIN_COUNT	0xffffffu	/* of s_pins */
 #define PIN_STRIPE(n)	((n) >> 24)
@@ -67,6 +69,9 @@ struct pin_stripe {
 struct big {
 	uint8_t *b_mem;
 	size_t b_bytes;
+	bool b_is_own;			/* no ordinary segment's */
+	bool b_is_mapped;		/* by itself, else it is b_part */
+	struct kv_own_part b_part;
 	struct kv_slabs *b_owner;
 	struct big *b_next;
 	struct kv_limbo b_limbo;
@@ -92,26 +97,19 @@ struct kv_slabs {
 	struct slab sl_fifo;		/* list head */
 	struct big *sl_big;
 	/*
-	 * Own images that were let go of, the latest first: the next value like one of them finds
-	 * its memory there, and nothing to fault in and to clear. With those in use they take
-	 * sl_own_max at most, and what was not used for KEPT_NS goes back.
+	 * The next large record finds the memory of those that ended, and nothing to fault in and
+	 * to clear. What was not used for KEPT_NS goes back.
 	 */
-	struct big *sl_kept;
-	uint64_t sl_kept_bytes, sl_own_max;
-	uint64_t sl_kept_least;		/* since sl_kept_ns */
+	struct kv_own sl_own;
 	uint64_t sl_kept_ns;
 	struct pin_stripe sl_pin[PIN_STRIPES];
 };
 
-static void bigs_free(struct big *b)
+static void big_unmap(struct big *b)
 {
-	while (b) {
-		struct big *next = b->b_next;
-
+	if (b->b_is_mapped)
 		munmap(b->b_mem, b->b_bytes);
-		free(b);
-		b = next;
-	}
+	free(b);
 }
 
 static uint8_t *slab_mem(const struct slab *s)
@@ -157,7 +155,6 @@ int kv_slabs_init(struct kvdb *db)
 	if (!sl)
 		return -ENOMEM;
 	sl->sl_bytes = b->b_seg_bytes;
-	sl->sl_own_max = b->b_large_bytes;
 	sl->sl_max = (unsigned)(b->b_slab_bytes / b->b_seg_bytes);
 	if (sl->sl_max < need + need / 2)
 		sl->sl_max = need + need / 2;
@@ -170,8 +167,11 @@ int kv_slabs_init(struct kvdb *db)
 	while (pins--)
 		sl->sl_pin[pins % PIN_STRIPES].ps_left++;
 	sl->sl_slab = cachelines(sl->sl_max * sizeof(*sl->sl_slab));
-	if (sl->sl_slab)
+	if (sl->sl_slab && !kv_own_init(&sl->sl_own, b->b_large_bytes)) {
 		sl->sl_base = kv_range_map(&sl->sl_range, sl->sl_max * sl->sl_bytes);
+		if (!sl->sl_base)
+			kv_own_fini(&sl->sl_own);
+	}
 	if (!sl->sl_base) {
 		free(sl->sl_slab);
 		free(sl);
@@ -216,8 +216,11 @@ void kv_slabs_fini(struct kvdb *db)
 		pthread_mutex_unlock(&sl->sl_lock);
 	} while (busy);
 	KV_ASSERT_SLOW(slabs_add_up(sl));
-	bigs_free(sl->sl_big);
-	bigs_free(sl->sl_kept);
+	while ((b = sl->sl_big)) {
+		sl->sl_big = b->b_next;
+		big_unmap(b);
+	}
+	kv_own_fini(&sl->sl_own);
 	kv_range_unmap(&sl->sl_range);
 	pthread_mutex_destroy(&sl->sl_lock);
 	free(sl->sl_slab);
@@ -336,11 +339,6 @@ static unsigned unused_count(const struct kv_slabs *sl)
 	return sl->sl_max - sl->sl_nimage - sl->sl_npages - sl->sl_ngrace - sl->sl_nheld;
 }
 
-static bool is_own(const struct kv_slabs *sl, const struct big *b)
-{
-	return b->b_bytes != sl->sl_bytes;
-}
-
 /* Under sl_lock. */
 static void big_count(struct kv_slabs *sl, const struct big *b, int by)
 {
@@ -350,7 +348,7 @@ static void big_count(struct kv_slabs *sl, const struct big *b, int by)
 	KV_ASSERT(by > 0 || (sl->sl_nbig && sl->sl_big_bytes >= b->b_bytes));
 	sl->sl_nbig += (unsigned)by;
 	sl->sl_big_bytes += bytes;
-	if (is_own(sl, b))
+	if (b->b_is_own)
 		sl->sl_own_bytes += bytes;
 }
 
@@ -360,99 +358,49 @@ bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes)
 	bool has;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	has = CHECK(sl->sl_own_bytes + bytes <= db->d_budget.b_large_bytes);
+	has = CHECK(sl->sl_own_bytes + bytes <= db->d_budget.b_large_bytes) &&
+	      (bytes <= OWN_LEAST || kv_own_has(&sl->sl_own, bytes));
 	pthread_mutex_unlock(&sl->sl_lock);
 	return has;
 }
 
-/* Under sl_lock: takes it off the list of those that are kept. */
-static struct big *kept_remove(struct kv_slabs *sl, struct big **pp)
+bool kv_slab_own_is_half_full(struct kvdb *db)
 {
-	struct big *b = *pp;
-
-	KV_ASSERT_HELD(&sl->sl_lock);
-	KV_ASSERT(sl->sl_kept_bytes >= b->b_bytes);
-	*pp = b->b_next;
-	sl->sl_kept_bytes -= b->b_bytes;
-	if (sl->sl_kept_least > sl->sl_kept_bytes)
-		sl->sl_kept_least = sl->sl_kept_bytes;
-	return b;
-}
-
-/* Under sl_lock: the longest unused go onto *@gone until no more than @most bytes are kept. */
-static void kept_shrink(struct kv_slabs *sl, uint64_t most, struct big **gone)
-{
-	KV_ASSERT_HELD(&sl->sl_lock);
-	while (sl->sl_kept_bytes > most) {
-		struct big **pp = &sl->sl_kept, *b;
-
-		while ((*pp)->b_next)
-			pp = &(*pp)->b_next;
-		b = kept_remove(sl, pp);
-		b->b_next = *gone;
-		*gone = b;
-	}
-}
-
-/* One that is kept and at most a 16th too large, or NULL; what it leaves no room for goes. */
-static struct big *kept_take(struct kv_slabs *sl, size_t bytes)
-{
-	struct big **pp, *b = NULL, *gone = NULL;
-	uint64_t own;
-	size_t most;
+	struct kv_slabs *sl = db->d_cache.cc_slabs;
+	bool is;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	own = sl->sl_own_bytes + bytes;
-	most = bytes + (own < sl->sl_own_max ? sl->sl_own_max - own : 0);	/* L5 */
-	if (most > bytes + bytes / 16)
-		most = bytes + bytes / 16;
-	pp = &sl->sl_kept;
-	while (*pp && ((*pp)->b_bytes < bytes || (*pp)->b_bytes > most))
-		pp = &(*pp)->b_next;
-	if (*pp) {
-		b = kept_remove(sl, pp);
-		own += b->b_bytes - bytes;
-	}
-	kept_shrink(sl, own < sl->sl_own_max ? sl->sl_own_max - own : 0, &gone);
+	is = sl->sl_own_bytes > db->d_budget.b_large_bytes / 2;
 	pthread_mutex_unlock(&sl->sl_lock);
-	bigs_free(gone);
-	return b;
+	return is;
 }
 
-static struct big *big_map(struct kv_slabs *sl, size_t bytes)
+static bool big_map(struct big *b)
 {
-	size_t map;
-	struct big *b = malloc(sizeof(*b));
-
-	if (!b)
-		return NULL;
-	b->b_bytes = map = (bytes + 4095) & ~(size_t)4095;
-	b->b_owner = sl;
-	/* it is filled at once, and faults of small pages would take as long as the copy */
-	if (map >= KV_HUGE_PAGE)
-		map = (map + KV_HUGE_PAGE - 1) & ~(size_t)(KV_HUGE_PAGE - 1);
-	b->b_mem = mmap(NULL, map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+	b->b_mem = mmap(NULL, b->b_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 			-1, 0);
-	if (b->b_mem == MAP_FAILED) {
-		free(b);
-		return NULL;
-	}
-	/* a mapping of whole huge pages begins with one, if the system has any */
-	if (map > b->b_bytes)
-		munmap(b->b_mem + b->b_bytes, map - b->b_bytes);
-	if (b->b_bytes >= KV_HUGE_PAGE)
-		madvise(b->b_mem, b->b_bytes, MADV_HUGEPAGE);
-	return b;
+	b->b_is_mapped = b->b_mem != MAP_FAILED;
+	return b->b_is_mapped;
 }
 
 static uint8_t *big_take(struct kv_slabs *sl, size_t bytes, _Atomic(uint8_t *) *image)
 {
-	struct big *b = bytes != sl->sl_bytes ? kept_take(sl, bytes) : NULL;
+	struct big *b = calloc(1, sizeof(*b));
 
 	if (!b)
-		b = big_map(sl, bytes);
-	if (!b)
 		return NULL;
+	b->b_bytes = (bytes + 4095) & ~(size_t)4095;
+	b->b_owner = sl;
+	b->b_is_own = bytes != sl->sl_bytes;
+	pthread_mutex_lock(&sl->sl_lock);
+	if (b->b_is_own && bytes > OWN_LEAST)
+		b->b_mem = kv_own_take(&sl->sl_own, &b->b_part, b->b_bytes);
+	pthread_mutex_unlock(&sl->sl_lock);
+	/* an ordinary one, or a segment that is larger than its record, which there was room for */
+	if (!b->b_mem && !big_map(b)) {
+		free(b);
+		return NULL;
+	}
 	pthread_mutex_lock(&sl->sl_lock);
 	b->b_next = sl->sl_big;
 	sl->sl_big = b;
@@ -466,37 +414,36 @@ static void big_freed(void *arg)
 {
 	struct big *b = arg;
 	struct kv_slabs *sl = b->b_owner;
-	struct big *gone = NULL;
 
 	pthread_mutex_lock(&sl->sl_lock);
 	big_count(sl, b, -1);
-	if (is_own(sl, b) &&
-	    sl->sl_own_bytes + sl->sl_kept_bytes + b->b_bytes <= sl->sl_own_max) {
-		b->b_next = sl->sl_kept;
-		sl->sl_kept = b;
-		sl->sl_kept_bytes += b->b_bytes;
-	} else {
-		b->b_next = NULL;
-		gone = b;
-	}
+	if (!b->b_is_mapped)
+		kv_own_put(&sl->sl_own, &b->b_part);
 	pthread_mutex_unlock(&sl->sl_lock);
-	bigs_free(gone);
+	big_unmap(b);
 }
 
 void kv_slab_kept_step(struct kvdb *db)
 {
 	struct kv_slabs *sl = db->d_cache.cc_slabs;
 	uint64_t now = kv_now(db);
-	struct big *gone = NULL;
+	struct kv_own_part part;
+	uint8_t *mem = NULL;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	if (now - sl->sl_kept_ns >= KEPT_NS) {
-		kept_shrink(sl, sl->sl_kept_bytes - sl->sl_kept_least, &gone);
-		sl->sl_kept_least = sl->sl_kept_bytes;
-		sl->sl_kept_ns = now;
+	if (now - sl->sl_kept_ns < KEPT_NS) {
+		pthread_mutex_unlock(&sl->sl_lock);
+		return;
 	}
+	sl->sl_kept_ns = now;
+	while ((mem = kv_own_idle(&sl->sl_own, &part))) {
+		pthread_mutex_unlock(&sl->sl_lock);
+		madvise(mem, part.op_bytes, MADV_DONTNEED);
+		pthread_mutex_lock(&sl->sl_lock);
+		kv_own_put(&sl->sl_own, &part);
+	}
+	kv_own_age(&sl->sl_own);
 	pthread_mutex_unlock(&sl->sl_lock);
-	bigs_free(gone);
 }
 
 /* Under sl_lock: takes the image's entry off the list. */
@@ -894,7 +841,7 @@ uint64_t kv_slab_big_bytes(struct kvdb *db)
 	uint64_t n;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	n = sl->sl_big_bytes + sl->sl_kept_bytes;
+	n = sl->sl_big_bytes + kv_own_kept(&sl->sl_own);
 	pthread_mutex_unlock(&sl->sl_lock);
 	return n;
 }
@@ -908,7 +855,7 @@ uint64_t kv_slab_spare_bytes(struct kvdb *db)
 	/* slabs are never given back to the system; with KVDB_PREFAULT all are there */
 	n = sl->sl_touched > sl->sl_faulted ? sl->sl_touched : sl->sl_faulted;
 	n = (n - sl->sl_nimage - sl->sl_ngrace - sl->sl_npages - sl->sl_nheld) * sl->sl_bytes;
-	n += sl->sl_kept_bytes;
+	n += kv_own_kept(&sl->sl_own);
 	pthread_mutex_unlock(&sl->sl_lock);
 	return n;
 }

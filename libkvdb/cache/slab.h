@@ -29,8 +29,9 @@ uint8_t *kv_slab_take_image(struct kvdb *db, uint32_t bytes, _Atomic(uint8_t *) 
 bool kv_slab_fault_step(struct kvdb *db);
 /* Gives back memory of images of large records that no record wanted for a while. */
 void kv_slab_kept_step(struct kvdb *db);
-/* True when an image of @bytes that is no ordinary segment's keeps within its budget. */
+/* True when there is room in their budget for an image of @bytes that is no ordinary segment's. */
 bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes);
+bool kv_slab_own_is_half_full(struct kvdb *db);
 /* It is complete and durable: it may be stolen from now on. */
 void kv_slab_image_idle(struct kvdb *db, _Atomic(uint8_t *) *image);
 /*

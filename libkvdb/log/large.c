@@ -85,7 +85,8 @@ static unsigned alone_batch(uint32_t bytes)
 {
 	unsigned n = ALONE_BYTES / bytes;
 
-	return n < 2 ? 2 : n > KV_ALONE_MAX ? KV_ALONE_MAX : n;
+	/* they are wanted when half of the last are left, and each finds its place then */
+	return n < 2 ? 2 : n > KV_ALONE_MAX / 3 * 2 ? KV_ALONE_MAX / 3 * 2 : n;
 }
 
 /* ls_alone_lock held. */
@@ -502,7 +503,7 @@ static void hurry(struct kvdb *db, uint32_t bytes, uint64_t epoch)
 	if ((all + bytes) / part == all / part)
 		return;
 	/* what comes next is copied while this is written: not only when there is no room */
-	if (!kv_is_manual(db) && !kv_slab_has_own_room(db, db->d_budget.b_large_bytes / 2))
+	if (!kv_is_manual(db) && kv_slab_own_is_half_full(db))
 		kv_want_durable(db, epoch);
 	kv_flusher_kick(db);
 }

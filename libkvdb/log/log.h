@@ -83,7 +83,7 @@ struct kv_log {
 	uint32_t lo_large_end;		/* where the next of them begins; its writer's */
 };
 
-#define KV_ALONE_MAX	32u
+#define KV_ALONE_MAX	48u	/* one and a half times what is made at a time */
 
 struct kv_logs {
 	unsigned int ls_n;		/* per stream */

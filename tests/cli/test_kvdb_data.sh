@@ -92,6 +92,16 @@ a_plan_ends_as_the_deed() {
 	same left "$(ls)" ""
 }
 
+a_pool_without_a_database_says_how_to_make_one() {
+	want 0 mpool -q create ./d --size 64M
+	for verb in 'scan ./d s' 'get ./d s k' 'del ./d s k' 'info ./d' 'kvs list ./d'; do
+		# shellcheck disable=SC2086
+		want 3 kvdb $verb
+		one_line_error
+		has err ': there is no database in this pool \(create .* first: kvdb create POOL\)'
+	done
+}
+
 a_pool_that_is_larger_than_its_file_system_is_said() {
 	want 0 kvdb create ./d --size 900T -n
 	has err '^kvdb: \./d/capacity\.mp: the file system has .* free, less than the 900T'
@@ -672,6 +682,7 @@ run create_makes_a_pool_and_says_so
 run create_uses_a_pool_that_is_there
 run create_plan_writes_nothing
 run a_plan_ends_as_the_deed
+run a_pool_without_a_database_says_how_to_make_one
 run a_pool_that_is_larger_than_its_file_system_is_said
 run a_create_that_was_cut_can_be_repeated
 run create_that_fails_says_nothing_was_made

@@ -240,9 +240,9 @@ static bool step_read(struct worker *w, struct slot *s, uint32_t key)
 	return true;
 }
 
-static void step_write(struct worker *w, struct slot *s, uint32_t key)
+static void step_write(struct worker *w, struct slot *s, uint32_t key, hist_ver prev)
 {
-	hist_ver prev = s->s_op[s->s_nop - 1].ho_ver, name_of;
+	hist_ver name_of;
 	uint8_t buf[1000];
 	char name[40];
 	int rc;
@@ -260,6 +260,49 @@ static void step_write(struct worker *w, struct slot *s, uint32_t key)
 		w->w_n.hn_conflicts += rc == -ECANCELED;
 	} else if (rc) {
 		broken(w, "kvdb_txn_put", rc);
+	}
+}
+
+/*
+ * Deletes a range and writes all of its keys again: others see the keys of before or those of
+ * after, so that each version has a name.
+ */
+static void step_range(struct worker *w, struct slot *s, uint32_t key)
+{
+	struct run *r = w->w_run;
+	uint32_t in = key % keys_of_store(r->r_c), n = r->r_c->hc_keys - in, first = s->s_nop, i;
+	struct kvdb_kvs *kvs = kvs_of(r, key);
+	char from[40], to[40];
+	size_t flen, tlen, len;
+	int rc;
+
+	n = n < HR_RANGE ? n : HR_RANGE;
+	for (i = 0; i < n; i++)
+		if (!step_read(w, s, key + i))
+			return;
+	flen = key_make(r, key, from);
+	tlen = key_make(r, key + n - 1, to);
+	to[tlen++] = 0;
+	rc = kvdb_txn_range_del(s->s_txn, kvs, from, flen, to, tlen);
+	if (rc == -ECANCELED || rc == -ESTALE || rc == -EFBIG) {
+		s->s_is_stuck = true;
+		w->w_n.hn_conflicts += rc == -ECANCELED;
+		return;
+	}
+	if (rc) {
+		broken(w, "kvdb_txn_range_del", rc);
+		return;
+	}
+	w->w_n.hn_ranges++;
+	for (i = 0; i < n && !s->s_is_stuck; i++) {
+		flen = key_make(r, key + i, from);
+		rc = kvdb_txn_get(s->s_txn, kvs, from, flen, NULL, 0, &len);
+		if (rc == -ESTALE)
+			s->s_is_stuck = true;
+		else if (rc != -ENOENT)
+			broken(w, "a key of a range that the transaction deleted", rc);
+		else
+			step_write(w, s, key + i, s->s_op[first + i].ho_ver);
 	}
 }
 
@@ -364,8 +407,12 @@ static void slot_step(struct worker *w, struct slot *s)
 		step_cursor(w, s, key);
 		return;
 	}
+	if (x % 8 == 1 && !s->s_is_rdonly && !is_plain(w->w_run, key)) {
+		step_range(w, s, key);
+		return;
+	}
 	if (step_read(w, s, key) && !s->s_is_rdonly && x & 16)
-		step_write(w, s, key);
+		step_write(w, s, key, s->s_op[s->s_nop - 1].ho_ver);
 }
 
 /* A transaction of one write, or of one read, without the name. */
@@ -568,6 +615,7 @@ int hr_run(const struct hr_conf *conf, struct hist *out, struct hr_counts *n, ch
 		n->hn_reads += r->r_w[t].w_n.hn_reads;
 		n->hn_writes += r->r_w[t].w_n.hn_writes;
 		n->hn_cursors += r->r_w[t].w_n.hn_cursors;
+		n->hn_ranges += r->r_w[t].w_n.hn_ranges;
 	}
 	gather(r, out);
 	rc = kvdb_close(r->r_db);

@@ -16,6 +16,7 @@
 #define HR_STORES	2u
 #define HR_STEPS	8u	/* operations of a transaction, at most */
 #define HR_WIDE		12u	/* keys that one cursor may show */
+#define HR_RANGE	5u	/* keys that one range may have */
 
 struct hr_conf {
 	uint64_t hc_seed;
@@ -30,7 +31,8 @@ struct hr_conf {
 };
 
 struct hr_counts {
-	uint64_t hn_committed, hn_aborted, hn_conflicts, hn_plain, hn_reads, hn_writes, hn_cursors;
+	uint64_t hn_committed, hn_aborted, hn_conflicts, hn_plain, hn_reads, hn_writes, hn_cursors,
+		 hn_ranges;
 };
 
 /*

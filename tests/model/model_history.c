@@ -273,14 +273,15 @@ static void transactions_of_a_database_have_no_anomaly(void)
 	}
 	T_EQ(mpool_destroy(path, NULL), 0);
 	printf("# %" PRIu64 " committed, %" PRIu64 " aborted, %" PRIu64 " conflicts, %" PRIu64
-	       " plain puts, %" PRIu64 " reads, %" PRIu64 " writes, %" PRIu64 " cursors; %" PRIu64
-	       " write skews\n", n.hn_committed, n.hn_aborted, n.hn_conflicts, n.hn_plain,
-	       n.hn_reads, n.hn_writes, n.hn_cursors, skews);
+	       " plain puts, %" PRIu64 " reads, %" PRIu64 " writes, %" PRIu64 " cursors, %" PRIu64
+	       " ranges; %" PRIu64 " write skews\n", n.hn_committed, n.hn_aborted,
+	       n.hn_conflicts, n.hn_plain, n.hn_reads, n.hn_writes, n.hn_cursors, n.hn_ranges,
+	       skews);
 	t_figure("history checker", "%" PRIu64 " transactions, %" PRIu64 " write skews, no other "
 		 "anomaly", n.hn_committed + n.hn_aborted, skews);
 	T_OK(n.hn_committed + n.hn_aborted >= (uint64_t)each * batches);
 	/* overlap there was */
-	T_OK(n.hn_conflicts > 0 && skews > 0);
+	T_OK(n.hn_conflicts > 0 && skews > 0 && n.hn_ranges > 0);
 }
 
 int main(void)

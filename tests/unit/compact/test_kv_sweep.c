@@ -9,8 +9,11 @@
 #include "compact/reloc.h"
 #include "compact/sweep.h"
 #include "db/db.h"
+#include "db/thread.h"
+#include "mem/memtable.h"
 #include "seg/kv_omf.h"
 #include "seg/value.h"
+#include "tree/tree.h"
 
 #define KEYS	6000u
 #define VLEN	1200u
@@ -277,6 +280,57 @@ static void where_scans_have_paid_values_move_in_key_order(void)
 	done();
 }
 
+/* Two entries say that their values overlap; the record of the second begins on an earlier page. */
+static void overlap(void *arg, struct kv_seg *s)
+{
+	static char key[2][1000];
+	struct kv_thread *t;
+	unsigned *n = arg;
+
+	if (s->sg_stream != KV_VLOG || atomic_load(&s->sg_end) < 4 * KV_BLOCK)
+		return;
+	for (unsigned i = 0; i < 2; i++) {
+		uint32_t off = 2 * KV_BLOCK + 512 + 8 * i;
+		struct kv_rec r = { .r_type = KV_REC_PUT, .r_klen = i ? sizeof(key[i]) : 8,
+				    .r_kvs = (uint16_t)kvs->k_id, .r_vlen = 200, .r_vcrc = 1,
+				    .r_seq = 1, .r_key = (uint8_t *)key[i], .r_rev = 1 };
+
+		memset(key[i], 'x', sizeof(key[i]));
+		snprintf(key[i], 8, "z%06u", (*n)++);
+		t = kv_enter();
+		T_EQ(kv_mt_replay(kv_mt_active(kvs), &r, atomic_load(&db->d_epochs.ep_open), s,
+				  off), 0);
+		kv_exit(t);
+	}
+}
+
+/* A read that several share begins where the first of them does. */
+static void places_that_overlap_are_read_one_by_one(void)
+{
+	unsigned n = 0;
+
+	kv_fresh(dir, sizeof(dir), "kv_sweep", 128u << 20, SEG);
+	memset(version, 0, sizeof(version));
+	open_db();
+	for (uint32_t k = 0; k < KEYS; k++)
+		put(k);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	/* nothing else is alive there: a read begins with the first of them */
+	kv_segs_each(db, overlap, &n);
+	T_OK(n > 20);
+	for (uint32_t k = 0; k < KEYS; k++)
+		put(k);
+	T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	T_EQ(kvdb_close(db), 0);
+	open_db();
+	compact();
+	all_hold();
+	T_EQ(kvdb_close(db), 0);
+	open_db();
+	all_hold();
+	kv_end(db, dir, n);
+}
+
 struct seen {
 	unsigned se_records, se_expire;
 };
@@ -344,6 +398,7 @@ int main(void)
 	T_RUN(it_is_full_when_its_memory_is);
 	T_RUN(a_record_of_another_key_is_not_copied);
 	T_RUN(what_must_be_read_is_read_once);
+	T_RUN(places_that_overlap_are_read_one_by_one);
 	T_RUN(where_scans_have_paid_values_move_in_key_order);
 	T_RUN(a_record_that_moved_says_when_it_expires);
 	return t_done();

@@ -48,9 +48,9 @@ static void open_db(void)
 	}
 }
 
-static void make_db(void)
+static void make_sized_db(uint64_t bytes)
 {
-	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 96u << 20 };
+	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = bytes };
 	struct mpool_create_opts co = MPOOL_CREATE_OPTS_INIT;
 	const char *tmp = getenv("TMPDIR");
 
@@ -60,6 +60,11 @@ static void make_db(void)
 	co.ndevs = 1;
 	T_EQ(mpool_create(dir, &co), 0);
 	T_EQ(kvdb_create(dir, NULL), 0);
+}
+
+static void make_db(void)
+{
+	make_sized_db(96u << 20);
 }
 
 static void drop_db(void)
@@ -567,6 +572,38 @@ static void segments_for_values_of_one_size_are_ready(void)
 	drop_db();
 }
 
+/* What is made of any size finds its place: else it would be allocated to be deleted. */
+static void segments_that_are_made_are_used(void)
+{
+	static const uint32_t size[] = { 1048577, 1400000, 2097152, 3000000, 4194304 };
+
+	make_sized_db(1280u << 20);
+	for (unsigned i = 0; i < sizeof(size) / sizeof(size[0]); i++) {
+		struct kv_logs *ls;
+		uint32_t made, left;
+		uint64_t all;
+
+		open_db();
+		ls = db->d_logs;
+		make_and_drop(size[i]);
+		make_and_drop(size[i]);
+		T_EQ(kv_large_ready_step(db), 1);
+		made = ls->ls_nalone;
+		T_OK(made * (uint64_t)size[i] >= 28u << 20);
+		while (!kv_large_ready_step(db))
+			make_and_drop(size[i]);
+		left = made / 2;
+		T_EQ(ls->ls_nalone, left + made);
+		all = 0;
+		for (struct kv_seg *s = kv_segs_first(db); s; s = s->sg_next)
+			all += s->sg_bytes >= size[i] && s->sg_bytes < size[i] + (128u << 10) &&
+			       s->sg_state == KV_SEG_OPEN;
+		T_OK(all <= left + made);
+		T_EQ(kvdb_close(db), 0);
+	}
+	drop_db();
+}
+
 static void own_and_no_more(void)
 {
 	T_EQ(kv_large_make(db, KV_VLOG, kv_rec_size(5, OWN_BYTES), 0, &ow.rs), 0);
@@ -847,6 +884,7 @@ int main(void)
 	T_RUN(an_epoch_does_not_end_between_a_large_record_and_its_place);
 	T_RUN(what_was_not_logged_gives_its_memory_back);
 	T_RUN(segments_for_values_of_one_size_are_ready);
+	T_RUN(segments_that_are_made_are_used);
 	T_RUN(a_segment_that_was_never_logged_is_freed_after_a_crash);
 	T_RUN(longer_values_are_announced_before_they_are_logged);
 	T_RUN(acknowledgements_wait_at_the_gate);
