@@ -358,8 +358,8 @@ bool kv_slab_has_own_room(struct kvdb *db, uint32_t bytes)
 	bool has;
 
 	pthread_mutex_lock(&sl->sl_lock);
-	has = CHECK(sl->sl_own_bytes + bytes <= db->d_budget.b_large_bytes) &&
-	      (bytes <= OWN_LEAST || kv_own_has(&sl->sl_own, bytes));
+	has = CHECK(sl->sl_own_bytes + bytes <= db->d_budget.b_large_bytes &&
+		    (bytes <= OWN_LEAST || kv_own_has(&sl->sl_own, bytes)));
 	pthread_mutex_unlock(&sl->sl_lock);
 	return has;
 }
