@@ -28,6 +28,8 @@ void kv_txn_disown(struct kvdb_txn *t);
 void kv_txn_end(struct kvdb_txn *t, bool is_committed);
 /* Carries out and counts what it wrote. */
 int kv_txn_commit_writes(struct kvdb_txn *t, uint64_t *epoch);
+/* Waits until its caller may be told, or until it @is_durable; @epoch 0: nothing was written. */
+int kv_txn_acknowledge(struct kvdb *db, uint64_t epoch, bool is_durable, uint64_t *ticket);
 /* False: it would wait, for room or, as *due_ns says, for its turn. */
 bool kv_txn_may_begin(struct kvdb_txn *t, uint64_t *due_ns);
 

@@ -1023,6 +1023,16 @@ int kv_txn_commit_begin(struct kvdb_txn *txn, struct kv_pending_write *bg)
 	return err;
 }
 
+int kv_txn_acknowledge(struct kvdb *db, uint64_t epoch, bool is_durable, uint64_t *ticket)
+{
+	if (ticket)
+		*ticket = epoch ? epoch : kvdb_ticket(db);
+	if (epoch && kv_ack(db, epoch, is_durable))
+		return kv_error(-EIO, "MP0905", "committed, but not durable: %s",
+				db->d_fault.fa_text);
+	return 0;
+}
+
 int kvdb_txn_commit(struct kvdb_txn *txn, unsigned flags, uint64_t *ticket)
 {
 	struct kvdb *db = txn->t_db;
@@ -1034,12 +1044,7 @@ int kvdb_txn_commit(struct kvdb_txn *txn, unsigned flags, uint64_t *ticket)
 	err = commit_and_end(txn, err, &epoch);
 	if (err)
 		return err;
-	if (ticket)
-		*ticket = epoch ? epoch : kvdb_ticket(db);
-	if (epoch && kv_ack(db, epoch, flags & KVDB_TXN_DURABLE))
-		return kv_error(-EIO, "MP0905", "committed, but not durable: %s",
-				db->d_fault.fa_text);
-	return 0;
+	return kv_txn_acknowledge(db, epoch, flags & KVDB_TXN_DURABLE, ticket);
 }
 
 void kvdb_txn_abort(struct kvdb_txn *txn)

@@ -471,12 +471,5 @@ int kvdb_write(struct kvdb *db, const struct kvdb_op *ops, size_t n, unsigned fl
 	if (!ops && n)
 		return kv_error(-EINVAL, "MP0951", "a batch of %zu operations at NULL", n);
 	err = run(&ba, &epoch);
-	if (err)
-		return err;
-	if (ticket)
-		*ticket = epoch ? epoch : kvdb_ticket(db);
-	if (epoch && kv_ack(db, epoch, flags & KVDB_OP_DURABLE))
-		return kv_error(-EIO, "MP0905", "written, but not durable: %s",
-				db->d_fault.fa_text);
-	return 0;
+	return err ? err : kv_txn_acknowledge(db, epoch, flags & KVDB_OP_DURABLE, ticket);
 }

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/key.h"
 #include "base/stream.h"
 #include "db/db.h"
@@ -130,6 +131,21 @@ static inline uint8_t *rig_index(const struct kv_run *run, uint32_t block, uint3
 }
 
 /* Everything must be given back: a handle that leaked keeps the pool busy. */
+/* A key of 8 bytes that counts, in a run. */
+static inline int rig_look(struct rig *r, struct kv_run *run, uint64_t i)
+{
+	uint64_t key = __builtin_bswap64(i);
+	struct kv_thread *t;
+	struct kv_ent e;
+	int rc;
+
+	kv_pages_room(&r->db, KV_GET_PAGES);
+	t = kv_enter();
+	rc = kv_run_lookup(&r->db, run, &key, 8, kv_hash(&key, 8), &e);
+	kv_exit(t);
+	return rc;
+}
+
 static inline void rig_close(struct rig *r)
 {
 	struct mpool *mp = r->db.d_mp;

@@ -4,7 +4,6 @@
  * few pages, and what stays in memory of a run is small.
  */
 #include "kv_rig.h"
-#include "base/hash.h"
 #include "run/run_fence.h"
 #include "run/run_near.h"
 
@@ -189,16 +188,7 @@ static struct kv_run *run_of(unsigned n)
 
 static int look(struct kv_run *run, uint64_t i)
 {
-	uint64_t key = __builtin_bswap64(i);
-	struct kv_thread *t;
-	struct kv_ent e;
-	int rc;
-
-	kv_pages_room(&r.db, KV_GET_PAGES);
-	t = kv_enter();
-	rc = kv_run_lookup(&r.db, run, &key, 8, kv_hash(&key, 8), &e);
-	kv_exit(t);
-	return rc;
+	return rig_look(&r, run, i);
 }
 
 /* The top level, and what describes a key block, is a small part; a lookup reads few pages. */

@@ -7,7 +7,6 @@
 #include <pthread.h>
 
 #include "kv_rig.h"
-#include "base/hash.h"
 #include "cache/load.h"
 #include "run/run_fence.h"
 #include "run/run_load.h"
@@ -76,16 +75,7 @@ static struct kv_run *opened(const struct kv_run_desc *d)
 
 static int look(struct kv_run *run, uint64_t i)
 {
-	uint64_t key = __builtin_bswap64(i);
-	struct kv_thread *t;
-	struct kv_ent e;
-	int rc;
-
-	kv_pages_room(&r.db, KV_GET_PAGES);
-	t = kv_enter();
-	rc = kv_run_lookup(&r.db, run, &key, 8, kv_hash(&key, 8), &e);
-	kv_exit(t);
-	return rc;
+	return rig_look(&r, run, i);
 }
 
 static unsigned loaded(const struct kv_run *run)
