@@ -148,7 +148,10 @@ static int split_logs(const struct kvdb_opts *o, const struct kv_limits *l, stru
 	if (o->segment_bytes)
 		seg = o->segment_bytes;
 	b->b_move_bytes = (uint32_t)seg;
-	/* two images of one stream: the larger, the fewer passes over what fills them */
+	/*
+	 * Two images of one stream: the larger, the fewer passes over what fills them. To move
+	 * 0.46 GB in key order 2.3 are read with images of 32 MiB, 3.9 with 8.
+	 */
 	if (l->l_capacity_bytes > l->l_class_bytes)
 		b->b_move_bytes = (uint32_t)max64(seg, class_seg(l->l_capacity_bytes, 1,
 								 b->b_cache_bytes / 32));

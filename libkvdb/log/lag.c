@@ -5,7 +5,9 @@
  * that is a debt: writers meet a slow device as a throttle, before the gate shuts (E4).
  *
  * Only bytes that wait for a device are a debt. Slower writers do not shorten its
- * latency, nor a pause, but what is still to be written then.
+ * latency, nor a pause, but what is still to be written then. So epochs are short in a load
+ * (TH-12): a pause of 75 ms leaves the gate open; epochs of a quarter of the bound shut it for 16
+ * to 53 ms.
  *
  * Locks: none; fl_io_lock for what one epoch took.
  */
