@@ -195,7 +195,10 @@ static void look_at(void *arg, struct kv_seg *s)
 	lk->lk_is_hot |= atomic_load_explicit(&s->sg_heat, memory_order_relaxed) > 0;
 }
 
-/* What is in memory costs nothing to read, and is left in order for scans that may come. */
+/*
+ * What is in memory costs nothing to read, and is left in order for scans that may come. Nor do
+ * jobs for staging or scans sweep, nor a store that packs: a sweep copies records as they are.
+ */
 static void sweep_open(struct kv_move *mv)
 {
 	struct look lk = { 0 };

@@ -2,7 +2,7 @@
 /*
  * Relocation: which values move (reloc.c), one job (reloc_job.c), how they move
  * (move.c), and the merge that carries them (merge.c). SPACE.md has the
- * reasons and the invariants G1 to G13.
+ * invariants.
  */
 #ifndef KV_RELOC_H
 #define KV_RELOC_H
