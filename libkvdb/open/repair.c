@@ -563,8 +563,9 @@ static struct source *pick(struct repair *rp)
 }
 
 /*
- * One version, newer ones of its key came before. True: older ones do not count
- * any more. RP1: @is_old: a newer one could not be read.
+ * One version, newer ones of its key came before. True: older ones do not count any more.
+ * RP1: it is certain if it comes from a memtable or a run, no newer version of its key failed to
+ * be read (@is_old), and nothing that is missing may hold one.
  */
 static bool settle(struct repair *rp, const struct source *so, bool *is_old, int *err)
 {
