@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Background work. Four kinds of threads: the keeper switches and flushes
- * memtables, seals and frees log segments; the supplier has the next segments of
- * the logs ready, the grower memory: larger tables, pages of new images, what was lent
- * (LE1); mergers do nothing but merges. So a long merge never stands before a flush, nor a flush before
- * a log, nor memory that the system is slow to give before a segment (TH-10). Only
- * the keeper looks at every epoch (TH-15).
+ * Background work. Four kinds of threads: the keeper switches and flushes memtables, seals and
+ * frees log segments, takes idle holds, and wakes the mergers, which do merges, then relocation;
+ * the supplier has the next segments of the logs ready, the grower memory: larger tables, pages of
+ * new images, what warming reads, what was lent (LE1). So a long merge never stands before a flush,
+ * nor a flush before a log, nor memory that the system is slow to give before a segment (TH-10).
+ * Only the keeper looks at every epoch (TH-15).
  *
  * Flushes of memtables are in mtflush.c.
  */

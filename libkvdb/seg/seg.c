@@ -437,9 +437,12 @@ unsigned kv_segs_of(struct kvdb *db, uint32_t bytes)
 	return bytes > db->d_budget.b_seg_bytes ? bytes / db->d_budget.b_seg_bytes : 1;
 }
 
+/*
+ * R10: the stock is at most KV_SEGS_BATCH segments, STOCK_BYTES and a 32nd of the class. Where
+ * that is little, or the pool is full, writers wait for the allocation.
+ */
 unsigned kv_segs_batch(struct kvdb *db)
 {
-	/* R10 */
 	return min_u(class_part(db, db->d_mode.md_log_class, db->d_budget.b_seg_bytes, 32),
 		     kv_segs_of(db, STOCK_BYTES));
 }
