@@ -7,6 +7,10 @@
  * Each class has a reserve of its own. Keys and deletes go wherever there is room, but
  * values of a store whose policy is strict move inside one class: with all of the reserve
  * in the other class none of them could, and what was deleted would never come free.
+ *
+ * Deletes, descriptors, runs, and values that move for space may use it. Ordinary segments, key
+ * blocks of a load and manifests of checkpoints leave it, of which a load and a manifest have
+ * room made once; so do values that move for staging, policy or scans (G11).
  */
 #include "seg/kv_omf.h"
 #include "seg/reserve.h"

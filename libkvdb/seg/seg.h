@@ -35,7 +35,7 @@ struct kv_seg {
 	uint8_t sg_stream;		/* enum kv_stream */
 	uint16_t sg_log;
 	uint8_t sg_mclass;
-	_Atomic(uint32_t) sg_state;	/* enum kv_seg_state; changes under db->seg_lock */
+	_Atomic(uint32_t) sg_state;	/* enum kv_seg_state; changes under sg_lock */
 	/* end of frames written or, after recovery, the sealed length */
 	_Atomic(uint32_t) sg_end;
 	uint32_t sg_keep;		/* the object is sealed no shorter: RV22; recovery only */
@@ -49,14 +49,14 @@ struct kv_seg {
 	uint32_t sg_chain;		/* fh_crc of its last finished frame; flusher only */
 	uint64_t sg_epoch;		/* the epoch of that frame, and where it begins; likewise */
 	uint32_t sg_begin;
-	/* queue of full segments whose image is still held; seg_lock */
+	/* queue of full segments whose image is still held; sg_lock */
 	struct kv_seg *sg_full_next;
-	struct kv_seg *sg_next;		/* list of all segments, db->seg_lock */
+	struct kv_seg *sg_next;		/* list of all segments; sg_lock */
 	struct kv_seg *sg_prev;
-	struct kv_seg *sg_hash;		/* by id, db->seg_lock */
-	struct kv_seg *sg_todo_next;	/* of those that upkeep looks at; seg_lock */
+	struct kv_seg *sg_hash;		/* by id; sg_lock */
+	struct kv_seg *sg_todo_next;	/* of those that upkeep looks at; sg_lock */
 	struct kv_seg **sg_todo_at;	/* what points to it in that list; NULL: not in it */
-	bool sg_is_staged, sg_is_in_use; /* is counted as such; seg_lock */
+	bool sg_is_staged, sg_is_in_use; /* is counted as such; sg_lock */
 	bool sg_obj_sealed;		/* the object is sealed too; upkeep and recovery only */
 	_Atomic(uint8_t) sg_victim;	/* enum kv_victim_of: a relocation is moving its values */
 	struct kv_trouble sg_trouble;	/* a value in it cannot be moved: no victim for a while */
