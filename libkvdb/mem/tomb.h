@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Deletes of many keys: tombstones that cover a prefix or a range. tindex.c
- * searches a fixed set of them, tomb.c is what a memtable knows and what all
- * sources of a tree say together.
+ * searches a fixed set of them, tomb.c is what a memtable knows; what all
+ * sources of a tree say together: tree/tomb_view.h.
  */
 #ifndef KV_TOMB_H
 #define KV_TOMB_H

@@ -566,6 +566,7 @@ static int publish(struct kvdb_bulk *b, struct kv_run **add, struct kv_leaf **be
 		struct kv_run_desc *d = kv_run_desc(b->b_run[i].br_run);
 
 		d->rd_id = atomic_fetch_add(&db->d_runs.ru_next, 1);
+		/* of its own: what merges it takes its newest input's (B5) */
 		d->rd_pos = b->b_pos + i;
 		KV_ASSERT(d->rd_pos < kvs->k_next_pos);
 		d->rd_newest_epoch = KV_BULK_EPOCH;
