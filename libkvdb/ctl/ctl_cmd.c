@@ -440,6 +440,20 @@ static int cmd_compact(struct kvdb *db, const struct kv_ctl_req *r, struct kv_ct
 
 /* ---- the table ----------------------------------------------------------------------- */
 
+/*
+ * The requests, with their members but for "cmd", and what their answers have:
+ *
+ *  info                              as kvdb_info(); pid, version of this protocol, library
+ *  stats                             struct kvdb_stats; devices as kvdb_dev_info() tells
+ *  kvs [kvs]                         stores: name, options, keys; of all or of one
+ *  tree [kvs]                        parts: memtables and runs, newest first
+ *  set name, value                   of the database: kvdb_set()
+ *  set kvs, ttl_s, policy, compress  of a store: kvdb_kvs_set()
+ *  checkpoint name                   the one made, as struct kvdb_checkpoint_info
+ *  checkpoints                       checkpoints: all, likewise
+ *  checkpoint_drop name
+ *  compact action [kvs]              as kvdb_compact_status(); start, status or cancel
+ */
 static const struct cmd {
 	const char *name;
 	int (*run)(struct kvdb *db, const struct kv_ctl_req *r, struct kv_ctl_out *o);
