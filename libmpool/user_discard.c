@@ -7,6 +7,10 @@
  * (simulators) there is no thread, and the discards run at the end of the batch
  * that freed the space, so that runs repeat exactly. What is left a close discards.
  *
+ * Of the stock for new logs all but what the last second used goes after one to two seconds, and
+ * never more than 256 MiB of a pool and an eighth of a member stay (core/pool.c, core/mclass.c).
+ * Superblocks and regions of the metadata log are never given back (core/mdlog.c).
+ *
  * A process that ends otherwise leaves what it had reserved, or not discarded yet:
  * no record says so. The file system knows it: the thread begins with a look at
  * what each member file has allocated, and discards what of it is free.

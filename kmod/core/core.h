@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * A pool in memory: the structures that the core's files share and no others see. Lock order,
- * outermost first: p_admin_lock -> p_root_lock -> l_lock (one mlog) -> ow_lock, md_lock or
- * md_space_lock -> p_lock -> o_lock. No I/O under md_lock, p_lock or o_lock; l_lock serialises
- * one mlog's I/O, ow_lock that of the heartbeat.
+ * outermost first: p_admin_lock -> p_root_lock -> l_lock (one mlog) -> ow_lock -> md_lock or
+ * md_space_lock -> p_lock -> o_lock (one object) -> p_fault_lock. No I/O under md_lock, p_lock or
+ * o_lock; l_lock serialises one mlog's I/O, ow_lock that of the heartbeat. o_lock and
+ * p_fault_lock are taken in interrupts.
  */
 #ifndef MP_CORE_CORE_H
 #define MP_CORE_CORE_H

@@ -9,7 +9,7 @@
  * out-parameters untouched on failure, and may sleep, unless said otherwise.
  * Any thread may call at any time on a live handle. What goes over media for long ends with
  * -EINTR, without detail, when its caller is being killed (os_fatal_signal()): nothing has been
- * changed then. Lock order: INVARIANTS.md.
+ * changed then. Lock order: core.h.
  */
 #ifndef MP_CORE_POOL_H
 #define MP_CORE_POOL_H
