@@ -200,6 +200,17 @@ static int reserve_by_zeroes(struct file_dev *fd, uint64_t off, uint64_t len)
 	return rc;
 }
 
+/* The file system's word for it: what was never written, or punched out, reads as zeroes. */
+static uint64_t file_data(void *dev, uint64_t off, uint64_t end)
+{
+	struct file_dev *fd = dev;
+	off_t at = fd->fd_is_block ? (off_t)off : lseek(fd->fd_fd, (off_t)off, SEEK_DATA);
+
+	if (at < 0)
+		return errno == ENXIO ? end : off;
+	return (uint64_t)at < end ? (uint64_t)at : end;
+}
+
 static int file_reserve(void *dev, uint64_t off, uint64_t len)
 {
 	struct file_dev *fd = dev;
@@ -303,6 +314,7 @@ static const struct mpool_vdev_ops file_ops = {
 	.flush = file_flush,
 	.discard = file_discard,
 	.reserve = file_reserve,
+	.data = file_data,
 	.resize = file_resize,
 	.room = file_room,
 	.close = file_close,

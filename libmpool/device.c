@@ -149,6 +149,14 @@ static u64 top_reserved(struct mp_dev *md, u64 off_bytes, u64 len_bytes)
 				     mpl_fd_reserved(dev->md_vdev.fd, off_bytes, len_bytes);
 }
 
+static u64 top_data(struct mp_dev *md, u64 off_bytes, u64 end_bytes)
+{
+	struct mpl_dev *dev = (struct mpl_dev *)md;
+
+	return dev->md_vdev.ops->data ?
+	       dev->md_vdev.ops->data(dev->md_vdev.dev, off_bytes, end_bytes) : off_bytes;
+}
+
 /* The pool's owner closes the stack with mpl_dev_fini(), after the core is gone. */
 static void top_close(struct mp_dev *md)
 {
@@ -162,6 +170,7 @@ static const struct mp_dev_ops top_ops = {
 	.discard = top_discard,
 	.reserve = top_reserve,
 	.reserved = top_reserved,
+	.data = top_data,
 	.close = top_close,
 };
 

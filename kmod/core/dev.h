@@ -39,6 +39,11 @@ struct mp_dev_ops {
 	int (*reserve)(struct mp_dev *dev, u64 off_bytes, u64 len_bytes);
 	/* how much from @off_bytes on, of @len_bytes, needs no reserve; NULL: MP_DEV_UNKNOWN */
 	u64 (*reserved)(struct mp_dev *dev, u64 off_bytes, u64 len_bytes);
+	/*
+	 * where the next bytes from @off_bytes on begin that may be other than zero, @end_bytes:
+	 * none before it; NULL: @off_bytes
+	 */
+	u64 (*data)(struct mp_dev *dev, u64 off_bytes, u64 end_bytes);
 	/* make a range read as zeroes; NULL = the core writes zeroes */
 	int (*zero)(struct mp_dev *dev, u64 off_bytes, u64 len_bytes);
 	void (*close)(struct mp_dev *dev);
@@ -61,5 +66,13 @@ struct mp_dev {
 	const char *d_path;	/* for messages; owned by the implementation */
 	struct mp_pool *d_pool;	/* the core's: whose member it is; NULL: of none that is open */
 };
+
+/* The block from @off on, before @end, where bytes begin that may be other than zero. */
+static inline u64 mp_dev_data(struct mp_dev *dev, u64 off, u64 end)
+{
+	u64 at = dev->d_ops->data ? dev->d_ops->data(dev, off, end) & ~(MP_BLOCK - 1ull) : off;
+
+	return at < off ? off : at < end ? at : end;
+}
 
 #endif

@@ -14,6 +14,7 @@
 #include "durable.h"
 
 #define WINDOW	(2u * MP_FRAME_MAX)
+#define WINDOW_FIRST (64u << 10)	/* most logs are shorter; a read that goes on takes twice */
 #define AHEAD	(4ull << 20)	/* bytes looked at behind the last frame found */
 #define VAIN_MAX 16		/* frames read whole for nothing: more are forged or damaged */
 
@@ -45,6 +46,7 @@ static const u8 *window_get(struct window *w, u64 off, u32 need)
 {
 	struct mp_dev *dev = w->w_pd->pd_dev;
 	u64 bytes = w->w_pool->p_md.md_bytes;
+	u32 want;
 	int rc;
 
 	if (off + need > bytes)
@@ -55,8 +57,12 @@ static const u8 *window_get(struct window *w, u64 off, u32 need)
 			w->w_rc = -EINTR;
 			return NULL;
 		}
+		want = max_t(u32, WINDOW_FIRST, need);
+		if (off >= w->w_off && off <= w->w_off + w->w_len)
+			want = max_t(u32, want, 2 * w->w_len);
+		want = min_t(u32, want, WINDOW);
 		w->w_off = off;
-		w->w_len = (u32)min_t(u64, WINDOW, bytes - off);
+		w->w_len = (u32)min_t(u64, want, bytes - off);
 		/* a long log takes longer than others would wait */
 		if (mp_pool_has_beat(w->w_pool))
 			mp_pool_beat(w->w_pool);
@@ -68,6 +74,15 @@ static const u8 *window_get(struct window *w, u64 off, u32 need)
 		}
 	}
 	return w->w_buf + (off - w->w_off);
+}
+
+/* the next block from @off on that may hold a frame; holes of a file are not read */
+static u64 window_skip(const struct window *w, u64 off, u64 end)
+{
+	bool is_in = off >= w->w_off && off + MP_BLOCK <= w->w_off + w->w_len;
+
+	return is_in || off >= end ? off :
+	       mp_dev_data(w->w_pd->pd_dev, w->w_base + off, w->w_base + end) - w->w_base;
 }
 
 /* the valid frame at @off, or NULL */
@@ -154,8 +169,12 @@ static void look_ahead(struct window *w, struct walk *wk)
 	u32 nvain = 0;
 
 	for (off = wk->wk_end; off + MP_BLOCK <= end; off += MP_BLOCK) {
-		const u8 *p = window_get(w, off, MP_BLOCK);
+		const u8 *p;
 
+		off = window_skip(w, off, end);
+		if (off == end)
+			return;
+		p = window_get(w, off, MP_BLOCK);
 		if (!p)
 			return;
 		if (mp_frame_peek(p, w->w_pool->p_uuid, w->w_base + off,
@@ -238,8 +257,12 @@ static u64 newer_epoch(struct window *w, const struct walk *wk, const struct wal
 	if (wk->wk_epoch > best->wk_epoch)
 		gen = max_t(u64, gen, wk->wk_gen);
 	for (off = 0; off + MP_BLOCK <= end; off += MP_BLOCK) {
-		const u8 *p = window_get(w, off, MP_BLOCK);
+		const u8 *p;
 
+		off = window_skip(w, off, end);
+		if (off == end)
+			return 0;
+		p = window_get(w, off, MP_BLOCK);
 		if (!p)
 			return 0;
 		if (mp_frame_peek(p, w->w_pool->p_uuid, w->w_base + off,

@@ -100,6 +100,26 @@ static int win_get(struct mp_mlog *l, u64 off, u32 need, u8 **p)
 	return 0;
 }
 
+/* the next block from @off on, before @end, that may hold a frame; holes of a file are not read */
+static int win_skip(struct mp_mlog *l, u64 off, u64 end, u64 *next)
+{
+	struct mp_dev *dev;
+	u64 pos, n, at;
+	int rc;
+
+	while (off < end && (off < l->l_win_off || off >= l->l_win_off + l->l_win_len)) {
+		rc = mp_obj_map(l->l_obj, off, end - off, &dev, &pos, &n);
+		if (rc)
+			return rc;
+		at = mp_dev_data(dev, pos, pos + n) - pos;
+		off += at;
+		if (at < n)
+			break;
+	}
+	*next = off;
+	return 0;
+}
+
 /* the valid frame at @off; *@p = NULL when there is none */
 static int frame_get(struct mp_mlog *l, u64 off, struct mp_mlframe *fr, u8 **p)
 {
@@ -152,6 +172,9 @@ static int look_ahead(struct mp_mlog *l)
 
 	l->l_torn_end = 0;
 	for (off = l->l_tail; off < end; off += MP_BLOCK) {
+		rc = win_skip(l, off, end, &off);
+		if (rc || off == end)
+			return rc;
 		rc = has_head(l, off, &fr, &is_head);
 		if (rc)
 			return rc;

@@ -125,6 +125,7 @@ void sim_poke(struct sim *s, unsigned dev, uint64_t off, const void *data, size_
 		if (s->s_nlevel)
 			undo_save(s, dev, (uint32_t)page);
 		d->d_sum[page] = 0;
+		d->d_data[page] = 1;
 	}
 	memcpy(d->d_mem + off, data, len);
 }
@@ -532,6 +533,15 @@ static int sim_discard(void *dev, uint64_t off, uint64_t len)
 	return rc;
 }
 
+static uint64_t sim_data(void *dev, uint64_t off, uint64_t end)
+{
+	struct sim_handle *h = dev;
+	const uint8_t *data = h->h_sim->s_dev[h->h_dev].d_data;
+	const uint8_t *first = memchr(data + off / SIM_PAGE, 1, (end - off) / SIM_PAGE);
+
+	return first ? (uint64_t)(first - data) * SIM_PAGE : end;
+}
+
 static void sim_close(void *dev)
 {
 	struct sim_handle *h = dev;
@@ -608,6 +618,7 @@ static const struct mpool_vdev_ops sim_file_ops = {
 	.flush = sim_flush,
 	.discard = sim_discard,
 	.reserve = sim_reserve,
+	.data = sim_data,
 	.resize = sim_grow,
 	.room = sim_room,
 	.close = sim_close,
@@ -640,6 +651,7 @@ static struct sim_dev *dev_new(struct sim *s, const char *path, uint64_t size)
 	d->d_stamp = must(calloc(d->d_cap / SIM_PAGE, sizeof(*d->d_stamp)));
 	d->d_sum = must(calloc(d->d_cap / SIM_PAGE, sizeof(*d->d_sum)));
 	d->d_has = must(calloc(d->d_cap / SIM_PAGE, 1));
+	d->d_data = must(calloc(d->d_cap / SIM_PAGE, 1));
 	d->d_size = size;
 	strcpy(d->d_path, path);
 	s->s_ndev++;
@@ -865,6 +877,7 @@ void sim_wipe(struct sim *s)
 		munmap(s->s_dev[i].d_mem, s->s_dev[i].d_cap);
 		free(s->s_dev[i].d_stamp);
 		free(s->s_dev[i].d_has);
+		free(s->s_dev[i].d_data);
 		free(s->s_dev[i].d_sum);
 	}
 	memset(s->s_dev, 0, sizeof(s->s_dev));

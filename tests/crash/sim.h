@@ -71,6 +71,7 @@ struct sim_dev {
 	uint8_t *d_mem;		/* only sim_poke() and sim_rollback() know of d_sum */
 	uint64_t *d_sum;	/* per page: hash of what it holds, 0 = not computed since */
 	uint8_t *d_has;		/* per page: space was reserved for it, by whatever state */
+	uint8_t *d_data;	/* per page: it was written, by whatever state; else zeroes */
 	uint32_t *d_stamp;	/* per page: level stamp of its newest undo record */
 	uint64_t d_size;	/* bytes */
 	uint64_t d_cap;		/* bytes it may grow to */

@@ -24,6 +24,8 @@ extern "C" {
  * resize makes a device larger whose pool grows by itself, by zeroes, or as large as it was when
  * the pool did not take it. room says by how much that can be with what is below it (keeps: and
  * leave a tenth of that). NULL: it does not grow, and is not asked.
+ * data, which may be NULL, skips what reads as zeroes: the first offset from off on, before end,
+ * that may hold anything else, or end.
  * ready_ns, when not NULL, may be set to the CLOCK_MONOTONIC time at which an
  * asynchronous completion is to be delivered (0: at once); a synchronous
  * caller sleeps until then.
@@ -36,6 +38,7 @@ struct mpool_vdev_ops {
 	int (*flush)(void *dev, uint64_t *ready_ns);
 	int (*discard)(void *dev, uint64_t off, uint64_t len);
 	int (*reserve)(void *dev, uint64_t off, uint64_t len);
+	uint64_t (*data)(void *dev, uint64_t off, uint64_t end);
 	int (*resize)(void *dev, uint64_t bytes);
 	uint64_t (*room)(void *dev, int keeps);
 	void (*close)(void *dev);

@@ -62,9 +62,16 @@ static u64 file_reserved(struct mp_dev *d, u64 off, u64 len)
 	return n;
 }
 
+static u64 file_data(struct mp_dev *d, u64 off, u64 end)
+{
+	while (off < end && !file_of(d)->has[off / MP_BLOCK])
+		off += MP_BLOCK;
+	return off;
+}
+
 static const struct mp_dev_ops file_ops = {
 	.read = mem_read, .write = file_write, .flush = mem_flush, .reserve = file_reserve,
-	.reserved = file_reserved,
+	.reserved = file_reserved, .data = file_data,
 };
 
 /* One that cannot say what it has. */
@@ -464,6 +471,69 @@ static void other_logs_have_all_their_space(void)
 	log_finish();
 }
 
+/* ---- holes ---- */
+
+/* A region is MP_MD_FIRST long at first, of which the frames are a part. */
+static void an_open_reads_no_holes(void)
+{
+	log_start(&file_ops);
+	T_EQ(log_put(0), 0);
+	T_EQ(log_put(1), 0);
+	mp_mlog_close(l);
+	T_EQ(mp_pool_close(r.pool), 0);
+	r.pool = NULL;
+	r.m[0].bytes_read = 0;
+	T_EQ(rig_open(&r), 0);
+	log_open();
+	T_EQ(log_count(), 2);
+	T_OK(r.m[0].bytes_read < 4 * MP_MD_FIRST + 2 * MP_LOG_FIRST);
+	log_finish();
+}
+
+/* what a copy left out of the member at @off: it reads as what was never written */
+static void punch(u64 off, u64 len)
+{
+	memset(r.m[0].now + off, 0, len);
+	memset(file[0].has + off / MP_BLOCK, 0, len / MP_BLOCK);
+}
+
+/* The open looks behind the first hole: a frame there says what is gone (INV-22). */
+static void a_frame_behind_a_hole_proves_what_is_missing(void)
+{
+	u64 at, len;
+
+	start(1);
+	T_EQ(add(STEP), STEP);
+	at = MP_SB_AREA + (r.pool->p_md.md_epoch & 1) * REGION + r.pool->p_md.md_tail;
+	len = 100 * MP_BLOCK;
+	while (MP_SB_AREA + (r.pool->p_md.md_epoch & 1) * REGION + r.pool->p_md.md_tail <= at + len)
+		T_EQ(add(1), 1);
+	mp_pool_close(r.pool);
+	r.pool = NULL;
+	punch(at, len);
+	T_EQ(rig_open(&r), -EUCLEAN);
+	finish();
+}
+
+static void a_record_behind_a_hole_proves_what_is_missing(void)
+{
+	struct mp_dev *dev;
+	struct mp_obj *o;
+	u64 pos, n;
+
+	log_start(&file_ops);
+	for (n = 0; n < 60; n++)
+		T_EQ(log_put(n), 0);
+	mp_mlog_close(l);
+	T_EQ(mp_obj_open(r.pool, ids[0], &o), 0);
+	T_EQ(mp_obj_map(o, 0, LOG, &dev, &pos, &n), 0);
+	mp_obj_put(o);
+	punch(pos + 4 * (2 * MP_BLOCK), 16 * MP_BLOCK);
+	T_EQ(mp_mlog_open(r.pool, ids[0], &l), -EUCLEAN);
+	T_EQ(os_user_error()->oe_id, MP_MLOG_CORRUPT);
+	finish();
+}
+
 int main(void)
 {
 	T_RUN(an_empty_pool_takes_little);
@@ -476,5 +546,8 @@ int main(void)
 	T_RUN(a_container_gets_space_as_it_grows);
 	T_RUN(a_log_on_a_full_file_system_takes_what_it_can_write);
 	T_RUN(other_logs_have_all_their_space);
+	T_RUN(an_open_reads_no_holes);
+	T_RUN(a_frame_behind_a_hole_proves_what_is_missing);
+	T_RUN(a_record_behind_a_hole_proves_what_is_missing);
 	return t_done();
 }
