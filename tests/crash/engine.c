@@ -6,11 +6,15 @@
  * above it one state, above that what recovery does to it.
  */
 #include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -44,6 +48,85 @@ ssize_t getrandom(void *buf, size_t len, unsigned int flags)
 	(void)flags;
 	sim_garbage(buf, len, sim_rand(current ? &current->e_rand : &other));
 	return (ssize_t)len;
+}
+
+/*
+ * So do these: each state opens and closes a database, and its small mappings would come from the
+ * kernel again, page by page. Those that are given back are kept, and cleared at the next use.
+ */
+static struct {
+	pthread_mutex_t lock;
+	unsigned n;
+	struct {
+		void *at;
+		size_t len;
+		bool is_used;
+	} map[128];
+} kept = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+#define KEPT_MAX	(256u << 10)	/* bytes of one; of a larger one most is never touched */
+
+static void *kept_take(size_t len)
+{
+	void *at = NULL;
+
+	pthread_mutex_lock(&kept.lock);
+	for (unsigned i = 0; i < kept.n && !at; i++) {
+		if (kept.map[i].is_used || kept.map[i].len != len)
+			continue;
+		kept.map[i].is_used = true;
+		at = kept.map[i].at;
+	}
+	pthread_mutex_unlock(&kept.lock);
+	return at ? memset(at, 0, len) : NULL;
+}
+
+static void kept_add(void *at, size_t len)
+{
+	pthread_mutex_lock(&kept.lock);
+	if (at != MAP_FAILED && kept.n < sizeof(kept.map) / sizeof(kept.map[0])) {
+		kept.map[kept.n].at = at;
+		kept.map[kept.n].len = len;
+		kept.map[kept.n++].is_used = true;
+	}
+	pthread_mutex_unlock(&kept.lock);
+}
+
+/* May it stay? Not when a part of it goes: then it is an ordinary one. */
+static bool kept_give(void *at, size_t len)
+{
+	bool is_kept = false;
+
+	pthread_mutex_lock(&kept.lock);
+	for (unsigned i = 0; i < kept.n && !is_kept; i++) {
+		if (kept.map[i].at != at)
+			continue;
+		is_kept = kept.map[i].len == len;
+		kept.map[i].is_used = false;
+		if (!is_kept)
+			kept.map[i] = kept.map[--kept.n];
+		break;
+	}
+	pthread_mutex_unlock(&kept.lock);
+	return is_kept;
+}
+
+void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
+{
+	bool is_ours = !at && flags == (MAP_PRIVATE | MAP_ANONYMOUS) && len <= KEPT_MAX;
+	void *p = is_ours ? kept_take(len) : NULL;
+
+	if (p)
+		return p;
+	p = (void *)syscall(SYS_mmap, at, len, prot, flags, fd, off);
+	if (is_ours)
+		kept_add(p, len);
+	return p;
+}
+
+int munmap(void *at, size_t len)
+{
+	return kept_give(at, len) ? 0 : (int)syscall(SYS_munmap, at, len);
 }
 
 /* ---- helpers of workloads ---- */
@@ -202,14 +285,13 @@ static void judge(struct eng *e, void *model, unsigned at, enum state_kind kind,
 	count(e, kind);
 }
 
+/* The time says how much is done beyond the least, which the seed alone decides. */
 static bool is_over(const struct eng *e)
 {
-	double late = seconds() - e->e_end;
-
 	if (e->e_conf.ec_is_hunt && e->e_n.en_violations)
 		return true;
-	return late > 0 && (e->e_n.en_distinct >= e->e_conf.ec_least ||
-			    late > 2 * e->e_conf.ec_seconds);
+	return seconds() > e->e_end && (e->e_n.en_distinct >= e->e_conf.ec_least ||
+					e->e_n.en_states >= 8 * e->e_conf.ec_least);
 }
 
 /* CRASH_TRACE with CRASH_STATE: the events before the crash and what became of them */
@@ -513,6 +595,9 @@ void eng_init(struct eng *e)
 	memset(e, 0, sizeof(*e));
 	/* what is opened is tiny: a huge page for each would be cleared in vain */
 	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+	/* each state opens and closes: what it freed is there for the next one, with its pages */
+	mallopt(M_MMAP_THRESHOLD, 256 << 20);
+	mallopt(M_TRIM_THRESHOLD, 512 << 20);
 	sim_init(&e->e_sim);
 	for (i = 0; i < sizeof(sigs) / sizeof(sigs[0]); i++)
 		signal(sigs[i], on_signal);
