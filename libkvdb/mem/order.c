@@ -32,6 +32,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/key.h"
 #include "mem/order.h"
 #include "mem/iter.h"
 #include "mem/sorted.h"
@@ -46,10 +47,11 @@
 
 static struct kv_part *part_new(const uint8_t *fence, uint16_t len)
 {
-	struct kv_part *pt = calloc(1, sizeof(*pt));
+	struct kv_part *pt = aligned_alloc(KV_CACHELINE, sizeof(*pt));
 
 	if (!pt)
 		return NULL;
+	memset(pt, 0, sizeof(*pt));
 	pthread_mutex_init(&pt->pt_lock, NULL);
 	pt->pt_fence = fence;
 	pt->pt_fence_len = len;
@@ -65,13 +67,60 @@ static void part_free(struct kv_part *pt)
 	free(pt);
 }
 
+/* Fences and their heads are still to come. */
 static struct kv_order_dir *dir_new(size_t n)
 {
-	struct kv_order_dir *od = calloc(1, sizeof(*od) + n * sizeof(od->od_part[0]));
+	struct kv_order_dir *od = calloc(1, sizeof(*od) + n * (sizeof(od->od_part[0]) +
+							       sizeof(od->od_head[0])));
 
-	if (od)
+	if (od) {
 		od->od_n = (uint32_t)n;
+		od->od_head = (uint64_t *)(od->od_part + n);
+	}
 	return od;
+}
+
+/* Bytes that all fences have in common, but for the first one's, which no key is below. */
+static uint16_t fences_share(const struct kv_order_dir *od)
+{
+	const struct kv_part *a, *b;
+
+	if (od->od_n < 2)
+		return 0;
+	a = od->od_part[1];
+	b = od->od_part[od->od_n - 1];
+	return (uint16_t)kv_klcp(a->pt_fence, a->pt_fence_len, b->pt_fence, b->pt_fence_len);
+}
+
+static void set_heads(struct kv_order_dir *od, uint32_t from, uint32_t to)
+{
+	for (uint32_t i = from ? from : 1; i < to; i++) {
+		const struct kv_part *pt = od->od_part[i];
+
+		od->od_head[i] = kv_head8(pt->pt_fence + od->od_skip,
+					  pt->pt_fence_len - od->od_skip);
+	}
+}
+
+static void dir_heads(struct kv_order_dir *od)
+{
+	od->od_skip = fences_share(od);
+	set_heads(od, 0, od->od_n);
+}
+
+/* As dir_heads(), if number @at of @old became @n: the others' fences are mostly not looked at. */
+static void dir_heads_from(struct kv_order_dir *od, const struct kv_order_dir *old, uint32_t at,
+			   uint32_t n)
+{
+	od->od_skip = fences_share(od);
+	if (od->od_skip != old->od_skip) {
+		set_heads(od, 0, od->od_n);
+		return;
+	}
+	memcpy(od->od_head, old->od_head, at * sizeof(od->od_head[0]));
+	set_heads(od, at, at + n);
+	memcpy(od->od_head + at + n, old->od_head + at + 1,
+	       (old->od_n - at - 1) * sizeof(od->od_head[0]));
 }
 
 /* @n neighbours and the fence after the last, or NULL: heads begin where fences differ. */
@@ -90,20 +139,51 @@ static void set_skips(struct kv_part *const *part, uint32_t n, const uint8_t *en
 }
 
 /* Number of the partition that holds a key: the last whose fence is <= key. */
-static uint32_t part_of(struct kv_part *const *part, uint32_t n, const void *key, size_t klen)
+static uint32_t part_of(const struct kv_order_dir *od, const uint8_t *key, size_t klen)
 {
-	uint32_t lo = 0, hi = n;
+	uint32_t n = od->od_n - 1, lo, hi;
+	size_t skip = od->od_skip, least = klen < skip ? klen : skip;
+	uint64_t head;
+	int c;
 
-	KV_ASSERT_SLOW(n);
-	while (hi - lo > 1) {
-		uint32_t mid = (lo + hi) / 2;
+	KV_ASSERT_SLOW(od->od_n);
+	if (!n)
+		return 0;
+	c = least ? memcmp(key, od->od_part[1]->pt_fence, least) : 0;
+	if (c || klen < skip)
+		return c > 0 ? n : 0;
+	head = kv_head8(key + skip, klen - skip);
+	lo = hi = kv_heads_below(od->od_head + 1, sizeof(head), n, head);
+	/* those with the same head, mostly none */
+	while (hi < n && od->od_head[hi + 1] == head)
+		hi++;
+	while (lo < hi) {
+		const struct kv_part *pt = od->od_part[(lo + hi) / 2 + 1];
 
-		if (kv_key_cmp(part[mid]->pt_fence, part[mid]->pt_fence_len, key, klen) <= 0)
-			lo = mid;
+		if (kv_key_cmp(pt->pt_fence, pt->pt_fence_len, key, klen) <= 0)
+			lo = (lo + hi) / 2 + 1;
 		else
-			hi = mid;
+			hi = (lo + hi) / 2;
 	}
 	return lo;
+}
+
+/* The same of a key that is mostly in number @i. */
+static uint32_t part_near(const struct kv_order_dir *od, uint32_t i, const uint8_t *key,
+			  size_t klen)
+{
+	size_t skip = od->od_skip;
+	uint64_t head;
+
+	if (od->od_n < 2)
+		return 0;
+	if (klen >= skip && !memcmp(key, od->od_part[1]->pt_fence, skip)) {
+		head = kv_head8(key + skip, klen - skip);
+		if ((!i || od->od_head[i] < head) &&
+		    (i + 1 == od->od_n || head < od->od_head[i + 1]))
+			return i;
+	}
+	return part_of(od, key, klen);
 }
 
 /* False: it is closed. */
@@ -126,10 +206,12 @@ void kv_order_push(struct kv_mt *mt, struct kv_entry *en)
 	struct kv_thread *t = kv_enter();
 	struct kv_order_dir *od;
 	unsigned int spins = 0;
+	struct kv_part *pt;
 
 	for (;;) {
 		od = atomic_load_explicit(&mt->m_dir, memory_order_acquire);
-		if (push(od->od_part[part_of(od->od_part, od->od_n, en->en_key, en->en_klen)], en))
+		pt = od->od_part[part_of(od, en->en_key, en->en_klen)];
+		if (push(pt, en))
 			break;
 		/* the next directory is about to be published */
 		if (++spins % 64 == 0)
@@ -178,7 +260,8 @@ static bool tail_add(struct kv_part *pt, struct kv_entry *list)
 /* Moves new entries into the sorted arrays. pt_lock held. */
 static int part_absorb(struct kv_part *pt)
 {
-	struct kv_entry *list = atomic_exchange(&pt->pt_new, NULL);
+	struct kv_entry *list = atomic_load(&pt->pt_new) ? atomic_exchange(&pt->pt_new, NULL) :
+							    NULL;
 	struct kv_sorted *add, *so;
 
 	KV_ASSERT_HELD(&pt->pt_lock);
@@ -208,8 +291,9 @@ static int part_absorb(struct kv_part *pt)
 }
 
 /* Deals entries out to partitions that no other thread enters, unsorted; all or nothing. */
-static int deal(struct kv_part *const *part, uint32_t n, const struct kv_sorted *of)
+static int deal(const struct kv_order_dir *od, const struct kv_sorted *of)
 {
+	uint32_t n = od->od_n;
 	struct kv_sorted **raw = calloc(n, sizeof(*raw));
 	uint32_t *count = calloc(n, sizeof(*count)), p;
 	uint16_t *to = malloc((of->so_n ? of->so_n : 1) * sizeof(*to));
@@ -222,7 +306,7 @@ static int deal(struct kv_part *const *part, uint32_t n, const struct kv_sorted 
 
 		if (i + AHEAD < of->so_n)
 			__builtin_prefetch(of->so_key[i + AHEAD].sk_en);
-		to[i] = (uint16_t)part_of(part, n, en->en_key, en->en_klen);
+		to[i] = (uint16_t)part_of(od, en->en_key, en->en_klen);
 		count[to[i]]++;
 	}
 	for (p = 0; p < n && !err; p++) {
@@ -237,7 +321,7 @@ static int deal(struct kv_part *const *part, uint32_t n, const struct kv_sorted 
 		if (err)
 			kv_sorted_put(raw[p]);
 		else
-			part[p]->pt_raw = raw[p];
+			od->od_part[p]->pt_raw = raw[p];
 	}
 	free(count);
 	free(raw);
@@ -291,6 +375,7 @@ static int split_begin(struct split *sp, const struct kv_skey *k, size_t nk, uin
 			return -ENOMEM;
 	}
 	set_skips(sp->part, n, sp->end, sp->end_len);
+	dir_heads(sp->parts);
 	return 0;
 }
 
@@ -329,7 +414,7 @@ static int split_raw(struct split *sp, const struct kv_sorted *raw)
 	kv_sort(k, want);
 	err = split_begin(sp, k, want, n);
 	if (!err)
-		err = deal(sp->part, sp->n, raw);
+		err = deal(sp->parts, raw);
 	free(k);
 	return err;
 }
@@ -356,13 +441,14 @@ static struct kv_order_dir *split_publish(struct kv_mt *mt, struct split *sp)
 	old = atomic_load(&mt->m_dir);
 	od = dir_new((size_t)old->od_n + sp->n - 1);
 	if (od) {
-		at = sp->old->pt_fence ? part_of(old->od_part, old->od_n, sp->old->pt_fence,
-						 sp->old->pt_fence_len) : 0;
+		at = sp->old->pt_fence ?
+		     part_of(old, sp->old->pt_fence, sp->old->pt_fence_len) : 0;
 		KV_ASSERT(old->od_part[at] == sp->old);
 		memcpy(od->od_part, old->od_part, at * sizeof(od->od_part[0]));
 		memcpy(od->od_part + at, sp->part, sp->n * sizeof(od->od_part[0]));
 		memcpy(od->od_part + at + sp->n, old->od_part + at + 1,
 		       (old->od_n - at - 1) * sizeof(od->od_part[0]));
+		dir_heads_from(od, old, at, sp->n);
 		for (i = 0; i < sp->n; i++) {
 			sp->part[i]->pt_older = mt->m_parts;
 			mt->m_parts = sp->part[i];
@@ -370,7 +456,7 @@ static struct kv_order_dir *split_publish(struct kv_mt *mt, struct split *sp)
 		/* entries pushed meanwhile move before a reader can enter the new partitions */
 		for (list = atomic_exchange(&sp->old->pt_new, KV_PART_CLOSED); list; list = next) {
 			next = list->en_next;
-			push(sp->part[part_of(sp->part, sp->n, list->en_key, list->en_klen)], list);
+			push(sp->part[part_of(sp->parts, list->en_key, list->en_klen)], list);
 		}
 		KV_ASSERT_SLOW(fences_ascend(od));
 		atomic_store_explicit(&mt->m_dir, od, memory_order_release);
@@ -383,11 +469,12 @@ static struct kv_order_dir *split_publish(struct kv_mt *mt, struct split *sp)
  * A large partition is replaced by several. Without memory it stays: slower, not wrong.
  * pt_lock held. Returns a directory for kv_retire(), not before the lock is free.
  */
-static struct kv_order_dir *part_split(struct kv_mt *mt, struct kv_part *pt, const uint8_t *end,
-				       size_t end_len)
+static struct kv_order_dir *part_split(struct kv_mt *mt, struct kv_part *pt,
+				       const struct kv_part *next)
 {
 	struct kv_sorted *all = kv_sorted_merge(pt->pt_main, pt->pt_tail);
-	struct split sp = { .old = pt, .end = end, .end_len = end_len };
+	struct split sp = { .old = pt, .end = next ? next->pt_fence : NULL,
+			    .end_len = next ? next->pt_fence_len : 0 };
 	struct kv_order_dir *old = NULL;
 	int err = 0;
 
@@ -414,10 +501,14 @@ static struct kv_order_dir *part_split(struct kv_mt *mt, struct kv_part *pt, con
 static void part_gather(struct kv_part *pt)
 {
 	struct kv_entry *list = atomic_load(&pt->pt_new), *en;
-	size_t n = list_n(list), raw = kv_sorted_n(pt->pt_raw);
+	size_t n, raw;
 	struct kv_sorted *so;
 
 	KV_ASSERT_HELD(&pt->pt_lock);
+	if (!list)
+		return;
+	n = list_n(list);
+	raw = kv_sorted_n(pt->pt_raw);
 	if (raw + n <= KV_PART_MAX)
 		return;
 	list = atomic_exchange(&pt->pt_new, NULL);
@@ -492,6 +583,7 @@ static int first_fences(struct kv_mt *mt, const struct kv_skey *k, size_t n, uin
 		p += en->en_klen;
 	}
 	set_skips(od->od_part, od->od_n, NULL, 0);
+	dir_heads(od);
 	return 0;
 }
 
@@ -584,7 +676,7 @@ static int collect(struct kv_mt *mt)
 		/* no thread has entered a partition: the directory is still the first */
 		od = atomic_load(&mt->m_dir);
 		if (!err)
-			err = deal(od->od_part, od->od_n, co.all);
+			err = deal(od, co.all);
 		if (!err)
 			atomic_store(&mt->m_collected, true);
 		kv_sorted_put(co.all);
@@ -606,14 +698,13 @@ struct mt_iter {
 	uint64_t seq;
 	bool reverse;
 	bool positioned;
-	const uint8_t *low, *high;	/* fences of this partition and the next, or NULL */
-	uint16_t low_len, high_len;
+	const struct kv_part *part, *next;	/* this one, and the next or NULL: for their fences */
 	struct kv_sorted *main, *tail;
 	uint32_t i_main, i_tail;
 	const void *end;	/* where the walk ends */
 	size_t end_len;		/* 0: it does not */
-	bool is_over;		/* all of this partition is beyond that */
-	bool end_is_here;	/* it is in this partition, and */
+	bool is_over;		/* that is in a partition before this one; */
+	bool end_is_here;	/* in this one, and */
 	uint64_t end_head;	/* that is its sk_head */
 };
 
@@ -635,19 +726,20 @@ static struct kv_part *find_part(struct mt_iter *mi, const struct place *pl)
 {
 	struct kv_thread *t = kv_enter();
 	struct kv_order_dir *od = atomic_load_explicit(&mi->mt->m_dir, memory_order_acquire);
-	struct kv_part *pt, *next;
-	uint32_t i = 0;
+	uint32_t i = 0, end;
+	struct kv_part *pt;
 
 	if (pl->key)
-		i = part_of(od->od_part, od->od_n, pl->key, pl->klen) - pl->is_end;
+		i = part_of(od, pl->key, pl->klen) - pl->is_end;
 	else if (pl->is_end)
 		i = od->od_n - 1;
-	pt = od->od_part[i];
-	next = i + 1 < od->od_n ? od->od_part[i + 1] : NULL;
-	mi->low = pt->pt_fence;
-	mi->low_len = pt->pt_fence_len;
-	mi->high = next ? next->pt_fence : NULL;
-	mi->high_len = next ? next->pt_fence_len : 0;
+	mi->part = pt = od->od_part[i];
+	mi->next = i + 1 < od->od_n ? od->od_part[i + 1] : NULL;
+	if (mi->end_len) {
+		end = part_near(od, i, mi->end, mi->end_len);
+		mi->is_over = mi->reverse ? end > i : end < i;
+		mi->end_is_here = end == i;
+	}
 	kv_exit(t);
 	return pt;
 }
@@ -661,9 +753,10 @@ static int take_part(struct mt_iter *mi, struct kv_part *pt)
 	pthread_mutex_lock(&pt->pt_lock);
 	if (atomic_load(&pt->pt_new) == KV_PART_CLOSED)
 		goto out;
+	__builtin_prefetch(pt->pt_tail);	/* while the other one is waited for */
 	part_gather(pt);
 	if (kv_sorted_n(pt->pt_raw) > KV_PART_MAX || kv_sorted_n(pt->pt_main) > KV_PART_MAX)
-		gone = part_split(mi->mt, pt, mi->high, mi->high_len);
+		gone = part_split(mi->mt, pt, mi->next);
 	if (gone)
 		goto out;
 	err = part_absorb(pt);
@@ -676,24 +769,6 @@ out:
 	if (gone)
 		kv_retire(&gone->od_limbo, free, gone);
 	return err;
-}
-
-/* Of the partition that was entered. */
-static void find_end(struct mt_iter *mi)
-{
-	const struct kv_sorted *so = mi->main ? mi->main : mi->tail;
-	bool is_below, is_above;
-
-	mi->is_over = mi->end_is_here = false;
-	if (!mi->end_len || !so)
-		return;
-	is_below = mi->low && kv_key_cmp(mi->end, mi->end_len, mi->low, mi->low_len) <= 0;
-	is_above = mi->high && kv_key_cmp(mi->end, mi->end_len, mi->high, mi->high_len) >= 0;
-	mi->is_over = mi->reverse ? is_above : is_below;
-	/* between the fences: it shares what they share */
-	mi->end_is_here = !is_below && !is_above;
-	if (mi->end_is_here)
-		mi->end_head = kv_sorted_head(so, mi->end, mi->end_len);
 }
 
 /* Most keys are told by their heads, in the array: what is beyond the end is not touched. */
@@ -709,6 +784,7 @@ static bool is_beyond(const struct mt_iter *mi, const struct kv_skey *k)
 
 static int enter_part(struct mt_iter *mi, const struct place *pl)
 {
+	const struct kv_sorted *so;
 	int err;
 
 	leave_part(mi);
@@ -721,9 +797,12 @@ static int enter_part(struct mt_iter *mi, const struct place *pl)
 	do
 		err = take_part(mi, find_part(mi, pl));
 	while (err == -EAGAIN);
+	/* between the fences: it shares what they share */
+	so = mi->main ? mi->main : mi->tail;
+	if (mi->end_is_here && so)
+		mi->end_head = kv_sorted_head(so, mi->end, mi->end_len);
 	mi->i_main = mi->reverse ? kv_sorted_n(mi->main) : 0;
 	mi->i_tail = mi->reverse ? kv_sorted_n(mi->tail) : 0;
-	find_end(mi);
 	return err;
 }
 
@@ -748,11 +827,14 @@ static int mt_seek(struct kv_iter *it, const void *key, size_t klen)
 /* To the neighbour, from an edge that stays one whatever was replaced; -ENOENT at the end. */
 static int mt_leave(struct mt_iter *mi)
 {
-	struct place pl = { .key = mi->reverse ? mi->low : mi->high,
-			    .klen = mi->reverse ? mi->low_len : mi->high_len,
-			    .is_end = mi->reverse };
+	const struct kv_part *edge = mi->reverse ? mi->part : mi->next;
+	struct place pl = { .is_end = mi->reverse };
 
-	return pl.key && !mi->is_over && !mi->end_is_here ? enter_part(mi, &pl) : -ENOENT;
+	if (!edge || !edge->pt_fence || mi->is_over || mi->end_is_here)
+		return -ENOENT;
+	pl.key = edge->pt_fence;
+	pl.klen = edge->pt_fence_len;
+	return enter_part(mi, &pl);
 }
 
 /* The next entry of this partition in either direction, or NULL. */
@@ -820,6 +902,7 @@ static void mt_until(struct kv_iter *it, const void *end, size_t len)
 
 	mi->end = end;
 	mi->end_len = len;
+	mi->is_over = mi->end_is_here = false;
 	mi->positioned = false;
 }
 

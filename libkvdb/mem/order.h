@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/macros.h"
 #include "db/limbo.h"
 
 struct kv_entry;
@@ -15,23 +16,25 @@ struct kv_sorted;
 #define KV_TAIL_MAX	128u	/* a sorted tail is merged into the main array beyond this */
 #define KV_PART_CLOSED	((struct kv_entry *)2)
 
-/* One key range. New entries are pushed to pt_new without a lock. */
+/* One key range. New entries are pushed to pt_new without a lock. Its first line is what walks use. */
 struct kv_part {
-	_Atomic(struct kv_entry *) pt_new;	/* KV_PART_CLOSED: it was replaced */
 	pthread_mutex_t pt_lock;
-	struct kv_sorted *pt_raw;	/* not sorted yet; this and the next two under pt_lock */
-	struct kv_sorted *pt_main;
+	_Atomic(struct kv_entry *) pt_new;	/* KV_PART_CLOSED: it was replaced */
+	struct kv_sorted *pt_main;	/* this, the next and pt_raw under pt_lock */
 	struct kv_sorted *pt_tail;
-	const uint8_t *pt_fence;	/* smallest key of the range; NULL for the first */
+	struct kv_sorted *pt_raw;	/* not sorted yet */
 	uint16_t pt_fence_len;
 	uint16_t pt_skip;		/* bytes that its fence and the next have in common */
+	const uint8_t *pt_fence;	/* smallest key of the range; NULL for the first */
 	struct kv_part *pt_older;	/* all there ever were, m_parts */
-};
+} __attribute__((aligned(KV_CACHELINE)));
 
 /* The partitions in key order. Immutable; replaced as a whole. */
 struct kv_order_dir {
 	struct kv_limbo od_limbo;
 	uint32_t od_n;
+	uint16_t od_skip;		/* bytes that all fences but the first share */
+	uint64_t *od_head;		/* of each fence the 8 bytes after them, big-endian */
 	struct kv_part *od_part[];
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/guard.h"
+#include "base/key.h"
 #include "mem/sorted.h"
 
 #define AHEAD	12u	/* entries that are prefetched before they are read */
@@ -126,16 +127,7 @@ static void quick_sort(struct kv_skey *k, size_t n, unsigned int depth)
 
 static uint64_t head_of(const uint8_t *key, size_t klen, size_t skip)
 {
-	uint64_t h = 0;
-	size_t n = klen > skip ? klen - skip : 0;
-
-	if (n >= 8) {
-		memcpy(&h, key + skip, 8);
-		return __builtin_bswap64(h);
-	}
-	for (size_t i = 0; i < n; i++)
-		h |= (uint64_t)key[skip + i] << (56 - 8 * i);
-	return h;
+	return klen > skip ? kv_head8(key + skip, klen - skip) : 0;
 }
 
 static void set_heads(struct kv_skey *k, size_t n, size_t skip)
@@ -232,28 +224,11 @@ struct kv_sorted *kv_sorted_slice(const struct kv_sorted *so, uint32_t from, uin
 	return part;
 }
 
-/* Index of the first whose head is not smaller. What either answer leads to is fetched before. */
-static uint32_t head_bound(const struct kv_sorted *so, uint64_t head)
-{
-	const struct kv_skey *k = so->so_key;
-	uint32_t n = so->so_n;
-
-	while (n > 1) {
-		uint32_t half = n / 2, next = (n - half) / 2;
-
-		__builtin_prefetch(&k[next]);
-		__builtin_prefetch(&k[half + next]);
-		k += k[half - 1].sk_head < head ? half : 0;
-		n -= half;
-	}
-	return (uint32_t)(k - so->so_key) + (n && k->sk_head < head);
-}
-
 /* kv_sorted_bound() of a key whose head is known. */
 static uint32_t bound(const struct kv_sorted *so, uint64_t head, const void *key, size_t klen,
 		      bool after)
 {
-	uint32_t lo = head_bound(so, head), hi = lo;
+	uint32_t lo = kv_heads_below(so->so_key, sizeof(so->so_key[0]), so->so_n, head), hi = lo;
 
 	/* those with the same head, mostly none */
 	for (uint32_t step = 1; hi < so->so_n && so->so_key[hi].sk_head == head; step *= 2)

@@ -13,6 +13,7 @@
 #include "mem/order.h"
 #include "db/thread.h"
 #include "base/hash.h"
+#include "base/key.h"
 #include "db/db.h"
 #include "seg/value.h"
 #include "mem/iter.h"
@@ -307,6 +308,13 @@ static void fences_are_in_order(struct kv_mt *mt)
 	for (uint32_t i = 2; i < od->od_n; i++)
 		T_OK(kv_key_cmp(od->od_part[i - 1]->pt_fence, od->od_part[i - 1]->pt_fence_len,
 				od->od_part[i]->pt_fence, od->od_part[i]->pt_fence_len) < 0);
+	for (uint32_t i = 1; i < od->od_n; i++) {
+		const struct kv_part *pt = od->od_part[i];
+
+		T_MEMEQ(pt->pt_fence, od->od_part[1]->pt_fence, od->od_skip);
+		T_EQ(od->od_head[i], kv_head8(pt->pt_fence + od->od_skip,
+					      pt->pt_fence_len - od->od_skip));
+	}
 }
 
 static void order_of_shape(unsigned shape, unsigned n)
@@ -518,6 +526,51 @@ static void a_short_walk_touches_what_it_shows(void)
 		tail = atomic_load(&mt->m_dir)->od_part[0]->pt_tail;
 		T_OK(i < 2 || tail == was);
 	}
+	kv_mt_put(db, mt);
+	drop_db();
+}
+
+/* Fences share what most keys do; others are above or below them all, or end before that. */
+static void keys_that_share_less_than_fences_are_found(void)
+{
+	static const char *const other[] = { NULL, "k", "kkkkkkkkkkkk", "kkkkkkkkkkkj", "kl", "j~",
+					     "kkkkkkkkkkkkkkkk", "\xff\xff", "kkkkkkkkkkk\xff" };
+	enum { N = 20000, OTHERS = sizeof(other) / sizeof(other[0]) };
+	struct kv_mt *mt;
+	char key[40];
+	size_t len;
+
+	make_db();
+	T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
+	for (unsigned round = 0; round < 2; round++) {
+		for (unsigned i = round; i < N; i += 2) {
+			/* a third differ behind the 8 bytes that are looked at first */
+			len = (size_t)sprintf(key, i % 3 ? "kkkkkkkkkkkk%08x" :
+					      "kkkkkkkkkkkk00000000%08x", i * 0x9e3779b1u);
+			T_EQ(insert(mt, key, len, i), 0);
+		}
+		count_all(mt);
+		fences_are_in_order(mt);
+		T_OK(atomic_load(&mt->m_dir)->od_skip >= 12);
+		for (unsigned i = 1; i < OTHERS; i++)
+			T_EQ(insert(mt, other[i], strlen(other[i]), round), 0);
+	}
+	T_OK(parts_of(mt) > 2);
+	for (unsigned i = 1; i < OTHERS; i++) {
+		struct kv_iter *it;
+		struct kv_ent e;
+
+		for (unsigned reverse = 0; reverse < 2; reverse++) {
+			len = strlen(other[i]);
+			T_EQ(kv_mt_iter(db, mt, KV_SEQ_NOW - 1, reverse, &it), 0);
+			T_EQ(it->it_ops->seek(it, other[i], len), 0);
+			T_EQ(it->it_ops->next(it, &e), 0);
+			T_EQ(e.e_klen, len);
+			T_MEMEQ(e.e_key, other[i], len);
+			it->it_ops->close(it);
+		}
+	}
+	count_all(mt);
 	kv_mt_put(db, mt);
 	drop_db();
 }
@@ -860,6 +913,7 @@ int main(void)
 	T_RUN(an_iterator_keeps_what_it_walks);
 	T_RUN(an_iterator_keeps_the_tail_that_it_walks);
 	T_RUN(a_short_walk_touches_what_it_shows);
+	T_RUN(keys_that_share_less_than_fences_are_found);
 	T_RUN(a_growing_table_loses_nothing);
 	T_RUN(a_writer_leaves_a_large_table_alone);
 	T_RUN(the_grower_grows_it);
