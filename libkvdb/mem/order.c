@@ -6,7 +6,8 @@
  * its partition's list. A thread that enters a partition sorts what is new there
  * and merges it into sorted arrays. Arrays that an iterator has are immutable and shared by
  * reference, so it keeps what it walks while others go on inserting; into one that none has, a
- * few new entries are inserted where it is.
+ * few new entries are inserted where it is. Mostly the insertion itself does that: what a walk
+ * before it has brought into the processor's caches may be gone when the next one comes.
  *
  * Every entry gets into its partition once: m_ordered is set before the
  * collection starts, an insertion looks at it under its bucket's lock, and the
@@ -24,7 +25,7 @@
  * their readers have left kv_enter().
  *
  * Locks: m_collect_lock > m_grow_lock > bucket; pt_lock, one at a time, >
- * m_dir_lock; pushing takes none.
+ * m_dir_lock; pushing takes none, and an insertion, under its bucket's lock, only tries pt_lock.
  */
 #include <errno.h>
 #include <sched.h>
@@ -37,9 +38,9 @@
 #include "mem/iter.h"
 #include "mem/sorted.h"
 
-#define PART_KEYS	2048u	/* keys a partition begins with */
+#define PART_KEYS	256u	/* keys a partition begins with */
 #define PARTS_FIRST	256u	/* that a memtable begins with, */
-#define PARTS_SPLIT	4096u	/* and that replace one, at most */
+#define PARTS_SPLIT	8192u	/* and that replace one, at most */
 #define SAMPLE_PER_PART	16u
 #define AHEAD		12u	/* entries that are prefetched before they are read */
 
@@ -94,6 +95,7 @@ static uint16_t fences_share(const struct kv_order_dir *od)
 
 static void set_heads(struct kv_order_dir *od, uint32_t from, uint32_t to)
 {
+	KV_ASSERT(to <= od->od_n);
 	for (uint32_t i = from ? from : 1; i < to; i++) {
 		const struct kv_part *pt = od->od_part[i];
 
@@ -112,6 +114,7 @@ static void dir_heads(struct kv_order_dir *od)
 static void dir_heads_from(struct kv_order_dir *od, const struct kv_order_dir *old, uint32_t at,
 			   uint32_t n)
 {
+	KV_ASSERT(od->od_n == old->od_n - 1 + n && at < old->od_n);
 	od->od_skip = fences_share(od);
 	if (od->od_skip != old->od_skip) {
 		set_heads(od, 0, od->od_n);
@@ -175,6 +178,7 @@ static uint32_t part_near(const struct kv_order_dir *od, uint32_t i, const uint8
 	size_t skip = od->od_skip;
 	uint64_t head;
 
+	KV_ASSERT_SLOW(i < od->od_n);
 	if (od->od_n < 2)
 		return 0;
 	if (klen >= skip && !memcmp(key, od->od_part[1]->pt_fence, skip)) {
@@ -201,6 +205,39 @@ static bool push(struct kv_part *pt, struct kv_entry *en)
 	return true;
 }
 
+/* Has the tail room for one more, where it is, and is nothing to be moved into it first? */
+static bool has_room(const struct kv_part *pt)
+{
+	const struct kv_sorted *so = pt->pt_tail;
+
+	KV_ASSERT_HELD(&pt->pt_lock);
+	return so && so->so_n < so->so_room && !pt->pt_raw && !atomic_load(&pt->pt_new) &&
+	       kv_sorted_is_sole(so);
+}
+
+/*
+ * Into the sorted tail at once: what it takes is in the processor's caches now, and may not be
+ * when the partition is entered. False: another thread is in there, or there is no room.
+ */
+static bool insert_now(struct kv_part *pt, struct kv_entry *en)
+{
+	bool done;
+
+	if (!atomic_load_explicit(&pt->pt_has_room, memory_order_relaxed) ||
+	    pthread_mutex_trylock(&pt->pt_lock))
+		return false;
+	done = has_room(pt);
+	KV_ASSERT_SLOW(!done || atomic_load(&pt->pt_new) != KV_PART_CLOSED);
+	if (done) {
+		en->en_next = NULL;
+		kv_sorted_insert(pt->pt_tail, en);
+	} else {
+		atomic_store_explicit(&pt->pt_has_room, false, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&pt->pt_lock);
+	return done;
+}
+
 void kv_order_push(struct kv_mt *mt, struct kv_entry *en)
 {
 	struct kv_thread *t = kv_enter();
@@ -211,7 +248,7 @@ void kv_order_push(struct kv_mt *mt, struct kv_entry *en)
 	for (;;) {
 		od = atomic_load_explicit(&mt->m_dir, memory_order_acquire);
 		pt = od->od_part[part_of(od, en->en_key, en->en_klen)];
-		if (push(pt, en))
+		if (insert_now(pt, en) || push(pt, en))
 			break;
 		/* the next directory is about to be published */
 		if (++spins % 64 == 0)
@@ -698,7 +735,7 @@ struct mt_iter {
 	uint64_t seq;
 	bool reverse;
 	bool positioned;
-	const struct kv_part *part, *next;	/* this one, and the next or NULL: for their fences */
+	const struct kv_part *part, *next;	/* this one; the one behind it or NULL */
 	struct kv_sorted *main, *tail;
 	uint32_t i_main, i_tail;
 	const void *end;	/* where the walk ends */
@@ -761,6 +798,7 @@ static int take_part(struct mt_iter *mi, struct kv_part *pt)
 		goto out;
 	err = part_absorb(pt);
 	if (!err) {
+		atomic_store_explicit(&pt->pt_has_room, true, memory_order_relaxed);
 		mi->main = kv_sorted_get(pt->pt_main);
 		mi->tail = kv_sorted_get(pt->pt_tail);
 	}

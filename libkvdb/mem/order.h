@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "base/macros.h"
 #include "db/limbo.h"
@@ -12,17 +13,21 @@
 struct kv_entry;
 struct kv_sorted;
 
-#define KV_PART_MAX	8192u	/* keys; a partition with more is replaced when it is entered */
-#define KV_TAIL_MAX	128u	/* a sorted tail is merged into the main array beyond this */
+#define KV_PART_MAX	1024u	/* keys; a partition with more is replaced when it is entered */
+#define KV_TAIL_MAX	64u	/* a sorted tail is merged into the main array beyond this */
 #define KV_PART_CLOSED	((struct kv_entry *)2)
 
-/* One key range. New entries are pushed to pt_new without a lock. Its first line is what walks use. */
+/*
+ * One key range. New entries go into pt_tail where it is, or are pushed to pt_new without a lock.
+ * What each entry takes is in one line.
+ */
 struct kv_part {
 	pthread_mutex_t pt_lock;
 	_Atomic(struct kv_entry *) pt_new;	/* KV_PART_CLOSED: it was replaced */
 	struct kv_sorted *pt_main;	/* this, the next and pt_raw under pt_lock */
 	struct kv_sorted *pt_tail;
 	struct kv_sorted *pt_raw;	/* not sorted yet */
+	_Atomic(bool) pt_has_room;	/* insertions may look for it: they do in vain once */
 	uint16_t pt_fence_len;
 	uint16_t pt_skip;		/* bytes that its fence and the next have in common */
 	const uint8_t *pt_fence;	/* smallest key of the range; NULL for the first */
