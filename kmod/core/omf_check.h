@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Sizes and offsets of the media format, as in FORMAT.md. A change here is a
+ * Sizes and offsets of the media format, as in omf.h. A change here is a
  * change of the format. Included by omf.c only.
  */
 #ifndef MP_CORE_OMF_CHECK_H

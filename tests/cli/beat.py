@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR MIT
-"""beat.py DEVICE NAME: the heartbeat of a host, by kmod/core/FORMAT.md alone."""
+"""beat.py DEVICE NAME: the heartbeat of a host, by what kmod/core/omf.h says of it alone."""
 import os
 import struct
 import sys
