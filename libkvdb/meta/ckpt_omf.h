@@ -2,8 +2,7 @@
 /*
  * The manifest of a checkpoint: an mblock that lists by itself everything that
  * the checkpoint consists of. A header of 64 bytes, then records as in the
- * metadata container (super, segments, stores with their runs), back to back,
- * zero-padded to 4096. Byte table: libkvdb/FORMAT.md.
+ * metadata container, back to back, zero-padded to 4096.
  */
 #ifndef KV_CKPT_OMF_H
 #define KV_CKPT_OMF_H
@@ -18,10 +17,16 @@ struct kv_mdc_state;
 #define KV_MANIFEST_HDR	64u		/* bytes */
 #define KV_MANIFEST_MAX	(256u << 20)	/* bytes; more is no manifest */
 
+/*
+ * Offsets, and widths as the members have. At 0 the magic, 4 bytes; at 4 KV_FORMAT, 4 bytes; at 60
+ * the CRC32C of bytes [0, 60). The others are zero.
+ */
 struct kv_manifest {
-	uint64_t mf_tag, mf_obj;	/* the database's, its own object */
-	uint64_t mf_epoch, mf_seq;
-	uint32_t mf_bytes;		/* of the records */
+	uint64_t mf_tag;	/* 8: the database's */
+	uint64_t mf_obj;	/* 16: its own object */
+	uint64_t mf_epoch;	/* 24: the boundary: epochs up to it are in it, whole */
+	uint64_t mf_seq;	/* 32: above every one in it */
+	uint32_t mf_bytes;	/* 40: of the records */
 };
 
 /* Bytes of a manifest whose records take the given bytes. */

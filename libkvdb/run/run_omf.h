@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Media format of runs: key pages, key block indexes and footers. Encoded and
- * decoded in run_omf.c alone; the twins here are host structs. Byte tables:
- * libkvdb/FORMAT.md. Every decoder takes bytes of unknown origin,
- * reads nothing outside of what it was given, and says which check failed.
+ * decoded in run_omf.c alone; the twins here are host structs: a field's width on
+ * media is that of its member, its offset the number that its comment begins
+ * with, and bytes without a field are zero. The rest: libkvdb/FORMAT.md. Every
+ * decoder takes bytes of unknown origin, reads nothing outside of what it was
+ * given, and says which check failed.
  */
 #ifndef KV_RUN_OMF_H
 #define KV_RUN_OMF_H
@@ -35,26 +37,31 @@ enum kv_karea {
 	KV_AREAS = 6
 };
 
-struct kv_area {
-	uint32_t ar_off;	/* bytes from the start of the object */
-	uint32_t ar_len;
-	uint32_t ar_crc;
+struct kv_area {		/* 16 bytes */
+	uint32_t ar_off;	/* 0: bytes from the start of the object */
+	uint32_t ar_len;	/* 4: bytes */
+	uint32_t ar_crc;	/* 8 */
 };
 
+/* Footer. At 0 the magic, 4 bytes; at 4 the format, 2 bytes; at 4092 the CRC32C of the rest. */
 struct kv_kfoot {
-	uint64_t kf_tag;	/* database */
-	uint64_t kf_obj;
-	uint32_t kf_kvs;
-	uint32_t kf_npages;
-	uint64_t kf_nkeys;
-	uint64_t kf_ntombs;
-	uint64_t kf_min_seq, kf_max_seq;
-	uint64_t kf_expiring;	/* entries that expire, and between what times, ms */
-	uint64_t kf_min_expiry, kf_max_expiry;
-	uint64_t kf_live_bytes;	/* value bytes its entries refer to, inline ones included */
-	struct kv_area kf_area[KV_AREAS];
-	uint16_t kf_min_klen, kf_max_klen;
-	uint8_t kf_min[KVDB_KEY_MAX], kf_max[KVDB_KEY_MAX];
+	uint64_t kf_tag;	/* 8: of the database */
+	uint64_t kf_obj;	/* 16: own object id */
+	uint32_t kf_kvs;	/* 24: store id */
+	uint32_t kf_npages;	/* 28 */
+	uint64_t kf_nkeys;	/* 32: entries */
+	uint64_t kf_ntombs;	/* 40: of them tombstones */
+	uint64_t kf_min_seq;	/* 48: of an entry; if there is none, of a range tombstone */
+	uint64_t kf_max_seq;	/* 56: of an entry or range tombstone */
+	uint64_t kf_expiring;	/* 2864: entries that expire */
+	uint64_t kf_min_expiry;	/* 2872: and between what times, ms; 0 = none */
+	uint64_t kf_max_expiry;	/* 2880 */
+	uint64_t kf_live_bytes;	/* 64: value bytes its entries refer to, inline ones included */
+	struct kv_area kf_area[KV_AREAS]; /* 80 */
+	uint16_t kf_min_klen;	/* 72: length of the smallest key */
+	uint16_t kf_max_klen;	/* 74 */
+	uint8_t kf_min[KVDB_KEY_MAX];	/* 176 */
+	uint8_t kf_max[KVDB_KEY_MAX];	/* 1520 */
 };
 
 /* -EUCLEAN that names object, offset and check. */
@@ -83,11 +90,11 @@ void kv_ktomb_encode(const struct kv_trange *r, uint8_t *buf);
 const char *kv_ktomb_decode(const uint8_t *buf, uint32_t room, struct kv_trange *r,
 			    uint32_t *size);
 
-/* One row of the segment table. */
+/* One row of the segment table, KV_KSEG_SIZE bytes. */
 struct kv_kseg {
-	uint64_t ks_id;		/* segment object */
-	uint64_t ks_bytes;	/* value bytes that this block refers to */
-	uint32_t ks_n;		/* entries that refer to it */
+	uint64_t ks_id;		/* 0: segment object */
+	uint64_t ks_bytes;	/* 8: value bytes that this block refers to */
+	uint32_t ks_n;		/* 16: entries that refer to it */
 };
 void kv_kseg_encode(const struct kv_kseg *s, uint8_t *buf);
 void kv_kseg_decode(const uint8_t *buf, struct kv_kseg *s);

@@ -2,7 +2,8 @@
 /*
  * Media format of the logs: frames, records, epoch descriptors. Everything is
  * little-endian and is encoded and decoded in kv_omf.c alone; the twins here
- * are host structs. Byte tables: libkvdb/FORMAT.md.
+ * are host structs: a field's width on media is that of its member, and its
+ * offset the number that its comment begins with. The rest: libkvdb/FORMAT.md.
  *
  * A log segment is an append mblock that holds frames from offset 0 on. A
  * frame is one write of one epoch: a 64-byte header, then records back to
@@ -39,55 +40,66 @@ struct kv_trange;
 #define KV_MOVED_LOG	0xffffu
 #define KV_MOVED_REV	UINT32_MAX
 
+/* At 0 KV_FRAME_MAGIC, 4 bytes; at 4 KV_FORMAT, 2 bytes. Bytes that are not listed are zero. */
 struct kv_frame_hdr {
-	uint32_t fh_incarnation;
-	uint16_t fh_log;	/* log number */
-	uint8_t fh_stream;	/* enum kv_stream */
-	uint32_t fh_tag;	/* low half of the database's id */
-	uint64_t fh_obj;	/* object the frame lies in */
-	uint32_t fh_off;	/* bytes from the object's start */
-	uint32_t fh_len;	/* bytes used: header and records, without padding */
-	uint64_t fh_epoch;
-	/* header CRC of the previous frame in the segment, 0 for the first */
+	uint32_t fh_incarnation; /* 12: from 1 */
+	uint16_t fh_log;	/* 52: log number, or KV_MOVED_LOG */
+	uint8_t fh_stream;	/* 6: enum kv_stream: 0 values, 1 keys */
+	uint32_t fh_tag;	/* 8: low half of the database's tag */
+	uint64_t fh_obj;	/* 16: object the frame lies in */
+	uint32_t fh_off;	/* 24: bytes from the object's start */
+	/*
+	 * 28: bytes of header and records, without padding: at most KV_FRAME_MAX, and 2 MiB
+	 * without KV_FEAT_LARGE
+	 */
+	uint32_t fh_len;
+	uint64_t fh_epoch;	/* 32: from 1 */
+	/* 40: header CRC of the previous frame in the segment, 0 for the first */
 	uint32_t fh_chain;
-	uint32_t fh_payload_crc; /* of bytes [64, len) */
-	uint32_t fh_nrec;
-	uint32_t fh_crc;	/* of the header up to here: the next frame's chain */
+	uint32_t fh_payload_crc; /* 44: of bytes [64, len) */
+	uint32_t fh_nrec;	/* 48: records */
+	uint32_t fh_crc;	/* 60: of bytes [0, 60): the next frame's chain */
 };
 
 enum kv_rec_type {
 	KV_REC_PUT = 1,
 	KV_REC_DEL = 2,
 	KV_REC_SKIP = 3,	/* space of a record that was withdrawn */
-	KV_REC_DESC = 4,	/* epoch descriptor: value = kv_desc */
-	KV_REC_COMMIT = 5,	/* a transaction: value = its write set (txn_omf.h) */
+	KV_REC_DESC = 4,	/* epoch descriptor: no key, value = kv_desc */
+	KV_REC_COMMIT = 5,	/* a transaction: no key, value = its write set (txn_omf.h) */
 	KV_REC_PDEL = 6,	/* prefix delete: key = prefix */
 	KV_REC_RDEL = 7,	/* range delete: key = start, value = flags (1), end */
 	KV_REC_TYPES
 };
 
 /* Bits of r_flags. */
-#define KV_RECF_TXN	1u	/* a put that counts only through the commit record that names it */
+/* a put that counts only through the commit record that names it; its sequence number is 0 */
+#define KV_RECF_TXN	1u
 /* an expiry: 8 bytes after the padded value */
 #define KV_RECF_EXPIRY	2u
 #define KV_REC_EXPIRY	8u		/* bytes of that field */
-/* the value is packed; what it was: 8 bytes after the padded value and an expiry */
+/*
+ * only in moved segments: the value is packed; 8 bytes after the padded value and an expiry: how
+ * long it was (28 bits) and the method above that (4 bits), then the CRC32C of what it was
+ */
 #define KV_RECF_PACKED	4u
 #define KV_REC_PACKED	8u		/* bytes of that field */
 
 #define KV_RDEL_ENDLESS	0x01u	/* of KV_REC_RDEL: no end */
 
+/* At 0 a CRC32C of {object id (8), offset of the record in it (4), bytes [4, 32), key, fields}. */
 struct kv_rec {
-	uint8_t r_type;
-	uint8_t r_flags;	/* KV_RECF_*; an unknown one is refused */
-	uint16_t r_kvs;
-	uint16_t r_klen;	/* bytes; for SKIP 0 */
-	uint32_t r_vlen;	/* bytes; for SKIP everything after the header */
-	uint64_t r_seq;
-	uint32_t r_rev;		/* order among versions of one key in one memtable */
-	uint32_t r_vcrc;	/* CRC32C of the value */
+	uint8_t r_type;		/* 4: enum kv_rec_type */
+	uint8_t r_flags;	/* 5: KV_RECF_*, of puts; an unknown one is refused */
+	uint16_t r_kvs;		/* 6: store id */
+	uint16_t r_klen;	/* 8: bytes; for SKIP 0 */
+	uint32_t r_vlen;	/* 12: bytes as stored; for SKIP everything after the header */
+	uint64_t r_seq;		/* 16 */
+	uint32_t r_rev;		/* 24: order of a key's records in one epoch */
+	uint32_t r_vcrc;	/* 28: CRC32C of the value as stored */
+	/* from the fields after the value */
 	uint64_t r_expiry;	/* engine time, ms; 0 = none */
-	uint8_t r_pack;		/* enum kvdb_compress, 0 = plain */
+	uint8_t r_pack;		/* enum kvdb_compress: 1 LZ4 block, 2 zstd frame; 0 = plain */
 	uint32_t r_raw_len;	/* packed: bytes of the value, as the user knows it */
 	uint32_t r_raw_crc;
 	const uint8_t *r_key;	/* into the buffer */
@@ -113,11 +125,12 @@ static inline uint32_t kv_rec_val_off(uint32_t klen)
 
 /*
  * The last record of a frame, which readers that do not know it pass over: what the frame proves
- * of those before it (RV22).
+ * of those before it (RV22). It is a SKIP with revision 0x4b52414d ("MARK"); the numbers are
+ * offsets in its value.
  */
 struct kv_mark {
-	uint32_t ma_begin;	/* where the frames of its epoch begin in the segment */
-	uint64_t ma_prev;	/* newest earlier epoch that wrote anything, 0 = none is known */
+	uint32_t ma_begin;	/* 0: where the frames of its epoch begin in the segment */
+	uint64_t ma_prev;	/* 8: newest earlier epoch that wrote anything, 0 = none is known */
 };
 
 #define KV_MARK_SIZE	(KV_REC_HDR + 16u)
@@ -170,21 +183,24 @@ void kv_rec_encode_skip(uint8_t *buf, uint64_t obj, uint32_t off, uint32_t size)
 int kv_rec_decode(const uint8_t *buf, uint64_t obj, uint32_t off, uint32_t room, bool check_value,
 		  struct kv_rec *r);
 
-/* One epoch's proof: every segment that it wrote to, and how far. */
+/*
+ * One epoch's proof: every segment that it wrote to, and how far. Offsets in the record's value;
+ * the entries, of which the numbers count from their own beginning, follow at 40.
+ */
 struct kv_desc_ent {
-	uint64_t de_obj;
-	/* offset of the end of the epoch's last frame there, padding included */
+	uint64_t de_obj;	/* 0: segment */
+	/* 8: offset of the end of the epoch's last frame there, padding included */
 	uint32_t de_end;
-	uint32_t de_chain;	/* fh_crc of that frame */
+	uint32_t de_chain;	/* 12: fh_crc of that frame; of the carrier of this, its fh_chain */
 };
 
 struct kv_desc {
-	uint32_t ds_incarnation;
-	uint32_t ds_n;
-	uint64_t ds_epoch;
-	uint64_t ds_prev_epoch;	/* newest earlier epoch that wrote anything, 0 = none */
-	uint64_t ds_prev_obj;	/* where its descriptor lies */
-	uint32_t ds_prev_off;	/* frame offset */
+	uint32_t ds_incarnation; /* 0 */
+	uint32_t ds_n;		/* 4: entries, 1 to KV_DESC_ENTS_MAX */
+	uint64_t ds_epoch;	/* 8 */
+	uint64_t ds_prev_epoch;	/* 16: newest earlier epoch that wrote anything, 0 = none */
+	uint64_t ds_prev_obj;	/* 24: where its descriptor lies */
+	uint32_t ds_prev_off;	/* 32: offset of the frame of that */
 };
 
 #define KV_DESC_HDR	40u	/* bytes */
