@@ -3,7 +3,8 @@
 #
 # Builds the module into $B/kmod/KVER for each release given, or for all whose headers are
 # installed, 6.1 and newer. With every check that the headers can do (W=1, sparse), and any
-# warning is a failure.
+# warning is a failure. Of kernels of another release of Debian kernels.sh leaves out what this
+# machine's compiler lacks, and type information (BTF).
 
 set -u
 cd "$(dirname "$0")/../.." || exit 1

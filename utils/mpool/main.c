@@ -87,7 +87,8 @@ static const struct verb verbs[] = {
 	  verb_activate },
 	{ "deactivate", "[NAME...]", 0, ARGS_MAX, 0, "take pools back from the kernel module",
 	  "Deactivate each pool; its devices are then free. A pool that is in use is refused, and "
-	  "with -a the others are deactivated nevertheless.",
+	  "with -a the others are deactivated nevertheless. A trusted pool stays inactive until it "
+	  "is activated, a member that went comes back, or the machine starts.",
 	  deactivate_opts, "0123478", "{} deactivate -a\tat shutdown\n", verb_deactivate },
 	{ "get", "NAME|PATH [KEY...]", 1, ARGS_MAX, 0, "print properties of a pool",
 	  "Print the properties KEY of a pool, or all.",
