@@ -2,8 +2,7 @@
 /*
  * Records of the metadata container and the state that they add up to. The
  * container is replayed from its first record; the state after record n is
- * the fold of records 1 .. n and of nothing else. Byte tables:
- * libkvdb/FORMAT.md.
+ * the fold of records 1 .. n and of nothing else.
  */
 #ifndef KV_MDC_OMF_H
 #define KV_MDC_OMF_H
@@ -27,24 +26,72 @@ static inline bool kv_tag_is_ours(uint64_t tag)
 	return tag >> 48 == KV_TAG_MARK;
 }
 
+/*
+ * A record is a header: magic (4), type (2), format KV_FORMAT (2), bytes of the record with this
+ * header (4), CRC32C of the record without this field (4), the database's tag (8); and a body: its
+ * fields in order, bytes in parentheses. 0 is a field that must be zero. A name is padded by
+ * zeroes.
+ */
 enum kv_mdc_type {
-	KV_MDC_SUPER = 1,	/* first record: what the database is */
-	KV_MDC_KVS_ADD = 2,
-	KV_MDC_KVS_DROP = 3,
-	KV_MDC_EDIT = 4,	/* horizons, runs dropped, run added: one change of the tree */
-	KV_MDC_CUTS = 5,	/* part of the next INCARN record */
-	KV_MDC_INCARN = 6,	/* R3: completes the parts before it */
-	/* segments that are sealed and durable: where they end, their last epoch */
+	/*
+	 * First record: what the database is. uuid (16), format (2), space_amp_max in percent or 0
+	 * (2), compat (4), ro_compat (4), incompat (4), segment bytes or 0 (4), next store id (4),
+	 * next run id (8), floor epoch (8)
+	 */
+	KV_MDC_SUPER = 1,
+	KV_MDC_KVS_ADD = 2,	/* store id (4), 0 (4), horizon (8), name (32) */
+	KV_MDC_KVS_DROP = 3,	/* store id (4), 0 (4) */
+	/*
+	 * One change of a tree. Store id (4), h (4), d (4), a (4: 0 or 1); h x {store id (4), 0
+	 * (4), horizon (8)}; d x dropped run id (8); a x run. A run: id (8), position (8), keys (8;
+	 * no more than its n blocks can hold), min seq (8), max seq (8), newest epoch of a record
+	 * (8), store id (4), n (4); n x {key block's object id (8), length (4), CRC of its footer
+	 * (4)}
+	 */
+	KV_MDC_EDIT = 4,
+	/*
+	 * Of the next INCARN record. Part, from 0 (4), n (4); n x {segment object id (8), last
+	 * epoch within the length (8), length (4), 0 (4)}
+	 */
+	KV_MDC_CUTS = 5,
+	/*
+	 * R3: replaces the table of segments by the parts before it. Incarnation (4), segments in
+	 * these (4), D (8), newest epoch seen (8), newest seq seen (8), checkpoint object id (8)
+	 */
+	KV_MDC_INCARN = 6,
+	/* as CUTS with part 0: adds segments whose seal is durable, and lengthens no entry */
 	KV_MDC_SEGS = 7,
-	KV_MDC_CLEAN = 8,	/* everything up to this epoch is in runs */
-	KV_MDC_GONE = 9,	/* objects of dropped runs that may still exist */
-	KV_MDC_TIME = 11,	/* engine time, ms */
-	KV_MDC_FEATURES = 12,	/* what a reader must know; added to those of SUPER */
-	KV_MDC_LEAVES = 13,	/* as EDIT for many runs: and leaves that begin or end */
-	KV_MDC_KVS_PROP = 10,	/* options of a store, or of the one that the next KVS_ADD adds */
-	KV_MDC_KVS_RENAME = 16,	/* a store has another name from now on */
-	KV_MDC_CKPT_ADD = 17,	/* pins what a manifest lists */
-	KV_MDC_CKPT_DROP = 18,
+	KV_MDC_CLEAN = 8,	/* epoch (8), seq (8): each horizon is at least this epoch */
+	/*
+	 * Objects that may still exist, of dropped runs, and of runs until the EDIT that adds them
+	 * (RV9). n (4), 0 (4); n x object id (8)
+	 */
+	KV_MDC_GONE = 9,
+	/*
+	 * Options of a store. Store id (4), n (4), n x {property (4), 0 (4), value (8)}: 1 prefix
+	 * length in bytes, 2 time to live in seconds, 3 enum kvdb_policy, 4 enum kvdb_compress; 0
+	 * if not listed. It changes what it lists. For a store that does not exist it waits for the
+	 * KVS_ADD of that id; a later KVS_PROP replaces it whole, any other KVS_ADD forgets it. An
+	 * unknown property or value fails the open.
+	 */
+	KV_MDC_KVS_PROP = 10,
+	KV_MDC_TIME = 11,	/* engine time in ms (8); the greatest counts */
+	KV_MDC_FEATURES = 12,	/* KV_FEAT_* (4), not 0; 0 (4): added to SUPER's incompat */
+	/*
+	 * As EDIT for many runs, and leaves that begin or end. Store id (4), d (4), b (4), a (4),
+	 * leaf that ends or 0 (8); d x dropped run id (8); b x leaf that begins: {leaf id (8),
+	 * length of its smallest key (4), 0 (4), the key, zeroes up to a multiple of 8}; a x {leaf
+	 * id, 0 = upper (8), run}. Leaves and runs share one counter of ids.
+	 */
+	KV_MDC_LEAVES = 13,
+	/* store id (4), 0 (4), new name (32): of an existing store, and no store's name */
+	KV_MDC_KVS_RENAME = 16,
+	/*
+	 * Pins what a manifest lists. Epoch (8), seq (8), time in ns since 1970 (8), manifest
+	 * object id (8), its length (4), CRC of its bytes (4), name (32)
+	 */
+	KV_MDC_CKPT_ADD = 17,
+	KV_MDC_CKPT_DROP = 18,	/* manifest object id (8) */
 	KV_MDC_TYPES
 };
 
