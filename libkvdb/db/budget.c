@@ -87,7 +87,10 @@ static int check_opts(const struct kvdb_opts *o, const struct kv_limits *l)
 	return 0;
 }
 
-/* Slabs: what is left beside memtables, index and I/O buffers. */
+/*
+ * Slabs: what is left beside memtables, index and I/O buffers. Memtable chunks that wait to be used
+ * again are at most a quarter of the memtables' part.
+ */
 static void split_cache(struct kv_budget *b)
 {
 	uint64_t cache = b->b_cache_bytes, buffers = min64(cache / 64, 64 * MIB);
