@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
 
 struct kv_ent;
 
@@ -40,6 +42,30 @@ struct kv_iter_ops {
 struct kv_iter {
 	const struct kv_iter_ops *it_ops;
 };
+
+/*
+ * Memory for iterators that its owner outlives: what is small and short-lived needs no allocation.
+ * One in it frees nothing when it is closed.
+ */
+struct kv_iter_room {
+	uint8_t *ir_mem;	/* aligned to 8 */
+	size_t ir_left;
+};
+
+/* @bytes of the room, which may be NULL, or else of the heap; *is_lent: the former. NULL: none. */
+static inline void *kv_iter_mem(struct kv_iter_room *room, size_t bytes, bool *is_lent)
+{
+	uint8_t *mem;
+
+	bytes = (bytes + 7) & ~(size_t)7;
+	*is_lent = room && bytes <= room->ir_left;
+	if (!*is_lent)
+		return malloc(bytes);
+	mem = room->ir_mem;
+	room->ir_mem += bytes;
+	room->ir_left -= bytes;
+	return mem;
+}
 
 static inline void kv_iter_park(struct kv_iter *it)
 {

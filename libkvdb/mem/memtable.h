@@ -16,6 +16,7 @@
 
 struct kv_ent;
 struct kv_iter;
+struct kv_iter_room;
 struct kv_mt_pin;
 struct kv_mtombs;
 struct kv_rec;
@@ -204,6 +205,9 @@ uint64_t kv_view_open(struct kvdb *db);
  * frozen memtables). Each key once.
  */
 int kv_mt_iter(struct kvdb *db, struct kv_mt *mt, uint64_t seq, bool reverse, struct kv_iter **out);
+/* The same, in @room as long as there is any (iter.h). */
+int kv_mt_iter_in(struct kv_iter_room *room, struct kvdb *db, struct kv_mt *mt, uint64_t seq,
+		  bool reverse, struct kv_iter **out);
 /* Recovery, single-threaded: insert a record read from a segment (R3: order is (epoch, rev)). */
 int kv_mt_replay(struct kv_mt *mt, const struct kv_rec *r, uint64_t epoch,
 		 struct kv_seg *seg, uint32_t val_off);

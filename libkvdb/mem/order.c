@@ -733,6 +733,7 @@ struct mt_iter {
 	struct kvdb *db;
 	struct kv_mt *mt;
 	uint64_t seq;
+	bool is_lent;		/* its memory is not its own */
 	bool reverse;
 	bool positioned;
 	const struct kv_part *part, *next;	/* this one; the one behind it or NULL */
@@ -949,7 +950,8 @@ static void mt_close(struct kv_iter *it)
 	struct mt_iter *mi = (struct mt_iter *)it;
 
 	leave_part(mi);
-	free(mi);
+	if (!mi->is_lent)
+		free(mi);
 }
 
 static const struct kv_iter_ops mt_iter_ops = {
@@ -960,20 +962,25 @@ static const struct kv_iter_ops mt_iter_ops = {
 	.close = mt_close,
 };
 
-int kv_mt_iter(struct kvdb *db, struct kv_mt *mt, uint64_t seq, bool reverse, struct kv_iter **out)
+int kv_mt_iter_in(struct kv_iter_room *room, struct kvdb *db, struct kv_mt *mt, uint64_t seq,
+		  bool reverse, struct kv_iter **out)
 {
-	struct mt_iter *mi = calloc(1, sizeof(*mi));
+	bool is_lent;
+	struct mt_iter *mi = kv_iter_mem(room, sizeof(*mi), &is_lent);
 
 	if (!mi)
 		return -ENOMEM;
-	mi->it.it_ops = &mt_iter_ops;
-	mi->db = db;
-	mi->mt = mt;
-	mi->seq = seq > KV_SEQ_NOW ? KV_SEQ_NOW : seq;
-	mi->reverse = reverse;
+	*mi = (struct mt_iter){ .it = { &mt_iter_ops }, .db = db, .mt = mt,
+				.seq = seq > KV_SEQ_NOW ? KV_SEQ_NOW : seq, .is_lent = is_lent,
+				.reverse = reverse };
 	/* a cursor; the flush of a memtable walks at "now" */
 	if (seq < KV_SEQ_NOW && !atomic_load_explicit(&mt->m_walked, memory_order_relaxed))
 		atomic_store(&mt->m_walked, true);
 	*out = &mi->it;
 	return 0;
+}
+
+int kv_mt_iter(struct kvdb *db, struct kv_mt *mt, uint64_t seq, bool reverse, struct kv_iter **out)
+{
+	return kv_mt_iter_in(NULL, db, mt, seq, reverse, out);
 }

@@ -86,7 +86,7 @@ int kv_sources_open(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct 
 	if (!src)
 		return -ENOMEM;
 	for (unsigned i = 0; i < nmt && !rc; i++) {
-		rc = kv_mt_iter(db, tr->tr_mt[i], in->seq, !up, &src[n]);
+		rc = kv_mt_iter_in(in->room, db, tr->tr_mt[i], in->seq, !up, &src[n]);
 		n += !rc;
 	}
 	if (tr && !rc) {
@@ -99,7 +99,7 @@ int kv_sources_open(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct 
 			src[i] = in->extra[i];
 			src[i]->it_ops->turn(src[i], !up);
 		}
-		rc = kv_merge_iter(src, n, !up, false, out);
+		rc = kv_merge_iter_in(in->room, src, n, !up, false, out);
 	}
 	if (rc)
 		kv_iters_close(src + in->nextra, n - in->nextra);
@@ -115,8 +115,9 @@ int kv_sources_open(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct 
 /* One that fails can be tried again: what came with the cursor stays, it cannot be opened anew. */
 static int sources_open(struct kvdb_cursor *c, bool up)
 {
+	struct kv_iter_room room = { c->c_room, KV_WALK_ROOM };
 	struct kv_cursor_in in = { .tree = c->c_tree, .seq = c->c_seq, .extra = c->c_extra,
-				   .nextra = c->c_nextra };
+				   .nextra = c->c_nextra, .room = &room };
 	int rc = cover_open(c);
 
 	if (!rc)
@@ -151,25 +152,23 @@ static int batch_open(struct kvdb_cursor *c)
 	b->b_n = b->b_i = 0;
 	kv_ahead_init(&b->b_ahead);
 	c->c_batch = b;
-	count_bytes(c->c_kvs->k_db, sizeof(*b) + VALUE_MIN);
+	count_bytes(tc, sizeof(*b) + VALUE_MIN);
 	return 0;
 }
 
-void kv_cursor_batch_close(struct kvdb_cursor *c)
+void kv_cursor_batch_close(struct kvdb_cursor *c, struct kv_tctx *tc)
 {
 	struct batch *b = c->c_batch;
-	struct kv_tctx *tc;
 
 	if (!b)
 		return;
 	kv_ahead_close(c->c_kvs->k_db, &b->b_ahead);
-	count_bytes(c->c_kvs->k_db, -(sizeof(*b) + b->b_val_size));
+	count_bytes(tc, -(sizeof(*b) + b->b_val_size));
 	if (b->b_val != (uint8_t *)(b + 1)) {
 		free(b->b_val);
 		b->b_val = (uint8_t *)(b + 1);
 		b->b_val_size = VALUE_MIN;
 	}
-	tc = kv_tctx(c->c_kvs->k_db);
 	if (tc && !tc->tc_batch)
 		tc->tc_batch = b;
 	else
@@ -684,7 +683,7 @@ static int value_fetch(struct kvdb_cursor *c, const struct kv_ent *e, const uint
 			return -ENOMEM;
 		if (b->b_val != (uint8_t *)(b + 1))
 			free(b->b_val);
-		count_bytes(c->c_kvs->k_db, e->e_vlen - b->b_val_size);
+		count_bytes(kv_tctx(c->c_kvs->k_db), e->e_vlen - b->b_val_size);
 		b->b_val = p;
 		b->b_val_size = e->e_vlen;
 	}

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct kv_iter;
+struct kv_iter_room;
 struct kv_tree;
 struct kvdb_cursor;
 struct kvdb_cursor_opts;
@@ -28,6 +29,7 @@ struct kvdb_txn;
  * @changes: moves whenever a source of @extra changes; the cursor then drops what
  *   it read ahead and goes on from its place, of a transaction's writes only for those that
  *   lie in front of the walk. NULL: they never change
+ * @room: kv_sources_open()'s: memory for iterators, or NULL
  */
 struct kv_cursor_in {
 	struct kv_tree *tree;
@@ -36,6 +38,7 @@ struct kv_cursor_in {
 	unsigned nextra;
 	struct kvdb_txn *txn;
 	const _Atomic(uint64_t) *changes;
+	struct kv_iter_room *room;
 };
 
 /*
@@ -68,6 +71,9 @@ struct kv_pairs {
 int kv_cursor_fill(struct kvdb_cursor *cur, struct kv_pairs *out);
 /* Entries that it has come by, shown or not. */
 uint64_t kv_cursor_steps(const struct kvdb_cursor *cur);
+
+/* What the iterators of a walk take, over two memtables and what comes below. */
+#define KV_WALK_ROOM	640u
 
 /* The snapshot of a transaction, and a look at what it has written to the store, into @own. */
 int kv_txn_sources(struct kvdb_txn *txn, struct kvdb_kvs *kvs, struct kv_cursor_in *in,

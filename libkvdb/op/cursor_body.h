@@ -75,9 +75,10 @@ struct kvdb_cursor {
 	struct kv_iter **c_extra;
 	unsigned c_nextra;
 	unsigned c_nown;	/* number of sources that are not the tree's */
-	uint8_t *c_range;	/* lo, then hi; c_room unless they grew beyond it */
+	uint8_t *c_range;	/* lo, then hi; in c_room unless they grew beyond it */
 	uint32_t c_range_size;
-	uint8_t c_room[];
+	/* iterators: KV_WALK_ROOM; the range; c_extra */
+	uint8_t c_room[] __attribute__((aligned(8)));
 };
 
 static inline const uint8_t *range_lo(const struct kvdb_cursor *c)
@@ -90,19 +91,20 @@ static inline const uint8_t *range_hi(const struct kvdb_cursor *c)
 	return c->c_range + c->c_lo_len;
 }
 
-/* Memory of its own, besides what it shows and reads ahead. */
-static inline void count_bytes(struct kvdb *db, uint64_t by)
+/*
+ * Memory of its own, besides what it shows and reads ahead. A statistic: a thread without memory
+ * for its state counts nothing.
+ */
+static inline void count_bytes(struct kv_tctx *tc, uint64_t by)
 {
-	struct kv_tctx *tc = kv_tctx(db);
-
 	if (tc)
 		kv_count(&tc->tc_cursor_bytes, by);
 }
 
 /* The store's name, and why what the cursor showed has gone. -ESTALE */
 int kv_cursor_error_gone(const struct kvdb_cursor *c);
-/* Lets go of what it has read. */
-void kv_cursor_batch_close(struct kvdb_cursor *c);
+/* Lets go of what it has read. @tc: of the thread, or NULL. */
+void kv_cursor_batch_close(struct kvdb_cursor *c, struct kv_tctx *tc);
 
 /* Of each call: until cursor_end() the keeper does not take what it shows. */
 static inline int cursor_begin(struct kvdb_cursor *c)

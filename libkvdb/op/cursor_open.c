@@ -107,13 +107,12 @@ static uint8_t place_start(const struct kvdb_cursor_opts *o)
 	return o->flags & KVDB_REVERSE ? AT_TOP : AT_BOTTOM;
 }
 
-/* A statistic, so a thread without memory for its state counts nothing. */
-static void count_open(struct kvdb *db, uint64_t by)
+/* One more, or less. @tc: of the thread, or NULL. */
+static void count(struct kv_tctx *tc, uint64_t by)
 {
-	struct kv_tctx *tc = kv_tctx(db);
-
 	if (tc)
 		kv_count(&tc->tc_cursors, by);
+	count_bytes(tc, by * (sizeof(struct kvdb_cursor) + KV_WALK_ROOM));
 }
 
 /* Lets go of what it shows. */
@@ -164,7 +163,7 @@ int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
 	size_t extra = in->nextra * sizeof(struct kv_iter *);
 	struct kvdb_cursor *c;
 
-	c = rc || err ? NULL : malloc(sizeof(*c) + bounds + 8 + extra);
+	c = rc || err ? NULL : malloc(sizeof(*c) + KV_WALK_ROOM + bounds + 8 + extra);
 	if (!c) {
 		kv_iters_close(in->extra, in->nextra);
 		kv_tree_put(kvs->k_db, in->tree);
@@ -182,15 +181,14 @@ int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
 	c->c_left_for = c->c_place;
 	c->c_hold.ho_born_ms = kv_time_ms(kvs->k_db);
 	c->c_now = in->txn ? in->txn->t_view.vi_born_ms : c->c_hold.ho_born_ms;
-	c->c_range = c->c_room;
+	c->c_range = c->c_room + KV_WALK_ROOM;
 	c->c_range_size = (uint32_t)bounds;
 	range_make(c, o);
-	c->c_extra = (struct kv_iter **)(((uintptr_t)c->c_room + bounds + 7) & ~(uintptr_t)7);
+	c->c_extra = (struct kv_iter **)(((uintptr_t)c->c_range + bounds + 7) & ~(uintptr_t)7);
 	if (extra)
 		memcpy(c->c_extra, in->extra, extra);
 	atomic_fetch_add(&kvs->k_cursors, 1);
-	count_open(kvs->k_db, 1);
-	count_bytes(kvs->k_db, sizeof(*c));
+	count(kv_tctx(kvs->k_db), 1);
 	kv_hold_add(kvs->k_db, &c->c_hold, c->c_tree);
 	*out = c;
 	return 0;
@@ -281,6 +279,12 @@ struct kv_hold *kv_cursor_hold(struct kvdb_cursor *cur)
 	return &cur->c_hold;
 }
 
+static void range_free(struct kvdb_cursor *c)
+{
+	if (c->c_range != c->c_room + KV_WALK_ROOM)
+		free(c->c_range);
+}
+
 /* Room for the bounds of @o; those that it has stay. */
 static int range_room(struct kvdb_cursor *c, const struct kvdb_cursor_opts *o)
 {
@@ -293,8 +297,7 @@ static int range_room(struct kvdb_cursor *c, const struct kvdb_cursor_opts *o)
 	if (!p)
 		return kv_error(-ENOMEM, "MP0902", "no memory for a cursor");
 	memcpy(p, c->c_range, c->c_lo_len + c->c_hi_len);
-	if (c->c_range != c->c_room)
-		free(c->c_range);
+	range_free(c);
 	c->c_range = p;
 	c->c_range_size = (uint32_t)size;
 	return 0;
@@ -380,19 +383,20 @@ int kvdb_cursor_renew(struct kvdb_cursor *cur, const struct kvdb_cursor_opts *op
 
 void kvdb_cursor_close(struct kvdb_cursor *cur)
 {
-	bool is_there = cur && kv_hold_settle(&cur->c_hold);
+	struct kv_tctx *tc;
+	bool is_there;
 
 	if (!cur)
 		return;
+	tc = kv_tctx(cur->c_kvs->k_db);
+	is_there = kv_hold_settle(&cur->c_hold);
 	kv_hold_del(&cur->c_hold);
 	sources_close(cur);
-	count_open(cur->c_kvs->k_db, UINT64_MAX);	/* one less */
-	count_bytes(cur->c_kvs->k_db, -sizeof(*cur));
+	count(tc, UINT64_MAX);	/* one less */
 	atomic_fetch_sub(is_there ? &cur->c_kvs->k_cursors : &cur->c_kvs->k_gone, 1);
 	if (cur->c_txn)
 		kv_txn_put(cur->c_txn);
-	kv_cursor_batch_close(cur);
-	if (cur->c_range != cur->c_room)
-		free(cur->c_range);
+	kv_cursor_batch_close(cur, tc);
+	range_free(cur);
 	free(cur);
 }

@@ -165,13 +165,16 @@ static void count_probe(struct kvdb *db, const struct kvdb_probe *out)
 }
 
 /* Takes over what @in holds. */
-static int probe_run(struct kvdb_kvs *kvs, const struct kv_cursor_in *in, struct probe *pr,
+static int probe_run(struct kvdb_kvs *kvs, struct kv_cursor_in *in, struct probe *pr,
 		     struct kvdb_probe *out)
 {
 	struct kv_hidden hidden = { .hi_txn = in->txn, .hi_kvs = kvs };
+	uint64_t mem[KV_WALK_ROOM / sizeof(uint64_t)];
+	struct kv_iter_room room = { (uint8_t *)mem, sizeof(mem) };
 	struct kv_tree *tr = in->tree;
 	int rc = 0;
 
+	in->room = &room;
 	pr->pr_db = kvs->k_db;
 	pr->pr_room = out;
 	pr->pr_end_len = kv_prefix_end(pr->pr_prefix, (uint16_t)pr->pr_plen, pr->pr_end);

@@ -37,6 +37,7 @@ struct merge_iter {
 	struct kv_iter mi_it;
 	unsigned mi_n;
 	unsigned mi_only_hide;	/* number of first sources whose entries only hide others */
+	bool mi_is_lent;	/* its memory is not its own */
 	bool mi_reverse, mi_tombs;
 	bool mi_placed;
 	bool mi_used;		/* the winner was looked at; the next call moves it on */
@@ -330,7 +331,8 @@ static void merge_close(struct kv_iter *it)
 
 	for (unsigned i = 0; i < mi->mi_n; i++)
 		mi->mi_src[i].so_it->it_ops->close(mi->mi_src[i].so_it);
-	free(mi);
+	if (!mi->mi_is_lent)
+		free(mi);
 }
 
 static const struct kv_iter_ops merge_ops = {
@@ -396,19 +398,27 @@ void kv_iters_close(struct kv_iter **src, unsigned n)
 		src[i]->it_ops->close(src[i]);
 }
 
-int kv_merge_iter(struct kv_iter **src, unsigned n, bool reverse, bool keep_tombs,
-		  struct kv_iter **out)
+int kv_merge_iter_in(struct kv_iter_room *room, struct kv_iter **src, unsigned n, bool reverse,
+		     bool keep_tombs, struct kv_iter **out)
 {
 	size_t bytes = sizeof(struct merge_iter) + n * (sizeof(struct source) + sizeof(uint32_t));
-	struct merge_iter *mi = malloc(bytes);
+	bool is_lent;
+	struct merge_iter *mi = kv_iter_mem(room, bytes, &is_lent);
 
 	if (!mi)
 		return -ENOMEM;
-	*mi = (struct merge_iter){ .mi_it = { &merge_ops }, .mi_n = n, .mi_reverse = reverse,
-				   .mi_tombs = keep_tombs, .mi_rest = UINT64_MAX };
+	*mi = (struct merge_iter){ .mi_it = { &merge_ops }, .mi_n = n, .mi_is_lent = is_lent,
+				   .mi_reverse = reverse, .mi_tombs = keep_tombs,
+				   .mi_rest = UINT64_MAX };
 	mi->mi_tree = (uint32_t *)&mi->mi_src[n];
 	for (unsigned i = 0; i < n; i++)
 		mi->mi_src[i].so_it = src[i];
 	*out = &mi->mi_it;
 	return 0;
+}
+
+int kv_merge_iter(struct kv_iter **src, unsigned n, bool reverse, bool keep_tombs,
+		  struct kv_iter **out)
+{
+	return kv_merge_iter_in(NULL, src, n, reverse, keep_tombs, out);
 }

@@ -9,6 +9,7 @@
 
 struct kv_ent;
 struct kv_iter;
+struct kv_iter_room;
 
 /*
  * Merging iterator over @n sources, newest first: each key once, the newest
@@ -17,6 +18,9 @@ struct kv_iter;
  */
 int kv_merge_iter(struct kv_iter **src, unsigned n, bool reverse, bool keep_tombs,
 		  struct kv_iter **out);
+/* The same, in @room as long as there is any (iter.h). */
+int kv_merge_iter_in(struct kv_iter_room *room, struct kv_iter **src, unsigned n, bool reverse,
+		     bool keep_tombs, struct kv_iter **out);
 void kv_iters_close(struct kv_iter **src, unsigned n);
 /*
  * The one place where more than a tombstone hides a key: when @hides says so of

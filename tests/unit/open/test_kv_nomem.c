@@ -462,6 +462,34 @@ static int told(int err, const char *what)
 
 /* ---- cursors -------------------------------------------------------------------------- */
 
+/* Is there a key like this? If not, put it: in a memtable the cursor is all that is allocated. */
+static void a_short_cursor_takes_one_allocation(void)
+{
+	struct kvdb_cursor *cur;
+	struct kvdb_kvs *kvs;
+	struct kvdb *db;
+	char key[16];
+	size_t n;
+
+	fail_at(0, false);
+	db = open_whole();
+	T_EQ(kvdb_kvs_create(db, "m", NULL), 0);
+	T_EQ(kvdb_kvs_open(db, "m", &kvs), 0);
+	for (unsigned i = 0; i < 40; i++) {
+		n = (size_t)sprintf(key, "%02u", i * 37 % 100);
+		if (i > 2)	/* order and what a thread keeps are there */
+			fail_at(2, false);
+		T_EQ(kvdb_cursor_open(kvs, i % 2 ? KVDB_REVERSE : 0, key, n, &cur), 0);
+		T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), -ENOENT);
+		kvdb_cursor_close(cur);
+		T_OK(!sim.s_fault.f_fired);
+		fail_at(0, false);
+		T_EQ(kvdb_put(kvs, key, n, "v", 1), 0);
+	}
+	T_EQ(kvdb_kvs_drop(db, "m"), 0);
+	T_EQ(kvdb_close(db), 0);
+}
+
 /* What a cursor shows, and whether the transaction's own key is in it. */
 static unsigned shown(struct kvdb_cursor *c, bool *has_own)
 {
@@ -482,6 +510,17 @@ static unsigned shown(struct kvdb_cursor *c, bool *has_own)
 	return n;
 }
 
+/* More sources than a cursor has room for. */
+static void make_runs(struct kvdb *db, struct kvdb_kvs *kvs)
+{
+	char key[32];
+
+	for (unsigned k = 1; k < 7; k++) {
+		T_EQ(kvdb_put(kvs, key, (size_t)sprintf(key, "%06u", k), "v", 1), 0);
+		T_EQ(kvdb_drain(db, KVDB_WAIT_FLUSH), 0);
+	}
+}
+
 /* A step that fails can be repeated, and then shows what it would have shown. */
 static void a_cursor_that_had_no_memory_shows_the_write_set(void)
 {
@@ -497,6 +536,8 @@ static void a_cursor_that_had_no_memory_shows_the_write_set(void)
 		struct kvdb_kvs *kvs;
 
 		T_EQ(kvdb_kvs_open(db, "s", &kvs), 0);
+		if (!k)
+			make_runs(db, kvs);
 		T_EQ(kvdb_txn_begin(db, 0, &txn), 0);
 		T_EQ(kvdb_txn_put(txn, kvs, "own", 3, "v", 1), 0);
 		T_EQ(kvdb_txn_cursor_open(txn, kvs, KVDB_KEYS_ONLY, NULL, 0, &c), 0);
@@ -1144,6 +1185,7 @@ int main(void)
 	T_RUN(a_table_that_grows_without_memory_has_each_key_once);
 	T_RUN(a_cursor_that_had_no_memory_shows_the_write_set);
 	T_RUN(a_pair_whose_value_had_no_memory_comes_again);
+	T_RUN(a_short_cursor_takes_one_allocation);
 	T_RUN(a_call_without_memory_does_all_or_nothing);
 	T_RUN(a_compaction_without_memory_forgets_no_block);
 	unmake();
