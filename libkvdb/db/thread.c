@@ -173,7 +173,7 @@ static bool key_make(void)
 	return has;
 }
 
-static struct kv_thread *thread_new(void)
+static __attribute__((noinline, cold)) struct kv_thread *thread_new(void)
 {
 	struct kv_thread *t;
 
@@ -417,15 +417,23 @@ static struct kv_tctx *ctx_find(struct kvdb *db, struct kv_thread *t)
 	return tc;
 }
 
-struct kv_tctx *kv_tctx(struct kvdb *db)
+/* Out of the way, so that the call that finds what it had last saves no registers for it. */
+static __attribute__((noinline, cold)) struct kv_tctx *ctx_switch(struct kvdb *db)
 {
 	struct kv_thread *t = thread_self();
 
-	if (KV_LIKELY(t->t_db_id == db->d_threads.dt_id))
-		return t->t_ctx;
 	t->t_ctx = ctx_find(db, t);
 	t->t_db_id = t->t_ctx ? db->d_threads.dt_id : 0;
 	return t->t_ctx;
+}
+
+struct kv_tctx *kv_tctx(struct kvdb *db)
+{
+	struct kv_thread *t = self;
+
+	if (KV_LIKELY(t && t->t_db_id == db->d_threads.dt_id))
+		return t->t_ctx;
+	return ctx_switch(db);
 }
 
 void kv_tctx_each(struct kvdb *db, void (*fn)(struct kv_tctx *tc, void *arg), void *arg)

@@ -398,7 +398,8 @@ static int with_reads(struct kvdb_cursor *c, int (*step)(struct kvdb_cursor *c, 
 	uint64_t before;
 	int rc;
 
-	if (kv_async_is_on(as.as_db))
+	/* memtables miss no page */
+	if (!c->c_tree || !c->c_tree->tr_nrun || kv_async_is_on(as.as_db))
 		return step(c, up);
 	do {
 		before = kv_cursor_steps(c);

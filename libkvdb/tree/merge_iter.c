@@ -36,6 +36,7 @@ struct source {
 struct merge_iter {
 	struct kv_iter mi_it;
 	unsigned mi_n;
+	unsigned mi_nahead;	/* number of those that can fetch ahead */
 	unsigned mi_only_hide;	/* number of first sources whose entries only hide others */
 	bool mi_is_lent;	/* its memory is not its own */
 	bool mi_reverse, mi_tombs;
@@ -227,7 +228,7 @@ static int merge_seek(struct kv_iter *it, const void *key, size_t klen)
 	for (unsigned i = 0; i < mi->mi_n; i++)
 		mi->mi_src[i].so_live = false;
 	rc = seek_each(mi, key, klen, false);
-	err = goes_on(rc) ? seek_with_ahead(mi, key, klen) : 0;
+	err = mi->mi_nahead && goes_on(rc) ? seek_with_ahead(mi, key, klen) : 0;
 	if (err)
 		rc = err;
 	mi->mi_placed = rc != -EINPROGRESS;
@@ -411,8 +412,10 @@ int kv_merge_iter_in(struct kv_iter_room *room, struct kv_iter **src, unsigned n
 				   .mi_reverse = reverse, .mi_tombs = keep_tombs,
 				   .mi_rest = UINT64_MAX };
 	mi->mi_tree = (uint32_t *)&mi->mi_src[n];
-	for (unsigned i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++) {
 		mi->mi_src[i].so_it = src[i];
+		mi->mi_nahead += src[i]->it_ops->ahead != NULL;
+	}
 	*out = &mi->mi_it;
 	return 0;
 }
