@@ -93,6 +93,12 @@ uint64_t kv_time_ms(struct kvdb *db)
 	return ms + ahead(db, ms);
 }
 
+/* What expires has a stamp after et_used was set: a view that sees it finds that set. */
+uint64_t kv_time_of_view(struct kvdb *db)
+{
+	return atomic_load(&db->d_time.et_used) ? kv_time_ms(db) : 0;
+}
+
 uint64_t kv_expiry(struct kvdb *db, uint64_t ttl_s)
 {
 	return kv_time_ms(db) + ttl_s * 1000;

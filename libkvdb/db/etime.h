@@ -24,6 +24,8 @@ struct kv_etime {
 /* At open; @last: the time that was recorded. -ETIME when the wall clock jumped ahead of it. */
 int kv_time_start(struct kvdb *db, uint64_t last);
 uint64_t kv_time_ms(struct kvdb *db);
+/* The same for a view that has its number: 0 while nothing in the database expires. */
+uint64_t kv_time_of_view(struct kvdb *db);
 /* When something expires that is put now. */
 uint64_t kv_expiry(struct kvdb *db, uint64_t ttl_s);
 

@@ -55,7 +55,7 @@ struct kvdb_cursor {
 	struct kvdb_txn *c_txn;	/* whose view and writes it shows, or NULL */
 	uint64_t c_seq;
 	uint64_t c_ent_seq;	/* stamp of the entry returned last */
-	uint64_t c_now;		/* engine time of its birth, ms: what expires later is there */
+	uint64_t c_now;		/* engine ms of its birth, or 0: what expires later is there */
 	struct kv_hidden c_hidden;	/* by deletes of many keys */
 	uint32_t c_flags;
 	uint8_t c_place;	/* enum place */

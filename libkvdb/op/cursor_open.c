@@ -179,8 +179,8 @@ int kv_cursor_new(struct kvdb_kvs *kvs, const struct kvdb_cursor_opts *o,
 				   .c_left = o->limit,
 				   .c_place = place_start(o) };
 	c->c_left_for = c->c_place;
-	c->c_hold.ho_born_ms = kv_time_ms(kvs->k_db);
-	c->c_now = in->txn ? in->txn->t_view.vi_born_ms : c->c_hold.ho_born_ms;
+	c->c_hold.ho_born_ns = kv_now(kvs->k_db);
+	c->c_now = in->txn ? in->txn->t_view.vi_born_ms : kv_time_of_view(kvs->k_db);
 	c->c_range = c->c_room + KV_WALK_ROOM;
 	c->c_range_size = (uint32_t)bounds;
 	range_make(c, o);
@@ -336,11 +336,11 @@ static void renew_to(struct kvdb_cursor *cur, const struct kvdb_cursor_opts *opt
 	sources_close(cur);
 	cur->c_tree = in->tree;
 	cur->c_seq = in->seq;
-	cur->c_hold.ho_born_ms = kv_time_ms(db);
+	cur->c_hold.ho_born_ns = kv_now(db);
 	if (own)
 		cur->c_extra[cur->c_nextra++] = own;
 	else
-		cur->c_now = cur->c_hold.ho_born_ms;
+		cur->c_now = kv_time_of_view(db);
 	kv_hold_add(db, &cur->c_hold, cur->c_tree);
 	if (opts) {
 		range_make(cur, opts);

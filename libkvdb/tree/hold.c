@@ -28,7 +28,6 @@
 #include "base/guard.h"
 #include "base/macros.h"
 #include "db/db.h"
-#include "db/etime.h"
 #include "db/limbo.h"
 #include "db/thread.h"
 #include "mem/memtable.h"
@@ -475,7 +474,7 @@ void kv_holds_step(struct kvdb *db)
 
 void kv_holds_stats(struct kvdb *db, struct kvdb_stats *st)
 {
-	uint64_t now = kv_time_ms(db), born = now;
+	uint64_t now = kv_now(db), born = now;
 	struct kv_holds *hd = db->d_holds;
 
 	pthread_mutex_lock(&hd->hd_lock);
@@ -484,12 +483,12 @@ void kv_holds_stats(struct kvdb *db, struct kvdb_stats *st)
 			struct stripe *s = &hs->hs_stripe[i];
 
 			pthread_mutex_lock(&s->st_lock);
-			if (s->st_oldest && s->st_oldest->ho_born_ms < born)
-				born = s->st_oldest->ho_born_ms;
+			if (s->st_oldest && s->st_oldest->ho_born_ns < born)
+				born = s->st_oldest->ho_born_ns;
 			pthread_mutex_unlock(&s->st_lock);
 		}
 	}
 	pthread_mutex_unlock(&hd->hd_lock);
-	st->cursor_oldest_ns = (now - born) * 1000000u;
+	st->cursor_oldest_ns = now - born;
 	st->cursors_ended = atomic_load(&hd->hd_ended);
 }

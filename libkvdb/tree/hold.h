@@ -30,7 +30,7 @@ struct kv_hold {
 	uint32_t ho_why;		/* the keeper's: what the word will be */
 	struct kv_holders *ho_in;	/* of its tree; NULL: it keeps none */
 	struct kv_hold *ho_newer, *ho_older;	/* the stripe's lock */
-	uint64_t ho_born_ms;		/* engine time */
+	uint64_t ho_born_ns;		/* kv_now() */
 	/* Lets go of all that it keeps. Inside kv_enter(), without a lock, TAKEN. */
 	void (*ho_let_go)(struct kv_hold *ho);
 };
