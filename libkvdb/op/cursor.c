@@ -53,7 +53,7 @@ static int cover_open(struct kvdb_cursor *c)
 	struct kv_tree *tr = c->c_tree;
 	int rc = 0;
 
-	if (tr && !c->c_hidden.hi_cover)
+	if (tr && atomic_load(&tr->tr_tombs) && !c->c_hidden.hi_cover)
 		c->c_hidden.hi_cover =
 			     kv_cover_new(tr->tr_mt, tr->tr_nmt, tr->tr_run, tr->tr_nrun, c->c_seq,
 					  &rc);

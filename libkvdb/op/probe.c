@@ -178,7 +178,7 @@ static int probe_run(struct kvdb_kvs *kvs, struct kv_cursor_in *in, struct probe
 	pr->pr_db = kvs->k_db;
 	pr->pr_room = out;
 	pr->pr_end_len = kv_prefix_end(pr->pr_prefix, (uint16_t)pr->pr_plen, pr->pr_end);
-	if (tr)
+	if (tr && atomic_load(&tr->tr_tombs))
 		hidden.hi_cover = kv_cover_new(tr->tr_mt, tr->tr_nmt, tr->tr_run, tr->tr_nrun,
 					       in->seq, &rc);
 	if (!rc)
