@@ -35,6 +35,7 @@ struct kv_slot {
 	 */
 	_Atomic(struct kv_frame *) sl_frame;
 	_Atomic(uint32_t) sl_index;	/* number of the record in its frame */
+	_Atomic(uint32_t) sl_more;	/* records behind it that end as it does */
 	_Atomic(uint32_t) sl_off;	/* of the record in its segment */
 	_Atomic(uint8_t *) sl_buf;	/* the record's bytes */
 	/*
@@ -96,6 +97,7 @@ static inline void kv_slot_place(struct kv_slot *sl, const struct kv_resv *rs)
 	atomic_store_explicit(&sl->sl_frame, rs->rs_frame, memory_order_release);
 	atomic_store_explicit(&sl->sl_off, rs->rs_off, memory_order_release);
 	atomic_store_explicit(&sl->sl_buf, rs->rs_buf, memory_order_release);
+	atomic_store_explicit(&sl->sl_more, 0, memory_order_release);
 }
 
 #endif

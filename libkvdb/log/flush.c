@@ -42,7 +42,7 @@ static void resolve_slot(struct kv_tctx *tc, void *arg)
 	struct kv_slot *sl = &tc->tc_slot;
 	uint64_t e = *(uint64_t *)arg, st = atomic_load(&sl->sl_state), seq;
 	struct kv_frame *f;
-	uint32_t i, off;
+	uint32_t i, more, off;
 	uintptr_t ver;
 	uint8_t *buf;
 
@@ -54,6 +54,7 @@ static void resolve_slot(struct kv_tctx *tc, void *arg)
 		return;
 	f = atomic_load(&sl->sl_frame);
 	i = atomic_load(&sl->sl_index);
+	more = atomic_load(&sl->sl_more);
 	off = atomic_load(&sl->sl_off);
 	buf = atomic_load(&sl->sl_buf);
 	ver = atomic_load(&sl->sl_ver);
@@ -70,7 +71,8 @@ static void resolve_slot(struct kv_tctx *tc, void *arg)
 		seq = kv_version_stamp(tc->tc_db, v);
 		kv_rec_stamp(buf, f->fr_seg->sg_id, off, seq);
 	}
-	atomic_fetch_or(&f->fr_rec[i], KV_REC_HELPED);
+	for (uint32_t last = i + more; i <= last; i++)
+		atomic_fetch_or(&f->fr_rec[i], KV_REC_HELPED);
 }
 
 /* True when every closed frame of epochs <= e is done: then no slot is left. */

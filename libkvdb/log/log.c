@@ -557,13 +557,14 @@ static int next_frame(struct kvdb *db, struct kv_log *lo, uint32_t seq, uint32_t
 	return 0;
 }
 
-int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_resv *rs)
+int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t n, uint32_t size,
+		   struct kv_resv *rs)
 {
 	struct kv_slot *sl = &kv_tctx(db)->tc_slot;
 	int err;
 
 	KV_ASSERT_INSIDE();
-	KV_ASSERT_SLOW(kv_slot_is_begun(sl) && size % KV_REC_ALIGN == 0);
+	KV_ASSERT_SLOW(kv_slot_is_begun(sl) && size % KV_REC_ALIGN == 0 && n);
 	for (;;) {
 		uint64_t w = atomic_load_explicit(&lo->lo_word, memory_order_acquire);
 		struct kv_frame *f = atomic_load_explicit(&lo->lo_frame[WORD_SEQ(w) % 4],
@@ -579,7 +580,7 @@ int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_
 				kv_supplier_kick(db);
 			continue;
 		}
-		if (!atomic_compare_exchange_weak(&lo->lo_word, &w, w + WORD(0, 1, size)))
+		if (!atomic_compare_exchange_weak(&lo->lo_word, &w, w + WORD(0, n, size)))
 			continue;
 		rs->rs_frame = f;
 		rs->rs_buf = f->fr_base + len;

@@ -112,10 +112,11 @@ static inline struct kv_log *kv_log_at(struct kv_logs *ls, unsigned int i)
 struct kv_log *kv_log_pick(struct kvdb *db, enum kv_stream stream);
 /*
  * kv_log_reserve - take @size bytes in the open epoch, which kv_large_is_for() is false of
- * The slot must be OPEN. 0, or -EAGAIN: the log needs a segment; leave
- * kv_enter(), call kv_log_prepare() and try again.
+ * For @n records, which lie one after another; sl_index is the first's. The slot must be OPEN. 0,
+ * or -EAGAIN: the log needs a segment; leave kv_enter(), call kv_log_prepare() and try again.
  */
-int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t size, struct kv_resv *rs);
+int kv_log_reserve(struct kvdb *db, struct kv_log *lo, uint32_t n, uint32_t size,
+		   struct kv_resv *rs);
 /*
  * Gets a segment with an image ready for a writer, which waits for it: counted
  * with its cause. Outside kv_enter().

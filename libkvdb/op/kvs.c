@@ -321,7 +321,7 @@ static int write_install(struct kvdb *db, struct write *w, struct kv_tctx *tc)
 		kv_mt_prefetch(kv_mt_active(w->kvs), w->op.op_hash);
 		do {
 			kv_slot_open(sl);
-			err = kv_log_reserve(db, lo, w->size, &rs);
+			err = kv_log_reserve(db, lo, 1, w->size, &rs);
 			if (err)
 				break;
 			err = write_record(db, w, sl, &rs);

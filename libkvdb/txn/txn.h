@@ -276,6 +276,8 @@ struct kv_commit {
 /* Writes the value of a key to the value log: tv_seg, tv_off8. May block; outside kv_enter(). */
 int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_txn_val *v,
 		     const void *val);
+/* The same for all values of a batch, which its caller has at tv_val: many at a time. */
+int kv_txn_log_values(struct kvdb_txn *t);
 /* Of a transaction that is too large for one record: all but its end (T15). May block. */
 int kv_txn_parts_log(struct kvdb_txn *t);
 /* Of its commit record, at most. */

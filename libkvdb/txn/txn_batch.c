@@ -245,23 +245,6 @@ static int take_turn(struct batch *ba)
 	return too_large(ba, why);
 }
 
-static int log_values(struct kvdb_txn *t)
-{
-	int err = 0;
-
-	for (struct kv_write *w = t->t_first; w && !err; w = w->w_next) {
-		struct kv_txn_val v = w->w_v;
-
-		if (v.tv_kind != KV_ENT_REF)
-			continue;
-		v.tv_vcrc = mpool_crc32c(0, v.tv_val, v.tv_vlen);
-		err = kv_txn_log_value(t, &w->w_lock, &v, v.tv_val);
-		v.tv_val = NULL;
-		w->w_v = v;
-	}
-	return err;
-}
-
 /* ---- claims --------------------------------------------------------------------------------- */
 
 /* What has an owner: a key, or a range. */
@@ -373,7 +356,7 @@ static int admit(struct batch *ba)
 		return -EAGAIN;
 	if (ba->ba_begun && !kv_txn_may_begin(t, &ba->ba_begun->bg_due_ns))
 		return -EAGAIN;
-	err = log_values(t);
+	err = kv_txn_log_values(t);
 	t->t_is_paid = false;
 	if (!err && !ba->ba_begun)
 		err = kv_txn_admit(t);

@@ -37,6 +37,8 @@
 #include "txn/txn_omf.h"
 
 #define SLOTS_BATCH 64u	/* slots that are retired together */
+#define GROUP_MAX 32u	/* values that are logged together, */
+#define GROUP_PART 4u	/* with so small a part of what one may have that has no own frame */
 #define PART_MIN 2048u	/* one entry fits, whatever it has */
 #define STEP 512u	/* writes that a large transaction links at a time */
 #define AHEAD 12u	/* of that, whose buckets are fetched meanwhile */
@@ -115,15 +117,41 @@ static int admit_begun(struct kvdb *db, bool urgent)
 	return err ? kv_error_room(db, err, "transaction") : 0;
 }
 
-static void encode_value(const struct kv_keylock *kl, const struct kv_txn_val *v, const void *val,
-			 const struct kv_resv *rs, uint32_t index, uint32_t size)
+/* A value and its record. */
+struct value {
+	const struct kv_keylock *va_lock;	/* key and store */
+	struct kv_txn_val *va_v;	/* gets its place */
+	const void *va_val;
+	uint32_t va_size;
+};
+
+/* Values whose records lie one after another, in one frame. */
+struct group {
+	struct value gr_of[GROUP_MAX];
+	uint32_t gr_n, gr_bytes;
+};
+
+static void encode_value(const struct value *va, const struct kv_resv *rs)
 {
-	kv_rec_encode(rs->rs_buf, KV_REC_PUT, (uint16_t)kl->kl_kvs, kl->kl_key, kl->kl_klen, val,
-		      v->tv_vlen, v->tv_vcrc);
+	kv_rec_encode(rs->rs_buf, KV_REC_PUT, (uint16_t)va->va_lock->kl_kvs, va->va_lock->kl_key,
+		      va->va_lock->kl_klen, va->va_val, va->va_v->tv_vlen, va->va_v->tv_vcrc);
 	kv_rec_set_flags(rs->rs_buf, KV_RECF_TXN);
-	/* it has no place in the order of writes: the commit record has */
+}
+
+/* It has no place in the order of writes: the commit record has. */
+static void stamp_value(const struct value *va, const struct kv_resv *rs, uint32_t index)
+{
+	KV_ASSERT_SLOW(kv_rec_vlen(rs->rs_buf) == va->va_v->tv_vlen);
 	kv_rec_stamp(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, 0);
-	kv_record_encoded(rs, index, size);
+	kv_record_encoded(rs, index, va->va_size);
+}
+
+/* From the place of a record to that of the next one. */
+static void go_behind(struct kv_resv *rs, const struct value *va)
+{
+	KV_ASSERT_SLOW(va->va_size % KV_REC_ALIGN == 0);
+	rs->rs_buf += va->va_size;
+	rs->rs_off += va->va_size;
 }
 
 /*
@@ -136,39 +164,65 @@ static int pin_value(struct kvdb_txn *t, const struct kv_resv *rs)
 	return BARRIER(pin(t, rs->rs_seg));
 }
 
-/* One attempt in a reserved place: 0, -EAGAIN (withdrawn), -ENOMEM. */
-static int write_value(struct kvdb_txn *t, const struct kv_keylock *kl, const struct kv_txn_val *v,
-		       const void *val, struct kv_slot *sl, const struct kv_resv *rs, uint32_t size)
+/* Whole records, in steps: what was written a moment ago is slow to read. */
+static void encode_group(const struct group *gr, struct kv_resv rs, uint32_t index)
+{
+	struct kv_resv at = rs;
+
+	KV_ASSERT_SLOW(rs.rs_off + gr->gr_bytes <= rs.rs_seg->sg_bytes);
+	for (uint32_t i = 0; i < gr->gr_n; go_behind(&at, &gr->gr_of[i++]))
+		encode_value(&gr->gr_of[i], &at);
+	for (uint32_t i = 0; i < gr->gr_n; go_behind(&rs, &gr->gr_of[i++]))
+		stamp_value(&gr->gr_of[i], &rs, index + i);
+}
+
+static void skip_group(const struct group *gr, struct kv_resv rs)
+{
+	for (uint32_t i = 0; i < gr->gr_n; go_behind(&rs, &gr->gr_of[i++]))
+		kv_rec_encode_skip(rs.rs_buf, rs.rs_seg->sg_id, rs.rs_off, gr->gr_of[i].va_size);
+}
+
+static void group_done(const struct group *gr, struct kv_resv rs, uint32_t index)
+{
+	for (uint32_t i = 0; i < gr->gr_n; go_behind(&rs, &gr->gr_of[i++]))
+		kv_record_done(&rs, index + i, gr->gr_of[i].va_size);
+}
+
+/* One attempt in a reserved place: 0, -EAGAIN (withdrawn), -ENOMEM. All of them, or none. */
+static int write_group(struct kvdb_txn *t, const struct group *gr, struct kv_slot *sl,
+		       const struct kv_resv *rs)
 {
 	uint32_t index = atomic_load_explicit(&sl->sl_index, memory_order_relaxed);
 	int err;
 
 	KV_ASSERT_INSIDE();
+	KV_ASSERT(gr->gr_n && gr->gr_n <= GROUP_MAX);
 	kv_slot_place(sl, rs);
-	encode_value(kl, v, val, rs, index, size);
+	atomic_store_explicit(&sl->sl_more, gr->gr_n - 1, memory_order_release);
+	encode_group(gr, *rs, index);
 	atomic_store_explicit(&sl->sl_ver, 0, memory_order_release);
 	err = pin_value(t, rs);
 	if (!err && !kv_slot_install(sl))
 		err = -EAGAIN;
 	if (err)
-		kv_rec_encode_skip(rs->rs_buf, rs->rs_seg->sg_id, rs->rs_off, size);
-	kv_record_done(rs, index, size);
+		skip_group(gr, *rs);
+	group_done(gr, *rs, index);
 	kv_slot_idle(sl);
 	return err;
 }
 
 /* A value with a segment of its own (L4): nothing has to be installed. */
-static int log_own(struct kvdb_txn *t, const struct kv_keylock *kl, const struct kv_txn_val *v,
-		   const void *val, uint32_t size, struct kv_resv *rs)
+static int log_own(struct kvdb_txn *t, const struct value *va, struct kv_resv *rs)
 {
 	struct kvdb *db = t->t_db;
 	struct kv_thread *th;
-	int err = kv_large_make(db, KV_VLOG, size, 0, rs);
+	int err = kv_large_make(db, KV_VLOG, va->va_size, 0, rs);
 
 	if (err)
 		return err;
-	encode_value(kl, v, val, rs, 0, size);
-	kv_record_done(rs, 0, size);
+	encode_value(va, rs);
+	stamp_value(va, rs, 0);
+	kv_record_done(rs, 0, va->va_size);
 	th = kv_enter();
 	kv_large_enter(db, rs);
 	err = pin_value(t, rs);
@@ -179,8 +233,7 @@ static int log_own(struct kvdb_txn *t, const struct kv_keylock *kl, const struct
 	return err;
 }
 
-static int log_shared(struct kvdb_txn *t, const struct kv_keylock *kl, const struct kv_txn_val *v,
-		      const void *val, uint32_t size, struct kv_resv *rs)
+static int log_shared(struct kvdb_txn *t, const struct group *gr, struct kv_resv *rs)
 {
 	struct kvdb *db = t->t_db;
 	struct kv_tctx *tc = kv_tctx(db);
@@ -194,9 +247,9 @@ static int log_shared(struct kvdb_txn *t, const struct kv_keylock *kl, const str
 		lo = kv_log_pick(db, KV_VLOG);
 		th = kv_enter();
 		kv_slot_open(&tc->tc_slot);
-		err = kv_log_reserve(db, lo, size, rs);
+		err = kv_log_reserve(db, lo, gr->gr_n, gr->gr_bytes, rs);
 		if (!err) {
-			err = write_value(t, kl, v, val, &tc->tc_slot, rs, size);
+			err = write_group(t, gr, &tc->tc_slot, rs);
 			if (err == -EAGAIN)	/* late: do not fill a dying epoch */
 				kv_wait_closed(db, atomic_load(&db->d_epochs.ep_open));
 			kv_exit(th);
@@ -213,28 +266,90 @@ static int log_shared(struct kvdb_txn *t, const struct kv_keylock *kl, const str
 	return err;
 }
 
-int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_txn_val *v,
-		     const void *val)
+/* Each gets its place; the group is empty then. */
+static void place_group(struct group *gr, struct kv_resv rs)
+{
+	for (uint32_t i = 0; i < gr->gr_n; go_behind(&rs, &gr->gr_of[i++])) {
+		uint32_t off = rs.rs_off + kv_rec_val_off(gr->gr_of[i].va_lock->kl_klen);
+		struct kv_txn_val *v = gr->gr_of[i].va_v;
+
+		KV_ASSERT(off % KV_REC_ALIGN == 0);
+		v->tv_seg = rs.rs_seg;
+		v->tv_off8 = off / KV_REC_ALIGN;
+	}
+	gr->gr_n = gr->gr_bytes = 0;
+}
+
+static int log_group(struct kvdb_txn *t, struct group *gr)
 {
 	struct kvdb *db = t->t_db;
-	uint32_t size = kv_rec_size(kl->kl_klen, v->tv_vlen);
 	struct kv_resv rs;
 	int err = check_pinned(t);
 
 	KV_ASSERT_OUTSIDE();
 	if (!err)
-		err = t->t_is_paid ? admit_begun(db, false) : admit(t, size, false);
-	if (!err && v->tv_vlen > KV_VALUE_PLAIN)
+		err = t->t_is_paid ? admit_begun(db, false) : admit(t, gr->gr_bytes, false);
+	if (!err && gr->gr_of[0].va_v->tv_vlen > KV_VALUE_PLAIN)
 		err = kv_mdc_allow_large(db);
+	KV_ASSERT(gr->gr_n == 1 || !kv_large_is_for(db, gr->gr_bytes));
 	if (!err)
-		err = kv_large_is_for(db, size) ? log_own(t, kl, v, val, size, &rs) :
-						log_shared(t, kl, v, val, size, &rs);
+		err = kv_large_is_for(db, gr->gr_bytes) ? log_own(t, gr->gr_of, &rs) :
+							  log_shared(t, gr, &rs);
 	if (err)
 		return kv_error_unwritten(err);
-	v->tv_seg = rs.rs_seg;
-	KV_ASSERT((rs.rs_off + kv_rec_val_off(kl->kl_klen)) % KV_REC_ALIGN == 0);
-	v->tv_off8 = (rs.rs_off + kv_rec_val_off(kl->kl_klen)) / KV_REC_ALIGN;
+	place_group(gr, rs);
 	return 0;
+}
+
+static void group_add(struct group *gr, const struct kv_keylock *kl, struct kv_txn_val *v,
+		      const void *val)
+{
+	uint32_t size = kv_rec_size(kl->kl_klen, v->tv_vlen);
+
+	KV_ASSERT(gr->gr_n < GROUP_MAX);
+	gr->gr_of[gr->gr_n++] = (struct value){ .va_lock = kl, .va_v = v, .va_val = val,
+						.va_size = size };
+	gr->gr_bytes += size;
+}
+
+int kv_txn_log_value(struct kvdb_txn *t, const struct kv_keylock *kl, struct kv_txn_val *v,
+		     const void *val)
+{
+	struct group gr;
+
+	gr.gr_n = gr.gr_bytes = 0;
+	group_add(&gr, kl, v, val);
+	return log_group(t, &gr);
+}
+
+/* A frame has room for it, and so have most segments before their end. */
+static bool group_has_room(struct kvdb *db, const struct group *gr, uint32_t size)
+{
+	return !gr->gr_n || (gr->gr_n < GROUP_MAX &&
+			     !kv_large_is_for(db, (gr->gr_bytes + size) * GROUP_PART));
+}
+
+int kv_txn_log_values(struct kvdb_txn *t)
+{
+	struct group gr;
+	int err = 0;
+
+	KV_ASSERT(t->t_is_batch && !t->t_groups);	/* it owns nothing while it may wait */
+	gr.gr_n = gr.gr_bytes = 0;
+	for (struct kv_write *w = t->t_first; w; w = w->w_next) {
+		struct kv_txn_val *v = &w->w_v;
+
+		if (v->tv_kind != KV_ENT_REF)
+			continue;
+		if (!group_has_room(t->t_db, &gr, kv_rec_size(w->w_lock.kl_klen, v->tv_vlen)))
+			err = log_group(t, &gr);
+		if (err)
+			return err;
+		v->tv_vcrc = mpool_crc32c(0, v->tv_val, v->tv_vlen);
+		group_add(&gr, &w->w_lock, v, v->tv_val);
+		v->tv_val = NULL;
+	}
+	return gr.gr_n ? log_group(t, &gr) : 0;
 }
 
 /* ---- slots ---------------------------------------------------------------------------------- */
@@ -544,7 +659,7 @@ static int reserve(struct kv_commit *co)
 
 	KV_ASSERT_INSIDE();
 	kv_slot_open(sl);
-	err = kv_log_reserve(db, kv_log_pick(db, KV_KLOG), co->co_size, &co->co_rs);
+	err = kv_log_reserve(db, kv_log_pick(db, KV_KLOG), 1, co->co_size, &co->co_rs);
 	if (err) {
 		kv_slot_idle(sl);
 		return err == -EAGAIN ? -ENOBUFS : err;

@@ -120,7 +120,7 @@ static void writer_steps(struct writer *w)
 	struct kv_resv rs;
 
 	atomic_store(&sl->sl_state, 1u << 2 | KV_SLOT_OPEN);
-	if (kv_log_reserve(db, lo, size, &rs))
+	if (kv_log_reserve(db, lo, 1, size, &rs))
 		abort();
 	w->rs = rs;
 	i = atomic_load(&sl->sl_index);

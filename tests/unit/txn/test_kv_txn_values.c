@@ -3,6 +3,8 @@
  * Values of transactions in the value log, and the horizons of their stores: what a commit record
  * refers to is there as long as the record may be replayed (R5, T7).
  */
+#define _GNU_SOURCE
+#include <sched.h>
 #include "kv_committer.h"
 
 /* ---- horizons -------------------------------------------------------------------- */
@@ -236,6 +238,123 @@ static void values_in_too_many_segments_end_the_transaction(void)
 	end();
 }
 
+/* ---- values of a batch, which are logged together --------------------------------- */
+
+#define BATCH 5u
+#define FRAME_BYTES (1u << 20)
+
+static struct stopped {
+	uint8_t *page;			/* what a writer changes first once it is INSTALLING */
+	struct kv_slot *slot;
+	_Atomic(unsigned int) step;	/* 1: it stands there, 2: it may go on */
+	uint64_t slot_state;
+	int result;
+} st;
+
+static void on_done(int sig)
+{
+	static const struct timespec ts = { .tv_nsec = 1000000 };
+
+	(void)sig;
+	st.slot_state = atomic_load(&st.slot->sl_state) & KV_SLOT_MASK;
+	if (mprotect(st.page, 4096, PROT_READ | PROT_WRITE))
+		abort();
+	atomic_store(&st.step, 1);
+	while (atomic_load(&st.step) != 2)
+		nanosleep(&ts, NULL);
+}
+
+/* No memory is given back. */
+static void *reader_main(void *arg)
+{
+	kv_enter();
+	atomic_store(&st.step, 3);
+	for (;;)
+		pause();
+	return arg;
+}
+
+/* The next frame of the log has its head in a page of its own. */
+static void frame_on_pages(struct kv_log *lo)
+{
+	pthread_t reader;
+	struct kv_frame *f;
+
+	T_EQ(pthread_create(&reader, NULL, reader_main, NULL), 0);
+	while (atomic_load(&st.step) != 3)
+		usleep(1000);
+	atomic_store(&st.step, 0);
+
+	st.page = mmap(NULL, FRAME_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		       0);
+	T_OK(st.page != MAP_FAILED);
+	f = (struct kv_frame *)(st.page + 4096 - offsetof(struct kv_frame, fr_rec));
+	f->fr_log = lo;
+	atomic_store(&lo->lo_spare, f);
+}
+
+static void batch_of_values(void)
+{
+	struct kvdb_op op[BATCH];
+
+	for (unsigned i = 0; i < BATCH; i++)
+		op[i] = (struct kvdb_op){ .type = KVDB_OP_PUT, .kvs = i % 2 ? kb : ka,
+					  .key = &"0123456789"[i], .klen = 1, .val = big,
+					  .size = sizeof(big) };
+	st.result = kvdb_write(db, op, BATCH, 0, NULL);
+}
+
+static void *batch_main(void *arg)
+{
+	st.slot = &kv_tctx(db)->tc_slot;
+	batch_of_values();
+	return arg;
+}
+
+/* Stops between the installation of the records and the word that they are done. */
+static void a_tick_within(void)
+{
+	struct sigaction sa = { .sa_handler = on_done };
+	cpu_set_t cpu;
+	pthread_t thread;
+
+	/* one log */
+	CPU_ZERO(&cpu);
+	CPU_SET(sched_getcpu(), &cpu);
+	T_EQ(sched_setaffinity(0, sizeof(cpu), &cpu), 0);
+	T_EQ(kvdb_put(ka, "first", 5, big, sizeof(big)), 0);
+	frame_on_pages(kv_log_pick(db, KV_VLOG));
+	T_EQ(kvdb_sync(db), 0);
+	T_EQ(mprotect(st.page, 4096, PROT_READ), 0);
+	sigaction(SIGSEGV, &sa, NULL);
+	T_EQ(pthread_create(&thread, NULL, batch_main, NULL), 0);
+	while (!atomic_load(&st.step))
+		usleep(1000);
+	T_EQ(st.slot_state, KV_SLOT_INSTALLING);
+	T_EQ(kv_epoch_force(db), 0);
+	atomic_store(&st.step, 2);
+	pthread_join(thread, NULL);
+	T_EQ(st.result, 0);
+	T_EQ(kvdb_sync(db), 0);
+}
+
+static void expect_batch(bool is_there)
+{
+	for (unsigned i = 0; i < BATCH; i++)
+		T_OK(holds(i % 2 ? kb : ka, (char[]){ (char)('0' + i), 0 },
+			   is_there ? big : NULL, sizeof(big)));
+}
+
+static void values_of_a_batch_are_completed_together_at_the_tick(void)
+{
+	make_db();
+	t_die_in(open_db, a_tick_within);
+	T_EQ(damage(), 0);
+	open_db();
+	expect_batch(true);
+	end();
+}
+
 int main(void)
 {
 	T_RUN(each_store_has_its_own_horizon);
@@ -244,5 +363,6 @@ int main(void)
 	T_RUN(a_value_holds_its_segment_before_its_epoch_can_end);
 	T_RUN(a_commit_record_whose_value_is_gone_fails_the_open);
 	T_RUN(values_in_too_many_segments_end_the_transaction);
+	T_RUN(values_of_a_batch_are_completed_together_at_the_tick);
 	return t_done();
 }
