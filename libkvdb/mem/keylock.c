@@ -29,8 +29,8 @@
  * Ranges (T12): a plain write looks at both under its bucket's lock, but the owner of a range goes
  * through no buckets. It waits for a grace period instead, before it looks for what is newer: then
  * every write that saw no owner has ended. A thread that takes a key looks at ranges under its
- * stripe's lock; one that takes a range is in the tree before it goes through the stripes. So one
- * of the two sees the other.
+ * stripe's lock; one that takes a range is in the tree before it goes through the stripes, and
+ * passes over none that is locked. So one of the two sees the other.
  *
  * Locks: bucket > stripe (spins, yields) > tk_range_lock.
  */
@@ -55,10 +55,9 @@
 #define STRIPES 1024u
 #define LIST_MAX 4u	/* keys in a list of a stripe, on average; then it gets more lists */
 
-/* All but the first two change, and are read, under sp_lock. */
+/* All but the first change, and are read, while it is locked. */
 struct stripe {
-	_Atomic(uint32_t) sp_n;		/* keys */
-	_Atomic(uint32_t) sp_lock;
+	_Atomic(uint32_t) sp_word;	/* keys * 2, and 1 while it is locked; 0: it has no key */
 	uint32_t sp_mask;		/* lists - 1 */
 	struct kv_keylock **sp_table;	/* of them, or NULL: sp_one alone */
 	struct kv_keylock *sp_one;
@@ -107,14 +106,14 @@ uint32_t kv_key_group(uint64_t hash)
 	return 1u << (hash >> 40) % 32;
 }
 
+/* Sequentially consistent: it is seen here before its holder looks at ranges (T12). */
 static void stripe_lock(struct stripe *sp)
 {
 	unsigned int spins = 0;
-	uint32_t want = 0;
+	uint32_t want = atomic_load_explicit(&sp->sp_word, memory_order_relaxed) & ~1u;
 
-	while (!atomic_compare_exchange_weak_explicit(&sp->sp_lock, &want, 1, memory_order_acquire,
-						      memory_order_relaxed)) {
-		want = 0;
+	while (!atomic_compare_exchange_weak(&sp->sp_word, &want, want | 1)) {
+		want &= ~1u;
 		if (++spins % 64 == 0)
 			sched_yield();	/* its holder may have lost the processor */
 		else
@@ -122,10 +121,16 @@ static void stripe_lock(struct stripe *sp)
 	}
 }
 
-static void stripe_unlock(struct stripe *sp)
+static uint32_t stripe_keys(const struct stripe *sp)
 {
-	KV_ASSERT_SLOW(atomic_load(&sp->sp_lock));
-	atomic_store_explicit(&sp->sp_lock, 0, memory_order_release);
+	return atomic_load_explicit(&sp->sp_word, memory_order_relaxed) / 2;
+}
+
+/* It has @n keys. */
+static void stripe_unlock(struct stripe *sp, uint32_t n)
+{
+	KV_ASSERT_SLOW(atomic_load(&sp->sp_word) & 1);
+	atomic_store_explicit(&sp->sp_word, n * 2, memory_order_release);
 }
 
 static struct kv_keylock **lists_of(struct stripe *sp)
@@ -169,13 +174,12 @@ static void stripe_move(struct stripe *sp, struct kv_keylock **table, uint32_t n
 }
 
 /* Without memory lists are longer. */
-static void stripe_grow(struct stripe *sp)
+static void stripe_grow(struct stripe *sp, uint32_t keys)
 {
 	uint32_t n = (sp->sp_mask + 1) * 4;
 	struct kv_keylock **table;
 
-	if (atomic_load_explicit(&sp->sp_n, memory_order_relaxed) < (sp->sp_mask + 1) * LIST_MAX ||
-	    n > 1u << 14)
+	if (keys < (sp->sp_mask + 1) * LIST_MAX || n > 1u << 14)
 		return;
 	table = calloc(n, sizeof(*table));
 	if (table)
@@ -187,7 +191,7 @@ static bool has(const struct kvdb *db, struct stripe *sp, uint32_t kvs, const vo
 {
 	struct kv_keylock *kl = *list_of(sp, hash);
 
-	KV_ASSERT_SLOW(atomic_load(&sp->sp_lock));
+	KV_ASSERT_SLOW(atomic_load(&sp->sp_word) & 1);
 	for (; kl; kl = kl->kl_next)
 		if (kl->kl_hash == hash && kl->kl_kvs == kvs && kl->kl_klen == klen &&
 		    !memcmp(kl->kl_key, key, klen) && !db->d_hooks->ho_txn_is_dead(kl->kl_txn))
@@ -291,12 +295,12 @@ static bool range_has_owned(struct kvdb *db, uint32_t kvs, const struct kv_trang
 	for (unsigned int i = 0; i < STRIPES && !is; i++) {
 		struct stripe *sp = &tk->tk_stripe[i];
 
-		if (!atomic_load(&sp->sp_n))
+		if (!atomic_load(&sp->sp_word))
 			continue;
 		stripe_lock(sp);
 		for (uint32_t j = 0; j <= sp->sp_mask && !is; j++)
 			is = list_meets(db, lists_of(sp)[j], kvs, r, but);
-		stripe_unlock(sp);
+		stripe_unlock(sp, stripe_keys(sp));
 	}
 	return is;
 }
@@ -369,16 +373,17 @@ int kv_key_lock(struct kvdb *db, struct kv_keylock *kl)
 {
 	struct stripe *sp = stripe_of(db, kl->kl_hash);
 	int err = -EBUSY;
+	uint32_t n;
 
 	stripe_lock(sp);
+	n = stripe_keys(sp);
 	if (!has(db, sp, kl->kl_kvs, kl->kl_key, kl->kl_klen, kl->kl_hash) &&
 	    CHECK(!key_is_in_range(db, kl->kl_kvs, kl->kl_key, kl->kl_klen, kl->kl_txn))) {
 		list_push(sp, kl);
-		atomic_fetch_add(&sp->sp_n, 1);
-		stripe_grow(sp);
+		stripe_grow(sp, ++n);
 		err = 0;
 	}
-	stripe_unlock(sp);
+	stripe_unlock(sp, n);
 	return err;
 }
 
@@ -386,14 +391,16 @@ void kv_key_unlock(struct kvdb *db, struct kv_keylock *kl)
 {
 	struct stripe *sp = stripe_of(db, kl->kl_hash);
 	struct kv_keylock **p;
+	uint32_t n;
 
 	stripe_lock(sp);
 	for (p = list_of(sp, kl->kl_hash); *p != kl; p = &(*p)->kl_next)
 		;
 	*p = kl->kl_next;
-	if (atomic_fetch_sub(&sp->sp_n, 1) == 1 && sp->sp_table)
+	n = stripe_keys(sp) - 1;
+	if (!n && sp->sp_table)
 		stripe_move(sp, NULL, 1);
-	stripe_unlock(sp);
+	stripe_unlock(sp, n);
 }
 
 bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen, uint64_t hash)
@@ -401,10 +408,10 @@ bool kv_key_is_owned(struct kvdb *db, uint32_t kvs, const void *key, size_t klen
 	struct stripe *sp = stripe_of(db, hash);
 	bool is = false;
 
-	if (atomic_load(&sp->sp_n)) {	/* as the look at mm_owners before it */
+	if (atomic_load(&sp->sp_word)) {	/* as the look at mm_owners before it */
 		stripe_lock(sp);
 		is = has(db, sp, kvs, key, klen, hash);
-		stripe_unlock(sp);
+		stripe_unlock(sp, stripe_keys(sp));
 	}
 	return is || !CHECK(!key_is_in_range(db, kvs, key, klen, NULL));
 }
@@ -503,7 +510,7 @@ enum kv_owner kv_key_owner(struct kvdb *db, uint32_t kvs, const void *key, size_
 	for (struct kv_keylock *kl = *list_of(sp, hash); kl; kl = kl->kl_next)
 		if (kl->kl_kvs == kvs && kl->kl_klen == klen && !memcmp(kl->kl_key, key, klen))
 			ow = more(ow, owner_of(db, kl->kl_txn, kl->kl_is_batch));
-	stripe_unlock(sp);
+	stripe_unlock(sp, stripe_keys(sp));
 	return ow != KV_OWNER_NONE ? ow : ranges_owner(db, &at);
 }
 
@@ -529,12 +536,12 @@ enum kv_owner kv_range_owner(struct kvdb_kvs *kvs, const struct kv_trange *r)
 	for (unsigned int i = 0; i < STRIPES && ow != KV_OWNER_TXN; i++) {
 		struct stripe *sp = &tk->tk_stripe[i];
 
-		if (!atomic_load(&sp->sp_n))
+		if (!atomic_load(&sp->sp_word))
 			continue;
 		stripe_lock(sp);
 		for (uint32_t j = 0; j <= sp->sp_mask; j++)
 			ow = more(ow, list_owner(db, lists_of(sp)[j], kvs->k_id, r));
-		stripe_unlock(sp);
+		stripe_unlock(sp, stripe_keys(sp));
 	}
 	return ow;
 }

@@ -275,6 +275,8 @@ static int claim_all(struct kvdb_txn *t, struct busy *bu)
 		bu->bu_key = &w->w_lock;
 		bu->bu_kvs = w->w_in->tt_kvs;
 	}
+	/* as newest_above() does for a transaction: what it links is later than its claims */
+	atomic_thread_fence(memory_order_seq_cst);
 	if (err)
 		kv_txn_disown(t);
 	return err == -ENOMEM ? kv_error(err, "MP0902", "no memory for a batch") : err;

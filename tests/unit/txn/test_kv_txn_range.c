@@ -108,6 +108,61 @@ static void a_range_of_a_batch_and_a_transaction_is_of_that(void)
 	end();
 }
 
+static struct claim {
+	struct kv_keylock *key;		/* in a page that no thread may write to at first */
+	_Atomic(bool) stands;
+	int err;
+} cl;
+
+/* It has looked at ranges, and is about to be in its list. */
+static void on_claim(int sig)
+{
+	(void)sig;
+	atomic_store(&cl.stands, true);
+	usleep(100000);
+	if (mprotect(cl.key, 4096, PROT_READ | PROT_WRITE))
+		abort();
+}
+
+static void *claim_main(void *arg)
+{
+	cl.err = kv_key_lock(db, cl.key);
+	return arg;
+}
+
+/* T12: however close together they come. */
+static void of_a_key_and_a_range_claimed_at_once_one_is_refused(void)
+{
+	struct kv_rangelock rl = { .rl_range = { .tr_from = (const uint8_t *)"a", .tr_flen = 1,
+						 .tr_to = (const uint8_t *)"z", .tr_tlen = 1 } };
+	struct sigaction sa = { .sa_handler = on_claim }, was;
+	pthread_t thread;
+
+	fresh();
+	cl = (struct claim){ .key = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+					 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) };
+	T_OK(cl.key != MAP_FAILED);
+	*cl.key = (struct kv_keylock){ .kl_key = (const uint8_t *)"f", .kl_klen = 1,
+				       .kl_kvs = ka->k_id, .kl_hash = kv_hash("f", 1),
+				       .kl_txn = begin(0) };
+	T_EQ(mprotect(cl.key, 4096, PROT_READ), 0);
+	rl.rl_kvs = ka->k_id;
+	rl.rl_txn = begin(0);
+	sigaction(SIGSEGV, &sa, &was);
+	T_EQ(pthread_create(&thread, NULL, claim_main, NULL), 0);
+	while (!atomic_load(&cl.stands))
+		usleep(1000);
+	T_EQ(kv_range_lock(db, &rl), -EBUSY);
+	pthread_join(thread, NULL);
+	sigaction(SIGSEGV, &was, NULL);
+	T_EQ(cl.err, 0);
+	kv_key_unlock(db, cl.key);
+	kvdb_txn_abort(cl.key->kl_txn);
+	kvdb_txn_abort(rl.rl_txn);
+	munmap(cl.key, 4096);
+	end();
+}
+
 /* U1: what was read was deleted, and put again by the same transaction, before it is written. */
 static int deleted_meanwhile(void *arg, const void *old, size_t olen, const void **val,
 			     size_t *vlen)
@@ -268,6 +323,7 @@ int main(void)
 {
 	T_RUN(a_claim_waits_for_writes_that_have_not_seen_it);
 	T_RUN(a_range_of_a_batch_and_a_transaction_is_of_that);
+	T_RUN(of_a_key_and_a_range_claimed_at_once_one_is_refused);
 	T_RUN(an_update_notices_the_delete_of_a_transaction);
 	T_RUN(ranges_are_announced_before_they_are_logged);
 	T_RUN(a_range_that_was_not_announced_is_refused);
