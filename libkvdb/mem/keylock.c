@@ -254,8 +254,8 @@ static bool range_meets(struct kvdb *db, const struct kv_rangelock *rl)
 }
 
 /* Does a live owner, but for @but, have a range with the key? */
-static bool key_is_in_range(struct kvdb *db, uint32_t kvs, const void *key, size_t klen,
-			    const struct kvdb_txn *but)
+static bool look_at_ranges(struct kvdb *db, uint32_t kvs, const void *key, size_t klen,
+			   const struct kvdb_txn *but)
 {
 	struct kv_keylocks *tk = db->d_mem.mm_keylocks;
 	const struct kv_rangelock at = {
@@ -265,13 +265,18 @@ static bool key_is_in_range(struct kvdb *db, uint32_t kvs, const void *key, size
 	struct kv_rangelock **met;
 	bool is;
 
-	if (!atomic_load(&tk->tk_nrange))
-		return false;
 	pthread_rwlock_rdlock(&tk->tk_range_lock);
 	met = tfind(&at, &tk->tk_ranges, by_place);
 	is = met && (*met)->rl_txn != but && !db->d_hooks->ho_txn_is_dead((*met)->rl_txn);
 	pthread_rwlock_unlock(&tk->tk_range_lock);
 	return is;
+}
+
+static inline bool key_is_in_range(struct kvdb *db, uint32_t kvs, const void *key, size_t klen,
+				   const struct kvdb_txn *but)
+{
+	return KV_UNLIKELY(atomic_load(&db->d_mem.mm_keylocks->tk_nrange)) &&
+	       look_at_ranges(db, kvs, key, klen, but);
 }
 
 static bool list_meets(struct kvdb *db, const struct kv_keylock *kl, uint32_t kvs,

@@ -83,20 +83,14 @@ static void *chunk_take(struct kv_chunk *ch, uint32_t bytes)
 	return NULL;
 }
 
-/* Bytes from the memtable's arena, aligned to 8; NULL = no memory. */
-void *kv_mt_arena(struct kv_mt *mt, uint32_t bytes)
+static __attribute__((noinline)) void *arena_grow(struct kv_mt *mt, struct kv_stripe *st,
+						  uint32_t bytes)
 {
 	struct kv_views *vw = mt->m_db->d_mem.mm_views;
-	struct kv_stripe *st = &mt->m_stripe[kv_thread_no() % KV_STRIPES];
 	struct kv_chunk *ch;
 	uint32_t size;
 	void *p;
 
-	KV_ASSERT(bytes <= CHUNK_MAX);
-	bytes = kv_pad8(bytes);
-	p = chunk_take(atomic_load_explicit(&st->st_chunk, memory_order_acquire), bytes);
-	if (KV_LIKELY(p != NULL))
-		return p;
 	pthread_mutex_lock(&st->st_lock);
 	ch = atomic_load(&st->st_chunk);
 	p = chunk_take(ch, bytes);
@@ -120,6 +114,18 @@ void *kv_mt_arena(struct kv_mt *mt, uint32_t bytes)
 	}
 	pthread_mutex_unlock(&st->st_lock);
 	return p;
+}
+
+/* Bytes from the memtable's arena, aligned to 8; NULL = no memory. */
+void *kv_mt_arena(struct kv_mt *mt, uint32_t bytes)
+{
+	struct kv_stripe *st = &mt->m_stripe[kv_thread_no() % KV_STRIPES];
+	void *p;
+
+	KV_ASSERT(bytes <= CHUNK_MAX);
+	bytes = kv_pad8(bytes);
+	p = chunk_take(atomic_load_explicit(&st->st_chunk, memory_order_acquire), bytes);
+	return KV_LIKELY(p != NULL) ? p : arena_grow(mt, st, bytes);
 }
 
 /* ---- the table ------------------------------------------------------------------ */

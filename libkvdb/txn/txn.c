@@ -605,7 +605,8 @@ void kv_txn_write_set(struct kvdb_txn *t, struct kv_write *w, const struct kv_tx
 	t->t_rec_bytes -= size_of(w);
 	w->w_v = *v;
 	t->t_rec_bytes += size_of(w);
-	changed(t, w);
+	if (!t->t_is_batch)	/* which has no cursors */
+		changed(t, w);
 }
 
 void kv_txn_write_undo(struct kvdb_txn *t, struct kv_write *w)
@@ -627,7 +628,8 @@ void kv_txn_write_add(struct kvdb_txn *t, struct kv_write *w, const struct kv_tx
 	if (t->t_table)
 		table_add(t, w);
 	t->t_n++;
-	changed(t, w);
+	if (!t->t_is_batch)
+		changed(t, w);
 	t->t_rec_bytes += size_of(w);
 }
 

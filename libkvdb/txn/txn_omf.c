@@ -3,6 +3,7 @@
  * Encoding and decoding of commit records' values. As in kv_omf.c, everything
  * that a reader will use as a length or a place is checked here.
  */
+#include <endian.h>
 #include <string.h>
 
 #include <kvdb/kvdb.h>
@@ -23,19 +24,18 @@ enum {
 _Static_assert(CH_PAD2 + 8 == KV_COMMIT_HDR, "commit header");
 _Static_assert(CE_OBJ + 8 == KV_COMMIT_ENT, "commit entry");
 
-static void put_le(uint8_t *p, uint64_t v, unsigned int bytes)
+static inline void put_le(uint8_t *p, uint64_t v, unsigned int bytes)
 {
-	for (unsigned int i = 0; i < bytes; i++)
-		p[i] = (uint8_t)(v >> (8 * i));
+	v = htole64(v);
+	memcpy(p, &v, bytes);
 }
 
-static uint64_t get_le(const uint8_t *p, unsigned int bytes)
+static inline uint64_t get_le(const uint8_t *p, unsigned int bytes)
 {
 	uint64_t v = 0;
 
-	for (unsigned int i = 0; i < bytes; i++)
-		v |= (uint64_t)p[i] << (8 * i);
-	return v;
+	memcpy(&v, p, bytes);
+	return le64toh(v);
 }
 
 static bool has_value(uint8_t kind)
@@ -60,11 +60,20 @@ void kv_commit_encode_hdr(uint8_t *buf, uint32_t count)
 	put_le(buf + CH_COUNT, count, 4);
 }
 
+/* Padded to 8. */
+static inline void put_bytes(uint8_t *to, const void *p, uint32_t n)
+{
+	if (!n)
+		return;
+	memset(to + kv_pad8(n) - 8, 0, 8);
+	memcpy(to, p, n);
+}
+
 uint32_t kv_commit_encode_ent(uint8_t *buf, const struct kv_commit_ent *e)
 {
 	uint32_t size = ent_size(e);
 
-	memset(buf, 0, size);
+	memset(buf, 0, KV_COMMIT_ENT);
 	put_le(buf + CE_KVS, e->ce_kvs, 2);
 	put_le(buf + CE_KLEN, e->ce_klen, 2);
 	buf[CE_KIND] = e->ce_kind;
@@ -75,10 +84,9 @@ uint32_t kv_commit_encode_ent(uint8_t *buf, const struct kv_commit_ent *e)
 		put_le(buf + CE_OFF8, e->ce_off8, 4);
 		put_le(buf + CE_OBJ, e->ce_obj, 8);
 	}
-	if (e->ce_klen)
-		memcpy(buf + KV_COMMIT_ENT, e->ce_key, e->ce_klen);
-	if (has_value(e->ce_kind) && e->ce_vlen)
-		memcpy(buf + KV_COMMIT_ENT + kv_pad8(e->ce_klen), e->ce_val, e->ce_vlen);
+	put_bytes(buf + KV_COMMIT_ENT, e->ce_key, e->ce_klen);
+	if (has_value(e->ce_kind))
+		put_bytes(buf + KV_COMMIT_ENT + kv_pad8(e->ce_klen), e->ce_val, e->ce_vlen);
 	if (e->ce_expiry) {
 		buf[CE_FLAGS] = FLAG_EXPIRY;
 		put_le(buf + size - 8, e->ce_expiry, 8);
