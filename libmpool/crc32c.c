@@ -10,7 +10,7 @@
  *
  * Constants are powers of x modulo the polynomial, bit-reflected: fold
  * constants for a distance of D bits are x^(D+32) and x^(D-32), shifted left
- * by one; join constants for L bytes are x^(8L-33).
+ * by one; join constants for L bytes are x^(8L-33), those for less than 1008 bytes in crc_join.
  */
 #include "crc32c.h"
 
@@ -18,11 +18,22 @@
 
 #define CRC_POLY	0x82f63b78u
 
+#define CRC_JOINS	84u	/* twice a third of 1008, in words */
+
 static uint32_t crc_table[8][256];
+static uint32_t crc_join[CRC_JOINS + 1];	/* join constant for so many 8-byte words */
 
 static void __attribute__((constructor(101))) crc_table_init(void)
 {
 	unsigned int i, k;
+
+	for (crc_join[1] = 1, i = 2; i <= CRC_JOINS; i++) {	/* 1: x^31, reflected */
+		uint32_t c = crc_join[i - 1];
+
+		for (k = 0; k < 64; k++)
+			c = (c >> 1) ^ (CRC_POLY & (0u - (c & 1)));
+		crc_join[i] = c;
+	}
 
 	for (i = 0; i < 256; i++) {
 		uint32_t c = i;
@@ -106,6 +117,8 @@ TGT_SSE static inline uint64_t crc_clmul(uint64_t crc, uint64_t k)
 	return (uint64_t)_mm_cvtsi128_si64(r);
 }
 
+#define CRC_THREE	240u	/* bytes from which on they save more than to join them takes */
+
 /* Three streams of @n bytes each; k1 shifts by n bytes, k2 by 2n bytes. */
 TGT_SSE static inline uint64_t crc_three(uint64_t crc, const uint8_t *p, size_t n, uint64_t k1,
 					 uint64_t k2)
@@ -131,8 +144,13 @@ TGT_SSE uint32_t mpl_crc32c_sse42(uint32_t crc0, const void *buf, size_t len)
 		crc = crc_three(crc, p, 1360, 0x3f70cc6f, 0x5aa1f3cf);
 	for (; len >= 3 * 336; len -= 3 * 336, p += 3 * 336)
 		crc = crc_three(crc, p, 336, 0xa60ce07b, 0xcec3662e);
-	for (; len >= 3 * 112; len -= 3 * 112, p += 3 * 112)
-		crc = crc_three(crc, p, 112, 0x47db8317, 0x83348832);
+	if (len >= CRC_THREE) {
+		size_t n = len / 24;
+
+		crc = crc_three(crc, p, n * 8, crc_join[n], crc_join[2 * n]);
+		len -= n * 24;
+		p += n * 24;
+	}
 	return ~(uint32_t)crc_tail(crc, p, len);
 }
 
