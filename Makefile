@@ -250,6 +250,7 @@ bench-quick: all tests ## the engines side by side, small: three minutes
 	$(Q)tests/deps.sh --bench
 	$(submake) -j2 peers
 	$(Q)B='$(B)' tests/bench/compare.py quick
+	$(Q)B='$(B)' RECORDS=100000 tests/bench/batch.py
 ablate: ## switch off every guard and refusal, one by one; tests must notice each (long)
 	$(submake) -j2 ABLATE=1 tests
 	$(Q)B='$(B)' O='$(B)/ablate' tests/ablate.py full

@@ -46,4 +46,5 @@ fi
 
 TMPDIR=$dir show "$B/tests/bench_pool"
 DIR=$dir B=$B show tests/bench/contention.py
+DIR=$dir B=$B show tests/bench/batch.py
 DIR=$dir B=$B show tests/bench/compare.py full

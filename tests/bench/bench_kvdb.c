@@ -129,6 +129,18 @@ static void put(void *t, const void *key, size_t klen, const void *val, size_t v
 	check("put", kvdb_put(kvs, key, klen, val, vlen));
 }
 
+static void write_all(void *t, const struct engine_op *puts, unsigned n)
+{
+	struct kvdb_op op[ENGINE_WRITES];
+
+	(void)t;
+	for (unsigned i = 0; i < n; i++)
+		op[i] = (struct kvdb_op){ .type = KVDB_OP_PUT, .kvs = kvs, .key = puts[i].key,
+					  .klen = puts[i].klen, .val = puts[i].val,
+					  .size = puts[i].vlen };
+	check("write", kvdb_write(db, op, n, 0, NULL));
+}
+
 static bool get(void *t, const void *key, size_t klen, struct engine_view *v)
 {
 	struct kvdb_pin pin;
@@ -227,6 +239,7 @@ static const struct engine kvdb_engine = {
 	.thread_begin = thread_begin,
 	.thread_end = thread_end,
 	.put = put,
+	.write = write_all,
 	.get = get,
 	.unget = unget,
 	.submit = submit,

@@ -117,6 +117,22 @@ static void put(void *t, const void *key, size_t klen, const void *val, size_t v
 	check("put", err);
 }
 
+static void write_all(void *t, const struct engine_op *puts, unsigned n)
+{
+	static __thread rocksdb_writebatch_t *batch;
+	char *err = NULL;
+
+	(void)t;
+	if (!batch)
+		batch = rocksdb_writebatch_create();
+	for (unsigned i = 0; i < n; i++)
+		rocksdb_writebatch_put(batch, puts[i].key, puts[i].klen, puts[i].val,
+				       puts[i].vlen);
+	rocksdb_write(db, wo, batch, &err);
+	check("write", err);
+	rocksdb_writebatch_clear(batch);
+}
+
 static bool get(void *t, const void *key, size_t klen, struct engine_view *v)
 {
 	char *err = NULL;
@@ -212,6 +228,7 @@ static const struct engine rocksdb_engine = {
 	.thread_begin = thread_begin,
 	.thread_end = thread_end,
 	.put = put,
+	.write = write_all,
 	.get = get,
 	.unget = unget,
 	.scan = scan,

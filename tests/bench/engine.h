@@ -43,6 +43,7 @@ struct engine_op {
 	bool is_found;
 };
 #define ENGINE_BATCH 64u	/* operations of a call */
+#define ENGINE_WRITES 128u	/* puts of a batch, at most */
 
 /* A record of a scan, in order; false ends it. */
 typedef bool engine_scan_fn(void *arg, const void *key, size_t klen, const void *val, size_t vlen);
@@ -61,6 +62,8 @@ struct engine {
 	/* false: there is no such key */
 	bool (*get)(void *t, const void *key, size_t klen, struct engine_view *v);
 	void (*unget)(void *t, struct engine_view *v);
+	/* all of these puts or none of them; NULL: the engine has no such call */
+	void (*write)(void *t, const struct engine_op *puts, unsigned n);
 	/* begins up to ENGINE_BATCH operations; NULL: the engine has calls that wait only */
 	void (*submit)(void *t, struct engine_op *const *ops, unsigned n);
 	/* as many as ended, up to ENGINE_BATCH, but at least one: their number */

@@ -33,6 +33,7 @@ static const struct option options[] = {
 	{ "ops", required_argument, NULL, 'o' },
 	{ "threads", required_argument, NULL, 't' },
 	{ "in-flight", required_argument, NULL, 'n' },
+	{ "batch", required_argument, NULL, 'b' },
 	{ "fields", required_argument, NULL, 'f' },
 	{ "field-size", required_argument, NULL, 's' },
 	{ "cache", required_argument, NULL, 'c' },
@@ -53,6 +54,7 @@ static const char usage[] =
 	"  --ops N           operations of the workload (default: records)\n"
 	"  --threads N       that do them (default 4)\n"
 	"  --in-flight N     of each thread, in calls that do not wait (default: calls that wait)\n"
+	"  --batch N         load: so many puts in one write (default: one by one)\n"
 	"  --fields N --field-size BYTES  of a record; one value holds all (default 10, 100)\n"
 	"  --cache SIZE      memory budget of the engine (default 1G)\n"
 	"  --interval MS     loss bound in milliseconds (default 100)\n"
@@ -128,6 +130,7 @@ static void parse(struct ycsb *y, int argc, char **argv)
 		case 'o': y->ops = number(optarg, YCSB_RECORDS_MAX / 4); break;
 		case 't': y->o.threads = (unsigned)number(optarg, YCSB_THREADS); break;
 		case 'n': y->o.in_flight = (unsigned)number(optarg, YCSB_IN_FLIGHT); break;
+		case 'b': y->batch = (unsigned)number(optarg, ENGINE_WRITES); break;
 		case 'f': fields = number(optarg, 1024); break;
 		case 's': field_size = number(optarg, 1024 * 1024); break;
 		case 'c': y->o.cache_bytes = size(optarg); break;
@@ -252,7 +255,7 @@ static void threads_alloc(struct ycsb *y)
 	for (unsigned i = 0; i < y->o.threads; i++) {
 		y->thr[i].y = y;
 		y->thr[i].id = i;
-		y->thr[i].val = malloc(y->value_size);
+		y->thr[i].val = malloc(y->value_size * (y->batch ? y->batch : 1));
 		if (!y->thr[i].val)
 			die("no memory for %u threads", y->o.threads);
 	}
@@ -270,6 +273,8 @@ int ycsb_main(int argc, char **argv, const struct engine *e)
 		die("%s has no order of keys", e->name);
 	if (y.o.in_flight && (!e->submit || y.mix->pct[OP_SCAN] || y.is_recover || y.is_kill))
 		die("%s has no calls that do not wait for this workload", e->name);
+	if (y.batch && (!e->write || !y.mix->is_load || y.o.in_flight))
+		die("%s has no batches for this workload", e->name);
 	bench_clock_init();
 	bench_noise_init(0);
 	versions_init(&y);

@@ -45,7 +45,7 @@ struct ycsb_thread {
 	uint64_t verified;	/* values */
 	uint64_t found;		/* recover: records that are there ... */
 	uint64_t missed;	/* ... and the first one that is not, or UINT64_MAX */
-	unsigned char *val;	/* value_size */
+	unsigned char *val;	/* value_size, for each put of a batch */
 	struct bench_rng rng;
 	struct bench_chooser chooser;
 	struct bench_hist hist[BENCH_OPS]; /* clock ticks */
@@ -66,6 +66,7 @@ struct ycsb {
 	const char *versions_file;
 	struct engine_opts o;
 	uint64_t records, ops, value_size, seed;
+	unsigned batch;		/* load: puts of a batch; 0: one by one */
 	unsigned seconds;	/* end of the measured operations; 0 = when all are done */
 	int dist;		/* enum bench_dist, or -1: as the workload says */
 	bool is_kill, is_recover, is_cold;

@@ -94,6 +94,27 @@ static void do_put(struct ycsb_thread *t, uint64_t record, bool is_update)
 	ycsb_write_end(t, &k, record, is_update);
 }
 
+/* The next @n records of a load. */
+static void do_batch(struct ycsb_thread *t, uint64_t record, unsigned n)
+{
+	struct ycsb *y = t->y;
+	struct engine_op op[ENGINE_WRITES];
+	struct ycsb_key k[ENGINE_WRITES];
+	unsigned i = 0;
+
+	do {
+		unsigned char *val = t->val + i * y->value_size;
+
+		ycsb_key_make(&k[i], record + (uint64_t)i * y->o.threads);
+		ycsb_write_begin(t, &k[i], record + (uint64_t)i * y->o.threads, false, val);
+		op[i] = (struct engine_op){ .key = k[i].text, .klen = k[i].len, .val = val,
+					    .vlen = y->value_size, .is_put = true };
+	} while (++i < n);
+	y->e->write(t->engine, op, n);
+	for (i = 0; i < n; i++)
+		ycsb_write_end(t, &k[i], record + (uint64_t)i * y->o.threads, false);
+}
+
 static bool do_find(struct ycsb_thread *t, uint64_t record)
 {
 	struct ycsb *y = t->y;
@@ -260,10 +281,17 @@ static void run_mix(struct ycsb_thread *t)
 /* Thread t of T has the records t, t + T, t + 2T ... */
 static void run_load(struct ycsb_thread *t)
 {
-	uint64_t last = bench_ticks(), now, record = t->id;
+	uint64_t last = bench_ticks(), now, record = t->id, left;
+	unsigned n = 1;
 
-	for (; t->done < t->ops; t->done++, record += t->y->o.threads) {
-		do_put(t, record, false);
+	for (; t->done < t->ops; t->done += n, record += (uint64_t)n * t->y->o.threads) {
+		left = t->ops - t->done;
+		if (t->y->batch) {
+			n = left < t->y->batch ? (unsigned)left : t->y->batch;
+			do_batch(t, record, n);
+		} else {
+			do_put(t, record, false);
+		}
 		now = bench_ticks();
 		bench_hist_add(&t->hist[OP_INSERT], now - last);
 		last = now;
