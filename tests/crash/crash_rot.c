@@ -868,6 +868,12 @@ static const struct km_wl workload[] = {
 	       .kc_weight = { [KM_TXN] = 70, [KM_PUT] = 8, [KM_DEL] = 3, [KM_SYNC] = 2,
 			      [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 1, [KM_FLUSH_ONE] = 3,
 			      [KM_REOPEN] = 1 }),
+	/* batches, whose values lie in frames together; every other one has parts */
+	ROT_WL("batches", true, .kc_bytes = { 16 * MiB, 8 * MiB }, .kc_steps = 240, .kc_stores = 3,
+	       .kc_keys = 30, .kc_logs = 2, .kc_record_max = 512,
+	       .kc_weight = { [KM_BATCH] = 50, [KM_TXN] = 10, [KM_PUT] = 8, [KM_DEL] = 3,
+			      [KM_SYNC] = 2, [KM_POLL] = 5, [KM_IDLE] = 2, [KM_FLUSH] = 1,
+			      [KM_FLUSH_ONE] = 3, [KM_REOPEN] = 1 }),
 	/* what checkpoints hold, beside what goes on */
 	ROT_WL("checkpoint", true, .kc_bytes = { 16 * MiB, 8 * MiB }, .kc_steps = 120,
 	       .kc_stores = 2, .kc_keys = 24, .kc_logs = 2,
