@@ -113,7 +113,8 @@ static bool kept_give(void *at, size_t len)
 
 void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
 {
-	bool is_ours = !at && flags == (MAP_PRIVATE | MAP_ANONYMOUS) && len <= KEPT_MAX;
+	bool is_ours = !at && prot == (PROT_READ | PROT_WRITE) &&
+		       flags == (MAP_PRIVATE | MAP_ANONYMOUS) && len <= KEPT_MAX;
 	void *p = is_ours ? kept_take(len) : NULL;
 
 	if (p)
