@@ -108,6 +108,12 @@
 	  "into a database made with --segment-size 32M") \
 	X("MP0956", "KV_FORMAT", "the database uses a format or feature that is not known here", \
 	  "use a version of the tools that knows this format") \
+	X("MP0957", "KV_SUBS", "a store cannot hold sub-stores, or holds keys of another kind", \
+	  "make one for them alone: kvdb kvs create POOL NAME --prefix-len 4") \
+	X("MP0958", "KV_NOSUB", "the store has no sub-store of that name", \
+	  "list the names with a cursor of KVDB_SUB_NAMES; make it with KVDB_SUB_CREATE") \
+	X("MP0959", "KV_SUBS_ALL", "a store can take no more sub-stores: each of their numbers " \
+	  "was given once", "make another store, and sub-stores of that one") \
 	X("MP0960", "KV_DAMAGED", "a checksum or bound of something on media is wrong", \
 	  "restore from a backup, or save the rest with kvdb repair; kvdb verify --deep lists " \
 	  "what is damaged") \

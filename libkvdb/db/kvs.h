@@ -56,6 +56,7 @@ struct kvdb_kvs {
 	 */
 	pthread_rwlock_t k_many_lock;
 	struct kv_gaps k_gaps;
+	pthread_mutex_t k_sub_lock;	/* the list of sub-stores (SUB1); outside all others */
 };
 
 /* The stores of a database. */

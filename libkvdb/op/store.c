@@ -57,6 +57,7 @@ int kv_kvs_new(struct kvdb *db, uint32_t id, const char *name, uint64_t horizon,
 	pthread_mutex_init(&k->k_tree_lock, NULL);
 	pthread_mutex_init(&k->k_flush_lock, NULL);
 	pthread_mutex_init(&k->k_edit_lock, NULL);
+	pthread_mutex_init(&k->k_sub_lock, NULL);
 	pthread_mutex_init(&k->k_merging.mg_lock, NULL);
 	pthread_rwlockattr_init(&ra);
 	/* a stream of updates must not starve a delete */
@@ -90,6 +91,7 @@ void kv_kvs_free(struct kvdb *db, struct kvdb_kvs *kvs)
 	pthread_mutex_destroy(&kvs->k_tree_lock);
 	pthread_mutex_destroy(&kvs->k_flush_lock);
 	pthread_mutex_destroy(&kvs->k_edit_lock);
+	pthread_mutex_destroy(&kvs->k_sub_lock);
 	pthread_mutex_destroy(&kvs->k_merging.mg_lock);
 	pthread_rwlock_destroy(&kvs->k_many_lock);
 	kv_gaps_fini(&kvs->k_gaps);

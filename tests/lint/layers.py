@@ -9,7 +9,7 @@ import re
 from lib import O, Skip, code, line_of, main, run, text, under
 
 PUBLIC = {"mpool/mpool.h", "mpool/provider.h", "kvdb/kvdb.h", "kvdb/cq.h", "kvdb/cursor.h",
-          "kvdb/txn.h"}
+          "kvdb/sub.h", "kvdb/txn.h"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 # what the compiler itself may call for plain C, and its hardened forms
 COMPILER = re.compile(r"(__)?(mem(cpy|move|set|cmp)|strlen|str(n)?cmp)(_chk)?$|"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * libkvdb: a key-value database (KVDB) of named key-value stores (KVS) in an
- * mpool. It includes what there is about cursors, transactions and completion
- * queues (cursor.h, txn.h, cq.h).
+ * mpool. It includes what there is about cursors, transactions, completion
+ * queues and sub-stores (cursor.h, txn.h, cq.h, sub.h).
  *
  * Conventions, true for every function unless its comment says otherwise:
  *  - it returns 0 or a negative errno and leaves out-parameters untouched on
@@ -38,6 +38,7 @@
 
 #include <kvdb/cq.h>
 #include <kvdb/cursor.h>
+#include <kvdb/sub.h>
 #include <kvdb/txn.h>
 
 #ifdef __cplusplus
