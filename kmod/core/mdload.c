@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The metadata log, reading side: find the newest epoch whose checkpoint is
- * complete, take the longest valid chain of frames among the mirrors, replay
+ * The metadata log, reading side: find the newest life's newest epoch whose checkpoint
+ * is complete (INV-21), take the longest valid chain of frames among the mirrors, replay
  * it, and tell a torn tail from damage.
  *
  * Torn or corrupt: every frame says up to which sequence all was durable when

@@ -28,11 +28,12 @@
  * whatever node it was opened: a new owner or name makes the node anew. Those of writers want a
  * descriptor open for writing, -EBADF. F_OFD_GETLK is not there.
  *
- * All commands of the pool node also work through io_uring (IORING_OP_URING_CMD):
+ * The commands of the pool node, but MPOOL_IOC_OPEN, also work through io_uring
+ * (IORING_OP_URING_CMD; MPOOL_IOC_OPEN is -EOPNOTSUPP there):
  * cmd_op is the command number, the first 8 bytes of the payload are the address of its
  * structure, the rest is zero. The structure and what it points to must stay
  * until the completion. Nothing is done in the submitter's context that may
- * sleep. MPOOL_IOC_OPEN is -EOPNOTSUPP there.
+ * sleep.
  */
 #ifndef _UAPI_MPOOL_H
 #define _UAPI_MPOOL_H

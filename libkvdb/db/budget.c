@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The memory and media budget: one function decides every size that follows
- * from cache_bytes, the cores and the pool (R10), so that nothing is sized by
- * a constant. It is pure; kv_limits_read() looks at the machine.
+ * from cache_bytes, the cores and the pool (R10); the constants below are its
+ * shares and bounds. It is pure; kv_limits_read() looks at the machine.
  *
  * Invariant: memtables + slabs + indexes + buffers <= cache_bytes, and the slabs
  * hold an image of the open segment of every stream at least twice.

@@ -289,8 +289,9 @@ static void enc_flush(struct kv_mdc *m, const struct kv_edit *ed)
 }
 
 /*
- * All of them, or none: what may be refused is looked at before the first record. Encoding each
- * once gives the buffer the memory that the second time needs.
+ * All of them are appended, or none: what may be refused is looked at before the first record; a
+ * crash may still keep the first few. Encoding each once gives the buffer the memory that the second
+ * time needs.
  */
 static int append_edits(struct kv_mdc *m, const struct kv_edit *ed, unsigned n)
 {

@@ -137,7 +137,7 @@ static inline bool kv_is_victim(const struct kv_seg *s, bool whole)
  */
 int kv_segs_alloc_moved(struct kvdb *db, uint8_t mclass, bool only, bool urgent, uint32_t bytes,
 			unsigned *n, struct kv_seg **out);
-/* One that kv_segs_alloc_moved() gave is not finished: deleted with the last reference. */
+/* One that kv_segs_alloc_moved() gave is not finished: dead, the keeper deletes it (RV7). */
 void kv_seg_abandon(struct kvdb *db, struct kv_seg *s, uint32_t end);
 /* Bytes on staging that hold what is logged or what runs refer to. */
 uint64_t kv_segs_staged(struct kvdb *db);

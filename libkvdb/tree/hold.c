@@ -317,8 +317,8 @@ static bool has_holds(struct kv_holders *hs)
 }
 
 /*
- * Flushed memtables are not in the budget of memtables any more: as much again
- * may be kept by views and cursors, two of the greatest that there are.
+ * Flushed memtables are not in the budget of memtables any more: views and cursors may keep
+ * two thirds of as much again.
  */
 static uint64_t kept_max(struct kvdb *db)
 {

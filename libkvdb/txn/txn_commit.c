@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * What transactions write to the logs: values as they come, one commit record
- * at the end. The commit record holds the whole write set, so a transaction
- * belongs to its epoch, and replay needs nothing else (R5).
+ * at the end. The commit record holds the write set or names its parts (T15), and larger
+ * values by their places, so a transaction belongs to the epoch of that record (R5).
  *
  * Commit, a refinement of R12: first all versions are linked into the active
  * memtables, pointing at a slot that is ACTIVE, hence invisible; no writer links

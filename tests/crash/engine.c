@@ -227,9 +227,8 @@ static void violation(struct eng *e)
 	if (e->e_conf.ec_is_hunt || e->e_n.en_violations > SHOWN)
 		return;
 	printf("# VIOLATION %s: %s\n", e->e_ops->eo_name, e->e_why);
-	printf("#   repeat: %sSEED=%" PRIu64 " CRASH_STATE=%s <program> %s\n",
-	       getenv("TEST_LONG") ? "TEST_LONG=1 " : getenv("TEST_SHORT") ? "TEST_SHORT=1 " : "",
-	       e->e_conf.ec_seed, e->e_path, e->e_ops->eo_name);
+	printf("#   repeat: %s CRASH_STATE=%s <program> %s\n", e->e_repeat, e->e_path,
+	       e->e_ops->eo_name);
 	fflush(stdout);
 }
 
@@ -518,6 +517,9 @@ bool eng_run(struct eng *e, const struct eng_ops *ops, const struct eng_conf *co
 	e->e_set = NULL;
 	e->e_set_n = e->e_set_cap = 0;
 	strcpy(e->e_path, "record");
+	snprintf(e->e_repeat, sizeof(e->e_repeat), "%sSEED=%" PRIu64,
+		 getenv("TEST_LONG") ? "TEST_LONG=1 " : getenv("TEST_SHORT") ? "TEST_SHORT=1 " : "",
+		 conf->ec_seed);
 	current = e;
 	/* a broken product may never end its history */
 	eng_watch(conf->ec_is_hunt ? HANG_SECONDS / 2 : 3 * HANG_SECONDS);
@@ -570,19 +572,24 @@ void eng_watch(unsigned seconds)
 	ticks_left = (sig_atomic_t)seconds;
 }
 
+static void say(const char *s)
+{
+	if (write(1, s, strlen(s)) < 0)
+		_exit(3);
+}
+
 /* The product died in a state: say which one, then die. */
 static void on_signal(int sig)
 {
-	static const char head[] = "\n# VIOLATION: the product crashed or hung in state ";
-
 	if (current) {
 		fflush(stdout);
-		if (write(1, head, sizeof(head) - 1) < 0 ||
-		    write(1, current->e_path, strlen(current->e_path)) < 0 ||
-		    write(1, " of ", 4) < 0 ||
-		    write(1, current->e_ops->eo_name, strlen(current->e_ops->eo_name)) < 0 ||
-		    write(1, "\n", 1) < 0)
-			_exit(3);
+		say("\n# VIOLATION: the product crashed or hung; repeat: ");
+		say(current->e_repeat);
+		say(" CRASH_STATE=");
+		say(current->e_path);
+		say(" <program> ");
+		say(current->e_ops->eo_name);
+		say("\n");
 	}
 	signal(sig, SIG_DFL);
 	raise(sig);

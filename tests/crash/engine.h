@@ -79,6 +79,7 @@ struct eng {
 	uint64_t e_hash;
 	bool e_has_hash;
 	char e_path[96];
+	char e_repeat[48];	/* in front of it: what chose the states */
 	char e_why[512];
 	bool e_is_wrong;		/* the last failure was a wrong answer */
 	uint64_t *e_set;

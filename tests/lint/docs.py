@@ -55,6 +55,17 @@ def symbols_named_exist():
                 yield "%s: %s" % (f, name)
 
 
+def places_named_are_there():
+    """WHERE.md: each function is in the file named before it."""
+    for line in text("libkvdb/WHERE.md").split("\n"):
+        place = None
+        for link, name in re.findall(r"\]\(([^)\s]+)\)|`(\w+)\(\)`", line):
+            if link:
+                place = os.path.normpath(os.path.join("libkvdb", link))
+            elif not place or not re.search(r"\b%s\(" % name, text(place)):
+                yield "libkvdb/WHERE.md: %s() is not in %s" % (name, place)
+
+
 def tests_named_exist():
     """A renamed test is renamed in the tables of tests/PROMISES.md, and each row has a test."""
     ran = set(re.findall(r"\w+", " ".join(text(f) for f in under("tests/", ".c", ".py", ".sh"))))
@@ -150,6 +161,7 @@ def each_command_has_a_page():
             yield name
 
 
-main([links_lead_somewhere, paths_named_exist, symbols_named_exist, tests_named_exist,
+main([links_lead_somewhere, paths_named_exist, symbols_named_exist,
+      places_named_are_there, tests_named_exist,
       what_rooms_name_exists, make_targets_named_exist, readme_example_compiles_and_runs,
       manual_pages_format_without_warning, each_command_has_a_page])
