@@ -2,7 +2,8 @@
 /*
  * Blocked Bloom filter of a key block: one 64-byte block per key, so a probe
  * touches one cache line. Part of the media format: which bits a hash sets can
- * never change for format 0x0100.
+ * never change for format 0x0100. The hash is XXH3-64 of the key with seed 0. A
+ * block never crosses a page of its object.
  */
 #ifndef KV_FILTER_H
 #define KV_FILTER_H

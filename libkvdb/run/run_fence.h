@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Fences of a key block: a separator in front of each page but the first, and the CRCs that the
- * block holds of its pages. Whole in memory, or read a page at a time. Format: "Key block" in
- * FORMAT.md.
+ * block holds of its pages. Whole in memory, or read a page at a time. Format: run_omf.h.
  */
 #ifndef KV_RUN_FENCE_H
 #define KV_RUN_FENCE_H

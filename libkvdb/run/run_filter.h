@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Filters of key blocks that are not in memory. Format: "Filter" in FORMAT.md; bits: filter.h.
+ * Filters of key blocks that are not in memory. Format: filter.h.
  */
 #ifndef KV_RUN_FILTER_H
 #define KV_RUN_FILTER_H

@@ -26,14 +26,19 @@
 #define KV_KBLOCK_SEGS_MAX (1u << 20)
 #define KV_KBLOCK_KEYS_MAX ((uint64_t)KV_KBLOCK_MAX / 4096 * KV_KPAGE_MAXN)
 
-/* areas of a key block after its key pages */
+/* Areas of a key block after its pages, in this order, each at a multiple of 64; gaps are zero. */
 enum kv_karea {
-	KV_AREA_FENCE = 0,	/* u32 end[npages], then the separators */
-	KV_AREA_PAGECRC = 1,	/* u32 crc[npages] */
-	KV_AREA_FILTER = 2,	/* 64-byte blocks */
-	KV_AREA_SEGS = 3,	/* segment table */
-	KV_AREA_PTOMB = 4,	/* prefix and range tombstones */
-	KV_AREA_SPARE = 5,	/* empty in this version */
+	/*
+	 * u32 end[npages], where each separator ends, then the separators back to back. The first
+	 * is empty; that of page i is the shortest s with last key of page i-1 < s <= first of i.
+	 */
+	KV_AREA_FENCE = 0,
+	KV_AREA_PAGECRC = 1,	/* u32 crc[npages], each over the 4096 bytes of a page */
+	KV_AREA_FILTER = 2,	/* ceil(keys x 10 / 512) blocks (filter.h); no bytes: no filter */
+	KV_AREA_SEGS = 3,	/* rows as struct kv_kseg */
+	/* rows as kv_ktomb_encode() writes: prefixes first, then by start, then newest first */
+	KV_AREA_PTOMB = 4,
+	KV_AREA_SPARE = 5,	/* empty */
 	KV_AREAS = 6
 };
 
@@ -76,7 +81,11 @@ uint32_t kv_kfoot_encode(const struct kv_kfoot *f, uint8_t *page);
 const char *kv_kfoot_decode(const uint8_t *page, uint32_t crc, uint64_t tag, uint64_t obj,
 			    uint32_t kvs, uint32_t len, struct kv_kfoot *f);
 
-/* One tombstone over many keys; what it means: base/trange.h. */
+/*
+ * One tombstone over many keys; what it means: base/trange.h. Row: seq (8), length of the start (2)
+ * and of the end (2), flags (1; bit 0: the start is a prefix, bit 1: no end; with either the length
+ * of the end is 0), 3 zero bytes, start, end, zeroes up to a multiple of 8.
+ */
 struct kv_trange;
 #define KV_KTOMB_HDR	16u	/* bytes of a row in front of its keys */
 
@@ -99,14 +108,20 @@ struct kv_kseg {
 void kv_kseg_encode(const struct kv_kseg *s, uint8_t *buf);
 void kv_kseg_decode(const uint8_t *buf, struct kv_kseg *s);
 
-/* A key page that passed its structural checks. */
+/*
+ * A key page that passed its structural checks. At 16 the number of the page in its block, 4 bytes;
+ * from KV_KPAGE_HDR on, n of each: heads, the first 4 bytes of a key after the prefix, padded with
+ * zeros, a big-endian number stored little-endian (4); offsets of the entries (2); tags, the lowest
+ * byte of a key's hash (1). Then the prefix, the entries in key order, zeroes.
+ */
 struct kv_kpage {
 	const uint8_t *kp_page;
 	const uint8_t *kp_heads, *kp_offs, *kp_tags, *kp_prefix;
-	uint64_t kp_seq;	/* base */
-	uint16_t kp_n, kp_plen;
+	uint64_t kp_seq;	/* 8: base, the smallest of the page */
+	uint16_t kp_n;		/* 0: entries, 1 to KV_KPAGE_MAXN */
+	uint16_t kp_plen;	/* 2: length of the prefix that all keys share */
 	uint16_t kp_ents;	/* first byte of entries */
-	uint16_t kp_used;	/* end of entries */
+	uint16_t kp_used;	/* 4: end of entries */
 };
 
 struct kv_kent {
