@@ -12,8 +12,8 @@ import tempfile
 from lib import O, Skip, main, run, text, under
 
 LIBS = {"libmpool": (["libmpool/include/mpool/mpool.h"], "mpool_"),
-        "libkvdb": (["libkvdb/include/kvdb/%s.h" % h for h in ("kvdb", "cq", "cursor", "sub", "txn")],
-                    "kvdb_")}
+        "libkvdb": (["libkvdb/include/kvdb/%s.h" % h
+                     for h in ("kvdb", "cq", "cursor", "sub", "txn")], "kvdb_")}
 DUTIES = ("Threads:", "Blocking:", "Durability:", "Errors:")
 
 
