@@ -59,11 +59,17 @@ static struct kv_part *part_new(const uint8_t *fence, uint16_t len)
 	return pt;
 }
 
-static void part_free(struct kv_part *pt)
+static void arrays_put(struct kv_part *pt)
 {
 	kv_sorted_put(pt->pt_raw);
 	kv_sorted_put(pt->pt_main);
 	kv_sorted_put(pt->pt_tail);
+	pt->pt_raw = pt->pt_main = pt->pt_tail = NULL;
+}
+
+static void part_free(struct kv_part *pt)
+{
+	arrays_put(pt);
 	pthread_mutex_destroy(&pt->pt_lock);
 	free(pt);
 }
@@ -158,8 +164,9 @@ static uint32_t part_of(const struct kv_order_dir *od, const uint8_t *key, size_
 	head = kv_head8(key + skip, klen - skip);
 	lo = hi = kv_heads_below(od->od_head + 1, sizeof(head), n, head);
 	/* those with the same head, mostly none */
-	while (hi < n && od->od_head[hi + 1] == head)
-		hi++;
+	if (hi < n && od->od_head[hi + 1] == head)
+		hi = head == UINT64_MAX ? n : lo + kv_heads_below(od->od_head + 1 + lo,
+								 sizeof(head), n - lo, head + 1);
 	while (lo < hi) {
 		const struct kv_part *pt = od->od_part[(lo + hi) / 2 + 1];
 
@@ -443,6 +450,7 @@ static int split_raw(struct split *sp, const struct kv_sorted *raw)
 	struct kv_skey *k = malloc(want * sizeof(*k));
 	int err;
 
+	KV_ASSERT(n > 1);	/* each of them has fewer than the one that they replace */
 	if (!k)
 		return -ENOMEM;
 	/* in the order of the hash table, or of their arrival */
@@ -526,10 +534,13 @@ static struct kv_order_dir *part_split(struct kv_mt *mt, struct kv_part *pt,
 		err = split_main(&sp, all);
 	if (!err)
 		old = split_publish(mt, &sp);
-	if (old)
+	if (old) {
 		free(sp.parts);
-	else
+		/* iterators that walk them have their own references */
+		arrays_put(pt);
+	} else {
 		split_drop(&sp);
+	}
 	kv_sorted_put(all);
 	return old;
 }
@@ -793,7 +804,9 @@ static int take_part(struct mt_iter *mi, struct kv_part *pt)
 		goto out;
 	__builtin_prefetch(pt->pt_tail);	/* while the other one is waited for */
 	part_gather(pt);
-	if (kv_sorted_n(pt->pt_raw) > KV_PART_MAX || kv_sorted_n(pt->pt_main) > KV_PART_MAX)
+	/* of a few that are raw no fences are made: they are absorbed first */
+	if (kv_sorted_n(pt->pt_raw) > KV_PART_MAX ||
+	    (!pt->pt_raw && kv_sorted_n(pt->pt_main) > KV_PART_MAX))
 		gone = part_split(mi->mt, pt, mi->next);
 	if (gone)
 		goto out;

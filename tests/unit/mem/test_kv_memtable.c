@@ -564,6 +564,41 @@ static void an_insertion_takes_its_place_at_once(void)
 	drop_db();
 }
 
+/* Ids that ascend, mostly: behind all that was sorted come more than a partition takes, at once. */
+static void what_comes_behind_a_full_partition_is_dealt_out(void)
+{
+	static const unsigned come[] = { 1, 1000, 100, 1100, 3000, 30, 2000 };
+	unsigned n, parts;
+	struct kv_mt *mt;
+	uint8_t key[12];
+
+	make_db();
+	for (unsigned kind = 0; kind < 4; kind++) {
+		T_EQ(kv_mt_new(db, 1, NULL, &mt), 0);
+		n = 0;
+		for (unsigned i = 0; i < sizeof(come) / sizeof(come[0]); i++) {
+			for (unsigned k = 0; k < come[i]; k++) {
+				/* in their order or in none, all or three quarters behind */
+				uint32_t at = n + (kind & 1 ? k * 7919 % come[i] : k);
+
+				memset(key, 0, sizeof(key));
+				key[0] = kind & 2 && k % 4 == 0 ? (uint8_t)(k % 16) : 99;
+				for (unsigned b = 0; b < 4; b++)
+					key[4 + b] = (uint8_t)(at >> (24 - 8 * b));
+				T_EQ(insert(mt, key, sizeof(key), at), 0);
+			}
+			n += come[i];
+			count_all(mt);
+			fences_are_in_order(mt);
+		}
+		T_EQ(kv_mt_keys(mt), n);
+		parts = parts_of(mt);
+		T_OK(parts > 8 && parts < 100);
+		kv_mt_put(db, mt);
+	}
+	drop_db();
+}
+
 /* Fences share what most keys do; others are above or below them all, or end before that. */
 static void keys_that_share_less_than_fences_are_found(void)
 {
@@ -949,6 +984,7 @@ int main(void)
 	T_RUN(a_short_walk_touches_what_it_shows);
 	T_RUN(an_insertion_takes_its_place_at_once);
 	T_RUN(keys_that_share_less_than_fences_are_found);
+	T_RUN(what_comes_behind_a_full_partition_is_dealt_out);
 	T_RUN(a_growing_table_loses_nothing);
 	T_RUN(a_writer_leaves_a_large_table_alone);
 	T_RUN(the_grower_grows_it);
