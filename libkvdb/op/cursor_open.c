@@ -300,6 +300,8 @@ static int range_room(struct kvdb_cursor *c, const struct kvdb_cursor_opts *o)
 	range_free(c);
 	c->c_range = p;
 	c->c_range_size = (uint32_t)size;
+	/* its sources are told the new place of the end before the next step, also if this fails */
+	c->c_ready = false;
 	return 0;
 }
 
