@@ -462,6 +462,8 @@ int kvdb_kvs_set(struct kvdb_kvs *kvs, const struct kvdb_kvs_opts *opts, unsigne
 		err = kv_may_change(db);
 	if (err)
 		return err;
+	/* a name of a sub-store that is being written must not get the new time to live */
+	pthread_mutex_lock(&kvs->k_sub_lock);
 	pthread_mutex_lock(&db->d_mdc->m_ddl_lock);
 	err = kv_change_sync(db);
 	if (!err)
@@ -470,5 +472,6 @@ int kvdb_kvs_set(struct kvdb_kvs *kvs, const struct kvdb_kvs_opts *opts, unsigne
 		if (which & KV_PROP_BIT(i))
 			atomic_store(&kvs->k_prop[i], p.pr_val[i]);
 	pthread_mutex_unlock(&db->d_mdc->m_ddl_lock);
+	pthread_mutex_unlock(&kvs->k_sub_lock);
 	return err;
 }

@@ -66,8 +66,41 @@ static int name_read(struct kvdb_kvs *kvs, const struct sub_key *k, uint32_t *ou
 {
 	int rc = number_read(kvs, k->sk_key, k->sk_len, out);
 
-	return rc != -ENOENT ? rc :
-	       kv_error(rc, "MP0958", "store %s has no sub-store of that name", kvs->k_name);
+	if (rc == -ENOENT)
+		return kv_error(rc, "MP0958", "store %s has no sub-store of that name",
+				kvs->k_name);
+	if (!rc && (!*out || *out == UINT32_MAX))
+		return kv_error(-EINVAL, "MP0957", "store %s: a name has the number %u",
+				kvs->k_name, *out);
+	return rc;
+}
+
+/* The count is gone: a repair could not bring it over. The greatest number of a name or key. */
+static int count_again(struct kvdb_kvs *kvs, uint32_t *out)
+{
+	struct kvdb_cursor *cur;
+	const void *key, *val;
+	size_t klen, vlen;
+	uint32_t most = 0;
+	int rc = kvdb_cursor_open(kvs, KVDB_REVERSE | KVDB_KEYS_ONLY, NULL, 0, &cur);
+
+	if (rc)
+		return rc;
+	rc = kvdb_cursor_next(cur, &key, &klen, NULL, NULL);
+	if (!rc && klen >= KVDB_SUB_LEN)
+		most = number_get(key);
+	kvdb_cursor_close(cur);
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	rc = kvdb_cursor_open(kvs, 0, KVDB_SUB_NAMES, KVDB_SUB_LEN, &cur);
+	if (rc)
+		return rc;
+	while (!(rc = kvdb_cursor_next(cur, &key, &klen, &val, &vlen)))
+		if (vlen == KVDB_SUB_LEN && number_get(val) > most)
+			most = number_get(val);
+	kvdb_cursor_close(cur);
+	*out = most;
+	return rc == -ENOENT ? 0 : rc;
 }
 
 /* k_sub_lock held */
@@ -83,7 +116,9 @@ static int sub_make(struct kvdb_kvs *kvs, const struct sub_key *k, uint32_t *out
 	uint32_t last = 0;
 	int rc = number_read(kvs, op[0].key, op[0].klen, &last);
 
-	if (rc && rc != -ENOENT)
+	if (rc == -ENOENT)
+		rc = count_again(kvs, &last);
+	if (rc)
 		return rc;
 	if (atomic_load(&kvs->k_prop[KV_PROP_TTL]))
 		return kv_error(-EINVAL, "MP0957", "store %s has a time to live, which would count "

@@ -211,6 +211,28 @@ static void a_dead_process_leaves_names_with_their_keys(void)
 	th_clean();
 }
 
+/* As a repair leaves it that could not read the count. */
+static void without_the_count_no_number_is_given_twice(void)
+{
+	struct kvdb_kvs *kvs;
+	unsigned i;
+
+	kh_fresh(POOL, 0);
+	kvs = sub_store(kh_db, 0);
+	for (i = 0; i < 3; i++)
+		T_EQ(open_sub(kvs, i, KVDB_SUB_CREATE), i + 1);
+	T_EQ(kvdb_del(kvs, KVDB_SUB_NAMES, KVDB_SUB_LEN), 0);
+	T_EQ(open_sub(kvs, 3, KVDB_SUB_CREATE), 4);
+	/* of one whose name is gone, too, there are keys */
+	put(kvs, 9, 1);
+	T_EQ(kvdb_del(kvs, KVDB_SUB_NAMES, KVDB_SUB_LEN), 0);
+	T_EQ(open_sub(kvs, 4, KVDB_SUB_CREATE), 10);
+	T_EQ(open_sub(kvs, 5, KVDB_SUB_CREATE), 11);
+	T_EQ(open_sub(kvs, 1, 0), 2);
+	kh_close();
+	th_clean();
+}
+
 static void what_is_wrong_is_said(void)
 {
 	static char name[KVDB_SUB_NAME_MAX + 1];
@@ -250,6 +272,12 @@ static void what_is_wrong_is_said(void)
 	T_EQ(kvdb_sub_open(kvs, "x", 1, KVDB_SUB_CREATE, p), -EINVAL);
 	T_STREQ(kvdb_error_detail()->id, "MP0957");
 	T_EQ(kvdb_sub_drop(kvs, "x", 1), -EINVAL);
+	/* nor are these numbers of sub-stores: a drop would take all names, or nothing */
+	T_EQ(kvdb_put(kvs, KVDB_SUB_NAMES "x", KVDB_SUB_LEN + 1, "\0\0\0\0", 4), 0);
+	T_EQ(kvdb_sub_drop(kvs, "x", 1), -EINVAL);
+	T_EQ(kvdb_put(kvs, KVDB_SUB_NAMES "x", KVDB_SUB_LEN + 1, "\xff\xff\xff\xff", 4), 0);
+	T_EQ(kvdb_sub_drop(kvs, "x", 1), -EINVAL);
+	T_STREQ(kvdb_error_detail()->id, "MP0957");
 	kh_close();
 	th_clean();
 }
@@ -260,6 +288,7 @@ int main(void)
 	T_RUN(a_drop_takes_the_name_and_its_keys_alone);
 	T_RUN(threads_that_make_one_get_the_same);
 	T_RUN(a_dead_process_leaves_names_with_their_keys);
+	T_RUN(without_the_count_no_number_is_given_twice);
 	T_RUN(what_is_wrong_is_said);
 	return t_done();
 }
