@@ -117,8 +117,8 @@ static void charge_stores(struct kvdb *db)
 
 /*
  * How far background work is behind. A memtable that fills and one that is
- * being flushed are no debt: each may have a third of the memory, and half of
- * the log.
+ * being flushed are no debt: each may have a third of the memory, and three
+ * tenths of the log.
  */
 static void measure_debt(struct kvdb *db, const struct usage *u)
 {

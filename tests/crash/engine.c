@@ -227,8 +227,8 @@ static void violation(struct eng *e)
 	if (e->e_conf.ec_is_hunt || e->e_n.en_violations > SHOWN)
 		return;
 	printf("# VIOLATION %s: %s\n", e->e_ops->eo_name, e->e_why);
-	printf("#   repeat: %s CRASH_STATE=%s <program> %s\n", e->e_repeat, e->e_path,
-	       e->e_ops->eo_name);
+	printf("#   repeat: %s CRASH_STATE=%s %s %s\n", e->e_repeat, e->e_path,
+	       program_invocation_name, e->e_ops->eo_name);
 	fflush(stdout);
 }
 
@@ -587,7 +587,9 @@ static void on_signal(int sig)
 		say(current->e_repeat);
 		say(" CRASH_STATE=");
 		say(current->e_path);
-		say(" <program> ");
+		say(" ");
+		say(program_invocation_name);
+		say(" ");
 		say(current->e_ops->eo_name);
 		say("\n");
 	}

@@ -52,9 +52,8 @@ struct eng_conf {
 	unsigned ec_again_every;	/* one state in so many begins a second generation */
 	unsigned ec_again_points;	/* states taken from each second generation */
 	unsigned ec_post_every;		/* one state in so many is written to and reopened */
-	double ec_seconds;		/* of CPU time: give up after so long, */
-	/* or three times as long while there are fewer distinct states */
-	unsigned ec_least;
+	double ec_seconds;		/* of CPU time: enough after so long, */
+	unsigned ec_least;		/* with so many distinct states, or 8 times as many */
 	unsigned ec_max_passes;
 };
 
