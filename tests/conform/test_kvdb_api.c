@@ -44,45 +44,6 @@ static void create_and_open_say_what_is_missing(void)
 	T_OK(strchr(kvdb_version(), '.') != NULL);
 }
 
-static void bad_options_are_refused(void)
-{
-	struct kvdb_clock clock = { NULL, NULL, NULL, NULL };
-	struct kvdb_opts o[12];
-	struct kvdb *db = untouched;
-	struct kvdb_repair rp;
-	uint64_t damage = 77;
-	size_t i;
-
-	kh_make(POOL, 0);
-	for (i = 0; i < 12; i++)
-		o[i] = (struct kvdb_opts)KVDB_OPTS_INIT;
-	o[0].size = 8;
-	o[1].flags = 0x80;
-	o[2].flags = 0x80000000u;
-	o[3].commit = 2;
-	o[4].logs = 65;
-	o[5].cache_bytes = 1 * MIB;
-	o[6].segment_bytes = 100000;
-	o[7].segment_bytes = 64 * MIB;
-	o[8].clock = &clock;
-	o[9].threads = 1000;
-	o[10].space_amp_max = 1;
-	o[11].space_amp_max = 101;
-	for (i = 0; i < 12; i++) {
-		FAILS(kvdb_open(th_pool, &o[i], &db), -EINVAL);
-		FAILS(kvdb_create(th_pool, &o[i]), -EINVAL);
-		T_OK(db == untouched);
-		/* these read the member devices */
-		th_root();
-		FAILS(kvdb_verify(th_pool, &o[i], 0, NULL, NULL, &damage), -EINVAL);
-		FAILS(kvdb_repair(th_pool, &o[i], NULL, NULL, NULL, &rp), -EINVAL);
-		th_user();
-		T_EQ(damage, 77);
-	}
-	kh_open();
-	end();
-}
-
 /* How its pool is opened the database decides: the pool's flags would go past its locks. */
 static void flags_of_the_pool_are_the_databases(void)
 {
@@ -365,27 +326,6 @@ static void get_with_short_buffers(void)
 			kh_open();
 		}
 	}
-	end();
-}
-
-static void cursor_errors(void)
-{
-	struct kvdb_cursor *cur = (struct kvdb_cursor *)untouched;
-	static uint8_t key[KVDB_KEY_MAX + 1];
-	struct kvdb_kvs *kvs;
-
-	kh_fresh(POOL, 0);
-	kvs = kh_kvs("s");
-	FAILS(kvdb_cursor_open(kvs, 0, key, sizeof(key), &cur), -ENAMETOOLONG);
-	FAILS(kvdb_cursor_open(kvs, 4, NULL, 0, &cur), -EINVAL);
-	FAILS(kvdb_cursor_open(kvs, 0, NULL, 3, &cur), -EINVAL);
-	T_OK(cur == (struct kvdb_cursor *)untouched);
-	T_EQ(kvdb_cursor_open(kvs, 0, key, KVDB_KEY_MAX, &cur), 0);
-	FAILS(kvdb_cursor_seek(cur, key, sizeof(key)), -ENAMETOOLONG);
-	FAILS(kvdb_cursor_seek(cur, NULL, 1), -EINVAL);
-	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), -ENOENT);
-	kvdb_cursor_close(cur);
-	kvdb_cursor_close(NULL);
 	end();
 }
 
@@ -703,19 +643,6 @@ static void a_damaged_value_is_found_and_not_returned(void)
 	th_clean();
 }
 
-static void drain_refuses_what_it_does_not_know(void)
-{
-	kh_fresh(64 * MIB, 0);
-	FAILS(kvdb_drain(kh_db, 0x80), -EINVAL);
-	T_STREQ(kvdb_error_detail()->id, "MP0951");
-	T_EQ(kvdb_drain(kh_db, KVDB_WAIT_FLUSH | KVDB_WAIT_COMPACT), 0);
-	kh_close();
-	T_EQ(kh_open_with(KVDB_RDONLY), 0);
-	FAILS(kvdb_drain(kh_db, 0), -EROFS);
-	kh_close();
-	th_clean();
-}
-
 static void told_durable(void *arg, int err)
 {
 	*(int *)arg = err + 1;
@@ -789,17 +716,14 @@ int main(void)
 {
 	T_RUN(a_program_may_have_taken_all_keys);
 	T_RUN(create_and_open_say_what_is_missing);
-	T_RUN(bad_options_are_refused);
 	T_RUN(options_of_another_size_are_not_read_further);
 	T_RUN(flags_of_the_pool_are_the_databases);
 	T_RUN(a_database_is_open_once);
 	T_RUN(drop_leaves_an_empty_pool);
 	T_RUN(for_reading_only_none_is_made_or_removed);
 	T_RUN(a_key_that_is_absent_is_said);
-	T_RUN(drain_refuses_what_it_does_not_know);
 	T_RUN(bad_keys_and_values_change_nothing);
 	T_RUN(get_with_short_buffers);
-	T_RUN(cursor_errors);
 	T_RUN(reading_only_writes_nothing);
 	T_RUN(who_reads_only_is_refused_the_rest);
 	T_RUN(commit_mode_and_no_interval);

@@ -26,6 +26,49 @@ static void end(void)
 	th_clean();
 }
 
+/* By each call that takes options; nothing is made, and nothing told. */
+static void of_options(void)
+{
+	struct kvdb_clock clock = { NULL, NULL, NULL, NULL };
+	const char *words[] = { "size", "flags", "flags", "flags", "logs", "the least is",
+				"segment_bytes", "segment_bytes", "segment_bytes", "clock",
+				"threads", "space_amp_max", "space_amp_max" };
+	enum { N = sizeof(words) / sizeof(words[0]) };
+	struct kvdb_opts o[N];
+	struct kvdb_repair rp;
+	uint64_t damage = 77;
+
+	kh_make(POOL, 0);
+	for (unsigned i = 0; i < N; i++)
+		o[i] = kh_opts();
+	o[0].size--;
+	o[1].flags = 0x80;
+	o[2].flags = 1u << 31;
+	o[3].commit = 2;
+	o[4].logs = 65;
+	o[5].cache_bytes = 1;
+	o[6].segment_bytes = 65535;
+	o[7].segment_bytes = 100000;
+	o[8].segment_bytes = 64 * MIB;
+	o[9].clock = &clock;
+	o[10].threads = 1000;
+	o[11].space_amp_max = 1;
+	o[12].space_amp_max = 101;
+	for (unsigned i = 0; i < N; i++) {
+		BAD(words[i], kvdb_open(th_pool, &o[i], &kh_db));
+		BAD(words[i], kvdb_create(th_pool, &o[i]));
+		T_OK(!kh_db);
+		/* these read the member devices */
+		th_root();
+		BAD(words[i], kvdb_verify(th_pool, &o[i], 0, NULL, NULL, &damage));
+		BAD(words[i], kvdb_repair(th_pool, &o[i], NULL, NULL, NULL, &rp));
+		th_user();
+		T_EQ(damage, 77);
+	}
+	kh_open();
+	end();
+}
+
 static void of_opens(void)
 {
 	struct mpool_open_opts mo = MPOOL_OPEN_OPTS_INIT;
@@ -35,14 +78,6 @@ static void of_opens(void)
 
 	kh_make(POOL, 0);
 	BAD("no pool", kvdb_open(NULL, NULL, &kh_db));
-	o.size--;
-	BAD("size", kvdb_open(th_pool, &o, &kh_db));
-	o = good;
-	o.flags = 1u << 31;
-	BAD("flags", kvdb_open(th_pool, &o, &kh_db));
-	o = good;
-	o.commit = 2;
-	BAD("flags", kvdb_open(th_pool, &o, &kh_db));
 	kh_open();
 	T_EQ(kvdb_checkpoint(kh_db, "c", 0), 0);
 	kh_close();
@@ -54,19 +89,8 @@ static void of_opens(void)
 	o.flags = KVDB_RDONLY;
 	BAD("KVDB_RDONLY", kvdb_drop(th_pool, &o));
 	o = good;
-	o.cache_bytes = 1;
-	BAD("the least is", kvdb_open(th_pool, &o, &kh_db));
 	o.cache_bytes = UINT64_MAX / 2;
 	BAD("of memory", kvdb_open(th_pool, &o, &kh_db));
-	o = good;
-	o.logs = 65;
-	BAD("logs", kvdb_open(th_pool, &o, &kh_db));
-	o = good;
-	o.threads = 1000;
-	BAD("threads", kvdb_open(th_pool, &o, &kh_db));
-	o = good;
-	o.segment_bytes = 65535;
-	BAD("segment_bytes", kvdb_open(th_pool, &o, &kh_db));
 	o = good;
 	o.pool = &mo;
 	mo.size--;
@@ -185,6 +209,8 @@ static void of_cursors(void)
 	o.to = key;
 	o.tlen = KVDB_KEY_MAX + 1;
 	REFUSED(-ENAMETOOLONG, "bound", kvdb_cursor_open_opts(kvs, &o, &cur));
+	/* inclusive is a bound, which is not given here */
+	BAD("cursor flags", kvdb_cursor_open(kvs, KVDB_TO_INCLUSIVE, NULL, 0, &cur));
 	T_EQ(kvdb_cursor_open_opts(kvs, &good, &cur), 0);
 	REFUSED(-ENAMETOOLONG, "longest", kvdb_cursor_seek(cur, key, KVDB_KEY_MAX + 1));
 	REFUSED(-ENAMETOOLONG, "longest", kvdb_cursor_seek_after(cur, key, KVDB_KEY_MAX + 1));
@@ -201,6 +227,7 @@ static void of_cursors(void)
 	T_EQ(kvdb_cursor_prev(cur, NULL, NULL, NULL, NULL), -ENOENT);
 	T_EQ(kvdb_cursor_next(cur, NULL, NULL, NULL, NULL), 0);
 	kvdb_cursor_close(cur);
+	kvdb_cursor_close(NULL);
 	end();
 }
 
@@ -406,6 +433,9 @@ static void of_maintenance(void)
 	BAD("not a number", kvdb_set(kh_db, "interval_ms", "0"));
 	BAD("not a number", kvdb_set(kh_db, "log_bytes", "18446744073709551617"));
 	BAD("has stores", kvdb_repair(th_pool, NULL, kh_db, NULL, NULL, &rp));
+	kh_close();
+	T_EQ(kh_open_with(KVDB_RDONLY), 0);
+	T_EQ(kvdb_drain(kh_db, 0), -EROFS);
 	end();
 }
 
@@ -469,6 +499,7 @@ static void one_detail_for_both_libraries(void)
 int main(void)
 {
 	memset(key, 'k', sizeof(key));
+	T_RUN(of_options);
 	T_RUN(of_opens);
 	T_RUN(of_stores);
 	T_RUN(of_data);

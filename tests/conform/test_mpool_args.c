@@ -28,6 +28,8 @@ static void of_objects(void)
 	struct mpool_obj_info oi;
 	uint64_t pos, len;
 	char *buf = th_buf(KIB64, 6);
+	/* together they have 4096 bytes, modulo 2^64 */
+	struct iovec wrap[2] = { { buf, (size_t)1 << 63 }, { buf, ((size_t)1 << 63) + 4096 } };
 	struct iovec v = { buf, 4096 }, many[65];
 	int fd, i;
 
@@ -43,6 +45,12 @@ static void of_objects(void)
 	req.mclass = MPOOL_MCLASSES;
 	BAD(mpool_alloc(mp, &req, 1, out));
 	SAYS("object 0: no media class");
+	req = good;
+	req.kind = MPOOL_MLOG;
+	BAD(mpool_alloc(mp, &req, 1, out));
+	req = good;
+	req.flags = 0x40;
+	BAD(mpool_alloc(mp, &req, 1, out));
 	req = good;
 	req.pad = 1;
 	BAD(mpool_alloc(mp, &req, 1, out));
@@ -62,6 +70,9 @@ static void of_objects(void)
 	BAD(mpool_obj_place(obj, 0, NULL, &pos, &len));
 	BAD(mpool_obj_place(obj, 0, &fd, NULL, &len));
 	BAD(mpool_obj_place(obj, 0, &fd, &pos, NULL));
+	BAD(mpool_obj_place(obj, KIB64, &fd, &pos, &len));
+	T_EQ(mpool_obj_place(obj, 4096, &fd, &pos, &len), 0);
+	T_OK(fd >= 0 && len == KIB64 - 4096 && pos % 4096 == 0);
 
 	BAD(mpool_write(NULL, 0, &v, 1));
 	BAD(mpool_write(obj, 0, NULL, 1));
@@ -69,6 +80,9 @@ static void of_objects(void)
 	SAYS("not a multiple of");
 	BAD(mpool_read(obj, 512, &v, 1));
 	SAYS("not a multiple of");
+	BAD(mpool_write(obj, KIB64, &v, 1));
+	BAD(mpool_write(obj, 0, wrap, 2));
+	BAD(mpool_read(obj, 0, wrap, 2));
 	BAD(mpool_write(obj, 0, &v, 0));
 	SAYS("buffers, wanted");
 	BAD(mpool_write(obj, 0, many, 65));
@@ -80,6 +94,7 @@ static void of_objects(void)
 	BAD(mpool_write(obj, 0, &v, 1));
 	v = (struct iovec){ buf, 512 };
 	BAD(mpool_write(obj, 0, &v, 1));
+	BAD(mpool_read(obj, 0, &v, 1));
 	T_EQ(th_write(obj, 0, buf, 4096), 0);
 	mpool_obj_close(obj);
 	T_EQ(mpool_close(mp), 0);
@@ -123,6 +138,7 @@ static void of_queues(void)
 	struct mpool *mp = th_new_pool(NULL, NULL);
 	struct mpool_obj *obj = th_alloc(mp, MPOOL_MBLOCK, MPOOL_CAPACITY, KIB64, 0);
 	char *buf = th_buf(KIB64, 6);
+	struct iovec wrap[2] = { { buf, (size_t)1 << 63 }, { buf, ((size_t)1 << 63) + 4096 } };
 	struct iovec v = { buf, 4096 };
 	struct mpool_op op = { .type = MPOOL_OP_COMMIT, .obj = obj };
 	struct mpool_io good = { .obj = obj, .type = MPOOL_WRITE, .iov = &v, .iovcnt = 1 }, io;
@@ -149,6 +165,10 @@ static void of_queues(void)
 	io.off = 512;
 	BAD(mpool_ioq_submit(q, &io, 1));
 	SAYS("not a multiple of");
+	io = good;
+	io.iov = wrap;
+	io.iovcnt = 2;
+	BAD(mpool_ioq_submit(q, &io, 1));
 	io = (struct mpool_io){ .type = MPOOL_BATCH, .op = &op, .iovcnt = 1, .obj = obj };
 	BAD(mpool_ioq_submit(q, &io, 1));
 	io.obj = NULL;
@@ -307,6 +327,7 @@ static void of_pools(void)
 	BAD(mpool_flush(NULL, 1));
 	BAD(mpool_flush(mp, 0));
 	BAD(mpool_flush(mp, 1u << MPOOL_MCLASSES | 1));
+	BAD(mpool_flush(mp, 8));
 	BAD(mpool_lease(NULL, id));
 	BAD(mpool_lease(mp, NULL));
 	BAD(mpool_unlease(NULL, id));
@@ -342,6 +363,9 @@ static void of_opens(void)
 	o.io = "magic";
 	BAD(mpool_open(th_pool, &o, &mp));
 	o = good;
+	o.dev = "capacity:speed=3";
+	T_EQ(mpool_open(th_pool, &o, &mp), th_is_kmod() ? -EOPNOTSUPP : -EINVAL);
+	SAYS("speed=3");
 	o.dev = "all:lat=1ms";
 	T_EQ(mpool_open("no-such-pool", &o, &mp), -EOPNOTSUPP);
 	SAYS("device layers");
@@ -382,6 +406,23 @@ static void of_creations(void)
 	o.ndevs = 0;
 	BAD(mpool_create(th_pool, &o));
 	SAYS("no member device");
+	o = good;
+	o.name = "-bad";
+	BAD(mpool_create(th_pool, &o));
+	o.name = "0123456789012345678901234567890123456789";
+	BAD(mpool_create(th_pool, &o));
+	o = good;
+	o.mode = 01777; /* as mpool_set(), and the module, refuse it */
+	if (!th_is_kmod())
+		BAD(mpool_create(th_pool, &o));
+	good.flags = 0;
+	dev.mclass = MPOOL_STAGING;	/* none of capacity */
+	BAD(mpool_create(th_pool, &good));
+	dev.mclass = 7;
+	BAD(mpool_create(th_pool, &good));
+	dev.mclass = MPOOL_CAPACITY;
+	dev.size = 4096; /* the module uses whole devices */
+	T_EQ(mpool_create(th_pool, &good), th_is_kmod() ? -EOPNOTSUPP : -EINVAL);
 	T_OK(stat(th_pool, &st) && errno == ENOENT);
 }
 

@@ -142,65 +142,6 @@ static void batch_is_all_or_none(void)
 	free(buf);
 }
 
-static void bad_arguments_are_einval(void)
-{
-	struct mpool *mp = th_new_pool(io, NULL);
-	struct mpool_obj *obj = th_alloc(mp, MPOOL_MBLOCK, MPOOL_CAPACITY, KIB64, 0), *out[2];
-	struct mpool_alloc req = { .kind = MPOOL_MBLOCK, .capacity = 4096 };
-	char *buf = th_buf(KIB64, 6);
-	struct iovec v = { .iov_base = buf, .iov_len = 4096 };
-	struct mpool_op op = { .type = 9, .obj = obj };
-	struct iovec wrap[2] = { { buf, (size_t)1 << 63 }, { buf, ((size_t)1 << 63) + 4096 } };
-	struct mpool_io w = { .obj = obj, .type = MPOOL_WRITE, .iovcnt = 2, .iov = wrap };
-	struct mpool_obj_info oi;
-	struct mpool_ioq *q;
-	int fd;
-	uint64_t pos, len;
-
-	T_EQ(mpool_alloc(mp, &req, 0, out), -EINVAL);
-	T_EQ(mpool_alloc(mp, &req, MPOOL_BATCH_MAX + 1, out), -EINVAL);
-	req.kind = MPOOL_MLOG;
-	T_EQ(mpool_alloc(mp, &req, 1, out), -EINVAL);
-	req.kind = MPOOL_MBLOCK;
-	req.mclass = 5;
-	T_EQ(mpool_alloc(mp, &req, 1, out), -EINVAL);
-	req.mclass = 0;
-	req.flags = 0x40;
-	T_EQ(mpool_alloc(mp, &req, 1, out), -EINVAL);
-	req.flags = 0;
-	req.capacity = 0;
-	T_EQ(mpool_alloc(mp, &req, 1, out), -EINVAL);
-	T_EQ(mpool_batch(mp, &op, 1), -EINVAL);
-	T_EQ(mpool_batch(mp, &op, 0), -EINVAL);
-	op.type = MPOOL_OP_COMMIT;
-	op.obj = NULL;
-	T_EQ(mpool_batch(mp, &op, 1), -EINVAL);
-	T_EQ(mpool_write(obj, 100, &v, 1), -EINVAL);
-	T_EQ(mpool_write(obj, 0, &v, 0), -EINVAL);
-	T_EQ(mpool_write(obj, 0, &v, 65), -EINVAL);
-	T_EQ(mpool_write(obj, KIB64, &v, 1), -EINVAL);
-	v.iov_base = buf + 1;
-	T_EQ(mpool_write(obj, 0, &v, 1), -EINVAL);
-	v.iov_base = buf;
-	v.iov_len = 100;
-	T_EQ(mpool_read(obj, 0, &v, 1), -EINVAL);
-	/* together they have 4096 bytes, modulo 2^64 */
-	T_EQ(mpool_write(obj, 0, wrap, 2), -EINVAL);
-	T_EQ(mpool_read(obj, 0, wrap, 2), -EINVAL);
-	T_EQ(mpool_ioq_open(mp, 4, &q), 0);
-	T_EQ(mpool_ioq_submit(q, &w, 1), -EINVAL);
-	mpool_ioq_close(q);
-	T_EQ(mpool_objects(mp, 0, 0, &oi, 0), -EINVAL);
-	T_EQ(mpool_flush(mp, 0), -EINVAL);
-	T_EQ(mpool_flush(mp, 8), -EINVAL);
-	T_EQ(mpool_obj_place(obj, KIB64, &fd, &pos, &len), -EINVAL);
-	T_EQ(mpool_obj_place(obj, 4096, &fd, &pos, &len), 0);
-	T_OK(fd >= 0 && len == KIB64 - 4096 && pos % 4096 == 0);
-	mpool_obj_close(obj);
-	T_EQ(mpool_close(mp), 0);
-	free(buf);
-}
-
 static void full_class_is_enospc_and_any_takes_another(void)
 {
 	struct mpool *mp = th_new_pool(io, NULL);
@@ -653,7 +594,6 @@ static void run_all(void)
 	T_RUN(uncommitted_mblock_is_gone_and_its_space_free);
 	T_RUN(append_object_grows_and_seals);
 	T_RUN(batch_is_all_or_none);
-	T_RUN(bad_arguments_are_einval);
 	T_RUN(full_class_is_enospc_and_any_takes_another);
 	T_RUN(queue_moves_many_requests);
 	T_RUN(queue_flush_errors_and_event_fd);

@@ -102,44 +102,6 @@ static void create_existing_pool_is_eexist(void)
 	T_OK(*mpool_error_detail()->cure);
 }
 
-static void create_bad_arguments_leave_nothing(void)
-{
-	struct mpool_dev_spec dev = { .mclass = MPOOL_STAGING, .size = 16 * MIB };
-	struct mpool_create_opts o = MPOOL_CREATE_OPTS_INIT;
-	struct mpool *mp;
-	struct stat st;
-
-	th_fresh();
-	T_EQ(mpool_create(th_pool, NULL), -EINVAL);
-	T_EQ(mpool_create(th_pool, &o), -EINVAL);
-	dev.path = th_dev_make(MPOOL_CAPACITY, 16 * MIB);
-	o.devs = &dev;
-	o.ndevs = 1;
-	T_EQ(mpool_create(th_pool, &o), -EINVAL); /* no capacity device */
-	dev.mclass = 7;
-	T_EQ(mpool_create(th_pool, &o), -EINVAL);
-	dev.mclass = MPOOL_CAPACITY;
-	dev.size = 4096; /* the module uses whole devices */
-	T_EQ(mpool_create(th_pool, &o), th_is_kmod() ? -EOPNOTSUPP : -EINVAL);
-	dev.size = 16 * MIB;
-	o.name = "-bad";
-	T_EQ(mpool_create(th_pool, &o), -EINVAL);
-	o.name = "0123456789012345678901234567890123456789";
-	T_EQ(mpool_create(th_pool, &o), -EINVAL);
-	o.name = NULL;
-	o.flags = 0x80;
-	T_EQ(mpool_create(th_pool, &o), -EINVAL);
-	o.flags = 0;
-	o.mode = 01777; /* as mpool_set(), and the module, refuse it */
-	if (!th_is_kmod())
-		T_EQ(mpool_create(th_pool, &o), -EINVAL);
-	o.mode = 0;
-	o.size = 8;
-	T_EQ(mpool_create(th_pool, &o), -EINVAL);
-	T_OK(stat(th_pool, &st) && errno == ENOENT);
-	T_EQ(mpool_open(th_pool, NULL, &mp), -ENOENT);
-}
-
 static void create_plan_writes_nothing(void)
 {
 	struct mpool_dev_spec dev = { .mclass = MPOOL_CAPACITY, .size = 16 * MIB };
@@ -366,9 +328,8 @@ static void signals_are_the_programs(void)
 	T_EQ(mpool_close(mp), 0);
 }
 
-static void open_bad_arguments(void)
+static void a_pool_that_is_not_there_is_said(void)
 {
-	struct mpool_open_opts o = MPOOL_OPEN_OPTS_INIT;
 	struct mpool *mp = NULL;
 
 	th_fresh();
@@ -379,22 +340,7 @@ static void open_bad_arguments(void)
 		T_EQ(mpool_open("name-without-slash", NULL, &mp), -EOPNOTSUPP);
 		T_OK(strstr(mpool_error_detail()->text, "module"));
 	}
-	T_EQ(mpool_open("", NULL, &mp), -EINVAL);
 	T_EQ(mpool_open(th_pool, NULL, &mp), -ENOENT);
-	T_EQ(th_create_at(th_pool, 16 * MIB, 0), 0);
-	T_EQ(mpool_open(th_pool, NULL, NULL), -EINVAL);
-	o.flags = 0x100;
-	T_EQ(mpool_open(th_pool, &o, &mp), -EINVAL);
-	o.flags = 0;
-	o.io = "magic";
-	T_EQ(mpool_open(th_pool, &o, &mp), -EINVAL);
-	o.io = NULL;
-	o.dev = "capacity:speed=3";
-	T_EQ(mpool_open(th_pool, &o, &mp), th_is_kmod() ? -EOPNOTSUPP : -EINVAL);
-	T_OK(strstr(mpool_error_detail()->text, "speed=3"));
-	o.dev = NULL;
-	o.size = 4;
-	T_EQ(mpool_open(th_pool, &o, &mp), -EINVAL);
 	T_OK(!mp);
 }
 
@@ -1034,7 +980,6 @@ int main(void)
 	T_RUN(create_open_close_destroy);
 	TH_RUN_FILES(destroy_removes_the_members_however_long_their_path);
 	T_RUN(create_existing_pool_is_eexist);
-	T_RUN(create_bad_arguments_leave_nothing);
 	T_RUN(create_plan_writes_nothing);
 	TH_RUN_FILES(create_refuses_a_file_with_content);
 	T_RUN(create_names_a_foreign_signature);
@@ -1047,7 +992,7 @@ int main(void)
 		T_RUN(an_active_pool_is_shared_and_stays);
 	T_RUN(two_readers_share);
 	T_RUN(close_refuses_while_something_is_open);
-	T_RUN(open_bad_arguments);
+	T_RUN(a_pool_that_is_not_there_is_said);
 	T_RUN(signals_are_the_programs);
 	TH_RUN_FILES(open_missing_and_replaced_members);
 	TH_RUN_FILES(open_finds_default_members_without_pool_json);
