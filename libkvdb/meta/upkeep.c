@@ -20,7 +20,7 @@
 #include "meta/ckpt.h"
 #include "meta/mdc.h"
 
-/* sealing waits for so many, or so many bytes; recovery reads what is not sealed whole, */
+/* sealing waits for so many, or so many bytes; recovery reads what is not sealed whole */
 #define SEAL_MIN	8u
 #define SEAL_BYTES	(64u << 20)
 #define STEP_MAX	64u	/* segments handled by one step */

@@ -3,8 +3,7 @@
  * Encoding and decoding of frames, records and epoch descriptors: the only
  * code that touches their bytes. Decoders trust nothing: every field that a
  * caller will use as a length, an index or a place is checked here, and the
- * number of the check that failed is the return value. Byte tables:
- * libkvdb/FORMAT.md.
+ * number of the check that failed is the return value. Byte tables: kv_omf.h.
  */
 #include <string.h>
 
@@ -184,7 +183,7 @@ static uint32_t fields_size(uint8_t flags)
 	return 8u * (uint32_t)__builtin_popcount(flags & REC_FIELDS);
 }
 
-/* CRC over place, header after the CRC field, key, expiry: a moved record is a bad record. */
+/* CRC over place, header after the CRC field, key, other fields: a moved record is a bad record. */
 /* @hdr: the record's header; it is followed by the key in @buf */
 static uint32_t rec_crc(const uint8_t *hdr, const uint8_t *buf, uint64_t obj, uint32_t off,
 			uint32_t klen)

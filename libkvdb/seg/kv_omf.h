@@ -177,7 +177,7 @@ void kv_rec_encode_skip(uint8_t *buf, uint64_t obj, uint32_t off, uint32_t size)
 /*
  * kv_rec_decode - check the record at @buf, which has @room bytes to the end of its frame
  * Returns 0, or the number of the check that failed. The header CRC covers the
- * place, the header and the key; the value's CRC is only compared when
+ * place, the header, its optional fields and the key; the value's CRC is only compared when
  * @check_value.
  */
 int kv_rec_decode(const uint8_t *buf, uint64_t obj, uint32_t off, uint32_t room, bool check_value,
