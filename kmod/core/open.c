@@ -397,7 +397,7 @@ int mp_pool_load(struct mp_dev **dev, u32 ndevs, u32 flags, mp_finding_fn *fn, v
 
 /*
  * Write generation @gen to the members below it, the log's devices first. A
- * member counts as below until both its copies say so: the next write may tear
+ * member counts as below until all its other copies say so: the next write may tear
  * the only one that does.
  */
 static int raise_gen(struct mp_pool *pool, u64 gen, u8 *buf)

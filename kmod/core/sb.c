@@ -7,8 +7,9 @@
  * else at byte 0 means that the device is in other use now. So the
  * first copy is written once, when the device becomes a member: a power cut may
  * leave garbage in a sector that is being written, and would disown the device.
- * Only a new name goes into its sector 0 later, under a mark in the other
- * copies that tells such a cut from a foreign owner. The others are written
+ * Later only a new name goes into its sector 0, under a mark in the other
+ * copies that tells such a cut from a foreign owner; mp_recover() writes all of
+ * it, for a person. The others are written
  * one at a time with a flush between. Among intact copies of one identity the
  * highest generation counts; copy 0 keeps generation 1. No locks: callers own
  * the device.

@@ -5,8 +5,8 @@
  * core/err.h begins. A new error takes the next free number of the group that it resembles:
  * 902 budgets, logs and durability; 910 keys and values; 920 transactions, views and cursors;
  * 935 properties and the clock; 940 media and the system; 951 databases and stores; 970 names
- * and the control socket; 980 checkpoints and bulk loads; 990 what fits into none. Its row
- * stands beside those.
+ * and the control socket; 980 checkpoints and bulk loads; 990 what fits into none, which is full.
+ * Its row stands beside those.
  */
 #ifndef KV_ERR_H
 #define KV_ERR_H
