@@ -5,7 +5,7 @@
  * shares and bounds. It is pure; kv_limits_read() looks at the machine.
  *
  * Invariant: memtables + slabs + indexes + buffers <= cache_bytes, and the slabs
- * hold an image of the open segment of every stream at least twice.
+ * hold an image of the open segment of every stream.
  */
 #include <errno.h>
 #include <sched.h>

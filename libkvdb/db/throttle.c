@@ -14,7 +14,7 @@
  * The permitted bytes of a rate are handed out on a virtual clock, to_next: a write
  * moves it on by its cost and may go when the clock was not ahead of time. A writer
  * that is due in less than SLEEP_MIN does not sleep, the clock remembers it; none
- * sleeps longer than SLEEP_MAX, and the clock never is further ahead. What is
+ * sleeps longer than SLEEP_MAX, beyond which the next booking sets the clock back. What is
  * beyond every budget stops writers (kv_stall_wait()), as does a full pool.
  * A write in a queue cannot sleep: it books once, and comes back when it is due;
  * otherwise those that sleep would always be ahead of it.
