@@ -244,7 +244,8 @@ static void values_in_too_many_segments_end_the_transaction(void)
 #define FRAME_BYTES (1u << 20)
 
 static struct stopped {
-	uint8_t *page;			/* what a writer changes first once it is INSTALLING */
+	uint8_t *page;			/* what a writer changes once it is INSTALLING */
+	size_t at;			/* 4096: the page behind it, which it changes before */
 	struct kv_slot *slot;
 	_Atomic(unsigned int) step;	/* 1: it stands there, 2: it may go on */
 	uint64_t slot_state;
@@ -257,7 +258,7 @@ static void on_done(int sig)
 
 	(void)sig;
 	st.slot_state = atomic_load(&st.slot->sl_state) & KV_SLOT_MASK;
-	if (mprotect(st.page, 4096, PROT_READ | PROT_WRITE))
+	if (mprotect(st.page + st.at, 4096, PROT_READ | PROT_WRITE))
 		abort();
 	atomic_store(&st.step, 1);
 	while (atomic_load(&st.step) != 2)
@@ -311,8 +312,8 @@ static void *batch_main(void *arg)
 	return arg;
 }
 
-/* Stops between the installation of the records and the word that they are done. */
-static void a_tick_within(void)
+/* Stops a batch where it writes to the page that is @at bytes behind the begin of a frame. */
+static void a_tick_within(size_t at, uint64_t state)
 {
 	struct sigaction sa = { .sa_handler = on_done };
 	cpu_set_t cpu;
@@ -325,17 +326,30 @@ static void a_tick_within(void)
 	T_EQ(kvdb_put(ka, "first", 5, big, sizeof(big)), 0);
 	frame_on_pages(kv_log_pick(db, KV_VLOG));
 	T_EQ(kvdb_sync(db), 0);
-	T_EQ(mprotect(st.page, 4096, PROT_READ), 0);
+	st.at = at;
+	T_EQ(mprotect(st.page + at, 4096, PROT_READ), 0);
 	sigaction(SIGSEGV, &sa, NULL);
 	T_EQ(pthread_create(&thread, NULL, batch_main, NULL), 0);
 	while (!atomic_load(&st.step))
 		usleep(1000);
-	T_EQ(st.slot_state, KV_SLOT_INSTALLING);
+	T_EQ(st.slot_state, state);
 	T_EQ(kv_epoch_force(db), 0);
 	atomic_store(&st.step, 2);
 	pthread_join(thread, NULL);
 	T_EQ(st.result, 0);
 	T_EQ(kvdb_sync(db), 0);
+}
+
+/* Between the installation of the records and the word that they are done. */
+static void a_tick_while_installing(void)
+{
+	a_tick_within(0, KV_SLOT_INSTALLING);
+}
+
+/* Before any of them counts: all are withdrawn, and logged again in the next epoch. */
+static void a_tick_while_open(void)
+{
+	a_tick_within(4096, KV_SLOT_OPEN);
 }
 
 static void expect_batch(bool is_there)
@@ -348,7 +362,17 @@ static void expect_batch(bool is_there)
 static void values_of_a_batch_are_completed_together_at_the_tick(void)
 {
 	make_db();
-	t_die_in(open_db, a_tick_within);
+	t_die_in(open_db, a_tick_while_installing);
+	T_EQ(damage(), 0);
+	open_db();
+	expect_batch(true);
+	end();
+}
+
+static void values_of_a_batch_are_withdrawn_together_at_the_tick(void)
+{
+	make_db();
+	t_die_in(open_db, a_tick_while_open);
 	T_EQ(damage(), 0);
 	open_db();
 	expect_batch(true);
@@ -364,5 +388,6 @@ int main(void)
 	T_RUN(a_commit_record_whose_value_is_gone_fails_the_open);
 	T_RUN(values_in_too_many_segments_end_the_transaction);
 	T_RUN(values_of_a_batch_are_completed_together_at_the_tick);
+	T_RUN(values_of_a_batch_are_withdrawn_together_at_the_tick);
 	return t_done();
 }
