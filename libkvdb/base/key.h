@@ -45,7 +45,7 @@ static inline uint32_t kv_heads_below(const void *heads, size_t stride, uint32_t
 		    kv_head_is_below(at + 2 * far, head) + kv_head_is_below(at + 3 * far, head) +
 		    kv_head_is_below(at + 4 * far, head) + kv_head_is_below(at + 5 * far, head) +
 		    kv_head_is_below(at + 6 * far, head);
-		at += c * far - far + stride;
+		at += (ptrdiff_t)(c * far) - (ptrdiff_t)(far - stride);
 		below += c * step;
 	}
 	for (; n && kv_head_is_below(at, head); n--, at += stride)
