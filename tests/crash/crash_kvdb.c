@@ -268,7 +268,7 @@ static const struct km_wl workload[] = {
 	/* more in the logs than the open has memory for */
 	KV_WL("replay", true, .kc_bytes = { 24 * MiB, 16 * MiB }, .kc_steps = 240, .kc_stores = 3,
 	      .kc_keys = 60, .kc_stall = 40, .kc_logs = 2, .kc_log_bytes = 1 * MiB,
-	      .kc_replay_bytes = 40 * KiB,
+	      .kc_replay_bytes = 16 * KiB,
 	      .kc_weight = { [KM_TXN] = 20, [KM_PUT] = 30, [KM_BIG] = 1, [KM_DEL] = 5,
 			     [KM_MANY] = 3, [KM_GET] = 1, [KM_SYNC] = 3, [KM_POLL] = 4,
 			     [KM_IDLE] = 3, [KM_COMPACT] = 1 }),
