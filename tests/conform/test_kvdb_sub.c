@@ -256,6 +256,7 @@ static void what_is_wrong_is_said(void)
 	T_STREQ(kvdb_error_detail()->id, "MP0951");
 	T_EQ(kvdb_sub_open(kvs, name, sizeof(name), KVDB_SUB_CREATE, p), -ENAMETOOLONG);
 	T_STREQ(kvdb_error_detail()->id, "MP0911");
+	T_OK(strstr(kvdb_error_detail()->text, "sub-store's name"));
 	T_EQ(p[0], 9);
 	/* names are bytes: the longest, of zeroes */
 	T_EQ(kvdb_sub_open(kvs, name, sizeof(name) - 1, KVDB_SUB_CREATE, p), 0);
