@@ -399,7 +399,7 @@ $(O)/obj/nomem/%.a: $(O)/lib/%.a Makefile
 	@mkdir -p $(@D)
 	$(Q)$(OBJCOPY) $(foreach f,$(nomem),--redefine-sym $(f)=nomem_$(f)) $< $@
 
-test_libs = $(if $(filter crash_fault.c crash_fault_pool.c test_kv_nomem.c,$(notdir $(1))),$(O)/obj/nomem,$(O)/lib)
+test_libs = $(if $(filter crash_fault.c crash_fault_pool.c test_kv_nomem%.c,$(notdir $(1))),$(O)/obj/nomem,$(O)/lib)
 define test_rule
 $(O)/tests/$(basename $(notdir $(1))): $(call obj,$(1)) $(test_a) $(util_a) \
 	$(call test_libs,$(1))/libkvdb.a $(call test_libs,$(1))/libmpool.a

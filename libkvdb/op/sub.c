@@ -6,6 +6,7 @@
  *
  * SUB1: what belongs together is written in one batch, under k_sub_lock.
  */
+#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
@@ -20,15 +21,16 @@ struct sub_key {
 
 static void number_set(uint8_t p[KVDB_SUB_LEN], uint32_t n)
 {
-	p[0] = (uint8_t)(n >> 24);
-	p[1] = (uint8_t)(n >> 16);
-	p[2] = (uint8_t)(n >> 8);
-	p[3] = (uint8_t)n;
+	n = htobe32(n);
+	memcpy(p, &n, KVDB_SUB_LEN);
 }
 
 static uint32_t number_get(const uint8_t p[KVDB_SUB_LEN])
 {
-	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+	uint32_t n;
+
+	memcpy(&n, p, KVDB_SUB_LEN);
+	return be32toh(n);
 }
 
 static int key_of(struct kvdb_kvs *kvs, const void *name, size_t nlen, struct sub_key *out)

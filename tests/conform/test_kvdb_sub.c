@@ -3,6 +3,7 @@
  * Sub-stores: names, their numbers and the keys behind them, while threads make them, over
  * reopens, and after drops.
  */
+#include <endian.h>
 #include <pthread.h>
 
 #include "kvdb_help.h"
@@ -25,44 +26,48 @@ static struct kvdb_kvs *sub_store(struct kvdb *db, uint64_t ttl)
 
 static uint32_t number(const uint8_t p[KVDB_SUB_LEN])
 {
-	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+	uint32_t n;
+
+	memcpy(&n, p, sizeof(n));
+	return be32toh(n);
+}
+
+/* A name, and its length. */
+static size_t name_of(unsigned i, char name[32])
+{
+	return (size_t)snprintf(name, 32, "table %u", i);
 }
 
 static uint32_t open_sub(struct kvdb_kvs *kvs, unsigned i, unsigned flags)
 {
 	uint8_t p[KVDB_SUB_LEN];
 	char name[32];
-	int n = snprintf(name, sizeof(name), "table %u", i);
 
-	T_EQ(kvdb_sub_open(kvs, name, (size_t)n, flags, p), 0);
+	T_EQ(kvdb_sub_open(kvs, name, name_of(i, name), flags, p), 0);
 	return number(p);
 }
 
 static int drop_sub(struct kvdb_kvs *kvs, unsigned i)
 {
 	char name[32];
-	int n = snprintf(name, sizeof(name), "table %u", i);
 
-	return kvdb_sub_drop(kvs, name, (size_t)n);
+	return kvdb_sub_drop(kvs, name, name_of(i, name));
 }
 
 static void put(struct kvdb_kvs *kvs, uint32_t sub, unsigned key)
 {
-	uint8_t k[KVDB_SUB_LEN + 4] = { (uint8_t)(sub >> 24), (uint8_t)(sub >> 16),
-					(uint8_t)(sub >> 8), (uint8_t)sub };
+	uint32_t k[2] = { htobe32(sub), key };
 
-	memcpy(k + KVDB_SUB_LEN, &key, sizeof(key));
 	T_EQ(kvdb_put(kvs, k, sizeof(k), &key, sizeof(key)), 0);
 }
 
 static unsigned count(struct kvdb_kvs *kvs, uint32_t sub)
 {
-	uint8_t p[KVDB_SUB_LEN] = { (uint8_t)(sub >> 24), (uint8_t)(sub >> 16),
-				    (uint8_t)(sub >> 8), (uint8_t)sub };
+	uint32_t p = htobe32(sub);
 	struct kvdb_cursor *cur;
 	unsigned n = 0;
 
-	T_EQ(kvdb_cursor_open(kvs, 0, p, sizeof(p), &cur), 0);
+	T_EQ(kvdb_cursor_open(kvs, 0, &p, sizeof(p), &cur), 0);
 	while (!kvdb_cursor_next(cur, NULL, NULL, NULL, NULL))
 		n++;
 	kvdb_cursor_close(cur);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Memory of the libraries as a device that fails. The Makefile gives crash_fault,
- * crash_fault_pool and test_kv_nomem copies of both libraries whose allocations come
+ * crash_fault_pool and test_kv_nomem* copies of both libraries whose allocations come
  * here; the simulator and the test itself keep the C library's. Everything is counted,
  * so what leaks is seen.
  */
